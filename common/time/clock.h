@@ -1,0 +1,58 @@
+// The only place that asks what time it is.
+#pragma once
+
+#include <functional>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace hearth {
+
+// Thread-safe. Wall time is for people and records; only Monotonic() measures durations and deadlines.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+
+  // Wall time (UTC). May jump.
+  virtual absl::Time Now() = 0;
+
+  // Time since an arbitrary origin; never goes back. Not comparable between processes.
+  virtual absl::Duration Monotonic() = 0;
+
+  // Blocks with `mu` held until `condition` is true or `timeout` (of this clock) has passed; returns condition().
+  // `condition` is evaluated with `mu` held.
+  virtual bool AwaitWithTimeout(absl::Mutex& mu,
+                                const absl::Condition& condition,
+                                absl::Duration timeout)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) = 0;
+
+  // The machine's clock. Lives for ever.
+  static Clock& Real();
+};
+
+// Stands still until told otherwise.
+class FakeClock : public Clock {
+ public:
+  explicit FakeClock(absl::Time start = absl::UnixEpoch() + absl::Hours(24 * 365 * 50));
+
+  absl::Time Now() override;
+  absl::Duration Monotonic() override;
+
+  // Returns when the condition holds or Advance() has moved past the deadline.
+  bool AwaitWithTimeout(absl::Mutex& mu,
+                        const absl::Condition& condition,
+                        absl::Duration timeout) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
+  // Moves both times forward; `by` >= 0.
+  void Advance(absl::Duration by);
+  // Moves wall time alone, in either direction.
+  void JumpWall(absl::Duration by);
+
+ private:
+  absl::Mutex mu_;
+  absl::Time wall_ ABSL_GUARDED_BY(mu_);
+  absl::Duration monotonic_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace hearth
