@@ -1,0 +1,18 @@
+// Every fault point of the programs. A name used in code but not listed here fails at the first use (when faults are on) and
+// in tools/tidy.py (always).
+#pragma once
+
+#include <string_view>
+
+#include "absl/types/span.h"
+
+namespace hearth::fault {
+
+struct Point {
+  std::string_view name;
+  std::string_view where;  // what has and has not happened yet when it is reached
+};
+
+absl::Span<const Point> Points();
+
+}  // namespace hearth::fault

@@ -1,0 +1,62 @@
+// The small HTTP server of the daemons: /metrics, /healthz and whatever else they hand in. GET and HEAD only.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace hearth::metrics {
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "text/plain; charset=utf-8";
+  std::string body;
+};
+
+struct HttpRequest {
+  std::string path;
+  std::string query;  // without '?', not decoded
+};
+
+// Called on server threads, several at once; must not block for long.
+using HttpHandler = std::function<HttpResponse(const HttpRequest&)>;
+
+class HttpServer {
+ public:
+  struct Tls {
+    std::string cert;  // PEM files; empty = clear text
+    std::string key;
+  };
+
+  // Listens on "host:port" (port 0: any free one) and serves exact paths; others get 404. The loopback rule is the caller's
+  // (rpc::CheckListenAddress). kInvalidArgument: bad address; kUnavailable: cannot listen, the text says where and why.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
+      const std::string& address, std::map<std::string, HttpHandler> handlers, const Tls& tls = {});
+
+  // Start on the first free port of host:first_port .. first_port + count - 1.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> StartOnFreePort(
+      const std::string& host,
+      int first_port,
+      int count,
+      const std::map<std::string, HttpHandler>& handlers,
+      const Tls& tls = {});
+
+  // Stops accepting and waits for running handlers.
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  int port() const;
+  const std::string& host() const;
+
+ private:
+  struct Impl;
+  explicit HttpServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace hearth::metrics
