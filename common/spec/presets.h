@@ -1,0 +1,27 @@
+// The preset table: model shapes by name.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::spec {
+
+struct Preset {
+  std::string_view name;
+  std::string_view comment;
+  // layers, hidden, heads, kv_heads, head_dim, ffn_hidden and vocab are set, and what differs from the defaults.
+  v1::ModelSpec model;
+};
+
+// All rows, in the order of the help text. Lives for ever.
+absl::Span<const Preset> Presets();
+
+// nullptr when there is none of that name.
+const Preset* FindPreset(std::string_view name);
+
+std::vector<std::string_view> PresetNames();
+
+}  // namespace hearth::spec

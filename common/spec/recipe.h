@@ -1,0 +1,112 @@
+// Precision recipes as values: how each operand of the three GEMMs of a linear layer is quantised.
+//
+//   fprop: y = x wT      dgrad: dx = dy w      wgrad: dw = dyT x
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/spec/dtype.h"
+
+namespace hearth::spec {
+
+enum class Scaling : uint8_t {
+  kNone,           // the format needs no scale
+  kTensorDelayed,  // one scale a tensor, from the largest of the last `amax_history` absolute maxima
+  kTensorCurrent,  // one scale a tensor, from this tensor's own absolute maximum
+  kBlock,          // one scale a block (and a tensor scale where the block scale's range asks for it)
+};
+enum class Rounding : uint8_t { kNearest, kStochastic };
+// Random Hadamard transform over groups of 16 or 128 elements along the contracted dimension.
+enum class Transform : uint8_t { kNone, kRht16, kRht128 };
+enum class Signs : uint8_t { kFixed, kPerStep };
+enum class Select : uint8_t { kPlain, kFourOverSix, kMsEden };
+// What is quantised for backward: the high-precision tensor, or the copy that forward saved.
+enum class Source : uint8_t { kHighPrecision, kForwardCopy };
+
+struct Operand {
+  DType dtype = DType::kBf16;
+  Scaling scaling = Scaling::kNone;
+  // Elements under one scale: rows x columns, columns along the contracted dimension. 0 x 0 = no blocks.
+  int block_rows = 0;
+  int block_cols = 0;
+  Rounding rounding = Rounding::kNearest;
+  Transform transform = Transform::kNone;
+  Signs signs = Signs::kFixed;
+  Select select = Select::kPlain;
+  Source source = Source::kHighPrecision;
+  // Format of the block scales; meaningful for kBlock alone.
+  DType scale_dtype = DType::kFp32;
+
+  bool operator==(const Operand&) const = default;
+};
+
+struct Gemm {
+  Operand a;  // fprop: x    dgrad: dy   wgrad: x
+  Operand b;  // fprop: w    dgrad: w    wgrad: dy
+  // Hopper only: no periodic promotion of the accumulator to fp32.
+  bool fast_accumulation = false;
+  DType output = DType::kBf16;
+};
+
+// Formats in which parameters and their gradients live.
+struct ParameterFormats {
+  DType storage = DType::kBf16;   // read by forward and backward, written to model.safetensors
+  DType master = DType::kFp32;    // updated by the optimizer; equal to `storage` = no separate copy
+  DType gradient = DType::kFp32;  // accumulated over micro-batches
+};
+
+enum class RecipeKind : uint8_t { kFp32, kBf16, kFp8, kFp8Current, kMxfp8, kNvfp4, kNvfp4Eden };
+
+struct Recipe {
+  RecipeKind kind = RecipeKind::kBf16;
+  std::string_view name;
+  std::string_view comment;
+  Gemm fprop;
+  Gemm dgrad;
+  Gemm wgrad;
+  // Residual stream, norms, attention, softmax and what backward saves of them.
+  DType activation = DType::kBf16;
+  ParameterFormats parameters;
+  // Default of gradients.reduce_dtype.
+  DType reduce = DType::kFp32;
+  // Steps in the history of absolute maxima; kTensorDelayed alone.
+  int amax_history = 0;
+  // Layers that the recipe's authors keep in BF16 at either end; defaults of precision.high_precision_layers.
+  int high_precision_first = 0;
+  int high_precision_last = 0;
+  // Default of precision.fallback: names of rows, in order.
+  std::vector<std::string_view> fallback;
+
+  bool quantised() const { return kind != RecipeKind::kFp32 && kind != RecipeKind::kBf16; }
+};
+
+// All rows, in the order of the help text. Lives for ever.
+absl::Span<const Recipe> Recipes();
+
+// nullptr when there is none of that name.
+const Recipe* FindRecipe(std::string_view name);
+const Recipe& RecipeOf(RecipeKind kind);
+
+std::vector<std::string_view> RecipeNames();
+
+enum class Execution : uint8_t {
+  kNone,      // this device cannot run it in this version
+  kEmulated,  // quantised as the recipe says, then computed in a wider format: exact but for the order of sums
+  kNative,
+};
+
+// "none", "emulated", "native".
+std::string_view ExecutionName(Execution execution);
+
+// How a device kind ("cpu", "cuda") runs a recipe in this version. An unknown device kind runs nothing.
+Execution RecipeExecution(RecipeKind recipe, std::string_view device_kind);
+
+// Why not, as a sentence for a violation: "fp8 needs a CUDA device, which this version does not have yet".
+// Empty when the device runs it (emulated only if `emulate`).
+std::string RecipeRefusal(const Recipe& recipe, std::string_view device_kind, bool emulate);
+
+}  // namespace hearth::spec
