@@ -1,0 +1,68 @@
+// Causal self-attention with grouped queries on the fused projection.
+//   The fused row is [q: Hq*D | k: Hkv*D | v: Hkv*D]; query head h reads key/value head
+//   h / (Hq / Hkv). Row r of the views is position r % T of sequence r / T.
+//   With segments, a query sees only keys of its own segment (documents packed into one sequence);
+//   segments must not decrease along a sequence.
+//   Blocked over query rows: no buffer of B * Hq * T * T exists.
+//   "T" below is the storage type, kF32 or kF64, the same for all floating views of a call.
+//   Bits depend on exec.threads only through OpenBLAS (each call here is single-threaded: they
+//   do not).
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/core/exec.h"
+
+namespace hearth::kernels {
+
+struct AttentionDims {
+  int64_t batch = 0;     // B
+  int64_t sequence = 0;  // T
+  int64_t heads = 0;     // Hq, a multiple of kv_heads
+  int64_t kv_heads = 0;  // Hkv
+  int64_t head_dim = 0;  // D
+};
+
+// out = softmax(scale * q kT, causal, same segment) v
+//   qkv      : [B*T, (Hq + 2 Hkv) D] T        out : [B*T, Hq D] T, no aliasing
+//   segments : [B*T] i32, optional
+//   lse      : [B, Hq, T] T, log of the sum of exponentials of the scaled scores, kept for
+//              backward; optional (evaluation)
+//   scale    : 0 means 1 / sqrt(D)
+//   round    : probabilities (before the product with v) and out are rounded to it
+// Errors: kInvalidArgument (shape, dtype, workspace); kUnimplemented (rounding).
+struct AttentionForwardArgs {
+  AttentionDims dims;
+  TensorView qkv;
+  TensorView segments;
+  TensorView out;
+  TensorView lse;
+  double scale = 0.0;
+  DType round = DType::kF32;
+};
+
+absl::Status CanImplement(const AttentionForwardArgs& args);
+// Depends on `threads` = Exec::threads: each has its own block of scores.
+size_t AttentionForwardWorkspaceBytes(const AttentionForwardArgs& args, int threads);
+absl::Status AttentionForward(const Exec& exec, const AttentionForwardArgs& args);
+
+// d_qkv from d_out; probabilities are computed again from qkv and lse.
+//   qkv, out, lse, segments : forward's
+//   d_out : [B*T, Hq D] T      d_qkv : [B*T, (Hq + 2 Hkv) D] T, overwritten; no aliasing
+//   round : probabilities, score gradients and d_qkv are rounded to it
+struct AttentionBackwardArgs {
+  AttentionDims dims;
+  TensorView qkv;
+  TensorView segments;
+  TensorView out;
+  TensorView d_out;
+  TensorView lse;
+  TensorView d_qkv;
+  double scale = 0.0;
+  DType round = DType::kF32;
+};
+
+absl::Status CanImplement(const AttentionBackwardArgs& args);
+size_t AttentionBackwardWorkspaceBytes(const AttentionBackwardArgs& args, int threads);
+absl::Status AttentionBackward(const Exec& exec, const AttentionBackwardArgs& args);
+
+}  // namespace hearth::kernels

@@ -1,0 +1,79 @@
+// Element formats of tensors. Enumerator values are stored in checkpoints' plans: append only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace hearth::kernels {
+
+enum class DType : uint8_t {
+  kF64 = 0,
+  kF32 = 1,
+  kBF16 = 2,
+  kF16 = 3,
+  kE4M3 = 4,  // FP8 e4m3fn: max 448, no infinity
+  kE5M2 = 5,  // FP8 e5m2: max 57344
+  kE2M1 = 6,  // FP4, two per byte, low nibble = even element
+  kE8M0 = 7,  // power-of-two scale byte, 2^(b-127)
+  kU8 = 8,
+  kU16 = 9,
+  kI32 = 10,
+  kU32 = 11,
+  kI64 = 12,
+};
+
+// Bits of one element.
+constexpr int DTypeBits(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+    case DType::kI64:
+      return 64;
+    case DType::kF32:
+    case DType::kI32:
+    case DType::kU32:
+      return 32;
+    case DType::kBF16:
+    case DType::kF16:
+    case DType::kU16:
+      return 16;
+    case DType::kE4M3:
+    case DType::kE5M2:
+    case DType::kE8M0:
+    case DType::kU8:
+      return 8;
+    case DType::kE2M1:
+      return 4;
+  }
+  return 0;
+}
+
+// Bytes of `count` contiguous elements, rounded up to a whole byte.
+constexpr size_t DTypeBytes(DType dtype, int64_t count) {
+  return (static_cast<size_t>(count) * static_cast<size_t>(DTypeBits(dtype)) + 7) / 8;
+}
+
+// "f32", "bf16", "e4m3", ...
+std::string_view DTypeName(DType dtype);
+
+// The DType of a C++ storage type.
+template <typename T>
+constexpr DType DTypeOf();
+template <>
+constexpr DType DTypeOf<double>() {
+  return DType::kF64;
+}
+template <>
+constexpr DType DTypeOf<float>() {
+  return DType::kF32;
+}
+template <>
+constexpr DType DTypeOf<int32_t>() {
+  return DType::kI32;
+}
+template <>
+constexpr DType DTypeOf<uint8_t>() {
+  return DType::kU8;
+}
+
+}  // namespace hearth::kernels

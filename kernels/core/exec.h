@@ -1,0 +1,51 @@
+// Where and with what an op runs. Builds without CUDA: the stream is opaque.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "kernels/core/tensor.h"
+
+namespace hearth::kernels {
+
+enum class Device : uint8_t { kCpu, kCuda };
+
+// Scratch memory owned by the caller, 64-byte aligned, contents undefined before and after a call.
+// One workspace serves one op at a time; ops never allocate.
+struct Workspace {
+  void* data = nullptr;
+  size_t bytes = 0;
+};
+
+// Passed by reference into every op. CPU ops have finished when they return; CUDA ops are
+// asynchronous on `stream`. One Exec is used by one thread at a time.
+struct Exec {
+  Device device = Device::kCpu;
+  int threads = 1;         // CPU: OpenMP and OpenBLAS threads, >= 1. Fixed for a run: GEMM bits
+                           // may depend on it, everything else does not.
+  void* stream = nullptr;  // CUDA: cudaStream_t
+  Workspace workspace;
+};
+
+// kUnimplemented unless `exec` names the CPU.
+absl::Status RequireCpu(const Exec& exec, const char* op);
+
+// kInvalidArgument, saying asked and had, if exec.workspace is smaller than `bytes` or misaligned.
+absl::Status RequireWorkspace(const Exec& exec, size_t bytes, const char* op);
+
+// kInvalidArgument unless `view` is present with exactly this dtype and shape; `name` is the
+// argument's name in the text.
+absl::Status RequireView(const TensorView& view, DType dtype, std::initializer_list<int64_t> shape,
+                         const char* op, const char* name);
+// The same for the number of elements only (any shape).
+absl::Status RequireCount(const TensorView& view, DType dtype, int64_t count, const char* op,
+                          const char* name);
+// kInvalidArgument unless dtype is kF32 or kF64, the storage types of the CPU ops.
+absl::Status RequireFloating(const TensorView& view, const char* op, const char* name);
+// kUnimplemented if `quant` is present.
+absl::Status RequireNoQuant(const QuantView& quant, const char* op);
+// kUnimplemented unless `round` is kF64, kF32, kBF16 or kF16.
+absl::Status RequireRound(DType round, const char* op);
+
+}  // namespace hearth::kernels

@@ -1,0 +1,32 @@
+// Inverted dropout: y = x / (1 - p) where kept, else 0. Whether an element is kept is a pure
+// function of (key, first_element + its index): backward recomputes the mask from the same key, and
+// nothing depends on ranks or threads.
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/core/exec.h"
+#include "kernels/core/rng.h"
+
+namespace hearth::kernels {
+
+//   x, y : same number of elements, T = kF32 or kF64; y may alias x
+//   residual : optional, added after: y = round_y(residual + dropout(x)); forward only
+//   p    : probability of dropping, 0 <= p < 1; kept if RngUniform >= p
+// Errors: kInvalidArgument (shape, dtype, p); kUnimplemented (rounding).
+struct DropoutArgs {
+  TensorView x;
+  TensorView residual;
+  TensorView y;
+  double p = 0.0;
+  RngKey key;                  // purpose kDropout; tensor = a number unique within the model
+  uint64_t first_element = 0;  // a multiple of 4
+  DType round_y = DType::kF32;
+};
+
+absl::Status CanImplement(const DropoutArgs& args);
+size_t DropoutWorkspaceBytes(const DropoutArgs& args);  // 0
+absl::Status DropoutForward(const Exec& exec, const DropoutArgs& args);
+// x = dy, y = dx, same p, key and first_element as forward; residual must be empty.
+absl::Status DropoutBackward(const Exec& exec, const DropoutArgs& args);
+
+}  // namespace hearth::kernels

@@ -1,0 +1,33 @@
+// Global gradient norm and the guard's non-finite check, in one pass over many tensors.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/core/exec.h"
+
+namespace hearth::kernels {
+
+// sum_squares = sum over all elements of x^2, in double: blocks of 4096 elements of each tensor, then
+// the blocks in order. Bits independent of exec.threads; a tensor split at a multiple of 4096
+// elements gives the same blocks.
+// nonfinite   = number of elements that are NaN or infinite (they also make sum_squares so).
+//   tensors : T = kF32 or kF64 each
+//   sum_squares, nonfinite : host memory on the CPU; overwritten; nonfinite may be null
+// Workspace: one double and one int64 per block.
+struct SumSquaresArgs {
+  absl::Span<const TensorView> tensors;
+  double* sum_squares = nullptr;
+  int64_t* nonfinite = nullptr;
+};
+
+absl::Status CanImplement(const SumSquaresArgs& args);
+size_t SumSquaresWorkspaceBytes(const SumSquaresArgs& args);
+absl::Status SumSquares(const Exec& exec, const SumSquaresArgs& args);
+
+// min(1, max_norm / (norm + 1e-6)), torch.nn.utils.clip_grad_norm_. max_norm <= 0: no clipping, 1.
+// A norm that is not finite gives 1: the guard decides, not the clip.
+float ClipFactor(double norm, double max_norm);
+
+}  // namespace hearth::kernels

@@ -1,0 +1,64 @@
+// LayerNorm, plain or fused with the residual addition before it. Row by row:
+//   s = round_sum(x + residual)          (s = x without residual; then round_sum is not applied)
+//   y = round_y((s - mean) * rstd * weight + bias),  rstd = 1 / sqrt(var(s) + eps), var biased
+// Bits independent of exec.threads. T = kF32 or kF64, the same for all views of a call.
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/core/exec.h"
+
+namespace hearth::kernels {
+
+//   x, y       : [N, C] T; y may alias x
+//   residual   : [N, C] T, optional
+//   sum        : [N, C] T, present exactly if residual is; s is written here; may alias x or
+//                residual, not y. Keep s (or x, without residual) for backward.
+//   weight     : [C] T      bias : [C] T, optional
+//   mean, rstd : [N] T, kept for backward; both or neither
+//   y_quant    : must be empty on the CPU
+// Errors: kInvalidArgument (shape, dtype); kUnimplemented (y_quant, rounding).
+struct LayerNormForwardArgs {
+  TensorView x;
+  TensorView residual;
+  TensorView weight;
+  TensorView bias;
+  TensorView sum;
+  TensorView y;
+  TensorView mean;
+  TensorView rstd;
+  QuantView y_quant;
+  double eps = 1e-5;
+  DType round_sum = DType::kF32;
+  DType round_y = DType::kF32;
+};
+
+absl::Status CanImplement(const LayerNormForwardArgs& args);
+size_t LayerNormForwardWorkspaceBytes(const LayerNormForwardArgs& args);  // 0
+absl::Status LayerNormForward(const Exec& exec, const LayerNormForwardArgs& args);
+
+// d_s = round_dx(d_norm(dy) + d_sum), written to dx; with a fused residual it is the gradient of
+// both x and residual. d_weight += sum of dy * (s - mean) * rstd; d_bias += sum of dy.
+//   dy       : [N, C] T      s : [N, C] T, the saved sum (or x)     mean, rstd : [N] T
+//   weight   : [C] T
+//   d_sum    : [N, C] T, optional: the gradient that reaches s along the residual stream
+//   dx       : [N, C] T; may alias dy or d_sum
+//   d_weight, d_bias : [C] T, accumulated into; each optional
+// Workspace: LayerNormBackwardWorkspaceBytes (partial sums).
+struct LayerNormBackwardArgs {
+  TensorView dy;
+  TensorView s;
+  TensorView mean;
+  TensorView rstd;
+  TensorView weight;
+  TensorView d_sum;
+  TensorView dx;
+  TensorView d_weight;
+  TensorView d_bias;
+  DType round_dx = DType::kF32;
+};
+
+absl::Status CanImplement(const LayerNormBackwardArgs& args);
+size_t LayerNormBackwardWorkspaceBytes(const LayerNormBackwardArgs& args);
+absl::Status LayerNormBackward(const Exec& exec, const LayerNormBackwardArgs& args);
+
+}  // namespace hearth::kernels

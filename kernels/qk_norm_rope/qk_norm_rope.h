@@ -1,0 +1,87 @@
+// Per-head RMS norm of queries and keys (Qwen3), then rotary embedding, on the fused projection.
+//   The fused row is [q: Hq*D | k: Hkv*D | v: Hkv*D].
+//   Rotation: Hugging Face "rotate_half": element i of the first half pairs with i + D/2.
+//   T = kF32 or kF64, the same for all floating views of a call. Bits independent of exec.threads.
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/core/exec.h"
+
+namespace hearth::kernels {
+
+enum class RopeScaling : uint8_t {
+  kNone,
+  kLinear,  // positions divided by factor
+  kLlama3,  // frequency-dependent (Llama 3.1): uses all four numbers below
+};
+
+struct RopeConfig {
+  bool enabled = true;  // false: learned positions; the op then only norms (or copies)
+  double theta = 10000.0;
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1.0;
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  double original_max_position = 8192.0;
+};
+
+// inv_freq[i], i < head_dim / 2, radians per position, scaling applied. Agrees with
+// transformers' ROPE_INIT_FUNCTIONS of the same names.
+void RopeInverseFrequencies(const RopeConfig& config, int64_t head_dim, double* inv_freq);
+
+struct QkHeads {
+  int64_t heads = 0;     // Hq
+  int64_t kv_heads = 0;  // Hkv
+  int64_t head_dim = 0;  // D, even if rope is enabled
+};
+
+// out = rope(norm(qkv)) for the q and k heads, out = qkv for the v heads.
+//   qkv, out  : [N, (Hq + 2 Hkv) D] T; out may alias qkv (with QK-norm, backward needs the input:
+//               then keep it elsewhere)
+//   positions : [N] i32, >= 0; required if rope.enabled
+//   q_weight, k_weight : [D] T; both present (QK-norm) or both absent
+//   rstd      : [N, Hq + Hkv] T, kept for backward; required with QK-norm
+// Workspace: cos and sin of each row, 2 * N * D/2 of T.
+// Errors: kInvalidArgument (shape, dtype, odd D with rope); kUnimplemented (rounding).
+struct QkNormRopeForwardArgs {
+  QkHeads dims;
+  RopeConfig rope;
+  TensorView qkv;
+  TensorView positions;
+  TensorView q_weight;
+  TensorView k_weight;
+  TensorView out;
+  TensorView rstd;
+  double eps = 1e-6;
+  DType round_out = DType::kF32;
+};
+
+absl::Status CanImplement(const QkNormRopeForwardArgs& args);
+size_t QkNormRopeForwardWorkspaceBytes(const QkNormRopeForwardArgs& args);
+absl::Status QkNormRopeForward(const Exec& exec, const QkNormRopeForwardArgs& args);
+
+// d_qkv from d_out; d_q_weight and d_k_weight accumulated into.
+//   d_out, d_qkv : [N, (Hq + 2 Hkv) D] T; d_qkv may alias d_out
+//   qkv, rstd    : forward's input and rstd; required with QK-norm, else unused
+//   d_q_weight, d_k_weight : [D] T; required with QK-norm
+// Workspace: forward's plus partial sums of the weight gradients.
+struct QkNormRopeBackwardArgs {
+  QkHeads dims;
+  RopeConfig rope;
+  TensorView d_out;
+  TensorView qkv;
+  TensorView positions;
+  TensorView q_weight;
+  TensorView k_weight;
+  TensorView rstd;
+  TensorView d_qkv;
+  TensorView d_q_weight;
+  TensorView d_k_weight;
+  DType round_d_qkv = DType::kF32;
+};
+
+absl::Status CanImplement(const QkNormRopeBackwardArgs& args);
+size_t QkNormRopeBackwardWorkspaceBytes(const QkNormRopeBackwardArgs& args);
+absl::Status QkNormRopeBackward(const Exec& exec, const QkNormRopeBackwardArgs& args);
+
+}  // namespace hearth::kernels

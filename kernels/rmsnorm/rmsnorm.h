@@ -1,0 +1,59 @@
+// RMSNorm, plain or fused with the residual addition before it. Row by row:
+//   s = round_sum(x + residual)          (s = x without residual; then round_sum is not applied)
+//   y = round_y(s * rstd * weight),      rstd = 1 / sqrt(mean(s^2) + eps)
+// Bits independent of exec.threads. T = kF32 or kF64, the same for all views of a call.
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/core/exec.h"
+
+namespace hearth::kernels {
+
+//   x, y     : [N, C] T; y may alias x
+//   residual : [N, C] T, optional
+//   sum      : [N, C] T, present exactly if residual is; s is written here; may alias x or residual,
+//              not y. Keep s (or x, without residual) for backward.
+//   weight   : [C] T         rstd : [N] T, kept for backward; optional (evaluation)
+//   y_quant  : must be empty on the CPU
+// Errors: kInvalidArgument (shape, dtype); kUnimplemented (y_quant, rounding).
+struct RmsNormForwardArgs {
+  TensorView x;
+  TensorView residual;
+  TensorView weight;
+  TensorView sum;
+  TensorView y;
+  TensorView rstd;
+  QuantView y_quant;
+  double eps = 1e-5;
+  DType round_sum = DType::kF32;
+  DType round_y = DType::kF32;
+};
+
+absl::Status CanImplement(const RmsNormForwardArgs& args);
+size_t RmsNormForwardWorkspaceBytes(const RmsNormForwardArgs& args);  // 0
+absl::Status RmsNormForward(const Exec& exec, const RmsNormForwardArgs& args);
+
+// d_s = round_dx(d_norm(dy) + d_sum), written to dx; with a fused residual it is the gradient of
+// both x and residual. d_weight += sum over rows of dy * s * rstd.
+//   dy       : [N, C] T      s : [N, C] T, the saved sum (or x)     rstd : [N] T
+//   weight   : [C] T
+//   d_sum    : [N, C] T, optional: the gradient that reaches s along the residual stream
+//   dx       : [N, C] T; may alias dy or d_sum
+//   d_weight : [C] T, accumulated into; optional
+// Workspace: RmsNormBackwardWorkspaceBytes (partial sums of d_weight).
+struct RmsNormBackwardArgs {
+  TensorView dy;
+  TensorView s;
+  TensorView rstd;
+  TensorView weight;
+  TensorView d_sum;
+  TensorView dx;
+  TensorView d_weight;
+  DType round_dx = DType::kF32;
+};
+
+absl::Status CanImplement(const RmsNormBackwardArgs& args);
+size_t RmsNormBackwardWorkspaceBytes(const RmsNormBackwardArgs& args);
+absl::Status RmsNormBackward(const Exec& exec, const RmsNormBackwardArgs& args);
+
+}  // namespace hearth::kernels

@@ -1,0 +1,36 @@
+// Rounds values to a narrower format: emulated (storage stays wide) or into real storage.
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/core/exec.h"
+
+namespace hearth::kernels {
+
+// y = round_to(x), to nearest, ties to even; FP8 saturates, BF16 and FP16 overflow to infinity.
+//   x : T = kF32 or kF64
+//   y : either x's dtype (emulated: holds values representable in `to`; may alias x), or `to` itself
+//       (packed storage, e.g. a BF16 checkpoint)
+//   to: kBF16, kF16, kE4M3, kE5M2 (kF32, kF64: a copy or plain conversion)
+// kF64 input is first rounded to kF32.
+// Bits independent of exec.threads. Errors: kInvalidArgument (shape, dtype); kUnimplemented (to).
+struct RoundToArgs {
+  TensorView x;
+  TensorView y;
+  DType to = DType::kBF16;
+};
+
+absl::Status CanImplement(const RoundToArgs& args);
+size_t RoundToWorkspaceBytes(const RoundToArgs& args);  // 0
+absl::Status RoundTo(const Exec& exec, const RoundToArgs& args);
+
+// y = x widened: x in kBF16, kF16, kE4M3, kE5M2, kF32 or kF64; y in kF32 or kF64. No aliasing.
+struct WidenArgs {
+  TensorView x;
+  TensorView y;
+};
+
+absl::Status CanImplement(const WidenArgs& args);
+size_t WidenWorkspaceBytes(const WidenArgs& args);  // 0
+absl::Status Widen(const Exec& exec, const WidenArgs& args);
+
+}  // namespace hearth::kernels

@@ -1,0 +1,25 @@
+// y = alpha * x + beta * y, elementwise: zeroing, copying, scaling and accumulating buffers.
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/core/exec.h"
+
+namespace hearth::kernels {
+
+//   x, y  : same number of elements, T = kF32 or kF64; y may alias x (exactly)
+//   beta  : 0: y is not read, NaN in it does not spread
+//   round : the result is rounded to it
+// Bits independent of exec.threads. Errors: kInvalidArgument (shape, dtype); kUnimplemented.
+struct ScaleArgs {
+  TensorView x;
+  TensorView y;
+  double alpha = 1.0;
+  double beta = 0.0;
+  DType round = DType::kF32;
+};
+
+absl::Status CanImplement(const ScaleArgs& args);
+size_t ScaleWorkspaceBytes(const ScaleArgs& args);  // 0
+absl::Status Scale(const Exec& exec, const ScaleArgs& args);
+
+}  // namespace hearth::kernels
