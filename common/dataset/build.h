@@ -1,0 +1,51 @@
+// From text files to dataset folders: `jobctl dataset build`.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/dataset/format.h"
+#include "common/io/env.h"
+
+namespace hearth::dataset {
+
+struct BuildOptions {
+  std::vector<std::string> inputs;  // files and folders; folders recursively, without following links inside them
+  std::string tokenizer;            // bytes | sentencepiece:VOCAB | FILE.model
+  std::string out;                  // folder to make; must not exist or be empty
+  std::string name;                 // default: last component of `out`
+  // > 0: documents are split by the hash of their text into <out>/train and <out>/validation; else `out` is the dataset.
+  double validation_fraction = 0;
+  int64_t max_bytes = 0;                           // of text taken; 0 = all. The choice is by hash of the path
+  int64_t max_document_bytes = int64_t{16} << 20;  // larger files are skipped
+  int64_t tokenizer_train_bytes = int64_t{4} << 20;
+  int64_t shard_tokens = int64_t{1} << 27;
+  std::function<void(std::string_view)> progress;  // lines for people; may be empty
+};
+
+struct BuildReport {
+  struct Output {
+    std::string path;
+    DatasetInfo info;
+  };
+  int64_t files = 0;       // taken
+  int64_t binary = 0;      // skipped: not UTF-8 text, or a .gz that does not unpack
+  int64_t duplicates = 0;  // skipped: same text as an earlier file
+  int64_t oversized = 0;   // skipped: larger than max_document_bytes, or beyond max_bytes
+  int64_t unreadable = 0;
+  int64_t empty = 0;
+  int64_t bytes = 0;       // of text taken
+  std::vector<Output> outputs;
+};
+
+// Each text file (also .gz) is one document. The same input files give the same bytes out. kInvalidArgument names the option;
+// kNotFound the input; kAlreadyExists `out`.
+absl::StatusOr<BuildReport> Build(const BuildOptions& options, Env& env = Env::Real());
+
+std::string ToText(const BuildReport& report);  // several lines, for people
+
+}  // namespace hearth::dataset

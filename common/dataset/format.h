@@ -1,0 +1,51 @@
+// What dataset.json says. docs/formats.md describes the bytes on disk.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace hearth::dataset {
+
+inline constexpr std::string_view kDatasetFileName = "dataset.json";
+inline constexpr int kFormatVersion = 1;
+
+enum class TokenWidth : int { kUint16 = 2, kUint32 = 4 };  // bytes per token on disk, little-endian
+
+inline int Bytes(TokenWidth width) { return static_cast<int>(width); }
+
+struct TokenizerInfo {
+  std::string kind = "none";  // bytes | sentencepiece | none
+  std::string file;           // sentencepiece: model file inside the folder; else empty
+  int32_t vocab = 0;
+  int32_t eos = -1;  // -1 = none
+};
+
+struct ShardInfo {
+  std::string file;     // inside the folder, no path separators
+  int64_t tokens = 0;   // file size = tokens * width
+  std::string sha256;   // hex; empty = not recorded
+};
+
+struct DatasetInfo {
+  std::string name;
+  std::string split;  // train | validation | all
+  TokenizerInfo tokenizer;
+  int32_t vocab = 0;  // every token is < vocab
+  TokenWidth width = TokenWidth::kUint16;
+  int64_t documents = 0;
+  int64_t tokens = 0;  // sum over shards
+  int32_t eos = -1;    // token that ends each document, -1 = none
+  std::vector<ShardInfo> shards;
+};
+
+// Parses the text of dataset.json (`file_name` in errors). kInvalidArgument: not JSON, a field missing, of the wrong type or
+// out of range, an unknown version, a shard name that leaves the folder.
+absl::StatusOr<DatasetInfo> ParseDatasetInfo(std::string_view text, std::string_view file_name);
+
+std::string ToJson(const DatasetInfo& info);  // ends in a newline; the same bytes for the same info
+
+}  // namespace hearth::dataset

@@ -1,0 +1,78 @@
+// Text to tokens and back.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "common/dataset/format.h"
+#include "common/io/env.h"
+
+namespace hearth::dataset {
+
+// Thread-safe.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  // UTF-8 text (bytes: any) to tokens, without an end token.
+  virtual absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) = 0;
+  // The end token decodes to nothing. kInvalidArgument: a token outside [0, vocab).
+  virtual absl::StatusOr<std::string> Decode(absl::Span<const int32_t> tokens) = 0;
+  virtual int32_t vocab() const = 0;
+  virtual int32_t eos() const = 0;  // end of document, -1 = none
+  virtual TokenizerInfo info() const = 0;
+};
+
+// Token i < 256 is byte i; 256 ends a document. vocab 257.
+std::unique_ptr<Tokenizer> NewBytesTokenizer();
+
+struct SentencePieceTraining {
+  int32_t vocab = 4096;
+  std::string model_type = "bpe";  // bpe | unigram
+};
+
+// sentencepiece in a process of its own (libexec/hearth-tokenizer), spoken to over a socket as its stdin and stdout: Debian's
+// libsentencepiece carries a protobuf that cannot live beside ours. A dead process shows as kUnavailable in every later call.
+class TokenizerProcess : public Tokenizer {
+ public:
+  // `model`: bytes of a sentencepiece model. kInvalidArgument: not a model; kNotFound: no hearth-tokenizer beside this program.
+  static absl::StatusOr<std::unique_ptr<TokenizerProcess>> Start(std::string_view model);
+
+  // Trains on `lines` (UTF-8, one sentence each) and returns the bytes of the model. Byte fallback, identity normalisation:
+  // Decode(Encode(text)) == text. Deterministic. kInvalidArgument: vocabulary too large for the text.
+  static absl::StatusOr<std::string> Train(const std::vector<std::string>& lines,
+                                           const SentencePieceTraining& options);
+
+  ~TokenizerProcess() override;  // ends and reaps the process
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) override;
+  absl::StatusOr<std::string> Decode(absl::Span<const int32_t> tokens) override;
+  int32_t vocab() const override { return vocab_; }
+  int32_t eos() const override { return eos_; }
+  TokenizerInfo info() const override;
+
+ private:
+  class Pipe;
+  explicit TokenizerProcess(std::unique_ptr<Pipe> pipe);
+
+  absl::Mutex mu_;
+  std::unique_ptr<Pipe> pipe_ ABSL_GUARDED_BY(mu_);
+  int32_t vocab_ = 0;
+  int32_t eos_ = -1;
+};
+
+// $HEARTH_LIBEXEC, else ../libexec of the running program; "<that>/hearth-tokenizer". kNotFound says where it looked.
+absl::StatusOr<std::string> FindTokenizerProgram();
+
+// The tokenizer recorded in dataset folder `dir`. kFailedPrecondition: kind "none".
+absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const TokenizerInfo& info,
+                                                         const std::string& dir,
+                                                         Env& env = Env::Real());
+
+}  // namespace hearth::dataset

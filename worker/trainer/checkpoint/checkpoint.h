@@ -1,0 +1,104 @@
+// Checkpoint folders: a Hugging Face model folder, state/ for an exact resume, MANIFEST.json over both.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/io/env.h"
+#include "common/spec/parameter_table.h"
+#include "common/time/clock.h"
+#include "hearth/v1/job.pb.h"
+#include "worker/trainer/checkpoint/safetensors.h"
+
+namespace hearth::trainer {
+
+// state/meta.json: all of a run that is not a tensor.
+struct CheckpointMeta {
+  std::string job_id;
+  int64_t epoch = 0;
+  int64_t step = 0;         // the state after this update
+  int64_t tokens = 0;       // consumed by the job
+  int64_t next_sample = 0;  // data cursor: global index of the first sample of step + 1
+  uint64_t seed = 0;
+  int32_t world_size = 1;
+  int64_t global_batch_tokens = 0;
+  int32_t micro_batch_size = 0;
+  std::string recipe;
+  std::string spec_sha256;  // of the resolved spec's text, by the caller; informative
+  v1::ModelSpec model;      // resolved
+  double validation_loss = 0;  // 0 = none measured
+  std::string plans_json;      // state/plans.json: GEMM plans, thread counts; "" = {}
+  std::string extra_json;      // a JSON object of the engine's own (loss window, counters); "" = {}
+};
+
+// What to write. Nothing is owned: all pointers stay valid and unchanged until the write returns.
+struct CheckpointContent {
+  CheckpointMeta meta;
+  // Everything an exact resume needs: masters, optimizer state, recipe state, under names of the engine's choice.
+  std::vector<TensorView> state;
+  // For the Hugging Face part: table and fp32 weights as WriteHfModel takes them.
+  const std::vector<spec::Parameter>* table = nullptr;
+  std::vector<const float*> weights;
+  TensorDType weights_dtype = TensorDType::kBF16;
+  // Dataset folder whose tokenizer files are copied in; empty = none.
+  std::string tokenizer_from;
+};
+
+struct CommittedCheckpoint {
+  int64_t step = 0;
+  std::string path;
+  int64_t bytes = 0;  // of all files
+  std::string manifest_sha256;
+  double seconds = 0;
+  std::vector<int64_t> removed_steps;
+};
+
+// Writes <dir>/step-<8 digits>: under <dir>/step-N.tmp-<pid>, every file fsynced, renamed, <dir> fsynced; then removes all but
+// the `keep_last` newest checkpoints of `dir` (0 = keep all) and temporary folders of dead writers. A checkpoint of that step
+// that is already there is replaced. kResourceExhausted: disk full, the temporary folder is gone and the older checkpoints stand.
+absl::StatusOr<CommittedCheckpoint> WriteCheckpoint(Env& env,
+                                                    Clock& clock,
+                                                    const std::string& dir,
+                                                    const CheckpointContent& content,
+                                                    int32_t keep_last);
+
+std::string CheckpointPath(std::string_view dir, int64_t step);
+
+// MANIFEST.json against the files: presence, size, SHA-256. kDataLoss names the file that is torn or damaged. `manifest_sha256`
+// non-empty: MANIFEST.json itself must have that digest. kNotFound: no checkpoint at `path`.
+absl::Status VerifyCheckpoint(Env& env, const std::string& path, std::string_view manifest_sha256 = "");
+
+struct CheckpointCandidate {
+  std::string path;
+  int64_t step = 0;             // 0 = not known
+  std::string manifest_sha256;  // empty = not checked
+};
+
+struct LoadedCheckpoint {
+  std::string path;
+  CheckpointMeta meta;
+  std::unique_ptr<SafetensorsFile> state;
+  std::vector<std::string> notes;  // candidates passed over and why; for the log
+};
+
+// Takes the first of `candidates` (newest first) that verifies. A damaged or missing one is passed over with a note; when none is
+// left, the first one's error. A checkpoint of another model is no reason to fall back: kFailedPrecondition naming each field
+// that differs, with both values.
+absl::StatusOr<LoadedCheckpoint> LoadCheckpoint(Env& env,
+                                                const std::vector<CheckpointCandidate>& candidates,
+                                                const v1::ModelSpec& model);
+
+// Steps of the checkpoints in `dir`, ascending; empty when `dir` is absent. Temporary folders do not count.
+std::vector<int64_t> ListCheckpointSteps(Env& env, const std::string& dir);
+
+// Fields of the shape that differ: "model.hidden: the checkpoint has 256, the job 512". Fields that do not change the state's
+// layout or meaning (preset, from, init_std, dropout) are not compared.
+std::vector<std::string> ModelDifferences(const v1::ModelSpec& checkpoint, const v1::ModelSpec& job);
+
+}  // namespace hearth::trainer

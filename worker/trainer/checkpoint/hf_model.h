@@ -1,0 +1,35 @@
+// Weights to and from a Hugging Face model folder, through the parameter table.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/io/env.h"
+#include "common/spec/parameter_table.h"
+#include "hearth/v1/job.pb.h"
+#include "worker/trainer/checkpoint/safetensors.h"
+
+namespace hearth::trainer {
+
+// `weights[i]` holds parameter i of `table` in fp32, parameter.elements() values, padding included. Writes config.json,
+// model.safetensors in `dtype` (kF32, kBF16 or kF16; round to nearest even) without padding, split and transposed as the
+// table's HF tensors say. Creates `dir`. `max_position` > 0 sets max_position_embeddings for rope models.
+absl::Status WriteHfModel(Env& env,
+                          const std::string& dir,
+                          const v1::ModelSpec& model,
+                          const std::vector<spec::Parameter>& table,
+                          absl::Span<const float* const> weights,
+                          TensorDType dtype);
+
+// The inverse: reads model.safetensors, or the files of model.safetensors.index.json, of F32, BF16 or F16 into fp32; padding
+// becomes zero. kNotFound: no such file; kInvalidArgument: a tensor is missing or has another shape (named, with both shapes);
+// kDataLoss: damaged.
+absl::Status LoadHfWeights(Env& env,
+                           const std::string& dir,
+                           const std::vector<spec::Parameter>& table,
+                           absl::Span<float* const> weights);
+
+}  // namespace hearth::trainer

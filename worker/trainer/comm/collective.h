@@ -1,0 +1,61 @@
+// Collective operations among the ranks of one job.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "worker/trainer/comm/key_value_store.h"
+
+namespace hearth::trainer {
+
+// All ranks call the same operations in the same order with the same sizes; each blocks until the result is in `data`, which is
+// the same bits on every rank and in every repetition with the same world size (the order of the sums depends on nothing else).
+// Used by one thread at a time. After an error (kUnavailable: a peer is gone; kDeadlineExceeded) the object is of no more use.
+// Error texts name this rank and its host. A blocked operation cannot be woken from outside: kill the process.
+class Collective {
+ public:
+  virtual ~Collective() = default;
+  virtual int rank() const = 0;
+  virtual int world_size() const = 0;
+  virtual std::string_view transport() const = 0;  // none | gloo | nccl | threads; RunInfo.comm
+
+  virtual absl::Status AllReduceSum(absl::Span<float> data) = 0;
+  virtual absl::Status AllReduceSum(absl::Span<double> data) = 0;
+  virtual absl::Status AllReduceMax(absl::Span<int32_t> data) = 0;
+  virtual absl::Status AllReduceMax(absl::Span<uint64_t> data) = 0;
+  virtual absl::Status Broadcast(absl::Span<uint8_t> data, int root) = 0;
+  virtual absl::Status Barrier() = 0;
+};
+
+// Broadcast of text of any length: its size, then its bytes. Returns `root`'s text on every rank.
+absl::StatusOr<std::string> BroadcastString(Collective& comm, std::string_view text, int root);
+
+// World of one; every operation is the identity.
+std::unique_ptr<Collective> NewSoloCollective();
+
+struct GlooOptions {
+  int rank = 0;
+  int world_size = 1;
+  std::string advertise_host;                       // name or address peers reach this rank at; empty = 127.0.0.1
+  absl::Duration rendezvous_timeout = absl::Minutes(1);
+  // Longest wait in one operation: peers may be writing a checkpoint meanwhile.
+  absl::Duration operation_timeout = absl::Minutes(30);
+};
+
+// Full mesh of TCP connections on ports the system chooses; addresses go through `store` (used during this call only).
+// kDeadlineExceeded: not all ranks came, naming the first missing one; kInvalidArgument: advertise_host does not resolve to an
+// address of this machine.
+absl::StatusOr<std::unique_ptr<Collective>> NewGlooCollective(const GlooOptions& options,
+                                                              KeyValueStore& store);
+
+// `world_size` ranks in one process, one per thread; for tests. Sums in rank order.
+std::vector<std::unique_ptr<Collective>> NewThreadCollectives(int world_size);
+
+}  // namespace hearth::trainer
