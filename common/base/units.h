@@ -13,12 +13,13 @@ namespace hearth {
 // "512 B", "1.5 KiB", "2.0 GiB": one decimal, binary units.
 std::string FormatBytes(int64_t bytes);
 
-// "4096", "64KiB", "1.5 GiB", "2GB" (decimal units are powers of 1000, a bare K/M/G/T is binary). Never negative.
-// kInvalidArgument: not a number, unknown unit, or more than fits 63 bits.
+// "4096", "64KiB", "1.5 GiB", "2GB" (decimal units are powers of 1000, a bare K/M/G/T is binary).
+// Never negative. kInvalidArgument: not a number, unknown unit, or more than fits 63 bits.
 absl::StatusOr<int64_t> ParseBytes(std::string_view text);
 
-// At most two units: "850ms", "12s", "3m05s", "2h07m", "5d03h". Negative ones get a '-'; infinite ones are "inf".
-std::string FormatDuration(absl::Duration duration);
+// At most two units: "850ms", "12s", "3m05s", "2h07m", "5d03h". Negative ones get a '-'; infinite
+// ones are "inf".
+std::string HumanDuration(absl::Duration duration);
 
 // "90s", "1h30m", "250ms" and also "2d", "1d12h". kInvalidArgument otherwise; never negative.
 absl::StatusOr<absl::Duration> ParseDuration(std::string_view text);

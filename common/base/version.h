@@ -8,7 +8,8 @@ namespace hearth {
 // "0.1.0": the version of the CMake project.
 std::string_view Version();
 
-// Commit of the source tree when it was configured, 12 hex digits, "-dirty" appended when files differed; "unknown" outside git.
+// Commit of the source tree when it was configured, 12 hex digits, "-dirty" appended when files
+// differed; "unknown" outside git.
 std::string_view GitCommit();
 
 // "0.1.0 (1a2b3c4d5e6f)".

@@ -48,11 +48,14 @@ class FakeClock : public Clock {
   void Advance(absl::Duration by);
   // Moves wall time alone, in either direction.
   void JumpWall(absl::Duration by);
+  // Blocks until at least `count` threads are inside AwaitWithTimeout, their deadlines fixed. Call before Advance().
+  void AwaitWaiters(int count);
 
  private:
   absl::Mutex mu_;
   absl::Time wall_ ABSL_GUARDED_BY(mu_);
   absl::Duration monotonic_ ABSL_GUARDED_BY(mu_);
+  int waiters_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace hearth

@@ -1,0 +1,17 @@
+#include "common/base/version.h"
+
+namespace hearth {
+
+std::string_view Version() {
+  return HEARTH_VERSION;
+}
+
+std::string_view GitCommit() {
+  return HEARTH_GIT_COMMIT;
+}
+
+std::string VersionString() {
+  return std::string(Version()) + " (" + std::string(GitCommit()) + ")";
+}
+
+}  // namespace hearth

@@ -1,0 +1,101 @@
+#include "common/time/clock.h"
+
+#include <time.h>
+
+#include <algorithm>
+
+namespace hearth {
+namespace {
+
+absl::Duration MonotonicNow() {
+  timespec ts{};
+  clock_gettime(CLOCK_MONOTONIC, &ts);
+  return absl::DurationFromTimespec(ts);
+}
+
+class RealClock : public Clock {
+ public:
+  absl::Time Now() override { return absl::Now(); }
+  absl::Duration Monotonic() override { return MonotonicNow(); }
+
+  // absl::Mutex counts its timeouts on the wall clock. Short slices, checked against the monotonic
+  // clock, keep a jump of the wall clock forward from ending a wait early.
+  bool AwaitWithTimeout(absl::Mutex& mu,
+                        const absl::Condition& condition,
+                        absl::Duration timeout) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    const absl::Duration deadline = MonotonicNow() + std::max(timeout, absl::ZeroDuration());
+    while (true) {
+      const absl::Duration left = deadline - MonotonicNow();
+      if (left <= absl::ZeroDuration()) {
+        return condition.Eval();
+      }
+      if (mu.AwaitWithTimeout(condition, std::min(left, absl::Seconds(1)))) {
+        return true;
+      }
+    }
+  }
+};
+
+}  // namespace
+
+Clock& Clock::Real() {
+  static RealClock* const clock = new RealClock;
+  return *clock;
+}
+
+FakeClock::FakeClock(absl::Time start) : wall_(start) {}
+
+absl::Time FakeClock::Now() {
+  absl::MutexLock lock(&mu_);
+  return wall_;
+}
+
+absl::Duration FakeClock::Monotonic() {
+  absl::MutexLock lock(&mu_);
+  return monotonic_;
+}
+
+// Advance() cannot wake `mu`, which it does not know; so the wait looks at the fake time every
+// millisecond of real time.
+bool FakeClock::AwaitWithTimeout(absl::Mutex& mu,
+                                 const absl::Condition& condition,
+                                 absl::Duration timeout) {
+  if (condition.Eval()) {
+    return true;
+  }
+  absl::Duration deadline;
+  {
+    absl::MutexLock lock(&mu_);
+    deadline = monotonic_ + timeout;
+    ++waiters_;
+  }
+  bool met = false;
+  while (!met && Monotonic() < deadline) {
+    met = mu.AwaitWithTimeout(condition, absl::Milliseconds(1));
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    --waiters_;
+  }
+  return met || condition.Eval();
+}
+
+void FakeClock::Advance(absl::Duration by) {
+  absl::MutexLock lock(&mu_);
+  wall_ += by;
+  monotonic_ += by;
+}
+
+void FakeClock::JumpWall(absl::Duration by) {
+  absl::MutexLock lock(&mu_);
+  wall_ += by;
+}
+
+void FakeClock::AwaitWaiters(int count) {
+  mu_.Lock();
+  const auto enough = [this, count]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return waiters_ >= count; };
+  mu_.Await(absl::Condition(&enough));
+  mu_.Unlock();
+}
+
+}  // namespace hearth
