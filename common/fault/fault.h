@@ -2,9 +2,10 @@
 //
 //   HEARTH_FAULTS="store.before_commit=crash@3,trainer.step=delay:100ms,agent.send=error"
 //
-// Actions: crash (SIGKILL of oneself), stop (SIGSTOP of oneself), error (Check returns kInternal), delay:DURATION.
-// "@N" acts at the N-th time the point is reached only (from 1, default: each time); "@N+" from the N-th on.
-// With the variable unset, a point costs one relaxed load and a branch.
+// Actions: crash (SIGKILL of oneself), stop (SIGSTOP of oneself), error (Check returns kInternal),
+// delay:DURATION.
+// "@N" acts at the N-th time the point is reached only (from 1, default: each time); "@N+" from the
+// N-th on. With the variable unset, a point costs one relaxed load and a branch.
 #pragma once
 
 #include <atomic>
@@ -15,8 +16,8 @@
 
 namespace hearth::fault {
 
-// Reads HEARTH_FAULTS. kInvalidArgument: bad syntax, unknown action, or a point that is not in the table. Call once from
-// main(), before threads start; without the call no fault ever fires.
+// Reads HEARTH_FAULTS. kInvalidArgument: bad syntax, unknown action, or a point that is not in the
+// table. Call once from main(), before threads start; without the call no fault ever fires.
 absl::Status InitFromEnvironment();
 
 // The same from a string; for tests. "" turns all faults off.
@@ -41,7 +42,7 @@ int Hits(std::string_view name);
 }  // namespace hearth::fault
 
 // Where no status can be returned; action "error" is then ignored.
-#define HEARTH_FAULT_POINT(name)                         \
-  do {                                                   \
+#define HEARTH_FAULT_POINT(name)                          \
+  do {                                                    \
     static_cast<void>(::hearth::fault::Check(name).ok()); \
   } while (false)

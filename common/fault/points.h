@@ -1,5 +1,5 @@
-// Every fault point of the programs. A name used in code but not listed here fails at the first use (when faults are on) and
-// in tools/tidy.py (always).
+// Every fault point of the programs. A name used in code but not listed here fails at the first use
+// (when faults are on) and in tools/tidy.py (always).
 #pragma once
 
 #include <string_view>

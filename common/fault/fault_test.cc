@@ -1,0 +1,106 @@
+#include "common/fault/fault.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <set>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace hearth::fault {
+namespace {
+
+class FaultTest : public testing::Test {
+ protected:
+  ~FaultTest() override { EXPECT_TRUE(Configure("").ok()); }
+};
+
+TEST_F(FaultTest, Check_NothingConfigured_IsOkAndUncounted) {
+  EXPECT_TRUE(Check("store.before_commit").ok());
+  EXPECT_EQ(Hits("store.before_commit"), 0);
+}
+
+TEST_F(FaultTest, Check_ErrorEachTime_ReturnsErrorThatNamesThePoint) {
+  ASSERT_TRUE(Configure("store.before_commit=error").ok());
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status status = Check("store.before_commit");
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+    EXPECT_NE(status.message().find("store.before_commit"), absl::string_view::npos);
+  }
+  EXPECT_TRUE(Check("store.after_commit").ok());
+  EXPECT_EQ(Hits("store.before_commit"), 2);
+}
+
+TEST_F(FaultTest, Check_ErrorAtSecondHit_FailsOnlyThen) {
+  ASSERT_TRUE(Configure("agent.send=error@2").ok());
+  EXPECT_TRUE(Check("agent.send").ok());
+  EXPECT_FALSE(Check("agent.send").ok());
+  EXPECT_TRUE(Check("agent.send").ok());
+}
+
+TEST_F(FaultTest, Check_ErrorFromSecondHitOn_FailsFromThen) {
+  ASSERT_TRUE(Configure("agent.send=error@2+, trainer.step=delay:1ms").ok());
+  EXPECT_TRUE(Check("agent.send").ok());
+  EXPECT_FALSE(Check("agent.send").ok());
+  EXPECT_FALSE(Check("agent.send").ok());
+  EXPECT_TRUE(Check("trainer.step").ok());
+}
+
+TEST_F(FaultTest, Configure_Malformed_IsInvalidArgumentAndKeepsTheOldOnes) {
+  ASSERT_TRUE(Configure("agent.send=error").ok());
+  for (const char* bad : {"nowhere=crash", "agent.send", "agent.send=explode", "agent.send=error@0",
+                          "agent.send=error@x", "agent.send=delay:soon", "agent.send=delay:-1s"}) {
+    EXPECT_EQ(Configure(bad).code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+  EXPECT_FALSE(Check("agent.send").ok());
+}
+
+TEST_F(FaultTest, InitFromEnvironment_CrashAtThirdHit_KillsTheProcessThen) {
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv("HEARTH_FAULTS", "trainer.step=crash@3", 1);
+    if (!InitFromEnvironment().ok()) {
+      _exit(9);
+    }
+    for (int i = 0; i < 5; ++i) {
+      HEARTH_FAULT_POINT("trainer.step");
+      if (i == 2) {
+        _exit(8);
+      }
+    }
+    _exit(7);
+  }
+  int wait_status = 0;
+  ASSERT_EQ(waitpid(child, &wait_status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(wait_status)) << WEXITSTATUS(wait_status);
+  EXPECT_EQ(WTERMSIG(wait_status), SIGKILL);
+}
+
+TEST_F(FaultTest, Check_Stop_StopsTheProcessUntilContinued) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool ok = Configure("trainer.step=stop@1").ok();
+    HEARTH_FAULT_POINT("trainer.step");
+    _exit(ok ? 3 : 4);
+  }
+  int wait_status = 0;
+  ASSERT_EQ(waitpid(child, &wait_status, WUNTRACED), child);
+  EXPECT_TRUE(WIFSTOPPED(wait_status));
+  kill(child, SIGCONT);
+  ASSERT_EQ(waitpid(child, &wait_status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(wait_status), 3);
+}
+
+TEST(Points, Table_NamesAreUniqueAndDescribed) {
+  std::set<std::string_view> names;
+  for (const Point& point : Points()) {
+    EXPECT_TRUE(names.insert(point.name).second) << point.name;
+    EXPECT_FALSE(point.where.empty()) << point.name;
+  }
+}
+
+}  // namespace
+}  // namespace hearth::fault

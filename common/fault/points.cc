@@ -1,0 +1,42 @@
+#include "common/fault/points.h"
+
+namespace hearth::fault {
+namespace {
+
+constexpr Point kPoints[] = {
+    {"coordinator.before_serve", "store loaded, generation stored, ports not yet open"},
+    {"coordinator.apply", "a command was taken from the queue, nothing changed yet"},
+    {"coordinator.before_reply", "the change is durable, the caller does not know yet"},
+    {"coordinator.before_ack", "reports are durable, the worker has not been told"},
+    {"store.before_commit", "a batch is ready, nothing of it is durable"},
+    {"store.after_commit", "the batch is durable, nobody knows yet"},
+    {"store.before_append", "history or log lines are about to be appended"},
+    {"store.after_append", "history or log lines are on disk, the cursor is not stored"},
+    {"agent.before_connect", "about to dial a coordinator"},
+    {"agent.before_hello", "connected, Hello not sent"},
+    {"agent.send", "a message is about to be written to the stream"},
+    {"agent.receive", "a message was read from the stream, not handled"},
+    {"agent.before_spawn", "an assignment was accepted, no process exists"},
+    {"agent.after_spawn", "the trainer runs, nobody has been told"},
+    {"agent.before_kill", "the trainer's process group is about to be killed"},
+    {"agent.after_reap", "the trainer was reaped, its end is not reported"},
+    {"trainer.start", "task read, nothing allocated"},
+    {"trainer.before_rendezvous", "engine built, peers not contacted"},
+    {"trainer.step", "before the forward pass of a step"},
+    {"trainer.before_allreduce", "gradients of a step are ready, not reduced"},
+    {"trainer.after_allreduce", "gradients reduced, optimizer not run"},
+    {"trainer.after_step", "weights updated, report not sent"},
+    {"trainer.before_exit", "all done and reported, process about to exit"},
+    {"checkpoint.before_write", "snapshot taken, no file written"},
+    {"checkpoint.before_rename", "all files written and synced under the temporary name"},
+    {"checkpoint.after_rename", "the folder has its name, not announced"},
+    {"checkpoint.before_load", "a checkpoint was chosen, nothing read"},
+};
+
+}  // namespace
+
+absl::Span<const Point> Points() {
+  return kPoints;
+}
+
+}  // namespace hearth::fault

@@ -1,0 +1,66 @@
+#include "common/log/log.h"
+
+#include <cstdlib>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace hearth::log {
+namespace {
+
+std::string Captured(void (*body)()) {
+  testing::internal::CaptureStderr();
+  body();
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(Log, Info_AtLevelInfo_PrintsProgramAndMessage) {
+  const std::string text = Captured([] {
+    ASSERT_TRUE(Init("prog", "info").ok());
+    HEARTH_LOG_INFO("job {} has {} workers", "a", 2);
+    HEARTH_LOG_DEBUG("hidden");
+  });
+  EXPECT_NE(text.find("prog["), std::string::npos) << text;
+  EXPECT_NE(text.find("job a has 2 workers\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("hidden"), std::string::npos) << text;
+}
+
+TEST(Log, SetLevel_Debug_ShowsDebugLines) {
+  const std::string text = Captured([] {
+    ASSERT_TRUE(Init("prog", "error").ok());
+    HEARTH_LOG_WARNING("too low");
+    ASSERT_TRUE(SetLevel("debug").ok());
+    HEARTH_LOG_DEBUG("shown");
+  });
+  EXPECT_EQ(text.find("too low"), std::string::npos) << text;
+  EXPECT_NE(text.find("shown"), std::string::npos) << text;
+}
+
+TEST(Log, Json_SpecialCharacters_AreEscapedOnOneLine) {
+  const std::string text = Captured([] {
+    ASSERT_TRUE(Init("prog", "info", /*json=*/true).ok());
+    HEARTH_LOG_ERROR("a \"b\"\n\x01");
+  });
+  EXPECT_NE(text.find("\"level\":\"error\""), std::string::npos) << text;
+  EXPECT_NE(text.find("\"msg\":\"a \\\"b\\\"\\n\\u0001\"}\n"), std::string::npos) << text;
+}
+
+TEST(Log, Init_LevelFromEnvironment_IsUsed) {
+  setenv("HEARTH_LOG_LEVEL", "error", 1);
+  const std::string text = Captured([] {
+    ASSERT_TRUE(Init("prog").ok());
+    HEARTH_LOG_INFO("hidden");
+    HEARTH_LOG_ERROR("shown");
+  });
+  unsetenv("HEARTH_LOG_LEVEL");
+  EXPECT_EQ(text.find("hidden"), std::string::npos) << text;
+  EXPECT_NE(text.find("shown"), std::string::npos) << text;
+}
+
+TEST(Log, Init_UnknownLevel_IsInvalidArgument) {
+  EXPECT_EQ(Init("prog", "loud").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(SetLevel("loud").code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace hearth::log
