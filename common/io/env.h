@@ -31,7 +31,8 @@ class MappedFile {
   virtual absl::Span<const uint8_t> bytes() const = 0;
 };
 
-// Thread-safe. Every error text names the path. kNotFound: no such file; kPermissionDenied; kResourceExhausted: disk full.
+// Thread-safe. Every error text names the path. kNotFound: no such file; kPermissionDenied;
+// kResourceExhausted: disk full.
 class Env {
  public:
   virtual ~Env() = default;
@@ -42,7 +43,8 @@ class Env {
       const std::string& path) = 0;
   virtual absl::StatusOr<std::unique_ptr<MappedFile>> Map(const std::string& path) = 0;
   virtual absl::StatusOr<std::string> ReadFile(const std::string& path) = 0;
-  // Temporary name, fsync, rename, fsync of the folder: after a crash the old or the new content is there, whole.
+  // Temporary name, fsync, rename, fsync of the folder: after a crash the old or the new content is
+  // there, whole.
   virtual absl::Status WriteFileAtomically(const std::string& path, std::string_view data) = 0;
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
   virtual absl::Status SyncDir(const std::string& dir) = 0;
@@ -58,5 +60,8 @@ class Env {
   // The machine's file system. Lives for ever.
   static Env& Real();
 };
+
+// WriteFileAtomically out of an Env's other operations; for implementations of Env.
+absl::Status WriteFileAtomicallyWith(Env& env, const std::string& path, std::string_view data);
 
 }  // namespace hearth

@@ -14,26 +14,30 @@
 
 namespace hearth {
 
-// Passes everything on to `base` (not owned, outlives this) and counts the operations that change the disk: opening for
-// writing, Append, Sync, Close, Rename, SyncDir, CreateDirs, RemoveAll, Truncate. Reads never fail. WriteFileAtomically is
-// made of these steps, so it can fail between any two. Thread-safe; files must not outlive the Env.
+// Passes everything on to `base` (not owned, outlives this) and counts the operations that change
+// the disk: opening for writing, Append, Sync, Close, Rename, SyncDir, CreateDirs, RemoveAll,
+// Truncate. Reads never fail. WriteFileAtomically is made of these steps, so it can fail between
+// any two. Thread-safe; files must not outlive the Env.
 class FaultyEnv : public Env {
  public:
   explicit FaultyEnv(Env& base);
 
-  // The n-th changing operation from now (1 = the next) returns `status` and does nothing; later ones work again unless
-  // `sticky`. A failing Append writes the first half of its data, as a full disk does.
+  // The n-th changing operation from now (1 = the next) returns `status` and does nothing; later
+  // ones work again unless `sticky`. A failing Append writes the first half of its data, as a full
+  // disk does.
   void FailAfter(int64_t n, absl::Status status, bool sticky = false);
-  // Appends past `bytes` more bytes write what fits and return kResourceExhausted naming the file, until Heal().
+  // Appends past `bytes` more bytes write what fits and return kResourceExhausted naming the file,
+  // until Heal().
   void SetDiskSpace(int64_t bytes);
   // Clears FailAfter and SetDiskSpace.
   void Heal();
   // Changing operations so far; lets a test loop FailAfter over all of them.
   int64_t operations() const;
 
-  // What a power cut does: every file written through this Env is cut to its length at its last Sync (files never synced
-  // become empty), and files renamed or created whose folder was not synced since keep their new names (rename is atomic on
-  // the journalling file systems we support). Open files fail with kInternal afterwards.
+  // What a power cut does: every file written through this Env is cut to its length at its last
+  // Sync (files never synced become empty), and files renamed or created whose folder was not
+  // synced since keep their new names (rename is atomic on the journalling file systems we
+  // support). Open files fail with kInternal afterwards.
   absl::Status DropUnsynced();
 
   absl::StatusOr<std::unique_ptr<WritableFile>> NewWritableFile(const std::string& path) override;
@@ -67,7 +71,8 @@ class FaultyEnv : public Env {
   bool sticky_ ABSL_GUARDED_BY(mu_) = false;
   int64_t space_left_ ABSL_GUARDED_BY(mu_) = -1;  // -1 = unlimited
   int64_t power_cuts_ ABSL_GUARDED_BY(mu_) = 0;
-  std::map<std::string, int64_t> synced_ ABSL_GUARDED_BY(mu_);  // durable length of each file written here
+  std::map<std::string, int64_t> synced_
+      ABSL_GUARDED_BY(mu_);  // durable length of each file written here
 };
 
 }  // namespace hearth
