@@ -1,0 +1,101 @@
+// What a command is: a row of kCommands (commands.cc) that hangs options on a CLI11 subcommand and returns what to run.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "jobctl/client.h"
+#include "jobctl/output.h"
+
+namespace CLI {
+class App;
+}
+
+namespace hearth::jobctl {
+
+// Exit codes, part of the interface (docs/jobctl.md).
+enum ExitCode {
+  kExitOk = 0,
+  kExitError = 1,
+  kExitUsage = 2,
+  kExitJobFailed = 100,
+  kExitTimedOut = 101,
+  kExitNotFound = 102,
+  kExitJobCancelled = 103,
+};
+
+// What all commands share. Lives as long as the process.
+struct Context {
+  ConnectOptions connect;
+  OutputFormat format = OutputFormat::kTable;
+  bool quiet = false;
+  bool color = false;  // stdout is a terminal and nobody said no
+
+  // Connects on first use.
+  absl::StatusOr<Client*> client();
+
+ private:
+  std::unique_ptr<Client> client_;
+};
+
+// Runs after parsing; returns the exit code, or an error that main prints (exit code 1).
+using Action = std::function<absl::StatusOr<int>(Context&)>;
+
+struct CommandDef {
+  const char* name;
+  const char* help;
+  // Adds options to `app`; the returned action owns what they write into.
+  Action (*setup)(CLI::App& app);
+};
+
+// All commands, in the order of the help text.
+absl::Span<const CommandDef> Commands();
+
+Action SetupSubmit(CLI::App& app);
+Action SetupList(CLI::App& app);
+Action SetupGet(CLI::App& app);
+Action SetupDescribe(CLI::App& app);
+Action SetupWatch(CLI::App& app);
+Action SetupLogs(CLI::App& app);
+Action SetupEvents(CLI::App& app);
+Action SetupMetrics(CLI::App& app);
+Action SetupCancel(CLI::App& app);
+Action SetupPause(CLI::App& app);
+Action SetupResume(CLI::App& app);
+Action SetupUpdate(CLI::App& app);
+Action SetupDelete(CLI::App& app);
+Action SetupWait(CLI::App& app);
+Action SetupWorkers(CLI::App& app);
+Action SetupCordon(CLI::App& app);
+Action SetupUncordon(CLI::App& app);
+Action SetupDrain(CLI::App& app);
+Action SetupCheckpoints(CLI::App& app);
+Action SetupDataset(CLI::App& app);
+Action SetupPlan(CLI::App& app);
+Action SetupCompletion(CLI::App& app);
+Action SetupVersion(CLI::App& app);
+
+// Follows a job until it ends or rests (paused); draws progress when `show`. Used by wait, watch and submit --watch/--wait.
+// `timeout` zero = none. Returns an ExitCode; Ctrl-C detaches, says how to re-attach and returns kExitOk.
+struct FollowOptions {
+  std::string job_id;
+  bool show = true;
+  bool exit_status = true;  // map the end state to the exit codes; else 0
+  absl::Duration timeout = absl::ZeroDuration();
+};
+absl::StatusOr<int> FollowJob(Context& context, const FollowOptions& options);
+
+// The end state's exit code: succeeded and paused 0, failed 100, cancelled 103.
+int ExitCodeOf(v1::JobState state);
+
+// Calls `handler` in a thread of its own on the first SIGINT; the second one ends the process at once. Call before any
+// thread is started.
+void OnInterrupt(std::function<void()> handler);
+void BlockInterrupts();
+bool Interrupted();
+
+}  // namespace hearth::jobctl

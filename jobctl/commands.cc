@@ -1,0 +1,56 @@
+#include "jobctl/command.h"
+
+namespace hearth::jobctl {
+
+absl::Span<const CommandDef> Commands() {
+  static constexpr CommandDef kCommands[] = {
+      {"submit", "Send a job file to the coordinator", SetupSubmit},
+      {"list", "List jobs, newest first", SetupList},
+      {"get", "Show one job in a row (or whole with -o json)", SetupGet},
+      {"describe", "Show everything about a job, with its events", SetupDescribe},
+      {"watch", "Follow a job: progress, loss, speed, time left", SetupWatch},
+      {"logs", "Print a job's log", SetupLogs},
+      {"events", "Print what happened to a job and why", SetupEvents},
+      {"metrics", "Print a job's step history as table, CSV or JSON", SetupMetrics},
+      {"cancel", "Stop a job (a checkpoint is written unless --now)", SetupCancel},
+      {"pause", "Write a checkpoint and free the workers", SetupPause},
+      {"resume", "Continue a paused, failed or cancelled job", SetupResume},
+      {"update", "Change a job's priority or labels", SetupUpdate},
+      {"delete", "Remove an ended or paused job and its history", SetupDelete},
+      {"wait", "Wait for a job's end; the exit code says how it ended", SetupWait},
+      {"workers", "List workers", SetupWorkers},
+      {"cordon", "Place nothing new on a worker", SetupCordon},
+      {"uncordon", "Use a worker again", SetupUncordon},
+      {"drain", "Cordon a worker and move its job away", SetupDrain},
+      {"checkpoints", "List a job's checkpoints", SetupCheckpoints},
+      {"dataset", "Build and inspect datasets", SetupDataset},
+      {"plan", "Show the memory a job needs, without submitting it", SetupPlan},
+      {"completion", "Print a shell completion script", SetupCompletion},
+      {"version", "Print the versions of jobctl and the coordinator", SetupVersion},
+  };
+  return kCommands;
+}
+
+absl::StatusOr<Client*> Context::client() {
+  if (client_ == nullptr) {
+    auto connected = Client::Connect(connect);
+    if (!connected.ok()) {
+      return connected.status();
+    }
+    client_ = *std::move(connected);
+  }
+  return client_.get();
+}
+
+int ExitCodeOf(v1::JobState state) {
+  switch (state) {
+    case v1::JOB_STATE_FAILED:
+      return kExitJobFailed;
+    case v1::JOB_STATE_CANCELLED:
+      return kExitJobCancelled;
+    default:
+      return kExitOk;
+  }
+}
+
+}  // namespace hearth::jobctl

@@ -1,0 +1,23 @@
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "common/base/status_macros.h"
+#include "jobctl/command.h"
+
+namespace hearth::jobctl {
+
+Action SetupGet(CLI::App& app) {
+  auto job_id = std::make_shared<std::string>();
+  app.add_option("job", *job_id, "Job id")->required();
+  return [job_id](Context& context) -> absl::StatusOr<int> {
+    HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+    v1::GetJobRequest request;
+    request.set_job_id(*job_id);
+    HEARTH_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(request));
+    HEARTH_RETURN_IF_ERROR(PrintJobs(context.format, {job}, job));
+    return kExitOk;
+  };
+}
+
+}  // namespace hearth::jobctl

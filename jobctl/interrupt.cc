@@ -1,0 +1,46 @@
+// Ctrl-C detaches: a thread of its own takes SIGINT, so that no command needs async-signal-safe code.
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "jobctl/command.h"
+
+namespace hearth::jobctl {
+namespace {
+
+std::atomic<bool> g_interrupted{false};
+
+constexpr int kExitSecondInterrupt = 130;
+
+}  // namespace
+
+void BlockInterrupts() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+void OnInterrupt(std::function<void()> handler) {
+  // Ends with the process; it only ever waits.
+  std::thread([handler = std::move(handler)] {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    int signal = 0;
+    sigwait(&set, &signal);
+    g_interrupted.store(true);
+    handler();
+    sigwait(&set, &signal);
+    _exit(kExitSecondInterrupt);
+  }).detach();
+}
+
+bool Interrupted() {
+  return g_interrupted.load();
+}
+
+}  // namespace hearth::jobctl

@@ -1,0 +1,36 @@
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "jobctl/command.h"
+#include "jobctl/job_actions.h"
+
+namespace hearth::jobctl {
+
+Action SetupResume(CLI::App& app) {
+  auto request = std::make_shared<v1::ResumeJobRequest>();
+  app.add_option_function<std::string>(
+         "job", [request](const std::string& id) { request->set_job_id(id); }, "Job id")
+      ->required();
+  app.add_option_function<std::string>(
+         "--set", [request](const std::string& assignment) { request->add_overrides(assignment); },
+         "Override a field that a resume may change: path=value, repeatable")
+      ->allow_extra_args(false)
+      ->trigger_on_parse();
+  return [request](Context& context) -> absl::StatusOr<int> {
+    HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+    request->set_request_id(RandomUuid());
+    const absl::StatusOr<v1::Job> job = client->ResumeJob(*request);
+    if (!job.ok()) {
+      return SafeToRetry(job.status(), request->request_id());
+    }
+    HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
+                                         absl::StrCat("job/", job->job_id()), "resumed", *job));
+    return kExitOk;
+  };
+}
+
+}  // namespace hearth::jobctl
