@@ -73,7 +73,7 @@ struct Parameter {
   int64_t logical_rows = 0;  // shape[0] without padding; what checkpoints hold
   // In the order of rows, together they cover logical_rows.
   std::vector<HfTensor> hf;
-  // Of weight matrices; empty for embeddings' lookups, norms and biases.
+  // Of linear layers' weights and lm_head; empty for embeddings (a tied one too), norms and biases.
   std::vector<LogicalMatrix> matrices;
   ParameterGroup group = ParameterGroup::kMatrix;
   bool decay = false;  // default: weight matrices and embeddings

@@ -12,7 +12,7 @@ namespace hearth::spec {
 struct Preset {
   std::string_view name;
   std::string_view comment;
-  // layers, hidden, heads, kv_heads, head_dim, ffn_hidden and vocab are set, and what differs from the defaults.
+  // The shape, and what differs from the defaults. vocab is unset in the tiny rows: the dataset's vocabulary then counts.
   v1::ModelSpec model;
 };
 

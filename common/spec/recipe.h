@@ -10,6 +10,7 @@
 
 #include "absl/types/span.h"
 #include "common/spec/dtype.h"
+#include "hearth/v1/job.pb.h"
 
 namespace hearth::spec {
 
@@ -71,8 +72,6 @@ struct Recipe {
   // Residual stream, norms, attention, softmax and what backward saves of them.
   DType activation = DType::kBf16;
   ParameterFormats parameters;
-  // Default of gradients.reduce_dtype.
-  DType reduce = DType::kFp32;
   // Steps in the history of absolute maxima; kTensorDelayed alone.
   int amax_history = 0;
   // Layers that the recipe's authors keep in BF16 at either end; defaults of precision.high_precision_layers.
@@ -92,6 +91,9 @@ const Recipe* FindRecipe(std::string_view name);
 const Recipe& RecipeOf(RecipeKind kind);
 
 std::vector<std::string_view> RecipeNames();
+
+// The recipe's parameter formats with gradients.dtype put in. Expects a resolved spec; an unknown recipe counts as bf16.
+ParameterFormats ResolveFormats(const v1::JobSpec& job_spec);
 
 enum class Execution : uint8_t {
   kNone,      // this device cannot run it in this version

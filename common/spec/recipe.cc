@@ -1,0 +1,227 @@
+#include "common/spec/recipe.h"
+
+#include "common/base/status_macros.h"
+#include "common/spec/text.h"
+
+namespace hearth::spec {
+namespace {
+
+Operand Plain(DType dtype) { return {.dtype = dtype}; }
+
+Operand PerTensor(DType dtype, Scaling scaling, Source source = Source::kHighPrecision) {
+  return {.dtype = dtype, .scaling = scaling, .source = source};
+}
+
+Operand Block(DType dtype, int rows, int cols, DType scale_dtype) {
+  return {.dtype = dtype,
+          .scaling = Scaling::kBlock,
+          .block_rows = rows,
+          .block_cols = cols,
+          .scale_dtype = scale_dtype};
+}
+
+Recipe Fp32() {
+  const Operand fp32 = Plain(DType::kFp32);
+  return {.kind = RecipeKind::kFp32,
+          .name = "fp32",
+          .comment = "everything in fp32",
+          .fprop = {.a = fp32, .b = fp32, .output = DType::kFp32},
+          .dgrad = {.a = fp32, .b = fp32, .output = DType::kFp32},
+          .wgrad = {.a = fp32, .b = fp32, .output = DType::kFp32},
+          .activation = DType::kFp32,
+          .parameters = {DType::kFp32, DType::kFp32, DType::kFp32}};
+}
+
+Recipe Bf16() {
+  const Operand bf16 = Plain(DType::kBf16);
+  return {.kind = RecipeKind::kBf16,
+          .name = "bf16",
+          .comment = "bf16 GEMMs with fp32 sums, fp32 master weights and gradients",
+          .fprop = {.a = bf16, .b = bf16},
+          .dgrad = {.a = bf16, .b = bf16},
+          .wgrad = {.a = bf16, .b = bf16, .output = DType::kFp32}};
+}
+
+// E4M3 forward, E5M2 gradients (HYBRID); backward reuses the forward copies, whose scales are per tensor.
+Recipe PerTensorFp8(RecipeKind kind, Scaling scaling) {
+  const Operand forward = PerTensor(DType::kFp8E4M3, scaling);
+  const Operand saved = PerTensor(DType::kFp8E4M3, scaling, Source::kForwardCopy);
+  const Operand gradient = PerTensor(DType::kFp8E5M2, scaling);
+  Recipe recipe = Bf16();
+  recipe.kind = kind;
+  recipe.fprop = {.a = forward, .b = forward, .fast_accumulation = true};
+  recipe.dgrad = {.a = gradient, .b = saved};
+  recipe.wgrad = {.a = saved, .b = gradient, .output = DType::kFp32};
+  recipe.fallback = {"bf16"};
+  return recipe;
+}
+
+Recipe Fp8() {
+  Recipe recipe = PerTensorFp8(RecipeKind::kFp8, Scaling::kTensorDelayed);
+  recipe.name = "fp8";
+  recipe.comment = "per-tensor fp8, delayed scaling: E4M3 forward, E5M2 gradients, history 16";
+  recipe.amax_history = 16;
+  return recipe;
+}
+
+Recipe Fp8Current() {
+  Recipe recipe = PerTensorFp8(RecipeKind::kFp8Current, Scaling::kTensorCurrent);
+  recipe.name = "fp8_current";
+  recipe.comment = "per-tensor fp8 scaled by each tensor's own maximum";
+  return recipe;
+}
+
+// A block runs along the contracted dimension, so backward quantises its operands anew from high precision.
+Recipe Mxfp8() {
+  const Operand mx = Block(DType::kFp8E4M3, 1, 32, DType::kE8M0);
+  Recipe recipe = Bf16();
+  recipe.kind = RecipeKind::kMxfp8;
+  recipe.name = "mxfp8";
+  recipe.comment = "E4M3 in blocks of 32 with power-of-two scales";
+  recipe.fprop = {.a = mx, .b = mx};
+  recipe.dgrad = {.a = mx, .b = mx};
+  recipe.wgrad = {.a = mx, .b = mx, .output = DType::kFp32};
+  recipe.fallback = {"bf16"};
+  return recipe;
+}
+
+// NVIDIA's recipe: 16x16 weight blocks (the same values forward and backward), stochastic rounding of gradients, a fixed
+// Hadamard transform on both inputs of wgrad alone.
+Recipe Nvfp4() {
+  const Operand x = Block(DType::kFp4E2M1, 1, 16, DType::kFp8E4M3);
+  const Operand w = Block(DType::kFp4E2M1, 16, 16, DType::kFp8E4M3);
+  Operand saved_w = w;
+  saved_w.source = Source::kForwardCopy;
+  Operand dy = x;
+  dy.rounding = Rounding::kStochastic;
+  Operand rotated_x = x;
+  rotated_x.transform = Transform::kRht16;
+  Operand rotated_dy = dy;
+  rotated_dy.transform = Transform::kRht16;
+  Recipe recipe = Bf16();
+  recipe.kind = RecipeKind::kNvfp4;
+  recipe.name = "nvfp4";
+  recipe.comment = "NVIDIA's NVFP4 training recipe";
+  recipe.fprop = {.a = x, .b = w};
+  recipe.dgrad = {.a = dy, .b = saved_w};
+  recipe.wgrad = {.a = rotated_x, .b = rotated_dy, .output = DType::kFp32};
+  recipe.fallback = {"fp8", "bf16"};
+  return recipe;
+}
+
+// Quartet II: four-over-six forward; MS-EDEN on all four backward operands, x and w from the saved fp4 copies, fresh signs of
+// the 128-wide transform each step.
+Recipe Nvfp4Eden() {
+  Operand forward = Block(DType::kFp4E2M1, 1, 16, DType::kFp8E4M3);
+  forward.select = Select::kFourOverSix;
+  Operand dy = Block(DType::kFp4E2M1, 1, 16, DType::kFp8E4M3);
+  dy.select = Select::kMsEden;
+  dy.transform = Transform::kRht128;
+  dy.signs = Signs::kPerStep;
+  Operand saved = dy;
+  saved.source = Source::kForwardCopy;
+  Recipe recipe = Bf16();
+  recipe.kind = RecipeKind::kNvfp4Eden;
+  recipe.name = "nvfp4_eden";
+  recipe.comment = "Quartet II: NVFP4 with unbiased MS-EDEN backward";
+  recipe.fprop = {.a = forward, .b = forward};
+  recipe.dgrad = {.a = dy, .b = saved};
+  recipe.wgrad = {.a = saved, .b = dy, .output = DType::kFp32};
+  recipe.fallback = {"fp8", "bf16"};
+  return recipe;
+}
+
+const std::vector<Recipe>& Table() {
+  static const std::vector<Recipe>& rows = *new std::vector<Recipe>{
+      Fp32(), Bf16(), Fp8(), Fp8Current(), Mxfp8(), Nvfp4(), Nvfp4Eden()};
+  return rows;
+}
+
+struct Capability {
+  RecipeKind recipe;
+  std::string_view device_kind;
+  Execution execution;
+};
+
+// What is not listed does not run.
+constexpr Capability kCapabilities[] = {
+    {RecipeKind::kFp32, "cpu", Execution::kNative},
+    {RecipeKind::kBf16, "cpu", Execution::kEmulated},
+};
+
+}  // namespace
+
+absl::Span<const Recipe> Recipes() { return Table(); }
+
+const Recipe* FindRecipe(std::string_view name) {
+  for (const Recipe& recipe : Table()) {
+    if (recipe.name == name) {
+      return &recipe;
+    }
+  }
+  return nullptr;
+}
+
+const Recipe& RecipeOf(RecipeKind kind) {
+  for (const Recipe& recipe : Table()) {
+    if (recipe.kind == kind) {
+      return recipe;
+    }
+  }
+  HEARTH_CHECK(false, "every RecipeKind has a row");
+  return Table().front();
+}
+
+std::vector<std::string_view> RecipeNames() {
+  std::vector<std::string_view> names;
+  for (const Recipe& recipe : Table()) {
+    names.push_back(recipe.name);
+  }
+  return names;
+}
+
+ParameterFormats ResolveFormats(const v1::JobSpec& job_spec) {
+  const Recipe* recipe = FindRecipe(job_spec.precision().recipe());
+  ParameterFormats formats = (recipe ? *recipe : RecipeOf(RecipeKind::kBf16)).parameters;
+  if (job_spec.gradients().has_dtype()) {
+    ParseDType(job_spec.gradients().dtype(), formats.gradient);
+  }
+  return formats;
+}
+
+std::string_view ExecutionName(Execution execution) {
+  switch (execution) {
+    case Execution::kNative:
+      return "native";
+    case Execution::kEmulated:
+      return "emulated";
+    case Execution::kNone:
+      break;
+  }
+  return "none";
+}
+
+Execution RecipeExecution(RecipeKind recipe, std::string_view device_kind) {
+  for (const Capability& row : kCapabilities) {
+    if (row.recipe == recipe && row.device_kind == device_kind) {
+      return row.execution;
+    }
+  }
+  return Execution::kNone;
+}
+
+std::string RecipeRefusal(const Recipe& recipe, std::string_view device_kind, bool emulate) {
+  switch (RecipeExecution(recipe.kind, device_kind)) {
+    case Execution::kNative:
+      return "";
+    case Execution::kEmulated:
+      return emulate ? ""
+                     : Text(recipe.name, " runs only emulated on ", device_kind,
+                            "; set precision.emulate: true or precision.recipe: fp32");
+    case Execution::kNone:
+      break;
+  }
+  return Text(recipe.name, " needs a CUDA device, which this version does not have yet");
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,138 @@
+#include "common/spec/resolve.h"
+
+#include <set>
+#include <string>
+
+#include "absl/strings/cord.h"
+#include "common/spec/checker.h"
+#include "common/spec/defaults.h"
+#include "common/spec/presets.h"
+#include "common/spec/validate.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
+#include "google/protobuf/text_format.h"
+#include "google/rpc/error_details.pb.h"
+
+namespace hearth::spec {
+namespace {
+
+constexpr char kBadRequestUrl[] = "type.googleapis.com/google.rpc.BadRequest";
+
+// Fields that may differ between a model folder and the spec that starts from it: they change no tensor.
+const std::set<std::string>& FreeModelFields() {
+  static const auto& fields = *new std::set<std::string>{
+      "preset", "from", "norm_eps", "rope_theta", "rope_scaling", "dropout", "init_std"};
+  return fields;
+}
+
+std::string ValueText(const v1::ModelSpec& model, const google::protobuf::FieldDescriptor* field) {
+  std::string text;
+  google::protobuf::TextFormat::PrintFieldValueToString(model, field, -1, &text);
+  return text;
+}
+
+void CheckAgainstFolder(const v1::ModelSpec& model, const v1::ModelSpec& folder, Checker& check) {
+  const auto* descriptor = v1::ModelSpec::descriptor();
+  const auto* reflection = v1::ModelSpec::GetReflection();
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const auto* field = descriptor->field(i);
+    if (FreeModelFields().count(field->name()) > 0 || !reflection->HasField(model, field) ||
+        !reflection->HasField(folder, field)) {
+      continue;
+    }
+    const std::string wanted = ValueText(model, field);
+    const std::string found = ValueText(folder, field);
+    if (wanted != found) {
+      check.Add(Text("model.", field->name()),
+                Text(wanted, " differs from ", found, " in model.from ", model.from()));
+    }
+  }
+}
+
+// Whether the shape is known only to the workers.
+bool ShapeInFolder(const v1::ModelSpec& model) { return model.has_from() && !model.has_layers(); }
+
+void CheckFacts(const v1::JobSpec& job_spec, const DataFacts& facts, Checker& check) {
+  const v1::ModelSpec& model = job_spec.model();
+  if (model.has_vocab() && facts.vocab > model.vocab()) {
+    check.Add("model.vocab", Text(model.vocab(), " is smaller than the datasets' vocabulary of ",
+                                  facts.vocab, " tokens"));
+  }
+  const int64_t sample = int64_t{job_spec.data().sequence_length()} + 1;
+  if (facts.train_tokens > 0 && facts.train_tokens < sample) {
+    check.Add("data.train", Text(facts.train_tokens, " tokens are fewer than one sample of ",
+                                 sample, " (data.sequence_length + 1)"));
+  }
+}
+
+}  // namespace
+
+void Resolve(v1::JobSpec& job_spec, std::vector<FieldViolation>& violations) {
+  Checker check(violations);
+  ApplyDefaults(job_spec);
+  v1::ModelSpec& model = *job_spec.mutable_model();
+  const int32_t sequence_length = job_spec.data().sequence_length();
+  const bool preset_known = ApplyPreset(model);
+  if (!preset_known) {
+    check.Name("model.preset", true, model.preset(), "preset", PresetNames());
+  }
+  if (model.has_preset() && model.has_from()) {
+    check.Add("model.from", "give either model.preset or model.from, not both");
+  }
+  if (model.has_from() && model.from().empty()) {
+    check.Add("model.from", "must not be empty");
+  }
+  if (!preset_known || ShapeInFolder(model)) {
+    ValidateModelFields(model, sequence_length, violations);
+  } else {
+    ApplyModelDefaults(model, sequence_length);
+    ValidateModel(model, sequence_length, violations);
+  }
+  ValidateJob(job_spec, violations);
+}
+
+void ResolveWithFacts(v1::JobSpec& job_spec,
+                      const DataFacts& facts,
+                      const v1::ModelSpec* from_model,
+                      std::vector<FieldViolation>& violations) {
+  Checker check(violations);
+  v1::ModelSpec& model = *job_spec.mutable_model();
+  if (from_model != nullptr) {
+    CheckAgainstFolder(model, *from_model, check);
+    v1::ModelSpec merged = *from_model;
+    merged.MergeFrom(model);
+    model.Swap(&merged);
+    ApplyModelDefaults(model, job_spec.data().sequence_length());
+    ValidateModel(model, job_spec.data().sequence_length(), violations);
+  }
+  const bool waits_for_folder = model.has_from() && from_model == nullptr;
+  if (!model.has_vocab() && !waits_for_folder) {
+    if (facts.vocab > 0) {
+      model.set_vocab(facts.vocab);
+      // The datasets' vocabulary is under the same rule as a given one.
+      check.Range("model.vocab", true, model.vocab(), 2, 4194304);
+    } else {
+      check.Add("model.vocab", "required: the datasets do not say their vocabulary");
+    }
+  }
+  CheckFacts(job_spec, facts, check);
+}
+
+absl::Status ViolationsToStatus(const std::vector<FieldViolation>& violations) {
+  if (violations.empty()) {
+    return absl::OkStatus();
+  }
+  std::string text;
+  google::rpc::BadRequest details;
+  for (const FieldViolation& violation : violations) {
+    text += Text(text.empty() ? "" : "\n", violation.field, ": ", violation.description);
+    auto& entry = *details.add_field_violations();
+    entry.set_field(violation.field);
+    entry.set_description(violation.description);
+  }
+  absl::Status status = absl::InvalidArgumentError(text);
+  status.SetPayload(kBadRequestUrl, absl::Cord(details.SerializeAsString()));
+  return status;
+}
+
+}  // namespace hearth::spec

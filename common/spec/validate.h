@@ -1,0 +1,25 @@
+// Ranges and cross-field rules of a job spec with its defaults filled in; called by Resolve.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/spec/resolve.h"
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::spec {
+
+// Ranges of what is set. `sequence_length` 0 = unknown.
+void ValidateModelFields(const v1::ModelSpec& model,
+                         int64_t sequence_length,
+                         std::vector<FieldViolation>& violations);
+
+// ValidateModelFields, and that the whole shape but vocab is there.
+void ValidateModel(const v1::ModelSpec& model,
+                   int64_t sequence_length,
+                   std::vector<FieldViolation>& violations);
+
+// Everything but the model.
+void ValidateJob(const v1::JobSpec& job_spec, std::vector<FieldViolation>& violations);
+
+}  // namespace hearth::spec
