@@ -1,4 +1,5 @@
-// The small HTTP server of the daemons: /metrics, /healthz and whatever else they hand in. GET and HEAD only.
+// The small HTTP server of the daemons: /metrics, /healthz and whatever else they hand in. GET and
+// HEAD only.
 #pragma once
 
 #include <functional>
@@ -27,23 +28,19 @@ using HttpHandler = std::function<HttpResponse(const HttpRequest&)>;
 
 class HttpServer {
  public:
-  struct Tls {
-    std::string cert;  // PEM files; empty = clear text
-    std::string key;
-  };
-
-  // Listens on "host:port" (port 0: any free one) and serves exact paths; others get 404. The loopback rule is the caller's
-  // (rpc::CheckListenAddress). kInvalidArgument: bad address; kUnavailable: cannot listen, the text says where and why.
+  // Listens on "host:port" (port 0: any free one) and serves exact paths; others get 404. Clear
+  // text only (Debian's civetweb does not work with OpenSSL 3); the loopback rule is the caller's:
+  // rpc::CheckListenAddress(address, false, insecure). kInvalidArgument: bad address; kUnavailable:
+  // cannot listen, the text says where and why.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
-      const std::string& address, std::map<std::string, HttpHandler> handlers, const Tls& tls = {});
+      const std::string& address, std::map<std::string, HttpHandler> handlers);
 
   // Start on the first free port of host:first_port .. first_port + count - 1.
   static absl::StatusOr<std::unique_ptr<HttpServer>> StartOnFreePort(
       const std::string& host,
       int first_port,
       int count,
-      const std::map<std::string, HttpHandler>& handlers,
-      const Tls& tls = {});
+      const std::map<std::string, HttpHandler>& handlers);
 
   // Stops accepting and waits for running handlers.
   ~HttpServer();

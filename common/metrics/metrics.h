@@ -28,7 +28,7 @@ struct MetricDef {
   Stability stability;
 };
 
-std::string_view TypeName(MetricType type);        // "counter" ...
+std::string_view TypeName(MetricType type);           // "counter" ...
 std::string_view StabilityName(Stability stability);  // "alpha" ...
 
 // Families of a row, registered (once; later calls return the same). Owned by `registry`.
@@ -44,17 +44,19 @@ const prometheus::Histogram::BucketBoundaries& LatencyBuckets();
 // 0.1 s to 1 d.
 const prometheus::Histogram::BucketBoundaries& WaitBuckets();
 
-// Lists what is wrong with the rows (naming rules of the header); empty when all is well. For tests.
+// Lists what is wrong with the rows (naming rules of the header); empty when all is well. For
+// tests.
 std::vector<std::string> CheckDefs(absl::Span<const MetricDef> defs);
 
 // A Markdown table of the rows.
 std::string ToMarkdown(absl::Span<const MetricDef> defs);
 
-// hearth_build_info and process_* (cpu seconds, resident bytes, open fds, start time): the rows that every program has.
+// hearth_build_info and process_* (cpu seconds, resident bytes, open fds, start time): the rows
+// that every program has.
 absl::Span<const MetricDef> ProcessDefs();
 
-// Registers hearth_build_info{version, commit, program} and process_*; values are read from /proc at collection.
-// Keep the returned object as long as `registry` is served.
+// Registers hearth_build_info{version, commit, program} and process_*; values are read from /proc
+// at collection. Keep the returned object as long as `registry` is served.
 class ProcessMetrics : public prometheus::Collectable {
  public:
   explicit ProcessMetrics(std::string program) : program_(std::move(program)) {}

@@ -1,0 +1,117 @@
+#include "common/metrics/http_server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/metrics/metrics.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hearth::metrics {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+// The whole answer, head and body.
+std::string Ask(int port, const std::string& method, const std::string& target) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::string out;
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
+    const std::string request = absl::StrCat(
+        method, " ", target, " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    if (write(fd, request.data(), request.size()) == static_cast<ssize_t>(request.size())) {
+      char buffer[4096];
+      ssize_t got;
+      while ((got = read(fd, buffer, sizeof(buffer))) > 0) {
+        out.append(buffer, static_cast<size_t>(got));
+      }
+    }
+  }
+  close(fd);
+  return out;
+}
+
+class HttpServerTest : public testing::Test {
+ protected:
+  HttpServerTest() {
+    process_ = std::make_unique<ProcessMetrics>("prog");
+    auto server = HttpServer::Start(
+        "127.0.0.1:0",
+        {{"/metrics",
+          [this](const HttpRequest&) {
+            return HttpResponse{200, std::string(kTextContentType), Serialize({process_.get()})};
+          }},
+         {"/echo", [](const HttpRequest& request) {
+            return HttpResponse{503, "text/plain", request.path + "|" + request.query};
+          }}});
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  std::unique_ptr<ProcessMetrics> process_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpServerTest, Get_Metrics_IsTextFormat) {
+  const std::string answer = Ask(server_->port(), "GET", "/metrics");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(answer, HasSubstr("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+  EXPECT_THAT(answer, HasSubstr("\n# TYPE process_cpu_seconds_total counter\n"));
+  EXPECT_THAT(answer, HasSubstr("hearth_build_info{"));
+}
+
+TEST_F(HttpServerTest, Get_WithQuery_PassesPathQueryAndStatus) {
+  const std::string answer = Ask(server_->port(), "GET", "/echo?a=1&b=2");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 503 Service Unavailable\r\n"));
+  EXPECT_THAT(answer, HasSubstr("\r\n\r\n/echo|a=1&b=2"));
+}
+
+TEST_F(HttpServerTest, Get_UnknownPath_Is404) {
+  EXPECT_THAT(Ask(server_->port(), "GET", "/nowhere"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(Ask(server_->port(), "GET", "/metrics/below"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(Ask(server_->port(), "GET", "/"), StartsWith("HTTP/1.1 404 "));
+}
+
+TEST_F(HttpServerTest, Head_Metrics_HasNoBody) {
+  const std::string answer = Ask(server_->port(), "HEAD", "/metrics");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(answer, Not(HasSubstr("# TYPE")));
+}
+
+TEST_F(HttpServerTest, Post_Metrics_Is405) {
+  EXPECT_THAT(Ask(server_->port(), "POST", "/metrics"), StartsWith("HTTP/1.1 405 "));
+}
+
+TEST_F(HttpServerTest, Start_PortTaken_IsUnavailableAndSaysWhere) {
+  const std::string address = absl::StrCat("127.0.0.1:", server_->port());
+  const absl::Status status = HttpServer::Start(address, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(address));
+}
+
+TEST_F(HttpServerTest, StartOnFreePort_FirstTaken_TakesALaterOne) {
+  const auto second = HttpServer::StartOnFreePort("127.0.0.1", server_->port(), 50, {});
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_GT((*second)->port(), server_->port());
+}
+
+TEST(HttpServer, Start_MalformedAddress_IsInvalidArgument) {
+  for (const char* bad : {"", "localhost", "127.0.0.1:x", "127.0.0.1:70000", "127.0.0.1:-1"}) {
+    EXPECT_EQ(HttpServer::Start(bad, {}).status().code(), absl::StatusCode::kInvalidArgument)
+        << bad;
+  }
+}
+
+}  // namespace
+}  // namespace hearth::metrics
