@@ -1,0 +1,84 @@
+// Starting a program in a session of its own, and proving that nothing of it is left. Linux only.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace hearth::worker {
+
+// A file descriptor, closed by the destructor. -1 = none.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  ~Fd() { Reset(); }
+  Fd(Fd&& other) noexcept : fd_(other.Release()) {}
+  Fd& operator=(Fd&& other) noexcept;
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  int Release();
+  void Reset();
+
+ private:
+  int fd_ = -1;
+};
+
+struct SpawnOptions {
+  std::string program;                   // path; not searched for
+  std::vector<std::string> arguments;    // after argv[0]
+  std::vector<std::string> environment;  // "KEY=value", added to (or replacing in) our own
+};
+
+struct ChildProcess {
+  pid_t pid = -1;  // also its process group and session
+  Fd pidfd;        // readable when it has ended
+  Fd pipe;         // our end of the socketpair, non-blocking
+  Fd out;          // what it writes to stdout, non-blocking
+  Fd err;          // stderr, non-blocking
+};
+
+// Starts `program` as the leader of a new session and process group, with stdin from /dev/null, stdout and stderr into pipes,
+// the other end of the socketpair as descriptor 3 and in HEARTH_TRAINER_FD, default signal handling, no other descriptor of
+// ours, and a larger share of the blame when memory runs out. It is SIGKILLed when the calling *thread* ends, so call this
+// from one that lives as long as the daemon. kNotFound, kPermissionDenied, kResourceExhausted...: the text names the program.
+absl::StatusOr<ChildProcess> Spawn(const SpawnOptions& options);
+
+// Makes this process the parent of its descendants' orphans, so that it can reap them where pid 1 does not.
+void BecomeSubreaper();
+
+struct ProcessStat {
+  pid_t pid = 0;
+  pid_t parent = 0;
+  pid_t group = 0;
+  pid_t session = 0;
+  char state = '?';             // as in /proc/PID/stat: R S D Z ...
+  double cpu_seconds = 0.0;     // user and system
+  int64_t resident_bytes = 0;
+};
+
+// Parses a line of /proc/PID/stat. kDataLoss: not one.
+absl::StatusOr<ProcessStat> ParseProcessStat(const std::string& line);
+
+// kNotFound: no such process.
+absl::StatusOr<ProcessStat> ReadProcessStat(pid_t pid);
+
+// Processes, zombies excepted, whose group or session is `leader`: what must be gone before a task counts as ended. The
+// leader itself is listed while it lives. Reaps the group's orphans that came to us, never the leader.
+std::vector<pid_t> LiveMembers(pid_t leader);
+
+// SIGKILLs the group and every straggler of the session. Harmless when nothing is left.
+void KillAll(pid_t leader);
+
+// True when no live process has this group or session any more. Call after KillAll() and after reaping the leader.
+bool GroupIsGone(pid_t leader);
+
+}  // namespace hearth::worker

@@ -1,0 +1,430 @@
+#include "worker/daemon/supervisor.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/fault/fault.h"
+#include "common/log/log.h"
+
+namespace hearth::worker {
+namespace {
+
+// Messages to trainers that may wait for the thread. Starts and kills always find room.
+constexpr size_t kMaxQueuedSends = 10000;
+constexpr size_t kReadBytes = 64 << 10;
+// How often an emptying process group is looked at; no descriptor tells.
+constexpr absl::Duration kReapPoll = absl::Milliseconds(5);
+constexpr absl::Duration kStuckPoll = absl::Seconds(1);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Supervisor>> Supervisor::Create(Options options,
+                                                               Clock& clock,
+                                                               TrainerListener& listener) {
+  Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake.valid()) {
+    return absl::ErrnoToStatus(errno, "eventfd");
+  }
+  BecomeSubreaper();
+  return std::unique_ptr<Supervisor>(
+      new Supervisor(std::move(options), clock, listener, std::move(wake)));
+}
+
+Supervisor::Supervisor(Options options, Clock& clock, TrainerListener& listener, Fd wake)
+    : options_(std::move(options)),
+      clock_(clock),
+      listener_(listener),
+      wake_(std::move(wake)),
+      thread_([this] { Run(); }) {}
+
+Supervisor::~Supervisor() {
+  Post(StopCommand{});
+  thread_.join();
+}
+
+void Supervisor::Start(v1::Task task) { Post(std::move(task)); }
+
+void Supervisor::Send(const TaskKey& key, v1::ToTrainer message) {
+  Post(SendCommand{key, std::move(message)});
+}
+
+void Supervisor::Kill(const TaskKey& key, absl::Duration grace) { Post(KillCommand{key, grace}); }
+
+pid_t Supervisor::running_pid() const {
+  absl::MutexLock lock(&mu_);
+  return running_pid_;
+}
+
+std::string Supervisor::unhealthy_reason() const {
+  absl::MutexLock lock(&mu_);
+  return unhealthy_reason_;
+}
+
+void Supervisor::Post(Command command) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (std::holds_alternative<SendCommand>(command) && commands_.size() >= kMaxQueuedSends) {
+      HEARTH_LOG_ERROR("{} messages wait for a trainer; one more is dropped", commands_.size());
+      return;
+    }
+    commands_.push_back(std::move(command));
+  }
+  const uint64_t one = 1;
+  static_cast<void>(!write(wake_.get(), &one, sizeof(one)));
+}
+
+void Supervisor::Run() {
+  prctl(PR_SET_NAME, "supervisor");
+  while (!Done()) {
+    PollOnce();
+    RunCommands();
+    std::erase_if(children_, [this](const auto& child) { return Advance(*child); });
+    PublishStatus();
+  }
+}
+
+bool Supervisor::Done() {
+  return stopping_ && (children_.empty() || clock_.Monotonic() >= stop_deadline_);
+}
+
+void Supervisor::RunCommands() {
+  std::deque<Command> commands;
+  {
+    absl::MutexLock lock(&mu_);
+    commands.swap(commands_);
+  }
+  for (Command& command : commands) {
+    std::visit([this](auto& value) { Apply(std::move(value)); }, command);
+  }
+}
+
+void Supervisor::Apply(v1::Task task) {
+  const TaskKey key{task.job_id(), task.epoch()};
+  HEARTH_FAULT_POINT("agent.before_spawn");
+  absl::StatusOr<ChildProcess> process = Spawn(options_.trainer);
+  if (!process.ok()) {
+    ExitFacts facts;
+    facts.start_error = std::string(process.status().message());
+    listener_.OnTrainerExit(key, facts);
+    return;
+  }
+  HEARTH_FAULT_POINT("agent.after_spawn");
+  HEARTH_LOG_INFO("{}: trainer started, process {}", key.ToString(), process->pid);
+  auto child = std::make_unique<Child>();
+  child->key = key;
+  child->process = *std::move(process);
+  children_.push_back(std::move(child));
+  v1::ToTrainer message;
+  *message.mutable_task() = std::move(task);
+  Apply(SendCommand{key, std::move(message)});
+}
+
+void Supervisor::Apply(SendCommand command) {
+  Child* child = Find(command.key);
+  if (child == nullptr || !child->process.pipe.valid()) {
+    return;
+  }
+  absl::StatusOr<std::string> frame = EncodeFrame(command.message);
+  if (!frame.ok()) {
+    HEARTH_LOG_ERROR("{}: {}", command.key.ToString(), frame.status().ToString());
+    return;
+  }
+  child->outgoing += *frame;
+  Write(*child);
+  if (child->outgoing.size() - child->outgoing_begin > options_.outgoing_bytes_max) {
+    child->facts.protocol_error = "the trainer does not read its messages";
+    KillNow(*child);
+  }
+}
+
+void Supervisor::Apply(const KillCommand& command) {
+  Child* child = Find(command.key);
+  if (child == nullptr || child->state == State::kKilled || child->state == State::kReaping) {
+    return;
+  }
+  if (command.grace <= absl::ZeroDuration()) {
+    KillNow(*child);
+    return;
+  }
+  kill(-child->process.pid, SIGTERM);
+  child->state = State::kTerminating;
+  child->deadline = std::min(child->deadline, clock_.Monotonic() + command.grace);
+}
+
+void Supervisor::Apply(const StopCommand& /*command*/) {
+  stopping_ = true;
+  stop_deadline_ = clock_.Monotonic() + options_.gone_bound;
+  for (const auto& child : children_) {
+    if (child->state == State::kRunning || child->state == State::kTerminating) {
+      KillNow(*child);
+    }
+  }
+}
+
+void Supervisor::KillNow(Child& child) {
+  HEARTH_FAULT_POINT("agent.before_kill");
+  KillAll(child.process.pid);
+  child.state = State::kKilled;
+  child.deadline = clock_.Monotonic() + options_.gone_bound;
+}
+
+Supervisor::Child* Supervisor::Find(const TaskKey& key) {
+  for (const auto& child : children_) {
+    if (child->key == key && !child->reported) {
+      return child.get();
+    }
+  }
+  return nullptr;
+}
+
+void Supervisor::PollOnce() {
+  std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}};
+  absl::Duration wait = stopping_ ? stop_deadline_ - clock_.Monotonic() : absl::InfiniteDuration();
+  for (const auto& child : children_) {
+    // An invalid descriptor is -1, which poll() skips.
+    const bool writing = child->outgoing_begin < child->outgoing.size();
+    fds.push_back({child->process.pidfd.get(), POLLIN, 0});
+    fds.push_back({child->process.pipe.get(),
+                   static_cast<int16_t>(writing ? POLLIN | POLLOUT : POLLIN),
+                   0});
+    fds.push_back({child->process.out.get(), POLLIN, 0});
+    fds.push_back({child->process.err.get(), POLLIN, 0});
+    wait = std::min(wait, child->deadline - clock_.Monotonic());
+    if (child->state == State::kReaping || child->reported) {
+      wait = std::min(wait, child->reported ? kStuckPoll : kReapPoll);
+    }
+  }
+  int timeout = -1;
+  if (wait != absl::InfiniteDuration()) {
+    timeout = static_cast<int>(
+        absl::ToInt64Milliseconds(std::clamp(wait, absl::ZeroDuration(), absl::Hours(1))) + 1);
+  }
+  if (poll(fds.data(), fds.size(), timeout) <= 0) {
+    return;
+  }
+  uint64_t count = 0;
+  static_cast<void>(!read(wake_.get(), &count, sizeof(count)));
+  for (size_t i = 0; i < children_.size(); ++i) {
+    Child& child = *children_[i];
+    const pollfd* ready = &fds[1 + 4 * i];
+    if (ready[1].revents & POLLOUT) {
+      Write(child);
+    }
+    if (ready[1].revents & ~POLLOUT) {
+      Read(child);
+    }
+    if (ready[2].revents != 0) {
+      ReadOutput(child, child.process.out, child.out, "info");
+    }
+    if (ready[3].revents != 0) {
+      ReadOutput(child, child.process.err, child.err, "warning");
+    }
+    if (ready[0].revents != 0) {
+      LeaderEnded(child);
+    }
+  }
+}
+
+void Supervisor::Write(Child& child) {
+  while (child.process.pipe.valid() && child.outgoing_begin < child.outgoing.size()) {
+    const ssize_t sent = send(child.process.pipe.get(),
+                              child.outgoing.data() + child.outgoing_begin,
+                              child.outgoing.size() - child.outgoing_begin,
+                              MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) {
+      continue;
+    }
+    if (sent < 0) {
+      if (errno == EAGAIN) {
+        break;
+      }
+      child.outgoing.clear();  // it is gone or going: its descriptors will say so
+      child.outgoing_begin = 0;
+      return;
+    }
+    child.outgoing_begin += static_cast<size_t>(sent);
+  }
+  if (child.outgoing_begin > 0) {
+    child.outgoing.erase(0, child.outgoing_begin);
+    child.outgoing_begin = 0;
+  }
+}
+
+void Supervisor::Read(Child& child) {
+  static thread_local std::array<char, kReadBytes> buffer;
+  if (!child.process.pipe.valid()) {
+    return;
+  }
+  const ssize_t got = recv(child.process.pipe.get(), buffer.data(), buffer.size(), 0);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+    return;
+  }
+  if (got <= 0) {
+    child.process.pipe.Reset();
+    if (child.state == State::kRunning) {
+      child.state = State::kTerminating;
+      child.deadline = clock_.Monotonic() + options_.pipe_grace;
+    }
+    return;
+  }
+  child.reader.Append(std::string_view(buffer.data(), static_cast<size_t>(got)));
+  Deliver(child);
+}
+
+void Supervisor::Deliver(Child& child) {
+  while (true) {
+    v1::FromTrainer message;
+    const absl::StatusOr<bool> next = child.reader.Next(message);
+    if (!next.ok()) {
+      child.facts.protocol_error = std::string(next.status().message());
+      child.process.pipe.Reset();
+      if (child.state == State::kRunning || child.state == State::kTerminating) {
+        KillNow(child);
+      }
+      return;
+    }
+    if (!*next) {
+      return;
+    }
+    listener_.OnTrainerMessage(child.key, std::move(message));
+  }
+}
+
+void Supervisor::ReadOutput(Child& child,
+                            Fd& fd,
+                            LineSplitter& splitter,
+                            std::string_view level) {
+  static thread_local std::array<char, kReadBytes> buffer;
+  if (!fd.valid()) {
+    return;
+  }
+  const ssize_t got = read(fd.get(), buffer.data(), buffer.size());
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+    return;
+  }
+  std::vector<std::string> lines;
+  if (got <= 0) {
+    fd.Reset();
+    if (std::string rest = splitter.Finish(); !rest.empty()) {
+      lines.push_back(std::move(rest));
+    }
+  } else {
+    lines = splitter.Append(std::string_view(buffer.data(), static_cast<size_t>(got)));
+  }
+  for (std::string& line : lines) {
+    if (&fd == &child.process.err) {
+      child.facts.last_words = line;
+    }
+    listener_.OnTrainerOutput(child.key, level, std::move(line));
+  }
+}
+
+void Supervisor::LeaderEnded(Child& child) {
+  // The leader is a zombie until it is reaped, which keeps its group's number from being used again: kill first.
+  KillAll(child.process.pid);
+  int status = 0;
+  if (waitpid(child.process.pid, &status, WNOHANG) != child.process.pid) {
+    return;
+  }
+  child.process.pidfd.Reset();
+  child.leader_reaped = true;
+  HEARTH_FAULT_POINT("agent.after_reap");
+  child.facts.wait_status = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+  if (!child.reported) {
+    child.state = State::kReaping;
+    child.deadline = clock_.Monotonic() + options_.gone_bound;
+  }
+}
+
+bool Supervisor::Advance(Child& child) {
+  const bool late = clock_.Monotonic() >= child.deadline;
+  switch (child.state) {
+    case State::kRunning:
+      return false;
+    case State::kTerminating:
+      if (late) {
+        HEARTH_LOG_WARNING("{}: did not end in time, SIGKILL", child.key.ToString());
+        KillNow(child);
+      }
+      return false;
+    case State::kKilled:
+    case State::kReaping:
+      break;
+  }
+  if (child.leader_reaped && GroupIsGone(child.process.pid)) {
+    Report(child);
+    return true;
+  }
+  if (late && !child.reported) {
+    child.facts.clean = false;
+    child.facts.unclean_reason =
+        absl::StrCat("processes survive SIGKILL: ",
+                     absl::StrJoin(LiveMembers(child.process.pid), ", "));
+    if (!child.leader_reaped) {
+      child.facts.wait_status = -SIGKILL;
+    }
+    Report(child);
+  }
+  if (child.reported) {
+    KillAll(child.process.pid);
+    child.deadline = clock_.Monotonic() + kStuckPoll;
+  }
+  return false;
+}
+
+void Supervisor::Report(Child& child) {
+  if (child.reported) {
+    HEARTH_LOG_INFO("{}: its processes are gone at last", child.key.ToString());
+    return;
+  }
+  child.reported = true;
+  // Whatever is in the pipes was written before the end; a descriptor that a survivor holds gives EAGAIN, not an end.
+  const auto drain = [](Fd& fd, auto&& read_once) {
+    pollfd ready = {fd.get(), POLLIN, 0};
+    while (fd.valid() && poll(&ready, 1, 0) > 0) {
+      read_once();
+      ready.fd = fd.get();
+    }
+  };
+  drain(child.process.pipe, [&] { Read(child); });
+  drain(child.process.out, [&] { ReadOutput(child, child.process.out, child.out, "info"); });
+  drain(child.process.err, [&] { ReadOutput(child, child.process.err, child.err, "warning"); });
+  child.process.pipe.Reset();
+  child.process.out.Reset();
+  child.process.err.Reset();
+  HEARTH_LOG_INFO("{}: trainer ended, status {}{}",
+                  child.key.ToString(),
+                  child.facts.wait_status,
+                  child.facts.clean ? "" : ", " + child.facts.unclean_reason);
+  listener_.OnTrainerExit(child.key, child.facts);
+}
+
+void Supervisor::PublishStatus() {
+  pid_t pid = 0;
+  std::string reason;
+  for (const auto& child : children_) {
+    if (child->reported) {
+      reason = absl::StrCat(child->key.ToString(), ": ", child->facts.unclean_reason);
+    } else {
+      pid = child->process.pid;
+    }
+  }
+  absl::MutexLock lock(&mu_);
+  running_pid_ = pid;
+  unhealthy_reason_ = std::move(reason);
+}
+
+}  // namespace hearth::worker

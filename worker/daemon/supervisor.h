@@ -1,0 +1,131 @@
+// Runs trainers as child processes: starts, feeds, listens, kills, and proves them gone.
+//
+// One thread does everything, the forks included, and lives as long as the object: a trainer is told to die with the thread
+// that started it.
+//
+//   running --Kill(grace)--> terminating --deadline--> killed --+
+//      |  \--Kill(0)--------------------------------->---^      |  leader ended: SIGKILL to whatever is left of the
+//      +--------------- leader ended -------------------------> reaping --group empty--> OnTrainerExit(clean)
+//                                                                 \--bound passed--> OnTrainerExit(unclean), still watched
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/time/clock.h"
+#include "worker/daemon/child_process.h"
+#include "worker/daemon/frame.h"
+#include "worker/daemon/line_splitter.h"
+#include "worker/daemon/trainer_host.h"
+
+namespace hearth::worker {
+
+class Supervisor : public TrainerHost {
+ public:
+  struct Options {
+    SpawnOptions trainer;
+    // How long to wait for SIGKILLed processes to be gone before the exit is reported as unclean.
+    absl::Duration gone_bound = absl::Seconds(10);
+    // How long a trainer may live on after it closed its pipe.
+    absl::Duration pipe_grace = absl::Seconds(30);
+    // Bytes waiting to be read by a trainer; one that lets more pile up is killed.
+    size_t outgoing_bytes_max = 128 << 20;
+  };
+
+  // `clock` and `listener` outlive the object. kResourceExhausted, kInternal: no event descriptor to be had.
+  static absl::StatusOr<std::unique_ptr<Supervisor>> Create(Options options,
+                                                            Clock& clock,
+                                                            TrainerListener& listener);
+  // SIGKILLs what still runs and waits for it, at most gone_bound. The listener still hears of the exits.
+  ~Supervisor() override;
+
+  void Start(v1::Task task) override;
+  void Send(const TaskKey& key, v1::ToTrainer message) override;
+  void Kill(const TaskKey& key, absl::Duration grace) override;
+
+  // Process of the newest trainer that has not been reported as ended, 0 = none.
+  pid_t running_pid() const;
+  // Why no task should be placed here: processes that survive SIGKILL. "" = healthy.
+  std::string unhealthy_reason() const;
+
+ private:
+  struct KillCommand {
+    TaskKey key;
+    absl::Duration grace;
+  };
+  struct SendCommand {
+    TaskKey key;
+    v1::ToTrainer message;
+  };
+  struct StopCommand {};
+  using Command = std::variant<v1::Task, SendCommand, KillCommand, StopCommand>;
+
+  enum class State { kRunning, kTerminating, kKilled, kReaping };
+  struct Child {
+    TaskKey key;
+    ChildProcess process;
+    State state = State::kRunning;
+    absl::Duration deadline = absl::InfiniteDuration();  // of the state, on the clock's Monotonic()
+    bool leader_reaped = false;
+    bool reported = false;  // OnTrainerExit was called; kept only until its processes are gone
+    FrameReader reader;
+    std::string outgoing;
+    size_t outgoing_begin = 0;
+    LineSplitter out;
+    LineSplitter err;
+    ExitFacts facts;
+  };
+
+  Supervisor(Options options, Clock& clock, TrainerListener& listener, Fd wake);
+
+  void Post(Command command);
+  void Run();
+  // Handles queued commands; false: stop.
+  void RunCommands();
+  void Apply(v1::Task task);
+  void Apply(SendCommand command);
+  void Apply(const KillCommand& command);
+  void Apply(const StopCommand& command);
+  // Waits for descriptors, at most until the next deadline, and serves them.
+  void PollOnce();
+  void KillNow(Child& child);
+  void Write(Child& child);
+  void Read(Child& child);
+  void ReadOutput(Child& child, Fd& fd, LineSplitter& splitter, std::string_view level);
+  void LeaderEnded(Child& child);
+  // Moves `child` on when its deadline has passed or its group is empty. True: forget it.
+  bool Advance(Child& child);
+  void Report(Child& child);
+  void Deliver(Child& child);
+  void PublishStatus();
+  Child* Find(const TaskKey& key);
+  bool Done();
+
+  const Options options_;
+  Clock& clock_;
+  TrainerListener& listener_;
+  const Fd wake_;  // eventfd
+
+  mutable absl::Mutex mu_;
+  std::deque<Command> commands_ ABSL_GUARDED_BY(mu_);
+  pid_t running_pid_ ABSL_GUARDED_BY(mu_) = 0;
+  std::string unhealthy_reason_ ABSL_GUARDED_BY(mu_);
+
+  // Of the thread alone.
+  std::vector<std::unique_ptr<Child>> children_;
+  bool stopping_ = false;
+  absl::Duration stop_deadline_;
+
+  std::thread thread_;
+};
+
+}  // namespace hearth::worker

@@ -1,0 +1,253 @@
+#include "worker/daemon/supervisor.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/strip.h"
+#include "absl/synchronization/mutex.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hearth::worker {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLong = absl::Seconds(30);
+
+// Records what it is told and lets a test wait for it.
+class Recorder : public TrainerListener {
+ public:
+  void OnTrainerMessage(const TaskKey& key, v1::FromTrainer message) override {
+    absl::MutexLock lock(&mu_);
+    if (message.has_log()) {
+      lines_.push_back(key.job_id + ": " + message.log().text());
+    }
+    messages_.push_back(std::move(message));
+  }
+  void OnTrainerOutput(const TaskKey& key, std::string_view level, std::string text) override {
+    absl::MutexLock lock(&mu_);
+    lines_.push_back(key.job_id + " " + std::string(level) + ": " + text);
+  }
+  void OnTrainerExit(const TaskKey& /*key*/, const ExitFacts& facts) override {
+    absl::MutexLock lock(&mu_);
+    exits_.push_back(facts);
+  }
+
+  std::vector<ExitFacts> WaitForExits(size_t count = 1) {
+    const auto enough = [&] { return exits_.size() >= count; };
+    absl::MutexLock lock(&mu_);
+    EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&enough), kLong));
+    return exits_;
+  }
+  // The text of the first line that contains `part`.
+  std::string WaitForLine(const std::string& part) {
+    std::string found;
+    const auto seen = [&] {
+      for (const std::string& line : lines_) {
+        if (absl::StrContains(line, part)) {
+          found = line;
+          return true;
+        }
+      }
+      return false;
+    };
+    absl::MutexLock lock(&mu_);
+    EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&seen), kLong)) << part;
+    return found;
+  }
+  std::vector<std::string> lines() {
+    absl::MutexLock lock(&mu_);
+    return lines_;
+  }
+  std::vector<v1::FromTrainer> messages() {
+    absl::MutexLock lock(&mu_);
+    return messages_;
+  }
+
+ private:
+  absl::Mutex mu_;
+  std::vector<v1::FromTrainer> messages_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> lines_ ABSL_GUARDED_BY(mu_);
+  std::vector<ExitFacts> exits_ ABSL_GUARDED_BY(mu_);
+};
+
+class SupervisorTest : public ::testing::Test {
+ protected:
+  void SetUp() override { Make(HEARTH_FAKE_TRAINER); }
+
+  void Make(const std::string& program) {
+    Supervisor::Options options;
+    options.trainer.program = program;
+    options.trainer.environment = {"HEARTH_TEST=1"};
+    auto supervisor = Supervisor::Create(options, Clock::Real(), recorder_);
+    ASSERT_TRUE(supervisor.ok());
+    supervisor_ = *std::move(supervisor);
+  }
+
+  TaskKey Start(const std::string& script, const std::string& job = "job", int64_t epoch = 1) {
+    v1::Task task;
+    task.set_job_id(job);
+    task.set_epoch(epoch);
+    task.mutable_spec()->set_name(script);
+    supervisor_->Start(task);
+    return {job, epoch};
+  }
+
+  // Process id in a line "... grandchild PID".
+  pid_t WaitForGrandchild() {
+    const std::string line = recorder_.WaitForLine("grandchild");
+    pid_t pid = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(line.substr(line.rfind(' ') + 1), &pid));
+    return pid;
+  }
+
+  Recorder recorder_;
+  std::unique_ptr<Supervisor> supervisor_;
+};
+
+TEST_F(SupervisorTest, Start_WellBehavedTrainer_RelaysInOrderThenCleanExit) {
+  Start("log:hello;steps:3;finish");
+  const auto exits = recorder_.WaitForExits();
+  EXPECT_EQ(exits[0].wait_status, 0);
+  EXPECT_TRUE(exits[0].clean);
+  const auto messages = recorder_.messages();
+  ASSERT_EQ(messages.size(), 5u);
+  EXPECT_EQ(messages[0].log().text(), "hello");
+  EXPECT_EQ(messages[1].step().step(), 1);
+  EXPECT_EQ(messages[3].step().step(), 3);
+  EXPECT_EQ(messages[4].exit().reason(), v1::EXIT_REASON_FINISHED);
+}
+
+TEST_F(SupervisorTest, Start_Trainer_LeadsSessionAndGroupWithPipeOnThree) {
+  Start("ids");
+  EXPECT_THAT(recorder_.WaitForLine("own"), HasSubstr("own session 1 own group 1 fd 3"));
+}
+
+TEST_F(SupervisorTest, Output_StdoutAndStderr_BecomeLinesPartialOnesToo) {
+  Start("print:one\n;print:two;eprint:trouble\n;exit:3");
+  const auto exits = recorder_.WaitForExits();
+  EXPECT_EQ(exits[0].wait_status, 3);
+  EXPECT_EQ(exits[0].last_words, "trouble");
+  EXPECT_THAT(recorder_.lines(), Contains("job info: one"));
+  EXPECT_THAT(recorder_.lines(), Contains("job info: two"));
+  EXPECT_THAT(recorder_.lines(), Contains("job warning: trouble"));
+}
+
+TEST_F(SupervisorTest, Start_NoSuchProgram_ReportsStartError) {
+  Make("/nonexistent/hearth-trainer");
+  Start("finish");
+  const auto exits = recorder_.WaitForExits();
+  EXPECT_THAT(exits[0].start_error, HasSubstr("/nonexistent/hearth-trainer"));
+  EXPECT_TRUE(exits[0].clean);
+}
+
+TEST_F(SupervisorTest, Send_Control_ReachesTrainer) {
+  const TaskKey key = Start("wait_control");
+  v1::ToTrainer message;
+  message.mutable_control()->set_bit(v1::CONTROL_BIT_PAUSE);
+  supervisor_->Send(key, message);
+  recorder_.WaitForExits();
+  EXPECT_EQ(recorder_.messages().back().exit().reason(), v1::EXIT_REASON_PAUSED);
+}
+
+TEST_F(SupervisorTest, Send_AnotherEpoch_IsDropped) {
+  Start("log:up;wait_control", "job", 2);
+  recorder_.WaitForLine("up");
+  v1::ToTrainer message;
+  message.mutable_control()->set_bit(v1::CONTROL_BIT_PAUSE);
+  supervisor_->Send({"job", 1}, message);
+  message.mutable_control()->set_bit(v1::CONTROL_BIT_STOP);
+  supervisor_->Send({"job", 2}, message);
+  recorder_.WaitForExits();
+  EXPECT_EQ(recorder_.messages().back().exit().reason(), v1::EXIT_REASON_STOPPED);
+}
+
+TEST_F(SupervisorTest, Kill_NoGrace_EndsBySigkillAtOnce) {
+  const TaskKey key = Start("log:up;hang");
+  recorder_.WaitForLine("up");
+  EXPECT_GT(supervisor_->running_pid(), 0);
+  supervisor_->Kill(key, absl::ZeroDuration());
+  const auto exits = recorder_.WaitForExits();
+  EXPECT_EQ(exits[0].wait_status, -SIGKILL);
+  EXPECT_TRUE(exits[0].clean);
+}
+
+TEST_F(SupervisorTest, Kill_Grace_TermSuffices) {
+  const TaskKey key = Start("log:up;hang");
+  recorder_.WaitForLine("up");
+  supervisor_->Kill(key, kLong);
+  EXPECT_EQ(recorder_.WaitForExits()[0].wait_status, -SIGTERM);
+}
+
+TEST_F(SupervisorTest, Kill_ChildAndGrandchildIgnoreTerm_WholeGroupIsGone) {
+  const TaskKey key = Start("ignore_term;grandchild;hang");
+  const pid_t grandchild = WaitForGrandchild();
+  EXPECT_EQ(kill(grandchild, 0), 0);
+  supervisor_->Kill(key, absl::Milliseconds(20));
+  const auto exits = recorder_.WaitForExits();
+  EXPECT_EQ(exits[0].wait_status, -SIGKILL);
+  EXPECT_TRUE(exits[0].clean);
+  EXPECT_EQ(kill(grandchild, 0), -1);
+  EXPECT_EQ(errno, ESRCH);
+}
+
+TEST_F(SupervisorTest, Exit_GrandchildLeftBehind_IsKilledBeforeTheReport) {
+  Start("grandchild;finish");
+  const pid_t grandchild = WaitForGrandchild();
+  EXPECT_TRUE(recorder_.WaitForExits()[0].clean);
+  EXPECT_EQ(kill(grandchild, 0), -1);
+}
+
+TEST_F(SupervisorTest, Exit_StragglerInAnotherGroupOfTheSession_IsKilledToo) {
+  Start("escapee;finish");
+  const pid_t grandchild = WaitForGrandchild();
+  EXPECT_TRUE(recorder_.WaitForExits()[0].clean);
+  EXPECT_EQ(kill(grandchild, 0), -1);
+}
+
+TEST_F(SupervisorTest, Exit_TrainerCrashes_ReportsSignal) {
+  Start("steps:2;crash");
+  EXPECT_EQ(recorder_.WaitForExits()[0].wait_status, -SIGKILL);
+  EXPECT_EQ(recorder_.messages().size(), 2u);
+}
+
+TEST_F(SupervisorTest, Read_Garbage_KillsTrainerAndSaysWhy) {
+  Start("garbage;hang");
+  const auto exits = recorder_.WaitForExits();
+  EXPECT_EQ(exits[0].wait_status, -SIGKILL);
+  EXPECT_THAT(exits[0].protocol_error, HasSubstr("frame of 4294967295 bytes"));
+}
+
+TEST_F(SupervisorTest, Destructor_RunningTrainer_IsKilledAndReported) {
+  Start("ignore_term;log:up;hang");
+  recorder_.WaitForLine("up");
+  supervisor_.reset();
+  EXPECT_EQ(recorder_.WaitForExits()[0].wait_status, -SIGKILL);
+}
+
+TEST(ProcessStatTest, Parse_NameWithParenthesesAndBlanks_FindsFields) {
+  const auto stat = ParseProcessStat(
+      "42 (a) b (c) S 7 40 41 0 -1 4194560 1 2 3 4 250 50 0 0 20 0 1 0 100 1000 3 18446744073 1");
+  ASSERT_TRUE(stat.ok()) << stat.status();
+  EXPECT_EQ(stat->pid, 42);
+  EXPECT_EQ(stat->state, 'S');
+  EXPECT_EQ(stat->parent, 7);
+  EXPECT_EQ(stat->group, 40);
+  EXPECT_EQ(stat->session, 41);
+  EXPECT_DOUBLE_EQ(stat->cpu_seconds, 300.0 / static_cast<double>(sysconf(_SC_CLK_TCK)));
+  EXPECT_EQ(stat->resident_bytes, 3 * sysconf(_SC_PAGESIZE));
+  EXPECT_FALSE(ParseProcessStat("garbage").ok());
+}
+
+}  // namespace
+}  // namespace hearth::worker
