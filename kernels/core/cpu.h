@@ -53,7 +53,7 @@ constexpr int64_t RowGrain(int64_t cols) {
 }
 
 // e^x. float: polynomial after Cephes, relative error < 2e-7 on [-87.3, 88.3]; clamps outside (so
-// e^-inf is 1e-38, not 0; NaN is not kept). double: std::exp.
+// e^-inf is 1e-38, not 0); NaN stays NaN. double: std::exp.
 HEARTH_INLINE float Exp(float x) {
   x = x < -87.3F ? -87.3F : x;
   x = x > 88.3F ? 88.3F : x;
@@ -79,6 +79,17 @@ HEARTH_INLINE float Tanh(float x) {
   return 1.0F - 2.0F / (e + 1.0F);
 }
 HEARTH_INLINE double Tanh(double x) { return std::tanh(x); }
+
+// out[i] += sum over chunks of partial[chunk, i], in the order of chunks.
+template <typename T>
+void AddChunks(const T* partial, int64_t chunks, int64_t cols, T* out) {
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    const T* row = partial + chunk * cols;
+    for (int64_t i = 0; i < cols; ++i) {
+      out[i] += row[i];
+    }
+  }
+}
 
 // Calls fn.template operator()<T>() with the storage type of `dtype` (kF32 or kF64).
 template <typename Fn>

@@ -8,6 +8,10 @@
 
 namespace hearth::kernels::blas {
 
+// Threads of the products that this thread starts next, outside OpenMP regions. OpenBLAS follows the
+// calling thread's OpenMP setting; its process-wide count is raised too where it was lower.
+void SetThreads(int threads);
+
 // c[m, n] = alpha * op(a) * op(b) + beta * c, row-major with leading dimensions in elements.
 inline void Gemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha,
                  const float* a, int64_t lda, const float* b, int64_t ldb, float beta, float* c,

@@ -1,8 +1,5 @@
 #include "kernels/gemm/gemm.h"
 
-#include <cblas.h>
-#include <omp.h>
-
 #include <algorithm>
 #include <limits>
 
@@ -16,15 +13,6 @@ namespace hearth::kernels {
 namespace {
 
 constexpr char kOp[] = "gemm";
-
-// OpenBLAS follows the calling thread's OpenMP setting, but keeps a process-wide count too: both are
-// set before every product that may use threads.
-void SetBlasThreads(int threads) {
-  omp_set_num_threads(threads);
-  if (openblas_get_num_threads() != threads) {
-    openblas_set_num_threads(threads);
-  }
-}
 
 HEARTH_SIMD void AddBiasRow(float* c, const float* bias, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
@@ -44,7 +32,7 @@ absl::Status GemmImpl(const Exec& exec, const GemmArgs& args) {
   const int64_t k = args.transpose_a ? args.a.rows() : args.a.cols();
   T* c = args.c.as<T>();
   const T* bias = args.bias.as<T>();
-  SetBlasThreads(exec.threads);
+  blas::SetThreads(exec.threads);
   blas::Gemm(args.transpose_a, args.transpose_b, m, n, k, static_cast<T>(args.alpha),
              args.a.as<T>(), args.a.cols(), args.b.as<T>(), args.b.cols(),
              static_cast<T>(args.beta), c, n);
@@ -91,12 +79,9 @@ absl::Status ColumnSumImpl(const Exec& exec, const ColumnSumArgs& args) {
   T* out = args.out.as<T>();
   const T beta = static_cast<T>(args.beta);
   for (int64_t i = 0; i < n; ++i) {
-    T sum = 0;
-    for (int64_t chunk = 0; chunk < CeilDiv(m, kReduceRows); ++chunk) {
-      sum += partial[chunk * n + i];
-    }
-    out[i] = beta == T{0} ? sum : beta * out[i] + sum;
+    out[i] = beta == T{0} ? T{0} : beta * out[i];
   }
+  AddChunks(partial, CeilDiv(m, kReduceRows), n, out);
   return absl::OkStatus();
 }
 

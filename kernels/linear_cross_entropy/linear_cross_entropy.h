@@ -17,12 +17,12 @@ namespace hearth::kernels {
 //   hidden      : [N, C] T             weight : [V_padded, C] T
 //   targets     : [N] i32, 0 <= target < vocab where w != 0 (elsewhere ignored, may be -1 or -100)
 //   loss_weight : [N] f32, finite, >= 0
-//   d_hidden    : [N, C] T, overwritten, 0 where w == 0; may alias hidden only if d_weight is absent
+//   d_hidden    : [N, C] T, overwritten, 0 where w == 0; may alias hidden
 //   d_weight    : [V_padded, C] T, accumulated into
 //                 each optional; both absent = forward only (evaluation)
-//   nll         : [N] f32 or f64 = T, optional: per token, 0 where w == 0
+//   nll         : [N] T, optional: per token, 0 where w == 0
 //   loss_sum, weight_sum : host memory (CPU), one double each, added to; not null
-//   chunk       : tokens per chunk, 0 = chosen so that a chunk's logits take about 8 MiB
+//   chunk       : tokens per chunk, 0 = chosen so that a chunk's logits take about 32 MiB
 //   round_logits: also rounds the logits themselves before the softmax
 // Workspace: one chunk of logits, and partial sums.
 // Errors: kInvalidArgument (shape, dtype, workspace); kOutOfRange (target); kUnimplemented.

@@ -1,0 +1,347 @@
+#include "kernels/attention/attention.h"
+
+#include <omp.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "kernels/core/cpu.h"
+#include "kernels/formats/span.h"
+#include "kernels/gemm/blas.h"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr char kOp[] = "attention";
+constexpr int64_t kQueryBlock = 64;  // rows of scores computed at once
+
+// Strides and offsets into the fused rows.
+struct Geometry {
+  explicit Geometry(const AttentionDims& d)
+      : dims(d),
+        width((d.heads + 2 * d.kv_heads) * d.head_dim),
+        out_width(d.heads * d.head_dim),
+        group(d.heads / d.kv_heads) {}
+  int64_t Query(int64_t h) const { return h * dims.head_dim; }
+  int64_t Key(int64_t kv) const { return (dims.heads + kv) * dims.head_dim; }
+  int64_t Value(int64_t kv) const { return (dims.heads + dims.kv_heads + kv) * dims.head_dim; }
+
+  AttentionDims dims;
+  int64_t width;
+  int64_t out_width;
+  int64_t group;
+};
+
+// First key a query may see: the start of its segment, within [floor, query].
+int64_t FirstKey(const int32_t* segments, int64_t query, int64_t floor) {
+  if (segments == nullptr) {
+    return floor;
+  }
+  int64_t first = query;
+  while (first > floor && segments[first - 1] == segments[query]) {
+    --first;
+  }
+  return first;
+}
+
+// Keys [first, query] of one row of scores, which begins at key `base`.
+struct RowRange {
+  int64_t begin;  // first - base
+  int64_t end;    // query + 1 - base
+  int64_t width;  // of the row; beyond [begin, end) probabilities are set to 0
+};
+
+// In place: scores to probabilities; returns the log of the sum of exponentials.
+template <typename T>
+HEARTH_INLINE T SoftmaxRowImpl(const RowRange& range, T* s) {
+  T max = s[range.begin];
+#pragma omp simd reduction(max : max)
+  for (int64_t i = range.begin; i < range.end; ++i) {
+    max = s[i] > max ? s[i] : max;
+  }
+  T sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = range.begin; i < range.end; ++i) {
+    s[i] = Exp(s[i] - max);
+    sum += s[i];
+  }
+  const T inverse = T{1} / sum;
+  for (int64_t i = 0; i < range.begin; ++i) {
+    s[i] = 0;
+  }
+#pragma omp simd
+  for (int64_t i = range.begin; i < range.end; ++i) {
+    s[i] *= inverse;
+  }
+  for (int64_t i = range.end; i < range.width; ++i) {
+    s[i] = 0;
+  }
+  return max + std::log(sum);
+}
+HEARTH_SIMD float SoftmaxRow(const RowRange& range, float* s) { return SoftmaxRowImpl(range, s); }
+HEARTH_SIMD double SoftmaxRow(const RowRange& range, double* s) { return SoftmaxRowImpl(range, s); }
+
+// In place: scores to probabilities from the saved lse.
+template <typename T>
+HEARTH_INLINE void ProbabilityRowImpl(const RowRange& range, T lse, T* s) {
+  for (int64_t i = 0; i < range.begin; ++i) {
+    s[i] = 0;
+  }
+#pragma omp simd
+  for (int64_t i = range.begin; i < range.end; ++i) {
+    s[i] = Exp(s[i] - lse);
+  }
+  for (int64_t i = range.end; i < range.width; ++i) {
+    s[i] = 0;
+  }
+}
+HEARTH_SIMD void ProbabilityRow(const RowRange& range, float lse, float* s) {
+  ProbabilityRowImpl(range, lse, s);
+}
+HEARTH_SIMD void ProbabilityRow(const RowRange& range, double lse, double* s) {
+  ProbabilityRowImpl(range, lse, s);
+}
+
+// In place: dp becomes the gradient of the scores, p * (dp - delta); 0 where p is 0.
+template <typename T>
+HEARTH_INLINE void ScoreGradientRowImpl(const RowRange& range, const T* p, T delta, T* dp) {
+#pragma omp simd
+  for (int64_t i = 0; i < range.width; ++i) {
+    dp[i] = p[i] * (dp[i] - delta);
+  }
+}
+HEARTH_SIMD void ScoreGradientRow(const RowRange& range, const float* p, float delta, float* dp) {
+  ScoreGradientRowImpl(range, p, delta, dp);
+}
+HEARTH_SIMD void ScoreGradientRow(const RowRange& range, const double* p, double delta,
+                                  double* dp) {
+  ScoreGradientRowImpl(range, p, delta, dp);
+}
+
+template <typename T>
+HEARTH_INLINE T DotImpl(const T* a, const T* b, int64_t n) {
+  T sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) {
+    sum += a[i] * b[i];
+  }
+  return sum;
+}
+HEARTH_SIMD float Dot(const float* a, const float* b, int64_t n) { return DotImpl(a, b, n); }
+HEARTH_SIMD double Dot(const double* a, const double* b, int64_t n) { return DotImpl(a, b, n); }
+
+double ScaleOf(double scale, const AttentionDims& dims) {
+  return scale != 0.0 ? scale : 1.0 / std::sqrt(static_cast<double>(dims.head_dim));
+}
+
+// Query rows [begin, end) of a sequence and the keys [base, end) that any of them sees.
+struct Block {
+  int64_t begin;
+  int64_t end;
+  int64_t base;
+  int64_t queries() const { return end - begin; }
+  int64_t keys() const { return end - base; }
+};
+
+Block BlockAt(const int32_t* segments, int64_t begin, int64_t sequence) {
+  return {begin, std::min(begin + kQueryBlock, sequence), FirstKey(segments, begin, 0)};
+}
+
+RowRange RangeOf(const Block& block, const int32_t* segments, int64_t row) {
+  const int64_t query = block.begin + row;
+  return {FirstKey(segments, query, block.base) - block.base, query + 1 - block.base,
+          block.keys()};
+}
+
+template <typename T>
+void ForwardHead(const AttentionForwardArgs& args, int64_t b, int64_t h, T* scores) {
+  const Geometry g(args.dims);
+  const int64_t T_len = g.dims.sequence;
+  const int64_t dim = g.dims.head_dim;
+  const T* rows = args.qkv.as<T>() + b * T_len * g.width;
+  const T* q = rows + g.Query(h);
+  const T* k = rows + g.Key(h / g.group);
+  const T* v = rows + g.Value(h / g.group);
+  T* out = args.out.as<T>() + b * T_len * g.out_width + g.Query(h);
+  T* lse = args.lse.empty() ? nullptr : args.lse.as<T>() + (b * g.dims.heads + h) * T_len;
+  const int32_t* segments =
+      args.segments.empty() ? nullptr : args.segments.as<int32_t>() + b * T_len;
+  const T scale = static_cast<T>(ScaleOf(args.scale, g.dims));
+  for (int64_t begin = 0; begin < T_len; begin += kQueryBlock) {
+    const Block block = BlockAt(segments, begin, T_len);
+    blas::Gemm(false, true, block.queries(), block.keys(), dim, scale, q + begin * g.width,
+               g.width, k + block.base * g.width, g.width, T{0}, scores, block.keys());
+    for (int64_t row = 0; row < block.queries(); ++row) {
+      T* s = scores + row * block.keys();
+      const T value = SoftmaxRow(RangeOf(block, segments, row), s);
+      RoundSpan(s, block.keys(), args.round);
+      if (lse != nullptr) {
+        lse[begin + row] = value;
+      }
+    }
+    blas::Gemm(false, false, block.queries(), dim, block.keys(), T{1}, scores, block.keys(),
+               v + block.base * g.width, g.width, T{0}, out + begin * g.out_width, g.out_width);
+    for (int64_t row = begin; row < block.end; ++row) {
+      RoundSpan(out + row * g.out_width, dim, args.round);
+    }
+  }
+}
+
+template <typename T>
+absl::Status ForwardImpl(const Exec& exec, const AttentionForwardArgs& args) {
+  const int64_t heads = args.dims.heads;
+  T* workspace = static_cast<T*>(exec.workspace.data);
+  blas::SetThreads(1);
+  ParallelFor(exec, args.dims.batch * heads, 1, [&](int64_t piece, int64_t) {
+    T* scores = workspace + omp_get_thread_num() * kQueryBlock * args.dims.sequence;
+    ForwardHead(args, piece / heads, piece % heads, scores);
+  });
+  return absl::OkStatus();
+}
+
+// The block's probabilities into p, and the gradient of its scaled scores into ds.
+template <typename T>
+void ScoreGradients(const AttentionBackwardArgs& args, const Geometry& g, const Block& block,
+                    int64_t b, int64_t h, const int32_t* segments, T* p, T* ds) {
+  const int64_t T_len = g.dims.sequence;
+  const int64_t dim = g.dims.head_dim;
+  const T* rows = args.qkv.as<T>() + b * T_len * g.width;
+  const T* out = args.out.as<T>() + (b * T_len + block.begin) * g.out_width + g.Query(h);
+  const T* d_out = args.d_out.as<T>() + (b * T_len + block.begin) * g.out_width + g.Query(h);
+  const T* lse = args.lse.as<T>() + (b * g.dims.heads + h) * T_len + block.begin;
+  const T scale = static_cast<T>(ScaleOf(args.scale, g.dims));
+  blas::Gemm(false, true, block.queries(), block.keys(), dim, scale,
+             rows + block.begin * g.width + g.Query(h), g.width,
+             rows + block.base * g.width + g.Key(h / g.group), g.width, T{0}, p, block.keys());
+  blas::Gemm(false, true, block.queries(), block.keys(), dim, T{1}, d_out, g.out_width,
+             rows + block.base * g.width + g.Value(h / g.group), g.width, T{0}, ds, block.keys());
+  for (int64_t row = 0; row < block.queries(); ++row) {
+    const RowRange range = RangeOf(block, segments, row);
+    T* p_row = p + row * block.keys();
+    T* ds_row = ds + row * block.keys();
+    const T delta = Dot(out + row * g.out_width, d_out + row * g.out_width, dim);
+    ProbabilityRow(range, lse[row], p_row);
+    ScoreGradientRow(range, p_row, delta, ds_row);
+    RoundSpan(p_row, block.keys(), args.round);
+    RoundSpan(ds_row, block.keys(), args.round);
+  }
+}
+
+// One key/value head with all its query heads, so that its gradients are summed in a fixed order.
+template <typename T>
+void BackwardHead(const AttentionBackwardArgs& args, int64_t b, int64_t kv, T* p, T* ds) {
+  const Geometry g(args.dims);
+  const int64_t T_len = g.dims.sequence;
+  const int64_t dim = g.dims.head_dim;
+  const T* rows = args.qkv.as<T>() + b * T_len * g.width;
+  T* d_rows = args.d_qkv.as<T>() + b * T_len * g.width;
+  const int32_t* segments =
+      args.segments.empty() ? nullptr : args.segments.as<int32_t>() + b * T_len;
+  const T scale = static_cast<T>(ScaleOf(args.scale, g.dims));
+  for (int64_t row = 0; row < T_len; ++row) {
+    std::fill_n(d_rows + row * g.width + g.Key(kv), dim, T{0});
+    std::fill_n(d_rows + row * g.width + g.Value(kv), dim, T{0});
+  }
+  for (int64_t h = kv * g.group; h < (kv + 1) * g.group; ++h) {
+    const T* d_out = args.d_out.as<T>() + b * T_len * g.out_width + g.Query(h);
+    for (int64_t begin = 0; begin < T_len; begin += kQueryBlock) {
+      const Block block = BlockAt(segments, begin, T_len);
+      ScoreGradients(args, g, block, b, h, segments, p, ds);
+      const int64_t query_at = begin * g.width + g.Query(h);
+      const int64_t key_at = block.base * g.width + g.Key(kv);
+      const int64_t value_at = block.base * g.width + g.Value(kv);
+      blas::Gemm(true, false, block.keys(), dim, block.queries(), T{1}, p, block.keys(),
+                 d_out + begin * g.out_width, g.out_width, T{1}, d_rows + value_at, g.width);
+      blas::Gemm(true, false, block.keys(), dim, block.queries(), scale, ds, block.keys(),
+                 rows + query_at, g.width, T{1}, d_rows + key_at, g.width);
+      blas::Gemm(false, false, block.queries(), dim, block.keys(), scale, ds, block.keys(),
+                 rows + key_at, g.width, T{0}, d_rows + query_at, g.width);
+    }
+  }
+  for (int64_t row = 0; row < T_len; ++row) {
+    T* d_row = d_rows + row * g.width;
+    RoundSpan(d_row + g.Query(kv * g.group), g.group * dim, args.round);
+    RoundSpan(d_row + g.Key(kv), dim, args.round);
+    RoundSpan(d_row + g.Value(kv), dim, args.round);
+  }
+}
+
+template <typename T>
+absl::Status BackwardImpl(const Exec& exec, const AttentionBackwardArgs& args) {
+  const int64_t heads = args.dims.kv_heads;
+  const int64_t block = kQueryBlock * args.dims.sequence;
+  T* workspace = static_cast<T*>(exec.workspace.data);
+  blas::SetThreads(1);
+  ParallelFor(exec, args.dims.batch * heads, 1, [&](int64_t piece, int64_t) {
+    T* p = workspace + omp_get_thread_num() * 2 * block;
+    BackwardHead(args, piece / heads, piece % heads, p, p + block);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status CheckShapes(const AttentionDims& dims, const TensorView& qkv, const TensorView& out,
+                         const TensorView& segments, DType round) {
+  HEARTH_RETURN_IF_ERROR(RequireFloating(qkv, kOp, "qkv"));
+  if (dims.batch < 1 || dims.sequence < 1 || dims.heads < 1 || dims.kv_heads < 1 ||
+      dims.head_dim < 1 || dims.heads % dims.kv_heads != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        kOp, ": batch ", dims.batch, ", sequence ", dims.sequence, ", heads ", dims.heads,
+        ", kv_heads ", dims.kv_heads, ", head_dim ", dims.head_dim,
+        ": all must be positive and heads a multiple of kv_heads"));
+  }
+  const int64_t rows = dims.batch * dims.sequence;
+  const Geometry g(dims);
+  HEARTH_RETURN_IF_ERROR(RequireCount(qkv, qkv.dtype, rows * g.width, kOp, "qkv"));
+  HEARTH_RETURN_IF_ERROR(RequireCount(out, qkv.dtype, rows * g.out_width, kOp, "out"));
+  if (!segments.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(segments, DType::kI32, rows, kOp, "segments"));
+  }
+  return RequireRound(round, kOp);
+}
+
+}  // namespace
+
+absl::Status CanImplement(const AttentionForwardArgs& args) {
+  HEARTH_RETURN_IF_ERROR(CheckShapes(args.dims, args.qkv, args.out, args.segments, args.round));
+  if (args.lse.empty()) {
+    return absl::OkStatus();
+  }
+  return RequireCount(args.lse, args.qkv.dtype,
+                      args.dims.batch * args.dims.heads * args.dims.sequence, kOp, "lse");
+}
+
+size_t AttentionForwardWorkspaceBytes(const AttentionForwardArgs& args, int threads) {
+  return DTypeBytes(args.qkv.dtype, threads * kQueryBlock * args.dims.sequence);
+}
+
+absl::Status AttentionForward(const Exec& exec, const AttentionForwardArgs& args) {
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(
+      RequireWorkspace(exec, AttentionForwardWorkspaceBytes(args, exec.threads), kOp));
+  return DispatchFloating(args.qkv.dtype,
+                          [&]<typename T>() { return ForwardImpl<T>(exec, args); });
+}
+
+absl::Status CanImplement(const AttentionBackwardArgs& args) {
+  HEARTH_RETURN_IF_ERROR(CheckShapes(args.dims, args.qkv, args.out, args.segments, args.round));
+  const DType dtype = args.qkv.dtype;
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.d_out, dtype, args.out.numel(), kOp, "d_out"));
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.d_qkv, dtype, args.qkv.numel(), kOp, "d_qkv"));
+  return RequireCount(args.lse, dtype, args.dims.batch * args.dims.heads * args.dims.sequence, kOp,
+                      "lse");
+}
+
+size_t AttentionBackwardWorkspaceBytes(const AttentionBackwardArgs& args, int threads) {
+  return DTypeBytes(args.qkv.dtype, threads * 2 * kQueryBlock * args.dims.sequence);
+}
+
+absl::Status AttentionBackward(const Exec& exec, const AttentionBackwardArgs& args) {
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(
+      RequireWorkspace(exec, AttentionBackwardWorkspaceBytes(args, exec.threads), kOp));
+  return DispatchFloating(args.qkv.dtype,
+                          [&]<typename T>() { return BackwardImpl<T>(exec, args); });
+}
+
+}  // namespace hearth::kernels

@@ -1,0 +1,252 @@
+#include "kernels/layernorm/layernorm.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "kernels/core/cpu.h"
+#include "kernels/formats/span.h"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr char kOp[] = "layernorm";
+
+template <typename T>
+struct Moments {
+  T mean;
+  T rstd;
+};
+
+template <typename T>
+HEARTH_INLINE void AddImpl(const T* a, const T* b, int64_t n, T* out) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    out[i] = a[i] + b[i];
+  }
+}
+HEARTH_SIMD void AddRow(const float* a, const float* b, int64_t n, float* out) {
+  AddImpl(a, b, n, out);
+}
+HEARTH_SIMD void AddRow(const double* a, const double* b, int64_t n, double* out) {
+  AddImpl(a, b, n, out);
+}
+
+template <typename T>
+HEARTH_INLINE Moments<T> NormalizeImpl(const T* s, const T* weight, const T* bias, int64_t n, T eps,
+                                       T* y) {
+  T sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) {
+    sum += s[i];
+  }
+  const T mean = sum / static_cast<T>(n);
+  T squares = 0;
+#pragma omp simd reduction(+ : squares)
+  for (int64_t i = 0; i < n; ++i) {
+    squares += (s[i] - mean) * (s[i] - mean);
+  }
+  const T rstd = T{1} / std::sqrt(squares / static_cast<T>(n) + eps);
+  if (bias != nullptr) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+      y[i] = (s[i] - mean) * rstd * weight[i] + bias[i];
+    }
+  } else {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+      y[i] = (s[i] - mean) * rstd * weight[i];
+    }
+  }
+  return {mean, rstd};
+}
+HEARTH_SIMD Moments<float> NormalizeRow(const float* s, const float* weight, const float* bias,
+                                        int64_t n, float eps, float* y) {
+  return NormalizeImpl(s, weight, bias, n, eps, y);
+}
+HEARTH_SIMD Moments<double> NormalizeRow(const double* s, const double* weight, const double* bias,
+                                         int64_t n, double eps, double* y) {
+  return NormalizeImpl(s, weight, bias, n, eps, y);
+}
+
+template <typename T>
+absl::Status ForwardImpl(const Exec& exec, const LayerNormForwardArgs& args) {
+  const int64_t cols = args.x.cols();
+  ParallelFor(exec, args.x.rows(), RowGrain(cols), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const T* s = args.x.as<T>() + row * cols;
+      if (!args.residual.empty()) {
+        T* sum = args.sum.as<T>() + row * cols;
+        AddRow(s, args.residual.as<T>() + row * cols, cols, sum);
+        RoundSpan(sum, cols, args.round_sum);
+        s = sum;
+      }
+      T* y = args.y.as<T>() + row * cols;
+      const Moments<T> moments = NormalizeRow(s, args.weight.as<T>(), args.bias.as<T>(), cols,
+                                              static_cast<T>(args.eps), y);
+      RoundSpan(y, cols, args.round_y);
+      if (!args.rstd.empty()) {
+        args.mean.as<T>()[row] = moments.mean;
+        args.rstd.as<T>()[row] = moments.rstd;
+      }
+    }
+  });
+  return absl::OkStatus();
+}
+
+template <typename T>
+struct BackwardRow {
+  const T* dy;
+  const T* s;
+  const T* weight;
+  const T* d_sum;  // or null
+  T* dx;
+  T* d_weight;  // partial sums of this chunk of rows
+  T* d_bias;
+  Moments<T> moments;
+};
+
+template <typename T>
+HEARTH_INLINE void BackwardRowImpl(const BackwardRow<T>& r, int64_t n) {
+  const T* dy = r.dy;
+  const T* s = r.s;
+  const T* weight = r.weight;
+  const T* d_sum = r.d_sum;
+  T* dx = r.dx;
+  T* d_weight = r.d_weight;
+  T* d_bias = r.d_bias;
+  const T mean = r.moments.mean;
+  const T rstd = r.moments.rstd;
+  T dot = 0;
+  T total = 0;
+#pragma omp simd reduction(+ : dot, total)
+  for (int64_t i = 0; i < n; ++i) {
+    const T normalized = (s[i] - mean) * rstd;
+    dot += dy[i] * weight[i] * normalized;
+    total += dy[i] * weight[i];
+    d_weight[i] += dy[i] * normalized;
+    d_bias[i] += dy[i];
+  }
+  dot /= static_cast<T>(n);
+  total /= static_cast<T>(n);
+  if (d_sum != nullptr) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+      dx[i] = (dy[i] * weight[i] - total - (s[i] - mean) * rstd * dot) * rstd + d_sum[i];
+    }
+  } else {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+      dx[i] = (dy[i] * weight[i] - total - (s[i] - mean) * rstd * dot) * rstd;
+    }
+  }
+}
+HEARTH_SIMD void RunBackwardRow(const BackwardRow<float>& r, int64_t n) { BackwardRowImpl(r, n); }
+HEARTH_SIMD void RunBackwardRow(const BackwardRow<double>& r, int64_t n) { BackwardRowImpl(r, n); }
+
+template <typename T>
+absl::Status BackwardImpl(const Exec& exec, const LayerNormBackwardArgs& args) {
+  const int64_t cols = args.dy.cols();
+  const int64_t rows = args.dy.rows();
+  const int64_t chunks = CeilDiv(rows, kReduceRows);
+  T* weight_partial = static_cast<T*>(exec.workspace.data);
+  T* bias_partial = weight_partial + chunks * cols;
+  ParallelFor(exec, rows, kReduceRows, [&](int64_t begin, int64_t end) {
+    const int64_t chunk = begin / kReduceRows * cols;
+    std::fill_n(weight_partial + chunk, cols, T{0});
+    std::fill_n(bias_partial + chunk, cols, T{0});
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t at = row * cols;
+      T* dx = args.dx.as<T>() + at;
+      const Moments<T> moments = {args.mean.as<T>()[row], args.rstd.as<T>()[row]};
+      RunBackwardRow(
+          BackwardRow<T>{args.dy.as<T>() + at, args.s.as<T>() + at, args.weight.as<T>(),
+                         args.d_sum.empty() ? nullptr : args.d_sum.as<T>() + at, dx,
+                         weight_partial + chunk, bias_partial + chunk, moments},
+          cols);
+      RoundSpan(dx, cols, args.round_dx);
+    }
+  });
+  if (!args.d_weight.empty()) {
+    AddChunks(weight_partial, chunks, cols, args.d_weight.as<T>());
+  }
+  if (!args.d_bias.empty()) {
+    AddChunks(bias_partial, chunks, cols, args.d_bias.as<T>());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CanImplement(const LayerNormForwardArgs& args) {
+  HEARTH_RETURN_IF_ERROR(RequireFloating(args.x, kOp, "x"));
+  const DType dtype = args.x.dtype;
+  const int64_t rows = args.x.rows();
+  const int64_t cols = args.x.cols();
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.y, dtype, rows * cols, kOp, "y"));
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.weight, dtype, cols, kOp, "weight"));
+  if (!args.bias.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.bias, dtype, cols, kOp, "bias"));
+  }
+  if (args.residual.empty() != args.sum.empty() || args.mean.empty() != args.rstd.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        kOp, ": residual and sum, and mean and rstd, must both be present or both absent"));
+  }
+  if (!args.residual.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.residual, dtype, rows * cols, kOp, "residual"));
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.sum, dtype, rows * cols, kOp, "sum"));
+    if (args.sum.data == args.y.data) {
+      return absl::InvalidArgumentError(absl::StrCat(kOp, ": sum may not alias y"));
+    }
+  }
+  if (!args.rstd.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.mean, dtype, rows, kOp, "mean"));
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.rstd, dtype, rows, kOp, "rstd"));
+  }
+  HEARTH_RETURN_IF_ERROR(RequireNoQuant(args.y_quant, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireRound(args.round_sum, kOp));
+  return RequireRound(args.round_y, kOp);
+}
+
+size_t LayerNormForwardWorkspaceBytes(const LayerNormForwardArgs&) { return 0; }
+
+absl::Status LayerNormForward(const Exec& exec, const LayerNormForwardArgs& args) {
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  return DispatchFloating(args.x.dtype,
+                          [&]<typename T>() { return ForwardImpl<T>(exec, args); });
+}
+
+absl::Status CanImplement(const LayerNormBackwardArgs& args) {
+  HEARTH_RETURN_IF_ERROR(RequireFloating(args.dy, kOp, "dy"));
+  const DType dtype = args.dy.dtype;
+  const int64_t rows = args.dy.rows();
+  const int64_t cols = args.dy.cols();
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.s, dtype, rows * cols, kOp, "s"));
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.mean, dtype, rows, kOp, "mean"));
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.rstd, dtype, rows, kOp, "rstd"));
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.weight, dtype, cols, kOp, "weight"));
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.dx, dtype, rows * cols, kOp, "dx"));
+  if (!args.d_sum.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.d_sum, dtype, rows * cols, kOp, "d_sum"));
+  }
+  if (!args.d_weight.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.d_weight, dtype, cols, kOp, "d_weight"));
+  }
+  if (!args.d_bias.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.d_bias, dtype, cols, kOp, "d_bias"));
+  }
+  return RequireRound(args.round_dx, kOp);
+}
+
+size_t LayerNormBackwardWorkspaceBytes(const LayerNormBackwardArgs& args) {
+  return DTypeBytes(args.dy.dtype, 2 * CeilDiv(args.dy.rows(), kReduceRows) * args.dy.cols());
+}
+
+absl::Status LayerNormBackward(const Exec& exec, const LayerNormBackwardArgs& args) {
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, LayerNormBackwardWorkspaceBytes(args), kOp));
+  return DispatchFloating(args.dy.dtype,
+                          [&]<typename T>() { return BackwardImpl<T>(exec, args); });
+}
+
+}  // namespace hearth::kernels

@@ -1,0 +1,217 @@
+#include "kernels/rmsnorm/rmsnorm.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "kernels/core/cpu.h"
+#include "kernels/formats/span.h"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr char kOp[] = "rmsnorm";
+
+template <typename T>
+HEARTH_INLINE void AddImpl(const T* a, const T* b, int64_t n, T* out) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    out[i] = a[i] + b[i];
+  }
+}
+HEARTH_SIMD void AddRow(const float* a, const float* b, int64_t n, float* out) {
+  AddImpl(a, b, n, out);
+}
+HEARTH_SIMD void AddRow(const double* a, const double* b, int64_t n, double* out) {
+  AddImpl(a, b, n, out);
+}
+
+// Writes y, returns rstd.
+template <typename T>
+HEARTH_INLINE T NormalizeImpl(const T* s, const T* weight, int64_t n, T eps, T* y) {
+  T sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) {
+    sum += s[i] * s[i];
+  }
+  const T rstd = T{1} / std::sqrt(sum / static_cast<T>(n) + eps);
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    y[i] = s[i] * rstd * weight[i];
+  }
+  return rstd;
+}
+HEARTH_SIMD float NormalizeRow(const float* s, const float* weight, int64_t n, float eps,
+                               float* y) {
+  return NormalizeImpl(s, weight, n, eps, y);
+}
+HEARTH_SIMD double NormalizeRow(const double* s, const double* weight, int64_t n, double eps,
+                                double* y) {
+  return NormalizeImpl(s, weight, n, eps, y);
+}
+
+template <typename T>
+absl::Status ForwardImpl(const Exec& exec, const RmsNormForwardArgs& args) {
+  const int64_t cols = args.x.cols();
+  ParallelFor(exec, args.x.rows(), RowGrain(cols), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const T* s = args.x.as<T>() + row * cols;
+      if (!args.residual.empty()) {
+        T* sum = args.sum.as<T>() + row * cols;
+        AddRow(s, args.residual.as<T>() + row * cols, cols, sum);
+        RoundSpan(sum, cols, args.round_sum);
+        s = sum;
+      }
+      T* y = args.y.as<T>() + row * cols;
+      const T rstd = NormalizeRow(s, args.weight.as<T>(), cols, static_cast<T>(args.eps), y);
+      RoundSpan(y, cols, args.round_y);
+      if (!args.rstd.empty()) {
+        args.rstd.as<T>()[row] = rstd;
+      }
+    }
+  });
+  return absl::OkStatus();
+}
+
+template <typename T>
+struct BackwardRow {
+  const T* dy;
+  const T* s;
+  const T* weight;
+  const T* d_sum;  // or null
+  T* dx;
+  T* d_weight;  // partial sums of this chunk of rows, or null
+  T rstd;
+};
+
+template <typename T>
+HEARTH_INLINE void BackwardRowImpl(const BackwardRow<T>& r, int64_t n) {
+  const T* dy = r.dy;
+  const T* s = r.s;
+  const T* weight = r.weight;
+  const T* d_sum = r.d_sum;
+  T* dx = r.dx;
+  T* d_weight = r.d_weight;
+  const T rstd = r.rstd;
+  T dot = 0;
+#pragma omp simd reduction(+ : dot)
+  for (int64_t i = 0; i < n; ++i) {
+    dot += dy[i] * weight[i] * s[i];
+  }
+  if (d_weight != nullptr) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+      d_weight[i] += dy[i] * (s[i] * rstd);
+    }
+  }
+  const T slope = dot * rstd * rstd * rstd / static_cast<T>(n);
+  if (d_sum != nullptr) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+      dx[i] = dy[i] * weight[i] * rstd - s[i] * slope + d_sum[i];
+    }
+  } else {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+      dx[i] = dy[i] * weight[i] * rstd - s[i] * slope;
+    }
+  }
+}
+HEARTH_SIMD void RunBackwardRow(const BackwardRow<float>& r, int64_t n) { BackwardRowImpl(r, n); }
+HEARTH_SIMD void RunBackwardRow(const BackwardRow<double>& r, int64_t n) { BackwardRowImpl(r, n); }
+
+template <typename T>
+absl::Status BackwardImpl(const Exec& exec, const RmsNormBackwardArgs& args) {
+  const int64_t cols = args.dy.cols();
+  const int64_t rows = args.dy.rows();
+  T* partial = args.d_weight.empty() ? nullptr : static_cast<T*>(exec.workspace.data);
+  ParallelFor(exec, rows, kReduceRows, [&](int64_t begin, int64_t end) {
+    T* chunk = partial == nullptr ? nullptr : partial + begin / kReduceRows * cols;
+    if (chunk != nullptr) {
+      std::fill_n(chunk, cols, T{0});
+    }
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t at = row * cols;
+      T* dx = args.dx.as<T>() + at;
+      RunBackwardRow(BackwardRow<T>{args.dy.as<T>() + at, args.s.as<T>() + at,
+                                    args.weight.as<T>(),
+                                    args.d_sum.empty() ? nullptr : args.d_sum.as<T>() + at, dx,
+                                    chunk, args.rstd.as<T>()[row]},
+                     cols);
+      RoundSpan(dx, cols, args.round_dx);
+    }
+  });
+  if (partial != nullptr) {
+    AddChunks(partial, CeilDiv(rows, kReduceRows), cols, args.d_weight.as<T>());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CanImplement(const RmsNormForwardArgs& args) {
+  HEARTH_RETURN_IF_ERROR(RequireFloating(args.x, kOp, "x"));
+  const DType dtype = args.x.dtype;
+  const int64_t rows = args.x.rows();
+  const int64_t cols = args.x.cols();
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.y, dtype, rows * cols, kOp, "y"));
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.weight, dtype, cols, kOp, "weight"));
+  if (args.residual.empty() != args.sum.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": residual and sum must both be present or both absent"));
+  }
+  if (!args.residual.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.residual, dtype, rows * cols, kOp, "residual"));
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.sum, dtype, rows * cols, kOp, "sum"));
+    if (args.sum.data == args.y.data) {
+      return absl::InvalidArgumentError(absl::StrCat(kOp, ": sum may not alias y"));
+    }
+  }
+  if (!args.rstd.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.rstd, dtype, rows, kOp, "rstd"));
+  }
+  HEARTH_RETURN_IF_ERROR(RequireNoQuant(args.y_quant, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireRound(args.round_sum, kOp));
+  return RequireRound(args.round_y, kOp);
+}
+
+size_t RmsNormForwardWorkspaceBytes(const RmsNormForwardArgs&) { return 0; }
+
+absl::Status RmsNormForward(const Exec& exec, const RmsNormForwardArgs& args) {
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  return DispatchFloating(args.x.dtype,
+                          [&]<typename T>() { return ForwardImpl<T>(exec, args); });
+}
+
+absl::Status CanImplement(const RmsNormBackwardArgs& args) {
+  HEARTH_RETURN_IF_ERROR(RequireFloating(args.dy, kOp, "dy"));
+  const DType dtype = args.dy.dtype;
+  const int64_t rows = args.dy.rows();
+  const int64_t cols = args.dy.cols();
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.s, dtype, rows * cols, kOp, "s"));
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.rstd, dtype, rows, kOp, "rstd"));
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.weight, dtype, cols, kOp, "weight"));
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.dx, dtype, rows * cols, kOp, "dx"));
+  if (!args.d_sum.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.d_sum, dtype, rows * cols, kOp, "d_sum"));
+  }
+  if (!args.d_weight.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.d_weight, dtype, cols, kOp, "d_weight"));
+  }
+  return RequireRound(args.round_dx, kOp);
+}
+
+size_t RmsNormBackwardWorkspaceBytes(const RmsNormBackwardArgs& args) {
+  return args.d_weight.empty()
+             ? 0
+             : DTypeBytes(args.dy.dtype, CeilDiv(args.dy.rows(), kReduceRows) * args.dy.cols());
+}
+
+absl::Status RmsNormBackward(const Exec& exec, const RmsNormBackwardArgs& args) {
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, RmsNormBackwardWorkspaceBytes(args), kOp));
+  return DispatchFloating(args.dy.dtype,
+                          [&]<typename T>() { return BackwardImpl<T>(exec, args); });
+}
+
+}  // namespace hearth::kernels

@@ -1,0 +1,61 @@
+#include "kernels/scale/scale.h"
+
+#include "common/base/status_macros.h"
+#include "kernels/core/cpu.h"
+#include "kernels/formats/span.h"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr char kOp[] = "scale";
+constexpr int64_t kGrain = 16384;
+
+template <typename T>
+HEARTH_INLINE void ScaleSpanImpl(const T* x, T alpha, T beta, int64_t n, T* y) {
+  if (beta == T{0}) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+      y[i] = alpha * x[i];
+    }
+  } else {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+      y[i] = alpha * x[i] + beta * y[i];
+    }
+  }
+}
+HEARTH_SIMD void ScaleSpan(const float* x, float alpha, float beta, int64_t n, float* y) {
+  ScaleSpanImpl(x, alpha, beta, n, y);
+}
+HEARTH_SIMD void ScaleSpan(const double* x, double alpha, double beta, int64_t n, double* y) {
+  ScaleSpanImpl(x, alpha, beta, n, y);
+}
+
+template <typename T>
+absl::Status Impl(const Exec& exec, const ScaleArgs& args) {
+  ParallelFor(exec, args.x.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    T* y = args.y.as<T>() + begin;
+    ScaleSpan(args.x.as<T>() + begin, static_cast<T>(args.alpha), static_cast<T>(args.beta),
+              end - begin, y);
+    RoundSpan(y, end - begin, args.round);
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CanImplement(const ScaleArgs& args) {
+  HEARTH_RETURN_IF_ERROR(RequireFloating(args.x, kOp, "x"));
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.y, args.x.dtype, args.x.numel(), kOp, "y"));
+  return RequireRound(args.round, kOp);
+}
+
+size_t ScaleWorkspaceBytes(const ScaleArgs&) { return 0; }
+
+absl::Status Scale(const Exec& exec, const ScaleArgs& args) {
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  return DispatchFloating(args.x.dtype, [&]<typename T>() { return Impl<T>(exec, args); });
+}
+
+}  // namespace hearth::kernels
