@@ -1,0 +1,108 @@
+#!/usr/bin/python3
+"""Stopping at step k and going on is the same as never having stopped: same final weights bit for bit, every step in the history
+exactly once with the same loss. For each way of stopping that a user or a fault has."""
+
+import os
+import signal
+
+import harness
+
+STEPS = 120
+
+
+class ExactResume(harness.ClusterTest):
+    reference = None
+
+    def setUp(self):
+        # Slow enough (about 10 ms a step) that a fault lands in mid-run.
+        os.environ["HEARTH_FAULTS"] = "trainer.step=delay:10ms"
+        self.addCleanup(os.environ.pop, "HEARTH_FAULTS")
+        super().setUp()
+
+    def spec(self, name):
+        return harness.tiny_job(self.data, STEPS, name=name, checkpoint={"every_steps": 25})
+
+    def finish(self, job):
+        """Waits for success; returns (weights checksum, losses)."""
+        self.cluster.wait_state(job, "SUCCEEDED", timeout=120)
+        rows = self.assert_every_step_once(job, STEPS)
+        checkpoint = self.cluster.final_checkpoint(job)
+        self.assertEqual(int(checkpoint["step"]), STEPS)
+        return harness.weights_sha256(checkpoint), [r["loss"] for r in rows]
+
+    def compare(self, job):
+        """Against a job that nobody disturbed."""
+        found = self.finish(job)
+        if ExactResume.reference is None:
+            ExactResume.reference = self.finish(self.cluster.submit(self.spec("undisturbed")))
+        self.assertEqual(found[1], ExactResume.reference[1])
+        self.assertEqual(found[0], ExactResume.reference[0])
+
+    def running(self, name, step=35):
+        job = self.cluster.submit(self.spec(name))
+        self.cluster.wait_step(job, step)
+        return job
+
+    def test_pause_resume(self):
+        job = self.running("pause")
+        self.cluster.jobctl("pause", job)
+        paused = self.cluster.wait_state(job, "PAUSED")
+        self.assertLess(int(paused["step"]), STEPS)
+        self.assertEqual(paused["checkpoint"]["step"], paused["step"])
+        self.assertEqual(self.cluster.trainer_pids("w0") + self.cluster.trainer_pids("w1"), [])
+        self.cluster.jobctl("resume", job)
+        self.compare(job)
+
+    def test_cancel_resume(self):
+        job = self.running("cancel")
+        self.cluster.jobctl("cancel", job)
+        self.cluster.wait_state(job, "CANCELLED")
+        self.cluster.jobctl("resume", job)
+        self.compare(job)
+
+    def test_cancel_now_resume_rewinds_to_the_checkpoint(self):
+        job = self.running("cancel-now")
+        self.cluster.jobctl("cancel", job, "--now")
+        cancelled = self.cluster.wait_state(job, "CANCELLED")
+        self.assertEqual(int(cancelled["checkpoint"]["step"]) % 25, 0)
+        self.cluster.jobctl("resume", job)
+        self.compare(job)
+
+    def test_kill_9_of_a_trainer(self):
+        job = self.running("kill-trainer")
+        os.kill(self.cluster.trainer_pids("w1")[0], signal.SIGKILL)
+        self.compare(job)
+        self.assertEqual(int(self.cluster.job(job)["epoch"]), 2)
+
+    def test_kill_9_of_a_worker(self):
+        job = self.running("kill-worker")
+        orphans = self.cluster.trainer_pids("w1")
+        self.cluster.workers["w1"].kill()
+        harness.wait_until("the orphaned trainer to end", lambda: not any(os.path.exists(f"/proc/{p}") for p in orphans))
+        self.cluster.start_worker("w1")
+        self.compare(job)
+
+    def test_restart_of_the_coordinator(self):
+        job = self.running("restart-coordinator")
+        self.cluster.coordinator.kill(signal.SIGTERM)
+        self.assertEqual(self.cluster.coordinator.process.returncode, 0, self.cluster.logs())
+        self.cluster.start_coordinator()
+        self.compare(job)
+        self.assertEqual(int(self.cluster.job(job)["epoch"]), 1)
+
+    def test_kill_9_of_the_coordinator_stops_nothing(self):
+        job = self.running("kill-coordinator")
+        pids = self.cluster.trainer_pids("w0") + self.cluster.trainer_pids("w1")
+        self.cluster.coordinator.kill()
+        self.cluster.start_coordinator()
+        running = self.cluster.wait_step(job, int(self.cluster.job(job)["step"]) + 1)
+        self.assertIn(running["state"], ("JOB_STATE_RUNNING", "JOB_STATE_SUCCEEDED"))
+        self.compare(job)
+        done = self.cluster.job(job)
+        self.assertEqual(int(done["epoch"]), 1, "a healthy job was restarted")
+        self.assertNotIn("JOB_STATE_RECOVERING", [e["toState"] for e in self.cluster.events(job)])
+        self.assertEqual(len(pids), 2)
+
+
+if __name__ == "__main__":
+    harness.main()

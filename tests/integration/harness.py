@@ -1,0 +1,281 @@
+"""A real cluster on loopback for the integration tests: hearth-coordinator, hearth-worker and hearth-trainer as processes, driven
+through jobctl. Everything lives in one temporary folder and on ports the kernel chose; close() leaves no process behind.
+
+Programs are found in $HEARTH_BIN_DIR (ctest sets it)."""
+
+import csv
+import hashlib
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.request
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BIN = os.environ.get("HEARTH_BIN_DIR", os.path.join(SOURCE, "build", "dev", "bin"))
+TERMINAL = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
+
+
+def program(name):
+    return os.path.join(BIN, name)
+
+
+def wait_until(what, condition, timeout=30.0):
+    """Polls `condition` until it returns something true, which is returned; fails naming `what`."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"timed out after {timeout} s waiting for {what}")
+        time.sleep(0.02)
+
+
+class Daemon:
+    """A process of ours in its own session, with its output in a file."""
+
+    def __init__(self, argv, log, env=None):
+        self.argv, self.log_path = argv, log
+        self.log = open(log, "ab")
+        self.process = subprocess.Popen(argv, stdout=self.log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                                        env=env, start_new_session=True)
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def kill(self, sig=signal.SIGKILL, wait=True):
+        if self.alive():
+            self.process.send_signal(sig)
+        if wait:
+            self.process.wait(30)
+            self.log.close()
+
+    def output(self):
+        with open(self.log_path, errors="replace") as f:
+            return f.read()
+
+
+class Cluster:
+    def __init__(self, coordinator_args=(), root=None):
+        self.dir = root or tempfile.mkdtemp(prefix="hearth-test-")
+        self.coordinator_args = list(coordinator_args)
+        self.workers = {}
+        self.coordinator = None
+        self.address = self.http = None
+        self.client_args = []
+        self.env = dict(os.environ, HEARTH_HOME=self.dir, OMP_NUM_THREADS="1", NO_COLOR="1")
+
+    # -- daemons ------------------------------------------------------------------------------------------------
+    def start_coordinator(self, *extra):
+        endpoints = os.path.join(self.dir, "coordinator", "endpoints.json")
+        listen, http = self.address or "127.0.0.1:0", self.http or "127.0.0.1:0"  # a restart keeps its ports
+        if os.path.exists(endpoints):
+            os.unlink(endpoints)
+        self.coordinator = Daemon(
+            [program("hearth-coordinator"), "--data-dir", os.path.join(self.dir, "coordinator"), "--listen", listen,
+             "--http", http, *self.coordinator_args, *extra], os.path.join(self.dir, "coordinator.log"), self.env)
+
+        def ready():
+            if not self.coordinator.alive():
+                raise AssertionError("coordinator ended:\n" + self.coordinator.output())
+            try:
+                with open(endpoints) as f:
+                    return json.load(f)
+            except (OSError, ValueError):
+                return None
+
+        found = wait_until("the coordinator's endpoints.json", ready)
+        self.address, self.http = found["listen"], found["http"]
+        return self.coordinator
+
+    def start_worker(self, name, *extra):
+        self.workers[name] = Daemon(
+            [program("hearth-worker"), "--coordinator", self.address, "--name", name, "--threads", "1", "--data-dir",
+             os.path.join(self.dir, name), "--http", "127.0.0.1:0", *extra], os.path.join(self.dir, name + ".log"), self.env)
+        return self.workers[name]
+
+    def start(self, workers=2):
+        self.start_coordinator()
+        names = [f"w{k}" for k in range(workers)]
+        for name in names:
+            self.start_worker(name)
+        for name in names:
+            self.wait_worker(name)
+        return self
+
+    def wait_worker(self, name, states=("WORKER_STATE_IDLE", "WORKER_STATE_BUSY"), timeout=30):
+        def online():
+            if not self.workers[name].alive():
+                raise AssertionError(f"worker {name} ended:\n" + self.workers[name].output())
+            return any(w["workerId"] == name and w["state"] in states for w in self.list_workers())
+
+        wait_until(f"worker {name} in {states}", online, timeout)
+
+    def close(self):
+        for daemon in [*self.workers.values(), self.coordinator]:
+            if daemon is not None and daemon.alive():
+                daemon.kill(signal.SIGCONT, wait=False)
+                daemon.kill()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def logs(self):
+        """Tails of all daemons' output, for failure messages."""
+        parts = []
+        for daemon in [self.coordinator, *self.workers.values()]:
+            if daemon is not None:
+                parts.append(f"--- {daemon.log_path}\n{daemon.output()[-4000:]}")
+        return "\n".join(parts)
+
+    # -- jobctl -------------------------------------------------------------------------------------------------
+    def jobctl(self, *args, check=True, timeout=120, stdin=None):
+        run = subprocess.run([program("jobctl"), "--coordinator", self.address, *self.client_args, *map(str, args)],
+                             capture_output=True, text=True, timeout=timeout, env=self.env, input=stdin)
+        if check and run.returncode != 0:
+            raise AssertionError(f"jobctl {' '.join(map(str, args))} exited {run.returncode}\n{run.stdout}{run.stderr}\n{self.logs()}")
+        return run
+
+    def json(self, *args):
+        return json.loads(self.jobctl("-o", "json", *args).stdout)
+
+    def list_workers(self):
+        return self.json("workers").get("workers", [])
+
+    def submit(self, spec, *args):
+        """`spec` is a job file's text or a dict; returns the job id."""
+        text = spec if isinstance(spec, str) else json.dumps(spec)  # JSON is YAML
+        out = self.jobctl("submit", "-f", "-", "-o", "name", *args, stdin=text).stdout
+        return out.strip().removeprefix("job/")
+
+    def job(self, job_id):
+        return self.json("get", job_id)
+
+    def wait_state(self, job_id, *states, timeout=90):
+        """Waits for one of the states (short names); fails at once on another terminal one."""
+        wanted = tuple("JOB_STATE_" + s for s in states)
+
+        def reached():
+            job = self.job(job_id)
+            if job["state"] in wanted:
+                return job
+            if job["state"] in TERMINAL:
+                raise AssertionError(f"{job_id} is {job['state']} ({job['reason']}), wanted {states}\n{self.job_log(job_id)}\n{self.logs()}")
+            return None
+
+        return wait_until(f"{job_id} in {states}", reached, timeout)
+
+    def wait_step(self, job_id, step, timeout=90):
+        def reached():
+            job = self.job(job_id)
+            if job["state"] in TERMINAL and int(job["step"]) < step:
+                raise AssertionError(f"{job_id} is {job['state']} ({job['reason']}) at step {job['step']}\n{self.job_log(job_id)}")
+            return job if int(job["step"]) >= step else None
+
+        return wait_until(f"{job_id} at step {step}", reached, timeout)
+
+    def job_log(self, job_id):
+        return self.jobctl("logs", job_id, check=False).stdout
+
+    def metrics(self, job_id):
+        """The history as a list of dicts of strings, one a step."""
+        return list(csv.DictReader(io.StringIO(self.jobctl("metrics", job_id, "-o", "csv").stdout)))
+
+    def events(self, job_id):
+        return self.json("events", job_id).get("events", [])
+
+    def checkpoints(self, job_id):
+        return self.json("checkpoints", job_id).get("checkpoints", [])
+
+    def final_checkpoint(self, job_id):
+        return max(self.checkpoints(job_id), key=lambda c: int(c["step"]))
+
+    def get(self, path, address=None):
+        with urllib.request.urlopen(f"http://{address or self.http}{path}", timeout=10) as response:
+            return response.read().decode()
+
+    def trainer_pids(self, worker):
+        """Processes of ours whose parent is that worker's daemon."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/stat") as f:
+                    fields = f.read().rsplit(")", 1)[1].split()
+                if int(fields[1]) == self.workers[worker].pid and fields[0] != "Z":
+                    found.append(int(pid))
+            except (OSError, IndexError):
+                continue
+        return found
+
+
+def sha256(path):
+    with open(path, "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()
+
+
+def weights_sha256(checkpoint):
+    return sha256(os.path.join(checkpoint["path"], "model.safetensors"))
+
+
+def write_tokens(path, count=20000, vocab=64, seed=3):
+    """A headerless uint16 dataset with structure to learn: a deterministic noisy walk."""
+    state, value, out = seed, 0, bytearray()
+    for _ in range(count):
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        value = (value + (state >> 33) % 5 - 2) % vocab
+        out += value.to_bytes(2, "little")
+    with open(path, "wb") as f:
+        f.write(out)
+
+
+def tiny_job(data, steps=30, workers=2, **over):
+    """A job of about a millisecond a step. Keyword arguments replace or extend whole sections."""
+    spec = {
+        "name": "tiny",
+        "model": {"layers": 2, "hidden": 32, "heads": 4, "kv_heads": 2, "ffn_hidden": 64, "vocab": 64},
+        "data": {"train": data, "sequence_length": 32},
+        "batch": {"micro_batch_size": 2, "global_batch_tokens": 256},
+        "precision": {"recipe": "fp32"},
+        "optimizer": {"lr": 0.003},
+        "schedule": {"name": "constant", "warmup_steps": 5},
+        "train": {"steps": steps, "seed": 7},
+        "checkpoint": {"every_steps": 10},
+        "resources": {"workers": workers, "device": "cpu"},
+    }
+    for section, value in over.items():
+        if isinstance(value, dict) and isinstance(spec.get(section), dict):
+            spec[section] = {**spec[section], **value}
+        else:
+            spec[section] = value
+    return spec
+
+
+class ClusterTest(unittest.TestCase):
+    """A test case with a cluster of its own and a small dataset."""
+
+    WORKERS = 2
+
+    def setUp(self):
+        self.cluster = Cluster()
+        self.addCleanup(self.cluster.close)
+        self.data = os.path.join(self.cluster.dir, "tokens.bin")
+        write_tokens(self.data)
+        self.cluster.start(self.WORKERS)
+
+    def assert_every_step_once(self, job_id, steps):
+        rows = self.cluster.metrics(job_id)
+        self.assertEqual([int(r["step"]) for r in rows], list(range(1, steps + 1)))
+        return rows
+
+
+def main():
+    unittest.main(verbosity=2, argv=[sys.argv[0], *sys.argv[1:]])
