@@ -71,14 +71,14 @@ struct Recipe {
   Gemm wgrad;
   // Residual stream, norms, attention, softmax and what backward saves of them.
   DType activation = DType::kBf16;
-  ParameterFormats parameters;
+  ParameterFormats parameters = {};
   // Steps in the history of absolute maxima; kTensorDelayed alone.
   int amax_history = 0;
   // Layers that the recipe's authors keep in BF16 at either end; defaults of precision.high_precision_layers.
   int high_precision_first = 0;
   int high_precision_last = 0;
   // Default of precision.fallback: names of rows, in order.
-  std::vector<std::string_view> fallback;
+  std::vector<std::string_view> fallback = {};
 
   bool quantised() const { return kind != RecipeKind::kFp32 && kind != RecipeKind::kBf16; }
 };

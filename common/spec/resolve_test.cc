@@ -1,0 +1,334 @@
+#include "common/spec/resolve.h"
+
+#include <limits>
+
+#include "common/spec/model.h"
+#include "common/spec/presets.h"
+#include "common/spec/recipe.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "google/rpc/error_details.pb.h"
+#include "gtest/gtest.h"
+
+namespace hearth::spec {
+namespace {
+
+using ::testing::HasSubstr;
+
+v1::JobSpec ValidJob() {
+  v1::JobSpec job;
+  job.set_name("a-job");
+  job.mutable_model()->set_preset("hearth-112m");
+  job.mutable_data()->add_train()->set_path("/data/x");
+  job.mutable_train()->set_steps(1000);
+  return job;
+}
+
+std::vector<FieldViolation> ResolveAll(v1::JobSpec& job) {
+  std::vector<FieldViolation> violations;
+  Resolve(job, violations);
+  return violations;
+}
+
+std::string Print(const std::vector<FieldViolation>& violations) {
+  std::string text;
+  for (const FieldViolation& violation : violations) {
+    text += violation.field + ": " + violation.description + "\n";
+  }
+  return text;
+}
+
+// The description for `field`, "" when it is not violated.
+std::string Find(const std::vector<FieldViolation>& violations, std::string_view field) {
+  for (const FieldViolation& violation : violations) {
+    if (violation.field == field) {
+      return violation.description;
+    }
+  }
+  return "";
+}
+
+// The one violation that `change` makes of a valid job must be of `field` and contain `text`.
+template <typename Change>
+void ExpectOnly(std::string_view field, std::string_view text, Change change) {
+  v1::JobSpec job = ValidJob();
+  change(job);
+  const auto violations = ResolveAll(job);
+  ASSERT_EQ(violations.size(), 1u) << field << "\n" << Print(violations);
+  EXPECT_EQ(violations[0].field, field);
+  EXPECT_THAT(violations[0].description, HasSubstr(std::string(text)));
+}
+
+TEST(ResolveTest, Minimal_Job_GetsTheDocumentedDefaults) {
+  v1::JobSpec job = ValidJob();
+  job.mutable_batch()->set_micro_batch_size(4);
+  job.mutable_resources()->set_workers(2);
+  ASSERT_EQ(Print(ResolveAll(job)), "");
+  EXPECT_EQ(job.task(), "pretrain");
+  EXPECT_EQ(job.model().layers(), 12);
+  EXPECT_EQ(job.model().head_dim(), 64);
+  EXPECT_EQ(job.model().norm(), "rmsnorm");
+  EXPECT_TRUE(job.model().tied());
+  EXPECT_FALSE(job.model().has_max_position());
+  EXPECT_DOUBLE_EQ(job.data().train(0).weight(), 1.0);
+  EXPECT_EQ(job.data().sequence_length(), 1024);
+  EXPECT_EQ(job.batch().global_batch_tokens(), 4 * 1024 * 2);
+  EXPECT_EQ(job.precision().recipe(), "bf16");
+  EXPECT_EQ(job.gradients().dtype(), "fp32");
+  EXPECT_EQ(job.gradients().reduce_dtype(), "fp32");
+  EXPECT_EQ(job.schedule().name(), "wsd");
+  EXPECT_EQ(job.schedule().decay_steps(), 200);
+  EXPECT_EQ(job.resources().min_workers(), 2);
+  EXPECT_EQ(job.resources().device(), "cpu");
+  EXPECT_EQ(job.checkpoint().every_steps(), 1000);
+  EXPECT_EQ(job.train().seed(), 1234);
+}
+
+TEST(ResolveTest, ResolvedJob_Again_IsUnchanged) {
+  for (const Preset& preset : Presets()) {
+    v1::JobSpec job = ValidJob();
+    job.mutable_model()->set_preset(std::string(preset.name));
+    job.mutable_schedule()->set_name("cosine");
+    ASSERT_EQ(Print(ResolveAll(job)), "") << preset.name;
+    v1::JobSpec again = job;
+    ASSERT_EQ(Print(ResolveAll(again)), "") << preset.name;
+    EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(job, again)) << preset.name;
+  }
+}
+
+TEST(ResolveTest, AutoMicroBatch_WithoutGlobalBatch_LeavesItToTheWorkers) {
+  v1::JobSpec job = ValidJob();
+  ASSERT_EQ(Print(ResolveAll(job)), "");
+  EXPECT_EQ(job.batch().micro_batch_size(), 0);
+  EXPECT_FALSE(job.batch().has_global_batch_tokens());
+}
+
+TEST(ResolveTest, PresetWithOverrides_OverridesWin) {
+  v1::JobSpec job = ValidJob();
+  job.mutable_model()->set_layers(2);
+  job.mutable_model()->set_tied(false);
+  ASSERT_EQ(Print(ResolveAll(job)), "");
+  EXPECT_EQ(job.model().layers(), 2);
+  EXPECT_EQ(job.model().hidden(), 768);
+  EXPECT_FALSE(job.model().tied());
+}
+
+TEST(ResolveTest, ManyMistakes_AreAllReportedAtOnce) {
+  v1::JobSpec job = ValidJob();
+  job.clear_name();
+  job.mutable_model()->set_kv_heads(5);
+  job.mutable_data()->clear_train();
+  job.mutable_precision()->set_recipe("bf61");
+  job.mutable_optimizer()->set_lr(-1);
+  job.mutable_train()->set_steps(-3);
+  job.mutable_resources()->set_min_workers(4);
+  const auto violations = ResolveAll(job);
+  EXPECT_EQ(violations.size(), 7u) << Print(violations);
+  EXPECT_EQ(Find(violations, "name"), "required");
+  EXPECT_THAT(Find(violations, "model.kv_heads"), HasSubstr("must divide heads"));
+  EXPECT_THAT(Find(violations, "data.train"), HasSubstr("required"));
+  EXPECT_THAT(Find(violations, "precision.recipe"), HasSubstr("did you mean bf16?"));
+  EXPECT_THAT(Find(violations, "optimizer.lr"), HasSubstr("-1 is out of range"));
+  EXPECT_THAT(Find(violations, "train.steps"), HasSubstr("-3 is out of range; must be 1.."));
+  EXPECT_THAT(Find(violations, "resources.min_workers"), HasSubstr("1..workers = 1"));
+}
+
+TEST(ResolveTest, EmptySpec_NamesWhatIsRequired) {
+  v1::JobSpec job;
+  const auto violations = ResolveAll(job);
+  for (const char* field : {"name", "model.layers", "model.hidden", "model.heads",
+                            "model.ffn_hidden", "data.train", "train.steps"}) {
+    EXPECT_THAT(Find(violations, field), HasSubstr("required")) << field;
+  }
+  EXPECT_EQ(violations.size(), 7u) << Print(violations);
+}
+
+TEST(ResolveTest, Names_OutsideTheirTables_SuggestTheNearest) {
+  ExpectOnly("model.preset", "did you mean hearth-112m?",
+             [](v1::JobSpec& job) { job.mutable_model()->set_preset("hearth-112"); });
+  ExpectOnly("model.activation", "did you mean swiglu?",
+             [](v1::JobSpec& job) { job.mutable_model()->set_activation("swigul"); });
+  ExpectOnly("optimizer.name", "did you mean adamw?",
+             [](v1::JobSpec& job) { job.mutable_optimizer()->set_name("adam"); });
+  ExpectOnly("schedule.name", "did you mean cosine?",
+             [](v1::JobSpec& job) { job.mutable_schedule()->set_name("cosin"); });
+  ExpectOnly("task", "pretrain", [](v1::JobSpec& job) { job.set_task("sft"); });
+  ExpectOnly("recompute", "norm_act", [](v1::JobSpec& job) { job.set_recompute("everything"); });
+  ExpectOnly("optimizer.groups.biases", "did you mean bias?", [](v1::JobSpec& job) {
+    (*job.mutable_optimizer()->mutable_groups())["biases"].set_lr_scale(1);
+  });
+  ExpectOnly("parallel.shard_optimizer", "one of auto, on, off",
+             [](v1::JobSpec& job) { job.mutable_parallel()->set_shard_optimizer("maybe"); });
+}
+
+TEST(ResolveTest, Ranges_AtAndBeyondTheEdges) {
+  ExpectOnly("model.layers", "1..1024",
+             [](v1::JobSpec& job) { job.mutable_model()->set_layers(1025); });
+  ExpectOnly("model.dropout", "< 1",
+             [](v1::JobSpec& job) { job.mutable_model()->set_dropout(1.0); });
+  ExpectOnly("model.norm_eps", "must be > 0", [](v1::JobSpec& job) {
+    job.mutable_model()->set_norm_eps(std::numeric_limits<double>::quiet_NaN());
+  });
+  ExpectOnly("data.sequence_length", "2..1048576",
+             [](v1::JobSpec& job) { job.mutable_data()->set_sequence_length(1); });
+  ExpectOnly("data.train[0].weight", "> 0",
+             [](v1::JobSpec& job) { job.mutable_data()->mutable_train(0)->set_weight(0); });
+  ExpectOnly("optimizer.beta2", "< 1",
+             [](v1::JobSpec& job) { job.mutable_optimizer()->set_beta2(1); });
+  ExpectOnly("optimizer.lr", "> 0", [](v1::JobSpec& job) {
+    job.mutable_optimizer()->set_lr(std::numeric_limits<double>::infinity());
+  });
+  ExpectOnly("checkpoint.keep_last", ">= 1",
+             [](v1::JobSpec& job) { job.mutable_checkpoint()->set_keep_last(0); });
+  ExpectOnly("train.spike_window", ">= 8",
+             [](v1::JobSpec& job) { job.mutable_train()->set_spike_window(7); });
+  ExpectOnly("resources.priority", "-1000..1000",
+             [](v1::JobSpec& job) { job.mutable_resources()->set_priority(1001); });
+  ExpectOnly("resources.time_limit", "must be > 0", [](v1::JobSpec& job) {
+    job.mutable_resources()->mutable_time_limit()->set_seconds(-5);
+  });
+  ExpectOnly("batch.micro_batch_size", "auto or 1..65536",
+             [](v1::JobSpec& job) { job.mutable_batch()->set_micro_batch_size(-1); });
+  ExpectOnly("name", "lower-case", [](v1::JobSpec& job) { job.set_name("A job"); });
+  ExpectOnly("labels.Bad Key", "lower-case",
+             [](v1::JobSpec& job) { (*job.mutable_labels())["Bad Key"] = "x"; });
+}
+
+TEST(ResolveTest, CrossFieldRules_AreChecked) {
+  ExpectOnly("model.head_dim", "not a multiple of heads",
+             [](v1::JobSpec& job) { job.mutable_model()->set_hidden(500); });
+  ExpectOnly("model.head_dim", "odd",
+             [](v1::JobSpec& job) { job.mutable_model()->set_head_dim(63); });
+  ExpectOnly("model.max_position", "smaller than data.sequence_length", [](v1::JobSpec& job) {
+    job.mutable_model()->set_preset("gpt2");
+    job.mutable_data()->set_sequence_length(2048);
+  });
+  ExpectOnly("batch.global_batch_tokens", "nearest: 4096 or 8192", [](v1::JobSpec& job) {
+    job.mutable_batch()->set_micro_batch_size(4);
+    job.mutable_batch()->set_global_batch_tokens(5000);
+  });
+  ExpectOnly("batch.global_batch_tokens", "for 3 workers", [](v1::JobSpec& job) {
+    job.mutable_batch()->set_micro_batch_size(4);
+    job.mutable_batch()->set_global_batch_tokens(8192);
+    job.mutable_resources()->set_workers(3);
+  });
+  ExpectOnly("batch.global_batch_tokens", "positive multiple", [](v1::JobSpec& job) {
+    job.mutable_batch()->set_global_batch_tokens(std::numeric_limits<int64_t>::max());
+  });
+  ExpectOnly("schedule.warmup_steps", "more than train.steps",
+             [](v1::JobSpec& job) { job.mutable_schedule()->set_warmup_steps(2000); });
+  ExpectOnly("schedule.decay_steps", "together more than", [](v1::JobSpec& job) {
+    job.mutable_schedule()->set_warmup_steps(600);
+    job.mutable_schedule()->set_decay_steps(600);
+  });
+  ExpectOnly("precision.high_precision_layers", "12 layers", [](v1::JobSpec& job) {
+    job.mutable_precision()->mutable_high_precision_layers()->set_first(10);
+    job.mutable_precision()->mutable_high_precision_layers()->set_last(3);
+  });
+  ExpectOnly("model.rope_scaling.high_freq_factor", "greater than low_freq_factor",
+             [](v1::JobSpec& job) {
+               job.mutable_model()->mutable_rope_scaling()->set_type("llama3");
+               job.mutable_model()->mutable_rope_scaling()->set_low_freq_factor(8);
+             });
+  ExpectOnly("model.from", "not both",
+             [](v1::JobSpec& job) { job.mutable_model()->set_from("/models/x"); });
+}
+
+TEST(ResolveTest, AllRecipes_OnTheCpu_RunOrAreRefusedOnce) {
+  for (const Recipe& recipe : Recipes()) {
+    v1::JobSpec job = ValidJob();
+    job.mutable_precision()->set_recipe(std::string(recipe.name));
+    const auto violations = ResolveAll(job);
+    if (RecipeExecution(recipe.kind, "cpu") != Execution::kNone) {
+      EXPECT_EQ(Print(violations), "") << recipe.name;
+    } else {
+      ASSERT_EQ(violations.size(), 1u) << Print(violations);
+      EXPECT_EQ(violations[0].field, "precision.recipe");
+      EXPECT_EQ(violations[0].description,
+                std::string(recipe.name) +
+                    " needs a CUDA device, which this version does not have yet");
+    }
+  }
+}
+
+TEST(ResolveTest, Device_CudaOrNoEmulation_IsRefusedOnce) {
+  ExpectOnly("resources.device", "not supported by this version yet",
+             [](v1::JobSpec& job) { job.mutable_resources()->set_device("cuda"); });
+  ExpectOnly("precision.recipe", "only emulated on cpu",
+             [](v1::JobSpec& job) { job.mutable_precision()->set_emulate(false); });
+}
+
+TEST(ResolveWithFactsTest, Vocabulary_Unset_IsTheDatasets) {
+  v1::JobSpec job = ValidJob();
+  job.mutable_model()->set_preset("hearth-tiny");
+  ASSERT_EQ(Print(ResolveAll(job)), "");
+  EXPECT_FALSE(job.model().has_vocab());
+  std::vector<FieldViolation> violations;
+  ResolveWithFacts(job, {.vocab = 2048, .train_tokens = 100000}, nullptr, violations);
+  EXPECT_EQ(Print(violations), "");
+  EXPECT_EQ(job.model().vocab(), 2048);
+  const auto shape = ResolveModelShape(job.model(), 1024);
+  ASSERT_TRUE(shape.ok()) << shape.status();
+  EXPECT_EQ(shape->padded_vocab, 2048);
+}
+
+TEST(ResolveWithFactsTest, BadFacts_AreViolations) {
+  v1::JobSpec job = ValidJob();
+  ASSERT_EQ(Print(ResolveAll(job)), "");
+  std::vector<FieldViolation> violations;
+  ResolveWithFacts(job, {.vocab = 60000, .train_tokens = 1024}, nullptr, violations);
+  EXPECT_THAT(Find(violations, "model.vocab"), HasSubstr("smaller than the datasets' vocabulary"));
+  EXPECT_THAT(Find(violations, "data.train"), HasSubstr("fewer than one sample of 1025"));
+  violations.clear();
+  job.mutable_model()->clear_vocab();
+  ResolveWithFacts(job, {}, nullptr, violations);
+  EXPECT_THAT(Find(violations, "model.vocab"), HasSubstr("required"));
+}
+
+TEST(ResolveWithFactsTest, From_Folder_GivesTheShapeAndRefusesAnother) {
+  v1::JobSpec job = ValidJob();
+  job.mutable_model()->clear_preset();
+  job.mutable_model()->set_from("/models/gpt2");
+  job.mutable_model()->set_dropout(0.1);
+  ASSERT_EQ(Print(ResolveAll(job)), "");
+  const v1::ModelSpec folder = FindPreset("gpt2")->model;
+  std::vector<FieldViolation> violations;
+  ResolveWithFacts(job, {.vocab = 50257}, &folder, violations);
+  EXPECT_EQ(Print(violations), "");
+  EXPECT_EQ(job.model().layers(), 12);
+  EXPECT_EQ(job.model().vocab(), 50257);
+  EXPECT_DOUBLE_EQ(job.model().dropout(), 0.1);
+  EXPECT_TRUE(ResolveModelShape(job.model(), 1024).ok());
+  // Resolving what was resolved, as the trainer does, changes nothing.
+  v1::JobSpec again = job;
+  EXPECT_EQ(Print(ResolveAll(again)), "");
+  ResolveWithFacts(again, {.vocab = 50257}, &folder, violations);
+  EXPECT_EQ(Print(violations), "");
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(job, again));
+  again.mutable_model()->set_layers(6);
+  ResolveWithFacts(again, {}, &folder, violations);
+  EXPECT_THAT(Find(violations, "model.layers"), HasSubstr("6 differs from 12"));
+}
+
+TEST(ResolveModelShapeTest, Unresolved_Model_IsRefused) {
+  v1::ModelSpec model;
+  model.set_preset("hearth-112m");
+  EXPECT_EQ(ResolveModelShape(model, 128).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ViolationsToStatusTest, Violations_AreTextAndPayload) {
+  EXPECT_TRUE(ViolationsToStatus({}).ok());
+  const absl::Status status = ViolationsToStatus({{"a.b", "bad"}, {"c", "worse"}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "a.b: bad\nc: worse");
+  const auto payload = status.GetPayload("type.googleapis.com/google.rpc.BadRequest");
+  ASSERT_TRUE(payload.has_value());
+  google::rpc::BadRequest details;
+  ASSERT_TRUE(details.ParseFromString(std::string(*payload)));
+  ASSERT_EQ(details.field_violations_size(), 2);
+  EXPECT_EQ(details.field_violations(1).field(), "c");
+  EXPECT_EQ(details.field_violations(1).description(), "worse");
+}
+
+}  // namespace
+}  // namespace hearth::spec

@@ -1,0 +1,119 @@
+// The small tables: formats, recipes, objectives, names.
+#include <set>
+
+#include "common/spec/dtype.h"
+#include "common/spec/names.h"
+#include "common/spec/objective.h"
+#include "common/spec/recipe.h"
+#include "gtest/gtest.h"
+
+namespace hearth::spec {
+namespace {
+
+TEST(DTypeTest, AllFormats_NamesRoundTrip) {
+  for (DType dtype : {DType::kFp32, DType::kBf16, DType::kFp8E4M3, DType::kFp8E5M2,
+                      DType::kFp4E2M1, DType::kE8M0}) {
+    DType parsed = DType::kE8M0;
+    ASSERT_TRUE(ParseDType(DTypeName(dtype), parsed));
+    EXPECT_EQ(parsed, dtype);
+  }
+  DType unchanged = DType::kBf16;
+  EXPECT_FALSE(ParseDType("fp16", unchanged));
+  EXPECT_EQ(unchanged, DType::kBf16);
+  EXPECT_EQ(DTypeBytes(DType::kFp4E2M1, 3), 2);
+  EXPECT_EQ(DTypeBytes(DType::kBf16, 3), 6);
+}
+
+TEST(EditDistanceTest, KnownPairs_CountInsertRemoveReplaceSwap) {
+  EXPECT_EQ(EditDistance("", "abc"), 3);
+  EXPECT_EQ(EditDistance("kitten", "sitting"), 3);
+  EXPECT_EQ(EditDistance("bf61", "bf16"), 1);
+  EXPECT_EQ(EditDistance("same", "same"), 0);
+}
+
+TEST(NearestNameTest, SlipOrPrefix_IsFoundAndNonsenseIsNot) {
+  const std::vector<std::string_view> names = {"micro_batch_size", "global_batch_tokens"};
+  EXPECT_EQ(NearestName("micro_batch_sizes", names), "micro_batch_size");
+  EXPECT_EQ(NearestName("micro_batch", names), "micro_batch_size");
+  EXPECT_EQ(NearestName("zzz", names), "");
+  EXPECT_EQ(NearestName("", names), "");
+  EXPECT_EQ(NearestName(std::string(100000, 'a'), names), "");
+}
+
+TEST(RecipesTest, AllRows_HaveSoundOperandsAndKnownFallbacks) {
+  std::set<std::string_view> names;
+  for (const Recipe& recipe : Recipes()) {
+    EXPECT_TRUE(names.insert(recipe.name).second);
+    EXPECT_EQ(&RecipeOf(recipe.kind), FindRecipe(recipe.name));
+    EXPECT_FALSE(recipe.comment.empty());
+    bool delayed = false;
+    for (const Gemm* gemm : {&recipe.fprop, &recipe.dgrad, &recipe.wgrad}) {
+      for (const Operand* operand : {&gemm->a, &gemm->b}) {
+        const bool narrow = DTypeBits(operand->dtype) < 16;
+        EXPECT_EQ(narrow, recipe.quantised()) << recipe.name;
+        EXPECT_EQ(narrow, operand->scaling != Scaling::kNone) << recipe.name;
+        EXPECT_EQ(operand->scaling == Scaling::kBlock,
+                  operand->block_rows * operand->block_cols > 0)
+            << recipe.name;
+        delayed = delayed || operand->scaling == Scaling::kTensorDelayed;
+      }
+    }
+    EXPECT_EQ(delayed, recipe.amax_history > 0) << recipe.name;
+    // A rotation of one operand of a GEMM cancels only against the same one of the other.
+    for (const Gemm* gemm : {&recipe.fprop, &recipe.dgrad, &recipe.wgrad}) {
+      EXPECT_EQ(gemm->a.transform, gemm->b.transform) << recipe.name;
+      EXPECT_EQ(gemm->a.signs, gemm->b.signs) << recipe.name;
+    }
+    for (std::string_view fallback : recipe.fallback) {
+      EXPECT_NE(FindRecipe(fallback), nullptr) << fallback;
+    }
+  }
+}
+
+TEST(RecipesTest, Rows_FollowTheirPapers) {
+  const Recipe& fp8 = *FindRecipe("fp8");
+  EXPECT_EQ(fp8.amax_history, 16);
+  EXPECT_EQ(fp8.fprop.a.dtype, DType::kFp8E4M3);
+  EXPECT_EQ(fp8.dgrad.a.dtype, DType::kFp8E5M2);
+  EXPECT_EQ(fp8.wgrad.b.dtype, DType::kFp8E5M2);
+  EXPECT_TRUE(fp8.fprop.fast_accumulation);
+  EXPECT_FALSE(fp8.dgrad.fast_accumulation || fp8.wgrad.fast_accumulation);
+  const Recipe& nvfp4 = *FindRecipe("nvfp4");
+  EXPECT_EQ(nvfp4.fprop.b.block_rows, 16);
+  EXPECT_EQ(nvfp4.fprop.a.block_rows, 1);
+  EXPECT_EQ(nvfp4.dgrad.a.rounding, Rounding::kStochastic);
+  EXPECT_EQ(nvfp4.dgrad.a.transform, Transform::kNone);
+  EXPECT_EQ(nvfp4.wgrad.a.transform, Transform::kRht16);
+  const Recipe& eden = *FindRecipe("nvfp4_eden");
+  EXPECT_EQ(eden.fprop.b.select, Select::kFourOverSix);
+  EXPECT_EQ(eden.dgrad.b.select, Select::kMsEden);
+  EXPECT_EQ(eden.dgrad.b.source, Source::kForwardCopy);
+  EXPECT_EQ(eden.wgrad.b.signs, Signs::kPerStep);
+}
+
+TEST(RecipeExecutionTest, Cpu_RunsFp32AndEmulatesBf16) {
+  EXPECT_EQ(RecipeExecution(RecipeKind::kFp32, "cpu"), Execution::kNative);
+  EXPECT_EQ(RecipeExecution(RecipeKind::kBf16, "cpu"), Execution::kEmulated);
+  EXPECT_EQ(RecipeExecution(RecipeKind::kFp8, "cpu"), Execution::kNone);
+  EXPECT_EQ(RecipeExecution(RecipeKind::kBf16, "tpu"), Execution::kNone);
+  EXPECT_EQ(RecipeRefusal(*FindRecipe("fp32"), "cpu", false), "");
+}
+
+TEST(ResolveFormatsTest, GradientDtype_ReplacesTheRecipes) {
+  v1::JobSpec job;
+  job.mutable_precision()->set_recipe("bf16");
+  EXPECT_EQ(ResolveFormats(job).gradient, DType::kFp32);
+  job.mutable_gradients()->set_dtype("bf16");
+  EXPECT_EQ(ResolveFormats(job).gradient, DType::kBf16);
+  EXPECT_EQ(ResolveFormats(job).master, DType::kFp32);
+}
+
+TEST(ObjectivesTest, AllRows_AreFoundByName) {
+  for (const ObjectiveRow& row : Objectives()) {
+    EXPECT_EQ(FindObjective(row.name), &row);
+  }
+  EXPECT_EQ(FindObjective("nothing"), nullptr);
+}
+
+}  // namespace
+}  // namespace hearth::spec
