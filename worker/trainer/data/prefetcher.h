@@ -40,7 +40,6 @@ class Prefetcher {
     int64_t step = 0;
     int64_t micro_batch = 0;
     absl::Status status;
-    bool full = false;
   };
   static constexpr int kSlots = 2;
 
@@ -57,7 +56,7 @@ class Prefetcher {
   Clock& clock_;
 
   absl::Mutex mu_;
-  Slot slots_[kSlots];  // a full slot belongs to Next(), an empty one to the thread; `full` is guarded by mu_
+  Slot slots_[kSlots];  // slot i mod kSlots is the thread's until produced_ passes i, then Next()'s until consumed_ does
   int64_t produced_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t consumed_ ABSL_GUARDED_BY(mu_) = 0;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;

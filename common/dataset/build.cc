@@ -1,0 +1,291 @@
+#include "common/dataset/build.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <unordered_set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/base/status_macros.h"
+#include "common/dataset/text_files.h"
+#include "common/dataset/tokenizer.h"
+#include "common/dataset/writer.h"
+#include "common/io/sha256.h"
+
+namespace hearth::dataset {
+namespace {
+
+constexpr std::string_view kSentencePiecePrefix = "sentencepiece:";
+constexpr size_t kMaxTrainingLine = 4096;
+
+// First 8 bytes of the SHA-256: uniform, and the same everywhere.
+uint64_t Hash64(std::string_view bytes) {
+  Sha256 hash;
+  hash.Update(bytes);
+  const auto digest = hash.Finish();
+  uint64_t value;
+  std::memcpy(&value, digest.data(), sizeof value);
+  return value;
+}
+
+void Say(const BuildOptions& options, const std::string& line) {
+  if (options.progress) options.progress(line);
+}
+
+absl::Status CheckOptions(const BuildOptions& options) {
+  if (options.inputs.empty()) return absl::InvalidArgumentError("--input: no path given");
+  if (options.out.empty()) return absl::InvalidArgumentError("--out: no folder given");
+  if (!(options.validation_fraction >= 0 && options.validation_fraction < 1)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--validation-fraction: is ", options.validation_fraction, ", must be in [0, 1)"));
+  }
+  const std::string& tokenizer = options.tokenizer;
+  if (tokenizer == "bytes" || absl::EndsWith(tokenizer, ".model")) return absl::OkStatus();
+  if (absl::StartsWith(tokenizer, "sentencepiece:")) {
+    int32_t vocab = 0;
+    if (absl::SimpleAtoi(tokenizer.substr(kSentencePiecePrefix.size()), &vocab) && vocab >= 300 &&
+        vocab <= 1 << 20) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tokenizer: ", tokenizer, ": the vocabulary must be 300..1048576"));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--tokenizer: \"", tokenizer, "\" is not one of bytes, sentencepiece:VOCAB, FILE.model"));
+}
+
+// Reads, checks and deduplicates the text one file at a time.
+class Corpus {
+ public:
+  Corpus(const BuildOptions& options, Env& env, BuildReport& report)
+      : options_(options), env_(env), report_(report) {}
+
+  absl::Status Collect() {
+    HEARTH_ASSIGN_OR_RETURN(std::vector<TextFile> files,
+                            FindFiles(options_.inputs, &report_.unreadable));
+    if (options_.max_bytes > 0) {
+      std::stable_sort(files.begin(), files.end(), [](const TextFile& a, const TextFile& b) {
+        return Hash64(a.path) < Hash64(b.path);
+      });
+    }
+    for (const TextFile& file : files) Add(file);
+    std::sort(taken_.begin(), taken_.end());
+    if (taken_.empty()) return absl::InvalidArgumentError("--input: no text files found");
+    return absl::OkStatus();
+  }
+
+  const std::vector<std::string>& taken() const { return taken_; }
+
+  // nullopt with one of the report's counters raised when it is not text.
+  std::optional<std::string> ReadText(const std::string& path) {
+    absl::StatusOr<std::string> bytes = env_.ReadFile(path);
+    if (!bytes.ok()) {
+      ++report_.unreadable;
+      return std::nullopt;
+    }
+    if (absl::EndsWith(path, ".gz")) {
+      bytes = Gunzip(*bytes, options_.max_document_bytes);
+      if (!bytes.ok()) {
+        ++(absl::IsResourceExhausted(bytes.status()) ? report_.oversized : report_.binary);
+        return std::nullopt;
+      }
+    }
+    if (!IsText(*bytes)) {
+      ++report_.binary;
+      return std::nullopt;
+    }
+    return *std::move(bytes);
+  }
+
+ private:
+  void Add(const TextFile& file) {
+    if (file.size > options_.max_document_bytes) {
+      ++report_.oversized;
+      return;
+    }
+    const std::optional<std::string> text = ReadText(file.path);
+    if (!text.has_value()) return;
+    const int64_t size = static_cast<int64_t>(text->size());
+    if (size == 0) {
+      ++report_.empty;
+    } else if (options_.max_bytes > 0 && report_.bytes + size > options_.max_bytes) {
+      ++report_.oversized;
+    } else if (!seen_.insert(Sha256Hex(*text)).second) {
+      ++report_.duplicates;
+    } else {
+      ++report_.files;
+      report_.bytes += size;
+      taken_.push_back(file.path);
+    }
+  }
+
+  const BuildOptions& options_;
+  Env& env_;
+  BuildReport& report_;
+  std::unordered_set<std::string> seen_;
+  std::vector<std::string> taken_;
+};
+
+bool IsValidation(std::string_view text, double fraction) {
+  // 2^53 keeps the comparison exact in double.
+  return static_cast<double>(Hash64(text) >> 11) < fraction * 9007199254740992.0;
+}
+
+// Lines for training the tokenizer: from each file of the training part the first lines, up to its share of the budget.
+std::vector<std::string> TrainingLines(const BuildOptions& options, Corpus& corpus, int64_t bytes) {
+  std::vector<std::string> lines;
+  const double share = std::min(
+      1.0, static_cast<double>(options.tokenizer_train_bytes) / static_cast<double>(bytes));
+  for (const std::string& path : corpus.taken()) {
+    const std::optional<std::string> text = corpus.ReadText(path);
+    if (!text.has_value() || IsValidation(*text, options.validation_fraction)) continue;
+    const size_t budget = static_cast<size_t>(share * static_cast<double>(text->size())) + 1;
+    for (size_t at = 0; at < std::min(budget, text->size());) {
+      const size_t end = std::min(text->find('\n', at), text->size());
+      const size_t length = end - at;
+      if (length > 0 && length <= kMaxTrainingLine) lines.push_back(text->substr(at, length));
+      at = end + 1;
+    }
+  }
+  return lines;
+}
+
+struct ChosenTokenizer {
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::string model;  // bytes; empty for kind bytes
+};
+
+absl::StatusOr<ChosenTokenizer> ChooseTokenizer(const BuildOptions& options,
+                                                Env& env,
+                                                Corpus& corpus,
+                                                int64_t bytes) {
+  ChosenTokenizer chosen;
+  if (options.tokenizer == "bytes") {
+    chosen.tokenizer = NewBytesTokenizer();
+    return chosen;
+  }
+  if (absl::EndsWith(options.tokenizer, ".model")) {
+    HEARTH_ASSIGN_OR_RETURN(chosen.model, env.ReadFile(options.tokenizer));
+  } else {
+    SentencePieceTraining training;
+    if (!absl::SimpleAtoi(options.tokenizer.substr(kSentencePiecePrefix.size()), &training.vocab)) {
+      return absl::InternalError("tokenizer option was not checked");
+    }
+    const std::vector<std::string> lines = TrainingLines(options, corpus, bytes);
+    Say(options, absl::StrCat("training a sentencepiece model of ", training.vocab, " tokens on ",
+                              lines.size(), " lines"));
+    HEARTH_ASSIGN_OR_RETURN(chosen.model, TokenizerProcess::Train(lines, training));
+  }
+  absl::StatusOr<std::unique_ptr<TokenizerProcess>> process = TokenizerProcess::Start(chosen.model);
+  if (!process.ok()) {
+    return Annotate(process.status(), absl::StrCat("--tokenizer: ", options.tokenizer));
+  }
+  chosen.tokenizer = *std::move(process);
+  return chosen;
+}
+
+class Splits {
+ public:
+  static absl::StatusOr<Splits> Create(const BuildOptions& options,
+                                       const ChosenTokenizer& chosen,
+                                       Env& env) {
+    Splits splits;
+    splits.fraction_ = options.validation_fraction;
+    std::string name = options.name;
+    if (name.empty()) name = options.out.substr(options.out.find_last_of('/') + 1);
+    const bool both = options.validation_fraction > 0;
+    for (const char* split : {"train", "validation"}) {
+      DatasetWriter::Options writer;
+      writer.info.name = name;
+      writer.info.split = both ? split : "all";
+      writer.info.tokenizer = chosen.tokenizer->info();
+      writer.info.vocab = chosen.tokenizer->vocab();
+      writer.info.eos = chosen.tokenizer->eos();
+      writer.tokenizer_model = chosen.model;
+      writer.shard_tokens = options.shard_tokens;
+      splits.paths_.push_back(both ? absl::StrCat(options.out, "/", split) : options.out);
+      HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<DatasetWriter> created,
+                              DatasetWriter::Create(splits.paths_.back(), std::move(writer), env));
+      splits.writers_.push_back(std::move(created));
+      if (!both) break;
+    }
+    return splits;
+  }
+
+  DatasetWriter& For(std::string_view text) {
+    return *writers_[writers_.size() > 1 && IsValidation(text, fraction_) ? 1 : 0];
+  }
+
+  absl::Status Finish(std::vector<BuildReport::Output>& outputs) {
+    for (size_t i = 0; i < writers_.size(); ++i) {
+      absl::StatusOr<DatasetInfo> info = writers_[i]->Finish();
+      if (absl::IsInvalidArgument(info.status())) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "--validation-fraction: no document fell to ", paths_[i], "; give more text"));
+      }
+      HEARTH_RETURN_IF_ERROR(info.status());
+      outputs.push_back({paths_[i], *std::move(info)});
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  double fraction_ = 0;
+  std::vector<std::string> paths_;
+  std::vector<std::unique_ptr<DatasetWriter>> writers_;
+};
+
+}  // namespace
+
+absl::StatusOr<BuildReport> Build(const BuildOptions& given, Env& env) {
+  BuildOptions options = given;
+  while (options.out.size() > 1 && options.out.back() == '/') options.out.pop_back();
+  HEARTH_RETURN_IF_ERROR(CheckOptions(options));
+  if (env.Exists(options.out)) {
+    if (!env.IsDirectory(options.out)) {
+      return absl::AlreadyExistsError(absl::StrCat(options.out, ": exists"));
+    }
+    HEARTH_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.ListDir(options.out));
+    if (!names.empty()) {
+      return absl::AlreadyExistsError(absl::StrCat(options.out, ": exists and is not empty"));
+    }
+  }
+  BuildReport report;
+  Corpus corpus(options, env, report);
+  HEARTH_RETURN_IF_ERROR(corpus.Collect());
+  Say(options, absl::StrCat(report.files, " text files, ", report.bytes, " bytes"));
+  HEARTH_ASSIGN_OR_RETURN(const ChosenTokenizer chosen,
+                          ChooseTokenizer(options, env, corpus, report.bytes));
+  HEARTH_ASSIGN_OR_RETURN(Splits splits, Splits::Create(options, chosen, env));
+  for (const std::string& path : corpus.taken()) {
+    const std::optional<std::string> text = corpus.ReadText(path);
+    if (!text.has_value()) {
+      return absl::AbortedError(absl::StrCat(path, ": changed while the dataset was being built"));
+    }
+    absl::StatusOr<std::vector<int32_t>> tokens = chosen.tokenizer->Encode(*text);
+    if (!tokens.ok()) return Annotate(tokens.status(), path);
+    HEARTH_RETURN_IF_ERROR(splits.For(*text).AddDocument(*tokens));
+  }
+  HEARTH_RETURN_IF_ERROR(splits.Finish(report.outputs));
+  return report;
+}
+
+std::string ToText(const BuildReport& report) {
+  std::string text = absl::StrCat("files       ", report.files, " (", report.bytes,
+                                  " bytes)\nskipped     ", report.binary, " not text, ",
+                                  report.duplicates, " duplicates, ", report.oversized,
+                                  " too large or over the cap, ", report.empty, " empty, ",
+                                  report.unreadable, " unreadable\n");
+  for (const BuildReport::Output& output : report.outputs) {
+    absl::StrAppend(&text, "dataset     ", output.path, ": ", output.info.tokens, " tokens, ",
+                    output.info.documents, " documents, vocabulary ", output.info.vocab, " (",
+                    output.info.tokenizer.kind, ")\n");
+  }
+  return text;
+}
+
+}  // namespace hearth::dataset

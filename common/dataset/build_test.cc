@@ -1,0 +1,141 @@
+#include "common/dataset/build.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/dataset/dataset.h"
+#include "common/dataset/tokenizer.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hearth::dataset {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class BuildTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = ::testing::TempDir() + "/build_test_" +
+            ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    fs::remove_all(root_);
+    fs::create_directories(root_ + "/in/sub");
+    for (int i = 0; i < 60; ++i) {
+      std::string text;
+      for (int k = 0; k < 30; ++k) {
+        text += "document " + std::to_string(i) + " says that line " + std::to_string(k * i) +
+                " follows the line before it.\n";
+      }
+      Write("in/sub/d" + std::to_string(i) + ".txt", text);
+    }
+    Write("in/a", "first");
+    Write("in/copy-of-a", "first");
+    Write("in/binary", std::string("\x7f" "ELF\0\1", 6));
+    Write("in/empty", "");
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  void Write(const std::string& name, const std::string& text) {
+    std::ofstream(root_ + "/" + name, std::ios::binary) << text;
+  }
+
+  BuildOptions Options(const std::string& out) {
+    BuildOptions options;
+    options.inputs = {root_ + "/in"};
+    options.tokenizer = "bytes";
+    options.out = root_ + "/" + out;
+    return options;
+  }
+
+  static std::string Contents(const std::string& path) {
+    std::ifstream f(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(f), {});
+  }
+
+  std::string root_;
+};
+
+TEST_F(BuildTest, Build_Bytes_KeepsTextInPathOrder) {
+  const auto report = Build(Options("out"));
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->files, 61);
+  EXPECT_EQ(report->binary, 1);
+  EXPECT_EQ(report->duplicates, 1);
+  EXPECT_EQ(report->empty, 1);
+  ASSERT_EQ(report->outputs.size(), 1u);
+  EXPECT_EQ(report->outputs[0].info.tokens, report->bytes + 61);
+  const auto data = Dataset::Open(root_ + "/out");
+  ASSERT_TRUE(data.ok()) << data.status();
+  std::vector<int32_t> head(14);
+  ASSERT_TRUE((*data)->Read(0, absl::MakeSpan(head), 257).ok());
+  EXPECT_EQ(*NewBytesTokenizer()->Decode(head), "firstdocument");
+  EXPECT_EQ(head[5], 256);
+}
+
+TEST_F(BuildTest, Build_SentencePieceWithSplit_IsDeterministicAndDisjoint) {
+  BuildOptions options = Options("one");
+  options.tokenizer = "sentencepiece:360";
+  options.validation_fraction = 0.2;
+  const auto one = Build(options);
+  ASSERT_TRUE(one.ok()) << one.status();
+  options.out = root_ + "/two";
+  options.name = "one";
+  ASSERT_TRUE(Build(options).ok());
+  for (const char* file : {"train/shard-00000.bin", "validation/shard-00000.bin", "train/dataset.json",
+                           "validation/tokenizer.model"}) {
+    EXPECT_EQ(Contents(root_ + "/one/" + file), Contents(root_ + "/two/" + file)) << file;
+    EXPECT_FALSE(Contents(root_ + "/one/" + file).empty()) << file;
+  }
+  ASSERT_EQ(one->outputs.size(), 2u);
+  EXPECT_EQ(one->outputs[0].info.documents + one->outputs[1].info.documents, 61);
+  EXPECT_GT(one->outputs[1].info.documents, 3);
+  EXPECT_LT(one->outputs[1].info.documents, 25);
+  EXPECT_EQ(one->outputs[0].info.vocab, 360);
+  EXPECT_LT(one->outputs[0].info.tokens + one->outputs[1].info.tokens, one->bytes / 2);
+
+  const auto data = Dataset::Open(one->outputs[1].path);
+  ASSERT_TRUE(data.ok()) << data.status();
+  auto tokenizer = OpenTokenizer((*data)->info().tokenizer, (*data)->path());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  std::vector<int32_t> tokens(40);
+  ASSERT_TRUE((*data)->Read(0, absl::MakeSpan(tokens), 360).ok());
+  EXPECT_THAT(*(*tokenizer)->Decode(tokens), HasSubstr("document"));
+
+  // The model file serves for another dataset.
+  BuildOptions again = Options("three");
+  again.tokenizer = root_ + "/one/train/tokenizer.model";
+  const auto three = Build(again);
+  ASSERT_TRUE(three.ok()) << three.status();
+  EXPECT_EQ(three->outputs[0].info.vocab, 360);
+}
+
+TEST_F(BuildTest, Build_MaxBytes_IsKept) {
+  BuildOptions options = Options("out");
+  options.max_bytes = 20000;
+  const auto report = Build(options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_LE(report->bytes, 20000);
+  EXPECT_GT(report->bytes, 15000);
+  EXPECT_GT(report->oversized, 10);
+}
+
+TEST_F(BuildTest, Build_BadOption_NamesIt) {
+  BuildOptions options = Options("out");
+  options.tokenizer = "sentencepiece:12";
+  EXPECT_THAT(std::string(Build(options).status().message()), HasSubstr("--tokenizer"));
+  options.tokenizer = "words";
+  EXPECT_THAT(std::string(Build(options).status().message()), HasSubstr("\"words\" is not one of"));
+  options = Options("out");
+  options.validation_fraction = 1;
+  EXPECT_THAT(std::string(Build(options).status().message()), HasSubstr("--validation-fraction"));
+  options = Options("out");
+  options.inputs = {root_ + "/missing"};
+  EXPECT_TRUE(absl::IsNotFound(Build(options).status()));
+  options = Options("in");
+  EXPECT_TRUE(absl::IsAlreadyExists(Build(options).status()));
+  EXPECT_FALSE(fs::exists(root_ + "/out"));
+}
+
+}  // namespace
+}  // namespace hearth::dataset

@@ -1,0 +1,196 @@
+#include "common/dataset/dataset.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace hearth::dataset {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "token files are read through memory maps");
+
+// llm.c: 256 int32 of header, of which magic, version and token count are used.
+constexpr int64_t kLlmcHeaderBytes = 256 * 4;
+struct LlmcVariant {
+  int32_t magic;
+  int32_t version;
+  TokenWidth width;
+};
+constexpr LlmcVariant kLlmcVariants[] = {{20240520, 1, TokenWidth::kUint16},
+                                         {20240801, 7, TokenWidth::kUint32}};
+
+int32_t LoadInt32(const uint8_t* p) {
+  int32_t v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+std::string FileName(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  return slash == std::string::npos ? path : path.substr(slash + 1);
+}
+
+// Widens `n` tokens; returns the index of the first that is not below `vocab` (0 = no bound), or -1. A uint32 token that
+// does not fit int32 counts as out of range whatever the bound.
+template <typename T>
+int64_t Widen(const uint8_t* from, int64_t n, int32_t vocab, int32_t* out) {
+  const uint32_t bound = vocab > 0 ? static_cast<uint32_t>(vocab) : uint32_t{1} << 31;
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    T token;
+    std::memcpy(&token, from + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+    largest = std::max(largest, static_cast<uint32_t>(token));
+    out[i] = static_cast<int32_t>(token);
+  }
+  if (largest < bound) return -1;
+  for (int64_t i = 0; i < n; ++i) {
+    if (static_cast<uint32_t>(out[i]) >= bound) return i;
+  }
+  return -1;
+}
+
+}  // namespace
+
+std::string_view KindName(Kind kind) {
+  switch (kind) {
+    case Kind::kFolder:
+      return "dataset";
+    case Kind::kLlmcBin:
+      return "llmc_bin";
+    case Kind::kRawBin:
+      return "raw_bin";
+  }
+  return "?";
+}
+
+absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(const std::string& path, Env& env) {
+  std::unique_ptr<Dataset> dataset(new Dataset);
+  dataset->path_ = path;
+  if (!env.Exists(path)) {
+    return absl::NotFoundError(absl::StrCat(path, ": no such dataset"));
+  }
+  if (env.IsDirectory(path)) {
+    HEARTH_RETURN_IF_ERROR(dataset->OpenFolder(env));
+  } else {
+    HEARTH_RETURN_IF_ERROR(dataset->OpenBin(env));
+  }
+  return dataset;
+}
+
+absl::Status Dataset::OpenFolder(Env& env) {
+  kind_ = Kind::kFolder;
+  const std::string meta = absl::StrCat(path_, "/", std::string(kDatasetFileName));
+  if (!env.Exists(meta)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ": not a dataset: it has no ", std::string(kDatasetFileName)));
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(meta));
+  HEARTH_ASSIGN_OR_RETURN(info_, ParseDatasetInfo(text, meta));
+  for (const ShardInfo& shard : info_.shards) {
+    const std::string file = absl::StrCat(path_, "/", shard.file);
+    if (!env.Exists(file)) {
+      return absl::NotFoundError(absl::StrCat(file, ": shard named in ", meta, " is missing"));
+    }
+    HEARTH_RETURN_IF_ERROR(AddShard(env, file, 0, shard.tokens));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Dataset::OpenBin(Env& env) {
+  HEARTH_ASSIGN_OR_RETURN(const int64_t size, env.FileSize(path_));
+  if (size == 0) return absl::DataLossError(absl::StrCat(path_, ": empty file"));
+  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> map, env.Map(path_));
+  info_.name = FileName(path_);
+  const uint8_t* bytes = map->bytes().data();
+  for (const LlmcVariant& variant : kLlmcVariants) {
+    if (size < 4 || LoadInt32(bytes) != variant.magic) continue;
+    if (size < kLlmcHeaderBytes) {
+      return absl::DataLossError(absl::StrCat(path_, ": ", size, " bytes, shorter than the ",
+                                              kLlmcHeaderBytes, "-byte llm.c header"));
+    }
+    if (LoadInt32(bytes + 4) != variant.version) {
+      return absl::InvalidArgumentError(absl::StrCat(path_, ": llm.c version ",
+                                                     LoadInt32(bytes + 4), " at offset 4, expected ",
+                                                     variant.version));
+    }
+    const int64_t count = LoadInt32(bytes + 8);
+    if (count <= 0) {
+      return absl::DataLossError(absl::StrCat(path_, ": token count ", count, " at offset 8"));
+    }
+    kind_ = Kind::kLlmcBin;
+    info_.width = variant.width;
+    info_.tokens = count;
+    info_.shards.push_back({info_.name, count, ""});
+    return AddShard(env, path_, kLlmcHeaderBytes, count);
+  }
+  if (!absl::EndsWith(path_, ".bin")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path_, ": not a dataset: neither a folder, nor an llm.c file, nor named *.bin"));
+  }
+  if (size % 2 != 0) {
+    return absl::DataLossError(absl::StrCat(path_, ": truncated: ", size,
+                                            " bytes is not a whole number of uint16 tokens"));
+  }
+  kind_ = Kind::kRawBin;
+  info_.width = TokenWidth::kUint16;
+  info_.tokens = size / 2;
+  info_.shards.push_back({info_.name, info_.tokens, ""});
+  return AddShard(env, path_, 0, info_.tokens);
+}
+
+absl::Status Dataset::AddShard(Env& env, std::string path, int64_t header, int64_t tokens) {
+  HEARTH_ASSIGN_OR_RETURN(const int64_t size, env.FileSize(path));
+  const int64_t expected = header + tokens * Bytes(info_.width);
+  if (size != expected) {
+    return absl::DataLossError(absl::StrCat(path, ": ", size < expected ? "truncated" : "too long",
+                                            ": ", size, " bytes, expected ", expected, " (", tokens,
+                                            " tokens of ", Bytes(info_.width), " bytes",
+                                            header > 0 ? " after the header)" : ")"));
+  }
+  Shard shard;
+  HEARTH_ASSIGN_OR_RETURN(shard.map, env.Map(path));
+  if (static_cast<int64_t>(shard.map->bytes().size()) < expected) {
+    return absl::DataLossError(absl::StrCat(path, ": shrank while it was being opened"));
+  }
+  shard.path = std::move(path);
+  shard.data = shard.map->bytes().data() + header;
+  shard.header = header;
+  shard.first = shards_.empty() ? 0 : shards_.back().first + shards_.back().tokens;
+  shard.tokens = tokens;
+  shards_.push_back(std::move(shard));
+  return absl::OkStatus();
+}
+
+absl::Status Dataset::Read(int64_t first, absl::Span<int32_t> out, int32_t vocab) const {
+  const int64_t count = static_cast<int64_t>(out.size());
+  if (first < 0 || first > tokens() - count) {
+    return absl::OutOfRangeError(absl::StrCat(path_, ": tokens ", first, "..", first + count,
+                                              " of ", tokens()));
+  }
+  auto shard = std::upper_bound(shards_.begin(), shards_.end(), first,
+                                [](int64_t at, const Shard& s) { return at < s.first + s.tokens; });
+  int64_t done = 0;
+  while (done < count) {
+    const int64_t within = first + done - shard->first;
+    const int64_t n = std::min(count - done, shard->tokens - within);
+    const uint8_t* from = shard->data + within * Bytes(info_.width);
+    int32_t* to = out.data() + done;
+    const int64_t bad = info_.width == TokenWidth::kUint16 ? Widen<uint16_t>(from, n, vocab, to)
+                                                           : Widen<uint32_t>(from, n, vocab, to);
+    if (bad >= 0) {
+      return absl::DataLossError(absl::StrCat(
+          shard->path, ": token ", static_cast<uint32_t>(to[bad]), " at byte offset ",
+          shard->header + (within + bad) * Bytes(info_.width), " is not below the vocabulary ",
+          vocab > 0 ? vocab : 0));
+    }
+    done += n;
+    ++shard;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace hearth::dataset

@@ -1,0 +1,55 @@
+#include "common/dataset/tokenizer.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace hearth::dataset {
+namespace {
+
+constexpr int32_t kByteEos = 256;
+constexpr int32_t kByteVocab = 257;
+
+class BytesTokenizer : public Tokenizer {
+ public:
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) override {
+    std::vector<int32_t> tokens(text.size());
+    for (size_t i = 0; i < text.size(); ++i) tokens[i] = static_cast<uint8_t>(text[i]);
+    return tokens;
+  }
+
+  absl::StatusOr<std::string> Decode(absl::Span<const int32_t> tokens) override {
+    std::string text;
+    text.reserve(tokens.size());
+    for (const int32_t token : tokens) {
+      if (token < 0 || token >= kByteVocab) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("token ", token, " is not below the vocabulary ", kByteVocab));
+      }
+      if (token != kByteEos) text.push_back(static_cast<char>(token));
+    }
+    return text;
+  }
+
+  int32_t vocab() const override { return kByteVocab; }
+  int32_t eos() const override { return kByteEos; }
+  TokenizerInfo info() const override { return {"bytes", "", kByteVocab, kByteEos}; }
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> NewBytesTokenizer() { return std::make_unique<BytesTokenizer>(); }
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const TokenizerInfo& info,
+                                                         const std::string& dir,
+                                                         Env& env) {
+  if (info.kind == "bytes") return NewBytesTokenizer();
+  if (info.kind == "sentencepiece") {
+    HEARTH_ASSIGN_OR_RETURN(const std::string model, env.ReadFile(absl::StrCat(dir, "/", info.file)));
+    HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<TokenizerProcess> tokenizer,
+                            TokenizerProcess::Start(model));
+    return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+  }
+  return absl::FailedPreconditionError(absl::StrCat(dir, ": the dataset records no tokenizer"));
+}
+
+}  // namespace hearth::dataset

@@ -1,0 +1,205 @@
+#include "worker/trainer/data/loader.h"
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "common/dataset/writer.h"
+#include "common/spec/batch.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hearth::trainer {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int32_t kT = 8;
+
+class LoaderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = ::testing::TempDir() + "/loader_test_" +
+           ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(dir_);
+    std::filesystem::create_directories(dir_);
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+
+  // A dataset whose token i is base + i, in shards of 50.
+  std::string Make(const std::string& name, int32_t tokens, int32_t base) {
+    dataset::DatasetWriter::Options options;
+    options.info.vocab = 100000;
+    options.shard_tokens = 50;
+    auto writer = dataset::DatasetWriter::Create(dir_ + "/" + name, options);
+    EXPECT_TRUE(writer.ok()) << writer.status();
+    std::vector<int32_t> all(static_cast<size_t>(tokens));
+    for (int32_t i = 0; i < tokens; ++i) all[static_cast<size_t>(i)] = base + i;
+    EXPECT_TRUE((*writer)->AddDocument(all).ok());
+    EXPECT_TRUE((*writer)->Finish().ok());
+    return dir_ + "/" + name;
+  }
+
+  static LoaderOptions Options(std::vector<LoaderOptions::Source> sources) {
+    LoaderOptions options;
+    options.sources = std::move(sources);
+    options.sequence_length = kT;
+    options.vocab = 100000;
+    options.seed = 7;
+    return options;
+  }
+
+  std::string dir_;
+};
+
+struct Batch {
+  explicit Batch(int64_t samples)
+      : tokens(samples * kT), targets(samples * kT), position(samples * kT), segment(samples * kT),
+        loss_weight(samples * kT) {}
+  BatchBuffers buffers() {
+    return {tokens.data(), targets.data(), loss_weight.data(), position.data(), segment.data()};
+  }
+  std::vector<int32_t> tokens, targets, position, segment;
+  std::vector<float> loss_weight;
+};
+
+TEST_F(LoaderTest, Fill_NoShuffle_ReadsFrontToBackAndAgain) {
+  LoaderOptions options = Options({{Make("a", 81, 100), 1}});
+  options.shuffle = false;
+  const auto loader = Loader::Open(options);
+  ASSERT_TRUE(loader.ok()) << loader.status();
+  Batch batch(25);
+  ASSERT_TRUE((*loader)->Fill(0, 25, batch.buffers()).ok());
+  for (int s = 0; s < 25; ++s) {
+    for (int t = 0; t < kT; ++t) {
+      const int i = s * kT + t;
+      EXPECT_EQ(batch.tokens[i], 100 + s % 10 * kT + t);
+      EXPECT_EQ(batch.targets[i], batch.tokens[i] + 1);
+      EXPECT_EQ(batch.position[i], t);
+      EXPECT_EQ(batch.segment[i], 0);
+      EXPECT_EQ(batch.loss_weight[i], 1.0f);
+    }
+  }
+  EXPECT_EQ((*loader)->PassesBegun(0), 0);
+  EXPECT_EQ((*loader)->PassesBegun(1), 1);
+  EXPECT_EQ((*loader)->PassesBegun(10), 1);
+  EXPECT_EQ((*loader)->PassesBegun(11), 2);
+}
+
+TEST_F(LoaderTest, Locate_Shuffled_EachPassHasEachWindowOnceInAnotherOrder) {
+  const auto loader = Loader::Open(Options({{Make("a", 1000, 0), 1}}));
+  ASSERT_TRUE(loader.ok()) << loader.status();
+  const int64_t windows = 999 / kT;
+  std::vector<std::vector<int64_t>> orders;
+  for (int64_t pass = 0; pass < 3; ++pass) {
+    std::set<int64_t> seen;
+    orders.emplace_back();
+    for (int64_t i = 0; i < windows; ++i) {
+      const Loader::Location at = (*loader)->Locate(pass * windows + i);
+      EXPECT_EQ(at.pass, pass);
+      seen.insert(at.window);
+      orders.back().push_back(at.window);
+    }
+    EXPECT_EQ(static_cast<int64_t>(seen.size()), windows);
+  }
+  EXPECT_NE(orders[0], orders[1]);
+  EXPECT_NE(orders[1], orders[2]);
+}
+
+TEST_F(LoaderTest, Locate_OtherSeed_OtherOrder) {
+  LoaderOptions options = Options({{Make("a", 1000, 0), 1}});
+  const auto one = Loader::Open(options);
+  options.seed = 8;
+  const auto two = Loader::Open(options);
+  int same = 0;
+  for (int64_t i = 0; i < 100; ++i) same += (*one)->Locate(i).window == (*two)->Locate(i).window;
+  EXPECT_LT(same, 10);
+}
+
+TEST_F(LoaderTest, Locate_Mixture_KeepsSharesInEveryWindow) {
+  const auto loader = Loader::Open(
+      Options({{Make("a", 500, 0), 0.7}, {Make("b", 300, 1000), 0.25}, {Make("c", 90, 2000), 0.05}}));
+  ASSERT_TRUE(loader.ok()) << loader.status();
+  const double weights[] = {0.7, 0.25, 0.05};
+  std::map<int, int64_t> counts;
+  for (int64_t n = 0; n < 140000; ++n) {
+    ++counts[(*loader)->Locate(n).source];
+    if ((n + 1) % 1000 == 0) {
+      for (int i = 0; i < 3; ++i) {
+        EXPECT_NEAR(static_cast<double>(counts[i]), weights[i] * static_cast<double>(n + 1), 4.0) << n;
+      }
+    }
+  }
+}
+
+TEST_F(LoaderTest, Locate_Mixture_EachSourceGoesThroughItsPassesWithoutGaps) {
+  const auto loader =
+      Loader::Open(Options({{Make("a", 500, 0), 3}, {Make("b", 300, 1000), 1}}));
+  ASSERT_TRUE(loader.ok()) << loader.status();
+  std::map<std::pair<int, int64_t>, std::set<int64_t>> seen;
+  std::map<int, int64_t> count;
+  for (int64_t n = 0; n < 70000; ++n) {
+    const Loader::Location at = (*loader)->Locate(n);
+    const int64_t windows = at.source == 0 ? 499 / kT : 299 / kT;
+    EXPECT_EQ(at.pass, count[at.source]++ / windows);
+    EXPECT_TRUE(seen[std::make_pair(at.source, at.pass)].insert(at.window).second);
+  }
+  EXPECT_EQ((*loader)->PassesBegun(70000), (count[0] + 499 / kT - 1) / (499 / kT));
+}
+
+TEST_F(LoaderTest, Fill_AnyWorldSizeAndMicroBatch_SameGlobalBatch) {
+  const auto loader =
+      Loader::Open(Options({{Make("a", 500, 0), 3}, {Make("b", 300, 1000), 1}}));
+  ASSERT_TRUE(loader.ok()) << loader.status();
+  std::set<std::multiset<int32_t>> batches;
+  for (const auto& [micro, world] : {std::pair{24, 1}, {12, 2}, {4, 3}, {2, 5}, {1, 1}}) {
+    const auto plan = spec::MakeBatchPlan(24 * kT, micro, kT, world);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    std::multiset<int32_t> all;
+    for (int rank = 0; rank < world; ++rank) {
+      for (int64_t m = rank; m < plan->micro_batches; m += world) {
+        Batch batch(micro);
+        ASSERT_TRUE((*loader)->Fill(plan->FirstSample(5, m), micro, batch.buffers()).ok());
+        all.insert(batch.tokens.begin(), batch.tokens.end());
+      }
+    }
+    EXPECT_EQ(all.size(), 24u * kT);
+    batches.insert(all);
+  }
+  EXPECT_EQ(batches.size(), 1u);
+}
+
+TEST_F(LoaderTest, Open_BadInput_SaysWhat) {
+  const std::string a = Make("a", 8, 0);
+  EXPECT_THAT(std::string(Loader::Open(Options({{a, 1}})).status().message()),
+              HasSubstr("8 tokens are fewer than data.sequence_length + 1 = 9"));
+  const std::string b = Make("b", 80, 0);
+  LoaderOptions options = Options({{b, 1}});
+  options.vocab = 50;
+  EXPECT_THAT(std::string(Loader::Open(options).status().message()),
+              HasSubstr("vocabulary 100000 is larger than model.vocab 50"));
+  EXPECT_TRUE(absl::IsInvalidArgument(Loader::Open(Options({})).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(Loader::Open(Options({{b, 0}})).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(Loader::Open(Options({{b, std::nan("")}})).status()));
+  EXPECT_TRUE(absl::IsNotFound(Loader::Open(Options({{dir_ + "/none", 1}})).status()));
+}
+
+TEST_F(LoaderTest, Fill_TokenOutOfRange_NamesFileAndOffset) {
+  std::string bytes;
+  for (uint16_t i = 0; i < 40; ++i) bytes.append(reinterpret_cast<const char*>(&i), 2);
+  ASSERT_TRUE(Env::Real().WriteFileAtomically(dir_ + "/r.bin", bytes).ok());
+  LoaderOptions options = Options({{dir_ + "/r.bin", 1}});
+  options.vocab = 30;
+  options.shuffle = false;
+  const auto loader = Loader::Open(options);
+  ASSERT_TRUE(loader.ok()) << loader.status();
+  Batch batch(4);
+  EXPECT_TRUE((*loader)->Fill(0, 3, batch.buffers()).ok());
+  const absl::Status bad = (*loader)->Fill(0, 4, batch.buffers());
+  EXPECT_TRUE(absl::IsDataLoss(bad));
+  EXPECT_THAT(std::string(bad.message()), HasSubstr("r.bin: token 30 at byte offset 60"));
+}
+
+}  // namespace
+}  // namespace hearth::trainer
