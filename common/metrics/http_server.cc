@@ -1,12 +1,16 @@
 #include "common/metrics/http_server.h"
 
+#include <atomic>
 #include <exception>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "CivetServer.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 namespace hearth::metrics {
 namespace {
@@ -110,6 +114,18 @@ std::string NumericHost(const std::string& host) {
   return host.empty() ? "0.0.0.0" : host;
 }
 
+// Connects and hangs up.
+void Poke(const std::string& host, int port) {
+  char error[256];
+  const std::string numeric = NumericHost(host);
+  const bool any = numeric == "0.0.0.0" || numeric == "[::]";
+  mg_connection* const connection = mg_connect_client(any ? "127.0.0.1" : numeric.c_str(), port,
+                                                      /*use_ssl=*/0, error, sizeof(error));
+  if (connection != nullptr) {
+    mg_close_connection(connection);
+  }
+}
+
 }  // namespace
 
 struct HttpServer::Impl {
@@ -174,8 +190,19 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::StartOnFreePort(
 
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
+// civetweb looks at its stop flag only between connections, or every two seconds; so connections
+// are made until it is gone.
 HttpServer::~HttpServer() {
+  std::atomic<bool> closed{false};
+  std::thread waker([this, &closed] {
+    while (!closed) {
+      Poke(impl_->host, impl_->port);
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+  });
   impl_->server->close();
+  closed = true;
+  waker.join();
 }
 
 int HttpServer::port() const {
