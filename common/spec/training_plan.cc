@@ -1,0 +1,255 @@
+#include "common/spec/training_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/spec/dtype.h"
+
+namespace hearth::spec {
+namespace {
+
+constexpr std::string_view kRecomputeNames[kRecomputeCount] = {"none", "norm_act", "ffn",
+                                                               "attention", "block"};
+constexpr int64_t kAlignment = 256;
+
+// Collects buffers; keeps the first error.
+class Builder {
+ public:
+  explicit Builder(const TrainingPlanOptions& options) : options_(options) {}
+
+  void Floats(std::string name, BufferClass buffer_class, DType dtype, int64_t elements,
+              int32_t first, int32_t last) {
+    const int64_t bytes = options_.wide_bytes > 0 ? elements * options_.wide_bytes
+                                                  : DTypeBytes(dtype, elements);
+    Bytes(std::move(name), buffer_class, bytes, first, last);
+  }
+  void Bytes(std::string name, BufferClass buffer_class, int64_t bytes, int32_t first,
+             int32_t last) {
+    PlannedBuffer buffer;
+    buffer.name = std::move(name);
+    buffer.buffer_class = buffer_class;
+    buffer.bytes = bytes;
+    buffer.alignment = kAlignment;
+    buffer.first_use = first;
+    buffer.last_use = last;
+    if (status_.ok()) {
+      status_ = plan_.Add(std::move(buffer));
+    }
+  }
+  absl::StatusOr<MemoryPlan> Finish() && {
+    HEARTH_RETURN_IF_ERROR(status_);
+    plan_.Place();
+    return std::move(plan_);
+  }
+
+ private:
+  const TrainingPlanOptions& options_;
+  MemoryPlan plan_;
+  absl::Status status_;
+};
+
+int64_t Tokens(const TrainingPlanOptions& o) { return o.micro_batch * o.sequence_length; }
+
+void AddPersistent(const TrainingPlanOptions& o, const StepTimeline& time, Builder& out) {
+  const int64_t elements = TensorOffsets(*o.table).back();
+  const ParameterFormats& formats = o.recipe->parameters;
+  const int32_t end = time.Update();
+  out.Floats("parameters", BufferClass::kParameters, formats.storage, elements, 0, end);
+  if (!o.training) {
+    return;
+  }
+  if (formats.master != formats.storage) {
+    out.Floats("masters", BufferClass::kMasters, formats.master, elements, 0, end);
+  }
+  // All parameters of a table share one gradient format.
+  out.Floats("gradients", BufferClass::kGradients, o.table->front().gradient, elements, 0, end);
+  for (const StateSpec& state : o.optimizer->state_specs(o.table->front())) {
+    out.Floats(absl::StrCat("optimizer.", state.name), BufferClass::kOptimizer, state.dtype,
+               elements, 0, end);
+  }
+}
+
+void AddActivations(const TrainingPlanOptions& o, const StepTimeline& time, Builder& out) {
+  for (const ActivationSpec& a : LayerActivations(o)) {
+    if (a.elements == 0) {
+      continue;
+    }
+    // The embedding writes the first layer's input.
+    const bool is_input = a.name == "mixer.input";
+    if (IsShared(a, o)) {
+      out.Floats(absl::StrCat("shared.", a.name), BufferClass::kActivations, a.dtype, a.elements,
+                 is_input ? time.Embedding() : time.MixerForward(0),
+                 o.training ? time.MixerBackward(0) : time.Head());
+      continue;
+    }
+    for (int64_t layer = 0; layer < o.shape.layers; ++layer) {
+      const int32_t start = a.ffn ? time.FfnForward(layer) : time.MixerForward(layer);
+      const int32_t first = is_input && layer == 0 ? time.Embedding() : start;
+      const int32_t last = a.ffn ? time.FfnBackward(layer) : time.MixerBackward(layer);
+      out.Floats(absl::StrCat("layers.", layer, ".", a.name), BufferClass::kActivations, a.dtype,
+                 a.elements, first, last);
+    }
+  }
+}
+
+// What the op with the most scratch needs, when the kernels cannot be asked: a chunk of logits, or per thread a block of
+// attention scores, and the partial sums of norm weight gradients.
+int64_t EstimateWorkspace(const TrainingPlanOptions& o) {
+  const int64_t element = o.wide_bytes > 0 ? o.wide_bytes : 4;
+  const int64_t logits = std::max<int64_t>(int64_t{8} << 20, o.shape.padded_vocab * element);
+  const int64_t scores = 4 * o.threads * 64 * (o.sequence_length + o.shape.head_dim) * element;
+  const int64_t partial_sums = 64 * 2 * o.shape.hidden * element;
+  const int64_t angles = Tokens(o) * o.shape.head_dim * element;
+  return std::max({logits + logits / 8, scores, partial_sums + angles});
+}
+
+void AddWorkspace(const TrainingPlanOptions& o, const StepTimeline& time, Builder& out) {
+  const int64_t n = Tokens(o);
+  const ModelShape& s = o.shape;
+  const DType act = o.recipe->activation;
+  const int32_t end = time.Update();
+  const int32_t head = time.Head();
+  for (const char* name : {"batch.tokens", "batch.targets", "batch.positions", "batch.segments",
+                           "batch.loss_weight"}) {
+    out.Bytes(name, BufferClass::kWorkspace, n * 4, 0, end);
+  }
+  out.Floats("stream.delta", BufferClass::kWorkspace, act, n * s.hidden, 0,
+             o.training && o.recompute == Recompute::kBlock ? time.MixerBackward(0) : head);
+  out.Floats("head.norm_stats", BufferClass::kWorkspace, DType::kFp32, 2 * n, head, head);
+  out.Floats("head.input", BufferClass::kWorkspace, act, n * s.hidden, head, head);
+  out.Floats("head.norm", BufferClass::kWorkspace, act, n * s.hidden, head, head);
+  const int64_t scratch = o.op_workspace_bytes > 0 ? o.op_workspace_bytes : EstimateWorkspace(o);
+  out.Bytes("op.workspace", BufferClass::kWorkspace, scratch, 0, end);
+  if (!o.training) {
+    return;
+  }
+  const int32_t first_mixer = time.MixerBackward(0);
+  out.Floats("grad.stream", BufferClass::kWorkspace, act, n * s.hidden, head,
+             time.EmbeddingBackward());
+  // Gradient of a norm's output; the head's comes through it too.
+  out.Floats("grad.norm", BufferClass::kWorkspace, act, n * s.hidden, head, first_mixer);
+  if (s.dropout > 0) {
+    out.Floats("grad.delta", BufferClass::kWorkspace, act, n * s.hidden, head + 1,
+               time.EmbeddingBackward());
+  }
+  out.Floats("grad.ffn_act", BufferClass::kWorkspace, act, n * s.ffn_hidden, head + 1,
+             time.FfnBackward(0));
+  out.Floats("grad.attention", BufferClass::kWorkspace, act, n * s.q_width(), head + 2,
+             first_mixer);
+  out.Floats("grad.qkv", BufferClass::kWorkspace, act, n * s.qkv_width(), head + 2, first_mixer);
+}
+
+}  // namespace
+
+std::string_view RecomputeName(Recompute recompute) {
+  return kRecomputeNames[static_cast<int>(recompute)];
+}
+
+bool ParseRecompute(std::string_view name, Recompute& recompute) {
+  for (int i = 0; i < kRecomputeCount; ++i) {
+    if (kRecomputeNames[i] == name) {
+      recompute = static_cast<Recompute>(i);
+      return true;
+    }
+  }
+  return false;
+}
+
+std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table) {
+  std::vector<int64_t> offsets;
+  offsets.reserve(table.size() + 1);
+  int64_t offset = 0;
+  for (const Parameter& parameter : table) {
+    offsets.push_back(offset);
+    const int64_t elements = parameter.elements();
+    offset += (elements + kTensorAlignElements - 1) / kTensorAlignElements * kTensorAlignElements;
+  }
+  offsets.push_back(offset);
+  return offsets;
+}
+
+std::vector<ActivationSpec> LayerActivations(const TrainingPlanOptions& o) {
+  const ModelShape& s = o.shape;
+  const int64_t n = Tokens(o);
+  const DType act = o.recipe->activation;
+  const DType stat = DType::kFp32;
+  const int64_t qk = s.qk_norm ? 1 : 0;
+  return {
+      {"mixer.input", n * s.hidden, act, false, Recompute::kBlock},
+      {"mixer.norm", n * s.hidden, act, false, Recompute::kNormAct},
+      {"mixer.norm_stats", 2 * n, stat, false, Recompute::kNormAct},
+      {"mixer.qkv", n * s.qkv_width(), act, false, Recompute::kAttention},
+      // QK-norm's backward needs its input, so its output has a place of its own.
+      {"mixer.rotated", qk * n * s.qkv_width(), act, false, Recompute::kAttention},
+      {"mixer.qk_stats", qk * n * (s.heads + s.kv_heads), stat, false, Recompute::kAttention},
+      {"mixer.attention", n * s.q_width(), act, false, Recompute::kAttention},
+      {"mixer.lse", n * s.heads, stat, false, Recompute::kAttention},
+      {"ffn.input", n * s.hidden, act, true, Recompute::kBlock},
+      {"ffn.norm", n * s.hidden, act, true, Recompute::kNormAct},
+      {"ffn.norm_stats", 2 * n, stat, true, Recompute::kNormAct},
+      {"ffn.projected", n * s.ffn_in_width(), act, true, Recompute::kFfn},
+      {"ffn.activated", n * s.ffn_hidden, act, true, Recompute::kNormAct},
+  };
+}
+
+bool IsShared(const ActivationSpec& activation, const TrainingPlanOptions& o) {
+  if (!o.training) {
+    return true;
+  }
+  // A layer's input is what every level keeps.
+  return activation.name != "mixer.input" && o.recompute >= activation.shared_from;
+}
+
+absl::StatusOr<MemoryPlan> PlanTraining(const TrainingPlanOptions& options) {
+  if (options.table == nullptr || options.table->empty() || options.recipe == nullptr ||
+      (options.training && options.optimizer == nullptr)) {
+    return absl::InvalidArgumentError("a plan needs a parameter table, a recipe and an optimizer");
+  }
+  if (options.micro_batch < 1 || options.sequence_length < 1 || options.threads < 1) {
+    return absl::InvalidArgumentError("micro-batch, sequence length and threads must be >= 1");
+  }
+  const StepTimeline time{options.shape.layers};
+  Builder builder(options);
+  AddPersistent(options, time, builder);
+  AddActivations(options, time, builder);
+  AddWorkspace(options, time, builder);
+  return std::move(builder).Finish();
+}
+
+absl::StatusOr<int64_t> ChooseMicroBatch(TrainingPlanOptions options, int64_t memory_bytes,
+                                         const std::vector<int64_t>& candidates) {
+  if (candidates.empty()) {
+    return absl::InvalidArgumentError(
+        "no micro-batch size divides batch.global_batch_tokens for this sequence length and number "
+        "of ranks");
+  }
+  int64_t smallest_bytes = 0;
+  for (const int64_t candidate : candidates) {
+    options.micro_batch = candidate;
+    HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanTraining(options));
+    smallest_bytes = plan.arena_bytes();
+    if (smallest_bytes <= memory_bytes) {
+      return candidate;
+    }
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "a micro-batch of ", candidates.back(), " needs ", smallest_bytes, " bytes, ", memory_bytes,
+      " are available; a smaller model, a shorter sequence or recompute: block would need less"));
+}
+
+std::vector<int64_t> PowerOfTwoCandidates(int64_t sequence_length) {
+  const int64_t limit = std::max<int64_t>(1, kAutoMaxMicroBatchTokens / sequence_length);
+  int64_t size = 1;
+  while (size * 2 <= limit) {
+    size *= 2;
+  }
+  std::vector<int64_t> candidates;
+  for (; size >= 1; size /= 2) {
+    candidates.push_back(size);
+  }
+  return candidates;
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,104 @@
+// The memory plan of a run: which buffers one step needs, from the model's shape, the recipe, the optimizer and the batch.
+// The engine takes its buffers from this plan by name and allocates nothing else.
+//
+// Moments of a step, in order (StepTimeline): embedding; per layer mixer, ffn; head (final norm, loss and their backward); per
+// layer from the last, ffn and mixer backward; embedding backward; update.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/spec/memory_plan.h"
+#include "common/spec/model.h"
+#include "common/spec/optimizer_state.h"
+#include "common/spec/parameter_table.h"
+#include "common/spec/recipe.h"
+
+namespace hearth::spec {
+
+// What backward computes again instead of keeping. Each level includes those before it.
+enum class Recompute : uint8_t {
+  kNone,
+  kNormAct,    // norm outputs and activation functions
+  kFfn,        // and the feed-forward projection
+  kAttention,  // and q, k, v and attention
+  kBlock,      // and everything else: a layer keeps its input alone
+};
+inline constexpr int kRecomputeCount = 5;
+std::string_view RecomputeName(Recompute recompute);
+// False when `name` is none of the levels.
+bool ParseRecompute(std::string_view name, Recompute& recompute);
+
+struct StepTimeline {
+  int64_t layers = 0;
+
+  int32_t Embedding() const { return 0; }
+  int32_t MixerForward(int64_t layer) const { return static_cast<int32_t>(1 + 2 * layer); }
+  int32_t FfnForward(int64_t layer) const { return static_cast<int32_t>(2 + 2 * layer); }
+  int32_t Head() const { return static_cast<int32_t>(1 + 2 * layers); }
+  int32_t FfnBackward(int64_t layer) const {
+    return static_cast<int32_t>(Head() + 1 + 2 * (layers - 1 - layer));
+  }
+  int32_t MixerBackward(int64_t layer) const { return FfnBackward(layer) + 1; }
+  int32_t EmbeddingBackward() const { return static_cast<int32_t>(Head() + 1 + 2 * layers); }
+  int32_t Update() const { return EmbeddingBackward() + 1; }
+};
+
+// Elements between the starts of consecutive tensors in the parameter, master, gradient and state buffers are rounded up to
+// this, so that each starts on a 256-byte boundary even in BF16.
+inline constexpr int64_t kTensorAlignElements = 128;
+
+// Element offset of each tensor of the table in those buffers, and behind them the length of the buffers.
+std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table);
+
+// Tensors of one layer that backward reads, by sub-block; the rows of the activation table.
+struct ActivationSpec {
+  std::string name;      // "mixer.qkv"
+  int64_t elements = 0;  // for one micro-batch; 0 = this model does not have it
+  DType dtype = DType::kBf16;
+  bool ffn = false;                           // which sub-block fills it
+  Recompute shared_from = Recompute::kBlock;  // the first level at which it is computed again instead of kept
+};
+
+struct TrainingPlanOptions {
+  ModelShape shape;
+  const std::vector<Parameter>* table = nullptr;  // of the same shape and recipe; not owned
+  const Recipe* recipe = nullptr;
+  const OptimizerRow* optimizer = nullptr;  // ignored when not training
+  Recompute recompute = Recompute::kNone;
+  int64_t micro_batch = 1;         // B, sequences
+  int64_t sequence_length = 1024;  // T, tokens
+  int threads = 1;
+  // Bytes of every floating element where the device stores narrow formats widened (CPU: 4, or 8 for gradient checks);
+  // 0 = each format takes its own size (CUDA).
+  int wide_bytes = 4;
+  // Scratch of the largest op call; 0 = an estimate from the shape, for programs that do not link the kernels.
+  int64_t op_workspace_bytes = 0;
+  // False: forward only (evaluation, sampling): no gradients, no optimizer, layers share all buffers.
+  bool training = true;
+};
+
+std::vector<ActivationSpec> LayerActivations(const TrainingPlanOptions& options);
+
+// Whether `activation` has one buffer for all layers ("shared.<name>") or one for each ("layers.<l>.<name>").
+bool IsShared(const ActivationSpec& activation, const TrainingPlanOptions& options);
+
+// The placed plan. kInvalidArgument on impossible options.
+absl::StatusOr<MemoryPlan> PlanTraining(const TrainingPlanOptions& options);
+
+// Longest micro-batch that `auto` considers; more rows than this make no operation faster.
+inline constexpr int64_t kAutoMaxMicroBatchTokens = 16384;
+
+// The largest candidate whose plan fits into `memory_bytes`; candidates as MicroBatchCandidates gives them (largest first), or
+// for an open global batch the powers of two. kResourceExhausted: says asked, had, and what the smallest needs.
+absl::StatusOr<int64_t> ChooseMicroBatch(TrainingPlanOptions options,
+                                         int64_t memory_bytes,
+                                         const std::vector<int64_t>& candidates);
+
+// Powers of two from kAutoMaxMicroBatchTokens / sequence_length (at least 1) down to 1.
+std::vector<int64_t> PowerOfTwoCandidates(int64_t sequence_length);
+
+}  // namespace hearth::spec

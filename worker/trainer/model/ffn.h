@@ -1,0 +1,49 @@
+// The dense feed-forward block: norm, projection (gate|up or fc), activation, down projection, dropout.
+#pragma once
+
+#include "kernels/dropout/dropout.h"
+#include "kernels/gelu/gelu.h"
+#include "kernels/swiglu/swiglu.h"
+#include "worker/trainer/model/linear.h"
+#include "worker/trainer/model/norm.h"
+#include "worker/trainer/model/sub_block.h"
+
+namespace hearth::trainer {
+
+class DenseFfn : public SubBlock {
+ public:
+  DenseFfn(const ModelContext& context, int layer);
+
+  const std::vector<int>& Params() const override { return params_; }
+  size_t WorkspaceBytes(int threads) const override;
+  absl::Status Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
+  absl::Status Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
+  absl::Status Backward(const kernels::Exec& exec, const Pass& pass,
+                        const kernels::TensorView& d_stream) override;
+
+ private:
+  absl::Status Activate(const kernels::Exec& exec) const;
+  // d_activated_ to the gradient of projected_, which it overwrites.
+  absl::Status ActivateBackward(const kernels::Exec& exec) const;
+
+  spec::Recompute recompute_;
+  spec::Activation activation_;
+  kernels::DType round_;
+  bool training_;
+  int64_t rows_;
+  kernels::TensorView input_;
+  kernels::TensorView normed_;
+  kernels::TensorView projected_;
+  kernels::TensorView activated_;
+  kernels::TensorView delta_;
+  kernels::TensorView d_normed_;
+  kernels::TensorView d_activated_;
+  kernels::TensorView d_delta_;  // empty without dropout
+  NormLayer norm_;
+  Linear in_projection_;
+  Linear down_projection_;
+  kernels::DropoutArgs dropout_;
+  std::vector<int> params_;
+};
+
+}  // namespace hearth::trainer

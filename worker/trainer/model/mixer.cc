@@ -1,0 +1,159 @@
+#include "worker/trainer/model/mixer.h"
+
+#include <algorithm>
+
+#include "common/base/status_macros.h"
+#include "worker/trainer/model/residual_dropout.h"
+
+namespace hearth::trainer {
+
+using kernels::TensorView;
+using spec::Recompute;
+using spec::Slot;
+
+namespace {
+
+kernels::RopeConfig MakeRope(const spec::ModelShape& shape) {
+  kernels::RopeConfig rope;
+  rope.enabled = shape.position == spec::Position::kRope;
+  rope.theta = shape.rope_theta;
+  switch (shape.rope_scaling.type) {
+    case spec::RopeScalingType::kNone:
+      rope.scaling = kernels::RopeScaling::kNone;
+      break;
+    case spec::RopeScalingType::kLinear:
+      rope.scaling = kernels::RopeScaling::kLinear;
+      break;
+    case spec::RopeScalingType::kLlama3:
+      rope.scaling = kernels::RopeScaling::kLlama3;
+      break;
+  }
+  rope.factor = shape.rope_scaling.factor;
+  rope.low_freq_factor = shape.rope_scaling.low_freq_factor;
+  rope.high_freq_factor = shape.rope_scaling.high_freq_factor;
+  rope.original_max_position = static_cast<double>(shape.rope_scaling.original_max_position);
+  return rope;
+}
+
+}  // namespace
+
+AttentionMixer::AttentionMixer(const ModelContext& c, int layer)
+    : recompute_(c.plan.recompute),
+      training_(c.plan.training),
+      rows_(c.rows()),
+      input_(c.Activation(layer, "mixer.input", {rows_, c.shape().hidden})),
+      normed_(c.Activation(layer, "mixer.norm", {rows_, c.shape().hidden})),
+      qkv_(c.Activation(layer, "mixer.qkv", {rows_, c.shape().qkv_width()})),
+      rotated_(c.Activation(layer, "mixer.rotated", {rows_, c.shape().qkv_width()})),
+      attention_(c.Activation(layer, "mixer.attention", {rows_, c.shape().q_width()})),
+      delta_(c.arena->Floats("stream.delta", {rows_, c.shape().hidden})),
+      norm_(c, Slot::kAttnNorm, layer, input_, normed_,
+            c.Activation(layer, "mixer.norm_stats", {2, rows_})),
+      qkv_projection_(c, Slot::kQkv, layer),
+      output_projection_(c, Slot::kAttnOut, layer),
+      dropout_(ResidualDropout(c, 1 + 2 * layer)) {
+  if (rotated_.empty()) {
+    rotated_ = qkv_;
+  }
+  if (training_) {
+    d_normed_ = c.arena->Floats("grad.norm", {rows_, c.shape().hidden});
+    d_qkv_ = c.arena->Floats("grad.qkv", {rows_, c.shape().qkv_width()});
+    d_attention_ = c.arena->Floats("grad.attention", {rows_, c.shape().q_width()});
+    if (c.arena->Has("grad.delta")) {
+      d_delta_ = c.arena->Floats("grad.delta", {rows_, c.shape().hidden});
+    }
+  }
+  rope_forward_.rstd = rope_backward_.rstd =
+      c.Activation(layer, "mixer.qk_stats", {rows_, c.shape().heads + c.shape().kv_heads});
+  attention_forward_.lse = attention_backward_.lse = c.Activation(
+      layer, "mixer.lse", {c.plan.micro_batch, c.shape().heads, c.plan.sequence_length});
+  rope_forward_.q_weight = rope_backward_.q_weight = c.parameters->FindWeight(Slot::kQNorm, layer);
+  rope_forward_.k_weight = rope_backward_.k_weight = c.parameters->FindWeight(Slot::kKNorm, layer);
+  rope_backward_.d_q_weight = c.parameters->FindGradient(Slot::kQNorm, layer);
+  rope_backward_.d_k_weight = c.parameters->FindGradient(Slot::kKNorm, layer);
+  BindAttention(c);
+  norm_.AppendParams(c, params_);
+  qkv_projection_.AppendParams(c, params_);
+  for (const Slot slot : {Slot::kQNorm, Slot::kKNorm}) {
+    if (const int i = spec::FindParameter(c.parameters->table(), slot, layer); i >= 0) {
+      params_.push_back(i);
+    }
+  }
+  output_projection_.AppendParams(c, params_);
+}
+
+void AttentionMixer::BindAttention(const ModelContext& c) {
+  const spec::ModelShape& s = c.shape();
+  rope_forward_.dims = rope_backward_.dims = {s.heads, s.kv_heads, s.head_dim};
+  rope_forward_.rope = rope_backward_.rope = MakeRope(s);
+  rope_forward_.positions = rope_backward_.positions =
+      c.arena->Typed("batch.positions", kernels::DType::kI32, {rows_});
+  rope_forward_.qkv = rope_backward_.qkv = qkv_;
+  rope_forward_.out = rotated_;
+  rope_forward_.eps = s.norm_eps;
+  rope_forward_.round_out = c.numerics.activation;
+  rope_backward_.d_out = rope_backward_.d_qkv = d_qkv_;
+  rope_backward_.round_d_qkv = c.numerics.activation;
+  attention_forward_.dims = attention_backward_.dims = {c.plan.micro_batch, c.plan.sequence_length,
+                                                        s.heads, s.kv_heads, s.head_dim};
+  attention_forward_.qkv = attention_backward_.qkv = rotated_;
+  if (c.segments) {
+    attention_forward_.segments = attention_backward_.segments =
+        c.arena->Typed("batch.segments", kernels::DType::kI32, {rows_});
+  }
+  attention_forward_.out = attention_backward_.out = attention_;
+  attention_backward_.d_out = d_attention_;
+  attention_backward_.d_qkv = d_qkv_;
+  attention_forward_.round = attention_backward_.round = c.numerics.activation;
+}
+
+size_t AttentionMixer::WorkspaceBytes(int threads) const {
+  size_t bytes = std::max({norm_.WorkspaceBytes(training_), qkv_projection_.WorkspaceBytes(rows_),
+                           output_projection_.WorkspaceBytes(rows_),
+                           kernels::QkNormRopeForwardWorkspaceBytes(rope_forward_),
+                           kernels::AttentionForwardWorkspaceBytes(attention_forward_, threads)});
+  if (training_) {
+    bytes = std::max({bytes, kernels::QkNormRopeBackwardWorkspaceBytes(rope_backward_),
+                      kernels::AttentionBackwardWorkspaceBytes(attention_backward_, threads)});
+  }
+  return bytes;
+}
+
+absl::Status AttentionMixer::Attend(const kernels::Exec& exec) {
+  HEARTH_RETURN_IF_ERROR(qkv_projection_.Forward(exec, normed_, qkv_));
+  HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeForward(exec, rope_forward_));
+  return kernels::AttentionForward(exec, attention_forward_);
+}
+
+absl::Status AttentionMixer::Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
+  HEARTH_RETURN_IF_ERROR(norm_.Forward(exec, stream));
+  HEARTH_RETURN_IF_ERROR(Attend(exec));
+  HEARTH_RETURN_IF_ERROR(output_projection_.Forward(exec, attention_, delta_));
+  HEARTH_RETURN_IF_ERROR(DropForward(exec, pass, dropout_, delta_));
+  stream = {input_, delta_};
+  return absl::OkStatus();
+}
+
+absl::Status AttentionMixer::Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
+  stream = {input_, TensorView()};
+  if (recompute_ == Recompute::kBlock) {
+    return Forward(exec, pass, stream);
+  }
+  if (recompute_ >= Recompute::kNormAct) {
+    HEARTH_RETURN_IF_ERROR(norm_.Forward(exec, stream));
+  }
+  return recompute_ >= Recompute::kAttention ? Attend(exec) : absl::OkStatus();
+}
+
+absl::Status AttentionMixer::Backward(const kernels::Exec& exec, const Pass& pass,
+                                      const TensorView& d_stream) {
+  TensorView d_delta = d_stream;
+  HEARTH_RETURN_IF_ERROR(DropBackward(exec, pass, dropout_, d_delta_, d_delta));
+  HEARTH_RETURN_IF_ERROR(output_projection_.Backward(exec, d_delta, attention_, d_attention_));
+  HEARTH_RETURN_IF_ERROR(kernels::AttentionBackward(exec, attention_backward_));
+  HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeBackward(exec, rope_backward_));
+  HEARTH_RETURN_IF_ERROR(qkv_projection_.Backward(exec, d_qkv_, normed_, d_normed_));
+  return norm_.Backward(exec, d_normed_, d_stream, true);
+}
+
+}  // namespace hearth::trainer

@@ -1,0 +1,53 @@
+// Causal self-attention: norm, fused q|k|v projection, QK-norm and rope, attention, output projection, dropout.
+#pragma once
+
+#include "kernels/attention/attention.h"
+#include "kernels/dropout/dropout.h"
+#include "kernels/qk_norm_rope/qk_norm_rope.h"
+#include "worker/trainer/model/linear.h"
+#include "worker/trainer/model/norm.h"
+#include "worker/trainer/model/sub_block.h"
+
+namespace hearth::trainer {
+
+class AttentionMixer : public SubBlock {
+ public:
+  AttentionMixer(const ModelContext& context, int layer);
+
+  const std::vector<int>& Params() const override { return params_; }
+  size_t WorkspaceBytes(int threads) const override;
+  absl::Status Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
+  absl::Status Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
+  absl::Status Backward(const kernels::Exec& exec, const Pass& pass,
+                        const kernels::TensorView& d_stream) override;
+
+ private:
+  // Normed input to attention output.
+  absl::Status Attend(const kernels::Exec& exec);
+  void BindAttention(const ModelContext& context);
+
+  spec::Recompute recompute_;
+  bool training_;
+  int64_t rows_;
+  kernels::TensorView input_;
+  kernels::TensorView normed_;
+  kernels::TensorView qkv_;
+  kernels::TensorView rotated_;  // qkv_ itself without QK-norm
+  kernels::TensorView attention_;
+  kernels::TensorView delta_;
+  kernels::TensorView d_normed_;
+  kernels::TensorView d_qkv_;
+  kernels::TensorView d_attention_;
+  kernels::TensorView d_delta_;  // empty without dropout
+  NormLayer norm_;
+  Linear qkv_projection_;
+  Linear output_projection_;
+  kernels::QkNormRopeForwardArgs rope_forward_;
+  kernels::QkNormRopeBackwardArgs rope_backward_;
+  kernels::AttentionForwardArgs attention_forward_;
+  kernels::AttentionBackwardArgs attention_backward_;
+  kernels::DropoutArgs dropout_;
+  std::vector<int> params_;
+};
+
+}  // namespace hearth::trainer

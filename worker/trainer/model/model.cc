@@ -1,0 +1,168 @@
+#include "worker/trainer/model/model.h"
+
+#include <algorithm>
+
+#include "common/base/status_macros.h"
+#include "kernels/round/round.h"
+#include "worker/trainer/model/ffn.h"
+#include "worker/trainer/model/mixer.h"
+#include "worker/trainer/model/residual_dropout.h"
+
+namespace hearth::trainer {
+
+using kernels::DType;
+using kernels::TensorView;
+using spec::Slot;
+
+Model::Model(const ModelContext& context, const ObjectiveDef& objective)
+    : context_(context),
+      objective_(objective),
+      embedding_dropout_(ResidualDropout(context, 0)) {
+  context_.segments = objective.segments;
+  const int64_t n = rows();
+  const Arena& arena = *context_.arena;
+  batch_.tokens = arena.Typed("batch.tokens", DType::kI32, {n}).as<int32_t>();
+  batch_.targets = arena.Typed("batch.targets", DType::kI32, {n}).as<int32_t>();
+  batch_.position = arena.Typed("batch.positions", DType::kI32, {n}).as<int32_t>();
+  batch_.segment = arena.Typed("batch.segments", DType::kI32, {n}).as<int32_t>();
+  batch_.loss_weight = arena.Typed("batch.loss_weight", DType::kF32, {n}).as<float>();
+  if (context_.plan.training) {
+    d_stream_ = arena.Floats("grad.stream", {n, context_.shape().hidden});
+    d_normed_ = arena.Floats("grad.norm", {n, context_.shape().hidden});
+  }
+  BindEmbedding();
+  for (int layer = 0; layer < context_.shape().layers; ++layer) {
+    layers_.push_back({std::make_unique<AttentionMixer>(context_, layer),
+                       std::make_unique<DenseFfn>(context_, layer)});
+  }
+  BindHead();
+}
+
+void Model::BindEmbedding() {
+  const ParameterStore& p = *context_.parameters;
+  const int64_t n = rows();
+  embedding_forward_.tokens = embedding_backward_.tokens =
+      context_.arena->Typed("batch.tokens", DType::kI32, {n});
+  embedding_forward_.table = p.FindWeight(Slot::kTokenEmbedding, -1);
+  embedding_forward_.position_table = p.FindWeight(Slot::kPositionEmbedding, -1);
+  if (!embedding_forward_.position_table.empty()) {
+    embedding_forward_.positions = embedding_backward_.positions =
+        context_.arena->Typed("batch.positions", DType::kI32, {n});
+  }
+  embedding_forward_.out = context_.Activation(0, "mixer.input", {n, context_.shape().hidden});
+  embedding_forward_.round_out = context_.numerics.activation;
+  embedding_backward_.d_out = d_stream_;
+  embedding_backward_.d_table = p.FindGradient(Slot::kTokenEmbedding, -1);
+  embedding_backward_.d_position_table = p.FindGradient(Slot::kPositionEmbedding, -1);
+}
+
+void Model::BindHead() {
+  const ParameterStore& p = *context_.parameters;
+  const spec::ModelShape& s = context_.shape();
+  const Arena& arena = *context_.arena;
+  const int64_t n = rows();
+  final_normed_ = arena.Floats("head.norm", {n, s.hidden});
+  final_norm_ = std::make_unique<NormLayer>(
+      context_, Slot::kFinalNorm, -1, arena.Floats("head.input", {n, s.hidden}), final_normed_,
+      arena.Floats("head.norm_stats", {2, n}));
+  const Slot slot = s.tied ? Slot::kTokenEmbedding : Slot::kLmHead;
+  head_.hidden = final_normed_;
+  head_.weight = p.FindWeight(slot, -1);
+  head_.targets = arena.Typed("batch.targets", DType::kI32, {n});
+  head_.loss_weight = arena.Typed("batch.loss_weight", DType::kF32, {n});
+  head_.vocab = s.vocab;
+  head_.d_hidden = d_normed_;
+  head_.d_weight = p.FindGradient(slot, -1);
+  head_.round_logits = context_.numerics.head;
+  head_.round_d_hidden = context_.numerics.dgrad;
+}
+
+size_t Model::WorkspaceBytes(int threads) const {
+  size_t bytes = kernels::LinearCrossEntropyWorkspaceBytes(head_);
+  bytes = std::max({bytes, kernels::EmbeddingForwardWorkspaceBytes(embedding_forward_),
+                    final_norm_->WorkspaceBytes(context_.plan.training)});
+  if (context_.plan.training) {
+    bytes = std::max(bytes, kernels::EmbeddingBackwardWorkspaceBytes(embedding_backward_));
+  }
+  // All layers have the same shapes.
+  return std::max({bytes, layers_.front().mixer->WorkspaceBytes(threads),
+                   layers_.front().ffn->WorkspaceBytes(threads)});
+}
+
+absl::Status Model::Forward(const kernels::Exec& exec, const Pass& pass) {
+  HEARTH_RETURN_IF_ERROR(kernels::EmbeddingForward(exec, embedding_forward_));
+  HEARTH_RETURN_IF_ERROR(DropForward(exec, pass, embedding_dropout_, embedding_forward_.out));
+  Stream stream = {embedding_forward_.out, TensorView()};
+  for (Layer& layer : layers_) {
+    HEARTH_RETURN_IF_ERROR(layer.mixer->Forward(exec, pass, stream));
+    HEARTH_RETURN_IF_ERROR(layer.ffn->Forward(exec, pass, stream));
+  }
+  return final_norm_->Forward(exec, stream);
+}
+
+absl::Status Model::Backward(const kernels::Exec& exec, const Pass& pass) {
+  HEARTH_RETURN_IF_ERROR(final_norm_->Backward(exec, d_normed_, d_stream_, false));
+  for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
+    Stream stream;
+    HEARTH_RETURN_IF_ERROR(layer->mixer->Restore(exec, pass, stream));
+    HEARTH_RETURN_IF_ERROR(layer->ffn->Restore(exec, pass, stream));
+    HEARTH_RETURN_IF_ERROR(layer->ffn->Backward(exec, pass, d_stream_));
+    HEARTH_RETURN_IF_ERROR(layer->mixer->Backward(exec, pass, d_stream_));
+  }
+  HEARTH_RETURN_IF_ERROR(BackwardEmbedding(exec, pass));
+  return RoundGradients(exec);
+}
+
+absl::Status Model::BackwardEmbedding(const kernels::Exec& exec, const Pass& pass) {
+  TensorView d_out = d_stream_;
+  HEARTH_RETURN_IF_ERROR(DropBackward(exec, pass, embedding_dropout_, d_stream_, d_out));
+  return kernels::EmbeddingBackward(exec, embedding_backward_);
+}
+
+absl::Status Model::RoundGradients(const kernels::Exec& exec) const {
+  if (context_.numerics.gradient == context_.numerics.storage) {
+    return absl::OkStatus();
+  }
+  kernels::RoundToArgs round;
+  round.x = round.y = context_.parameters->flat_gradients();
+  round.to = context_.numerics.gradient;
+  return kernels::RoundTo(exec, round);
+}
+
+absl::Status Model::ForwardBackward(const kernels::Exec& exec, const Pass& pass, double d_loss,
+                                    LossSums& sums) {
+  HEARTH_RETURN_IF_ERROR(Forward(exec, pass));
+  kernels::LinearCrossEntropyArgs head = head_;
+  head.d_loss = d_loss;
+  head.loss_sum = &sums.loss;
+  head.weight_sum = &sums.weight;
+  HEARTH_RETURN_IF_ERROR(objective_.head(exec, head));
+  return Backward(exec, pass);
+}
+
+absl::Status Model::ForwardLoss(const kernels::Exec& exec, LossSums& sums) {
+  HEARTH_RETURN_IF_ERROR(Forward(exec, Pass{}));
+  kernels::LinearCrossEntropyArgs head = head_;
+  head.d_hidden = TensorView();
+  head.d_weight = TensorView();
+  head.loss_sum = &sums.loss;
+  head.weight_sum = &sums.weight;
+  return objective_.head(exec, head);
+}
+
+absl::Status Model::ForwardLogits(const kernels::Exec& exec, int64_t row,
+                                  const TensorView& logits) {
+  HEARTH_RETURN_IF_ERROR(Forward(exec, Pass{}));
+  const int64_t hidden = context_.shape().hidden;
+  kernels::LinearLogitsArgs args;
+  args.hidden = TensorView(
+      static_cast<void*>(final_normed_.as<uint8_t>() +
+                         kernels::DTypeBytes(final_normed_.dtype, row * hidden)),
+      final_normed_.dtype, {1, hidden});
+  args.weight = head_.weight;
+  args.logits = logits;
+  args.round_logits = context_.numerics.head;
+  return kernels::LinearLogits(exec, args);
+}
+
+}  // namespace hearth::trainer

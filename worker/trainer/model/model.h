@@ -1,0 +1,77 @@
+// A decoder-only transformer: embedding, layers of mixer and ffn, head. Forward and backward are explicit.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/core/exec.h"
+#include "kernels/dropout/dropout.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/linear_cross_entropy/linear_cross_entropy.h"
+#include "worker/trainer/data/loader.h"
+#include "worker/trainer/model/norm.h"
+#include "worker/trainer/model/sub_block.h"
+#include "worker/trainer/objective/objective.h"
+
+namespace hearth::trainer {
+
+// Sums over tokens, in double.
+struct LossSums {
+  double loss = 0;    // sum of w * nll
+  double weight = 0;  // sum of w
+};
+
+// Bound to one arena; one micro-batch at a time. Not thread-safe. No call but the constructor allocates.
+class Model {
+ public:
+  // `context`'s arena, parameters and plan.table outlive the model.
+  Model(const ModelContext& context, const ObjectiveDef& objective);
+
+  // Scratch of the largest op; what op.workspace must hold.
+  size_t WorkspaceBytes(int threads) const;
+
+  // Where the next micro-batch goes: [B, T] each.
+  BatchBuffers batch() const { return batch_; }
+  int64_t rows() const { return context_.rows(); }
+
+  // Adds the gradients of d_loss * (sum of w * nll) of the micro-batch in batch(), and its sums.
+  absl::Status ForwardBackward(const kernels::Exec& exec, const Pass& pass, double d_loss,
+                               LossSums& sums);
+  // Forward alone, without dropout.
+  absl::Status ForwardLoss(const kernels::Exec& exec, LossSums& sums);
+  // Forward alone; then the logits of row `row` of the batch, [1, vocab] of the storage type.
+  absl::Status ForwardLogits(const kernels::Exec& exec, int64_t row,
+                             const kernels::TensorView& logits);
+
+ private:
+  struct Layer {
+    std::unique_ptr<SubBlock> mixer;
+    std::unique_ptr<SubBlock> ffn;
+  };
+
+  void BindEmbedding();
+  void BindHead();
+  // Up to and including the final norm.
+  absl::Status Forward(const kernels::Exec& exec, const Pass& pass);
+  absl::Status Backward(const kernels::Exec& exec, const Pass& pass);
+  absl::Status BackwardEmbedding(const kernels::Exec& exec, const Pass& pass);
+  // Gradients that ops accumulate in wide storage, rounded to the format gradients have.
+  absl::Status RoundGradients(const kernels::Exec& exec) const;
+
+  ModelContext context_;
+  const ObjectiveDef& objective_;
+  BatchBuffers batch_;
+  kernels::EmbeddingForwardArgs embedding_forward_;
+  kernels::EmbeddingBackwardArgs embedding_backward_;
+  kernels::DropoutArgs embedding_dropout_;
+  std::vector<Layer> layers_;
+  std::unique_ptr<NormLayer> final_norm_;
+  kernels::TensorView final_normed_;
+  kernels::LinearCrossEntropyArgs head_;
+  kernels::TensorView d_stream_;
+  kernels::TensorView d_normed_;
+};
+
+}  // namespace hearth::trainer

@@ -1,0 +1,105 @@
+#include "worker/trainer/model/norm.h"
+
+#include <algorithm>
+
+namespace hearth::trainer {
+
+using kernels::TensorView;
+
+namespace {
+
+// Row `i` of a [2, N] tensor as [N].
+TensorView Row(const TensorView& stats, int64_t i) {
+  TensorView row;
+  row.dtype = stats.dtype;
+  row.rank = 1;
+  row.shape[0] = stats.dim(1);
+  row.data = stats.as<uint8_t>() + kernels::DTypeBytes(stats.dtype, i * stats.dim(1));
+  return row;
+}
+
+}  // namespace
+
+NormLayer::NormLayer(const ModelContext& context, spec::Slot slot, int layer,
+                     const TensorView& input, const TensorView& output, const TensorView& stats)
+    : slot_(slot),
+      layer_(layer),
+      layer_norm_(context.shape().norm == spec::Norm::kLayerNorm),
+      input_(input) {
+  const ParameterStore& p = *context.parameters;
+  const Numerics& n = context.numerics;
+  rms_forward_.weight = layer_forward_.weight = p.FindWeight(slot, layer);
+  layer_forward_.bias = p.FindWeight(slot, layer, true);
+  rms_forward_.y = layer_forward_.y = output;
+  layer_forward_.mean = Row(stats, 0);
+  rms_forward_.rstd = layer_forward_.rstd = Row(stats, 1);
+  rms_forward_.eps = layer_forward_.eps = context.shape().norm_eps;
+  rms_forward_.round_sum = layer_forward_.round_sum = n.activation;
+  rms_forward_.round_y = layer_forward_.round_y = n.activation;
+  rms_backward_.s = layer_backward_.s = input;
+  rms_backward_.rstd = layer_backward_.rstd = Row(stats, 1);
+  layer_backward_.mean = Row(stats, 0);
+  rms_backward_.weight = layer_backward_.weight = p.FindWeight(slot, layer);
+  rms_backward_.d_weight = layer_backward_.d_weight = p.FindGradient(slot, layer);
+  layer_backward_.d_bias = p.FindGradient(slot, layer, true);
+  rms_backward_.round_dx = layer_backward_.round_dx = n.activation;
+}
+
+absl::Status NormLayer::Forward(const kernels::Exec& exec, const Stream& stream) {
+  const bool fused = !stream.delta.empty();
+  if (!fused && stream.sum.data != input_.data) {
+    return absl::InternalError("a norm without a delta must read its own input buffer");
+  }
+  const auto bind = [&](auto& args) {
+    args.x = fused ? stream.delta : input_;
+    args.residual = fused ? stream.sum : TensorView();
+    args.sum = fused ? input_ : TensorView();
+  };
+  if (layer_norm_) {
+    bind(layer_forward_);
+    return kernels::LayerNormForward(exec, layer_forward_);
+  }
+  bind(rms_forward_);
+  return kernels::RmsNormForward(exec, rms_forward_);
+}
+
+absl::Status NormLayer::Backward(const kernels::Exec& exec, const TensorView& dy,
+                                 const TensorView& d_stream, bool accumulate) {
+  const auto bind = [&](auto& args) {
+    args.dy = dy;
+    args.d_sum = accumulate ? d_stream : TensorView();
+    args.dx = d_stream;
+  };
+  if (layer_norm_) {
+    bind(layer_backward_);
+    return kernels::LayerNormBackward(exec, layer_backward_);
+  }
+  bind(rms_backward_);
+  return kernels::RmsNormBackward(exec, rms_backward_);
+}
+
+size_t NormLayer::WorkspaceBytes(bool training) const {
+  const auto sizes = [&](auto forward, auto backward, auto forward_bytes, auto backward_bytes) {
+    forward.x = input_;
+    backward.dy = backward.dx = input_;
+    const size_t f = forward_bytes(forward);
+    return training ? std::max(f, backward_bytes(backward)) : f;
+  };
+  if (layer_norm_) {
+    return sizes(layer_forward_, layer_backward_, kernels::LayerNormForwardWorkspaceBytes,
+                 kernels::LayerNormBackwardWorkspaceBytes);
+  }
+  return sizes(rms_forward_, rms_backward_, kernels::RmsNormForwardWorkspaceBytes,
+               kernels::RmsNormBackwardWorkspaceBytes);
+}
+
+void NormLayer::AppendParams(const ModelContext& context, std::vector<int>& params) const {
+  for (const bool is_bias : {false, true}) {
+    const int i = spec::FindParameter(context.parameters->table(), slot_, layer_, is_bias);
+    if (i >= 0) {
+      params.push_back(i);
+    }
+  }
+}
+
+}  // namespace hearth::trainer

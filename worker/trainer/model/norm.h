@@ -1,0 +1,37 @@
+// RMSNorm or LayerNorm with its saved statistics, as the model's shape says.
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/layernorm/layernorm.h"
+#include "kernels/rmsnorm/rmsnorm.h"
+#include "worker/trainer/model/sub_block.h"
+
+namespace hearth::trainer {
+
+class NormLayer {
+ public:
+  // `input`, `output`: [N, C]; `stats`: [2, N], mean and rstd. `slot` is one of the norms' slots.
+  NormLayer(const ModelContext& context, spec::Slot slot, int layer,
+            const kernels::TensorView& input, const kernels::TensorView& output,
+            const kernels::TensorView& stats);
+
+  // With a delta: input = sum + delta first. Without: `stream.sum` must be the input buffer itself.
+  absl::Status Forward(const kernels::Exec& exec, const Stream& stream);
+  // d_stream += the gradient through the norm of `dy`, [N, C]; or = where `accumulate` is false.
+  absl::Status Backward(const kernels::Exec& exec, const kernels::TensorView& dy,
+                        const kernels::TensorView& d_stream, bool accumulate);
+  size_t WorkspaceBytes(bool training) const;
+  void AppendParams(const ModelContext& context, std::vector<int>& params) const;
+
+ private:
+  spec::Slot slot_;
+  int layer_;
+  bool layer_norm_;
+  kernels::TensorView input_;
+  kernels::RmsNormForwardArgs rms_forward_;
+  kernels::RmsNormBackwardArgs rms_backward_;
+  kernels::LayerNormForwardArgs layer_forward_;
+  kernels::LayerNormBackwardArgs layer_backward_;
+};
+
+}  // namespace hearth::trainer

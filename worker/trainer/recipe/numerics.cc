@@ -1,0 +1,71 @@
+#include "worker/trainer/recipe/numerics.h"
+
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace hearth::trainer {
+namespace {
+
+// kUnimplemented for formats that are not held by rounding wide values.
+absl::StatusOr<kernels::DType> Rounding(spec::DType format, kernels::DType storage,
+                                        const spec::Recipe& recipe, std::string_view what) {
+  if (format == spec::DType::kFp32) {
+    return storage;
+  }
+  if (format == spec::DType::kBf16) {
+    return kernels::DType::kBF16;
+  }
+  const std::string_view name = spec::DTypeName(format);
+  return absl::UnimplementedError(absl::StrCat(
+      "recipe ", absl::string_view(recipe.name.data(), recipe.name.size()), ": ",
+      absl::string_view(what.data(), what.size()), " in ",
+      absl::string_view(name.data(), name.size()), " has no implementation on the CPU"));
+}
+
+// Operands are read as their producers wrote them, so each must have the format of its producer.
+absl::Status CheckOperand(const spec::Operand& operand, kernels::DType produced,
+                          kernels::DType storage, const spec::Recipe& recipe,
+                          std::string_view what) {
+  HEARTH_ASSIGN_OR_RETURN(const kernels::DType wanted,
+                          Rounding(operand.dtype, storage, recipe, what));
+  if (wanted != produced || operand.scaling != spec::Scaling::kNone ||
+      operand.transform != spec::Transform::kNone) {
+    return absl::UnimplementedError(absl::StrCat(
+        "recipe ", absl::string_view(recipe.name.data(), recipe.name.size()), ": operand ",
+        absl::string_view(what.data(), what.size()), " would have to be quantised on its own"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Numerics> MakeNumerics(const spec::Recipe& recipe, spec::DType gradient,
+                                      kernels::DType storage) {
+  Numerics n;
+  n.storage = storage;
+  const std::pair<spec::DType, kernels::DType*> formats[] = {
+      {recipe.parameters.storage, &n.weight}, {recipe.activation, &n.activation},
+      {recipe.fprop.output, &n.fprop},        {recipe.dgrad.output, &n.dgrad},
+      {gradient, &n.gradient},                {recipe.activation, &n.head}};
+  for (const auto& [format, out] : formats) {
+    HEARTH_ASSIGN_OR_RETURN(*out, Rounding(format, storage, recipe, "a tensor"));
+  }
+  const struct {
+    const spec::Operand& operand;
+    kernels::DType produced;
+    std::string_view what;
+  } operands[] = {
+      {recipe.fprop.a, n.activation, "fprop.x"}, {recipe.fprop.b, n.weight, "fprop.w"},
+      {recipe.dgrad.a, n.dgrad, "dgrad.dy"},     {recipe.dgrad.b, n.weight, "dgrad.w"},
+      {recipe.wgrad.a, n.activation, "wgrad.x"}, {recipe.wgrad.b, n.dgrad, "wgrad.dy"},
+  };
+  for (const auto& row : operands) {
+    HEARTH_RETURN_IF_ERROR(CheckOperand(row.operand, row.produced, storage, recipe, row.what));
+  }
+  return n;
+}
+
+}  // namespace hearth::trainer
