@@ -22,8 +22,8 @@ inline constexpr int kDefaultPort = 7070;
 inline constexpr absl::Duration kUnaryDeadline = absl::Seconds(10);
 inline constexpr int kMaxMessageBytes = 16 << 20;
 
-// Keepalive (ping every 10 s, answer within 5 s, also without calls) and the retry policy: 4 attempts, 0.1 s to 1 s, x2, on
-// UNAVAILABLE, for the idempotent methods of hearth.v1.
+// Keepalive (ping every 10 s, answer within 5 s, also without calls) and the retry policy: 4
+// attempts, 0.1 s to 1 s, x2, on UNAVAILABLE, for the idempotent methods of hearth.v1.
 grpc::ChannelArguments ClientArguments();
 
 // The service config of ClientArguments, as JSON.
@@ -40,7 +40,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(std::string_view address,
 // Sets the deadline from now.
 void SetDeadline(grpc::ClientContext& context, absl::Duration timeout = kUnaryDeadline);
 
-// Delays between attempts: initial, doubled each time, at most `cap`, each times a factor in [0.8, 1.2). Not thread-safe.
+// Delays between attempts: initial, doubled each time, at most `cap`, each times a factor in
+// [0.8, 1.2). Not thread-safe.
 class Backoff {
  public:
   struct Options {
@@ -66,7 +67,8 @@ class Backoff {
 // The coordinators to try, in order, round and round. Not thread-safe.
 class CoordinatorList {
  public:
-  // "A,B:7071,[::1]:7070": missing ports are 7070. kInvalidArgument: empty list or a malformed entry.
+  // "A,B:7071,[::1]:7070": missing ports are 7070. kInvalidArgument: empty list or a malformed
+  // entry.
   static absl::StatusOr<CoordinatorList> Parse(std::string_view text);
 
   const std::string& current() const { return addresses_[index_]; }

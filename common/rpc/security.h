@@ -16,13 +16,14 @@ namespace hearth::rpc {
 struct TlsFiles {
   std::string cert;  // certificate chain of this side
   std::string key;   // its private key
-  std::string ca;    // whom to trust. On a server: clients must then present a certificate (mutual TLS)
+  std::string
+      ca;  // whom to trust. On a server: clients must then present a certificate (mutual TLS)
 
   bool any() const { return !cert.empty() || !key.empty() || !ca.empty(); }
 };
 
-// No files: clear text. kInvalidArgument: cert without key or the reverse, or a server with a CA alone; kNotFound,
-// kPermissionDenied: a file cannot be read.
+// No files: clear text. kInvalidArgument: cert without key or the reverse, or a server with a CA
+// alone; kNotFound, kPermissionDenied: a file cannot be read.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
     const TlsFiles& files);
 
@@ -35,13 +36,15 @@ struct HostPort {
   int port = 0;
 };
 
-// "host:port", "1.2.3.4:0", "[::1]:7070". kInvalidArgument: no port, port not in 0..65535, bare IPv6.
+// "host:port", "1.2.3.4:0", "[::1]:7070". kInvalidArgument: no port, port not in 0..65535, bare
+// IPv6.
 absl::StatusOr<HostPort> ParseHostPort(std::string_view address);
 
 // 127.0.0.0/8, ::1, "localhost". Other hostnames are not resolved and count as non-loopback.
 bool IsLoopback(std::string_view host);
 
-// kInvalidArgument when `address` is malformed, or non-loopback without `tls` and without `insecure`; the text says what to do.
+// kInvalidArgument when `address` is malformed, or non-loopback without `tls` and without
+// `insecure`; the text says what to do.
 absl::Status CheckListenAddress(std::string_view address, bool tls, bool insecure);
 
 }  // namespace hearth::rpc

@@ -13,8 +13,8 @@
 
 namespace hearth::rpc {
 
-// Payloads whose type URL starts with "type.googleapis.com/" travel as Any details of a google.rpc.Status in
-// grpc-status-details-bin; others are dropped.
+// Payloads whose type URL starts with "type.googleapis.com/" travel as Any details of a
+// google.rpc.Status in grpc-status-details-bin; others are dropped.
 grpc::Status ToGrpc(const absl::Status& status);
 
 // The inverse; details become payloads under their type URL.
@@ -45,7 +45,8 @@ absl::Status MakeError(absl::StatusCode code,
                        std::string_view reason,
                        const std::map<std::string, std::string>& metadata = {});
 
-// kNotFound "job "x" not found" with ErrorInfo (reason NOT_FOUND) and ResourceInfo; `type` as in "job", "worker".
+// kNotFound "job "x" not found" with ErrorInfo (reason NOT_FOUND) and ResourceInfo; `type` as in
+// "job", "worker".
 absl::Status NotFoundError(std::string_view type, std::string_view name);
 
 // kFailedPrecondition with ErrorInfo and PreconditionFailure{type, subject, description = message}.
@@ -62,7 +63,8 @@ absl::Status UnavailableError(std::string_view message,
 // Reason of the ErrorInfo, or "".
 std::string ErrorReason(const absl::Status& status);
 
-// For people: message, then each field violation on a line of its own, then "retry in ..." when given.
+// For people: message, then each field violation on a line of its own, then "retry in ..." when
+// given.
 std::string Describe(const absl::Status& status);
 
 }  // namespace hearth::rpc
