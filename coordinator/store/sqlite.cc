@@ -1,0 +1,150 @@
+#include "coordinator/store/sqlite.h"
+
+#include <sqlite3.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace hearth::coordinator {
+namespace {
+
+absl::StatusCode CodeOf(int rc) {
+  switch (rc & 0xff) {
+    case SQLITE_FULL:
+      return absl::StatusCode::kResourceExhausted;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return absl::StatusCode::kDataLoss;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return absl::StatusCode::kUnavailable;
+    case SQLITE_PERM:
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+      return absl::StatusCode::kPermissionDenied;
+    default:
+      return absl::StatusCode::kInternal;
+  }
+}
+
+absl::Status ErrorOf(sqlite3* db, int rc) {
+  const char* file = db == nullptr ? nullptr : sqlite3_db_filename(db, "main");
+  const char* text = db == nullptr ? sqlite3_errstr(rc) : sqlite3_errmsg(db);
+  const bool full = (rc & 0xff) == SQLITE_IOERR && db != nullptr && sqlite3_system_errno(db) == ENOSPC;
+  const absl::StatusCode code = full ? absl::StatusCode::kResourceExhausted : CodeOf(rc);
+  return absl::Status(code, absl::StrCat(file == nullptr ? "store" : file, ": ", text));
+}
+
+}  // namespace
+
+Statement::~Statement() { sqlite3_finalize(stmt_); }
+
+Statement::Statement(Statement&& other) noexcept { *this = std::move(other); }
+
+Statement& Statement::operator=(Statement&& other) noexcept {
+  std::swap(db_, other.db_);
+  std::swap(stmt_, other.stmt_);
+  std::swap(next_parameter_, other.next_parameter_);
+  std::swap(bind_error_, other.bind_error_);
+  return *this;
+}
+
+Statement& Statement::Text(std::string_view value) {
+  // A view of length 0 may have no pointer, which SQLite would take for NULL.
+  const char* data = value.data() == nullptr ? "" : value.data();
+  bind_error_ |= sqlite3_bind_text64(
+      stmt_, next_parameter_++, data, value.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
+  return *this;
+}
+
+Statement& Statement::Blob(std::string_view value) {
+  const char* data = value.data() == nullptr ? "" : value.data();
+  bind_error_ |=
+      sqlite3_bind_blob64(stmt_, next_parameter_++, data, value.size(), SQLITE_TRANSIENT);
+  return *this;
+}
+
+Statement& Statement::Int(int64_t value) {
+  bind_error_ |= sqlite3_bind_int64(stmt_, next_parameter_++, value);
+  return *this;
+}
+
+absl::StatusOr<bool> Statement::Step() {
+  if (bind_error_ != SQLITE_OK) {
+    return absl::InternalError(absl::StrCat("cannot bind: ", sqlite3_sql(stmt_)));
+  }
+  const int rc = sqlite3_step(stmt_);
+  if (rc == SQLITE_ROW) {
+    return true;
+  }
+  if (rc == SQLITE_DONE) {
+    return false;
+  }
+  return ErrorOf(db_, rc);
+}
+
+absl::Status Statement::Run() {
+  while (true) {
+    absl::StatusOr<bool> row = Step();
+    if (!row.ok() || !*row) {
+      Reset();
+      return row.status();
+    }
+  }
+}
+
+void Statement::Reset() {
+  sqlite3_reset(stmt_);
+  sqlite3_clear_bindings(stmt_);
+  next_parameter_ = 1;
+  bind_error_ = 0;
+}
+
+int64_t Statement::ColumnInt(int column) const { return sqlite3_column_int64(stmt_, column); }
+
+std::string Statement::ColumnBytes(int column) const {
+  const void* data = sqlite3_column_blob(stmt_, column);
+  const int size = sqlite3_column_bytes(stmt_, column);
+  return data == nullptr ? std::string() : std::string(static_cast<const char*>(data), size);
+}
+
+Database::~Database() { sqlite3_close_v2(db_); }
+
+absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path) {
+  std::unique_ptr<Database> database(new Database(path));
+  const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
+  const int rc = sqlite3_open_v2(path.c_str(), &database->db_, flags, nullptr);
+  if (rc != SQLITE_OK) {
+    return absl::Status(CodeOf(rc), absl::StrCat("cannot open ", path, ": ", sqlite3_errstr(rc)));
+  }
+  sqlite3_extended_result_codes(database->db_, 1);
+  sqlite3_busy_timeout(database->db_, 5000);
+  HEARTH_RETURN_IF_ERROR(database->Execute("PRAGMA journal_mode=WAL"));
+  HEARTH_RETURN_IF_ERROR(database->Execute("PRAGMA synchronous=FULL"));
+  HEARTH_RETURN_IF_ERROR(database->Execute("PRAGMA foreign_keys=OFF"));
+  return database;
+}
+
+absl::Status Database::Execute(const std::string& sql) {
+  const int rc = sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, nullptr);
+  return rc == SQLITE_OK ? absl::OkStatus() : ErrorOf(db_, rc);
+}
+
+absl::StatusOr<Statement> Database::Prepare(std::string_view sql) {
+  sqlite3_stmt* stmt = nullptr;
+  const int rc = sqlite3_prepare_v3(db_,
+                                    sql.data(),
+                                    static_cast<int>(sql.size()),
+                                    SQLITE_PREPARE_PERSISTENT,
+                                    &stmt,
+                                    nullptr);
+  if (rc != SQLITE_OK) {
+    return ErrorOf(db_, rc);
+  }
+  return Statement(db_, stmt);
+}
+
+}  // namespace hearth::coordinator

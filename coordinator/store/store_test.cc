@@ -1,0 +1,278 @@
+#include "coordinator/store/store.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/fault/fault.h"
+#include "common/io/faulty_env.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hearth::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+class StoreTest : public testing::Test {
+ protected:
+  StoreTest() {
+    std::string pattern = testing::TempDir() + "/store_XXXXXX";
+    root_ = mkdtemp(pattern.data());
+  }
+  ~StoreTest() override {
+    EXPECT_TRUE(fault::Configure("").ok());
+    std::filesystem::remove_all(root_);
+  }
+
+  std::unique_ptr<Store> Open(Env& env = Env::Real()) {
+    auto store = Store::Open({.data_dir = root_}, env);
+    EXPECT_TRUE(store.ok()) << store.status();
+    return store.ok() ? std::move(*store) : nullptr;
+  }
+
+  // One of everything for `job_id`: row, event, request, kv, worker, a step and a log line with cursor `n`.
+  static Effects Everything(const std::string& job_id, int64_t n) {
+    Effects effects;
+    JobRow& row = effects.jobs.emplace_back();
+    row.record.mutable_job()->set_job_id(job_id);
+    row.record.mutable_job()->set_step(n);
+    row.record.mutable_job()->set_revision(n);
+    row.record.set_history_cursor(n);
+    row.record.set_log_cursor(n);
+    v1::JobEvent& event = effects.events.emplace_back();
+    event.set_job_id(job_id);
+    event.set_revision(n);
+    effects.requests.emplace_back().set_request_id(absl::StrCat("request-", n));
+    v1::KvRecord& kv = effects.kv_puts.emplace_back();
+    kv.set_job_id(job_id);
+    kv.set_key(absl::StrCat("key-", n));
+    effects.workers.emplace_back().record.mutable_worker()->set_worker_id(absl::StrCat("w", n));
+    HistoryAppend& history = effects.history.emplace_back();
+    history.job_id = job_id;
+    history.record.set_cursor(n);
+    history.record.mutable_step()->set_step(n);
+    LogAppend& log = effects.logs.emplace_back();
+    log.job_id = job_id;
+    log.lines.emplace_back().set_cursor(n);
+    log.lines.back().set_text(absl::StrCat("line ", n));
+    return effects;
+  }
+
+  static int64_t CountRecords(const Store& store, const std::string& job_id, StreamKind kind) {
+    const auto log = store.Find(job_id, kind);
+    if (log == nullptr) {
+      return 0;
+    }
+    SegmentLog::ReadState state;
+    const auto result = log->Read(state, 1 << 20);
+    EXPECT_TRUE(result.ok()) << result.status();
+    return static_cast<int64_t>(result->records.size());
+  }
+
+  std::string root_;
+};
+
+TEST_F(StoreTest, Open_EachTime_IncrementsGeneration) {
+  EXPECT_EQ(Open()->generation(), 1);
+  EXPECT_EQ(Open()->generation(), 2);
+}
+
+TEST_F(StoreTest, Commit_Everything_IsThereAfterReopen) {
+  {
+    auto store = Open();
+    ASSERT_TRUE(store->Load().ok());
+    const Effects batch[] = {Everything("a", 1), Everything("a", 2), Everything("b", 3)};
+    const auto revision = store->Commit(batch);
+    ASSERT_TRUE(revision.ok()) << revision.status();
+    EXPECT_EQ(*revision, 3);
+  }
+  auto store = Open();
+  const auto state = store->Load();
+  ASSERT_TRUE(state.ok()) << state.status();
+  ASSERT_EQ(state->core.jobs.size(), 2u);
+  EXPECT_EQ(state->core.jobs[0].job().job_id(), "a");
+  EXPECT_EQ(state->core.jobs[0].job().step(), 2);
+  EXPECT_EQ(state->events.size(), 3u);
+  EXPECT_EQ(state->core.requests.size(), 3u);
+  EXPECT_EQ(state->core.workers.size(), 3u);
+  EXPECT_EQ(state->core.kv.size(), 3u);
+  EXPECT_EQ(state->core.last_revision, 3);
+  EXPECT_TRUE(state->warnings.empty());
+  EXPECT_EQ(CountRecords(*store, "a", StreamKind::kHistory), 2);
+  EXPECT_EQ(CountRecords(*store, "a", StreamKind::kLog), 2);
+}
+
+TEST_F(StoreTest, Commit_RowsThatAreNotDurable_AreNotWritten) {
+  auto store = Open();
+  Effects effects = Everything("a", 1);
+  effects.jobs[0].durable = false;
+  effects.workers[0].durable = false;
+  ASSERT_TRUE(store->Commit({&effects, 1}).ok());
+  const auto state = store->Load();
+  EXPECT_TRUE(state->core.jobs.empty());
+  EXPECT_TRUE(state->core.workers.empty());
+}
+
+TEST_F(StoreTest, Commit_KvClearBetweenPuts_KeepsOnlyTheLaterKeys) {
+  auto store = Open();
+  Effects batch[3];
+  batch[0] = Everything("a", 1);
+  batch[1].kv_clears = {"a"};
+  batch[2] = Everything("a", 2);
+  ASSERT_TRUE(store->Commit(batch).ok());
+  const auto state = store->Load();
+  ASSERT_EQ(state->core.kv.size(), 1u);
+  EXPECT_EQ(state->core.kv[0].key(), "key-2");
+}
+
+TEST_F(StoreTest, Commit_JobDelete_RemovesRowsAndFilesButKeepsRequests) {
+  auto store = Open();
+  Effects effects = Everything("a", 1);
+  ASSERT_TRUE(store->Commit({&effects, 1}).ok());
+  Effects deletion;
+  deletion.job_deletes = {"a"};
+  ASSERT_TRUE(store->Commit({&deletion, 1}).ok());
+  EXPECT_FALSE(std::filesystem::exists(root_ + "/jobs/a"));
+  EXPECT_EQ(store->Find("a", StreamKind::kLog), nullptr);
+  const auto state = store->Load();
+  EXPECT_TRUE(state->core.jobs.empty());
+  EXPECT_TRUE(state->events.empty());
+  EXPECT_EQ(state->core.requests.size(), 1u);
+}
+
+TEST_F(StoreTest, Commit_ManyEvents_KeepsTheNewest) {
+  auto opened = Store::Open({.data_dir = root_, .events_per_job = 3});
+  ASSERT_TRUE(opened.ok());
+  for (int64_t n = 1; n <= 10; ++n) {
+    Effects effects = Everything("a", n);
+    ASSERT_TRUE((*opened)->Commit({&effects, 1}).ok());
+  }
+  const auto state = (*opened)->Load();
+  ASSERT_EQ(state->events.size(), 3u);
+  EXPECT_EQ(state->events[0].revision(), 8);
+}
+
+TEST_F(StoreTest, Open_SecondCoordinator_IsRefusedWithThePid) {
+  auto store = Open();
+  const auto second = Store::Open({.data_dir = root_});
+  ASSERT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(absl::StrCat("pid ", getpid())));
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(root_));
+}
+
+TEST_F(StoreTest, Open_NewerSchema_IsRefusedAndUntouched) {
+  { Open(); }
+  {
+    auto database = Database::Open(root_ + "/store.db");
+    ASSERT_TRUE(database.ok());
+    ASSERT_TRUE((*database)->Execute("UPDATE meta SET value = 99 WHERE key = 'schema_version'").ok());
+  }
+  const auto store = Store::Open({.data_dir = root_});
+  ASSERT_EQ(store.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(store.status().message()), HasSubstr("99"));
+}
+
+TEST_F(StoreTest, Open_ForeignDatabase_IsRefused) {
+  std::filesystem::create_directories(root_);
+  {
+    auto database = Database::Open(root_ + "/store.db");
+    ASSERT_TRUE(database.ok());
+    ASSERT_TRUE((*database)->Execute("CREATE TABLE other (x)").ok());
+  }
+  EXPECT_EQ(Store::Open({.data_dir = root_}).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(StoreTest, Open_FolderIsAFile_IsAnErrorThatNamesIt) {
+  const std::string file = root_ + "/file";
+  ASSERT_TRUE(Env::Real().WriteFileAtomically(file, "x").ok());
+  const auto store = Store::Open({.data_dir = file});
+  ASSERT_FALSE(store.ok());
+  EXPECT_THAT(std::string(store.status().message()), HasSubstr(file));
+}
+
+TEST_F(StoreTest, Commit_AfterAFailedOne_IsRefused) {
+  auto store = Open();
+  ASSERT_TRUE(fault::Configure("store.before_commit=error@1").ok());
+  Effects effects = Everything("a", 1);
+  EXPECT_EQ(store->Commit({&effects, 1}).status().code(), absl::StatusCode::kInternal);
+  Effects next = Everything("b", 2);
+  EXPECT_EQ(store->Commit({&next, 1}).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(StoreTest, Commit_DiskFull_LeavesNothingOfTheBatch) {
+  {
+    FaultyEnv env(Env::Real());
+    auto store = Open(env);
+    Effects first = Everything("a", 1);
+    ASSERT_TRUE(store->Commit({&first, 1}).ok());
+    env.SetDiskSpace(5);
+    Effects second = Everything("a", 2);
+    EXPECT_EQ(store->Commit({&second, 1}).status().code(), absl::StatusCode::kResourceExhausted);
+  }
+  auto store = Open();
+  const auto state = store->Load();
+  ASSERT_TRUE(state.ok());
+  EXPECT_EQ(state->core.jobs[0].job().step(), 1);
+  EXPECT_EQ(CountRecords(*store, "a", StreamKind::kHistory), 1);
+}
+
+// The process dies by SIGKILL at a fault point during the second of two batches; afterwards the store holds the first
+// batch whole, and the second wholly or not at all: the row, the history and the log agree.
+class StoreCrashTest : public StoreTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(StoreCrashTest, Commit_KilledAtFaultPoint_IsAllOrNothing) {
+  const pid_t child = fork();
+  if (child == 0) {
+    auto store = Store::Open({.data_dir = root_});
+    if (!store.ok() || !fault::Configure(absl::StrCat(GetParam(), "=crash@2")).ok()) {
+      _exit(2);
+    }
+    for (int64_t n = 1; n <= 2; ++n) {
+      const Effects effects = Everything("a", n);
+      if (!(*store)->Commit({&effects, 1}).ok()) {
+        _exit(3);
+      }
+    }
+    _exit(4);
+  }
+  int wait_status = 0;
+  ASSERT_EQ(waitpid(child, &wait_status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(wait_status)) << "exit " << WEXITSTATUS(wait_status);
+
+  auto store = Open();
+  const auto state = store->Load();
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_TRUE(state->warnings.empty());
+  ASSERT_EQ(state->core.jobs.size(), 1u);
+  const int64_t n = state->core.jobs[0].job().step();
+  EXPECT_EQ(n, std::string(GetParam()) == "store.after_commit" ? 2 : 1);
+  EXPECT_EQ(state->core.last_revision, n);
+  EXPECT_EQ(static_cast<int64_t>(state->events.size()), n);
+  EXPECT_EQ(static_cast<int64_t>(state->core.requests.size()), n);
+  EXPECT_EQ(CountRecords(*store, "a", StreamKind::kHistory), n);
+  EXPECT_EQ(CountRecords(*store, "a", StreamKind::kLog), n);
+  // And it goes on from there.
+  const Effects next = Everything("a", n + 1);
+  ASSERT_TRUE(store->Commit({&next, 1}).ok());
+  EXPECT_EQ(CountRecords(*store, "a", StreamKind::kHistory), n + 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(AllPoints,
+                         StoreCrashTest,
+                         testing::Values("store.before_append",
+                                         "store.after_append",
+                                         "store.before_commit",
+                                         "store.after_commit"),
+                         [](const auto& param) {
+                           std::string name = param.param;
+                           name[name.find('.')] = '_';
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace hearth::coordinator
