@@ -1,0 +1,46 @@
+// From a resolved job spec to the memory plan of one rank: what the trainer allocates, `plan` prints and submit checks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/spec/batch.h"
+#include "common/spec/training_plan.h"
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::spec {
+
+// The options of PlanTraining with the table they point at. Not movable.
+struct JobPlan {
+  std::vector<Parameter> table;
+  ParameterFormats formats;  // the recipe's, with gradients.dtype applied
+  TrainingPlanOptions options;
+
+  JobPlan() = default;
+  JobPlan(const JobPlan&) = delete;
+  JobPlan& operator=(const JobPlan&) = delete;
+};
+
+// `job_spec` is resolved, vocabulary included; `micro_batch` >= 1 sequences. kInvalidArgument, kUnimplemented: a spec that
+// this version cannot run; the text starts with the field.
+absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec,
+                                                     int64_t micro_batch,
+                                                     int threads,
+                                                     bool training);
+
+// The micro-batch size of a run: the given one, or for `auto` the largest that fits into `memory_bytes` and divides the
+// global batch. kResourceExhausted as ChooseMicroBatch.
+absl::StatusOr<int64_t> ResolveMicroBatch(const v1::JobSpec& job_spec,
+                                          int world_size,
+                                          int threads,
+                                          int64_t memory_bytes);
+
+// The global batch with its default (micro-batch * sequence length * workers) filled in.
+absl::StatusOr<BatchPlan> ResolveBatchPlan(const v1::JobSpec& job_spec,
+                                           int64_t micro_batch,
+                                           int world_size);
+
+}  // namespace hearth::spec

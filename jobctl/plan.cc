@@ -1,0 +1,118 @@
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/base/units.h"
+#include "common/dataset/dataset.h"
+#include "common/spec/job_plan.h"
+#include "common/spec/model.h"
+#include "common/spec/presets.h"
+#include "common/spec/resolve.h"
+#include "jobctl/command.h"
+#include "jobctl/job_actions.h"
+
+namespace hearth::jobctl {
+namespace {
+
+struct Options {
+  std::string file;
+  std::vector<std::string> assignments;
+  std::string memory;
+  int threads = 1;
+  bool verbose = false;
+  bool presets = false;
+};
+
+// Presets without a vocabulary of their own take the dataset's; their row counts this many tokens.
+constexpr int kOpenVocab = 4096;
+
+absl::StatusOr<int> Presets() {
+  Table table({"NAME", "PARAMETERS", "LAYERS", "HIDDEN", "WHAT"});
+  for (const spec::Preset& preset : spec::Presets()) {
+    v1::ModelSpec model = preset.model;
+    if (!model.has_vocab()) {
+      model.set_vocab(kOpenVocab);
+    }
+    HEARTH_ASSIGN_OR_RETURN(const spec::ModelShape shape, spec::ResolveModelShape(model, 1024));
+    table.Add({std::string(preset.name),
+               FormatCount(static_cast<double>(spec::CountParameters(shape))),
+               absl::StrCat(shape.layers), absl::StrCat(shape.hidden),
+               std::string(preset.comment)});
+  }
+  WriteOut(table.Render());
+  return kExitOk;
+}
+
+// The vocabulary of the first training dataset that this machine can open; 0 when there is none.
+int32_t LocalVocab(const v1::JobSpec& job_spec) {
+  for (const v1::DataSource& source : job_spec.data().train()) {
+    const auto opened = dataset::Dataset::Open(source.path());
+    if (opened.ok()) {
+      return (*opened)->vocab();
+    }
+  }
+  return 0;
+}
+
+absl::StatusOr<int> Run(const Options& options) {
+  if (options.presets) {
+    return Presets();
+  }
+  HEARTH_ASSIGN_OR_RETURN(v1::JobSpec job_spec, LoadJobFile(options.file, options.assignments));
+  std::vector<spec::FieldViolation> violations;
+  spec::Resolve(job_spec, violations);
+  spec::DataFacts facts;
+  facts.vocab = LocalVocab(job_spec);
+  spec::ResolveWithFacts(job_spec, facts, nullptr, violations);
+  HEARTH_RETURN_IF_ERROR(spec::ViolationsToStatus(violations));
+  if (job_spec.model().vocab() == 0) {
+    return absl::InvalidArgumentError("model.vocab: not given, and no dataset here says it");
+  }
+  int64_t memory_bytes = int64_t{1} << 60;
+  if (!options.memory.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(memory_bytes, ParseBytes(options.memory));
+  } else if (job_spec.batch().micro_batch_size() == 0) {
+    return absl::InvalidArgumentError(
+        "batch.micro_batch_size is auto: say with --memory what a worker has, e.g. --memory 32GiB");
+  }
+  HEARTH_ASSIGN_OR_RETURN(
+      const int64_t micro_batch,
+      spec::ResolveMicroBatch(job_spec, job_spec.resources().workers(), options.threads,
+                              memory_bytes));
+  HEARTH_ASSIGN_OR_RETURN(
+      const std::unique_ptr<spec::JobPlan> job_plan,
+      spec::MakeJobPlan(job_spec, micro_batch, options.threads, /*training=*/true));
+  HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan plan, spec::PlanTraining(job_plan->options));
+  WriteOut(absl::StrCat("micro-batch ", micro_batch, " x ", job_spec.data().sequence_length(),
+                        " tokens, a rank needs:\n", plan.ToTable(options.verbose)));
+  if (plan.arena_bytes() > memory_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("needs ", FormatBytes(plan.arena_bytes()),
+                                                     ", has ", FormatBytes(memory_bytes)));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Action SetupPlan(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::Option* file = app.add_option("-f,--file,file", options->file, "Job file (YAML), - for standard input");
+  app.add_option("--set", options->assignments, "Override a field: path=value, repeatable")
+      ->allow_extra_args(false);
+  app.add_option("--memory", options->memory, "Memory of a worker, for micro_batch_size: auto");
+  app.add_option("--threads", options->threads, "CPU threads a rank")->check(CLI::PositiveNumber);
+  app.add_flag("--verbose", options->verbose, "A line per buffer");
+  CLI::Option* presets = app.add_flag("--presets", options->presets, "List the model presets instead");
+  file->excludes(presets);
+  return [options](Context&) -> absl::StatusOr<int> {
+    if (!options->presets && options->file.empty()) {
+      return absl::InvalidArgumentError("give a job file, or --presets");
+    }
+    return Run(*options);
+  };
+}
+
+}  // namespace hearth::jobctl
