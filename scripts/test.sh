@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs every test that needs no GPU; then tidies what changed.
+#   HEARTH_JOBS=N          parallel compilers and tests (default: all cores, fewer when memory is short)
+#   HEARTH_BASE=REF        tidy files changed since this commit (default: merge base with origin/main or main)
+#   HEARTH_TIDY_SECONDS=N  time that clang-tidy may take (default 300; 0 skips it)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+step() { printf '\n== %s\n' "$1"; }
+
+# A gRPC file takes up to 1.5 GiB to compile.
+memory_gib=$(awk '/MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo)
+jobs=$(nproc)
+[ "$jobs" -le $((memory_gib * 2 / 3)) ] || jobs=$((memory_gib * 2 / 3))
+[ "$jobs" -ge 1 ] || jobs=1
+jobs=${HEARTH_JOBS:-$jobs}
+
+step "Packages"
+scripts/deps.sh
+
+step "Configure and build (preset dev, $jobs jobs)"
+cmake --preset dev -DHEARTH_CUDA=AUTO
+cmake --build --preset dev -j "$jobs"
+
+step "Configure without CUDA"
+cmake --preset dev -B build/no-cuda -DHEARTH_CUDA=OFF >build/no-cuda.log || { cat build/no-cuda.log; exit 1; }
+grep HEARTH_CUDA build/no-cuda.log
+
+step "Tidy the change"
+scripts/tidy.sh --changed
+
+step "Tests"
+ctest --preset dev -LE gpu -j "$jobs" --output-on-failure
