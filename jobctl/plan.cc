@@ -32,11 +32,16 @@ constexpr int kOpenVocab = 4096;
 absl::StatusOr<int> Presets() {
   Table table({"NAME", "PARAMETERS", "LAYERS", "HIDDEN", "WHAT"});
   for (const spec::Preset& preset : spec::Presets()) {
-    v1::ModelSpec model = preset.model;
-    if (!model.has_vocab()) {
-      model.set_vocab(kOpenVocab);
+    v1::JobSpec job_spec;
+    job_spec.mutable_model()->set_preset(std::string(preset.name));
+    if (!preset.model.has_vocab()) {
+      job_spec.mutable_model()->set_vocab(kOpenVocab);
     }
-    HEARTH_ASSIGN_OR_RETURN(const spec::ModelShape shape, spec::ResolveModelShape(model, 1024));
+    std::vector<spec::FieldViolation> violations;  // of what a preset does not say: name, data
+    spec::Resolve(job_spec, violations);
+    HEARTH_ASSIGN_OR_RETURN(
+        const spec::ModelShape shape,
+        spec::ResolveModelShape(job_spec.model(), job_spec.data().sequence_length()));
     table.Add({std::string(preset.name),
                FormatCount(static_cast<double>(spec::CountParameters(shape))),
                absl::StrCat(shape.layers), absl::StrCat(shape.hidden),
