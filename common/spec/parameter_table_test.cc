@@ -12,15 +12,15 @@
 namespace hearth::spec {
 namespace {
 
-ModelShape ShapeOf(v1::ModelSpec model, int64_t sequence_length = 256) {
+ModelShape ShapeOf(const v1::ModelSpec& model, int64_t sequence_length = 256) {
   v1::JobSpec job;
-  if (!model.has_vocab()) {
-    model.set_vocab(500);
-  }
   *job.mutable_model() = model;
   job.mutable_data()->set_sequence_length(static_cast<int32_t>(sequence_length));
   std::vector<FieldViolation> violations;
   Resolve(job, violations);
+  if (!job.model().has_vocab()) {
+    job.mutable_model()->set_vocab(500);
+  }
   const auto shape = ResolveModelShape(job.model(), sequence_length);
   EXPECT_TRUE(shape.ok()) << shape.status();
   return shape.ok() ? *shape : ModelShape();

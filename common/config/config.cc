@@ -1,0 +1,56 @@
+#include "common/config/config.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "common/config/reader.h"
+#include "common/config/writer.h"
+
+namespace hearth::config {
+namespace {
+
+// More are no help, and a hostile file must not make a huge message.
+constexpr size_t kMaxErrors = 50;
+
+absl::Status ToStatus(std::vector<ReadError>& errors, std::string_view file_name) {
+  std::stable_sort(errors.begin(), errors.end(),
+                   [](const ReadError& a, const ReadError& b) { return a.line < b.line; });
+  std::string text;
+  for (size_t i = 0; i < errors.size() && i < kMaxErrors; ++i) {
+    const ReadError& error = errors[i];
+    text += (i == 0 ? "" : "\n") + std::string(file_name) + ':';
+    text += error.line > 0 ? std::to_string(error.line) + ": " : " ";
+    text += (error.path.empty() ? "" : error.path + ": ") + error.text;
+  }
+  if (errors.size() > kMaxErrors) {
+    text += "\nand " + std::to_string(errors.size() - kMaxErrors) + " more";
+  }
+  return absl::InvalidArgumentError(text);
+}
+
+}  // namespace
+
+absl::StatusOr<v1::JobSpec> ParseJobSpec(std::string_view text, std::string_view file_name) {
+  std::vector<ReadError> errors;
+  v1::JobSpec job_spec;
+  const absl::StatusOr<YAML::Node> node = LoadYaml(text, errors);
+  if (node.ok()) {
+    try {
+      if (node->IsNull()) {
+        errors.push_back({0, "", "the job file is empty"});
+      } else {
+        Reader(errors).ReadMessage(*node, "", job_spec);
+      }
+    } catch (const std::exception& e) {
+      errors.push_back({0, "", std::string("not valid YAML: ") + e.what()});
+    }
+  }
+  if (!errors.empty()) {
+    return ToStatus(errors, file_name);
+  }
+  return job_spec;
+}
+
+std::string ToYaml(const v1::JobSpec& job_spec) { return WriteBlock(job_spec); }
+
+}  // namespace hearth::config

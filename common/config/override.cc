@@ -1,0 +1,274 @@
+// Overrides: "path=value" for --set and for resuming.
+#include <exception>
+
+#include "common/config/config.h"
+#include "common/config/reader.h"
+#include "common/config/writer.h"
+#include "common/spec/resolve.h"
+
+namespace hearth::config {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+// Where a path leads: a field of a message, or an entry of its map.
+struct Target {
+  Message* message = nullptr;
+  const FieldDescriptor* field = nullptr;
+  bool is_entry = false;
+  std::string key;  // of the entry
+};
+
+absl::Status Refuse(std::string_view path, std::string text) {
+  return spec::ViolationsToStatus({{std::string(path), std::move(text)}});
+}
+
+struct Assignment {
+  std::string path;
+  std::string value;
+};
+
+absl::StatusOr<Assignment> Split(std::string_view assignment) {
+  const size_t equals = assignment.find('=');
+  if (equals == std::string_view::npos || equals == 0) {
+    return absl::InvalidArgumentError('"' + std::string(assignment.substr(0, 80)) +
+                                      "\" is not of the form path=value");
+  }
+  return Assignment{std::string(assignment.substr(0, equals)),
+                    std::string(assignment.substr(equals + 1))};
+}
+
+bool HasFields(const FieldDescriptor& field) {
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field.is_repeated() &&
+         field.message_type()->file() == v1::JobSpec::descriptor()->file();
+}
+
+// The message of entry `key` of a map field, made if it is not there.
+Message* MutableEntryValue(Message& message, const FieldDescriptor& field, const std::string& key) {
+  const auto* reflection = message.GetReflection();
+  const Descriptor& type = *field.message_type();
+  for (int i = 0; i < reflection->FieldSize(message, &field); ++i) {
+    Message* entry = reflection->MutableRepeatedMessage(&message, &field, i);
+    if (entry->GetReflection()->GetString(*entry, type.map_key()) == key) {
+      return entry->GetReflection()->MutableMessage(entry, type.map_value());
+    }
+  }
+  Message* entry = reflection->AddMessage(&message, &field);
+  entry->GetReflection()->SetString(entry, type.map_key(), key);
+  return entry->GetReflection()->MutableMessage(entry, type.map_value());
+}
+
+// Follows `path` from `root`, making the messages on the way.
+absl::StatusOr<Target> Follow(Message& root, const std::string& path) {
+  Message* message = &root;
+  std::string_view rest = path;
+  while (true) {
+    const size_t dot = rest.find('.');
+    const std::string name(rest.substr(0, dot));
+    const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(name);
+    if (field == nullptr) {
+      return Refuse(path, UnknownKeyText(name, *message->GetDescriptor()));
+    }
+    if (dot == std::string_view::npos) {
+      return Target{message, field, false, ""};
+    }
+    rest = rest.substr(dot + 1);
+    if (rest.empty()) {
+      return Refuse(path, "ends in a dot");
+    }
+    if (field->is_map()) {
+      const bool of_messages =
+          field->message_type()->map_value()->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
+      const size_t next = of_messages ? rest.find('.') : std::string_view::npos;
+      // Keys of string maps may hold dots themselves.
+      const std::string key(rest.substr(0, next));
+      if (next == std::string_view::npos) {
+        return Target{message, field, true, key};
+      }
+      message = MutableEntryValue(*message, *field, key);
+      rest = rest.substr(next + 1);
+    } else if (HasFields(*field)) {
+      message = message->GetReflection()->MutableMessage(message, field);
+    } else {
+      return Refuse(path, name + " has no fields of its own; set it as a whole");
+    }
+  }
+}
+
+// Removes an entry from a map field.
+void EraseEntry(Message& message, const FieldDescriptor& field, const std::string& key) {
+  const auto* reflection = message.GetReflection();
+  const int size = reflection->FieldSize(message, &field);
+  for (int i = 0; i < size; ++i) {
+    const Message& entry = reflection->GetRepeatedMessage(message, &field, i);
+    if (entry.GetReflection()->GetString(entry, field.message_type()->map_key()) == key) {
+      reflection->SwapElements(&message, &field, i, size - 1);
+      reflection->RemoveLast(&message, &field);
+      return;
+    }
+  }
+}
+
+std::string FlowOf(const Target& target) {
+  return target.is_entry ? WriteFlowEntry(*target.message, *target.field, target.key)
+                         : WriteFlow(*target.message, *target.field);
+}
+
+absl::Status Assign(const Target& target, const Assignment& assignment) {
+  if (assignment.value.empty()) {
+    return Refuse(assignment.path, "has no value; write null to unset it, \"\" for empty text");
+  }
+  std::vector<ReadError> errors;
+  const absl::StatusOr<YAML::Node> node = LoadYaml(assignment.value, errors);
+  if (node.ok()) {
+    try {
+      if (node->IsNull() && target.is_entry) {
+        EraseEntry(*target.message, *target.field, target.key);
+      } else if (node->IsNull()) {
+        target.message->GetReflection()->ClearField(target.message, target.field);
+      } else if (target.is_entry) {
+        Reader(errors).ReadMapEntry(*node, assignment.path, *target.message, *target.field,
+                                    target.key);
+      } else {
+        Reader(errors).ReadField(*node, assignment.path, *target.message, *target.field);
+      }
+    } catch (const std::exception& e) {
+      errors.push_back({0, "", std::string("not valid YAML: ") + e.what()});
+    }
+  }
+  std::vector<spec::FieldViolation> violations;
+  for (const ReadError& error : errors) {
+    violations.push_back({error.path.empty() ? assignment.path : error.path, error.text});
+  }
+  return spec::ViolationsToStatus(violations);
+}
+
+// Applies to a copy, so that a refused override changes nothing. `change` gets "path: old -> new", or "" when both are equal.
+absl::Status Apply(v1::JobSpec& job_spec, std::string_view text, std::string& change) {
+  const absl::StatusOr<Assignment> assignment = Split(text);
+  if (!assignment.ok()) {
+    return assignment.status();
+  }
+  if (text.size() > (1 << 20)) {
+    return absl::InvalidArgumentError("an override is larger than 1 MiB");
+  }
+  v1::JobSpec changed = job_spec;
+  const absl::StatusOr<Target> target = Follow(changed, assignment->path);
+  if (!target.ok()) {
+    return target.status();
+  }
+  const std::string before = FlowOf(*target);
+  if (absl::Status status = Assign(*target, *assignment); !status.ok()) {
+    return status;
+  }
+  const std::string after = FlowOf(*target);
+  change = before == after ? "" : assignment->path + ": " + before + " -> " + after;
+  job_spec.Swap(&changed);
+  return absl::OkStatus();
+}
+
+constexpr OverridableField kOverridable[] = {
+    {"labels.", "labels only select"},
+    {"data.validation", "held-out data does not change the training"},
+    {"batch.micro_batch_size", "the global batch stays the same, cut into other portions"},
+    {"precision.fallback", "says what happens on numerical trouble from now on"},
+    {"optimizer.lr", "takes effect at the next step"},
+    {"optimizer.weight_decay", "takes effect at the next step"},
+    {"optimizer.grad_clip", "takes effect at the next step"},
+    {"schedule.", "the learning rate is a function of the step alone"},
+    {"recompute", "trades memory for time, not results"},
+    {"parallel.shard_optimizer", "changes where optimizer state lives, not what it is"},
+    {"train.steps", "the run may end sooner or later"},
+    {"train.eval_every", "evaluation does not change the training"},
+    {"train.eval_batches", "evaluation does not change the training"},
+    {"train.deterministic", "chooses kernels, not state"},
+    {"train.spike_sigma", "only decides when to stop"},
+    {"train.spike_window", "only decides when to stop"},
+    {"checkpoint.", "says when checkpoints are written and how many are kept"},
+    {"resources.", "says where the job runs"},
+};
+
+// Why the rest is refused; the first row whose path is a prefix counts.
+constexpr OverridableField kRefused[] = {
+    {"model.", "the checkpoint's weights have the shape of the model they were trained with"},
+    {"data.", "the position in the data would no longer mean the same samples"},
+    {"batch.", "the position in the data is counted in global batches"},
+    {"train.seed", "the order of the data follows from the seed"},
+    {"precision.", "the checkpoint's state belongs to its recipe"},
+    {"gradients.", "the checkpoint's state belongs to its recipe"},
+    {"optimizer.", "the checkpoint's optimizer state was made with it"},
+    {"task", "a checkpoint belongs to its task"},
+    {"name", "it names the job"},
+};
+
+// `path` is the row's path, lies under it, or is the section that a row ending in '.' stands for.
+bool Covers(std::string_view row, std::string_view path) {
+  const bool prefix = row.back() == '.';
+  const std::string_view bare = prefix ? row.substr(0, row.size() - 1) : row;
+  return path == bare || (path.size() > bare.size() && path.substr(0, bare.size()) == bare &&
+                          path[bare.size()] == '.');
+}
+
+absl::Status CheckOverridable(v1::JobSpec job_spec, const std::string& path) {
+  for (const OverridableField& row : kOverridable) {
+    if (Covers(row.path, path)) {
+      return absl::OkStatus();
+    }
+  }
+  // A slip of the pen deserves the error of an unknown key.
+  const absl::StatusOr<Target> target = Follow(job_spec, path);
+  if (!target.ok()) {
+    return target.status();
+  }
+  for (const OverridableField& row : kRefused) {
+    if (Covers(row.path, path)) {
+      return Refuse(path, "cannot be changed on resume: " + std::string(row.why));
+    }
+  }
+  return Refuse(path, "cannot be changed on resume");
+}
+
+}  // namespace
+
+absl::Status ApplyOverride(v1::JobSpec& job_spec, std::string_view assignment) {
+  std::string change;
+  return Apply(job_spec, assignment, change);
+}
+
+std::vector<OverridableField> ResumeOverridableFields() {
+  return {std::begin(kOverridable), std::end(kOverridable)};
+}
+
+absl::Status ApplyResumeOverride(v1::JobSpec& job_spec,
+                                 std::string_view assignment,
+                                 std::vector<std::string>& changes) {
+  const absl::StatusOr<Assignment> parts = Split(assignment);
+  if (!parts.ok()) {
+    return parts.status();
+  }
+  if (absl::Status status = CheckOverridable(job_spec, parts->path); !status.ok()) {
+    return status;
+  }
+  const v1::ResourceSpec before = job_spec.resources();
+  std::string change;
+  if (absl::Status status = Apply(job_spec, assignment, change); !status.ok()) {
+    return status;
+  }
+  if (!change.empty()) {
+    changes.push_back(change);
+  }
+  // min_workers defaults to workers: where the two were equal they stay so.
+  v1::ResourceSpec& after = *job_spec.mutable_resources();
+  if (parts->path == "resources.workers" && before.has_min_workers() &&
+      before.min_workers() == before.workers() && after.has_workers() &&
+      after.workers() != before.workers()) {
+    after.set_min_workers(after.workers());
+    changes.push_back("resources.min_workers: " + std::to_string(before.min_workers()) + " -> " +
+                      std::to_string(after.min_workers()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace hearth::config

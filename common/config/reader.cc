@@ -1,0 +1,323 @@
+#include "common/config/reader.h"
+
+#include <exception>
+#include <limits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "common/config/scalars.h"
+#include "common/spec/names.h"
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::config {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+constexpr size_t kMaxBytes = 1 << 20;
+
+int LineOf(const YAML::Node& node) { return node.Mark().line + 1; }
+
+std::string Join(const std::string& path, std::string_view key) {
+  return path.empty() ? std::string(key) : path + '.' + std::string(key);
+}
+
+const char* KindOf(const YAML::Node& node) {
+  switch (node.Type()) {
+    case YAML::NodeType::Map:
+      return "a map";
+    case YAML::NodeType::Sequence:
+      return "a list";
+    case YAML::NodeType::Scalar:
+      return "a single value";
+    default:
+      return "nothing";
+  }
+}
+
+bool IsType(const Descriptor* descriptor, const Descriptor* type) {
+  return descriptor != nullptr && descriptor->full_name() == type->full_name();
+}
+
+bool IsDuration(const FieldDescriptor& field) {
+  return IsType(field.message_type(), google::protobuf::Duration::descriptor());
+}
+
+bool IsAutoInteger(const FieldDescriptor& field) {
+  return field.number() == v1::BatchSpec::kMicroBatchSizeFieldNumber &&
+         IsType(field.containing_type(), v1::BatchSpec::descriptor());
+}
+
+// Path of the first field named `key` under `descriptor`, "" when there is none.
+std::string FindElsewhere(std::string_view key, const Descriptor& descriptor) {
+  for (int i = 0; i < descriptor.field_count(); ++i) {
+    const FieldDescriptor& field = *descriptor.field(i);
+    if (field.name() == key) {
+      return field.name();
+    }
+    if (field.message_type() != nullptr && !field.is_map() && !field.is_repeated() && !IsDuration(field)) {
+      const std::string below = FindElsewhere(key, *field.message_type());
+      if (!below.empty()) {
+        return field.name() + '.' + below;
+      }
+    }
+  }
+  return "";
+}
+
+bool IsKnownTag(const std::string& tag) {
+  return tag.empty() || tag == "?" || tag == "!" || tag == "tag:yaml.org,2002:str";
+}
+
+}  // namespace
+
+std::string UnknownKeyText(std::string_view key, const Descriptor& descriptor) {
+  std::vector<std::string_view> names;
+  for (int i = 0; i < descriptor.field_count(); ++i) {
+    names.push_back(descriptor.field(i)->name());
+  }
+  std::string suggestion(spec::NearestName(key, names));
+  if (suggestion.empty()) {
+    suggestion = FindElsewhere(key, *v1::JobSpec::descriptor());
+  }
+  return suggestion.empty() ? "unknown key" : "unknown key; did you mean " + suggestion + "?";
+}
+
+absl::StatusOr<YAML::Node> LoadYaml(std::string_view text, std::vector<ReadError>& errors) {
+  const auto fail = [&errors](int line, std::string what) {
+    errors.push_back({line, "", what});
+    return absl::InvalidArgumentError(what);
+  };
+  if (text.size() > kMaxBytes) {
+    return fail(0, "larger than 1 MiB");
+  }
+  if (!IsUtf8(text)) {
+    return fail(0, "is not UTF-8 text");
+  }
+  try {
+    std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
+    if (documents.size() > 1) {
+      return fail(LineOf(documents[1]), "more than one YAML document");
+    }
+    return documents.empty() ? YAML::Node() : documents[0];
+  } catch (const YAML::Exception& e) {
+    return fail(e.mark.is_null() ? 0 : e.mark.line + 1, "not valid YAML: " + e.msg);
+  } catch (const std::exception& e) {
+    return fail(0, std::string("not valid YAML: ") + e.what());
+  }
+}
+
+void Reader::Fail(const YAML::Node& node, const std::string& path, std::string text) {
+  errors_.push_back({LineOf(node), path, std::move(text)});
+}
+
+bool Reader::ReadKey(const YAML::Node& key,
+                     const std::string& path,
+                     std::vector<std::pair<std::string, int>>& seen,
+                     std::string& text) {
+  if (!key.IsScalar()) {
+    Fail(key, path, std::string("expected a key, got ") + KindOf(key));
+    return false;
+  }
+  text = key.Scalar();
+  for (const auto& [name, line] : seen) {
+    if (name == text) {
+      Fail(key, Join(path, text), "duplicate key; first given on line " + std::to_string(line));
+      return false;
+    }
+  }
+  seen.emplace_back(text, LineOf(key));
+  return true;
+}
+
+void Reader::ReadMessage(const YAML::Node& node, const std::string& path, Message& message) {
+  if (node.IsScalar() && IsType(message.GetDescriptor(), v1::DataSource::descriptor())) {
+    ReadScalar(node, path, message,
+               *message.GetDescriptor()->FindFieldByNumber(v1::DataSource::kPathFieldNumber));
+    return;
+  }
+  if (!node.IsMap()) {
+    Fail(node, path, std::string("expected a map of fields, got ") + KindOf(node));
+    return;
+  }
+  std::vector<std::pair<std::string, int>> seen;
+  for (const auto& entry : node) {
+    std::string key;
+    if (!ReadKey(entry.first, path, seen, key)) {
+      continue;
+    }
+    const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(key);
+    if (field == nullptr) {
+      Fail(entry.first, Join(path, key), UnknownKeyText(key, *message.GetDescriptor()));
+    } else if (entry.second.IsNull()) {
+      Fail(entry.first, Join(path, key), "has no value; give one or remove the key");
+    } else {
+      ReadField(entry.second, Join(path, key), message, *field);
+    }
+  }
+}
+
+void Reader::ReadField(const YAML::Node& node,
+                       const std::string& path,
+                       Message& message,
+                       const FieldDescriptor& field) {
+  message.GetReflection()->ClearField(&message, &field);
+  if (field.is_map()) {
+    ReadMap(node, path, message, field);
+  } else if (field.is_repeated()) {
+    ReadList(node, path, message, field);
+  } else {
+    ReadElement(node, path, message, field);
+  }
+}
+
+void Reader::ReadMap(const YAML::Node& node,
+                     const std::string& path,
+                     Message& message,
+                     const FieldDescriptor& field) {
+  if (!node.IsMap()) {
+    Fail(node, path, std::string("expected a map of key: value, got ") + KindOf(node));
+    return;
+  }
+  std::vector<std::pair<std::string, int>> seen;
+  for (const auto& entry : node) {
+    std::string key;
+    if (!ReadKey(entry.first, path, seen, key)) {
+      continue;
+    }
+    if (entry.second.IsNull()) {
+      Fail(entry.first, Join(path, key), "has no value; give one or remove the key");
+    } else {
+      ReadMapEntry(entry.second, Join(path, key), message, field, key);
+    }
+  }
+}
+
+void Reader::ReadMapEntry(const YAML::Node& node,
+                          const std::string& path,
+                          Message& message,
+                          const FieldDescriptor& field,
+                          const std::string& key) {
+  const auto* reflection = message.GetReflection();
+  const Descriptor& entry_type = *field.message_type();
+  // Reflection sees a map as a list of entries; an entry of the same key is replaced in place.
+  Message* entry = nullptr;
+  for (int i = 0; i < reflection->FieldSize(message, &field) && entry == nullptr; ++i) {
+    Message* candidate = reflection->MutableRepeatedMessage(&message, &field, i);
+    if (candidate->GetReflection()->GetString(*candidate, entry_type.map_key()) == key) {
+      entry = candidate;
+    }
+  }
+  if (entry == nullptr) {
+    entry = reflection->AddMessage(&message, &field);
+    entry->GetReflection()->SetString(entry, entry_type.map_key(), key);
+  }
+  ReadField(node, path, *entry, *entry_type.map_value());
+}
+
+void Reader::ReadList(const YAML::Node& node,
+                      const std::string& path,
+                      Message& message,
+                      const FieldDescriptor& field) {
+  if (!node.IsSequence()) {
+    ReadElement(node, path, message, field);  // one element needs no brackets
+    return;
+  }
+  int index = 0;
+  for (const YAML::Node& element : node) {
+    const std::string element_path = path + '[' + std::to_string(index++) + ']';
+    if (element.IsNull()) {
+      Fail(element, element_path, "has no value; give one or remove the element");
+    } else {
+      ReadElement(element, element_path, message, field);
+    }
+  }
+}
+
+void Reader::ReadElement(const YAML::Node& node,
+                         const std::string& path,
+                         Message& message,
+                         const FieldDescriptor& field) {
+  if (field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE || IsDuration(field)) {
+    ReadScalar(node, path, message, field);
+    return;
+  }
+  const auto* reflection = message.GetReflection();
+  Message& target = field.is_repeated() ? *reflection->AddMessage(&message, &field)
+                                        : *reflection->MutableMessage(&message, &field);
+  ReadMessage(node, path, target);
+}
+
+void Reader::ReadScalar(const YAML::Node& node,
+                        const std::string& path,
+                        Message& message,
+                        const FieldDescriptor& field) {
+  if (!node.IsScalar()) {
+    Fail(node, path, std::string("expected a single value, got ") + KindOf(node));
+    return;
+  }
+  if (!IsKnownTag(node.Tag())) {
+    Fail(node, path, "YAML tags are not supported");
+    return;
+  }
+  const auto* reflection = message.GetReflection();
+  const Scalar scalar = {node.Scalar(), node.Tag() != "?" && !node.Tag().empty()};
+  absl::Status status;
+  // Stores the parsed value, or keeps the error.
+  const auto store = [&status](const auto& value, const auto& set) {
+    if (value.ok()) {
+      set(*value);
+    } else {
+      status = value.status();
+    }
+  };
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_STRING:
+      if (field.is_repeated()) {
+        reflection->AddString(&message, &field, scalar.text);
+      } else {
+        reflection->SetString(&message, &field, scalar.text);
+      }
+      break;
+    case FieldDescriptor::CPPTYPE_BOOL:
+      store(ParseBool(scalar), [&](bool v) { reflection->SetBool(&message, &field, v); });
+      break;
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      store(ParseNumber(scalar), [&](double v) { reflection->SetDouble(&message, &field, v); });
+      break;
+    case FieldDescriptor::CPPTYPE_INT64:
+      store(ParseInteger(scalar), [&](int64_t v) { reflection->SetInt64(&message, &field, v); });
+      break;
+    case FieldDescriptor::CPPTYPE_INT32:
+      if (IsAutoInteger(field) && scalar.text == "auto") {
+        reflection->SetInt32(&message, &field, 0);
+        break;
+      }
+      store(ParseInteger(scalar), [&](int64_t v) {
+        if (v < std::numeric_limits<int32_t>::min() || v > std::numeric_limits<int32_t>::max()) {
+          status = absl::InvalidArgumentError(std::to_string(v) + " does not fit into 32 bits");
+        } else {
+          reflection->SetInt32(&message, &field, static_cast<int32_t>(v));
+        }
+      });
+      if (IsAutoInteger(field) && !status.ok()) {
+        status = absl::InvalidArgumentError(std::string(status.message()) + " (or auto)");
+      }
+      break;
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      store(ParseDuration(scalar), [&](const google::protobuf::Duration& v) {
+        reflection->MutableMessage(&message, &field)->CopyFrom(v);
+      });
+      break;
+    default:
+      status = absl::InvalidArgumentError("this field cannot be given in a job file");
+      break;
+  }
+  if (!status.ok()) {
+    Fail(node, path, std::string(status.message()));
+  }
+}
+
+}  // namespace hearth::config

@@ -1,0 +1,39 @@
+// Scalars of the job file: strict reading (no YAML 1.1 surprises) and writing that reads back to the same value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "google/protobuf/duration.pb.h"
+
+namespace hearth::config {
+
+// A scalar as it stands in the file. `quoted` covers all styles but the plain one.
+struct Scalar {
+  std::string text;
+  bool quoted = false;
+};
+
+// kInvalidArgument with a sentence for people, without field or place.
+//
+// Decimal integers; also "1e3" and "2.0", which are integral. Refused: quotes, leading zeros (YAML 1.1 reads 010 as 8), hex, '_'.
+absl::StatusOr<int64_t> ParseInteger(const Scalar& scalar);
+// Decimal numbers with optional exponent, .inf and .nan.
+absl::StatusOr<double> ParseNumber(const Scalar& scalar);
+// Only true and false: yes, no, on and off are refused.
+absl::StatusOr<bool> ParseBool(const Scalar& scalar);
+// "48h", "1h30m", "90s", "1.5s"; a unit is a must.
+absl::StatusOr<google::protobuf::Duration> ParseDuration(const Scalar& scalar);
+
+// The shortest text that reads back to the same double; with a '.' wherever there is an exponent.
+std::string FormatNumber(double value);
+// In the largest of h, m, s that gives a whole number.
+std::string FormatDuration(const google::protobuf::Duration& duration);
+// Plain where any YAML reader takes it for this string, else in double quotes.
+std::string FormatString(std::string_view text);
+
+bool IsUtf8(std::string_view text);
+
+}  // namespace hearth::config
