@@ -4,6 +4,7 @@ find_package(PkgConfig REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Protobuf REQUIRED)
 find_package(absl REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(gRPC CONFIG REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(spdlog REQUIRED)
@@ -11,7 +12,6 @@ find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(SQLite3 REQUIRED)
 find_package(ZLIB REQUIRED)
-find_package(prometheus-cpp CONFIG QUIET)
 pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
 
 # libopenblas-openmp-dev: the OpenMP flavour, whichever flavour the alternatives system points at.
@@ -22,8 +22,9 @@ target_link_libraries(hearth_openblas INTERFACE ${HEARTH_OPENBLAS})
 target_include_directories(hearth_openblas SYSTEM INTERFACE ${HEARTH_OPENBLAS_INCLUDE})
 
 find_library(HEARTH_GLOO NAMES gloo REQUIRED)
-find_library(HEARTH_CIVETWEB NAMES civetweb-cpp civetweb REQUIRED)
-find_library(HEARTH_CIVETWEB_CPP NAMES civetweb-cpp)
+find_library(HEARTH_CIVETWEB_C NAMES civetweb REQUIRED)
+find_library(HEARTH_CIVETWEB_CPP NAMES civetweb-cpp REQUIRED)
+# The core alone: prometheus-cpp's exposer would bring a second server.
 find_library(HEARTH_PROMETHEUS_CORE NAMES prometheus-cpp-core REQUIRED)
 
 if(HEARTH_TESTS)

@@ -26,8 +26,11 @@ step "Configure without CUDA"
 cmake --preset dev -B build/no-cuda -DHEARTH_CUDA=OFF >build/no-cuda.log || { cat build/no-cuda.log; exit 1; }
 grep HEARTH_CUDA build/no-cuda.log
 
+failed=()
 step "Tidy the change"
-scripts/tidy.sh --changed
+scripts/tidy.sh --changed || failed+=("tidy")
 
 step "Tests"
-ctest --preset dev -LE gpu -j "$jobs" --output-on-failure
+ctest --preset dev -LE gpu -j "$jobs" --output-on-failure || failed+=("tests")
+
+[ ${#failed[@]} -eq 0 ] || { echo "FAILED: ${failed[*]}"; exit 1; }

@@ -56,11 +56,10 @@ print("\n".join(path for path in sys.argv[2:] if path in known))
 PY
 )
 echo "clang-tidy: up to $limit s for ${#sources[@]} files"
-export build
 started=$SECONDS
 printf '%s\0' "${sources[@]}" |
   timeout "$limit" xargs -0 -P "$(nproc)" -n 1 \
-    sh -c 'clang-tidy --quiet -p "$build" "$0" 2>/dev/null || exit 255' && status=0 || status=$?
+    clang-tidy --quiet -p "$build" 2>/dev/null && status=0 || status=$?
 if [ "$status" = 124 ]; then
   echo "clang-tidy: time is up; what was looked at is clean (scripts/tidy.sh does all)"
 elif [ "$status" != 0 ]; then
