@@ -1,0 +1,121 @@
+#include "worker/daemon/disk_worker.h"
+
+#include <sys/prctl.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/dataset/dataset.h"
+#include "common/hf/hf_config.h"
+#include "common/log/log.h"
+
+namespace hearth::worker {
+namespace {
+
+constexpr size_t kMaxRequests = 256;
+
+void InspectModel(const std::string& path, Env& env, v1::PathInfo& info) {
+  info.set_kind("model");
+  const absl::StatusOr<v1::ModelSpec> model = hf::ReadHfConfig(path, env);
+  if (!model.ok()) {
+    info.set_error(std::string(model.status().message()));
+    return;
+  }
+  *info.mutable_model() = *model;
+  info.set_vocab(model->vocab());
+  if (!env.Exists(path + "/model.safetensors") &&
+      !env.Exists(path + "/model.safetensors.index.json")) {
+    info.set_error(absl::StrCat(path, " has config.json but no model.safetensors"));
+  }
+}
+
+}  // namespace
+
+v1::PathInfo InspectPath(const std::string& path, Env& env) {
+  v1::PathInfo info;
+  info.set_path(path);
+  if (!env.Exists(path)) {
+    info.set_error(absl::StrCat(path, ": no such file or folder"));
+    return info;
+  }
+  if (env.Exists(path + "/config.json") && !env.Exists(path + "/dataset.json")) {
+    InspectModel(path, env, info);
+    return info;
+  }
+  const auto dataset = dataset::Dataset::Open(path, env);
+  if (!dataset.ok()) {
+    info.set_error(std::string(dataset.status().message()));
+    return info;
+  }
+  const std::string_view kind = dataset::KindName((*dataset)->kind());
+  info.set_kind(kind.data(), kind.size());
+  info.set_tokens((*dataset)->tokens());
+  info.set_vocab((*dataset)->vocab());
+  return info;
+}
+
+DiskWorker::DiskWorker(const CheckpointRoot& root, Env& env, Answer answer)
+    : root_(root), env_(env), answer_(std::move(answer)), thread_([this] { Run(); }) {}
+
+DiskWorker::~DiskWorker() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  thread_.join();
+}
+
+void DiskWorker::Inspect(const v1::InspectPaths& request) { Post(request); }
+
+void DiskWorker::Delete(const v1::DeleteCheckpointFolder& request) { Post(request); }
+
+void DiskWorker::Post(Request request) {
+  absl::MutexLock lock(&mu_);
+  if (queue_.size() >= kMaxRequests) {
+    HEARTH_LOG_WARNING("{} requests about files wait; one more is dropped", queue_.size());
+    return;
+  }
+  queue_.push_back(std::move(request));
+}
+
+void DiskWorker::Run() {
+  prctl(PR_SET_NAME, "disk");
+  const auto ready = [this] {
+    mu_.AssertHeld();
+    return stopping_ || !queue_.empty();
+  };
+  while (true) {
+    Request request;
+    {
+      absl::MutexLock lock(&mu_);
+      mu_.Await(absl::Condition(&ready));
+      if (stopping_) {
+        return;
+      }
+      request = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    std::visit([this](const auto& value) { Do(value); }, request);
+  }
+}
+
+void DiskWorker::Do(const v1::InspectPaths& request) {
+  v1::AgentMessage message;
+  v1::InspectPathsResult& result = *message.mutable_inspect_result();
+  result.set_request_id(request.request_id());
+  for (const std::string& path : request.paths()) {
+    *result.add_paths() = InspectPath(path, env_);
+  }
+  answer_(std::move(message));
+}
+
+void DiskWorker::Do(const v1::DeleteCheckpointFolder& request) {
+  const absl::Status status = root_.Delete(request.job_id(), request.path());
+  if (status.ok()) {
+    HEARTH_LOG_INFO("{}: removed {}", request.job_id(), request.path());
+  } else {
+    HEARTH_LOG_WARNING("{}: checkpoint not removed: {}", request.job_id(), status.ToString());
+  }
+}
+
+}  // namespace hearth::worker

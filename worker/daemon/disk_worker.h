@@ -1,0 +1,54 @@
+// Looks at datasets and model folders and removes checkpoints, on a thread of its own: a slow disk holds up nobody else.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <string>
+#include <thread>
+#include <variant>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/io/env.h"
+#include "hearth/v1/agent.pb.h"
+#include "worker/daemon/checkpoint_root.h"
+#include "worker/daemon/task_table.h"
+
+namespace hearth::worker {
+
+// A dataset (anything dataset::Dataset opens): kind, tokens, vocabulary. A folder with config.json: kind "model", the
+// ModelSpec of config.json and its vocabulary; model.safetensors (or its index) must be there but is not opened. Whatever
+// is wrong is in `error`.
+v1::PathInfo InspectPath(const std::string& path, Env& env);
+
+class DiskWorker : public DiskRequests {
+ public:
+  using Answer = std::function<void(v1::AgentMessage)>;
+
+  // `root` and `env` outlive the object. `answer` is called on the thread.
+  DiskWorker(const CheckpointRoot& root, Env& env, Answer answer);
+  // Finishes the request in progress; queued ones are dropped.
+  ~DiskWorker() override;
+
+  // At most 256 requests wait; further ones are dropped (the coordinator's time limit covers that).
+  void Inspect(const v1::InspectPaths& request) override;
+  void Delete(const v1::DeleteCheckpointFolder& request) override;
+
+ private:
+  using Request = std::variant<v1::InspectPaths, v1::DeleteCheckpointFolder>;
+
+  void Post(Request request);
+  void Run();
+  void Do(const v1::InspectPaths& request);
+  void Do(const v1::DeleteCheckpointFolder& request);
+
+  const CheckpointRoot& root_;
+  Env& env_;
+  const Answer answer_;
+  absl::Mutex mu_;
+  std::deque<Request> queue_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+}  // namespace hearth::worker

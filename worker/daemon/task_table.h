@@ -1,0 +1,194 @@
+// What this worker runs and owes the coordinator: tasks by (job, epoch), their unacknowledged reports, and the conversation
+// with whichever coordinator is connected. Knows neither sockets nor processes.
+//
+//   StartTask ──▶ pending ──no other task lives──▶ running ──KillTask, ForgetTask, newer epoch──▶ ending
+//                    │                               └──────────────── exit ───────────────────────┤
+//                    └──KillTask──────────────────────────────────────────────────────────────▶  ended ──all acked──▶ (gone)
+//
+// Rules. Epochs of a job only grow: a StartTask of an older one, and anything addressed to a task that is not here, is
+// dropped. A StartTask of a newer epoch kills the older one first. Losing the stream touches no task. A forgotten task
+// reports nothing more.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/time/clock.h"
+#include "hearth/v1/agent.pb.h"
+#include "worker/daemon/checkpoint_root.h"
+#include "worker/daemon/report_buffer.h"
+#include "worker/daemon/trainer_host.h"
+
+namespace hearth::worker {
+
+// Slow answers about files. Thread-safe; calls only queue the request.
+class DiskRequests {
+ public:
+  virtual ~DiskRequests() = default;
+  virtual void Inspect(const v1::InspectPaths& request) = 0;
+  virtual void Delete(const v1::DeleteCheckpointFolder& request) = 0;
+};
+
+// Thread-safe.
+class TaskTable : public TrainerListener {
+ public:
+  struct Options {
+    // Of every Hello; tasks, generation and unhealthy_reason are filled in.
+    v1::Hello identity;
+    std::string device = "cpu";
+    int threads = 1;
+    std::string advertise_host = "127.0.0.1";
+    ReportLimits limits;
+  };
+
+  // What the metrics show.
+  struct Snapshot {
+    bool running = false;
+    std::string job_id;  // of the running task, else ""
+    int64_t epoch = 0;
+    int64_t step = 0;
+    // Of the running task's last StepReport (rank 0 alone has one).
+    std::optional<v1::StepReport> last_step;
+    int64_t buffer_bytes = 0;
+    int64_t dropped_log_bytes = 0;    // since the daemon started, as all below
+    int64_t dropped_log_lines = 0;
+    int64_t dropped_steps = 0;
+    int64_t tasks_started = 0;
+    std::map<v1::ExitReason, int64_t> exits;
+    std::string unhealthy_reason;
+  };
+
+  // `root` and `clock` outlive the object.
+  TaskTable(Options options, const CheckpointRoot& root, Clock& clock);
+
+  // Before the first message. Both outlive every other call.
+  void Attach(TrainerHost& host, DiskRequests& disk);
+
+  // `wake` is called, without a lock held, whenever NextMessage may have something new. Null = nobody listens.
+  void SetWake(std::function<void()> wake);
+
+  // A stream was opened: the Hello to send on it. Nothing but heartbeats follows until Welcome; then unacknowledged reports
+  // again from the first, and open KvWaits.
+  v1::AgentMessage BeginSession();
+
+  // The next message for the stream, or nothing for now.
+  std::optional<v1::AgentMessage> NextMessage();
+
+  // kFailedPrecondition: its generation is lower than one seen before; the caller must close the stream. The message then
+  // had no effect.
+  absl::Status OnMessage(const v1::CoordinatorMessage& message);
+
+  // True between Welcome and the next BeginSession.
+  bool welcomed() const;
+  // Of the last Welcome; 1 s before.
+  absl::Duration heartbeat_interval() const;
+
+  // Time for a heartbeat.
+  void Tick(const v1::DeviceStatus& status, const std::string& unhealthy_reason);
+
+  // Queues an answer of DiskRequests; beyond 64 waiting ones it is dropped (the asker times out and asks again).
+  void Answer(v1::AgentMessage message);
+
+  // The daemon is leaving: tasks get the stop bit and SIGTERM, and SIGKILL after their spec's checkpoint.grace_seconds; no
+  // new one is accepted. Returns the longest grace.
+  absl::Duration StopAll();
+  // SIGKILL to all, now.
+  void KillAllNow();
+  // Waits until no task lives. False: `timeout` passed.
+  bool AwaitNoTask(absl::Duration timeout);
+  // Waits until no task lives and every report is acknowledged. False: `timeout` passed.
+  bool AwaitDelivered(absl::Duration timeout);
+  // Queues a Goodbye; it goes out after everything else that is ready.
+  void SayGoodbye(std::string reason);
+  bool goodbye_sent() const;
+
+  Snapshot snapshot() const;
+
+  void OnTrainerMessage(const TaskKey& key, v1::FromTrainer message) override;
+  void OnTrainerOutput(const TaskKey& key, std::string_view level, std::string text) override;
+  void OnTrainerExit(const TaskKey& key, const ExitFacts& facts) override;
+
+ private:
+  enum class Life { kPending, kRunning, kEnding, kEnded };
+  struct TaskState {
+    TaskState(const v1::Task& its_task, const ReportLimits& limits)
+        : task(its_task), reports(task.job_id(), task.epoch(), task.rank(), limits) {}
+
+    v1::Task task;
+    Life life = Life::kPending;
+    bool forgotten = false;
+    ReportBuffer reports;
+    int64_t sent_seq = 0;  // in this session
+    int64_t step = 0;
+    int64_t checkpoint_step = 0;
+    std::string phase;
+    std::optional<v1::TrainerExit> exit;  // as the trainer said
+    std::optional<v1::StepReport> last_step;
+    std::set<std::string> waiting_keys;
+    std::set<std::string> keys_to_ask;  // of these, not asked in this session
+
+    bool lives() const { return life == Life::kRunning || life == Life::kEnding; }
+  };
+  using Tasks = std::map<TaskKey, TaskState>;
+
+  void Wake();
+  TaskState* Find(const TaskKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Lives() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool AllDelivered() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void HandleStart(const v1::StartTask& start) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Records the task as ended without ever having run.
+  void Refuse(TaskState& state, v1::ExitReason reason, const std::string& why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void HandleKill(const v1::KillTask& kill) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void HandleKvValue(const v1::TaskKvValue& value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void HandleForget(const v1::ForgetTask& forget) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void HandleAck(const v1::ReportAck& ack) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void HandleWelcome(const v1::Welcome& welcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndLife(const TaskKey& key, TaskState& state, absl::Duration grace)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void StartPending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EraseIfDone(const TaskKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Report(TaskState& state, v1::TaskReport report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  v1::AgentMessage MakeHeartbeat() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  v1::LogLine MakeLine(const TaskState& state, std::string_view level, std::string text);
+  void RememberEpoch(const TaskKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const Options options_;
+  const CheckpointRoot& root_;
+  Clock& clock_;
+
+  mutable absl::Mutex mu_;
+  TrainerHost* host_ ABSL_GUARDED_BY(mu_) = nullptr;
+  DiskRequests* disk_ ABSL_GUARDED_BY(mu_) = nullptr;
+  std::function<void()> wake_ ABSL_GUARDED_BY(mu_);
+  Tasks tasks_ ABSL_GUARDED_BY(mu_);
+  // Highest epoch of each job ever started here, and the order in which jobs came, to bound it.
+  std::map<std::string, int64_t> epochs_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::string> epoch_order_ ABSL_GUARDED_BY(mu_);
+  int64_t generation_ ABSL_GUARDED_BY(mu_) = 0;
+  bool welcomed_ ABSL_GUARDED_BY(mu_) = false;
+  double heartbeat_seconds_ ABSL_GUARDED_BY(mu_) = 1.0;
+  bool heartbeat_due_ ABSL_GUARDED_BY(mu_) = false;
+  v1::DeviceStatus device_status_ ABSL_GUARDED_BY(mu_);
+  std::string unhealthy_reason_ ABSL_GUARDED_BY(mu_);
+  std::deque<v1::AgentMessage> answers_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<std::string> goodbye_ ABSL_GUARDED_BY(mu_);
+  bool goodbye_sent_ ABSL_GUARDED_BY(mu_) = false;
+  // Of tasks that are gone; the living ones' are added in snapshot().
+  Snapshot totals_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace hearth::worker
