@@ -102,6 +102,14 @@ TEST_F(BuildTest, Build_SentencePieceWithSplit_IsDeterministicAndDisjoint) {
   ASSERT_TRUE((*data)->Read(0, absl::MakeSpan(tokens), 360).ok());
   EXPECT_THAT(*(*tokenizer)->Decode(tokens), HasSubstr("document"));
 
+  // A checkpoint folder gets it too.
+  fs::create_directories(root_ + "/checkpoint");
+  ASSERT_TRUE(CopyTokenizer((*data)->path(), root_ + "/checkpoint").ok());
+  auto copied = OpenTokenizerIn(root_ + "/checkpoint");
+  ASSERT_TRUE(copied.ok()) << copied.status();
+  EXPECT_EQ(*(*copied)->Decode(tokens), *(*tokenizer)->Decode(tokens));
+  EXPECT_TRUE(absl::IsFailedPrecondition(OpenTokenizerIn(root_ + "/in").status()));
+
   // The model file serves for another dataset.
   BuildOptions again = Options("three");
   again.tokenizer = root_ + "/one/train/tokenizer.model";

@@ -68,9 +68,8 @@ bool IsPlainFileName(const std::string& name) {
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
 }
 
-absl::Status ParseTokenizer(const Fields& top, const std::string& where, TokenizerInfo* out) {
-  HEARTH_ASSIGN_OR_RETURN(const Json* json, top.Child("tokenizer", /*array=*/false));
-  const Fields fields(*json, absl::StrCat(where, ": tokenizer"));
+absl::Status ParseTokenizer(const Json& json, const std::string& where, TokenizerInfo* out) {
+  const Fields fields(json, where);
   HEARTH_RETURN_IF_ERROR(fields.String("kind", true, &out->kind));
   if (out->kind != "bytes" && out->kind != "sentencepiece" && out->kind != "none") {
     return fields.Error("kind", absl::StrCat("\"", out->kind,
@@ -113,7 +112,35 @@ absl::Status ParseShards(const Fields& top, const std::string& where, DatasetInf
   return absl::OkStatus();
 }
 
+OrderedJson TokenizerJson(const TokenizerInfo& info) {
+  OrderedJson json;
+  json["kind"] = info.kind;
+  if (!info.file.empty()) json["file"] = info.file;
+  if (info.kind != "none") {
+    json["vocab"] = info.vocab;
+    json["eos"] = info.eos;
+  }
+  return json;
+}
+
+std::string Dump(const OrderedJson& json) {
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+}
+
 }  // namespace
+
+absl::StatusOr<TokenizerInfo> ParseTokenizerInfo(std::string_view text, std::string_view file_name) {
+  const std::string where(file_name);
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded() || !json.is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ": not a JSON object"));
+  }
+  TokenizerInfo info;
+  HEARTH_RETURN_IF_ERROR(ParseTokenizer(json, where, &info));
+  return info;
+}
+
+std::string ToJson(const TokenizerInfo& info) { return Dump(TokenizerJson(info)); }
 
 absl::StatusOr<DatasetInfo> ParseDatasetInfo(std::string_view text, std::string_view file_name) {
   const std::string where(file_name);
@@ -135,7 +162,9 @@ absl::StatusOr<DatasetInfo> ParseDatasetInfo(std::string_view text, std::string_
   DatasetInfo info;
   HEARTH_RETURN_IF_ERROR(top.String("name", false, &info.name));
   HEARTH_RETURN_IF_ERROR(top.String("split", false, &info.split));
-  HEARTH_RETURN_IF_ERROR(ParseTokenizer(top, where, &info.tokenizer));
+  HEARTH_ASSIGN_OR_RETURN(const Json* tokenizer, top.Child("tokenizer", /*array=*/false));
+  HEARTH_RETURN_IF_ERROR(
+      ParseTokenizer(*tokenizer, absl::StrCat(where, ": tokenizer"), &info.tokenizer));
   HEARTH_RETURN_IF_ERROR(top.Int("vocab", 1, kMaxVocab, &number));
   info.vocab = static_cast<int32_t>(number);
   HEARTH_RETURN_IF_ERROR(top.Int("eos", -1, info.vocab - 1, &number));
@@ -159,14 +188,7 @@ std::string ToJson(const DatasetInfo& info) {
   json["version"] = kFormatVersion;
   json["name"] = info.name;
   json["split"] = info.split;
-  OrderedJson tokenizer;
-  tokenizer["kind"] = info.tokenizer.kind;
-  if (!info.tokenizer.file.empty()) tokenizer["file"] = info.tokenizer.file;
-  if (info.tokenizer.kind != "none") {
-    tokenizer["vocab"] = info.tokenizer.vocab;
-    tokenizer["eos"] = info.tokenizer.eos;
-  }
-  json["tokenizer"] = tokenizer;
+  json["tokenizer"] = TokenizerJson(info.tokenizer);
   json["vocab"] = info.vocab;
   json["eos"] = info.eos;
   json["dtype"] = info.width == TokenWidth::kUint16 ? "uint16" : "uint32";
@@ -180,7 +202,7 @@ std::string ToJson(const DatasetInfo& info) {
     if (!shard.sha256.empty()) entry["sha256"] = shard.sha256;
     json["shards"].push_back(entry);
   }
-  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return Dump(json);
 }
 
 }  // namespace hearth::dataset

@@ -46,6 +46,10 @@ struct DatasetInfo {
 // out of range, an unknown version, a shard name that leaves the folder.
 absl::StatusOr<DatasetInfo> ParseDatasetInfo(std::string_view text, std::string_view file_name);
 
+// {kind, file, vocab, eos}: the "tokenizer" object of dataset.json, and hearth_tokenizer.json.
+absl::StatusOr<TokenizerInfo> ParseTokenizerInfo(std::string_view text, std::string_view file_name);
+std::string ToJson(const TokenizerInfo& info);
+
 std::string ToJson(const DatasetInfo& info);  // ends in a newline; the same bytes for the same info
 
 }  // namespace hearth::dataset

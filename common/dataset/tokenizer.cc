@@ -52,4 +52,36 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const TokenizerInfo& in
   return absl::FailedPreconditionError(absl::StrCat(dir, ": the dataset records no tokenizer"));
 }
 
+absl::Status CopyTokenizer(const std::string& from, const std::string& to, Env& env) {
+  const std::string meta = absl::StrCat(from, "/", std::string(kDatasetFileName));
+  if (!env.Exists(meta)) return absl::OkStatus();
+  HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(meta));
+  HEARTH_ASSIGN_OR_RETURN(const DatasetInfo info, ParseDatasetInfo(text, meta));
+  if (info.tokenizer.kind == "none") return absl::OkStatus();
+  if (!info.tokenizer.file.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(const std::string model,
+                            env.ReadFile(absl::StrCat(from, "/", info.tokenizer.file)));
+    HEARTH_RETURN_IF_ERROR(
+        env.WriteFileAtomically(absl::StrCat(to, "/", info.tokenizer.file), model));
+  }
+  return env.WriteFileAtomically(absl::StrCat(to, "/", std::string(kTokenizerFileName)),
+                                 ToJson(info.tokenizer));
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizerIn(const std::string& dir, Env& env) {
+  const std::string file = absl::StrCat(dir, "/", std::string(kTokenizerFileName));
+  if (env.Exists(file)) {
+    HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(file));
+    HEARTH_ASSIGN_OR_RETURN(const TokenizerInfo info, ParseTokenizerInfo(text, file));
+    return OpenTokenizer(info, dir, env);
+  }
+  const std::string meta = absl::StrCat(dir, "/", std::string(kDatasetFileName));
+  if (!env.Exists(meta)) {
+    return absl::FailedPreconditionError(absl::StrCat(dir, ": no tokenizer is recorded here"));
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(meta));
+  HEARTH_ASSIGN_OR_RETURN(const DatasetInfo info, ParseDatasetInfo(text, meta));
+  return OpenTokenizer(info.tokenizer, dir, env);
+}
+
 }  // namespace hearth::dataset

@@ -75,4 +75,15 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const TokenizerInfo& in
                                                          const std::string& dir,
                                                          Env& env = Env::Real());
 
+// File in a checkpoint folder that says how its tokens become text: {kind, file, vocab, eos}.
+inline constexpr std::string_view kTokenizerFileName = "hearth_tokenizer.json";
+
+// Copies the tokenizer of dataset folder `from` into folder `to`: hearth_tokenizer.json and, for sentencepiece, the model. Does
+// nothing when `from` records none (a .bin file, kind "none").
+absl::Status CopyTokenizer(const std::string& from, const std::string& to, Env& env = Env::Real());
+
+// The tokenizer of a dataset folder or of a checkpoint folder. kFailedPrecondition: neither, or kind "none".
+absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizerIn(const std::string& dir,
+                                                           Env& env = Env::Real());
+
 }  // namespace hearth::dataset

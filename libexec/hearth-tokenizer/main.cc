@@ -113,7 +113,9 @@ class Server {
  private:
   Reply Load(const std::string& model) {
     const auto status = processor_.LoadFromSerializedProto(model);
-    if (!status.ok()) return {kInvalidArgument, std::string("not a sentencepiece model: ") + status.message()};
+    if (!status.ok()) {
+      return {kInvalidArgument, std::string("not a sentencepiece model: ") + status.message()};
+    }
     const int32_t numbers[2] = {processor_.GetPieceSize(), processor_.eos_id()};
     return {0, std::string(reinterpret_cast<const char*>(numbers), sizeof numbers)};
   }
@@ -179,7 +181,13 @@ class Server {
     std::string model;
     const auto status = sentencepiece::SentencePieceTrainer::Train(options, &sentences, &model);
     lines_.clear();
-    if (!status.ok()) return {kInvalidArgument, status.message()};
+    if (!status.ok()) {
+      // "./src/file.cc(660) [condition] text": only the text is for people.
+      std::string text = status.message();
+      const size_t bracket = text.find("] ");
+      if (bracket != std::string::npos) text = text.substr(bracket + 2);
+      return {kInvalidArgument, std::move(text)};
+    }
     return {0, std::move(model)};
   }
 

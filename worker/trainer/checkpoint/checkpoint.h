@@ -27,6 +27,7 @@ struct CheckpointMeta {
   int64_t next_sample = 0;  // data cursor: global index of the first sample of step + 1
   uint64_t seed = 0;
   int32_t world_size = 1;
+  int64_t sequence_length = 0;
   int64_t global_batch_tokens = 0;
   int32_t micro_batch_size = 0;
   std::string recipe;
@@ -60,8 +61,9 @@ struct CommittedCheckpoint {
 };
 
 // Writes <dir>/step-<8 digits>: under <dir>/step-N.tmp-<pid>, every file fsynced, renamed, <dir> fsynced; then removes all but
-// the `keep_last` newest checkpoints of `dir` (0 = keep all) and temporary folders of dead writers. A checkpoint of that step
-// that is already there is replaced. kResourceExhausted: disk full, the temporary folder is gone and the older checkpoints stand.
+// the `keep_last` newest checkpoints of `dir` (0 = keep all), and temporary folders of dead writers: `dir` has one writer. The
+// checkpoint before the new one always stays, whatever keep_last: until the new one is recorded elsewhere it is the one that
+// counts. A checkpoint of that step that is already there is replaced. kResourceExhausted: disk full, the temporary folder is gone and the older checkpoints stand.
 absl::StatusOr<CommittedCheckpoint> WriteCheckpoint(Env& env,
                                                     Clock& clock,
                                                     const std::string& dir,

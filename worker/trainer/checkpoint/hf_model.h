@@ -8,18 +8,19 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/io/env.h"
+#include "common/spec/model.h"
 #include "common/spec/parameter_table.h"
-#include "hearth/v1/job.pb.h"
 #include "worker/trainer/checkpoint/safetensors.h"
 
 namespace hearth::trainer {
 
 // `weights[i]` holds parameter i of `table` in fp32, parameter.elements() values, padding included. Writes config.json,
 // model.safetensors in `dtype` (kF32, kBF16 or kF16; round to nearest even) without padding, split and transposed as the
-// table's HF tensors say. Creates `dir`. `max_position` > 0 sets max_position_embeddings for rope models.
+// table's HF tensors say. Creates `dir`. `max_position` (tokens) becomes max_position_embeddings of a rope model.
 absl::Status WriteHfModel(Env& env,
                           const std::string& dir,
-                          const v1::ModelSpec& model,
+                          const spec::ModelShape& shape,
+                          int64_t max_position,
                           const std::vector<spec::Parameter>& table,
                           absl::Span<const float* const> weights,
                           TensorDType dtype);

@@ -1,0 +1,325 @@
+#include "common/hf/hf_config.h"
+
+#include <cmath>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "nlohmann/json.hpp"
+
+namespace hearth::hf {
+namespace {
+
+using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;
+
+// Reads keys of config.json and keeps the first error. A null counts as absent, as in transformers.
+class Reader {
+ public:
+  Reader(const Json& json, std::string_view file_name) : json_(json), file_(file_name) {}
+
+  const absl::Status& status() const { return status_; }
+
+  void Fail(absl::StatusCode code, std::string_view key, std::string_view what) {
+    if (status_.ok()) {
+      status_ = absl::Status(
+          code, absl::StrCat(file_, ": ", std::string(key), ": ", std::string(what)));
+    }
+  }
+
+  bool Has(const char* key) const { return Find(key) != nullptr; }
+
+  int64_t Int(const char* key, std::optional<int64_t> absent = std::nullopt) {
+    const Json* value = Find(key);
+    if (value == nullptr) {
+      if (!absent.has_value()) Fail(absl::StatusCode::kInvalidArgument, key, "missing");
+      return absent.value_or(1);
+    }
+    if (!value->is_number_integer() || value->get<double>() < 1 || value->get<double>() > 1e9) {
+      Fail(absl::StatusCode::kInvalidArgument, key, "must be a positive integer");
+      return 1;
+    }
+    return value->get<int64_t>();
+  }
+
+  double Double(const char* key, double absent) {
+    const Json* value = Find(key);
+    if (value == nullptr) return absent;
+    if (!value->is_number() || !std::isfinite(value->get<double>())) {
+      Fail(absl::StatusCode::kInvalidArgument, key, "must be a number");
+      return absent;
+    }
+    return value->get<double>();
+  }
+
+  bool Bool(const char* key, bool absent) {
+    const Json* value = Find(key);
+    if (value == nullptr) return absent;
+    if (!value->is_boolean()) {
+      Fail(absl::StatusCode::kInvalidArgument, key, "must be true or false");
+      return absent;
+    }
+    return value->get<bool>();
+  }
+
+  std::string String(const char* key, std::string_view absent) {
+    const Json* value = Find(key);
+    if (value == nullptr) return std::string(absent);
+    if (!value->is_string()) {
+      Fail(absl::StatusCode::kInvalidArgument, key, "must be a string");
+      return std::string(absent);
+    }
+    return value->get<std::string>();
+  }
+
+  // The object at `key`, or nullptr.
+  const Json* Object(const char* key) const {
+    const Json* value = Find(key);
+    return value != nullptr && value->is_object() ? value : nullptr;
+  }
+
+ private:
+  const Json* Find(const char* key) const {
+    const auto it = json_.find(key);
+    return it == json_.end() || it->is_null() ? nullptr : &*it;
+  }
+
+  const Json& json_;
+  const std::string file_;
+  absl::Status status_;
+};
+
+constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
+
+int32_t Int32(int64_t value) { return static_cast<int32_t>(value); }
+
+// rope_theta and rope_scaling, in the form before transformers 5 or in its rope_parameters.
+void ReadRope(Reader& top, v1::ModelSpec& model) {
+  model.set_position("rope");
+  model.set_rope_theta(top.Double("rope_theta", 10000.0));
+  const Json* object = top.Object("rope_scaling");
+  if (object == nullptr) object = top.Object("rope_parameters");
+  v1::RopeScaling& scaling = *model.mutable_rope_scaling();
+  scaling.set_type("none");
+  if (object == nullptr) return;
+  Reader rope(*object, "in rope_scaling");
+  model.set_rope_theta(rope.Double("rope_theta", model.rope_theta()));
+  const std::string type = rope.String("rope_type", rope.String("type", "default"));
+  if (type == "linear" || type == "llama3") {
+    scaling.set_type(type);
+    scaling.set_factor(rope.Double("factor", 1.0));
+    if (type == "llama3") {
+      scaling.set_low_freq_factor(rope.Double("low_freq_factor", 1.0));
+      scaling.set_high_freq_factor(rope.Double("high_freq_factor", 4.0));
+      scaling.set_original_max_position(Int32(rope.Int("original_max_position_embeddings", 8192)));
+    }
+  } else if (type != "default") {
+    rope.Fail(kUnimplemented, "rope_type", absl::StrCat("\"", type, "\" is not supported"));
+  }
+  if (!rope.status().ok()) {
+    top.Fail(rope.status().code(), "rope_scaling", std::string(rope.status().message()));
+  }
+}
+
+// Llama, Mistral, Qwen2, Qwen3.
+void ReadLlamaLike(Reader& top, const std::string& type, v1::ModelSpec& model) {
+  const int64_t heads = top.Int("num_attention_heads");
+  const int64_t hidden = top.Int("hidden_size");
+  model.set_layers(Int32(top.Int("num_hidden_layers")));
+  model.set_hidden(Int32(hidden));
+  model.set_heads(Int32(heads));
+  model.set_kv_heads(Int32(top.Int("num_key_value_heads", heads)));
+  model.set_head_dim(Int32(top.Int("head_dim", type == "qwen3" ? 128 : hidden / heads)));
+  model.set_ffn_hidden(Int32(top.Int("intermediate_size")));
+  model.set_vocab(Int32(top.Int("vocab_size")));
+  model.set_norm("rmsnorm");
+  model.set_norm_eps(top.Double("rms_norm_eps", 1e-6));
+  model.set_qk_norm(type == "qwen3");
+  ReadRope(top, model);
+  model.set_max_position(Int32(top.Int("max_position_embeddings", 2048)));
+  model.set_activation("swiglu");
+  const std::string act = top.String("hidden_act", "silu");
+  if (act != "silu" && act != "swish") {
+    top.Fail(kUnimplemented, "hidden_act", absl::StrCat("\"", act, "\" is not supported, only silu"));
+  }
+  const bool bias = type != "mistral" && top.Bool("attention_bias", false);
+  model.set_attention_bias(type == "qwen2" ? "qkv" : bias ? "all" : "none");
+  model.set_mlp_bias(type == "llama" && top.Bool("mlp_bias", false));
+  model.set_tied(top.Bool("tie_word_embeddings", false));
+  const bool window = type == "mistral" ? top.Has("sliding_window") : top.Bool("use_sliding_window", false);
+  if (window) top.Fail(kUnimplemented, "sliding_window", "sliding-window attention is not supported");
+}
+
+void ReadGpt2(Reader& top, v1::ModelSpec& model) {
+  const int64_t hidden = top.Int("n_embd");
+  const int64_t heads = top.Int("n_head");
+  model.set_layers(Int32(top.Int("n_layer")));
+  model.set_hidden(Int32(hidden));
+  model.set_heads(Int32(heads));
+  model.set_kv_heads(Int32(heads));
+  model.set_head_dim(Int32(hidden / heads));
+  model.set_ffn_hidden(Int32(top.Int("n_inner", 4 * hidden)));
+  model.set_vocab(Int32(top.Int("vocab_size")));
+  model.set_norm("layernorm");
+  model.set_norm_eps(top.Double("layer_norm_epsilon", 1e-5));
+  model.set_qk_norm(false);
+  model.set_position("learned");
+  model.set_max_position(Int32(top.Int("n_positions", 1024)));
+  const std::string act = top.String("activation_function", "gelu_new");
+  if (act == "gelu_new" || act == "gelu_pytorch_tanh") {
+    model.set_activation("gelu_tanh");
+  } else if (act == "gelu") {
+    model.set_activation("gelu");
+  } else {
+    top.Fail(kUnimplemented, "activation_function", absl::StrCat("\"", act, "\" is not supported"));
+  }
+  model.set_attention_bias("all");
+  model.set_mlp_bias(true);
+  model.set_tied(top.Bool("tie_word_embeddings", true));
+  if (top.Bool("scale_attn_by_inverse_layer_idx", false) || !top.Bool("scale_attn_weights", true)) {
+    top.Fail(kUnimplemented, "scale_attn_weights", "only 1/sqrt(head_dim) is supported");
+  }
+}
+
+// Our own class: the fields of ModelSpec under their own names.
+void ReadHearth(Reader& top, v1::ModelSpec& model) {
+  ReadRope(top, model);
+  model.set_layers(Int32(top.Int("layers")));
+  model.set_hidden(Int32(top.Int("hidden")));
+  model.set_heads(Int32(top.Int("heads")));
+  model.set_kv_heads(Int32(top.Int("kv_heads")));
+  model.set_head_dim(Int32(top.Int("head_dim")));
+  model.set_ffn_hidden(Int32(top.Int("ffn_hidden")));
+  model.set_vocab(Int32(top.Int("vocab_size")));
+  model.set_norm(top.String("norm", "rmsnorm"));
+  model.set_norm_eps(top.Double("norm_eps", 1e-5));
+  model.set_qk_norm(top.Bool("qk_norm", false));
+  model.set_position(top.String("position", "rope"));
+  model.set_max_position(Int32(top.Int("max_position_embeddings", 1024)));
+  model.set_activation(top.String("activation", "swiglu"));
+  model.set_attention_bias(top.String("attention_bias", "none"));
+  model.set_mlp_bias(top.Bool("mlp_bias", false));
+  model.set_tied(top.Bool("tie_word_embeddings", true));
+}
+
+std::string Name(const std::vector<std::string_view>& names, auto value) {
+  return std::string(names[static_cast<size_t>(value)]);
+}
+
+OrderedJson RopeScalingJson(const spec::RopeScaling& scaling) {
+  if (scaling.type == spec::RopeScalingType::kNone) return nullptr;
+  OrderedJson json;
+  json["rope_type"] = Name(spec::RopeScalingNames(), scaling.type);
+  json["factor"] = scaling.factor;
+  if (scaling.type == spec::RopeScalingType::kLlama3) {
+    json["low_freq_factor"] = scaling.low_freq_factor;
+    json["high_freq_factor"] = scaling.high_freq_factor;
+    json["original_max_position_embeddings"] = scaling.original_max_position;
+  }
+  return json;
+}
+
+void WriteLlamaLike(const spec::ModelShape& s, std::string_view type, int64_t max_position, OrderedJson& json) {
+  json["hidden_size"] = s.hidden;
+  json["intermediate_size"] = s.ffn_hidden;
+  json["num_hidden_layers"] = s.layers;
+  json["num_attention_heads"] = s.heads;
+  json["num_key_value_heads"] = s.kv_heads;
+  if (type != "qwen2") json["head_dim"] = s.head_dim;
+  json["vocab_size"] = s.vocab;
+  json["rms_norm_eps"] = s.norm_eps;
+  json["rope_theta"] = s.rope_theta;
+  json["rope_scaling"] = RopeScalingJson(s.rope_scaling);
+  json["max_position_embeddings"] = max_position;
+  json["hidden_act"] = "silu";
+  if (type == "qwen2" || type == "qwen3") json["use_sliding_window"] = false;
+  if (type != "qwen2") json["attention_bias"] = s.attention_bias == spec::AttentionBias::kAll;
+  if (type == "llama") json["mlp_bias"] = s.mlp_bias;
+  json["attention_dropout"] = 0.0;
+}
+
+void WriteGpt2(const spec::ModelShape& s, OrderedJson& json) {
+  json["n_embd"] = s.hidden;
+  json["n_layer"] = s.layers;
+  json["n_head"] = s.heads;
+  json["n_inner"] = s.ffn_hidden;
+  json["n_positions"] = s.max_position;
+  json["vocab_size"] = s.vocab;
+  json["layer_norm_epsilon"] = s.norm_eps;
+  json["activation_function"] = s.activation == spec::Activation::kGelu ? "gelu" : "gelu_new";
+  for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) json[key] = 0.0;
+}
+
+void WriteHearth(const spec::ModelShape& s, int64_t max_position, OrderedJson& json) {
+  json["layers"] = s.layers;
+  json["hidden"] = s.hidden;
+  json["heads"] = s.heads;
+  json["kv_heads"] = s.kv_heads;
+  json["head_dim"] = s.head_dim;
+  json["ffn_hidden"] = s.ffn_hidden;
+  json["vocab_size"] = s.vocab;
+  json["norm"] = Name(spec::NormNames(), s.norm);
+  json["norm_eps"] = s.norm_eps;
+  json["qk_norm"] = s.qk_norm;
+  json["position"] = Name(spec::PositionNames(), s.position);
+  json["rope_theta"] = s.rope_theta;
+  json["rope_scaling"] = RopeScalingJson(s.rope_scaling);
+  json["max_position_embeddings"] = max_position;
+  json["activation"] = Name(spec::ActivationNames(), s.activation);
+  json["attention_bias"] = Name(spec::AttentionBiasNames(), s.attention_bias);
+  json["mlp_bias"] = s.mlp_bias;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::ModelSpec> ModelSpecFromHfConfig(std::string_view text, std::string_view file_name) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded() || !json.is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(std::string(file_name), ": not a JSON object"));
+  }
+  Reader top(json, file_name);
+  const std::string type = top.String("model_type", "");
+  v1::ModelSpec model;
+  if (type == "llama" || type == "mistral" || type == "qwen2" || type == "qwen3") {
+    ReadLlamaLike(top, type, model);
+  } else if (type == "gpt2") {
+    ReadGpt2(top, model);
+  } else if (type == "hearth") {
+    ReadHearth(top, model);
+  } else {
+    top.Fail(kUnimplemented, "model_type",
+             absl::StrCat("\"", type, "\" is not one of llama, mistral, qwen2, qwen3, gpt2, hearth"));
+  }
+  HEARTH_RETURN_IF_ERROR(top.status());
+  return model;
+}
+
+std::string HfConfig(const spec::ModelShape& shape, int64_t max_position, std::string_view dtype) {
+  const spec::HfClass hf_class = spec::DetectHfClass(shape);
+  const int64_t positions = shape.position == spec::Position::kLearned ? shape.max_position : max_position;
+  OrderedJson json;
+  json["architectures"] = {std::string(hf_class.architecture)};
+  json["model_type"] = std::string(hf_class.model_type);
+  if (hf_class.model_type == "gpt2") {
+    WriteGpt2(shape, json);
+  } else if (hf_class.model_type == "hearth") {
+    WriteHearth(shape, positions, json);
+  } else {
+    WriteLlamaLike(shape, hf_class.model_type, positions, json);
+  }
+  json["initializer_range"] = shape.init_std;
+  json["tie_word_embeddings"] = shape.tied;
+  json["torch_dtype"] = std::string(dtype);
+  json["use_cache"] = true;
+  return json.dump(2) + "\n";
+}
+
+absl::StatusOr<v1::ModelSpec> ReadHfConfig(const std::string& dir, Env& env) {
+  const std::string file = absl::StrCat(dir, "/config.json");
+  if (!env.Exists(file)) return absl::NotFoundError(absl::StrCat(file, ": no such file"));
+  HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(file));
+  return ModelSpecFromHfConfig(text, file);
+}
+
+}  // namespace hearth::hf
