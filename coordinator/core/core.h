@@ -131,6 +131,7 @@ struct AgentGoodbye {
 // later. Anything else fails the job with that message.
 struct InspectionDone {
   std::string job_id;
+  std::string etag;  // of the request; an answer about an older spec is ignored. Empty = not checked
   absl::Status status;
   std::optional<v1::JobSpec> spec;
 };
@@ -192,6 +193,7 @@ struct CloseConnection {
 // The caller asks that worker (InspectPaths), completes and checks the spec, and comes back with InspectionDone.
 struct InspectionRequest {
   std::string job_id;
+  std::string etag;
   uint64_t connection_id = 0;
   std::string worker_id;
   v1::JobSpec spec;

@@ -1,0 +1,37 @@
+#include "coordinator/core/errors.h"
+
+#include "absl/strings/cord.h"
+#include "google/rpc/error_details.pb.h"
+
+namespace hearth::coordinator {
+
+absl::Status MakeError(absl::StatusCode code,
+                       const std::string& reason,
+                       const std::string& message,
+                       const std::map<std::string, std::string>& metadata) {
+  absl::Status status(code, message);
+  google::rpc::ErrorInfo info;
+  info.set_reason(reason);
+  info.set_domain("hearth");
+  for (const auto& [key, value] : metadata) {
+    (*info.mutable_metadata())[key] = value;
+  }
+  status.SetPayload("type.googleapis.com/google.rpc.ErrorInfo",
+                    absl::Cord(info.SerializeAsString()));
+  return status;
+}
+
+google::protobuf::Timestamp ToProto(absl::Time time) {
+  google::protobuf::Timestamp out;
+  const absl::Duration since = time - absl::UnixEpoch();
+  const int64_t seconds = absl::ToUnixSeconds(time);
+  out.set_seconds(seconds);
+  out.set_nanos(static_cast<int32_t>((since - absl::Seconds(seconds)) / absl::Nanoseconds(1)));
+  return out;
+}
+
+absl::Time FromProto(const google::protobuf::Timestamp& time) {
+  return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
+}
+
+}  // namespace hearth::coordinator

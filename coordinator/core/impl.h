@@ -1,0 +1,241 @@
+// Inside of Core. One class in several files:
+//   core.cc         life, dispatch, collecting effects      job_commands.cc  what users ask of jobs and workers
+//   agents.cc       connections, Hello, heartbeats          reports.cc       what tasks report
+//   gang.cc         start, stop, what follows when ranks go liveness.cc      silence, isolation, deadlines
+//   placement.cc    cluster view, plan, decisions           kv.cc            key-value space
+#pragma once
+
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "coordinator/core/core.h"
+#include "coordinator/core/transitions.h"
+#include "coordinator/scheduler/scheduler.h"
+
+namespace hearth::coordinator {
+
+// A job's record and what is known of it only while the process lives. Durations are monotonic times.
+struct JobState {
+  v1::JobRecord record;
+  int64_t progress_step = 0;  // highest step heard of in this epoch
+  absl::Duration last_progress;
+  absl::Duration running_since;
+  absl::Duration gang_start;
+  absl::Duration checkpoint_time = -absl::InfiniteDuration();
+  absl::Duration stop_deadline = absl::InfiniteDuration();  // then the ranks are killed
+  absl::Duration kill_time = absl::InfiniteDuration();      // first KillTask that still waits for its exit
+  absl::Duration kill_again = absl::InfiniteDuration();     // when it is to be repeated
+  absl::Duration inspect_until = -absl::InfiniteDuration();  // an inspection is out until then
+
+  v1::Job& job() { return *record.mutable_job(); }
+  const v1::Job& job() const { return record.job(); }
+  v1::JobState state() const { return record.job().state(); }
+};
+
+using TaskKey = std::pair<std::string, int64_t>;  // job id, epoch
+
+struct WorkerState {
+  v1::WorkerRecord record;
+  uint64_t connection = 0;  // 0 = none
+  absl::Duration last_seen;
+  absl::Duration gone_since;  // since when it has not been usable, for the queue's head
+  absl::Duration idle_since;
+  bool lost = false;
+  std::string reported_unhealthy;  // by its agent
+  std::string job_id;              // whose rank is here and not gone
+  std::map<TaskKey, absl::Duration> foreign;  // fenced tasks that still run here -> when their kill was sent
+  std::set<TaskKey> forgotten;                // told to forget on this connection
+
+  v1::Worker& worker() { return *record.mutable_worker(); }
+  const v1::Worker& worker() const { return record.worker(); }
+  bool Unhealthy() const { return !reported_unhealthy.empty() || !record.unhealthy().empty(); }
+};
+
+struct KvSpace {
+  std::map<std::string, std::string> values;
+  std::map<std::string, std::set<int>> waits;  // key -> ranks
+  int64_t bytes = 0;
+};
+
+// Seconds that a stopping gang may take.
+absl::Duration Grace(const JobState& job);
+// The checkpoint's folder as that worker sees it; roots that are shared may be mounted at different places.
+std::string FolderOn(const v1::Worker& worker, const v1::Checkpoint& checkpoint);
+
+struct Core::Impl {
+  Impl(const CoreOptions& core_options, const RestoredState& state, Now now);
+
+  // core.cc
+  Effects Apply(const Command& command, Now now);
+  void Restore(const RestoredState& state);
+  void RestoreJob(const v1::JobRecord& record);
+  void NoticeStall(Now now);
+  void Flush();
+  JobState* Find(const std::string& job_id);
+  WorkerState* FindWorker(const std::string& worker_id);
+  WorkerState* OnConnection(uint64_t connection_id);
+  void MarkJob(JobState& job, bool durable);
+  void MarkWorker(WorkerState& worker, bool durable);
+  void UpdateWorkerView(WorkerState& worker);
+  void AddEvent(JobState& job,
+                const std::string& type,
+                const std::string& actor,
+                const std::string& code,
+                const std::string& message,
+                v1::JobState from,
+                v1::JobState to);
+  void Note(JobState& job, const std::string& type, const std::string& actor,
+            const std::string& message);
+  void Transition(JobState& job,
+                  v1::JobState to,
+                  const std::string& actor,
+                  const std::string& code,
+                  const std::string& reason);
+  void Send(const WorkerState& worker, v1::CoordinatorMessage message);
+  void Close(WorkerState& worker, const absl::Status& status);
+  absl::Duration Mono() const { return now_.monotonic; }
+
+  // job_commands.cc
+  void On(const CreateJob& command);
+  void On(const UpdateJob& command);
+  void On(const CancelJob& command);
+  void On(const PauseJob& command);
+  void On(const ResumeJob& command);
+  void On(const DeleteJob& command);
+  void On(const DeleteCheckpoint& command);
+  void On(const CordonWorker& command);
+  void On(const UncordonWorker& command);
+  void On(const DrainWorker& command);
+  void On(const InspectionDone& command);
+  absl::Status CheckResume(const JobState& job, const ResumeJob& command) const;
+  // The job of an earlier request with this id is the answer; true if `reply` was set.
+  bool AnsweredBefore(const std::string& request_id, const std::string& method,
+                      const std::string& job_id);
+  void Remember(const std::string& request_id, const std::string& method,
+                const std::string& job_id);
+  void ReplyJob(const JobState& job);
+  void ReplyError(absl::Status status);
+  JobState* FindOrReply(const std::string& job_id);
+  WorkerState* FindWorkerOrReply(const std::string& worker_id);
+  void DropFolder(const v1::Checkpoint& checkpoint);
+
+  // agents.cc
+  void On(const AgentConnected& command);
+  void On(const AgentDisconnected& command);
+  void On(const AgentHeartbeat& command);
+  void On(const AgentGoodbye& command);
+  absl::Status Admit(const v1::Hello& hello);
+  void TakeHello(WorkerState& worker, const v1::Hello& hello);
+  void NewIncarnation(WorkerState& worker);
+  void Reconcile(WorkerState& worker, const v1::Hello& hello);
+  void ReconcileRank(WorkerState& worker, JobState& job, int rank, const v1::TaskStatus* status);
+  void Disconnect(WorkerState& worker);
+  void Heard(WorkerState& worker);
+  void Progress(JobState& job, int64_t step);
+
+  // reports.cc
+  void On(const AgentReport& command);
+  void ApplyReport(WorkerState& worker, JobState& job, int rank, const v1::TaskReport& report);
+  void ApplyRunInfo(JobState& job, int rank, const v1::RunInfo& info);
+  void ApplyStep(JobState& job, int rank, const v1::StepReport& step);
+  void ApplyLogs(JobState& job, int rank, const v1::LogBatch& logs);
+  void ApplyCheckpoint(WorkerState& worker, JobState& job, int rank,
+                       const v1::CheckpointAnnouncement& announcement);
+  void ApplyExit(WorkerState& worker, JobState& job, int rank, const v1::TaskExit& exit);
+  void StaleReport(WorkerState& worker, const v1::TaskReport& report);
+  void OpenEpoch(JobState& job, int64_t start_step);
+  void AppendHistory(JobState& job, v1::MetricRecord record);
+  void PruneCheckpoints(JobState& job);
+  void Ack(const WorkerState& worker, const std::string& job_id, int64_t epoch, int rank,
+           int64_t seq);
+  // Rank of the job's present epoch that this worker's present daemon runs or ran; -1 = none.
+  int RankOf(const JobState& job, int64_t epoch, const WorkerState& worker) const;
+
+  // kv.cc
+  void On(const AgentKvWait& command);
+  void ApplyKvPut(JobState& job, const v1::KvPut& put);
+  void AnswerKv(JobState& job, int rank, const std::string& key, const std::string& value);
+  void ClearKv(const std::string& job_id);
+
+  // gang.cc
+  void StartGang(JobState& job, const std::vector<std::string>& workers);
+  void SendStart(JobState& job, int rank);
+  // Control bit first, SIGKILL when grace_seconds are over; `now` kills at once.
+  void Stop(JobState& job, v1::JobState to, v1::ControlBit bit, const std::string& actor,
+            const std::string& code, const std::string& reason, bool kill_now);
+  void Kill(JobState& job, const std::string& why);
+  void SendStop(JobState& job, int rank);
+  void LoseRank(JobState& job, int rank, const std::string& why, const std::string& code);
+  void ReleaseWorker(JobState& job, int rank);
+  // To be called after any rank has gone: moves the job on.
+  void Settle(JobState& job);
+  void SettleRunning(JobState& job);
+  void SettleRecovering(JobState& job);
+  void SettleStopping(JobState& job);
+  void Recover(JobState& job);
+  void Finish(JobState& job, v1::JobState to, const std::string& code, const std::string& reason);
+  bool AllGone(const JobState& job) const;
+  // RECOVERING, old ranks gone, accounted for: waits for workers alone.
+  bool ReadyToRestart(const JobState& job) const;
+  struct Verdict {
+    ExitClass exit_class = ExitClass::kStopped;
+    bool lost = false;
+    std::string code;
+    std::string message;
+    std::string actor;
+  };
+  Verdict Judge(const JobState& job) const;
+  // Counts a failure; true if the job may be started again.
+  bool MayRestart(JobState& job);
+
+  // liveness.cc
+  void On(const Tick&);
+  void CheckSilence();
+  bool CheckIsolation(const WorkerState& worker);
+  bool Silent(const WorkerState& worker) const;
+  void DeclareLost(WorkerState& worker);
+  void CheckDeadlines(JobState& job);
+  void CheckKills(JobState& job);
+  void CheckForeign(WorkerState& worker);
+  void Expire();
+
+  // placement.cc
+  void Schedule();
+  ClusterView View() const;
+  void AddJobView(const JobState& job, ClusterView& view) const;
+  void Start(const StartDecision& decision);
+  void Wait(const WaitDecision& decision);
+  bool Usable(const WorkerState& worker) const;
+
+  const CoreOptions options_;
+  Now now_;
+  absl::Duration start_time_;
+  int64_t revision_ = 0;
+  std::map<std::string, JobState> jobs_;
+  std::set<std::string> active_;   // jobs with a gang
+  std::set<std::string> waiting_;  // QUEUED
+  std::map<std::string, WorkerState> workers_;
+  std::unordered_map<uint64_t, std::string> connections_;
+  std::map<std::string, v1::RequestRecord> requests_;
+  std::deque<std::string> request_order_;  // oldest first
+  std::map<std::string, KvSpace> kv_;      // of the job's present epoch
+
+  bool plan_due_ = true;
+  absl::Duration next_plan_;
+  absl::Duration quiet_until_;   // nobody is silent before
+  absl::Duration isolated_until_;
+  absl::Duration isolation_mark_;  // silences that began before this are part of an isolation that is over
+  std::deque<absl::Duration> recent_losses_;  // last_seen of busy workers declared lost, newest last
+  std::map<std::string, int64_t> reason_counts_;
+
+  Effects effects_;
+  std::map<std::string, bool> dirty_jobs_;  // -> durable
+  std::map<std::string, bool> dirty_workers_;
+};
+
+}  // namespace hearth::coordinator

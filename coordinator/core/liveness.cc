@@ -1,0 +1,230 @@
+// Silence, isolation, deadlines: all that follows from time passing.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/core/errors.h"
+#include "coordinator/core/impl.h"
+
+namespace hearth::coordinator {
+namespace {
+
+constexpr absl::Duration kPlanEvery = absl::Seconds(5);
+// Silences that begin within this of each other have one cause.
+constexpr absl::Duration kTogether = absl::Seconds(5);
+// So many missed heartbeats make a worker part of a silence that others have declared first.
+constexpr int kMissedHeartbeats = 3;
+constexpr size_t kIsolationWorkers = 3;
+
+}  // namespace
+
+bool Core::Impl::Silent(const WorkerState& worker) const {
+  return Mono() - worker.last_seen >= options_.silence;
+}
+
+void Core::Impl::On(const Tick&) {
+  CheckSilence();
+  const std::set<std::string> active = active_;
+  for (const std::string& id : active) {
+    CheckDeadlines(*Find(id));
+    CheckKills(*Find(id));
+  }
+  for (auto& [id, worker] : workers_) {
+    CheckForeign(worker);
+    const v1::WorkerState before = worker.worker().state();
+    UpdateWorkerView(worker);
+    if (worker.worker().state() != before) {
+      MarkWorker(worker, false);
+      plan_due_ = true;
+    }
+  }
+  Expire();
+  if (plan_due_ || Mono() >= next_plan_) {
+    plan_due_ = false;
+    next_plan_ = Mono() + kPlanEvery;
+    Schedule();
+  }
+}
+
+void Core::Impl::CheckSilence() {
+  if (Mono() < quiet_until_) {
+    return;
+  }
+  std::vector<WorkerState*> silent;
+  size_t busy = 0;
+  for (auto& [id, worker] : workers_) {
+    busy += worker.job_id.empty() ? 0 : 1;
+    if (!worker.lost && Silent(worker) &&
+        (!worker.job_id.empty() || worker.connection != 0)) {
+      silent.push_back(&worker);
+    }
+  }
+  const auto silent_busy = static_cast<size_t>(
+      std::count_if(silent.begin(), silent.end(),
+                    [](const WorkerState* worker) { return !worker->job_id.empty(); }));
+  if (Mono() < isolated_until_) {
+    if (2 * silent_busy <= busy) {
+      // Contact is back. The rest may be about to dial in.
+      isolated_until_ = Mono();
+      quiet_until_ = Mono() + options_.reattach_grace;
+      plan_due_ = true;
+    }
+    return;
+  }
+  for (WorkerState* worker : silent) {
+    if (worker->job_id.empty()) {
+      DeclareLost(*worker);  // idle: nothing to recover, it is merely not there
+      continue;
+    }
+    const JobState& job = *Find(worker->job_id);
+    if (Mono() - std::max(worker->last_seen, job.last_progress) < options_.silence) {
+      continue;  // UNREACHABLE: the all-reduce proves it alive
+    }
+    if (CheckIsolation(*worker)) {
+      return;
+    }
+    DeclareLost(*worker);
+  }
+}
+
+bool Core::Impl::CheckIsolation(const WorkerState& worker) {
+  if (worker.last_seen <= isolation_mark_) {
+    return false;  // its silence is part of an isolation that has run out
+  }
+  auto together = [&worker](absl::Duration last_seen) {
+    return absl::AbsDuration(last_seen - worker.last_seen) <= kTogether;
+  };
+  while (!recent_losses_.empty() && Mono() - recent_losses_.front() > 4 * kTogether) {
+    recent_losses_.pop_front();
+  }
+  auto fallen = static_cast<size_t>(
+      std::count_if(recent_losses_.begin(), recent_losses_.end(), together));
+  size_t busy = recent_losses_.size();
+  for (const auto& [id, other] : workers_) {
+    if (other.job_id.empty() || other.lost) {
+      continue;
+    }
+    ++busy;
+    const bool quiet = Mono() - other.last_seen >= kMissedHeartbeats * options_.heartbeat;
+    fallen += quiet && together(other.last_seen) ? 1 : 0;
+  }
+  if (fallen < kIsolationWorkers || 2 * fallen <= busy) {
+    return false;
+  }
+  isolated_until_ = Mono() + options_.isolation_grace;
+  isolation_mark_ = Mono();
+  return true;
+}
+
+void Core::Impl::DeclareLost(WorkerState& worker) {
+  worker.lost = true;
+  const std::string name = worker.worker().worker_id();
+  // Its tasks are over for us; it must say Hello before it counts again.
+  Close(worker, absl::UnavailableError("nothing was heard from this worker; connect again"));
+  MarkWorker(worker, false);
+  JobState* job = worker.job_id.empty() ? nullptr : Find(worker.job_id);
+  if (job != nullptr) {
+    recent_losses_.push_back(worker.last_seen);
+    LoseRank(*job, RankOf(*job, job->job().epoch(), worker),
+             absl::StrCat("worker ", name, " is silent for ",
+                          absl::FormatDuration(absl::Trunc(Mono() - worker.last_seen,
+                                                           absl::Milliseconds(100)))),
+             "worker_lost");
+  }
+}
+
+void Core::Impl::CheckDeadlines(JobState& job) {
+  if (Mono() >= job.stop_deadline && !job.record.stop().kill() && !ReadyToRestart(job)) {
+    const std::string why =
+        absl::StrCat("grace of ", absl::FormatDuration(Grace(job)), " is over");
+    Note(job, "update", "coordinator", absl::StrCat(why, "; killing the ranks that are left"));
+    Kill(job, why);
+  }
+  const v1::ResourceSpec& spec = job.job().spec().resources();
+  if (job.state() == v1::JOB_STATE_RUNNING && spec.has_time_limit() && !job.record.has_stop()) {
+    const double limit = static_cast<double>(spec.time_limit().seconds()) +
+                         1e-9 * spec.time_limit().nanos();
+    const double used =
+        job.record.running_base() + absl::ToDoubleSeconds(Mono() - job.running_since);
+    if (used >= limit) {
+      const std::string reason = absl::StrCat("resources.time_limit of ", limit, " s is used up");
+      Stop(job, v1::JOB_STATE_CANCELLING, v1::CONTROL_BIT_STOP, "coordinator", "time_limit",
+           reason, false);
+      if (job.state() == v1::JOB_STATE_CANCELLING) {
+        job.record.mutable_stop()->set_fail(true);
+      }
+    }
+  }
+}
+
+void Core::Impl::CheckKills(JobState& job) {
+  if (!job.record.stop().kill() || !HasGang(job.state())) {
+    return;
+  }
+  const bool again = Mono() >= job.kill_again;
+  const bool over = Mono() - job.kill_time >= options_.kill_timeout;
+  for (int i = 0; i < job.record.ranks_size() && HasGang(job.state()); ++i) {
+    const v1::RankRecord& rank = job.record.ranks(i);
+    WorkerState& worker = *FindWorker(rank.worker_id());
+    if (rank.gone() || worker.connection == 0) {
+      continue;
+    }
+    if (over) {
+      // The worker is alive but cannot prove the process gone. The job must not hang for it; the worker is not used again.
+      worker.record.set_unhealthy(absl::StrCat("does not confirm the kill of ",
+                                               job.job().job_id(), " epoch ",
+                                               job.job().epoch()));
+      worker.foreign[{job.job().job_id(), job.job().epoch()}] = Mono();
+      MarkWorker(worker, true);
+      LoseRank(job, i, absl::StrCat("worker ", rank.worker_id(), " does not confirm the kill"),
+               "worker_lost");
+    } else if (again) {
+      SendStop(job, i);
+    }
+  }
+}
+
+void Core::Impl::CheckForeign(WorkerState& worker) {
+  for (const auto& [task, since] : worker.foreign) {
+    if (worker.connection != 0 && worker.record.unhealthy().empty() &&
+        Mono() - since >= options_.kill_timeout) {
+      worker.record.set_unhealthy(
+          absl::StrCat("does not confirm the kill of ", task.first, " epoch ", task.second));
+      MarkWorker(worker, true);
+      plan_due_ = true;
+    }
+  }
+}
+
+void Core::Impl::Expire() {
+  while (!request_order_.empty()) {
+    auto oldest = requests_.find(request_order_.front());
+    if (oldest != requests_.end()) {
+      if (now_.wall - FromProto(oldest->second.time()) < options_.request_ttl) {
+        break;
+      }
+      effects_.request_deletes.push_back(oldest->first);
+      requests_.erase(oldest);
+    }
+    request_order_.pop_front();
+  }
+  for (auto it = workers_.begin(); it != workers_.end();) {
+    const WorkerState& worker = it->second;
+    bool referenced = !worker.job_id.empty();
+    for (const std::string& id : active_) {
+      const auto& ranks = Find(id)->record.ranks();
+      referenced = referenced || std::any_of(ranks.begin(), ranks.end(), [&](const auto& rank) {
+                     return rank.worker_id() == it->first;
+                   });
+    }
+    if (worker.connection == 0 && !referenced && !worker.worker().cordoned() &&
+        worker.record.unhealthy().empty() && Mono() - worker.gone_since >= options_.worker_ttl) {
+      effects_.worker_deletes.push_back(it->first);
+      dirty_workers_.erase(it->first);
+      it = workers_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+}
+
+}  // namespace hearth::coordinator

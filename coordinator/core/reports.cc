@@ -1,0 +1,268 @@
+// What tasks report: applied in order of seq, once each, and only from ranks of the present epoch that are not fenced.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/core/errors.h"
+#include "coordinator/core/impl.h"
+
+namespace hearth::coordinator {
+
+int Core::Impl::RankOf(const JobState& job, int64_t epoch, const WorkerState& worker) const {
+  if (epoch != job.job().epoch()) {
+    return -1;
+  }
+  for (int i = 0; i < job.record.ranks_size(); ++i) {
+    const v1::RankRecord& rank = job.record.ranks(i);
+    if (rank.worker_id() == worker.worker().worker_id() &&
+        rank.incarnation() == worker.worker().incarnation()) {
+      return i;
+    }
+  }
+  return -1;
+}
+
+void Core::Impl::Ack(const WorkerState& worker,
+                     const std::string& job_id,
+                     int64_t epoch,
+                     int rank,
+                     int64_t seq) {
+  v1::CoordinatorMessage message;
+  v1::ReportAck& ack = *message.mutable_ack();
+  ack.set_job_id(job_id);
+  ack.set_epoch(epoch);
+  ack.set_rank(rank);
+  ack.set_seq(seq);
+  Send(worker, std::move(message));
+}
+
+void Core::Impl::On(const AgentReport& command) {
+  WorkerState* worker = OnConnection(command.connection_id);
+  if (worker == nullptr) {
+    return;
+  }
+  Heard(*worker);
+  const v1::TaskReport& report = command.report;
+  JobState* job = Find(report.job_id());
+  const int rank = job == nullptr ? -1 : RankOf(*job, report.epoch(), *worker);
+  if (rank < 0 || job->record.ranks(rank).lost()) {
+    StaleReport(*worker, report);
+    return;
+  }
+  v1::RankRecord& record = *job->record.mutable_ranks(rank);
+  if (report.seq() > record.applied_seq() + 1) {
+    Close(*worker, absl::UnavailableError(absl::StrCat(
+                       "report ", report.seq(), " of ", report.job_id(), " follows ",
+                       record.applied_seq(), "; connect again and resend")));
+    return;
+  }
+  if (report.seq() == record.applied_seq() + 1) {
+    record.set_applied_seq(report.seq());
+    record.set_confirmed(true);
+    MarkJob(*job, true);
+    if (!record.gone()) {
+      ApplyReport(*worker, *job, rank, report);
+    }
+  }
+  Ack(*worker, report.job_id(), report.epoch(), report.rank(),
+      job->record.ranks(rank).applied_seq());
+}
+
+void Core::Impl::StaleReport(WorkerState& worker, const v1::TaskReport& report) {
+  const TaskKey key{report.job_id(), report.epoch()};
+  Ack(worker, report.job_id(), report.epoch(), report.rank(), report.seq());
+  const bool foreign = worker.foreign.count(key) > 0;
+  if (foreign && report.has_exit()) {
+    worker.foreign.erase(key);
+    worker.idle_since = Mono();
+    if (report.exit().clean()) {
+      worker.record.clear_unhealthy();  // a kill that took too long has come to its end
+    } else {
+      worker.record.set_unhealthy(report.exit().unclean_reason().empty()
+                                      ? "a task could not be proven gone"
+                                      : report.exit().unclean_reason());
+    }
+    MarkWorker(worker, true);
+    plan_due_ = true;
+  } else if (!foreign && worker.forgotten.insert(key).second) {
+    v1::CoordinatorMessage message;
+    message.mutable_forget()->set_job_id(report.job_id());
+    message.mutable_forget()->set_epoch(report.epoch());
+    Send(worker, std::move(message));
+  }
+}
+
+void Core::Impl::ApplyReport(WorkerState& worker,
+                             JobState& job,
+                             int rank,
+                             const v1::TaskReport& report) {
+  switch (report.report_case()) {
+    case v1::TaskReport::kRunInfo:
+      return ApplyRunInfo(job, rank, report.run_info());
+    case v1::TaskReport::kStep:
+      return ApplyStep(job, rank, report.step());
+    case v1::TaskReport::kLogs:
+      return ApplyLogs(job, rank, report.logs());
+    case v1::TaskReport::kCheckpoint:
+      return ApplyCheckpoint(worker, job, rank, report.checkpoint());
+    case v1::TaskReport::kKvPut:
+      return ApplyKvPut(job, report.kv_put());
+    case v1::TaskReport::kExit:
+      return ApplyExit(worker, job, rank, report.exit());
+    case v1::TaskReport::REPORT_NOT_SET:
+      return;  // of a newer agent
+  }
+}
+
+void Core::Impl::AppendHistory(JobState& job, v1::MetricRecord record) {
+  job.record.set_history_cursor(job.record.history_cursor() + 1);
+  record.set_cursor(job.record.history_cursor());
+  effects_.history.push_back({job.job().job_id(), std::move(record)});
+}
+
+void Core::Impl::OpenEpoch(JobState& job, int64_t start_step) {
+  if (job.record.epoch_opened()) {
+    return;
+  }
+  job.record.set_epoch_opened(true);
+  v1::Job& view = job.job();
+  const int64_t expected = view.checkpoint().step();
+  if (start_step != expected) {
+    Note(job, "warning", "trainer",
+         absl::StrCat("was to resume from step ", expected, " but starts from step ", start_step));
+  }
+  if (start_step < view.step()) {
+    v1::MetricRecord record;
+    record.mutable_rewind()->set_epoch(view.epoch());
+    record.mutable_rewind()->set_to_step(start_step);
+    AppendHistory(job, std::move(record));
+  }
+  view.set_step(start_step);
+}
+
+void Core::Impl::ApplyRunInfo(JobState& job, int rank, const v1::RunInfo& info) {
+  if (rank == 0) {
+    OpenEpoch(job, info.start_step());
+    *job.job().mutable_run_info() = info;
+  }
+}
+
+void Core::Impl::ApplyStep(JobState& job, int rank, const v1::StepReport& step) {
+  if (rank != 0) {
+    return;
+  }
+  OpenEpoch(job, step.step() - 1);
+  v1::Job& view = job.job();
+  Progress(job, step.step());
+  if (step.step() <= view.step()) {
+    return;  // the history has it
+  }
+  v1::MetricRecord record;
+  *record.mutable_step() = step;
+  record.mutable_step()->set_epoch(view.epoch());
+  view.set_step(step.step());
+  *view.mutable_last_report() = record.step();
+  AppendHistory(job, std::move(record));
+  if (job.state() == v1::JOB_STATE_STARTING) {
+    Transition(job, v1::JOB_STATE_RUNNING, "trainer", "first_step",
+               absl::StrCat("running since step ", step.step()));
+  } else if (job.state() == v1::JOB_STATE_RUNNING) {
+    view.set_running_seconds(job.record.running_base() +
+                             absl::ToDoubleSeconds(Mono() - job.running_since));
+  }
+}
+
+void Core::Impl::ApplyLogs(JobState& job, int rank, const v1::LogBatch& logs) {
+  LogAppend append;
+  append.job_id = job.job().job_id();
+  append.dropped = logs.dropped();
+  int64_t cursor = job.record.log_cursor();
+  for (const v1::LogLine& line : logs.lines()) {
+    append.lines.push_back(line);
+    append.lines.back().set_epoch(job.job().epoch());
+    append.lines.back().set_rank(rank);
+    append.lines.back().set_cursor(++cursor);
+  }
+  job.record.set_log_cursor(cursor);
+  effects_.logs.push_back(std::move(append));
+}
+
+void Core::Impl::ApplyCheckpoint(WorkerState& worker,
+                                 JobState& job,
+                                 int rank,
+                                 const v1::CheckpointAnnouncement& announcement) {
+  if (rank != 0) {
+    return;
+  }
+  v1::Job& view = job.job();
+  v1::Checkpoint checkpoint;
+  checkpoint.set_job_id(view.job_id());
+  checkpoint.set_epoch(view.epoch());
+  checkpoint.set_step(announcement.step());
+  checkpoint.set_path(announcement.path());
+  checkpoint.set_root_uuid(worker.worker().root_uuid());
+  checkpoint.set_bytes(announcement.bytes());
+  checkpoint.set_manifest_sha256(announcement.manifest_sha256());
+  checkpoint.set_validation_loss(announcement.validation_loss());
+  *checkpoint.mutable_create_time() = ToProto(now_.wall);
+
+  auto& kept = *job.record.mutable_checkpoints();
+  kept.erase(std::remove_if(kept.begin(), kept.end(),
+                            [&](const v1::Checkpoint& old) {
+                              const auto& removed = announcement.removed_steps();
+                              return old.epoch() == view.epoch() &&
+                                     (old.step() == announcement.step() ||
+                                      std::find(removed.begin(), removed.end(), old.step()) !=
+                                          removed.end());
+                            }),
+             kept.end());
+  *kept.Add() = checkpoint;
+  for (int i = kept.size() - 1; i > 0; --i) {
+    kept.SwapElements(i, i - 1);
+  }
+  *view.mutable_checkpoint() = checkpoint;
+  view.set_restarts(0);
+  job.checkpoint_time = Mono();
+  Progress(job, announcement.step());
+  PruneCheckpoints(job);
+  Note(job, "checkpoint", "trainer",
+       absl::StrCat("checkpoint of step ", announcement.step(), " in ", announcement.path()));
+  plan_due_ = plan_due_ || view.workers_size() < view.spec().resources().workers();
+}
+
+// The trainer keeps keep_last folders of its own epoch; those of earlier epochs are ours to thin out.
+void Core::Impl::PruneCheckpoints(JobState& job) {
+  const v1::CheckpointSpec& spec = job.job().spec().checkpoint();
+  const int keep = spec.has_keep_last() ? std::max(1, spec.keep_last()) : 3;
+  auto& kept = *job.record.mutable_checkpoints();
+  for (int i = kept.size() - 1; i >= keep; --i) {
+    if (kept[i].epoch() < job.job().epoch()) {
+      DropFolder(kept[i]);
+      kept.erase(kept.begin() + i);
+    }
+  }
+}
+
+void Core::Impl::ApplyExit(WorkerState& worker,
+                           JobState& job,
+                           int rank,
+                           const v1::TaskExit& exit) {
+  v1::RankRecord& record = *job.record.mutable_ranks(rank);
+  *record.mutable_exit() = exit;
+  record.set_gone(true);
+  const v1::ExitReason reason = exit.exit().reason();
+  record.set_killed_by_us(job.record.stop().kill() &&
+                          (reason == v1::EXIT_REASON_KILLED || reason == v1::EXIT_REASON_ABORTED ||
+                           reason == v1::EXIT_REASON_COMM ||
+                           reason == v1::EXIT_REASON_UNSPECIFIED));
+  if (!exit.clean()) {
+    worker.record.set_unhealthy(exit.unclean_reason().empty() ? "a task could not be proven gone"
+                                                              : exit.unclean_reason());
+    MarkWorker(worker, true);
+    Note(job, "warning", absl::StrCat("worker:", worker.worker().worker_id()),
+         absl::StrCat("unhealthy: ", worker.record.unhealthy()));
+  }
+  ReleaseWorker(job, rank);
+  Settle(job);
+}
+
+}  // namespace hearth::coordinator

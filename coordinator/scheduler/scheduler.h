@@ -1,0 +1,92 @@
+// Which gangs start, which stop, and why the rest waits. A pure function of (view, now).
+//
+// Rules
+//  - Gang: a job gets at least min_workers workers or none, at most `workers`; all of one device kind, all with the selector's labels,
+//    all seeing one checkpoint root (the checkpoint's, for a resume), on one host if span_hosts is false.
+//  - Order: priority (higher first), then submit time, then id.
+//  - Backfill: a job that waits for workers that exist (busy, or gone for less than ClusterView::return_grace) reserves every worker that it could use.
+//    Run times are unknown, so anything less could delay it. Later jobs take only workers that no earlier waiting job could use.
+//    A job that wants more workers than exist reserves nothing: it cannot start whatever the others do.
+//  - Preemption: a waiting job takes workers from jobs of strictly lower priority, lowest and youngest first, as few as
+//    give it min_workers, by checkpoint and requeue. No loops: the victim sorts behind the job that it made room for.
+//  - Elastic: a gang starts with what is free, from min_workers on. It grows (requeue "resized") when nobody waits for the spare
+//    workers, its gang is older than resize_interval, the spare workers have been free for resize_settle, and a checkpoint was just recorded,
+//    so that little work is repeated. W ranks are legal for 1 <= W <= sequences per global batch (rank r takes micro-batches r, r + W, ...).
+//  - Drain: a running job with a rank on a draining worker is requeued; it starts again where there is room.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "hearth/v1/job.pb.h"
+#include "hearth/v1/worker.pb.h"
+
+namespace hearth::coordinator {
+
+struct WorkerView {
+  const v1::Worker* worker = nullptr;  // worker_id, host, device, labels, root_uuid; never null
+  bool usable = false;     // connected and healthy, neither cordoned nor draining
+  bool expected = false;   // not usable now, but was until less than return_grace ago
+  bool draining = false;
+  std::string busy_with;   // job whose rank, or whose dying process, is there; empty = free
+  absl::Duration idle_since;  // monotonic; meaningful while free
+};
+
+enum class JobPhase {
+  kWaiting,   // QUEUED, or RECOVERING with all old ranks gone
+  kRunning,   // STARTING or RUNNING: may be asked to stop
+  kStopping,  // frees its workers soon
+};
+
+struct JobView {
+  std::string job_id;
+  const v1::JobSpec* spec = nullptr;  // resolved; never null
+  JobPhase phase = JobPhase::kWaiting;
+  absl::Time create_time;
+  std::string root_uuid;             // root of the checkpoint to resume from; empty = none
+  int64_t checkpoint_step = 0;       // for the reason text
+  std::vector<std::string> workers;  // of the gang, if not waiting
+  absl::Duration started;            // monotonic start of the gang, if running
+  bool at_checkpoint = false;        // running, and a checkpoint of this epoch was just recorded
+  bool movable = true;               // running, and every rank can hear us
+};
+
+struct ClusterView {
+  std::vector<WorkerView> workers;
+  std::vector<JobView> jobs;
+  absl::Duration resize_interval = absl::Minutes(5);
+  absl::Duration resize_settle = absl::Seconds(30);
+};
+
+struct StartDecision {
+  std::string job_id;
+  std::vector<std::string> workers;  // rank order: host, PCI order, device index, id
+};
+struct RequeueDecision {
+  std::string job_id;
+  std::string reason_code;  // preempted | drained | resized
+  std::string reason;
+};
+struct WaitDecision {
+  std::string job_id;
+  std::string reason_code;
+  std::string reason;
+};
+struct Decisions {
+  std::vector<StartDecision> starts;
+  std::vector<RequeueDecision> requeues;
+  std::vector<WaitDecision> waits;  // every waiting job that does not start, in queue order
+};
+
+// `now` is monotonic.
+Decisions Plan(const ClusterView& view, absl::Duration now);
+
+// Most ranks that can share a global batch so that each has work: its micro-batches, or its sequences while micro_batch_size is auto.
+int64_t MaxRanks(const v1::JobSpec& spec);
+
+// True if the worker's device kind and labels suit the job.
+bool Suits(const v1::Worker& worker, const v1::ResourceSpec& resources);
+
+}  // namespace hearth::coordinator
