@@ -229,16 +229,15 @@ void Core::Impl::ApplyCheckpoint(WorkerState& worker,
   plan_due_ = plan_due_ || view.workers_size() < view.spec().resources().workers();
 }
 
-// The trainer keeps keep_last folders of its own epoch; those of earlier epochs are ours to thin out.
+// keep_last over all epochs. The coordinator thins out, not the trainer: only here is it known that a newer one is recorded, and a
+// folder whose successor's announcement was lost is what the job will resume from.
 void Core::Impl::PruneCheckpoints(JobState& job) {
   const v1::CheckpointSpec& spec = job.job().spec().checkpoint();
   const int keep = spec.has_keep_last() ? std::max(1, spec.keep_last()) : 3;
   auto& kept = *job.record.mutable_checkpoints();
   for (int i = kept.size() - 1; i >= keep; --i) {
-    if (kept[i].epoch() < job.job().epoch()) {
-      DropFolder(kept[i]);
-      kept.erase(kept.begin() + i);
-    }
+    DropFolder(kept[i]);
+    kept.erase(kept.begin() + i);
   }
 }
 

@@ -1,0 +1,151 @@
+// What must hold after every command, whatever has happened.
+#include "absl/strings/str_cat.h"
+#include "coordinator/core/transitions.h"
+#include "tests/sim/world.h"
+
+namespace hearth::sim {
+
+void World::CheckEvent(const v1::JobEvent& event) {
+  if (event.revision() != store_.revision + 1) {
+    Fail(absl::StrCat("revision ", event.revision(), " follows ", store_.revision));
+  }
+  store_.revision = event.revision();
+  if (event.type() != "state") {
+    return;
+  }
+  auto& last = store_.last_state[event.job_id()];
+  const bool created = event.from_state() == v1::JOB_STATE_UNSPECIFIED;
+  if (created ? last != v1::JOB_STATE_UNSPECIFIED : last != event.from_state()) {
+    Fail(absl::StrCat("event breaks the chain: ", event.ShortDebugString()));
+  }
+  if (!created && !core::IsLegalTransition(event.from_state(), event.to_state())) {
+    Fail(absl::StrCat("illegal transition: ", event.ShortDebugString()));
+  }
+  last = event.to_state();
+}
+
+void World::CheckHistory(const core::HistoryAppend& append) {
+  auto& history = store_.history[append.job_id];
+  const v1::MetricRecord& record = append.record;
+  if (record.cursor() != static_cast<int64_t>(history.size()) + 1) {
+    Fail(absl::StrCat("history cursor ", record.cursor(), " after ", history.size()));
+  }
+  int64_t step = 0;
+  int64_t epoch = 0;
+  for (const v1::MetricRecord& earlier : history) {
+    step = earlier.has_step() ? earlier.step().step() : earlier.rewind().to_step();
+    epoch = earlier.has_step() ? earlier.step().epoch() : earlier.rewind().epoch();
+  }
+  if (record.has_step() &&
+      (record.step().step() != step + 1 || record.step().epoch() < epoch)) {
+    Fail(absl::StrCat(append.job_id, ": step ", record.step().step(), " of epoch ",
+                      record.step().epoch(), " follows step ", step, " of epoch ", epoch));
+  }
+  if (record.has_rewind() &&
+      (record.rewind().to_step() >= step || record.rewind().epoch() <= epoch)) {
+    Fail(absl::StrCat(append.job_id, ": rewind to ", record.rewind().to_step(), " from ", step));
+  }
+  history.push_back(record);
+}
+
+void World::Commit(const core::Effects& effects) {
+  for (const v1::JobEvent& event : effects.events) {
+    CheckEvent(event);
+  }
+  for (const core::JobRow& row : effects.jobs) {
+    const v1::Job& job = row.record.job();
+    auto before = store_.jobs.find(job.job_id());
+    if (before != store_.jobs.end()) {
+      const int64_t old_epoch = before->second.job().epoch();
+      if (job.epoch() < old_epoch || job.epoch() > old_epoch + 1) {
+        Fail(absl::StrCat(job.job_id(), ": epoch ", old_epoch, " -> ", job.epoch()));
+      }
+      epochs_ += job.epoch() - old_epoch;
+    }
+    if (store_.last_state[job.job_id()] != job.state()) {
+      Fail(absl::StrCat(job.job_id(), ": state changed without an event"));
+    }
+    if (row.durable) {
+      store_.jobs[job.job_id()] = row.record;
+    }
+  }
+  for (const core::HistoryAppend& append : effects.history) {
+    CheckHistory(append);
+  }
+  for (const core::WorkerRow& row : effects.workers) {
+    if (row.durable) {
+      store_.workers[row.record.worker().worker_id()] = row.record;
+    }
+  }
+  for (const std::string& id : effects.worker_deletes) {
+    store_.workers.erase(id);
+  }
+  for (const v1::RequestRecord& request : effects.requests) {
+    if (!store_.requests.emplace(request.request_id(), request).second) {
+      Fail(absl::StrCat("request ", request.request_id(), " was applied twice"));
+    }
+  }
+  for (const std::string& id : effects.kv_clears) {
+    store_.kv.erase(id);
+  }
+  for (const v1::KvRecord& put : effects.kv_puts) {
+    store_.kv[put.job_id()][put.key()] = put;
+  }
+}
+
+void World::CheckCore(bool after_tick) {
+  std::map<std::string, std::string> holders;
+  for (const v1::JobRecord* record : core_->Jobs()) {
+    const v1::Job& job = record->job();
+    if (job.reason().empty() || !core::IsReasonCode(job.reason_code())) {
+      Fail(absl::StrCat(job.job_id(), " has no reason"));
+    }
+    if (after_tick && job.state() == v1::JOB_STATE_QUEUED && job.reason_code() == "submitted") {
+      Fail(absl::StrCat(job.job_id(), " waits and does not say for what"));
+    }
+    if (!core::HasGang(job.state())) {
+      for (const v1::RankRecord& rank : record->ranks()) {
+        if (!rank.gone()) {
+          Fail(absl::StrCat(job.job_id(), " is ", core::StateName(job.state()),
+                            " and has a living rank on ", rank.worker_id()));
+        }
+      }
+      continue;
+    }
+    for (const v1::RankRecord& rank : record->ranks()) {
+      if (!rank.gone() && !holders.emplace(rank.worker_id(), job.job_id()).second) {
+        Fail(absl::StrCat(rank.worker_id(), " is held by ", holders[rank.worker_id()], " and ",
+                          job.job_id()));
+      }
+    }
+  }
+}
+
+void World::CheckEnd() {
+  if (store_.jobs.size() != static_cast<size_t>(job_count_)) {
+    Fail(absl::StrCat(store_.jobs.size(), " jobs, ", job_count_, " were submitted"));
+  }
+  for (const auto& [index, id] : submitted_) {
+    if (store_.jobs.count(id) == 0) {
+      Fail(absl::StrCat("acknowledged job ", id, " is lost"));
+    }
+  }
+  for (const auto& [id, record] : store_.jobs) {
+    const v1::Job& job = record.job();
+    const auto& history = store_.history[id];
+    const int64_t last = history.empty() ? 0
+                         : history.back().has_step() ? history.back().step().step()
+                                                     : history.back().rewind().to_step();
+    if (job.state() == v1::JOB_STATE_SUCCEEDED && last != job.spec().train().steps()) {
+      Fail(absl::StrCat(id, " succeeded with ", last, " of ", job.spec().train().steps(),
+                        " steps in its history"));
+    }
+    if (mode_ != Mode::kEverything &&
+        (job.state() != v1::JOB_STATE_SUCCEEDED ||
+         (mode_ == Mode::kControlPlane && job.epoch() != 1))) {
+      Fail(absl::StrCat(id, " was disturbed though no worker failed"));
+    }
+  }
+}
+
+}  // namespace hearth::sim

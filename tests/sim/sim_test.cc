@@ -1,0 +1,68 @@
+// `sim_test` runs 1,000 seeds; `sim_test --seed N` replays one; `sim_test --seeds FROM COUNT` runs a range.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "gtest/gtest.h"
+#include "tests/sim/world.h"
+
+namespace hearth::sim {
+namespace {
+
+uint64_t first_seed = 1;
+uint64_t seed_count = 1000;
+
+Mode ModeOf(uint64_t seed) {
+  switch (seed % 8) {
+    case 0:
+      return Mode::kCalm;
+    case 1:
+    case 2:
+      return Mode::kControlPlane;
+    default:
+      return Mode::kEverything;
+  }
+}
+
+TEST(Simulation, EverySeed_KeepsTheInvariants) {
+  int64_t commands = 0;
+  int64_t epochs = 0;
+  for (uint64_t seed = first_seed; seed < first_seed + seed_count; ++seed) {
+    if (seed_count == 1) {
+      std::printf("seed %llu\n", static_cast<unsigned long long>(seed));  // NOLINT
+    }
+    World world(seed, ModeOf(seed));
+    const std::string failure = world.Run();
+    ASSERT_EQ(failure, "") << "replay: sim_test --seed " << seed;
+    commands += world.commands();
+    epochs += world.epochs();
+  }
+  std::printf("%llu seeds from %llu: %lld commands, %lld gang starts\n",
+              static_cast<unsigned long long>(seed_count),  // NOLINT
+              static_cast<unsigned long long>(first_seed),  // NOLINT
+              static_cast<long long>(commands),             // NOLINT
+              static_cast<long long>(epochs));              // NOLINT
+}
+
+}  // namespace
+
+void SetSeeds(uint64_t first, uint64_t count) {
+  first_seed = first;
+  seed_count = count;
+}
+
+}  // namespace hearth::sim
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (argc == 3 && std::strcmp(argv[1], "--seed") == 0) {
+    hearth::sim::SetSeeds(std::strtoull(argv[2], nullptr, 10), 1);
+  } else if (argc == 4 && std::strcmp(argv[1], "--seeds") == 0) {
+    hearth::sim::SetSeeds(std::strtoull(argv[2], nullptr, 10),
+                          std::strtoull(argv[3], nullptr, 10));
+  } else if (argc != 1) {
+    std::fprintf(stderr, "usage: sim_test [--seed N | --seeds FROM COUNT]\n");
+    return 2;
+  }
+  return RUN_ALL_TESTS();
+}

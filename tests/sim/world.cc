@@ -1,0 +1,374 @@
+#include "tests/sim/world.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/core/transitions.h"
+
+namespace hearth::sim {
+namespace {
+
+constexpr absl::Duration kFaultTime = absl::Seconds(150);
+constexpr absl::Duration kEndTime = absl::Minutes(40);
+
+core::CoreOptions Options(int64_t generation) {
+  core::CoreOptions options;
+  options.generation = generation;
+  options.isolation_grace = absl::Seconds(90);
+  options.resize_interval = absl::Seconds(20);
+  return options;
+}
+
+}  // namespace
+
+core::RestoredState Store::Load() const {
+  core::RestoredState state;
+  for (const auto& [id, record] : jobs) {
+    state.jobs.push_back(record);
+  }
+  for (const auto& [id, record] : workers) {
+    state.workers.push_back(record);
+  }
+  for (const auto& [id, record] : requests) {
+    state.requests.push_back(record);
+  }
+  for (const auto& [id, rows] : kv) {
+    for (const auto& [key, record] : rows) {
+      state.kv.push_back(record);
+    }
+  }
+  state.last_revision = revision;
+  return state;
+}
+
+World::World(uint64_t seed, Mode mode) : seed_(seed), mode_(mode), random_(seed) {
+  const int64_t workers = Pick(2, 6);
+  const bool two_roots = mode == Mode::kEverything && Chance(0.2);
+  for (int i = 0; i < workers; ++i) {
+    auto daemon = std::make_unique<Daemon>();
+    daemon->index = i;
+    daemon->host = absl::StrCat("host", i / 3);
+    daemon->name = absl::StrCat(daemon->host, "-cpu", i % 3);
+    daemon->root_uuid = two_roots && i >= 3 ? "root-b" : "root-a";
+    daemons_.push_back(std::move(daemon));
+  }
+  job_count_ = static_cast<int>(Pick(1, 5));
+}
+
+void World::After(absl::Duration delay, std::function<void()> what) {
+  events_.push({clock_.Monotonic() + delay, order_++, std::move(what)});
+}
+
+bool World::Chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
+
+int64_t World::Pick(int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(random_);
+}
+
+core::Now World::Now() { return {clock_.Now(), clock_.Monotonic() + offset_}; }
+
+void World::Fail(const std::string& what) {
+  if (failure_.empty()) {
+    failure_ = absl::StrCat("seed ", seed_, " at ", absl::FormatDuration(clock_.Monotonic()), ": ",
+                            what, "\n", Dump());
+  }
+}
+
+std::string World::Dump() const {
+  std::string out;
+  for (const auto& [id, record] : store_.jobs) {
+    absl::StrAppend(&out, "  ", id, " ", core::StateName(record.job().state()), " epoch ",
+                    record.job().epoch(), " step ", record.job().step(), " [",
+                    record.job().reason_code(), "] ", record.job().reason(), "\n");
+    for (const auto& rank : record.ranks()) {
+      absl::StrAppend(&out, "    ", rank.ShortDebugString(), "\n");
+    }
+  }
+  for (const auto& daemon : daemons_) {
+    absl::StrAppend(&out, "  ", daemon->name, daemon->up ? " up" : " down",
+                    daemon->cut ? " cut" : "", " link ", daemon->link, " tasks");
+    for (const auto& [key, task] : daemon->tasks) {
+      absl::StrAppend(&out, " ", key.first, "/", key.second, task.running ? " running" : " ended",
+                      " step ", task.step, " unacked ", task.unacked.size());
+    }
+    absl::StrAppend(&out, "\n");
+  }
+  return out;
+}
+
+void World::StartCoordinator() {
+  offset_ = absl::Seconds(Pick(-100000, 100000));
+  ++generation_;
+  core_ = std::make_unique<core::Core>(Options(generation_), store_.Load(), Now());
+  Tick(generation_);
+}
+
+void World::CrashCoordinator() {
+  core_.reset();
+  for (auto& [id, link] : links_) {
+    if (link.open) {
+      const uint64_t broken = id;
+      After(Ms(0, 500), [this, broken] { BreakLink(broken); });
+      link.to_agent = absl::InfiniteDuration();  // what was not delivered never will be
+    }
+  }
+  After(Ms(100, 20000), [this] { StartCoordinator(); });
+}
+
+void World::Tick(int64_t generation) {
+  if (core_ == nullptr || generation != generation_) {
+    return;
+  }
+  if (clock_.Monotonic() >= stalled_until_) {
+    Give(core::Tick{});
+  }
+  if (core_ == nullptr) {
+    return;
+  }
+  const absl::Duration due = core_->NextDeadline() - Now().monotonic;
+  After(std::max(due, absl::Milliseconds(5)), [this, generation] { Tick(generation); });
+}
+
+void World::Give(core::Command command, std::function<void(const core::Reply&)> answer) {
+  if (core_ == nullptr) {
+    return;
+  }
+  if (clock_.Monotonic() < stalled_until_) {
+    const int64_t generation = generation_;
+    After(stalled_until_ - clock_.Monotonic(),
+          [this, generation, held = std::move(command), answer]() mutable {
+            if (generation == generation_) {
+              Give(std::move(held), answer);
+            }
+          });
+    return;
+  }
+  ++commands_;
+  const bool tick = std::holds_alternative<core::Tick>(command);
+  core::Effects effects = core_->Apply(command, Now());
+  if (!healed_ && Chance(crash_chance_)) {
+    CrashCoordinator();  // before the commit: nobody may ever see these effects
+    return;
+  }
+  Commit(effects);
+  CheckCore(tick);
+  if (!healed_ && Chance(crash_chance_)) {
+    CrashCoordinator();  // after the commit, before anything was sent
+    return;
+  }
+  Carry(effects, answer);
+}
+
+void World::Carry(const core::Effects& effects,
+                  const std::function<void(const core::Reply&)>& answer) {
+  for (const core::OutgoingMessage& out : effects.messages) {
+    SendDown(out);
+  }
+  for (const core::CloseConnection& close : effects.closes) {
+    const uint64_t id = close.connection_id;
+    After(Ms(1, 50), [this, id] { BreakLink(id); });
+  }
+  for (const core::InspectionRequest& request : effects.inspections) {
+    core::InspectionDone done;
+    done.job_id = request.job_id;
+    done.etag = request.etag;
+    if (Chance(0.2)) {
+      done.status = absl::UnavailableError("the worker did not answer");
+    }
+    const int64_t generation = generation_;
+    After(Ms(5, 2000), [this, generation, done] {
+      if (generation == generation_) {
+        Give(done);
+      }
+    });
+  }
+  if (effects.reply.has_value() && answer != nullptr) {
+    answer(*effects.reply);
+  }
+}
+
+// A client that knows its request_id before it sends and repeats until it has an answer.
+void World::Submit(int index) {
+  core::CreateJob create;
+  create.request_id = absl::StrCat("request-", index);
+  create.id_suffix = absl::StrCat("abcde", index, "0123456789");
+  create.paths_checked = index % 2 == 0;
+  v1::JobSpec& spec = create.spec;
+  std::mt19937_64 own(seed_ * 100 + static_cast<uint64_t>(index));  // the same spec at each try
+  auto pick = [&own](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(own);
+  };
+  spec.set_name(absl::StrCat("job ", index));
+  spec.mutable_train()->set_steps(pick(3, 60));
+  spec.mutable_data()->set_sequence_length(8);
+  spec.mutable_batch()->set_micro_batch_size(1);
+  spec.mutable_batch()->set_global_batch_tokens(8 * 12);
+  spec.mutable_checkpoint()->set_every_steps(pick(0, 3) == 0 ? 0 : pick(2, 12));
+  spec.mutable_checkpoint()->set_grace_seconds(pick(1, 15));
+  spec.mutable_checkpoint()->set_keep_last(pick(1, 3));
+  v1::ResourceSpec& resources = *spec.mutable_resources();
+  const int most = std::min<int>(3, static_cast<int>(daemons_.size()));
+  resources.set_workers(pick(1, most));
+  resources.set_min_workers(mode_ == Mode::kControlPlane || pick(0, 1) == 0
+                                ? resources.workers()
+                                : pick(1, resources.workers()));
+  resources.set_device("cpu");
+  resources.set_priority(mode_ == Mode::kEverything ? pick(0, 2) : 0);
+  resources.set_max_restarts(pick(1, 4));
+  const auto before = submitted_.find(index);
+  if (before == submitted_.end()) {
+    Give(create, [this, index](const core::Reply& reply) {
+      if (!reply.status.ok()) {
+        Fail(absl::StrCat("submit refused: ", reply.status.ToString()));
+      } else if (submitted_.count(index) == 0 && Chance(0.8)) {  // else the answer is lost
+        submitted_[index] = reply.job->job_id();
+      }
+    });
+    After(Ms(1000, 4000), [this, index] { Submit(index); });
+  }
+}
+
+void World::UserAction() {
+  if (submitted_.empty() || core_ == nullptr) {
+    return;
+  }
+  auto it = submitted_.begin();
+  std::advance(it, Pick(0, static_cast<int64_t>(submitted_.size()) - 1));
+  const std::string& id = it->second;
+  const std::string& worker = daemons_[Pick(0, static_cast<int64_t>(daemons_.size()) - 1)]->name;
+  switch (Pick(0, 7)) {
+    case 0: {
+      core::CancelJob cancel;
+      cancel.request.set_job_id(id);
+      cancel.request.set_now(Chance(0.3));
+      return Chance(0.4) ? Give(cancel) : void();
+    }
+    case 1:
+    case 2: {
+      core::PauseJob pause;
+      pause.request.set_job_id(id);
+      return Give(pause);
+    }
+    case 3:
+    case 4: {
+      core::ResumeJob resume;
+      resume.job_id = id;
+      return Give(resume);
+    }
+    case 5: {
+      core::UpdateJob update;
+      update.request.set_job_id(id);
+      update.request.set_priority(static_cast<int>(Pick(0, 3)));
+      return Give(update);
+    }
+    case 6:
+      return Chance(0.5) ? Give(core::DrainWorker{worker}) : Give(core::CordonWorker{worker});
+    default:
+      return Give(core::UncordonWorker{worker});
+  }
+}
+
+void World::Fault() {
+  if (healed_ || mode_ == Mode::kCalm) {
+    return;
+  }
+  After(Ms(500, 12000), [this] { Fault(); });
+  Daemon& daemon = *daemons_[Pick(0, static_cast<int64_t>(daemons_.size()) - 1)];
+  const int64_t kind = mode_ == Mode::kControlPlane ? Pick(0, 2) : Pick(0, 9);
+  if (kind == 0) {
+    if (core_ != nullptr) {
+      CrashCoordinator();
+    }
+  } else if (kind == 1) {
+    BreakLink(daemon.link);
+  } else if (kind == 2) {
+    stalled_until_ = clock_.Monotonic() + Ms(1000, 20000);
+  } else if (kind <= 4) {
+    CrashDaemon(daemon);
+  } else if (kind == 5) {
+    const double share = Chance(0.3) ? 1.0 : 0.0;  // one worker, or all of them
+    const absl::Duration length = Ms(500, 60000);
+    for (auto& other : daemons_) {
+      if (other.get() == &daemon || Chance(share)) {
+        Daemon* target = other.get();
+        target->cut = true;
+        After(length, [target] { target->cut = false; });
+        if (Chance(0.7)) {
+          After(Ms(100, 12000), [this, target, link = target->link] {
+            if (target->link == link) {
+              BreakLink(link);  // the transport notices
+            }
+          });
+        }
+      }
+    }
+  } else if (kind == 6) {
+    for (auto& [key, task] : daemon.tasks) {
+      if (task.running) {
+        const TaskKey victim = key;
+        Exit(daemon, victim, v1::EXIT_REASON_KILLED, true);
+        break;
+      }
+    }
+  } else {
+    UserAction();
+  }
+}
+
+void World::Heal() {
+  healed_ = true;
+  stalled_until_ = clock_.Monotonic();
+  for (auto& daemon : daemons_) {
+    daemon->cut = false;
+  }
+  CheckDone();
+}
+
+void World::CheckDone() {
+  bool all = store_.jobs.size() == static_cast<size_t>(job_count_) &&
+             submitted_.size() == static_cast<size_t>(job_count_);
+  for (const auto& daemon : daemons_) {
+    Give(core::UncordonWorker{daemon->name});
+  }
+  for (const auto& [id, record] : store_.jobs) {
+    all = all && core::IsTerminal(record.job().state());
+    if (record.job().state() == v1::JOB_STATE_PAUSED) {
+      core::ResumeJob resume;
+      resume.job_id = id;
+      Give(resume);
+    }
+  }
+  done_ = all;
+  After(absl::Seconds(2), [this] { CheckDone(); });
+}
+
+std::string World::Run() {
+  crash_chance_ = mode_ == Mode::kCalm ? 0 : 0.0003;
+  StartCoordinator();
+  for (auto& daemon : daemons_) {
+    Daemon* starting = daemon.get();
+    After(Ms(0, 5000), [this, starting] { StartDaemon(*starting); });
+  }
+  for (int i = 0; i < job_count_; ++i) {
+    After(Ms(0, 30000), [this, i] { Submit(i); });
+  }
+  After(Ms(1000, 10000), [this] { Fault(); });
+  After(mode_ == Mode::kCalm ? absl::Seconds(40) : kFaultTime, [this] { Heal(); });
+  while (!done_ && failure_.empty() && !events_.empty()) {
+    Event event = events_.top();
+    events_.pop();
+    if (event.at > clock_.Monotonic()) {
+      clock_.Advance(event.at - clock_.Monotonic());
+    }
+    event.what();
+    if (clock_.Monotonic() > kEndTime) {
+      Fail("not all jobs have come to an end");
+    }
+  }
+  if (failure_.empty()) {
+    CheckEnd();
+  }
+  return failure_;
+}
+
+}  // namespace hearth::sim

@@ -1,0 +1,188 @@
+// A small world around the real coordinator core: a store that keeps only what was committed, a network that delays, cuts, drops and repeats,
+// worker daemons that crash and come back, and gangs that train in lockstep. All from one seed, on a FakeClock.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/time/clock.h"
+#include "coordinator/core/core.h"
+
+namespace hearth::sim {
+
+namespace core = hearth::coordinator;
+
+using TaskKey = std::pair<std::string, int64_t>;  // job id, epoch
+
+enum class Mode {
+  kEverything,       // all faults, all commands
+  kControlPlane,     // coordinator crashes, stalls and broken streams alone: no job may notice
+  kCalm,             // no faults
+};
+
+// Rows as SQLite would hold them; a crash leaves exactly this.
+struct Store {
+  std::map<std::string, v1::JobRecord> jobs;
+  std::map<std::string, v1::WorkerRecord> workers;
+  std::map<std::string, v1::RequestRecord> requests;
+  std::map<std::string, std::map<std::string, v1::KvRecord>> kv;
+  std::map<std::string, std::vector<v1::MetricRecord>> history;
+  std::map<std::string, v1::JobState> last_state;  // by events
+  int64_t revision = 0;
+
+  core::RestoredState Load() const;
+};
+
+struct Task {
+  v1::Task task;
+  bool running = true;
+  int64_t step = 0;
+  int64_t next_seq = 1;
+  std::deque<v1::TaskReport> unacked;
+  std::set<std::string> waits;  // keys asked for and not answered
+};
+
+struct Daemon {
+  std::string name;
+  std::string host;
+  std::string root_uuid;
+  int index = 0;
+  std::string incarnation;
+  bool up = false;
+  bool cut = false;       // no packet reaches the coordinator
+  bool unhealthy = false;
+  uint64_t link = 0;      // 0 = none
+  bool welcomed = false;
+  int64_t generation = 0;
+  std::map<TaskKey, Task> tasks;
+};
+
+struct Link {
+  Daemon* daemon = nullptr;
+  std::string incarnation;
+  bool open = true;
+  absl::Duration to_coordinator;  // no message arrives before the one sent earlier
+  absl::Duration to_agent;
+};
+
+struct Rank {
+  Daemon* daemon = nullptr;
+  bool alive = false;
+  bool leaving = false;  // an orderly exit is under way
+  std::set<std::string> keys;
+};
+
+struct Gang {
+  std::vector<Rank> ranks;
+  int64_t step = 0;
+  int64_t total = 0;
+  int64_t every = 0;
+  int bit = 0;
+  bool stepping = false;
+};
+
+class World {
+ public:
+  World(uint64_t seed, Mode mode);
+
+  // Runs to the end; empty if all invariants held, else what broke and when.
+  std::string Run();
+
+  int64_t commands() const { return commands_; }
+  int64_t epochs() const { return epochs_; }
+
+ private:
+  // world.cc: time, chance, the coordinator and its clients.
+  void After(absl::Duration delay, std::function<void()> what);
+  bool Chance(double p);
+  int64_t Pick(int64_t low, int64_t high);
+  absl::Duration Ms(int64_t low, int64_t high) { return absl::Milliseconds(Pick(low, high)); }
+  core::Now Now();
+  void Fail(const std::string& what);
+  void StartCoordinator();
+  void CrashCoordinator();
+  void Tick(int64_t generation);
+  void Give(core::Command command, std::function<void(const core::Reply&)> answer = nullptr);
+  void Carry(const core::Effects& effects, const std::function<void(const core::Reply&)>& answer);
+  void Submit(int index);
+  void Fault();
+  void UserAction();
+  void Heal();
+  void CheckDone();
+  std::string Dump() const;
+
+  // invariants.cc
+  void Commit(const core::Effects& effects);
+  void CheckEvent(const v1::JobEvent& event);
+  void CheckHistory(const core::HistoryAppend& append);
+  void CheckCore(bool after_tick);
+  void CheckEnd();
+
+  // daemons.cc: agents and the gangs' data plane.
+  void StartDaemon(Daemon& daemon);
+  void CrashDaemon(Daemon& daemon);
+  void Dial(Daemon& daemon);
+  void Beat(Daemon& daemon, const std::string& incarnation);
+  void BreakLink(uint64_t id);
+  void SendUp(Daemon& daemon, core::Command command);
+  void SendDown(const core::OutgoingMessage& out);
+  void Receive(Daemon& daemon, const v1::CoordinatorMessage& message);
+  void TakeWelcome(Daemon& daemon, const v1::Welcome& welcome);
+  void TakeAck(Daemon& daemon, const v1::ReportAck& ack);
+  void TakeStart(Daemon& daemon, const v1::Task& task);
+  void TakeKv(Daemon& daemon, const v1::TaskKvValue& value);
+  void Report(Daemon& daemon, const TaskKey& key, v1::TaskReport report);
+  void SendReport(Daemon& daemon, const v1::TaskReport& report);
+  void AskKv(Daemon& daemon, const TaskKey& key, const std::string& name);
+  void Exit(Daemon& daemon, const TaskKey& key, v1::ExitReason reason, bool report);
+  void PeerDied(const TaskKey& key);
+  void Step(const TaskKey& key);
+  void Announce(const TaskKey& key, Gang& gang);
+  void LeaveAll(const TaskKey& key, v1::ExitReason reason);
+
+  struct Event {
+    absl::Duration at;
+    int64_t order;
+    std::function<void()> what;
+    bool operator<(const Event& other) const {
+      return std::make_pair(at, order) > std::make_pair(other.at, other.order);
+    }
+  };
+
+  const uint64_t seed_;
+  const Mode mode_;
+  std::mt19937_64 random_;
+  FakeClock clock_;
+  std::priority_queue<Event> events_;
+  int64_t order_ = 0;
+  std::string failure_;
+  bool done_ = false;
+  bool healed_ = false;
+
+  Store store_;
+  std::unique_ptr<core::Core> core_;  // null = crashed
+  int64_t generation_ = 0;
+  absl::Duration offset_;  // each process has its own monotonic origin
+  absl::Duration stalled_until_;
+  double crash_chance_ = 0;
+  int64_t commands_ = 0;
+  int64_t epochs_ = 0;
+
+  std::vector<std::unique_ptr<Daemon>> daemons_;
+  std::map<uint64_t, Link> links_;
+  uint64_t next_link_ = 1;
+  std::map<TaskKey, Gang> gangs_;
+  std::map<std::string, std::set<std::pair<int64_t, int64_t>>> folders_;  // job -> (epoch, step) on disk
+  int job_count_ = 0;
+  std::map<int, std::string> submitted_;  // index -> acknowledged job id
+};
+
+}  // namespace hearth::sim
