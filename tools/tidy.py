@@ -1,0 +1,527 @@
+#!/usr/bin/python3
+"""Checks of the house rules that compilers do not make. Standard library only.
+
+  tools/tidy.py                  check the tree; exit 1 and print path:line: [rule] text for each finding
+  tools/tidy.py --rules          list the rules
+  tools/tidy.py --write-ratchet  record today's over-long files and functions as the most that is allowed
+  tools/tidy.py --root DIR       another tree
+
+A line is excused by "tidy: allow(rule): reason" in a comment on it or on the line before.
+Over-long files and functions are excused up to the length recorded in tools/tidy_ratchet.txt; a shorter one is recorded
+anew with --write-ratchet, which never raises a number.
+"""
+import argparse
+import functools
+import os
+import re
+import subprocess
+import sys
+from typing import Callable, Dict, Iterator, List, NamedTuple, Tuple
+
+MAX_FILE_LINES = 700
+MAX_FUNCTION_LINES = 70
+RATCHET = "tools/tidy_ratchet.txt"
+
+CPP = (".cc", ".h", ".cu", ".cuh")
+SOURCE = CPP + (".proto", ".py", ".sh", ".cmake", ".yaml", ".yml")
+
+
+class Finding(NamedTuple):
+    path: str
+    line: int  # 0: the whole file
+    rule: str
+    text: str
+
+
+class Tree:
+    """The files of a checkout: tracked and new ones, not ignored ones."""
+
+    def __init__(self, root: str):
+        self.root = root
+        self.paths = sorted(self._list())
+
+    def _list(self) -> List[str]:
+        if os.path.exists(os.path.join(self.root, ".git")):
+            out = subprocess.run(
+                ["git", "-C", self.root, "ls-files", "-co", "--exclude-standard"],
+                capture_output=True, text=True, check=True).stdout
+            return [p for p in set(out.splitlines()) if os.path.isfile(os.path.join(self.root, p))]
+        found = []
+        for folder, dirs, files in os.walk(self.root):
+            dirs[:] = [d for d in dirs if d not in (".git", "build")]
+            found += [os.path.relpath(os.path.join(folder, f), self.root) for f in files]
+        return found
+
+    @functools.lru_cache(maxsize=None)
+    def text(self, path: str) -> str:
+        """The content; '' for a binary file."""
+        with open(os.path.join(self.root, path), "rb") as f:
+            data = f.read()
+        return "" if b"\0" in data else data.decode("utf-8", errors="replace")
+
+    @functools.lru_cache(maxsize=None)
+    def lines(self, path: str) -> List[str]:
+        return self.text(path).split("\n")
+
+    @functools.lru_cache(maxsize=None)
+    def code(self, path: str) -> List[str]:
+        """Lines of a C++ file with comments and the insides of literals blanked out."""
+        return strip_cpp(self.text(path)).split("\n")
+
+    def having(self, *suffixes: str) -> List[str]:
+        return [p for p in self.paths if p.endswith(suffixes)]
+
+    def is_excused(self, path: str, line: int, rule: str) -> bool:
+        lines = self.lines(path)
+        mark = f"tidy: allow({rule})"
+        return any(0 < n <= len(lines) and mark in lines[n - 1] for n in (line, line - 1))
+
+
+CPP_TOKEN = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"(?P<tag>[^()\s\\]{0,16})\(.*?\)(?P=tag)"|"(?:\\.|[^"\\\n])*"'
+    r"|(?<![0-9A-Za-z_])'(?:\\.|[^'\\\n])+'", re.S)
+
+
+def strip_cpp(text: str) -> str:
+    def blank(match: "re.Match[str]") -> str:
+        token = match.group(0)
+        newlines = "\n" * token.count("\n")
+        if token.startswith("/"):
+            return " " + newlines
+        return token[0] + newlines + token[-1] if token[0] in "\"'" else '""' + newlines
+    return CPP_TOKEN.sub(blank, text)
+
+
+RULES: Dict[str, Callable[[Tree], Iterator[Finding]]] = {}
+
+
+def rule(check):
+    """Registers check(tree) under its name; its docstring is its description."""
+    RULES[check.__name__.replace("_", "-")] = check
+    return check
+
+
+def matches(path: str, prefixes: Tuple[str, ...]) -> bool:
+    return path.startswith(prefixes)
+
+
+# ---- Dependencies -------------------------------------------------------------------------------------------------------
+
+# (files, what they must not include, except from). Prefixes of paths; the first column '' = all files but tests/.
+FORBIDDEN_INCLUDES = [
+    ("common/", ("coordinator/", "worker/", "jobctl/", "kernels/"), "common depends on nothing above it"),
+    ("common/base/", ("common/rpc/", "common/spec/", "common/config/", "common/io/", "common/time/", "common/log/",
+                      "common/metrics/", "common/fault/", "hearth/v1/"), "common/base stands alone"),
+    ("kernels/", ("coordinator/", "worker/", "jobctl/", "hearth/v1/", "google/protobuf/"),
+     "kernels know no protocol and no caller"),
+    ("kernels/", ("common/rpc/", "common/config/", "common/metrics/", "common/spec/"), "kernels use common/base alone"),
+    ("coordinator/", ("worker/", "jobctl/", "kernels/"), "the coordinator and the workers share only protos and common"),
+    ("coordinator/core/", ("coordinator/service/", "coordinator/store/", "coordinator/http/"), "the core is pure"),
+    ("coordinator/scheduler/", ("coordinator/service/", "coordinator/store/", "coordinator/http/", "common/io/"),
+     "the scheduler is pure"),
+    ("worker/", ("coordinator/", "jobctl/"), "the coordinator and the workers share only protos and common"),
+    ("worker/daemon/", ("worker/trainer/", "kernels/"), "the daemon must survive what happens to the engine"),
+    ("worker/trainer/", ("worker/daemon/", "common/rpc/", "common/metrics/"), "the engine has no network and no HTTP"),
+    ("jobctl/", ("coordinator/", "worker/", "kernels/"), "jobctl is a client"),
+    ("", ("tests/",), "nothing depends on tests"),
+]
+
+# (header prefixes, who may include them)
+RESERVED_HEADERS = [
+    (("grpcpp/", "grpc++/", "grpc/"),
+     ("common/rpc/", "coordinator/service/", "coordinator/main.cc", "worker/daemon/", "jobctl/", "tests/"), "gRPC"),
+    (("sqlite3.h",), ("coordinator/store/",), "SQLite"),
+    (("prometheus/", "CivetServer.h", "civetweb.h"),
+     ("common/metrics/", "coordinator/service/", "coordinator/http/", "coordinator/main.cc", "worker/daemon/", "tests/"),
+     "the metrics server"),
+    (("cuda", "cublas", "cudnn", "nccl"), ("kernels/", "worker/trainer/", "tests/"), "CUDA"),
+    (("gloo/",), ("worker/trainer/", "tests/"), "Gloo"),
+    (("sentencepiece",), ("libexec/", "tests/"), "sentencepiece (its protobuf clashes with ours)"),
+    (("yaml-cpp/",), ("common/config/", "common/spec/", "common/dataset/", "jobctl/", "tests/"), "YAML"),
+]
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+
+
+@rule
+def include_direction(tree: Tree) -> Iterator[Finding]:
+    """Dependencies point one way, and gRPC, SQLite, CUDA ... stay where they belong."""
+    for path in tree.having(*CPP):
+        for number, line in enumerate(tree.lines(path), 1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            header = match.group(1)
+            for who, targets, why in FORBIDDEN_INCLUDES:
+                if path.startswith(who) and header.startswith(targets) and not path.startswith("tests/"):
+                    yield Finding(path, number, "include-direction", f"must not include {header}: {why}")
+            for headers, users, what in RESERVED_HEADERS:
+                in_grpc_stub = what == "gRPC" and header.endswith(".grpc.pb.h")
+                if (header.startswith(headers) or in_grpc_stub) and not path.startswith(users):
+                    yield Finding(path, number, "include-direction",
+                                  f"{what} belongs in {', '.join(users)}, not here ({header})")
+
+
+SQL = re.compile(r'"\s*(SELECT|INSERT( OR \w+)? INTO|UPDATE \w+ SET|DELETE FROM|CREATE (TABLE|INDEX)|PRAGMA)\b')
+
+
+@rule
+def sql_place(tree: Tree) -> Iterator[Finding]:
+    """SQL stands in coordinator/store and nowhere else."""
+    for path in tree.having(".cc", ".h"):
+        if not path.startswith("coordinator/store/"):
+            for number, line in enumerate(tree.lines(path), 1):
+                if SQL.search(line):
+                    yield Finding(path, number, "sql-place", "SQL outside coordinator/store")
+
+
+# ---- Banned code --------------------------------------------------------------------------------------------------------
+
+# (rule's word, pattern on stripped code, where it is allowed, what to do instead)
+BANS = [
+    ("clock", re.compile(r"\b(std::chrono::\w+|\w+_clock)::now\b|\babsl::Now\(|\b(gettimeofday|clock_gettime)\(|\btime\((nullptr|0|NULL)\)"),
+     ("common/time/", "kernels/harness/", "tests/"), "ask a Clock (common/time)"),
+    ("device-sync", re.compile(r"\bcudaDeviceSynchronize\b"), ("tests/", "kernels/lab/"), "synchronise a stream or an event"),
+    ("rand", re.compile(r"(?<![\w:.>])s?rand\("), (), "use a seeded generator"),
+    ("cout", re.compile(r"\bstd::cout\b"), ("jobctl/", "tests/", "libexec/", "worker/trainer/commands/"),
+     "stdout is for data of the programs; log with common/log"),
+    ("using-namespace", re.compile(r"\busing\s+namespace\b(?!\s+std::(literals|string_view_literals|chrono_literals))"), (),
+     "name what you use"),
+    ("throw", re.compile(r"\bthrow\b"), (), "return absl::Status"),
+    ("recipe-branch", re.compile(r"\brecipe\w*(\.|->)name(\(\))?\s*[!=]=|\bIs(Fp8|Mxfp8|Nvfp4)\("),
+     ("common/spec/", "worker/trainer/recipe/", "tests/"), "recipes are values: branch on their operands"),
+]
+TEST_BANS = [
+    ("sleep", re.compile(r"\b(sleep_for|sleep_until|SleepFor|usleep|nanosleep)\b|(?<![\w:.>])sleep\("), "use FakeClock or wait for a condition"),
+]
+
+
+@rule
+def banned(tree: Tree) -> Iterator[Finding]:
+    """Calls that have a house replacement: clocks, rand, std::cout, throw, using namespace, cudaDeviceSynchronize ..."""
+    for path in tree.having(*CPP):
+        for number, line in enumerate(tree.code(path), 1):
+            for word, pattern, allowed, instead in BANS:
+                main = word == "cout" and path.endswith("main.cc")
+                if pattern.search(line) and not main and not (allowed and path.startswith(allowed)):
+                    yield Finding(path, number, "banned", f"{word}: {instead}")
+            if path.endswith("_test.cc") and not path.startswith("tests/"):
+                for word, pattern, instead in TEST_BANS:
+                    if pattern.search(line):
+                        yield Finding(path, number, "banned", f"{word} in a unit test: {instead}")
+
+
+WORDS = ("/work" + "/", ".lib" + "rary", "/tmp/bash" + "_jobs")
+
+
+@rule
+def forbidden_words(tree: Tree) -> Iterator[Finding]:
+    """Paths that exist on one machine only."""
+    for path in tree.paths:
+        for number, line in enumerate(tree.lines(path), 1):
+            for word in WORDS:
+                if re.search(r"(?<![\w.~-])" + re.escape(word), line) and not line.lstrip().startswith("#!"):
+                    yield Finding(path, number, "forbidden-words", f"contains {word}")
+
+
+FIX = "FIX" + "ME"
+
+
+@rule
+def todo(tree: Tree) -> Iterator[Finding]:
+    """A to-do carries an issue number; a fix-me cannot be merged."""
+    for path in tree.having(*SOURCE):
+        if path.startswith("tools/tidy"):
+            continue
+        for number, line in enumerate(tree.lines(path), 1):
+            if re.search(rf"\b{FIX}\b", line):
+                yield Finding(path, number, "todo", f"{FIX} cannot be merged")
+            for match in re.finditer(r"\bTODO\b(\(#\d+\))?", line):
+                if not match.group(1):
+                    yield Finding(path, number, "todo", "write TODO(#issue)")
+
+
+# ---- Length -------------------------------------------------------------------------------------------------------------
+
+HEAD_SCOPE = re.compile(r"\b(namespace|class|struct|union|enum|extern)\b")
+# A function's name is the word before its first parenthesis (or the macro's argument, for TEST and its kin).
+HEAD_NAME = re.compile(r"([A-Za-z_~][\w:~]*|operator\S{1,3})\s*\(([^()]*)")
+
+
+def functions(code: List[str]) -> Iterator[Tuple[str, int, int]]:
+    """(name, first line, last line) of each outermost function body in stripped C++ code, found by counting braces."""
+    no_code = re.compile(r"\s*(#|(public|private|protected):$)")
+    text = "\n".join("" if no_code.match(line) else line for line in code)
+    stack: List[str] = []  # "scope" | "function" | "block" per open brace
+    head_start = 0
+    opened = ("", 0)
+    line = 1
+    head_line = 1
+    parens = 0
+    for i, c in enumerate(text):
+        if c == "\n":
+            line += 1
+        elif c == "(":
+            parens += 1
+        elif c == ")":
+            parens -= 1
+        elif c == "{":
+            head = text[head_start:i].strip()
+            in_function = "function" in stack
+            name = HEAD_NAME.search(re.sub(r"^(template\s*<[^{}]*?>\s*|\[\[.*?\]\]\s*)+", "", head))
+            if in_function or parens > 0:
+                stack.append("block")
+            elif HEAD_SCOPE.search(head.split("(")[0]) and "(" not in re.sub(r"\b\w+\([^()]*\)", "", head):
+                stack.append("scope")
+            elif name and not head.endswith("="):
+                stack.append("function")
+                label = name.group(1)
+                if label.startswith(("TEST", "TYPED_TEST", "BENCHMARK")):
+                    label = name.group(2).replace(",", ".").replace(" ", "")
+                opened = (label, head_line)
+            else:
+                stack.append("block")
+        elif c == "}" and stack:
+            if stack.pop() == "function":
+                yield opened[0], opened[1], line
+        if c in "{};" and parens == 0 and "function" not in stack:
+            head_start = i + 1
+            rest = text[i + 1:]
+            head_line = line + len(rest[:len(rest) - len(rest.lstrip())].split("\n")) - 1
+
+
+def read_ratchet(tree: Tree) -> Dict[str, int]:
+    allowed = {}
+    if RATCHET in tree.paths:
+        for line in tree.lines(RATCHET):
+            if line and not line.startswith("#"):
+                key, number = line.rsplit(" ", 1)
+                allowed[key] = int(number)
+    return allowed
+
+
+def over_long(tree: Tree) -> Iterator[Tuple[str, Finding, int]]:
+    """(ratchet key, finding, length) of everything longer than the limits."""
+    for path in tree.having(*(CPP + (".py", ".sh", ".proto"))):
+        count = len(tree.lines(path)) - 1
+        if count > MAX_FILE_LINES:
+            yield path, Finding(path, 0, "length", f"{count} lines; a file has at most {MAX_FILE_LINES}"), count
+    for path in tree.having(*CPP):
+        for name, first, last in functions(tree.code(path)):
+            count = last - first + 1
+            if count > MAX_FUNCTION_LINES:
+                text = f"{name} has {count} lines; a function has at most {MAX_FUNCTION_LINES}"
+                yield f"{path}:{name}", Finding(path, first, "length", text), count
+
+
+@rule
+def length(tree: Tree) -> Iterator[Finding]:
+    """Files of at most 700 lines and functions of at most 70, with a ratchet for older ones."""
+    allowed = read_ratchet(tree)
+    for key, finding, count in over_long(tree):
+        if count > allowed.get(key, 0):
+            yield finding
+
+
+def write_ratchet(tree: Tree) -> None:
+    allowed = read_ratchet(tree)
+    lines = []
+    for key, finding, count in over_long(tree):
+        if not tree.is_excused(finding.path, finding.line, "length"):
+            lines.append(f"{key} {min(count, allowed.get(key, count))}")
+    path = os.path.join(tree.root, RATCHET)
+    if not lines:
+        if os.path.exists(path):
+            os.remove(path)
+        return
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("# Files and functions that were longer than the rule when it came; they may only shrink (tools/tidy.py).\n")
+        f.write("\n".join(sorted(lines)) + "\n")
+
+
+# ---- Dead and missing things ----------------------------------------------------------------------------------------------
+
+def cmake_names(tree: Tree) -> List["re.Pattern[str]"]:
+    """Patterns of the paths that CMakeLists.txt files name; ${x} and * stand for anything without a slash."""
+    patterns = []
+    for path in tree.paths:
+        if os.path.basename(path) != "CMakeLists.txt" and not path.endswith(".cmake"):
+            continue
+        folder = os.path.dirname(path)
+        text = re.sub(r"#[^\n]*", "", tree.text(path))
+        for word in re.findall(r"[^\s()\"]+\.(?:cc|cu|proto|py)\b", text):
+            word = re.sub(r"^\$\{(CMAKE_CURRENT_SOURCE_DIR|CMAKE_CURRENT_LIST_DIR)\}/", "", word)
+            anchored = re.sub(r"^\$\{(CMAKE_SOURCE_DIR|PROJECT_SOURCE_DIR)\}/", "//", word)
+            full = anchored[2:] if anchored.startswith("//") else os.path.normpath(os.path.join(folder, anchored))
+            regex = re.sub(r"\\\$\\\{\w+\\\}|\\\*+", "[^/]+", re.escape(full))
+            patterns.append(re.compile(regex + r"\Z"))
+    return patterns
+
+
+@rule
+def dead_files(tree: Tree) -> Iterator[Finding]:
+    """Every .cc and .cu is named in a CMakeLists.txt, every header is included, every script is mentioned somewhere."""
+    names = cmake_names(tree)
+    for path in tree.having(".cc", ".cu"):
+        if not any(pattern.match(path) for pattern in names):
+            yield Finding(path, 0, "dead-files", "no CMakeLists.txt names it")
+    included = set()
+    for path in tree.having(*CPP):
+        included.update(m.group(1) for m in map(INCLUDE.match, tree.lines(path)) if m)
+    for path in tree.having(".h", ".cuh"):
+        if path not in included:
+            yield Finding(path, 0, "dead-files", "nothing includes it")
+    for path in tree.having(".py", ".sh"):
+        name = os.path.basename(path)
+        if not any(name in tree.text(p) for p in tree.paths if p != path):
+            yield Finding(path, 0, "dead-files", "nothing mentions it")
+
+
+POINT_USE = re.compile(r'\b(?:HEARTH_FAULT_POINT|fault::Check)\(\s*"([^"]+)"')
+POINT_ROW = re.compile(r'^\s*\{"([a-z_.]+)",')
+
+
+@rule
+def fault_points(tree: Tree) -> Iterator[Finding]:
+    """The table of fault points and their uses agree."""
+    table = "common/fault/points.cc"
+    if table not in tree.paths:
+        return
+    rows = {m.group(1): n for n, line in enumerate(tree.lines(table), 1) for m in [POINT_ROW.match(line)] if m}
+    used = set()
+    for path in tree.having(".cc", ".h", ".cu"):
+        if path.startswith("common/fault/"):
+            continue
+        text = tree.text(path)
+        for match in POINT_USE.finditer(text):
+            used.add(match.group(1))
+            if match.group(1) not in rows:
+                number = text.count("\n", 0, match.start()) + 1
+                yield Finding(path, number, "fault-points", f"{match.group(1)} is not in {table}")
+    for name, number in rows.items():
+        if name not in used:
+            yield Finding(table, number, "fault-points", f"no code reaches {name}")
+
+
+# ---- Protos and docs ------------------------------------------------------------------------------------------------------
+
+FIELD = re.compile(r"^\s*((repeated|optional) )?(?P<type>map<[^>]+>|[\w.]+) (?P<name>\w+) = \d+( \[[^\]]*\])?;(?P<rest>.*)$")
+# Fields that mean the same in every message; docs/glossary.md defines them.
+KNOWN_FIELDS = {"job_id", "worker_id", "incarnation", "epoch", "rank", "generation", "request_id", "etag",
+                "page_size", "page_token", "next_page_token"}
+
+
+def commented_messages(tree: Tree) -> set:
+    """Names of messages and enums with a comment above them: it serves for fields of that type."""
+    names = set()
+    for path in tree.having(".proto"):
+        lines = tree.lines(path)
+        for above, line in zip(lines, lines[1:]):
+            match = re.match(r"\s*(message|enum) (\w+)", line)
+            if match and above.strip().startswith("//"):
+                names.add(match.group(2))
+    return names
+
+
+@rule
+def proto_comments(tree: Tree) -> Iterator[Finding]:
+    """Every field of our protos is explained: beside it, above it or its group, or at its type or in the glossary."""
+    types = commented_messages(tree)
+    for path in tree.having(".proto"):
+        if not path.startswith("proto/hearth/"):
+            continue
+        covered = False      # the current group of adjacent lines began with a comment
+        in_message = False
+        message_commented = False
+        previous = ""
+        for number, line in enumerate(tree.lines(path), 1):
+            text = line.strip()
+            if re.match(r"(message|oneof) ", text):
+                in_message, message_commented, covered = True, previous.startswith("//"), False
+            elif re.match(r"(enum|service) ", text):
+                in_message = False
+            elif not text:
+                covered = False
+            elif text.startswith("//"):
+                covered = True
+            elif in_message and FIELD.match(line):
+                field = FIELD.match(line)
+                known = field.group("name") in KNOWN_FIELDS or field.group("type") in types
+                if not (covered or message_commented or known or "//" in field.group("rest")):
+                    yield Finding(path, number, "proto-comments", f"no comment: {text}")
+            previous = text
+
+
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def prose(lines: List[str]) -> Iterator[Tuple[int, str]]:
+    """Numbered lines of a Markdown file outside code fences."""
+    fenced = False
+    for number, line in enumerate(lines, 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif not fenced:
+            yield number, line
+
+
+@rule
+def docs_links(tree: Tree) -> Iterator[Finding]:
+    """Relative links in Markdown files lead somewhere."""
+    folders = {os.path.dirname(p) for p in tree.paths}
+    for path in list(folders):
+        while path:
+            folders.add(path)
+            path = os.path.dirname(path)
+    for path in tree.having(".md"):
+        for number, line in prose(tree.lines(path)):
+            for match in LINK.finditer(re.sub(r"`[^`]*`", "", line)):
+                target = (match.group(1) or match.group(2)).split("#")[0]
+                if not target or re.match(r"[a-z]+:", target):
+                    continue
+                full = os.path.normpath(os.path.join(os.path.dirname(path), target))
+                if full not in tree.paths and full not in folders:
+                    yield Finding(path, number, "docs-links", f"{target} does not exist")
+
+
+@rule
+def docs_title(tree: Tree) -> Iterator[Finding]:
+    """Every page in docs/ has exactly one title."""
+    for path in tree.having(".md"):
+        if path.startswith("docs/"):
+            titles = [n for n, line in prose(tree.lines(path)) if line.startswith("# ")]
+            if len(titles) != 1:
+                yield Finding(path, titles[1] if titles else 0, "docs-title", f"{len(titles)} titles; a page has one")
+
+
+# ---------------------------------------------------------------------------------------------------------------------------
+
+def check(tree: Tree) -> List[Finding]:
+    found = [f for name in RULES for f in RULES[name](tree)]
+    return sorted(f for f in set(found) if not tree.is_excused(f.path, f.line, f.rule))
+
+
+def main(argv: List[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", default=os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    parser.add_argument("--rules", action="store_true")
+    parser.add_argument("--write-ratchet", action="store_true")
+    args = parser.parse_args(argv)
+    if args.rules:
+        for name, function in RULES.items():
+            print(f"{name:18} {function.__doc__}")
+        return 0
+    tree = Tree(args.root)
+    if args.write_ratchet:
+        write_ratchet(tree)
+        return 0
+    findings = check(tree)
+    for f in findings:
+        print(f"{f.path}:{f.line}: [{f.rule}] {f.text}")
+    print(f"tidy: {len(tree.paths)} files, {len(findings)} findings")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,135 @@
+#!/usr/bin/python3
+"""Each rule of tidy.py finds what it must and leaves alone what it may."""
+import contextlib
+import io
+import os
+import tempfile
+import unittest
+
+import tidy
+
+LONG_BODY = "  ++x;\n" * 70
+FIX = "FIX" + "ME"
+
+# (rule, {path: content} of a tree in which exactly this rule finds something, same tree with the fault mended)
+CASES = [
+    ("include-direction", {"coordinator/a.cc": '#include "worker/b.h"\n'}, {"coordinator/a.cc": '#include "common/b.h"\n'}),
+    ("include-direction", {"worker/daemon/a.cc": '#include "kernels/b.h"\n'}, {"worker/trainer/a.cc": '#include "kernels/b.h"\n'}),
+    ("include-direction", {"kernels/a.cc": '#include "hearth/v1/job.pb.h"\n'}, {"jobctl/a.cc": '#include "hearth/v1/job.pb.h"\n'}),
+    ("include-direction", {"jobctl/a.cc": '#include "tests/b.h"\n'}, {"tests/a.cc": '#include "tests/b.h"\n'}),
+    ("include-direction", {"common/io/a.cc": "#include <grpcpp/channel.h>\n"}, {"common/rpc/a.cc": "#include <grpcpp/channel.h>\n"}),
+    ("include-direction", {"worker/trainer/a.cc": '#include "hearth/v1/job.grpc.pb.h"\n'},
+     {"jobctl/a.cc": '#include "hearth/v1/job.grpc.pb.h"\n'}),
+    ("include-direction", {"coordinator/core/a.cc": "#include <sqlite3.h>\n"}, {"coordinator/store/a.cc": "#include <sqlite3.h>\n"}),
+    ("sql-place", {"coordinator/core/a.cc": 'Run("SELECT 1");\n'}, {"coordinator/store/a.cc": 'Run("SELECT 1");\n'}),
+    ("banned", {"common/a.cc": "auto t = std::chrono::steady_clock::now();\n"},
+     {"common/time/a.cc": "auto t = std::chrono::steady_clock::now();\n"}),
+    ("banned", {"common/a.cc": "auto t = absl::Now();\n"}, {"common/a.cc": "// absl::Now() is banned\n"}),
+    ("banned", {"common/a_test.cc": "absl::SleepFor(d);\n"}, {"common/a.cc": "absl::SleepFor(d);\n"}),
+    ("banned", {"kernels/a.cu": "cudaDeviceSynchronize();\n"}, {"kernels/a.cu": "cudaStreamSynchronize(s);\n"}),
+    ("banned", {"common/a.cc": "int x = rand();\n"}, {"common/a.cc": "int x = Brand();\n"}),
+    ("banned", {"common/a.cc": "std::cout << 1;\n"}, {"jobctl/a.cc": "std::cout << 1;\n"}),
+    ("banned", {"common/a.h": "using namespace std;\n"}, {"common/a.h": "using std::string;\n"}),
+    ("banned", {"common/a.cc": "throw 1;\n"}, {"common/a.cc": 'Say("never throw");\n'}),
+    ("banned", {"worker/trainer/step/a.cc": 'if (recipe.name() == "fp8") {}\n'},
+     {"worker/trainer/recipe/a.cc": 'if (recipe.name() == "fp8") {}\n'}),
+    ("forbidden-words", {"docs.txt": "see " + "/work" + "/x\n"}, {"docs.txt": "see build" + "/work" + "/x\n"}),
+    ("todo", {"a.py": f"# {FIX}: later\n"}, {"a.py": "# later\n"}),
+    ("todo", {"a.sh": "# TODO: later\n"}, {"a.sh": "# TODO(#12): later\n"}),
+    ("length", {"a.py": "x = 1\n" * 701}, {"a.py": "x = 1\n" * 700}),
+    ("length", {"common/a.cc": "void F(int x) {\n" + LONG_BODY + "}\n"},
+     {"common/a.cc": "namespace n {\nclass C {\n  void F(int x) {\n  }\n" + "  int y;\n" * 80 + "};\n}\n"}),
+    ("dead-files", {"common/a.cc": "\n"}, {"common/a.cc": "\n", "common/CMakeLists.txt": "add_component(a SRCS a.cc)\n"}),
+    ("dead-files", {"k/rms/rms_cpu.cc": "\n"},
+     {"k/rms/rms_cpu.cc": "\n", "k/CMakeLists.txt": "list(APPEND SRCS ${op}/${op}_cpu.cc)\n"}),
+    ("dead-files", {"common/a.h": "\n"}, {"common/a.h": "\n", "common/b.cc": '#include "common/a.h"\n', "CMakeLists.txt": "common/b.cc"}),
+    ("dead-files", {"tools/a.py": "\n"}, {"tools/a.py": "\n", "README.md": "run tools/a.py\n"}),
+    ("fault-points", {"common/fault/points.cc": '    {"a.b", "x"},\n', "c.cc": 'HEARTH_FAULT_POINT("a.c");\nfault::Check("a.b");\n'},
+     {"common/fault/points.cc": '    {"a.b", "x"},\n', "c.cc": 'HEARTH_FAULT_POINT("a.b");\n'}),
+    ("fault-points", {"common/fault/points.cc": '    {"a.b", "x"},\n'},
+     {"common/fault/points.cc": '    {"a.b", "x"},\n', "c.cc": 'HEARTH_FAULT_POINT(\n    "a.b");\n'}),
+    ("proto-comments", {"proto/hearth/a.proto": "message M {\n  int64 x = 1;\n}\n"},
+     {"proto/hearth/a.proto": "message M {\n  // Seconds.\n  int64 x = 1;\n  int64 y = 2;\n\n  int64 z = 3;  // Bytes.\n}\n"}),
+    ("proto-comments", {"proto/hearth/a.proto": "message M {\n  // Seconds.\n  int64 x = 1;\n\n  int64 y = 2;\n}\n"},
+     {"proto/hearth/a.proto": "// A point.\nmessage M {\n  int64 x = 1;\n}\nmessage N {\n  M m = 1;\n  string job_id = 2;\n}\n"}),
+    ("docs-links", {"docs/a.md": "# A\n[b](b.md)\n"}, {"docs/a.md": "# A\n[b](b.md#x) [c](https://x.y/z)\n", "docs/b.md": "# B\n"}),
+    ("docs-title", {"docs/a.md": "# A\n# B\n"}, {"docs/a.md": "# A\n```\n# not a title\n```\n"}),
+]
+
+
+@contextlib.contextmanager
+def tree_of(files):
+    with tempfile.TemporaryDirectory() as root:
+        for path, content in files.items():
+            full = os.path.join(root, path)
+            os.makedirs(os.path.dirname(full), exist_ok=True)
+            with open(full, "w", encoding="utf-8") as f:
+                f.write(content)
+        yield tidy.Tree(root)
+
+
+def found(files, rule):
+    with tree_of(files) as tree:
+        return [f for f in tidy.check(tree) if f.rule == rule]
+
+
+class TidyTest(unittest.TestCase):
+    def test_every_case_faulty_tree_is_found_and_mended_tree_is_clean(self):
+        for rule, faulty, mended in CASES:
+            with self.subTest(rule=rule, faulty=faulty):
+                self.assertTrue(found(faulty, rule))
+                self.assertEqual(found(mended, rule), [])
+
+    def test_every_rule_has_a_case(self):
+        self.assertEqual({case[0] for case in CASES}, set(tidy.RULES))
+
+    def test_excuse_on_the_line_before_silences_that_rule_only(self):
+        line = "std::cout << rand();\n"
+        self.assertEqual(found({"a.cc": "// tidy: allow(banned): a demonstration\n" + line}, "banned"), [])
+        self.assertTrue(found({"a.cc": "// tidy: allow(length): wrong rule\n" + line}, "banned"))
+
+    def test_ratchet_allows_recorded_length_and_no_more(self):
+        with tree_of({"a.py": "x = 1\n" * 710}) as tree:
+            tidy.write_ratchet(tree)
+            same = tidy.Tree(tree.root)
+            self.assertEqual(list(tidy.length(same)), [])
+            with open(os.path.join(tree.root, "a.py"), "a", encoding="utf-8") as f:
+                f.write("x = 2\n")
+            longer = tidy.Tree(tree.root)
+            self.assertEqual(len(list(tidy.length(longer))), 1)
+            tidy.write_ratchet(longer)  # never raises
+            self.assertEqual(len(list(tidy.length(tidy.Tree(tree.root)))), 1)
+
+    def test_functions_nested_and_multi_line_heads_are_measured_whole(self):
+        code = tidy.strip_cpp(
+            "namespace {\n"
+            "class A {\n"
+            " public:\n"
+            "  int F(int a,\n"
+            "        int b) const {\n"
+            "    if (a) { return '}'; }\n"
+            "    return Call([&] { return \"{\"; });\n"
+            "  }\n"
+            "};\n"
+            "constexpr int kTable[] = {\n  1,\n};\n"
+            "TEST(Suite, Case) {\n"
+            "}\n"
+            "}  // namespace\n").split("\n")
+        self.assertEqual(list(tidy.functions(code)), [("F", 4, 8), ("Suite.Case", 13, 14)])
+
+    def test_strip_cpp_keeps_line_numbers(self):
+        text = 'a /* x\ny */ b // "c\nR"(q\n{)" d \'\\\'\' 1\'000\n'
+        self.assertEqual(tidy.strip_cpp(text).count("\n"), text.count("\n"))
+        self.assertNotIn("{", tidy.strip_cpp(text))
+        self.assertIn("1'000", tidy.strip_cpp(text))
+
+    def test_main_reports_and_fails(self):
+        with tree_of({"docs/a.md": "no title\n"}) as tree:
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                self.assertEqual(tidy.main(["--root", tree.root]), 1)
+            self.assertIn("docs/a.md:0: [docs-title]", out.getvalue())
+
+
+if __name__ == "__main__":
+    unittest.main()
