@@ -1,0 +1,85 @@
+#include "worker/trainer/checkpoint/background_writer.h"
+
+#include <cstring>
+#include <map>
+#include <utility>
+
+namespace hearth::trainer {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
+BackgroundWriter::BackgroundWriter(Env& env, Clock& clock, std::string dir, int32_t keep_last)
+    : env_(env), clock_(clock), dir_(std::move(dir)), keep_last_(keep_last) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+BackgroundWriter::~BackgroundWriter() {
+  {
+    absl::MutexLock lock(&mu_);
+    stop_ = true;
+  }
+  thread_.join();
+}
+
+void BackgroundWriter::Submit(const CheckpointContent& content) {
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(this, &BackgroundWriter::Idle));
+  Snapshot(content);
+  busy_ = true;
+}
+
+// Weights that are also state (fp32 masters) are copied once.
+void BackgroundWriter::Snapshot(const CheckpointContent& content) {
+  content_ = content;
+  std::map<std::pair<const void*, size_t>, size_t> offsets;  // of (address, bytes)
+  size_t size = 0;
+  const auto place = [&](const void* data, size_t bytes) {
+    if (offsets.emplace(std::pair(data, bytes), size).second) size += Aligned(bytes);
+  };
+  for (const TensorView& t : content.state) place(t.data, static_cast<size_t>(t.bytes()));
+  for (size_t i = 0; i < content.weights.size(); ++i) {
+    place(content.weights[i], static_cast<size_t>((*content.table)[i].elements()) * sizeof(float));
+  }
+  if (snapshot_.size() < size) snapshot_.resize(size);
+  const auto copy = [&](const void* data, size_t bytes) {
+    uint8_t* to = snapshot_.data() + offsets[std::pair(data, bytes)];
+    if (bytes > 0) std::memcpy(to, data, bytes);
+    return to;
+  };
+  for (TensorView& t : content_.state) t.data = copy(t.data, static_cast<size_t>(t.bytes()));
+  for (size_t i = 0; i < content_.weights.size(); ++i) {
+    content_.weights[i] = reinterpret_cast<const float*>(copy(
+        content_.weights[i], static_cast<size_t>((*content.table)[i].elements()) * sizeof(float)));
+  }
+}
+
+void BackgroundWriter::Run() {
+  for (;;) {
+    {
+      absl::MutexLock lock(&mu_);
+      mu_.Await(absl::Condition(this, &BackgroundWriter::HasWork));
+      if (!busy_) return;
+    }
+    absl::StatusOr<CommittedCheckpoint> result =
+        WriteCheckpoint(env_, clock_, dir_, content_, keep_last_);
+    absl::MutexLock lock(&mu_);
+    done_.push_back(std::move(result));
+    busy_ = false;
+  }
+}
+
+std::optional<absl::StatusOr<CommittedCheckpoint>> BackgroundWriter::Take(bool wait) {
+  absl::MutexLock lock(&mu_);
+  if (wait) mu_.Await(absl::Condition(this, &BackgroundWriter::Idle));
+  if (done_.empty()) return std::nullopt;
+  absl::StatusOr<CommittedCheckpoint> result = std::move(done_.front());
+  done_.erase(done_.begin());
+  return result;
+}
+
+}  // namespace hearth::trainer

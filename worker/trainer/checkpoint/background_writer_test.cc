@@ -1,0 +1,71 @@
+#include "worker/trainer/checkpoint/background_writer.h"
+
+#include <filesystem>
+
+#include "common/io/faulty_env.h"
+#include "gtest/gtest.h"
+#include "worker/trainer/checkpoint/test_model.h"
+
+namespace hearth::trainer {
+namespace {
+
+class BackgroundWriterTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = ::testing::TempDir() + "/background_writer_test";
+    std::filesystem::remove_all(dir_);
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+
+  std::string dir_;
+};
+
+CheckpointContent Content(const TestModel& model, const std::vector<float>& moment, int64_t step) {
+  CheckpointContent content;
+  content.meta.step = step;
+  content.meta.sequence_length = 16;
+  content.meta.model = model.spec;
+  content.table = &model.table;
+  content.weights = model.pointers();
+  content.state = {{"m", TensorDType::kF32, {static_cast<int64_t>(moment.size())}, moment.data()}};
+  return content;
+}
+
+TEST_F(BackgroundWriterTest, Submit_StateChangesAfterwards_SnapshotIsWritten) {
+  TestModel model = MakeTestModel("llama");
+  std::vector<float> moment(100);
+  BackgroundWriter writer(Env::Real(), Clock::Real(), dir_, 0);
+  EXPECT_FALSE(writer.Take(true).has_value());
+  for (int64_t step = 1; step <= 3; ++step) {
+    std::fill(moment.begin(), moment.end(), static_cast<float>(step));
+    writer.Submit(Content(model, moment, step));
+  }
+  std::fill(moment.begin(), moment.end(), -1.0f);
+  for (int64_t step = 1; step <= 3; ++step) {
+    const auto done = writer.Take(true);
+    ASSERT_TRUE(done.has_value());
+    ASSERT_TRUE(done->ok()) << done->status();
+    EXPECT_EQ((*done)->step, step);
+    const auto loaded = LoadCheckpoint(Env::Real(), {{(*done)->path, step, (*done)->manifest_sha256}}, model.spec);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    const TensorView* m = loaded->state->Find("m");
+    ASSERT_NE(m, nullptr);
+    EXPECT_EQ(static_cast<const float*>(m->data)[99], static_cast<float>(step));
+  }
+  EXPECT_FALSE(writer.Take(true).has_value());
+}
+
+TEST_F(BackgroundWriterTest, Take_AfterAFailure_ReturnsIt) {
+  FaultyEnv env(Env::Real());
+  env.SetDiskSpace(1000);
+  const TestModel model = MakeTestModel("llama");
+  const std::vector<float> moment(100);
+  BackgroundWriter writer(env, Clock::Real(), dir_, 0);
+  writer.Submit(Content(model, moment, 1));
+  const auto done = writer.Take(true);
+  ASSERT_TRUE(done.has_value());
+  EXPECT_TRUE(absl::IsResourceExhausted(done->status())) << done->status();
+}
+
+}  // namespace
+}  // namespace hearth::trainer

@@ -1,0 +1,188 @@
+#include "worker/trainer/checkpoint/checkpoint.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "common/base/status.h"
+#include "common/base/status_macros.h"
+#include "common/dataset/tokenizer.h"
+#include "common/fault/fault.h"
+#include "common/io/sha256.h"
+#include "common/spec/model.h"
+#include "worker/trainer/checkpoint/hf_model.h"
+#include "worker/trainer/checkpoint/meta.h"
+
+namespace hearth::trainer {
+namespace {
+
+constexpr std::string_view kStepPrefix = "step-";
+constexpr std::string_view kTempMark = ".tmp-";
+
+std::string Join(std::string_view dir, std::string_view name) {
+  return absl::StrCat(std::string(dir), "/", std::string(name));
+}
+
+// Step of "step-00000012"; -1 for any other name, temporary ones included.
+int64_t StepOfName(const std::string& name) {
+  int64_t step = 0;
+  if (!absl::StartsWith(name, "step-") || name.size() < kStepPrefix.size() + 8) return -1;
+  if (!absl::SimpleAtoi(name.substr(kStepPrefix.size()), &step) || step < 0) return -1;
+  return step;
+}
+
+void RemoveTemporaries(Env& env, const std::string& dir) {
+  const absl::StatusOr<std::vector<std::string>> names = env.ListDir(dir);
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    if (absl::StartsWith(name, "step-") && name.find(kTempMark) != std::string::npos) {
+      env.RemoveAll(Join(dir, name)).IgnoreError();
+    }
+  }
+}
+
+// Files of `dir` under `prefix`, recursively, in order.
+absl::Status ListFiles(Env& env,
+                       const std::string& dir,
+                       const std::string& prefix,
+                       std::vector<std::string>& files) {
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                          env.ListDir(prefix.empty() ? dir : Join(dir, prefix)));
+  for (const std::string& name : names) {
+    const std::string path = prefix.empty() ? name : Join(prefix, name);
+    if (env.IsDirectory(Join(dir, path))) {
+      HEARTH_RETURN_IF_ERROR(ListFiles(env, dir, path, files));
+    } else {
+      files.push_back(path);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteManifest(Env& env, const std::string& dir, int64_t step, CommittedCheckpoint& done) {
+  std::vector<std::string> files;
+  HEARTH_RETURN_IF_ERROR(ListFiles(env, dir, "", files));
+  std::vector<ManifestEntry> entries;
+  for (const std::string& file : files) {
+    ManifestEntry entry;
+    entry.path = file;
+    HEARTH_ASSIGN_OR_RETURN(entry.bytes, env.FileSize(Join(dir, file)));
+    HEARTH_ASSIGN_OR_RETURN(entry.sha256, Sha256HexOfFile(env, Join(dir, file)));
+    done.bytes += entry.bytes;
+    entries.push_back(std::move(entry));
+  }
+  const std::string text = ManifestToJson(step, entries);
+  done.bytes += static_cast<int64_t>(text.size());
+  done.manifest_sha256 = Sha256Hex(text);
+  return env.WriteFileAtomically(Join(dir, kManifestFile), text);
+}
+
+absl::Status WriteFiles(Env& env,
+                        const std::string& temp,
+                        const CheckpointContent& content,
+                        CommittedCheckpoint& done) {
+  const CheckpointMeta& meta = content.meta;
+  if (content.table == nullptr) return absl::InvalidArgumentError("checkpoint without a parameter table");
+  HEARTH_ASSIGN_OR_RETURN(const spec::ModelShape shape,
+                          spec::ResolveModelShape(meta.model, meta.sequence_length));
+  const int64_t max_position =
+      meta.model.max_position() > 0 ? meta.model.max_position() : meta.sequence_length;
+  HEARTH_RETURN_IF_ERROR(env.CreateDirs(Join(temp, "state")));
+  HEARTH_RETURN_IF_ERROR(WriteHfModel(env, temp, shape, max_position, *content.table,
+                                      content.weights, content.weights_dtype));
+  if (!content.tokenizer_from.empty()) {
+    HEARTH_RETURN_IF_ERROR(dataset::CopyTokenizer(content.tokenizer_from, temp, env));
+  }
+  HEARTH_RETURN_IF_ERROR(WriteSafetensors(env, Join(temp, kStateFile), content.state));
+  HEARTH_RETURN_IF_ERROR(env.WriteFileAtomically(Join(temp, kMetaFile), MetaToJson(meta)));
+  HEARTH_RETURN_IF_ERROR(env.WriteFileAtomically(
+      Join(temp, kPlansFile), meta.plans_json.empty() ? "{}\n" : meta.plans_json));
+  HEARTH_RETURN_IF_ERROR(env.SyncDir(Join(temp, "state")));
+  HEARTH_RETURN_IF_ERROR(WriteManifest(env, temp, meta.step, done));
+  return env.SyncDir(temp);
+}
+
+absl::Status MoveIntoPlace(Env& env, const std::string& dir, const std::string& temp, const std::string& path) {
+  HEARTH_RETURN_IF_ERROR(fault::Check("checkpoint.before_rename"));
+  const std::string old = absl::StrCat(path, std::string(kTempMark), "old");
+  if (env.Exists(path)) {
+    HEARTH_RETURN_IF_ERROR(env.RemoveAll(old));
+    HEARTH_RETURN_IF_ERROR(env.Rename(path, old));
+  }
+  HEARTH_RETURN_IF_ERROR(env.Rename(temp, path));
+  HEARTH_RETURN_IF_ERROR(env.SyncDir(dir));
+  HEARTH_RETURN_IF_ERROR(fault::Check("checkpoint.after_rename"));
+  if (env.Exists(old)) env.RemoveAll(old).IgnoreError();
+  return absl::OkStatus();
+}
+
+// Failing to remove is no failure of the checkpoint: the next one tries again.
+std::vector<int64_t> Prune(Env& env, const std::string& dir, int32_t keep_last, int64_t newest) {
+  std::vector<int64_t> removed;
+  if (keep_last <= 0) return removed;
+  std::vector<int64_t> steps = ListCheckpointSteps(env, dir);
+  // Steps above the new one are of a history that was rewound; they go first.
+  std::stable_sort(steps.begin(), steps.end(), [newest](int64_t a, int64_t b) {
+    return std::pair(a <= newest, a) < std::pair(b <= newest, b);
+  });
+  const size_t keep = static_cast<size_t>(std::max(keep_last, 2));
+  for (size_t i = 0; i + keep < steps.size(); ++i) {
+    const std::string path = CheckpointPath(dir, steps[i]);
+    // Renamed first: a crash half-way must not leave a torn folder under a checkpoint's name.
+    const std::string gone = absl::StrCat(path, std::string(kTempMark), "gone");
+    if (env.Rename(path, gone).ok()) {
+      env.RemoveAll(gone).IgnoreError();
+      removed.push_back(steps[i]);
+    }
+  }
+  return removed;
+}
+
+}  // namespace
+
+std::string CheckpointPath(std::string_view dir, int64_t step) {
+  return absl::StrFormat("%s/step-%08d", std::string(dir), step);
+}
+
+std::vector<int64_t> ListCheckpointSteps(Env& env, const std::string& dir) {
+  std::vector<int64_t> steps;
+  const absl::StatusOr<std::vector<std::string>> names = env.ListDir(dir);
+  if (!names.ok()) return steps;
+  for (const std::string& name : *names) {
+    const int64_t step = StepOfName(name);
+    if (step >= 0) steps.push_back(step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+absl::StatusOr<CommittedCheckpoint> WriteCheckpoint(Env& env,
+                                                    Clock& clock,
+                                                    const std::string& dir,
+                                                    const CheckpointContent& content,
+                                                    int32_t keep_last) {
+  const absl::Duration begin = clock.Monotonic();
+  HEARTH_RETURN_IF_ERROR(fault::Check("checkpoint.before_write"));
+  CommittedCheckpoint done;
+  done.step = content.meta.step;
+  done.path = CheckpointPath(dir, done.step);
+  HEARTH_RETURN_IF_ERROR(env.CreateDirs(dir));
+  RemoveTemporaries(env, dir);
+  const std::string temp = absl::StrCat(done.path, std::string(kTempMark), getpid());
+  absl::Status status = WriteFiles(env, temp, content, done);
+  if (status.ok()) status = MoveIntoPlace(env, dir, temp, done.path);
+  if (!status.ok()) {
+    env.RemoveAll(temp).IgnoreError();
+    return Annotate(status, absl::StrCat("checkpoint of step ", done.step));
+  }
+  done.removed_steps = Prune(env, dir, keep_last, done.step);
+  done.seconds = absl::ToDoubleSeconds(clock.Monotonic() - begin);
+  return done;
+}
+
+}  // namespace hearth::trainer

@@ -1,0 +1,210 @@
+#include "worker/trainer/checkpoint/checkpoint.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/io/faulty_env.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/trainer/checkpoint/test_model.h"
+
+namespace hearth::trainer {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+namespace fs = std::filesystem;
+
+class CheckpointTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = ::testing::TempDir() + "/checkpoint_test_" +
+           ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    fs::remove_all(dir_);
+    model_ = MakeTestModel("qwen3");
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  CheckpointContent Content(int64_t step) {
+    CheckpointContent content;
+    content.meta.job_id = "j";
+    content.meta.epoch = 2;
+    content.meta.step = step;
+    content.meta.tokens = step * 64;
+    content.meta.next_sample = step * 4;
+    content.meta.seed = 0xffffffffffffffffu;
+    content.meta.sequence_length = 16;
+    content.meta.model = model_.spec;
+    content.meta.plans_json = "{\"threads\": 2}\n";
+    content.meta.extra_json = "{\"window\": [1.5]}";
+    content.table = &model_.table;
+    content.weights = model_.pointers();
+    for (size_t i = 0; i < model_.table.size(); ++i) {
+      content.state.push_back({"master/" + model_.table[i].name, TensorDType::kF32,
+                               model_.table[i].shape, model_.weights[i].data()});
+    }
+    return content;
+  }
+
+  absl::StatusOr<CommittedCheckpoint> Write(int64_t step, int32_t keep = 0, Env& env = Env::Real()) {
+    return WriteCheckpoint(env, Clock::Real(), dir_, Content(step), keep);
+  }
+
+  std::string dir_;
+  TestModel model_;
+};
+
+TEST_F(CheckpointTest, Load_OfWritten_RoundTrips) {
+  const auto done = Write(7);
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_EQ(done->path, dir_ + "/step-00000007");
+  int64_t bytes = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(done->path)) {
+    if (entry.is_regular_file()) bytes += static_cast<int64_t>(entry.file_size());
+  }
+  EXPECT_EQ(done->bytes, bytes);
+  const auto loaded =
+      LoadCheckpoint(Env::Real(), {{done->path, 7, done->manifest_sha256}}, model_.spec);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_THAT(loaded->notes, IsEmpty());
+  EXPECT_EQ(loaded->meta.step, 7);
+  EXPECT_EQ(loaded->meta.next_sample, 28);
+  EXPECT_EQ(loaded->meta.seed, 0xffffffffffffffffu);
+  EXPECT_EQ(loaded->meta.plans_json, "{\"threads\": 2}\n");
+  EXPECT_EQ(loaded->meta.extra_json, "{\"window\":[1.5]}");
+  for (const TensorView& want : Content(7).state) {
+    const auto got = loaded->state->Get(want.name, want.dtype, want.shape);
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(std::memcmp((*got)->data, want.data, static_cast<size_t>(want.bytes())), 0);
+  }
+}
+
+TEST_F(CheckpointTest, Write_SameStateTwice_SameBytes) {
+  const auto a = Write(7);
+  const auto b = Write(7);  // replaces
+  ASSERT_TRUE(a.ok() && b.ok()) << b.status();
+  EXPECT_EQ(a->manifest_sha256, b->manifest_sha256);
+  EXPECT_THAT(ListCheckpointSteps(Env::Real(), dir_), ElementsAre(7));
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir_), fs::directory_iterator()), 1);
+}
+
+TEST_F(CheckpointTest, Write_KeepLast_RemovesOldestAndTemporaries) {
+  fs::create_directories(dir_ + "/step-00000001.tmp-99999/state");
+  fs::create_directories(dir_ + "/notes");
+  std::vector<int64_t> removed;
+  for (int64_t step = 1; step <= 5; ++step) {
+    const auto done = Write(step, 3);
+    ASSERT_TRUE(done.ok()) << done.status();
+    removed.insert(removed.end(), done->removed_steps.begin(), done->removed_steps.end());
+  }
+  EXPECT_THAT(removed, ElementsAre(1, 2));
+  EXPECT_THAT(ListCheckpointSteps(Env::Real(), dir_), ElementsAre(3, 4, 5));
+  ASSERT_TRUE(Write(6, 1).ok());
+  EXPECT_THAT(ListCheckpointSteps(Env::Real(), dir_), ElementsAre(5, 6));  // never its predecessor
+  EXPECT_FALSE(fs::exists(dir_ + "/step-00000001.tmp-99999"));
+  EXPECT_TRUE(fs::exists(dir_ + "/notes"));
+}
+
+TEST_F(CheckpointTest, Verify_EachFileDamagedOrMissing_NamesIt) {
+  const auto done = Write(3);
+  ASSERT_TRUE(done.ok());
+  ASSERT_TRUE(VerifyCheckpoint(Env::Real(), done->path, done->manifest_sha256).ok());
+  std::vector<std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(done->path)) {
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  }
+  EXPECT_EQ(files.size(), 6u);
+  for (const std::string& file : files) {
+    const std::string bytes = *Env::Real().ReadFile(file);
+    std::string damaged = bytes;
+    damaged[bytes.size() / 2] ^= 1;
+    for (const std::string& bad : {damaged, bytes.substr(0, bytes.size() - 1)}) {
+      ASSERT_TRUE(Env::Real().WriteFileAtomically(file, bad).ok());
+      const absl::Status status = VerifyCheckpoint(Env::Real(), done->path, done->manifest_sha256);
+      EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr(file));
+    }
+    fs::remove(file);
+    const absl::Status status = VerifyCheckpoint(Env::Real(), done->path);
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(file));
+    ASSERT_TRUE(Env::Real().WriteFileAtomically(file, bytes).ok());
+  }
+  EXPECT_TRUE(absl::IsNotFound(VerifyCheckpoint(Env::Real(), dir_ + "/none")));
+}
+
+TEST_F(CheckpointTest, Load_TornNewest_FallsBackAndSaysSo) {
+  const auto a = Write(1);
+  const auto b = Write(2);
+  const auto c = Write(3);
+  fs::resize_file(c->path + "/model.safetensors", 100);
+  fs::remove(b->path + "/MANIFEST.json");
+  const std::vector<CheckpointCandidate> all = {{c->path, 3, ""}, {b->path, 2, ""}, {a->path, 1, ""}};
+  const auto loaded = LoadCheckpoint(Env::Real(), all, model_.spec);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->meta.step, 1);
+  ASSERT_EQ(loaded->notes.size(), 3u);
+  EXPECT_THAT(loaded->notes[0], HasSubstr("step-00000003/model.safetensors: 100 bytes"));
+  EXPECT_THAT(loaded->notes[1], HasSubstr("step-00000002/MANIFEST.json: missing"));
+  EXPECT_THAT(loaded->notes[2], HasSubstr("falling back to the checkpoint of step 1"));
+  const auto none = LoadCheckpoint(Env::Real(), {all[0], all[1]}, model_.spec);
+  EXPECT_TRUE(absl::IsDataLoss(none.status()));
+  EXPECT_THAT(std::string(none.status().message()), HasSubstr("model.safetensors"));
+}
+
+TEST_F(CheckpointTest, Load_OtherModel_NamesTheFields) {
+  const auto done = Write(1);
+  v1::ModelSpec other = model_.spec;
+  other.set_hidden(32);
+  other.set_tied(false);
+  other.set_init_std(0.5);
+  other.set_max_position(999);  // rope: not part of the model
+  const auto loaded = LoadCheckpoint(Env::Real(), {{done->path, 1, ""}}, other);
+  EXPECT_TRUE(absl::IsFailedPrecondition(loaded.status()));
+  EXPECT_THAT(std::string(loaded.status().message()),
+              HasSubstr("model.hidden: the checkpoint has 16, the job 32; "
+                        "model.tied: the checkpoint has true, the job false"));
+  EXPECT_EQ(ModelDifferences(model_.spec, other).size(), 2u);
+}
+
+TEST_F(CheckpointTest, Write_DiskFull_KeepsTheOldOneAndLeavesNothing) {
+  ASSERT_TRUE(Write(1).ok());
+  for (const int64_t space : {0, 100, 5000, 20000}) {
+    FaultyEnv env(Env::Real());
+    env.SetDiskSpace(space);
+    const auto done = Write(2, 1, env);
+    EXPECT_TRUE(absl::IsResourceExhausted(done.status())) << done.status();
+    EXPECT_THAT(std::string(done.status().message()), HasSubstr("step-00000002.tmp-"));
+    EXPECT_EQ(std::distance(fs::directory_iterator(dir_), fs::directory_iterator()), 1);
+    EXPECT_TRUE(VerifyCheckpoint(Env::Real(), dir_ + "/step-00000001").ok());
+  }
+}
+
+TEST_F(CheckpointTest, Write_FailureAtAnyOperation_OldOrNewVerifies) {
+  ASSERT_TRUE(Write(1).ok());
+  FaultyEnv counting(Env::Real());
+  ASSERT_TRUE(Write(2, 3, counting).ok());
+  fs::remove_all(dir_ + "/step-00000002");
+  for (int64_t n = 1; n <= counting.operations(); ++n) {
+    FaultyEnv env(Env::Real());
+    env.FailAfter(n, absl::InternalError("injected"), /*sticky=*/true);
+    EXPECT_FALSE(Write(2, 3, env).ok() && n < counting.operations()) << n;
+    EXPECT_TRUE(VerifyCheckpoint(Env::Real(), dir_ + "/step-00000001").ok()) << n;
+    for (const int64_t step : ListCheckpointSteps(Env::Real(), dir_)) {
+      EXPECT_TRUE(VerifyCheckpoint(Env::Real(), CheckpointPath(dir_, step)).ok()) << n;
+    }
+    fs::remove_all(dir_ + "/step-00000002");
+  }
+}
+
+TEST_F(CheckpointTest, Write_PowerCutAfterReturn_Verifies) {
+  FaultyEnv env(Env::Real());
+  const auto done = Write(2, 3, env);
+  ASSERT_TRUE(done.ok());
+  ASSERT_TRUE(env.DropUnsynced().ok());
+  EXPECT_TRUE(VerifyCheckpoint(Env::Real(), done->path, done->manifest_sha256).ok());
+}
+
+}  // namespace
+}  // namespace hearth::trainer

@@ -1,0 +1,152 @@
+#include <memory>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+#include "common/fault/fault.h"
+#include "common/io/sha256.h"
+#include "worker/trainer/checkpoint/checkpoint.h"
+#include "worker/trainer/checkpoint/meta.h"
+
+namespace hearth::trainer {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+
+std::string Join(std::string_view dir, std::string_view name) {
+  return absl::StrCat(std::string(dir), "/", std::string(name));
+}
+
+std::string ValueText(const google::protobuf::Message& message, const FieldDescriptor& field) {
+  const auto& reflection = *message.GetReflection();
+  if (!reflection.HasField(message, &field)) return "unset";
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return absl::StrCat(reflection.GetInt32(message, &field));
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return absl::StrCat(reflection.GetDouble(message, &field));
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return reflection.GetBool(message, &field) ? "true" : "false";
+    case FieldDescriptor::CPPTYPE_STRING:
+      return reflection.GetString(message, &field);
+    default:
+      return reflection.GetMessage(message, &field).ShortDebugString();
+  }
+}
+
+// What verifies at one path, or why it does not.
+absl::StatusOr<LoadedCheckpoint> OpenVerified(Env& env, const CheckpointCandidate& candidate) {
+  HEARTH_RETURN_IF_ERROR(VerifyCheckpoint(env, candidate.path, candidate.manifest_sha256));
+  LoadedCheckpoint loaded;
+  loaded.path = candidate.path;
+  const std::string meta_file = Join(candidate.path, kMetaFile);
+  HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(meta_file));
+  HEARTH_ASSIGN_OR_RETURN(loaded.meta, ParseMeta(text, meta_file));
+  if (candidate.step > 0 && loaded.meta.step != candidate.step) {
+    return absl::DataLossError(absl::StrCat(meta_file, ": is of step ", loaded.meta.step,
+                                            ", expected step ", candidate.step));
+  }
+  HEARTH_ASSIGN_OR_RETURN(loaded.meta.plans_json, env.ReadFile(Join(candidate.path, kPlansFile)));
+  HEARTH_ASSIGN_OR_RETURN(loaded.state,
+                          SafetensorsFile::Open(env, Join(candidate.path, kStateFile)));
+  return loaded;
+}
+
+}  // namespace
+
+absl::Status VerifyCheckpoint(Env& env, const std::string& path, std::string_view manifest_sha256) {
+  const std::string manifest_file = Join(path, kManifestFile);
+  if (!env.Exists(path)) return absl::NotFoundError(absl::StrCat(path, ": no such checkpoint"));
+  if (!env.Exists(manifest_file)) {
+    return absl::DataLossError(absl::StrCat(manifest_file, ": missing: the checkpoint is torn"));
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(manifest_file));
+  if (!manifest_sha256.empty() && Sha256Hex(text) != manifest_sha256) {
+    return absl::DataLossError(absl::StrCat(manifest_file, ": SHA-256 is ", Sha256Hex(text),
+                                            ", recorded ", std::string(manifest_sha256)));
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<ManifestEntry> entries,
+                          ParseManifest(text, manifest_file));
+  std::set<std::string> listed;
+  for (const ManifestEntry& entry : entries) {
+    const std::string file = Join(path, entry.path);
+    if (!env.Exists(file)) return absl::DataLossError(absl::StrCat(file, ": missing"));
+    HEARTH_ASSIGN_OR_RETURN(const int64_t size, env.FileSize(file));
+    if (size != entry.bytes) {
+      return absl::DataLossError(
+          absl::StrCat(file, ": ", size, " bytes, the manifest says ", entry.bytes));
+    }
+    HEARTH_ASSIGN_OR_RETURN(const std::string digest, Sha256HexOfFile(env, file));
+    if (digest != entry.sha256) {
+      return absl::DataLossError(
+          absl::StrCat(file, ": SHA-256 is ", digest, ", the manifest says ", entry.sha256));
+    }
+    listed.insert(entry.path);
+  }
+  for (const std::string_view needed : {kMetaFile, kPlansFile, kStateFile}) {
+    if (listed.count(std::string(needed)) == 0) {
+      return absl::DataLossError(
+          absl::StrCat(manifest_file, ": does not list ", std::string(needed)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> ModelDifferences(const v1::ModelSpec& checkpoint, const v1::ModelSpec& job) {
+  static const auto& ignored = *new std::set<std::string>{"preset", "from", "init_std", "dropout"};
+  std::vector<std::string> differences;
+  const auto* descriptor = v1::ModelSpec::descriptor();
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const FieldDescriptor& field = *descriptor->field(i);
+    if (ignored.count(field.name()) > 0) continue;
+    const bool learned = checkpoint.position() == "learned" && job.position() == "learned";
+    const bool rope = checkpoint.position() != "learned" && job.position() != "learned";
+    if (rope && field.name() == "max_position") continue;
+    if (learned && (field.name() == "rope_theta" || field.name() == "rope_scaling")) continue;
+    if (field.name() == "rope_scaling") {
+      const auto none = [](const v1::ModelSpec& m) {
+        return m.rope_scaling().type().empty() || m.rope_scaling().type() == "none";
+      };
+      if (none(checkpoint) && none(job)) continue;
+    }
+    const std::string a = ValueText(checkpoint, field);
+    const std::string b = ValueText(job, field);
+    if (a != b) {
+      differences.push_back(
+          absl::StrCat("model.", field.name(), ": the checkpoint has ", a, ", the job ", b));
+    }
+  }
+  return differences;
+}
+
+absl::StatusOr<LoadedCheckpoint> LoadCheckpoint(Env& env,
+                                                const std::vector<CheckpointCandidate>& candidates,
+                                                const v1::ModelSpec& model) {
+  HEARTH_RETURN_IF_ERROR(fault::Check("checkpoint.before_load"));
+  absl::Status first = absl::NotFoundError("no checkpoint given");
+  std::vector<std::string> notes;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    absl::StatusOr<LoadedCheckpoint> loaded = OpenVerified(env, candidates[i]);
+    if (!loaded.ok()) {
+      if (i == 0) first = loaded.status();
+      notes.push_back(absl::StrCat("checkpoint ", candidates[i].path, " cannot be used: ",
+                                   std::string(loaded.status().message())));
+      continue;
+    }
+    const std::vector<std::string> differences = ModelDifferences(loaded->meta.model, model);
+    if (!differences.empty()) {
+      return absl::FailedPreconditionError(absl::StrCat(candidates[i].path, ": a checkpoint of another model: ",
+                                                        absl::StrJoin(differences, "; ")));
+    }
+    if (!notes.empty()) {
+      notes.push_back(absl::StrCat("falling back to the checkpoint of step ", loaded->meta.step,
+                                   " at ", loaded->path));
+    }
+    loaded->notes = std::move(notes);
+    return loaded;
+  }
+  return first;
+}
+
+}  // namespace hearth::trainer

@@ -1,0 +1,165 @@
+#include "worker/trainer/comm/collective.h"
+
+
+#include <cstring>
+#include <functional>
+#include <random>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hearth::trainer {
+namespace {
+
+using ::testing::HasSubstr;
+
+using RankBody = std::function<void(Collective&)>;
+
+std::vector<std::unique_ptr<Collective>> ConnectGloo(int world_size) {
+  LocalKeyValueStore store;
+  std::vector<std::unique_ptr<Collective>> ranks(static_cast<size_t>(world_size));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < world_size; ++r) {
+    threads.emplace_back([&, r] {
+      GlooOptions options;
+      options.rank = r;
+      options.world_size = world_size;
+      options.rendezvous_timeout = absl::Seconds(20);
+      options.operation_timeout = absl::Seconds(20);
+      auto comm = NewGlooCollective(options, store);
+      ASSERT_TRUE(comm.ok()) << comm.status();
+      ranks[static_cast<size_t>(r)] = *std::move(comm);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  return ranks;
+}
+
+void OnEveryRank(std::vector<std::unique_ptr<Collective>>& ranks, const RankBody& body) {
+  std::vector<std::thread> threads;
+  for (auto& comm : ranks) {
+    threads.emplace_back([&body, &comm] {
+      ASSERT_NE(comm, nullptr);
+      body(*comm);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
+std::vector<float> RandomFloats(int seed, size_t n) {
+  std::mt19937 random(static_cast<uint32_t>(seed));
+  std::normal_distribution<float> normal;
+  std::vector<float> values(n);
+  for (float& v : values) v = normal(random);
+  return values;
+}
+
+class CollectiveTest : public ::testing::TestWithParam<std::pair<const char*, int>> {
+ protected:
+  static std::vector<std::unique_ptr<Collective>> Connect() {
+    const auto [transport, size] = GetParam();
+    return std::strcmp(transport, "gloo") == 0 ? ConnectGloo(size) : NewThreadCollectives(size);
+  }
+};
+
+TEST_P(CollectiveTest, AllOperations_GiveTheResultOnEveryRank) {
+  auto ranks = Connect();
+  const int W = GetParam().second;
+  OnEveryRank(ranks, [W](Collective& comm) {
+    const int r = comm.rank();
+    EXPECT_EQ(comm.world_size(), W);
+    EXPECT_EQ(comm.transport(), GetParam().first);
+    std::vector<float> floats = {1.0f * static_cast<float>(r), 2.0f};
+    ASSERT_TRUE(comm.AllReduceSum(absl::MakeSpan(floats)).ok());
+    EXPECT_EQ(floats[0], static_cast<float>(W * (W - 1) / 2));
+    EXPECT_EQ(floats[1], 2.0f * static_cast<float>(W));
+    std::vector<double> doubles(3, 0.25);
+    ASSERT_TRUE(comm.AllReduceSum(absl::MakeSpan(doubles)).ok());
+    EXPECT_EQ(doubles[2], 0.25 * W);
+    std::vector<int32_t> ints = {-r, r};
+    ASSERT_TRUE(comm.AllReduceMax(absl::MakeSpan(ints)).ok());
+    EXPECT_EQ(ints, (std::vector<int32_t>{0, W - 1}));
+    std::vector<uint64_t> words = {static_cast<uint64_t>(r) << 40};
+    ASSERT_TRUE(comm.AllReduceMax(absl::MakeSpan(words)).ok());
+    EXPECT_EQ(words[0], static_cast<uint64_t>(W - 1) << 40);
+    ASSERT_TRUE(comm.Barrier().ok());
+    for (int root = 0; root < W; ++root) {
+      const auto text = BroadcastString(comm, "from " + std::to_string(r), root);
+      ASSERT_TRUE(text.ok()) << text.status();
+      EXPECT_EQ(*text, "from " + std::to_string(root));
+    }
+    EXPECT_EQ(*BroadcastString(comm, "", 0), "");
+    EXPECT_TRUE(comm.AllReduceSum(absl::Span<float>()).ok());
+  });
+}
+
+TEST_P(CollectiveTest, AllReduceSum_Repeated_SameBitsOnAllRanks) {
+  const int W = GetParam().second;
+  const size_t n = 700001;  // several segments, not a multiple of anything
+  std::vector<float> first;
+  for (int repetition = 0; repetition < 3; ++repetition) {
+    auto ranks = Connect();
+    std::vector<std::vector<float>> sums(static_cast<size_t>(W));
+    OnEveryRank(ranks, [&](Collective& comm) {
+      std::vector<float> data = RandomFloats(comm.rank(), n);
+      ASSERT_TRUE(comm.AllReduceSum(absl::MakeSpan(data)).ok());
+      sums[static_cast<size_t>(comm.rank())] = std::move(data);
+    });
+    if (repetition == 0) first = sums[0];
+    for (const auto& sum : sums) {
+      ASSERT_EQ(sum.size(), n);
+      EXPECT_EQ(std::memcmp(sum.data(), first.data(), n * sizeof(float)), 0);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports,
+                         CollectiveTest,
+                         ::testing::Values(std::pair("gloo", 2),
+                                           std::pair("gloo", 3),
+                                           std::pair("threads", 2),
+                                           std::pair("threads", 3)),
+                         [](const auto& info) {
+                           return std::string(info.param.first) + std::to_string(info.param.second);
+                         });
+
+TEST(SoloCollective, Operations_AreTheIdentity) {
+  const auto comm = NewSoloCollective();
+  std::vector<float> data = {3.0f};
+  EXPECT_TRUE(comm->AllReduceSum(absl::MakeSpan(data)).ok());
+  EXPECT_EQ(data[0], 3.0f);
+  EXPECT_EQ(*BroadcastString(*comm, "x", 0), "x");
+}
+
+TEST(GlooCollective, PeerMissing_DeadlineNamesIt) {
+  LocalKeyValueStore store;
+  GlooOptions options;
+  options.rank = 0;
+  options.world_size = 2;
+  options.rendezvous_timeout = absl::Milliseconds(50);
+  const auto comm = NewGlooCollective(options, store);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(comm.status())) << comm.status();
+  EXPECT_THAT(std::string(comm.status().message()), HasSubstr("rank 0 of 2"));
+  EXPECT_THAT(std::string(comm.status().message()), HasSubstr("rank 1 did not come"));
+}
+
+TEST(GlooCollective, ForeignAddress_Refused) {
+  LocalKeyValueStore store;
+  GlooOptions options;
+  options.world_size = 2;
+  options.advertise_host = "203.0.113.7";
+  EXPECT_TRUE(absl::IsInvalidArgument(NewGlooCollective(options, store).status()));
+}
+
+TEST(GlooCollective, PeerGone_IsAnErrorNamingThisRank) {
+  auto ranks = ConnectGloo(2);
+  ranks[1].reset();
+  std::vector<float> data(1000);
+  const absl::Status status = ranks[0]->AllReduceSum(absl::MakeSpan(data));
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rank 0 of 2 on "));
+}
+
+}  // namespace
+}  // namespace hearth::trainer
