@@ -404,6 +404,28 @@ def fault_points(tree: Tree) -> Iterator[Finding]:
             yield Finding(table, number, "fault-points", f"no code reaches {name}")
 
 
+METRIC = re.compile(r"(?<![\w:/-])hearth_[a-z0-9_]+")
+
+
+@rule
+def metric_names(tree: Tree) -> Iterator[Finding]:
+    """Rules and dashboards in deploy/ use metrics that a table in the code has, and alerts are in the runbook."""
+    known = set()
+    for path in tree.having(".cc", ".h"):
+        known.update(re.findall(r'"(hearth_[a-z0-9_]+)"', tree.text(path)))
+    runbook = tree.text("docs/runbook.md") if "docs/runbook.md" in tree.paths else ""
+    for path in tree.having(".yml", ".yaml", ".json"):
+        if not path.startswith("deploy/"):
+            continue
+        for number, line in enumerate(tree.lines(path), 1):
+            for name in METRIC.findall(line.split(" #")[0].replace("__meta_", "")):
+                if name not in known and re.sub(r"_(bucket|sum|count)$", "", name) not in known:
+                    yield Finding(path, number, "metric-names", f"no program exports {name}")
+            alert = re.match(r"\s*- alert: (\w+)", line)
+            if alert and not re.search(rf"^## {alert.group(1)}$", runbook, re.M):
+                yield Finding(path, number, "metric-names", f"docs/runbook.md has no '## {alert.group(1)}'")
+
+
 # ---- Protos and docs ------------------------------------------------------------------------------------------------------
 
 FIELD = re.compile(r"^\s*((repeated|optional) )?(?P<type>map<[^>]+>|[\w.]+) (?P<name>\w+) = \d+( \[[^\]]*\])?;(?P<rest>.*)$")
