@@ -418,7 +418,7 @@ def metric_names(tree: Tree) -> Iterator[Finding]:
         if not path.startswith("deploy/"):
             continue
         for number, line in enumerate(tree.lines(path), 1):
-            for name in METRIC.findall(line.split(" #")[0].replace("__meta_", "")):
+            for name in METRIC.findall(line.split(" #")[0]):
                 if name not in known and re.sub(r"_(bucket|sum|count)$", "", name) not in known:
                     yield Finding(path, number, "metric-names", f"no program exports {name}")
             alert = re.match(r"\s*- alert: (\w+)", line)
