@@ -20,6 +20,7 @@ void World::CrashDaemon(Daemon& daemon) {
   if (!daemon.up) {
     return;
   }
+  Say(absl::StrCat(daemon.name, " crashes"));
   daemon.up = false;
   std::vector<TaskKey> died;
   for (auto& [key, task] : daemon.tasks) {
@@ -112,6 +113,7 @@ void World::BreakLink(uint64_t id) {
     return;
   }
   it->second.open = false;
+  Say(absl::StrCat(it->second.daemon->name, " link ", id, " breaks"));
   Daemon& daemon = *it->second.daemon;
   if (daemon.link == id && daemon.incarnation == it->second.incarnation) {
     daemon.link = 0;
@@ -323,8 +325,13 @@ void World::Report(Daemon& daemon, const TaskKey& key, v1::TaskReport report) {
   report.set_rank(it->second.task.rank());
   report.set_seq(it->second.next_seq++);
   it->second.unacked.push_back(report);
-  if (daemon.welcomed && !(mode_ == Mode::kEverything && !healed_ && Chance(0.003))) {
-    SendReport(daemon, report);  // else lost on the way: the coordinator sees a gap
+  if (!daemon.welcomed) {
+    return;
+  }
+  if (mode_ == Mode::kEverything && !healed_ && Chance(0.003)) {
+    After(Ms(0, 10000), [this, link = daemon.link] { BreakLink(link); });  // lost: leaves a gap
+  } else {
+    SendReport(daemon, report);
   }
 }
 

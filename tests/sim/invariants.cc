@@ -10,6 +10,7 @@ void World::CheckEvent(const v1::JobEvent& event) {
     Fail(absl::StrCat("revision ", event.revision(), " follows ", store_.revision));
   }
   store_.revision = event.revision();
+  Say(event.ShortDebugString());
   if (event.type() != "state") {
     return;
   }
@@ -22,6 +23,7 @@ void World::CheckEvent(const v1::JobEvent& event) {
     Fail(absl::StrCat("illegal transition: ", event.ShortDebugString()));
   }
   last = event.to_state();
+  ++reasons_[absl::StrCat(core::StateName(event.to_state()), " ", event.reason_code())];
 }
 
 void World::CheckHistory(const core::HistoryAppend& append) {

@@ -2,6 +2,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iostream>
+#include <map>
+#include <string>
 
 #include "gtest/gtest.h"
 #include "tests/sim/world.h"
@@ -27,21 +30,28 @@ Mode ModeOf(uint64_t seed) {
 TEST(Simulation, EverySeed_KeepsTheInvariants) {
   int64_t commands = 0;
   int64_t epochs = 0;
+  absl::Duration virtual_time;
+  std::map<std::string, int64_t> reasons;
   for (uint64_t seed = first_seed; seed < first_seed + seed_count; ++seed) {
-    if (seed_count == 1) {
-      std::printf("seed %llu\n", static_cast<unsigned long long>(seed));  // NOLINT
-    }
     World world(seed, ModeOf(seed));
+    if (seed_count == 1) {
+      world.Trace();
+    }
     const std::string failure = world.Run();
     ASSERT_EQ(failure, "") << "replay: sim_test --seed " << seed;
     commands += world.commands();
     epochs += world.epochs();
+    virtual_time += world.virtual_time();
+    for (const auto& [reason, count] : world.reasons()) {
+      reasons[reason] += count;
+    }
   }
-  std::printf("%llu seeds from %llu: %lld commands, %lld gang starts\n",
-              static_cast<unsigned long long>(seed_count),  // NOLINT
-              static_cast<unsigned long long>(first_seed),  // NOLINT
-              static_cast<long long>(commands),             // NOLINT
-              static_cast<long long>(epochs));              // NOLINT
+  std::cout << seed_count << " seeds from " << first_seed << ": " << commands << " commands, "
+            << epochs << " gang starts, " << absl::FormatDuration(virtual_time)
+            << " of virtual time\n";
+  for (const auto& [reason, count] : reasons) {
+    std::cout << "  " << reason << ": " << count << "\n";
+  }
 }
 
 }  // namespace

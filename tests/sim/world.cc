@@ -1,6 +1,7 @@
 #include "tests/sim/world.h"
 
 #include <algorithm>
+#include <iostream>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/transitions.h"
@@ -74,6 +75,13 @@ void World::Fail(const std::string& what) {
   }
 }
 
+void World::Say(const std::string& what) const {
+  if (trace_) {
+    std::cout << absl::FormatDuration(const_cast<FakeClock&>(clock_).Monotonic()) << " " << what
+              << "\n";
+  }
+}
+
 std::string World::Dump() const {
   std::string out;
   for (const auto& [id, record] : store_.jobs) {
@@ -99,12 +107,16 @@ std::string World::Dump() const {
 void World::StartCoordinator() {
   offset_ = absl::Seconds(Pick(-100000, 100000));
   ++generation_;
+  Say("coordinator starts");
   core_ = std::make_unique<core::Core>(Options(generation_), store_.Load(), Now());
   Tick(generation_);
 }
 
 void World::CrashCoordinator() {
+  Say("coordinator crashes");
   core_.reset();
+  backlog_.clear();
+  stalled_until_ = clock_.Monotonic();
   for (auto& [id, link] : links_) {
     if (link.open) {
       const uint64_t broken = id;
@@ -133,14 +145,8 @@ void World::Give(core::Command command, std::function<void(const core::Reply&)> 
   if (core_ == nullptr) {
     return;
   }
-  if (clock_.Monotonic() < stalled_until_) {
-    const int64_t generation = generation_;
-    After(stalled_until_ - clock_.Monotonic(),
-          [this, generation, held = std::move(command), answer]() mutable {
-            if (generation == generation_) {
-              Give(std::move(held), answer);
-            }
-          });
+  if (clock_.Monotonic() < stalled_until_ || (!backlog_.empty() && !draining_)) {
+    backlog_.push_back({std::move(command), std::move(answer)});
     return;
   }
   ++commands_;
@@ -157,6 +163,20 @@ void World::Give(core::Command command, std::function<void(const core::Reply&)> 
     return;
   }
   Carry(effects, answer);
+}
+
+// Continues a process that stood still: what had arrived is worked off in order.
+void World::Continue() {
+  if (clock_.Monotonic() < stalled_until_) {
+    return;  // stopped again meanwhile
+  }
+  draining_ = true;
+  while (!backlog_.empty()) {
+    auto [command, answer] = std::move(backlog_.front());
+    backlog_.pop_front();
+    Give(std::move(command), std::move(answer));
+  }
+  draining_ = false;
 }
 
 void World::Carry(const core::Effects& effects,
@@ -282,7 +302,10 @@ void World::Fault() {
   } else if (kind == 1) {
     BreakLink(daemon.link);
   } else if (kind == 2) {
-    stalled_until_ = clock_.Monotonic() + Ms(1000, 20000);
+    const absl::Duration length = Ms(1000, 20000);
+    stalled_until_ = std::max(stalled_until_, clock_.Monotonic() + length);
+    After(length, [this] { Continue(); });
+    Say("coordinator stalls");
   } else if (kind <= 4) {
     CrashDaemon(daemon);
   } else if (kind == 5) {
@@ -292,13 +315,15 @@ void World::Fault() {
       if (other.get() == &daemon || Chance(share)) {
         Daemon* target = other.get();
         target->cut = true;
-        After(length, [target] { target->cut = false; });
+        Say(absl::StrCat(target->name, " is cut off for ", absl::FormatDuration(length)));
+        const uint64_t link = target->link;
+        // What was lost cannot come later on the same stream: the transport notices, now or when packets flow again.
+        After(length, [this, target, link] {
+          target->cut = false;
+          BreakLink(link);
+        });
         if (Chance(0.7)) {
-          After(Ms(100, 12000), [this, target, link = target->link] {
-            if (target->link == link) {
-              BreakLink(link);  // the transport notices
-            }
-          });
+          After(Ms(100, 12000), [this, link] { BreakLink(link); });
         }
       }
     }
@@ -318,8 +343,12 @@ void World::Fault() {
 void World::Heal() {
   healed_ = true;
   stalled_until_ = clock_.Monotonic();
+  Continue();
   for (auto& daemon : daemons_) {
-    daemon->cut = false;
+    if (daemon->cut) {
+      daemon->cut = false;
+      BreakLink(daemon->link);
+    }
   }
   CheckDone();
 }
@@ -365,6 +394,7 @@ std::string World::Run() {
       Fail("not all jobs have come to an end");
     }
   }
+  end_ = clock_.Monotonic();
   if (failure_.empty()) {
     CheckEnd();
   }

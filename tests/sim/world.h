@@ -96,8 +96,14 @@ class World {
   // Runs to the end; empty if all invariants held, else what broke and when.
   std::string Run();
 
+  // Prints events and faults as they happen.
+  void Trace() { trace_ = true; }
+
   int64_t commands() const { return commands_; }
   int64_t epochs() const { return epochs_; }
+  absl::Duration virtual_time() const { return end_; }
+  // Reason codes of all transitions, counted.
+  const std::map<std::string, int64_t>& reasons() const { return reasons_; }
 
  private:
   // world.cc: time, chance, the coordinator and its clients.
@@ -107,10 +113,12 @@ class World {
   absl::Duration Ms(int64_t low, int64_t high) { return absl::Milliseconds(Pick(low, high)); }
   core::Now Now();
   void Fail(const std::string& what);
+  void Say(const std::string& what) const;
   void StartCoordinator();
   void CrashCoordinator();
   void Tick(int64_t generation);
   void Give(core::Command command, std::function<void(const core::Reply&)> answer = nullptr);
+  void Continue();
   void Carry(const core::Effects& effects, const std::function<void(const core::Reply&)>& answer);
   void Submit(int index);
   void Fault();
@@ -165,6 +173,7 @@ class World {
   int64_t order_ = 0;
   std::string failure_;
   bool done_ = false;
+  bool trace_ = false;
   bool healed_ = false;
 
   Store store_;
@@ -172,9 +181,13 @@ class World {
   int64_t generation_ = 0;
   absl::Duration offset_;  // each process has its own monotonic origin
   absl::Duration stalled_until_;
+  std::deque<std::pair<core::Command, std::function<void(const core::Reply&)>>> backlog_;
+  bool draining_ = false;
   double crash_chance_ = 0;
   int64_t commands_ = 0;
   int64_t epochs_ = 0;
+  absl::Duration end_;
+  std::map<std::string, int64_t> reasons_;
 
   std::vector<std::unique_ptr<Daemon>> daemons_;
   std::map<uint64_t, Link> links_;
