@@ -1,0 +1,76 @@
+// The verbs of hearth-trainer, one file each. Options are filled by CLI11 in main.cc; each returns the process exit status.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::trainer {
+
+struct JobOptions {
+  std::string job_file;
+  std::vector<std::string> overrides;  // --set path=value
+};
+
+struct RunOptions {
+  JobOptions job;
+  std::string device = "cpu";
+  std::string out;
+  std::string resume;  // checkpoint folder, or a folder of checkpoints (the newest that is whole is taken)
+  int threads = 0;     // 0 = all cores
+  bool quiet = false;
+};
+
+struct PlanOptions {
+  JobOptions job;
+  bool verbose = false;
+  int threads = 1;
+};
+
+struct EvalOptions {
+  std::string checkpoint;
+  std::vector<std::string> data;
+  int sequence_length = 0;  // 0 = that of training where the checkpoint says, else 256
+  int batches = 0;          // micro-batches of 8 sequences; 0 = all of the data
+  int threads = 0;
+};
+
+struct SampleOptions {
+  std::string checkpoint;
+  std::string prompt;
+  int tokens = 100;
+  double temperature = 0.8;
+  int top_k = 40;
+  uint64_t seed = 1;
+  int sequence_length = 0;  // context window; 0 as above
+  int threads = 0;
+};
+
+struct BenchOptions {
+  JobOptions job;
+  int threads = 0;
+  int steps = 20;
+  int micro_batch = 0;  // 0 = the job's
+};
+
+int RunCommand(const RunOptions& options);
+int WorkerCommand();
+int PlanCommand(const PlanOptions& options);
+int EvalCommand(const EvalOptions& options);
+int SampleCommand(const SampleOptions& options);
+int BenchCommand(const BenchOptions& options);
+int ProbeCommand();
+
+// The job file with overrides and defaults in. kInvalidArgument lists every problem, with file and line or field.
+absl::StatusOr<v1::JobSpec> LoadJob(const JobOptions& options);
+
+// `given`, or all cores this process may use. Also sets the OpenMP default.
+int ThreadsOrAll(int given);
+
+// Prints "hearth-trainer: <message>" to stderr; returns the exit status of a failed command, 1.
+int Fail(const absl::Status& status);
+
+}  // namespace hearth::trainer

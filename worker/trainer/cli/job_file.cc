@@ -1,0 +1,43 @@
+#include <omp.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "common/base/status_macros.h"
+#include "common/config/config.h"
+#include "common/io/env.h"
+#include "common/spec/resolve.h"
+#include "worker/trainer/cli/commands.h"
+
+namespace hearth::trainer {
+
+absl::StatusOr<v1::JobSpec> LoadJob(const JobOptions& options) {
+  HEARTH_ASSIGN_OR_RETURN(const std::string text, Env::Real().ReadFile(options.job_file));
+  HEARTH_ASSIGN_OR_RETURN(v1::JobSpec spec, config::ParseJobSpec(text, options.job_file));
+  for (const std::string& assignment : options.overrides) {
+    HEARTH_RETURN_IF_ERROR(config::ApplyOverride(spec, assignment));
+  }
+  std::vector<spec::FieldViolation> violations;
+  spec::Resolve(spec, violations);
+  HEARTH_RETURN_IF_ERROR(spec::ViolationsToStatus(violations));
+  return spec;
+}
+
+int ThreadsOrAll(int given) {
+  int threads = given;
+  if (threads <= 0) {
+    cpu_set_t cpus;
+    threads = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+  }
+  threads = std::max(1, threads);
+  omp_set_num_threads(threads);
+  return threads;
+}
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "hearth-trainer: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+}  // namespace hearth::trainer

@@ -1,0 +1,153 @@
+// `run`: this process is the only rank; `worker`: one rank under the daemon.
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "worker/trainer/checkpoint/checkpoint.h"
+#include "worker/trainer/cli/commands.h"
+#include "worker/trainer/exit_codes.h"
+#include "worker/trainer/link/link.h"
+#include "worker/trainer/step/job_facts.h"
+#include "worker/trainer/step/run.h"
+
+namespace hearth::trainer {
+namespace {
+
+// Written by signal handlers alone, read by the training loop.
+std::atomic<uint64_t> g_signals{0};
+static_assert(std::atomic<uint64_t>::is_always_lock_free, "signal handlers must not lock");
+
+extern "C" void AskToStop(int signal) {
+  const uint64_t bit = uint64_t{1} << v1::CONTROL_BIT_STOP;
+  const bool again = g_signals.fetch_or(bit | 1) & 1;
+  // The second Ctrl-C of a person means now. Bit 0 is no control bit: it remembers the first.
+  if (again && signal == SIGINT) {
+    _exit(128 + SIGINT);
+  }
+}
+
+void InstallSignalHandlers() {
+  struct sigaction action = {};
+  action.sa_handler = &AskToStop;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+int ReportExit(const v1::TrainerExit& exit) {
+  const ExitCode& code = ExitCodeOf(exit.reason());
+  if (code.code != 0) {
+    std::fprintf(stderr, "hearth-trainer: %s at step %lld: %s\n", std::string(code.name).c_str(),
+                 static_cast<long long>(exit.step()),
+                 exit.message().empty() ? std::string(code.meaning).c_str()
+                                        : exit.message().c_str());
+  }
+  return code.code;
+}
+
+// Checkpoints to resume from, newest first: the folder itself, or those inside it.
+absl::Status FillResume(const std::string& path, v1::Task& task) {
+  Env& env = Env::Real();
+  if (env.Exists(path + "/MANIFEST.json")) {
+    task.set_resume_path(path);
+    return absl::OkStatus();
+  }
+  std::string dir = path;
+  std::vector<int64_t> steps = ListCheckpointSteps(env, dir);
+  if (steps.empty()) {
+    dir = path + "/checkpoints";
+    steps = ListCheckpointSteps(env, dir);
+  }
+  if (steps.empty()) {
+    return absl::NotFoundError(absl::StrCat("--resume ", path, ": no checkpoint there"));
+  }
+  task.set_resume_path(CheckpointPath(dir, steps.back()));
+  task.set_resume_step(steps.back());
+  for (auto step = steps.rbegin() + 1; step != steps.rend(); ++step) {
+    v1::Checkpoint& earlier = *task.add_earlier_checkpoints();
+    earlier.set_step(*step);
+    earlier.set_path(CheckpointPath(dir, *step));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::Task> MakeTask(const RunOptions& options) {
+  if (options.device != "cpu") {
+    return absl::UnimplementedError(
+        absl::StrCat("--device ", options.device, ": this build trains on cpu alone"));
+  }
+  v1::Task task;
+  HEARTH_ASSIGN_OR_RETURN(*task.mutable_spec(), LoadJob(options.job));
+  task.mutable_spec()->mutable_resources()->set_device(options.device);
+  task.set_job_id(task.spec().name());
+  task.set_epoch(1);
+  task.set_world_size(1);
+  task.set_device(options.device);
+  task.set_threads(ThreadsOrAll(options.threads > 0 ? options.threads
+                                                    : task.spec().resources().threads()));
+  task.set_checkpoint_dir(options.out + "/checkpoints");
+  if (!options.resume.empty()) {
+    HEARTH_RETURN_IF_ERROR(FillResume(options.resume, task));
+  }
+  return task;
+}
+
+}  // namespace
+
+int RunCommand(const RunOptions& options) {
+  RunOptions with_out = options;
+  absl::StatusOr<v1::Task> task = MakeTask(options);
+  if (task.ok() && with_out.out.empty()) {
+    with_out.out = absl::StrCat("runs/", task->spec().name());
+    task->set_checkpoint_dir(with_out.out + "/checkpoints");
+  }
+  if (!task.ok()) {
+    Fail(task.status());
+    return ExitCodeOf(v1::EXIT_REASON_BAD_SPEC).code;
+  }
+  absl::StatusOr<std::unique_ptr<StandaloneLink>> link =
+      NewStandaloneLink(*std::move(task), with_out.out, options.quiet);
+  if (!link.ok()) {
+    Fail(link.status());
+    return ExitCodeOf(v1::EXIT_REASON_IO).code;
+  }
+  InstallSignalHandlers();
+  RankOptions rank;
+  rank.link = link->get();
+  rank.signals = &g_signals;
+  return ReportExit(RunRank(rank));
+}
+
+int WorkerCommand() {
+  absl::StatusOr<int> fd = InheritedFd();
+  if (!fd.ok() || *fd < 0) {
+    return Fail(fd.ok() ? absl::FailedPreconditionError(
+                              "worker is started by hearth-worker; alone, use: hearth-trainer run")
+                        : fd.status());
+  }
+  InstallSignalHandlers();
+  if (const absl::Status status = DieWithParent(0); !status.ok()) {
+    return Fail(status);
+  }
+  AgentLinkOptions options;
+  options.fd = *fd;
+  absl::StatusOr<std::unique_ptr<Link>> link = NewAgentLink(std::move(options));
+  if (!link.ok()) {
+    Fail(link.status());
+    return ExitCodeOf(v1::EXIT_REASON_INTERNAL).code;
+  }
+  ThreadsOrAll((*link)->task().threads());
+  RankOptions rank;
+  rank.link = link->get();
+  rank.signals = &g_signals;
+  return ExitCodeOf(RunRank(rank).reason()).code;
+}
+
+}  // namespace hearth::trainer

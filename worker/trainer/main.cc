@@ -1,0 +1,97 @@
+// hearth-trainer: the training engine, one rank. Started by hearth-worker it speaks trainer.proto over HEARTH_TRAINER_FD;
+// started by a person it runs the verb given.
+#include <cstdlib>
+
+#include "CLI/CLI.hpp"
+#include "common/base/version.h"
+#include "common/log/log.h"
+#include "worker/trainer/cli/commands.h"
+
+namespace hearth::trainer {
+namespace {
+
+void AddJob(CLI::App& app, JobOptions& job) {
+  app.add_option("job", job.job_file, "job file (YAML)")->required();
+  app.add_option("--set", job.overrides, "override a field: path=value (repeatable)");
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Hearth's training engine: one rank.");
+  app.set_version_flag("--version", VersionString());
+  app.require_subcommand(1);
+  int result = 0;
+
+  RunOptions run;
+  CLI::App& run_app = *app.add_subcommand("run", "train a job in this process alone");
+  AddJob(run_app, run.job);
+  run_app.add_option("--device", run.device, "cpu")->capture_default_str();
+  run_app.add_option("--out", run.out, "folder for metrics.jsonl and checkpoints/ (default runs/NAME)");
+  run_app.add_option("--resume", run.resume, "checkpoint folder, or a folder of checkpoints");
+  run_app.add_option("--threads", run.threads, "CPU threads (default: all)");
+  run_app.add_flag("-q,--quiet", run.quiet, "no line per step");
+  run_app.callback([&] { result = RunCommand(run); });
+
+  app.add_subcommand("worker", "one rank under hearth-worker (HEARTH_TRAINER_FD)")
+      ->callback([&] { result = WorkerCommand(); });
+
+  PlanOptions plan;
+  CLI::App& plan_app = *app.add_subcommand("plan", "print the memory plan of a job");
+  AddJob(plan_app, plan.job);
+  plan_app.add_flag("-v,--verbose", plan.verbose, "every buffer");
+  plan_app.add_option("--threads", plan.threads, "CPU threads")->capture_default_str();
+  plan_app.callback([&] { result = PlanCommand(plan); });
+
+  EvalOptions eval;
+  CLI::App& eval_app = *app.add_subcommand("eval", "loss of a checkpoint on a dataset");
+  eval_app.add_option("checkpoint", eval.checkpoint, "checkpoint or model folder")->required();
+  eval_app.add_option("--data", eval.data, "dataset folder or .bin (repeatable)")->required();
+  eval_app.add_option("--sequence-length", eval.sequence_length, "tokens per sample");
+  eval_app.add_option("--batches", eval.batches, "batches of 8 samples (default: all)");
+  eval_app.add_option("--threads", eval.threads, "CPU threads (default: all)");
+  eval_app.callback([&] { result = EvalCommand(eval); });
+
+  SampleOptions sample;
+  CLI::App& sample_app = *app.add_subcommand("sample", "continue a text with a checkpoint");
+  sample_app.add_option("checkpoint", sample.checkpoint, "checkpoint or model folder")->required();
+  sample_app.add_option("--prompt", sample.prompt, "text to continue");
+  sample_app.add_option("--tokens", sample.tokens, "tokens to add")->capture_default_str();
+  sample_app.add_option("--temperature", sample.temperature, "0 = most likely")
+      ->capture_default_str();
+  sample_app.add_option("--top-k", sample.top_k, "0 = all")->capture_default_str();
+  sample_app.add_option("--seed", sample.seed, "same seed, same text")->capture_default_str();
+  sample_app.add_option("--sequence-length", sample.sequence_length, "context window in tokens");
+  sample_app.add_option("--threads", sample.threads, "CPU threads (default: all)");
+  sample_app.callback([&] { result = SampleCommand(sample); });
+
+  BenchOptions bench;
+  CLI::App& bench_app = *app.add_subcommand("bench", "speed of a job's step on random tokens");
+  AddJob(bench_app, bench.job);
+  bench_app.add_option("--steps", bench.steps, "steps measured, >= 1")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  bench_app.add_option("--micro-batch", bench.micro_batch, "sequences (default: the job's)");
+  bench_app.add_option("--threads", bench.threads, "CPU threads (default: all)");
+  bench_app.callback([&] { result = BenchCommand(bench); });
+
+  app.add_subcommand("probe", "device, versions and capabilities as JSON")
+      ->callback([&] { result = ProbeCommand(); });
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? 0 : 2;
+  }
+  return result;
+}
+
+}  // namespace
+}  // namespace hearth::trainer
+
+int main(int argc, char** argv) {
+  static_cast<void>(hearth::log::Init("hearth-trainer"));
+  if (argc == 1 && std::getenv("HEARTH_TRAINER_FD") != nullptr) {
+    return hearth::trainer::WorkerCommand();
+  }
+  return hearth::trainer::Main(argc, argv);
+}

@@ -1,0 +1,78 @@
+// A step allocates nothing after the first: every malloc of the process is counted, whoever calls it.
+#include <atomic>
+#include <cstddef>
+
+#include "gtest/gtest.h"
+#include "worker/trainer/step/test_run.h"
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+namespace {
+std::atomic<bool> g_counting{false};
+std::atomic<int64_t> g_allocations{0};
+}  // namespace
+
+extern "C" {
+void* __libc_malloc(size_t bytes);
+void* __libc_calloc(size_t count, size_t bytes);
+void* __libc_realloc(void* old, size_t bytes);
+void* __libc_memalign(size_t alignment, size_t bytes);
+
+// operator new ends here too.
+void* malloc(size_t bytes) {
+  g_allocations += g_counting ? 1 : 0;
+  return __libc_malloc(bytes);
+}
+void* calloc(size_t count, size_t bytes) {
+  g_allocations += g_counting ? 1 : 0;
+  return __libc_calloc(count, bytes);
+}
+void* realloc(void* old, size_t bytes) {
+  g_allocations += g_counting ? 1 : 0;
+  return __libc_realloc(old, bytes);
+}
+void* aligned_alloc(size_t alignment, size_t bytes) {
+  g_allocations += g_counting ? 1 : 0;
+  return __libc_memalign(alignment, bytes);
+}
+int posix_memalign(void** out, size_t alignment, size_t bytes) {
+  g_allocations += g_counting ? 1 : 0;
+  *out = __libc_memalign(alignment, bytes);
+  return *out == nullptr ? 12 : 0;
+}
+}
+
+namespace hearth::trainer {
+namespace {
+
+class AllocationTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(AllocationTest, Step_AfterTheFirst_AllocatesNothing) {
+  TempDir dir;
+  v1::JobSpec spec = SmallJob(dir.path(), GetParam());
+  spec.mutable_precision()->set_recipe("bf16");
+  spec.mutable_model()->set_dropout(0.1);
+  const std::unique_ptr<Collective> comm = NewSoloCollective();
+  const std::unique_ptr<TestRank> rank = MakeRank(spec, *comm);
+  ASSERT_TRUE(rank->trainer->Step({}).ok());
+  int64_t allocations = 0;
+  for (int i = 0; i < 5; ++i) {
+    g_allocations = 0;
+    g_counting = true;
+    const bool ok = rank->trainer->Step({}).ok();
+    g_counting = false;
+    allocations += g_allocations;
+    ASSERT_TRUE(ok);
+  }
+  EXPECT_EQ(allocations, 0);
+  g_counting = true;
+  std::vector<int>* seen = new std::vector<int>(100);
+  g_counting = false;
+  delete seen;
+  EXPECT_GE(g_allocations, 2) << "the counter does not count";
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, AllocationTest, testing::Values("llama", "qwen3", "gpt2"));
+
+}  // namespace
+}  // namespace hearth::trainer
+#endif

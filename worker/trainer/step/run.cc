@@ -1,0 +1,466 @@
+#include "worker/trainer/step/run.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/base/status.h"
+#include "common/base/status_macros.h"
+#include "worker/trainer/checkpoint/background_writer.h"
+#include "worker/trainer/checkpoint/hf_model.h"
+#include "worker/trainer/comm/collective.h"
+#include "worker/trainer/step/engine.h"
+#include "worker/trainer/step/job_facts.h"
+#include "worker/trainer/step/state.h"
+#include "worker/trainer/step/trainer.h"
+
+namespace hearth::trainer {
+namespace {
+
+// Bytes of memory in use by this process; 0 when /proc does not say.
+int64_t ResidentBytes() {
+  long pages = 0;  // NOLINT(google-runtime-int): scanf's type
+  std::FILE* file = std::fopen("/proc/self/statm", "r");
+  if (file == nullptr) {
+    return 0;
+  }
+  const int read = std::fscanf(file, "%*d %ld", &pages);  // NOLINT(cert-err34-c): checked below
+  std::fclose(file);
+  return read == 1 ? static_cast<int64_t>(pages) * sysconf(_SC_PAGESIZE) : 0;
+}
+
+void SetTime(google::protobuf::Timestamp& out, absl::Time time) {
+  const int64_t nanos = absl::ToUnixNanos(time);
+  out.set_seconds(nanos / 1000000000);
+  out.set_nanos(static_cast<int32_t>(nanos % 1000000000));
+}
+
+class RankRun {
+ public:
+  explicit RankRun(const RankOptions& options)
+      : link_(*options.link),
+        env_(*options.env),
+        clock_(*options.clock),
+        signals_(options.signals),
+        task_(options.link->task()),
+        spec_(task_.spec()),
+        leader_(task_.rank() == 0) {}
+
+  v1::TrainerExit Run();
+
+ private:
+  absl::Status Prepare();
+  absl::Status Meet();
+  absl::Status AgreeOnMicroBatch();
+  absl::Status OpenCheckpoint();
+  absl::Status BuildEngine();
+  absl::Status FillWeights();
+  absl::Status CheckSameStart();
+  // Says so when a resume cannot repeat the bits of the run before.
+  void WarnIfNotExact();
+  void Announce();
+
+  absl::Status Train();
+  // One step and what follows from it. Sets done_ when the run is over.
+  absl::Status OneStep();
+  absl::Status Act(const StepResult& result, double& checkpoint_seconds);
+  absl::StatusOr<std::optional<double>> EvaluateIfDue(int64_t step);
+  ControlRequests TakeControl();
+  void Report(const StepResult& result, std::optional<double> validation_loss,
+              double checkpoint_seconds);
+  void SubmitCheckpoint();
+  // Announces finished checkpoints; with `wait`, also the one under way.
+  absl::Status TakeCheckpoints(bool wait);
+
+  bool Due(int64_t step, int64_t every) const {
+    return step == spec_.train().steps() || (every > 0 && step % every == 0);
+  }
+
+  Link& link_;
+  Env& env_;
+  Clock& clock_;
+  std::atomic<uint64_t>* signals_;
+  const v1::Task& task_;
+  v1::JobSpec spec_;
+  const bool leader_;
+
+  // Whom an error of the present stage is to be laid on.
+  v1::ExitReason blame_ = v1::EXIT_REASON_INTERNAL;
+  v1::ExitReason outcome_ = v1::EXIT_REASON_FINISHED;
+  bool done_ = false;
+  int64_t committed_step_ = 0;
+  int64_t submitted_step_ = 0;
+  double validation_loss_ = 0;
+  absl::Duration last_progress_ = -absl::InfiniteDuration();
+
+  std::unique_ptr<Collective> comm_;
+  std::unique_ptr<Loader> train_;
+  std::unique_ptr<Loader> validation_;
+  std::optional<LoadedCheckpoint> resumed_;
+  int64_t micro_batch_ = 0;
+  spec::BatchPlan batch_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<BackgroundWriter> writer_;
+};
+
+v1::TrainerExit RankRun::Run() {
+  absl::Status status = Prepare();
+  if (status.ok()) {
+    status = Train();
+  }
+  v1::TrainerExit exit;
+  exit.set_reason(status.ok() ? outcome_ : blame_);
+  exit.set_message(std::string(status.message()));
+  exit.set_step(trainer_ == nullptr ? 0 : trainer_->step());
+  exit.set_checkpoint_step(committed_step_);
+  SetTime(*exit.mutable_time(), clock_.Now());
+  if (!status.ok()) {
+    link_.SendLog("error", status.ToString());
+  }
+  link_.SendExit(exit);
+  return exit;
+}
+
+absl::Status RankRun::Prepare() {
+  link_.SendPhase("loading");
+  blame_ = v1::EXIT_REASON_BAD_DATA;
+  const absl::Status complete = CompleteSpec(spec_, env_);
+  if (absl::IsInvalidArgument(complete)) {
+    blame_ = v1::EXIT_REASON_BAD_SPEC;
+  }
+  HEARTH_RETURN_IF_ERROR(complete);
+  HEARTH_ASSIGN_OR_RETURN(
+      train_, OpenLoader(spec_, spec_.data().train(), spec_.data().shuffle(), env_));
+  if (spec_.data().validation_size() > 0) {
+    HEARTH_ASSIGN_OR_RETURN(validation_,
+                            OpenLoader(spec_, spec_.data().validation(), false, env_));
+  }
+  HEARTH_RETURN_IF_ERROR(OpenCheckpoint());
+  HEARTH_RETURN_IF_ERROR(Meet());
+  HEARTH_RETURN_IF_ERROR(AgreeOnMicroBatch());
+  link_.SendPhase("loading");
+  HEARTH_RETURN_IF_ERROR(BuildEngine());
+  HEARTH_RETURN_IF_ERROR(FillWeights());
+  HEARTH_RETURN_IF_ERROR(CheckSameStart());
+  if (leader_) {
+    writer_ = std::make_unique<BackgroundWriter>(env_, clock_, task_.checkpoint_dir(),
+                                                 spec_.checkpoint().keep_last());
+    WarnIfNotExact();
+    Announce();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RankRun::OpenCheckpoint() {
+  if (task_.resume_path().empty()) {
+    return absl::OkStatus();
+  }
+  std::vector<CheckpointCandidate> candidates = {
+      {task_.resume_path(), task_.resume_step(), task_.resume_manifest_sha256()}};
+  for (const v1::Checkpoint& earlier : task_.earlier_checkpoints()) {
+    candidates.push_back({earlier.path(), earlier.step(), earlier.manifest_sha256()});
+  }
+  HEARTH_ASSIGN_OR_RETURN(resumed_, LoadCheckpoint(env_, candidates, spec_.model()));
+  for (const std::string& note : resumed_->notes) {
+    link_.SendLog("warning", note);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RankRun::Meet() {
+  if (task_.world_size() <= 1) {
+    comm_ = NewSoloCollective();
+    return absl::OkStatus();
+  }
+  link_.SendPhase("rendezvous");
+  blame_ = v1::EXIT_REASON_COMM;
+  GlooOptions options;
+  options.rank = task_.rank();
+  options.world_size = task_.world_size();
+  options.advertise_host = task_.advertise_host();
+  const double seconds = task_.rendezvous_seconds() > 0 ? task_.rendezvous_seconds() : 60;
+  options.rendezvous_timeout = absl::Seconds(seconds);
+  HEARTH_ASSIGN_OR_RETURN(comm_, NewGlooCollective(options, link_));
+  return absl::OkStatus();
+}
+
+absl::Status RankRun::AgreeOnMicroBatch() {
+  blame_ = v1::EXIT_REASON_BAD_SPEC;
+  const bool automatic = spec_.batch().micro_batch_size() == 0;
+  if (automatic && resumed_.has_value() && resumed_->meta.micro_batch_size > 0) {
+    // The order of the sums depends on it: a resume must not choose anew.
+    micro_batch_ = resumed_->meta.micro_batch_size;
+  } else {
+    HEARTH_ASSIGN_OR_RETURN(micro_batch_,
+                            ResolveMicroBatch(spec_, task_.world_size(), task_.threads(),
+                                              CpuMemoryBytes(task_.world_size())));
+  }
+  // The smallest of all ranks, as the largest of the complements.
+  uint64_t complement = ~static_cast<uint64_t>(micro_batch_);
+  blame_ = v1::EXIT_REASON_COMM;
+  HEARTH_RETURN_IF_ERROR(comm_->AllReduceMax(absl::MakeSpan(&complement, 1)));
+  micro_batch_ = static_cast<int64_t>(~complement);
+  blame_ = v1::EXIT_REASON_BAD_SPEC;
+  HEARTH_ASSIGN_OR_RETURN(batch_, ResolveBatchPlan(spec_, micro_batch_, task_.world_size()));
+  return absl::OkStatus();
+}
+
+absl::Status RankRun::BuildEngine() {
+  EngineOptions options;
+  options.spec = spec_;
+  options.micro_batch = micro_batch_;
+  options.threads = std::max(1, task_.threads());
+  absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(options);
+  if (absl::IsResourceExhausted(engine.status())) {
+    blame_ = v1::EXIT_REASON_DEVICE;
+  }
+  HEARTH_RETURN_IF_ERROR(engine.status());
+  engine_ = *std::move(engine);
+  return absl::OkStatus();
+}
+
+absl::Status RankRun::FillWeights() {
+  blame_ = v1::EXIT_REASON_BAD_DATA;
+  int64_t step = 0;
+  if (resumed_.has_value()) {
+    HEARTH_RETURN_IF_ERROR(RestoreTensors(*engine_, *resumed_));
+    step = resumed_->meta.step;
+    validation_loss_ = resumed_->meta.validation_loss;
+  } else if (spec_.model().has_from()) {
+    std::vector<float*> weights;
+    for (int i = 0; i < engine_->parameters().size(); ++i) {
+      weights.push_back(engine_->parameters().master(i).as<float>());
+    }
+    HEARTH_RETURN_IF_ERROR(LoadHfWeights(env_, spec_.model().from(), engine_->table(), weights));
+    HEARTH_RETURN_IF_ERROR(engine_->parameters().RefreshWeights(engine_->exec()));
+  } else {
+    HEARTH_RETURN_IF_ERROR(engine_->Initialise());
+  }
+  Trainer::Parts parts;
+  parts.engine = engine_.get();
+  parts.comm = comm_.get();
+  parts.train = train_.get();
+  parts.validation = validation_.get();
+  parts.clock = &clock_;
+  parts.batch = batch_;
+  trainer_ = std::make_unique<Trainer>(parts, step);
+  if (resumed_.has_value()) {
+    HEARTH_RETURN_IF_ERROR(RestoreTrainer(*trainer_, resumed_->meta));
+    resumed_->state.reset();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RankRun::CheckSameStart() {
+  const auto step = static_cast<uint64_t>(trainer_->step());
+  uint64_t bounds[2] = {step, ~step};
+  blame_ = v1::EXIT_REASON_COMM;
+  HEARTH_RETURN_IF_ERROR(comm_->AllReduceMax(absl::MakeSpan(bounds)));
+  if (bounds[0] != ~bounds[1]) {
+    blame_ = v1::EXIT_REASON_BAD_DATA;
+    return absl::DataLossError(absl::StrCat("ranks resume from different steps: ", ~bounds[1],
+                                            " and ", bounds[0],
+                                            "; the checkpoint is not the same everywhere"));
+  }
+  return absl::OkStatus();
+}
+
+void RankRun::WarnIfNotExact() {
+  if (!resumed_.has_value()) {
+    return;
+  }
+  const CheckpointMeta& meta = resumed_->meta;
+  const auto differs = [this](std::string_view what, int64_t before, int64_t now) {
+    if (before != now) {
+      link_.SendLog("warning",
+                    absl::StrCat("resume is not bit-exact: ",
+                                 absl::string_view(what.data(), what.size()), " was ", before,
+                                 ", is ", now));
+    }
+  };
+  differs("the number of ranks", meta.world_size, task_.world_size());
+  differs("the micro-batch size", meta.micro_batch_size, micro_batch_);
+  differs("the global batch in tokens", meta.global_batch_tokens, batch_.global_tokens());
+  differs("the number of threads", ThreadsOfPlans(meta.plans_json), engine_->options().threads);
+}
+
+void RankRun::Announce() {
+  v1::RunInfo info;
+  info.set_parameters(spec::CountParameters(engine_->shape()));
+  info.set_micro_batch_size(static_cast<int32_t>(micro_batch_));
+  info.set_world_size(task_.world_size());
+  info.set_global_batch_tokens(batch_.global_tokens());
+  info.set_recipe(std::string(engine_->recipe().name));
+  info.set_recipe_execution(std::string(
+      spec::ExecutionName(spec::RecipeExecution(engine_->recipe().kind, "cpu"))));
+  info.set_deterministic(true);
+  info.set_planned_bytes(engine_->plan().arena_bytes());
+  info.set_comm(std::string(comm_->transport()));
+  info.set_start_step(trainer_->step());
+  info.set_flops_per_token(spec::FlopsPerToken(engine_->shape(), spec_.data().sequence_length()));
+  info.set_device("cpu");
+  link_.SendRunInfo(info);
+}
+
+absl::Status RankRun::Train() {
+  link_.SendPhase("training");
+  while (!done_ && trainer_->step() < spec_.train().steps()) {
+    HEARTH_RETURN_IF_ERROR(OneStep());
+  }
+  if (!leader_) {
+    return absl::OkStatus();
+  }
+  blame_ = v1::EXIT_REASON_IO;
+  link_.SendPhase("saving");
+  const bool resumed_here = resumed_.has_value() && resumed_->meta.step == trainer_->step();
+  if (submitted_step_ != trainer_->step() && !resumed_here) {
+    SubmitCheckpoint();
+  }
+  return TakeCheckpoints(true);
+}
+
+ControlRequests RankRun::TakeControl() {
+  uint64_t bits = link_.TakeControl();
+  if (signals_ != nullptr) {
+    bits |= signals_->exchange(0);
+  }
+  const auto has = [bits](v1::ControlBit bit) { return (bits >> bit & 1) != 0; };
+  return {has(v1::CONTROL_BIT_SAVE), has(v1::CONTROL_BIT_PAUSE), has(v1::CONTROL_BIT_STOP)};
+}
+
+absl::Status RankRun::OneStep() {
+  absl::StatusOr<StepResult> result = trainer_->Step(TakeControl());
+  if (!result.ok()) {
+    const absl::StatusCode code = result.status().code();
+    blame_ = code == absl::StatusCode::kDataLoss || code == absl::StatusCode::kOutOfRange
+                 ? v1::EXIT_REASON_BAD_DATA
+             : code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded
+                 ? v1::EXIT_REASON_COMM
+                 : v1::EXIT_REASON_INTERNAL;
+    return result.status();
+  }
+  if (result->verdict != Verdict::kGood) {
+    blame_ = v1::EXIT_REASON_NUMERICAL;
+    return absl::OutOfRangeError(VerdictText(result->verdict, result->facts, result->step));
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::optional<double> validation_loss,
+                          EvaluateIfDue(result->step));
+  double checkpoint_seconds = 0;
+  HEARTH_RETURN_IF_ERROR(Act(*result, checkpoint_seconds));
+  Report(*result, validation_loss, checkpoint_seconds);
+  return leader_ ? TakeCheckpoints(false) : absl::OkStatus();
+}
+
+absl::Status RankRun::Act(const StepResult& result, double& checkpoint_seconds) {
+  const ControlRequests& control = result.control;
+  const bool leave = control.stop || control.pause;
+  if (leave && result.step < spec_.train().steps()) {
+    // Train() writes the checkpoint on the way out.
+    outcome_ = control.stop ? v1::EXIT_REASON_STOPPED : v1::EXIT_REASON_PAUSED;
+    done_ = true;
+    return absl::OkStatus();
+  }
+  const int64_t every = spec_.checkpoint().every_steps();
+  if (leader_ && (control.save || Due(result.step, every))) {
+    const absl::Duration start = clock_.Monotonic();
+    SubmitCheckpoint();
+    checkpoint_seconds = absl::ToDoubleSeconds(clock_.Monotonic() - start);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<double>> RankRun::EvaluateIfDue(int64_t step) {
+  if (validation_ == nullptr || !Due(step, spec_.train().eval_every())) {
+    return std::nullopt;
+  }
+  link_.SendPhase("evaluating");
+  absl::StatusOr<double> loss = trainer_->Evaluate();
+  if (!loss.ok()) {
+    blame_ = absl::IsDataLoss(loss.status()) ? v1::EXIT_REASON_BAD_DATA : v1::EXIT_REASON_COMM;
+    return loss.status();
+  }
+  validation_loss_ = *loss;
+  link_.SendPhase("training");
+  return std::optional<double>(*loss);
+}
+
+void RankRun::Report(const StepResult& result, std::optional<double> validation_loss,
+                     double checkpoint_seconds) {
+  const absl::Duration now = clock_.Monotonic();
+  if (now - last_progress_ >= absl::Seconds(1)) {
+    last_progress_ = now;
+    link_.SendProgress(result.step);
+  }
+  if (!leader_) {
+    return;
+  }
+  v1::StepReport report;
+  report.set_epoch(task_.epoch());
+  report.set_step(result.step);
+  SetTime(*report.mutable_time(), clock_.Now());
+  report.set_loss(result.facts.loss);
+  report.set_grad_norm(result.facts.grad_norm);
+  report.set_learning_rate(result.learning_rate);
+  report.set_tokens(result.tokens);
+  report.set_step_seconds(result.seconds);
+  report.set_tokens_per_second(
+      result.seconds > 0 ? static_cast<double>(batch_.global_tokens()) / result.seconds : 0);
+  report.set_memory_bytes(ResidentBytes());
+  if (validation_loss.has_value()) {
+    report.set_validation_loss(*validation_loss);
+  }
+  report.set_data_wait_seconds(result.data_wait_seconds);
+  report.set_comm_seconds(result.comm_seconds);
+  report.set_checkpoint_seconds(checkpoint_seconds);
+  report.set_recipe(std::string(engine_->recipe().name));
+  report.set_data_pass(static_cast<int32_t>(result.data_pass));
+  link_.SendStep(report);
+}
+
+void RankRun::SubmitCheckpoint() {
+  RunIdentity identity;
+  identity.job_id = task_.job_id();
+  identity.epoch = task_.epoch();
+  identity.validation_loss = validation_loss_;
+  identity.tokenizer_from = TokenizerFolder(*train_);
+  submitted_step_ = trainer_->step();
+  writer_->Submit(
+      MakeCheckpointContent(*engine_, *trainer_, batch_, task_.world_size(), identity));
+}
+
+absl::Status RankRun::TakeCheckpoints(bool wait) {
+  while (std::optional<absl::StatusOr<CommittedCheckpoint>> done = writer_->Take(wait)) {
+    if (!done->ok()) {
+      blame_ = v1::EXIT_REASON_IO;
+      return Annotate(done->status(), "checkpoint");
+    }
+    const CommittedCheckpoint& committed = **done;
+    committed_step_ = committed.step;
+    v1::CheckpointAnnouncement announcement;
+    announcement.set_step(committed.step);
+    announcement.set_path(committed.path);
+    announcement.set_bytes(committed.bytes);
+    announcement.set_manifest_sha256(committed.manifest_sha256);
+    announcement.set_seconds(committed.seconds);
+    announcement.set_validation_loss(validation_loss_);
+    for (const int64_t step : committed.removed_steps) {
+      announcement.add_removed_steps(step);
+    }
+    link_.SendCheckpoint(announcement);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+v1::TrainerExit RunRank(const RankOptions& options) { return RankRun(options).Run(); }
+
+}  // namespace hearth::trainer

@@ -1,0 +1,28 @@
+// A rank's life: load, meet the others, train, checkpoint, leave with a reason.
+//
+//   loading -> rendezvous -> loading -> training <-> evaluating, saving -> exit
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "common/io/env.h"
+#include "common/time/clock.h"
+#include "hearth/v1/trainer.pb.h"
+#include "worker/trainer/link/link.h"
+
+namespace hearth::trainer {
+
+struct RankOptions {
+  Link* link = nullptr;
+  Env* env = &Env::Real();
+  Clock* clock = &Clock::Real();
+  // Bits 1 << v1::ControlBit set by signal handlers; null = none.
+  std::atomic<uint64_t>* signals = nullptr;
+};
+
+// Runs link->task() to its end and says why it ended. The result has been sent over the link as the last message.
+v1::TrainerExit RunRank(const RankOptions& options);
+
+}  // namespace hearth::trainer

@@ -1,0 +1,125 @@
+#include "worker/trainer/step/state.h"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/io/sha256.h"
+#include "nlohmann/json.hpp"
+
+namespace hearth::trainer {
+namespace {
+
+struct StateTensor {
+  std::string name;
+  std::vector<int64_t> shape;  // without padding
+  kernels::TensorView view;    // rows of padding lie behind the last
+};
+
+std::vector<StateTensor> StateTensors(const Engine& engine) {
+  std::vector<StateTensor> tensors;
+  const ParameterStore& p = engine.parameters();
+  const std::vector<spec::StateSpec> states =
+      engine.optimizer_row().state_specs(engine.table().front());
+  for (int i = 0; i < p.size(); ++i) {
+    const spec::Parameter& parameter = p.table()[static_cast<size_t>(i)];
+    std::vector<int64_t> shape = parameter.shape;
+    shape[0] = parameter.logical_rows;
+    tensors.push_back({absl::StrCat("master.", parameter.name), shape, p.master(i)});
+    for (int k = 0; k < p.state_count(); ++k) {
+      tensors.push_back({absl::StrCat(states[static_cast<size_t>(k)].name, ".", parameter.name),
+                         shape, p.state(k, i)});
+    }
+  }
+  return tensors;
+}
+
+std::string ExtraJson(Trainer& trainer, const v1::JobSpec& spec) {
+  nlohmann::json extra;
+  extra["losses"] = trainer.guard().Losses();
+  extra["sequence_length"] = spec.data().sequence_length();
+  return extra.dump();
+}
+
+std::string PlansJson(const Engine& engine) {
+  nlohmann::json plans;
+  plans["device"] = "cpu";
+  plans["threads"] = engine.options().threads;
+  plans["micro_batch_size"] = engine.options().micro_batch;
+  return plans.dump();
+}
+
+}  // namespace
+
+CheckpointContent MakeCheckpointContent(const Engine& engine, Trainer& trainer,
+                                        const spec::BatchPlan& batch, int world_size,
+                                        const RunIdentity& identity) {
+  const v1::JobSpec& spec = engine.options().spec;
+  CheckpointContent content;
+  content.meta.job_id = identity.job_id;
+  content.meta.epoch = identity.epoch;
+  content.meta.step = trainer.step();
+  content.meta.tokens = trainer.tokens();
+  content.meta.next_sample = trainer.step() * batch.global_sequences();
+  content.meta.seed = static_cast<uint64_t>(spec.train().seed());
+  content.meta.world_size = world_size;
+  content.meta.global_batch_tokens = batch.global_tokens();
+  content.meta.micro_batch_size = static_cast<int32_t>(batch.micro_batch);
+  content.meta.recipe = std::string(engine.recipe().name);
+  content.meta.spec_sha256 = Sha256Hex(spec.SerializeAsString());
+  content.meta.model = spec.model();
+  content.meta.validation_loss = identity.validation_loss;
+  content.meta.plans_json = PlansJson(engine);
+  content.meta.extra_json = ExtraJson(trainer, spec);
+  for (StateTensor& tensor : StateTensors(engine)) {
+    content.state.push_back({std::move(tensor.name), TensorDType::kF32, std::move(tensor.shape),
+                             tensor.view.data});
+  }
+  content.table = &engine.table();
+  for (int i = 0; i < engine.parameters().size(); ++i) {
+    content.weights.push_back(engine.parameters().weight(i).as<float>());
+  }
+  content.weights_dtype = engine.recipe().parameters.storage == spec::DType::kFp32
+                              ? TensorDType::kF32
+                              : TensorDType::kBF16;
+  content.tokenizer_from = identity.tokenizer_from;
+  return content;
+}
+
+absl::Status RestoreTensors(Engine& engine, const LoadedCheckpoint& checkpoint) {
+  for (const StateTensor& tensor : StateTensors(engine)) {
+    HEARTH_ASSIGN_OR_RETURN(const TensorView* saved,
+                            checkpoint.state->Get(tensor.name, TensorDType::kF32, tensor.shape));
+    std::memset(tensor.view.data, 0, tensor.view.bytes());
+    std::memcpy(tensor.view.data, saved->data, static_cast<size_t>(saved->bytes()));
+  }
+  return engine.parameters().RefreshWeights(engine.exec());
+}
+
+absl::Status RestoreTrainer(Trainer& trainer, const CheckpointMeta& meta) {
+  const nlohmann::json extra = nlohmann::json::parse(meta.extra_json, nullptr, false);
+  if (extra.is_discarded() || !extra.is_object()) {
+    return meta.extra_json.empty()
+               ? absl::OkStatus()
+               : absl::DataLossError("the checkpoint's state/meta.json: extra is no JSON object");
+  }
+  std::vector<double> losses;
+  for (const nlohmann::json& loss : extra.value("losses", nlohmann::json::array())) {
+    if (!loss.is_number()) {
+      return absl::DataLossError("the checkpoint's state/meta.json: losses are not numbers");
+    }
+    losses.push_back(loss.get<double>());
+  }
+  trainer.guard().RestoreLosses(losses);
+  return absl::OkStatus();
+}
+
+int ThreadsOfPlans(const std::string& plans_json) {
+  const nlohmann::json plans = nlohmann::json::parse(plans_json, nullptr, false);
+  const auto threads = plans.is_object() ? plans.find("threads") : plans.end();
+  return threads != plans.end() && threads->is_number_integer() ? threads->get<int>() : 0;
+}
+
+}  // namespace hearth::trainer

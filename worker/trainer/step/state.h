@@ -1,0 +1,35 @@
+// What of a run goes into a checkpoint, and back.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "worker/trainer/checkpoint/checkpoint.h"
+#include "worker/trainer/step/engine.h"
+#include "worker/trainer/step/trainer.h"
+
+namespace hearth::trainer {
+
+// Who writes the checkpoint and what the trainer itself does not know.
+struct RunIdentity {
+  std::string job_id;
+  int64_t epoch = 0;
+  double validation_loss = 0;   // newest, 0 = none
+  std::string tokenizer_from;   // dataset folder, empty = none
+};
+
+// Tensors of the state, by name: "master.<parameter>" and "<optimizer state>.<parameter>", without vocabulary padding.
+// Everything points into `engine` and `trainer`, which must not change until the content has been copied or written.
+CheckpointContent MakeCheckpointContent(const Engine& engine, Trainer& trainer,
+                                        const spec::BatchPlan& batch, int world_size,
+                                        const RunIdentity& identity);
+
+// Fills masters, optimizer state and working weights. kDataLoss: a tensor is missing or has another shape.
+absl::Status RestoreTensors(Engine& engine, const LoadedCheckpoint& checkpoint);
+// Fills what the trainer keeps beside tensors (the guard's window). kDataLoss: unreadable.
+absl::Status RestoreTrainer(Trainer& trainer, const CheckpointMeta& meta);
+// Threads recorded in state/plans.json; 0 = not recorded.
+int ThreadsOfPlans(const std::string& plans_json);
+
+}  // namespace hearth::trainer

@@ -1,0 +1,177 @@
+#include "worker/trainer/step/trainer.h"
+
+#include <cmath>
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "worker/trainer/step/test_run.h"
+
+namespace hearth::trainer {
+namespace {
+
+struct Curve {
+  std::vector<double> losses;
+  std::vector<double> grad_norms;
+  double validation = 0;
+};
+
+// The curve of rank 0 of `world_size`; ranks run on threads of their own.
+Curve Train(const v1::JobSpec& spec, int world_size) {
+  std::vector<std::unique_ptr<Collective>> comms = NewThreadCollectives(world_size);
+  std::vector<Curve> curves(static_cast<size_t>(world_size));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < world_size; ++r) {
+    threads.emplace_back([&, r] {
+      const std::unique_ptr<TestRank> rank = MakeRank(spec, *comms[static_cast<size_t>(r)]);
+      Curve& curve = curves[static_cast<size_t>(r)];
+      for (int64_t i = 0; i < spec.train().steps(); ++i) {
+        const absl::StatusOr<StepResult> result = rank->trainer->Step({});
+        ASSERT_TRUE(result.ok()) << result.status().ToString();
+        ASSERT_EQ(result->verdict, Verdict::kGood);
+        curve.losses.push_back(result->facts.loss);
+        curve.grad_norms.push_back(result->facts.grad_norm);
+      }
+      curve.validation = *rank->trainer->Evaluate();
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (const Curve& curve : curves) {
+    EXPECT_EQ(curve.losses, curves[0].losses) << "all ranks see the same numbers";
+    EXPECT_EQ(curve.validation, curves[0].validation);
+  }
+  return curves[0];
+}
+
+void ExpectClose(const Curve& a, const Curve& b) {
+  ASSERT_EQ(a.losses.size(), b.losses.size());
+  for (size_t i = 0; i < a.losses.size(); ++i) {
+    EXPECT_NEAR(a.losses[i] / b.losses[i], 1.0, 1e-5) << "step " << i + 1;
+    EXPECT_NEAR(a.grad_norms[i] / b.grad_norms[i], 1.0, 1e-3) << "step " << i + 1;
+  }
+  EXPECT_NEAR(a.validation / b.validation, 1.0, 1e-5);
+}
+
+TEST(Trainer, Step_TwoThreeAndFourRanks_GiveTheCurveOfOne) {
+  TempDir dir;
+  const v1::JobSpec spec = SmallJob(dir.path());
+  const Curve one = Train(spec, 1);
+  EXPECT_LT(one.losses.back(), 0.7 * one.losses.front());
+  for (const int ranks : {2, 3, 4}) {
+    SCOPED_TRACE(ranks);
+    ExpectClose(Train(spec, ranks), one);
+  }
+}
+
+TEST(Trainer, Step_MicroBatchSizes_GiveOneCurve) {
+  TempDir dir;
+  v1::JobSpec spec = SmallJob(dir.path(), "gpt2");
+  const Curve two = Train(spec, 1);
+  for (const int micro_batch : {1, 4, 8}) {
+    SCOPED_TRACE(micro_batch);
+    spec.mutable_batch()->set_micro_batch_size(micro_batch);
+    ExpectClose(Train(spec, 1), two);
+  }
+}
+
+TEST(Trainer, Step_SameJobTwice_GivesTheSameBits) {
+  TempDir dir;
+  v1::JobSpec spec = SmallJob(dir.path(), "qwen3");
+  spec.mutable_model()->set_dropout(0.1);
+  spec.mutable_train()->set_steps(10);
+  EXPECT_EQ(Train(spec, 2).losses, Train(spec, 2).losses);
+}
+
+TEST(Trainer, Step_Bf16_LearnsLikeFp32) {
+  TempDir dir;
+  v1::JobSpec spec = SmallJob(dir.path(), "qwen2");
+  const Curve fp32 = Train(spec, 1);
+  spec.mutable_precision()->set_recipe("bf16");
+  const Curve bf16 = Train(spec, 1);
+  EXPECT_NE(fp32.losses[0], bf16.losses[0]);
+  EXPECT_NEAR(fp32.losses[0] / bf16.losses[0], 1.0, 1e-2);
+  EXPECT_NEAR(fp32.losses.back() / bf16.losses.back(), 1.0, 0.1);
+  spec.mutable_gradients()->set_dtype("bf16");
+  spec.mutable_gradients()->set_reduce_dtype("bf16");
+  const Curve gradients = Train(spec, 2);
+  EXPECT_NE(gradients.losses.back(), bf16.losses.back());
+  EXPECT_NEAR(gradients.losses.back() / bf16.losses.back(), 1.0, 0.1);
+}
+
+TEST(Trainer, Step_LearningRate_FollowsTheSchedule) {
+  TempDir dir;
+  v1::JobSpec spec = SmallJob(dir.path());
+  spec.mutable_optimizer()->set_lr(3e-4);
+  spec.mutable_schedule()->set_warmup_steps(20);
+  const std::unique_ptr<Collective> comm = NewSoloCollective();
+  const std::unique_ptr<TestRank> rank = MakeRank(spec, *comm);
+  for (int step = 1; step <= 12; ++step) {
+    const absl::StatusOr<StepResult> result = rank->trainer->Step({});
+    ASSERT_TRUE(result.ok());
+    EXPECT_DOUBLE_EQ(result->learning_rate, 3e-4 * step / 20);
+    EXPECT_EQ(result->step, step);
+    EXPECT_EQ(result->tokens, step * 128);
+  }
+}
+
+TEST(Trainer, Step_NonFiniteWeight_LeavesWeightsAndStepAlone) {
+  TempDir dir;
+  const v1::JobSpec spec = SmallJob(dir.path());
+  const std::unique_ptr<Collective> comm = NewSoloCollective();
+  const std::unique_ptr<TestRank> rank = MakeRank(spec, *comm);
+  ASSERT_TRUE(rank->trainer->Step({}).ok());
+  rank->engine->parameters().weight(3).as<float>()[1] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> before = rank->Weights();
+  const absl::StatusOr<StepResult> result = rank->trainer->Step({});
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->verdict, Verdict::kNonFinite);
+  EXPECT_EQ(rank->trainer->step(), 1);
+  const std::vector<float> after = rank->Weights();
+  EXPECT_EQ(std::memcmp(before.data(), after.data(), before.size() * sizeof(float)), 0);
+}
+
+TEST(Trainer, Step_OneRankAsksToStop_AllRanksHear) {
+  TempDir dir;
+  const v1::JobSpec spec = SmallJob(dir.path());
+  std::vector<std::unique_ptr<Collective>> comms = NewThreadCollectives(2);
+  std::vector<StepResult> results(2);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      const std::unique_ptr<TestRank> rank = MakeRank(spec, *comms[static_cast<size_t>(r)]);
+      ControlRequests asked;
+      asked.stop = r == 1;
+      asked.save = r == 0;
+      results[static_cast<size_t>(r)] = *rank->trainer->Step(asked);
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (const StepResult& result : results) {
+    EXPECT_TRUE(result.control.stop);
+    EXPECT_TRUE(result.control.save);
+    EXPECT_FALSE(result.control.pause);
+  }
+}
+
+TEST(Engine, ResolveMicroBatch_Auto_TakesTheLargestThatFitsAndDivides) {
+  TempDir dir;
+  v1::JobSpec spec = SmallJob(dir.path());
+  spec.mutable_batch()->set_micro_batch_size(0);
+  EXPECT_EQ(*ResolveMicroBatch(spec, 1, 1, int64_t{1} << 30), 8);
+  EXPECT_EQ(*ResolveMicroBatch(spec, 2, 1, int64_t{1} << 30), 4);
+  EngineOptions options;
+  options.spec = spec;
+  options.micro_batch = 2;
+  const int64_t two = PlanForSpec(options)->arena_bytes();
+  EXPECT_EQ(*ResolveMicroBatch(spec, 1, 1, two), 2);
+  const absl::Status none = ResolveMicroBatch(spec, 1, 1, 1000).status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace hearth::trainer
