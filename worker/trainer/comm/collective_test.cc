@@ -120,8 +120,8 @@ INSTANTIATE_TEST_SUITE_P(Transports,
                                            std::pair("gloo", 3),
                                            std::pair("threads", 2),
                                            std::pair("threads", 3)),
-                         [](const auto& info) {
-                           return std::string(info.param.first) + std::to_string(info.param.second);
+                         [](const auto& tested) {
+                           return std::string(tested.param.first) + std::to_string(tested.param.second);
                          });
 
 TEST(SoloCollective, Operations_AreTheIdentity) {

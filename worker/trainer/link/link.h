@@ -60,14 +60,15 @@ absl::StatusOr<int> InheritedFd();
 // longer `expected_parent`, when that is > 0).
 absl::Status DieWithParent(int64_t expected_parent);
 
-// Link of a trainer that runs alone: a line for people on `out_fd` and a line of protobuf JSON in <out_dir>/metrics.jsonl for
+// Link of a trainer that runs alone: a line for people on stdout and a line of protobuf JSON in <out_dir>/metrics.jsonl for
 // each step. Control bits come from RequestControl, which may be called from a signal handler.
 class StandaloneLink : public Link {
  public:
   virtual void RequestControl(v1::ControlBit bit) = 0;  // async-signal-safe
 };
 
-// `resume`: metrics.jsonl is kept up to task.resume_step and appended to; else it is begun anew. `quiet`: no lines on stdout.
+// With task.resume_step > 0 metrics.jsonl is kept up to that step and appended to; else it is begun anew. `quiet`: nothing on
+// stdout.
 absl::StatusOr<std::unique_ptr<StandaloneLink>> NewStandaloneLink(v1::Task task,
                                                                   const std::string& out_dir,
                                                                   bool quiet,

@@ -1,0 +1,301 @@
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/status_macros.h"
+#include "worker/trainer/exit_codes.h"
+#include "worker/trainer/link/link.h"
+#include "worker/trainer/link/proto_time.h"
+
+namespace hearth::trainer {
+namespace {
+
+constexpr uint32_t kMaxFrame = 64u << 20;
+constexpr int64_t kQueue = 1024;
+constexpr absl::Duration kExitFlush = absl::Seconds(30);
+
+// Both ends may be non-blocking: the agent's is, and flags can be shared.
+bool WaitReady(int fd, short events) {
+  pollfd p = {fd, events, 0};
+  int n;
+  do {
+    n = poll(&p, 1, -1);
+  } while (n < 0 && errno == EINTR);
+  return n > 0;
+}
+
+absl::Status ReadFull(int fd, void* to, size_t n) {
+  char* p = static_cast<char*>(to);
+  while (n > 0) {
+    const ssize_t got = recv(fd, p, n, 0);
+    if (got > 0) {
+      p += got;
+      n -= static_cast<size_t>(got);
+    } else if (got == 0) {
+      return absl::UnavailableError("the agent closed the pipe");
+    } else if (errno == EAGAIN) {
+      if (!WaitReady(fd, POLLIN)) return absl::UnavailableError("poll failed");
+    } else if (errno != EINTR) {
+      return absl::UnavailableError(absl::StrCat("reading from the agent: ", std::strerror(errno)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool WriteFull(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (put > 0) {
+      bytes.remove_prefix(static_cast<size_t>(put));
+    } else if (errno == EAGAIN) {
+      if (!WaitReady(fd, POLLOUT)) return false;
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+[[noreturn]] void Leave() { _exit(ExitCodeOf(v1::EXIT_REASON_ABORTED).code); }
+
+class AgentLink : public Link {
+ public:
+  AgentLink(AgentLinkOptions options, Clock& clock)
+      : options_(std::move(options)), clock_(clock), ring_(kQueue) {
+    if (!options_.on_gone) options_.on_gone = [] { Leave(); };
+    if (!options_.on_abort) options_.on_abort = [](std::string_view) { Leave(); };
+    reader_ = std::thread([this] { Read(); });
+    writer_ = std::thread([this] { Write(); });
+  }
+
+  ~AgentLink() override {
+    {
+      absl::MutexLock lock(&mu_);
+      stop_ = true;
+    }
+    writer_.join();  // after what is queued
+    shutdown(options_.fd, SHUT_RDWR);
+    reader_.join();
+    close(options_.fd);
+  }
+
+  absl::Status WaitForTask() {
+    absl::MutexLock lock(&mu_);
+    const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return has_task_ || gone_; };
+    if (!clock_.AwaitWithTimeout(mu_, absl::Condition(&ready), options_.task_timeout)) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "no task from the agent within ", absl::FormatDuration(options_.task_timeout)));
+    }
+    return has_task_ ? absl::OkStatus() : read_error_;
+  }
+
+  const v1::Task& task() const override { return task_; }
+  uint64_t TakeControl() override { return control_.exchange(0); }
+
+  void SendRunInfo(const v1::RunInfo& info) override {
+    v1::FromTrainer message;
+    *message.mutable_run_info() = info;
+    Send(message);
+  }
+  void SendStep(const v1::StepReport& report) override {
+    v1::FromTrainer message;
+    *message.mutable_step() = report;
+    Send(message);
+  }
+  void SendCheckpoint(const v1::CheckpointAnnouncement& checkpoint) override {
+    v1::FromTrainer message;
+    *message.mutable_checkpoint() = checkpoint;
+    Send(message);
+  }
+  void SendProgress(int64_t step) override {
+    v1::FromTrainer message;
+    message.mutable_progress()->set_step(step);
+    Send(message);
+  }
+  void SendPhase(std::string_view phase) override {
+    v1::FromTrainer message;
+    message.mutable_phase()->set_name(std::string(phase));
+    Send(message);
+  }
+  void SendLog(std::string_view level, std::string_view text) override {
+    v1::FromTrainer message;
+    v1::LogLine& line = *message.mutable_log();
+    *line.mutable_time() = ToProto(clock_.Now());
+    line.set_epoch(task_.epoch());
+    line.set_rank(task_.rank());
+    line.set_level(std::string(level));
+    line.set_text(std::string(text));
+    Send(message);
+  }
+  void SendExit(const v1::TrainerExit& exit) override {
+    v1::FromTrainer message;
+    *message.mutable_exit() = exit;
+    if (!exit.has_time()) *message.mutable_exit()->mutable_time() = ToProto(clock_.Now());
+    Send(message);
+    absl::MutexLock lock(&mu_);
+    const auto flushed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return head_ == tail_ || gone_; };
+    clock_.AwaitWithTimeout(mu_, absl::Condition(&flushed), kExitFlush);
+  }
+
+  absl::Status Put(std::string_view key, std::string_view value) override {
+    v1::FromTrainer message;
+    message.mutable_kv_put()->set_key(std::string(key));
+    message.mutable_kv_put()->set_value(std::string(value));
+    Send(message);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string> Wait(std::string_view key, absl::Duration timeout) override {
+    const std::string name(key);
+    {
+      absl::MutexLock lock(&mu_);
+      const auto it = values_.find(name);
+      if (it != values_.end()) return it->second;
+    }
+    v1::FromTrainer message;
+    message.mutable_kv_wait()->set_key(name);
+    Send(message);
+    absl::MutexLock lock(&mu_);
+    const auto there = [this, &name]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return gone_ || values_.count(name) > 0;
+    };
+    if (!clock_.AwaitWithTimeout(mu_, absl::Condition(&there), timeout)) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("key ", name, " did not appear within ", absl::FormatDuration(timeout)));
+    }
+    const auto it = values_.find(name);
+    if (it == values_.end()) return absl::UnavailableError("the agent is gone");
+    return it->second;
+  }
+
+ private:
+  // Into the next slot of the ring, whose string keeps its memory.
+  void Send(const v1::FromTrainer& message) {
+    absl::MutexLock lock(&mu_);
+    const auto space = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return gone_ || tail_ - head_ < kQueue; };
+    mu_.Await(absl::Condition(&space));
+    if (gone_) return;
+    const size_t size = message.ByteSizeLong();
+    if (size > kMaxFrame) return;  // nothing of ours comes near
+    std::string& frame = ring_[static_cast<size_t>(tail_ % kQueue)];
+    frame.resize(sizeof(uint32_t) + size);
+    const uint32_t length = static_cast<uint32_t>(size);
+    std::memcpy(frame.data(), &length, sizeof length);
+    message.SerializeToArray(frame.data() + sizeof length, static_cast<int>(size));
+    ++tail_;
+  }
+
+  void Write() {
+    for (;;) {
+      const std::string* frame = nullptr;
+      {
+        absl::MutexLock lock(&mu_);
+        const auto work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+          return stop_ || gone_ || head_ < tail_;
+        };
+        mu_.Await(absl::Condition(&work));
+        if (gone_ || head_ == tail_) return;
+        frame = &ring_[static_cast<size_t>(head_ % kQueue)];  // Send leaves it alone until head_ moves
+      }
+      const bool written = WriteFull(options_.fd, *frame);
+      absl::MutexLock lock(&mu_);
+      ++head_;
+      if (!written) gone_ = true;  // the reader meets the end of the pipe and calls on_gone
+    }
+  }
+
+  absl::Status ReadMessage(std::string& buffer, v1::ToTrainer& message) {
+    uint32_t size = 0;
+    HEARTH_RETURN_IF_ERROR(ReadFull(options_.fd, &size, sizeof size));
+    if (size > kMaxFrame) {
+      return absl::DataLossError(absl::StrCat("a message of ", size, " bytes from the agent"));
+    }
+    buffer.resize(size);
+    HEARTH_RETURN_IF_ERROR(ReadFull(options_.fd, buffer.data(), size));
+    if (!message.ParseFromArray(buffer.data(), static_cast<int>(size))) {
+      return absl::DataLossError("a message from the agent that is not a ToTrainer");
+    }
+    return absl::OkStatus();
+  }
+
+  void Read() {
+    std::string buffer;
+    v1::ToTrainer message;
+    for (;;) {
+      const absl::Status status = ReadMessage(buffer, message);
+      if (!status.ok()) return ReadFailed(status);
+      switch (message.message_case()) {
+        case v1::ToTrainer::kTask: {
+          absl::MutexLock lock(&mu_);
+          if (!has_task_) task_ = std::move(*message.mutable_task());
+          has_task_ = true;
+          break;
+        }
+        case v1::ToTrainer::kControl:
+          control_.fetch_or(uint64_t{1} << (message.control().bit() & 63));
+          break;
+        case v1::ToTrainer::kKvValue: {
+          absl::MutexLock lock(&mu_);
+          values_[message.kv_value().key()] = message.kv_value().value();
+          break;
+        }
+        case v1::ToTrainer::kAbort:
+          options_.on_abort(message.abort().reason());
+          break;
+        case v1::ToTrainer::MESSAGE_NOT_SET:
+          break;  // of a newer agent
+      }
+    }
+  }
+
+  void ReadFailed(const absl::Status& status) {
+    bool call = false;
+    {
+      absl::MutexLock lock(&mu_);
+      gone_ = true;
+      read_error_ = status;
+      call = has_task_ && !stop_;  // before the task, WaitForTask reports it
+    }
+    if (call) options_.on_gone();
+  }
+
+  AgentLinkOptions options_;
+  Clock& clock_;
+  std::atomic<uint64_t> control_{0};
+
+  absl::Mutex mu_;
+  v1::Task task_;  // written once, before has_task_
+  bool has_task_ ABSL_GUARDED_BY(mu_) = false;
+  bool gone_ ABSL_GUARDED_BY(mu_) = false;
+  bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status read_error_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::string> values_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> ring_;  // frames [head_, tail_)
+  int64_t head_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t tail_ ABSL_GUARDED_BY(mu_) = 0;
+  std::thread reader_;
+  std::thread writer_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Link>> NewAgentLink(AgentLinkOptions options, Clock& clock) {
+  if (options.fd < 0) return absl::InvalidArgumentError("no descriptor to the agent");
+  auto link = std::make_unique<AgentLink>(std::move(options), clock);
+  HEARTH_RETURN_IF_ERROR(link->WaitForTask());
+  return std::unique_ptr<Link>(std::move(link));
+}
+
+}  // namespace hearth::trainer
