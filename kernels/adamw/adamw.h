@@ -14,12 +14,12 @@ namespace hearth::kernels {
 
 // One parameter tensor, or the shard of one. All views have the same number of elements.
 struct AdamWTensor {
-  TensorView master;   // T, updated
-  TensorView m;        // T, updated
-  TensorView v;        // T, updated
-  TensorView grad;     // T, read
-  TensorView working;  // T, optional: round_working(master) after the update; may alias master
-  double lr_scale = 1.0;      // multiplies lr
+  TensorView master;      // T, updated
+  TensorView m;           // T, updated
+  TensorView v;           // T, updated
+  TensorView grad;        // T, read
+  TensorView working;     // T, optional: round_working(master) after the update; may alias master
+  double lr_scale = 1.0;  // multiplies lr
   double weight_decay = 0.0;  // 0 for norms, biases, ...
 };
 

@@ -1,7 +1,6 @@
-#include "kernels/adamw/adamw.h"
-
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "kernels/adamw/adamw.h"
 #include "kernels/core/cpu.h"
 #include "kernels/formats/span.h"
 
@@ -15,19 +14,19 @@ constexpr int64_t kGrain = 16384;
 template <typename T>
 struct Scalars {
   T grad_scale;
-  T shrink;       // 1 - lr * weight_decay
+  T shrink;  // 1 - lr * weight_decay
   T beta1;
   T one_minus_beta1;
   T beta2;
   T one_minus_beta2;
-  T step_size;    // lr / (1 - beta1^t)
-  T root_bias2;   // 1 / sqrt(1 - beta2^t)
+  T step_size;   // lr / (1 - beta1^t)
+  T root_bias2;  // 1 / sqrt(1 - beta2^t)
   T eps;
 };
 
 template <typename T>
-HEARTH_INLINE void UpdateImpl(const Scalars<T>& k, const T* grad, int64_t n, T* master, T* m,
-                              T* v) {
+HEARTH_INLINE void UpdateImpl(
+    const Scalars<T>& k, const T* grad, int64_t n, T* master, T* m, T* v) {
   const Scalars<T> c = k;
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
@@ -36,16 +35,16 @@ HEARTH_INLINE void UpdateImpl(const Scalars<T>& k, const T* grad, int64_t n, T* 
     const T second = c.beta2 * v[i] + c.one_minus_beta2 * g * g;
     m[i] = first;
     v[i] = second;
-    master[i] = master[i] * c.shrink -
-                c.step_size * first / (std::sqrt(second) * c.root_bias2 + c.eps);
+    master[i] =
+        master[i] * c.shrink - c.step_size * first / (std::sqrt(second) * c.root_bias2 + c.eps);
   }
 }
-HEARTH_SIMD void Update(const Scalars<float>& k, const float* grad, int64_t n, float* master,
-                        float* m, float* v) {
+HEARTH_SIMD void Update(
+    const Scalars<float>& k, const float* grad, int64_t n, float* master, float* m, float* v) {
   UpdateImpl(k, grad, n, master, m, v);
 }
-HEARTH_SIMD void Update(const Scalars<double>& k, const double* grad, int64_t n, double* master,
-                        double* m, double* v) {
+HEARTH_SIMD void Update(
+    const Scalars<double>& k, const double* grad, int64_t n, double* master, double* m, double* v) {
   UpdateImpl(k, grad, n, master, m, v);
 }
 
@@ -105,7 +104,9 @@ absl::Status CanImplement(const AdamWArgs& args) {
   return RequireRound(args.round_working, kOp);
 }
 
-size_t AdamWWorkspaceBytes(const AdamWArgs&) { return 0; }
+size_t AdamWWorkspaceBytes(const AdamWArgs&) {
+  return 0;
+}
 
 absl::Status AdamWStep(const Exec& exec, const AdamWArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));

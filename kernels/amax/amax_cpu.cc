@@ -1,9 +1,8 @@
-#include "kernels/amax/amax.h"
-
 #include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "kernels/amax/amax.h"
 #include "kernels/core/cpu.h"
 
 namespace hearth::kernels {
@@ -25,8 +24,12 @@ HEARTH_INLINE T BlockAmaxImpl(const T* x, int64_t n) {
   }
   return nans > 0 ? std::numeric_limits<T>::quiet_NaN() : amax;
 }
-HEARTH_SIMD float BlockAmax(const float* x, int64_t n) { return BlockAmaxImpl(x, n); }
-HEARTH_SIMD double BlockAmax(const double* x, int64_t n) { return BlockAmaxImpl(x, n); }
+HEARTH_SIMD float BlockAmax(const float* x, int64_t n) {
+  return BlockAmaxImpl(x, n);
+}
+HEARTH_SIMD double BlockAmax(const double* x, int64_t n) {
+  return BlockAmaxImpl(x, n);
+}
 
 }  // namespace
 

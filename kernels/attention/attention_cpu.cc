@@ -1,9 +1,8 @@
-#include "kernels/attention/attention.h"
-
 #include <omp.h>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "kernels/attention/attention.h"
 #include "kernels/core/cpu.h"
 #include "kernels/formats/span.h"
 #include "kernels/gemm/blas.h"
@@ -77,8 +76,12 @@ HEARTH_INLINE T SoftmaxRowImpl(const RowRange& range, T* s) {
   }
   return max + std::log(sum);
 }
-HEARTH_SIMD float SoftmaxRow(const RowRange& range, float* s) { return SoftmaxRowImpl(range, s); }
-HEARTH_SIMD double SoftmaxRow(const RowRange& range, double* s) { return SoftmaxRowImpl(range, s); }
+HEARTH_SIMD float SoftmaxRow(const RowRange& range, float* s) {
+  return SoftmaxRowImpl(range, s);
+}
+HEARTH_SIMD double SoftmaxRow(const RowRange& range, double* s) {
+  return SoftmaxRowImpl(range, s);
+}
 
 // In place: scores to probabilities from the saved lse.
 template <typename T>
@@ -112,7 +115,9 @@ HEARTH_INLINE void ScoreGradientRowImpl(const RowRange& range, const T* p, T del
 HEARTH_SIMD void ScoreGradientRow(const RowRange& range, const float* p, float delta, float* dp) {
   ScoreGradientRowImpl(range, p, delta, dp);
 }
-HEARTH_SIMD void ScoreGradientRow(const RowRange& range, const double* p, double delta,
+HEARTH_SIMD void ScoreGradientRow(const RowRange& range,
+                                  const double* p,
+                                  double delta,
                                   double* dp) {
   ScoreGradientRowImpl(range, p, delta, dp);
 }
@@ -126,8 +131,12 @@ HEARTH_INLINE T DotImpl(const T* a, const T* b, int64_t n) {
   }
   return sum;
 }
-HEARTH_SIMD float Dot(const float* a, const float* b, int64_t n) { return DotImpl(a, b, n); }
-HEARTH_SIMD double Dot(const double* a, const double* b, int64_t n) { return DotImpl(a, b, n); }
+HEARTH_SIMD float Dot(const float* a, const float* b, int64_t n) {
+  return DotImpl(a, b, n);
+}
+HEARTH_SIMD double Dot(const double* a, const double* b, int64_t n) {
+  return DotImpl(a, b, n);
+}
 
 double ScaleOf(double scale, const AttentionDims& dims) {
   return scale != 0.0 ? scale : 1.0 / std::sqrt(static_cast<double>(dims.head_dim));
@@ -148,8 +157,7 @@ Block BlockAt(const int32_t* segments, int64_t begin, int64_t sequence) {
 
 RowRange RangeOf(const Block& block, const int32_t* segments, int64_t row) {
   const int64_t query = block.begin + row;
-  return {FirstKey(segments, query, block.base) - block.base, query + 1 - block.base,
-          block.keys()};
+  return {FirstKey(segments, query, block.base) - block.base, query + 1 - block.base, block.keys()};
 }
 
 template <typename T>
@@ -168,8 +176,8 @@ void ForwardHead(const AttentionForwardArgs& args, int64_t b, int64_t h, T* scor
   const T scale = static_cast<T>(ScaleOf(args.scale, g.dims));
   for (int64_t begin = 0; begin < T_len; begin += kQueryBlock) {
     const Block block = BlockAt(segments, begin, T_len);
-    blas::Gemm(false, true, block.queries(), block.keys(), dim, scale, q + begin * g.width,
-               g.width, k + block.base * g.width, g.width, T{0}, scores, block.keys());
+    blas::Gemm(false, true, block.queries(), block.keys(), dim, scale, q + begin * g.width, g.width,
+               k + block.base * g.width, g.width, T{0}, scores, block.keys());
     for (int64_t row = 0; row < block.queries(); ++row) {
       T* s = scores + row * block.keys();
       const T value = SoftmaxRow(RangeOf(block, segments, row), s);
@@ -200,8 +208,14 @@ absl::Status ForwardImpl(const Exec& exec, const AttentionForwardArgs& args) {
 
 // The block's probabilities into p, and the gradient of its scaled scores into ds.
 template <typename T>
-void ScoreGradients(const AttentionBackwardArgs& args, const Geometry& g, const Block& block,
-                    int64_t b, int64_t h, const int32_t* segments, T* p, T* ds) {
+void ScoreGradients(const AttentionBackwardArgs& args,
+                    const Geometry& g,
+                    const Block& block,
+                    int64_t b,
+                    int64_t h,
+                    const int32_t* segments,
+                    T* p,
+                    T* ds) {
   const int64_t T_len = g.dims.sequence;
   const int64_t dim = g.dims.head_dim;
   const T* rows = args.qkv.as<T>() + b * T_len * g.width;
@@ -278,15 +292,18 @@ absl::Status BackwardImpl(const Exec& exec, const AttentionBackwardArgs& args) {
   return absl::OkStatus();
 }
 
-absl::Status CheckShapes(const AttentionDims& dims, const TensorView& qkv, const TensorView& out,
-                         const TensorView& segments, DType round) {
+absl::Status CheckShapes(const AttentionDims& dims,
+                         const TensorView& qkv,
+                         const TensorView& out,
+                         const TensorView& segments,
+                         DType round) {
   HEARTH_RETURN_IF_ERROR(RequireFloating(qkv, kOp, "qkv"));
   if (dims.batch < 1 || dims.sequence < 1 || dims.heads < 1 || dims.kv_heads < 1 ||
       dims.head_dim < 1 || dims.heads % dims.kv_heads != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        kOp, ": batch ", dims.batch, ", sequence ", dims.sequence, ", heads ", dims.heads,
-        ", kv_heads ", dims.kv_heads, ", head_dim ", dims.head_dim,
-        ": all must be positive and heads a multiple of kv_heads"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": batch ", dims.batch, ", sequence ", dims.sequence, ", heads ",
+                     dims.heads, ", kv_heads ", dims.kv_heads, ", head_dim ", dims.head_dim,
+                     ": all must be positive and heads a multiple of kv_heads"));
   }
   const int64_t rows = dims.batch * dims.sequence;
   const Geometry g(dims);
@@ -318,8 +335,7 @@ absl::Status AttentionForward(const Exec& exec, const AttentionForwardArgs& args
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(
       RequireWorkspace(exec, AttentionForwardWorkspaceBytes(args, exec.threads), kOp));
-  return DispatchFloating(args.qkv.dtype,
-                          [&]<typename T>() { return ForwardImpl<T>(exec, args); });
+  return DispatchFloating(args.qkv.dtype, [&]<typename T>() { return ForwardImpl<T>(exec, args); });
 }
 
 absl::Status CanImplement(const AttentionBackwardArgs& args) {

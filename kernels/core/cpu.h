@@ -13,7 +13,7 @@
 // (HEARTH_INLINE). OpenMP regions must be outside: the compiler does not clone outlined bodies.
 // The sanitizers' runtimes are not ready when the choice is made, so they get the base version.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define HEARTH_SIMD __attribute__((target_clones("arch=haswell", "default")))
+#define HEARTH_SIMD __attribute__((target_clones("arch=x86-64-v3", "default")))
 #else
 #define HEARTH_SIMD
 #endif
@@ -25,7 +25,9 @@ namespace hearth::kernels {
 // the thread count.
 inline constexpr int64_t kReduceRows = 64;
 
-constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t CeilDiv(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
 constexpr size_t AlignUp(size_t bytes, size_t alignment) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
@@ -52,11 +54,11 @@ constexpr int64_t RowGrain(int64_t cols) {
   return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, cols));
 }
 
-// e^x. float: polynomial after Cephes, relative error < 2e-7 on [-87.3, 88.3]; clamps outside (so
-// e^-inf is 1e-38, not 0); NaN stays NaN. double: std::exp.
+// e^x. float: for x <= 88 only; polynomial after Cephes, relative error < 2e-7; below -87.3 it is
+// 1e-38, not 0; NaN and +infinity give NaN. One select, no branch: a second clamp would stop GCC 12
+// from vectorising. double: std::exp.
 HEARTH_INLINE float Exp(float x) {
   x = x < -87.3F ? -87.3F : x;
-  x = x > 88.3F ? 88.3F : x;
   const float shifted = x * 1.44269504088896341F + 12582912.0F;  // 1.5 * 2^23: rounds to nearest
   const float n = shifted - 12582912.0F;
   float r = x - n * 0.693359375F;
@@ -71,14 +73,25 @@ HEARTH_INLINE float Exp(float x) {
   const int32_t exponent = std::bit_cast<int32_t>(shifted) - 0x4B400000;
   return p * std::bit_cast<float>((exponent + 127) << 23);
 }
-HEARTH_INLINE double Exp(double x) { return std::exp(x); }
-
-// tanh by Exp; absolute error < 3e-7 for float.
-HEARTH_INLINE float Tanh(float x) {
-  const float e = Exp(2.0F * (x > 15.0F ? 15.0F : x < -15.0F ? -15.0F : x));
-  return 1.0F - 2.0F / (e + 1.0F);
+HEARTH_INLINE double Exp(double x) {
+  return std::exp(x);
 }
-HEARTH_INLINE double Tanh(double x) { return std::tanh(x); }
+
+// 1 / (1 + e^-x) and tanh over the whole range; float by Exp, absolute error < 3e-7.
+HEARTH_INLINE float Sigmoid(float x) {
+  const float e = Exp(-std::fabs(x));
+  return (x < 0.0F ? e : 1.0F) / (1.0F + e);
+}
+HEARTH_INLINE double Sigmoid(double x) {
+  return 1.0 / (1.0 + std::exp(-x));
+}
+HEARTH_INLINE float Tanh(float x) {
+  const float e = Exp(-2.0F * std::fabs(x));
+  return std::copysign((1.0F - e) / (1.0F + e), x);
+}
+HEARTH_INLINE double Tanh(double x) {
+  return std::tanh(x);
+}
 
 // out[i] += sum over chunks of partial[chunk, i], in the order of chunks.
 template <typename T>

@@ -46,8 +46,8 @@ absl::Status RequireWorkspace(const Exec& exec, size_t bytes, const char* op) {
     return absl::OkStatus();
   }
   if (exec.workspace.data == nullptr || exec.workspace.bytes < bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(op, ": workspace has ", exec.workspace.bytes,
-                                                   " bytes, needs ", bytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat(op, ": workspace has ", exec.workspace.bytes, " bytes, needs ", bytes));
   }
   if (reinterpret_cast<uintptr_t>(exec.workspace.data) % 64 != 0) {
     return absl::InvalidArgumentError(absl::StrCat(op, ": workspace is not 64-byte aligned"));
@@ -55,8 +55,11 @@ absl::Status RequireWorkspace(const Exec& exec, size_t bytes, const char* op) {
   return absl::OkStatus();
 }
 
-absl::Status RequireView(const TensorView& view, DType dtype, std::initializer_list<int64_t> shape,
-                         const char* op, const char* name) {
+absl::Status RequireView(const TensorView& view,
+                         DType dtype,
+                         std::initializer_list<int64_t> shape,
+                         const char* op,
+                         const char* name) {
   if (!view.empty() && view.dtype == dtype && view.rank == static_cast<int>(shape.size()) &&
       std::equal(shape.begin(), shape.end(), view.shape.begin())) {
     return absl::OkStatus();
@@ -66,8 +69,8 @@ absl::Status RequireView(const TensorView& view, DType dtype, std::initializer_l
                                                  ShapeString(dtype, shape.begin(), shape.end())));
 }
 
-absl::Status RequireCount(const TensorView& view, DType dtype, int64_t count, const char* op,
-                          const char* name) {
+absl::Status RequireCount(
+    const TensorView& view, DType dtype, int64_t count, const char* op, const char* name) {
   if (!view.empty() && view.dtype == dtype && view.numel() == count) {
     return absl::OkStatus();
   }

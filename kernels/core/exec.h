@@ -36,11 +36,14 @@ absl::Status RequireWorkspace(const Exec& exec, size_t bytes, const char* op);
 
 // kInvalidArgument unless `view` is present with exactly this dtype and shape; `name` is the
 // argument's name in the text.
-absl::Status RequireView(const TensorView& view, DType dtype, std::initializer_list<int64_t> shape,
-                         const char* op, const char* name);
+absl::Status RequireView(const TensorView& view,
+                         DType dtype,
+                         std::initializer_list<int64_t> shape,
+                         const char* op,
+                         const char* name);
 // The same for the number of elements only (any shape).
-absl::Status RequireCount(const TensorView& view, DType dtype, int64_t count, const char* op,
-                          const char* name);
+absl::Status RequireCount(
+    const TensorView& view, DType dtype, int64_t count, const char* op, const char* name);
 // kInvalidArgument unless dtype is kF32 or kF64, the storage types of the CPU ops.
 absl::Status RequireFloating(const TensorView& view, const char* op, const char* name);
 // kUnimplemented if `quant` is present.

@@ -15,8 +15,8 @@ std::array<double, 2> BoxMuller(uint32_t a, uint32_t b) {
 }
 
 template <typename T>
-void FillNormalImpl(const RngKey& key, uint64_t first, double mean, double stddev, T* out,
-                    int64_t count) {
+void FillNormalImpl(
+    const RngKey& key, uint64_t first, double mean, double stddev, T* out, int64_t count) {
   for (int64_t i = 0; i < count;) {
     const uint64_t element = first + static_cast<uint64_t>(i);
     const auto words = RngBlock(key, element / 4);
@@ -35,12 +35,20 @@ double RngNormal(const RngKey& key, uint64_t element) {
   return BoxMuller(words[element & 2], words[(element & 2) + 1])[element & 1];
 }
 
-void FillNormal(const RngKey& key, uint64_t first_element, double mean, double stddev, float* out,
+void FillNormal(const RngKey& key,
+                uint64_t first_element,
+                double mean,
+                double stddev,
+                float* out,
                 int64_t count) {
   FillNormalImpl(key, first_element, mean, stddev, out, count);
 }
 
-void FillNormal(const RngKey& key, uint64_t first_element, double mean, double stddev, double* out,
+void FillNormal(const RngKey& key,
+                uint64_t first_element,
+                double mean,
+                double stddev,
+                double* out,
                 int64_t count) {
   FillNormalImpl(key, first_element, mean, stddev, out, count);
 }

@@ -63,9 +63,17 @@ inline float RngUniform(const RngKey& key, uint64_t element) {
 double RngNormal(const RngKey& key, uint64_t element);
 
 // out[i] = mean + stddev * normal(first_element + i).
-void FillNormal(const RngKey& key, uint64_t first_element, double mean, double stddev, float* out,
+void FillNormal(const RngKey& key,
+                uint64_t first_element,
+                double mean,
+                double stddev,
+                float* out,
                 int64_t count);
-void FillNormal(const RngKey& key, uint64_t first_element, double mean, double stddev, double* out,
+void FillNormal(const RngKey& key,
+                uint64_t first_element,
+                double mean,
+                double stddev,
+                double* out,
                 int64_t count);
 
 }  // namespace hearth::kernels

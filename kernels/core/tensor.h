@@ -66,22 +66,22 @@ std::string DebugString(const TensorView& view);
 
 // How the scales of a quantised tensor are laid out.
 enum class QuantLayout : uint8_t {
-  kTensor,         // one scale for the tensor
-  kBlock1x16,      // NVFP4: E4M3 scale per 16 along the contraction axis
-  kBlock1x32,      // MXFP8: E8M0 scale per 32 along the contraction axis
-  kBlock16x16,     // one scale per tile, replicated in the 1x16 layout
+  kTensor,      // one scale for the tensor
+  kBlock1x16,   // NVFP4: E4M3 scale per 16 along the contraction axis
+  kBlock1x32,   // MXFP8: E8M0 scale per 32 along the contraction axis
+  kBlock16x16,  // one scale per tile, replicated in the 1x16 layout
 };
 
 // Optional quantised output of an op, beside or instead of its plain output.
 // No CPU op writes one yet: a non-empty QuantView is answered with kUnimplemented.
 struct QuantView {
-  void* values = nullptr;          // `dtype` elements
-  DType dtype = DType::kE4M3;      // kE4M3, kE5M2 or kE2M1
-  void* block_scales = nullptr;    // by `layout`; null for kTensor
-  float* tensor_scale = nullptr;   // device scalar: value = quantised * block scale * tensor scale
+  void* values = nullptr;         // `dtype` elements
+  DType dtype = DType::kE4M3;     // kE4M3, kE5M2 or kE2M1
+  void* block_scales = nullptr;   // by `layout`; null for kTensor
+  float* tensor_scale = nullptr;  // device scalar: value = quantised * block scale * tensor scale
   QuantLayout layout = QuantLayout::kTensor;
-  bool transposed = false;         // values hold the transpose of the logical matrix
-  bool swizzled = false;           // block scales in cuBLASLt's 512-byte tiles
+  bool transposed = false;  // values hold the transpose of the logical matrix
+  bool swizzled = false;    // block scales in cuBLASLt's 512-byte tiles
 
   bool empty() const { return values == nullptr; }
 };

@@ -1,8 +1,7 @@
-#include "kernels/dropout/dropout.h"
-
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
+#include "kernels/dropout/dropout.h"
 #include "kernels/formats/span.h"
 
 namespace hearth::kernels {
@@ -51,7 +50,9 @@ absl::Status CanImplement(const DropoutArgs& args) {
   return RequireRound(args.round_y, kOp);
 }
 
-size_t DropoutWorkspaceBytes(const DropoutArgs&) { return 0; }
+size_t DropoutWorkspaceBytes(const DropoutArgs&) {
+  return 0;
+}
 
 absl::Status DropoutForward(const Exec& exec, const DropoutArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));

@@ -1,8 +1,7 @@
-#include "kernels/embedding/embedding.h"
-
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
+#include "kernels/embedding/embedding.h"
 #include "kernels/formats/span.h"
 
 namespace hearth::kernels {
@@ -49,8 +48,13 @@ absl::Status ForwardImpl(const Exec& exec, const EmbeddingForwardArgs& args) {
 // Adds every row of d_out to its row of the table, columns [begin, end) only: columns are the unit
 // of parallelism, so each sum runs in the order of the rows.
 template <typename T>
-void ScatterAdd(const T* d_out, const int32_t* indices, int64_t rows, int64_t cols, int64_t begin,
-                int64_t end, T* table) {
+void ScatterAdd(const T* d_out,
+                const int32_t* indices,
+                int64_t rows,
+                int64_t cols,
+                int64_t begin,
+                int64_t end,
+                T* table) {
   for (int64_t row = 0; row < rows; ++row) {
     const T* from = d_out + row * cols;
     T* to = table + indices[row] * cols;
@@ -93,15 +97,16 @@ absl::Status CanImplement(const EmbeddingForwardArgs& args) {
   return RequireRound(args.round_out, kOp);
 }
 
-size_t EmbeddingForwardWorkspaceBytes(const EmbeddingForwardArgs&) { return 0; }
+size_t EmbeddingForwardWorkspaceBytes(const EmbeddingForwardArgs&) {
+  return 0;
+}
 
 absl::Status EmbeddingForward(const Exec& exec, const EmbeddingForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(CheckIndices(args.tokens, args.table.rows(), "tokens"));
   if (!args.position_table.empty()) {
-    HEARTH_RETURN_IF_ERROR(
-        CheckIndices(args.positions, args.position_table.rows(), "positions"));
+    HEARTH_RETURN_IF_ERROR(CheckIndices(args.positions, args.position_table.rows(), "positions"));
   }
   return DispatchFloating(args.table.dtype,
                           [&]<typename T>() { return ForwardImpl<T>(exec, args); });
@@ -113,8 +118,8 @@ absl::Status CanImplement(const EmbeddingBackwardArgs& args) {
   const int64_t cols = args.d_out.cols();
   if (!args.d_table.empty()) {
     HEARTH_RETURN_IF_ERROR(RequireCount(args.tokens, DType::kI32, rows, kOp, "tokens"));
-    HEARTH_RETURN_IF_ERROR(RequireView(args.d_table, args.d_out.dtype,
-                                       {args.d_table.rows(), cols}, kOp, "d_table"));
+    HEARTH_RETURN_IF_ERROR(
+        RequireView(args.d_table, args.d_out.dtype, {args.d_table.rows(), cols}, kOp, "d_table"));
   }
   if (!args.d_position_table.empty()) {
     HEARTH_RETURN_IF_ERROR(RequireCount(args.positions, DType::kI32, rows, kOp, "positions"));
@@ -125,7 +130,9 @@ absl::Status CanImplement(const EmbeddingBackwardArgs& args) {
   return absl::OkStatus();
 }
 
-size_t EmbeddingBackwardWorkspaceBytes(const EmbeddingBackwardArgs&) { return 0; }
+size_t EmbeddingBackwardWorkspaceBytes(const EmbeddingBackwardArgs&) {
+  return 0;
+}
 
 absl::Status EmbeddingBackward(const Exec& exec, const EmbeddingBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
@@ -134,8 +141,7 @@ absl::Status EmbeddingBackward(const Exec& exec, const EmbeddingBackwardArgs& ar
     HEARTH_RETURN_IF_ERROR(CheckIndices(args.tokens, args.d_table.rows(), "tokens"));
   }
   if (!args.d_position_table.empty()) {
-    HEARTH_RETURN_IF_ERROR(
-        CheckIndices(args.positions, args.d_position_table.rows(), "positions"));
+    HEARTH_RETURN_IF_ERROR(CheckIndices(args.positions, args.d_position_table.rows(), "positions"));
   }
   return DispatchFloating(args.d_out.dtype,
                           [&]<typename T>() { return BackwardImpl<T>(exec, args); });

@@ -70,12 +70,24 @@ float Decode(uint32_t code, const Layout& layout) {
 
 }  // namespace
 
-uint16_t EncodeF16(float value) { return static_cast<uint16_t>(Encode(value, kF16Layout)); }
-float DecodeF16(uint16_t code) { return Decode(code, kF16Layout); }
-uint8_t EncodeE4m3(float value) { return static_cast<uint8_t>(Encode(value, kE4m3Layout)); }
-float DecodeE4m3(uint8_t code) { return Decode(code, kE4m3Layout); }
-uint8_t EncodeE5m2(float value) { return static_cast<uint8_t>(Encode(value, kE5m2Layout)); }
-float DecodeE5m2(uint8_t code) { return Decode(code, kE5m2Layout); }
+uint16_t EncodeF16(float value) {
+  return static_cast<uint16_t>(Encode(value, kF16Layout));
+}
+float DecodeF16(uint16_t code) {
+  return Decode(code, kF16Layout);
+}
+uint8_t EncodeE4m3(float value) {
+  return static_cast<uint8_t>(Encode(value, kE4m3Layout));
+}
+float DecodeE4m3(uint8_t code) {
+  return Decode(code, kE4m3Layout);
+}
+uint8_t EncodeE5m2(float value) {
+  return static_cast<uint8_t>(Encode(value, kE5m2Layout));
+}
+float DecodeE5m2(uint8_t code) {
+  return Decode(code, kE5m2Layout);
+}
 
 float RoundToFormat(float value, DType format) {
   switch (format) {

@@ -1,5 +1,5 @@
-// Scalar encode and decode of the narrow float formats, bit-exact with PyTorch's casts and (for FP8)
-// with cvt.rn.satfinite. Round to nearest, ties to even.
+// Scalar encode and decode of the narrow float formats, bit-exact with PyTorch's casts and (for
+// FP8) with cvt.rn.satfinite. Round to nearest, ties to even.
 //   bf16, fp16 : overflow to infinity, NaN stays (quiet) NaN
 //   e4m3, e5m2 : finite values and infinities saturate to +-448, +-57344; NaN stays NaN
 // For arrays use RoundTo and Widen (kernels/round), which are vectorised.
@@ -24,7 +24,9 @@ inline float DecodeBf16(uint16_t code) {
 }
 
 // DecodeBf16(EncodeBf16(value)), branch-free so that loops over it vectorise.
-inline float RoundBf16(float value) { return DecodeBf16(EncodeBf16(value)); }
+inline float RoundBf16(float value) {
+  return DecodeBf16(EncodeBf16(value));
+}
 
 uint16_t EncodeF16(float value);
 float DecodeF16(uint16_t code);

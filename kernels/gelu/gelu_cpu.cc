@@ -1,8 +1,7 @@
-#include "kernels/gelu/gelu.h"
-
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
 #include "kernels/formats/span.h"
+#include "kernels/gelu/gelu.h"
 
 namespace hearth::kernels {
 namespace {
@@ -20,7 +19,9 @@ HEARTH_INLINE float Erf(float x) {
   p = p * t + 0.254829592F;
   return std::copysign(1.0F - p * t * Exp(-a * a), x);
 }
-HEARTH_INLINE double Erf(double x) { return std::erf(x); }
+HEARTH_INLINE double Erf(double x) {
+  return std::erf(x);
+}
 
 template <typename T>
 HEARTH_INLINE T TanhArgument(T u) {
@@ -48,8 +49,8 @@ struct TanhGelu {
   template <typename T>
   HEARTH_INLINE static T Slope(T u) {
     const T tanh = Tanh(TanhArgument(u));
-    const T inner = static_cast<T>(0.79788456080286535588) *
-                    (T{1} + static_cast<T>(3 * 0.044715) * u * u);
+    const T inner =
+        static_cast<T>(0.79788456080286535588) * (T{1} + static_cast<T>(3 * 0.044715) * u * u);
     return T{0.5} * (T{1} + tanh) + T{0.5} * u * (T{1} - tanh * tanh) * inner;
   }
 };
@@ -78,12 +79,12 @@ HEARTH_INLINE void RowImpl(GeluKind kind, const T* dy, const T* x, const T* bias
     RowOfKind<TanhGelu>(dy, x, bias, n, y);
   }
 }
-HEARTH_SIMD void Row(GeluKind kind, const float* dy, const float* x, const float* bias, int64_t n,
-                     float* y) {
+HEARTH_SIMD void Row(
+    GeluKind kind, const float* dy, const float* x, const float* bias, int64_t n, float* y) {
   RowImpl(kind, dy, x, bias, n, y);
 }
-HEARTH_SIMD void Row(GeluKind kind, const double* dy, const double* x, const double* bias,
-                     int64_t n, double* y) {
+HEARTH_SIMD void Row(
+    GeluKind kind, const double* dy, const double* x, const double* bias, int64_t n, double* y) {
   RowImpl(kind, dy, x, bias, n, y);
 }
 
@@ -93,8 +94,8 @@ absl::Status ForwardImpl(const Exec& exec, const GeluForwardArgs& args) {
   ParallelFor(exec, args.x.rows(), RowGrain(cols), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       T* y = args.y.as<T>() + row * cols;
-      Row(args.kind, static_cast<const T*>(nullptr), args.x.as<T>() + row * cols,
-          args.bias.as<T>(), cols, y);
+      Row(args.kind, static_cast<const T*>(nullptr), args.x.as<T>() + row * cols, args.bias.as<T>(),
+          cols, y);
       RoundSpan(y, cols, args.round_y);
     }
   });
@@ -107,8 +108,8 @@ absl::Status BackwardImpl(const Exec& exec, const GeluBackwardArgs& args) {
   ParallelFor(exec, args.x.rows(), RowGrain(cols), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       T* dx = args.dx.as<T>() + row * cols;
-      Row(args.kind, args.dy.as<T>() + row * cols, args.x.as<T>() + row * cols,
-          args.bias.as<T>(), cols, dx);
+      Row(args.kind, args.dy.as<T>() + row * cols, args.x.as<T>() + row * cols, args.bias.as<T>(),
+          cols, dx);
       RoundSpan(dx, cols, args.round_dx);
     }
   });
@@ -127,13 +128,14 @@ absl::Status CanImplement(const GeluForwardArgs& args) {
   return RequireRound(args.round_y, kOp);
 }
 
-size_t GeluForwardWorkspaceBytes(const GeluForwardArgs&) { return 0; }
+size_t GeluForwardWorkspaceBytes(const GeluForwardArgs&) {
+  return 0;
+}
 
 absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  return DispatchFloating(args.x.dtype,
-                          [&]<typename T>() { return ForwardImpl<T>(exec, args); });
+  return DispatchFloating(args.x.dtype, [&]<typename T>() { return ForwardImpl<T>(exec, args); });
 }
 
 absl::Status CanImplement(const GeluBackwardArgs& args) {
@@ -146,13 +148,14 @@ absl::Status CanImplement(const GeluBackwardArgs& args) {
   return RequireRound(args.round_dx, kOp);
 }
 
-size_t GeluBackwardWorkspaceBytes(const GeluBackwardArgs&) { return 0; }
+size_t GeluBackwardWorkspaceBytes(const GeluBackwardArgs&) {
+  return 0;
+}
 
 absl::Status GeluBackward(const Exec& exec, const GeluBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  return DispatchFloating(args.x.dtype,
-                          [&]<typename T>() { return BackwardImpl<T>(exec, args); });
+  return DispatchFloating(args.x.dtype, [&]<typename T>() { return BackwardImpl<T>(exec, args); });
 }
 
 }  // namespace hearth::kernels

@@ -1,5 +1,3 @@
-#include "kernels/gemm/gemm.h"
-
 #include <algorithm>
 #include <limits>
 
@@ -8,6 +6,7 @@
 #include "kernels/core/cpu.h"
 #include "kernels/formats/span.h"
 #include "kernels/gemm/blas.h"
+#include "kernels/gemm/gemm.h"
 
 namespace hearth::kernels {
 namespace {
@@ -63,8 +62,7 @@ HEARTH_INLINE void SumRows(const T* x, int64_t begin, int64_t end, int64_t n, T*
 HEARTH_SIMD void SumRowsChunk(const float* x, int64_t begin, int64_t end, int64_t n, float* out) {
   SumRows(x, begin, end, n, out);
 }
-HEARTH_SIMD void SumRowsChunk(const double* x, int64_t begin, int64_t end, int64_t n,
-                              double* out) {
+HEARTH_SIMD void SumRowsChunk(const double* x, int64_t begin, int64_t end, int64_t n, double* out) {
   SumRows(x, begin, end, n, out);
 }
 
@@ -111,7 +109,9 @@ absl::Status CanImplement(const GemmArgs& args) {
   return RequireRound(args.round_c, kOp);
 }
 
-size_t GemmWorkspaceBytes(const GemmArgs&) { return 0; }
+size_t GemmWorkspaceBytes(const GemmArgs&) {
+  return 0;
+}
 
 absl::Status Gemm(const Exec& exec, const GemmArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
@@ -132,8 +132,7 @@ absl::Status ColumnSum(const Exec& exec, const ColumnSumArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, "column_sum"));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, ColumnSumWorkspaceBytes(args), "column_sum"));
-  return DispatchFloating(args.x.dtype,
-                          [&]<typename T>() { return ColumnSumImpl<T>(exec, args); });
+  return DispatchFloating(args.x.dtype, [&]<typename T>() { return ColumnSumImpl<T>(exec, args); });
 }
 
 }  // namespace hearth::kernels

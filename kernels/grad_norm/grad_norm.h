@@ -9,8 +9,8 @@
 
 namespace hearth::kernels {
 
-// sum_squares = sum over all elements of x^2, in double: blocks of 4096 elements of each tensor, then
-// the blocks in order. Bits independent of exec.threads; a tensor split at a multiple of 4096
+// sum_squares = sum over all elements of x^2, in double: blocks of 4096 elements of each tensor,
+// then the blocks in order. Bits independent of exec.threads; a tensor split at a multiple of 4096
 // elements gives the same blocks.
 // nonfinite   = number of elements that are NaN or infinite (they also make sum_squares so).
 //   tensors : T = kF32 or kF64 each

@@ -1,8 +1,7 @@
-#include "kernels/grad_norm/grad_norm.h"
-
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
+#include "kernels/grad_norm/grad_norm.h"
 
 namespace hearth::kernels {
 namespace {
@@ -20,8 +19,12 @@ HEARTH_INLINE double BlockSumImpl(const T* x, int64_t n) {
   }
   return sum;
 }
-HEARTH_SIMD double BlockSum(const float* x, int64_t n) { return BlockSumImpl(x, n); }
-HEARTH_SIMD double BlockSum(const double* x, int64_t n) { return BlockSumImpl(x, n); }
+HEARTH_SIMD double BlockSum(const float* x, int64_t n) {
+  return BlockSumImpl(x, n);
+}
+HEARTH_SIMD double BlockSum(const double* x, int64_t n) {
+  return BlockSumImpl(x, n);
+}
 
 int64_t Blocks(const SumSquaresArgs& args) {
   int64_t blocks = 0;
@@ -38,9 +41,9 @@ void SumTensor(const Exec& exec, const TensorView& tensor, double* sums, int64_t
     const int64_t block = begin / kBlock;
     sums[block] = BlockSum(x + begin, end - begin);
     // The squares of finite floats cannot overflow a double: only such a block can hold any.
-    nonfinite[block] = std::isfinite(sums[block])
-                           ? 0
-                           : std::count_if(x + begin, x + end, [](T v) { return !std::isfinite(v); });
+    nonfinite[block] = std::isfinite(sums[block]) ? 0 : std::count_if(x + begin, x + end, [](T v) {
+      return !std::isfinite(v);
+    });
   });
 }
 

@@ -1,9 +1,8 @@
-#include "kernels/layernorm/layernorm.h"
-
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
 #include "kernels/formats/span.h"
+#include "kernels/layernorm/layernorm.h"
 
 namespace hearth::kernels {
 namespace {
@@ -31,8 +30,8 @@ HEARTH_SIMD void AddRow(const double* a, const double* b, int64_t n, double* out
 }
 
 template <typename T>
-HEARTH_INLINE Moments<T> NormalizeImpl(const T* s, const T* weight, const T* bias, int64_t n, T eps,
-                                       T* y) {
+HEARTH_INLINE Moments<T> NormalizeImpl(
+    const T* s, const T* weight, const T* bias, int64_t n, T eps, T* y) {
   T sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < n; ++i) {
@@ -58,12 +57,12 @@ HEARTH_INLINE Moments<T> NormalizeImpl(const T* s, const T* weight, const T* bia
   }
   return {mean, rstd};
 }
-HEARTH_SIMD Moments<float> NormalizeRow(const float* s, const float* weight, const float* bias,
-                                        int64_t n, float eps, float* y) {
+HEARTH_SIMD Moments<float> NormalizeRow(
+    const float* s, const float* weight, const float* bias, int64_t n, float eps, float* y) {
   return NormalizeImpl(s, weight, bias, n, eps, y);
 }
-HEARTH_SIMD Moments<double> NormalizeRow(const double* s, const double* weight, const double* bias,
-                                         int64_t n, double eps, double* y) {
+HEARTH_SIMD Moments<double> NormalizeRow(
+    const double* s, const double* weight, const double* bias, int64_t n, double eps, double* y) {
   return NormalizeImpl(s, weight, bias, n, eps, y);
 }
 
@@ -139,8 +138,12 @@ HEARTH_INLINE void BackwardRowImpl(const BackwardRow<T>& r, int64_t n) {
     }
   }
 }
-HEARTH_SIMD void RunBackwardRow(const BackwardRow<float>& r, int64_t n) { BackwardRowImpl(r, n); }
-HEARTH_SIMD void RunBackwardRow(const BackwardRow<double>& r, int64_t n) { BackwardRowImpl(r, n); }
+HEARTH_SIMD void RunBackwardRow(const BackwardRow<float>& r, int64_t n) {
+  BackwardRowImpl(r, n);
+}
+HEARTH_SIMD void RunBackwardRow(const BackwardRow<double>& r, int64_t n) {
+  BackwardRowImpl(r, n);
+}
 
 template <typename T>
 absl::Status BackwardImpl(const Exec& exec, const LayerNormBackwardArgs& args) {
@@ -157,11 +160,10 @@ absl::Status BackwardImpl(const Exec& exec, const LayerNormBackwardArgs& args) {
       const int64_t at = row * cols;
       T* dx = args.dx.as<T>() + at;
       const Moments<T> moments = {args.mean.as<T>()[row], args.rstd.as<T>()[row]};
-      RunBackwardRow(
-          BackwardRow<T>{args.dy.as<T>() + at, args.s.as<T>() + at, args.weight.as<T>(),
-                         args.d_sum.empty() ? nullptr : args.d_sum.as<T>() + at, dx,
-                         weight_partial + chunk, bias_partial + chunk, moments},
-          cols);
+      RunBackwardRow(BackwardRow<T>{args.dy.as<T>() + at, args.s.as<T>() + at, args.weight.as<T>(),
+                                    args.d_sum.empty() ? nullptr : args.d_sum.as<T>() + at, dx,
+                                    weight_partial + chunk, bias_partial + chunk, moments},
+                     cols);
       RoundSpan(dx, cols, args.round_dx);
     }
   });
@@ -206,13 +208,14 @@ absl::Status CanImplement(const LayerNormForwardArgs& args) {
   return RequireRound(args.round_y, kOp);
 }
 
-size_t LayerNormForwardWorkspaceBytes(const LayerNormForwardArgs&) { return 0; }
+size_t LayerNormForwardWorkspaceBytes(const LayerNormForwardArgs&) {
+  return 0;
+}
 
 absl::Status LayerNormForward(const Exec& exec, const LayerNormForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  return DispatchFloating(args.x.dtype,
-                          [&]<typename T>() { return ForwardImpl<T>(exec, args); });
+  return DispatchFloating(args.x.dtype, [&]<typename T>() { return ForwardImpl<T>(exec, args); });
 }
 
 absl::Status CanImplement(const LayerNormBackwardArgs& args) {
@@ -245,8 +248,7 @@ absl::Status LayerNormBackward(const Exec& exec, const LayerNormBackwardArgs& ar
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, LayerNormBackwardWorkspaceBytes(args), kOp));
-  return DispatchFloating(args.dy.dtype,
-                          [&]<typename T>() { return BackwardImpl<T>(exec, args); });
+  return DispatchFloating(args.dy.dtype, [&]<typename T>() { return BackwardImpl<T>(exec, args); });
 }
 
 }  // namespace hearth::kernels

@@ -1,10 +1,9 @@
-#include "kernels/linear_cross_entropy/linear_cross_entropy.h"
-
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
 #include "kernels/formats/span.h"
 #include "kernels/gemm/blas.h"
+#include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 
 namespace hearth::kernels {
 namespace {
@@ -16,8 +15,9 @@ constexpr int64_t kSumBlock = 1024;  // terms summed in T before going into a do
 int64_t ChunkTokens(const LinearCrossEntropyArgs& args) {
   const int64_t tokens = args.hidden.rows();
   const int64_t row_bytes = static_cast<int64_t>(DTypeBytes(args.hidden.dtype, args.vocab));
-  const int64_t chosen =
-      args.chunk > 0 ? args.chunk : std::max<int64_t>(64, kChunkBytes / std::max<int64_t>(1, row_bytes));
+  const int64_t chosen = args.chunk > 0
+                             ? args.chunk
+                             : std::max<int64_t>(64, kChunkBytes / std::max<int64_t>(1, row_bytes));
   return std::min(std::max<int64_t>(1, tokens), chosen);
 }
 
@@ -48,7 +48,9 @@ HEARTH_INLINE Exponentials<T> ExponentiateImpl(int64_t n, T* s) {
   }
   return {max, total};
 }
-HEARTH_SIMD Exponentials<float> Exponentiate(int64_t n, float* s) { return ExponentiateImpl(n, s); }
+HEARTH_SIMD Exponentials<float> Exponentiate(int64_t n, float* s) {
+  return ExponentiateImpl(n, s);
+}
 HEARTH_SIMD Exponentials<double> Exponentiate(int64_t n, double* s) {
   return ExponentiateImpl(n, s);
 }
@@ -60,8 +62,12 @@ HEARTH_INLINE void MultiplyImpl(T factor, int64_t n, T* s) {
     s[i] *= factor;
   }
 }
-HEARTH_SIMD void Multiply(float factor, int64_t n, float* s) { MultiplyImpl(factor, n, s); }
-HEARTH_SIMD void Multiply(double factor, int64_t n, double* s) { MultiplyImpl(factor, n, s); }
+HEARTH_SIMD void Multiply(float factor, int64_t n, float* s) {
+  MultiplyImpl(factor, n, s);
+}
+HEARTH_SIMD void Multiply(double factor, int64_t n, double* s) {
+  MultiplyImpl(factor, n, s);
+}
 
 // One token's logits to its loss, returned, and in place to the gradient of d_loss * w * nll if
 // `gradient`. Weight 0: the gradient is 0 whatever the logits are.
@@ -89,8 +95,12 @@ double LossOfToken(const LinearCrossEntropyArgs& args, int64_t token, bool gradi
 
 // Tokens [begin, begin + count): logits, losses into nll, then both gradients.
 template <typename T>
-void RunChunk(const Exec& exec, const LinearCrossEntropyArgs& args, int64_t begin, int64_t count,
-              T* logits, double* nll) {
+void RunChunk(const Exec& exec,
+              const LinearCrossEntropyArgs& args,
+              int64_t begin,
+              int64_t count,
+              T* logits,
+              double* nll) {
   const int64_t hidden = args.hidden.cols();
   const int64_t vocab = args.vocab;
   const T* x = args.hidden.as<T>() + begin * hidden;
@@ -148,8 +158,8 @@ absl::Status CheckTargets(const LinearCrossEntropyArgs& args) {
   const float* weights = args.loss_weight.as<float>();
   for (int64_t i = 0; i < args.hidden.rows(); ++i) {
     if (weights[i] != 0.0F && (targets[i] < 0 || targets[i] >= args.vocab)) {
-      return absl::OutOfRangeError(absl::StrCat(kOp, ": targets[", i, "] = ", targets[i],
-                                                ", vocabulary has ", args.vocab));
+      return absl::OutOfRangeError(
+          absl::StrCat(kOp, ": targets[", i, "] = ", targets[i], ", vocabulary has ", args.vocab));
     }
   }
   return absl::OkStatus();
@@ -206,9 +216,8 @@ absl::Status CanImplement(const LinearLogitsArgs& args) {
   const int64_t padded = args.weight.rows();
   HEARTH_RETURN_IF_ERROR(
       RequireView(args.weight, dtype, {padded, args.hidden.cols()}, "linear_logits", "weight"));
-  HEARTH_RETURN_IF_ERROR(RequireView(args.logits, dtype,
-                                     {args.hidden.rows(), args.logits.cols()}, "linear_logits",
-                                     "logits"));
+  HEARTH_RETURN_IF_ERROR(RequireView(args.logits, dtype, {args.hidden.rows(), args.logits.cols()},
+                                     "linear_logits", "logits"));
   if (args.logits.cols() > padded) {
     return absl::InvalidArgumentError(absl::StrCat("linear_logits: logits have ",
                                                    args.logits.cols(), " columns, weight has ",
@@ -217,7 +226,9 @@ absl::Status CanImplement(const LinearLogitsArgs& args) {
   return RequireRound(args.round_logits, "linear_logits");
 }
 
-size_t LinearLogitsWorkspaceBytes(const LinearLogitsArgs&) { return 0; }
+size_t LinearLogitsWorkspaceBytes(const LinearLogitsArgs&) {
+  return 0;
+}
 
 absl::Status LinearLogits(const Exec& exec, const LinearLogitsArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, "linear_logits"));
@@ -226,8 +237,8 @@ absl::Status LinearLogits(const Exec& exec, const LinearLogitsArgs& args) {
     const int64_t hidden = args.hidden.cols();
     blas::SetThreads(exec.threads);
     blas::Gemm(false, true, args.hidden.rows(), args.logits.cols(), hidden, T{1},
-               args.hidden.as<T>(), hidden, args.weight.as<T>(), hidden, T{0},
-               args.logits.as<T>(), args.logits.cols());
+               args.hidden.as<T>(), hidden, args.weight.as<T>(), hidden, T{0}, args.logits.as<T>(),
+               args.logits.cols());
     RoundSpan(args.logits.as<T>(), args.logits.numel(), args.round_logits);
     return absl::OkStatus();
   });

@@ -1,18 +1,19 @@
-#include "kernels/qk_norm_rope/qk_norm_rope.h"
-
 #include <numbers>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
 #include "kernels/formats/span.h"
+#include "kernels/qk_norm_rope/qk_norm_rope.h"
 
 namespace hearth::kernels {
 namespace {
 
 constexpr char kOp[] = "qk_norm_rope";
 
-int64_t RowWidth(const QkHeads& dims) { return (dims.heads + 2 * dims.kv_heads) * dims.head_dim; }
+int64_t RowWidth(const QkHeads& dims) {
+  return (dims.heads + 2 * dims.kv_heads) * dims.head_dim;
+}
 
 // cos and sin of every position in use. Indexed by position while the positions stay below the
 // number of rows, which is the usual case and shares entries between sequences; else by row.
@@ -34,14 +35,16 @@ int64_t TableBytes(DType dtype, int64_t rows, const QkHeads& dims, const RopeCon
     return 0;
   }
   const int64_t half = dims.head_dim / 2;
-  return static_cast<int64_t>(
-      AlignUp(DTypeBytes(DType::kF64, half), 64) +
-      AlignUp(DTypeBytes(dtype, 2 * rows * half), 64));
+  return static_cast<int64_t>(AlignUp(DTypeBytes(DType::kF64, half), 64) +
+                              AlignUp(DTypeBytes(dtype, 2 * rows * half), 64));
 }
 
 template <typename T>
-RotationTable<T> BuildTable(const Exec& exec, const QkHeads& dims, const RopeConfig& rope,
-                            const TensorView& positions, int64_t rows) {
+RotationTable<T> BuildTable(const Exec& exec,
+                            const QkHeads& dims,
+                            const RopeConfig& rope,
+                            const TensorView& positions,
+                            int64_t rows) {
   RotationTable<T> table;
   if (!rope.enabled) {
     return table;
@@ -69,8 +72,8 @@ RotationTable<T> BuildTable(const Exec& exec, const QkHeads& dims, const RopeCon
 
 // (a, b) -> (a cos - b sin, b cos + a sin), by pairs (i, i + half). sign = -1 rotates back.
 template <typename T>
-HEARTH_INLINE void RotateImpl(const T* cos, const T* sin, int64_t half, T sign, const T* in,
-                              T* out) {
+HEARTH_INLINE void RotateImpl(
+    const T* cos, const T* sin, int64_t half, T sign, const T* in, T* out) {
 #pragma omp simd
   for (int64_t i = 0; i < half; ++i) {
     const T a = in[i];
@@ -79,12 +82,16 @@ HEARTH_INLINE void RotateImpl(const T* cos, const T* sin, int64_t half, T sign, 
     out[i + half] = b * cos[i] + sign * a * sin[i];
   }
 }
-HEARTH_SIMD void Rotate(const float* cos, const float* sin, int64_t half, float sign,
-                        const float* in, float* out) {
+HEARTH_SIMD void Rotate(
+    const float* cos, const float* sin, int64_t half, float sign, const float* in, float* out) {
   RotateImpl(cos, sin, half, sign, in, out);
 }
-HEARTH_SIMD void Rotate(const double* cos, const double* sin, int64_t half, double sign,
-                        const double* in, double* out) {
+HEARTH_SIMD void Rotate(const double* cos,
+                        const double* sin,
+                        int64_t half,
+                        double sign,
+                        const double* in,
+                        double* out) {
   RotateImpl(cos, sin, half, sign, in, out);
 }
 
@@ -106,15 +113,15 @@ HEARTH_INLINE T NormImpl(const T* in, const T* weight, int64_t n, T eps, T* out)
 HEARTH_SIMD float NormHead(const float* in, const float* weight, int64_t n, float eps, float* out) {
   return NormImpl(in, weight, n, eps, out);
 }
-HEARTH_SIMD double NormHead(const double* in, const double* weight, int64_t n, double eps,
-                            double* out) {
+HEARTH_SIMD double NormHead(
+    const double* in, const double* weight, int64_t n, double eps, double* out) {
   return NormImpl(in, weight, n, eps, out);
 }
 
 // In place: d holds the gradient of the norm's output, then of its input. d_weight is added to.
 template <typename T>
-HEARTH_INLINE void NormBackwardImpl(const T* in, const T* weight, T rstd, int64_t n, T* d,
-                                    T* d_weight) {
+HEARTH_INLINE void NormBackwardImpl(
+    const T* in, const T* weight, T rstd, int64_t n, T* d, T* d_weight) {
   T dot = 0;
 #pragma omp simd reduction(+ : dot)
   for (int64_t i = 0; i < n; ++i) {
@@ -127,12 +134,12 @@ HEARTH_INLINE void NormBackwardImpl(const T* in, const T* weight, T rstd, int64_
     d[i] = d[i] * weight[i] * rstd - in[i] * slope;
   }
 }
-HEARTH_SIMD void NormHeadBackward(const float* in, const float* weight, float rstd, int64_t n,
-                                  float* d, float* d_weight) {
+HEARTH_SIMD void NormHeadBackward(
+    const float* in, const float* weight, float rstd, int64_t n, float* d, float* d_weight) {
   NormBackwardImpl(in, weight, rstd, n, d, d_weight);
 }
-HEARTH_SIMD void NormHeadBackward(const double* in, const double* weight, double rstd, int64_t n,
-                                  double* d, double* d_weight) {
+HEARTH_SIMD void NormHeadBackward(
+    const double* in, const double* weight, double rstd, int64_t n, double* d, double* d_weight) {
   NormBackwardImpl(in, weight, rstd, n, d, d_weight);
 }
 
@@ -173,7 +180,9 @@ absl::Status ForwardImpl(const Exec& exec, const QkNormRopeForwardArgs& args) {
 }
 
 template <typename T>
-void BackwardOneRow(const QkNormRopeBackwardArgs& args, const RotationTable<T>& table, int64_t row,
+void BackwardOneRow(const QkNormRopeBackwardArgs& args,
+                    const RotationTable<T>& table,
+                    int64_t row,
                     T* d_weights) {
   const int64_t dim = args.dims.head_dim;
   const int64_t rotated = args.dims.heads + args.dims.kv_heads;
@@ -190,10 +199,9 @@ void BackwardOneRow(const QkNormRopeBackwardArgs& args, const RotationTable<T>& 
     }
     if (d_weights != nullptr) {
       const bool query = h < args.dims.heads;
-      NormHeadBackward(args.qkv.as<T>() + row * width + h * dim,
-                       (query ? args.q_weight : args.k_weight).as<T>(),
-                       args.rstd.as<T>()[row * rotated + h], dim, d,
-                       query ? d_weights : d_weights + dim);
+      NormHeadBackward(
+          args.qkv.as<T>() + row * width + h * dim, (query ? args.q_weight : args.k_weight).as<T>(),
+          args.rstd.as<T>()[row * rotated + h], dim, d, query ? d_weights : d_weights + dim);
     }
   }
   RoundSpan(d_qkv, width, args.round_d_qkv);
@@ -226,7 +234,9 @@ absl::Status BackwardImpl(const Exec& exec, const QkNormRopeBackwardArgs& args) 
   return absl::OkStatus();
 }
 
-absl::Status CheckDims(const QkHeads& dims, const RopeConfig& rope, const TensorView& rows_view,
+absl::Status CheckDims(const QkHeads& dims,
+                       const RopeConfig& rope,
+                       const TensorView& rows_view,
                        const TensorView& positions) {
   if (dims.heads < 1 || dims.kv_heads < 1 || dims.head_dim < 1) {
     return absl::InvalidArgumentError(absl::StrCat(kOp, ": heads, kv_heads and head_dim are ",
@@ -234,9 +244,8 @@ absl::Status CheckDims(const QkHeads& dims, const RopeConfig& rope, const Tensor
                                                    dims.head_dim));
   }
   if (rows_view.cols() != RowWidth(dims)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kOp, ": a row has ", rows_view.cols(), " elements, the heads need ",
-                     RowWidth(dims)));
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": a row has ", rows_view.cols(),
+                                                   " elements, the heads need ", RowWidth(dims)));
   }
   if (!rope.enabled) {
     return absl::OkStatus();
@@ -271,9 +280,8 @@ void RopeInverseFrequencies(const RopeConfig& config, int64_t head_dim, double* 
       if (wavelength > low) {
         freq /= config.factor;
       } else if (wavelength >= high) {
-        const double smooth =
-            (config.original_max_position / wavelength - config.low_freq_factor) /
-            (config.high_freq_factor - config.low_freq_factor);
+        const double smooth = (config.original_max_position / wavelength - config.low_freq_factor) /
+                              (config.high_freq_factor - config.low_freq_factor);
         freq = (1.0 - smooth) * freq / config.factor + smooth * freq;
       }
     }
@@ -292,19 +300,15 @@ absl::Status CanImplement(const QkNormRopeForwardArgs& args) {
   }
   if (!args.q_weight.empty()) {
     const int64_t rotated = args.dims.heads + args.dims.kv_heads;
-    HEARTH_RETURN_IF_ERROR(
-        RequireCount(args.q_weight, dtype, args.dims.head_dim, kOp, "q_weight"));
-    HEARTH_RETURN_IF_ERROR(
-        RequireCount(args.k_weight, dtype, args.dims.head_dim, kOp, "k_weight"));
-    HEARTH_RETURN_IF_ERROR(
-        RequireCount(args.rstd, dtype, args.qkv.rows() * rotated, kOp, "rstd"));
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.q_weight, dtype, args.dims.head_dim, kOp, "q_weight"));
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.k_weight, dtype, args.dims.head_dim, kOp, "k_weight"));
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.rstd, dtype, args.qkv.rows() * rotated, kOp, "rstd"));
   }
   return RequireRound(args.round_out, kOp);
 }
 
 size_t QkNormRopeForwardWorkspaceBytes(const QkNormRopeForwardArgs& args) {
-  return static_cast<size_t>(
-      TableBytes(args.qkv.dtype, args.qkv.rows(), args.dims, args.rope));
+  return static_cast<size_t>(TableBytes(args.qkv.dtype, args.qkv.rows(), args.dims, args.rope));
 }
 
 absl::Status QkNormRopeForward(const Exec& exec, const QkNormRopeForwardArgs& args) {
@@ -312,8 +316,7 @@ absl::Status QkNormRopeForward(const Exec& exec, const QkNormRopeForwardArgs& ar
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(CheckPositions(args.rope, args.positions));
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, QkNormRopeForwardWorkspaceBytes(args), kOp));
-  return DispatchFloating(args.qkv.dtype,
-                          [&]<typename T>() { return ForwardImpl<T>(exec, args); });
+  return DispatchFloating(args.qkv.dtype, [&]<typename T>() { return ForwardImpl<T>(exec, args); });
 }
 
 absl::Status CanImplement(const QkNormRopeBackwardArgs& args) {
@@ -339,10 +342,9 @@ size_t QkNormRopeBackwardWorkspaceBytes(const QkNormRopeBackwardArgs& args) {
   const int64_t rows = args.d_out.rows();
   const size_t table =
       static_cast<size_t>(TableBytes(args.d_out.dtype, rows, args.dims, args.rope));
-  return args.q_weight.empty()
-             ? table
-             : table + DTypeBytes(args.d_out.dtype,
-                                  CeilDiv(rows, kReduceRows) * 2 * args.dims.head_dim);
+  return args.q_weight.empty() ? table
+                               : table + DTypeBytes(args.d_out.dtype, CeilDiv(rows, kReduceRows) *
+                                                                          2 * args.dims.head_dim);
 }
 
 absl::Status QkNormRopeBackward(const Exec& exec, const QkNormRopeBackwardArgs& args) {

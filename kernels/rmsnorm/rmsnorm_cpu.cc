@@ -1,9 +1,8 @@
-#include "kernels/rmsnorm/rmsnorm.h"
-
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
 #include "kernels/formats/span.h"
+#include "kernels/rmsnorm/rmsnorm.h"
 
 namespace hearth::kernels {
 namespace {
@@ -39,12 +38,12 @@ HEARTH_INLINE T NormalizeImpl(const T* s, const T* weight, int64_t n, T eps, T* 
   }
   return rstd;
 }
-HEARTH_SIMD float NormalizeRow(const float* s, const float* weight, int64_t n, float eps,
-                               float* y) {
+HEARTH_SIMD float NormalizeRow(
+    const float* s, const float* weight, int64_t n, float eps, float* y) {
   return NormalizeImpl(s, weight, n, eps, y);
 }
-HEARTH_SIMD double NormalizeRow(const double* s, const double* weight, int64_t n, double eps,
-                                double* y) {
+HEARTH_SIMD double NormalizeRow(
+    const double* s, const double* weight, int64_t n, double eps, double* y) {
   return NormalizeImpl(s, weight, n, eps, y);
 }
 
@@ -115,8 +114,12 @@ HEARTH_INLINE void BackwardRowImpl(const BackwardRow<T>& r, int64_t n) {
     }
   }
 }
-HEARTH_SIMD void RunBackwardRow(const BackwardRow<float>& r, int64_t n) { BackwardRowImpl(r, n); }
-HEARTH_SIMD void RunBackwardRow(const BackwardRow<double>& r, int64_t n) { BackwardRowImpl(r, n); }
+HEARTH_SIMD void RunBackwardRow(const BackwardRow<float>& r, int64_t n) {
+  BackwardRowImpl(r, n);
+}
+HEARTH_SIMD void RunBackwardRow(const BackwardRow<double>& r, int64_t n) {
+  BackwardRowImpl(r, n);
+}
 
 template <typename T>
 absl::Status BackwardImpl(const Exec& exec, const RmsNormBackwardArgs& args) {
@@ -131,8 +134,7 @@ absl::Status BackwardImpl(const Exec& exec, const RmsNormBackwardArgs& args) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t at = row * cols;
       T* dx = args.dx.as<T>() + at;
-      RunBackwardRow(BackwardRow<T>{args.dy.as<T>() + at, args.s.as<T>() + at,
-                                    args.weight.as<T>(),
+      RunBackwardRow(BackwardRow<T>{args.dy.as<T>() + at, args.s.as<T>() + at, args.weight.as<T>(),
                                     args.d_sum.empty() ? nullptr : args.d_sum.as<T>() + at, dx,
                                     chunk, args.rstd.as<T>()[row]},
                      cols);
@@ -173,13 +175,14 @@ absl::Status CanImplement(const RmsNormForwardArgs& args) {
   return RequireRound(args.round_y, kOp);
 }
 
-size_t RmsNormForwardWorkspaceBytes(const RmsNormForwardArgs&) { return 0; }
+size_t RmsNormForwardWorkspaceBytes(const RmsNormForwardArgs&) {
+  return 0;
+}
 
 absl::Status RmsNormForward(const Exec& exec, const RmsNormForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  return DispatchFloating(args.x.dtype,
-                          [&]<typename T>() { return ForwardImpl<T>(exec, args); });
+  return DispatchFloating(args.x.dtype, [&]<typename T>() { return ForwardImpl<T>(exec, args); });
 }
 
 absl::Status CanImplement(const RmsNormBackwardArgs& args) {
@@ -210,8 +213,7 @@ absl::Status RmsNormBackward(const Exec& exec, const RmsNormBackwardArgs& args) 
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, RmsNormBackwardWorkspaceBytes(args), kOp));
-  return DispatchFloating(args.dy.dtype,
-                          [&]<typename T>() { return BackwardImpl<T>(exec, args); });
+  return DispatchFloating(args.dy.dtype, [&]<typename T>() { return BackwardImpl<T>(exec, args); });
 }
 
 }  // namespace hearth::kernels

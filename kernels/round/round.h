@@ -8,7 +8,8 @@ namespace hearth::kernels {
 
 // y = round_to(x), to nearest, ties to even; FP8 saturates, BF16 and FP16 overflow to infinity.
 //   x : T = kF32 or kF64
-//   y : either x's dtype (emulated: holds values representable in `to`; may alias x), or `to` itself
+//   y : either x's dtype (emulated: holds values representable in `to`; may alias x), or `to`
+//   itself
 //       (packed storage, e.g. a BF16 checkpoint)
 //   to: kBF16, kF16, kE4M3, kE5M2 (kF32, kF64: a copy or plain conversion)
 // kF64 input is first rounded to kF32.

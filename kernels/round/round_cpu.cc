@@ -1,9 +1,8 @@
-#include "kernels/round/round.h"
-
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
 #include "kernels/formats/span.h"
+#include "kernels/round/round.h"
 
 namespace hearth::kernels {
 namespace {
@@ -52,7 +51,9 @@ absl::Status CanImplement(const RoundToArgs& args) {
   return RequireCount(args.y, args.x.dtype, args.x.numel(), kOp, "y");
 }
 
-size_t RoundToWorkspaceBytes(const RoundToArgs&) { return 0; }
+size_t RoundToWorkspaceBytes(const RoundToArgs&) {
+  return 0;
+}
 
 absl::Status RoundTo(const Exec& exec, const RoundToArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
@@ -68,7 +69,9 @@ absl::Status CanImplement(const WidenArgs& args) {
   return RequireCount(args.x, args.x.dtype, args.y.numel(), "widen", "x");
 }
 
-size_t WidenWorkspaceBytes(const WidenArgs&) { return 0; }
+size_t WidenWorkspaceBytes(const WidenArgs&) {
+  return 0;
+}
 
 absl::Status Widen(const Exec& exec, const WidenArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, "widen"));

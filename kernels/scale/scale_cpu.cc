@@ -1,8 +1,7 @@
-#include "kernels/scale/scale.h"
-
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
 #include "kernels/formats/span.h"
+#include "kernels/scale/scale.h"
 
 namespace hearth::kernels {
 namespace {
@@ -50,7 +49,9 @@ absl::Status CanImplement(const ScaleArgs& args) {
   return RequireRound(args.round, kOp);
 }
 
-size_t ScaleWorkspaceBytes(const ScaleArgs&) { return 0; }
+size_t ScaleWorkspaceBytes(const ScaleArgs&) {
+  return 0;
+}
 
 absl::Status Scale(const Exec& exec, const ScaleArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));

@@ -1,8 +1,7 @@
-#include "kernels/swiglu/swiglu.h"
-
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
 #include "kernels/formats/span.h"
+#include "kernels/swiglu/swiglu.h"
 
 namespace hearth::kernels {
 namespace {
@@ -13,7 +12,7 @@ template <typename T>
 HEARTH_INLINE void ForwardRowImpl(const T* gate, const T* up, int64_t n, T* y) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
-    y[i] = gate[i] / (T{1} + Exp(-gate[i])) * up[i];
+    y[i] = gate[i] * Sigmoid(gate[i]) * up[i];
   }
 }
 HEARTH_SIMD void ForwardRow(const float* gate, const float* up, int64_t n, float* y) {
@@ -24,23 +23,27 @@ HEARTH_SIMD void ForwardRow(const double* gate, const double* up, int64_t n, dou
 }
 
 template <typename T>
-HEARTH_INLINE void BackwardRowImpl(const T* dy, const T* gate, const T* up, int64_t n, T* d_gate,
-                                   T* d_up) {
+HEARTH_INLINE void BackwardRowImpl(
+    const T* dy, const T* gate, const T* up, int64_t n, T* d_gate, T* d_up) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     const T g = gate[i];
     const T u = up[i];
-    const T sigmoid = T{1} / (T{1} + Exp(-g));
+    const T sigmoid = Sigmoid(g);
     d_gate[i] = dy[i] * u * sigmoid * (T{1} + g * (T{1} - sigmoid));
     d_up[i] = dy[i] * g * sigmoid;
   }
 }
-HEARTH_SIMD void BackwardRow(const float* dy, const float* gate, const float* up, int64_t n,
-                             float* d_gate, float* d_up) {
+HEARTH_SIMD void BackwardRow(
+    const float* dy, const float* gate, const float* up, int64_t n, float* d_gate, float* d_up) {
   BackwardRowImpl(dy, gate, up, n, d_gate, d_up);
 }
-HEARTH_SIMD void BackwardRow(const double* dy, const double* gate, const double* up, int64_t n,
-                             double* d_gate, double* d_up) {
+HEARTH_SIMD void BackwardRow(const double* dy,
+                             const double* gate,
+                             const double* up,
+                             int64_t n,
+                             double* d_gate,
+                             double* d_up) {
   BackwardRowImpl(dy, gate, up, n, d_gate, d_up);
 }
 
@@ -76,39 +79,40 @@ absl::Status BackwardImpl(const Exec& exec, const SwigluBackwardArgs& args) {
 
 absl::Status CanImplement(const SwigluForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireFloating(args.y, kOp, "y"));
-  HEARTH_RETURN_IF_ERROR(RequireView(args.gate_up, args.y.dtype,
-                                     {args.y.rows(), 2 * args.y.cols()}, kOp, "gate_up"));
+  HEARTH_RETURN_IF_ERROR(
+      RequireView(args.gate_up, args.y.dtype, {args.y.rows(), 2 * args.y.cols()}, kOp, "gate_up"));
   HEARTH_RETURN_IF_ERROR(RequireNoQuant(args.y_quant, kOp));
   return RequireRound(args.round_y, kOp);
 }
 
-size_t SwigluForwardWorkspaceBytes(const SwigluForwardArgs&) { return 0; }
+size_t SwigluForwardWorkspaceBytes(const SwigluForwardArgs&) {
+  return 0;
+}
 
 absl::Status SwigluForward(const Exec& exec, const SwigluForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  return DispatchFloating(args.y.dtype,
-                          [&]<typename T>() { return ForwardImpl<T>(exec, args); });
+  return DispatchFloating(args.y.dtype, [&]<typename T>() { return ForwardImpl<T>(exec, args); });
 }
 
 absl::Status CanImplement(const SwigluBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireFloating(args.dy, kOp, "dy"));
   const int64_t rows = args.dy.rows();
   const int64_t ffn = args.dy.cols();
-  HEARTH_RETURN_IF_ERROR(
-      RequireView(args.gate_up, args.dy.dtype, {rows, 2 * ffn}, kOp, "gate_up"));
+  HEARTH_RETURN_IF_ERROR(RequireView(args.gate_up, args.dy.dtype, {rows, 2 * ffn}, kOp, "gate_up"));
   HEARTH_RETURN_IF_ERROR(
       RequireView(args.d_gate_up, args.dy.dtype, {rows, 2 * ffn}, kOp, "d_gate_up"));
   return RequireRound(args.round_d_gate_up, kOp);
 }
 
-size_t SwigluBackwardWorkspaceBytes(const SwigluBackwardArgs&) { return 0; }
+size_t SwigluBackwardWorkspaceBytes(const SwigluBackwardArgs&) {
+  return 0;
+}
 
 absl::Status SwigluBackward(const Exec& exec, const SwigluBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  return DispatchFloating(args.dy.dtype,
-                          [&]<typename T>() { return BackwardImpl<T>(exec, args); });
+  return DispatchFloating(args.dy.dtype, [&]<typename T>() { return BackwardImpl<T>(exec, args); });
 }
 
 }  // namespace hearth::kernels

@@ -1,0 +1,99 @@
+#include <algorithm>
+
+#include "kernels/attention/attention.h"
+#include "kernels/harness/cases.h"
+
+namespace hearth::kernels::harness {
+namespace {
+
+struct Shape {
+  const char* name;
+  AttentionDims dims;
+  int64_t segment;  // length of a document; 0: no segments
+  bool perf;
+};
+
+constexpr Shape kShapes[] = {
+    {"1x1x1x1x1", {1, 1, 1, 1, 1}, 0, false},
+    {"2x9x2x2x4", {2, 9, 2, 2, 4}, 0, false},
+    {"gqa_2x65x6x2x5", {2, 65, 6, 2, 5}, 0, false},
+    {"mqa_1x130x4x1x16", {1, 130, 4, 1, 16}, 0, false},
+    {"segments_2x131x2x1x8", {2, 131, 2, 1, 8}, 37, false},
+    {"segments_short_1x70x2x2x4", {1, 70, 2, 2, 4}, 3, false},
+    {"perf_8x512x8x4x64", {8, 512, 8, 4, 64}, 0, true},
+};
+
+AttentionForwardArgs ForwardArgs(const Shape& s, const Buffers& b) {
+  AttentionForwardArgs args;
+  args.dims = s.dims;
+  args.qkv = b["qkv"];
+  args.segments = b["segments"];
+  args.out = b["out"];
+  args.lse = b["lse"];
+  return args;
+}
+
+AttentionBackwardArgs BackwardArgs(const Shape& s, const Buffers& b) {
+  AttentionBackwardArgs args;
+  args.dims = s.dims;
+  args.qkv = b["qkv"];
+  args.segments = b["segments"];
+  args.out = b["out"];
+  args.d_out = b["d_out"];
+  args.lse = b["lse"];
+  args.d_qkv = b["d_qkv"];
+  return args;
+}
+
+OpCase MakeCase(const Shape& s) {
+  const AttentionDims& d = s.dims;
+  const int64_t rows = d.batch * d.sequence;
+  const int64_t width = (d.heads + 2 * d.kv_heads) * d.head_dim;
+  OpCase c;
+  c.op = "attention";
+  c.name = s.name;
+  c.buffers = {{"qkv", {rows, width}},
+               {"out", {rows, d.heads * d.head_dim}, Role::kOutput},
+               {"lse", {d.batch, d.heads, d.sequence}, Role::kOutput},
+               {"d_out", {rows, d.heads * d.head_dim}},
+               {"d_qkv", {rows, width}, Role::kOutput}};
+  if (s.segment > 0) {
+    c.buffers.push_back(
+        {"segments",
+         {rows},
+         Role::kInput,
+         {Fill::kSteps, static_cast<double>(d.sequence), static_cast<double>(s.segment)},
+         DType::kI32});
+  }
+  c.outputs = {{"out", "d_out"}};
+  c.inputs = {{"qkv", "d_qkv"}};
+  c.forward = [s](const Exec& exec, const Buffers& b) {
+    return AttentionForward(exec, ForwardArgs(s, b));
+  };
+  c.backward = [s](const Exec& exec, const Buffers& b) {
+    return AttentionBackward(exec, BackwardArgs(s, b));
+  };
+  c.workspace = [s](const Buffers& b, int threads) {
+    return std::max(AttentionForwardWorkspaceBytes(ForwardArgs(s, b), threads),
+                    AttentionBackwardWorkspaceBytes(BackwardArgs(s, b), threads));
+  };
+  c.reduction = d.sequence + d.head_dim;
+  c.perf = s.perf;
+  // Causal: half of the scores count.
+  c.forward_flops =
+      2.0 * static_cast<double>(d.batch * d.heads * d.sequence * d.sequence * d.head_dim);
+  c.backward_flops = 2.5 * c.forward_flops;
+  return c;
+}
+
+}  // namespace
+
+std::vector<OpCase> AttentionCases() {
+  std::vector<OpCase> cases;
+  for (const Shape& shape : kShapes) {
+    cases.push_back(MakeCase(shape));
+  }
+  return cases;
+}
+
+}  // namespace hearth::kernels::harness

@@ -1,0 +1,51 @@
+#include "kernels/core/exec.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace hearth::kernels {
+namespace {
+
+TEST(RequireView, WrongShape_SaysAskedAndHad) {
+  std::vector<float> data(6);
+  const TensorView view = View(data.data(), {2, 3});
+  EXPECT_TRUE(RequireView(view, DType::kF32, {2, 3}, "op", "x").ok());
+  const absl::Status status = RequireView(view, DType::kF64, {3, 2}, "op", "x");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "op: x is f32[2, 3], expected f64[3, 2]");
+  EXPECT_FALSE(RequireView(TensorView(), DType::kF32, {2}, "op", "x").ok());
+}
+
+TEST(RequireWorkspace, TooSmallOrMisaligned_IsRefused) {
+  alignas(64) unsigned char memory[256];
+  Exec exec;
+  EXPECT_TRUE(RequireWorkspace(exec, 0, "op").ok());
+  EXPECT_FALSE(RequireWorkspace(exec, 1, "op").ok());
+  exec.workspace = {memory, 128};
+  EXPECT_TRUE(RequireWorkspace(exec, 128, "op").ok());
+  EXPECT_FALSE(RequireWorkspace(exec, 129, "op").ok());
+  exec.workspace = {memory + 8, 128};
+  EXPECT_FALSE(RequireWorkspace(exec, 64, "op").ok());
+}
+
+TEST(RequireCpu, CudaDevice_IsUnimplemented) {
+  Exec exec;
+  EXPECT_TRUE(RequireCpu(exec, "op").ok());
+  exec.device = Device::kCuda;
+  EXPECT_EQ(RequireCpu(exec, "op").code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST(TensorView, FourDimensions_FoldToRowsAndCols) {
+  std::vector<double> data(120);
+  const TensorView view = View(data.data(), {2, 3, 4, 5});
+  EXPECT_EQ(view.numel(), 120);
+  EXPECT_EQ(view.rows(), 24);
+  EXPECT_EQ(view.cols(), 5);
+  EXPECT_EQ(view.bytes(), 960U);
+  EXPECT_EQ(DTypeBytes(DType::kE2M1, 5), 3U);
+}
+
+}  // namespace
+}  // namespace hearth::kernels

@@ -1,0 +1,63 @@
+#include "kernels/dropout/dropout.h"
+#include "kernels/harness/cases.h"
+
+namespace hearth::kernels::harness {
+namespace {
+
+struct Shape {
+  const char* name;
+  int64_t count;
+  double p;
+  bool residual;
+  bool perf;
+};
+
+constexpr Shape kShapes[] = {
+    {"half_1", 1, 0.5, false, false},
+    {"tenth_10007", 10007, 0.1, false, false},
+    {"residual_777", 777, 0.3, true, false},
+    {"perf_4096x512", 4096 * 512, 0.1, true, true},
+};
+
+DropoutArgs ArgsOf(const Shape& s, const TensorView& x, const TensorView& y) {
+  DropoutArgs args;
+  args.x = x;
+  args.y = y;
+  args.p = s.p;
+  args.key = {7, RngPurpose::kDropout, 3, 5, 11};
+  args.first_element = 64;
+  return args;
+}
+
+}  // namespace
+
+std::vector<OpCase> DropoutCases() {
+  std::vector<OpCase> cases;
+  for (const Shape& s : kShapes) {
+    OpCase c;
+    c.op = "dropout";
+    c.name = s.name;
+    c.buffers = {{"x", {s.count}},
+                 {"y", {s.count}, Role::kOutput},
+                 {"dy", {s.count}},
+                 {"dx", {s.count}, Role::kOutput}};
+    c.outputs = {{"y", "dy"}};
+    c.inputs = {{"x", "dx"}};
+    if (s.residual) {
+      c.buffers.push_back({"residual", {s.count}});
+    }
+    c.forward = [s](const Exec& exec, const Buffers& b) {
+      DropoutArgs args = ArgsOf(s, b["x"], b["y"]);
+      args.residual = b["residual"];
+      return DropoutForward(exec, args);
+    };
+    c.backward = [s](const Exec& exec, const Buffers& b) {
+      return DropoutBackward(exec, ArgsOf(s, b["dy"], b["dx"]));
+    };
+    c.perf = s.perf;
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+}  // namespace hearth::kernels::harness

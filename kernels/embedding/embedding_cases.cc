@@ -1,0 +1,79 @@
+#include "kernels/embedding/embedding.h"
+#include "kernels/harness/cases.h"
+
+namespace hearth::kernels::harness {
+namespace {
+
+struct Shape {
+  const char* name;
+  int64_t N, V, C, P;  // P = 0: no learned positions
+  bool perf;
+};
+
+constexpr Shape kShapes[] = {
+    {"tokens_1x1", 1, 1, 1, 0, false},
+    {"tokens_70x33", 70, 11, 33, 0, false},
+    {"positions_48x40", 48, 13, 40, 16, false},
+    {"perf_8192x512", 8192, 8192, 512, 0, true},
+};
+
+EmbeddingForwardArgs ForwardArgs(const Buffers& b) {
+  EmbeddingForwardArgs args;
+  args.tokens = b["tokens"];
+  args.positions = b["positions"];
+  args.table = b["table"];
+  args.position_table = b["position_table"];
+  args.out = b["out"];
+  return args;
+}
+
+EmbeddingBackwardArgs BackwardArgs(const Buffers& b) {
+  EmbeddingBackwardArgs args;
+  args.d_out = b["d_out"];
+  args.tokens = b["tokens"];
+  args.positions = b["positions"];
+  args.d_table = b["d_table"];
+  args.d_position_table = b["d_position_table"];
+  return args;
+}
+
+}  // namespace
+
+std::vector<OpCase> EmbeddingCases() {
+  std::vector<OpCase> cases;
+  for (const Shape& s : kShapes) {
+    OpCase c;
+    c.op = "embedding";
+    c.name = s.name;
+    c.buffers = {
+        {"tokens", {s.N}, Role::kInput, {Fill::kIndex, 0, static_cast<double>(s.V)}, DType::kI32},
+        {"table", {s.V, s.C}},
+        {"out", {s.N, s.C}, Role::kOutput},
+        {"d_out", {s.N, s.C}},
+        {"d_table", {s.V, s.C}, Role::kAccumulate}};
+    c.outputs = {{"out", "d_out"}};
+    c.inputs = {{"table", "d_table"}};
+    if (s.P > 0) {
+      c.buffers.push_back({"positions",
+                           {s.N},
+                           Role::kInput,
+                           {Fill::kRamp, static_cast<double>(s.P), 0},
+                           DType::kI32});
+      c.buffers.push_back({"position_table", {s.P, s.C}});
+      c.buffers.push_back({"d_position_table", {s.P, s.C}, Role::kAccumulate});
+      c.inputs.push_back({"position_table", "d_position_table"});
+    }
+    c.forward = [](const Exec& exec, const Buffers& b) {
+      return EmbeddingForward(exec, ForwardArgs(b));
+    };
+    c.backward = [](const Exec& exec, const Buffers& b) {
+      return EmbeddingBackward(exec, BackwardArgs(b));
+    };
+    c.reduction = s.N;
+    c.perf = s.perf;
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+}  // namespace hearth::kernels::harness

@@ -1,0 +1,70 @@
+#include "kernels/gelu/gelu.h"
+#include "kernels/harness/cases.h"
+
+namespace hearth::kernels::harness {
+namespace {
+
+struct Shape {
+  const char* name;
+  int64_t N, F;
+  GeluKind kind;
+  bool bias;
+  bool perf;
+};
+
+constexpr Shape kShapes[] = {
+    {"erf_33x19", 33, 19, GeluKind::kErf, false, false},
+    {"erf_bias_7x130", 7, 130, GeluKind::kErf, true, false},
+    {"tanh_33x19", 33, 19, GeluKind::kTanh, false, false},
+    {"tanh_bias_1x1", 1, 1, GeluKind::kTanh, true, false},
+    {"perf_erf_4096x1536", 4096, 1536, GeluKind::kErf, true, true},
+    {"perf_tanh_4096x1536", 4096, 1536, GeluKind::kTanh, true, true},
+};
+
+GeluBackwardArgs BackwardArgs(GeluKind kind, const Buffers& b) {
+  GeluBackwardArgs args;
+  args.dy = b["dy"];
+  args.x = b["x"];
+  args.bias = b["bias"];
+  args.dx = b["dx"];
+  args.kind = kind;
+  return args;
+}
+
+}  // namespace
+
+std::vector<OpCase> GeluCases() {
+  std::vector<OpCase> cases;
+  for (const Shape& s : kShapes) {
+    OpCase c;
+    c.op = "gelu";
+    c.name = s.name;
+    c.buffers = {{"x", {s.N, s.F}, Role::kInput, {Fill::kNormal, 0.0, 2.0}},
+                 {"y", {s.N, s.F}, Role::kOutput},
+                 {"dy", {s.N, s.F}},
+                 {"dx", {s.N, s.F}, Role::kOutput}};
+    c.outputs = {{"y", "dy"}};
+    c.inputs = {{"x", "dx"}};
+    if (s.bias) {
+      c.buffers.push_back({"bias", {s.F}});
+    }
+    const GeluKind kind = s.kind;
+    c.forward = [kind](const Exec& exec, const Buffers& b) {
+      GeluForwardArgs args;
+      args.x = b["x"];
+      args.bias = b["bias"];
+      args.y = b["y"];
+      args.kind = kind;
+      return GeluForward(exec, args);
+    };
+    c.backward = [kind](const Exec& exec, const Buffers& b) {
+      return GeluBackward(exec, BackwardArgs(kind, b));
+    };
+    c.slack = 16.0;
+    c.perf = s.perf;
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+}  // namespace hearth::kernels::harness

@@ -1,0 +1,26 @@
+// The tables of cases, one per op folder; cases.cc joins them.
+#pragma once
+
+#include <vector>
+
+#include "kernels/harness/harness.h"
+
+namespace hearth::kernels::harness {
+
+std::vector<OpCase> GemmCases();
+std::vector<OpCase> EmbeddingCases();
+std::vector<OpCase> RmsNormCases();
+std::vector<OpCase> LayerNormCases();
+std::vector<OpCase> QkNormRopeCases();
+std::vector<OpCase> SwigluCases();
+std::vector<OpCase> GeluCases();
+std::vector<OpCase> AttentionCases();
+std::vector<OpCase> LinearCrossEntropyCases();
+std::vector<OpCase> DropoutCases();
+std::vector<OpCase> AdamWCases();
+std::vector<OpCase> GradNormCases();
+std::vector<OpCase> ScaleCases();
+std::vector<OpCase> RoundCases();
+std::vector<OpCase> AmaxCases();
+
+}  // namespace hearth::kernels::harness

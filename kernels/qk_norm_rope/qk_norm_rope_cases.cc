@@ -1,0 +1,119 @@
+#include <algorithm>
+
+#include "kernels/harness/cases.h"
+#include "kernels/qk_norm_rope/qk_norm_rope.h"
+
+namespace hearth::kernels::harness {
+namespace {
+
+struct Shape {
+  const char* name;
+  int64_t N;
+  QkHeads dims;
+  bool norm;
+  bool rope;
+  RopeScaling scaling;
+  double max_position;  // positions are i mod this; above N: drawn from [0, this)
+  bool perf;
+};
+
+constexpr Shape kShapes[] = {
+    {"rope_5x1x2", 5, {1, 1, 2}, false, true, RopeScaling::kNone, 5, false},
+    {"rope_gqa_66x6x2x10", 66, {6, 2, 10}, false, true, RopeScaling::kNone, 33, false},
+    {"rope_linear_20x2x1x8", 20, {2, 1, 8}, false, true, RopeScaling::kLinear, 20, false},
+    {"rope_llama3_20x2x1x64", 20, {2, 1, 64}, false, true, RopeScaling::kLlama3, 40000, false},
+    {"norm_rope_70x4x2x16", 70, {4, 2, 16}, true, true, RopeScaling::kNone, 35, false},
+    {"norm_only_9x2x2x7", 9, {2, 2, 7}, true, false, RopeScaling::kNone, 9, false},
+    {"perf_4096x8x4x64", 4096, {8, 4, 64}, true, true, RopeScaling::kNone, 512, true},
+};
+
+RopeConfig ConfigOf(const Shape& s) {
+  RopeConfig rope;
+  rope.enabled = s.rope;
+  rope.scaling = s.scaling;
+  rope.factor = s.scaling == RopeScaling::kNone ? 1.0 : 8.0;
+  rope.theta = s.scaling == RopeScaling::kLlama3 ? 500000.0 : 10000.0;
+  return rope;
+}
+
+QkNormRopeForwardArgs ForwardArgs(const Shape& s, const Buffers& b) {
+  QkNormRopeForwardArgs args;
+  args.dims = s.dims;
+  args.rope = ConfigOf(s);
+  args.qkv = b["qkv"];
+  args.positions = b["positions"];
+  args.q_weight = b["q_weight"];
+  args.k_weight = b["k_weight"];
+  args.out = b["out"];
+  args.rstd = b["rstd"];
+  return args;
+}
+
+QkNormRopeBackwardArgs BackwardArgs(const Shape& s, const Buffers& b) {
+  QkNormRopeBackwardArgs args;
+  args.dims = s.dims;
+  args.rope = ConfigOf(s);
+  args.d_out = b["d_out"];
+  args.qkv = b["qkv"];
+  args.positions = b["positions"];
+  args.q_weight = b["q_weight"];
+  args.k_weight = b["k_weight"];
+  args.rstd = b["rstd"];
+  args.d_qkv = b["d_qkv"];
+  args.d_q_weight = b["d_q_weight"];
+  args.d_k_weight = b["d_k_weight"];
+  return args;
+}
+
+OpCase MakeCase(const Shape& s) {
+  const int64_t width = (s.dims.heads + 2 * s.dims.kv_heads) * s.dims.head_dim;
+  const int64_t D = s.dims.head_dim;
+  const Fill positions = s.max_position > static_cast<double>(s.N)
+                             ? Fill{Fill::kIndex, 0, s.max_position}
+                             : Fill{Fill::kRamp, s.max_position, 0};
+  OpCase c;
+  c.op = "qk_norm_rope";
+  c.name = s.name;
+  c.buffers = {{"qkv", {s.N, width}},
+               {"positions", {s.N}, Role::kInput, positions, DType::kI32},
+               {"out", {s.N, width}, Role::kOutput},
+               {"d_out", {s.N, width}},
+               {"d_qkv", {s.N, width}, Role::kOutput}};
+  c.outputs = {{"out", "d_out"}};
+  c.inputs = {{"qkv", "d_qkv"}};
+  if (s.norm) {
+    const Fill near_one = {Fill::kNormal, 1.0, 0.2};
+    c.buffers.push_back({"q_weight", {D}, Role::kInput, near_one});
+    c.buffers.push_back({"k_weight", {D}, Role::kInput, near_one});
+    c.buffers.push_back({"rstd", {s.N, s.dims.heads + s.dims.kv_heads}, Role::kOutput});
+    c.buffers.push_back({"d_q_weight", {D}, Role::kAccumulate});
+    c.buffers.push_back({"d_k_weight", {D}, Role::kAccumulate});
+    c.inputs.push_back({"q_weight", "d_q_weight"});
+    c.inputs.push_back({"k_weight", "d_k_weight"});
+  }
+  c.forward = [s](const Exec& exec, const Buffers& b) {
+    return QkNormRopeForward(exec, ForwardArgs(s, b));
+  };
+  c.backward = [s](const Exec& exec, const Buffers& b) {
+    return QkNormRopeBackward(exec, BackwardArgs(s, b));
+  };
+  c.workspace = [s](const Buffers& b, int) {
+    return std::max(QkNormRopeForwardWorkspaceBytes(ForwardArgs(s, b)),
+                    QkNormRopeBackwardWorkspaceBytes(BackwardArgs(s, b)));
+  };
+  c.reduction = D + s.N;
+  c.perf = s.perf;
+  return c;
+}
+
+}  // namespace
+
+std::vector<OpCase> QkNormRopeCases() {
+  std::vector<OpCase> cases;
+  for (const Shape& shape : kShapes) {
+    cases.push_back(MakeCase(shape));
+  }
+  return cases;
+}
+
+}  // namespace hearth::kernels::harness

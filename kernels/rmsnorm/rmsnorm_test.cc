@@ -1,0 +1,79 @@
+#include "kernels/rmsnorm/rmsnorm.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "kernels/core/rng.h"
+#include "kernels/formats/formats.h"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr int64_t kRows = 70;
+constexpr int64_t kCols = 37;
+
+struct Data {
+  std::vector<float> x = std::vector<float>(kRows * kCols);
+  std::vector<float> residual = std::vector<float>(kRows * kCols);
+  std::vector<float> sum = std::vector<float>(kRows * kCols);
+  std::vector<float> y = std::vector<float>(kRows * kCols);
+  std::vector<float> weight = std::vector<float>(kCols, 1.25F);
+
+  Data() {
+    FillNormal({1, RngPurpose::kTest, 0, 0, 0}, 0, 0.0, 1.0, x.data(), kRows * kCols);
+    FillNormal({1, RngPurpose::kTest, 0, 0, 1}, 0, 0.0, 1.0, residual.data(), kRows * kCols);
+  }
+  RmsNormForwardArgs Args() {
+    RmsNormForwardArgs args;
+    args.x = View(x.data(), {kRows, kCols});
+    args.residual = View(residual.data(), {kRows, kCols});
+    args.sum = View(sum.data(), {kRows, kCols});
+    args.y = View(y.data(), {kRows, kCols});
+    args.weight = View(weight.data(), {kCols});
+    return args;
+  }
+};
+
+TEST(RmsNormForward, SumOverResidualAndYOverX_SameBits) {
+  Data apart;
+  ASSERT_TRUE(RmsNormForward(Exec(), apart.Args()).ok());
+  Data aliased;
+  RmsNormForwardArgs args = aliased.Args();
+  args.sum = args.residual;
+  args.y = args.x;
+  ASSERT_TRUE(RmsNormForward(Exec(), args).ok());
+  EXPECT_EQ(aliased.residual, apart.sum);
+  EXPECT_EQ(aliased.x, apart.y);
+}
+
+TEST(RmsNormForward, RoundBf16_OutputsAreRepresentable) {
+  Data data;
+  RmsNormForwardArgs args = data.Args();
+  args.round_sum = DType::kBF16;
+  args.round_y = DType::kBF16;
+  ASSERT_TRUE(RmsNormForward(Exec(), args).ok());
+  for (size_t i = 0; i < data.y.size(); ++i) {
+    ASSERT_EQ(data.y[i], RoundBf16(data.y[i]));
+    ASSERT_EQ(data.sum[i], RoundBf16(data.x[i] + data.residual[i]));
+  }
+}
+
+TEST(RmsNormForward, BadArguments_AreRefused) {
+  Data data;
+  RmsNormForwardArgs args = data.Args();
+  args.sum = TensorView();
+  EXPECT_EQ(RmsNormForward(Exec(), args).code(), absl::StatusCode::kInvalidArgument);
+  args = data.Args();
+  args.y_quant.values = data.y.data();
+  EXPECT_EQ(RmsNormForward(Exec(), args).code(), absl::StatusCode::kUnimplemented);
+  args = data.Args();
+  args.round_y = DType::kE4M3;
+  EXPECT_EQ(RmsNormForward(Exec(), args).code(), absl::StatusCode::kUnimplemented);
+  args = data.Args();
+  args.weight = View(data.weight.data(), {kCols - 1});
+  EXPECT_EQ(RmsNormForward(Exec(), args).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace hearth::kernels

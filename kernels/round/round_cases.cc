@@ -1,0 +1,43 @@
+#include "kernels/harness/cases.h"
+#include "kernels/round/round.h"
+
+namespace hearth::kernels::harness {
+namespace {
+
+struct Shape {
+  const char* name;
+  int64_t count;
+  DType to;
+  bool perf;
+};
+
+constexpr Shape kShapes[] = {
+    {"bf16_20001", 20001, DType::kBF16, false},
+    {"f16_333", 333, DType::kF16, false},
+    {"e4m3_333", 333, DType::kE4M3, false},
+    {"e5m2_333", 333, DType::kE5M2, false},
+    {"f32_10", 10, DType::kF32, false},
+    {"perf_bf16_8m", int64_t{8} << 20, DType::kBF16, true},
+};
+
+}  // namespace
+
+std::vector<OpCase> RoundCases() {
+  std::vector<OpCase> cases;
+  for (const Shape& s : kShapes) {
+    OpCase c;
+    c.op = "round";
+    c.name = s.name;
+    c.buffers = {{"x", {s.count}, Role::kInput, {Fill::kNormal, 0.0, 20.0}},
+                 {"y", {s.count}, Role::kOutput}};
+    c.forward = [s](const Exec& exec, const Buffers& b) {
+      return RoundTo(exec, {b["x"], b["y"], s.to});
+    };
+    c.slack = 0.0;
+    c.perf = s.perf;
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+}  // namespace hearth::kernels::harness

@@ -1,0 +1,47 @@
+#include "kernels/harness/cases.h"
+#include "kernels/scale/scale.h"
+
+namespace hearth::kernels::harness {
+namespace {
+
+struct Shape {
+  const char* name;
+  int64_t count;
+  double alpha, beta;
+  Role role;  // of y: an output when beta is 0
+  double slack;
+  bool perf;
+};
+
+constexpr Shape kShapes[] = {
+    {"copy_1001", 1001, 1.0, 0.0, Role::kOutput, 0.0, false},
+    {"scale_77", 77, 0.3, 0.0, Role::kOutput, 8.0, false},
+    {"accumulate_20000", 20000, 0.5, 1.0, Role::kAccumulate, 8.0, false},
+    {"perf_8m", int64_t{8} << 20, 0.5, 1.0, Role::kAccumulate, 8.0, true},
+};
+
+}  // namespace
+
+std::vector<OpCase> ScaleCases() {
+  std::vector<OpCase> cases;
+  for (const Shape& s : kShapes) {
+    OpCase c;
+    c.op = "scale";
+    c.name = s.name;
+    c.buffers = {{"x", {s.count}}, {"y", {s.count}, s.role}};
+    c.forward = [s](const Exec& exec, const Buffers& b) {
+      ScaleArgs args;
+      args.x = b["x"];
+      args.y = b["y"];
+      args.alpha = s.alpha;
+      args.beta = s.beta;
+      return Scale(exec, args);
+    };
+    c.slack = s.slack;
+    c.perf = s.perf;
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+}  // namespace hearth::kernels::harness
