@@ -3,6 +3,7 @@
 
 #include "common/config/config.h"
 #include "common/config/reader.h"
+#include "common/config/scalars.h"
 #include "common/config/writer.h"
 #include "common/spec/resolve.h"
 
@@ -31,10 +32,16 @@ struct Assignment {
 };
 
 absl::StatusOr<Assignment> Split(std::string_view assignment) {
+  if (assignment.size() > kMaxYamlBytes) {
+    return absl::InvalidArgumentError("an override is larger than 256 KiB");
+  }
+  // Protobuf's strings, in specs and in errors, hold nothing else.
+  if (!IsUtf8(assignment)) {
+    return absl::InvalidArgumentError("an override is not UTF-8 text");
+  }
   const size_t equals = assignment.find('=');
   if (equals == std::string_view::npos || equals == 0) {
-    return absl::InvalidArgumentError('"' + std::string(assignment.substr(0, 80)) +
-                                      "\" is not of the form path=value");
+    return absl::InvalidArgumentError(Shown(assignment) + " is not of the form path=value");
   }
   return Assignment{std::string(assignment.substr(0, equals)),
                     std::string(assignment.substr(equals + 1))};
@@ -150,9 +157,6 @@ absl::Status Apply(v1::JobSpec& job_spec, std::string_view text, std::string& ch
   const absl::StatusOr<Assignment> assignment = Split(text);
   if (!assignment.ok()) {
     return assignment.status();
-  }
-  if (text.size() > (1 << 20)) {
-    return absl::InvalidArgumentError("an override is larger than 1 MiB");
   }
   v1::JobSpec changed = job_spec;
   const absl::StatusOr<Target> target = Follow(changed, assignment->path);

@@ -2,12 +2,15 @@
 
 #include <exception>
 #include <limits>
+#include <sstream>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "common/config/scalars.h"
 #include "common/spec/names.h"
 #include "hearth/v1/job.pb.h"
+#include "yaml-cpp/eventhandler.h"
 
 namespace hearth::config {
 namespace {
@@ -16,7 +19,49 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-constexpr size_t kMaxBytes = 1 << 20;
+// Of keys and list elements, counted as often as an alias repeats them: no job file comes near, and a hostile one must stay cheap.
+constexpr int kMaxEntries = 10000;
+// Reading stops here; more are no help.
+constexpr size_t kMaxErrors = 100;
+
+// Finds where documents begin, and takes nothing else.
+class DocumentStarts : public YAML::EventHandler {
+ public:
+  const std::vector<int>& lines() const { return lines_; }
+
+  void OnDocumentStart(const YAML::Mark& mark) override { lines_.push_back(mark.line + 1); }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&,
+                const std::string&,
+                YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&,
+                       const std::string&,
+                       YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&,
+                  const std::string&,
+                  YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+ private:
+  std::vector<int> lines_;
+};
+
+// Lines of the first two documents. yaml-cpp 0.7 finds endless empty documents at a ',' outside brackets without moving on
+// (YAML::LoadAll then fills the memory), so nobody may ask for all of them.
+std::vector<int> FirstDocuments(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentStarts starts;
+  while (starts.lines().size() < 2 && parser.HandleNextDocument(starts)) {
+  }
+  return starts.lines();
+}
 
 int LineOf(const YAML::Node& node) { return node.Mark().line + 1; }
 
@@ -90,18 +135,19 @@ absl::StatusOr<YAML::Node> LoadYaml(std::string_view text, std::vector<ReadError
     errors.push_back({line, "", what});
     return absl::InvalidArgumentError(what);
   };
-  if (text.size() > kMaxBytes) {
-    return fail(0, "larger than 1 MiB");
+  if (text.size() > kMaxYamlBytes) {
+    return fail(0, "larger than 256 KiB");
   }
   if (!IsUtf8(text)) {
     return fail(0, "is not UTF-8 text");
   }
   try {
-    std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
+    const std::string copy(text);
+    const std::vector<int> documents = FirstDocuments(copy);
     if (documents.size() > 1) {
-      return fail(LineOf(documents[1]), "more than one YAML document");
+      return fail(documents[1], "not one YAML document: a second one, or a stray ',', begins here");
     }
-    return documents.empty() ? YAML::Node() : documents[0];
+    return YAML::Load(copy);
   } catch (const YAML::Exception& e) {
     return fail(e.mark.is_null() ? 0 : e.mark.line + 1, "not valid YAML: " + e.msg);
   } catch (const std::exception& e) {
@@ -113,23 +159,35 @@ void Reader::Fail(const YAML::Node& node, const std::string& path, std::string t
   errors_.push_back({LineOf(node), path, std::move(text)});
 }
 
+bool Reader::Exhausted() const {
+  return entries_ > kMaxEntries || errors_.size() >= kMaxErrors;
+}
+
+bool Reader::Budget(const YAML::Node& node, const std::string& path) {
+  if (++entries_ == kMaxEntries + 1) {
+    Fail(node, path, "more than " + std::to_string(kMaxEntries) + " keys and list elements");
+  }
+  return !Exhausted();
+}
+
 bool Reader::ReadKey(const YAML::Node& key,
                      const std::string& path,
-                     std::vector<std::pair<std::string, int>>& seen,
+                     std::unordered_map<std::string, int>& seen,
                      std::string& text) {
+  if (!Budget(key, path)) {
+    return false;
+  }
   if (!key.IsScalar()) {
     Fail(key, path, std::string("expected a key, got ") + KindOf(key));
     return false;
   }
   text = key.Scalar();
-  for (const auto& [name, line] : seen) {
-    if (name == text) {
-      Fail(key, Join(path, text), "duplicate key; first given on line " + std::to_string(line));
-      return false;
-    }
+  const auto [first, inserted] = seen.emplace(text, LineOf(key));
+  if (!inserted) {
+    Fail(key, Join(path, text),
+         "duplicate key; first given on line " + std::to_string(first->second));
   }
-  seen.emplace_back(text, LineOf(key));
-  return true;
+  return inserted;
 }
 
 void Reader::ReadMessage(const YAML::Node& node, const std::string& path, Message& message) {
@@ -142,10 +200,13 @@ void Reader::ReadMessage(const YAML::Node& node, const std::string& path, Messag
     Fail(node, path, std::string("expected a map of fields, got ") + KindOf(node));
     return;
   }
-  std::vector<std::pair<std::string, int>> seen;
+  std::unordered_map<std::string, int> seen;
   for (const auto& entry : node) {
     std::string key;
     if (!ReadKey(entry.first, path, seen, key)) {
+      if (Exhausted()) {
+        return;
+      }
       continue;
     }
     const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(key);
@@ -181,16 +242,19 @@ void Reader::ReadMap(const YAML::Node& node,
     Fail(node, path, std::string("expected a map of key: value, got ") + KindOf(node));
     return;
   }
-  std::vector<std::pair<std::string, int>> seen;
+  std::unordered_map<std::string, int> seen;
   for (const auto& entry : node) {
     std::string key;
     if (!ReadKey(entry.first, path, seen, key)) {
+      if (Exhausted()) {
+        return;
+      }
       continue;
     }
     if (entry.second.IsNull()) {
       Fail(entry.first, Join(path, key), "has no value; give one or remove the key");
     } else {
-      ReadMapEntry(entry.second, Join(path, key), message, field, key);
+      AddMapEntry(entry.second, Join(path, key), message, field, key);
     }
   }
 }
@@ -203,17 +267,24 @@ void Reader::ReadMapEntry(const YAML::Node& node,
   const auto* reflection = message.GetReflection();
   const Descriptor& entry_type = *field.message_type();
   // Reflection sees a map as a list of entries; an entry of the same key is replaced in place.
-  Message* entry = nullptr;
-  for (int i = 0; i < reflection->FieldSize(message, &field) && entry == nullptr; ++i) {
-    Message* candidate = reflection->MutableRepeatedMessage(&message, &field, i);
-    if (candidate->GetReflection()->GetString(*candidate, entry_type.map_key()) == key) {
-      entry = candidate;
+  for (int i = 0; i < reflection->FieldSize(message, &field); ++i) {
+    Message* entry = reflection->MutableRepeatedMessage(&message, &field, i);
+    if (entry->GetReflection()->GetString(*entry, entry_type.map_key()) == key) {
+      ReadField(node, path, *entry, *entry_type.map_value());
+      return;
     }
   }
-  if (entry == nullptr) {
-    entry = reflection->AddMessage(&message, &field);
-    entry->GetReflection()->SetString(entry, entry_type.map_key(), key);
-  }
+  AddMapEntry(node, path, message, field, key);
+}
+
+void Reader::AddMapEntry(const YAML::Node& node,
+                         const std::string& path,
+                         Message& message,
+                         const FieldDescriptor& field,
+                         const std::string& key) {
+  const Descriptor& entry_type = *field.message_type();
+  Message* entry = message.GetReflection()->AddMessage(&message, &field);
+  entry->GetReflection()->SetString(entry, entry_type.map_key(), key);
   ReadField(node, path, *entry, *entry_type.map_value());
 }
 
@@ -228,6 +299,9 @@ void Reader::ReadList(const YAML::Node& node,
   int index = 0;
   for (const YAML::Node& element : node) {
     const std::string element_path = path + '[' + std::to_string(index++) + ']';
+    if (!Budget(element, element_path)) {
+      return;
+    }
     if (element.IsNull()) {
       Fail(element, element_path, "has no value; give one or remove the element");
     } else {

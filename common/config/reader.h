@@ -1,8 +1,10 @@
 // From YAML nodes to protobuf messages, guided by the message's descriptor.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -11,13 +13,15 @@
 
 namespace hearth::config {
 
+inline constexpr size_t kMaxYamlBytes = 256 << 10;
+
 struct ReadError {
   int line = 0;      // 1-based, 0 = unknown
   std::string path;  // "" = the whole document
   std::string text;
 };
 
-// Parses one YAML document. Refuses what is not UTF-8, longer than 1 MiB or more than one document; no exception leaves it.
+// Parses one YAML document. Refuses what is not UTF-8, longer than kMaxYamlBytes or more than one document; no exception leaves it.
 absl::StatusOr<YAML::Node> LoadYaml(std::string_view text, std::vector<ReadError>& errors);
 
 // Fills messages from nodes, appending to `errors` and going on where it can.
@@ -45,11 +49,20 @@ class Reader {
                     const std::string& key);
 
  private:
+  // Counts one more key or element; false (and an error, once) when there are too many, or errors enough.
+  bool Budget(const YAML::Node& node, const std::string& path);
+  bool Exhausted() const;
   void Fail(const YAML::Node& node, const std::string& path, std::string text);
   void ReadMap(const YAML::Node& node,
                const std::string& path,
                google::protobuf::Message& message,
                const google::protobuf::FieldDescriptor& field);
+  // For a key that the map does not hold yet.
+  void AddMapEntry(const YAML::Node& node,
+                   const std::string& path,
+                   google::protobuf::Message& message,
+                   const google::protobuf::FieldDescriptor& field,
+                   const std::string& key);
   void ReadList(const YAML::Node& node,
                 const std::string& path,
                 google::protobuf::Message& message,
@@ -65,10 +78,11 @@ class Reader {
   // The key of a map entry; false (and an error) when it is no scalar or was there before.
   bool ReadKey(const YAML::Node& key,
                const std::string& path,
-               std::vector<std::pair<std::string, int>>& seen,
+               std::unordered_map<std::string, int>& seen,
                std::string& text);
 
   std::vector<ReadError>& errors_;
+  int entries_ = 0;
 };
 
 // "unknown key; did you mean micro_batch_size?", with the path of a field of that name elsewhere in the file if there is one.

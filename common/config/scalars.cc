@@ -1,5 +1,6 @@
 #include "common/config/scalars.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstddef>
@@ -20,16 +21,6 @@ namespace {
 constexpr int64_t kMaxDurationSeconds = 315576000000;
 
 absl::Status Bad(std::string text) { return absl::InvalidArgumentError(std::move(text)); }
-
-// As shown in errors: long texts cut, control characters escaped.
-std::string Shown(std::string_view text) {
-  constexpr size_t kMax = 60;
-  std::string shown = FormatString(text.substr(0, kMax));
-  if (shown.empty() || shown.front() != '"') {
-    shown = '"' + shown + '"';
-  }
-  return text.size() > kMax ? shown + "..." : shown;
-}
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
@@ -186,8 +177,13 @@ std::string FormatNumber(double value) {
   if (std::isinf(value)) {
     return value > 0 ? ".inf" : "-.inf";
   }
+  // The longest fixed form of this range has 5 zeros and 17 digits, or 15 digits before the point.
+  const double magnitude = std::fabs(value);
+  const bool fixed = magnitude == 0.0 || (magnitude >= 1e-5 && magnitude < 1e15);
   char buffer[64];
-  const auto end = std::to_chars(buffer, buffer + sizeof(buffer), value).ptr;
+  const auto end = std::to_chars(buffer, buffer + sizeof(buffer), value,
+                                 fixed ? std::chars_format::fixed : std::chars_format::scientific)
+                       .ptr;
   std::string text(buffer, end);
   const size_t exponent = text.find('e');
   if (exponent != std::string::npos && text.find('.') == std::string::npos) {
@@ -243,6 +239,19 @@ std::string FormatString(std::string_view text) {
     }
   }
   return out + '"';
+}
+
+std::string Shown(std::string_view text) {
+  size_t size = std::min<size_t>(text.size(), 60);
+  // Not within a UTF-8 sequence.
+  while (size < text.size() && size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) {
+    --size;
+  }
+  std::string shown = FormatString(text.substr(0, size));
+  if (shown.front() != '"') {
+    shown = '"' + shown + '"';
+  }
+  return size < text.size() ? shown + "..." : shown;
 }
 
 bool IsUtf8(std::string_view text) {

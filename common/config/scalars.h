@@ -27,12 +27,15 @@ absl::StatusOr<bool> ParseBool(const Scalar& scalar);
 // "48h", "1h30m", "90s", "1.5s"; a unit is a must.
 absl::StatusOr<google::protobuf::Duration> ParseDuration(const Scalar& scalar);
 
-// The shortest text that reads back to the same double; with a '.' wherever there is an exponent.
+// Reads back to the same double; without an exponent from 1e-5 to 1e15, else with a '.' before it.
 std::string FormatNumber(double value);
 // In the largest of h, m, s that gives a whole number.
 std::string FormatDuration(const google::protobuf::Duration& duration);
 // Plain where any YAML reader takes it for this string, else in double quotes.
 std::string FormatString(std::string_view text);
+
+// `text` as errors show it: in quotes, control characters escaped, cut after 60 bytes.
+std::string Shown(std::string_view text);
 
 bool IsUtf8(std::string_view text);
 
