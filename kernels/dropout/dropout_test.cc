@@ -28,6 +28,18 @@ TEST(DropoutForward, LargeInput_KeepsTheShareAndScales) {
   EXPECT_NEAR(static_cast<double>(kept) / 1e5, 0.75, 0.005);
 }
 
+// The contract names RngUniform; the implementation computes many blocks at once.
+TEST(DropoutForward, Mask_IsRngUniformOfTheElement) {
+  std::vector<float> x(1003, 1.0F);
+  std::vector<float> y(1003);
+  DropoutArgs args = ArgsOf(x, y);
+  args.first_element = 8;
+  ASSERT_TRUE(DropoutForward(Exec(), args).ok());
+  for (size_t i = 0; i < x.size(); ++i) {
+    ASSERT_EQ(y[i] != 0.0F, RngUniform(args.key, 8 + i) >= 0.25F) << i;
+  }
+}
+
 // Two ranks that hold halves of a tensor get the halves of the whole mask.
 TEST(DropoutForward, SplitTensor_SameMask) {
   std::vector<float> x(1000, 1.0F);
