@@ -135,7 +135,8 @@ bool IsValidation(std::string_view text, double fraction) {
   return static_cast<double>(Hash64(text) >> 11) < fraction * 9007199254740992.0;
 }
 
-// Lines for training the tokenizer: from each file of the training part the first lines, up to its share of the budget.
+// Lines for training the tokenizer: from each file of the training part the first lines, up to its
+// share of the budget.
 std::vector<std::string> TrainingLines(const BuildOptions& options, Corpus& corpus, int64_t bytes) {
   std::vector<std::string> lines;
   const double share = std::min(
@@ -275,11 +276,10 @@ absl::StatusOr<BuildReport> Build(const BuildOptions& given, Env& env) {
 }
 
 std::string ToText(const BuildReport& report) {
-  std::string text = absl::StrCat("files       ", report.files, " (", report.bytes,
-                                  " bytes)\nskipped     ", report.binary, " not text, ",
-                                  report.duplicates, " duplicates, ", report.oversized,
-                                  " too large or over the cap, ", report.empty, " empty, ",
-                                  report.unreadable, " unreadable\n");
+  std::string text = absl::StrCat(
+      "files       ", report.files, " (", report.bytes, " bytes)\nskipped     ", report.binary,
+      " not text, ", report.duplicates, " duplicates, ", report.oversized,
+      " too large or over the cap, ", report.empty, " empty, ", report.unreadable, " unreadable\n");
   for (const BuildReport::Output& output : report.outputs) {
     absl::StrAppend(&text, "dataset     ", output.path, ": ", output.info.tokens, " tokens, ",
                     output.info.documents, " documents, vocabulary ", output.info.vocab, " (",

@@ -14,13 +14,15 @@
 namespace hearth::dataset {
 
 struct BuildOptions {
-  std::vector<std::string> inputs;  // files and folders; folders recursively, without following links inside them
-  std::string tokenizer;            // bytes | sentencepiece:VOCAB | FILE.model
-  std::string out;                  // folder to make; must not exist or be empty
-  std::string name;                 // default: last component of `out`
-  // > 0: documents are split by the hash of their text into <out>/train and <out>/validation; else `out` is the dataset.
+  std::vector<std::string>
+      inputs;  // files and folders; folders recursively, without following links inside them
+  std::string tokenizer;  // bytes | sentencepiece:VOCAB | FILE.model
+  std::string out;        // folder to make; must not exist or be empty
+  std::string name;       // default: last component of `out`
+  // > 0: documents are split by the hash of their text into <out>/train and <out>/validation; else
+  // `out` is the dataset.
   double validation_fraction = 0;
-  int64_t max_bytes = 0;                           // of text taken; 0 = all. The choice is by hash of the path
+  int64_t max_bytes = 0;  // of text taken; 0 = all. The choice is by hash of the path
   int64_t max_document_bytes = int64_t{16} << 20;  // larger files are skipped
   int64_t tokenizer_train_bytes = int64_t{4} << 20;
   int64_t shard_tokens = int64_t{1} << 27;
@@ -38,12 +40,12 @@ struct BuildReport {
   int64_t oversized = 0;   // skipped: larger than max_document_bytes, or beyond max_bytes
   int64_t unreadable = 0;
   int64_t empty = 0;
-  int64_t bytes = 0;       // of text taken
+  int64_t bytes = 0;  // of text taken
   std::vector<Output> outputs;
 };
 
-// Each text file (also .gz) is one document. The same input files give the same bytes out. kInvalidArgument names the option;
-// kNotFound the input; kAlreadyExists `out`.
+// Each text file (also .gz) is one document. The same input files give the same bytes out.
+// kInvalidArgument names the option; kNotFound the input; kAlreadyExists `out`.
 absl::StatusOr<BuildReport> Build(const BuildOptions& options, Env& env = Env::Real());
 
 std::string ToText(const BuildReport& report);  // several lines, for people

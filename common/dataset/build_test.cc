@@ -31,7 +31,9 @@ class BuildTest : public ::testing::Test {
     }
     Write("in/a", "first");
     Write("in/copy-of-a", "first");
-    Write("in/binary", std::string("\x7f" "ELF\0\1", 6));
+    Write("in/binary", std::string("\x7f"
+                                   "ELF\0\1",
+                                   6));
     Write("in/empty", "");
   }
   void TearDown() override { fs::remove_all(root_); }
@@ -82,8 +84,8 @@ TEST_F(BuildTest, Build_SentencePieceWithSplit_IsDeterministicAndDisjoint) {
   options.out = root_ + "/two";
   options.name = "one";
   ASSERT_TRUE(Build(options).ok());
-  for (const char* file : {"train/shard-00000.bin", "validation/shard-00000.bin", "train/dataset.json",
-                           "validation/tokenizer.model"}) {
+  for (const char* file : {"train/shard-00000.bin", "validation/shard-00000.bin",
+                           "train/dataset.json", "validation/tokenizer.model"}) {
     EXPECT_EQ(Contents(root_ + "/one/" + file), Contents(root_ + "/two/" + file)) << file;
     EXPECT_FALSE(Contents(root_ + "/one/" + file).empty()) << file;
   }

@@ -11,7 +11,8 @@
 namespace hearth::dataset {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "token files are read through memory maps");
+static_assert(std::endian::native == std::endian::little,
+              "token files are read through memory maps");
 
 // llm.c: 256 int32 of header, of which magic, version and token count are used.
 constexpr int64_t kLlmcHeaderBytes = 256 * 4;
@@ -34,8 +35,8 @@ std::string FileName(const std::string& path) {
   return slash == std::string::npos ? path : path.substr(slash + 1);
 }
 
-// Widens `n` tokens; returns the index of the first that is not below `vocab` (0 = no bound), or -1. A uint32 token that
-// does not fit int32 counts as out of range whatever the bound.
+// Widens `n` tokens; returns the index of the first that is not below `vocab` (0 = no bound), or
+// -1. A uint32 token that does not fit int32 counts as out of range whatever the bound.
 template <typename T>
 int64_t Widen(const uint8_t* from, int64_t n, int32_t vocab, int32_t* out) {
   const uint32_t bound = vocab > 0 ? static_cast<uint32_t>(vocab) : uint32_t{1} << 31;
@@ -114,8 +115,8 @@ absl::Status Dataset::OpenBin(Env& env) {
     }
     if (LoadInt32(bytes + 4) != variant.version) {
       return absl::InvalidArgumentError(absl::StrCat(path_, ": llm.c version ",
-                                                     LoadInt32(bytes + 4), " at offset 4, expected ",
-                                                     variant.version));
+                                                     LoadInt32(bytes + 4),
+                                                     " at offset 4, expected ", variant.version));
     }
     const int64_t count = LoadInt32(bytes + 8);
     if (count <= 0) {
@@ -168,8 +169,8 @@ absl::Status Dataset::AddShard(Env& env, std::string path, int64_t header, int64
 absl::Status Dataset::Read(int64_t first, absl::Span<int32_t> out, int32_t vocab) const {
   const int64_t count = static_cast<int64_t>(out.size());
   if (first < 0 || first > tokens() - count) {
-    return absl::OutOfRangeError(absl::StrCat(path_, ": tokens ", first, "..", first + count,
-                                              " of ", tokens()));
+    return absl::OutOfRangeError(
+        absl::StrCat(path_, ": tokens ", first, "..", first + count, " of ", tokens()));
   }
   auto shard = std::upper_bound(shards_.begin(), shards_.end(), first,
                                 [](int64_t at, const Shard& s) { return at < s.first + s.tokens; });
@@ -182,10 +183,10 @@ absl::Status Dataset::Read(int64_t first, absl::Span<int32_t> out, int32_t vocab
     const int64_t bad = info_.width == TokenWidth::kUint16 ? Widen<uint16_t>(from, n, vocab, to)
                                                            : Widen<uint32_t>(from, n, vocab, to);
     if (bad >= 0) {
-      return absl::DataLossError(absl::StrCat(
-          shard->path, ": token ", static_cast<uint32_t>(to[bad]), " at byte offset ",
-          shard->header + (within + bad) * Bytes(info_.width), " is not below the vocabulary ",
-          vocab > 0 ? vocab : 0));
+      return absl::DataLossError(
+          absl::StrCat(shard->path, ": token ", static_cast<uint32_t>(to[bad]), " at byte offset ",
+                       shard->header + (within + bad) * Bytes(info_.width),
+                       " is not below the vocabulary ", vocab > 0 ? vocab : 0));
     }
     done += n;
     ++shard;

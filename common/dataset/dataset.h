@@ -1,4 +1,5 @@
-// Reading token datasets: Hearth folders, llm.c .bin and headerless nanoGPT .bin, through memory maps.
+// Reading token datasets: Hearth folders, llm.c .bin and headerless nanoGPT .bin, through memory
+// maps.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +20,26 @@ enum class Kind { kFolder, kLlmcBin, kRawBin };
 // As in PathInfo.kind: dataset | llmc_bin | raw_bin.
 std::string_view KindName(Kind kind);
 
-// A stream of tokens, the shards one after the other. Thread-safe after Open; the maps live as long as the object.
+// A stream of tokens, the shards one after the other. Thread-safe after Open; the maps live as long
+// as the object.
 class Dataset {
  public:
-  // `path`: a folder with dataset.json, or a .bin file whose first bytes tell llm.c (magic 20240520 uint16, 20240801 uint32)
-  // from headerless uint16. kNotFound: no such file or shard; kInvalidArgument: bad dataset.json, not a dataset;
-  // kDataLoss: truncated (file, size found and size expected). Token values are checked when they are read.
+  // `path`: a folder with dataset.json, or a .bin file whose first bytes tell llm.c (magic 20240520
+  // uint16, 20240801 uint32) from headerless uint16. kNotFound: no such file or shard;
+  // kInvalidArgument: bad dataset.json, not a dataset; kDataLoss: truncated (file, size found and
+  // size expected). Token values are checked when they are read.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& path,
                                                        Env& env = Env::Real());
 
   Kind kind() const { return kind_; }
   const std::string& path() const { return path_; }
-  const DatasetInfo& info() const { return info_; }  // .bin files: vocab 0 (not recorded), no tokenizer
+  // Of .bin files: vocab 0 (not recorded), no tokenizer.
+  const DatasetInfo& info() const { return info_; }
   int64_t tokens() const { return info_.tokens; }
   int32_t vocab() const { return info_.vocab; }
 
-  // Copies tokens [first, first + out.size()) to `out`; allocates nothing. `vocab` > 0: kDataLoss naming file and byte offset
-  // of the first token that is not below it. kOutOfRange: past the end.
+  // Copies tokens [first, first + out.size()) to `out`; allocates nothing. `vocab` > 0: kDataLoss
+  // naming file and byte offset of the first token that is not below it. kOutOfRange: past the end.
   absl::Status Read(int64_t first, absl::Span<int32_t> out, int32_t vocab) const;
 
  private:
@@ -64,14 +68,14 @@ struct Summary {
   Kind kind = Kind::kFolder;
   std::string path;
   DatasetInfo info;
-  int64_t bytes = 0;         // of all shards
-  int32_t max_token = -1;    // largest token present; -1 = not scanned
-  bool checksums_ok = true;  // false only when a recorded SHA-256 differs; the files are in `problems`
+  int64_t bytes = 0;       // of all shards
+  int32_t max_token = -1;  // largest token present; -1 = not scanned
+  bool checksums_ok = true;  // false when a recorded SHA-256 differs
   std::vector<std::string> problems;
 };
 
-// Opens `path`; with `scan` also reads every token (range, largest) and verifies recorded checksums.
-// Errors: those of Dataset::Open. What the scan finds goes to `problems`.
+// Opens `path`; with `scan` also reads every token (range, largest) and verifies recorded
+// checksums. Errors: those of Dataset::Open. What the scan finds goes to `problems`.
 absl::StatusOr<Summary> Inspect(const std::string& path, bool scan, Env& env = Env::Real());
 
 std::string ToText(const Summary& summary);  // several lines, for people

@@ -84,15 +84,19 @@ void ExpectRoundTrip(const std::string& path, int32_t vocab) {
   EXPECT_TRUE(absl::IsOutOfRange((*data)->Read(-1, absl::MakeSpan(part), vocab)));
 }
 
-TEST_F(DatasetTest, Open_Uint16Folder_RoundTrips) { ExpectRoundTrip(WriteFolder(65536), 65536); }
+TEST_F(DatasetTest, Open_Uint16Folder_RoundTrips) {
+  ExpectRoundTrip(WriteFolder(65536), 65536);
+}
 
-TEST_F(DatasetTest, Open_Uint32Folder_RoundTrips) { ExpectRoundTrip(WriteFolder(65537), 65537); }
+TEST_F(DatasetTest, Open_Uint32Folder_RoundTrips) {
+  ExpectRoundTrip(WriteFolder(65537), 65537);
+}
 
 TEST_F(DatasetTest, Open_LlmcBin_ReadsBothVariants) {
-  const std::string a = Write(
-      "a.bin", LlmcHeader(20240520, 1, 3) + Bytes(std::vector<uint16_t>{5, 50256, 7}));
-  const std::string b = Write(
-      "b.bin", LlmcHeader(20240801, 7, 2) + Bytes(std::vector<uint32_t>{128000, 9}));
+  const std::string a =
+      Write("a.bin", LlmcHeader(20240520, 1, 3) + Bytes(std::vector<uint16_t>{5, 50256, 7}));
+  const std::string b =
+      Write("b.bin", LlmcHeader(20240801, 7, 2) + Bytes(std::vector<uint32_t>{128000, 9}));
   auto data = Dataset::Open(a);
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_EQ((*data)->kind(), Kind::kLlmcBin);

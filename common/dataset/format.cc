@@ -72,8 +72,8 @@ absl::Status ParseTokenizer(const Json& json, const std::string& where, Tokenize
   const Fields fields(json, where);
   HEARTH_RETURN_IF_ERROR(fields.String("kind", true, &out->kind));
   if (out->kind != "bytes" && out->kind != "sentencepiece" && out->kind != "none") {
-    return fields.Error("kind", absl::StrCat("\"", out->kind,
-                                             "\" is not one of bytes, sentencepiece, none"));
+    return fields.Error(
+        "kind", absl::StrCat("\"", out->kind, "\" is not one of bytes, sentencepiece, none"));
   }
   if (out->kind == "none") return absl::OkStatus();
   int64_t vocab = 0;
@@ -129,7 +129,8 @@ std::string Dump(const OrderedJson& json) {
 
 }  // namespace
 
-absl::StatusOr<TokenizerInfo> ParseTokenizerInfo(std::string_view text, std::string_view file_name) {
+absl::StatusOr<TokenizerInfo> ParseTokenizerInfo(std::string_view text,
+                                                 std::string_view file_name) {
   const std::string where(file_name);
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.is_object()) {
@@ -140,7 +141,9 @@ absl::StatusOr<TokenizerInfo> ParseTokenizerInfo(std::string_view text, std::str
   return info;
 }
 
-std::string ToJson(const TokenizerInfo& info) { return Dump(TokenizerJson(info)); }
+std::string ToJson(const TokenizerInfo& info) {
+  return Dump(TokenizerJson(info));
+}
 
 absl::StatusOr<DatasetInfo> ParseDatasetInfo(std::string_view text, std::string_view file_name) {
   const std::string where(file_name);
@@ -156,8 +159,8 @@ absl::StatusOr<DatasetInfo> ParseDatasetInfo(std::string_view text, std::string_
   int64_t number = 0;
   HEARTH_RETURN_IF_ERROR(top.Int("version", 1, std::numeric_limits<int32_t>::max(), &number));
   if (number != kFormatVersion) {
-    return top.Error("version", absl::StrCat("is ", number, "; this program reads version ",
-                                             kFormatVersion));
+    return top.Error("version",
+                     absl::StrCat("is ", number, "; this program reads version ", kFormatVersion));
   }
   DatasetInfo info;
   HEARTH_RETURN_IF_ERROR(top.String("name", false, &info.name));

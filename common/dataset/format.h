@@ -15,7 +15,9 @@ inline constexpr int kFormatVersion = 1;
 
 enum class TokenWidth : int { kUint16 = 2, kUint32 = 4 };  // bytes per token on disk, little-endian
 
-inline int Bytes(TokenWidth width) { return static_cast<int>(width); }
+inline int Bytes(TokenWidth width) {
+  return static_cast<int>(width);
+}
 
 struct TokenizerInfo {
   std::string kind = "none";  // bytes | sentencepiece | none
@@ -25,9 +27,9 @@ struct TokenizerInfo {
 };
 
 struct ShardInfo {
-  std::string file;     // inside the folder, no path separators
-  int64_t tokens = 0;   // file size = tokens * width
-  std::string sha256;   // hex; empty = not recorded
+  std::string file;    // inside the folder, no path separators
+  int64_t tokens = 0;  // file size = tokens * width
+  std::string sha256;  // hex; empty = not recorded
 };
 
 struct DatasetInfo {
@@ -42,8 +44,9 @@ struct DatasetInfo {
   std::vector<ShardInfo> shards;
 };
 
-// Parses the text of dataset.json (`file_name` in errors). kInvalidArgument: not JSON, a field missing, of the wrong type or
-// out of range, an unknown version, a shard name that leaves the folder.
+// Parses the text of dataset.json (`file_name` in errors). kInvalidArgument: not JSON, a field
+// missing, of the wrong type or out of range, an unknown version, a shard name that leaves the
+// folder.
 absl::StatusOr<DatasetInfo> ParseDatasetInfo(std::string_view text, std::string_view file_name);
 
 // {kind, file, vocab, eos}: the "tokenizer" object of dataset.json, and hearth_tokenizer.json.

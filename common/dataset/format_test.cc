@@ -52,7 +52,8 @@ TEST(ParseDatasetInfo, BadField_NamesFileAndKey) {
       {Replaced("\"tokens\": 30", "\"tokens\": 31"), "the shards have 30"},
       {Replaced("\"tokens\": 20", "\"tokens\": -1"), "shards[0]: tokens"},
       {Replaced("shard-00000.bin", "../x"), "plain file name"},
-      {Replaced("\"vocab\": 1000,\n  \"eos\"", "\"vocab\": \"many\",\n  \"eos\""), "vocab: must be an integer"},
+      {Replaced("\"vocab\": 1000,\n  \"eos\"", "\"vocab\": \"many\",\n  \"eos\""),
+       "vocab: must be an integer"},
       {Replaced("\"tokens\": 30", "\"tokens\": 18446744073709551615"), "at most"},
       {Replaced("sentencepiece", "magic"), "is not one of bytes"},
   };

@@ -25,7 +25,8 @@ void VerifyChecksums(Summary& summary, Env& env) {
       AddProblem(summary, digest.status().ToString());
     } else if (*digest != shard.sha256) {
       summary.checksums_ok = false;
-      AddProblem(summary, absl::StrCat(file, ": SHA-256 is ", *digest, ", recorded ", shard.sha256));
+      AddProblem(summary,
+                 absl::StrCat(file, ": SHA-256 is ", *digest, ", recorded ", shard.sha256));
     }
   }
 }
@@ -60,14 +61,14 @@ absl::StatusOr<Summary> Inspect(const std::string& path, bool scan, Env& env) {
 
 std::string ToText(const Summary& summary) {
   const DatasetInfo& info = summary.info;
-  std::string text = absl::StrCat("path        ", summary.path, "\nkind        ",
-                                  std::string(KindName(summary.kind)), "\nname        ", info.name,
-                                  "\n");
+  std::string text =
+      absl::StrCat("path        ", summary.path, "\nkind        ",
+                   std::string(KindName(summary.kind)), "\nname        ", info.name, "\n");
   if (!info.split.empty()) absl::StrAppend(&text, "split       ", info.split, "\n");
   absl::StrAppend(&text, "tokens      ", info.tokens, "\n");
   if (info.documents > 0) absl::StrAppend(&text, "documents   ", info.documents, "\n");
-  absl::StrAppend(&text, "vocab       ",
-                  info.vocab > 0 ? absl::StrCat(info.vocab) : "not recorded", "\n");
+  absl::StrAppend(&text, "vocab       ", info.vocab > 0 ? absl::StrCat(info.vocab) : "not recorded",
+                  "\n");
   if (info.eos >= 0) absl::StrAppend(&text, "eos         ", info.eos, "\n");
   absl::StrAppend(&text, "tokenizer   ", info.tokenizer.kind,
                   info.tokenizer.file.empty() ? "" : absl::StrCat(" (", info.tokenizer.file, ")"),

@@ -71,7 +71,10 @@ bool IsText(std::string_view bytes) {
     const uint8_t c = *p++;
     if (c == 0) return false;
     if (c < 0x80) continue;
-    const int more = c >= 0xf0 && c <= 0xf4 ? 3 : c >= 0xe0 && c < 0xf0 ? 2 : c >= 0xc2 && c < 0xe0 ? 1 : 0;
+    const int more = c >= 0xf0 && c <= 0xf4  ? 3
+                     : c >= 0xe0 && c < 0xf0 ? 2
+                     : c >= 0xc2 && c < 0xe0 ? 1
+                                             : 0;
     if (more == 0 || end - p < more) return false;
     uint32_t rune = c & (0x3f >> more);
     for (int i = 0; i < more; ++i, ++p) {

@@ -25,9 +25,10 @@ std::string Gzip(const std::string& text) {
 
 TEST(IsText, Utf8_IsRecognised) {
   using namespace std::literals;
-  for (const auto good : {""sv, "plain\n"sv, "ü€🙂"sv, "\xf4\x8f\xbf\xbf"sv}) EXPECT_TRUE(IsText(good)) << good;
-  for (const auto bad : {"a\0b"sv, "\xff"sv, "caf\xe9"sv, "\xe2\x82"sv, "\xc0\x80"sv, "\xed\xa0\x80"sv,
-                         "\xf4\x90\x80\x80"sv, "\x80"sv, "\xe0\x80\x80"sv}) {
+  for (const auto good : {""sv, "plain\n"sv, "ü€🙂"sv, "\xf4\x8f\xbf\xbf"sv})
+    EXPECT_TRUE(IsText(good)) << good;
+  for (const auto bad : {"a\0b"sv, "\xff"sv, "caf\xe9"sv, "\xe2\x82"sv, "\xc0\x80"sv,
+                         "\xed\xa0\x80"sv, "\xf4\x90\x80\x80"sv, "\x80"sv, "\xe0\x80\x80"sv}) {
     EXPECT_FALSE(IsText(bad)) << bad;
   }
 }
@@ -42,7 +43,8 @@ TEST(Gunzip, DamagedOrHuge_IsAnError) {
   const std::string packed = Gzip(std::string(300000, 'x'));
   EXPECT_TRUE(absl::IsInvalidArgument(Gunzip("not gzip", 100).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(Gunzip("", 100).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(Gunzip(packed.substr(0, packed.size() / 2), 1 << 20).status()));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(Gunzip(packed.substr(0, packed.size() / 2), 1 << 20).status()));
   EXPECT_TRUE(absl::IsResourceExhausted(Gunzip(packed, 1000).status()));
 }
 

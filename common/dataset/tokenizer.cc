@@ -37,14 +37,17 @@ class BytesTokenizer : public Tokenizer {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> NewBytesTokenizer() { return std::make_unique<BytesTokenizer>(); }
+std::unique_ptr<Tokenizer> NewBytesTokenizer() {
+  return std::make_unique<BytesTokenizer>();
+}
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const TokenizerInfo& info,
                                                          const std::string& dir,
                                                          Env& env) {
   if (info.kind == "bytes") return NewBytesTokenizer();
   if (info.kind == "sentencepiece") {
-    HEARTH_ASSIGN_OR_RETURN(const std::string model, env.ReadFile(absl::StrCat(dir, "/", info.file)));
+    HEARTH_ASSIGN_OR_RETURN(const std::string model,
+                            env.ReadFile(absl::StrCat(dir, "/", info.file)));
     HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<TokenizerProcess> tokenizer,
                             TokenizerProcess::Start(model));
     return std::unique_ptr<Tokenizer>(std::move(tokenizer));

@@ -38,15 +38,18 @@ struct SentencePieceTraining {
   std::string model_type = "bpe";  // bpe | unigram
 };
 
-// sentencepiece in a process of its own (libexec/hearth-tokenizer), spoken to over a socket as its stdin and stdout: Debian's
-// libsentencepiece carries a protobuf that cannot live beside ours. A dead process shows as kUnavailable in every later call.
+// sentencepiece in a process of its own (libexec/hearth-tokenizer), spoken to over a socket as its
+// stdin and stdout: Debian's libsentencepiece carries a protobuf that cannot live beside ours. A
+// dead process shows as kUnavailable in every later call.
 class TokenizerProcess : public Tokenizer {
  public:
-  // `model`: bytes of a sentencepiece model. kInvalidArgument: not a model; kNotFound: no hearth-tokenizer beside this program.
+  // `model`: bytes of a sentencepiece model. kInvalidArgument: not a model; kNotFound: no
+  // hearth-tokenizer beside this program.
   static absl::StatusOr<std::unique_ptr<TokenizerProcess>> Start(std::string_view model);
 
-  // Trains on `lines` (UTF-8, one sentence each) and returns the bytes of the model. Byte fallback, identity normalisation:
-  // Decode(Encode(text)) == text. Deterministic. kInvalidArgument: vocabulary too large for the text.
+  // Trains on `lines` (UTF-8, one sentence each) and returns the bytes of the model. Byte fallback,
+  // identity normalisation: Decode(Encode(text)) == text. Deterministic. kInvalidArgument:
+  // vocabulary too large for the text.
   static absl::StatusOr<std::string> Train(const std::vector<std::string>& lines,
                                            const SentencePieceTraining& options);
 
@@ -67,7 +70,8 @@ class TokenizerProcess : public Tokenizer {
   int32_t eos_ = -1;
 };
 
-// $HEARTH_LIBEXEC, else ../libexec of the running program; "<that>/hearth-tokenizer". kNotFound says where it looked.
+// $HEARTH_LIBEXEC, else ../libexec of the running program; "<that>/hearth-tokenizer". kNotFound
+// says where it looked.
 absl::StatusOr<std::string> FindTokenizerProgram();
 
 // The tokenizer recorded in dataset folder `dir`. kFailedPrecondition: kind "none".
@@ -78,11 +82,12 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const TokenizerInfo& in
 // File in a checkpoint folder that says how its tokens become text: {kind, file, vocab, eos}.
 inline constexpr std::string_view kTokenizerFileName = "hearth_tokenizer.json";
 
-// Copies the tokenizer of dataset folder `from` into folder `to`: hearth_tokenizer.json and, for sentencepiece, the model. Does
-// nothing when `from` records none (a .bin file, kind "none").
+// Copies the tokenizer of dataset folder `from` into folder `to`: hearth_tokenizer.json and, for
+// sentencepiece, the model. Does nothing when `from` records none (a .bin file, kind "none").
 absl::Status CopyTokenizer(const std::string& from, const std::string& to, Env& env = Env::Real());
 
-// The tokenizer of a dataset folder or of a checkpoint folder. kFailedPrecondition: neither, or kind "none".
+// The tokenizer of a dataset folder or of a checkpoint folder. kFailedPrecondition: neither, or
+// kind "none".
 absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizerIn(const std::string& dir,
                                                            Env& env = Env::Real());
 

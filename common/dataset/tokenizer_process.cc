@@ -116,8 +116,7 @@ absl::StatusOr<std::unique_ptr<TokenizerProcess::Pipe>> TokenizerProcess::Pipe::
   std::string program = pipe->program_;
   char serve[] = "serve";
   char* argv[] = {program.data(), serve, nullptr};
-  const int error =
-      posix_spawn(&pipe->pid_, program.c_str(), &actions, nullptr, argv, environ);
+  const int error = posix_spawn(&pipe->pid_, program.c_str(), &actions, nullptr, argv, environ);
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   if (error != 0) {
@@ -136,7 +135,8 @@ absl::StatusOr<std::string> FindTokenizerProgram() {
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self);
     if (n <= 0) return absl::InternalError("cannot read /proc/self/exe");
     const std::string program(self, static_cast<size_t>(n));
-    path = absl::StrCat(program.substr(0, program.find_last_of('/')), "/../libexec/hearth-tokenizer");
+    path =
+        absl::StrCat(program.substr(0, program.find_last_of('/')), "/../libexec/hearth-tokenizer");
   }
   if (access(path.c_str(), X_OK) != 0) {
     return absl::NotFoundError(

@@ -55,7 +55,8 @@ TEST(TokenizerProcess, Decode_OfEncode_IsTheText) {
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_EQ((*tokenizer)->vocab(), 400);
   EXPECT_EQ((*tokenizer)->eos(), 2);
-  for (const std::string text : {"the fox", "", "  two  spaces\n\n\ttab \r\n", "日本語 ümläut ✓ 🙂", "end\n"}) {
+  for (const std::string text :
+       {"the fox", "", "  two  spaces\n\n\ttab \r\n", "日本語 ümläut ✓ 🙂", "end\n"}) {
     auto tokens = (*tokenizer)->Encode(text);
     ASSERT_TRUE(tokens.ok()) << tokens.status();
     for (const int32_t token : *tokens) EXPECT_LT(token, 400);

@@ -15,26 +15,29 @@
 
 namespace hearth::dataset {
 
-// Writes shards into `<dir>.tmp` and renames it to `dir` in Finish: `dir` is whole or absent. Not thread-safe. Destroyed before
-// Finish it removes what it wrote.
+// Writes shards into `<dir>.tmp` and renames it to `dir` in Finish: `dir` is whole or absent. Not
+// thread-safe. Destroyed before Finish it removes what it wrote.
 class DatasetWriter {
  public:
   struct Options {
-    DatasetInfo info;                       // name, split, tokenizer, vocab, eos; the rest is filled in
+    DatasetInfo info;  // name, split, tokenizer, vocab, eos; the rest is filled in
     int64_t shard_tokens = int64_t{1} << 27;  // tokens per shard file
-    std::string tokenizer_model;            // bytes of the sentencepiece model, copied in as tokenizer.model
+    std::string tokenizer_model;  // bytes of the sentencepiece model, copied in as tokenizer.model
   };
 
-  // The token width follows from info.vocab (uint16 up to 65536). kAlreadyExists: `dir` exists and is not an empty folder.
+  // The token width follows from info.vocab (uint16 up to 65536). kAlreadyExists: `dir` exists and
+  // is not an empty folder.
   static absl::StatusOr<std::unique_ptr<DatasetWriter>> Create(const std::string& dir,
                                                                Options options,
                                                                Env& env = Env::Real());
   ~DatasetWriter();
 
-  // Appends one document; the end token (info.eos) is added when it is >= 0. kInvalidArgument: a token outside [0, vocab).
+  // Appends one document; the end token (info.eos) is added when it is >= 0. kInvalidArgument: a
+  // token outside [0, vocab).
   absl::Status AddDocument(absl::Span<const int32_t> tokens);
 
-  // Flushes, fsyncs, writes dataset.json, renames. To be called once, last. kInvalidArgument: no token was added.
+  // Flushes, fsyncs, writes dataset.json, renames. To be called once, last. kInvalidArgument: no
+  // token was added.
   absl::StatusOr<DatasetInfo> Finish();
 
  private:

@@ -23,8 +23,8 @@ class Reader {
 
   void Fail(absl::StatusCode code, std::string_view key, std::string_view what) {
     if (status_.ok()) {
-      status_ = absl::Status(
-          code, absl::StrCat(file_, ": ", std::string(key), ": ", std::string(what)));
+      status_ =
+          absl::Status(code, absl::StrCat(file_, ": ", std::string(key), ": ", std::string(what)));
     }
   }
 
@@ -92,7 +92,9 @@ class Reader {
 
 constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
 
-int32_t Int32(int64_t value) { return static_cast<int32_t>(value); }
+int32_t Int32(int64_t value) {
+  return static_cast<int32_t>(value);
+}
 
 // rope_theta and rope_scaling, in the form before transformers 5 or in its rope_parameters.
 void ReadRope(Reader& top, v1::ModelSpec& model) {
@@ -141,14 +143,17 @@ void ReadLlamaLike(Reader& top, const std::string& type, v1::ModelSpec& model) {
   model.set_activation("swiglu");
   const std::string act = top.String("hidden_act", "silu");
   if (act != "silu" && act != "swish") {
-    top.Fail(kUnimplemented, "hidden_act", absl::StrCat("\"", act, "\" is not supported, only silu"));
+    top.Fail(kUnimplemented, "hidden_act",
+             absl::StrCat("\"", act, "\" is not supported, only silu"));
   }
   const bool bias = type != "mistral" && top.Bool("attention_bias", false);
   model.set_attention_bias(type == "qwen2" ? "qkv" : bias ? "all" : "none");
   model.set_mlp_bias(type == "llama" && top.Bool("mlp_bias", false));
   model.set_tied(top.Bool("tie_word_embeddings", false));
-  const bool window = type == "mistral" ? top.Has("sliding_window") : top.Bool("use_sliding_window", false);
-  if (window) top.Fail(kUnimplemented, "sliding_window", "sliding-window attention is not supported");
+  const bool window =
+      type == "mistral" ? top.Has("sliding_window") : top.Bool("use_sliding_window", false);
+  if (window)
+    top.Fail(kUnimplemented, "sliding_window", "sliding-window attention is not supported");
 }
 
 void ReadGpt2(Reader& top, v1::ModelSpec& model) {
@@ -220,7 +225,10 @@ OrderedJson RopeScalingJson(const spec::RopeScaling& scaling) {
   return json;
 }
 
-void WriteLlamaLike(const spec::ModelShape& s, std::string_view type, int64_t max_position, OrderedJson& json) {
+void WriteLlamaLike(const spec::ModelShape& s,
+                    std::string_view type,
+                    int64_t max_position,
+                    OrderedJson& json) {
   json["hidden_size"] = s.hidden;
   json["intermediate_size"] = s.ffn_hidden;
   json["num_hidden_layers"] = s.layers;
@@ -273,7 +281,8 @@ void WriteHearth(const spec::ModelShape& s, int64_t max_position, OrderedJson& j
 
 }  // namespace
 
-absl::StatusOr<v1::ModelSpec> ModelSpecFromHfConfig(std::string_view text, std::string_view file_name) {
+absl::StatusOr<v1::ModelSpec> ModelSpecFromHfConfig(std::string_view text,
+                                                    std::string_view file_name) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(std::string(file_name), ": not a JSON object"));
@@ -288,8 +297,9 @@ absl::StatusOr<v1::ModelSpec> ModelSpecFromHfConfig(std::string_view text, std::
   } else if (type == "hearth") {
     ReadHearth(top, model);
   } else {
-    top.Fail(kUnimplemented, "model_type",
-             absl::StrCat("\"", type, "\" is not one of llama, mistral, qwen2, qwen3, gpt2, hearth"));
+    top.Fail(
+        kUnimplemented, "model_type",
+        absl::StrCat("\"", type, "\" is not one of llama, mistral, qwen2, qwen3, gpt2, hearth"));
   }
   HEARTH_RETURN_IF_ERROR(top.status());
   return model;
@@ -297,7 +307,8 @@ absl::StatusOr<v1::ModelSpec> ModelSpecFromHfConfig(std::string_view text, std::
 
 std::string HfConfig(const spec::ModelShape& shape, int64_t max_position, std::string_view dtype) {
   const spec::HfClass hf_class = spec::DetectHfClass(shape);
-  const int64_t positions = shape.position == spec::Position::kLearned ? shape.max_position : max_position;
+  const int64_t positions =
+      shape.position == spec::Position::kLearned ? shape.max_position : max_position;
   OrderedJson json;
   json["architectures"] = {std::string(hf_class.architecture)};
   json["model_type"] = std::string(hf_class.model_type);

@@ -12,13 +12,14 @@
 
 namespace hearth::hf {
 
-// Understands model_type llama, mistral (without sliding window), qwen2, qwen3, gpt2 and hearth. Sets every shape field of
-// ModelSpec. kInvalidArgument: not JSON, missing or impossible field (named); kUnimplemented: another model_type or an option
-// that changes the mathematics.
-absl::StatusOr<v1::ModelSpec> ModelSpecFromHfConfig(std::string_view json, std::string_view file_name);
+// Understands model_type llama, mistral (without sliding window), qwen2, qwen3, gpt2 and hearth.
+// Sets every shape field of ModelSpec. kInvalidArgument: not JSON, missing or impossible field
+// (named); kUnimplemented: another model_type or an option that changes the mathematics.
+absl::StatusOr<v1::ModelSpec> ModelSpecFromHfConfig(std::string_view json,
+                                                    std::string_view file_name);
 
-// Text of config.json in the class that spec::DetectHfClass names. `max_position`: max_position_embeddings of a rope model
-// (tokens). `dtype`: float32 | bfloat16 | float16.
+// Text of config.json in the class that spec::DetectHfClass names. `max_position`:
+// max_position_embeddings of a rope model (tokens). `dtype`: float32 | bfloat16 | float16.
 std::string HfConfig(const spec::ModelShape& shape, int64_t max_position, std::string_view dtype);
 
 // ModelSpecFromHfConfig of `dir`/config.json. kNotFound names the file.

@@ -84,8 +84,8 @@ TEST(HfConfig, EveryClass_RoundTrips) {
   const struct {
     v1::ModelSpec model;
     const char* type;
-  } cases[] = {{Llama(), "llama"}, {Qwen3(), "qwen3"}, {Qwen2(), "qwen2"},
-               {Llama3Scaled(), "llama"}, {Gpt2(), "gpt2"}, {Odd(), "hearth"}};
+  } cases[] = {{Llama(), "llama"},        {Qwen3(), "qwen3"}, {Qwen2(), "qwen2"},
+               {Llama3Scaled(), "llama"}, {Gpt2(), "gpt2"},   {Odd(), "hearth"}};
   for (const auto& c : cases) {
     const auto shape = spec::ResolveModelShape(c.model, 128);
     ASSERT_TRUE(shape.ok()) << shape.status();
@@ -130,14 +130,19 @@ TEST(ModelSpecFromHfConfig, BadConfig_NamesTheField) {
       {"{", absl::StatusCode::kInvalidArgument, "not a JSON object"},
       {R"({"model_type":"bert"})", absl::StatusCode::kUnimplemented, "\"bert\" is not one of"},
       {R"({"model_type":"gpt2"})", absl::StatusCode::kInvalidArgument, "n_embd: missing"},
-      {R"({"model_type":"gpt2","n_embd":-1})", absl::StatusCode::kInvalidArgument, "n_embd: must be"},
-      {R"({"model_type":"gpt2","n_embd":8,"n_head":0})", absl::StatusCode::kInvalidArgument, "n_head: must be"},
+      {R"({"model_type":"gpt2","n_embd":-1})", absl::StatusCode::kInvalidArgument,
+       "n_embd: must be"},
+      {R"({"model_type":"gpt2","n_embd":8,"n_head":0})", absl::StatusCode::kInvalidArgument,
+       "n_head: must be"},
       {R"({"model_type":"llama","hidden_size":8,"num_attention_heads":2,"num_hidden_layers":1,"intermediate_size":8,
-           "vocab_size":9,"hidden_act":"relu"})", absl::StatusCode::kUnimplemented, "hidden_act"},
+           "vocab_size":9,"hidden_act":"relu"})",
+       absl::StatusCode::kUnimplemented, "hidden_act"},
       {R"({"model_type":"llama","hidden_size":8,"num_attention_heads":2,"num_hidden_layers":1,"intermediate_size":8,
-           "vocab_size":9,"rope_scaling":{"rope_type":"yarn"}})", absl::StatusCode::kUnimplemented, "yarn"},
+           "vocab_size":9,"rope_scaling":{"rope_type":"yarn"}})",
+       absl::StatusCode::kUnimplemented, "yarn"},
       {R"({"model_type":"mistral","hidden_size":8,"num_attention_heads":2,"num_hidden_layers":1,"intermediate_size":8,
-           "vocab_size":9,"sliding_window":4096})", absl::StatusCode::kUnimplemented, "sliding"},
+           "vocab_size":9,"sliding_window":4096})",
+       absl::StatusCode::kUnimplemented, "sliding"},
   };
   for (const auto& c : cases) {
     const auto model = ModelSpecFromHfConfig(c.text, "/m/config.json");

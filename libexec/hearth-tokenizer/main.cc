@@ -1,7 +1,8 @@
 // sentencepiece over stdin and stdout.
 //
-// Request: uint32 length (little-endian) of what follows, one byte of operation, payload. Reply: uint32 length, one byte
-// (0 = done, else an error code as in gRPC), payload or error text. End of input ends the process.
+// Request: uint32 length (little-endian) of what follows, one byte of operation, payload. Reply:
+// uint32 length, one byte (0 = done, else an error code as in gRPC), payload or error text. End of
+// input ends the process.
 //   'L' model bytes                      -> int32 vocab, int32 eos
 //   'E' text                             -> int32 ids
 //   'D' int32 ids                        -> text
@@ -203,7 +204,8 @@ int main(int argc, char** argv) {
   if (argc != 2 || std::strcmp(argv[1], "serve") != 0) {
     const char text[] =
         "usage: hearth-tokenizer serve\n"
-        "sentencepiece over stdin and stdout; started by jobctl dataset and hearth-trainer sample.\n";
+        "sentencepiece over stdin and stdout; started by jobctl dataset and hearth-trainer "
+        "sample.\n";
     return write(STDERR_FILENO, text, sizeof text - 1) < 0 ? 1 : 2;
   }
   Server server;

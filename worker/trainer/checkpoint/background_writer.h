@@ -17,17 +17,20 @@
 
 namespace hearth::trainer {
 
-// At most one checkpoint is being written. The snapshot's memory is taken at the first Submit and reused. Used by one thread.
+// At most one checkpoint is being written. The snapshot's memory is taken at the first Submit and
+// reused. Used by one thread.
 class BackgroundWriter {
  public:
   BackgroundWriter(Env& env, Clock& clock, std::string dir, int32_t keep_last);
   ~BackgroundWriter();  // finishes the write under way, joins
 
-  // Waits for the write before, copies the tensors of `content` and returns; they may then change. `content.table` must outlive
-  // the write. The result of the write before, if it was not taken yet, is kept for Take().
+  // Waits for the write before, copies the tensors of `content` and returns; they may then change.
+  // `content.table` must outlive the write. The result of the write before, if it was not taken
+  // yet, is kept for Take().
   void Submit(const CheckpointContent& content);
 
-  // The oldest finished write not yet taken. With `wait`, blocks until the write under way is done first. nullopt: none.
+  // The oldest finished write not yet taken. With `wait`, blocks until the write under way is done
+  // first. nullopt: none.
   std::optional<absl::StatusOr<CommittedCheckpoint>> Take(bool wait);
 
  private:
@@ -45,7 +48,7 @@ class BackgroundWriter {
   bool busy_ ABSL_GUARDED_BY(mu_) = false;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<absl::StatusOr<CommittedCheckpoint>> done_ ABSL_GUARDED_BY(mu_);
-  CheckpointContent content_;     // the writer thread's while busy_
+  CheckpointContent content_;      // the writer thread's while busy_
   std::vector<uint8_t> snapshot_;  // likewise
   std::thread thread_;
 };

@@ -46,7 +46,8 @@ TEST_F(BackgroundWriterTest, Submit_StateChangesAfterwards_SnapshotIsWritten) {
     ASSERT_TRUE(done.has_value());
     ASSERT_TRUE(done->ok()) << done->status();
     EXPECT_EQ((*done)->step, step);
-    const auto loaded = LoadCheckpoint(Env::Real(), {{(*done)->path, step, (*done)->manifest_sha256}}, model.spec);
+    const auto loaded =
+        LoadCheckpoint(Env::Real(), {{(*done)->path, step, (*done)->manifest_sha256}}, model.spec);
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     const TensorView* m = loaded->state->Find("m");
     ASSERT_NE(m, nullptr);

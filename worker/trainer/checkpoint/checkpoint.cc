@@ -64,7 +64,10 @@ absl::Status ListFiles(Env& env,
   return absl::OkStatus();
 }
 
-absl::Status WriteManifest(Env& env, const std::string& dir, int64_t step, CommittedCheckpoint& done) {
+absl::Status WriteManifest(Env& env,
+                           const std::string& dir,
+                           int64_t step,
+                           CommittedCheckpoint& done) {
   std::vector<std::string> files;
   HEARTH_RETURN_IF_ERROR(ListFiles(env, dir, "", files));
   std::vector<ManifestEntry> entries;
@@ -87,7 +90,8 @@ absl::Status WriteFiles(Env& env,
                         const CheckpointContent& content,
                         CommittedCheckpoint& done) {
   const CheckpointMeta& meta = content.meta;
-  if (content.table == nullptr) return absl::InvalidArgumentError("checkpoint without a parameter table");
+  if (content.table == nullptr)
+    return absl::InvalidArgumentError("checkpoint without a parameter table");
   HEARTH_ASSIGN_OR_RETURN(const spec::ModelShape shape,
                           spec::ResolveModelShape(meta.model, meta.sequence_length));
   const int64_t max_position =
@@ -107,7 +111,10 @@ absl::Status WriteFiles(Env& env,
   return env.SyncDir(temp);
 }
 
-absl::Status MoveIntoPlace(Env& env, const std::string& dir, const std::string& temp, const std::string& path) {
+absl::Status MoveIntoPlace(Env& env,
+                           const std::string& dir,
+                           const std::string& temp,
+                           const std::string& path) {
   HEARTH_RETURN_IF_ERROR(fault::Check("checkpoint.before_rename"));
   const std::string old = absl::StrCat(path, std::string(kTempMark), "old");
   if (env.Exists(path)) {

@@ -1,4 +1,5 @@
-// Checkpoint folders: a Hugging Face model folder, state/ for an exact resume, MANIFEST.json over both.
+// Checkpoint folders: a Hugging Face model folder, state/ for an exact resume, MANIFEST.json over
+// both.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +32,8 @@ struct CheckpointMeta {
   int64_t global_batch_tokens = 0;
   int32_t micro_batch_size = 0;
   std::string recipe;
-  std::string spec_sha256;  // of the resolved spec's text, by the caller; informative
-  v1::ModelSpec model;      // resolved
+  std::string spec_sha256;     // of the resolved spec's text, by the caller; informative
+  v1::ModelSpec model;         // resolved
   double validation_loss = 0;  // 0 = none measured
   std::string plans_json;      // state/plans.json: GEMM plans, thread counts; "" = {}
   std::string extra_json;      // a JSON object of the engine's own (loss window, counters); "" = {}
@@ -41,7 +42,8 @@ struct CheckpointMeta {
 // What to write. Nothing is owned: all pointers stay valid and unchanged until the write returns.
 struct CheckpointContent {
   CheckpointMeta meta;
-  // Everything an exact resume needs: masters, optimizer state, recipe state, under names of the engine's choice.
+  // Everything an exact resume needs: masters, optimizer state, recipe state, under names of the
+  // engine's choice.
   std::vector<TensorView> state;
   // For the Hugging Face part: table and fp32 weights as WriteHfModel takes them.
   const std::vector<spec::Parameter>* table = nullptr;
@@ -60,10 +62,12 @@ struct CommittedCheckpoint {
   std::vector<int64_t> removed_steps;
 };
 
-// Writes <dir>/step-<8 digits>: under <dir>/step-N.tmp-<pid>, every file fsynced, renamed, <dir> fsynced; then removes all but
-// the `keep_last` newest checkpoints of `dir` (0 = keep all), and temporary folders of dead writers: `dir` has one writer. The
-// checkpoint before the new one always stays, whatever keep_last: until the new one is recorded elsewhere it is the one that
-// counts. A checkpoint of that step that is already there is replaced. kResourceExhausted: disk full, the temporary folder is gone and the older checkpoints stand.
+// Writes <dir>/step-<8 digits>: under <dir>/step-N.tmp-<pid>, every file fsynced, renamed, <dir>
+// fsynced; then removes all but the `keep_last` newest checkpoints of `dir` (0 = keep all), and
+// temporary folders of dead writers: `dir` has one writer. The checkpoint before the new one always
+// stays, whatever keep_last: until the new one is recorded elsewhere it is the one that counts. A
+// checkpoint of that step that is already there is replaced. kResourceExhausted: disk full, the
+// temporary folder is gone and the older checkpoints stand.
 absl::StatusOr<CommittedCheckpoint> WriteCheckpoint(Env& env,
                                                     Clock& clock,
                                                     const std::string& dir,
@@ -72,9 +76,12 @@ absl::StatusOr<CommittedCheckpoint> WriteCheckpoint(Env& env,
 
 std::string CheckpointPath(std::string_view dir, int64_t step);
 
-// MANIFEST.json against the files: presence, size, SHA-256. kDataLoss names the file that is torn or damaged. `manifest_sha256`
-// non-empty: MANIFEST.json itself must have that digest. kNotFound: no checkpoint at `path`.
-absl::Status VerifyCheckpoint(Env& env, const std::string& path, std::string_view manifest_sha256 = "");
+// MANIFEST.json against the files: presence, size, SHA-256. kDataLoss names the file that is torn
+// or damaged. `manifest_sha256` non-empty: MANIFEST.json itself must have that digest. kNotFound:
+// no checkpoint at `path`.
+absl::Status VerifyCheckpoint(Env& env,
+                              const std::string& path,
+                              std::string_view manifest_sha256 = "");
 
 struct CheckpointCandidate {
   std::string path;
@@ -89,18 +96,20 @@ struct LoadedCheckpoint {
   std::vector<std::string> notes;  // candidates passed over and why; for the log
 };
 
-// Takes the first of `candidates` (newest first) that verifies. A damaged or missing one is passed over with a note; when none is
-// left, the first one's error. A checkpoint of another model is no reason to fall back: kFailedPrecondition naming each field
-// that differs, with both values.
+// Takes the first of `candidates` (newest first) that verifies. A damaged or missing one is passed
+// over with a note; when none is left, the first one's error. A checkpoint of another model is no
+// reason to fall back: kFailedPrecondition naming each field that differs, with both values.
 absl::StatusOr<LoadedCheckpoint> LoadCheckpoint(Env& env,
                                                 const std::vector<CheckpointCandidate>& candidates,
                                                 const v1::ModelSpec& model);
 
-// Steps of the checkpoints in `dir`, ascending; empty when `dir` is absent. Temporary folders do not count.
+// Steps of the checkpoints in `dir`, ascending; empty when `dir` is absent. Temporary folders do
+// not count.
 std::vector<int64_t> ListCheckpointSteps(Env& env, const std::string& dir);
 
-// Fields of the shape that differ: "model.hidden: the checkpoint has 256, the job 512". Fields that do not change the state's
-// layout or meaning (preset, from, init_std, dropout) are not compared.
-std::vector<std::string> ModelDifferences(const v1::ModelSpec& checkpoint, const v1::ModelSpec& job);
+// Fields of the shape that differ: "model.hidden: the checkpoint has 256, the job 512". Fields that
+// do not change the state's layout or meaning (preset, from, init_std, dropout) are not compared.
+std::vector<std::string> ModelDifferences(const v1::ModelSpec& checkpoint,
+                                          const v1::ModelSpec& job);
 
 }  // namespace hearth::trainer

@@ -47,7 +47,9 @@ class CheckpointTest : public ::testing::Test {
     return content;
   }
 
-  absl::StatusOr<CommittedCheckpoint> Write(int64_t step, int32_t keep = 0, Env& env = Env::Real()) {
+  absl::StatusOr<CommittedCheckpoint> Write(int64_t step,
+                                            int32_t keep = 0,
+                                            Env& env = Env::Real()) {
     return WriteCheckpoint(env, Clock::Real(), dir_, Content(step), keep);
   }
 
@@ -140,7 +142,8 @@ TEST_F(CheckpointTest, Load_TornNewest_FallsBackAndSaysSo) {
   const auto c = Write(3);
   fs::resize_file(c->path + "/model.safetensors", 100);
   fs::remove(b->path + "/MANIFEST.json");
-  const std::vector<CheckpointCandidate> all = {{c->path, 3, ""}, {b->path, 2, ""}, {a->path, 1, ""}};
+  const std::vector<CheckpointCandidate> all = {
+      {c->path, 3, ""}, {b->path, 2, ""}, {a->path, 1, ""}};
   const auto loaded = LoadCheckpoint(Env::Real(), all, model_.spec);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->meta.step, 1);

@@ -21,11 +21,14 @@ constexpr std::string_view kWeightsFile = "model.safetensors";
 constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 constexpr size_t kChunkBytes = size_t{1} << 20;
 
-int64_t Columns(const spec::Parameter& p) { return p.shape.size() > 1 ? p.shape[1] : 1; }
+int64_t Columns(const spec::Parameter& p) {
+  return p.shape.size() > 1 ? p.shape[1] : 1;
+}
 
 std::vector<int64_t> HfShape(const spec::Parameter& p, const spec::HfTensor& t) {
   if (p.shape.size() < 2) return {t.rows};
-  return t.transpose ? std::vector<int64_t>{Columns(p), t.rows} : std::vector<int64_t>{t.rows, Columns(p)};
+  return t.transpose ? std::vector<int64_t>{Columns(p), t.rows}
+                     : std::vector<int64_t>{t.rows, Columns(p)};
 }
 
 // Index into the parameter's fp32 values of element `i` of the Hugging Face tensor.
@@ -35,7 +38,9 @@ int64_t SourceIndex(const spec::HfTensor& t, int64_t columns, int64_t i) {
 }
 
 std::string_view HfDTypeName(TensorDType dtype) {
-  return dtype == TensorDType::kBF16 ? "bfloat16" : dtype == TensorDType::kF16 ? "float16" : "float32";
+  return dtype == TensorDType::kBF16  ? "bfloat16"
+         : dtype == TensorDType::kF16 ? "float16"
+                                      : "float32";
 }
 
 // Converts to the file's format a chunk at a time.
@@ -173,7 +178,8 @@ absl::Status WriteHfModel(Env& env,
                           absl::Span<const float* const> weights,
                           TensorDType dtype) {
   if (weights.size() != table.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(weights.size(), " weights for a table of ", table.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat(weights.size(), " weights for a table of ", table.size()));
   }
   HEARTH_RETURN_IF_ERROR(env.CreateDirs(dir));
   HEARTH_RETURN_IF_ERROR(env.WriteFileAtomically(
@@ -205,13 +211,15 @@ absl::Status LoadHfWeights(Env& env,
                            const std::vector<spec::Parameter>& table,
                            absl::Span<float* const> weights) {
   if (weights.size() != table.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(weights.size(), " weights for a table of ", table.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat(weights.size(), " weights for a table of ", table.size()));
   }
   HEARTH_ASSIGN_OR_RETURN(const WeightFiles files, WeightFiles::Open(env, dir));
   for (size_t k = 0; k < table.size(); ++k) {
     const spec::Parameter& p = table[k];
     std::fill_n(weights[k], p.elements(), 0.0f);
-    for (const spec::HfTensor& t : p.hf) HEARTH_RETURN_IF_ERROR(LoadTensor(files, p, t, weights[k]));
+    for (const spec::HfTensor& t : p.hf)
+      HEARTH_RETURN_IF_ERROR(LoadTensor(files, p, t, weights[k]));
   }
   return absl::OkStatus();
 }

@@ -14,9 +14,10 @@
 
 namespace hearth::trainer {
 
-// `weights[i]` holds parameter i of `table` in fp32, parameter.elements() values, padding included. Writes config.json,
-// model.safetensors in `dtype` (kF32, kBF16 or kF16; round to nearest even) without padding, split and transposed as the
-// table's HF tensors say. Creates `dir`. `max_position` (tokens) becomes max_position_embeddings of a rope model.
+// `weights[i]` holds parameter i of `table` in fp32, parameter.elements() values, padding included.
+// Writes config.json, model.safetensors in `dtype` (kF32, kBF16 or kF16; round to nearest even)
+// without padding, split and transposed as the table's HF tensors say. Creates `dir`.
+// `max_position` (tokens) becomes max_position_embeddings of a rope model.
 absl::Status WriteHfModel(Env& env,
                           const std::string& dir,
                           const spec::ModelShape& shape,
@@ -25,9 +26,9 @@ absl::Status WriteHfModel(Env& env,
                           absl::Span<const float* const> weights,
                           TensorDType dtype);
 
-// The inverse: reads model.safetensors, or the files of model.safetensors.index.json, of F32, BF16 or F16 into fp32; padding
-// becomes zero. kNotFound: no such file; kInvalidArgument: a tensor is missing or has another shape (named, with both shapes);
-// kDataLoss: damaged.
+// The inverse: reads model.safetensors, or the files of model.safetensors.index.json, of F32, BF16
+// or F16 into fp32; padding becomes zero. kNotFound: no such file; kInvalidArgument: a tensor is
+// missing or has another shape (named, with both shapes); kDataLoss: damaged.
 absl::Status LoadHfWeights(Env& env,
                            const std::string& dir,
                            const std::vector<spec::Parameter>& table,

@@ -66,7 +66,8 @@ INSTANTIATE_TEST_SUITE_P(Classes,
 
 TEST_F(HfModelTest, Write_Gpt2_TransposesAndDropsPadding) {
   const TestModel m = MakeTestModel("gpt2");
-  ASSERT_TRUE(WriteHfModel(Env::Real(), dir_, m.shape, 32, m.table, m.pointers(), TensorDType::kF32).ok());
+  ASSERT_TRUE(
+      WriteHfModel(Env::Real(), dir_, m.shape, 32, m.table, m.pointers(), TensorDType::kF32).ok());
   const auto file = SafetensorsFile::Open(Env::Real(), dir_ + "/model.safetensors");
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_TRUE((*file)->Get("transformer.wte.weight", TensorDType::kF32, {133, 16}).ok());
@@ -77,14 +78,16 @@ TEST_F(HfModelTest, Write_Gpt2_TransposesAndDropsPadding) {
   const auto* theirs = static_cast<const float*>((*qkv)->data);
   for (int out = 0; out < 48; ++out) {
     for (int in = 0; in < 16; ++in) {
-      ASSERT_EQ(theirs[in * 48 + out], m.weights[static_cast<size_t>(ours)][static_cast<size_t>(out * 16 + in)]);
+      ASSERT_EQ(theirs[in * 48 + out],
+                m.weights[static_cast<size_t>(ours)][static_cast<size_t>(out * 16 + in)]);
     }
   }
 }
 
 TEST_F(HfModelTest, Load_IndexAndBareNames_AreUnderstood) {
   const TestModel m = MakeTestModel("gpt2");
-  ASSERT_TRUE(WriteHfModel(Env::Real(), dir_, m.shape, 32, m.table, m.pointers(), TensorDType::kF32).ok());
+  ASSERT_TRUE(
+      WriteHfModel(Env::Real(), dir_, m.shape, 32, m.table, m.pointers(), TensorDType::kF32).ok());
   const auto file = SafetensorsFile::Open(Env::Real(), dir_ + "/model.safetensors");
   ASSERT_TRUE(file.ok());
   std::vector<TensorView> parts[2];
@@ -92,21 +95,26 @@ TEST_F(HfModelTest, Load_IndexAndBareNames_AreUnderstood) {
   for (size_t i = 0; i < (*file)->tensors().size(); ++i) {
     TensorView t = (*file)->tensors()[i];
     t.name = t.name.substr(std::string("transformer.").size());
-    index += (i > 0 ? ",\"" : "\"") + t.name + "\":\"part" + std::to_string(i % 2) + ".safetensors\"";
+    index +=
+        (i > 0 ? ",\"" : "\"") + t.name + "\":\"part" + std::to_string(i % 2) + ".safetensors\"";
     parts[i % 2].push_back(std::move(t));
   }
   const std::string split = dir_ + "/split";
   std::filesystem::create_directories(split);
   for (int i = 0; i < 2; ++i) {
-    ASSERT_TRUE(WriteSafetensors(Env::Real(), split + "/part" + std::to_string(i) + ".safetensors", parts[i]).ok());
+    ASSERT_TRUE(WriteSafetensors(Env::Real(), split + "/part" + std::to_string(i) + ".safetensors",
+                                 parts[i])
+                    .ok());
   }
-  ASSERT_TRUE(Env::Real().WriteFileAtomically(split + "/model.safetensors.index.json", index + "}}").ok());
+  ASSERT_TRUE(
+      Env::Real().WriteFileAtomically(split + "/model.safetensors.index.json", index + "}}").ok());
   EXPECT_EQ(Load(m, split), m.weights);
 }
 
 TEST_F(HfModelTest, Load_OtherModel_NamesTensorAndShapes) {
   const TestModel m = MakeTestModel("qwen3");
-  ASSERT_TRUE(WriteHfModel(Env::Real(), dir_, m.shape, 32, m.table, m.pointers(), TensorDType::kF32).ok());
+  ASSERT_TRUE(
+      WriteHfModel(Env::Real(), dir_, m.shape, 32, m.table, m.pointers(), TensorDType::kF32).ok());
   TestModel other = m;
   other.spec.set_ffn_hidden(32);
   other.shape = *spec::ResolveModelShape(other.spec, 32);
@@ -117,8 +125,10 @@ TEST_F(HfModelTest, Load_OtherModel_NamesTensorAndShapes) {
   for (auto& w : memory) pointers.push_back(w.data());
   const absl::Status status = LoadHfWeights(Env::Real(), dir_, other.table, pointers);
   EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("model.layers.0.mlp.gate_proj.weight\" has shape [24, 16], the model needs [32, 16]"));
+  EXPECT_THAT(
+      std::string(status.message()),
+      HasSubstr(
+          "model.layers.0.mlp.gate_proj.weight\" has shape [24, 16], the model needs [32, 16]"));
 }
 
 }  // namespace

@@ -93,7 +93,8 @@ absl::Status VerifyCheckpoint(Env& env, const std::string& path, std::string_vie
   return absl::OkStatus();
 }
 
-std::vector<std::string> ModelDifferences(const v1::ModelSpec& checkpoint, const v1::ModelSpec& job) {
+std::vector<std::string> ModelDifferences(const v1::ModelSpec& checkpoint,
+                                          const v1::ModelSpec& job) {
   static const auto& ignored = *new std::set<std::string>{"preset", "from", "init_std", "dropout"};
   std::vector<std::string> differences;
   const auto* descriptor = v1::ModelSpec::descriptor();
@@ -130,14 +131,15 @@ absl::StatusOr<LoadedCheckpoint> LoadCheckpoint(Env& env,
     absl::StatusOr<LoadedCheckpoint> loaded = OpenVerified(env, candidates[i]);
     if (!loaded.ok()) {
       if (i == 0) first = loaded.status();
-      notes.push_back(absl::StrCat("checkpoint ", candidates[i].path, " cannot be used: ",
-                                   std::string(loaded.status().message())));
+      notes.push_back(absl::StrCat("checkpoint ", candidates[i].path,
+                                   " cannot be used: ", std::string(loaded.status().message())));
       continue;
     }
     const std::vector<std::string> differences = ModelDifferences(loaded->meta.model, model);
     if (!differences.empty()) {
-      return absl::FailedPreconditionError(absl::StrCat(candidates[i].path, ": a checkpoint of another model: ",
-                                                        absl::StrJoin(differences, "; ")));
+      return absl::FailedPreconditionError(
+          absl::StrCat(candidates[i].path,
+                       ": a checkpoint of another model: ", absl::StrJoin(differences, "; ")));
     }
     if (!notes.empty()) {
       notes.push_back(absl::StrCat("falling back to the checkpoint of step ", loaded->meta.step,

@@ -61,7 +61,8 @@ absl::StatusOr<Json> ParseObject(std::string_view text,
     return absl::DataLossError(absl::StrCat(file, ": format is not ", std::string(format)));
   }
   const auto version = json.find("version");
-  if (version == json.end() || !version->is_number_integer() || version->get<int64_t>() != kVersion) {
+  if (version == json.end() || !version->is_number_integer() ||
+      version->get<int64_t>() != kVersion) {
     return absl::DataLossError(absl::StrCat(file, ": version is not ", kVersion));
   }
   return json;

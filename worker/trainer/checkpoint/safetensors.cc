@@ -36,7 +36,9 @@ constexpr DTypeRow kDTypes[] = {
     {TensorDType::kF64, "F64", 8},
 };
 
-const DTypeRow& Row(TensorDType dtype) { return kDTypes[static_cast<size_t>(dtype)]; }
+const DTypeRow& Row(TensorDType dtype) {
+  return kDTypes[static_cast<size_t>(dtype)];
+}
 
 int64_t Elements(absl::Span<const int64_t> shape) {
   int64_t n = 1;
@@ -102,9 +104,15 @@ absl::Status ParseEntry(const std::string& name,
 
 }  // namespace
 
-std::string_view TensorDTypeName(TensorDType dtype) { return Row(dtype).name; }
-int TensorDTypeBytes(TensorDType dtype) { return Row(dtype).bytes; }
-int64_t TensorView::elements() const { return Elements(shape); }
+std::string_view TensorDTypeName(TensorDType dtype) {
+  return Row(dtype).name;
+}
+int TensorDTypeBytes(TensorDType dtype) {
+  return Row(dtype).bytes;
+}
+int64_t TensorView::elements() const {
+  return Elements(shape);
+}
 
 absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
     Env& env,
@@ -187,8 +195,9 @@ absl::Status SafetensorsFile::Parse(absl::Span<const uint8_t> bytes) {
   if (size < 8) return absl::DataLossError(absl::StrCat(size, " bytes: no safetensors header"));
   std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
   if (header_bytes > static_cast<uint64_t>(std::min(size - 8, kMaxHeaderBytes))) {
-    return absl::DataLossError(absl::StrCat("header length ", header_bytes, " at offset 0 leaves the ",
-                                            size, "-byte file: truncated or not safetensors"));
+    return absl::DataLossError(absl::StrCat("header length ", header_bytes,
+                                            " at offset 0 leaves the ", size,
+                                            "-byte file: truncated or not safetensors"));
   }
   const char* text = reinterpret_cast<const char*>(bytes.data()) + 8;
   const Json json = Json::parse(text, text + header_bytes, nullptr, /*allow_exceptions=*/false);
@@ -216,7 +225,8 @@ absl::Status SafetensorsFile::Parse(absl::Span<const uint8_t> bytes) {
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   int64_t end = 0;
   for (auto& [begin, tensor] : found) {
-    if (begin < end) return absl::DataLossError(absl::StrCat("tensor \"", tensor.name, "\" overlaps"));
+    if (begin < end)
+      return absl::DataLossError(absl::StrCat("tensor \"", tensor.name, "\" overlaps"));
     end = begin + tensor.bytes();
     index_.emplace(tensor.name, tensors_.size());
     tensors_.push_back(std::move(tensor));
@@ -237,10 +247,10 @@ absl::StatusOr<const TensorView*> SafetensorsFile::Get(std::string_view name,
     return absl::DataLossError(absl::StrCat(path_, ": no tensor \"", std::string(name), "\""));
   }
   if (tensor->dtype != dtype || absl::Span<const int64_t>(tensor->shape) != shape) {
-    return absl::DataLossError(absl::StrCat(
-        path_, ": tensor \"", std::string(name), "\" is ", std::string(TensorDTypeName(tensor->dtype)),
-        " ", ShapeText(tensor->shape), ", expected ", std::string(TensorDTypeName(dtype)), " ",
-        ShapeText(shape)));
+    return absl::DataLossError(
+        absl::StrCat(path_, ": tensor \"", std::string(name), "\" is ",
+                     std::string(TensorDTypeName(tensor->dtype)), " ", ShapeText(tensor->shape),
+                     ", expected ", std::string(TensorDTypeName(dtype)), " ", ShapeText(shape)));
   }
   return tensor;
 }

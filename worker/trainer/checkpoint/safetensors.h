@@ -1,4 +1,5 @@
-// The safetensors file format: a little-endian uint64 header length, a JSON header, the tensors' bytes.
+// The safetensors file format: a little-endian uint64 header length, a JSON header, the tensors'
+// bytes.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,23 @@
 
 namespace hearth::trainer {
 
-enum class TensorDType : uint8_t { kBool, kU8, kI8, kF8E4M3, kF8E5M2, kU16, kI16, kBF16, kF16, kU32, kI32, kF32, kU64, kI64, kF64 };
+enum class TensorDType : uint8_t {
+  kBool,
+  kU8,
+  kI8,
+  kF8E4M3,
+  kF8E5M2,
+  kU16,
+  kI16,
+  kBF16,
+  kF16,
+  kU32,
+  kI32,
+  kF32,
+  kU64,
+  kI64,
+  kF64
+};
 
 std::string_view TensorDTypeName(TensorDType dtype);  // as in the header: "F32", "BF16", ...
 int TensorDTypeBytes(TensorDType dtype);
@@ -31,7 +48,8 @@ struct TensorView {
   int64_t bytes() const { return elements() * TensorDTypeBytes(dtype); }
 };
 
-// Streams tensors whose bytes come one after the other; the header is written first, from the names and shapes.
+// Streams tensors whose bytes come one after the other; the header is written first, from the names
+// and shapes.
 class SafetensorsWriter {
  public:
   struct Entry {
@@ -67,7 +85,8 @@ absl::Status WriteSafetensors(Env& env,
 // An open file; the views point into its memory map. Thread-safe.
 class SafetensorsFile {
  public:
-  // kDataLoss names the file and what is wrong with it: every offset and size is checked before use. kNotFound.
+  // kDataLoss names the file and what is wrong with it: every offset and size is checked before
+  // use. kNotFound.
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(Env& env, const std::string& path);
 
   // nullptr when there is none.

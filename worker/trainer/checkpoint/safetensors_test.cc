@@ -27,9 +27,7 @@ class SafetensorsTest : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove(path_); }
 
-  void Write(const std::string& bytes) {
-    std::ofstream(path_, std::ios::binary) << bytes;
-  }
+  void Write(const std::string& bytes) { std::ofstream(path_, std::ios::binary) << bytes; }
 
   static std::string File(const std::string& header, const std::string& data) {
     const uint64_t size = header.size();
@@ -77,14 +75,18 @@ TEST_F(SafetensorsTest, Open_BadFile_IsDataLossNamingIt) {
       {File("[]", ""), "not a JSON object"},
       {File(R"({"a":1})", ""), "not an object"},
       {File(R"({"a":{"dtype":"F99","shape":[1],"data_offsets":[0,4]}})", "1234"), "unknown dtype"},
-      {File(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "1234"), "larger than the file"},
+      {File(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "1234"),
+       "larger than the file"},
       {File(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[4,6]}})", "1234"), "truncated"},
       {File(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,3]}})", "1234"), "has 3 bytes"},
-      {File(R"({"a":{"dtype":"U8","shape":[-2],"data_offsets":[0,3]}})", "1234"), "impossible shape"},
+      {File(R"({"a":{"dtype":"U8","shape":[-2],"data_offsets":[0,3]}})", "1234"),
+       "impossible shape"},
       {File(R"({"a":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", "1234"),
        "impossible shape"},
-      {File(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
-            "1234"), "overlaps"},
+      {File(
+           R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+           "1234"),
+       "overlaps"},
   };
   for (const auto& c : cases) {
     Write(c.bytes);
@@ -105,7 +107,8 @@ TEST_F(SafetensorsTest, Open_MutatedOrTruncatedFile_NeverReadsOutside) {
   uint64_t sum = 0;
   for (int round = 0; round < 1500; ++round) {
     std::string bytes = good;
-    for (int i = 0; i < 1 + round % 4; ++i) bytes[random() % bytes.size()] = static_cast<char>(random());
+    for (int i = 0; i < 1 + round % 4; ++i)
+      bytes[random() % bytes.size()] = static_cast<char>(random());
     if (round % 5 == 0) bytes.resize(random() % bytes.size());
     Write(bytes);
     const auto file = SafetensorsFile::Open(Env::Real(), path_);

@@ -53,7 +53,8 @@ inline TestModel MakeTestModel(const std::string& type) {
   float next = 1.0f;
   for (const spec::Parameter& p : m.table) {
     std::vector<float> w(static_cast<size_t>(p.elements()), 0.0f);
-    for (int64_t i = 0; i < p.logical_elements(); ++i) w[static_cast<size_t>(i)] = next += 0.0078125f;
+    for (int64_t i = 0; i < p.logical_elements(); ++i)
+      w[static_cast<size_t>(i)] = next += 0.0078125f;
     m.weights.push_back(std::move(w));
   }
   return m;

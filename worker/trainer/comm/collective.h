@@ -15,10 +15,12 @@
 
 namespace hearth::trainer {
 
-// All ranks call the same operations in the same order with the same sizes; each blocks until the result is in `data`, which is
-// the same bits on every rank and in every repetition with the same world size (the order of the sums depends on nothing else).
-// Used by one thread at a time. After an error (kUnavailable: a peer is gone; kDeadlineExceeded) the object is of no more use.
-// Error texts name this rank and its host. A blocked operation cannot be woken from outside: kill the process.
+// All ranks call the same operations in the same order with the same sizes; each blocks until the
+// result is in `data`, which is the same bits on every rank and in every repetition with the same
+// world size (the order of the sums depends on nothing else). Used by one thread at a time. After
+// an error (kUnavailable: a peer is gone; kDeadlineExceeded) the object is of no more use. Error
+// texts name this rank and its host. A blocked operation cannot be woken from outside: kill the
+// process.
 class Collective {
  public:
   virtual ~Collective() = default;
@@ -43,15 +45,15 @@ std::unique_ptr<Collective> NewSoloCollective();
 struct GlooOptions {
   int rank = 0;
   int world_size = 1;
-  std::string advertise_host;                       // name or address peers reach this rank at; empty = 127.0.0.1
+  std::string advertise_host;  // name or address peers reach this rank at; empty = 127.0.0.1
   absl::Duration rendezvous_timeout = absl::Minutes(1);
   // Longest wait in one operation: peers may be writing a checkpoint meanwhile.
   absl::Duration operation_timeout = absl::Minutes(30);
 };
 
-// Full mesh of TCP connections on ports the system chooses; addresses go through `store` (used during this call only).
-// kDeadlineExceeded: not all ranks came, naming the first missing one; kInvalidArgument: advertise_host does not resolve to an
-// address of this machine.
+// Full mesh of TCP connections on ports the system chooses; addresses go through `store` (used
+// during this call only). kDeadlineExceeded: not all ranks came, naming the first missing one;
+// kInvalidArgument: advertise_host does not resolve to an address of this machine.
 absl::StatusOr<std::unique_ptr<Collective>> NewGlooCollective(const GlooOptions& options,
                                                               KeyValueStore& store);
 

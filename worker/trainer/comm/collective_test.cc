@@ -1,6 +1,5 @@
 #include "worker/trainer/comm/collective.h"
 
-
 #include <cstring>
 #include <functional>
 #include <random>
@@ -121,7 +120,8 @@ INSTANTIATE_TEST_SUITE_P(Transports,
                                            std::pair("threads", 2),
                                            std::pair("threads", 3)),
                          [](const auto& tested) {
-                           return std::string(tested.param.first) + std::to_string(tested.param.second);
+                           return std::string(tested.param.first) +
+                                  std::to_string(tested.param.second);
                          });
 
 TEST(SoloCollective, Operations_AreTheIdentity) {

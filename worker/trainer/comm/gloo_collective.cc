@@ -23,8 +23,8 @@ std::chrono::milliseconds Milliseconds(absl::Duration d) {
   return absl::ToChronoMilliseconds(std::max(d, absl::Milliseconds(1)));
 }
 
-// Gloo's view of our key-value space. Gloo's interface has no status, so errors leave as exceptions, which
-// NewGlooCollective catches; `status()` keeps the code.
+// Gloo's view of our key-value space. Gloo's interface has no status, so errors leave as
+// exceptions, which NewGlooCollective catches; `status()` keeps the code.
 class StoreAdapter : public gloo::rendezvous::Store {
  public:
   StoreAdapter(KeyValueStore& store, Clock& clock, absl::Duration timeout)
@@ -37,9 +37,9 @@ class StoreAdapter : public gloo::rendezvous::Store {
   std::vector<char> get(const std::string& key) override {
     absl::StatusOr<std::string> value = store_.Wait(Name(key), Left());
     if (!value.ok()) {
-      Check(absl::Status(value.status().code(),
-                         absl::StrCat("rank ", key, " did not come: ",
-                                      std::string(value.status().message()))));
+      Check(absl::Status(
+          value.status().code(),
+          absl::StrCat("rank ", key, " did not come: ", std::string(value.status().message()))));
     }
     return std::vector<char>(value->begin(), value->end());
   }
@@ -102,8 +102,12 @@ class GlooCollective : public Collective {
 
   absl::Status AllReduceSum(absl::Span<float> data) override { return Reduce(data, &Sum<float>); }
   absl::Status AllReduceSum(absl::Span<double> data) override { return Reduce(data, &Sum<double>); }
-  absl::Status AllReduceMax(absl::Span<int32_t> data) override { return Reduce(data, &Max<int32_t>); }
-  absl::Status AllReduceMax(absl::Span<uint64_t> data) override { return Reduce(data, &Max<uint64_t>); }
+  absl::Status AllReduceMax(absl::Span<int32_t> data) override {
+    return Reduce(data, &Max<int32_t>);
+  }
+  absl::Status AllReduceMax(absl::Span<uint64_t> data) override {
+    return Reduce(data, &Max<uint64_t>);
+  }
 
   absl::Status Broadcast(absl::Span<uint8_t> data, int root) override {
     if (data.empty()) return absl::OkStatus();
@@ -180,8 +184,8 @@ absl::StatusOr<std::unique_ptr<Collective>> NewGlooCollective(const GlooOptions&
     attr.hostname = host;
     device = gloo::transport::tcp::CreateDevice(attr);
   } catch (const std::exception& e) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(self, ": --advertise ", host, " is not an address of this machine: ", e.what()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        self, ": --advertise ", host, " is not an address of this machine: ", e.what()));
   }
   StoreAdapter adapter(store, Clock::Real(), options.rendezvous_timeout);
   try {

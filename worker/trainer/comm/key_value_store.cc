@@ -16,8 +16,8 @@ absl::StatusOr<std::string> LocalKeyValueStore::Wait(std::string_view key, absl:
     return values_.find(key) != values_.end();
   };
   if (!clock_.AwaitWithTimeout(mu_, absl::Condition(&exists), timeout)) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("key ", std::string(key), " did not appear within ", absl::FormatDuration(timeout)));
+    return absl::DeadlineExceededError(absl::StrCat(
+        "key ", std::string(key), " did not appear within ", absl::FormatDuration(timeout)));
   }
   return values_.find(key)->second;
 }

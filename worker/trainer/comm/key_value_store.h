@@ -19,7 +19,8 @@ class KeyValueStore {
  public:
   virtual ~KeyValueStore() = default;
   virtual absl::Status Put(std::string_view key, std::string_view value) = 0;
-  // Blocks until `key` exists. kDeadlineExceeded names the key; kUnavailable: the other side is gone.
+  // Blocks until `key` exists. kDeadlineExceeded names the key; kUnavailable: the other side is
+  // gone.
   virtual absl::StatusOr<std::string> Wait(std::string_view key, absl::Duration timeout) = 0;
 };
 

@@ -8,7 +8,8 @@
 namespace hearth::trainer {
 namespace {
 
-// Meeting place of the ranks. Each operation has two phases: all have come (the last one computes), all have gone.
+// Meeting place of the ranks. Each operation has two phases: all have come (the last one computes),
+// all have gone.
 class Group {
  public:
   explicit Group(int size) : buffers_(static_cast<size_t>(size), nullptr) {}
@@ -26,7 +27,8 @@ class Group {
       ++round_;
       return;
     }
-    const auto over = [this, round]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return round_ != round; };
+    const auto over = [this, round]()
+                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return round_ != round; };
     mu_.Await(absl::Condition(&over));
   }
 
@@ -41,7 +43,8 @@ class Group {
 
 class ThreadCollective : public Collective {
  public:
-  ThreadCollective(std::shared_ptr<Group> group, int rank) : group_(std::move(group)), rank_(rank) {}
+  ThreadCollective(std::shared_ptr<Group> group, int rank)
+      : group_(std::move(group)), rank_(rank) {}
 
   int rank() const override { return rank_; }
   int world_size() const override { return group_->size(); }
@@ -64,7 +67,8 @@ class ThreadCollective : public Collective {
     const size_t size = data.size();
     group_->Meet(rank_, data.data(), [root, size](const std::vector<void*>& buffers) {
       for (size_t r = 0; r < buffers.size(); ++r) {
-        if (static_cast<int>(r) != root) std::memcpy(buffers[r], buffers[static_cast<size_t>(root)], size);
+        if (static_cast<int>(r) != root)
+          std::memcpy(buffers[r], buffers[static_cast<size_t>(root)], size);
       }
     });
     return absl::OkStatus();
@@ -99,7 +103,8 @@ class ThreadCollective : public Collective {
 std::vector<std::unique_ptr<Collective>> NewThreadCollectives(int world_size) {
   auto group = std::make_shared<Group>(world_size);
   std::vector<std::unique_ptr<Collective>> ranks;
-  for (int r = 0; r < world_size; ++r) ranks.push_back(std::make_unique<ThreadCollective>(group, r));
+  for (int r = 0; r < world_size; ++r)
+    ranks.push_back(std::make_unique<ThreadCollective>(group, r));
   return ranks;
 }
 

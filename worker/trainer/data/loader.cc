@@ -59,14 +59,14 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Open(const LoaderOptions& option
     HEARTH_ASSIGN_OR_RETURN(source.data, dataset::Dataset::Open(given.path, env));
     const int64_t tokens = source.data->tokens();
     if (tokens <= options.sequence_length) {
-      return absl::InvalidArgumentError(absl::StrCat(given.path, ": ", tokens,
-                                                     " tokens are fewer than data.sequence_length + 1 = ",
-                                                     int64_t{options.sequence_length} + 1));
+      return absl::InvalidArgumentError(absl::StrCat(
+          given.path, ": ", tokens, " tokens are fewer than data.sequence_length + 1 = ",
+          int64_t{options.sequence_length} + 1));
     }
     if (options.vocab > 0 && source.data->vocab() > options.vocab) {
-      return absl::InvalidArgumentError(absl::StrCat(given.path, ": vocabulary ",
-                                                     source.data->vocab(),
-                                                     " is larger than model.vocab ", options.vocab));
+      return absl::InvalidArgumentError(
+          absl::StrCat(given.path, ": vocabulary ", source.data->vocab(),
+                       " is larger than model.vocab ", options.vocab));
     }
     source.windows = (tokens - 1) / options.sequence_length;
     loader->tokens_ += tokens;
@@ -78,7 +78,8 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Open(const LoaderOptions& option
   return loader;
 }
 
-// Smooth weighted round-robin: after every prefix of the block each source has had its share to within one sample or so.
+// Smooth weighted round-robin: after every prefix of the block each source has had its share to
+// within one sample or so.
 void Loader::LayOutBlock(const std::vector<double>& weights) {
   if (sources_.size() == 1) {
     sources_[0].quota = 1;
@@ -109,8 +110,8 @@ Loader::Location Loader::Locate(int64_t sample) const {
   location.pass = of_source / source.windows;
   location.window = of_source % source.windows;
   if (shuffle_) {
-    const uint64_t key = MixKey(seed_, static_cast<uint64_t>(slot.source),
-                                static_cast<uint64_t>(location.pass));
+    const uint64_t key =
+        MixKey(seed_, static_cast<uint64_t>(slot.source), static_cast<uint64_t>(location.pass));
     location.window = static_cast<int64_t>(Permute(static_cast<uint64_t>(location.window),
                                                    static_cast<uint64_t>(source.windows), key));
   }

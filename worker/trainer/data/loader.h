@@ -17,10 +17,10 @@ namespace hearth::trainer {
 // Caller's memory, row-major [samples, T].
 struct BatchBuffers {
   int32_t* tokens = nullptr;
-  int32_t* targets = nullptr;      // the token after
-  float* loss_weight = nullptr;    // 1 for every target of pretraining
-  int32_t* position = nullptr;     // 0 .. T-1
-  int32_t* segment = nullptr;      // 0: a sample is one segment
+  int32_t* targets = nullptr;    // the token after
+  float* loss_weight = nullptr;  // 1 for every target of pretraining
+  int32_t* position = nullptr;   // 0 .. T-1
+  int32_t* segment = nullptr;    // 0: a sample is one segment
 };
 
 struct LoaderOptions {
@@ -35,17 +35,20 @@ struct LoaderOptions {
   bool shuffle = true;
 };
 
-// Sample n = f(options, n), n = 0, 1, ...: independent of ranks, micro-batches and what was read before, so a resume needs the
-// number alone. Shares of the sources are exact in every 65536 samples and spread evenly within. Inside a source sample k is
-// window k mod W of pass k / W (W windows of T+1 tokens, one overlapping), permuted per pass when shuffled.
-// Thread-safe; Fill allocates nothing.
+// Sample n = f(options, n), n = 0, 1, ...: independent of ranks, micro-batches and what was read
+// before, so a resume needs the number alone. Shares of the sources are exact in every 65536
+// samples and spread evenly within. Inside a source sample k is window k mod W of pass k / W (W
+// windows of T+1 tokens, one overlapping), permuted per pass when shuffled. Thread-safe; Fill
+// allocates nothing.
 class Loader {
  public:
-  // Errors: those of Dataset::Open; kInvalidArgument: a dataset shorter than T+1 tokens, a vocabulary larger than the model's.
+  // Errors: those of Dataset::Open; kInvalidArgument: a dataset shorter than T+1 tokens, a
+  // vocabulary larger than the model's.
   static absl::StatusOr<std::unique_ptr<Loader>> Open(const LoaderOptions& options,
                                                       Env& env = Env::Real());
 
-  // Writes samples first .. first + count - 1. kDataLoss: a token not below the vocabulary (file and byte offset).
+  // Writes samples first .. first + count - 1. kDataLoss: a token not below the vocabulary (file
+  // and byte offset).
   absl::Status Fill(int64_t first, int64_t count, const BatchBuffers& out) const;
 
   struct Location {
@@ -55,10 +58,11 @@ class Loader {
   };
   Location Locate(int64_t sample) const;
 
-  // Passes over source 0 .. n - 1 that have begun after `samples` samples: the largest over the sources. 0 = none.
+  // Passes over source 0 .. n - 1 that have begun after `samples` samples: the largest over the
+  // sources. 0 = none.
   int64_t PassesBegun(int64_t samples) const;
 
-  int64_t tokens() const { return tokens_; }          // of all sources together
+  int64_t tokens() const { return tokens_; }                // of all sources together
   int32_t largest_vocab() const { return largest_vocab_; }  // recorded by the datasets, 0 = none
   int32_t sequence_length() const { return sequence_length_; }
   const dataset::Dataset& source(int i) const { return *sources_[i].data; }

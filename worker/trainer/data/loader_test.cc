@@ -55,7 +55,10 @@ class LoaderTest : public ::testing::Test {
 
 struct Batch {
   explicit Batch(int64_t samples)
-      : tokens(samples * kT), targets(samples * kT), position(samples * kT), segment(samples * kT),
+      : tokens(samples * kT),
+        targets(samples * kT),
+        position(samples * kT),
+        segment(samples * kT),
         loss_weight(samples * kT) {}
   BatchBuffers buffers() {
     return {tokens.data(), targets.data(), loss_weight.data(), position.data(), segment.data()};
@@ -118,8 +121,8 @@ TEST_F(LoaderTest, Locate_OtherSeed_OtherOrder) {
 }
 
 TEST_F(LoaderTest, Locate_Mixture_KeepsSharesInEveryWindow) {
-  const auto loader = Loader::Open(
-      Options({{Make("a", 500, 0), 0.7}, {Make("b", 300, 1000), 0.25}, {Make("c", 90, 2000), 0.05}}));
+  const auto loader = Loader::Open(Options(
+      {{Make("a", 500, 0), 0.7}, {Make("b", 300, 1000), 0.25}, {Make("c", 90, 2000), 0.05}}));
   ASSERT_TRUE(loader.ok()) << loader.status();
   const double weights[] = {0.7, 0.25, 0.05};
   std::map<int, int64_t> counts;
@@ -127,15 +130,15 @@ TEST_F(LoaderTest, Locate_Mixture_KeepsSharesInEveryWindow) {
     ++counts[(*loader)->Locate(n).source];
     if ((n + 1) % 1000 == 0) {
       for (int i = 0; i < 3; ++i) {
-        EXPECT_NEAR(static_cast<double>(counts[i]), weights[i] * static_cast<double>(n + 1), 4.0) << n;
+        EXPECT_NEAR(static_cast<double>(counts[i]), weights[i] * static_cast<double>(n + 1), 4.0)
+            << n;
       }
     }
   }
 }
 
 TEST_F(LoaderTest, Locate_Mixture_EachSourceGoesThroughItsPassesWithoutGaps) {
-  const auto loader =
-      Loader::Open(Options({{Make("a", 500, 0), 3}, {Make("b", 300, 1000), 1}}));
+  const auto loader = Loader::Open(Options({{Make("a", 500, 0), 3}, {Make("b", 300, 1000), 1}}));
   ASSERT_TRUE(loader.ok()) << loader.status();
   std::map<std::pair<int, int64_t>, std::set<int64_t>> seen;
   std::map<int, int64_t> count;
@@ -149,8 +152,7 @@ TEST_F(LoaderTest, Locate_Mixture_EachSourceGoesThroughItsPassesWithoutGaps) {
 }
 
 TEST_F(LoaderTest, Fill_AnyWorldSizeAndMicroBatch_SameGlobalBatch) {
-  const auto loader =
-      Loader::Open(Options({{Make("a", 500, 0), 3}, {Make("b", 300, 1000), 1}}));
+  const auto loader = Loader::Open(Options({{Make("a", 500, 0), 3}, {Make("b", 300, 1000), 1}}));
   ASSERT_TRUE(loader.ok()) << loader.status();
   std::set<std::multiset<int32_t>> batches;
   for (const auto& [micro, world] : {std::pair{24, 1}, {12, 2}, {4, 3}, {2, 5}, {1, 1}}) {

@@ -17,11 +17,14 @@ constexpr int kRounds = 6;
 
 }  // namespace
 
-uint64_t MixKey(uint64_t a, uint64_t b, uint64_t c) { return Mix(Mix(Mix(a) ^ b) ^ c); }
+uint64_t MixKey(uint64_t a, uint64_t b, uint64_t c) {
+  return Mix(Mix(Mix(a) ^ b) ^ c);
+}
 
 uint64_t Permute(uint64_t index, uint64_t n, uint64_t key) {
   if (n <= 1) return 0;
-  // Halves of equal width: the network permutes [0, 4^half), less than 4 n, so the walk below takes under 4 steps on average.
+  // Halves of equal width: the network permutes [0, 4^half), less than 4 n, so the walk below takes
+  // under 4 steps on average.
   const int half = (std::bit_width(n - 1) + 1) / 2;
   const uint64_t mask = (uint64_t{1} << half) - 1;
   uint64_t x = index;
@@ -29,7 +32,8 @@ uint64_t Permute(uint64_t index, uint64_t n, uint64_t key) {
     uint64_t left = x >> half;
     uint64_t right = x & mask;
     for (int round = 0; round < kRounds; ++round) {
-      const uint64_t next = left ^ (Mix(key ^ Mix(right << 3 | static_cast<uint64_t>(round))) & mask);
+      const uint64_t next =
+          left ^ (Mix(key ^ Mix(right << 3 | static_cast<uint64_t>(round))) & mask);
       left = right;
       right = next;
     }

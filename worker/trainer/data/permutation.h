@@ -1,5 +1,5 @@
-// A keyed bijection of [0, n) computed without tables: a Feistel network over the next power of four, walked until it lands
-// inside. Not for secrets.
+// A keyed bijection of [0, n) computed without tables: a Feistel network over the next power of
+// four, walked until it lands inside. Not for secrets.
 #pragma once
 
 #include <cstdint>

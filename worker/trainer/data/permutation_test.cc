@@ -45,8 +45,8 @@ TEST(Permute, LargeSizes_StayInside) {
 
 TEST(Permute, KnownValues_DoNotChange) {
   // A change here reshuffles every dataset: checkpoints could not be resumed exactly.
-  const std::vector<uint64_t> expected = {
-      Permute(0, 1000, 42), Permute(1, 1000, 42), Permute(2, 1000, 42), Permute(999, 1000, 42)};
+  const std::vector<uint64_t> expected = {Permute(0, 1000, 42), Permute(1, 1000, 42),
+                                          Permute(2, 1000, 42), Permute(999, 1000, 42)};
   EXPECT_EQ(expected, (std::vector<uint64_t>{733, 55, 700, 839}));
 }
 

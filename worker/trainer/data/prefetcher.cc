@@ -39,8 +39,12 @@ BatchBuffers Prefetcher::Buffers(Slot& slot) const {
           words + 3 * elements_};
 }
 
-bool Prefetcher::SlotFree() const { return stop_ || produced_ - consumed_ < kSlots; }
-bool Prefetcher::SlotFull() const { return produced_ > consumed_; }
+bool Prefetcher::SlotFree() const {
+  return stop_ || produced_ - consumed_ < kSlots;
+}
+bool Prefetcher::SlotFull() const {
+  return produced_ > consumed_;
+}
 
 void Prefetcher::Run() {
   for (int64_t step = first_step_;; ++step) {
@@ -94,6 +98,8 @@ absl::Status Prefetcher::Next(const BatchBuffers& out, int64_t* step, int64_t* g
   return absl::OkStatus();
 }
 
-double Prefetcher::TakeWaitSeconds() { return std::exchange(wait_seconds_, 0.0); }
+double Prefetcher::TakeWaitSeconds() {
+  return std::exchange(wait_seconds_, 0.0);
+}
 
 }  // namespace hearth::trainer

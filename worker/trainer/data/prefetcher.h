@@ -15,10 +15,12 @@
 
 namespace hearth::trainer {
 
-// One thread that stays two micro-batches ahead. All memory is taken in the constructor. Next() is called by one thread.
+// One thread that stays two micro-batches ahead. All memory is taken in the constructor. Next() is
+// called by one thread.
 class Prefetcher {
  public:
-  // `loader` outlives this and has the plan's sequence length. Begins with the rank's first micro-batch of `first_step`.
+  // `loader` outlives this and has the plan's sequence length. Begins with the rank's first
+  // micro-batch of `first_step`.
   Prefetcher(const Loader& loader,
              const spec::BatchPlan& plan,
              int64_t rank,
@@ -26,8 +28,9 @@ class Prefetcher {
              Clock& clock = Clock::Real());
   ~Prefetcher();  // joins
 
-  // Copies the rank's next micro-batch to `out` ([micro_batch_size, T]); micro-batches come in step order, then micro-batch
-  // order. `global_micro_batch` is its m within the step. After an error every later call returns it.
+  // Copies the rank's next micro-batch to `out` ([micro_batch_size, T]); micro-batches come in step
+  // order, then micro-batch order. `global_micro_batch` is its m within the step. After an error
+  // every later call returns it.
   absl::Status Next(const BatchBuffers& out, int64_t* step, int64_t* global_micro_batch);
 
   // Seconds that Next() blocked since the last call of this.
@@ -56,7 +59,8 @@ class Prefetcher {
   Clock& clock_;
 
   absl::Mutex mu_;
-  Slot slots_[kSlots];  // slot i mod kSlots is the thread's until produced_ passes i, then Next()'s until consumed_ does
+  Slot slots_[kSlots];  // slot i mod kSlots is the thread's until produced_ passes i, then Next()'s
+                        // until consumed_ does
   int64_t produced_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t consumed_ ABSL_GUARDED_BY(mu_) = 0;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;

@@ -68,7 +68,9 @@ bool WriteFull(int fd, std::string_view bytes) {
   return true;
 }
 
-[[noreturn]] void Leave() { _exit(ExitCodeOf(v1::EXIT_REASON_ABORTED).code); }
+[[noreturn]] void Leave() {
+  _exit(ExitCodeOf(v1::EXIT_REASON_ABORTED).code);
+}
 
 class AgentLink : public Link {
  public:
@@ -95,8 +97,8 @@ class AgentLink : public Link {
     absl::MutexLock lock(&mu_);
     const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return has_task_ || gone_; };
     if (!clock_.AwaitWithTimeout(mu_, absl::Condition(&ready), options_.task_timeout)) {
-      return absl::DeadlineExceededError(absl::StrCat(
-          "no task from the agent within ", absl::FormatDuration(options_.task_timeout)));
+      return absl::DeadlineExceededError(absl::StrCat("no task from the agent within ",
+                                                      absl::FormatDuration(options_.task_timeout)));
     }
     return has_task_ ? absl::OkStatus() : read_error_;
   }
@@ -145,7 +147,8 @@ class AgentLink : public Link {
     if (!exit.has_time()) *message.mutable_exit()->mutable_time() = ToProto(clock_.Now());
     Send(message);
     absl::MutexLock lock(&mu_);
-    const auto flushed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return head_ == tail_ || gone_; };
+    const auto flushed = [this]()
+                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return head_ == tail_ || gone_; };
     clock_.AwaitWithTimeout(mu_, absl::Condition(&flushed), kExitFlush);
   }
 
@@ -184,7 +187,9 @@ class AgentLink : public Link {
   // Into the next slot of the ring, whose string keeps its memory.
   void Send(const v1::FromTrainer& message) {
     absl::MutexLock lock(&mu_);
-    const auto space = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return gone_ || tail_ - head_ < kQueue; };
+    const auto space = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return gone_ || tail_ - head_ < kQueue;
+    };
     mu_.Await(absl::Condition(&space));
     if (gone_) return;
     const size_t size = message.ByteSizeLong();
@@ -207,7 +212,8 @@ class AgentLink : public Link {
         };
         mu_.Await(absl::Condition(&work));
         if (gone_ || head_ == tail_) return;
-        frame = &ring_[static_cast<size_t>(head_ % kQueue)];  // Send leaves it alone until head_ moves
+        frame =
+            &ring_[static_cast<size_t>(head_ % kQueue)];  // Send leaves it alone until head_ moves
       }
       const bool written = WriteFull(options_.fd, *frame);
       absl::MutexLock lock(&mu_);

@@ -18,8 +18,9 @@
 
 namespace hearth::trainer {
 
-// Thread-safe. Send* return at once unless the queue (1024 messages) is full, then they block: reports are never dropped.
-// A send after the other side has gone is dropped silently; on_gone has been called.
+// Thread-safe. Send* return at once unless the queue (1024 messages) is full, then they block:
+// reports are never dropped. A send after the other side has gone is dropped silently; on_gone has
+// been called.
 class Link : public KeyValueStore {
  public:
   // This rank's part of the job.
@@ -32,7 +33,8 @@ class Link : public KeyValueStore {
   virtual void SendStep(const v1::StepReport& report) = 0;
   virtual void SendCheckpoint(const v1::CheckpointAnnouncement& checkpoint) = 0;
   virtual void SendProgress(int64_t step) = 0;
-  virtual void SendPhase(std::string_view phase) = 0;  // loading | rendezvous | training | evaluating | saving
+  virtual void SendPhase(
+      std::string_view phase) = 0;  // loading | rendezvous | training | evaluating | saving
   // `level`: debug | info | warning | error.
   virtual void SendLog(std::string_view level, std::string_view text) = 0;
   // The last message; returns when all that was sent is with the other side.
@@ -41,34 +43,37 @@ class Link : public KeyValueStore {
 
 struct AgentLinkOptions {
   int fd = -1;  // the inherited socket (HEARTH_TRAINER_FD); owned by the link from now on
-  // Called once, on the reader thread, when the agent is gone or its stream is damaged. The default leaves the process at once.
+  // Called once, on the reader thread, when the agent is gone or its stream is damaged. The default
+  // leaves the process at once.
   std::function<void()> on_gone;
   // Called once, on the reader thread, for Abort. The default leaves the process at once.
   std::function<void(std::string_view reason)> on_abort;
   absl::Duration task_timeout = absl::Minutes(1);
 };
 
-// Waits for the Task. kDeadlineExceeded: none came; kDataLoss: not our protocol; kUnavailable: the pipe closed.
+// Waits for the Task. kDeadlineExceeded: none came; kDataLoss: not our protocol; kUnavailable: the
+// pipe closed.
 absl::StatusOr<std::unique_ptr<Link>> NewAgentLink(AgentLinkOptions options,
                                                    Clock& clock = Clock::Real());
 
-// HEARTH_TRAINER_FD as a number, and removes the variable; -1 when unset (the trainer runs alone). kInvalidArgument: not a
-// descriptor.
+// HEARTH_TRAINER_FD as a number, and removes the variable; -1 when unset (the trainer runs alone).
+// kInvalidArgument: not a descriptor.
 absl::StatusOr<int> InheritedFd();
 
-// SIGKILL to this process when the thread that started it ends; leaves at once if it has ended already (the parent is no
-// longer `expected_parent`, when that is > 0).
+// SIGKILL to this process when the thread that started it ends; leaves at once if it has ended
+// already (the parent is no longer `expected_parent`, when that is > 0).
 absl::Status DieWithParent(int64_t expected_parent);
 
-// Link of a trainer that runs alone: a line for people on stdout and a line of protobuf JSON in <out_dir>/metrics.jsonl for
-// each step. Control bits come from RequestControl, which may be called from a signal handler.
+// Link of a trainer that runs alone: a line for people on stdout and a line of protobuf JSON in
+// <out_dir>/metrics.jsonl for each step. Control bits come from RequestControl, which may be called
+// from a signal handler.
 class StandaloneLink : public Link {
  public:
   virtual void RequestControl(v1::ControlBit bit) = 0;  // async-signal-safe
 };
 
-// With task.resume_step > 0 metrics.jsonl is kept up to that step and appended to; else it is begun anew. `quiet`: nothing on
-// stdout.
+// With task.resume_step > 0 metrics.jsonl is kept up to that step and appended to; else it is begun
+// anew. `quiet`: nothing on stdout.
 absl::StatusOr<std::unique_ptr<StandaloneLink>> NewStandaloneLink(v1::Task task,
                                                                   const std::string& out_dir,
                                                                   bool quiet,

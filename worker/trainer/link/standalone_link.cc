@@ -19,8 +19,10 @@ namespace {
 // Lines of metrics.jsonl of steps up to `last_step`; damaged lines (a crash in mid-write) go.
 std::string KeptLines(std::string_view text, int64_t last_step) {
   std::string kept;
-  for (const absl::string_view line : absl::StrSplit(absl::string_view(text.data(), text.size()), '\n')) {
-    const auto json = nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  for (const absl::string_view line :
+       absl::StrSplit(absl::string_view(text.data(), text.size()), '\n')) {
+    const auto json =
+        nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
     if (!json.is_object()) continue;
     const auto step = json.find("step");
     if (step == json.end()) continue;
@@ -57,9 +59,10 @@ class StandaloneLinkImpl : public StandaloneLink {
   void RequestControl(v1::ControlBit bit) override { control_.fetch_or(uint64_t{1} << (bit & 63)); }
 
   void SendRunInfo(const v1::RunInfo& info) override {
-    Line(absl::StrFormat("%d parameters, micro-batch %d, %d tokens a step, recipe %s (%s) on %s, from step %d",
-                         info.parameters(), info.micro_batch_size(), info.global_batch_tokens(),
-                         info.recipe(), info.recipe_execution(), info.device(), info.start_step()));
+    Line(absl::StrFormat(
+        "%d parameters, micro-batch %d, %d tokens a step, recipe %s (%s) on %s, from step %d",
+        info.parameters(), info.micro_batch_size(), info.global_batch_tokens(), info.recipe(),
+        info.recipe_execution(), info.device(), info.start_step()));
   }
 
   void SendStep(const v1::StepReport& report) override {
@@ -74,10 +77,12 @@ class StandaloneLinkImpl : public StandaloneLink {
         std::fprintf(stderr, "warning: %s\n", status.ToString().c_str());
       }
     }
-    std::string line = absl::StrFormat("step %d/%d  loss %.4f  grad %.3f  lr %.3g  %.0f tok/s", report.step(),
-                                       task_.spec().train().steps(), report.loss(), report.grad_norm(),
-                                       report.learning_rate(), report.tokens_per_second());
-    if (report.has_validation_loss()) absl::StrAppendFormat(&line, "  validation %.4f", report.validation_loss());
+    std::string line =
+        absl::StrFormat("step %d/%d  loss %.4f  grad %.3f  lr %.3g  %.0f tok/s", report.step(),
+                        task_.spec().train().steps(), report.loss(), report.grad_norm(),
+                        report.learning_rate(), report.tokens_per_second());
+    if (report.has_validation_loss())
+      absl::StrAppendFormat(&line, "  validation %.4f", report.validation_loss());
     Line(line);
   }
 
