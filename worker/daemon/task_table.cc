@@ -18,7 +18,15 @@ constexpr size_t kMaxRememberedJobs = 4096;
 }  // namespace
 
 TaskTable::TaskTable(Options options, const CheckpointRoot& root, Clock& clock)
-    : options_(std::move(options)), root_(root), clock_(clock) {}
+    : options_(std::move(options)),
+      root_(root),
+      clock_(clock),
+      http_address_(options_.identity.http_address()) {}
+
+void TaskTable::SetHttpAddress(std::string address) {
+  absl::MutexLock lock(&mu_);
+  http_address_ = std::move(address);
+}
 
 void TaskTable::Attach(TrainerHost& host, DiskRequests& disk) {
   absl::MutexLock lock(&mu_);
@@ -57,10 +65,12 @@ v1::AgentMessage TaskTable::BeginSession() {
   absl::MutexLock lock(&mu_);
   welcomed_ = false;
   heartbeat_due_ = false;
+  goodbye_sent_ = false;
   answers_.clear();  // to questions of a stream that is no more
   v1::AgentMessage message;
   v1::Hello& hello = *message.mutable_hello();
   hello = options_.identity;
+  hello.set_http_address(http_address_);
   hello.set_generation(generation_);
   hello.set_unhealthy_reason(unhealthy_reason_);
   for (auto& [key, state] : tasks_) {

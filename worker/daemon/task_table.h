@@ -76,6 +76,9 @@ class TaskTable : public TrainerListener {
   // Before the first message. Both outlive every other call.
   void Attach(TrainerHost& host, DiskRequests& disk);
 
+  // Of the Hellos from now on; known only once the port is bound.
+  void SetHttpAddress(std::string address);
+
   // `wake` is called, without a lock held, whenever NextMessage may have something new. Null = nobody listens.
   void SetWake(std::function<void()> wake);
 
@@ -170,6 +173,7 @@ class TaskTable : public TrainerListener {
   Clock& clock_;
 
   mutable absl::Mutex mu_;
+  std::string http_address_ ABSL_GUARDED_BY(mu_);
   TrainerHost* host_ ABSL_GUARDED_BY(mu_) = nullptr;
   DiskRequests* disk_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::function<void()> wake_ ABSL_GUARDED_BY(mu_);

@@ -1,0 +1,338 @@
+#include "worker/daemon/daemon.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <map>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/ids.h"
+#include "common/base/status.h"
+#include "common/base/status_macros.h"
+#include "common/base/version.h"
+#include "common/io/env.h"
+#include "common/log/log.h"
+#include "common/rpc/security.h"
+
+namespace hearth::worker {
+namespace {
+
+constexpr int kFirstHttpPort = 7080;
+constexpr int kHttpPorts = 200;
+// How long the last reports may take to be acknowledged, and the Goodbye to be sent.
+constexpr absl::Duration kDeliveryTimeout = absl::Seconds(5);
+constexpr absl::Duration kGoodbyeTimeout = absl::Seconds(1);
+constexpr absl::Duration kGoneBound = absl::Seconds(10);
+
+absl::StatusOr<std::string> FindTrainer(const std::string& given) {
+  std::string path = given;
+  if (path.empty()) {
+    std::error_code error;
+    const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+    path = (self.parent_path() / "hearth-trainer").string();
+  }
+  if (access(path.c_str(), X_OK) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("trainer ", path, " (see --trainer)"));
+  }
+  return std::filesystem::absolute(path).string();
+}
+
+absl::StatusOr<Fd> LockDataDir(const std::string& dir) {
+  HEARTH_RETURN_IF_ERROR(Annotate(Env::Real().CreateDirs(dir), "--data-dir"));
+  const std::string path = dir + "/lock";
+  Fd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!lock.valid()) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("--data-dir: cannot open ", path));
+  }
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--data-dir ", dir, " is in use by another hearth-worker; give each its own "
+                     "--name or --data-dir"));
+  }
+  return lock;
+}
+
+bool IsAnyAddress(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
+
+std::string JoinHostPort(const std::string& host, int port) {
+  return host.find(':') == std::string::npos ? absl::StrCat(host, ":", port)
+                                             : absl::StrCat("[", host, "]:", port);
+}
+
+// Consumes one signal; 0 = none waits.
+int TakeSignal(int signals) {
+  signalfd_siginfo info{};
+  return read(signals, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))
+             ? static_cast<int>(info.ssi_signo)
+             : 0;
+}
+
+}  // namespace
+
+Daemon::Daemon(WorkerOptions options,
+               CheckpointRoot root,
+               HostFacts facts,
+               v1::DeviceInfo device,
+               Clock& clock)
+    : options_(std::move(options)),
+      clock_(clock),
+      root_(std::move(root)),
+      facts_(std::move(facts)),
+      device_(std::move(device)) {}
+
+Daemon::~Daemon() {
+  http_.reset();
+  StopAgent();
+}
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(WorkerOptions options, Clock& clock) {
+  HostFacts facts = ReadHostFacts();
+  HEARTH_ASSIGN_OR_RETURN(v1::DeviceInfo device,
+                          MakeDeviceInfo(options.device, options.threads, facts));
+  HEARTH_ASSIGN_OR_RETURN(options.trainer, FindTrainer(options.trainer));
+  const rpc::TlsFiles tls{options.tls_cert, options.tls_key, options.tls_ca};
+  HEARTH_RETURN_IF_ERROR(rpc::MakeChannelCredentials(tls, /*use_tls=*/false).status());
+  if (options.checkpoint_root.empty()) {
+    options.checkpoint_root = options.home + "/checkpoints";
+  }
+  HEARTH_ASSIGN_OR_RETURN(CheckpointRoot root, CheckpointRoot::Open(options.checkpoint_root));
+  std::unique_ptr<Daemon> daemon(new Daemon(
+      std::move(options), std::move(root), std::move(facts), std::move(device), clock));
+  HEARTH_RETURN_IF_ERROR(daemon->ClaimName());
+  HEARTH_RETURN_IF_ERROR(daemon->StartParts());
+  HEARTH_RETURN_IF_ERROR(daemon->StartHttp());
+  return daemon;
+}
+
+absl::Status Daemon::ClaimName() {
+  if (options_.name.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(DaemonIndex index, DaemonIndex::Claim(options_.home + "/run", "cpu"));
+    index_.emplace(std::move(index));
+    options_.name = absl::StrCat(facts_.host, "-cpu", index_->index());
+    HEARTH_RETURN_IF_ERROR(Annotate(ValidateWorkerId(options_.name), "give --name"));
+  }
+  if (options_.data_dir.empty()) {
+    options_.data_dir = absl::StrCat(options_.home, "/workers/", options_.name);
+  }
+  HEARTH_ASSIGN_OR_RETURN(data_dir_lock_, LockDataDir(options_.data_dir));
+  HEARTH_ASSIGN_OR_RETURN(const rpc::CoordinatorList coordinators,
+                          rpc::CoordinatorList::Parse(options_.coordinator));
+  advertise_ = options_.advertise.empty() ? SourceAddressTowards(coordinators.current())
+                                          : options_.advertise;
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::StartParts() {
+  fatal_event_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!fatal_event_.valid()) {
+    return absl::ErrnoToStatus(errno, "eventfd");
+  }
+  TaskTable::Options table;
+  v1::Hello& identity = table.identity;
+  identity.set_worker_id(options_.name);
+  identity.set_incarnation(RandomHex(16));
+  identity.set_host(facts_.host);
+  *identity.mutable_device() = device_;
+  identity.mutable_labels()->insert(options_.labels.begin(), options_.labels.end());
+  identity.set_checkpoint_root(root_.path());
+  identity.set_root_uuid(root_.uuid());
+  identity.set_version(VersionString());
+  table.device = options_.device;
+  table.threads = device_.threads();
+  table.advertise_host = advertise_;
+  table_ = std::make_unique<TaskTable>(std::move(table), root_, clock_);
+  disk_ = std::make_unique<DiskWorker>(
+      root_, Env::Real(), [this](v1::AgentMessage answer) { table_->Answer(std::move(answer)); });
+  Supervisor::Options supervisor;
+  supervisor.trainer.program = options_.trainer;
+  supervisor.gone_bound = kGoneBound;
+  HEARTH_ASSIGN_OR_RETURN(supervisor_, Supervisor::Create(supervisor, clock_, *table_));
+  table_->Attach(*supervisor_, *disk_);
+  metrics_ = std::make_unique<WorkerMetrics>([this] { return ReadMetrics(); });
+  process_metrics_ = std::make_unique<metrics::ProcessMetrics>("hearth-worker");
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::StartHttp() {
+  const std::map<std::string, metrics::HttpHandler> handlers = {
+      {"/metrics",
+       [this](const metrics::HttpRequest&) {
+         const prometheus::Collectable* const all[] = {metrics_.get(), process_metrics_.get()};
+         return metrics::HttpResponse{
+             200, std::string(metrics::kTextContentType), metrics::Serialize(all)};
+       }},
+      {"/healthz",
+       [this](const metrics::HttpRequest&) {
+         const std::string reason = table_->snapshot().unhealthy_reason;
+         metrics::HttpResponse response;
+         response.status = reason.empty() ? 200 : 503;
+         response.body = reason.empty() ? "ok\n" : reason + "\n";
+         return response;
+       }},
+  };
+  if (options_.http.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(http_,
+                            metrics::HttpServer::StartOnFreePort(
+                                "127.0.0.1", kFirstHttpPort, kHttpPorts, handlers));
+  } else {
+    HEARTH_ASSIGN_OR_RETURN(http_, metrics::HttpServer::Start(options_.http, handlers));
+  }
+  const std::string address =
+      JoinHostPort(IsAnyAddress(http_->host()) ? advertise_ : http_->host(), http_->port());
+  table_->SetHttpAddress(address);
+  HEARTH_LOG_INFO("worker {} ({}, {} threads), metrics at {}, checkpoints in {}",
+                  options_.name,
+                  device_.model(),
+                  device_.threads(),
+                  address,
+                  root_.path());
+  return Env::Real().WriteFileAtomically(
+      options_.data_dir + "/endpoints.json",
+      absl::StrCat(R"({"name": ")", options_.name, R"(", "http": ")", address, R"(", "pid": )",
+                   getpid(), "}\n"));
+}
+
+absl::Status Daemon::StartAgent() {
+  HEARTH_ASSIGN_OR_RETURN(rpc::CoordinatorList coordinators,
+                          rpc::CoordinatorList::Parse(options_.coordinator));
+  const Agent::Options agent{
+      .coordinators = std::move(coordinators),
+      .tls = {options_.tls_cert, options_.tls_key, options_.tls_ca},
+      .backoff = {},
+  };
+  absl::MutexLock lock(&mu_);
+  agent_ = std::make_unique<Agent>(
+      agent, *table_, clock_, [this] { Tick(); },
+      [this](const absl::Status& status) { OnFatal(status); });
+  return absl::OkStatus();
+}
+
+void Daemon::StopAgent() {
+  std::unique_ptr<Agent> agent;
+  {
+    absl::MutexLock lock(&mu_);
+    agent = std::move(agent_);
+  }
+}
+
+void Daemon::Tick() {
+  const absl::Duration now = clock_.Monotonic();
+  const UsageSampler::Usage usage = sampler_.Look(supervisor_->running_pid(),
+                                                  absl::ToDoubleSeconds(now - last_look_),
+                                                  device_.threads());
+  last_look_ = now;
+  v1::DeviceStatus status;
+  status.set_memory_used_bytes(usage.resident_bytes);
+  status.set_utilization_ratio(usage.utilization_ratio);
+  table_->Tick(status, supervisor_->unhealthy_reason());
+  absl::MutexLock lock(&mu_);
+  usage_ = usage;
+}
+
+void Daemon::OnFatal(const absl::Status& status) {
+  {
+    absl::MutexLock lock(&mu_);
+    fatal_ = status;
+  }
+  const uint64_t one = 1;
+  static_cast<void>(!write(fatal_event_.get(), &one, sizeof(one)));
+}
+
+WorkerMetricValues Daemon::ReadMetrics() const {
+  WorkerMetricValues values;
+  values.tasks = table_->snapshot();
+  values.device_memory_bytes = device_.memory_bytes();
+  absl::MutexLock lock(&mu_);
+  if (agent_ != nullptr) {
+    const Agent::Counters counters = agent_->counters();
+    values.connected = counters.connected;
+    values.connects = counters.connects;
+    values.failed_attempts = counters.failed_attempts;
+  }
+  values.trainer_resident_bytes = usage_.resident_bytes;
+  values.trainer_cpu_seconds_total = usage_.cpu_seconds_total;
+  values.trainer_utilization_ratio = usage_.utilization_ratio;
+  return values;
+}
+
+ExitCode Daemon::Run(int signals) {
+  if (const absl::Status status = StartAgent(); !status.ok()) {
+    HEARTH_LOG_ERROR("{}", status.ToString());
+    return kExitError;
+  }
+  pollfd fds[] = {{signals, POLLIN, 0}, {fatal_event_.get(), POLLIN, 0}};
+  while (true) {
+    if (poll(fds, std::size(fds), -1) < 0 && errno != EINTR) {
+      HEARTH_LOG_ERROR("poll: errno {}", errno);
+      return KillAndLeave();
+    }
+    if (fds[1].revents != 0) {
+      return LeaveFenced();
+    }
+    if (const int number = TakeSignal(signals); number != 0) {
+      HEARTH_LOG_INFO("signal {}: stopping; a second one kills", number);
+      return StopInOrder(signals);
+    }
+  }
+}
+
+void Daemon::WaitFor(int signals,
+                     absl::Duration timeout,
+                     const std::function<bool()>& done,
+                     bool& signalled) {
+  const absl::Duration deadline = clock_.Monotonic() + timeout;
+  while (!signalled && !done() && clock_.Monotonic() < deadline) {
+    pollfd fd = {signals, POLLIN, 0};
+    poll(&fd, 1, 20);
+    signalled = TakeSignal(signals) != 0;
+  }
+}
+
+ExitCode Daemon::StopInOrder(int signals) {
+  bool signalled = false;
+  const absl::Duration grace = table_->StopAll();
+  WaitFor(signals, grace + 2 * kGoneBound,
+          [this] { return table_->AwaitNoTask(absl::ZeroDuration()); }, signalled);
+  WaitFor(signals, kDeliveryTimeout,
+          [this] { return table_->AwaitDelivered(absl::ZeroDuration()); }, signalled);
+  if (signalled) {
+    HEARTH_LOG_WARNING("second signal: killing what runs");
+    return KillAndLeave();
+  }
+  table_->SayGoodbye("stopped");
+  WaitFor(signals, kGoodbyeTimeout, [this] { return table_->goodbye_sent(); }, signalled);
+  StopAgent();
+  HEARTH_LOG_INFO("stopped");
+  return kExitOk;
+}
+
+ExitCode Daemon::KillAndLeave() {
+  table_->KillAllNow();
+  table_->AwaitNoTask(2 * kGoneBound);
+  StopAgent();
+  return kExitKilled;
+}
+
+ExitCode Daemon::LeaveFenced() {
+  absl::Status status;
+  {
+    absl::MutexLock lock(&mu_);
+    status = fatal_;
+  }
+  HEARTH_LOG_ERROR("leaving: {}", status.ToString());
+  KillAndLeave();
+  if (absl::IsAborted(status)) {
+    return kExitReplaced;
+  }
+  return absl::IsAlreadyExists(status) ? kExitNameTaken : kExitError;
+}
+
+}  // namespace hearth::worker

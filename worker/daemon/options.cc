@@ -1,0 +1,133 @@
+#include "worker/daemon/options.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/ids.h"
+#include "common/base/status.h"
+#include "common/base/status_macros.h"
+#include "common/base/version.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/security.h"
+
+namespace hearth::worker {
+namespace {
+
+constexpr char kFooter[] =
+    "Exit codes: 0 stopped in order; 1 error; 2 usage; 3 a newer daemon has this worker's name;\n"
+    "4 another live daemon has its name or GPU; 5 killed by a second signal.\n"
+    "SIGTERM: the task writes a checkpoint and stops, then the worker leaves. A second one kills.";
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): before threads start
+  return value == nullptr ? "" : value;
+}
+
+void AddFlags(CLI::App& app, WorkerOptions& options, std::vector<std::string>& labels) {
+  app.add_option("--coordinator", options.coordinator,
+                 "Coordinators to dial, host:port, comma-separated (env HEARTH_COORDINATOR)")
+      ->capture_default_str();
+  app.add_option("--device", options.device, "cpu | cuda:N (this version runs cpu only)")
+      ->capture_default_str();
+  app.add_option("--name", options.name, "Unique name; default HOST-cpuK, K the least free number");
+  app.add_option("--advertise", options.advertise,
+                 "Host or address at which other ranks reach this one; default: the address that "
+                 "the coordinator sees");
+  app.add_option("--threads", options.threads, "CPU threads of a rank; 0 = all")
+      ->capture_default_str();
+  app.add_option("--checkpoint-root", options.checkpoint_root,
+                 "Folder for checkpoints, one per host; default $HEARTH_HOME/checkpoints");
+  app.add_option("--data-dir", options.data_dir,
+                 "Folder of this daemon; default $HEARTH_HOME/workers/NAME");
+  app.add_option("--http", options.http,
+                 "host:port of /metrics and /healthz (clear text), port 0 = any; default: first free "
+                 "port from 127.0.0.1:7080");
+  app.add_option("--label", labels, "key=value, repeatable; resources.selector asks for them");
+  app.add_option("--trainer", options.trainer,
+                 "hearth-trainer program; default: beside this one");
+  app.add_option("--tls-ca", options.tls_ca, "CA certificate (PEM) to trust; turns TLS on");
+  app.add_option("--tls-cert", options.tls_cert, "Our certificate (PEM), for mutual TLS");
+  app.add_option("--tls-key", options.tls_key, "Its key (PEM)");
+  app.add_flag("--insecure", options.insecure, "Allow clear text beyond this machine");
+  app.add_option("--log-level", options.log_level,
+                 "trace | debug | info | warning | error | off (env HEARTH_LOG_LEVEL)");
+  app.add_flag("--log-json", options.log_json, "Log JSON objects, one a line");
+}
+
+absl::Status ParseLabels(const std::vector<std::string>& labels, WorkerOptions& options) {
+  for (const std::string& label : labels) {
+    const size_t equals = label.find('=');
+    if (equals == 0 || equals == std::string::npos) {
+      return absl::InvalidArgumentError(absl::StrCat("--label ", label, ": expected key=value"));
+    }
+    if (!options.labels.emplace(label.substr(0, equals), label.substr(equals + 1)).second) {
+      return absl::InvalidArgumentError(absl::StrCat("--label ", label, ": key given twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAddresses(const WorkerOptions& options) {
+  const auto coordinators = rpc::CoordinatorList::Parse(options.coordinator);
+  if (!coordinators.ok()) {
+    return Annotate(coordinators.status(), "--coordinator");
+  }
+  const rpc::TlsFiles files{options.tls_cert, options.tls_key, options.tls_ca};
+  for (const std::string& address : coordinators->addresses()) {
+    HEARTH_ASSIGN_OR_RETURN(const rpc::HostPort host_port, rpc::ParseHostPort(address));
+    if (!rpc::IsLoopback(host_port.host) && !files.any() && !options.insecure) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--coordinator ", address,
+                       " is not on this machine: give --tls-ca, or --insecure for clear text"));
+    }
+  }
+  if (!options.http.empty()) {
+    return Annotate(rpc::CheckListenAddress(options.http, /*tls=*/false, options.insecure),
+                    "--http");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<WorkerOptions> ParseOptions(const std::vector<std::string>& arguments) {
+  WorkerOptions options;
+  if (const std::string value = Environment("HEARTH_COORDINATOR"); !value.empty()) {
+    options.coordinator = value;
+  }
+  CLI::App app("hearth-worker: runs ranks of training jobs for a coordinator", "hearth-worker");
+  app.footer(kFooter);
+  std::vector<std::string> labels;
+  AddFlags(app, options, labels);
+  app.set_version_flag("--version", absl::StrCat("hearth-worker ", VersionString()));
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app.parse(std::move(reversed));
+  } catch (const CLI::CallForHelp&) {
+    return absl::CancelledError(app.help());
+  } catch (const CLI::CallForVersion&) {
+    return absl::CancelledError(absl::StrCat("hearth-worker ", VersionString(), "\n"));
+  } catch (const CLI::ParseError& error) {
+    return absl::InvalidArgumentError(error.what());
+  }
+  HEARTH_RETURN_IF_ERROR(ParseLabels(labels, options));
+  if (!options.name.empty()) {
+    HEARTH_RETURN_IF_ERROR(Annotate(ValidateWorkerId(options.name), "--name"));
+  }
+  HEARTH_RETURN_IF_ERROR(CheckAddresses(options));
+  options.home = Environment("HEARTH_HOME");
+  if (options.home.empty()) {
+    const std::string home = Environment("HOME");
+    options.home = home.empty() ? "" : home + "/.hearth";
+  }
+  if (options.home.empty()) {
+    return absl::InvalidArgumentError("neither HEARTH_HOME nor HOME is set");
+  }
+  return options;
+}
+
+}  // namespace hearth::worker

@@ -1,0 +1,40 @@
+// The worker's metrics: a table of rows and a collector over what the parts say of themselves at scrape time.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/metrics/metrics.h"
+#include "prometheus/collectable.h"
+#include "worker/daemon/task_table.h"
+
+namespace hearth::worker {
+
+// Rows of hearth_worker_*; see docs/metrics.md. At most one job has series (the running one), gone with its task.
+absl::Span<const metrics::MetricDef> WorkerMetricDefs();
+
+struct WorkerMetricValues {
+  TaskTable::Snapshot tasks;
+  bool connected = false;
+  int64_t connects = 0;
+  int64_t failed_attempts = 0;
+  int64_t device_memory_bytes = 0;
+  int64_t trainer_resident_bytes = 0;
+  double trainer_cpu_seconds_total = 0.0;
+  double trainer_utilization_ratio = 0.0;
+};
+
+class WorkerMetrics : public prometheus::Collectable {
+ public:
+  // `read` is called at each scrape; it must be thread-safe and not wait for anything slow.
+  explicit WorkerMetrics(std::function<WorkerMetricValues()> read) : read_(std::move(read)) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const override;
+
+ private:
+  const std::function<WorkerMetricValues()> read_;
+};
+
+}  // namespace hearth::worker

@@ -1,0 +1,65 @@
+#include "worker/daemon/worker_metrics.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hearth::worker {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+std::string Scrape(const WorkerMetricValues& values) {
+  const WorkerMetrics collector([&values] { return values; });
+  const prometheus::Collectable* const all[] = {&collector};
+  return metrics::Serialize(all);
+}
+
+TEST(WorkerMetricsTest, Defs_Rules_AreKept) {
+  EXPECT_THAT(metrics::CheckDefs(WorkerMetricDefs()), IsEmpty());
+}
+
+TEST(WorkerMetricsTest, Collect_Idle_HasNoJobSeriesAndAllReasonsAtZero) {
+  WorkerMetricValues values;
+  const std::string text = Scrape(values);
+  EXPECT_THAT(text, HasSubstr("hearth_worker_task_running 0"));
+  EXPECT_THAT(text, HasSubstr("hearth_worker_healthy 1"));
+  EXPECT_THAT(text, HasSubstr("hearth_worker_task_exits_total{reason=\"bad_spec\"} 0"));
+  EXPECT_THAT(text, Not(HasSubstr("job_id")));
+}
+
+TEST(WorkerMetricsTest, Collect_RunningJob_HasItsSeries) {
+  WorkerMetricValues values;
+  values.connected = true;
+  values.tasks.running = true;
+  values.tasks.job_id = "job-1";
+  values.tasks.step = 12;
+  values.tasks.last_step.emplace();
+  values.tasks.last_step->set_loss(2.5);
+  values.tasks.last_step->set_tokens_per_second(1000);
+  values.tasks.exits[v1::EXIT_REASON_KILLED] = 2;
+  values.tasks.unhealthy_reason = "stuck";
+  const std::string text = Scrape(values);
+  EXPECT_THAT(text, HasSubstr("hearth_worker_connected 1"));
+  EXPECT_THAT(text, HasSubstr("hearth_worker_job_step{job_id=\"job-1\"} 12"));
+  EXPECT_THAT(text, HasSubstr("hearth_worker_job_loss{job_id=\"job-1\"} 2.5"));
+  EXPECT_THAT(text, HasSubstr("hearth_worker_job_tokens_per_second{job_id=\"job-1\"} 1000"));
+  EXPECT_THAT(text, HasSubstr("hearth_worker_task_exits_total{reason=\"killed\"} 2"));
+  EXPECT_THAT(text, HasSubstr("hearth_worker_healthy 0"));
+}
+
+TEST(WorkerMetricsTest, Collect_RankWithoutStepReports_HasStepAlone) {
+  WorkerMetricValues values;
+  values.tasks.running = true;
+  values.tasks.job_id = "job-1";
+  const std::string text = Scrape(values);
+  EXPECT_THAT(text, HasSubstr("hearth_worker_job_step{job_id=\"job-1\"} 0"));
+  EXPECT_THAT(text, Not(HasSubstr("hearth_worker_job_loss")));
+}
+
+}  // namespace
+}  // namespace hearth::worker
