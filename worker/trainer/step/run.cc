@@ -378,7 +378,8 @@ absl::Status RankRun::Act(const StepResult& result, double& checkpoint_seconds) 
 }
 
 absl::StatusOr<std::optional<double>> RankRun::EvaluateIfDue(int64_t step) {
-  if (validation_ == nullptr || !Due(step, spec_.train().eval_every())) {
+  // The first step too, so that a run shows where it began.
+  if (validation_ == nullptr || (step != 1 && !Due(step, spec_.train().eval_every()))) {
     return std::nullopt;
   }
   link_.SendPhase("evaluating");

@@ -11,7 +11,6 @@
 #include "common/hf/hf_config.h"
 #include "common/spec/resolve.h"
 #include "kernels/core/rng.h"
-#include "nlohmann/json.hpp"
 #include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/checkpoint/meta.h"
 
@@ -25,11 +24,8 @@ int64_t SequenceLengthOf(const std::string& folder, const v1::ModelSpec& model, 
   if (const absl::StatusOr<std::string> meta = env.ReadFile(absl::StrCat(folder, "/state/meta.json"));
       meta.ok()) {
     const absl::StatusOr<CheckpointMeta> parsed = ParseMeta(*meta, folder);
-    const nlohmann::json extra =
-        nlohmann::json::parse(parsed.ok() ? parsed->extra_json : "", nullptr, false);
-    if (extra.is_object() && extra.contains("sequence_length") &&
-        extra["sequence_length"].is_number_integer()) {
-      length = extra["sequence_length"].get<int64_t>();
+    if (parsed.ok() && parsed->sequence_length > 0) {
+      length = parsed->sequence_length;
     }
   }
   return model.position() == "learned" ? std::min<int64_t>(length, model.max_position()) : length;

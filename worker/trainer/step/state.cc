@@ -36,10 +36,9 @@ std::vector<StateTensor> StateTensors(const Engine& engine) {
   return tensors;
 }
 
-std::string ExtraJson(Trainer& trainer, const v1::JobSpec& spec) {
+std::string ExtraJson(Trainer& trainer) {
   nlohmann::json extra;
   extra["losses"] = trainer.guard().Losses();
-  extra["sequence_length"] = spec.data().sequence_length();
   return extra.dump();
 }
 
@@ -70,9 +69,10 @@ CheckpointContent MakeCheckpointContent(const Engine& engine, Trainer& trainer,
   content.meta.recipe = std::string(engine.recipe().name);
   content.meta.spec_sha256 = Sha256Hex(spec.SerializeAsString());
   content.meta.model = spec.model();
+  content.meta.sequence_length = spec.data().sequence_length();
   content.meta.validation_loss = identity.validation_loss;
   content.meta.plans_json = PlansJson(engine);
-  content.meta.extra_json = ExtraJson(trainer, spec);
+  content.meta.extra_json = ExtraJson(trainer);
   for (StateTensor& tensor : StateTensors(engine)) {
     content.state.push_back({std::move(tensor.name), TensorDType::kF32, std::move(tensor.shape),
                              tensor.view.data});
