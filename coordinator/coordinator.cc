@@ -1,0 +1,193 @@
+#include "coordinator/coordinator.h"
+
+#include <unistd.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/base/version.h"
+#include "common/fault/fault.h"
+#include "common/io/env.h"
+#include "common/log/log.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status.h"
+#include "coordinator/http/http.h"
+#include "coordinator/service/rpc_metrics.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/server_builder.h"
+#include "nlohmann/json.hpp"
+
+namespace hearth::coordinator {
+namespace {
+
+constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
+constexpr const char* kServices[] = {
+    "", "hearth.v1.JobService", "hearth.v1.WorkerService", "hearth.v1.AgentService"};
+
+std::string JoinHostPort(const std::string& host, int port) {
+  return host.find(':') == std::string::npos ? absl::StrCat(host, ":", port)
+                                             : absl::StrCat("[", host, "]:", port);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const CoordinatorOptions& options,
+                                                                Clock& clock) {
+  const bool tls = !options.tls.cert.empty();
+  HEARTH_RETURN_IF_ERROR(rpc::CheckListenAddress(options.listen, tls, options.insecure));
+  // The HTTP endpoints are always clear text.
+  HEARTH_RETURN_IF_ERROR(rpc::CheckListenAddress(options.http, false, options.insecure));
+  std::unique_ptr<Coordinator> coordinator(new Coordinator(options, clock));
+  HEARTH_RETURN_IF_ERROR(coordinator->StartParts());
+  return coordinator;
+}
+
+Coordinator::~Coordinator() { Stop(); }
+
+absl::Status Coordinator::StartParts() {
+  HEARTH_ASSIGN_OR_RETURN(store_, Store::Open(options_.store));
+  HEARTH_ASSIGN_OR_RETURN(const LoadedState state, store_->Load());
+  for (const std::string& warning : state.warnings) {
+    HEARTH_LOG_WARNING("{}", warning);
+  }
+  start_time_ = clock_.Monotonic();
+  view_ = std::make_unique<View>(static_cast<size_t>(options_.store.events_per_job));
+  metrics_ = std::make_unique<CoordinatorMetrics>(store_->generation());
+  inspector_ = std::make_unique<Inspector>(hub_, clock_, store_->generation());
+  executor_ = std::make_unique<Executor>(options_.stream_threads);
+  loop_ = std::make_unique<Loop>(
+      options_.loop, clock_, *store_, state, *view_, hub_, *inspector_, *metrics_);
+  checker_ = std::make_unique<SpecChecker>(*loop_, *view_, *inspector_);
+  HEARTH_RETURN_IF_ERROR(fault::Check("coordinator.before_serve"));
+  loop_->Start([this](const InspectionRequest& request) { checker_->Inspect(request); },
+               [this](const absl::Status& status) {
+                 absl::MutexLock lock(&mu_);
+                 failure_ = status;
+                 failed_ = true;
+                 serving_ = false;
+               });
+  HEARTH_RETURN_IF_ERROR(StartGrpc());
+  HEARTH_RETURN_IF_ERROR(StartHttp());
+  HEARTH_RETURN_IF_ERROR(WriteEndpoints());
+  serving_ = true;
+  HEARTH_LOG_INFO("generation {}: {} jobs, {} workers known; gRPC on {}, HTTP on {}",
+                  store_->generation(), state.core.jobs.size(), state.core.workers.size(),
+                  listen_address_, http_address_);
+  return absl::OkStatus();
+}
+
+v1::GetVersionResponse Coordinator::MakeVersion() const {
+  v1::GetVersionResponse version;
+  version.set_version(std::string(Version()));
+  version.set_commit(std::string(GitCommit()));
+  version.set_generation(store_->generation());
+  version.mutable_start_time()->set_seconds(absl::ToUnixSeconds(clock_.Now()));
+  const CoreOptions& core = options_.loop.core;
+  version.set_heartbeat_seconds(absl::ToDoubleSeconds(core.heartbeat));
+  version.set_silence_seconds(absl::ToDoubleSeconds(core.silence));
+  version.set_reattach_grace_seconds(absl::ToDoubleSeconds(core.reattach_grace));
+  version.set_isolation_grace_seconds(absl::ToDoubleSeconds(core.isolation_grace));
+  return version;
+}
+
+absl::Status Coordinator::StartGrpc() {
+  const ServiceParts parts{*loop_,      *view_,    *store_,  hub_,     *inspector_,
+                           *checker_,   *executor_, streams_, *metrics_};
+  job_service_ = std::make_unique<JobServiceImpl>(parts, MakeVersion());
+  worker_service_ = std::make_unique<WorkerServiceImpl>(parts);
+  agent_service_ = std::make_unique<AgentServiceImpl>(parts);
+
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  rpc::ConfigureServer(builder);
+  HEARTH_ASSIGN_OR_RETURN(const auto credentials, rpc::MakeServerCredentials(options_.tls));
+  HEARTH_ASSIGN_OR_RETURN(const rpc::HostPort address, rpc::ParseHostPort(options_.listen));
+  int port = 0;
+  // A second process must not share the port silently.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddListeningPort(options_.listen, credentials, &port);
+  builder.RegisterService(job_service_.get());
+  builder.RegisterService(worker_service_.get());
+  builder.RegisterService(agent_service_.get());
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(std::make_unique<RpcMetricsFactory>(*metrics_, clock_));
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr || port == 0) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on ", options_.listen, " (--listen): is the port taken?"));
+  }
+  for (const char* service : kServices) {
+    server_->GetHealthCheckService()->SetServingStatus(service, true);
+  }
+  listen_address_ = JoinHostPort(address.host, port);
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::StartHttp() {
+  HttpParts parts{*view_, *metrics_,
+                  [this] {
+                    return clock_.Monotonic() - start_time_ < options_.loop.core.reattach_grace;
+                  },
+                  [this] { return serving_.load(); }};
+  HEARTH_ASSIGN_OR_RETURN(http_server_,
+                          metrics::HttpServer::Start(options_.http, MakeHttpHandlers(parts)));
+  http_address_ = JoinHostPort(http_server_->host(), http_server_->port());
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::WriteEndpoints() {
+  const nlohmann::json endpoints = {{"listen", listen_address_},
+                                    {"http", http_address_},
+                                    {"pid", getpid()},
+                                    {"generation", store_->generation()}};
+  return Env::Real().WriteFileAtomically(options_.store.data_dir + "/endpoints.json",
+                                         endpoints.dump() + "\n");
+}
+
+void Coordinator::Stop() {
+  if (stopped_) {
+    return;
+  }
+  stopped_ = true;
+  serving_ = false;
+  const absl::Status stopping =
+      rpc::UnavailableError("the coordinator is stopping", "STOPPING", absl::Seconds(1));
+  if (server_ != nullptr) {
+    server_->GetHealthCheckService()->SetServingStatus(false);
+    streams_.CloseAll(stopping);
+    hub_.CloseAll(stopping);
+    server_->Shutdown(std::chrono::system_clock::now() +
+                      absl::ToChronoMilliseconds(kShutdownGrace));
+    server_->Wait();
+  }
+  http_server_.reset();
+  if (loop_ != nullptr) {
+    loop_->Stop();
+  }
+  if (executor_ != nullptr) {
+    executor_->Stop();
+  }
+}
+
+absl::Status Coordinator::failure() const {
+  absl::MutexLock lock(&mu_);
+  return failure_;
+}
+
+void Coordinator::WaitUntil(const std::function<bool()>& stop) {
+  // The real clock, whatever the coordinator itself runs on: signals arrive in real time.
+  while (!stop()) {
+    absl::MutexLock lock(&mu_);
+    const auto has_failed = [this] { return failed_.load(); };
+    if (Clock::Real().AwaitWithTimeout(mu_, absl::Condition(&has_failed), absl::Milliseconds(50))) {
+      return;
+    }
+  }
+}
+
+}  // namespace hearth::coordinator

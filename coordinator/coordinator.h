@@ -1,0 +1,97 @@
+// A whole coordinator in one object: store, event loop, gRPC and HTTP servers. main() runs one; tests and benchmarks run several.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/metrics/http_server.h"
+#include "common/rpc/security.h"
+#include "common/time/clock.h"
+#include "coordinator/service/executor.h"
+#include "coordinator/service/job_service.h"
+#include "coordinator/service/loop.h"
+#include "coordinator/service/spec_check.h"
+#include "coordinator/service/stream_reactor.h"
+#include "coordinator/service/worker_service.h"
+#include "coordinator/store/store.h"
+#include "grpcpp/server.h"
+
+namespace hearth::coordinator {
+
+struct CoordinatorOptions {
+  StoreOptions store;  // data_dir is required
+  LoopOptions loop;
+  std::string listen = "127.0.0.1:7070";  // port 0 = any free one
+  std::string http = "127.0.0.1:7071";
+  bool insecure = false;  // clear text on non-loopback addresses
+  rpc::TlsFiles tls;
+  int stream_threads = 2;
+};
+
+class Coordinator {
+ public:
+  // Opens the store, starts everything and writes <data-dir>/endpoints.json: {"listen": "host:port", "http": "host:port", "pid": N,
+  // "generation": N}. Errors as Store::Open; kInvalidArgument: addresses, TLS files; kUnavailable: a port is taken.
+  static absl::StatusOr<std::unique_ptr<Coordinator>> Start(const CoordinatorOptions& options,
+                                                            Clock& clock = Clock::Real());
+  // Stop()s.
+  ~Coordinator();
+  Coordinator(const Coordinator&) = delete;
+  Coordinator& operator=(const Coordinator&) = delete;
+
+  // In order: health NOT_SERVING, streams ended with UNAVAILABLE, what was accepted committed and answered, store closed.
+  void Stop();
+
+  // Where gRPC and HTTP listen, "host:port".
+  const std::string& listen_address() const { return listen_address_; }
+  const std::string& http_address() const { return http_address_; }
+  int64_t generation() const { return store_->generation(); }
+
+  // True once the store has failed: the process must end, with `failure`.
+  bool failed() const { return failed_.load(); }
+  absl::Status failure() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Blocks until the store fails, or `stop` (polled) is true.
+  void WaitUntil(const std::function<bool()>& stop);
+
+ private:
+  Coordinator(const CoordinatorOptions& options, Clock& clock) : options_(options), clock_(clock) {}
+  absl::Status StartParts();
+  absl::Status StartGrpc();
+  absl::Status StartHttp();
+  absl::Status WriteEndpoints();
+  v1::GetVersionResponse MakeVersion() const;
+
+  const CoordinatorOptions options_;
+  Clock& clock_;
+  absl::Duration start_time_;
+  std::string listen_address_;
+  std::string http_address_;
+  std::atomic<bool> failed_{false};
+  std::atomic<bool> serving_{false};
+  bool stopped_ = false;
+
+  mutable absl::Mutex mu_;
+  absl::Status failure_ ABSL_GUARDED_BY(mu_);
+
+  // Destroyed from the last to the first.
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<View> view_;
+  std::unique_ptr<CoordinatorMetrics> metrics_;
+  AgentHub hub_;
+  StreamSet streams_;
+  std::unique_ptr<Inspector> inspector_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Loop> loop_;
+  std::unique_ptr<SpecChecker> checker_;
+  std::unique_ptr<JobServiceImpl> job_service_;
+  std::unique_ptr<WorkerServiceImpl> worker_service_;
+  std::unique_ptr<AgentServiceImpl> agent_service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<metrics::HttpServer> http_server_;
+};
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,596 @@
+// The whole coordinator over loopback gRPC, with a worker played by the test.
+#include "coordinator/coordinator.h"
+
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/ids.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status.h"
+#include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
+#include "gtest/gtest.h"
+#include "hearth/v1/agent.grpc.pb.h"
+#include "hearth/v1/job.grpc.pb.h"
+#include "hearth/v1/worker.grpc.pb.h"
+#include "nlohmann/json.hpp"
+
+namespace hearth::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Seconds(10);
+
+// Plays hearth-worker: one stream, messages kept in order, InspectPaths answered by itself.
+class FakeAgent {
+ public:
+  FakeAgent(const std::string& address, const std::string& worker_id, int64_t memory_bytes = 1 << 30)
+      : stub_(v1::AgentService::NewStub(
+            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
+    stream_ = stub_->Connect(&context_);
+    v1::AgentMessage message;
+    v1::Hello& hello = *message.mutable_hello();
+    hello.set_worker_id(worker_id);
+    hello.set_incarnation(RandomHex(16));
+    hello.set_host("testhost");
+    hello.mutable_device()->set_kind("cpu");
+    hello.mutable_device()->set_memory_bytes(memory_bytes);
+    hello.mutable_device()->set_threads(1);
+    hello.set_http_address("127.0.0.1:7080");
+    hello.set_checkpoint_root("/root");
+    hello.set_root_uuid("root-uuid");
+    Write(message);
+    reader_ = std::thread([this] { Read(); });
+  }
+
+  ~FakeAgent() { Leave(); }
+
+  void Leave() {
+    if (reader_.joinable()) {
+      context_.TryCancel();
+      reader_.join();
+      stream_->Finish().ok();
+    }
+  }
+
+  void Write(const v1::AgentMessage& message) {
+    absl::MutexLock lock(&write_mu_);
+    stream_->Write(message);
+  }
+
+  // The first message not yet taken that `wanted` accepts, or an empty one after the patience is spent.
+  v1::CoordinatorMessage Await(const std::function<bool(const v1::CoordinatorMessage&)>& wanted) {
+    absl::MutexLock lock(&mu_);
+    const auto arrived = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return std::any_of(messages_.begin(), messages_.end(), wanted);
+    };
+    if (!mu_.AwaitWithTimeout(absl::Condition(&arrived), kPatience)) {
+      return {};
+    }
+    const auto found = std::find_if(messages_.begin(), messages_.end(), wanted);
+    v1::CoordinatorMessage message = *found;
+    messages_.erase(found);
+    return message;
+  }
+
+  v1::Task AwaitStart() {
+    return Await([](const v1::CoordinatorMessage& m) { return m.has_start(); }).start().task();
+  }
+
+  bool AwaitAck(const v1::Task& task, int64_t seq) {
+    return Await([&](const v1::CoordinatorMessage& m) {
+             return m.ack().job_id() == task.job_id() && m.ack().seq() >= seq;
+           })
+        .has_ack();
+  }
+
+  // The next report of the task.
+  void Report(const v1::Task& task, const std::function<void(v1::TaskReport&)>& fill) {
+    v1::AgentMessage message;
+    v1::TaskReport& report = *message.mutable_report();
+    report.set_job_id(task.job_id());
+    report.set_epoch(task.epoch());
+    report.set_rank(task.rank());
+    report.set_seq(++seq_);
+    fill(report);
+    Write(message);
+  }
+
+  void ReportStep(const v1::Task& task, int64_t step) {
+    Report(task, [&](v1::TaskReport& report) {
+      v1::StepReport& s = *report.mutable_step();
+      s.set_epoch(task.epoch());
+      s.set_step(step);
+      s.set_loss(10.0 / static_cast<double>(step));
+      s.set_tokens(step * 100);
+      s.set_step_seconds(0.01);
+    });
+  }
+
+  int64_t seq() const { return seq_; }
+  std::string path_error;  // answer to InspectPaths; empty = good
+
+ private:
+  void Read() {
+    v1::CoordinatorMessage message;
+    while (stream_->Read(&message)) {
+      if (message.has_inspect()) {
+        v1::AgentMessage answer;
+        answer.mutable_inspect_result()->set_request_id(message.inspect().request_id());
+        for (const std::string& path : message.inspect().paths()) {
+          v1::PathInfo& info = *answer.mutable_inspect_result()->add_paths();
+          info.set_path(path);
+          info.set_error(path_error);
+          info.set_kind("dataset");
+          info.set_tokens(1'000'000);
+          info.set_vocab(256);
+        }
+        Write(answer);
+        continue;
+      }
+      absl::MutexLock lock(&mu_);
+      messages_.push_back(message);
+    }
+  }
+
+  std::unique_ptr<v1::AgentService::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::AgentMessage, v1::CoordinatorMessage>> stream_;
+  std::thread reader_;
+  int64_t seq_ = 0;
+  absl::Mutex write_mu_;
+  absl::Mutex mu_;
+  std::deque<v1::CoordinatorMessage> messages_ ABSL_GUARDED_BY(mu_);
+};
+
+v1::JobSpec TinySpec() {
+  v1::JobSpec spec;
+  spec.set_name("tiny");
+  v1::ModelSpec& model = *spec.mutable_model();
+  model.set_layers(2);
+  model.set_hidden(32);
+  model.set_heads(2);
+  model.set_ffn_hidden(64);
+  spec.mutable_data()->add_train()->set_path("/data/train");
+  spec.mutable_data()->set_sequence_length(16);
+  spec.mutable_batch()->set_micro_batch_size(2);
+  spec.mutable_train()->set_steps(3);
+  return spec;
+}
+
+class CoordinatorTest : public testing::Test {
+ protected:
+  CoordinatorTest() {
+    std::string pattern = testing::TempDir() + "/coordinator_XXXXXX";
+    root_ = mkdtemp(pattern.data());
+    options_.store.data_dir = root_ + "/data";
+    options_.listen = "127.0.0.1:0";
+    options_.http = "127.0.0.1:0";
+    StartCoordinator();
+  }
+  ~CoordinatorTest() override {
+    coordinator_.reset();
+    std::filesystem::remove_all(root_);
+  }
+
+  void StartCoordinator() {
+    auto started = Coordinator::Start(options_);
+    ASSERT_TRUE(started.ok()) << started.status();
+    coordinator_ = *std::move(started);
+    channel_ = grpc::CreateChannel(coordinator_->listen_address(),
+                                   grpc::InsecureChannelCredentials());
+    jobs_ = v1::JobService::NewStub(channel_);
+    workers_ = v1::WorkerService::NewStub(channel_);
+  }
+
+  absl::StatusOr<v1::Job> Create(const v1::CreateJobRequest& request) {
+    grpc::ClientContext context;
+    rpc::SetDeadline(context);
+    v1::Job job;
+    const grpc::Status status = jobs_->CreateJob(&context, request, &job);
+    if (!status.ok()) {
+      return rpc::FromGrpc(status);
+    }
+    return job;
+  }
+
+  absl::StatusOr<v1::Job> Submit(const std::string& job_id = "") {
+    v1::CreateJobRequest request;
+    *request.mutable_spec() = TinySpec();
+    request.set_job_id(job_id);
+    return Create(request);
+  }
+
+  absl::StatusOr<v1::Job> Get(const std::string& job_id) {
+    grpc::ClientContext context;
+    rpc::SetDeadline(context);
+    v1::GetJobRequest request;
+    request.set_job_id(job_id);
+    v1::Job job;
+    const grpc::Status status = jobs_->GetJob(&context, request, &job);
+    if (!status.ok()) {
+      return rpc::FromGrpc(status);
+    }
+    return job;
+  }
+
+  // Follows the job until it is in `state`; false when the stream ends or patience does.
+  bool AwaitState(const std::string& job_id, v1::JobState state) {
+    grpc::ClientContext context;
+    rpc::SetDeadline(context, kPatience);
+    v1::WatchJobRequest request;
+    request.set_job_id(job_id);
+    const auto stream = jobs_->WatchJob(&context, request);
+    v1::WatchJobResponse response;
+    bool reached = false;
+    while (!reached && stream->Read(&response)) {
+      reached = response.job().state() == state;
+    }
+    context.TryCancel();
+    stream->Finish().ok();
+    return reached;
+  }
+
+  std::vector<v1::MetricRecord> History(const std::string& job_id, int64_t cursor,
+                                        int64_t from_step, bool follow = false) {
+    grpc::ClientContext context;
+    rpc::SetDeadline(context, kPatience);
+    v1::StreamMetricsRequest request;
+    request.set_job_id(job_id);
+    request.set_cursor(cursor);
+    request.set_from_step(from_step);
+    request.set_follow(follow);
+    const auto stream = jobs_->StreamMetrics(&context, request);
+    std::vector<v1::MetricRecord> records;
+    v1::StreamMetricsResponse response;
+    while (stream->Read(&response)) {
+      records.insert(records.end(), response.records().begin(), response.records().end());
+    }
+    const grpc::Status status = stream->Finish();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return records;
+  }
+
+  static std::string Steps(const std::vector<v1::MetricRecord>& records) {
+    std::string out;
+    for (const v1::MetricRecord& record : records) {
+      absl::StrAppend(&out, out.empty() ? "" : " ",
+                      record.has_rewind() ? absl::StrCat("<", record.rewind().to_step())
+                                          : absl::StrCat(record.step().step()));
+    }
+    return out;
+  }
+
+  // Runs `task` to its end: run info, steps 1..3, a log line, the final checkpoint, exit.
+  static void RunToEnd(FakeAgent& agent, const v1::Task& task) {
+    agent.Report(task, [](v1::TaskReport& r) { r.mutable_run_info()->set_world_size(1); });
+    for (int64_t step = 1; step <= 3; ++step) {
+      agent.ReportStep(task, step);
+    }
+    agent.Report(task, [](v1::TaskReport& r) {
+      r.mutable_logs()->add_lines()->set_text("hello");
+    });
+    agent.Report(task, [&](v1::TaskReport& r) {
+      r.mutable_checkpoint()->set_step(3);
+      r.mutable_checkpoint()->set_path(task.checkpoint_dir() + "/step-00000003");
+    });
+    agent.Report(task, [](v1::TaskReport& r) {
+      v1::TaskExit& exit = *r.mutable_exit();
+      exit.mutable_exit()->set_reason(v1::EXIT_REASON_FINISHED);
+      exit.mutable_exit()->set_step(3);
+      exit.mutable_exit()->set_checkpoint_step(3);
+      exit.set_clean(true);
+    });
+  }
+
+  CoordinatorOptions options_;
+  std::string root_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::JobService::Stub> jobs_;
+  std::unique_ptr<v1::WorkerService::Stub> workers_;
+};
+
+TEST_F(CoordinatorTest, Job_FromSubmitToFinish_IsRecordedWhole) {
+  FakeAgent agent(coordinator_->listen_address(), "w1");
+  const auto job = Submit();
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_THAT(job->job_id(), testing::MatchesRegex("tiny-[a-z2-7]{5}"));
+  const v1::Task task = agent.AwaitStart();
+  ASSERT_EQ(task.job_id(), job->job_id());
+  EXPECT_EQ(task.epoch(), 1);
+  EXPECT_EQ(task.world_size(), 1);
+  EXPECT_EQ(task.spec().model().vocab(), 256);  // what the worker said of the dataset
+  RunToEnd(agent, task);
+  EXPECT_TRUE(agent.AwaitAck(task, agent.seq()));
+  EXPECT_TRUE(AwaitState(job->job_id(), v1::JOB_STATE_SUCCEEDED));
+
+  const auto done = Get(job->job_id());
+  ASSERT_TRUE(done.ok());
+  EXPECT_EQ(done->step(), 3);
+  EXPECT_EQ(done->checkpoint().step(), 3);
+  EXPECT_EQ(Steps(History(job->job_id(), 0, 0)), "1 2 3");
+  EXPECT_EQ(Steps(History(job->job_id(), 0, 0, /*follow=*/true)), "1 2 3");
+  EXPECT_EQ(Steps(History(job->job_id(), 2, 0)), "3");
+  EXPECT_EQ(Steps(History(job->job_id(), 0, 2)), "2 3");
+
+  grpc::ClientContext context;
+  v1::StreamLogsRequest request;
+  request.set_job_id(job->job_id());
+  request.set_tail(1);
+  const auto logs = jobs_->StreamLogs(&context, request);
+  v1::StreamLogsResponse response;
+  ASSERT_TRUE(logs->Read(&response));
+  ASSERT_EQ(response.lines_size(), 1);
+  EXPECT_EQ(response.lines(0).text(), "hello");
+  EXPECT_FALSE(logs->Read(&response));
+  EXPECT_TRUE(logs->Finish().ok());
+}
+
+TEST_F(CoordinatorTest, Restart_InMidRun_KeepsJobHistoryAndCursors) {
+  std::string job_id;
+  {
+    FakeAgent agent(coordinator_->listen_address(), "w1");
+    const auto job = Submit();
+    ASSERT_TRUE(job.ok()) << job.status();
+    job_id = job->job_id();
+    const v1::Task task = agent.AwaitStart();
+    agent.ReportStep(task, 1);
+    agent.ReportStep(task, 2);
+    ASSERT_TRUE(agent.AwaitAck(task, 2));
+    coordinator_.reset();
+  }
+  const int64_t generation = 1;
+  StartCoordinator();
+  EXPECT_GT(coordinator_->generation(), generation);
+  const auto job = Get(job_id);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->state(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(job->step(), 2);
+  EXPECT_EQ(Steps(History(job_id, 0, 0)), "1 2");
+}
+
+TEST_F(CoordinatorTest, CreateJob_BadSpec_ListsAllViolationsInThePayload) {
+  v1::CreateJobRequest request;
+  *request.mutable_spec() = TinySpec();
+  request.mutable_spec()->mutable_train()->set_steps(-5);
+  request.mutable_spec()->mutable_model()->set_heads(3);
+  request.mutable_spec()->mutable_model()->set_kv_heads(2);
+  for (const bool validate_only : {false, true}) {
+    request.set_validate_only(validate_only);
+    const auto job = Create(request);
+    ASSERT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
+    google::rpc::BadRequest bad;
+    ASSERT_TRUE(rpc::GetDetail(job.status(), bad));
+    std::vector<std::string> fields;
+    for (const auto& violation : bad.field_violations()) {
+      fields.push_back(violation.field());
+    }
+    EXPECT_THAT(fields, testing::IsSupersetOf({"train.steps", "model.kv_heads"}));
+  }
+}
+
+TEST_F(CoordinatorTest, CreateJob_PathBadOnTheWorker_IsRefused) {
+  FakeAgent agent(coordinator_->listen_address(), "w1");
+  agent.path_error = "no such folder";
+  agent.Await([](const v1::CoordinatorMessage& m) { return m.has_welcome(); });
+  const auto job = Submit();
+  ASSERT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument) << job.status();
+  EXPECT_THAT(std::string(job.status().message()), HasSubstr("data.train[0].path"));
+  EXPECT_THAT(std::string(job.status().message()), HasSubstr("no such folder"));
+}
+
+TEST_F(CoordinatorTest, CreateJob_TooBigForTheWorker_IsRefused) {
+  FakeAgent agent(coordinator_->listen_address(), "w1", /*memory_bytes=*/100'000);
+  agent.Await([](const v1::CoordinatorMessage& m) { return m.has_welcome(); });
+  const auto job = Submit();
+  EXPECT_EQ(job.status().code(), absl::StatusCode::kResourceExhausted) << job.status();
+}
+
+TEST_F(CoordinatorTest, CreateJob_NoWorker_IsAcceptedWithAWarning) {
+  const auto job = Submit("my-job");
+  ASSERT_TRUE(job.ok()) << job.status();
+  ASSERT_EQ(job->warnings_size(), 1);
+  EXPECT_THAT(job->warnings(0), HasSubstr("paths not checked"));
+  EXPECT_EQ(job->state(), v1::JOB_STATE_QUEUED);
+}
+
+TEST_F(CoordinatorTest, CreateJob_ValidateOnly_StoresNothing) {
+  v1::CreateJobRequest request;
+  *request.mutable_spec() = TinySpec();
+  request.set_job_id("dry");
+  request.set_validate_only(true);
+  const auto job = Create(request);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->job_id(), "dry");
+  EXPECT_GT(job->spec().model().head_dim(), 0);  // resolved
+  EXPECT_EQ(Get("dry").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(CoordinatorTest, CreateJob_SameRequestId_ReturnsTheFirstJobAlsoAfterARestart) {
+  v1::CreateJobRequest request;
+  *request.mutable_spec() = TinySpec();
+  request.set_request_id(RandomUuid());
+  const auto first = Create(request);
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto second = Create(request);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->job_id(), first->job_id());
+  coordinator_.reset();
+  StartCoordinator();
+  const auto third = Create(request);
+  ASSERT_TRUE(third.ok()) << third.status();
+  EXPECT_EQ(third->job_id(), first->job_id());
+}
+
+TEST_F(CoordinatorTest, CreateJob_TakenIdOtherSpec_SaysWhatDiffers) {
+  ASSERT_TRUE(Submit("taken").ok());
+  v1::CreateJobRequest request;
+  *request.mutable_spec() = TinySpec();
+  request.mutable_spec()->mutable_train()->set_steps(99);
+  request.set_job_id("taken");
+  const auto job = Create(request);
+  ASSERT_EQ(job.status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(job.status().message()), HasSubstr("train.steps: 3 -> 99"));
+}
+
+TEST_F(CoordinatorTest, WatchJob_FromACursor_ReplaysTheEventsAfterIt) {
+  const auto job = Submit("watched");
+  ASSERT_TRUE(job.ok());
+  grpc::ClientContext cancel_context;
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id("watched");
+  v1::Job cancelled;
+  ASSERT_TRUE(jobs_->CancelJob(&cancel_context, cancel, &cancelled).ok());
+  EXPECT_EQ(cancelled.state(), v1::JOB_STATE_CANCELLED);
+
+  grpc::ClientContext context;
+  rpc::SetDeadline(context, kPatience);
+  v1::WatchJobRequest request;
+  request.set_job_id("watched");
+  request.set_cursor(job->revision());
+  const auto stream = jobs_->WatchJob(&context, request);
+  v1::WatchJobResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  ASSERT_GE(response.events_size(), 1);
+  EXPECT_EQ(response.events(response.events_size() - 1).to_state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(response.cursor(), response.events(response.events_size() - 1).revision());
+
+  // Deleting the job ends the stream.
+  grpc::ClientContext delete_context;
+  v1::DeleteJobRequest deletion;
+  deletion.set_job_id("watched");
+  v1::DeleteJobResponse deleted;
+  ASSERT_TRUE(jobs_->DeleteJob(&delete_context, deletion, &deleted).ok());
+  while (stream->Read(&response)) {
+  }
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(Get("watched").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(CoordinatorTest, UpdateJob_StaleEtag_IsAborted) {
+  const auto job = Submit("tagged");
+  ASSERT_TRUE(job.ok());
+  for (const bool stale : {false, true}) {  // the first update changes the etag
+    grpc::ClientContext context;
+    v1::UpdateJobRequest request;
+    request.set_job_id("tagged");
+    request.set_etag(job->etag());
+    request.set_priority(stale ? 6 : 5);
+    v1::Job updated;
+    const grpc::Status status = jobs_->UpdateJob(&context, request, &updated);
+    EXPECT_EQ(status.error_code(), stale ? grpc::StatusCode::ABORTED : grpc::StatusCode::OK);
+  }
+}
+
+TEST_F(CoordinatorTest, ListJobs_PagesAndFilters) {
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(Submit(absl::StrCat("job-", i)).ok());
+  }
+  std::string seen;
+  v1::ListJobsRequest request;
+  request.set_page_size(2);
+  request.set_filter("state=queued name=tiny");
+  do {
+    grpc::ClientContext context;
+    v1::ListJobsResponse response;
+    ASSERT_TRUE(jobs_->ListJobs(&context, request, &response).ok());
+    for (const v1::Job& job : response.jobs()) {
+      absl::StrAppend(&seen, job.job_id(), " ");
+    }
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  EXPECT_EQ(seen, "job-4 job-3 job-2 job-1 job-0 ");
+  grpc::ClientContext context;
+  request.set_filter("state=asleep");
+  v1::ListJobsResponse response;
+  EXPECT_EQ(jobs_->ListJobs(&context, request, &response).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(CoordinatorTest, Worker_CordonIsDurable) {
+  {
+    FakeAgent agent(coordinator_->listen_address(), "w1");
+    agent.Await([](const v1::CoordinatorMessage& m) { return m.has_welcome(); });
+    grpc::ClientContext context;
+    v1::CordonWorkerRequest request;
+    request.set_worker_id("w1");
+    v1::Worker worker;
+    ASSERT_TRUE(workers_->CordonWorker(&context, request, &worker).ok());
+    EXPECT_TRUE(worker.cordoned());
+    coordinator_.reset();
+  }
+  StartCoordinator();
+  grpc::ClientContext context;
+  v1::ListWorkersResponse response;
+  ASSERT_TRUE(workers_->ListWorkers(&context, {}, &response).ok());
+  ASSERT_EQ(response.workers_size(), 1);
+  EXPECT_TRUE(response.workers(0).cordoned());
+}
+
+TEST_F(CoordinatorTest, Connect_FirstMessageNotHello_IsRefused) {
+  const auto stub = v1::AgentService::NewStub(channel_);
+  grpc::ClientContext context;
+  const auto stream = stub->Connect(&context);
+  v1::AgentMessage message;
+  message.mutable_heartbeat();
+  stream->Write(message);
+  v1::CoordinatorMessage answer;
+  EXPECT_FALSE(stream->Read(&answer));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(CoordinatorTest, LowDiskSpace_ChangesAreRefusedAndNothingIsStored) {
+  coordinator_.reset();
+  options_.loop.min_free_bytes = int64_t{1} << 60;
+  StartCoordinator();
+  const auto job = Submit("unlucky");
+  EXPECT_EQ(job.status().code(), absl::StatusCode::kResourceExhausted) << job.status();
+  EXPECT_EQ(Get("unlucky").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(CoordinatorTest, Start_SameDataDir_IsRefused) {
+  const auto second = Coordinator::Start(options_);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(CoordinatorTest, Start_PortTaken_SaysSo) {
+  CoordinatorOptions options = options_;
+  options.store.data_dir = root_ + "/other";
+  options.listen = coordinator_->listen_address();
+  const auto second = Coordinator::Start(options);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable) << second.status();
+}
+
+TEST_F(CoordinatorTest, Start_WritesEndpoints) {
+  std::ifstream file(options_.store.data_dir + "/endpoints.json");
+  const nlohmann::json endpoints = nlohmann::json::parse(file);
+  EXPECT_EQ(endpoints["listen"], coordinator_->listen_address());
+  EXPECT_EQ(endpoints["http"], coordinator_->http_address());
+}
+
+TEST_F(CoordinatorTest, Stop_OpenStreams_EndWithUnavailable) {
+  ASSERT_TRUE(Submit("followed").ok());
+  grpc::ClientContext context;
+  v1::WatchJobRequest request;
+  request.set_job_id("followed");
+  const auto stream = jobs_->WatchJob(&context, request);
+  v1::WatchJobResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  std::thread stopper([this] { coordinator_->Stop(); });
+  while (stream->Read(&response)) {
+  }
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  stopper.join();
+}
+
+}  // namespace
+}  // namespace hearth::coordinator

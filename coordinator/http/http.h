@@ -1,0 +1,30 @@
+// The coordinator's HTTP endpoints: /metrics (Prometheus text 0.0.4), /sd/workers (Prometheus http_sd), /healthz.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "common/metrics/http_server.h"
+#include "coordinator/service/coordinator_metrics.h"
+#include "coordinator/service/view.h"
+
+namespace hearth::coordinator {
+
+struct HttpParts {
+  const View& view;
+  CoordinatorMetrics& metrics;
+  // True for reattach_grace after the start, while workers may still come back.
+  std::function<bool()> in_reattach_grace;
+  // False when the process is stopping or has failed.
+  std::function<bool()> serving;
+};
+
+// Every online worker that has an HTTP endpoint: [{"targets": ["host:port"], "labels": {"worker_id": .., "host": ..}}], in
+// order of worker id. 503 while workers of before the restart may still come back, so that Prometheus keeps its old list.
+metrics::HttpResponse ServiceDiscovery(const HttpParts& parts);
+
+// The handlers by path; `parts` is copied, what it refers to outlives the server.
+std::map<std::string, metrics::HttpHandler> MakeHttpHandlers(const HttpParts& parts);
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,44 @@
+// The streams of connected agents, by connection id.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "hearth/v1/agent.pb.h"
+
+namespace hearth::coordinator {
+
+// The sending half of one agent's stream. Thread-safe; neither call blocks.
+class AgentLink {
+ public:
+  virtual ~AgentLink() = default;
+  // Queued in order. A link whose agent does not read is closed when its bounded queue is full; the agent connects again and is
+  // told again what it must know.
+  virtual void Send(v1::CoordinatorMessage message) = 0;
+  // Ends the stream with `status`, after what was sent before.
+  virtual void Close(const absl::Status& status) = 0;
+};
+
+// Thread-safe. Calls into links are made without the lock.
+class AgentHub {
+ public:
+  void Add(uint64_t connection_id, std::shared_ptr<AgentLink> link) ABSL_LOCKS_EXCLUDED(mu_);
+  void Remove(uint64_t connection_id) ABSL_LOCKS_EXCLUDED(mu_);
+  // False when the connection is gone.
+  bool Send(uint64_t connection_id, v1::CoordinatorMessage message) ABSL_LOCKS_EXCLUDED(mu_);
+  void Close(uint64_t connection_id, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
+  void CloseAll(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
+  size_t size() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  std::shared_ptr<AgentLink> Find(uint64_t connection_id) const ABSL_LOCKS_EXCLUDED(mu_);
+
+  mutable absl::Mutex mu_;
+  std::map<uint64_t, std::shared_ptr<AgentLink>> links_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,190 @@
+#include "coordinator/service/agent_stream.h"
+
+#include <utility>
+
+#include "common/log/log.h"
+#include "common/rpc/status.h"
+
+namespace hearth::coordinator {
+
+void AgentStream::Start() {
+  self_ = shared_from_this();
+  StartRead(&incoming_);
+}
+
+void AgentStream::OnReadDone(bool ok) {
+  if (!ok) {  // the agent closed its side, or the stream is broken
+    Close(absl::OkStatus());
+    return;
+  }
+  Dispatch();
+  {
+    absl::MutexLock lock(&mu_);
+    if (closing_) {
+      return;
+    }
+    if (in_flight_ >= kInFlightMax) {
+      read_paused_ = true;
+      return;
+    }
+  }
+  StartRead(&incoming_);
+}
+
+void AgentStream::Dispatch() {
+  if (greeted_ == incoming_.has_hello()) {
+    Close(rpc::MakeError(absl::StatusCode::kInvalidArgument,
+                         greeted_ ? "a second Hello" : "the first message must be Hello",
+                         "BAD_STREAM"));
+    return;
+  }
+  switch (incoming_.message_case()) {
+    case v1::AgentMessage::kHello:
+      greeted_ = true;
+      hub_.Add(connection_id_, self_);
+      metrics_.SetAgents(static_cast<int64_t>(hub_.size()));
+      HEARTH_LOG_INFO("worker {} connects (incarnation {}, host {})", incoming_.hello().worker_id(),
+                      incoming_.hello().incarnation(), incoming_.hello().host());
+      PostCommand(AgentConnected{connection_id_, std::move(*incoming_.mutable_hello())});
+      break;
+    case v1::AgentMessage::kHeartbeat:
+      PostCommand(AgentHeartbeat{connection_id_, std::move(*incoming_.mutable_heartbeat())});
+      break;
+    case v1::AgentMessage::kReport:
+      PostCommand(AgentReport{connection_id_, std::move(*incoming_.mutable_report())});
+      break;
+    case v1::AgentMessage::kKvWait:
+      PostCommand(AgentKvWait{connection_id_, std::move(*incoming_.mutable_kv_wait())});
+      break;
+    case v1::AgentMessage::kInspectResult:
+      inspector_.OnResult(connection_id_, incoming_.inspect_result());
+      break;
+    case v1::AgentMessage::kGoodbye:
+      PostCommand(AgentGoodbye{connection_id_, std::move(*incoming_.mutable_goodbye())});
+      break;
+    case v1::AgentMessage::MESSAGE_NOT_SET:
+      break;  // of a newer agent
+  }
+}
+
+void AgentStream::PostCommand(Command command) {
+  {
+    absl::MutexLock lock(&mu_);
+    ++in_flight_;
+  }
+  loop_.PostFromAgent(std::move(command), [self = shared_from_this()](const Reply& reply) {
+    self->CommandDone(reply);
+  });
+}
+
+void AgentStream::CommandDone(const Reply& reply) {
+  bool read = false;
+  {
+    absl::MutexLock lock(&mu_);
+    --in_flight_;
+    if (read_paused_ && !closing_ && in_flight_ < kInFlightMax / 2) {
+      read_paused_ = false;
+      read = true;
+    }
+  }
+  if (!reply.status.ok()) {
+    Close(reply.status);
+  } else if (read) {
+    StartRead(&incoming_);
+  }
+}
+
+void AgentStream::Send(v1::CoordinatorMessage message) {
+  bool overflow = false;
+  {
+    absl::MutexLock lock(&mu_);
+    if (closing_) {
+      return;
+    }
+    overflow = outgoing_.size() >= kOutgoingMax;
+    if (!overflow) {
+      outgoing_.push_back(std::move(message));
+    }
+  }
+  if (overflow) {
+    HEARTH_LOG_WARNING("connection {}: the worker does not read; closing its stream",
+                       connection_id_);
+    context_->TryCancel();  // a write may hang, so the stream cannot end in order
+    return;
+  }
+  Advance();
+}
+
+void AgentStream::Close(const absl::Status& status) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (closing_) {
+      return;
+    }
+    closing_ = true;
+    close_status_ = status;
+  }
+  Advance();
+}
+
+void AgentStream::Advance() {
+  const v1::CoordinatorMessage* write = nullptr;
+  absl::Status finish;
+  {
+    absl::MutexLock lock(&mu_);
+    if (writing_ || finished_) {
+      return;
+    }
+    if (!outgoing_.empty()) {
+      writing_ = true;
+      write = &outgoing_.front();  // a deque's push_back moves no element
+    } else if (closing_) {
+      finished_ = true;
+      finish = close_status_;
+    } else {
+      return;
+    }
+  }
+  if (write != nullptr) {
+    StartWrite(write);
+  } else {
+    Finish(rpc::ToGrpc(finish));
+  }
+}
+
+void AgentStream::OnWriteDone(bool ok) {
+  {
+    absl::MutexLock lock(&mu_);
+    writing_ = false;
+    outgoing_.pop_front();
+    if (!ok) {
+      outgoing_.clear();
+    }
+  }
+  if (!ok) {
+    Close(absl::CancelledError("the worker has gone"));
+  }
+  Advance();
+}
+
+void AgentStream::OnCancel() {
+  {
+    absl::MutexLock lock(&mu_);
+    if (!writing_) {
+      outgoing_.clear();
+    }
+  }
+  Close(absl::CancelledError("the stream was cancelled"));
+}
+
+void AgentStream::OnDone() {
+  const std::shared_ptr<AgentStream> self = std::move(self_);  // dies with this scope
+  if (greeted_) {
+    hub_.Remove(connection_id_);
+    metrics_.SetAgents(static_cast<int64_t>(hub_.size()));
+    inspector_.OnDisconnected(connection_id_);
+    loop_.PostFromAgent(AgentDisconnected{connection_id_}, nullptr);
+  }
+}
+
+}  // namespace hearth::coordinator

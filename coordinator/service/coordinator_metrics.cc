@@ -1,0 +1,225 @@
+#include "coordinator/service/coordinator_metrics.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "coordinator/service/job_series.h"
+#include "coordinator/service/metric_defs.h"
+
+namespace hearth::coordinator {
+namespace {
+
+using metrics::CounterFamily;
+using metrics::GaugeFamily;
+using metrics::HistogramFamily;
+
+// Labels of hearth_coordinator_commands_total, in the order of the variant.
+constexpr std::string_view kCommandNames[] = {
+    "create_job",      "update_job",        "cancel_job",     "pause_job",
+    "resume_job",      "delete_job",        "delete_checkpoint", "cordon_worker",
+    "uncordon_worker", "drain_worker",      "agent_connected", "agent_disconnected",
+    "agent_heartbeat", "agent_report",      "agent_kv_wait",  "agent_goodbye",
+    "inspection_done", "tick"};
+static_assert(std::size(kCommandNames) == std::variant_size_v<Command>);
+
+absl::Time TimeOf(const google::protobuf::Timestamp& time) {
+  return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
+}
+
+// "/hearth.v1.JobService/GetJob" -> {"hearth.v1.JobService", "GetJob"}
+std::map<std::string, std::string> MethodLabels(std::string_view method) {
+  absl::string_view text(method.data(), method.size());
+  absl::ConsumePrefix(&text, "/");
+  const size_t slash = text.rfind('/');
+  if (slash == absl::string_view::npos) {
+    return {{"grpc_service", std::string(text)}, {"grpc_method", ""}};
+  }
+  return {{"grpc_service", std::string(text.substr(0, slash))},
+          {"grpc_method", std::string(text.substr(slash + 1))}};
+}
+
+}  // namespace
+
+CoordinatorMetrics::CoordinatorMetrics(int64_t generation)
+    : registry_(std::make_shared<prometheus::Registry>()),
+      process_("hearth-coordinator"),
+      commit_seconds_(HistogramFamily(*registry_, kCommitSeconds)
+                          .Add({}, metrics::LatencyBuckets())),
+      commit_commands_(CounterFamily(*registry_, kCommitCommands).Add({})),
+      queue_length_(GaugeFamily(*registry_, kQueueLength).Add({})),
+      agents_(GaugeFamily(*registry_, kAgents).Add({})),
+      series_dropped_(CounterFamily(*registry_, kSeriesDropped).Add({})),
+      log_lines_dropped_(CounterFamily(*registry_, kLogLinesDropped).Add({})),
+      workers_lost_(CounterFamily(*registry_, kWorkersLost).Add({})),
+      queue_wait_(HistogramFamily(*registry_, kQueueWait).Add({}, metrics::WaitBuckets())),
+      first_step_wait_(
+          HistogramFamily(*registry_, kFirstStepWait).Add({}, metrics::WaitBuckets())) {
+  GaugeFamily(*registry_, kGeneration).Add({}).Set(static_cast<double>(generation));
+  GaugeFamily(*registry_, kHealthy).Add({}).Set(1);
+  for (const std::string_view name : kCommandNames) {
+    CounterFamily(*registry_, kCommands).Add({{"command", std::string(name)}});
+  }
+}
+
+void CoordinatorMetrics::ObserveCommit(absl::Duration duration, size_t commands) {
+  commit_seconds_.Observe(absl::ToDoubleSeconds(duration));
+  commit_commands_.Increment(static_cast<double>(commands));
+}
+
+void CoordinatorMetrics::CountCommand(const Command& command) {
+  CounterFamily(*registry_, kCommands)
+      .Add({{"command", std::string(kCommandNames[command.index()])}})
+      .Increment();
+}
+
+void CoordinatorMetrics::SetQueueLength(int64_t length) {
+  queue_length_.Set(static_cast<double>(length));
+}
+
+void CoordinatorMetrics::SetAgents(int64_t connected) {
+  agents_.Set(static_cast<double>(connected));
+}
+
+void CoordinatorMetrics::RpcStarted(std::string_view method) {
+  CounterFamily(*registry_, kRpcStarted).Add(MethodLabels(method)).Increment();
+}
+
+void CoordinatorMetrics::RpcHandled(std::string_view method,
+                                    std::string_view code,
+                                    absl::Duration duration) {
+  std::map<std::string, std::string> labels = MethodLabels(method);
+  HistogramFamily(*registry_, kRpcSeconds)
+      .Add(labels, metrics::LatencyBuckets())
+      .Observe(absl::ToDoubleSeconds(duration));
+  labels["grpc_code"] = std::string(code);
+  CounterFamily(*registry_, kRpcHandled).Add(labels).Increment();
+}
+
+void CoordinatorMetrics::Observe(const std::vector<Effects>& effects, const View& view) {
+  absl::MutexLock lock(&mu_);
+  for (const Effects& e : effects) {
+    for (const v1::JobEvent& event : e.events) {
+      ObserveEvent(event, view);
+    }
+    for (const HistoryAppend& append : e.history) {
+      if (append.record.has_step()) {
+        ObserveStep(append.job_id, append.record.step(), view);
+      }
+    }
+    for (const LogAppend& append : e.logs) {
+      log_lines_dropped_.Increment(static_cast<double>(append.dropped));
+    }
+    for (const WorkerRow& row : e.workers) {
+      const WorkerPtr before = view.FindWorker(row.record.worker().worker_id());
+      if (row.record.worker().state() == v1::WORKER_STATE_LOST &&
+          (before == nullptr || before->state() != v1::WORKER_STATE_LOST)) {
+        workers_lost_.Increment();
+      }
+    }
+    for (const std::string& job_id : e.job_deletes) {
+      series_.erase(job_id);
+      entered_.erase(job_id);
+      recovering_.erase(job_id);
+    }
+  }
+}
+
+void CoordinatorMetrics::ObserveEvent(const v1::JobEvent& event, const View& view) {
+  if (event.type() != "state") {
+    return;
+  }
+  const std::string& job_id = event.job_id();
+  const absl::Time time = TimeOf(event.time());
+  absl::Time since = time;
+  if (const auto found = entered_.find(job_id); found != entered_.end()) {
+    since = found->second;
+  } else if (const JobPtr before = view.FindJob(job_id)) {
+    since = TimeOf(before->job().state_time());
+  }
+  const double seconds = std::max(0.0, absl::ToDoubleSeconds(time - since));
+  if (event.from_state() == v1::JOB_STATE_QUEUED && event.to_state() == v1::JOB_STATE_STARTING) {
+    queue_wait_.Observe(seconds);
+  }
+  if (event.from_state() == v1::JOB_STATE_STARTING && event.to_state() == v1::JOB_STATE_RUNNING) {
+    first_step_wait_.Observe(seconds);
+  }
+  if (event.to_state() == v1::JOB_STATE_RECOVERING) {
+    recovering_.try_emplace(job_id, time, event.reason_code());
+    JobSeries series = CopySeries(job_id);
+    ++series.restarts[event.reason_code()];
+    series_[job_id] = std::make_shared<const JobSeries>(std::move(series));
+  }
+  if (event.to_state() == v1::JOB_STATE_REQUEUEING ||
+      event.to_state() == v1::JOB_STATE_RECOVERING) {
+    CounterFamily(*registry_, kEvictions).Add({{"reason", event.reason_code()}}).Increment();
+  }
+  if (const auto found = recovering_.find(job_id);
+      found != recovering_.end() && event.to_state() == v1::JOB_STATE_RUNNING) {
+    HistogramFamily(*registry_, kRecoverySeconds)
+        .Add({{"cause", found->second.second}}, metrics::WaitBuckets())
+        .Observe(std::max(0.0, absl::ToDoubleSeconds(time - found->second.first)));
+  }
+  if (event.to_state() == v1::JOB_STATE_RUNNING || IsTerminal(event.to_state()) ||
+      event.to_state() == v1::JOB_STATE_PAUSED) {
+    recovering_.erase(job_id);
+  }
+  if (IsTerminal(event.to_state())) {
+    entered_.erase(job_id);
+  } else {
+    entered_[job_id] = time;
+  }
+}
+
+JobSeries CoordinatorMetrics::CopySeries(const std::string& job_id) const {
+  const auto found = series_.find(job_id);
+  if (found != series_.end()) {
+    return *found->second;
+  }
+  JobSeries series;
+  series.step_buckets.resize(metrics::LatencyBuckets().size());
+  return series;
+}
+
+void CoordinatorMetrics::ObserveStep(const std::string& job_id,
+                                     const v1::StepReport& step,
+                                     const View& view) {
+  const bool first = !series_.contains(job_id);
+  JobSeries series = CopySeries(job_id);
+  const JobPtr before = view.FindJob(job_id);
+  const double last_tokens =
+      before == nullptr ? 0 : static_cast<double>(before->job().last_report().tokens());
+  double tokens = static_cast<double>(step.tokens()) - last_tokens;
+  if (tokens <= 0 && before != nullptr) {  // a step that is done again after a rewind
+    tokens = static_cast<double>(before->job().run_info().global_batch_tokens());
+  }
+  series.tokens += first ? static_cast<double>(step.tokens()) : tokens;
+  series.energy_joules += step.energy_joules();
+  if (step.has_validation_loss()) {
+    series.validation_loss = step.validation_loss();
+    series.has_validation_loss = true;
+  }
+  const auto& bounds = metrics::LatencyBuckets();
+  for (size_t i = 0; i < bounds.size(); ++i) {
+    series.step_buckets[i] += step.step_seconds() <= bounds[i] ? 1 : 0;
+  }
+  ++series.steps;
+  series.step_seconds += step.step_seconds();
+  series_[job_id] = std::make_shared<const JobSeries>(std::move(series));
+}
+
+std::string CoordinatorMetrics::Render(const View& view) {
+  std::map<std::string, SeriesPtr> series;
+  {
+    absl::MutexLock lock(&mu_);
+    series = series_;
+  }
+  const JobCollector jobs(view, series);
+  series_dropped_.Increment(static_cast<double>(jobs.dropped_series()));
+  const prometheus::Collectable* collectables[] = {registry_.get(), &process_, &jobs};
+  return metrics::Serialize(collectables);
+}
+
+}  // namespace hearth::coordinator

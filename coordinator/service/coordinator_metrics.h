@@ -1,0 +1,89 @@
+// The coordinator's metrics: its own (registry) and those of jobs and workers (made at each scrape from the view).
+// A scrape takes no lock of the event loop; what the loop adds per step is swapped in behind pointers.
+//
+// Series are bounded: jobs that have started and live, then the kRecentJobs that ended last, then waiting ones, kJobsMax in all;
+// what is left out is counted in hearth_series_dropped_total. A job takes about 50 series.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/metrics/metrics.h"
+#include "coordinator/core/core.h"
+#include "coordinator/service/view.h"
+
+namespace hearth::coordinator {
+
+inline constexpr size_t kRecentJobs = 100;
+inline constexpr size_t kJobsMax = 500;
+
+// Rows of docs/metrics.md.
+absl::Span<const metrics::MetricDef> CoordinatorMetricDefs();
+
+// What is accumulated for one job since this coordinator started. Immutable once published.
+struct JobSeries {
+  std::map<std::string, int64_t> restarts;  // by cause
+  std::vector<uint64_t> step_buckets;       // cumulative, bounds as metrics::LatencyBuckets()
+  uint64_t steps = 0;
+  double step_seconds = 0;
+  double tokens = 0;  // processed, including steps that were rewound
+  double energy_joules = 0;
+  double validation_loss = 0;
+  bool has_validation_loss = false;
+};
+
+// Thread-safe; the Observe calls belong to the loop.
+class CoordinatorMetrics {
+ public:
+  explicit CoordinatorMetrics(int64_t generation);
+
+  // `view` is as it was before the effects.
+  void Observe(const std::vector<Effects>& effects, const View& view) ABSL_LOCKS_EXCLUDED(mu_);
+  void ObserveCommit(absl::Duration duration, size_t commands);
+  void CountCommand(const Command& command);
+  void SetQueueLength(int64_t length);
+  void SetAgents(int64_t connected);
+
+  // `method` is "/hearth.v1.JobService/GetJob"; `code` a gRPC status code's name.
+  void RpcStarted(std::string_view method);
+  void RpcHandled(std::string_view method, std::string_view code, absl::Duration duration);
+
+  // The whole of /metrics.
+  std::string Render(const View& view) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  using SeriesPtr = std::shared_ptr<const JobSeries>;
+
+  void ObserveEvent(const v1::JobEvent& event, const View& view) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ObserveStep(const std::string& job_id, const v1::StepReport& step, const View& view)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  JobSeries CopySeries(const std::string& job_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  std::shared_ptr<prometheus::Registry> registry_;
+  metrics::ProcessMetrics process_;
+  prometheus::Histogram& commit_seconds_;
+  prometheus::Counter& commit_commands_;
+  prometheus::Gauge& queue_length_;
+  prometheus::Gauge& agents_;
+  prometheus::Counter& series_dropped_;
+  prometheus::Counter& log_lines_dropped_;
+  prometheus::Counter& workers_lost_;
+  prometheus::Histogram& queue_wait_;
+  prometheus::Histogram& first_step_wait_;
+
+  absl::Mutex mu_;
+  std::map<std::string, SeriesPtr> series_ ABSL_GUARDED_BY(mu_);
+  // When each job entered the state it is in, and since when and why it recovers.
+  std::map<std::string, absl::Time> entered_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::pair<absl::Time, std::string>> recovering_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,356 @@
+#include "coordinator/service/job_service.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/config/config.h"
+#include "common/rpc/status.h"
+#include "common/spec/resolve.h"
+#include "coordinator/service/job_streams.h"
+#include "google/protobuf/util/message_differencer.h"
+
+namespace hearth::coordinator {
+namespace {
+
+constexpr int kDefaultPageSize = 50;
+constexpr int kMaxPageSize = 1000;
+
+grpc::ServerUnaryReactor* FinishNow(grpc::CallbackServerContext* context,
+                                    const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(rpc::ToGrpc(status));
+  return reactor;
+}
+
+// "train.steps: 100 -> 200" as config::ApplyResumeOverride writes it.
+FieldOverride ParseChange(const std::string& change) {
+  const std::vector<std::string> field = absl::StrSplit(change, absl::MaxSplits(": ", 1));
+  FieldOverride out;
+  out.field = field[0];
+  if (field.size() == 2) {
+    const std::vector<std::string> values = absl::StrSplit(field[1], absl::MaxSplits(" -> ", 1));
+    out.old_value = values[0];
+    out.new_value = values.size() == 2 ? values[1] : "";
+  }
+  return out;
+}
+
+// Random, of the alphabet that job ids allow; 10 characters.
+std::string RandomSuffix() {
+  static constexpr char kAlphabet[] = "abcdefghijklmnopqrstuvwxyz234567";
+  const std::string hex = RandomHex(10);
+  std::string out;
+  for (size_t i = 0; i < 10; ++i) {
+    const int high = absl::ascii_isdigit(static_cast<unsigned char>(hex[2 * i]))
+                         ? hex[2 * i] - '0'
+                         : hex[2 * i] - 'a' + 10;
+    const int low = absl::ascii_isdigit(static_cast<unsigned char>(hex[2 * i + 1]))
+                        ? hex[2 * i + 1] - '0'
+                        : hex[2 * i + 1] - 'a' + 10;
+    out.push_back(kAlphabet[(high * 16 + low) % 32]);
+  }
+  return out;
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* JobServiceImpl::Mutate(grpc::CallbackServerContext* context,
+                                                 Command command,
+                                                 v1::Job* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  parts_.loop.Post(std::move(command), [reactor, response](const Reply& reply) {
+    if (reply.job.has_value()) {
+      *response = *reply.job;
+    }
+    reactor->Finish(rpc::ToGrpc(reply.status));
+  });
+  return reactor;
+}
+
+absl::Status JobServiceImpl::ExplainConflict(const absl::Status& status,
+                                             const std::string& job_id,
+                                             const v1::JobSpec& spec) const {
+  const JobPtr job = parts_.view.FindJob(job_id);
+  if (job == nullptr) {
+    return status;
+  }
+  std::string differences;
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.ReportDifferencesToString(&differences);
+  // What was completed on a worker later is no difference of the requests.
+  const bool same = differencer.Compare(job->job().spec(), spec);
+  const std::vector<std::string> lines = absl::StrSplit(differences, '\n', absl::SkipEmpty());
+  const size_t shown = std::min<size_t>(lines.size(), 5);
+  std::string what = same ? "with the same spec"
+                          : absl::StrCat("with another spec: ",
+                                         absl::StrJoin(lines.begin(), lines.begin() + shown, "; "));
+  if (lines.size() > shown) {
+    absl::StrAppend(&what, " and ", lines.size() - shown, " more");
+  }
+  return rpc::MakeError(status.code(), absl::StrCat(std::string(status.message()), " ", what),
+                        "JOB_EXISTS", {{"job_id", job_id}, {"differences", what}});
+}
+
+grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext* context,
+                                                    const v1::CreateJobRequest* request,
+                                                    v1::Job* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const auto post = [this, reactor, request, response](CheckedSpec checked) {
+    if (!checked.status.ok()) {
+      reactor->Finish(rpc::ToGrpc(checked.status));
+      return;
+    }
+    coordinator::CreateJob command{.spec = std::move(checked.spec),
+                       .job_id = request->job_id(),
+                       .request_id = request->request_id(),
+                       .id_suffix = RandomSuffix(),
+                       .paths_checked = checked.paths_checked,
+                       .warnings = std::move(checked.warnings),
+                       .validate_only = request->validate_only()};
+    parts_.loop.Post(std::move(command), [this, reactor, request, response](const Reply& reply) {
+      absl::Status status = reply.status;
+      if (absl::IsAlreadyExists(status)) {
+        v1::JobSpec spec = request->spec();
+        std::vector<spec::FieldViolation> violations;
+        spec::Resolve(spec, violations);
+        status = ExplainConflict(status, request->job_id(), spec);
+      }
+      if (reply.job.has_value()) {
+        *response = *reply.job;
+      }
+      reactor->Finish(rpc::ToGrpc(status));
+    });
+  };
+  if (!request->request_id().empty() && parts_.view.KnowsRequest(request->request_id())) {
+    post({absl::OkStatus(), request->spec(), false, {}});  // answered before, whatever the disk says now
+    return reactor;
+  }
+  parts_.checker.Check(request->spec(), post);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* JobServiceImpl::GetJob(grpc::CallbackServerContext* context,
+                                                 const v1::GetJobRequest* request,
+                                                 v1::Job* response) {
+  const JobPtr job = parts_.view.FindJob(request->job_id());
+  if (job == nullptr) {
+    return FinishNow(context, rpc::NotFoundError("job", request->job_id()));
+  }
+  *response = job->job();
+  return FinishNow(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* JobServiceImpl::ListJobs(grpc::CallbackServerContext* context,
+                                                   const v1::ListJobsRequest* request,
+                                                   v1::ListJobsResponse* response) {
+  const auto list = [&]() -> absl::Status {
+    if (request->page_size() < 0) {
+      return absl::InvalidArgumentError("page_size is negative");
+    }
+    HEARTH_ASSIGN_OR_RETURN(const JobFilter filter, JobFilter::Parse(request->filter()));
+    const int size = request->page_size() == 0 ? kDefaultPageSize
+                                               : std::min(request->page_size(), kMaxPageSize);
+    HEARTH_ASSIGN_OR_RETURN(
+        View::Page page,
+        parts_.view.List(filter, request->page_token(), static_cast<size_t>(size)));
+    for (const JobPtr& job : page.jobs) {
+      *response->add_jobs() = job->job();
+    }
+    response->set_next_page_token(std::move(page.next_token));
+    return absl::OkStatus();
+  };
+  absl::Status status = list();
+  if (!status.ok() && rpc::ErrorReason(status).empty()) {
+    status = rpc::MakeError(status.code(), std::string(status.message()), "BAD_LIST_REQUEST");
+  }
+  return FinishNow(context, status);
+}
+
+grpc::ServerUnaryReactor* JobServiceImpl::UpdateJob(grpc::CallbackServerContext* context,
+                                                    const v1::UpdateJobRequest* request,
+                                                    v1::Job* response) {
+  return Mutate(context, coordinator::UpdateJob{*request}, response);
+}
+
+grpc::ServerUnaryReactor* JobServiceImpl::CancelJob(grpc::CallbackServerContext* context,
+                                                    const v1::CancelJobRequest* request,
+                                                    v1::Job* response) {
+  return Mutate(context, coordinator::CancelJob{*request}, response);
+}
+
+grpc::ServerUnaryReactor* JobServiceImpl::PauseJob(grpc::CallbackServerContext* context,
+                                                   const v1::PauseJobRequest* request,
+                                                   v1::Job* response) {
+  return Mutate(context, coordinator::PauseJob{*request}, response);
+}
+
+absl::Status JobServiceImpl::MakeResume(const v1::ResumeJobRequest& request,
+                                        coordinator::ResumeJob& command) const {
+  command.job_id = request.job_id();
+  command.request_id = request.request_id();
+  if (request.overrides().empty()) {
+    return absl::OkStatus();
+  }
+  const JobPtr job = parts_.view.FindJob(request.job_id());
+  if (job == nullptr) {
+    return rpc::NotFoundError("job", request.job_id());
+  }
+  v1::JobSpec spec = job->job().spec();
+  std::vector<std::string> changes;
+  for (const std::string& assignment : request.overrides()) {
+    HEARTH_RETURN_IF_ERROR(config::ApplyResumeOverride(spec, assignment, changes));
+  }
+  for (const std::string& change : changes) {
+    command.overrides.push_back(ParseChange(change));
+  }
+  command.etag = job->job().etag();
+  command.spec = std::move(spec);
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* JobServiceImpl::ResumeJob(grpc::CallbackServerContext* context,
+                                                    const v1::ResumeJobRequest* request,
+                                                    v1::Job* response) {
+  coordinator::ResumeJob command;
+  const absl::Status status = MakeResume(*request, command);
+  if (!status.ok()) {
+    return FinishNow(context, status);
+  }
+  const bool known =
+      !request->request_id().empty() && parts_.view.KnowsRequest(request->request_id());
+  if (!command.spec.has_value() || known) {
+    return Mutate(context, std::move(command), response);
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  v1::JobSpec spec = *command.spec;
+  parts_.checker.Check(
+      std::move(spec),
+      [this, reactor, response, command = std::move(command)](CheckedSpec checked) mutable {
+        if (!checked.status.ok()) {
+          reactor->Finish(rpc::ToGrpc(checked.status));
+          return;
+        }
+        command.spec = std::move(checked.spec);
+        parts_.loop.Post(std::move(command), [reactor, response](const Reply& reply) {
+          if (reply.job.has_value()) {
+            *response = *reply.job;
+          }
+          reactor->Finish(rpc::ToGrpc(reply.status));
+        });
+      });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* JobServiceImpl::DeleteJob(grpc::CallbackServerContext* context,
+                                                    const v1::DeleteJobRequest* request,
+                                                    v1::DeleteJobResponse*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  parts_.loop.Post(coordinator::DeleteJob{*request}, [reactor](const Reply& reply) {
+    reactor->Finish(rpc::ToGrpc(reply.status));
+  });
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::WatchJobResponse>* JobServiceImpl::WatchJob(
+    grpc::CallbackServerContext*, const v1::WatchJobRequest* request) {
+  const auto stream = std::make_shared<WatchReactor>(parts_.executor, parts_.view, *request);
+  parts_.view.Subscribe(request->job_id(), stream);
+  stream->Start(parts_.streams);
+  return stream.get();
+}
+
+grpc::ServerWriteReactor<v1::StreamMetricsResponse>* JobServiceImpl::StreamMetrics(
+    grpc::CallbackServerContext*, const v1::StreamMetricsRequest* request) {
+  const auto stream =
+      std::make_shared<MetricsReactor>(parts_.executor, parts_.view, parts_.store, *request);
+  parts_.view.Subscribe(request->job_id(), stream);
+  stream->Start(parts_.streams);
+  return stream.get();
+}
+
+grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobServiceImpl::StreamLogs(
+    grpc::CallbackServerContext*, const v1::StreamLogsRequest* request) {
+  const auto stream =
+      std::make_shared<LogsReactor>(parts_.executor, parts_.view, parts_.store, *request);
+  parts_.view.Subscribe(request->job_id(), stream);
+  stream->Start(parts_.streams);
+  return stream.get();
+}
+
+grpc::ServerUnaryReactor* JobServiceImpl::ListEvents(grpc::CallbackServerContext* context,
+                                                     const v1::ListEventsRequest* request,
+                                                     v1::ListEventsResponse* response) {
+  const View::Changes changes = parts_.view.ChangesSince(request->job_id(), request->cursor());
+  if (changes.job == nullptr) {
+    return FinishNow(context, rpc::NotFoundError("job", request->job_id()));
+  }
+  if (changes.compacted && request->cursor() > 0) {
+    return FinishNow(context,
+                     rpc::MakeError(absl::StatusCode::kOutOfRange,
+                                    absl::StrCat("events after cursor ", request->cursor(),
+                                                 " are no longer all kept; list from 0"),
+                                    "CURSOR_TOO_OLD"));
+  }
+  for (const EventPtr& event : changes.events) {
+    *response->add_events() = *event;
+  }
+  return FinishNow(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* JobServiceImpl::ListCheckpoints(
+    grpc::CallbackServerContext* context,
+    const v1::ListCheckpointsRequest* request,
+    v1::ListCheckpointsResponse* response) {
+  const JobPtr job = parts_.view.FindJob(request->job_id());
+  if (job == nullptr) {
+    return FinishNow(context, rpc::NotFoundError("job", request->job_id()));
+  }
+  *response->mutable_checkpoints() = job->checkpoints();
+  return FinishNow(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* JobServiceImpl::GetCheckpoint(grpc::CallbackServerContext* context,
+                                                        const v1::GetCheckpointRequest* request,
+                                                        v1::Checkpoint* response) {
+  const JobPtr job = parts_.view.FindJob(request->job_id());
+  if (job == nullptr) {
+    return FinishNow(context, rpc::NotFoundError("job", request->job_id()));
+  }
+  for (const v1::Checkpoint& checkpoint : job->checkpoints()) {  // newest first
+    if (request->step() == 0 || checkpoint.step() == request->step()) {
+      *response = checkpoint;
+      return FinishNow(context, absl::OkStatus());
+    }
+  }
+  return FinishNow(context,
+                   rpc::NotFoundError("checkpoint",
+                                      absl::StrCat(request->job_id(), "/", request->step())));
+}
+
+grpc::ServerUnaryReactor* JobServiceImpl::DeleteCheckpoint(
+    grpc::CallbackServerContext* context,
+    const v1::DeleteCheckpointRequest* request,
+    v1::DeleteCheckpointResponse*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  parts_.loop.Post(coordinator::DeleteCheckpoint{*request}, [reactor](const Reply& reply) {
+    reactor->Finish(rpc::ToGrpc(reply.status));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* JobServiceImpl::GetVersion(grpc::CallbackServerContext* context,
+                                                     const v1::GetVersionRequest*,
+                                                     v1::GetVersionResponse* response) {
+  *response = version_;
+  return FinishNow(context, absl::OkStatus());
+}
+
+}  // namespace hearth::coordinator

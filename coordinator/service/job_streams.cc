@@ -1,0 +1,226 @@
+#include "coordinator/service/job_streams.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace hearth::coordinator {
+namespace {
+
+constexpr int64_t kReadBytes = 256 << 10;  // about the size of one message
+
+absl::Status NoJob(const std::string& job_id) { return rpc::NotFoundError("job", job_id); }
+
+absl::Status Unparsable(const std::string& job_id, int64_t cursor) {
+  return absl::DataLossError(absl::StrCat("job ", job_id, ": record ", cursor, " is damaged"));
+}
+
+}  // namespace
+
+WatchReactor::WatchReactor(Executor& executor, View& view, const v1::WatchJobRequest& request)
+    : StreamReactor(executor), view_(view), job_id_(request.job_id()), cursor_(request.cursor()) {}
+
+WatchReactor::Next WatchReactor::Produce(v1::WatchJobResponse& response, absl::Status& status) {
+  const View::Changes changes = view_.ChangesSince(job_id_, cursor_);
+  if (changes.job == nullptr) {
+    status = sent_ == nullptr ? NoJob(job_id_) : absl::OkStatus();
+    return Next::kEnd;
+  }
+  const bool from_now = sent_ == nullptr && cursor_ == 0;
+  if (changes.compacted && !from_now) {
+    status = rpc::MakeError(
+        absl::StatusCode::kOutOfRange,
+        absl::StrCat("events after cursor ", cursor_, " are no longer all kept; list them again"),
+        "CURSOR_TOO_OLD");
+    return Next::kEnd;
+  }
+  if (changes.job == sent_ && changes.events.empty()) {
+    return Next::kWait;
+  }
+  sent_ = changes.job;
+  *response.mutable_job() = changes.job->job();
+  if (!changes.events.empty()) {
+    cursor_ = changes.events.back()->revision();
+  }
+  cursor_ = std::max(cursor_, changes.job->job().revision());
+  if (!from_now) {
+    for (const EventPtr& event : changes.events) {
+      *response.add_events() = *event;
+    }
+  }
+  response.set_cursor(cursor_);
+  return Next::kWrite;
+}
+
+MetricsReactor::MetricsReactor(Executor& executor,
+                               View& view,
+                               Store& store,
+                               const v1::StreamMetricsRequest& request)
+    : StreamReactor(executor), view_(view), store_(store), request_(request) {
+  state_.next = request.cursor() + 1;
+}
+
+absl::Status MetricsReactor::FindRewinds(const SegmentLog& log) {
+  rewinds_known_ = true;
+  SegmentLog::ReadState state;
+  while (true) {
+    HEARTH_ASSIGN_OR_RETURN(const SegmentLog::ReadResult read, log.Read(state, kReadBytes));
+    for (const SegmentLog::Record& record : read.records) {
+      v1::Rewind rewind;
+      if (record.kind == kRewindRecord) {
+        if (!rewind.ParseFromString(record.payload)) {
+          return Unparsable(request_.job_id(), record.cursor);
+        }
+        rewinds_.emplace_back(record.cursor, rewind.to_step());
+      }
+      rewinds_through_ = record.cursor;
+    }
+    if (read.at_end) {
+      break;
+    }
+  }
+  for (size_t i = rewinds_.size(); i-- > 1;) {
+    rewinds_[i - 1].second = std::min(rewinds_[i - 1].second, rewinds_[i].second);
+  }
+  return absl::OkStatus();
+}
+
+bool MetricsReactor::IsVoided(int64_t cursor, int64_t step) const {
+  const auto later = std::upper_bound(
+      rewinds_.begin(), rewinds_.end(), std::pair<int64_t, int64_t>(cursor, INT64_MAX));
+  return later != rewinds_.end() && step > later->second;
+}
+
+MetricsReactor::Next MetricsReactor::Produce(v1::StreamMetricsResponse& response,
+                                             absl::Status& status) {
+  // The job is looked at before its history: a terminal job's history is complete.
+  const JobPtr job = view_.FindJob(request_.job_id());
+  if (job == nullptr) {
+    status = NoJob(request_.job_id());
+    return Next::kEnd;
+  }
+  const bool over = !request_.follow() || IsTerminal(job->job().state());
+  const bool effective = request_.from_step() > 0;
+  const auto log = store_.Find(request_.job_id(), StreamKind::kHistory);
+  while (log != nullptr) {
+    if (effective && !rewinds_known_) {
+      status = FindRewinds(*log);
+    }
+    absl::StatusOr<SegmentLog::ReadResult> read =
+        status.ok() ? log->Read(state_, kReadBytes) : status;
+    if (!read.ok()) {
+      status = absl::IsNotFound(read.status()) ? NoJob(request_.job_id()) : read.status();
+      return Next::kEnd;
+    }
+    for (const SegmentLog::Record& record : read->records) {
+      v1::MetricRecord out;
+      out.set_cursor(record.cursor);
+      const bool rewind = record.kind == kRewindRecord;
+      if (rewind ? !out.mutable_rewind()->ParseFromString(record.payload)
+                 : !out.mutable_step()->ParseFromString(record.payload)) {
+        status = Unparsable(request_.job_id(), record.cursor);
+        return Next::kEnd;
+      }
+      // With from_step, what was rewound before the stream began is left out together with its rewinds.
+      const bool old = effective && record.cursor <= rewinds_through_;
+      if ((old && (rewind || IsVoided(record.cursor, out.step().step()))) ||
+          (effective && !rewind && out.step().step() < request_.from_step())) {
+        continue;
+      }
+      *response.add_records() = std::move(out);
+    }
+    if (response.records_size() > 0) {
+      return Next::kWrite;
+    }
+    if (read->at_end) {
+      break;
+    }
+  }
+  return over ? Next::kEnd : Next::kWait;
+}
+
+LogsReactor::LogsReactor(Executor& executor,
+                         View& view,
+                         Store& store,
+                         const v1::StreamLogsRequest& request)
+    : StreamReactor(executor), view_(view), store_(store), request_(request) {
+  state_.next = request.cursor() + 1;
+}
+
+bool LogsReactor::Wanted(const v1::LogLine& line) const {
+  return !request_.has_rank() || line.rank() == request_.rank();
+}
+
+absl::Status LogsReactor::SkipToTail(const SegmentLog& log) {
+  tail_done_ = true;
+  if (request_.tail() <= 0) {
+    return absl::OkStatus();
+  }
+  std::deque<int64_t> last;  // cursors of the last matching lines
+  SegmentLog::ReadState state = state_;
+  while (true) {
+    HEARTH_ASSIGN_OR_RETURN(const SegmentLog::ReadResult read, log.Read(state, kReadBytes));
+    for (const SegmentLog::Record& record : read.records) {
+      v1::LogLine line;
+      if (!line.ParseFromString(record.payload)) {
+        return Unparsable(request_.job_id(), record.cursor);
+      }
+      if (Wanted(line)) {
+        last.push_back(record.cursor);
+        if (last.size() > static_cast<size_t>(request_.tail())) {
+          last.pop_front();
+        }
+      }
+    }
+    if (read.at_end) {
+      break;
+    }
+  }
+  state_ = SegmentLog::ReadState{.next = last.empty() ? state.next : last.front()};
+  return absl::OkStatus();
+}
+
+LogsReactor::Next LogsReactor::Produce(v1::StreamLogsResponse& response, absl::Status& status) {
+  const JobPtr job = view_.FindJob(request_.job_id());
+  if (job == nullptr) {
+    status = NoJob(request_.job_id());
+    return Next::kEnd;
+  }
+  const bool over = !request_.follow() || IsTerminal(job->job().state());
+  const auto log = store_.Find(request_.job_id(), StreamKind::kLog);
+  int64_t dropped = 0;
+  while (log != nullptr) {
+    if (!tail_done_) {
+      status = SkipToTail(*log);
+    }
+    absl::StatusOr<SegmentLog::ReadResult> read =
+        status.ok() ? log->Read(state_, kReadBytes) : status;
+    if (!read.ok()) {
+      status = absl::IsNotFound(read.status()) ? NoJob(request_.job_id()) : read.status();
+      return Next::kEnd;
+    }
+    dropped += read->dropped;
+    for (const SegmentLog::Record& record : read->records) {
+      v1::LogLine line;
+      if (!line.ParseFromString(record.payload)) {
+        status = Unparsable(request_.job_id(), record.cursor);
+        return Next::kEnd;
+      }
+      if (Wanted(line)) {
+        line.set_cursor(record.cursor);
+        *response.add_lines() = std::move(line);
+      }
+    }
+    if (response.lines_size() > 0 || dropped > 0) {
+      response.set_dropped(dropped);
+      return Next::kWrite;
+    }
+    if (read->at_end) {
+      break;
+    }
+  }
+  return over ? Next::kEnd : Next::kWait;
+}
+
+}  // namespace hearth::coordinator

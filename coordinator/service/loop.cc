@@ -1,0 +1,262 @@
+#include "coordinator/service/loop.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/fault/fault.h"
+#include "common/log/log.h"
+#include "common/rpc/status.h"
+
+namespace hearth::coordinator {
+namespace {
+
+CoreOptions WithGeneration(CoreOptions options, int64_t generation) {
+  options.generation = generation;
+  return options;
+}
+
+Reply Refusal(absl::Status status) { return Reply{std::move(status), std::nullopt, std::nullopt}; }
+
+absl::Status StoppingError() {
+  return rpc::UnavailableError("the coordinator is stopping", "STOPPING", absl::Seconds(1));
+}
+
+bool HasDurableRows(const std::vector<Effects>& effects) {
+  return std::any_of(
+      effects.begin(), effects.end(), [](const Effects& e) { return !e.NothingDurable(); });
+}
+
+}  // namespace
+
+Loop::Loop(const LoopOptions& options,
+           Clock& clock,
+           Store& store,
+           const LoadedState& state,
+           View& view,
+           AgentHub& hub,
+           Inspector& inspector,
+           CoordinatorMetrics& metrics)
+    : options_(options),
+      clock_(clock),
+      store_(store),
+      view_(view),
+      hub_(hub),
+      inspector_(inspector),
+      metrics_(metrics),
+      core_(WithGeneration(options.core, store.generation()), state.core, ReadClock()) {
+  view_.Load(core_, state.events, state.core);
+}
+
+Loop::~Loop() { Stop(); }
+
+void Loop::Start(Inspect inspect, std::function<void(const absl::Status&)> on_fatal) {
+  inspect_ = std::move(inspect);
+  on_fatal_ = std::move(on_fatal);
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "hearth-loop");
+    Run();
+  });
+}
+
+void Loop::Stop() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+Now Loop::ReadClock() { return Now{clock_.Now(), clock_.Monotonic()}; }
+
+void Loop::Post(Command command, Done done) {
+  Enqueue(Item{std::move(command), std::move(done), nullptr}, true);
+}
+
+void Loop::PostFromAgent(Command command, Done done) {
+  Enqueue(Item{std::move(command), std::move(done), nullptr}, false);
+}
+
+void Loop::Query(std::function<void(const Core*)> query) {
+  Enqueue(Item{Tick{}, nullptr, std::move(query)}, false);
+}
+
+void Loop::Enqueue(Item item, bool limited) {
+  absl::Status refusal;
+  {
+    absl::MutexLock lock(&mu_);
+    if (stopping_) {
+      refusal = StoppingError();
+    } else if (limited && queue_.size() >= options_.queue_max) {
+      refusal = rpc::UnavailableError("too many changes are waiting", "BUSY", absl::Seconds(1));
+    } else {
+      queue_.push_back(std::move(item));
+      return;
+    }
+  }
+  if (item.query != nullptr) {
+    item.query(nullptr);
+  } else if (item.done != nullptr) {
+    item.done(Refusal(std::move(refusal)));
+  }
+}
+
+void Loop::Run() {
+  while (WaitForWork()) {
+    Process(TakeBatch());
+    inspector_.Expire();
+  }
+  std::deque<Item> rest;
+  {
+    absl::MutexLock lock(&mu_);
+    stopped_ = true;
+    stopping_ = true;
+    rest.swap(queue_);
+  }
+  rest.insert(rest.begin(),
+              std::make_move_iterator(held_back_.begin()),
+              std::make_move_iterator(held_back_.end()));
+  for (Item& item : rest) {
+    if (item.query != nullptr) {
+      item.query(nullptr);
+    } else if (item.done != nullptr) {
+      item.done(Refusal(StoppingError()));
+    }
+  }
+}
+
+// False when the loop is to end.
+bool Loop::WaitForWork() {
+  const absl::Duration until_tick = core_.NextDeadline() - clock_.Monotonic();
+  absl::MutexLock lock(&mu_);
+  if (held_back_.empty() && until_tick > absl::ZeroDuration()) {
+    clock_.AwaitWithTimeout(
+        mu_, absl::Condition(this, &Loop::Ready), std::min(until_tick, absl::Seconds(1)));
+  }
+  return !stopped_ && !(stopping_ && queue_.empty() && held_back_.empty());
+}
+
+std::vector<Loop::Item> Loop::TakeBatch() {
+  std::vector<Item> items;
+  while (!held_back_.empty() && items.size() < options_.batch_max) {
+    items.push_back(std::move(held_back_.front()));
+    held_back_.pop_front();
+  }
+  absl::MutexLock lock(&mu_);
+  while (!queue_.empty() && items.size() < options_.batch_max) {
+    items.push_back(std::move(queue_.front()));
+    queue_.pop_front();
+  }
+  metrics_.SetQueueLength(static_cast<int64_t>(queue_.size()));
+  return items;
+}
+
+bool Loop::RefuseForSpace(const Command& command) const {
+  const CreateJob* create = std::get_if<CreateJob>(&command);
+  return (create != nullptr && !create->validate_only) ||
+         std::holds_alternative<UpdateJob>(command) || std::holds_alternative<PauseJob>(command) ||
+         std::holds_alternative<ResumeJob>(command) ||
+         std::holds_alternative<CordonWorker>(command) ||
+         std::holds_alternative<UncordonWorker>(command) ||
+         std::holds_alternative<DrainWorker>(command);
+}
+
+void Loop::Process(std::vector<Item> items) {
+  const int64_t free_bytes = store_.FreeBytes();
+  const bool low_space = free_bytes >= 0 && free_bytes < options_.min_free_bytes;
+  std::vector<Effects> effects;
+  std::vector<std::pair<Done, Reply>> replies;
+  size_t taken = 0;
+  while (taken < items.size()) {
+    Item& item = items[taken++];
+    HEARTH_FAULT_POINT("coordinator.apply");
+    if (item.query != nullptr) {
+      item.query(&core_);
+      continue;
+    }
+    if (low_space && RefuseForSpace(item.command)) {
+      const std::string text = absl::StrCat(
+          "not enough disk space for the coordinator's data dir: ", free_bytes >> 20, " MiB free, ",
+          options_.min_free_bytes >> 20, " MiB needed; nothing was changed");
+      replies.emplace_back(
+          std::move(item.done),
+          Refusal(rpc::MakeError(absl::StatusCode::kResourceExhausted, text, "DISK_FULL")));
+      continue;
+    }
+    effects.push_back(core_.Apply(item.command, ReadClock()));
+    metrics_.CountCommand(item.command);
+    Reply reply;
+    if (effects.back().reply.has_value()) {
+      reply = *std::move(effects.back().reply);
+    }
+    replies.emplace_back(std::move(item.done), std::move(reply));
+    if (!effects.back().job_deletes.empty()) {
+      break;  // a later command may create a job of the same name: that belongs to another commit
+    }
+  }
+  held_back_.insert(held_back_.begin(),
+                    std::make_move_iterator(items.begin() + static_cast<std::ptrdiff_t>(taken)),
+                    std::make_move_iterator(items.end()));
+  const Now now = ReadClock();
+  if (held_back_.empty() && core_.NextDeadline() <= now.monotonic) {
+    effects.push_back(core_.Apply(Tick{}, now));
+  }
+  if (HasDurableRows(effects)) {
+    const absl::Duration start = clock_.Monotonic();
+    const absl::Status status = store_.Commit(effects).status();
+    metrics_.ObserveCommit(clock_.Monotonic() - start, replies.size());
+    if (!status.ok()) {
+      const absl::Status answer = rpc::MakeError(
+          status.code() == absl::StatusCode::kResourceExhausted ? status.code()
+                                                                : absl::StatusCode::kInternal,
+          absl::StrCat("the change could not be stored: ", status.message()), "STORE_FAILED");
+      for (const auto& [done, reply] : replies) {
+        if (done != nullptr) {
+          done(Refusal(answer));
+        }
+      }
+      Fail(status);
+      return;
+    }
+  }
+  HEARTH_FAULT_POINT("coordinator.before_reply");
+  metrics_.Observe(effects, view_);
+  view_.Apply(absl::MakeSpan(effects));
+  for (const auto& [done, reply] : replies) {
+    if (done != nullptr) {
+      done(reply);
+    }
+  }
+  LetKnow(effects);
+}
+
+void Loop::LetKnow(std::vector<Effects>& effects) {
+  HEARTH_FAULT_POINT("coordinator.before_ack");
+  for (Effects& e : effects) {
+    for (OutgoingMessage& message : e.messages) {
+      hub_.Send(message.connection_id, std::move(message.message));
+    }
+    for (const CloseConnection& close : e.closes) {
+      hub_.Close(close.connection_id, close.status);
+    }
+    for (const InspectionRequest& inspection : e.inspections) {
+      inspect_(inspection);
+    }
+  }
+}
+
+void Loop::Fail(const absl::Status& status) {
+  HEARTH_LOG_ERROR("cannot store changes, the coordinator stops: {}", status.ToString());
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+    stopped_ = true;
+  }
+  on_fatal_(status);
+}
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,105 @@
+// The event loop: the one thread that owns the core. It takes commands from a bounded queue, applies as many as are waiting (up to
+// a limit), makes their effects durable in ONE commit, and only then lets anybody know: view and metrics, then replies, then
+// messages to agents.
+//
+// When a commit fails, core and disk no longer agree. The loop then answers every command of the batch with the error, stops for good
+// and calls `on_fatal`: the process is to end, with its message, and to start again from the disk. Workers train on meanwhile.
+// So that a filling disk is refused before that, users' changes are refused with RESOURCE_EXHAUSTED, unapplied, while less than
+// `min_free_bytes` are free (cancel and delete, which free resources, are not).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/time/clock.h"
+#include "coordinator/core/core.h"
+#include "coordinator/service/agent_hub.h"
+#include "coordinator/service/coordinator_metrics.h"
+#include "coordinator/service/inspector.h"
+#include "coordinator/service/view.h"
+#include "coordinator/store/store.h"
+
+namespace hearth::coordinator {
+
+struct LoopOptions {
+  CoreOptions core;  // generation is taken from the store
+  size_t batch_max = 512;       // commands a commit
+  size_t queue_max = 8192;      // waiting commands of users; agents are limited by their streams' flow control
+  int64_t min_free_bytes = 16 << 20;
+};
+
+class Loop {
+ public:
+  // Called on the loop's thread after the commit, or at once on the caller's when the command is refused unseen.
+  using Done = std::function<void(const Reply&)>;
+  // Answers Effects::inspections; called on the loop's thread, must not block.
+  using Inspect = std::function<void(const InspectionRequest&)>;
+
+  // All references outlive the loop. Restores the core from `state` and fills `view`.
+  Loop(const LoopOptions& options,
+       Clock& clock,
+       Store& store,
+       const LoadedState& state,
+       View& view,
+       AgentHub& hub,
+       Inspector& inspector,
+       CoordinatorMetrics& metrics);
+  ~Loop();
+
+  void Start(Inspect inspect, std::function<void(const absl::Status&)> on_fatal);
+  // Finishes what is queued, refuses what comes later, and joins the thread.
+  void Stop() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Thread-safe. UNAVAILABLE when stopping or full.
+  void Post(Command command, Done done) ABSL_LOCKS_EXCLUDED(mu_);
+  // Thread-safe. Agents' commands: never refused for fullness.
+  void PostFromAgent(Command command, Done done) ABSL_LOCKS_EXCLUDED(mu_);
+  // Thread-safe. Runs `query` between two batches; null when the loop has stopped.
+  void Query(std::function<void(const Core*)> query) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  struct Item {
+    Command command;
+    Done done;
+    std::function<void(const Core*)> query;
+  };
+
+  void Run();
+  bool WaitForWork() ABSL_LOCKS_EXCLUDED(mu_);
+  std::vector<Item> TakeBatch() ABSL_LOCKS_EXCLUDED(mu_);
+  void Process(std::vector<Item> items);
+  bool RefuseForSpace(const Command& command) const;
+  void Enqueue(Item item, bool limited) ABSL_LOCKS_EXCLUDED(mu_);
+  void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
+  void LetKnow(std::vector<Effects>& effects);
+  Now ReadClock();
+  bool Ready() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || !queue_.empty(); }
+
+  const LoopOptions options_;
+  Clock& clock_;
+  Store& store_;
+  View& view_;
+  AgentHub& hub_;
+  Inspector& inspector_;
+  CoordinatorMetrics& metrics_;
+  Inspect inspect_;
+  std::function<void(const absl::Status&)> on_fatal_;
+  Core core_;  // of the loop's thread once started
+  std::deque<Item> held_back_;  // of the loop's thread: the rest of a batch that a deletion cut short
+  std::thread thread_;
+
+  absl::Mutex mu_;
+  std::deque<Item> queue_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,163 @@
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "coordinator/service/coordinator_metrics.h"
+#include "coordinator/service/job_series.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hearth::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class CoordinatorMetricsTest : public testing::Test {
+ protected:
+  v1::JobRecord& Job(Effects& effects, const std::string& id, v1::JobState state) {
+    JobRow& row = effects.jobs.emplace_back();
+    v1::Job& job = *row.record.mutable_job();
+    job.set_job_id(id);
+    job.set_state(state);
+    job.set_epoch(1);
+    job.mutable_create_time()->set_seconds(++created_);
+    job.mutable_spec()->set_name("name");
+    job.mutable_spec()->mutable_precision()->set_recipe("bf16");
+    job.mutable_spec()->mutable_model()->set_preset("tiny");
+    return row.record;
+  }
+
+  static void Event(Effects& effects, v1::JobState from, v1::JobState to, int64_t seconds,
+                    const std::string& reason) {
+    v1::JobEvent& event = effects.events.emplace_back();
+    event.set_job_id("a");
+    event.set_type("state");
+    event.set_from_state(from);
+    event.set_to_state(to);
+    event.set_reason_code(reason);
+    event.mutable_time()->set_seconds(seconds);
+  }
+
+  void Step(int64_t step, int64_t tokens, double seconds) {
+    Effects effects;
+    v1::JobRecord& record = Job(effects, "a", v1::JOB_STATE_RUNNING);
+    v1::StepReport report;
+    report.set_step(step);
+    report.set_tokens(tokens);
+    report.set_loss(2.5);
+    report.set_step_seconds(seconds);
+    report.set_validation_loss(2.25);
+    *record.mutable_job()->mutable_last_report() = report;
+    record.mutable_job()->mutable_run_info()->set_global_batch_tokens(100);
+    record.mutable_job()->set_step(step);
+    *effects.history.emplace_back(HistoryAppend{"a", {}}).record.mutable_step() = report;
+    Apply(std::move(effects));
+  }
+
+  void Apply(Effects effects) {
+    std::vector<Effects> batch;
+    batch.push_back(std::move(effects));
+    metrics_.Observe(batch, view_);
+    view_.Apply(absl::MakeSpan(batch));
+  }
+
+  int64_t created_ = 0;
+  View view_{100};
+  CoordinatorMetrics metrics_{7};
+};
+
+TEST_F(CoordinatorMetricsTest, Render_AfterSteps_HasTheJobsSeries) {
+  Step(1, 100, 0.02);
+  Step(2, 200, 0.03);
+  const std::string text = metrics_.Render(view_);
+  EXPECT_THAT(text, HasSubstr("hearth_job_info{job_id=\"a\",name=\"name\",model=\"tiny\","));
+  EXPECT_THAT(text, HasSubstr("hearth_job_state{job_id=\"a\",state=\"running\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("hearth_job_state{job_id=\"a\",state=\"queued\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("hearth_job_step{job_id=\"a\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("hearth_job_loss{job_id=\"a\"} 2.5\n"));
+  EXPECT_THAT(text, HasSubstr("hearth_job_validation_loss{job_id=\"a\"} 2.25\n"));
+  EXPECT_THAT(text, HasSubstr("hearth_job_tokens_total{job_id=\"a\"} 200\n"));
+  EXPECT_THAT(text, HasSubstr("hearth_job_step_duration_seconds_count{job_id=\"a\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("hearth_jobs{state=\"running\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("hearth_coordinator_generation 7\n"));
+  EXPECT_THAT(text, HasSubstr("hearth_build_info{"));
+  EXPECT_THAT(text, HasSubstr("process_cpu_seconds_total"));
+}
+
+TEST_F(CoordinatorMetricsTest, Tokens_AfterARewind_CountTheRepeatedStepsAndNeverFall) {
+  Step(1, 100, 0.02);
+  Step(2, 200, 0.02);
+  Step(2, 200, 0.02);  // done again
+  EXPECT_THAT(metrics_.Render(view_), HasSubstr("hearth_job_tokens_total{job_id=\"a\"} 300\n"));
+}
+
+TEST_F(CoordinatorMetricsTest, Observe_LifeOfAJob_FillsTheWaitHistograms) {
+  Effects effects;
+  Job(effects, "a", v1::JOB_STATE_RUNNING);
+  Event(effects, v1::JOB_STATE_UNSPECIFIED, v1::JOB_STATE_QUEUED, 100, "submitted");
+  Event(effects, v1::JOB_STATE_QUEUED, v1::JOB_STATE_STARTING, 130, "placed");
+  Event(effects, v1::JOB_STATE_STARTING, v1::JOB_STATE_RUNNING, 132, "first_step");
+  Event(effects, v1::JOB_STATE_RUNNING, v1::JOB_STATE_RECOVERING, 200, "worker_lost");
+  Event(effects, v1::JOB_STATE_RECOVERING, v1::JOB_STATE_STARTING, 205, "placed");
+  Event(effects, v1::JOB_STATE_STARTING, v1::JOB_STATE_RUNNING, 209, "first_step");
+  Apply(std::move(effects));
+  const std::string text = metrics_.Render(view_);
+  EXPECT_THAT(text, HasSubstr("hearth_queue_wait_seconds_sum 30\n"));
+  EXPECT_THAT(text, HasSubstr("hearth_ready_to_first_step_seconds_count 2\n"));
+  EXPECT_THAT(text, HasSubstr("hearth_recovery_seconds_sum{cause=\"worker_lost\"} 9\n"));
+  EXPECT_THAT(text,
+              HasSubstr("hearth_job_restarts_total{job_id=\"a\",cause=\"worker_lost\"} 1\n"));
+}
+
+TEST_F(CoordinatorMetricsTest, Render_DeletedJob_LeavesNoSeries) {
+  Step(1, 100, 0.02);
+  Effects effects;
+  effects.job_deletes = {"a"};
+  Apply(std::move(effects));
+  EXPECT_THAT(metrics_.Render(view_), Not(HasSubstr("job_id=\"a\"")));
+}
+
+TEST_F(CoordinatorMetricsTest, Render_ManyJobs_IsBoundedAndCountsWhatIsLeftOut) {
+  Effects effects;
+  for (int i = 0; i < 700; ++i) {
+    Job(effects, absl::StrCat("run-", i), v1::JOB_STATE_RUNNING);
+    v1::JobRecord& ended = Job(effects, absl::StrCat("end-", i), v1::JOB_STATE_SUCCEEDED);
+    ended.mutable_job()->mutable_end_time()->set_seconds(i);
+  }
+  Apply(std::move(effects));
+  size_t dropped = 0;
+  EXPECT_EQ(ChooseJobs(view_.AllJobs(), dropped).size(), kJobsMax);
+  EXPECT_EQ(dropped, 700 + kRecentJobs - kJobsMax);
+  const std::string text = metrics_.Render(view_);
+  EXPECT_THAT(text, Not(HasSubstr("hearth_series_dropped_total 0\n")));
+  EXPECT_THAT(text, Not(HasSubstr("job_id=\"end-0\"")));
+}
+
+TEST(MetricDefs, Table_FollowsTheNamingRules) {
+  EXPECT_THAT(metrics::CheckDefs(CoordinatorMetricDefs()), testing::IsEmpty());
+}
+
+// Every family of a scrape has its row, so that docs/metrics.md is complete.
+TEST_F(CoordinatorMetricsTest, Render_EveryFamily_HasARow) {
+  Step(1, 100, 0.02);
+  metrics_.RpcStarted("/hearth.v1.JobService/GetJob");
+  metrics_.RpcHandled("/hearth.v1.JobService/GetJob", "OK", absl::Seconds(1));
+  for (const absl::string_view line : absl::StrSplit(metrics_.Render(view_), '\n')) {
+    if (!absl::StartsWith(line, "# TYPE ")) {
+      continue;
+    }
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    bool found = false;
+    for (const auto defs : {CoordinatorMetricDefs(), metrics::ProcessDefs()}) {
+      for (const MetricDef& def : defs) {
+        found = found || (def.name == words[2] && metrics::TypeName(def.type) == words[3]);
+      }
+    }
+    EXPECT_TRUE(found) << line;
+  }
+}
+
+}  // namespace
+}  // namespace hearth::coordinator

@@ -1,0 +1,188 @@
+#include "coordinator/service/spec_check.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/base/units.h"
+#include "common/rpc/status.h"
+#include "common/spec/job_plan.h"
+#include "common/spec/resolve.h"
+
+namespace hearth::coordinator {
+namespace {
+
+bool IsOnline(v1::WorkerState state) {
+  return state == v1::WORKER_STATE_IDLE || state == v1::WORKER_STATE_BUSY;
+}
+
+bool Suits(const v1::Worker& worker, const v1::JobSpec& spec) {
+  if (worker.device().kind() != spec.resources().device()) {
+    return false;
+  }
+  for (const auto& [key, value] : spec.resources().selector()) {
+    const auto found = worker.labels().find(key);
+    if (found == worker.labels().end() || found->second != value) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string NotChecked(absl::string_view why) {
+  return absl::StrCat("paths not checked: ", why, "; they will be checked before the job starts");
+}
+
+}  // namespace
+
+std::vector<std::string> PathsOf(const v1::JobSpec& spec) {
+  std::vector<std::string> paths;
+  for (const v1::DataSource& source : spec.data().train()) {
+    paths.push_back(source.path());
+  }
+  for (const v1::DataSource& source : spec.data().validation()) {
+    paths.push_back(source.path());
+  }
+  if (!spec.model().from().empty()) {
+    paths.push_back(spec.model().from());
+  }
+  return paths;
+}
+
+absl::Status ApplyFacts(v1::JobSpec& spec, const std::vector<v1::PathInfo>& paths) {
+  std::vector<spec::FieldViolation> violations;
+  spec::DataFacts facts;
+  const v1::ModelSpec* from_model = nullptr;
+  const int train = spec.data().train_size();
+  const int validation = spec.data().validation_size();
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const int n = static_cast<int>(i);
+    const v1::PathInfo& info = paths[i];
+    const bool is_model = n >= train + validation;
+    const std::string field = is_model    ? "model.from"
+                              : n < train ? absl::StrCat("data.train[", n, "].path")
+                                          : absl::StrCat("data.validation[", n - train, "].path");
+    if (!info.error().empty()) {
+      violations.push_back({field, absl::StrCat(info.path(), ": ", info.error())});
+    } else if (is_model != (info.kind() == "model")) {
+      violations.push_back({field,
+                            absl::StrCat(info.path(),
+                                         is_model ? " is not a model folder but " : " is not a dataset but ",
+                                         info.kind())});
+    } else if (is_model) {
+      from_model = &info.model();
+    } else {
+      facts.vocab = std::max(facts.vocab, info.vocab());
+      facts.train_tokens += n < train ? info.tokens() : 0;
+    }
+  }
+  if (violations.empty()) {
+    spec::ResolveWithFacts(spec, facts, from_model, violations);
+  }
+  return spec::ViolationsToStatus(violations);
+}
+
+absl::Status CheckMemory(const v1::JobSpec& spec, const std::vector<WorkerPtr>& workers) {
+  const v1::Worker* largest = nullptr;
+  for (const WorkerPtr& worker : workers) {
+    if (IsOnline(worker->state()) && Suits(*worker, spec) && worker->device().memory_bytes() > 0 &&
+        (largest == nullptr ||
+         worker->device().memory_bytes() > largest->device().memory_bytes())) {
+      largest = worker.get();
+    }
+  }
+  if (largest == nullptr || spec.model().vocab() == 0) {
+    return absl::OkStatus();
+  }
+  const int64_t memory = largest->device().memory_bytes();
+  const int threads = spec.resources().threads() > 0 ? spec.resources().threads()
+                                                     : std::max(1, largest->device().threads());
+  HEARTH_ASSIGN_OR_RETURN(
+      const int64_t micro_batch,
+      spec::ResolveMicroBatch(spec, spec.resources().workers(), threads, memory));
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<spec::JobPlan> plan,
+                          spec::MakeJobPlan(spec, micro_batch, threads, true));
+  HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan memory_plan, spec::PlanTraining(plan->options));
+  if (memory_plan.arena_bytes() <= memory) {
+    return absl::OkStatus();
+  }
+  return rpc::MakeError(
+      absl::StatusCode::kResourceExhausted,
+      absl::StrCat("batch.micro_batch_size ", micro_batch, " needs ",
+                   FormatBytes(memory_plan.arena_bytes()), " a worker, the largest worker that the "
+                   "job may run on (", largest->worker_id(), ") has ", FormatBytes(memory),
+                   "; a smaller one or \"auto\" may fit"),
+      "DOES_NOT_FIT");
+}
+
+CheckedSpec SpecChecker::Complete(v1::JobSpec spec, const std::vector<v1::PathInfo>& paths) const {
+  CheckedSpec result;
+  result.status = ApplyFacts(spec, paths);
+  if (result.status.ok()) {
+    result.status = CheckMemory(spec, view_.Workers());
+  }
+  result.spec = std::move(spec);
+  result.paths_checked = true;
+  return result;
+}
+
+void SpecChecker::Check(v1::JobSpec spec, Done done) {
+  std::vector<spec::FieldViolation> violations;
+  spec::Resolve(spec, violations);
+  if (!violations.empty()) {
+    return done({spec::ViolationsToStatus(violations), std::move(spec), false, {}});
+  }
+  std::vector<std::string> paths = PathsOf(spec);
+  const std::string scope = Inspector::Scope(spec);
+  std::vector<v1::PathInfo> known;
+  if (inspector_.Cached(scope, paths, known)) {
+    return done(Complete(std::move(spec), known));
+  }
+  const std::vector<WorkerPtr> workers = view_.Workers();
+  const bool any = std::any_of(workers.begin(), workers.end(), [&spec](const WorkerPtr& worker) {
+    return IsOnline(worker->state()) && Suits(*worker, spec);
+  });
+  const std::string no_worker =
+      absl::StrCat("no worker with device ", spec.resources().device(), " is online");
+  if (!any) {
+    return done({absl::OkStatus(), std::move(spec), false, {NotChecked(no_worker)}});
+  }
+  loop_.Query([this, spec = std::move(spec), paths = std::move(paths), scope, no_worker,
+               done = std::move(done)](const Core* core) mutable {
+    const auto eligible = core == nullptr ? std::nullopt : core->FindInspector(spec);
+    if (!eligible.has_value()) {
+      return done({absl::OkStatus(), std::move(spec), false, {NotChecked(no_worker)}});
+    }
+    inspector_.Inspect(
+        eligible->connection_id, scope, std::move(paths),
+        [this, spec = std::move(spec),
+         done = std::move(done)](absl::StatusOr<std::vector<v1::PathInfo>> answers) mutable {
+          if (!answers.ok()) {
+            return done({absl::OkStatus(), std::move(spec), false,
+                         {NotChecked(answers.status().message())}});
+          }
+          done(Complete(std::move(spec), *answers));
+        });
+  });
+}
+
+void SpecChecker::Inspect(const InspectionRequest& request) {
+  inspector_.Inspect(
+      request.connection_id, Inspector::Scope(request.spec), PathsOf(request.spec),
+      [this, job_id = request.job_id,
+       spec = request.spec](absl::StatusOr<std::vector<v1::PathInfo>> answers) mutable {
+        InspectionDone command;
+        command.job_id = job_id;
+        if (answers.ok()) {
+          CheckedSpec checked = Complete(std::move(spec), *answers);
+          command.status = checked.status;
+          command.spec = std::move(checked.spec);
+        } else {
+          command.status = answers.status();
+        }
+        loop_.PostFromAgent(std::move(command), nullptr);
+      });
+}
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,58 @@
+// All checks of a submitted spec: rules, then what only a worker can see, then memory. CreateJob, validate_only, ResumeJob and the check
+// before the first STARTING run this one function.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "coordinator/core/core.h"
+#include "coordinator/service/inspector.h"
+#include "coordinator/service/loop.h"
+#include "coordinator/service/view.h"
+#include "hearth/v1/agent.pb.h"
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::coordinator {
+
+// The paths of a spec that workers must see: datasets, then model.from.
+std::vector<std::string> PathsOf(const v1::JobSpec& spec);
+
+// Completes a resolved spec with what a worker said of PathsOf(spec), in that order. kInvalidArgument: all violations.
+absl::Status ApplyFacts(v1::JobSpec& spec, const std::vector<v1::PathInfo>& paths);
+
+// kResourceExhausted when the plan of the complete spec does not fit the largest of `workers` that it may run on; OK when it
+// fits or when nothing can be said (no such worker, vocabulary unknown). kInvalidArgument, kUnimplemented as MakeJobPlan.
+absl::Status CheckMemory(const v1::JobSpec& spec, const std::vector<WorkerPtr>& workers);
+
+struct CheckedSpec {
+  absl::Status status;
+  v1::JobSpec spec;            // resolved and completed as far as possible
+  bool paths_checked = false;  // false: no worker could be asked; `warnings` says why
+  std::vector<std::string> warnings;
+};
+
+// Thread-safe. The three parts outlive this.
+class SpecChecker {
+ public:
+  using Done = std::function<void(CheckedSpec)>;
+
+  SpecChecker(Loop& loop, View& view, Inspector& inspector)
+      : loop_(loop), view_(view), inspector_(inspector) {}
+
+  // `done` is called once: on the caller's thread, the loop's, or that of the asked worker's stream.
+  void Check(v1::JobSpec spec, Done done);
+
+  // Effects::inspections: asks the given worker and posts InspectionDone.
+  void Inspect(const InspectionRequest& request);
+
+ private:
+  CheckedSpec Complete(v1::JobSpec spec, const std::vector<v1::PathInfo>& paths) const;
+
+  Loop& loop_;
+  View& view_;
+  Inspector& inspector_;
+};
+
+}  // namespace hearth::coordinator

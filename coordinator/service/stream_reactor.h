@@ -1,0 +1,198 @@
+// Server streams that follow a job: pull, not push. The next message is made only when the one before has been written, from wherever
+// the stream stands by then; so a slow reader costs one message of memory, skips intermediate states, and slows nobody.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "common/rpc/status.h"
+#include "coordinator/service/executor.h"
+#include "coordinator/service/view.h"
+#include "grpcpp/support/server_callback.h"
+
+namespace hearth::coordinator {
+
+inline constexpr size_t kStreamsMax = 1024;
+
+// What all streams have in common, to bound and to end them.
+class StreamBase : public Waker {
+ public:
+  virtual void EndWith(const absl::Status& status) = 0;
+};
+
+// Thread-safe.
+class StreamSet {
+ public:
+  // False when there are too many already.
+  bool Add(const std::weak_ptr<StreamBase>& stream) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    std::erase_if(streams_, [](const std::weak_ptr<StreamBase>& weak) { return weak.expired(); });
+    if (closed_ || streams_.size() >= kStreamsMax) {
+      return false;
+    }
+    streams_.push_back(stream);
+    return true;
+  }
+  // Ends all streams and refuses new ones.
+  void CloseAll(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
+    std::vector<std::weak_ptr<StreamBase>> streams;
+    {
+      absl::MutexLock lock(&mu_);
+      closed_ = true;
+      streams.swap(streams_);
+    }
+    for (const std::weak_ptr<StreamBase>& weak : streams) {
+      if (const std::shared_ptr<StreamBase> stream = weak.lock()) {
+        stream->EndWith(status);
+      }
+    }
+  }
+
+ private:
+  absl::Mutex mu_;
+  std::vector<std::weak_ptr<StreamBase>> streams_ ABSL_GUARDED_BY(mu_);
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+// Keeps itself alive from Start until gRPC is done with it.
+template <typename Response>
+class StreamReactor : public grpc::ServerWriteReactor<Response>,
+                      public StreamBase,
+                      public std::enable_shared_from_this<StreamReactor<Response>> {
+ public:
+  explicit StreamReactor(Executor& executor) : executor_(executor) {}
+
+  void Start(StreamSet& streams) {
+    self_ = this->shared_from_this();
+    if (!streams.Add(self_)) {
+      EndWith(absl::ResourceExhaustedError("too many streams are open, or the coordinator stops"));
+      return;
+    }
+    Wake();
+  }
+
+  void Wake() override ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      woken_ = true;
+      if (scheduled_ || writing_ || finished_) {
+        return;
+      }
+      scheduled_ = true;
+    }
+    Schedule();
+  }
+
+  // As soon as the present write is done.
+  void EndWith(const absl::Status& status) override ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (finished_) {
+        return;
+      }
+      if (!ending_) {
+        ending_ = true;
+        end_status_ = status;
+      }
+      if (scheduled_ || writing_) {
+        return;
+      }
+      finished_ = true;
+    }
+    this->Finish(rpc::ToGrpc(status));
+  }
+
+  void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      writing_ = false;
+      if (!ok && !ending_) {
+        ending_ = true;
+        end_status_ = absl::CancelledError("the client has gone");
+      }
+      scheduled_ = true;
+    }
+    Schedule();
+  }
+
+  void OnCancel() override { EndWith(absl::CancelledError("the client has gone")); }
+
+  void OnDone() override {
+    const std::shared_ptr<StreamReactor> self = std::move(self_);  // dies with this scope
+  }
+
+ protected:
+  enum class Next { kWrite, kWait, kEnd };
+  // Fills `response` (which is empty) with what comes next, or says to wait for a wake-up, or ends with `status`. Called on the executor,
+  // one call at a time.
+  virtual Next Produce(Response& response, absl::Status& status) = 0;
+
+ private:
+  void Schedule() {
+    if (!executor_.Submit([self = this->shared_from_this()] { self->Pump(); })) {
+      Pump();  // the executor has stopped: the stream is ending anyway
+    }
+  }
+
+  void Pump() ABSL_LOCKS_EXCLUDED(mu_) {
+    while (true) {
+      {
+        absl::MutexLock lock(&mu_);
+        woken_ = false;
+        if (ending_) {
+          break;
+        }
+      }
+      response_.Clear();
+      absl::Status status;
+      const Next next = Produce(response_, status);
+      {
+        absl::MutexLock lock(&mu_);
+        if (next == Next::kEnd && !ending_) {
+          ending_ = true;
+          end_status_ = status;
+        }
+        if (ending_) {
+          break;
+        }
+        if (next == Next::kWait) {
+          if (woken_) {
+            continue;
+          }
+          scheduled_ = false;
+          return;
+        }
+        scheduled_ = false;
+        writing_ = true;
+      }
+      this->StartWrite(&response_);
+      return;
+    }
+    absl::Status status;
+    {
+      absl::MutexLock lock(&mu_);
+      scheduled_ = false;
+      finished_ = true;
+      status = end_status_;
+    }
+    this->Finish(rpc::ToGrpc(status));
+  }
+
+  Executor& executor_;
+  std::shared_ptr<StreamReactor> self_;
+  Response response_;
+
+  absl::Mutex mu_;
+  bool woken_ ABSL_GUARDED_BY(mu_) = false;
+  bool scheduled_ ABSL_GUARDED_BY(mu_) = false;  // a Pump is queued or runs
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status end_status_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace hearth::coordinator
