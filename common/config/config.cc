@@ -51,6 +51,8 @@ absl::StatusOr<v1::JobSpec> ParseJobSpec(std::string_view text, std::string_view
   return job_spec;
 }
 
-std::string ToYaml(const v1::JobSpec& job_spec) { return WriteBlock(job_spec); }
+std::string ToYaml(const v1::JobSpec& job_spec) {
+  return WriteBlock(job_spec);
+}
 
 }  // namespace hearth::config

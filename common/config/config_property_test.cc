@@ -1,4 +1,5 @@
-// Round trips of random specs, and random damage to a valid file. Seeds are fixed and printed on failure.
+// Round trips of random specs, and random damage to a valid file. Seeds are fixed and printed on
+// failure.
 #include <cmath>
 #include <cstdint>
 #include <random>
@@ -21,12 +22,56 @@ int64_t Below(Random& random, int64_t n) {
 }
 
 std::string RandomString(Random& random) {
-  static const char* const kPieces[] = {
-      "a",    "Z",    "0",  "010",  "no",   "true", "null", "~",       " ",        "\n",
-      "\t",   "\"",   "'",  "\\",   ":",    ": ",   "#",    " #",      "-",        "- ",
-      "[",    "]",    "{",  "}",    ",",    "&",    "*",    "!",       "|",        ">",
-      "%",    "@",    "`",  "?",    "/",    ".",    "..",   "---",     "\xc3\xa9", "\xe2\x80\xa8",
-      "\x01", "\x7f", "\r", "\xc2\x85", "\xef\xbb\xbf", "\xf0\x9f\x94\xa5", "auto", "1e3", "=", "<<"};
+  static const char* const kPieces[] = {"a",
+                                        "Z",
+                                        "0",
+                                        "010",
+                                        "no",
+                                        "true",
+                                        "null",
+                                        "~",
+                                        " ",
+                                        "\n",
+                                        "\t",
+                                        "\"",
+                                        "'",
+                                        "\\",
+                                        ":",
+                                        ": ",
+                                        "#",
+                                        " #",
+                                        "-",
+                                        "- ",
+                                        "[",
+                                        "]",
+                                        "{",
+                                        "}",
+                                        ",",
+                                        "&",
+                                        "*",
+                                        "!",
+                                        "|",
+                                        ">",
+                                        "%",
+                                        "@",
+                                        "`",
+                                        "?",
+                                        "/",
+                                        ".",
+                                        "..",
+                                        "---",
+                                        "\xc3\xa9",
+                                        "\xe2\x80\xa8",
+                                        "\x01",
+                                        "\x7f",
+                                        "\r",
+                                        "\xc2\x85",
+                                        "\xef\xbb\xbf",
+                                        "\xf0\x9f\x94\xa5",
+                                        "auto",
+                                        "1e3",
+                                        "=",
+                                        "<<"};
   std::string text;
   const int64_t pieces = Below(random, 5);
   for (int64_t i = 0; i < pieces; ++i) {
@@ -45,7 +90,8 @@ double RandomDouble(Random& random) {
     case 0:
       return static_cast<double>(RandomInteger(random));
     case 1:
-      return std::ldexp(static_cast<double>(RandomInteger(random)), static_cast<int>(Below(random, 1800)) - 1000);
+      return std::ldexp(static_cast<double>(RandomInteger(random)),
+                        static_cast<int>(Below(random, 1800)) - 1000);
     case 2:
       return static_cast<double>(Below(random, 1000)) / 1000.0;
     default:
@@ -96,9 +142,8 @@ void Fill(Random& random, Message& message) {
     google::protobuf::Duration duration;
     const int64_t sign = Below(random, 2) == 0 ? 1 : -1;
     duration.set_seconds(sign * Below(random, 315576000000));
-    duration.set_nanos(Below(random, 2) == 0
-                           ? 0
-                           : static_cast<int32_t>(sign * Below(random, 1000000000)));
+    duration.set_nanos(
+        Below(random, 2) == 0 ? 0 : static_cast<int32_t>(sign * Below(random, 1000000000)));
     message.CopyFrom(duration);
     return;
   }
@@ -124,8 +169,8 @@ TEST(ToYamlPropertyTest, RandomSpecs_ReadBackEqual) {
     std::string difference;
     google::protobuf::util::MessageDifferencer differencer;
     differencer.ReportDifferencesToString(&difference);
-    ASSERT_TRUE(differencer.Compare(job, *read))
-        << "seed " << seed << ": " << difference << '\n' << yaml;
+    ASSERT_TRUE(differencer.Compare(job, *read)) << "seed " << seed << ": " << difference << '\n'
+                                                 << yaml;
   }
 }
 
@@ -200,9 +245,14 @@ TEST(ParseJobSpecFuzzTest, RandomDamage_NeverCrashesAndErrorsAreNamed) {
 }
 
 TEST(ApplyOverrideFuzzTest, RandomAssignments_NeverCrash) {
-  static const char* const kPaths[] = {"train.steps",   "labels.a",  "data.train", "model",
-                                       "precision.fallback", "resources.time_limit",
-                                       "optimizer.groups.norm.lr_scale", "batch.micro_batch_size"};
+  static const char* const kPaths[] = {"train.steps",
+                                       "labels.a",
+                                       "data.train",
+                                       "model",
+                                       "precision.fallback",
+                                       "resources.time_limit",
+                                       "optimizer.groups.norm.lr_scale",
+                                       "batch.micro_batch_size"};
   for (uint64_t seed = 1; seed <= 3000; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);

@@ -113,7 +113,8 @@ TEST(ParseJobSpecTest, WrongShapes_AreRefused) {
               HasSubstr("data.train[0].paht: unknown key; did you mean path?"));
   EXPECT_THAT(ParseError("name: !!int 5"), HasSubstr("tags are not supported"));
   EXPECT_THAT(ParseError("[a]: b"), HasSubstr("expected a key, got a list"));
-  EXPECT_THAT(ParseError("name: a\n---\nname: b\n"), HasSubstr("job.yaml:2: not one YAML document"));
+  EXPECT_THAT(ParseError("name: a\n---\nname: b\n"),
+              HasSubstr("job.yaml:2: not one YAML document"));
   EXPECT_THAT(ParseError(""), HasSubstr("empty"));
   EXPECT_THAT(ParseError("# only a comment\n"), HasSubstr("empty"));
   EXPECT_THAT(ParseError("just text"), HasSubstr("expected a map of fields"));
@@ -176,9 +177,12 @@ TEST(ParseJobSpecTest, SpecialValues_AreRead) {
   EXPECT_EQ(Parse("train: {deterministic: true}").train().deterministic(), "true");
   EXPECT_EQ(Parse("labels: {gpu: 4090, zip: 010, ok: no}").labels().at("zip"), "010");
   EXPECT_EQ(Parse("precision: {fallback: bf16}").precision().fallback_size(), 1);
-  EXPECT_DOUBLE_EQ(
-      Parse("optimizer: {groups: {norm: {lr_scale: 0.5}}}").optimizer().groups().at("norm").lr_scale(),
-      0.5);
+  EXPECT_DOUBLE_EQ(Parse("optimizer: {groups: {norm: {lr_scale: 0.5}}}")
+                       .optimizer()
+                       .groups()
+                       .at("norm")
+                       .lr_scale(),
+                   0.5);
 }
 
 TEST(ParseJobSpecTest, Durations_NeedAUnit) {
@@ -205,7 +209,8 @@ TEST(ToYamlTest, DesignExample_ReadsBackEqual) {
 }
 
 TEST(ToYamlTest, ResolvedJob_ReadsBackEqual) {
-  v1::JobSpec job = Parse("name: a\nmodel: {preset: llama-3.2-1b}\ndata: {train: x}\ntrain: {steps: 9}");
+  v1::JobSpec job =
+      Parse("name: a\nmodel: {preset: llama-3.2-1b}\ndata: {train: x}\ntrain: {steps: 9}");
   std::vector<spec::FieldViolation> violations;
   spec::Resolve(job, violations);
   ASSERT_TRUE(violations.empty());

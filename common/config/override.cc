@@ -152,7 +152,8 @@ absl::Status Assign(const Target& target, const Assignment& assignment) {
   return spec::ViolationsToStatus(violations);
 }
 
-// Applies to a copy, so that a refused override changes nothing. `change` gets "path: old -> new", or "" when both are equal.
+// Applies to a copy, so that a refused override changes nothing. `change` gets "path: old -> new",
+// or "" when both are equal.
 absl::Status Apply(v1::JobSpec& job_spec, std::string_view text, std::string& change) {
   const absl::StatusOr<Assignment> assignment = Split(text);
   if (!assignment.ok()) {

@@ -61,7 +61,8 @@ TEST(ApplyOverrideTest, MapEntries_AreAddedReplacedAndRemoved) {
   EXPECT_EQ(Applied("labels.team=null").labels_size(), 0);
   EXPECT_EQ(Applied("labels={a: b}").labels_size(), 1);
   EXPECT_DOUBLE_EQ(
-      Applied("optimizer.groups.norm.lr_scale=0.5").optimizer().groups().at("norm").lr_scale(), 0.5);
+      Applied("optimizer.groups.norm.lr_scale=0.5").optimizer().groups().at("norm").lr_scale(),
+      0.5);
   EXPECT_DOUBLE_EQ(Applied("optimizer.groups.norm={weight_decay: 0.2}")
                        .optimizer()
                        .groups()
@@ -87,6 +88,7 @@ TEST(ApplyOverrideTest, Mistakes_AreRefusedAndChangeNothing) {
   EXPECT_EQ(Refusal("train.steps=many"), "train.steps: expected an integer, got \"many\"");
   EXPECT_THAT(Refusal("train.steps"), HasSubstr("not of the form path=value"));
   EXPECT_THAT(Refusal("=5"), HasSubstr("not of the form path=value"));
+  EXPECT_THAT(Refusal("name=\"\\\xc3\xa9\""), HasSubstr("escape character: ?"));
   EXPECT_THAT(Refusal("data.train=,a"), HasSubstr("stray ','"));
   EXPECT_THAT(Refusal("name=\xff"), HasSubstr("not UTF-8"));
   EXPECT_THAT(Refusal("train.steps=" + std::string(59, 'x') + "\xc3\xa9\xc3\xa9"),
@@ -119,8 +121,9 @@ TEST(ApplyResumeOverrideTest, AllowedField_IsSetAndTheChangeIsSaid) {
   ASSERT_TRUE(ApplyResumeOverride(job, "checkpoint={keep_last: 5}", changes).ok());
   ASSERT_TRUE(ApplyResumeOverride(job, "train.steps=2000", changes).ok());
   EXPECT_EQ(job.train().steps(), 2000);
-  EXPECT_THAT(changes, ElementsAre("train.steps: 100 -> 2000", "optimizer.lr: unset -> 0.0001",
-                                   "labels.team: red -> blue", "checkpoint: unset -> {keep_last: 5}"));
+  EXPECT_THAT(changes,
+              ElementsAre("train.steps: 100 -> 2000", "optimizer.lr: unset -> 0.0001",
+                          "labels.team: red -> blue", "checkpoint: unset -> {keep_last: 5}"));
 }
 
 TEST(ApplyResumeOverrideTest, Workers_EqualToMinWorkers_TakeItAlong) {
@@ -128,8 +131,7 @@ TEST(ApplyResumeOverrideTest, Workers_EqualToMinWorkers_TakeItAlong) {
   std::vector<std::string> changes;
   ASSERT_TRUE(ApplyResumeOverride(job, "resources.workers=2", changes).ok());
   EXPECT_EQ(job.resources().min_workers(), 2);
-  EXPECT_THAT(changes,
-              ElementsAre("resources.workers: 4 -> 2", "resources.min_workers: 4 -> 2"));
+  EXPECT_THAT(changes, ElementsAre("resources.workers: 4 -> 2", "resources.min_workers: 4 -> 2"));
   job.mutable_resources()->set_min_workers(1);
   ASSERT_TRUE(ApplyResumeOverride(job, "resources.workers=3", changes).ok());
   EXPECT_EQ(job.resources().min_workers(), 1);
@@ -138,8 +140,9 @@ TEST(ApplyResumeOverrideTest, Workers_EqualToMinWorkers_TakeItAlong) {
 TEST(ApplyResumeOverrideTest, OtherFields_AreRefusedWithAReason) {
   for (const char* assignment :
        {"model.layers=3", "model={preset: x}", "data.sequence_length=8", "data.train=/b",
-        "train.seed=1", "batch.global_batch_tokens=8", "precision.recipe=fp32", "gradients.dtype=bf16",
-        "optimizer.beta1=0.5", "optimizer={lr: 1}", "train={steps: 5}", "name=y", "task=pretrain"}) {
+        "train.seed=1", "batch.global_batch_tokens=8", "precision.recipe=fp32",
+        "gradients.dtype=bf16", "optimizer.beta1=0.5", "optimizer={lr: 1}", "train={steps: 5}",
+        "name=y", "task=pretrain"}) {
     v1::JobSpec job = Job();
     std::vector<std::string> changes;
     const absl::Status status = ApplyResumeOverride(job, assignment, changes);

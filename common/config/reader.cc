@@ -1,8 +1,6 @@
 #include "common/config/reader.h"
 
-#include <exception>
 #include <limits>
-#include <sstream>
 #include <unordered_map>
 #include <utility>
 
@@ -10,7 +8,6 @@
 #include "common/config/scalars.h"
 #include "common/spec/names.h"
 #include "hearth/v1/job.pb.h"
-#include "yaml-cpp/eventhandler.h"
 
 namespace hearth::config {
 namespace {
@@ -19,51 +16,15 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// Of keys and list elements, counted as often as an alias repeats them: no job file comes near, and a hostile one must stay cheap.
+// Of keys and list elements, counted as often as an alias repeats them: no job file comes near, and
+// a hostile one must stay cheap.
 constexpr int kMaxEntries = 10000;
 // Reading stops here; more are no help.
 constexpr size_t kMaxErrors = 100;
 
-// Finds where documents begin, and takes nothing else.
-class DocumentStarts : public YAML::EventHandler {
- public:
-  const std::vector<int>& lines() const { return lines_; }
-
-  void OnDocumentStart(const YAML::Mark& mark) override { lines_.push_back(mark.line + 1); }
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnScalar(const YAML::Mark&,
-                const std::string&,
-                YAML::anchor_t,
-                const std::string&) override {}
-  void OnSequenceStart(const YAML::Mark&,
-                       const std::string&,
-                       YAML::anchor_t,
-                       YAML::EmitterStyle::value) override {}
-  void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark&,
-                  const std::string&,
-                  YAML::anchor_t,
-                  YAML::EmitterStyle::value) override {}
-  void OnMapEnd() override {}
-
- private:
-  std::vector<int> lines_;
-};
-
-// Lines of the first two documents. yaml-cpp 0.7 finds endless empty documents at a ',' outside brackets without moving on
-// (YAML::LoadAll then fills the memory), so nobody may ask for all of them.
-std::vector<int> FirstDocuments(const std::string& text) {
-  std::istringstream stream(text);
-  YAML::Parser parser(stream);
-  DocumentStarts starts;
-  while (starts.lines().size() < 2 && parser.HandleNextDocument(starts)) {
-  }
-  return starts.lines();
+int LineOf(const YAML::Node& node) {
+  return node.Mark().line + 1;
 }
-
-int LineOf(const YAML::Node& node) { return node.Mark().line + 1; }
 
 std::string Join(const std::string& path, std::string_view key) {
   return path.empty() ? std::string(key) : path + '.' + std::string(key);
@@ -95,6 +56,23 @@ bool IsAutoInteger(const FieldDescriptor& field) {
          IsType(field.containing_type(), v1::BatchSpec::descriptor());
 }
 
+// `or_auto`: "auto" stands for 0.
+absl::StatusOr<int32_t> ParseInt32(const Scalar& scalar, bool or_auto) {
+  if (or_auto && scalar.text == "auto") {
+    return 0;
+  }
+  const absl::StatusOr<int64_t> value = ParseInteger(scalar);
+  if (!value.ok()) {
+    return absl::InvalidArgumentError(std::string(value.status().message()) +
+                                      (or_auto ? " (or auto)" : ""));
+  }
+  if (*value < std::numeric_limits<int32_t>::min() ||
+      *value > std::numeric_limits<int32_t>::max()) {
+    return absl::InvalidArgumentError(std::to_string(*value) + " does not fit into 32 bits");
+  }
+  return static_cast<int32_t>(*value);
+}
+
 // Path of the first field named `key` under `descriptor`, "" when there is none.
 std::string FindElsewhere(std::string_view key, const Descriptor& descriptor) {
   for (int i = 0; i < descriptor.field_count(); ++i) {
@@ -102,7 +80,8 @@ std::string FindElsewhere(std::string_view key, const Descriptor& descriptor) {
     if (field.name() == key) {
       return field.name();
     }
-    if (field.message_type() != nullptr && !field.is_map() && !field.is_repeated() && !IsDuration(field)) {
+    if (field.message_type() != nullptr && !field.is_map() && !field.is_repeated() &&
+        !IsDuration(field)) {
       const std::string below = FindElsewhere(key, *field.message_type());
       if (!below.empty()) {
         return field.name() + '.' + below;
@@ -128,31 +107,6 @@ std::string UnknownKeyText(std::string_view key, const Descriptor& descriptor) {
     suggestion = FindElsewhere(key, *v1::JobSpec::descriptor());
   }
   return suggestion.empty() ? "unknown key" : "unknown key; did you mean " + suggestion + "?";
-}
-
-absl::StatusOr<YAML::Node> LoadYaml(std::string_view text, std::vector<ReadError>& errors) {
-  const auto fail = [&errors](int line, std::string what) {
-    errors.push_back({line, "", what});
-    return absl::InvalidArgumentError(what);
-  };
-  if (text.size() > kMaxYamlBytes) {
-    return fail(0, "larger than 256 KiB");
-  }
-  if (!IsUtf8(text)) {
-    return fail(0, "is not UTF-8 text");
-  }
-  try {
-    const std::string copy(text);
-    const std::vector<int> documents = FirstDocuments(copy);
-    if (documents.size() > 1) {
-      return fail(documents[1], "not one YAML document: a second one, or a stray ',', begins here");
-    }
-    return YAML::Load(copy);
-  } catch (const YAML::Exception& e) {
-    return fail(e.mark.is_null() ? 0 : e.mark.line + 1, "not valid YAML: " + e.msg);
-  } catch (const std::exception& e) {
-    return fail(0, std::string("not valid YAML: ") + e.what());
-  }
 }
 
 void Reader::Fail(const YAML::Node& node, const std::string& path, std::string text) {
@@ -365,20 +319,8 @@ void Reader::ReadScalar(const YAML::Node& node,
       store(ParseInteger(scalar), [&](int64_t v) { reflection->SetInt64(&message, &field, v); });
       break;
     case FieldDescriptor::CPPTYPE_INT32:
-      if (IsAutoInteger(field) && scalar.text == "auto") {
-        reflection->SetInt32(&message, &field, 0);
-        break;
-      }
-      store(ParseInteger(scalar), [&](int64_t v) {
-        if (v < std::numeric_limits<int32_t>::min() || v > std::numeric_limits<int32_t>::max()) {
-          status = absl::InvalidArgumentError(std::to_string(v) + " does not fit into 32 bits");
-        } else {
-          reflection->SetInt32(&message, &field, static_cast<int32_t>(v));
-        }
-      });
-      if (IsAutoInteger(field) && !status.ok()) {
-        status = absl::InvalidArgumentError(std::string(status.message()) + " (or auto)");
-      }
+      store(ParseInt32(scalar, IsAutoInteger(field)),
+            [&](int32_t v) { reflection->SetInt32(&message, &field, v); });
       break;
     case FieldDescriptor::CPPTYPE_MESSAGE:
       store(ParseDuration(scalar), [&](const google::protobuf::Duration& v) {

@@ -21,7 +21,8 @@ struct ReadError {
   std::string text;
 };
 
-// Parses one YAML document. Refuses what is not UTF-8, longer than kMaxYamlBytes or more than one document; no exception leaves it.
+// Parses one YAML document. Refuses what is not UTF-8, longer than kMaxYamlBytes or more than one
+// document; no exception leaves it.
 absl::StatusOr<YAML::Node> LoadYaml(std::string_view text, std::vector<ReadError>& errors);
 
 // Fills messages from nodes, appending to `errors` and going on where it can.
@@ -49,7 +50,8 @@ class Reader {
                     const std::string& key);
 
  private:
-  // Counts one more key or element; false (and an error, once) when there are too many, or errors enough.
+  // Counts one more key or element; false (and an error, once) when there are too many, or errors
+  // enough.
   bool Budget(const YAML::Node& node, const std::string& path);
   bool Exhausted() const;
   void Fail(const YAML::Node& node, const std::string& path, std::string text);
@@ -85,7 +87,8 @@ class Reader {
   int entries_ = 0;
 };
 
-// "unknown key; did you mean micro_batch_size?", with the path of a field of that name elsewhere in the file if there is one.
+// "unknown key; did you mean micro_batch_size?", with the path of a field of that name elsewhere in
+// the file if there is one.
 std::string UnknownKeyText(std::string_view key, const google::protobuf::Descriptor& descriptor);
 
 }  // namespace hearth::config

@@ -20,9 +20,13 @@ namespace {
 // google.protobuf.Duration allows this many seconds in either direction.
 constexpr int64_t kMaxDurationSeconds = 315576000000;
 
-absl::Status Bad(std::string text) { return absl::InvalidArgumentError(std::move(text)); }
+absl::Status Bad(std::string text) {
+  return absl::InvalidArgumentError(std::move(text));
+}
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+bool IsDigit(char c) {
+  return c >= '0' && c <= '9';
+}
 
 // [-+]? digits [. digits] [e [-+]? digits], at least one digit before or after the point.
 bool IsDecimal(std::string_view text) {
@@ -69,7 +73,8 @@ absl::Status CheckDecimal(const Scalar& scalar, std::string_view what) {
     return Bad("expected " + kind + ", got the string " + shown + "; remove the quotes");
   }
   if (HasLeadingZero(scalar.text)) {
-    return Bad(shown + " has a leading zero, which some YAML readers take as octal; write it without");
+    return Bad(shown +
+               " has a leading zero, which some YAML readers take as octal; write it without");
   }
   if (!IsDecimal(scalar.text)) {
     return Bad("expected " + kind + ", got " + shown);
@@ -79,8 +84,7 @@ absl::Status CheckDecimal(const Scalar& scalar, std::string_view what) {
 
 absl::StatusOr<double> Decimal(std::string_view text) {
   double value = 0.0;
-  if (!absl::SimpleAtod(absl::string_view(text.data(), text.size()), &value) ||
-      std::isinf(value)) {
+  if (!absl::SimpleAtod(absl::string_view(text.data(), text.size()), &value) || std::isinf(value)) {
     return Bad(Shown(text) + " is too large");
   }
   return value;
@@ -244,7 +248,8 @@ std::string FormatString(std::string_view text) {
 std::string Shown(std::string_view text) {
   size_t size = std::min<size_t>(text.size(), 60);
   // Not within a UTF-8 sequence.
-  while (size < text.size() && size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) {
+  while (size < text.size() && size > 0 &&
+         (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) {
     --size;
   }
   std::string shown = FormatString(text.substr(0, size));
@@ -258,7 +263,12 @@ bool IsUtf8(std::string_view text) {
   size_t i = 0;
   while (i < text.size()) {
     const auto lead = static_cast<unsigned char>(text[i]);
-    const size_t length = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
+    const size_t length = lead < 0x80   ? 1
+                          : lead < 0xc2 ? 0
+                          : lead < 0xe0 ? 2
+                          : lead < 0xf0 ? 3
+                          : lead < 0xf5 ? 4
+                                        : 0;
     if (length == 0 || i + length > text.size()) {
       return false;
     }

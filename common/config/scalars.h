@@ -1,4 +1,5 @@
-// Scalars of the job file: strict reading (no YAML 1.1 surprises) and writing that reads back to the same value.
+// Scalars of the job file: strict reading (no YAML 1.1 surprises) and writing that reads back to
+// the same value.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@ struct Scalar {
 
 // kInvalidArgument with a sentence for people, without field or place.
 //
-// Decimal integers; also "1e3" and "2.0", which are integral. Refused: quotes, leading zeros (YAML 1.1 reads 010 as 8), hex, '_'.
+// Decimal integers; also "1e3" and "2.0", which are integral. Refused: quotes, leading zeros
+// (YAML 1.1 reads 010 as 8), hex, '_'.
 absl::StatusOr<int64_t> ParseInteger(const Scalar& scalar);
 // Decimal numbers with optional exponent, .inf and .nan.
 absl::StatusOr<double> ParseNumber(const Scalar& scalar);

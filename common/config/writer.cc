@@ -81,8 +81,7 @@ std::vector<const Message*> SortedEntries(const Message& message, const FieldDes
 }
 
 std::string KeyText(const Message& entry, const FieldDescriptor& map_field) {
-  return FormatString(
-      entry.GetReflection()->GetString(entry, map_field.message_type()->map_key()));
+  return FormatString(entry.GetReflection()->GetString(entry, map_field.message_type()->map_key()));
 }
 
 std::string FlowValue(const Message& message, const FieldDescriptor& field);
@@ -132,8 +131,7 @@ std::string FlowValue(const Message& message, const FieldDescriptor& field) {
 void AppendBlock(const Message& message, const std::string& indent, std::string& out) {
   for (const FieldDescriptor* field : SetFields(message)) {
     const bool section = IsStructured(*field) && !field->is_repeated();
-    const Message* below =
-        section ? &message.GetReflection()->GetMessage(message, field) : nullptr;
+    const Message* below = section ? &message.GetReflection()->GetMessage(message, field) : nullptr;
     out += indent + field->name() + ':';
     if (below != nullptr && !SetFields(*below).empty()) {
       out += '\n';

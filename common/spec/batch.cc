@@ -30,14 +30,14 @@ absl::StatusOr<BatchPlan> MakeBatchPlan(int64_t global_batch_tokens,
     return absl::InvalidArgumentError(
         Text("batch.global_batch_tokens: ", global_batch_tokens,
              " is not a multiple of micro_batch_size * sequence_length = ", micro_batch_size, " * ",
-             sequence_length, " = ", micro_tokens, "; nearest: ",
-             below > 0 ? Text(below, " or ") : "", below + micro_tokens));
+             sequence_length, " = ", micro_tokens,
+             "; nearest: ", below > 0 ? Text(below, " or ") : "", below + micro_tokens));
   }
   if (micro_batches < world_size) {
-    return absl::InvalidArgumentError(
-        Text("batch.global_batch_tokens: ", global_batch_tokens, " make ", micro_batches,
-             " micro-batches of ", micro_tokens, " tokens, too few for ", world_size,
-             " workers; give at least ", micro_tokens * world_size));
+    return absl::InvalidArgumentError(Text("batch.global_batch_tokens: ", global_batch_tokens,
+                                           " make ", micro_batches, " micro-batches of ",
+                                           micro_tokens, " tokens, too few for ", world_size,
+                                           " workers; give at least ", micro_tokens * world_size));
   }
   return BatchPlan{.micro_batch = micro_batch_size,
                    .sequence_length = sequence_length,

@@ -8,11 +8,12 @@ namespace hearth::spec {
 // Merges the preset under the fields that the spec sets. False when the preset is not in the table.
 bool ApplyPreset(v1::ModelSpec& model);
 
-// Fills what can be derived from other fields of the model and the fixed defaults; vocab stays as it is.
+// Fills what can be derived from other fields of the model and the fixed defaults; vocab stays as
+// it is.
 void ApplyModelDefaults(v1::ModelSpec& model, int32_t sequence_length);
 
-// Everything but the model. Fields whose default hangs on an unset one (train.steps) or on the workers (global_batch_tokens when
-// micro_batch_size is auto) stay unset.
+// Everything but the model. Fields whose default hangs on an unset one (train.steps) or on the
+// workers (global_batch_tokens when micro_batch_size is auto) stay unset.
 void ApplyDefaults(v1::JobSpec& job_spec);
 
 }  // namespace hearth::spec

@@ -14,7 +14,7 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
-    {DType::kFp32, "fp32", 32},      {DType::kBf16, "bf16", 16},
+    {DType::kFp32, "fp32", 32},       {DType::kBf16, "bf16", 16},
     {DType::kFp8E4M3, "fp8_e4m3", 8}, {DType::kFp8E5M2, "fp8_e5m2", 8},
     {DType::kFp4E2M1, "fp4_e2m1", 4}, {DType::kE8M0, "e8m0", 8},
 };
@@ -31,9 +31,13 @@ const Row& Find(DType dtype) {
 
 }  // namespace
 
-std::string_view DTypeName(DType dtype) { return Find(dtype).name; }
+std::string_view DTypeName(DType dtype) {
+  return Find(dtype).name;
+}
 
-int DTypeBits(DType dtype) { return Find(dtype).bits; }
+int DTypeBits(DType dtype) {
+  return Find(dtype).bits;
+}
 
 int64_t DTypeBytes(DType dtype, int64_t elements) {
   return (elements * DTypeBits(dtype) + 7) / 8;

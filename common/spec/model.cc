@@ -37,7 +37,9 @@ RopeScaling MakeRopeScaling(const v1::RopeScaling& spec) {
   return scaling;
 }
 
-bool SquareHeads(const ModelShape& shape) { return shape.heads * shape.head_dim == shape.hidden; }
+bool SquareHeads(const ModelShape& shape) {
+  return shape.heads * shape.head_dim == shape.hidden;
+}
 
 bool RopeSwiglu(const ModelShape& s) {
   return s.norm == Norm::kRmsNorm && s.position == Position::kRope &&
@@ -49,7 +51,8 @@ struct HfRow {
   bool (*expresses)(const ModelShape& shape);
 };
 
-// attention_bias of Hugging Face's Llama and Qwen3 means q, k, v and output alike: "all", never "qkv".
+// attention_bias of Hugging Face's Llama and Qwen3 means q, k, v and output alike: "all", never
+// "qkv".
 constexpr HfRow kHfClasses[] = {
     {{"qwen3", "Qwen3ForCausalLM"},
      [](const ModelShape& s) {

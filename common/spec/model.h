@@ -1,6 +1,7 @@
 // A model's shape in plain numbers, from a resolved ModelSpec.
 //
-// Letters (docs/glossary.md): L layers, C hidden, Hq heads, Hkv kv_heads, D head_dim, F ffn_hidden, V vocab, T sequence length.
+// Letters (docs/glossary.md): L layers, C hidden, Hq heads, Hkv kv_heads, D head_dim, F ffn_hidden,
+// V vocab, T sequence length.
 #pragma once
 
 #include <cstdint>
@@ -68,23 +69,27 @@ struct ModelShape {
   }
 };
 
-// kInvalidArgument naming the first field that is unset (vocab included) or that the rules of validation forbid. Expects the
-// spec after Resolve and ResolveWithFacts; `sequence_length` fills max_position where the spec has none.
+// kInvalidArgument naming the first field that is unset (vocab included) or that the rules of
+// validation forbid. Expects the spec after Resolve and ResolveWithFacts; `sequence_length` fills
+// max_position where the spec has none.
 absl::StatusOr<ModelShape> ResolveModelShape(const v1::ModelSpec& model, int64_t sequence_length);
 
 // Parameters without vocabulary padding; a tied output projection is counted once.
 int64_t CountParameters(const ModelShape& shape);
 
-// Floating point operations to train on one token: 6 (N - untied input embedding) + 6 L Hq D T, causal attention counted once.
+// Floating point operations to train on one token: 6 (N - untied input embedding) + 6 L Hq D T,
+// causal attention counted once.
 double FlopsPerToken(const ModelShape& shape, int64_t sequence_length);
 
 // A Hugging Face class that a shape may map to.
 struct HfClass {
-  std::string_view model_type;    // "llama", "qwen2", "qwen3", "gpt2"; "hearth" when no class has this combination
+  std::string_view
+      model_type;  // "llama", "qwen2", "qwen3", "gpt2"; "hearth" when no class has this combination
   std::string_view architecture;  // "LlamaForCausalLM", ...; "HearthForCausalLM"
 };
 
-// Total. The first class of the table that can express the shape; learned positions and LayerNorm ask for GPT-2's whole set.
+// Total. The first class of the table that can express the shape; learned positions and LayerNorm
+// ask for GPT-2's whole set.
 HfClass DetectHfClass(const ModelShape& shape);
 
 }  // namespace hearth::spec

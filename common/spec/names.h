@@ -7,13 +7,17 @@
 
 namespace hearth::spec {
 
-// Smallest number of inserted, removed, replaced and swapped neighbouring bytes that turns `a` into `b`.
+// Smallest number of inserted, removed, replaced and swapped neighbouring bytes that turns `a` into
+// `b`.
 int EditDistance(std::string_view a, std::string_view b);
 
-// The candidate nearest to `name`, or "" when none is near enough to be a likely slip of the pen. Prefixes count as near.
-std::string_view NearestName(std::string_view name, const std::vector<std::string_view>& candidates);
+// The candidate nearest to `name`, or "" when none is near enough to be a likely slip of the pen.
+// Prefixes count as near.
+std::string_view NearestName(std::string_view name,
+                             const std::vector<std::string_view>& candidates);
 
-// `value` is not one of `candidates`: "\"bf61\" is not a recipe; did you mean bf16? (fp32, bf16, fp8)".
+// `value` is not one of `candidates`: "\"bf61\" is not a recipe; did you mean bf16? (fp32, bf16,
+// fp8)".
 std::string UnknownNameText(std::string_view value,
                             std::string_view what,
                             const std::vector<std::string_view>& candidates);

@@ -9,7 +9,9 @@ constexpr ObjectiveRow kObjectives[] = {
 
 }  // namespace
 
-absl::Span<const ObjectiveRow> Objectives() { return kObjectives; }
+absl::Span<const ObjectiveRow> Objectives() {
+  return kObjectives;
+}
 
 const ObjectiveRow* FindObjective(std::string_view name) {
   for (const ObjectiveRow& row : kObjectives) {

@@ -1,4 +1,5 @@
-// The objective table: what `task` in the job file may say. Loss functions live in the engine, keyed by ObjectiveKind.
+// The objective table: what `task` in the job file may say. Loss functions live in the engine,
+// keyed by ObjectiveKind.
 #pragma once
 
 #include <cstdint>

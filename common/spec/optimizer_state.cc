@@ -17,7 +17,9 @@ constexpr OptimizerRow kOptimizers[] = {
 
 }  // namespace
 
-absl::Span<const OptimizerRow> Optimizers() { return kOptimizers; }
+absl::Span<const OptimizerRow> Optimizers() {
+  return kOptimizers;
+}
 
 const OptimizerRow* FindOptimizer(std::string_view name) {
   for (const OptimizerRow& row : kOptimizers) {
@@ -39,8 +41,7 @@ std::vector<std::string_view> OptimizerNames() {
 GroupOptions ResolveGroupOptions(const v1::OptimizerSpec& optimizer, const Parameter& parameter) {
   GroupOptions options;
   options.weight_decay = parameter.decay ? optimizer.weight_decay() : 0.0;
-  const std::string_view group =
-      ParameterGroupNames()[static_cast<size_t>(parameter.group)];
+  const std::string_view group = ParameterGroupNames()[static_cast<size_t>(parameter.group)];
   const auto it = optimizer.groups().find(std::string(group));
   if (it != optimizer.groups().end()) {
     if (it->second.has_lr_scale()) {

@@ -1,4 +1,5 @@
-// The optimizer table: which state an optimizer keeps for a parameter. Step functions live in the engine, keyed by OptimizerKind.
+// The optimizer table: which state an optimizer keeps for a parameter. Step functions live in the
+// engine, keyed by OptimizerKind.
 #pragma once
 
 #include <cstdint>

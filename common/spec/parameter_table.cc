@@ -12,7 +12,8 @@ namespace {
 struct HfNames {
   std::string_view prefix;  // of everything but lm_head
   std::string_view layers;
-  std::string_view token_embedding, position_embedding, attn_norm, attn_out, ffn_norm, ffn_in, ffn_down, final_norm;
+  std::string_view token_embedding, position_embedding, attn_norm, attn_out, ffn_norm, ffn_in,
+      ffn_down, final_norm;
 };
 
 constexpr HfNames kLlamaNames = {"model.",
@@ -99,7 +100,8 @@ class TableBuilder {
     }
   }
 
-  void AddNorm(Slot slot, std::string_view name, std::string_view hf_module, int64_t width, Norm norm) {
+  void AddNorm(
+      Slot slot, std::string_view name, std::string_view hf_module, int64_t width, Norm norm) {
     Parameter& weight = Add(slot, name, false);
     weight.shape = {width};
     weight.logical_rows = width;
@@ -115,7 +117,12 @@ class TableBuilder {
     }
   }
 
-  void AddLinear(Slot slot, std::string_view name, const std::vector<Part>& parts, int64_t in, bool bias, double init_scale) {
+  void AddLinear(Slot slot,
+                 std::string_view name,
+                 const std::vector<Part>& parts,
+                 int64_t in,
+                 bool bias,
+                 double init_scale) {
     int64_t out = 0;
     for (const Part& part : parts) {
       out += part.rows;
@@ -142,7 +149,9 @@ class TableBuilder {
   }
 
   // Parts that name the same module are one tensor there (GPT-2's c_attn).
-  std::vector<HfTensor> HfTensors(const std::vector<Part>& parts, std::string_view suffix, bool transpose) const {
+  std::vector<HfTensor> HfTensors(const std::vector<Part>& parts,
+                                  std::string_view suffix,
+                                  bool transpose) const {
     std::vector<HfTensor> tensors;
     int64_t row = 0;
     for (const Part& part : parts) {
@@ -181,10 +190,10 @@ class TableBuilder {
   void AddFeedForward() {
     AddNorm(Slot::kFfnNorm, "ffn_norm", names_.ffn_norm, shape_.hidden, shape_.norm);
     if (shape_.activation == Activation::kSwiglu) {
-      AddLinear(Slot::kFfnIn, "gate_up",
-                {{"gate", "mlp.gate_proj", shape_.ffn_hidden},
-                 {"up", "mlp.up_proj", shape_.ffn_hidden}},
-                shape_.hidden, shape_.mlp_bias, 1.0);
+      AddLinear(
+          Slot::kFfnIn, "gate_up",
+          {{"gate", "mlp.gate_proj", shape_.ffn_hidden}, {"up", "mlp.up_proj", shape_.ffn_hidden}},
+          shape_.hidden, shape_.mlp_bias, 1.0);
     } else {
       AddLinear(Slot::kFfnIn, "fc", {{"fc", std::string(names_.ffn_in), shape_.ffn_hidden}},
                 shape_.hidden, shape_.mlp_bias, 1.0);
@@ -228,9 +237,13 @@ const std::vector<std::string_view>& ParameterGroupNames() {
   return names;
 }
 
-int64_t Parameter::elements() const { return shape.empty() ? 0 : shape[0] * Cols(*this); }
+int64_t Parameter::elements() const {
+  return shape.empty() ? 0 : shape[0] * Cols(*this);
+}
 
-int64_t Parameter::logical_elements() const { return logical_rows * Cols(*this); }
+int64_t Parameter::logical_elements() const {
+  return logical_rows * Cols(*this);
+}
 
 std::vector<Parameter> BuildParameterTable(const ModelShape& shape,
                                            const ParameterFormats& formats) {

@@ -1,10 +1,11 @@
-// THE parameter table: every parameter of a model, in the one order that checkpoints, sharding, reduction and the memory plan
-// share. Hugging Face I/O, plan, optimizers and quantisation read it and nothing else.
+// THE parameter table: every parameter of a model, in the one order that checkpoints, sharding,
+// reduction and the memory plan share. Hugging Face I/O, plan, optimizers and quantisation read it
+// and nothing else.
 //
-// Layout: linear weights are [out, in], row-major. q, k and v are one tensor [(Hq + 2 Hkv) D, C] in the order q|k|v; gate and up
-// are one tensor [2F, C] in the order gate|up. A tied output projection has no tensor of its own.
-// Order: wte, wpe; per layer attn_norm, qkv, q_norm, k_norm, attn_out, ffn_norm, gate_up or fc, down; final_norm; lm_head; each
-// weight before its bias.
+// Layout: linear weights are [out, in], row-major. q, k and v are one tensor [(Hq + 2 Hkv) D, C] in
+// the order q|k|v; gate and up are one tensor [2F, C] in the order gate|up. A tied output
+// projection has no tensor of its own. Order: wte, wpe; per layer attn_norm, qkv, q_norm, k_norm,
+// attn_out, ffn_norm, gate_up or fc, down; final_norm; lm_head; each weight before its bias.
 #pragma once
 
 #include <cstdint>
@@ -68,7 +69,8 @@ struct Parameter {
   Slot slot = Slot::kTokenEmbedding;
   int layer = -1;        // -1 outside the layers
   bool is_bias = false;  // of a linear layer or of a LayerNorm
-  // As in memory: [rows, cols] or [cols]. Rows of wte and lm_head include the vocabulary padding, which stays zero.
+  // As in memory: [rows, cols] or [cols]. Rows of wte and lm_head include the vocabulary padding,
+  // which stays zero.
   std::vector<int64_t> shape;
   int64_t logical_rows = 0;  // shape[0] without padding; what checkpoints hold
   // In the order of rows, together they cover logical_rows.
@@ -90,7 +92,8 @@ struct Parameter {
   int64_t logical_elements() const;
 };
 
-// `formats` are the recipe's (GradientSpec.dtype put in by the caller). Names of Hugging Face tensors follow DetectHfClass.
+// `formats` are the recipe's (GradientSpec.dtype put in by the caller). Names of Hugging Face
+// tensors follow DetectHfClass.
 std::vector<Parameter> BuildParameterTable(const ModelShape& shape,
                                            const ParameterFormats& formats = {});
 

@@ -52,9 +52,8 @@ const Parameter& Get(const std::vector<Parameter>& table, std::string_view name)
 
 TEST(CountParametersTest, Presets_MatchThePublishedCounts) {
   const std::map<std::string_view, int64_t> published = {
-      {"hearth-112m", 112085760},   {"gpt2", 124439808},
-      {"qwen2.5-0.5b", 494032768},  {"qwen2.5-1.5b", 1543714304},
-      {"qwen3-0.6b", 596049920},    {"llama-3.2-1b", 1235814400},
+      {"hearth-112m", 112085760},   {"gpt2", 124439808},       {"qwen2.5-0.5b", 494032768},
+      {"qwen2.5-1.5b", 1543714304}, {"qwen3-0.6b", 596049920}, {"llama-3.2-1b", 1235814400},
   };
   for (const auto& [name, count] : published) {
     EXPECT_EQ(CountParameters(PresetShape(name)), count) << name;
@@ -63,9 +62,9 @@ TEST(CountParametersTest, Presets_MatchThePublishedCounts) {
 
 TEST(DetectHfClassTest, Presets_MapToTheirOwnClass) {
   const std::map<std::string_view, std::string_view> classes = {
-      {"hearth-nano", "llama"},  {"hearth-tiny", "llama"},   {"hearth-112m", "llama"},
-      {"gpt2", "gpt2"},          {"qwen2.5-0.5b", "qwen2"},  {"qwen2.5-1.5b", "qwen2"},
-      {"qwen3-0.6b", "qwen3"},   {"llama-3.2-1b", "llama"},
+      {"hearth-nano", "llama"}, {"hearth-tiny", "llama"},  {"hearth-112m", "llama"},
+      {"gpt2", "gpt2"},         {"qwen2.5-0.5b", "qwen2"}, {"qwen2.5-1.5b", "qwen2"},
+      {"qwen3-0.6b", "qwen3"},  {"llama-3.2-1b", "llama"},
   };
   for (const Preset& preset : Presets()) {
     ASSERT_EQ(classes.count(preset.name), 1u) << preset.name;
@@ -114,8 +113,7 @@ TEST(BuildParameterTableTest, AllPresets_TensorsAreCoveredByHfTensorsAndMatrices
         EXPECT_EQ(matrix.cols, p.shape[1]);
         matrix_rows += matrix.rows;
       }
-      const bool linear =
-          p.group == ParameterGroup::kMatrix || p.group == ParameterGroup::kHead;
+      const bool linear = p.group == ParameterGroup::kMatrix || p.group == ParameterGroup::kHead;
       EXPECT_EQ(matrix_rows, linear ? p.logical_rows : 0) << p.name;
       EXPECT_EQ(p.decay, p.shape.size() == 2) << p.name;
       EXPECT_LE(p.logical_elements(), p.elements());
@@ -129,22 +127,28 @@ TEST(BuildParameterTableTest, Qwen3_NamesAndOrder_AreThoseOfHuggingFace) {
   model.set_layers(1);
   model.set_tied(false);
   const auto table = BuildParameterTable(ShapeOf(model));
-  const std::vector<std::string> expected = {
-      "wte.weight",         "layers.0.attn_norm.weight", "layers.0.qkv.weight",
-      "layers.0.q_norm.weight", "layers.0.k_norm.weight", "layers.0.attn_out.weight",
-      "layers.0.ffn_norm.weight", "layers.0.gate_up.weight", "layers.0.down.weight",
-      "final_norm.weight", "lm_head.weight"};
+  const std::vector<std::string> expected = {"wte.weight",
+                                             "layers.0.attn_norm.weight",
+                                             "layers.0.qkv.weight",
+                                             "layers.0.q_norm.weight",
+                                             "layers.0.k_norm.weight",
+                                             "layers.0.attn_out.weight",
+                                             "layers.0.ffn_norm.weight",
+                                             "layers.0.gate_up.weight",
+                                             "layers.0.down.weight",
+                                             "final_norm.weight",
+                                             "lm_head.weight"};
   std::vector<std::string> names;
   for (const Parameter& parameter : table) {
     names.push_back(parameter.name);
   }
   EXPECT_EQ(names, expected);
   EXPECT_EQ(HfNames(table[0]), std::vector<std::string>{"model.embed_tokens.weight"});
-  EXPECT_EQ(HfNames(table[2]), (std::vector<std::string>{"model.layers.0.self_attn.q_proj.weight",
-                                                         "model.layers.0.self_attn.k_proj.weight",
-                                                         "model.layers.0.self_attn.v_proj.weight"}));
-  EXPECT_EQ(HfNames(table[3]),
-            std::vector<std::string>{"model.layers.0.self_attn.q_norm.weight"});
+  EXPECT_EQ(HfNames(table[2]),
+            (std::vector<std::string>{"model.layers.0.self_attn.q_proj.weight",
+                                      "model.layers.0.self_attn.k_proj.weight",
+                                      "model.layers.0.self_attn.v_proj.weight"}));
+  EXPECT_EQ(HfNames(table[3]), std::vector<std::string>{"model.layers.0.self_attn.q_norm.weight"});
   EXPECT_EQ(table[3].shape, std::vector<int64_t>{128});
   EXPECT_EQ(HfNames(table[6]),
             std::vector<std::string>{"model.layers.0.post_attention_layernorm.weight"});

@@ -81,7 +81,9 @@ const std::vector<Preset>& Table() {
 
 }  // namespace
 
-absl::Span<const Preset> Presets() { return Table(); }
+absl::Span<const Preset> Presets() {
+  return Table();
+}
 
 const Preset* FindPreset(std::string_view name) {
   for (const Preset& preset : Table()) {

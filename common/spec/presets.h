@@ -12,7 +12,8 @@ namespace hearth::spec {
 struct Preset {
   std::string_view name;
   std::string_view comment;
-  // The shape, and what differs from the defaults. vocab is unset in the tiny rows: the dataset's vocabulary then counts.
+  // The shape, and what differs from the defaults. vocab is unset in the tiny rows: the dataset's
+  // vocabulary then counts.
   v1::ModelSpec model;
 };
 

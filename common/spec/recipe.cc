@@ -6,7 +6,9 @@
 namespace hearth::spec {
 namespace {
 
-Operand Plain(DType dtype) { return {.dtype = dtype}; }
+Operand Plain(DType dtype) {
+  return {.dtype = dtype};
+}
 
 Operand PerTensor(DType dtype, Scaling scaling, Source source = Source::kHighPrecision) {
   return {.dtype = dtype, .scaling = scaling, .source = source};
@@ -42,7 +44,8 @@ Recipe Bf16() {
           .wgrad = {.a = bf16, .b = bf16, .output = DType::kFp32}};
 }
 
-// E4M3 forward, E5M2 gradients (HYBRID); backward reuses the forward copies, whose scales are per tensor.
+// E4M3 forward, E5M2 gradients (HYBRID); backward reuses the forward copies, whose scales are per
+// tensor.
 Recipe PerTensorFp8(RecipeKind kind, Scaling scaling) {
   const Operand forward = PerTensor(DType::kFp8E4M3, scaling);
   const Operand saved = PerTensor(DType::kFp8E4M3, scaling, Source::kForwardCopy);
@@ -71,7 +74,8 @@ Recipe Fp8Current() {
   return recipe;
 }
 
-// A block runs along the contracted dimension, so backward quantises its operands anew from high precision.
+// A block runs along the contracted dimension, so backward quantises its operands anew from high
+// precision.
 Recipe Mxfp8() {
   const Operand mx = Block(DType::kFp8E4M3, 1, 32, DType::kE8M0);
   Recipe recipe = Bf16();
@@ -85,8 +89,8 @@ Recipe Mxfp8() {
   return recipe;
 }
 
-// NVIDIA's recipe: 16x16 weight blocks (the same values forward and backward), stochastic rounding of gradients, a fixed
-// Hadamard transform on both inputs of wgrad alone.
+// NVIDIA's recipe: 16x16 weight blocks (the same values forward and backward), stochastic rounding
+// of gradients, a fixed Hadamard transform on both inputs of wgrad alone.
 Recipe Nvfp4() {
   const Operand x = Block(DType::kFp4E2M1, 1, 16, DType::kFp8E4M3);
   const Operand w = Block(DType::kFp4E2M1, 16, 16, DType::kFp8E4M3);
@@ -109,8 +113,8 @@ Recipe Nvfp4() {
   return recipe;
 }
 
-// Quartet II: four-over-six forward; MS-EDEN on all four backward operands, x and w from the saved fp4 copies, fresh signs of
-// the 128-wide transform each step.
+// Quartet II: four-over-six forward; MS-EDEN on all four backward operands, x and w from the saved
+// fp4 copies, fresh signs of the 128-wide transform each step.
 Recipe Nvfp4Eden() {
   Operand forward = Block(DType::kFp4E2M1, 1, 16, DType::kFp8E4M3);
   forward.select = Select::kFourOverSix;
@@ -132,8 +136,8 @@ Recipe Nvfp4Eden() {
 }
 
 const std::vector<Recipe>& Table() {
-  static const std::vector<Recipe>& rows = *new std::vector<Recipe>{
-      Fp32(), Bf16(), Fp8(), Fp8Current(), Mxfp8(), Nvfp4(), Nvfp4Eden()};
+  static const std::vector<Recipe>& rows =
+      *new std::vector<Recipe>{Fp32(), Bf16(), Fp8(), Fp8Current(), Mxfp8(), Nvfp4(), Nvfp4Eden()};
   return rows;
 }
 
@@ -151,7 +155,9 @@ constexpr Capability kCapabilities[] = {
 
 }  // namespace
 
-absl::Span<const Recipe> Recipes() { return Table(); }
+absl::Span<const Recipe> Recipes() {
+  return Table();
+}
 
 const Recipe* FindRecipe(std::string_view name) {
   for (const Recipe& recipe : Table()) {

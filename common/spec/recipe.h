@@ -16,9 +16,10 @@ namespace hearth::spec {
 
 enum class Scaling : uint8_t {
   kNone,           // the format needs no scale
-  kTensorDelayed,  // one scale a tensor, from the largest of the last `amax_history` absolute maxima
+  kTensorDelayed,  // one scale a tensor, from the largest of the last `amax_history` absolute
+                   // maxima
   kTensorCurrent,  // one scale a tensor, from this tensor's own absolute maximum
-  kBlock,          // one scale a block (and a tensor scale where the block scale's range asks for it)
+  kBlock,  // one scale a block (and a tensor scale where the block scale's range asks for it)
 };
 enum class Rounding : uint8_t { kNearest, kStochastic };
 // Random Hadamard transform over groups of 16 or 128 elements along the contracted dimension.
@@ -31,7 +32,8 @@ enum class Source : uint8_t { kHighPrecision, kForwardCopy };
 struct Operand {
   DType dtype = DType::kBf16;
   Scaling scaling = Scaling::kNone;
-  // Elements under one scale: rows x columns, columns along the contracted dimension. 0 x 0 = no blocks.
+  // Elements under one scale: rows x columns, columns along the contracted dimension. 0 x 0 = no
+  // blocks.
   int block_rows = 0;
   int block_cols = 0;
   Rounding rounding = Rounding::kNearest;
@@ -74,7 +76,8 @@ struct Recipe {
   ParameterFormats parameters = {};
   // Steps in the history of absolute maxima; kTensorDelayed alone.
   int amax_history = 0;
-  // Layers that the recipe's authors keep in BF16 at either end; defaults of precision.high_precision_layers.
+  // Layers that the recipe's authors keep in BF16 at either end; defaults of
+  // precision.high_precision_layers.
   int high_precision_first = 0;
   int high_precision_last = 0;
   // Default of precision.fallback: names of rows, in order.
@@ -92,23 +95,26 @@ const Recipe& RecipeOf(RecipeKind kind);
 
 std::vector<std::string_view> RecipeNames();
 
-// The recipe's parameter formats with gradients.dtype put in. Expects a resolved spec; an unknown recipe counts as bf16.
+// The recipe's parameter formats with gradients.dtype put in. Expects a resolved spec; an unknown
+// recipe counts as bf16.
 ParameterFormats ResolveFormats(const v1::JobSpec& job_spec);
 
 enum class Execution : uint8_t {
   kNone,      // this device cannot run it in this version
-  kEmulated,  // quantised as the recipe says, then computed in a wider format: exact but for the order of sums
+  kEmulated,  // quantised as the recipe says, then computed in a wider format: exact but for the
+              // order of sums
   kNative,
 };
 
 // "none", "emulated", "native".
 std::string_view ExecutionName(Execution execution);
 
-// How a device kind ("cpu", "cuda") runs a recipe in this version. An unknown device kind runs nothing.
+// How a device kind ("cpu", "cuda") runs a recipe in this version. An unknown device kind runs
+// nothing.
 Execution RecipeExecution(RecipeKind recipe, std::string_view device_kind);
 
-// Why not, as a sentence for a violation: "fp8 needs a CUDA device, which this version does not have yet".
-// Empty when the device runs it (emulated only if `emulate`).
+// Why not, as a sentence for a violation: "fp8 needs a CUDA device, which this version does not
+// have yet". Empty when the device runs it (emulated only if `emulate`).
 std::string RecipeRefusal(const Recipe& recipe, std::string_view device_kind, bool emulate);
 
 }  // namespace hearth::spec

@@ -18,7 +18,8 @@ namespace {
 
 constexpr char kBadRequestUrl[] = "type.googleapis.com/google.rpc.BadRequest";
 
-// Fields that may differ between a model folder and the spec that starts from it: they change no tensor.
+// Fields that may differ between a model folder and the spec that starts from it: they change no
+// tensor.
 const std::set<std::string>& FreeModelFields() {
   static const auto& fields = *new std::set<std::string>{
       "preset", "from", "norm_eps", "rope_theta", "rope_scaling", "dropout", "init_std"};
@@ -50,7 +51,9 @@ void CheckAgainstFolder(const v1::ModelSpec& model, const v1::ModelSpec& folder,
 }
 
 // Whether the shape is known only to the workers.
-bool ShapeInFolder(const v1::ModelSpec& model) { return model.has_from() && !model.has_layers(); }
+bool ShapeInFolder(const v1::ModelSpec& model) {
+  return model.has_from() && !model.has_layers();
+}
 
 void CheckFacts(const v1::JobSpec& job_spec, const DataFacts& facts, Checker& check) {
   const v1::ModelSpec& model = job_spec.model();

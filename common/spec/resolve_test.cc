@@ -244,9 +244,9 @@ TEST(ResolveTest, AllRecipes_OnTheCpu_RunOrAreRefusedOnce) {
     } else {
       ASSERT_EQ(violations.size(), 1u) << Print(violations);
       EXPECT_EQ(violations[0].field, "precision.recipe");
-      EXPECT_EQ(violations[0].description,
-                std::string(recipe.name) +
-                    " needs a CUDA device, which this version does not have yet");
+      EXPECT_EQ(
+          violations[0].description,
+          std::string(recipe.name) + " needs a CUDA device, which this version does not have yet");
     }
   }
 }

@@ -12,17 +12,20 @@ double Mix(const Schedule& schedule, double remaining) {
 }
 
 double WsdFactor(const Schedule& schedule, double x) {
-  return Mix(schedule,
-             schedule.decay_shape == DecayShape::kSqrt ? 1.0 - std::sqrt(x) : 1.0 - x);
+  return Mix(schedule, schedule.decay_shape == DecayShape::kSqrt ? 1.0 - std::sqrt(x) : 1.0 - x);
 }
 
 double CosineFactor(const Schedule& schedule, double x) {
   return Mix(schedule, 0.5 * (1.0 + std::cos(std::numbers::pi * x)));
 }
 
-double LinearFactor(const Schedule& schedule, double x) { return Mix(schedule, 1.0 - x); }
+double LinearFactor(const Schedule& schedule, double x) {
+  return Mix(schedule, 1.0 - x);
+}
 
-double ConstantFactor(const Schedule&, double) { return 1.0; }
+double ConstantFactor(const Schedule&, double) {
+  return 1.0;
+}
 
 constexpr ScheduleRow kSchedules[] = {
     {ScheduleKind::kWsd, "wsd", "warm-up, constant, decay over the last decay_steps", WsdFactor},
@@ -42,7 +45,9 @@ const ScheduleRow& RowOf(ScheduleKind kind) {
 
 }  // namespace
 
-absl::Span<const ScheduleRow> Schedules() { return kSchedules; }
+absl::Span<const ScheduleRow> Schedules() {
+  return kSchedules;
+}
 
 const ScheduleRow* FindSchedule(std::string_view name) {
   for (const ScheduleRow& row : kSchedules) {
@@ -91,8 +96,8 @@ double LearningRate(const Schedule& schedule, int64_t step) {
                                   : schedule.warmup_steps;
   double x = 0.0;
   if (schedule.decay_steps > 0 && step > decay_start) {
-    x = std::min(1.0, static_cast<double>(step - decay_start) /
-                          static_cast<double>(schedule.decay_steps));
+    x = std::min(
+        1.0, static_cast<double>(step - decay_start) / static_cast<double>(schedule.decay_steps));
   }
   return schedule.peak * RowOf(schedule.kind).factor(schedule, x);
 }

@@ -28,7 +28,8 @@ struct ScheduleRow {
   ScheduleKind kind;
   std::string_view name;
   std::string_view comment;
-  // Learning rate over the peak after warm-up; x in [0, 1] is the fraction of the decay that is over.
+  // Learning rate over the peak after warm-up; x in [0, 1] is the fraction of the decay that is
+  // over.
   double (*factor)(const Schedule& schedule, double x);
 };
 
@@ -42,8 +43,9 @@ Schedule MakeSchedule(const v1::JobSpec& job_spec);
 
 // Learning rate of update `step`, 1-based.
 //   step <= warmup            peak * step / warmup
-//   wsd                       peak until total - decay, then peak * (min + (1 - min) * shape(x)), x = (step - (total - decay)) / decay
-//   cosine, linear            x = (step - warmup) / decay, clipped to 1: at the end of the decay the rate is peak * min
+//   wsd                       peak until total - decay, then peak * (min + (1 - min) * shape(x)), x
+//   = (step - (total - decay)) / decay cosine, linear            x = (step - warmup) / decay,
+//   clipped to 1: at the end of the decay the rate is peak * min
 // Steps beyond the end keep the last rate.
 double LearningRate(const Schedule& schedule, int64_t step);
 double LearningRate(const v1::JobSpec& job_spec, int64_t step);

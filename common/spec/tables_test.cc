@@ -11,8 +11,8 @@ namespace hearth::spec {
 namespace {
 
 TEST(DTypeTest, AllFormats_NamesRoundTrip) {
-  for (DType dtype : {DType::kFp32, DType::kBf16, DType::kFp8E4M3, DType::kFp8E5M2,
-                      DType::kFp4E2M1, DType::kE8M0}) {
+  for (DType dtype : {DType::kFp32, DType::kBf16, DType::kFp8E4M3, DType::kFp8E5M2, DType::kFp4E2M1,
+                      DType::kE8M0}) {
     DType parsed = DType::kE8M0;
     ASSERT_TRUE(ParseDType(DTypeName(dtype), parsed));
     EXPECT_EQ(parsed, dtype);

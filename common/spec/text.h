@@ -6,7 +6,8 @@
 
 namespace hearth::spec {
 
-// The arguments written one after the other; numbers in plain decimal, doubles with up to 12 digits.
+// The arguments written one after the other; numbers in plain decimal, doubles with up to 12
+// digits.
 template <typename... Args>
 std::string Text(const Args&... args) {
   std::ostringstream out;

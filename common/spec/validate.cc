@@ -19,7 +19,8 @@ constexpr int kMaxLabels = 32;
 constexpr int64_t kMaxSteps = int64_t{1} << 40;
 
 const char kNameRule[] =
-    "must be lower-case letters, digits, '-' and '.', begin and end with a letter or digit, and have at "
+    "must be lower-case letters, digits, '-' and '.', begin and end with a letter or digit, and "
+    "have at "
     "most 63 characters";
 
 bool IsName(std::string_view name) {
@@ -106,26 +107,30 @@ void CheckBatch(const v1::JobSpec& job, Checker& check) {
   const int64_t unit = automatic ? sequence : micro * sequence;
   if (tokens < 1 || tokens % unit != 0) {
     const int64_t below = tokens < 1 ? 0 : tokens / unit * unit;
-    const std::string product =
-        automatic ? Text("data.sequence_length ", sequence)
-                  : Text("micro_batch_size * data.sequence_length = ", micro, " * ", sequence,
-                         " = ", unit);
+    const std::string product = automatic
+                                    ? Text("data.sequence_length ", sequence)
+                                    : Text("micro_batch_size * data.sequence_length = ", micro,
+                                           " * ", sequence, " = ", unit);
     check.Add("batch.global_batch_tokens",
-              Text(tokens, " is not a positive multiple of ", product, "; nearest: ",
-                   below > 0 ? Text(below, " or ") : "",
+              Text(tokens, " is not a positive multiple of ", product,
+                   "; nearest: ", below > 0 ? Text(below, " or ") : "",
                    below > std::numeric_limits<int64_t>::max() - unit ? below : below + unit));
     return;
   }
   const int64_t workers = job.resources().workers();
   if (workers >= 1 && workers <= 4096 && tokens / unit < workers) {
-    check.Add("batch.global_batch_tokens",
-              Text(tokens, " make only ", tokens / unit, automatic ? " sequences" : " micro-batches",
-                   " for ", workers, " workers; each needs one: at least ", unit * workers,
-                   " tokens, or fewer resources.workers"));
+    check.Add(
+        "batch.global_batch_tokens",
+        Text(tokens, " make only ", tokens / unit, automatic ? " sequences" : " micro-batches",
+             " for ", workers, " workers; each needs one: at least ", unit * workers,
+             " tokens, or fewer resources.workers"));
   }
 }
 
-void CheckRecipe(const v1::JobSpec& job, std::string_view field, const std::string& name, Checker& check) {
+void CheckRecipe(const v1::JobSpec& job,
+                 std::string_view field,
+                 const std::string& name,
+                 Checker& check) {
   if (!check.Name(field, true, name, "recipe", RecipeNames()) ||
       job.resources().device() != "cpu") {
     return;
@@ -161,11 +166,10 @@ void CheckPrecision(const v1::JobSpec& job, Checker& check) {
     }
   }
   check.AtLeast("precision.warmup_steps", p.has_warmup_steps(), p.warmup_steps(), 0);
-  if (check.Name("precision.lm_head", p.has_lm_head(), p.lm_head(), "format of the output projection",
-                 {"bf16", "fp8"}) &&
+  if (check.Name("precision.lm_head", p.has_lm_head(), p.lm_head(),
+                 "format of the output projection", {"bf16", "fp8"}) &&
       p.lm_head() == "fp8" && job.resources().device() == "cpu") {
-    check.Add("precision.lm_head",
-              "fp8 needs a CUDA device, which this version does not have yet");
+    check.Add("precision.lm_head", "fp8 needs a CUDA device, which this version does not have yet");
   }
   check.Range("precision.bf16_tail", p.has_bf16_tail(), p.bf16_tail(), 0.0, 1.0);
   const v1::LayerRange& range = p.high_precision_layers();
@@ -221,8 +225,7 @@ void CheckSchedule(const v1::ScheduleSpec& s, int64_t steps, Checker& check) {
     return;
   }
   if (s.warmup_steps() > steps) {
-    check.Add("schedule.warmup_steps",
-              Text(s.warmup_steps(), " is more than train.steps ", steps));
+    check.Add("schedule.warmup_steps", Text(s.warmup_steps(), " is more than train.steps ", steps));
   } else if (s.name() != "constant" && s.decay_steps() > steps - s.warmup_steps()) {
     check.Add("schedule.decay_steps",
               Text("warmup_steps ", s.warmup_steps(), " and decay_steps ", s.decay_steps(),
@@ -254,8 +257,8 @@ void CheckCheckpoint(const v1::CheckpointSpec& c, Checker& check) {
 void CheckResources(const v1::ResourceSpec& r, Checker& check) {
   check.Range("resources.workers", r.has_workers(), r.workers(), 1, 4096);
   if (r.has_min_workers() && (r.min_workers() < 1 || r.min_workers() > r.workers())) {
-    check.Add("resources.min_workers", Text(r.min_workers(), " is out of range; must be 1..workers = ",
-                                            r.workers()));
+    check.Add("resources.min_workers",
+              Text(r.min_workers(), " is out of range; must be 1..workers = ", r.workers()));
   }
   if (check.Name("resources.device", r.has_device(), r.device(), "device", {"cpu", "cuda"}) &&
       r.device() == "cuda") {

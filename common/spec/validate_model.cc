@@ -38,8 +38,7 @@ void CheckNames(const v1::ModelSpec& m, Checker& check) {
 }
 
 void CheckRopeScaling(const v1::RopeScaling& s, Checker& check) {
-  check.Name("model.rope_scaling.type", s.has_type(), s.type(), "rope scaling",
-             RopeScalingNames());
+  check.Name("model.rope_scaling.type", s.has_type(), s.type(), "rope scaling", RopeScalingNames());
   if (s.type() != "linear" && s.type() != "llama3") {
     return;
   }
