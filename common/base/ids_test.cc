@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "common/base/version.h"
 #include "gtest/gtest.h"
@@ -59,8 +60,9 @@ TEST(Slug, AnyName_IsAValidJobId) {
   EXPECT_EQ(Slug("???"), "job");
   EXPECT_EQ(Slug(""), "job");
   EXPECT_EQ(Slug("ab-cd", 3), "ab");
-  for (const std::string name :
-       {"a", "--x--", "\xc3\xa9t\xc3\xa9", std::string(200, 'q').c_str()}) {
+  const std::string long_name(200, 'q');
+  for (const std::string& name :
+       std::vector<std::string>{"a", "--x--", "\xc3\xa9t\xc3\xa9", long_name}) {
     EXPECT_TRUE(ValidateJobId(Slug(name)).ok()) << name;
     EXPECT_TRUE(ValidateJobId(NewJobId(name)).ok()) << name;
   }

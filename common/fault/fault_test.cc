@@ -61,7 +61,7 @@ TEST_F(FaultTest, Configure_Malformed_IsInvalidArgumentAndKeepsTheOldOnes) {
 TEST_F(FaultTest, InitFromEnvironment_CrashAtThirdHit_KillsTheProcessThen) {
   const pid_t child = fork();
   if (child == 0) {
-    setenv("HEARTH_FAULTS", "trainer.step=crash@3", 1);
+    setenv("HEARTH_FAULTS", "trainer.step=crash@3", 1);  // NOLINT(concurrency-mt-unsafe)
     if (!InitFromEnvironment().ok()) {
       _exit(9);
     }

@@ -21,7 +21,7 @@ constexpr Point kPoints[] = {
     {"agent.before_kill", "the trainer's process group is about to be killed"},
     {"agent.after_reap", "the trainer was reaped, its end is not reported"},
     {"trainer.start", "task read, nothing allocated"},
-    {"trainer.before_rendezvous", "engine built, peers not contacted"},
+    {"trainer.before_rendezvous", "data and checkpoint opened, peers not contacted"},
     {"trainer.step", "before the forward pass of a step"},
     {"trainer.before_allreduce", "gradients of a step are ready, not reduced"},
     {"trainer.after_allreduce", "gradients reduced, optimizer not run"},

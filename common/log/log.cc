@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "spdlog/pattern_formatter.h"
@@ -30,10 +31,11 @@ std::shared_ptr<spdlog::logger> NewLogger(std::string name) {
   return logger;
 }
 
-// Loggers are never freed: threads may log while the process ends.
+// Loggers are never freed: threads may log while the process ends. Init is called from one thread.
 void Install(std::shared_ptr<spdlog::logger> logger) {
-  auto* const kept = new std::shared_ptr<spdlog::logger>(std::move(logger));
-  g_logger.store(kept->get(), std::memory_order_release);
+  static auto* const kept = new std::vector<std::shared_ptr<spdlog::logger>>;
+  kept->push_back(std::move(logger));
+  g_logger.store(kept->back().get(), std::memory_order_release);
 }
 
 void AppendJsonString(std::string_view text, std::string& out) {

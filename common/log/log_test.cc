@@ -46,13 +46,13 @@ TEST(Log, Json_SpecialCharacters_AreEscapedOnOneLine) {
 }
 
 TEST(Log, Init_LevelFromEnvironment_IsUsed) {
-  setenv("HEARTH_LOG_LEVEL", "error", 1);
+  setenv("HEARTH_LOG_LEVEL", "error", 1);  // NOLINT(concurrency-mt-unsafe): one thread
   const std::string text = Captured([] {
     ASSERT_TRUE(Init("prog").ok());
     HEARTH_LOG_INFO("hidden");
     HEARTH_LOG_ERROR("shown");
   });
-  unsetenv("HEARTH_LOG_LEVEL");
+  unsetenv("HEARTH_LOG_LEVEL");  // NOLINT(concurrency-mt-unsafe): one thread
   EXPECT_EQ(text.find("hidden"), std::string::npos) << text;
   EXPECT_NE(text.find("shown"), std::string::npos) << text;
 }
