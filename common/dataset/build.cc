@@ -103,7 +103,9 @@ class Corpus {
 
  private:
   void Add(const TextFile& file) {
-    if (file.size > options_.max_document_bytes) {
+    // Packed text is no smaller than its file, so what cannot fit is not even read.
+    const int64_t left = options_.max_bytes > 0 ? options_.max_bytes - report_.bytes : file.size;
+    if (file.size > options_.max_document_bytes || file.size > left) {
       ++report_.oversized;
       return;
     }
