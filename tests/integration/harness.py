@@ -237,16 +237,16 @@ def write_tokens(path, count=20000, vocab=64, seed=3):
         f.write(out)
 
 
-def tiny_job(data, steps=30, workers=2, **over):
+def tiny_job(path, steps=30, workers=2, **over):
     """A job of about a millisecond a step. Keyword arguments replace or extend whole sections."""
     spec = {
         "name": "tiny",
         "model": {"layers": 2, "hidden": 32, "heads": 4, "kv_heads": 2, "ffn_hidden": 64, "vocab": 64},
-        "data": {"train": data, "sequence_length": 32},
+        "data": {"train": path, "sequence_length": 32},
         "batch": {"micro_batch_size": 2, "global_batch_tokens": 256},
         "precision": {"recipe": "fp32"},
         "optimizer": {"lr": 0.003},
-        "schedule": {"name": "constant", "warmup_steps": 5},
+        "schedule": {"name": "constant", "warmup_steps": min(5, steps)},
         "train": {"steps": steps, "seed": 7},
         "checkpoint": {"every_steps": 10},
         "resources": {"workers": workers, "device": "cpu"},
