@@ -1,9 +1,7 @@
-// The agent against a coordinator in this process, on a real loopback connection.
 #include "worker/daemon/agent.h"
 
 #include <signal.h>
 
-#include <deque>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -15,10 +13,9 @@
 #include "common/base/ids.h"
 #include "common/rpc/status.h"
 #include "gmock/gmock.h"
-#include "grpcpp/server.h"
-#include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
 #include "worker/daemon/disk_worker.h"
+#include "worker/daemon/fake_coordinator.h"
 #include "worker/daemon/supervisor.h"
 
 namespace hearth::worker {
@@ -26,141 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
-
-constexpr absl::Duration kLong = absl::Seconds(30);
-
-// Hands each stream to the test, which speaks for the coordinator.
-class FakeCoordinator : public v1::AgentService::CallbackService {
- public:
-  class Stream : public grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage> {
-   public:
-    Stream() { StartRead(&incoming_); }
-
-    void Say(v1::CoordinatorMessage message, int64_t generation = 1) {
-      absl::MutexLock lock(&mu_);
-      message.set_generation(generation);
-      queue_.push_back(std::move(message));
-      WriteLocked();
-    }
-    void Close(const grpc::Status& status) {
-      absl::MutexLock lock(&mu_);
-      if (!finished_) {
-        finished_ = true;
-        Finish(status);
-      }
-    }
-    // The next message of the agent that is not a heartbeat.
-    v1::AgentMessage Next() {
-      const auto some = [this] { return !messages_.empty(); };
-      absl::MutexLock lock(&mu_);
-      if (!mu_.AwaitWithTimeout(absl::Condition(&some), kLong)) {
-        ADD_FAILURE() << "no message came";
-        return {};
-      }
-      v1::AgentMessage message = std::move(messages_.front());
-      messages_.pop_front();
-      return message;
-    }
-    void WaitForHeartbeat() {
-      const auto some = [this] { return heartbeats_ > 0; };
-      absl::MutexLock lock(&mu_);
-      EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&some), kLong));
-    }
-    // The agent half-closed or went away.
-    void WaitForEnd() {
-      const auto ended = [this] { return ended_; };
-      absl::MutexLock lock(&mu_);
-      EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&ended), kLong));
-    }
-
-   private:
-    void OnReadDone(bool ok) override {
-      absl::MutexLock lock(&mu_);
-      if (!ok) {
-        ended_ = true;
-        if (!finished_) {
-          finished_ = true;
-          Finish(grpc::Status::OK);
-        }
-        return;
-      }
-      if (incoming_.has_heartbeat()) {
-        ++heartbeats_;
-      } else {
-        messages_.push_back(incoming_);
-      }
-      StartRead(&incoming_);
-    }
-    void OnWriteDone(bool ok) override {
-      absl::MutexLock lock(&mu_);
-      writing_ = false;
-      if (ok) {
-        WriteLocked();
-      }
-    }
-    // Stays until the service goes: tests still look at it.
-    void OnDone() override {
-      absl::MutexLock lock(&mu_);
-      done_ = true;
-    }
-    void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      if (!writing_ && !finished_ && !queue_.empty()) {
-        writing_ = true;
-        outgoing_ = std::move(queue_.front());
-        queue_.pop_front();
-        StartWrite(&outgoing_);
-      }
-    }
-
-    v1::AgentMessage incoming_;
-    absl::Mutex mu_;
-    std::deque<v1::AgentMessage> messages_ ABSL_GUARDED_BY(mu_);
-    std::deque<v1::CoordinatorMessage> queue_ ABSL_GUARDED_BY(mu_);
-    v1::CoordinatorMessage outgoing_ ABSL_GUARDED_BY(mu_);
-    int heartbeats_ ABSL_GUARDED_BY(mu_) = 0;
-    bool writing_ ABSL_GUARDED_BY(mu_) = false;
-    bool finished_ ABSL_GUARDED_BY(mu_) = false;
-    bool ended_ ABSL_GUARDED_BY(mu_) = false;
-    bool done_ ABSL_GUARDED_BY(mu_) = false;
-  };
-
-  FakeCoordinator() {
-    grpc::ServerBuilder builder;
-    rpc::ConfigureServer(builder);
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-  }
-  ~FakeCoordinator() override {
-    server_->Shutdown(absl::ToChronoTime(absl::Now()));  // cancels every stream
-    server_->Wait();
-  }
-
-  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
-
-  grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage>* Connect(
-      grpc::CallbackServerContext* /*context*/) override {
-    auto stream = std::make_unique<Stream>();
-    Stream* const raw = stream.get();
-    absl::MutexLock lock(&mu_);
-    streams_.push_back(std::move(stream));
-    return raw;
-  }
-
-  // The stream number `index`, from 0, when it has come.
-  Stream& Wait(size_t index) {
-    const auto there = [this, index] { return streams_.size() > index; };
-    absl::MutexLock lock(&mu_);
-    EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&there), kLong));
-    return *streams_.at(index);
-  }
-
- private:
-  int port_ = 0;
-  std::unique_ptr<grpc::Server> server_;
-  absl::Mutex mu_;
-  std::vector<std::unique_ptr<Stream>> streams_ ABSL_GUARDED_BY(mu_);
-};
 
 class AgentTest : public ::testing::Test {
  protected:
@@ -206,24 +68,6 @@ class AgentTest : public ::testing::Test {
     return fatal_;
   }
 
-  // Reads Hello and answers with Welcome.
-  static v1::Hello Greet(FakeCoordinator::Stream& stream, int64_t generation = 1) {
-    const v1::AgentMessage message = stream.Next();
-    EXPECT_TRUE(message.has_hello()) << message.ShortDebugString();
-    v1::CoordinatorMessage welcome;
-    welcome.mutable_welcome()->set_heartbeat_seconds(0.05);
-    stream.Say(welcome, generation);
-    return message.hello();
-  }
-  static void Start(FakeCoordinator::Stream& stream, const std::string& script,
-                    int64_t generation = 1) {
-    v1::CoordinatorMessage message;
-    v1::Task& task = *message.mutable_start()->mutable_task();
-    task.set_job_id("job");
-    task.set_epoch(1);
-    task.mutable_spec()->set_name(script);
-    stream.Say(message, generation);
-  }
   static void Control(FakeCoordinator::Stream& stream, v1::ControlBit bit, int64_t generation = 1) {
     v1::CoordinatorMessage message;
     message.mutable_control()->set_job_id("job");
@@ -271,7 +115,7 @@ TEST_F(AgentTest, Task_WholeLife_IsReportedOnceInOrder) {
   Dial(coordinator.address());
   FakeCoordinator::Stream& stream = coordinator.Wait(0);
   Greet(stream);
-  Start(stream, "steps:3;kv_wait:peer;finish");
+  StartScript(stream, "steps:3;kv_wait:peer;finish");
   std::vector<std::string> kinds;
   bool answered = false;
   while (true) {
@@ -308,16 +152,12 @@ TEST_F(AgentTest, StreamLost_MidRun_TrainerLivesAndReportsComeAgainExactly) {
   Dial(coordinator.address());
   FakeCoordinator::Stream& first = coordinator.Wait(0);
   Greet(first);
-  Start(first, "steps:5;wait_control");
+  StartScript(first, "steps:5;wait_control");
   for (int64_t seq = 1; seq <= 5; ++seq) {
     EXPECT_EQ(first.Next().report().seq(), seq);
   }
   const pid_t pid = supervisor_->running_pid();
-  v1::CoordinatorMessage ack;
-  ack.mutable_ack()->set_job_id("job");
-  ack.mutable_ack()->set_epoch(1);
-  ack.mutable_ack()->set_seq(2);
-  first.Say(ack);
+  AckReport(first, 2);
   v1::CoordinatorMessage inspect;  // its answer shows that the ack was taken
   inspect.mutable_inspect()->set_request_id(9);
   first.Say(inspect);
@@ -347,7 +187,7 @@ TEST_F(AgentTest, TaskEnds_WhileNobodyListens_IsReportedAsItWas) {
   Dial(coordinator.address());
   FakeCoordinator::Stream& first = coordinator.Wait(0);
   Greet(first);
-  Start(first, "steps:1;wait_control");
+  StartScript(first, "steps:1;wait_control");
   EXPECT_EQ(first.Next().report().seq(), 1);
   Control(first, v1::CONTROL_BIT_STOP);
   first.Close(grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone"));
@@ -419,7 +259,7 @@ TEST_F(AgentTest, Kill_OverTheStream_EndsWithCleanKilledExit) {
   Dial(coordinator.address());
   FakeCoordinator::Stream& stream = coordinator.Wait(0);
   Greet(stream);
-  Start(stream, "ignore_term;grandchild;hang");
+  StartScript(stream, "ignore_term;grandchild;hang");
   EXPECT_TRUE(stream.Next().report().has_logs());
   v1::CoordinatorMessage kill_task;
   kill_task.mutable_kill()->set_job_id("job");

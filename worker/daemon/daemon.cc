@@ -308,7 +308,9 @@ ExitCode Daemon::StopInOrder(int signals) {
     return KillAndLeave();
   }
   table_->SayGoodbye("stopped");
-  WaitFor(signals, kGoodbyeTimeout, [this] { return table_->goodbye_sent(); }, signalled);
+  if (table_->welcomed()) {
+    WaitFor(signals, kGoodbyeTimeout, [this] { return table_->goodbye_sent(); }, signalled);
+  }
   StopAgent();
   HEARTH_LOG_INFO("stopped");
   return kExitOk;

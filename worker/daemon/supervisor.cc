@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -48,6 +47,7 @@ Supervisor::Supervisor(Options options, Clock& clock, TrainerListener& listener,
       clock_(clock),
       listener_(listener),
       wake_(std::move(wake)),
+      buffer_(kReadBytes, '\0'),
       thread_([this] { Run(); }) {}
 
 Supervisor::~Supervisor() {
@@ -264,11 +264,10 @@ void Supervisor::Write(Child& child) {
 }
 
 void Supervisor::Read(Child& child) {
-  static thread_local std::array<char, kReadBytes> buffer;
   if (!child.process.pipe.valid()) {
     return;
   }
-  const ssize_t got = recv(child.process.pipe.get(), buffer.data(), buffer.size(), 0);
+  const ssize_t got = recv(child.process.pipe.get(), buffer_.data(), buffer_.size(), 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
     return;
   }
@@ -280,7 +279,7 @@ void Supervisor::Read(Child& child) {
     }
     return;
   }
-  child.reader.Append(std::string_view(buffer.data(), static_cast<size_t>(got)));
+  child.reader.Append(std::string_view(buffer_.data(), static_cast<size_t>(got)));
   Deliver(child);
 }
 
@@ -307,11 +306,10 @@ void Supervisor::ReadOutput(Child& child,
                             Fd& fd,
                             LineSplitter& splitter,
                             std::string_view level) {
-  static thread_local std::array<char, kReadBytes> buffer;
   if (!fd.valid()) {
     return;
   }
-  const ssize_t got = read(fd.get(), buffer.data(), buffer.size());
+  const ssize_t got = read(fd.get(), buffer_.data(), buffer_.size());
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
     return;
   }
@@ -322,7 +320,7 @@ void Supervisor::ReadOutput(Child& child,
       lines.push_back(std::move(rest));
     }
   } else {
-    lines = splitter.Append(std::string_view(buffer.data(), static_cast<size_t>(got)));
+    lines = splitter.Append(std::string_view(buffer_.data(), static_cast<size_t>(got)));
   }
   for (std::string& line : lines) {
     if (&fd == &child.process.err) {

@@ -122,6 +122,7 @@ class Supervisor : public TrainerHost {
 
   // Of the thread alone.
   std::vector<std::unique_ptr<Child>> children_;
+  std::string buffer_;  // to read into; not thread_local, whose space every thread's stack would have to hold
   bool stopping_ = false;
   absl::Duration stop_deadline_;
 

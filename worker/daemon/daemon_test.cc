@@ -1,0 +1,153 @@
+#include "worker/daemon/daemon.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "common/rpc/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/daemon/fake_coordinator.h"
+
+namespace hearth::worker {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class DaemonTest : public ::testing::Test {
+ protected:
+  DaemonTest()
+      : home_(fs::canonical(fs::temp_directory_path()) / ("hearth-daemon-" + RandomHex(6))) {
+    int fds[2];
+    EXPECT_EQ(pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);
+    signals_ = Fd(fds[0]);
+    signals_write_ = Fd(fds[1]);
+  }
+  ~DaemonTest() override {
+    if (thread_.joinable()) {
+      thread_.join();
+    }
+    daemon_.reset();
+    fs::remove_all(home_);
+  }
+
+  WorkerOptions Options() const {
+    WorkerOptions options;
+    options.coordinator = coordinator_.address();
+    options.home = home_.string();
+    options.http = "127.0.0.1:0";
+    options.trainer = HEARTH_FAKE_TRAINER;
+    options.threads = 1;
+    options.labels["zone"] = "a";
+    return options;
+  }
+  FakeCoordinator::Stream& StartDaemon() {
+    auto daemon = Daemon::Create(Options(), Clock::Real());
+    EXPECT_TRUE(daemon.ok()) << daemon.status();
+    daemon_ = *std::move(daemon);
+    thread_ = std::thread([this] { exit_code_ = daemon_->Run(signals_.get()); });
+    return coordinator_.Wait(0);
+  }
+  // What a signalfd would give for SIGTERM.
+  void Signal() {
+    signalfd_siginfo info{};
+    info.ssi_signo = SIGTERM;
+    EXPECT_EQ(write(signals_write_.get(), &info, sizeof(info)),
+              static_cast<ssize_t>(sizeof(info)));
+  }
+  ExitCode WaitForExit() {
+    thread_.join();
+    return exit_code_;
+  }
+
+  const fs::path home_;
+  FakeCoordinator coordinator_;
+  Fd signals_;
+  Fd signals_write_;
+  std::unique_ptr<Daemon> daemon_;
+  std::thread thread_;
+  ExitCode exit_code_ = kExitError;
+};
+
+TEST_F(DaemonTest, Hello_Identity_SaysWhatTheHostIs) {
+  const v1::Hello hello = Greet(StartDaemon());
+  EXPECT_THAT(hello.worker_id(), HasSubstr("-cpu0"));
+  EXPECT_EQ(hello.incarnation().size(), 32u);
+  EXPECT_EQ(hello.device().kind(), "cpu");
+  EXPECT_EQ(hello.device().threads(), 1);
+  EXPECT_EQ(hello.labels().at("zone"), "a");
+  EXPECT_EQ(hello.checkpoint_root(), (home_ / "checkpoints").string());
+  EXPECT_TRUE(IsUuid(hello.root_uuid()));
+  EXPECT_THAT(hello.http_address(), HasSubstr("127.0.0.1:"));
+  Signal();
+  EXPECT_EQ(WaitForExit(), kExitOk);
+}
+
+TEST_F(DaemonTest, Signal_RunningTask_StopsReportsAndSaysGoodbye) {
+  FakeCoordinator::Stream& stream = StartDaemon();
+  Greet(stream);
+  StartScript(stream, "ignore_term;steps:1;wait_control");
+  EXPECT_TRUE(stream.Next().report().has_step());
+  Signal();
+  bool stopped = false;
+  while (true) {
+    const v1::AgentMessage message = stream.Next();
+    if (message.has_goodbye()) {
+      break;
+    }
+    ASSERT_TRUE(message.has_report()) << message.ShortDebugString();
+    if (message.report().has_exit()) {
+      stopped = message.report().exit().exit().reason() == v1::EXIT_REASON_STOPPED;
+    }
+    AckReport(stream, message.report().seq());
+  }
+  EXPECT_TRUE(stopped);
+  EXPECT_EQ(WaitForExit(), kExitOk);
+  stream.WaitForEnd();
+}
+
+TEST_F(DaemonTest, SecondSignal_StubbornTask_IsKilled) {
+  FakeCoordinator::Stream& stream = StartDaemon();
+  Greet(stream);
+  StartScript(stream, "ignore_term;steps:1;hang");
+  EXPECT_TRUE(stream.Next().report().has_step());
+  Signal();
+  Signal();
+  EXPECT_EQ(WaitForExit(), kExitKilled);
+}
+
+TEST_F(DaemonTest, Hello_Aborted_ExitsAsReplaced) {
+  StartDaemon().Close(rpc::ToGrpc(
+      rpc::MakeError(absl::StatusCode::kAborted, "a newer daemon", "STALE_INCARNATION")));
+  EXPECT_EQ(WaitForExit(), kExitReplaced);
+}
+
+TEST_F(DaemonTest, Create_SameNameTwice_IsRefused) {
+  WorkerOptions options = Options();
+  options.name = "w";
+  const auto first = Daemon::Create(options, Clock::Real());
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto second = Daemon::Create(options, Clock::Real());
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr("--data-dir"));
+}
+
+TEST_F(DaemonTest, Create_NoTrainer_NamesThePath) {
+  WorkerOptions options = Options();
+  options.trainer = "/nonexistent/trainer";
+  EXPECT_THAT(std::string(Daemon::Create(options, Clock::Real()).status().message()),
+              HasSubstr("/nonexistent/trainer"));
+}
+
+}  // namespace
+}  // namespace hearth::worker
