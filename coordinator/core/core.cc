@@ -39,10 +39,10 @@ Core::~Core() = default;
 Effects Core::Apply(const Command& command, Now now) { return impl_->Apply(command, now); }
 
 absl::Duration Core::NextDeadline() const {
-  if (impl_->plan_due_) {
-    return impl_->Mono();
-  }
-  return impl_->Mono() + (impl_->active_.empty() ? kTickIdle : kTickBusy);
+  const absl::Duration tick =
+      impl_->Mono() + (impl_->active_.empty() ? kTickIdle : kTickBusy);
+  return impl_->plan_due_ ? std::min(tick, std::max(impl_->Mono(), impl_->plan_not_before_))
+                          : tick;
 }
 
 const v1::JobRecord* Core::FindJob(const std::string& job_id) const {
@@ -93,6 +93,7 @@ Core::Impl::Impl(const CoreOptions& core_options, const RestoredState& state, No
       now_(now),
       start_time_(now.monotonic),
       next_plan_(now.monotonic),
+      plan_not_before_(now.monotonic),
       quiet_until_(now.monotonic + core_options.reattach_grace),
       isolated_until_(now.monotonic),
       isolation_mark_(-absl::InfiniteDuration()) {

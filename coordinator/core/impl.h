@@ -227,6 +227,8 @@ struct Core::Impl {
 
   bool plan_due_ = true;
   absl::Duration next_plan_;
+  absl::Duration plan_not_before_;  // a long queue is not planned anew for each command
+  bool PlanDueNow() const { return plan_due_ && Mono() >= plan_not_before_; }
   absl::Duration quiet_until_;   // nobody is silent before
   absl::Duration isolated_until_;
   absl::Duration isolation_mark_;  // silences that began before this are part of an isolation that is over

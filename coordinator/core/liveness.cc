@@ -9,6 +9,8 @@ namespace hearth::coordinator {
 namespace {
 
 constexpr absl::Duration kPlanEvery = absl::Seconds(5);
+constexpr size_t kLongQueue = 500;
+constexpr absl::Duration kLongQueuePause = absl::Milliseconds(200);
 // Silences that begin within this of each other have one cause.
 constexpr absl::Duration kTogether = absl::Seconds(5);
 // So many missed heartbeats make a worker part of a silence that others have declared first.
@@ -38,9 +40,12 @@ void Core::Impl::On(const Tick&) {
     }
   }
   Expire();
-  if (plan_due_ || Mono() >= next_plan_) {
+  if (PlanDueNow() || Mono() >= next_plan_) {
     plan_due_ = false;
     next_plan_ = Mono() + kPlanEvery;
+    if (waiting_.size() > kLongQueue) {
+      plan_not_before_ = Mono() + kLongQueuePause;
+    }
     Schedule();
   }
 }

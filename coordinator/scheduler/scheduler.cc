@@ -19,6 +19,8 @@ struct Slot {
   const WorkerView* view = nullptr;
   Use use = Use::kNone;
   bool reserved = false;  // for a waiting job ahead of the one being looked at
+  size_t root_group = 0;  // workers that share a checkpoint root have the same
+  size_t host_group = 0;  // workers that share root and host have the same
 };
 
 struct Need {
@@ -75,14 +77,14 @@ class Planner {
 
  private:
   using Group = std::vector<size_t>;  // indices into slots_
-  using Groups = std::map<std::string, Group>;
+  using Groups = std::vector<Group>;
 
   void Prepare();
   void Drain();
   void Place(const JobView& job);
   void Grow(const JobView& job);
 
-  // Workers that suit the job and are there (or expected back), by group. Null reason when one group is large enough.
+  // Workers that suit the job and are there (or expected back): the groups that are large enough. If there is none `wait` says why.
   Groups Existing(const JobView& job, const Need& need, WaitDecision& wait) const;
   bool TryStart(const JobView& job, const Need& need, const Groups& groups);
   // Asks jobs of lower priority to leave; false if that cannot help.
@@ -99,6 +101,8 @@ class Planner {
   std::unordered_map<std::string, size_t> slot_index_;
   std::vector<JobPhase> phases_;
   std::vector<size_t> order_;  // of jobs, by queue order
+  std::map<std::string, size_t> root_groups_;
+  std::map<std::string, size_t> host_groups_;
   bool any_free_ = false;
   Decisions out_;
 };
@@ -119,7 +123,12 @@ void Planner::Prepare() {
   });
   for (const WorkerView& worker : view_.workers) {
     slot_index_[worker.worker->worker_id()] = slots_.size();
-    slots_.push_back({.view = &worker});
+    Slot& slot = slots_.emplace_back();
+    slot.view = &worker;
+    slot.root_group =
+        root_groups_.emplace(GroupKey(*worker.worker, true), root_groups_.size()).first->second;
+    slot.host_group =
+        host_groups_.emplace(GroupKey(*worker.worker, false), host_groups_.size()).first->second;
   }
 }
 
@@ -173,8 +182,8 @@ int64_t Planner::Count(const Group& group, Use use, bool with_reserved) const {
 Planner::Groups Planner::Existing(const JobView& job, const Need& need, WaitDecision& wait) const {
   const v1::ResourceSpec& resources = job.spec->resources();
   const bool span = SpansHosts(*job.spec);
-  Groups by_root;
-  Groups groups;
+  Groups by_root(root_groups_.size());
+  Groups groups(span ? 0 : host_groups_.size());
   int64_t exist = 0;
   int64_t with_root = 0;
   for (size_t i = 0; i < slots_.size(); ++i) {
@@ -187,45 +196,49 @@ Planner::Groups Planner::Existing(const JobView& job, const Need& need, WaitDeci
       continue;
     }
     ++with_root;
-    by_root[GroupKey(worker, true)].push_back(i);
-    groups[GroupKey(worker, span)].push_back(i);
+    by_root[slots_[i].root_group].push_back(i);
+    if (!span) {
+      groups[slots_[i].host_group].push_back(i);
+    }
   }
   auto largest = [](const Groups& of) {
     size_t most = 0;
-    for (const auto& [key, group] : of) {
+    for (const Group& group : of) {
       most = std::max(most, group.size());
     }
     return static_cast<int64_t>(most);
   };
-  const std::string needs = absl::StrCat("needs ", Describe(resources, need.least));
-  auto set = [&wait](const char* code, std::string reason) {
+  const int64_t largest_root = largest(by_root);
+  if (span) {
+    groups = std::move(by_root);
+  }
+  auto set = [&wait, &resources, &need](const char* code, const std::string& rest) {
     wait.reason_code = code;
-    wait.reason = std::move(reason);
+    wait.reason = absl::StrCat("needs ", Describe(resources, need.least), rest);
   };
   if (exist < need.least) {
-    set("insufficient_workers",
-        absl::StrCat(needs, ", ", exist, exist == 1 ? " exists" : " exist"));
+    set("insufficient_workers", absl::StrCat(", ", exist, exist == 1 ? " exists" : " exist"));
   } else if (with_root < need.least) {
     set("checkpoint_root",
-        absl::StrCat(needs, " that see the checkpoint root ", job.root_uuid, " of step ",
+        absl::StrCat(" that see the checkpoint root ", job.root_uuid, " of step ",
                      job.checkpoint_step, ", ", with_root, with_root == 1 ? " does" : " do"));
-  } else if (largest(by_root) < need.least) {
-    set("no_shared_root", absl::StrCat(needs, " that share one checkpoint root, at most ",
-                                       largest(by_root), " do"));
+  } else if (largest_root < need.least) {
+    set("no_shared_root",
+        absl::StrCat(" that share one checkpoint root, at most ", largest_root, " do"));
   } else if (largest(groups) < need.least) {
-    set("span_hosts", absl::StrCat(needs, " on one host (span_hosts is false), the largest has ",
-                                   largest(groups)));
+    set("span_hosts",
+        absl::StrCat(" on one host (span_hosts is false), the largest has ", largest(groups)));
   }
-  for (auto it = groups.begin(); it != groups.end();) {
-    it = static_cast<int64_t>(it->second.size()) < need.least ? groups.erase(it) : std::next(it);
-  }
+  std::erase_if(groups, [&need](const Group& group) {
+    return static_cast<int64_t>(group.size()) < need.least;
+  });
   return groups;
 }
 
 bool Planner::TryStart(const JobView& job, const Need& need, const Groups& groups) {
   const Group* best = nullptr;
   int64_t best_free = 0;
-  for (const auto& [key, group] : groups) {
+  for (const Group& group : groups) {
     const int64_t free = std::min(need.wanted, Count(group, Use::kFree, false));
     if (free >= need.least && free > best_free) {
       best = &group;
@@ -303,7 +316,7 @@ std::vector<size_t> Planner::Victims(const JobView& job,
 
 bool Planner::Preempt(const JobView& job, const Need& need, const Groups& groups) {
   std::vector<size_t> best;
-  for (const auto& [key, group] : groups) {
+  for (const Group& group : groups) {
     if (Count(group, Use::kFree, false) + Count(group, Use::kSoon, false) >= need.least) {
       return true;  // enough is on its way already
     }
@@ -323,7 +336,7 @@ bool Planner::Preempt(const JobView& job, const Need& need, const Groups& groups
 void Planner::ExplainBusy(const Need& need, const Groups& groups, WaitDecision& wait) const {
   int64_t free = 0;
   int64_t exist = 0;
-  for (const auto& [key, group] : groups) {
+  for (const Group& group : groups) {
     free = std::max(free, Count(group, Use::kFree, true));
     exist = std::max(exist, static_cast<int64_t>(group.size()));
   }
@@ -362,7 +375,7 @@ void Planner::Place(const JobView& job) {
     wait.reason_code = "waits_for_stop";
     absl::StrAppend(&wait.reason, "; others are being stopped for it");
   }
-  for (const auto& [key, group] : groups) {
+  for (const Group& group : groups) {
     for (size_t i : group) {
       slots_[i].reserved = true;
     }
@@ -382,12 +395,12 @@ void Planner::Grow(const JobView& job) {
     return;
   }
   const bool span = SpansHosts(*job.spec);
-  const std::string key = GroupKey(*slots_[first->second].view->worker, span);
+  const Slot& own = slots_[first->second];
   int64_t spare = 0;
   for (Slot& slot : slots_) {
     if (size + spare < need.wanted && slot.use == Use::kFree && !slot.reserved &&
         now_ - slot.view->idle_since >= view_.resize_settle &&
-        GroupKey(*slot.view->worker, span) == key &&
+        (span ? slot.root_group == own.root_group : slot.host_group == own.host_group) &&
         Suits(*slot.view->worker, job.spec->resources())) {
       slot.use = Use::kBusy;
       ++spare;

@@ -1,0 +1,342 @@
+// Jobs as users drive them, gangs as they start and end.
+#include "coordinator/core/core.h"
+
+#include "coordinator/core/harness.h"
+#include "coordinator/core/transitions.h"
+#include "gmock/gmock.h"
+#include "google/rpc/error_details.pb.h"
+
+namespace hearth::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+using M = v1::CoordinatorMessage;
+
+std::string ErrorReason(const absl::Status& status) {
+  google::rpc::ErrorInfo info;
+  info.ParseFromString(
+      std::string(*status.GetPayload("type.googleapis.com/google.rpc.ErrorInfo")));
+  return info.reason();
+}
+
+TEST(Transitions, EveryState_HasARowAndEveryExitReasonAKnownCode) {
+  for (int i = 1; v1::JobState_IsValid(i); ++i) {
+    EXPECT_EQ(StateRowOf(static_cast<v1::JobState>(i)).state, i);
+  }
+  for (int i = 0; v1::ExitReason_IsValid(i); ++i) {
+    EXPECT_EQ(ExitRowOf(static_cast<v1::ExitReason>(i)).reason, i);
+    EXPECT_TRUE(IsReasonCode(ExitRowOf(static_cast<v1::ExitReason>(i)).code));
+  }
+  EXPECT_FALSE(IsLegalTransition(v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_QUEUED));
+  EXPECT_FALSE(IsLegalTransition(v1::JOB_STATE_STARTING, v1::JOB_STATE_SUCCEEDED));
+}
+
+TEST(CreateJob, SameRequestId_ReturnsTheFirstJobAlsoAfterARestart) {
+  Harness h;
+  CreateJob create;
+  create.spec.set_name("Fine Web/112M");
+  create.request_id = "r1";
+  create.id_suffix = "k3x9qabc";
+  EXPECT_EQ(h.Do(create).reply->job->job_id(), "fine-web-112m-k3x9q");
+  create.id_suffix = "other123";
+  EXPECT_EQ(h.Do(create).reply->job->job_id(), "fine-web-112m-k3x9q");
+  h.Restart();
+  EXPECT_EQ(h.Do(create).reply->job->job_id(), "fine-web-112m-k3x9q");
+  EXPECT_EQ(h.core->Jobs().size(), 1u);
+}
+
+TEST(CreateJob, TakenId_IsRefusedOrExtended) {
+  Harness h;
+  h.Create(1, "x");
+  CreateJob create;
+  create.job_id = "x";
+  EXPECT_EQ(ErrorReason(h.Do(create).reply->status), "JOB_EXISTS");
+  create.job_id.clear();
+  create.spec.set_name("n");
+  create.id_suffix = "aaaaabbb";
+  EXPECT_EQ(h.Do(create).reply->job->job_id(), "n-aaaaa");
+  EXPECT_EQ(h.Do(create).reply->job->job_id(), "n-aaaaab");
+}
+
+TEST(CreateJob, ValidateOnly_ChangesNothing) {
+  Harness h;
+  CreateJob create;
+  create.job_id = "x";
+  create.validate_only = true;
+  const Effects effects = h.Do(create);
+  EXPECT_TRUE(effects.reply->status.ok());
+  EXPECT_TRUE(effects.NothingDurable());
+  EXPECT_EQ(h.core->FindJob("x"), nullptr);
+}
+
+TEST(Job, AllRanksFinished_Succeeds) {
+  Harness h;
+  h.Running(2);
+  const v1::Task& task = h.FindSent(M::kStart, "b")->start().task();
+  EXPECT_EQ(task.rank(), 1);
+  EXPECT_EQ(task.world_size(), 2);
+  EXPECT_EQ(task.epoch(), 1);
+  EXPECT_EQ(task.checkpoint_dir(), "/ck/job/e1");
+  EXPECT_EQ(task.threads(), 2);
+  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(h.WorkerState("a"), v1::WORKER_STATE_IDLE);
+  h.Exit("job", 1, v1::EXIT_REASON_FINISHED);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_TRUE(h.Job("job").has_end_time());
+}
+
+TEST(Job, NothingLeftToDo_PassesThroughRunning) {
+  Harness h;
+  h.Connect("a");
+  h.Create(1);
+  h.Tick();
+  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST(Job, FatalExit_FailsWithTheTrainersMessageAndIsNotRetried) {
+  Harness h;
+  h.Running(2);
+  h.Exit("job", 0, v1::EXIT_REASON_BAD_DATA, "shard 3: token 70000 >= vocab 50304");
+  EXPECT_EQ(h.Sent(M::kKill, "b"), 1) << "the other rank is killed at once";
+  h.Exit("job", 1, v1::EXIT_REASON_KILLED);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(h.Job("job").reason_code(), "bad_data");
+  EXPECT_THAT(h.Job("job").reason(), HasSubstr("token 70000"));
+}
+
+TEST(Job, MaxRestarts_CountsConsecutiveFailuresWithoutANewCheckpoint) {
+  Harness h;
+  h.Running(1);
+  for (int i = 1; i <= 2; ++i) {
+    h.Exit("job", 0, v1::EXIT_REASON_INTERNAL, "boom");
+    EXPECT_EQ(h.Job("job").restarts(), i);
+    h.Tick();
+    EXPECT_EQ(h.Job("job").epoch(), i + 1);
+  }
+  h.Step("job", 1);
+  h.Checkpoint("job", 1);
+  EXPECT_EQ(h.Job("job").restarts(), 0);
+  for (int i = 1; i <= 3; ++i) {
+    EXPECT_NE(h.State("job"), v1::JOB_STATE_FAILED);
+    h.Exit("job", 0, v1::EXIT_REASON_INTERNAL, "boom");
+    h.Tick();
+  }
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(h.Job("job").reason_code(), "max_restarts");
+  EXPECT_THAT(h.Job("job").reason(), HasSubstr("boom"));
+}
+
+TEST(Job, Pause_SendsTheBitAndEndsPausedThenResumesFromTheCheckpoint) {
+  Harness h;
+  h.Running(2);
+  h.Pause("job");
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_PAUSING);
+  EXPECT_EQ(h.FindSent(M::kControl, "b")->control().bit(), v1::CONTROL_BIT_PAUSE);
+  h.Step("job", 2);
+  h.Checkpoint("job", 2);
+  h.Exit("job", 0, v1::EXIT_REASON_PAUSED);
+  h.Exit("job", 1, v1::EXIT_REASON_PAUSED);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_PAUSED);
+  EXPECT_EQ(h.Sent(M::kKill), 0);
+  h.sent.clear();
+  h.Resume("job");
+  h.Tick();
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(h.FindSent(M::kStart, "a")->start().task().resume_path(), "/ck/job/e1/step-2");
+}
+
+TEST(Job, StopBeforeTheFirstStep_KillsAtOnce) {
+  Harness h;
+  h.Connect("a");
+  h.Create(1);
+  h.Tick();
+  h.Cancel("job");
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_CANCELLING);
+  EXPECT_EQ(h.Sent(M::kKill), 1);
+  h.Exit("job", 0, v1::EXIT_REASON_KILLED);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_CANCELLED);
+}
+
+TEST(Job, StopThatTakesTooLong_IsKilledAfterGrace) {
+  Harness h;
+  h.Running(1);
+  h.Cancel("job");
+  h.Pass(absl::Seconds(19), {"a"});
+  EXPECT_EQ(h.Sent(M::kKill), 0);
+  h.Pass(absl::Seconds(2), {"a"});
+  EXPECT_EQ(h.Sent(M::kKill), 1);
+  h.Exit("job", 0, v1::EXIT_REASON_KILLED);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_CANCELLED);
+}
+
+TEST(Job, CancelNow_KillsWithoutWaiting) {
+  Harness h;
+  h.Running(1);
+  h.Cancel("job");
+  EXPECT_EQ(h.Sent(M::kKill), 0);
+  h.Cancel("job", true);
+  EXPECT_EQ(h.Sent(M::kKill), 1);
+}
+
+TEST(Job, FinishedWhileCancelling_Succeeds) {
+  Harness h;
+  h.Running(1);
+  h.Cancel("job");
+  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST(Job, TrainerDiesWhilePausing_EndsPausedAtTheLastCheckpoint) {
+  Harness h;
+  h.Running(2);
+  h.Pause("job");
+  h.Exit("job", 0, v1::EXIT_REASON_INTERNAL, "boom");
+  EXPECT_EQ(h.Sent(M::kKill, "b"), 1);
+  h.Exit("job", 1, v1::EXIT_REASON_KILLED);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_PAUSED);
+  EXPECT_THAT(h.Job("job").reason(), HasSubstr("boom"));
+}
+
+TEST(Job, ResumeWhilePausing_RunsAgainAfterThePause) {
+  Harness h;
+  h.Running(1);
+  h.Pause("job");
+  EXPECT_TRUE(h.Resume("job").status.ok());
+  h.Exit("job", 0, v1::EXIT_REASON_PAUSED);
+  h.Tick();
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(h.Job("job").epoch(), 2);
+}
+
+TEST(Job, Commands_AreRefusedInTheWrongState) {
+  Harness h;
+  h.Running(1);
+  v1::DeleteJobRequest request;
+  request.set_job_id("job");
+  EXPECT_EQ(ErrorReason(h.Do(DeleteJob{request}).reply->status), "JOB_ALIVE");
+  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  EXPECT_EQ(ErrorReason(h.Cancel("job").status), "JOB_ENDED");
+  EXPECT_EQ(ErrorReason(h.Pause("job").status), "NOT_PAUSABLE");
+  EXPECT_EQ(ErrorReason(h.Resume("job").status), "NOT_RESUMABLE");
+  EXPECT_EQ(ErrorReason(h.Cancel("nope").status), "JOB_NOT_FOUND");
+  EXPECT_EQ(h.Do(DeleteJob{request}).job_deletes.size(), 1u);
+  EXPECT_EQ(h.core->FindJob("job"), nullptr);
+}
+
+TEST(Job, Etag_DetectsALostRace) {
+  Harness h;
+  h.Create(1);
+  UpdateJob update;
+  update.request.set_job_id("job");
+  update.request.set_etag(h.Job("job").etag());
+  update.request.set_priority(3);
+  EXPECT_TRUE(h.Do(update).reply->status.ok());
+  EXPECT_EQ(h.Do(update).reply->status.code(), absl::StatusCode::kAborted);
+}
+
+TEST(Job, TimeLimit_StopsAndFails) {
+  Harness h;
+  h.Connect("a");
+  CreateJob create;
+  create.job_id = "job";
+  create.paths_checked = true;
+  create.spec.mutable_resources()->set_device("cpu");
+  create.spec.mutable_resources()->mutable_time_limit()->set_seconds(60);
+  h.Do(create);
+  h.Tick();
+  h.Step("job", 1);
+  h.Pass(absl::Seconds(58), {"a"});
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_RUNNING);
+  h.Pass(absl::Seconds(3), {"a"});
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_CANCELLING);
+  h.Exit("job", 0, v1::EXIT_REASON_STOPPED);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(h.Job("job").reason_code(), "time_limit");
+  EXPECT_EQ(ErrorReason(h.Resume("job").status), "TIME_LIMIT_USED_UP");
+}
+
+TEST(Job, UncheckedPaths_AreInspectedBeforeTheFirstStart) {
+  Harness h;
+  h.Connect("a");
+  CreateJob create;
+  create.job_id = "job";
+  create.spec.mutable_resources()->set_device("cpu");
+  h.Do(create);
+  h.Tick();
+  ASSERT_EQ(h.last.inspections.size(), 1u);
+  EXPECT_EQ(h.Job("job").reason_code(), "checking_paths");
+  InspectionDone done;
+  done.job_id = "job";
+  done.etag = h.last.inspections[0].etag;
+  done.spec = h.last.inspections[0].spec;
+  done.spec->mutable_model()->set_vocab(256);
+  h.Do(done);
+  h.Tick();
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(h.Job("job").spec().model().vocab(), 256);
+}
+
+TEST(Job, BadPaths_FailTheJobWithTheMessage) {
+  Harness h;
+  h.Connect("a");
+  CreateJob create;
+  create.job_id = "job";
+  create.spec.mutable_resources()->set_device("cpu");
+  h.Do(create);
+  h.Tick();
+  InspectionDone done;
+  done.job_id = "job";
+  done.status = absl::NotFoundError("data.train: /nope does not exist");
+  h.Do(done);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(h.Job("job").reason(), HasSubstr("/nope"));
+}
+
+TEST(Job, HigherPriority_PreemptsByCheckpointAndRequeue) {
+  Harness h;
+  h.Running(1);
+  h.Create(1, "urgent", 5);
+  h.Tick();
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_REQUEUEING);
+  h.Step("job", 2);
+  h.Checkpoint("job", 2);
+  h.Exit("job", 0, v1::EXIT_REASON_STOPPED);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_QUEUED);
+  h.Tick();
+  EXPECT_EQ(h.State("urgent"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(h.Job("job").restarts(), 0);
+}
+
+TEST(Worker, Drain_MovesTheJobAndUncordonTakesItBack) {
+  Harness h;
+  h.Running(1);
+  EXPECT_TRUE(h.Do(DrainWorker{"a"}).reply->worker->draining());
+  h.Tick();
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_REQUEUEING);
+  h.Exit("job", 0, v1::EXIT_REASON_STOPPED);
+  h.Tick();
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_QUEUED);
+  h.Do(UncordonWorker{"a"});
+  h.Tick();
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(ErrorReason(h.Do(CordonWorker{"nope"}).reply->status), "WORKER_NOT_FOUND");
+}
+
+TEST(Worker, UncleanExit_MakesItUnhealthyUntilUncordonedOrRestarted) {
+  Harness h;
+  h.Running(1);
+  h.Exit("job", 0, v1::EXIT_REASON_INTERNAL, "boom", false);
+  h.Tick();
+  EXPECT_EQ(h.WorkerState("a"), v1::WORKER_STATE_UNHEALTHY);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_QUEUED);
+  h.Disconnect("a");
+  h.Connect("a", "i2");
+  h.Tick();
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+}
+
+}  // namespace
+}  // namespace hearth::coordinator

@@ -1,0 +1,424 @@
+// Fencing, exactly-once reports, liveness, restarts of coordinator and workers.
+#include "coordinator/core/core.h"
+#include "coordinator/core/harness.h"
+#include "gmock/gmock.h"
+
+namespace hearth::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+using M = v1::CoordinatorMessage;
+
+// Past the time after a start in which nobody is silent, with the named workers alive.
+void Settled(Harness& h, const std::vector<std::string>& alive) {
+  h.Pass(absl::Seconds(31), alive);
+}
+
+TEST(Reports, Duplicate_IsAcknowledgedAndNotAppliedTwice) {
+  Harness h;
+  h.Running(1);
+  v1::TaskReport report = h.Next("job", 0);
+  report.mutable_step()->set_step(2);
+  EXPECT_EQ(h.Report("a", report).history.size(), 1u);
+  const Effects again = h.Report("a", report);
+  EXPECT_TRUE(again.history.empty());
+  EXPECT_EQ(again.messages.at(0).message.ack().seq(), report.seq());
+}
+
+TEST(Reports, Duplicate_IsKnownAfterARestart) {
+  Harness h;
+  h.Running(1);
+  v1::TaskReport report = h.Next("job", 0);
+  report.mutable_step()->set_step(2);
+  h.Report("a", report);
+  h.Restart();
+  h.Connect("a", "i1", {h.Status("job", 0, true, 2, 2)});
+  EXPECT_EQ(h.FindSent(M::kWelcome, "a")->welcome().acks(0).seq(), 2);
+  EXPECT_TRUE(h.Report("a", report).history.empty());
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(h.Job("job").epoch(), 1);
+}
+
+TEST(Reports, Gap_ClosesTheStreamAndAppliesNothing) {
+  Harness h;
+  h.Running(1);
+  v1::TaskReport report = h.Next("job", 0);
+  report.set_seq(report.seq() + 1);
+  report.mutable_step()->set_step(3);
+  const Effects effects = h.Report("a", report);
+  EXPECT_EQ(effects.closes.size(), 1u);
+  EXPECT_TRUE(effects.history.empty());
+}
+
+TEST(Reports, BufferOverflowThatHelloTells_IsAcceptedAndNoted) {
+  Harness h;
+  h.Running(1);
+  h.Disconnect("a");
+  h.Connect("a", "i1", {h.Status("job", 0, true, 9, 5)});
+  EXPECT_EQ(h.core->FindJob("job")->ranks(0).applied_seq(), 4);
+  EXPECT_THAT(h.events.back().message(), HasSubstr("3 reports were lost"));
+}
+
+TEST(Reports, StepTwiceInAnEpoch_IsInTheHistoryOnce) {
+  Harness h;
+  h.Running(1);
+  h.Step("job", 2);
+  EXPECT_TRUE(h.Step("job", 2).history.empty());
+  EXPECT_EQ(h.Job("job").step(), 2);
+}
+
+TEST(Reports, NewEpochFromAnEarlierStep_RewindsTheHistoryOnce) {
+  Harness h;
+  h.Running(1);
+  h.Checkpoint("job", 1);
+  h.Step("job", 2);
+  h.Step("job", 3);
+  h.Exit("job", 0, v1::EXIT_REASON_INTERNAL);
+  h.Tick();
+  v1::TaskReport info = h.Next("job", 0);
+  info.mutable_run_info()->set_start_step(1);
+  const Effects effects = h.Report("job", 0, info);
+  ASSERT_EQ(effects.history.size(), 1u);
+  EXPECT_EQ(effects.history[0].record.rewind().to_step(), 1);
+  EXPECT_EQ(effects.history[0].record.rewind().epoch(), 2);
+  const Effects step = h.Step("job", 2);
+  ASSERT_EQ(step.history.size(), 1u);
+  EXPECT_EQ(step.history[0].record.step().epoch(), 2);
+  EXPECT_EQ(step.history[0].record.cursor(), 5);
+}
+
+TEST(Reports, ResumeWhereTheHistoryEnds_DoesNotRewind) {
+  Harness h;
+  h.Running(1);
+  h.Checkpoint("job", 1);
+  h.Exit("job", 0, v1::EXIT_REASON_INTERNAL);
+  h.Tick();
+  EXPECT_EQ(h.Step("job", 2).history.size(), 1u);
+}
+
+TEST(Checkpoints, StaleEpoch_IsRefused) {
+  Harness h;
+  h.Running(2);
+  v1::TaskReport old = h.Next("job", 0);
+  old.mutable_checkpoint()->set_step(7);
+  h.Exit("job", 1, v1::EXIT_REASON_INTERNAL);
+  h.Exit("job", 0, v1::EXIT_REASON_KILLED);
+  h.Tick();
+  EXPECT_EQ(h.Job("job").epoch(), 2);
+  const Effects effects = h.Report("a", old);
+  EXPECT_FALSE(h.Job("job").has_checkpoint());
+  EXPECT_EQ(effects.messages.at(0).message.ack().seq(), old.seq()) << "the agent drops it";
+}
+
+TEST(Checkpoints, NewestRecordedWinsAndKeepLastHoldsOverEpochs) {
+  Harness h;
+  h.Running(1);
+  for (int64_t step = 1; step <= 5; ++step) {
+    h.Step("job", step);
+    h.Checkpoint("job", step);
+  }
+  EXPECT_EQ(h.Job("job").checkpoint().step(), 5);
+  EXPECT_EQ(h.core->FindJob("job")->checkpoints_size(), 3);
+  EXPECT_EQ(h.Sent(M::kDeleteCheckpoint), 2);
+  DeleteCheckpoint newest;
+  newest.request.set_job_id("job");
+  newest.request.set_epoch(1);
+  newest.request.set_step(5);
+  EXPECT_EQ(h.Do(newest).reply->status.code(), absl::StatusCode::kFailedPrecondition);
+  newest.request.set_step(4);
+  EXPECT_TRUE(h.Do(newest).reply->status.ok());
+  EXPECT_EQ(h.core->FindJob("job")->checkpoints_size(), 2);
+}
+
+TEST(KeyValue, WaitBeforeAndAfterThePut_AreBothAnsweredAlsoAfterARestart) {
+  Harness h;
+  h.Connect("a");
+  h.Connect("b");
+  h.Create(2);
+  h.Tick();
+  AgentKvWait wait;
+  wait.connection_id = h.connections["b"];
+  wait.wait.set_job_id("job");
+  wait.wait.set_epoch(1);
+  wait.wait.set_rank(1);
+  wait.wait.set_key("id");
+  EXPECT_TRUE(h.Do(wait).messages.empty());
+  v1::TaskReport put = h.Next("job", 0);
+  put.mutable_kv_put()->set_key("id");
+  put.mutable_kv_put()->set_value("secret");
+  h.Report("job", 0, put);
+  EXPECT_EQ(h.FindSent(M::kKvValue, "b")->kv_value().value().value(), "secret");
+  h.Restart();
+  h.Connect("a", "i1", {h.Status("job", 0, true, 1)});
+  h.Connect("b", "i1", {h.Status("job", 1, true, 0)});
+  wait.connection_id = h.connections["b"];
+  EXPECT_EQ(h.Do(wait).messages.at(0).message.kv_value().value().value(), "secret");
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+}
+
+TEST(Liveness, FiveSecondsOfSilence_LoseTheWorkerAndAbortTheOthersAtOnce) {
+  Harness h;
+  h.Running(2);
+  Settled(h, {"a", "b"});
+  h.sent.clear();
+  h.Pass(absl::Seconds(4.5), {"a"}, false);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_RUNNING);
+  h.Pass(absl::Seconds(1), {"a"}, false);
+  EXPECT_EQ(h.WorkerState("b"), v1::WORKER_STATE_LOST);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(h.Sent(M::kKill, "a"), 1);
+  EXPECT_EQ(h.Job("job").reason_code(), "worker_lost");
+}
+
+TEST(Liveness, SilentWorkerWhoseJobSteps_IsUnreachableNotLost) {
+  Harness h;
+  h.Running(2);
+  Settled(h, {"a", "b"});
+  h.Pass(absl::Seconds(30), {"a"});
+  EXPECT_EQ(h.WorkerState("b"), v1::WORKER_STATE_UNREACHABLE);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_RUNNING);
+}
+
+TEST(Liveness, NobodyIsSilentWithinReattachGrace) {
+  Harness h;
+  h.Running(1);
+  h.Restart();
+  h.Pass(absl::Seconds(29), {});
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_RUNNING);
+  h.Connect("a", "i1", {h.Status("job", 0, true, 1)});
+  h.Pass(absl::Seconds(10), {"a"});
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(h.Job("job").epoch(), 1);
+}
+
+TEST(Liveness, StallOfTheCoordinator_IsNobodysSilence) {
+  Harness h;
+  h.Running(1);
+  Settled(h, {"a"});
+  h.now.monotonic += absl::Minutes(3);
+  h.Tick();
+  h.Pass(absl::Seconds(3), {});
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_RUNNING);
+  h.Pass(absl::Seconds(60), {"a"});
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_RUNNING);
+}
+
+TEST(Liveness, MostWorkersSilentTogether_MeansThatTheCoordinatorIsCutOff) {
+  Harness h;
+  for (const char* id : {"a", "b", "c", "d"}) {
+    h.Connect(id);
+  }
+  h.Create(2, "x");
+  h.Create(2, "y");
+  h.Tick();
+  h.Step("x", 1);
+  h.Step("y", 1);
+  Settled(h, {"a", "b", "c", "d"});
+  h.Pass(absl::Minutes(9), {"d"});
+  EXPECT_TRUE(h.core->isolated());
+  EXPECT_EQ(h.State("x"), v1::JOB_STATE_RUNNING);
+  h.Pass(absl::Minutes(2), {});
+  EXPECT_FALSE(h.core->isolated());
+  EXPECT_NE(h.State("x"), v1::JOB_STATE_RUNNING) << "the grace is over";
+}
+
+TEST(Liveness, ContactRegained_EndsTheIsolationAndNothingWasDisturbed) {
+  Harness h;
+  for (const char* id : {"a", "b", "c"}) {
+    h.Connect(id);
+  }
+  h.Create(3, "x");
+  h.Tick();
+  h.Step("x", 1);
+  Settled(h, {"a", "b", "c"});
+  h.Pass(absl::Minutes(5), {});
+  EXPECT_TRUE(h.core->isolated());
+  h.Pass(absl::Minutes(1), {"a", "b", "c"});
+  EXPECT_FALSE(h.core->isolated());
+  EXPECT_EQ(h.State("x"), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(h.Job("x").epoch(), 1);
+}
+
+TEST(Fencing, LoneCutOffWorker_IsReplacedAndKilledWhenItReturns) {
+  Harness h;
+  h.Running(1);
+  h.Connect("b");
+  Settled(h, {"a", "b"});
+  h.Pass(absl::Seconds(7), {"b"});
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(h.Job("job").epoch(), 2);
+  EXPECT_EQ(h.Job("job").workers(0), "b");
+  EXPECT_EQ(h.Job("job").restarts(), 0) << "lost workers never count";
+  h.sent.clear();
+  v1::TaskStatus old = h.Status("job", 0, true, 5, 2);
+  old.set_epoch(1);
+  EXPECT_TRUE(h.TryConnect("a", "i1", {old}).ok());
+  EXPECT_EQ(h.FindSent(M::kKill, "a")->kill().epoch(), 1);
+  h.Create(1, "next");
+  h.Tick();
+  EXPECT_EQ(h.State("next"), v1::JOB_STATE_QUEUED) << "the old process is still there";
+  v1::TaskReport exit;
+  exit.set_job_id("job");
+  exit.set_epoch(1);
+  exit.set_seq(6);
+  exit.mutable_exit()->set_clean(true);
+  h.Report("a", exit);
+  h.Tick();
+  EXPECT_EQ(h.State("next"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(h.Job("job").epoch(), 2);
+}
+
+TEST(Fencing, NewIncarnation_MeansThatTheOldTasksAreGone) {
+  Harness h;
+  h.Running(1);
+  h.Disconnect("a");
+  h.Connect("a", "i2");
+  h.Tick();
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(h.Job("job").epoch(), 2);
+  EXPECT_EQ(h.Job("job").restarts(), 0);
+  h.Disconnect("a");
+  EXPECT_EQ(h.TryConnect("a", "i1").code(), absl::StatusCode::kAborted) << "a stale daemon";
+}
+
+TEST(Fencing, SecondLiveWorkerOfANameOrGpu_IsRefused) {
+  Harness h;
+  h.Connect("a");
+  EXPECT_EQ(h.TryConnect("a", "i2").code(), absl::StatusCode::kAlreadyExists);
+  AgentConnected gpu;
+  gpu.connection_id = 100;
+  gpu.hello.set_worker_id("g0");
+  gpu.hello.set_incarnation("x");
+  gpu.hello.mutable_device()->set_kind("cuda");
+  gpu.hello.mutable_device()->set_uuid("GPU-1");
+  EXPECT_TRUE(h.Do(gpu).reply->status.ok());
+  gpu.connection_id = 101;
+  gpu.hello.set_worker_id("g1");
+  EXPECT_EQ(h.Do(gpu).reply->status.code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST(Fencing, LowerGeneration_IsToldToGoAway) {
+  Harness h;
+  AgentConnected connected;
+  connected.connection_id = 1;
+  connected.hello.set_worker_id("a");
+  connected.hello.set_incarnation("x");
+  connected.hello.mutable_device()->set_kind("cpu");
+  connected.hello.set_generation(9);
+  EXPECT_EQ(h.Do(connected).reply->status.code(), absl::StatusCode::kAborted);
+}
+
+TEST(Fencing, LateDisconnectOfAnOldStream_DoesNoHarm) {
+  Harness h;
+  h.Connect("a");
+  const uint64_t old = h.connections["a"];
+  h.Connect("a");
+  h.Do(AgentDisconnected{old});
+  EXPECT_EQ(h.WorkerState("a"), v1::WORKER_STATE_IDLE);
+}
+
+TEST(Reattach, StartTaskLostWithTheStream_IsSentAgain) {
+  Harness h;
+  h.Connect("a");
+  h.Create(1);
+  h.Tick();
+  h.Restart();
+  h.Connect("a");
+  EXPECT_EQ(h.FindSent(M::kStart, "a")->start().task().epoch(), 1);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+}
+
+TEST(Reattach, WhatFinishedMeanwhile_IsReportedAsItWas) {
+  Harness h;
+  h.Running(1);
+  h.Restart();
+  h.Connect("a", "i1", {h.Status("job", 0, false, 3, 2)});
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_RUNNING);
+  h.Step("job", 2);
+  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(h.Job("job").epoch(), 1);
+}
+
+TEST(Reattach, UnknownTask_IsForgottenOrKilled) {
+  Harness h;
+  v1::TaskStatus ended;
+  ended.set_job_id("gone");
+  ended.set_epoch(3);
+  ended.set_last_seq(8);
+  v1::TaskStatus running = ended;
+  running.set_epoch(4);
+  running.set_running(true);
+  h.Connect("a", "i1", {ended, running});
+  EXPECT_EQ(h.FindSent(M::kForget, "a")->forget().epoch(), 3);
+  EXPECT_EQ(h.FindSent(M::kKill, "a")->kill().epoch(), 4);
+  EXPECT_EQ(h.FindSent(M::kWelcome, "a")->welcome().acks(0).seq(), 8);
+}
+
+TEST(Reattach, StopUnderWay_IsAskedAgain) {
+  Harness h;
+  h.Running(1);
+  h.Pause("job");
+  h.Restart();
+  h.Connect("a", "i1", {h.Status("job", 0, true, 1)});
+  EXPECT_EQ(h.FindSent(M::kControl, "a")->control().bit(), v1::CONTROL_BIT_PAUSE);
+}
+
+TEST(Recovery, WaitsUntilEveryOldRankIsGone) {
+  Harness h;
+  h.Running(2);
+  h.Disconnect("b");
+  h.Connect("b", "i2");
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_RECOVERING);
+  h.Pass(absl::Seconds(3), {"a", "b"});
+  EXPECT_EQ(h.Job("job").epoch(), 1) << "rank 0 has not been proven gone";
+  h.Exit("job", 0, v1::EXIT_REASON_COMM);
+  h.Tick();
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(h.Job("job").restarts(), 0);
+}
+
+TEST(Recovery, PeersThatBlameALostWorker_DoNotCount) {
+  Harness h;
+  h.Running(2);
+  h.Exit("job", 0, v1::EXIT_REASON_COMM, "connection reset");
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_RECOVERING);
+  h.Disconnect("b");
+  h.Connect("b", "i2");
+  EXPECT_EQ(h.Job("job").restarts(), 0);
+  EXPECT_EQ(h.Job("job").reason_code(), "worker_lost");
+}
+
+TEST(Recovery, TooFewWorkers_GoesToTheQueueWithAReason) {
+  Harness h;
+  h.Running(2);
+  h.Do(AgentGoodbye{h.connections["b"], {}});
+  h.Exit("job", 0, v1::EXIT_REASON_KILLED);
+  h.Pass(absl::Seconds(66), {"a"});
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(h.Job("job").reason(), "needs 2 cpu workers, 1 exists");
+}
+
+TEST(Recovery, WorkerThatNeverConfirmsTheKill_IsGivenUp) {
+  Harness h;
+  h.Running(1);
+  h.Cancel("job", true);
+  h.Pass(absl::Seconds(62), {"a"});
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(h.WorkerState("a"), v1::WORKER_STATE_UNHEALTHY);
+  EXPECT_GE(h.Sent(M::kKill), 5);
+}
+
+TEST(Requests, Old_AreForgotten) {
+  Harness h;
+  CreateJob create;
+  create.job_id = "x";
+  create.request_id = "r";
+  h.Do(create);
+  h.now.wall += absl::Hours(25);
+  h.Tick();
+  EXPECT_THAT(h.last.request_deletes, ::testing::ElementsAre("r"));
+}
+
+}  // namespace
+}  // namespace hearth::coordinator

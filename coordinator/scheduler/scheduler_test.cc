@@ -1,0 +1,343 @@
+#include "coordinator/scheduler/scheduler.h"
+
+#include <deque>
+
+#include "absl/strings/str_cat.h"
+#include "common/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hearth::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+// Owns what the view points to.
+class Cluster {
+ public:
+  WorkerView& AddWorker(const std::string& id, const std::string& host = "host") {
+    v1::Worker& worker = workers_.emplace_back();
+    worker.set_worker_id(id);
+    worker.set_host(host);
+    worker.mutable_device()->set_kind("cpu");
+    worker.set_root_uuid("root");
+    WorkerView& added = view.workers.emplace_back();
+    added.worker = &worker;
+    added.usable = true;
+    return added;
+  }
+  v1::Worker& worker(size_t i) { return workers_[i]; }
+
+  // Submitted in the order of the calls.
+  v1::JobSpec& AddJob(const std::string& id, int workers, int priority = 0) {
+    v1::JobSpec& spec = specs_.emplace_back();
+    spec.mutable_resources()->set_workers(workers);
+    spec.mutable_resources()->set_device("cpu");
+    spec.mutable_resources()->set_priority(priority);
+    JobView job;
+    job.job_id = id;
+    job.spec = &spec;
+    job.create_time = absl::FromUnixSeconds(static_cast<int64_t>(specs_.size()));
+    view.jobs.push_back(job);
+    return spec;
+  }
+  v1::JobSpec& AddRunning(const std::string& id, std::vector<size_t> on, int priority = 0) {
+    v1::JobSpec& spec = AddJob(id, static_cast<int>(on.size()), priority);
+    JobView& job = view.jobs.back();
+    job.phase = JobPhase::kRunning;
+    for (size_t i : on) {
+      view.workers[i].busy_with = id;
+      job.workers.push_back(view.workers[i].worker->worker_id());
+    }
+    return spec;
+  }
+  Decisions Plan(absl::Duration now = absl::Hours(1)) const {
+    return coordinator::Plan(view, now);
+  }
+
+  ClusterView view;
+
+ private:
+  std::deque<v1::Worker> workers_;
+  std::deque<v1::JobSpec> specs_;
+};
+
+std::vector<std::string> Started(const Decisions& decisions) {
+  std::vector<std::string> ids;
+  for (const StartDecision& start : decisions.starts) {
+    ids.push_back(start.job_id);
+  }
+  return ids;
+}
+
+TEST(Plan, TooFewWorkers_StartsNobodyAndSaysHowManyExist) {
+  Cluster c;
+  c.AddWorker("a");
+  c.AddWorker("b");
+  c.AddJob("x", 3);
+  const Decisions d = c.Plan();
+  EXPECT_THAT(d.starts, IsEmpty());
+  ASSERT_THAT(d.waits, SizeIs(1));
+  EXPECT_EQ(d.waits[0].reason_code, "insufficient_workers");
+  EXPECT_EQ(d.waits[0].reason, "needs 3 cpu workers, 2 exist");
+}
+
+TEST(Plan, PriorityThenSubmitTime_DecideWhoGoesFirst) {
+  Cluster c;
+  c.AddWorker("a");
+  c.AddWorker("b");
+  c.AddJob("old", 1);
+  c.AddJob("young", 1);
+  c.AddJob("urgent", 1, 5);
+  EXPECT_THAT(Started(c.Plan()), ElementsAre("urgent", "old"));
+}
+
+TEST(Plan, RankOrder_IsHostThenPci) {
+  Cluster c;
+  c.AddWorker("w0", "h2");
+  c.AddWorker("w1", "h1");
+  c.AddWorker("w2", "h1");
+  c.worker(1).mutable_device()->set_pci_bus_id("0000:09");
+  c.worker(2).mutable_device()->set_pci_bus_id("0000:01");
+  c.AddJob("x", 3);
+  EXPECT_THAT(c.Plan().starts.at(0).workers, ElementsAre("w2", "w1", "w0"));
+}
+
+TEST(Plan, SeveralHosts_TakesTheTightestThatSufficesAlone) {
+  Cluster c;
+  for (const char* id : {"a0", "a1", "a2"}) {
+    c.AddWorker(id, "a");
+  }
+  c.AddWorker("b0", "b");
+  c.AddWorker("b1", "b");
+  c.AddJob("x", 2);
+  EXPECT_THAT(c.Plan().starts.at(0).workers, ElementsAre("b0", "b1"));
+}
+
+TEST(Plan, HeadWaitsForBusyWorkers_LaterJobsDoNotTakeTheFreeOnes) {
+  Cluster c;
+  c.AddWorker("a");
+  c.AddWorker("b");
+  c.AddRunning("busy", {0});
+  c.AddJob("head", 2);
+  c.AddJob("small", 1);
+  const Decisions d = c.Plan();
+  EXPECT_THAT(d.starts, IsEmpty());
+  EXPECT_EQ(d.waits.at(0).reason_code, "workers_busy");
+  EXPECT_EQ(d.waits.at(1).reason_code, "reserved");
+}
+
+TEST(Plan, WorkersThatTheHeadCannotUse_AreBackfilled) {
+  Cluster c;
+  c.AddWorker("a");
+  c.AddWorker("b");
+  c.AddWorker("g");
+  c.worker(2).mutable_device()->set_kind("cuda");
+  c.AddRunning("busy", {0});
+  c.AddJob("head", 2);
+  c.AddJob("gpu", 1).mutable_resources()->set_device("cuda");
+  EXPECT_THAT(Started(c.Plan()), ElementsAre("gpu"));
+}
+
+TEST(Plan, HeadThatNeedsMoreThanExists_BlocksNobody) {
+  Cluster c;
+  c.AddWorker("a");
+  c.AddJob("huge", 8);
+  c.AddJob("small", 1);
+  EXPECT_THAT(Started(c.Plan()), ElementsAre("small"));
+}
+
+TEST(Plan, WorkerGoneForAMoment_StillCountsForTheHead) {
+  Cluster c;
+  c.AddWorker("a");
+  WorkerView& gone = c.AddWorker("b");
+  gone.usable = false;
+  gone.expected = true;
+  c.AddJob("head", 2);
+  c.AddJob("small", 1);
+  EXPECT_THAT(c.Plan().starts, IsEmpty());
+}
+
+TEST(Plan, HigherPriority_PreemptsLowestAndYoungestAndAsFewAsNeeded) {
+  Cluster c;
+  for (const char* id : {"a", "b", "c", "d"}) {
+    c.AddWorker(id);
+  }
+  c.AddRunning("low-old", {0}, 0);
+  c.AddRunning("low-young", {1}, 0);
+  c.AddRunning("mid", {2}, 1);
+  c.AddRunning("high", {3}, 9);
+  c.view.jobs[0].started = absl::Seconds(1);
+  c.view.jobs[1].started = absl::Seconds(2);
+  c.AddJob("urgent", 1, 5);
+  const Decisions d = c.Plan();
+  ASSERT_THAT(d.requeues, SizeIs(1));
+  EXPECT_EQ(d.requeues[0].job_id, "low-young");
+  EXPECT_EQ(d.requeues[0].reason_code, "preempted");
+  EXPECT_EQ(d.waits.at(0).reason_code, "waits_for_stop");
+}
+
+TEST(Plan, VictimThatIsStoppingAlready_IsNotFollowedByAnother) {
+  Cluster c;
+  c.AddWorker("a");
+  c.AddWorker("b");
+  c.AddRunning("victim", {0});
+  c.view.jobs.back().phase = JobPhase::kStopping;
+  c.AddRunning("other", {1});
+  c.AddJob("urgent", 1, 5);
+  EXPECT_THAT(c.Plan().requeues, IsEmpty());
+}
+
+TEST(Plan, EqualPriority_NeverPreempts) {
+  Cluster c;
+  c.AddWorker("a");
+  c.AddRunning("first", {0}, 5);
+  c.AddJob("second", 1, 5);
+  EXPECT_THAT(c.Plan().requeues, IsEmpty());
+}
+
+TEST(Plan, PreemptionThatCannotHelp_IsNotDone) {
+  Cluster c;
+  c.AddWorker("a");
+  c.AddWorker("b");
+  c.AddRunning("low", {0}, 0);
+  c.AddRunning("high", {1}, 9);
+  c.AddJob("urgent", 2, 5);
+  EXPECT_THAT(c.Plan().requeues, IsEmpty());
+}
+
+TEST(Plan, Elastic_StartsWithWhatIsFreeButNotBelowMin) {
+  Cluster c;
+  for (const char* id : {"a", "b", "c"}) {
+    c.AddWorker(id);
+  }
+  c.AddJob("x", 8).mutable_resources()->set_min_workers(2);
+  EXPECT_THAT(c.Plan().starts.at(0).workers, SizeIs(3));
+  c.view.workers[0].usable = c.view.workers[1].usable = false;
+  EXPECT_THAT(c.Plan().starts, IsEmpty());
+}
+
+TEST(Plan, Elastic_NeverMoreRanksThanMicroBatches) {
+  Cluster c;
+  for (const char* id : {"a", "b", "c", "d"}) {
+    c.AddWorker(id);
+  }
+  v1::JobSpec& spec = c.AddJob("x", 4);
+  spec.mutable_resources()->set_min_workers(1);
+  spec.mutable_data()->set_sequence_length(128);
+  spec.mutable_batch()->set_micro_batch_size(2);
+  spec.mutable_batch()->set_global_batch_tokens(3 * 256);
+  EXPECT_EQ(MaxRanks(spec), 3);
+  EXPECT_THAT(c.Plan().starts.at(0).workers, SizeIs(3));
+  spec.mutable_resources()->set_min_workers(4);
+  EXPECT_EQ(c.Plan().waits.at(0).reason_code, "batch");
+}
+
+TEST(Plan, Elastic_GrowsOnlyWithHysteresisAndAtACheckpoint) {
+  Cluster c;
+  c.AddWorker("a");
+  c.AddWorker("b");
+  v1::JobSpec& spec = c.AddRunning("x", {0});
+  spec.mutable_resources()->set_workers(2);
+  spec.mutable_resources()->set_min_workers(1);
+  JobView& job = c.view.jobs[0];
+  job.at_checkpoint = true;
+  job.started = absl::Minutes(10);
+  c.view.workers[1].idle_since = absl::Minutes(14);
+  EXPECT_THAT(c.Plan(absl::Minutes(14)).requeues, IsEmpty()) << "the gang is too young";
+  c.view.workers[1].idle_since = absl::Minutes(16) - absl::Seconds(1);
+  EXPECT_THAT(c.Plan(absl::Minutes(16)).requeues, IsEmpty()) << "the worker has just come";
+  job.at_checkpoint = false;
+  EXPECT_THAT(c.Plan(absl::Minutes(20)).requeues, IsEmpty()) << "much would be repeated";
+  job.at_checkpoint = true;
+  const Decisions d = c.Plan(absl::Minutes(20));
+  ASSERT_THAT(d.requeues, SizeIs(1));
+  EXPECT_EQ(d.requeues[0].reason_code, "resized");
+}
+
+TEST(Plan, Elastic_DoesNotGrowIntoWorkersThatAJobWaitsFor) {
+  Cluster c;
+  for (const char* id : {"a", "b", "c"}) {
+    c.AddWorker(id);
+  }
+  v1::JobSpec& spec = c.AddRunning("x", {0});
+  spec.mutable_resources()->set_workers(2);
+  spec.mutable_resources()->set_min_workers(1);
+  c.view.jobs[0].at_checkpoint = true;
+  c.AddRunning("y", {1});
+  c.AddJob("waiting", 2);
+  EXPECT_THAT(c.Plan().requeues, IsEmpty());
+}
+
+TEST(Plan, DrainingWorker_MovesItsJobAway) {
+  Cluster c;
+  c.AddWorker("a");
+  c.AddRunning("x", {0});
+  c.view.workers[0].draining = true;
+  c.view.workers[0].usable = false;
+  const Decisions d = c.Plan();
+  ASSERT_THAT(d.requeues, SizeIs(1));
+  EXPECT_EQ(d.requeues[0].reason_code, "drained");
+}
+
+TEST(Plan, Selector_NeedsEveryLabel) {
+  Cluster c;
+  c.AddWorker("a");
+  (*c.AddJob("x", 1).mutable_resources()->mutable_selector())["gpu"] = "5090";
+  EXPECT_EQ(c.Plan().waits.at(0).reason, "needs 1 cpu worker with gpu=5090, 0 exist");
+  (*c.worker(0).mutable_labels())["gpu"] = "5090";
+  EXPECT_THAT(Started(c.Plan()), ElementsAre("x"));
+}
+
+TEST(Plan, Gang_SharesOneCheckpointRoot) {
+  Cluster c;
+  c.AddWorker("a");
+  c.AddWorker("b");
+  c.worker(1).set_root_uuid("other");
+  c.AddJob("x", 2);
+  EXPECT_EQ(c.Plan().waits.at(0).reason_code, "no_shared_root");
+}
+
+TEST(Plan, Resume_RunsOnlyWhereItsCheckpointIsSeen) {
+  Cluster c;
+  c.AddWorker("a");
+  c.AddJob("x", 1);
+  c.view.jobs[0].root_uuid = "elsewhere";
+  c.view.jobs[0].checkpoint_step = 40;
+  const Decisions d = c.Plan();
+  EXPECT_EQ(d.waits.at(0).reason_code, "checkpoint_root");
+  EXPECT_THAT(d.waits.at(0).reason, HasSubstr("step 40"));
+  c.worker(0).set_root_uuid("elsewhere");
+  EXPECT_THAT(Started(c.Plan()), ElementsAre("x"));
+}
+
+TEST(Plan, SpanHostsFalse_KeepsTheGangOnOneHost) {
+  Cluster c;
+  c.AddWorker("a", "h1");
+  c.AddWorker("b", "h2");
+  c.AddJob("x", 2).mutable_resources()->set_span_hosts(false);
+  EXPECT_EQ(c.Plan().waits.at(0).reason_code, "span_hosts");
+}
+
+TEST(Plan, TenThousandWaitingJobs_ArePlannedQuickly) {
+  Cluster c;
+  for (int i = 0; i < 16; ++i) {
+    c.AddWorker(absl::StrCat("w", i));
+    c.AddRunning(absl::StrCat("r", i), {static_cast<size_t>(i)});
+  }
+  for (int i = 0; i < 10000; ++i) {
+    c.AddJob(absl::StrCat("j", i), 1 + i % 4);
+  }
+  const absl::Duration start = Clock::Real().Monotonic();
+  EXPECT_THAT(c.Plan().waits, SizeIs(10000));
+  const absl::Duration took = Clock::Real().Monotonic() - start;
+  RecordProperty("milliseconds", static_cast<int>(absl::ToInt64Milliseconds(took)));
+  std::printf("10,000 waiting jobs, 16 workers: %s\n", absl::FormatDuration(took).c_str());
+  EXPECT_LT(took, absl::Seconds(2));
+}
+
+}  // namespace
+}  // namespace hearth::coordinator
