@@ -45,7 +45,7 @@ class GenericClient:
         return next(iter(call(iter([self.request_type(**kw)]), timeout=10)))
 
     def services(self):
-        return [s.name for s in self.reflect(list_services="").services.service]
+        return [s.name for s in self.reflect(list_services="*").services.service]
 
     def load(self, **kw):
         for blob in self.reflect(**kw).files.file_descriptor_proto:
@@ -57,7 +57,7 @@ class GenericClient:
                 self.load(file_by_filename=dependency)
             self.pool.Add(file)
 
-    def call(self, service, method, **fields):
+    def call(self, service, method, /, **fields):
         self.load(file_containing_symbol=service)
         descriptor = self.pool.FindServiceByName(service).methods_by_name[method]
         factory = message_factory.MessageFactory(self.pool)
