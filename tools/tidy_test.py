@@ -43,6 +43,7 @@ CASES = [
     ("dead-files", {"k/rms/rms_cpu.cc": "\n"},
      {"k/rms/rms_cpu.cc": "\n", "k/CMakeLists.txt": "list(APPEND SRCS ${op}/${op}_cpu.cc)\n"}),
     ("dead-files", {"common/a.h": "\n"}, {"common/a.h": "\n", "common/b.cc": '#include "common/a.h"\n', "CMakeLists.txt": "common/b.cc"}),
+    ("dead-files", {"tests/a_test.py": "\n"}, {"tests/a_test.py": "\n", "tests/CMakeLists.txt": "foreach(t a_test)\n"}),
     ("dead-files", {"tools/a.py": "\n"}, {"tools/a.py": "\n", "README.md": "run tools/a.py\n"}),
     ("fault-points", {"common/fault/points.cc": '    {"a.b", "x"},\n', "c.cc": 'HEARTH_FAULT_POINT("a.c");\nfault::Check("a.b");\n'},
      {"common/fault/points.cc": '    {"a.b", "x"},\n', "c.cc": 'HEARTH_FAULT_POINT("a.b");\n'}),
