@@ -29,7 +29,8 @@ struct Interval {
   int64_t end;
 };
 
-// The offset in the tightest gap between `taken` (sorted by begin) that holds the buffer, else behind them all.
+// The offset in the tightest gap between `taken` (sorted by begin) that holds the buffer, else
+// behind them all.
 int64_t BestFit(const std::vector<Interval>& taken, const PlannedBuffer& buffer) {
   int64_t best_offset = -1;
   int64_t best_slack = std::numeric_limits<int64_t>::max();
@@ -56,16 +57,17 @@ std::string_view BufferClassName(BufferClass buffer_class) {
   return kClassNames[static_cast<int>(buffer_class)];
 }
 
-std::string_view MemoryTierName(MemoryTier tier) { return kTierNames[static_cast<int>(tier)]; }
+std::string_view MemoryTierName(MemoryTier tier) {
+  return kTierNames[static_cast<int>(tier)];
+}
 
 absl::Status MemoryPlan::Add(PlannedBuffer buffer) {
   if (buffer.bytes <= 0) {
     return absl::InvalidArgumentError(absl::StrCat("buffer ", buffer.name, " has no bytes"));
   }
   if (buffer.alignment <= 0 || (buffer.alignment & (buffer.alignment - 1)) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("buffer ", buffer.name, ": alignment ", buffer.alignment,
-                     " is not a power of two"));
+    return absl::InvalidArgumentError(absl::StrCat("buffer ", buffer.name, ": alignment ",
+                                                   buffer.alignment, " is not a power of two"));
   }
   if (buffer.first_use > buffer.last_use) {
     return absl::InvalidArgumentError(
@@ -123,8 +125,8 @@ void MemoryPlan::Place() {
 absl::StatusOr<const PlannedBuffer*> MemoryPlan::Find(std::string_view name) const {
   const auto it = by_name_.find(std::string(name));
   if (it == by_name_.end()) {
-    return absl::NotFoundError(
-        absl::StrCat("no buffer named ", absl::string_view(name.data(), name.size()), " in the memory plan"));
+    return absl::NotFoundError(absl::StrCat(
+        "no buffer named ", absl::string_view(name.data(), name.size()), " in the memory plan"));
   }
   return &buffers_[it->second];
 }

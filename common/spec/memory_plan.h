@@ -1,5 +1,6 @@
-// Where every byte of a run lives. Buffers are declared with the moments of the step between which they hold something;
-// offsets follow from the lifetimes, so that buffers which are never alive together share bytes. Pure arithmetic.
+// Where every byte of a run lives. Buffers are declared with the moments of the step between which
+// they hold something; offsets follow from the lifetimes, so that buffers which are never alive
+// together share bytes. Pure arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,8 @@ enum class MemoryTier { kDevice, kPinnedHost };
 inline constexpr int kMemoryTierCount = 2;
 std::string_view MemoryTierName(MemoryTier tier);
 
-// Bytes [offset, offset + bytes) of the tier's arena hold the buffer from moment `first_use` to `last_use`, both included.
+// Bytes [offset, offset + bytes) of the tier's arena hold the buffer from moment `first_use` to
+// `last_use`, both included.
 struct PlannedBuffer {
   std::string name;  // unique in the plan
   BufferClass buffer_class = BufferClass::kWorkspace;
@@ -47,8 +49,9 @@ class MemoryPlan {
   // kInvalidArgument: a name twice, no bytes, a bad alignment or lifetime.
   absl::Status Add(PlannedBuffer buffer);
 
-  // Gives every buffer its offset: greedy, the largest first, each into the tightest gap between the buffers alive at
-  // the same time, else at the lowest free offset. Deterministic in the order of Add().
+  // Gives every buffer its offset: greedy, the largest first, each into the tightest gap between
+  // the buffers alive at the same time, else at the lowest free offset. Deterministic in the order
+  // of Add().
   void Place();
 
   // kNotFound.
@@ -62,8 +65,8 @@ class MemoryPlan {
   // Sum over the buffers of a class, as if nothing shared bytes.
   int64_t ClassBytes(BufferClass buffer_class) const;
 
-  // The table that `plan` prints: a line per class, the sum, what sharing saved and the arena. With `verbose` also a line
-  // per buffer: name, class, bytes, offset, first and last use.
+  // The table that `plan` prints: a line per class, the sum, what sharing saved and the arena. With
+  // `verbose` also a line per buffer: name, class, bytes, offset, first and last use.
   std::string ToTable(bool verbose) const;
 
  private:

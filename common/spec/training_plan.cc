@@ -19,14 +19,18 @@ class Builder {
  public:
   explicit Builder(const TrainingPlanOptions& options) : options_(options) {}
 
-  void Floats(std::string name, BufferClass buffer_class, DType dtype, int64_t elements,
-              int32_t first, int32_t last) {
-    const int64_t bytes = options_.wide_bytes > 0 ? elements * options_.wide_bytes
-                                                  : DTypeBytes(dtype, elements);
+  void Floats(std::string name,
+              BufferClass buffer_class,
+              DType dtype,
+              int64_t elements,
+              int32_t first,
+              int32_t last) {
+    const int64_t bytes =
+        options_.wide_bytes > 0 ? elements * options_.wide_bytes : DTypeBytes(dtype, elements);
     Bytes(std::move(name), buffer_class, bytes, first, last);
   }
-  void Bytes(std::string name, BufferClass buffer_class, int64_t bytes, int32_t first,
-             int32_t last) {
+  void Bytes(
+      std::string name, BufferClass buffer_class, int64_t bytes, int32_t first, int32_t last) {
     PlannedBuffer buffer;
     buffer.name = std::move(name);
     buffer.buffer_class = buffer_class;
@@ -50,7 +54,9 @@ class Builder {
   absl::Status status_;
 };
 
-int64_t Tokens(const TrainingPlanOptions& o) { return o.micro_batch * o.sequence_length; }
+int64_t Tokens(const TrainingPlanOptions& o) {
+  return o.micro_batch * o.sequence_length;
+}
 
 void AddPersistent(const TrainingPlanOptions& o, const StepTimeline& time, Builder& out) {
   const int64_t elements = TensorOffsets(*o.table).back();
@@ -94,11 +100,13 @@ void AddActivations(const TrainingPlanOptions& o, const StepTimeline& time, Buil
   }
 }
 
-// What the op with the most scratch needs, when the kernels cannot be asked: a chunk of logits, or per thread a block of
-// attention scores, and the partial sums of norm weight gradients.
+// What the op with the most scratch needs, when the kernels cannot be asked: a chunk of logits, or
+// per thread a block of attention scores, and the partial sums of norm weight gradients.
 int64_t EstimateWorkspace(const TrainingPlanOptions& o) {
   const int64_t element = o.wide_bytes > 0 ? o.wide_bytes : 4;
-  const int64_t logits = std::max<int64_t>(int64_t{8} << 20, o.shape.padded_vocab * element);
+  const int64_t logits_row = o.shape.padded_vocab * element;
+  const int64_t logits =
+      std::min(Tokens(o) * logits_row, std::max<int64_t>(int64_t{8} << 20, logits_row));
   const int64_t scores = 4 * o.threads * 64 * (o.sequence_length + o.shape.head_dim) * element;
   const int64_t partial_sums = 64 * 2 * o.shape.hidden * element;
   const int64_t angles = Tokens(o) * o.shape.head_dim * element;
@@ -218,7 +226,8 @@ absl::StatusOr<MemoryPlan> PlanTraining(const TrainingPlanOptions& options) {
   return std::move(builder).Finish();
 }
 
-absl::StatusOr<int64_t> ChooseMicroBatch(TrainingPlanOptions options, int64_t memory_bytes,
+absl::StatusOr<int64_t> ChooseMicroBatch(TrainingPlanOptions options,
+                                         int64_t memory_bytes,
                                          const std::vector<int64_t>& candidates) {
   if (candidates.empty()) {
     return absl::InvalidArgumentError(

@@ -1,8 +1,10 @@
-// The memory plan of a run: which buffers one step needs, from the model's shape, the recipe, the optimizer and the batch.
-// The engine takes its buffers from this plan by name and allocates nothing else.
+// The memory plan of a run: which buffers one step needs, from the model's shape, the recipe, the
+// optimizer and the batch. The engine takes its buffers from this plan by name and allocates
+// nothing else.
 //
-// Moments of a step, in order (StepTimeline): embedding; per layer mixer, ffn; head (final norm, loss and their backward); per
-// layer from the last, ffn and mixer backward; embedding backward; update.
+// Moments of a step, in order (StepTimeline): embedding; per layer mixer, ffn; head (final norm,
+// loss and their backward); per layer from the last, ffn and mixer backward; embedding backward;
+// update.
 #pragma once
 
 #include <cstdint>
@@ -47,11 +49,12 @@ struct StepTimeline {
   int32_t Update() const { return EmbeddingBackward() + 1; }
 };
 
-// Elements between the starts of consecutive tensors in the parameter, master, gradient and state buffers are rounded up to
-// this, so that each starts on a 256-byte boundary even in BF16.
+// Elements between the starts of consecutive tensors in the parameter, master, gradient and state
+// buffers are rounded up to this, so that each starts on a 256-byte boundary even in BF16.
 inline constexpr int64_t kTensorAlignElements = 128;
 
-// Element offset of each tensor of the table in those buffers, and behind them the length of the buffers.
+// Element offset of each tensor of the table in those buffers, and behind them the length of the
+// buffers.
 std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table);
 
 // Tensors of one layer that backward reads, by sub-block; the rows of the activation table.
@@ -59,8 +62,9 @@ struct ActivationSpec {
   std::string name;      // "mixer.qkv"
   int64_t elements = 0;  // for one micro-batch; 0 = this model does not have it
   DType dtype = DType::kBf16;
-  bool ffn = false;                           // which sub-block fills it
-  Recompute shared_from = Recompute::kBlock;  // the first level at which it is computed again instead of kept
+  bool ffn = false;  // which sub-block fills it
+  Recompute shared_from =
+      Recompute::kBlock;  // the first level at which it is computed again instead of kept
 };
 
 struct TrainingPlanOptions {
@@ -72,18 +76,21 @@ struct TrainingPlanOptions {
   int64_t micro_batch = 1;         // B, sequences
   int64_t sequence_length = 1024;  // T, tokens
   int threads = 1;
-  // Bytes of every floating element where the device stores narrow formats widened (CPU: 4, or 8 for gradient checks);
-  // 0 = each format takes its own size (CUDA).
+  // Bytes of every floating element where the device stores narrow formats widened (CPU: 4, or 8
+  // for gradient checks); 0 = each format takes its own size (CUDA).
   int wide_bytes = 4;
-  // Scratch of the largest op call; 0 = an estimate from the shape, for programs that do not link the kernels.
+  // Scratch of the largest op call; 0 = an estimate from the shape, for programs that do not link
+  // the kernels.
   int64_t op_workspace_bytes = 0;
-  // False: forward only (evaluation, sampling): no gradients, no optimizer, layers share all buffers.
+  // False: forward only (evaluation, sampling): no gradients, no optimizer, layers share all
+  // buffers.
   bool training = true;
 };
 
 std::vector<ActivationSpec> LayerActivations(const TrainingPlanOptions& options);
 
-// Whether `activation` has one buffer for all layers ("shared.<name>") or one for each ("layers.<l>.<name>").
+// Whether `activation` has one buffer for all layers ("shared.<name>") or one for each
+// ("layers.<l>.<name>").
 bool IsShared(const ActivationSpec& activation, const TrainingPlanOptions& options);
 
 // The placed plan. kInvalidArgument on impossible options.
@@ -92,8 +99,9 @@ absl::StatusOr<MemoryPlan> PlanTraining(const TrainingPlanOptions& options);
 // Longest micro-batch that `auto` considers; more rows than this make no operation faster.
 inline constexpr int64_t kAutoMaxMicroBatchTokens = 16384;
 
-// The largest candidate whose plan fits into `memory_bytes`; candidates as MicroBatchCandidates gives them (largest first), or
-// for an open global batch the powers of two. kResourceExhausted: says asked, had, and what the smallest needs.
+// The largest candidate whose plan fits into `memory_bytes`; candidates as MicroBatchCandidates
+// gives them (largest first), or for an open global batch the powers of two. kResourceExhausted:
+// says asked, had, and what the smallest needs.
 absl::StatusOr<int64_t> ChooseMicroBatch(TrainingPlanOptions options,
                                          int64_t memory_bytes,
                                          const std::vector<int64_t>& candidates);

@@ -1,5 +1,6 @@
-// Why hearth-trainer ended, as a process exit status. Under the daemon the same reason travels in TrainerExit, which is the
-// authority; the status is for people and scripts, and for a trainer that could not send its last message.
+// Why hearth-trainer ended, as a process exit status. Under the daemon the same reason travels in
+// TrainerExit, which is the authority; the status is for people and scripts, and for a trainer that
+// could not send its last message.
 #pragma once
 
 #include <string_view>
@@ -17,10 +18,13 @@ struct ExitCode {
 
 inline constexpr ExitCode kExitCodes[] = {
     {v1::EXIT_REASON_FINISHED, 0, "finished", "all steps done, final checkpoint written"},
-    {v1::EXIT_REASON_STOPPED, 20, "stopped", "asked to stop (SIGTERM, SIGINT, cancel); checkpoint written"},
+    {v1::EXIT_REASON_STOPPED, 20, "stopped",
+     "asked to stop (SIGTERM, SIGINT, cancel); checkpoint written"},
     {v1::EXIT_REASON_PAUSED, 21, "paused", "asked to pause; checkpoint written"},
-    {v1::EXIT_REASON_BAD_SPEC, 22, "bad_spec", "the job cannot run as specified; a retry would fail again"},
-    {v1::EXIT_REASON_BAD_DATA, 23, "bad_data", "a dataset, model folder or checkpoint cannot be read"},
+    {v1::EXIT_REASON_BAD_SPEC, 22, "bad_spec",
+     "the job cannot run as specified; a retry would fail again"},
+    {v1::EXIT_REASON_BAD_DATA, 23, "bad_data",
+     "a dataset, model folder or checkpoint cannot be read"},
     {v1::EXIT_REASON_NUMERICAL, 24, "numerical", "a loss or gradient was not finite, or spiked"},
     {v1::EXIT_REASON_COMM, 25, "comm", "peers were lost"},
     {v1::EXIT_REASON_DEVICE, 26, "device", "device failure or out of memory"},

@@ -1,9 +1,12 @@
-// hearth-trainer: the training engine, one rank. Started by hearth-worker it speaks trainer.proto over HEARTH_TRAINER_FD;
-// started by a person it runs the verb given.
+// hearth-trainer: the training engine, one rank. Started by hearth-worker it speaks trainer.proto
+// over HEARTH_TRAINER_FD; started by a person it runs the verb given.
+#include <cstdio>
 #include <cstdlib>
+#include <string>
 
 #include "CLI/CLI.hpp"
 #include "common/base/version.h"
+#include "common/fault/fault.h"
 #include "common/log/log.h"
 #include "worker/trainer/cli/commands.h"
 
@@ -25,14 +28,16 @@ int Main(int argc, char** argv) {
   CLI::App& run_app = *app.add_subcommand("run", "train a job in this process alone");
   AddJob(run_app, run.job);
   run_app.add_option("--device", run.device, "cpu")->capture_default_str();
-  run_app.add_option("--out", run.out, "folder for metrics.jsonl and checkpoints/ (default runs/NAME)");
+  run_app.add_option("--out", run.out,
+                     "folder for metrics.jsonl and checkpoints/ (default runs/NAME)");
   run_app.add_option("--resume", run.resume, "checkpoint folder, or a folder of checkpoints");
   run_app.add_option("--threads", run.threads, "CPU threads (default: all)");
   run_app.add_flag("-q,--quiet", run.quiet, "no line per step");
   run_app.callback([&] { result = RunCommand(run); });
 
-  app.add_subcommand("worker", "one rank under hearth-worker (HEARTH_TRAINER_FD)")
-      ->callback([&] { result = WorkerCommand(); });
+  app.add_subcommand("worker", "one rank under hearth-worker (HEARTH_TRAINER_FD)")->callback([&] {
+    result = WorkerCommand();
+  });
 
   PlanOptions plan;
   CLI::App& plan_app = *app.add_subcommand("plan", "print the memory plan of a job");
@@ -73,8 +78,9 @@ int Main(int argc, char** argv) {
   bench_app.add_option("--threads", bench.threads, "CPU threads (default: all)");
   bench_app.callback([&] { result = BenchCommand(bench); });
 
-  app.add_subcommand("probe", "device, versions and capabilities as JSON")
-      ->callback([&] { result = ProbeCommand(); });
+  app.add_subcommand("probe", "device, versions and capabilities as JSON")->callback([&] {
+    result = ProbeCommand();
+  });
 
   try {
     app.parse(argc, argv);
@@ -90,6 +96,10 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   static_cast<void>(hearth::log::Init("hearth-trainer"));
+  if (const absl::Status faults = hearth::fault::InitFromEnvironment(); !faults.ok()) {
+    std::fprintf(stderr, "hearth-trainer: %s\n", std::string(faults.message()).c_str());
+    return 2;
+  }
   if (argc == 1 && std::getenv("HEARTH_TRAINER_FD") != nullptr) {
     return hearth::trainer::WorkerCommand();
   }

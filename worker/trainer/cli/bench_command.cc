@@ -65,11 +65,11 @@ absl::Status Bench(const BenchOptions& options) {
     spec.mutable_batch()->set_micro_batch_size(options.micro_batch);
   }
   const int ranks = std::max(1, spec.resources().workers());
-  HEARTH_ASSIGN_OR_RETURN(engine_options.micro_batch,
-                          ResolveMicroBatch(spec, ranks, engine_options.threads,
-                                            CpuMemoryBytes(ranks)));
+  HEARTH_ASSIGN_OR_RETURN(
+      engine_options.micro_batch,
+      spec::ResolveMicroBatch(spec, ranks, engine_options.threads, CpuMemoryBytes(ranks)));
   HEARTH_ASSIGN_OR_RETURN(const spec::BatchPlan batch,
-                          ResolveBatchPlan(spec, engine_options.micro_batch, ranks));
+                          spec::ResolveBatchPlan(spec, engine_options.micro_batch, ranks));
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(engine_options));
   HEARTH_RETURN_IF_ERROR(engine->Initialise());
   FillRandom(engine->model(), batch.sequence_length, engine->shape().vocab);
@@ -83,15 +83,15 @@ absl::Status Bench(const BenchOptions& options) {
   }
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2];
-  const auto tokens = static_cast<double>(batch.CountForRank(0) * batch.micro_batch *
-                                          batch.sequence_length);
+  const auto tokens =
+      static_cast<double>(batch.CountForRank(0) * batch.micro_batch * batch.sequence_length);
   const double flops = spec::FlopsPerToken(engine->shape(), batch.sequence_length);
-  std::printf("parameters %lld  micro_batch %lld x %lld  micro_batches %lld  recipe %s  threads %d\n",
-              static_cast<long long>(spec::CountParameters(engine->shape())),
-              static_cast<long long>(batch.micro_batch),
-              static_cast<long long>(batch.sequence_length),
-              static_cast<long long>(batch.CountForRank(0)), spec.precision().recipe().c_str(),
-              engine_options.threads);
+  std::printf(
+      "parameters %lld  micro_batch %lld x %lld  micro_batches %lld  recipe %s  threads %d\n",
+      static_cast<long long>(spec::CountParameters(engine->shape())),
+      static_cast<long long>(batch.micro_batch), static_cast<long long>(batch.sequence_length),
+      static_cast<long long>(batch.CountForRank(0)), spec.precision().recipe().c_str(),
+      engine_options.threads);
   std::printf("step %.1f ms median (%.1f to %.1f)  %.0f tok/s  %.2f GFLOP/s\n", median * 1e3,
               seconds.front() * 1e3, seconds.back() * 1e3, tokens / median,
               tokens * flops / median * 1e-9);

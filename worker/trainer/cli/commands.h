@@ -1,4 +1,5 @@
-// The verbs of hearth-trainer, one file each. Options are filled by CLI11 in main.cc; each returns the process exit status.
+// The verbs of hearth-trainer, one file each. Options are filled by CLI11 in main.cc; each returns
+// the process exit status.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,9 @@ struct RunOptions {
   JobOptions job;
   std::string device = "cpu";
   std::string out;
-  std::string resume;  // checkpoint folder, or a folder of checkpoints (the newest that is whole is taken)
-  int threads = 0;     // 0 = all cores
+  std::string
+      resume;  // checkpoint folder, or a folder of checkpoints (the newest that is whole is taken)
+  int threads = 0;  // 0 = all cores
   bool quiet = false;
 };
 
@@ -64,7 +66,8 @@ int SampleCommand(const SampleOptions& options);
 int BenchCommand(const BenchOptions& options);
 int ProbeCommand();
 
-// The job file with overrides and defaults in. kInvalidArgument lists every problem, with file and line or field.
+// The job file with overrides and defaults in. kInvalidArgument lists every problem, with file and
+// line or field.
 absl::StatusOr<v1::JobSpec> LoadJob(const JobOptions& options);
 
 // `given`, or all cores this process may use. Also sets the OpenMP default.

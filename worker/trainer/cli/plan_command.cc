@@ -21,10 +21,13 @@ absl::StatusOr<std::string> Plan(const PlanOptions& options) {
   const int ranks = std::max(1, engine.spec.resources().workers());
   HEARTH_ASSIGN_OR_RETURN(
       engine.micro_batch,
-      ResolveMicroBatch(engine.spec, ranks, engine.threads, CpuMemoryBytes(ranks)));
+      spec::ResolveMicroBatch(engine.spec, ranks, engine.threads, CpuMemoryBytes(ranks)));
   HEARTH_ASSIGN_OR_RETURN(const spec::BatchPlan batch,
-                          ResolveBatchPlan(engine.spec, engine.micro_batch, ranks));
-  HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan plan, PlanForSpec(engine));
+                          spec::ResolveBatchPlan(engine.spec, engine.micro_batch, ranks));
+  HEARTH_ASSIGN_OR_RETURN(
+      const std::unique_ptr<spec::JobPlan> job_plan,
+      spec::MakeJobPlan(engine.spec, engine.micro_batch, engine.threads, /*training=*/true));
+  HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan plan, spec::PlanTraining(job_plan->options));
   return absl::StrCat("micro_batch_size ", engine.micro_batch, ", ", batch.micro_batches,
                       " micro-batches a step on ", ranks, " ranks, recipe ",
                       engine.spec.precision().recipe(), ", recompute ", engine.spec.recompute(),

@@ -44,10 +44,10 @@ void InstallSignalHandlers() {
 int ReportExit(const v1::TrainerExit& exit) {
   const ExitCode& code = ExitCodeOf(exit.reason());
   if (code.code != 0) {
-    std::fprintf(stderr, "hearth-trainer: %s at step %lld: %s\n", std::string(code.name).c_str(),
-                 static_cast<long long>(exit.step()),
-                 exit.message().empty() ? std::string(code.meaning).c_str()
-                                        : exit.message().c_str());
+    std::fprintf(
+        stderr, "hearth-trainer: %s at step %lld: %s\n", std::string(code.name).c_str(),
+        static_cast<long long>(exit.step()),
+        exit.message().empty() ? std::string(code.meaning).c_str() : exit.message().c_str());
   }
   return code.code;
 }
@@ -90,8 +90,8 @@ absl::StatusOr<v1::Task> MakeTask(const RunOptions& options) {
   task.set_epoch(1);
   task.set_world_size(1);
   task.set_device(options.device);
-  task.set_threads(ThreadsOrAll(options.threads > 0 ? options.threads
-                                                    : task.spec().resources().threads()));
+  task.set_threads(
+      ThreadsOrAll(options.threads > 0 ? options.threads : task.spec().resources().threads()));
   task.set_checkpoint_dir(options.out + "/checkpoints");
   if (!options.resume.empty()) {
     HEARTH_RETURN_IF_ERROR(FillResume(options.resume, task));

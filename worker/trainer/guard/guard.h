@@ -1,4 +1,5 @@
-// Judges a step before its update: a loss or gradient that is not finite, or a loss far above the recent ones.
+// Judges a step before its update: a loss or gradient that is not finite, or a loss far above the
+// recent ones.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace hearth::trainer {
 
 enum class Verdict : int32_t {
   kGood = 0,
-  kSpike = 1,      // the larger verdict wins over the ranks (MAX)
+  kSpike = 1,  // the larger verdict wins over the ranks (MAX)
   kNonFinite = 2,
 };
 std::string_view VerdictName(Verdict verdict);
@@ -24,11 +25,12 @@ struct StepFacts {
   int64_t nonfinite_gradients = 0;  // elements
 };
 
-// A function of the recorded losses alone, so that a replay or another rank decides alike. Judge and Record allocate nothing.
+// A function of the recorded losses alone, so that a replay or another rank decides alike. Judge
+// and Record allocate nothing.
 class Guard {
  public:
-  // A spike is a loss above mean + sigma * deviation of the last `window` recorded losses, once that many are there;
-  // sigma 0 turns it off.
+  // A spike is a loss above mean + sigma * deviation of the last `window` recorded losses, once
+  // that many are there; sigma 0 turns it off.
   Guard(double sigma, int window);
 
   Verdict Judge(const StepFacts& facts) const;

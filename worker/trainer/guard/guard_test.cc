@@ -7,7 +7,9 @@
 namespace hearth::trainer {
 namespace {
 
-StepFacts Facts(double loss) { return {loss, 1.0, 0}; }
+StepFacts Facts(double loss) {
+  return {loss, 1.0, 0};
+}
 
 TEST(Guard, Judge_NonFinite_IsRefused) {
   Guard guard(0, 8);

@@ -56,7 +56,8 @@ int64_t Arena::BytesOf(std::string_view name) const {
   return (*buffer)->bytes;
 }
 
-TensorView Arena::Typed(std::string_view name, DType dtype,
+TensorView Arena::Typed(std::string_view name,
+                        DType dtype,
                         std::initializer_list<int64_t> shape) const {
   TensorView view(static_cast<void*>(nullptr), dtype, shape);
   view.data = Bytes(name, static_cast<int64_t>(view.bytes()));

@@ -22,7 +22,11 @@ DenseFfn::DenseFfn(const ModelContext& c, int layer)
       projected_(c.Activation(layer, "ffn.projected", {rows_, c.shape().ffn_in_width()})),
       activated_(c.Activation(layer, "ffn.activated", {rows_, c.shape().ffn_hidden})),
       delta_(c.arena->Floats("stream.delta", {rows_, c.shape().hidden})),
-      norm_(c, Slot::kFfnNorm, layer, input_, normed_,
+      norm_(c,
+            Slot::kFfnNorm,
+            layer,
+            input_,
+            normed_,
             c.Activation(layer, "ffn.norm_stats", {2, rows_})),
       in_projection_(c, Slot::kFfnIn, layer),
       down_projection_(c, Slot::kFfnDown, layer),
@@ -56,8 +60,8 @@ absl::Status DenseFfn::Activate(const kernels::Exec& exec) const {
   kernels::GeluForwardArgs args;
   args.x = projected_;
   args.y = activated_;
-  args.kind = activation_ == spec::Activation::kGelu ? kernels::GeluKind::kErf
-                                                     : kernels::GeluKind::kTanh;
+  args.kind =
+      activation_ == spec::Activation::kGelu ? kernels::GeluKind::kErf : kernels::GeluKind::kTanh;
   args.round_y = round_;
   return kernels::GeluForward(exec, args);
 }
@@ -75,8 +79,8 @@ absl::Status DenseFfn::ActivateBackward(const kernels::Exec& exec) const {
   args.dy = d_activated_;
   args.x = projected_;
   args.dx = projected_;
-  args.kind = activation_ == spec::Activation::kGelu ? kernels::GeluKind::kErf
-                                                     : kernels::GeluKind::kTanh;
+  args.kind =
+      activation_ == spec::Activation::kGelu ? kernels::GeluKind::kErf : kernels::GeluKind::kTanh;
   args.round_dx = round_;
   return kernels::GeluBackward(exec, args);
 }
@@ -104,7 +108,8 @@ absl::Status DenseFfn::Restore(const kernels::Exec& exec, const Pass& /*pass*/, 
   return Activate(exec);
 }
 
-absl::Status DenseFfn::Backward(const kernels::Exec& exec, const Pass& pass,
+absl::Status DenseFfn::Backward(const kernels::Exec& exec,
+                                const Pass& pass,
                                 const TensorView& d_stream) {
   TensorView d_delta = d_stream;
   HEARTH_RETURN_IF_ERROR(DropBackward(exec, pass, dropout_, d_delta_, d_delta));

@@ -1,4 +1,5 @@
-// The dense feed-forward block: norm, projection (gate|up or fc), activation, down projection, dropout.
+// The dense feed-forward block: norm, projection (gate|up or fc), activation, down projection,
+// dropout.
 #pragma once
 
 #include "kernels/dropout/dropout.h"
@@ -18,7 +19,8 @@ class DenseFfn : public SubBlock {
   size_t WorkspaceBytes(int threads) const override;
   absl::Status Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
   absl::Status Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
-  absl::Status Backward(const kernels::Exec& exec, const Pass& pass,
+  absl::Status Backward(const kernels::Exec& exec,
+                        const Pass& pass,
                         const kernels::TensorView& d_stream) override;
 
  private:

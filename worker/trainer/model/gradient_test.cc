@@ -1,4 +1,5 @@
-// Every gradient of the model against central differences in double, and the recomputation levels against one another.
+// Every gradient of the model against central differences in double, and the recomputation levels
+// against one another.
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -105,7 +106,9 @@ TEST_P(GradientTest, ForwardBackward_EveryGradient_MatchesFiniteDifferences) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GradientTest, testing::ValuesIn(Variants()),
+INSTANTIATE_TEST_SUITE_P(Families,
+                         GradientTest,
+                         testing::ValuesIn(Variants()),
                          [](const auto& row) { return row.param.name; });
 
 class RecomputeTest
@@ -138,15 +141,18 @@ TEST_P(RecomputeTest, ForwardBackward_EveryLevel_GivesTheSameBits) {
   EXPECT_EQ(gradients[0], gradients[1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Levels, RecomputeTest,
-    testing::Combine(testing::Values("llama", "qwen3", "gpt2"), testing::Values("fp32", "bf16"),
-                     testing::Values(spec::Recompute::kNormAct, spec::Recompute::kFfn,
-                                     spec::Recompute::kAttention, spec::Recompute::kBlock)),
-    [](const auto& row) {
-      return std::get<0>(row.param) + "_" + std::get<1>(row.param) + "_" +
-             std::string(spec::RecomputeName(std::get<2>(row.param)));
-    });
+INSTANTIATE_TEST_SUITE_P(Levels,
+                         RecomputeTest,
+                         testing::Combine(testing::Values("llama", "qwen3", "gpt2"),
+                                          testing::Values("fp32", "bf16"),
+                                          testing::Values(spec::Recompute::kNormAct,
+                                                          spec::Recompute::kFfn,
+                                                          spec::Recompute::kAttention,
+                                                          spec::Recompute::kBlock)),
+                         [](const auto& row) {
+                           return std::get<0>(row.param) + "_" + std::get<1>(row.param) + "_" +
+                                  std::string(spec::RecomputeName(std::get<2>(row.param)));
+                         });
 
 }  // namespace
 }  // namespace hearth::trainer

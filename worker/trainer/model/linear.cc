@@ -17,7 +17,8 @@ Linear::Linear(const ModelContext& context, spec::Slot slot, int layer)
       d_weight_(context.parameters->FindGradient(slot, layer)),
       d_bias_(context.parameters->FindGradient(slot, layer, true)) {}
 
-absl::Status Linear::Forward(const kernels::Exec& exec, const TensorView& x,
+absl::Status Linear::Forward(const kernels::Exec& exec,
+                             const TensorView& x,
                              const TensorView& y) const {
   kernels::GemmArgs gemm;
   gemm.a = x;
@@ -29,7 +30,9 @@ absl::Status Linear::Forward(const kernels::Exec& exec, const TensorView& x,
   return kernels::Gemm(exec, gemm);
 }
 
-absl::Status Linear::Backward(const kernels::Exec& exec, const TensorView& dy, const TensorView& x,
+absl::Status Linear::Backward(const kernels::Exec& exec,
+                              const TensorView& dy,
+                              const TensorView& x,
                               const TensorView& dx) const {
   kernels::GemmArgs wgrad;
   wgrad.a = dy;

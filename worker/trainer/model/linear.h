@@ -12,11 +12,14 @@ class Linear {
   Linear(const ModelContext& context, spec::Slot slot, int layer);
 
   // x: [N, in] in the activation format; y: [N, out].
-  absl::Status Forward(const kernels::Exec& exec, const kernels::TensorView& x,
+  absl::Status Forward(const kernels::Exec& exec,
+                       const kernels::TensorView& x,
                        const kernels::TensorView& y) const;
   // dw += dyT x, db += column sums of dy, dx = dy w; dx [N, in] is overwritten.
-  absl::Status Backward(const kernels::Exec& exec, const kernels::TensorView& dy,
-                        const kernels::TensorView& x, const kernels::TensorView& dx) const;
+  absl::Status Backward(const kernels::Exec& exec,
+                        const kernels::TensorView& dy,
+                        const kernels::TensorView& x,
+                        const kernels::TensorView& dx) const;
   // For `rows` rows.
   size_t WorkspaceBytes(int64_t rows) const;
   void AppendParams(const ModelContext& context, std::vector<int>& params) const;

@@ -47,7 +47,11 @@ AttentionMixer::AttentionMixer(const ModelContext& c, int layer)
       rotated_(c.Activation(layer, "mixer.rotated", {rows_, c.shape().qkv_width()})),
       attention_(c.Activation(layer, "mixer.attention", {rows_, c.shape().q_width()})),
       delta_(c.arena->Floats("stream.delta", {rows_, c.shape().hidden})),
-      norm_(c, Slot::kAttnNorm, layer, input_, normed_,
+      norm_(c,
+            Slot::kAttnNorm,
+            layer,
+            input_,
+            normed_,
             c.Activation(layer, "mixer.norm_stats", {2, rows_})),
       qkv_projection_(c, Slot::kQkv, layer),
       output_projection_(c, Slot::kAttnOut, layer),
@@ -145,7 +149,8 @@ absl::Status AttentionMixer::Restore(const kernels::Exec& exec, const Pass& pass
   return recompute_ >= Recompute::kAttention ? Attend(exec) : absl::OkStatus();
 }
 
-absl::Status AttentionMixer::Backward(const kernels::Exec& exec, const Pass& pass,
+absl::Status AttentionMixer::Backward(const kernels::Exec& exec,
+                                      const Pass& pass,
                                       const TensorView& d_stream) {
   TensorView d_delta = d_stream;
   HEARTH_RETURN_IF_ERROR(DropBackward(exec, pass, dropout_, d_delta_, d_delta));

@@ -1,4 +1,5 @@
-// Causal self-attention: norm, fused q|k|v projection, QK-norm and rope, attention, output projection, dropout.
+// Causal self-attention: norm, fused q|k|v projection, QK-norm and rope, attention, output
+// projection, dropout.
 #pragma once
 
 #include "kernels/attention/attention.h"
@@ -18,7 +19,8 @@ class AttentionMixer : public SubBlock {
   size_t WorkspaceBytes(int threads) const override;
   absl::Status Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
   absl::Status Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
-  absl::Status Backward(const kernels::Exec& exec, const Pass& pass,
+  absl::Status Backward(const kernels::Exec& exec,
+                        const Pass& pass,
                         const kernels::TensorView& d_stream) override;
 
  private:

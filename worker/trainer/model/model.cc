@@ -15,9 +15,7 @@ using kernels::TensorView;
 using spec::Slot;
 
 Model::Model(const ModelContext& context, const ObjectiveDef& objective)
-    : context_(context),
-      objective_(objective),
-      embedding_dropout_(ResidualDropout(context, 0)) {
+    : context_(context), objective_(objective), embedding_dropout_(ResidualDropout(context, 0)) {
   context_.segments = objective.segments;
   const int64_t n = rows();
   const Arena& arena = *context_.arena;
@@ -62,9 +60,9 @@ void Model::BindHead() {
   const Arena& arena = *context_.arena;
   const int64_t n = rows();
   final_normed_ = arena.Floats("head.norm", {n, s.hidden});
-  final_norm_ = std::make_unique<NormLayer>(
-      context_, Slot::kFinalNorm, -1, arena.Floats("head.input", {n, s.hidden}), final_normed_,
-      arena.Floats("head.norm_stats", {2, n}));
+  final_norm_ = std::make_unique<NormLayer>(context_, Slot::kFinalNorm, -1,
+                                            arena.Floats("head.input", {n, s.hidden}),
+                                            final_normed_, arena.Floats("head.norm_stats", {2, n}));
   const Slot slot = s.tied ? Slot::kTokenEmbedding : Slot::kLmHead;
   head_.hidden = final_normed_;
   head_.weight = p.FindWeight(slot, -1);
@@ -129,7 +127,9 @@ absl::Status Model::RoundGradients(const kernels::Exec& exec) const {
   return kernels::RoundTo(exec, round);
 }
 
-absl::Status Model::ForwardBackward(const kernels::Exec& exec, const Pass& pass, double d_loss,
+absl::Status Model::ForwardBackward(const kernels::Exec& exec,
+                                    const Pass& pass,
+                                    double d_loss,
                                     LossSums& sums) {
   HEARTH_RETURN_IF_ERROR(Forward(exec, pass));
   kernels::LinearCrossEntropyArgs head = head_;
@@ -150,15 +150,16 @@ absl::Status Model::ForwardLoss(const kernels::Exec& exec, LossSums& sums) {
   return objective_.head(exec, head);
 }
 
-absl::Status Model::ForwardLogits(const kernels::Exec& exec, int64_t row,
+absl::Status Model::ForwardLogits(const kernels::Exec& exec,
+                                  int64_t row,
                                   const TensorView& logits) {
   HEARTH_RETURN_IF_ERROR(Forward(exec, Pass{}));
   const int64_t hidden = context_.shape().hidden;
   kernels::LinearLogitsArgs args;
-  args.hidden = TensorView(
-      static_cast<void*>(final_normed_.as<uint8_t>() +
-                         kernels::DTypeBytes(final_normed_.dtype, row * hidden)),
-      final_normed_.dtype, {1, hidden});
+  args.hidden =
+      TensorView(static_cast<void*>(final_normed_.as<uint8_t>() +
+                                    kernels::DTypeBytes(final_normed_.dtype, row * hidden)),
+                 final_normed_.dtype, {1, hidden});
   args.weight = head_.weight;
   args.logits = logits;
   args.round_logits = context_.numerics.head;

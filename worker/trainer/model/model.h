@@ -1,4 +1,5 @@
-// A decoder-only transformer: embedding, layers of mixer and ffn, head. Forward and backward are explicit.
+// A decoder-only transformer: embedding, layers of mixer and ffn, head. Forward and backward are
+// explicit.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,8 @@ struct LossSums {
   double weight = 0;  // sum of w
 };
 
-// Bound to one arena; one micro-batch at a time. Not thread-safe. No call but the constructor allocates.
+// Bound to one arena; one micro-batch at a time. Not thread-safe. No call but the constructor
+// allocates.
 class Model {
  public:
   // `context`'s arena, parameters and plan.table outlive the model.
@@ -37,12 +39,15 @@ class Model {
   int64_t rows() const { return context_.rows(); }
 
   // Adds the gradients of d_loss * (sum of w * nll) of the micro-batch in batch(), and its sums.
-  absl::Status ForwardBackward(const kernels::Exec& exec, const Pass& pass, double d_loss,
+  absl::Status ForwardBackward(const kernels::Exec& exec,
+                               const Pass& pass,
+                               double d_loss,
                                LossSums& sums);
   // Forward alone, without dropout.
   absl::Status ForwardLoss(const kernels::Exec& exec, LossSums& sums);
   // Forward alone; then the logits of row `row` of the batch, [1, vocab] of the storage type.
-  absl::Status ForwardLogits(const kernels::Exec& exec, int64_t row,
+  absl::Status ForwardLogits(const kernels::Exec& exec,
+                             int64_t row,
                              const kernels::TensorView& logits);
 
  private:

@@ -20,8 +20,12 @@ TensorView Row(const TensorView& stats, int64_t i) {
 
 }  // namespace
 
-NormLayer::NormLayer(const ModelContext& context, spec::Slot slot, int layer,
-                     const TensorView& input, const TensorView& output, const TensorView& stats)
+NormLayer::NormLayer(const ModelContext& context,
+                     spec::Slot slot,
+                     int layer,
+                     const TensorView& input,
+                     const TensorView& output,
+                     const TensorView& stats)
     : slot_(slot),
       layer_(layer),
       layer_norm_(context.shape().norm == spec::Norm::kLayerNorm),
@@ -63,8 +67,10 @@ absl::Status NormLayer::Forward(const kernels::Exec& exec, const Stream& stream)
   return kernels::RmsNormForward(exec, rms_forward_);
 }
 
-absl::Status NormLayer::Backward(const kernels::Exec& exec, const TensorView& dy,
-                                 const TensorView& d_stream, bool accumulate) {
+absl::Status NormLayer::Backward(const kernels::Exec& exec,
+                                 const TensorView& dy,
+                                 const TensorView& d_stream,
+                                 bool accumulate) {
   const auto bind = [&](auto& args) {
     args.dy = dy;
     args.d_sum = accumulate ? d_stream : TensorView();

@@ -11,15 +11,20 @@ namespace hearth::trainer {
 class NormLayer {
  public:
   // `input`, `output`: [N, C]; `stats`: [2, N], mean and rstd. `slot` is one of the norms' slots.
-  NormLayer(const ModelContext& context, spec::Slot slot, int layer,
-            const kernels::TensorView& input, const kernels::TensorView& output,
+  NormLayer(const ModelContext& context,
+            spec::Slot slot,
+            int layer,
+            const kernels::TensorView& input,
+            const kernels::TensorView& output,
             const kernels::TensorView& stats);
 
   // With a delta: input = sum + delta first. Without: `stream.sum` must be the input buffer itself.
   absl::Status Forward(const kernels::Exec& exec, const Stream& stream);
   // d_stream += the gradient through the norm of `dy`, [N, C]; or = where `accumulate` is false.
-  absl::Status Backward(const kernels::Exec& exec, const kernels::TensorView& dy,
-                        const kernels::TensorView& d_stream, bool accumulate);
+  absl::Status Backward(const kernels::Exec& exec,
+                        const kernels::TensorView& dy,
+                        const kernels::TensorView& d_stream,
+                        bool accumulate);
   size_t WorkspaceBytes(bool training) const;
   void AppendParams(const ModelContext& context, std::vector<int>& params) const;
 

@@ -16,7 +16,8 @@ using kernels::TensorView;
 
 namespace {
 
-std::vector<TensorView> Cut(const Arena& arena, const std::string& buffer,
+std::vector<TensorView> Cut(const Arena& arena,
+                            const std::string& buffer,
                             const std::vector<spec::Parameter>& table,
                             const std::vector<int64_t>& offsets) {
   std::vector<TensorView> views;
@@ -53,8 +54,10 @@ void Fill(const spec::Parameter& parameter, uint64_t seed, uint32_t index, const
 
 }  // namespace
 
-ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table, const Arena& arena,
-                               const Numerics& numerics, const spec::OptimizerRow* optimizer)
+ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
+                               const Arena& arena,
+                               const Numerics& numerics,
+                               const spec::OptimizerRow* optimizer)
     : table_(table), numerics_(numerics) {
   const std::vector<int64_t> offsets = spec::TensorOffsets(table);
   weights_ = Cut(arena, "parameters", table, offsets);

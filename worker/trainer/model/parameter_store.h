@@ -14,12 +14,15 @@
 
 namespace hearth::trainer {
 
-// Owns nothing: arena and table outlive it. Storage type throughout; narrower formats are values rounded to them.
+// Owns nothing: arena and table outlive it. Storage type throughout; narrower formats are values
+// rounded to them.
 class ParameterStore {
  public:
   // `optimizer` null: weights alone (evaluation, sampling).
-  ParameterStore(const std::vector<spec::Parameter>& table, const Arena& arena,
-                 const Numerics& numerics, const spec::OptimizerRow* optimizer);
+  ParameterStore(const std::vector<spec::Parameter>& table,
+                 const Arena& arena,
+                 const Numerics& numerics,
+                 const spec::OptimizerRow* optimizer);
 
   const std::vector<spec::Parameter>& table() const { return table_; }
   int size() const { return static_cast<int>(table_.size()); }

@@ -24,8 +24,10 @@ inline void KeyDropout(const Pass& pass, kernels::DropoutArgs& args) {
 }
 
 // In place on `values`; nothing where the pass or the model has no dropout.
-inline absl::Status DropForward(const kernels::Exec& exec, const Pass& pass,
-                                kernels::DropoutArgs& args, const kernels::TensorView& values) {
+inline absl::Status DropForward(const kernels::Exec& exec,
+                                const Pass& pass,
+                                kernels::DropoutArgs& args,
+                                const kernels::TensorView& values) {
   if (!pass.dropout || args.p == 0) {
     return absl::OkStatus();
   }
@@ -34,10 +36,12 @@ inline absl::Status DropForward(const kernels::Exec& exec, const Pass& pass,
   return kernels::DropoutForward(exec, args);
 }
 
-// On entry `gradient` is that of the dropped values; on return that of the values before dropout, in `scratch` where there is
-// dropout, else unchanged.
-inline absl::Status DropBackward(const kernels::Exec& exec, const Pass& pass,
-                                 kernels::DropoutArgs& args, const kernels::TensorView& scratch,
+// On entry `gradient` is that of the dropped values; on return that of the values before dropout,
+// in `scratch` where there is dropout, else unchanged.
+inline absl::Status DropBackward(const kernels::Exec& exec,
+                                 const Pass& pass,
+                                 kernels::DropoutArgs& args,
+                                 const kernels::TensorView& scratch,
                                  kernels::TensorView& gradient) {
   if (!pass.dropout || args.p == 0) {
     return absl::OkStatus();

@@ -4,7 +4,8 @@
 
 namespace hearth::trainer {
 
-kernels::TensorView ModelContext::Activation(int layer, std::string_view name,
+kernels::TensorView ModelContext::Activation(int layer,
+                                             std::string_view name,
                                              std::initializer_list<int64_t> shape) const {
   const absl::string_view key(name.data(), name.size());
   const std::string own = absl::StrCat("layers.", layer, ".", key);

@@ -1,9 +1,11 @@
 // A layer is two sub-blocks on the residual stream, mixer and ffn, behind one interface.
 //
-//   stream value = sum + delta;   Forward:  input = sum + delta;  delta' = f(norm(input));  stream' = (input, delta')
+//   stream value = sum + delta;   Forward:  input = sum + delta;  delta' = f(norm(input));  stream'
+//   = (input, delta')
 //
-// The addition is fused with the norm that follows it, so the stream travels as the pair. Buffers are planned in
-// common/spec/training_plan.cc and bound by name in the constructors; no call allocates.
+// The addition is fused with the norm that follows it, so the stream travels as the pair. Buffers
+// are planned in common/spec/training_plan.cc and bound by name in the constructors; no call
+// allocates.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +33,10 @@ struct ModelContext {
 
   int64_t rows() const { return plan.micro_batch * plan.sequence_length; }
   const spec::ModelShape& shape() const { return plan.shape; }
-  // A tensor of LayerActivations, wherever the recomputation level puts it; empty when the model does not have it.
-  kernels::TensorView Activation(int layer, std::string_view name,
+  // A tensor of LayerActivations, wherever the recomputation level puts it; empty when the model
+  // does not have it.
+  kernels::TensorView Activation(int layer,
+                                 std::string_view name,
                                  std::initializer_list<int64_t> shape) const;
 };
 
@@ -60,11 +64,14 @@ class SubBlock {
   virtual size_t WorkspaceBytes(int threads) const = 0;
 
   virtual absl::Status Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) = 0;
-  // Computes again what the recomputation level did not keep. `stream` as before Forward, where the level recomputes
-  // whole blocks; else only what this sub-block kept is read. Same bits as Forward.
+  // Computes again what the recomputation level did not keep. `stream` as before Forward, where the
+  // level recomputes whole blocks; else only what this sub-block kept is read. Same bits as
+  // Forward.
   virtual absl::Status Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) = 0;
-  // d_stream [N, C]: the gradient of the stream behind this sub-block in, before it out. Adds to parameter gradients.
-  virtual absl::Status Backward(const kernels::Exec& exec, const Pass& pass,
+  // d_stream [N, C]: the gradient of the stream behind this sub-block in, before it out. Adds to
+  // parameter gradients.
+  virtual absl::Status Backward(const kernels::Exec& exec,
+                                const Pass& pass,
                                 const kernels::TensorView& d_stream) = 0;
 };
 

@@ -14,7 +14,8 @@
 
 namespace hearth::trainer {
 
-// "llama", "qwen2", "qwen3", "gpt2": the four families at a size that finite differences can afford.
+// "llama", "qwen2", "qwen3", "gpt2": the four families at a size that finite differences can
+// afford.
 inline v1::ModelSpec TinyModel(std::string_view family) {
   v1::ModelSpec m;
   m.set_layers(2);
@@ -82,8 +83,8 @@ inline absl::StatusOr<std::unique_ptr<TestModel>> MakeTestModel(const TestModelO
   context.plan.sequence_length = options.sequence_length;
   context.plan.wide_bytes = options.storage == kernels::DType::kF64 ? 8 : 4;
   context.plan.op_workspace_bytes = 1 << 24;
-  HEARTH_ASSIGN_OR_RETURN(context.numerics, MakeNumerics(*recipe, recipe->parameters.gradient,
-                                                         options.storage));
+  HEARTH_ASSIGN_OR_RETURN(context.numerics,
+                          MakeNumerics(*recipe, recipe->parameters.gradient, options.storage));
   HEARTH_ASSIGN_OR_RETURN(spec::MemoryPlan plan, spec::PlanTraining(context.plan));
   HEARTH_ASSIGN_OR_RETURN(out->arena, Arena::Allocate(std::move(plan), options.storage));
   out->parameters = std::make_unique<ParameterStore>(out->table, *out->arena, context.numerics,
@@ -92,8 +93,7 @@ inline absl::StatusOr<std::unique_ptr<TestModel>> MakeTestModel(const TestModelO
   context.parameters = out->parameters.get();
   out->exec.workspace = {out->arena->Bytes("op.workspace", 1 << 24), 1 << 24};
   HEARTH_RETURN_IF_ERROR(out->parameters->Initialise(out->exec, 5));
-  out->model = std::make_unique<Model>(
-      context, *FindObjectiveDef(spec::ObjectiveKind::kPretrain));
+  out->model = std::make_unique<Model>(context, *FindObjectiveDef(spec::ObjectiveKind::kPretrain));
   if (out->model->WorkspaceBytes(1) > (1 << 24)) {
     return absl::InternalError("the test workspace is too small");
   }

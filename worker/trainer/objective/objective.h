@@ -1,4 +1,5 @@
-// Objectives: how the output projection and the loss run, keyed by the rows of common/spec/objective.h.
+// Objectives: how the output projection and the loss run, keyed by the rows of
+// common/spec/objective.h.
 #pragma once
 
 #include "absl/status/status.h"
@@ -10,10 +11,11 @@ namespace hearth::trainer {
 
 struct ObjectiveDef {
   spec::ObjectiveKind kind = spec::ObjectiveKind::kPretrain;
-  // Adds sum of w * nll and sum of w; with gradients where the arguments ask for them. The loss weights of the batch say
-  // which tokens count, so one head serves every objective that is a weighted likelihood.
-  absl::Status (*head)(const kernels::Exec& exec, const kernels::LinearCrossEntropyArgs& args) =
-      nullptr;
+  // Adds sum of w * nll and sum of w; with gradients where the arguments ask for them. The loss
+  // weights of the batch say which tokens count, so one head serves every objective that is a
+  // weighted likelihood.
+  absl::Status (*head)(const kernels::Exec& exec,
+                       const kernels::LinearCrossEntropyArgs& args) = nullptr;
   // Whether samples hold several segments.
   bool segments = false;
 };

@@ -32,7 +32,7 @@ class Optimizer {
 };
 
 struct OptimizerContext {
-  const v1::OptimizerSpec* spec = nullptr;  // resolved; read during the call alone
+  const v1::OptimizerSpec* spec = nullptr;     // resolved; read during the call alone
   const ParameterStore* parameters = nullptr;  // outlives the optimizer
   Numerics numerics;
 };

@@ -10,8 +10,10 @@ namespace hearth::trainer {
 namespace {
 
 // kUnimplemented for formats that are not held by rounding wide values.
-absl::StatusOr<kernels::DType> Rounding(spec::DType format, kernels::DType storage,
-                                        const spec::Recipe& recipe, std::string_view what) {
+absl::StatusOr<kernels::DType> Rounding(spec::DType format,
+                                        kernels::DType storage,
+                                        const spec::Recipe& recipe,
+                                        std::string_view what) {
   if (format == spec::DType::kFp32) {
     return storage;
   }
@@ -26,8 +28,10 @@ absl::StatusOr<kernels::DType> Rounding(spec::DType format, kernels::DType stora
 }
 
 // Operands are read as their producers wrote them, so each must have the format of its producer.
-absl::Status CheckOperand(const spec::Operand& operand, kernels::DType produced,
-                          kernels::DType storage, const spec::Recipe& recipe,
+absl::Status CheckOperand(const spec::Operand& operand,
+                          kernels::DType produced,
+                          kernels::DType storage,
+                          const spec::Recipe& recipe,
                           std::string_view what) {
   HEARTH_ASSIGN_OR_RETURN(const kernels::DType wanted,
                           Rounding(operand.dtype, storage, recipe, what));
@@ -42,14 +46,17 @@ absl::Status CheckOperand(const spec::Operand& operand, kernels::DType produced,
 
 }  // namespace
 
-absl::StatusOr<Numerics> MakeNumerics(const spec::Recipe& recipe, spec::DType gradient,
+absl::StatusOr<Numerics> MakeNumerics(const spec::Recipe& recipe,
+                                      spec::DType gradient,
                                       kernels::DType storage) {
   Numerics n;
   n.storage = storage;
-  const std::pair<spec::DType, kernels::DType*> formats[] = {
-      {recipe.parameters.storage, &n.weight}, {recipe.activation, &n.activation},
-      {recipe.fprop.output, &n.fprop},        {recipe.dgrad.output, &n.dgrad},
-      {gradient, &n.gradient},                {recipe.activation, &n.head}};
+  const std::pair<spec::DType, kernels::DType*> formats[] = {{recipe.parameters.storage, &n.weight},
+                                                             {recipe.activation, &n.activation},
+                                                             {recipe.fprop.output, &n.fprop},
+                                                             {recipe.dgrad.output, &n.dgrad},
+                                                             {gradient, &n.gradient},
+                                                             {recipe.activation, &n.head}};
   for (const auto& [format, out] : formats) {
     HEARTH_ASSIGN_OR_RETURN(*out, Rounding(format, storage, recipe, "a tensor"));
   }

@@ -1,4 +1,5 @@
-// A step allocates nothing after the first: every malloc of the process is counted, whoever calls it.
+// A step allocates nothing after the first: every malloc of the process is counted, whoever calls
+// it.
 #include <atomic>
 #include <cstddef>
 

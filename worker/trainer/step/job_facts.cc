@@ -32,8 +32,10 @@ absl::Status CompleteSpec(v1::JobSpec& spec, Env& env) {
 }
 
 absl::StatusOr<std::unique_ptr<Loader>> OpenLoader(
-    const v1::JobSpec& spec, const google::protobuf::RepeatedPtrField<v1::DataSource>& sources,
-    bool shuffle, Env& env) {
+    const v1::JobSpec& spec,
+    const google::protobuf::RepeatedPtrField<v1::DataSource>& sources,
+    bool shuffle,
+    Env& env) {
   LoaderOptions options;
   for (const v1::DataSource& source : sources) {
     options.sources.push_back({source.path(), source.weight()});

@@ -1,4 +1,5 @@
-// Completing a resolved spec with what lies on this machine: dataset vocabularies and the folder of model.from.
+// Completing a resolved spec with what lies on this machine: dataset vocabularies and the folder of
+// model.from.
 #pragma once
 
 #include <memory>
@@ -13,14 +14,17 @@
 
 namespace hearth::trainer {
 
-// Fills model.vocab and the shape of model.from. kInvalidArgument lists all violations; errors of opening the datasets and
-// the model folder as they are.
+// Fills model.vocab and the shape of model.from. kInvalidArgument lists all violations; errors of
+// opening the datasets and the model folder as they are.
 absl::Status CompleteSpec(v1::JobSpec& spec, Env& env);
 
-// The loader of data.train or data.validation of a complete spec. Held-out data is read front to back.
+// The loader of data.train or data.validation of a complete spec. Held-out data is read front to
+// back.
 absl::StatusOr<std::unique_ptr<Loader>> OpenLoader(
-    const v1::JobSpec& spec, const google::protobuf::RepeatedPtrField<v1::DataSource>& sources,
-    bool shuffle, Env& env);
+    const v1::JobSpec& spec,
+    const google::protobuf::RepeatedPtrField<v1::DataSource>& sources,
+    bool shuffle,
+    Env& env);
 
 // The first training dataset that carries a tokenizer, for checkpoints; empty when none does.
 std::string TokenizerFolder(const Loader& loader);

@@ -10,9 +10,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
+#include "common/base/units.h"
+#include "common/fault/fault.h"
 #include "worker/trainer/checkpoint/background_writer.h"
 #include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/comm/collective.h"
@@ -73,7 +76,8 @@ class RankRun {
   absl::Status Act(const StepResult& result, double& checkpoint_seconds);
   absl::StatusOr<std::optional<double>> EvaluateIfDue(int64_t step);
   ControlRequests TakeControl();
-  void Report(const StepResult& result, std::optional<double> validation_loss,
+  void Report(const StepResult& result,
+              std::optional<double> validation_loss,
               double checkpoint_seconds);
   void SubmitCheckpoint();
   // Announces finished checkpoints; with `wait`, also the one under way.
@@ -97,7 +101,10 @@ class RankRun {
   bool done_ = false;
   int64_t committed_step_ = 0;
   int64_t submitted_step_ = 0;
-  double validation_loss_ = 0;
+  double validation_loss_ = 0;  // the last one measured, at validated_step_
+  int64_t validated_step_ = 0;
+  double submitted_validation_loss_ =
+      0;  // of the checkpoint under way; 0 = not measured at its step
   absl::Duration last_progress_ = -absl::InfiniteDuration();
 
   std::unique_ptr<Collective> comm_;
@@ -126,10 +133,12 @@ v1::TrainerExit RankRun::Run() {
     link_.SendLog("error", status.ToString());
   }
   link_.SendExit(exit);
+  HEARTH_FAULT_POINT("trainer.before_exit");
   return exit;
 }
 
 absl::Status RankRun::Prepare() {
+  HEARTH_RETURN_IF_ERROR(fault::Check("trainer.start"));
   link_.SendPhase("loading");
   blame_ = v1::EXIT_REASON_BAD_DATA;
   const absl::Status complete = CompleteSpec(spec_, env_);
@@ -137,13 +146,13 @@ absl::Status RankRun::Prepare() {
     blame_ = v1::EXIT_REASON_BAD_SPEC;
   }
   HEARTH_RETURN_IF_ERROR(complete);
-  HEARTH_ASSIGN_OR_RETURN(
-      train_, OpenLoader(spec_, spec_.data().train(), spec_.data().shuffle(), env_));
+  HEARTH_ASSIGN_OR_RETURN(train_,
+                          OpenLoader(spec_, spec_.data().train(), spec_.data().shuffle(), env_));
   if (spec_.data().validation_size() > 0) {
-    HEARTH_ASSIGN_OR_RETURN(validation_,
-                            OpenLoader(spec_, spec_.data().validation(), false, env_));
+    HEARTH_ASSIGN_OR_RETURN(validation_, OpenLoader(spec_, spec_.data().validation(), false, env_));
   }
   HEARTH_RETURN_IF_ERROR(OpenCheckpoint());
+  HEARTH_RETURN_IF_ERROR(fault::Check("trainer.before_rendezvous"));
   HEARTH_RETURN_IF_ERROR(Meet());
   HEARTH_RETURN_IF_ERROR(AgreeOnMicroBatch());
   link_.SendPhase("loading");
@@ -163,6 +172,7 @@ absl::Status RankRun::OpenCheckpoint() {
   if (task_.resume_path().empty()) {
     return absl::OkStatus();
   }
+  HEARTH_RETURN_IF_ERROR(fault::Check("checkpoint.before_load"));
   std::vector<CheckpointCandidate> candidates = {
       {task_.resume_path(), task_.resume_step(), task_.resume_manifest_sha256()}};
   for (const v1::Checkpoint& earlier : task_.earlier_checkpoints()) {
@@ -200,8 +210,8 @@ absl::Status RankRun::AgreeOnMicroBatch() {
     micro_batch_ = resumed_->meta.micro_batch_size;
   } else {
     HEARTH_ASSIGN_OR_RETURN(micro_batch_,
-                            ResolveMicroBatch(spec_, task_.world_size(), task_.threads(),
-                                              CpuMemoryBytes(task_.world_size())));
+                            spec::ResolveMicroBatch(spec_, task_.world_size(), task_.threads(),
+                                                    CpuMemoryBytes(task_.world_size())));
   }
   // The smallest of all ranks, as the largest of the complements.
   uint64_t complement = ~static_cast<uint64_t>(micro_batch_);
@@ -209,7 +219,7 @@ absl::Status RankRun::AgreeOnMicroBatch() {
   HEARTH_RETURN_IF_ERROR(comm_->AllReduceMax(absl::MakeSpan(&complement, 1)));
   micro_batch_ = static_cast<int64_t>(~complement);
   blame_ = v1::EXIT_REASON_BAD_SPEC;
-  HEARTH_ASSIGN_OR_RETURN(batch_, ResolveBatchPlan(spec_, micro_batch_, task_.world_size()));
+  HEARTH_ASSIGN_OR_RETURN(batch_, spec::ResolveBatchPlan(spec_, micro_batch_, task_.world_size()));
   return absl::OkStatus();
 }
 
@@ -233,7 +243,6 @@ absl::Status RankRun::FillWeights() {
   if (resumed_.has_value()) {
     HEARTH_RETURN_IF_ERROR(RestoreTensors(*engine_, *resumed_));
     step = resumed_->meta.step;
-    validation_loss_ = resumed_->meta.validation_loss;
   } else if (spec_.model().has_from()) {
     std::vector<float*> weights;
     for (int i = 0; i < engine_->parameters().size(); ++i) {
@@ -280,10 +289,9 @@ void RankRun::WarnIfNotExact() {
   const CheckpointMeta& meta = resumed_->meta;
   const auto differs = [this](std::string_view what, int64_t before, int64_t now) {
     if (before != now) {
-      link_.SendLog("warning",
-                    absl::StrCat("resume is not bit-exact: ",
-                                 absl::string_view(what.data(), what.size()), " was ", before,
-                                 ", is ", now));
+      link_.SendLog("warning", absl::StrCat("resume is not bit-exact: ",
+                                            absl::string_view(what.data(), what.size()), " was ",
+                                            before, ", is ", now));
     }
   };
   differs("the number of ranks", meta.world_size, task_.world_size());
@@ -299,8 +307,8 @@ void RankRun::Announce() {
   info.set_world_size(task_.world_size());
   info.set_global_batch_tokens(batch_.global_tokens());
   info.set_recipe(std::string(engine_->recipe().name));
-  info.set_recipe_execution(std::string(
-      spec::ExecutionName(spec::RecipeExecution(engine_->recipe().kind, "cpu"))));
+  info.set_recipe_execution(
+      std::string(spec::ExecutionName(spec::RecipeExecution(engine_->recipe().kind, "cpu"))));
   info.set_deterministic(true);
   info.set_planned_bytes(engine_->plan().arena_bytes());
   info.set_comm(std::string(comm_->transport()));
@@ -308,6 +316,13 @@ void RankRun::Announce() {
   info.set_flops_per_token(spec::FlopsPerToken(engine_->shape(), spec_.data().sequence_length()));
   info.set_device("cpu");
   link_.SendRunInfo(info);
+  link_.SendLog("info", absl::StrFormat(
+                            "%s parameters, recipe %s (%s), %d ranks over %s, %d tokens a step in "
+                            "micro-batches of %d sequences, %s planned, from step %d",
+                            FormatCount(static_cast<double>(info.parameters())), info.recipe(),
+                            info.recipe_execution(), info.world_size(), info.comm(),
+                            info.global_batch_tokens(), info.micro_batch_size(),
+                            FormatBytes(info.planned_bytes()), info.start_step()));
 }
 
 absl::Status RankRun::Train() {
@@ -351,8 +366,8 @@ absl::Status RankRun::OneStep() {
     blame_ = v1::EXIT_REASON_NUMERICAL;
     return absl::OutOfRangeError(VerdictText(result->verdict, result->facts, result->step));
   }
-  HEARTH_ASSIGN_OR_RETURN(const std::optional<double> validation_loss,
-                          EvaluateIfDue(result->step));
+  HEARTH_RETURN_IF_ERROR(fault::Check("trainer.after_step"));
+  HEARTH_ASSIGN_OR_RETURN(const std::optional<double> validation_loss, EvaluateIfDue(result->step));
   double checkpoint_seconds = 0;
   HEARTH_RETURN_IF_ERROR(Act(*result, checkpoint_seconds));
   Report(*result, validation_loss, checkpoint_seconds);
@@ -389,11 +404,16 @@ absl::StatusOr<std::optional<double>> RankRun::EvaluateIfDue(int64_t step) {
     return loss.status();
   }
   validation_loss_ = *loss;
+  validated_step_ = step;
+  if (leader_) {
+    link_.SendLog("info", absl::StrFormat("step %d: held-out loss %.4f", step, *loss));
+  }
   link_.SendPhase("training");
   return std::optional<double>(*loss);
 }
 
-void RankRun::Report(const StepResult& result, std::optional<double> validation_loss,
+void RankRun::Report(const StepResult& result,
+                     std::optional<double> validation_loss,
                      double checkpoint_seconds) {
   const absl::Duration now = clock_.Monotonic();
   if (now - last_progress_ >= absl::Seconds(1)) {
@@ -430,11 +450,11 @@ void RankRun::SubmitCheckpoint() {
   RunIdentity identity;
   identity.job_id = task_.job_id();
   identity.epoch = task_.epoch();
-  identity.validation_loss = validation_loss_;
+  submitted_validation_loss_ = validated_step_ == trainer_->step() ? validation_loss_ : 0;
+  identity.validation_loss = submitted_validation_loss_;
   identity.tokenizer_from = TokenizerFolder(*train_);
   submitted_step_ = trainer_->step();
-  writer_->Submit(
-      MakeCheckpointContent(*engine_, *trainer_, batch_, task_.world_size(), identity));
+  writer_->Submit(MakeCheckpointContent(*engine_, *trainer_, batch_, task_.world_size(), identity));
 }
 
 absl::Status RankRun::TakeCheckpoints(bool wait) {
@@ -451,17 +471,22 @@ absl::Status RankRun::TakeCheckpoints(bool wait) {
     announcement.set_bytes(committed.bytes);
     announcement.set_manifest_sha256(committed.manifest_sha256);
     announcement.set_seconds(committed.seconds);
-    announcement.set_validation_loss(validation_loss_);
+    announcement.set_validation_loss(submitted_validation_loss_);
     for (const int64_t step : committed.removed_steps) {
       announcement.add_removed_steps(step);
     }
     link_.SendCheckpoint(announcement);
+    link_.SendLog("info",
+                  absl::StrFormat("checkpoint of step %d: %s, %s in %.2f s", committed.step,
+                                  committed.path, FormatBytes(committed.bytes), committed.seconds));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-v1::TrainerExit RunRank(const RankOptions& options) { return RankRun(options).Run(); }
+v1::TrainerExit RunRank(const RankOptions& options) {
+  return RankRun(options).Run();
+}
 
 }  // namespace hearth::trainer

@@ -22,7 +22,8 @@ struct RankOptions {
   std::atomic<uint64_t>* signals = nullptr;
 };
 
-// Runs link->task() to its end and says why it ended. The result has been sent over the link as the last message.
+// Runs link->task() to its end and says why it ended. The result has been sent over the link as the
+// last message.
 v1::TrainerExit RunRank(const RankOptions& options);
 
 }  // namespace hearth::trainer

@@ -60,7 +60,9 @@ class FakeLink : public Link {
   int64_t calls_ = 0;
 };
 
-v1::Task MakeTask(const v1::JobSpec& spec, const std::string& checkpoint_dir, int rank = 0,
+v1::Task MakeTask(const v1::JobSpec& spec,
+                  const std::string& checkpoint_dir,
+                  int rank = 0,
                   int world_size = 1) {
   v1::Task task;
   task.set_job_id("small");
@@ -111,7 +113,7 @@ TEST_F(RunTest, RunRank_ToTheEnd_ReportsEveryStepAndTheFinalCheckpoint) {
   for (size_t i = 0; i < link.steps.size(); ++i) {
     EXPECT_EQ(link.steps[i].step(), static_cast<int64_t>(i + 1));
     EXPECT_EQ(link.steps[i].tokens(), static_cast<int64_t>(i + 1) * 128);
-    const bool evaluates = i + 1 == 5 || i + 1 == 10 || i + 1 == 12;
+    const bool evaluates = i == 0 || i + 1 == 5 || i + 1 == 10 || i + 1 == 12;
     EXPECT_EQ(link.steps[i].has_validation_loss(), evaluates) << i + 1;
     EXPECT_GT(link.steps[i].memory_bytes(), 0);
   }
@@ -194,7 +196,8 @@ TEST_F(RunTest, RunRank_TwoRanksOverGloo_BothFinishWithOneCurve) {
   for (size_t i = 0; i < solo.steps.size(); ++i) {
     EXPECT_NEAR(leader.steps[i].loss() / solo.steps[i].loss(), 1.0, 1e-5) << "step " << i + 1;
   }
-  EXPECT_NEAR(leader.steps.back().validation_loss() / solo.steps.back().validation_loss(), 1.0, 1e-5);
+  EXPECT_NEAR(leader.steps.back().validation_loss() / solo.steps.back().validation_loss(), 1.0,
+              1e-5);
 }
 
 TEST_F(RunTest, RunRank_StopAskedOfTheFollower_StopsBothAtOneStep) {

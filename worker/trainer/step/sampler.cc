@@ -21,7 +21,8 @@ constexpr int64_t kDefaultSequenceLength = 256;
 
 int64_t SequenceLengthOf(const std::string& folder, const v1::ModelSpec& model, Env& env) {
   int64_t length = kDefaultSequenceLength;
-  if (const absl::StatusOr<std::string> meta = env.ReadFile(absl::StrCat(folder, "/state/meta.json"));
+  if (const absl::StatusOr<std::string> meta =
+          env.ReadFile(absl::StrCat(folder, "/state/meta.json"));
       meta.ok()) {
     const absl::StatusOr<CheckpointMeta> parsed = ParseMeta(*meta, folder);
     if (parsed.ok() && parsed->sequence_length > 0) {
@@ -98,8 +99,10 @@ int32_t PickToken(std::vector<float>& logits, const SamplingOptions& options, in
   return last;
 }
 
-absl::StatusOr<int32_t> SampleNext(Engine& engine, const std::vector<int32_t>& context,
-                                   const SamplingOptions& options, int64_t index,
+absl::StatusOr<int32_t> SampleNext(Engine& engine,
+                                   const std::vector<int32_t>& context,
+                                   const SamplingOptions& options,
+                                   int64_t index,
                                    std::vector<float>& scratch) {
   if (context.empty()) {
     return absl::InvalidArgumentError("sampling needs at least one token to start from");

@@ -29,10 +29,13 @@ struct SamplingOptions {
   uint64_t seed = 1;
 };
 
-// The token after `context` (its last sequence_length tokens count). `index` numbers the draw within a text: the same seed,
-// index and context give the same token. `scratch` is reused between calls.
-absl::StatusOr<int32_t> SampleNext(Engine& engine, const std::vector<int32_t>& context,
-                                   const SamplingOptions& options, int64_t index,
+// The token after `context` (its last sequence_length tokens count). `index` numbers the draw
+// within a text: the same seed, index and context give the same token. `scratch` is reused between
+// calls.
+absl::StatusOr<int32_t> SampleNext(Engine& engine,
+                                   const std::vector<int32_t>& context,
+                                   const SamplingOptions& options,
+                                   int64_t index,
                                    std::vector<float>& scratch);
 
 // Picks from logits; exposed for tests. Entries of `logits` are overwritten.

@@ -52,8 +52,10 @@ std::string PlansJson(const Engine& engine) {
 
 }  // namespace
 
-CheckpointContent MakeCheckpointContent(const Engine& engine, Trainer& trainer,
-                                        const spec::BatchPlan& batch, int world_size,
+CheckpointContent MakeCheckpointContent(const Engine& engine,
+                                        Trainer& trainer,
+                                        const spec::BatchPlan& batch,
+                                        int world_size,
                                         const RunIdentity& identity) {
   const v1::JobSpec& spec = engine.options().spec;
   CheckpointContent content;
@@ -74,8 +76,8 @@ CheckpointContent MakeCheckpointContent(const Engine& engine, Trainer& trainer,
   content.meta.plans_json = PlansJson(engine);
   content.meta.extra_json = ExtraJson(trainer);
   for (StateTensor& tensor : StateTensors(engine)) {
-    content.state.push_back({std::move(tensor.name), TensorDType::kF32, std::move(tensor.shape),
-                             tensor.view.data});
+    content.state.push_back(
+        {std::move(tensor.name), TensorDType::kF32, std::move(tensor.shape), tensor.view.data});
   }
   content.table = &engine.table();
   for (int i = 0; i < engine.parameters().size(); ++i) {

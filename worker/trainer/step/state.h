@@ -15,17 +15,21 @@ namespace hearth::trainer {
 struct RunIdentity {
   std::string job_id;
   int64_t epoch = 0;
-  double validation_loss = 0;   // newest, 0 = none
-  std::string tokenizer_from;   // dataset folder, empty = none
+  double validation_loss = 0;  // newest, 0 = none
+  std::string tokenizer_from;  // dataset folder, empty = none
 };
 
-// Tensors of the state, by name: "master.<parameter>" and "<optimizer state>.<parameter>", without vocabulary padding.
-// Everything points into `engine` and `trainer`, which must not change until the content has been copied or written.
-CheckpointContent MakeCheckpointContent(const Engine& engine, Trainer& trainer,
-                                        const spec::BatchPlan& batch, int world_size,
+// Tensors of the state, by name: "master.<parameter>" and "<optimizer state>.<parameter>", without
+// vocabulary padding. Everything points into `engine` and `trainer`, which must not change until
+// the content has been copied or written.
+CheckpointContent MakeCheckpointContent(const Engine& engine,
+                                        Trainer& trainer,
+                                        const spec::BatchPlan& batch,
+                                        int world_size,
                                         const RunIdentity& identity);
 
-// Fills masters, optimizer state and working weights. kDataLoss: a tensor is missing or has another shape.
+// Fills masters, optimizer state and working weights. kDataLoss: a tensor is missing or has another
+// shape.
 absl::Status RestoreTensors(Engine& engine, const LoadedCheckpoint& checkpoint);
 // Fills what the trainer keeps beside tensors (the guard's window). kDataLoss: unreadable.
 absl::Status RestoreTrainer(Trainer& trainer, const CheckpointMeta& meta);

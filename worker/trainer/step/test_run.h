@@ -89,7 +89,8 @@ struct TestRank {
   }
 };
 
-inline std::unique_ptr<TestRank> MakeRank(const v1::JobSpec& spec, Collective& comm,
+inline std::unique_ptr<TestRank> MakeRank(const v1::JobSpec& spec,
+                                          Collective& comm,
                                           int64_t step = 0) {
   auto rank = std::make_unique<TestRank>();
   EngineOptions options;
@@ -101,7 +102,7 @@ inline std::unique_ptr<TestRank> MakeRank(const v1::JobSpec& spec, Collective& c
   EXPECT_TRUE(rank->engine->Initialise().ok());
   rank->train = *OpenLoader(spec, spec.data().train(), true, Env::Real());
   rank->validation = *OpenLoader(spec, spec.data().validation(), false, Env::Real());
-  rank->batch = *ResolveBatchPlan(spec, options.micro_batch, comm.world_size());
+  rank->batch = *spec::ResolveBatchPlan(spec, options.micro_batch, comm.world_size());
   Trainer::Parts parts;
   parts.engine = rank->engine.get();
   parts.comm = &comm;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/status_macros.h"
+#include "common/fault/fault.h"
 #include "kernels/grad_norm/grad_norm.h"
 #include "kernels/round/round.h"
 
@@ -34,6 +35,7 @@ absl::StatusOr<StepResult> Trainer::Step(const ControlRequests& asked) {
   result.learning_rate = spec::LearningRate(schedule_, result.step);
 
   // Forward and backward of this rank's micro-batches.
+  HEARTH_RETURN_IF_ERROR(fault::Check("trainer.step"));
   LossSums sums;
   HEARTH_RETURN_IF_ERROR(AccumulateGradients(result.step, sums));
   result.data_wait_seconds = prefetcher_.TakeWaitSeconds();
@@ -42,7 +44,9 @@ absl::StatusOr<StepResult> Trainer::Step(const ControlRequests& asked) {
   const absl::Duration reduce_start = clock_.Monotonic();
   result.control = asked;
   Verdict seen = std::isfinite(sums.loss) ? Verdict::kGood : Verdict::kNonFinite;
+  HEARTH_RETURN_IF_ERROR(fault::Check("trainer.before_allreduce"));
   HEARTH_RETURN_IF_ERROR(AllReduce(sums, result.control, seen));
+  HEARTH_RETURN_IF_ERROR(fault::Check("trainer.after_allreduce"));
   result.comm_seconds = absl::ToDoubleSeconds(clock_.Monotonic() - reduce_start);
 
   // Guard and clip.
@@ -142,7 +146,8 @@ absl::StatusOr<double> Trainer::Evaluate() {
   if (validation_ == nullptr) {
     return absl::FailedPreconditionError("the job has no data.validation");
   }
-  const int64_t windows = std::max<int64_t>(1, (validation_->tokens() - 1) / batch_.sequence_length);
+  const int64_t windows =
+      std::max<int64_t>(1, (validation_->tokens() - 1) / batch_.sequence_length);
   const int64_t samples =
       std::min(spec_.train().eval_batches() * batch_.global_sequences(), windows);
   LossSums sums;

@@ -29,9 +29,10 @@ struct ControlRequests {
 struct StepResult {
   int64_t step = 0;  // 1-based number of the update
   StepFacts facts;
-  Verdict verdict = Verdict::kGood;  // not good: the update was not applied, Trainer::step() did not advance
+  Verdict verdict =
+      Verdict::kGood;  // not good: the update was not applied, Trainer::step() did not advance
   double learning_rate = 0;
-  int64_t tokens = 0;       // consumed by the job up to this step
+  int64_t tokens = 0;  // consumed by the job up to this step
   int64_t data_pass = 0;
   ControlRequests control;  // what any rank asked for, to be acted on now
   double seconds = 0;
@@ -53,12 +54,13 @@ class Trainer {
   // All parts outlive the trainer. `step` updates have been made already.
   Trainer(const Parts& parts, int64_t step);
 
-  // One update from the next global batch. `asked` is what this rank was told; the result holds what all were told.
-  // Allocates nothing but in its first call. Errors: the loader's (bad data), the collective's, the ops'.
+  // One update from the next global batch. `asked` is what this rank was told; the result holds
+  // what all were told. Allocates nothing but in its first call. Errors: the loader's (bad data),
+  // the collective's, the ops'.
   absl::StatusOr<StepResult> Step(const ControlRequests& asked);
 
-  // Mean negative log likelihood over the first eval_batches global batches of the held-out data (or all of it, if that is
-  // less): the same samples every time, shared out over the ranks.
+  // Mean negative log likelihood over the first eval_batches global batches of the held-out data
+  // (or all of it, if that is less): the same samples every time, shared out over the ranks.
   absl::StatusOr<double> Evaluate();
 
   int64_t step() const { return step_; }
