@@ -42,15 +42,14 @@ absl::Status Core::Impl::Admit(const v1::Hello& hello) {
                          absl::StrCat("a newer daemon has taken the name ", id));
       }
       if (live && known.incarnation() != hello.incarnation()) {
-        return MakeError(absl::StatusCode::kAlreadyExists, "WORKER_NAME_TAKEN",
-                         absl::StrCat("another live worker has the name ", id, " (host ",
-                                      known.host(), ")"));
+        return MakeError(
+            absl::StatusCode::kAlreadyExists, "WORKER_NAME_TAKEN",
+            absl::StrCat("another live worker has the name ", id, " (host ", known.host(), ")"));
       }
     } else if (live && !hello.device().uuid().empty() &&
                known.device().uuid() == hello.device().uuid()) {
       return MakeError(absl::StatusCode::kAlreadyExists, "GPU_TAKEN",
-                       absl::StrCat("GPU ", hello.device().uuid(), " belongs to live worker ",
-                                    id));
+                       absl::StrCat("GPU ", hello.device().uuid(), " belongs to live worker ", id));
     }
   }
   return absl::OkStatus();
@@ -95,8 +94,7 @@ void Core::Impl::NewIncarnation(WorkerState& worker) {
   JobState* job = worker.job_id.empty() ? nullptr : Find(worker.job_id);
   if (job != nullptr) {
     LoseRank(*job, RankOf(*job, job->job().epoch(), worker),
-             absl::StrCat("worker ", worker.worker().worker_id(), " was restarted"),
-             "worker_lost");
+             absl::StrCat("worker ", worker.worker().worker_id(), " was restarted"), "worker_lost");
   }
 }
 
@@ -143,8 +141,7 @@ void Core::Impl::Reconcile(WorkerState& worker, const v1::Hello& hello) {
     v1::RankRecord& record = *job->record.mutable_ranks(rank);
     if (status.first_unacked_seq() > record.applied_seq() + 1) {
       Note(*job, "warning", absl::StrCat("worker:", hello.worker_id()),
-           absl::StrCat("rank ", rank, ": ",
-                        status.first_unacked_seq() - record.applied_seq() - 1,
+           absl::StrCat("rank ", rank, ": ", status.first_unacked_seq() - record.applied_seq() - 1,
                         " reports were lost to the worker's bounded buffer"));
       record.set_applied_seq(status.first_unacked_seq() - 1);
     }
@@ -226,8 +223,8 @@ void Core::Impl::On(const AgentGoodbye& command) {
   if (worker == nullptr) {
     return;
   }
-  const std::string why = absl::StrCat("worker ", worker->worker().worker_id(), " left: ",
-                                       command.goodbye.reason());
+  const std::string why =
+      absl::StrCat("worker ", worker->worker().worker_id(), " left: ", command.goodbye.reason());
   Disconnect(*worker);
   MarkWorker(*worker, true);
   JobState* job = worker->job_id.empty() ? nullptr : Find(worker->job_id);

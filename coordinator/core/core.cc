@@ -36,13 +36,13 @@ Core::Core(const CoreOptions& options, const RestoredState& state, Now now)
     : impl_(std::make_unique<Impl>(options, state, now)) {}
 Core::~Core() = default;
 
-Effects Core::Apply(const Command& command, Now now) { return impl_->Apply(command, now); }
+Effects Core::Apply(const Command& command, Now now) {
+  return impl_->Apply(command, now);
+}
 
 absl::Duration Core::NextDeadline() const {
-  const absl::Duration tick =
-      impl_->Mono() + (impl_->active_.empty() ? kTickIdle : kTickBusy);
-  return impl_->plan_due_ ? std::min(tick, std::max(impl_->Mono(), impl_->plan_not_before_))
-                          : tick;
+  const absl::Duration tick = impl_->Mono() + (impl_->active_.empty() ? kTickIdle : kTickBusy);
+  return impl_->plan_due_ ? std::min(tick, std::max(impl_->Mono(), impl_->plan_not_before_)) : tick;
 }
 
 const v1::JobRecord* Core::FindJob(const std::string& job_id) const {
@@ -81,9 +81,15 @@ std::optional<Core::Eligible> Core::FindInspector(const v1::JobSpec& spec) const
   return std::nullopt;
 }
 
-int64_t Core::last_revision() const { return impl_->revision_; }
-const CoreOptions& Core::options() const { return impl_->options_; }
-bool Core::isolated() const { return impl_->Mono() < impl_->isolated_until_; }
+int64_t Core::last_revision() const {
+  return impl_->revision_;
+}
+const CoreOptions& Core::options() const {
+  return impl_->options_;
+}
+bool Core::isolated() const {
+  return impl_->Mono() < impl_->isolated_until_;
+}
 const std::map<std::string, int64_t>& Core::reason_counts() const {
   return impl_->reason_counts_;
 }
@@ -180,8 +186,8 @@ void Core::Impl::NoticeStall(Now now) {
   if (gap > kStall) {
     // Nobody was heard because nobody listened.
     quiet_until_ =
-        std::max(quiet_until_, now.monotonic + (gap > kLongStall ? options_.reattach_grace
-                                                                 : options_.silence));
+        std::max(quiet_until_,
+                 now.monotonic + (gap > kLongStall ? options_.reattach_grace : options_.silence));
   }
 }
 

@@ -1,29 +1,40 @@
-// The coordinator's brain: jobs, workers, gangs, leases and epochs as one deterministic state machine.
-// Pure: no gRPC, no SQL, no files, no clock, no randomness, no threads. Everything comes in through Apply().
+// The coordinator's brain: jobs, workers, gangs, leases and epochs as one deterministic state
+// machine. Pure: no gRPC, no SQL, no files, no clock, no randomness, no threads. Everything comes
+// in through Apply().
 //
-//                       ┌──────────────── resume ───────────────┬───────────────┐
-//                       ▼                                       │               │
-//   create ──▶ QUEUED ──▶ STARTING ──first step──▶ RUNNING ──▶ SUCCEEDED        │
-//                │ ▲         │  ▲                    │  │                       │
-//                │ │   rank  │  │ epoch + 1     rank │  ├─ trainer's fault ──▶ FAILED
-//                │ │   lost  ▼  │               lost │  │                       │
-//                │ └────── RECOVERING ◀──────────────┘  ├─ preempt, drain, resize ─▶ REQUEUEING ──▶ QUEUED
-//                │         (until old ranks are gone)   ├─ pause ──▶ PAUSING ──▶ PAUSED ──resume──▶ QUEUED
-//                └── pause, cancel: at once             └─ cancel, time limit ──▶ CANCELLING ──▶ CANCELLED | FAILED
+// clang-format off
+//
+//   create ─▶ QUEUED ──────▶ STARTING ──first step──▶ RUNNING ──all ranks finished──▶ SUCCEEDED
+//             ▲ │ ▲ ▲           │ ▲                    │ │ │
+//      resume │ │ │ │ too few   │ │ epoch + 1          │ │ └─ fatal exit, max_restarts ─▶ FAILED
+//             │ │ │ │ workers   ▼ │                    │ │
+//             │ │ │ └─────── RECOVERING ◀──rank lost───┘ │
+//             │ │ │     (until the old ranks are gone)   │
+//             │ │ └──── REQUEUEING ◀── preempt, drain, resize
+//             │ │                                        │
+//             │ └─▶ PAUSED ◀────── PAUSING ◀── pause ────┤
+//             │                                          │
+//             └── PAUSED, CANCELLED, FAILED   CANCELLING ◀── cancel, time limit
+//                                                 └─▶ CANCELLED (FAILED by the time limit)
+//
+// clang-format on
 //   (all edges: kTransitions in transitions.cc; an edge that is not there ends the process)
 //
-// Epochs. `job.epoch` is the number of gang starts. It grows only on the edge into STARTING, so while a job is RECOVERING, PAUSING,
-// REQUEUEING or CANCELLING the ranks of the present epoch still report and are believed, and from STARTING on the old ones never are.
-// A rank is *gone* when its TaskExit was applied, its worker came back as another incarnation or said goodbye, or its worker
-// was declared lost; a lost rank is fenced: what it still says is acknowledged and ignored, and its process is killed when
-// its worker returns. A worker takes no new task before that.
+// Epochs. `job.epoch` is the number of gang starts. It grows only on the edge into STARTING, so
+// while a job is RECOVERING, PAUSING, REQUEUEING or CANCELLING the ranks of the present epoch still
+// report and are believed, and from STARTING on the old ones never are. A rank is *gone* when its
+// TaskExit was applied, its worker came back as another incarnation or said goodbye, or its worker
+// was declared lost; a lost rank is fenced: what it still says is acknowledged and ignored, and its
+// process is killed when its worker returns. A worker takes no new task before that.
 //
-// Exactly once. Reports are applied in order of seq per (job, epoch, rank); the last applied seq is part of JobRecord, so it commits
-// with the report's effects. Duplicates are acknowledged again; a gap that the agent's Hello does not explain closes the connection, and the
-// agent resends from its first unacknowledged report.
+// Exactly once. Reports are applied in order of seq per (job, epoch, rank); the last applied seq is
+// part of JobRecord, so it commits with the report's effects. Duplicates are acknowledged again; a
+// gap that the agent's Hello does not explain closes the connection, and the agent resends from its
+// first unacknowledged report.
 //
-// Key-value space. KvPut is a report and its rows are durable (Effects::kv_puts), so a coordinator restart in mid-rendezvous
-// restarts no gang: waits are asked again by the agents and answered from the restored rows.
+// Key-value space. KvPut is a report and its rows are durable (Effects::kv_puts), so a coordinator
+// restart in mid-rendezvous restarts no gang: waits are asked again by the agents and answered from
+// the restored rows.
 #pragma once
 
 #include <cstdint>
@@ -43,13 +54,14 @@
 
 namespace hearth::coordinator {
 
-// One reading of the clock. `wall` goes into records; every duration and deadline is measured with `monotonic`.
+// One reading of the clock. `wall` goes into records; every duration and deadline is measured with
+// `monotonic`.
 struct Now {
   absl::Time wall;
   absl::Duration monotonic;
 };
 
-// ---------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // Commands. Users' commands get an answer in Effects::reply.
 
 // The spec is resolved and checked by the caller (spec::Resolve).
@@ -57,8 +69,10 @@ struct CreateJob {
   v1::JobSpec spec;
   std::string job_id;      // empty = made from spec.name and id_suffix
   std::string request_id;  // empty = not idempotent
-  std::string id_suffix;   // random [a-z0-9], >= 8 characters; the first 5 are used unless the id is taken
-  bool paths_checked = false;  // false: checked on a worker before the first STARTING (Effects::inspections)
+  std::string
+      id_suffix;  // random [a-z0-9], >= 8 characters; the first 5 are used unless the id is taken
+  bool paths_checked =
+      false;  // false: checked on a worker before the first STARTING (Effects::inspections)
   std::vector<std::string> warnings;
   bool validate_only = false;  // answers with the job as it would be; changes nothing
 };
@@ -80,7 +94,7 @@ struct ResumeJob {
   std::string job_id;
   std::string request_id;
   std::string etag;  // of the job that `spec` was made from; empty = not checked. Differs: ABORTED
-  std::optional<v1::JobSpec> spec;  // resolved, with overrides merged; unset = unchanged
+  std::optional<v1::JobSpec> spec;       // resolved, with overrides merged; unset = unchanged
   std::vector<FieldOverride> overrides;  // one event each
 };
 struct DeleteJob {
@@ -99,10 +113,12 @@ struct DrainWorker {
   std::string worker_id;
 };
 
-// Agents. `connection_id` is unique per stream for the life of the process, > 0, chosen by the caller. A message of a stream that is
-// not its worker's newest one is ignored, so late disconnects and crossed streams do no harm.
-// AgentConnected's reply.status: OK; ABORTED (an older daemon of this name; or the agent has seen a higher generation than ours);
-// ALREADY_EXISTS (another live daemon has the name or the GPU UUID); INVALID_ARGUMENT. If not OK the caller closes the stream with it.
+// Agents. `connection_id` is unique per stream for the life of the process, > 0, chosen by the
+// caller. A message of a stream that is not its worker's newest one is ignored, so late disconnects
+// and crossed streams do no harm. AgentConnected's reply.status: OK; ABORTED (an older daemon of
+// this name; or the agent has seen a higher generation than ours); ALREADY_EXISTS (another live
+// daemon has the name or the GPU UUID); INVALID_ARGUMENT. If not OK the caller closes the stream
+// with it.
 struct AgentConnected {
   uint64_t connection_id = 0;
   v1::Hello hello;
@@ -127,16 +143,19 @@ struct AgentGoodbye {
   v1::Goodbye goodbye;
 };
 
-// Answer to Effects::inspections. OK: paths are good and `spec` (if set) replaces the job's. UNAVAILABLE or DEADLINE_EXCEEDED: asked again
-// later. Anything else fails the job with that message.
+// Answer to Effects::inspections. OK: paths are good and `spec` (if set) replaces the job's.
+// UNAVAILABLE or DEADLINE_EXCEEDED: asked again later. Anything else fails the job with that
+// message.
 struct InspectionDone {
   std::string job_id;
-  std::string etag;  // of the request; an answer about an older spec is ignored. Empty = not checked
+  std::string
+      etag;  // of the request; an answer about an older spec is ignored. Empty = not checked
   absl::Status status;
   std::optional<v1::JobSpec> spec;
 };
 
-// To be applied when NextDeadline() is reached. Scheduling happens here alone, so a batch of commands costs one Plan.
+// To be applied when NextDeadline() is reached. Scheduling happens here alone, so a batch of
+// commands costs one Plan.
 struct Tick {};
 
 using Command = std::variant<CreateJob,
@@ -158,14 +177,15 @@ using Command = std::variant<CreateJob,
                              InspectionDone,
                              Tick>;
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Effects. Rows, history and log are to be made durable first, as one batch (the effects of several commands may share one, in order);
-// then replies and messages go out. Effects that were not committed must not be seen by anybody: after a failed commit the
-// process ends.
+// -------------------------------------------------------------------------------------------------
+// Effects. Rows, history and log are to be made durable first, as one batch (the effects of several
+// commands may share one, in order); then replies and messages go out. Effects that were not
+// committed must not be seen by anybody: after a failed commit the process ends.
 
 struct JobRow {
   v1::JobRecord record;
-  bool durable = true;  // false: only derived text changed (a waiting job's reason); readers want it, the disk need not
+  bool durable = true;  // false: only derived text changed (a waiting job's reason); readers want
+                        // it, the disk need not
 };
 struct WorkerRow {
   v1::WorkerRecord record;
@@ -190,7 +210,8 @@ struct CloseConnection {
   uint64_t connection_id = 0;
   absl::Status status;  // what the stream ends with; the agent reconnects
 };
-// The caller asks that worker (InspectPaths), completes and checks the spec, and comes back with InspectionDone.
+// The caller asks that worker (InspectPaths), completes and checks the spec, and comes back with
+// InspectionDone.
 struct InspectionRequest {
   std::string job_id;
   std::string etag;
@@ -205,22 +226,24 @@ struct Reply {
 };
 
 struct Effects {
-  std::vector<JobRow> jobs;               // at most one per job; final state after the command
-  std::vector<std::string> job_deletes;   // row, events, history, log, requests stay
-  std::vector<v1::JobEvent> events;       // revisions strictly increasing without gaps over the life of the store
+  std::vector<JobRow> jobs;              // at most one per job; final state after the command
+  std::vector<std::string> job_deletes;  // row, events, history, log, requests stay
+  std::vector<v1::JobEvent>
+      events;  // revisions strictly increasing without gaps over the life of the store
   std::vector<HistoryAppend> history;
   std::vector<LogAppend> logs;
   std::vector<WorkerRow> workers;
   std::vector<std::string> worker_deletes;
   std::vector<v1::RequestRecord> requests;
   std::vector<std::string> request_deletes;
-  std::vector<std::string> kv_clears;     // job ids; to be done before kv_puts
+  std::vector<std::string> kv_clears;  // job ids; to be done before kv_puts
   std::vector<v1::KvRecord> kv_puts;
   // After the commit:
-  std::vector<OutgoingMessage> messages;  // in order per connection; to a closed connection: dropped
-  std::vector<CloseConnection> closes;    // after the messages
+  std::vector<OutgoingMessage>
+      messages;                         // in order per connection; to a closed connection: dropped
+  std::vector<CloseConnection> closes;  // after the messages
   std::vector<InspectionRequest> inspections;
-  std::optional<Reply> reply;             // of commands that have one
+  std::optional<Reply> reply;  // of commands that have one
 
   // Nothing that needs a commit.
   bool NothingDurable() const;
@@ -238,14 +261,17 @@ struct RestoredState {
 struct CoreOptions {
   int64_t generation = 1;  // incremented durably by the store at each start
   absl::Duration heartbeat = absl::Seconds(1);
-  absl::Duration silence = absl::Seconds(5);             // without heartbeat and progress = lost
-  absl::Duration reattach_grace = absl::Seconds(30);     // after a start nobody is silent
-  absl::Duration isolation_grace = absl::Minutes(10);    // cut off from most workers: recover nothing
-  absl::Duration kill_timeout = absl::Seconds(60);       // live worker that does not confirm a kill = unhealthy
-  absl::Duration return_grace = absl::Seconds(60);       // a vanished worker still counts as existing for the queue's head
-  absl::Duration resize_interval = absl::Minutes(5);     // shortest life of a gang before it is resized
+  absl::Duration silence = absl::Seconds(5);           // without heartbeat and progress = lost
+  absl::Duration reattach_grace = absl::Seconds(30);   // after a start nobody is silent
+  absl::Duration isolation_grace = absl::Minutes(10);  // cut off from most workers: recover nothing
+  absl::Duration kill_timeout =
+      absl::Seconds(60);  // live worker that does not confirm a kill = unhealthy
+  absl::Duration return_grace =
+      absl::Seconds(60);  // a vanished worker still counts as existing for the queue's head
+  absl::Duration resize_interval =
+      absl::Minutes(5);  // shortest life of a gang before it is resized
   absl::Duration request_ttl = absl::Hours(24);
-  absl::Duration worker_ttl = absl::Hours(24);           // offline workers without flags are forgotten
+  absl::Duration worker_ttl = absl::Hours(24);  // offline workers without flags are forgotten
 };
 
 // "Fine Web/112M", "k3x9q" -> "fine-web-112m-k3x9q"; at most 63 characters.
@@ -260,19 +286,23 @@ class Core {
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
-  // Never fails as a whole; a refused command has reply.status set and no other effect. `now.monotonic` never goes back.
+  // Never fails as a whole; a refused command has reply.status set and no other effect.
+  // `now.monotonic` never goes back.
   Effects Apply(const Command& command, Now now);
 
-  // Monotonic time at which Tick is due at the latest; in the past when there is something to schedule. At most 1 s after the last Apply.
+  // Monotonic time at which Tick is due at the latest; in the past when there is something to
+  // schedule. At most 1 s after the last Apply.
   absl::Duration NextDeadline() const;
 
-  // Null when unknown. Valid until the next Apply. Derived fields are up to date as of the last Apply.
+  // Null when unknown. Valid until the next Apply. Derived fields are up to date as of the last
+  // Apply.
   const v1::JobRecord* FindJob(const std::string& job_id) const;
   const v1::WorkerRecord* FindWorker(const std::string& worker_id) const;
   // All, ordered by id.
   std::vector<const v1::JobRecord*> Jobs() const;
   std::vector<const v1::WorkerRecord*> Workers() const;
-  // A connected, healthy worker with the spec's device kind and labels that may answer InspectPaths; nullopt when there is none.
+  // A connected, healthy worker with the spec's device kind and labels that may answer
+  // InspectPaths; nullopt when there is none.
   struct Eligible {
     std::string worker_id;
     uint64_t connection_id = 0;
@@ -285,7 +315,8 @@ class Core {
   // Cut off from most workers; recovers nothing.
   bool isolated() const;
 
-  // Events counted since the start, for /metrics: by reason code. E.g. "worker_lost", "preempted", "trainer_failed".
+  // Events counted since the start, for /metrics: by reason code. E.g. "worker_lost", "preempted",
+  // "trainer_failed".
   const std::map<std::string, int64_t>& reason_counts() const;
 
  private:

@@ -14,8 +14,7 @@ using M = v1::CoordinatorMessage;
 
 std::string ErrorReason(const absl::Status& status) {
   google::rpc::ErrorInfo info;
-  info.ParseFromString(
-      std::string(*status.GetPayload("type.googleapis.com/google.rpc.ErrorInfo")));
+  info.ParseFromString(std::string(*status.GetPayload("type.googleapis.com/google.rpc.ErrorInfo")));
   return info.reason();
 }
 

@@ -10,7 +10,8 @@
 
 namespace hearth::coordinator {
 
-// `reason` is UPPER_SNAKE_CASE, domain is "hearth". Payload URL: type.googleapis.com/google.rpc.ErrorInfo.
+// `reason` is UPPER_SNAKE_CASE, domain is "hearth". Payload URL:
+// type.googleapis.com/google.rpc.ErrorInfo.
 absl::Status MakeError(absl::StatusCode code,
                        const std::string& reason,
                        const std::string& message,

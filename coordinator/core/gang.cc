@@ -15,8 +15,7 @@ constexpr int kDefaultMaxRestarts = 3;
 constexpr absl::Duration kKillAgain = absl::Seconds(10);
 
 bool Finished(const v1::RankRecord& rank) {
-  return rank.gone() && !rank.lost() &&
-         rank.exit().exit().reason() == v1::EXIT_REASON_FINISHED;
+  return rank.gone() && !rank.lost() && rank.exit().exit().reason() == v1::EXIT_REASON_FINISHED;
 }
 
 // Ended, lost, or killed by nobody of ours: the others cannot go on without it.
@@ -81,11 +80,11 @@ void Core::Impl::StartGang(JobState& job, const std::vector<std::string>& worker
     worker.job_id = view.job_id();
     MarkWorker(worker, false);
   }
-  Transition(job, v1::JOB_STATE_STARTING, "scheduler", "scheduled",
-             absl::StrCat("epoch ", view.epoch(), " on ", absl::StrJoin(workers, ", "),
-                          view.has_checkpoint()
-                              ? absl::StrCat(" from step ", view.checkpoint().step())
-                              : ""));
+  Transition(
+      job, v1::JOB_STATE_STARTING, "scheduler", "scheduled",
+      absl::StrCat(
+          "epoch ", view.epoch(), " on ", absl::StrJoin(workers, ", "),
+          view.has_checkpoint() ? absl::StrCat(" from step ", view.checkpoint().step()) : ""));
   for (int i = 0; i < job.record.ranks_size(); ++i) {
     SendStart(job, i);
   }
@@ -129,7 +128,8 @@ void Core::Impl::Stop(JobState& job,
                       const std::string& code,
                       const std::string& reason,
                       bool kill_now) {
-  // Before its first step a gang has nothing to save and may hang in rendezvous. A worker out of reach may have trained on, so it is asked.
+  // Before its first step a gang has nothing to save and may hang in rendezvous. A worker out of
+  // reach may have trained on, so it is asked.
   bool all_reached = true;
   for (const v1::RankRecord& rank : job.record.ranks()) {
     const WorkerState& worker = *FindWorker(rank.worker_id());
@@ -228,7 +228,8 @@ Core::Impl::Verdict Core::Impl::Judge(const JobState& job) const {
     verdict.message = "all steps are done";
     return verdict;
   }
-  // Who is to blame: a fatal error, else a lost worker, else a trainer's own failure, else peers that lost each other.
+  // Who is to blame: a fatal error, else a lost worker, else a trainer's own failure, else peers
+  // that lost each other.
   int best = 0;
   for (int i = 0; i < ranks.size(); ++i) {
     const v1::RankRecord& rank = ranks[i];
@@ -256,12 +257,12 @@ Core::Impl::Verdict Core::Impl::Judge(const JobState& job) const {
     verdict.code = rank.lost() ? "worker_lost" : row.code;
     verdict.actor = absl::StrCat("worker:", rank.worker_id());
     verdict.message =
-        rank.lost() ? rank.lost_reason()
-                    : absl::StrCat("rank ", i, " on ", rank.worker_id(), ": ",
-                                   rank.exit().exit().message().empty()
-                                       ? absl::StrCat("ended with status ",
-                                                      rank.exit().wait_status())
-                                       : rank.exit().exit().message());
+        rank.lost()
+            ? rank.lost_reason()
+            : absl::StrCat("rank ", i, " on ", rank.worker_id(), ": ",
+                           rank.exit().exit().message().empty()
+                               ? absl::StrCat("ended with status ", rank.exit().wait_status())
+                               : rank.exit().exit().message());
   }
   return verdict;
 }
@@ -397,8 +398,8 @@ void Core::Impl::SettleStopping(JobState& job) {
     return;
   }
   std::string reason = stop.reason();
-  const bool failed = verdict.exit_class == ExitClass::kFailure ||
-                      verdict.exit_class == ExitClass::kPeers;
+  const bool failed =
+      verdict.exit_class == ExitClass::kFailure || verdict.exit_class == ExitClass::kPeers;
   if (failed || verdict.lost) {
     absl::StrAppend(&reason, "; ended at the last checkpoint: ", verdict.message);
   }

@@ -58,7 +58,8 @@ class Harness {
     return last;
   }
   void Tick() { Do(coordinator::Tick{}); }
-  // Lets time pass in ticks; heartbeats come from `alive`, whose jobs are at the step set in `steps`.
+  // Lets time pass in ticks; heartbeats come from `alive`, whose jobs are at the step set in
+  // `steps`.
   void Pass(absl::Duration by, const std::vector<std::string>& alive = {}, bool stepping = true) {
     for (absl::Duration done; done < by; done += absl::Milliseconds(500)) {
       now.monotonic += absl::Milliseconds(500);
@@ -169,16 +170,19 @@ class Harness {
         absl::StrCat("/ck/", job, "/e", report.epoch(), "/step-", step));
     return Report(job, 0, report);
   }
-  Effects Exit(const std::string& job, int rank, v1::ExitReason reason,
-               const std::string& message = "", bool clean = true) {
+  Effects Exit(const std::string& job,
+               int rank,
+               v1::ExitReason reason,
+               const std::string& message = "",
+               bool clean = true) {
     v1::TaskReport report = Next(job, rank);
     report.mutable_exit()->mutable_exit()->set_reason(reason);
     report.mutable_exit()->mutable_exit()->set_message(message);
     report.mutable_exit()->set_clean(clean);
     return Report(job, rank, report);
   }
-  v1::TaskStatus Status(const std::string& job, int rank, bool running, int64_t last_seq,
-                        int64_t first_unacked = 0) {
+  v1::TaskStatus Status(
+      const std::string& job, int rank, bool running, int64_t last_seq, int64_t first_unacked = 0) {
     v1::TaskStatus status;
     status.set_job_id(job);
     status.set_epoch(core->FindJob(job)->job().epoch());

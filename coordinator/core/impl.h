@@ -1,8 +1,9 @@
 // Inside of Core. One class in several files:
-//   core.cc         life, dispatch, collecting effects      job_commands.cc  what users ask of jobs and workers
-//   agents.cc       connections, Hello, heartbeats          reports.cc       what tasks report
-//   gang.cc         start, stop, what follows when ranks go liveness.cc      silence, isolation, deadlines
-//   placement.cc    cluster view, plan, decisions           kv.cc            key-value space
+//   core.cc         life, dispatch, collecting effects      job_commands.cc  what users ask of jobs
+//   and workers agents.cc       connections, Hello, heartbeats          reports.cc       what tasks
+//   report gang.cc         start, stop, what follows when ranks go liveness.cc      silence,
+//   isolation, deadlines placement.cc    cluster view, plan, decisions           kv.cc key-value
+//   space
 #pragma once
 
 #include <deque>
@@ -19,7 +20,8 @@
 
 namespace hearth::coordinator {
 
-// A job's record and what is known of it only while the process lives. Durations are monotonic times.
+// A job's record and what is known of it only while the process lives. Durations are monotonic
+// times.
 struct JobState {
   v1::JobRecord record;
   int64_t progress_step = 0;  // highest step heard of in this epoch
@@ -28,8 +30,9 @@ struct JobState {
   absl::Duration gang_start;
   absl::Duration checkpoint_time = -absl::InfiniteDuration();
   absl::Duration stop_deadline = absl::InfiniteDuration();  // then the ranks are killed
-  absl::Duration kill_time = absl::InfiniteDuration();      // first KillTask that still waits for its exit
-  absl::Duration kill_again = absl::InfiniteDuration();     // when it is to be repeated
+  absl::Duration kill_time =
+      absl::InfiniteDuration();  // first KillTask that still waits for its exit
+  absl::Duration kill_again = absl::InfiniteDuration();      // when it is to be repeated
   absl::Duration inspect_until = -absl::InfiniteDuration();  // an inspection is out until then
 
   v1::Job& job() { return *record.mutable_job(); }
@@ -48,8 +51,9 @@ struct WorkerState {
   bool lost = false;
   std::string reported_unhealthy;  // by its agent
   std::string job_id;              // whose rank is here and not gone
-  std::map<TaskKey, absl::Duration> foreign;  // fenced tasks that still run here -> when their kill was sent
-  std::set<TaskKey> forgotten;                // told to forget on this connection
+  std::map<TaskKey, absl::Duration>
+      foreign;                  // fenced tasks that still run here -> when their kill was sent
+  std::set<TaskKey> forgotten;  // told to forget on this connection
 
   v1::Worker& worker() { return *record.mutable_worker(); }
   const v1::Worker& worker() const { return record.worker(); }
@@ -64,7 +68,8 @@ struct KvSpace {
 
 // Seconds that a stopping gang may take.
 absl::Duration Grace(const JobState& job);
-// The checkpoint's folder as that worker sees it; roots that are shared may be mounted at different places.
+// The checkpoint's folder as that worker sees it; roots that are shared may be mounted at different
+// places.
 std::string FolderOn(const v1::Worker& worker, const v1::Checkpoint& checkpoint);
 
 struct Core::Impl {
@@ -89,7 +94,9 @@ struct Core::Impl {
                 const std::string& message,
                 v1::JobState from,
                 v1::JobState to);
-  void Note(JobState& job, const std::string& type, const std::string& actor,
+  void Note(JobState& job,
+            const std::string& type,
+            const std::string& actor,
             const std::string& message);
   void Transition(JobState& job,
                   v1::JobState to,
@@ -114,9 +121,11 @@ struct Core::Impl {
   void On(const InspectionDone& command);
   absl::Status CheckResume(const JobState& job, const ResumeJob& command) const;
   // The job of an earlier request with this id is the answer; true if `reply` was set.
-  bool AnsweredBefore(const std::string& request_id, const std::string& method,
+  bool AnsweredBefore(const std::string& request_id,
+                      const std::string& method,
                       const std::string& job_id);
-  void Remember(const std::string& request_id, const std::string& method,
+  void Remember(const std::string& request_id,
+                const std::string& method,
                 const std::string& job_id);
   void ReplyJob(const JobState& job);
   void ReplyError(absl::Status status);
@@ -144,15 +153,17 @@ struct Core::Impl {
   void ApplyRunInfo(JobState& job, int rank, const v1::RunInfo& info);
   void ApplyStep(JobState& job, int rank, const v1::StepReport& step);
   void ApplyLogs(JobState& job, int rank, const v1::LogBatch& logs);
-  void ApplyCheckpoint(WorkerState& worker, JobState& job, int rank,
+  void ApplyCheckpoint(WorkerState& worker,
+                       JobState& job,
+                       int rank,
                        const v1::CheckpointAnnouncement& announcement);
   void ApplyExit(WorkerState& worker, JobState& job, int rank, const v1::TaskExit& exit);
   void StaleReport(WorkerState& worker, const v1::TaskReport& report);
   void OpenEpoch(JobState& job, int64_t start_step);
   void AppendHistory(JobState& job, v1::MetricRecord record);
   void PruneCheckpoints(JobState& job);
-  void Ack(const WorkerState& worker, const std::string& job_id, int64_t epoch, int rank,
-           int64_t seq);
+  void Ack(
+      const WorkerState& worker, const std::string& job_id, int64_t epoch, int rank, int64_t seq);
   // Rank of the job's present epoch that this worker's present daemon runs or ran; -1 = none.
   int RankOf(const JobState& job, int64_t epoch, const WorkerState& worker) const;
 
@@ -166,8 +177,13 @@ struct Core::Impl {
   void StartGang(JobState& job, const std::vector<std::string>& workers);
   void SendStart(JobState& job, int rank);
   // Control bit first, SIGKILL when grace_seconds are over; `now` kills at once.
-  void Stop(JobState& job, v1::JobState to, v1::ControlBit bit, const std::string& actor,
-            const std::string& code, const std::string& reason, bool kill_now);
+  void Stop(JobState& job,
+            v1::JobState to,
+            v1::ControlBit bit,
+            const std::string& actor,
+            const std::string& code,
+            const std::string& reason,
+            bool kill_now);
   void Kill(JobState& job, const std::string& why);
   void SendStop(JobState& job, int rank);
   void LoseRank(JobState& job, int rank, const std::string& why, const std::string& code);
@@ -229,10 +245,12 @@ struct Core::Impl {
   absl::Duration next_plan_;
   absl::Duration plan_not_before_;  // a long queue is not planned anew for each command
   bool PlanDueNow() const { return plan_due_ && Mono() >= plan_not_before_; }
-  absl::Duration quiet_until_;   // nobody is silent before
+  absl::Duration quiet_until_;  // nobody is silent before
   absl::Duration isolated_until_;
-  absl::Duration isolation_mark_;  // silences that began before this are part of an isolation that is over
-  std::deque<absl::Duration> recent_losses_;  // last_seen of busy workers declared lost, newest last
+  absl::Duration
+      isolation_mark_;  // silences that began before this are part of an isolation that is over
+  std::deque<absl::Duration>
+      recent_losses_;  // last_seen of busy workers declared lost, newest last
   std::map<std::string, int64_t> reason_counts_;
 
   Effects effects_;

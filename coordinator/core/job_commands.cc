@@ -47,8 +47,8 @@ bool Core::Impl::AnsweredBefore(const std::string& request_id,
   const v1::RequestRecord& earlier = it->second;
   if (earlier.method() != method || (!job_id.empty() && earlier.job_id() != job_id)) {
     ReplyError(MakeError(absl::StatusCode::kInvalidArgument, "REQUEST_ID_REUSED",
-                         absl::StrCat("request_id ", request_id, " was used to ",
-                                      earlier.method(), " job ", earlier.job_id())));
+                         absl::StrCat("request_id ", request_id, " was used to ", earlier.method(),
+                                      " job ", earlier.job_id())));
   } else if (const JobState* job = FindOrReply(earlier.job_id())) {
     ReplyJob(*job);
   }
@@ -133,16 +133,16 @@ void Core::Impl::On(const UpdateJob& command) {
     return;
   }
   if (request.has_priority() && (request.priority() < -1000 || request.priority() > 1000)) {
-    ReplyError(MakeError(absl::StatusCode::kInvalidArgument, "OUT_OF_RANGE",
-                         absl::StrCat("priority is ", request.priority(),
-                                      "; it must be within -1000..1000")));
+    ReplyError(MakeError(
+        absl::StatusCode::kInvalidArgument, "OUT_OF_RANGE",
+        absl::StrCat("priority is ", request.priority(), "; it must be within -1000..1000")));
     return;
   }
   v1::JobSpec spec = job->job().spec();
   std::string message;
   if (request.has_priority()) {
-    absl::StrAppend(&message, "priority ", spec.resources().priority(), " -> ",
-                    request.priority(), "; ");
+    absl::StrAppend(&message, "priority ", spec.resources().priority(), " -> ", request.priority(),
+                    "; ");
     spec.mutable_resources()->set_priority(request.priority());
   }
   for (const auto& [key, value] : request.labels()) {
@@ -183,8 +183,8 @@ void Core::Impl::On(const CancelJob& command) {
                                                       StateName(state), " already")));
     return;
   }
-  const std::string reason = request.now() ? "cancelled by the user, without a checkpoint"
-                                           : "cancelled by the user";
+  const std::string reason =
+      request.now() ? "cancelled by the user, without a checkpoint" : "cancelled by the user";
   if (state != v1::JOB_STATE_CANCELLED) {
     job->job().set_desired(v1::DESIRED_CANCEL);
     MarkJob(*job, true);
@@ -219,8 +219,8 @@ void Core::Impl::On(const PauseJob& command) {
   }
   const v1::JobState state = job->state();
   if (IsTerminal(state) || state == v1::JOB_STATE_CANCELLING) {
-    ReplyError(Precondition("NOT_PAUSABLE", absl::StrCat("job ", request.job_id(), " is ",
-                                                         StateName(state))));
+    ReplyError(Precondition("NOT_PAUSABLE",
+                            absl::StrCat("job ", request.job_id(), " is ", StateName(state))));
     return;
   }
   job->job().set_desired(v1::DESIRED_PAUSE);
@@ -275,7 +275,8 @@ void Core::Impl::On(const ResumeJob& command) {
   }
   const v1::JobState state = job->state();
   if (state == v1::JOB_STATE_PAUSING) {
-    // Starts again as soon as it has stopped; there is no way back from a control word that was sent.
+    // Starts again as soon as it has stopped; there is no way back from a control word that was
+    // sent.
     job->job().set_desired(v1::DESIRED_RUN);
     Note(*job, "update", "user", "will be resumed when it has paused");
   } else if (!HasGang(state) && state != v1::JOB_STATE_QUEUED) {
@@ -306,13 +307,14 @@ void Core::Impl::On(const DeleteJob& command) {
     return;
   }
   if (!IsTerminal(job->state()) && job->state() != v1::JOB_STATE_PAUSED) {
-    ReplyError(Precondition("JOB_ALIVE", absl::StrCat("job ", request.job_id(), " is ",
-                                                      StateName(job->state()),
-                                                      "; cancel it first")));
+    ReplyError(
+        Precondition("JOB_ALIVE", absl::StrCat("job ", request.job_id(), " is ",
+                                               StateName(job->state()), "; cancel it first")));
     return;
   }
   ReplyJob(*job);
-  // Checkpoint folders stay: they are model folders that somebody may use. DeleteCheckpoint removes them.
+  // Checkpoint folders stay: they are model folders that somebody may use. DeleteCheckpoint removes
+  // them.
   effects_.job_deletes.push_back(request.job_id());
   jobs_.erase(request.job_id());
   kv_.erase(request.job_id());
@@ -358,8 +360,7 @@ void Core::Impl::On(const DeleteCheckpoint& command) {
   } else {
     *job->job().mutable_checkpoint() = kept[0];
   }
-  Note(*job, "checkpoint", "user",
-       absl::StrCat("checkpoint of step ", request.step(), " deleted"));
+  Note(*job, "checkpoint", "user", absl::StrCat("checkpoint of step ", request.step(), " deleted"));
   ReplyJob(*job);
 }
 

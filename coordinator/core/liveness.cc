@@ -58,8 +58,7 @@ void Core::Impl::CheckSilence() {
   size_t busy = 0;
   for (auto& [id, worker] : workers_) {
     busy += worker.job_id.empty() ? 0 : 1;
-    if (!worker.lost && Silent(worker) &&
-        (!worker.job_id.empty() || worker.connection != 0)) {
+    if (!worker.lost && Silent(worker) && (!worker.job_id.empty() || worker.connection != 0)) {
       silent.push_back(&worker);
     }
   }
@@ -101,8 +100,8 @@ bool Core::Impl::CheckIsolation(const WorkerState& worker) {
   while (!recent_losses_.empty() && Mono() - recent_losses_.front() > 4 * kTogether) {
     recent_losses_.pop_front();
   }
-  auto fallen = static_cast<size_t>(
-      std::count_if(recent_losses_.begin(), recent_losses_.end(), together));
+  auto fallen =
+      static_cast<size_t>(std::count_if(recent_losses_.begin(), recent_losses_.end(), together));
   size_t busy = recent_losses_.size();
   for (const auto& [id, other] : workers_) {
     if (other.job_id.empty() || other.lost) {
@@ -131,29 +130,28 @@ void Core::Impl::DeclareLost(WorkerState& worker) {
     recent_losses_.push_back(worker.last_seen);
     LoseRank(*job, RankOf(*job, job->job().epoch(), worker),
              absl::StrCat("worker ", name, " is silent for ",
-                          absl::FormatDuration(absl::Trunc(Mono() - worker.last_seen,
-                                                           absl::Milliseconds(100)))),
+                          absl::FormatDuration(
+                              absl::Trunc(Mono() - worker.last_seen, absl::Milliseconds(100)))),
              "worker_lost");
   }
 }
 
 void Core::Impl::CheckDeadlines(JobState& job) {
   if (Mono() >= job.stop_deadline && !job.record.stop().kill() && !ReadyToRestart(job)) {
-    const std::string why =
-        absl::StrCat("grace of ", absl::FormatDuration(Grace(job)), " is over");
+    const std::string why = absl::StrCat("grace of ", absl::FormatDuration(Grace(job)), " is over");
     Note(job, "update", "coordinator", absl::StrCat(why, "; killing the ranks that are left"));
     Kill(job, why);
   }
   const v1::ResourceSpec& spec = job.job().spec().resources();
   if (job.state() == v1::JOB_STATE_RUNNING && spec.has_time_limit() && !job.record.has_stop()) {
-    const double limit = static_cast<double>(spec.time_limit().seconds()) +
-                         1e-9 * spec.time_limit().nanos();
+    const double limit =
+        static_cast<double>(spec.time_limit().seconds()) + 1e-9 * spec.time_limit().nanos();
     const double used =
         job.record.running_base() + absl::ToDoubleSeconds(Mono() - job.running_since);
     if (used >= limit) {
       const std::string reason = absl::StrCat("resources.time_limit of ", limit, " s is used up");
-      Stop(job, v1::JOB_STATE_CANCELLING, v1::CONTROL_BIT_STOP, "coordinator", "time_limit",
-           reason, false);
+      Stop(job, v1::JOB_STATE_CANCELLING, v1::CONTROL_BIT_STOP, "coordinator", "time_limit", reason,
+           false);
       if (job.state() == v1::JOB_STATE_CANCELLING) {
         job.record.mutable_stop()->set_fail(true);
       }
@@ -174,10 +172,10 @@ void Core::Impl::CheckKills(JobState& job) {
       continue;
     }
     if (over) {
-      // The worker is alive but cannot prove the process gone. The job must not hang for it; the worker is not used again.
-      worker.record.set_unhealthy(absl::StrCat("does not confirm the kill of ",
-                                               job.job().job_id(), " epoch ",
-                                               job.job().epoch()));
+      // The worker is alive but cannot prove the process gone. The job must not hang for it; the
+      // worker is not used again.
+      worker.record.set_unhealthy(absl::StrCat("does not confirm the kill of ", job.job().job_id(),
+                                               " epoch ", job.job().epoch()));
       worker.foreign[{job.job().job_id(), job.job().epoch()}] = Mono();
       MarkWorker(worker, true);
       LoseRank(job, i, absl::StrCat("worker ", rank.worker_id(), " does not confirm the kill"),

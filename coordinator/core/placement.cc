@@ -59,8 +59,8 @@ ClusterView Core::Impl::View() const {
     WorkerView out;
     out.worker = &worker.worker();
     out.usable = Usable(worker);
-    const bool wanted = !worker.worker().cordoned() && !worker.worker().draining() &&
-                        !worker.Unhealthy();
+    const bool wanted =
+        !worker.worker().cordoned() && !worker.worker().draining() && !worker.Unhealthy();
     out.expected = !out.usable && wanted &&
                    Mono() - std::max(worker.gone_since, worker.last_seen) < options_.return_grace;
     out.draining = worker.worker().draining();

@@ -1,4 +1,5 @@
-// What tasks report: applied in order of seq, once each, and only from ranks of the present epoch that are not fenced.
+// What tasks report: applied in order of seq, once each, and only from ranks of the present epoch
+// that are not fenced.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -21,11 +22,8 @@ int Core::Impl::RankOf(const JobState& job, int64_t epoch, const WorkerState& wo
   return -1;
 }
 
-void Core::Impl::Ack(const WorkerState& worker,
-                     const std::string& job_id,
-                     int64_t epoch,
-                     int rank,
-                     int64_t seq) {
+void Core::Impl::Ack(
+    const WorkerState& worker, const std::string& job_id, int64_t epoch, int rank, int64_t seq) {
   v1::CoordinatorMessage message;
   v1::ReportAck& ack = *message.mutable_ack();
   ack.set_job_id(job_id);
@@ -50,9 +48,9 @@ void Core::Impl::On(const AgentReport& command) {
   }
   v1::RankRecord& record = *job->record.mutable_ranks(rank);
   if (report.seq() > record.applied_seq() + 1) {
-    Close(*worker, absl::UnavailableError(absl::StrCat(
-                       "report ", report.seq(), " of ", report.job_id(), " follows ",
-                       record.applied_seq(), "; connect again and resend")));
+    Close(*worker, absl::UnavailableError(
+                       absl::StrCat("report ", report.seq(), " of ", report.job_id(), " follows ",
+                                    record.applied_seq(), "; connect again and resend")));
     return;
   }
   if (report.seq() == record.applied_seq() + 1) {
@@ -229,8 +227,9 @@ void Core::Impl::ApplyCheckpoint(WorkerState& worker,
   plan_due_ = plan_due_ || view.workers_size() < view.spec().resources().workers();
 }
 
-// keep_last over all epochs. The coordinator thins out, not the trainer: only here is it known that a newer one is recorded, and a
-// folder whose successor's announcement was lost is what the job will resume from.
+// keep_last over all epochs. The coordinator thins out, not the trainer: only here is it known that
+// a newer one is recorded, and a folder whose successor's announcement was lost is what the job
+// will resume from.
 void Core::Impl::PruneCheckpoints(JobState& job) {
   const v1::CheckpointSpec& spec = job.job().spec().checkpoint();
   const int keep = spec.has_keep_last() ? std::max(1, spec.keep_last()) : 3;
@@ -241,10 +240,7 @@ void Core::Impl::PruneCheckpoints(JobState& job) {
   }
 }
 
-void Core::Impl::ApplyExit(WorkerState& worker,
-                           JobState& job,
-                           int rank,
-                           const v1::TaskExit& exit) {
+void Core::Impl::ApplyExit(WorkerState& worker, JobState& job, int rank, const v1::TaskExit& exit) {
   v1::RankRecord& record = *job.record.mutable_ranks(rank);
   *record.mutable_exit() = exit;
   record.set_gone(true);

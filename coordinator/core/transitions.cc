@@ -116,7 +116,9 @@ constexpr ExitRow kExits[] = {
 
 }  // namespace
 
-absl::Span<const StateRow> StateTable() { return kStates; }
+absl::Span<const StateRow> StateTable() {
+  return kStates;
+}
 
 const StateRow& StateRowOf(v1::JobState state) {
   for (const StateRow& row : kStates) {
@@ -127,9 +129,15 @@ const StateRow& StateRowOf(v1::JobState state) {
   HEARTH_CHECK(false, "every job state has a row");
 }
 
-bool IsTerminal(v1::JobState state) { return StateRowOf(state).terminal; }
-bool HasGang(v1::JobState state) { return StateRowOf(state).has_gang; }
-std::string StateName(v1::JobState state) { return StateRowOf(state).name; }
+bool IsTerminal(v1::JobState state) {
+  return StateRowOf(state).terminal;
+}
+bool HasGang(v1::JobState state) {
+  return StateRowOf(state).has_gang;
+}
+std::string StateName(v1::JobState state) {
+  return StateRowOf(state).name;
+}
 
 bool IsLegalTransition(v1::JobState from, v1::JobState to) {
   for (const Edge& edge : kTransitions) {
@@ -140,7 +148,9 @@ bool IsLegalTransition(v1::JobState from, v1::JobState to) {
   return false;
 }
 
-absl::Span<const ReasonRow> ReasonTable() { return kReasons; }
+absl::Span<const ReasonRow> ReasonTable() {
+  return kReasons;
+}
 
 bool IsReasonCode(std::string_view code) {
   for (const ReasonRow& row : kReasons) {
@@ -151,7 +161,9 @@ bool IsReasonCode(std::string_view code) {
   return false;
 }
 
-absl::Span<const ExitRow> ExitTable() { return kExits; }
+absl::Span<const ExitRow> ExitTable() {
+  return kExits;
+}
 
 const ExitRow& ExitRowOf(v1::ExitReason reason) {
   for (const ExitRow& row : kExits) {

@@ -16,8 +16,7 @@ auto RankKey(const v1::Worker& worker) {
 
 }  // namespace
 
-std::vector<std::string> PackedRankOrder(std::vector<const v1::Worker*> candidates,
-                                         int64_t count) {
+std::vector<std::string> PackedRankOrder(std::vector<const v1::Worker*> candidates, int64_t count) {
   const auto wanted = static_cast<size_t>(count);
   HEARTH_CHECK(candidates.size() >= wanted, "the planner counted the candidates");
   std::sort(candidates.begin(), candidates.end(),

@@ -9,8 +9,9 @@
 
 namespace hearth::coordinator {
 
-// `count` of `candidates` (at least as many), on as few hosts as possible; of several hosts that would do alone, the one with the
-// least to spare. Returned in rank order: host, PCI bus id, device index, worker id.
+// `count` of `candidates` (at least as many), on as few hosts as possible; of several hosts that
+// would do alone, the one with the least to spare. Returned in rank order: host, PCI bus id, device
+// index, worker id.
 std::vector<std::string> PackedRankOrder(std::vector<const v1::Worker*> candidates, int64_t count);
 
 }  // namespace hearth::coordinator

@@ -84,7 +84,8 @@ class Planner {
   void Place(const JobView& job);
   void Grow(const JobView& job);
 
-  // Workers that suit the job and are there (or expected back): the groups that are large enough. If there is none `wait` says why.
+  // Workers that suit the job and are there (or expected back): the groups that are large enough.
+  // If there is none `wait` says why.
   Groups Existing(const JobView& job, const Need& need, WaitDecision& wait) const;
   bool TryStart(const JobView& job, const Need& need, const Groups& groups);
   // Asks jobs of lower priority to leave; false if that cannot help.
@@ -117,8 +118,7 @@ void Planner::Prepare() {
   std::sort(order_.begin(), order_.end(), [this](size_t a, size_t b) {
     const JobView& x = view_.jobs[a];
     const JobView& y = view_.jobs[b];
-    return std::make_tuple(-x.spec->resources().priority(), x.create_time,
-                           std::cref(x.job_id)) <
+    return std::make_tuple(-x.spec->resources().priority(), x.create_time, std::cref(x.job_id)) <
            std::make_tuple(-y.spec->resources().priority(), y.create_time, std::cref(y.job_id));
   });
   for (const WorkerView& worker : view_.workers) {
@@ -156,8 +156,7 @@ void Planner::Drain() {
       any_free_ = true;
     } else {
       auto job = job_index_.find(worker.busy_with);
-      const bool stays =
-          job != job_index_.end() && phases_[job->second] == JobPhase::kRunning;
+      const bool stays = job != job_index_.end() && phases_[job->second] == JobPhase::kRunning;
       slot.use = stays ? Use::kBusy : Use::kSoon;
     }
   }
@@ -264,8 +263,8 @@ bool Planner::TryStart(const JobView& job, const Need& need, const Groups& group
   return true;
 }
 
-// Fewest jobs of lower priority whose workers, with those that are free or soon will be, make a gang out of `group`. Empty: none needed or
-// not enough (the caller knows which).
+// Fewest jobs of lower priority whose workers, with those that are free or soon will be, make a
+// gang out of `group`. Empty: none needed or not enough (the caller knows which).
 std::vector<size_t> Planner::Victims(const JobView& job,
                                      const Need& need,
                                      const Group& group) const {
@@ -430,7 +429,9 @@ Decisions Planner::Run() {
 
 }  // namespace
 
-Decisions Plan(const ClusterView& view, absl::Duration now) { return Planner(view, now).Run(); }
+Decisions Plan(const ClusterView& view, absl::Duration now) {
+  return Planner(view, now).Run();
+}
 
 int64_t MaxRanks(const v1::JobSpec& spec) {
   const int64_t sequence = std::max(1, spec.data().sequence_length());

@@ -54,9 +54,7 @@ class Cluster {
     }
     return spec;
   }
-  Decisions Plan(absl::Duration now = absl::Hours(1)) const {
-    return coordinator::Plan(view, now);
-  }
+  Decisions Plan(absl::Duration now = absl::Hours(1)) const { return coordinator::Plan(view, now); }
 
   ClusterView view;
 

@@ -124,8 +124,7 @@ void World::BreakLink(uint64_t id) {
       }
     });
   }
-  After(Ms(0, Chance(0.1) ? 9000 : 300),
-        [this, id] { Give(core::AgentDisconnected{id}); });
+  After(Ms(0, Chance(0.1) ? 9000 : 300), [this, id] { Give(core::AgentDisconnected{id}); });
 }
 
 void World::SendUp(Daemon& daemon, core::Command command) {
@@ -250,9 +249,9 @@ void World::TakeStart(Daemon& daemon, const v1::Task& start) {
   if (!start.resume_path().empty()) {
     bool exists = false;
     for (const auto& [epoch, step] : folders_[start.job_id()]) {
-      exists = exists || start.resume_path() == absl::StrCat("/", daemon.root_uuid, "/",
-                                                             start.job_id(), "/e", epoch,
-                                                             "/step-", step, ".");
+      exists =
+          exists || start.resume_path() == absl::StrCat("/", daemon.root_uuid, "/", start.job_id(),
+                                                        "/e", epoch, "/step-", step, ".");
     }
     if (!exists) {
       Fail(absl::StrCat(daemon.name, " is to resume from ", start.resume_path(),
@@ -374,9 +373,7 @@ void World::PeerDied(const TaskKey& key) {
   for (Rank& peer : gangs_[key].ranks) {
     if (peer.alive && !Chance(0.2)) {  // else it hangs until it is killed
       Daemon* daemon = peer.daemon;
-      After(Ms(100, 8000), [this, daemon, key] {
-        Exit(*daemon, key, v1::EXIT_REASON_COMM, true);
-      });
+      After(Ms(100, 8000), [this, daemon, key] { Exit(*daemon, key, v1::EXIT_REASON_COMM, true); });
     }
   }
 }
@@ -386,8 +383,8 @@ void World::Announce(const TaskKey& key, Gang& gang) {
   v1::TaskReport report;
   v1::CheckpointAnnouncement& announcement = *report.mutable_checkpoint();
   announcement.set_step(gang.step);
-  announcement.set_path(absl::StrCat(daemon.tasks[key].task.checkpoint_dir(), "/step-", gang.step,
-                                     "."));
+  announcement.set_path(
+      absl::StrCat(daemon.tasks[key].task.checkpoint_dir(), "/step-", gang.step, "."));
   folders_[key.first].insert({key.second, gang.step});
   Report(daemon, key, std::move(report));
 }
@@ -417,6 +414,11 @@ void World::Step(const TaskKey& key) {
     v1::TaskReport report;
     report.mutable_step()->set_step(gang.step);
     Report(*gang.ranks[0].daemon, key, std::move(report));
+    for (Rank& rank : gang.ranks) {
+      v1::TaskReport logs;
+      logs.mutable_logs()->add_lines()->set_text(absl::StrCat(++rank.log_lines));
+      Report(*rank.daemon, key, std::move(logs));
+    }
   }
   if (gang.step >= gang.total || gang.bit >= v1::CONTROL_BIT_PAUSE) {
     if (!done) {

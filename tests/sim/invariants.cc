@@ -38,8 +38,7 @@ void World::CheckHistory(const core::HistoryAppend& append) {
     step = earlier.has_step() ? earlier.step().step() : earlier.rewind().to_step();
     epoch = earlier.has_step() ? earlier.step().epoch() : earlier.rewind().epoch();
   }
-  if (record.has_step() &&
-      (record.step().step() != step + 1 || record.step().epoch() < epoch)) {
+  if (record.has_step() && (record.step().step() != step + 1 || record.step().epoch() < epoch)) {
     Fail(absl::StrCat(append.job_id, ": step ", record.step().step(), " of epoch ",
                       record.step().epoch(), " follows step ", step, " of epoch ", epoch));
   }
@@ -48,6 +47,21 @@ void World::CheckHistory(const core::HistoryAppend& append) {
     Fail(absl::StrCat(append.job_id, ": rewind to ", record.rewind().to_step(), " from ", step));
   }
   history.push_back(record);
+}
+
+// Every line once and in order.
+void World::CheckLogs(const core::LogAppend& append) {
+  for (const v1::LogLine& line : append.lines) {
+    if (line.cursor() != ++store_.log_cursor[append.job_id]) {
+      Fail(absl::StrCat(append.job_id, ": log cursor ", line.cursor()));
+    }
+    int64_t& last =
+        store_.log_lines[absl::StrCat(append.job_id, " ", line.epoch(), " ", line.rank())];
+    if (line.text() != absl::StrCat(++last)) {
+      Fail(absl::StrCat(append.job_id, ": line ", line.text(), " of epoch ", line.epoch(), " rank ",
+                        line.rank(), " where line ", last, " was due"));
+    }
+  }
 }
 
 void World::Commit(const core::Effects& effects) {
@@ -73,6 +87,9 @@ void World::Commit(const core::Effects& effects) {
   }
   for (const core::HistoryAppend& append : effects.history) {
     CheckHistory(append);
+  }
+  for (const core::LogAppend& append : effects.logs) {
+    CheckLogs(append);
   }
   for (const core::WorkerRow& row : effects.workers) {
     if (row.durable) {
@@ -135,16 +152,15 @@ void World::CheckEnd() {
   for (const auto& [id, record] : store_.jobs) {
     const v1::Job& job = record.job();
     const auto& history = store_.history[id];
-    const int64_t last = history.empty() ? 0
+    const int64_t last = history.empty()             ? 0
                          : history.back().has_step() ? history.back().step().step()
                                                      : history.back().rewind().to_step();
     if (job.state() == v1::JOB_STATE_SUCCEEDED && last != job.spec().train().steps()) {
       Fail(absl::StrCat(id, " succeeded with ", last, " of ", job.spec().train().steps(),
                         " steps in its history"));
     }
-    if (mode_ != Mode::kEverything &&
-        (job.state() != v1::JOB_STATE_SUCCEEDED ||
-         (mode_ == Mode::kControlPlane && job.epoch() != 1))) {
+    if (mode_ != Mode::kEverything && (job.state() != v1::JOB_STATE_SUCCEEDED ||
+                                       (mode_ == Mode::kControlPlane && job.epoch() != 1))) {
       Fail(absl::StrCat(id, " was disturbed though no worker failed"));
     }
   }

@@ -1,4 +1,5 @@
-// `sim_test` runs 1,000 seeds; `sim_test --seed N` replays one; `sim_test --seeds FROM COUNT` runs a range.
+// `sim_test` runs 1,000 seeds; `sim_test --seed N` replays one; `sim_test --seeds FROM COUNT` runs
+// a range.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -68,8 +69,7 @@ int main(int argc, char** argv) {
   if (argc == 3 && std::strcmp(argv[1], "--seed") == 0) {
     hearth::sim::SetSeeds(std::strtoull(argv[2], nullptr, 10), 1);
   } else if (argc == 4 && std::strcmp(argv[1], "--seeds") == 0) {
-    hearth::sim::SetSeeds(std::strtoull(argv[2], nullptr, 10),
-                          std::strtoull(argv[3], nullptr, 10));
+    hearth::sim::SetSeeds(std::strtoull(argv[2], nullptr, 10), std::strtoull(argv[3], nullptr, 10));
   } else if (argc != 1) {
     std::fprintf(stderr, "usage: sim_test [--seed N | --seeds FROM COUNT]\n");
     return 2;

@@ -60,13 +60,17 @@ void World::After(absl::Duration delay, std::function<void()> what) {
   events_.push({clock_.Monotonic() + delay, order_++, std::move(what)});
 }
 
-bool World::Chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
+bool World::Chance(double p) {
+  return std::uniform_real_distribution<>(0, 1)(random_) < p;
+}
 
 int64_t World::Pick(int64_t low, int64_t high) {
   return std::uniform_int_distribution<int64_t>(low, high)(random_);
 }
 
-core::Now World::Now() { return {clock_.Now(), clock_.Monotonic() + offset_}; }
+core::Now World::Now() {
+  return {clock_.Now(), clock_.Monotonic() + offset_};
+}
 
 void World::Fail(const std::string& what) {
   if (failure_.empty()) {
@@ -317,7 +321,8 @@ void World::Fault() {
         target->cut = true;
         Say(absl::StrCat(target->name, " is cut off for ", absl::FormatDuration(length)));
         const uint64_t link = target->link;
-        // What was lost cannot come later on the same stream: the transport notices, now or when packets flow again.
+        // What was lost cannot come later on the same stream: the transport notices, now or when
+        // packets flow again.
         After(length, [this, target, link] {
           target->cut = false;
           BreakLink(link);

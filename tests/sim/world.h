@@ -1,5 +1,6 @@
-// A small world around the real coordinator core: a store that keeps only what was committed, a network that delays, cuts, drops and repeats,
-// worker daemons that crash and come back, and gangs that train in lockstep. All from one seed, on a FakeClock.
+// A small world around the real coordinator core: a store that keeps only what was committed, a
+// network that delays, cuts, drops and repeats, worker daemons that crash and come back, and gangs
+// that train in lockstep. All from one seed, on a FakeClock.
 #pragma once
 
 #include <deque>
@@ -23,9 +24,9 @@ namespace core = hearth::coordinator;
 using TaskKey = std::pair<std::string, int64_t>;  // job id, epoch
 
 enum class Mode {
-  kEverything,       // all faults, all commands
-  kControlPlane,     // coordinator crashes, stalls and broken streams alone: no job may notice
-  kCalm,             // no faults
+  kEverything,    // all faults, all commands
+  kControlPlane,  // coordinator crashes, stalls and broken streams alone: no job may notice
+  kCalm,          // no faults
 };
 
 // Rows as SQLite would hold them; a crash leaves exactly this.
@@ -36,6 +37,8 @@ struct Store {
   std::map<std::string, std::map<std::string, v1::KvRecord>> kv;
   std::map<std::string, std::vector<v1::MetricRecord>> history;
   std::map<std::string, v1::JobState> last_state;  // by events
+  std::map<std::string, int64_t> log_cursor;
+  std::map<std::string, int64_t> log_lines;  // "job epoch rank" -> number in the last line
   int64_t revision = 0;
 
   core::RestoredState Load() const;
@@ -57,9 +60,9 @@ struct Daemon {
   int index = 0;
   std::string incarnation;
   bool up = false;
-  bool cut = false;       // no packet reaches the coordinator
+  bool cut = false;  // no packet reaches the coordinator
   bool unhealthy = false;
-  uint64_t link = 0;      // 0 = none
+  uint64_t link = 0;  // 0 = none
   bool welcomed = false;
   int64_t generation = 0;
   std::map<TaskKey, Task> tasks;
@@ -78,6 +81,7 @@ struct Rank {
   bool alive = false;
   bool leaving = false;  // an orderly exit is under way
   std::set<std::string> keys;
+  int64_t log_lines = 0;  // each line says its number
 };
 
 struct Gang {
@@ -131,6 +135,7 @@ class World {
   void Commit(const core::Effects& effects);
   void CheckEvent(const v1::JobEvent& event);
   void CheckHistory(const core::HistoryAppend& append);
+  void CheckLogs(const core::LogAppend& append);
   void CheckCore(bool after_tick);
   void CheckEnd();
 
@@ -193,7 +198,8 @@ class World {
   std::map<uint64_t, Link> links_;
   uint64_t next_link_ = 1;
   std::map<TaskKey, Gang> gangs_;
-  std::map<std::string, std::set<std::pair<int64_t, int64_t>>> folders_;  // job -> (epoch, step) on disk
+  std::map<std::string, std::set<std::pair<int64_t, int64_t>>>
+      folders_;  // job -> (epoch, step) on disk
   int job_count_ = 0;
   std::map<int, std::string> submitted_;  // index -> acknowledged job id
 };
