@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -54,6 +55,8 @@ class Coordinator {
   // True once the store has failed: the process must end, with `failure`.
   bool failed() const { return failed_.load(); }
   absl::Status failure() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Milliseconds that rendering /metrics takes, `count` times; for benchmarks.
+  std::vector<double> TimeScrapes(int count);
   // Blocks until the store fails, or `stop` (polled) is true.
   void WaitUntil(const std::function<bool()>& stop);
 

@@ -13,6 +13,9 @@
 namespace hearth::coordinator {
 namespace {
 
+// Pause after a Tick, in times its duration.
+constexpr double kTickPause = 4;
+
 CoreOptions WithGeneration(CoreOptions options, int64_t generation) {
   options.generation = generation;
   return options;
@@ -131,7 +134,7 @@ void Loop::Run() {
 
 // False when the loop is to end.
 bool Loop::WaitForWork() {
-  const absl::Duration until_tick = core_.NextDeadline() - clock_.Monotonic();
+  const absl::Duration until_tick = NextTick() - clock_.Monotonic();
   absl::MutexLock lock(&mu_);
   if (held_back_.empty() && until_tick > absl::ZeroDuration()) {
     clock_.AwaitWithTimeout(
@@ -202,8 +205,10 @@ void Loop::Process(std::vector<Item> items) {
                     std::make_move_iterator(items.begin() + static_cast<std::ptrdiff_t>(taken)),
                     std::make_move_iterator(items.end()));
   const Now now = ReadClock();
-  if (held_back_.empty() && core_.NextDeadline() <= now.monotonic) {
+  if (held_back_.empty() && NextTick() <= now.monotonic) {
     effects.push_back(core_.Apply(Tick{}, now));
+    const absl::Duration end = clock_.Monotonic();
+    tick_allowed_ = end + kTickPause * (end - now.monotonic);
   }
   if (HasDurableRows(effects)) {
     const absl::Duration start = clock_.Monotonic();
@@ -223,7 +228,9 @@ void Loop::Process(std::vector<Item> items) {
       return;
     }
   }
-  HEARTH_FAULT_POINT("coordinator.before_reply");
+  if (!replies.empty()) {
+    HEARTH_FAULT_POINT("coordinator.before_reply");
+  }
   metrics_.Observe(effects, view_);
   view_.Apply(absl::MakeSpan(effects));
   for (const auto& [done, reply] : replies) {
@@ -235,9 +242,11 @@ void Loop::Process(std::vector<Item> items) {
 }
 
 void Loop::LetKnow(std::vector<Effects>& effects) {
-  HEARTH_FAULT_POINT("coordinator.before_ack");
   for (Effects& e : effects) {
     for (OutgoingMessage& message : e.messages) {
+      if (message.message.has_ack()) {
+        HEARTH_FAULT_POINT("coordinator.before_ack");
+      }
       hub_.Send(message.connection_id, std::move(message.message));
     }
     for (const CloseConnection& close : e.closes) {

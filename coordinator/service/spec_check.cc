@@ -170,10 +170,11 @@ void SpecChecker::Check(v1::JobSpec spec, Done done) {
 void SpecChecker::Inspect(const InspectionRequest& request) {
   inspector_.Inspect(
       request.connection_id, Inspector::Scope(request.spec), PathsOf(request.spec),
-      [this, job_id = request.job_id,
+      [this, job_id = request.job_id, etag = request.etag,
        spec = request.spec](absl::StatusOr<std::vector<v1::PathInfo>> answers) mutable {
         InspectionDone command;
         command.job_id = job_id;
+        command.etag = etag;
         if (answers.ok()) {
           CheckedSpec checked = Complete(std::move(spec), *answers);
           command.status = checked.status;

@@ -1,0 +1,218 @@
+// hearth-coordinator as a process: exit codes, messages, and what a crash leaves behind.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/ids.h"
+#include "common/rpc/channel.h"
+#include "common/time/clock.h"
+#include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
+#include "gtest/gtest.h"
+#include "hearth/v1/job.grpc.pb.h"
+#include "nlohmann/json.hpp"
+
+namespace hearth::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ProcessTest : public testing::Test {
+ protected:
+  ProcessTest() {
+    std::string pattern = testing::TempDir() + "/process_XXXXXX";
+    root_ = mkdtemp(pattern.data());
+    const char* bin = std::getenv("HEARTH_BIN_DIR");
+    program_ = (bin == nullptr ? std::string("build/ctl/bin") : std::string(bin)) +
+               "/hearth-coordinator";
+  }
+  ~ProcessTest() override {
+    for (const pid_t pid : started_) {
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+    std::filesystem::remove_all(root_);
+  }
+
+  pid_t Spawn(std::vector<std::string> args, const std::string& faults = "") {
+    args.insert(args.begin(), program_);
+    std::vector<char*> argv;
+    for (std::string& arg : args) {
+      argv.push_back(arg.data());
+    }
+    argv.push_back(nullptr);
+    const pid_t pid = fork();
+    if (pid == 0) {
+      setenv("HEARTH_FAULTS", faults.c_str(), 1);
+      const int err = open((root_ + "/stderr").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+      dup2(err, 2);
+      dup2(err, 1);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    started_.push_back(pid);
+    return pid;
+  }
+
+  // Exit code, or -signal.
+  int Wait(pid_t pid) {
+    int wait_status = 0;
+    waitpid(pid, &wait_status, 0);
+    std::erase(started_, pid);
+    return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -WTERMSIG(wait_status);
+  }
+
+  int Run(const std::vector<std::string>& args) { return Wait(Spawn(args)); }
+
+  std::string Output() {
+    std::ifstream file(root_ + "/stderr");
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+
+  std::vector<std::string> Args() {
+    return {"--data-dir", root_ + "/data", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"};
+  }
+
+  // Address of the coordinator that runs as `pid`, once it serves; "" when it does not come up.
+  std::string Address(pid_t pid) {
+    absl::Mutex mu;
+    for (int i = 0; i < 500; ++i) {
+      std::ifstream file(root_ + "/data/endpoints.json");
+      const nlohmann::json endpoints = nlohmann::json::parse(file, nullptr, false);
+      if (!endpoints.is_discarded() && endpoints["pid"] == pid) {
+        return endpoints["listen"];
+      }
+      absl::MutexLock lock(&mu);
+      Clock::Real().AwaitWithTimeout(mu, never_, absl::Milliseconds(20));
+    }
+    return "";
+  }
+
+  static grpc::Status Create(const std::string& address, const std::string& request_id,
+                             v1::Job* job) {
+    const auto stub = v1::JobService::NewStub(
+        grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+    v1::CreateJobRequest request;
+    request.set_request_id(request_id);
+    request.mutable_spec()->set_name("x");
+    request.mutable_spec()->mutable_model()->set_preset("hearth-112m");
+    request.mutable_spec()->mutable_data()->add_train()->set_path("/data");
+    request.mutable_spec()->mutable_train()->set_steps(10);
+    grpc::ClientContext context;
+    rpc::SetDeadline(context);
+    return stub->CreateJob(&context, request, job);
+  }
+
+  static int CountJobs(const std::string& address) {
+    const auto stub = v1::JobService::NewStub(
+        grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    rpc::SetDeadline(context);
+    v1::ListJobsResponse response;
+    return stub->ListJobs(&context, {}, &response).ok() ? response.jobs_size() : -1;
+  }
+
+  bool no_ = false;
+  const absl::Condition never_{&no_};
+  std::string root_;
+  std::string program_;
+  std::vector<pid_t> started_;
+};
+
+TEST_F(ProcessTest, Version_PrintsAndExits0) {
+  EXPECT_EQ(Run({"--version"}), 0);
+  EXPECT_THAT(Output(), HasSubstr("hearth-coordinator 0."));
+}
+
+TEST_F(ProcessTest, BadFlags_Exit2) {
+  EXPECT_EQ(Run({"--data-dir", root_ + "/data", "--nonsense"}), 2);
+  EXPECT_EQ(Run({}), 2);
+}
+
+TEST_F(ProcessTest, NonLoopbackWithoutTls_Exit2AndNothingMade) {
+  EXPECT_EQ(Run({"--data-dir", root_ + "/data", "--listen", "0.0.0.0:0", "--http", "127.0.0.1:0"}),
+            2);
+  EXPECT_THAT(Output(), HasSubstr("--insecure"));
+  EXPECT_FALSE(std::filesystem::exists(root_ + "/data"));
+}
+
+TEST_F(ProcessTest, DataDirIsAFile_Exit1AndNamesIt) {
+  std::ofstream(root_ + "/data") << "x";
+  EXPECT_EQ(Run(Args()), 1);
+  EXPECT_THAT(Output(), HasSubstr(root_ + "/data"));
+}
+
+TEST_F(ProcessTest, DataDirInUse_Exit3AndNamesThePid) {
+  const pid_t first = Spawn(Args());
+  ASSERT_NE(Address(first), "") << Output();
+  EXPECT_EQ(Run(Args()), 3);
+  EXPECT_THAT(Output(), HasSubstr(absl::StrCat("pid ", first)));
+}
+
+TEST_F(ProcessTest, Sigterm_Exit0) {
+  const pid_t pid = Spawn(Args());
+  ASSERT_NE(Address(pid), "") << Output();
+  kill(pid, SIGTERM);
+  EXPECT_EQ(Wait(pid), 0) << Output();
+}
+
+TEST_F(ProcessTest, CommitFails_AnswersAndExit4) {
+  const pid_t pid = Spawn(Args(), "store.before_commit=error");
+  const std::string address = Address(pid);
+  ASSERT_NE(address, "") << Output();
+  v1::Job job;
+  EXPECT_EQ(Create(address, "", &job).error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(Wait(pid), 4);
+  const pid_t next = Spawn(Args());
+  EXPECT_EQ(CountJobs(Address(next)), 0);
+}
+
+// The coordinator dies while it handles a CreateJob; the client tries again with the same request id. Whatever the moment, there
+// is exactly one job afterwards.
+class CrashTest : public ProcessTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(CrashTest, CreateJob_RetriedAfterACrash_MakesOneJob) {
+  const pid_t first = Spawn(Args(), absl::StrCat(GetParam(), "=crash"));
+  const std::string address = Address(first);
+  ASSERT_NE(address, "") << Output();
+  const std::string request_id = RandomUuid();
+  v1::Job job;
+  EXPECT_FALSE(Create(address, request_id, &job).ok());
+  EXPECT_EQ(Wait(first), -SIGKILL);
+
+  const pid_t second = Spawn(Args());
+  const std::string second_address = Address(second);
+  const grpc::Status status = Create(second_address, request_id, &job);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(CountJobs(second_address), 1);
+  kill(second, SIGKILL);  // acknowledged: survives this too
+  Wait(second);
+  const pid_t third = Spawn(Args());
+  EXPECT_EQ(CountJobs(Address(third)), 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(AllPoints,
+                         CrashTest,
+                         testing::Values("store.before_commit",
+                                         "store.after_commit",
+                                         "coordinator.before_reply"),
+                         [](const auto& param) {
+                           std::string name = param.param;
+                           name[name.find('.')] = '_';
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace hearth::coordinator
