@@ -1,5 +1,7 @@
 // hearth-trainer: the training engine, one rank. Started by hearth-worker it speaks trainer.proto
 // over HEARTH_TRAINER_FD; started by a person it runs the verb given.
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -91,10 +93,27 @@ int Main(int argc, char** argv) {
   return result;
 }
 
+// OpenMP threads that spin at barriers starve one another, and everybody else, as soon as the
+// machine has other work: twice the step time, measured with two threads on two busy cores. libgomp
+// reads its environment when it is loaded, so the program starts itself again, once, with a short
+// spin. Goes on as it is where that fails.
+void ShortenSpin(char** argv) {
+  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) {
+    return;
+  }
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+  if (length > 0 && setenv("GOMP_SPINCOUNT", "2000", 0) == 0) {
+    path[length] = '\0';
+    execv(path, argv);
+  }
+}
+
 }  // namespace
 }  // namespace hearth::trainer
 
 int main(int argc, char** argv) {
+  hearth::trainer::ShortenSpin(argv);
   static_cast<void>(hearth::log::Init("hearth-trainer"));
   if (const absl::Status faults = hearth::fault::InitFromEnvironment(); !faults.ok()) {
     std::fprintf(stderr, "hearth-trainer: %s\n", std::string(faults.message()).c_str());

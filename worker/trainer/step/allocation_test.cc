@@ -2,6 +2,7 @@
 // it.
 #include <atomic>
 #include <cstddef>
+#include <tuple>
 
 #include "gtest/gtest.h"
 #include "worker/trainer/step/test_run.h"
@@ -45,15 +46,15 @@ int posix_memalign(void** out, size_t alignment, size_t bytes) {
 namespace hearth::trainer {
 namespace {
 
-class AllocationTest : public testing::TestWithParam<const char*> {};
+class AllocationTest : public testing::TestWithParam<std::tuple<const char*, int>> {};
 
 TEST_P(AllocationTest, Step_AfterTheFirst_AllocatesNothing) {
   TempDir dir;
-  v1::JobSpec spec = SmallJob(dir.path(), GetParam());
+  v1::JobSpec spec = SmallJob(dir.path(), std::get<0>(GetParam()));
   spec.mutable_precision()->set_recipe("bf16");
   spec.mutable_model()->set_dropout(0.1);
   const std::unique_ptr<Collective> comm = NewSoloCollective();
-  const std::unique_ptr<TestRank> rank = MakeRank(spec, *comm);
+  const std::unique_ptr<TestRank> rank = MakeRank(spec, *comm, std::get<1>(GetParam()));
   ASSERT_TRUE(rank->trainer->Step({}).ok());
   int64_t allocations = 0;
   for (int i = 0; i < 5; ++i) {
@@ -72,7 +73,10 @@ TEST_P(AllocationTest, Step_AfterTheFirst_AllocatesNothing) {
   EXPECT_GE(g_allocations, 2) << "the counter does not count";
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, AllocationTest, testing::Values("llama", "qwen3", "gpt2"));
+INSTANTIATE_TEST_SUITE_P(Families,
+                         AllocationTest,
+                         testing::Combine(testing::Values("llama", "qwen3", "gpt2"),
+                                          testing::Values(1, 2)));
 
 }  // namespace
 }  // namespace hearth::trainer

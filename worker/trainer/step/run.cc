@@ -130,7 +130,7 @@ v1::TrainerExit RankRun::Run() {
   exit.set_checkpoint_step(committed_step_);
   SetTime(*exit.mutable_time(), clock_.Now());
   if (!status.ok()) {
-    link_.SendLog("error", status.ToString());
+    link_.SendLog("error", std::string(status.message()));
   }
   link_.SendExit(exit);
   HEARTH_FAULT_POINT("trainer.before_exit");

@@ -91,11 +91,12 @@ struct TestRank {
 
 inline std::unique_ptr<TestRank> MakeRank(const v1::JobSpec& spec,
                                           Collective& comm,
-                                          int64_t step = 0) {
+                                          int threads = 1) {
   auto rank = std::make_unique<TestRank>();
   EngineOptions options;
   options.spec = spec;
   options.micro_batch = spec.batch().micro_batch_size();
+  options.threads = threads;
   auto engine = Engine::Create(options);
   EXPECT_TRUE(engine.ok()) << engine.status().ToString();
   rank->engine = *std::move(engine);
@@ -110,7 +111,7 @@ inline std::unique_ptr<TestRank> MakeRank(const v1::JobSpec& spec,
   parts.validation = rank->validation.get();
   parts.clock = &Clock::Real();
   parts.batch = rank->batch;
-  rank->trainer = std::make_unique<Trainer>(parts, step);
+  rank->trainer = std::make_unique<Trainer>(parts, 0);
   return rank;
 }
 
