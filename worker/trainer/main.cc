@@ -20,6 +20,20 @@ void AddJob(CLI::App& app, JobOptions& job) {
   app.add_option("--set", job.overrides, "override a field: path=value (repeatable)");
 }
 
+void AddSample(CLI::App& parent, SampleOptions& sample, int& result) {
+  CLI::App& sample_app = *parent.add_subcommand("sample", "continue a text with a checkpoint");
+  sample_app.add_option("checkpoint", sample.checkpoint, "checkpoint or model folder")->required();
+  sample_app.add_option("--prompt", sample.prompt, "text to continue");
+  sample_app.add_option("--tokens", sample.tokens, "tokens to add")->capture_default_str();
+  sample_app.add_option("--temperature", sample.temperature, "0 = most likely")
+      ->capture_default_str();
+  sample_app.add_option("--top-k", sample.top_k, "0 = all")->capture_default_str();
+  sample_app.add_option("--seed", sample.seed, "same seed, same text")->capture_default_str();
+  sample_app.add_option("--sequence-length", sample.sequence_length, "context window in tokens");
+  sample_app.add_option("--threads", sample.threads, "CPU threads (default: all)");
+  sample_app.callback([&sample, &result] { result = SampleCommand(sample); });
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Hearth's training engine: one rank.");
   app.set_version_flag("--version", VersionString());
@@ -58,17 +72,7 @@ int Main(int argc, char** argv) {
   eval_app.callback([&] { result = EvalCommand(eval); });
 
   SampleOptions sample;
-  CLI::App& sample_app = *app.add_subcommand("sample", "continue a text with a checkpoint");
-  sample_app.add_option("checkpoint", sample.checkpoint, "checkpoint or model folder")->required();
-  sample_app.add_option("--prompt", sample.prompt, "text to continue");
-  sample_app.add_option("--tokens", sample.tokens, "tokens to add")->capture_default_str();
-  sample_app.add_option("--temperature", sample.temperature, "0 = most likely")
-      ->capture_default_str();
-  sample_app.add_option("--top-k", sample.top_k, "0 = all")->capture_default_str();
-  sample_app.add_option("--seed", sample.seed, "same seed, same text")->capture_default_str();
-  sample_app.add_option("--sequence-length", sample.sequence_length, "context window in tokens");
-  sample_app.add_option("--threads", sample.threads, "CPU threads (default: all)");
-  sample_app.callback([&] { result = SampleCommand(sample); });
+  AddSample(app, sample, result);
 
   BenchOptions bench;
   CLI::App& bench_app = *app.add_subcommand("bench", "speed of a job's step on random tokens");
