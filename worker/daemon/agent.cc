@@ -26,7 +26,9 @@ Agent::Agent(Options options,
       next_tick_(clock.Monotonic()),
       thread_([this] { Run(); }) {}
 
-Agent::~Agent() { Stop(); }
+Agent::~Agent() {
+  Stop();
+}
 
 void Agent::Stop() {
   {
@@ -76,8 +78,7 @@ void Agent::Run() {
 
 absl::Status Agent::RunSession() {
   HEARTH_FAULT_POINT("agent.before_connect");
-  auto channel =
-      rpc::Connect(options_.coordinators.current(), options_.tls, options_.use_tls);
+  auto channel = rpc::Connect(options_.coordinators.current(), options_.tls, options_.use_tls);
   if (!channel.ok()) {
     return channel.status();
   }
@@ -148,7 +149,8 @@ bool Agent::WaitTicking(bool until_session_end, absl::Duration timeout) {
     }
     absl::MutexLock lock(&mu_);
     const absl::Duration wait = std::min(deadline, next_tick_) - clock_.Monotonic();
-    if (clock_.AwaitWithTimeout(mu_, absl::Condition(&done), std::max(wait, absl::ZeroDuration()))) {
+    if (clock_.AwaitWithTimeout(mu_, absl::Condition(&done),
+                                std::max(wait, absl::ZeroDuration()))) {
       return true;
     }
     if (clock_.Monotonic() >= deadline) {
@@ -178,10 +180,9 @@ bool Agent::IsFatal(const absl::Status& status, bool welcomed) {
 }
 
 void Agent::LogFailure(const absl::Status& status, bool welcomed) {
-  const std::string text = absl::StrCat(welcomed ? "lost coordinator " : "no coordinator at ",
-                                        options_.coordinators.current(),
-                                        ": ",
-                                        rpc::Describe(status));
+  const std::string text =
+      absl::StrCat(welcomed ? "lost coordinator " : "no coordinator at ",
+                   options_.coordinators.current(), ": ", rpc::Describe(status));
   if (text != last_logged_) {
     HEARTH_LOG_WARNING("{}", text);
     last_logged_ = text;

@@ -1,5 +1,5 @@
-// Keeps a stream to a coordinator: dials the list round and round, says Hello, beats, and comes back after every loss. What
-// is said is the TaskTable's affair; losing the stream touches no task.
+// Keeps a stream to a coordinator: dials the list round and round, says Hello, beats, and comes
+// back after every loss. What is said is the TaskTable's affair; losing the stream touches no task.
 #pragma once
 
 #include <functional>
@@ -29,22 +29,24 @@ class Agent {
     rpc::Backoff::Options backoff;
     // A stream without Welcome for so long is given up and the next coordinator tried.
     absl::Duration welcome_timeout = absl::Seconds(10);
-    // How long ALREADY_EXISTS is borne: the daemon that had our name before may not yet count as dead.
+    // How long ALREADY_EXISTS is borne: the daemon that had our name before may not yet count as
+    // dead.
     absl::Duration name_taken_grace = absl::Seconds(10);
     // How long the coordinator may take to end the stream after Stop().
     absl::Duration finish_timeout = absl::Seconds(2);
   };
 
   struct Counters {
-    bool connected = false;     // a coordinator has said Welcome on the present stream
-    int64_t connects = 0;       // streams that were welcomed
+    bool connected = false;       // a coordinator has said Welcome on the present stream
+    int64_t connects = 0;         // streams that were welcomed
     int64_t failed_attempts = 0;  // streams that were not
   };
 
-  // `tick` is called on the agent's thread each heartbeat interval, connected or not; it should call TaskTable::Tick.
-  // `on_fatal` is called once, on that thread, when dialling makes no sense any more: ABORTED (a newer daemon has our name),
-  // ALREADY_EXISTS (another live one has it), INVALID_ARGUMENT (the coordinator does not accept our Hello). The agent then
-  // does nothing more. `table` and `clock` outlive the object.
+  // `tick` is called on the agent's thread each heartbeat interval, connected or not; it should
+  // call TaskTable::Tick. `on_fatal` is called once, on that thread, when dialling makes no sense
+  // any more: ABORTED (a newer daemon has our name), ALREADY_EXISTS (another live one has it),
+  // INVALID_ARGUMENT (the coordinator does not accept our Hello). The agent then does nothing more.
+  // `table` and `clock` outlive the object.
   Agent(Options options,
         TaskTable& table,
         Clock& clock,
@@ -52,14 +54,16 @@ class Agent {
         std::function<void(const absl::Status&)> on_fatal);
   ~Agent();
 
-  // Ends the stream in order (what the table has ready, Goodbye included, must have been sent) and the thread.
+  // Ends the stream in order (what the table has ready, Goodbye included, must have been sent) and
+  // the thread.
   void Stop();
 
   Counters counters() const;
 
  private:
   void Run();
-  // Dials the present coordinator and stays until the stream ends. The status is never OK unless we are stopping.
+  // Dials the present coordinator and stays until the stream ends. The status is never OK unless we
+  // are stopping.
   absl::Status RunSession();
   void NoteWelcome();
   // Waits until the session has ended (or, if not `until_session_end`, until we are stopping) or
@@ -82,7 +86,8 @@ class Agent {
   Counters counters_ ABSL_GUARDED_BY(mu_);
 
   // Of the thread alone (the channel is dropped by the destructor).
-  // Kept until the next one is in use: gRPC starts and ends its threads with the first and the last channel.
+  // Kept until the next one is in use: gRPC starts and ends its threads with the first and the last
+  // channel.
   std::shared_ptr<grpc::Channel> channel_;
   rpc::Backoff backoff_;
   absl::Duration next_tick_;

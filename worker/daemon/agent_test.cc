@@ -49,10 +49,10 @@ class AgentTest : public ::testing::Test {
   }
 
   void Dial(const std::string& coordinators, absl::Duration name_taken_grace = kLong) {
-    Agent::Options options{.coordinators = *rpc::CoordinatorList::Parse(coordinators),
-                           .tls = {},
-                           .backoff = {.initial = absl::Milliseconds(5),
-                                       .cap = absl::Milliseconds(50)}};
+    Agent::Options options{
+        .coordinators = *rpc::CoordinatorList::Parse(coordinators),
+        .tls = {},
+        .backoff = {.initial = absl::Milliseconds(5), .cap = absl::Milliseconds(50)}};
     options.name_taken_grace = name_taken_grace;
     agent_ = std::make_unique<Agent>(
         options, *table_, Clock::Real(), [this] { table_->Tick({}, ""); },
@@ -76,7 +76,8 @@ class AgentTest : public ::testing::Test {
     stream.Say(message, generation);
   }
   // Reports up to the exit, acknowledging none; checks that seq has no gap from `first`.
-  static std::vector<v1::TaskReport> ReadToExit(FakeCoordinator::Stream& stream, int64_t first = 1) {
+  static std::vector<v1::TaskReport> ReadToExit(FakeCoordinator::Stream& stream,
+                                                int64_t first = 1) {
     std::vector<v1::TaskReport> out;
     do {
       const v1::AgentMessage message = stream.Next();
@@ -205,7 +206,8 @@ TEST_F(AgentTest, StaleGeneration_Coordinator_IsLeftForTheOther) {
   FakeCoordinator::Stream& first = new_one.Wait(0);
   Greet(first, 7);
   first.WaitForHeartbeat();
-  // The new one turns the agent away before a welcome, so it tries the old one, whose generation it must not accept.
+  // The new one turns the agent away before a welcome, so it tries the old one, whose generation it
+  // must not accept.
   first.Close(grpc::Status(grpc::StatusCode::UNAVAILABLE, "busy"));
   FakeCoordinator::Stream& again = new_one.Wait(1);
   EXPECT_EQ(again.Next().hello().generation(), 7);

@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 
 constexpr char kUuidFile[] = ".hearth-root";
 
-// Puts a UUID into `file` unless it is there already. link() is the one call that creates a file with its content whole and
-// fails when another daemon was first.
+// Puts a UUID into `file` unless it is there already. link() is the one call that creates a file
+// with its content whole and fails when another daemon was first.
 absl::Status CreateUuidFile(const std::string& file, Env& env) {
   const std::string temporary = absl::StrCat(file, ".", RandomHex(8));
   HEARTH_RETURN_IF_ERROR(env.WriteFileAtomically(temporary, RandomUuid() + "\n"));
@@ -62,7 +62,8 @@ absl::StatusOr<CheckpointRoot> CheckpointRoot::Open(const std::string& path, Env
   absl::StripAsciiWhitespace(&text);
   if (!IsUuid(text)) {
     return absl::DataLossError(absl::StrCat(
-        file, " holds no UUID; if no other host uses this folder, remove that file and start again"));
+        file,
+        " holds no UUID; if no other host uses this folder, remove that file and start again"));
   }
   return CheckpointRoot(real, text, env);
 }
@@ -98,8 +99,8 @@ absl::Status CheckpointRoot::Delete(const std::string& job_id, const std::string
     return refused;
   }
   // First out of sight in one step: a half-removed folder must not be taken for a checkpoint.
-  const fs::path doomed =
-      folder.parent_path() / absl::StrCat(".deleted-", folder.filename().string(), "-", RandomHex(4));
+  const fs::path doomed = folder.parent_path() /
+                          absl::StrCat(".deleted-", folder.filename().string(), "-", RandomHex(4));
   HEARTH_RETURN_IF_ERROR(env_->Rename(folder.string(), doomed.string()));
   return env_->RemoveAll(doomed.string());
 }

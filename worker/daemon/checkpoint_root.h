@@ -13,8 +13,9 @@ namespace hearth::worker {
 // Immutable; thread-safe.
 class CheckpointRoot {
  public:
-  // Creates the folder and its .hearth-root (a random UUID) when they are missing; two daemons that start at once agree on
-  // one UUID. kPermissionDenied, kResourceExhausted, ...: cannot be created or written; kDataLoss: .hearth-root is damaged.
+  // Creates the folder and its .hearth-root (a random UUID) when they are missing; two daemons that
+  // start at once agree on one UUID. kPermissionDenied, kResourceExhausted, ...: cannot be created
+  // or written; kDataLoss: .hearth-root is damaged.
   static absl::StatusOr<CheckpointRoot> Open(const std::string& path, Env& env = Env::Real());
 
   const std::string& path() const { return path_; }  // absolute, symbolic links resolved
@@ -23,8 +24,8 @@ class CheckpointRoot {
   // <root>/<job_id>/e<epoch>. kInvalidArgument: not a job id, epoch < 1.
   absl::StatusOr<std::string> EpochDir(const std::string& job_id, int64_t epoch) const;
 
-  // Removes `path`, which must be <root>/<job_id> or below it. Absent is OK. kInvalidArgument: anywhere else, or reached
-  // through a symbolic link or "..".
+  // Removes `path`, which must be <root>/<job_id> or below it. Absent is OK. kInvalidArgument:
+  // anywhere else, or reached through a symbolic link or "..".
   absl::Status Delete(const std::string& job_id, const std::string& path) const;
 
  private:

@@ -153,7 +153,9 @@ Fd& Fd::operator=(Fd&& other) noexcept {
   return *this;
 }
 
-int Fd::Release() { return std::exchange(fd_, -1); }
+int Fd::Release() {
+  return std::exchange(fd_, -1);
+}
 
 void Fd::Reset() {
   if (fd_ >= 0) {
@@ -190,9 +192,9 @@ absl::StatusOr<ChildProcess> Spawn(const SpawnOptions& options) {
   std::vector<std::string> environment = MergedEnvironment(options.environment);
   const std::vector<char*> argv = Pointers(arguments);
   const std::vector<char*> envp = Pointers(environment);
-  const ChildPlan plan = {options.program.c_str(), argv.data(),     envp.data(),
-                          getpid(),                null_fd.get(),   out_write.get(),
-                          err_write.get(),         theirs.get(),    error_write.get()};
+  const ChildPlan plan = {options.program.c_str(), argv.data(),     envp.data(),     getpid(),
+                          null_fd.get(),           out_write.get(), err_write.get(), theirs.get(),
+                          error_write.get()};
   const pid_t pid = fork();
   if (pid < 0) {
     return ErrnoStatus(errno, "fork");
@@ -220,7 +222,9 @@ absl::StatusOr<ChildProcess> Spawn(const SpawnOptions& options) {
   return child;
 }
 
-void BecomeSubreaper() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
+void BecomeSubreaper() {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
 
 absl::StatusOr<ProcessStat> ParseProcessStat(const std::string& line) {
   // The command name is in parentheses and may itself hold blanks and parentheses.
@@ -244,8 +248,7 @@ absl::StatusOr<ProcessStat> ParseProcessStat(const std::string& line) {
     return absl::DataLossError(absl::StrCat("not a line of /proc/PID/stat: ", line));
   }
   stat.state = fields[0][0];
-  stat.cpu_seconds =
-      static_cast<double>(user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  stat.cpu_seconds = static_cast<double>(user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
   stat.resident_bytes = pages * sysconf(_SC_PAGESIZE);
   return stat;
 }
@@ -292,8 +295,9 @@ void KillAll(pid_t leader) {
 }
 
 bool GroupIsGone(pid_t leader) {
-  // A process that forks while /proc is read can be missed there, never by kill(); zombies that another process must reap
-  // keep a group in being for kill(), never there. After a SIGKILL to the group nobody in it forks any more.
+  // A process that forks while /proc is read can be missed there, never by kill(); zombies that
+  // another process must reap keep a group in being for kill(), never there. After a SIGKILL to the
+  // group nobody in it forks any more.
   const bool listed = !LiveMembers(leader).empty();
   if (kill(-leader, 0) != 0 && errno == ESRCH) {
     return !listed;

@@ -46,13 +46,16 @@ struct ChildProcess {
   Fd err;          // stderr, non-blocking
 };
 
-// Starts `program` as the leader of a new session and process group, with stdin from /dev/null, stdout and stderr into pipes,
-// the other end of the socketpair as descriptor 3 and in HEARTH_TRAINER_FD, default signal handling, no other descriptor of
-// ours, and a larger share of the blame when memory runs out. It is SIGKILLed when the calling *thread* ends, so call this
-// from one that lives as long as the daemon. kNotFound, kPermissionDenied, kResourceExhausted...: the text names the program.
+// Starts `program` as the leader of a new session and process group, with stdin from /dev/null,
+// stdout and stderr into pipes, the other end of the socketpair as descriptor 3 and in
+// HEARTH_TRAINER_FD, default signal handling, no other descriptor of ours, and a larger share of
+// the blame when memory runs out. It is SIGKILLed when the calling *thread* ends, so call this from
+// one that lives as long as the daemon. kNotFound, kPermissionDenied, kResourceExhausted...: the
+// text names the program.
 absl::StatusOr<ChildProcess> Spawn(const SpawnOptions& options);
 
-// Makes this process the parent of its descendants' orphans, so that it can reap them where pid 1 does not.
+// Makes this process the parent of its descendants' orphans, so that it can reap them where pid 1
+// does not.
 void BecomeSubreaper();
 
 struct ProcessStat {
@@ -60,8 +63,8 @@ struct ProcessStat {
   pid_t parent = 0;
   pid_t group = 0;
   pid_t session = 0;
-  char state = '?';             // as in /proc/PID/stat: R S D Z ...
-  double cpu_seconds = 0.0;     // user and system
+  char state = '?';          // as in /proc/PID/stat: R S D Z ...
+  double cpu_seconds = 0.0;  // user and system
   int64_t resident_bytes = 0;
 };
 
@@ -71,14 +74,16 @@ absl::StatusOr<ProcessStat> ParseProcessStat(const std::string& line);
 // kNotFound: no such process.
 absl::StatusOr<ProcessStat> ReadProcessStat(pid_t pid);
 
-// Processes, zombies excepted, whose group or session is `leader`: what must be gone before a task counts as ended. The
-// leader itself is listed while it lives. Reaps the group's orphans that came to us, never the leader.
+// Processes, zombies excepted, whose group or session is `leader`: what must be gone before a task
+// counts as ended. The leader itself is listed while it lives. Reaps the group's orphans that came
+// to us, never the leader.
 std::vector<pid_t> LiveMembers(pid_t leader);
 
 // SIGKILLs the group and every straggler of the session. Harmless when nothing is left.
 void KillAll(pid_t leader);
 
-// True when no live process has this group or session any more. Call after KillAll() and after reaping the leader.
+// True when no live process has this group or session any more. Call after KillAll() and after
+// reaping the leader.
 bool GroupIsGone(pid_t leader);
 
 }  // namespace hearth::worker

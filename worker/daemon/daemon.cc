@@ -31,6 +31,8 @@ constexpr int kHttpPorts = 200;
 constexpr absl::Duration kDeliveryTimeout = absl::Seconds(5);
 constexpr absl::Duration kGoodbyeTimeout = absl::Seconds(1);
 constexpr absl::Duration kGoneBound = absl::Seconds(10);
+// Well below the coordinator's reattach grace.
+constexpr absl::Duration kReconnectCap = absl::Seconds(2);
 
 absl::StatusOr<std::string> FindTrainer(const std::string& given) {
   std::string path = given;
@@ -54,13 +56,16 @@ absl::StatusOr<Fd> LockDataDir(const std::string& dir) {
   }
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     return absl::FailedPreconditionError(
-        absl::StrCat("--data-dir ", dir, " is in use by another hearth-worker; give each its own "
+        absl::StrCat("--data-dir ", dir,
+                     " is in use by another hearth-worker; give each its own "
                      "--name or --data-dir"));
   }
   return lock;
 }
 
-bool IsAnyAddress(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
+bool IsAnyAddress(const std::string& host) {
+  return host == "0.0.0.0" || host == "::";
+}
 
 std::string JoinHostPort(const std::string& host, int port) {
   return host.find(':') == std::string::npos ? absl::StrCat(host, ":", port)
@@ -104,8 +109,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(WorkerOptions options, Cl
     options.checkpoint_root = options.home + "/checkpoints";
   }
   HEARTH_ASSIGN_OR_RETURN(CheckpointRoot root, CheckpointRoot::Open(options.checkpoint_root));
-  std::unique_ptr<Daemon> daemon(new Daemon(
-      std::move(options), std::move(root), std::move(facts), std::move(device), clock));
+  std::unique_ptr<Daemon> daemon(
+      new Daemon(std::move(options), std::move(root), std::move(facts), std::move(device), clock));
   HEARTH_RETURN_IF_ERROR(daemon->ClaimName());
   HEARTH_RETURN_IF_ERROR(daemon->StartParts());
   HEARTH_RETURN_IF_ERROR(daemon->StartHttp());
@@ -166,8 +171,8 @@ absl::Status Daemon::StartHttp() {
       {"/metrics",
        [this](const metrics::HttpRequest&) {
          const prometheus::Collectable* const all[] = {metrics_.get(), process_metrics_.get()};
-         return metrics::HttpResponse{
-             200, std::string(metrics::kTextContentType), metrics::Serialize(all)};
+         return metrics::HttpResponse{200, std::string(metrics::kTextContentType),
+                                      metrics::Serialize(all)};
        }},
       {"/healthz",
        [this](const metrics::HttpRequest&) {
@@ -179,21 +184,16 @@ absl::Status Daemon::StartHttp() {
        }},
   };
   if (options_.http.empty()) {
-    HEARTH_ASSIGN_OR_RETURN(http_,
-                            metrics::HttpServer::StartOnFreePort(
-                                "127.0.0.1", kFirstHttpPort, kHttpPorts, handlers));
+    HEARTH_ASSIGN_OR_RETURN(http_, metrics::HttpServer::StartOnFreePort("127.0.0.1", kFirstHttpPort,
+                                                                        kHttpPorts, handlers));
   } else {
     HEARTH_ASSIGN_OR_RETURN(http_, metrics::HttpServer::Start(options_.http, handlers));
   }
   const std::string address =
       JoinHostPort(IsAnyAddress(http_->host()) ? advertise_ : http_->host(), http_->port());
   table_->SetHttpAddress(address);
-  HEARTH_LOG_INFO("worker {} ({}, {} threads), metrics at {}, checkpoints in {}",
-                  options_.name,
-                  device_.model(),
-                  device_.threads(),
-                  address,
-                  root_.path());
+  HEARTH_LOG_INFO("worker {} ({}, {} threads), metrics at {}, checkpoints in {}", options_.name,
+                  device_.model(), device_.threads(), address, root_.path());
   return Env::Real().WriteFileAtomically(
       options_.data_dir + "/endpoints.json",
       absl::StrCat(R"({"name": ")", options_.name, R"(", "http": ")", address, R"(", "pid": )",
@@ -206,7 +206,7 @@ absl::Status Daemon::StartAgent() {
   const Agent::Options agent{
       .coordinators = std::move(coordinators),
       .tls = {options_.tls_cert, options_.tls_key, options_.tls_ca},
-      .backoff = {},
+      .backoff = {.cap = kReconnectCap},
   };
   absl::MutexLock lock(&mu_);
   agent_ = std::make_unique<Agent>(
@@ -225,9 +225,8 @@ void Daemon::StopAgent() {
 
 void Daemon::Tick() {
   const absl::Duration now = clock_.Monotonic();
-  const UsageSampler::Usage usage = sampler_.Look(supervisor_->running_pid(),
-                                                  absl::ToDoubleSeconds(now - last_look_),
-                                                  device_.threads());
+  const UsageSampler::Usage usage = sampler_.Look(
+      supervisor_->running_pid(), absl::ToDoubleSeconds(now - last_look_), device_.threads());
   last_look_ = now;
   v1::DeviceStatus status;
   status.set_memory_used_bytes(usage.resident_bytes);
@@ -299,17 +298,20 @@ void Daemon::WaitFor(int signals,
 ExitCode Daemon::StopInOrder(int signals) {
   bool signalled = false;
   const absl::Duration grace = table_->StopAll();
-  WaitFor(signals, grace + 2 * kGoneBound,
-          [this] { return table_->AwaitNoTask(absl::ZeroDuration()); }, signalled);
-  WaitFor(signals, kDeliveryTimeout,
-          [this] { return table_->AwaitDelivered(absl::ZeroDuration()); }, signalled);
+  WaitFor(
+      signals, grace + 2 * kGoneBound, [this] { return table_->AwaitNoTask(absl::ZeroDuration()); },
+      signalled);
+  WaitFor(
+      signals, kDeliveryTimeout, [this] { return table_->AwaitDelivered(absl::ZeroDuration()); },
+      signalled);
   if (signalled) {
     HEARTH_LOG_WARNING("second signal: killing what runs");
     return KillAndLeave();
   }
   table_->SayGoodbye("stopped");
   if (table_->welcomed()) {
-    WaitFor(signals, kGoodbyeTimeout, [this] { return table_->goodbye_sent(); }, signalled);
+    WaitFor(
+        signals, kGoodbyeTimeout, [this] { return table_->goodbye_sent(); }, signalled);
   }
   StopAgent();
   HEARTH_LOG_INFO("stopped");

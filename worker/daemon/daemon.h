@@ -27,16 +27,20 @@ namespace hearth::worker {
 
 class Daemon {
  public:
-  // Claims name, folders and ports and starts every thread but the agent's. The text of an error says what to change.
+  // Claims name, folders and ports and starts every thread but the agent's. The text of an error
+  // says what to change.
   static absl::StatusOr<std::unique_ptr<Daemon>> Create(WorkerOptions options, Clock& clock);
   ~Daemon();
 
-  // Connects, and serves until a byte can be read from `signals` (a signalfd), or the coordinator sends us away. Returns the
-  // exit code.
+  // Connects, and serves until a byte can be read from `signals` (a signalfd), or the coordinator
+  // sends us away. Returns the exit code.
   ExitCode Run(int signals);
 
  private:
-  Daemon(WorkerOptions options, CheckpointRoot root, HostFacts facts, v1::DeviceInfo device,
+  Daemon(WorkerOptions options,
+         CheckpointRoot root,
+         HostFacts facts,
+         v1::DeviceInfo device,
          Clock& clock);
 
   absl::Status ClaimName();
@@ -74,8 +78,9 @@ class Daemon {
   UsageSampler sampler_;
   absl::Duration last_look_ = absl::ZeroDuration();
 
-  // Destroyed from the last to the first: scrapes end before what they read, the stream before the table, the trainers
-  // before their listener. All but the agent are there before the HTTP server starts.
+  // Destroyed from the last to the first: scrapes end before what they read, the stream before the
+  // table, the trainers before their listener. All but the agent are there before the HTTP server
+  // starts.
   std::unique_ptr<TaskTable> table_;
   std::unique_ptr<DiskWorker> disk_;
   std::unique_ptr<Supervisor> supervisor_;

@@ -62,8 +62,7 @@ class DaemonTest : public ::testing::Test {
   void Signal() {
     signalfd_siginfo info{};
     info.ssi_signo = SIGTERM;
-    EXPECT_EQ(write(signals_write_.get(), &info, sizeof(info)),
-              static_cast<ssize_t>(sizeof(info)));
+    EXPECT_EQ(write(signals_write_.get(), &info, sizeof(info)), static_cast<ssize_t>(sizeof(info)));
   }
   ExitCode WaitForExit() {
     thread_.join();

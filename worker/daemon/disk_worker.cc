@@ -65,9 +65,13 @@ DiskWorker::~DiskWorker() {
   thread_.join();
 }
 
-void DiskWorker::Inspect(const v1::InspectPaths& request) { Post(request); }
+void DiskWorker::Inspect(const v1::InspectPaths& request) {
+  Post(request);
+}
 
-void DiskWorker::Delete(const v1::DeleteCheckpointFolder& request) { Post(request); }
+void DiskWorker::Delete(const v1::DeleteCheckpointFolder& request) {
+  Post(request);
+}
 
 void DiskWorker::Post(Request request) {
   absl::MutexLock lock(&mu_);

@@ -1,4 +1,5 @@
-// Looks at datasets and model folders and removes checkpoints, on a thread of its own: a slow disk holds up nobody else.
+// Looks at datasets and model folders and removes checkpoints, on a thread of its own: a slow disk
+// holds up nobody else.
 #pragma once
 
 #include <deque>
@@ -16,9 +17,9 @@
 
 namespace hearth::worker {
 
-// A dataset (anything dataset::Dataset opens): kind, tokens, vocabulary. A folder with config.json: kind "model", the
-// ModelSpec of config.json and its vocabulary; model.safetensors (or its index) must be there but is not opened. Whatever
-// is wrong is in `error`.
+// A dataset (anything dataset::Dataset opens): kind, tokens, vocabulary. A folder with config.json:
+// kind "model", the ModelSpec of config.json and its vocabulary; model.safetensors (or its index)
+// must be there but is not opened. Whatever is wrong is in `error`.
 v1::PathInfo InspectPath(const std::string& path, Env& env);
 
 class DiskWorker : public DiskRequests {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/rpc/channel.h"
+#include "common/time/clock.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
@@ -123,7 +124,7 @@ class FakeCoordinator : public v1::AgentService::CallbackService {
     server_ = builder.BuildAndStart();
   }
   ~FakeCoordinator() override {
-    server_->Shutdown(absl::ToChronoTime(absl::Now()));  // cancels every stream
+    server_->Shutdown(absl::ToChronoTime(Clock::Real().Now()));  // cancels every stream
     server_->Wait();
   }
 

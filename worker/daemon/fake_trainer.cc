@@ -1,5 +1,5 @@
-// A trainer for the daemon's tests: speaks trainer.proto and does what the job's name says, a list of "verb[:argument]"
-// separated by ';'. Being told to hang, it lives until it is killed.
+// A trainer for the daemon's tests: speaks trainer.proto and does what the job's name says, a list
+// of "verb[:argument]" separated by ';'. Being told to hang, it lives until it is killed.
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -33,7 +33,8 @@ class FakeTrainer {
     task_ = Receive().task();
     const std::string script = task_.spec().name();  // outlives the views into it
     for (const absl::string_view command : absl::StrSplit(script, ';', absl::SkipEmpty())) {
-      const std::pair<std::string, std::string> parts = absl::StrSplit(command, absl::MaxSplits(':', 1));
+      const std::pair<std::string, std::string> parts =
+          absl::StrSplit(command, absl::MaxSplits(':', 1));
       const auto verb = verbs_.find(parts.first);
       HEARTH_CHECK(verb != verbs_.end(), "the script has only known verbs");
       verb->second(parts.second);
@@ -151,8 +152,10 @@ class FakeTrainer {
   using Verb = std::function<void(const std::string&)>;
   const std::map<std::string, Verb> verbs_ = {
       {"log", [this](const std::string& text) { Log(text); }},
-      {"print", [](const std::string& text) { static_cast<void>(!write(1, text.data(), text.size())); }},
-      {"eprint", [](const std::string& text) { static_cast<void>(!write(2, text.data(), text.size())); }},
+      {"print",
+       [](const std::string& text) { static_cast<void>(!write(1, text.data(), text.size())); }},
+      {"eprint",
+       [](const std::string& text) { static_cast<void>(!write(2, text.data(), text.size())); }},
       {"steps", [this](const std::string& count) { Steps(count); }},
       {"finish", [this](const std::string&) { Exit(v1::EXIT_REASON_FINISHED); }},
       {"exit", [this](const std::string& code) { exit_code_ = std::atoi(code.c_str()); }},
@@ -178,7 +181,8 @@ class FakeTrainer {
          Log(absl::StrCat("own session ", getsid(0) == getpid(), " own group ",
                           getpgrp() == getpid(), " fd ", fd_));
        }},
-      {"garbage", [this](const std::string&) { SendBytes(std::string_view("\xff\xff\xff\xff", 4)); }},
+      {"garbage",
+       [this](const std::string&) { SendBytes(std::string_view("\xff\xff\xff\xff", 4)); }},
       {"close", [this](const std::string&) { close(fd_); }},
       {"crash", [](const std::string&) { raise(SIGKILL); }},
       {"hang", [](const std::string&) { Hang(); }},

@@ -1,4 +1,5 @@
-// Messages on the trainer's socketpair: a little-endian uint32 length and that many bytes of protobuf (trainer.proto).
+// Messages on the trainer's socketpair: a little-endian uint32 length and that many bytes of
+// protobuf (trainer.proto).
 #pragma once
 
 #include <cstddef>
@@ -23,8 +24,8 @@ class FrameReader {
  public:
   void Append(std::string_view data) { buffer_.append(data.data(), data.size()); }
 
-  // Fills `message` from the next whole frame and consumes it; false: more bytes are needed. kDataLoss: the frame is too
-  // long or does not parse; the stream is then of no further use.
+  // Fills `message` from the next whole frame and consumes it; false: more bytes are needed.
+  // kDataLoss: the frame is too long or does not parse; the stream is then of no further use.
   absl::StatusOr<bool> Next(google::protobuf::MessageLite& message);
 
  private:

@@ -15,8 +15,8 @@ v1::FromTrainer Progress(int64_t step) {
 }
 
 TEST(FrameTest, Next_ByteByByte_GivesEachMessageOnce) {
-  std::string bytes = *EncodeFrame(Progress(1)) + *EncodeFrame(v1::FromTrainer()) +
-                      *EncodeFrame(Progress(300));
+  std::string bytes =
+      *EncodeFrame(Progress(1)) + *EncodeFrame(v1::FromTrainer()) + *EncodeFrame(Progress(300));
   FrameReader reader;
   std::string seen;
   for (const char byte : bytes) {

@@ -34,7 +34,9 @@ std::string Slurp(const char* path) {
   return text.str();
 }
 
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+absl::string_view View(std::string_view text) {
+  return {text.data(), text.size()};
+}
 
 // Value after "key :" of the first line that has it.
 std::string Field(std::string_view text, std::string_view key) {
@@ -60,7 +62,9 @@ std::string HostName() {
 
 }  // namespace
 
-std::string ParseCpuModel(std::string_view cpuinfo) { return Field(cpuinfo, "model name"); }
+std::string ParseCpuModel(std::string_view cpuinfo) {
+  return Field(cpuinfo, "model name");
+}
 
 int64_t ParseMeminfo(std::string_view meminfo, std::string_view key) {
   const std::string value = Field(meminfo, key);
@@ -83,8 +87,8 @@ HostFacts ReadHostFacts() {
   cpu_set_t set;
   CPU_ZERO(&set);
   const bool known = sched_getaffinity(0, sizeof(set), &set) == 0;
-  facts.threads = std::max(
-      1, known ? CPU_COUNT(&set) : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
+  facts.threads =
+      std::max(1, known ? CPU_COUNT(&set) : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
   return facts;
 }
 

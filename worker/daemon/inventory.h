@@ -15,8 +15,8 @@
 namespace hearth::worker {
 
 struct HostFacts {
-  std::string host;         // gethostname, up to the first dot
-  std::string cpu_model;    // "unknown CPU" when /proc does not tell
+  std::string host;          // gethostname, up to the first dot
+  std::string cpu_model;     // "unknown CPU" when /proc does not tell
   int64_t memory_bytes = 0;  // installed, or the control group's limit when that is less
   int threads = 1;           // hardware threads that this process may use
 };
@@ -28,14 +28,14 @@ std::string ParseCpuModel(std::string_view cpuinfo);
 // Bytes of `key` ("MemTotal") in /proc/meminfo's text, 0 = absent.
 int64_t ParseMeminfo(std::string_view meminfo, std::string_view key);
 
-// Of --device and --threads (0 = all). kInvalidArgument: not a device, threads out of range; kUnimplemented: cuda, which
-// this version does not run.
+// Of --device and --threads (0 = all). kInvalidArgument: not a device, threads out of range;
+// kUnimplemented: cuda, which this version does not run.
 absl::StatusOr<v1::DeviceInfo> MakeDeviceInfo(std::string_view device,
                                               int threads,
                                               const HostFacts& facts);
 
-// A number K, the least free one on this host, that no other daemon with the same `run_dir` holds while this object lives;
-// the kernel frees it when the process ends, however it ends.
+// A number K, the least free one on this host, that no other daemon with the same `run_dir` holds
+// while this object lives; the kernel frees it when the process ends, however it ends.
 class DaemonIndex {
  public:
   // Locks <run_dir>/<kind>K.lock. kResourceExhausted: all of 0..1023 are taken.
@@ -53,7 +53,8 @@ class UsageSampler {
  public:
   struct Usage {
     int64_t resident_bytes = 0;
-    double utilization_ratio = 0.0;  // of `threads` processors since the last look at the same process, 0..1
+    double utilization_ratio =
+        0.0;  // of `threads` processors since the last look at the same process, 0..1
     double cpu_seconds_total = 0.0;  // of all processes looked at so far; never falls
   };
   // `pid` 0 = none runs. `elapsed_seconds`: since the last look.
@@ -65,8 +66,8 @@ class UsageSampler {
   double total_ = 0.0;
 };
 
-// Address of this host as seen from `coordinator` ("host:port"): the source address the kernel would use. 127.0.0.1 when
-// that cannot be told.
+// Address of this host as seen from `coordinator` ("host:port"): the source address the kernel
+// would use. 127.0.0.1 when that cannot be told.
 std::string SourceAddressTowards(const std::string& coordinator);
 
 }  // namespace hearth::worker

@@ -81,6 +81,8 @@ std::vector<std::string> LineSplitter::Append(std::string_view data) {
   return lines;
 }
 
-std::string LineSplitter::Finish() { return SanitizeUtf8(std::exchange(partial_, std::string())); }
+std::string LineSplitter::Finish() {
+  return SanitizeUtf8(std::exchange(partial_, std::string()));
+}
 
 }  // namespace hearth::worker

@@ -7,7 +7,8 @@
 
 namespace hearth::worker {
 
-// `text` with every byte that is not part of valid UTF-8 replaced by '?': protobuf strings hold nothing else.
+// `text` with every byte that is not part of valid UTF-8 replaced by '?': protobuf strings hold
+// nothing else.
 std::string SanitizeUtf8(std::string_view text);
 
 // Not thread-safe.

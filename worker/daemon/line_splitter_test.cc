@@ -30,10 +30,10 @@ TEST(LineSplitterTest, Append_EndlessLine_IsCut) {
 
 TEST(SanitizeUtf8Test, Sanitize_InvalidBytes_AreReplacedAloneAndTextKept) {
   EXPECT_EQ(SanitizeUtf8("caf\xc3\xa9 \xff\xc3 \xe2\x82\xac"), "caf\xc3\xa9 ?? \xe2\x82\xac");
-  EXPECT_EQ(SanitizeUtf8("\xc0\x80"), "??");          // overlong
-  EXPECT_EQ(SanitizeUtf8("\xed\xa0\x80"), "???");     // surrogate
+  EXPECT_EQ(SanitizeUtf8("\xc0\x80"), "??");       // overlong
+  EXPECT_EQ(SanitizeUtf8("\xed\xa0\x80"), "???");  // surrogate
   EXPECT_EQ(SanitizeUtf8("\xf0\x9f\x94\xa5"), "\xf0\x9f\x94\xa5");
-  EXPECT_EQ(SanitizeUtf8("\xe2\x82"), "??");          // cut short
+  EXPECT_EQ(SanitizeUtf8("\xe2\x82"), "??");  // cut short
 }
 
 }  // namespace

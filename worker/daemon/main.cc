@@ -33,7 +33,8 @@ int Main(const std::vector<std::string>& arguments) {
     std::fprintf(stderr, "hearth-worker: %s\n", std::string(status.message()).c_str());
     return kExitUsage;
   }
-  // Before any thread exists, so that every one inherits the mask and signals come through the descriptor alone.
+  // Before any thread exists, so that every one inherits the mask and signals come through the
+  // descriptor alone.
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
@@ -44,11 +45,9 @@ int Main(const std::vector<std::string>& arguments) {
   const Fd signals(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   auto daemon = Daemon::Create(*options, Clock::Real());
   if (!daemon.ok()) {
-    const bool usage = absl::IsInvalidArgument(daemon.status()) ||
-                       absl::IsUnimplemented(daemon.status());
-    std::fprintf(stderr,
-                 "hearth-worker: %s\n",
-                 std::string(daemon.status().message()).c_str());
+    const bool usage =
+        absl::IsInvalidArgument(daemon.status()) || absl::IsUnimplemented(daemon.status());
+    std::fprintf(stderr, "hearth-worker: %s\n", std::string(daemon.status().message()).c_str());
     return usage ? kExitUsage : kExitError;
   }
   return (*daemon)->Run(signals.get());

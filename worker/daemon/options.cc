@@ -43,12 +43,12 @@ void AddFlags(CLI::App& app, WorkerOptions& options, std::vector<std::string>& l
                  "Folder for checkpoints, one per host; default $HEARTH_HOME/checkpoints");
   app.add_option("--data-dir", options.data_dir,
                  "Folder of this daemon; default $HEARTH_HOME/workers/NAME");
-  app.add_option("--http", options.http,
-                 "host:port of /metrics and /healthz (clear text), port 0 = any; default: first free "
-                 "port from 127.0.0.1:7080");
+  app.add_option(
+      "--http", options.http,
+      "host:port of /metrics and /healthz (clear text), port 0 = any; default: first free "
+      "port from 127.0.0.1:7080");
   app.add_option("--label", labels, "key=value, repeatable; resources.selector asks for them");
-  app.add_option("--trainer", options.trainer,
-                 "hearth-trainer program; default: beside this one");
+  app.add_option("--trainer", options.trainer, "hearth-trainer program; default: beside this one");
   app.add_option("--tls-ca", options.tls_ca, "CA certificate (PEM) to trust; turns TLS on");
   app.add_option("--tls-cert", options.tls_cert, "Our certificate (PEM), for mutual TLS");
   app.add_option("--tls-key", options.tls_key, "Its key (PEM)");

@@ -12,24 +12,24 @@ namespace hearth::worker {
 
 // Exit codes of hearth-worker, as --help lists them.
 enum ExitCode {
-  kExitOk = 0,        // stopped in order
-  kExitError = 1,     // could not start, or the coordinator does not accept this worker
-  kExitUsage = 2,     // bad flags
-  kExitReplaced = 3,  // a newer daemon has our name (ABORTED); our trainers were killed
+  kExitOk = 0,         // stopped in order
+  kExitError = 1,      // could not start, or the coordinator does not accept this worker
+  kExitUsage = 2,      // bad flags
+  kExitReplaced = 3,   // a newer daemon has our name (ABORTED); our trainers were killed
   kExitNameTaken = 4,  // another live daemon has our name or GPU (ALREADY_EXISTS)
-  kExitKilled = 5,    // a second signal: trainers were killed without a checkpoint
+  kExitKilled = 5,     // a second signal: trainers were killed without a checkpoint
 };
 
 struct WorkerOptions {
   std::string coordinator = "127.0.0.1:7070";  // comma-separated list
   std::string device = "cpu";
-  std::string name;  // "" = host-cpuK
-  std::string advertise;  // "" = our address as seen from the coordinator
-  int threads = 0;  // 0 = all
-  std::string home;  // $HEARTH_HOME, or ~/.hearth
+  std::string name;             // "" = host-cpuK
+  std::string advertise;        // "" = our address as seen from the coordinator
+  int threads = 0;              // 0 = all
+  std::string home;             // $HEARTH_HOME, or ~/.hearth
   std::string checkpoint_root;  // "" = <home>/checkpoints
-  std::string data_dir;  // "" = <home>/workers/<name>
-  std::string http;  // "" = 127.0.0.1, first free port from 7080
+  std::string data_dir;         // "" = <home>/workers/<name>
+  std::string http;             // "" = 127.0.0.1, first free port from 7080
   std::map<std::string, std::string> labels;
   std::string trainer;  // "" = hearth-trainer beside this program
   std::string tls_cert;
@@ -40,8 +40,8 @@ struct WorkerOptions {
   bool log_json = false;
 };
 
-// What the command line asks for. kCancelled: it was --help or --version, whose text is the message; kInvalidArgument: what
-// is wrong with it. Reads HEARTH_COORDINATOR, HEARTH_HOME and HOME.
+// What the command line asks for. kCancelled: it was --help or --version, whose text is the
+// message; kInvalidArgument: what is wrong with it. Reads HEARTH_COORDINATOR, HEARTH_HOME and HOME.
 absl::StatusOr<WorkerOptions> ParseOptions(const std::vector<std::string>& arguments);
 
 }  // namespace hearth::worker

@@ -108,7 +108,8 @@ void ReportBuffer::EnforceLogBound() {
     return;
   }
   first_log_seq_ = std::max(first_log_seq_, entries_.front().seq);
-  // The newest batch stays whatever its size: the last lines before a crash are the ones people need.
+  // The newest batch stays whatever its size: the last lines before a crash are the ones people
+  // need.
   while (log_bytes_ > limits_.log_bytes && first_log_seq_ < last_seq_) {
     Entry& entry = entries_[first_log_seq_ - entries_.front().seq];
     ++first_log_seq_;

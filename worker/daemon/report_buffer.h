@@ -14,25 +14,26 @@ namespace hearth::worker {
 struct ReportLimits {
   // Log lines. Beyond it the oldest lines go, and are counted in LogBatch.dropped.
   int64_t log_bytes = 8 << 20;
-  // Step reports: about a million of them, more than a day without a coordinator at ten steps a second. Beyond it the
-  // oldest go, counted. Everything else (run info, checkpoints, key-values, the exit) is small and never dropped.
+  // Step reports: about a million of them, more than a day without a coordinator at ten steps a
+  // second. Beyond it the oldest go, counted. Everything else (run info, checkpoints, key-values,
+  // the exit) is small and never dropped.
   int64_t step_bytes = 256 << 20;
   // A batch of log lines is sealed, that is given its number, at this size.
   int64_t batch_bytes = 64 << 10;
 };
 
-// Numbers the reports of one (job, epoch, rank) from 1 without gaps and keeps them until they are acknowledged. What a bound
-// removes leaves an empty LogBatch with its number, so the numbers stay gapless and a re-sent number never changes meaning
-// from one report to another. Log lines wait unnumbered in an open batch until it is full, asked for, or the task exits.
-// Not thread-safe.
+// Numbers the reports of one (job, epoch, rank) from 1 without gaps and keeps them until they are
+// acknowledged. What a bound removes leaves an empty LogBatch with its number, so the numbers stay
+// gapless and a re-sent number never changes meaning from one report to another. Log lines wait
+// unnumbered in an open batch until it is full, asked for, or the task exits. Not thread-safe.
 class ReportBuffer {
  public:
   static constexpr int64_t kEntryOverhead = 64;
 
   ReportBuffer(std::string job_id, int64_t epoch, int32_t rank, const ReportLimits& limits);
 
-  // Numbers `report` (its payload is set; identity and seq are filled in) and appends it. A TaskExit seals the open batch
-  // first. Returns the seq.
+  // Numbers `report` (its payload is set; identity and seq are filled in) and appends it. A
+  // TaskExit seals the open batch first. Returns the seq.
   int64_t Add(v1::TaskReport report);
 
   void AddLog(v1::LogLine line);
@@ -40,7 +41,8 @@ class ReportBuffer {
   // Numbers the lines collected so far. False: there are none.
   bool SealLogs();
 
-  // Forgets reports with a number <= seq. An ack of what was never sent is ignored beyond last_seq().
+  // Forgets reports with a number <= seq. An ack of what was never sent is ignored beyond
+  // last_seq().
   void Ack(int64_t seq);
 
   // The first kept report with a number > seq, or nothing.

@@ -19,7 +19,8 @@ void StreamSession::Start() {
   HEARTH_FAULT_POINT("agent.before_hello");
   v1::AgentMessage hello = table_.BeginSession();
   stub_->async()->Connect(&context_, this);
-  // Writes start outside the reactor's callbacks too; the hold keeps it alive for them until Close().
+  // Writes start outside the reactor's callbacks too; the hold keeps it alive for them until
+  // Close().
   AddHold();
   {
     absl::MutexLock lock(&mu_);
@@ -50,8 +51,7 @@ void StreamSession::Pump() {
       pumping_ = true;
     }
     std::optional<v1::AgentMessage> message = table_.NextMessage();
-    const absl::Status fault =
-        message.has_value() ? fault::Check("agent.send") : absl::OkStatus();
+    const absl::Status fault = message.has_value() ? fault::Check("agent.send") : absl::OkStatus();
     if (!fault.ok()) {
       Cancel(fault);
     }

@@ -15,8 +15,8 @@
 
 namespace hearth::worker {
 
-// Thread-safe. Must live from Start() until `on_done` is called, and must not be destroyed on a thread of gRPC: whoever drops
-// the last channel there makes gRPC wait for that very thread.
+// Thread-safe. Must live from Start() until `on_done` is called, and must not be destroyed on a
+// thread of gRPC: whoever drops the last channel there makes gRPC wait for that very thread.
 class StreamSession : public grpc::ClientBidiReactor<v1::AgentMessage, v1::CoordinatorMessage> {
  public:
   // `table` outlives the object. `on_done` is called once, on a gRPC thread, as the last thing; the
@@ -31,7 +31,8 @@ class StreamSession : public grpc::ClientBidiReactor<v1::AgentMessage, v1::Coord
   // Sends what the table has ready.
   void Kick();
 
-  // Half-closes once the write in progress is done; nothing more is sent. The coordinator then ends the stream.
+  // Half-closes once the write in progress is done; nothing more is sent. The coordinator then ends
+  // the stream.
   void Finish();
 
   // Ends the stream at once.

@@ -55,13 +55,17 @@ Supervisor::~Supervisor() {
   thread_.join();
 }
 
-void Supervisor::Start(v1::Task task) { Post(std::move(task)); }
+void Supervisor::Start(v1::Task task) {
+  Post(std::move(task));
+}
 
 void Supervisor::Send(const TaskKey& key, v1::ToTrainer message) {
   Post(SendCommand{key, std::move(message)});
 }
 
-void Supervisor::Kill(const TaskKey& key, absl::Duration grace) { Post(KillCommand{key, grace}); }
+void Supervisor::Kill(const TaskKey& key, absl::Duration grace) {
+  Post(KillCommand{key, grace});
+}
 
 pid_t Supervisor::running_pid() const {
   absl::MutexLock lock(&mu_);
@@ -197,9 +201,8 @@ void Supervisor::PollOnce() {
     // An invalid descriptor is -1, which poll() skips.
     const bool writing = child->outgoing_begin < child->outgoing.size();
     fds.push_back({child->process.pidfd.get(), POLLIN, 0});
-    fds.push_back({child->process.pipe.get(),
-                   static_cast<int16_t>(writing ? POLLIN | POLLOUT : POLLIN),
-                   0});
+    fds.push_back(
+        {child->process.pipe.get(), static_cast<int16_t>(writing ? POLLIN | POLLOUT : POLLIN), 0});
     fds.push_back({child->process.out.get(), POLLIN, 0});
     fds.push_back({child->process.err.get(), POLLIN, 0});
     wait = std::min(wait, child->deadline - clock_.Monotonic());
@@ -240,10 +243,9 @@ void Supervisor::PollOnce() {
 
 void Supervisor::Write(Child& child) {
   while (child.process.pipe.valid() && child.outgoing_begin < child.outgoing.size()) {
-    const ssize_t sent = send(child.process.pipe.get(),
-                              child.outgoing.data() + child.outgoing_begin,
-                              child.outgoing.size() - child.outgoing_begin,
-                              MSG_NOSIGNAL);
+    const ssize_t sent =
+        send(child.process.pipe.get(), child.outgoing.data() + child.outgoing_begin,
+             child.outgoing.size() - child.outgoing_begin, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) {
       continue;
     }
@@ -302,10 +304,7 @@ void Supervisor::Deliver(Child& child) {
   }
 }
 
-void Supervisor::ReadOutput(Child& child,
-                            Fd& fd,
-                            LineSplitter& splitter,
-                            std::string_view level) {
+void Supervisor::ReadOutput(Child& child, Fd& fd, LineSplitter& splitter, std::string_view level) {
   if (!fd.valid()) {
     return;
   }
@@ -331,7 +330,8 @@ void Supervisor::ReadOutput(Child& child,
 }
 
 void Supervisor::LeaderEnded(Child& child) {
-  // The leader is a zombie until it is reaped, which keeps its group's number from being used again: kill first.
+  // The leader is a zombie until it is reaped, which keeps its group's number from being used
+  // again: kill first.
   KillAll(child.process.pid);
   int status = 0;
   if (waitpid(child.process.pid, &status, WNOHANG) != child.process.pid) {
@@ -368,9 +368,8 @@ bool Supervisor::Advance(Child& child) {
   }
   if (late && !child.reported) {
     child.facts.clean = false;
-    child.facts.unclean_reason =
-        absl::StrCat("processes survive SIGKILL: ",
-                     absl::StrJoin(LiveMembers(child.process.pid), ", "));
+    child.facts.unclean_reason = absl::StrCat("processes survive SIGKILL: ",
+                                              absl::StrJoin(LiveMembers(child.process.pid), ", "));
     if (!child.leader_reaped) {
       child.facts.wait_status = -SIGKILL;
     }
@@ -389,7 +388,8 @@ void Supervisor::Report(Child& child) {
     return;
   }
   child.reported = true;
-  // Whatever is in the pipes was written before the end; a descriptor that a survivor holds gives EAGAIN, not an end.
+  // Whatever is in the pipes was written before the end; a descriptor that a survivor holds gives
+  // EAGAIN, not an end.
   const auto drain = [](Fd& fd, auto&& read_once) {
     pollfd ready = {fd.get(), POLLIN, 0};
     while (fd.valid() && poll(&ready, 1, 0) > 0) {
@@ -403,9 +403,7 @@ void Supervisor::Report(Child& child) {
   child.process.pipe.Reset();
   child.process.out.Reset();
   child.process.err.Reset();
-  HEARTH_LOG_INFO("{}: trainer ended, status {}{}",
-                  child.key.ToString(),
-                  child.facts.wait_status,
+  HEARTH_LOG_INFO("{}: trainer ended, status {}{}", child.key.ToString(), child.facts.wait_status,
                   child.facts.clean ? "" : ", " + child.facts.unclean_reason);
   listener_.OnTrainerExit(child.key, child.facts);
 }

@@ -1,12 +1,15 @@
 // Runs trainers as child processes: starts, feeds, listens, kills, and proves them gone.
 //
-// One thread does everything, the forks included, and lives as long as the object: a trainer is told to die with the thread
-// that started it.
+// One thread does everything, the forks included, and lives as long as the object: a trainer is
+// told to die with the thread that started it.
 //
-//   running --Kill(grace)--> terminating --deadline--> killed --+
-//      |  \--Kill(0)--------------------------------->---^      |  leader ended: SIGKILL to whatever is left of the
-//      +--------------- leader ended -------------------------> reaping --group empty--> OnTrainerExit(clean)
-//                                                                 \--bound passed--> OnTrainerExit(unclean), still watched
+//   running ──Kill(grace)──▶ terminating ──deadline──▶ killed
+//      ├───────Kill(0)──────────────┴──────Kill(0)────────▶│
+//      │                          │                        │
+//      └──────────────────────────┴── leader ended ────────┴──▶ reaping
+//   reaping: SIGKILL to whatever is left of the group and session, then
+//      group empty  ──▶ OnTrainerExit, clean
+//      bound passed ──▶ OnTrainerExit, unclean; watched, and the worker unhealthy, until it is gone
 #pragma once
 
 #include <deque>
@@ -41,11 +44,13 @@ class Supervisor : public TrainerHost {
     size_t outgoing_bytes_max = 128 << 20;
   };
 
-  // `clock` and `listener` outlive the object. kResourceExhausted, kInternal: no event descriptor to be had.
+  // `clock` and `listener` outlive the object. kResourceExhausted, kInternal: no event descriptor
+  // to be had.
   static absl::StatusOr<std::unique_ptr<Supervisor>> Create(Options options,
                                                             Clock& clock,
                                                             TrainerListener& listener);
-  // SIGKILLs what still runs and waits for it, at most gone_bound. The listener still hears of the exits.
+  // SIGKILLs what still runs and waits for it, at most gone_bound. The listener still hears of the
+  // exits.
   ~Supervisor() override;
 
   void Start(v1::Task task) override;
@@ -122,7 +127,8 @@ class Supervisor : public TrainerHost {
 
   // Of the thread alone.
   std::vector<std::unique_ptr<Child>> children_;
-  std::string buffer_;  // to read into; not thread_local, whose space every thread's stack would have to hold
+  std::string buffer_;  // to read into; not thread_local, whose space every thread's stack would
+                        // have to hold
   bool stopping_ = false;
   absl::Duration stop_deadline_;
 

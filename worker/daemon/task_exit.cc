@@ -27,8 +27,7 @@ void Explain(const ExitFacts& facts, v1::TrainerExit& exit) {
   if (facts.wait_status < 0) {
     exit.set_reason(v1::EXIT_REASON_KILLED);
     const char* name = sigabbrev_np(-facts.wait_status);
-    text = absl::StrCat("the trainer was ended by signal ",
-                        -facts.wait_status,
+    text = absl::StrCat("the trainer was ended by signal ", -facts.wait_status,
                         name == nullptr ? "" : absl::StrCat(" (SIG", name, ")"));
   } else {
     text = absl::StrCat("the trainer ended with code ", facts.wait_status, " and gave no reason");

@@ -16,8 +16,9 @@ google::protobuf::Timestamp ToProtoTime(absl::Time time);
 // checkpoint.grace_seconds of a resolved spec; 60 s when unset.
 absl::Duration StopGrace(const v1::JobSpec& spec);
 
-// `said` is the trainer's own TrainerExit, which stands unless the process was killed or broke the pipe's rules before it
-// could say anything. `step` and `checkpoint_step` are the last ones known and fill what it left out.
+// `said` is the trainer's own TrainerExit, which stands unless the process was killed or broke the
+// pipe's rules before it could say anything. `step` and `checkpoint_step` are the last ones known
+// and fill what it left out.
 v1::TaskExit MakeTaskExit(const ExitFacts& facts,
                           const std::optional<v1::TrainerExit>& said,
                           int64_t step,

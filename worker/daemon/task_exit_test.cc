@@ -48,9 +48,11 @@ TEST(TaskExitTest, MakeTaskExit_Signal_IsKilledWithStepsAndLastWords) {
 TEST(TaskExitTest, MakeTaskExit_SilentEnds_AreInternal) {
   ExitFacts facts;
   facts.wait_status = 3;
-  EXPECT_EQ(MakeTaskExit(facts, std::nullopt, 0, 0, kNow).exit().reason(), v1::EXIT_REASON_INTERNAL);
+  EXPECT_EQ(MakeTaskExit(facts, std::nullopt, 0, 0, kNow).exit().reason(),
+            v1::EXIT_REASON_INTERNAL);
   facts.wait_status = 0;
-  EXPECT_EQ(MakeTaskExit(facts, std::nullopt, 0, 0, kNow).exit().reason(), v1::EXIT_REASON_INTERNAL);
+  EXPECT_EQ(MakeTaskExit(facts, std::nullopt, 0, 0, kNow).exit().reason(),
+            v1::EXIT_REASON_INTERNAL);
   facts.start_error = "cannot run x";
   EXPECT_EQ(MakeTaskExit(facts, std::nullopt, 0, 0, kNow).exit().message(), "cannot run x");
 }

@@ -56,9 +56,8 @@ TaskTable::TaskState* TaskTable::Find(const TaskKey& key) {
 }
 
 bool TaskTable::Lives() const {
-  return std::any_of(tasks_.begin(), tasks_.end(), [](const auto& entry) {
-    return entry.second.lives();
-  });
+  return std::any_of(tasks_.begin(), tasks_.end(),
+                     [](const auto& entry) { return entry.second.lives(); });
 }
 
 v1::AgentMessage TaskTable::BeginSession() {
@@ -155,11 +154,9 @@ absl::Status TaskTable::OnMessage(const v1::CoordinatorMessage& message) {
   {
     absl::MutexLock lock(&mu_);
     if (message.generation() < generation_) {
-      return absl::FailedPreconditionError(absl::StrCat("coordinator of generation ",
-                                                        message.generation(),
-                                                        "; a newer one, generation ",
-                                                        generation_,
-                                                        ", has taken over"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("coordinator of generation ", message.generation(),
+                       "; a newer one, generation ", generation_, ", has taken over"));
     }
     generation_ = message.generation();
     switch (message.message_case()) {
@@ -222,9 +219,7 @@ void TaskTable::HandleAck(const v1::ReportAck& ack) {
     return;
   }
   if (ack.seq() > state->reports.last_seq()) {
-    HEARTH_LOG_WARNING("{}: ack of report {}, but the last one is {}",
-                       key.ToString(),
-                       ack.seq(),
+    HEARTH_LOG_WARNING("{}: ack of report {}, but the last one is {}", key.ToString(), ack.seq(),
                        state->reports.last_seq());
   }
   state->reports.Ack(ack.seq());
@@ -276,8 +271,7 @@ void TaskTable::HandleStart(const v1::StartTask& start) {
     if (other_key.job_id == key.job_id) {
       EndLife(other_key, other, absl::ZeroDuration());
     } else if (other.life != Life::kEnding) {
-      return Refuse(state,
-                    v1::EXIT_REASON_ABORTED,
+      return Refuse(state, v1::EXIT_REASON_ABORTED,
                     absl::StrCat("the worker is busy with ", other_key.ToString()));
     }
   }
@@ -411,8 +405,8 @@ void TaskTable::OnTrainerMessage(const TaskKey& key, v1::FromTrainer message) {
         *report.mutable_step() = std::move(*message.mutable_step());
         break;
       case v1::FromTrainer::kLog: {
-        v1::LogLine line = MakeLine(
-            *state, message.log().level(), SanitizeUtf8(message.log().text()));
+        v1::LogLine line =
+            MakeLine(*state, message.log().level(), SanitizeUtf8(message.log().text()));
         if (message.log().has_time()) {
           *line.mutable_time() = message.log().time();
         }
@@ -466,14 +460,11 @@ void TaskTable::OnTrainerExit(const TaskKey& key, const ExitFacts& facts) {
     absl::MutexLock lock(&mu_);
     TaskState* state = Find(key);
     if (state != nullptr) {
-      v1::TaskExit exit = MakeTaskExit(
-          facts, state->exit, state->step, state->checkpoint_step, clock_.Now());
-      HEARTH_LOG_INFO("{}: {} at step {}{}{}",
-                      key.ToString(),
-                      v1::ExitReason_Name(exit.exit().reason()),
-                      exit.exit().step(),
-                      exit.exit().message().empty() ? "" : ": ",
-                      exit.exit().message());
+      v1::TaskExit exit =
+          MakeTaskExit(facts, state->exit, state->step, state->checkpoint_step, clock_.Now());
+      HEARTH_LOG_INFO("{}: {} at step {}{}{}", key.ToString(),
+                      v1::ExitReason_Name(exit.exit().reason()), exit.exit().step(),
+                      exit.exit().message().empty() ? "" : ": ", exit.exit().message());
       ++totals_.exits[exit.exit().reason()];
       state->life = Life::kEnded;
       state->waiting_keys.clear();

@@ -1,13 +1,15 @@
-// What this worker runs and owes the coordinator: tasks by (job, epoch), their unacknowledged reports, and the conversation
-// with whichever coordinator is connected. Knows neither sockets nor processes.
+// What this worker runs and owes the coordinator: tasks by (job, epoch), their unacknowledged
+// reports, and the conversation with whichever coordinator is connected. Knows neither sockets nor
+// processes.
 //
-//   StartTask ──▶ pending ──no other task lives──▶ running ──KillTask, ForgetTask, newer epoch──▶ ending
-//                    │                               └──────────────── exit ───────────────────────┤
-//                    └──KillTask──────────────────────────────────────────────────────────────▶  ended ──all acked──▶ (gone)
+//   StartTask ──▶ pending ──no other lives──▶ running ──kill, forget, newer epoch──▶ ending
+//                    │ kill                     │ exit                                │ exit
+//                    └──────────▶ ended ◀───────┴─────────────────────────────────────┘
+//                                   └── all reports acknowledged, or forgotten ──▶ (gone)
 //
-// Rules. Epochs of a job only grow: a StartTask of an older one, and anything addressed to a task that is not here, is
-// dropped. A StartTask of a newer epoch kills the older one first. Losing the stream touches no task. A forgotten task
-// reports nothing more.
+// Rules. Epochs of a job only grow: a StartTask of an older one, and anything addressed to a task
+// that is not here, is dropped. A StartTask of a newer epoch kills the older one first. Losing the
+// stream touches no task. A forgotten task reports nothing more.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +64,7 @@ class TaskTable : public TrainerListener {
     // Of the running task's last StepReport (rank 0 alone has one).
     std::optional<v1::StepReport> last_step;
     int64_t buffer_bytes = 0;
-    int64_t dropped_log_bytes = 0;    // since the daemon started, as all below
+    int64_t dropped_log_bytes = 0;  // since the daemon started, as all below
     int64_t dropped_log_lines = 0;
     int64_t dropped_steps = 0;
     int64_t tasks_started = 0;
@@ -79,18 +81,19 @@ class TaskTable : public TrainerListener {
   // Of the Hellos from now on; known only once the port is bound.
   void SetHttpAddress(std::string address);
 
-  // `wake` is called, without a lock held, whenever NextMessage may have something new. Null = nobody listens.
+  // `wake` is called, without a lock held, whenever NextMessage may have something new. Null =
+  // nobody listens.
   void SetWake(std::function<void()> wake);
 
-  // A stream was opened: the Hello to send on it. Nothing but heartbeats follows until Welcome; then unacknowledged reports
-  // again from the first, and open KvWaits.
+  // A stream was opened: the Hello to send on it. Nothing but heartbeats follows until Welcome;
+  // then unacknowledged reports again from the first, and open KvWaits.
   v1::AgentMessage BeginSession();
 
   // The next message for the stream, or nothing for now.
   std::optional<v1::AgentMessage> NextMessage();
 
-  // kFailedPrecondition: its generation is lower than one seen before; the caller must close the stream. The message then
-  // had no effect.
+  // kFailedPrecondition: its generation is lower than one seen before; the caller must close the
+  // stream. The message then had no effect.
   absl::Status OnMessage(const v1::CoordinatorMessage& message);
 
   // True between Welcome and the next BeginSession.
@@ -101,11 +104,12 @@ class TaskTable : public TrainerListener {
   // Time for a heartbeat.
   void Tick(const v1::DeviceStatus& status, const std::string& unhealthy_reason);
 
-  // Queues an answer of DiskRequests; beyond 64 waiting ones it is dropped (the asker times out and asks again).
+  // Queues an answer of DiskRequests; beyond 64 waiting ones it is dropped (the asker times out and
+  // asks again).
   void Answer(v1::AgentMessage message);
 
-  // The daemon is leaving: tasks get the stop bit and SIGTERM, and SIGKILL after their spec's checkpoint.grace_seconds; no
-  // new one is accepted. Returns the longest grace.
+  // The daemon is leaving: tasks get the stop bit and SIGTERM, and SIGKILL after their spec's
+  // checkpoint.grace_seconds; no new one is accepted. Returns the longest grace.
   absl::Duration StopAll();
   // SIGKILL to all, now.
   void KillAllNow();

@@ -132,7 +132,8 @@ class TaskTableTest : public ::testing::Test {
       return message.ShortDebugString();
     }
     const v1::TaskReport& report = message.report();
-    const std::string id = absl::StrCat(report.job_id(), ".", report.epoch(), "#", report.seq(), " ");
+    const std::string id =
+        absl::StrCat(report.job_id(), ".", report.epoch(), "#", report.seq(), " ");
     switch (report.report_case()) {
       case v1::TaskReport::kStep:
         return absl::StrCat(id, "step ", report.step().step());

@@ -31,14 +31,17 @@ class TrainerListener {
   virtual void OnTrainerExit(const TaskKey& key, const ExitFacts& facts) = 0;
 };
 
-// Thread-safe; calls only queue the request, so they may be made under a lock. A key that does not run is ignored.
+// Thread-safe; calls only queue the request, so they may be made under a lock. A key that does not
+// run is ignored.
 class TrainerHost {
  public:
   virtual ~TrainerHost() = default;
-  // Starts a trainer and hands it `task`. The listener hears of everything else, a failed start included.
+  // Starts a trainer and hands it `task`. The listener hears of everything else, a failed start
+  // included.
   virtual void Start(v1::Task task) = 0;
   virtual void Send(const TaskKey& key, v1::ToTrainer message) = 0;
-  // SIGTERM to the process group and, after `grace`, SIGKILL; zero grace: SIGKILL at once. A second call can only shorten it.
+  // SIGTERM to the process group and, after `grace`, SIGKILL; zero grace: SIGKILL at once. A second
+  // call can only shorten it.
   virtual void Kill(const TaskKey& key, absl::Duration grace) = 0;
 };
 

@@ -146,7 +146,9 @@ void SetJob(const TaskTable::Snapshot& tasks, Families& out) {
 
 }  // namespace
 
-absl::Span<const MetricDef> WorkerMetricDefs() { return kDefs; }
+absl::Span<const MetricDef> WorkerMetricDefs() {
+  return kDefs;
+}
 
 std::vector<prometheus::MetricFamily> WorkerMetrics::Collect() const {
   const WorkerMetricValues values = read_();
@@ -161,8 +163,7 @@ std::vector<prometheus::MetricFamily> WorkerMetrics::Collect() const {
   for (int number = v1::ExitReason_MIN + 1; number <= v1::ExitReason_MAX; ++number) {
     const auto reason = static_cast<v1::ExitReason>(number);
     const auto found = tasks.exits.find(reason);
-    out.Set(kTaskExits,
-            found == tasks.exits.end() ? 0.0 : static_cast<double>(found->second),
+    out.Set(kTaskExits, found == tasks.exits.end() ? 0.0 : static_cast<double>(found->second),
             ReasonLabel(reason));
   }
   out.Set(kBufferBytes, static_cast<double>(tasks.buffer_bytes));

@@ -1,4 +1,5 @@
-// The worker's metrics: a table of rows and a collector over what the parts say of themselves at scrape time.
+// The worker's metrics: a table of rows and a collector over what the parts say of themselves at
+// scrape time.
 #pragma once
 
 #include <functional>
@@ -12,7 +13,8 @@
 
 namespace hearth::worker {
 
-// Rows of hearth_worker_*; see docs/metrics.md. At most one job has series (the running one), gone with its task.
+// Rows of hearth_worker_*; see docs/metrics.md. At most one job has series (the running one), gone
+// with its task.
 absl::Span<const metrics::MetricDef> WorkerMetricDefs();
 
 struct WorkerMetricValues {
