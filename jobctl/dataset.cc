@@ -31,7 +31,7 @@ absl::StatusOr<int> Build(Context& context, Options& options) {
     };
   }
   HEARTH_ASSIGN_OR_RETURN(const dataset::BuildReport report, dataset::Build(options.build_options));
-  WriteOut(dataset::ToText(report));
+  WriteOut(absl::StrCat(dataset::ToText(report), "\n"));
   return kExitOk;
 }
 

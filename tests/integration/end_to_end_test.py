@@ -41,7 +41,8 @@ class EndToEnd(harness.ClusterTest):
 
         folder = c.final_checkpoint(job)["path"]
         self.assertTrue({"config.json", "model.safetensors", "MANIFEST.json", "state"} <= set(os.listdir(folder)))
-        again = json.load(open(os.path.join(folder, "config.json")))
+        with open(os.path.join(folder, "config.json")) as f:
+            again = json.load(f)
         self.assertEqual((again["model_type"], again["vocab_size"]), ("llama", 64))
         c.jobctl("delete", job, "--yes")
         self.assertEqual(c.jobctl("wait", job, check=False).returncode, 102)

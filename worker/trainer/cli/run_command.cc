@@ -145,6 +145,7 @@ int WorkerCommand() {
   }
   ThreadsOrAll((*link)->task().threads());
   RankOptions rank;
+  rank.prune_checkpoints = false;
   rank.link = link->get();
   rank.signals = &g_signals;
   return ExitCodeOf(RunRank(rank).reason()).code;

@@ -52,6 +52,7 @@ class RankRun {
         env_(*options.env),
         clock_(*options.clock),
         signals_(options.signals),
+        prune_(options.prune_checkpoints),
         task_(options.link->task()),
         spec_(task_.spec()),
         leader_(task_.rank() == 0) {}
@@ -91,6 +92,7 @@ class RankRun {
   Env& env_;
   Clock& clock_;
   std::atomic<uint64_t>* signals_;
+  const bool prune_;
   const v1::Task& task_;
   v1::JobSpec spec_;
   const bool leader_;
@@ -161,7 +163,7 @@ absl::Status RankRun::Prepare() {
   HEARTH_RETURN_IF_ERROR(CheckSameStart());
   if (leader_) {
     writer_ = std::make_unique<BackgroundWriter>(env_, clock_, task_.checkpoint_dir(),
-                                                 spec_.checkpoint().keep_last());
+                                                 prune_ ? spec_.checkpoint().keep_last() : 0);
     WarnIfNotExact();
     Announce();
   }
