@@ -10,6 +10,9 @@ run=${HEARTH_QUICKSTART_DIR:-$root/build/quickstart}
 bin=$root/build/release/bin
 log=$root/build/configure.log
 
+# Several checkouts share what ccache holds.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+
 say() { printf '\n\033[1m%s\033[0m\n' "$1"; }
 die() { printf 'quickstart: %s\n' "$1" >&2; exit 1; }
 

@@ -6,6 +6,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# Several checkouts share what ccache holds.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+
 step() { printf '\n== %s\n' "$1"; }
 
 # A gRPC file takes up to 1.5 GiB to compile.
