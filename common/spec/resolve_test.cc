@@ -159,6 +159,8 @@ TEST(ResolveTest, Names_OutsideTheirTables_SuggestTheNearest) {
   });
   ExpectOnly("parallel.shard_optimizer", "one of auto, on, off",
              [](v1::JobSpec& job) { job.mutable_parallel()->set_shard_optimizer("maybe"); });
+  ExpectOnly("parallel.shard_optimizer", "does not shard",
+             [](v1::JobSpec& job) { job.mutable_parallel()->set_shard_optimizer("on"); });
 }
 
 TEST(ResolveTest, Ranges_AtAndBeyondTheEdges) {

@@ -63,8 +63,12 @@ void CheckIdentity(const v1::JobSpec& job, Checker& check) {
   check.Name("task", job.has_task(), job.task(), "task", ObjectiveNames());
   check.Name("recompute", job.has_recompute(), job.recompute(), "recomputation",
              {"none", "norm_act", "ffn", "attention", "block"});
-  check.Name("parallel.shard_optimizer", job.parallel().has_shard_optimizer(),
-             job.parallel().shard_optimizer(), "choice", {"auto", "on", "off"});
+  if (check.Name("parallel.shard_optimizer", job.parallel().has_shard_optimizer(),
+                 job.parallel().shard_optimizer(), "choice", {"auto", "on", "off"}) &&
+      job.parallel().shard_optimizer() == "on") {
+    check.Add("parallel.shard_optimizer",
+              "this version does not shard optimizer state; use auto or off");
+  }
 }
 
 template <typename Sources>
