@@ -87,7 +87,8 @@ class FakeAgent {
 
   bool AwaitAck(const v1::Task& task, int64_t seq) {
     return Await([&](const v1::CoordinatorMessage& m) {
-             return m.ack().job_id() == task.job_id() && m.ack().seq() >= seq;
+             return m.ack().job_id() == task.job_id() && m.ack().epoch() == task.epoch() &&
+                    m.ack().seq() >= seq;
            })
         .has_ack();
   }
@@ -99,6 +100,10 @@ class FakeAgent {
     report.set_job_id(task.job_id());
     report.set_epoch(task.epoch());
     report.set_rank(task.rank());
+    if (task.epoch() != epoch_) {
+      epoch_ = task.epoch();
+      seq_ = 0;
+    }
     report.set_seq(++seq_);
     fill(report);
     Write(message);
@@ -145,7 +150,8 @@ class FakeAgent {
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::AgentMessage, v1::CoordinatorMessage>> stream_;
   std::thread reader_;
-  int64_t seq_ = 0;
+  int64_t epoch_ = 0;
+  int64_t seq_ = 0;  // of the last report, within the epoch
   absl::Mutex write_mu_;
   absl::Mutex mu_;
   std::deque<v1::CoordinatorMessage> messages_ ABSL_GUARDED_BY(mu_);
@@ -333,6 +339,96 @@ TEST_F(CoordinatorTest, Job_FromSubmitToFinish_IsRecordedWhole) {
   EXPECT_EQ(response.lines(0).text(), "hello");
   EXPECT_FALSE(logs->Read(&response));
   EXPECT_TRUE(logs->Finish().ok());
+}
+
+TEST_F(CoordinatorTest, StreamMetrics_AfterARecovery_RewindsOrLeavesVoidedStepsOut) {
+  FakeAgent agent(coordinator_->listen_address(), "w1");
+  const auto job = Submit("again");
+  ASSERT_TRUE(job.ok()) << job.status();
+  const v1::Task first = agent.AwaitStart();
+  agent.Report(first, [](v1::TaskReport& r) { r.mutable_run_info()->set_world_size(1); });
+  agent.ReportStep(first, 1);
+  agent.Report(first, [&](v1::TaskReport& r) {
+    r.mutable_checkpoint()->set_step(1);
+    r.mutable_checkpoint()->set_path(first.checkpoint_dir() + "/step-00000001");
+  });
+  agent.ReportStep(first, 2);
+  agent.Report(first, [](v1::TaskReport& r) {
+    r.mutable_exit()->mutable_exit()->set_reason(v1::EXIT_REASON_INTERNAL);
+    r.mutable_exit()->set_clean(true);
+  });
+  const v1::Task second = agent.AwaitStart();
+  ASSERT_EQ(second.epoch(), 2);
+  EXPECT_EQ(second.resume_step(), 1);
+  agent.Report(second, [](v1::TaskReport& r) { r.mutable_run_info()->set_start_step(1); });
+  agent.ReportStep(second, 2);
+  agent.ReportStep(second, 3);
+  ASSERT_TRUE(agent.AwaitAck(second, 3));
+  EXPECT_EQ(Steps(History("again", 0, 0)), "1 2 <1 2 3");
+  EXPECT_EQ(Steps(History("again", 0, 1)), "1 2 3");
+  EXPECT_EQ(Steps(History("again", 0, 2)), "2 3");
+  EXPECT_EQ(Steps(History("again", 2, 0)), "<1 2 3");
+}
+
+TEST_F(CoordinatorTest, StreamLogs_LinesThatTheWorkerLost_AreCounted) {
+  FakeAgent agent(coordinator_->listen_address(), "w1");
+  ASSERT_TRUE(Submit("chatty").ok());
+  const v1::Task task = agent.AwaitStart();
+  agent.Report(task, [](v1::TaskReport& r) { r.mutable_logs()->add_lines()->set_text("one"); });
+  agent.Report(task, [](v1::TaskReport& r) {
+    r.mutable_logs()->set_dropped(5);
+    r.mutable_logs()->add_lines()->set_text("seven");
+  });
+  ASSERT_TRUE(agent.AwaitAck(task, 2));
+  grpc::ClientContext context;
+  rpc::SetDeadline(context, kPatience);
+  v1::StreamLogsRequest request;
+  request.set_job_id("chatty");
+  const auto stream = jobs_->StreamLogs(&context, request);
+  v1::StreamLogsResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  ASSERT_EQ(response.lines_size(), 2);
+  EXPECT_EQ(response.dropped(), 5);
+  EXPECT_EQ(response.lines(1).cursor(), 7);
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(CoordinatorTest, ResumeJob_Overrides_AreCheckedMergedAndRecorded) {
+  ASSERT_TRUE(Submit("resumed").ok());
+  grpc::ClientContext cancel_context;
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id("resumed");
+  v1::Job job;
+  ASSERT_TRUE(jobs_->CancelJob(&cancel_context, cancel, &job).ok());
+  for (const char* bad : {"model.layers=5", "train.steps=-1"}) {
+    grpc::ClientContext context;
+    v1::ResumeJobRequest request;
+    request.set_job_id("resumed");
+    request.add_overrides(bad);
+    EXPECT_EQ(jobs_->ResumeJob(&context, request, &job).error_code(),
+              grpc::StatusCode::INVALID_ARGUMENT)
+        << bad;
+  }
+  grpc::ClientContext context;
+  v1::ResumeJobRequest request;
+  request.set_job_id("resumed");
+  request.add_overrides("train.steps=7");
+  ASSERT_TRUE(jobs_->ResumeJob(&context, request, &job).ok());
+  EXPECT_EQ(job.state(), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(job.spec().train().steps(), 7);
+  grpc::ClientContext events_context;
+  v1::ListEventsRequest list;
+  list.set_job_id("resumed");
+  v1::ListEventsResponse events;
+  ASSERT_TRUE(jobs_->ListEvents(&events_context, list, &events).ok());
+  std::string messages;
+  for (const v1::JobEvent& event : events.events()) {
+    absl::StrAppend(&messages, event.message(), "\n");
+  }
+  EXPECT_THAT(messages, HasSubstr("train.steps"));
+  EXPECT_THAT(messages, HasSubstr("3"));
+  EXPECT_THAT(messages, HasSubstr("7"));
 }
 
 TEST_F(CoordinatorTest, Restart_InMidRun_KeepsJobHistoryAndCursors) {

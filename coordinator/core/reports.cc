@@ -173,7 +173,8 @@ void Core::Impl::ApplyLogs(JobState& job, int rank, const v1::LogBatch& logs) {
   LogAppend append;
   append.job_id = job.job().job_id();
   append.dropped = logs.dropped();
-  int64_t cursor = job.record.log_cursor();
+  // Lines that the agent lost leave a gap in the cursors, by which readers see it.
+  int64_t cursor = job.record.log_cursor() + std::max<int64_t>(0, logs.dropped());
   for (const v1::LogLine& line : logs.lines()) {
     append.lines.push_back(line);
     append.lines.back().set_epoch(job.job().epoch());
