@@ -25,8 +25,8 @@ namespace hearth::coordinator {
 namespace {
 
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
-constexpr const char* kServices[] = {
-    "", "hearth.v1.JobService", "hearth.v1.WorkerService", "hearth.v1.AgentService"};
+constexpr const char* kServices[] = {"", "hearth.v1.JobService", "hearth.v1.WorkerService",
+                                     "hearth.v1.AgentService"};
 
 std::string JoinHostPort(const std::string& host, int port) {
   return host.find(':') == std::string::npos ? absl::StrCat(host, ":", port)
@@ -46,7 +46,9 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const Coordinato
   return coordinator;
 }
 
-Coordinator::~Coordinator() { Stop(); }
+Coordinator::~Coordinator() {
+  Stop();
+}
 
 absl::Status Coordinator::StartParts() {
   HEARTH_ASSIGN_OR_RETURN(store_, Store::Open(options_.store));
@@ -59,8 +61,8 @@ absl::Status Coordinator::StartParts() {
   metrics_ = std::make_unique<CoordinatorMetrics>(store_->generation());
   inspector_ = std::make_unique<Inspector>(hub_, clock_, store_->generation());
   executor_ = std::make_unique<Executor>(options_.stream_threads);
-  loop_ = std::make_unique<Loop>(
-      options_.loop, clock_, *store_, state, *view_, hub_, *inspector_, *metrics_);
+  loop_ = std::make_unique<Loop>(options_.loop, clock_, *store_, state, *view_, hub_, *inspector_,
+                                 *metrics_);
   checker_ = std::make_unique<SpecChecker>(*loop_, *view_, *inspector_);
   HEARTH_RETURN_IF_ERROR(fault::Check("coordinator.before_serve"));
   loop_->Start([this](const InspectionRequest& request) { checker_->Inspect(request); },
@@ -95,15 +97,16 @@ v1::GetVersionResponse Coordinator::MakeVersion() const {
 }
 
 absl::Status Coordinator::StartGrpc() {
-  const ServiceParts parts{*loop_,      *view_,    *store_,  hub_,     *inspector_,
-                           *checker_,   *executor_, streams_, *metrics_};
+  const ServiceParts parts{*loop_,    *view_,     *store_,  hub_,     *inspector_,
+                           *checker_, *executor_, streams_, *metrics_};
   job_service_ = std::make_unique<JobServiceImpl>(parts, MakeVersion());
   worker_service_ = std::make_unique<WorkerServiceImpl>(parts);
   agent_service_ = std::make_unique<AgentServiceImpl>(parts);
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  // gRPC answers health checks without a descriptor; naming ours links it in, so that reflection can describe the service.
+  // gRPC answers health checks without a descriptor; naming ours links it in, so that reflection
+  // can describe the service.
   static_cast<void>(grpc::health::v1::HealthCheckRequest::descriptor());
   grpc::ServerBuilder builder;
   rpc::ConfigureServer(builder);
@@ -132,11 +135,10 @@ absl::Status Coordinator::StartGrpc() {
 }
 
 absl::Status Coordinator::StartHttp() {
-  HttpParts parts{*view_, *metrics_,
-                  [this] {
-                    return clock_.Monotonic() - start_time_ < options_.loop.core.reattach_grace;
-                  },
-                  [this] { return serving_.load(); }};
+  HttpParts parts{
+      *view_, *metrics_,
+      [this] { return clock_.Monotonic() - start_time_ < options_.loop.core.reattach_grace; },
+      [this] { return serving_.load(); }};
   HEARTH_ASSIGN_OR_RETURN(http_server_,
                           metrics::HttpServer::Start(options_.http, MakeHttpHandlers(parts)));
   http_address_ = JoinHostPort(http_server_->host(), http_server_->port());

@@ -1,4 +1,5 @@
-// A whole coordinator in one object: store, event loop, gRPC and HTTP servers. main() runs one; tests and benchmarks run several.
+// A whole coordinator in one object: store, event loop, gRPC and HTTP servers. main() runs one;
+// tests and benchmarks run several.
 #pragma once
 
 #include <atomic>
@@ -35,8 +36,9 @@ struct CoordinatorOptions {
 
 class Coordinator {
  public:
-  // Opens the store, starts everything and writes <data-dir>/endpoints.json: {"listen": "host:port", "http": "host:port", "pid": N,
-  // "generation": N}. Errors as Store::Open; kInvalidArgument: addresses, TLS files; kUnavailable: a port is taken.
+  // Opens the store, starts everything and writes <data-dir>/endpoints.json: {"listen":
+  // "host:port", "http": "host:port", "pid": N, "generation": N}. Errors as Store::Open;
+  // kInvalidArgument: addresses, TLS files; kUnavailable: a port is taken.
   static absl::StatusOr<std::unique_ptr<Coordinator>> Start(const CoordinatorOptions& options,
                                                             Clock& clock = Clock::Real());
   // Stop()s.
@@ -44,7 +46,8 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // In order: health NOT_SERVING, streams ended with UNAVAILABLE, what was accepted committed and answered, store closed.
+  // In order: health NOT_SERVING, streams ended with UNAVAILABLE, what was accepted committed and
+  // answered, store closed.
   void Stop();
 
   // Where gRPC and HTTP listen, "host:port".

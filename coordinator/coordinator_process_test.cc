@@ -33,8 +33,8 @@ class ProcessTest : public testing::Test {
     std::string pattern = testing::TempDir() + "/process_XXXXXX";
     root_ = mkdtemp(pattern.data());
     const char* bin = std::getenv("HEARTH_BIN_DIR");
-    program_ = (bin == nullptr ? std::string("build/ctl/bin") : std::string(bin)) +
-               "/hearth-coordinator";
+    program_ =
+        (bin == nullptr ? std::string("build/ctl/bin") : std::string(bin)) + "/hearth-coordinator";
   }
   ~ProcessTest() override {
     for (const pid_t pid : started_) {
@@ -100,10 +100,11 @@ class ProcessTest : public testing::Test {
     return "";
   }
 
-  static grpc::Status Create(const std::string& address, const std::string& request_id,
+  static grpc::Status Create(const std::string& address,
+                             const std::string& request_id,
                              v1::Job* job) {
-    const auto stub = v1::JobService::NewStub(
-        grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+    const auto stub =
+        v1::JobService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
     v1::CreateJobRequest request;
     request.set_request_id(request_id);
     request.mutable_spec()->set_name("x");
@@ -116,8 +117,8 @@ class ProcessTest : public testing::Test {
   }
 
   static int CountJobs(const std::string& address) {
-    const auto stub = v1::JobService::NewStub(
-        grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+    const auto stub =
+        v1::JobService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
     grpc::ClientContext context;
     rpc::SetDeadline(context);
     v1::ListJobsResponse response;
@@ -179,8 +180,8 @@ TEST_F(ProcessTest, CommitFails_AnswersAndExit4) {
   EXPECT_EQ(CountJobs(Address(next)), 0);
 }
 
-// The coordinator dies while it handles a CreateJob; the client tries again with the same request id. Whatever the moment, there
-// is exactly one job afterwards.
+// The coordinator dies while it handles a CreateJob; the client tries again with the same request
+// id. Whatever the moment, there is exactly one job afterwards.
 class CrashTest : public ProcessTest, public testing::WithParamInterface<const char*> {};
 
 TEST_P(CrashTest, CreateJob_RetriedAfterACrash_MakesOneJob) {

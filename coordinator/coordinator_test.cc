@@ -32,7 +32,9 @@ constexpr absl::Duration kPatience = absl::Seconds(10);
 // Plays hearth-worker: one stream, messages kept in order, InspectPaths answered by itself.
 class FakeAgent {
  public:
-  FakeAgent(const std::string& address, const std::string& worker_id, int64_t memory_bytes = 1 << 30)
+  FakeAgent(const std::string& address,
+            const std::string& worker_id,
+            int64_t memory_bytes = 1 << 30)
       : stub_(v1::AgentService::NewStub(
             grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
     stream_ = stub_->Connect(&context_);
@@ -66,7 +68,8 @@ class FakeAgent {
     stream_->Write(message);
   }
 
-  // The first message not yet taken that `wanted` accepts, or an empty one after the patience is spent.
+  // The first message not yet taken that `wanted` accepts, or an empty one after the patience is
+  // spent.
   v1::CoordinatorMessage Await(const std::function<bool(const v1::CoordinatorMessage&)>& wanted) {
     absl::MutexLock lock(&mu_);
     const auto arrived = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -191,8 +194,8 @@ class CoordinatorTest : public testing::Test {
     auto started = Coordinator::Start(options_);
     ASSERT_TRUE(started.ok()) << started.status();
     coordinator_ = *std::move(started);
-    channel_ = grpc::CreateChannel(coordinator_->listen_address(),
-                                   grpc::InsecureChannelCredentials());
+    channel_ =
+        grpc::CreateChannel(coordinator_->listen_address(), grpc::InsecureChannelCredentials());
     jobs_ = v1::JobService::NewStub(channel_);
     workers_ = v1::WorkerService::NewStub(channel_);
   }
@@ -245,8 +248,10 @@ class CoordinatorTest : public testing::Test {
     return reached;
   }
 
-  std::vector<v1::MetricRecord> History(const std::string& job_id, int64_t cursor,
-                                        int64_t from_step, bool follow = false) {
+  std::vector<v1::MetricRecord> History(const std::string& job_id,
+                                        int64_t cursor,
+                                        int64_t from_step,
+                                        bool follow = false) {
     grpc::ClientContext context;
     rpc::SetDeadline(context, kPatience);
     v1::StreamMetricsRequest request;
@@ -281,9 +286,7 @@ class CoordinatorTest : public testing::Test {
     for (int64_t step = 1; step <= 3; ++step) {
       agent.ReportStep(task, step);
     }
-    agent.Report(task, [](v1::TaskReport& r) {
-      r.mutable_logs()->add_lines()->set_text("hello");
-    });
+    agent.Report(task, [](v1::TaskReport& r) { r.mutable_logs()->add_lines()->set_text("hello"); });
     agent.Report(task, [&](v1::TaskReport& r) {
       r.mutable_checkpoint()->set_step(3);
       r.mutable_checkpoint()->set_path(task.checkpoint_dir() + "/step-00000003");

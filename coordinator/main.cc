@@ -1,7 +1,8 @@
 // hearth-coordinator: takes jobs over gRPC, schedules them onto workers, keeps their history.
 //
-// Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start; 2 wrong usage; 3 the data dir is in use by another coordinator;
-// 4 the store failed while running (disk full, I/O error): nothing acknowledged is lost, start it again once there is room.
+// Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start; 2 wrong usage; 3 the data dir is
+// in use by another coordinator; 4 the store failed while running (disk full, I/O error): nothing
+// acknowledged is lost, start it again once there is room.
 #include <csignal>
 #include <cstdio>
 #include <string>
@@ -22,7 +23,9 @@ constexpr int kExitStore = 4;
 
 volatile std::sig_atomic_t stop_signal = 0;
 
-void OnSignal(int signal) { stop_signal = signal; }
+void OnSignal(int signal) {
+  stop_signal = signal;
+}
 
 struct Flags {
   CoordinatorOptions options;
@@ -109,7 +112,7 @@ int Run(Flags& flags) {
   if (!coordinator.ok()) {
     const bool locked = absl::IsFailedPrecondition(coordinator.status()) &&
                         coordinator.status().message().find("in use") != absl::string_view::npos;
-    return Fail(coordinator.status(), locked                                            ? kExitLocked
+    return Fail(coordinator.status(), locked                                          ? kExitLocked
                                       : absl::IsInvalidArgument(coordinator.status()) ? kExitUsage
                                                                                       : kExitStart);
   }

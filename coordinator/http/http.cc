@@ -9,7 +9,8 @@
 namespace hearth::coordinator {
 namespace {
 
-// Silent workers stay in the list: their endpoint may well answer, and if not, that is what `up` is for.
+// Silent workers stay in the list: their endpoint may well answer, and if not, that is what `up` is
+// for.
 bool IsListed(const v1::Worker& worker) {
   return !worker.http_address().empty() && worker.state() != v1::WORKER_STATE_OFFLINE &&
          worker.state() != v1::WORKER_STATE_UNSPECIFIED;
@@ -21,9 +22,9 @@ metrics::HttpResponse ServiceDiscovery(const HttpParts& parts) {
   if (parts.in_reattach_grace()) {
     const std::vector<std::string> missing = parts.view.MissingWorkers();
     if (!missing.empty()) {
-      return {503, "text/plain; charset=utf-8",
-              absl::StrCat("workers that have not come back yet: ", absl::StrJoin(missing, " "),
-                           "\n")};
+      return {
+          503, "text/plain; charset=utf-8",
+          absl::StrCat("workers that have not come back yet: ", absl::StrJoin(missing, " "), "\n")};
     }
   }
   nlohmann::json list = nlohmann::json::array();
@@ -49,15 +50,15 @@ std::map<std::string, metrics::HttpHandler> MakeHttpHandlers(const HttpParts& pa
   return {
       {"/metrics",
        [parts](const metrics::HttpRequest&) {
-         return metrics::HttpResponse{
-             200, std::string(metrics::kTextContentType), parts.metrics.Render(parts.view)};
+         return metrics::HttpResponse{200, std::string(metrics::kTextContentType),
+                                      parts.metrics.Render(parts.view)};
        }},
       {"/sd/workers", [parts](const metrics::HttpRequest&) { return ServiceDiscovery(parts); }},
       {"/healthz",
        [parts](const metrics::HttpRequest&) {
-         return parts.serving() ? metrics::HttpResponse{200, "text/plain; charset=utf-8", "ok\n"}
-                                : metrics::HttpResponse{
-                                      503, "text/plain; charset=utf-8", "stopping\n"};
+         return parts.serving()
+                    ? metrics::HttpResponse{200, "text/plain; charset=utf-8", "ok\n"}
+                    : metrics::HttpResponse{503, "text/plain; charset=utf-8", "stopping\n"};
        }},
   };
 }

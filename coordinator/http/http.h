@@ -1,4 +1,5 @@
-// The coordinator's HTTP endpoints: /metrics (Prometheus text 0.0.4), /sd/workers (Prometheus http_sd), /healthz.
+// The coordinator's HTTP endpoints: /metrics (Prometheus text 0.0.4), /sd/workers (Prometheus
+// http_sd), /healthz.
 #pragma once
 
 #include <functional>
@@ -20,8 +21,9 @@ struct HttpParts {
   std::function<bool()> serving;
 };
 
-// Every online worker that has an HTTP endpoint: [{"targets": ["host:port"], "labels": {"worker_id": .., "host": ..}}], in
-// order of worker id. 503 while workers of before the restart may still come back, so that Prometheus keeps its old list.
+// Every online worker that has an HTTP endpoint: [{"targets": ["host:port"], "labels":
+// {"worker_id": .., "host": ..}}], in order of worker id. 503 while workers of before the restart
+// may still come back, so that Prometheus keeps its old list.
 metrics::HttpResponse ServiceDiscovery(const HttpParts& parts);
 
 // The handlers by path; `parts` is copied, what it refers to outlives the server.

@@ -16,8 +16,8 @@ namespace hearth::coordinator {
 class AgentLink {
  public:
   virtual ~AgentLink() = default;
-  // Queued in order. A link whose agent does not read is closed when its bounded queue is full; the agent connects again and is
-  // told again what it must know.
+  // Queued in order. A link whose agent does not read is closed when its bounded queue is full; the
+  // agent connects again and is told again what it must know.
   virtual void Send(v1::CoordinatorMessage message) = 0;
   // Ends the stream with `status`, after what was sent before.
   virtual void Close(const absl::Status& status) = 0;

@@ -1,5 +1,5 @@
-// One agent's stream. Messages become commands in the order they came; at most kInFlightMax of them wait for the loop, then reading
-// pauses and gRPC's flow control holds the agent back.
+// One agent's stream. Messages become commands in the order they came; at most kInFlightMax of them
+// wait for the loop, then reading pauses and gRPC's flow control holds the agent back.
 #pragma once
 
 #include <cstdint>

@@ -18,10 +18,10 @@ using metrics::HistogramFamily;
 
 // Labels of hearth_coordinator_commands_total, in the order of the variant.
 constexpr std::string_view kCommandNames[] = {
-    "create_job",      "update_job",        "cancel_job",     "pause_job",
-    "resume_job",      "delete_job",        "delete_checkpoint", "cordon_worker",
-    "uncordon_worker", "drain_worker",      "agent_connected", "agent_disconnected",
-    "agent_heartbeat", "agent_report",      "agent_kv_wait",  "agent_goodbye",
+    "create_job",      "update_job",   "cancel_job",        "pause_job",
+    "resume_job",      "delete_job",   "delete_checkpoint", "cordon_worker",
+    "uncordon_worker", "drain_worker", "agent_connected",   "agent_disconnected",
+    "agent_heartbeat", "agent_report", "agent_kv_wait",     "agent_goodbye",
     "inspection_done", "tick"};
 static_assert(std::size(kCommandNames) == std::variant_size_v<Command>);
 
@@ -46,8 +46,8 @@ std::map<std::string, std::string> MethodLabels(std::string_view method) {
 CoordinatorMetrics::CoordinatorMetrics(int64_t generation)
     : registry_(std::make_shared<prometheus::Registry>()),
       process_("hearth-coordinator"),
-      commit_seconds_(HistogramFamily(*registry_, kCommitSeconds)
-                          .Add({}, metrics::LatencyBuckets())),
+      commit_seconds_(
+          HistogramFamily(*registry_, kCommitSeconds).Add({}, metrics::LatencyBuckets())),
       commit_commands_(CounterFamily(*registry_, kCommitCommands).Add({})),
       queue_length_(GaugeFamily(*registry_, kQueueLength).Add({})),
       agents_(GaugeFamily(*registry_, kAgents).Add({})),

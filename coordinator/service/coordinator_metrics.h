@@ -1,8 +1,10 @@
-// The coordinator's metrics: its own (registry) and those of jobs and workers (made at each scrape from the view).
-// A scrape takes no lock of the event loop; what the loop adds per step is swapped in behind pointers.
+// The coordinator's metrics: its own (registry) and those of jobs and workers (made at each scrape
+// from the view). A scrape takes no lock of the event loop; what the loop adds per step is swapped
+// in behind pointers.
 //
-// Series are bounded: jobs that have started and live, then the kRecentJobs that ended last, then waiting ones, kJobsMax in all;
-// what is left out is counted in hearth_series_dropped_total. A job takes about 50 series.
+// Series are bounded: jobs that have started and live, then the kRecentJobs that ended last, then
+// waiting ones, kJobsMax in all; what is left out is counted in hearth_series_dropped_total. A job
+// takes about 50 series.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,9 @@ Executor::Executor(int threads) {
   }
 }
 
-Executor::~Executor() { Stop(); }
+Executor::~Executor() {
+  Stop();
+}
 
 bool Executor::Submit(std::function<void()> task) {
   absl::MutexLock lock(&mu_);

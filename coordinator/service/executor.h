@@ -11,7 +11,8 @@
 
 namespace hearth::coordinator {
 
-// Thread-safe. A stream has at most one task here at a time, so the queue is bounded by the number of streams.
+// Thread-safe. A stream has at most one task here at a time, so the queue is bounded by the number
+// of streams.
 class Executor {
  public:
   explicit Executor(int threads);

@@ -52,11 +52,8 @@ void Inspector::Inspect(uint64_t connection_id,
     id = next_id_++;
     message.mutable_inspect()->set_request_id(id);
     message.mutable_inspect()->mutable_paths()->Assign(paths.begin(), paths.end());
-    pending_[id] = Pending{connection_id,
-                           scope,
-                           std::move(paths),
-                           clock_.Monotonic() + kInspectTimeout,
-                           std::move(done)};
+    pending_[id] = Pending{connection_id, scope, std::move(paths),
+                           clock_.Monotonic() + kInspectTimeout, std::move(done)};
   }
   if (!hub_.Send(connection_id, std::move(message))) {
     OnDisconnected(connection_id);
@@ -79,8 +76,7 @@ void Inspector::OnResult(uint64_t connection_id, const v1::InspectPathsResult& r
       cache_.clear();
     }
     for (const std::string& path : pending.paths) {
-      const auto info = std::find_if(result.paths().begin(),
-                                     result.paths().end(),
+      const auto info = std::find_if(result.paths().begin(), result.paths().end(),
                                      [&path](const v1::PathInfo& p) { return p.path() == path; });
       if (info == result.paths().end()) {
         answers.emplace_back().set_path(path);

@@ -21,7 +21,8 @@ namespace hearth::coordinator {
 inline constexpr absl::Duration kInspectTimeout = absl::Seconds(2);
 inline constexpr absl::Duration kInspectCacheAge = absl::Seconds(60);
 
-// Thread-safe. Answers come on the thread of the agent's stream, or of Expire, or of the caller; never under the lock.
+// Thread-safe. Answers come on the thread of the agent's stream, or of Expire, or of the caller;
+// never under the lock.
 class Inspector {
  public:
   using Done = std::function<void(absl::StatusOr<std::vector<v1::PathInfo>>)>;
@@ -32,12 +33,14 @@ class Inspector {
   // Which workers' answers are interchangeable: same device kind and selector.
   static std::string Scope(const v1::JobSpec& spec);
 
-  // Fills `answers` in the order of `paths` and returns true if all were found good within the last 60 s.
+  // Fills `answers` in the order of `paths` and returns true if all were found good within the last
+  // 60 s.
   bool Cached(const std::string& scope,
               const std::vector<std::string>& paths,
               std::vector<v1::PathInfo>& answers) const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Answers in the order of `paths`. kUnavailable: the worker went away; kDeadlineExceeded: no answer within 2 s.
+  // Answers in the order of `paths`. kUnavailable: the worker went away; kDeadlineExceeded: no
+  // answer within 2 s.
   void Inspect(uint64_t connection_id,
                const std::string& scope,
                std::vector<std::string> paths,

@@ -33,7 +33,9 @@ std::string ModelName(const v1::ModelSpec& model) {
 
 }  // namespace
 
-absl::Span<const metrics::MetricDef> CoordinatorMetricDefs() { return kAllDefs; }
+absl::Span<const metrics::MetricDef> CoordinatorMetricDefs() {
+  return kAllDefs;
+}
 
 std::vector<JobPtr> ChooseJobs(const std::vector<JobPtr>& all, size_t& dropped) {
   std::vector<JobPtr> live;
@@ -62,8 +64,8 @@ std::vector<JobPtr> ChooseJobs(const std::vector<JobPtr>& all, size_t& dropped) 
   return out;
 }
 
-JobCollector::JobCollector(
-    const View& view, const std::map<std::string, std::shared_ptr<const JobSeries>>& series) {
+JobCollector::JobCollector(const View& view,
+                           const std::map<std::string, std::shared_ptr<const JobSeries>>& series) {
   const std::vector<JobPtr> all = view.AllJobs();
   CountStates(all, view);
   size_t dropped = 0;
@@ -104,8 +106,7 @@ void JobCollector::CountStates(const std::vector<JobPtr>& all, const View& view)
   }
   const size_t job_family = AddFamily(kJobs);
   for (int state = v1::JobState_MIN + 1; state <= v1::JobState_MAX; ++state) {
-    AddGauge(job_family,
-             {{"state", LowerName(v1::JobState_Name(state), "JOB_STATE_")}},
+    AddGauge(job_family, {{"state", LowerName(v1::JobState_Name(state), "JOB_STATE_")}},
              static_cast<double>(jobs[state]));
   }
   std::map<int, int64_t> workers;
@@ -114,8 +115,7 @@ void JobCollector::CountStates(const std::vector<JobPtr>& all, const View& view)
   }
   const size_t worker_family = AddFamily(kWorkers);
   for (int state = v1::WorkerState_MIN + 1; state <= v1::WorkerState_MAX; ++state) {
-    AddGauge(worker_family,
-             {{"state", LowerName(v1::WorkerState_Name(state), "WORKER_STATE_")}},
+    AddGauge(worker_family, {{"state", LowerName(v1::WorkerState_Name(state), "WORKER_STATE_")}},
              static_cast<double>(workers[state]));
   }
 }
@@ -147,9 +147,7 @@ void JobCollector::AddInfo(const std::vector<JobPtr>& jobs) {
 void JobCollector::AddLastReport(const std::vector<JobPtr>& jobs) {
   const size_t step = AddFamily(kJobStep);
   for (const JobPtr& record : jobs) {
-    AddGauge(step,
-             {{"job_id", record->job().job_id()}},
-             static_cast<double>(record->job().step()));
+    AddGauge(step, {{"job_id", record->job().job_id()}}, static_cast<double>(record->job().step()));
   }
   const std::pair<const MetricDef*, double (v1::StepReport::*)() const> columns[] = {
       {&kJobLoss, &v1::StepReport::loss},
@@ -161,8 +159,8 @@ void JobCollector::AddLastReport(const std::vector<JobPtr>& jobs) {
     const size_t family = AddFamily(*def);
     for (const JobPtr& record : jobs) {
       if (record->job().has_last_report()) {
-        AddGauge(
-            family, {{"job_id", record->job().job_id()}}, (record->job().last_report().*value)());
+        AddGauge(family, {{"job_id", record->job().job_id()}},
+                 (record->job().last_report().*value)());
       }
     }
   }
@@ -196,8 +194,8 @@ void JobCollector::AddAccumulated(
     const auto found = series.find(id);
     if (found == series.end()) {
       if (record->job().has_last_report()) {  // of before this coordinator's start
-        AddCounter(
-            tokens, {{"job_id", id}}, static_cast<double>(record->job().last_report().tokens()));
+        AddCounter(tokens, {{"job_id", id}},
+                   static_cast<double>(record->job().last_report().tokens()));
       }
       continue;
     }

@@ -109,12 +109,12 @@ grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext*
       return;
     }
     coordinator::CreateJob command{.spec = std::move(checked.spec),
-                       .job_id = request->job_id(),
-                       .request_id = request->request_id(),
-                       .id_suffix = RandomSuffix(),
-                       .paths_checked = checked.paths_checked,
-                       .warnings = std::move(checked.warnings),
-                       .validate_only = request->validate_only()};
+                                   .job_id = request->job_id(),
+                                   .request_id = request->request_id(),
+                                   .id_suffix = RandomSuffix(),
+                                   .paths_checked = checked.paths_checked,
+                                   .warnings = std::move(checked.warnings),
+                                   .validate_only = request->validate_only()};
     parts_.loop.Post(std::move(command), [this, reactor, request, response](const Reply& reply) {
       absl::Status status = reply.status;
       if (absl::IsAlreadyExists(status)) {
@@ -130,7 +130,10 @@ grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext*
     });
   };
   if (!request->request_id().empty() && parts_.view.KnowsRequest(request->request_id())) {
-    post({absl::OkStatus(), request->spec(), false, {}});  // answered before, whatever the disk says now
+    post({absl::OkStatus(),
+          request->spec(),
+          false,
+          {}});  // answered before, whatever the disk says now
     return reactor;
   }
   parts_.checker.Check(request->spec(), post);
@@ -156,11 +159,10 @@ grpc::ServerUnaryReactor* JobServiceImpl::ListJobs(grpc::CallbackServerContext* 
       return absl::InvalidArgumentError("page_size is negative");
     }
     HEARTH_ASSIGN_OR_RETURN(const JobFilter filter, JobFilter::Parse(request->filter()));
-    const int size = request->page_size() == 0 ? kDefaultPageSize
-                                               : std::min(request->page_size(), kMaxPageSize);
-    HEARTH_ASSIGN_OR_RETURN(
-        View::Page page,
-        parts_.view.List(filter, request->page_token(), static_cast<size_t>(size)));
+    const int size =
+        request->page_size() == 0 ? kDefaultPageSize : std::min(request->page_size(), kMaxPageSize);
+    HEARTH_ASSIGN_OR_RETURN(View::Page page, parts_.view.List(filter, request->page_token(),
+                                                              static_cast<size_t>(size)));
     for (const JobPtr& job : page.jobs) {
       *response->add_jobs() = job->job();
     }
@@ -231,21 +233,20 @@ grpc::ServerUnaryReactor* JobServiceImpl::ResumeJob(grpc::CallbackServerContext*
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   v1::JobSpec spec = *command.spec;
-  parts_.checker.Check(
-      std::move(spec),
-      [this, reactor, response, command = std::move(command)](CheckedSpec checked) mutable {
-        if (!checked.status.ok()) {
-          reactor->Finish(rpc::ToGrpc(checked.status));
-          return;
-        }
-        command.spec = std::move(checked.spec);
-        parts_.loop.Post(std::move(command), [reactor, response](const Reply& reply) {
-          if (reply.job.has_value()) {
-            *response = *reply.job;
-          }
-          reactor->Finish(rpc::ToGrpc(reply.status));
-        });
-      });
+  parts_.checker.Check(std::move(spec), [this, reactor, response, command = std::move(command)](
+                                            CheckedSpec checked) mutable {
+    if (!checked.status.ok()) {
+      reactor->Finish(rpc::ToGrpc(checked.status));
+      return;
+    }
+    command.spec = std::move(checked.spec);
+    parts_.loop.Post(std::move(command), [reactor, response](const Reply& reply) {
+      if (reply.job.has_value()) {
+        *response = *reply.job;
+      }
+      reactor->Finish(rpc::ToGrpc(reply.status));
+    });
+  });
   return reactor;
 }
 
@@ -253,9 +254,8 @@ grpc::ServerUnaryReactor* JobServiceImpl::DeleteJob(grpc::CallbackServerContext*
                                                     const v1::DeleteJobRequest* request,
                                                     v1::DeleteJobResponse*) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  parts_.loop.Post(coordinator::DeleteJob{*request}, [reactor](const Reply& reply) {
-    reactor->Finish(rpc::ToGrpc(reply.status));
-  });
+  parts_.loop.Post(coordinator::DeleteJob{*request},
+                   [reactor](const Reply& reply) { reactor->Finish(rpc::ToGrpc(reply.status)); });
   return reactor;
 }
 
@@ -293,11 +293,10 @@ grpc::ServerUnaryReactor* JobServiceImpl::ListEvents(grpc::CallbackServerContext
     return FinishNow(context, rpc::NotFoundError("job", request->job_id()));
   }
   if (changes.compacted && request->cursor() > 0) {
-    return FinishNow(context,
-                     rpc::MakeError(absl::StatusCode::kOutOfRange,
-                                    absl::StrCat("events after cursor ", request->cursor(),
-                                                 " are no longer all kept; list from 0"),
-                                    "CURSOR_TOO_OLD"));
+    return FinishNow(context, rpc::MakeError(absl::StatusCode::kOutOfRange,
+                                             absl::StrCat("events after cursor ", request->cursor(),
+                                                          " are no longer all kept; list from 0"),
+                                             "CURSOR_TOO_OLD"));
   }
   for (const EventPtr& event : changes.events) {
     *response->add_events() = *event;
@@ -305,10 +304,9 @@ grpc::ServerUnaryReactor* JobServiceImpl::ListEvents(grpc::CallbackServerContext
   return FinishNow(context, absl::OkStatus());
 }
 
-grpc::ServerUnaryReactor* JobServiceImpl::ListCheckpoints(
-    grpc::CallbackServerContext* context,
-    const v1::ListCheckpointsRequest* request,
-    v1::ListCheckpointsResponse* response) {
+grpc::ServerUnaryReactor* JobServiceImpl::ListCheckpoints(grpc::CallbackServerContext* context,
+                                                          const v1::ListCheckpointsRequest* request,
+                                                          v1::ListCheckpointsResponse* response) {
   const JobPtr job = parts_.view.FindJob(request->job_id());
   if (job == nullptr) {
     return FinishNow(context, rpc::NotFoundError("job", request->job_id()));
@@ -330,9 +328,8 @@ grpc::ServerUnaryReactor* JobServiceImpl::GetCheckpoint(grpc::CallbackServerCont
       return FinishNow(context, absl::OkStatus());
     }
   }
-  return FinishNow(context,
-                   rpc::NotFoundError("checkpoint",
-                                      absl::StrCat(request->job_id(), "/", request->step())));
+  return FinishNow(context, rpc::NotFoundError("checkpoint", absl::StrCat(request->job_id(), "/",
+                                                                          request->step())));
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::DeleteCheckpoint(
@@ -340,9 +337,8 @@ grpc::ServerUnaryReactor* JobServiceImpl::DeleteCheckpoint(
     const v1::DeleteCheckpointRequest* request,
     v1::DeleteCheckpointResponse*) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  parts_.loop.Post(coordinator::DeleteCheckpoint{*request}, [reactor](const Reply& reply) {
-    reactor->Finish(rpc::ToGrpc(reply.status));
-  });
+  parts_.loop.Post(coordinator::DeleteCheckpoint{*request},
+                   [reactor](const Reply& reply) { reactor->Finish(rpc::ToGrpc(reply.status)); });
   return reactor;
 }
 

@@ -1,4 +1,5 @@
-// JobService: gRPC on one side, commands to the loop and reads of the view on the other; no rules of its own.
+// JobService: gRPC on one side, commands to the loop and reads of the view on the other; no rules
+// of its own.
 #pragma once
 
 #include <functional>

@@ -10,7 +10,9 @@ namespace {
 
 constexpr int64_t kReadBytes = 256 << 10;  // about the size of one message
 
-absl::Status NoJob(const std::string& job_id) { return rpc::NotFoundError("job", job_id); }
+absl::Status NoJob(const std::string& job_id) {
+  return rpc::NotFoundError("job", job_id);
+}
 
 absl::Status Unparsable(const std::string& job_id, int64_t cursor) {
   return absl::DataLossError(absl::StrCat("job ", job_id, ": record ", cursor, " is damaged"));
@@ -87,8 +89,8 @@ absl::Status MetricsReactor::FindRewinds(const SegmentLog& log) {
 }
 
 bool MetricsReactor::IsVoided(int64_t cursor, int64_t step) const {
-  const auto later = std::upper_bound(
-      rewinds_.begin(), rewinds_.end(), std::pair<int64_t, int64_t>(cursor, INT64_MAX));
+  const auto later = std::upper_bound(rewinds_.begin(), rewinds_.end(),
+                                      std::pair<int64_t, int64_t>(cursor, INT64_MAX));
   return later != rewinds_.end() && step > later->second;
 }
 
@@ -122,7 +124,8 @@ MetricsReactor::Next MetricsReactor::Produce(v1::StreamMetricsResponse& response
         status = Unparsable(request_.job_id(), record.cursor);
         return Next::kEnd;
       }
-      // With from_step, what was rewound before the stream began is left out together with its rewinds.
+      // With from_step, what was rewound before the stream began is left out together with its
+      // rewinds.
       const bool old = effective && record.cursor <= rewinds_through_;
       if ((old && (rewind || IsVoided(record.cursor, out.step().step()))) ||
           (effective && !rewind && out.step().step() < request_.from_step())) {

@@ -21,15 +21,31 @@ CoreOptions WithGeneration(CoreOptions options, int64_t generation) {
   return options;
 }
 
-Reply Refusal(absl::Status status) { return Reply{std::move(status), std::nullopt, std::nullopt}; }
+Reply Refusal(absl::Status status) {
+  return Reply{std::move(status), std::nullopt, std::nullopt};
+}
 
 absl::Status StoppingError() {
   return rpc::UnavailableError("the coordinator is stopping", "STOPPING", absl::Seconds(1));
 }
 
+// Answers a batch that could not be stored.
+void RefuseAll(const std::vector<std::pair<Loop::Done, Reply>>& replies,
+               const absl::Status& status) {
+  const absl::Status answer = rpc::MakeError(
+      absl::IsResourceExhausted(status) ? absl::StatusCode::kResourceExhausted
+                                        : absl::StatusCode::kInternal,
+      absl::StrCat("the change could not be stored: ", status.message()), "STORE_FAILED");
+  for (const auto& [done, reply] : replies) {
+    if (done != nullptr) {
+      done(Refusal(answer));
+    }
+  }
+}
+
 bool HasDurableRows(const std::vector<Effects>& effects) {
-  return std::any_of(
-      effects.begin(), effects.end(), [](const Effects& e) { return !e.NothingDurable(); });
+  return std::any_of(effects.begin(), effects.end(),
+                     [](const Effects& e) { return !e.NothingDurable(); });
 }
 
 }  // namespace
@@ -53,7 +69,9 @@ Loop::Loop(const LoopOptions& options,
   view_.Load(core_, state.events, state.core);
 }
 
-Loop::~Loop() { Stop(); }
+Loop::~Loop() {
+  Stop();
+}
 
 void Loop::Start(Inspect inspect, std::function<void(const absl::Status&)> on_fatal) {
   inspect_ = std::move(inspect);
@@ -74,7 +92,9 @@ void Loop::Stop() {
   }
 }
 
-Now Loop::ReadClock() { return Now{clock_.Now(), clock_.Monotonic()}; }
+Now Loop::ReadClock() {
+  return Now{clock_.Now(), clock_.Monotonic()};
+}
 
 void Loop::Post(Command command, Done done) {
   Enqueue(Item{std::move(command), std::move(done), nullptr}, true);
@@ -120,8 +140,7 @@ void Loop::Run() {
     stopping_ = true;
     rest.swap(queue_);
   }
-  rest.insert(rest.begin(),
-              std::make_move_iterator(held_back_.begin()),
+  rest.insert(rest.begin(), std::make_move_iterator(held_back_.begin()),
               std::make_move_iterator(held_back_.end()));
   for (Item& item : rest) {
     if (item.query != nullptr) {
@@ -137,8 +156,8 @@ bool Loop::WaitForWork() {
   const absl::Duration until_tick = NextTick() - clock_.Monotonic();
   absl::MutexLock lock(&mu_);
   if (held_back_.empty() && until_tick > absl::ZeroDuration()) {
-    clock_.AwaitWithTimeout(
-        mu_, absl::Condition(this, &Loop::Ready), std::min(until_tick, absl::Seconds(1)));
+    clock_.AwaitWithTimeout(mu_, absl::Condition(this, &Loop::Ready),
+                            std::min(until_tick, absl::Seconds(1)));
   }
   return !stopped_ && !(stopping_ && queue_.empty() && held_back_.empty());
 }
@@ -215,15 +234,7 @@ void Loop::Process(std::vector<Item> items) {
     const absl::Status status = store_.Commit(effects).status();
     metrics_.ObserveCommit(clock_.Monotonic() - start, replies.size());
     if (!status.ok()) {
-      const absl::Status answer = rpc::MakeError(
-          status.code() == absl::StatusCode::kResourceExhausted ? status.code()
-                                                                : absl::StatusCode::kInternal,
-          absl::StrCat("the change could not be stored: ", status.message()), "STORE_FAILED");
-      for (const auto& [done, reply] : replies) {
-        if (done != nullptr) {
-          done(Refusal(answer));
-        }
-      }
+      RefuseAll(replies, status);
       Fail(status);
       return;
     }

@@ -1,15 +1,18 @@
-// The event loop: the one thread that owns the core. It takes commands from a bounded queue, applies as many as are waiting (up to
-// a limit), makes their effects durable in ONE commit, and only then lets anybody know: view and metrics, then replies, then
-// messages to agents.
+// The event loop: the one thread that owns the core. It takes commands from a bounded queue,
+// applies as many as are waiting (up to a limit), makes their effects durable in ONE commit, and
+// only then lets anybody know: view and metrics, then replies, then messages to agents.
 //
-// When a commit fails, core and disk no longer agree. The loop then answers every command of the batch with the error, stops for good
-// and calls `on_fatal`: the process is to end, with its message, and to start again from the disk. Workers train on meanwhile.
+// When a commit fails, core and disk no longer agree. The loop then answers every command of the
+// batch with the error, stops for good and calls `on_fatal`: the process is to end, with its
+// message, and to start again from the disk. Workers train on meanwhile.
 //
-// Scheduling happens in Tick alone and costs time in proportion to the queue. The loop gives it at most about a fifth of its time: with a few
-// jobs every batch is scheduled at once, with tens of thousands waiting a plan is made several times a second.
+// Scheduling happens in Tick alone and costs time in proportion to the queue. The loop gives it at
+// most about a fifth of its time: with a few jobs every batch is scheduled at once, with tens of
+// thousands waiting a plan is made several times a second.
 //
-// So that a filling disk is refused before that, users' changes are refused with RESOURCE_EXHAUSTED, unapplied, while less than
-// `min_free_bytes` are free (cancel and delete, which free resources, are not).
+// So that a filling disk is refused before that, users' changes are refused with
+// RESOURCE_EXHAUSTED, unapplied, while less than `min_free_bytes` are free (cancel and delete,
+// which free resources, are not).
 #pragma once
 
 #include <algorithm>
@@ -35,15 +38,17 @@
 namespace hearth::coordinator {
 
 struct LoopOptions {
-  CoreOptions core;  // generation is taken from the store
-  size_t batch_max = 512;       // commands a commit
-  size_t queue_max = 8192;      // waiting commands of users; agents are limited by their streams' flow control
+  CoreOptions core;        // generation is taken from the store
+  size_t batch_max = 512;  // commands a commit
+  size_t queue_max =
+      8192;  // waiting commands of users; agents are limited by their streams' flow control
   int64_t min_free_bytes = 16 << 20;
 };
 
 class Loop {
  public:
-  // Called on the loop's thread after the commit, or at once on the caller's when the command is refused unseen.
+  // Called on the loop's thread after the commit, or at once on the caller's when the command is
+  // refused unseen.
   using Done = std::function<void(const Reply&)>;
   // Answers Effects::inspections; called on the loop's thread, must not block.
   using Inspect = std::function<void(const InspectionRequest&)>;
@@ -101,7 +106,8 @@ class Loop {
   std::function<void(const absl::Status&)> on_fatal_;
   Core core_;  // of the loop's thread once started
   absl::Duration tick_allowed_ = -absl::InfiniteDuration();
-  std::deque<Item> held_back_;  // of the loop's thread: the rest of a batch that a deletion cut short
+  std::deque<Item>
+      held_back_;  // of the loop's thread: the rest of a batch that a deletion cut short
   std::thread thread_;
 
   absl::Mutex mu_;

@@ -32,10 +32,9 @@ inline constexpr MetricDef kHealthy = {"hearth_coordinator_healthy", MetricType:
 inline constexpr MetricDef kSeriesDropped = {
     "hearth_series_dropped_total", MetricType::kCounter,
     "Series of jobs left out of scrapes because of the bound on jobs.", "", Stability::kBeta};
-inline constexpr MetricDef kLogLinesDropped = {"hearth_log_lines_dropped_total",
-                                               MetricType::kCounter,
-                                               "Log lines that workers reported as lost.", "",
-                                               Stability::kBeta};
+inline constexpr MetricDef kLogLinesDropped = {
+    "hearth_log_lines_dropped_total", MetricType::kCounter,
+    "Log lines that workers reported as lost.", "", Stability::kBeta};
 inline constexpr MetricDef kWorkersLost = {"hearth_worker_lost_total", MetricType::kCounter,
                                            "Workers declared lost.", "", Stability::kBeta};
 inline constexpr MetricDef kQueueWait = {"hearth_queue_wait_seconds", MetricType::kHistogram,
@@ -43,18 +42,18 @@ inline constexpr MetricDef kQueueWait = {"hearth_queue_wait_seconds", MetricType
 inline constexpr MetricDef kFirstStepWait = {
     "hearth_ready_to_first_step_seconds", MetricType::kHistogram,
     "Time from STARTING to the first step.", "", Stability::kBeta};
-inline constexpr MetricDef kRecoverySeconds = {
-    "hearth_recovery_seconds", MetricType::kHistogram,
-    "Time from the loss of a rank to the next step.", "cause", Stability::kBeta};
-inline constexpr MetricDef kEvictions = {
-    "hearth_evictions_total", MetricType::kCounter,
-    "Gangs taken off their workers before the end, by reason.", "reason", Stability::kBeta};
+inline constexpr MetricDef kRecoverySeconds = {"hearth_recovery_seconds", MetricType::kHistogram,
+                                               "Time from the loss of a rank to the next step.",
+                                               "cause", Stability::kBeta};
+inline constexpr MetricDef kEvictions = {"hearth_evictions_total", MetricType::kCounter,
+                                         "Gangs taken off their workers before the end, by reason.",
+                                         "reason", Stability::kBeta};
 inline constexpr MetricDef kRpcStarted = {"hearth_grpc_server_started_total", MetricType::kCounter,
                                           "RPCs begun.", "grpc_service,grpc_method",
                                           Stability::kBeta};
-inline constexpr MetricDef kRpcHandled = {
-    "hearth_grpc_server_handled_total", MetricType::kCounter, "RPCs ended, by status code.",
-    "grpc_service,grpc_method,grpc_code", Stability::kBeta};
+inline constexpr MetricDef kRpcHandled = {"hearth_grpc_server_handled_total", MetricType::kCounter,
+                                          "RPCs ended, by status code.",
+                                          "grpc_service,grpc_method,grpc_code", Stability::kBeta};
 inline constexpr MetricDef kRpcSeconds = {"hearth_grpc_server_handling_seconds",
                                           MetricType::kHistogram, "Duration of RPCs.",
                                           "grpc_service,grpc_method", Stability::kBeta};
@@ -73,8 +72,7 @@ inline constexpr MetricDef kJobState = {"hearth_job_state", MetricType::kGauge,
 inline constexpr MetricDef kJobStep = {"hearth_job_step", MetricType::kGauge,
                                        "Last completed step.", "job_id", Stability::kBeta};
 inline constexpr MetricDef kJobTargetStep = {"hearth_job_target_step", MetricType::kGauge,
-                                             "train.steps of the job.", "job_id",
-                                             Stability::kBeta};
+                                             "train.steps of the job.", "job_id", Stability::kBeta};
 inline constexpr MetricDef kJobLoss = {"hearth_job_loss", MetricType::kGauge,
                                        "Training loss of the last step, nats per token.", "job_id",
                                        Stability::kBeta};
@@ -87,26 +85,24 @@ inline constexpr MetricDef kJobGradNorm = {
 inline constexpr MetricDef kJobLearningRate = {"hearth_job_learning_rate", MetricType::kGauge,
                                                "Learning rate of the last step.", "job_id",
                                                Stability::kBeta};
-inline constexpr MetricDef kJobTokens = {
-    "hearth_job_tokens_total", MetricType::kCounter,
-    "Tokens processed, including steps that were done again.", "job_id", Stability::kBeta};
-inline constexpr MetricDef kJobTokensPerSecond = {"hearth_job_tokens_per_second",
-                                                  MetricType::kGauge,
-                                                  "Throughput of the last step.", "job_id",
-                                                  Stability::kBeta};
-inline constexpr MetricDef kJobMfu = {
-    "hearth_job_mfu_ratio", MetricType::kGauge,
-    "Fraction of the devices' dense BF16 peak in the last step.", "job_id", Stability::kBeta};
+inline constexpr MetricDef kJobTokens = {"hearth_job_tokens_total", MetricType::kCounter,
+                                         "Tokens processed, including steps that were done again.",
+                                         "job_id", Stability::kBeta};
+inline constexpr MetricDef kJobTokensPerSecond = {
+    "hearth_job_tokens_per_second", MetricType::kGauge, "Throughput of the last step.", "job_id",
+    Stability::kBeta};
+inline constexpr MetricDef kJobMfu = {"hearth_job_mfu_ratio", MetricType::kGauge,
+                                      "Fraction of the devices' dense BF16 peak in the last step.",
+                                      "job_id", Stability::kBeta};
 inline constexpr MetricDef kJobEnergy = {"hearth_job_energy_joules_total", MetricType::kCounter,
                                          "Energy used since the coordinator started.", "job_id",
                                          Stability::kBeta};
 inline constexpr MetricDef kJobLastProgress = {"hearth_job_last_progress_timestamp_seconds",
                                                MetricType::kGauge, "Time of the last step.",
                                                "job_id", Stability::kBeta};
-inline constexpr MetricDef kJobLastCheckpoint = {"hearth_job_last_checkpoint_timestamp_seconds",
-                                                 MetricType::kGauge,
-                                                 "Time of the newest recorded checkpoint.",
-                                                 "job_id", Stability::kBeta};
+inline constexpr MetricDef kJobLastCheckpoint = {
+    "hearth_job_last_checkpoint_timestamp_seconds", MetricType::kGauge,
+    "Time of the newest recorded checkpoint.", "job_id", Stability::kBeta};
 inline constexpr MetricDef kJobStepSeconds = {"hearth_job_step_duration_seconds",
                                               MetricType::kHistogram, "Duration of steps.",
                                               "job_id", Stability::kBeta};
@@ -114,13 +110,40 @@ inline constexpr MetricDef kJobRestarts = {"hearth_job_restarts_total", MetricTy
                                            "Recoveries since the coordinator started, by cause.",
                                            "job_id,cause", Stability::kBeta};
 
-inline constexpr MetricDef kAllDefs[] = {
-    kCommitSeconds, kCommitCommands,  kCommands,     kQueueLength,        kAgents,
-    kGeneration,    kHealthy,         kSeriesDropped, kLogLinesDropped,   kWorkersLost,
-    kQueueWait,     kFirstStepWait,   kRecoverySeconds, kEvictions,       kRpcStarted,
-    kRpcHandled,    kRpcSeconds,      kJobs,         kWorkers,            kJobInfo,
-    kJobState,      kJobStep,         kJobTargetStep, kJobLoss,           kJobValidationLoss,
-    kJobGradNorm,   kJobLearningRate, kJobTokens,    kJobTokensPerSecond, kJobMfu,
-    kJobEnergy,     kJobLastProgress, kJobLastCheckpoint, kJobStepSeconds, kJobRestarts};
+inline constexpr MetricDef kAllDefs[] = {kCommitSeconds,
+                                         kCommitCommands,
+                                         kCommands,
+                                         kQueueLength,
+                                         kAgents,
+                                         kGeneration,
+                                         kHealthy,
+                                         kSeriesDropped,
+                                         kLogLinesDropped,
+                                         kWorkersLost,
+                                         kQueueWait,
+                                         kFirstStepWait,
+                                         kRecoverySeconds,
+                                         kEvictions,
+                                         kRpcStarted,
+                                         kRpcHandled,
+                                         kRpcSeconds,
+                                         kJobs,
+                                         kWorkers,
+                                         kJobInfo,
+                                         kJobState,
+                                         kJobStep,
+                                         kJobTargetStep,
+                                         kJobLoss,
+                                         kJobValidationLoss,
+                                         kJobGradNorm,
+                                         kJobLearningRate,
+                                         kJobTokens,
+                                         kJobTokensPerSecond,
+                                         kJobMfu,
+                                         kJobEnergy,
+                                         kJobLastProgress,
+                                         kJobLastCheckpoint,
+                                         kJobStepSeconds,
+                                         kJobRestarts};
 
 }  // namespace hearth::coordinator

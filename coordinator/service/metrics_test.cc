@@ -29,7 +29,10 @@ class CoordinatorMetricsTest : public testing::Test {
     return row.record;
   }
 
-  static void Event(Effects& effects, v1::JobState from, v1::JobState to, int64_t seconds,
+  static void Event(Effects& effects,
+                    v1::JobState from,
+                    v1::JobState to,
+                    int64_t seconds,
                     const std::string& reason) {
     v1::JobEvent& event = effects.events.emplace_back();
     event.set_job_id("a");
@@ -107,8 +110,7 @@ TEST_F(CoordinatorMetricsTest, Observe_LifeOfAJob_FillsTheWaitHistograms) {
   EXPECT_THAT(text, HasSubstr("hearth_queue_wait_seconds_sum 30\n"));
   EXPECT_THAT(text, HasSubstr("hearth_ready_to_first_step_seconds_count 2\n"));
   EXPECT_THAT(text, HasSubstr("hearth_recovery_seconds_sum{cause=\"worker_lost\"} 9\n"));
-  EXPECT_THAT(text,
-              HasSubstr("hearth_job_restarts_total{job_id=\"a\",cause=\"worker_lost\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("hearth_job_restarts_total{job_id=\"a\",cause=\"worker_lost\"} 1\n"));
 }
 
 TEST_F(CoordinatorMetricsTest, Render_DeletedJob_LeavesNoSeries) {

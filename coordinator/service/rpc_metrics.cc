@@ -8,10 +8,10 @@ namespace {
 
 const char* CodeName(grpc::StatusCode code) {
   static constexpr const char* kNames[] = {
-      "OK",           "Canceled",      "Unknown",       "InvalidArgument",    "DeadlineExceeded",
-      "NotFound",     "AlreadyExists", "PermissionDenied", "ResourceExhausted", "FailedPrecondition",
-      "Aborted",      "OutOfRange",    "Unimplemented", "Internal",           "Unavailable",
-      "DataLoss",     "Unauthenticated"};
+      "OK",       "Canceled",       "Unknown",          "InvalidArgument",   "DeadlineExceeded",
+      "NotFound", "AlreadyExists",  "PermissionDenied", "ResourceExhausted", "FailedPrecondition",
+      "Aborted",  "OutOfRange",     "Unimplemented",    "Internal",          "Unavailable",
+      "DataLoss", "Unauthenticated"};
   const auto index = static_cast<size_t>(code);
   return index < std::size(kNames) ? kNames[index] : "Unknown";
 }
@@ -26,8 +26,8 @@ class RpcMetricsInterceptor : public grpc::experimental::Interceptor {
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(
             grpc::experimental::InterceptionHookPoints::PRE_SEND_STATUS)) {
-      metrics_.RpcHandled(
-          method_, CodeName(methods->GetSendStatus().error_code()), clock_.Monotonic() - start_);
+      metrics_.RpcHandled(method_, CodeName(methods->GetSendStatus().error_code()),
+                          clock_.Monotonic() - start_);
     }
     methods->Proceed();
   }

@@ -66,10 +66,10 @@ absl::Status ApplyFacts(v1::JobSpec& spec, const std::vector<v1::PathInfo>& path
     if (!info.error().empty()) {
       violations.push_back({field, absl::StrCat(info.path(), ": ", info.error())});
     } else if (is_model != (info.kind() == "model")) {
-      violations.push_back({field,
-                            absl::StrCat(info.path(),
-                                         is_model ? " is not a model folder but " : " is not a dataset but ",
-                                         info.kind())});
+      violations.push_back(
+          {field, absl::StrCat(info.path(),
+                               is_model ? " is not a model folder but " : " is not a dataset but ",
+                               info.kind())});
     } else if (is_model) {
       from_model = &info.model();
     } else {
@@ -107,13 +107,14 @@ absl::Status CheckMemory(const v1::JobSpec& spec, const std::vector<WorkerPtr>& 
   if (memory_plan.arena_bytes() <= memory) {
     return absl::OkStatus();
   }
-  return rpc::MakeError(
-      absl::StatusCode::kResourceExhausted,
-      absl::StrCat("batch.micro_batch_size ", micro_batch, " needs ",
-                   FormatBytes(memory_plan.arena_bytes()), " a worker, the largest worker that the "
-                   "job may run on (", largest->worker_id(), ") has ", FormatBytes(memory),
-                   "; a smaller one or \"auto\" may fit"),
-      "DOES_NOT_FIT");
+  return rpc::MakeError(absl::StatusCode::kResourceExhausted,
+                        absl::StrCat("batch.micro_batch_size ", micro_batch, " needs ",
+                                     FormatBytes(memory_plan.arena_bytes()),
+                                     " a worker, the largest worker that the "
+                                     "job may run on (",
+                                     largest->worker_id(), ") has ", FormatBytes(memory),
+                                     "; a smaller one or \"auto\" may fit"),
+                        "DOES_NOT_FIT");
 }
 
 CheckedSpec SpecChecker::Complete(v1::JobSpec spec, const std::vector<v1::PathInfo>& paths) const {
@@ -154,36 +155,36 @@ void SpecChecker::Check(v1::JobSpec spec, Done done) {
     if (!eligible.has_value()) {
       return done({absl::OkStatus(), std::move(spec), false, {NotChecked(no_worker)}});
     }
-    inspector_.Inspect(
-        eligible->connection_id, scope, std::move(paths),
-        [this, spec = std::move(spec),
-         done = std::move(done)](absl::StatusOr<std::vector<v1::PathInfo>> answers) mutable {
-          if (!answers.ok()) {
-            return done({absl::OkStatus(), std::move(spec), false,
-                         {NotChecked(answers.status().message())}});
-          }
-          done(Complete(std::move(spec), *answers));
-        });
+    inspector_.Inspect(eligible->connection_id, scope, std::move(paths),
+                       [this, spec = std::move(spec), done = std::move(done)](
+                           absl::StatusOr<std::vector<v1::PathInfo>> answers) mutable {
+                         if (!answers.ok()) {
+                           return done({absl::OkStatus(),
+                                        std::move(spec),
+                                        false,
+                                        {NotChecked(answers.status().message())}});
+                         }
+                         done(Complete(std::move(spec), *answers));
+                       });
   });
 }
 
 void SpecChecker::Inspect(const InspectionRequest& request) {
-  inspector_.Inspect(
-      request.connection_id, Inspector::Scope(request.spec), PathsOf(request.spec),
-      [this, job_id = request.job_id, etag = request.etag,
-       spec = request.spec](absl::StatusOr<std::vector<v1::PathInfo>> answers) mutable {
-        InspectionDone command;
-        command.job_id = job_id;
-        command.etag = etag;
-        if (answers.ok()) {
-          CheckedSpec checked = Complete(std::move(spec), *answers);
-          command.status = checked.status;
-          command.spec = std::move(checked.spec);
-        } else {
-          command.status = answers.status();
-        }
-        loop_.PostFromAgent(std::move(command), nullptr);
-      });
+  inspector_.Inspect(request.connection_id, Inspector::Scope(request.spec), PathsOf(request.spec),
+                     [this, job_id = request.job_id, etag = request.etag, spec = request.spec](
+                         absl::StatusOr<std::vector<v1::PathInfo>> answers) mutable {
+                       InspectionDone command;
+                       command.job_id = job_id;
+                       command.etag = etag;
+                       if (answers.ok()) {
+                         CheckedSpec checked = Complete(std::move(spec), *answers);
+                         command.status = checked.status;
+                         command.spec = std::move(checked.spec);
+                       } else {
+                         command.status = answers.status();
+                       }
+                       loop_.PostFromAgent(std::move(command), nullptr);
+                     });
 }
 
 }  // namespace hearth::coordinator

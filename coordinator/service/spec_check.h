@@ -1,5 +1,5 @@
-// All checks of a submitted spec: rules, then what only a worker can see, then memory. CreateJob, validate_only, ResumeJob and the check
-// before the first STARTING run this one function.
+// All checks of a submitted spec: rules, then what only a worker can see, then memory. CreateJob,
+// validate_only, ResumeJob and the check before the first STARTING run this one function.
 #pragma once
 
 #include <functional>
@@ -19,11 +19,13 @@ namespace hearth::coordinator {
 // The paths of a spec that workers must see: datasets, then model.from.
 std::vector<std::string> PathsOf(const v1::JobSpec& spec);
 
-// Completes a resolved spec with what a worker said of PathsOf(spec), in that order. kInvalidArgument: all violations.
+// Completes a resolved spec with what a worker said of PathsOf(spec), in that order.
+// kInvalidArgument: all violations.
 absl::Status ApplyFacts(v1::JobSpec& spec, const std::vector<v1::PathInfo>& paths);
 
-// kResourceExhausted when the plan of the complete spec does not fit the largest of `workers` that it may run on; OK when it
-// fits or when nothing can be said (no such worker, vocabulary unknown). kInvalidArgument, kUnimplemented as MakeJobPlan.
+// kResourceExhausted when the plan of the complete spec does not fit the largest of `workers` that
+// it may run on; OK when it fits or when nothing can be said (no such worker, vocabulary unknown).
+// kInvalidArgument, kUnimplemented as MakeJobPlan.
 absl::Status CheckMemory(const v1::JobSpec& spec, const std::vector<WorkerPtr>& workers);
 
 struct CheckedSpec {
@@ -41,7 +43,8 @@ class SpecChecker {
   SpecChecker(Loop& loop, View& view, Inspector& inspector)
       : loop_(loop), view_(view), inspector_(inspector) {}
 
-  // `done` is called once: on the caller's thread, the loop's, or that of the asked worker's stream.
+  // `done` is called once: on the caller's thread, the loop's, or that of the asked worker's
+  // stream.
   void Check(v1::JobSpec spec, Done done);
 
   // Effects::inspections: asks the given worker and posts InspectionDone.

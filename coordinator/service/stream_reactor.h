@@ -1,5 +1,6 @@
-// Server streams that follow a job: pull, not push. The next message is made only when the one before has been written, from wherever
-// the stream stands by then; so a slow reader costs one message of memory, skips intermediate states, and slows nobody.
+// Server streams that follow a job: pull, not push. The next message is made only when the one
+// before has been written, from wherever the stream stands by then; so a slow reader costs one
+// message of memory, skips intermediate states, and slows nobody.
 #pragma once
 
 #include <memory>
@@ -127,8 +128,8 @@ class StreamReactor : public grpc::ServerWriteReactor<Response>,
 
  protected:
   enum class Next { kWrite, kWait, kEnd };
-  // Fills `response` (which is empty) with what comes next, or says to wait for a wake-up, or ends with `status`. Called on the executor,
-  // one call at a time.
+  // Fills `response` (which is empty) with what comes next, or says to wait for a wake-up, or ends
+  // with `status`. Called on the executor, one call at a time.
   virtual Next Produce(Response& response, absl::Status& status) = 0;
 
  private:

@@ -16,7 +16,9 @@ namespace {
 
 constexpr absl::string_view kStatePrefix = "JOB_STATE_";
 
-absl::string_view Sv(std::string_view s) { return {s.data(), s.size()}; }
+absl::string_view Sv(std::string_view s) {
+  return {s.data(), s.size()};
+}
 
 std::string StateNames() {
   std::string names;
@@ -41,8 +43,7 @@ absl::StatusOr<JobFilter> JobFilter::Parse(std::string_view text) {
     const size_t equals = term.find('=');
     const absl::string_view key = term.substr(0, equals);
     if (equals == absl::string_view::npos || equals == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("filter: \"", term, "\" is not key=value"));
+      return absl::InvalidArgumentError(absl::StrCat("filter: \"", term, "\" is not key=value"));
     }
     const absl::string_view value = term.substr(equals + 1);
     absl::string_view label = key;
@@ -61,8 +62,8 @@ absl::StatusOr<JobFilter> JobFilter::Parse(std::string_view text) {
     } else if (absl::ConsumePrefix(&label, "label.") && !label.empty()) {
       filter.labels_.emplace_back(std::string(label), std::string(value));
     } else {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "filter: unknown key \"", key, "\"; keys are state, name and label.KEY"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("filter: unknown key \"", key, "\"; keys are state, name and label.KEY"));
     }
   }
   return filter;
@@ -306,11 +307,9 @@ View::Changes View::ChangesSince(std::string_view job_id, int64_t cursor) const 
   const Entry& entry = found->second;
   changes.job = entry.record;
   changes.compacted = cursor < entry.compacted_through;
-  const auto first =
-      std::upper_bound(entry.events.begin(),
-                       entry.events.end(),
-                       cursor,
-                       [](int64_t value, const EventPtr& event) { return value < event->revision(); });
+  const auto first = std::upper_bound(
+      entry.events.begin(), entry.events.end(), cursor,
+      [](int64_t value, const EventPtr& event) { return value < event->revision(); });
   changes.events.assign(first, entry.events.end());
   return changes;
 }

@@ -1,5 +1,6 @@
-// What readers see: jobs, events and workers as of the last commit. Readers hold a lock for as long as it takes to copy some
-// pointers, the writer for as long as it takes to swap some in; neither ever waits for the disk or for the event loop.
+// What readers see: jobs, events and workers as of the last commit. Readers hold a lock for as long
+// as it takes to copy some pointers, the writer for as long as it takes to swap some in; neither
+// ever waits for the disk or for the event loop.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,8 @@ using JobPtr = std::shared_ptr<const v1::JobRecord>;
 using WorkerPtr = std::shared_ptr<const v1::Worker>;
 using EventPtr = std::shared_ptr<const v1::JobEvent>;
 
-// The filter of ListJobs: "state=running,queued name=x label.team=research"; all terms must hold, an empty filter matches all.
+// The filter of ListJobs: "state=running,queued name=x label.team=research"; all terms must hold,
+// an empty filter matches all.
 class JobFilter {
  public:
   // kInvalidArgument: the text says which term and what is allowed.
@@ -43,7 +45,8 @@ class JobFilter {
   std::vector<std::pair<std::string, std::string>> labels_;
 };
 
-// Called after each commit that touched the job; must return at once and may be called from any thread.
+// Called after each commit that touched the job; must return at once and may be called from any
+// thread.
 class Waker {
  public:
   virtual ~Waker() = default;
@@ -81,16 +84,17 @@ class View {
   std::vector<JobPtr> AllJobs() const ABSL_LOCKS_EXCLUDED(mu_);
 
   struct Changes {
-    JobPtr job;                     // null: no such job
-    std::vector<EventPtr> events;   // with revision > the cursor
-    bool compacted = false;         // events after the cursor are no longer all kept
+    JobPtr job;                    // null: no such job
+    std::vector<EventPtr> events;  // with revision > the cursor
+    bool compacted = false;        // events after the cursor are no longer all kept
   };
   Changes ChangesSince(std::string_view job_id, int64_t cursor) const ABSL_LOCKS_EXCLUDED(mu_);
 
   // `waker` is held weakly; it is told about changes of the job from now on.
   void Subscribe(const std::string& job_id, std::weak_ptr<Waker> waker) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Workers that were online when the last coordinator stopped and have not been heard of since this one started.
+  // Workers that were online when the last coordinator stopped and have not been heard of since
+  // this one started.
   std::vector<std::string> MissingWorkers() const ABSL_LOCKS_EXCLUDED(mu_);
   int64_t revision() const ABSL_LOCKS_EXCLUDED(mu_);
 

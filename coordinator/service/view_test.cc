@@ -28,7 +28,9 @@ v1::JobEvent MakeEvent(const std::string& job_id, int64_t revision) {
   return event;
 }
 
-void Apply(View& view, Effects effects) { view.Apply({&effects, 1}); }
+void Apply(View& view, Effects effects) {
+  view.Apply({&effects, 1});
+}
 
 std::string Ids(const View::Page& page) {
   std::string out;
@@ -43,8 +45,7 @@ class ViewTest : public testing::Test {
   ViewTest() {
     for (int64_t n = 1; n <= 7; ++n) {
       Effects effects;
-      effects.jobs.push_back(
-          MakeJob(n, n == 4 ? v1::JOB_STATE_RUNNING : v1::JOB_STATE_QUEUED));
+      effects.jobs.push_back(MakeJob(n, n == 4 ? v1::JOB_STATE_RUNNING : v1::JOB_STATE_QUEUED));
       Apply(view_, std::move(effects));
     }
   }

@@ -19,8 +19,8 @@ grpc::ServerUnaryReactor* WorkerServiceImpl::ListWorkers(grpc::CallbackServerCon
                                                          v1::ListWorkersResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   if (request->page_size() < 0) {
-    reactor->Finish(rpc::ToGrpc(rpc::MakeError(
-        absl::StatusCode::kInvalidArgument, "page_size is negative", "BAD_LIST_REQUEST")));
+    reactor->Finish(rpc::ToGrpc(rpc::MakeError(absl::StatusCode::kInvalidArgument,
+                                               "page_size is negative", "BAD_LIST_REQUEST")));
     return reactor;
   }
   const size_t size = request->page_size() == 0
@@ -89,9 +89,9 @@ grpc::ServerUnaryReactor* WorkerServiceImpl::DrainWorker(grpc::CallbackServerCon
 
 grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage>* AgentServiceImpl::Connect(
     grpc::CallbackServerContext* context) {
-  const auto stream = std::make_shared<AgentStream>(
-      context, parts_.loop, parts_.hub, parts_.inspector, parts_.metrics,
-      next_connection_.fetch_add(1));
+  const auto stream =
+      std::make_shared<AgentStream>(context, parts_.loop, parts_.hub, parts_.inspector,
+                                    parts_.metrics, next_connection_.fetch_add(1));
   stream->Start();
   return stream.get();
 }

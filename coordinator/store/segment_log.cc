@@ -112,7 +112,8 @@ absl::StatusOr<std::vector<int64_t>> ListSegments(Env& env, const std::string& d
   return firsts;
 }
 
-// Bytes of whole, undamaged frames at the start of a segment, and the last one's cursor (or `before` when there is none).
+// Bytes of whole, undamaged frames at the start of a segment, and the last one's cursor (or
+// `before` when there is none).
 std::pair<int64_t, int64_t> IntactPrefix(absl::Span<const uint8_t> bytes, int64_t before) {
   int64_t offset = 0;
   int64_t last = before;
@@ -160,12 +161,14 @@ absl::Status SegmentLog::Recover(std::string& warning) {
   const bool have_tail = !segments_.empty() && segments_.back().first == position_.tail_first;
   if (have_tail && segments_.back().bytes >= position_.tail_bytes) {
     if (segments_.back().bytes > position_.tail_bytes) {
-      HEARTH_RETURN_IF_ERROR(env_.Truncate(SegmentPath(position_.tail_first), position_.tail_bytes));
+      HEARTH_RETURN_IF_ERROR(
+          env_.Truncate(SegmentPath(position_.tail_first), position_.tail_bytes));
       segments_.back().bytes = position_.tail_bytes;
     }
     return absl::OkStatus();
   }
-  // The file is shorter than what was acknowledged: keep what is whole and go on in a new segment, so that no number is reused.
+  // The file is shorter than what was acknowledged: keep what is whole and go on in a new segment,
+  // so that no number is reused.
   int64_t kept = position_.tail_first - 1;
   if (have_tail) {
     HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> map,
@@ -177,8 +180,9 @@ absl::Status SegmentLog::Recover(std::string& warning) {
     segments_.back().bytes = bytes;
   }
   const int64_t lost = position_.end - kept;
-  warning = absl::StrCat(dir_, ": ", lost, " recorded entries are missing from the files; they are ",
-                         "counted as dropped");
+  warning =
+      absl::StrCat(dir_, ": ", lost, " recorded entries are missing from the files; they are ",
+                   "counted as dropped");
   position_.dropped += lost;
   HEARTH_RETURN_IF_ERROR(StartSegment(position_.end + 1));
   absl::MutexLock lock(&mu_);
@@ -238,8 +242,8 @@ absl::Status SegmentLog::Sync() {
   for (const Pending& record : pending_) {
     PutFrame(buffer, record.cursor, record.kind, record.payload);
   }
-  if (position_.tail_bytes > 0 && position_.tail_bytes + static_cast<int64_t>(buffer.size()) >
-                                      options_.segment_bytes) {
+  if (position_.tail_bytes > 0 &&
+      position_.tail_bytes + static_cast<int64_t>(buffer.size()) > options_.segment_bytes) {
     HEARTH_RETURN_IF_ERROR(file_->Close());
     HEARTH_RETURN_IF_ERROR(StartSegment(pending_.front().cursor));
   }
@@ -326,11 +330,8 @@ absl::StatusOr<SegmentLog::ReadResult> SegmentLog::Read(ReadState& state, int64_
   return absl::NotFoundError(absl::StrCat(dir_, ": no such files"));
 }
 
-absl::Status SegmentLog::ReadSegment(ReadState& state,
-                                     int64_t limit,
-                                     int64_t last,
-                                     int64_t& budget,
-                                     ReadResult& result) const {
+absl::Status SegmentLog::ReadSegment(
+    ReadState& state, int64_t limit, int64_t last, int64_t& budget, ReadResult& result) const {
   const std::string path = SegmentPath(state.segment_first);
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> map, env_.Map(path));
   const absl::Span<const uint8_t> bytes = map->bytes();

@@ -3,9 +3,10 @@
 //   <dir>/<cursor of its first record, 20 digits>.seg
 //   frame = u32 payload length | u32 crc32c | i64 cursor | u8 kind | payload      (little endian)
 //
-// Cursors grow strictly from 1 and are never reused; a gap means records that were dropped. The files are the truth only up to
-// the Position that the store has committed: Append and Sync come first, then the store's commit, then Publish. What a crash left
-// behind the committed position is cut off when the log is opened.
+// Cursors grow strictly from 1 and are never reused; a gap means records that were dropped. The
+// files are the truth only up to the Position that the store has committed: Append and Sync come
+// first, then the store's commit, then Publish. What a crash left behind the committed position is
+// cut off when the log is opened.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,8 @@ struct SegmentLogOptions {
 
 class SegmentLog {
  public:
-  // What the store records. Everything before `first` is dropped, everything up to `end` is durable.
+  // What the store records. Everything before `first` is dropped, everything up to `end` is
+  // durable.
   struct Position {
     int64_t first = 1;       // cursors below are dropped
     int64_t end = 0;         // cursor of the newest record, 0 = none yet
@@ -61,20 +63,21 @@ class SegmentLog {
   // `env` outlives this. Touches no file.
   SegmentLog(Env& env, std::string dir, SegmentLogOptions options, Position committed);
 
-  // Makes the files agree with the committed position: cuts the tail, removes segments that were never committed or were
-  // dropped. A tail shorter than recorded loses those records: they are counted as dropped, `warning` says so and the position
-  // changes (the caller records it).
+  // Makes the files agree with the committed position: cuts the tail, removes segments that were
+  // never committed or were dropped. A tail shorter than recorded loses those records: they are
+  // counted as dropped, `warning` says so and the position changes (the caller records it).
   absl::Status Recover(std::string& warning);
 
-  // The writing thread's calls. Append only buffers; Sync writes and makes durable. After an error the log must be
-  // reopened: what reached the file is not known.
-  // `cursor` is greater than every one before.
+  // The writing thread's calls. Append only buffers; Sync writes and makes durable. After an error
+  // the log must be reopened: what reached the file is not known. `cursor` is greater than every
+  // one before.
   void Append(int64_t cursor, uint8_t kind, std::string_view payload);
   absl::Status Sync();
   bool dirty() const { return !pending_.empty(); }
   // The position after the last Sync.
   const Position& position() const { return position_; }
-  // Shows the synced records to readers and removes dropped segments. To be called after the store's commit.
+  // Shows the synced records to readers and removes dropped segments. To be called after the
+  // store's commit.
   void Publish();
   // Gives the file descriptor back; the next Sync opens it again.
   void CloseFile() { file_.reset(); }
@@ -82,8 +85,9 @@ class SegmentLog {
 
   // Thread-safe. The committed position.
   Position committed() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Thread-safe. Up to about `max_bytes` of payload (at least one record) from `state` on, which moves past them.
-  // kDataLoss: a damaged frame, with file and offset; kNotFound: the files are gone (job deleted).
+  // Thread-safe. Up to about `max_bytes` of payload (at least one record) from `state` on, which
+  // moves past them. kDataLoss: a damaged frame, with file and offset; kNotFound: the files are
+  // gone (job deleted).
   absl::StatusOr<ReadResult> Read(ReadState& state, int64_t max_bytes) const
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -92,11 +96,8 @@ class SegmentLog {
   absl::Status OpenTail();
   absl::Status StartSegment(int64_t first);
   void DropOldSegments();
-  absl::Status ReadSegment(ReadState& state,
-                           int64_t limit,
-                           int64_t last,
-                           int64_t& budget,
-                           ReadResult& result) const;
+  absl::Status ReadSegment(
+      ReadState& state, int64_t limit, int64_t last, int64_t& budget, ReadResult& result) const;
 
   Env& env_;
   const std::string dir_;

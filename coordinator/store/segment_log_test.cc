@@ -4,7 +4,6 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
-
 #include "absl/strings/str_cat.h"
 #include "common/io/faulty_env.h"
 #include "gtest/gtest.h"
@@ -72,8 +71,7 @@ TEST_F(SegmentLogTest, Read_InSmallPieces_ReturnsEveryRecordOnceInOrder) {
       break;
     }
   }
-  EXPECT_EQ(std::string(absl::StripAsciiWhitespace(seen)),
-            "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15");
+  EXPECT_EQ(std::string(absl::StripAsciiWhitespace(seen)), "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15");
   Write(log, 16, 17);
   const auto more = log.Read(state, 1000);
   ASSERT_TRUE(more.ok());

@@ -33,16 +33,21 @@ absl::StatusCode CodeOf(int rc) {
 absl::Status ErrorOf(sqlite3* db, int rc) {
   const char* file = db == nullptr ? nullptr : sqlite3_db_filename(db, "main");
   const char* text = db == nullptr ? sqlite3_errstr(rc) : sqlite3_errmsg(db);
-  const bool full = (rc & 0xff) == SQLITE_IOERR && db != nullptr && sqlite3_system_errno(db) == ENOSPC;
+  const bool full =
+      (rc & 0xff) == SQLITE_IOERR && db != nullptr && sqlite3_system_errno(db) == ENOSPC;
   const absl::StatusCode code = full ? absl::StatusCode::kResourceExhausted : CodeOf(rc);
   return absl::Status(code, absl::StrCat(file == nullptr ? "store" : file, ": ", text));
 }
 
 }  // namespace
 
-Statement::~Statement() { sqlite3_finalize(stmt_); }
+Statement::~Statement() {
+  sqlite3_finalize(stmt_);
+}
 
-Statement::Statement(Statement&& other) noexcept { *this = std::move(other); }
+Statement::Statement(Statement&& other) noexcept {
+  *this = std::move(other);
+}
 
 Statement& Statement::operator=(Statement&& other) noexcept {
   std::swap(db_, other.db_);
@@ -55,8 +60,8 @@ Statement& Statement::operator=(Statement&& other) noexcept {
 Statement& Statement::Text(std::string_view value) {
   // A view of length 0 may have no pointer, which SQLite would take for NULL.
   const char* data = value.data() == nullptr ? "" : value.data();
-  bind_error_ |= sqlite3_bind_text64(
-      stmt_, next_parameter_++, data, value.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
+  bind_error_ |= sqlite3_bind_text64(stmt_, next_parameter_++, data, value.size(), SQLITE_TRANSIENT,
+                                     SQLITE_UTF8);
   return *this;
 }
 
@@ -103,7 +108,9 @@ void Statement::Reset() {
   bind_error_ = 0;
 }
 
-int64_t Statement::ColumnInt(int column) const { return sqlite3_column_int64(stmt_, column); }
+int64_t Statement::ColumnInt(int column) const {
+  return sqlite3_column_int64(stmt_, column);
+}
 
 std::string Statement::ColumnBytes(int column) const {
   const void* data = sqlite3_column_blob(stmt_, column);
@@ -111,7 +118,9 @@ std::string Statement::ColumnBytes(int column) const {
   return data == nullptr ? std::string() : std::string(static_cast<const char*>(data), size);
 }
 
-Database::~Database() { sqlite3_close_v2(db_); }
+Database::~Database() {
+  sqlite3_close_v2(db_);
+}
 
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path) {
   std::unique_ptr<Database> database(new Database(path));
@@ -135,12 +144,8 @@ absl::Status Database::Execute(const std::string& sql) {
 
 absl::StatusOr<Statement> Database::Prepare(std::string_view sql) {
   sqlite3_stmt* stmt = nullptr;
-  const int rc = sqlite3_prepare_v3(db_,
-                                    sql.data(),
-                                    static_cast<int>(sql.size()),
-                                    SQLITE_PREPARE_PERSISTENT,
-                                    &stmt,
-                                    nullptr);
+  const int rc = sqlite3_prepare_v3(db_, sql.data(), static_cast<int>(sql.size()),
+                                    SQLITE_PREPARE_PERSISTENT, &stmt, nullptr);
   if (rc != SQLITE_OK) {
     return ErrorOf(db_, rc);
   }

@@ -1,5 +1,5 @@
-// A thin layer over SQLite's C API: statuses instead of result codes, RAII instead of finalize. The only includer of sqlite3.h
-// is sqlite.cc.
+// A thin layer over SQLite's C API: statuses instead of result codes, RAII instead of finalize. The
+// only includer of sqlite3.h is sqlite.cc.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct sqlite3_stmt;
 
 namespace hearth::coordinator {
 
-// A prepared statement. Parameters and columns are bound and read in order, so a call site reads like the SQL text.
-// Not thread-safe; must not outlive its Database.
+// A prepared statement. Parameters and columns are bound and read in order, so a call site reads
+// like the SQL text. Not thread-safe; must not outlive its Database.
 class Statement {
  public:
   Statement() = default;
@@ -47,8 +47,9 @@ class Statement {
   int bind_error_ = 0;
 };
 
-// One connection. kResourceExhausted: disk full; kDataLoss: file damaged or no database; kUnavailable: locked by another
-// process for longer than the busy timeout; kPermissionDenied; kInternal. Every text names the file.
+// One connection. kResourceExhausted: disk full; kDataLoss: file damaged or no database;
+// kUnavailable: locked by another process for longer than the busy timeout; kPermissionDenied;
+// kInternal. Every text names the file.
 class Database {
  public:
   ~Database();

@@ -19,7 +19,8 @@
 namespace hearth::coordinator {
 namespace {
 
-// Descriptors that idle logs may keep; with more than this all are closed, the busy ones open again.
+// Descriptors that idle logs may keep; with more than this all are closed, the busy ones open
+// again.
 constexpr size_t kOpenFilesMax = 128;
 
 constexpr std::string_view kSchema = R"sql(
@@ -49,7 +50,7 @@ std::string ReadPid(int fd) {
   char buffer[32] = {};
   const ssize_t n = pread(fd, buffer, sizeof(buffer) - 1, 0);
   return n <= 0 ? std::string()
-               : std::string(absl::StripAsciiWhitespace(absl::string_view(buffer, n)));
+                : std::string(absl::StripAsciiWhitespace(absl::string_view(buffer, n)));
 }
 
 }  // namespace
@@ -96,16 +97,14 @@ absl::Status Store::TakeLock() {
   lock_fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (lock_fd_ < 0) {
     const int error = errno;
-    const std::string text = absl::StrCat(
-        "cannot use data dir ", options_.data_dir, ": ", path, ": ", strerror(error));
+    const std::string text =
+        absl::StrCat("cannot use data dir ", options_.data_dir, ": ", path, ": ", strerror(error));
     return error == ENOSPC ? absl::ResourceExhaustedError(text) : absl::PermissionDeniedError(text);
   }
   if (flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
     const std::string pid = ReadPid(lock_fd_);
     return absl::FailedPreconditionError(
-        absl::StrCat("data dir ",
-                     options_.data_dir,
-                     " is in use by another hearth-coordinator",
+        absl::StrCat("data dir ", options_.data_dir, " is in use by another hearth-coordinator",
                      pid.empty() ? "" : absl::StrCat(" (pid ", pid, ")"),
                      "; stop it first or choose another --data-dir"));
   }
@@ -121,8 +120,8 @@ absl::Status Store::TakeLock() {
 absl::Status Store::OpenDatabase() {
   HEARTH_ASSIGN_OR_RETURN(database_, Database::Open(options_.data_dir + "/store.db"));
   HEARTH_RETURN_IF_ERROR(CheckSchema());
-  HEARTH_RETURN_IF_ERROR(database_->Execute(
-      "UPDATE meta SET value = value + 1 WHERE key = 'generation'"));
+  HEARTH_RETURN_IF_ERROR(
+      database_->Execute("UPDATE meta SET value = value + 1 WHERE key = 'generation'"));
   HEARTH_ASSIGN_OR_RETURN(
       Statement query,
       database_->Prepare("SELECT (SELECT value FROM meta WHERE key = 'generation'), "
@@ -178,10 +177,7 @@ absl::Status Store::CheckSchema() {
   const int64_t version = found ? query.ColumnInt(0) : 0;
   if (version > kSchemaVersion) {
     return absl::FailedPreconditionError(
-        absl::StrCat("schema version ",
-                     version,
-                     " is newer than this program's (",
-                     kSchemaVersion,
+        absl::StrCat("schema version ", version, " is newer than this program's (", kSchemaVersion,
                      "): it was written by a later hearth-coordinator; use that one"));
   }
   if (version < 1) {
@@ -190,11 +186,13 @@ absl::Status Store::CheckSchema() {
   return absl::OkStatus();
 }
 
-std::string Store::JobsDir() const { return options_.data_dir + "/jobs"; }
+std::string Store::JobsDir() const {
+  return options_.data_dir + "/jobs";
+}
 
 std::string Store::LogDir(std::string_view job_id, StreamKind kind) const {
-  return absl::StrCat(
-      JobsDir(), "/", absl::string_view(job_id.data(), job_id.size()), "/", StreamName(kind));
+  return absl::StrCat(JobsDir(), "/", absl::string_view(job_id.data(), job_id.size()), "/",
+                      StreamName(kind));
 }
 
 const SegmentLogOptions& Store::LogOptions(StreamKind kind) const {
@@ -218,9 +216,9 @@ absl::Status Store::LoadRows(LoadedState& state) {
         return absl::OkStatus();
       }
       if (!out.emplace_back().ParseFromString(query.ColumnBytes(0))) {
-        return absl::DataLossError(
-            absl::StrCat(options_.data_dir, "/store.db: a row cannot be parsed (", 
-                         absl::string_view(sql.data(), sql.size()), ")"));
+        return absl::DataLossError(absl::StrCat(options_.data_dir,
+                                                "/store.db: a row cannot be parsed (",
+                                                absl::string_view(sql.data(), sql.size()), ")"));
       }
     }
   };
@@ -228,8 +226,7 @@ absl::Status Store::LoadRows(LoadedState& state) {
   HEARTH_RETURN_IF_ERROR(load("SELECT record FROM workers ORDER BY worker_id", state.core.workers));
   HEARTH_RETURN_IF_ERROR(load("SELECT record FROM requests", state.core.requests));
   HEARTH_RETURN_IF_ERROR(load("SELECT record FROM kv ORDER BY job_id, epoch, key", state.core.kv));
-  HEARTH_RETURN_IF_ERROR(
-      load("SELECT event FROM events ORDER BY job_id, revision", state.events));
+  HEARTH_RETURN_IF_ERROR(load("SELECT event FROM events ORDER BY job_id, revision", state.events));
   state.core.last_revision = revision_;
   return absl::OkStatus();
 }
@@ -251,8 +248,8 @@ absl::Status Store::LoadFiles(LoadedState& state) {
                                         .tail_first = query.ColumnInt(4),
                                         .tail_bytes = query.ColumnInt(5),
                                         .dropped = query.ColumnInt(6)};
-    auto log = std::make_shared<SegmentLog>(
-        env_, LogDir(key.first, key.second), LogOptions(key.second), position);
+    auto log = std::make_shared<SegmentLog>(env_, LogDir(key.first, key.second),
+                                            LogOptions(key.second), position);
     std::string warning;
     HEARTH_RETURN_IF_ERROR(log->Recover(warning));
     log->CloseFile();
@@ -312,9 +309,7 @@ SegmentLog& Store::LogOf(const std::string& job_id, StreamKind kind) {
     const auto found = logs_.find(key);
     entry->second = found != logs_.end()
                         ? found->second
-                        : std::make_shared<SegmentLog>(env_,
-                                                       LogDir(job_id, kind),
-                                                       LogOptions(kind),
+                        : std::make_shared<SegmentLog>(env_, LogDir(job_id, kind), LogOptions(kind),
                                                        SegmentLog::Position{});
   }
   return *entry->second;

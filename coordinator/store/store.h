@@ -1,15 +1,17 @@
-// Everything the coordinator remembers. One transaction per batch; nothing is acknowledged to anyone before it.
+// Everything the coordinator remembers. One transaction per batch; nothing is acknowledged to
+// anyone before it.
 //
-//   <data-dir>/LOCK                       held (flock) by the one coordinator of this folder; contains its pid
-//   <data-dir>/store.db                   SQLite: WAL, synchronous=FULL
-//   <data-dir>/jobs/<id>/history/*.seg    step history: StepReport (kStepRecord) or Rewind (kRewindRecord)
-//   <data-dir>/jobs/<id>/log/*.seg        log: LogLine
+//   <data-dir>/LOCK                       held (flock) by the one coordinator of this folder;
+//   contains its pid <data-dir>/store.db                   SQLite: WAL, synchronous=FULL
+//   <data-dir>/jobs/<id>/history/*.seg    step history: StepReport (kStepRecord) or Rewind
+//   (kRewindRecord) <data-dir>/jobs/<id>/log/*.seg        log: LogLine
 //
-// Order of a commit: append to the files, fsync them, commit the transaction that records their lengths, show the new
-// records to readers. A crash between any two leaves the state before or after the whole batch.
+// Order of a commit: append to the files, fsync them, commit the transaction that records their
+// lengths, show the new records to readers. A crash between any two leaves the state before or
+// after the whole batch.
 //
-// After a failed Commit the store refuses every further one: memory and disk no longer agree on what is next, so the process has
-// to end and start again from the disk.
+// After a failed Commit the store refuses every further one: memory and disk no longer agree on
+// what is next, so the process has to end and start again from the disk.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +35,8 @@
 
 namespace hearth::coordinator {
 
-// Version of the tables and files; a store of a newer one is refused, an older one is migrated on Open.
+// Version of the tables and files; a store of a newer one is refused, an older one is migrated on
+// Open.
 inline constexpr int kSchemaVersion = 1;
 
 // Kinds of history records; one per case of MetricRecord.record. Log records have kind 0.
@@ -44,7 +47,8 @@ enum class StreamKind { kHistory = 0, kLog = 1 };
 
 struct StoreOptions {
   std::string data_dir;
-  // Bounds of one job's files. 1 GiB holds about 6 million steps; the oldest segments go first and are counted.
+  // Bounds of one job's files. 1 GiB holds about 6 million steps; the oldest segments go first and
+  // are counted.
   SegmentLogOptions history{.segment_bytes = 16 << 20, .max_bytes = int64_t{1} << 30};
   SegmentLogOptions log{.segment_bytes = 4 << 20, .max_bytes = 64 << 20};
   // Newest events kept per job.
@@ -61,8 +65,9 @@ struct LoadedState {
 class Store {
  public:
   // Takes the lock, creates or opens the database and increments `generation` durably.
-  // kFailedPrecondition: another coordinator (its pid in the text) has the folder, or the schema is newer than this program's;
-  // kPermissionDenied: not writable; kResourceExhausted: disk full; kDataLoss: not a database of ours.
+  // kFailedPrecondition: another coordinator (its pid in the text) has the folder, or the schema is
+  // newer than this program's; kPermissionDenied: not writable; kResourceExhausted: disk full;
+  // kDataLoss: not a database of ours.
   static absl::StatusOr<std::unique_ptr<Store>> Open(const StoreOptions& options,
                                                      Env& env = Env::Real());
   ~Store();
@@ -72,11 +77,13 @@ class Store {
   // Reads all, and makes the files agree with the database. Once, before the first Commit.
   absl::StatusOr<LoadedState> Load();
 
-  // Makes the durable rows of the effects, applied in order, durable as one, and returns the highest revision stored.
-  // On error nothing of the batch will be there after a restart and every later call fails with kFailedPrecondition.
+  // Makes the durable rows of the effects, applied in order, durable as one, and returns the
+  // highest revision stored. On error nothing of the batch will be there after a restart and every
+  // later call fails with kFailedPrecondition.
   absl::StatusOr<int64_t> Commit(absl::Span<const Effects> batch);
 
-  // The committed records of a job; null when it has none. Reading goes on while the job is deleted and then ends in kNotFound.
+  // The committed records of a job; null when it has none. Reading goes on while the job is deleted
+  // and then ends in kNotFound.
   std::shared_ptr<const SegmentLog> Find(std::string_view job_id, StreamKind kind) const
       ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -35,7 +35,8 @@ class StoreTest : public testing::Test {
     return store.ok() ? std::move(*store) : nullptr;
   }
 
-  // One of everything for `job_id`: row, event, request, kv, worker, a step and a log line with cursor `n`.
+  // One of everything for `job_id`: row, event, request, kv, worker, a step and a log line with
+  // cursor `n`.
   static Effects Everything(const std::string& job_id, int64_t n) {
     Effects effects;
     JobRow& row = effects.jobs.emplace_back();
@@ -170,7 +171,8 @@ TEST_F(StoreTest, Open_NewerSchema_IsRefusedAndUntouched) {
   {
     auto database = Database::Open(root_ + "/store.db");
     ASSERT_TRUE(database.ok());
-    ASSERT_TRUE((*database)->Execute("UPDATE meta SET value = 99 WHERE key = 'schema_version'").ok());
+    ASSERT_TRUE(
+        (*database)->Execute("UPDATE meta SET value = 99 WHERE key = 'schema_version'").ok());
   }
   const auto store = Store::Open({.data_dir = root_});
   ASSERT_EQ(store.status().code(), absl::StatusCode::kFailedPrecondition);
@@ -221,8 +223,9 @@ TEST_F(StoreTest, Commit_DiskFull_LeavesNothingOfTheBatch) {
   EXPECT_EQ(CountRecords(*store, "a", StreamKind::kHistory), 1);
 }
 
-// The process dies by SIGKILL at a fault point during the second of two batches; afterwards the store holds the first
-// batch whole, and the second wholly or not at all: the row, the history and the log agree.
+// The process dies by SIGKILL at a fault point during the second of two batches; afterwards the
+// store holds the first batch whole, and the second wholly or not at all: the row, the history and
+// the log agree.
 class StoreCrashTest : public StoreTest, public testing::WithParamInterface<const char*> {};
 
 TEST_P(StoreCrashTest, Commit_KilledAtFaultPoint_IsAllOrNothing) {

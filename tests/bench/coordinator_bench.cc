@@ -2,7 +2,8 @@
 //   submits per second, acknowledged durably, with 16 concurrent clients      (target >= 500/s)
 //   one page of ListJobs with 10,000 jobs                                     (target <= 100 ms)
 //   one scrape of /metrics with 10,000 jobs                                   (target <= 100 ms)
-// Prints each with its target and ratio; exit code 1 when one is missed. Usage: bench_coordinator [data-dir]
+// Prints each with its target and ratio; exit code 1 when one is missed. Usage: bench_coordinator
+// [data-dir]
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -60,7 +61,8 @@ bool Report(const char* what, double value, const char* unit, double target, boo
   return ratio >= 1;
 }
 
-// Submits `count` jobs from kClients threads; fills the latencies in ms and returns jobs per second.
+// Submits `count` jobs from kClients threads; fills the latencies in ms and returns jobs per
+// second.
 double SubmitAll(const std::string& address, int count, std::vector<double>& latencies_ms) {
   std::vector<std::vector<double>> per_client(kClients);
   std::atomic<int> left{count};
@@ -143,8 +145,9 @@ int Run(const std::string& data_dir) {
         absl::StrCat("list p99, page ", page_size, *filter == 0 ? "" : ", filter ", filter);
     ok = Report(what.c_str(), Percentile(pages, 0.99), "ms", kListMs, false) && ok;
   }
-  ok = Report("scrape of /metrics, p99",
-              Percentile((*coordinator)->TimeScrapes(20), 0.99), "ms", kListMs, false) && ok;
+  ok = Report("scrape of /metrics, p99", Percentile((*coordinator)->TimeScrapes(20), 0.99), "ms",
+              kListMs, false) &&
+       ok;
   return ok ? 0 : 1;
 }
 
