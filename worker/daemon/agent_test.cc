@@ -111,6 +111,24 @@ TEST_F(AgentTest, Connect_Coordinator_HelloThenHeartbeats) {
   stream.WaitForHeartbeat();
 }
 
+TEST_F(AgentTest, Kick_BeforeTheStreamIsOpen_HelloStillGoesFirst) {
+  FakeCoordinator coordinator;
+  absl::Mutex mu;
+  bool ended = false;
+  StreamSession session(*rpc::Connect(coordinator.address(), {}, /*use_tls=*/false), *table_,
+                        [&mu, &ended] {
+                          absl::MutexLock lock(&mu);
+                          ended = true;
+                        });
+  table_->Tick({}, "");  // a heartbeat is due, as after a while without a coordinator
+  session.Kick();        // as a trainer's report does when it comes just now
+  session.Start();
+  EXPECT_TRUE(coordinator.Wait(0).Next().has_hello());
+  session.Finish();
+  absl::MutexLock lock(&mu);
+  EXPECT_TRUE(mu.AwaitWithTimeout(absl::Condition(&ended), kLong));
+}
+
 TEST_F(AgentTest, Task_WholeLife_IsReportedOnceInOrder) {
   FakeCoordinator coordinator;
   Dial(coordinator.address());

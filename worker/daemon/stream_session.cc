@@ -25,7 +25,6 @@ void StreamSession::Start() {
   {
     absl::MutexLock lock(&mu_);
     outgoing_ = std::move(hello);
-    writing_ = true;
     StartWrite(&outgoing_);
   }
   StartRead(&incoming_);

@@ -28,7 +28,8 @@ class StreamSession : public grpc::ClientBidiReactor<v1::AgentMessage, v1::Coord
   // Opens the stream and says Hello.
   void Start();
 
-  // Sends what the table has ready.
+  // Sends what the table has ready. May come at any time, even before Start(): Hello still goes
+  // first.
   void Kick();
 
   // Half-closes once the write in progress is done; nothing more is sent. The coordinator then ends
@@ -58,7 +59,9 @@ class StreamSession : public grpc::ClientBidiReactor<v1::AgentMessage, v1::Coord
 
   mutable absl::Mutex mu_;
   v1::AgentMessage outgoing_ ABSL_GUARDED_BY(mu_);  // of the write in progress
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  // Hello counts as a write in progress before Start() too: until the stream exists no other write
+  // may begin, and others kick from the moment the table knows us.
+  bool writing_ ABSL_GUARDED_BY(mu_) = true;
   bool pumping_ ABSL_GUARDED_BY(mu_) = false;
   bool kicked_ ABSL_GUARDED_BY(mu_) = false;
   bool finishing_ ABSL_GUARDED_BY(mu_) = false;

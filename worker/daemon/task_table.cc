@@ -246,8 +246,10 @@ void TaskTable::HandleStart(const v1::StartTask& start) {
   }
   if (const auto known = epochs_.find(key.job_id);
       known != epochs_.end() && key.epoch <= known->second) {
-    HEARTH_LOG_WARNING("{}: stale start dropped, epoch {} was here", key.ToString(), known->second);
-    return;
+    // Answered, not dropped: a coordinator that means it would wait for ever.
+    return Refuse(tasks_.emplace(key, TaskState(task, options_.limits)).first->second,
+                  v1::EXIT_REASON_ABORTED,
+                  absl::StrCat("stale start: epoch ", known->second, " was here already"));
   }
   RememberEpoch(key);
   TaskState& state = tasks_.emplace(key, TaskState(task, options_.limits)).first->second;
@@ -333,6 +335,11 @@ void TaskTable::HandleKill(const v1::KillTask& kill) {
 
 void TaskTable::HandleForget(const v1::ForgetTask& forget) {
   const TaskKey key{forget.job_id(), forget.epoch()};
+  // A deleted job's id may be used again, and its epochs begin at 1 again.
+  if (const auto known = epochs_.find(key.job_id);
+      known != epochs_.end() && known->second <= key.epoch) {
+    epochs_.erase(known);
+  }
   TaskState* state = Find(key);
   if (state == nullptr) {
     return;

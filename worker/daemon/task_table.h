@@ -7,9 +7,10 @@
 //                    └──────────▶ ended ◀───────┴─────────────────────────────────────┘
 //                                   └── all reports acknowledged, or forgotten ──▶ (gone)
 //
-// Rules. Epochs of a job only grow: a StartTask of an older one, and anything addressed to a task
-// that is not here, is dropped. A StartTask of a newer epoch kills the older one first. Losing the
-// stream touches no task. A forgotten task reports nothing more.
+// Rules. Epochs of a job only grow, until the coordinator says to forget the newest: a StartTask of
+// an older one is refused (its only report is an exit), anything else addressed to a task that is
+// not here is dropped. A StartTask of a newer epoch kills the older one first. Losing the stream
+// touches no task. A forgotten task reports nothing more.
 #pragma once
 
 #include <cstdint>

@@ -197,6 +197,35 @@ TEST_F(TaskTableTest, Start_StaleEpoch_IsDroppedEvenAfterTheEnd) {
   EXPECT_THAT(host_.TakeCalls(), ElementsAre("start job 3"));
 }
 
+TEST_F(TaskTableTest, Start_StaleEpoch_IsAnsweredWithAnExit) {
+  table_->BeginSession();
+  SayWelcome();
+  SayStart("job", 2);
+  Exit("job", 2);
+  SayAck("job", 2, 1);
+  Drain();
+  SayStart("job", 1);
+  EXPECT_THAT(Drain(), ElementsAre("job.1#1 exit EXIT_REASON_ABORTED"));
+}
+
+TEST_F(TaskTableTest, Start_DeletedJobsIdUsedAgain_Starts) {
+  SayStart("job", 2);
+  Exit("job", 2);
+  SayAck("job", 2, 1);
+  host_.TakeCalls();
+  v1::CoordinatorMessage forget;
+  forget.mutable_forget()->set_job_id("job");
+  forget.mutable_forget()->set_epoch(1);
+  Say(forget);
+  SayStart("job", 1);
+  EXPECT_THAT(host_.TakeCalls(), IsEmpty()) << "only epoch 1 was forgotten";
+  SayAck("job", 1, 1);
+  forget.mutable_forget()->set_epoch(2);
+  Say(forget);
+  SayStart("job", 1);
+  EXPECT_THAT(host_.TakeCalls(), ElementsAre("start job 1"));
+}
+
 TEST_F(TaskTableTest, Start_OtherJobWhileBusy_IsRefusedButWaitsForOneThatEnds) {
   table_->BeginSession();
   SayWelcome();
