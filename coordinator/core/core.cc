@@ -41,7 +41,9 @@ Effects Core::Apply(const Command& command, Now now) {
 }
 
 absl::Duration Core::NextDeadline() const {
-  const absl::Duration tick = impl_->Mono() + (impl_->active_.empty() ? kTickIdle : kTickBusy);
+  // From the last Tick, not from the last command: a steady stream of reports must not put it off.
+  const absl::Duration tick =
+      impl_->last_tick_ + (impl_->active_.empty() ? kTickIdle : kTickBusy);
   return impl_->plan_due_ ? std::min(tick, std::max(impl_->Mono(), impl_->plan_not_before_)) : tick;
 }
 
@@ -98,6 +100,7 @@ Core::Impl::Impl(const CoreOptions& core_options, const RestoredState& state, No
     : options_(core_options),
       now_(now),
       start_time_(now.monotonic),
+      last_tick_(now.monotonic),
       next_plan_(now.monotonic),
       plan_not_before_(now.monotonic),
       quiet_until_(now.monotonic + core_options.reattach_grace),

@@ -256,6 +256,22 @@ TEST(Job, TimeLimit_StopsAndFails) {
   EXPECT_EQ(ErrorReason(h.Resume("job").status), "TIME_LIMIT_USED_UP");
 }
 
+// A job of short steps sends reports more often than the pause between Ticks.
+TEST(NextDeadline, SteadyReports_DoNotPutOffTheTick) {
+  Harness h;
+  h.Running(1);
+  h.Tick();
+  const absl::Duration due = h.core->NextDeadline();
+  for (int64_t step = 2; step < 20; ++step) {
+    h.now.monotonic += absl::Milliseconds(20);
+    h.Step("job", step);
+  }
+  EXPECT_GT(h.now.monotonic, due);
+  EXPECT_LE(h.core->NextDeadline(), due);
+  h.Tick();
+  EXPECT_GT(h.core->NextDeadline(), h.now.monotonic);
+}
+
 TEST(Job, UncheckedPaths_AreInspectedBeforeTheFirstStart) {
   Harness h;
   h.Connect("a");

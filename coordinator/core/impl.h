@@ -242,6 +242,7 @@ struct Core::Impl {
   std::map<std::string, KvSpace> kv_;      // of the job's present epoch
 
   bool plan_due_ = true;
+  absl::Duration last_tick_;
   absl::Duration next_plan_;
   absl::Duration plan_not_before_;  // a long queue is not planned anew for each command
   bool PlanDueNow() const { return plan_due_ && Mono() >= plan_not_before_; }

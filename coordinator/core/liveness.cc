@@ -24,6 +24,7 @@ bool Core::Impl::Silent(const WorkerState& worker) const {
 }
 
 void Core::Impl::On(const Tick&) {
+  last_tick_ = Mono();
   CheckSilence();
   const std::set<std::string> active = active_;
   for (const std::string& id : active) {
