@@ -75,6 +75,9 @@ struct CreateJob {
       false;  // false: checked on a worker before the first STARTING (Effects::inspections)
   std::vector<std::string> warnings;
   bool validate_only = false;  // answers with the job as it would be; changes nothing
+  // The spec was not checked, for the request has an answer. Should that be forgotten by now:
+  // UNAVAILABLE, to be sent again.
+  bool answered = false;
 };
 struct UpdateJob {
   v1::UpdateJobRequest request;
@@ -96,6 +99,7 @@ struct ResumeJob {
   std::string etag;  // of the job that `spec` was made from; empty = not checked. Differs: ABORTED
   std::optional<v1::JobSpec> spec;       // resolved, with overrides merged; unset = unchanged
   std::vector<FieldOverride> overrides;  // one event each
+  bool answered = false;                 // as in CreateJob
 };
 struct DeleteJob {
   v1::DeleteJobRequest request;

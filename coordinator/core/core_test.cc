@@ -30,6 +30,17 @@ TEST(Transitions, EveryState_HasARowAndEveryExitReasonAKnownCode) {
   EXPECT_FALSE(IsLegalTransition(v1::JOB_STATE_STARTING, v1::JOB_STATE_SUCCEEDED));
 }
 
+TEST(CreateJob, AnswerForgottenMeanwhile_CreatesNothingFromTheUncheckedSpec) {
+  Harness h;
+  CreateJob create;
+  create.spec.set_name("job");
+  create.job_id = "job";
+  create.request_id = "r1";
+  create.answered = true;
+  EXPECT_EQ(h.Do(create).reply->status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(h.core->FindJob("job"), nullptr);
+}
+
 TEST(CreateJob, SameRequestId_ReturnsTheFirstJobAlsoAfterARestart) {
   Harness h;
   CreateJob create;
@@ -222,6 +233,19 @@ TEST(Job, Commands_AreRefusedInTheWrongState) {
   EXPECT_EQ(ErrorReason(h.Cancel("nope").status), "JOB_NOT_FOUND");
   EXPECT_EQ(h.Do(DeleteJob{request}).job_deletes.size(), 1u);
   EXPECT_EQ(h.core->FindJob("job"), nullptr);
+}
+
+TEST(Job, Delete_TellsTheAgents_SoThatTheIdCanBeUsedAgain) {
+  Harness h;
+  h.Running(1);
+  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  v1::DeleteJobRequest request;
+  request.set_job_id("job");
+  h.Do(DeleteJob{request});
+  const v1::CoordinatorMessage* forget = h.FindSent(M::kForget, "a");
+  ASSERT_NE(forget, nullptr);
+  EXPECT_EQ(forget->forget().job_id(), "job");
+  EXPECT_EQ(forget->forget().epoch(), 1);
 }
 
 TEST(Job, Etag_DetectsALostRace) {

@@ -13,6 +13,11 @@ absl::Status Precondition(const std::string& reason, const std::string& message)
   return MakeError(absl::StatusCode::kFailedPrecondition, reason, message);
 }
 
+absl::Status AnswerForgotten() {
+  return MakeError(absl::StatusCode::kUnavailable, "REQUEST_FORGOTTEN",
+                   "the answer to this request_id has just been forgotten; send it again");
+}
+
 absl::Status EtagMismatch(const std::string& job_id) {
   return MakeError(absl::StatusCode::kAborted, "ETAG_MISMATCH",
                    absl::StrCat("job ", job_id, " has changed since it was read; read it again"));
@@ -73,6 +78,10 @@ void Core::Impl::Remember(const std::string& request_id,
 
 void Core::Impl::On(const CreateJob& command) {
   if (AnsweredBefore(command.request_id, "create", command.job_id)) {
+    return;
+  }
+  if (command.answered) {
+    ReplyError(AnswerForgotten());
     return;
   }
   std::string id = command.job_id;
@@ -265,6 +274,10 @@ void Core::Impl::On(const ResumeJob& command) {
   if (AnsweredBefore(command.request_id, "resume", command.job_id)) {
     return;
   }
+  if (command.answered) {
+    ReplyError(AnswerForgotten());
+    return;
+  }
   JobState* job = FindOrReply(command.job_id);
   if (job == nullptr) {
     return;
@@ -316,6 +329,13 @@ void Core::Impl::On(const DeleteJob& command) {
   // Checkpoint folders stay: they are model folders that somebody may use. DeleteCheckpoint removes
   // them.
   effects_.job_deletes.push_back(request.job_id());
+  // The id may be used again, with epochs from 1: agents must not take those for stale ones.
+  v1::CoordinatorMessage forget;
+  forget.mutable_forget()->set_job_id(request.job_id());
+  forget.mutable_forget()->set_epoch(job->job().epoch());
+  for (const auto& [id, worker] : workers_) {
+    Send(worker, forget);
+  }
   jobs_.erase(request.job_id());
   kv_.erase(request.job_id());
 }

@@ -78,19 +78,18 @@ void AgentStream::PostCommand(Command command) {
 }
 
 void AgentStream::CommandDone(const Reply& reply) {
-  bool read = false;
   {
     absl::MutexLock lock(&mu_);
     --in_flight_;
-    if (read_paused_ && !closing_ && in_flight_ < kInFlightMax / 2) {
+    if (reply.status.ok() && read_paused_ && !closing_ && in_flight_ < kInFlightMax / 2) {
       read_paused_ = false;
-      read = true;
+      // Under the lock: while nothing is being read or written, a Close() right here would end the
+      // call, and gRPC would free it before this read begins.
+      StartRead(&incoming_);
     }
   }
   if (!reply.status.ok()) {
     Close(reply.status);
-  } else if (read) {
-    StartRead(&incoming_);
   }
 }
 

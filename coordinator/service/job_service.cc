@@ -103,7 +103,10 @@ grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext*
                                                     const v1::CreateJobRequest* request,
                                                     v1::Job* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const auto post = [this, reactor, request, response](CheckedSpec checked) {
+  // Answered before, whatever the disk says now.
+  const bool answered =
+      !request->request_id().empty() && parts_.view.KnowsRequest(request->request_id());
+  const auto post = [this, reactor, request, response, answered](CheckedSpec checked) {
     if (!checked.status.ok()) {
       reactor->Finish(rpc::ToGrpc(checked.status));
       return;
@@ -114,7 +117,8 @@ grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext*
                                    .id_suffix = RandomSuffix(),
                                    .paths_checked = checked.paths_checked,
                                    .warnings = std::move(checked.warnings),
-                                   .validate_only = request->validate_only()};
+                                   .validate_only = request->validate_only(),
+                                   .answered = answered};
     parts_.loop.Post(std::move(command), [this, reactor, request, response](const Reply& reply) {
       absl::Status status = reply.status;
       if (absl::IsAlreadyExists(status)) {
@@ -129,11 +133,8 @@ grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext*
       reactor->Finish(rpc::ToGrpc(status));
     });
   };
-  if (!request->request_id().empty() && parts_.view.KnowsRequest(request->request_id())) {
-    post({absl::OkStatus(),
-          request->spec(),
-          false,
-          {}});  // answered before, whatever the disk says now
+  if (answered) {
+    post({absl::OkStatus(), request->spec(), false, {}});
     return reactor;
   }
   parts_.checker.Check(request->spec(), post);
@@ -226,9 +227,9 @@ grpc::ServerUnaryReactor* JobServiceImpl::ResumeJob(grpc::CallbackServerContext*
   if (!status.ok()) {
     return FinishNow(context, status);
   }
-  const bool known =
-      !request->request_id().empty() && parts_.view.KnowsRequest(request->request_id());
-  if (!command.spec.has_value() || known) {
+  command.answered = command.spec.has_value() && !request->request_id().empty() &&
+                     parts_.view.KnowsRequest(request->request_id());
+  if (!command.spec.has_value() || command.answered) {
     return Mutate(context, std::move(command), response);
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
