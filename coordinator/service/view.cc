@@ -14,6 +14,7 @@
 namespace hearth::coordinator {
 namespace {
 
+constexpr size_t kSweepAfter = 256;  // subscriptions
 constexpr absl::string_view kStatePrefix = "JOB_STATE_";
 
 absl::string_view Sv(std::string_view s) {
@@ -316,10 +317,25 @@ View::Changes View::ChangesSince(std::string_view job_id, int64_t cursor) const 
 
 void View::Subscribe(const std::string& job_id, std::weak_ptr<Waker> waker) {
   absl::MutexLock lock(&mu_);
+  const auto ended = [](const std::weak_ptr<Waker>& weak) { return weak.expired(); };
+  // Streams that have ended on jobs that no longer change, or never were, are swept here: of this
+  // job at once, of all when as many have come as there were at the last sweep.
+  if (++subscribed_ > std::max(swept_, kSweepAfter)) {
+    for (auto entry = wakers_.begin(); entry != wakers_.end();) {
+      std::erase_if(entry->second, ended);
+      entry = entry->second.empty() ? wakers_.erase(entry) : std::next(entry);
+    }
+    subscribed_ = 0;
+    swept_ = wakers_.size();
+  }
   std::vector<std::weak_ptr<Waker>>& list = wakers_[job_id];
-  // Streams that have ended on a job that no longer changes are swept here.
-  std::erase_if(list, [](const std::weak_ptr<Waker>& weak) { return weak.expired(); });
+  std::erase_if(list, ended);
   list.push_back(std::move(waker));
+}
+
+size_t View::subscribed_jobs() const {
+  absl::ReaderMutexLock lock(&mu_);
+  return wakers_.size();
 }
 
 std::vector<std::string> View::MissingWorkers() const {

@@ -93,6 +93,9 @@ class View {
   // `waker` is held weakly; it is told about changes of the job from now on.
   void Subscribe(const std::string& job_id, std::weak_ptr<Waker> waker) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Jobs, existing or not, that somebody subscribed to and that were not swept since.
+  size_t subscribed_jobs() const ABSL_LOCKS_EXCLUDED(mu_);
+
   // Workers that were online when the last coordinator stopped and have not been heard of since
   // this one started.
   std::vector<std::string> MissingWorkers() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -122,6 +125,8 @@ class View {
   std::set<std::string> expected_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<std::string, std::string> requests_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::vector<std::weak_ptr<Waker>>> wakers_ ABSL_GUARDED_BY(mu_);
+  size_t subscribed_ ABSL_GUARDED_BY(mu_) = 0;  // since the last sweep
+  size_t swept_ ABSL_GUARDED_BY(mu_) = 0;       // jobs with subscriptions after it
   int64_t revision_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

@@ -125,6 +125,19 @@ TEST_F(ViewTest, Subscribe_OnlyTheJobsOwnChangesWake) {
   EXPECT_EQ(waker->count, 1);
 }
 
+TEST_F(ViewTest, Subscribe_ManyToJobsThatDoNotExist_LeavesNothingBehind) {
+  const auto waker = std::make_shared<CountingWaker>();
+  view_.Subscribe("job-1", waker);
+  for (int i = 0; i < 10000; ++i) {
+    view_.Subscribe("no-" + std::to_string(i), std::make_shared<CountingWaker>());  // ends at once
+  }
+  EXPECT_LT(view_.subscribed_jobs(), 1000u);
+  Effects own;
+  own.logs.push_back({"job-1", {}, 0});
+  Apply(view_, std::move(own));
+  EXPECT_EQ(waker->count, 1) << "a stream that lives stays subscribed";
+}
+
 TEST_F(ViewTest, Apply_Delete_ForgetsTheJobAndWakesItsWatchers) {
   const auto waker = std::make_shared<CountingWaker>();
   view_.Subscribe("job-3", waker);
