@@ -92,6 +92,14 @@ absl::StatusOr<int> FollowJob(Context& context, const FollowOptions& options);
 // The end state's exit code: succeeded and paused 0, failed 100, cancelled 103.
 int ExitCodeOf(v1::JobState state);
 
+// Repeats a stream over passing trouble (kUnavailable: a coordinator that restarts), for two minutes after it last
+// brought something. `once` runs the stream from where it broke, sets its argument when it has brought anything, and
+// returns how it ended. `pause` waits that long; false: there is no more need, and the result is OK.
+absl::Status RetryStream(const std::function<absl::Status(bool& progressed)>& once,
+                         const std::function<bool(absl::Duration)>& pause);
+// The same with real pauses, for commands that do nothing else.
+absl::Status RetryStream(const std::function<absl::Status(bool& progressed)>& once);
+
 // Calls `handler` in a thread of its own on the first SIGINT; the second one ends the process at once. Call before any
 // thread is started.
 void OnInterrupt(std::function<void()> handler);

@@ -27,9 +27,6 @@ namespace {
 constexpr size_t kSparklinePoints = 512;
 constexpr int kSparklineWidth = 24;
 constexpr absl::Duration kRedraw = absl::Milliseconds(250);
-// How long a broken stream is retried before the command gives up.
-constexpr absl::Duration kGiveUpAfter = absl::Minutes(2);
-
 bool Rests(v1::JobState state) {
   return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
          state == v1::JOB_STATE_CANCELLED || state == v1::JOB_STATE_PAUSED;
@@ -74,24 +71,12 @@ class Follower {
   }
 
  private:
-  // Repeats a stream over passing trouble, from where it broke. `once` returns OK when there is nothing left to follow.
-  template <typename Once>
-  absl::Status Persist(Once once) {
-    rpc::Backoff backoff(rpc::Backoff::Options{});
-    absl::Duration broken_since = absl::InfiniteDuration();
-    while (true) {
-      bool progressed = false;
-      const absl::Status status = once(progressed);
-      const absl::Duration now = Clock::Real().Monotonic();
-      broken_since = progressed ? now : std::min(broken_since, now);
-      if (status.code() != absl::StatusCode::kUnavailable || now - broken_since > kGiveUpAfter) {
-        return status;
-      }
+  // Until the job is done with, too.
+  absl::Status Persist(const std::function<absl::Status(bool& progressed)>& once) {
+    return RetryStream(once, [this](absl::Duration pause) {
       absl::MutexLock lock(&mu_);
-      if (Clock::Real().AwaitWithTimeout(mu_, absl::Condition(&done_), backoff.Next())) {
-        return absl::OkStatus();
-      }
-    }
+      return !Clock::Real().AwaitWithTimeout(mu_, absl::Condition(&done_), pause);
+    });
   }
 
   void WatchStates() {

@@ -27,7 +27,9 @@ struct Column {
   bool in_table;
 };
 
-std::string Exact(double value) { return absl::StrFormat("%.9g", value); }
+std::string Exact(double value) {
+  return absl::StrFormat("%.9g", value);
+}
 
 constexpr Column kColumns[] = {
     {"step", [](const v1::StepReport& r) { return absl::StrCat(r.step()); }, true},
@@ -41,14 +43,19 @@ constexpr Column kColumns[] = {
     {"grad_norm", [](const v1::StepReport& r) { return Exact(r.grad_norm()); }, true},
     {"learning_rate", [](const v1::StepReport& r) { return Exact(r.learning_rate()); }, true},
     {"tokens", [](const v1::StepReport& r) { return absl::StrCat(r.tokens()); }, true},
-    {"tokens_per_second", [](const v1::StepReport& r) { return Exact(r.tokens_per_second()); }, true},
+    {"tokens_per_second", [](const v1::StepReport& r) { return Exact(r.tokens_per_second()); },
+     true},
     {"step_seconds", [](const v1::StepReport& r) { return Exact(r.step_seconds()); }, true},
     {"mfu", [](const v1::StepReport& r) { return Exact(r.mfu()); }, false},
     {"memory_bytes", [](const v1::StepReport& r) { return absl::StrCat(r.memory_bytes()); }, false},
     {"energy_joules", [](const v1::StepReport& r) { return Exact(r.energy_joules()); }, false},
-    {"data_wait_seconds", [](const v1::StepReport& r) { return Exact(r.data_wait_seconds()); }, false},
+    {"data_wait_seconds", [](const v1::StepReport& r) { return Exact(r.data_wait_seconds()); },
+     false},
     {"comm_seconds", [](const v1::StepReport& r) { return Exact(r.comm_seconds()); }, false},
-    {"time", [](const v1::StepReport& r) { return absl::FormatTime(TimeOf(r.time()), absl::UTCTimeZone()); },
+    {"time",
+     [](const v1::StepReport& r) {
+       return absl::FormatTime(TimeOf(r.time()), absl::UTCTimeZone());
+     },
      false},
 };
 
@@ -82,27 +89,37 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   request.set_job_id(options.job_id);
   request.set_from_step(options.from_step);
   request.set_follow(options.follow);
-  const absl::Status status =
-      client->StreamMetrics(request, [&](const v1::StreamMetricsResponse& response) {
-        for (const v1::MetricRecord& record : response.records()) {
-          if (json) {
-            std::string line;
-            (void)google::protobuf::util::MessageToJsonString(record, &line);
-            WriteOut(line + "\n");
-          } else if (record.has_step() && csv) {
-            WriteOut(CsvLine(record.step()));
-          } else if (record.has_step()) {
-            std::vector<std::string> row;
-            for (const Column& column : kColumns) {
-              if (column.in_table) {
-                row.push_back(column.text(record.step()));
-              }
+  const auto once = [&](bool& progressed) {
+    return client->StreamMetrics(request, [&](const v1::StreamMetricsResponse& response) {
+      progressed = true;
+      for (const v1::MetricRecord& record : response.records()) {
+        request.set_cursor(record.cursor());  // from there, should the stream break
+        if (json) {
+          std::string line;
+          (void)google::protobuf::util::MessageToJsonString(record, &line);
+          WriteOut(line + "\n");
+        } else if (record.has_step() && csv) {
+          WriteOut(CsvLine(record.step()));
+        } else if (record.has_step()) {
+          std::vector<std::string> row;
+          for (const Column& column : kColumns) {
+            if (column.in_table) {
+              row.push_back(column.text(record.step()));
             }
-            table.Add(std::move(row));
           }
+          table.Add(std::move(row));
         }
-        return true;
-      });
+      }
+      return true;
+    });
+  };
+  if (options.follow) {  // says at once that there is no such job, or no coordinator
+    v1::GetJobRequest get;
+    get.set_job_id(options.job_id);
+    HEARTH_RETURN_IF_ERROR(client->GetJob(get).status());
+  }
+  bool progressed = false;
+  const absl::Status status = options.follow ? RetryStream(once) : once(progressed);
   if (!status.ok() && !Interrupted()) {
     return status;
   }
@@ -118,7 +135,8 @@ Action SetupMetrics(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("job", options->job_id, "Job id")->required();
   app.add_option("--from-step", options->from_step, "First step")->capture_default_str();
-  app.add_flag("-f,--follow", options->follow, "Go on with new steps until the job ends (csv, json)");
+  app.add_flag("-f,--follow", options->follow,
+               "Go on with new steps until the job ends (csv, json)");
   app.add_option("-o,--output", options->format, "table, csv, json")
       ->check(CLI::IsMember({"table", "csv", "json"}));
   return [options](Context& context) {
