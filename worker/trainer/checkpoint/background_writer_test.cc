@@ -56,6 +56,23 @@ TEST_F(BackgroundWriterTest, Submit_StateChangesAfterwards_SnapshotIsWritten) {
   EXPECT_FALSE(writer.Take(true).has_value());
 }
 
+TEST_F(BackgroundWriterTest, Take_TwoInARow_EachHasItsOwnValidationLoss) {
+  const TestModel model = MakeTestModel("llama");
+  const std::vector<float> moment(100);
+  BackgroundWriter writer(Env::Real(), Clock::Real(), dir_, 0);
+  for (int64_t step = 1; step <= 2; ++step) {
+    CheckpointContent content = Content(model, moment, step);
+    content.meta.validation_loss = 0.5 * static_cast<double>(step);
+    writer.Submit(content);
+  }
+  for (int64_t step = 1; step <= 2; ++step) {
+    const auto done = writer.Take(true);
+    ASSERT_TRUE(done.has_value() && done->ok());
+    EXPECT_EQ((*done)->step, step);
+    EXPECT_EQ((*done)->validation_loss, 0.5 * static_cast<double>(step));
+  }
+}
+
 TEST_F(BackgroundWriterTest, Take_AfterAFailure_ReturnsIt) {
   FaultyEnv env(Env::Real());
   env.SetDiskSpace(1000);

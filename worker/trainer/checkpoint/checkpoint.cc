@@ -177,6 +177,7 @@ absl::StatusOr<CommittedCheckpoint> WriteCheckpoint(Env& env,
   HEARTH_RETURN_IF_ERROR(fault::Check("checkpoint.before_write"));
   CommittedCheckpoint done;
   done.step = content.meta.step;
+  done.validation_loss = content.meta.validation_loss;
   done.path = CheckpointPath(dir, done.step);
   HEARTH_RETURN_IF_ERROR(env.CreateDirs(dir));
   RemoveTemporaries(env, dir);

@@ -58,6 +58,7 @@ struct CommittedCheckpoint {
   std::string path;
   int64_t bytes = 0;  // of all files
   std::string manifest_sha256;
+  double validation_loss = 0;  // of its meta
   double seconds = 0;
   std::vector<int64_t> removed_steps;
 };

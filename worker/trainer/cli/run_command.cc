@@ -21,13 +21,14 @@ namespace {
 
 // Written by signal handlers alone, read by the training loop.
 std::atomic<uint64_t> g_signals{0};
+// Apart from g_signals, whose bits the loop takes.
+std::atomic<bool> g_asked{false};
 static_assert(std::atomic<uint64_t>::is_always_lock_free, "signal handlers must not lock");
 
 extern "C" void AskToStop(int signal) {
-  const uint64_t bit = uint64_t{1} << v1::CONTROL_BIT_STOP;
-  const bool again = g_signals.fetch_or(bit | 1) & 1;
-  // The second Ctrl-C of a person means now. Bit 0 is no control bit: it remembers the first.
-  if (again && signal == SIGINT) {
+  g_signals.fetch_or(uint64_t{1} << v1::CONTROL_BIT_STOP);
+  // The second Ctrl-C of a person means now.
+  if (g_asked.exchange(true) && signal == SIGINT) {
     _exit(128 + SIGINT);
   }
 }

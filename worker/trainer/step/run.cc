@@ -105,8 +105,6 @@ class RankRun {
   int64_t submitted_step_ = 0;
   double validation_loss_ = 0;  // the last one measured, at validated_step_
   int64_t validated_step_ = 0;
-  double submitted_validation_loss_ =
-      0;  // of the checkpoint under way; 0 = not measured at its step
   absl::Duration last_progress_ = -absl::InfiniteDuration();
 
   std::unique_ptr<Collective> comm_;
@@ -452,8 +450,7 @@ void RankRun::SubmitCheckpoint() {
   RunIdentity identity;
   identity.job_id = task_.job_id();
   identity.epoch = task_.epoch();
-  submitted_validation_loss_ = validated_step_ == trainer_->step() ? validation_loss_ : 0;
-  identity.validation_loss = submitted_validation_loss_;
+  identity.validation_loss = validated_step_ == trainer_->step() ? validation_loss_ : 0;
   identity.tokenizer_from = TokenizerFolder(*train_);
   submitted_step_ = trainer_->step();
   writer_->Submit(MakeCheckpointContent(*engine_, *trainer_, batch_, task_.world_size(), identity));
@@ -473,7 +470,7 @@ absl::Status RankRun::TakeCheckpoints(bool wait) {
     announcement.set_bytes(committed.bytes);
     announcement.set_manifest_sha256(committed.manifest_sha256);
     announcement.set_seconds(committed.seconds);
-    announcement.set_validation_loss(submitted_validation_loss_);
+    announcement.set_validation_loss(committed.validation_loss);
     for (const int64_t step : committed.removed_steps) {
       announcement.add_removed_steps(step);
     }
