@@ -18,6 +18,7 @@ struct Entry {
   std::string help;
   std::vector<std::string> subcommands;
   std::vector<std::string> options;  // with dashes
+  std::vector<std::string> valued;   // the options among them that take a value
   bool takes_job = false;
   bool takes_worker = false;
 };
@@ -32,6 +33,14 @@ void Walk(const CLI::App& app, const std::string& path, std::vector<Entry>& entr
     }
     for (const std::string& name : option->get_snames()) {
       entry.options.push_back("-" + name);
+    }
+    if (option->get_items_expected_max() > 0 && !option->get_positional()) {
+      for (const std::string& name : option->get_lnames()) {
+        entry.valued.push_back("--" + name);
+      }
+      for (const std::string& name : option->get_snames()) {
+        entry.valued.push_back("-" + name);
+      }
     }
     entry.takes_job = entry.takes_job || option->get_name() == "job";
     entry.takes_worker = entry.takes_worker || option->get_name() == "worker";
@@ -51,6 +60,10 @@ void Walk(const CLI::App& app, const std::string& path, std::vector<Entry>& entr
 constexpr const char* kJobs = "jobctl list -o name --limit 0 2>/dev/null | sed 's,^job/,,'";
 constexpr const char* kWorkers = "jobctl workers -o name 2>/dev/null | sed 's,^worker/,,'";
 
+constexpr const char* kStates =
+    "queued starting running recovering pausing requeueing cancelling paused succeeded failed "
+    "cancelled";
+
 std::string Words(const Entry& entry) {
   std::vector<std::string> words = entry.subcommands;
   words.insert(words.end(), entry.options.begin(), entry.options.end());
@@ -68,22 +81,37 @@ std::string Bash(const std::vector<Entry>& entries) {
     }
     absl::StrAppend(&cases, "    \"", entry.path, "\") words=\"", Words(entry), live, "\" ;;\n");
   }
+  // Jobs' -f is a flag in logs and metrics, so only the options of jobctl itself tell where the
+  // command begins.
+  const std::string valued = absl::StrJoin(entries.front().valued, "|");
   return absl::StrCat(R"(# jobctl completion for bash: source <(jobctl completion bash)
 _jobctl() {
   local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" path="" words="" i
   for ((i = 1; i < COMP_CWORD; i++)); do
     case "${COMP_WORDS[i]}" in
+      )",
+                      valued, R"()
+        i=$((i + 1)); [ "${COMP_WORDS[i]}" = = ] && i=$((i + 1))
+        [ "${COMP_WORDS[i + 1]}" = : ] && i=$((i + 2)) ;;  # host:port is three words to readline
       -*) ;;
       dataset|build|inspect) path="${path:+$path }${COMP_WORDS[i]}" ;;
       *) [ -z "$path" ] && path="${COMP_WORDS[i]}" ;;
     esac
   done
-  case "$prev" in
-    -f|--file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-    -o|--output) COMPREPLY=($(compgen -W "table wide json yaml name csv" -- "$cur")); return ;;
+  [[ "$cur" == -* ]] || case "$path $prev" in
+    "submit -f"|"submit --file"|"plan -f"|"plan --file"|"submit submit"|"plan plan"|*" --input"|*" --out"|*" --tls-"*)
+      COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    "metrics -o"|"metrics --output") COMPREPLY=($(compgen -W "table csv json" -- "$cur")); return ;;
+    *" -o"|*" --output") COMPREPLY=($(compgen -W "table wide json yaml name" -- "$cur")); return ;;
+    *" --dry-run") COMPREPLY=($(compgen -W "client server" -- "$cur")); return ;;
+    *" --state") COMPREPLY=($(compgen -W ")",
+                      kStates, R"(" -- "$cur")); return ;;
+    *" --tokenizer") COMPREPLY=($(compgen -W "bytes sentencepiece:" -- "$cur") $(compgen -f -X '!*.model' -- "$cur")); return ;;
+    "completion completion") COMPREPLY=($(compgen -W "bash zsh fish" -- "$cur")); return ;;
   esac
   case "$path" in
-)", cases, R"(  esac
+)",
+                      cases, R"(  esac
   COMPREPLY=($(compgen -W "$words" -- "$cur"))
 }
 complete -o default -F _jobctl jobctl
@@ -91,9 +119,10 @@ complete -o default -F _jobctl jobctl
 }
 
 std::string Zsh(const std::vector<Entry>& entries) {
-  return absl::StrCat("#compdef jobctl\n# jobctl completion for zsh: source <(jobctl completion zsh)\n"
-                      "autoload -U +X bashcompinit && bashcompinit\n",
-                      Bash(entries));
+  return absl::StrCat(
+      "#compdef jobctl\n# jobctl completion for zsh: source <(jobctl completion zsh)\n"
+      "autoload -U +X bashcompinit && bashcompinit\n",
+      Bash(entries));
 }
 
 std::string Fish(const std::vector<Entry>& entries) {
@@ -101,10 +130,9 @@ std::string Fish(const std::vector<Entry>& entries) {
   const std::string quote_free = "'";
   for (const Entry& entry : entries) {
     const bool root = entry.path.empty();
-    const std::string when =
-        root ? "__fish_use_subcommand"
-             : absl::StrCat("__fish_seen_subcommand_from ",
-                            entry.path.substr(entry.path.rfind(' ') + 1));
+    const std::string when = root ? "__fish_use_subcommand"
+                                  : absl::StrCat("__fish_seen_subcommand_from ",
+                                                 entry.path.substr(entry.path.rfind(' ') + 1));
     const std::string head = absl::StrCat("complete -c jobctl -n '", when, "' ");
     for (const std::string& subcommand : entry.subcommands) {
       absl::StrAppend(&out, head, "-f -a ", subcommand, "\n");

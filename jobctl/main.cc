@@ -25,7 +25,8 @@ std::string Environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Flag > environment > context file > default. The context file is JSON: {"coordinator": "host:port", "tls_ca": "..."}.
+// Flag > environment > context file > default. The context file is JSON: {"coordinator":
+// "host:port", "tls_ca": "..."}.
 void ApplyContextFile(hearth::jobctl::ConnectOptions& connect) {
   const std::string config_home = Environment("XDG_CONFIG_HOME");
   const std::string home = config_home.empty() ? Environment("HOME") + "/.config" : config_home;
@@ -91,7 +92,8 @@ int main(int argc, char** argv) {
   Context context;
   std::string format = "table";
   bool no_color = false;
-  CLI::App app("jobctl drives Hearth: submit training jobs, watch, cancel and resume them.", "jobctl");
+  CLI::App app("jobctl drives Hearth: submit training jobs, watch, cancel and resume them.",
+               "jobctl");
   app.set_version_flag("--version", absl::StrCat("jobctl ", std::string(hearth::Version())));
   app.require_subcommand(1);
   app.fallthrough();
@@ -112,6 +114,16 @@ int main(int argc, char** argv) {
   }
   try {
     app.parse(argc, argv);
+  } catch (const CLI::RequiredError& error) {
+    // CLI11 says only that a command is missing when the word given is none.
+    const std::vector<std::string> rest = app.remaining();
+    if (app.get_subcommands().empty() && !rest.empty() && rest.front().front() != '-') {
+      hearth::jobctl::WriteErr(
+          absl::StrCat("error: no command \"", rest.front(), "\"; jobctl --help lists them\n"));
+    } else {
+      app.exit(error);
+    }
+    return hearth::jobctl::kExitUsage;
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);
     return code == 0 ? 0 : static_cast<int>(hearth::jobctl::kExitUsage);
@@ -123,6 +135,7 @@ int main(int argc, char** argv) {
     Fail(parsed.status());
     return hearth::jobctl::kExitUsage;
   }
-  context.format = *parsed;
+  const bool names = context.quiet && *parsed == hearth::jobctl::OutputFormat::kTable;
+  context.format = names ? hearth::jobctl::OutputFormat::kName : *parsed;
   return Dispatch(commands, context);
 }
