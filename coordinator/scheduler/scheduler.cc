@@ -184,10 +184,15 @@ Planner::Groups Planner::Existing(const JobView& job, const Need& need, WaitDeci
   Groups by_root(root_groups_.size());
   Groups groups(span ? 0 : host_groups_.size());
   int64_t exist = 0;
+  int64_t cordoned = 0;
   int64_t with_root = 0;
   for (size_t i = 0; i < slots_.size(); ++i) {
     const v1::Worker& worker = *slots_[i].view->worker;
-    if (slots_[i].use == Use::kNone || !Suits(worker, resources)) {
+    if (!Suits(worker, resources)) {
+      continue;
+    }
+    if (slots_[i].use == Use::kNone) {
+      cordoned += worker.cordoned() || worker.draining() ? 1 : 0;
       continue;
     }
     ++exist;
@@ -216,7 +221,9 @@ Planner::Groups Planner::Existing(const JobView& job, const Need& need, WaitDeci
     wait.reason = absl::StrCat("needs ", Describe(resources, need.least), rest);
   };
   if (exist < need.least) {
-    set("insufficient_workers", absl::StrCat(", ", exist, exist == 1 ? " exists" : " exist"));
+    set("insufficient_workers",
+        absl::StrCat(", ", exist, exist == 1 ? " exists" : " exist",
+                     cordoned == 0 ? "" : absl::StrCat(" and ", cordoned, " cordoned")));
   } else if (with_root < need.least) {
     set("checkpoint_root",
         absl::StrCat(" that see the checkpoint root ", job.root_uuid, " of step ",

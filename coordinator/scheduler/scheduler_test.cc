@@ -281,6 +281,15 @@ TEST(Plan, DrainingWorker_MovesItsJobAway) {
   EXPECT_EQ(d.requeues[0].reason_code, "drained");
 }
 
+TEST(Plan, CordonedWorkers_AreNamedAsTheReason) {
+  Cluster c;
+  c.AddWorker("a");
+  c.AddJob("x", 1);
+  c.worker(0).set_cordoned(true);
+  c.view.workers[0].usable = false;
+  EXPECT_EQ(c.Plan().waits.at(0).reason, "needs 1 cpu worker, 0 exist and 1 cordoned");
+}
+
 TEST(Plan, Selector_NeedsEveryLabel) {
   Cluster c;
   c.AddWorker("a");
