@@ -287,6 +287,18 @@ TEST(ResolveWithFactsTest, BadFacts_AreViolations) {
   EXPECT_THAT(Find(violations, "model.vocab"), HasSubstr("required"));
 }
 
+TEST(ResolveWithFactsTest, From_FolderWithAFieldThatDiffers_NamesTheField) {
+  v1::JobSpec job = ValidJob();
+  job.mutable_model()->clear_preset();
+  job.mutable_model()->set_from("/models/gpt2");
+  job.mutable_model()->set_layers(3);
+  ASSERT_EQ(Print(ResolveAll(job)), "");
+  const v1::ModelSpec folder = FindPreset("gpt2")->model;
+  std::vector<FieldViolation> violations;
+  ResolveWithFacts(job, {.vocab = 50257}, &folder, violations);
+  EXPECT_THAT(Find(violations, "model.layers"), HasSubstr("3 differs from 12"));
+}
+
 TEST(ResolveWithFactsTest, From_Folder_GivesTheShapeAndRefusesAnother) {
   v1::JobSpec job = ValidJob();
   job.mutable_model()->clear_preset();
