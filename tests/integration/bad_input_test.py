@@ -98,6 +98,16 @@ class BadInput(harness.ClusterTest):
         self.assertNotEqual(run.returncode, 0)
         self.assertIn("hidden", run.stderr + run.stdout)
 
+    def test_a_second_run_into_the_same_folder(self):
+        path = os.path.join(self.cluster.dir, "alone.yaml")
+        with open(path, "w") as f:
+            f.write(GOOD.replace("DATA", self.data))
+        run = [harness.program("hearth-trainer"), "run", path, "--out", os.path.join(self.cluster.dir, "alone")]
+        self.assertEqual(subprocess.run(run, capture_output=True).returncode, 0)
+        again = subprocess.run(run, capture_output=True, text=True)
+        self.assertNotEqual(again.returncode, 0)
+        self.assertIn("--resume", again.stderr)
+
     def test_unreachable_coordinator(self):
         run = subprocess.run([harness.program("jobctl"), "--coordinator", "127.0.0.1:1", "list"], capture_output=True,
                              text=True, timeout=30)

@@ -109,6 +109,13 @@ int RunCommand(const RunOptions& options) {
     with_out.out = absl::StrCat("runs/", task->spec().name());
     task->set_checkpoint_dir(with_out.out + "/checkpoints");
   }
+  // A run of before is gone on with, or kept: never mixed with another.
+  if (task.ok() && options.resume.empty() &&
+      !ListCheckpointSteps(Env::Real(), task->checkpoint_dir()).empty()) {
+    task = absl::AlreadyExistsError(
+        absl::StrCat("--out ", with_out.out, ": holds the checkpoints of a run; go on with it by --resume ",
+                     with_out.out, ", or give another folder"));
+  }
   if (!task.ok()) {
     Fail(task.status());
     return ExitCodeOf(v1::EXIT_REASON_BAD_SPEC).code;
