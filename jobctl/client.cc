@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/status.h"
@@ -54,8 +54,7 @@ class GrpcClient : public Client {
   absl::StatusOr<v1::DeleteJobResponse> DeleteJob(const v1::DeleteJobRequest& request) override {
     return Call<v1::DeleteJobResponse>(*jobs_, &v1::JobService::Stub::DeleteJob, request);
   }
-  absl::StatusOr<v1::ListEventsResponse> ListEvents(
-      const v1::ListEventsRequest& request) override {
+  absl::StatusOr<v1::ListEventsResponse> ListEvents(const v1::ListEventsRequest& request) override {
     return Call<v1::ListEventsResponse>(*jobs_, &v1::JobService::Stub::ListEvents, request);
   }
   absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(
@@ -180,7 +179,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ConnectOptions& op
   HEARTH_ASSIGN_OR_RETURN(rpc::CoordinatorList list,
                           rpc::CoordinatorList::Parse(options.coordinators));
   const rpc::TlsFiles files = {options.tls_cert, options.tls_key, options.tls_ca};
-  // With several, the first that answers within a second is used; with one, errors come from the call itself.
+  // With several, the first that answers within a second is used; with one, errors come from the
+  // call itself.
   std::shared_ptr<grpc::Channel> channel;
   for (const std::string& address : list.addresses()) {
     HEARTH_ASSIGN_OR_RETURN(channel, rpc::Connect(address, files, /*use_tls=*/false));

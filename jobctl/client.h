@@ -1,4 +1,5 @@
-// Calls to the coordinator, without gRPC in the header: the commands see messages and absl::Status only.
+// Calls to the coordinator, without gRPC in the header: the commands see messages and absl::Status
+// only.
 #pragma once
 
 #include <functional>
@@ -26,8 +27,8 @@ struct ConnectOptions {
 template <typename Response>
 using StreamSink = std::function<bool(const Response&)>;
 
-// Thread-safe. Every call sets a deadline (streams: none, keepalive instead). Errors keep the coordinator's details;
-// kUnavailable names the address that was tried.
+// Thread-safe. Every call sets a deadline (streams: none, keepalive instead). Errors keep the
+// coordinator's details; kUnavailable names the address that was tried.
 class Client {
  public:
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ConnectOptions& options);
@@ -53,7 +54,8 @@ class Client {
   virtual absl::StatusOr<v1::Worker> UncordonWorker(const std::string& worker_id) = 0;
   virtual absl::StatusOr<v1::Worker> DrainWorker(const std::string& worker_id) = 0;
 
-  // Block until the stream ends, the sink returns false (OK) or CancelStreams is called (kCancelled).
+  // Block until the stream ends, the sink returns false (OK) or CancelStreams is called
+  // (kCancelled).
   virtual absl::Status WatchJob(const v1::WatchJobRequest& request,
                                 const StreamSink<v1::WatchJobResponse>& sink) = 0;
   virtual absl::Status StreamMetrics(const v1::StreamMetricsRequest& request,

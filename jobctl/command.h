@@ -1,4 +1,5 @@
-// What a command is: a row of kCommands (commands.cc) that hangs options on a CLI11 subcommand and returns what to run.
+// What a command is: a row of kCommands (commands.cc) that hangs options on a CLI11 subcommand and
+// returns what to run.
 #pragma once
 
 #include <functional>
@@ -79,8 +80,9 @@ Action SetupPlan(CLI::App& app);
 Action SetupCompletion(CLI::App& app);
 Action SetupVersion(CLI::App& app);
 
-// Follows a job until it ends or rests (paused); draws progress when `show`. Used by wait, watch and submit --watch/--wait.
-// `timeout` zero = none. Returns an ExitCode; Ctrl-C detaches, says how to re-attach and returns kExitOk.
+// Follows a job until it ends or rests (paused); draws progress when `show`. Used by wait, watch
+// and submit --watch/--wait. `timeout` zero = none. Returns an ExitCode; Ctrl-C detaches, says how
+// to re-attach and returns kExitOk.
 struct FollowOptions {
   std::string job_id;
   bool show = true;
@@ -92,16 +94,17 @@ absl::StatusOr<int> FollowJob(Context& context, const FollowOptions& options);
 // The end state's exit code: succeeded and paused 0, failed 100, cancelled 103.
 int ExitCodeOf(v1::JobState state);
 
-// Repeats a stream over passing trouble (kUnavailable: a coordinator that restarts), for two minutes after it last
-// brought something. `once` runs the stream from where it broke, sets its argument when it has brought anything, and
-// returns how it ended. `pause` waits that long; false: there is no more need, and the result is OK.
+// Repeats a stream over passing trouble (kUnavailable: a coordinator that restarts), for two
+// minutes after it last brought something. `once` runs the stream from where it broke, sets its
+// argument when it has brought anything, and returns how it ended. `pause` waits that long; false:
+// there is no more need, and the result is OK.
 absl::Status RetryStream(const std::function<absl::Status(bool& progressed)>& once,
                          const std::function<bool(absl::Duration)>& pause);
 // The same with real pauses, for commands that do nothing else.
 absl::Status RetryStream(const std::function<absl::Status(bool& progressed)>& once);
 
-// Calls `handler` in a thread of its own on the first SIGINT; the second one ends the process at once. Call before any
-// thread is started.
+// Calls `handler` in a thread of its own on the first SIGINT; the second one ends the process at
+// once. Call before any thread is started.
 void OnInterrupt(std::function<void()> handler);
 void BlockInterrupts();
 bool Interrupted();

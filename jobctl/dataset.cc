@@ -1,3 +1,5 @@
+#include "common/dataset/dataset.h"
+
 #include <memory>
 #include <string>
 
@@ -6,7 +8,6 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/dataset/build.h"
-#include "common/dataset/dataset.h"
 #include "jobctl/command.h"
 
 namespace hearth::jobctl {
@@ -51,21 +52,27 @@ Action SetupDataset(CLI::App& app) {
 
   options->build = app.add_subcommand("build", "Make a dataset folder from text files");
   dataset::BuildOptions& build = options->build_options;
-  options->build->add_option("--input", build.inputs, "Files and folders (recursively); .gz is unpacked")
+  options->build
+      ->add_option("--input", build.inputs, "Files and folders (recursively); .gz is unpacked")
       ->required();
-  options->build->add_option("--tokenizer", build.tokenizer,
-                             "bytes, sentencepiece:VOCAB (trained on the input) or FILE.model")
+  options->build
+      ->add_option("--tokenizer", build.tokenizer,
+                   "bytes, sentencepiece:VOCAB (trained on the input) or FILE.model")
       ->required();
   options->build->add_option("--out", build.out, "Folder to make")->required();
-  options->build->add_option("--name", build.name, "Name of the dataset (default: last part of --out)");
-  options->build->add_option("--validation-fraction", build.validation_fraction,
-                             "Hold out this share of the documents: OUT/train and OUT/validation")
+  options->build->add_option("--name", build.name,
+                             "Name of the dataset (default: last part of --out)");
+  options->build
+      ->add_option("--validation-fraction", build.validation_fraction,
+                   "Hold out this share of the documents: OUT/train and OUT/validation")
       ->check(CLI::Range(0.0, 0.9));
-  options->build->add_option("--max-bytes", options->max_bytes, "Take at most so much text, e.g. 8MiB");
+  options->build->add_option("--max-bytes", options->max_bytes,
+                             "Take at most so much text, e.g. 8MiB");
 
   options->inspect = app.add_subcommand("inspect", "Check a dataset and print what is in it");
   options->inspect->add_option("path", options->path, "Dataset folder or .bin file")->required();
-  options->inspect->add_flag("!--no-scan", options->scan, "Do not read the tokens, only the headers");
+  options->inspect->add_flag("!--no-scan", options->scan,
+                             "Do not read the tokens, only the headers");
 
   return [options](Context& context) {
     return options->build->parsed() ? Build(context, *options) : Inspect(context, *options);

@@ -16,23 +16,27 @@ namespace hearth::jobctl {
 namespace {
 
 void Line(std::string& out, std::string_view name, std::string_view value) {
-  absl::StrAppendFormat(&out, "%-14s %s\n", absl::StrCat(std::string(name), ":"), std::string(value));
+  absl::StrAppendFormat(&out, "%-14s %s\n", absl::StrCat(std::string(name), ":"),
+                        std::string(value));
 }
 
 void AppendProgress(std::string& out, const v1::Job& job) {
   const v1::StepReport& report = job.last_report();
   Line(out, "Step", absl::StrCat(job.step(), " of ", job.spec().train().steps()));
   if (job.step() > 0) {
-    Line(out, "Loss", absl::StrFormat("%.4f (gradient norm %.3f, learning rate %.3e)", report.loss(),
-                                      report.grad_norm(), report.learning_rate()));
-    Line(out, "Speed", absl::StrFormat("%s tok/s, %.3f s a step", FormatCount(report.tokens_per_second()),
-                                       report.step_seconds()));
+    Line(out, "Loss",
+         absl::StrFormat("%.4f (gradient norm %.3f, learning rate %.3e)", report.loss(),
+                         report.grad_norm(), report.learning_rate()));
+    Line(out, "Speed",
+         absl::StrFormat("%s tok/s, %.3f s a step", FormatCount(report.tokens_per_second()),
+                         report.step_seconds()));
     Line(out, "Tokens", FormatCount(static_cast<double>(report.tokens())));
   }
   if (job.has_checkpoint()) {
     const v1::Checkpoint& checkpoint = job.checkpoint();
-    Line(out, "Checkpoint", absl::StrCat("step ", checkpoint.step(), ", ",
-                                         FormatBytes(checkpoint.bytes()), ", ", checkpoint.path()));
+    Line(out, "Checkpoint",
+         absl::StrCat("step ", checkpoint.step(), ", ", FormatBytes(checkpoint.bytes()), ", ",
+                      checkpoint.path()));
   }
 }
 
@@ -41,18 +45,21 @@ void AppendRunInfo(std::string& out, const v1::Job& job) {
     return;
   }
   const v1::RunInfo& info = job.run_info();
-  Line(out, "Model", absl::StrCat(FormatCount(static_cast<double>(info.parameters())), " parameters"));
-  Line(out, "Precision", absl::StrCat(info.recipe(), " (", info.recipe_execution(), ") on ", info.device()));
-  Line(out, "Batch", absl::StrCat(info.global_batch_tokens(), " tokens a step: micro-batch ",
-                                  info.micro_batch_size(), ", ", info.world_size(), " ranks, ",
-                                  info.comm()));
+  Line(out, "Model",
+       absl::StrCat(FormatCount(static_cast<double>(info.parameters())), " parameters"));
+  Line(out, "Precision",
+       absl::StrCat(info.recipe(), " (", info.recipe_execution(), ") on ", info.device()));
+  Line(out, "Batch",
+       absl::StrCat(info.global_batch_tokens(), " tokens a step: micro-batch ",
+                    info.micro_batch_size(), ", ", info.world_size(), " ranks, ", info.comm()));
   Line(out, "Deterministic", info.deterministic() ? "yes" : "no");
   Line(out, "Memory", absl::StrCat(FormatBytes(info.planned_bytes()), " planned a rank"));
 }
 
 std::string Indent(const std::string& text) {
-  return absl::StrCat("  ", absl::StrReplaceAll(text.substr(0, text.find_last_not_of('\n') + 1),
-                                                {{"\n", "\n  "}}), "\n");
+  return absl::StrCat(
+      "  ", absl::StrReplaceAll(text.substr(0, text.find_last_not_of('\n') + 1), {{"\n", "\n  "}}),
+      "\n");
 }
 
 std::string Describe(const v1::Job& job,
@@ -66,16 +73,18 @@ std::string Describe(const v1::Job& job,
   Line(out, "Started", TimeText(job.start_time()));
   Line(out, "Ended", TimeText(job.end_time()));
   Line(out, "Running for", HumanDuration(absl::Seconds(job.running_seconds())));
-  Line(out, "Workers", job.workers_size() == 0
-                           ? absl::StrCat("none (wants ", job.spec().resources().workers(), ")")
-                           : absl::StrJoin(job.workers(), ", "));
-  Line(out, "Epoch", absl::StrCat(job.epoch(), " (", job.restarts(), " of ",
-                                  job.spec().resources().max_restarts(), " restarts used)"));
+  Line(out, "Workers",
+       job.workers_size() == 0 ? absl::StrCat("none (wants ", job.spec().resources().workers(), ")")
+                               : absl::StrJoin(job.workers(), ", "));
+  Line(out, "Epoch",
+       absl::StrCat(job.epoch(), " (", job.restarts(), " of ",
+                    job.spec().resources().max_restarts(), " restarts used)"));
   AppendProgress(out, job);
   AppendRunInfo(out, job);
-  Line(out, "Detection", absl::StrFormat("a worker silent for %.0f s without progress is lost; nobody is "
-                                         "silent in the first %.0f s of a coordinator",
-                                         version.silence_seconds(), version.reattach_grace_seconds()));
+  Line(out, "Detection",
+       absl::StrFormat("a worker silent for %.0f s without progress is lost; nobody is "
+                       "silent in the first %.0f s of a coordinator",
+                       version.silence_seconds(), version.reattach_grace_seconds()));
   for (const std::string& warning : job.warnings()) {
     Line(out, "Warning", warning);
   }

@@ -27,8 +27,9 @@ Action SetupEvents(CLI::App& app) {
     for (const v1::JobEvent& event : response.events()) {
       const bool moved = event.to_state() != v1::JOB_STATE_UNSPECIFIED;
       table.Add({TimeText(event.time()), event.type(), event.actor(),
-                 moved && event.from_state() != v1::JOB_STATE_UNSPECIFIED ? StateName(event.from_state())
-                                                                          : "-",
+                 moved && event.from_state() != v1::JOB_STATE_UNSPECIFIED
+                     ? StateName(event.from_state())
+                     : "-",
                  moved ? StateName(event.to_state()) : "-", absl::StrCat(event.epoch()),
                  absl::StrCat(event.step()), event.message()});
     }

@@ -1,4 +1,5 @@
-// Following one job: its states from WatchJob, its steps from StreamMetrics, drawn by a third thread of control, the caller.
+// Following one job: its states from WatchJob, its steps from StreamMetrics, drawn by a third
+// thread of control, the caller.
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -137,8 +138,8 @@ class Follower {
       losses_.erase(losses_.begin());
     }
     if (report.has_validation_loss()) {
-      lines_.push_back(absl::StrFormat("step %d: held-out loss %.4f", report.step(),
-                                       report.validation_loss()));
+      lines_.push_back(
+          absl::StrFormat("step %d: held-out loss %.4f", report.step(), report.validation_loss()));
       printed_step_ = std::max(printed_step_, report.step() - 1);
     }
   }
@@ -152,8 +153,9 @@ class Follower {
         return true;
       }
       absl::MutexLock lock(&mu_);
-      const bool finished = (done_ && (!options_.show || steps_done_ || !status_.ok() || Drained(elapsed))) ||
-                            Interrupted();
+      const bool finished =
+          (done_ && (!options_.show || steps_done_ || !status_.ok() || Drained(elapsed))) ||
+          Interrupted();
       Draw(finished);
       if (finished) {
         done_ = true;
@@ -178,8 +180,8 @@ class Follower {
     if (job_.state() != shown_state_ || job_.reason() != shown_reason_) {
       shown_state_ = job_.state();
       shown_reason_ = job_.reason();
-      lines_.push_back(absl::StrCat(StateName(job_.state()), job_.reason().empty() ? "" : ": ",
-                                    job_.reason()));
+      lines_.push_back(
+          absl::StrCat(StateName(job_.state()), job_.reason().empty() ? "" : ": ", job_.reason()));
     }
     for (const std::string& line : lines_) {
       absl::StrAppend(&out, terminal_ ? "\r\033[K" : "", line, "\n");
@@ -208,7 +210,8 @@ class Follower {
     if (left <= 0 || last_.step_seconds() <= 0) {
       return "";
     }
-    return absl::StrCat("eta ", HumanDuration(absl::Seconds(static_cast<double>(left) * last_.step_seconds())));
+    return absl::StrCat(
+        "eta ", HumanDuration(absl::Seconds(static_cast<double>(left) * last_.step_seconds())));
   }
 
   std::string PlainLine() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -241,7 +244,8 @@ class Follower {
       return kExitOk;
     }
     if (timed_out) {
-      WriteErr(absl::StrCat("timed out; job/", options_.job_id, " is ", StateName(job_.state()), "\n"));
+      WriteErr(
+          absl::StrCat("timed out; job/", options_.job_id, " is ", StateName(job_.state()), "\n"));
       return kExitTimedOut;
     }
     if (status_.code() == absl::StatusCode::kNotFound && options_.exit_status) {

@@ -1,4 +1,5 @@
-// Ctrl-C detaches: a thread of its own takes SIGINT, so that no command needs async-signal-safe code.
+// Ctrl-C detaches: a thread of its own takes SIGINT, so that no command needs async-signal-safe
+// code.
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>

@@ -51,7 +51,8 @@ absl::Status SafeToRetry(const absl::Status& status, const std::string& request_
     return status;
   }
   return absl::Status(status.code(),
-                      absl::StrCat(status.message(), "\nIt is not known whether the coordinator took "
+                      absl::StrCat(status.message(),
+                                   "\nIt is not known whether the coordinator took "
                                    "the request; it is safe to retry with --request-id ",
                                    request_id));
 }

@@ -22,7 +22,8 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParsePairs(
 // Whole file, or standard input for "-".
 absl::StatusOr<std::string> ReadInput(const std::string& path);
 
-// On an ambiguous network failure (UNAVAILABLE, DEADLINE_EXCEEDED): adds the request id and that repeating is safe.
+// On an ambiguous network failure (UNAVAILABLE, DEADLINE_EXCEEDED): adds the request id and that
+// repeating is safe.
 absl::Status SafeToRetry(const absl::Status& status, const std::string& request_id);
 
 // Reads the job file, applies --set in order.

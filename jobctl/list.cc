@@ -44,8 +44,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   if (!request.page_token().empty() && !context.quiet && context.format == OutputFormat::kTable) {
     WriteErr(absl::StrCat("showing the newest ", all.jobs_size(), "; --limit 0 shows all\n"));
   }
-  HEARTH_RETURN_IF_ERROR(
-      PrintJobs(context.format, {all.jobs().begin(), all.jobs().end()}, all));
+  HEARTH_RETURN_IF_ERROR(PrintJobs(context.format, {all.jobs().begin(), all.jobs().end()}, all));
   return kExitOk;
 }
 
@@ -53,7 +52,8 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
 
 Action SetupList(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("--filter", options->filter, "Terms that must all hold, e.g. 'state=running name=x'");
+  app.add_option("--filter", options->filter,
+                 "Terms that must all hold, e.g. 'state=running name=x'");
   app.add_option("--state", options->states, "Only these states, e.g. running,queued");
   app.add_option("-l,--label", options->labels, "Only jobs with this label: key=value, repeatable")
       ->allow_extra_args(false);

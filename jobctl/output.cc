@@ -171,8 +171,11 @@ absl::Status PrintJobs(OutputFormat format,
   const absl::Time now = Clock::Real().Now();
   for (const v1::Job& job : jobs) {
     std::vector<std::string> row = {
-        job.job_id(), StateName(job.state()),
-        absl::StrCat(job.step(), "/", job.spec().train().steps()), LossText(job), SpeedText(job),
+        job.job_id(),
+        StateName(job.state()),
+        absl::StrCat(job.step(), "/", job.spec().train().steps()),
+        LossText(job),
+        SpeedText(job),
         absl::StrCat(WorkerCount(job), "/", job.spec().resources().workers())};
     if (wide) {
       row.push_back(absl::StrCat(job.spec().resources().priority()));
@@ -224,11 +227,12 @@ absl::Status PrintWorkers(OutputFormat format,
         absl::StrFormat("%.1fGiB", static_cast<double>(device.memory_bytes()) / (1 << 30)),
         worker.job_id().empty() ? "-" : worker.job_id()};
     if (wide) {
-      row.insert(row.end(), {worker.host(), device.model(), worker.http_address(),
-                             worker.checkpoint_root(),
-                             worker.reason().empty() ? "-" : worker.reason()});
+      row.insert(row.end(),
+                 {worker.host(), device.model(), worker.http_address(), worker.checkpoint_root(),
+                  worker.reason().empty() ? "-" : worker.reason()});
     }
-    row.push_back(worker.has_last_seen_time() ? HumanDuration(now - TimeOf(worker.last_seen_time())) : "-");
+    row.push_back(worker.has_last_seen_time() ? HumanDuration(now - TimeOf(worker.last_seen_time()))
+                                              : "-");
     table.Add(std::move(row));
   }
   WriteOut(table.Render());

@@ -48,9 +48,9 @@ absl::Status PrintMutation(OutputFormat format,
                            std::string_view verbed,
                            const google::protobuf::Message& message);
 
-std::string StateName(v1::JobState state);        // "RUNNING"
-std::string StateName(v1::WorkerState state);     // "IDLE"
-std::string Number(double value, int digits);     // fixed point; "-" when not finite
+std::string StateName(v1::JobState state);     // "RUNNING"
+std::string StateName(v1::WorkerState state);  // "IDLE"
+std::string Number(double value, int digits);  // fixed point; "-" when not finite
 std::string Sparkline(const std::vector<double>& values, int width);  // U+2581..U+2588
 absl::Time TimeOf(const google::protobuf::Timestamp& timestamp);
 // Local time with seconds; "-" when unset.

@@ -42,10 +42,9 @@ absl::StatusOr<int> Presets() {
     HEARTH_ASSIGN_OR_RETURN(
         const spec::ModelShape shape,
         spec::ResolveModelShape(job_spec.model(), job_spec.data().sequence_length()));
-    table.Add({std::string(preset.name),
-               FormatCount(static_cast<double>(spec::CountParameters(shape))),
-               absl::StrCat(shape.layers), absl::StrCat(shape.hidden),
-               std::string(preset.comment)});
+    table.Add(
+        {std::string(preset.name), FormatCount(static_cast<double>(spec::CountParameters(shape))),
+         absl::StrCat(shape.layers), absl::StrCat(shape.hidden), std::string(preset.comment)});
   }
   WriteOut(table.Render());
   return kExitOk;
@@ -83,10 +82,9 @@ absl::StatusOr<int> Run(const Options& options) {
     return absl::InvalidArgumentError(
         "batch.micro_batch_size is auto: say with --memory what a worker has, e.g. --memory 32GiB");
   }
-  HEARTH_ASSIGN_OR_RETURN(
-      const int64_t micro_batch,
-      spec::ResolveMicroBatch(job_spec, job_spec.resources().workers(), options.threads,
-                              memory_bytes));
+  HEARTH_ASSIGN_OR_RETURN(const int64_t micro_batch,
+                          spec::ResolveMicroBatch(job_spec, job_spec.resources().workers(),
+                                                  options.threads, memory_bytes));
   HEARTH_ASSIGN_OR_RETURN(
       const std::unique_ptr<spec::JobPlan> job_plan,
       spec::MakeJobPlan(job_spec, micro_batch, options.threads, /*training=*/true));
@@ -104,13 +102,15 @@ absl::StatusOr<int> Run(const Options& options) {
 
 Action SetupPlan(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::Option* file = app.add_option("-f,--file,file", options->file, "Job file (YAML), - for standard input");
+  CLI::Option* file =
+      app.add_option("-f,--file,file", options->file, "Job file (YAML), - for standard input");
   app.add_option("--set", options->assignments, "Override a field: path=value, repeatable")
       ->allow_extra_args(false);
   app.add_option("--memory", options->memory, "Memory of a worker, for micro_batch_size: auto");
   app.add_option("--threads", options->threads, "CPU threads a rank")->check(CLI::PositiveNumber);
   app.add_flag("--verbose", options->verbose, "A line per buffer");
-  CLI::Option* presets = app.add_flag("--presets", options->presets, "List the model presets instead");
+  CLI::Option* presets =
+      app.add_flag("--presets", options->presets, "List the model presets instead");
   file->excludes(presets);
   return [options](Context&) -> absl::StatusOr<int> {
     if (!options->presets && options->file.empty()) {

@@ -82,7 +82,8 @@ Action SetupSubmit(CLI::App& app) {
                  "client: print the resolved job file; server: run all checks, store nothing")
       ->check(CLI::IsMember({"client", "server"}));
   app.add_flag("-w,--watch", options->watch, "Follow the job until it ends");
-  app.add_flag("--wait", options->wait, "Wait for the end; exit 0, 100, 101, 102 or 103 (see wait)");
+  app.add_flag("--wait", options->wait,
+               "Wait for the end; exit 0, 100, 101, 102 or 103 (see wait)");
   app.add_option("--timeout", options->timeout, "With --wait or --watch: give up after, e.g. 10m");
   return [options](Context& context) { return Run(context, *options); };
 }

@@ -9,12 +9,12 @@
 #include "absl/status/statusor.h"
 
 // Returns the status of `expr` from the enclosing function if it is not OK.
-#define HEARTH_RETURN_IF_ERROR(expr)              \
-  do {                                            \
-    absl::Status hearth_status_ = (expr);         \
-    if (!hearth_status_.ok()) {                   \
-      return hearth_status_;                      \
-    }                                             \
+#define HEARTH_RETURN_IF_ERROR(expr)      \
+  do {                                    \
+    absl::Status hearth_status_ = (expr); \
+    if (!hearth_status_.ok()) {           \
+      return hearth_status_;              \
+    }                                     \
   } while (false)
 
 #define HEARTH_MACRO_CONCAT_INNER(a, b) a##b
@@ -31,12 +31,12 @@
   lhs = *std::move(var)
 
 // Always on. For what must hold whatever the outside world does; `text` says what was believed.
-#define HEARTH_CHECK(cond, text)                                                               \
-  do {                                                                                         \
-    if (!(cond)) [[unlikely]] {                                                                \
-      std::fprintf(stderr, "%s:%d: check failed: %s: %s\n", __FILE__, __LINE__, #cond, text);  \
-      std::abort();                                                                            \
-    }                                                                                          \
+#define HEARTH_CHECK(cond, text)                                                              \
+  do {                                                                                        \
+    if (!(cond)) [[unlikely]] {                                                               \
+      std::fprintf(stderr, "%s:%d: check failed: %s: %s\n", __FILE__, __LINE__, #cond, text); \
+      std::abort();                                                                           \
+    }                                                                                         \
   } while (false)
 
 #ifdef NDEBUG

@@ -1,4 +1,5 @@
-// The job file: YAML to JobSpec, with errors that name file, line, field path and the nearest valid name.
+// The job file: YAML to JobSpec, with errors that name file, line, field path and the nearest valid
+// name.
 #pragma once
 
 #include <string>
@@ -11,25 +12,28 @@
 
 namespace hearth::config {
 
-// Parses `text` (named `file_name` in errors). Refuses unknown and duplicate keys, wrong types, out-of-range integers,
-// YAML 1.1 traps (010, no, yes as bool). kInvalidArgument: all errors, one a line
-// "job.yaml:12: batch.micro_batch_sizes: unknown key; did you mean micro_batch_size?".
+// Parses `text` (named `file_name` in errors). Refuses unknown and duplicate keys, wrong types,
+// out-of-range integers, YAML 1.1 traps (010, no, yes as bool). kInvalidArgument: all errors, one a
+// line "job.yaml:12: batch.micro_batch_sizes: unknown key; did you mean micro_batch_size?".
 absl::StatusOr<v1::JobSpec> ParseJobSpec(std::string_view text, std::string_view file_name);
 
-// Applies "path=value" (value in YAML syntax) as --set does. The field path of errors is the path given.
+// Applies "path=value" (value in YAML syntax) as --set does. The field path of errors is the path
+// given.
 absl::Status ApplyOverride(v1::JobSpec& job_spec, std::string_view assignment);
 
 // YAML of the set fields, in the order of the proto; ParseJobSpec(ToYaml(s)) == s.
 std::string ToYaml(const v1::JobSpec& job_spec);
 
-// Fields a resume may override (train.steps, checkpoint.*, optimizer.lr, resources.* ...), as path and reason. A table.
+// Fields a resume may override (train.steps, checkpoint.*, optimizer.lr, resources.* ...), as path
+// and reason. A table.
 struct OverridableField {
   std::string_view path;  // a path, or a prefix ending in '.'
   std::string_view why;
 };
 std::vector<OverridableField> ResumeOverridableFields();
 
-// ApplyOverride, but kInvalidArgument for a field that is not in the table. Appends "path: old -> new" to `changes`.
+// ApplyOverride, but kInvalidArgument for a field that is not in the table. Appends "path: old ->
+// new" to `changes`.
 absl::Status ApplyResumeOverride(v1::JobSpec& job_spec,
                                  std::string_view assignment,
                                  std::vector<std::string>& changes);

@@ -68,8 +68,8 @@ struct Summary {
   Kind kind = Kind::kFolder;
   std::string path;
   DatasetInfo info;
-  int64_t bytes = 0;       // of all shards
-  int32_t max_token = -1;  // largest token present; -1 = not scanned
+  int64_t bytes = 0;         // of all shards
+  int32_t max_token = -1;    // largest token present; -1 = not scanned
   bool checksums_ok = true;  // false when a recorded SHA-256 differs
   std::vector<std::string> problems;
 };

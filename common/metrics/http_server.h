@@ -26,8 +26,9 @@ struct HttpRequest {
 // Called on server threads, several at once; must not block for long.
 using HttpHandler = std::function<HttpResponse(const HttpRequest&)>;
 
-// civetweb gives its threads stacks of 100 KiB, out of which the C library takes the static thread-local storage of the whole
-// process. A program with large thread_local arrays, its own or a library's (libcublasLt), cannot start one.
+// civetweb gives its threads stacks of 100 KiB, out of which the C library takes the static
+// thread-local storage of the whole process. A program with large thread_local arrays, its own or a
+// library's (libcublasLt), cannot start one.
 class HttpServer {
  public:
   // Listens on "host:port" (port 0: any free one) and serves exact paths; others get 404. Clear

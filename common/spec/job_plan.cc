@@ -24,8 +24,8 @@ absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec
   if (options.recipe == nullptr || options.optimizer == nullptr) {
     return absl::InvalidArgumentError("precision.recipe or optimizer.name is not in its table");
   }
-  const std::string refusal = RecipeRefusal(*options.recipe, job_spec.resources().device(),
-                                            job_spec.precision().emulate());
+  const std::string refusal =
+      RecipeRefusal(*options.recipe, job_spec.resources().device(), job_spec.precision().emulate());
   if (!refusal.empty()) {
     return absl::UnimplementedError(absl::StrCat("precision.recipe: ", refusal));
   }

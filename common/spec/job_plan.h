@@ -1,4 +1,5 @@
-// From a resolved job spec to the memory plan of one rank: what the trainer allocates, `plan` prints and submit checks.
+// From a resolved job spec to the memory plan of one rank: what the trainer allocates, `plan`
+// prints and submit checks.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +25,15 @@ struct JobPlan {
   JobPlan& operator=(const JobPlan&) = delete;
 };
 
-// `job_spec` is resolved, vocabulary included; `micro_batch` >= 1 sequences. kInvalidArgument, kUnimplemented: a spec that
-// this version cannot run; the text starts with the field.
+// `job_spec` is resolved, vocabulary included; `micro_batch` >= 1 sequences. kInvalidArgument,
+// kUnimplemented: a spec that this version cannot run; the text starts with the field.
 absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec,
                                                      int64_t micro_batch,
                                                      int threads,
                                                      bool training);
 
-// The micro-batch size of a run: the given one, or for `auto` the largest that fits into `memory_bytes` and divides the
-// global batch. kResourceExhausted as ChooseMicroBatch.
+// The micro-batch size of a run: the given one, or for `auto` the largest that fits into
+// `memory_bytes` and divides the global batch. kResourceExhausted as ChooseMicroBatch.
 absl::StatusOr<int64_t> ResolveMicroBatch(const v1::JobSpec& job_spec,
                                           int world_size,
                                           int threads,

@@ -52,8 +52,8 @@ void CheckAgainstFolder(const v1::ModelSpec& model, const v1::ModelSpec& folder,
 
 // Whether the shape, or a part of it, is known only to the workers. A resolved spec has all of it.
 bool ShapeInFolder(const v1::ModelSpec& model) {
-  return model.has_from() && !(model.has_layers() && model.has_hidden() && model.has_heads() &&
-                               model.has_ffn_hidden());
+  return model.has_from() &&
+         !(model.has_layers() && model.has_hidden() && model.has_heads() && model.has_ffn_hidden());
 }
 
 void CheckFacts(const v1::JobSpec& job_spec, const DataFacts& facts, Checker& check) {

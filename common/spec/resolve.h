@@ -1,5 +1,6 @@
 // From a job file's spec to the resolved one: presets and defaults filled in, every rule checked.
-// Pure: reads no file and no clock. The same function serves validate_only, CreateJob, jobctl and the trainer.
+// Pure: reads no file and no clock. The same function serves validate_only, CreateJob, jobctl and
+// the trainer.
 #pragma once
 
 #include <string>
@@ -15,8 +16,8 @@ struct FieldViolation {
   std::string description;  // a sentence, with the value and what would be right
 };
 
-// Fills in presets and defaults and appends all violations to `violations`. What only workers know (dataset vocabulary,
-// model.from) may still be unset afterwards; ResolveWithFacts fills that.
+// Fills in presets and defaults and appends all violations to `violations`. What only workers know
+// (dataset vocabulary, model.from) may still be unset afterwards; ResolveWithFacts fills that.
 void Resolve(v1::JobSpec& job_spec, std::vector<FieldViolation>& violations);
 
 // What lives on the workers.
@@ -25,14 +26,16 @@ struct DataFacts {
   int64_t train_tokens = 0;  // 0 = unknown
 };
 
-// Fills model.vocab and, when given, the shape of model.from; checks it against the spec. To be called after Resolve.
+// Fills model.vocab and, when given, the shape of model.from; checks it against the spec. To be
+// called after Resolve.
 void ResolveWithFacts(v1::JobSpec& job_spec,
                       const DataFacts& facts,
                       const v1::ModelSpec* from_model,
                       std::vector<FieldViolation>& violations);
 
-// kInvalidArgument whose text lists all violations, one a line "field: description", with the violations as a
-// google.rpc.BadRequest payload (type URL "type.googleapis.com/google.rpc.BadRequest"). OK when there are none.
+// kInvalidArgument whose text lists all violations, one a line "field: description", with the
+// violations as a google.rpc.BadRequest payload (type URL
+// "type.googleapis.com/google.rpc.BadRequest"). OK when there are none.
 absl::Status ViolationsToStatus(const std::vector<FieldViolation>& violations);
 
 }  // namespace hearth::spec

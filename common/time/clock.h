@@ -9,7 +9,8 @@
 
 namespace hearth {
 
-// Thread-safe. Wall time is for people and records; only Monotonic() measures durations and deadlines.
+// Thread-safe. Wall time is for people and records; only Monotonic() measures durations and
+// deadlines.
 class Clock {
  public:
   virtual ~Clock() = default;
@@ -20,12 +21,11 @@ class Clock {
   // Time since an arbitrary origin; never goes back. Not comparable between processes.
   virtual absl::Duration Monotonic() = 0;
 
-  // Blocks with `mu` held until `condition` is true or `timeout` (of this clock) has passed; returns condition().
-  // `condition` is evaluated with `mu` held.
+  // Blocks with `mu` held until `condition` is true or `timeout` (of this clock) has passed;
+  // returns condition(). `condition` is evaluated with `mu` held.
   virtual bool AwaitWithTimeout(absl::Mutex& mu,
                                 const absl::Condition& condition,
-                                absl::Duration timeout)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) = 0;
+                                absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) = 0;
 
   // The machine's clock. Lives for ever.
   static Clock& Real();
@@ -48,7 +48,8 @@ class FakeClock : public Clock {
   void Advance(absl::Duration by);
   // Moves wall time alone, in either direction.
   void JumpWall(absl::Duration by);
-  // Blocks until at least `count` threads are inside AwaitWithTimeout, their deadlines fixed. Call before Advance().
+  // Blocks until at least `count` threads are inside AwaitWithTimeout, their deadlines fixed. Call
+  // before Advance().
   void AwaitWaiters(int count);
 
  private:

@@ -42,8 +42,7 @@ Effects Core::Apply(const Command& command, Now now) {
 
 absl::Duration Core::NextDeadline() const {
   // From the last Tick, not from the last command: a steady stream of reports must not put it off.
-  const absl::Duration tick =
-      impl_->last_tick_ + (impl_->active_.empty() ? kTickIdle : kTickBusy);
+  const absl::Duration tick = impl_->last_tick_ + (impl_->active_.empty() ? kTickIdle : kTickBusy);
   return impl_->plan_due_ ? std::min(tick, std::max(impl_->Mono(), impl_->plan_not_before_)) : tick;
 }
 

@@ -112,9 +112,9 @@ int RunCommand(const RunOptions& options) {
   // A run of before is gone on with, or kept: never mixed with another.
   if (task.ok() && options.resume.empty() &&
       !ListCheckpointSteps(Env::Real(), task->checkpoint_dir()).empty()) {
-    task = absl::AlreadyExistsError(
-        absl::StrCat("--out ", with_out.out, ": holds the checkpoints of a run; go on with it by --resume ",
-                     with_out.out, ", or give another folder"));
+    task = absl::AlreadyExistsError(absl::StrCat(
+        "--out ", with_out.out, ": holds the checkpoints of a run; go on with it by --resume ",
+        with_out.out, ", or give another folder"));
   }
   if (!task.ok()) {
     Fail(task.status());

@@ -20,8 +20,9 @@ struct RankOptions {
   Clock* clock = &Clock::Real();
   // Bits 1 << v1::ControlBit set by signal handlers; null = none.
   std::atomic<uint64_t>* signals = nullptr;
-  // Remove checkpoints beyond checkpoint.keep_last. Not under a coordinator: it prunes what it has recorded, and a folder that
-  // goes before its successor is recorded would leave nothing to resume from.
+  // Remove checkpoints beyond checkpoint.keep_last. Not under a coordinator: it prunes what it has
+  // recorded, and a folder that goes before its successor is recorded would leave nothing to resume
+  // from.
   bool prune_checkpoints = true;
 };
 
