@@ -90,7 +90,7 @@ done
 
 say "4. Dataset, from text this machine already has"
 inputs=()
-for path in /usr/share/common-licenses /usr/share/doc /usr/share/perl /usr/share/perl5 /usr/share/man/man1; do
+for path in /usr/share/common-licenses /usr/share/doc /usr/share/perl /usr/share/perl5; do
   [ -d "$path" ] && inputs+=("$path")
 done
 [ ${#inputs[@]} -gt 0 ] || die "no text found under /usr/share"
@@ -114,7 +114,7 @@ read -r first last fall <<<"$losses"
 checkpoint=$("$bin/jobctl" checkpoints "$job" -o json | sed -n 's/.*"path": "\([^"]*\)".*/\1/p' | head -n 1)
 echo "held-out loss: $first at the start, $last at the end (-$fall %), training took $took s"
 echo "a sample of the trained model:"
-"$bin/hearth-trainer" sample "$checkpoint" --prompt "This program is" --tokens 60 --temperature 0.7 --top-k 40 --seed 1 |
+"$bin/hearth-trainer" sample "$checkpoint" --prompt "This package was" --tokens 60 --temperature 0.8 --top-k 40 --seed 2 |
   sed 's/^/  | /'
 
 say "7. Next"
