@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that building and testing Hearth needs; does nothing when all are there.
 #   scripts/deps.sh            install what is missing (as root, or through sudo)
+#   scripts/deps.sh --tests    also what only the tests use: Prometheus, Python's gRPC, OpenSSL's program
 #   scripts/deps.sh --check    only name what is missing; exit 1 if anything is
 #   scripts/deps.sh --list     print the packages
 set -euo pipefail
@@ -16,10 +17,13 @@ packages=(
   clang-format clang-tidy sqlite3
 )
 
+tests=(prometheus python3-grpcio python3-protobuf python3-numpy openssl mount)
+
 case "${1:-}" in
   "" | --check) ;;
+  --tests) packages+=("${tests[@]}") ;;
   --list) printf '%s\n' "${packages[@]}"; exit 0 ;;
-  *) echo "deps: unknown argument '$1' (none, --check or --list)" >&2; exit 2 ;;
+  *) echo "deps: unknown argument '$1' (none, --tests, --check or --list)" >&2; exit 2 ;;
 esac
 
 command -v dpkg-query >/dev/null ||

@@ -19,7 +19,7 @@ jobs=$(nproc)
 jobs=${HEARTH_JOBS:-$jobs}
 
 step "Packages"
-scripts/deps.sh
+scripts/deps.sh --tests
 
 step "Configure and build (preset dev, $jobs jobs)"
 cmake --preset dev -DHEARTH_CUDA=AUTO
