@@ -34,7 +34,6 @@ struct Context {
   ConnectOptions connect;
   OutputFormat format = OutputFormat::kTable;
   bool quiet = false;
-  bool color = false;  // stdout is a terminal and nobody said no
 
   // Connects on first use.
   absl::StatusOr<Client*> client();

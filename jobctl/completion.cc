@@ -127,7 +127,6 @@ std::string Zsh(const std::vector<Entry>& entries) {
 
 std::string Fish(const std::vector<Entry>& entries) {
   std::string out = "# jobctl completion for fish: jobctl completion fish | source\n";
-  const std::string quote_free = "'";
   for (const Entry& entry : entries) {
     const bool root = entry.path.empty();
     const std::string when = root ? "__fish_use_subcommand"

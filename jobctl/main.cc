@@ -1,6 +1,4 @@
 // jobctl: the command line of Hearth.
-#include <unistd.h>
-
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -87,11 +85,11 @@ int Dispatch(const std::vector<Bound>& commands, Context& context) {
 
 }  // namespace
 
+// NOLINTNEXTLINE(bugprone-exception-escape): what escapes is a failed allocation, which may end it
 int main(int argc, char** argv) {
   hearth::jobctl::BlockInterrupts();
   Context context;
   std::string format = "table";
-  bool no_color = false;
   CLI::App app("jobctl drives Hearth: submit training jobs, watch, cancel and resume them.",
                "jobctl");
   app.set_version_flag("--version", absl::StrCat("jobctl ", std::string(hearth::Version())));
@@ -105,7 +103,8 @@ int main(int argc, char** argv) {
   app.add_option("--tls-key", context.connect.tls_key, "Client key (PEM)");
   app.add_option("-o,--output", format, "table, wide, json, yaml, name");
   app.add_flag("-q,--quiet", context.quiet, "Print names only");
-  app.add_flag("--no-color", no_color, "No colours (NO_COLOR is honoured too)");
+  app.add_flag_callback(
+      "--no-color", [] {}, "Taken for scripts' sake: jobctl prints no colours");
 
   std::vector<Bound> commands;
   for (const CommandDef& def : hearth::jobctl::Commands()) {
@@ -129,7 +128,6 @@ int main(int argc, char** argv) {
     return code == 0 ? 0 : static_cast<int>(hearth::jobctl::kExitUsage);
   }
   ApplyContextFile(context.connect);
-  context.color = !no_color && isatty(STDOUT_FILENO) == 1 && Environment("NO_COLOR").empty();
   const auto parsed = hearth::jobctl::ParseOutputFormat(format);
   if (!parsed.ok()) {
     Fail(parsed.status());
