@@ -20,7 +20,23 @@ if(NOT HEARTH_CUDA STREQUAL "OFF")
   endif()
 endif()
 
+set(HEARTH_CUDA_ARCHS "80-virtual;90a-real;120a-real" CACHE STRING "GPU architectures, as CMAKE_CUDA_ARCHITECTURES")
 if(HEARTH_CUDA_FOUND)
+  # The toolkit's libraries besides the static runtime (cuBLASLt, cuDNN, NCCL, NVML) are loaded when a GPU is used, so that a
+  # build with the CUDA backend runs on machines without any of them.
+  set(CMAKE_CUDA_COMPILER ${HEARTH_NVCC})
+  set(CMAKE_CUDA_ARCHITECTURES ${HEARTH_CUDA_ARCHS})
+  # CMake 3.25 knows no flag for CUDA C++20.
+  set(CMAKE_CUDA_STANDARD 17)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_EXTENSIONS OFF)
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  if(HEARTH_CCACHE)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${HEARTH_CCACHE})
+  endif()
+  enable_language(CUDA)
+  get_filename_component(HEARTH_CUDA_HOME ${HEARTH_NVCC} REALPATH)
+  get_filename_component(HEARTH_CUDA_HOME ${HEARTH_CUDA_HOME}/../.. ABSOLUTE)
   message(STATUS "HEARTH_CUDA=${HEARTH_CUDA}: nvcc ${HEARTH_NVCC_VERSION} at ${HEARTH_NVCC}")
 elseif(HEARTH_CUDA STREQUAL "OFF")
   message(STATUS "HEARTH_CUDA=OFF: CPU only")

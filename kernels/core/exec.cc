@@ -41,6 +41,17 @@ absl::Status RequireCpu(const Exec& exec, const char* op) {
   return absl::OkStatus();
 }
 
+absl::Status RequireCuda(const Exec& exec, const char* op) {
+#ifdef HEARTH_WITH_CUDA
+  return exec.cuda != nullptr ? absl::OkStatus()
+                              : absl::FailedPreconditionError(
+                                    absl::StrCat(op, ": a CUDA op without a CUDA context"));
+#else
+  static_cast<void>(exec);
+  return absl::UnimplementedError(absl::StrCat(op, ": built without the CUDA backend"));
+#endif
+}
+
 absl::Status RequireWorkspace(const Exec& exec, size_t bytes, const char* op) {
   if (bytes == 0) {
     return absl::OkStatus();
@@ -87,12 +98,15 @@ absl::Status RequireFloating(const TensorView& view, const char* op, const char*
       absl::StrCat(op, ": ", name, " is ", DebugString(view), ", expected f32 or f64"));
 }
 
-absl::Status RequireNoQuant(const QuantView& quant, const char* op) {
-  if (quant.empty()) {
-    return absl::OkStatus();
+absl::Status RequireQuant(const QuantView& quant, const char* op) {
+  if (quant.has_values() && quant.scale == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(op, ": quantised output without a scale"));
   }
-  return absl::UnimplementedError(
-      absl::StrCat(op, ": no quantised output (", Name(quant.dtype), ") on the CPU"));
+  if (quant.dtype != DType::kE4M3 && quant.dtype != DType::kE5M2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(op, ": quantised output as ", Name(quant.dtype)));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RequireRound(DType round, const char* op) {

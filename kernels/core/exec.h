@@ -11,6 +11,10 @@ namespace hearth::kernels {
 
 enum class Device : uint8_t { kCpu, kCuda };
 
+// What the CUDA ops share on one GPU: libraries' handles and plans, properties (kernels/cuda/
+// context.h). Opaque here.
+class CudaContext;
+
 // Scratch memory owned by the caller, 64-byte aligned, contents undefined before and after a call.
 // One workspace serves one op at a time; ops never allocate.
 struct Workspace {
@@ -25,11 +29,20 @@ struct Exec {
   int threads = 1;         // CPU: OpenMP and OpenBLAS threads, >= 1. Fixed for a run: GEMM bits
                            // may depend on it, everything else does not.
   void* stream = nullptr;  // CUDA: cudaStream_t
+  CudaContext* cuda = nullptr;  // CUDA: of the stream's GPU; not owned
   Workspace workspace;
 };
 
-// kUnimplemented unless `exec` names the CPU.
+// The storage types of an op's floating views:
+//   CPU : kF32 or kF64; narrower formats are emulated by the `round_*` arguments
+//   CUDA: kF32 or kBF16, called A in the headers, the same for all activations and weights of a
+//         call; `round_*` must say the storage type or kF32. Statistics (rstd, lse, mean, nll) are
+//         kF32, weight gradients G are kF32 or kBF16 (sums in fp32, rounded once a call).
+
+// kInvalidArgument if exec.threads < 1; kUnimplemented if `exec` names a GPU.
 absl::Status RequireCpu(const Exec& exec, const char* op);
+// kFailedPrecondition unless exec has a CudaContext; kUnimplemented in a build without CUDA.
+absl::Status RequireCuda(const Exec& exec, const char* op);
 
 // kInvalidArgument, saying asked and had, if exec.workspace is smaller than `bytes` or misaligned.
 absl::Status RequireWorkspace(const Exec& exec, size_t bytes, const char* op);
@@ -46,8 +59,8 @@ absl::Status RequireCount(
     const TensorView& view, DType dtype, int64_t count, const char* op, const char* name);
 // kInvalidArgument unless dtype is kF32 or kF64, the storage types of the CPU ops.
 absl::Status RequireFloating(const TensorView& view, const char* op, const char* name);
-// kUnimplemented if `quant` is present.
-absl::Status RequireNoQuant(const QuantView& quant, const char* op);
+// kInvalidArgument: values without a scale, or a format that is not kE4M3 or kE5M2.
+absl::Status RequireQuant(const QuantView& quant, const char* op);
 // kUnimplemented unless `round` is kF64, kF32, kBF16 or kF16.
 absl::Status RequireRound(DType round, const char* op);
 

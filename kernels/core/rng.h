@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdint>
 
+#include "kernels/core/hd.h"
+
 namespace hearth::kernels {
 
 // What a stream is for. Part of the key, so values are never reused: append only.
@@ -28,7 +30,7 @@ struct RngKey {
 };
 
 // One Philox4x32-10 block.
-inline std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, uint64_t key) {
+HEARTH_HD inline std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, uint64_t key) {
   uint32_t k0 = static_cast<uint32_t>(key);
   uint32_t k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
@@ -43,19 +45,19 @@ inline std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, uint6
 }
 
 // The four words of elements 4*block .. 4*block+3. block < 2^32.
-inline std::array<uint32_t, 4> RngBlock(const RngKey& key, uint64_t block) {
+HEARTH_HD inline std::array<uint32_t, 4> RngBlock(const RngKey& key, uint64_t block) {
   return Philox4x32({static_cast<uint32_t>(block), key.step, key.micro_batch,
                      (static_cast<uint32_t>(key.purpose) << 24) | (key.tensor & 0xFFFFFF)},
                     key.seed);
 }
 
 // 32 random bits of one element. element < 2^34.
-inline uint32_t RngWord(const RngKey& key, uint64_t element) {
+HEARTH_HD inline uint32_t RngWord(const RngKey& key, uint64_t element) {
   return RngBlock(key, element / 4)[element % 4];
 }
 
 // Uniform in [0, 1), a multiple of 2^-24.
-inline float RngUniform(const RngKey& key, uint64_t element) {
+HEARTH_HD inline float RngUniform(const RngKey& key, uint64_t element) {
   return static_cast<float>(RngWord(key, element) >> 8) * 0x1p-24F;
 }
 

@@ -64,26 +64,20 @@ TensorView View(const T* data, std::initializer_list<int64_t> shape) {
 // "f32[128, 64]"
 std::string DebugString(const TensorView& view);
 
-// How the scales of a quantised tensor are laid out.
-enum class QuantLayout : uint8_t {
-  kTensor,      // one scale for the tensor
-  kBlock1x16,   // NVFP4: E4M3 scale per 16 along the contraction axis
-  kBlock1x32,   // MXFP8: E8M0 scale per 32 along the contraction axis
-  kBlock16x16,  // one scale per tile, replicated in the 1x16 layout
-};
-
-// Optional quantised output of an op, beside or instead of its plain output.
-// No CPU op writes one yet: a non-empty QuantView is answered with kUnimplemented.
+// Optional quantised outputs of an op, beside or instead of its plain output; the same on every
+// device. With v = the value rounded to the format of the plain output:
+//   rows[i, j] = columns[j, i] = round_dtype(v[i, j] * *scale), to nearest even, saturating
+//   *amax      = max(*amax, max |v|); any NaN makes it NaN
+// The consumer multiplies by the reciprocal of *scale (GemmArgs::scale_a, scale_b).
 struct QuantView {
-  void* values = nullptr;         // `dtype` elements
-  DType dtype = DType::kE4M3;     // kE4M3, kE5M2 or kE2M1
-  void* block_scales = nullptr;   // by `layout`; null for kTensor
-  float* tensor_scale = nullptr;  // device scalar: value = quantised * block scale * tensor scale
-  QuantLayout layout = QuantLayout::kTensor;
-  bool transposed = false;  // values hold the transpose of the logical matrix
-  bool swizzled = false;    // block scales in cuBLASLt's 512-byte tiles
+  DType dtype = DType::kE4M3;    // kE4M3 or kE5M2
+  void* rows = nullptr;          // [R, C] of `dtype`, row-major; absent: not wanted
+  void* columns = nullptr;       // [C, R], the transpose; absent: not wanted
+  const float* scale = nullptr;  // one float beside the tensors; present if rows or columns are
+  float* amax = nullptr;         // one float beside the tensors, >= 0 or NaN; absent: not wanted
 
-  bool empty() const { return values == nullptr; }
+  bool empty() const { return rows == nullptr && columns == nullptr && amax == nullptr; }
+  bool has_values() const { return rows != nullptr || columns != nullptr; }
 };
 
 }  // namespace hearth::kernels

@@ -1,0 +1,71 @@
+// What the CUDA ops share on one GPU: properties, cuBLASLt and cuDNN with their plans.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace hearth::kernels {
+
+class GemmPlans;       // gemm/cublaslt.h
+class AttentionPlans;  // attention/cudnn.h
+
+struct GpuProperties {
+  int ordinal = 0;
+  std::string name;  // "NVIDIA H200"
+  std::string uuid;  // "GPU-6f3c...", as NVML prints it
+  std::string pci_bus_id;
+  int major = 0;  // compute capability
+  int minor = 0;
+  int multiprocessors = 0;
+  int64_t memory_bytes = 0;
+  int64_t l2_bytes = 0;
+  int64_t shared_memory_bytes = 0;  // a block may opt in to
+  int driver_version = 0;           // CUDA version the driver supports: 13000 = 13.0
+  int runtime_version = 0;
+};
+
+struct CudaOptions {
+  int ordinal = 0;
+  // File in which tuned plans are kept from run to run; empty = none.
+  std::string plan_cache;
+  // Only algorithms that give the same bits in every run.
+  bool deterministic = false;
+};
+
+// The one context of a process and GPU; makes the GPU current on the calling thread. Used by one
+// thread at a time; outlives every Exec that names it. Destroy graphs first.
+class CudaContext {
+ public:
+  // kUnavailable: no driver, no such GPU, or cuBLASLt is not there (the text says which and what to
+  // do); kUnimplemented: a build without CUDA.
+  static absl::StatusOr<std::unique_ptr<CudaContext>> Open(const CudaOptions& options);
+  ~CudaContext();
+  CudaContext(const CudaContext&) = delete;
+  CudaContext& operator=(const CudaContext&) = delete;
+
+  const GpuProperties& gpu() const { return gpu_; }
+  const CudaOptions& options() const { return options_; }
+  GemmPlans& gemm() { return *gemm_; }
+  AttentionPlans& attention() { return *attention_; }
+  // Writes tuned plans to options().plan_cache, if any are new; never fails a run: kUnavailable is
+  // for a log.
+  absl::Status SavePlans();
+
+ private:
+  CudaContext();
+
+  CudaOptions options_;
+  GpuProperties gpu_;
+  std::unique_ptr<GemmPlans> gemm_;
+  std::unique_ptr<AttentionPlans> attention_;
+};
+
+// GPUs that the CUDA runtime shows to this process; 0 without a driver or in a build without CUDA.
+int GpuCount();
+
+}  // namespace hearth::kernels

@@ -1,0 +1,80 @@
+// Memory, copies, events and graphs, the same calls for both devices: on the CPU copies are done
+// when they return and events have always happened.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/core/exec.h"
+
+namespace hearth::kernels {
+
+// The stream on which a run's ops are launched. Null on the CPU.
+absl::StatusOr<void*> NewStream(CudaContext& context);
+void DeleteStream(void* stream);
+
+// Device memory, 256-byte aligned, contents undefined. kResourceExhausted: asked and free.
+absl::StatusOr<void*> AllocateDevice(CudaContext& context, size_t bytes);
+void FreeDevice(void* data);
+// Host memory that copies to and from the GPU without a stop.
+absl::StatusOr<void*> AllocatePinned(size_t bytes);
+void FreePinned(void* data);
+// Free and total bytes of the GPU's memory.
+absl::Status DeviceMemory(CudaContext& context, int64_t& free_bytes, int64_t& total_bytes);
+
+// Copies between any two memories, in the order of the stream. Host memory must be pinned for the
+// call not to wait.
+absl::Status Copy(const Exec& exec, void* to, const void* from, size_t bytes);
+// Zero bytes, in the order of the stream.
+absl::Status Zero(const Exec& exec, void* data, size_t bytes);
+// Waits for everything launched on the stream; returns the first error of it. A sticky one (illegal
+// address, ...) is kInternal with the CUDA error's name: the process must end.
+absl::Status Synchronize(const Exec& exec);
+
+// A moment of a stream.
+class Event {
+ public:
+  // On the CPU Wait() returns at once and times are 0.
+  static absl::StatusOr<std::unique_ptr<Event>> New(const Exec& exec);
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  absl::Status Record(const Exec& exec);
+  // Until the recorded moment is past; at once if none was recorded. Errors as Synchronize.
+  absl::Status Wait();
+  // Milliseconds from `earlier`'s moment to this one's; both must have been waited for.
+  double MillisecondsSince(const Event& earlier) const;
+
+ private:
+  explicit Event(void* event) : event_(event) {}
+  void* event_;  // cudaEvent_t; null on the CPU
+};
+
+// A sequence of launches that is replayed with one call. Ops in it read their scalars through
+// device pointers, or they are fixed.
+class Graph {
+ public:
+  ~Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  // Everything launched on the stream until End() is recorded, not run. CUDA only. While recording,
+  // nothing may synchronise or allocate.
+  static absl::Status Begin(const Exec& exec);
+  // `what` names the graph in errors. After an error of a recorded call: ends the recording and
+  // gives up what was recorded.
+  static absl::StatusOr<std::unique_ptr<Graph>> End(const Exec& exec, const char* what);
+  absl::Status Launch(const Exec& exec);
+  size_t nodes() const { return nodes_; }
+
+ private:
+  Graph(void* executable, size_t nodes) : executable_(executable), nodes_(nodes) {}
+  void* executable_;  // cudaGraphExec_t
+  size_t nodes_;
+};
+
+}  // namespace hearth::kernels

@@ -1,0 +1,94 @@
+// The CUDA backend of a build without CUDA: the CPU halves of cuda/device.h, and refusals.
+#include <cstring>
+
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/device.h"
+
+namespace hearth::kernels {
+namespace {
+
+absl::Status None() {
+  return absl::UnimplementedError("this build has no CUDA backend");
+}
+
+}  // namespace
+
+class GemmPlans {};
+class AttentionPlans {};
+
+CudaContext::CudaContext() = default;
+CudaContext::~CudaContext() = default;
+
+int GpuCount() {
+  return 0;
+}
+absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Open(const CudaOptions&) {
+  return None();
+}
+absl::Status CudaContext::SavePlans() {
+  return None();
+}
+
+absl::StatusOr<void*> NewStream(CudaContext&) {
+  return None();
+}
+void DeleteStream(void*) {}
+absl::StatusOr<void*> AllocateDevice(CudaContext&, size_t) {
+  return None();
+}
+void FreeDevice(void*) {}
+absl::StatusOr<void*> AllocatePinned(size_t) {
+  return None();
+}
+void FreePinned(void*) {}
+absl::Status DeviceMemory(CudaContext&, int64_t&, int64_t&) {
+  return None();
+}
+
+absl::Status Copy(const Exec& exec, void* to, const void* from, size_t bytes) {
+  if (exec.device != Device::kCpu) {
+    return None();
+  }
+  std::memmove(to, from, bytes);
+  return absl::OkStatus();
+}
+absl::Status Zero(const Exec& exec, void* data, size_t bytes) {
+  if (exec.device != Device::kCpu) {
+    return None();
+  }
+  std::memset(data, 0, bytes);
+  return absl::OkStatus();
+}
+absl::Status Synchronize(const Exec& exec) {
+  return exec.device == Device::kCpu ? absl::OkStatus() : None();
+}
+
+absl::StatusOr<std::unique_ptr<Event>> Event::New(const Exec& exec) {
+  if (exec.device != Device::kCpu) {
+    return None();
+  }
+  return std::unique_ptr<Event>(new Event(nullptr));
+}
+Event::~Event() = default;
+absl::Status Event::Record(const Exec&) {
+  return absl::OkStatus();
+}
+absl::Status Event::Wait() {
+  return absl::OkStatus();
+}
+double Event::MillisecondsSince(const Event&) const {
+  return event_ == nullptr ? 0 : 0;
+}
+
+Graph::~Graph() = default;
+absl::Status Graph::Begin(const Exec&) {
+  return None();
+}
+absl::StatusOr<std::unique_ptr<Graph>> Graph::End(const Exec&, const char*) {
+  return None();
+}
+absl::Status Graph::Launch(const Exec&) {
+  return executable_ == nullptr ? None() : None();
+}
+
+}  // namespace hearth::kernels

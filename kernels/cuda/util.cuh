@@ -1,0 +1,159 @@
+// What the CUDA kernels share: 16-byte access, reductions in a fixed order, narrow formats.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/core/exec.h"
+#include "kernels/cuda/status.h"
+
+namespace hearth::kernels::cuda {
+
+inline cudaStream_t StreamOf(const Exec& exec) {
+  return static_cast<cudaStream_t>(exec.stream);
+}
+
+constexpr int64_t CeilDiv(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+constexpr size_t AlignUp(size_t bytes, size_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+using Bf16 = __nv_bfloat16;
+
+__device__ __forceinline__ float ToFloat(float x) {
+  return x;
+}
+__device__ __forceinline__ float ToFloat(Bf16 x) {
+  return __bfloat162float(x);
+}
+template <typename T>
+__device__ __forceinline__ T FromFloat(float x);
+template <>
+__device__ __forceinline__ float FromFloat<float>(float x) {
+  return x;
+}
+template <>
+__device__ __forceinline__ Bf16 FromFloat<Bf16>(float x) {
+  return __float2bfloat16_rn(x);
+}
+// x rounded to T and widened again.
+template <typename T>
+__device__ __forceinline__ float Rounded(float x) {
+  return ToFloat(FromFloat<T>(x));
+}
+
+// `N` consecutive elements in registers. N * sizeof(T) is 4, 8 or a multiple of 16; addresses are
+// aligned to min(N * sizeof(T), 16).
+template <typename T, int N>
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
+  T at[N];
+};
+template <typename T>
+constexpr int kPackWidth = 16 / sizeof(T);
+
+template <int N, typename T>
+__device__ __forceinline__ Pack<T, N> LoadPack(const T* from) {
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+}
+template <int N, typename T>
+__device__ __forceinline__ void StorePack(T* to, const Pack<T, N>& pack) {
+  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+// N elements as floats.
+template <int N, typename T>
+__device__ __forceinline__ void LoadFloats(const T* from, float (&out)[N]) {
+  const Pack<T, N> pack = LoadPack<N>(from);
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    out[i] = ToFloat(pack.at[i]);
+  }
+}
+template <int N, typename T>
+__device__ __forceinline__ void StoreFloats(T* to, const float (&in)[N]) {
+  Pack<T, N> pack;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    pack.at[i] = FromFloat<T>(in[i]);
+  }
+  StorePack<N>(to, pack);
+}
+
+// All lanes get the result; butterfly, so the order of the sum is fixed.
+__device__ __forceinline__ float WarpSum(float x) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    x += __shfl_xor_sync(0xFFFFFFFF, x, offset);
+  }
+  return x;
+}
+__device__ __forceinline__ double WarpSum(double x) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    x += __shfl_xor_sync(0xFFFFFFFF, x, offset);
+  }
+  return x;
+}
+// Larger of two, NaN if either is.
+__device__ __forceinline__ float MaxNan(float a, float b) {
+  return a > b || a != a ? a : b;
+}
+__device__ __forceinline__ float WarpMax(float x) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    x = MaxNan(x, __shfl_xor_sync(0xFFFFFFFF, x, offset));
+  }
+  return x;
+}
+// Over a block of at most 1024 threads, a multiple of 32; every thread gets the result. `scratch`
+// is shared memory of 32 elements; the call synchronises before it and after it, so that it can be
+// used again at once.
+template <typename T>
+__device__ __forceinline__ T BlockSum(T x, T* scratch) {
+  x = WarpSum(x);
+  const int warp = threadIdx.x / 32;
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) {
+    scratch[warp] = x;
+  }
+  __syncthreads();
+  const int warps = blockDim.x / 32;
+  T sum = threadIdx.x % 32 < warps ? scratch[threadIdx.x % 32] : T{0};
+  return WarpSum(sum);
+}
+__device__ __forceinline__ float BlockMax(float x, float* scratch) {
+  x = WarpMax(x);
+  const int warp = threadIdx.x / 32;
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) {
+    scratch[warp] = x;
+  }
+  __syncthreads();
+  const int warps = blockDim.x / 32;
+  return WarpMax(threadIdx.x % 32 < warps ? scratch[threadIdx.x % 32] : -INFINITY);
+}
+
+// *amax = max(*amax, value) for value >= 0 or NaN: their bits order as unsigned integers do, so the
+// result does not depend on the order of calls.
+__device__ __forceinline__ void RaiseAmax(float* amax, float value) {
+  const unsigned int bits = __float_as_uint(value) & 0x7FFFFFFF;
+  // Most blocks have nothing to add.
+  if (bits > *reinterpret_cast<volatile unsigned int*>(amax)) {
+    atomicMax(reinterpret_cast<unsigned int*>(amax), bits);
+  }
+}
+
+// FP8 by cvt.rn.satfinite: nearest even, saturating, NaN stays NaN. DT is kE4M3 or kE5M2.
+template <DType DT>
+__device__ __forceinline__ uint8_t ToFp8(float x) {
+  return __nv_cvt_float_to_fp8(x, __NV_SATFINITE, DT == DType::kE4M3 ? __NV_E4M3 : __NV_E5M2);
+}
+__device__ __forceinline__ uint8_t ToFp8(float x, bool e4m3) {
+  return e4m3 ? ToFp8<DType::kE4M3>(x) : ToFp8<DType::kE5M2>(x);
+}
+
+}  // namespace hearth::kernels::cuda

@@ -1,0 +1,60 @@
+// What decides on a device whether an update happens, and with which clip: the guard's verdict and
+// the scalars of one optimizer step.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "kernels/core/exec.h"
+
+namespace hearth::kernels {
+
+// Written by the host before each step, copied to the device in the order of the stream.
+struct StepInputs {
+  double loss_limit = 0;    // losses above it are spikes; infinity = no limit
+  double tokens = 0;        // the weights' sum if every token of the global batch counted
+  double max_norm = 0;      // gradient clip; <= 0 = none
+  double learning_rate = 0;
+  double bias_correction1 = 1;  // 1 - beta1^step
+  double bias_correction2 = 1;  // 1 - beta2^step
+  int64_t step = 0;             // 1-based number of the update
+  uint32_t micro_batch = 0;     // global index within the step, of the pass being launched
+  uint32_t reserved = 0;
+};
+
+// Kept on the device from step to step; the host reads a copy.
+struct StepState {
+  // Sums of the step's micro-batches: set to 0 by BeginStep, raised by the loss.
+  double loss_sum = 0;
+  double weight_sum = 0;
+  // Of the accumulated gradients.
+  double sum_squares = 0;
+  int64_t nonfinite = 0;
+  // The judgement.
+  double loss = 0;       // mean negative log likelihood
+  double grad_norm = 0;  // of the gradient of that mean
+  int32_t verdict = 0;   // worker/trainer/guard's Verdict: 0 good, 1 spike, 2 not finite
+  int32_t skip = 0;      // sticky: once a step is bad, this and all later ones write nothing, until
+                         // the host clears it
+  float grad_scale = 1;  // multiplies every gradient in the update: to the mean, and the clip
+  float reserved = 0;
+  int64_t step = 0;      // whose numbers these are
+  uint64_t weight_quantizations = 0;  // since the start of the run
+};
+
+// state: sums and verdict of a new step set to 0; skip and weight_quantizations stay.
+//   inputs, state : one each, beside the tensors
+absl::Status BeginStep(const Exec& exec, const StepInputs* inputs, StepState* state);
+
+// loss = loss_sum / weight_sum; grad_norm = sqrt(sum_squares) * tokens / weight_sum;
+// grad_scale = tokens / weight_sum * ClipFactor(grad_norm, max_norm) (grad_norm.h);
+// verdict = 2 if loss or norm is not finite or nonfinite > 0, else 1 if loss > loss_limit, else 0;
+// skip stays set, or is set by a verdict that is not 0.
+absl::Status JudgeStep(const Exec& exec, const StepInputs* inputs, StepState* state);
+
+namespace cuda {
+absl::Status BeginStep(const Exec& exec, const StepInputs* inputs, StepState* state);
+absl::Status JudgeStep(const Exec& exec, const StepInputs* inputs, StepState* state);
+}  // namespace cuda
+
+}  // namespace hearth::kernels
