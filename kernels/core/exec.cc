@@ -91,11 +91,21 @@ absl::Status RequireCount(
 }
 
 absl::Status RequireFloating(const TensorView& view, const char* op, const char* name) {
-  if (!view.empty() && (view.dtype == DType::kF32 || view.dtype == DType::kF64)) {
+  if (!view.empty() && (view.dtype == DType::kF32 || view.dtype == DType::kF64 ||
+                        view.dtype == DType::kBF16)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(op, ": ", name, " is ", DebugString(view), ", expected f32 or f64"));
+      absl::StrCat(op, ": ", name, " is ", DebugString(view), ", expected f32, f64 or bf16"));
+}
+
+absl::Status RequireStorage(const Exec& exec, DType dtype, const char* op) {
+  const DType other = exec.device == Device::kCpu ? DType::kF64 : DType::kBF16;
+  if (dtype == DType::kF32 || dtype == other) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(absl::StrCat(op, ": storage as ", Name(dtype), " on ",
+                                               exec.device == Device::kCpu ? "a CPU" : "a GPU"));
 }
 
 absl::Status RequireQuant(const QuantView& quant, const char* op) {

@@ -57,8 +57,10 @@ absl::Status RequireView(const TensorView& view,
 // The same for the number of elements only (any shape).
 absl::Status RequireCount(
     const TensorView& view, DType dtype, int64_t count, const char* op, const char* name);
-// kInvalidArgument unless dtype is kF32 or kF64, the storage types of the CPU ops.
+// kInvalidArgument unless dtype is kF32, kF64 or kBF16: a storage type of some device.
 absl::Status RequireFloating(const TensorView& view, const char* op, const char* name);
+// kUnimplemented unless `dtype` is a storage type of exec's device.
+absl::Status RequireStorage(const Exec& exec, DType dtype, const char* op);
 // kInvalidArgument: values without a scale, or a format that is not kE4M3 or kE5M2.
 absl::Status RequireQuant(const QuantView& quant, const char* op);
 // kUnimplemented unless `round` is kF64, kF32, kBF16 or kF16.
