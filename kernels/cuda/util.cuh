@@ -23,6 +23,11 @@ constexpr size_t AlignUp(size_t bytes, size_t alignment) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
+// Whether 16-byte access may start at `p`; true for null.
+inline bool Aligned16(const void* p) {
+  return reinterpret_cast<uintptr_t>(p) % 16 == 0;
+}
+
 using Bf16 = __nv_bfloat16;
 
 __device__ __forceinline__ float ToFloat(float x) {

@@ -6,18 +6,23 @@
 #include "absl/status/status.h"
 #include "kernels/core/exec.h"
 #include "kernels/core/rng.h"
+#include "kernels/step_gate/step_gate.h"
 
 namespace hearth::kernels {
 
-//   x, y : same number of elements, T = kF32 or kF64; y may alias x
+//   x, y : same number of elements, T = kF32 or kF64 (CPU), A (CUDA, core/exec.h); y may alias x
 //   residual : optional, added after: y = round_y(residual + dropout(x)); forward only
 //   p    : probability of dropping, 0 <= p < 1; kept if RngUniform >= p
-// Errors: kInvalidArgument (shape, dtype, p); kUnimplemented (rounding).
+//   position : optional, one beside the tensors: its step and micro_batch, read while the op runs,
+//              stand for the key's, so that a captured launch drops anew when it is replayed
+// The mask has the same bits on every device.
+// Errors: kInvalidArgument (shape, dtype, p); kUnimplemented (rounding, storage).
 struct DropoutArgs {
   TensorView x;
   TensorView residual;
   TensorView y;
   double p = 0.0;
+  const StepInputs* position = nullptr;
   RngKey key;                  // purpose kDropout; tensor = a number unique within the model
   uint64_t first_element = 0;  // a multiple of 4
   DType round_y = DType::kF32;
@@ -28,5 +33,9 @@ size_t DropoutWorkspaceBytes(const DropoutArgs& args);  // 0
 absl::Status DropoutForward(const Exec& exec, const DropoutArgs& args);
 // x = dy, y = dx, same p, key and first_element as forward; residual must be empty.
 absl::Status DropoutBackward(const Exec& exec, const DropoutArgs& args);
+
+namespace cuda {
+absl::Status DropoutForward(const Exec& exec, const DropoutArgs& args);
+}  // namespace cuda
 
 }  // namespace hearth::kernels

@@ -1,6 +1,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
+#include "kernels/cuda/dispatch.h"
 #include "kernels/dropout/dropout.h"
 #include "kernels/formats/span.h"
 
@@ -85,11 +86,16 @@ absl::Status Impl(const Exec& exec, const DropoutArgs& args) {
   const T* residual = args.residual.as<T>();
   T* y = args.y.as<T>();
   const T scale = static_cast<T>(1.0 / (1.0 - args.p));
+  RngKey key = args.key;
+  if (args.position != nullptr) {
+    key.step = static_cast<uint32_t>(args.position->step);
+    key.micro_batch = args.position->micro_batch;
+  }
   ParallelFor(exec, args.x.numel(), kGrain, [&](int64_t begin, int64_t end) {
     uint32_t words[4][kLanes];
     float keep[4 * kLanes];
     for (int64_t i = begin; i < end; i += 4 * kLanes) {
-      RngLanes(args.key, (args.first_element + static_cast<uint64_t>(i)) / 4, words);
+      RngLanes(key, (args.first_element + static_cast<uint64_t>(i)) / 4, words);
       KeepLanes(words, static_cast<float>(args.p), keep);
       Apply(keep, x + i, residual == nullptr ? nullptr : residual + i, scale,
             std::min<int64_t>(4 * kLanes, end - i), y + i);
@@ -123,8 +129,10 @@ size_t DropoutWorkspaceBytes(const DropoutArgs&) {
 }
 
 absl::Status DropoutForward(const Exec& exec, const DropoutArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
+  HEARTH_RUN_ON_CUDA(exec, kOp, DropoutForward(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   return DispatchFloating(args.x.dtype, [&]<typename T>() { return Impl<T>(exec, args); });
 }
 

@@ -53,6 +53,34 @@ TEST(DropoutForward, SplitTensor_SameMask) {
   EXPECT_EQ(half, std::vector<float>(whole.begin() + 500, whole.end()));
 }
 
+// A replayed launch reads where the run stands from memory instead of from its arguments.
+TEST(DropoutForward, Position_StandsForTheKeysStepAndMicroBatch) {
+  std::vector<float> x(1000, 1.0F);
+  std::vector<float> expected(1000);
+  DropoutArgs args = ArgsOf(x, expected);
+  args.key.step = 70;
+  args.key.micro_batch = 9;
+  ASSERT_TRUE(DropoutForward(Exec(), args).ok());
+  StepInputs position;
+  position.step = 70;
+  position.micro_batch = 9;
+  std::vector<float> y(1000);
+  args = ArgsOf(x, y);
+  args.position = &position;
+  ASSERT_TRUE(DropoutForward(Exec(), args).ok());
+  EXPECT_EQ(y, expected);
+  args.position = nullptr;
+  ASSERT_TRUE(DropoutForward(Exec(), args).ok());
+  EXPECT_NE(y, expected);
+}
+
+TEST(DropoutForward, Bf16OnACpu_IsUnimplemented) {
+  std::vector<uint16_t> x(8);
+  DropoutArgs args;
+  args.x = args.y = TensorView(x.data(), DType::kBF16, {8});
+  EXPECT_EQ(DropoutForward(Exec(), args).code(), absl::StatusCode::kUnimplemented);
+}
+
 TEST(DropoutBackward, InPlace_SameMaskAsForward) {
   std::vector<float> x(1000, 1.0F);
   std::vector<float> y(1000);
