@@ -1,5 +1,6 @@
 // Token embedding, plus learned positions where there are any.
-//   T = kF32 or kF64, the same for all floating views of a call.
+//   T = kF32 or kF64 (CPU), A (CUDA, core/exec.h), the same for all floating views of a call but
+//   the gradients, which are G on CUDA.
 #pragma once
 
 #include "absl/status/status.h"
@@ -12,8 +13,9 @@ namespace hearth::kernels {
 //   positions      : [N] i32, 0 <= position < P; present exactly if position_table is
 //   table          : [V, C] T        position_table : [P, C] T, optional
 //   out            : [N, C] T, no aliasing
-// Errors: kInvalidArgument (shape, dtype); kOutOfRange (a token or position outside its table; out
-// is then unspecified).
+// Errors: kInvalidArgument (shape, dtype); kUnimplemented (storage); on the CPU kOutOfRange (a token
+// or position outside its table; out is then unspecified). A GPU cannot report that: it takes the
+// table's nearest row, here and in backward; what feeds it must have checked.
 struct EmbeddingForwardArgs {
   TensorView tokens;
   TensorView positions;
@@ -28,9 +30,12 @@ size_t EmbeddingForwardWorkspaceBytes(const EmbeddingForwardArgs& args);  // 0
 absl::Status EmbeddingForward(const Exec& exec, const EmbeddingForwardArgs& args);
 
 // d_table[tokens[i]] += d_out[i]; d_position_table[positions[i]] += d_out[i], in order of i: the
-// bits are independent of exec.threads.
-//   d_out : [N, C] T    d_table : [V, C] T    d_position_table : [P, C] T, optional
-// Either gradient may be absent (frozen).
+// bits are independent of exec.threads. CUDA: the rows of a token are summed in fp32 in a fixed
+// order, then added to its row of the table.
+//   d_out : [N, C] T    d_table : [V, C] T or G    d_position_table : [P, C] T or G, optional
+// N < 2^31. Either gradient may be absent (frozen).
+// Workspace (CUDA alone): the sorted pairs and the sums of long runs of one token.
+// Errors: as in forward.
 struct EmbeddingBackwardArgs {
   TensorView d_out;
   TensorView tokens;
@@ -40,7 +45,12 @@ struct EmbeddingBackwardArgs {
 };
 
 absl::Status CanImplement(const EmbeddingBackwardArgs& args);
-size_t EmbeddingBackwardWorkspaceBytes(const EmbeddingBackwardArgs& args);  // 0
+size_t EmbeddingBackwardWorkspaceBytes(const EmbeddingBackwardArgs& args);
 absl::Status EmbeddingBackward(const Exec& exec, const EmbeddingBackwardArgs& args);
+
+namespace cuda {
+absl::Status EmbeddingForward(const Exec& exec, const EmbeddingForwardArgs& args);
+absl::Status EmbeddingBackward(const Exec& exec, const EmbeddingBackwardArgs& args);
+}  // namespace cuda
 
 }  // namespace hearth::kernels

@@ -14,6 +14,9 @@ constexpr Shape kShapes[] = {
     {"tokens_1x1", 1, 1, 1, 0, false},
     {"tokens_70x33", 70, 11, 33, 0, false},
     {"positions_48x40", 48, 13, 40, 16, false},
+    // A few tokens with many rows each: runs that go on across several tiles of the sorted rows.
+    {"frequent_500x24", 500, 3, 24, 0, false},
+    {"rows_333x768", 333, 97, 768, 100, false},
     {"perf_8192x512", 8192, 8192, 512, 0, true},
 };
 
@@ -68,6 +71,9 @@ std::vector<OpCase> EmbeddingCases() {
     };
     c.backward = [](const Exec& exec, const Buffers& b) {
       return EmbeddingBackward(exec, BackwardArgs(b));
+    };
+    c.workspace = [](const Buffers& b, int) {
+      return EmbeddingBackwardWorkspaceBytes(BackwardArgs(b));
     };
     c.reduction = s.N;
     c.perf = s.perf;

@@ -1,7 +1,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
+#include "kernels/cuda/dispatch.h"
 #include "kernels/embedding/embedding.h"
+#include "kernels/embedding/segments.h"
 #include "kernels/formats/span.h"
 
 namespace hearth::kernels {
@@ -102,8 +104,10 @@ size_t EmbeddingForwardWorkspaceBytes(const EmbeddingForwardArgs&) {
 }
 
 absl::Status EmbeddingForward(const Exec& exec, const EmbeddingForwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.table.dtype, kOp));
+  HEARTH_RUN_ON_CUDA(exec, kOp, EmbeddingForward(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CheckIndices(args.tokens, args.table.rows(), "tokens"));
   if (!args.position_table.empty()) {
     HEARTH_RETURN_IF_ERROR(CheckIndices(args.positions, args.position_table.rows(), "positions"));
@@ -115,28 +119,41 @@ absl::Status EmbeddingForward(const Exec& exec, const EmbeddingForwardArgs& args
 absl::Status CanImplement(const EmbeddingBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireFloating(args.d_out, kOp, "d_out"));
   const int64_t rows = args.d_out.rows();
-  const int64_t cols = args.d_out.cols();
+  const auto check = [&](const TensorView& indices, const char* index_name,
+                         const TensorView& gradient, const char* name) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(indices, DType::kI32, rows, kOp, index_name));
+    HEARTH_RETURN_IF_ERROR(RequireFloating(gradient, kOp, name));
+    return RequireView(gradient, gradient.dtype, {gradient.rows(), args.d_out.cols()}, kOp, name);
+  };
   if (!args.d_table.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.tokens, DType::kI32, rows, kOp, "tokens"));
-    HEARTH_RETURN_IF_ERROR(
-        RequireView(args.d_table, args.d_out.dtype, {args.d_table.rows(), cols}, kOp, "d_table"));
+    HEARTH_RETURN_IF_ERROR(check(args.tokens, "tokens", args.d_table, "d_table"));
   }
   if (!args.d_position_table.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.positions, DType::kI32, rows, kOp, "positions"));
-    HEARTH_RETURN_IF_ERROR(RequireView(args.d_position_table, args.d_out.dtype,
-                                       {args.d_position_table.rows(), cols}, kOp,
-                                       "d_position_table"));
+    HEARTH_RETURN_IF_ERROR(
+        check(args.positions, "positions", args.d_position_table, "d_position_table"));
   }
   return absl::OkStatus();
 }
 
-size_t EmbeddingBackwardWorkspaceBytes(const EmbeddingBackwardArgs&) {
-  return 0;
+size_t EmbeddingBackwardWorkspaceBytes(const EmbeddingBackwardArgs& args) {
+  return SegmentScratchOf(args.d_out.rows(), args.d_out.cols()).total();
 }
 
 absl::Status EmbeddingBackward(const Exec& exec, const EmbeddingBackwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  for (const TensorView* view : {&args.d_out, &args.d_table, &args.d_position_table}) {
+    if (!view->empty()) {
+      HEARTH_RETURN_IF_ERROR(RequireStorage(exec, view->dtype, kOp));
+    }
+  }
+  HEARTH_RUN_ON_CUDA(exec, kOp, EmbeddingBackward(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  for (const TensorView* view : {&args.d_table, &args.d_position_table}) {
+    if (!view->empty()) {
+      HEARTH_RETURN_IF_ERROR(
+          RequireCount(*view, args.d_out.dtype, view->numel(), kOp, "a gradient"));
+    }
+  }
   if (!args.d_table.empty()) {
     HEARTH_RETURN_IF_ERROR(CheckIndices(args.tokens, args.d_table.rows(), "tokens"));
   }
