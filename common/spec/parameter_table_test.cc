@@ -52,19 +52,36 @@ const Parameter& Get(const std::vector<Parameter>& table, std::string_view name)
 
 TEST(CountParametersTest, Presets_MatchThePublishedCounts) {
   const std::map<std::string_view, int64_t> published = {
-      {"hearth-112m", 112085760},   {"gpt2", 124439808},       {"qwen2.5-0.5b", 494032768},
-      {"qwen2.5-1.5b", 1543714304}, {"qwen3-0.6b", 596049920}, {"llama-3.2-1b", 1235814400},
+      {"hearth-112m", 112085760}, {"hearth-124m", 124668672},   {"hearth-355m", 353944576},
+      {"hearth-774m", 776695040}, {"hearth-1.5b", 1553358400},  {"gpt2", 124439808},
+      {"gpt2-124m", 124439808},   {"qwen2.5-0.5b", 494032768},  {"qwen2.5-1.5b", 1543714304},
+      {"qwen3-0.6b", 596049920},  {"llama-3.2-1b", 1235814400},
   };
   for (const auto& [name, count] : published) {
     EXPECT_EQ(CountParameters(PresetShape(name)), count) << name;
   }
 }
 
+TEST(CountParametersTest, NamesAndCounts_Agree) {
+  // The figures people know the shapes by, to 0.1 %.
+  const std::map<std::string_view, double> millions = {
+      {"hearth-112m", 112.09},  {"hearth-124m", 124.67},   {"hearth-355m", 353.94},
+      {"hearth-774m", 776.70},  {"hearth-1.5b", 1553.4},   {"gpt2-124m", 124.44},
+      {"qwen2.5-0.5b", 494.03}, {"qwen2.5-1.5b", 1543.71},
+  };
+  for (const auto& [name, count] : millions) {
+    EXPECT_NEAR(static_cast<double>(CountParameters(PresetShape(name))) * 1e-6, count, count * 1e-3)
+        << name;
+  }
+}
+
 TEST(DetectHfClassTest, Presets_MapToTheirOwnClass) {
   const std::map<std::string_view, std::string_view> classes = {
-      {"hearth-nano", "llama"}, {"hearth-tiny", "llama"},  {"hearth-112m", "llama"},
-      {"gpt2", "gpt2"},         {"qwen2.5-0.5b", "qwen2"}, {"qwen2.5-1.5b", "qwen2"},
-      {"qwen3-0.6b", "qwen3"},  {"llama-3.2-1b", "llama"},
+      {"hearth-nano", "llama"},  {"hearth-tiny", "llama"},  {"hearth-112m", "llama"},
+      {"hearth-124m", "llama"},  {"hearth-355m", "llama"},  {"hearth-774m", "llama"},
+      {"hearth-1.5b", "llama"},  {"gpt2", "gpt2"},          {"gpt2-124m", "gpt2"},
+      {"qwen2.5-0.5b", "qwen2"}, {"qwen2.5-1.5b", "qwen2"}, {"qwen3-0.6b", "qwen3"},
+      {"llama-3.2-1b", "llama"},
   };
   for (const Preset& preset : Presets()) {
     ASSERT_EQ(classes.count(preset.name), 1u) << preset.name;

@@ -22,6 +22,12 @@ v1::ModelSpec Base(const Dims& dims) {
   return model;
 }
 
+v1::ModelSpec Untied(const Dims& dims) {
+  v1::ModelSpec model = Base(dims);
+  model.set_tied(false);
+  return model;
+}
+
 v1::ModelSpec Gpt2(const Dims& dims) {
   v1::ModelSpec model = Base(dims);
   model.set_norm("layernorm");
@@ -70,7 +76,12 @@ const std::vector<Preset>& Table() {
        Base({4, 128, 4, 2, 352, 0})},
       {"hearth-112m", "reference model: Llama shape, 112.1 M parameters",
        Base({12, 768, 12, 3, 2048, 49152})},
+      {"hearth-124m", "untied, 124.7 M parameters", Untied({12, 768, 12, 3, 2048, 32768})},
+      {"hearth-355m", "354.0 M parameters", Base({24, 1024, 16, 4, 3264, 49152})},
+      {"hearth-774m", "776.7 M parameters", Base({36, 1280, 20, 5, 4096, 49152})},
+      {"hearth-1.5b", "1.55 B parameters", Base({48, 1600, 25, 5, 5120, 49152})},
       {"gpt2", "GPT-2 124M", Gpt2({12, 768, 12, 12, 3072, 50257})},
+      {"gpt2-124m", "the same by its longer name", Gpt2({12, 768, 12, 12, 3072, 50257})},
       {"qwen2.5-0.5b", "Qwen2.5-0.5B", Qwen2({24, 896, 14, 2, 4864, 151936})},
       {"qwen2.5-1.5b", "Qwen2.5-1.5B", Qwen2({28, 1536, 12, 2, 8960, 151936})},
       {"qwen3-0.6b", "Qwen3-0.6B", Qwen3({28, 1024, 16, 8, 3072, 151936}, 128)},
