@@ -1,0 +1,81 @@
+// The part of NVML's C interface that is used here, as NVIDIA documents it (NVML API reference,
+// versions of the functions as of driver 450 and later). Only nvml.cc and the tests' library
+// include this.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace hearth::nvml::api {
+
+using Device = struct DeviceOpaque*;
+using EventSet = struct EventSetOpaque*;
+using Return = int;
+
+inline constexpr Return kSuccess = 0;
+inline constexpr Return kInvalidArgument = 2;
+inline constexpr Return kNotSupported = 3;
+inline constexpr Return kNotFound = 6;
+inline constexpr Return kInsufficientSize = 7;
+inline constexpr Return kTimeout = 10;
+inline constexpr Return kGpuIsLost = 15;
+inline constexpr Return kResetRequired = 16;
+
+inline constexpr int kClockSm = 1;
+inline constexpr int kClockMemory = 2;
+inline constexpr int kTemperatureGpu = 0;
+inline constexpr int kMemoryErrorUncorrected = 1;
+inline constexpr int kVolatileEcc = 0;
+inline constexpr unsigned long long kEventXid = 8;
+inline constexpr unsigned long long kValueNotAvailable = ~0ULL;
+
+struct PciInfo {
+  char bus_id_legacy[16];
+  unsigned domain;
+  unsigned bus;
+  unsigned device;
+  unsigned pci_device_id;
+  unsigned pci_subsystem_id;
+  char bus_id[32];
+};
+static_assert(sizeof(PciInfo) == 68);
+
+struct Memory {
+  unsigned long long total;
+  unsigned long long free;
+  unsigned long long used;  // includes what is reserved
+};
+
+struct MemoryV2 {
+  unsigned version;
+  unsigned long long total;
+  unsigned long long reserved;
+  unsigned long long free;
+  unsigned long long used;  // without what is reserved
+};
+static_assert(sizeof(MemoryV2) == 40);
+inline constexpr unsigned kMemoryV2 = static_cast<unsigned>(sizeof(MemoryV2)) | (2U << 24);
+
+struct Utilization {
+  unsigned gpu;  // percent
+  unsigned memory;
+};
+
+struct ProcessInfo {
+  unsigned pid;
+  unsigned long long used_bytes;  // kValueNotAvailable = not told
+  unsigned gpu_instance;
+  unsigned compute_instance;
+};
+static_assert(sizeof(ProcessInfo) == 24);
+
+struct EventData {
+  Device device;
+  unsigned long long type;
+  unsigned long long data;  // of kEventXid: the XID
+  unsigned gpu_instance;
+  unsigned compute_instance;
+};
+static_assert(sizeof(EventData) == 32);
+
+}  // namespace hearth::nvml::api
