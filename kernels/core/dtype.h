@@ -53,6 +53,11 @@ constexpr size_t DTypeBytes(DType dtype, int64_t count) {
   return (static_cast<size_t>(count) * static_cast<size_t>(DTypeBits(dtype)) + 7) / 8;
 }
 
+// Largest finite magnitude of an FP8 format, kE4M3 or kE5M2.
+constexpr float MaxFinite(DType dtype) {
+  return dtype == DType::kE4M3 ? 448.0F : 57344.0F;
+}
+
 // "f32", "bf16", "e4m3", ...
 std::string_view DTypeName(DType dtype);
 

@@ -161,8 +161,7 @@ class QuantTile {
       uint8_t* to = out + int64_t{word} * 4 * R + group * 16;
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        *reinterpret_cast<uint4*>(to + c * R) =
-            make_uint4(in[c], in[4 + c], in[8 + c], in[12 + c]);
+        *reinterpret_cast<uint4*>(to + c * R) = make_uint4(in[c], in[4 + c], in[8 + c], in[12 + c]);
       }
     }
   }

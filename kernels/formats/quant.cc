@@ -27,9 +27,9 @@ uint32_t LargestMagnitude(const T* v, int64_t count) {
 void RaiseAmax(float* amax, uint32_t bits) {
   std::atomic_ref<float> shared(*amax);
   float seen = shared.load(std::memory_order_relaxed);
-  while ((std::bit_cast<uint32_t>(seen) & 0x7FFFFFFF) < bits &&
-         !shared.compare_exchange_weak(seen, std::bit_cast<float>(bits),
-                                       std::memory_order_relaxed)) {
+  while (
+      (std::bit_cast<uint32_t>(seen) & 0x7FFFFFFF) < bits &&
+      !shared.compare_exchange_weak(seen, std::bit_cast<float>(bits), std::memory_order_relaxed)) {
   }
 }
 
