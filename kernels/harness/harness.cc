@@ -9,11 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/core/rng.h"
+#include "kernels/formats/formats.h"
 
 namespace hearth::kernels::harness {
 namespace {
 
-constexpr uint64_t kSeed = 20240517;
 constexpr size_t kGuardBytes = 64;
 
 // A workspace with guard bytes behind it, filled with NaN so that an op that reads it first fails.
@@ -70,33 +70,94 @@ std::string CompareRepeat(const OpCase& op_case, const Buffers& first, int threa
   }
   for (const BufferSpec& spec : op_case.buffers) {
     if (!first.BitEqual(second, spec.name)) {
-      return absl::StrCat(spec.name, " differs between a run on 1 and one on ", threads,
-                          " threads");
+      return absl::StrCat(spec.name, " differs between a run on 1 thread and one on ", threads);
     }
   }
   return "";
 }
 
-std::string CompareValues(const OpCase& op_case,
-                          const Buffers& single,
-                          const Buffers& wide,
-                          const std::string& name) {
-  const std::vector<double> got = single.Values(name);
-  const std::vector<double> want = wide.Values(name);
+// Tolerance class NMSE, and that no single element is far off.
+std::string CompareNear(const std::string& name,
+                        const std::vector<double>& got,
+                        const std::vector<double>& want,
+                        double bound) {
   double error = 0.0;
   double norm = 0.0;
   for (size_t i = 0; i < got.size(); ++i) {
-    if (op_case.slack == 0.0 && got[i] != want[i]) {
-      return absl::StrCat(name, "[", i, "] = ", got[i], ", double gives ", want[i]);
-    }
     error += (got[i] - want[i]) * (got[i] - want[i]);
     norm += want[i] * want[i];
   }
-  const double bound = op_case.slack * 0x1p-24 * std::sqrt(static_cast<double>(op_case.reduction));
-  if (!(std::sqrt(error) <= bound * std::sqrt(norm)) && op_case.slack > 0.0) {
+  const double rms = std::sqrt(norm / static_cast<double>(std::max<size_t>(1, got.size())));
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (!(std::fabs(got[i] - want[i]) <= 10.0 * bound * (std::fabs(want[i]) + rms))) {
+      return absl::StrCat(name, "[", i, "] of ", got.size(), " = ", got[i], ", double gives ",
+                          want[i], "; rms ", rms, ", relative error of all ",
+                          std::sqrt(error / norm), ", bound ", bound);
+    }
+  }
+  if (!(std::sqrt(error) <= bound * std::sqrt(norm))) {
     return absl::StrCat(name, ": relative error ", std::sqrt(error / norm), ", bound ", bound);
   }
   return "";
+}
+
+// Tolerance class exact.
+std::string CompareExact(const std::string& name,
+                         const std::vector<double>& got,
+                         const std::vector<double>& want,
+                         DType dtype) {
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double rounded = dtype == DType::kF64 || dtype == DType::kF32
+                               ? want[i]
+                               : RoundToFormat(static_cast<float>(want[i]), dtype);
+    if (got[i] != rounded && !(std::isnan(got[i]) && std::isnan(rounded))) {
+      return absl::StrCat(name, "[", i, "] of ", got.size(), " = ", got[i], ", double gives ",
+                          want[i]);
+    }
+  }
+  return "";
+}
+
+bool IsNarrow(DType dtype) {
+  return dtype == DType::kBF16 || dtype == DType::kE4M3 || dtype == DType::kE5M2;
+}
+
+// One element of a quantised copy; NaNs differ in their signs.
+std::string CompareCode(const std::string& name, int64_t at, uint8_t got, uint8_t want, float value) {
+  const bool nan = std::isnan(value) && (got & 0x7F) > 0x7C;
+  return got == want || nan ? ""
+                            : absl::StrCat(name, "[", at, "] is code ", int{got}, ", of ", value,
+                                           " it should be ", int{want});
+}
+
+// A QuantView against its definition (core/tensor.h), from the plain buffer as it was stored.
+std::string CheckQuant(const BufferSpec& spec, const Buffers& buffers) {
+  const std::vector<double> plain = buffers.Values(spec.quant_of);
+  const std::string rows = buffers.Bytes(spec.name + ".rows");
+  const std::string columns = buffers.Bytes(spec.name + ".columns");
+  const float scale = static_cast<float>(buffers.Get(spec.name + ".scale", 0));
+  const int64_t C = spec.shape.back();
+  const int64_t R = static_cast<int64_t>(plain.size()) / C;
+  float amax = 0.0F;
+  for (int64_t i = 0; i < R * C; ++i) {
+    const float value = static_cast<float>(plain[static_cast<size_t>(i)]);
+    amax = std::isnan(value) || std::fabs(value) > amax ? std::fabs(value) : amax;
+    const uint8_t want =
+        spec.dtype == DType::kE4M3 ? EncodeE4m3(value * scale) : EncodeE5m2(value * scale);
+    std::string error = CompareCode(spec.name + ".rows", i,
+                                    static_cast<uint8_t>(rows[static_cast<size_t>(i)]), want, value);
+    if (error.empty() && !columns.empty()) {
+      const int64_t at = i % C * R + i / C;
+      error = CompareCode(spec.name + ".columns", at,
+                          static_cast<uint8_t>(columns[static_cast<size_t>(at)]), want, value);
+    }
+    if (!error.empty()) {
+      return error;
+    }
+  }
+  const double got = buffers.Get(spec.name + ".amax", 0);
+  return got == double{amax} ? ""
+                             : absl::StrCat(spec.name, ".amax is ", got, ", largest is ", amax);
 }
 
 // The gradient check's loss: sum over outputs of value * cotangent.
@@ -170,27 +231,74 @@ double Fastest(const RunFn& run, const Exec& exec, const Buffers& buffers) {
 
 }  // namespace
 
-std::string CheckAgainstDouble(const OpCase& op_case) {
-  const Buffers single(op_case.buffers, DType::kF32, kSeed, false);
-  const Buffers wide(op_case.buffers, DType::kF64, kSeed, false);
-  const Buffers untouched(op_case.buffers, DType::kF32, kSeed, false);
-  for (const Buffers* buffers : {&single, &wide}) {
-    const std::string error = RunBoth(op_case, *buffers, 1);
+std::string CheckImage(const OpCase& op_case, const Buffers& buffers) {
+  for (const BufferSpec& spec : op_case.buffers) {
+    const std::string error = spec.quant_of.empty() || buffers.storage() == DType::kF64
+                                  ? ""
+                                  : CheckQuant(spec, buffers);
     if (!error.empty()) {
       return error;
     }
+  }
+  return op_case.check ? op_case.check(buffers) : "";
+}
+
+std::string CompareWithDouble(const OpCase& op_case,
+                              const Buffers& got,
+                              const Buffers& wide,
+                              bool cuda) {
+  const bool narrow = std::any_of(
+      op_case.buffers.begin(), op_case.buffers.end(), [&](const BufferSpec& spec) {
+        return spec.quant_of.empty() && IsNarrow(got.TypeOf(spec.name));
+      });
+  const double slack = cuda && op_case.cuda_slack >= 0.0 ? op_case.cuda_slack : op_case.slack;
+  double bound = slack * 0x1p-24 * std::sqrt(static_cast<double>(op_case.reduction));
+  if (narrow && slack > 0.0) {
+    bound = std::max(bound, op_case.bf16_slack * 0x1p-8);
+  }
+  for (const BufferSpec& spec : op_case.buffers) {
+    if (spec.role == Role::kInput || !spec.quant_of.empty()) {
+      continue;
+    }
+    std::string error;
+    if (spec.dtype == DType::kI64) {
+      error = got.BitEqual(wide, spec.name) ? "" : spec.name + " differs from the CPU's";
+    } else if (slack == 0.0) {
+      error = CompareExact(spec.name, got.Values(spec.name), wide.Values(spec.name),
+                           got.TypeOf(spec.name));
+    } else {
+      error = CompareNear(spec.name, got.Values(spec.name), wide.Values(spec.name), bound);
+    }
+    if (!error.empty()) {
+      return error;
+    }
+  }
+  return "";
+}
+
+std::string CheckAgainstDouble(const OpCase& op_case) {
+  const Buffers single(op_case.buffers, DType::kF32, kSeed, false);
+  const Buffers untouched(op_case.buffers, DType::kF32, kSeed, false);
+  std::string error = RunBoth(op_case, single, 1);
+  if (error.empty()) {
+    error = CheckImage(op_case, single);
+  }
+  if (error.empty() && op_case.double_reference) {
+    const Buffers wide(op_case.buffers, DType::kF64, kSeed, false);
+    error = RunBoth(op_case, wide, 1);
+    if (error.empty()) {
+      error = CompareWithDouble(op_case, single, wide, false);
+    }
+  }
+  if (!error.empty()) {
+    return error;
   }
   for (const BufferSpec& spec : op_case.buffers) {
     if (spec.role == Role::kInput && !single.BitEqual(untouched, spec.name)) {
       return absl::StrCat("input ", spec.name, " was written");
     }
-    const std::string error =
-        spec.role == Role::kInput ? "" : CompareValues(op_case, single, wide, spec.name);
-    if (!error.empty()) {
-      return error;
-    }
   }
-  const std::string error = CompareRepeat(op_case, single, 1);
+  error = CompareRepeat(op_case, single, 1);
   if (!error.empty() || !op_case.thread_invariant) {
     return error;
   }
@@ -219,7 +327,11 @@ Timing Measure(const OpCase& op_case, int threads) {
   Timing timing;
   timing.forward_s = Fastest(op_case.forward, exec, buffers);
   timing.backward_s = Fastest(op_case.backward, exec, buffers);
-  timing.bytes = static_cast<double>(buffers.TotalBytes());
+  const double all = static_cast<double>(buffers.TotalBytes());
+  timing.forward_bytes =
+      op_case.forward_traffic.empty() ? all : buffers.BytesOf(op_case.forward_traffic);
+  timing.backward_bytes =
+      op_case.backward_traffic.empty() ? all : buffers.BytesOf(op_case.backward_traffic);
   return timing;
 }
 

@@ -1,14 +1,17 @@
 // Table-driven checks of the ops: float against double, gradients by finite differences, guard
-// bytes, repeatability, timing. An op brings cases (op_cases.cc); nothing here knows an op.
+// bytes, repeatability, timing; on the CPU and on a GPU. An op brings cases (op_cases.cc); nothing
+// here knows an op.
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/core/exec.h"
 
 namespace hearth::kernels::harness {
@@ -36,46 +39,132 @@ struct Fill {
   double b = 1.0;
 };
 
+// What decides a buffer's type on a GPU. On the CPU all kinds have the storage type under test.
+enum class Kind : uint8_t {
+  kStorage,         // A: activations and weights
+  kStatistic,       // f32: rstd, mean, lse, nll, and f32 optimizer state
+  kWeightGradient,  // G: f32, or bf16
+};
+
 struct BufferSpec {
   std::string name;
   std::vector<int64_t> shape;
   Role role = Role::kInput;
   Fill fill = {};
-  // kF32: the storage type under test (float or double). Fixed types: kI32, kF64 (sums), and kU8
-  // standing for fixed f32 (loss weights).
+  // kF32: as `kind` says. Fixed types: kI32, kI64, kF64 (sums), kBF16, kE4M3 and kE5M2 (operands
+  // that are narrow on every device), and kU8 standing for fixed f32 (loss weights).
   DType dtype = DType::kF32;
+  Kind kind = Kind::kStorage;
+  // Not empty: the buffer is a QuantView (Buffers::Quant) of `dtype` of the buffer of this name,
+  // whose shape this is. Checked bit for bit against what that buffer holds after the run.
+  std::string quant_of = "";
+  bool quant_columns = true;
+  double quant_scale = 53.0;  // not a power of two: the product rounds too
+  // Not empty: the first contents, byte for byte; `fill` does not count.
+  std::string contents = "";
 };
 
-// The buffers of one run in one storage type, each between guard bytes.
+// Short forms of the rows above.
+BufferSpec Statistic(std::string name, std::vector<int64_t> shape, Role role = Role::kOutput);
+BufferSpec WeightGradient(std::string name,
+                          std::vector<int64_t> shape,
+                          Role role = Role::kAccumulate);
+BufferSpec Quantised(std::string name,
+                     std::string quant_of,
+                     std::vector<int64_t> shape,
+                     DType dtype,
+                     bool columns = true);
+// A struct beside the tensors, whose size is a multiple of 8: kI64 words, compared bit for bit.
+template <typename T>
+BufferSpec Struct(std::string name, const T& value, Role role = Role::kInput) {
+  static_assert(sizeof(T) % 8 == 0);
+  BufferSpec spec;
+  spec.name = std::move(name);
+  spec.shape = {static_cast<int64_t>(sizeof(T) / 8)};
+  spec.role = role;
+  spec.dtype = DType::kI64;
+  spec.contents.assign(reinterpret_cast<const char*>(&value), sizeof(T));
+  return spec;
+}
+
+// The types that a run's buffers have, by Kind.
+struct Storage {
+  DType activations = DType::kF32;
+  DType statistics = DType::kF32;
+  DType weight_gradients = DType::kF32;
+
+  static Storage Cpu(DType dtype) { return {dtype, dtype, dtype}; }
+  static Storage Cuda(DType a, DType g) { return {a, DType::kF32, g}; }
+};
+
+// The buffers of one run, each between guard bytes that read as NaN. On a GPU the host keeps an
+// image of them: Get, Values, BitEqual and DamagedGuard speak of the image.
 class Buffers {
  public:
-  // `zero_accumulators`: kAccumulate buffers start at 0. Same `seed`, same values (the double run
-  // sees the float run's values exactly).
+  // Same `seed` and `values`, same values: the double run sees those of the run under test exactly.
+  //   values            : the types that the first values are rounded to
+  //   zero_accumulators : kAccumulate buffers start at 0
+  Buffers(const std::vector<BufferSpec>& specs,
+          const Storage& storage,
+          const Storage& values,
+          uint64_t seed,
+          bool zero_accumulators);
+  // The same types for storage and values, as on the CPU.
   Buffers(const std::vector<BufferSpec>& specs,
           DType storage,
           uint64_t seed,
-          bool zero_accumulators);
+          bool zero_accumulators)
+      : Buffers(specs, Storage::Cpu(storage), Storage::Cpu(DType::kF32), seed, zero_accumulators) {}
+  // For timing: device memory only, without guards; large float buffers repeat a pattern of values,
+  // outputs and accumulators hold 0.
+  static absl::StatusOr<Buffers> ForTiming(const std::vector<BufferSpec>& specs,
+                                           const Storage& storage,
+                                           const Exec& exec);
+  ~Buffers();
+  Buffers(Buffers&& other) noexcept;
+  Buffers(const Buffers&) = delete;
+  Buffers& operator=(const Buffers&) = delete;
+
+  // Copies the image to exec's GPU; from then on views are of device memory.
+  absl::Status Upload(const Exec& exec);
+  // Waits for the stream and copies everything back into the image, guards too.
+  absl::Status Download(const Exec& exec);
 
   TensorView operator[](const std::string& name) const;
+  // Of a `quant_of` buffer. Empty (not wanted) if absent or if the storage is kF64: ops quantise
+  // floats.
+  QuantView Quant(const std::string& name) const;
   DType storage() const { return storage_; }
   double Get(const std::string& name, int64_t i) const;
   void Set(const std::string& name, int64_t i, double value);
   // Every value of a buffer, widened.
   std::vector<double> Values(const std::string& name) const;
+  // The image's bytes of a buffer; of a QuantView all of its parts.
+  std::string Bytes(const std::string& name) const;
+  DType TypeOf(const std::string& name) const;
   // Empty, or which buffer was written outside its bounds.
   std::string DamagedGuard() const;
   bool BitEqual(const Buffers& other, const std::string& name) const;
   size_t TotalBytes() const;
+  // Of the buffers named, once for each time that they are named.
+  double BytesOf(const std::vector<std::string>& names) const;
 
  private:
   struct Entry {
-    TensorView view;
+    TensorView view;               // of the image; without one of nothing
     std::vector<uint64_t> memory;  // guard, data, guard; 8-byte units
     size_t bytes = 0;
+    void* device = nullptr;  // the data on the GPU
+    DType quant = DType::kF32;
   };
 
-  DType storage_;
+  Buffers() = default;
+  void Add(const std::string& name, const TensorView& view, DType quant);
+  absl::Status AllocateDeviceMemory(const Exec& exec, size_t guard_bytes);
+
+  DType storage_ = DType::kF32;
   std::map<std::string, Entry> entries_;
+  void* arena_ = nullptr;
 };
 
 using RunFn = std::function<absl::Status(const Exec&, const Buffers&)>;
@@ -98,13 +187,29 @@ struct OpCase {
   std::vector<GradientPair> outputs;
   std::vector<GradientPair> inputs;
   // Tolerance of float against double, class NMSE: ||f - d|| / ||d|| <= slack * 2^-24 *
-  // sqrt(reduction). slack 0: class exact, bit for bit after widening.
+  // sqrt(reduction). slack 0: class exact, bit for bit after widening (and rounding to the buffer's
+  // type). No single element may be off by more than 10 such bounds of |d| + rms(d).
   double slack = 8.0;
   int64_t reduction = 1;
-  bool thread_invariant = true;  // false: bits may depend on Exec::threads (OpenBLAS)
-  bool perf = false;             // only timed; too large for the checks
-  double forward_flops = 0.0;    // 0: report GB/s
+  // The same for fp32 on a GPU, if it needs another figure; negative: as slack.
+  double cuda_slack = -1.0;
+  // Class NMSE where a buffer of the run is stored in bf16 or FP8: bf16_slack * 2^-8 instead, if
+  // that is more. Sums are fp32, so it does not grow with the reduction.
+  double bf16_slack = 3.0;
+  bool thread_invariant = true;   // false: bits may depend on Exec::threads (OpenBLAS)
+  bool double_reference = true;   // false: the op has no double version; QuantViews and `check` tell
+  bool bf16_gradients = true;     // false: weight gradients only as f32
+  bool cpu_only = false;          // not on a GPU
+  // Optional: what else must hold of the image after a run; empty, or what is wrong.
+  std::function<std::string(const Buffers&)> check;
+  bool perf = false;       // only timed; too large for the checks
+  bool cuda_only = false;  // not on the CPU: too large
+  double forward_flops = 0.0;  // 0: report GB/s
   double backward_flops = 0.0;
+  // Buffers read or written by either direction, one mention for each pass over one; empty: every
+  // buffer once.
+  std::vector<std::string> forward_traffic;
+  std::vector<std::string> backward_traffic;
 };
 
 // All cases, op by op (cases.cc lists them).
@@ -113,12 +218,22 @@ std::vector<OpCase> AllCases();
 // Each returns empty on success, else what is wrong.
 std::string CheckAgainstDouble(const OpCase& op_case);
 std::string CheckGradients(const OpCase& op_case);
+// Of one run: every QuantView against the buffer it is of, then op_case.check.
+std::string CheckImage(const OpCase& op_case, const Buffers& buffers);
+// All buffers that are not inputs, with the tolerance of the case; `cuda`: its figures for a GPU.
+std::string CompareWithDouble(const OpCase& op_case,
+                              const Buffers& got,
+                              const Buffers& wide,
+                              bool cuda);
 // Seconds of the fastest of several runs on `threads` threads; 0 if there is no such direction.
 struct Timing {
   double forward_s = 0.0;
   double backward_s = 0.0;
-  double bytes = 0.0;
+  double forward_bytes = 0.0;
+  double backward_bytes = 0.0;
 };
 Timing Measure(const OpCase& op_case, int threads);
+
+inline constexpr uint64_t kSeed = 20240517;
 
 }  // namespace hearth::kernels::harness

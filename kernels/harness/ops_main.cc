@@ -46,8 +46,8 @@ int RunPerf(const std::vector<OpCase>& cases, int threads) {
       continue;
     }
     const Timing timing = Measure(op_case, threads);
-    PrintRate(op_case, "forward", timing.forward_s, op_case.forward_flops, timing.bytes);
-    PrintRate(op_case, "backward", timing.backward_s, op_case.backward_flops, timing.bytes);
+    PrintRate(op_case, "forward", timing.forward_s, op_case.forward_flops, timing.forward_bytes);
+    PrintRate(op_case, "backward", timing.backward_s, op_case.backward_flops, timing.backward_bytes);
   }
   return 0;
 }
