@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/device.h"
+#include "kernels/gemm/probe.h"
 
 namespace hearth::kernels {
 namespace {
@@ -18,6 +19,10 @@ class AttentionPlans {};
 
 CudaContext::CudaContext() = default;
 CudaContext::~CudaContext() = default;
+
+std::vector<GemmProbe> ProbeGemms(const Exec&) {
+  return {};
+}
 
 int GpuCount() {
   return 0;

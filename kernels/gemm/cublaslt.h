@@ -1,4 +1,11 @@
 // cuBLASLt, loaded at run time, and the plans of the products that have been asked for.
+//
+// A plan is cuBLASLt's descriptors and the fastest of its algorithms for one key: extents, dtypes,
+// transpositions, leading dimensions, bias, accumulation, alignment of the operands. Row-major
+// c = op(a) op(b) is handed over as column-major cT = op(b)T op(a)T: cuBLASLt's A is b, its B is a.
+// Scales are per tensor (SCALAR_32F). Block-scaled operands (MXFP8, NVFP4; on sm_120 also per-tensor
+// FP8, with all scale bytes 127 and the real scale in alpha: the block-scaled units are twice as
+// fast there) would be another scale mode in the key, and scale tensors in place of the scalars.
 #pragma once
 
 #include <memory>
@@ -12,22 +19,32 @@
 
 namespace hearth::kernels {
 
+struct CublasLt;  // cublaslt_library.h
+
 // Used by one thread at a time.
 class GemmPlans {
  public:
-  // Loads cuBLASLt and the plan file. kUnavailable: no cuBLASLt 13.
+  // Loads cuBLASLt and the plan file (plan_file.h; a file of another GPU, cuBLASLt or driver is
+  // ignored and later replaced). kUnavailable: no cuBLASLt 13.
   static absl::StatusOr<std::unique_ptr<GemmPlans>> New(const GpuProperties& gpu,
                                                         const CudaOptions& options);
   ~GemmPlans();
 
   // Runs `args` (checked by CanImplement) on the stream. The first call with a key that the plan
-  // file does not know times the candidates on the operands given: it waits for the stream, and
-  // writes c several times.
+  // file does not know times the candidates on the operands given: it waits for the stream and
+  // writes c several times, or, where it accumulates into c, memory of its own. While the stream is
+  // being captured nothing is timed: such a key gets cuBLASLt's own first choice, which is not
+  // recorded. A deterministic context without a plan file never times: its bits are those of
+  // cuBLASLt's first choices. HEARTH_GEMM_LOG=1: a line a plan to stderr.
   absl::Status Run(const Exec& exec, const GemmArgs& args);
   // Writes the plan file if plans are new.
   absl::Status Save();
   // "13.1.0"
   std::string version() const;
+
+  // The library and its handle (cublasLtHandle_t), for products without a plan.
+  const CublasLt& library() const;
+  void* handle() const;
 
  private:
   struct Impl;

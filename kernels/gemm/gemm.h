@@ -1,8 +1,8 @@
-// Matrix products by OpenBLAS. Row-major throughout; views of rank > 2 are folded to
-// [rows(), cols()].
-//   "T" below is the storage type: every view of one call has the same dtype, kF32 or kF64.
-//   Emulated BF16: operands are expected to be rounded already (the engine keeps rounded copies);
-//   only the output is rounded here, `round_c`.
+// Matrix products: OpenBLAS on the CPU, cuBLASLt (cublaslt.h) on a GPU.
+//   Row-major throughout; views of rank > 2 are folded to [rows(), cols()].
+//   "T" below is the storage type: kF32 or kF64 on the CPU, A on CUDA (core/exec.h).
+//   Emulated BF16 (CPU): operands are expected to be rounded already (the engine keeps rounded
+//   copies); only the output is rounded here, `round_c`.
 #pragma once
 
 #include "absl/status/status.h"
@@ -11,13 +11,23 @@
 namespace hearth::kernels {
 
 // c = round_c(alpha * op(a) * op(b) + beta * c + bias)
-//   a    : [M, K] T, or [K, M] if transpose_a        b : [K, N] T, or [N, K] if transpose_b
-//   c    : [M, N] T, read only if beta != 0; may not alias a or b
-//   bias : [N] T, optional, added to every row
+//   a    : [M, K], or [K, M] if transpose_a        b : [K, N], or [N, K] if transpose_b
+//   c    : [M, N], read only if beta != 0; may not alias a or b
+//   bias : [N], optional, added to every row; c's dtype, or bf16 with an f32 c
+//   Dtypes of a, b -> c: T, T -> T; bf16, bf16 -> f32 (gradients that are summed in fp32); and
+//   e4m3, e4m3 | e5m2, e4m3 | e4m3, e5m2 -> T (CPU: f32). No TF32.
+// FP8 operands: transpose_b without transpose_a (both contracted along their rows), K, N, lda and
+// ldb multiples of 16, and
+//   scale_a, scale_b : one float each, beside the tensors: value = quantised * *scale
+//   fast_accumulation: partial sums stay in the tensor core's short accumulator (13 fraction bits
+//                      on Hopper): for forward products. No meaning elsewhere
+//   lda, ldb, ldc    : elements from one row of a, b, c as stored to the next; 0: contiguous
 // The three products of a linear layer with weight w [N, K] (Hugging Face layout):
 //   y = x wT      : a = x,  b = w,  transpose_b
 //   dx = dy w     : a = dy, b = w
 //   dw += dyT x   : a = dy, b = x,  transpose_a, beta = 1
+// and with FP8 operands, from copies by columns: dx: a = dy, b = wT [K, N], transpose_b;
+//   dw: a = dyT [N, M], b = xT [K, M], transpose_b.
 struct GemmArgs {
   TensorView a;
   TensorView b;
@@ -28,17 +38,40 @@ struct GemmArgs {
   double alpha = 1.0;
   double beta = 0.0;
   DType round_c = DType::kF32;  // kF32: no rounding; kBF16 / kF16: round to nearest even
+  const float* scale_a = nullptr;
+  const float* scale_b = nullptr;
+  bool fast_accumulation = false;
+  int64_t lda = 0;
+  int64_t ldb = 0;
+  int64_t ldc = 0;
 };
 
-// Errors: kInvalidArgument (shape or dtype, text says which); kUnimplemented (device, rounding).
-// Bits depend on exec.threads, not on anything else of the call. Extents must fit an int.
+// What the views and leading dimensions of a call amount to.
+struct GemmExtents {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  int64_t lda = 0;
+  int64_t ldb = 0;
+  int64_t ldc = 0;
+};
+GemmExtents ExtentsOf(const GemmArgs& args);
+
+// Errors: kInvalidArgument (shape, dtype or scales, text says which); kUnimplemented (device,
+// rounding, or the library has no kernel). Extents must fit an int.
+// CPU: bits depend on exec.threads, not on anything else of the call. CUDA: they depend on the plan
+// (cublaslt.h), which a plan file keeps from run to run.
 absl::Status CanImplement(const GemmArgs& args);
-size_t GemmWorkspaceBytes(const GemmArgs& args);  // 0
+// CUDA: exec.workspace is used as far as it goes; with less than this, fewer algorithms are tried.
+// CPU: required with FP8 operands, which are widened into it.
+size_t GemmWorkspaceBytes(const Exec& exec, const GemmArgs& args);
+// For either device: 0 with f32 and f64 operands.
+size_t GemmWorkspaceBytes(const GemmArgs& args);
 absl::Status Gemm(const Exec& exec, const GemmArgs& args);
 
 // out[n] = beta * out[n] + sum over rows of x[row, n]: the gradient of a bias.
-//   x : [M, N] T      out : [N] T
-// Bits independent of exec.threads.
+//   x : [M, N] T      out : [N] T (CPU), G (CUDA)
+// Bits independent of exec.threads and of the GPU.
 struct ColumnSumArgs {
   TensorView x;
   TensorView out;
@@ -46,7 +79,26 @@ struct ColumnSumArgs {
 };
 
 absl::Status CanImplement(const ColumnSumArgs& args);
-size_t ColumnSumWorkspaceBytes(const ColumnSumArgs& args);
+size_t ColumnSumWorkspaceBytes(const ColumnSumArgs& args);  // enough for either device
 absl::Status ColumnSum(const Exec& exec, const ColumnSumArgs& args);
+
+namespace cuda {
+// What a product likes to have as workspace.
+inline constexpr size_t kGemmWorkspaceBytes = size_t{32} << 20;
+
+// Parts of the rows that are summed first: fixed by the shape alone.
+constexpr int64_t ColumnSumParts(int64_t rows) {
+  const int64_t parts = (rows + 63) / 64;
+  return parts < 256 ? parts : 256;
+}
+
+absl::Status Gemm(const Exec& exec, const GemmArgs& args);
+absl::Status ColumnSum(const Exec& exec, const ColumnSumArgs& args);
+// c[row, :] += bias for an f32 or bf16 c with rows of `ldc` elements; bias f32 or bf16.
+absl::Status AddRowBias(const Exec& exec,
+                        const TensorView& c,
+                        int64_t ldc,
+                        const TensorView& bias);
+}  // namespace cuda
 
 }  // namespace hearth::kernels

@@ -1,0 +1,542 @@
+#include "kernels/gemm/cublaslt.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+#include "kernels/cuda/status.h"
+#include "kernels/gemm/cublaslt_library.h"
+#include "kernels/gemm/plan_file.h"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr int kCandidates = 32;
+constexpr int kSamples = 5;
+// Search time of a key: at least this, or so many times the fastest launch.
+constexpr double kSearchMicroseconds = 60e3;
+constexpr double kSearchLaunches = 40;
+// A candidate slower than the best by this factor is dropped after one launch.
+constexpr double kHopeless = 1.5;
+constexpr uintptr_t kWorkspaceAlignment = 256;
+
+struct GemmKey {
+  GemmExtents extents;
+  DType a = DType::kF32;
+  DType b = DType::kF32;
+  DType c = DType::kF32;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool bias = false;        // a bf16 bias of a bf16 c, cuBLASLt's epilogue
+  bool accumulate = false;  // beta != 0
+  bool fast = false;
+  uint32_t align_a = 16;  // bytes, up to 16
+  uint32_t align_b = 16;
+  uint32_t align_c = 16;
+  uint32_t align_bias = 16;
+
+  auto Tied() const {
+    const GemmExtents& e = extents;
+    return std::tie(e.m, e.n, e.k, e.lda, e.ldb, e.ldc, a, b, c, transpose_a, transpose_b, bias,
+                    accumulate, fast, align_a, align_b, align_c, align_bias);
+  }
+  bool operator<(const GemmKey& other) const { return Tied() < other.Tied(); }
+};
+
+uint32_t Alignment(const void* data) {
+  const uintptr_t bits = reinterpret_cast<uintptr_t>(data) | 16;
+  return static_cast<uint32_t>(bits & (~bits + 1));
+}
+
+GemmKey KeyOf(const GemmArgs& args) {
+  GemmKey key;
+  key.extents = ExtentsOf(args);
+  key.a = args.a.dtype;
+  key.b = args.b.dtype;
+  key.c = args.c.dtype;
+  key.transpose_a = args.transpose_a;
+  key.transpose_b = args.transpose_b;
+  key.bias = !args.bias.empty() && args.bias.dtype == DType::kBF16 && args.c.dtype == DType::kBF16;
+  key.accumulate = args.beta != 0.0;
+  key.fast = args.fast_accumulation && args.scale_a != nullptr;
+  key.align_a = Alignment(args.a.data);
+  key.align_b = Alignment(args.b.data);
+  key.align_c = Alignment(args.c.data);
+  key.align_bias = key.bias ? Alignment(args.bias.data) : 16;
+  return key;
+}
+
+std::string KeyText(const GemmKey& key, bool deterministic) {
+  const GemmExtents& e = key.extents;
+  const auto name = [](DType dtype) { return std::string(DTypeName(dtype)); };
+  return absl::StrFormat(
+      "m%d_n%d_k%d_%s_%s_%s_%s%s_ld%d.%d.%d_bias%d_beta%d_fast%d_align%d.%d.%d.%d_det%d", e.m, e.n,
+      e.k, name(key.a), name(key.b), name(key.c), key.transpose_a ? "t" : "n",
+      key.transpose_b ? "t" : "n", e.lda, e.ldb, e.ldc, key.bias, key.accumulate, key.fast,
+      key.align_a, key.align_b, key.align_c, key.align_bias, deterministic);
+}
+
+cudaDataType_t CudaType(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16:
+      return CUDA_R_16BF;
+    case DType::kE4M3:
+      return CUDA_R_8F_E4M3;
+    case DType::kE5M2:
+      return CUDA_R_8F_E5M2;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+// The part of exec.workspace that cuBLASLt gets.
+Workspace LibraryWorkspace(const Exec& exec) {
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(exec.workspace.data);
+  const uintptr_t aligned = (begin + kWorkspaceAlignment - 1) / kWorkspaceAlignment *
+                            kWorkspaceAlignment;
+  const size_t lost = aligned - begin;
+  if (begin == 0 || exec.workspace.bytes <= lost) {
+    return {};
+  }
+  return {reinterpret_cast<void*>(aligned),
+          std::min(exec.workspace.bytes - lost, cuda::kGemmWorkspaceBytes)};
+}
+
+struct Plan {
+  explicit Plan(const CublasLt& lt) : objects(lt) {}
+
+  MatmulObjects objects;
+  cublasLtMatmulAlgo_t algorithm = {};
+  size_t workspace_bytes = 0;
+  bool epilogue_bias = false;
+  bool settled = false;  // no search would better it
+  // What the descriptor holds.
+  const void* scale_a = nullptr;
+  const void* scale_b = nullptr;
+  const void* bias = nullptr;
+};
+
+// Memory for the trials of a product that accumulates.
+class Scratch {
+ public:
+  ~Scratch() { cudaFree(data_); }
+  // False if there is no memory.
+  bool Allocate(size_t bytes) {
+    if (cudaMalloc(&data_, bytes) == cudaSuccess) {
+      return true;
+    }
+    cudaGetLastError();
+    data_ = nullptr;
+    return false;
+  }
+  void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+// The measured clock of a search.
+class StopWatch {
+ public:
+  double microseconds() const {
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin_)
+        .count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+struct GemmPlans::Impl {
+  CublasLt lt = {};
+  cublasLtHandle_t handle = nullptr;
+  GpuProperties gpu;
+  CudaOptions options;
+  std::string header;
+  bool log = false;
+  cudaEvent_t begin = nullptr;
+  cudaEvent_t end = nullptr;
+  StoredPlans stored;
+  bool unsaved = false;
+  std::map<GemmKey, std::unique_ptr<Plan>> plans;
+
+  ~Impl();
+  absl::StatusOr<std::unique_ptr<Plan>> NewPlan(const GemmKey& key, const GemmArgs& args);
+  absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Exec& exec, const GemmKey& key,
+                                                const GemmArgs& args, bool capturing);
+  absl::Status SetPointers(Plan& plan, const GemmArgs& args);
+  bool Restore(const GemmKey& key, size_t workspace_bytes, Plan& plan);
+  absl::StatusOr<std::vector<cublasLtMatmulHeuristicResult_t>> Heuristics(const GemmKey& key,
+                                                                          size_t workspace_bytes,
+                                                                          Plan& plan);
+  absl::Status Search(const Exec& exec, const GemmKey& key, const GemmArgs& args,
+                      const std::vector<cublasLtMatmulHeuristicResult_t>& candidates, Plan& plan);
+  absl::StatusOr<double> Measure(const Exec& exec, const Plan& plan, const GemmArgs& args, void* c,
+                                 const cublasLtMatmulHeuristicResult_t& candidate, double hopeless);
+  absl::Status Launch(const Exec& exec, const Plan& plan, const GemmArgs& args, void* c,
+                      const cublasLtMatmulAlgo_t& algorithm, size_t workspace_bytes);
+  void Record(const GemmKey& key, const Plan& plan, size_t tried, double microseconds);
+};
+
+GemmPlans::Impl::~Impl() {
+  plans.clear();
+  if (handle != nullptr) {
+    lt.Destroy(handle);
+  }
+  for (cudaEvent_t event : {begin, end}) {
+    if (event != nullptr) {
+      cudaEventDestroy(event);
+    }
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Plan>> GemmPlans::Impl::NewPlan(const GemmKey& key,
+                                                               const GemmArgs& args) {
+  const GemmExtents& e = key.extents;
+  auto plan = std::make_unique<Plan>(lt);
+  MatmulObjects& objects = plan->objects;
+  HEARTH_RETURN_IF_ERROR(objects.CreateDesc(key.transpose_b, key.transpose_a));
+  HEARTH_RETURN_IF_ERROR(objects.CreateLayouts(
+      CudaType(key.b), static_cast<uint64_t>(args.b.cols()), static_cast<uint64_t>(args.b.rows()),
+      e.ldb, CudaType(key.a), static_cast<uint64_t>(args.a.cols()),
+      static_cast<uint64_t>(args.a.rows()), e.lda, CudaType(key.c), static_cast<uint64_t>(e.n),
+      static_cast<uint64_t>(e.m), e.ldc));
+  if (key.fast) {
+    HEARTH_RETURN_IF_ERROR(objects.Set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1}));
+  }
+  if (key.bias) {
+    plan->epilogue_bias = true;
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const cudaDataType_t type = CUDA_R_16BF;
+    HEARTH_RETURN_IF_ERROR(objects.Set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
+    HEARTH_RETURN_IF_ERROR(objects.Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type));
+  }
+  HEARTH_RETURN_IF_ERROR(SetPointers(*plan, args));
+  return plan;
+}
+
+absl::Status GemmPlans::Impl::SetPointers(Plan& plan, const GemmArgs& args) {
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const void* value,
+                       const void*& held) {
+    if (value == held) {
+      return absl::OkStatus();
+    }
+    held = value;
+    return plan.objects.Set(attribute, value);
+  };
+  HEARTH_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.scale_b, plan.scale_b));
+  HEARTH_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.scale_a, plan.scale_a));
+  return plan.epilogue_bias
+             ? set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias.data, plan.bias)
+             : absl::OkStatus();
+}
+
+// The stored plan of `key`, if cuBLASLt still takes it.
+bool GemmPlans::Impl::Restore(const GemmKey& key, size_t workspace_bytes, Plan& plan) {
+  const auto it = stored.find(KeyText(key, options.deterministic));
+  if (it == stored.end()) {
+    return false;
+  }
+  cublasLtMatmulAlgo_t algorithm;
+  static_assert(sizeof(algorithm) == sizeof(it->second.algorithm));
+  std::memcpy(&algorithm, it->second.algorithm.data(), sizeof(algorithm));
+  const MatmulObjects& o = plan.objects;
+  cublasLtMatmulHeuristicResult_t checked = {};
+  if (lt.AlgoCheck(handle, o.desc, o.a, o.b, o.c, o.c, &algorithm, &checked) !=
+          CUBLAS_STATUS_SUCCESS ||
+      checked.workspaceSize > workspace_bytes) {
+    return false;
+  }
+  plan.algorithm = algorithm;
+  plan.workspace_bytes = checked.workspaceSize;
+  plan.settled = true;
+  return true;
+}
+
+absl::StatusOr<std::vector<cublasLtMatmulHeuristicResult_t>> GemmPlans::Impl::Heuristics(
+    const GemmKey& key, size_t workspace_bytes, Plan& plan) {
+  cublasLtMatmulPreference_t preference = nullptr;
+  HEARTH_RETURN_IF_ERROR(
+      lt.Status(lt.PreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate"));
+  // Split sums only where they are added in fp32, and in a fixed order if that is asked for.
+  const uint32_t in_place = options.deterministic || key.c == DType::kBF16
+                                ? 0
+                                : static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_INPLACE);
+  const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | in_place;
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    return lt.PreferenceSetAttribute(preference, attribute, &value, sizeof(value));
+  };
+  const uint64_t limit = workspace_bytes;
+  std::vector<cublasLtMatmulHeuristicResult_t> results(kCandidates);
+  int count = 0;
+  const MatmulObjects& o = plan.objects;
+  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+  for (const cublasStatus_t step :
+       {set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, limit),
+        set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes),
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.align_b),
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.align_a),
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.align_c),
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.align_c),
+        lt.AlgoGetHeuristic(handle, o.desc, o.a, o.b, o.c, o.c, preference, kCandidates,
+                            results.data(), &count)}) {
+    status = status == CUBLAS_STATUS_SUCCESS ? step : status;
+  }
+  lt.PreferenceDestroy(preference);
+  results.resize(static_cast<size_t>(status == CUBLAS_STATUS_SUCCESS ? count : 0));
+  results.erase(std::remove_if(results.begin(), results.end(),
+                               [&](const cublasLtMatmulHeuristicResult_t& result) {
+                                 return result.state != CUBLAS_STATUS_SUCCESS ||
+                                        result.workspaceSize > workspace_bytes;
+                               }),
+                results.end());
+  if (!results.empty()) {
+    return results;
+  }
+  return absl::UnimplementedError(absl::StrCat(
+      "gemm ", KeyText(key, options.deterministic), ": cuBLASLt has no algorithm (",
+      lt.GetStatusName(status == CUBLAS_STATUS_SUCCESS ? CUBLAS_STATUS_NOT_SUPPORTED : status),
+      ")"));
+}
+
+absl::Status GemmPlans::Impl::Launch(const Exec& exec, const Plan& plan, const GemmArgs& args,
+                                     void* c, const cublasLtMatmulAlgo_t& algorithm,
+                                     size_t workspace_bytes) {
+  const float alpha = static_cast<float>(args.alpha);
+  const float beta = static_cast<float>(args.beta);
+  const MatmulObjects& o = plan.objects;
+  const Workspace workspace = LibraryWorkspace(exec);
+  return lt.Status(
+      lt.Matmul(handle, o.desc, &alpha, args.b.data, o.a, args.a.data, o.b, &beta, c, o.c, c, o.c,
+                &algorithm, workspace_bytes == 0 ? nullptr : workspace.data, workspace_bytes,
+                static_cast<cudaStream_t>(exec.stream)),
+      "cublasLtMatmul");
+}
+
+// Microseconds of a launch: the median of some samples, each of enough launches to be measured; of
+// one launch if that takes `hopeless` or more.
+absl::StatusOr<double> GemmPlans::Impl::Measure(const Exec& exec, const Plan& plan,
+                                                const GemmArgs& args, void* c,
+                                                const cublasLtMatmulHeuristicResult_t& candidate,
+                                                double hopeless) {
+  const cudaStream_t stream = static_cast<cudaStream_t>(exec.stream);
+  const auto sample = [&](int launches) -> absl::StatusOr<double> {
+    HEARTH_CUDA_RETURN_IF_ERROR(cudaEventRecord(begin, stream));
+    for (int i = 0; i < launches; ++i) {
+      HEARTH_RETURN_IF_ERROR(
+          Launch(exec, plan, args, c, candidate.algo, candidate.workspaceSize));
+    }
+    HEARTH_CUDA_RETURN_IF_ERROR(cudaEventRecord(end, stream));
+    HEARTH_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(end));
+    float milliseconds = 0.0F;
+    HEARTH_CUDA_RETURN_IF_ERROR(cudaEventElapsedTime(&milliseconds, begin, end));
+    return 1e3 * double{milliseconds} / launches;
+  };
+  // The first launch loads the kernel: its time says nothing.
+  HEARTH_ASSIGN_OR_RETURN(const double loading, sample(1));
+  static_cast<void>(loading);
+  HEARTH_ASSIGN_OR_RETURN(const double once, sample(1));
+  if (once >= hopeless) {
+    return once;
+  }
+  const int launches = std::clamp(static_cast<int>(150.0 / std::max(once, 1.0)), 1, 10);
+  std::vector<double> samples;
+  for (int i = 0; i < (once > 1000.0 ? 2 : kSamples); ++i) {
+    HEARTH_ASSIGN_OR_RETURN(const double microseconds, sample(launches));
+    samples.push_back(microseconds);
+  }
+  std::sort(samples.begin(), samples.end());
+  return samples[(samples.size() - 1) / 2];
+}
+
+// Times the candidates; the plan gets the fastest. Leaves c as it was if it is accumulated into.
+absl::Status GemmPlans::Impl::Search(
+    const Exec& exec, const GemmKey& key, const GemmArgs& args,
+    const std::vector<cublasLtMatmulHeuristicResult_t>& candidates, Plan& plan) {
+  const cudaStream_t stream = static_cast<cudaStream_t>(exec.stream);
+  const StopWatch watch;
+  void* c = args.c.data;
+  Scratch scratch;
+  if (key.accumulate) {
+    const GemmExtents& e = key.extents;
+    const size_t bytes = DTypeBytes(key.c, (e.m - 1) * e.ldc + e.n);
+    if (!scratch.Allocate(bytes)) {
+      plan.settled = true;  // not again at each call
+      return absl::OkStatus();
+    }
+    c = scratch.data();
+    HEARTH_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(c, 0, bytes, stream));
+  }
+  double best = 0.0;
+  size_t tried = 0;
+  for (const cublasLtMatmulHeuristicResult_t& candidate : candidates) {
+    const double hopeless = best > 0.0 ? kHopeless * best : 1e30;
+    const absl::StatusOr<double> measured = Measure(exec, plan, args, c, candidate, hopeless);
+    ++tried;
+    if (!measured.ok()) {
+      cudaGetLastError();  // a refused launch is not the next op's error
+    }
+    if (measured.ok() && (best == 0.0 || *measured < best)) {
+      best = *measured;
+      plan.algorithm = candidate.algo;
+      plan.workspace_bytes = candidate.workspaceSize;
+    }
+    if (best > 0.0 &&
+        watch.microseconds() > std::max(kSearchMicroseconds, kSearchLaunches * best)) {
+      break;
+    }
+  }
+  // A fault of a trial would show here and in every later call.
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
+  plan.settled = true;
+  if (best > 0.0) {
+    Record(key, plan, tried, best);
+  }
+  return absl::OkStatus();
+}
+
+void GemmPlans::Impl::Record(const GemmKey& key, const Plan& plan, size_t tried,
+                             double microseconds) {
+  const std::string text = KeyText(key, options.deterministic);
+  // With a bias that the epilogue does not take the key alone would not restore the plan.
+  if (plan.epilogue_bias == key.bias) {
+    StoredPlan& entry = stored[text];
+    std::memcpy(entry.algorithm.data(), &plan.algorithm, sizeof(plan.algorithm));
+    entry.workspace_bytes = static_cast<int64_t>(plan.workspace_bytes);
+    entry.microseconds = microseconds;
+    unsaved = true;
+  }
+  if (log) {
+    const GemmExtents& e = key.extents;
+    const double flops = 2.0 * static_cast<double>(e.m) * static_cast<double>(e.n) *
+                         static_cast<double>(e.k);
+    absl::FPrintF(stderr, "gemm %s: %d candidates, %.1f us, %.1f TFLOP/s, workspace %d\n", text,
+                  tried, microseconds, flops / microseconds * 1e-6, plan.workspace_bytes);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Plan>> GemmPlans::Impl::Prepare(const Exec& exec,
+                                                               const GemmKey& key,
+                                                               const GemmArgs& args,
+                                                               bool capturing) {
+  const size_t workspace_bytes = LibraryWorkspace(exec).bytes;
+  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, NewPlan(key, args));
+  if (Restore(key, workspace_bytes, *plan)) {
+    return plan;
+  }
+  auto candidates = Heuristics(key, workspace_bytes, *plan);
+  if (!candidates.ok() && plan->epilogue_bias) {
+    plan->epilogue_bias = false;
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    HEARTH_RETURN_IF_ERROR(plan->objects.Set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
+    candidates = Heuristics(key, workspace_bytes, *plan);
+  }
+  HEARTH_RETURN_IF_ERROR(candidates.status());
+  plan->algorithm = candidates->front().algo;
+  plan->workspace_bytes = candidates->front().workspaceSize;
+  if (options.deterministic && options.plan_cache.empty()) {
+    // The times of this run would decide the bits, and nothing would tell the next run.
+    plan->settled = true;
+  } else if (!capturing) {
+    HEARTH_RETURN_IF_ERROR(Search(exec, key, args, *candidates, *plan));
+  }
+  return plan;
+}
+
+GemmPlans::GemmPlans(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+GemmPlans::~GemmPlans() = default;
+
+absl::StatusOr<std::unique_ptr<GemmPlans>> GemmPlans::New(const GpuProperties& gpu,
+                                                          const CudaOptions& options) {
+  auto impl = std::make_unique<Impl>();
+  HEARTH_ASSIGN_OR_RETURN(impl->lt, CublasLt::Load());
+  HEARTH_RETURN_IF_ERROR(impl->lt.Status(impl->lt.Create(&impl->handle), "cublasLtCreate"));
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaEventCreate(&impl->begin));
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaEventCreate(&impl->end));
+  impl->gpu = gpu;
+  impl->options = options;
+  impl->header =
+      absl::StrFormat("hearth gemm plans 1; %s; sm_%d%d; cuBLASLt %d; driver %d", gpu.name,
+                      gpu.major, gpu.minor, impl->lt.GetVersion(), gpu.driver_version);
+  const char* log = std::getenv("HEARTH_GEMM_LOG");
+  impl->log = log != nullptr && std::strcmp(log, "1") == 0;
+  if (!options.plan_cache.empty()) {
+    impl->stored = ReadPlanFile(options.plan_cache, impl->header);
+  }
+  return std::unique_ptr<GemmPlans>(new GemmPlans(std::move(impl)));
+}
+
+absl::Status GemmPlans::Run(const Exec& exec, const GemmArgs& args) {
+  const GemmKey key = KeyOf(args);
+  if (key.extents.m == 0 || key.extents.n == 0) {
+    return absl::OkStatus();
+  }
+  auto it = impl_->plans.find(key);
+  const bool fits = it != impl_->plans.end() &&
+                    it->second->workspace_bytes <= LibraryWorkspace(exec).bytes;
+  if (!fits || !it->second->settled) {
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    HEARTH_CUDA_RETURN_IF_ERROR(
+        cudaStreamIsCapturing(static_cast<cudaStream_t>(exec.stream), &capture));
+    const bool capturing = capture != cudaStreamCaptureStatusNone;
+    if (!fits || !capturing) {
+      HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Plan> made,
+                              impl_->Prepare(exec, key, args, capturing));
+      it = impl_->plans.insert_or_assign(key, std::move(made)).first;
+    }
+  }
+  Plan& plan = *it->second;
+  HEARTH_RETURN_IF_ERROR(impl_->SetPointers(plan, args));
+  const absl::Status launched =
+      impl_->Launch(exec, plan, args, args.c.data, plan.algorithm, plan.workspace_bytes);
+  if (!launched.ok()) {
+    return absl::Status(launched.code(),
+                        absl::StrCat("gemm ", KeyText(key, impl_->options.deterministic), ": ",
+                                     launched.message()));
+  }
+  return args.bias.empty() || plan.epilogue_bias
+             ? absl::OkStatus()
+             : cuda::AddRowBias(exec, args.c, key.extents.ldc, args.bias);
+}
+
+absl::Status GemmPlans::Save() {
+  if (!impl_->unsaved || impl_->options.plan_cache.empty()) {
+    return absl::OkStatus();
+  }
+  // Another process of the same GPU model may have written since.
+  StoredPlans plans = ReadPlanFile(impl_->options.plan_cache, impl_->header);
+  for (const auto& [key, plan] : impl_->stored) {
+    plans[key] = plan;
+  }
+  HEARTH_RETURN_IF_ERROR(WritePlanFile(impl_->options.plan_cache, impl_->header, plans));
+  impl_->unsaved = false;
+  return absl::OkStatus();
+}
+
+std::string GemmPlans::version() const {
+  const size_t version = impl_->lt.GetVersion();
+  return absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
+const CublasLt& GemmPlans::library() const {
+  return impl_->lt;
+}
+
+void* GemmPlans::handle() const {
+  return impl_->handle;
+}
+
+}  // namespace hearth::kernels

@@ -1,0 +1,138 @@
+#include "kernels/gemm/gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "kernels/core/rng.h"
+#include "kernels/formats/formats.h"
+#include "kernels/formats/span.h"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr int64_t kM = 19;
+constexpr int64_t kN = 32;
+constexpr int64_t kK = 48;
+constexpr int64_t kLda = 64;
+constexpr int64_t kLdb = 80;
+constexpr int64_t kLdc = 37;
+constexpr float kScaleA = 0.037F;
+constexpr float kScaleB = 1.9F;
+
+std::vector<uint8_t> Codes(uint32_t tensor, DType dtype, int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count));
+  FillNormal({3, RngPurpose::kTest, 0, 0, tensor}, 0, 0.0, 4.0, values.data(), count);
+  std::vector<uint8_t> codes(static_cast<size_t>(count));
+  EncodeSpan(values.data(), count, dtype, codes.data());
+  return codes;
+}
+
+double Decode(DType dtype, uint8_t code) {
+  return double{dtype == DType::kE4M3 ? DecodeE4m3(code) : DecodeE5m2(code)};
+}
+
+struct Problem {
+  explicit Problem(DType type_a, DType type_b)
+      : a(Codes(0, type_a, kM * kLda)), b(Codes(1, type_b, kN * kLdb)), c(kM * kLdc, 3.0F) {
+    args.a = TensorView(a.data(), type_a, {kM, kK});
+    args.b = TensorView(b.data(), type_b, {kN, kK});
+    args.c = TensorView(c.data(), DType::kF32, {kM, kN});
+    args.transpose_b = true;
+    args.scale_a = &kScaleA;
+    args.scale_b = &kScaleB;
+    args.lda = kLda;
+    args.ldb = kLdb;
+    args.ldc = kLdc;
+  }
+  absl::Status Execute() {
+    memory.resize(GemmWorkspaceBytes(Exec(), args) / sizeof(float) + 32);
+    const uintptr_t begin = (reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64;
+    Exec exec;
+    exec.workspace = {reinterpret_cast<void*>(begin), GemmWorkspaceBytes(Exec(), args)};
+    return Gemm(exec, args);
+  }
+
+  std::vector<uint8_t> a;
+  std::vector<uint8_t> b;
+  std::vector<float> c;
+  std::vector<float> memory;
+  GemmArgs args;
+};
+
+TEST(Gemm, Fp8Operands_EqualTheProductOfDecodedValues) {
+  for (const auto& [type_a, type_b] : {std::pair(DType::kE4M3, DType::kE4M3),
+                                       std::pair(DType::kE5M2, DType::kE4M3),
+                                       std::pair(DType::kE4M3, DType::kE5M2)}) {
+    Problem run(type_a, type_b);
+    run.args.alpha = 0.5;
+    run.args.beta = -2.0;
+    ASSERT_TRUE(run.Execute().ok());
+    for (int64_t m = 0; m < kM; ++m) {
+      for (int64_t n = 0; n < kN; ++n) {
+        double sum = 0.0;
+        double magnitude = 0.0;
+        for (int64_t k = 0; k < kK; ++k) {
+          const double product = Decode(type_a, run.a[static_cast<size_t>(m * kLda + k)]) *
+                                 Decode(type_b, run.b[static_cast<size_t>(n * kLdb + k)]);
+          sum += product;
+          magnitude += std::fabs(product);
+        }
+        const double scale = 0.5 * double{kScaleA} * double{kScaleB};
+        EXPECT_NEAR(run.c[static_cast<size_t>(m * kLdc + n)], scale * sum - 6.0,
+                    1e-6 * (scale * magnitude + 6.0));
+      }
+      for (int64_t n = kN; n < kLdc; ++n) {
+        EXPECT_EQ(run.c[static_cast<size_t>(m * kLdc + n)], 3.0F);
+      }
+    }
+  }
+}
+
+TEST(Gemm, Fp8Operands_BadCallsAreRefused) {
+  Problem both_e5m2(DType::kE5M2, DType::kE5M2);
+  EXPECT_EQ(both_e5m2.Execute().code(), absl::StatusCode::kInvalidArgument);
+  Problem no_scale(DType::kE4M3, DType::kE4M3);
+  no_scale.args.scale_b = nullptr;
+  EXPECT_EQ(no_scale.Execute().code(), absl::StatusCode::kInvalidArgument);
+  Problem odd(DType::kE4M3, DType::kE4M3);
+  odd.args.lda = 50;
+  EXPECT_EQ(odd.Execute().code(), absl::StatusCode::kInvalidArgument);
+  Problem bf16(DType::kE4M3, DType::kE4M3);
+  bf16.args.c.dtype = DType::kBF16;
+  EXPECT_EQ(bf16.Execute().code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST(Gemm, LeadingDimensions_SameAsContiguous) {
+  std::vector<float> a(kK * kLda), b(kK * kLdb), wide(kM * kLdc, 7.0F), narrow(kM * kN);
+  FillNormal({3, RngPurpose::kTest, 0, 0, 2}, 0, 0.0, 1.0, a.data(), kK * kLda);
+  FillNormal({3, RngPurpose::kTest, 0, 0, 3}, 0, 0.0, 1.0, b.data(), kK * kLdb);
+  std::vector<float> packed_a, packed_b;
+  for (int64_t k = 0; k < kK; ++k) {
+    packed_a.insert(packed_a.end(), a.begin() + k * kLda, a.begin() + k * kLda + kM);
+    packed_b.insert(packed_b.end(), b.begin() + k * kLdb, b.begin() + k * kLdb + kN);
+  }
+  GemmArgs args;
+  args.transpose_a = true;
+  args.a = View(packed_a.data(), {kK, kM});
+  args.b = View(packed_b.data(), {kK, kN});
+  args.c = View(narrow.data(), {kM, kN});
+  ASSERT_TRUE(Gemm(Exec(), args).ok());
+  args.a = View(a.data(), {kK, kM});
+  args.b = View(b.data(), {kK, kN});
+  args.c = View(wide.data(), {kM, kN});
+  args.lda = kLda;
+  args.ldb = kLdb;
+  args.ldc = kLdc;
+  ASSERT_TRUE(Gemm(Exec(), args).ok());
+  for (int64_t m = 0; m < kM; ++m) {
+    for (int64_t n = 0; n < kLdc; ++n) {
+      const float want = n < kN ? narrow[static_cast<size_t>(m * kN + n)] : 7.0F;
+      EXPECT_FLOAT_EQ(wide[static_cast<size_t>(m * kLdc + n)], want);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hearth::kernels

@@ -1,0 +1,80 @@
+#include "kernels/gemm/plan_file.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace hearth::kernels {
+namespace {
+
+// "key hex*8 workspace microseconds"
+bool Parse(const std::string& line, std::string& key, StoredPlan& plan) {
+  std::istringstream in(line);
+  in >> key;
+  for (uint64_t& word : plan.algorithm) {
+    in >> std::hex >> word;
+  }
+  std::string end;
+  in >> std::dec >> plan.workspace_bytes >> plan.microseconds >> end;
+  return end == "." && plan.workspace_bytes >= 0;
+}
+
+}  // namespace
+
+StoredPlans ReadPlanFile(const std::string& path, const std::string& header) {
+  StoredPlans plans;
+  std::ifstream in(path);
+  std::string line;
+  if (!std::getline(in, line) || line != header) {
+    return plans;
+  }
+  while (std::getline(in, line)) {
+    std::string key;
+    StoredPlan plan;
+    if (Parse(line, key, plan)) {
+      plans[key] = plan;
+    }
+  }
+  return plans;
+}
+
+absl::Status WritePlanFile(const std::string& path,
+                           const std::string& header,
+                           const StoredPlans& plans) {
+  const std::filesystem::path target(path);
+  std::error_code error;
+  if (target.has_parent_path()) {
+    std::filesystem::create_directories(target.parent_path(), error);
+  }
+  const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
+  std::ofstream out(temporary, std::ios::trunc);
+  out << header << "\n";
+  for (const auto& [key, plan] : plans) {
+    out << key;
+    for (uint64_t word : plan.algorithm) {
+      out << absl::StrFormat(" %x", word);
+    }
+    // The full stop tells a whole line from a torn one.
+    out << absl::StrFormat(" %d %.2f .\n", plan.workspace_bytes, plan.microseconds);
+  }
+  out.close();
+  if (!out) {
+    std::remove(temporary.c_str());
+    return absl::UnavailableError(absl::StrCat("plans: ", temporary, " cannot be written"));
+  }
+  std::filesystem::rename(temporary, target, error);
+  if (error) {
+    std::remove(temporary.c_str());
+    return absl::UnavailableError(absl::StrCat("plans: ", path, ": ", error.message()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace hearth::kernels
