@@ -1,0 +1,193 @@
+#include "kernels/attention/cudnn.h"
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+#include "kernels/attention/cudnn_sdpa.h"
+
+namespace hearth::kernels {
+namespace {
+
+// Below this length the kernel of our own is no slower and a plan is not worth its second.
+constexpr int64_t kShortest = 64;
+
+enum class Kind { kForward, kForwardWithLse, kBackward };
+using Key = std::tuple<Kind, int64_t, int64_t, int64_t, int64_t, int64_t>;
+
+bool Aligned16(const TensorView& view) {
+  return reinterpret_cast<uintptr_t>(view.data) % 16 == 0;
+}
+
+absl::Status Decline(absl::string_view why) {
+  return absl::UnimplementedError(absl::StrCat("cuDNN's attention: ", why));
+}
+
+float ScaleOf(double scale, const AttentionDims& dims) {
+  return static_cast<float>(scale != 0.0 ? scale
+                                         : 1.0 / std::sqrt(static_cast<double>(dims.head_dim)));
+}
+
+}  // namespace
+
+struct AttentionPlans::Impl {
+  struct Entry {
+    absl::Status status;  // why there is no plan
+    std::unique_ptr<SdpaPlan> plan;
+  };
+
+  // What can be said before a plan is built.
+  absl::Status Applies(Kind kind, const AttentionDims& dims) const;
+  absl::StatusOr<SdpaPlan*> Find(Kind kind, const AttentionDims& dims);
+  absl::StatusOr<SdpaPlan*> Find(const AttentionForwardArgs& args);
+  absl::StatusOr<SdpaPlan*> Find(const AttentionBackwardArgs& args);
+  Entry Build(Kind kind, const AttentionDims& dims);
+
+  GpuProperties gpu;
+  bool deterministic = false;
+  std::unique_ptr<Cudnn> cudnn;
+  std::string error;
+  std::map<Key, Entry> plans;
+};
+
+absl::Status AttentionPlans::Impl::Applies(Kind kind, const AttentionDims& dims) const {
+  if (cudnn == nullptr) {
+    return Decline(error);
+  }
+  // cuDNN 9.18.1 is the first whose sm_120 engines are known to be right.
+  if (gpu.major == 12 && cudnn->version() < 91801) {
+    return Decline("this GPU needs cuDNN 9.18.1");
+  }
+  // Until 9.15.0 keys beyond the last full tile of 128 could be read.
+  if (dims.sequence % 128 != 0 && cudnn->version() <= 91500) {
+    return Decline("a sequence length that is no multiple of 128 needs cuDNN 9.15.1");
+  }
+  const int64_t widest = kind == Kind::kBackward && gpu.major != 9 ? 128 : 256;
+  if (dims.head_dim % 8 != 0 || dims.head_dim > widest || dims.sequence < kShortest) {
+    return Decline("shape");
+  }
+  return absl::OkStatus();
+}
+
+AttentionPlans::Impl::Entry AttentionPlans::Impl::Build(Kind kind, const AttentionDims& dims) {
+  SdpaProblem problem;
+  problem.dims = dims;
+  problem.backward = kind == Kind::kBackward;
+  problem.keep_lse = kind == Kind::kForwardWithLse;
+  problem.deterministic = deterministic;
+  absl::StatusOr<std::unique_ptr<SdpaPlan>> plan = cudnn->Build(problem);
+  if (!plan.ok()) {
+    return {Decline(plan.status().message()), nullptr};
+  }
+  // The fused engines need at most 12 bytes for an element of q; a chain of kernels that stores the
+  // scores would need more for sequences of a length that matters.
+  const int64_t elements = dims.batch * dims.heads * dims.sequence * dims.head_dim;
+  constexpr size_t kSlack = size_t{64} << 20;
+  if ((*plan)->workspace_bytes() > static_cast<size_t>(elements) * 24 + kSlack) {
+    return {Decline("only an engine that stores the scores"), nullptr};
+  }
+  return {absl::OkStatus(), *std::move(plan)};
+}
+
+absl::StatusOr<SdpaPlan*> AttentionPlans::Impl::Find(Kind kind, const AttentionDims& dims) {
+  HEARTH_RETURN_IF_ERROR(Applies(kind, dims));
+  const Key key = {kind,       dims.batch,    dims.sequence,
+                   dims.heads, dims.kv_heads, dims.head_dim};
+  auto found = plans.find(key);
+  if (found == plans.end()) {
+    found = plans.emplace(key, Build(kind, dims)).first;
+  }
+  HEARTH_RETURN_IF_ERROR(found->second.status);
+  return found->second.plan.get();
+}
+
+absl::StatusOr<SdpaPlan*> AttentionPlans::Impl::Find(const AttentionForwardArgs& args) {
+  if (args.qkv.dtype != DType::kBF16 || !args.segments.empty()) {
+    return Decline("bf16 without segments only");
+  }
+  if (!Aligned16(args.qkv) || !Aligned16(args.out) || !Aligned16(args.lse)) {
+    return Decline("operands must be 16-byte aligned");
+  }
+  return Find(args.lse.empty() ? Kind::kForward : Kind::kForwardWithLse, args.dims);
+}
+
+absl::StatusOr<SdpaPlan*> AttentionPlans::Impl::Find(const AttentionBackwardArgs& args) {
+  if (args.qkv.dtype != DType::kBF16 || !args.segments.empty()) {
+    return Decline("bf16 without segments only");
+  }
+  if (!Aligned16(args.qkv) || !Aligned16(args.out) || !Aligned16(args.lse) ||
+      !Aligned16(args.d_out) || !Aligned16(args.d_qkv)) {
+    return Decline("operands must be 16-byte aligned");
+  }
+  return Find(Kind::kBackward, args.dims);
+}
+
+AttentionPlans::AttentionPlans(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+AttentionPlans::~AttentionPlans() = default;
+
+absl::StatusOr<std::unique_ptr<AttentionPlans>> AttentionPlans::New(const GpuProperties& gpu,
+                                                                    const CudaOptions& options) {
+  auto impl = std::make_unique<Impl>();
+  impl->gpu = gpu;
+  impl->deterministic = options.deterministic;
+  absl::StatusOr<std::unique_ptr<Cudnn>> cudnn = Cudnn::Load();
+  if (cudnn.ok()) {
+    impl->cudnn = *std::move(cudnn);
+  } else {
+    impl->error = std::string(cudnn.status().message());
+  }
+  return std::unique_ptr<AttentionPlans>(new AttentionPlans(std::move(impl)));
+}
+
+absl::Status AttentionPlans::Forward(const Exec& exec, const AttentionForwardArgs& args) {
+  HEARTH_ASSIGN_OR_RETURN(SdpaPlan* const plan, impl_->Find(args));
+  HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, plan->workspace_bytes(), "cuDNN's attention"));
+  SdpaPointers pointers;
+  pointers.qkv = args.qkv.data;
+  pointers.out = args.out.data;
+  pointers.lse = args.lse.data;
+  pointers.scale = ScaleOf(args.scale, args.dims);
+  return impl_->cudnn->Run(*plan, pointers, exec.stream, exec.workspace.data);
+}
+
+absl::Status AttentionPlans::Backward(const Exec& exec, const AttentionBackwardArgs& args) {
+  HEARTH_ASSIGN_OR_RETURN(SdpaPlan* const plan, impl_->Find(args));
+  HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, plan->workspace_bytes(), "cuDNN's attention"));
+  SdpaPointers pointers;
+  pointers.qkv = args.qkv.data;
+  pointers.out = args.out.data;
+  pointers.lse = args.lse.data;
+  pointers.d_out = args.d_out.data;
+  pointers.d_qkv = args.d_qkv.data;
+  pointers.scale = ScaleOf(args.scale, args.dims);
+  return impl_->cudnn->Run(*plan, pointers, exec.stream, exec.workspace.data);
+}
+
+size_t AttentionPlans::ForwardWorkspaceBytes(const AttentionForwardArgs& args) {
+  const absl::StatusOr<SdpaPlan*> plan = impl_->Find(args);
+  return plan.ok() ? (*plan)->workspace_bytes() : 0;
+}
+
+size_t AttentionPlans::BackwardWorkspaceBytes(const AttentionBackwardArgs& args) {
+  const absl::StatusOr<SdpaPlan*> plan = impl_->Find(args);
+  return plan.ok() ? (*plan)->workspace_bytes() : 0;
+}
+
+std::string AttentionPlans::version() const {
+  if (impl_->cudnn == nullptr) {
+    return "";
+  }
+  const int64_t v = impl_->cudnn->version();
+  return absl::StrFormat("%d.%d.%d", v / 10000, v / 100 % 100, v % 100);
+}
+
+std::string AttentionPlans::cudnn_error() const {
+  return impl_->error;
+}
+
+}  // namespace hearth::kernels

@@ -1,0 +1,88 @@
+// Plans of cuDNN for causal attention, built through its backend API. Used by AttentionPlans.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/attention/attention.h"
+
+namespace hearth::kernels {
+
+// What a plan depends on; pointers and the scale are given when it runs.
+struct SdpaProblem {
+  AttentionDims dims;
+  bool backward = false;
+  bool keep_lse = true;  // forward: lse is written
+  // Only engines that promise the same bits in every run. No backward is built then: cuDNN sums dQ
+  // with atomics there, without the note that would say so.
+  bool deterministic = false;
+};
+
+// Operands as attention.h describes them, all bf16 but lse. Backward's fields are unused forward.
+struct SdpaPointers {
+  void* qkv = nullptr;
+  void* out = nullptr;
+  void* lse = nullptr;
+  void* d_out = nullptr;
+  void* d_qkv = nullptr;
+  float scale = 1.0F;
+};
+
+class SdpaPlan;
+
+// cuDNN's library with a handle on the current GPU. Used by one thread at a time.
+class Cudnn {
+ public:
+  // HEARTH_CUDNN (a file, or a folder with libcudnn.so.9) if it is set, else what Library::Open
+  // finds. Only one is opened: cuDNN's parts find each other by name, so that two versions in one
+  // process would mix. kUnavailable, with the reason.
+  static absl::StatusOr<std::unique_ptr<Cudnn>> Load();
+  ~Cudnn();
+  Cudnn(const Cudnn&) = delete;
+  Cudnn& operator=(const Cudnn&) = delete;
+
+  // 91900 = 9.19.0.
+  int64_t version() const;
+  const std::string& path() const;
+
+  // The plan for the current GPU, compiled (up to seconds). kUnimplemented: cuDNN has no engine for
+  // the problem, or none can be compiled.
+  absl::StatusOr<std::unique_ptr<SdpaPlan>> Build(const SdpaProblem& problem);
+  // Numbers of the engines that would take the problem, the best first, on a GPU of these properties
+  // (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), which need not be there.
+  absl::StatusOr<std::vector<int64_t>> Engines(const SdpaProblem& problem,
+                                               const std::string& device_json);
+  // Asynchronous on `stream` (cudaStream_t). `workspace`: plan.workspace_bytes(), 256-byte aligned.
+  absl::Status Run(const SdpaPlan& plan,
+                   const SdpaPointers& pointers,
+                   void* stream,
+                   void* workspace);
+
+ private:
+  struct Impl;
+  explicit Cudnn(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+class SdpaPlan {
+ public:
+  ~SdpaPlan();
+  SdpaPlan(const SdpaPlan&) = delete;
+  SdpaPlan& operator=(const SdpaPlan&) = delete;
+
+  size_t workspace_bytes() const;
+  // cuDNN's number of the engine.
+  int64_t engine() const;
+
+ private:
+  friend class Cudnn;
+  struct Impl;
+  explicit SdpaPlan(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace hearth::kernels
