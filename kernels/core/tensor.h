@@ -76,8 +76,8 @@ struct QuantView {
   const float* scale = nullptr;  // one float beside the tensors; present if rows or columns are
   float* amax = nullptr;         // one float beside the tensors, >= 0 or NaN; absent: not wanted
 
-  bool empty() const { return rows == nullptr && columns == nullptr && amax == nullptr; }
-  bool has_values() const { return rows != nullptr || columns != nullptr; }
+  constexpr bool empty() const { return rows == nullptr && columns == nullptr && amax == nullptr; }
+  constexpr bool has_values() const { return rows != nullptr || columns != nullptr; }
 };
 
 }  // namespace hearth::kernels

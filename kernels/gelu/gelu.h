@@ -1,6 +1,6 @@
-// GELU of x + bias. T = kF32 or kF64, the same for all views of a call.
+// GELU of x + bias. T = kF32 or kF64 (CPU), A (CUDA, core/exec.h), the same for all views of a call.
 // Bits independent of exec.threads.
-// Errors: kInvalidArgument (shape, dtype); kUnimplemented (y_quant, rounding).
+// Errors: kInvalidArgument (shape, dtype); kUnimplemented (rounding, storage).
 #pragma once
 
 #include "absl/status/status.h"
@@ -14,12 +14,14 @@ enum class GeluKind : uint8_t {
 };
 
 // y = round_y(gelu(x + bias))
-//   x, y : [N, F] T; y may alias x (backward then lacks its input)      bias : [F] T, optional
+//   x, y : [N, F] T; y may alias x (backward then lacks its input), and may be absent if y_quant
+//          has values
+//   bias : [F] T, optional
 struct GeluForwardArgs {
   TensorView x;
   TensorView bias;
   TensorView y;
-  QuantView y_quant;  // must be empty on the CPU
+  QuantView y_quant;
   GeluKind kind = GeluKind::kErf;
   DType round_y = DType::kF32;
 };
@@ -29,12 +31,14 @@ size_t GeluForwardWorkspaceBytes(const GeluForwardArgs& args);  // 0
 absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args);
 
 // dx = round_dx(dy * gelu'(x + bias)). The gradient of bias is the ColumnSum of dx (gemm.h).
-//   dy, x, dx : [N, F] T; dx may alias dy or x       bias : [F] T, present if it was in forward
+//   dy, x, dx : [N, F] T; dx may alias dy or x, and may be absent if dx_quant has values
+//   bias      : [F] T, present if it was in forward
 struct GeluBackwardArgs {
   TensorView dy;
   TensorView x;
   TensorView bias;
   TensorView dx;
+  QuantView dx_quant;
   GeluKind kind = GeluKind::kErf;
   DType round_dx = DType::kF32;
 };
@@ -42,5 +46,10 @@ struct GeluBackwardArgs {
 absl::Status CanImplement(const GeluBackwardArgs& args);
 size_t GeluBackwardWorkspaceBytes(const GeluBackwardArgs& args);  // 0
 absl::Status GeluBackward(const Exec& exec, const GeluBackwardArgs& args);
+
+namespace cuda {
+absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args);
+absl::Status GeluBackward(const Exec& exec, const GeluBackwardArgs& args);
+}  // namespace cuda
 
 }  // namespace hearth::kernels

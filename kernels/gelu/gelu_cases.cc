@@ -17,6 +17,8 @@ constexpr Shape kShapes[] = {
     {"erf_bias_7x130", 7, 130, GeluKind::kErf, true, false},
     {"tanh_33x19", 33, 19, GeluKind::kTanh, false, false},
     {"tanh_bias_1x1", 1, 1, GeluKind::kTanh, true, false},
+    {"erf_bias_37x264", 37, 264, GeluKind::kErf, true, false},
+    {"tanh_144x640", 144, 640, GeluKind::kTanh, false, false},
     {"perf_erf_4096x1536", 4096, 1536, GeluKind::kErf, true, true},
     {"perf_tanh_4096x1536", 4096, 1536, GeluKind::kTanh, true, true},
 };

@@ -1,5 +1,7 @@
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/formats/quant.h"
 #include "kernels/formats/span.h"
 #include "kernels/gelu/gelu.h"
 
@@ -88,44 +90,60 @@ HEARTH_SIMD void Row(
   RowImpl(kind, dy, x, bias, n, y);
 }
 
+// Values at a time where there is no plain output to compute them into.
+constexpr int64_t kPiece = 512;
+
+// One direction: dy is absent forward.
 template <typename T>
-absl::Status ForwardImpl(const Exec& exec, const GeluForwardArgs& args) {
-  const int64_t cols = args.x.cols();
-  ParallelFor(exec, args.x.rows(), RowGrain(cols), [&](int64_t begin, int64_t end) {
+absl::Status Impl(const Exec& exec,
+                  GeluKind kind,
+                  const TensorView& dy,
+                  const TensorView& x,
+                  const TensorView& bias,
+                  const TensorView& y,
+                  DType round,
+                  const QuantView& quant) {
+  const int64_t rows = x.rows();
+  const int64_t cols = x.cols();
+  ParallelFor(exec, rows, RowGrain(cols), [&](int64_t begin, int64_t end) {
+    T piece[kPiece];
     for (int64_t row = begin; row < end; ++row) {
-      T* y = args.y.as<T>() + row * cols;
-      Row(args.kind, static_cast<const T*>(nullptr), args.x.as<T>() + row * cols, args.bias.as<T>(),
-          cols, y);
-      RoundSpan(y, cols, args.round_y);
+      for (int64_t col = 0; col < cols; col += kPiece) {
+        const int64_t n = std::min(kPiece, cols - col);
+        const int64_t at = row * cols + col;
+        T* out = y.empty() ? piece : y.as<T>() + at;
+        Row(kind, dy.empty() ? nullptr : dy.as<T>() + at, x.as<T>() + at,
+            bias.empty() ? nullptr : bias.as<T>() + col, n, out);
+        RoundSpan(out, n, round);
+        QuantizeRow(quant, rows, cols, row, col, out, n);
+      }
     }
   });
   return absl::OkStatus();
 }
 
-template <typename T>
-absl::Status BackwardImpl(const Exec& exec, const GeluBackwardArgs& args) {
-  const int64_t cols = args.x.cols();
-  ParallelFor(exec, args.x.rows(), RowGrain(cols), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      T* dx = args.dx.as<T>() + row * cols;
-      Row(args.kind, args.dy.as<T>() + row * cols, args.x.as<T>() + row * cols, args.bias.as<T>(),
-          cols, dx);
-      RoundSpan(dx, cols, args.round_dx);
-    }
-  });
-  return absl::OkStatus();
+// What both directions share: x, bias, the outputs.
+absl::Status CheckViews(const TensorView& x,
+                        const TensorView& bias,
+                        const TensorView& out,
+                        const char* out_name,
+                        const QuantView& quant,
+                        DType round) {
+  HEARTH_RETURN_IF_ERROR(RequireFloating(x, kOp, "x"));
+  HEARTH_RETURN_IF_ERROR(RequireQuant(quant, kOp));
+  if (!out.empty() || !quant.has_values()) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(out, x.dtype, x.numel(), kOp, out_name));
+  }
+  if (!bias.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(bias, x.dtype, x.cols(), kOp, "bias"));
+  }
+  return RequireRound(round, kOp);
 }
 
 }  // namespace
 
 absl::Status CanImplement(const GeluForwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireFloating(args.x, kOp, "x"));
-  HEARTH_RETURN_IF_ERROR(RequireCount(args.y, args.x.dtype, args.x.numel(), kOp, "y"));
-  if (!args.bias.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.bias, args.x.dtype, args.x.cols(), kOp, "bias"));
-  }
-  HEARTH_RETURN_IF_ERROR(RequireNoQuant(args.y_quant, kOp));
-  return RequireRound(args.round_y, kOp);
+  return CheckViews(args.x, args.bias, args.y, "y", args.y_quant, args.round_y);
 }
 
 size_t GeluForwardWorkspaceBytes(const GeluForwardArgs&) {
@@ -133,19 +151,20 @@ size_t GeluForwardWorkspaceBytes(const GeluForwardArgs&) {
 }
 
 absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  return DispatchFloating(args.x.dtype, [&]<typename T>() { return ForwardImpl<T>(exec, args); });
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
+  HEARTH_RUN_ON_CUDA(exec, kOp, GeluForward(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  return DispatchFloating(args.x.dtype, [&]<typename T>() {
+    return Impl<T>(exec, args.kind, TensorView(), args.x, args.bias, args.y, args.round_y,
+                   args.y_quant);
+  });
 }
 
 absl::Status CanImplement(const GeluBackwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireFloating(args.x, kOp, "x"));
-  HEARTH_RETURN_IF_ERROR(RequireCount(args.dy, args.x.dtype, args.x.numel(), kOp, "dy"));
-  HEARTH_RETURN_IF_ERROR(RequireCount(args.dx, args.x.dtype, args.x.numel(), kOp, "dx"));
-  if (!args.bias.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.bias, args.x.dtype, args.x.cols(), kOp, "bias"));
-  }
-  return RequireRound(args.round_dx, kOp);
+  HEARTH_RETURN_IF_ERROR(
+      CheckViews(args.x, args.bias, args.dx, "dx", args.dx_quant, args.round_dx));
+  return RequireCount(args.dy, args.x.dtype, args.x.numel(), kOp, "dy");
 }
 
 size_t GeluBackwardWorkspaceBytes(const GeluBackwardArgs&) {
@@ -153,9 +172,14 @@ size_t GeluBackwardWorkspaceBytes(const GeluBackwardArgs&) {
 }
 
 absl::Status GeluBackward(const Exec& exec, const GeluBackwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  return DispatchFloating(args.x.dtype, [&]<typename T>() { return BackwardImpl<T>(exec, args); });
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
+  HEARTH_RUN_ON_CUDA(exec, kOp, GeluBackward(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  return DispatchFloating(args.x.dtype, [&]<typename T>() {
+    return Impl<T>(exec, args.kind, args.dy, args.x, args.bias, args.dx, args.round_dx,
+                   args.dx_quant);
+  });
 }
 
 }  // namespace hearth::kernels

@@ -14,6 +14,8 @@ struct Shape {
 constexpr Shape kShapes[] = {
     {"1x1", 1, 1, 1.0, false},
     {"33x19", 33, 19, 1.0, false},
+    {"vectors_37x264", 37, 264, 1.0, false},  // whole packs of 8, odd rows, a part of a tile
+    {"tiles_144x640", 144, 640, 2.0, false},
     {"wide_values_7x130", 7, 130, 30.0, false},
     {"perf_4096x1536", 4096, 1536, 1.0, true},
 };

@@ -1,5 +1,7 @@
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/formats/quant.h"
 #include "kernels/formats/span.h"
 #include "kernels/swiglu/swiglu.h"
 
@@ -47,15 +49,24 @@ HEARTH_SIMD void BackwardRow(const double* dy,
   BackwardRowImpl(dy, gate, up, n, d_gate, d_up);
 }
 
+// Values at a time where there is no plain output to compute them into.
+constexpr int64_t kPiece = 512;
+
 template <typename T>
 absl::Status ForwardImpl(const Exec& exec, const SwigluForwardArgs& args) {
-  const int64_t ffn = args.y.cols();
-  ParallelFor(exec, args.y.rows(), RowGrain(ffn), [&](int64_t begin, int64_t end) {
+  const int64_t ffn = args.gate_up.cols() / 2;
+  const int64_t rows = args.gate_up.rows();
+  ParallelFor(exec, rows, RowGrain(ffn), [&](int64_t begin, int64_t end) {
+    T piece[kPiece];
     for (int64_t row = begin; row < end; ++row) {
       const T* gate = args.gate_up.as<T>() + row * 2 * ffn;
-      T* y = args.y.as<T>() + row * ffn;
-      ForwardRow(gate, gate + ffn, ffn, y);
-      RoundSpan(y, ffn, args.round_y);
+      for (int64_t col = 0; col < ffn; col += kPiece) {
+        const int64_t n = std::min(kPiece, ffn - col);
+        T* y = args.y.empty() ? piece : args.y.as<T>() + row * ffn + col;
+        ForwardRow(gate + col, gate + ffn + col, n, y);
+        RoundSpan(y, n, args.round_y);
+        QuantizeRow(args.y_quant, rows, ffn, row, col, y, n);
+      }
     }
   });
   return absl::OkStatus();
@@ -64,12 +75,25 @@ absl::Status ForwardImpl(const Exec& exec, const SwigluForwardArgs& args) {
 template <typename T>
 absl::Status BackwardImpl(const Exec& exec, const SwigluBackwardArgs& args) {
   const int64_t ffn = args.dy.cols();
-  ParallelFor(exec, args.dy.rows(), RowGrain(ffn), [&](int64_t begin, int64_t end) {
+  const int64_t rows = args.dy.rows();
+  ParallelFor(exec, rows, RowGrain(ffn), [&](int64_t begin, int64_t end) {
+    T pieces[2][kPiece];
     for (int64_t row = begin; row < end; ++row) {
       const T* gate = args.gate_up.as<T>() + row * 2 * ffn;
-      T* d_gate = args.d_gate_up.as<T>() + row * 2 * ffn;
-      BackwardRow(args.dy.as<T>() + row * ffn, gate, gate + ffn, ffn, d_gate, d_gate + ffn);
-      RoundSpan(d_gate, 2 * ffn, args.round_d_gate_up);
+      const T* dy = args.dy.as<T>() + row * ffn;
+      for (int64_t col = 0; col < ffn; col += kPiece) {
+        const int64_t n = std::min(kPiece, ffn - col);
+        T* d[2] = {pieces[0], pieces[1]};  // of gate, of up
+        if (!args.d_gate_up.empty()) {
+          d[0] = args.d_gate_up.as<T>() + row * 2 * ffn + col;
+          d[1] = d[0] + ffn;
+        }
+        BackwardRow(dy + col, gate + col, gate + ffn + col, n, d[0], d[1]);
+        for (int64_t part = 0; part < 2; ++part) {
+          RoundSpan(d[part], n, args.round_d_gate_up);
+          QuantizeRow(args.d_gate_up_quant, rows, 2 * ffn, row, part * ffn + col, d[part], n);
+        }
+      }
     }
   });
   return absl::OkStatus();
@@ -78,10 +102,15 @@ absl::Status BackwardImpl(const Exec& exec, const SwigluBackwardArgs& args) {
 }  // namespace
 
 absl::Status CanImplement(const SwigluForwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireFloating(args.y, kOp, "y"));
-  HEARTH_RETURN_IF_ERROR(
-      RequireView(args.gate_up, args.y.dtype, {args.y.rows(), 2 * args.y.cols()}, kOp, "gate_up"));
-  HEARTH_RETURN_IF_ERROR(RequireNoQuant(args.y_quant, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireFloating(args.gate_up, kOp, "gate_up"));
+  const DType dtype = args.gate_up.dtype;
+  const int64_t rows = args.gate_up.rows();
+  const int64_t ffn = args.gate_up.cols() / 2;
+  HEARTH_RETURN_IF_ERROR(RequireView(args.gate_up, dtype, {rows, 2 * ffn}, kOp, "gate_up"));
+  HEARTH_RETURN_IF_ERROR(RequireQuant(args.y_quant, kOp));
+  if (!args.y.empty() || !args.y_quant.has_values()) {
+    HEARTH_RETURN_IF_ERROR(RequireView(args.y, dtype, {rows, ffn}, kOp, "y"));
+  }
   return RequireRound(args.round_y, kOp);
 }
 
@@ -90,18 +119,24 @@ size_t SwigluForwardWorkspaceBytes(const SwigluForwardArgs&) {
 }
 
 absl::Status SwigluForward(const Exec& exec, const SwigluForwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  return DispatchFloating(args.y.dtype, [&]<typename T>() { return ForwardImpl<T>(exec, args); });
+  const DType dtype = args.gate_up.dtype;
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, dtype, kOp));
+  HEARTH_RUN_ON_CUDA(exec, kOp, SwigluForward(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  return DispatchFloating(dtype, [&]<typename T>() { return ForwardImpl<T>(exec, args); });
 }
 
 absl::Status CanImplement(const SwigluBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireFloating(args.dy, kOp, "dy"));
+  const DType dtype = args.dy.dtype;
   const int64_t rows = args.dy.rows();
   const int64_t ffn = args.dy.cols();
-  HEARTH_RETURN_IF_ERROR(RequireView(args.gate_up, args.dy.dtype, {rows, 2 * ffn}, kOp, "gate_up"));
-  HEARTH_RETURN_IF_ERROR(
-      RequireView(args.d_gate_up, args.dy.dtype, {rows, 2 * ffn}, kOp, "d_gate_up"));
+  HEARTH_RETURN_IF_ERROR(RequireView(args.gate_up, dtype, {rows, 2 * ffn}, kOp, "gate_up"));
+  HEARTH_RETURN_IF_ERROR(RequireQuant(args.d_gate_up_quant, kOp));
+  if (!args.d_gate_up.empty() || !args.d_gate_up_quant.has_values()) {
+    HEARTH_RETURN_IF_ERROR(RequireView(args.d_gate_up, dtype, {rows, 2 * ffn}, kOp, "d_gate_up"));
+  }
   return RequireRound(args.round_d_gate_up, kOp);
 }
 
@@ -110,8 +145,10 @@ size_t SwigluBackwardWorkspaceBytes(const SwigluBackwardArgs&) {
 }
 
 absl::Status SwigluBackward(const Exec& exec, const SwigluBackwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.dy.dtype, kOp));
+  HEARTH_RUN_ON_CUDA(exec, kOp, SwigluBackward(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   return DispatchFloating(args.dy.dtype, [&]<typename T>() { return BackwardImpl<T>(exec, args); });
 }
 

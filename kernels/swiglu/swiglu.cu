@@ -1,0 +1,77 @@
+#include "kernels/cuda/pointwise.cuh"
+#include "kernels/swiglu/swiglu.h"
+
+namespace hearth::kernels::cuda {
+namespace {
+
+constexpr char kOp[] = "swiglu";
+
+template <typename A>
+struct ForwardOp {
+  static constexpr bool kBias = false;
+  static constexpr int kInputs = 2;  // gate, up
+  static constexpr int kOutputs = 1;
+  static constexpr int kBatch = sizeof(A) == 2 ? 2 : 1;
+  static constexpr int kBlocks = 4;
+  const A* gate_up;
+  int64_t cols;
+  const A* bias = nullptr;
+
+  __device__ __forceinline__ const A* Input(int i, int64_t row, int64_t col) const {
+    return gate_up + (row * 2 + i) * cols + col;
+  }
+  __device__ __forceinline__ void Apply(const float (&in)[2], float, float (&out)[1]) const {
+    out[0] = in[0] * SigmoidFor<A>(in[0]) * in[1];
+  }
+};
+
+template <typename A>
+struct BackwardOp {
+  static constexpr bool kBias = false;
+  static constexpr int kInputs = 3;  // gate, up, dy
+  static constexpr int kOutputs = 2;
+  static constexpr int kBatch = sizeof(A) == 2 ? 2 : 1;
+  static constexpr int kBlocks = 3;
+  const A* gate_up;
+  const A* dy;
+  int64_t cols;
+  const A* bias = nullptr;
+
+  __device__ __forceinline__ const A* Input(int i, int64_t row, int64_t col) const {
+    return i < 2 ? gate_up + (row * 2 + i) * cols + col : dy + row * cols + col;
+  }
+  __device__ __forceinline__ void Apply(const float (&in)[3], float, float (&out)[2]) const {
+    const float sigmoid = SigmoidFor<A>(in[0]);
+    out[0] = in[2] * in[1] * sigmoid * (1.0F + in[0] * (1.0F - sigmoid));
+    out[1] = in[2] * in[0] * sigmoid;
+  }
+};
+
+template <typename A>
+absl::Status Forward(const Exec& exec, const SwigluForwardArgs& args) {
+  const int64_t cols = args.gate_up.cols() / 2;
+  return Pointwise<A>(exec, kOp, ForwardOp<A>{args.gate_up.as<A>(), cols},
+                      Aligned16(args.gate_up.data), args.y, args.y_quant, args.gate_up.rows(),
+                      cols);
+}
+
+template <typename A>
+absl::Status Backward(const Exec& exec, const SwigluBackwardArgs& args) {
+  const int64_t cols = args.dy.cols();
+  return Pointwise<A>(exec, kOp, BackwardOp<A>{args.gate_up.as<A>(), args.dy.as<A>(), cols},
+                      Aligned16(args.gate_up.data) && Aligned16(args.dy.data), args.d_gate_up,
+                      args.d_gate_up_quant, args.dy.rows(), cols);
+}
+
+}  // namespace
+
+absl::Status SwigluForward(const Exec& exec, const SwigluForwardArgs& args) {
+  return args.gate_up.dtype == DType::kBF16 ? Forward<Bf16>(exec, args)
+                                            : Forward<float>(exec, args);
+}
+
+absl::Status SwigluBackward(const Exec& exec, const SwigluBackwardArgs& args) {
+  return args.dy.dtype == DType::kBF16 ? Backward<Bf16>(exec, args) : Backward<float>(exec, args);
+}
+
+}  // namespace hearth::kernels::cuda
