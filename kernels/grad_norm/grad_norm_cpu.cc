@@ -1,6 +1,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/grad_norm/clip.h"
 #include "kernels/grad_norm/grad_norm.h"
 
 namespace hearth::kernels {
@@ -51,7 +53,9 @@ void SumTensor(const Exec& exec, const TensorView& tensor, double* sums, int64_t
 
 absl::Status CanImplement(const SumSquaresArgs& args) {
   for (const TensorView& tensor : args.tensors) {
-    HEARTH_RETURN_IF_ERROR(RequireFloating(tensor, kOp, "tensors"));
+    if (tensor.dtype != DType::kBF16 || tensor.empty()) {
+      HEARTH_RETURN_IF_ERROR(RequireFloating(tensor, kOp, "tensors"));
+    }
   }
   if (args.sum_squares == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(kOp, ": sum_squares is null"));
@@ -64,9 +68,15 @@ size_t SumSquaresWorkspaceBytes(const SumSquaresArgs& args) {
 }
 
 absl::Status SumSquares(const Exec& exec, const SumSquaresArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, SumSquaresWorkspaceBytes(args), kOp));
+  HEARTH_RUN_ON_CUDA(exec, kOp, SumSquares(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  for (const TensorView& tensor : args.tensors) {
+    if (tensor.dtype == DType::kBF16) {
+      return absl::UnimplementedError(absl::StrCat(kOp, ": bf16 tensors on the CPU"));
+    }
+  }
   const int64_t blocks = Blocks(args);
   double* sums = static_cast<double*>(exec.workspace.data);
   int64_t* nonfinite = reinterpret_cast<int64_t*>(sums + blocks);
@@ -92,10 +102,7 @@ absl::Status SumSquares(const Exec& exec, const SumSquaresArgs& args) {
 }
 
 float ClipFactor(double norm, double max_norm) {
-  if (max_norm <= 0.0 || !std::isfinite(norm)) {
-    return 1.0F;
-  }
-  return static_cast<float>(std::min(1.0, max_norm / (norm + 1e-6)));
+  return ClipFactorOf(norm, max_norm);
 }
 
 }  // namespace hearth::kernels

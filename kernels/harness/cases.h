@@ -22,5 +22,6 @@ std::vector<OpCase> GradNormCases();
 std::vector<OpCase> ScaleCases();
 std::vector<OpCase> RoundCases();
 std::vector<OpCase> AmaxCases();
+std::vector<OpCase> StepGateCases();
 
 }  // namespace hearth::kernels::harness

@@ -1,0 +1,22 @@
+// ClipFactor (grad_norm.h) for both devices.
+#pragma once
+
+#include <cfloat>
+
+#include "kernels/core/hd.h"
+
+namespace hearth::kernels {
+
+HEARTH_HD inline bool IsFinite(double x) {
+  return x >= -DBL_MAX && x <= DBL_MAX;
+}
+
+HEARTH_HD inline float ClipFactorOf(double norm, double max_norm) {
+  if (max_norm <= 0.0 || !IsFinite(norm)) {
+    return 1.0F;
+  }
+  const double factor = max_norm / (norm + 1e-6);
+  return static_cast<float>(factor < 1.0 ? factor : 1.0);
+}
+
+}  // namespace hearth::kernels

@@ -1,0 +1,46 @@
+// The step gate's arithmetic, the same operations in the same order on both devices: the bits are
+// equal (doubles, IEEE division and square root, no fused multiply-add).
+#pragma once
+
+#include <cmath>
+
+#include "kernels/core/hd.h"
+#include "kernels/grad_norm/clip.h"
+#include "kernels/step_gate/step_gate.h"
+
+namespace hearth::kernels {
+
+HEARTH_HD inline void ResetState(const StepInputs& inputs, StepState& state) {
+  state.loss_sum = 0;
+  state.weight_sum = 0;
+  state.sum_squares = 0;
+  state.nonfinite = 0;
+  state.loss = 0;
+  state.grad_norm = 0;
+  state.verdict = 0;
+  state.grad_scale = 1;
+  state.step = inputs.step;
+}
+
+// Rounded by itself: nvcc would fuse it with the sum in ClipFactorOf.
+HEARTH_HD inline double Product(double a, double b) {
+#ifdef __CUDA_ARCH__
+  return __dmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+HEARTH_HD inline void JudgeState(const StepInputs& inputs, StepState& state) {
+  const double mean = inputs.tokens / state.weight_sum;
+  state.loss = state.loss_sum / state.weight_sum;
+  state.grad_norm = Product(sqrt(state.sum_squares), mean);
+  state.grad_scale = static_cast<float>(
+      Product(mean, static_cast<double>(ClipFactorOf(state.grad_norm, inputs.max_norm))));
+  const bool finite =
+      IsFinite(state.loss) && IsFinite(state.grad_norm) && state.nonfinite <= 0;
+  state.verdict = !finite ? 2 : state.loss > inputs.loss_limit ? 1 : 0;
+  state.skip = state.skip != 0 || state.verdict != 0 ? 1 : 0;
+}
+
+}  // namespace hearth::kernels

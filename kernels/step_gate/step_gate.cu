@@ -1,0 +1,31 @@
+#include "kernels/cuda/util.cuh"
+#include "kernels/step_gate/judge.h"
+#include "kernels/step_gate/step_gate.h"
+
+namespace hearth::kernels::cuda {
+namespace {
+
+constexpr char kOp[] = "step_gate";
+
+// One thread each: a handful of doubles.
+__global__ void BeginKernel(const StepInputs* inputs, StepState* state) {
+  ResetState(*inputs, *state);
+}
+
+__global__ void JudgeKernel(const StepInputs* inputs, StepState* state) {
+  JudgeState(*inputs, *state);
+}
+
+}  // namespace
+
+absl::Status BeginStep(const Exec& exec, const StepInputs* inputs, StepState* state) {
+  BeginKernel<<<1, 1, 0, StreamOf(exec)>>>(inputs, state);
+  return HEARTH_CUDA_LAUNCHED(kOp);
+}
+
+absl::Status JudgeStep(const Exec& exec, const StepInputs* inputs, StepState* state) {
+  JudgeKernel<<<1, 1, 0, StreamOf(exec)>>>(inputs, state);
+  return HEARTH_CUDA_LAUNCHED(kOp);
+}
+
+}  // namespace hearth::kernels::cuda

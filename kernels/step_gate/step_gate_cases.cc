@@ -1,0 +1,63 @@
+#include <cmath>
+#include <limits>
+
+#include "common/base/status_macros.h"
+#include "kernels/harness/cases.h"
+#include "kernels/step_gate/step_gate.h"
+
+namespace hearth::kernels::harness {
+namespace {
+
+struct Row {
+  const char* name;
+  double loss_sum, weight_sum, sum_squares, loss_limit, max_norm;
+  int64_t nonfinite;
+  int32_t skip;
+};
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr Row kRows[] = {
+    {"good_clipped", 1234.567, 321.5, 17.25, kInfinity, 1.0, 0, 0},
+    {"good_unclipped", 1234.567, 321.5, 17.25, 5.0, 0.0, 0, 0},
+    {"spike", 1234.567, 321.5, 1e-3, 3.5, 1.0, 0, 0},
+    {"sticky", 1234.567, 321.5, 1e-3, kInfinity, 1.0, 0, 1},
+    {"not_finite", 1.0, 321.5, kInfinity, kInfinity, 1.0, 3, 0},
+};
+
+}  // namespace
+
+// Class exact: the same doubles on both devices, compared as bytes.
+std::vector<OpCase> StepGateCases() {
+  std::vector<OpCase> cases;
+  for (const Row& row : kRows) {
+    StepInputs inputs;
+    inputs.loss_limit = row.loss_limit;
+    inputs.tokens = 512;
+    inputs.max_norm = row.max_norm;
+    inputs.step = 41;
+    StepState state;
+    state.loss_sum = row.loss_sum;
+    state.weight_sum = row.weight_sum;
+    state.sum_squares = row.sum_squares;
+    state.nonfinite = row.nonfinite;
+    state.skip = row.skip;
+    StepState old = state;
+    old.verdict = 1;
+    old.weight_quantizations = 99;
+    OpCase c;
+    c.op = "step_gate";
+    c.name = row.name;
+    c.buffers = {Struct("inputs", inputs), Struct("state", state, Role::kAccumulate),
+                 Struct("old", old, Role::kAccumulate)};
+    c.forward = [](const Exec& exec, const Buffers& b) {
+      const StepInputs* given = b["inputs"].as<StepInputs>();
+      HEARTH_RETURN_IF_ERROR(JudgeStep(exec, given, b["state"].as<StepState>()));
+      return BeginStep(exec, given, b["old"].as<StepState>());
+    };
+    c.slack = 0.0;
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+}  // namespace hearth::kernels::harness

@@ -1,0 +1,109 @@
+#include "kernels/step_gate/step_gate.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace hearth::kernels {
+namespace {
+
+StepInputs Inputs() {
+  StepInputs inputs;
+  inputs.loss_limit = std::numeric_limits<double>::infinity();
+  inputs.tokens = 1000;
+  inputs.max_norm = 1.0;
+  inputs.step = 7;
+  return inputs;
+}
+
+StepState Sums(double loss_sum, double weight_sum, double sum_squares) {
+  StepState state;
+  state.loss_sum = loss_sum;
+  state.weight_sum = weight_sum;
+  state.sum_squares = sum_squares;
+  return state;
+}
+
+TEST(JudgeStep, GoodStep_MeansAndClip) {
+  const StepInputs inputs = Inputs();
+  // Half of the tokens count: the gradient of the mean is twice what was accumulated.
+  StepState state = Sums(2000, 500, 4.0);
+  ASSERT_TRUE(JudgeStep(Exec(), &inputs, &state).ok());
+  EXPECT_EQ(state.loss, 4.0);
+  EXPECT_EQ(state.grad_norm, 4.0);
+  EXPECT_FLOAT_EQ(state.grad_scale, static_cast<float>(2.0 / (4.0 + 1e-6)));
+  EXPECT_EQ(state.verdict, 0);
+  EXPECT_EQ(state.skip, 0);
+}
+
+TEST(JudgeStep, SmallNormOrNoLimit_DoesNotClip) {
+  StepInputs inputs = Inputs();
+  StepState state = Sums(1000, 1000, 0.25);
+  ASSERT_TRUE(JudgeStep(Exec(), &inputs, &state).ok());
+  EXPECT_EQ(state.grad_scale, 1.0F);
+  inputs.max_norm = 0;
+  state = Sums(1000, 500, 1e6);
+  ASSERT_TRUE(JudgeStep(Exec(), &inputs, &state).ok());
+  EXPECT_EQ(state.grad_scale, 2.0F);
+}
+
+TEST(JudgeStep, LossAboveLimit_IsASpikeAndSticks) {
+  StepInputs inputs = Inputs();
+  inputs.loss_limit = 3.0;
+  StepState state = Sums(3001, 1000, 1.0);
+  ASSERT_TRUE(JudgeStep(Exec(), &inputs, &state).ok());
+  EXPECT_EQ(state.verdict, 1);
+  EXPECT_EQ(state.skip, 1);
+  // A good step after it is still skipped: the host has not cleared the flag.
+  ASSERT_TRUE(BeginStep(Exec(), &inputs, &state).ok());
+  EXPECT_EQ(state.skip, 1);
+  state.loss_sum = 1000;
+  state.weight_sum = 1000;
+  ASSERT_TRUE(JudgeStep(Exec(), &inputs, &state).ok());
+  EXPECT_EQ(state.verdict, 0);
+  EXPECT_EQ(state.skip, 1);
+}
+
+TEST(JudgeStep, NotFinite_HasVerdictTwo) {
+  const StepInputs inputs = Inputs();
+  StepState nan_loss = Sums(std::nan(""), 1000, 1.0);
+  StepState infinite_norm = Sums(1000, 1000, std::numeric_limits<double>::infinity());
+  StepState no_weight = Sums(0, 0, 1.0);
+  StepState counted = Sums(1000, 1000, 1.0);
+  counted.nonfinite = 1;
+  for (StepState* state : {&nan_loss, &infinite_norm, &no_weight, &counted}) {
+    ASSERT_TRUE(JudgeStep(Exec(), &inputs, state).ok());
+    EXPECT_EQ(state->verdict, 2);
+    EXPECT_EQ(state->skip, 1);
+  }
+}
+
+TEST(BeginStep, AnyState_SumsAreZeroAndCountersStay) {
+  const StepInputs inputs = Inputs();
+  StepState state = Sums(5, 6, 7);
+  state.nonfinite = 8;
+  state.verdict = 2;
+  state.grad_scale = 9;
+  state.weight_quantizations = 10;
+  ASSERT_TRUE(BeginStep(Exec(), &inputs, &state).ok());
+  EXPECT_EQ(state.loss_sum, 0);
+  EXPECT_EQ(state.weight_sum, 0);
+  EXPECT_EQ(state.sum_squares, 0);
+  EXPECT_EQ(state.nonfinite, 0);
+  EXPECT_EQ(state.verdict, 0);
+  EXPECT_EQ(state.grad_scale, 1.0F);
+  EXPECT_EQ(state.step, 7);
+  EXPECT_EQ(state.weight_quantizations, 10u);
+  EXPECT_EQ(state.skip, 0);
+}
+
+TEST(JudgeStep, NullPointer_IsRefused) {
+  StepState state;
+  EXPECT_EQ(JudgeStep(Exec(), nullptr, &state).code(), absl::StatusCode::kInvalidArgument);
+  const StepInputs inputs = Inputs();
+  EXPECT_EQ(BeginStep(Exec(), &inputs, nullptr).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace hearth::kernels
