@@ -1,7 +1,9 @@
 // AdamW over many tensors in one call; PyTorch's torch.optim.AdamW (amsgrad off, decoupled decay):
 //   g = grad * grad_scale;  p *= 1 - lr*wd;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
 //   p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps)
-// Arithmetic in T (kF32 or kF64), scalars prepared in double. Bits independent of exec.threads.
+// Arithmetic in T (the gradient's type, kF32 or kF64, on the CPU; kF32 on CUDA), scalars prepared in
+// double. Bits independent of exec.threads and of how tensors are grouped into calls; the CPU's and
+// CUDA's differ by roundings (fused multiply-adds).
 #pragma once
 
 #include <cstdint>
@@ -9,23 +11,37 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/core/exec.h"
+#include "kernels/step_gate/step_gate.h"
 
 namespace hearth::kernels {
 
 // One parameter tensor, or the shard of one. All views have the same number of elements.
+//   CPU : grad and working T = kF32 or kF64; master, m, v: T or kBF16 each
+//   CUDA: grad G, working A; master, m, v: kF32 or kBF16 each
+// bf16 storage rounds to nearest even after the update (master: see stochastic_rounding). bf16 v
+// with beta2 close to 1 stands still where an increment is below half of its last place.
 struct AdamWTensor {
-  TensorView master;      // T, updated
-  TensorView m;           // T, updated
-  TensorView v;           // T, updated
-  TensorView grad;        // T, read
-  TensorView working;     // T, optional: round_working(master) after the update; may alias master
+  TensorView master;      // updated
+  TensorView m;           // updated
+  TensorView v;           // updated
+  TensorView grad;        // read
+  TensorView working;     // optional: the stored master rounded to round_working (CPU) or A; may
+                          // alias a master of the same type
   double lr_scale = 1.0;  // multiplies lr
   double weight_decay = 0.0;  // 0 for norms, biases, ...
+  float* amax = nullptr;  // optional, one float beside the tensors: raised to max |working| by
+                          // QuantView's rule (core/tensor.h)
+  uint32_t index = 0;     // number of the tensor in the model, < 2^24: in the key of its randomness
+  uint64_t first_element = 0;  // of a shard: its place in the tensor, a multiple of 4
 };
 
-// grad_scale : optional, one float beside the tensors (host memory on the CPU): the clip factor
+// grad_scale : optional, one float beside the tensors: to the mean, and the clip factor
 // skip       : optional, one int32 beside the tensors: if it is not 0 nothing is written at all
 // step       : t >= 1, of the bias corrections
+// inputs     : optional, beside the tensors; then learning rate, bias corrections and the step of
+//              the randomness are its, and lr and step of the arguments are ignored
+// stochastic_rounding : bf16 masters are rounded up with the probability of the part cut off; key
+//              (seed, kStochasticRounding, step, 0, tensor index, element)
 struct AdamWArgs {
   absl::Span<const AdamWTensor> tensors;
   double lr = 0.0;
@@ -36,10 +52,18 @@ struct AdamWArgs {
   const float* grad_scale = nullptr;
   const int32_t* skip = nullptr;
   DType round_working = DType::kF32;
+  const StepInputs* inputs = nullptr;
+  bool stochastic_rounding = false;
+  uint64_t seed = 0;
 };
 
+// Errors: kInvalidArgument (counts, types, betas); kUnimplemented (types of the other device).
 absl::Status CanImplement(const AdamWArgs& args);
 size_t AdamWWorkspaceBytes(const AdamWArgs& args);  // 0
 absl::Status AdamWStep(const Exec& exec, const AdamWArgs& args);
+
+namespace cuda {
+absl::Status AdamWStep(const Exec& exec, const AdamWArgs& args);
+}  // namespace cuda
 
 }  // namespace hearth::kernels

@@ -10,14 +10,41 @@ struct Shape {
   const char* name;
   int64_t first, second;  // elements of two tensors; the second has no decay and no working copy
   int64_t step;
-  bool perf;
+  DType master = DType::kF32;
+  DType moments = DType::kF32;
+  bool stochastic = false;
+  bool inputs = false;  // learning rate and corrections through StepInputs
+  bool skip = false;
+  bool perf = false;
+  bool cuda_only = false;
 };
 
+constexpr DType kF32 = DType::kF32;
+constexpr DType kBF16 = DType::kBF16;
 constexpr Shape kShapes[] = {
-    {"step1_1_3", 1, 3, 1, false},
-    {"step1000_20011_77", 20011, 77, 1000, false},
-    {"perf_8m", int64_t{8} << 20, 1, 100, true},
+    {"step1_1_3", 1, 3, 1},
+    {"step1000_20011_77", 20011, 77, 1000},
+    {"inputs_16384_8196", 16384, 8196, 20, kF32, kF32, false, true},
+    {"bf16_moments_9001_8192", 9001, 8192, 20, kF32, kBF16, false, true},
+    {"bf16_master_8192_5", 8192, 5, 20, kBF16, kF32},
+    {"bf16_all_stochastic_17003_11", 17003, 11, 20, kBF16, kBF16, true},
+    {"stochastic_inputs_10240_3", 10240, 3, 20, kBF16, kF32, true, true},
+    {"skipped_1001_5", 1001, 5, 3, kF32, kF32, false, false, true},
+    {"perf_8m", int64_t{8} << 20, 1, 100, kF32, kF32, false, false, false, true},
+    {"perf_112m", 112'100'352, 768, 100, kF32, kF32, false, true, false, true, true},
+    {"perf_112m_bf16_moments", 112'100'352, 768, 100, kF32, kBF16, false, true, false, true, true},
+    {"perf_112m_bf16_stochastic", 112'100'352, 768, 100, kBF16, kBF16, true, true, false, true,
+     true},
 };
+
+StepInputs InputsOf(const Shape& s) {
+  StepInputs inputs;
+  inputs.learning_rate = 0.02;
+  inputs.bias_correction1 = 0.75;
+  inputs.bias_correction2 = 0.5;
+  inputs.step = s.step + 3;
+  return inputs;
+}
 
 absl::Status Run(const Shape& s, const Exec& exec, const Buffers& b) {
   std::array<AdamWTensor, 2> tensors;
@@ -26,19 +53,34 @@ absl::Status Run(const Shape& s, const Exec& exec, const Buffers& b) {
   tensors[0].v = b["v0"];
   tensors[0].grad = b["g0"];
   tensors[0].working = b["w0"];
+  tensors[0].amax = b["amax"].as<float>();
   tensors[0].weight_decay = 0.1;
+  tensors[0].index = 17;
   tensors[1].master = b["p1"];
   tensors[1].m = b["m1"];
   tensors[1].v = b["v1"];
   tensors[1].grad = b["g1"];
   tensors[1].lr_scale = 0.5;
-  const float grad_scale = 0.75F;
+  tensors[1].index = 18;
+  tensors[1].first_element = 64;
   AdamWArgs args;
   args.tensors = tensors;
   args.lr = 1e-2;
   args.step = s.step;
-  args.grad_scale = &grad_scale;
+  args.grad_scale = b["grad_scale"].as<float>();
+  args.skip = b["skip"].as<int32_t>();
+  args.inputs = s.inputs ? b["inputs"].as<StepInputs>() : nullptr;
+  args.stochastic_rounding = s.stochastic;
+  args.seed = 0x1234567890;
   return AdamWStep(exec, args);
+}
+
+// Optimizer state: f32 on a GPU and as wide as the run on the CPU, or bf16 everywhere.
+BufferSpec State(const char* name, int64_t count, DType dtype, const Fill& fill = {}) {
+  BufferSpec spec = Statistic(name, {count}, Role::kAccumulate);
+  spec.fill = fill;
+  spec.dtype = dtype;
+  return spec;
 }
 
 }  // namespace
@@ -50,17 +92,27 @@ std::vector<OpCase> AdamWCases() {
     c.op = "adamw";
     c.name = s.name;
     const Fill positive = {Fill::kUniform, 0.0, 1.0};
-    c.buffers = {{"p0", {s.first}, Role::kAccumulate},
-                 {"m0", {s.first}, Role::kAccumulate},
-                 {"v0", {s.first}, Role::kAccumulate, positive},
-                 {"g0", {s.first}},
-                 {"w0", {s.first}, Role::kOutput},
-                 {"p1", {s.second}, Role::kAccumulate},
-                 {"m1", {s.second}, Role::kAccumulate},
-                 {"v1", {s.second}, Role::kAccumulate, positive},
-                 {"g1", {s.second}}};
+    const Fill skip = {Fill::kConstant, s.skip ? 1.0 : 0.0, 0.0};
+    // A skipped step must leave even the working copy alone.
+    const Role written = s.skip ? Role::kAccumulate : Role::kOutput;
+    c.buffers = {State("p0", s.first, s.master),
+                 State("m0", s.first, s.moments),
+                 State("v0", s.first, s.moments, positive),
+                 WeightGradient("g0", {s.first}, Role::kInput),
+                 {"w0", {s.first}, written},
+                 State("p1", s.second, s.master),
+                 State("m1", s.second, s.moments),
+                 State("v1", s.second, s.moments, positive),
+                 WeightGradient("g1", {s.second}, Role::kInput),
+                 {"amax", {1}, Role::kAccumulate, positive, DType::kU8},
+                 {"grad_scale", {1}, Role::kInput, {Fill::kConstant, 0.75, 0.0}, DType::kU8},
+                 {"skip", {1}, Role::kInput, skip, DType::kI32},
+                 Struct("inputs", InputsOf(s))};
     c.forward = [s](const Exec& exec, const Buffers& b) { return Run(s, exec, b); };
+    c.slack = s.skip ? 0.0 : 8.0;
     c.perf = s.perf;
+    c.cuda_only = s.cuda_only;
+    c.forward_traffic = {"p0", "p0", "m0", "m0", "v0", "v0", "g0", "w0"};
     cases.push_back(c);
   }
   return cases;

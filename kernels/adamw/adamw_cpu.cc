@@ -1,7 +1,12 @@
+#include <atomic>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/adamw/adamw.h"
 #include "kernels/core/cpu.h"
+#include "kernels/core/rng.h"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/formats/formats.h"
 #include "kernels/formats/span.h"
 
 namespace hearth::kernels {
@@ -9,6 +14,7 @@ namespace {
 
 constexpr char kOp[] = "adamw";
 constexpr int64_t kGrain = 16384;
+constexpr int64_t kPiece = 1024;  // widened on the stack, if it is bf16
 
 // The step's scalars in the arithmetic's type.
 template <typename T>
@@ -48,54 +54,185 @@ HEARTH_SIMD void Update(
   UpdateImpl(k, grad, n, master, m, v);
 }
 
-template <typename T>
-Scalars<T> ScalarsOf(const AdamWArgs& args, const AdamWTensor& tensor) {
-  const double lr = args.lr * tensor.lr_scale;
+// Scalars of the step that all tensors share.
+struct Step {
+  double learning_rate;
+  double bias_correction1;
+  double bias_correction2;
+  uint32_t number;
+};
+
+Step StepOf(const AdamWArgs& args) {
+  if (args.inputs != nullptr) {
+    return {args.inputs->learning_rate, args.inputs->bias_correction1,
+            args.inputs->bias_correction2, static_cast<uint32_t>(args.inputs->step)};
+  }
   const double t = static_cast<double>(args.step);
+  return {args.lr, 1.0 - std::pow(args.beta1, t), 1.0 - std::pow(args.beta2, t),
+          static_cast<uint32_t>(args.step)};
+}
+
+template <typename T>
+Scalars<T> ScalarsOf(const AdamWArgs& args, const Step& step, const AdamWTensor& tensor) {
+  const double lr = step.learning_rate * tensor.lr_scale;
   return {static_cast<T>(args.grad_scale == nullptr ? 1.0F : *args.grad_scale),
           static_cast<T>(1.0 - lr * tensor.weight_decay),
           static_cast<T>(args.beta1),
           static_cast<T>(1.0 - args.beta1),
           static_cast<T>(args.beta2),
           static_cast<T>(1.0 - args.beta2),
-          static_cast<T>(lr / (1.0 - std::pow(args.beta1, t))),
-          static_cast<T>(1.0 / std::sqrt(1.0 - std::pow(args.beta2, t))),
+          static_cast<T>(lr / step.bias_correction1),
+          static_cast<T>(1.0 / std::sqrt(step.bias_correction2)),
           static_cast<T>(args.eps)};
+}
+
+// A piece of a buffer as T: the buffer itself, or a widened copy that Store narrows again.
+template <typename T>
+class Piece {
+ public:
+  Piece(const TensorView& view, int64_t begin, int64_t count)
+      : count_(count), packed_(view.dtype == DType::kBF16) {
+    if (packed_) {
+      codes_ = view.as<uint16_t>() + begin;
+      DecodeSpan(codes_, count, DType::kBF16, wide_);
+    }
+    data_ = packed_ ? wide_ : view.as<T>() + begin;
+  }
+  T* data() { return data_; }
+  // Nearest even; leaves the stored values in data().
+  void Store() {
+    if (packed_) {
+      EncodeSpan(data_, count_, DType::kBF16, codes_);
+      DecodeSpan(codes_, count_, DType::kBF16, data_);
+    }
+  }
+  void StoreStochastic(const RngKey& key, uint64_t first_element) {
+    for (int64_t i = 0; packed_ && i < count_; ++i) {
+      const uint32_t word = RngWord(key, first_element + static_cast<uint64_t>(i));
+      codes_[i] = EncodeBf16Stochastic(static_cast<float>(data_[i]), word);
+      data_[i] = DecodeBf16(codes_[i]);
+    }
+  }
+
+ private:
+  int64_t count_;
+  bool packed_;
+  uint16_t* codes_ = nullptr;
+  T wide_[kPiece];
+  T* data_ = nullptr;
+};
+
+// *amax raised to the largest magnitude; as unsigned integers magnitudes order with NaN on top, so
+// threads may come in any order.
+template <typename T>
+void RaiseAmax(const T* x, int64_t n, float* amax) {
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    largest = std::max(largest, std::bit_cast<uint32_t>(static_cast<float>(x[i])) & 0x7FFFFFFF);
+  }
+  const std::atomic_ref<float> shared(*amax);
+  float old = shared.load(std::memory_order_relaxed);
+  while (largest > std::bit_cast<uint32_t>(old) &&
+         !shared.compare_exchange_weak(old, std::bit_cast<float>(largest))) {
+  }
+}
+
+// At most kPiece elements of a tensor.
+template <typename T>
+void UpdatePiece(const AdamWArgs& args,
+                  const AdamWTensor& tensor,
+                  const Scalars<T>& scalars,
+                  const RngKey& key,
+                  int64_t begin,
+                  int64_t end) {
+  const int64_t count = end - begin;
+  Piece<T> master(tensor.master, begin, count);
+  Piece<T> m(tensor.m, begin, count);
+  Piece<T> v(tensor.v, begin, count);
+  Update(scalars, tensor.grad.as<T>() + begin, count, master.data(), m.data(), v.data());
+  m.Store();
+  v.Store();
+  if (args.stochastic_rounding) {
+    master.StoreStochastic(key, tensor.first_element + static_cast<uint64_t>(begin));
+  } else {
+    master.Store();
+  }
+  if (tensor.working.empty()) {
+    return;
+  }
+  T* working = tensor.working.as<T>() + begin;
+  if (working != master.data()) {
+    std::copy_n(master.data(), count, working);
+  }
+  RoundSpan(working, count, args.round_working);
+  if (tensor.amax != nullptr) {
+    RaiseAmax(working, count, tensor.amax);
+  }
 }
 
 template <typename T>
 absl::Status StepImpl(const Exec& exec, const AdamWArgs& args, const AdamWTensor& tensor) {
-  const Scalars<T> scalars = ScalarsOf<T>(args, tensor);
+  const Step step = StepOf(args);
+  const Scalars<T> scalars = ScalarsOf<T>(args, step, tensor);
+  const RngKey key = {args.seed, RngPurpose::kStochasticRounding, step.number, 0, tensor.index};
   ParallelFor(exec, tensor.master.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    T* master = tensor.master.as<T>() + begin;
-    Update(scalars, tensor.grad.as<T>() + begin, end - begin, master, tensor.m.as<T>() + begin,
-           tensor.v.as<T>() + begin);
-    if (!tensor.working.empty()) {
-      T* working = tensor.working.as<T>() + begin;
-      if (working != master) {
-        std::copy_n(master, end - begin, working);
-      }
-      RoundSpan(working, end - begin, args.round_working);
+    for (int64_t at = begin; at < end; at += kPiece) {
+      UpdatePiece<T>(args, tensor, scalars, key, at, std::min(end, at + kPiece));
     }
   });
   return absl::OkStatus();
+}
+
+// `view` is present, floating and has `count` elements.
+absl::Status RequireElements(const TensorView& view, int64_t count, const char* name) {
+  if (view.dtype == DType::kBF16) {
+    return RequireCount(view, DType::kBF16, count, kOp, name);
+  }
+  HEARTH_RETURN_IF_ERROR(RequireFloating(view, kOp, name));
+  return RequireCount(view, view.dtype, count, kOp, name);
+}
+
+absl::Status RequireTensor(const AdamWTensor& tensor) {
+  const int64_t count = tensor.master.numel();
+  HEARTH_RETURN_IF_ERROR(RequireElements(tensor.master, count, "master"));
+  HEARTH_RETURN_IF_ERROR(RequireElements(tensor.m, count, "m"));
+  HEARTH_RETURN_IF_ERROR(RequireElements(tensor.v, count, "v"));
+  HEARTH_RETURN_IF_ERROR(RequireElements(tensor.grad, count, "grad"));
+  if (!tensor.working.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireElements(tensor.working, count, "working"));
+  } else if (tensor.amax != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": amax without a working copy"));
+  }
+  if (tensor.first_element % 4 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": first_element ", tensor.first_element, " is no multiple of 4"));
+  }
+  return absl::OkStatus();
+}
+
+// What the CPU stores: the gradient's type T, or bf16 for the state.
+absl::Status RequireCpuTypes(const AdamWTensor& tensor) {
+  const DType T = tensor.grad.dtype;
+  if (T == DType::kBF16) {
+    return absl::UnimplementedError(absl::StrCat(kOp, ": bf16 gradients on the CPU"));
+  }
+  const int64_t count = tensor.master.numel();
+  for (const TensorView* view : {&tensor.master, &tensor.m, &tensor.v}) {
+    if (view->dtype != DType::kBF16) {
+      HEARTH_RETURN_IF_ERROR(RequireCount(*view, T, count, kOp, "master, m or v"));
+    }
+  }
+  return tensor.working.empty() ? absl::OkStatus()
+                                : RequireCount(tensor.working, T, count, kOp, "working");
 }
 
 }  // namespace
 
 absl::Status CanImplement(const AdamWArgs& args) {
   for (const AdamWTensor& tensor : args.tensors) {
-    HEARTH_RETURN_IF_ERROR(RequireFloating(tensor.master, kOp, "master"));
-    const DType dtype = tensor.master.dtype;
-    const int64_t count = tensor.master.numel();
-    HEARTH_RETURN_IF_ERROR(RequireCount(tensor.m, dtype, count, kOp, "m"));
-    HEARTH_RETURN_IF_ERROR(RequireCount(tensor.v, dtype, count, kOp, "v"));
-    HEARTH_RETURN_IF_ERROR(RequireCount(tensor.grad, dtype, count, kOp, "grad"));
-    if (!tensor.working.empty()) {
-      HEARTH_RETURN_IF_ERROR(RequireCount(tensor.working, dtype, count, kOp, "working"));
-    }
+    HEARTH_RETURN_IF_ERROR(RequireTensor(tensor));
   }
-  if (args.step < 1 || !(args.beta1 >= 0.0 && args.beta1 < 1.0) ||
+  if ((args.inputs == nullptr && args.step < 1) || !(args.beta1 >= 0.0 && args.beta1 < 1.0) ||
       !(args.beta2 >= 0.0 && args.beta2 < 1.0)) {
     return absl::InvalidArgumentError(absl::StrCat(kOp, ": step ", args.step, ", beta1 ",
                                                    args.beta1, ", beta2 ", args.beta2,
@@ -109,14 +246,18 @@ size_t AdamWWorkspaceBytes(const AdamWArgs&) {
 }
 
 absl::Status AdamWStep(const Exec& exec, const AdamWArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RUN_ON_CUDA(exec, kOp, AdamWStep(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  for (const AdamWTensor& tensor : args.tensors) {
+    HEARTH_RETURN_IF_ERROR(RequireCpuTypes(tensor));
+  }
   if (args.skip != nullptr && *args.skip != 0) {
     return absl::OkStatus();
   }
   for (const AdamWTensor& tensor : args.tensors) {
     HEARTH_RETURN_IF_ERROR(DispatchFloating(
-        tensor.master.dtype, [&]<typename T>() { return StepImpl<T>(exec, args, tensor); }));
+        tensor.grad.dtype, [&]<typename T>() { return StepImpl<T>(exec, args, tensor); }));
   }
   return absl::OkStatus();
 }

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <vector>
+
+#include "kernels/formats/formats.h"
 
 namespace hearth::kernels {
 namespace {
@@ -74,6 +78,82 @@ TEST(AdamWStep, RoundWorking_MasterKeepsItsBits) {
   ASSERT_TRUE(AdamWStep(Exec(), args).ok());
   EXPECT_NEAR(p[0], 1.0F - 1e-4F, 1e-7);
   EXPECT_EQ(w[0], 1.0F);  // the step is below bf16's resolution at 1
+}
+
+TEST(AdamWStep, Inputs_ReplaceRateAndCorrections) {
+  std::vector<double> p = {2.0}, m = {0.0}, v = {0.0}, g = {0.5};
+  const AdamWTensor tensor = TensorOf(p, m, v, g);
+  StepInputs inputs;
+  inputs.learning_rate = 0.25;
+  inputs.bias_correction1 = 0.1;
+  inputs.bias_correction2 = 0.05;
+  inputs.step = 3;
+  AdamWArgs args;
+  args.tensors = absl::MakeConstSpan(&tensor, 1);
+  args.lr = 100.0;
+  args.step = 0;  // not looked at
+  args.inputs = &inputs;
+  ASSERT_TRUE(AdamWStep(Exec(), args).ok());
+  // m = 0.05 and v = 0.0125 (beta2 0.95), corrected to 0.5 and 0.25.
+  EXPECT_NEAR(p[0], 2.0 - 0.25 * 0.5 / (0.5 + 1e-8), 1e-14);
+}
+
+// One f32 gradient step on `count` equal bf16 masters.
+std::vector<uint16_t> StepOfBf16(int64_t count, uint32_t index, uint64_t first_element) {
+  std::vector<uint16_t> p(static_cast<size_t>(count), EncodeBf16(1.0F));
+  std::vector<uint16_t> m(p.size()), v(p.size());
+  std::vector<float> g(p.size(), 1.0F);
+  AdamWTensor tensor;
+  tensor.master = TensorView(p.data(), DType::kBF16, {count});
+  tensor.m = TensorView(m.data(), DType::kBF16, {count});
+  tensor.v = TensorView(v.data(), DType::kBF16, {count});
+  tensor.grad = View(g.data(), {count});
+  tensor.index = index;
+  tensor.first_element = first_element;
+  AdamWArgs args;
+  args.tensors = absl::MakeConstSpan(&tensor, 1);
+  args.lr = 1e-3;  // about a quarter of bf16's step below 1
+  args.stochastic_rounding = true;
+  EXPECT_TRUE(AdamWStep(Exec(), args).ok());
+  return p;
+}
+
+TEST(AdamWStep, StochasticRounding_KeepsTheMean) {
+  const std::vector<uint16_t> p = StepOfBf16(40000, 1, 0);
+  double sum = 0;
+  for (uint16_t code : p) {
+    EXPECT_TRUE(DecodeBf16(code) == 1.0F || DecodeBf16(code) == 1.0F - 0x1p-8F);
+    sum += double{DecodeBf16(code)};
+  }
+  // The deviation of the mean is 2^-8 * sqrt(0.19 / 40000) = 8.5e-6.
+  EXPECT_NEAR(sum / 40000, 1.0 - 1e-3, 4.5e-5);
+}
+
+TEST(AdamWStep, StochasticRounding_DependsOnTensorAndPlaceAlone) {
+  const std::vector<uint16_t> whole = StepOfBf16(3000, 1, 0);
+  const std::vector<uint16_t> shard = StepOfBf16(1000, 1, 2000);
+  EXPECT_TRUE(std::equal(shard.begin(), shard.end(), whole.begin() + 2000));
+  EXPECT_NE(StepOfBf16(3000, 2, 0), whole);
+}
+
+TEST(AdamWStep, Amax_IsRaisedToTheLargestWorkingValue) {
+  std::vector<float> p(5000, 0.5F), m(5000), v(5000), g(5000), w(5000);
+  p[4321] = -3.0F;
+  AdamWTensor tensor;
+  tensor.master = View(p.data(), {5000});
+  tensor.m = View(m.data(), {5000});
+  tensor.v = View(v.data(), {5000});
+  tensor.grad = View(g.data(), {5000});
+  tensor.working = View(w.data(), {5000});
+  float amax = 1.0F;
+  tensor.amax = &amax;
+  AdamWArgs args;
+  args.tensors = absl::MakeConstSpan(&tensor, 1);
+  ASSERT_TRUE(AdamWStep(Exec(), args).ok());
+  EXPECT_EQ(amax, 3.0F);
+  p[7] = std::nanf("");
+  ASSERT_TRUE(AdamWStep(Exec(), args).ok());
+  EXPECT_TRUE(std::isnan(amax));
 }
 
 TEST(AdamWStep, BadArguments_AreRefused) {

@@ -19,6 +19,15 @@ inline uint16_t EncodeBf16(float value) {
   return static_cast<uint16_t>((bits & 0x7FFFFFFF) > 0x7F800000 ? quiet : rounded);
 }
 
+// Rounded up with the probability of the part that is cut off: `word` holds 16 random bits at its
+// low end. Infinities and NaN as EncodeBf16; the expectation over `word` is the value itself, but
+// above the largest finite one, where it may become infinity.
+inline uint16_t EncodeBf16Stochastic(float value, uint32_t word) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const bool finite = (bits & 0x7F800000) != 0x7F800000;
+  return finite ? static_cast<uint16_t>((bits + (word & 0xFFFF)) >> 16) : EncodeBf16(value);
+}
+
 inline float DecodeBf16(uint16_t code) {
   return std::bit_cast<float>(static_cast<uint32_t>(code) << 16);
 }
