@@ -103,8 +103,8 @@ cudaDataType_t CudaType(DType dtype) {
 // The part of exec.workspace that cuBLASLt gets.
 Workspace LibraryWorkspace(const Exec& exec) {
   const uintptr_t begin = reinterpret_cast<uintptr_t>(exec.workspace.data);
-  const uintptr_t aligned = (begin + kWorkspaceAlignment - 1) / kWorkspaceAlignment *
-                            kWorkspaceAlignment;
+  const uintptr_t aligned =
+      (begin + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
   const size_t lost = aligned - begin;
   if (begin == 0 || exec.workspace.bytes <= lost) {
     return {};
@@ -175,19 +175,32 @@ struct GemmPlans::Impl {
 
   ~Impl();
   absl::StatusOr<std::unique_ptr<Plan>> NewPlan(const GemmKey& key, const GemmArgs& args);
-  absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Exec& exec, const GemmKey& key,
-                                                const GemmArgs& args, bool capturing);
+  absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Exec& exec,
+                                                const GemmKey& key,
+                                                const GemmArgs& args,
+                                                bool capturing);
   absl::Status SetPointers(Plan& plan, const GemmArgs& args);
   bool Restore(const GemmKey& key, size_t workspace_bytes, Plan& plan);
   absl::StatusOr<std::vector<cublasLtMatmulHeuristicResult_t>> Heuristics(const GemmKey& key,
                                                                           size_t workspace_bytes,
                                                                           Plan& plan);
-  absl::Status Search(const Exec& exec, const GemmKey& key, const GemmArgs& args,
-                      const std::vector<cublasLtMatmulHeuristicResult_t>& candidates, Plan& plan);
-  absl::StatusOr<double> Measure(const Exec& exec, const Plan& plan, const GemmArgs& args, void* c,
-                                 const cublasLtMatmulHeuristicResult_t& candidate, double hopeless);
-  absl::Status Launch(const Exec& exec, const Plan& plan, const GemmArgs& args, void* c,
-                      const cublasLtMatmulAlgo_t& algorithm, size_t workspace_bytes);
+  absl::Status Search(const Exec& exec,
+                      const GemmKey& key,
+                      const GemmArgs& args,
+                      const std::vector<cublasLtMatmulHeuristicResult_t>& candidates,
+                      Plan& plan);
+  absl::StatusOr<double> Measure(const Exec& exec,
+                                 const Plan& plan,
+                                 const GemmArgs& args,
+                                 void* c,
+                                 const cublasLtMatmulHeuristicResult_t& candidate,
+                                 double hopeless);
+  absl::Status Launch(const Exec& exec,
+                      const Plan& plan,
+                      const GemmArgs& args,
+                      void* c,
+                      const cublasLtMatmulAlgo_t& algorithm,
+                      size_t workspace_bytes);
   void Record(const GemmKey& key, const Plan& plan, size_t tried, double microseconds);
 };
 
@@ -239,9 +252,8 @@ absl::Status GemmPlans::Impl::SetPointers(Plan& plan, const GemmArgs& args) {
   };
   HEARTH_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.scale_b, plan.scale_b));
   HEARTH_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.scale_a, plan.scale_a));
-  return plan.epilogue_bias
-             ? set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias.data, plan.bias)
-             : absl::OkStatus();
+  return plan.epilogue_bias ? set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias.data, plan.bias)
+                            : absl::OkStatus();
 }
 
 // The stored plan of `key`, if cuBLASLt still takes it.
@@ -312,8 +324,11 @@ absl::StatusOr<std::vector<cublasLtMatmulHeuristicResult_t>> GemmPlans::Impl::He
       ")"));
 }
 
-absl::Status GemmPlans::Impl::Launch(const Exec& exec, const Plan& plan, const GemmArgs& args,
-                                     void* c, const cublasLtMatmulAlgo_t& algorithm,
+absl::Status GemmPlans::Impl::Launch(const Exec& exec,
+                                     const Plan& plan,
+                                     const GemmArgs& args,
+                                     void* c,
+                                     const cublasLtMatmulAlgo_t& algorithm,
                                      size_t workspace_bytes) {
   const float alpha = static_cast<float>(args.alpha);
   const float beta = static_cast<float>(args.beta);
@@ -328,16 +343,17 @@ absl::Status GemmPlans::Impl::Launch(const Exec& exec, const Plan& plan, const G
 
 // Microseconds of a launch: the median of some samples, each of enough launches to be measured; of
 // one launch if that takes `hopeless` or more.
-absl::StatusOr<double> GemmPlans::Impl::Measure(const Exec& exec, const Plan& plan,
-                                                const GemmArgs& args, void* c,
+absl::StatusOr<double> GemmPlans::Impl::Measure(const Exec& exec,
+                                                const Plan& plan,
+                                                const GemmArgs& args,
+                                                void* c,
                                                 const cublasLtMatmulHeuristicResult_t& candidate,
                                                 double hopeless) {
   const cudaStream_t stream = static_cast<cudaStream_t>(exec.stream);
   const auto sample = [&](int launches) -> absl::StatusOr<double> {
     HEARTH_CUDA_RETURN_IF_ERROR(cudaEventRecord(begin, stream));
     for (int i = 0; i < launches; ++i) {
-      HEARTH_RETURN_IF_ERROR(
-          Launch(exec, plan, args, c, candidate.algo, candidate.workspaceSize));
+      HEARTH_RETURN_IF_ERROR(Launch(exec, plan, args, c, candidate.algo, candidate.workspaceSize));
     }
     HEARTH_CUDA_RETURN_IF_ERROR(cudaEventRecord(end, stream));
     HEARTH_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(end));
@@ -363,9 +379,11 @@ absl::StatusOr<double> GemmPlans::Impl::Measure(const Exec& exec, const Plan& pl
 }
 
 // Times the candidates; the plan gets the fastest. Leaves c as it was if it is accumulated into.
-absl::Status GemmPlans::Impl::Search(
-    const Exec& exec, const GemmKey& key, const GemmArgs& args,
-    const std::vector<cublasLtMatmulHeuristicResult_t>& candidates, Plan& plan) {
+absl::Status GemmPlans::Impl::Search(const Exec& exec,
+                                     const GemmKey& key,
+                                     const GemmArgs& args,
+                                     const std::vector<cublasLtMatmulHeuristicResult_t>& candidates,
+                                     Plan& plan) {
   const cudaStream_t stream = static_cast<cudaStream_t>(exec.stream);
   const StopWatch watch;
   void* c = args.c.data;
@@ -408,7 +426,9 @@ absl::Status GemmPlans::Impl::Search(
   return absl::OkStatus();
 }
 
-void GemmPlans::Impl::Record(const GemmKey& key, const Plan& plan, size_t tried,
+void GemmPlans::Impl::Record(const GemmKey& key,
+                             const Plan& plan,
+                             size_t tried,
                              double microseconds) {
   const std::string text = KeyText(key, options.deterministic);
   // With a bias that the epilogue does not take the key alone would not restore the plan.
@@ -421,8 +441,8 @@ void GemmPlans::Impl::Record(const GemmKey& key, const Plan& plan, size_t tried,
   }
   if (log) {
     const GemmExtents& e = key.extents;
-    const double flops = 2.0 * static_cast<double>(e.m) * static_cast<double>(e.n) *
-                         static_cast<double>(e.k);
+    const double flops =
+        2.0 * static_cast<double>(e.m) * static_cast<double>(e.n) * static_cast<double>(e.k);
     absl::FPrintF(stderr, "gemm %s: %d candidates, %.1f us, %.1f TFLOP/s, workspace %d\n", text,
                   tried, microseconds, flops / microseconds * 1e-6, plan.workspace_bytes);
   }
@@ -485,8 +505,8 @@ absl::Status GemmPlans::Run(const Exec& exec, const GemmArgs& args) {
     return absl::OkStatus();
   }
   auto it = impl_->plans.find(key);
-  const bool fits = it != impl_->plans.end() &&
-                    it->second->workspace_bytes <= LibraryWorkspace(exec).bytes;
+  const bool fits =
+      it != impl_->plans.end() && it->second->workspace_bytes <= LibraryWorkspace(exec).bytes;
   if (!fits || !it->second->settled) {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     HEARTH_CUDA_RETURN_IF_ERROR(

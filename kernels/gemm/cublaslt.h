@@ -3,9 +3,10 @@
 // A plan is cuBLASLt's descriptors and the fastest of its algorithms for one key: extents, dtypes,
 // transpositions, leading dimensions, bias, accumulation, alignment of the operands. Row-major
 // c = op(a) op(b) is handed over as column-major cT = op(b)T op(a)T: cuBLASLt's A is b, its B is a.
-// Scales are per tensor (SCALAR_32F). Block-scaled operands (MXFP8, NVFP4; on sm_120 also per-tensor
-// FP8, with all scale bytes 127 and the real scale in alpha: the block-scaled units are twice as
-// fast there) would be another scale mode in the key, and scale tensors in place of the scalars.
+// Scales are per tensor (SCALAR_32F). Block-scaled operands (MXFP8, NVFP4; on sm_120 also
+// per-tensor FP8, with all scale bytes 127 and the real scale in alpha: the block-scaled units are
+// twice as fast there) would be another scale mode in the key, and scale tensors in place of the
+// scalars.
 #pragma once
 
 #include <memory>

@@ -32,8 +32,7 @@ absl::StatusOr<CublasLt> CublasLt::Load() {
   HEARTH_RETURN_IF_ERROR(Find(library, "cublasLtGetStatusName", lt.GetStatusName));
   HEARTH_RETURN_IF_ERROR(Find(library, "cublasLtMatmul", lt.Matmul));
   HEARTH_RETURN_IF_ERROR(Find(library, "cublasLtMatmulAlgoCheck", lt.AlgoCheck));
-  HEARTH_RETURN_IF_ERROR(
-      Find(library, "cublasLtMatmulAlgoGetHeuristic", lt.AlgoGetHeuristic));
+  HEARTH_RETURN_IF_ERROR(Find(library, "cublasLtMatmulAlgoGetHeuristic", lt.AlgoGetHeuristic));
   HEARTH_RETURN_IF_ERROR(Find(library, "cublasLtMatmulDescCreate", lt.DescCreate));
   HEARTH_RETURN_IF_ERROR(Find(library, "cublasLtMatmulDescDestroy", lt.DescDestroy));
   HEARTH_RETURN_IF_ERROR(Find(library, "cublasLtMatmulDescSetAttribute", lt.DescSetAttribute));
@@ -80,10 +79,18 @@ absl::Status MatmulObjects::CreateDesc(bool transpose_a, bool transpose_b) {
   return Set(CUBLASLT_MATMUL_DESC_TRANSB, op_b);
 }
 
-absl::Status MatmulObjects::CreateLayouts(
-    cudaDataType_t type_a, uint64_t rows_a, uint64_t cols_a, int64_t lda, cudaDataType_t type_b,
-    uint64_t rows_b, uint64_t cols_b, int64_t ldb, cudaDataType_t type_c, uint64_t rows_c,
-    uint64_t cols_c, int64_t ldc) {
+absl::Status MatmulObjects::CreateLayouts(cudaDataType_t type_a,
+                                          uint64_t rows_a,
+                                          uint64_t cols_a,
+                                          int64_t lda,
+                                          cudaDataType_t type_b,
+                                          uint64_t rows_b,
+                                          uint64_t cols_b,
+                                          int64_t ldb,
+                                          cudaDataType_t type_c,
+                                          uint64_t rows_c,
+                                          uint64_t cols_c,
+                                          int64_t ldc) {
   constexpr char kWhat[] = "cublasLtMatrixLayoutCreate";
   HEARTH_RETURN_IF_ERROR(lt_.Status(lt_.LayoutCreate(&a, type_a, rows_a, cols_a, lda), kWhat));
   HEARTH_RETURN_IF_ERROR(lt_.Status(lt_.LayoutCreate(&b, type_b, rows_b, cols_b, ldb), kWhat));

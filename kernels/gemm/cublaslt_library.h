@@ -46,9 +46,18 @@ class MatmulObjects {
   // A descriptor with fp32 arithmetic and scalars, which are host memory.
   absl::Status CreateDesc(bool transpose_a, bool transpose_b);
   // Column-major layouts.
-  absl::Status CreateLayouts(cudaDataType_t a, uint64_t rows_a, uint64_t cols_a, int64_t lda,
-                             cudaDataType_t b, uint64_t rows_b, uint64_t cols_b, int64_t ldb,
-                             cudaDataType_t c, uint64_t rows_c, uint64_t cols_c, int64_t ldc);
+  absl::Status CreateLayouts(cudaDataType_t a,
+                             uint64_t rows_a,
+                             uint64_t cols_a,
+                             int64_t lda,
+                             cudaDataType_t b,
+                             uint64_t rows_b,
+                             uint64_t cols_b,
+                             int64_t ldb,
+                             cudaDataType_t c,
+                             uint64_t rows_c,
+                             uint64_t cols_c,
+                             int64_t ldc);
   template <typename T>
   absl::Status Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
     return lt_.Status(lt_.DescSetAttribute(desc, attribute, &value, sizeof(value)),

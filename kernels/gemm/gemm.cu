@@ -10,12 +10,11 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * 32;
 
-// partial[part, n] = sum over the part's rows of x[row, n]. A warp has 32 * W consecutive columns of
-// every kWarps-th row; the warps' sums are added in order.
+// partial[part, n] = sum over the part's rows of x[row, n]. A warp has 32 * W consecutive columns
+// of every kWarps-th row; the warps' sums are added in order.
 template <typename A, int W>
-__global__ void __launch_bounds__(kThreads)
-    PartialColumnSums(const A* x, int64_t rows, int64_t cols, int64_t rows_per_part,
-                      float* partial) {
+__global__ void __launch_bounds__(kThreads) PartialColumnSums(
+    const A* x, int64_t rows, int64_t cols, int64_t rows_per_part, float* partial) {
   __shared__ float sums[kWarps][32][W + 1];
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
@@ -52,8 +51,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// out[n] = beta * out[n] + sum over parts of partial[part, n]: 32 columns a block, each of its warps
-// every kWarps-th part.
+// out[n] = beta * out[n] + sum over parts of partial[part, n]: 32 columns a block, each of its
+// warps every kWarps-th part.
 template <typename G>
 __global__ void __launch_bounds__(kThreads)
     FinalColumnSums(const float* partial, int parts, int64_t cols, float beta, G* out) {
@@ -94,8 +93,8 @@ absl::Status LaunchPartial(const Exec& exec, const ColumnSumArgs& args) {
 template <typename A>
 absl::Status Partial(const Exec& exec, const ColumnSumArgs& args) {
   constexpr int kWidth = kPackWidth<A>;
-  const bool vectors = args.x.cols() % kWidth == 0 &&
-                       reinterpret_cast<uintptr_t>(args.x.data) % 16 == 0;
+  const bool vectors =
+      args.x.cols() % kWidth == 0 && reinterpret_cast<uintptr_t>(args.x.data) % 16 == 0;
   return vectors ? LaunchPartial<A, kWidth>(exec, args) : LaunchPartial<A, 1>(exec, args);
 }
 
@@ -124,12 +123,14 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename C, typename B>
-absl::Status LaunchRowBias(const Exec& exec, const TensorView& c, int64_t ldc,
+absl::Status LaunchRowBias(const Exec& exec,
+                           const TensorView& c,
+                           int64_t ldc,
                            const TensorView& bias) {
   const dim3 grid(static_cast<unsigned>(CeilDiv(c.cols(), kThreads)),
                   static_cast<unsigned>(c.rows() < 16384 ? c.rows() : 16384));
-  AddRowBiasKernel<C, B><<<grid, kThreads, 0, StreamOf(exec)>>>(c.as<C>(), c.rows(), c.cols(), ldc,
-                                                               bias.as<B>());
+  AddRowBiasKernel<C, B>
+      <<<grid, kThreads, 0, StreamOf(exec)>>>(c.as<C>(), c.rows(), c.cols(), ldc, bias.as<B>());
   return HEARTH_CUDA_LAUNCHED("row bias");
 }
 
@@ -140,15 +141,17 @@ absl::Status Gemm(const Exec& exec, const GemmArgs& args) {
 }
 
 absl::Status ColumnSum(const Exec& exec, const ColumnSumArgs& args) {
-  const absl::Status partial = args.x.dtype == DType::kBF16 ? Partial<Bf16>(exec, args)
-                                                            : Partial<float>(exec, args);
+  const absl::Status partial =
+      args.x.dtype == DType::kBF16 ? Partial<Bf16>(exec, args) : Partial<float>(exec, args);
   if (!partial.ok()) {
     return partial;
   }
   return args.out.dtype == DType::kBF16 ? Final<Bf16>(exec, args) : Final<float>(exec, args);
 }
 
-absl::Status AddRowBias(const Exec& exec, const TensorView& c, int64_t ldc,
+absl::Status AddRowBias(const Exec& exec,
+                        const TensorView& c,
+                        int64_t ldc,
                         const TensorView& bias) {
   if (c.dtype == DType::kBF16) {
     return bias.dtype == DType::kBF16 ? LaunchRowBias<Bf16, Bf16>(exec, c, ldc, bias)

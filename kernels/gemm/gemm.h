@@ -95,10 +95,7 @@ constexpr int64_t ColumnSumParts(int64_t rows) {
 absl::Status Gemm(const Exec& exec, const GemmArgs& args);
 absl::Status ColumnSum(const Exec& exec, const ColumnSumArgs& args);
 // c[row, :] += bias for an f32 or bf16 c with rows of `ldc` elements; bias f32 or bf16.
-absl::Status AddRowBias(const Exec& exec,
-                        const TensorView& c,
-                        int64_t ldc,
-                        const TensorView& bias);
+absl::Status AddRowBias(const Exec& exec, const TensorView& c, int64_t ldc, const TensorView& bias);
 }  // namespace cuda
 
 }  // namespace hearth::kernels

@@ -30,8 +30,8 @@ bool IsFp8(DType dtype) {
 }
 
 template <typename T>
-void Multiply(const Exec& exec, const GemmArgs& args, T alpha, const T* a, const T* b,
-              const GemmExtents& e) {
+void Multiply(
+    const Exec& exec, const GemmArgs& args, T alpha, const T* a, const T* b, const GemmExtents& e) {
   T* c = args.c.as<T>();
   const T* bias = args.bias.as<T>();
   blas::SetThreads(exec.threads);
@@ -120,8 +120,8 @@ absl::Status CheckTypes(const GemmArgs& args) {
   }
   const bool summed = c == DType::kF32 && (fp8 || a == DType::kBF16);
   if (!summed && c != (fp8 ? DType::kBF16 : a)) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": c is ", DebugString(args.c), ", a is ",
-                                                   DebugString(args.a)));
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": c is ", DebugString(args.c), ", a is ", DebugString(args.a)));
   }
   if (fp8 != (args.scale_a != nullptr) || fp8 != (args.scale_b != nullptr)) {
     return absl::InvalidArgumentError(
@@ -176,8 +176,8 @@ absl::Status CanImplement(const GemmArgs& args) {
                                                    DebugString(args.b), " do not match"));
   }
   if (args.c.rows() != e.m || args.c.cols() != e.n) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": c is ", DebugString(args.c),
-                                                   ", expected [", e.m, ", ", e.n, "]"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": c is ", DebugString(args.c), ", expected [", e.m, ", ", e.n, "]"));
   }
   if (e.lda < args.a.cols() || e.ldb < args.b.cols() || e.ldc < args.c.cols()) {
     return absl::InvalidArgumentError(absl::StrCat(

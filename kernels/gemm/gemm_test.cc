@@ -62,9 +62,9 @@ struct Problem {
 };
 
 TEST(Gemm, Fp8Operands_EqualTheProductOfDecodedValues) {
-  for (const auto& [type_a, type_b] : {std::pair(DType::kE4M3, DType::kE4M3),
-                                       std::pair(DType::kE5M2, DType::kE4M3),
-                                       std::pair(DType::kE4M3, DType::kE5M2)}) {
+  for (const auto& [type_a, type_b] :
+       {std::pair(DType::kE4M3, DType::kE4M3), std::pair(DType::kE5M2, DType::kE4M3),
+        std::pair(DType::kE4M3, DType::kE5M2)}) {
     Problem run(type_a, type_b);
     run.args.alpha = 0.5;
     run.args.beta = -2.0;

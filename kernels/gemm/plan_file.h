@@ -24,7 +24,8 @@ using StoredPlans = std::map<std::string, StoredPlan>;
 // search, never a run).
 StoredPlans ReadPlanFile(const std::string& path, const std::string& header);
 
-// Replaces `path` at once (temporary file and rename); makes its folders. kUnavailable: what failed.
+// Replaces `path` at once (temporary file and rename); makes its folders. kUnavailable: what
+// failed.
 absl::Status WritePlanFile(const std::string& path,
                            const std::string& header,
                            const StoredPlans& plans);

@@ -93,9 +93,9 @@ Operand MakeOperand(uint32_t tensor, DType dtype, int64_t rows, int64_t block) {
     for (int64_t i = 0; i < blocks; ++i) {
       const int power = static_cast<int>(RngWord(key, static_cast<uint64_t>(row * blocks + i)) % 4);
       const double scale = std::ldexp(1.0, power - 2);
-      out.scales[ScaleOffset(row, i, blocks)] =
-          dtype == DType::kE2M1 ? EncodeE4m3(static_cast<float>(scale))
-                                : static_cast<uint8_t>(127 + power - 2);
+      out.scales[ScaleOffset(row, i, blocks)] = dtype == DType::kE2M1
+                                                    ? EncodeE4m3(static_cast<float>(scale))
+                                                    : static_cast<uint8_t>(127 + power - 2);
       for (int64_t k = i * block; k < (i + 1) * block; ++k) {
         out.values[static_cast<size_t>(row * kK + k)] *= scale;
       }
@@ -119,16 +119,20 @@ class DeviceBytes {
 };
 
 // c = a bT with block scales, without a plan.
-absl::Status BlockScaled(const Exec& exec, const Case& which, const DeviceBytes& a,
-                         const DeviceBytes& b, const DeviceBytes& scales_a,
-                         const DeviceBytes& scales_b, void* c) {
+absl::Status BlockScaled(const Exec& exec,
+                         const Case& which,
+                         const DeviceBytes& a,
+                         const DeviceBytes& b,
+                         const DeviceBytes& scales_a,
+                         const DeviceBytes& scales_b,
+                         void* c) {
   GemmPlans& plans = exec.cuda->gemm();
   const CublasLt& lt = plans.library();
   const auto handle = static_cast<cublasLtHandle_t>(plans.handle());
   const bool fp4 = which.a == DType::kE2M1;
   const cudaDataType_t type = fp4 ? CUDA_R_4F_E2M1 : CUDA_R_8F_E4M3;
-  const cublasLtMatmulMatrixScale_t mode = fp4 ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3
-                                               : CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+  const cublasLtMatmulMatrixScale_t mode =
+      fp4 ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3 : CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
   MatmulObjects o(lt);
   HEARTH_RETURN_IF_ERROR(o.CreateDesc(true, false));
   HEARTH_RETURN_IF_ERROR(
@@ -144,8 +148,8 @@ absl::Status BlockScaled(const Exec& exec, const Case& which, const DeviceBytes&
       lt.Status(lt.PreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate"));
   cublasLtMatmulHeuristicResult_t result = {};
   int count = 0;
-  const cublasStatus_t found = lt.AlgoGetHeuristic(handle, o.desc, o.a, o.b, o.c, o.c, preference, 1,
-                                                   &result, &count);
+  const cublasStatus_t found =
+      lt.AlgoGetHeuristic(handle, o.desc, o.a, o.b, o.c, o.c, preference, 1, &result, &count);
   lt.PreferenceDestroy(preference);
   HEARTH_RETURN_IF_ERROR(lt.Status(found, "cublasLtMatmulAlgoGetHeuristic"));
   if (count == 0) {
@@ -158,7 +162,10 @@ absl::Status BlockScaled(const Exec& exec, const Case& which, const DeviceBytes&
                    "cublasLtMatmul");
 }
 
-absl::Status Multiply(const Exec& exec, const Case& which, const Operand& a, const Operand& b,
+absl::Status Multiply(const Exec& exec,
+                      const Case& which,
+                      const Operand& a,
+                      const Operand& b,
                       std::vector<double>& got) {
   constexpr float kScales[] = {1.0F};
   DeviceBytes device_a, device_b, scales_a, scales_b, device_c;
@@ -167,9 +174,11 @@ absl::Status Multiply(const Exec& exec, const Case& which, const Operand& a, con
   HEARTH_RETURN_IF_ERROR(device_a.Fill(exec, a.bytes.data(), a.bytes.size()));
   HEARTH_RETURN_IF_ERROR(device_b.Fill(exec, b.bytes.data(), b.bytes.size()));
   HEARTH_RETURN_IF_ERROR(device_c.Fill(exec, nullptr, c_bytes));
-  HEARTH_RETURN_IF_ERROR(scales_a.Fill(exec, blocks ? a.scales.data() : static_cast<const void*>(kScales),
+  HEARTH_RETURN_IF_ERROR(scales_a.Fill(exec,
+                                       blocks ? a.scales.data() : static_cast<const void*>(kScales),
                                        blocks ? a.scales.size() : sizeof(kScales)));
-  HEARTH_RETURN_IF_ERROR(scales_b.Fill(exec, blocks ? b.scales.data() : static_cast<const void*>(kScales),
+  HEARTH_RETURN_IF_ERROR(scales_b.Fill(exec,
+                                       blocks ? b.scales.data() : static_cast<const void*>(kScales),
                                        blocks ? b.scales.size() : sizeof(kScales)));
   if (blocks) {
     HEARTH_RETURN_IF_ERROR(
@@ -200,8 +209,8 @@ double MaxRelativeError(const Operand& a, const Operand& b, const std::vector<do
     for (int64_t n = 0; n < kN; ++n) {
       double want = 0.0;
       for (int64_t k = 0; k < kK; ++k) {
-        want += a.values[static_cast<size_t>(m * kK + k)] *
-                b.values[static_cast<size_t>(n * kK + k)];
+        want +=
+            a.values[static_cast<size_t>(m * kK + k)] * b.values[static_cast<size_t>(n * kK + k)];
       }
       const double off = std::fabs(got[static_cast<size_t>(m * kN + n)] - want);
       error = std::isnan(off) ? INFINITY : std::max(error, off);

@@ -1,14 +1,34 @@
 // The LM head and its loss in one op, chunked over tokens so that the full logits never exist.
 //   logits = hidden weightT over the first `vocab` rows of weight; rows from vocab to V_padded are
-//   padding: they take no part and their gradient is not touched.
-//   "T" is the storage type, kF32 or kF64, the same for hidden, weight and their gradients.
-//   Bits depend on exec.threads only through OpenBLAS.
+//   padding: they take no part, and zeros are added to their gradient.
+//   "T" is the storage type: kF32 or kF64 on the CPU, A on CUDA (core/exec.h; the logits of a chunk
+//   are A too), the same for hidden, weight and d_hidden.
+//   CPU: bits depend on exec.threads only through OpenBLAS. CUDA: on the plans (gemm.h) and
+//   `chunk`.
 #pragma once
 
 #include "absl/status/status.h"
 #include "kernels/core/exec.h"
 
 namespace hearth::kernels {
+
+// Operands of a head that multiplies in FP8; all of them, or none.
+//   rows and columns are QuantView's: columns[j, i] = rows[i, j]; kE4M3
+//   scales : one float each, beside the tensors: value = quantised * *scale
+// N, C, V_padded and chunk are multiples of 16.
+struct LinearCrossEntropyQuant {
+  TensorView hidden_rows;     // [N, C]
+  TensorView hidden_columns;  // [C, N]
+  TensorView weight_rows;     // [V_padded, C]
+  TensorView weight_columns;  // [C, V_padded]
+  const float* hidden_scale = nullptr;
+  const float* weight_scale = nullptr;
+
+  bool empty() const {
+    return hidden_rows.empty() && hidden_columns.empty() && weight_rows.empty() &&
+           weight_columns.empty() && hidden_scale == nullptr && weight_scale == nullptr;
+  }
+};
 
 // loss_sum += sum of w * nll, weight_sum += sum of w, over the call's tokens, in double.
 // With d_hidden and d_weight also the gradient of d_loss * (sum of w * nll):
@@ -18,14 +38,21 @@ namespace hearth::kernels {
 //   targets     : [N] i32, 0 <= target < vocab where w != 0 (elsewhere ignored, may be -1 or -100)
 //   loss_weight : [N] f32, finite, >= 0
 //   d_hidden    : [N, C] T, overwritten, 0 where w == 0; may alias hidden
-//   d_weight    : [V_padded, C] T, accumulated into
+//   d_weight    : [V_padded, C] T (CPU), G (CUDA); added to if `accumulate`, else overwritten
 //                 each optional; both absent = forward only (evaluation)
-//   nll         : [N] T, optional: per token, 0 where w == 0
-//   loss_sum, weight_sum : host memory (CPU), one double each, added to; not null
-//   chunk       : tokens per chunk, 0 = chosen so that a chunk's logits take about 32 MiB
+//   nll         : [N] T (CPU), f32 (CUDA), optional: per token, 0 where w == 0
+//   loss_sum, weight_sum : one double each, beside the tensors, added to; not null
+//   chunk       : tokens per chunk, 0 = chosen so that a chunk's logits take about 32 MiB (CPU) or
+//                 1 GiB (CUDA: each chunk reads and writes d_weight once, so few are better)
 //   round_logits: also rounds the logits themselves before the softmax
-// Workspace: one chunk of logits, and partial sums.
-// Errors: kInvalidArgument (shape, dtype, workspace); kOutOfRange (target); kUnimplemented.
+//   quant       : if present, all three products take FP8 operands: the logits with fast
+//                 accumulation; d_logits as E5M2 by the fixed scale 57344 / d_loss, which nothing
+//                 exceeds where w <= 1, since |d_logits| <= d_loss * w (larger w saturate). Then
+//                 d_loss > 0, T is not kF64, and of hidden and weight only shape and dtype count.
+//                 The CPU reads rows only, and multiplies the decoded values in fp32
+// Workspace: one chunk of logits (FP8: and its gradient by rows and columns), nll, partial sums.
+// Errors: kInvalidArgument (shape, dtype, workspace); kOutOfRange (target; CUDA cannot tell in
+// time: there the loss and the gradients become NaN); kUnimplemented.
 struct LinearCrossEntropyArgs {
   TensorView hidden;
   TensorView weight;
@@ -35,20 +62,25 @@ struct LinearCrossEntropyArgs {
   double d_loss = 1.0;
   TensorView d_hidden;
   TensorView d_weight;
+  bool accumulate = true;
   TensorView nll;
   double* loss_sum = nullptr;
   double* weight_sum = nullptr;
   int64_t chunk = 0;
+  LinearCrossEntropyQuant quant;
   DType round_logits = DType::kF32;
   DType round_d_hidden = DType::kF32;
 };
 
 absl::Status CanImplement(const LinearCrossEntropyArgs& args);
+size_t LinearCrossEntropyWorkspaceBytes(const Exec& exec, const LinearCrossEntropyArgs& args);
+// For either device.
 size_t LinearCrossEntropyWorkspaceBytes(const LinearCrossEntropyArgs& args);
 absl::Status LinearCrossEntropy(const Exec& exec, const LinearCrossEntropyArgs& args);
 
 // logits = round_logits(hidden weightT) of a few positions, for sampling.
-//   hidden : [n, C] T     weight : [V_padded, C] T     logits : [n, vocab] T, vocab <= V_padded
+//   hidden : [n, C] T     weight : [V_padded, C] T     logits : [n, vocab] T, vocab <= V_padded;
+//   with bf16 operands (CUDA) also f32
 struct LinearLogitsArgs {
   TensorView hidden;
   TensorView weight;
@@ -57,7 +89,12 @@ struct LinearLogitsArgs {
 };
 
 absl::Status CanImplement(const LinearLogitsArgs& args);
-size_t LinearLogitsWorkspaceBytes(const LinearLogitsArgs& args);  // 0
+// Not required; CUDA: the more algorithms can be tried.
+size_t LinearLogitsWorkspaceBytes(const LinearLogitsArgs& args);
 absl::Status LinearLogits(const Exec& exec, const LinearLogitsArgs& args);
+
+namespace cuda {
+absl::Status LinearCrossEntropy(const Exec& exec, const LinearCrossEntropyArgs& args);
+}  // namespace cuda
 
 }  // namespace hearth::kernels

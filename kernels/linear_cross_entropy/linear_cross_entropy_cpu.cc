@@ -1,8 +1,13 @@
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
+#include "kernels/cuda/dispatch.h"
 #include "kernels/formats/span.h"
 #include "kernels/gemm/blas.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/linear_cross_entropy/cuda_layout.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 
 namespace hearth::kernels {
@@ -11,6 +16,7 @@ namespace {
 constexpr char kOp[] = "linear_cross_entropy";
 constexpr int64_t kChunkBytes = int64_t{32} << 20;
 constexpr int64_t kSumBlock = 1024;  // terms summed in T before going into a double
+constexpr double kE5m2Max = 57344.0;
 
 int64_t ChunkTokens(const LinearCrossEntropyArgs& args) {
   const int64_t tokens = args.hidden.rows();
@@ -93,53 +99,124 @@ double LossOfToken(const LinearCrossEntropyArgs& args, int64_t token, bool gradi
   return nll;
 }
 
+// Offsets in bytes into the workspace.
+struct Layout {
+  int64_t chunk = 0;
+  size_t nll = 0;     // f64 [chunk]
+  size_t logits = 0;  // T [chunk, vocab]
+  size_t hidden = 0;  // f32 [chunk, C], decoded
+  size_t weight = 0;  // f32 [vocab, C], decoded
+  size_t bytes = 0;
+};
+
+Layout LayoutOf(const LinearCrossEntropyArgs& args) {
+  Layout layout;
+  layout.chunk = ChunkTokens(args);
+  const auto take = [&](DType dtype, int64_t count) {
+    const size_t at = layout.bytes;
+    layout.bytes += AlignUp(DTypeBytes(dtype, count), 64);
+    return at;
+  };
+  const int64_t channels = args.quant.empty() ? 0 : args.hidden.cols();
+  layout.nll = take(DType::kF64, layout.chunk);
+  layout.logits = take(args.hidden.dtype, layout.chunk * args.vocab);
+  layout.hidden = take(DType::kF32, layout.chunk * channels);
+  layout.weight = take(DType::kF32, args.vocab * channels);
+  return layout;
+}
+
+// What the products of a chunk read, and what their results are multiplied by.
+template <typename T>
+struct Operands {
+  const T* hidden = nullptr;  // of the chunk
+  const T* weight = nullptr;
+  T logits_alpha = 1;
+  T d_weight_alpha = 1;
+  T d_hidden_alpha = 1;
+  double d_logits_scale = 0.0;  // 0: d_logits are not quantised
+};
+
 // Tokens [begin, begin + count): logits, losses into nll, then both gradients.
 template <typename T>
 void RunChunk(const Exec& exec,
               const LinearCrossEntropyArgs& args,
+              const Operands<T>& operands,
               int64_t begin,
               int64_t count,
               T* logits,
               double* nll) {
   const int64_t hidden = args.hidden.cols();
   const int64_t vocab = args.vocab;
-  const T* x = args.hidden.as<T>() + begin * hidden;
-  const T* weight = args.weight.as<T>();
   const bool gradient = !args.d_hidden.empty() || !args.d_weight.empty();
   blas::SetThreads(exec.threads);
-  blas::Gemm(false, true, count, vocab, hidden, T{1}, x, hidden, weight, hidden, T{0}, logits,
-             vocab);
+  blas::Gemm(false, true, count, vocab, hidden, operands.logits_alpha, operands.hidden, hidden,
+             operands.weight, hidden, T{0}, logits, vocab);
   ParallelFor(exec, count, RowGrain(vocab), [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       nll[i] = LossOfToken(args, begin + i, gradient, logits + i * vocab);
+      if (gradient && operands.d_logits_scale > 0.0) {
+        Multiply(static_cast<T>(operands.d_logits_scale), vocab, logits + i * vocab);
+        RoundSpan(logits + i * vocab, vocab, DType::kE5M2);
+      }
     }
   });
   blas::SetThreads(exec.threads);
   if (!args.d_weight.empty()) {
-    blas::Gemm(true, false, vocab, hidden, count, T{1}, logits, vocab, x, hidden, T{1},
-               args.d_weight.as<T>(), hidden);
+    const T beta = args.accumulate || begin > 0 ? T{1} : T{0};
+    blas::Gemm(true, false, vocab, hidden, count, operands.d_weight_alpha, logits, vocab,
+               operands.hidden, hidden, beta, args.d_weight.as<T>(), hidden);
   }
   if (!args.d_hidden.empty()) {
     T* dx = args.d_hidden.as<T>() + begin * hidden;
-    blas::Gemm(false, false, count, hidden, vocab, T{1}, logits, vocab, weight, hidden, T{0}, dx,
-               hidden);
+    blas::Gemm(false, false, count, hidden, vocab, operands.d_hidden_alpha, logits, vocab,
+               operands.weight, hidden, T{0}, dx, hidden);
     RoundSpan(dx, count * hidden, args.round_d_hidden);
   }
+}
+
+// FP8 rows to floats.
+void Decode(const Exec& exec, const TensorView& x, int64_t begin, int64_t rows, float* out) {
+  const int64_t cols = x.cols();
+  ParallelFor(exec, rows, RowGrain(cols), [&](int64_t first, int64_t last) {
+    DecodeSpan(x.as<uint8_t>() + (begin + first) * cols, (last - first) * cols, x.dtype,
+               out + first * cols);
+  });
 }
 
 template <typename T>
 absl::Status Impl(const Exec& exec, const LinearCrossEntropyArgs& args) {
   const int64_t tokens = args.hidden.rows();
-  const int64_t chunk = ChunkTokens(args);
-  double* nll = static_cast<double*>(exec.workspace.data);
-  T* logits = reinterpret_cast<T*>(static_cast<char*>(exec.workspace.data) +
-                                   AlignUp(DTypeBytes(DType::kF64, chunk), 64));
+  const int64_t channels = args.hidden.cols();
+  const Layout layout = LayoutOf(args);
+  char* workspace = static_cast<char*>(exec.workspace.data);
+  double* nll = reinterpret_cast<double*>(workspace + layout.nll);
+  T* logits = reinterpret_cast<T*>(workspace + layout.logits);
+  float* decoded_hidden = reinterpret_cast<float*>(workspace + layout.hidden);
+  float* decoded_weight = reinterpret_cast<float*>(workspace + layout.weight);
+  Operands<T> operands;
+  operands.weight = args.weight.as<T>();
+  if (!args.quant.empty()) {
+    const double hidden_scale = double{*args.quant.hidden_scale};
+    const double weight_scale = double{*args.quant.weight_scale};
+    Decode(exec, args.quant.weight_rows, 0, args.vocab, decoded_weight);
+    operands.weight = reinterpret_cast<const T*>(decoded_weight);
+    operands.hidden = reinterpret_cast<const T*>(decoded_hidden);
+    operands.logits_alpha = static_cast<T>(hidden_scale * weight_scale);
+    operands.d_weight_alpha = static_cast<T>(args.d_loss / kE5m2Max * hidden_scale);
+    operands.d_hidden_alpha = static_cast<T>(args.d_loss / kE5m2Max * weight_scale);
+    operands.d_logits_scale = kE5m2Max / args.d_loss;
+  }
   const float* weights = args.loss_weight.as<float>();
   double loss_sum = 0.0;
   double weight_sum = 0.0;
-  for (int64_t begin = 0; begin < tokens; begin += chunk) {
-    const int64_t count = std::min(chunk, tokens - begin);
-    RunChunk(exec, args, begin, count, logits, nll);
+  for (int64_t begin = 0; begin < tokens; begin += layout.chunk) {
+    const int64_t count = std::min(layout.chunk, tokens - begin);
+    if (args.quant.empty()) {
+      operands.hidden = args.hidden.as<T>() + begin * channels;
+    } else {
+      Decode(exec, args.quant.hidden_rows, begin, count, decoded_hidden);
+    }
+    RunChunk(exec, args, operands, begin, count, logits, nll);
     for (int64_t i = 0; i < count; ++i) {
       loss_sum += static_cast<double>(weights[begin + i]) * nll[i];
       weight_sum += static_cast<double>(weights[begin + i]);
@@ -147,6 +224,10 @@ absl::Status Impl(const Exec& exec, const LinearCrossEntropyArgs& args) {
         args.nll.as<T>()[begin + i] = static_cast<T>(nll[i]);
       }
     }
+  }
+  if (!args.d_weight.empty() && !args.accumulate) {
+    std::fill(args.d_weight.as<T>() + args.vocab * channels,
+              args.d_weight.as<T>() + args.d_weight.numel(), T{0});
   }
   *args.loss_sum += loss_sum;
   *args.weight_sum += weight_sum;
@@ -165,30 +246,78 @@ absl::Status CheckTargets(const LinearCrossEntropyArgs& args) {
   return absl::OkStatus();
 }
 
+// Weight gradients and statistics follow from the storage type of the activations.
+absl::Status CheckOutputs(const LinearCrossEntropyArgs& args) {
+  const DType dtype = args.hidden.dtype;
+  const bool wide = dtype == DType::kF64;
+  if (!args.d_hidden.empty()) {
+    HEARTH_RETURN_IF_ERROR(
+        RequireCount(args.d_hidden, dtype, args.hidden.numel(), kOp, "d_hidden"));
+  }
+  if (!args.d_weight.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireFloating(args.d_weight, kOp, "d_weight"));
+    const DType given =
+        wide ? DType::kF64 : (args.d_weight.dtype == DType::kBF16 ? DType::kBF16 : DType::kF32);
+    HEARTH_RETURN_IF_ERROR(RequireView(args.d_weight, given,
+                                       {args.weight.rows(), args.weight.cols()}, kOp, "d_weight"));
+  }
+  if (!args.nll.empty()) {
+    HEARTH_RETURN_IF_ERROR(
+        RequireCount(args.nll, wide ? dtype : DType::kF32, args.hidden.rows(), kOp, "nll"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckQuant(const LinearCrossEntropyArgs& args) {
+  const LinearCrossEntropyQuant& quant = args.quant;
+  const int64_t tokens = args.hidden.rows();
+  const int64_t channels = args.hidden.cols();
+  const int64_t padded = args.weight.rows();
+  const DType e4m3 = DType::kE4M3;
+  HEARTH_RETURN_IF_ERROR(
+      RequireView(quant.hidden_rows, e4m3, {tokens, channels}, kOp, "quant.hidden_rows"));
+  HEARTH_RETURN_IF_ERROR(
+      RequireView(quant.hidden_columns, e4m3, {channels, tokens}, kOp, "quant.hidden_columns"));
+  HEARTH_RETURN_IF_ERROR(
+      RequireView(quant.weight_rows, e4m3, {padded, channels}, kOp, "quant.weight_rows"));
+  HEARTH_RETURN_IF_ERROR(
+      RequireView(quant.weight_columns, e4m3, {channels, padded}, kOp, "quant.weight_columns"));
+  if (quant.hidden_scale == nullptr || quant.weight_scale == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": FP8 operands without scales"));
+  }
+  if (args.hidden.dtype != DType::kF32 && args.hidden.dtype != DType::kBF16) {
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": an FP8 head is f32 or bf16 elsewhere"));
+  }
+  if ((tokens | channels | padded | args.chunk) % 16 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": an FP8 head needs multiples of 16: tokens ", tokens, ", channels ",
+                     channels, ", padded vocabulary ", padded, ", chunk ", args.chunk));
+  }
+  if (!(args.d_loss > 0.0) || !std::isfinite(args.d_loss)) {
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": d_loss is ", args.d_loss));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CanImplement(const LinearCrossEntropyArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireFloating(args.hidden, kOp, "hidden"));
-  const DType dtype = args.hidden.dtype;
   const int64_t tokens = args.hidden.rows();
-  const int64_t hidden = args.hidden.cols();
   const int64_t padded = args.weight.rows();
-  HEARTH_RETURN_IF_ERROR(RequireView(args.weight, dtype, {padded, hidden}, kOp, "weight"));
+  if (args.quant.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireFloating(args.hidden, kOp, "hidden"));
+    HEARTH_RETURN_IF_ERROR(
+        RequireView(args.weight, args.hidden.dtype, {padded, args.hidden.cols()}, kOp, "weight"));
+  } else {
+    HEARTH_RETURN_IF_ERROR(CheckQuant(args));
+  }
   HEARTH_RETURN_IF_ERROR(RequireCount(args.targets, DType::kI32, tokens, kOp, "targets"));
   HEARTH_RETURN_IF_ERROR(RequireCount(args.loss_weight, DType::kF32, tokens, kOp, "loss_weight"));
   if (args.vocab < 1 || args.vocab > padded) {
     return absl::InvalidArgumentError(
         absl::StrCat(kOp, ": vocab is ", args.vocab, ", weight has ", padded, " rows"));
   }
-  if (!args.d_hidden.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.d_hidden, dtype, tokens * hidden, kOp, "d_hidden"));
-  }
-  if (!args.d_weight.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireView(args.d_weight, dtype, {padded, hidden}, kOp, "d_weight"));
-  }
-  if (!args.nll.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.nll, dtype, tokens, kOp, "nll"));
-  }
+  HEARTH_RETURN_IF_ERROR(CheckOutputs(args));
   if (args.loss_sum == nullptr || args.weight_sum == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(kOp, ": loss_sum or weight_sum is null"));
   }
@@ -196,19 +325,43 @@ absl::Status CanImplement(const LinearCrossEntropyArgs& args) {
   return RequireRound(args.round_d_hidden, kOp);
 }
 
+size_t LinearCrossEntropyWorkspaceBytes(const Exec& exec, const LinearCrossEntropyArgs& args) {
+  return exec.device == Device::kCuda ? cuda::HeadLayoutOf(args).bytes : LayoutOf(args).bytes;
+}
+
 size_t LinearCrossEntropyWorkspaceBytes(const LinearCrossEntropyArgs& args) {
-  const int64_t chunk = ChunkTokens(args);
-  return AlignUp(DTypeBytes(DType::kF64, chunk), 64) +
-         DTypeBytes(args.hidden.dtype, chunk * args.vocab);
+  const size_t cpu = args.hidden.dtype == DType::kBF16 ? 0 : LayoutOf(args).bytes;
+  return args.hidden.dtype == DType::kF64 ? cpu : std::max(cpu, cuda::HeadLayoutOf(args).bytes);
 }
 
 absl::Status LinearCrossEntropy(const Exec& exec, const LinearCrossEntropyArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.hidden.dtype, kOp));
+  if (!args.d_weight.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.d_weight.dtype, kOp));
+  }
+  HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, LinearCrossEntropyWorkspaceBytes(exec, args), kOp));
+  HEARTH_RUN_ON_CUDA(exec, kOp, LinearCrossEntropy(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CheckTargets(args));
-  HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, LinearCrossEntropyWorkspaceBytes(args), kOp));
   return DispatchFloating(args.hidden.dtype, [&]<typename T>() { return Impl<T>(exec, args); });
 }
+
+namespace {
+
+// Logits as a product of rows; vocabulary's padding left out.
+GemmArgs LogitsProduct(const LinearLogitsArgs& args) {
+  GemmArgs gemm;
+  gemm.a = args.hidden;
+  gemm.b =
+      TensorView(args.weight.data, args.weight.dtype, {args.logits.cols(), args.weight.cols()});
+  gemm.c = args.logits;
+  gemm.transpose_b = true;
+  gemm.round_c = args.round_logits;
+  return gemm;
+}
+
+}  // namespace
 
 absl::Status CanImplement(const LinearLogitsArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireFloating(args.hidden, "linear_logits", "hidden"));
@@ -216,32 +369,24 @@ absl::Status CanImplement(const LinearLogitsArgs& args) {
   const int64_t padded = args.weight.rows();
   HEARTH_RETURN_IF_ERROR(
       RequireView(args.weight, dtype, {padded, args.hidden.cols()}, "linear_logits", "weight"));
-  HEARTH_RETURN_IF_ERROR(RequireView(args.logits, dtype, {args.hidden.rows(), args.logits.cols()},
-                                     "linear_logits", "logits"));
+  HEARTH_RETURN_IF_ERROR(RequireView(args.logits, args.logits.dtype,
+                                     {args.hidden.rows(), args.logits.cols()}, "linear_logits",
+                                     "logits"));
   if (args.logits.cols() > padded) {
     return absl::InvalidArgumentError(absl::StrCat("linear_logits: logits have ",
                                                    args.logits.cols(), " columns, weight has ",
                                                    padded, " rows"));
   }
-  return RequireRound(args.round_logits, "linear_logits");
+  return CanImplement(LogitsProduct(args));
 }
 
-size_t LinearLogitsWorkspaceBytes(const LinearLogitsArgs&) {
-  return 0;
+size_t LinearLogitsWorkspaceBytes(const LinearLogitsArgs& args) {
+  return GemmWorkspaceBytes(LogitsProduct(args));
 }
 
 absl::Status LinearLogits(const Exec& exec, const LinearLogitsArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, "linear_logits"));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  return DispatchFloating(args.hidden.dtype, [&]<typename T>() {
-    const int64_t hidden = args.hidden.cols();
-    blas::SetThreads(exec.threads);
-    blas::Gemm(false, true, args.hidden.rows(), args.logits.cols(), hidden, T{1},
-               args.hidden.as<T>(), hidden, args.weight.as<T>(), hidden, T{0}, args.logits.as<T>(),
-               args.logits.cols());
-    RoundSpan(args.logits.as<T>(), args.logits.numel(), args.round_logits);
-    return absl::OkStatus();
-  });
+  return Gemm(exec, LogitsProduct(args));
 }
 
 }  // namespace hearth::kernels
