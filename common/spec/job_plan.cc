@@ -43,6 +43,13 @@ absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec
   }
   job_plan->table = BuildParameterTable(options.shape, job_plan->formats);
   options.table = &job_plan->table;
+  if (training) {
+    options.precision = ResolvePrecision(job_spec, *options.recipe,
+                                         static_cast<int>(options.shape.layers));
+  }
+  if (job_spec.resources().device() == "cuda") {
+    options.wide_bytes = 0;
+  }
   options.micro_batch = micro_batch;
   options.threads = threads;
   options.training = training;

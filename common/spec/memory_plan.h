@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -11,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/spec/dtype.h"
 
 namespace hearth::spec {
 
@@ -40,6 +42,9 @@ struct PlannedBuffer {
   int32_t first_use = 0;   // moments of the step, see StepTimeline
   int32_t last_use = 0;
   MemoryTier tier = MemoryTier::kDevice;
+  // Element format of a floating tensor; devices that widen hold it in their storage type. Empty:
+  // bytes or integers.
+  std::optional<DType> format = std::nullopt;
   int64_t offset = 0;  // set by Place()
 };
 

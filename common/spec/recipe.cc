@@ -151,6 +151,13 @@ struct Capability {
 constexpr Capability kCapabilities[] = {
     {RecipeKind::kFp32, "cpu", Execution::kNative},
     {RecipeKind::kBf16, "cpu", Execution::kEmulated},
+    {RecipeKind::kFp8, "cpu", Execution::kEmulated},
+    {RecipeKind::kFp8Current, "cpu", Execution::kEmulated},
+    {RecipeKind::kFp32, "cuda", Execution::kNative},
+    {RecipeKind::kBf16, "cuda", Execution::kNative},
+    // Where the GPU has FP8 units (compute capability 8.9 and later); the trainer refuses others.
+    {RecipeKind::kFp8, "cuda", Execution::kNative},
+    {RecipeKind::kFp8Current, "cuda", Execution::kNative},
 };
 
 }  // namespace
@@ -227,7 +234,7 @@ std::string RecipeRefusal(const Recipe& recipe, std::string_view device_kind, bo
     case Execution::kNone:
       break;
   }
-  return Text(recipe.name, " needs a CUDA device, which this version does not have yet");
+  return Text(recipe.name, " is not implemented on ", device_kind, " in this version");
 }
 
 }  // namespace hearth::spec

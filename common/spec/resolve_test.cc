@@ -246,16 +246,19 @@ TEST(ResolveTest, AllRecipes_OnTheCpu_RunOrAreRefusedOnce) {
     } else {
       ASSERT_EQ(violations.size(), 1u) << Print(violations);
       EXPECT_EQ(violations[0].field, "precision.recipe");
-      EXPECT_EQ(
-          violations[0].description,
-          std::string(recipe.name) + " needs a CUDA device, which this version does not have yet");
+      EXPECT_EQ(violations[0].description,
+                std::string(recipe.name) + " is not implemented on cpu in this version");
     }
   }
 }
 
-TEST(ResolveTest, Device_CudaOrNoEmulation_IsRefusedOnce) {
-  ExpectOnly("resources.device", "not supported by this version yet",
-             [](v1::JobSpec& job) { job.mutable_resources()->set_device("cuda"); });
+TEST(ResolveTest, Device_SeveralGpusOrNoEmulation_IsRefusedOnce) {
+  ExpectOnly("resources.workers", "trains a cuda job on one", [](v1::JobSpec& job) {
+    job.mutable_resources()->set_device("cuda");
+    job.mutable_resources()->set_workers(2);
+  });
+  ExpectOnly("precision.lm_head", "needs a recipe with FP8 operands",
+             [](v1::JobSpec& job) { job.mutable_precision()->set_lm_head("fp8"); });
   ExpectOnly("precision.recipe", "only emulated on cpu",
              [](v1::JobSpec& job) { job.mutable_precision()->set_emulate(false); });
 }

@@ -13,6 +13,8 @@ namespace {
 constexpr std::string_view kRecomputeNames[kRecomputeCount] = {"none", "norm_act", "ffn",
                                                                "attention", "block"};
 constexpr int64_t kAlignment = 256;
+// Room for kernels::StepInputs or StepState (kernels/step_gate); checked where they are bound.
+constexpr int64_t kStepScalarBytes = 256;
 
 // Collects buffers; keeps the first error.
 class Builder {
@@ -27,20 +29,18 @@ class Builder {
               int32_t last) {
     const int64_t bytes =
         options_.wide_bytes > 0 ? elements * options_.wide_bytes : DTypeBytes(dtype, elements);
-    Bytes(std::move(name), buffer_class, bytes, first, last);
+    PlannedBuffer buffer = Make(std::move(name), buffer_class, bytes, first, last);
+    buffer.format = dtype;
+    Add(std::move(buffer));
   }
   void Bytes(
       std::string name, BufferClass buffer_class, int64_t bytes, int32_t first, int32_t last) {
-    PlannedBuffer buffer;
-    buffer.name = std::move(name);
-    buffer.buffer_class = buffer_class;
-    buffer.bytes = bytes;
-    buffer.alignment = kAlignment;
-    buffer.first_use = first;
-    buffer.last_use = last;
-    if (status_.ok()) {
-      status_ = plan_.Add(std::move(buffer));
-    }
+    Add(Make(std::move(name), buffer_class, bytes, first, last));
+  }
+  void Pinned(std::string name, int64_t bytes, int32_t last) {
+    PlannedBuffer buffer = Make(std::move(name), BufferClass::kWorkspace, bytes, 0, last);
+    buffer.tier = MemoryTier::kPinnedHost;
+    Add(std::move(buffer));
   }
   absl::StatusOr<MemoryPlan> Finish() && {
     HEARTH_RETURN_IF_ERROR(status_);
@@ -49,6 +49,23 @@ class Builder {
   }
 
  private:
+  static PlannedBuffer Make(
+      std::string name, BufferClass buffer_class, int64_t bytes, int32_t first, int32_t last) {
+    PlannedBuffer buffer;
+    buffer.name = std::move(name);
+    buffer.buffer_class = buffer_class;
+    buffer.bytes = bytes;
+    buffer.alignment = kAlignment;
+    buffer.first_use = first;
+    buffer.last_use = last;
+    return buffer;
+  }
+  void Add(PlannedBuffer buffer) {
+    if (status_.ok()) {
+      status_ = plan_.Add(std::move(buffer));
+    }
+  }
+
   const TrainingPlanOptions& options_;
   MemoryPlan plan_;
   absl::Status status_;
@@ -84,25 +101,85 @@ void AddActivations(const TrainingPlanOptions& o, const StepTimeline& time, Buil
     }
     // The embedding writes the first layer's input.
     const bool is_input = a.name == "mixer.input";
+    const auto add = [&](std::string name, int32_t first, int32_t last) {
+      if (a.raw) {
+        out.Bytes(std::move(name), BufferClass::kActivations, DTypeBytes(a.dtype, a.elements),
+                  first, last);
+      } else {
+        out.Floats(std::move(name), BufferClass::kActivations, a.dtype, a.elements, first, last);
+      }
+    };
     if (IsShared(a, o)) {
-      out.Floats(absl::StrCat("shared.", a.name), BufferClass::kActivations, a.dtype, a.elements,
-                 is_input ? time.Embedding() : time.MixerForward(0),
-                 o.training ? time.MixerBackward(0) : time.Head());
+      add(absl::StrCat("shared.", a.name), is_input ? time.Embedding() : time.MixerForward(0),
+          o.training ? time.MixerBackward(0) : time.Head());
       continue;
     }
     for (int64_t layer = 0; layer < o.shape.layers; ++layer) {
       const int32_t start = a.ffn ? time.FfnForward(layer) : time.MixerForward(layer);
       const int32_t first = is_input && layer == 0 ? time.Embedding() : start;
       const int32_t last = a.ffn ? time.FfnBackward(layer) : time.MixerBackward(layer);
-      out.Floats(absl::StrCat("layers.", layer, ".", a.name), BufferClass::kActivations, a.dtype,
-                 a.elements, first, last);
+      add(absl::StrCat("layers.", layer, ".", a.name), first, last);
     }
+  }
+}
+
+// Scales, quantised weights and the quantised operands of the GEMM at hand.
+void AddQuantised(const TrainingPlanOptions& o, const StepTimeline& time, Builder& out) {
+  const std::vector<int> weights = QuantisedParameters(*o.table, o.precision);
+  if (weights.empty() || !o.training) {
+    return;
+  }
+  const int64_t n = Tokens(o);
+  const ModelShape& s = o.shape;
+  const int32_t end = time.Update();
+  const auto sites = static_cast<int64_t>(weights.size());
+  const int64_t elements = QuantisedOffsets(*o.table, weights).back();
+  // Of x and dy of every weight, then of the weights themselves.
+  for (const char* name : {"quant.amax", "quant.scale", "quant.scale_inverse"}) {
+    out.Bytes(name, BufferClass::kWorkspace, 3 * sites * 4, 0, end);
+  }
+  out.Bytes("quant.ring", BufferClass::kWorkspace, 3 * sites * 4 * std::max(1, o.precision.history),
+            0, end);
+  out.Bytes("quant.cursors", BufferClass::kWorkspace, 2 * 8, 0, end);
+  out.Bytes("quant.weight_rows", BufferClass::kParameters, elements, 0, end);
+  out.Bytes("quant.weight_columns", BufferClass::kParameters, elements, 0, end);
+  const int64_t widest_x = std::max({s.hidden, s.q_width(), s.ffn_hidden});
+  const int64_t widest_dy = std::max({s.hidden, s.qkv_width(), s.ffn_in_width()});
+  const int32_t last = time.MixerBackward(0);
+  out.Bytes("quant.rows", BufferClass::kWorkspace, n * widest_x, 0, last);
+  if (!o.precision.delayed) {
+    out.Floats("quant.plain", BufferClass::kWorkspace, o.recipe->activation, n * widest_x, 0, last);
+  }
+  out.Bytes("quant.dy_rows", BufferClass::kWorkspace, n * widest_dy, time.Head(), last);
+  out.Bytes("quant.dy_columns", BufferClass::kWorkspace, n * widest_dy, time.Head(), last);
+  if (o.precision.head) {
+    out.Bytes("head.rows", BufferClass::kWorkspace, n * s.hidden, time.Head(), time.Head());
+    out.Bytes("head.columns", BufferClass::kWorkspace, n * s.hidden, time.Head(), time.Head());
+  }
+}
+
+// What the host hands to a GPU and reads from it.
+void AddStaging(const TrainingPlanOptions& o, const StepTimeline& time, Builder& out) {
+  out.Bytes("step.inputs", BufferClass::kWorkspace, kStepScalarBytes, 0, time.Update());
+  out.Bytes("step.state", BufferClass::kWorkspace, kStepScalarBytes, 0, time.Update());
+  if (o.wide_bytes > 0) {
+    return;
+  }
+  for (int slot = 0; slot < kStagingSlots; ++slot) {
+    out.Pinned(absl::StrCat("staging.batch.", slot), 5 * Tokens(o) * 4, time.Update());
+    out.Pinned(absl::StrCat("staging.inputs.", slot), kStepScalarBytes, time.Update());
+    out.Pinned(absl::StrCat("staging.state.", slot), kStepScalarBytes, time.Update());
   }
 }
 
 // What the op with the most scratch needs, when the kernels cannot be asked: a chunk of logits, or
 // per thread a block of attention scores, and the partial sums of norm weight gradients.
 int64_t EstimateWorkspace(const TrainingPlanOptions& o) {
+  if (o.wide_bytes == 0) {
+    // A chunk of BF16 logits, at most a GiB, and cuBLASLt's scratch.
+    const int64_t row = o.shape.padded_vocab * 2;
+    return std::min(Tokens(o) * row, int64_t{1} << 30) + Tokens(o) * 16 + (int64_t{64} << 20);
+  }
   const int64_t element = o.wide_bytes > 0 ? o.wide_bytes : 4;
   const int64_t logits_row = o.shape.padded_vocab * element;
   const int64_t logits =
@@ -184,21 +261,30 @@ std::vector<ActivationSpec> LayerActivations(const TrainingPlanOptions& o) {
   const DType act = o.recipe->activation;
   const DType stat = DType::kFp32;
   const int64_t qk = s.qk_norm ? 1 : 0;
+  // An operand of wgrad is kept as its GEMM reads it. Where some steps run in BF16, both forms share
+  // the room of the larger.
+  const bool fp8 = o.precision.per_tensor && o.training;
+  const bool raw = fp8 && !o.precision.HasPlainPhase(static_cast<int>(s.layers));
+  const DType operand = raw ? DType::kFp8E4M3 : act;
   return {
-      {"mixer.input", n * s.hidden, act, false, Recompute::kBlock},
-      {"mixer.norm", n * s.hidden, act, false, Recompute::kNormAct},
-      {"mixer.norm_stats", 2 * n, stat, false, Recompute::kNormAct},
-      {"mixer.qkv", n * s.qkv_width(), act, false, Recompute::kAttention},
+      {"mixer.input", n * s.hidden, act, false, false, Recompute::kBlock},
+      {"mixer.norm", n * s.hidden, operand, raw, false, Recompute::kNormAct},
+      {"mixer.norm_stats", 2 * n, stat, false, false, Recompute::kNormAct},
+      {"mixer.qkv", n * s.qkv_width(), act, false, false, Recompute::kAttention},
       // QK-norm's backward needs its input, so its output has a place of its own.
-      {"mixer.rotated", qk * n * s.qkv_width(), act, false, Recompute::kAttention},
-      {"mixer.qk_stats", qk * n * (s.heads + s.kv_heads), stat, false, Recompute::kAttention},
-      {"mixer.attention", n * s.q_width(), act, false, Recompute::kAttention},
-      {"mixer.lse", n * s.heads, stat, false, Recompute::kAttention},
-      {"ffn.input", n * s.hidden, act, true, Recompute::kBlock},
-      {"ffn.norm", n * s.hidden, act, true, Recompute::kNormAct},
-      {"ffn.norm_stats", 2 * n, stat, true, Recompute::kNormAct},
-      {"ffn.projected", n * s.ffn_in_width(), act, true, Recompute::kFfn},
-      {"ffn.activated", n * s.ffn_hidden, act, true, Recompute::kNormAct},
+      {"mixer.rotated", qk * n * s.qkv_width(), act, false, false, Recompute::kAttention},
+      {"mixer.qk_stats", qk * n * (s.heads + s.kv_heads), stat, false, false,
+       Recompute::kAttention},
+      {"mixer.attention", n * s.q_width(), act, false, false, Recompute::kAttention},
+      // Attention's backward reads its output in full precision, wgrad the quantised transpose.
+      {"mixer.attention_columns", fp8 ? n * s.q_width() : 0, DType::kFp8E4M3, true, false,
+       Recompute::kAttention},
+      {"mixer.lse", n * s.heads, stat, false, false, Recompute::kAttention},
+      {"ffn.input", n * s.hidden, act, false, true, Recompute::kBlock},
+      {"ffn.norm", n * s.hidden, operand, raw, true, Recompute::kNormAct},
+      {"ffn.norm_stats", 2 * n, stat, false, true, Recompute::kNormAct},
+      {"ffn.projected", n * s.ffn_in_width(), act, false, true, Recompute::kFfn},
+      {"ffn.activated", n * s.ffn_hidden, operand, raw, true, Recompute::kNormAct},
   };
 }
 
@@ -222,6 +308,8 @@ absl::StatusOr<MemoryPlan> PlanTraining(const TrainingPlanOptions& options) {
   Builder builder(options);
   AddPersistent(options, time, builder);
   AddActivations(options, time, builder);
+  AddQuantised(options, time, builder);
+  AddStaging(options, time, builder);
   AddWorkspace(options, time, builder);
   return std::move(builder).Finish();
 }

@@ -17,6 +17,7 @@
 #include "common/spec/model.h"
 #include "common/spec/optimizer_state.h"
 #include "common/spec/parameter_table.h"
+#include "common/spec/precision.h"
 #include "common/spec/recipe.h"
 
 namespace hearth::spec {
@@ -62,6 +63,7 @@ struct ActivationSpec {
   std::string name;      // "mixer.qkv"
   int64_t elements = 0;  // for one micro-batch; 0 = this model does not have it
   DType dtype = DType::kBf16;
+  bool raw = false;  // takes `dtype`'s own size on every device: quantised values
   bool ffn = false;  // which sub-block fills it
   Recompute shared_from =
       Recompute::kBlock;  // the first level at which it is computed again instead of kept
@@ -72,6 +74,7 @@ struct TrainingPlanOptions {
   const std::vector<Parameter>* table = nullptr;  // of the same shape and recipe; not owned
   const Recipe* recipe = nullptr;
   const OptimizerRow* optimizer = nullptr;  // ignored when not training
+  PrecisionPlan precision;
   Recompute recompute = Recompute::kNone;
   int64_t micro_batch = 1;         // B, sequences
   int64_t sequence_length = 1024;  // T, tokens
@@ -92,6 +95,9 @@ std::vector<ActivationSpec> LayerActivations(const TrainingPlanOptions& options)
 // Whether `activation` has one buffer for all layers ("shared.<name>") or one for each
 // ("layers.<l>.<name>").
 bool IsShared(const ActivationSpec& activation, const TrainingPlanOptions& options);
+
+// Micro-batches whose data and scalars may be on their way to a GPU at one time.
+inline constexpr int kStagingSlots = 4;
 
 // The placed plan. kInvalidArgument on impossible options.
 absl::StatusOr<MemoryPlan> PlanTraining(const TrainingPlanOptions& options);

@@ -135,8 +135,9 @@ void CheckRecipe(const v1::JobSpec& job,
                  std::string_view field,
                  const std::string& name,
                  Checker& check) {
+  const std::string& device = job.resources().device();
   if (!check.Name(field, true, name, "recipe", RecipeNames()) ||
-      job.resources().device() != "cpu") {
+      (device != "cpu" && device != "cuda")) {
     return;
   }
   const std::string refusal =
@@ -151,6 +152,11 @@ bool Runs(const v1::JobSpec& job, const std::string& name) {
   const Recipe* recipe = FindRecipe(name);
   return recipe != nullptr &&
          RecipeExecution(recipe->kind, job.resources().device()) != Execution::kNone;
+}
+
+bool HasTensorScales(const Recipe& recipe) {
+  return recipe.fprop.a.scaling == Scaling::kTensorDelayed ||
+         recipe.fprop.a.scaling == Scaling::kTensorCurrent;
 }
 
 void CheckPrecision(const v1::JobSpec& job, Checker& check) {
@@ -172,8 +178,9 @@ void CheckPrecision(const v1::JobSpec& job, Checker& check) {
   check.AtLeast("precision.warmup_steps", p.has_warmup_steps(), p.warmup_steps(), 0);
   if (check.Name("precision.lm_head", p.has_lm_head(), p.lm_head(),
                  "format of the output projection", {"bf16", "fp8"}) &&
-      p.lm_head() == "fp8" && job.resources().device() == "cpu") {
-    check.Add("precision.lm_head", "fp8 needs a CUDA device, which this version does not have yet");
+      p.lm_head() == "fp8" && Runs(job, p.recipe()) && !HasTensorScales(*FindRecipe(p.recipe()))) {
+    check.Add("precision.lm_head",
+              Text("fp8 needs a recipe with FP8 operands (fp8 or fp8_current), not ", p.recipe()));
   }
   check.Range("precision.bf16_tail", p.has_bf16_tail(), p.bf16_tail(), 0.0, 1.0);
   const v1::LayerRange& range = p.high_precision_layers();
@@ -265,8 +272,9 @@ void CheckResources(const v1::ResourceSpec& r, Checker& check) {
               Text(r.min_workers(), " is out of range; must be 1..workers = ", r.workers()));
   }
   if (check.Name("resources.device", r.has_device(), r.device(), "device", {"cpu", "cuda"}) &&
-      r.device() == "cuda") {
-    check.Add("resources.device", "cuda is not supported by this version yet; use cpu");
+      r.device() == "cuda" && r.workers() > 1) {
+    check.Add("resources.workers",
+              Text(r.workers(), " GPUs: this version trains a cuda job on one; use workers: 1"));
   }
   check.Range("resources.priority", r.has_priority(), r.priority(), -1000, 1000);
   check.AtLeast("resources.max_restarts", r.has_max_restarts(), r.max_restarts(), 0);

@@ -76,6 +76,15 @@ absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Open(const CudaOptions
   return context;
 }
 
+std::string CudaContext::gemm_version() const {
+  return gemm_->version();
+}
+
+std::string CudaContext::attention_version() const {
+  const std::string version = attention_->version();
+  return version.empty() ? "own" : absl::StrCat("cuDNN ", version);
+}
+
 absl::Status CudaContext::SavePlans() {
   return gemm_->Save();
 }

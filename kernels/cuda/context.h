@@ -52,6 +52,9 @@ class CudaContext {
   const CudaOptions& options() const { return options_; }
   GemmPlans& gemm() { return *gemm_; }
   AttentionPlans& attention() { return *attention_; }
+  // Library versions: "13.1.0", "cuDNN 9.19.0" or "own".
+  std::string gemm_version() const;
+  std::string attention_version() const;
   // Writes tuned plans to options().plan_cache, if any are new; never fails a run: kUnavailable is
   // for a log.
   absl::Status SavePlans();

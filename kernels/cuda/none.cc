@@ -30,6 +30,12 @@ int GpuCount() {
 absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Open(const CudaOptions&) {
   return None();
 }
+std::string CudaContext::gemm_version() const {
+  return "";
+}
+std::string CudaContext::attention_version() const {
+  return "";
+}
 absl::Status CudaContext::SavePlans() {
   return None();
 }

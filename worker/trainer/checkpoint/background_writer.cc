@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "common/base/status_macros.h"
+
 namespace hearth::trainer {
 namespace {
 
@@ -28,16 +30,18 @@ BackgroundWriter::~BackgroundWriter() {
   thread_.join();
 }
 
-void BackgroundWriter::Submit(const CheckpointContent& content) {
+absl::Status BackgroundWriter::Submit(const CheckpointContent& content) {
   absl::MutexLock lock(&mu_);
   mu_.Await(absl::Condition(this, &BackgroundWriter::Idle));
-  Snapshot(content);
+  HEARTH_RETURN_IF_ERROR(Snapshot(content));
   busy_ = true;
+  return absl::OkStatus();
 }
 
 // Weights that are also state (fp32 masters) are copied once.
-void BackgroundWriter::Snapshot(const CheckpointContent& content) {
+absl::Status BackgroundWriter::Snapshot(const CheckpointContent& content) {
   content_ = content;
+  content_.copy = nullptr;
   std::map<std::pair<const void*, size_t>, size_t> offsets;  // of (address, bytes)
   size_t size = 0;
   const auto place = [&](const void* data, size_t bytes) {
@@ -48,16 +52,24 @@ void BackgroundWriter::Snapshot(const CheckpointContent& content) {
     place(content.weights[i], static_cast<size_t>((*content.table)[i].elements()) * sizeof(float));
   }
   if (snapshot_.size() < size) snapshot_.resize(size);
-  const auto copy = [&](const void* data, size_t bytes) {
-    uint8_t* to = snapshot_.data() + offsets[std::pair(data, bytes)];
-    if (bytes > 0) std::memcpy(to, data, bytes);
-    return to;
+  for (const auto& [source, offset] : offsets) {
+    const auto& [data, bytes] = source;
+    uint8_t* to = snapshot_.data() + offset;
+    if (content.copy) {
+      HEARTH_RETURN_IF_ERROR(content.copy(to, data, bytes));
+    } else if (bytes > 0) {
+      std::memcpy(to, data, bytes);
+    }
+  }
+  const auto copied = [&](const void* data, size_t bytes) {
+    return snapshot_.data() + offsets[std::pair(data, bytes)];
   };
-  for (TensorView& t : content_.state) t.data = copy(t.data, static_cast<size_t>(t.bytes()));
+  for (TensorView& t : content_.state) t.data = copied(t.data, static_cast<size_t>(t.bytes()));
   for (size_t i = 0; i < content_.weights.size(); ++i) {
-    content_.weights[i] = reinterpret_cast<const float*>(copy(
+    content_.weights[i] = reinterpret_cast<const float*>(copied(
         content_.weights[i], static_cast<size_t>((*content.table)[i].elements()) * sizeof(float)));
   }
+  return absl::OkStatus();
 }
 
 void BackgroundWriter::Run() {

@@ -26,8 +26,8 @@ class BackgroundWriter {
 
   // Waits for the write before, copies the tensors of `content` and returns; they may then change.
   // `content.table` must outlive the write. The result of the write before, if it was not taken
-  // yet, is kept for Take().
-  void Submit(const CheckpointContent& content);
+  // yet, is kept for Take(). Errors: those of content.copy; nothing is written then.
+  absl::Status Submit(const CheckpointContent& content);
 
   // The oldest finished write not yet taken. With `wait`, blocks until the write under way is done
   // first. nullopt: none.
@@ -35,7 +35,7 @@ class BackgroundWriter {
 
  private:
   void Run();
-  void Snapshot(const CheckpointContent& content);
+  absl::Status Snapshot(const CheckpointContent& content);
   bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !busy_; }
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return busy_ || stop_; }
 

@@ -38,7 +38,7 @@ TEST_F(BackgroundWriterTest, Submit_StateChangesAfterwards_SnapshotIsWritten) {
   EXPECT_FALSE(writer.Take(true).has_value());
   for (int64_t step = 1; step <= 3; ++step) {
     std::fill(moment.begin(), moment.end(), static_cast<float>(step));
-    writer.Submit(Content(model, moment, step));
+    ASSERT_TRUE(writer.Submit(Content(model, moment, step)).ok());
   }
   std::fill(moment.begin(), moment.end(), -1.0f);
   for (int64_t step = 1; step <= 3; ++step) {
@@ -63,7 +63,7 @@ TEST_F(BackgroundWriterTest, Take_TwoInARow_EachHasItsOwnValidationLoss) {
   for (int64_t step = 1; step <= 2; ++step) {
     CheckpointContent content = Content(model, moment, step);
     content.meta.validation_loss = 0.5 * static_cast<double>(step);
-    writer.Submit(content);
+    ASSERT_TRUE(writer.Submit(content).ok());
   }
   for (int64_t step = 1; step <= 2; ++step) {
     const auto done = writer.Take(true);
@@ -79,7 +79,7 @@ TEST_F(BackgroundWriterTest, Take_AfterAFailure_ReturnsIt) {
   const TestModel model = MakeTestModel("llama");
   const std::vector<float> moment(100);
   BackgroundWriter writer(env, Clock::Real(), dir_, 0);
-  writer.Submit(Content(model, moment, 1));
+  ASSERT_TRUE(writer.Submit(Content(model, moment, 1)).ok());
   const auto done = writer.Take(true);
   ASSERT_TRUE(done.has_value());
   EXPECT_TRUE(absl::IsResourceExhausted(done->status())) << done->status();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -42,6 +43,9 @@ struct CheckpointMeta {
 // What to write. Nothing is owned: all pointers stay valid and unchanged until the write returns.
 struct CheckpointContent {
   CheckpointMeta meta;
+  // How bytes of `state` and `weights` get into host memory, for BackgroundWriter; empty: they are
+  // there.
+  std::function<absl::Status(void* to, const void* from, size_t bytes)> copy = nullptr;
   // Everything an exact resume needs: masters, optimizer state, recipe state, under names of the
   // engine's choice.
   std::vector<TensorView> state;

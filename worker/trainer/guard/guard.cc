@@ -20,23 +20,30 @@ std::string_view VerdictName(Verdict verdict) {
   return "good";
 }
 
-Guard::Guard(double sigma, int window)
-    : sigma_(sigma), ring_(static_cast<size_t>(std::max(window, 1)), 0.0) {}
+Guard::Guard(double sigma, int window, int lag)
+    : sigma_(sigma),
+      window_(static_cast<size_t>(std::max(window, 1))),
+      ring_(window_ + static_cast<size_t>(lag), 0.0) {}
 
-double Guard::Threshold() const {
-  if (sigma_ <= 0 || count_ < ring_.size()) {
+double Guard::LossLimit(int ignored) const {
+  const auto skipped = static_cast<size_t>(ignored);
+  if (sigma_ <= 0 || count_ < window_ + skipped) {
     return std::numeric_limits<double>::infinity();
   }
+  // next_ is one behind the newest.
+  const auto at = [&](size_t i) {
+    return ring_[(next_ + 2 * ring_.size() - 1 - skipped - i) % ring_.size()];
+  };
   double mean = 0;
-  for (const double loss : ring_) {
-    mean += loss;
+  for (size_t i = 0; i < window_; ++i) {
+    mean += at(i);
   }
-  mean /= static_cast<double>(ring_.size());
+  mean /= static_cast<double>(window_);
   double variance = 0;
-  for (const double loss : ring_) {
-    variance += (loss - mean) * (loss - mean);
+  for (size_t i = 0; i < window_; ++i) {
+    variance += (at(i) - mean) * (at(i) - mean);
   }
-  return mean + sigma_ * std::sqrt(variance / static_cast<double>(ring_.size()));
+  return mean + sigma_ * std::sqrt(variance / static_cast<double>(window_));
 }
 
 Verdict Guard::Judge(const StepFacts& facts) const {
@@ -44,7 +51,7 @@ Verdict Guard::Judge(const StepFacts& facts) const {
       facts.nonfinite_gradients > 0) {
     return Verdict::kNonFinite;
   }
-  return facts.loss > Threshold() ? Verdict::kSpike : Verdict::kGood;
+  return facts.loss > LossLimit() ? Verdict::kSpike : Verdict::kGood;
 }
 
 void Guard::Record(double loss) {

@@ -30,10 +30,15 @@ struct StepFacts {
 class Guard {
  public:
   // A spike is a loss above mean + sigma * deviation of the last `window` recorded losses, once
-  // that many are there; sigma 0 turns it off.
-  Guard(double sigma, int window);
+  // that many are there; sigma 0 turns it off. `lag`: newest losses that LossLimit can be asked to
+  // leave out.
+  Guard(double sigma, int window, int lag = 0);
 
   Verdict Judge(const StepFacts& facts) const;
+  // Losses above it are spikes; infinity while there is no limit. The `ignored` newest losses (at
+  // most the lag) do not count: a step launched ahead of its predecessor's loss must be judged as a
+  // replay that knows it would.
+  double LossLimit(int ignored = 0) const;
   // The loss of a step that was applied.
   void Record(double loss);
 
@@ -42,9 +47,8 @@ class Guard {
   void RestoreLosses(const std::vector<double>& losses);
 
  private:
-  double Threshold() const;
-
   double sigma_;
+  size_t window_;
   std::vector<double> ring_;
   size_t next_ = 0;
   size_t count_ = 0;

@@ -2,29 +2,46 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "kernels/cuda/device.h"
+#include "worker/trainer/recipe/numerics.h"
 
 namespace hearth::trainer {
 
+using kernels::Device;
 using kernels::DType;
 using kernels::TensorView;
+using spec::MemoryTier;
 
-Arena::Arena(spec::MemoryPlan plan, DType float_dtype, uint8_t* base, bool owned)
-    : plan_(std::move(plan)), float_dtype_(float_dtype), base_(base), owned_(owned) {}
+namespace {
+
+constexpr int kDeviceTier = static_cast<int>(MemoryTier::kDevice);
+constexpr int kPinnedTier = static_cast<int>(MemoryTier::kPinnedHost);
+
+}  // namespace
+
+Arena::Arena(spec::MemoryPlan plan, Device device, DType wide)
+    : plan_(std::move(plan)), device_(device), wide_(wide) {}
 
 Arena::~Arena() {
-  if (owned_) {
-    munmap(base_, static_cast<size_t>(plan_.arena_bytes()));
+  if (!owned_) {
+    return;
+  }
+  if (device_ == Device::kCuda) {
+    kernels::FreeDevice(base_[kDeviceTier]);
+    kernels::FreePinned(base_[kPinnedTier]);
+  } else {
+    munmap(base_[kDeviceTier], static_cast<size_t>(plan_.arena_bytes()));
   }
 }
 
-absl::StatusOr<std::unique_ptr<Arena>> Arena::Allocate(spec::MemoryPlan plan, DType float_dtype) {
-  const int64_t bytes = plan.arena_bytes();
+absl::StatusOr<std::unique_ptr<Arena>> Arena::Allocate(spec::MemoryPlan plan, DType wide) {
+  std::unique_ptr<Arena> arena(new Arena(std::move(plan), Device::kCpu, wide));
+  const int64_t bytes = arena->plan_.arena_bytes();
   void* base = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) {
@@ -33,21 +50,38 @@ absl::StatusOr<std::unique_ptr<Arena>> Arena::Allocate(spec::MemoryPlan plan, DT
   }
   // Fewer TLB misses; a hint that may be refused without harm.
   madvise(base, static_cast<size_t>(bytes), MADV_HUGEPAGE);
-  return std::unique_ptr<Arena>(
-      new Arena(std::move(plan), float_dtype, static_cast<uint8_t*>(base), true));
+  arena->base_[kDeviceTier] = static_cast<uint8_t*>(base);
+  arena->owned_ = true;
+  return arena;
 }
 
-std::unique_ptr<Arena> Arena::WithoutMemory(spec::MemoryPlan plan, DType float_dtype) {
+absl::StatusOr<std::unique_ptr<Arena>> Arena::AllocateOnGpu(spec::MemoryPlan plan,
+                                                            const kernels::Exec& exec) {
+  std::unique_ptr<Arena> arena(new Arena(std::move(plan), Device::kCuda, DType::kF32));
+  arena->owned_ = true;
+  const auto device_bytes = static_cast<size_t>(arena->plan_.arena_bytes(MemoryTier::kDevice));
+  HEARTH_ASSIGN_OR_RETURN(void* const device, kernels::AllocateDevice(*exec.cuda, device_bytes));
+  arena->base_[kDeviceTier] = static_cast<uint8_t*>(device);
+  HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, device, device_bytes));
+  if (const int64_t pinned = arena->plan_.arena_bytes(MemoryTier::kPinnedHost); pinned > 0) {
+    HEARTH_ASSIGN_OR_RETURN(void* const host, kernels::AllocatePinned(static_cast<size_t>(pinned)));
+    arena->base_[kPinnedTier] = static_cast<uint8_t*>(host);
+  }
+  return arena;
+}
+
+std::unique_ptr<Arena> Arena::WithoutMemory(spec::MemoryPlan plan, Device device, DType wide) {
+  std::unique_ptr<Arena> arena(new Arena(std::move(plan), device, wide));
   // Any aligned non-null address serves: views must not look absent.
-  return std::unique_ptr<Arena>(
-      new Arena(std::move(plan), float_dtype, reinterpret_cast<uint8_t*>(4096), false));
+  arena->base_[kDeviceTier] = arena->base_[kPinnedTier] = reinterpret_cast<uint8_t*>(4096);
+  return arena;
 }
 
 void* Arena::Bytes(std::string_view name, int64_t bytes) const {
   const absl::StatusOr<const spec::PlannedBuffer*> buffer = plan_.Find(name);
   HEARTH_CHECK(buffer.ok(), std::string(name).c_str());
   HEARTH_CHECK(bytes <= (*buffer)->bytes, std::string(name).c_str());
-  return base_ + (*buffer)->offset;
+  return base_[static_cast<int>((*buffer)->tier)] + (*buffer)->offset;
 }
 
 int64_t Arena::BytesOf(std::string_view name) const {
@@ -65,7 +99,9 @@ TensorView Arena::Typed(std::string_view name,
 }
 
 TensorView Arena::Floats(std::string_view name, std::initializer_list<int64_t> shape) const {
-  return Typed(name, float_dtype_, shape);
+  const absl::StatusOr<const spec::PlannedBuffer*> buffer = plan_.Find(name);
+  HEARTH_CHECK(buffer.ok() && (*buffer)->format.has_value(), std::string(name).c_str());
+  return Typed(name, device_ == Device::kCpu ? wide_ : StorageType(*(*buffer)->format), shape);
 }
 
 }  // namespace hearth::trainer

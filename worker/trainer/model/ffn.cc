@@ -11,6 +11,22 @@ using kernels::TensorView;
 using spec::Recompute;
 using spec::Slot;
 
+namespace {
+
+// The operand kept in the layer's buffer `name`.
+Operand MakeX(const ModelContext& c, Slot slot, int layer, const char* name) {
+  const int64_t width =
+      slot == Slot::kFfnIn ? c.shape().hidden : static_cast<int64_t>(c.shape().ffn_hidden);
+  const TensorView saved = c.Activation(layer, name, {c.rows(), width});
+  return c.XOperand(slot, layer, saved, saved.data);
+}
+
+Operand MakeDy(const ModelContext& c, Slot slot, int layer, const TensorView& plain) {
+  return c.plan.training ? c.DyOperand(slot, layer, plain) : Operand();
+}
+
+}  // namespace
+
 DenseFfn::DenseFfn(const ModelContext& c, int layer)
     : recompute_(c.plan.recompute),
       activation_(c.shape().activation),
@@ -18,18 +34,13 @@ DenseFfn::DenseFfn(const ModelContext& c, int layer)
       training_(c.plan.training),
       rows_(c.rows()),
       input_(c.Activation(layer, "ffn.input", {rows_, c.shape().hidden})),
-      normed_(c.Activation(layer, "ffn.norm", {rows_, c.shape().hidden})),
       projected_(c.Activation(layer, "ffn.projected", {rows_, c.shape().ffn_in_width()})),
-      activated_(c.Activation(layer, "ffn.activated", {rows_, c.shape().ffn_hidden})),
       delta_(c.arena->Floats("stream.delta", {rows_, c.shape().hidden})),
-      norm_(c,
-            Slot::kFfnNorm,
-            layer,
-            input_,
-            normed_,
-            c.Activation(layer, "ffn.norm_stats", {2, rows_})),
-      in_projection_(c, Slot::kFfnIn, layer),
-      down_projection_(c, Slot::kFfnDown, layer),
+      norm_(c, Slot::kFfnNorm, layer, input_, c.Activation(layer, "ffn.norm_stats", {2, rows_})),
+      in_projection_(c, Slot::kFfnIn, layer, MakeX(c, Slot::kFfnIn, layer, "ffn.norm"),
+                     MakeDy(c, Slot::kFfnIn, layer, projected_)),
+      down_projection_(c, Slot::kFfnDown, layer, MakeX(c, Slot::kFfnDown, layer, "ffn.activated"),
+                       MakeDy(c, Slot::kFfnDown, layer, StreamGradient(c))),
       dropout_(ResidualDropout(c, 2 + 2 * layer)) {
   if (training_) {
     d_normed_ = c.arena->Floats("grad.norm", {rows_, c.shape().hidden});
@@ -43,80 +54,105 @@ DenseFfn::DenseFfn(const ModelContext& c, int layer)
   down_projection_.AppendParams(c, params_);
 }
 
-size_t DenseFfn::WorkspaceBytes(int /*threads*/) const {
+size_t DenseFfn::WorkspaceBytes(const kernels::Exec& exec) const {
   // The activation functions need none (their headers say so).
-  return std::max({norm_.WorkspaceBytes(training_), in_projection_.WorkspaceBytes(rows_),
-                   down_projection_.WorkspaceBytes(rows_)});
+  return std::max({norm_.WorkspaceBytes(training_), in_projection_.WorkspaceBytes(exec),
+                   down_projection_.WorkspaceBytes(exec)});
 }
 
-absl::Status DenseFfn::Activate(const kernels::Exec& exec) const {
+absl::Status DenseFfn::Activate(const kernels::Exec& exec, const Pass& pass) const {
+  const Operand& x = down_projection_.x();
+  const OperandTarget target = x.Target(pass, false);
   if (activation_ == spec::Activation::kSwiglu) {
     kernels::SwigluForwardArgs args;
     args.gate_up = projected_;
-    args.y = activated_;
+    args.y = target.plain;
+    args.y_quant = target.quant;
     args.round_y = round_;
-    return kernels::SwigluForward(exec, args);
+    HEARTH_RETURN_IF_ERROR(kernels::SwigluForward(exec, args));
+    return x.Settle(exec, pass);
   }
   kernels::GeluForwardArgs args;
   args.x = projected_;
-  args.y = activated_;
+  args.y = target.plain;
+  args.y_quant = target.quant;
   args.kind =
       activation_ == spec::Activation::kGelu ? kernels::GeluKind::kErf : kernels::GeluKind::kTanh;
   args.round_y = round_;
-  return kernels::GeluForward(exec, args);
+  HEARTH_RETURN_IF_ERROR(kernels::GeluForward(exec, args));
+  return x.Settle(exec, pass);
 }
 
-absl::Status DenseFfn::ActivateBackward(const kernels::Exec& exec) const {
+absl::Status DenseFfn::ActivateBackward(const kernels::Exec& exec, const Pass& pass) const {
+  const Operand& dy = in_projection_.dy();
+  const OperandTarget target = dy.Target(pass, in_projection_.NeedsPlainDy());
   if (activation_ == spec::Activation::kSwiglu) {
     kernels::SwigluBackwardArgs args;
     args.dy = d_activated_;
     args.gate_up = projected_;
-    args.d_gate_up = projected_;
+    args.d_gate_up = target.plain;
+    args.d_gate_up_quant = target.quant;
     args.round_d_gate_up = round_;
-    return kernels::SwigluBackward(exec, args);
+    HEARTH_RETURN_IF_ERROR(kernels::SwigluBackward(exec, args));
+    return dy.Settle(exec, pass);
   }
   kernels::GeluBackwardArgs args;
   args.dy = d_activated_;
   args.x = projected_;
-  args.dx = projected_;
+  args.dx = target.plain;
+  args.dx_quant = target.quant;
   args.kind =
       activation_ == spec::Activation::kGelu ? kernels::GeluKind::kErf : kernels::GeluKind::kTanh;
   args.round_dx = round_;
-  return kernels::GeluBackward(exec, args);
+  HEARTH_RETURN_IF_ERROR(kernels::GeluBackward(exec, args));
+  return dy.Settle(exec, pass);
+}
+
+absl::Status DenseFfn::Normalise(const kernels::Exec& exec,
+                                 const Pass& pass,
+                                 const Stream& stream) {
+  const Operand& x = in_projection_.x();
+  HEARTH_RETURN_IF_ERROR(norm_.Forward(exec, stream, x.Target(pass, false)));
+  return x.Settle(exec, pass);
 }
 
 absl::Status DenseFfn::Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
-  HEARTH_RETURN_IF_ERROR(norm_.Forward(exec, stream));
-  HEARTH_RETURN_IF_ERROR(in_projection_.Forward(exec, normed_, projected_));
-  HEARTH_RETURN_IF_ERROR(Activate(exec));
-  HEARTH_RETURN_IF_ERROR(down_projection_.Forward(exec, activated_, delta_));
+  HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, stream));
+  HEARTH_RETURN_IF_ERROR(in_projection_.Forward(exec, pass, projected_));
+  HEARTH_RETURN_IF_ERROR(Activate(exec, pass));
+  HEARTH_RETURN_IF_ERROR(down_projection_.Forward(exec, pass, delta_));
   HEARTH_RETURN_IF_ERROR(DropForward(exec, pass, dropout_, delta_));
   stream = {input_, delta_};
   return absl::OkStatus();
 }
 
-absl::Status DenseFfn::Restore(const kernels::Exec& exec, const Pass& /*pass*/, Stream& stream) {
+absl::Status DenseFfn::Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
   if (recompute_ == Recompute::kNone) {
     return absl::OkStatus();
   }
   // Whole blocks are recomputed from the mixer's result; else this sub-block kept its own input.
   const Stream own = {input_, TensorView()};
-  HEARTH_RETURN_IF_ERROR(norm_.Forward(exec, recompute_ == Recompute::kBlock ? stream : own));
+  HEARTH_RETURN_IF_ERROR(
+      Normalise(exec, pass, recompute_ == Recompute::kBlock ? stream : own));
   if (recompute_ >= Recompute::kFfn) {
-    HEARTH_RETURN_IF_ERROR(in_projection_.Forward(exec, normed_, projected_));
+    HEARTH_RETURN_IF_ERROR(in_projection_.Forward(exec, pass, projected_));
   }
-  return Activate(exec);
+  return Activate(exec, pass);
 }
 
 absl::Status DenseFfn::Backward(const kernels::Exec& exec,
                                 const Pass& pass,
-                                const TensorView& d_stream) {
+                                const TensorView& d_stream,
+                                const Operand* next) {
   TensorView d_delta = d_stream;
   HEARTH_RETURN_IF_ERROR(DropBackward(exec, pass, dropout_, d_delta_, d_delta));
-  HEARTH_RETURN_IF_ERROR(down_projection_.Backward(exec, d_delta, activated_, d_activated_));
-  HEARTH_RETURN_IF_ERROR(ActivateBackward(exec));
-  HEARTH_RETURN_IF_ERROR(in_projection_.Backward(exec, projected_, normed_, d_normed_));
-  return norm_.Backward(exec, d_normed_, d_stream, true);
+  const Operand& dy = down_projection_.dy();
+  HEARTH_RETURN_IF_ERROR(OutputGradient() == nullptr ? dy.Make(exec, pass, d_delta)
+                                                     : dy.Settle(exec, pass));
+  HEARTH_RETURN_IF_ERROR(down_projection_.Backward(exec, pass, d_delta, d_activated_));
+  HEARTH_RETURN_IF_ERROR(ActivateBackward(exec, pass));
+  HEARTH_RETURN_IF_ERROR(in_projection_.Backward(exec, pass, projected_, d_normed_));
+  return norm_.Backward(exec, d_normed_, d_stream, true, StreamQuant(pass, next));
 }
 
 }  // namespace hearth::trainer

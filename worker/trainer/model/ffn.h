@@ -16,17 +16,23 @@ class DenseFfn : public SubBlock {
   DenseFfn(const ModelContext& context, int layer);
 
   const std::vector<int>& Params() const override { return params_; }
-  size_t WorkspaceBytes(int threads) const override;
+  size_t WorkspaceBytes(const kernels::Exec& exec) const override;
   absl::Status Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
   absl::Status Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
+  const Operand* OutputGradient() const override {
+    return d_delta_.empty() ? &down_projection_.dy() : nullptr;
+  }
   absl::Status Backward(const kernels::Exec& exec,
                         const Pass& pass,
-                        const kernels::TensorView& d_stream) override;
+                        const kernels::TensorView& d_stream,
+                        const Operand* next) override;
 
  private:
-  absl::Status Activate(const kernels::Exec& exec) const;
-  // d_activated_ to the gradient of projected_, which it overwrites.
-  absl::Status ActivateBackward(const kernels::Exec& exec) const;
+  // Norm and projection, or what the recomputation level leaves of them, and activation.
+  absl::Status Normalise(const kernels::Exec& exec, const Pass& pass, const Stream& stream);
+  absl::Status Activate(const kernels::Exec& exec, const Pass& pass) const;
+  // d_activated_ to the gradient of projected_, whose plain form overwrites projected_.
+  absl::Status ActivateBackward(const kernels::Exec& exec, const Pass& pass) const;
 
   spec::Recompute recompute_;
   spec::Activation activation_;
@@ -34,9 +40,7 @@ class DenseFfn : public SubBlock {
   bool training_;
   int64_t rows_;
   kernels::TensorView input_;
-  kernels::TensorView normed_;
   kernels::TensorView projected_;
-  kernels::TensorView activated_;
   kernels::TensorView delta_;
   kernels::TensorView d_normed_;
   kernels::TensorView d_activated_;

@@ -9,25 +9,50 @@ namespace hearth::trainer {
 
 class Linear {
  public:
-  Linear(const ModelContext& context, spec::Slot slot, int layer);
+  // `x` and `dy` are this layer's operands; `dy` is empty without training.
+  Linear(const ModelContext& context,
+         spec::Slot slot,
+         int layer,
+         const Operand& x,
+         const Operand& dy);
 
-  // x: [N, in] in the activation format; y: [N, out].
+  const Operand& x() const { return x_; }
+  const Operand& dy() const { return dy_; }
+  // Whether somebody besides the GEMMs reads dy: the gradient of the bias.
+  bool NeedsPlainDy() const { return !d_bias_.empty(); }
+
+  // x settled; y: [N, out].
   absl::Status Forward(const kernels::Exec& exec,
-                       const kernels::TensorView& x,
+                       const Pass& pass,
                        const kernels::TensorView& y) const;
-  // dw += dyT x, db += column sums of dy, dx = dy w; dx [N, in] is overwritten.
+  // dy settled. dw (+)= dyT x, db += column sums of dy, dx = dy w; dx [N, in] is overwritten.
+  // `plain_dy` stands for dy's plain form where another buffer holds it.
   absl::Status Backward(const kernels::Exec& exec,
-                        const kernels::TensorView& dy,
-                        const kernels::TensorView& x,
+                        const Pass& pass,
+                        const kernels::TensorView& plain_dy,
                         const kernels::TensorView& dx) const;
-  // For `rows` rows.
-  size_t WorkspaceBytes(int64_t rows) const;
+  size_t WorkspaceBytes(const kernels::Exec& exec) const;
   void AppendParams(const ModelContext& context, std::vector<int>& params) const;
 
  private:
+  kernels::GemmArgs Fprop(bool quantised, const kernels::TensorView& y) const;
+  kernels::GemmArgs Wgrad(bool quantised, const kernels::TensorView& dy) const;
+  kernels::GemmArgs Dgrad(bool quantised,
+                          const kernels::TensorView& dy,
+                          const kernels::TensorView& dx) const;
+
   spec::Slot slot_;
   int layer_;
   Numerics numerics_;
+  bool fast_fprop_;
+  bool fast_dgrad_;
+  bool fast_wgrad_;
+  Operand x_;
+  Operand dy_;
+  // FP8 copies; empty if the weight is not quantised.
+  kernels::TensorView weight_rows_;
+  kernels::TensorView weight_columns_;
+  const float* weight_scale_ = nullptr;
   kernels::TensorView weight_;
   kernels::TensorView bias_;
   kernels::TensorView d_weight_;

@@ -35,6 +35,28 @@ kernels::RopeConfig MakeRope(const spec::ModelShape& shape) {
   return rope;
 }
 
+Operand QkvX(const ModelContext& c, int layer) {
+  const TensorView saved = c.Activation(layer, "mixer.norm", {c.rows(), c.shape().hidden});
+  return c.XOperand(Slot::kQkv, layer, saved, saved.data);
+}
+
+Operand QkvDy(const ModelContext& c, int layer) {
+  return c.plan.training ? c.DyOperand(Slot::kQkv, layer,
+                                       c.arena->Floats("grad.qkv", {c.rows(), c.shape().qkv_width()}))
+                         : Operand();
+}
+
+// Attention's backward reads the plain output too: the columns have a buffer of their own.
+Operand OutputX(const ModelContext& c, int layer) {
+  const std::initializer_list<int64_t> shape = {c.rows(), c.shape().q_width()};
+  return c.XOperand(Slot::kAttnOut, layer, c.Activation(layer, "mixer.attention", shape),
+                    c.Activation(layer, "mixer.attention_columns", shape).data);
+}
+
+Operand OutputDy(const ModelContext& c, int layer) {
+  return c.plan.training ? c.DyOperand(Slot::kAttnOut, layer, StreamGradient(c)) : Operand();
+}
+
 }  // namespace
 
 AttentionMixer::AttentionMixer(const ModelContext& c, int layer)
@@ -42,7 +64,6 @@ AttentionMixer::AttentionMixer(const ModelContext& c, int layer)
       training_(c.plan.training),
       rows_(c.rows()),
       input_(c.Activation(layer, "mixer.input", {rows_, c.shape().hidden})),
-      normed_(c.Activation(layer, "mixer.norm", {rows_, c.shape().hidden})),
       qkv_(c.Activation(layer, "mixer.qkv", {rows_, c.shape().qkv_width()})),
       rotated_(c.Activation(layer, "mixer.rotated", {rows_, c.shape().qkv_width()})),
       attention_(c.Activation(layer, "mixer.attention", {rows_, c.shape().q_width()})),
@@ -51,10 +72,9 @@ AttentionMixer::AttentionMixer(const ModelContext& c, int layer)
             Slot::kAttnNorm,
             layer,
             input_,
-            normed_,
             c.Activation(layer, "mixer.norm_stats", {2, rows_})),
-      qkv_projection_(c, Slot::kQkv, layer),
-      output_projection_(c, Slot::kAttnOut, layer),
+      qkv_projection_(c, Slot::kQkv, layer, QkvX(c, layer), QkvDy(c, layer)),
+      output_projection_(c, Slot::kAttnOut, layer, OutputX(c, layer), OutputDy(c, layer)),
       dropout_(ResidualDropout(c, 1 + 2 * layer)) {
   if (rotated_.empty()) {
     rotated_ = qkv_;
@@ -111,28 +131,37 @@ void AttentionMixer::BindAttention(const ModelContext& c) {
   attention_forward_.round = attention_backward_.round = c.numerics.activation;
 }
 
-size_t AttentionMixer::WorkspaceBytes(int threads) const {
-  size_t bytes = std::max({norm_.WorkspaceBytes(training_), qkv_projection_.WorkspaceBytes(rows_),
-                           output_projection_.WorkspaceBytes(rows_),
+size_t AttentionMixer::WorkspaceBytes(const kernels::Exec& exec) const {
+  size_t bytes = std::max({norm_.WorkspaceBytes(training_), qkv_projection_.WorkspaceBytes(exec),
+                           output_projection_.WorkspaceBytes(exec),
                            kernels::QkNormRopeForwardWorkspaceBytes(rope_forward_),
-                           kernels::AttentionForwardWorkspaceBytes(attention_forward_, threads)});
+                           kernels::AttentionForwardWorkspaceBytes(exec, attention_forward_)});
   if (training_) {
     bytes = std::max({bytes, kernels::QkNormRopeBackwardWorkspaceBytes(rope_backward_),
-                      kernels::AttentionBackwardWorkspaceBytes(attention_backward_, threads)});
+                      kernels::AttentionBackwardWorkspaceBytes(exec, attention_backward_)});
   }
   return bytes;
 }
 
-absl::Status AttentionMixer::Attend(const kernels::Exec& exec) {
-  HEARTH_RETURN_IF_ERROR(qkv_projection_.Forward(exec, normed_, qkv_));
+absl::Status AttentionMixer::Normalise(const kernels::Exec& exec,
+                                       const Pass& pass,
+                                       const Stream& stream) {
+  const Operand& x = qkv_projection_.x();
+  HEARTH_RETURN_IF_ERROR(norm_.Forward(exec, stream, x.Target(pass, false)));
+  return x.Settle(exec, pass);
+}
+
+absl::Status AttentionMixer::Attend(const kernels::Exec& exec, const Pass& pass) {
+  HEARTH_RETURN_IF_ERROR(qkv_projection_.Forward(exec, pass, qkv_));
   HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeForward(exec, rope_forward_));
-  return kernels::AttentionForward(exec, attention_forward_);
+  HEARTH_RETURN_IF_ERROR(kernels::AttentionForward(exec, attention_forward_));
+  return output_projection_.x().Make(exec, pass, attention_);
 }
 
 absl::Status AttentionMixer::Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
-  HEARTH_RETURN_IF_ERROR(norm_.Forward(exec, stream));
-  HEARTH_RETURN_IF_ERROR(Attend(exec));
-  HEARTH_RETURN_IF_ERROR(output_projection_.Forward(exec, attention_, delta_));
+  HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, stream));
+  HEARTH_RETURN_IF_ERROR(Attend(exec, pass));
+  HEARTH_RETURN_IF_ERROR(output_projection_.Forward(exec, pass, delta_));
   HEARTH_RETURN_IF_ERROR(DropForward(exec, pass, dropout_, delta_));
   stream = {input_, delta_};
   return absl::OkStatus();
@@ -144,21 +173,30 @@ absl::Status AttentionMixer::Restore(const kernels::Exec& exec, const Pass& pass
     return Forward(exec, pass, stream);
   }
   if (recompute_ >= Recompute::kNormAct) {
-    HEARTH_RETURN_IF_ERROR(norm_.Forward(exec, stream));
+    HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, stream));
   }
-  return recompute_ >= Recompute::kAttention ? Attend(exec) : absl::OkStatus();
+  return recompute_ >= Recompute::kAttention ? Attend(exec, pass) : absl::OkStatus();
 }
 
 absl::Status AttentionMixer::Backward(const kernels::Exec& exec,
                                       const Pass& pass,
-                                      const TensorView& d_stream) {
+                                      const TensorView& d_stream,
+                                      const Operand* next) {
   TensorView d_delta = d_stream;
   HEARTH_RETURN_IF_ERROR(DropBackward(exec, pass, dropout_, d_delta_, d_delta));
-  HEARTH_RETURN_IF_ERROR(output_projection_.Backward(exec, d_delta, attention_, d_attention_));
+  const Operand& dy = output_projection_.dy();
+  HEARTH_RETURN_IF_ERROR(OutputGradient() == nullptr ? dy.Make(exec, pass, d_delta)
+                                                     : dy.Settle(exec, pass));
+  HEARTH_RETURN_IF_ERROR(output_projection_.Backward(exec, pass, d_delta, d_attention_));
   HEARTH_RETURN_IF_ERROR(kernels::AttentionBackward(exec, attention_backward_));
+  const Operand& d_qkv = qkv_projection_.dy();
+  const OperandTarget target = d_qkv.Target(pass, qkv_projection_.NeedsPlainDy());
+  rope_backward_.d_qkv = target.plain;
+  rope_backward_.d_qkv_quant = target.quant;
   HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeBackward(exec, rope_backward_));
-  HEARTH_RETURN_IF_ERROR(qkv_projection_.Backward(exec, d_qkv_, normed_, d_normed_));
-  return norm_.Backward(exec, d_normed_, d_stream, true);
+  HEARTH_RETURN_IF_ERROR(d_qkv.Settle(exec, pass));
+  HEARTH_RETURN_IF_ERROR(qkv_projection_.Backward(exec, pass, d_qkv_, d_normed_));
+  return norm_.Backward(exec, d_normed_, d_stream, true, StreamQuant(pass, next));
 }
 
 }  // namespace hearth::trainer

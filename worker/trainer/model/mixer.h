@@ -16,23 +16,27 @@ class AttentionMixer : public SubBlock {
   AttentionMixer(const ModelContext& context, int layer);
 
   const std::vector<int>& Params() const override { return params_; }
-  size_t WorkspaceBytes(int threads) const override;
+  size_t WorkspaceBytes(const kernels::Exec& exec) const override;
   absl::Status Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
   absl::Status Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
+  const Operand* OutputGradient() const override {
+    return d_delta_.empty() ? &output_projection_.dy() : nullptr;
+  }
   absl::Status Backward(const kernels::Exec& exec,
                         const Pass& pass,
-                        const kernels::TensorView& d_stream) override;
+                        const kernels::TensorView& d_stream,
+                        const Operand* next) override;
 
  private:
-  // Normed input to attention output.
-  absl::Status Attend(const kernels::Exec& exec);
+  absl::Status Normalise(const kernels::Exec& exec, const Pass& pass, const Stream& stream);
+  // Normed input to attention output, in every form.
+  absl::Status Attend(const kernels::Exec& exec, const Pass& pass);
   void BindAttention(const ModelContext& context);
 
   spec::Recompute recompute_;
   bool training_;
   int64_t rows_;
   kernels::TensorView input_;
-  kernels::TensorView normed_;
   kernels::TensorView qkv_;
   kernels::TensorView rotated_;  // qkv_ itself without QK-norm
   kernels::TensorView attention_;

@@ -1,8 +1,10 @@
 #include "worker/trainer/model/model.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "common/base/status_macros.h"
+#include "kernels/cuda/device.h"
 #include "kernels/round/round.h"
 #include "worker/trainer/model/ffn.h"
 #include "worker/trainer/model/mixer.h"
@@ -59,12 +61,12 @@ void Model::BindHead() {
   const spec::ModelShape& s = context_.shape();
   const Arena& arena = *context_.arena;
   const int64_t n = rows();
-  final_normed_ = arena.Floats("head.norm", {n, s.hidden});
+  const TensorView normed = arena.Floats("head.norm", {n, s.hidden});
   final_norm_ = std::make_unique<NormLayer>(context_, Slot::kFinalNorm, -1,
                                             arena.Floats("head.input", {n, s.hidden}),
-                                            final_normed_, arena.Floats("head.norm_stats", {2, n}));
+                                            arena.Floats("head.norm_stats", {2, n}));
   const Slot slot = s.tied ? Slot::kTokenEmbedding : Slot::kLmHead;
-  head_.hidden = final_normed_;
+  head_.hidden = normed;
   head_.weight = p.FindWeight(slot, -1);
   head_.targets = arena.Typed("batch.targets", DType::kI32, {n});
   head_.loss_weight = arena.Typed("batch.loss_weight", DType::kF32, {n});
@@ -73,18 +75,61 @@ void Model::BindHead() {
   head_.d_weight = p.FindGradient(slot, -1);
   head_.round_logits = context_.numerics.head;
   head_.round_d_hidden = context_.numerics.dgrad;
+  head_x_ = Operand(normed);
+  const QuantState* quant = context_.quant;
+  const int k = quant == nullptr ? -1 : quant->Find(spec::FindParameter(p.table(), slot, -1));
+  if (k < 0) {
+    return;
+  }
+  OperandBuffers buffers;
+  buffers.plain = buffers.scratch = normed;
+  buffers.rows = arena.Bytes("head.rows", n * s.hidden);
+  buffers.columns = arena.Bytes("head.columns", n * s.hidden);
+  head_x_ = Operand(buffers, *quant, k);
+  head_quant_ = {head_x_.rows(),           head_x_.columns(),       quant->WeightRows(k),
+                 quant->WeightColumns(k), head_x_.scale_inverse(), quant->W(k).scale_inverse};
 }
 
-size_t Model::WorkspaceBytes(int threads) const {
-  size_t bytes = kernels::LinearCrossEntropyWorkspaceBytes(head_);
+absl::Status Model::ZeroGradients(const kernels::Exec& exec) const {
+  const ParameterStore& p = *context_.parameters;
+  for (int i = 0; i < p.size(); ++i) {
+    const spec::Parameter& parameter = p.table()[static_cast<size_t>(i)];
+    if (!parameter.roles.fprop_w || parameter.is_bias) {
+      HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, p.gradient(i).data, p.gradient(i).bytes()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+kernels::LinearCrossEntropyArgs Model::HeadArgs(const Pass& pass,
+                                                double* loss,
+                                                double* weight) const {
+  kernels::LinearCrossEntropyArgs head = head_;
+  head.loss_sum = loss;
+  head.weight_sum = weight;
+  head.accumulate = pass.accumulate;
+  if (head_x_.Quantised(pass)) {
+    head.quant = head_quant_;
+  }
+  return head;
+}
+
+size_t Model::WorkspaceBytes(const kernels::Exec& exec) const {
+  kernels::LinearCrossEntropyArgs head = head_;
+  head.quant = head_quant_;
+  size_t bytes = std::max(kernels::LinearCrossEntropyWorkspaceBytes(head_),
+                          kernels::LinearCrossEntropyWorkspaceBytes(head));
   bytes = std::max({bytes, kernels::EmbeddingForwardWorkspaceBytes(embedding_forward_),
                     final_norm_->WorkspaceBytes(context_.plan.training)});
   if (context_.plan.training) {
     bytes = std::max(bytes, kernels::EmbeddingBackwardWorkspaceBytes(embedding_backward_));
   }
-  // All layers have the same shapes.
-  return std::max({bytes, layers_.front().mixer->WorkspaceBytes(threads),
-                   layers_.front().ffn->WorkspaceBytes(threads)});
+  // All layers have the same shapes; the outer ones may be in high precision.
+  for (const Layer& layer : layers_) {
+    bytes = std::max(
+        {bytes, layer.mixer->WorkspaceBytes(exec), layer.ffn->WorkspaceBytes(exec)});
+  }
+  return bytes;
 }
 
 absl::Status Model::Forward(const kernels::Exec& exec, const Pass& pass) {
@@ -95,17 +140,24 @@ absl::Status Model::Forward(const kernels::Exec& exec, const Pass& pass) {
     HEARTH_RETURN_IF_ERROR(layer.mixer->Forward(exec, pass, stream));
     HEARTH_RETURN_IF_ERROR(layer.ffn->Forward(exec, pass, stream));
   }
-  return final_norm_->Forward(exec, stream);
+  HEARTH_RETURN_IF_ERROR(final_norm_->Forward(exec, stream, head_x_.Target(pass, false)));
+  return head_x_.Settle(exec, pass);
 }
 
 absl::Status Model::Backward(const kernels::Exec& exec, const Pass& pass) {
-  HEARTH_RETURN_IF_ERROR(final_norm_->Backward(exec, d_normed_, d_stream_, false));
+  HEARTH_RETURN_IF_ERROR(
+      final_norm_->Backward(exec, d_normed_, d_stream_, false,
+                            StreamQuant(pass, layers_.back().ffn->OutputGradient())));
   for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
     Stream stream;
     HEARTH_RETURN_IF_ERROR(layer->mixer->Restore(exec, pass, stream));
     HEARTH_RETURN_IF_ERROR(layer->ffn->Restore(exec, pass, stream));
-    HEARTH_RETURN_IF_ERROR(layer->ffn->Backward(exec, pass, d_stream_));
-    HEARTH_RETURN_IF_ERROR(layer->mixer->Backward(exec, pass, d_stream_));
+    HEARTH_RETURN_IF_ERROR(
+        layer->ffn->Backward(exec, pass, d_stream_, layer->mixer->OutputGradient()));
+    const auto before = std::next(layer);
+    HEARTH_RETURN_IF_ERROR(layer->mixer->Backward(
+        exec, pass, d_stream_,
+        before == layers_.rend() ? nullptr : before->ffn->OutputGradient()));
   }
   HEARTH_RETURN_IF_ERROR(BackwardEmbedding(exec, pass));
   return RoundGradients(exec);
@@ -118,7 +170,7 @@ absl::Status Model::BackwardEmbedding(const kernels::Exec& exec, const Pass& pas
 }
 
 absl::Status Model::RoundGradients(const kernels::Exec& exec) const {
-  if (context_.numerics.gradient == context_.numerics.storage) {
+  if (context_.numerics.gradient == context_.parameters->flat_gradients().dtype) {
     return absl::OkStatus();
   }
   kernels::RoundToArgs round;
@@ -127,26 +179,32 @@ absl::Status Model::RoundGradients(const kernels::Exec& exec) const {
   return kernels::RoundTo(exec, round);
 }
 
-absl::Status Model::ForwardBackward(const kernels::Exec& exec,
-                                    const Pass& pass,
-                                    double d_loss,
-                                    LossSums& sums) {
+absl::Status Model::ForwardBackward(
+    const kernels::Exec& exec, const Pass& pass, double d_loss, double* loss, double* weight) {
+  if (!pass.accumulate) {
+    HEARTH_RETURN_IF_ERROR(ZeroGradients(exec));
+  }
+  if (context_.quant != nullptr && pass.quantised) {
+    HEARTH_RETURN_IF_ERROR(context_.quant->BeginMicroBatch(exec));
+  }
   HEARTH_RETURN_IF_ERROR(Forward(exec, pass));
-  kernels::LinearCrossEntropyArgs head = head_;
+  kernels::LinearCrossEntropyArgs head = HeadArgs(pass, loss, weight);
   head.d_loss = d_loss;
-  head.loss_sum = &sums.loss;
-  head.weight_sum = &sums.weight;
   HEARTH_RETURN_IF_ERROR(objective_.head(exec, head));
   return Backward(exec, pass);
 }
 
-absl::Status Model::ForwardLoss(const kernels::Exec& exec, LossSums& sums) {
-  HEARTH_RETURN_IF_ERROR(Forward(exec, Pass{}));
-  kernels::LinearCrossEntropyArgs head = head_;
+absl::Status Model::ForwardLoss(const kernels::Exec& exec,
+                                const Pass& pass,
+                                double* loss,
+                                double* weight) {
+  if (context_.quant != nullptr && pass.quantised) {
+    HEARTH_RETURN_IF_ERROR(context_.quant->BeginMicroBatch(exec));
+  }
+  HEARTH_RETURN_IF_ERROR(Forward(exec, pass));
+  kernels::LinearCrossEntropyArgs head = HeadArgs(pass, loss, weight);
   head.d_hidden = TensorView();
   head.d_weight = TensorView();
-  head.loss_sum = &sums.loss;
-  head.weight_sum = &sums.weight;
   return objective_.head(exec, head);
 }
 
@@ -155,11 +213,11 @@ absl::Status Model::ForwardLogits(const kernels::Exec& exec,
                                   const TensorView& logits) {
   HEARTH_RETURN_IF_ERROR(Forward(exec, Pass{}));
   const int64_t hidden = context_.shape().hidden;
+  const TensorView& normed = head_.hidden;
   kernels::LinearLogitsArgs args;
-  args.hidden =
-      TensorView(static_cast<void*>(final_normed_.as<uint8_t>() +
-                                    kernels::DTypeBytes(final_normed_.dtype, row * hidden)),
-                 final_normed_.dtype, {1, hidden});
+  args.hidden = TensorView(static_cast<void*>(normed.as<uint8_t>() +
+                                              kernels::DTypeBytes(normed.dtype, row * hidden)),
+                           normed.dtype, {1, hidden});
   args.weight = head_.weight;
   args.logits = logits;
   args.round_logits = context_.numerics.head;

@@ -32,19 +32,31 @@ class Model {
   Model(const ModelContext& context, const ObjectiveDef& objective);
 
   // Scratch of the largest op; what op.workspace must hold.
-  size_t WorkspaceBytes(int threads) const;
+  size_t WorkspaceBytes(const kernels::Exec& exec) const;
 
-  // Where the next micro-batch goes: [B, T] each.
+  // Where the ops read the micro-batch: [B, T] each, beside the tensors.
   BatchBuffers batch() const { return batch_; }
   int64_t rows() const { return context_.rows(); }
 
-  // Adds the gradients of d_loss * (sum of w * nll) of the micro-batch in batch(), and its sums.
+  // Adds the gradients of d_loss * (sum of w * nll) of the micro-batch in batch(), and its sums to
+  // *loss and *weight, which lie beside the tensors.
+  absl::Status ForwardBackward(
+      const kernels::Exec& exec, const Pass& pass, double d_loss, double* loss, double* weight);
+  // Forward alone, without dropout.
+  absl::Status ForwardLoss(const kernels::Exec& exec,
+                           const Pass& pass,
+                           double* loss,
+                           double* weight);
+  // Both on the CPU.
   absl::Status ForwardBackward(const kernels::Exec& exec,
                                const Pass& pass,
                                double d_loss,
-                               LossSums& sums);
-  // Forward alone, without dropout.
-  absl::Status ForwardLoss(const kernels::Exec& exec, LossSums& sums);
+                               LossSums& sums) {
+    return ForwardBackward(exec, pass, d_loss, &sums.loss, &sums.weight);
+  }
+  absl::Status ForwardLoss(const kernels::Exec& exec, LossSums& sums) {
+    return ForwardLoss(exec, Pass{}, &sums.loss, &sums.weight);
+  }
   // Forward alone; then the logits of row `row` of the batch, [1, vocab] of the storage type.
   absl::Status ForwardLogits(const kernels::Exec& exec,
                              int64_t row,
@@ -61,6 +73,9 @@ class Model {
   // Up to and including the final norm.
   absl::Status Forward(const kernels::Exec& exec, const Pass& pass);
   absl::Status Backward(const kernels::Exec& exec, const Pass& pass);
+  // Gradients that the first micro-batch does not overwrite.
+  absl::Status ZeroGradients(const kernels::Exec& exec) const;
+  kernels::LinearCrossEntropyArgs HeadArgs(const Pass& pass, double* loss, double* weight) const;
   absl::Status BackwardEmbedding(const kernels::Exec& exec, const Pass& pass);
   // Gradients that ops accumulate in wide storage, rounded to the format gradients have.
   absl::Status RoundGradients(const kernels::Exec& exec) const;
@@ -73,8 +88,9 @@ class Model {
   kernels::DropoutArgs embedding_dropout_;
   std::vector<Layer> layers_;
   std::unique_ptr<NormLayer> final_norm_;
-  kernels::TensorView final_normed_;
+  Operand head_x_;
   kernels::LinearCrossEntropyArgs head_;
+  kernels::LinearCrossEntropyQuant head_quant_;  // of quantised passes
   kernels::TensorView d_stream_;
   kernels::TensorView d_normed_;
 };

@@ -24,7 +24,6 @@ NormLayer::NormLayer(const ModelContext& context,
                      spec::Slot slot,
                      int layer,
                      const TensorView& input,
-                     const TensorView& output,
                      const TensorView& stats)
     : slot_(slot),
       layer_(layer),
@@ -34,7 +33,6 @@ NormLayer::NormLayer(const ModelContext& context,
   const Numerics& n = context.numerics;
   rms_forward_.weight = layer_forward_.weight = p.FindWeight(slot, layer);
   layer_forward_.bias = p.FindWeight(slot, layer, true);
-  rms_forward_.y = layer_forward_.y = output;
   layer_forward_.mean = Row(stats, 0);
   rms_forward_.rstd = layer_forward_.rstd = Row(stats, 1);
   rms_forward_.eps = layer_forward_.eps = context.shape().norm_eps;
@@ -49,7 +47,9 @@ NormLayer::NormLayer(const ModelContext& context,
   rms_backward_.round_dx = layer_backward_.round_dx = n.activation;
 }
 
-absl::Status NormLayer::Forward(const kernels::Exec& exec, const Stream& stream) {
+absl::Status NormLayer::Forward(const kernels::Exec& exec,
+                                const Stream& stream,
+                                const OperandTarget& output) {
   const bool fused = !stream.delta.empty();
   if (!fused && stream.sum.data != input_.data) {
     return absl::InternalError("a norm without a delta must read its own input buffer");
@@ -58,6 +58,8 @@ absl::Status NormLayer::Forward(const kernels::Exec& exec, const Stream& stream)
     args.x = fused ? stream.delta : input_;
     args.residual = fused ? stream.sum : TensorView();
     args.sum = fused ? input_ : TensorView();
+    args.y = output.plain;
+    args.y_quant = output.quant;
   };
   if (layer_norm_) {
     bind(layer_forward_);
@@ -70,11 +72,13 @@ absl::Status NormLayer::Forward(const kernels::Exec& exec, const Stream& stream)
 absl::Status NormLayer::Backward(const kernels::Exec& exec,
                                  const TensorView& dy,
                                  const TensorView& d_stream,
-                                 bool accumulate) {
+                                 bool accumulate,
+                                 const kernels::QuantView& quant) {
   const auto bind = [&](auto& args) {
     args.dy = dy;
     args.d_sum = accumulate ? d_stream : TensorView();
     args.dx = d_stream;
+    args.dx_quant = quant;
   };
   if (layer_norm_) {
     bind(layer_backward_);
@@ -86,7 +90,7 @@ absl::Status NormLayer::Backward(const kernels::Exec& exec,
 
 size_t NormLayer::WorkspaceBytes(bool training) const {
   const auto sizes = [&](auto forward, auto backward, auto forward_bytes, auto backward_bytes) {
-    forward.x = input_;
+    forward.x = forward.y = input_;
     backward.dy = backward.dx = input_;
     const size_t f = forward_bytes(forward);
     return training ? std::max(f, backward_bytes(backward)) : f;

@@ -10,21 +10,25 @@ namespace hearth::trainer {
 
 class NormLayer {
  public:
-  // `input`, `output`: [N, C]; `stats`: [2, N], mean and rstd. `slot` is one of the norms' slots.
+  // `input`: [N, C]; `stats`: [2, N], mean and rstd. `slot` is one of the norms' slots.
   NormLayer(const ModelContext& context,
             spec::Slot slot,
             int layer,
             const kernels::TensorView& input,
-            const kernels::TensorView& output,
             const kernels::TensorView& stats);
 
   // With a delta: input = sum + delta first. Without: `stream.sum` must be the input buffer itself.
-  absl::Status Forward(const kernels::Exec& exec, const Stream& stream);
+  // The result goes where `output` says.
+  absl::Status Forward(const kernels::Exec& exec,
+                       const Stream& stream,
+                       const OperandTarget& output);
   // d_stream += the gradient through the norm of `dy`, [N, C]; or = where `accumulate` is false.
+  // `quant`: quantised forms of the new d_stream.
   absl::Status Backward(const kernels::Exec& exec,
                         const kernels::TensorView& dy,
                         const kernels::TensorView& d_stream,
-                        bool accumulate);
+                        bool accumulate,
+                        const kernels::QuantView& quant);
   size_t WorkspaceBytes(bool training) const;
   void AppendParams(const ModelContext& context, std::vector<int>& params) const;
 

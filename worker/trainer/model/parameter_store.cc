@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "common/spec/training_plan.h"
 #include "kernels/core/rng.h"
+#include "kernels/cuda/device.h"
 #include "kernels/round/round.h"
 
 namespace hearth::trainer {
@@ -33,22 +34,45 @@ std::vector<TensorView> Cut(const Arena& arena,
   return views;
 }
 
+// Elements [begin, end) of the initial value, which is a function of the element alone.
 template <typename T>
-void Fill(const spec::Parameter& parameter, uint64_t seed, uint32_t index, const TensorView& out) {
-  T* data = out.as<T>();
-  const int64_t logical = parameter.logical_elements();
-  std::fill(data, data + parameter.elements(), T{0});
+void Fill(const spec::Parameter& parameter,
+          uint64_t seed,
+          uint32_t index,
+          int64_t begin,
+          int64_t end,
+          T* data) {
+  const int64_t logical = std::clamp(parameter.logical_elements(), begin, end);
+  std::fill(data + logical, data + end, T{0});
   switch (parameter.init) {
     case spec::Init::kZeros:
+      std::fill(data + begin, data + logical, T{0});
       break;
     case spec::Init::kOnes:
-      std::fill(data, data + logical, T{1});
+      std::fill(data + begin, data + logical, T{1});
       break;
     case spec::Init::kNormal: {
       const kernels::RngKey key{seed, kernels::RngPurpose::kInit, 0, 0, index};
-      kernels::FillNormal(key, 0, 0.0, parameter.init_std, data, logical);
+      kernels::FillNormal(key, static_cast<uint64_t>(begin), 0.0, parameter.init_std, data + begin,
+                          logical - begin);
       break;
     }
+  }
+}
+
+// All of it, on as many threads as `exec` has.
+template <typename T>
+void FillAll(const kernels::Exec& exec,
+             const spec::Parameter& parameter,
+             uint64_t seed,
+             uint32_t index,
+             T* data) {
+  constexpr int64_t kPiece = int64_t{1} << 16;
+  const int64_t elements = parameter.elements();
+  const int64_t pieces = (elements + kPiece - 1) / kPiece;
+#pragma omp parallel for schedule(static) num_threads(exec.threads)
+  for (int64_t piece = 0; piece < pieces; ++piece) {
+    Fill(parameter, seed, index, piece * kPiece, std::min(elements, (piece + 1) * kPiece), data);
   }
 }
 
@@ -83,15 +107,58 @@ TensorView ParameterStore::FindGradient(spec::Slot slot, int layer, bool is_bias
 }
 
 absl::Status ParameterStore::Initialise(const kernels::Exec& exec, uint64_t seed) const {
+  std::vector<float> host;
   for (int i = 0; i < size(); ++i) {
     const spec::Parameter& parameter = table_[static_cast<size_t>(i)];
-    if (numerics_.storage == DType::kF64) {
-      Fill<double>(parameter, seed, static_cast<uint32_t>(i), master(i));
+    const auto index = static_cast<uint32_t>(i);
+    if (exec.device == kernels::Device::kCpu && numerics_.storage == DType::kF64) {
+      FillAll(exec, parameter, seed, index, master(i).as<double>());
+    } else if (exec.device == kernels::Device::kCpu) {
+      FillAll(exec, parameter, seed, index, master(i).as<float>());
     } else {
-      Fill<float>(parameter, seed, static_cast<uint32_t>(i), master(i));
+      host.resize(static_cast<size_t>(parameter.elements()));
+      FillAll(exec, parameter, seed, index, host.data());
+      HEARTH_RETURN_IF_ERROR(Write(exec, master(i), host.data()));
     }
   }
   return RefreshWeights(exec);
+}
+
+absl::Status ParameterStore::Write(const kernels::Exec& exec,
+                                   const TensorView& tensor,
+                                   const float* values) const {
+  const void* from = values;
+  std::vector<uint8_t> narrow;
+  if (tensor.dtype != DType::kF32) {
+    // Conversion on the host: the other side of the copy is the tensor itself.
+    narrow.resize(tensor.bytes());
+    kernels::RoundToArgs round;
+    round.x = TensorView(values, DType::kF32, {tensor.numel()});
+    round.y = TensorView(static_cast<void*>(narrow.data()), tensor.dtype, {tensor.numel()});
+    round.to = tensor.dtype;
+    kernels::Exec host;
+    HEARTH_RETURN_IF_ERROR(kernels::RoundTo(host, round));
+    from = narrow.data();
+  }
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, tensor.data, from, tensor.bytes()));
+  return kernels::Synchronize(exec);
+}
+
+absl::Status ParameterStore::Read(const kernels::Exec& exec,
+                                  const TensorView& tensor,
+                                  float* values) const {
+  if (tensor.dtype == DType::kF32) {
+    HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, values, tensor.data, tensor.bytes()));
+    return kernels::Synchronize(exec);
+  }
+  std::vector<uint8_t> narrow(tensor.bytes());
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, narrow.data(), tensor.data, tensor.bytes()));
+  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec));
+  kernels::WidenArgs widen;
+  widen.x = TensorView(static_cast<void*>(narrow.data()), tensor.dtype, {tensor.numel()});
+  widen.y = TensorView(static_cast<void*>(values), DType::kF32, {tensor.numel()});
+  kernels::Exec host;
+  return kernels::Widen(host, widen);
 }
 
 absl::Status ParameterStore::RefreshWeights(const kernels::Exec& exec) const {

@@ -14,8 +14,8 @@
 
 namespace hearth::trainer {
 
-// Owns nothing: arena and table outlive it. Storage type throughout; narrower formats are values
-// rounded to them.
+// Owns nothing: arena and table outlive it. On the CPU storage type throughout, narrower formats are
+// values rounded to them; on a GPU each buffer has its own format.
 class ParameterStore {
  public:
   // `optimizer` null: weights alone (evaluation, sampling).
@@ -49,6 +49,14 @@ class ParameterStore {
   absl::Status Initialise(const kernels::Exec& exec, uint64_t seed) const;
   // weight = master rounded to the working format.
   absl::Status RefreshWeights(const kernels::Exec& exec) const;
+  // Between host memory and a tensor of the run, fp32 on the host side (elements() values, padding
+  // included). Waits for the stream.
+  absl::Status Write(const kernels::Exec& exec,
+                     const kernels::TensorView& tensor,
+                     const float* values) const;
+  absl::Status Read(const kernels::Exec& exec,
+                    const kernels::TensorView& tensor,
+                    float* values) const;
 
  private:
   const std::vector<spec::Parameter>& table_;

@@ -21,6 +21,7 @@ inline void KeyDropout(const Pass& pass, kernels::DropoutArgs& args) {
   args.key.seed = pass.seed;
   args.key.step = pass.step;
   args.key.micro_batch = pass.micro_batch;
+  args.position = pass.position;
 }
 
 // In place on `values`; nothing where the pass or the model has no dropout.

@@ -18,7 +18,10 @@
 #include "kernels/core/exec.h"
 #include "kernels/core/tensor.h"
 #include "worker/trainer/model/arena.h"
+#include "worker/trainer/model/operand.h"
 #include "worker/trainer/model/parameter_store.h"
+#include "worker/trainer/model/pass.h"
+#include "worker/trainer/model/quant_state.h"
 #include "worker/trainer/recipe/numerics.h"
 
 namespace hearth::trainer {
@@ -29,23 +32,24 @@ struct ModelContext {
   Numerics numerics;
   const Arena* arena = nullptr;
   const ParameterStore* parameters = nullptr;
+  const QuantState* quant = nullptr;
   bool segments = false;  // samples hold several segments that must not see one another
 
   int64_t rows() const { return plan.micro_batch * plan.sequence_length; }
   const spec::ModelShape& shape() const { return plan.shape; }
+  // Input x, or gradient dy, of the linear layer (slot, layer); quantised where the plan says so.
+  // `plain`, `columns`: the layer's own buffers, which may be one: BF16 passes write plain values,
+  // quantised ones the transposed copy that wgrad reads. Rows are used up at once and shared.
+  Operand XOperand(spec::Slot slot,
+                   int layer,
+                   const kernels::TensorView& plain,
+                   void* columns) const;
+  Operand DyOperand(spec::Slot slot, int layer, const kernels::TensorView& plain) const;
   // A tensor of LayerActivations, wherever the recomputation level puts it; empty when the model
   // does not have it.
   kernels::TensorView Activation(int layer,
                                  std::string_view name,
                                  std::initializer_list<int64_t> shape) const;
-};
-
-// Which micro-batch is on its way; keys dropout.
-struct Pass {
-  uint64_t seed = 0;
-  uint32_t step = 0;
-  uint32_t micro_batch = 0;  // global index within the step
-  bool dropout = false;      // training only
 };
 
 // Rows of the residual stream, [N, C] each. `delta` is empty before the first sub-block.
@@ -54,6 +58,11 @@ struct Stream {
   kernels::TensorView delta;
 };
 
+// The gradient of the residual stream, [N, C]; empty without training.
+kernels::TensorView StreamGradient(const ModelContext& context);
+// What is quantised of a stream gradient whose plain form is always written; nothing for null.
+kernels::QuantView StreamQuant(const Pass& pass, const Operand* next);
+
 class SubBlock {
  public:
   virtual ~SubBlock() = default;
@@ -61,18 +70,24 @@ class SubBlock {
   // Indices into the parameter table.
   virtual const std::vector<int>& Params() const = 0;
   // Scratch of the largest op this sub-block calls.
-  virtual size_t WorkspaceBytes(int threads) const = 0;
+  virtual size_t WorkspaceBytes(const kernels::Exec& exec) const = 0;
 
   virtual absl::Status Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) = 0;
   // Computes again what the recomputation level did not keep. `stream` as before Forward, where the
   // level recomputes whole blocks; else only what this sub-block kept is read. Same bits as
   // Forward.
   virtual absl::Status Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) = 0;
-  // d_stream [N, C]: the gradient of the stream behind this sub-block in, before it out. Adds to
-  // parameter gradients.
+  // The gradient dy of this sub-block's last linear layer: with it Backward begins. Its plain form
+  // is the stream's gradient; whoever writes that writes the quantised forms in the same pass.
+  // Null: dropout stands between, this sub-block makes them itself.
+  virtual const Operand* OutputGradient() const = 0;
+  // d_stream [N, C]: the gradient of the stream behind this sub-block in (OutputGradient() written
+  // with it), before it out, together with `next`: the OutputGradient() of the sub-block before.
+  // Adds to parameter gradients.
   virtual absl::Status Backward(const kernels::Exec& exec,
                                 const Pass& pass,
-                                const kernels::TensorView& d_stream) = 0;
+                                const kernels::TensorView& d_stream,
+                                const Operand* next) = 0;
 };
 
 }  // namespace hearth::trainer

@@ -94,7 +94,7 @@ inline absl::StatusOr<std::unique_ptr<TestModel>> MakeTestModel(const TestModelO
   out->exec.workspace = {out->arena->Bytes("op.workspace", 1 << 24), 1 << 24};
   HEARTH_RETURN_IF_ERROR(out->parameters->Initialise(out->exec, 5));
   out->model = std::make_unique<Model>(context, *FindObjectiveDef(spec::ObjectiveKind::kPretrain));
-  if (out->model->WorkspaceBytes(1) > (1 << 24)) {
+  if (out->model->WorkspaceBytes(out->exec) > (1 << 24)) {
     return absl::InternalError("the test workspace is too small");
   }
   return out;

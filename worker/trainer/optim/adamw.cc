@@ -27,6 +27,9 @@ class AdamW : public Optimizer {
       tensor.working = Flat(p.weight(i));
       tensor.lr_scale = group.lr_scale;
       tensor.weight_decay = group.weight_decay;
+      tensor.index = static_cast<uint32_t>(i);
+      const int k = context.quant == nullptr ? -1 : context.quant->Find(i);
+      tensor.amax = k < 0 ? nullptr : context.quant->W(k).amax;
       tensors_.push_back(tensor);
     }
     args_.tensors = tensors_;
@@ -37,8 +40,7 @@ class AdamW : public Optimizer {
   }
 
   absl::Status Step(const kernels::Exec& exec, const UpdateArgs& update) override {
-    args_.lr = update.learning_rate;
-    args_.step = update.step;
+    args_.inputs = update.inputs;
     args_.grad_scale = update.grad_scale;
     args_.skip = update.skip;
     return kernels::AdamWStep(exec, args_);

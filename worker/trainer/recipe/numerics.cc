@@ -24,27 +24,55 @@ absl::StatusOr<kernels::DType> Rounding(spec::DType format,
   return absl::UnimplementedError(absl::StrCat(
       "recipe ", absl::string_view(recipe.name.data(), recipe.name.size()), ": ",
       absl::string_view(what.data(), what.size()), " in ",
-      absl::string_view(name.data(), name.size()), " has no implementation on the CPU"));
+      absl::string_view(name.data(), name.size()), " has no implementation"));
 }
 
-// Operands are read as their producers wrote them, so each must have the format of its producer.
+// Plain operands are read as their producers wrote them, so each must have the format of its
+// producer; operands with one scale a tensor are made by model/operand.h.
 absl::Status CheckOperand(const spec::Operand& operand,
                           kernels::DType produced,
                           kernels::DType storage,
                           const spec::Recipe& recipe,
                           std::string_view what) {
+  const auto name = [&] {
+    return absl::StrCat("recipe ", absl::string_view(recipe.name.data(), recipe.name.size()),
+                        ": operand ", absl::string_view(what.data(), what.size()));
+  };
+  if (operand.transform != spec::Transform::kNone || operand.scaling == spec::Scaling::kBlock) {
+    return absl::UnimplementedError(
+        absl::StrCat(name(), " has block scales or a transform, which no GEMM here reads"));
+  }
+  if (operand.scaling != spec::Scaling::kNone) {
+    return absl::OkStatus();
+  }
   HEARTH_ASSIGN_OR_RETURN(const kernels::DType wanted,
                           Rounding(operand.dtype, storage, recipe, what));
-  if (wanted != produced || operand.scaling != spec::Scaling::kNone ||
-      operand.transform != spec::Transform::kNone) {
-    return absl::UnimplementedError(absl::StrCat(
-        "recipe ", absl::string_view(recipe.name.data(), recipe.name.size()), ": operand ",
-        absl::string_view(what.data(), what.size()), " would have to be quantised on its own"));
+  if (wanted != produced) {
+    return absl::UnimplementedError(
+        absl::StrCat(name(), " would have to be quantised on its own"));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
+
+kernels::DType StorageType(spec::DType format) {
+  switch (format) {
+    case spec::DType::kFp32:
+      return kernels::DType::kF32;
+    case spec::DType::kBf16:
+      return kernels::DType::kBF16;
+    case spec::DType::kFp8E4M3:
+      return kernels::DType::kE4M3;
+    case spec::DType::kFp8E5M2:
+      return kernels::DType::kE5M2;
+    case spec::DType::kFp4E2M1:
+      return kernels::DType::kE2M1;
+    case spec::DType::kE8M0:
+      return kernels::DType::kE8M0;
+  }
+  return kernels::DType::kF32;
+}
 
 absl::StatusOr<Numerics> MakeNumerics(const spec::Recipe& recipe,
                                       spec::DType gradient,

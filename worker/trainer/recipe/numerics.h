@@ -1,5 +1,4 @@
-// A recipe row in the terms of the kernels: to which format each kind of value is rounded on this
-// device.
+// A recipe row in the terms of the kernels: the format of each kind of value.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -8,10 +7,12 @@
 
 namespace hearth::trainer {
 
-// Storage is wide (fp32, or fp64 for gradient checks); a narrower format is emulated by rounding
-// every value that real storage would round. A format equal to the storage means no rounding.
+// On the CPU storage is wide (fp32, or fp64 for gradient checks) and a narrower format is emulated
+// by rounding every value that real storage would round; a format equal to the storage means no
+// rounding. On a GPU these are the formats of the buffers themselves. FP8 operands are no part of
+// this: they are made by the producers of operands (model/operand.h).
 struct Numerics {
-  kernels::DType storage = kernels::DType::kF32;  // of every floating buffer
+  kernels::DType storage = kernels::DType::kF32;  // CPU: of every floating buffer
   kernels::DType weight = kernels::DType::kF32;   // working weights
   kernels::DType activation =
       kernels::DType::kF32;  // residual stream, norms, attention and what backward saves
@@ -21,9 +22,11 @@ struct Numerics {
   kernels::DType head = kernels::DType::kF32;      // logits and their gradient
 };
 
-// `gradient` is the resolved gradients.dtype. kUnimplemented: an operand format narrower than the
-// activations, which needs a quantised GEMM that this device does not have; the text names the
-// recipe and the operand.
+// The element type of a buffer that holds `format` as it is.
+kernels::DType StorageType(spec::DType format);
+
+// `gradient` is the resolved gradients.dtype. kUnimplemented: an operand with block scales or a
+// transform, which no GEMM here reads; the text names the recipe and the operand.
 absl::StatusOr<Numerics> MakeNumerics(const spec::Recipe& recipe,
                                       spec::DType gradient,
                                       kernels::DType storage);

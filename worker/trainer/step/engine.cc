@@ -5,9 +5,12 @@
 #include <fstream>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/units.h"
+#include "kernels/cuda/device.h"
 #include "kernels/grad_norm/grad_norm.h"
 
 namespace hearth::trainer {
@@ -19,29 +22,97 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
   return engine;
 }
 
+Engine::~Engine() {
+  model_.reset();
+  optimizer_.reset();
+  if (exec_.stream != nullptr) {
+    static_cast<void>(kernels::Synchronize(exec_));
+    arena_.reset();
+    kernels::DeleteStream(exec_.stream);
+  }
+}
+
+absl::Status Engine::CheckDevice() const {
+  const std::string& device = options_.spec.resources().device();
+  if ((device == "cuda") != on_gpu()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "resources.device: the job is for ", device, ", this process runs on ",
+        on_gpu() ? "a GPU" : "the CPU"));
+  }
+  if (on_gpu() && precision().per_tensor) {
+    const kernels::GpuProperties& gpu = options_.cuda->gpu();
+    if (gpu.major * 10 + gpu.minor < 89) {
+      return absl::UnimplementedError(absl::StrCat(
+          "precision.recipe: ", options_.spec.precision().recipe(), " needs FP8 units, which ",
+          gpu.name, " (compute capability ", gpu.major, ".", gpu.minor, ") lacks; use bf16"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Engine::CheckFits(const spec::MemoryPlan& plan) const {
+  if (!on_gpu()) {
+    return absl::OkStatus();
+  }
+  HEARTH_ASSIGN_OR_RETURN(const int64_t available, GpuMemoryBytes(*options_.cuda));
+  const int64_t needed = plan.arena_bytes(spec::MemoryTier::kDevice);
+  if (needed <= available) {
+    return absl::OkStatus();
+  }
+  std::string fits;
+  std::vector<int64_t> smaller;
+  for (int64_t size = options_.micro_batch - 1; size >= 1; --size) {
+    smaller.push_back(size);
+  }
+  if (!smaller.empty()) {
+    const absl::StatusOr<int64_t> largest =
+        spec::ChooseMicroBatch(job_plan_->options, available, smaller);
+    fits = largest.ok() ? absl::StrCat("; batch.micro_batch_size: ", *largest, " would fit")
+                        : "; not even a micro-batch of 1 would fit: try recompute: block";
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "batch.micro_batch_size ", options_.micro_batch, " needs ", FormatBytes(needed),
+      " of GPU memory, ", FormatBytes(available), " are available", fits));
+}
+
 absl::Status Engine::Prepare() {
   seed_ = static_cast<uint64_t>(options_.spec.train().seed());
   HEARTH_ASSIGN_OR_RETURN(job_plan_, spec::MakeJobPlan(options_.spec, options_.micro_batch,
                                                        options_.threads, options_.training));
   HEARTH_ASSIGN_OR_RETURN(numerics_,
                           MakeNumerics(recipe(), job_plan_->formats.gradient, DType::kF32));
+  HEARTH_RETURN_IF_ERROR(CheckDevice());
+  exec_.threads = options_.threads;
+  if (on_gpu()) {
+    exec_.device = kernels::Device::kCuda;
+    exec_.cuda = options_.cuda;
+    HEARTH_ASSIGN_OR_RETURN(exec_.stream, kernels::NewStream(*options_.cuda));
+  }
   HEARTH_ASSIGN_OR_RETURN(spec::MemoryPlan sizing, spec::PlanTraining(job_plan_->options));
-  HEARTH_RETURN_IF_ERROR(Bind(Arena::WithoutMemory(std::move(sizing), DType::kF32)));
+  HEARTH_RETURN_IF_ERROR(CheckFits(sizing));
+  HEARTH_RETURN_IF_ERROR(
+      Bind(Arena::WithoutMemory(std::move(sizing), exec_.device, DType::kF32)));
   job_plan_->options.op_workspace_bytes =
       static_cast<int64_t>(std::max<size_t>(WorkspaceBytes(), 64));
   HEARTH_ASSIGN_OR_RETURN(spec::MemoryPlan plan, spec::PlanTraining(job_plan_->options));
-  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Arena> arena,
-                          Arena::Allocate(std::move(plan), DType::kF32));
-  return Bind(std::move(arena));
+  HEARTH_RETURN_IF_ERROR(CheckFits(plan));
+  absl::StatusOr<std::unique_ptr<Arena>> arena =
+      on_gpu() ? Arena::AllocateOnGpu(std::move(plan), exec_)
+               : Arena::Allocate(std::move(plan), DType::kF32);
+  HEARTH_RETURN_IF_ERROR(arena.status());
+  HEARTH_RETURN_IF_ERROR(Bind(*std::move(arena)));
+  return quant_->Reset(exec_);
 }
 
 absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
   model_.reset();
   optimizer_.reset();
+  quant_.reset();
   parameters_.reset();
   arena_ = std::move(arena);
   parameters_ = std::make_unique<ParameterStore>(
       table(), *arena_, numerics_, options_.training ? job_plan_->options.optimizer : nullptr);
+  quant_ = std::make_unique<QuantState>(precision(), *parameters_, *arena_);
   const spec::ObjectiveRow* row = spec::FindObjective(options_.spec.task());
   const ObjectiveDef* objective = row == nullptr ? nullptr : FindObjectiveDef(row->kind);
   if (objective == nullptr) {
@@ -53,21 +124,28 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
   context.numerics = numerics_;
   context.arena = arena_.get();
   context.parameters = parameters_.get();
+  context.quant = quant_->empty() ? nullptr : quant_.get();
   model_ = std::make_unique<Model>(context, *objective);
   if (options_.training) {
-    const OptimizerContext optimizer = {&options_.spec.optimizer(), parameters_.get(), numerics_};
+    const OptimizerContext optimizer = {&options_.spec.optimizer(), parameters_.get(),
+                                        context.quant, numerics_};
     HEARTH_ASSIGN_OR_RETURN(optimizer_,
                             MakeOptimizer(job_plan_->options.optimizer->kind, optimizer));
   }
+  step_inputs_ = static_cast<kernels::StepInputs*>(
+      arena_->Bytes("step.inputs", sizeof(kernels::StepInputs)));
+  step_state_ =
+      static_cast<kernels::StepState*>(arena_->Bytes("step.state", sizeof(kernels::StepState)));
+  if (options_.training) {
+    BindStaging();
+  }
   const int64_t scratch = arena_->BytesOf("op.workspace");
-  exec_.device = kernels::Device::kCpu;
-  exec_.threads = options_.threads;
   exec_.workspace = {arena_->Bytes("op.workspace", scratch), static_cast<size_t>(scratch)};
   return absl::OkStatus();
 }
 
 size_t Engine::WorkspaceBytes() const {
-  size_t bytes = model_->WorkspaceBytes(options_.threads);
+  size_t bytes = model_->WorkspaceBytes(exec_);
   if (!options_.training) {
     return bytes;
   }
@@ -75,6 +153,77 @@ size_t Engine::WorkspaceBytes() const {
   kernels::SumSquaresArgs norm;
   norm.tensors = absl::MakeConstSpan(&flat, 1);
   return std::max({bytes, kernels::SumSquaresWorkspaceBytes(norm), optimizer_->WorkspaceBytes()});
+}
+
+void Engine::BindStaging() {
+  const int64_t n = model_->rows();
+  for (int slot = 0; slot < spec::kStagingSlots; ++slot) {
+    Staged& staged = staged_[slot];
+    if (!on_gpu()) {
+      staged = {model_->batch(), step_inputs_, step_state_};
+      continue;
+    }
+    const auto bytes = [&](const char* name, int64_t size) {
+      return arena_->Bytes(absl::StrCat("staging.", name, ".", slot), size);
+    };
+    auto* words = static_cast<int32_t*>(bytes("batch", 20 * n));
+    staged.batch.tokens = words;
+    staged.batch.targets = words + n;
+    staged.batch.position = words + 2 * n;
+    staged.batch.segment = words + 3 * n;
+    staged.batch.loss_weight = reinterpret_cast<float*>(words + 4 * n);
+    staged.inputs =
+        static_cast<kernels::StepInputs*>(bytes("inputs", sizeof(kernels::StepInputs)));
+    staged.state = static_cast<kernels::StepState*>(bytes("state", sizeof(kernels::StepState)));
+  }
+}
+
+absl::Status Engine::UploadBatch(int slot) const {
+  if (!on_gpu()) {
+    return absl::OkStatus();
+  }
+  const BatchBuffers from = StagedBatch(slot);
+  const BatchBuffers to = model_->batch();
+  const auto bytes = static_cast<size_t>(model_->rows()) * 4;
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, to.tokens, from.tokens, bytes));
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, to.targets, from.targets, bytes));
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, to.position, from.position, bytes));
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, to.segment, from.segment, bytes));
+  return kernels::Copy(exec_, to.loss_weight, from.loss_weight, bytes);
+}
+
+absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(std::string_view device,
+                                                              bool deterministic) {
+  kernels::CudaOptions options;
+  const absl::string_view name(device.data(), device.size());
+  if (name != "cuda" && (!absl::StartsWith(name, "cuda:") ||
+                         !absl::SimpleAtoi(name.substr(5), &options.ordinal))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device \"", name, "\": must be cpu, cuda or cuda:N"));
+  }
+  options.deterministic = deterministic;
+  const char* home = std::getenv("HEARTH_HOME");
+  const char* user = std::getenv("HOME");
+  if (home != nullptr) {
+    options.plan_cache = absl::StrCat(home, "/plans.txt");
+  } else if (user != nullptr) {
+    options.plan_cache = absl::StrCat(user, "/.hearth/plans.txt");
+  }
+  return kernels::CudaContext::Open(options);
+}
+
+absl::StatusOr<int64_t> GpuMemoryBytes(kernels::CudaContext& context) {
+  // cuBLASLt, cuDNN and graphs take some hundred MiB as they are used.
+  constexpr int64_t kReserve = int64_t{768} << 20;
+  int64_t free = 0;
+  int64_t total = 0;
+  HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(context, free, total));
+  int64_t given = 0;
+  if (const char* text = std::getenv("HEARTH_MEMORY_BYTES");
+      text != nullptr && absl::SimpleAtoi(text, &given) && given > 0) {
+    return std::min(given, free) - kReserve;
+  }
+  return free - kReserve;
 }
 
 int64_t CpuMemoryBytes(int ranks) {

@@ -13,9 +13,12 @@
 #include "common/spec/recipe.h"
 #include "hearth/v1/job.pb.h"
 #include "kernels/core/exec.h"
+#include "kernels/cuda/context.h"
+#include "kernels/step_gate/step_gate.h"
 #include "worker/trainer/model/arena.h"
 #include "worker/trainer/model/model.h"
 #include "worker/trainer/model/parameter_store.h"
+#include "worker/trainer/model/quant_state.h"
 #include "worker/trainer/optim/optimizer.h"
 #include "worker/trainer/recipe/numerics.h"
 
@@ -25,6 +28,8 @@ struct EngineOptions {
   v1::JobSpec spec;         // resolved, vocabulary included
   int64_t micro_batch = 1;  // sequences; resolved
   int threads = 1;
+  // The GPU to run on, outlives the engine; null: the CPU. Agrees with spec's resources.device.
+  kernels::CudaContext* cuda = nullptr;
   bool training = true;  // false: forward only, one buffer set for all layers
 };
 
@@ -32,11 +37,24 @@ struct EngineOptions {
 class Engine {
  public:
   // Weights are zero until Initialise() or a checkpoint fills them. kInvalidArgument /
-  // kUnimplemented: a spec this engine cannot run; kResourceExhausted: memory.
+  // kUnimplemented: a spec this engine cannot run; kResourceExhausted: memory, saying what would
+  // fit.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
+  ~Engine();
 
   // Random weights from train.seed.
   absl::Status Initialise() { return parameters_->Initialise(exec_, seed_); }
+
+  // Where the host puts the micro-batch of `slot` (0 .. spec::kStagingSlots - 1), and its way to
+  // where the ops read it. On the CPU there is one place and no way.
+  BatchBuffers StagedBatch(int slot) const { return staged_[slot].batch; }
+  absl::Status UploadBatch(int slot) const;
+  // Beside the tensors.
+  kernels::StepInputs* step_inputs() const { return step_inputs_; }
+  kernels::StepState* step_state() const { return step_state_; }
+  // Host memory of a slot that copies to and from those do not wait for. CPU: those themselves.
+  kernels::StepInputs* StagedInputs(int slot) const { return staged_[slot].inputs; }
+  kernels::StepState* StagedState(int slot) const { return staged_[slot].state; }
 
   const EngineOptions& options() const { return options_; }
   const spec::ModelShape& shape() const { return job_plan_->options.shape; }
@@ -46,6 +64,9 @@ class Engine {
   const ParameterStore& parameters() const { return *parameters_; }
   const spec::OptimizerRow& optimizer_row() const { return *job_plan_->options.optimizer; }
   const Numerics& numerics() const { return numerics_; }
+  const spec::PrecisionPlan& precision() const { return job_plan_->options.precision; }
+  const QuantState& quant() const { return *quant_; }
+  bool on_gpu() const { return options_.cuda != nullptr; }
   const kernels::Exec& exec() const { return exec_; }
   Model& model() { return *model_; }
   Optimizer& optimizer() { return *optimizer_; }
@@ -56,6 +77,10 @@ class Engine {
   // Binds everything to an arena; called once without memory, to size op.workspace, and once for
   // good.
   absl::Status Bind(std::unique_ptr<Arena> arena);
+  void BindStaging();
+  absl::Status CheckDevice() const;
+  // kResourceExhausted with the largest micro-batch that would fit, unless `plan` does.
+  absl::Status CheckFits(const spec::MemoryPlan& plan) const;
   size_t WorkspaceBytes() const;
 
   EngineOptions options_;
@@ -64,10 +89,27 @@ class Engine {
   Numerics numerics_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<ParameterStore> parameters_;
+  std::unique_ptr<QuantState> quant_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Optimizer> optimizer_;
+  struct Staged {
+    BatchBuffers batch;
+    kernels::StepInputs* inputs = nullptr;
+    kernels::StepState* state = nullptr;
+  };
+  Staged staged_[spec::kStagingSlots];
+  kernels::StepInputs* step_inputs_ = nullptr;
+  kernels::StepState* step_state_ = nullptr;
   kernels::Exec exec_;
 };
+
+// The GPU that `device` ("cuda:0") names, with the plan cache of this user. kInvalidArgument: no
+// such name; else CudaContext::Open.
+absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(std::string_view device,
+                                                              bool deterministic);
+
+// Bytes a run may plan with on a GPU: what is free, less a reserve for what libraries take later.
+absl::StatusOr<int64_t> GpuMemoryBytes(kernels::CudaContext& context);
 
 // Bytes a rank may plan with on the CPU: HEARTH_MEMORY_BYTES if set, else half of what the machine
 // has available, shared among `ranks` that may all be on it.

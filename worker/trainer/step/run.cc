@@ -16,6 +16,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/fault/fault.h"
+#include "kernels/cuda/context.h"
 #include "worker/trainer/checkpoint/background_writer.h"
 #include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/comm/collective.h"
@@ -64,23 +65,34 @@ class RankRun {
   absl::Status Meet();
   absl::Status AgreeOnMicroBatch();
   absl::Status OpenCheckpoint();
+  absl::Status OpenDevice();
+  absl::StatusOr<int64_t> PlanBytes() const;
   absl::Status BuildEngine();
   absl::Status FillWeights();
+  // Masters and weights from the folder of model.from.
+  absl::Status LoadWeights();
   absl::Status CheckSameStart();
   // Says so when a resume cannot repeat the bits of the run before.
   void WarnIfNotExact();
   void Announce();
+  // Bytes of the device in use by this process.
+  int64_t MemoryInUse() const;
 
   absl::Status Train();
-  // One step and what follows from it. Sets done_ when the run is over.
+  // Launches a step or collects one, and does what follows from it. Sets done_ when the run is
+  // over.
   absl::Status OneStep();
+  // Whether something looks at the weights after `step` before the next may be launched.
+  bool Pauses(int64_t step) const;
+  // Sets blame_ by the kind of error; returns it.
+  absl::Status Blame(const absl::Status& status);
   absl::Status Act(const StepResult& result, double& checkpoint_seconds);
   absl::StatusOr<std::optional<double>> EvaluateIfDue(int64_t step);
   ControlRequests TakeControl();
   void Report(const StepResult& result,
               std::optional<double> validation_loss,
               double checkpoint_seconds);
-  void SubmitCheckpoint();
+  absl::Status SubmitCheckpoint();
   // Announces finished checkpoints; with `wait`, also the one under way.
   absl::Status TakeCheckpoints(bool wait);
 
@@ -107,6 +119,9 @@ class RankRun {
   int64_t validated_step_ = 0;
   absl::Duration last_progress_ = -absl::InfiniteDuration();
 
+  ControlRequests asked_;  // by any rank, not acted on yet
+
+  std::unique_ptr<kernels::CudaContext> cuda_;  // null: the CPU
   std::unique_ptr<Collective> comm_;
   std::unique_ptr<Loader> train_;
   std::unique_ptr<Loader> validation_;
@@ -152,6 +167,7 @@ absl::Status RankRun::Prepare() {
     HEARTH_ASSIGN_OR_RETURN(validation_, OpenLoader(spec_, spec_.data().validation(), false, env_));
   }
   HEARTH_RETURN_IF_ERROR(OpenCheckpoint());
+  HEARTH_RETURN_IF_ERROR(OpenDevice());
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.before_rendezvous"));
   HEARTH_RETURN_IF_ERROR(Meet());
   HEARTH_RETURN_IF_ERROR(AgreeOnMicroBatch());
@@ -185,10 +201,27 @@ absl::Status RankRun::OpenCheckpoint() {
   return absl::OkStatus();
 }
 
+absl::Status RankRun::OpenDevice() {
+  if (absl::string_view(task_.device()).substr(0, 4) != "cuda") {
+    return absl::OkStatus();
+  }
+  blame_ = v1::EXIT_REASON_DEVICE;
+  HEARTH_ASSIGN_OR_RETURN(cuda_, OpenGpu(task_.device(), spec_.train().deterministic() == "true"));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> RankRun::PlanBytes() const {
+  return cuda_ == nullptr ? CpuMemoryBytes(task_.world_size()) : GpuMemoryBytes(*cuda_);
+}
+
 absl::Status RankRun::Meet() {
   if (task_.world_size() <= 1) {
     comm_ = NewSoloCollective();
     return absl::OkStatus();
+  }
+  if (cuda_ != nullptr) {
+    blame_ = v1::EXIT_REASON_BAD_SPEC;
+    return absl::UnimplementedError("resources.workers: a cuda job trains on one GPU");
   }
   link_.SendPhase("rendezvous");
   blame_ = v1::EXIT_REASON_COMM;
@@ -209,9 +242,9 @@ absl::Status RankRun::AgreeOnMicroBatch() {
     // The order of the sums depends on it: a resume must not choose anew.
     micro_batch_ = resumed_->meta.micro_batch_size;
   } else {
-    HEARTH_ASSIGN_OR_RETURN(micro_batch_,
-                            spec::ResolveMicroBatch(spec_, task_.world_size(), task_.threads(),
-                                                    CpuMemoryBytes(task_.world_size())));
+    HEARTH_ASSIGN_OR_RETURN(const int64_t bytes, PlanBytes());
+    HEARTH_ASSIGN_OR_RETURN(micro_batch_, spec::ResolveMicroBatch(spec_, task_.world_size(),
+                                                                  task_.threads(), bytes));
   }
   // The smallest of all ranks, as the largest of the complements.
   uint64_t complement = ~static_cast<uint64_t>(micro_batch_);
@@ -228,13 +261,34 @@ absl::Status RankRun::BuildEngine() {
   options.spec = spec_;
   options.micro_batch = micro_batch_;
   options.threads = std::max(1, task_.threads());
+  options.cuda = cuda_.get();
   absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(options);
+  // What does not fit will not fit the next time either; a GPU that fails may.
   if (absl::IsResourceExhausted(engine.status())) {
+    blame_ = cuda_ == nullptr ? v1::EXIT_REASON_DEVICE : v1::EXIT_REASON_BAD_SPEC;
+  } else if (absl::IsInternal(engine.status())) {
     blame_ = v1::EXIT_REASON_DEVICE;
   }
   HEARTH_RETURN_IF_ERROR(engine.status());
   engine_ = *std::move(engine);
   return absl::OkStatus();
+}
+
+absl::Status RankRun::LoadWeights() {
+  const ParameterStore& p = engine_->parameters();
+  std::vector<std::vector<float>> host(static_cast<size_t>(p.size()));
+  std::vector<float*> weights;
+  for (int i = 0; i < p.size(); ++i) {
+    std::vector<float>& values = host[static_cast<size_t>(i)];
+    values.assign(static_cast<size_t>(p.master(i).numel()), 0.0F);
+    weights.push_back(values.data());
+  }
+  HEARTH_RETURN_IF_ERROR(LoadHfWeights(env_, spec_.model().from(), engine_->table(), weights));
+  for (int i = 0; i < p.size(); ++i) {
+    HEARTH_RETURN_IF_ERROR(
+        p.Write(engine_->exec(), p.master(i), weights[static_cast<size_t>(i)]));
+  }
+  return p.RefreshWeights(engine_->exec());
 }
 
 absl::Status RankRun::FillWeights() {
@@ -244,12 +298,7 @@ absl::Status RankRun::FillWeights() {
     HEARTH_RETURN_IF_ERROR(RestoreTensors(*engine_, *resumed_));
     step = resumed_->meta.step;
   } else if (spec_.model().has_from()) {
-    std::vector<float*> weights;
-    for (int i = 0; i < engine_->parameters().size(); ++i) {
-      weights.push_back(engine_->parameters().master(i).as<float>());
-    }
-    HEARTH_RETURN_IF_ERROR(LoadHfWeights(env_, spec_.model().from(), engine_->table(), weights));
-    HEARTH_RETURN_IF_ERROR(engine_->parameters().RefreshWeights(engine_->exec()));
+    HEARTH_RETURN_IF_ERROR(LoadWeights());
   } else {
     HEARTH_RETURN_IF_ERROR(engine_->Initialise());
   }
@@ -261,11 +310,21 @@ absl::Status RankRun::FillWeights() {
   parts.clock = &clock_;
   parts.batch = batch_;
   trainer_ = std::make_unique<Trainer>(parts, step);
+  blame_ = cuda_ == nullptr ? v1::EXIT_REASON_INTERNAL : v1::EXIT_REASON_DEVICE;
+  HEARTH_RETURN_IF_ERROR(trainer_->Prepare());
+  if (cuda_ != nullptr) {
+    if (const absl::Status saved = cuda_->SavePlans(); !saved.ok()) {
+      link_.SendLog("warning", absl::StrCat("plans are not kept: ", saved.message()));
+    }
+  }
+  blame_ = v1::EXIT_REASON_BAD_DATA;
+  bool scales = false;
   if (resumed_.has_value()) {
+    HEARTH_ASSIGN_OR_RETURN(scales, RestorePrecision(*engine_, *resumed_));
     HEARTH_RETURN_IF_ERROR(RestoreTrainer(*trainer_, resumed_->meta));
     resumed_->state.reset();
   }
-  return absl::OkStatus();
+  return trainer_->StartPrecision(scales);
 }
 
 absl::Status RankRun::CheckSameStart() {
@@ -300,6 +359,10 @@ void RankRun::WarnIfNotExact() {
   differs("the number of threads", ThreadsOfPlans(meta.plans_json), engine_->options().threads);
 }
 
+int64_t RankRun::MemoryInUse() const {
+  return cuda_ == nullptr ? ResidentBytes() : engine_->plan().arena_bytes();
+}
+
 void RankRun::Announce() {
   v1::RunInfo info;
   info.set_parameters(spec::CountParameters(engine_->shape()));
@@ -307,14 +370,14 @@ void RankRun::Announce() {
   info.set_world_size(task_.world_size());
   info.set_global_batch_tokens(batch_.global_tokens());
   info.set_recipe(std::string(engine_->recipe().name));
-  info.set_recipe_execution(
-      std::string(spec::ExecutionName(spec::RecipeExecution(engine_->recipe().kind, "cpu"))));
-  info.set_deterministic(true);
+  info.set_recipe_execution(std::string(spec::ExecutionName(
+      spec::RecipeExecution(engine_->recipe().kind, spec_.resources().device()))));
+  info.set_deterministic(cuda_ == nullptr || cuda_->options().deterministic);
   info.set_planned_bytes(engine_->plan().arena_bytes());
   info.set_comm(std::string(comm_->transport()));
   info.set_start_step(trainer_->step());
   info.set_flops_per_token(spec::FlopsPerToken(engine_->shape(), spec_.data().sequence_length()));
-  info.set_device("cpu");
+  info.set_device(task_.device());
   link_.SendRunInfo(info);
   link_.SendLog("info", absl::StrFormat(
                             "%s parameters, recipe %s (%s), %d ranks over %s, %d tokens a step in "
@@ -337,7 +400,7 @@ absl::Status RankRun::Train() {
   link_.SendPhase("saving");
   const bool resumed_here = resumed_.has_value() && resumed_->meta.step == trainer_->step();
   if (submitted_step_ != trainer_->step() && !resumed_here) {
-    SubmitCheckpoint();
+    HEARTH_RETURN_IF_ERROR(SubmitCheckpoint());
   }
   return TakeCheckpoints(true);
 }
@@ -351,42 +414,74 @@ ControlRequests RankRun::TakeControl() {
   return {has(v1::CONTROL_BIT_SAVE), has(v1::CONTROL_BIT_PAUSE), has(v1::CONTROL_BIT_STOP)};
 }
 
+absl::Status RankRun::Blame(const absl::Status& status) {
+  const absl::StatusCode code = status.code();
+  if (code == absl::StatusCode::kDataLoss || code == absl::StatusCode::kOutOfRange) {
+    blame_ = v1::EXIT_REASON_BAD_DATA;
+  } else if (code == absl::StatusCode::kUnavailable ||
+             code == absl::StatusCode::kDeadlineExceeded) {
+    blame_ = v1::EXIT_REASON_COMM;
+  } else {
+    blame_ = engine_->on_gpu() ? v1::EXIT_REASON_DEVICE : v1::EXIT_REASON_INTERNAL;
+  }
+  return status;
+}
+
+bool RankRun::Pauses(int64_t step) const {
+  const bool evaluates =
+      validation_ != nullptr && (step == 1 || Due(step, spec_.train().eval_every()));
+  return evaluates || Due(step, spec_.checkpoint().every_steps());
+}
+
 absl::Status RankRun::OneStep() {
-  absl::StatusOr<StepResult> result = trainer_->Step(TakeControl());
+  // What was asked waits for the steps in flight, and so does what looks at the weights of a step.
+  const bool stops = asked_.save || asked_.pause || asked_.stop || Pauses(trainer_->launched());
+  const bool drain = trainer_->in_flight() > 0 && (stops || trainer_->launched() >=
+                                                                 spec_.train().steps());
+  if (!drain) {
+    const absl::Status launched = trainer_->Launch(TakeControl());
+    if (!launched.ok()) {
+      return Blame(launched);
+    }
+    if (trainer_->in_flight() <= trainer_->lag()) {
+      return absl::OkStatus();
+    }
+  }
+  absl::StatusOr<StepResult> result = trainer_->Collect();
   if (!result.ok()) {
-    const absl::StatusCode code = result.status().code();
-    blame_ = code == absl::StatusCode::kDataLoss || code == absl::StatusCode::kOutOfRange
-                 ? v1::EXIT_REASON_BAD_DATA
-             : code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded
-                 ? v1::EXIT_REASON_COMM
-                 : v1::EXIT_REASON_INTERNAL;
-    return result.status();
+    return Blame(result.status());
   }
   if (result->verdict != Verdict::kGood) {
     blame_ = v1::EXIT_REASON_NUMERICAL;
     return absl::OutOfRangeError(VerdictText(result->verdict, result->facts, result->step));
   }
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.after_step"));
-  HEARTH_ASSIGN_OR_RETURN(const std::optional<double> validation_loss, EvaluateIfDue(result->step));
+  asked_.save |= result->control.save;
+  asked_.pause |= result->control.pause;
+  asked_.stop |= result->control.stop;
+  std::optional<double> validation_loss;
   double checkpoint_seconds = 0;
-  HEARTH_RETURN_IF_ERROR(Act(*result, checkpoint_seconds));
+  if (trainer_->in_flight() == 0) {
+    HEARTH_ASSIGN_OR_RETURN(validation_loss, EvaluateIfDue(result->step));
+    HEARTH_RETURN_IF_ERROR(Act(*result, checkpoint_seconds));
+  }
   Report(*result, validation_loss, checkpoint_seconds);
   return leader_ ? TakeCheckpoints(false) : absl::OkStatus();
 }
 
 absl::Status RankRun::Act(const StepResult& result, double& checkpoint_seconds) {
-  const ControlRequests& control = result.control;
-  const bool leave = control.stop || control.pause;
+  const ControlRequests asked = std::exchange(asked_, ControlRequests{});
+  const bool leave = asked.stop || asked.pause;
   if (leave && result.step < spec_.train().steps()) {
     // Train() writes the checkpoint on the way out.
-    outcome_ = control.stop ? v1::EXIT_REASON_STOPPED : v1::EXIT_REASON_PAUSED;
+    outcome_ = asked.stop ? v1::EXIT_REASON_STOPPED : v1::EXIT_REASON_PAUSED;
     done_ = true;
     return absl::OkStatus();
   }
   const int64_t every = spec_.checkpoint().every_steps();
-  if (leader_ && (control.save || Due(result.step, every))) {
+  if (leader_ && (asked.save || Due(result.step, every))) {
     const absl::Duration start = clock_.Monotonic();
-    SubmitCheckpoint();
+    HEARTH_RETURN_IF_ERROR(SubmitCheckpoint());
     checkpoint_seconds = absl::ToDoubleSeconds(clock_.Monotonic() - start);
   }
   return absl::OkStatus();
@@ -434,26 +529,31 @@ void RankRun::Report(const StepResult& result,
   report.set_step_seconds(result.seconds);
   report.set_tokens_per_second(
       result.seconds > 0 ? static_cast<double>(batch_.global_tokens()) / result.seconds : 0);
-  report.set_memory_bytes(ResidentBytes());
+  report.set_memory_bytes(MemoryInUse());
+  report.set_weight_quantizations(result.weight_quantizations);
   if (validation_loss.has_value()) {
     report.set_validation_loss(*validation_loss);
   }
   report.set_data_wait_seconds(result.data_wait_seconds);
   report.set_comm_seconds(result.comm_seconds);
   report.set_checkpoint_seconds(checkpoint_seconds);
-  report.set_recipe(std::string(engine_->recipe().name));
+  report.set_recipe(
+      std::string(result.quantised || !engine_->precision().per_tensor
+                      ? engine_->recipe().name
+                      : spec::RecipeOf(spec::RecipeKind::kBf16).name));
   report.set_data_pass(static_cast<int32_t>(result.data_pass));
   link_.SendStep(report);
 }
 
-void RankRun::SubmitCheckpoint() {
+absl::Status RankRun::SubmitCheckpoint() {
   RunIdentity identity;
   identity.job_id = task_.job_id();
   identity.epoch = task_.epoch();
   identity.validation_loss = validated_step_ == trainer_->step() ? validation_loss_ : 0;
   identity.tokenizer_from = TokenizerFolder(*train_);
   submitted_step_ = trainer_->step();
-  writer_->Submit(MakeCheckpointContent(*engine_, *trainer_, batch_, task_.world_size(), identity));
+  return writer_->Submit(
+      MakeCheckpointContent(*engine_, *trainer_, batch_, task_.world_size(), identity));
 }
 
 absl::Status RankRun::TakeCheckpoints(bool wait) {

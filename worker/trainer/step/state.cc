@@ -1,12 +1,12 @@
 #include "worker/trainer/step/state.h"
 
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/io/sha256.h"
+#include "kernels/cuda/device.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::trainer {
@@ -42,10 +42,19 @@ std::string ExtraJson(Trainer& trainer) {
   return extra.dump();
 }
 
+// What the bits of a run depend on besides its spec.
 std::string PlansJson(const Engine& engine) {
   nlohmann::json plans;
-  plans["device"] = "cpu";
-  plans["threads"] = engine.options().threads;
+  if (engine.on_gpu()) {
+    const kernels::GpuProperties& gpu = engine.options().cuda->gpu();
+    plans["device"] = gpu.name;
+    plans["driver"] = gpu.driver_version;
+    plans["gemm"] = engine.options().cuda->gemm_version();
+    plans["attention"] = engine.options().cuda->attention_version();
+  } else {
+    plans["device"] = "cpu";
+    plans["threads"] = engine.options().threads;
+  }
   plans["micro_batch_size"] = engine.options().micro_batch;
   return plans.dump();
 }
@@ -80,8 +89,19 @@ CheckpointContent MakeCheckpointContent(const Engine& engine,
         {std::move(tensor.name), TensorDType::kF32, std::move(tensor.shape), tensor.view.data});
   }
   content.table = &engine.table();
+  for (const QuantStateTensor& tensor : engine.quant().Tensors()) {
+    content.state.push_back({tensor.name, TensorDType::kU8, {tensor.bytes}, tensor.data});
+  }
+  // A GPU's weights are its masters rounded to weights_dtype, which is what the writer does too.
   for (int i = 0; i < engine.parameters().size(); ++i) {
-    content.weights.push_back(engine.parameters().weight(i).as<float>());
+    const ParameterStore& p = engine.parameters();
+    content.weights.push_back((engine.on_gpu() ? p.master(i) : p.weight(i)).as<float>());
+  }
+  if (engine.on_gpu()) {
+    content.copy = [exec = engine.exec()](void* to, const void* from, size_t bytes) {
+      HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, to, from, bytes));
+      return kernels::Synchronize(exec);
+    };
   }
   content.weights_dtype = engine.recipe().parameters.storage == spec::DType::kFp32
                               ? TensorDType::kF32
@@ -94,10 +114,29 @@ absl::Status RestoreTensors(Engine& engine, const LoadedCheckpoint& checkpoint) 
   for (const StateTensor& tensor : StateTensors(engine)) {
     HEARTH_ASSIGN_OR_RETURN(const TensorView* saved,
                             checkpoint.state->Get(tensor.name, TensorDType::kF32, tensor.shape));
-    std::memset(tensor.view.data, 0, tensor.view.bytes());
-    std::memcpy(tensor.view.data, saved->data, static_cast<size_t>(saved->bytes()));
+    const kernels::Exec& exec = engine.exec();
+    HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, tensor.view.data, tensor.view.bytes()));
+    HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, tensor.view.data, saved->data,
+                                         static_cast<size_t>(saved->bytes())));
   }
-  return engine.parameters().RefreshWeights(engine.exec());
+  HEARTH_RETURN_IF_ERROR(engine.parameters().RefreshWeights(engine.exec()));
+  return kernels::Synchronize(engine.exec());
+}
+
+absl::StatusOr<bool> RestorePrecision(Engine& engine, const LoadedCheckpoint& checkpoint) {
+  for (const QuantStateTensor& tensor : engine.quant().Tensors()) {
+    const TensorView* saved = checkpoint.state->Find(tensor.name);
+    if (saved == nullptr || saved->dtype != TensorDType::kU8 || saved->bytes() != tensor.bytes) {
+      return false;
+    }
+  }
+  for (const QuantStateTensor& tensor : engine.quant().Tensors()) {
+    HEARTH_RETURN_IF_ERROR(kernels::Copy(engine.exec(), tensor.data,
+                                         checkpoint.state->Find(tensor.name)->data,
+                                         static_cast<size_t>(tensor.bytes)));
+  }
+  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(engine.exec()));
+  return true;
 }
 
 absl::Status RestoreTrainer(Trainer& trainer, const CheckpointMeta& meta) {

@@ -31,6 +31,9 @@ CheckpointContent MakeCheckpointContent(const Engine& engine,
 // Fills masters, optimizer state and working weights. kDataLoss: a tensor is missing or has another
 // shape.
 absl::Status RestoreTensors(Engine& engine, const LoadedCheckpoint& checkpoint);
+// Fills the scales of a quantised recipe. False: the checkpoint has none that fit (another recipe,
+// other layers quantised); they must be measured anew.
+absl::StatusOr<bool> RestorePrecision(Engine& engine, const LoadedCheckpoint& checkpoint);
 // Fills what the trainer keeps beside tensors (the guard's window). kDataLoss: unreadable.
 absl::Status RestoreTrainer(Trainer& trainer, const CheckpointMeta& meta);
 // Threads recorded in state/plans.json; 0 = not recorded.

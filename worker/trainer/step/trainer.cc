@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
-#include "kernels/grad_norm/grad_norm.h"
 #include "kernels/round/round.h"
 
 namespace hearth::trainer {
@@ -24,77 +23,160 @@ Trainer::Trainer(const Parts& parts, int64_t step)
       spec_(parts.engine->options().spec),
       schedule_(spec::MakeSchedule(spec_)),
       reduce_bf16_(spec_.gradients().reduce_dtype() == "bf16"),
+      program_(*parts.engine, 1.0 / static_cast<double>(parts.batch.global_tokens())),
       prefetcher_(*parts.train, parts.batch, parts.comm->rank(), step + 1, *parts.clock),
-      guard_(spec_.train().spike_sigma(), spec_.train().spike_window()),
+      guard_(spec_.train().spike_sigma(), spec_.train().spike_window(), lag()),
       step_(step) {}
 
-absl::StatusOr<StepResult> Trainer::Step(const ControlRequests& asked) {
-  const absl::Duration start = clock_.Monotonic();
-  StepResult result;
-  result.step = step_ + 1;
-  result.learning_rate = spec::LearningRate(schedule_, result.step);
+Trainer::~Trainer() {
+  // Graphs and staging memory must not go while the device uses them; a device that has failed says
+  // so again.
+  static_cast<void>(kernels::Synchronize(engine_.exec()));
+}
+
+absl::Status Trainer::Prepare() {
+  for (auto* events : {&uploaded_, &finished_}) {
+    for (std::unique_ptr<kernels::Event>& event : *events) {
+      HEARTH_ASSIGN_OR_RETURN(event, kernels::Event::New(engine_.exec()));
+    }
+  }
+  return program_.Prepare();
+}
+
+absl::Status Trainer::StartPrecision(bool restored) {
+  const QuantState& quant = engine_.quant();
+  if (quant.empty()) {
+    return absl::OkStatus();
+  }
+  if (!restored) {
+    plain_step_ = quant.precision().delayed ? step_ + 1 : 0;
+    HEARTH_RETURN_IF_ERROR(quant.MeasureWeights(engine_.exec()));
+    HEARTH_RETURN_IF_ERROR(quant.UpdateWeights(engine_.exec(), nullptr));
+  }
+  return quant.QuantizeWeights(engine_.exec(), nullptr, nullptr);
+}
+
+bool Trainer::Quantised(int64_t step) const {
+  return engine_.precision().QuantisedStep(step) && step != plain_step_;
+}
+
+kernels::StepInputs Trainer::MakeInputs(int64_t step) const {
+  const v1::OptimizerSpec& optimizer = spec_.optimizer();
+  const auto exponent = static_cast<double>(step);
+  kernels::StepInputs inputs;
+  inputs.loss_limit = guard_.LossLimit(lag() - in_flight_);
+  inputs.tokens = static_cast<double>(batch_.global_tokens());
+  inputs.max_norm = optimizer.grad_clip();
+  inputs.learning_rate = spec::LearningRate(schedule_, step);
+  inputs.bias_correction1 = 1.0 - std::pow(optimizer.beta1(), exponent);
+  inputs.bias_correction2 = 1.0 - std::pow(optimizer.beta2(), exponent);
+  inputs.step = step;
+  return inputs;
+}
+
+absl::Status Trainer::Launch(const ControlRequests& asked) {
+  if (finished_[0] == nullptr) {
+    HEARTH_RETURN_IF_ERROR(Prepare());
+    HEARTH_RETURN_IF_ERROR(StartPrecision(false));
+  }
+  if (in_flight_ > lag()) {
+    return absl::FailedPreconditionError("too many steps are in flight");
+  }
+  const int64_t step = launched() + 1;
+  const int slot = static_cast<int>(step % spec::kStagingSlots);
+  Flight flight;
+  flight.start = clock_.Monotonic();
+  flight.result.step = step;
+  flight.result.quantised = Quantised(step);
 
   // Forward and backward of this rank's micro-batches.
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.step"));
-  LossSums sums;
-  HEARTH_RETURN_IF_ERROR(AccumulateGradients(result.step, sums));
-  result.data_wait_seconds = prefetcher_.TakeWaitSeconds();
+  const kernels::StepInputs inputs = MakeInputs(step);
+  flight.result.learning_rate = inputs.learning_rate;
+  HEARTH_RETURN_IF_ERROR(AccumulateGradients(step, inputs));
+  flight.result.data_wait_seconds = prefetcher_.TakeWaitSeconds();
 
   // From here on all ranks hold the same numbers.
   const absl::Duration reduce_start = clock_.Monotonic();
-  result.control = asked;
-  Verdict seen = std::isfinite(sums.loss) ? Verdict::kGood : Verdict::kNonFinite;
+  flight.result.control = asked;
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.before_allreduce"));
-  HEARTH_RETURN_IF_ERROR(AllReduce(sums, result.control, seen));
+  HEARTH_RETURN_IF_ERROR(AllReduce(flight.result.control));
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.after_allreduce"));
-  result.comm_seconds = absl::ToDoubleSeconds(clock_.Monotonic() - reduce_start);
+  flight.result.comm_seconds = absl::ToDoubleSeconds(clock_.Monotonic() - reduce_start);
 
-  // Guard and clip.
-  HEARTH_RETURN_IF_ERROR(MeasureGradients(sums, result.facts));
-  result.verdict = std::max(seen, guard_.Judge(result.facts));
-  skip_update_ = result.verdict == Verdict::kGood ? 0 : 1;
-  // Gradients are those of the sum over the weights this batch would have if every token counted.
-  const double to_mean = static_cast<double>(batch_.global_tokens()) / sums.weight;
-  gradient_scale_ = static_cast<float>(
-      to_mean * kernels::ClipFactor(result.facts.grad_norm, spec_.optimizer().grad_clip()));
+  // Guard, clip, optimizer.
+  HEARTH_RETURN_IF_ERROR(program_.Update(Quantised(step + 1)));
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(engine_.exec(), engine_.StagedState(slot),
+                                       engine_.step_state(), sizeof(kernels::StepState)));
+  HEARTH_RETURN_IF_ERROR(finished_[static_cast<size_t>(slot)]->Record(engine_.exec()));
+  flights_[static_cast<size_t>(slot)] = flight;
+  ++in_flight_;
+  return absl::OkStatus();
+}
 
-  UpdateArgs update;
-  update.step = result.step;
-  update.learning_rate = result.learning_rate;
-  update.grad_scale = &gradient_scale_;
-  update.skip = &skip_update_;
-  HEARTH_RETURN_IF_ERROR(engine_.optimizer().Step(engine_.exec(), update));
-
+absl::StatusOr<StepResult> Trainer::Collect() {
+  if (in_flight_ == 0) {
+    return absl::FailedPreconditionError("no step is in flight");
+  }
+  const int slot = static_cast<int>((step_ + 1) % spec::kStagingSlots);
+  const Flight& flight = flights_[static_cast<size_t>(slot)];
+  HEARTH_RETURN_IF_ERROR(finished_[static_cast<size_t>(slot)]->Wait());
+  const kernels::StepState& state = *engine_.StagedState(slot);
+  StepResult result = flight.result;
+  result.facts = {state.loss, state.grad_norm, state.nonfinite};
+  result.verdict = static_cast<Verdict>(state.verdict);
+  result.weight_quantizations = state.weight_quantizations;
+  --in_flight_;
   if (result.verdict == Verdict::kGood) {
     step_ = result.step;
     guard_.Record(result.facts.loss);
+  } else {
+    // What was launched behind it changed nothing and has no result.
+    HEARTH_RETURN_IF_ERROR(kernels::Synchronize(engine_.exec()));
+    in_flight_ = 0;
+    HEARTH_RETURN_IF_ERROR(kernels::Zero(engine_.exec(), &engine_.step_state()->skip,
+                                         sizeof(engine_.step_state()->skip)));
   }
   result.tokens = tokens();
   result.data_pass = train_.PassesBegun(step_ * batch_.global_sequences());
-  result.seconds = absl::ToDoubleSeconds(clock_.Monotonic() - start);
+  const absl::Duration now = clock_.Monotonic();
+  result.seconds = absl::ToDoubleSeconds(now - std::max(flight.start, last_collect_));
+  last_collect_ = now;
   return result;
 }
 
-absl::Status Trainer::AccumulateGradients(int64_t step, LossSums& sums) {
-  const kernels::TensorView& gradients = engine_.parameters().flat_gradients();
-  std::memset(gradients.data, 0, gradients.bytes());
-  const double d_loss = 1.0 / static_cast<double>(batch_.global_tokens());
+absl::StatusOr<StepResult> Trainer::Step(const ControlRequests& asked) {
+  HEARTH_RETURN_IF_ERROR(Launch(asked));
+  return Collect();
+}
+
+absl::Status Trainer::AccumulateGradients(int64_t step, const kernels::StepInputs& inputs) {
+  const kernels::Exec& exec = engine_.exec();
+  bool first = true;
   for (int64_t round = 0; round < batch_.rounds(); ++round) {
     if (batch_.MicroBatchAt(comm_.rank(), round) < 0) {
       continue;
     }
+    const int slot = static_cast<int>(uploads_++ % spec::kStagingSlots);
+    kernels::Event& uploaded = *uploaded_[static_cast<size_t>(slot)];
+    HEARTH_RETURN_IF_ERROR(uploaded.Wait());
     int64_t of_step = 0;
     int64_t micro_batch = 0;
-    HEARTH_RETURN_IF_ERROR(prefetcher_.Next(engine_.model().batch(), &of_step, &micro_batch));
+    HEARTH_RETURN_IF_ERROR(prefetcher_.Next(engine_.StagedBatch(slot), &of_step, &micro_batch));
     if (of_step != step) {
       return absl::InternalError("the data is not that of the step");
     }
+    kernels::StepInputs* staged = engine_.StagedInputs(slot);
+    *staged = inputs;
+    staged->micro_batch = static_cast<uint32_t>(micro_batch);
+    HEARTH_RETURN_IF_ERROR(engine_.UploadBatch(slot));
+    HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, engine_.step_inputs(), staged, sizeof(*staged)));
+    HEARTH_RETURN_IF_ERROR(uploaded.Record(exec));
     Pass pass;
-    pass.seed = static_cast<uint64_t>(spec_.train().seed());
     pass.step = static_cast<uint32_t>(step);
-    pass.micro_batch = static_cast<uint32_t>(micro_batch);
-    pass.dropout = true;
-    HEARTH_RETURN_IF_ERROR(engine_.model().ForwardBackward(engine_.exec(), pass, d_loss, sums));
+    pass.micro_batch = staged->micro_batch;
+    HEARTH_RETURN_IF_ERROR(program_.MicroBatch({first, Quantised(step)}, pass));
+    first = false;
   }
   return absl::OkStatus();
 }
@@ -112,33 +194,23 @@ absl::Status Trainer::ReduceGradients() {
   return reduce_bf16_ ? kernels::RoundTo(engine_.exec(), round) : absl::OkStatus();
 }
 
-absl::Status Trainer::AllReduce(LossSums& sums, ControlRequests& control, Verdict& verdict) {
+absl::Status Trainer::AllReduce(ControlRequests& control) {
   if (comm_.world_size() == 1) {
     return absl::OkStatus();
   }
   HEARTH_RETURN_IF_ERROR(ReduceGradients());
-  std::array<double, 2> totals = {sums.loss, sums.weight};
+  kernels::StepState& state = *engine_.step_state();
+  std::array<double, 2> totals = {state.loss_sum, state.weight_sum};
   HEARTH_RETURN_IF_ERROR(comm_.AllReduceSum(absl::MakeSpan(totals)));
-  sums = {totals[0], totals[1]};
+  state.loss_sum = totals[0];
+  state.weight_sum = totals[1];
+  if (engine_.precision().delayed) {
+    HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(engine_.quant().ActivationAmaxBits()));
+  }
   // One entry per bit: MAX of each is OR.
-  std::array<int32_t, 4> word = {control.save, control.pause, control.stop,
-                                 static_cast<int32_t>(verdict)};
+  std::array<int32_t, 3> word = {control.save, control.pause, control.stop};
   HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(absl::MakeSpan(word)));
   control = {word[0] != 0, word[1] != 0, word[2] != 0};
-  verdict = static_cast<Verdict>(word[3]);
-  return absl::OkStatus();
-}
-
-absl::Status Trainer::MeasureGradients(const LossSums& sums, StepFacts& facts) {
-  double sum_squares = 0;
-  kernels::SumSquaresArgs norm;
-  norm.tensors = absl::MakeConstSpan(&engine_.parameters().flat_gradients(), 1);
-  norm.sum_squares = &sum_squares;
-  norm.nonfinite = &facts.nonfinite_gradients;
-  HEARTH_RETURN_IF_ERROR(kernels::SumSquares(engine_.exec(), norm));
-  facts.loss = sums.loss / sums.weight;
-  facts.grad_norm =
-      std::sqrt(sum_squares) * static_cast<double>(batch_.global_tokens()) / sums.weight;
   return absl::OkStatus();
 }
 
@@ -146,23 +218,34 @@ absl::StatusOr<double> Trainer::Evaluate() {
   if (validation_ == nullptr) {
     return absl::FailedPreconditionError("the job has no data.validation");
   }
+  const kernels::Exec& exec = engine_.exec();
   const int64_t windows =
       std::max<int64_t>(1, (validation_->tokens() - 1) / batch_.sequence_length);
   const int64_t samples =
       std::min(spec_.train().eval_batches() * batch_.global_sequences(), windows);
-  LossSums sums;
+  // Between steps the sums of the step are free. The weights are in the precision of the next step,
+  // or after the last one in that of the last.
+  kernels::StepState* state = engine_.step_state();
+  HEARTH_RETURN_IF_ERROR(kernels::BeginStep(exec, engine_.step_inputs(), state));
+  const bool quantised = Quantised(step_ + 1);
   for (int64_t first = comm_.rank() * batch_.micro_batch; first < samples;
        first += comm_.world_size() * batch_.micro_batch) {
     HEARTH_RETURN_IF_ERROR(
-        EvaluateMicroBatch(first, std::min(batch_.micro_batch, samples - first), sums));
+        EvaluateMicroBatch(first, std::min(batch_.micro_batch, samples - first), quantised));
   }
-  std::array<double, 2> totals = {sums.loss, sums.weight};
+  kernels::StepState* staged = engine_.StagedState(0);
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, staged, state, sizeof(*state)));
+  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec));
+  std::array<double, 2> totals = {staged->loss_sum, staged->weight_sum};
   HEARTH_RETURN_IF_ERROR(comm_.AllReduceSum(absl::MakeSpan(totals)));
+  last_collect_ = clock_.Monotonic();
   return totals[0] / totals[1];
 }
 
-absl::Status Trainer::EvaluateMicroBatch(int64_t first, int64_t count, LossSums& sums) {
-  const BatchBuffers batch = engine_.model().batch();
+absl::Status Trainer::EvaluateMicroBatch(int64_t first, int64_t count, bool quantised) {
+  const int slot = static_cast<int>(uploads_++ % spec::kStagingSlots);
+  HEARTH_RETURN_IF_ERROR(uploaded_[static_cast<size_t>(slot)]->Wait());
+  const BatchBuffers batch = engine_.StagedBatch(slot);
   HEARTH_RETURN_IF_ERROR(validation_->Fill(first, count, batch));
   // Rows beyond the held-out data repeat nothing: they do not count.
   const int64_t filled = count * batch_.sequence_length;
@@ -172,7 +255,12 @@ absl::Status Trainer::EvaluateMicroBatch(int64_t first, int64_t count, LossSums&
     batch.position[i] = static_cast<int32_t>(i % batch_.sequence_length);
     batch.segment[i] = 0;
   }
-  return engine_.model().ForwardLoss(engine_.exec(), sums);
+  HEARTH_RETURN_IF_ERROR(engine_.UploadBatch(slot));
+  HEARTH_RETURN_IF_ERROR(uploaded_[static_cast<size_t>(slot)]->Record(engine_.exec()));
+  Pass pass;
+  pass.quantised = quantised;
+  kernels::StepState* state = engine_.step_state();
+  return engine_.model().ForwardLoss(engine_.exec(), pass, &state->loss_sum, &state->weight_sum);
 }
 
 }  // namespace hearth::trainer

@@ -1,6 +1,7 @@
 // One training step after another, on one rank.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "worker/trainer/data/prefetcher.h"
 #include "worker/trainer/guard/guard.h"
 #include "worker/trainer/step/engine.h"
+#include "worker/trainer/step/program.h"
 
 namespace hearth::trainer {
 
@@ -34,13 +36,20 @@ struct StepResult {
   double learning_rate = 0;
   int64_t tokens = 0;  // consumed by the job up to this step
   int64_t data_pass = 0;
-  ControlRequests control;  // what any rank asked for, to be acted on now
+  ControlRequests control;  // what any rank asked for
+  bool quantised = false;   // linear layers ran in the recipe's narrow formats
+  uint64_t weight_quantizations = 0;  // tensors quantised since the trainer's start
   double seconds = 0;
   double data_wait_seconds = 0;
   double comm_seconds = 0;
 };
 
 // All ranks construct it alike and call the same functions in the same order. Not thread-safe.
+//
+//   Launch k, Launch k + 1, Collect k, Launch k + 2, Collect k + 1, ...     (lag 1, a GPU)
+//   Launch k, Collect k, ...                                                (lag 0, the CPU)
+//
+// A step launched behind one that the guard refuses changes nothing.
 class Trainer {
  public:
   struct Parts {
@@ -53,27 +62,54 @@ class Trainer {
   };
   // All parts outlive the trainer. `step` updates have been made already.
   Trainer(const Parts& parts, int64_t step);
+  ~Trainer();
 
-  // One update from the next global batch. `asked` is what this rank was told; the result holds
-  // what all were told. Allocates nothing but in its first call. Errors: the loader's (bad data),
-  // the collective's, the ops'.
+  // Chooses plans and records graphs (StepProgram::Prepare), then makes the recipe's scales new.
+  // Call it once the weights are filled; restore recipe state after it.
+  absl::Status Prepare();
+  // Quantises the weights as they are. `restored`: the scales are those of a checkpoint; else they
+  // are measured here, and with delayed scaling the first step runs in BF16.
+  absl::Status StartPrecision(bool restored);
+
+  // Steps that may be launched before the result of the first of them is collected.
+  int lag() const { return engine_.on_gpu() ? 1 : 0; }
+  int in_flight() const { return in_flight_; }
+  int64_t launched() const { return step_ + in_flight(); }
+
+  // Launches the next step. `asked` is what this rank was told; the result holds what all were
+  // told. Errors: the loader's (bad data), the collective's, the ops'.
+  absl::Status Launch(const ControlRequests& asked);
+  // Waits for the oldest step in flight. Allocates nothing but in its first call. Errors: the
+  // device's.
+  absl::StatusOr<StepResult> Collect();
+  // Both, with nothing else in flight.
   absl::StatusOr<StepResult> Step(const ControlRequests& asked);
 
   // Mean negative log likelihood over the first eval_batches global batches of the held-out data
-  // (or all of it, if that is less): the same samples every time, shared out over the ranks.
+  // (or all of it, if that is less): the same samples every time, shared out over the ranks. Nothing
+  // may be in flight.
   absl::StatusOr<double> Evaluate();
 
   int64_t step() const { return step_; }
   int64_t tokens() const { return step_ * batch_.global_tokens(); }
   Guard& guard() { return guard_; }
+  const StepProgram& program() const { return program_; }
+  // Whether update `step` runs in the recipe's narrow formats.
+  bool Quantised(int64_t step) const;
 
  private:
-  absl::Status AccumulateGradients(int64_t step, LossSums& sums);
-  // Sums gradients and losses over the ranks, and unites what they were asked and saw.
-  absl::Status AllReduce(LossSums& sums, ControlRequests& control, Verdict& verdict);
+  // A step between Launch and Collect.
+  struct Flight {
+    StepResult result;
+    absl::Duration start;
+  };
+
+  kernels::StepInputs MakeInputs(int64_t step) const;
+  absl::Status AccumulateGradients(int64_t step, const kernels::StepInputs& inputs);
+  // Sums gradients and losses over the ranks, and unites what they were asked.
+  absl::Status AllReduce(ControlRequests& control);
   absl::Status ReduceGradients();
-  absl::Status MeasureGradients(const LossSums& sums, StepFacts& facts);
-  absl::Status EvaluateMicroBatch(int64_t first, int64_t count, LossSums& sums);
+  absl::Status EvaluateMicroBatch(int64_t first, int64_t count, bool quantised);
 
   Engine& engine_;
   Collective& comm_;
@@ -84,12 +120,18 @@ class Trainer {
   const v1::JobSpec& spec_;
   const spec::Schedule schedule_;
   const bool reduce_bf16_;
+  StepProgram program_;
   Prefetcher prefetcher_;
   Guard guard_;
   int64_t step_;
-  // Read by the optimizer through pointers, as a device would.
-  float gradient_scale_ = 1.0F;
-  int32_t skip_update_ = 0;
+  int64_t plain_step_ = 0;  // this one runs in BF16: there are no scales for it yet
+  // The oldest is that of step_ + 1; step s is at s mod kStagingSlots, as are its event and staging.
+  std::array<Flight, spec::kStagingSlots> flights_;
+  int in_flight_ = 0;
+  int64_t uploads_ = 0;  // micro-batches sent: upload i uses slot i mod kStagingSlots
+  std::unique_ptr<kernels::Event> uploaded_[spec::kStagingSlots];
+  std::unique_ptr<kernels::Event> finished_[spec::kStagingSlots];
+  absl::Duration last_collect_ = -absl::InfiniteDuration();
 };
 
 }  // namespace hearth::trainer

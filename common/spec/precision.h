@@ -1,0 +1,55 @@
+// When and where a job runs in the narrow formats of its recipe: which layers, which steps.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "common/spec/parameter_table.h"
+#include "common/spec/recipe.h"
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::spec {
+
+struct PrecisionPlan {
+  // The recipe's GEMM operands have one scale a tensor (fp8, fp8_current).
+  bool per_tensor = false;
+  // Those scales come from earlier steps.
+  bool delayed = false;
+  int history = 0;  // steps in the ring of largest magnitudes; delayed alone
+  // Layers [first_layer, end_layer) are quantised, the others stay in BF16.
+  int first_layer = 0;
+  int end_layer = 0;
+  bool head = false;  // precision.lm_head: fp8
+  // Steps up to this one run in BF16. At least 1 with delayed scaling: before the first step there
+  // is nothing to take a scale from.
+  int64_t warmup_steps = 0;
+  // Steps from this one on run in BF16.
+  int64_t tail_step = std::numeric_limits<int64_t>::max();
+
+  // Whether update `step` (1-based) runs in the narrow formats.
+  bool QuantisedStep(int64_t step) const {
+    return per_tensor && step > warmup_steps && step < tail_step;
+  }
+  // Whether any linear layer runs in BF16 at some time, so that room for it must be planned.
+  bool HasPlainPhase(int layers) const {
+    return !per_tensor || warmup_steps > 0 || tail_step != std::numeric_limits<int64_t>::max() ||
+           first_layer > 0 || end_layer < layers;
+  }
+  // Whether the weight's GEMMs are quantised in the steps that are.
+  bool Quantises(const Parameter& parameter) const;
+};
+
+// Expects a resolved spec. A recipe without per-tensor operands gives a plan that quantises nothing.
+PrecisionPlan ResolvePrecision(const v1::JobSpec& job_spec, const Recipe& recipe, int layers);
+
+// Indices of the weights that the plan quantises, in the order of the table.
+std::vector<int> QuantisedParameters(const std::vector<Parameter>& table,
+                                     const PrecisionPlan& precision);
+
+// Byte offset of each of those weights in a buffer of FP8 copies, and behind them its length; each
+// starts on a 256-byte boundary.
+std::vector<int64_t> QuantisedOffsets(const std::vector<Parameter>& table,
+                                      const std::vector<int>& indices);
+
+}  // namespace hearth::spec

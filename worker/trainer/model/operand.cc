@@ -1,0 +1,106 @@
+#include "worker/trainer/model/operand.h"
+
+#include "common/base/status_macros.h"
+#include "kernels/quantize/quantize.h"
+#include "worker/trainer/model/pass.h"
+
+namespace hearth::trainer {
+
+using kernels::DType;
+using kernels::QuantView;
+using kernels::TensorView;
+
+Operand::Operand(const OperandBuffers& buffers, const QuantState& state, int64_t index)
+    : buffers_(buffers), state_(&state), index_(index) {
+  const auto n = state.size();
+  site_ = index < n ? state.X(static_cast<int>(index)) : state.Dy(static_cast<int>(index - n));
+}
+
+DType Operand::Format() const {
+  return index_ < state_->size() ? DType::kE4M3 : DType::kE5M2;
+}
+
+bool Operand::Quantised(const Pass& pass) const {
+  return pass.quantised && state_ != nullptr;
+}
+
+QuantView Operand::Values() const {
+  QuantView quant;
+  quant.dtype = Format();
+  quant.rows = buffers_.rows;
+  quant.columns = buffers_.columns;
+  quant.scale = site_.scale;
+  return quant;
+}
+
+OperandTarget Operand::Target(const Pass& pass, bool keep_plain) const {
+  OperandTarget target;
+  target.plain = buffers_.plain;
+  if (state_ == nullptr) {
+    return target;
+  }
+  const bool delayed = state_->precision().delayed;
+  if (pass.quantised && delayed) {
+    target.quant = Values();
+    if (!keep_plain) {
+      target.plain = TensorView();
+    }
+  } else if (pass.quantised) {
+    target.plain = buffers_.scratch;
+  }
+  // Magnitudes of evaluation are not the training's.
+  if (delayed ? pass.record : pass.quantised) {
+    target.quant.amax = site_.amax;
+    target.quant.dtype = Format();
+  }
+  return target;
+}
+
+absl::Status Operand::Settle(const kernels::Exec& exec, const Pass& pass) const {
+  if (!Quantised(pass) || state_->precision().delayed) {
+    return absl::OkStatus();
+  }
+  HEARTH_RETURN_IF_ERROR(state_->UpdateOne(exec, index_));
+  const kernels::QuantizeTensor tensor = {buffers_.scratch, Values()};
+  kernels::QuantizeArgs args;
+  args.tensors = absl::MakeConstSpan(&tensor, 1);
+  return kernels::Quantize(exec, args);
+}
+
+absl::Status Operand::Make(const kernels::Exec& exec,
+                           const Pass& pass,
+                           const TensorView& plain) const {
+  if (state_ == nullptr) {
+    return absl::OkStatus();
+  }
+  const bool delayed = state_->precision().delayed;
+  kernels::QuantizeTensor tensor;
+  tensor.x = plain;
+  tensor.quant.dtype = Format();
+  tensor.quant.amax = (delayed ? pass.record : pass.quantised) ? site_.amax : nullptr;
+  kernels::QuantizeArgs args;
+  args.tensors = absl::MakeConstSpan(&tensor, 1);
+  if (pass.quantised && !delayed) {
+    HEARTH_RETURN_IF_ERROR(kernels::Quantize(exec, args));
+    HEARTH_RETURN_IF_ERROR(state_->UpdateOne(exec, index_));
+    tensor.quant.amax = nullptr;
+  }
+  if (pass.quantised) {
+    float* const amax = tensor.quant.amax;
+    tensor.quant = Values();
+    tensor.quant.amax = amax;
+  }
+  return tensor.quant.empty() ? absl::OkStatus() : kernels::Quantize(exec, args);
+}
+
+TensorView Operand::rows() const {
+  const TensorView& p = buffers_.plain;
+  return TensorView(buffers_.rows, Format(), {p.rows(), p.cols()});
+}
+
+TensorView Operand::columns() const {
+  const TensorView& p = buffers_.plain;
+  return TensorView(buffers_.columns, Format(), {p.cols(), p.rows()});
+}
+
+}  // namespace hearth::trainer

@@ -1,0 +1,71 @@
+// An input of GEMMs: x of fprop and wgrad, or dy of dgrad and wgrad, in the form that the precision
+// in force reads.
+//
+//   pass                     producer writes        Settle adds
+//   BF16                     plain                  -
+//   BF16, delayed scaling    plain, amax            -
+//   quantised, delayed       rows, columns, amax    -
+//   quantised, current       plain, amax            scale from amax, then rows and columns
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/core/exec.h"
+#include "kernels/core/tensor.h"
+#include "worker/trainer/model/quant_state.h"
+
+namespace hearth::trainer {
+
+struct Pass;
+
+// What the producer of an operand writes in a pass.
+struct OperandTarget {
+  kernels::TensorView plain;  // empty: not wanted
+  kernels::QuantView quant;
+};
+
+// Where the forms of an operand live. [R, C] each, but columns: [C, R].
+struct OperandBuffers {
+  kernels::TensorView plain;  // in passes in BF16
+  // In quantised passes that measure the tensor first; may be `plain` itself unless columns share
+  // its memory.
+  kernels::TensorView scratch;
+  void* rows = nullptr;
+  void* columns = nullptr;
+};
+
+class Operand {
+ public:
+  Operand() = default;
+  // Never quantised.
+  explicit Operand(const kernels::TensorView& plain) { buffers_.plain = plain; }
+  // `index`: the site in `state` (X: k, Dy: size() + k). `state` outlives this.
+  Operand(const OperandBuffers& buffers, const QuantState& state, int64_t index);
+
+  // Whether GEMMs of this pass read FP8.
+  bool Quantised(const Pass& pass) const;
+  // `keep_plain`: somebody besides the GEMMs reads the plain form too.
+  OperandTarget Target(const Pass& pass, bool keep_plain) const;
+  // After the producer has written Target(pass).
+  absl::Status Settle(const kernels::Exec& exec, const Pass& pass) const;
+  // Instead of both, where the producer writes plain values alone.
+  absl::Status Make(const kernels::Exec& exec,
+                    const Pass& pass,
+                    const kernels::TensorView& plain) const;
+
+  const kernels::TensorView& plain() const { return buffers_.plain; }
+  // Valid in quantised passes.
+  kernels::TensorView rows() const;
+  kernels::TensorView columns() const;
+  const float* scale_inverse() const { return site_.scale_inverse; }
+
+ private:
+  kernels::QuantView Values() const;
+  kernels::DType Format() const;
+
+  OperandBuffers buffers_;
+  const QuantState* state_ = nullptr;
+  int64_t index_ = -1;
+  QuantSite site_;
+};
+
+}  // namespace hearth::trainer

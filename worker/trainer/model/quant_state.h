@@ -1,0 +1,99 @@
+// Scales and FP8 weights of a recipe with one scale a tensor.
+//
+//   step:  forward, backward record the largest magnitudes of x and dy  ->  UpdateActivations
+//          optimizer writes weights and their largest magnitudes        ->  UpdateWeights
+//   Delayed scaling: what a step quantises with comes from the steps before it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/spec/precision.h"
+#include "kernels/core/exec.h"
+#include "kernels/core/tensor.h"
+#include "kernels/quantize/quantize.h"
+#include "worker/trainer/model/arena.h"
+
+namespace hearth::trainer {
+
+class ParameterStore;
+
+// One float each, beside the tensors.
+struct QuantSite {
+  float* amax = nullptr;
+  float* scale = nullptr;
+  float* scale_inverse = nullptr;
+};
+
+// A tensor of the recipe state as checkpoints keep it.
+struct QuantStateTensor {
+  const char* name;
+  void* data;
+  int64_t bytes;
+};
+
+// Sites are numbered by the quantised weights in the order of the parameter table. Owns nothing.
+class QuantState {
+ public:
+  // Nothing is quantised: every weight's number is -1.
+  QuantState() = default;
+  QuantState(const spec::PrecisionPlan& precision,
+             const ParameterStore& parameters,
+             const Arena& arena);
+
+  bool empty() const { return weights_.empty(); }
+  const spec::PrecisionPlan& precision() const { return precision_; }
+  int64_t size() const { return static_cast<int64_t>(weights_.size()); }
+  // The number of a parameter, -1 if it is not quantised.
+  int Find(int parameter) const;
+  QuantSite X(int k) const { return At(k); }
+  QuantSite Dy(int k) const { return At(size() + k); }
+  QuantSite W(int k) const { return At(2 * size() + k); }
+  // [out, in] and [in, out] E4M3.
+  const kernels::TensorView& WeightRows(int k) const { return rows_[static_cast<size_t>(k)]; }
+  const kernels::TensorView& WeightColumns(int k) const { return columns_[static_cast<size_t>(k)]; }
+
+  // Scales 1, nothing recorded.
+  absl::Status Reset(const kernels::Exec& exec) const;
+  // Before each micro-batch: current scaling measures each tensor anew.
+  absl::Status BeginMicroBatch(const kernels::Exec& exec) const;
+  // Current scaling: the site's scale from its magnitude. `index` as X: k, Dy: size() + k.
+  absl::Status UpdateOne(const kernels::Exec& exec, int64_t index) const;
+  // After a step; `skip` as in quantize.h. The weights' magnitudes are those the optimizer wrote.
+  absl::Status UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const;
+  absl::Status UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const;
+  // Before the optimizer writes them.
+  absl::Status ForgetWeightAmax(const kernels::Exec& exec) const;
+  // Their magnitudes from the weights themselves: at the start of a run.
+  absl::Status MeasureWeights(const kernels::Exec& exec) const;
+  absl::Status QuantizeWeights(const kernels::Exec& exec,
+                               const int32_t* skip,
+                               uint64_t* counter) const;
+  // Magnitudes of x and dy as integers that order as they do: for a maximum over ranks. CPU alone.
+  absl::Span<int32_t> ActivationAmaxBits() const;
+  // What an exact resume needs.
+  std::vector<QuantStateTensor> Tensors() const;
+
+ private:
+  QuantSite At(int64_t index) const {
+    return {amax_ + index, scale_ + index, scale_inverse_ + index};
+  }
+
+  spec::PrecisionPlan precision_;
+  std::vector<int> weights_;
+  std::vector<int> number_;  // by parameter
+  std::vector<kernels::TensorView> rows_;
+  std::vector<kernels::TensorView> columns_;
+  std::vector<kernels::QuantizeTensor> measured_;   // magnitude alone
+  std::vector<kernels::QuantizeTensor> quantized_;  // rows and columns
+  std::vector<kernels::DType> dtypes_;  // of all 3 n sites
+  float* amax_ = nullptr;
+  float* scale_ = nullptr;
+  float* scale_inverse_ = nullptr;
+  float* ring_ = nullptr;  // [history, 2n] of x and dy, then [history, n] of the weights
+  int64_t* cursors_ = nullptr;
+};
+
+}  // namespace hearth::trainer
