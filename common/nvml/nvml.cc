@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -423,6 +424,11 @@ bool IsFatalXid(uint64_t xid) {
   // 140: uncorrectable memory error that needs a reset. 143: initialisation failed.
   constexpr uint64_t kFatal[] = {79, 95, 119, 120, 140, 143};
   return std::find(std::begin(kFatal), std::end(kFatal), xid) != std::end(kFatal);
+}
+
+std::string DefaultLibrary() {
+  const char* given = std::getenv("HEARTH_NVML_LIBRARY");  // NOLINT(concurrency-mt-unsafe): at start
+  return given == nullptr || *given == '\0' ? "libnvidia-ml.so.1" : given;
 }
 
 absl::StatusOr<std::unique_ptr<Nvml>> Nvml::Open(const std::string& library) {

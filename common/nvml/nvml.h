@@ -80,14 +80,16 @@ class Gpu {
   virtual std::optional<double> EnergyJoules() = 0;
 };
 
+// $HEARTH_NVML_LIBRARY, else "libnvidia-ml.so.1", which the loader looks for.
+std::string DefaultLibrary();
+
 // The library, loaded and initialised. Thread-safe. Outlives its Gpu objects.
 class Nvml {
  public:
   // kNotFound: there is no such library here (no driver); kUnavailable: it is there but does not
   // work (text: NVML's own words), as when the kernel module is not loaded or of another version;
   // kUnimplemented: a function that cannot be done without is missing in it.
-  static absl::StatusOr<std::unique_ptr<Nvml>> Open(
-      const std::string& library = "libnvidia-ml.so.1");
+  static absl::StatusOr<std::unique_ptr<Nvml>> Open(const std::string& library);
   virtual ~Nvml() = default;
 
   virtual const std::string& driver_version() const = 0;  // "580.82.07"

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
 #include "common/base/status.h"
@@ -30,7 +31,6 @@ constexpr int kHttpPorts = 200;
 // How long the last reports may take to be acknowledged, and the Goodbye to be sent.
 constexpr absl::Duration kDeliveryTimeout = absl::Seconds(5);
 constexpr absl::Duration kGoodbyeTimeout = absl::Seconds(1);
-constexpr absl::Duration kGoneBound = absl::Seconds(10);
 // Well below the coordinator's reattach grace.
 constexpr absl::Duration kReconnectCap = absl::Seconds(2);
 
@@ -86,12 +86,14 @@ Daemon::Daemon(WorkerOptions options,
                CheckpointRoot root,
                HostFacts facts,
                v1::DeviceInfo device,
+               std::unique_ptr<GpuMonitor> gpu,
                Clock& clock)
     : options_(std::move(options)),
       clock_(clock),
       root_(std::move(root)),
       facts_(std::move(facts)),
-      device_(std::move(device)) {}
+      device_(std::move(device)),
+      gpu_(std::move(gpu)) {}
 
 Daemon::~Daemon() {
   http_.reset();
@@ -100,8 +102,18 @@ Daemon::~Daemon() {
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(WorkerOptions options, Clock& clock) {
   HostFacts facts = ReadHostFacts();
-  HEARTH_ASSIGN_OR_RETURN(v1::DeviceInfo device,
-                          MakeDeviceInfo(options.device, options.threads, facts));
+  v1::DeviceInfo device;
+  std::unique_ptr<GpuMonitor> gpu;
+  if (absl::StartsWith(options.device, "cuda")) {
+    const std::string library =
+        options.nvml_library.empty() ? nvml::DefaultLibrary() : options.nvml_library;
+    HEARTH_ASSIGN_OR_RETURN(OpenedGpu opened,
+                            OpenGpu(options.device, options.cuda_visible_devices, library));
+    HEARTH_ASSIGN_OR_RETURN(device, MakeGpuDeviceInfo(opened, options.threads, facts));
+    gpu = std::make_unique<GpuMonitor>(std::move(opened), clock, GpuMonitor::Options{});
+  } else {
+    HEARTH_ASSIGN_OR_RETURN(device, MakeDeviceInfo(options.device, options.threads, facts));
+  }
   HEARTH_ASSIGN_OR_RETURN(options.trainer, FindTrainer(options.trainer));
   const rpc::TlsFiles tls{options.tls_cert, options.tls_key, options.tls_ca};
   HEARTH_RETURN_IF_ERROR(rpc::MakeChannelCredentials(tls, /*use_tls=*/false).status());
@@ -109,8 +121,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(WorkerOptions options, Cl
     options.checkpoint_root = options.home + "/checkpoints";
   }
   HEARTH_ASSIGN_OR_RETURN(CheckpointRoot root, CheckpointRoot::Open(options.checkpoint_root));
-  std::unique_ptr<Daemon> daemon(
-      new Daemon(std::move(options), std::move(root), std::move(facts), std::move(device), clock));
+  std::unique_ptr<Daemon> daemon(new Daemon(std::move(options), std::move(root), std::move(facts),
+                                            std::move(device), std::move(gpu), clock));
   HEARTH_RETURN_IF_ERROR(daemon->ClaimName());
   HEARTH_RETURN_IF_ERROR(daemon->StartParts());
   HEARTH_RETURN_IF_ERROR(daemon->StartHttp());
@@ -118,10 +130,18 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(WorkerOptions options, Cl
 }
 
 absl::Status Daemon::ClaimName() {
-  if (options_.name.empty()) {
-    HEARTH_ASSIGN_OR_RETURN(DaemonIndex index, DaemonIndex::Claim(options_.home + "/run", "cpu"));
+  const std::string run_dir = options_.home + "/run";
+  if (gpu_ != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(DaemonIndex index,
+                            DaemonIndex::ClaimGpu(run_dir, device_.uuid(), device_.index()));
     index_.emplace(std::move(index));
-    options_.name = absl::StrCat(facts_.host, "-cpu", index_->index());
+  } else if (options_.name.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(DaemonIndex index, DaemonIndex::Claim(run_dir, "cpu"));
+    index_.emplace(std::move(index));
+  }
+  if (options_.name.empty()) {
+    options_.name =
+        absl::StrCat(facts_.host, gpu_ != nullptr ? "-gpu" : "-cpu", index_->index());
     HEARTH_RETURN_IF_ERROR(Annotate(ValidateWorkerId(options_.name), "give --name"));
   }
   if (options_.data_dir.empty()) {
@@ -151,6 +171,11 @@ absl::Status Daemon::StartParts() {
   identity.set_root_uuid(root_.uuid());
   identity.set_version(VersionString());
   table.device = options_.device;
+  if (gpu_ != nullptr) {
+    table.device = "cuda:0";
+    table.device_name = absl::StrCat("cuda:", device_.index());
+    table.energy = [this] { return gpu_->EnergyJoules(); };
+  }
   table.threads = device_.threads();
   table.advertise_host = advertise_;
   table_ = std::make_unique<TaskTable>(std::move(table), root_, clock_);
@@ -158,7 +183,11 @@ absl::Status Daemon::StartParts() {
       root_, Env::Real(), [this](v1::AgentMessage answer) { table_->Answer(std::move(answer)); });
   Supervisor::Options supervisor;
   supervisor.trainer.program = options_.trainer;
-  supervisor.gone_bound = kGoneBound;
+  supervisor.gone_bound = options_.gone_bound;
+  if (gpu_ != nullptr) {
+    supervisor.trainer.environment = {absl::StrCat("CUDA_VISIBLE_DEVICES=", device_.uuid())};
+    supervisor.device = gpu_.get();
+  }
   HEARTH_ASSIGN_OR_RETURN(supervisor_, Supervisor::Create(supervisor, clock_, *table_));
   table_->Attach(*supervisor_, *disk_);
   metrics_ = std::make_unique<WorkerMetrics>([this] { return ReadMetrics(); });
@@ -229,11 +258,20 @@ void Daemon::Tick() {
       supervisor_->running_pid(), absl::ToDoubleSeconds(now - last_look_), device_.threads());
   last_look_ = now;
   v1::DeviceStatus status;
-  status.set_memory_used_bytes(usage.resident_bytes);
-  status.set_utilization_ratio(usage.utilization_ratio);
-  table_->Tick(status, supervisor_->unhealthy_reason());
+  if (gpu_ != nullptr) {
+    status = gpu_->Status();
+  } else {
+    status.set_memory_used_bytes(usage.resident_bytes);
+    status.set_utilization_ratio(usage.utilization_ratio);
+  }
+  table_->Tick(status, UnhealthyReason(), disk_->free_bytes());
   absl::MutexLock lock(&mu_);
   usage_ = usage;
+}
+
+std::string Daemon::UnhealthyReason() const {
+  std::string reason = supervisor_->unhealthy_reason();
+  return reason.empty() && gpu_ != nullptr ? gpu_->unhealthy_reason() : reason;
 }
 
 void Daemon::OnFatal(const absl::Status& status) {
@@ -249,6 +287,9 @@ WorkerMetricValues Daemon::ReadMetrics() const {
   WorkerMetricValues values;
   values.tasks = table_->snapshot();
   values.device_memory_bytes = device_.memory_bytes();
+  if (gpu_ != nullptr) {
+    values.gpu = gpu_->Reading();
+  }
   absl::MutexLock lock(&mu_);
   if (agent_ != nullptr) {
     const Agent::Counters counters = agent_->counters();
@@ -299,7 +340,7 @@ ExitCode Daemon::StopInOrder(int signals) {
   bool signalled = false;
   const absl::Duration grace = table_->StopAll();
   WaitFor(
-      signals, grace + 2 * kGoneBound, [this] { return table_->AwaitNoTask(absl::ZeroDuration()); },
+      signals, grace + 2 * options_.gone_bound, [this] { return table_->AwaitNoTask(absl::ZeroDuration()); },
       signalled);
   WaitFor(
       signals, kDeliveryTimeout, [this] { return table_->AwaitDelivered(absl::ZeroDuration()); },
@@ -320,7 +361,7 @@ ExitCode Daemon::StopInOrder(int signals) {
 
 ExitCode Daemon::KillAndLeave() {
   table_->KillAllNow();
-  table_->AwaitNoTask(2 * kGoneBound);
+  table_->AwaitNoTask(2 * options_.gone_bound);
   StopAgent();
   return kExitKilled;
 }

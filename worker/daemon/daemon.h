@@ -17,6 +17,7 @@
 #include "worker/daemon/checkpoint_root.h"
 #include "worker/daemon/child_process.h"
 #include "worker/daemon/disk_worker.h"
+#include "worker/daemon/gpu_monitor.h"
 #include "worker/daemon/inventory.h"
 #include "worker/daemon/options.h"
 #include "worker/daemon/supervisor.h"
@@ -41,6 +42,7 @@ class Daemon {
          CheckpointRoot root,
          HostFacts facts,
          v1::DeviceInfo device,
+         std::unique_ptr<GpuMonitor> gpu,
          Clock& clock);
 
   absl::Status ClaimName();
@@ -49,6 +51,7 @@ class Daemon {
   absl::Status StartAgent();
   void StopAgent();
   void Tick();
+  std::string UnhealthyReason() const;
   void OnFatal(const absl::Status& status);
   WorkerMetricValues ReadMetrics() const;
   // Waits until `done` holds; `timeout` or a signal (then `signalled` is set) ends it early.
@@ -81,6 +84,7 @@ class Daemon {
   // Destroyed from the last to the first: scrapes end before what they read, the stream before the
   // table, the trainers before their listener. All but the agent are there before the HTTP server
   // starts.
+  const std::unique_ptr<GpuMonitor> gpu_;  // null on a CPU worker
   std::unique_ptr<TaskTable> table_;
   std::unique_ptr<DiskWorker> disk_;
   std::unique_ptr<Supervisor> supervisor_;

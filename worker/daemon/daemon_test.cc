@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/base/ids.h"
+#include "common/nvml/fake_state.h"
 #include "common/rpc/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -139,6 +140,109 @@ TEST_F(DaemonTest, Create_SameNameTwice_IsRefused) {
   const auto second = Daemon::Create(options, Clock::Real());
   EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(second.status().message()), HasSubstr("--data-dir"));
+}
+
+// On GPU-1 of two, played by the fake library.
+class GpuDaemonTest : public DaemonTest {
+ protected:
+  GpuDaemonTest() {
+    fake_.SetTwoGpus();
+    options_ = Options();
+    options_.device = "cuda:1";
+    options_.threads = 0;
+    options_.nvml_library = HEARTH_FAKE_NVML_LIBRARY;
+    options_.gone_bound = absl::Milliseconds(300);
+  }
+  FakeCoordinator::Stream& StartGpuDaemon() {
+    auto daemon = Daemon::Create(options_, Clock::Real());
+    EXPECT_TRUE(daemon.ok()) << daemon.status();
+    daemon_ = *std::move(daemon);
+    thread_ = std::thread([this] { exit_code_ = daemon_->Run(signals_.get()); });
+    return coordinator_.Wait(0);
+  }
+  // Messages until one is a report that `wanted` accepts, each acknowledged.
+  template <typename Wanted>
+  v1::TaskReport WaitForReport(FakeCoordinator::Stream& stream, Wanted&& wanted) {
+    while (true) {
+      const v1::AgentMessage message = stream.Next();
+      if (message.has_report()) {
+        AckReport(stream, message.report().seq());
+        if (wanted(message.report())) {
+          return message.report();
+        }
+      }
+    }
+  }
+
+  nvml::FakeState fake_;
+  WorkerOptions options_;
+};
+
+TEST_F(GpuDaemonTest, Hello_Gpu_IsTheInventory) {
+  const v1::Hello hello = Greet(StartGpuDaemon());
+  EXPECT_THAT(hello.worker_id(), HasSubstr("-gpu1"));
+  EXPECT_EQ(hello.device().kind(), "cuda");
+  EXPECT_EQ(hello.device().uuid(), "GPU-1");
+  EXPECT_GE(hello.device().threads(), 1);
+  Signal();
+  EXPECT_EQ(WaitForExit(), kExitOk);
+}
+
+TEST_F(GpuDaemonTest, Create_SecondDaemonOnTheGpu_IsRefused) {
+  const auto first = Daemon::Create(options_, Clock::Real());
+  ASSERT_TRUE(first.ok()) << first.status();
+  options_.device = "cuda:GPU-1";
+  options_.name = "another-name";
+  EXPECT_EQ(Daemon::Create(options_, Clock::Real()).status().code(),
+            absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(GpuDaemonTest, Task_Trainer_SeesTheOneGpuAndItsStepsGetTheEnergy) {
+  FakeCoordinator::Stream& stream = StartGpuDaemon();
+  Greet(stream);
+  StartScript(stream, "task;env:CUDA_VISIBLE_DEVICES;run_info;wait_control");
+  std::string lines;
+  const auto info = WaitForReport(stream, [&](const v1::TaskReport& report) {
+    for (const v1::LogLine& line : report.logs().lines()) {
+      lines += line.text() + "\n";
+    }
+    return report.has_run_info();
+  });
+  EXPECT_EQ(info.run_info().device(), "cuda:1") << "as people know it";
+  while (lines.find("CUDA_VISIBLE_DEVICES") == std::string::npos) {
+    WaitForReport(stream, [&](const v1::TaskReport& report) {
+      for (const v1::LogLine& line : report.logs().lines()) {
+        lines += line.text() + "\n";
+      }
+      return true;
+    });
+  }
+  EXPECT_THAT(lines, HasSubstr("cuda:0 "));
+  EXPECT_THAT(lines, HasSubstr("CUDA_VISIBLE_DEVICES=GPU-1"));
+  Signal();
+  WaitForReport(stream, [](const v1::TaskReport& report) { return report.has_exit(); });
+  EXPECT_EQ(WaitForExit(), kExitOk);
+}
+
+TEST_F(GpuDaemonTest, Exit_MemoryHeld_IsUncleanAndTheWorkerUnhealthyUntilItIsFreed) {
+  FakeCoordinator::Stream& stream = StartGpuDaemon();
+  Greet(stream);
+  StartScript(stream, "run_info;wait_control");
+  WaitForReport(stream, [](const v1::TaskReport& report) { return report.has_run_info(); });
+  fake_.Set({{"1.used", std::to_string(1LL << 30)}});
+  v1::CoordinatorMessage kill;
+  kill.mutable_kill()->set_job_id("job");
+  kill.mutable_kill()->set_epoch(1);
+  stream.Say(kill);
+  const auto exit =
+      WaitForReport(stream, [](const v1::TaskReport& report) { return report.has_exit(); });
+  EXPECT_FALSE(exit.exit().clean());
+  EXPECT_THAT(exit.exit().unclean_reason(), HasSubstr("GPU-1 has"));
+  stream.WaitForHealth(false);
+  fake_.Set({{"1.used", "0"}});
+  stream.WaitForHealth(true);
+  Signal();
+  EXPECT_EQ(WaitForExit(), kExitOk);
 }
 
 TEST_F(DaemonTest, Create_NoTrainer_NamesThePath) {

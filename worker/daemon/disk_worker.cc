@@ -5,14 +5,18 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/dataset/dataset.h"
 #include "common/hf/hf_config.h"
+#include "common/io/disk.h"
 #include "common/log/log.h"
 
 namespace hearth::worker {
 namespace {
 
 constexpr size_t kMaxRequests = 256;
+constexpr absl::Duration kSpacePeriod = absl::Seconds(10);
 
 void InspectModel(const std::string& path, Env& env, v1::PathInfo& info) {
   info.set_kind("model");
@@ -84,23 +88,37 @@ void DiskWorker::Post(Request request) {
 
 void DiskWorker::Run() {
   prctl(PR_SET_NAME, "disk");
+  absl::Time look = absl::InfinitePast();
+  while (true) {
+    if (absl::Now() - look >= kSpacePeriod) {
+      look = absl::Now();
+      const absl::StatusOr<DiskSpace> space = ReadDiskSpace(root_.path());
+      free_bytes_.store(space.ok() ? space->free_bytes : 0, std::memory_order_relaxed);
+    }
+    const std::optional<Request> request = Take();
+    if (request.has_value()) {
+      std::visit([this](const auto& value) { Do(value); }, *request);
+    }
+    absl::MutexLock lock(&mu_);
+    if (stopping_) {
+      return;
+    }
+  }
+}
+
+std::optional<DiskWorker::Request> DiskWorker::Take() {
   const auto ready = [this] {
     mu_.AssertHeld();
     return stopping_ || !queue_.empty();
   };
-  while (true) {
-    Request request;
-    {
-      absl::MutexLock lock(&mu_);
-      mu_.Await(absl::Condition(&ready));
-      if (stopping_) {
-        return;
-      }
-      request = std::move(queue_.front());
-      queue_.pop_front();
-    }
-    std::visit([this](const auto& value) { Do(value); }, request);
+  absl::MutexLock lock(&mu_);
+  mu_.AwaitWithTimeout(absl::Condition(&ready), kSpacePeriod);
+  if (stopping_ || queue_.empty()) {
+    return std::nullopt;
   }
+  Request request = std::move(queue_.front());
+  queue_.pop_front();
+  return request;
 }
 
 void DiskWorker::Do(const v1::InspectPaths& request) {

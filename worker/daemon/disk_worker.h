@@ -2,8 +2,11 @@
 // holds up nobody else.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <variant>
@@ -31,6 +34,9 @@ class DiskWorker : public DiskRequests {
   // Finishes the request in progress; queued ones are dropped.
   ~DiskWorker() override;
 
+  // Bytes free under the root, looked at every 10 s; 0 = not known.
+  int64_t free_bytes() const { return free_bytes_.load(std::memory_order_relaxed); }
+
   // At most 256 requests wait; further ones are dropped (the coordinator's time limit covers that).
   void Inspect(const v1::InspectPaths& request) override;
   void Delete(const v1::DeleteCheckpointFolder& request) override;
@@ -40,6 +46,8 @@ class DiskWorker : public DiskRequests {
 
   void Post(Request request);
   void Run();
+  // The next request; nothing: it is time to look at the space, or to stop.
+  std::optional<Request> Take();
   void Do(const v1::InspectPaths& request);
   void Do(const v1::DeleteCheckpointFolder& request);
 
@@ -49,6 +57,7 @@ class DiskWorker : public DiskRequests {
   absl::Mutex mu_;
   std::deque<Request> queue_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::atomic<int64_t> free_bytes_ = 0;
   std::thread thread_;
 };
 

@@ -58,6 +58,14 @@ class FakeCoordinator : public v1::AgentService::CallbackService {
       absl::MutexLock lock(&mu_);
       EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&some), kLong));
     }
+    // A heartbeat that says healthy, or not.
+    void WaitForHealth(bool healthy) {
+      const auto so = [this, healthy] {
+        return heartbeats_ > 0 && unhealthy_reason_.empty() == healthy;
+      };
+      absl::MutexLock lock(&mu_);
+      EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&so), kLong));
+    }
     // The agent half-closed or went away.
     void WaitForEnd() {
       const auto ended = [this] { return ended_; };
@@ -78,6 +86,7 @@ class FakeCoordinator : public v1::AgentService::CallbackService {
       }
       if (incoming_.has_heartbeat()) {
         ++heartbeats_;
+        unhealthy_reason_ = incoming_.heartbeat().unhealthy_reason();
       } else {
         messages_.push_back(incoming_);
       }
@@ -109,6 +118,7 @@ class FakeCoordinator : public v1::AgentService::CallbackService {
     std::deque<v1::AgentMessage> messages_ ABSL_GUARDED_BY(mu_);
     std::deque<v1::CoordinatorMessage> queue_ ABSL_GUARDED_BY(mu_);
     v1::CoordinatorMessage outgoing_ ABSL_GUARDED_BY(mu_);
+    std::string unhealthy_reason_ ABSL_GUARDED_BY(mu_);  // of the last heartbeat
     int heartbeats_ ABSL_GUARDED_BY(mu_) = 0;
     bool writing_ ABSL_GUARDED_BY(mu_) = false;
     bool finished_ ABSL_GUARDED_BY(mu_) = false;

@@ -171,6 +171,17 @@ class FakeTrainer {
          message.mutable_kv_put()->set_value("value of " + key);
          Send(message);
        }},
+      {"env",
+       [this](const std::string& name) {
+         const char* value = std::getenv(name.c_str());
+         Log(absl::StrCat(name, "=", value == nullptr ? "(not set)" : value));
+       }},
+      {"run_info",
+       [this](const std::string&) {
+         v1::FromTrainer message;
+         message.mutable_run_info()->set_device(task_.device());
+         Send(message);
+       }},
       {"task",
        [this](const std::string&) {
          Log(absl::StrCat(task_.device(), " ", task_.threads(), " ", task_.advertise_host(), " ",

@@ -92,21 +92,22 @@ HostFacts ReadHostFacts() {
   return facts;
 }
 
+absl::Status CheckThreads(int threads) {
+  if (threads < 0 || threads > 4096) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--threads ", threads, ": expected 1..4096, or 0 for the default"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<v1::DeviceInfo> MakeDeviceInfo(std::string_view device,
                                               int threads,
                                               const HostFacts& facts) {
-  if (device.substr(0, 4) == "cuda") {
-    return absl::UnimplementedError(absl::StrCat(
-        "--device ", View(device), ": this version runs on the CPU only; use --device cpu"));
-  }
   if (device != "cpu") {
     return absl::InvalidArgumentError(
-        absl::StrCat("--device ", View(device), ": expected cpu or cuda:N"));
+        absl::StrCat("--device ", View(device), ": expected cpu, cuda:N or cuda:GPU-UUID"));
   }
-  if (threads < 0 || threads > 4096) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--threads ", threads, ": expected 1..4096, or 0 for all"));
-  }
+  HEARTH_RETURN_IF_ERROR(CheckThreads(threads));
   v1::DeviceInfo info;
   info.set_kind("cpu");
   info.set_model(facts.cpu_model);
@@ -128,6 +129,22 @@ absl::StatusOr<DaemonIndex> DaemonIndex::Claim(const std::string& run_dir, std::
     }
   }
   return absl::ResourceExhaustedError(absl::StrCat("1024 daemons use ", run_dir));
+}
+
+absl::StatusOr<DaemonIndex> DaemonIndex::ClaimGpu(const std::string& run_dir,
+                                                  const std::string& uuid,
+                                                  int index) {
+  HEARTH_RETURN_IF_ERROR(Env::Real().CreateDirs(run_dir));
+  const std::string path = absl::StrCat(run_dir, "/gpu-", uuid, ".lock");
+  Fd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!lock.valid()) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  }
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("GPU ", uuid, " belongs to another hearth-worker on this host (", path, ")"));
+  }
+  return DaemonIndex(index, std::move(lock));
 }
 
 UsageSampler::Usage UsageSampler::Look(pid_t pid, double elapsed_seconds, int threads) {

@@ -28,8 +28,11 @@ std::string ParseCpuModel(std::string_view cpuinfo);
 // Bytes of `key` ("MemTotal") in /proc/meminfo's text, 0 = absent.
 int64_t ParseMeminfo(std::string_view meminfo, std::string_view key);
 
-// Of --device and --threads (0 = all). kInvalidArgument: not a device, threads out of range;
-// kUnimplemented: cuda, which this version does not run.
+// kInvalidArgument: not 0..4096.
+absl::Status CheckThreads(int threads);
+
+// Of --device cpu and --threads (0 = all); gpu_monitor.h has what cuda needs. kInvalidArgument: not
+// a device, threads out of range.
 absl::StatusOr<v1::DeviceInfo> MakeDeviceInfo(std::string_view device,
                                               int threads,
                                               const HostFacts& facts);
@@ -40,6 +43,10 @@ class DaemonIndex {
  public:
   // Locks <run_dir>/<kind>K.lock. kResourceExhausted: all of 0..1023 are taken.
   static absl::StatusOr<DaemonIndex> Claim(const std::string& run_dir, std::string_view kind);
+  // Locks <run_dir>/gpu-<uuid>.lock for daemon `index`. kAlreadyExists: another daemon has it.
+  static absl::StatusOr<DaemonIndex> ClaimGpu(const std::string& run_dir,
+                                              const std::string& uuid,
+                                              int index);
   int index() const { return index_; }
 
  private:

@@ -44,9 +44,8 @@ TEST(InventoryTest, MakeDeviceInfo_Cpu_DefaultsToAllThreads) {
 }
 
 TEST(InventoryTest, MakeDeviceInfo_Others_AreRefusedWithReason) {
-  const auto cuda = MakeDeviceInfo("cuda:0", 0, {});
-  EXPECT_EQ(cuda.status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(cuda.status().message()), HasSubstr("--device cpu"));
+  const auto other = MakeDeviceInfo("tpu", 0, {});
+  EXPECT_THAT(std::string(other.status().message()), HasSubstr("cuda:GPU-UUID"));
   EXPECT_EQ(MakeDeviceInfo("tpu", 0, {}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(MakeDeviceInfo("cpu", -1, {}).status().code(), absl::StatusCode::kInvalidArgument);
 }
@@ -63,6 +62,20 @@ TEST(InventoryTest, DaemonIndex_Claims_AreLeastFreeAndReturned) {
   EXPECT_EQ(DaemonIndex::Claim(dir.string(), "cpu")->index(), 1);
   { const DaemonIndex gone = *std::move(first); }
   EXPECT_EQ(DaemonIndex::Claim(dir.string(), "cpu")->index(), 0);
+  std::filesystem::remove_all(dir);
+}
+
+TEST(InventoryTest, DaemonIndex_GpuOfAnotherDaemon_IsRefused) {
+  const auto dir = std::filesystem::temp_directory_path() / ("hearth-run-" + RandomHex(6));
+  {
+    const auto first = DaemonIndex::ClaimGpu(dir.string(), "GPU-1", 3);
+    ASSERT_TRUE(first.ok()) << first.status();
+    EXPECT_EQ(first->index(), 3);
+    EXPECT_EQ(DaemonIndex::ClaimGpu(dir.string(), "GPU-1", 3).status().code(),
+              absl::StatusCode::kAlreadyExists);
+    EXPECT_TRUE(DaemonIndex::ClaimGpu(dir.string(), "GPU-2", 4).ok());
+  }
+  EXPECT_TRUE(DaemonIndex::ClaimGpu(dir.string(), "GPU-1", 3).ok());
   std::filesystem::remove_all(dir);
 }
 

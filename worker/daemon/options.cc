@@ -31,13 +31,18 @@ void AddFlags(CLI::App& app, WorkerOptions& options, std::vector<std::string>& l
   app.add_option("--coordinator", options.coordinator,
                  "Coordinators to dial, host:port, comma-separated (env HEARTH_COORDINATOR)")
       ->capture_default_str();
-  app.add_option("--device", options.device, "cpu | cuda:N (this version runs cpu only)")
+  app.add_option("--device", options.device,
+                 "cpu | cuda:N (as nvidia-smi counts, or as CUDA_VISIBLE_DEVICES renumbers) | "
+                 "cuda:GPU-UUID")
       ->capture_default_str();
-  app.add_option("--name", options.name, "Unique name; default HOST-cpuK, K the least free number");
+  app.add_option("--name", options.name,
+                 "Unique name; default HOST-cpuK, K the least free number, or HOST-gpuK, K the "
+                 "GPU's");
   app.add_option("--advertise", options.advertise,
                  "Host or address at which other ranks reach this one; default: the address that "
                  "the coordinator sees");
-  app.add_option("--threads", options.threads, "CPU threads of a rank; 0 = all")
+  app.add_option("--threads", options.threads,
+                 "CPU threads of a rank; 0 = all, on a GPU worker the host's over its GPUs")
       ->capture_default_str();
   app.add_option("--checkpoint-root", options.checkpoint_root,
                  "Folder for checkpoints, one per host; default $HEARTH_HOME/checkpoints");
@@ -119,6 +124,7 @@ absl::StatusOr<WorkerOptions> ParseOptions(const std::vector<std::string>& argum
     HEARTH_RETURN_IF_ERROR(Annotate(ValidateWorkerId(options.name), "--name"));
   }
   HEARTH_RETURN_IF_ERROR(CheckAddresses(options));
+  options.cuda_visible_devices = Environment("CUDA_VISIBLE_DEVICES");
   options.home = Environment("HEARTH_HOME");
   if (options.home.empty()) {
     const std::string home = Environment("HOME");

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace hearth::worker {
 
@@ -23,14 +24,18 @@ enum ExitCode {
 struct WorkerOptions {
   std::string coordinator = "127.0.0.1:7070";  // comma-separated list
   std::string device = "cpu";
-  std::string name;             // "" = host-cpuK
+  std::string name;             // "" = host-cpuK | host-gpuK
   std::string advertise;        // "" = our address as seen from the coordinator
-  int threads = 0;              // 0 = all
+  int threads = 0;              // 0 = all, on a GPU worker the host's over its GPUs
   std::string home;             // $HEARTH_HOME, or ~/.hearth
   std::string checkpoint_root;  // "" = <home>/checkpoints
   std::string data_dir;         // "" = <home>/workers/<name>
   std::string http;             // "" = 127.0.0.1, first free port from 7080
   std::map<std::string, std::string> labels;
+  std::string cuda_visible_devices;  // as we were started with, "" = not set
+  std::string nvml_library;          // "" = nvml::DefaultLibrary()
+  // How long an ended trainer's processes and device memory may take to be gone.
+  absl::Duration gone_bound = absl::Seconds(10);
   std::string trainer;  // "" = hearth-trainer beside this program
   std::string tls_cert;
   std::string tls_key;

@@ -26,6 +26,8 @@ constexpr size_t kMaxQueuedSends = 10000;
 constexpr size_t kReadBytes = 64 << 10;
 // How often an emptying process group is looked at; no descriptor tells.
 constexpr absl::Duration kReapPoll = absl::Milliseconds(5);
+// The same while the group is gone and the device's next sample is awaited.
+constexpr absl::Duration kDevicePoll = absl::Milliseconds(20);
 constexpr absl::Duration kStuckPoll = absl::Seconds(1);
 
 }  // namespace
@@ -118,6 +120,8 @@ void Supervisor::RunCommands() {
 void Supervisor::Apply(v1::Task task) {
   const TaskKey key{task.job_id(), task.epoch()};
   HEARTH_FAULT_POINT("agent.before_spawn");
+  const std::optional<int64_t> baseline =
+      options_.device == nullptr ? std::nullopt : options_.device->Baseline();
   absl::StatusOr<ChildProcess> process = Spawn(options_.trainer);
   if (!process.ok()) {
     ExitFacts facts;
@@ -129,6 +133,7 @@ void Supervisor::Apply(v1::Task task) {
   HEARTH_LOG_INFO("{}: trainer started, process {}", key.ToString(), process->pid);
   auto child = std::make_unique<Child>();
   child->key = key;
+  child->device_baseline = baseline;
   child->process = *std::move(process);
   children_.push_back(std::move(child));
   v1::ToTrainer message;
@@ -207,7 +212,8 @@ void Supervisor::PollOnce() {
     fds.push_back({child->process.err.get(), POLLIN, 0});
     wait = std::min(wait, child->deadline - clock_.Monotonic());
     if (child->state == State::kReaping || child->reported) {
-      wait = std::min(wait, child->reported ? kStuckPoll : kReapPoll);
+      const bool gone = child->gone != absl::InfiniteDuration();
+      wait = std::min(wait, child->reported ? kStuckPoll : gone ? kDevicePoll : kReapPoll);
     }
   }
   int timeout = -1;
@@ -347,6 +353,23 @@ void Supervisor::LeaderEnded(Child& child) {
   }
 }
 
+bool Supervisor::ProcessesGone(Child& child) const {
+  // Asked no more once it was so: the group's number may be used again.
+  if (child.gone == absl::InfiniteDuration() && child.leader_reaped &&
+      GroupIsGone(child.process.pid)) {
+    child.gone = clock_.Monotonic();
+  }
+  return child.gone != absl::InfiniteDuration();
+}
+
+std::string Supervisor::DeviceHeld(const Child& child) const {
+  if (options_.device == nullptr) {
+    return "";
+  }
+  return options_.device->Held(child.process.pid, child.device_baseline, child.gone)
+      .value_or("the device does not say whether it is free again");
+}
+
 bool Supervisor::Advance(Child& child) {
   const bool late = clock_.Monotonic() >= child.deadline;
   switch (child.state) {
@@ -362,21 +385,27 @@ bool Supervisor::Advance(Child& child) {
     case State::kReaping:
       break;
   }
-  if (child.leader_reaped && GroupIsGone(child.process.pid)) {
+  const bool gone = ProcessesGone(child);
+  const std::string held = gone ? DeviceHeld(child) : "";
+  if (gone && held.empty()) {
     Report(child);
     return true;
   }
   if (late && !child.reported) {
     child.facts.clean = false;
-    child.facts.unclean_reason = absl::StrCat("processes survive SIGKILL: ",
-                                              absl::StrJoin(LiveMembers(child.process.pid), ", "));
+    child.facts.unclean_reason =
+        gone ? held
+             : absl::StrCat("processes survive SIGKILL: ",
+                            absl::StrJoin(LiveMembers(child.process.pid), ", "));
     if (!child.leader_reaped) {
       child.facts.wait_status = -SIGKILL;
     }
     Report(child);
   }
   if (child.reported) {
-    KillAll(child.process.pid);
+    if (!gone) {
+      KillAll(child.process.pid);
+    }
     child.deadline = clock_.Monotonic() + kStuckPoll;
   }
   return false;
@@ -384,7 +413,7 @@ bool Supervisor::Advance(Child& child) {
 
 void Supervisor::Report(Child& child) {
   if (child.reported) {
-    HEARTH_LOG_INFO("{}: its processes are gone at last", child.key.ToString());
+    HEARTH_LOG_INFO("{}: nothing of it is left at last", child.key.ToString());
     return;
   }
   child.reported = true;

@@ -8,13 +8,14 @@
 //      │                          │                        │
 //      └──────────────────────────┴── leader ended ────────┴──▶ reaping
 //   reaping: SIGKILL to whatever is left of the group and session, then
-//      group empty  ──▶ OnTrainerExit, clean
-//      bound passed ──▶ OnTrainerExit, unclean; watched, and the worker unhealthy, until it is gone
+//      group empty, device free ──▶ OnTrainerExit, clean
+//      bound passed ──▶ OnTrainerExit, unclean; watched, and the worker unhealthy, until it is so
 #pragma once
 
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <variant>
@@ -26,6 +27,7 @@
 #include "absl/time/time.h"
 #include "common/time/clock.h"
 #include "worker/daemon/child_process.h"
+#include "worker/daemon/device_check.h"
 #include "worker/daemon/frame.h"
 #include "worker/daemon/line_splitter.h"
 #include "worker/daemon/trainer_host.h"
@@ -42,6 +44,9 @@ class Supervisor : public TrainerHost {
     absl::Duration pipe_grace = absl::Seconds(30);
     // Bytes waiting to be read by a trainer; one that lets more pile up is killed.
     size_t outgoing_bytes_max = 128 << 20;
+    // Asked whether an ended trainer has given back the device; outlives the object. Null = nothing
+    // to give back (CPU).
+    DeviceCheck* device = nullptr;
   };
 
   // `clock` and `listener` outlive the object. kResourceExhausted, kInternal: no event descriptor
@@ -59,7 +64,8 @@ class Supervisor : public TrainerHost {
 
   // Process of the newest trainer that has not been reported as ended, 0 = none.
   pid_t running_pid() const;
-  // Why no task should be placed here: processes that survive SIGKILL. "" = healthy.
+  // Why no task should be placed here: processes that survive SIGKILL, device memory that stays in
+  // use after its trainer. "" = healthy.
   std::string unhealthy_reason() const;
 
  private:
@@ -81,7 +87,9 @@ class Supervisor : public TrainerHost {
     State state = State::kRunning;
     absl::Duration deadline = absl::InfiniteDuration();  // of the state, on the clock's Monotonic()
     bool leader_reaped = false;
-    bool reported = false;  // OnTrainerExit was called; kept only until its processes are gone
+    bool reported = false;  // OnTrainerExit was called; kept only until all of it is gone
+    std::optional<int64_t> device_baseline;
+    absl::Duration gone = absl::InfiniteDuration();  // when the group was first seen empty
     FrameReader reader;
     std::string outgoing;
     size_t outgoing_begin = 0;
@@ -107,7 +115,10 @@ class Supervisor : public TrainerHost {
   void Read(Child& child);
   void ReadOutput(Child& child, Fd& fd, LineSplitter& splitter, std::string_view level);
   void LeaderEnded(Child& child);
-  // Moves `child` on when its deadline has passed or its group is empty. True: forget it.
+  bool ProcessesGone(Child& child) const;
+  // What a child whose processes are gone still holds of the device: "" = nothing.
+  std::string DeviceHeld(const Child& child) const;
+  // Moves `child` on when its deadline has passed or nothing of it is left. True: forget it.
   bool Advance(Child& child);
   void Report(Child& child);
   void Deliver(Child& child);

@@ -139,6 +139,7 @@ v1::AgentMessage TaskTable::MakeHeartbeat() const {
   v1::Heartbeat& heartbeat = *message.mutable_heartbeat();
   *heartbeat.mutable_device() = device_status_;
   heartbeat.set_unhealthy_reason(unhealthy_reason_);
+  heartbeat.set_checkpoint_free_bytes(checkpoint_free_bytes_);
   for (const auto& [key, state] : tasks_) {
     if (state.lives() && !state.forgotten) {
       heartbeat.set_job_id(key.job_id);
@@ -393,7 +394,31 @@ v1::LogLine TaskTable::MakeLine(const TaskState& state, std::string_view level, 
   return line;
 }
 
+double TaskTable::EnergySince(TaskState& state, std::optional<double> counter) {
+  if (!counter.has_value()) {
+    return 0.0;
+  }
+  // The counter begins again when the driver is loaded anew.
+  const double used = std::max(0.0, *counter - state.energy_reported.value_or(*counter));
+  state.energy_reported = counter;
+  return used;
+}
+
+void TaskTable::FillIn(TaskState& state, std::optional<double> counter, v1::StepReport& step) {
+  const double joules = EnergySince(state, counter);
+  if (step.energy_joules() == 0.0) {
+    step.set_energy_joules(joules);
+  }
+  if (step.power_watts() == 0.0) {
+    step.set_power_watts(device_status_.power_watts());
+  }
+}
+
 void TaskTable::OnTrainerMessage(const TaskKey& key, v1::FromTrainer message) {
+  std::optional<double> counter;
+  if (options_.energy && (message.has_step() || message.has_run_info())) {
+    counter = options_.energy();
+  }
   {
     absl::MutexLock lock(&mu_);
     TaskState* state = Find(key);
@@ -403,9 +428,14 @@ void TaskTable::OnTrainerMessage(const TaskKey& key, v1::FromTrainer message) {
     v1::TaskReport report;
     switch (message.message_case()) {
       case v1::FromTrainer::kRunInfo:
+        EnergySince(*state, counter);  // loading is no step's energy
+        if (!options_.device_name.empty()) {
+          message.mutable_run_info()->set_device(options_.device_name);
+        }
         *report.mutable_run_info() = std::move(*message.mutable_run_info());
         break;
       case v1::FromTrainer::kStep:
+        FillIn(*state, counter, *message.mutable_step());
         state->step = message.step().step();
         state->last_step = message.step();
         message.mutable_step()->set_epoch(key.epoch);
@@ -496,11 +526,19 @@ absl::Duration TaskTable::heartbeat_interval() const {
   return absl::Seconds(heartbeat_seconds_);
 }
 
-void TaskTable::Tick(const v1::DeviceStatus& status, const std::string& unhealthy_reason) {
+void TaskTable::Tick(const v1::DeviceStatus& status,
+                     const std::string& unhealthy_reason,
+                     int64_t checkpoint_free_bytes) {
   {
     absl::MutexLock lock(&mu_);
     device_status_ = status;
     unhealthy_reason_ = unhealthy_reason;
+    checkpoint_free_bytes_ = checkpoint_free_bytes;
+    for (auto& [key, state] : tasks_) {
+      if (state.lives() && state.energy_begin == 0.0) {
+        state.energy_begin = status.energy_joules();
+      }
+    }
     heartbeat_due_ = true;
   }
   Wake();
@@ -598,6 +636,10 @@ TaskTable::Snapshot TaskTable::snapshot() const {
       out.epoch = key.epoch;
       out.step = state.step;
       out.last_step = state.last_step;
+      out.energy_joules =
+          state.energy_begin == 0.0
+              ? 0.0
+              : std::max(0.0, device_status_.energy_joules() - state.energy_begin);
     }
   }
   return out;

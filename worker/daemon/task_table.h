@@ -50,7 +50,13 @@ class TaskTable : public TrainerListener {
   struct Options {
     // Of every Hello; tasks, generation and unhealthy_reason are filled in.
     v1::Hello identity;
+    // What the trainer is told to use: cpu | cuda:0 (the one GPU that it is shown).
     std::string device = "cpu";
+    // What people know the device as, for RunInfo; "" = as the trainer says.
+    std::string device_name;
+    // The device's energy counter in joules, absent when there is none; null = no counter. Called
+    // without a lock held.
+    std::function<std::optional<double>()> energy;
     int threads = 1;
     std::string advertise_host = "127.0.0.1";
     ReportLimits limits;
@@ -64,6 +70,8 @@ class TaskTable : public TrainerListener {
     int64_t step = 0;
     // Of the running task's last StepReport (rank 0 alone has one).
     std::optional<v1::StepReport> last_step;
+    // Of the device since the running task's first heartbeat.
+    double energy_joules = 0.0;
     int64_t buffer_bytes = 0;
     int64_t dropped_log_bytes = 0;  // since the daemon started, as all below
     int64_t dropped_log_lines = 0;
@@ -102,8 +110,10 @@ class TaskTable : public TrainerListener {
   // Of the last Welcome; 1 s before.
   absl::Duration heartbeat_interval() const;
 
-  // Time for a heartbeat.
-  void Tick(const v1::DeviceStatus& status, const std::string& unhealthy_reason);
+  // Time for a heartbeat. `checkpoint_free_bytes` 0 = not known.
+  void Tick(const v1::DeviceStatus& status,
+            const std::string& unhealthy_reason,
+            int64_t checkpoint_free_bytes = 0);
 
   // Queues an answer of DiskRequests; beyond 64 waiting ones it is dropped (the asker times out and
   // asks again).
@@ -144,6 +154,8 @@ class TaskTable : public TrainerListener {
     std::string phase;
     std::optional<v1::TrainerExit> exit;  // as the trainer said
     std::optional<v1::StepReport> last_step;
+    std::optional<double> energy_reported;  // the counter at the last step report
+    double energy_begin = 0.0;              // the counter at the first heartbeat; 0 = none yet
     std::set<std::string> waiting_keys;
     std::set<std::string> keys_to_ask;  // of these, not asked in this session
 
@@ -169,6 +181,11 @@ class TaskTable : public TrainerListener {
   void StartPending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EraseIfDone(const TaskKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Report(TaskState& state, v1::TaskReport report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Joules since the look before; 0 at the first.
+  static double EnergySince(TaskState& state, std::optional<double> counter);
+  // Completes what the trainer cannot know.
+  void FillIn(TaskState& state, std::optional<double> counter, v1::StepReport& step)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::AgentMessage MakeHeartbeat() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::LogLine MakeLine(const TaskState& state, std::string_view level, std::string text);
   void RememberEpoch(const TaskKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -191,6 +208,7 @@ class TaskTable : public TrainerListener {
   double heartbeat_seconds_ ABSL_GUARDED_BY(mu_) = 1.0;
   bool heartbeat_due_ ABSL_GUARDED_BY(mu_) = false;
   v1::DeviceStatus device_status_ ABSL_GUARDED_BY(mu_);
+  int64_t checkpoint_free_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::string unhealthy_reason_ ABSL_GUARDED_BY(mu_);
   std::deque<v1::AgentMessage> answers_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

@@ -163,6 +163,40 @@ TEST_F(TaskTableTest, Start_Task_IsFilledIn) {
   EXPECT_EQ(host_.tasks[0].device(), "cpu");
 }
 
+TEST_F(TaskTableTest, Step_DeviceWithCounter_GetsEnergySinceTheReportBefore) {
+  double joules = 1000.0;
+  TaskTable::Options options;
+  options.energy = [&joules] { return std::optional<double>(joules); };
+  table_ = std::make_unique<TaskTable>(options, *root_, clock_);
+  table_->Attach(host_, disk_);
+  table_->BeginSession();
+  SayWelcome();
+  SayStart("job", 1);
+  v1::DeviceStatus status;
+  status.set_power_watts(420.0);
+  status.set_energy_joules(1000.0);
+  table_->Tick(status, "");
+  v1::FromTrainer info;
+  info.mutable_run_info()->set_device("cuda:0");
+  joules = 1300.0;  // while loading
+  table_->OnTrainerMessage({"job", 1}, info);
+  std::vector<double> energies;
+  for (const double used : {70.0, 80.0, -500.0, 5.0}) {  // the driver was loaded anew
+    joules += used;
+    Step("job", 1, static_cast<int64_t>(energies.size()) + 1);
+    energies.push_back(table_->snapshot().last_step->energy_joules());
+  }
+  EXPECT_THAT(energies, ElementsAre(70.0, 80.0, 0.0, 5.0));
+  EXPECT_EQ(table_->snapshot().last_step->power_watts(), 420.0);
+  v1::FromTrainer step;
+  step.mutable_step()->set_energy_joules(9.0);
+  table_->OnTrainerMessage({"job", 1}, step);
+  EXPECT_EQ(table_->snapshot().last_step->energy_joules(), 9.0) << "what is there stands";
+  status.set_energy_joules(1700.0);
+  table_->Tick(status, "");
+  EXPECT_EQ(table_->snapshot().energy_joules, 700.0) << "loading included";
+}
+
 TEST_F(TaskTableTest, Start_Repeated_StartsOnce) {
   SayStart("job", 1);
   SayStart("job", 1);

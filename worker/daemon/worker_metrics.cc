@@ -4,8 +4,11 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
 #include "hearth/v1/trainer.pb.h"
 
 namespace hearth::worker {
@@ -37,8 +40,32 @@ enum Row {
   kJobTokensPerSecond,
   kJobTokens,
   kJobMemory,
+  kJobEnergy,
+  kWeightQuantizations,
+  kGpuInfo,
+  kGpuAllocated,
+  kGpuMemoryTotal,
+  kGpuMemoryUsed,
+  kGpuMemoryReserved,
+  kGpuPower,
+  kGpuPowerLimit,
+  kGpuPowerLimitDefault,
+  kGpuEnergy,
+  kGpuUtilization,
+  kGpuMemoryUtilization,
+  kGpuTemperature,
+  kGpuSmClock,
+  kGpuSmClockMax,
+  kGpuMemoryClock,
+  kGpuMemoryClockMax,
+  kGpuThrottled,
+  kGpuEccErrors,
+  kGpuXidErrors,
+  kGpuProcesses,
   kRows,
 };
+
+constexpr char kGpuLabels[] = "gpu,uuid";
 
 constexpr MetricDef kDefs[] = {
     {"hearth_worker_connected", MetricType::kGauge,
@@ -85,6 +112,54 @@ constexpr MetricDef kDefs[] = {
      "Tokens that the job has consumed, all ranks (rank 0 alone)", "job_id", Stability::kBeta},
     {"hearth_worker_job_memory_bytes", MetricType::kGauge,
      "Device memory that the rank reports in use (rank 0 alone)", "job_id", Stability::kBeta},
+    {"hearth_worker_job_energy_joules_total", MetricType::kCounter,
+     "Energy that this worker's GPU has used while the task ran", "job_id", Stability::kBeta},
+    {"hearth_weight_quantizations_total", MetricType::kCounter,
+     "Weight tensors quantised since the trainer started: one per tensor and step, whatever the "
+     "number of micro-batches (rank 0 alone)",
+     "job_id", Stability::kBeta},
+    {"hearth_gpu_info", MetricType::kGauge, "Facts about the GPU to join on; always 1",
+     "gpu,uuid,model,pci_bus_id,compute_capability,driver,cuda", Stability::kBeta},
+    {"hearth_gpu_allocated", MetricType::kGauge, "1 while a trainer of ours runs on the GPU",
+     kGpuLabels, Stability::kBeta},
+    {"hearth_gpu_memory_total_bytes", MetricType::kGauge, "Memory of the GPU", kGpuLabels,
+     Stability::kBeta},
+    {"hearth_gpu_memory_used_bytes", MetricType::kGauge, "Memory in use by all processes",
+     kGpuLabels, Stability::kBeta},
+    {"hearth_gpu_memory_reserved_bytes", MetricType::kGauge,
+     "Memory that driver and firmware keep for themselves", kGpuLabels, Stability::kBeta},
+    {"hearth_gpu_power_watts", MetricType::kGauge,
+     "Power drawn, mean over about the last second; prefer the rate of the energy", kGpuLabels,
+     Stability::kBeta},
+    {"hearth_gpu_power_limit_watts", MetricType::kGauge, "Power limit in force", kGpuLabels,
+     Stability::kBeta},
+    {"hearth_gpu_power_limit_default_watts", MetricType::kGauge,
+     "Power limit as it left the factory", kGpuLabels, Stability::kBeta},
+    {"hearth_gpu_energy_joules_total", MetricType::kCounter,
+     "Energy used since the driver was loaded", kGpuLabels, Stability::kBeta},
+    {"hearth_gpu_utilization_ratio", MetricType::kGauge,
+     "Share of the time in which any kernel ran", kGpuLabels, Stability::kBeta},
+    {"hearth_gpu_memory_utilization_ratio", MetricType::kGauge,
+     "Share of the time in which the memory was read or written", kGpuLabels, Stability::kBeta},
+    {"hearth_gpu_temperature_celsius", MetricType::kGauge, "Temperature of the GPU", kGpuLabels,
+     Stability::kBeta},
+    {"hearth_gpu_sm_clock_hertz", MetricType::kGauge, "Clock of the multiprocessors", kGpuLabels,
+     Stability::kBeta},
+    {"hearth_gpu_sm_clock_max_hertz", MetricType::kGauge, "Highest clock of the multiprocessors",
+     kGpuLabels, Stability::kBeta},
+    {"hearth_gpu_memory_clock_hertz", MetricType::kGauge, "Clock of the memory", kGpuLabels,
+     Stability::kBeta},
+    {"hearth_gpu_memory_clock_max_hertz", MetricType::kGauge, "Highest clock of the memory",
+     kGpuLabels, Stability::kBeta},
+    {"hearth_gpu_throttled", MetricType::kGauge,
+     "1 while this holds the clocks down, 0 otherwise; gpu_idle costs nothing", "gpu,uuid,reason",
+     Stability::kBeta},
+    {"hearth_gpu_ecc_errors_total", MetricType::kCounter,
+     "Uncorrectable memory errors since the driver was loaded", kGpuLabels, Stability::kBeta},
+    {"hearth_gpu_xid_errors_total", MetricType::kCounter,
+     "XID errors since this worker started", kGpuLabels, Stability::kBeta},
+    {"hearth_gpu_processes", MetricType::kGauge,
+     "Processes that use the GPU, as the driver lists them", kGpuLabels, Stability::kBeta},
 };
 static_assert(std::size(kDefs) == kRows);
 
@@ -96,11 +171,16 @@ std::string ReasonLabel(v1::ExitReason reason) {
 
 class Families {
  public:
-  void Set(Row row, double value, std::string label = "") {
+  // One value per label of the row, in its order.
+  void Set(Row row, double value, const std::vector<std::string>& labels = {}) {
     prometheus::MetricFamily& family = At(row);
     prometheus::ClientMetric metric;
-    if (!kDefs[row].labels.empty()) {
-      metric.label.push_back({std::string(kDefs[row].labels), std::move(label)});
+    const std::vector<std::string> names =
+        absl::StrSplit(absl::string_view(kDefs[row].labels.data(), kDefs[row].labels.size()), ',',
+                       absl::SkipEmpty());
+    HEARTH_CHECK(names.size() == labels.size(), "a series has a value for every label of its row");
+    for (size_t i = 0; i < names.size(); ++i) {
+      metric.label.push_back({names[i], labels[i]});
     }
     if (kDefs[row].type == MetricType::kCounter) {
       metric.counter.value = value;
@@ -129,18 +209,69 @@ class Families {
   std::vector<prometheus::MetricFamily> families_;
 };
 
-void SetJob(const TaskTable::Snapshot& tasks, Families& out) {
+void SetJob(const TaskTable::Snapshot& tasks, bool has_gpu, Families& out) {
   if (!tasks.running) {
     return;
   }
-  out.Set(kJobStep, static_cast<double>(tasks.step), tasks.job_id);
-  out.Set(kJobEpoch, static_cast<double>(tasks.epoch), tasks.job_id);
+  const std::vector<std::string> job = {tasks.job_id};
+  out.Set(kJobStep, static_cast<double>(tasks.step), job);
+  out.Set(kJobEpoch, static_cast<double>(tasks.epoch), job);
   if (tasks.last_step.has_value()) {
     const v1::StepReport& step = *tasks.last_step;
-    out.Set(kJobLoss, step.loss(), tasks.job_id);
-    out.Set(kJobTokensPerSecond, step.tokens_per_second(), tasks.job_id);
-    out.Set(kJobTokens, static_cast<double>(step.tokens()), tasks.job_id);
-    out.Set(kJobMemory, static_cast<double>(step.memory_bytes()), tasks.job_id);
+    out.Set(kJobLoss, step.loss(), job);
+    out.Set(kJobTokensPerSecond, step.tokens_per_second(), job);
+    out.Set(kJobTokens, static_cast<double>(step.tokens()), job);
+    out.Set(kJobMemory, static_cast<double>(step.memory_bytes()), job);
+  }
+  if (has_gpu) {
+    out.Set(kJobEnergy, tasks.energy_joules, job);
+  }
+  if (tasks.last_step.has_value()) {
+    out.Set(kWeightQuantizations, static_cast<double>(tasks.last_step->weight_quantizations()),
+            job);
+  }
+}
+
+// What the GPU does not tell has no series.
+void SetGpu(const GpuReading& gpu, bool allocated, Families& out) {
+  const nvml::GpuInfo& info = gpu.info;
+  const nvml::GpuSample& sample = gpu.sample;
+  const std::vector<std::string> labels = {absl::StrCat(info.index), info.uuid};
+  out.Set(kGpuInfo, 1,
+          {labels[0], labels[1], info.name, info.pci_bus_id,
+           absl::StrCat(info.compute_major, ".", info.compute_minor), gpu.driver_version,
+           gpu.cuda_version});
+  out.Set(kGpuAllocated, allocated ? 1 : 0, labels);
+  const auto set = [&](Row row, const auto& value) {
+    if (value.has_value()) {
+      out.Set(row, static_cast<double>(*value), labels);
+    }
+  };
+  set(kGpuMemoryTotal, sample.memory_total_bytes);
+  set(kGpuMemoryUsed, sample.memory_used_bytes);
+  set(kGpuMemoryReserved, sample.memory_reserved_bytes);
+  set(kGpuPower, sample.power_watts);
+  set(kGpuPowerLimit, sample.power_limit_watts);
+  set(kGpuPowerLimitDefault, info.power_limit_default_watts);
+  set(kGpuEnergy, sample.energy_joules);
+  set(kGpuUtilization, sample.utilization_ratio);
+  set(kGpuMemoryUtilization, sample.memory_utilization_ratio);
+  set(kGpuTemperature, sample.temperature_celsius);
+  set(kGpuSmClock, sample.sm_clock_hertz);
+  set(kGpuSmClockMax, info.sm_clock_max_hertz);
+  set(kGpuMemoryClock, sample.memory_clock_hertz);
+  set(kGpuMemoryClockMax, info.memory_clock_max_hertz);
+  if (sample.throttle_reasons.has_value()) {
+    const std::vector<std::string> active = nvml::ThrottleReasonNames(*sample.throttle_reasons);
+    for (const std::string& reason : nvml::AllThrottleReasons()) {
+      const bool on = std::find(active.begin(), active.end(), reason) != active.end();
+      out.Set(kGpuThrottled, on ? 1 : 0, {labels[0], labels[1], reason});
+    }
+  }
+  set(kGpuEccErrors, sample.ecc_errors);
+  out.Set(kGpuXidErrors, static_cast<double>(gpu.xid_errors), labels);
+  if (sample.processes.has_value()) {
+    out.Set(kGpuProcesses, static_cast<double>(sample.processes->size()), labels);
   }
 }
 
@@ -164,7 +295,7 @@ std::vector<prometheus::MetricFamily> WorkerMetrics::Collect() const {
     const auto reason = static_cast<v1::ExitReason>(number);
     const auto found = tasks.exits.find(reason);
     out.Set(kTaskExits, found == tasks.exits.end() ? 0.0 : static_cast<double>(found->second),
-            ReasonLabel(reason));
+            {ReasonLabel(reason)});
   }
   out.Set(kBufferBytes, static_cast<double>(tasks.buffer_bytes));
   out.Set(kLogDroppedBytes, static_cast<double>(tasks.dropped_log_bytes));
@@ -174,7 +305,10 @@ std::vector<prometheus::MetricFamily> WorkerMetrics::Collect() const {
   out.Set(kTrainerResident, static_cast<double>(values.trainer_resident_bytes));
   out.Set(kTrainerCpu, values.trainer_cpu_seconds_total);
   out.Set(kTrainerUtilization, values.trainer_utilization_ratio);
-  SetJob(tasks, out);
+  SetJob(tasks, values.gpu.has_value(), out);
+  if (values.gpu.has_value()) {
+    SetGpu(*values.gpu, tasks.running, out);
+  }
   return out.Take();
 }
 

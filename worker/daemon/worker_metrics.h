@@ -3,18 +3,21 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "common/metrics/metrics.h"
 #include "prometheus/collectable.h"
+#include "worker/daemon/gpu_monitor.h"
 #include "worker/daemon/task_table.h"
 
 namespace hearth::worker {
 
-// Rows of hearth_worker_*; see docs/metrics.md. At most one job has series (the running one), gone
-// with its task.
+// Rows of hearth_worker_*, hearth_gpu_* and hearth_weight_quantizations_total; see docs/metrics.md.
+// At most one job has series (the running one), gone with its task. GPU series carry the number and
+// the UUID as DCGM's do, so that the two join.
 absl::Span<const metrics::MetricDef> WorkerMetricDefs();
 
 struct WorkerMetricValues {
@@ -23,6 +26,7 @@ struct WorkerMetricValues {
   int64_t connects = 0;
   int64_t failed_attempts = 0;
   int64_t device_memory_bytes = 0;
+  std::optional<GpuReading> gpu;  // absent on a CPU worker
   int64_t trainer_resident_bytes = 0;
   double trainer_cpu_seconds_total = 0.0;
   double trainer_utilization_ratio = 0.0;

@@ -52,6 +52,38 @@ TEST(WorkerMetricsTest, Collect_RunningJob_HasItsSeries) {
   EXPECT_THAT(text, HasSubstr("hearth_worker_healthy 0"));
 }
 
+TEST(WorkerMetricsTest, Collect_Gpu_HasItsSeriesAndNoneForWhatIsNotTold) {
+  WorkerMetricValues values;
+  GpuReading& gpu = values.gpu.emplace();
+  gpu.info.index = 3;
+  gpu.info.uuid = "GPU-x";
+  gpu.info.name = "NVIDIA H200";
+  gpu.sample.power_watts = 650.5;
+  gpu.sample.energy_joules = 1234.0;
+  gpu.sample.throttle_reasons = 0x4;
+  const std::string text = Scrape(values);
+  EXPECT_THAT(text, HasSubstr("hearth_gpu_power_watts{gpu=\"3\",uuid=\"GPU-x\"} 650.5"));
+  EXPECT_THAT(text, HasSubstr("hearth_gpu_energy_joules_total{gpu=\"3\",uuid=\"GPU-x\"} 1234"));
+  EXPECT_THAT(text, HasSubstr("model=\"NVIDIA H200\""));
+  EXPECT_THAT(text, HasSubstr("reason=\"sw_power_cap\"} 1"));
+  EXPECT_THAT(text, HasSubstr("reason=\"hw_slowdown\"} 0"));
+  EXPECT_THAT(text, HasSubstr("hearth_gpu_allocated{gpu=\"3\",uuid=\"GPU-x\"} 0"));
+  EXPECT_THAT(text, Not(HasSubstr("hearth_gpu_temperature_celsius")));
+}
+
+TEST(WorkerMetricsTest, Collect_QuantisedRun_CountsWeightQuantisations) {
+  WorkerMetricValues values;
+  values.gpu.emplace();
+  values.tasks.running = true;
+  values.tasks.job_id = "job-1";
+  values.tasks.energy_joules = 55.0;
+  values.tasks.last_step.emplace();
+  values.tasks.last_step->set_weight_quantizations(84);
+  const std::string text = Scrape(values);
+  EXPECT_THAT(text, HasSubstr("hearth_weight_quantizations_total{job_id=\"job-1\"} 84"));
+  EXPECT_THAT(text, HasSubstr("hearth_worker_job_energy_joules_total{job_id=\"job-1\"} 55"));
+}
+
 TEST(WorkerMetricsTest, Collect_RankWithoutStepReports_HasStepAlone) {
   WorkerMetricValues values;
   values.tasks.running = true;
