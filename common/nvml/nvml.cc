@@ -162,7 +162,7 @@ template <typename Function>
 std::string Text(Function function, Device device) {
   std::array<char, 128> text{};
   return Ask(function, device, text.data(), static_cast<unsigned>(text.size() - 1)) ? text.data()
-                                                                                   : "";
+                                                                                    : "";
 }
 
 class RealGpu : public Gpu {
@@ -427,7 +427,8 @@ bool IsFatalXid(uint64_t xid) {
 }
 
 std::string DefaultLibrary() {
-  const char* given = std::getenv("HEARTH_NVML_LIBRARY");  // NOLINT(concurrency-mt-unsafe): at start
+  const char* given =
+      std::getenv("HEARTH_NVML_LIBRARY");  // NOLINT(concurrency-mt-unsafe): at start
   return given == nullptr || *given == '\0' ? "libnvidia-ml.so.1" : given;
 }
 
@@ -453,8 +454,7 @@ absl::StatusOr<std::unique_ptr<Nvml>> Nvml::Open(const std::string& library) {
 }
 
 std::string CudaVersionText(int cuda_version) {
-  return cuda_version <= 0 ? ""
-                           : absl::StrCat(cuda_version / 1000, ".", cuda_version % 1000 / 10);
+  return cuda_version <= 0 ? "" : absl::StrCat(cuda_version / 1000, ".", cuda_version % 1000 / 10);
 }
 
 }  // namespace hearth::nvml

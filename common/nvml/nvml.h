@@ -18,11 +18,11 @@ namespace hearth::nvml {
 
 // Facts that do not change while the driver is loaded. What the driver does not tell is absent.
 struct GpuInfo {
-  int index = 0;            // as nvidia-smi counts: by PCI bus id
-  std::string name;         // "NVIDIA H200"
-  std::string uuid;         // "GPU-8e4a..."
-  std::string pci_bus_id;   // "00000000:1B:00.0"
-  int compute_major = 0;    // 9 in "9.0"; 0 = not known
+  int index = 0;           // as nvidia-smi counts: by PCI bus id
+  std::string name;        // "NVIDIA H200"
+  std::string uuid;        // "GPU-8e4a..."
+  std::string pci_bus_id;  // "00000000:1B:00.0"
+  int compute_major = 0;   // 9 in "9.0"; 0 = not known
   int compute_minor = 0;
   int64_t memory_bytes = 0;
   std::optional<double> power_limit_watts;          // in force when the GPU was opened
@@ -41,7 +41,8 @@ struct GpuProcess {
 // How a GPU is now. Absent = the GPU or the driver does not tell.
 struct GpuSample {
   std::optional<int64_t> memory_total_bytes;
-  std::optional<int64_t> memory_used_bytes;  // by processes; without the reserved part if that is known
+  std::optional<int64_t>
+      memory_used_bytes;  // by processes; without the reserved part if that is known
   std::optional<int64_t> memory_reserved_bytes;  // by driver and firmware
   std::optional<double> power_watts;             // mean over about the last second
   std::optional<double> power_limit_watts;       // in force

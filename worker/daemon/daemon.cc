@@ -140,8 +140,7 @@ absl::Status Daemon::ClaimName() {
     index_.emplace(std::move(index));
   }
   if (options_.name.empty()) {
-    options_.name =
-        absl::StrCat(facts_.host, gpu_ != nullptr ? "-gpu" : "-cpu", index_->index());
+    options_.name = absl::StrCat(facts_.host, gpu_ != nullptr ? "-gpu" : "-cpu", index_->index());
     HEARTH_RETURN_IF_ERROR(Annotate(ValidateWorkerId(options_.name), "give --name"));
   }
   if (options_.data_dir.empty()) {
@@ -340,8 +339,8 @@ ExitCode Daemon::StopInOrder(int signals) {
   bool signalled = false;
   const absl::Duration grace = table_->StopAll();
   WaitFor(
-      signals, grace + 2 * options_.gone_bound, [this] { return table_->AwaitNoTask(absl::ZeroDuration()); },
-      signalled);
+      signals, grace + 2 * options_.gone_bound,
+      [this] { return table_->AwaitNoTask(absl::ZeroDuration()); }, signalled);
   WaitFor(
       signals, kDeliveryTimeout, [this] { return table_->AwaitDelivered(absl::ZeroDuration()); },
       signalled);

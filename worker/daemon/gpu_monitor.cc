@@ -30,9 +30,8 @@ absl::StatusOr<std::string> VisibleGpu(int number, const std::string& visible) {
     return absl::StrCat(number);
   }
   if (static_cast<size_t>(number) >= entries.size()) {
-    return absl::NotFoundError(absl::StrCat("--device cuda:", number,
-                                            ": CUDA_VISIBLE_DEVICES=", visible, " shows only ",
-                                            entries.size(), " GPU(s)"));
+    return absl::NotFoundError(absl::StrCat("--device cuda:", number, ": CUDA_VISIBLE_DEVICES=",
+                                            visible, " shows only ", entries.size(), " GPU(s)"));
   }
   return entries[static_cast<size_t>(number)];
 }
@@ -43,7 +42,8 @@ std::optional<int64_t> MemoryNetOfOthers(const nvml::GpuSample& sample, pid_t tr
     return std::nullopt;
   }
   int64_t net = *sample.memory_used_bytes;
-  for (const nvml::GpuProcess& process : sample.processes.value_or(std::vector<nvml::GpuProcess>())) {
+  for (const nvml::GpuProcess& process :
+       sample.processes.value_or(std::vector<nvml::GpuProcess>())) {
     if (process.pid == trainer) {
       continue;
     }
@@ -153,8 +153,8 @@ struct GpuMonitor::Shared {
     absl::MutexLock lock(&mu);
     sampled = std::exchange(began, absl::InfiniteDuration());
     if (next.ok() != status.ok()) {
-      HEARTH_LOG_WARNING("{}", next.ok() ? "the GPU answers again"
-                                         : std::string(next.status().message()));
+      HEARTH_LOG_WARNING(
+          "{}", next.ok() ? "the GPU answers again" : std::string(next.status().message()));
     }
     status = next.status();
     if (!next.ok()) {
@@ -296,8 +296,7 @@ std::optional<std::string> GpuMonitor::Held(pid_t trainer,
     }
   }
   const std::optional<int64_t> net = MemoryNetOfOthers(s.sample, trainer);
-  if (baseline.has_value() && net.has_value() &&
-      *net > *baseline + s.options.memory_slack_bytes) {
+  if (baseline.has_value() && net.has_value() && *net > *baseline + s.options.memory_slack_bytes) {
     return absl::StrCat("GPU ", uuid, " has ", FormatBytes(*net - *baseline),
                         " more memory in use than before the task");
   }

@@ -134,12 +134,12 @@ TEST_F(GpuMonitorTest, Held_MemoryBackWithin64MiB_IsFree) {
 }
 
 TEST_F(GpuMonitorTest, Held_OthersComeAndGo_AreNotCounted) {
-  fake_.Set({{"0.used", std::to_string(600 * kMiB)},
-             {"0.gprocs", "7:" + std::to_string(500 * kMiB)}});
+  fake_.Set(
+      {{"0.used", std::to_string(600 * kMiB)}, {"0.gprocs", "7:" + std::to_string(500 * kMiB)}});
   const auto monitor = Monitor();
   EXPECT_EQ(monitor->Baseline(), 100 * kMiB);
-  fake_.Set({{"0.used", std::to_string(2100 * kMiB)},
-             {"0.gprocs", "7:" + std::to_string(2000 * kMiB)}});
+  fake_.Set(
+      {{"0.used", std::to_string(2100 * kMiB)}, {"0.gprocs", "7:" + std::to_string(2000 * kMiB)}});
   EXPECT_EQ(Held(*monitor, 42, 100 * kMiB), "");
   fake_.Set({{"0.gprocs", "7:-"}});
   EXPECT_EQ(Held(*monitor, 42, 100 * kMiB), "") << "what the others use cannot be told";

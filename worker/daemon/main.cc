@@ -48,9 +48,9 @@ int Main(const std::vector<std::string>& arguments) {
     const bool usage =
         absl::IsInvalidArgument(daemon.status()) || absl::IsUnimplemented(daemon.status());
     std::fprintf(stderr, "hearth-worker: %s\n", std::string(daemon.status().message()).c_str());
-    return usage                                      ? kExitUsage
+    return usage                                    ? kExitUsage
            : absl::IsAlreadyExists(daemon.status()) ? kExitNameTaken
-                                                      : kExitError;
+                                                    : kExitError;
   }
   return (*daemon)->Run(signals.get());
 }

@@ -636,10 +636,9 @@ TaskTable::Snapshot TaskTable::snapshot() const {
       out.epoch = key.epoch;
       out.step = state.step;
       out.last_step = state.last_step;
-      out.energy_joules =
-          state.energy_begin == 0.0
-              ? 0.0
-              : std::max(0.0, device_status_.energy_joules() - state.energy_begin);
+      out.energy_joules = state.energy_begin == 0.0
+                              ? 0.0
+                              : std::max(0.0, device_status_.energy_joules() - state.energy_begin);
     }
   }
   return out;

@@ -156,8 +156,8 @@ constexpr MetricDef kDefs[] = {
      Stability::kBeta},
     {"hearth_gpu_ecc_errors_total", MetricType::kCounter,
      "Uncorrectable memory errors since the driver was loaded", kGpuLabels, Stability::kBeta},
-    {"hearth_gpu_xid_errors_total", MetricType::kCounter,
-     "XID errors since this worker started", kGpuLabels, Stability::kBeta},
+    {"hearth_gpu_xid_errors_total", MetricType::kCounter, "XID errors since this worker started",
+     kGpuLabels, Stability::kBeta},
     {"hearth_gpu_processes", MetricType::kGauge,
      "Processes that use the GPU, as the driver lists them", kGpuLabels, Stability::kBeta},
 };
