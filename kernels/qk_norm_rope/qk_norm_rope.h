@@ -1,7 +1,8 @@
 // Per-head RMS norm of queries and keys (Qwen3), then rotary embedding, on the fused projection.
 //   The fused row is [q: Hq*D | k: Hkv*D | v: Hkv*D].
 //   Rotation: Hugging Face "rotate_half": element i of the first half pairs with i + D/2.
-//   T = kF32 or kF64, the same for all floating views of a call. Bits independent of exec.threads.
+//   T = kF32 or kF64 (CPU), A (CUDA, core/exec.h), the same for all floating views of a call, but
+//   on CUDA rstd is f32 and the weight gradients are G. Bits independent of exec.threads.
 #pragma once
 
 #include "absl/status/status.h"
@@ -38,11 +39,12 @@ struct QkHeads {
 // out = rope(norm(qkv)) for the q and k heads, out = qkv for the v heads.
 //   qkv, out  : [N, (Hq + 2 Hkv) D] T; out may alias qkv (with QK-norm, backward needs the input:
 //               then keep it elsewhere)
-//   positions : [N] i32, >= 0; required if rope.enabled
+//   positions : [N] i32, >= 0 (checked on the CPU); required if rope.enabled
 //   q_weight, k_weight : [D] T; both present (QK-norm) or both absent
 //   rstd      : [N, Hq + Hkv] T, kept for backward; required with QK-norm
-// Workspace: cos and sin of each row, 2 * N * D/2 of T.
-// Errors: kInvalidArgument (shape, dtype, odd D with rope); kUnimplemented (rounding).
+// Workspace (CPU): cos and sin of each row, 2 * N * D/2 of T.
+// Errors: kInvalidArgument (shape, dtype, odd D with rope); kOutOfRange (position, CPU);
+// kUnimplemented (rounding, storage, D > 256 on CUDA).
 struct QkNormRopeForwardArgs {
   QkHeads dims;
   RopeConfig rope;
@@ -61,7 +63,8 @@ size_t QkNormRopeForwardWorkspaceBytes(const QkNormRopeForwardArgs& args);
 absl::Status QkNormRopeForward(const Exec& exec, const QkNormRopeForwardArgs& args);
 
 // d_qkv from d_out; d_q_weight and d_k_weight accumulated into.
-//   d_out, d_qkv : [N, (Hq + 2 Hkv) D] T; d_qkv may alias d_out
+//   d_out, d_qkv : [N, (Hq + 2 Hkv) D] T; d_qkv may alias d_out, and may be absent if d_qkv_quant
+//                  has values
 //   qkv, rstd    : forward's input and rstd; required with QK-norm, else unused
 //   d_q_weight, d_k_weight : [D] T; required with QK-norm
 // Workspace: forward's plus partial sums of the weight gradients.
@@ -75,6 +78,7 @@ struct QkNormRopeBackwardArgs {
   TensorView k_weight;
   TensorView rstd;
   TensorView d_qkv;
+  QuantView d_qkv_quant;
   TensorView d_q_weight;
   TensorView d_k_weight;
   DType round_d_qkv = DType::kF32;
@@ -83,5 +87,10 @@ struct QkNormRopeBackwardArgs {
 absl::Status CanImplement(const QkNormRopeBackwardArgs& args);
 size_t QkNormRopeBackwardWorkspaceBytes(const QkNormRopeBackwardArgs& args);
 absl::Status QkNormRopeBackward(const Exec& exec, const QkNormRopeBackwardArgs& args);
+
+namespace cuda {
+absl::Status QkNormRopeForward(const Exec& exec, const QkNormRopeForwardArgs& args);
+absl::Status QkNormRopeBackward(const Exec& exec, const QkNormRopeBackwardArgs& args);
+}  // namespace cuda
 
 }  // namespace hearth::kernels

@@ -24,6 +24,12 @@ constexpr Shape kShapes[] = {
     {"rope_llama3_20x2x1x64", 20, {2, 1, 64}, false, true, RopeScaling::kLlama3, 40000, false},
     {"norm_rope_70x4x2x16", 70, {4, 2, 16}, true, true, RopeScaling::kNone, 35, false},
     {"norm_only_9x2x2x7", 9, {2, 2, 7}, true, false, RopeScaling::kNone, 9, false},
+    // Groups of lanes: whole, with idle lanes, a head wider than a tile's 128 columns.
+    {"norm_rope_150x3x1x64", 150, {3, 1, 64}, true, true, RopeScaling::kNone, 75, false},
+    {"norm_rope_40x2x1x80", 40, {2, 1, 80}, true, true, RopeScaling::kNone, 20, false},
+    {"norm_rope_33x1x1x256", 33, {1, 1, 256}, true, true, RopeScaling::kNone, 33, false},
+    {"rope_140x5x1x32", 140, {5, 1, 32}, false, true, RopeScaling::kNone, 70, false},
+    {"rope_long_24x2x2x128", 24, {2, 2, 128}, false, true, RopeScaling::kNone, 1000000, false},
     {"perf_4096x8x4x64", 4096, {8, 4, 64}, true, true, RopeScaling::kNone, 512, true},
 };
 

@@ -3,7 +3,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/formats/quant.h"
 #include "kernels/formats/span.h"
+#include "kernels/qk_norm_rope/partition.h"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
 
 namespace hearth::kernels {
@@ -31,7 +34,8 @@ struct RotationTable {
 };
 
 int64_t TableBytes(DType dtype, int64_t rows, const QkHeads& dims, const RopeConfig& rope) {
-  if (!rope.enabled) {
+  // BF16 is stored on a GPU alone, which needs no table.
+  if (!rope.enabled || dtype == DType::kBF16) {
     return 0;
   }
   const int64_t half = dims.head_dim / 2;
@@ -179,16 +183,17 @@ absl::Status ForwardImpl(const Exec& exec, const QkNormRopeForwardArgs& args) {
   return absl::OkStatus();
 }
 
+// d_qkv: the row's gradient, computed here. d_weights: null without a norm.
 template <typename T>
 void BackwardOneRow(const QkNormRopeBackwardArgs& args,
                     const RotationTable<T>& table,
                     int64_t row,
-                    T* d_weights) {
+                    T* d_weights,
+                    T* d_qkv) {
   const int64_t dim = args.dims.head_dim;
   const int64_t rotated = args.dims.heads + args.dims.kv_heads;
   const int64_t width = RowWidth(args.dims);
   const T* d_out = args.d_out.as<T>() + row * width;
-  T* d_qkv = args.d_qkv.as<T>() + row * width;
   if (d_out != d_qkv) {
     std::copy_n(d_out, width, d_qkv);
   }
@@ -205,6 +210,35 @@ void BackwardOneRow(const QkNormRopeBackwardArgs& args,
     }
   }
   RoundSpan(d_qkv, width, args.round_d_qkv);
+  QuantizeRow(args.d_qkv_quant, args.d_out.rows(), width, row, 0, d_qkv, width);
+}
+
+// Byte offsets of the parts of backward's workspace on the CPU, after the table: per chunk of rows
+// the gradients of q_weight and k_weight (with a norm), and one row where there is no d_qkv.
+struct BackwardScratch {
+  size_t partial = 0;
+  size_t row = 0;
+  size_t total = 0;
+};
+
+BackwardScratch ScratchOf(const QkNormRopeBackwardArgs& args) {
+  const int64_t rows = args.d_out.rows();
+  const int64_t chunks = CeilDiv(rows, kReduceRows);
+  const DType dtype = args.d_out.dtype;
+  BackwardScratch scratch;
+  if (dtype == DType::kBF16) {
+    return scratch;
+  }
+  scratch.partial = static_cast<size_t>(TableBytes(dtype, rows, args.dims, args.rope));
+  scratch.row = scratch.partial;
+  if (!args.q_weight.empty()) {
+    scratch.row += AlignUp(DTypeBytes(dtype, chunks * 2 * args.dims.head_dim), 64);
+  }
+  scratch.total = scratch.row;
+  if (args.d_qkv.empty()) {
+    scratch.total += DTypeBytes(dtype, chunks * args.d_out.cols());
+  }
+  return scratch;
 }
 
 template <typename T>
@@ -213,16 +247,20 @@ absl::Status BackwardImpl(const Exec& exec, const QkNormRopeBackwardArgs& args) 
   const int64_t rows = args.d_out.rows();
   const auto table = BuildTable<T>(exec, args.dims, args.rope, args.positions, rows);
   const bool norm = !args.q_weight.empty();
-  // Per chunk of rows: the gradient of q_weight, then of k_weight.
-  T* partial = reinterpret_cast<T*>(static_cast<char*>(exec.workspace.data) +
-                                    TableBytes(args.d_out.dtype, rows, args.dims, args.rope));
+  const int64_t width = args.d_out.cols();
+  const BackwardScratch scratch = ScratchOf(args);
+  char* base = static_cast<char*>(exec.workspace.data);
+  T* partial = reinterpret_cast<T*>(base + scratch.partial);
+  T* spare_rows = reinterpret_cast<T*>(base + scratch.row);
   ParallelFor(exec, rows, kReduceRows, [&](int64_t begin, int64_t end) {
     T* chunk = norm ? partial + begin / kReduceRows * 2 * dim : nullptr;
     if (norm) {
       std::fill_n(chunk, 2 * dim, T{0});
     }
     for (int64_t row = begin; row < end; ++row) {
-      BackwardOneRow(args, table, row, chunk);
+      T* d_qkv = args.d_qkv.empty() ? spare_rows + begin / kReduceRows * width
+                                    : args.d_qkv.as<T>() + row * width;
+      BackwardOneRow(args, table, row, chunk, d_qkv);
     }
   });
   if (norm) {
@@ -232,6 +270,11 @@ absl::Status BackwardImpl(const Exec& exec, const QkNormRopeBackwardArgs& args) 
     }
   }
   return absl::OkStatus();
+}
+
+// Of the statistics kept beside a tensor of `dtype`.
+DType StatisticsOf(DType dtype) {
+  return dtype == DType::kF64 ? DType::kF64 : DType::kF32;
 }
 
 absl::Status CheckDims(const QkHeads& dims,
@@ -302,7 +345,8 @@ absl::Status CanImplement(const QkNormRopeForwardArgs& args) {
     const int64_t rotated = args.dims.heads + args.dims.kv_heads;
     HEARTH_RETURN_IF_ERROR(RequireCount(args.q_weight, dtype, args.dims.head_dim, kOp, "q_weight"));
     HEARTH_RETURN_IF_ERROR(RequireCount(args.k_weight, dtype, args.dims.head_dim, kOp, "k_weight"));
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.rstd, dtype, args.qkv.rows() * rotated, kOp, "rstd"));
+    HEARTH_RETURN_IF_ERROR(
+        RequireCount(args.rstd, StatisticsOf(dtype), args.qkv.rows() * rotated, kOp, "rstd"));
   }
   return RequireRound(args.round_out, kOp);
 }
@@ -312,8 +356,10 @@ size_t QkNormRopeForwardWorkspaceBytes(const QkNormRopeForwardArgs& args) {
 }
 
 absl::Status QkNormRopeForward(const Exec& exec, const QkNormRopeForwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.qkv.dtype, kOp));
+  HEARTH_RUN_ON_CUDA(exec, kOp, QkNormRopeForward(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CheckPositions(args.rope, args.positions));
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, QkNormRopeForwardWorkspaceBytes(args), kOp));
   return DispatchFloating(args.qkv.dtype, [&]<typename T>() { return ForwardImpl<T>(exec, args); });
@@ -323,37 +369,47 @@ absl::Status CanImplement(const QkNormRopeBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireFloating(args.d_out, kOp, "d_out"));
   HEARTH_RETURN_IF_ERROR(CheckDims(args.dims, args.rope, args.d_out, args.positions));
   const DType dtype = args.d_out.dtype;
-  HEARTH_RETURN_IF_ERROR(RequireCount(args.d_qkv, dtype, args.d_out.numel(), kOp, "d_qkv"));
+  HEARTH_RETURN_IF_ERROR(RequireQuant(args.d_qkv_quant, kOp));
+  if (!args.d_qkv.empty() || !args.d_qkv_quant.has_values()) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.d_qkv, dtype, args.d_out.numel(), kOp, "d_qkv"));
+  }
   if (!args.q_weight.empty() || !args.k_weight.empty()) {
     const int64_t rotated = args.dims.heads + args.dims.kv_heads;
     const int64_t dim = args.dims.head_dim;
     HEARTH_RETURN_IF_ERROR(RequireCount(args.q_weight, dtype, dim, kOp, "q_weight"));
     HEARTH_RETURN_IF_ERROR(RequireCount(args.k_weight, dtype, dim, kOp, "k_weight"));
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.d_q_weight, dtype, dim, kOp, "d_q_weight"));
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.d_k_weight, dtype, dim, kOp, "d_k_weight"));
+    HEARTH_RETURN_IF_ERROR(RequireFloating(args.d_q_weight, kOp, "d_q_weight"));
+    const DType gradient = args.d_q_weight.dtype;
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.d_q_weight, gradient, dim, kOp, "d_q_weight"));
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.d_k_weight, gradient, dim, kOp, "d_k_weight"));
     HEARTH_RETURN_IF_ERROR(RequireCount(args.qkv, dtype, args.d_out.numel(), kOp, "qkv"));
     HEARTH_RETURN_IF_ERROR(
-        RequireCount(args.rstd, dtype, args.d_out.rows() * rotated, kOp, "rstd"));
+        RequireCount(args.rstd, StatisticsOf(dtype), args.d_out.rows() * rotated, kOp, "rstd"));
   }
   return RequireRound(args.round_d_qkv, kOp);
 }
 
 size_t QkNormRopeBackwardWorkspaceBytes(const QkNormRopeBackwardArgs& args) {
-  const int64_t rows = args.d_out.rows();
-  const size_t table =
-      static_cast<size_t>(TableBytes(args.d_out.dtype, rows, args.dims, args.rope));
-  return args.q_weight.empty() ? table
-                               : table + DTypeBytes(args.d_out.dtype, CeilDiv(rows, kReduceRows) *
-                                                                          2 * args.dims.head_dim);
+  const size_t cuda = args.q_weight.empty() ? 0 : RopePartialBytes(args.dims, args.d_out.rows());
+  return std::max(ScratchOf(args).total, cuda);
 }
 
 absl::Status QkNormRopeBackward(const Exec& exec, const QkNormRopeBackwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  HEARTH_RETURN_IF_ERROR(CheckPositions(args.rope, args.positions));
+  const DType dtype = args.d_out.dtype;
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, dtype, kOp));
+  if (!args.q_weight.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.d_q_weight.dtype, kOp));
+  }
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, QkNormRopeBackwardWorkspaceBytes(args), kOp));
-  return DispatchFloating(args.d_out.dtype,
-                          [&]<typename T>() { return BackwardImpl<T>(exec, args); });
+  HEARTH_RUN_ON_CUDA(exec, kOp, QkNormRopeBackward(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  HEARTH_RETURN_IF_ERROR(CheckPositions(args.rope, args.positions));
+  if (!args.q_weight.empty()) {
+    HEARTH_RETURN_IF_ERROR(
+        RequireCount(args.d_q_weight, dtype, args.dims.head_dim, kOp, "d_q_weight"));
+  }
+  return DispatchFloating(dtype, [&]<typename T>() { return BackwardImpl<T>(exec, args); });
 }
 
 }  // namespace hearth::kernels

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/core/rng.h"
+#include "kernels/formats/formats.h"
 
 namespace hearth::kernels {
 namespace {
@@ -62,6 +63,59 @@ TEST(QkNormRopeForward, TwoDimensions_TurnsByPositionAndLeavesValues) {
   args.out = args.qkv;
   ASSERT_TRUE(QkNormRopeForward(exec, args).ok());
   EXPECT_EQ(qkv, out);
+}
+
+// One output by two ways: plain, and quantised alone.
+TEST(QkNormRopeBackward, QuantisedAlone_SameBitsAsOfThePlainOutput) {
+  constexpr int64_t kRows = 70;
+  constexpr int64_t kDim = 4;
+  constexpr int64_t kWidth = 4 * kDim;
+  std::vector<float> qkv(kRows * kWidth);
+  std::vector<float> d_out(qkv.size());
+  FillNormal({1, RngPurpose::kTest, 0, 0, 0}, 0, 0.0, 1.0, qkv.data(), kRows * kWidth);
+  FillNormal({1, RngPurpose::kTest, 0, 0, 1}, 0, 0.0, 1.0, d_out.data(), kRows * kWidth);
+  std::vector<int32_t> positions(kRows);
+  for (size_t i = 0; i < positions.size(); ++i) {
+    positions[i] = static_cast<int32_t>(i % 33);
+  }
+  std::vector<float> weight(kDim, 1.25F);
+  std::vector<float> rstd(kRows * 3, 0.75F);
+  std::vector<float> d_weight(2 * kDim);
+  std::vector<float> plain(qkv.size());
+  QkNormRopeBackwardArgs args;
+  args.dims = {2, 1, kDim};
+  args.d_out = View(d_out.data(), {kRows, kWidth});
+  args.qkv = View(qkv.data(), {kRows, kWidth});
+  args.positions = View(positions.data(), {kRows});
+  args.q_weight = args.k_weight = View(weight.data(), {kDim});
+  args.rstd = View(rstd.data(), {kRows, 3});
+  args.d_q_weight = View(d_weight.data(), {kDim});
+  args.d_k_weight = View(d_weight.data() + kDim, {kDim});
+  args.d_qkv = View(plain.data(), {kRows, kWidth});
+  args.round_d_qkv = DType::kBF16;
+  alignas(64) static unsigned char memory[16384];
+  Exec exec;
+  exec.workspace = {memory, sizeof(memory)};
+  ASSERT_TRUE(QkNormRopeBackward(exec, args).ok());
+  const std::vector<float> d_weight_plain = d_weight;
+
+  std::fill(d_weight.begin(), d_weight.end(), 0.0F);
+  std::vector<uint8_t> rows(plain.size());
+  std::vector<uint8_t> columns(plain.size());
+  const float scale = 1000.0F;
+  float amax = 0.0F;
+  args.d_qkv = TensorView();
+  args.d_qkv_quant = {DType::kE5M2, rows.data(), columns.data(), &scale, &amax};
+  ASSERT_LE(QkNormRopeBackwardWorkspaceBytes(args), sizeof(memory));
+  ASSERT_TRUE(QkNormRopeBackward(exec, args).ok());
+  EXPECT_EQ(d_weight, d_weight_plain);
+  float largest = 0.0F;
+  for (size_t i = 0; i < plain.size(); ++i) {
+    largest = std::max(largest, std::fabs(plain[i]));
+    ASSERT_EQ(rows[i], EncodeE5m2(plain[i] * scale));
+    ASSERT_EQ(columns[i % kWidth * kRows + i / kWidth], rows[i]);
+  }
+  EXPECT_EQ(amax, largest);
 }
 
 TEST(QkNormRopeForward, NegativePosition_IsOutOfRange) {

@@ -1,0 +1,294 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "kernels/qk_norm_rope/backward.cuh"
+#include "kernels/qk_norm_rope/partition.h"
+#include "kernels/qk_norm_rope/rotation.cuh"
+
+namespace hearth::kernels::cuda {
+
+absl::Status RequireRopeShape(const QkHeads& dims) {
+  if (dims.head_dim > kMaxHeadDim) {
+    return absl::UnimplementedError(
+        absl::StrCat("qk_norm_rope: head_dim ", dims.head_dim, " on a GPU, at most ", kMaxHeadDim));
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
+constexpr char kOp[] = "qk_norm_rope";
+constexpr int kThreads = 256;
+constexpr int kAnyThreads = 128;
+
+template <typename A>
+struct ForwardParams {
+  const A* qkv;
+  A* out;
+  const A* q_weight;  // null: no norm
+  const A* k_weight;
+  float* rstd;
+  int64_t rows;
+  int64_t width;  // of a row
+  int heads;
+  int rotated;  // heads that are normed and rotated
+  int total;    // heads that are written
+  int dim;
+  float eps;
+};
+
+template <typename A>
+constexpr int kHeadsAtOnce = sizeof(A) == 2 ? 4 : 2;
+
+// A group of lanes per row and kHeadsAtOnce heads: block (x, y) has rows x * kThreads / lanes and
+// on, heads y * kHeadsAtOnce and on.
+template <typename A, bool kNorm>
+__global__ void __launch_bounds__(kThreads, 2)
+    ForwardKernel(ForwardParams<A> p, const __grid_constant__ Rotation rotation, int lanes) {
+  constexpr int kHeads = kHeadsAtOnce<A>;
+  const int lane = threadIdx.x % lanes;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * (kThreads / lanes) + threadIdx.x / lanes;
+  const int first = blockIdx.y * kHeads;
+  const int half = p.dim / 2;
+  const int i = lane * 8;
+  const bool active = row < p.rows && i < half;
+  const A* from = p.qkv + row * p.width;
+  RawPairs<A> raw[kHeads];
+#pragma unroll
+  for (int j = 0; j < kHeads; ++j) {
+    if (active && first + j < p.total) {
+      raw[j].Load(from + (first + j) * p.dim, i, half);
+    } else {
+      raw[j].Clear();
+    }
+  }
+  float c[8];
+  float s[8];
+  if (rotation.enabled && active) {
+    const int64_t position = rotation.positions[row];
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      CosSin<A>(rotation.turns[i + k], position, c[k], s[k]);
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < kHeads; ++j) {
+    const int head = first + j;
+    if (head >= p.total) {
+      break;
+    }
+    if (head < p.rotated) {
+      Pairs v = raw[j].Floats();
+      if constexpr (kNorm) {
+        float sum = 0.0F;
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+          sum += v.lo[k] * v.lo[k] + v.hi[k] * v.hi[k];
+        }
+        sum = GroupSum(sum, lanes);
+        const float rstd = 1.0F / sqrtf(sum / static_cast<float>(p.dim) + p.eps);
+        if (active) {
+          if (lane == 0) {
+            p.rstd[row * p.rotated + head] = rstd;
+          }
+          RawPairs<A> weight;
+          weight.Load(head < p.heads ? p.q_weight : p.k_weight, i, half);
+          const Pairs w = weight.Floats();
+#pragma unroll
+          for (int k = 0; k < 8; ++k) {
+            v.lo[k] = v.lo[k] * rstd * w.lo[k];
+            v.hi[k] = v.hi[k] * rstd * w.hi[k];
+          }
+        }
+      }
+      if (rotation.enabled && active) {
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+          RotatePair(c[k], s[k], v.lo[k], v.hi[k]);
+        }
+      }
+      raw[j].Round(v);
+    }
+    if (active) {
+      raw[j].Store(p.out + row * p.width + head * p.dim, i, half);
+    }
+  }
+}
+
+// Any head size and alignment: a warp per row and head. Pairs are (i, i + lo); of an odd head, which
+// is never rotated, the last pair lacks its second element.
+template <typename A>
+__global__ void __launch_bounds__(kAnyThreads)
+    ForwardAnyKernel(ForwardParams<A> p, const __grid_constant__ Rotation rotation) {
+  const int lane = threadIdx.x % 32;
+  const int64_t task =
+      static_cast<int64_t>(blockIdx.x) * (kAnyThreads / 32) + threadIdx.x / 32;
+  const int64_t row = task / p.total;
+  const int head = static_cast<int>(task % p.total);
+  if (row >= p.rows) {
+    return;
+  }
+  const int lo = (p.dim + 1) / 2;
+  const A* from = p.qkv + row * p.width + head * p.dim;
+  A* to = p.out + row * p.width + head * p.dim;
+  const bool norm = p.q_weight != nullptr && head < p.rotated;
+  const A* weight = head < p.heads ? p.q_weight : p.k_weight;
+  float rstd = 1.0F;
+  if (norm) {
+    float sum = 0.0F;
+    for (int i = lane; i < p.dim; i += 32) {
+      const float x = ToFloat(from[i]);
+      sum += x * x;
+    }
+    rstd = 1.0F / sqrtf(WarpSum(sum) / static_cast<float>(p.dim) + p.eps);
+    if (lane == 0) {
+      p.rstd[row * p.rotated + head] = rstd;
+    }
+  }
+  for (int i = lane; i < lo; i += 32) {
+    const bool paired = i + lo < p.dim;
+    float a = ToFloat(from[i]);
+    float b = paired ? ToFloat(from[i + lo]) : 0.0F;
+    if (norm) {
+      a = a * rstd * ToFloat(weight[i]);
+      b = paired ? b * rstd * ToFloat(weight[i + lo]) : 0.0F;
+    }
+    if (rotation.enabled && head < p.rotated) {
+      float c;
+      float s;
+      CosSin<A>(rotation.turns[i], rotation.positions[row], c, s);
+      RotatePair(c, s, a, b);
+    }
+    to[i] = FromFloat<A>(a);
+    if (paired) {
+      to[i + lo] = FromFloat<A>(b);
+    }
+  }
+}
+
+template <typename A>
+absl::Status Forward(const Exec& exec, const QkNormRopeForwardArgs& args) {
+  const QkHeads& dims = args.dims;
+  const bool norm = !args.q_weight.empty();
+  const bool in_place = args.out.data == args.qkv.data;
+  ForwardParams<A> p;
+  p.qkv = args.qkv.as<A>();
+  p.out = args.out.as<A>();
+  p.q_weight = args.q_weight.as<A>();
+  p.k_weight = args.k_weight.as<A>();
+  p.rstd = args.rstd.as<float>();
+  p.rows = args.qkv.rows();
+  p.width = args.qkv.cols();
+  p.heads = static_cast<int>(dims.heads);
+  p.rotated = static_cast<int>(dims.heads + dims.kv_heads);
+  p.total = p.rotated + (in_place ? 0 : static_cast<int>(dims.kv_heads));
+  p.dim = static_cast<int>(dims.head_dim);
+  p.eps = static_cast<float>(args.eps);
+  if (p.rows == 0 || (in_place && !norm && !args.rope.enabled)) {
+    return absl::OkStatus();
+  }
+  const Rotation rotation = RotationOf(args.rope, dims, args.positions);
+  const bool vectors = p.dim % 16 == 0 && Aligned16(p.qkv) && Aligned16(p.out) &&
+                       Aligned16(p.q_weight) && Aligned16(p.k_weight);
+  if (!vectors) {
+    const auto blocks = static_cast<unsigned>(CeilDiv(p.rows * p.total, kAnyThreads / 32));
+    ForwardAnyKernel<A><<<blocks, kAnyThreads, 0, StreamOf(exec)>>>(p, rotation);
+    return HEARTH_CUDA_LAUNCHED(kOp);
+  }
+  const int lanes = GroupLanes(p.dim);
+  const dim3 grid(static_cast<unsigned>(CeilDiv(p.rows, kThreads / lanes)),
+                  static_cast<unsigned>(CeilDiv(p.total, kHeadsAtOnce<A>)));
+  if (norm) {
+    ForwardKernel<A, true><<<grid, kThreads, 0, StreamOf(exec)>>>(p, rotation, lanes);
+  } else {
+    ForwardKernel<A, false><<<grid, kThreads, 0, StreamOf(exec)>>>(p, rotation, lanes);
+  }
+  return HEARTH_CUDA_LAUNCHED(kOp);
+}
+
+template <typename A>
+RopeBackwardParams<A> ParamsOf(const Exec& exec, const QkNormRopeBackwardArgs& args) {
+  RopeBackwardParams<A> p;
+  p.d_out = args.d_out.as<A>();
+  p.qkv = args.qkv.as<A>();
+  p.q_weight = args.q_weight.as<A>();
+  p.k_weight = args.k_weight.as<A>();
+  p.rstd = args.rstd.as<float>();
+  p.d_qkv = args.d_qkv.as<A>();
+  p.quant = args.d_qkv_quant;
+  p.partial = static_cast<float*>(exec.workspace.data);
+  p.rows = args.d_out.rows();
+  p.width = args.d_out.cols();
+  p.heads = static_cast<int>(args.dims.heads);
+  p.rotated = static_cast<int>(args.dims.heads + args.dims.kv_heads);
+  // In place, the value heads are what they should be.
+  const bool values = p.d_qkv != p.d_out || !p.quant.empty();
+  p.total = p.rotated + (values ? static_cast<int>(args.dims.kv_heads) : 0);
+  p.dim = static_cast<int>(args.dims.head_dim);
+  return p;
+}
+
+template <typename A>
+absl::Status LaunchBackward(const Exec& exec, const RopeBackwardParams<A>& p,
+                            const Rotation& rotation) {
+  const bool norm = p.q_weight != nullptr;
+  const bool columns = p.quant.columns != nullptr;
+  const bool vectors = p.dim % 16 == 0 && Aligned16(p.d_out) && Aligned16(p.qkv) &&
+                       Aligned16(p.q_weight) && Aligned16(p.k_weight) && Aligned16(p.d_qkv) &&
+                       Aligned16(p.quant.rows) && Aligned16(p.quant.columns) &&
+                       (!columns || p.rows % 16 == 0);
+  const int64_t tiles = CeilDiv(p.rows, kRopeTileRows);
+  if (!vectors) {
+    const auto blocks = static_cast<unsigned>(CeilDiv(tiles * p.total, kRopeAnyThreads / 32));
+    RopeBackwardAnyKernel<A><<<blocks, kRopeAnyThreads, 0, StreamOf(exec)>>>(p, rotation);
+    return HEARTH_CUDA_LAUNCHED(kOp);
+  }
+  const int tile_heads = std::max(1, 128 / p.dim);
+  const dim3 grid(static_cast<unsigned>(tiles),
+                  static_cast<unsigned>(CeilDiv(p.total, tile_heads)));
+  const size_t tile_bytes =
+      columns ? sizeof(uint32_t) * QuantTile<kRopeTileRows>::Words(tile_heads * p.dim) : 0;
+  const size_t sum_bytes = norm ? sizeof(float) * kRopeThreads / 32 * p.dim : 0;
+  const auto kernel = norm ? (columns ? RopeBackwardKernel<A, true, true>
+                                      : RopeBackwardKernel<A, true, false>)
+                           : (columns ? RopeBackwardKernel<A, false, true>
+                                      : RopeBackwardKernel<A, false, false>);
+  kernel<<<grid, kRopeThreads, tile_bytes + sum_bytes, StreamOf(exec)>>>(
+      p, rotation, GroupLanes(p.dim), tile_heads);
+  return HEARTH_CUDA_LAUNCHED(kOp);
+}
+
+template <typename A>
+absl::Status Backward(const Exec& exec, const QkNormRopeBackwardArgs& args) {
+  const RopeBackwardParams<A> p = ParamsOf<A>(exec, args);
+  const bool norm = p.q_weight != nullptr;
+  if (p.rows == 0 || (p.d_qkv == p.d_out && !norm && !args.rope.enabled && p.quant.empty())) {
+    return absl::OkStatus();
+  }
+  HEARTH_RETURN_IF_ERROR(
+      LaunchBackward(exec, p, RotationOf(args.rope, args.dims, args.positions)));
+  if (!norm) {
+    return absl::OkStatus();
+  }
+  const dim3 grid(static_cast<unsigned>(CeilDiv(p.dim, 32)), 2);
+  RopeWeightKernel<<<grid, dim3(32, 32), 0, StreamOf(exec)>>>(
+      p.partial, static_cast<int>(CeilDiv(p.rows, kRopeTileRows)), p.heads, p.rotated, p.dim, args.d_q_weight.data,
+      args.d_k_weight.data, args.d_q_weight.dtype == DType::kBF16);
+  return HEARTH_CUDA_LAUNCHED(kOp);
+}
+
+}  // namespace
+
+absl::Status QkNormRopeForward(const Exec& exec, const QkNormRopeForwardArgs& args) {
+  HEARTH_RETURN_IF_ERROR(RequireRopeShape(args.dims));
+  return args.qkv.dtype == DType::kBF16 ? Forward<Bf16>(exec, args) : Forward<float>(exec, args);
+}
+
+absl::Status QkNormRopeBackward(const Exec& exec, const QkNormRopeBackwardArgs& args) {
+  HEARTH_RETURN_IF_ERROR(RequireRopeShape(args.dims));
+  return args.d_out.dtype == DType::kBF16 ? Backward<Bf16>(exec, args)
+                                          : Backward<float>(exec, args);
+}
+
+}  // namespace hearth::kernels::cuda
