@@ -43,7 +43,7 @@ int Main(int argc, char** argv) {
   RunOptions run;
   CLI::App& run_app = *app.add_subcommand("run", "train a job in this process alone");
   AddJob(run_app, run.job);
-  run_app.add_option("--device", run.device, "cpu")->capture_default_str();
+  run_app.add_option("--device", run.device, "cpu | cuda:N (default: the job's resources.device)");
   run_app.add_option("--out", run.out,
                      "folder for metrics.jsonl and checkpoints/ (default runs/NAME)");
   run_app.add_option("--resume", run.resume, "checkpoint folder, or a folder of checkpoints");
@@ -59,6 +59,8 @@ int Main(int argc, char** argv) {
   CLI::App& plan_app = *app.add_subcommand("plan", "print the memory plan of a job");
   AddJob(plan_app, plan.job);
   plan_app.add_flag("-v,--verbose", plan.verbose, "every buffer");
+  plan_app.add_option("--memory-bytes", plan.memory_bytes,
+                      "memory of the GPU that a cuda job is planned for (default: GPU 0's)");
   plan_app.add_option("--threads", plan.threads, "CPU threads")->capture_default_str();
   plan_app.callback([&] { result = PlanCommand(plan); });
 
@@ -80,6 +82,14 @@ int Main(int argc, char** argv) {
   bench_app.add_option("--steps", bench.steps, "steps measured, >= 1")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  bench_app.add_option("--device", bench.device,
+                       "cpu | cuda:N (default: the job's resources.device)");
+  bench_app.add_flag("!--no-floor", bench.floor, "do not measure the GEMMs and attention alone");
+  bench_app
+      .add_option_function<std::string>(
+          "-o,--output", [&bench](const std::string& format) { bench.json = format == "json"; },
+          "text | json")
+      ->check(CLI::IsMember({"text", "json"}));
   bench_app.add_option("--micro-batch", bench.micro_batch, "sequences (default: the job's)");
   bench_app.add_option("--threads", bench.threads, "CPU threads (default: all)");
   bench_app.callback([&] { result = BenchCommand(bench); });

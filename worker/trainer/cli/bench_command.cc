@@ -1,107 +1,378 @@
 // `bench`: the job's step on random tokens, without data, peers or checkpoints.
+#include <unistd.h>
+
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
-#include <cstring>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "common/base/status_macros.h"
+#include "common/base/version.h"
+#include "common/nvml/nvml.h"
+#include "common/spec/gpus.h"
 #include "common/time/clock.h"
 #include "kernels/core/rng.h"
-#include "kernels/grad_norm/grad_norm.h"
+#include "nlohmann/json.hpp"
 #include "worker/trainer/cli/commands.h"
+#include "worker/trainer/cli/floor.h"
 #include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/job_facts.h"
+#include "worker/trainer/step/program.h"
 
 namespace hearth::trainer {
 namespace {
 
-void FillRandom(Model& model, int64_t sequence_length, int64_t vocab) {
-  const BatchBuffers batch = model.batch();
+// Seconds since this process was started, by the kernel's own record.
+double ProcessAge() {
+  std::ifstream stat("/proc/self/stat");
+  std::string text((std::istreambuf_iterator<char>(stat)), std::istreambuf_iterator<char>());
+  const size_t behind_name = text.rfind(')');
+  std::ifstream uptime_file("/proc/uptime");
+  double uptime = 0;
+  if (behind_name == std::string::npos || !(uptime_file >> uptime)) {
+    return 0;
+  }
+  unsigned long long start = 0;  // NOLINT(google-runtime-int): scanf's type
+  if (std::sscanf(text.c_str() + behind_name + 2,  // NOLINT(cert-err34-c): checked here
+                  "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                  &start) != 1) {
+    return 0;
+  }
+  return uptime - static_cast<double>(start) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+struct Percentiles {
+  double median = 0, p10 = 0, p90 = 0;
+};
+
+Percentiles Spread(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const auto at = [&](double share) {
+    return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+  };
+  return {at(0.5), at(0.1), at(0.9)};
+}
+
+class Bench {
+ public:
+  explicit Bench(const BenchOptions& options) : options_(options) {}
+  absl::Status Run();
+
+ private:
+  absl::Status Build();
+  absl::Status FillBatch();
+  absl::Status Launch(int64_t step, bool quantised, bool next_quantised);
+  // Milliseconds of `steps` steps, launched one ahead as in training.
+  absl::StatusOr<std::vector<double>> TimeSteps(int64_t first, int steps, bool quantised);
+  // Median milliseconds of a call on its own.
+  template <typename Call>
+  absl::StatusOr<double> TimeCall(const Call& call);
+  absl::Status MeasurePhases();
+  absl::Status MeasureMemory();
+  void Report(const std::vector<double>& milliseconds);
+  std::optional<double> Energy();
+
+  const BenchOptions& options_;
+  v1::JobSpec spec_;
+  std::unique_ptr<kernels::CudaContext> cuda_;
+  spec::BatchPlan batch_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<StepProgram> program_;
+  std::unique_ptr<nvml::Nvml> nvml_;
+  std::unique_ptr<nvml::Gpu> gpu_;
+  int64_t free_before_ = 0;
+  double first_step_seconds_ = 0;
+  nlohmann::json out_;
+};
+
+absl::Status Bench::Build() {
+  HEARTH_ASSIGN_OR_RETURN(spec_, LoadJob(options_.job));
+  const std::string device =
+      options_.device.empty() ? spec_.resources().device() : options_.device;
+  const bool on_gpu = absl::StartsWith(device, "cuda");
+  spec_.mutable_resources()->set_device(on_gpu ? "cuda" : "cpu");
+  if (!spec_.model().has_vocab()) {
+    HEARTH_RETURN_IF_ERROR(CompleteSpec(spec_, Env::Real()));
+  }
+  if (options_.micro_batch > 0) {
+    spec_.mutable_batch()->set_micro_batch_size(options_.micro_batch);
+  }
+  EngineOptions engine;
+  engine.threads = ThreadsOrAll(options_.threads);
+  int64_t bytes = CpuMemoryBytes(1);
+  if (on_gpu) {
+    HEARTH_ASSIGN_OR_RETURN(cuda_, OpenGpu(device, spec_.train().deterministic() == "true"));
+    HEARTH_ASSIGN_OR_RETURN(bytes, GpuMemoryBytes(*cuda_));
+    int64_t total = 0;
+    HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(*cuda_, free_before_, total));
+    if (auto nvml = nvml::Nvml::Open(nvml::DefaultLibrary()); nvml.ok()) {
+      nvml_ = *std::move(nvml);
+      if (auto gpu = nvml_->ByUuid(cuda_->gpu().uuid); gpu.ok()) {
+        gpu_ = *std::move(gpu);
+      }
+    }
+  }
+  const int ranks = std::max(1, spec_.resources().workers());
+  HEARTH_ASSIGN_OR_RETURN(engine.micro_batch,
+                          spec::ResolveMicroBatch(spec_, ranks, engine.threads, bytes));
+  HEARTH_ASSIGN_OR_RETURN(batch_, spec::ResolveBatchPlan(spec_, engine.micro_batch, ranks));
+  engine.spec = spec_;
+  engine.cuda = cuda_.get();
+  HEARTH_ASSIGN_OR_RETURN(engine_, Engine::Create(engine));
+  HEARTH_RETURN_IF_ERROR(engine_->Initialise());
+  program_ = std::make_unique<StepProgram>(
+      *engine_, 1.0 / static_cast<double>(batch_.global_tokens()));
+  HEARTH_RETURN_IF_ERROR(program_->Prepare());
+  if (cuda_ != nullptr) {
+    HEARTH_RETURN_IF_ERROR(cuda_->SavePlans());
+  }
+  const QuantState& quant = engine_->quant();
+  HEARTH_RETURN_IF_ERROR(quant.MeasureWeights(engine_->exec()));
+  HEARTH_RETURN_IF_ERROR(quant.UpdateWeights(engine_->exec(), nullptr));
+  HEARTH_RETURN_IF_ERROR(quant.QuantizeWeights(engine_->exec(), nullptr, nullptr));
+  return FillBatch();
+}
+
+absl::Status Bench::FillBatch() {
+  const BatchBuffers batch = engine_->StagedBatch(0);
   const kernels::RngKey key{1, kernels::RngPurpose::kTest, 0, 0, 0};
-  for (int64_t i = 0; i < model.rows(); ++i) {
+  for (int64_t i = 0; i < engine_->model_rows(); ++i) {
     const auto token = [&](int64_t n) {
       return static_cast<int32_t>(kernels::RngWord(key, static_cast<uint64_t>(n)) %
-                                  static_cast<uint64_t>(vocab));
+                                  static_cast<uint32_t>(engine_->shape().vocab));
     };
     batch.tokens[i] = token(i);
     batch.targets[i] = token(i + 1);
     batch.loss_weight[i] = 1.0F;
-    batch.position[i] = static_cast<int32_t>(i % sequence_length);
+    batch.position[i] = static_cast<int32_t>(i % batch_.sequence_length);
     batch.segment[i] = 0;
   }
+  kernels::StepInputs* inputs = engine_->StagedInputs(0);
+  *inputs = kernels::StepInputs{};
+  inputs->loss_limit = HUGE_VAL;
+  inputs->tokens = static_cast<double>(batch_.global_tokens());
+  inputs->max_norm = spec_.optimizer().grad_clip();
+  inputs->learning_rate = 1e-4;
+  inputs->bias_correction1 = 1 - spec_.optimizer().beta1();
+  inputs->bias_correction2 = 1 - spec_.optimizer().beta2();
+  inputs->step = 1;
+  return absl::OkStatus();
 }
 
-absl::Status OneStep(Engine& engine, const spec::BatchPlan& batch, int64_t step) {
-  const kernels::TensorView& gradients = engine.parameters().flat_gradients();
-  std::memset(gradients.data, 0, gradients.bytes());
-  LossSums sums;
-  for (int64_t m = 0; m < batch.CountForRank(0); ++m) {
-    const Pass pass = {1, static_cast<uint32_t>(step), static_cast<uint32_t>(m), true};
-    HEARTH_RETURN_IF_ERROR(engine.model().ForwardBackward(
-        engine.exec(), pass, 1.0 / static_cast<double>(batch.global_tokens()), sums));
+absl::Status Bench::Launch(int64_t step, bool quantised, bool next_quantised) {
+  for (int64_t m = 0; m < batch_.CountForRank(0); ++m) {
+    HEARTH_RETURN_IF_ERROR(engine_->UploadBatch(0));
+    HEARTH_RETURN_IF_ERROR(kernels::Copy(engine_->exec(), engine_->step_inputs(),
+                                         engine_->StagedInputs(0), sizeof(kernels::StepInputs)));
+    Pass pass;
+    pass.step = static_cast<uint32_t>(step);
+    HEARTH_RETURN_IF_ERROR(program_->MicroBatch({m == 0, quantised}, pass));
   }
-  double sum_squares = 0;
-  kernels::SumSquaresArgs norm;
-  norm.tensors = absl::MakeConstSpan(&gradients, 1);
-  norm.sum_squares = &sum_squares;
-  HEARTH_RETURN_IF_ERROR(kernels::SumSquares(engine.exec(), norm));
-  UpdateArgs update;
-  update.step = step;
-  update.learning_rate = 1e-4;
-  return engine.optimizer().Step(engine.exec(), update);
+  return program_->Update(next_quantised);
 }
 
-absl::Status Bench(const BenchOptions& options) {
-  EngineOptions engine_options;
-  HEARTH_ASSIGN_OR_RETURN(engine_options.spec, LoadJob(options.job));
-  v1::JobSpec& spec = engine_options.spec;
-  spec.mutable_resources()->set_device("cpu");
-  if (!spec.model().has_vocab()) {
-    HEARTH_RETURN_IF_ERROR(CompleteSpec(spec, Env::Real()));
+absl::StatusOr<std::vector<double>> Bench::TimeSteps(int64_t first, int steps, bool quantised) {
+  const kernels::Exec& exec = engine_->exec();
+  std::vector<std::unique_ptr<kernels::Event>> done(static_cast<size_t>(steps) + 1);
+  for (std::unique_ptr<kernels::Event>& event : done) {
+    HEARTH_ASSIGN_OR_RETURN(event, kernels::Event::New(exec));
   }
-  engine_options.threads = ThreadsOrAll(options.threads);
-  if (options.micro_batch > 0) {
-    spec.mutable_batch()->set_micro_batch_size(options.micro_batch);
-  }
-  const int ranks = std::max(1, spec.resources().workers());
-  HEARTH_ASSIGN_OR_RETURN(
-      engine_options.micro_batch,
-      spec::ResolveMicroBatch(spec, ranks, engine_options.threads, CpuMemoryBytes(ranks)));
-  HEARTH_ASSIGN_OR_RETURN(const spec::BatchPlan batch,
-                          spec::ResolveBatchPlan(spec, engine_options.micro_batch, ranks));
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(engine_options));
-  HEARTH_RETURN_IF_ERROR(engine->Initialise());
-  FillRandom(engine->model(), batch.sequence_length, engine->shape().vocab);
-  std::vector<double> seconds;
-  for (int step = 1; step <= options.steps + 2; ++step) {
+  std::vector<double> milliseconds;
+  HEARTH_RETURN_IF_ERROR(done[0]->Record(exec));
+  for (size_t i = 1; i < done.size(); ++i) {
     const absl::Duration start = Clock::Real().Monotonic();
-    HEARTH_RETURN_IF_ERROR(OneStep(*engine, batch, step));
-    if (step > 2) {  // the first two warm up caches and threads
-      seconds.push_back(absl::ToDoubleSeconds(Clock::Real().Monotonic() - start));
+    HEARTH_RETURN_IF_ERROR(Launch(first + static_cast<int64_t>(i), quantised, quantised));
+    HEARTH_RETURN_IF_ERROR(done[i]->Record(exec));
+    HEARTH_RETURN_IF_ERROR(done[i - 1]->Wait());
+    if (!engine_->on_gpu()) {
+      milliseconds.push_back(absl::ToDoubleMilliseconds(Clock::Real().Monotonic() - start));
     }
   }
-  std::sort(seconds.begin(), seconds.end());
-  const double median = seconds[seconds.size() / 2];
-  const auto tokens =
-      static_cast<double>(batch.CountForRank(0) * batch.micro_batch * batch.sequence_length);
-  const double flops = spec::FlopsPerToken(engine->shape(), batch.sequence_length);
-  std::printf(
-      "parameters %lld  micro_batch %lld x %lld  micro_batches %lld  recipe %s  threads %d\n",
-      static_cast<long long>(spec::CountParameters(engine->shape())),
-      static_cast<long long>(batch.micro_batch), static_cast<long long>(batch.sequence_length),
-      static_cast<long long>(batch.CountForRank(0)), spec.precision().recipe().c_str(),
-      engine_options.threads);
-  std::printf("step %.1f ms median (%.1f to %.1f)  %.0f tok/s  %.2f GFLOP/s\n", median * 1e3,
-              seconds.front() * 1e3, seconds.back() * 1e3, tokens / median,
-              tokens * flops / median * 1e-9);
+  HEARTH_RETURN_IF_ERROR(done.back()->Wait());
+  for (size_t i = 1; i < done.size() && engine_->on_gpu(); ++i) {
+    milliseconds.push_back(done[i]->MillisecondsSince(*done[i - 1]));
+  }
+  return milliseconds;
+}
+
+template <typename Call>
+absl::StatusOr<double> Bench::TimeCall(const Call& call) {
+  const kernels::Exec& exec = engine_->exec();
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Event> begin, kernels::Event::New(exec));
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Event> end, kernels::Event::New(exec));
+  std::vector<double> milliseconds;
+  for (int i = 0; i < (engine_->on_gpu() ? 6 : 3); ++i) {
+    const absl::Duration start = Clock::Real().Monotonic();
+    HEARTH_RETURN_IF_ERROR(begin->Record(exec));
+    HEARTH_RETURN_IF_ERROR(call());
+    HEARTH_RETURN_IF_ERROR(end->Record(exec));
+    HEARTH_RETURN_IF_ERROR(end->Wait());
+    milliseconds.push_back(engine_->on_gpu()
+                               ? end->MillisecondsSince(*begin)
+                               : absl::ToDoubleMilliseconds(Clock::Real().Monotonic() - start));
+  }
+  return Spread(milliseconds).median;
+}
+
+absl::Status Bench::MeasurePhases() {
+  const kernels::Exec& exec = engine_->exec();
+  const bool quantised = engine_->precision().per_tensor;
+  Pass pass;
+  pass.quantised = quantised;
+  kernels::StepState* state = engine_->step_state();
+  HEARTH_ASSIGN_OR_RETURN(const double forward, TimeCall([&] {
+                            return engine_->model().ForwardLoss(exec, pass, &state->loss_sum,
+                                                                &state->weight_sum);
+                          }));
+  HEARTH_ASSIGN_OR_RETURN(const double both, TimeCall([&] {
+                            return program_->MicroBatch({false, quantised}, Pass{});
+                          }));
+  HEARTH_ASSIGN_OR_RETURN(const double update,
+                          TimeCall([&] { return program_->Update(quantised); }));
+  out_["forward_ms"] = forward;
+  out_["backward_ms"] = both - forward;
+  out_["optimizer_ms"] = update;
+  out_["data_wait_ms"] = 0;
   return absl::OkStatus();
+}
+
+absl::Status Bench::MeasureMemory() {
+  out_["planned_bytes"] = engine_->plan().arena_bytes();
+  if (!engine_->on_gpu()) {
+    return absl::OkStatus();
+  }
+  int64_t free = 0;
+  int64_t total = 0;
+  HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(*cuda_, free, total));
+  out_["predicted_bytes"] = engine_->plan().arena_bytes() + spec::kProcessOverheadBytes;
+  int64_t measured = total - free;
+  if (gpu_ != nullptr) {
+    if (const auto sample = gpu_->Sample(); sample.ok()) {
+      measured = sample->memory_used_bytes.value_or(measured);
+      for (const nvml::GpuProcess& process :
+           sample->processes.value_or(std::vector<nvml::GpuProcess>())) {
+        if (process.pid == getpid() && process.used_bytes.has_value()) {
+          measured = *process.used_bytes;
+        }
+      }
+    }
+  }
+  out_["measured_bytes"] = measured;
+  out_["context_bytes"] = total - free_before_;
+  return absl::OkStatus();
+}
+
+std::optional<double> Bench::Energy() {
+  return gpu_ == nullptr ? std::nullopt : gpu_->EnergyJoules();
+}
+
+absl::Status Bench::Run() {
+  HEARTH_RETURN_IF_ERROR(Build());
+  const bool quantised = engine_->precision().per_tensor;
+  HEARTH_RETURN_IF_ERROR(Launch(1, quantised && !engine_->precision().delayed, quantised));
+  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(engine_->exec()));
+  first_step_seconds_ = ProcessAge();
+  HEARTH_RETURN_IF_ERROR(TimeSteps(1, 3, quantised).status());  // caches, clocks, threads
+  const std::optional<double> energy_before = Energy();
+  const absl::Duration start = Clock::Real().Monotonic();
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<double> milliseconds,
+                          TimeSteps(4, options_.steps, quantised));
+  const double seconds = absl::ToDoubleSeconds(Clock::Real().Monotonic() - start);
+  if (const std::optional<double> energy = Energy(); energy && energy_before && seconds > 0.5) {
+    out_["watts"] = (*energy - *energy_before) / seconds;
+    out_["joules_per_step"] = (*energy - *energy_before) / options_.steps;
+  }
+  HEARTH_RETURN_IF_ERROR(MeasureMemory());
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(engine_->exec(), engine_->StagedState(0),
+                                       engine_->step_state(), sizeof(kernels::StepState)));
+  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(engine_->exec()));
+  out_["loss"] = engine_->StagedState(0)->loss;
+  HEARTH_RETURN_IF_ERROR(MeasurePhases());
+  if (engine_->on_gpu() && options_.floor) {
+    HEARTH_ASSIGN_OR_RETURN(const StepFloor floor, MeasureFloor(*engine_, quantised));
+    const auto micro_batches = static_cast<double>(batch_.CountForRank(0));
+    out_["floor_ms"] = (floor.gemm_ms + floor.attention_ms) * micro_batches;
+    out_["gemm_floor_ms"] = floor.gemm_ms * micro_batches;
+    out_["attention_floor_ms"] = floor.attention_ms * micro_batches;
+    for (const FloorRow& row : floor.rows) {
+      out_["floor"].push_back({{"name", row.name},
+                               {"ms", row.milliseconds},
+                               {"calls", row.calls},
+                               {"tflops", row.flops / row.milliseconds * 1e-9}});
+    }
+  }
+  Report(milliseconds);
+  return absl::OkStatus();
+}
+
+void Bench::Report(const std::vector<double>& milliseconds) {
+  const Percentiles ms = Spread(milliseconds);
+  const auto tokens = static_cast<double>(batch_.CountForRank(0) * batch_.micro_batch *
+                                          batch_.sequence_length);
+  const double tok_s = tokens / ms.median * 1e3;
+  const double flops = tok_s * spec::FlopsPerToken(engine_->shape(), batch_.sequence_length);
+  out_["job"] = spec_.name();
+  out_["commit"] = std::string(GitCommit());
+  out_["recipe"] = spec_.precision().recipe();
+  out_["lm_head"] = spec_.precision().lm_head();
+  out_["recompute"] = spec_.recompute();
+  out_["parameters"] = spec::CountParameters(engine_->shape());
+  out_["micro_batch_size"] = batch_.micro_batch;
+  out_["sequence_length"] = batch_.sequence_length;
+  out_["micro_batches"] = batch_.CountForRank(0);
+  out_["steps"] = options_.steps;
+  out_["tok_s"] = tok_s;
+  out_["tok_s_p10"] = tokens / ms.p90 * 1e3;
+  out_["tok_s_p90"] = tokens / ms.p10 * 1e3;
+  out_["step_ms"] = ms.median;
+  out_["model_tflops"] = flops * 1e-12;
+  out_["first_step_s"] = first_step_seconds_;
+  out_["graph_nodes"] = program_->graph_nodes();
+  if (out_.contains("floor_ms")) {
+    out_["share_of_floor"] = out_["floor_ms"].get<double>() / ms.median;
+  }
+  if (out_.contains("joules_per_step")) {
+    out_["tokens_per_joule"] = tokens / out_["joules_per_step"].get<double>();
+  }
+  if (cuda_ != nullptr) {
+    out_["device"] = cuda_->gpu().name;
+    out_["attention"] = cuda_->attention_version();
+    out_["gemm"] = cuda_->gemm_version();
+    out_["deterministic"] = cuda_->options().deterministic;
+    if (const spec::GpuRow* row = spec::FindGpu(cuda_->gpu().name); row != nullptr) {
+      out_["mfu"] = flops / row->bf16_flops;
+    }
+  } else {
+    out_["device"] = "cpu";
+    out_["threads"] = engine_->options().threads;
+  }
+  if (options_.json) {
+    std::printf("%s\n", out_.dump().c_str());
+    return;
+  }
+  for (const auto& [key, value] : out_.items()) {
+    if (!value.is_array()) {
+      std::printf("%-20s %s\n", key.c_str(), value.dump().c_str());
+    }
+  }
+  for (const nlohmann::json& row : out_.value("floor", nlohmann::json::array())) {
+    std::printf("floor  %-22s %9.4f ms  %8.1f TFLOP/s  x %d\n",
+                row["name"].get<std::string>().c_str(), row["ms"].get<double>(),
+                row["tflops"].get<double>(), row["calls"].get<int>());
+  }
 }
 
 }  // namespace
 
 int BenchCommand(const BenchOptions& options) {
-  const absl::Status status = Bench(options);
+  const absl::Status status = Bench(options).Run();
   return status.ok() ? 0 : Fail(status);
 }
 

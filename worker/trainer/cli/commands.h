@@ -18,7 +18,7 @@ struct JobOptions {
 
 struct RunOptions {
   JobOptions job;
-  std::string device = "cpu";
+  std::string device;  // cpu | cuda:N; empty = the job's
   std::string out;
   std::string
       resume;  // checkpoint folder, or a folder of checkpoints (the newest that is whole is taken)
@@ -28,6 +28,7 @@ struct RunOptions {
 
 struct PlanOptions {
   JobOptions job;
+  int64_t memory_bytes = 0;  // of the GPU planned for; 0 = this machine's
   bool verbose = false;
   int threads = 1;
 };
@@ -53,6 +54,9 @@ struct SampleOptions {
 
 struct BenchOptions {
   JobOptions job;
+  std::string device;  // cpu | cuda:N; empty = the job's
+  bool json = false;
+  bool floor = true;  // measure the speed of light too
   int threads = 0;
   int steps = 20;
   int micro_batch = 0;  // 0 = the job's

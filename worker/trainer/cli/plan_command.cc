@@ -2,7 +2,10 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/base/units.h"
+#include "common/spec/gpus.h"
 #include "worker/trainer/cli/commands.h"
 #include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/job_facts.h"
@@ -10,18 +13,51 @@
 namespace hearth::trainer {
 namespace {
 
+// What a GPU's process will take in all.
+std::string Predicted(const v1::JobSpec& spec, const spec::MemoryPlan& plan) {
+  if (spec.resources().device() != "cuda") {
+    return "";
+  }
+  return absl::StrFormat(
+      "\npredicted on the GPU: arena %s + %s of CUDA, cuBLASLt, cuDNN and graphs = %s\n",
+      FormatBytes(plan.arena_bytes()), FormatBytes(spec::kProcessOverheadBytes),
+      FormatBytes(plan.arena_bytes() + spec::kProcessOverheadBytes));
+}
+
+// What the job may take on the device it asks for.
+absl::StatusOr<int64_t> MemoryBytes(const v1::JobSpec& spec,
+                                    const PlanOptions& options,
+                                    int ranks) {
+  if (spec.resources().device() != "cuda") {
+    return CpuMemoryBytes(ranks);
+  }
+  if (options.memory_bytes > 0) {
+    return options.memory_bytes - spec::kProcessOverheadBytes;
+  }
+  const absl::StatusOr<std::unique_ptr<kernels::CudaContext>> gpu = OpenGpu("cuda:0", false);
+  if (gpu.ok()) {
+    return GpuMemoryBytes(**gpu);
+  }
+  if (spec.batch().micro_batch_size() > 0) {
+    return 0;  // not asked for
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("batch.micro_batch_size: auto needs the memory of the GPU: give "
+                   "--memory-bytes, or run this where the GPU is (",
+                   gpu.status().message(), ")"));
+}
+
 absl::StatusOr<std::string> Plan(const PlanOptions& options) {
   EngineOptions engine;
   HEARTH_ASSIGN_OR_RETURN(engine.spec, LoadJob(options.job));
-  engine.spec.mutable_resources()->set_device("cpu");
   if (!engine.spec.model().has_vocab() || engine.spec.model().has_from()) {
     HEARTH_RETURN_IF_ERROR(CompleteSpec(engine.spec, Env::Real()));
   }
   engine.threads = std::max(1, options.threads);
   const int ranks = std::max(1, engine.spec.resources().workers());
-  HEARTH_ASSIGN_OR_RETURN(
-      engine.micro_batch,
-      spec::ResolveMicroBatch(engine.spec, ranks, engine.threads, CpuMemoryBytes(ranks)));
+  HEARTH_ASSIGN_OR_RETURN(const int64_t bytes, MemoryBytes(engine.spec, options, ranks));
+  HEARTH_ASSIGN_OR_RETURN(engine.micro_batch,
+                          spec::ResolveMicroBatch(engine.spec, ranks, engine.threads, bytes));
   HEARTH_ASSIGN_OR_RETURN(const spec::BatchPlan batch,
                           spec::ResolveBatchPlan(engine.spec, engine.micro_batch, ranks));
   HEARTH_ASSIGN_OR_RETURN(
@@ -31,7 +67,7 @@ absl::StatusOr<std::string> Plan(const PlanOptions& options) {
   return absl::StrCat("micro_batch_size ", engine.micro_batch, ", ", batch.micro_batches,
                       " micro-batches a step on ", ranks, " ranks, recipe ",
                       engine.spec.precision().recipe(), ", recompute ", engine.spec.recompute(),
-                      "\n", plan.ToTable(options.verbose));
+                      "\n", plan.ToTable(options.verbose), Predicted(engine.spec, plan));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
@@ -80,17 +81,16 @@ absl::Status FillResume(const std::string& path, v1::Task& task) {
 }
 
 absl::StatusOr<v1::Task> MakeTask(const RunOptions& options) {
-  if (options.device != "cpu") {
-    return absl::UnimplementedError(
-        absl::StrCat("--device ", options.device, ": this build trains on cpu alone"));
-  }
   v1::Task task;
   HEARTH_ASSIGN_OR_RETURN(*task.mutable_spec(), LoadJob(options.job));
-  task.mutable_spec()->mutable_resources()->set_device(options.device);
+  const std::string device =
+      options.device.empty() ? task.spec().resources().device() : options.device;
+  task.mutable_spec()->mutable_resources()->set_device(absl::StartsWith(device, "cuda") ? "cuda"
+                                                                                        : "cpu");
   task.set_job_id(task.spec().name());
   task.set_epoch(1);
   task.set_world_size(1);
-  task.set_device(options.device);
+  task.set_device(device);
   task.set_threads(
       ThreadsOrAll(options.threads > 0 ? options.threads : task.spec().resources().threads()));
   task.set_checkpoint_dir(options.out + "/checkpoints");

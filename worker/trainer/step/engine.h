@@ -69,6 +69,7 @@ class Engine {
   bool on_gpu() const { return options_.cuda != nullptr; }
   const kernels::Exec& exec() const { return exec_; }
   Model& model() { return *model_; }
+  int64_t model_rows() const { return model_->rows(); }
   Optimizer& optimizer() { return *optimizer_; }
 
  private:

@@ -1,0 +1,28 @@
+// What GPUs can do, by name: peaks for MFU, and memory that a run takes besides its arena.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "absl/types/span.h"
+
+namespace hearth::spec {
+
+struct GpuRow {
+  std::string_view name;    // part of the name that the driver gives
+  double bf16_flops = 0;    // dense BF16 with FP32 accumulation, FLOP/s, datasheet
+  double fp8_flops = 0;     // dense FP8 with FP32 accumulation; 0 = none
+  double memory_bytes = 0;  // bytes/s, datasheet
+};
+
+// In the order in which they are tried. Sources: vendors' datasheets and whitepapers.
+absl::Span<const GpuRow> Gpus();
+
+// The row whose name is part of `name`; nullptr when there is none.
+const GpuRow* FindGpu(std::string_view name);
+
+// Device memory that a process takes besides its arena, bytes: CUDA context and code, cuBLASLt,
+// cuDNN, graphs. Measured on one H200 (driver 580, CUDA 13.0); other GPUs differ by some ten MiB.
+inline constexpr int64_t kProcessOverheadBytes = int64_t{640} << 20;
+
+}  // namespace hearth::spec

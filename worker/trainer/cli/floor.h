@@ -1,0 +1,31 @@
+// The speed of light of a job's step on this GPU: its GEMMs and its attention alone, each at the
+// speed measured here, nothing else in between.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/trainer/step/engine.h"
+
+namespace hearth::trainer {
+
+struct FloorRow {
+  std::string name;  // "qkv fprop"
+  double milliseconds = 0;  // of one call
+  double flops = 0;         // of one call
+  int64_t calls = 0;        // in a micro-batch
+};
+
+struct StepFloor {
+  std::vector<FloorRow> rows;
+  double gemm_ms = 0;       // of a micro-batch
+  double attention_ms = 0;  // of a micro-batch
+};
+
+// On buffers of its own, random values. `quantised`: linear layers in the recipe's FP8 where it has
+// them. GPU alone. Waits for the stream.
+absl::StatusOr<StepFloor> MeasureFloor(const Engine& engine, bool quantised);
+
+}  // namespace hearth::trainer
