@@ -22,6 +22,7 @@ absl::Status CudaStatus(cudaError_t error, const char* what) {
   if (error == cudaSuccess) {
     return absl::OkStatus();
   }
+  cudaGetLastError();  // else the next launch would report this error as its own
   const std::string text =
       absl::StrCat(what, ": ", cudaGetErrorName(error), ": ", cudaGetErrorString(error));
   return error == cudaErrorMemoryAllocation ? absl::ResourceExhaustedError(text)

@@ -20,7 +20,7 @@ constexpr size_t kGuardBytes = kGuardWords * 8;
 // NaN in every float format: what is read out of bounds spreads.
 constexpr uint64_t kGuardPattern = 0xFFFFFFFFFFFFFFFF;
 // Elements of a pattern that fills a large buffer for timing.
-constexpr int64_t kPatternElements = int64_t{1} << 20;
+constexpr int64_t kPatternElements = int64_t{1} << 18;
 constexpr const char* kQuantParts[] = {".rows", ".columns", ".scale", ".amax"};
 
 constexpr size_t RoundUp(size_t bytes) {

@@ -43,28 +43,9 @@ class GuardedWorkspace {
   std::unique_ptr<unsigned char, void (*)(void*)> memory_;
 };
 
-// Forward, then backward where there is one. Empty, or what failed.
-std::string RunBoth(const OpCase& op_case, const Buffers& buffers, int threads) {
-  const GuardedWorkspace workspace(op_case, buffers, threads);
-  for (const RunFn& run : {op_case.forward, op_case.backward}) {
-    if (!run) {
-      continue;
-    }
-    const absl::Status status = run(workspace.exec(threads), buffers);
-    if (!status.ok()) {
-      return status.ToString();
-    }
-  }
-  if (workspace.damaged()) {
-    return "wrote behind the workspace";
-  }
-  const std::string damaged = buffers.DamagedGuard();
-  return damaged.empty() ? "" : absl::StrCat("wrote outside buffer ", damaged);
-}
-
 std::string CompareRepeat(const OpCase& op_case, const Buffers& first, int threads) {
   const Buffers second(op_case.buffers, DType::kF32, kSeed, false);
-  const std::string error = RunBoth(op_case, second, threads);
+  const std::string error = RunOnCpu(op_case, second, threads);
   if (!error.empty()) {
     return error;
   }
@@ -231,6 +212,24 @@ double Fastest(const RunFn& run, const Exec& exec, const Buffers& buffers) {
 
 }  // namespace
 
+std::string RunOnCpu(const OpCase& op_case, const Buffers& buffers, int threads) {
+  const GuardedWorkspace workspace(op_case, buffers, threads);
+  for (const RunFn& run : {op_case.forward, op_case.backward}) {
+    if (!run) {
+      continue;
+    }
+    const absl::Status status = run(workspace.exec(threads), buffers);
+    if (!status.ok()) {
+      return status.ToString();
+    }
+  }
+  if (workspace.damaged()) {
+    return "wrote behind the workspace";
+  }
+  const std::string damaged = buffers.DamagedGuard();
+  return damaged.empty() ? "" : absl::StrCat("wrote outside buffer ", damaged);
+}
+
 std::string CheckImage(const OpCase& op_case, const Buffers& buffers) {
   for (const BufferSpec& spec : op_case.buffers) {
     const std::string error = spec.quant_of.empty() || buffers.storage() == DType::kF64
@@ -279,13 +278,13 @@ std::string CompareWithDouble(const OpCase& op_case,
 std::string CheckAgainstDouble(const OpCase& op_case) {
   const Buffers single(op_case.buffers, DType::kF32, kSeed, false);
   const Buffers untouched(op_case.buffers, DType::kF32, kSeed, false);
-  std::string error = RunBoth(op_case, single, 1);
+  std::string error = RunOnCpu(op_case, single, 1);
   if (error.empty()) {
     error = CheckImage(op_case, single);
   }
   if (error.empty() && op_case.double_reference) {
     const Buffers wide(op_case.buffers, DType::kF64, kSeed, false);
-    error = RunBoth(op_case, wide, 1);
+    error = RunOnCpu(op_case, wide, 1);
     if (error.empty()) {
       error = CompareWithDouble(op_case, single, wide, false);
     }
@@ -307,7 +306,7 @@ std::string CheckAgainstDouble(const OpCase& op_case) {
 
 std::string CheckGradients(const OpCase& op_case) {
   const Buffers buffers(op_case.buffers, DType::kF64, kSeed, true);
-  const std::string error = RunBoth(op_case, buffers, 1);
+  const std::string error = RunOnCpu(op_case, buffers, 1);
   if (!error.empty()) {
     return error;
   }

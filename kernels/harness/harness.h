@@ -218,6 +218,8 @@ std::vector<OpCase> AllCases();
 // Each returns empty on success, else what is wrong.
 std::string CheckAgainstDouble(const OpCase& op_case);
 std::string CheckGradients(const OpCase& op_case);
+// Forward, then backward where there is one, on the CPU. Empty, or what failed.
+std::string RunOnCpu(const OpCase& op_case, const Buffers& buffers, int threads);
 // Of one run: every QuantView against the buffer it is of, then op_case.check.
 std::string CheckImage(const OpCase& op_case, const Buffers& buffers);
 // All buffers that are not inputs, with the tolerance of the case; `cuda`: its figures for a GPU.

@@ -1,16 +1,52 @@
-// ops test|grad|perf|support [-o FILTER] [-t THREADS]: checks and timings of the kernels.
-// Exit code: 0 all good, 1 a case failed, 2 usage.
-#include <algorithm>
+// ops test|grad|perf|support [-o FILTER] [-t THREADS] [-d cpu|cuda|cuda:N] [--isolate]: checks and
+// timings of the kernels.
+//   -o FILTER  : cases whose "op/name" contains it
+//   -d         : cuda = on GPU 0, against the CPU's double run of the same inputs (test, perf)
+//   --isolate  : test on a GPU, each op in a process of its own with a limit of 60 s: a case that
+//                faults or hangs hides no other
+// Exit code: 0 all good, 1 a case failed, 2 usage, 3 the GPU's context was lost, 77 there is no GPU.
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "kernels/harness/gpu.h"
 #include "kernels/harness/harness.h"
+#include "kernels/harness/isolate.h"
 
 namespace hearth::kernels::harness {
 namespace {
+
+constexpr int kIsolatedLimitSeconds = 60;
+
+struct Options {
+  std::string mode;
+  std::string filter;
+  int threads = 1;
+  bool cuda = false;
+  int ordinal = 0;
+  bool isolate = false;
+  // Of a process that RunIsolated started.
+  std::string op;
+  int from = 0;
+  int progress = -1;
+};
+
+std::string Title(const OpCase& op_case) {
+  return op_case.op + "/" + op_case.name;
+}
+
+void Print(const char* result, const std::string& title, const std::string& text) {
+  std::printf("%-5s %s%s%s\n", result, title.c_str(), text.empty() ? "" : ": ", text.c_str());
+  std::fflush(stdout);
+}
 
 int RunChecks(const std::vector<OpCase>& cases, bool gradients) {
   int failed = 0;
@@ -22,11 +58,44 @@ int RunChecks(const std::vector<OpCase>& cases, bool gradients) {
     const std::string error = gradients ? CheckGradients(op_case) : CheckAgainstDouble(op_case);
     ++run;
     failed += error.empty() ? 0 : 1;
-    std::printf("%-5s %s/%s%s%s\n", error.empty() ? "ok" : "FAIL", op_case.op.c_str(),
-                op_case.name.c_str(), error.empty() ? "" : ": ", error.c_str());
+    Print(error.empty() ? "ok" : "FAIL", Title(op_case), error);
   }
   std::printf("%d cases, %d failed\n", run, failed);
   return failed == 0 && run > 0 ? 0 : 1;
+}
+
+// The case's index for the process that waits.
+void Report(const Options& options, int32_t index) {
+  if (options.progress >= 0 &&
+      write(options.progress, &index, sizeof(index)) != static_cast<ssize_t>(sizeof(index))) {
+    std::perror("progress");
+  }
+}
+
+int RunGpuChecks(Gpu& gpu, const std::vector<OpCase>& cases, const Options& options) {
+  constexpr const char* kResults[] = {"ok", "skip", "FAIL"};
+  int counts[3] = {0, 0, 0};
+  for (size_t i = static_cast<size_t>(options.from); i < cases.size(); ++i) {
+    const OpCase& op_case = cases[i];
+    if (op_case.perf || op_case.cpu_only) {
+      continue;
+    }
+    Report(options, static_cast<int32_t>(i));
+    for (const Storage& storage : Gpu::StoragesOf(op_case)) {
+      const Outcome outcome = gpu.Check(op_case, storage);
+      ++counts[outcome.kind];
+      Print(kResults[outcome.kind], Title(op_case) + " [" + Gpu::NameOf(storage) + "]",
+            outcome.text);
+      if (outcome.kind == Outcome::kFailed && gpu.broken()) {
+        std::printf("the GPU's context is lost: nothing more can run in this process%s\n",
+                    options.op.empty() ? "; --isolate goes on with the next case" : "");
+        return kExitBroken;
+      }
+    }
+  }
+  std::printf("%d checks on %s, %d failed, %d skipped\n", counts[0] + counts[1] + counts[2],
+              gpu.properties().name.c_str(), counts[Outcome::kFailed], counts[Outcome::kSkipped]);
+  return counts[Outcome::kFailed] == 0 ? 0 : 1;
 }
 
 void PrintRate(
@@ -35,78 +104,219 @@ void PrintRate(
     return;
   }
   const double rate = (flops > 0.0 ? flops : bytes) / seconds * 1e-9;
-  std::printf("%-44s %-8s %10.3f ms %9.2f %s\n", (op_case.op + "/" + op_case.name).c_str(),
-              direction, seconds * 1e3, rate, flops > 0.0 ? "GFLOP/s" : "GB/s");
+  std::printf("%-44s %-8s %10.3f ms %9.2f %s\n", Title(op_case).c_str(), direction, seconds * 1e3,
+              rate, flops > 0.0 ? "GFLOP/s" : "GB/s");
 }
 
-// GB/s counts every buffer of the case once: a lower bound of the traffic of either direction.
+// GB/s counts the traffic that the case states, else every buffer once: a lower bound of it.
 int RunPerf(const std::vector<OpCase>& cases, int threads) {
   for (const OpCase& op_case : cases) {
-    if (!op_case.perf) {
+    if (!op_case.perf || op_case.cuda_only) {
       continue;
     }
     const Timing timing = Measure(op_case, threads);
     PrintRate(op_case, "forward", timing.forward_s, op_case.forward_flops, timing.forward_bytes);
-    PrintRate(op_case, "backward", timing.backward_s, op_case.backward_flops, timing.backward_bytes);
+    PrintRate(op_case, "backward", timing.backward_s, op_case.backward_flops,
+              timing.backward_bytes);
   }
   return 0;
 }
 
-const char* Supported(const OpCase& op_case, Device device, DType storage) {
-  const Buffers buffers(op_case.buffers, storage, 1, true);
-  std::vector<double> scratch;
-  Exec exec;
-  exec.device = device;
-  if (op_case.workspace) {
-    // Aligned by hand: 64 bytes within a vector that is a little longer.
-    scratch.resize(op_case.workspace(buffers, 1) / 8 + 16);
-    const uintptr_t at = (reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64;
-    exec.workspace = {reinterpret_cast<void*>(at), scratch.size() * 8 - 64};
-  }
-  return op_case.forward(exec, buffers).ok() ? "yes" : "no";
-}
-
-int RunSupport(const std::vector<OpCase>& cases) {
-  std::printf("%-44s %-8s %-8s %-8s\n", "case", "cpu f32", "cpu f64", "cuda");
-  for (const OpCase& op_case : cases) {
-    if (!op_case.perf) {
-      std::printf("%-44s %-8s %-8s %-8s\n", (op_case.op + "/" + op_case.name).c_str(),
-                  Supported(op_case, Device::kCpu, DType::kF32),
-                  Supported(op_case, Device::kCpu, DType::kF64),
-                  Supported(op_case, Device::kCuda, DType::kF32));
+bool HasFp8(const OpCase& op_case, bool operands) {
+  for (const BufferSpec& spec : op_case.buffers) {
+    if ((spec.dtype == DType::kE4M3 || spec.dtype == DType::kE5M2) &&
+        (!operands || spec.quant_of.empty())) {
+      return true;
     }
   }
+  return false;
+}
+
+void PrintShare(const OpCase& op_case,
+                const Ceilings& ceilings,
+                const char* direction,
+                double seconds,
+                double flops,
+                double bytes) {
+  if (seconds <= 0.0) {
+    return;
+  }
+  const bool fp8 = HasFp8(op_case, true);
+  const double ceiling = flops <= 0.0 ? ceilings.copy_bytes_s
+                         : fp8        ? ceilings.fp8_flops
+                                      : ceilings.bf16_flops;
+  const double rate = (flops > 0.0 ? flops : bytes) / seconds;
+  std::printf("%-44s %-8s %10.4f ms %9.1f %-7s %5.1f %% of %s\n", Title(op_case).c_str(),
+              direction, seconds * 1e3, rate * (flops > 0.0 ? 1e-12 : 1e-9),
+              flops > 0.0 ? "TFLOP/s" : "GB/s", ceiling > 0.0 ? 100.0 * rate / ceiling : 0.0,
+              flops <= 0.0 ? "copy" : fp8 ? "fp8" : "bf16");
+  std::fflush(stdout);
+}
+
+int RunGpuPerf(Gpu& gpu, const std::vector<OpCase>& cases) {
+  const absl::StatusOr<Ceilings> ceilings = gpu.MeasureCeilings();
+  if (!ceilings.ok()) {
+    Print("FAIL", "ceilings", ceilings.status().ToString());
+    return 1;
+  }
+  std::printf("%s: copy %.0f GB/s, 8192^3 bf16 %.0f TFLOP/s, fp8 %.0f TFLOP/s\n",
+              gpu.properties().name.c_str(), ceilings->copy_bytes_s * 1e-9,
+              ceilings->bf16_flops * 1e-12, ceilings->fp8_flops * 1e-12);
+  int failed = 0;
+  for (const OpCase& op_case : cases) {
+    if (!op_case.perf || op_case.cpu_only) {
+      continue;
+    }
+    const absl::StatusOr<GpuTiming> timing =
+        gpu.Measure(op_case, Storage::Cuda(DType::kBF16, DType::kBF16));
+    if (!timing.ok()) {
+      const bool skipped = absl::IsUnimplemented(timing.status());
+      failed += skipped ? 0 : 1;
+      Print(skipped ? "skip" : "FAIL", Title(op_case), timing.status().ToString());
+      if (!skipped && gpu.broken()) {
+        return kExitBroken;
+      }
+      continue;
+    }
+    PrintShare(op_case, *ceilings, "forward", timing->forward_s, op_case.forward_flops,
+               timing->forward_bytes);
+    PrintShare(op_case, *ceilings, "backward", timing->backward_s, op_case.backward_flops,
+               timing->backward_bytes);
+  }
+  return failed == 0 ? 0 : 1;
+}
+
+// Empty, or why not.
+std::string TryOnCpu(const OpCase& op_case, DType storage) {
+  if (storage == DType::kF64 && !op_case.double_reference) {
+    return "no double version";
+  }
+  const Buffers buffers(op_case.buffers, storage, 1, true);
+  return RunOnCpu(op_case, buffers, 1);
+}
+
+// `gpu` is null where there is none: then `why` says so.
+int RunSupport(Gpu* gpu, const std::string& why, const std::vector<OpCase>& cases) {
+  std::printf("%-44s %-8s %-8s %-9s %-9s %-9s\n", "case", "cpu f32", "cpu f64", "cuda f32",
+              "cuda bf16", "cuda fp8");
+  for (const OpCase& op_case : cases) {
+    if (op_case.perf) {
+      continue;
+    }
+    std::vector<std::pair<const char*, std::string>> columns = {
+        {"cpu f32", TryOnCpu(op_case, DType::kF32)}, {"cpu f64", TryOnCpu(op_case, DType::kF64)}};
+    for (DType a : {DType::kF32, DType::kBF16}) {
+      const std::string text = op_case.cpu_only ? "for the CPU"
+                               : gpu == nullptr
+                                   ? why
+                                   : gpu->Try(op_case, Storage::Cuda(a, DType::kF32)).text;
+      columns.push_back({a == DType::kF32 ? "cuda f32" : "cuda bf16", text});
+    }
+    std::printf("%-44s", Title(op_case).c_str());
+    for (const auto& [name, text] : columns) {
+      std::printf(" %-8s", text.empty() ? "yes" : "no");
+    }
+    std::printf("  %s\n", !HasFp8(op_case, false) ? "-" : columns[3].second.empty() ? "yes" : "no");
+    for (const auto& [name, text] : columns) {
+      if (!text.empty() && (gpu != nullptr || text != why)) {
+        std::printf("    %s: %s\n", name, text.c_str());
+      }
+    }
+    std::fflush(stdout);
+    if (gpu != nullptr && gpu->broken()) {
+      std::printf("the GPU's context is lost\n");
+      return kExitBroken;
+    }
+  }
+  if (gpu == nullptr) {
+    std::printf("no column cuda: %s\n", why.c_str());
+  }
   return 0;
+}
+
+// False if `args` are not understood.
+bool Parse(const std::vector<std::string>& args, Options& options) {
+  options.mode = args.size() > 1 ? args[1] : "";
+  for (size_t i = 2; i < args.size(); ++i) {
+    const std::string& flag = args[i];
+    if (flag == "--isolate") {
+      options.isolate = true;
+      continue;
+    }
+    if (++i == args.size()) {
+      return false;
+    }
+    absl::string_view value = args[i];
+    bool good = true;
+    if (flag == "-o") {
+      options.filter = args[i];
+    } else if (flag == "--op") {
+      options.op = args[i];
+    } else if (flag == "-t") {
+      good = absl::SimpleAtoi(value, &options.threads) && options.threads >= 1;
+    } else if (flag == "--from") {
+      good = absl::SimpleAtoi(value, &options.from) && options.from >= 0;
+    } else if (flag == "--progress") {
+      good = absl::SimpleAtoi(value, &options.progress);
+    } else if (flag == "-d") {
+      options.cuda = absl::ConsumePrefix(&value, "cuda");
+      good = options.cuda ? value.empty() || (absl::ConsumePrefix(&value, ":") &&
+                                              absl::SimpleAtoi(value, &options.ordinal))
+                          : value == "cpu";
+    } else {
+      good = false;
+    }
+    if (!good) {
+      return false;
+    }
+  }
+  const std::string& mode = options.mode;
+  return mode == "test" || mode == "support" || mode == "perf" || (mode == "grad" && !options.cuda);
+}
+
+int RunOnGpu(const Options& options,
+             const std::vector<OpCase>& cases,
+             const std::vector<std::string>& args) {
+  if (options.isolate && options.mode == "test" && options.op.empty()) {
+    return RunIsolated(cases, args, kIsolatedLimitSeconds);
+  }
+  absl::StatusOr<std::unique_ptr<Gpu>> gpu = Gpu::Open(options.ordinal);
+  if (!gpu.ok()) {
+    std::printf("no GPU to run on: %s\n", gpu.status().ToString().c_str());
+    return kExitNoGpu;
+  }
+  return options.mode == "test"   ? RunGpuChecks(**gpu, cases, options)
+         : options.mode == "perf" ? RunGpuPerf(**gpu, cases)
+                                  : RunSupport(gpu->get(), "", cases);
 }
 
 int Main(const std::vector<std::string>& args) {
-  std::string filter;
-  int threads = 1;
-  for (size_t i = 2; i + 1 < args.size(); i += 2) {
-    if (args[i] == "-o") {
-      filter = args[i + 1];
-    } else if (args[i] == "-t") {
-      threads = std::max(1, std::atoi(args[i + 1].c_str()));
-    }
+  Options options;
+  if (!Parse(args, options)) {
+    std::fprintf(stderr,
+                 "usage: ops test|grad|perf|support [-o FILTER] [-t THREADS] "
+                 "[-d cpu|cuda|cuda:N] [--isolate]\n"
+                 "grad needs doubles: cpu only\n");
+    return 2;
   }
   std::vector<OpCase> cases;
   for (OpCase& op_case : AllCases()) {
-    if ((op_case.op + "/" + op_case.name).find(filter) != std::string::npos) {
+    if (Title(op_case).find(options.filter) != std::string::npos &&
+        (options.op.empty() || op_case.op == options.op)) {
       cases.push_back(std::move(op_case));
     }
   }
-  const std::string mode = args.size() > 1 ? args[1] : "";
-  if (mode == "test" || mode == "grad") {
-    return RunChecks(cases, mode == "grad");
+  if (options.cuda) {
+    return RunOnGpu(options, cases, args);
   }
-  if (mode == "perf") {
-    return RunPerf(cases, threads);
+  if (options.mode == "perf") {
+    return RunPerf(cases, options.threads);
   }
-  if (mode == "support") {
-    return RunSupport(cases);
+  if (options.mode == "support") {
+    const absl::StatusOr<std::unique_ptr<Gpu>> gpu = Gpu::Open(0);
+    return RunSupport(gpu.ok() ? gpu->get() : nullptr, gpu.status().ToString(), cases);
   }
-  std::fprintf(stderr, "usage: ops test|grad|perf|support [-o FILTER] [-t THREADS]\n");
-  return 2;
+  return RunChecks(cases, options.mode == "grad");
 }
 
 }  // namespace
