@@ -1,5 +1,9 @@
+#include <algorithm>
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "kernels/formats/formats.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/harness/cases.h"
 
@@ -17,8 +21,19 @@ constexpr Shape kLinear[] = {
     {"linear_1x1x1", 1, 1, 1, true, false},
     {"linear_7x13x5", 7, 13, 5, false, false},
     {"linear_65x33x129_bias", 65, 33, 129, true, false},
+    {"linear_131x48x72_bias", 131, 48, 72, true, false},
+    {"linear_257x520x40", 257, 520, 40, false, false},
     {"linear_perf_2048x1536x512", 2048, 1536, 512, true, true},
 };
+
+// y = x wT + bias, dx = dy w and dw += dyT x, as one call each.
+GemmArgs Product(const TensorView& a, const TensorView& b, const TensorView& c) {
+  GemmArgs args;
+  args.a = a;
+  args.b = b;
+  args.c = c;
+  return args;
+}
 
 // A linear layer: y = x wT + bias; dx = dy w, dw += dyT x, dbias += column sums of dy.
 OpCase LinearCase(const Shape& s) {
@@ -30,40 +45,31 @@ OpCase LinearCase(const Shape& s) {
                {"dy", {s.M, s.N}},
                {"y", {s.M, s.N}, Role::kOutput},
                {"dx", {s.M, s.K}, Role::kOutput},
-               {"dw", {s.N, s.K}, Role::kAccumulate}};
+               WeightGradient("dw", {s.N, s.K})};
   c.outputs = {{"y", "dy"}};
   c.inputs = {{"x", "dx"}, {"w", "dw"}};
   if (s.bias) {
     c.buffers.push_back({"bias", {s.N}});
-    c.buffers.push_back({"dbias", {s.N}, Role::kAccumulate});
+    c.buffers.push_back(WeightGradient("dbias", {s.N}));
     c.inputs.push_back({"bias", "dbias"});
   }
   c.forward = [](const Exec& exec, const Buffers& b) {
-    GemmArgs args;
-    args.a = b["x"];
-    args.b = b["w"];
-    args.c = b["y"];
+    GemmArgs args = Product(b["x"], b["w"], b["y"]);
     args.bias = b["bias"];
     args.transpose_b = true;
     return Gemm(exec, args);
   };
   c.backward = [](const Exec& exec, const Buffers& b) {
-    GemmArgs dx;
-    dx.a = b["dy"];
-    dx.b = b["w"];
-    dx.c = b["dx"];
-    HEARTH_RETURN_IF_ERROR(Gemm(exec, dx));
-    GemmArgs dw;
-    dw.a = b["dy"];
-    dw.b = b["x"];
-    dw.c = b["dw"];
+    HEARTH_RETURN_IF_ERROR(Gemm(exec, Product(b["dy"], b["w"], b["dx"])));
+    GemmArgs dw = Product(b["dy"], b["x"], b["dw"]);
     dw.transpose_a = true;
     dw.beta = 1.0;
     HEARTH_RETURN_IF_ERROR(Gemm(exec, dw));
     return b["dbias"].empty() ? absl::OkStatus() : ColumnSum(exec, {b["dy"], b["dbias"], 1.0});
   };
   c.workspace = [](const Buffers& b, int) {
-    return ColumnSumWorkspaceBytes({b["dy"], b["dy"], 1.0});
+    return std::max(GemmWorkspaceBytes(Product(b["dy"], b["w"], b["dx"])),
+                    ColumnSumWorkspaceBytes({b["dy"], b["dy"], 1.0}));
   };
   c.reduction = s.K + s.M + s.N;
   c.thread_invariant = false;
@@ -83,34 +89,128 @@ OpCase TransposeCase(bool transpose_a, bool transpose_b) {
                {"b", transpose_b ? std::vector<int64_t>{N, K} : std::vector<int64_t>{K, N}},
                {"c", {M, N}, Role::kAccumulate}};
   c.forward = [transpose_a, transpose_b](const Exec& exec, const Buffers& b) {
-    GemmArgs args;
-    args.a = b["a"];
-    args.b = b["b"];
-    args.c = b["c"];
+    GemmArgs args = Product(b["a"], b["b"], b["c"]);
     args.transpose_a = transpose_a;
     args.transpose_b = transpose_b;
     args.alpha = 0.5;
     args.beta = -2.0;
     return Gemm(exec, args);
   };
+  c.workspace = [](const Buffers& b, int) {
+    return GemmWorkspaceBytes(Product(b["a"], b["b"], b["c"]));
+  };
   c.reduction = K;
   c.thread_invariant = false;
   return c;
 }
 
-// Column sums alone: their bits must not depend on threads.
-OpCase ColumnSumCase() {
+struct Fp8Shape {
+  const char* name;
+  DType a, b;
+  int64_t M, N, K;
+  bool fast;
+};
+
+constexpr Fp8Shape kFp8[] = {
+    {"fp8_e4m3_e4m3_19x32x48", DType::kE4M3, DType::kE4M3, 19, 32, 48, true},
+    {"fp8_e5m2_e4m3_129x48x272", DType::kE5M2, DType::kE4M3, 129, 48, 272, false},
+    {"fp8_e4m3_e5m2_64x144x1040", DType::kE4M3, DType::kE5M2, 64, 144, 1040, false},
+};
+constexpr double kScaleA = 0.375;
+constexpr double kScaleB = 1.25;
+
+// Empty, or which element of c = kScaleA kScaleB a bT (+ c of before, 0.5) is wrong. The bounds
+// leave room for c in bf16 and for an accumulator of 13 fraction bits.
+std::string CheckFp8(const Fp8Shape& s, const Buffers& b) {
+  const std::vector<double> values_a = b.Values("a");
+  const std::vector<double> values_b = b.Values("b");
+  for (const char* name : {"y", "sum"}) {
+    const std::vector<double> got = b.Values(name);
+    const double before = name[0] == 's' ? 0.5 : 0.0;
+    for (int64_t m = 0; m < s.M; ++m) {
+      for (int64_t n = 0; n < s.N; ++n) {
+        double want = before;
+        double magnitude = before;
+        for (int64_t k = 0; k < s.K; ++k) {
+          const double product = kScaleA * kScaleB * values_a[static_cast<size_t>(m * s.K + k)] *
+                                 values_b[static_cast<size_t>(n * s.K + k)];
+          want += product;
+          magnitude += std::fabs(product);
+        }
+        const double value = got[static_cast<size_t>(m * s.N + n)];
+        if (!(std::fabs(value - want) <= 0x1p-8 * std::fabs(want) + 0x1p-10 * magnitude)) {
+          return absl::StrCat(name, "[", m, ", ", n, "] = ", value, ", double gives ", want);
+        }
+      }
+    }
+  }
+  return "";
+}
+
+// FP8 operands into T, and added to a weight gradient.
+OpCase Fp8Case(const Fp8Shape& s) {
   OpCase c;
   c.op = "gemm";
-  c.name = "column_sum_201x37";
-  c.buffers = {{"x", {201, 37}}, {"out", {37}, Role::kOutput}};
+  c.name = s.name;
+  BufferSpec a = {"a", {s.M, s.K}};
+  BufferSpec b = {"b", {s.N, s.K}};
+  a.dtype = s.a;
+  b.dtype = s.b;
+  BufferSpec sum = WeightGradient("sum", {s.M, s.N});
+  sum.fill = {Fill::kConstant, 0.5, 0.0};
+  c.buffers = {a,
+               b,
+               {"y", {s.M, s.N}, Role::kOutput},
+               sum,
+               {"scale_a", {1}, Role::kInput, {Fill::kConstant, kScaleA, 0}, DType::kU8},
+               {"scale_b", {1}, Role::kInput, {Fill::kConstant, kScaleB, 0}, DType::kU8}};
+  const auto product = [s](const Buffers& buffers, const char* name) {
+    GemmArgs args = Product(buffers["a"], buffers["b"], buffers[name]);
+    args.transpose_b = true;
+    args.scale_a = buffers["scale_a"].as<float>();
+    args.scale_b = buffers["scale_b"].as<float>();
+    args.fast_accumulation = s.fast;
+    return args;
+  };
+  c.forward = [product](const Exec& exec, const Buffers& buffers) {
+    HEARTH_RETURN_IF_ERROR(Gemm(exec, product(buffers, "y")));
+    GemmArgs sum_args = product(buffers, "sum");
+    sum_args.beta = 1.0;
+    return Gemm(exec, sum_args);
+  };
+  c.workspace = [product](const Buffers& buffers, int) {
+    return GemmWorkspaceBytes(product(buffers, "y"));
+  };
+  c.check = [s](const Buffers& buffers) { return CheckFp8(s, buffers); };
+  c.double_reference = false;
+  c.thread_invariant = false;
+  return c;
+}
+
+// A case that is only timed, on a GPU: the forward product of hearth-112m's gate and up.
+OpCase PerfCase(const char* name, DType dtype) {
+  constexpr int64_t M = 36864, N = 4096, K = 768;
+  OpCase c = dtype == DType::kF32 ? LinearCase({name, M, N, K, false, true})
+                                  : Fp8Case({name, dtype, DType::kE4M3, M, N, K, true});
+  c.perf = true;
+  c.cuda_only = true;
+  c.forward_flops = 2.0 * static_cast<double>(M * N * K) * (dtype == DType::kF32 ? 1.0 : 2.0);
+  return c;
+}
+
+// Column sums alone: their bits must not depend on threads.
+OpCase ColumnSumCase(int64_t rows, int64_t cols) {
+  OpCase c;
+  c.op = "gemm";
+  c.name = absl::StrCat("column_sum_", rows, "x", cols);
+  c.buffers = {{"x", {rows, cols}}, WeightGradient("out", {cols}, Role::kOutput)};
   c.forward = [](const Exec& exec, const Buffers& b) {
     return ColumnSum(exec, {b["x"], b["out"], 0.0});
   };
   c.workspace = [](const Buffers& b, int) {
     return ColumnSumWorkspaceBytes({b["x"], b["out"], 0.0});
   };
-  c.reduction = 201;
+  c.reduction = rows;
   return c;
 }
 
@@ -126,7 +226,13 @@ std::vector<OpCase> GemmCases() {
       cases.push_back(TransposeCase(transpose_a, transpose_b));
     }
   }
-  cases.push_back(ColumnSumCase());
+  for (const Fp8Shape& shape : kFp8) {
+    cases.push_back(Fp8Case(shape));
+  }
+  cases.push_back(PerfCase("linear_perf_36864x4096x768", DType::kF32));
+  cases.push_back(PerfCase("fp8_perf_36864x4096x768", DType::kE4M3));
+  cases.push_back(ColumnSumCase(201, 37));
+  cases.push_back(ColumnSumCase(3001, 72));
   return cases;
 }
 

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "kernels/core/rng.h"
+#include "kernels/formats/formats.h"
+#include "kernels/linear_cross_entropy/cuda_layout.h"
 
 namespace hearth::kernels {
 namespace {
@@ -32,8 +35,9 @@ struct Problem {
     FillNormal({1, RngPurpose::kTest, 0, 0, 1}, 0, 0.0, 1.0, weight.data(), kPadded * kHidden);
   }
 
-  absl::Status Execute(int64_t chunk) {
+  absl::Status Execute(int64_t chunk, bool accumulate = true) {
     LinearCrossEntropyArgs args;
+    args.accumulate = accumulate;
     args.hidden = View(hidden.data(), {kTokens, kHidden});
     args.weight = View(weight.data(), {kPadded, kHidden});
     args.targets = View(targets.data(), {kTokens});
@@ -114,6 +118,158 @@ TEST(LinearCrossEntropy, TargetOutsideVocabulary_IsOutOfRange) {
   const absl::Status status = run.Execute(0);
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
   EXPECT_NE(status.message().find("targets[4] = 4"), absl::string_view::npos);
+}
+
+TEST(LinearCrossEntropy, NotAccumulating_OverwritesEveryRow) {
+  Problem added;
+  Problem overwritten;
+  std::fill(overwritten.d_weight.begin(), overwritten.d_weight.end(), 7.0);
+  ASSERT_TRUE(added.Execute(2).ok());
+  ASSERT_TRUE(overwritten.Execute(2, false).ok());
+  EXPECT_EQ(added.d_weight, overwritten.d_weight);
+}
+
+// The FP8 head against the same arithmetic in double: decoded operands, E5M2 gradients.
+class QuantisedHead : public testing::Test {
+ protected:
+  static constexpr int64_t kRows = 32;
+  static constexpr int64_t kC = 16;
+  static constexpr int64_t kV = 27;
+  static constexpr int64_t kVp = 32;
+  static constexpr double kDLoss = 0.125;
+
+  QuantisedHead() {
+    FillNormal({1, RngPurpose::kTest, 0, 0, 2}, 0, 0.0, 60.0, hidden_.data(), kRows * kC);
+    FillNormal({1, RngPurpose::kTest, 0, 0, 3}, 0, 0.0, 60.0, weight_.data(), kVp * kC);
+    Quantise(hidden_, kRows, x_rows_, x_columns_);
+    Quantise(weight_, kVp, w_rows_, w_columns_);
+    for (size_t i = 0; i < kRows; ++i) {
+      targets_[i] = static_cast<int32_t>(i * 5 % kV);
+      loss_weight_[i] = i % 4 == 1 ? 0.0F : (i % 2 == 0 ? 1.0F : 0.5F);
+    }
+    args_.hidden = TensorView(static_cast<void*>(nullptr), DType::kF32, {kRows, kC});
+    args_.weight = TensorView(static_cast<void*>(nullptr), DType::kF32, {kVp, kC});
+    args_.targets = View(targets_.data(), {kRows});
+    args_.loss_weight = View(loss_weight_.data(), {kRows});
+    args_.vocab = kV;
+    args_.d_loss = kDLoss;
+    args_.d_hidden = View(d_hidden_.data(), {kRows, kC});
+    args_.d_weight = View(d_weight_.data(), {kVp, kC});
+    args_.accumulate = false;
+    args_.loss_sum = &loss_sum_;
+    args_.weight_sum = &weight_sum_;
+    args_.chunk = 16;
+    args_.quant.hidden_rows = TensorView(x_rows_.data(), DType::kE4M3, {kRows, kC});
+    args_.quant.hidden_columns = TensorView(x_columns_.data(), DType::kE4M3, {kC, kRows});
+    args_.quant.weight_rows = TensorView(w_rows_.data(), DType::kE4M3, {kVp, kC});
+    args_.quant.weight_columns = TensorView(w_columns_.data(), DType::kE4M3, {kC, kVp});
+    args_.quant.hidden_scale = &hidden_scale_;
+    args_.quant.weight_scale = &weight_scale_;
+  }
+
+  // Rounds `values` to E4M3 in place.
+  static void Quantise(std::vector<float>& values,
+                       int64_t rows,
+                       std::vector<uint8_t>& by_rows,
+                       std::vector<uint8_t>& by_columns) {
+    by_rows.resize(values.size());
+    by_columns.resize(values.size());
+    for (size_t r = 0; r < static_cast<size_t>(rows); ++r) {
+      for (size_t c = 0; c < kC; ++c) {
+        const uint8_t code = EncodeE4m3(values[r * kC + c]);
+        by_rows[r * kC + c] = code;
+        by_columns[c * static_cast<size_t>(rows) + r] = code;
+        values[r * kC + c] = DecodeE4m3(code);
+      }
+    }
+  }
+
+  absl::Status Execute() {
+    std::vector<double> memory(LinearCrossEntropyWorkspaceBytes(Exec(), args_) / 8 + 16);
+    const uintptr_t at = (reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64;
+    Exec exec;
+    exec.threads = 2;
+    exec.workspace = {reinterpret_cast<void*>(at), LinearCrossEntropyWorkspaceBytes(Exec(), args_)};
+    return LinearCrossEntropy(exec, args_);
+  }
+
+  // d_logits of a token as the op quantises them, and its loss.
+  double Token(size_t token, std::vector<double>& d) const {
+    std::vector<double> p(kV);
+    double total = 0.0;
+    for (size_t v = 0; v < kV; ++v) {
+      double logit = 0.0;
+      for (size_t c = 0; c < kC; ++c) {
+        logit += double{hidden_[token * kC + c]} * double{weight_[v * kC + c]};
+      }
+      p[v] = std::exp(logit * double{hidden_scale_} * double{weight_scale_});
+      total += p[v];
+    }
+    const size_t target = static_cast<size_t>(targets_[token]);
+    const double w = double{loss_weight_[token]};
+    d.assign(kV, 0.0);
+    for (size_t v = 0; v < kV; ++v) {
+      const double gradient = kDLoss * w * (p[v] / total - (v == target ? 1.0 : 0.0));
+      const double scale = 57344.0 / kDLoss;
+      d[v] = double{RoundToFormat(static_cast<float>(gradient * scale), DType::kE5M2)} / scale;
+    }
+    return w == 0.0 ? 0.0 : -w * std::log(p[target] / total);
+  }
+
+  std::vector<float> hidden_ = std::vector<float>(kRows * kC);
+  std::vector<float> weight_ = std::vector<float>(kVp * kC);
+  std::vector<uint8_t> x_rows_, x_columns_, w_rows_, w_columns_;
+  std::vector<int32_t> targets_ = std::vector<int32_t>(kRows);
+  std::vector<float> loss_weight_ = std::vector<float>(kRows);
+  std::vector<float> d_hidden_ = std::vector<float>(kRows * kC, 9.0F);
+  std::vector<float> d_weight_ = std::vector<float>(kVp * kC, 9.0F);
+  float hidden_scale_ = 0.01F;
+  float weight_scale_ = 0.02F;
+  double loss_sum_ = 0.0;
+  double weight_sum_ = 0.0;
+  LinearCrossEntropyArgs args_;
+};
+
+TEST_F(QuantisedHead, Cpu_EqualsDecodedProductsWithE5m2Gradients) {
+  ASSERT_TRUE(Execute().ok());
+  std::vector<double> d_weight(kVp * kC);
+  double loss = 0.0;
+  std::vector<double> d;
+  for (size_t n = 0; n < kRows; ++n) {
+    loss += Token(n, d);
+    for (size_t c = 0; c < kC; ++c) {
+      double d_hidden = 0.0;
+      for (size_t v = 0; v < kV; ++v) {
+        d_hidden += d[v] * double{weight_[v * kC + c]} * double{weight_scale_};
+        d_weight[v * kC + c] += d[v] * double{hidden_[n * kC + c]} * double{hidden_scale_};
+      }
+      EXPECT_NEAR(d_hidden_[n * kC + c], d_hidden, 2e-6) << n;
+    }
+  }
+  for (size_t i = 0; i < d_weight.size(); ++i) {
+    EXPECT_NEAR(d_weight_[i], d_weight[i], 2e-6) << i;
+  }
+  EXPECT_NEAR(loss_sum_, loss, 1e-5 * loss);
+}
+
+TEST_F(QuantisedHead, BadCalls_AreRefused) {
+  args_.chunk = 24;
+  EXPECT_EQ(Execute().code(), absl::StatusCode::kInvalidArgument);
+  args_.chunk = 16;
+  args_.quant.weight_columns = TensorView();
+  EXPECT_EQ(Execute().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// CUDA's chunks cover the tokens in equal parts of at most 1 GiB of logits.
+TEST(LinearCrossEntropy, CudaChunks_AreEvenAndBounded) {
+  LinearCrossEntropyArgs args;
+  args.hidden = TensorView(static_cast<void*>(nullptr), DType::kBF16, {36864, 768});
+  EXPECT_EQ(cuda::HeadChunk(args, 49152), 9216);
+  EXPECT_EQ(cuda::HeadChunk(args, 151936), 3456);
+  args.hidden.shape[0] = 100;
+  EXPECT_EQ(cuda::HeadChunk(args, 49152), 100);
+  args.chunk = 64;
+  EXPECT_EQ(cuda::HeadChunk(args, 49152), 64);
 }
 
 }  // namespace
