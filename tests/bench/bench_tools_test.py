@@ -1,0 +1,110 @@
+#!/usr/bin/python3
+"""bench_table.py, torch_peer.sh and gpu-check.sh with programs that only pretend: no GPU is needed. What they must do is to report each
+failure and never to hang."""
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, HERE)
+import bench_table  # noqa: E402
+
+TRAINER = """#!/bin/sh
+case "$*" in
+  *hang=1*) sleep 300 & wait ;;
+  *fail=1*) echo "hearth-trainer: batch does not fit; the largest that does is 24" >&2; exit 1 ;;
+  probe*) echo '{}' ;;
+  *) echo warming up; printf '{\\n "tokens_per_second": 600000.0, "phases": {"forward_ms": 1.5}, "memory_bytes": 17179869184, "watts": 650\\n}\\n' ;;
+esac
+"""
+OPS = """#!/bin/sh
+case "$1" in test) echo "3 cases, 0 failed" ;; perf) sleep 300 ;; esac
+"""
+
+
+class BenchTools(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.dir = folder.name
+        os.mkdir(self.path("bin"))
+        for name, text in (("hearth-trainer", TRAINER), ("ops", OPS)):
+            with open(self.path("bin", name), "w") as f:
+                f.write(text)
+            os.chmod(self.path("bin", name), 0o755)
+
+    def path(self, *parts):
+        return os.path.join(self.dir, *parts)
+
+    def rows(self, text):
+        with open(self.path("test.rows"), "w") as f:
+            f.write(text)
+        return self.path("test.rows")
+
+    def test_rows_files_name_jobs_that_exist(self):
+        files = glob.glob(os.path.join(HERE, "*.rows"))
+        self.assertGreaterEqual(len(files), 4)
+        labels = [row[0] for path in files for row in bench_table.parse_rows(path)]
+        self.assertGreater(len(labels), 50)
+
+    def test_table_shows_numbers_failures_and_ratios(self):
+        with open(self.path("peer.jsonl"), "w") as f:
+            f.write(json.dumps({"model": "hearth-112m", "peer": "torch-bf16", "tok_s": 500000}) + "\n")
+        rows = self.rows("# comment\nhearth-112m bf16 | hearth-112m-bf16\nhearth-112m big | hearth-112m-bf16 | fail=1\n"
+                         "other slow | hearth-112m-bf16 | hang=1\n")
+        began = time.monotonic()
+        run = subprocess.run([sys.executable, os.path.join(HERE, "bench_table.py"), "--bin", self.path("bin"), "--out", self.dir,
+                              "--row-limit", "6", "--peer", self.path("peer.jsonl"), rows], capture_output=True, text=True, timeout=60)
+        self.assertLess(time.monotonic() - began, 30)
+        self.assertEqual(run.returncode, 1, run.stderr)
+        self.assertIn("600,000", run.stdout)
+        self.assertIn("1.200", run.stdout)
+        self.assertIn("16.00", run.stdout)
+        self.assertIn("the largest that does is 24", run.stdout)
+        self.assertIn("no end after 6 s", run.stdout)
+        with open(self.path("bench.jsonl")) as f:
+            lines = [json.loads(line) for line in f]
+        self.assertEqual(lines[0]["bench"]["phases"]["forward_ms"], 1.5)
+        self.assertAlmostEqual(lines[0]["shown"]["tok/J"], 600000 / 650)
+
+    def test_last_json_is_found_among_other_lines(self):
+        self.assertEqual(bench_table.last_json('{"a": 1}\nx\n{\n "b": {"c": 2}\n}\nend'), {"b": {"c": 2}})
+        self.assertIsNone(bench_table.last_json("nothing {here}"))
+        self.assertEqual(bench_table.last_json('{broken\n{"q": 1}'), {"q": 1})
+
+    def gpu_check(self, *args):
+        return subprocess.run([os.path.join(ROOT, "scripts", "gpu-check.sh"), "--bin", self.path("bin"), *args, self.path("out")],
+                              capture_output=True, text=True, timeout=120)
+
+    def test_gpu_check_runs_what_is_asked_and_sums_up(self):
+        rows = self.rows("hearth-112m bf16 | hearth-112m-bf16\n")
+        run = self.gpu_check("--only", "probe,ops,bench", "--rows", rows, "--pack")
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        with open(self.path("out", "summary.txt")) as f:
+            summary = f.read()
+        for step in ("probe", "ops", "bench"):
+            self.assertRegex(summary, rf"{step} +passed")
+        self.assertNotIn("cluster", summary)
+        self.assertTrue(os.path.exists(self.path("out", "logs.tar.gz")))
+        self.assertTrue(os.path.exists(self.path("out", "bench.jsonl")))
+
+    def test_gpu_check_ends_a_step_that_hangs(self):
+        began = time.monotonic()
+        self.assertEqual(self.gpu_check("--only", "perf", "--seconds", "0.2").returncode, 2)
+        run = self.gpu_check("--only", "perf", "--seconds", "12")
+        self.assertLess(time.monotonic() - began, 40)
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        self.assertRegex(run.stdout, r"perf +timeout")
+
+    def test_gpu_check_refuses_unknown_steps(self):
+        self.assertEqual(self.gpu_check("--only", "nothing").returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

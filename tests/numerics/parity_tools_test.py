@@ -1,0 +1,102 @@
+#!/usr/bin/python3
+"""compare.py and fidelity.py on made-up runs: they pass what is within their bounds, fail what is not, and say so by their exit status."""
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree as ET
+
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+import tensor_file  # noqa: E402
+
+
+class Tools(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.dir = folder.name
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def metrics(self, name, factor=lambda step: 1.0, steps=400, held_every=100, skip=()):
+        with open(self.path(name), "w") as f:
+            for step in range(1, steps + 1):
+                row = {"step": str(step), "loss": (3 + 5 * math.exp(-step / 60)) * factor(step)}
+                if step % held_every == 0:
+                    row["validation_loss"] = row["loss"] + 0.1
+                if step not in skip:
+                    f.write(json.dumps(row) + "\n")
+        return self.path(name)
+
+    def run_tool(self, name, *args):
+        run = subprocess.run([sys.executable, os.path.join(HERE, name), *map(str, args)], capture_output=True, text=True, timeout=60)
+        self.assertNotIn("Traceback", run.stderr)
+        return run
+
+    def test_compare_losses_within_and_beyond_the_bound(self):
+        base = self.metrics("a.jsonl")
+        near = self.metrics("b.jsonl", lambda s: 1 + 0.009 * math.sin(s))
+        far = self.metrics("c.jsonl", lambda s: 1.011 if s == 57 else 1.0)
+        not_a_number = self.metrics("d.jsonl", lambda s: math.nan if s == 9 else 1.0)
+        self.assertEqual(self.run_tool("compare.py", near, base).returncode, 0)
+        failed = self.run_tool("compare.py", far, base)
+        self.assertEqual(failed.returncode, 1)
+        self.assertIn("at step 57", failed.stdout)
+        self.assertEqual(self.run_tool("compare.py", not_a_number, base).returncode, 1)
+        missing = self.run_tool("compare.py", self.metrics("e.jsonl", skip=(8,)), base)
+        self.assertEqual(missing.returncode, 1)
+        self.assertIn("first 8", missing.stdout)
+
+    def test_compare_gradients_by_cosine_and_name(self):
+        base = self.metrics("a.jsonl")
+        rng = np.random.default_rng(3)
+        good = {f"layer.{i}.weight": rng.standard_normal((7, 13 + i)).astype(np.float32) for i in range(3)}
+        tensor_file.write(self.path("good"), good)
+        noisy = {n: t + np.float32(0.01) * rng.standard_normal(t.shape).astype(np.float32) for n, t in good.items()}
+        tensor_file.write(self.path("noisy"), noisy)
+        tensor_file.write(self.path("flipped"), {**noisy, "layer.1.weight": -noisy["layer.1.weight"]})
+        tensor_file.write(self.path("short"), {n: t for n, t in noisy.items() if n != "layer.2.weight"})
+        for name, status, text in (("noisy", 0, "ok"), ("flipped", 1, "layer.1.weight"), ("short", 1, "layer.2.weight")):
+            run = self.run_tool("compare.py", base, base, "--gradients", self.path(name), self.path("good"))
+            self.assertEqual(run.returncode, status, run.stdout + run.stderr)
+            self.assertIn(text, run.stdout)
+
+    def test_tensor_file_round_trip_and_bf16(self):
+        tensors = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.ones((1,), np.float32)}
+        tensor_file.write(self.path("t"), tensors)
+        back = tensor_file.read(self.path("t"))
+        for name in tensors:
+            np.testing.assert_array_equal(back[name], tensors[name])
+        header = json.dumps({"x": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}).encode()
+        with open(self.path("bf16"), "wb") as f:
+            f.write(len(header).to_bytes(8, "little") + header + bytes([0x80, 0x3F, 0x40, 0xC0]))
+        np.testing.assert_array_equal(tensor_file.read(self.path("bf16"))["x"], [1.0, -3.0])
+
+    def test_fidelity_gaps_and_picture(self):
+        base = self.metrics("bf16.jsonl")
+        near = self.metrics("fp8.jsonl", lambda s: 1.003)
+        far = self.metrics("bad.jsonl", lambda s: 1.006)
+        svg = self.path("curves.svg")
+        run = self.run_tool("fidelity.py", f"bf16={base}", f"fp8={near}", "--svg", svg, "--title", "BF16 & FP8 <curves>")
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        self.assertIn("+0.30 %", run.stdout)
+        root = ET.parse(svg).getroot()
+        lines = root.findall("{http://www.w3.org/2000/svg}polyline")
+        self.assertEqual(len(lines), 2 + 2 + 1)  # the bound twice, two losses, one gap
+        self.assertEqual(len(root.findall("{http://www.w3.org/2000/svg}circle")), 8)
+        self.assertEqual(self.run_tool("fidelity.py", f"bf16={base}", f"fp8={far}").returncode, 1)
+        # Held-out losses count too, and runs of different length are not compared in silence.
+        short = self.metrics("short.jsonl", steps=300)
+        self.assertEqual(self.run_tool("fidelity.py", f"bf16={base}", f"fp8={short}").returncode, 1)
+        self.assertEqual(self.run_tool("fidelity.py", f"bf16={base}").returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
