@@ -4,9 +4,12 @@
 //   With segments, a query sees only keys of its own segment (documents packed into one sequence);
 //   segments must not decrease along a sequence.
 //   Blocked over query rows: no buffer of B * Hq * T * T exists.
-//   "T" below is the storage type, kF32 or kF64, the same for all floating views of a call.
-//   Bits depend on exec.threads only through OpenBLAS (each call here is single-threaded: they
-//   do not).
+//   "A" below is the storage type (exec.h), the same for all floating views of a call but lse.
+//   Bits do not depend on exec.threads.
+//   On a GPU: cuDNN's engines for bf16 without segments, where there are any (cudnn.h), else kernels
+//   of our own, on tensor cores for bf16 with head_dim a multiple of 8 up to 128, slow ones for the
+//   rest up to head_dim 256. HEARTH_ATTENTION=own or =cudnn allows only one of them. Every call gives
+//   the same bits in every run but cuDNN's backward, which CudaOptions::deterministic excludes.
 #pragma once
 
 #include "absl/status/status.h"
@@ -23,13 +26,14 @@ struct AttentionDims {
 };
 
 // out = softmax(scale * q kT, causal, same segment) v
-//   qkv      : [B*T, (Hq + 2 Hkv) D] T        out : [B*T, Hq D] T, no aliasing
+//   qkv      : [B*T, (Hq + 2 Hkv) D] A        out : [B*T, Hq D] A, no aliasing
 //   segments : [B*T] i32, optional
-//   lse      : [B, Hq, T] T, log of the sum of exponentials of the scaled scores, kept for
-//              backward; optional (evaluation)
+//   lse      : [B, Hq, T] A, kF32 if A is kBF16: the log of the sum of exponentials of the
+//              scaled scores, kept for backward; optional (evaluation)
 //   scale    : 0 means 1 / sqrt(D)
-//   round    : probabilities (before the product with v) and out are rounded to it
-// Errors: kInvalidArgument (shape, dtype, workspace); kUnimplemented (rounding).
+//   round    : probabilities (before the product with v) and out are rounded to it; on a GPU
+//              probabilities are rounded to A
+// Errors: kInvalidArgument (shape, dtype, workspace); kUnimplemented (rounding, head_dim).
 struct AttentionForwardArgs {
   AttentionDims dims;
   TensorView qkv;
@@ -41,13 +45,16 @@ struct AttentionForwardArgs {
 };
 
 absl::Status CanImplement(const AttentionForwardArgs& args);
-// Depends on `threads` = Exec::threads: each has its own block of scores.
+// On a GPU the first call for a shape builds cuDNN's plan (up to seconds, may allocate): never while
+// a graph is recorded. Views may lack their data; their rank says whether they are there.
+size_t AttentionForwardWorkspaceBytes(const Exec& exec, const AttentionForwardArgs& args);
+// Of the CPU; each of Exec::threads has its own block of scores.
 size_t AttentionForwardWorkspaceBytes(const AttentionForwardArgs& args, int threads);
 absl::Status AttentionForward(const Exec& exec, const AttentionForwardArgs& args);
 
 // d_qkv from d_out; probabilities are computed again from qkv and lse.
 //   qkv, out, lse, segments : forward's
-//   d_out : [B*T, Hq D] T      d_qkv : [B*T, (Hq + 2 Hkv) D] T, overwritten; no aliasing
+//   d_out : [B*T, Hq D] A      d_qkv : [B*T, (Hq + 2 Hkv) D] A, overwritten; no aliasing
 //   round : probabilities, score gradients and d_qkv are rounded to it
 struct AttentionBackwardArgs {
   AttentionDims dims;
@@ -62,7 +69,15 @@ struct AttentionBackwardArgs {
 };
 
 absl::Status CanImplement(const AttentionBackwardArgs& args);
+size_t AttentionBackwardWorkspaceBytes(const Exec& exec, const AttentionBackwardArgs& args);
 size_t AttentionBackwardWorkspaceBytes(const AttentionBackwardArgs& args, int threads);
 absl::Status AttentionBackward(const Exec& exec, const AttentionBackwardArgs& args);
+
+namespace cuda {
+absl::Status AttentionForward(const Exec& exec, const AttentionForwardArgs& args);
+absl::Status AttentionBackward(const Exec& exec, const AttentionBackwardArgs& args);
+size_t AttentionForwardWorkspaceBytes(const Exec& exec, const AttentionForwardArgs& args);
+size_t AttentionBackwardWorkspaceBytes(const Exec& exec, const AttentionBackwardArgs& args);
+}  // namespace cuda
 
 }  // namespace hearth::kernels

@@ -20,7 +20,19 @@ constexpr Shape kShapes[] = {
     {"mqa_1x130x4x1x16", {1, 130, 4, 1, 16}, 0, false},
     {"segments_2x131x2x1x8", {2, 131, 2, 1, 8}, 37, false},
     {"segments_short_1x70x2x2x4", {1, 70, 2, 2, 4}, 3, false},
+    {"gqa_2x130x4x2x64", {2, 130, 4, 2, 64}, 0, false},
+    {"mha_1x257x2x2x64", {1, 257, 2, 2, 64}, 0, false},
+    {"gqa_1x257x4x1x128", {1, 257, 4, 1, 128}, 0, false},
+    {"exact_1x128x3x1x128", {1, 128, 3, 1, 128}, 0, false},
+    {"narrow_1x200x2x1x40", {1, 200, 2, 1, 40}, 0, false},
+    {"between_1x140x2x1x96", {1, 140, 2, 1, 96}, 0, false},
+    {"wide_1x70x2x1x256", {1, 70, 2, 1, 256}, 0, false},
+    {"segments_2x130x4x2x64", {2, 130, 4, 2, 64}, 41, false},
+    {"segments_1x300x2x1x128", {1, 300, 2, 1, 128}, 77, false},
     {"perf_8x512x8x4x64", {8, 512, 8, 4, 64}, 0, true},
+    {"perf_18x2048x12x3x64", {18, 2048, 12, 3, 64}, 0, true},
+    {"perf_16x1024x12x2x128", {16, 1024, 12, 2, 128}, 0, true},
+    {"perf_segments_18x2048x12x3x64", {18, 2048, 12, 3, 64}, 300, true},
 };
 
 AttentionForwardArgs ForwardArgs(const Shape& s, const Buffers& b) {
@@ -54,7 +66,7 @@ OpCase MakeCase(const Shape& s) {
   c.name = s.name;
   c.buffers = {{"qkv", {rows, width}},
                {"out", {rows, d.heads * d.head_dim}, Role::kOutput},
-               {"lse", {d.batch, d.heads, d.sequence}, Role::kOutput},
+               Statistic("lse", {d.batch, d.heads, d.sequence}),
                {"d_out", {rows, d.heads * d.head_dim}},
                {"d_qkv", {rows, width}, Role::kOutput}};
   if (s.segment > 0) {
@@ -74,11 +86,17 @@ OpCase MakeCase(const Shape& s) {
     return AttentionBackward(exec, BackwardArgs(s, b));
   };
   c.workspace = [s](const Buffers& b, int threads) {
-    return std::max(AttentionForwardWorkspaceBytes(ForwardArgs(s, b), threads),
-                    AttentionBackwardWorkspaceBytes(BackwardArgs(s, b), threads));
+    // On a GPU: our own kernels' row sums, or the most that a plan of cuDNN's is taken with.
+    const size_t all = static_cast<size_t>(s.dims.batch * s.dims.heads * s.dims.sequence);
+    const size_t gpu = b["qkv"].dtype == DType::kBF16
+                           ? all * static_cast<size_t>(s.dims.head_dim) * 24 + (size_t{64} << 20)
+                           : all * sizeof(float);
+    return std::max({gpu, AttentionForwardWorkspaceBytes(ForwardArgs(s, b), threads),
+                     AttentionBackwardWorkspaceBytes(BackwardArgs(s, b), threads)});
   };
   c.reduction = d.sequence + d.head_dim;
   c.perf = s.perf;
+  c.cuda_only = s.perf && d.batch * d.sequence > 8192;
   // Causal: half of the scores count.
   c.forward_flops =
       2.0 * static_cast<double>(d.batch * d.heads * d.sequence * d.sequence * d.head_dim);

@@ -4,6 +4,7 @@
 #include "common/base/status_macros.h"
 #include "kernels/attention/attention.h"
 #include "kernels/core/cpu.h"
+#include "kernels/cuda/dispatch.h"
 #include "kernels/formats/span.h"
 #include "kernels/gemm/blas.h"
 
@@ -315,15 +316,25 @@ absl::Status CheckShapes(const AttentionDims& dims,
   return RequireRound(round, kOp);
 }
 
+absl::Status CheckLse(const AttentionDims& dims, DType storage, const TensorView& lse) {
+  return RequireCount(lse, storage == DType::kBF16 ? DType::kF32 : storage,
+                      dims.batch * dims.heads * dims.sequence, kOp, "lse");
+}
+
 }  // namespace
 
 absl::Status CanImplement(const AttentionForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CheckShapes(args.dims, args.qkv, args.out, args.segments, args.round));
-  if (args.lse.empty()) {
-    return absl::OkStatus();
+  return args.lse.empty() ? absl::OkStatus() : CheckLse(args.dims, args.qkv.dtype, args.lse);
+}
+
+size_t AttentionForwardWorkspaceBytes(const Exec& exec, const AttentionForwardArgs& args) {
+#ifdef HEARTH_WITH_CUDA
+  if (exec.device == Device::kCuda) {
+    return cuda::AttentionForwardWorkspaceBytes(exec, args);
   }
-  return RequireCount(args.lse, args.qkv.dtype,
-                      args.dims.batch * args.dims.heads * args.dims.sequence, kOp, "lse");
+#endif
+  return AttentionForwardWorkspaceBytes(args, exec.threads);
 }
 
 size_t AttentionForwardWorkspaceBytes(const AttentionForwardArgs& args, int threads) {
@@ -331,8 +342,10 @@ size_t AttentionForwardWorkspaceBytes(const AttentionForwardArgs& args, int thre
 }
 
 absl::Status AttentionForward(const Exec& exec, const AttentionForwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.qkv.dtype, kOp));
+  HEARTH_RUN_ON_CUDA(exec, kOp, AttentionForward(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(
       RequireWorkspace(exec, AttentionForwardWorkspaceBytes(args, exec.threads), kOp));
   return DispatchFloating(args.qkv.dtype, [&]<typename T>() { return ForwardImpl<T>(exec, args); });
@@ -343,8 +356,16 @@ absl::Status CanImplement(const AttentionBackwardArgs& args) {
   const DType dtype = args.qkv.dtype;
   HEARTH_RETURN_IF_ERROR(RequireCount(args.d_out, dtype, args.out.numel(), kOp, "d_out"));
   HEARTH_RETURN_IF_ERROR(RequireCount(args.d_qkv, dtype, args.qkv.numel(), kOp, "d_qkv"));
-  return RequireCount(args.lse, dtype, args.dims.batch * args.dims.heads * args.dims.sequence, kOp,
-                      "lse");
+  return CheckLse(args.dims, dtype, args.lse);
+}
+
+size_t AttentionBackwardWorkspaceBytes(const Exec& exec, const AttentionBackwardArgs& args) {
+#ifdef HEARTH_WITH_CUDA
+  if (exec.device == Device::kCuda) {
+    return cuda::AttentionBackwardWorkspaceBytes(exec, args);
+  }
+#endif
+  return AttentionBackwardWorkspaceBytes(args, exec.threads);
 }
 
 size_t AttentionBackwardWorkspaceBytes(const AttentionBackwardArgs& args, int threads) {
@@ -352,8 +373,10 @@ size_t AttentionBackwardWorkspaceBytes(const AttentionBackwardArgs& args, int th
 }
 
 absl::Status AttentionBackward(const Exec& exec, const AttentionBackwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.qkv.dtype, kOp));
+  HEARTH_RUN_ON_CUDA(exec, kOp, AttentionBackward(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(
       RequireWorkspace(exec, AttentionBackwardWorkspaceBytes(args, exec.threads), kOp));
   return DispatchFloating(args.qkv.dtype,

@@ -44,6 +44,7 @@ struct AttentionPlans::Impl {
   // What can be said before a plan is built.
   absl::Status Applies(Kind kind, const AttentionDims& dims) const;
   absl::StatusOr<SdpaPlan*> Find(Kind kind, const AttentionDims& dims);
+  // By the views' rank, not their data: memory may be laid out after this is asked.
   absl::StatusOr<SdpaPlan*> Find(const AttentionForwardArgs& args);
   absl::StatusOr<SdpaPlan*> Find(const AttentionBackwardArgs& args);
   Entry Build(Kind kind, const AttentionDims& dims);
@@ -107,17 +108,17 @@ absl::StatusOr<SdpaPlan*> AttentionPlans::Impl::Find(Kind kind, const AttentionD
 }
 
 absl::StatusOr<SdpaPlan*> AttentionPlans::Impl::Find(const AttentionForwardArgs& args) {
-  if (args.qkv.dtype != DType::kBF16 || !args.segments.empty()) {
+  if (args.qkv.dtype != DType::kBF16 || args.segments.rank > 0) {
     return Decline("bf16 without segments only");
   }
   if (!Aligned16(args.qkv) || !Aligned16(args.out) || !Aligned16(args.lse)) {
     return Decline("operands must be 16-byte aligned");
   }
-  return Find(args.lse.empty() ? Kind::kForward : Kind::kForwardWithLse, args.dims);
+  return Find(args.lse.rank > 0 ? Kind::kForwardWithLse : Kind::kForward, args.dims);
 }
 
 absl::StatusOr<SdpaPlan*> AttentionPlans::Impl::Find(const AttentionBackwardArgs& args) {
-  if (args.qkv.dtype != DType::kBF16 || !args.segments.empty()) {
+  if (args.qkv.dtype != DType::kBF16 || args.segments.rank > 0) {
     return Decline("bf16 without segments only");
   }
   if (!Aligned16(args.qkv) || !Aligned16(args.out) || !Aligned16(args.lse) ||
@@ -145,6 +146,9 @@ absl::StatusOr<std::unique_ptr<AttentionPlans>> AttentionPlans::New(const GpuPro
 }
 
 absl::Status AttentionPlans::Forward(const Exec& exec, const AttentionForwardArgs& args) {
+  if (args.lse.empty() && args.lse.rank > 0) {
+    return absl::InvalidArgumentError("cuDNN's attention: lse has a shape but no data");
+  }
   HEARTH_ASSIGN_OR_RETURN(SdpaPlan* const plan, impl_->Find(args));
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, plan->workspace_bytes(), "cuDNN's attention"));
   SdpaPointers pointers;

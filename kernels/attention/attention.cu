@@ -1,0 +1,104 @@
+// Which attention runs on a GPU: cuDNN's where it has a plan, else the kernels of our own.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/cudnn.h"
+#include "kernels/attention/own.h"
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/util.cuh"
+
+namespace hearth::kernels::cuda {
+namespace {
+
+constexpr char kOp[] = "attention";
+
+// HEARTH_ATTENTION: "own" or "cudnn" take only that one; anything else, or nothing: the best.
+enum class Choice { kBest, kOwn, kCudnn };
+
+Choice ChoiceOfEnvironment() {
+  const char* given = std::getenv("HEARTH_ATTENTION");
+  const std::string name = given == nullptr ? "" : given;
+  return name == "own" ? Choice::kOwn : name == "cudnn" ? Choice::kCudnn : Choice::kBest;
+}
+
+float ScaleOf(double scale, const AttentionDims& dims) {
+  return static_cast<float>(scale != 0.0 ? scale
+                                         : 1.0 / std::sqrt(static_cast<double>(dims.head_dim)));
+}
+
+bool Aligned16(const TensorView& view) {
+  return reinterpret_cast<uintptr_t>(view.data) % 16 == 0;
+}
+
+bool ShapeForTensorCores(const AttentionDims& dims, DType dtype, float scale) {
+  // Lengths and heads are ints in the kernels; grid.y counts tiles of 128.
+  return dtype == DType::kBF16 && dims.head_dim % 8 == 0 && dims.head_dim <= 128 && scale > 0.0F &&
+         dims.sequence < (int64_t{1} << 22);
+}
+
+absl::Status OwnForward(const Exec& exec, const AttentionForwardArgs& args) {
+  const float scale = ScaleOf(args.scale, args.dims);
+  const bool tensor_cores = ShapeForTensorCores(args.dims, args.qkv.dtype, scale) &&
+                            Aligned16(args.qkv) && Aligned16(args.out);
+  return tensor_cores ? FlashForward(exec, args, scale) : PlainForward(exec, args, scale);
+}
+
+size_t DeltaBytes(const AttentionDims& dims) {
+  return static_cast<size_t>(dims.batch * dims.heads * dims.sequence) * sizeof(float);
+}
+
+absl::Status OwnBackward(const Exec& exec, const AttentionBackwardArgs& args) {
+  if (const absl::Status status = RequireWorkspace(exec, DeltaBytes(args.dims), kOp);
+      !status.ok()) {
+    return status;
+  }
+  float* delta = static_cast<float*>(exec.workspace.data);
+  const float scale = ScaleOf(args.scale, args.dims);
+  const bool tensor_cores = ShapeForTensorCores(args.dims, args.qkv.dtype, scale) &&
+                            Aligned16(args.qkv) && Aligned16(args.d_out) && Aligned16(args.d_qkv);
+  return tensor_cores ? FlashBackward(exec, args, scale, delta)
+                      : PlainBackward(exec, args, scale, delta);
+}
+
+}  // namespace
+
+absl::Status AttentionForward(const Exec& exec, const AttentionForwardArgs& args) {
+  const Choice choice = ChoiceOfEnvironment();
+  if (choice != Choice::kOwn) {
+    const absl::Status status = exec.cuda->attention().Forward(exec, args);
+    if (choice == Choice::kCudnn || status.code() != absl::StatusCode::kUnimplemented) {
+      return status;
+    }
+  }
+  return OwnForward(exec, args);
+}
+
+absl::Status AttentionBackward(const Exec& exec, const AttentionBackwardArgs& args) {
+  const Choice choice = ChoiceOfEnvironment();
+  if (choice != Choice::kOwn) {
+    const absl::Status status = exec.cuda->attention().Backward(exec, args);
+    if (choice == Choice::kCudnn || status.code() != absl::StatusCode::kUnimplemented) {
+      return status;
+    }
+  }
+  return OwnBackward(exec, args);
+}
+
+size_t AttentionForwardWorkspaceBytes(const Exec& exec, const AttentionForwardArgs& args) {
+  return ChoiceOfEnvironment() == Choice::kOwn
+             ? 0
+             : exec.cuda->attention().ForwardWorkspaceBytes(args);
+}
+
+size_t AttentionBackwardWorkspaceBytes(const Exec& exec, const AttentionBackwardArgs& args) {
+  const size_t cudnn = ChoiceOfEnvironment() == Choice::kOwn
+                           ? 0
+                           : exec.cuda->attention().BackwardWorkspaceBytes(args);
+  return std::max(cudnn, DeltaBytes(args.dims));
+}
+
+}  // namespace hearth::kernels::cuda

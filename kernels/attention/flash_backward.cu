@@ -1,0 +1,363 @@
+// Backward attention on tensor cores without atomics: one kernel owns keys and sums over the queries
+// (and query heads) that see them, one owns queries and sums over keys. Scores are computed again in
+// both: 7 products instead of 5 buy the same bits in every run.
+#include "kernels/attention/flash.cuh"
+
+namespace hearth::kernels::cuda {
+namespace {
+
+constexpr int kBlock = 128;  // rows that a block owns
+constexpr int kStep = 32;    // rows of the other side at a time
+constexpr int kST = kStep / 8;
+
+// Two tiles of owned rows for as long as the block lives, two stages of two tiles that pass by, and
+// two statistics for each row of a stage.
+template <int D>
+constexpr int kSharedBytes = (2 * kBlock + 2 * 2 * kStep) * D * 2 + 2 * 2 * kStep * 4;
+
+// With D = 128 a warp of 32 rows would not have the registers.
+template <int D>
+constexpr int kTiles = D == 64 ? 2 : 1;  // of 16 rows, of a warp
+template <int D>
+constexpr int kThreads = kBlock / (16 * kTiles<D>)*32;
+
+// Where the operands of a head begin.
+struct Heads {
+  const Bf16* q;
+  const Bf16* k;
+  const Bf16* v;
+  const Bf16* d_out;
+  const float* lse;
+  const float* delta;
+};
+
+__device__ __forceinline__ Heads HeadsOf(const FlashParams& p, int64_t batch, int head) {
+  const int kv_head = head / (p.heads / p.kv_heads);
+  const Bf16* rows = p.qkv + batch * p.sequence * p.width;
+  const int64_t d = p.head_dim;
+  const int64_t statistics = (batch * p.heads + head) * p.sequence;
+  return {rows + head * d,
+          rows + (p.heads + kv_head) * d,
+          rows + (p.heads + p.kv_heads + kv_head) * d,
+          p.d_out + batch * p.sequence * p.out_width + head * d,
+          p.lse + statistics,
+          p.delta + statistics};
+}
+
+// Scores [keys, queries] to probabilities and `dp` to the gradient of the scores.
+// `lse`, `delta`: shared memory, of the step's queries. `masked`: some pairs do not see each other.
+template <int kMT>
+__device__ __forceinline__ void KeyGradients(const float* lse,
+                                             const float* delta,
+                                             float scale_log2,
+                                             bool masked,
+                                             int m0,
+                                             const int (&key)[kMT][2],
+                                             const int (&last)[kMT][2],
+                                             float (&s)[kMT][kST][4],
+                                             float (&dp)[kMT][kST][4]) {
+#pragma unroll
+  for (int nt = 0; nt < kST; ++nt) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int column = nt * 8 + threadIdx.x % 4 * 2 + e;
+      const float shift = lse[column] * kLog2e;
+      const float d = delta[column];
+#pragma unroll
+      for (int mt = 0; mt < kMT; ++mt) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int i = 2 * half + e;
+          float value = Exp2(fmaf(s[mt][nt][i], scale_log2, -shift));
+          if (masked) {
+            const int query = m0 + column;
+            value = query >= key[mt][half] && query <= last[mt][half] ? value : 0.0F;
+          }
+          s[mt][nt][i] = value;
+          dp[mt][nt][i] = value * (dp[mt][nt][i] - d);
+        }
+      }
+    }
+  }
+}
+
+// dK and dV of 128 keys of one key/value head. Scores are held as [keys, queries], which makes
+// probabilities the left operand of dV's product as they are.
+template <int D>
+__global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) KeyKernel(const FlashParams p) {
+  constexpr int kMT = kTiles<D>;
+  extern __shared__ __align__(128) unsigned char shared[];
+  const uint32_t k_tile = SharedAddress(shared);
+  const uint32_t v_tile = k_tile + kBlock * D * 2;
+  const uint32_t stages = v_tile + kBlock * D * 2;
+  constexpr uint32_t kTileBytes = kStep * D * 2;
+  float* const statistics =
+      reinterpret_cast<float*>(shared + (2 * kBlock + 4 * kStep) * D * 2);  // [stage][lse, delta]
+
+  const int kv_head = blockIdx.x % p.kv_heads;
+  const int64_t batch = blockIdx.x / p.kv_heads;
+  const int group = p.heads / p.kv_heads;
+  // The first keys are seen by the most queries: long blocks first.
+  const int n0 = blockIdx.y * kBlock;
+  const int warp_row = threadIdx.x / 32 * (kMT * 16);
+  const int32_t* segments = p.segments == nullptr ? nullptr : p.segments + batch * p.sequence;
+
+  int key[kMT][2];
+  int last[kMT][2];
+#pragma unroll
+  for (int mt = 0; mt < kMT; ++mt) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = n0 + warp_row + mt * 16 + half * 8 + threadIdx.x % 32 / 4;
+      key[mt][half] = row;
+      last[mt][half] = LastQuery(segments, min(row, p.sequence - 1), p.sequence);
+    }
+  }
+  const int smallest_last = LastQuery(segments, n0, p.sequence);
+  const int m_begin = n0 / kStep;
+  const int m_end =
+      LastQuery(segments, min(n0 + kBlock, p.sequence) - 1, p.sequence) / kStep + 1;
+  const int steps = m_end - m_begin;
+
+  // Step i is tile m_begin + i % steps of query head i / steps of the group.
+  const auto load = [&](int i) {
+    const Heads h = HeadsOf(p, batch, kv_head * group + i / steps);
+    const int m0 = (m_begin + i % steps) * kStep;
+    const uint32_t stage = stages + i % 2 * 2 * kTileBytes;
+    Tile<D>::template Load<kStep, kThreads<D>>(stage, h.q + static_cast<int64_t>(m0) * p.width,
+                                               p.width, p.sequence - m0, p.head_dim);
+    Tile<D>::template Load<kStep, kThreads<D>>(
+        stage + kTileBytes, h.d_out + static_cast<int64_t>(m0) * p.out_width, p.out_width,
+        p.sequence - m0, p.head_dim);
+    if (threadIdx.x < 2 * kStep) {
+      // Queries beyond the end get lse = delta = 0; their q and d_out are 0, and so is all they add.
+      const int query = m0 + threadIdx.x % kStep;
+      const float* from = threadIdx.x < kStep ? h.lse : h.delta;
+      const bool valid = query < p.sequence;
+      CopyFloat(SharedAddress(statistics + i % 2 * 2 * kStep + threadIdx.x),
+                from + (valid ? query : 0), valid);
+    }
+    CommitCopies();
+  };
+  const Heads own = HeadsOf(p, batch, kv_head * group);
+  Tile<D>::template Load<kBlock, kThreads<D>>(k_tile, own.k + static_cast<int64_t>(n0) * p.width,
+                                              p.width, p.sequence - n0, p.head_dim);
+  Tile<D>::template Load<kBlock, kThreads<D>>(v_tile, own.v + static_cast<int64_t>(n0) * p.width,
+                                              p.width, p.sequence - n0, p.head_dim);
+  load(0);
+
+  float dk[kMT][D / 8][4];
+  float dv[kMT][D / 8][4];
+  Clear(dk);
+  Clear(dv);
+  const float scale_log2 = p.scale * kLog2e;
+  for (int i = 0; i < group * steps; ++i) {
+    WaitForCopies();
+    __syncthreads();  // stage i is there; nobody reads stage i - 1 any more
+    if (i + 1 < group * steps) {
+      load(i + 1);
+    }
+    const int m0 = (m_begin + i % steps) * kStep;
+    if (m0 + kStep <= n0 + warp_row) {
+      continue;  // all of the warp's keys come later
+    }
+    const uint32_t q_tile = stages + i % 2 * 2 * kTileBytes;
+    const uint32_t d_out_tile = q_tile + kTileBytes;
+    const float* const lse = statistics + i % 2 * 2 * kStep;
+    float s[kMT][kST][4];
+    float dp[kMT][kST][4];
+    Clear(s);
+    Clear(dp);
+    MultiplyByRows<D>(k_tile, warp_row, q_tile, s);
+    MultiplyByRows<D>(v_tile, warp_row, d_out_tile, dp);
+    const bool masked =
+        m0 < n0 + warp_row + kMT * 16 - 1 || m0 + kStep - 1 > smallest_last;
+    KeyGradients(lse, lse + kStep, scale_log2, masked, m0, key, last, s, dp);
+    AddProduct<D>(s, d_out_tile, dv);
+    AddProduct<D>(dp, q_tile, dk);
+  }
+
+  float one[kMT][2];
+  float scale[kMT][2];
+#pragma unroll
+  for (int mt = 0; mt < kMT; ++mt) {
+    one[mt][0] = one[mt][1] = 1.0F;
+    scale[mt][0] = scale[mt][1] = p.scale;
+  }
+  // A warp has read only its own rows of k and v, so they are free.
+  __syncwarp();
+  StageResults<D>(dk, scale, k_tile, warp_row);
+  StageResults<D>(dv, one, v_tile, warp_row);
+  __syncwarp();
+  Bf16* d_rows = p.d_qkv + (batch * p.sequence + n0) * p.width;
+  const int64_t d = p.head_dim;
+  Tile<D>::template Store<kMT * 16>(k_tile, warp_row, d_rows + (p.heads + kv_head) * d, p.width,
+                                    p.sequence - n0, p.head_dim);
+  Tile<D>::template Store<kMT * 16>(v_tile, warp_row,
+                                    d_rows + (p.heads + p.kv_heads + kv_head) * d, p.width,
+                                    p.sequence - n0, p.head_dim);
+}
+
+// dQ of 128 queries of one head. q and d_out are held in registers as left operands.
+template <int D>
+__global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) QueryKernel(const FlashParams p) {
+  constexpr int kMT = kTiles<D>;
+  extern __shared__ __align__(128) unsigned char shared[];
+  const uint32_t q_tile = SharedAddress(shared);
+  const uint32_t d_out_tile = q_tile + kBlock * D * 2;
+  const uint32_t stages = d_out_tile + kBlock * D * 2;
+  constexpr uint32_t kTileBytes = kStep * D * 2;
+
+  const int head = blockIdx.x % p.heads;
+  const int64_t batch = blockIdx.x / p.heads;
+  const int m0 = (gridDim.y - 1 - blockIdx.y) * kBlock;
+  const int warp_row = threadIdx.x / 32 * (kMT * 16);
+  const int32_t* segments = p.segments == nullptr ? nullptr : p.segments + batch * p.sequence;
+  const Heads h = HeadsOf(p, batch, head);
+
+  float shift[kMT][2];  // lse in powers of 2
+  float delta[kMT][2];
+  int first[kMT][2];
+#pragma unroll
+  for (int mt = 0; mt < kMT; ++mt) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row =
+          min(m0 + warp_row + mt * 16 + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4,
+              p.sequence - 1);
+      shift[mt][half] = h.lse[row] * kLog2e;
+      delta[mt][half] = h.delta[row];
+      first[mt][half] = FirstKey(segments, row);
+    }
+  }
+  const int end = min(m0 + kBlock, p.sequence);
+  const int n_begin = FirstKey(segments, m0) / kStep;
+  const int n_end = (end - 1) / kStep + 1;
+  const int largest_first = FirstKey(segments, end - 1);
+
+  const auto load = [&](int n) {
+    const uint32_t stage = stages + n % 2 * 2 * kTileBytes;
+    const int64_t offset = static_cast<int64_t>(n) * kStep * p.width;
+    Tile<D>::template Load<kStep, kThreads<D>>(stage, h.k + offset, p.width,
+                                               p.sequence - n * kStep, p.head_dim);
+    Tile<D>::template Load<kStep, kThreads<D>>(stage + kTileBytes, h.v + offset, p.width,
+                                               p.sequence - n * kStep, p.head_dim);
+    CommitCopies();
+  };
+  Tile<D>::template Load<kBlock, kThreads<D>>(q_tile, h.q + static_cast<int64_t>(m0) * p.width,
+                                              p.width, p.sequence - m0, p.head_dim);
+  Tile<D>::template Load<kBlock, kThreads<D>>(
+      d_out_tile, h.d_out + static_cast<int64_t>(m0) * p.out_width, p.out_width, p.sequence - m0,
+      p.head_dim);
+  load(n_begin);
+  WaitForCopies();
+  __syncthreads();
+  uint32_t q[kMT][D / 16][4];
+  uint32_t d_out[kMT][D / 16][4];
+#pragma unroll
+  for (int mt = 0; mt < kMT; ++mt) {
+#pragma unroll
+    for (int kt = 0; kt < D / 16; ++kt) {
+      LoadLeft<D>(q_tile, warp_row + mt * 16, kt, q[mt][kt]);
+      LoadLeft<D>(d_out_tile, warp_row + mt * 16, kt, d_out[mt][kt]);
+    }
+  }
+
+  float dq[kMT][D / 8][4];
+  Clear(dq);
+  const float scale_log2 = p.scale * kLog2e;
+  for (int n = n_begin; n < n_end; ++n) {
+    WaitForCopies();
+    __syncthreads();  // stage n is there; nobody reads stage n - 1 any more
+    if (n + 1 < n_end) {
+      load(n + 1);
+    }
+    const int n0 = n * kStep;
+    if (n0 >= m0 + warp_row + kMT * 16) {
+      continue;  // all of the warp's queries come earlier
+    }
+    const uint32_t k_tile = stages + n % 2 * 2 * kTileBytes;
+    float s[kMT][kST][4];
+    float dp[kMT][kST][4];
+    Clear(s);
+    Clear(dp);
+    MultiplyByRows<D>(q, k_tile, s);
+    MultiplyByRows<D>(d_out, k_tile + kTileBytes, dp);
+    const bool masked = n0 + kStep - 1 > m0 + warp_row || n0 < largest_first;
+#pragma unroll
+    for (int mt = 0; mt < kMT; ++mt) {
+#pragma unroll
+      for (int nt = 0; nt < kST; ++nt) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int half = i / 2;
+          float value = Exp2(fmaf(s[mt][nt][i], scale_log2, -shift[mt][half]));
+          if (masked) {
+            const int column = n0 + nt * 8 + threadIdx.x % 4 * 2 + i % 2;
+            const int row = m0 + warp_row + mt * 16 + half * 8 + threadIdx.x % 32 / 4;
+            value = column >= first[mt][half] && column <= row ? value : 0.0F;
+          }
+          s[mt][nt][i] = value * (dp[mt][nt][i] - delta[mt][half]);
+        }
+      }
+    }
+    AddProduct<D>(s, k_tile, dq);
+  }
+
+  float scale[kMT][2];
+#pragma unroll
+  for (int mt = 0; mt < kMT; ++mt) {
+    scale[mt][0] = scale[mt][1] = p.scale;
+  }
+  // A warp has read only its own rows of q, so they are free.
+  __syncwarp();
+  StageResults<D>(dq, scale, q_tile, warp_row);
+  __syncwarp();
+  Bf16* to = p.d_qkv + (batch * p.sequence + m0) * p.width +
+             static_cast<int64_t>(head) * p.head_dim;
+  Tile<D>::template Store<kMT * 16>(q_tile, warp_row, to, p.width, p.sequence - m0, p.head_dim);
+}
+
+template <int D>
+absl::Status Launch(const Exec& exec, const AttentionDims& dims, const FlashParams& p) {
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
+      KeyKernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes<D>));
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
+      QueryKernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes<D>));
+  const unsigned blocks = static_cast<unsigned>(CeilDiv(dims.sequence, kBlock));
+  const dim3 key_grid(static_cast<unsigned>(dims.batch * dims.kv_heads), blocks);
+  KeyKernel<D><<<key_grid, kThreads<D>, kSharedBytes<D>, StreamOf(exec)>>>(p);
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  const dim3 query_grid(static_cast<unsigned>(dims.batch * dims.heads), blocks);
+  QueryKernel<D><<<query_grid, kThreads<D>, kSharedBytes<D>, StreamOf(exec)>>>(p);
+  return HEARTH_CUDA_LAUNCHED("attention backward");
+}
+
+}  // namespace
+
+absl::Status FlashBackward(const Exec& exec,
+                           const AttentionBackwardArgs& args,
+                           float scale,
+                           float* delta) {
+  const AttentionDims& dims = args.dims;
+  FlashParams p = {};
+  p.qkv = args.qkv.as<Bf16>();
+  p.segments = args.segments.as<int32_t>();
+  p.lse = args.lse.as<float>();
+  p.d_out = args.d_out.as<Bf16>();
+  p.delta = delta;
+  p.d_qkv = args.d_qkv.as<Bf16>();
+  p.sequence = static_cast<int>(dims.sequence);
+  p.heads = static_cast<int>(dims.heads);
+  p.kv_heads = static_cast<int>(dims.kv_heads);
+  p.head_dim = static_cast<int>(dims.head_dim);
+  p.width = (dims.heads + 2 * dims.kv_heads) * dims.head_dim;
+  p.out_width = dims.heads * dims.head_dim;
+  p.scale = scale;
+  if (const absl::Status status = AttentionDelta(exec, args, delta); !status.ok()) {
+    return status;
+  }
+  return dims.head_dim <= 64 ? Launch<64>(exec, dims, p) : Launch<128>(exec, dims, p);
+}
+
+}  // namespace hearth::kernels::cuda
