@@ -254,6 +254,7 @@ void Core::Impl::On(const AgentHeartbeat& command) {
   Heard(*worker);
   MarkWorker(*worker, false);
   *worker->worker().mutable_device_status() = heartbeat.device();
+  worker->worker().set_checkpoint_free_bytes(heartbeat.checkpoint_free_bytes());
   if (worker->reported_unhealthy != heartbeat.unhealthy_reason()) {
     worker->reported_unhealthy = heartbeat.unhealthy_reason();
     plan_due_ = true;

@@ -297,6 +297,27 @@ TEST(Fencing, SecondLiveWorkerOfANameOrGpu_IsRefused) {
   EXPECT_EQ(h.Do(gpu).reply->status.code(), absl::StatusCode::kAlreadyExists);
 }
 
+TEST(Energy, Gang_StepsSumAllRanks) {
+  Harness h;
+  const std::string job = h.Running(2);
+  h.BeatEnergy("b", 1000);
+  const auto step = [&](int64_t number, double rank0) {
+    v1::TaskReport report = h.Next(job, 0);
+    report.mutable_step()->set_step(number);
+    report.mutable_step()->set_energy_joules(rank0);
+    h.Report(job, 0, report);
+    return h.core->FindJob(job)->job().last_report().energy_joules();
+  };
+  EXPECT_EQ(step(2, 50), 50) << "the first look at b's counter";
+  h.BeatEnergy("b", 1040);
+  EXPECT_EQ(step(3, 50), 90);
+  EXPECT_EQ(step(4, 50), 50) << "no heartbeat between";
+  h.BeatEnergy("b", 3);
+  EXPECT_EQ(step(5, 50), 50) << "its driver was loaded anew";
+  h.BeatEnergy("b", 10);
+  EXPECT_EQ(step(6, 50), 57);
+}
+
 TEST(Fencing, LowerGeneration_IsToldToGoAway) {
   Harness h;
   AgentConnected connected;

@@ -82,6 +82,14 @@ class Harness {
     Do(beat);
   }
 
+  // A heartbeat with the counter of the worker's device.
+  void BeatEnergy(const std::string& worker, double joules) {
+    AgentHeartbeat beat;
+    beat.connection_id = connections[worker];
+    beat.heartbeat.mutable_device()->set_energy_joules(joules);
+    Do(beat);
+  }
+
   // Dials in; `tasks` is what Hello lists.
   absl::Status TryConnect(const std::string& worker,
                           const std::string& incarnation = "i1",

@@ -32,7 +32,8 @@ struct JobState {
   absl::Duration stop_deadline = absl::InfiniteDuration();  // then the ranks are killed
   absl::Duration kill_time =
       absl::InfiniteDuration();  // first KillTask that still waits for its exit
-  absl::Duration kill_again = absl::InfiniteDuration();      // when it is to be repeated
+  absl::Duration kill_again = absl::InfiniteDuration();  // when it is to be repeated
+  std::map<int, double> energy_seen;  // rank (not 0) -> its device's counter when last added
   absl::Duration inspect_until = -absl::InfiniteDuration();  // an inspection is out until then
 
   v1::Job& job() { return *record.mutable_job(); }
@@ -151,6 +152,8 @@ struct Core::Impl {
   void On(const AgentReport& command);
   void ApplyReport(WorkerState& worker, JobState& job, int rank, const v1::TaskReport& report);
   void ApplyRunInfo(JobState& job, int rank, const v1::RunInfo& info);
+  // Joules of the devices of the ranks but 0 since the look before (since now, for a new epoch).
+  double EnergyOfOtherRanks(JobState& job);
   void ApplyStep(JobState& job, int rank, const v1::StepReport& step);
   void ApplyLogs(JobState& job, int rank, const v1::LogBatch& logs);
   void ApplyCheckpoint(WorkerState& worker,

@@ -64,6 +64,7 @@ ClusterView Core::Impl::View() const {
     out.expected = !out.usable && wanted &&
                    Mono() - std::max(worker.gone_since, worker.last_seen) < options_.return_grace;
     out.draining = worker.worker().draining();
+    out.unhealthy = worker.Unhealthy();
     out.busy_with = !worker.foreign.empty() ? worker.foreign.begin()->first.first : worker.job_id;
     out.idle_since = worker.idle_since;
     view.workers.push_back(std::move(out));

@@ -122,6 +122,8 @@ void Core::Impl::OpenEpoch(JobState& job, int64_t start_step) {
     return;
   }
   job.record.set_epoch_opened(true);
+  job.energy_seen.clear();
+  EnergyOfOtherRanks(job);
   v1::Job& view = job.job();
   const int64_t expected = view.checkpoint().step();
   if (start_step != expected) {
@@ -135,6 +137,22 @@ void Core::Impl::OpenEpoch(JobState& job, int64_t start_step) {
     AppendHistory(job, std::move(record));
   }
   view.set_step(start_step);
+}
+
+double Core::Impl::EnergyOfOtherRanks(JobState& job) {
+  double joules = 0.0;
+  for (int rank = 1; rank < job.record.ranks_size(); ++rank) {
+    const WorkerState* worker = FindWorker(job.record.ranks(rank).worker_id());
+    const double counter =
+        worker == nullptr ? 0.0 : worker->worker().device_status().energy_joules();
+    if (counter <= 0.0) {
+      continue;
+    }
+    const auto [seen, first] = job.energy_seen.try_emplace(rank, counter);
+    joules += first ? 0.0 : std::max(0.0, counter - seen->second);
+    seen->second = counter;
+  }
+  return joules;
 }
 
 void Core::Impl::ApplyRunInfo(JobState& job, int rank, const v1::RunInfo& info) {
@@ -157,6 +175,7 @@ void Core::Impl::ApplyStep(JobState& job, int rank, const v1::StepReport& step) 
   v1::MetricRecord record;
   *record.mutable_step() = step;
   record.mutable_step()->set_epoch(view.epoch());
+  record.mutable_step()->set_energy_joules(step.energy_joules() + EnergyOfOtherRanks(job));
   view.set_step(step.step());
   *view.mutable_last_report() = record.step();
   AppendHistory(job, std::move(record));

@@ -185,6 +185,7 @@ Planner::Groups Planner::Existing(const JobView& job, const Need& need, WaitDeci
   Groups groups(span ? 0 : host_groups_.size());
   int64_t exist = 0;
   int64_t cordoned = 0;
+  int64_t unhealthy = 0;
   int64_t with_root = 0;
   for (size_t i = 0; i < slots_.size(); ++i) {
     const v1::Worker& worker = *slots_[i].view->worker;
@@ -192,7 +193,9 @@ Planner::Groups Planner::Existing(const JobView& job, const Need& need, WaitDeci
       continue;
     }
     if (slots_[i].use == Use::kNone) {
-      cordoned += worker.cordoned() || worker.draining() ? 1 : 0;
+      const bool closed = worker.cordoned() || worker.draining();
+      cordoned += closed ? 1 : 0;
+      unhealthy += !closed && slots_[i].view->unhealthy ? 1 : 0;
       continue;
     }
     ++exist;
@@ -223,7 +226,8 @@ Planner::Groups Planner::Existing(const JobView& job, const Need& need, WaitDeci
   if (exist < need.least) {
     set("insufficient_workers",
         absl::StrCat(", ", exist, exist == 1 ? " exists" : " exist",
-                     cordoned == 0 ? "" : absl::StrCat(" and ", cordoned, " cordoned")));
+                     cordoned == 0 ? "" : absl::StrCat(" and ", cordoned, " cordoned"),
+                     unhealthy == 0 ? "" : absl::StrCat(" and ", unhealthy, " unhealthy")));
   } else if (with_root < need.least) {
     set("checkpoint_root",
         absl::StrCat(" that see the checkpoint root ", job.root_uuid, " of step ",

@@ -37,6 +37,7 @@ struct WorkerView {
   bool usable = false;                 // connected and healthy, neither cordoned nor draining
   bool expected = false;               // not usable now, but was until less than return_grace ago
   bool draining = false;
+  bool unhealthy = false;     // connected or not; for the reason text
   std::string busy_with;      // job whose rank, or whose dying process, is there; empty = free
   absl::Duration idle_since;  // monotonic; meaningful while free
 };

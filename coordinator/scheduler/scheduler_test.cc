@@ -140,6 +140,52 @@ TEST(Plan, WorkersThatTheHeadCannotUse_AreBackfilled) {
   EXPECT_THAT(Started(c.Plan()), ElementsAre("gpu"));
 }
 
+TEST(Plan, CpuAndCudaJobs_GetWorkersOfTheirKindAlone) {
+  Cluster c;
+  c.AddWorker("c0");
+  c.AddWorker("g0");
+  c.AddWorker("g1");
+  for (const size_t i : {1, 2}) {
+    c.worker(i).mutable_device()->set_kind("cuda");
+    c.worker(i).mutable_device()->set_index(static_cast<int>(i));
+  }
+  c.AddJob("gpu", 2).mutable_resources()->set_device("cuda");
+  c.AddJob("cpu", 1);
+  const Decisions d = c.Plan();
+  ASSERT_THAT(Started(d), ElementsAre("gpu", "cpu"));
+  EXPECT_THAT(d.starts[0].workers, ElementsAre("g0", "g1"));
+  EXPECT_THAT(d.starts[1].workers, ElementsAre("c0"));
+}
+
+TEST(Plan, CudaJobWithoutCudaWorkers_SaysSo) {
+  Cluster c;
+  c.AddWorker("c0");
+  c.AddJob("gpu", 1).mutable_resources()->set_device("cuda");
+  const Decisions d = c.Plan();
+  EXPECT_THAT(d.starts, IsEmpty());
+  EXPECT_EQ(d.waits.at(0).reason, "needs 1 cuda worker, 0 exist");
+}
+
+TEST(Plan, CpuJobWithCudaWorkersAlone_SaysSo) {
+  Cluster c;
+  c.AddWorker("g0");
+  c.worker(0).mutable_device()->set_kind("cuda");
+  c.AddJob("cpu", 1);
+  EXPECT_EQ(c.Plan().waits.at(0).reason, "needs 1 cpu worker, 0 exist");
+}
+
+TEST(Plan, UnhealthyGpu_IsNotUsedAndIsCounted) {
+  Cluster c;
+  WorkerView& gpu = c.AddWorker("g0");
+  c.worker(0).mutable_device()->set_kind("cuda");
+  gpu.usable = false;
+  gpu.unhealthy = true;
+  c.AddJob("gpu", 1).mutable_resources()->set_device("cuda");
+  const Decisions d = c.Plan();
+  EXPECT_THAT(d.starts, IsEmpty());
+  EXPECT_EQ(d.waits.at(0).reason, "needs 1 cuda worker, 0 exist and 1 unhealthy");
+}
+
 TEST(Plan, HeadThatNeedsMoreThanExists_BlocksNobody) {
   Cluster c;
   c.AddWorker("a");

@@ -12,8 +12,10 @@
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/config/config.h"
+#include "common/io/disk.h"
 #include "common/rpc/status.h"
 #include "common/spec/resolve.h"
+#include "common/time/clock.h"
 #include "coordinator/service/job_streams.h"
 #include "google/protobuf/util/message_differencer.h"
 
@@ -347,6 +349,13 @@ grpc::ServerUnaryReactor* JobServiceImpl::GetVersion(grpc::CallbackServerContext
                                                      const v1::GetVersionRequest*,
                                                      v1::GetVersionResponse* response) {
   *response = version_;
+  const absl::Time now = Clock::Real().Now();
+  response->mutable_time()->set_seconds(absl::ToUnixSeconds(now));
+  response->mutable_time()->set_nanos(
+      static_cast<int32_t>(absl::ToUnixNanos(now) - absl::ToUnixSeconds(now) * 1'000'000'000));
+  if (const auto space = ReadDiskSpace(version_.data_dir()); space.ok()) {
+    response->set_data_free_bytes(space->free_bytes);
+  }
   return FinishNow(context, absl::OkStatus());
 }
 

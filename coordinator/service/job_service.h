@@ -33,7 +33,7 @@ struct ServiceParts {
 
 class JobServiceImpl final : public v1::JobService::CallbackService {
  public:
-  // `version` is answered by GetVersion.
+  // `version` is answered by GetVersion, with the time and the room in its data_dir.
   JobServiceImpl(const ServiceParts& parts, v1::GetVersionResponse version)
       : parts_(parts), version_(std::move(version)) {}
 

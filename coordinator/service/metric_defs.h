@@ -94,9 +94,10 @@ inline constexpr MetricDef kJobTokensPerSecond = {
 inline constexpr MetricDef kJobMfu = {"hearth_job_mfu_ratio", MetricType::kGauge,
                                       "Fraction of the devices' dense BF16 peak in the last step.",
                                       "job_id", Stability::kBeta};
-inline constexpr MetricDef kJobEnergy = {"hearth_job_energy_joules_total", MetricType::kCounter,
-                                         "Energy used since the coordinator started.", "job_id",
-                                         Stability::kBeta};
+inline constexpr MetricDef kJobEnergy = {
+    "hearth_job_energy_joules_total", MetricType::kCounter,
+    "Energy that the gang's GPUs used in steps since the coordinator started.", "job_id",
+    Stability::kBeta};
 inline constexpr MetricDef kJobLastProgress = {"hearth_job_last_progress_timestamp_seconds",
                                                MetricType::kGauge, "Time of the last step.",
                                                "job_id", Stability::kBeta};
