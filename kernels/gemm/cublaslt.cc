@@ -393,6 +393,10 @@ absl::Status GemmPlans::Impl::Search(const Exec& exec,
     const size_t bytes = DTypeBytes(key.c, (e.m - 1) * e.ldc + e.n);
     if (!scratch.Allocate(bytes)) {
       plan.settled = true;  // not again at each call
+      if (log) {
+        absl::FPrintF(stderr, "gemm %s: no %d bytes to try candidates with, cuBLASLt's first\n",
+                      KeyText(key, options.deterministic), bytes);
+      }
       return absl::OkStatus();
     }
     c = scratch.data();
