@@ -91,8 +91,8 @@ absl::Status RequireCount(
 }
 
 absl::Status RequireFloating(const TensorView& view, const char* op, const char* name) {
-  if (!view.empty() && (view.dtype == DType::kF32 || view.dtype == DType::kF64 ||
-                        view.dtype == DType::kBF16)) {
+  if (!view.empty() &&
+      (view.dtype == DType::kF32 || view.dtype == DType::kF64 || view.dtype == DType::kBF16)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
@@ -106,6 +106,12 @@ absl::Status RequireStorage(const Exec& exec, DType dtype, const char* op) {
   }
   return absl::UnimplementedError(absl::StrCat(op, ": storage as ", Name(dtype), " on ",
                                                exec.device == Device::kCpu ? "a CPU" : "a GPU"));
+}
+
+absl::Status RequireGradient(
+    const TensorView& gradient, DType dtype, int64_t count, const char* op, const char* name) {
+  const bool narrow = dtype != DType::kF64 && gradient.dtype == DType::kBF16;
+  return RequireCount(gradient, narrow ? DType::kBF16 : StatisticsType(dtype), count, op, name);
 }
 
 absl::Status RequireQuant(const QuantView& quant, const char* op) {

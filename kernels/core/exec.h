@@ -61,6 +61,14 @@ absl::Status RequireCount(
 absl::Status RequireFloating(const TensorView& view, const char* op, const char* name);
 // kUnimplemented unless `dtype` is a storage type of exec's device.
 absl::Status RequireStorage(const Exec& exec, DType dtype, const char* op);
+// S, the type of statistics kept beside tensors stored as `dtype`.
+constexpr DType StatisticsType(DType dtype) {
+  return dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+}
+// kInvalidArgument unless `gradient` has `count` elements of a type that weight gradients may have
+// beside tensors stored as `dtype` on some device. RequireStorage tells the device's.
+absl::Status RequireGradient(
+    const TensorView& gradient, DType dtype, int64_t count, const char* op, const char* name);
 // kInvalidArgument: values without a scale, or a format that is not kE4M3 or kE5M2.
 absl::Status RequireQuant(const QuantView& quant, const char* op);
 // kUnimplemented unless `round` is kF64, kF32, kBF16 or kF16.

@@ -88,6 +88,48 @@ __device__ __forceinline__ void StoreFloats(T* to, const float (&in)[N]) {
   StorePack<N>(to, pack);
 }
 
+// Eight values as they lie in memory, for those that stay in registers for a while or are loaded
+// under a condition: the compiler gives each bf16 of a Pack a register of its own then.
+template <typename T>
+struct alignas(16) Raw8 {
+  uint32_t words[sizeof(T) * 2];
+};
+template <typename T>
+__device__ __forceinline__ Raw8<T> LoadRaw8(const T* from) {
+  return *reinterpret_cast<const Raw8<T>*>(from);
+}
+template <typename T>
+__device__ __forceinline__ void StoreRaw8(T* to, const Raw8<T>& raw) {
+  *reinterpret_cast<Raw8<T>*>(to) = raw;
+}
+template <typename T>
+__device__ __forceinline__ void Unpack(const Raw8<T>& raw, float (&out)[8]) {
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    if constexpr (sizeof(T) == 2) {
+      const uint32_t word = raw.words[k / 2];
+      out[k] = __uint_as_float(k % 2 == 0 ? word << 16 : word & 0xFFFF0000);
+    } else {
+      out[k] = __uint_as_float(raw.words[k]);
+    }
+  }
+}
+// `in` rounded to T.
+template <typename T>
+__device__ __forceinline__ Raw8<T> PackRaw8(const float (&in)[8]) {
+  Raw8<T> raw;
+#pragma unroll
+  for (int k = 0; k < static_cast<int>(sizeof(T)) * 2; ++k) {
+    if constexpr (sizeof(T) == 2) {
+      const __nv_bfloat162 pair = __floats2bfloat162_rn(in[2 * k], in[2 * k + 1]);
+      raw.words[k] = *reinterpret_cast<const uint32_t*>(&pair);
+    } else {
+      raw.words[k] = __float_as_uint(in[k]);
+    }
+  }
+  return raw;
+}
+
 // All lanes get the result; butterfly, so the order of the sum is fixed.
 __device__ __forceinline__ float WarpSum(float x) {
 #pragma unroll

@@ -1,7 +1,9 @@
 // LayerNorm, plain or fused with the residual addition before it. Row by row:
 //   s = round_sum(x + residual)          (s = x without residual; then round_sum is not applied)
 //   y = round_y((s - mean) * rstd * weight + bias),  rstd = 1 / sqrt(var(s) + eps), var biased
-// Bits independent of exec.threads. T = kF32 or kF64, the same for all views of a call.
+// Bits independent of exec.threads. T: kF32 or kF64 on the CPU, A on CUDA (core/exec.h), the same
+// for all views of a call; S, of statistics: T on the CPU, kF32 on CUDA; G, of weight gradients: T
+// on the CPU, kF32 or kBF16 on CUDA, the same for both.
 #pragma once
 
 #include "absl/status/status.h"
@@ -9,14 +11,15 @@
 
 namespace hearth::kernels {
 
-//   x, y       : [N, C] T; y may alias x
+//   x, y       : [N, C] T; y may alias x, and may be absent if y_quant has values
 //   residual   : [N, C] T, optional
 //   sum        : [N, C] T, present exactly if residual is; s is written here; may alias x or
 //                residual, not y. Keep s (or x, without residual) for backward.
 //   weight     : [C] T      bias : [C] T, optional
-//   mean, rstd : [N] T, kept for backward; both or neither
-//   y_quant    : must be empty on the CPU
-// Errors: kInvalidArgument (shape, dtype); kUnimplemented (y_quant, rounding).
+//   mean, rstd : [N] S, kept for backward; both or neither
+//   y_quant    : optional; of y
+// Errors: kInvalidArgument (shape, dtype); kUnimplemented (storage, rounding).
+// CUDA: every byte moves once if C is a multiple of 8 (16 for columns) and at most 8192.
 struct LayerNormForwardArgs {
   TensorView x;
   TensorView residual;
@@ -38,11 +41,12 @@ absl::Status LayerNormForward(const Exec& exec, const LayerNormForwardArgs& args
 
 // d_s = round_dx(d_norm(dy) + d_sum), written to dx; with a fused residual it is the gradient of
 // both x and residual. d_weight += sum of dy * (s - mean) * rstd; d_bias += sum of dy.
-//   dy       : [N, C] T      s : [N, C] T, the saved sum (or x)     mean, rstd : [N] T
+//   dy       : [N, C] T      s : [N, C] T, the saved sum (or x)     mean, rstd : [N] S
 //   weight   : [C] T
 //   d_sum    : [N, C] T, optional: the gradient that reaches s along the residual stream
 //   dx       : [N, C] T; may alias dy or d_sum
-//   d_weight, d_bias : [C] T, accumulated into; each optional
+//   dx_quant : optional; of dx
+//   d_weight, d_bias : [C] G, accumulated into; each optional
 // Workspace: LayerNormBackwardWorkspaceBytes (partial sums).
 struct LayerNormBackwardArgs {
   TensorView dy;
@@ -52,6 +56,7 @@ struct LayerNormBackwardArgs {
   TensorView weight;
   TensorView d_sum;
   TensorView dx;
+  QuantView dx_quant;
   TensorView d_weight;
   TensorView d_bias;
   DType round_dx = DType::kF32;
@@ -60,5 +65,10 @@ struct LayerNormBackwardArgs {
 absl::Status CanImplement(const LayerNormBackwardArgs& args);
 size_t LayerNormBackwardWorkspaceBytes(const LayerNormBackwardArgs& args);
 absl::Status LayerNormBackward(const Exec& exec, const LayerNormBackwardArgs& args);
+
+namespace cuda {
+absl::Status LayerNormForward(const Exec& exec, const LayerNormForwardArgs& args);
+absl::Status LayerNormBackward(const Exec& exec, const LayerNormBackwardArgs& args);
+}  // namespace cuda
 
 }  // namespace hearth::kernels

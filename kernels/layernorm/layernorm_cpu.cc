@@ -1,6 +1,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/formats/quant.h"
 #include "kernels/formats/span.h"
 #include "kernels/layernorm/layernorm.h"
 
@@ -8,6 +11,7 @@ namespace hearth::kernels {
 namespace {
 
 constexpr char kOp[] = "layernorm";
+constexpr int64_t kPiece = 512;  // columns between normalising and quantising
 
 template <typename T>
 struct Moments {
@@ -30,8 +34,7 @@ HEARTH_SIMD void AddRow(const double* a, const double* b, int64_t n, double* out
 }
 
 template <typename T>
-HEARTH_INLINE Moments<T> NormalizeImpl(
-    const T* s, const T* weight, const T* bias, int64_t n, T eps, T* y) {
+HEARTH_INLINE Moments<T> MomentsImpl(const T* s, int64_t n, T eps) {
   T sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < n; ++i) {
@@ -43,7 +46,21 @@ HEARTH_INLINE Moments<T> NormalizeImpl(
   for (int64_t i = 0; i < n; ++i) {
     squares += (s[i] - mean) * (s[i] - mean);
   }
-  const T rstd = T{1} / std::sqrt(squares / static_cast<T>(n) + eps);
+  return {mean, T{1} / std::sqrt(squares / static_cast<T>(n) + eps)};
+}
+HEARTH_SIMD Moments<float> RowMoments(const float* s, int64_t n, float eps) {
+  return MomentsImpl(s, n, eps);
+}
+HEARTH_SIMD Moments<double> RowMoments(const double* s, int64_t n, double eps) {
+  return MomentsImpl(s, n, eps);
+}
+
+// `bias` may be null.
+template <typename T>
+HEARTH_INLINE void NormalizeImpl(
+    const T* s, const T* weight, const T* bias, Moments<T> moments, int64_t n, T* y) {
+  const T mean = moments.mean;
+  const T rstd = moments.rstd;
   if (bias != nullptr) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
@@ -55,21 +72,29 @@ HEARTH_INLINE Moments<T> NormalizeImpl(
       y[i] = (s[i] - mean) * rstd * weight[i];
     }
   }
-  return {mean, rstd};
 }
-HEARTH_SIMD Moments<float> NormalizeRow(
-    const float* s, const float* weight, const float* bias, int64_t n, float eps, float* y) {
-  return NormalizeImpl(s, weight, bias, n, eps, y);
+HEARTH_SIMD void Normalize(const float* s,
+                           const float* weight,
+                           const float* bias,
+                           Moments<float> moments,
+                           int64_t n,
+                           float* y) {
+  NormalizeImpl(s, weight, bias, moments, n, y);
 }
-HEARTH_SIMD Moments<double> NormalizeRow(
-    const double* s, const double* weight, const double* bias, int64_t n, double eps, double* y) {
-  return NormalizeImpl(s, weight, bias, n, eps, y);
+HEARTH_SIMD void Normalize(const double* s,
+                           const double* weight,
+                           const double* bias,
+                           Moments<double> moments,
+                           int64_t n,
+                           double* y) {
+  NormalizeImpl(s, weight, bias, moments, n, y);
 }
 
 template <typename T>
 absl::Status ForwardImpl(const Exec& exec, const LayerNormForwardArgs& args) {
+  const int64_t rows = args.x.rows();
   const int64_t cols = args.x.cols();
-  ParallelFor(exec, args.x.rows(), RowGrain(cols), [&](int64_t begin, int64_t end) {
+  ParallelFor(exec, rows, RowGrain(cols), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const T* s = args.x.as<T>() + row * cols;
       if (!args.residual.empty()) {
@@ -78,10 +103,16 @@ absl::Status ForwardImpl(const Exec& exec, const LayerNormForwardArgs& args) {
         RoundSpan(sum, cols, args.round_sum);
         s = sum;
       }
-      T* y = args.y.as<T>() + row * cols;
-      const Moments<T> moments = NormalizeRow(s, args.weight.as<T>(), args.bias.as<T>(), cols,
-                                              static_cast<T>(args.eps), y);
-      RoundSpan(y, cols, args.round_y);
+      const Moments<T> moments = RowMoments(s, cols, static_cast<T>(args.eps));
+      T piece[kPiece];
+      for (int64_t col = 0; col < cols; col += kPiece) {
+        const int64_t n = std::min(kPiece, cols - col);
+        T* y = args.y.empty() ? piece : args.y.as<T>() + row * cols + col;
+        Normalize(s + col, args.weight.as<T>() + col,
+                  args.bias.empty() ? nullptr : args.bias.as<T>() + col, moments, n, y);
+        RoundSpan(y, n, args.round_y);
+        QuantizeRow(args.y_quant, rows, cols, row, col, y, n);
+      }
       if (!args.rstd.empty()) {
         args.mean.as<T>()[row] = moments.mean;
         args.rstd.as<T>()[row] = moments.rstd;
@@ -165,6 +196,7 @@ absl::Status BackwardImpl(const Exec& exec, const LayerNormBackwardArgs& args) {
                                     weight_partial + chunk, bias_partial + chunk, moments},
                      cols);
       RoundSpan(dx, cols, args.round_dx);
+      QuantizeRow(args.dx_quant, rows, cols, row, 0, dx, cols);
     }
   });
   if (!args.d_weight.empty()) {
@@ -183,7 +215,9 @@ absl::Status CanImplement(const LayerNormForwardArgs& args) {
   const DType dtype = args.x.dtype;
   const int64_t rows = args.x.rows();
   const int64_t cols = args.x.cols();
-  HEARTH_RETURN_IF_ERROR(RequireCount(args.y, dtype, rows * cols, kOp, "y"));
+  if (!args.y.empty() || !args.y_quant.has_values()) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.y, dtype, rows * cols, kOp, "y"));
+  }
   HEARTH_RETURN_IF_ERROR(RequireCount(args.weight, dtype, cols, kOp, "weight"));
   if (!args.bias.empty()) {
     HEARTH_RETURN_IF_ERROR(RequireCount(args.bias, dtype, cols, kOp, "bias"));
@@ -200,10 +234,10 @@ absl::Status CanImplement(const LayerNormForwardArgs& args) {
     }
   }
   if (!args.rstd.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.mean, dtype, rows, kOp, "mean"));
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.rstd, dtype, rows, kOp, "rstd"));
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.mean, StatisticsType(dtype), rows, kOp, "mean"));
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.rstd, StatisticsType(dtype), rows, kOp, "rstd"));
   }
-  HEARTH_RETURN_IF_ERROR(RequireNoQuant(args.y_quant, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireQuant(args.y_quant, kOp));
   HEARTH_RETURN_IF_ERROR(RequireRound(args.round_sum, kOp));
   return RequireRound(args.round_y, kOp);
 }
@@ -213,8 +247,10 @@ size_t LayerNormForwardWorkspaceBytes(const LayerNormForwardArgs&) {
 }
 
 absl::Status LayerNormForward(const Exec& exec, const LayerNormForwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
+  HEARTH_RUN_ON_CUDA(exec, kOp, LayerNormForward(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   return DispatchFloating(args.x.dtype, [&]<typename T>() { return ForwardImpl<T>(exec, args); });
 }
 
@@ -224,30 +260,42 @@ absl::Status CanImplement(const LayerNormBackwardArgs& args) {
   const int64_t rows = args.dy.rows();
   const int64_t cols = args.dy.cols();
   HEARTH_RETURN_IF_ERROR(RequireCount(args.s, dtype, rows * cols, kOp, "s"));
-  HEARTH_RETURN_IF_ERROR(RequireCount(args.mean, dtype, rows, kOp, "mean"));
-  HEARTH_RETURN_IF_ERROR(RequireCount(args.rstd, dtype, rows, kOp, "rstd"));
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.mean, StatisticsType(dtype), rows, kOp, "mean"));
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.rstd, StatisticsType(dtype), rows, kOp, "rstd"));
   HEARTH_RETURN_IF_ERROR(RequireCount(args.weight, dtype, cols, kOp, "weight"));
   HEARTH_RETURN_IF_ERROR(RequireCount(args.dx, dtype, rows * cols, kOp, "dx"));
   if (!args.d_sum.empty()) {
     HEARTH_RETURN_IF_ERROR(RequireCount(args.d_sum, dtype, rows * cols, kOp, "d_sum"));
   }
   if (!args.d_weight.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.d_weight, dtype, cols, kOp, "d_weight"));
+    HEARTH_RETURN_IF_ERROR(RequireGradient(args.d_weight, dtype, cols, kOp, "d_weight"));
   }
   if (!args.d_bias.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.d_bias, dtype, cols, kOp, "d_bias"));
+    HEARTH_RETURN_IF_ERROR(RequireGradient(args.d_bias, dtype, cols, kOp, "d_bias"));
   }
+  HEARTH_RETURN_IF_ERROR(RequireQuant(args.dx_quant, kOp));
   return RequireRound(args.round_dx, kOp);
 }
 
 size_t LayerNormBackwardWorkspaceBytes(const LayerNormBackwardArgs& args) {
-  return DTypeBytes(args.dy.dtype, 2 * CeilDiv(args.dy.rows(), kReduceRows) * args.dy.cols());
+  const int64_t rows = args.dy.rows();
+  const int64_t cols = args.dy.cols();
+  return 2 * std::max(DTypeBytes(StatisticsType(args.dy.dtype), CeilDiv(rows, kReduceRows) * cols),
+                      cuda::NormPartialBytes(rows, cols));
 }
 
 absl::Status LayerNormBackward(const Exec& exec, const LayerNormBackwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.dy.dtype, kOp));
+  if (!args.d_weight.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.d_weight.dtype, kOp));
+  }
+  if (!args.d_bias.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.d_bias.dtype, kOp));
+  }
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, LayerNormBackwardWorkspaceBytes(args), kOp));
+  HEARTH_RUN_ON_CUDA(exec, kOp, LayerNormBackward(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   return DispatchFloating(args.dy.dtype, [&]<typename T>() { return BackwardImpl<T>(exec, args); });
 }
 

@@ -58,11 +58,11 @@ __device__ __forceinline__ uint32_t QuantizeTile(const Entry& e, uint32_t block,
   const int64_t at = (row0 + row) * e.cols + col0 + col;
   const int64_t step = e.cols * 16;
   const A* x = static_cast<const A*>(e.x) + at;
-  Pack<A, 8> packs[kPacks];
+  Raw8<A> packs[kPacks];
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
     if (row + 16 * i < rows && col < cols) {
-      packs[i] = LoadPack<8>(x + i * step);
+      packs[i] = LoadRaw8(x + i * step);
     }
   }
   const float scale = QuantScale(e.quant);
@@ -72,10 +72,7 @@ __device__ __forceinline__ uint32_t QuantizeTile(const Entry& e, uint32_t block,
   for (int i = 0; i < kPacks; ++i) {
     if (row + 16 * i < rows && col < cols) {
       float v[8];
-#pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        v[k] = ToFloat(packs[i].at[k]);
-      }
+      Unpack(packs[i], v);
       amax = RaiseMagnitude(amax, v);
       const uint2 bytes = QuantizePack(v, scale, e4m3);
       if (e.quant.rows != nullptr) {
@@ -92,20 +89,17 @@ __device__ __forceinline__ uint32_t QuantizeTile(const Entry& e, uint32_t block,
 template <typename A>
 __device__ __forceinline__ uint32_t QuantizeFlat(const Entry& e, int64_t begin) {
   const A* x = static_cast<const A*>(e.x) + begin;
-  Pack<A, 8> packs[kPacks];
+  Raw8<A> packs[kPacks];
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
-    packs[i] = LoadPack<8>(x + (i * kThreads + threadIdx.x) * 8);
+    packs[i] = LoadRaw8(x + (i * kThreads + threadIdx.x) * 8);
   }
   const float scale = QuantScale(e.quant);
   uint32_t amax = 0;
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
     float v[8];
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      v[k] = ToFloat(packs[i].at[k]);
-    }
+    Unpack(packs[i], v);
     amax = RaiseMagnitude(amax, v);
     if (e.quant.rows != nullptr) {
       StoreQuantRow(e.quant, begin + (i * kThreads + threadIdx.x) * 8,

@@ -1,7 +1,9 @@
 // RMSNorm, plain or fused with the residual addition before it. Row by row:
 //   s = round_sum(x + residual)          (s = x without residual; then round_sum is not applied)
 //   y = round_y(s * rstd * weight),      rstd = 1 / sqrt(mean(s^2) + eps)
-// Bits independent of exec.threads. T = kF32 or kF64, the same for all views of a call.
+// Bits independent of exec.threads. T: kF32 or kF64 on the CPU, A on CUDA (core/exec.h), the same
+// for all views of a call; S, of statistics: T on the CPU, kF32 on CUDA; G, of weight gradients: T
+// on the CPU, kF32 or kBF16 on CUDA.
 #pragma once
 
 #include "absl/status/status.h"
@@ -9,14 +11,14 @@
 
 namespace hearth::kernels {
 
-//   x, y     : [N, C] T; y may alias x
+//   x, y     : [N, C] T; y may alias x, and may be absent if y_quant has values
 //   residual : [N, C] T, optional
-//   sum      : [N, C] T, present exactly if residual is; s is written here; may alias x or
-//   residual,
+//   sum      : [N, C] T, present exactly if residual is; s is written here; may alias x or residual,
 //              not y. Keep s (or x, without residual) for backward.
-//   weight   : [C] T         rstd : [N] T, kept for backward; optional (evaluation)
-//   y_quant  : must be empty on the CPU
-// Errors: kInvalidArgument (shape, dtype); kUnimplemented (y_quant, rounding).
+//   weight   : [C] T         rstd : [N] S, kept for backward; optional (evaluation)
+//   y_quant  : optional; of y
+// Errors: kInvalidArgument (shape, dtype); kUnimplemented (storage, rounding).
+// CUDA: every byte moves once if C is a multiple of 8 (16 for columns) and at most 8192.
 struct RmsNormForwardArgs {
   TensorView x;
   TensorView residual;
@@ -36,11 +38,12 @@ absl::Status RmsNormForward(const Exec& exec, const RmsNormForwardArgs& args);
 
 // d_s = round_dx(d_norm(dy) + d_sum), written to dx; with a fused residual it is the gradient of
 // both x and residual. d_weight += sum over rows of dy * s * rstd.
-//   dy       : [N, C] T      s : [N, C] T, the saved sum (or x)     rstd : [N] T
+//   dy       : [N, C] T      s : [N, C] T, the saved sum (or x)     rstd : [N] S
 //   weight   : [C] T
 //   d_sum    : [N, C] T, optional: the gradient that reaches s along the residual stream
 //   dx       : [N, C] T; may alias dy or d_sum
-//   d_weight : [C] T, accumulated into; optional
+//   dx_quant : optional; of dx
+//   d_weight : [C] G, accumulated into; optional
 // Workspace: RmsNormBackwardWorkspaceBytes (partial sums of d_weight).
 struct RmsNormBackwardArgs {
   TensorView dy;
@@ -49,6 +52,7 @@ struct RmsNormBackwardArgs {
   TensorView weight;
   TensorView d_sum;
   TensorView dx;
+  QuantView dx_quant;
   TensorView d_weight;
   DType round_dx = DType::kF32;
 };
@@ -56,5 +60,10 @@ struct RmsNormBackwardArgs {
 absl::Status CanImplement(const RmsNormBackwardArgs& args);
 size_t RmsNormBackwardWorkspaceBytes(const RmsNormBackwardArgs& args);
 absl::Status RmsNormBackward(const Exec& exec, const RmsNormBackwardArgs& args);
+
+namespace cuda {
+absl::Status RmsNormForward(const Exec& exec, const RmsNormForwardArgs& args);
+absl::Status RmsNormBackward(const Exec& exec, const RmsNormBackwardArgs& args);
+}  // namespace cuda
 
 }  // namespace hearth::kernels

@@ -1,6 +1,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/formats/quant.h"
 #include "kernels/formats/span.h"
 #include "kernels/rmsnorm/rmsnorm.h"
 
@@ -8,6 +11,7 @@ namespace hearth::kernels {
 namespace {
 
 constexpr char kOp[] = "rmsnorm";
+constexpr int64_t kPiece = 512;  // columns between normalising and quantising
 
 template <typename T>
 HEARTH_INLINE void AddImpl(const T* a, const T* b, int64_t n, T* out) {
@@ -23,34 +27,42 @@ HEARTH_SIMD void AddRow(const double* a, const double* b, int64_t n, double* out
   AddImpl(a, b, n, out);
 }
 
-// Writes y, returns rstd.
 template <typename T>
-HEARTH_INLINE T NormalizeImpl(const T* s, const T* weight, int64_t n, T eps, T* y) {
+HEARTH_INLINE T RstdImpl(const T* s, int64_t n, T eps) {
   T sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < n; ++i) {
     sum += s[i] * s[i];
   }
-  const T rstd = T{1} / std::sqrt(sum / static_cast<T>(n) + eps);
+  return T{1} / std::sqrt(sum / static_cast<T>(n) + eps);
+}
+HEARTH_SIMD float RowRstd(const float* s, int64_t n, float eps) {
+  return RstdImpl(s, n, eps);
+}
+HEARTH_SIMD double RowRstd(const double* s, int64_t n, double eps) {
+  return RstdImpl(s, n, eps);
+}
+
+template <typename T>
+HEARTH_INLINE void NormalizeImpl(const T* s, const T* weight, T rstd, int64_t n, T* y) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     y[i] = s[i] * rstd * weight[i];
   }
-  return rstd;
 }
-HEARTH_SIMD float NormalizeRow(
-    const float* s, const float* weight, int64_t n, float eps, float* y) {
-  return NormalizeImpl(s, weight, n, eps, y);
+HEARTH_SIMD void Normalize(const float* s, const float* weight, float rstd, int64_t n, float* y) {
+  NormalizeImpl(s, weight, rstd, n, y);
 }
-HEARTH_SIMD double NormalizeRow(
-    const double* s, const double* weight, int64_t n, double eps, double* y) {
-  return NormalizeImpl(s, weight, n, eps, y);
+HEARTH_SIMD void Normalize(
+    const double* s, const double* weight, double rstd, int64_t n, double* y) {
+  NormalizeImpl(s, weight, rstd, n, y);
 }
 
 template <typename T>
 absl::Status ForwardImpl(const Exec& exec, const RmsNormForwardArgs& args) {
+  const int64_t rows = args.x.rows();
   const int64_t cols = args.x.cols();
-  ParallelFor(exec, args.x.rows(), RowGrain(cols), [&](int64_t begin, int64_t end) {
+  ParallelFor(exec, rows, RowGrain(cols), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const T* s = args.x.as<T>() + row * cols;
       if (!args.residual.empty()) {
@@ -59,9 +71,15 @@ absl::Status ForwardImpl(const Exec& exec, const RmsNormForwardArgs& args) {
         RoundSpan(sum, cols, args.round_sum);
         s = sum;
       }
-      T* y = args.y.as<T>() + row * cols;
-      const T rstd = NormalizeRow(s, args.weight.as<T>(), cols, static_cast<T>(args.eps), y);
-      RoundSpan(y, cols, args.round_y);
+      const T rstd = RowRstd(s, cols, static_cast<T>(args.eps));
+      T piece[kPiece];
+      for (int64_t col = 0; col < cols; col += kPiece) {
+        const int64_t n = std::min(kPiece, cols - col);
+        T* y = args.y.empty() ? piece : args.y.as<T>() + row * cols + col;
+        Normalize(s + col, args.weight.as<T>() + col, rstd, n, y);
+        RoundSpan(y, n, args.round_y);
+        QuantizeRow(args.y_quant, rows, cols, row, col, y, n);
+      }
       if (!args.rstd.empty()) {
         args.rstd.as<T>()[row] = rstd;
       }
@@ -139,6 +157,7 @@ absl::Status BackwardImpl(const Exec& exec, const RmsNormBackwardArgs& args) {
                                     chunk, args.rstd.as<T>()[row]},
                      cols);
       RoundSpan(dx, cols, args.round_dx);
+      QuantizeRow(args.dx_quant, rows, cols, row, 0, dx, cols);
     }
   });
   if (partial != nullptr) {
@@ -154,7 +173,9 @@ absl::Status CanImplement(const RmsNormForwardArgs& args) {
   const DType dtype = args.x.dtype;
   const int64_t rows = args.x.rows();
   const int64_t cols = args.x.cols();
-  HEARTH_RETURN_IF_ERROR(RequireCount(args.y, dtype, rows * cols, kOp, "y"));
+  if (!args.y.empty() || !args.y_quant.has_values()) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.y, dtype, rows * cols, kOp, "y"));
+  }
   HEARTH_RETURN_IF_ERROR(RequireCount(args.weight, dtype, cols, kOp, "weight"));
   if (args.residual.empty() != args.sum.empty()) {
     return absl::InvalidArgumentError(
@@ -168,9 +189,9 @@ absl::Status CanImplement(const RmsNormForwardArgs& args) {
     }
   }
   if (!args.rstd.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.rstd, dtype, rows, kOp, "rstd"));
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.rstd, StatisticsType(dtype), rows, kOp, "rstd"));
   }
-  HEARTH_RETURN_IF_ERROR(RequireNoQuant(args.y_quant, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireQuant(args.y_quant, kOp));
   HEARTH_RETURN_IF_ERROR(RequireRound(args.round_sum, kOp));
   return RequireRound(args.round_y, kOp);
 }
@@ -180,8 +201,10 @@ size_t RmsNormForwardWorkspaceBytes(const RmsNormForwardArgs&) {
 }
 
 absl::Status RmsNormForward(const Exec& exec, const RmsNormForwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
+  HEARTH_RUN_ON_CUDA(exec, kOp, RmsNormForward(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   return DispatchFloating(args.x.dtype, [&]<typename T>() { return ForwardImpl<T>(exec, args); });
 }
 
@@ -191,28 +214,38 @@ absl::Status CanImplement(const RmsNormBackwardArgs& args) {
   const int64_t rows = args.dy.rows();
   const int64_t cols = args.dy.cols();
   HEARTH_RETURN_IF_ERROR(RequireCount(args.s, dtype, rows * cols, kOp, "s"));
-  HEARTH_RETURN_IF_ERROR(RequireCount(args.rstd, dtype, rows, kOp, "rstd"));
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.rstd, StatisticsType(dtype), rows, kOp, "rstd"));
   HEARTH_RETURN_IF_ERROR(RequireCount(args.weight, dtype, cols, kOp, "weight"));
   HEARTH_RETURN_IF_ERROR(RequireCount(args.dx, dtype, rows * cols, kOp, "dx"));
   if (!args.d_sum.empty()) {
     HEARTH_RETURN_IF_ERROR(RequireCount(args.d_sum, dtype, rows * cols, kOp, "d_sum"));
   }
   if (!args.d_weight.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.d_weight, dtype, cols, kOp, "d_weight"));
+    HEARTH_RETURN_IF_ERROR(RequireGradient(args.d_weight, dtype, cols, kOp, "d_weight"));
   }
+  HEARTH_RETURN_IF_ERROR(RequireQuant(args.dx_quant, kOp));
   return RequireRound(args.round_dx, kOp);
 }
 
 size_t RmsNormBackwardWorkspaceBytes(const RmsNormBackwardArgs& args) {
-  return args.d_weight.empty()
-             ? 0
-             : DTypeBytes(args.dy.dtype, CeilDiv(args.dy.rows(), kReduceRows) * args.dy.cols());
+  if (args.d_weight.empty()) {
+    return 0;
+  }
+  const int64_t rows = args.dy.rows();
+  const int64_t cols = args.dy.cols();
+  return std::max(DTypeBytes(StatisticsType(args.dy.dtype), CeilDiv(rows, kReduceRows) * cols),
+                  cuda::NormPartialBytes(rows, cols));
 }
 
 absl::Status RmsNormBackward(const Exec& exec, const RmsNormBackwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.dy.dtype, kOp));
+  if (!args.d_weight.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.d_weight.dtype, kOp));
+  }
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, RmsNormBackwardWorkspaceBytes(args), kOp));
+  HEARTH_RUN_ON_CUDA(exec, kOp, RmsNormBackward(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   return DispatchFloating(args.dy.dtype, [&]<typename T>() { return BackwardImpl<T>(exec, args); });
 }
 

@@ -65,8 +65,11 @@ TEST(RmsNormForward, BadArguments_AreRefused) {
   args.sum = TensorView();
   EXPECT_EQ(RmsNormForward(Exec(), args).code(), absl::StatusCode::kInvalidArgument);
   args = data.Args();
-  args.y_quant.values = data.y.data();
-  EXPECT_EQ(RmsNormForward(Exec(), args).code(), absl::StatusCode::kUnimplemented);
+  args.y_quant.rows = data.y.data();  // without a scale
+  EXPECT_EQ(RmsNormForward(Exec(), args).code(), absl::StatusCode::kInvalidArgument);
+  args = data.Args();
+  args.y = TensorView();
+  EXPECT_EQ(RmsNormForward(Exec(), args).code(), absl::StatusCode::kInvalidArgument);
   args = data.Args();
   args.round_y = DType::kE4M3;
   EXPECT_EQ(RmsNormForward(Exec(), args).code(), absl::StatusCode::kUnimplemented);

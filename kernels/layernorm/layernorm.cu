@@ -1,0 +1,63 @@
+#include "kernels/cuda/norm_launch.cuh"
+#include "kernels/layernorm/layernorm.h"
+
+namespace hearth::kernels::cuda {
+namespace {
+
+constexpr char kOp[] = "layernorm";
+
+template <typename A>
+absl::Status Forward(const Exec& exec, const LayerNormForwardArgs& args) {
+  NormForwardParams<A> p = {};
+  const bool aligned = Aligned16(args.x.data) && Aligned16(args.residual.data) &&
+                       Aligned16(args.weight.data) && Aligned16(args.bias.data) &&
+                       Aligned16(args.sum.data) && Aligned16(args.y.data);
+  p.shape = NormShapeOf(exec, args.x.rows(), args.x.cols(), args.y_quant, aligned, false);
+  p.x = args.x.as<A>();
+  p.residual = args.residual.as<A>();
+  p.weight = args.weight.as<A>();
+  p.bias = args.bias.as<A>();
+  p.sum = args.sum.as<A>();
+  p.y = args.y.as<A>();
+  p.mean = args.mean.as<float>();
+  p.rstd = args.rstd.as<float>();
+  p.quant = args.y_quant;
+  p.eps = static_cast<float>(args.eps);
+  return LaunchNormForward<A, true>(exec, p, kOp);
+}
+
+template <typename A>
+absl::Status Backward(const Exec& exec, const LayerNormBackwardArgs& args) {
+  NormBackwardParams<A> p = {};
+  const bool aligned = Aligned16(args.dy.data) && Aligned16(args.s.data) &&
+                       Aligned16(args.weight.data) && Aligned16(args.d_sum.data) &&
+                       Aligned16(args.dx.data);
+  p.shape = NormShapeOf(exec, args.dy.rows(), args.dy.cols(), args.dx_quant, aligned, true);
+  p.dy = args.dy.as<A>();
+  p.s = args.s.as<A>();
+  p.weight = args.weight.as<A>();
+  p.d_sum = args.d_sum.as<A>();
+  p.mean = args.mean.as<float>();
+  p.rstd = args.rstd.as<float>();
+  p.dx = args.dx.as<A>();
+  p.quant = args.dx_quant;
+  return LaunchNormBackward<A, true>(exec, p, args.d_weight, args.d_bias, kOp);
+}
+
+}  // namespace
+
+absl::Status LayerNormForward(const Exec& exec, const LayerNormForwardArgs& args) {
+  if (args.x.numel() == 0) {
+    return absl::OkStatus();
+  }
+  return args.x.dtype == DType::kBF16 ? Forward<Bf16>(exec, args) : Forward<float>(exec, args);
+}
+
+absl::Status LayerNormBackward(const Exec& exec, const LayerNormBackwardArgs& args) {
+  if (args.dy.numel() == 0) {
+    return absl::OkStatus();
+  }
+  return args.dy.dtype == DType::kBF16 ? Backward<Bf16>(exec, args) : Backward<float>(exec, args);
+}
+
+}  // namespace hearth::kernels::cuda
