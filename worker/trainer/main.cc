@@ -34,6 +34,19 @@ void AddSample(CLI::App& parent, SampleOptions& sample, int& result) {
   sample_app.callback([&sample, &result] { result = SampleCommand(sample); });
 }
 
+void AddProbe(CLI::App& parent, ProbeOptions& probe, int& result) {
+  CLI::App& probe_app =
+      *parent.add_subcommand("probe", "device, versions and what runs natively, as JSON");
+  probe_app.add_option("--device", probe.device, "cpu | cuda:N (default: the first GPU, else cpu)");
+  probe_app.callback([&probe, &result] { result = ProbeCommand(probe); });
+  CLI::App& doctor_app =
+      *parent.add_subcommand("doctor", "what is wrong with this machine, and what to do about it");
+  doctor_app.add_option("--device", probe.device,
+                        "cpu | cuda:N (default: the first GPU, else cpu)");
+  doctor_app.add_flag("--json", probe.json, "as JSON");
+  doctor_app.callback([&probe, &result] { result = DoctorCommand(probe); });
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Hearth's training engine: one rank.");
   app.set_version_flag("--version", VersionString());
@@ -48,6 +61,8 @@ int Main(int argc, char** argv) {
                      "folder for metrics.jsonl and checkpoints/ (default runs/NAME)");
   run_app.add_option("--resume", run.resume, "checkpoint folder, or a folder of checkpoints");
   run_app.add_option("--threads", run.threads, "CPU threads (default: all)");
+  run_app.add_option("--dump-gradients", run.dump_gradients,
+                     "folder for the first step's gradients, as safetensors");
   run_app.add_flag("-q,--quiet", run.quiet, "no line per step");
   run_app.callback([&] { result = RunCommand(run); });
 
@@ -94,9 +109,8 @@ int Main(int argc, char** argv) {
   bench_app.add_option("--threads", bench.threads, "CPU threads (default: all)");
   bench_app.callback([&] { result = BenchCommand(bench); });
 
-  app.add_subcommand("probe", "device, versions and capabilities as JSON")->callback([&] {
-    result = ProbeCommand();
-  });
+  ProbeOptions probe;
+  AddProbe(app, probe, result);
 
   try {
     app.parse(argc, argv);

@@ -24,6 +24,7 @@ struct RunOptions {
       resume;  // checkpoint folder, or a folder of checkpoints (the newest that is whole is taken)
   int threads = 0;  // 0 = all cores
   bool quiet = false;
+  std::string dump_gradients;  // folder for the first step's gradients; empty = none
 };
 
 struct PlanOptions {
@@ -62,13 +63,20 @@ struct BenchOptions {
   int micro_batch = 0;  // 0 = the job's
 };
 
+struct ProbeOptions {
+  std::string device;  // cpu | cuda:N; empty = the first GPU if there is one
+  bool json = false;   // doctor
+};
+
 int RunCommand(const RunOptions& options);
 int WorkerCommand();
 int PlanCommand(const PlanOptions& options);
 int EvalCommand(const EvalOptions& options);
 int SampleCommand(const SampleOptions& options);
 int BenchCommand(const BenchOptions& options);
-int ProbeCommand();
+int ProbeCommand(const ProbeOptions& options);
+// Exit status 1 if a check failed.
+int DoctorCommand(const ProbeOptions& options);
 
 // The job file with overrides and defaults in. kInvalidArgument lists every problem, with file and
 // line or field.

@@ -1,39 +1,51 @@
+// `probe`: what this machine runs, as JSON; `doctor`: the same as checks with remedies.
 #include <cstdio>
 #include <string>
 
-#include "common/base/version.h"
-#include "common/spec/objective.h"
-#include "common/spec/optimizer_state.h"
-#include "common/spec/recipe.h"
-#include "nlohmann/json.hpp"
+#include "kernels/cuda/context.h"
 #include "worker/trainer/cli/commands.h"
-#include "worker/trainer/exit_codes.h"
-#include "worker/trainer/step/engine.h"
+#include "worker/trainer/cli/inspect.h"
 
 namespace hearth::trainer {
+namespace {
 
-int ProbeCommand() {
-  nlohmann::json out;
-  out["version"] = std::string(Version());
-  out["commit"] = std::string(GitCommit());
-  out["device"] = "cpu";
-  out["threads"] = ThreadsOrAll(0);
-  out["plan_memory_bytes"] = CpuMemoryBytes(1);
-  for (const spec::Recipe& recipe : spec::Recipes()) {
-    out["recipes"][std::string(recipe.name)] =
-        std::string(spec::ExecutionName(spec::RecipeExecution(recipe.kind, "cpu")));
+std::string DeviceOr(const std::string& given) {
+  if (!given.empty()) {
+    return given;
   }
-  for (const spec::OptimizerRow& row : spec::Optimizers()) {
-    out["optimizers"].push_back(std::string(row.name));
-  }
-  for (const spec::ObjectiveRow& row : spec::Objectives()) {
-    out["objectives"].push_back(std::string(row.name));
-  }
-  for (const ExitCode& row : kExitCodes) {
-    out["exit_codes"][std::string(row.name)] = row.code;
-  }
-  std::printf("%s\n", out.dump(2).c_str());
+  return kernels::GpuCount() > 0 ? "cuda:0" : "cpu";
+}
+
+}  // namespace
+
+int ProbeCommand(const ProbeOptions& options) {
+  std::printf("%s\n", Probe(DeviceOr(options.device)).dump(2).c_str());
   return 0;
+}
+
+int DoctorCommand(const ProbeOptions& options) {
+  const nlohmann::json probe = Probe(DeviceOr(options.device));
+  bool all = true;
+  nlohmann::json out = nlohmann::json::array();
+  for (const Check& check : Diagnose(probe)) {
+    all = all && check.ok;
+    if (options.json) {
+      out.push_back({{"name", check.name},
+                     {"ok", check.ok},
+                     {"text", check.text},
+                     {"remedy", check.remedy}});
+      continue;
+    }
+    std::printf("%-5s %-22s %s\n", check.ok ? "ok" : "FAIL", check.name.c_str(),
+                check.text.c_str());
+    if (!check.remedy.empty()) {
+      std::printf("      %-22s -> %s\n", "", check.remedy.c_str());
+    }
+  }
+  if (options.json) {
+    std::printf("%s\n", out.dump(2).c_str());
+  }
+  return all ? 0 : 1;
 }
 
 }  // namespace hearth::trainer

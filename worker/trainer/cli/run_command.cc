@@ -130,6 +130,7 @@ int RunCommand(const RunOptions& options) {
   RankOptions rank;
   rank.link = link->get();
   rank.signals = &g_signals;
+  rank.dump_gradients = options.dump_gradients;
   return ReportExit(RunRank(rank));
 }
 

@@ -16,6 +16,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/fault/fault.h"
+#include "common/spec/gpus.h"
 #include "kernels/cuda/context.h"
 #include "worker/trainer/checkpoint/background_writer.h"
 #include "worker/trainer/checkpoint/hf_model.h"
@@ -54,6 +55,7 @@ class RankRun {
         clock_(*options.clock),
         signals_(options.signals),
         prune_(options.prune_checkpoints),
+        dump_gradients_(options.dump_gradients),
         task_(options.link->task()),
         spec_(task_.spec()),
         leader_(task_.rank() == 0) {}
@@ -105,6 +107,7 @@ class RankRun {
   Clock& clock_;
   std::atomic<uint64_t>* signals_;
   const bool prune_;
+  const std::string dump_gradients_;
   const v1::Task& task_;
   v1::JobSpec spec_;
   const bool leader_;
@@ -119,6 +122,8 @@ class RankRun {
   int64_t validated_step_ = 0;
   absl::Duration last_progress_ = -absl::InfiniteDuration();
 
+  double flops_per_token_ = 0;
+  double peak_flops_ = 0;  // dense BF16 of the GPU; 0 = not known
   ControlRequests asked_;  // by any rank, not acted on yet
 
   std::unique_ptr<kernels::CudaContext> cuda_;  // null: the CPU
@@ -309,6 +314,7 @@ absl::Status RankRun::FillWeights() {
   parts.validation = validation_.get();
   parts.clock = &clock_;
   parts.batch = batch_;
+  parts.dump_gradients = dump_gradients_;
   trainer_ = std::make_unique<Trainer>(parts, step);
   blame_ = cuda_ == nullptr ? v1::EXIT_REASON_INTERNAL : v1::EXIT_REASON_DEVICE;
   HEARTH_RETURN_IF_ERROR(trainer_->Prepare());
@@ -364,6 +370,11 @@ int64_t RankRun::MemoryInUse() const {
 }
 
 void RankRun::Announce() {
+  flops_per_token_ = spec::FlopsPerToken(engine_->shape(), spec_.data().sequence_length());
+  if (cuda_ != nullptr) {
+    const spec::GpuRow* row = spec::FindGpu(cuda_->gpu().name);
+    peak_flops_ = row == nullptr ? 0 : row->bf16_flops;
+  }
   v1::RunInfo info;
   info.set_parameters(spec::CountParameters(engine_->shape()));
   info.set_micro_batch_size(static_cast<int32_t>(micro_batch_));
@@ -376,7 +387,7 @@ void RankRun::Announce() {
   info.set_planned_bytes(engine_->plan().arena_bytes());
   info.set_comm(std::string(comm_->transport()));
   info.set_start_step(trainer_->step());
-  info.set_flops_per_token(spec::FlopsPerToken(engine_->shape(), spec_.data().sequence_length()));
+  info.set_flops_per_token(flops_per_token_);
   info.set_device(task_.device());
   link_.SendRunInfo(info);
   link_.SendLog("info", absl::StrFormat(
@@ -530,6 +541,7 @@ void RankRun::Report(const StepResult& result,
   report.set_tokens_per_second(
       result.seconds > 0 ? static_cast<double>(batch_.global_tokens()) / result.seconds : 0);
   report.set_memory_bytes(MemoryInUse());
+  report.set_mfu(peak_flops_ > 0 ? report.tokens_per_second() * flops_per_token_ / peak_flops_ : 0);
   report.set_weight_quantizations(result.weight_quantizations);
   if (validation_loss.has_value()) {
     report.set_validation_loss(*validation_loss);

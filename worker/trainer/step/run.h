@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "common/io/env.h"
 #include "common/time/clock.h"
@@ -24,6 +25,7 @@ struct RankOptions {
   // recorded, and a folder that goes before its successor is recorded would leave nothing to resume
   // from.
   bool prune_checkpoints = true;
+  std::string dump_gradients;  // Trainer::Parts
 };
 
 // Runs link->task() to its end and says why it ended. The result has been sent over the link as the

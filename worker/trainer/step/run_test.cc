@@ -125,7 +125,7 @@ TEST_F(RunTest, RunRank_ToTheEnd_ReportsEveryStepAndTheFinalCheckpoint) {
 }
 
 TEST_F(RunTest, RunRank_PausedAndResumed_EqualsNeverStopped) {
-  for (const char* recipe : {"fp32", "bf16"}) {
+  for (const char* recipe : {"fp32", "bf16", "fp8", "fp8_current"}) {
     SCOPED_TRACE(recipe);
     const std::string root = dir_.path() + "/" + recipe;
     FakeLink whole(MakeTask(Job(recipe), root + "/whole"), store_);

@@ -10,6 +10,7 @@
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
 #include "kernels/round/round.h"
+#include "worker/trainer/step/gradient_dump.h"
 
 namespace hearth::trainer {
 
@@ -23,6 +24,7 @@ Trainer::Trainer(const Parts& parts, int64_t step)
       spec_(parts.engine->options().spec),
       schedule_(spec::MakeSchedule(spec_)),
       reduce_bf16_(spec_.gradients().reduce_dtype() == "bf16"),
+      dump_gradients_(parts.dump_gradients),
       program_(*parts.engine, 1.0 / static_cast<double>(parts.batch.global_tokens())),
       prefetcher_(*parts.train, parts.batch, parts.comm->rank(), step + 1, *parts.clock),
       guard_(spec_.train().spike_sigma(), spec_.train().spike_window(), lag()),
@@ -103,6 +105,10 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
   HEARTH_RETURN_IF_ERROR(AllReduce(flight.result.control));
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.after_allreduce"));
   flight.result.comm_seconds = absl::ToDoubleSeconds(clock_.Monotonic() - reduce_start);
+
+  if (!dump_gradients_.empty()) {
+    HEARTH_RETURN_IF_ERROR(WriteGradients(engine_, std::exchange(dump_gradients_, "")));
+  }
 
   // Guard, clip, optimizer.
   HEARTH_RETURN_IF_ERROR(program_.Update(Quantised(step + 1)));

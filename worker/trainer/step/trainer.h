@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -59,6 +60,9 @@ class Trainer {
     const Loader* validation = nullptr;  // null: no evaluation
     Clock* clock = nullptr;
     spec::BatchPlan batch;
+    // Folder into which the first step's accumulated gradients are written as a Hugging Face model
+    // whose weights they are; empty = none.
+    std::string dump_gradients;
   };
   // All parts outlive the trainer. `step` updates have been made already.
   Trainer(const Parts& parts, int64_t step);
@@ -120,6 +124,7 @@ class Trainer {
   const v1::JobSpec& spec_;
   const spec::Schedule schedule_;
   const bool reduce_bf16_;
+  std::string dump_gradients_;
   StepProgram program_;
   Prefetcher prefetcher_;
   Guard guard_;

@@ -1,0 +1,197 @@
+#include "worker/trainer/cli/inspect.h"
+
+#include <dlfcn.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/base/units.h"
+#include "common/base/version.h"
+#include "common/spec/objective.h"
+#include "common/spec/optimizer_state.h"
+#include "common/spec/recipe.h"
+#include "kernels/attention/probe.h"
+#include "kernels/cuda/device.h"
+#include "kernels/gemm/probe.h"
+#include "worker/trainer/cli/commands.h"
+#include "worker/trainer/exit_codes.h"
+#include "worker/trainer/step/engine.h"
+
+namespace hearth::trainer {
+namespace {
+
+std::string VersionText(int cuda_version) {
+  return absl::StrCat(cuda_version / 1000, ".", cuda_version % 1000 / 10);
+}
+
+// "2.28.3", or why not.
+std::string NcclVersion() {
+  void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    return "";
+  }
+  using GetVersion = int (*)(int*);
+  const auto get = reinterpret_cast<GetVersion>(dlsym(library, "ncclGetVersion"));
+  int version = 0;
+  if (get == nullptr || get(&version) != 0) {
+    return "";
+  }
+  return absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
+// A stream and scratch memory of a context, for probes.
+class Scratch {
+ public:
+  static absl::StatusOr<std::unique_ptr<Scratch>> New(kernels::CudaContext& context) {
+    constexpr size_t kBytes = size_t{128} << 20;
+    std::unique_ptr<Scratch> scratch(new Scratch());
+    scratch->exec.device = kernels::Device::kCuda;
+    scratch->exec.cuda = &context;
+    HEARTH_ASSIGN_OR_RETURN(scratch->exec.stream, kernels::NewStream(context));
+    HEARTH_ASSIGN_OR_RETURN(scratch->exec.workspace.data,
+                            kernels::AllocateDevice(context, kBytes));
+    scratch->exec.workspace.bytes = kBytes;
+    return scratch;
+  }
+  ~Scratch() {
+    if (exec.workspace.data != nullptr) {
+      kernels::FreeDevice(exec.workspace.data);
+    }
+    if (exec.stream != nullptr) {
+      kernels::DeleteStream(exec.stream);
+    }
+  }
+  kernels::Exec exec;
+
+ private:
+  Scratch() = default;
+};
+
+template <typename Row>
+nlohmann::json ProbeRows(const std::vector<Row>& rows) {
+  nlohmann::json out = nlohmann::json::array();
+  for (const Row& row : rows) {
+    out.push_back({{"name", row.name},
+                   {"ok", row.ok},
+                   {"status", row.status},
+                   {"max_relative_error", row.max_relative_error}});
+  }
+  return out;
+}
+
+absl::StatusOr<nlohmann::json> ProbeGpu(const std::string& device) {
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::CudaContext> context,
+                          OpenGpu(device, false));
+  const kernels::GpuProperties& gpu = context->gpu();
+  nlohmann::json out;
+  out["name"] = gpu.name;
+  out["uuid"] = gpu.uuid;
+  out["compute_capability"] = absl::StrCat(gpu.major, ".", gpu.minor);
+  out["multiprocessors"] = gpu.multiprocessors;
+  out["driver_cuda"] = VersionText(gpu.driver_version);
+  out["runtime_cuda"] = VersionText(gpu.runtime_version);
+  out["cublaslt"] = context->gemm_version();
+  out["attention"] = context->attention_version();
+  int64_t free = 0;
+  int64_t total = 0;
+  HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(*context, free, total));
+  out["memory_free_bytes"] = free;
+  out["memory_bytes"] = total;
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Scratch> scratch, Scratch::New(*context));
+  out["gemm"] = ProbeRows(kernels::ProbeGemms(scratch->exec));
+  out["attention_probe"] = ProbeRows(kernels::ProbeAttention(scratch->exec));
+  return out;
+}
+
+void CheckGpu(const nlohmann::json& gpu, std::vector<Check>& checks) {
+  if (gpu.contains("error")) {
+    checks.push_back({"gpu", false, gpu["error"].get<std::string>(),
+                      "install NVIDIA's driver 580 or later and CUDA 13's cuBLASLt, or run jobs with "
+                      "resources.device: cpu"});
+    return;
+  }
+  const auto text = [&](const char* key) { return gpu.value(key, ""); };
+  checks.push_back({"gpu", true,
+                    absl::StrCat(text("name"), ", compute capability ",
+                                 text("compute_capability")),
+                    ""});
+  checks.push_back({"cuda", true,
+                    absl::StrCat("driver for CUDA ", text("driver_cuda"), ", runtime ",
+                                 text("runtime_cuda"), ", cuBLASLt ", text("cublaslt")),
+                    ""});
+  const bool cudnn = text("attention") != "own";
+  checks.push_back({"cudnn", cudnn,
+                    cudnn ? text("attention") : "not found: attention runs on our own kernel",
+                    cudnn ? "" : "install cuDNN 9.14 or later, or name it in HEARTH_CUDNN"});
+  const auto free = gpu.value("memory_free_bytes", int64_t{0});
+  const auto total = gpu.value("memory_bytes", int64_t{0});
+  const bool roomy = free > total / 2;
+  checks.push_back({"gpu memory", roomy,
+                    absl::StrCat(FormatBytes(free), " of ", FormatBytes(total), " free"),
+                    roomy ? "" : "another process holds GPU memory: nvidia-smi names it"});
+  for (const char* group : {"gemm", "attention_probe"}) {
+    for (const nlohmann::json& row : gpu.value(group, nlohmann::json::array())) {
+      const auto name = row["name"].get<std::string>();
+      // Formats that only newer GPUs have are facts, not faults.
+      const bool optional = absl::StrContains(name, "mxfp8") || absl::StrContains(name, "nvfp4") ||
+                            absl::StrContains(name, "fp8") || absl::StrContains(name, "cudnn");
+      const bool ok = row["ok"].get<bool>();
+      checks.push_back({name, ok || optional, row["status"].get<std::string>(),
+                        ok || optional ? "" : "reinstall the driver and CUDA; do not train on it"});
+    }
+  }
+}
+
+}  // namespace
+
+nlohmann::json Probe(const std::string& device) {
+  nlohmann::json out;
+  out["version"] = std::string(Version());
+  out["commit"] = std::string(GitCommit());
+  out["device"] = device;
+  out["threads"] = ThreadsOrAll(0);
+  out["plan_memory_bytes"] = CpuMemoryBytes(1);
+  const std::string nccl = NcclVersion();
+  out["nccl"] = nccl.empty() ? nlohmann::json() : nlohmann::json(nccl);
+  const bool cuda = absl::StartsWith(device, "cuda");
+  if (cuda) {
+    absl::StatusOr<nlohmann::json> gpu = ProbeGpu(device);
+    out["gpu"] = gpu.ok() ? *std::move(gpu)
+                          : nlohmann::json{{"error", std::string(gpu.status().message())}};
+  }
+  for (const spec::Recipe& recipe : spec::Recipes()) {
+    out["recipes"][std::string(recipe.name)] = std::string(
+        spec::ExecutionName(spec::RecipeExecution(recipe.kind, cuda ? "cuda" : "cpu")));
+  }
+  for (const spec::OptimizerRow& row : spec::Optimizers()) {
+    out["optimizers"].push_back(std::string(row.name));
+  }
+  for (const spec::ObjectiveRow& row : spec::Objectives()) {
+    out["objectives"].push_back(std::string(row.name));
+  }
+  for (const ExitCode& row : kExitCodes) {
+    out["exit_codes"][std::string(row.name)] = row.code;
+  }
+  return out;
+}
+
+std::vector<Check> Diagnose(const nlohmann::json& probe) {
+  std::vector<Check> checks;
+  checks.push_back({"hearth-trainer", true,
+                    absl::StrCat(probe.value("version", ""), " (", probe.value("commit", ""), ")"),
+                    ""});
+  if (probe.contains("gpu")) {
+    CheckGpu(probe["gpu"], checks);
+    const bool nccl = probe["nccl"].is_string();
+    checks.push_back({"nccl", nccl, nccl ? probe["nccl"].get<std::string>() : "not found",
+                      nccl ? "" : "install libnccl2 2.28 or later; jobs on one GPU do without"});
+  } else {
+    checks.push_back({"device", true, "no GPU in use: jobs run on the CPU", ""});
+  }
+  return checks;
+}
+
+}  // namespace hearth::trainer

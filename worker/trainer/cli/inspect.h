@@ -1,0 +1,26 @@
+// What this machine offers the engine: device, libraries, what runs natively. For probe and doctor.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+
+namespace hearth::trainer {
+
+// A finding of doctor; `remedy` is for people and empty when `ok`.
+struct Check {
+  std::string name;
+  bool ok = false;
+  std::string text;
+  std::string remedy;
+};
+
+// Everything `probe` prints. `device` as in jobs (cpu, cuda:N); a GPU that cannot be used is
+// reported under "gpu"."error".
+nlohmann::json Probe(const std::string& device);
+
+// Probe's findings as checks.
+std::vector<Check> Diagnose(const nlohmann::json& probe);
+
+}  // namespace hearth::trainer
