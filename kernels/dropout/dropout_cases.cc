@@ -10,6 +10,7 @@ struct Shape {
   double p;
   bool residual;
   bool perf;
+  bool cuda_only = false;
 };
 
 constexpr Shape kShapes[] = {
@@ -18,6 +19,7 @@ constexpr Shape kShapes[] = {
     {"residual_777", 777, 0.3, true, false},
     {"tenth_33x768", 33 * 768, 0.1, true, false},
     {"perf_4096x512", 4096 * 512, 0.1, true, true},
+    {"perf_36864x768", 36864 * 768, 0.1, true, true, true},
 };
 
 DropoutArgs ArgsOf(const Shape& s, const TensorView& x, const TensorView& y) {
@@ -56,6 +58,9 @@ std::vector<OpCase> DropoutCases() {
       return DropoutBackward(exec, ArgsOf(s, b["dy"], b["dx"]));
     };
     c.perf = s.perf;
+    c.cuda_only = s.cuda_only;
+    c.forward_traffic = {"x", "residual", "y"};
+    c.backward_traffic = {"dy", "dx"};
     cases.push_back(c);
   }
   return cases;

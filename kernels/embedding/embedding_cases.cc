@@ -8,6 +8,7 @@ struct Shape {
   const char* name;
   int64_t N, V, C, P;  // P = 0: no learned positions
   bool perf;
+  bool cuda_only = false;
 };
 
 constexpr Shape kShapes[] = {
@@ -18,6 +19,7 @@ constexpr Shape kShapes[] = {
     {"frequent_500x24", 500, 3, 24, 0, false},
     {"rows_99x136", 99, 97, 136, 100, false},
     {"perf_8192x512", 8192, 8192, 512, 0, true},
+    {"perf_36864x768_of_49152", 36864, 49152, 768, 0, true, true},
 };
 
 EmbeddingForwardArgs ForwardArgs(const Buffers& b) {
@@ -53,7 +55,7 @@ std::vector<OpCase> EmbeddingCases() {
         {"table", {s.V, s.C}},
         {"out", {s.N, s.C}, Role::kOutput},
         {"d_out", {s.N, s.C}},
-        {"d_table", {s.V, s.C}, Role::kAccumulate}};
+        WeightGradient("d_table", {s.V, s.C})};
     c.outputs = {{"out", "d_out"}};
     c.inputs = {{"table", "d_table"}};
     if (s.P > 0) {
@@ -63,7 +65,7 @@ std::vector<OpCase> EmbeddingCases() {
                            {Fill::kRamp, static_cast<double>(s.P), 0},
                            DType::kI32});
       c.buffers.push_back({"position_table", {s.P, s.C}});
-      c.buffers.push_back({"d_position_table", {s.P, s.C}, Role::kAccumulate});
+      c.buffers.push_back(WeightGradient("d_position_table", {s.P, s.C}));
       c.inputs.push_back({"position_table", "d_position_table"});
     }
     c.forward = [](const Exec& exec, const Buffers& b) {
@@ -77,6 +79,10 @@ std::vector<OpCase> EmbeddingCases() {
     };
     c.reduction = s.N;
     c.perf = s.perf;
+    c.cuda_only = s.cuda_only;
+    // A row of the table for each row out; backward, about half of the rows read and written.
+    c.forward_traffic = {"out", "out"};
+    c.backward_traffic = {"d_out", "d_table"};
     cases.push_back(c);
   }
   return cases;

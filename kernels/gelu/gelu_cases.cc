@@ -1,3 +1,4 @@
+#include "common/base/status_macros.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/harness/cases.h"
 
@@ -10,6 +11,8 @@ struct Shape {
   GeluKind kind;
   bool bias;
   bool perf;
+  bool quant = false;  // outputs are quantised too
+  bool cuda_only = false;
 };
 
 constexpr Shape kShapes[] = {
@@ -20,7 +23,12 @@ constexpr Shape kShapes[] = {
     {"erf_bias_37x264", 37, 264, GeluKind::kErf, true, false},
     {"tanh_144x640", 144, 640, GeluKind::kTanh, false, false},
     {"perf_erf_4096x1536", 4096, 1536, GeluKind::kErf, true, true},
+    {"quant_erf_33x24", 33, 24, GeluKind::kErf, true, false, true},
+    {"quant_tanh_144x640", 144, 640, GeluKind::kTanh, false, false, true},
     {"perf_tanh_4096x1536", 4096, 1536, GeluKind::kTanh, true, true},
+    {"perf_tanh_36864x3072", 36864, 3072, GeluKind::kTanh, true, true, false, true},
+    {"perf_erf_36864x3072", 36864, 3072, GeluKind::kErf, true, true, false, true},
+    {"perf_quant_tanh_36864x3072", 36864, 3072, GeluKind::kTanh, true, true, true, true},
 };
 
 GeluBackwardArgs BackwardArgs(GeluKind kind, const Buffers& b) {
@@ -45,6 +53,11 @@ std::vector<OpCase> GeluCases() {
                  {"y", {s.N, s.F}, Role::kOutput},
                  {"dy", {s.N, s.F}},
                  {"dx", {s.N, s.F}, Role::kOutput}};
+    if (s.quant) {
+      // The second copies are made without a plain output.
+      AddQuantised(c, "y", {s.N, s.F}, DType::kE4M3, !s.perf);
+      AddQuantised(c, "dx", {s.N, s.F}, DType::kE5M2, !s.perf);
+    }
     c.outputs = {{"y", "dy"}};
     c.inputs = {{"x", "dx"}};
     if (s.bias) {
@@ -57,13 +70,25 @@ std::vector<OpCase> GeluCases() {
       args.bias = b["bias"];
       args.y = b["y"];
       args.kind = kind;
-      return GeluForward(exec, args);
+      args.y_quant = b.Quant("y_quant");
+      HEARTH_RETURN_IF_ERROR(GeluForward(exec, args));
+      args.y = TensorView();
+      args.y_quant = b.Quant("y_alone");
+      return args.y_quant.empty() ? absl::OkStatus() : GeluForward(exec, args);
     };
     c.backward = [kind](const Exec& exec, const Buffers& b) {
-      return GeluBackward(exec, BackwardArgs(kind, b));
+      GeluBackwardArgs args = BackwardArgs(kind, b);
+      args.dx_quant = b.Quant("dx_quant");
+      HEARTH_RETURN_IF_ERROR(GeluBackward(exec, args));
+      args.dx = TensorView();
+      args.dx_quant = b.Quant("dx_alone");
+      return args.dx_quant.empty() ? absl::OkStatus() : GeluBackward(exec, args);
     };
     c.slack = 16.0;
     c.perf = s.perf;
+    c.cuda_only = s.cuda_only;
+    c.forward_traffic = {"x", "y", "y_quant"};
+    c.backward_traffic = {"x", "dy", "dx", "dx_quant"};
     cases.push_back(c);
   }
   return cases;

@@ -198,6 +198,19 @@ BufferSpec Quantised(std::string name,
   return spec;
 }
 
+void AddQuantised(OpCase& c,
+                  const std::string& of,
+                  const std::vector<int64_t>& shape,
+                  DType dtype,
+                  bool twice) {
+  const TensorView plain = Shaped(dtype, shape);
+  const bool columns = plain.rows() % 16 == 0 && plain.cols() % 16 == 0;
+  c.buffers.push_back(Quantised(of + "_quant", of, shape, dtype, columns));
+  if (twice) {
+    c.buffers.push_back(Quantised(of + "_alone", of, shape, dtype, columns));
+  }
+}
+
 void Buffers::Add(const std::string& name, const TensorView& view, DType quant) {
   Entry entry;
   entry.view = view;

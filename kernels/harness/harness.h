@@ -197,7 +197,9 @@ struct OpCase {
   // that is more. Sums are fp32, so it does not grow with the reduction.
   double bf16_slack = 3.0;
   bool thread_invariant = true;   // false: bits may depend on Exec::threads (OpenBLAS)
-  bool double_reference = true;   // false: the op has no double version; QuantViews and `check` tell
+  // false: the op has no double version; QuantViews and `check` tell, and with slack 0 the CPU's
+  // float run is what a GPU is compared with.
+  bool double_reference = true;
   bool bf16_gradients = true;     // false: weight gradients only as f32
   bool cpu_only = false;          // not on a GPU
   // Optional: what else must hold of the image after a run; empty, or what is wrong.
@@ -211,6 +213,14 @@ struct OpCase {
   std::vector<std::string> forward_traffic;
   std::vector<std::string> backward_traffic;
 };
+
+// Adds to `c` the QuantView `of`_quant, and `of`_alone if `twice`: for a call of the op without its
+// plain output. Columns where both extents are multiples of 16.
+void AddQuantised(OpCase& c,
+                  const std::string& of,
+                  const std::vector<int64_t>& shape,
+                  DType dtype,
+                  bool twice);
 
 // All cases, op by op (cases.cc lists them).
 std::vector<OpCase> AllCases();

@@ -52,7 +52,7 @@ int RunChecks(const std::vector<OpCase>& cases, bool gradients) {
   int failed = 0;
   int run = 0;
   for (const OpCase& op_case : cases) {
-    if (op_case.perf || (gradients && op_case.inputs.empty())) {
+    if (op_case.perf || op_case.cuda_only || (gradients && op_case.inputs.empty())) {
       continue;
     }
     const std::string error = gradients ? CheckGradients(op_case) : CheckAgainstDouble(op_case);
@@ -191,7 +191,7 @@ std::string TryOnCpu(const OpCase& op_case, DType storage) {
   if (storage == DType::kF64 && !op_case.double_reference) {
     return "no double version";
   }
-  const Buffers buffers(op_case.buffers, storage, 1, true);
+  const Buffers buffers(op_case.buffers, storage, kSeed, false);
   return RunOnCpu(op_case, buffers, 1);
 }
 

@@ -1,3 +1,4 @@
+#include "common/base/status_macros.h"
 #include "kernels/harness/cases.h"
 #include "kernels/layernorm/layernorm.h"
 
@@ -10,13 +11,21 @@ struct Shape {
   bool residual;
   bool bias;
   bool perf;
+  bool quant = false;  // outputs are quantised too
+  bool cuda_only = false;
 };
 
 constexpr Shape kShapes[] = {
     {"plain_3x7", 3, 7, false, true, false},
     {"plain_nobias_130x65", 130, 65, false, false, false},
     {"residual_67x96", 67, 96, true, true, false},
+    {"residual_201x768", 201, 768, true, true, false},
+    {"plain_19x8200", 19, 8200, false, true, false},
+    {"quant_35x72", 35, 72, true, true, false, true},
+    {"quant_144x768", 144, 768, true, true, false, true},
     {"perf_4096x512", 4096, 512, true, true, true},
+    {"perf_36864x768", 36864, 768, true, true, true, false, true},
+    {"perf_quant_36864x768", 36864, 768, true, true, true, true, true},
 };
 
 LayerNormForwardArgs ForwardArgs(const Buffers& b) {
@@ -57,16 +66,21 @@ std::vector<OpCase> LayerNormCases() {
     c.buffers = {{"x", {s.N, s.C}, Role::kInput, {Fill::kNormal, 0.5, 1.0}},
                  {"weight", {s.C}, Role::kInput, {Fill::kNormal, 1.0, 0.2}},
                  {"y", {s.N, s.C}, Role::kOutput},
-                 {"mean", {s.N}, Role::kOutput},
-                 {"rstd", {s.N}, Role::kOutput},
+                 Statistic("mean", {s.N}),
+                 Statistic("rstd", {s.N}),
                  {"dy", {s.N, s.C}},
                  {"dx", {s.N, s.C}, Role::kOutput},
-                 {"d_weight", {s.C}, Role::kAccumulate}};
+                 WeightGradient("d_weight", {s.C})};
+    if (s.quant) {
+      // The second copy of y is made without a plain output.
+      AddQuantised(c, "y", {s.N, s.C}, DType::kE4M3, !s.perf);
+      AddQuantised(c, "dx", {s.N, s.C}, DType::kE5M2, false);
+    }
     c.outputs = {{"y", "dy"}};
     c.inputs = {{"x", "dx"}, {"weight", "d_weight"}};
     if (s.bias) {
       c.buffers.push_back({"bias", {s.C}});
-      c.buffers.push_back({"d_bias", {s.C}, Role::kAccumulate});
+      c.buffers.push_back(WeightGradient("d_bias", {s.C}));
       c.inputs.push_back({"bias", "d_bias"});
     }
     if (s.residual) {
@@ -77,16 +91,27 @@ std::vector<OpCase> LayerNormCases() {
       c.inputs.push_back({"residual", "dx"});
     }
     c.forward = [](const Exec& exec, const Buffers& b) {
-      return LayerNormForward(exec, ForwardArgs(b));
+      LayerNormForwardArgs args = ForwardArgs(b);
+      args.y_quant = b.Quant("y_quant");
+      HEARTH_RETURN_IF_ERROR(LayerNormForward(exec, args));
+      args.y = TensorView();
+      args.y_quant = b.Quant("y_alone");
+      return args.y_quant.empty() ? absl::OkStatus() : LayerNormForward(exec, args);
     };
     c.backward = [](const Exec& exec, const Buffers& b) {
-      return LayerNormBackward(exec, BackwardArgs(b));
+      LayerNormBackwardArgs args = BackwardArgs(b);
+      args.dx_quant = b.Quant("dx_quant");
+      return LayerNormBackward(exec, args);
     };
     c.workspace = [](const Buffers& b, int) {
       return LayerNormBackwardWorkspaceBytes(BackwardArgs(b));
     };
     c.reduction = s.C + s.N;
     c.perf = s.perf;
+    c.cuda_only = s.cuda_only;
+    c.forward_traffic = {"x", "residual", "sum", "y", "y_quant", "mean", "rstd"};
+    c.backward_traffic = {"dy", s.residual ? "sum" : "x", "mean", "rstd", "d_sum", "dx",
+                          "dx_quant"};
     cases.push_back(c);
   }
   return cases;

@@ -15,6 +15,8 @@ struct Shape {
   RopeScaling scaling;
   double max_position;  // positions are i mod this; above N: drawn from [0, this)
   bool perf;
+  bool quant = false;  // d_qkv is quantised too
+  bool cuda_only = false;
 };
 
 constexpr Shape kShapes[] = {
@@ -30,7 +32,29 @@ constexpr Shape kShapes[] = {
     {"norm_rope_33x1x1x256", 33, {1, 1, 256}, true, true, RopeScaling::kNone, 33, false},
     {"rope_140x5x1x32", 140, {5, 1, 32}, false, true, RopeScaling::kNone, 70, false},
     {"rope_long_24x2x2x128", 24, {2, 2, 128}, false, true, RopeScaling::kNone, 1000000, false},
+    {"quant_norm_rope_48x3x1x64", 48, {3, 1, 64}, true, true, RopeScaling::kNone, 48, false, true},
+    {"quant_rope_35x5x1x24", 35, {5, 1, 24}, false, true, RopeScaling::kNone, 35, false, true},
     {"perf_4096x8x4x64", 4096, {8, 4, 64}, true, true, RopeScaling::kNone, 512, true},
+    {"perf_36864x12x3x64",
+     36864,
+     {12, 3, 64},
+     false,
+     true,
+     RopeScaling::kNone,
+     2048,
+     true,
+     false,
+     true},
+    {"perf_norm_quant_36864x12x3x64",
+     36864,
+     {12, 3, 64},
+     true,
+     true,
+     RopeScaling::kNone,
+     2048,
+     true,
+     true,
+     true},
 };
 
 RopeConfig ConfigOf(const Shape& s) {
@@ -91,17 +115,22 @@ OpCase MakeCase(const Shape& s) {
     const Fill near_one = {Fill::kNormal, 1.0, 0.2};
     c.buffers.push_back({"q_weight", {D}, Role::kInput, near_one});
     c.buffers.push_back({"k_weight", {D}, Role::kInput, near_one});
-    c.buffers.push_back({"rstd", {s.N, s.dims.heads + s.dims.kv_heads}, Role::kOutput});
-    c.buffers.push_back({"d_q_weight", {D}, Role::kAccumulate});
-    c.buffers.push_back({"d_k_weight", {D}, Role::kAccumulate});
+    c.buffers.push_back(Statistic("rstd", {s.N, s.dims.heads + s.dims.kv_heads}));
+    c.buffers.push_back(WeightGradient("d_q_weight", {D}));
+    c.buffers.push_back(WeightGradient("d_k_weight", {D}));
     c.inputs.push_back({"q_weight", "d_q_weight"});
     c.inputs.push_back({"k_weight", "d_k_weight"});
+  }
+  if (s.quant) {
+    AddQuantised(c, "d_qkv", {s.N, width}, DType::kE5M2, false);
   }
   c.forward = [s](const Exec& exec, const Buffers& b) {
     return QkNormRopeForward(exec, ForwardArgs(s, b));
   };
   c.backward = [s](const Exec& exec, const Buffers& b) {
-    return QkNormRopeBackward(exec, BackwardArgs(s, b));
+    QkNormRopeBackwardArgs args = BackwardArgs(s, b);
+    args.d_qkv_quant = b.Quant("d_qkv_quant");
+    return QkNormRopeBackward(exec, args);
   };
   c.workspace = [s](const Buffers& b, int) {
     return std::max(QkNormRopeForwardWorkspaceBytes(ForwardArgs(s, b)),
@@ -109,6 +138,12 @@ OpCase MakeCase(const Shape& s) {
   };
   c.reduction = D + s.N;
   c.perf = s.perf;
+  c.cuda_only = s.cuda_only;
+  c.forward_traffic = {"qkv", "out", "rstd"};
+  c.backward_traffic = {"d_out", "d_qkv", "d_qkv_quant", "rstd"};
+  if (s.norm) {
+    c.backward_traffic.push_back("qkv");
+  }
   return c;
 }
 

@@ -1,3 +1,4 @@
+#include "common/base/status_macros.h"
 #include "kernels/harness/cases.h"
 #include "kernels/rmsnorm/rmsnorm.h"
 
@@ -9,6 +10,8 @@ struct Shape {
   int64_t N, C;
   bool residual;
   bool perf;
+  bool quant = false;  // outputs are quantised too
+  bool cuda_only = false;
 };
 
 constexpr Shape kShapes[] = {
@@ -16,6 +19,15 @@ constexpr Shape kShapes[] = {
     {"plain_1x5", 1, 5, false, false},         {"plain_3x7", 3, 7, false, false},
     {"plain_130x65", 130, 65, false, false},   {"residual_67x96", 67, 96, true, false},
     {"residual_5x1000", 5, 1000, true, false}, {"perf_4096x512", 4096, 512, true, true},
+    {"residual_201x768", 201, 768, true, false},
+    {"residual_37x1536", 37, 1536, true, false},
+    {"plain_19x8200", 19, 8200, false, false},
+    {"quant_35x72", 35, 72, true, false, true},
+    {"quant_144x768", 144, 768, true, false, true},
+    {"quant_plain_48x1600", 48, 1600, false, false, true},
+    {"perf_36864x768", 36864, 768, true, true, false, true},
+    {"perf_quant_36864x768", 36864, 768, true, true, true, true},
+    {"perf_quant_16384x1536", 16384, 1536, true, true, true, true},
 };
 
 RmsNormForwardArgs ForwardArgs(const Buffers& b) {
@@ -52,10 +64,15 @@ std::vector<OpCase> RmsNormCases() {
     c.buffers = {{"x", {s.N, s.C}},
                  {"weight", {s.C}, Role::kInput, {Fill::kNormal, 1.0, 0.2}},
                  {"y", {s.N, s.C}, Role::kOutput},
-                 {"rstd", {s.N}, Role::kOutput},
+                 Statistic("rstd", {s.N}),
                  {"dy", {s.N, s.C}},
                  {"dx", {s.N, s.C}, Role::kOutput},
-                 {"d_weight", {s.C}, Role::kAccumulate}};
+                 WeightGradient("d_weight", {s.C})};
+    if (s.quant) {
+      // The second copy of y is made without a plain output.
+      AddQuantised(c, "y", {s.N, s.C}, DType::kE4M3, !s.perf);
+      AddQuantised(c, "dx", {s.N, s.C}, DType::kE5M2, false);
+    }
     c.outputs = {{"y", "dy"}};
     c.inputs = {{"x", "dx"}, {"weight", "d_weight"}};
     if (s.residual) {
@@ -66,16 +83,26 @@ std::vector<OpCase> RmsNormCases() {
       c.inputs.push_back({"residual", "dx"});
     }
     c.forward = [](const Exec& exec, const Buffers& b) {
-      return RmsNormForward(exec, ForwardArgs(b));
+      RmsNormForwardArgs args = ForwardArgs(b);
+      args.y_quant = b.Quant("y_quant");
+      HEARTH_RETURN_IF_ERROR(RmsNormForward(exec, args));
+      args.y = TensorView();
+      args.y_quant = b.Quant("y_alone");
+      return args.y_quant.empty() ? absl::OkStatus() : RmsNormForward(exec, args);
     };
     c.backward = [](const Exec& exec, const Buffers& b) {
-      return RmsNormBackward(exec, BackwardArgs(b));
+      RmsNormBackwardArgs args = BackwardArgs(b);
+      args.dx_quant = b.Quant("dx_quant");
+      return RmsNormBackward(exec, args);
     };
     c.workspace = [](const Buffers& b, int) {
       return RmsNormBackwardWorkspaceBytes(BackwardArgs(b));
     };
     c.reduction = s.C + s.N;
     c.perf = s.perf;
+    c.cuda_only = s.cuda_only;
+    c.forward_traffic = {"x", "residual", "sum", "y", "y_quant", "rstd"};
+    c.backward_traffic = {"dy", s.residual ? "sum" : "x", "rstd", "d_sum", "dx", "dx_quant"};
     cases.push_back(c);
   }
   return cases;

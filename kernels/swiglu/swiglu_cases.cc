@@ -1,3 +1,4 @@
+#include "common/base/status_macros.h"
 #include "kernels/harness/cases.h"
 #include "kernels/swiglu/swiglu.h"
 
@@ -9,6 +10,8 @@ struct Shape {
   int64_t N, F;
   double spread;  // standard deviation of the inputs; large values reach the flat ends
   bool perf;
+  bool quant = false;  // outputs are quantised too
+  bool cuda_only = false;
 };
 
 constexpr Shape kShapes[] = {
@@ -17,7 +20,11 @@ constexpr Shape kShapes[] = {
     {"vectors_37x264", 37, 264, 1.0, false},  // whole packs of 8, odd rows, a part of a tile
     {"tiles_144x640", 144, 640, 2.0, false},
     {"wide_values_7x130", 7, 130, 30.0, false},
+    {"quant_33x24", 33, 24, 1.0, false, true},
+    {"quant_144x640", 144, 640, 2.0, false, true},
     {"perf_4096x1536", 4096, 1536, 1.0, true},
+    {"perf_36864x2048", 36864, 2048, 1.0, true, false, true},
+    {"perf_quant_36864x2048", 36864, 2048, 1.0, true, true, true},
 };
 
 }  // namespace
@@ -32,22 +39,38 @@ std::vector<OpCase> SwigluCases() {
                  {"y", {s.N, s.F}, Role::kOutput},
                  {"dy", {s.N, s.F}},
                  {"d_gate_up", {s.N, 2 * s.F}, Role::kOutput}};
+    if (s.quant) {
+      // The second copies are made without a plain output.
+      AddQuantised(c, "y", {s.N, s.F}, DType::kE4M3, !s.perf);
+      AddQuantised(c, "d_gate_up", {s.N, 2 * s.F}, DType::kE5M2, !s.perf);
+    }
     c.outputs = {{"y", "dy"}};
     c.inputs = {{"gate_up", "d_gate_up"}};
     c.forward = [](const Exec& exec, const Buffers& b) {
       SwigluForwardArgs args;
       args.gate_up = b["gate_up"];
       args.y = b["y"];
-      return SwigluForward(exec, args);
+      args.y_quant = b.Quant("y_quant");
+      HEARTH_RETURN_IF_ERROR(SwigluForward(exec, args));
+      args.y = TensorView();
+      args.y_quant = b.Quant("y_alone");
+      return args.y_quant.empty() ? absl::OkStatus() : SwigluForward(exec, args);
     };
     c.backward = [](const Exec& exec, const Buffers& b) {
       SwigluBackwardArgs args;
       args.dy = b["dy"];
       args.gate_up = b["gate_up"];
       args.d_gate_up = b["d_gate_up"];
-      return SwigluBackward(exec, args);
+      args.d_gate_up_quant = b.Quant("d_gate_up_quant");
+      HEARTH_RETURN_IF_ERROR(SwigluBackward(exec, args));
+      args.d_gate_up = TensorView();
+      args.d_gate_up_quant = b.Quant("d_gate_up_alone");
+      return args.d_gate_up_quant.empty() ? absl::OkStatus() : SwigluBackward(exec, args);
     };
     c.perf = s.perf;
+    c.cuda_only = s.cuda_only;
+    c.forward_traffic = {"gate_up", "y", "y_quant"};
+    c.backward_traffic = {"gate_up", "dy", "d_gate_up", "d_gate_up_quant"};
     cases.push_back(c);
   }
   return cases;
