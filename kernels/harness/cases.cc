@@ -12,7 +12,7 @@ std::vector<OpCase> AllCases() {
       GeluCases,      AttentionCases,  LinearCrossEntropyCases,
       DropoutCases,   AdamWCases,      GradNormCases,
       ScaleCases,     RoundCases,      AmaxCases,
-      StepGateCases,
+      StepGateCases,  QuantizeCases,
   };
   std::vector<OpCase> all;
   for (Table table : kTables) {

@@ -23,5 +23,6 @@ std::vector<OpCase> ScaleCases();
 std::vector<OpCase> RoundCases();
 std::vector<OpCase> AmaxCases();
 std::vector<OpCase> StepGateCases();
+std::vector<OpCase> QuantizeCases();
 
 }  // namespace hearth::kernels::harness
