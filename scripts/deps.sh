@@ -8,7 +8,7 @@ set -euo pipefail
 
 # The tool chain, then the libraries of cmake/Dependencies.cmake in its order, then what tests and tidying use.
 packages=(
-  build-essential cmake ninja-build ccache pkg-config git python3 curl ca-certificates
+  build-essential cmake ninja-build ccache pkg-config git python3 curl ca-certificates xz-utils
   libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgrpc++-dev libabsl-dev libssl-dev zlib1g-dev
   libyaml-cpp-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libsqlite3-dev
   prometheus-cpp-dev libcivetweb-dev
