@@ -8,8 +8,8 @@ namespace hearth::kernels {
 
 // *amax = max(|x|), 0 for no elements; NaN if any element is NaN. Exact, so bits are independent of
 // exec.threads.
-//   x : T = kF32 or kF64     amax : host memory on the CPU; not null
-// Workspace: one double per block of 65536 elements.
+//   x : kF32 or kF64 on the CPU, A on CUDA     amax : beside x; not null
+// Workspace (CPU): one double per block of 65536 elements.
 struct AmaxArgs {
   TensorView x;
   float* amax = nullptr;
@@ -18,5 +18,9 @@ struct AmaxArgs {
 absl::Status CanImplement(const AmaxArgs& args);
 size_t AmaxWorkspaceBytes(const AmaxArgs& args);
 absl::Status Amax(const Exec& exec, const AmaxArgs& args);
+
+namespace cuda {
+absl::Status Amax(const Exec& exec, const AmaxArgs& args);
+}  // namespace cuda
 
 }  // namespace hearth::kernels

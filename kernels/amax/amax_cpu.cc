@@ -4,6 +4,7 @@
 #include "common/base/status_macros.h"
 #include "kernels/amax/amax.h"
 #include "kernels/core/cpu.h"
+#include "kernels/cuda/dispatch.h"
 
 namespace hearth::kernels {
 namespace {
@@ -46,9 +47,11 @@ size_t AmaxWorkspaceBytes(const AmaxArgs& args) {
 }
 
 absl::Status Amax(const Exec& exec, const AmaxArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, AmaxWorkspaceBytes(args), kOp));
+  HEARTH_RUN_ON_CUDA(exec, kOp, Amax(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   double* blocks = static_cast<double*>(exec.workspace.data);
   DispatchFloating(args.x.dtype, [&]<typename T>() {
     ParallelFor(exec, args.x.numel(), kBlock, [&](int64_t begin, int64_t end) {

@@ -7,10 +7,9 @@
 namespace hearth::kernels {
 
 // y = round_to(x), to nearest, ties to even; FP8 saturates, BF16 and FP16 overflow to infinity.
-//   x : T = kF32 or kF64
+//   x : kF32 or kF64 on the CPU, A on CUDA
 //   y : either x's dtype (emulated: holds values representable in `to`; may alias x), or `to`
-//   itself
-//       (packed storage, e.g. a BF16 checkpoint)
+//       itself (packed storage, e.g. a BF16 checkpoint); not kF64 on CUDA
 //   to: kBF16, kF16, kE4M3, kE5M2 (kF32, kF64: a copy or plain conversion)
 // kF64 input is first rounded to kF32.
 // Bits independent of exec.threads. Errors: kInvalidArgument (shape, dtype); kUnimplemented (to).
@@ -24,7 +23,8 @@ absl::Status CanImplement(const RoundToArgs& args);
 size_t RoundToWorkspaceBytes(const RoundToArgs& args);  // 0
 absl::Status RoundTo(const Exec& exec, const RoundToArgs& args);
 
-// y = x widened: x in kBF16, kF16, kE4M3, kE5M2, kF32 or kF64; y in kF32 or kF64. No aliasing.
+// y = x widened: x in kBF16, kF16, kE4M3, kE5M2, kF32 or kF64; y in kF32 or kF64 on the CPU, and
+// on CUDA, where neither is kF64, also in kBF16 for an x that it holds exactly. No aliasing.
 struct WidenArgs {
   TensorView x;
   TensorView y;
@@ -33,5 +33,10 @@ struct WidenArgs {
 absl::Status CanImplement(const WidenArgs& args);
 size_t WidenWorkspaceBytes(const WidenArgs& args);  // 0
 absl::Status Widen(const Exec& exec, const WidenArgs& args);
+
+namespace cuda {
+absl::Status RoundTo(const Exec& exec, const RoundToArgs& args);
+absl::Status Widen(const Exec& exec, const WidenArgs& args);
+}  // namespace cuda
 
 }  // namespace hearth::kernels

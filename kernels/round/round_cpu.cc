@@ -1,6 +1,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
+#include "kernels/cuda/dispatch.h"
 #include "kernels/formats/span.h"
 #include "kernels/round/round.h"
 
@@ -56,8 +57,10 @@ size_t RoundToWorkspaceBytes(const RoundToArgs&) {
 }
 
 absl::Status RoundTo(const Exec& exec, const RoundToArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
+  HEARTH_RUN_ON_CUDA(exec, kOp, RoundTo(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   return DispatchFloating(args.x.dtype, [&]<typename T>() { return RoundImpl<T>(exec, args); });
 }
 
@@ -65,6 +68,11 @@ absl::Status CanImplement(const WidenArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireFloating(args.y, "widen", "y"));
   if (!Representable(args.x.dtype)) {
     return absl::UnimplementedError(absl::StrCat("widen: x is ", DebugString(args.x)));
+  }
+  if (args.y.dtype == DType::kBF16 && args.x.dtype != DType::kBF16 &&
+      DTypeBits(args.x.dtype) != 8) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("widen: y is ", DebugString(args.y), ", x is ", DebugString(args.x)));
   }
   return RequireCount(args.x, args.x.dtype, args.y.numel(), "widen", "x");
 }
@@ -74,8 +82,10 @@ size_t WidenWorkspaceBytes(const WidenArgs&) {
 }
 
 absl::Status Widen(const Exec& exec, const WidenArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, "widen"));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.y.dtype, "widen"));
+  HEARTH_RUN_ON_CUDA(exec, "widen", Widen(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, "widen"));
   return DispatchFloating(args.y.dtype, [&]<typename T>() {
     ParallelFor(exec, args.y.numel(), kGrain, [&](int64_t begin, int64_t end) {
       DecodeSpan(Byte(args.x, begin), end - begin, args.x.dtype, args.y.as<T>() + begin);

@@ -6,7 +6,8 @@
 
 namespace hearth::kernels {
 
-//   x, y  : same number of elements, T = kF32 or kF64; y may alias x (exactly)
+//   x, y  : same number of elements, the same of kF32 or kF64 on the CPU, A on CUDA; y may alias x
+//           (exactly)
 //   beta  : 0: y is not read, NaN in it does not spread
 //   round : the result is rounded to it
 // Bits independent of exec.threads. Errors: kInvalidArgument (shape, dtype); kUnimplemented.
@@ -21,5 +22,9 @@ struct ScaleArgs {
 absl::Status CanImplement(const ScaleArgs& args);
 size_t ScaleWorkspaceBytes(const ScaleArgs& args);  // 0
 absl::Status Scale(const Exec& exec, const ScaleArgs& args);
+
+namespace cuda {
+absl::Status Scale(const Exec& exec, const ScaleArgs& args);
+}  // namespace cuda
 
 }  // namespace hearth::kernels

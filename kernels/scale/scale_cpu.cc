@@ -1,5 +1,6 @@
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
+#include "kernels/cuda/dispatch.h"
 #include "kernels/formats/span.h"
 #include "kernels/scale/scale.h"
 
@@ -54,8 +55,10 @@ size_t ScaleWorkspaceBytes(const ScaleArgs&) {
 }
 
 absl::Status Scale(const Exec& exec, const ScaleArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
+  HEARTH_RUN_ON_CUDA(exec, kOp, Scale(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   return DispatchFloating(args.x.dtype, [&]<typename T>() { return Impl<T>(exec, args); });
 }
 
