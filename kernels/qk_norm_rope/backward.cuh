@@ -78,9 +78,20 @@ __device__ __forceinline__ void StorePartial(
   }
 }
 
+// Eight bytes of one row to eight columns: where rows are not a multiple of 16.
+__device__ __forceinline__ void ScatterBytes(
+    void* columns, int64_t R, int64_t row, int64_t col, uint2 bytes) {
+  uint8_t* to = static_cast<uint8_t*>(columns) + col * R + row;
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    to[k * R] = static_cast<uint8_t>((k < 4 ? bytes.x : bytes.y) >> (k % 4 * 8));
+  }
+}
+
 // Block (x, y): rows x * kRopeTileRows and on, heads y * tile_heads and on; a group of lanes takes
-// every (kRopeThreads / lanes)-th row of one head after the other. Dynamic shared memory: the tile's
-// bytes if columns are wanted, then a row of dim floats for each warp with a norm.
+// every (kRopeThreads / lanes)-th row of one head after the other. kColumns: through a tile, rows a
+// multiple of 16. Dynamic shared memory: the tile's bytes with kColumns, then a row of dim floats for
+// each warp with a norm.
 template <typename A, bool kNorm, bool kColumns>
 __global__ void __launch_bounds__(kRopeThreads, 2)
     RopeBackwardKernel(RopeBackwardParams<A> p, const __grid_constant__ Rotation rotation,
@@ -181,6 +192,10 @@ __global__ void __launch_bounds__(kRopeThreads, 2)
         if constexpr (kColumns) {
           tile.Put(r, slot * p.dim + i, lo);
           tile.Put(r, slot * p.dim + i + half, hi);
+        } else if (p.quant.columns != nullptr) {
+          const int64_t col = int64_t{head} * p.dim + i;
+          ScatterBytes(p.quant.columns, p.rows, row0 + r, col, lo);
+          ScatterBytes(p.quant.columns, p.rows, row0 + r, col + half, hi);
         }
       }
     }

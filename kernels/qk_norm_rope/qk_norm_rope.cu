@@ -233,11 +233,11 @@ template <typename A>
 absl::Status LaunchBackward(const Exec& exec, const RopeBackwardParams<A>& p,
                             const Rotation& rotation) {
   const bool norm = p.q_weight != nullptr;
-  const bool columns = p.quant.columns != nullptr;
+  const bool columns =
+      p.quant.columns != nullptr && p.rows % 16 == 0 && Aligned16(p.quant.columns);
   const bool vectors = p.dim % 16 == 0 && Aligned16(p.d_out) && Aligned16(p.qkv) &&
                        Aligned16(p.q_weight) && Aligned16(p.k_weight) && Aligned16(p.d_qkv) &&
-                       Aligned16(p.quant.rows) && Aligned16(p.quant.columns) &&
-                       (!columns || p.rows % 16 == 0);
+                       Aligned16(p.quant.rows);
   const int64_t tiles = CeilDiv(p.rows, kRopeTileRows);
   if (!vectors) {
     const auto blocks = static_cast<unsigned>(CeilDiv(tiles * p.total, kRopeAnyThreads / 32));
