@@ -1,6 +1,8 @@
 #include <array>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/harness/cases.h"
 #include "kernels/quantize/quantize.h"
@@ -17,9 +19,12 @@ struct Shape {
 
 // Columns only where both extents are multiples of 16.
 constexpr Shape kShapes[] = {
-    {"rows_7x13", 7, 13},       {"rows_33x130", 33, 130},
-    {"both_16x16", 16, 16},     {"both_208x144", 208, 144},
-    {"both_32x1040", 32, 1040}, {"skipped_48x32", 48, 32, true},
+    {"rows_7x13", 7, 13},
+    {"rows_33x130", 33, 130},
+    {"both_16x16", 16, 16},
+    {"both_208x144", 208, 144},
+    {"both_32x1040", 32, 1040},
+    {"skipped_48x32", 48, 32, true},
     {"perf_36864x768", 36864, 768, false, true},
 };
 
@@ -62,6 +67,35 @@ OpCase QuantizeCase(const Shape& s) {
   c.perf = s.perf;
   c.cuda_only = s.perf;
   c.forward_traffic = {"x", "z", "x_quant", "z_quant"};
+  return c;
+}
+
+// More tensors than a GPU takes in one launch, of different shapes.
+OpCase ManyCase() {
+  constexpr int kCount = 270;
+  constexpr int64_t kExtents[][2] = {{16, 16}, {3, 7}, {80, 144}, {1, 8200}, {48, 24}};
+  OpCase c;
+  c.op = "quantize";
+  c.name = absl::StrCat("many_", kCount);
+  for (int i = 0; i < kCount; ++i) {
+    const std::string x = absl::StrCat("x", i);
+    const std::vector<int64_t> shape = {kExtents[i % 5][0], kExtents[i % 5][1]};
+    c.buffers.push_back({x, shape});
+    AddQuantised(c, x, shape, i % 2 == 0 ? DType::kE4M3 : DType::kE5M2, false);
+  }
+  c.buffers.push_back(Struct("counter", uint64_t{40}, Role::kAccumulate));
+  c.forward = [](const Exec& exec, const Buffers& b) {
+    std::vector<QuantizeTensor> tensors;
+    for (int i = 0; i < kCount; ++i) {
+      tensors.push_back({b[absl::StrCat("x", i)], b.Quant(absl::StrCat("x", i, "_quant"))});
+    }
+    return Quantize(exec, {tensors, b["counter"].as<uint64_t>(), nullptr});
+  };
+  c.check = [](const Buffers& b) -> std::string {
+    return b.Get("counter", 0) == 40.0 + kCount ? "" : "counter is wrong";
+  };
+  c.double_reference = false;
+  c.slack = 0.0;
   return c;
 }
 
@@ -122,6 +156,7 @@ std::vector<OpCase> QuantizeCases() {
   for (const Shape& shape : kShapes) {
     cases.push_back(QuantizeCase(shape));
   }
+  cases.push_back(ManyCase());
   for (const ScalesShape& shape : kScales) {
     cases.push_back(ScalesCase(shape));
   }

@@ -16,15 +16,24 @@ struct Shape {
 
 constexpr Shape kShapes[] = {
     // One column would be degenerate: y is the sign of x, dx cancels to rounding noise.
-    {"plain_1x5", 1, 5, false, false},         {"plain_3x7", 3, 7, false, false},
-    {"plain_130x65", 130, 65, false, false},   {"residual_67x96", 67, 96, true, false},
-    {"residual_5x1000", 5, 1000, true, false}, {"perf_4096x512", 4096, 512, true, true},
+    {"plain_1x5", 1, 5, false, false},
+    {"plain_3x7", 3, 7, false, false},
+    {"plain_130x65", 130, 65, false, false},
+    {"residual_67x96", 67, 96, true, false},
+    {"residual_5x1000", 5, 1000, true, false},
+    {"perf_4096x512", 4096, 512, true, true},
     {"residual_201x768", 201, 768, true, false},
     {"residual_37x1536", 37, 1536, true, false},
     {"plain_19x8200", 19, 8200, false, false},
     {"quant_35x72", 35, 72, true, false, true},
     {"quant_144x768", 144, 768, true, false, true},
     {"quant_plain_48x1600", 48, 1600, false, false, true},
+    // On a GPU: no whole packs; 4 packs a thread; a row in 4 warps, tiles of 16 rows; in 8 warps.
+    {"quant_17x30", 17, 30, true, false, true},
+    {"quant_144x896", 144, 896, true, false, true},
+    {"quant_48x2064", 48, 2064, true, false, true},
+    {"residual_3x8192", 3, 8192, true, false},
+    {"perf_quant_32768x896", 32768, 896, true, true, true, true},
     {"perf_36864x768", 36864, 768, true, true, false, true},
     {"perf_quant_36864x768", 36864, 768, true, true, true, true},
     {"perf_quant_16384x1536", 16384, 1536, true, true, true, true},
