@@ -19,18 +19,21 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 
-# Columns: heading, names that the bench's JSON may have for it (after flattening, last component), text of a value.
+# Columns: heading, key of the bench's JSON, text of a value.
 COLUMNS = [
-    ("tok/s", ("tokens_per_second", "tokens_per_second_median", "tok_s"), lambda v: f"{v:,.0f}"),
-    ("ms", ("step_ms", "step_ms_median", "ms"), lambda v: f"{v:.2f}"),
-    ("floor", ("floor_share", "share_of_floor"), lambda v: f"{100 * v:.1f} %"),
-    ("MFU", ("mfu",), lambda v: f"{100 * v:.1f} %"),
-    ("GiB", ("memory_bytes", "peak_memory_bytes", "peak_bytes"), lambda v: f"{v / 2**30:.2f}"),
-    ("planned GiB", ("planned_bytes", "predicted_bytes"), lambda v: f"{v / 2**30:.2f}"),
-    ("W", ("watts", "power_watts"), lambda v: f"{v:.0f}"),
-    ("tok/J", ("tokens_per_joule",), lambda v: f"{v:,.0f}"),
-    ("first s", ("first_step_seconds", "seconds_to_first_step"), lambda v: f"{v:.2f}"),
-    ("/ torch", ("peer_ratio",), lambda v: f"{v:.3f}"),
+    ("tok/s", "tok_s", lambda v: f"{v:,.0f}"),
+    ("ms", "step_ms", lambda v: f"{v:.2f}"),
+    ("fwd", "forward_ms", lambda v: f"{v:.2f}"),
+    ("bwd", "backward_ms", lambda v: f"{v:.2f}"),
+    ("opt", "optimizer_ms", lambda v: f"{v:.2f}"),
+    ("floor", "share_of_floor", lambda v: f"{100 * v:.1f} %"),
+    ("MFU", "mfu", lambda v: f"{100 * v:.1f} %"),
+    ("GiB", "measured_bytes", lambda v: f"{v / 2**30:.2f}"),
+    ("planned", "predicted_bytes", lambda v: f"{v / 2**30:.2f}"),
+    ("W", "watts", lambda v: f"{v:.0f}"),
+    ("tok/J", "tokens_per_joule", lambda v: f"{v:,.0f}"),
+    ("first s", "first_step_s", lambda v: f"{v:.2f}"),
+    ("/ torch", "peer_ratio", lambda v: f"{v:.3f}"),
 ]
 
 
@@ -51,16 +54,6 @@ def parse_rows(path):
                 raise SystemExit(f"{path}:{number}: {'not FIELD=VALUE: ' + bad[0] if bad else 'no file ' + job}")
             rows.append((parts[0], job, sets))
     return rows
-
-
-def flatten(value, out):
-    """Scalars by the last component of their key; the first of a name counts."""
-    for key, item in value.items():
-        if isinstance(item, dict):
-            flatten(item, out)
-        elif isinstance(item, (int, float)) and not isinstance(item, bool):
-            out.setdefault(key, float(item))
-    return out
 
 
 def last_json(text):
@@ -161,11 +154,8 @@ def measure(row, args, peers, log, limit):
     if found is None:
         return {"label": label, "job": os.path.basename(job), "set": sets,
                 "error": failure_text(log, begin, problem or "printed no JSON")}
-    values = flatten(found, {})
     result = {"label": label, "job": os.path.basename(job), "set": sets, "bench": found}
-    shown = {}
-    for heading, names, _ in COLUMNS:
-        shown.update({heading: values[name] for name in reversed(names) if name in values})
+    shown = {heading: float(found[key]) for heading, key, _ in COLUMNS if isinstance(found.get(key), (int, float))}
     if not shown.get("W") and watts is not None:
         shown["W"] = watts
     if shown.get("tok/s") and shown.get("W"):

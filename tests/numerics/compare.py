@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Lays Hearth's run beside PyTorch's (torch_gpu.py): loss of every step, and gradients of step 1 tensor by tensor.
 
-  compare.py HEARTH/metrics.jsonl TORCH/metrics.jsonl [--gradients HEARTH.safetensors TORCH.safetensors]
+  compare.py HEARTH/metrics.jsonl TORCH/metrics.jsonl [--gradients HEARTH TORCH]
              [--steps 200] [--loss 0.01] [--cosine 0.999]
 
-Hearth's gradients come from `hearth-trainer run ... --dump-gradients FILE`: Hugging Face names, fp32, before clipping. Exit status: 0 within
+Gradients are safetensors files, or folders with model.safetensors as `hearth-trainer run ... --dump-gradients FOLDER` makes: Hugging Face
+names, fp32, before clipping. Exit status: 0 within
 both bounds, 1 not, or steps or tensors are missing. Needs numpy.
 """
 import argparse
@@ -27,6 +28,10 @@ def read_metrics(path):
                 row = json.loads(line)
                 rows[int(row["step"])] = row  # protobuf's JSON writes int64 as a string
     return rows
+
+
+def read_gradients(path):
+    return tensor_file.read(os.path.join(path, "model.safetensors") if os.path.isdir(path) else path)
 
 
 def compare_losses(ours, theirs, steps, bound):
@@ -82,7 +87,7 @@ def main():
     args = parser.parse_args()
     good = compare_losses(read_metrics(args.hearth), read_metrics(args.torch), args.steps, args.loss)
     if args.gradients:
-        good = compare_gradients(*(tensor_file.read(path) for path in args.gradients), args.cosine) and good
+        good = compare_gradients(*(read_gradients(path) for path in args.gradients), args.cosine) and good
     return 0 if good else 1
 
 
