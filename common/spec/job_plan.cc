@@ -13,6 +13,32 @@
 
 namespace hearth::spec {
 
+namespace {
+
+// FP8 operands are transposed in tiles and multiplied by units that read 16 values at a time.
+absl::Status CheckQuantisedSizes(const ModelShape& shape, const Recipe& recipe, int64_t tokens) {
+  if (!recipe.quantised()) {
+    return absl::OkStatus();
+  }
+  const std::pair<const char*, int64_t> sizes[] = {
+      {"model.hidden", shape.hidden},
+      {"model.heads * head_dim", shape.q_width()},
+      {"(model.heads + 2 kv_heads) * head_dim", shape.qkv_width()},
+      {"model.ffn_hidden", shape.ffn_hidden},
+      {"micro_batch_size * sequence_length", tokens},
+  };
+  for (const auto& [name, size] : sizes) {
+    if (size % 16 != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("precision.recipe: ", absl::string_view(recipe.name.data(), recipe.name.size()),
+                       " needs ", name, " to be a multiple of 16, not ", size));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec,
                                                      int64_t micro_batch,
                                                      int threads,
@@ -44,6 +70,8 @@ absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec
   job_plan->table = BuildParameterTable(options.shape, job_plan->formats);
   options.table = &job_plan->table;
   if (training) {
+    HEARTH_RETURN_IF_ERROR(
+        CheckQuantisedSizes(options.shape, *options.recipe, micro_batch * options.sequence_length));
     options.precision = ResolvePrecision(job_spec, *options.recipe,
                                          static_cast<int>(options.shape.layers));
   }

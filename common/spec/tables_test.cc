@@ -91,10 +91,12 @@ TEST(RecipesTest, Rows_FollowTheirPapers) {
   EXPECT_EQ(eden.wgrad.b.signs, Signs::kPerStep);
 }
 
-TEST(RecipeExecutionTest, Cpu_RunsFp32AndEmulatesBf16) {
+TEST(RecipeExecutionTest, Devices_RunWhatTheTableSays) {
   EXPECT_EQ(RecipeExecution(RecipeKind::kFp32, "cpu"), Execution::kNative);
   EXPECT_EQ(RecipeExecution(RecipeKind::kBf16, "cpu"), Execution::kEmulated);
-  EXPECT_EQ(RecipeExecution(RecipeKind::kFp8, "cpu"), Execution::kNone);
+  EXPECT_EQ(RecipeExecution(RecipeKind::kFp8, "cpu"), Execution::kEmulated);
+  EXPECT_EQ(RecipeExecution(RecipeKind::kFp8, "cuda"), Execution::kNative);
+  EXPECT_EQ(RecipeExecution(RecipeKind::kNvfp4, "cuda"), Execution::kNone);
   EXPECT_EQ(RecipeExecution(RecipeKind::kBf16, "tpu"), Execution::kNone);
   EXPECT_EQ(RecipeRefusal(*FindRecipe("fp32"), "cpu", false), "");
 }

@@ -135,9 +135,11 @@ void AddQuantised(const TrainingPlanOptions& o, const StepTimeline& time, Builde
   const auto sites = static_cast<int64_t>(weights.size());
   const int64_t elements = QuantisedOffsets(*o.table, weights).back();
   // Of x and dy of every weight, then of the weights themselves.
-  for (const char* name : {"quant.amax", "quant.scale", "quant.scale_inverse"}) {
+  for (const char* name : {"quant.amax", "quant.scale"}) {
     out.Bytes(name, BufferClass::kWorkspace, 3 * sites * 4, 0, end);
   }
+  // cuBLASLt wants each on a 16-byte boundary (kernels/quantize: kScaleInverseStride).
+  out.Bytes("quant.scale_inverse", BufferClass::kWorkspace, 3 * sites * 16, 0, end);
   out.Bytes("quant.ring", BufferClass::kWorkspace, 3 * sites * 4 * std::max(1, o.precision.history),
             0, end);
   out.Bytes("quant.cursors", BufferClass::kWorkspace, 2 * 8, 0, end);

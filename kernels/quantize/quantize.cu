@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(1024) UpdateScalesKernel(const __grid_constant
       scale = fminf(__fdiv_rn(MaxFinite(e5m2 ? DType::kE5M2 : DType::kE4M3), amax), FLT_MAX);
     }
     p.scale[i] = scale;
-    p.scale_inverse[i] = __fdiv_rn(1.0F, scale);
+    p.scale_inverse[i * kScaleInverseStride] = __fdiv_rn(1.0F, scale);
   }
   if (threadIdx.x == 0 && delayed && !skip) {
     *p.cursor = cursor + 1;

@@ -40,12 +40,16 @@ absl::Status Quantize(const Exec& exec, const QuantizeArgs& args);
 //                ring counts; then amax is zeroed. TransformerEngine's "max" algorithm.
 //   scale = largest value of the format / largest magnitude; a magnitude of 0, infinity or NaN
 //   leaves the scale as it is (numerics.md 1.2); at most FLT_MAX. scale_inverse = 1 / scale.
-//   amax, scale, scale_inverse : [n] f32        ring : [H, n] f32, zeros at first
+//   amax, scale : [n] f32                        ring : [H, n] f32, zeros at first
+//   scale_inverse : [n, kScaleInverseStride] f32, of which the first of each row is written: a
+//                   16-byte boundary for each, because cuBLASLt 13 refuses others
 //   dtypes : n entries in HOST memory on every device (fixed for a run), kE4M3 or kE5M2
 //   cursor : one int64 beside the tensors, number of updates made; advanced by one. Required with
 //            history > 0
 //   skip   : as above; with it nothing changes but that amax is zeroed (history > 0)
 // n <= 4096. Errors: kInvalidArgument.
+inline constexpr int64_t kScaleInverseStride = 4;
+
 struct UpdateScalesArgs {
   int64_t n = 0;
   int64_t history = 0;

@@ -121,7 +121,7 @@ OpCase ScalesCase(const ScalesShape& s) {
   c.buffers = {{"amax", {s.n}, Role::kAccumulate, positive, DType::kU8},
                {"ring", {slots, s.n}, Role::kAccumulate, positive, DType::kU8},
                {"scale", {s.n}, Role::kAccumulate, positive, DType::kU8},
-               {"scale_inverse", {s.n}, Role::kAccumulate, positive, DType::kU8},
+               {"scale_inverse", {s.n, kScaleInverseStride}, Role::kAccumulate, positive, DType::kU8},
                {"skip", {1}, Role::kInput, skip, DType::kI32},
                Struct("cursor", int64_t{21}, Role::kAccumulate)};
   c.forward = [s](const Exec& exec, const Buffers& b) {

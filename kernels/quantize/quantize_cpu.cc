@@ -133,7 +133,7 @@ absl::Status UpdateScales(const Exec& exec, const UpdateScalesArgs& args) {
       args.amax[i] = 0.0F;
     }
     args.scale[i] = NextScale(amax, args.dtypes[static_cast<size_t>(i)], args.scale[i]);
-    args.scale_inverse[i] = 1.0F / args.scale[i];
+    args.scale_inverse[i * kScaleInverseStride] = 1.0F / args.scale[i];
   }
   if (delayed) {
     ++*args.cursor;

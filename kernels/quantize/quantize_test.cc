@@ -135,7 +135,7 @@ TEST(Quantize, BadArguments_AreRefused) {
 struct Scales {
   std::vector<float> amax;
   std::vector<float> scale = std::vector<float>(amax.size(), 3.0F);
-  std::vector<float> inverse = std::vector<float>(amax.size(), 0.0F);
+  std::vector<float> inverse = std::vector<float>(amax.size() * kScaleInverseStride, 0.0F);
   std::vector<DType> dtypes = std::vector<DType>(amax.size(), DType::kE4M3);
   std::vector<float> ring;
   int64_t cursor = 0;
@@ -163,7 +163,7 @@ TEST(UpdateScales, Current_UselessMagnitudesKeepTheScale) {
   ASSERT_TRUE(scales.Update().ok());
   EXPECT_EQ(scales.scale, (std::vector<float>{64.0F, 3.0F, 3.0F, 3.0F, FLT_MAX, 8192.0F}));
   for (size_t i = 0; i < scales.scale.size(); ++i) {
-    EXPECT_EQ(scales.inverse[i], 1.0F / scales.scale[i]);
+    EXPECT_EQ(scales.inverse[i * kScaleInverseStride], 1.0F / scales.scale[i]);
   }
   EXPECT_EQ(scales.amax[0], 7.0F);
   EXPECT_EQ(scales.cursor, 0);

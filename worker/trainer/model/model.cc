@@ -117,8 +117,8 @@ kernels::LinearCrossEntropyArgs Model::HeadArgs(const Pass& pass,
 size_t Model::WorkspaceBytes(const kernels::Exec& exec) const {
   kernels::LinearCrossEntropyArgs head = head_;
   head.quant = head_quant_;
-  size_t bytes = std::max(kernels::LinearCrossEntropyWorkspaceBytes(head_),
-                          kernels::LinearCrossEntropyWorkspaceBytes(head));
+  size_t bytes = std::max(kernels::LinearCrossEntropyWorkspaceBytes(exec, head_),
+                          kernels::LinearCrossEntropyWorkspaceBytes(exec, head));
   bytes = std::max({bytes, kernels::EmbeddingForwardWorkspaceBytes(embedding_forward_),
                     final_norm_->WorkspaceBytes(context_.plan.training)});
   if (context_.plan.training) {

@@ -27,7 +27,7 @@ QuantState::QuantState(const spec::PrecisionPlan& precision,
   };
   amax_ = floats("quant.amax", 3 * n);
   scale_ = floats("quant.scale", 3 * n);
-  scale_inverse_ = floats("quant.scale_inverse", 3 * n);
+  scale_inverse_ = floats("quant.scale_inverse", 3 * n * kernels::kScaleInverseStride);
   ring_ = floats("quant.ring", 3 * n * std::max(1, precision_.history));
   cursors_ = arena.Typed("quant.cursors", DType::kI64, {2}).as<int64_t>();
   const std::vector<int64_t> offsets = spec::QuantisedOffsets(table, weights_);
@@ -65,10 +65,11 @@ absl::Status QuantState::Reset(const kernels::Exec& exec) const {
     return absl::OkStatus();
   }
   const auto bytes = static_cast<size_t>(3 * size()) * sizeof(float);
-  const std::vector<float> ones(static_cast<size_t>(3 * size()), 1.0F);
-  for (float* scale : {scale_, scale_inverse_}) {
-    HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, scale, ones.data(), bytes));
-  }
+  const std::vector<float> ones(static_cast<size_t>(3 * size() * kernels::kScaleInverseStride),
+                                1.0F);
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, scale_, ones.data(), bytes));
+  HEARTH_RETURN_IF_ERROR(
+      kernels::Copy(exec, scale_inverse_, ones.data(), ones.size() * sizeof(float)));
   // `ones` is pageable memory that must outlive the copies.
   HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec));
   HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, amax_, bytes));
@@ -89,7 +90,7 @@ absl::Status QuantState::UpdateOne(const kernels::Exec& exec, int64_t index) con
   args.n = 1;
   args.amax = amax_ + index;
   args.scale = scale_ + index;
-  args.scale_inverse = scale_inverse_ + index;
+  args.scale_inverse = scale_inverse_ + index * kernels::kScaleInverseStride;
   args.dtypes = absl::MakeConstSpan(dtypes_).subspan(static_cast<size_t>(index), 1);
   return kernels::UpdateScales(exec, args);
 }
@@ -121,7 +122,7 @@ absl::Status QuantState::UpdateWeights(const kernels::Exec& exec, const int32_t*
   args.amax = amax_ + 2 * size();
   args.ring = precision_.delayed ? ring_ + 2 * size() * precision_.history : nullptr;
   args.scale = scale_ + 2 * size();
-  args.scale_inverse = scale_inverse_ + 2 * size();
+  args.scale_inverse = scale_inverse_ + 2 * size() * kernels::kScaleInverseStride;
   args.dtypes = absl::MakeConstSpan(dtypes_).subspan(static_cast<size_t>(2 * size()));
   args.cursor = precision_.delayed ? cursors_ + 1 : nullptr;
   args.skip = skip;
@@ -168,7 +169,7 @@ std::vector<QuantStateTensor> QuantState::Tensors() const {
   const auto bytes = 3 * size() * static_cast<int64_t>(sizeof(float));
   return {{"quant.amax", amax_, bytes},
           {"quant.scale", scale_, bytes},
-          {"quant.scale_inverse", scale_inverse_, bytes},
+          {"quant.scale_inverse", scale_inverse_, bytes * kernels::kScaleInverseStride},
           {"quant.ring", ring_, bytes * std::max(1, precision_.history)},
           {"quant.cursors", cursors_, 2 * static_cast<int64_t>(sizeof(int64_t))}};
 }

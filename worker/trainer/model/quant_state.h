@@ -78,7 +78,8 @@ class QuantState {
 
  private:
   QuantSite At(int64_t index) const {
-    return {amax_ + index, scale_ + index, scale_inverse_ + index};
+    return {amax_ + index, scale_ + index,
+            scale_inverse_ + index * kernels::kScaleInverseStride};
   }
 
   spec::PrecisionPlan precision_;

@@ -93,6 +93,10 @@ class RunTest : public testing::Test {
     v1::JobSpec spec = SmallJob(dir_.path(), "qwen3");
     spec.mutable_precision()->set_recipe(std::string(recipe));
     spec.mutable_model()->set_dropout(0.1);
+    if (recipe.substr(0, 3) == "fp8") {  // sizes in multiples of 16
+      spec.mutable_model()->set_head_dim(8);
+      spec.mutable_model()->set_ffn_hidden(32);
+    }
     spec.mutable_train()->set_steps(12);
     spec.mutable_train()->set_eval_every(5);
     spec.mutable_train()->set_spike_sigma(50);
