@@ -128,11 +128,8 @@ __device__ __forceinline__ float RoundStochastic(float x, uint32_t word) {
 }
 
 // `at` and `first_element` are multiples of 4: one block of random words for the four.
-__device__ __forceinline__ void RoundStochastic(const Table& table,
-                                                const Slot& slot,
-                                                uint32_t step,
-                                                int64_t at,
-                                                float (&x)[kWidth]) {
+__device__ __forceinline__ void RoundStochastic(
+    const Table& table, const Slot& slot, uint32_t step, int64_t at, float (&x)[kWidth]) {
   static_assert(kWidth == 4);
   const RngKey key = {table.seed, RngPurpose::kStochasticRounding, step, 0, slot.index};
   const std::array<uint32_t, 4> words =
@@ -252,8 +249,8 @@ template <int kBit>
 using TypeOf = std::conditional_t<kBit != 0, Bf16, float>;
 template <int... kKeys>
 constexpr std::array<Kernel, sizeof...(kKeys)> KernelsOf(std::integer_sequence<int, kKeys...>) {
-  return {&AdamWKernel<TypeOf<kKeys & 8>, TypeOf<kKeys & 4>, TypeOf<kKeys & 2>,
-                       TypeOf<kKeys & 1>>...};
+  return {
+      &AdamWKernel<TypeOf<kKeys & 8>, TypeOf<kKeys & 4>, TypeOf<kKeys & 2>, TypeOf<kKeys & 1>>...};
 }
 constexpr int kKeys = 16;
 

@@ -1,8 +1,8 @@
 // AdamW over many tensors in one call; PyTorch's torch.optim.AdamW (amsgrad off, decoupled decay):
 //   g = grad * grad_scale;  p *= 1 - lr*wd;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
 //   p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps)
-// Arithmetic in T (the gradient's type, kF32 or kF64, on the CPU; kF32 on CUDA), scalars prepared in
-// double. Bits independent of exec.threads and of how tensors are grouped into calls; the CPU's and
+// Arithmetic in T (CPU: the gradient's type, kF32 or kF64; CUDA: kF32), scalars prepared in double.
+// Bits independent of exec.threads and of how tensors are grouped into calls; the CPU's and
 // CUDA's differ by roundings (fused multiply-adds).
 #pragma once
 
@@ -29,9 +29,9 @@ struct AdamWTensor {
                           // alias a master of the same type
   double lr_scale = 1.0;  // multiplies lr
   double weight_decay = 0.0;  // 0 for norms, biases, ...
-  float* amax = nullptr;  // optional, one float beside the tensors: raised to max |working| by
-                          // QuantView's rule (core/tensor.h)
-  uint32_t index = 0;     // number of the tensor in the model, < 2^24: in the key of its randomness
+  float* amax = nullptr;      // optional, one float beside the tensors: raised to max |working| by
+                              // QuantView's rule (core/tensor.h)
+  uint32_t index = 0;  // number of the tensor in the model, < 2^24: in the key of its randomness
   uint64_t first_element = 0;  // of a shard: its place in the tensor, a multiple of 4
 };
 

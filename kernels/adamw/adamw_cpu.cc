@@ -140,11 +140,11 @@ void RaiseAmax(const T* x, int64_t n, float* amax) {
 // At most kPiece elements of a tensor.
 template <typename T>
 void UpdatePiece(const AdamWArgs& args,
-                  const AdamWTensor& tensor,
-                  const Scalars<T>& scalars,
-                  const RngKey& key,
-                  int64_t begin,
-                  int64_t end) {
+                 const AdamWTensor& tensor,
+                 const Scalars<T>& scalars,
+                 const RngKey& key,
+                 int64_t begin,
+                 int64_t end) {
   const int64_t count = end - begin;
   Piece<T> master(tensor.master, begin, count);
   Piece<T> m(tensor.m, begin, count);

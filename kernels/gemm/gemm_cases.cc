@@ -187,14 +187,32 @@ OpCase Fp8Case(const Fp8Shape& s) {
   return c;
 }
 
-// A case that is only timed, on a GPU: the forward product of hearth-112m's gate and up.
-OpCase PerfCase(const char* name, DType dtype) {
-  constexpr int64_t M = 36864, N = 4096, K = 768;
-  OpCase c = dtype == DType::kF32 ? LinearCase({name, M, N, K, false, true})
-                                  : Fp8Case({name, dtype, DType::kE4M3, M, N, K, true});
+// Linear layers as they are trained: hearth-112m, and the 0.5B and 1.5B shapes.
+struct PerfShape {
+  const char* linear;
+  const char* fp8;
+  int64_t M, N, K;
+};
+
+constexpr PerfShape kPerf[] = {
+    {"linear_perf_36864x4096x768", "fp8_perf_36864x4096x768", 36864, 4096, 768},
+    {"linear_perf_36864x1152x768", "fp8_perf_36864x1152x768", 36864, 1152, 768},
+    {"linear_perf_36864x768x768", "fp8_perf_36864x768x768", 36864, 768, 768},
+    {"linear_perf_36864x768x2048", "fp8_perf_36864x768x2048", 36864, 768, 2048},
+    {"linear_perf_32768x9728x896", "fp8_perf_32768x9728x896", 32768, 9728, 896},
+    {"linear_perf_32768x896x4864", "fp8_perf_32768x896x4864", 32768, 896, 4864},
+    {"linear_perf_16384x17920x1536", "fp8_perf_16384x17920x1536", 16384, 17920, 1536},
+    {"linear_perf_16384x1536x8960", "fp8_perf_16384x1536x8960", 16384, 1536, 8960},
+};
+
+// Only timed, on a GPU. BF16: forward, then dgrad and wgrad; FP8: the forward product, plain and
+// added to c.
+OpCase PerfCase(const PerfShape& s, bool fp8) {
+  OpCase c = fp8 ? Fp8Case({s.fp8, DType::kE4M3, DType::kE4M3, s.M, s.N, s.K, true})
+                 : LinearCase({s.linear, s.M, s.N, s.K, false, true});
   c.perf = true;
   c.cuda_only = true;
-  c.forward_flops = 2.0 * static_cast<double>(M * N * K) * (dtype == DType::kF32 ? 1.0 : 2.0);
+  c.forward_flops = 2.0 * static_cast<double>(s.M * s.N * s.K) * (fp8 ? 2.0 : 1.0);
   return c;
 }
 
@@ -229,8 +247,10 @@ std::vector<OpCase> GemmCases() {
   for (const Fp8Shape& shape : kFp8) {
     cases.push_back(Fp8Case(shape));
   }
-  cases.push_back(PerfCase("linear_perf_36864x4096x768", DType::kF32));
-  cases.push_back(PerfCase("fp8_perf_36864x4096x768", DType::kE4M3));
+  for (const PerfShape& shape : kPerf) {
+    cases.push_back(PerfCase(shape, false));
+    cases.push_back(PerfCase(shape, true));
+  }
   cases.push_back(ColumnSumCase(201, 37));
   cases.push_back(ColumnSumCase(3001, 72));
   return cases;

@@ -81,8 +81,10 @@ __device__ __forceinline__ float SumOfEight(const float (&x)[8], unsigned int& b
 
 // A lane's share. Same bits with and without kWhole.
 template <bool kWhole, typename T>
-__device__ __forceinline__ double SumOfLane(
-    const T* block, int64_t n, int lane, unsigned int& bits) {
+__device__ __forceinline__ double SumOfLane(const T* block,
+                                            int64_t n,
+                                            int lane,
+                                            unsigned int& bits) {
   constexpr int kBatch = 4;  // steps whose loads are in flight together
   double sum = 0.0;
 #pragma unroll 1
@@ -136,9 +138,8 @@ __device__ __forceinline__ double SumOfBlock(const T* block, int64_t n, int64_t&
 }
 
 // A warp a block: partial sums to sums[first + block] and counts.
-__global__ void __launch_bounds__(kThreads) BlockKernel(const __grid_constant__ Table table,
-                                                        double* sums,
-                                                        int64_t* nonfinite) {
+__global__ void __launch_bounds__(kThreads)
+    BlockKernel(const __grid_constant__ Table table, double* sums, int64_t* nonfinite) {
   const int64_t block = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (block >= table.first_block[table.tensors]) {
     return;

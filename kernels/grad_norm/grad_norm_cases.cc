@@ -41,8 +41,7 @@ std::vector<OpCase> GradNormCases() {
     c.buffers[0].fill = c.buffers[1].fill = {Fill::kNormal, 0.0, s.spread};
     c.forward = [](const Exec& exec, const Buffers& b) {
       const std::array<TensorView, 2> tensors = {b["a"], b["b"]};
-      return SumSquares(exec,
-                        {tensors, b["sum"].as<double>(), b["nonfinite"].as<int64_t>()});
+      return SumSquares(exec, {tensors, b["sum"].as<double>(), b["nonfinite"].as<int64_t>()});
     };
     c.workspace = [](const Buffers& b, int) {
       const std::array<TensorView, 2> tensors = {b["a"], b["b"]};

@@ -149,10 +149,10 @@ void FillBuffer(const BufferSpec& spec,
     return;
   }
   for (int64_t i = 0; i < view.numel(); ++i) {
-    double value = spec.role == Role::kOutput
-                       ? std::numeric_limits<double>::quiet_NaN()
-                       : double{RoundToFormat(static_cast<float>(ValueAt(spec.fill, key, i)),
-                                              values)};
+    double value =
+        spec.role == Role::kOutput
+            ? std::numeric_limits<double>::quiet_NaN()
+            : double{RoundToFormat(static_cast<float>(ValueAt(spec.fill, key, i)), values)};
     if (spec.role == Role::kInput && spec.dtype == DType::kF64) {
       value = ValueAt(spec.fill, key, i);
     }
@@ -186,11 +186,8 @@ BufferSpec WeightGradient(std::string name, std::vector<int64_t> shape, Role rol
   return spec;
 }
 
-BufferSpec Quantised(std::string name,
-                     std::string quant_of,
-                     std::vector<int64_t> shape,
-                     DType dtype,
-                     bool columns) {
+BufferSpec Quantised(
+    std::string name, std::string quant_of, std::vector<int64_t> shape, DType dtype, bool columns) {
   BufferSpec spec = {std::move(name), std::move(shape), Role::kOutput};
   spec.dtype = dtype;
   spec.quant_of = std::move(quant_of);
@@ -198,11 +195,8 @@ BufferSpec Quantised(std::string name,
   return spec;
 }
 
-void AddQuantised(OpCase& c,
-                  const std::string& of,
-                  const std::vector<int64_t>& shape,
-                  DType dtype,
-                  bool twice) {
+void AddQuantised(
+    OpCase& c, const std::string& of, const std::vector<int64_t>& shape, DType dtype, bool twice) {
   const TensorView plain = Shaped(dtype, shape);
   const bool columns = plain.rows() % 16 == 0 && plain.cols() % 16 == 0;
   c.buffers.push_back(Quantised(of + "_quant", of, shape, dtype, columns));

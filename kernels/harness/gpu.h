@@ -34,7 +34,9 @@ struct GpuTiming {
 
 class Gpu {
  public:
-  static absl::StatusOr<std::unique_ptr<Gpu>> Open(int ordinal);
+  // `fixed_order`: only library algorithms that repeat their bits; else the fastest, and buffers
+  // that are not `cuda_repeatable` need not repeat.
+  static absl::StatusOr<std::unique_ptr<Gpu>> Open(int ordinal, bool fixed_order);
   ~Gpu();
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
@@ -57,6 +59,7 @@ class Gpu {
 
  private:
   explicit Gpu(std::unique_ptr<CudaContext> context) : context_(std::move(context)) {}
+  std::string CheckRun(const OpCase& op_case, const Storage& storage, const Buffers& run);
   absl::Status Launch(const OpCase& op_case, const Exec& exec, const Buffers& buffers, bool graph);
   absl::StatusOr<Buffers> Run(const OpCase& op_case, const Storage& storage, bool graph);
   absl::StatusOr<double> Time(const RunFn& run,

@@ -104,7 +104,8 @@ bool IsNarrow(DType dtype) {
 }
 
 // One element of a quantised copy; NaNs differ in their signs.
-std::string CompareCode(const std::string& name, int64_t at, uint8_t got, uint8_t want, float value) {
+std::string CompareCode(
+    const std::string& name, int64_t at, uint8_t got, uint8_t want, float value) {
   const bool nan = std::isnan(value) && (got & 0x7F) > 0x7C;
   return got == want || nan ? ""
                             : absl::StrCat(name, "[", at, "] is code ", int{got}, ", of ", value,
@@ -125,8 +126,8 @@ std::string CheckQuant(const BufferSpec& spec, const Buffers& buffers) {
     amax = std::isnan(value) || std::fabs(value) > amax ? std::fabs(value) : amax;
     const uint8_t want =
         spec.dtype == DType::kE4M3 ? EncodeE4m3(value * scale) : EncodeE5m2(value * scale);
-    std::string error = CompareCode(spec.name + ".rows", i,
-                                    static_cast<uint8_t>(rows[static_cast<size_t>(i)]), want, value);
+    const uint8_t code = static_cast<uint8_t>(rows[static_cast<size_t>(i)]);
+    std::string error = CompareCode(spec.name + ".rows", i, code, want, value);
     if (error.empty() && !columns.empty()) {
       const int64_t at = i % C * R + i / C;
       error = CompareCode(spec.name + ".columns", at,
@@ -232,9 +233,8 @@ std::string RunOnCpu(const OpCase& op_case, const Buffers& buffers, int threads)
 
 std::string CheckImage(const OpCase& op_case, const Buffers& buffers) {
   for (const BufferSpec& spec : op_case.buffers) {
-    const std::string error = spec.quant_of.empty() || buffers.storage() == DType::kF64
-                                  ? ""
-                                  : CheckQuant(spec, buffers);
+    const std::string error =
+        spec.quant_of.empty() || buffers.storage() == DType::kF64 ? "" : CheckQuant(spec, buffers);
     if (!error.empty()) {
       return error;
     }
@@ -246,8 +246,8 @@ std::string CompareWithDouble(const OpCase& op_case,
                               const Buffers& got,
                               const Buffers& wide,
                               bool cuda) {
-  const bool narrow = std::any_of(
-      op_case.buffers.begin(), op_case.buffers.end(), [&](const BufferSpec& spec) {
+  const bool narrow =
+      std::any_of(op_case.buffers.begin(), op_case.buffers.end(), [&](const BufferSpec& spec) {
         return spec.quant_of.empty() && IsNarrow(got.TypeOf(spec.name));
       });
   const double slack = cuda && op_case.cuda_slack >= 0.0 ? op_case.cuda_slack : op_case.slack;

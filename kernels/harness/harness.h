@@ -62,6 +62,9 @@ struct BufferSpec {
   double quant_scale = 53.0;  // not a power of two: the product rounds too
   // Not empty: the first contents, byte for byte; `fill` does not count.
   std::string contents = "";
+  // false: on a GPU whose context is not deterministic two runs may differ in bits; each is then
+  // compared with double instead.
+  bool cuda_repeatable = true;
 };
 
 // Short forms of the rows above.
@@ -196,16 +199,16 @@ struct OpCase {
   // Class NMSE where a buffer of the run is stored in bf16 or FP8: bf16_slack * 2^-8 instead, if
   // that is more. Sums are fp32, so it does not grow with the reduction.
   double bf16_slack = 3.0;
-  bool thread_invariant = true;   // false: bits may depend on Exec::threads (OpenBLAS)
+  bool thread_invariant = true;  // false: bits may depend on Exec::threads (OpenBLAS)
   // false: the op has no double version; QuantViews and `check` tell, and with slack 0 the CPU's
   // float run is what a GPU is compared with.
   bool double_reference = true;
-  bool bf16_gradients = true;     // false: weight gradients only as f32
-  bool cpu_only = false;          // not on a GPU
+  bool bf16_gradients = true;  // false: weight gradients only as f32
+  bool cpu_only = false;       // not on a GPU
   // Optional: what else must hold of the image after a run; empty, or what is wrong.
   std::function<std::string(const Buffers&)> check;
-  bool perf = false;       // only timed; too large for the checks
-  bool cuda_only = false;  // not on the CPU: too large
+  bool perf = false;           // only timed; too large for the checks
+  bool cuda_only = false;      // not on the CPU: too large
   double forward_flops = 0.0;  // 0: report GB/s
   double backward_flops = 0.0;
   // Buffers read or written by either direction, one mention for each pass over one; empty: every
@@ -216,11 +219,8 @@ struct OpCase {
 
 // Adds to `c` the QuantView `of`_quant, and `of`_alone if `twice`: for a call of the op without its
 // plain output. Columns where both extents are multiples of 16.
-void AddQuantised(OpCase& c,
-                  const std::string& of,
-                  const std::vector<int64_t>& shape,
-                  DType dtype,
-                  bool twice);
+void AddQuantised(
+    OpCase& c, const std::string& of, const std::vector<int64_t>& shape, DType dtype, bool twice);
 
 // All cases, op by op (cases.cc lists them).
 std::vector<OpCase> AllCases();

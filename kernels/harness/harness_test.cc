@@ -17,9 +17,8 @@ namespace {
 OpCase CopyCase(RunFn forward) {
   OpCase c;
   c.op = "copy";
-  c.buffers = {{"x", {16, 32}},
-               {"y", {16, 32}, Role::kOutput},
-               Quantised("q", "y", {16, 32}, DType::kE4M3)};
+  c.buffers = {
+      {"x", {16, 32}}, {"y", {16, 32}, Role::kOutput}, Quantised("q", "y", {16, 32}, DType::kE4M3)};
   c.forward = std::move(forward);
   c.slack = 0.0;
   return c;
@@ -93,9 +92,9 @@ TEST(CheckAgainstDouble, WrittenInput_IsSeen) {
 }
 
 TEST(CheckAgainstDouble, OutputLeftOut_IsSeen) {
-  EXPECT_NE(CheckAgainstDouble(
-                CopyCase([](const Exec&, const Buffers&) { return absl::OkStatus(); })),
-            "");
+  EXPECT_NE(
+      CheckAgainstDouble(CopyCase([](const Exec&, const Buffers&) { return absl::OkStatus(); })),
+      "");
 }
 
 // The bf16 class is wide; one wrong element among many must not drown in it.
@@ -111,8 +110,8 @@ TEST(CompareWithDouble, OneWrongElementOfMany_IsSeen) {
 }
 
 TEST(Buffers, ValuesOfBf16_AreSharedWithTheDoubleRun) {
-  const std::vector<BufferSpec> specs = {{"x", {100}}, WeightGradient("g", {100}, Role::kInput),
-                                         Statistic("s", {100}, Role::kInput)};
+  const std::vector<BufferSpec> specs = {
+      {"x", {100}}, WeightGradient("g", {100}, Role::kInput), Statistic("s", {100}, Role::kInput)};
   const Storage bf16 = Storage::Cuda(DType::kBF16, DType::kBF16);
   const Buffers narrow(specs, bf16, bf16, kSeed, false);
   const Buffers wide(specs, Storage::Cpu(DType::kF64), bf16, kSeed, false);

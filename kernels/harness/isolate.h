@@ -9,8 +9,8 @@
 
 namespace hearth::kernels::harness {
 
-inline constexpr int kExitNoGpu = 77;   // ctest: skipped
-inline constexpr int kExitBroken = 3;   // the GPU's context is lost; the case has said so
+inline constexpr int kExitNoGpu = 77;  // ctest: skipped
+inline constexpr int kExitBroken = 3;  // the GPU's context is lost; the case has said so
 
 // Runs this program again for each op of `cases` with `arguments` and
 //   --op NAME --from K --progress FD

@@ -1,10 +1,12 @@
-// ops test|grad|perf|support [-o FILTER] [-t THREADS] [-d cpu|cuda|cuda:N] [--isolate]: checks and
-// timings of the kernels.
+// ops test|grad|perf|support [-o FILTER] [-t THREADS] [-d cpu|cuda|cuda:N] [--order fixed|any]
+//     [--isolate]: checks and timings of the kernels.
 //   -o FILTER  : cases whose "op/name" contains it
 //   -d         : cuda = on GPU 0, against the CPU's double run of the same inputs (test, perf)
+//   --order    : fixed = on a GPU only algorithms that repeat their bits (default of test);
+//                any = the fastest (default of perf and support)
 //   --isolate  : test on a GPU, each op in a process of its own with a limit of 60 s: a case that
 //                faults or hangs hides no other
-// Exit code: 0 all good, 1 a case failed, 2 usage, 3 the GPU's context was lost, 77 there is no GPU.
+// Exit code: 0 all good, 1 a case failed, 2 usage, 3 the GPU's context was lost, 77 no GPU.
 #include <unistd.h>
 
 #include <cstdint>
@@ -33,6 +35,7 @@ struct Options {
   bool cuda = false;
   int ordinal = 0;
   bool isolate = false;
+  std::string order;
   // Of a process that RunIsolated started.
   std::string op;
   int from = 0;
@@ -146,10 +149,12 @@ void PrintShare(const OpCase& op_case,
                          : fp8        ? ceilings.fp8_flops
                                       : ceilings.bf16_flops;
   const double rate = (flops > 0.0 ? flops : bytes) / seconds;
-  std::printf("%-44s %-8s %10.4f ms %9.1f %-7s %5.1f %% of %s\n", Title(op_case).c_str(),
-              direction, seconds * 1e3, rate * (flops > 0.0 ? 1e-12 : 1e-9),
-              flops > 0.0 ? "TFLOP/s" : "GB/s", ceiling > 0.0 ? 100.0 * rate / ceiling : 0.0,
-              flops <= 0.0 ? "copy" : fp8 ? "fp8" : "bf16");
+  std::printf("%-44s %-8s %10.4f ms %9.1f %-7s %5.1f %% of %s\n", Title(op_case).c_str(), direction,
+              seconds * 1e3, rate * (flops > 0.0 ? 1e-12 : 1e-9), flops > 0.0 ? "TFLOP/s" : "GB/s",
+              ceiling > 0.0 ? 100.0 * rate / ceiling : 0.0,
+              flops <= 0.0 ? "copy"
+              : fp8        ? "fp8"
+                           : "bf16");
   std::fflush(stdout);
 }
 
@@ -252,6 +257,9 @@ bool Parse(const std::vector<std::string>& args, Options& options) {
       options.filter = args[i];
     } else if (flag == "--op") {
       options.op = args[i];
+    } else if (flag == "--order") {
+      options.order = args[i];
+      good = options.order == "fixed" || options.order == "any";
     } else if (flag == "-t") {
       good = absl::SimpleAtoi(value, &options.threads) && options.threads >= 1;
     } else if (flag == "--from") {
@@ -280,7 +288,8 @@ int RunOnGpu(const Options& options,
   if (options.isolate && options.mode == "test" && options.op.empty()) {
     return RunIsolated(cases, args, kIsolatedLimitSeconds);
   }
-  absl::StatusOr<std::unique_ptr<Gpu>> gpu = Gpu::Open(options.ordinal);
+  absl::StatusOr<std::unique_ptr<Gpu>> gpu = Gpu::Open(
+      options.ordinal, options.order.empty() ? options.mode == "test" : options.order == "fixed");
   if (!gpu.ok()) {
     std::printf("no GPU to run on: %s\n", gpu.status().ToString().c_str());
     return kExitNoGpu;
@@ -295,7 +304,7 @@ int Main(const std::vector<std::string>& args) {
   if (!Parse(args, options)) {
     std::fprintf(stderr,
                  "usage: ops test|grad|perf|support [-o FILTER] [-t THREADS] "
-                 "[-d cpu|cuda|cuda:N] [--isolate]\n"
+                 "[-d cpu|cuda|cuda:N] [--order fixed|any] [--isolate]\n"
                  "grad needs doubles: cpu only\n");
     return 2;
   }
@@ -313,7 +322,7 @@ int Main(const std::vector<std::string>& args) {
     return RunPerf(cases, options.threads);
   }
   if (options.mode == "support") {
-    const absl::StatusOr<std::unique_ptr<Gpu>> gpu = Gpu::Open(0);
+    const absl::StatusOr<std::unique_ptr<Gpu>> gpu = Gpu::Open(0, false);
     return RunSupport(gpu.ok() ? gpu->get() : nullptr, gpu.status().ToString(), cases);
   }
   return RunChecks(cases, options.mode == "grad");

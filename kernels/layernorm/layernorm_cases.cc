@@ -110,7 +110,7 @@ std::vector<OpCase> LayerNormCases() {
     c.perf = s.perf;
     c.cuda_only = s.cuda_only;
     c.forward_traffic = {"x", "residual", "sum", "y", "y_quant", "mean", "rstd"};
-    c.backward_traffic = {"dy", s.residual ? "sum" : "x", "mean", "rstd", "d_sum", "dx",
+    c.backward_traffic = {"dy",      s.residual ? "sum" : "x", "mean", "rstd", "d_sum", "dx",
                           "dx_quant"};
     cases.push_back(c);
   }

@@ -11,9 +11,9 @@ namespace hearth::kernels {
 
 // Written by the host before each step, copied to the device in the order of the stream.
 struct StepInputs {
-  double loss_limit = 0;    // losses above it are spikes; infinity = no limit
-  double tokens = 0;        // the weights' sum if every token of the global batch counted
-  double max_norm = 0;      // gradient clip; <= 0 = none
+  double loss_limit = 0;  // losses above it are spikes; infinity = no limit
+  double tokens = 0;      // the weights' sum if every token of the global batch counted
+  double max_norm = 0;    // gradient clip; <= 0 = none
   double learning_rate = 0;
   double bias_correction1 = 1;  // 1 - beta1^step
   double bias_correction2 = 1;  // 1 - beta2^step
@@ -38,7 +38,7 @@ struct StepState {
                          // the host clears it
   float grad_scale = 1;  // multiplies every gradient in the update: to the mean, and the clip
   float reserved = 0;
-  int64_t step = 0;      // whose numbers these are
+  int64_t step = 0;                   // whose numbers these are
   uint64_t weight_quantizations = 0;  // since the start of the run
 };
 
