@@ -76,6 +76,7 @@ Action SetupDrain(CLI::App& app);
 Action SetupCheckpoints(CLI::App& app);
 Action SetupDataset(CLI::App& app);
 Action SetupPlan(CLI::App& app);
+Action SetupDoctor(CLI::App& app);
 Action SetupCompletion(CLI::App& app);
 Action SetupVersion(CLI::App& app);
 

@@ -25,6 +25,8 @@ absl::Span<const CommandDef> Commands() {
       {"checkpoints", "List a job's checkpoints", SetupCheckpoints},
       {"dataset", "Build and inspect datasets", SetupDataset},
       {"plan", "Show the memory a job needs, without submitting it", SetupPlan},
+      {"doctor", "Check this machine, the coordinator and the workers; or why a job is slow",
+       SetupDoctor},
       {"completion", "Print a shell completion script", SetupCompletion},
       {"version", "Print the versions of jobctl and the coordinator", SetupVersion},
   };

@@ -49,6 +49,8 @@ constexpr Column kColumns[] = {
     {"mfu", [](const v1::StepReport& r) { return Exact(r.mfu()); }, false},
     {"memory_bytes", [](const v1::StepReport& r) { return absl::StrCat(r.memory_bytes()); }, false},
     {"energy_joules", [](const v1::StepReport& r) { return Exact(r.energy_joules()); }, false},
+    {"power_watts", [](const v1::StepReport& r) { return Exact(r.power_watts()); }, false},
+    {"recipe", [](const v1::StepReport& r) { return r.recipe(); }, false},
     {"data_wait_seconds", [](const v1::StepReport& r) { return Exact(r.data_wait_seconds()); },
      false},
     {"comm_seconds", [](const v1::StepReport& r) { return Exact(r.comm_seconds()); }, false},

@@ -207,7 +207,8 @@ absl::Status PrintWorkers(OutputFormat format,
   const bool wide = format == OutputFormat::kWide;
   std::vector<std::string> header = {"NAME", "STATE", "DEVICE", "MEMORY", "JOB"};
   if (wide) {
-    header.insert(header.end(), {"HOST", "MODEL", "HTTP", "CHECKPOINTS", "REASON"});
+    header.insert(header.end(),
+                  {"BUSY", "POWER", "HOST", "MODEL", "HTTP", "CHECKPOINTS", "REASON"});
   }
   header.push_back("SEEN");
   Table table(header);
@@ -227,8 +228,11 @@ absl::Status PrintWorkers(OutputFormat format,
         absl::StrFormat("%.1fGiB", static_cast<double>(device.memory_bytes()) / (1 << 30)),
         worker.job_id().empty() ? "-" : worker.job_id()};
     if (wide) {
+      const v1::DeviceStatus& status = worker.device_status();
       row.insert(row.end(),
-                 {worker.host(), device.model(), worker.http_address(), worker.checkpoint_root(),
+                 {absl::StrFormat("%.0f%%", status.utilization_ratio() * 100.0),
+                  status.power_watts() > 0.0 ? absl::StrFormat("%.0fW", status.power_watts()) : "-",
+                  worker.host(), device.model(), worker.http_address(), worker.checkpoint_root(),
                   worker.reason().empty() ? "-" : worker.reason()});
     }
     row.push_back(worker.has_last_seen_time() ? HumanDuration(now - TimeOf(worker.last_seen_time()))

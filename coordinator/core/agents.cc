@@ -110,7 +110,7 @@ void Core::Impl::TakeHello(WorkerState& worker, const v1::Hello& hello) {
   view.set_root_uuid(hello.root_uuid());
   view.set_version(hello.version());
   *view.mutable_connect_time() = ToProto(now_.wall);
-  worker.reported_unhealthy = hello.unhealthy_reason();
+  HeardHealth(worker, hello.unhealthy_reason());
   worker.foreign.clear();
   worker.forgotten.clear();
 }
@@ -238,6 +238,19 @@ void Core::Impl::Heard(WorkerState& worker) {
   *worker.worker().mutable_last_seen_time() = ToProto(now_.wall);
 }
 
+void Core::Impl::HeardHealth(WorkerState& worker, const std::string& reason) {
+  if (worker.reported_unhealthy == reason) {
+    return;
+  }
+  // What made a task's end unclean is gone at last: the agent, who saw it, says so.
+  if (reason.empty() && !worker.record.unhealthy().empty()) {
+    worker.record.clear_unhealthy();
+    MarkWorker(worker, true);
+  }
+  worker.reported_unhealthy = reason;
+  plan_due_ = true;
+}
+
 void Core::Impl::Progress(JobState& job, int64_t step) {
   if (step > job.progress_step) {
     job.progress_step = step;
@@ -255,10 +268,7 @@ void Core::Impl::On(const AgentHeartbeat& command) {
   MarkWorker(*worker, false);
   *worker->worker().mutable_device_status() = heartbeat.device();
   worker->worker().set_checkpoint_free_bytes(heartbeat.checkpoint_free_bytes());
-  if (worker->reported_unhealthy != heartbeat.unhealthy_reason()) {
-    worker->reported_unhealthy = heartbeat.unhealthy_reason();
-    plan_due_ = true;
-  }
+  HeardHealth(*worker, heartbeat.unhealthy_reason());
   JobState* job = heartbeat.job_id().empty() ? nullptr : Find(heartbeat.job_id());
   const int rank = job == nullptr ? -1 : RankOf(*job, heartbeat.epoch(), *worker);
   if (rank < 0 || job->record.ranks(rank).gone()) {

@@ -364,6 +364,24 @@ TEST(Worker, Drain_MovesTheJobAndUncordonTakesItBack) {
   EXPECT_EQ(ErrorReason(h.Do(CordonWorker{"nope"}).reply->status), "WORKER_NOT_FOUND");
 }
 
+TEST(Worker, UncleanExit_MakesItUnhealthyUntilItsAgentSaysThatAllIsGone) {
+  Harness h;
+  const std::string job = h.Running(1);
+  h.Exit(job, 0, v1::EXIT_REASON_FINISHED, "", /*clean=*/false);
+  EXPECT_EQ(h.WorkerState("a"), v1::WORKER_STATE_UNHEALTHY);
+  h.BeatHealth("a", "");  // sent before the agent had noticed
+  EXPECT_EQ(h.WorkerState("a"), v1::WORKER_STATE_UNHEALTHY);
+  h.BeatHealth("a", "GPU memory is held");
+  EXPECT_EQ(h.WorkerState("a"), v1::WORKER_STATE_UNHEALTHY);
+  h.Create(1, "next");
+  h.Tick();
+  EXPECT_EQ(h.State("next"), v1::JOB_STATE_QUEUED);
+  h.BeatHealth("a", "");
+  EXPECT_EQ(h.WorkerState("a"), v1::WORKER_STATE_IDLE);
+  h.Tick();
+  EXPECT_EQ(h.State("next"), v1::JOB_STATE_STARTING);
+}
+
 TEST(Worker, UncleanExit_MakesItUnhealthyUntilUncordonedOrRestarted) {
   Harness h;
   h.Running(1);

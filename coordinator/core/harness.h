@@ -82,6 +82,12 @@ class Harness {
     Do(beat);
   }
 
+  void BeatHealth(const std::string& worker, const std::string& unhealthy_reason) {
+    AgentHeartbeat beat;
+    beat.connection_id = connections[worker];
+    beat.heartbeat.set_unhealthy_reason(unhealthy_reason);
+    Do(beat);
+  }
   // A heartbeat with the counter of the worker's device.
   void BeatEnergy(const std::string& worker, double joules) {
     AgentHeartbeat beat;

@@ -146,6 +146,8 @@ struct Core::Impl {
   void ReconcileRank(WorkerState& worker, JobState& job, int rank, const v1::TaskStatus* status);
   void Disconnect(WorkerState& worker);
   void Heard(WorkerState& worker);
+  // What the agent says of its health; "" = healthy.
+  void HeardHealth(WorkerState& worker, const std::string& reason);
   void Progress(JobState& job, int64_t step);
 
   // reports.cc

@@ -1,3 +1,6 @@
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -135,6 +138,18 @@ TEST_F(CoordinatorMetricsTest, Render_ManyJobs_IsBoundedAndCountsWhatIsLeftOut) 
   const std::string text = metrics_.Render(view_);
   EXPECT_THAT(text, Not(HasSubstr("hearth_series_dropped_total 0\n")));
   EXPECT_THAT(text, Not(HasSubstr("job_id=\"end-0\"")));
+}
+
+TEST(MetricDefs, Documentation_HasTheirRows) {
+  const char* root = std::getenv("HEARTH_SOURCE_DIR");
+  if (root == nullptr) {
+    GTEST_SKIP() << "HEARTH_SOURCE_DIR is not set";
+  }
+  std::ifstream file(std::string(root) + "/docs/metrics.md");
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  EXPECT_THAT(text, HasSubstr(metrics::ToMarkdown(CoordinatorMetricDefs())))
+      << "put the table of this message into docs/metrics.md";
+  EXPECT_THAT(text, HasSubstr(metrics::ToMarkdown(metrics::ProcessDefs())));
 }
 
 TEST(MetricDefs, Table_FollowsTheNamingRules) {

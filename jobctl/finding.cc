@@ -1,0 +1,58 @@
+#include "jobctl/finding.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "nlohmann/json.hpp"
+
+namespace hearth::jobctl {
+
+const char* VerdictName(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kOk:
+      return "ok";
+    case Verdict::kNote:
+      return "note";
+    case Verdict::kWarning:
+      return "warning";
+    case Verdict::kFailed:
+      return "failed";
+  }
+  return "failed";
+}
+
+bool AnyFailed(const Findings& findings) {
+  return std::any_of(findings.begin(), findings.end(),
+                     [](const Finding& finding) { return finding.verdict == Verdict::kFailed; });
+}
+
+std::string Render(const Findings& findings, OutputFormat format) {
+  if (format == OutputFormat::kJson || format == OutputFormat::kYaml) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const Finding& finding : findings) {
+      list.push_back({{"check", finding.check},
+                      {"status", VerdictName(finding.verdict)},
+                      {"text", finding.text},
+                      {"remedy", finding.remedy}});
+    }
+    // What others say (a library, a driver) need not be UTF-8. JSON is YAML too.
+    return list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  }
+  size_t width = 0;
+  for (const Finding& finding : findings) {
+    width = std::max(width, finding.check.size());
+  }
+  std::string out;
+  for (const Finding& finding : findings) {
+    absl::StrAppendFormat(&out, "%-8s %-*s  %s\n", VerdictName(finding.verdict),
+                          static_cast<int>(width), finding.check, finding.text);
+    if (!finding.remedy.empty()) {
+      absl::StrAppendFormat(&out, "%-8s %-*s  -> %s\n", "", static_cast<int>(width), "",
+                            finding.remedy);
+    }
+  }
+  return out;
+}
+
+}  // namespace hearth::jobctl
