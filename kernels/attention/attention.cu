@@ -89,9 +89,8 @@ absl::Status AttentionBackward(const Exec& exec, const AttentionBackwardArgs& ar
 }
 
 size_t AttentionForwardWorkspaceBytes(const Exec& exec, const AttentionForwardArgs& args) {
-  return ChoiceOfEnvironment() == Choice::kOwn
-             ? 0
-             : exec.cuda->attention().ForwardWorkspaceBytes(args);
+  return ChoiceOfEnvironment() == Choice::kOwn ? 0
+                                               : exec.cuda->attention().ForwardWorkspaceBytes(args);
 }
 
 size_t AttentionBackwardWorkspaceBytes(const Exec& exec, const AttentionBackwardArgs& args) {

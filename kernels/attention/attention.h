@@ -6,10 +6,11 @@
 //   Blocked over query rows: no buffer of B * Hq * T * T exists.
 //   "A" below is the storage type (exec.h), the same for all floating views of a call but lse.
 //   Bits do not depend on exec.threads.
-//   On a GPU: cuDNN's engines for bf16 without segments, where there are any (cudnn.h), else kernels
-//   of our own, on tensor cores for bf16 with head_dim a multiple of 8 up to 128, slow ones for the
-//   rest up to head_dim 256. HEARTH_ATTENTION=own or =cudnn allows only one of them. Every call gives
-//   the same bits in every run but cuDNN's backward, which CudaOptions::deterministic excludes.
+//   On a GPU: cuDNN's engines for bf16 without segments, where there are any (cudnn.h), else
+//   kernels of our own, on tensor cores for bf16 with head_dim a multiple of 8 up to 128, slow ones
+//   for the rest up to head_dim 256. HEARTH_ATTENTION=own or =cudnn allows only one of them. Every
+//   call gives the same bits in every run but cuDNN's backward, which CudaOptions::deterministic
+//   excludes.
 #pragma once
 
 #include "absl/status/status.h"
@@ -45,8 +46,8 @@ struct AttentionForwardArgs {
 };
 
 absl::Status CanImplement(const AttentionForwardArgs& args);
-// On a GPU the first call for a shape builds cuDNN's plan (up to seconds, may allocate): never while
-// a graph is recorded. Views may lack their data; their rank says whether they are there.
+// On a GPU the first call for a shape builds cuDNN's plan (up to seconds, may allocate): never
+// while a graph is recorded. Views may lack their data; their rank says whether they are there.
 size_t AttentionForwardWorkspaceBytes(const Exec& exec, const AttentionForwardArgs& args);
 // Of the CPU; each of Exec::threads has its own block of scores.
 size_t AttentionForwardWorkspaceBytes(const AttentionForwardArgs& args, int threads);

@@ -97,8 +97,7 @@ AttentionPlans::Impl::Entry AttentionPlans::Impl::Build(Kind kind, const Attenti
 
 absl::StatusOr<SdpaPlan*> AttentionPlans::Impl::Find(Kind kind, const AttentionDims& dims) {
   HEARTH_RETURN_IF_ERROR(Applies(kind, dims));
-  const Key key = {kind,       dims.batch,    dims.sequence,
-                   dims.heads, dims.kv_heads, dims.head_dim};
+  const Key key = {kind, dims.batch, dims.sequence, dims.heads, dims.kv_heads, dims.head_dim};
   auto found = plans.find(key);
   if (found == plans.end()) {
     found = plans.emplace(key, Build(kind, dims)).first;

@@ -192,10 +192,7 @@ void GraphBuilder::Pointwise2(cudnnPointwiseMode_t mode,
   Operation(std::move(op));
 }
 
-void GraphBuilder::Select(const Tensor& x,
-                          const Tensor& b,
-                          const Tensor& mask,
-                          const Tensor& out) {
+void GraphBuilder::Select(const Tensor& x, const Tensor& b, const Tensor& mask, const Tensor& out) {
   Descriptor op = PointwiseMode(CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, -1);
   op.Set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x.handle)
       .Set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b.handle)

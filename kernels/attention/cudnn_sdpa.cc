@@ -27,9 +27,20 @@ using cudnn::Tensor;
 constexpr int64_t kOldestVersion = 91000;
 
 enum Uid : int64_t {
-  kQ = 1, kK, kV, kOut, kLse, kDOut, kDQ, kDK, kDV,
-  kScale, kOne, kMasked,  // host scalars
-  kDelta, kDQSum,         // scratch
+  kQ = 1,
+  kK,
+  kV,
+  kOut,
+  kLse,
+  kDOut,
+  kDQ,
+  kDK,
+  kDV,
+  kScale,
+  kOne,
+  kMasked,  // host scalars
+  kDelta,
+  kDQSum,  // scratch
 };
 
 constexpr size_t Align256(size_t bytes) {
@@ -41,9 +52,7 @@ struct Layout {
   explicit Layout(const AttentionDims& d)
       : dims(d), width((d.heads + 2 * d.kv_heads) * d.head_dim), out_width(d.heads * d.head_dim) {}
 
-  Dims HeadDims(int64_t heads) const {
-    return {dims.batch, heads, dims.sequence, dims.head_dim};
-  }
+  Dims HeadDims(int64_t heads) const { return {dims.batch, heads, dims.sequence, dims.head_dim}; }
   Dims HeadStrides(int64_t row) const { return {dims.sequence * row, dims.head_dim, row, 1}; }
   Dims Scores() const { return {dims.batch, dims.heads, dims.sequence, dims.sequence}; }
   Dims RowStats() const { return {dims.batch, dims.heads, dims.sequence, 1}; }
@@ -98,9 +107,8 @@ void ForwardGraph(GraphBuilder& g, const Layout& l, bool keep_lse) {
   g.Reduce(CUDNN_REDUCE_TENSOR_ADD, powers, sum);
   const Tensor log_sum = row_stats();
   g.Pointwise1(CUDNN_POINTWISE_LOG, sum, log_sum);
-  const Tensor lse = keep_lse
-                         ? g.Real(kLse, CUDNN_DATA_FLOAT, l.RowStats(), l.RowStatsStrides())
-                         : row_stats();
+  const Tensor lse =
+      keep_lse ? g.Real(kLse, CUDNN_DATA_FLOAT, l.RowStats(), l.RowStatsStrides()) : row_stats();
   g.Pointwise2(CUDNN_POINTWISE_ADD, max, log_sum, lse);
   const Tensor probabilities = g.VirtualLike(scores, CUDNN_DATA_BFLOAT16);
   g.Pointwise2(CUDNN_POINTWISE_DIV, powers, sum, probabilities);
@@ -109,10 +117,10 @@ void ForwardGraph(GraphBuilder& g, const Layout& l, bool keep_lse) {
 
 // x^T y [keys, D] for each query head into `out` [.., kv_heads, keys, D], summed over the query
 // heads that share a key/value head. x is [queries, keys].
-void KeyGradient(GraphBuilder& g, const Layout& l, const Tensor& x, const Tensor& y,
-                 const Tensor& out) {
-  const Tensor transposed = g.Virtual(CUDNN_DATA_BFLOAT16, Layout::Transposed(x.dims),
-                                      Layout::Transposed(x.strides));
+void KeyGradient(
+    GraphBuilder& g, const Layout& l, const Tensor& x, const Tensor& y, const Tensor& out) {
+  const Tensor transposed =
+      g.Virtual(CUDNN_DATA_BFLOAT16, Layout::Transposed(x.dims), Layout::Transposed(x.strides));
   g.Reshape(x, transposed);
   if (l.dims.heads == l.dims.kv_heads) {
     g.Matmul(transposed, y, out);
@@ -254,16 +262,14 @@ absl::Status ReadEngine(const Api& api, PlanState& state) {
       api.Status(api.GetAttribute(state.config.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &handle),
                  "engine"));
-  HEARTH_RETURN_IF_ERROR(
-      api.Status(api.GetAttribute(engine.get(), CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1,
-                                  &count, &state.engine),
-                 "engine's number"));
+  HEARTH_RETURN_IF_ERROR(api.Status(api.GetAttribute(engine.get(), CUDNN_ATTR_ENGINE_GLOBAL_INDEX,
+                                                     CUDNN_TYPE_INT64, 1, &count, &state.engine),
+                                    "engine's number"));
   cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
-  HEARTH_RETURN_IF_ERROR(
-      api.Status(api.GetAttribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                  CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
-                                  &count, notes),
-                 "engine's notes"));
+  HEARTH_RETURN_IF_ERROR(api.Status(
+      api.GetAttribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                       CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes),
+      "engine's notes"));
   state.nondeterministic = false;
   for (int64_t i = 0; i < count && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; ++i) {
     state.nondeterministic |= notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
@@ -386,8 +392,8 @@ absl::StatusOr<std::unique_ptr<Cudnn>> Cudnn::Load() {
   impl->path = library.path();
   impl->version = static_cast<int64_t>(impl->api.GetVersion());
   if (impl->version < kOldestVersion) {
-    return absl::UnavailableError(absl::StrCat(library.path(), " is cuDNN ", impl->version,
-                                               "; 9.10 or later is needed"));
+    return absl::UnavailableError(
+        absl::StrCat(library.path(), " is cuDNN ", impl->version, "; 9.10 or later is needed"));
   }
   return std::unique_ptr<Cudnn>(new Cudnn(std::move(impl)));
 }
@@ -448,8 +454,11 @@ absl::Status Cudnn::Run(const SdpaPlan& plan,
     return static_cast<uint16_t*>(fused) + heads_before * d.head_dim;
   };
   std::vector<int64_t> ids = {kQ, kK, kV, kOut, kScale, kMasked};
-  std::vector<void*> data = {pointers.qkv, part(pointers.qkv, d.heads),
-                             part(pointers.qkv, d.heads + d.kv_heads), pointers.out, &scale,
+  std::vector<void*> data = {pointers.qkv,
+                             part(pointers.qkv, d.heads),
+                             part(pointers.qkv, d.heads + d.kv_heads),
+                             pointers.out,
+                             &scale,
                              &masked};
   const auto add = [&](int64_t id, void* pointer) {
     ids.push_back(id);
@@ -476,8 +485,8 @@ absl::Status Cudnn::Run(const SdpaPlan& plan,
       .Set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace)
       .Finalize();
   HEARTH_RETURN_IF_ERROR(pack.status());
-  HEARTH_RETURN_IF_ERROR(api.Status(
-      api.SetStream(impl_->handle, static_cast<cudaStream_t>(stream)), "cudnnSetStream"));
+  HEARTH_RETURN_IF_ERROR(api.Status(api.SetStream(impl_->handle, static_cast<cudaStream_t>(stream)),
+                                    "cudnnSetStream"));
   return api.Status(api.Execute(impl_->handle, state.plan.get(), pack.get()),
                     "cudnnBackendExecute");
 }

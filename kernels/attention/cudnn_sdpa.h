@@ -52,8 +52,8 @@ class Cudnn {
   // The plan for the current GPU, compiled (up to seconds). kUnimplemented: cuDNN has no engine for
   // the problem, or none can be compiled.
   absl::StatusOr<std::unique_ptr<SdpaPlan>> Build(const SdpaProblem& problem);
-  // Numbers of the engines that would take the problem, the best first, on a GPU of these properties
-  // (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), which need not be there.
+  // Numbers of the engines that would take the problem, the best first, on a GPU of these
+  // properties (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), which need not be there.
   absl::StatusOr<std::vector<int64_t>> Engines(const SdpaProblem& problem,
                                                const std::string& device_json);
   // Asynchronous on `stream` (cudaStream_t). `workspace`: plan.workspace_bytes(), 256-byte aligned.

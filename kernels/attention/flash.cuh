@@ -13,7 +13,8 @@ namespace hearth::kernels::cuda {
 
 constexpr float kLog2e = 1.4426950408889634F;
 
-// Shape and operands of a call as the kernels want them. The fused row is [q | k | v] (attention.h).
+// Shape and operands of a call as the kernels want them. The fused row is [q | k | v]
+// (attention.h).
 struct FlashParams {
   const Bf16* qkv;
   const int32_t* segments;  // may be null
@@ -158,13 +159,10 @@ __device__ __forceinline__ void LoadLeft(uint32_t tile, int row0, int kt, uint32
 // The transpose of rows row0..+15, columns 16 kt..+15: right operands of two column tiles,
 // {b[0], b[1]} for rows row0..+7 and {b[2], b[3]} for the next eight.
 template <int D>
-__device__ __forceinline__ void LoadRightOfRows(uint32_t tile,
-                                                int row0,
-                                                int kt,
-                                                uint32_t (&b)[4]) {
+__device__ __forceinline__ void LoadRightOfRows(uint32_t tile, int row0, int kt, uint32_t (&b)[4]) {
   const int lane = threadIdx.x % 32;
-  LoadMatrices(Tile<D>::At(tile, row0 + (lane & 7) + ((lane >> 4) << 3), kt * 2 + ((lane >> 3) & 1)),
-               b);
+  LoadMatrices(
+      Tile<D>::At(tile, row0 + (lane & 7) + ((lane >> 4) << 3), kt * 2 + ((lane >> 3) & 1)), b);
 }
 // Rows row0..+15 as the inner dimension, columns 16 dp..+15 as two column tiles.
 template <int D>
@@ -178,7 +176,10 @@ __device__ __forceinline__ void LoadRightOfColumns(uint32_t tile,
 
 // c += a b, a [16, 16], b [16, 8]. Lane 4 g + t holds of c: (g, 2t), (g, 2t+1), (g+8, 2t),
 // (g+8, 2t+1).
-__device__ __forceinline__ void Mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+__device__ __forceinline__ void Mma(float (&c)[4],
+                                    const uint32_t (&a)[4],
+                                    uint32_t b0,
+                                    uint32_t b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"

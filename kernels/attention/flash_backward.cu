@@ -1,6 +1,6 @@
-// Backward attention on tensor cores without atomics: one kernel owns keys and sums over the queries
-// (and query heads) that see them, one owns queries and sums over keys. Scores are computed again in
-// both: 7 products instead of 5 buy the same bits in every run.
+// Backward attention on tensor cores without atomics: one kernel owns keys and sums over the
+// queries (and query heads) that see them, one owns queries and sums over keys. Scores are computed
+// again in both: 7 products instead of 5 buy the same bits in every run.
 #include "kernels/attention/flash.cuh"
 
 namespace hearth::kernels::cuda {
@@ -83,6 +83,7 @@ __device__ __forceinline__ void KeyGradients(const float* lse,
 
 // dK and dV of 128 keys of one key/value head. Scores are held as [keys, queries], which makes
 // probabilities the left operand of dV's product as they are.
+// tidy: allow(length): one pipeline, whose registers and barriers must be seen together
 template <int D>
 __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) KeyKernel(const FlashParams p) {
   constexpr int kMT = kTiles<D>;
@@ -115,8 +116,7 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) KeyKernel(const 
   }
   const int smallest_last = LastQuery(segments, n0, p.sequence);
   const int m_begin = n0 / kStep;
-  const int m_end =
-      LastQuery(segments, min(n0 + kBlock, p.sequence) - 1, p.sequence) / kStep + 1;
+  const int m_end = LastQuery(segments, min(n0 + kBlock, p.sequence) - 1, p.sequence) / kStep + 1;
   const int steps = m_end - m_begin;
 
   // Step i is tile m_begin + i % steps of query head i / steps of the group.
@@ -126,11 +126,12 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) KeyKernel(const 
     const uint32_t stage = stages + i % 2 * 2 * kTileBytes;
     Tile<D>::template Load<kStep, kThreads<D>>(stage, h.q + static_cast<int64_t>(m0) * p.width,
                                                p.width, p.sequence - m0, p.head_dim);
-    Tile<D>::template Load<kStep, kThreads<D>>(
-        stage + kTileBytes, h.d_out + static_cast<int64_t>(m0) * p.out_width, p.out_width,
-        p.sequence - m0, p.head_dim);
+    Tile<D>::template Load<kStep, kThreads<D>>(stage + kTileBytes,
+                                               h.d_out + static_cast<int64_t>(m0) * p.out_width,
+                                               p.out_width, p.sequence - m0, p.head_dim);
     if (threadIdx.x < 2 * kStep) {
-      // Queries beyond the end get lse = delta = 0; their q and d_out are 0, and so is all they add.
+      // Queries beyond the end get lse = delta = 0; their q and d_out are 0, and so is all they
+      // add.
       const int query = m0 + threadIdx.x % kStep;
       const float* from = threadIdx.x < kStep ? h.lse : h.delta;
       const bool valid = query < p.sequence;
@@ -170,8 +171,7 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) KeyKernel(const 
     Clear(dp);
     MultiplyByRows<D>(k_tile, warp_row, q_tile, s);
     MultiplyByRows<D>(v_tile, warp_row, d_out_tile, dp);
-    const bool masked =
-        m0 < n0 + warp_row + kMT * 16 - 1 || m0 + kStep - 1 > smallest_last;
+    const bool masked = m0 < n0 + warp_row + kMT * 16 - 1 || m0 + kStep - 1 > smallest_last;
     KeyGradients(lse, lse + kStep, scale_log2, masked, m0, key, last, s, dp);
     AddProduct<D>(s, d_out_tile, dv);
     AddProduct<D>(dp, q_tile, dk);
@@ -193,12 +193,12 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) KeyKernel(const 
   const int64_t d = p.head_dim;
   Tile<D>::template Store<kMT * 16>(k_tile, warp_row, d_rows + (p.heads + kv_head) * d, p.width,
                                     p.sequence - n0, p.head_dim);
-  Tile<D>::template Store<kMT * 16>(v_tile, warp_row,
-                                    d_rows + (p.heads + p.kv_heads + kv_head) * d, p.width,
-                                    p.sequence - n0, p.head_dim);
+  Tile<D>::template Store<kMT * 16>(v_tile, warp_row, d_rows + (p.heads + p.kv_heads + kv_head) * d,
+                                    p.width, p.sequence - n0, p.head_dim);
 }
 
 // dQ of 128 queries of one head. q and d_out are held in registers as left operands.
+// tidy: allow(length): one pipeline, whose registers and barriers must be seen together
 template <int D>
 __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) QueryKernel(const FlashParams p) {
   constexpr int kMT = kTiles<D>;
@@ -238,17 +238,17 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) QueryKernel(cons
   const auto load = [&](int n) {
     const uint32_t stage = stages + n % 2 * 2 * kTileBytes;
     const int64_t offset = static_cast<int64_t>(n) * kStep * p.width;
-    Tile<D>::template Load<kStep, kThreads<D>>(stage, h.k + offset, p.width,
-                                               p.sequence - n * kStep, p.head_dim);
+    Tile<D>::template Load<kStep, kThreads<D>>(stage, h.k + offset, p.width, p.sequence - n * kStep,
+                                               p.head_dim);
     Tile<D>::template Load<kStep, kThreads<D>>(stage + kTileBytes, h.v + offset, p.width,
                                                p.sequence - n * kStep, p.head_dim);
     CommitCopies();
   };
   Tile<D>::template Load<kBlock, kThreads<D>>(q_tile, h.q + static_cast<int64_t>(m0) * p.width,
                                               p.width, p.sequence - m0, p.head_dim);
-  Tile<D>::template Load<kBlock, kThreads<D>>(
-      d_out_tile, h.d_out + static_cast<int64_t>(m0) * p.out_width, p.out_width, p.sequence - m0,
-      p.head_dim);
+  Tile<D>::template Load<kBlock, kThreads<D>>(d_out_tile,
+                                              h.d_out + static_cast<int64_t>(m0) * p.out_width,
+                                              p.out_width, p.sequence - m0, p.head_dim);
   load(n_begin);
   WaitForCopies();
   __syncthreads();
@@ -313,8 +313,8 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) QueryKernel(cons
   __syncwarp();
   StageResults<D>(dq, scale, q_tile, warp_row);
   __syncwarp();
-  Bf16* to = p.d_qkv + (batch * p.sequence + m0) * p.width +
-             static_cast<int64_t>(head) * p.head_dim;
+  Bf16* to =
+      p.d_qkv + (batch * p.sequence + m0) * p.width + static_cast<int64_t>(head) * p.head_dim;
   Tile<D>::template Store<kMT * 16>(q_tile, warp_row, to, p.width, p.sequence - m0, p.head_dim);
 }
 

@@ -59,7 +59,10 @@ __device__ __forceinline__ void LoadRow(const A* from, int head_dim, float (&out
   }
 }
 template <typename A>
-__device__ __forceinline__ void StoreRow(A* to, int head_dim, float factor, const float (&x)[kPer]) {
+__device__ __forceinline__ void StoreRow(A* to,
+                                         int head_dim,
+                                         float factor,
+                                         const float (&x)[kPer]) {
 #pragma unroll
   for (int i = 0; i < kPer; ++i) {
     const int d = threadIdx.x % 32 + 32 * i;
@@ -84,7 +87,10 @@ __device__ __forceinline__ void Add(float factor, const float (&x)[kPer], float 
 }
 
 // Offset of a head in the fused row, as if all heads [q | k | v] stood in one list.
-__device__ __forceinline__ int64_t Offset(const Shape& s, int64_t batch, int64_t row, int64_t head) {
+__device__ __forceinline__ int64_t Offset(const Shape& s,
+                                          int64_t batch,
+                                          int64_t row,
+                                          int64_t head) {
   return (batch * s.sequence + row) * s.width + head * s.head_dim;
 }
 __device__ __forceinline__ const int32_t* SegmentsOf(const Shape& s, int64_t batch) {
@@ -132,12 +138,8 @@ __global__ void __launch_bounds__(kWarps * 32)
 }
 
 template <typename A>
-__global__ void __launch_bounds__(kWarps * 32) QueryKernel(const Shape s,
-                                                           const A* qkv,
-                                                           const A* d_out,
-                                                           const float* lse,
-                                                           const float* delta,
-                                                           A* d_qkv) {
+__global__ void __launch_bounds__(kWarps * 32) QueryKernel(
+    const Shape s, const A* qkv, const A* d_out, const float* lse, const float* delta, A* d_qkv) {
   const int64_t index = WarpIndex();
   if (index >= s.rows) {
     return;
@@ -163,12 +165,8 @@ __global__ void __launch_bounds__(kWarps * 32) QueryKernel(const Shape s,
 }
 
 template <typename A>
-__global__ void __launch_bounds__(kWarps * 32) KeyKernel(const Shape s,
-                                                         const A* qkv,
-                                                         const A* d_out,
-                                                         const float* lse,
-                                                         const float* delta,
-                                                         A* d_qkv) {
+__global__ void __launch_bounds__(kWarps * 32) KeyKernel(
+    const Shape s, const A* qkv, const A* d_out, const float* lse, const float* delta, A* d_qkv) {
   const int64_t index = WarpIndex();
   if (index >= s.rows) {
     return;
@@ -204,11 +202,8 @@ __global__ void __launch_bounds__(kWarps * 32) KeyKernel(const Shape s,
 
 // Eight lanes for a row of a head; `vectors`: 16-byte access, else element by element.
 template <typename A>
-__global__ void __launch_bounds__(256) DeltaKernel(const Shape s,
-                                                   bool vectors,
-                                                   const A* out,
-                                                   const A* d_out,
-                                                   float* delta) {
+__global__ void __launch_bounds__(256)
+    DeltaKernel(const Shape s, bool vectors, const A* out, const A* d_out, float* delta) {
   constexpr int kWidth = kPackWidth<A>;
   const int64_t index = (static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x) / 8;
   const int lane = threadIdx.x % 8;
@@ -259,9 +254,9 @@ template <typename A>
 absl::Status Forward(const Exec& exec, const AttentionForwardArgs& args, float scale) {
   Shape s = ShapeOf(args.dims, args.segments, scale);
   s.rows = args.dims.batch * args.dims.heads * args.dims.sequence;
-  ForwardKernel<A><<<static_cast<unsigned>(CeilDiv(s.rows, kWarps)), kWarps * 32, 0,
-                     StreamOf(exec)>>>(s, args.qkv.as<A>(), args.out.as<A>(),
-                                       args.lse.as<float>());
+  ForwardKernel<A>
+      <<<static_cast<unsigned>(CeilDiv(s.rows, kWarps)), kWarps * 32, 0, StreamOf(exec)>>>(
+          s, args.qkv.as<A>(), args.out.as<A>(), args.lse.as<float>());
   return HEARTH_CUDA_LAUNCHED("attention forward");
 }
 
@@ -272,14 +267,13 @@ absl::Status Backward(const Exec& exec,
                       const float* delta) {
   Shape s = ShapeOf(args.dims, args.segments, scale);
   s.rows = args.dims.batch * args.dims.heads * args.dims.sequence;
-  QueryKernel<A><<<static_cast<unsigned>(CeilDiv(s.rows, kWarps)), kWarps * 32, 0,
-                   StreamOf(exec)>>>(s, args.qkv.as<A>(), args.d_out.as<A>(),
-                                     args.lse.as<float>(), delta, args.d_qkv.as<A>());
+  QueryKernel<A>
+      <<<static_cast<unsigned>(CeilDiv(s.rows, kWarps)), kWarps * 32, 0, StreamOf(exec)>>>(
+          s, args.qkv.as<A>(), args.d_out.as<A>(), args.lse.as<float>(), delta, args.d_qkv.as<A>());
   HEARTH_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   s.rows = args.dims.batch * args.dims.kv_heads * args.dims.sequence;
-  KeyKernel<A><<<static_cast<unsigned>(CeilDiv(s.rows, kWarps)), kWarps * 32, 0,
-                 StreamOf(exec)>>>(s, args.qkv.as<A>(), args.d_out.as<A>(), args.lse.as<float>(),
-                                   delta, args.d_qkv.as<A>());
+  KeyKernel<A><<<static_cast<unsigned>(CeilDiv(s.rows, kWarps)), kWarps * 32, 0, StreamOf(exec)>>>(
+      s, args.qkv.as<A>(), args.d_out.as<A>(), args.lse.as<float>(), delta, args.d_qkv.as<A>());
   return HEARTH_CUDA_LAUNCHED("attention backward");
 }
 
