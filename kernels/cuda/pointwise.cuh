@@ -51,7 +51,7 @@ template <bool kColumns>
 struct PointwiseTile {
   static constexpr int kCols = kColumns ? 128 : 512;
   static constexpr int kRows = 128 * 128 / kCols;
-  static constexpr int kPacks = kCols / 8;                          // of a row
+  static constexpr int kPacks = kCols / 8;  // of a row
   static constexpr int kRowsAtOnce = kPointwiseThreads / kPacks;
   static constexpr int kPasses = kRows / kRowsAtOnce;
 };

@@ -11,17 +11,16 @@ constexpr int kPerThread = 8;  // two Philox blocks
 // Eight consecutive elements a thread; the tail and misaligned views element by element, with the
 // same words. No __restrict__: y may alias x.
 template <typename A>
-__global__ void __launch_bounds__(kThreads)
-    DropoutKernel(const A* x,
-                  const A* residual,
-                  A* y,
-                  int64_t count,
-                  uint64_t first_block,
-                  RngKey key,
-                  const StepInputs* position,
-                  float p,
-                  float scale,
-                  bool vectors) {
+__global__ void __launch_bounds__(kThreads) DropoutKernel(const A* x,
+                                                          const A* residual,
+                                                          A* y,
+                                                          int64_t count,
+                                                          uint64_t first_block,
+                                                          RngKey key,
+                                                          const StepInputs* position,
+                                                          float p,
+                                                          float scale,
+                                                          bool vectors) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPerThread;
   if (i >= count) {
     return;

@@ -21,15 +21,16 @@ __device__ __forceinline__ int64_t Clamp(int32_t index, int64_t limit) {
 
 // A warp a row. W = 1 serves rows that are not aligned to 16 bytes.
 template <typename A, int W>
-__global__ void __launch_bounds__(kForwardThreads) GatherKernel(const A* __restrict__ table,
-                                                               const A* __restrict__ position_table,
-                                                               const int32_t* __restrict__ tokens,
-                                                               const int32_t* __restrict__ positions,
-                                                               A* __restrict__ out,
-                                                               int64_t rows,
-                                                               int64_t cols,
-                                                               int64_t vocab,
-                                                               int64_t max_position) {
+__global__ void __launch_bounds__(kForwardThreads)
+    GatherKernel(const A* __restrict__ table,
+                 const A* __restrict__ position_table,
+                 const int32_t* __restrict__ tokens,
+                 const int32_t* __restrict__ positions,
+                 A* __restrict__ out,
+                 int64_t rows,
+                 int64_t cols,
+                 int64_t vocab,
+                 int64_t max_position) {
   const int lane = threadIdx.x % 32;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * (kForwardThreads / 32) + threadIdx.x / 32;
   if (row >= rows) {
@@ -107,7 +108,9 @@ __device__ __forceinline__ void AddTo(G* to, const float (&add)[W]) {
   StoreFloats<W>(to, sum);
 }
 template <int W>
-__device__ __forceinline__ void AddToTable(void* table, bool bf16, int64_t at,
+__device__ __forceinline__ void AddToTable(void* table,
+                                           bool bf16,
+                                           int64_t at,
                                            const float (&add)[W]) {
   if (bf16) {
     AddTo<W>(static_cast<Bf16*>(table) + at, add);
@@ -122,14 +125,14 @@ __device__ __forceinline__ void AddToTable(void* table, bool bf16, int64_t at,
 // Block (x, y): tile x, columns y * kThreads * W and on.
 template <typename A, int W>
 __global__ void __launch_bounds__(kThreads) SumTilesKernel(const A* __restrict__ d_out,
-                                                          const uint32_t* __restrict__ keys,
-                                                          const int32_t* __restrict__ values,
-                                                          int rows,
-                                                          int64_t cols,
-                                                          void* table,
-                                                          bool table_bf16,
-                                                          float* __restrict__ heads,
-                                                          float* __restrict__ tails) {
+                                                           const uint32_t* __restrict__ keys,
+                                                           const int32_t* __restrict__ values,
+                                                           int rows,
+                                                           int64_t cols,
+                                                           void* table,
+                                                           bool table_bf16,
+                                                           float* __restrict__ heads,
+                                                           float* __restrict__ tails) {
   // Element 0 is the pair before the tile, the last the one after it.
   __shared__ int64_t key[kSegmentTile + 2];
   __shared__ int32_t from[kSegmentTile];
@@ -191,12 +194,12 @@ __global__ void __launch_bounds__(kThreads) SumTilesKernel(const A* __restrict__
 // Runs across tiles: the block of the tile in which a run starts adds its parts, in order.
 template <int W>
 __global__ void __launch_bounds__(kThreads) SumRunsKernel(const uint32_t* __restrict__ keys,
-                                                         int rows,
-                                                         int64_t cols,
-                                                         const float* __restrict__ heads,
-                                                         const float* __restrict__ tails,
-                                                         void* table,
-                                                         bool table_bf16) {
+                                                          int rows,
+                                                          int64_t cols,
+                                                          const float* __restrict__ heads,
+                                                          const float* __restrict__ tails,
+                                                          void* table,
+                                                          bool table_bf16) {
   const int tiles = gridDim.x;
   const int tile = blockIdx.x;
   const int64_t next = (static_cast<int64_t>(tile) + 1) * kSegmentTile;
@@ -261,7 +264,10 @@ Scratch Divide(const Workspace& workspace, const SegmentScratch& layout) {
 }
 
 // Fills sorted_keys and sorted_values; equal keys keep the order of their rows.
-absl::Status Sort(const Exec& exec, const TensorView& indices, int64_t limit, const Scratch& s,
+absl::Status Sort(const Exec& exec,
+                  const TensorView& indices,
+                  int64_t limit,
+                  const Scratch& s,
                   size_t sort_bytes) {
   const int rows = static_cast<int>(indices.numel());
   PairsKernel<<<static_cast<unsigned>(CeilDiv(rows, 256)), 256, 0, StreamOf(exec)>>>(
@@ -272,36 +278,40 @@ absl::Status Sort(const Exec& exec, const TensorView& indices, int64_t limit, co
     ++bits;
   }
   size_t needed = 0;
-  HEARTH_CUDA_RETURN_IF_ERROR(cub::DeviceRadixSort::SortPairs(
-      nullptr, needed, s.keys, s.sorted_keys, s.values, s.sorted_values, rows, 0, bits,
-      StreamOf(exec)));
+  HEARTH_CUDA_RETURN_IF_ERROR(
+      cub::DeviceRadixSort::SortPairs(nullptr, needed, s.keys, s.sorted_keys, s.values,
+                                      s.sorted_values, rows, 0, bits, StreamOf(exec)));
   if (needed > sort_bytes) {
     return absl::InternalError("embedding: the sort needs more memory than was planned for it");
   }
-  HEARTH_CUDA_RETURN_IF_ERROR(cub::DeviceRadixSort::SortPairs(
-      s.sort, needed, s.keys, s.sorted_keys, s.values, s.sorted_values, rows, 0, bits,
-      StreamOf(exec)));
+  HEARTH_CUDA_RETURN_IF_ERROR(cub::DeviceRadixSort::SortPairs(s.sort, needed, s.keys, s.sorted_keys,
+                                                              s.values, s.sorted_values, rows, 0,
+                                                              bits, StreamOf(exec)));
   return absl::OkStatus();
 }
 
 template <typename A, int W>
-absl::Status SumSegments(const Exec& exec, const TensorView& d_out, const TensorView& d_table,
+absl::Status SumSegments(const Exec& exec,
+                         const TensorView& d_out,
+                         const TensorView& d_table,
                          const Scratch& s) {
   const int rows = static_cast<int>(d_out.rows());
   const int64_t cols = d_out.cols();
   const dim3 grid(static_cast<unsigned>(CeilDiv(rows, kSegmentTile)),
                   static_cast<unsigned>(CeilDiv(cols, int64_t{kThreads} * W)));
   const bool bf16 = d_table.dtype == DType::kBF16;
-  SumTilesKernel<A, W><<<grid, kThreads, 0, StreamOf(exec)>>>(
-      d_out.as<A>(), s.sorted_keys, s.sorted_values, rows, cols, d_table.data, bf16, s.heads,
-      s.tails);
+  SumTilesKernel<A, W><<<grid, kThreads, 0, StreamOf(exec)>>>(d_out.as<A>(), s.sorted_keys,
+                                                              s.sorted_values, rows, cols,
+                                                              d_table.data, bf16, s.heads, s.tails);
   HEARTH_RETURN_IF_ERROR(HEARTH_CUDA_LAUNCHED(kOp));
   SumRunsKernel<W><<<grid, kThreads, 0, StreamOf(exec)>>>(s.sorted_keys, rows, cols, s.heads,
                                                           s.tails, d_table.data, bf16);
   return HEARTH_CUDA_LAUNCHED(kOp);
 }
 
-absl::Status ScatterAdd(const Exec& exec, const TensorView& d_out, const TensorView& indices,
+absl::Status ScatterAdd(const Exec& exec,
+                        const TensorView& d_out,
+                        const TensorView& indices,
                         const TensorView& d_table) {
   if (d_out.numel() == 0) {
     return absl::OkStatus();
@@ -322,8 +332,7 @@ absl::Status ScatterAdd(const Exec& exec, const TensorView& d_out, const TensorV
 }  // namespace
 
 absl::Status EmbeddingForward(const Exec& exec, const EmbeddingForwardArgs& args) {
-  return args.table.dtype == DType::kBF16 ? Forward<Bf16>(exec, args)
-                                          : Forward<float>(exec, args);
+  return args.table.dtype == DType::kBF16 ? Forward<Bf16>(exec, args) : Forward<float>(exec, args);
 }
 
 absl::Status EmbeddingBackward(const Exec& exec, const EmbeddingBackwardArgs& args) {

@@ -13,9 +13,9 @@ namespace hearth::kernels {
 //   positions      : [N] i32, 0 <= position < P; present exactly if position_table is
 //   table          : [V, C] T        position_table : [P, C] T, optional
 //   out            : [N, C] T, no aliasing
-// Errors: kInvalidArgument (shape, dtype); kUnimplemented (storage); on the CPU kOutOfRange (a token
-// or position outside its table; out is then unspecified). A GPU cannot report that: it takes the
-// table's nearest row, here and in backward; what feeds it must have checked.
+// Errors: kInvalidArgument (shape, dtype); kUnimplemented (storage); on the CPU kOutOfRange (a
+// token or position outside its table; out is then unspecified). A GPU cannot report that: it takes
+// the table's nearest row, here and in backward; what feeds it must have checked.
 struct EmbeddingForwardArgs {
   TensorView tokens;
   TensorView positions;

@@ -1,6 +1,6 @@
-// GELU of x + bias. T = kF32 or kF64 (CPU), A (CUDA, core/exec.h), the same for all views of a call.
-// Bits independent of exec.threads.
-// Errors: kInvalidArgument (shape, dtype); kUnimplemented (rounding, storage).
+// GELU of x + bias. T = kF32 or kF64 (CPU), A (CUDA, core/exec.h), the same for all views of a
+// call. Bits independent of exec.threads. Errors: kInvalidArgument (shape, dtype); kUnimplemented
+// (rounding, storage).
 #pragma once
 
 #include "absl/status/status.h"

@@ -17,8 +17,13 @@ struct Operands {
   std::vector<float> x, dy, bias, plain;
   std::vector<uint8_t> rows, columns;
 
-  Operands() : x(kRows * kCols), dy(x.size()), bias(kCols), plain(x.size()), rows(x.size()),
-               columns(x.size()) {
+  Operands()
+      : x(kRows * kCols),
+        dy(x.size()),
+        bias(kCols),
+        plain(x.size()),
+        rows(x.size()),
+        columns(x.size()) {
     for (size_t i = 0; i < x.size(); ++i) {
       x[i] = 4.0F * std::sin(0.37F * static_cast<float>(i));
       dy[i] = std::cos(0.11F * static_cast<float>(i));

@@ -13,18 +13,18 @@ inline constexpr int kRopeAnyThreads = 128;
 template <typename A>
 struct RopeBackwardParams {
   const A* d_out;
-  const A* qkv;       // these four with a norm only; q_weight null: no norm
+  const A* qkv;  // these four with a norm only; q_weight null: no norm
   const A* q_weight;
   const A* k_weight;
   const float* rstd;
-  A* d_qkv;           // may be null or d_out
+  A* d_qkv;  // may be null or d_out
   QuantView quant;
-  float* partial;     // [tiles of kRopeTileRows rows, rotated, dim]: weight gradients
+  float* partial;  // [tiles of kRopeTileRows rows, rotated, dim]: weight gradients
   int64_t rows;
   int64_t width;
   int heads;
   int rotated;
-  int total;          // heads that are written
+  int total;  // heads that are written
   int dim;
 };
 
@@ -90,12 +90,11 @@ __device__ __forceinline__ void ScatterBytes(
 
 // Block (x, y): rows x * kRopeTileRows and on, heads y * tile_heads and on; a group of lanes takes
 // every (kRopeThreads / lanes)-th row of one head after the other. kColumns: through a tile, rows a
-// multiple of 16. Dynamic shared memory: the tile's bytes with kColumns, then a row of dim floats for
-// each warp with a norm.
+// multiple of 16. Dynamic shared memory: the tile's bytes with kColumns, then a row of dim floats
+// for each warp with a norm.
 template <typename A, bool kNorm, bool kColumns>
-__global__ void __launch_bounds__(kRopeThreads, 2)
-    RopeBackwardKernel(RopeBackwardParams<A> p, const __grid_constant__ Rotation rotation,
-                       int lanes, int tile_heads) {
+__global__ void __launch_bounds__(kRopeThreads, 2) RopeBackwardKernel(
+    RopeBackwardParams<A> p, const __grid_constant__ Rotation rotation, int lanes, int tile_heads) {
   constexpr int kBatch = kNorm || sizeof(A) == 4 ? 1 : 2;  // rows in flight
   extern __shared__ uint4 memory[];
   __shared__ uint32_t scratch[32];
@@ -224,8 +223,7 @@ __global__ void __launch_bounds__(kRopeAnyThreads)
   constexpr int kPairs = kMaxHeadDim / 2 / 32;  // of a lane
   __shared__ uint32_t scratch[32];
   const int lane = threadIdx.x % 32;
-  const int64_t task =
-      static_cast<int64_t>(blockIdx.x) * (kRopeAnyThreads / 32) + threadIdx.x / 32;
+  const int64_t task = static_cast<int64_t>(blockIdx.x) * (kRopeAnyThreads / 32) + threadIdx.x / 32;
   const int64_t tile = task / p.total;
   const int head = static_cast<int>(task % p.total);
   const int lo = (p.dim + 1) / 2;
@@ -262,8 +260,7 @@ __global__ void __launch_bounds__(kRopeAnyThreads)
       }
     }
     const float rstd = norm ? p.rstd[row * p.rotated + head] : 1.0F;
-    const float slope =
-        norm ? WarpSum(dot) * rstd * rstd * rstd / static_cast<float>(p.dim) : 0.0F;
+    const float slope = norm ? WarpSum(dot) * rstd * rstd * rstd / static_cast<float>(p.dim) : 0.0F;
 #pragma unroll
     for (int j = 0; j < kPairs; ++j) {
 #pragma unroll
@@ -306,16 +303,16 @@ __global__ void __launch_bounds__(kRopeAnyThreads)
   }
 }
 
-// Adds the partial sums to the weight gradients. Block (x, y): columns 32 x and on of q's (y = 0) or
-// k's gradient; 32 x 32 threads.
+// Adds the partial sums to the weight gradients. Block (x, y): columns 32 x and on of q's (y = 0)
+// or k's gradient; 32 x 32 threads.
 __global__ void __launch_bounds__(1024) RopeWeightKernel(const float* partial,
-                                                        int tiles,
-                                                        int heads,
-                                                        int rotated,
-                                                        int dim,
-                                                        void* d_q_weight,
-                                                        void* d_k_weight,
-                                                        bool bf16) {
+                                                         int tiles,
+                                                         int heads,
+                                                         int rotated,
+                                                         int dim,
+                                                         void* d_q_weight,
+                                                         void* d_k_weight,
+                                                         bool bf16) {
   __shared__ float shared[32][33];
   const int col = blockIdx.x * 32 + threadIdx.x;
   const int first = blockIdx.y == 0 ? 0 : heads;

@@ -116,14 +116,13 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// Any head size and alignment: a warp per row and head. Pairs are (i, i + lo); of an odd head, which
-// is never rotated, the last pair lacks its second element.
+// Any head size and alignment: a warp per row and head. Pairs are (i, i + lo); of an odd head,
+// which is never rotated, the last pair lacks its second element.
 template <typename A>
 __global__ void __launch_bounds__(kAnyThreads)
     ForwardAnyKernel(ForwardParams<A> p, const __grid_constant__ Rotation rotation) {
   const int lane = threadIdx.x % 32;
-  const int64_t task =
-      static_cast<int64_t>(blockIdx.x) * (kAnyThreads / 32) + threadIdx.x / 32;
+  const int64_t task = static_cast<int64_t>(blockIdx.x) * (kAnyThreads / 32) + threadIdx.x / 32;
   const int64_t row = task / p.total;
   const int head = static_cast<int>(task % p.total);
   if (row >= p.rows) {
@@ -230,11 +229,11 @@ RopeBackwardParams<A> ParamsOf(const Exec& exec, const QkNormRopeBackwardArgs& a
 }
 
 template <typename A>
-absl::Status LaunchBackward(const Exec& exec, const RopeBackwardParams<A>& p,
+absl::Status LaunchBackward(const Exec& exec,
+                            const RopeBackwardParams<A>& p,
                             const Rotation& rotation) {
   const bool norm = p.q_weight != nullptr;
-  const bool columns =
-      p.quant.columns != nullptr && p.rows % 16 == 0 && Aligned16(p.quant.columns);
+  const bool columns = p.quant.columns != nullptr && p.rows % 16 == 0 && Aligned16(p.quant.columns);
   const bool vectors = p.dim % 16 == 0 && Aligned16(p.d_out) && Aligned16(p.qkv) &&
                        Aligned16(p.q_weight) && Aligned16(p.k_weight) && Aligned16(p.d_qkv) &&
                        Aligned16(p.quant.rows);
@@ -250,10 +249,9 @@ absl::Status LaunchBackward(const Exec& exec, const RopeBackwardParams<A>& p,
   const size_t tile_bytes =
       columns ? sizeof(uint32_t) * QuantTile<kRopeTileRows>::Words(tile_heads * p.dim) : 0;
   const size_t sum_bytes = norm ? sizeof(float) * kRopeThreads / 32 * p.dim : 0;
-  const auto kernel = norm ? (columns ? RopeBackwardKernel<A, true, true>
-                                      : RopeBackwardKernel<A, true, false>)
-                           : (columns ? RopeBackwardKernel<A, false, true>
-                                      : RopeBackwardKernel<A, false, false>);
+  const auto kernel =
+      norm ? (columns ? RopeBackwardKernel<A, true, true> : RopeBackwardKernel<A, true, false>)
+           : (columns ? RopeBackwardKernel<A, false, true> : RopeBackwardKernel<A, false, false>);
   kernel<<<grid, kRopeThreads, tile_bytes + sum_bytes, StreamOf(exec)>>>(
       p, rotation, GroupLanes(p.dim), tile_heads);
   return HEARTH_CUDA_LAUNCHED(kOp);
@@ -266,15 +264,14 @@ absl::Status Backward(const Exec& exec, const QkNormRopeBackwardArgs& args) {
   if (p.rows == 0 || (p.d_qkv == p.d_out && !norm && !args.rope.enabled && p.quant.empty())) {
     return absl::OkStatus();
   }
-  HEARTH_RETURN_IF_ERROR(
-      LaunchBackward(exec, p, RotationOf(args.rope, args.dims, args.positions)));
+  HEARTH_RETURN_IF_ERROR(LaunchBackward(exec, p, RotationOf(args.rope, args.dims, args.positions)));
   if (!norm) {
     return absl::OkStatus();
   }
   const dim3 grid(static_cast<unsigned>(CeilDiv(p.dim, 32)), 2);
   RopeWeightKernel<<<grid, dim3(32, 32), 0, StreamOf(exec)>>>(
-      p.partial, static_cast<int>(CeilDiv(p.rows, kRopeTileRows)), p.heads, p.rotated, p.dim, args.d_q_weight.data,
-      args.d_k_weight.data, args.d_q_weight.dtype == DType::kBF16);
+      p.partial, static_cast<int>(CeilDiv(p.rows, kRopeTileRows)), p.heads, p.rotated, p.dim,
+      args.d_q_weight.data, args.d_k_weight.data, args.d_q_weight.dtype == DType::kBF16);
   return HEARTH_CUDA_LAUNCHED(kOp);
 }
 

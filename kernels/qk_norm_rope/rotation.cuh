@@ -1,8 +1,8 @@
 // What the kernels of this op share: rotation angles, packs of a head, groups of lanes.
 //
-// Element i of the first half of a head pairs with i + D/2. On the main path (D a multiple of 16, at
-// most 256; everything aligned) a lane holds 8 consecutive pairs and a power of two of lanes, the
-// group, holds a head; lanes of a group beyond D/16 only take part in the sums.
+// Element i of the first half of a head pairs with i + D/2. On the main path (D a multiple of 16,
+// at most 256; everything aligned) a lane holds 8 consecutive pairs and a power of two of lanes,
+// the group, holds a head; lanes of a group beyond D/16 only take part in the sums.
 #pragma once
 
 #include <cmath>
@@ -22,7 +22,8 @@ struct Rotation {
   uint64_t turns[kMaxHeadDim / 2];
 };
 
-inline Rotation RotationOf(const RopeConfig& config, const QkHeads& dims,
+inline Rotation RotationOf(const RopeConfig& config,
+                           const QkHeads& dims,
                            const TensorView& positions) {
   Rotation rotation = {};
   rotation.enabled = config.enabled;
