@@ -118,12 +118,13 @@ OpCase ScalesCase(const ScalesShape& s) {
   const Fill positive = {Fill::kUniform, 0.0, 5.0};
   const Fill skip = {Fill::kConstant, s.skip ? 1.0 : 0.0, 0.0};
   const int64_t slots = s.history > 0 ? s.history : 1;
-  c.buffers = {{"amax", {s.n}, Role::kAccumulate, positive, DType::kU8},
-               {"ring", {slots, s.n}, Role::kAccumulate, positive, DType::kU8},
-               {"scale", {s.n}, Role::kAccumulate, positive, DType::kU8},
-               {"scale_inverse", {s.n, kScaleInverseStride}, Role::kAccumulate, positive, DType::kU8},
-               {"skip", {1}, Role::kInput, skip, DType::kI32},
-               Struct("cursor", int64_t{21}, Role::kAccumulate)};
+  c.buffers = {
+      {"amax", {s.n}, Role::kAccumulate, positive, DType::kU8},
+      {"ring", {slots, s.n}, Role::kAccumulate, positive, DType::kU8},
+      {"scale", {s.n}, Role::kAccumulate, positive, DType::kU8},
+      {"scale_inverse", {s.n, kScaleInverseStride}, Role::kAccumulate, positive, DType::kU8},
+      {"skip", {1}, Role::kInput, skip, DType::kI32},
+      Struct("cursor", int64_t{21}, Role::kAccumulate)};
   c.forward = [s](const Exec& exec, const Buffers& b) {
     std::vector<DType> dtypes(static_cast<size_t>(s.n), DType::kE4M3);
     dtypes[static_cast<size_t>(s.n / 2)] = DType::kE5M2;
