@@ -494,17 +494,6 @@ TEST_F(CoordinatorTest, CreateJob_TooBigForTheWorker_IsRefused) {
   EXPECT_EQ(job.status().code(), absl::StatusCode::kResourceExhausted) << job.status();
 }
 
-TEST_F(CoordinatorTest, GetVersion_Clock_IsNowAndTheDataFolderIsThere) {
-  v1::GetVersionResponse version;
-  grpc::ClientContext context;
-  ASSERT_TRUE(jobs_->GetVersion(&context, v1::GetVersionRequest(), &version).ok());
-  EXPECT_LT(std::abs(static_cast<double>(version.time().seconds()) -
-                     absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch())),
-            30.0);
-  EXPECT_GT(version.data_free_bytes(), 0);
-  EXPECT_EQ(version.data_dir().front(), '/');
-}
-
 TEST_F(CoordinatorTest, CreateJob_NoWorker_IsAcceptedWithAWarning) {
   const auto job = Submit("my-job");
   ASSERT_TRUE(job.ok()) << job.status();

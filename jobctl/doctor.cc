@@ -21,11 +21,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
 #include "common/io/disk.h"
 #include "common/nvml/nvml.h"
+#include "common/time/clock.h"
 #include "jobctl/command.h"
 #include "jobctl/doctor_checks.h"
 #include "jobctl/doctor_job.h"
@@ -119,9 +119,9 @@ absl::StatusOr<std::string> Capture(std::vector<std::string> arguments, absl::Du
     return absl::ErrnoToStatus(error, arguments[0]);
   }
   std::string text;
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = Clock::Real().Now() + timeout;
   bool ended = false;
-  while (!ended && text.size() < kProbeBytesMax && absl::Now() < deadline) {
+  while (!ended && text.size() < kProbeBytesMax && Clock::Real().Now() < deadline) {
     pollfd fd = {ends[0], POLLIN, 0};
     if (poll(&fd, 1, 100) <= 0) {
       continue;
@@ -178,7 +178,7 @@ absl::StatusOr<std::vector<v1::Worker>> AllWorkers(Client& client) {
 void CheckService(Context& context, Findings& out) {
   CoordinatorFacts facts;
   facts.address = context.connect.coordinators;
-  facts.asked = absl::Now();
+  facts.asked = Clock::Real().Now();
   const absl::StatusOr<Client*> client = context.client();
   absl::Status status = client.status();
   std::vector<v1::Worker> workers;
@@ -187,9 +187,9 @@ void CheckService(Context& context, Findings& out) {
     status = (*client)->GetVersion().status();
   }
   if (status.ok()) {
-    facts.asked = absl::Now();
+    facts.asked = Clock::Real().Now();
     absl::StatusOr<v1::GetVersionResponse> version = (*client)->GetVersion();
-    facts.answered = absl::Now();
+    facts.answered = Clock::Real().Now();
     status = version.status();
     facts.version = version.ok() ? *std::move(version) : v1::GetVersionResponse();
   }

@@ -35,6 +35,25 @@ class CommandLineTest(harness.ClusterTest):
         self.assertEqual(version["coordinator"]["generation"], "1")
         self.assertIn("client", version)
 
+    def test_doctor_speaks_of_the_machine_and_of_a_job(self):
+        run = self.cluster.jobctl("doctor", "--no-probe", "-o", "json", check=False)
+        checks = {row["check"]: row for row in json.loads(run.stdout)}
+        for check in ("coordinator", "clock", "worker w0", "disk", "driver"):
+            self.assertIn(check, checks)
+        self.assertEqual(checks["clock"]["status"], "ok")
+        self.assertIn(" free in " + str(self.cluster.dir), run.stdout)
+        failed = [row for row in checks.values() if row["status"] == "failed"]
+        self.assertEqual(run.returncode, 1 if failed else 0, failed)
+        for row in failed:
+            self.assertTrue(row["remedy"], row)
+        job = self.cluster.submit(harness.tiny_job(self.data, steps=2, workers=1))
+        self.cluster.jobctl("wait", job)
+        self.assertIn("SUCCEEDED, step 2 of 2", self.cluster.jobctl("doctor", job).stdout)
+        nobody = subprocess.run([harness.BIN + "/jobctl", "--coordinator", "127.0.0.1:1", "doctor", "--no-probe"],
+                                capture_output=True, text=True, timeout=60, env=self.cluster.env)
+        self.assertEqual(nobody.returncode, 1)
+        self.assertRegex(nobody.stdout, r"failed +coordinator")
+
     def test_completion_knows_where_the_command_begins(self):
         job = self.cluster.submit(harness.tiny_job(self.data, steps=2, workers=1))
         self.assertIn(job, self.complete("get", ""))

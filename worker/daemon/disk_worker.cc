@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/dataset/dataset.h"
 #include "common/hf/hf_config.h"
 #include "common/io/disk.h"
 #include "common/log/log.h"
+#include "common/time/clock.h"
 
 namespace hearth::worker {
 namespace {
@@ -88,10 +88,10 @@ void DiskWorker::Post(Request request) {
 
 void DiskWorker::Run() {
   prctl(PR_SET_NAME, "disk");
-  absl::Time look = absl::InfinitePast();
+  absl::Duration look = -absl::InfiniteDuration();
   while (true) {
-    if (absl::Now() - look >= kSpacePeriod) {
-      look = absl::Now();
+    if (Clock::Real().Monotonic() - look >= kSpacePeriod) {
+      look = Clock::Real().Monotonic();
       const absl::StatusOr<DiskSpace> space = ReadDiskSpace(root_.path());
       free_bytes_.store(space.ok() ? space->free_bytes : 0, std::memory_order_relaxed);
     }

@@ -271,6 +271,17 @@ std::optional<double> GpuMonitor::EnergyJoules() {
   return shared_->gpu.gpu->EnergyJoules();
 }
 
+void GpuMonitor::AwaitSample(absl::Duration since) {
+  Shared& s = *shared_;
+  const auto taken = [&s, since] {
+    s.mu.AssertHeld();
+    return s.sampled >= since;
+  };
+  absl::MutexLock lock(&s.mu);
+  s.hurry = true;
+  s.mu.Await(absl::Condition(&taken));
+}
+
 std::optional<int64_t> GpuMonitor::Baseline() {
   absl::MutexLock lock(&shared_->mu);
   return MemoryNetOfOthers(shared_->sample, 0);

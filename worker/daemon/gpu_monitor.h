@@ -73,6 +73,9 @@ class GpuMonitor : public DeviceCheck {
   // The energy counter, read now (the call may take a millisecond). Absent: not supported.
   std::optional<double> EnergyJoules();
 
+  // Waits for a sample taken after `since` (on the clock's Monotonic()), however long it takes.
+  void AwaitSample(absl::Duration since);
+
   std::optional<int64_t> Baseline() override;
   std::optional<std::string> Held(pid_t trainer,
                                   std::optional<int64_t> baseline,

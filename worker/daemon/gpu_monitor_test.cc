@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "common/nvml/fake_state.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -33,19 +32,15 @@ class GpuMonitorTest : public ::testing::Test {
     return gpu.ok() ? gpu->gpu->info().uuid : "";
   }
   // Samples only when it must: Held() asks for it.
-  std::unique_ptr<GpuMonitor> Monitor(absl::Duration period = absl::Hours(1)) {
+  static std::unique_ptr<GpuMonitor> Monitor() {
     return std::make_unique<GpuMonitor>(*OpenGpu("cuda:0", "", kLibrary), Clock::Real(),
-                                        GpuMonitor::Options{.period = period});
+                                        GpuMonitor::Options{.period = absl::Hours(1)});
   }
   // Waits for a sample of after now.
   static std::string Held(GpuMonitor& monitor, pid_t trainer, std::optional<int64_t> baseline) {
     const absl::Duration gone = Clock::Real().Monotonic();
-    while (true) {
-      if (const auto held = monitor.Held(trainer, baseline, gone); held.has_value()) {
-        return *held;
-      }
-      absl::SleepFor(absl::Milliseconds(1));
-    }
+    monitor.AwaitSample(gone);
+    return monitor.Held(trainer, baseline, gone).value_or("no sample");
   }
 
   nvml::FakeState fake_;
@@ -113,13 +108,15 @@ TEST_F(GpuMonitorTest, Status_Sample_IsTold) {
 }
 
 TEST_F(GpuMonitorTest, Run_Period_KeepsSampling) {
-  const auto monitor = Monitor(absl::Milliseconds(1));
+  FakeClock clock;
+  GpuMonitor monitor(*OpenGpu("cuda:0", "", kLibrary), clock, {.period = absl::Seconds(1)});
+  clock.AwaitWaiters(1);
   fake_.Set({{"0.temp", "83"}});
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
-  while (monitor->Status().temperature_celsius() != 83.0 && absl::Now() < deadline) {
-    absl::SleepFor(absl::Milliseconds(1));
-  }
-  EXPECT_EQ(monitor->Status().temperature_celsius(), 83.0);
+  EXPECT_EQ(monitor.Status().temperature_celsius(), 40.0);
+  clock.Advance(absl::Seconds(1));
+  clock.AwaitWaiters(1);
+  monitor.AwaitSample(clock.Monotonic());
+  EXPECT_EQ(monitor.Status().temperature_celsius(), 83.0);
 }
 
 TEST_F(GpuMonitorTest, Held_MemoryBackWithin64MiB_IsFree) {
@@ -175,13 +172,15 @@ TEST_F(GpuMonitorTest, Health_FatalXid_StaysUnhealthyAndOthersAreCounted) {
   EXPECT_EQ(monitor->Reading().xid_errors, 2);
 }
 
-// A GPU whose driver does not return until it is told to.
+// A GPU whose driver does not return from the second sample until it is told to.
 class StuckGpu : public nvml::Gpu {
  public:
-  explicit StuckGpu(absl::Notification& release) : release_(release) {}
+  StuckGpu(absl::Notification& stuck, absl::Notification& release)
+      : stuck_(stuck), release_(release) {}
   const nvml::GpuInfo& info() const override { return info_; }
   absl::StatusOr<nvml::GpuSample> Sample() override {
-    if (samples_++ > 0) {
+    if (++samples_ == 2) {
+      stuck_.Notify();
       release_.WaitForNotification();
     }
     return nvml::GpuSample{};
@@ -189,23 +188,27 @@ class StuckGpu : public nvml::Gpu {
   std::optional<double> EnergyJoules() override { return std::nullopt; }
 
  private:
+  absl::Notification& stuck_;
   absl::Notification& release_;
   nvml::GpuInfo info_;
   int samples_ = 0;
 };
 
 TEST_F(GpuMonitorTest, Health_DriverThatHangs_HoldsUpNobodyAndIsSaid) {
+  absl::Notification stuck;
   absl::Notification release;
   OpenedGpu gpu = *OpenGpu("cuda:0", "", kLibrary);
-  gpu.gpu = std::make_unique<StuckGpu>(release);
-  GpuMonitor monitor(std::move(gpu), Clock::Real(),
-                     {.period = absl::Milliseconds(1), .stall_bound = absl::Milliseconds(20)});
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
-  while (monitor.unhealthy_reason().empty() && absl::Now() < deadline) {
-    absl::SleepFor(absl::Milliseconds(1));
-  }
-  EXPECT_THAT(monitor.unhealthy_reason(), HasSubstr("the driver hangs"));
-  EXPECT_EQ(monitor.Held(42, 0, Clock::Real().Monotonic()), std::nullopt);
+  gpu.gpu = std::make_unique<StuckGpu>(stuck, release);
+  FakeClock clock;
+  GpuMonitor monitor(std::move(gpu), clock, {.stall_bound = absl::Seconds(20)});
+  clock.AwaitWaiters(1);
+  clock.Advance(absl::Seconds(1));
+  stuck.WaitForNotification();
+  clock.Advance(absl::Seconds(19));
+  EXPECT_EQ(monitor.unhealthy_reason(), "");
+  EXPECT_EQ(monitor.Held(42, 0, clock.Monotonic()), std::nullopt);
+  clock.Advance(absl::Seconds(2));
+  EXPECT_THAT(monitor.unhealthy_reason(), HasSubstr("has not answered for 21s: the driver hangs"));
   release.Notify();
 }
 
