@@ -25,6 +25,7 @@ constexpr Point kPoints[] = {
     {"trainer.step", "before the forward pass of a step"},
     {"trainer.before_allreduce", "gradients of a step are ready, not reduced"},
     {"trainer.after_allreduce", "gradients reduced, optimizer not run"},
+    {"trainer.illegal_access", "error: a kernel of this step writes outside the GPU's memory"},
     {"trainer.after_step", "weights updated, report not sent"},
     {"trainer.before_exit", "all done and reported, process about to exit"},
     {"checkpoint.before_write", "snapshot taken, no file written"},

@@ -34,6 +34,10 @@ absl::Status Zero(const Exec& exec, void* data, size_t bytes);
 // address, ...) is kInternal with the CUDA error's name: the process must end.
 absl::Status Synchronize(const Exec& exec);
 
+// Launches a kernel that writes to an address which is nobody's: a sticky error at the next wait.
+// kUnimplemented on the CPU.
+absl::Status ProvokeIllegalAccess(const Exec& exec);
+
 // A moment of a stream.
 class Event {
  public:

@@ -96,6 +96,9 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
   const kernels::StepInputs inputs = MakeInputs(step);
   flight.result.learning_rate = inputs.learning_rate;
   HEARTH_RETURN_IF_ERROR(AccumulateGradients(step, inputs));
+  if (!fault::Check("trainer.illegal_access").ok()) {
+    HEARTH_RETURN_IF_ERROR(kernels::ProvokeIllegalAccess(engine_.exec()));
+  }
   flight.result.data_wait_seconds = prefetcher_.TakeWaitSeconds();
 
   // From here on all ranks hold the same numbers.
