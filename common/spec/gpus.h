@@ -22,7 +22,8 @@ absl::Span<const GpuRow> Gpus();
 const GpuRow* FindGpu(std::string_view name);
 
 // Device memory that a process takes besides its arena, bytes: CUDA context and code, cuBLASLt,
-// cuDNN, graphs. Measured on one H200 (driver 580, CUDA 13.0); other GPUs differ by some ten MiB.
-inline constexpr int64_t kProcessOverheadBytes = int64_t{640} << 20;
+// cuDNN, graphs. Measured on one H200 (driver 580, CUDA 13.0, cuDNN
+// 9.19): 563 to 568 MB over models, batches and recipes; other GPUs differ by some ten MB.
+inline constexpr int64_t kProcessOverheadBytes = 566'000'000;
 
 }  // namespace hearth::spec

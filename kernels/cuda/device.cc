@@ -23,8 +23,10 @@ absl::Status CudaStatus(cudaError_t error, const char* what) {
     return absl::OkStatus();
   }
   cudaGetLastError();  // else the next launch would report this error as its own
+  // The call's name is enough: macros pass all of it.
+  const absl::string_view call(what);
   const std::string text =
-      absl::StrCat(what, ": ", cudaGetErrorName(error), ": ", cudaGetErrorString(error));
+      absl::StrCat(call.substr(0, call.find('(')), ": ", cudaGetErrorName(error), ": ", cudaGetErrorString(error));
   return error == cudaErrorMemoryAllocation ? absl::ResourceExhaustedError(text)
                                             : absl::InternalError(text);
 }

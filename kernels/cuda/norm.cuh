@@ -1,26 +1,12 @@
 // RMSNorm and LayerNorm (kCentred) are the same kernels: a row is held in the registers of 1, 2, 4
-// or 8 warps, 8 values a pack, so that memory is read once; a block of 8 warps owns a range of
-// rows, whose transposed FP8 copy goes through shared memory. norm_values.cuh has the kernels for
-// other rows, norm_launch.cuh chooses.
+// or 8 warps, 8 values a pack, so that memory is read once; a block of 8 warps takes tiles of rows,
+// whose transposed FP8 copy goes through shared memory. norm_rows.cuh has what moves the rows,
+// norm_values.cuh the kernels for other rows, norm_launch.cuh chooses.
 #pragma once
 
-#include "kernels/cuda/quant_tile.cuh"
+#include "kernels/cuda/norm_rows.cuh"
 
 namespace hearth::kernels::cuda {
-
-inline constexpr int kNormThreads = 256;
-inline constexpr int kNormWarps = kNormThreads / 32;
-inline constexpr int kNormMaxPacks = 4;  // of a row, a thread
-inline constexpr int kNormTileRows = 32;
-
-// How rows lie in registers and blocks; the same for all blocks of a launch.
-struct NormShape {
-  int64_t rows = 0;
-  int cols = 0;
-  int warps = 1;      // a row; a power of two
-  int packs = 0;      // a thread; 0: the kernels of norm_values.cuh
-  int tile_rows = 0;  // of a block at a time, a multiple of the rows that its warps hold at once
-};
 
 template <typename A>
 struct NormForwardParams {
@@ -52,56 +38,6 @@ struct NormBackwardParams {
   float* bias_partial;
 };
 
-// Where a thread's V packs are: a warp has V * 256 consecutive columns of a row, a thread every
-// 256th pack of 8, so that their distances are constants.
-inline constexpr int kNormStep = 256;
-
-template <int V>
-struct NormThread {
-  int slots;  // rows that a block holds at once
-  int slot;
-  int col;  // of the first pack
-
-  __device__ __forceinline__ explicit NormThread(const NormShape& shape) {
-    const int warp = threadIdx.x / 32;
-    slots = kNormWarps / shape.warps;
-    slot = warp / shape.warps;
-    col = warp % shape.warps * V * kNormStep + threadIdx.x % 32 * 8;
-  }
-};
-
-// Sum over the warps of a row, in a fixed order. Every thread of the block calls it.
-__device__ __forceinline__ float RowSum(float v, int warps, float* scratch) {
-  v = WarpSum(v);
-  if (warps > 1) {
-    const int warp = threadIdx.x / 32;
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) {
-      scratch[warp] = v;
-    }
-    __syncthreads();
-    const int first = warp / warps * warps;
-    v = 0.0F;
-    for (int i = 0; i < warps; ++i) {
-      v += scratch[first + i];
-    }
-  }
-  return v;
-}
-
-// Packs of a row that exist; the others are zero.
-template <int V, typename A>
-__device__ __forceinline__ void LoadRow(
-    const A* from, bool inside, int col, int cols, Raw8<A> (&packs)[V]) {
-#pragma unroll
-  for (int i = 0; i < V; ++i) {
-    packs[i] = {};
-    if (inside && col + i * kNormStep < cols) {
-      packs[i] = LoadRaw8(from + col + i * kNormStep);
-    }
-  }
-}
-
 // v, which is pack (row, col) rounded to the plain format, to the quantised outputs; `r` is the row
 // within the tile.
 __device__ __forceinline__ void QuantizeNormPack(const QuantView& quant,
@@ -126,8 +62,6 @@ __device__ __forceinline__ void QuantizeNormPack(const QuantView& quant,
   }
 }
 
-extern __shared__ __align__(16) uint32_t norm_shared[];
-
 template <typename A>
 __device__ __forceinline__ Raw8<A> AddPacks(const Raw8<A>& a, const Raw8<A>& b) {
   float sum[8];
@@ -141,100 +75,126 @@ __device__ __forceinline__ Raw8<A> AddPacks(const Raw8<A>& a, const Raw8<A>& b) 
   return PackRaw8<A>(sum);
 }
 
+// Blocks that a multiprocessor has room for: enough bytes under way, and few enough registers.
+template <typename A>
+constexpr int kNormForwardBlocks = sizeof(A) == 2 ? 3 : 2;
+inline constexpr int kNormBackwardBlocks = 2;
+
 template <typename A, int V, bool kCentred>
-__global__ void __launch_bounds__(kNormThreads) NormForwardKernel(const NormForwardParams<A> p) {
-  __shared__ float scratch[kNormWarps];
+__global__ void __launch_bounds__(kNormThreads, kNormForwardBlocks<A>)
+    NormForwardKernel(const NormForwardParams<A> p) {
+  __shared__ float scratch[2 * kNormWarps];
   __shared__ uint32_t amax_scratch[32];
   const NormShape& shape = p.shape;
   const NormThread<V> me(shape);
+  const NormStage<A, V> stage(shape);
   const QuantTile<kNormTileRows> tile(norm_shared, shape.cols);
+  RowSums row_sum(shape, scratch);
   const float scale = QuantScale(p.quant);
   const float count = static_cast<float>(shape.cols);
-  const int64_t row0 = static_cast<int64_t>(blockIdx.x) * shape.tile_rows;
-  uint32_t amax = 0;
-  for (int r = me.slot; r < shape.tile_rows; r += me.slots) {
-    const int64_t row = row0 + r;
-    const bool inside = row < shape.rows;
-    const int64_t begin = row * shape.cols;
-    Raw8<A> s[V];
-    LoadRow(p.x + begin, inside, me.col, shape.cols, s);
+  const auto ask = [&](int64_t row) {
+    stage.Ask(0, p.x + row * shape.cols, row < shape.rows, me.col, shape.cols);
     if (p.residual != nullptr) {
-      Raw8<A> add[V];
-      LoadRow(p.residual + begin, inside, me.col, shape.cols, add);
+      stage.Ask(1, p.residual + row * shape.cols, row < shape.rows, me.col, shape.cols);
+    }
+    stage.EndGroup();
+  };
+  uint32_t amax = 0;
+  NormTile here = NormTileOf(shape, blockIdx.x);
+  ask(here.row0 + me.slot);
+  for (int64_t index = blockIdx.x; here.row0 < shape.rows;) {
+    index += gridDim.x;
+    const NormTile next = NormTileOf(shape, index);
+    for (int r = me.slot; r < here.rows; r += me.slots) {
+      const int64_t row = here.row0 + r;
+      const bool inside = row < shape.rows;
+      const int64_t begin = row * shape.cols;
+      Raw8<A> s[V];
+      stage.template Wait<0>();
 #pragma unroll
       for (int i = 0; i < V; ++i) {
-        s[i] = AddPacks<A>(s[i], add[i]);
-        if (inside && me.col + i * kNormStep < shape.cols) {
-          StoreRaw8(p.sum + begin + me.col + i * kNormStep, s[i]);
-        }
+        s[i] = stage.Take(0, i, p.x + begin, inside, me.col, shape.cols);
       }
-    }
-    float mean = 0.0F;
-    if constexpr (kCentred) {
-      float sum = 0.0F;
+      if (p.residual != nullptr) {
 #pragma unroll
-      for (int i = 0; i < V; ++i) {
-        float v[8];
-        Unpack(s[i], v);
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
-          sum += v[k];
-        }
-      }
-      mean = RowSum(sum, shape.warps, scratch) / count;
-    }
-    float squares = 0.0F;
-#pragma unroll
-    for (int i = 0; i < V; ++i) {
-      if (me.col + i * kNormStep < shape.cols) {
-        float v[8];
-        Unpack(s[i], v);
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
-          squares += (v[k] - mean) * (v[k] - mean);
-        }
-      }
-    }
-    const float rstd = 1.0F / sqrtf(RowSum(squares, shape.warps, scratch) / count + p.eps);
-    if (inside && me.col == 0 && p.rstd != nullptr) {
-      p.rstd[row] = rstd;
-      if constexpr (kCentred) {
-        p.mean[row] = mean;
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < V; ++i) {
-      const int col = me.col + i * kNormStep;
-      if (inside && col < shape.cols) {
-        float v[8];
-        float weight[8];
-        Unpack(s[i], v);
-        Unpack(LoadRaw8(p.weight + col), weight);
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
-          v[k] = (v[k] - mean) * rstd * weight[k];
-        }
-        if (kCentred && p.bias != nullptr) {
-          float bias[8];
-          Unpack(LoadRaw8(p.bias + col), bias);
-#pragma unroll
-          for (int k = 0; k < 8; ++k) {
-            v[k] += bias[k];
+        for (int i = 0; i < V; ++i) {
+          s[i] = AddPacks<A>(s[i],
+                             stage.Take(1, i, p.residual + begin, inside, me.col, shape.cols));
+          if (inside && me.col + i * kNormStep < shape.cols) {
+            StoreStreaming(p.sum + begin + me.col + i * kNormStep, s[i]);
           }
         }
-        const Raw8<A> y = PackRaw8<A>(v);
-        if (p.y != nullptr) {
-          StoreRaw8(p.y + begin + col, y);
+      }
+      ask(r + me.slots < here.rows ? row + me.slots : next.row0 + me.slot);
+      float mean = 0.0F;
+      if constexpr (kCentred) {
+        float sum = 0.0F;
+#pragma unroll
+        for (int i = 0; i < V; ++i) {
+          float v[8];
+          Unpack(s[i], v);
+#pragma unroll
+          for (int k = 0; k < 8; ++k) {
+            sum += v[k];
+          }
         }
-        Unpack(y, v);
-        QuantizeNormPack(p.quant, tile, begin + col, r, col, scale, v, amax);
+        mean = row_sum(sum) / count;
+      }
+      float squares = 0.0F;
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        if (me.col + i * kNormStep < shape.cols) {
+          float v[8];
+          Unpack(s[i], v);
+#pragma unroll
+          for (int k = 0; k < 8; ++k) {
+            squares += (v[k] - mean) * (v[k] - mean);
+          }
+        }
+      }
+      const float rstd = 1.0F / sqrtf(row_sum(squares) / count + p.eps);
+      if (inside && me.col == 0 && p.rstd != nullptr) {
+        p.rstd[row] = rstd;
+        if constexpr (kCentred) {
+          p.mean[row] = mean;
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        const int col = me.col + i * kNormStep;
+        if (inside && col < shape.cols) {
+          float v[8];
+          float weight[8];
+          Unpack(s[i], v);
+          Unpack(LoadConstant(p.weight + col), weight);
+#pragma unroll
+          for (int k = 0; k < 8; ++k) {
+            v[k] = (v[k] - mean) * rstd * weight[k];
+          }
+          if (kCentred && p.bias != nullptr) {
+            float bias[8];
+            Unpack(LoadConstant(p.bias + col), bias);
+#pragma unroll
+            for (int k = 0; k < 8; ++k) {
+              v[k] += bias[k];
+            }
+          }
+          const Raw8<A> y = PackRaw8<A>(v);
+          if (p.y != nullptr) {
+            StoreRaw8(p.y + begin + col, y);
+          }
+          Unpack(y, v);
+          QuantizeNormPack(p.quant, tile, begin + col, r, col, scale, v, amax);
+        }
       }
     }
-  }
-  if (p.quant.columns != nullptr) {
-    __syncthreads();
-    const int rows = static_cast<int>(min(shape.rows - row0, int64_t{shape.tile_rows}));
-    tile.WriteColumns(p.quant.columns, shape.rows, row0, 0, rows, shape.cols);
+    if (p.quant.columns != nullptr) {
+      __syncthreads();
+      const int rows = static_cast<int>(min(shape.rows - here.row0, int64_t{here.rows}));
+      tile.WriteColumns(p.quant.columns, shape.rows, here.row0, 0, rows, shape.cols);
+      __syncthreads();
+    }
+    here = next;
   }
   if (p.quant.amax != nullptr) {
     RaiseAmaxOfBlock(p.quant.amax, amax, amax_scratch);
@@ -273,33 +233,59 @@ __device__ __forceinline__ void StorePartial(const float (&sums)[V][8],
 }
 
 template <typename A, int V, bool kCentred>
-__global__ void __launch_bounds__(kNormThreads, 2)
+__global__ void __launch_bounds__(kNormThreads, kNormBackwardBlocks)
     NormBackwardKernel(const NormBackwardParams<A> p) {
-  __shared__ float scratch[kNormWarps];
+  __shared__ float scratch[2 * kNormWarps];
   __shared__ uint32_t amax_scratch[32];
   const NormShape& shape = p.shape;
   const NormThread<V> me(shape);
+  const NormStage<A, V> stage(shape);
   const QuantTile<kNormTileRows> tile(norm_shared, shape.cols);
+  RowSums row_sum(shape, scratch);
   const float scale = QuantScale(p.quant);
   const float count = static_cast<float>(shape.cols);
+  float next_rstd = 0.0F;
+  float next_mean = 0.0F;
+  const auto ask = [&](int64_t row) {
+    const bool inside = row < shape.rows;
+    stage.Ask(0, p.dy + row * shape.cols, inside, me.col, shape.cols);
+    stage.Ask(1, p.s + row * shape.cols, inside, me.col, shape.cols);
+    stage.EndGroup();
+    next_rstd = inside ? p.rstd[row] : 0.0F;
+    next_mean = kCentred && inside ? p.mean[row] : 0.0F;
+  };
+  // Read last and asked for last: it needs no registers.
+  const auto ask_d_sum = [&](int64_t row) {
+    if (p.d_sum != nullptr) {
+      stage.Ask(2, p.d_sum + row * shape.cols, row < shape.rows, me.col, shape.cols);
+    }
+    stage.EndGroup();
+  };
   float weight_sums[V][8] = {};
   float bias_sums[V][8] = {};
   uint32_t amax = 0;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * shape.tile_rows;
-  for (int64_t row0 = static_cast<int64_t>(blockIdx.x) * shape.tile_rows; row0 < shape.rows;
-       row0 += step) {
-    for (int r = me.slot; r < shape.tile_rows; r += me.slots) {
-      const int64_t row = row0 + r;
+  NormTile here = NormTileOf(shape, blockIdx.x);
+  ask(here.row0 + me.slot);
+  ask_d_sum(here.row0 + me.slot);
+  for (int64_t index = blockIdx.x; here.row0 < shape.rows;) {
+    index += gridDim.x;
+    const NormTile next = NormTileOf(shape, index);
+    for (int r = me.slot; r < here.rows; r += me.slots) {
+      const int64_t row = here.row0 + r;
+      const int64_t next_row = r + me.slots < here.rows ? row + me.slots : next.row0 + me.slot;
       const bool inside = row < shape.rows;
       const int64_t begin = row * shape.cols;
+      const float rstd = next_rstd;
+      const float mean = next_mean;
       Raw8<A> dy[V];
       Raw8<A> s[V];
-      Raw8<A> d_sum[V];
-      LoadRow(p.dy + begin, inside, me.col, shape.cols, dy);
-      LoadRow(p.s + begin, inside, me.col, shape.cols, s);
-      LoadRow(p.d_sum + begin, inside && p.d_sum != nullptr, me.col, shape.cols, d_sum);
-      const float rstd = inside ? p.rstd[row] : 0.0F;
-      const float mean = kCentred && inside ? p.mean[row] : 0.0F;
+      stage.template Wait<1>();
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        dy[i] = stage.Take(0, i, p.dy + begin, inside, me.col, shape.cols);
+        s[i] = stage.Take(1, i, p.s + begin, inside, me.col, shape.cols);
+      }
+      ask(next_row);
       float dot = 0.0F;
       float total = 0.0F;
 #pragma unroll
@@ -311,7 +297,7 @@ __global__ void __launch_bounds__(kNormThreads, 2)
           float weight[8];
           Unpack(dy[i], d);
           Unpack(s[i], normalized);
-          Unpack(LoadRaw8(p.weight + col), weight);
+          Unpack(LoadConstant(p.weight + col), weight);
 #pragma unroll
           for (int k = 0; k < 8; ++k) {
             normalized[k] = (normalized[k] - mean) * rstd;
@@ -324,10 +310,11 @@ __global__ void __launch_bounds__(kNormThreads, 2)
           }
         }
       }
-      dot = RowSum(dot, shape.warps, scratch) / count;
+      dot = row_sum(dot) / count;
       if constexpr (kCentred) {
-        total = RowSum(total, shape.warps, scratch) / count;
+        total = row_sum(total) / count;
       }
+      stage.template Wait<1>();
 #pragma unroll
       for (int i = 0; i < V; ++i) {
         const int col = me.col + i * kNormStep;
@@ -335,30 +322,40 @@ __global__ void __launch_bounds__(kNormThreads, 2)
           float d[8];
           float normalized[8];
           float weight[8];
-          float v[8];
+          float v[8] = {};
           Unpack(dy[i], d);
           Unpack(s[i], normalized);
-          Unpack(LoadRaw8(p.weight + col), weight);
-          Unpack(d_sum[i], v);
+          Unpack(LoadConstant(p.weight + col), weight);
+          if (p.d_sum != nullptr) {
+            Unpack(stage.Take(2, i, p.d_sum + begin, inside, me.col, shape.cols), v);
+          }
 #pragma unroll
           for (int k = 0; k < 8; ++k) {
             normalized[k] = (normalized[k] - mean) * rstd;
             v[k] += (d[k] * weight[k] - total - normalized[k] * dot) * rstd;
           }
           const Raw8<A> dx = PackRaw8<A>(v);
-          StoreRaw8(p.dx + begin + col, dx);
+          if (p.quant.has_values()) {
+            StoreStreaming(p.dx + begin + col, dx);
+          } else {
+            StoreRaw8(p.dx + begin + col, dx);
+          }
           Unpack(dx, v);
           QuantizeNormPack(p.quant, tile, begin + col, r, col, scale, v, amax);
         }
       }
+      ask_d_sum(next_row);
     }
     if (p.quant.columns != nullptr) {
       __syncthreads();
-      const int rows = static_cast<int>(min(shape.rows - row0, int64_t{shape.tile_rows}));
-      tile.WriteColumns(p.quant.columns, shape.rows, row0, 0, rows, shape.cols);
+      const int rows = static_cast<int>(min(shape.rows - here.row0, int64_t{here.rows}));
+      tile.WriteColumns(p.quant.columns, shape.rows, here.row0, 0, rows, shape.cols);
       __syncthreads();
     }
+    here = next;
   }
+  // Zeros for rows that do not exist may still be on their way to where partial sums go now.
+  stage.template Wait<0>();
   if (p.weight_partial != nullptr) {
     StorePartial(weight_sums, me, shape.cols, p.weight_partial);
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/status_macros.h"
 #include "kernels/cuda/context.h"
@@ -10,24 +11,61 @@
 
 namespace hearth::kernels::cuda {
 
-// Dynamic shared memory of a block.
-inline int64_t NormSharedBytes(const NormShape& shape, const QuantView& quant, bool backward) {
-  const int64_t tile =
-      quant.columns == nullptr ? 0 : CeilDiv(shape.cols, 128) * 128 * shape.tile_rows;
-  return std::max(tile, backward ? int64_t{shape.cols} * 4 : 0);
+// Dynamic shared memory of a block: the transposed copy of a tile, then the stage; backward, the
+// sums of a gradient take the place of both.
+inline int64_t NormSharedBytes(const NormShape& shape, int64_t stage_bytes, bool backward) {
+  return std::max(shape.tile_bytes + (shape.staged ? stage_bytes : 0),
+                  backward ? int64_t{shape.cols} * 4 : 0);
+}
+
+// Completes tile_rows, last_rows, tile_bytes and staged; returns the blocks of a multiprocessor, at
+// most `most`, or 0 if one does not fit. Columns are written in as many bytes as a tile has rows:
+// first of all 64, half a cache line, then 32, a sector, if only two blocks fit a multiprocessor.
+inline int64_t FitNormTile(
+    const Exec& exec, bool columns, int64_t stage_bytes, bool backward, int64_t most,
+    NormShape& shape) {
+  constexpr int64_t kReserved = 1024;  // by the driver, of each block and of the multiprocessor
+  constexpr int64_t kStatic = 256;
+  struct Choice {
+    int tile_rows;
+    bool staged;
+    int64_t blocks;
+  };
+  constexpr Choice kChoices[] = {{64, true, 2},  {32, true, 2},  {32, false, 2}, {32, true, 1},
+                                 {32, false, 1}, {16, true, 1}, {16, false, 1}};
+  const int64_t room = exec.cuda->gpu().shared_memory_bytes + kReserved;
+  const int slots = kNormWarps / shape.warps;
+  for (const Choice& choice : kChoices) {
+    shape.staged = choice.staged;
+    shape.tile_rows = columns ? choice.tile_rows : slots;
+    shape.last_rows = columns ? std::min(shape.tile_rows, 32) : slots;
+    shape.tile_bytes =
+        columns ? static_cast<int>(CeilDiv(shape.cols, 128)) * 128 * shape.tile_rows : 0;
+    const int64_t block = NormSharedBytes(shape, stage_bytes, backward) + kReserved + kStatic;
+    if (room / block >= choice.blocks) {
+      return std::min(most, room / block);
+    }
+  }
+  return 0;
 }
 
 // `aligned`: every view that is read or written by packs starts at a multiple of 16 bytes.
-inline NormShape NormShapeOf(const Exec& exec,
-                             int64_t rows,
-                             int64_t cols,
-                             const QuantView& quant,
-                             bool aligned,
-                             bool backward) {
-  constexpr int64_t kStaticShared = 2048;  // the kernels' own, and the driver's share of a block
+// `operands`: tensors that are read. Sets everything; the partition follows from the shape and the
+// GPU alone.
+template <typename A>
+NormShape NormShapeOf(const Exec& exec,
+                      int64_t rows,
+                      int64_t cols,
+                      const QuantView& quant,
+                      bool aligned,
+                      int operands,
+                      bool backward) {
   NormShape shape;
   shape.rows = rows;
   shape.cols = static_cast<int>(cols);
+  const int64_t most = backward ? kNormBackwardBlocks : kNormForwardBlocks<A>;
+  const int64_t partials = backward ? NormPartials(rows) : rows;
+  shape.blocks = backward ? std::min(partials, most * exec.cuda->gpu().multiprocessors) : rows;
   aligned = aligned && cols % 8 == 0 && reinterpret_cast<uintptr_t>(quant.rows) % 8 == 0;
   if (quant.columns != nullptr) {
     aligned = aligned && rows % 16 == 0 && cols % 16 == 0 && Aligned16(quant.columns);
@@ -36,15 +74,20 @@ inline NormShape NormShapeOf(const Exec& exec,
     shape.warps *= 2;
   }
   const int64_t packs = CeilDiv(cols, 256 * shape.warps);
-  const int slots = kNormWarps / shape.warps;
-  if (quant.columns != nullptr) {
-    shape.tile_rows = cols <= 2048 ? kNormTileRows : kNormTileRows / 2;
-  } else {
-    shape.tile_rows = backward ? slots : 4 * slots;
+  if (!aligned || packs > kNormMaxPacks) {
+    return shape;
   }
-  const bool fits = NormSharedBytes(shape, quant, backward) + kStaticShared <=
-                    exec.cuda->gpu().shared_memory_bytes;
-  shape.packs = aligned && fits && packs <= kNormMaxPacks ? static_cast<int>(packs) : 0;
+  const int64_t stage_bytes = operands * packs * NormStage<A, 1>::Bytes(1);
+  const int64_t fit =
+      FitNormTile(exec, quant.columns != nullptr, stage_bytes, backward, most, shape);
+  if (fit == 0) {
+    return shape;
+  }
+  shape.packs = static_cast<int>(packs);
+  shape.shared_bytes = static_cast<int>(NormSharedBytes(shape, stage_bytes, backward));
+  shape.blocks = std::min({CeilDiv(rows, shape.last_rows), partials,
+                           fit * exec.cuda->gpu().multiprocessors});
+  shape.full_tiles = rows / (shape.tile_rows * shape.blocks) * shape.blocks;
   return shape;
 }
 
@@ -52,15 +95,15 @@ template <typename Params>
 absl::Status LaunchNormKernel(const Exec& exec,
                               void (*kernel)(Params),
                               const Params& params,
-                              int64_t blocks,
-                              int64_t shared,
                               const char* op) {
-  constexpr int64_t kWithoutAsking = 40960;
-  if (shared > kWithoutAsking) {
+  const int shared = params.shape.shared_bytes;
+  if (shared > 0) {
+    HEARTH_CUDA_RETURN_IF_ERROR(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
+        kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
   }
-  kernel<<<static_cast<unsigned>(blocks), kNormThreads, static_cast<size_t>(shared),
+  kernel<<<static_cast<unsigned>(params.shape.blocks), kNormThreads, static_cast<size_t>(shared),
            StreamOf(exec)>>>(params);
   return HEARTH_CUDA_LAUNCHED(op);
 }
@@ -72,29 +115,34 @@ absl::Status LaunchNormForward(const Exec& exec, const NormForwardParams<A>& p, 
       NormForwardValuesKernel<A, kCentred>, NormForwardKernel<A, 1, kCentred>,
       NormForwardKernel<A, 2, kCentred>, NormForwardKernel<A, 3, kCentred>,
       NormForwardKernel<A, 4, kCentred>};
-  const NormShape& shape = p.shape;
-  const bool packs = shape.packs > 0;
-  return LaunchNormKernel(exec, kernels[shape.packs], p,
-                          packs ? CeilDiv(shape.rows, shape.tile_rows) : shape.rows,
-                          packs ? NormSharedBytes(shape, p.quant, false) : 0, op);
+  return LaunchNormKernel(exec, kernels[p.shape.packs], p, op);
 }
 
-// *out += sum of `count` partials; nothing if out is absent.
-inline absl::Status AddNormPartials(
-    const Exec& exec, const float* partial, int64_t count, const TensorView& out, const char* op) {
-  if (out.empty()) {
+// *out += sum of `count` partials, for both gradients at once; nothing for those that are absent.
+template <typename G>
+absl::Status AddNormPartials(const Exec& exec,
+                             const float* weight_partial,
+                             const TensorView& d_weight,
+                             const float* bias_partial,
+                             const TensorView& d_bias,
+                             int64_t count,
+                             const char* op) {
+  PartialSums<G> sums = {};
+  unsigned present = 0;
+  for (const auto& [partial, out] : {std::pair(weight_partial, &d_weight),
+                                     std::pair(bias_partial, &d_bias)}) {
+    if (!out->empty()) {
+      sums.partial[present] = partial;
+      sums.out[present++] = out->template as<G>();
+      sums.cols = static_cast<int>(out->numel());
+    }
+  }
+  if (present == 0) {
     return absl::OkStatus();
   }
-  const int cols = static_cast<int>(out.numel());
-  const auto blocks = static_cast<unsigned>(CeilDiv(cols, 32));
-  const dim3 threads(32, 32);
-  if (out.dtype == DType::kBF16) {
-    AddPartialsKernel<<<blocks, threads, 0, StreamOf(exec)>>>(partial, static_cast<int>(count),
-                                                              cols, out.as<Bf16>());
-  } else {
-    AddPartialsKernel<<<blocks, threads, 0, StreamOf(exec)>>>(partial, static_cast<int>(count),
-                                                              cols, out.as<float>());
-  }
+  sums.count = static_cast<int>(count);
+  const dim3 blocks(static_cast<unsigned>(CeilDiv(sums.cols, 32)), present);
+  AddPartialsKernel<<<blocks, dim3(32, 32), 0, StreamOf(exec)>>>(sums);
   return HEARTH_CUDA_LAUNCHED(op);
 }
 
@@ -109,20 +157,15 @@ absl::Status LaunchNormBackward(const Exec& exec,
       NormBackwardValuesKernel<A, kCentred>, NormBackwardKernel<A, 1, kCentred>,
       NormBackwardKernel<A, 2, kCentred>, NormBackwardKernel<A, 3, kCentred>,
       NormBackwardKernel<A, 4, kCentred>};
-  const NormShape& shape = p.shape;
-  const bool packs = shape.packs > 0;
-  // The partition follows from the shape and the GPU alone. Two blocks fit a multiprocessor.
-  const int64_t blocks =
-      std::min({packs ? CeilDiv(shape.rows, shape.tile_rows) : shape.rows, NormPartials(shape.rows),
-                int64_t{2} * exec.cuda->gpu().multiprocessors});
+  const int64_t blocks = p.shape.blocks;
   float* partial = static_cast<float*>(exec.workspace.data);
   p.weight_partial = d_weight.empty() ? nullptr : partial;
   p.bias_partial =
-      d_bias.empty() ? nullptr : partial + (d_weight.empty() ? 0 : blocks * shape.cols);
-  HEARTH_RETURN_IF_ERROR(LaunchNormKernel(exec, kernels[shape.packs], p, blocks,
-                                          packs ? NormSharedBytes(shape, p.quant, true) : 0, op));
-  HEARTH_RETURN_IF_ERROR(AddNormPartials(exec, p.weight_partial, blocks, d_weight, op));
-  return AddNormPartials(exec, p.bias_partial, blocks, d_bias, op);
+      d_bias.empty() ? nullptr : partial + (d_weight.empty() ? 0 : blocks * p.shape.cols);
+  HEARTH_RETURN_IF_ERROR(LaunchNormKernel(exec, kernels[p.shape.packs], p, op));
+  const bool bf16 = (d_weight.empty() ? d_bias : d_weight).dtype == DType::kBF16;
+  const auto add = bf16 ? AddNormPartials<Bf16> : AddNormPartials<float>;
+  return add(exec, p.weight_partial, d_weight, p.bias_partial, d_bias, blocks, op);
 }
 
 }  // namespace hearth::kernels::cuda

@@ -114,25 +114,49 @@ __global__ void __launch_bounds__(kNormThreads)
   }
 }
 
-// out[col] += sum over `count` partials, in a fixed order. Blocks of 32 x 32 threads.
+// Partial sums of gradients of one width, and where they are added: one for each row of blocks.
 template <typename G>
-__global__ void __launch_bounds__(1024)
-    AddPartialsKernel(const float* partial, int count, int cols, G* out) {
+struct PartialSums {
+  const float* partial[2];  // [count, cols]
+  G* out[2];
+  int count;
+  int cols;
+};
+
+// out[col] += sum over `count` partials, in a fixed order. Blocks of 32 x 32 threads. What it takes
+// is the time of a few accesses to memory, so all of them are under way at once.
+template <typename G>
+__global__ void __launch_bounds__(1024) AddPartialsKernel(const PartialSums<G> p) {
+  constexpr int kBatch = 16;
   __shared__ float sums[32][33];
+  const float* partial = p.partial[blockIdx.y];
+  G* out = p.out[blockIdx.y];
   const int col = blockIdx.x * 32 + threadIdx.x;
+  const int mine = blockIdx.x * 32 + threadIdx.y;
+  float before = 0.0F;
+  if (threadIdx.x == 0 && mine < p.cols) {
+    before = ToFloat(out[mine]);
+  }
   float sum = 0.0F;
-  if (col < cols) {
-    for (int i = threadIdx.y; i < count; i += 32) {
-      sum += partial[static_cast<int64_t>(i) * cols + col];
+  for (int i = threadIdx.y; i < p.count; i += 32 * kBatch) {
+    float v[kBatch];
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      v[k] = i + 32 * k < p.count && col < p.cols
+                 ? partial[static_cast<int64_t>(i + 32 * k) * p.cols + col]
+                 : 0.0F;
+    }
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      sum += v[k];
     }
   }
   sums[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   // A warp sums one column.
   const float total = WarpSum(sums[threadIdx.x][threadIdx.y]);
-  const int mine = blockIdx.x * 32 + threadIdx.y;
-  if (threadIdx.x == 0 && mine < cols) {
-    out[mine] = FromFloat<G>(ToFloat(out[mine]) + total);
+  if (threadIdx.x == 0 && mine < p.cols) {
+    out[mine] = FromFloat<G>(before + total);
   }
 }
 

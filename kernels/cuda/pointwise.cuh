@@ -6,7 +6,7 @@
 //   kInputs, kOutputs
 //   kBatch            : rows a thread has loads in flight for
 //   kBlocks           : resident blocks of a multiprocessor to leave registers for
-//   Input(i, row, col): the address of element (row, col) of input i
+//   Input(i, row, col): the address of element (row, col) of input i, linear in row
 //   kBias, bias       : whether Apply wants a bias; [cols] or null
 //   Apply(in, bias, out) : kInputs floats, bias[col] (0 if null) -> kOutputs floats
 // The output may alias inputs element by element: a thread reads what it overwrites before.
@@ -32,17 +32,6 @@ __device__ __forceinline__ float SigmoidFor(float x) {
   }
 }
 
-// Elements k and k + 1 of a pack, in one conversion.
-__device__ __forceinline__ void RoundPair(float a, float b, Pack<Bf16, 8>& pack, int k) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
-  pack.at[k] = pair.x;
-  pack.at[k + 1] = pair.y;
-}
-__device__ __forceinline__ void RoundPair(float a, float b, Pack<float, 8>& pack, int k) {
-  pack.at[k] = a;
-  pack.at[k + 1] = b;
-}
-
 inline constexpr int kPointwiseThreads = 256;
 
 // A tile of 2^14 values a block. With columns wanted it is 128 x 128, so that what is written is
@@ -56,19 +45,43 @@ struct PointwiseTile {
   static constexpr int kPasses = kRows / kRowsAtOnce;
 };
 
+// One pack of each output from one of each input.
+template <typename A, typename Op>
+__device__ __forceinline__ void ApplyToPacks(const Op& op,
+                                             const Raw8<A> (&in)[Op::kInputs],
+                                             const float (&bias)[8],
+                                             Raw8<A> (&out)[Op::kOutputs]) {
+#pragma unroll
+  for (int k = 0; k < 8; k += 2) {
+    float y[2][Op::kOutputs];
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      float x[Op::kInputs];
+#pragma unroll
+      for (int i = 0; i < Op::kInputs; ++i) {
+        x[i] = ValueOf(in[i], k + n);
+      }
+      op.Apply(x, bias[k + n], y[n]);
+    }
+#pragma unroll
+    for (int o = 0; o < Op::kOutputs; ++o) {
+      SetPair(out[o], k, y[0][o], y[1][o]);
+    }
+  }
+}
+
 // cols is a multiple of 8 and everything is aligned to 16 bytes; with kColumns, rows and cols are
 // multiples of 16.
 template <typename A, typename Op, bool kColumns>
-__global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks)
-    PointwiseKernel(Op op, A* out, QuantView quant, int64_t rows, int64_t cols) {
+__global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKernel(
+    Op op, A* out, QuantView quant, int64_t rows, int64_t cols, uint32_t tiles_across) {
   using Tile = PointwiseTile<kColumns>;
   static_assert(Tile::kPasses % Op::kBatch == 0);
   constexpr int kWords = kColumns ? QuantTile<128>::Words(Tile::kCols) : 4;
   __shared__ __align__(16) uint32_t words[Op::kOutputs][kWords];
   __shared__ uint32_t scratch[32];
-  const int64_t tiles_across = CeilDiv(cols, Tile::kCols);
-  const int64_t row0 = blockIdx.x / tiles_across * Tile::kRows;
-  const int64_t col0 = blockIdx.x % tiles_across * Tile::kCols;
+  const int64_t row0 = static_cast<int64_t>(blockIdx.x / tiles_across) * Tile::kRows;
+  const int64_t col0 = static_cast<int64_t>(blockIdx.x % tiles_across) * Tile::kCols;
   const int tile_col = threadIdx.x % Tile::kPacks * 8;
   const int tile_row = threadIdx.x / Tile::kPacks;
   const int64_t col = col0 + tile_col;
@@ -85,66 +98,61 @@ __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks)
       LoadFloats<8>(op.bias + col, bias);
     }
   }
+  const A* from[Op::kInputs];
+  int64_t step[Op::kInputs];  // from one row of this thread to its next
+#pragma unroll
+  for (int i = 0; i < Op::kInputs; ++i) {
+    from[i] = op.Input(i, row0 + tile_row, col);
+    step[i] = (op.Input(i, 1, 0) - op.Input(i, 0, 0)) * Tile::kRowsAtOnce;
+  }
+  int64_t at = (row0 + tile_row) * Op::kOutputs * cols + col;  // of the next row that is written
 #pragma unroll 1
-  for (int pass = 0; pass < Tile::kPasses; pass += Op::kBatch) {
-    Pack<A, 8> in[Op::kBatch][Op::kInputs];
+  for (int row = tile_row; row < end; row += Op::kBatch * Tile::kRowsAtOnce) {
+    Raw8<A> in[Op::kBatch][Op::kInputs];
 #pragma unroll
     for (int b = 0; b < Op::kBatch; ++b) {
-      const int r = tile_row + (pass + b) * Tile::kRowsAtOnce;
-      if (r < end) {
+      if (row + b * Tile::kRowsAtOnce < end) {
 #pragma unroll
         for (int i = 0; i < Op::kInputs; ++i) {
-          in[b][i] = LoadPack<8>(op.Input(i, row0 + r, col));
+          in[b][i] = LoadRaw8Once(from[i]);
         }
+      }
+#pragma unroll
+      for (int i = 0; i < Op::kInputs; ++i) {
+        from[i] += step[i];
       }
     }
 #pragma unroll
     for (int b = 0; b < Op::kBatch; ++b) {
-      const int r = tile_row + (pass + b) * Tile::kRowsAtOnce;
+      const int r = row + b * Tile::kRowsAtOnce;
       if (r >= end) {
         break;
       }
-      Pack<A, 8> rounded[Op::kOutputs];
-#pragma unroll
-      for (int k = 0; k < 8; k += 2) {
-        float y[2][Op::kOutputs];
-#pragma unroll
-        for (int n = 0; n < 2; ++n) {
-          float x[Op::kInputs];
-#pragma unroll
-          for (int i = 0; i < Op::kInputs; ++i) {
-            x[i] = ToFloat(in[b][i].at[k + n]);
-          }
-          op.Apply(x, bias[k + n], y[n]);
-        }
-#pragma unroll
-        for (int o = 0; o < Op::kOutputs; ++o) {
-          RoundPair(y[0][o], y[1][o], rounded[o], k);
-        }
-      }
+      Raw8<A> rounded[Op::kOutputs];
+      ApplyToPacks<A>(op, in[b], bias, rounded);
 #pragma unroll
       for (int o = 0; o < Op::kOutputs; ++o) {
-        const int64_t at = ((row0 + r) * Op::kOutputs + o) * cols + col;
         if (out != nullptr) {
-          StorePack<8>(out + at, rounded[o]);
+          StoreRaw8(out + at + o * cols, rounded[o]);
         }
         if (quant.empty()) {
           continue;
         }
-        float v[8];
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
-          v[k] = ToFloat(rounded[o].at[k]);
+        amax = RaiseMagnitude(amax, rounded[o]);
+        if (!quant.has_values()) {
+          continue;
         }
-        amax = RaiseMagnitude(amax, v);
+        float v[8];
+        Unpack(rounded[o], v);
         const uint2 bytes = QuantizePack(v, scale, e4m3);
         if (quant.rows != nullptr) {
-          StoreQuantRow(quant, at, bytes);
+          StoreQuantRow(quant, at + o * cols, bytes);
         }
         if constexpr (kColumns) {
           QuantTile<128>(words[o], Tile::kCols).Put(r, tile_col, bytes);
         }
       }
+      at += Tile::kRowsAtOnce * Op::kOutputs * cols;
     }
   }
   if constexpr (kColumns) {
@@ -158,7 +166,7 @@ __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks)
     }
   }
   if (quant.amax != nullptr) {
-    RaiseAmaxOfBlock(quant.amax, amax, scratch);
+    RaiseAmaxOfBlock(quant.amax, MagnitudeOf<A>(amax), scratch);
   }
 }
 
@@ -215,22 +223,23 @@ absl::Status Pointwise(const Exec& exec,
   const bool vectors = aligned && cols % 8 == 0 && Aligned16(op.bias) && Aligned16(out.data) &&
                        Aligned16(quant.rows) &&
                        (!columns || (rows % 16 == 0 && cols % 16 == 0 && Aligned16(quant.columns)));
-  const auto launch = [&](auto kernel, int64_t blocks) {
-    kernel<<<static_cast<unsigned>(blocks), kPointwiseThreads, 0, StreamOf(exec)>>>(
-        op, out.as<A>(), quant, rows, cols);
+  if (!vectors) {
+    const auto blocks = static_cast<unsigned>(CeilDiv(rows * cols, kPointwiseThreads));
+    PointwiseAnyKernel<A, Op>
+        <<<blocks, kPointwiseThreads, 0, StreamOf(exec)>>>(op, out.as<A>(), quant, rows, cols);
+    return HEARTH_CUDA_LAUNCHED(name);
+  }
+  const auto launch = [&](auto kernel, int64_t tile_rows, int64_t tile_cols) {
+    const int64_t across = CeilDiv(cols, tile_cols);
+    const auto blocks = static_cast<unsigned>(CeilDiv(rows, tile_rows) * across);
+    kernel<<<blocks, kPointwiseThreads, 0, StreamOf(exec)>>>(op, out.as<A>(), quant, rows, cols,
+                                                             static_cast<uint32_t>(across));
     return HEARTH_CUDA_LAUNCHED(name);
   };
-  if (!vectors) {
-    return launch(PointwiseAnyKernel<A, Op>, CeilDiv(rows * cols, kPointwiseThreads));
-  }
-  if (columns) {
-    using Tile = PointwiseTile<true>;
-    return launch(PointwiseKernel<A, Op, true>,
-                  CeilDiv(rows, Tile::kRows) * CeilDiv(cols, Tile::kCols));
-  }
-  using Tile = PointwiseTile<false>;
-  return launch(PointwiseKernel<A, Op, false>,
-                CeilDiv(rows, Tile::kRows) * CeilDiv(cols, Tile::kCols));
+  using Square = PointwiseTile<true>;
+  using Long = PointwiseTile<false>;
+  return columns ? launch(PointwiseKernel<A, Op, true>, Square::kRows, Square::kCols)
+                 : launch(PointwiseKernel<A, Op, false>, Long::kRows, Long::kCols);
 }
 
 }  // namespace hearth::kernels::cuda

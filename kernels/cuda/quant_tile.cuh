@@ -51,6 +51,22 @@ __device__ __forceinline__ uint32_t RaiseMagnitude(uint32_t bits, const float (&
   return bits;
 }
 
+// The same of packs as they lie in memory, two bf16 at once: `bits` starts at 0, goes through this
+// alone, and MagnitudeOf has the result.
+template <typename A>
+__device__ __forceinline__ uint32_t RaiseMagnitude(uint32_t bits, const Raw8<A>& raw) {
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(A)) * 2; ++i) {
+    bits = sizeof(A) == 2 ? __vmaxu2(bits, raw.words[i] & 0x7FFF7FFFU)
+                          : max(bits, raw.words[i] & 0x7FFFFFFFU);
+  }
+  return bits;
+}
+template <typename A>
+__device__ __forceinline__ uint32_t MagnitudeOf(uint32_t bits) {
+  return sizeof(A) == 2 ? max(bits << 16, bits & 0xFFFF0000U) : bits;
+}
+
 // *amax raised to the block's largest magnitude. Every thread calls it, with the block's size a
 // multiple of 32; `scratch` is 32 words of shared memory that nobody else uses at the time.
 __device__ __forceinline__ void RaiseAmaxOfBlock(float* amax, uint32_t bits, uint32_t* scratch) {
@@ -69,19 +85,22 @@ __device__ __forceinline__ void RaiseAmaxOfBlock(float* amax, uint32_t bits, uin
 }
 
 // Two values as FP8, the first in the low byte.
-__device__ __forceinline__ uint32_t QuantizePair(float a, float b, bool e4m3) {
-  const float2 pair = make_float2(a, b);
-  return e4m3 ? __nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, __NV_E4M3)
-              : __nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, __NV_E5M2);
+template <__nv_fp8_interpretation_t kFormat>
+__device__ __forceinline__ uint32_t QuantizePair(float a, float b) {
+  return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, kFormat);
 }
-// round(v * scale), in the order of addresses.
-__device__ __forceinline__ uint2 QuantizePack(const float (&v)[8], float scale, bool e4m3) {
+template <__nv_fp8_interpretation_t kFormat>
+__device__ __forceinline__ uint2 QuantizePack(const float (&v)[8], float scale) {
   uint32_t pairs[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    pairs[i] = QuantizePair(v[2 * i] * scale, v[2 * i + 1] * scale, e4m3);
+    pairs[i] = QuantizePair<kFormat>(v[2 * i] * scale, v[2 * i + 1] * scale);
   }
   return make_uint2(pairs[0] | (pairs[1] << 16), pairs[2] | (pairs[3] << 16));
+}
+// round(v * scale), in the order of addresses. One branch for the eight.
+__device__ __forceinline__ uint2 QuantizePack(const float (&v)[8], float scale, bool e4m3) {
+  return e4m3 ? QuantizePack<__NV_E4M3>(v, scale) : QuantizePack<__NV_E5M2>(v, scale);
 }
 
 // Eight bytes of `rows` from element `at` (row * C + col), a multiple of 8.

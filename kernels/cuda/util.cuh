@@ -114,6 +114,41 @@ __device__ __forceinline__ void Unpack(const Raw8<T>& raw, float (&out)[8]) {
     }
   }
 }
+// Values that nobody reads again soon: they leave the caches first.
+template <typename T>
+__device__ __forceinline__ Raw8<T> LoadRaw8Once(const T* from) {
+  Raw8<T> raw;
+#pragma unroll
+  for (int n = 0; n < static_cast<int>(sizeof(T)) / 2; ++n) {
+    const uint4 part = __ldcs(reinterpret_cast<const uint4*>(from) + n);
+    raw.words[n * 4] = part.x;
+    raw.words[n * 4 + 1] = part.y;
+    raw.words[n * 4 + 2] = part.z;
+    raw.words[n * 4 + 3] = part.w;
+  }
+  return raw;
+}
+// Value k, known when compiled.
+template <typename T>
+__device__ __forceinline__ float ValueOf(const Raw8<T>& raw, int k) {
+  if constexpr (sizeof(T) == 2) {
+    const uint32_t word = raw.words[k / 2];
+    return __uint_as_float(k % 2 == 0 ? word << 16 : word & 0xFFFF0000);
+  } else {
+    return __uint_as_float(raw.words[k]);
+  }
+}
+// Values k and k + 1, k even, rounded to T.
+template <typename T>
+__device__ __forceinline__ void SetPair(Raw8<T>& raw, int k, float a, float b) {
+  if constexpr (sizeof(T) == 2) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
+    raw.words[k / 2] = *reinterpret_cast<const uint32_t*>(&pair);
+  } else {
+    raw.words[k] = __float_as_uint(a);
+    raw.words[k + 1] = __float_as_uint(b);
+  }
+}
 // `in` rounded to T.
 template <typename T>
 __device__ __forceinline__ Raw8<T> PackRaw8(const float (&in)[8]) {

@@ -255,7 +255,7 @@ def main():
     for name, value in (("steps", 200), ("sequence-length", 1024), ("micro-batch-size", 8), ("global-batch-tokens", 8192),
                         ("warmup-steps", 20), ("decay-steps", 0)):
         train.add_argument("--" + name, type=int, default=value)
-    for name, value in (("lr", 6e-4), ("beta1", 0.9), ("beta2", 0.95), ("eps", 1e-8), ("weight-decay", 0.1), ("grad-clip", 1.0)):
+    for name, value in (("lr", 1e-4), ("beta1", 0.9), ("beta2", 0.95), ("eps", 1e-8), ("weight-decay", 0.1), ("grad-clip", 1.0)):
         train.add_argument("--" + name, type=float, default=value)
     train.add_argument("--schedule", default="constant", choices=("constant", "wsd"))
     train.add_argument("--compute", default="bfloat16", choices=("bfloat16", "float32", "float64"))

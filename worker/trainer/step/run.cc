@@ -18,6 +18,7 @@
 #include "common/fault/fault.h"
 #include "common/spec/gpus.h"
 #include "kernels/cuda/context.h"
+#include "kernels/cuda/device.h"
 #include "worker/trainer/checkpoint/background_writer.h"
 #include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/comm/collective.h"
@@ -77,8 +78,8 @@ class RankRun {
   // Says so when a resume cannot repeat the bits of the run before.
   void WarnIfNotExact();
   void Announce();
-  // Bytes of the device in use by this process.
-  int64_t MemoryInUse() const;
+  // Bytes in use: of the machine by this process, or of the GPU.
+  int64_t MemoryInUse();
 
   absl::Status Train();
   // Launches a step or collects one, and does what follows from it. Sets done_ when the run is
@@ -122,6 +123,9 @@ class RankRun {
   int64_t validated_step_ = 0;
   absl::Duration last_progress_ = -absl::InfiniteDuration();
 
+  int64_t memory_asked_ = 0;
+  int64_t memory_free_ = 0;
+  int64_t memory_in_use_ = 0;
   double flops_per_token_ = 0;
   double peak_flops_ = 0;  // dense BF16 of the GPU; 0 = not known
   ControlRequests asked_;  // by any rank, not acted on yet
@@ -365,8 +369,17 @@ void RankRun::WarnIfNotExact() {
   differs("the number of threads", ThreadsOfPlans(meta.plans_json), engine_->options().threads);
 }
 
-int64_t RankRun::MemoryInUse() const {
-  return cuda_ == nullptr ? ResidentBytes() : engine_->plan().arena_bytes();
+int64_t RankRun::MemoryInUse() {
+  if (cuda_ == nullptr) {
+    return ResidentBytes();
+  }
+  // After the first steps nothing takes memory any more; the driver is asked now and then.
+  constexpr int64_t kEvery = 64;
+  int64_t total = 0;
+  if (memory_asked_++ % kEvery < 2 && kernels::DeviceMemory(*cuda_, memory_free_, total).ok()) {
+    memory_in_use_ = total - memory_free_;
+  }
+  return memory_in_use_;
 }
 
 void RankRun::Announce() {
