@@ -118,8 +118,8 @@ __global__ void __launch_bounds__(kNormThreads, kNormForwardBlocks<A>)
       if (p.residual != nullptr) {
 #pragma unroll
         for (int i = 0; i < V; ++i) {
-          s[i] = AddPacks<A>(s[i],
-                             stage.Take(1, i, p.residual + begin, inside, me.col, shape.cols));
+          s[i] =
+              AddPacks<A>(s[i], stage.Take(1, i, p.residual + begin, inside, me.col, shape.cols));
           if (inside && me.col + i * kNormStep < shape.cols) {
             StoreStreaming(p.sum + begin + me.col + i * kNormStep, s[i]);
           }

@@ -21,9 +21,12 @@ inline int64_t NormSharedBytes(const NormShape& shape, int64_t stage_bytes, bool
 // Completes tile_rows, last_rows, tile_bytes and staged; returns the blocks of a multiprocessor, at
 // most `most`, or 0 if one does not fit. Columns are written in as many bytes as a tile has rows:
 // first of all 64, half a cache line, then 32, a sector, if only two blocks fit a multiprocessor.
-inline int64_t FitNormTile(
-    const Exec& exec, bool columns, int64_t stage_bytes, bool backward, int64_t most,
-    NormShape& shape) {
+inline int64_t FitNormTile(const Exec& exec,
+                           bool columns,
+                           int64_t stage_bytes,
+                           bool backward,
+                           int64_t most,
+                           NormShape& shape) {
   constexpr int64_t kReserved = 1024;  // by the driver, of each block and of the multiprocessor
   constexpr int64_t kStatic = 256;
   struct Choice {
@@ -31,7 +34,7 @@ inline int64_t FitNormTile(
     bool staged;
     int64_t blocks;
   };
-  constexpr Choice kChoices[] = {{64, true, 2},  {32, true, 2},  {32, false, 2}, {32, true, 1},
+  constexpr Choice kChoices[] = {{64, true, 2},  {32, true, 2}, {32, false, 2}, {32, true, 1},
                                  {32, false, 1}, {16, true, 1}, {16, false, 1}};
   const int64_t room = exec.cuda->gpu().shared_memory_bytes + kReserved;
   const int slots = kNormWarps / shape.warps;
@@ -85,8 +88,8 @@ NormShape NormShapeOf(const Exec& exec,
   }
   shape.packs = static_cast<int>(packs);
   shape.shared_bytes = static_cast<int>(NormSharedBytes(shape, stage_bytes, backward));
-  shape.blocks = std::min({CeilDiv(rows, shape.last_rows), partials,
-                           fit * exec.cuda->gpu().multiprocessors});
+  shape.blocks =
+      std::min({CeilDiv(rows, shape.last_rows), partials, fit * exec.cuda->gpu().multiprocessors});
   shape.full_tiles = rows / (shape.tile_rows * shape.blocks) * shape.blocks;
   return shape;
 }
@@ -129,8 +132,8 @@ absl::Status AddNormPartials(const Exec& exec,
                              const char* op) {
   PartialSums<G> sums = {};
   unsigned present = 0;
-  for (const auto& [partial, out] : {std::pair(weight_partial, &d_weight),
-                                     std::pair(bias_partial, &d_bias)}) {
+  for (const auto& [partial, out] :
+       {std::pair(weight_partial, &d_weight), std::pair(bias_partial, &d_bias)}) {
     if (!out->empty()) {
       sums.partial[present] = partial;
       sums.out[present++] = out->template as<G>();
@@ -163,9 +166,16 @@ absl::Status LaunchNormBackward(const Exec& exec,
   p.bias_partial =
       d_bias.empty() ? nullptr : partial + (d_weight.empty() ? 0 : blocks * p.shape.cols);
   HEARTH_RETURN_IF_ERROR(LaunchNormKernel(exec, kernels[p.shape.packs], p, op));
-  const bool bf16 = (d_weight.empty() ? d_bias : d_weight).dtype == DType::kBF16;
-  const auto add = bf16 ? AddNormPartials<Bf16> : AddNormPartials<float>;
-  return add(exec, p.weight_partial, d_weight, p.bias_partial, d_bias, blocks, op);
+  const auto add = [&](const TensorView& weight, const TensorView& bias) {
+    const bool bf16 = (weight.empty() ? bias : weight).dtype == DType::kBF16;
+    const auto run = bf16 ? AddNormPartials<Bf16> : AddNormPartials<float>;
+    return run(exec, p.weight_partial, weight, p.bias_partial, bias, blocks, op);
+  };
+  if (d_weight.dtype == d_bias.dtype) {
+    return add(d_weight, d_bias);
+  }
+  HEARTH_RETURN_IF_ERROR(add(d_weight, TensorView()));
+  return add(TensorView(), d_bias);
 }
 
 }  // namespace hearth::kernels::cuda

@@ -24,8 +24,8 @@ struct NormShape {
   int64_t full_tiles = 0;
   int64_t blocks = 0;
   int cols = 0;
-  int warps = 1;       // a row; a power of two
-  int packs = 0;       // a thread; 0: the kernels of norm_values.cuh
+  int warps = 1;  // a row; a power of two
+  int packs = 0;  // a thread; 0: the kernels of norm_values.cuh
   int tile_rows = 0;
   int last_rows = 0;
   int tile_bytes = 0;  // shared memory of the transposed copy: none without columns
@@ -184,8 +184,8 @@ class NormStage {
     }
 #pragma unroll
     for (int k = 0; k < kChunks; ++k) {
-      const uint4 words = *reinterpret_cast<const uint4*>(
-          at_ + ((operand * V + i) * kChunks + k) * kChunkBytes);
+      const uint4 words =
+          *reinterpret_cast<const uint4*>(at_ + ((operand * V + i) * kChunks + k) * kChunkBytes);
       raw.words[4 * k] = words.x;
       raw.words[4 * k + 1] = words.y;
       raw.words[4 * k + 2] = words.z;

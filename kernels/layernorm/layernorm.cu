@@ -12,7 +12,9 @@ absl::Status Forward(const Exec& exec, const LayerNormForwardArgs& args) {
   const bool aligned = Aligned16(args.x.data) && Aligned16(args.residual.data) &&
                        Aligned16(args.weight.data) && Aligned16(args.bias.data) &&
                        Aligned16(args.sum.data) && Aligned16(args.y.data);
-  p.shape = NormShapeOf(exec, args.x.rows(), args.x.cols(), args.y_quant, aligned, false);
+  const int operands = args.residual.empty() ? 1 : 2;
+  p.shape =
+      NormShapeOf<A>(exec, args.x.rows(), args.x.cols(), args.y_quant, aligned, operands, false);
   p.x = args.x.as<A>();
   p.residual = args.residual.as<A>();
   p.weight = args.weight.as<A>();
@@ -32,7 +34,9 @@ absl::Status Backward(const Exec& exec, const LayerNormBackwardArgs& args) {
   const bool aligned = Aligned16(args.dy.data) && Aligned16(args.s.data) &&
                        Aligned16(args.weight.data) && Aligned16(args.d_sum.data) &&
                        Aligned16(args.dx.data);
-  p.shape = NormShapeOf(exec, args.dy.rows(), args.dy.cols(), args.dx_quant, aligned, true);
+  const int operands = args.d_sum.empty() ? 2 : 3;
+  p.shape =
+      NormShapeOf<A>(exec, args.dy.rows(), args.dy.cols(), args.dx_quant, aligned, operands, true);
   p.dy = args.dy.as<A>();
   p.s = args.s.as<A>();
   p.weight = args.weight.as<A>();
