@@ -31,7 +31,7 @@ struct BackwardOp {
   static constexpr int kInputs = 3;  // gate, up, dy
   static constexpr int kOutputs = 2;
   static constexpr int kBatch = sizeof(A) == 2 ? 2 : 1;
-  static constexpr int kBlocks = 3;
+  static constexpr int kBlocks = 4;
   const A* gate_up;
   const A* dy;
   int64_t cols;
