@@ -4,10 +4,10 @@
 #include "kernels/cuda/quant_tile.cuh"
 #include "kernels/qk_norm_rope/partition.h"
 #include "kernels/qk_norm_rope/rotation.cuh"
+#include "kernels/qk_norm_rope/tile.cuh"
 
 namespace hearth::kernels::cuda {
 
-inline constexpr int kRopeThreads = 256;
 inline constexpr int kRopeAnyThreads = 128;
 
 template <typename A>
@@ -78,24 +78,13 @@ __device__ __forceinline__ void StorePartial(
   }
 }
 
-// Eight bytes of one row to eight columns: where rows are not a multiple of 16.
-__device__ __forceinline__ void ScatterBytes(
-    void* columns, int64_t R, int64_t row, int64_t col, uint2 bytes) {
-  uint8_t* to = static_cast<uint8_t*>(columns) + col * R + row;
-#pragma unroll
-  for (int k = 0; k < 8; ++k) {
-    to[k * R] = static_cast<uint8_t>((k < 4 ? bytes.x : bytes.y) >> (k % 4 * 8));
-  }
-}
-
-// Block (x, y): rows x * kRopeTileRows and on, heads y * tile_heads and on; a group of lanes takes
-// every (kRopeThreads / lanes)-th row of one head after the other. kColumns: through a tile, rows a
-// multiple of 16. Dynamic shared memory: the tile's bytes with kColumns, then a row of dim floats
-// for each warp with a norm.
-template <typename A, bool kNorm, bool kColumns>
-__global__ void __launch_bounds__(kRopeThreads, 2) RopeBackwardKernel(
+// With a norm. Block (x, y): rows x * kRopeTileRows and on, heads y * tile_heads and on; a group of
+// lanes takes every (kRopeThreads / lanes)-th row of one head after the other. kColumns: through a
+// tile, rows a multiple of 16. Dynamic shared memory: the tile's bytes with kColumns, then a row of
+// dim floats for each warp.
+template <typename A, bool kColumns>
+__global__ void __launch_bounds__(kRopeThreads, 2) RopeNormBackwardKernel(
     RopeBackwardParams<A> p, const __grid_constant__ Rotation rotation, int lanes, int tile_heads) {
-  constexpr int kBatch = kNorm || sizeof(A) == 4 ? 1 : 2;  // rows in flight
   extern __shared__ uint4 memory[];
   __shared__ uint32_t scratch[32];
   uint32_t* words = reinterpret_cast<uint32_t*>(memory);
@@ -119,90 +108,72 @@ __global__ void __launch_bounds__(kRopeThreads, 2) RopeBackwardKernel(
     const bool turned = head < p.rotated;
     Pairs weight = {};
     Pairs sums = {};
-    if constexpr (kNorm) {
-      if (turned && i < half) {
-        RawPairs<A> raw;
-        raw.Load(head < p.heads ? p.q_weight : p.k_weight, i, half);
-        weight = raw.Floats();
-      }
+    if (turned && i < half) {
+      RawPairs<A> raw;
+      raw.Load(head < p.heads ? p.q_weight : p.k_weight, i, half);
+      weight = raw.Floats();
     }
     // The number of turns is the same for the whole block: the sums below need whole warps.
-    for (int base = 0; base < kRopeTileRows; base += groups * kBatch) {
-      RawPairs<A> raw[kBatch];
+    for (int base = 0; base < kRopeTileRows; base += groups) {
+      const int r = base + group;
+      const bool live = r < tile_rows && i < half;
+      const int64_t at = (row0 + r) * p.width + head * p.dim;
+      RawPairs<A> raw;
       RawPairs<A> input;
       float rstd = 0.0F;
-      bool live[kBatch];
-#pragma unroll
-      for (int b = 0; b < kBatch; ++b) {
-        const int r = base + b * groups + group;
-        live[b] = r < tile_rows && i < half;
-        const int64_t at = (row0 + r) * p.width + head * p.dim;
-        if (live[b]) {
-          raw[b].Load(p.d_out + at, i, half);
-        } else {
-          raw[b].Clear();
-        }
-        if constexpr (kNorm) {
-          input.Clear();
-          if (live[b] && turned) {
-            input.Load(p.qkv + at, i, half);
-            rstd = p.rstd[(row0 + r) * p.rotated + head];
-          }
+      raw.Clear();
+      input.Clear();
+      if (live) {
+        raw.Load(p.d_out + at, i, half);
+        if (turned) {
+          input.Load(p.qkv + at, i, half);
+          rstd = p.rstd[(row0 + r) * p.rotated + head];
         }
       }
+      Pairs d = raw.Floats();
+      if (rotation.enabled && turned && live) {
+        const int64_t position = rotation.positions[row0 + r];
 #pragma unroll
-      for (int b = 0; b < kBatch; ++b) {
-        const int r = base + b * groups + group;
-        Pairs d = raw[b].Floats();
-        if (rotation.enabled && turned && live[b]) {
-          const int64_t position = rotation.positions[row0 + r];
-#pragma unroll
-          for (int k = 0; k < 8; ++k) {
-            float c;
-            float s;
-            CosSin<A>(rotation.turns[i + k], position, c, s);
-            RotatePair(c, -s, d.lo[k], d.hi[k]);
-          }
+        for (int k = 0; k < 8; ++k) {
+          float c;
+          float s;
+          CosSin<A>(rotation.turns[i + k], position, c, s);
+          RotatePair(c, -s, d.lo[k], d.hi[k]);
         }
-        if constexpr (kNorm) {
-          if (turned) {
-            NormBackward<A>(input.Floats(), weight, rstd, p.dim, lanes, d, sums);
-          }
-        }
-        if (!live[b]) {
-          continue;
-        }
-        raw[b].Round(d);
-        const int64_t at = (row0 + r) * p.width + head * p.dim;
-        if (p.d_qkv != nullptr) {
-          raw[b].Store(p.d_qkv + at, i, half);
-        }
-        if (p.quant.empty()) {
-          continue;
-        }
-        const Pairs v = raw[b].Floats();
-        amax = RaiseMagnitude(RaiseMagnitude(amax, v.lo), v.hi);
-        const uint2 lo = QuantizePack(v.lo, scale, e4m3);
-        const uint2 hi = QuantizePack(v.hi, scale, e4m3);
-        if (p.quant.rows != nullptr) {
-          StoreQuantRow(p.quant, at + i, lo);
-          StoreQuantRow(p.quant, at + i + half, hi);
-        }
-        if constexpr (kColumns) {
-          tile.Put(r, slot * p.dim + i, lo);
-          tile.Put(r, slot * p.dim + i + half, hi);
-        } else if (p.quant.columns != nullptr) {
-          const int64_t col = int64_t{head} * p.dim + i;
-          ScatterBytes(p.quant.columns, p.rows, row0 + r, col, lo);
-          ScatterBytes(p.quant.columns, p.rows, row0 + r, col + half, hi);
-        }
+      }
+      if (turned) {
+        NormBackward<A>(input.Floats(), weight, rstd, p.dim, lanes, d, sums);
+      }
+      if (!live) {
+        continue;
+      }
+      raw.Round(d);
+      if (p.d_qkv != nullptr) {
+        raw.Store(p.d_qkv + at, i, half);
+      }
+      if (p.quant.empty()) {
+        continue;
+      }
+      const Pairs v = raw.Floats();
+      amax = RaiseMagnitude(RaiseMagnitude(amax, v.lo), v.hi);
+      const uint2 lo = QuantizePack(v.lo, scale, e4m3);
+      const uint2 hi = QuantizePack(v.hi, scale, e4m3);
+      if (p.quant.rows != nullptr) {
+        StoreQuantRow(p.quant, at + i, lo);
+        StoreQuantRow(p.quant, at + i + half, hi);
+      }
+      if constexpr (kColumns) {
+        tile.Put(r, slot * p.dim + i, lo);
+        tile.Put(r, slot * p.dim + i + half, hi);
+      } else if (p.quant.columns != nullptr) {
+        const int64_t col = int64_t{head} * p.dim + i;
+        ScatterBytes(p.quant.columns, p.rows, row0 + r, col, lo);
+        ScatterBytes(p.quant.columns, p.rows, row0 + r, col + half, hi);
       }
     }
-    if constexpr (kNorm) {
-      if (turned) {
-        StorePartial(sums, lanes, i, half, p.dim, shared_sums,
-                     p.partial + (static_cast<int64_t>(blockIdx.x) * p.rotated + head) * p.dim);
-      }
+    if (turned) {
+      StorePartial(sums, lanes, i, half, p.dim, shared_sums,
+                   p.partial + (static_cast<int64_t>(blockIdx.x) * p.rotated + head) * p.dim);
     }
   }
   if constexpr (kColumns) {

@@ -5,6 +5,7 @@
 #include "kernels/qk_norm_rope/backward.cuh"
 #include "kernels/qk_norm_rope/partition.h"
 #include "kernels/qk_norm_rope/rotation.cuh"
+#include "kernels/qk_norm_rope/tile.cuh"
 
 namespace hearth::kernels::cuda {
 
@@ -19,108 +20,13 @@ absl::Status RequireRopeShape(const QkHeads& dims) {
 namespace {
 
 constexpr char kOp[] = "qk_norm_rope";
-constexpr int kThreads = 256;
 constexpr int kAnyThreads = 128;
-
-template <typename A>
-struct ForwardParams {
-  const A* qkv;
-  A* out;
-  const A* q_weight;  // null: no norm
-  const A* k_weight;
-  float* rstd;
-  int64_t rows;
-  int64_t width;  // of a row
-  int heads;
-  int rotated;  // heads that are normed and rotated
-  int total;    // heads that are written
-  int dim;
-  float eps;
-};
-
-template <typename A>
-constexpr int kHeadsAtOnce = sizeof(A) == 2 ? 4 : 2;
-
-// A group of lanes per row and kHeadsAtOnce heads: block (x, y) has rows x * kThreads / lanes and
-// on, heads y * kHeadsAtOnce and on.
-template <typename A, bool kNorm>
-__global__ void __launch_bounds__(kThreads, 2)
-    ForwardKernel(ForwardParams<A> p, const __grid_constant__ Rotation rotation, int lanes) {
-  constexpr int kHeads = kHeadsAtOnce<A>;
-  const int lane = threadIdx.x % lanes;
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * (kThreads / lanes) + threadIdx.x / lanes;
-  const int first = blockIdx.y * kHeads;
-  const int half = p.dim / 2;
-  const int i = lane * 8;
-  const bool active = row < p.rows && i < half;
-  const A* from = p.qkv + row * p.width;
-  RawPairs<A> raw[kHeads];
-#pragma unroll
-  for (int j = 0; j < kHeads; ++j) {
-    if (active && first + j < p.total) {
-      raw[j].Load(from + (first + j) * p.dim, i, half);
-    } else {
-      raw[j].Clear();
-    }
-  }
-  float c[8];
-  float s[8];
-  if (rotation.enabled && active) {
-    const int64_t position = rotation.positions[row];
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      CosSin<A>(rotation.turns[i + k], position, c[k], s[k]);
-    }
-  }
-#pragma unroll
-  for (int j = 0; j < kHeads; ++j) {
-    const int head = first + j;
-    if (head >= p.total) {
-      break;
-    }
-    if (head < p.rotated) {
-      Pairs v = raw[j].Floats();
-      if constexpr (kNorm) {
-        float sum = 0.0F;
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
-          sum += v.lo[k] * v.lo[k] + v.hi[k] * v.hi[k];
-        }
-        sum = GroupSum(sum, lanes);
-        const float rstd = 1.0F / sqrtf(sum / static_cast<float>(p.dim) + p.eps);
-        if (active) {
-          if (lane == 0) {
-            p.rstd[row * p.rotated + head] = rstd;
-          }
-          RawPairs<A> weight;
-          weight.Load(head < p.heads ? p.q_weight : p.k_weight, i, half);
-          const Pairs w = weight.Floats();
-#pragma unroll
-          for (int k = 0; k < 8; ++k) {
-            v.lo[k] = v.lo[k] * rstd * w.lo[k];
-            v.hi[k] = v.hi[k] * rstd * w.hi[k];
-          }
-        }
-      }
-      if (rotation.enabled && active) {
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
-          RotatePair(c[k], s[k], v.lo[k], v.hi[k]);
-        }
-      }
-      raw[j].Round(v);
-    }
-    if (active) {
-      raw[j].Store(p.out + row * p.width + head * p.dim, i, half);
-    }
-  }
-}
 
 // Any head size and alignment: a warp per row and head. Pairs are (i, i + lo); of an odd head,
 // which is never rotated, the last pair lacks its second element.
 template <typename A>
 __global__ void __launch_bounds__(kAnyThreads)
-    ForwardAnyKernel(ForwardParams<A> p, const __grid_constant__ Rotation rotation) {
+    ForwardAnyKernel(RopeParams<A> p, const __grid_constant__ Rotation rotation) {
   const int lane = threadIdx.x % 32;
   const int64_t task = static_cast<int64_t>(blockIdx.x) * (kAnyThreads / 32) + threadIdx.x / 32;
   const int64_t row = task / p.total;
@@ -129,7 +35,7 @@ __global__ void __launch_bounds__(kAnyThreads)
     return;
   }
   const int lo = (p.dim + 1) / 2;
-  const A* from = p.qkv + row * p.width + head * p.dim;
+  const A* from = p.in + row * p.width + head * p.dim;
   A* to = p.out + row * p.width + head * p.dim;
   const bool norm = p.q_weight != nullptr && head < p.rotated;
   const A* weight = head < p.heads ? p.q_weight : p.k_weight;
@@ -166,17 +72,36 @@ __global__ void __launch_bounds__(kAnyThreads)
   }
 }
 
+template <typename A, bool kNorm, bool kQuant>
+absl::Status LaunchTiles(const Exec& exec, const RopeParams<A>& p, const Rotation& rotation) {
+  const auto kernel = RopeTileKernel<A, kNorm, kQuant>;
+  const int lanes = GroupLanes(p.dim);
+  const int slots = kRopeRowThreads / lanes;
+  const bool tiled = p.quant.columns != nullptr && p.rows % 16 == 0 && Aligned16(p.quant.columns);
+  const size_t shared = RopeTileBytes<A>(p.dim, slots * p.dim, tiled);
+  if (shared > 48 * 1024) {
+    HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
+  }
+  const int64_t groups = CeilDiv(p.total, slots);
+  kernel<<<static_cast<unsigned>(CeilDiv(p.rows, kRopeRows<A>) * groups), kRopeThreads, shared,
+           StreamOf(exec)>>>(p, rotation, __builtin_ctz(lanes), static_cast<uint32_t>(groups),
+                             tiled);
+  return HEARTH_CUDA_LAUNCHED(kOp);
+}
+
 template <typename A>
 absl::Status Forward(const Exec& exec, const QkNormRopeForwardArgs& args) {
   const QkHeads& dims = args.dims;
   const bool norm = !args.q_weight.empty();
   const bool in_place = args.out.data == args.qkv.data;
-  ForwardParams<A> p;
-  p.qkv = args.qkv.as<A>();
+  RopeParams<A> p = {};
+  p.in = args.qkv.as<A>();
   p.out = args.out.as<A>();
   p.q_weight = args.q_weight.as<A>();
   p.k_weight = args.k_weight.as<A>();
   p.rstd = args.rstd.as<float>();
+  p.sign = 1.0F;
   p.rows = args.qkv.rows();
   p.width = args.qkv.cols();
   p.heads = static_cast<int>(dims.heads);
@@ -188,22 +113,15 @@ absl::Status Forward(const Exec& exec, const QkNormRopeForwardArgs& args) {
     return absl::OkStatus();
   }
   const Rotation rotation = RotationOf(args.rope, dims, args.positions);
-  const bool vectors = p.dim % 16 == 0 && Aligned16(p.qkv) && Aligned16(p.out) &&
+  const bool vectors = p.dim % 16 == 0 && Aligned16(p.in) && Aligned16(p.out) &&
                        Aligned16(p.q_weight) && Aligned16(p.k_weight);
   if (!vectors) {
     const auto blocks = static_cast<unsigned>(CeilDiv(p.rows * p.total, kAnyThreads / 32));
     ForwardAnyKernel<A><<<blocks, kAnyThreads, 0, StreamOf(exec)>>>(p, rotation);
     return HEARTH_CUDA_LAUNCHED(kOp);
   }
-  const int lanes = GroupLanes(p.dim);
-  const dim3 grid(static_cast<unsigned>(CeilDiv(p.rows, kThreads / lanes)),
-                  static_cast<unsigned>(CeilDiv(p.total, kHeadsAtOnce<A>)));
-  if (norm) {
-    ForwardKernel<A, true><<<grid, kThreads, 0, StreamOf(exec)>>>(p, rotation, lanes);
-  } else {
-    ForwardKernel<A, false><<<grid, kThreads, 0, StreamOf(exec)>>>(p, rotation, lanes);
-  }
-  return HEARTH_CUDA_LAUNCHED(kOp);
+  return norm ? LaunchTiles<A, true, false>(exec, p, rotation)
+              : LaunchTiles<A, false, false>(exec, p, rotation);
 }
 
 template <typename A>
@@ -232,7 +150,6 @@ template <typename A>
 absl::Status LaunchBackward(const Exec& exec,
                             const RopeBackwardParams<A>& p,
                             const Rotation& rotation) {
-  const bool norm = p.q_weight != nullptr;
   const bool columns = p.quant.columns != nullptr && p.rows % 16 == 0 && Aligned16(p.quant.columns);
   const bool vectors = p.dim % 16 == 0 && Aligned16(p.d_out) && Aligned16(p.qkv) &&
                        Aligned16(p.q_weight) && Aligned16(p.k_weight) && Aligned16(p.d_qkv) &&
@@ -243,15 +160,28 @@ absl::Status LaunchBackward(const Exec& exec,
     RopeBackwardAnyKernel<A><<<blocks, kRopeAnyThreads, 0, StreamOf(exec)>>>(p, rotation);
     return HEARTH_CUDA_LAUNCHED(kOp);
   }
+  if (p.q_weight == nullptr) {
+    RopeParams<A> turn = {};
+    turn.in = p.d_out;
+    turn.out = p.d_qkv;
+    turn.quant = p.quant;
+    turn.sign = -1.0F;
+    turn.rows = p.rows;
+    turn.width = p.width;
+    turn.heads = p.heads;
+    turn.rotated = p.rotated;
+    turn.total = p.total;
+    turn.dim = p.dim;
+    return p.quant.empty() ? LaunchTiles<A, false, false>(exec, turn, rotation)
+                           : LaunchTiles<A, false, true>(exec, turn, rotation);
+  }
   const int tile_heads = std::max(1, 128 / p.dim);
   const dim3 grid(static_cast<unsigned>(tiles),
                   static_cast<unsigned>(CeilDiv(p.total, tile_heads)));
   const size_t tile_bytes =
       columns ? sizeof(uint32_t) * QuantTile<kRopeTileRows>::Words(tile_heads * p.dim) : 0;
-  const size_t sum_bytes = norm ? sizeof(float) * kRopeThreads / 32 * p.dim : 0;
-  const auto kernel =
-      norm ? (columns ? RopeBackwardKernel<A, true, true> : RopeBackwardKernel<A, true, false>)
-           : (columns ? RopeBackwardKernel<A, false, true> : RopeBackwardKernel<A, false, false>);
+  const size_t sum_bytes = sizeof(float) * kRopeThreads / 32 * p.dim;
+  const auto kernel = columns ? RopeNormBackwardKernel<A, true> : RopeNormBackwardKernel<A, false>;
   kernel<<<grid, kRopeThreads, tile_bytes + sum_bytes, StreamOf(exec)>>>(
       p, rotation, GroupLanes(p.dim), tile_heads);
   return HEARTH_CUDA_LAUNCHED(kOp);

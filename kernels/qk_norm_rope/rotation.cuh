@@ -100,8 +100,9 @@ struct RawPairs {
 
 // (a, b) -> (a cos - b sin, b cos + a sin); sin negated rotates back.
 __device__ __forceinline__ void RotatePair(float c, float s, float& a, float& b) {
-  const float rotated = a * c - b * s;
-  b = b * c + a * s;
+  // Written out, so that every kernel rounds alike.
+  const float rotated = fmaf(a, c, -__fmul_rn(b, s));
+  b = fmaf(b, c, __fmul_rn(a, s));
   a = rotated;
 }
 
