@@ -4,191 +4,14 @@
 #include "kernels/gemm/gemm.h"
 #include "kernels/linear_cross_entropy/cuda_layout.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
+#include "kernels/linear_cross_entropy/loss.cuh"
 
 namespace hearth::kernels::cuda {
 namespace {
 
 constexpr char kOp[] = "linear_cross_entropy";
-constexpr int kThreads = 512;
-constexpr int kInFlight = 4;  // packs that a thread loads before it uses the first
 constexpr int kSumThreads = 1024;
-constexpr float kLog2E = 1.44269504088896341F;
-// Finite, so that differences of maxima are never NaN; no logit is smaller.
-constexpr float kNoMaximum = -1e30F;
 constexpr float kE5m2Max = 57344.0F;
-
-// What becomes of the logits.
-enum class Mode : int {
-  kLoss,       // nothing
-  kGradient,   // d_logits in their place
-  kQuantised,  // d_logits as E5M2 elsewhere
-};
-
-// 2^x, relative error 2^-22; 0 for -infinity.
-__device__ __forceinline__ float Exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-// One token: its row of logits, and where its results go.
-template <typename A>
-struct LossArgs {
-  A* logits;  // [count, padded]
-  int64_t padded;
-  int vocab;
-  int kept;                  // packs of a row that stay in shared memory between the passes
-  const int32_t* targets;    // [count]
-  const float* loss_weight;  // [count]
-  float d_loss;
-  double* nll;     // [count]
-  float* nll_out;  // [count], or null
-  uint8_t* rows;   // [count, padded]
-  float scale;     // of rows
-  float* unscale;  // gets its reciprocal, which the products read
-  float unscale_value;
-};
-
-// Pack i of a row as floats; columns of padding are -infinity.
-template <typename A, int W>
-__device__ __forceinline__ void Unpack(const Pack<A, W>& pack, int i, int vocab, float (&out)[W]) {
-#pragma unroll
-  for (int j = 0; j < W; ++j) {
-    out[j] = ToFloat(pack.at[j]);
-  }
-  if ((i + 1) * W > vocab) {
-#pragma unroll
-    for (int j = 0; j < W; ++j) {
-      out[j] = i * W + j < vocab ? out[j] : -INFINITY;
-    }
-  }
-}
-
-template <typename A, int W, Mode kMode>
-__device__ __forceinline__ void StoreGradient(const LossArgs<A>& args,
-                                              int64_t row,
-                                              int i,
-                                              const float (&g)[W]) {
-  if constexpr (kMode == Mode::kGradient) {
-    StoreFloats<W>(args.logits + row * args.padded + static_cast<int64_t>(i) * W, g);
-  } else if constexpr (W % 2 == 0) {
-    Pack<uint8_t, W> codes;
-#pragma unroll
-    for (int j = 0; j < W; j += 2) {
-      const float2 pair =
-          make_float2(Rounded<A>(g[j]) * args.scale, Rounded<A>(g[j + 1]) * args.scale);
-      const __nv_fp8x2_storage_t two = __nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, __NV_E5M2);
-      codes.at[j] = static_cast<uint8_t>(two & 0xFF);
-      codes.at[j + 1] = static_cast<uint8_t>(two >> 8);
-    }
-    StorePack<W>(args.rows + row * args.padded + static_cast<int64_t>(i) * W, codes);
-  }
-}
-
-// A block a token. First pass: maximum and sum of exponentials, as the row is read. Second pass,
-// from shared memory as far as the row fits there (the rest is read again): the gradient. A thread
-// reads and writes the same packs in both, so nothing is shared but the two reductions.
-template <typename A, int W, Mode kMode>
-__global__ void __launch_bounds__(kThreads, 2) LossKernel(const LossArgs<A> args) {
-  extern __shared__ __align__(16) unsigned char shared_row[];
-  __shared__ float scratch[32];
-  Pack<A, W>* kept = reinterpret_cast<Pack<A, W>*>(shared_row);
-  const int threads = blockDim.x;
-  const int64_t row = blockIdx.x;
-  const int packs = static_cast<int>(args.padded / W);
-  const A* x = args.logits + row * args.padded;
-  const float weight = args.loss_weight[row];
-  if (kMode == Mode::kQuantised && row == 0 && threadIdx.x == 0) {
-    *args.unscale = args.unscale_value;
-  }
-  if (weight == 0.0F) {
-    if (threadIdx.x == 0) {
-      args.nll[row] = 0.0;
-      if (args.nll_out != nullptr) {
-        args.nll_out[row] = 0.0F;
-      }
-    }
-    if constexpr (kMode != Mode::kLoss) {
-      const float zeros[W] = {};
-      for (int i = threadIdx.x; i < packs; i += threads) {
-        StoreGradient<A, W, kMode>(args, row, i, zeros);
-      }
-    }
-    return;
-  }
-  const int target = args.targets[row];
-  const bool valid = target >= 0 && target < args.vocab;
-  const float target_logit = valid ? ToFloat(x[target]) : NAN;
-
-  float max = kNoMaximum;
-  float sum = 0.0F;
-  for (int first = threadIdx.x; first < packs; first += threads * kInFlight) {
-    Pack<A, W> in[kInFlight];
-#pragma unroll
-    for (int u = 0; u < kInFlight; ++u) {
-      const int i = first + u * threads;
-      if (i < packs) {
-        in[u] = LoadPack<W>(x + static_cast<int64_t>(i) * W);
-      }
-    }
-#pragma unroll
-    for (int u = 0; u < kInFlight; ++u) {
-      const int i = first + u * threads;
-      if (i < packs) {
-        if (kMode != Mode::kLoss && i < args.kept) {
-          kept[i] = in[u];
-        }
-        float v[W];
-        Unpack<A, W>(in[u], i, args.vocab, v);
-        float top = max;
-#pragma unroll
-        for (int j = 0; j < W; ++j) {
-          top = fmaxf(top, v[j]);
-        }
-        sum *= Exp2((max - top) * kLog2E);
-        const float offset = top * kLog2E;
-#pragma unroll
-        for (int j = 0; j < W; ++j) {
-          sum += Exp2(fmaf(v[j], kLog2E, -offset));
-        }
-        max = top;
-      }
-    }
-  }
-  const float row_max = BlockMax(max, scratch);
-  const float row_sum = BlockSum(sum * Exp2((max - row_max) * kLog2E), scratch);
-  if (threadIdx.x == 0) {
-    const double nll = log(static_cast<double>(row_sum)) +
-                       (static_cast<double>(row_max) - static_cast<double>(target_logit));
-    args.nll[row] = nll;
-    if (args.nll_out != nullptr) {
-      args.nll_out[row] = static_cast<float>(nll);
-    }
-  }
-  if constexpr (kMode != Mode::kLoss) {
-    // A target that does not exist shows as NaN in every gradient.
-    const float scale = valid ? args.d_loss * weight : NAN;
-    const float offset = fmaf(row_max, kLog2E, log2f(row_sum));
-    const int target_pack = target / W;
-#pragma unroll 2
-    for (int i = threadIdx.x; i < packs; i += threads) {
-      const Pack<A, W> in = i < args.kept ? kept[i] : LoadPack<W>(x + static_cast<int64_t>(i) * W);
-      float g[W];
-      Unpack<A, W>(in, i, args.vocab, g);
-#pragma unroll
-      for (int j = 0; j < W; ++j) {
-        g[j] = scale * Exp2(fmaf(g[j], kLog2E, -offset));
-      }
-      if (i == target_pack) {
-#pragma unroll
-        for (int j = 0; j < W; ++j) {
-          g[j] = i * W + j == target ? g[j] - scale : g[j];
-        }
-      }
-      StoreGradient<A, W, kMode>(args, row, i, g);
-    }
-  }
-}
 
 // columns[c, r] = rows[r, c] of bytes, R and C multiples of 16. A block has a tile of 128 x 128 in
 // 32-bit words of four columns; the words of row r are turned by 4 * (r / 16), so that the reads by
@@ -267,9 +90,12 @@ __global__ void __launch_bounds__(kSumThreads) SumLosses(const double* nll,
   }
 }
 
-// Packs of a row that fit in a block's shared memory.
+// Packs of a row that fit in a block's shared memory; copies there are of 16 bytes.
 template <typename A, int W>
 int KeptPacks(const Exec& exec, int64_t padded) {
+  if (W == 1) {
+    return 0;
+  }
   // The block's own variables and what the system takes of each block.
   const int64_t reserved = 2048;
   const int64_t room =
@@ -280,14 +106,19 @@ int KeptPacks(const Exec& exec, int64_t padded) {
 
 template <typename A, int W, Mode kMode>
 absl::Status LaunchLoss(const Exec& exec, int64_t count, LossArgs<A> args) {
+  const auto kernel = LossKernel<A, W, kMode>;
   args.kept = kMode == Mode::kLoss ? 0 : KeptPacks<A, W>(exec, args.padded);
   const size_t shared = static_cast<size_t>(args.kept) * sizeof(Pack<A, W>);
-  HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(LossKernel<A, W, kMode>,
-                                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                   static_cast<int>(shared)));
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
   const int64_t wanted = CeilDiv(CeilDiv(args.padded, W), 32) * 32;
-  const int threads = static_cast<int>(wanted < kThreads ? wanted : kThreads);
-  LossKernel<A, W, kMode><<<static_cast<unsigned>(count), threads, shared, StreamOf(exec)>>>(args);
+  const int threads = static_cast<int>(wanted < kLossThreads ? wanted : kLossThreads);
+  int resident = 0;
+  HEARTH_CUDA_RETURN_IF_ERROR(
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, shared));
+  const int64_t most = int64_t{exec.cuda->gpu().multiprocessors} * (resident > 0 ? resident : 1);
+  kernel<<<static_cast<unsigned>(count < most ? count : most), threads, shared, StreamOf(exec)>>>(
+      args);
   return HEARTH_CUDA_LAUNCHED(kOp);
 }
 
@@ -353,6 +184,7 @@ class Head {
     const float d_loss = static_cast<float>(args_.d_loss);
     LossArgs<A> loss;
     loss.logits = static_cast<A*>(At(layout_.logits));
+    loss.count = count;
     loss.padded = layout_.padded;
     loss.vocab = static_cast<int>(args_.vocab);
     loss.kept = 0;
