@@ -78,8 +78,7 @@ class RowSums {
       if (threadIdx.x % 32 == 0) {
         scratch_[turn_ + warp] = v;
       }
-      // Barrier 0 is that of __syncthreads.
-      asm volatile("bar.sync %0, %1;" ::"r"(1 + warp / warps_), "r"(warps_ * 32) : "memory");
+      Meet(warp / warps_);
       v = 0.0F;
       for (int i = 0; i < warps_; ++i) {
         v += scratch_[turn_ + first + i];
@@ -89,6 +88,26 @@ class RowSums {
   }
 
  private:
+  // The warps of the row in slot 0 to 3. Numbers are constants, so that a block has 5 barriers (0
+  // is that of __syncthreads) and not all 16, of which there are few on a multiprocessor.
+  __device__ __forceinline__ void Meet(int slot) const {
+    const int threads = warps_ * 32;
+    switch (slot) {
+      case 0:
+        asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
+        break;
+      case 1:
+        asm volatile("bar.sync 2, %0;" ::"r"(threads) : "memory");
+        break;
+      case 2:
+        asm volatile("bar.sync 3, %0;" ::"r"(threads) : "memory");
+        break;
+      default:
+        asm volatile("bar.sync 4, %0;" ::"r"(threads) : "memory");
+        break;
+    }
+  }
+
   int warps_;
   float* scratch_;
   int turn_ = 0;

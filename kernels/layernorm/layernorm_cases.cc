@@ -23,6 +23,9 @@ constexpr Shape kShapes[] = {
     {"plain_19x8200", 19, 8200, false, true, false},
     {"quant_35x72", 35, 72, true, true, false, true},
     {"quant_144x768", 144, 768, true, true, false, true},
+    // On a GPU: several tiles a block, of 64 rows and then of 32; a row in two warps.
+    {"quant_36160x64", 36160, 64, true, true, false, true, true},
+    {"quant_48x1600", 48, 1600, true, true, false, true},
     {"perf_4096x512", 4096, 512, true, true, true},
     {"perf_36864x768", 36864, 768, true, true, true, false, true},
     {"perf_quant_36864x768", 36864, 768, true, true, true, true, true},

@@ -33,6 +33,8 @@ constexpr Shape kShapes[] = {
     {"quant_144x896", 144, 896, true, false, true},
     {"quant_48x2064", 48, 2064, true, false, true},
     {"residual_3x8192", 3, 8192, true, false},
+    // Several tiles a block, of 64 rows and then of 32.
+    {"quant_36160x64", 36160, 64, true, false, true, true},
     {"perf_quant_32768x896", 32768, 896, true, true, true, true},
     {"perf_36864x768", 36864, 768, true, true, false, true},
     {"perf_quant_36864x768", 36864, 768, true, true, true, true},
