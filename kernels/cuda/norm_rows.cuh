@@ -158,9 +158,7 @@ class NormStage {
   __device__ __forceinline__ explicit NormStage(const NormShape& shape)
       : staged_(shape.staged),
         at_(reinterpret_cast<const uint8_t*>(norm_shared) + shape.tile_bytes + threadIdx.x * 16),
-        to_(static_cast<uint32_t>(__cvta_generic_to_shared(at_))) {
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(read_once_));
-  }
+        to_(static_cast<uint32_t>(__cvta_generic_to_shared(at_))) {}
 
   // The packs of the row at `row` from column `col`; those that are not `inside` become zero.
   __device__ __forceinline__ void Ask(
@@ -174,9 +172,9 @@ class NormStage {
 #pragma unroll
       for (int k = 0; k < kChunks; ++k) {
         const A* from = row + col + i * kNormStep + k * 8 / kChunks;
-        asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                          to_ + ((operand * V + i) * kChunks + k) * kChunkBytes),
-                     "l"(from), "r"(bytes), "l"(read_once_)
+                     "l"(from), "r"(bytes)
                      : "memory");
       }
     }
@@ -217,7 +215,6 @@ class NormStage {
   bool staged_;
   const uint8_t* at_;
   uint32_t to_;
-  uint64_t read_once_;
 };
 
 }  // namespace hearth::kernels::cuda
