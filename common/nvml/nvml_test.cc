@@ -69,10 +69,18 @@ TEST(NvmlTest, By_UnknownGpu_IsNotFound) {
 TEST(NvmlTest, Sample_AllTold_HasUnitsRight) {
   FakeState fake;
   fake.SetTwoGpus();
-  fake.Set({{"0.used", "1000"},       {"0.reserved", "50"},   {"0.power", "250500"},
-            {"0.energy", "7000"},     {"0.gpu_util", "80"},   {"0.mem_util", "40"},
-            {"0.temp", "66"},         {"0.sm", "1500"},       {"0.mem", "2600"},
-            {"0.throttle", "36"},     {"0.ecc", "3"},         {"0.procs", "12:300,13:-"},
+  fake.Set({{"0.used", "1000"},
+            {"0.reserved", "50"},
+            {"0.power", "250500"},
+            {"0.energy", "7000"},
+            {"0.gpu_util", "80"},
+            {"0.mem_util", "40"},
+            {"0.temp", "66"},
+            {"0.sm", "1500"},
+            {"0.mem", "2600"},
+            {"0.throttle", "36"},
+            {"0.ecc", "3"},
+            {"0.procs", "12:300,13:-"},
             {"0.gprocs", "13:-,14:5"}});
   const auto nvml = *Nvml::Open(HEARTH_FAKE_NVML_LIBRARY);
   const auto gpu = *nvml->ByIndex(0);

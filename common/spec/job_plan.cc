@@ -29,9 +29,9 @@ absl::Status CheckQuantisedSizes(const ModelShape& shape, const Recipe& recipe, 
   };
   for (const auto& [name, size] : sizes) {
     if (size % 16 != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("precision.recipe: ", absl::string_view(recipe.name.data(), recipe.name.size()),
-                       " needs ", name, " to be a multiple of 16, not ", size));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "precision.recipe: ", absl::string_view(recipe.name.data(), recipe.name.size()),
+          " needs ", name, " to be a multiple of 16, not ", size));
     }
   }
   return absl::OkStatus();
@@ -72,8 +72,8 @@ absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec
   if (training) {
     HEARTH_RETURN_IF_ERROR(
         CheckQuantisedSizes(options.shape, *options.recipe, micro_batch * options.sequence_length));
-    options.precision = ResolvePrecision(job_spec, *options.recipe,
-                                         static_cast<int>(options.shape.layers));
+    options.precision =
+        ResolvePrecision(job_spec, *options.recipe, static_cast<int>(options.shape.layers));
   }
   if (job_spec.resources().device() == "cuda") {
     options.wide_bytes = 0;

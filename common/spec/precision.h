@@ -40,7 +40,8 @@ struct PrecisionPlan {
   bool Quantises(const Parameter& parameter) const;
 };
 
-// Expects a resolved spec. A recipe without per-tensor operands gives a plan that quantises nothing.
+// Expects a resolved spec. A recipe without per-tensor operands gives a plan that quantises
+// nothing.
 PrecisionPlan ResolvePrecision(const v1::JobSpec& job_spec, const Recipe& recipe, int layers);
 
 // Indices of the weights that the plan quantises, in the order of the table.

@@ -113,7 +113,8 @@ std::string_view ExecutionName(Execution execution);
 // nothing.
 Execution RecipeExecution(RecipeKind recipe, std::string_view device_kind);
 
-// Why not, as a sentence for a violation: "nvfp4 is not implemented on cpu in this version". Empty when the device runs it (emulated only if `emulate`).
+// Why not, as a sentence for a violation: "nvfp4 is not implemented on cpu in this version". Empty
+// when the device runs it (emulated only if `emulate`).
 std::string RecipeRefusal(const Recipe& recipe, std::string_view device_kind, bool emulate);
 
 }  // namespace hearth::spec

@@ -263,8 +263,8 @@ std::vector<ActivationSpec> LayerActivations(const TrainingPlanOptions& o) {
   const DType act = o.recipe->activation;
   const DType stat = DType::kFp32;
   const int64_t qk = s.qk_norm ? 1 : 0;
-  // An operand of wgrad is kept as its GEMM reads it. Where some steps run in BF16, both forms share
-  // the room of the larger.
+  // An operand of wgrad is kept as its GEMM reads it. Where some steps run in BF16, both forms
+  // share the room of the larger.
   const bool fp8 = o.precision.per_tensor && o.training;
   const bool raw = fp8 && !o.precision.HasPlainPhase(static_cast<int>(s.layers));
   const DType operand = raw ? DType::kFp8E4M3 : act;

@@ -53,8 +53,8 @@ absl::StatusOr<Reference> MakeReference(int64_t head_dim) {
   b.lse = f.lse;
   b.d_out = View(r.d_out.data(), {rows, kHeads * head_dim});
   b.d_qkv = View(r.d_qkv.data(), {rows, width});
-  const size_t scratch = std::max(AttentionForwardWorkspaceBytes(f, 1),
-                                  AttentionBackwardWorkspaceBytes(b, 1));
+  const size_t scratch =
+      std::max(AttentionForwardWorkspaceBytes(f, 1), AttentionBackwardWorkspaceBytes(b, 1));
   std::vector<double> memory(scratch / 8 + 16);
   Exec cpu;
   const uintptr_t at = (reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64;
@@ -74,7 +74,8 @@ class Memory {
     }
   }
   absl::StatusOr<void*> Take(size_t bytes) {
-    HEARTH_ASSIGN_OR_RETURN(void* const data, AllocateDevice(*exec_.cuda, std::max<size_t>(bytes, 64)));
+    HEARTH_ASSIGN_OR_RETURN(void* const data,
+                            AllocateDevice(*exec_.cuda, std::max<size_t>(bytes, 64)));
     all_.push_back(data);
     return data;
   }
@@ -130,8 +131,8 @@ absl::StatusOr<double> RunOnGpu(const Exec& exec, const Reference& r) {
   HEARTH_ASSIGN_OR_RETURN(b.d_out, memory.Bf16(r.d_out, {rows, q_width}));
   HEARTH_ASSIGN_OR_RETURN(b.d_qkv, memory.Bf16(r.qkv, {rows, width}));
   Exec with_scratch = exec;
-  const size_t scratch = std::max(AttentionForwardWorkspaceBytes(exec, f),
-                                  AttentionBackwardWorkspaceBytes(exec, b));
+  const size_t scratch =
+      std::max(AttentionForwardWorkspaceBytes(exec, f), AttentionBackwardWorkspaceBytes(exec, b));
   HEARTH_ASSIGN_OR_RETURN(void* const workspace, memory.Take(scratch));
   with_scratch.workspace = {workspace, scratch};
   HEARTH_RETURN_IF_ERROR(AttentionForward(with_scratch, f));
@@ -160,9 +161,9 @@ std::vector<AttentionProbe> ProbeAttention(const Exec& exec) {
           reference.ok() ? RunOnGpu(exec, *reference) : reference.status();
       probe.max_relative_error = error.ok() ? *error : 0;
       probe.ok = error.ok() && *error <= kTolerance;
-      probe.status = !error.ok()  ? std::string(error.status().message())
-                     : probe.ok ? "ok"
-                                : absl::StrCat("off by ", *error, " of the largest value");
+      probe.status = !error.ok() ? std::string(error.status().message())
+                     : probe.ok  ? "ok"
+                                 : absl::StrCat("off by ", *error, " of the largest value");
       probes.push_back(probe);
     }
   }

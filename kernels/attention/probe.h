@@ -11,8 +11,9 @@ namespace hearth::kernels {
 struct AttentionProbe {
   std::string name;  // "cudnn head 64", "own head 128"
   bool ok = false;
-  std::string status;               // "ok", or why not
-  double max_relative_error = 0.0;  // largest of output and gradient, by the largest reference value
+  std::string status;  // "ok", or why not
+  double max_relative_error =
+      0.0;  // largest of output and gradient, by the largest reference value
 };
 
 // Forward and backward of 2 sequences of 192 tokens, 4 heads on 2 key/value heads, BF16, for head

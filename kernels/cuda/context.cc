@@ -28,8 +28,8 @@ absl::StatusOr<GpuProperties> Properties(int ordinal) {
   gpu.ordinal = ordinal;
   gpu.name = device.name;
   gpu.uuid = Uuid(device.uuid);
-  gpu.pci_bus_id = absl::StrFormat("%08x:%02x:%02x.0", device.pciDomainID, device.pciBusID,
-                                   device.pciDeviceID);
+  gpu.pci_bus_id =
+      absl::StrFormat("%08x:%02x:%02x.0", device.pciDomainID, device.pciBusID, device.pciDeviceID);
   gpu.major = device.major;
   gpu.minor = device.minor;
   gpu.multiprocessors = device.multiProcessorCount;
@@ -67,9 +67,9 @@ absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Open(const CudaOptions
   context->options_ = options;
   HEARTH_ASSIGN_OR_RETURN(context->gpu_, Properties(options.ordinal));
   if (context->gpu_.major < 8) {
-    return absl::UnavailableError(absl::StrCat(
-        context->gpu_.name, " has compute capability ", context->gpu_.major, ".",
-        context->gpu_.minor, "; Hearth needs 8.0 or later"));
+    return absl::UnavailableError(absl::StrCat(context->gpu_.name, " has compute capability ",
+                                               context->gpu_.major, ".", context->gpu_.minor,
+                                               "; Hearth needs 8.0 or later"));
   }
   HEARTH_ASSIGN_OR_RETURN(context->gemm_, GemmPlans::New(context->gpu_, options));
   HEARTH_ASSIGN_OR_RETURN(context->attention_, AttentionPlans::New(context->gpu_, options));

@@ -25,8 +25,8 @@ absl::Status CudaStatus(cudaError_t error, const char* what) {
   cudaGetLastError();  // else the next launch would report this error as its own
   // The call's name is enough: macros pass all of it.
   const absl::string_view call(what);
-  const std::string text =
-      absl::StrCat(call.substr(0, call.find('(')), ": ", cudaGetErrorName(error), ": ", cudaGetErrorString(error));
+  const std::string text = absl::StrCat(call.substr(0, call.find('(')), ": ",
+                                        cudaGetErrorName(error), ": ", cudaGetErrorString(error));
   return error == cudaErrorMemoryAllocation ? absl::ResourceExhaustedError(text)
                                             : absl::InternalError(text);
 }
@@ -48,9 +48,9 @@ absl::StatusOr<void*> AllocateDevice(CudaContext& context, size_t bytes) {
     int64_t free_bytes = 0;
     int64_t total_bytes = 0;
     HEARTH_RETURN_IF_ERROR(DeviceMemory(context, free_bytes, total_bytes));
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the GPU does not give ", bytes, " bytes: ", free_bytes, " of ", total_bytes,
-                     " are free (", cudaGetErrorName(error), ")"));
+    return absl::ResourceExhaustedError(absl::StrCat("the GPU does not give ", bytes,
+                                                     " bytes: ", free_bytes, " of ", total_bytes,
+                                                     " are free (", cudaGetErrorName(error), ")"));
   }
   return data;
 }

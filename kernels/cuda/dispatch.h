@@ -6,18 +6,18 @@
 
 // Returns cuda::call if `exec` names a GPU. `call` is that function's name with its arguments.
 #ifdef HEARTH_WITH_CUDA
-#define HEARTH_RUN_ON_CUDA(exec, op, call)              \
-  do {                                                  \
+#define HEARTH_RUN_ON_CUDA(exec, op, call)                   \
+  do {                                                       \
     if ((exec).device == ::hearth::kernels::Device::kCuda) { \
-      HEARTH_RETURN_IF_ERROR(RequireCuda(exec, op));    \
-      return cuda::call;                                \
-    }                                                   \
+      HEARTH_RETURN_IF_ERROR(RequireCuda(exec, op));         \
+      return cuda::call;                                     \
+    }                                                        \
   } while (false)
 #else
-#define HEARTH_RUN_ON_CUDA(exec, op, call)              \
-  do {                                                  \
+#define HEARTH_RUN_ON_CUDA(exec, op, call)                   \
+  do {                                                       \
     if ((exec).device == ::hearth::kernels::Device::kCuda) { \
-      return RequireCuda(exec, op);                     \
-    }                                                   \
+      return RequireCuda(exec, op);                          \
+    }                                                        \
   } while (false)
 #endif

@@ -80,6 +80,7 @@ template <typename A>
 constexpr int kNormForwardBlocks = sizeof(A) == 2 ? 3 : 2;
 inline constexpr int kNormBackwardBlocks = 2;
 
+// tidy: allow(length): one pipeline, whose registers and barriers must be seen together
 template <typename A, int V, bool kCentred>
 __global__ void __launch_bounds__(kNormThreads, kNormForwardBlocks<A>)
     NormForwardKernel(const NormForwardParams<A> p) {
@@ -232,6 +233,7 @@ __device__ __forceinline__ void StorePartial(const float (&sums)[V][8],
   }
 }
 
+// tidy: allow(length): one pipeline, whose registers and barriers must be seen together
 template <typename A, int V, bool kCentred>
 __global__ void __launch_bounds__(kNormThreads, kNormBackwardBlocks)
     NormBackwardKernel(const NormBackwardParams<A> p) {

@@ -72,6 +72,7 @@ __device__ __forceinline__ void ApplyToPacks(const Op& op,
 
 // cols is a multiple of 8 and everything is aligned to 16 bytes; with kColumns, rows and cols are
 // multiples of 16.
+// tidy: allow(length): one pipeline, whose registers and barriers must be seen together
 template <typename A, typename Op, bool kColumns>
 __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKernel(
     Op op, A* out, QuantView quant, int64_t rows, int64_t cols, uint32_t tiles_across) {

@@ -25,7 +25,7 @@ HEARTH_SIMD void AddBiasRow(double* c, const double* bias, int64_t n) {
   }
 }
 
-bool IsFp8(DType dtype) {
+bool EightBits(DType dtype) {
   return dtype == DType::kE4M3 || dtype == DType::kE5M2;
 }
 
@@ -113,7 +113,7 @@ absl::Status CheckTypes(const GemmArgs& args) {
   const DType a = args.a.dtype;
   const DType b = args.b.dtype;
   const DType c = args.c.dtype;
-  const bool fp8 = IsFp8(a) && IsFp8(b);
+  const bool fp8 = EightBits(a) && EightBits(b);
   if (fp8 ? a == DType::kE5M2 && b == DType::kE5M2 : a != b) {
     return absl::InvalidArgumentError(absl::StrCat(kOp, ": a ", DebugString(args.a), " and b ",
                                                    DebugString(args.b), " do not go together"));
@@ -161,10 +161,10 @@ GemmExtents ExtentsOf(const GemmArgs& args) {
 }
 
 absl::Status CanImplement(const GemmArgs& args) {
-  if (args.a.empty() || !IsFp8(args.a.dtype)) {
+  if (args.a.empty() || !EightBits(args.a.dtype)) {
     HEARTH_RETURN_IF_ERROR(RequireFloating(args.a, kOp, "a"));
   }
-  if (args.b.empty() || !IsFp8(args.b.dtype)) {
+  if (args.b.empty() || !EightBits(args.b.dtype)) {
     HEARTH_RETURN_IF_ERROR(RequireFloating(args.b, kOp, "b"));
   }
   HEARTH_RETURN_IF_ERROR(RequireFloating(args.c, kOp, "c"));
@@ -186,7 +186,7 @@ absl::Status CanImplement(const GemmArgs& args) {
   if (std::max({e.m, e.n, e.k, e.lda, e.ldb, e.ldc}) > std::numeric_limits<int>::max()) {
     return absl::InvalidArgumentError(absl::StrCat(kOp, ": an extent exceeds 2^31 - 1"));
   }
-  if (IsFp8(args.a.dtype)) {
+  if (EightBits(args.a.dtype)) {
     HEARTH_RETURN_IF_ERROR(CheckFp8Layout(args, e));
   }
   if (!args.bias.empty()) {
@@ -200,7 +200,7 @@ size_t GemmWorkspaceBytes(const Exec& exec, const GemmArgs& args) {
     return cuda::kGemmWorkspaceBytes;
   }
   const GemmExtents e = ExtentsOf(args);
-  return IsFp8(args.a.dtype) ? DTypeBytes(DType::kF32, (e.m + e.n) * e.k) : 0;
+  return EightBits(args.a.dtype) ? DTypeBytes(DType::kF32, (e.m + e.n) * e.k) : 0;
 }
 
 size_t GemmWorkspaceBytes(const GemmArgs& args) {
@@ -214,7 +214,7 @@ absl::Status Gemm(const Exec& exec, const GemmArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RUN_ON_CUDA(exec, kOp, Gemm(exec, args));
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  if (IsFp8(args.a.dtype)) {
+  if (EightBits(args.a.dtype)) {
     return GemmFp8(exec, args);
   }
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.a.dtype, kOp));

@@ -82,6 +82,7 @@ __device__ __forceinline__ void StorePartial(
 // lanes takes every (kRopeThreads / lanes)-th row of one head after the other. kColumns: through a
 // tile, rows a multiple of 16. Dynamic shared memory: the tile's bytes with kColumns, then a row of
 // dim floats for each warp.
+// tidy: allow(length): one pipeline, whose registers and barriers must be seen together
 template <typename A, bool kColumns>
 __global__ void __launch_bounds__(kRopeThreads, 2) RopeNormBackwardKernel(
     RopeBackwardParams<A> p, const __grid_constant__ Rotation rotation, int lanes, int tile_heads) {
@@ -188,6 +189,7 @@ __global__ void __launch_bounds__(kRopeThreads, 2) RopeNormBackwardKernel(
 
 // Any head size up to kMaxHeadDim and any alignment: a warp takes kRopeTileRows rows of one head.
 // Pairs are (i, i + lo), as in forward.
+// tidy: allow(length): one pipeline, whose registers and barriers must be seen together
 template <typename A>
 __global__ void __launch_bounds__(kRopeAnyThreads)
     RopeBackwardAnyKernel(RopeBackwardParams<A> p, const __grid_constant__ Rotation rotation) {

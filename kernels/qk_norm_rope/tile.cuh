@@ -119,6 +119,7 @@ __device__ __forceinline__ void NormAndRotate(const Raw8<A> (&weight)[2],
 // Block t: tile t / groups of rows, group t % groups of heads; thread: 8 pairs of one head in
 // kRopeTurns rows. `tiled`: quant.columns through a tile, rows a multiple of 16. Dynamic shared
 // memory: RopeTileBytes.
+// tidy: allow(length): one pipeline, whose registers and barriers must be seen together
 template <typename A, bool kNorm, bool kQuant>
 __global__ void __launch_bounds__(kRopeThreads, kNorm ? 3 : 4)
     RopeTileKernel(RopeParams<A> p,

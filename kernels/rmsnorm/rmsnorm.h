@@ -13,7 +13,8 @@ namespace hearth::kernels {
 
 //   x, y     : [N, C] T; y may alias x, and may be absent if y_quant has values
 //   residual : [N, C] T, optional
-//   sum      : [N, C] T, present exactly if residual is; s is written here; may alias x or residual,
+//   sum      : [N, C] T, present exactly if residual is; s is written here; may alias x or
+//   residual,
 //              not y. Keep s (or x, without residual) for backward.
 //   weight   : [C] T         rstd : [N] S, kept for backward; optional (evaluation)
 //   y_quant  : optional; of y

@@ -47,6 +47,25 @@ void AddProbe(CLI::App& parent, ProbeOptions& probe, int& result) {
   doctor_app.callback([&probe, &result] { result = DoctorCommand(probe); });
 }
 
+void AddBench(CLI::App& parent, BenchOptions& bench, int& result) {
+  CLI::App& bench_app = *parent.add_subcommand("bench", "speed of a job's step on random tokens");
+  AddJob(bench_app, bench.job);
+  bench_app.add_option("--steps", bench.steps, "steps measured, >= 1")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  bench_app.add_option("--device", bench.device,
+                       "cpu | cuda:N (default: the job's resources.device)");
+  bench_app.add_flag("!--no-floor", bench.floor, "do not measure the GEMMs and attention alone");
+  bench_app
+      .add_option_function<std::string>(
+          "-o,--output", [&bench](const std::string& format) { bench.json = format == "json"; },
+          "text | json")
+      ->check(CLI::IsMember({"text", "json"}));
+  bench_app.add_option("--micro-batch", bench.micro_batch, "sequences (default: the job's)");
+  bench_app.add_option("--threads", bench.threads, "CPU threads (default: all)");
+  bench_app.callback([&bench, &result] { result = BenchCommand(bench); });
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Hearth's training engine: one rank.");
   app.set_version_flag("--version", VersionString());
@@ -92,22 +111,7 @@ int Main(int argc, char** argv) {
   AddSample(app, sample, result);
 
   BenchOptions bench;
-  CLI::App& bench_app = *app.add_subcommand("bench", "speed of a job's step on random tokens");
-  AddJob(bench_app, bench.job);
-  bench_app.add_option("--steps", bench.steps, "steps measured, >= 1")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  bench_app.add_option("--device", bench.device,
-                       "cpu | cuda:N (default: the job's resources.device)");
-  bench_app.add_flag("!--no-floor", bench.floor, "do not measure the GEMMs and attention alone");
-  bench_app
-      .add_option_function<std::string>(
-          "-o,--output", [&bench](const std::string& format) { bench.json = format == "json"; },
-          "text | json")
-      ->check(CLI::IsMember({"text", "json"}));
-  bench_app.add_option("--micro-batch", bench.micro_batch, "sequences (default: the job's)");
-  bench_app.add_option("--threads", bench.threads, "CPU threads (default: all)");
-  bench_app.callback([&] { result = BenchCommand(bench); });
+  AddBench(app, bench, result);
 
   ProbeOptions probe;
   AddProbe(app, probe, result);

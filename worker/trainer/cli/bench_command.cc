@@ -40,9 +40,10 @@ double ProcessAge() {
     return 0;
   }
   unsigned long long start = 0;  // NOLINT(google-runtime-int): scanf's type
-  if (std::sscanf(text.c_str() + behind_name + 2,  // NOLINT(cert-err34-c): checked here
-                  "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                  &start) != 1) {
+  if (std::sscanf(
+          text.c_str() + behind_name + 2,  // NOLINT(cert-err34-c): checked here
+          "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+          &start) != 1) {
     return 0;
   }
   return uptime - static_cast<double>(start) / static_cast<double>(sysconf(_SC_CLK_TCK));
@@ -94,8 +95,7 @@ class Bench {
 
 absl::Status Bench::Build() {
   HEARTH_ASSIGN_OR_RETURN(spec_, LoadJob(options_.job));
-  const std::string device =
-      options_.device.empty() ? spec_.resources().device() : options_.device;
+  const std::string device = options_.device.empty() ? spec_.resources().device() : options_.device;
   const bool on_gpu = absl::StartsWith(device, "cuda");
   spec_.mutable_resources()->set_device(on_gpu ? "cuda" : "cpu");
   if (!spec_.model().has_vocab()) {
@@ -127,8 +127,8 @@ absl::Status Bench::Build() {
   engine.cuda = cuda_.get();
   HEARTH_ASSIGN_OR_RETURN(engine_, Engine::Create(engine));
   HEARTH_RETURN_IF_ERROR(engine_->Initialise());
-  program_ = std::make_unique<StepProgram>(
-      *engine_, 1.0 / static_cast<double>(batch_.global_tokens()));
+  program_ =
+      std::make_unique<StepProgram>(*engine_, 1.0 / static_cast<double>(batch_.global_tokens()));
   HEARTH_RETURN_IF_ERROR(program_->Prepare());
   if (cuda_ != nullptr) {
     HEARTH_RETURN_IF_ERROR(cuda_->SavePlans());
@@ -314,8 +314,8 @@ absl::Status Bench::Run() {
 
 void Bench::Report(const std::vector<double>& milliseconds) {
   const Percentiles ms = Spread(milliseconds);
-  const auto tokens = static_cast<double>(batch_.CountForRank(0) * batch_.micro_batch *
-                                          batch_.sequence_length);
+  const auto tokens =
+      static_cast<double>(batch_.CountForRank(0) * batch_.micro_batch * batch_.sequence_length);
   const double tok_s = tokens / ms.median * 1e3;
   const double flops = tok_s * spec::FlopsPerToken(engine_->shape(), batch_.sequence_length);
   out_["job"] = spec_.name();

@@ -136,7 +136,8 @@ class FloorMeter {
                             Buffer::Random(exec, kernels::DTypeBytes(c, m * n), false));
     HEARTH_ASSIGN_OR_RETURN(const auto scale, Buffer::Random(exec, 256, false));
     kernels::GemmArgs gemm;
-    gemm.a = transpose_a ? TensorView(left->data(), a, {k, m}) : TensorView(left->data(), a, {m, k});
+    gemm.a =
+        transpose_a ? TensorView(left->data(), a, {k, m}) : TensorView(left->data(), a, {m, k});
     gemm.b =
         transpose_b ? TensorView(right->data(), b, {n, k}) : TensorView(right->data(), b, {k, n});
     gemm.c = TensorView(result->data(), c, {m, n});
@@ -178,8 +179,8 @@ class FloorMeter {
     HEARTH_ASSIGN_OR_RETURN(const auto d_qkv, Buffer::Random(exec, width(s.qkv_width()), false));
     HEARTH_ASSIGN_OR_RETURN(const auto out, Buffer::Random(exec, width(s.q_width()), false));
     HEARTH_ASSIGN_OR_RETURN(const auto d_out, Buffer::Random(exec, width(s.q_width()), false));
-    HEARTH_ASSIGN_OR_RETURN(
-        const auto lse, Buffer::Random(exec, static_cast<size_t>(rows * s.heads) * 4, false));
+    HEARTH_ASSIGN_OR_RETURN(const auto lse,
+                            Buffer::Random(exec, static_cast<size_t>(rows * s.heads) * 4, false));
     kernels::AttentionForwardArgs f;
     f.dims = {rows / sequence, sequence, s.heads, s.kv_heads, s.head_dim};
     f.qkv = TensorView(qkv->data(), a, {rows, s.qkv_width()});

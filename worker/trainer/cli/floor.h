@@ -12,7 +12,7 @@
 namespace hearth::trainer {
 
 struct FloorRow {
-  std::string name;  // "qkv fprop"
+  std::string name;         // "qkv fprop"
   double milliseconds = 0;  // of one call
   double flops = 0;         // of one call
   int64_t calls = 0;        // in a micro-batch

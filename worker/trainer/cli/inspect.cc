@@ -51,8 +51,7 @@ class Scratch {
     scratch->exec.device = kernels::Device::kCuda;
     scratch->exec.cuda = &context;
     HEARTH_ASSIGN_OR_RETURN(scratch->exec.stream, kernels::NewStream(context));
-    HEARTH_ASSIGN_OR_RETURN(scratch->exec.workspace.data,
-                            kernels::AllocateDevice(context, kBytes));
+    HEARTH_ASSIGN_OR_RETURN(scratch->exec.workspace.data, kernels::AllocateDevice(context, kBytes));
     scratch->exec.workspace.bytes = kBytes;
     return scratch;
   }
@@ -108,15 +107,15 @@ absl::StatusOr<nlohmann::json> ProbeGpu(const std::string& device) {
 
 void CheckGpu(const nlohmann::json& gpu, std::vector<Check>& checks) {
   if (gpu.contains("error")) {
-    checks.push_back({"gpu", false, gpu["error"].get<std::string>(),
-                      "install NVIDIA's driver 580 or later and CUDA 13's cuBLASLt, or run jobs with "
-                      "resources.device: cpu"});
+    checks.push_back(
+        {"gpu", false, gpu["error"].get<std::string>(),
+         "install NVIDIA's driver 580 or later and CUDA 13's cuBLASLt, or run jobs with "
+         "resources.device: cpu"});
     return;
   }
   const auto text = [&](const char* key) { return gpu.value(key, ""); };
   checks.push_back({"gpu", true,
-                    absl::StrCat(text("name"), ", compute capability ",
-                                 text("compute_capability")),
+                    absl::StrCat(text("name"), ", compute capability ", text("compute_capability")),
                     ""});
   checks.push_back({"cuda", true,
                     absl::StrCat("driver for CUDA ", text("driver_cuda"), ", runtime ",
@@ -159,12 +158,12 @@ nlohmann::json Probe(const std::string& device) {
   const bool cuda = absl::StartsWith(device, "cuda");
   if (cuda) {
     absl::StatusOr<nlohmann::json> gpu = ProbeGpu(device);
-    out["gpu"] = gpu.ok() ? *std::move(gpu)
-                          : nlohmann::json{{"error", std::string(gpu.status().message())}};
+    out["gpu"] =
+        gpu.ok() ? *std::move(gpu) : nlohmann::json{{"error", std::string(gpu.status().message())}};
   }
   for (const spec::Recipe& recipe : spec::Recipes()) {
-    out["recipes"][std::string(recipe.name)] = std::string(
-        spec::ExecutionName(spec::RecipeExecution(recipe.kind, cuda ? "cuda" : "cpu")));
+    out["recipes"][std::string(recipe.name)] =
+        std::string(spec::ExecutionName(spec::RecipeExecution(recipe.kind, cuda ? "cuda" : "cpu")));
   }
   for (const spec::OptimizerRow& row : spec::Optimizers()) {
     out["optimizers"].push_back(std::string(row.name));

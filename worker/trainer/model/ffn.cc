@@ -37,9 +37,15 @@ DenseFfn::DenseFfn(const ModelContext& c, int layer)
       projected_(c.Activation(layer, "ffn.projected", {rows_, c.shape().ffn_in_width()})),
       delta_(c.arena->Floats("stream.delta", {rows_, c.shape().hidden})),
       norm_(c, Slot::kFfnNorm, layer, input_, c.Activation(layer, "ffn.norm_stats", {2, rows_})),
-      in_projection_(c, Slot::kFfnIn, layer, MakeX(c, Slot::kFfnIn, layer, "ffn.norm"),
+      in_projection_(c,
+                     Slot::kFfnIn,
+                     layer,
+                     MakeX(c, Slot::kFfnIn, layer, "ffn.norm"),
                      MakeDy(c, Slot::kFfnIn, layer, projected_)),
-      down_projection_(c, Slot::kFfnDown, layer, MakeX(c, Slot::kFfnDown, layer, "ffn.activated"),
+      down_projection_(c,
+                       Slot::kFfnDown,
+                       layer,
+                       MakeX(c, Slot::kFfnDown, layer, "ffn.activated"),
                        MakeDy(c, Slot::kFfnDown, layer, StreamGradient(c))),
       dropout_(ResidualDropout(c, 2 + 2 * layer)) {
   if (training_) {
@@ -132,8 +138,7 @@ absl::Status DenseFfn::Restore(const kernels::Exec& exec, const Pass& pass, Stre
   }
   // Whole blocks are recomputed from the mixer's result; else this sub-block kept its own input.
   const Stream own = {input_, TensorView()};
-  HEARTH_RETURN_IF_ERROR(
-      Normalise(exec, pass, recompute_ == Recompute::kBlock ? stream : own));
+  HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, recompute_ == Recompute::kBlock ? stream : own));
   if (recompute_ >= Recompute::kFfn) {
     HEARTH_RETURN_IF_ERROR(in_projection_.Forward(exec, pass, projected_));
   }

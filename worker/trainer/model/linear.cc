@@ -24,9 +24,9 @@ Linear::Linear(
       d_weight_(context.parameters->FindGradient(slot, layer)),
       d_bias_(context.parameters->FindGradient(slot, layer, true)) {
   const QuantState* quant = context.quant;
-  const int k = quant == nullptr ? -1
-                                 : quant->Find(spec::FindParameter(context.parameters->table(),
-                                                                   slot, layer));
+  const int k = quant == nullptr
+                    ? -1
+                    : quant->Find(spec::FindParameter(context.parameters->table(), slot, layer));
   if (k >= 0) {
     weight_rows_ = quant->WeightRows(k);
     weight_columns_ = quant->WeightColumns(k);

@@ -10,11 +10,8 @@ namespace hearth::trainer {
 class Linear {
  public:
   // `x` and `dy` are this layer's operands; `dy` is empty without training.
-  Linear(const ModelContext& context,
-         spec::Slot slot,
-         int layer,
-         const Operand& x,
-         const Operand& dy);
+  Linear(
+      const ModelContext& context, spec::Slot slot, int layer, const Operand& x, const Operand& dy);
 
   const Operand& x() const { return x_; }
   const Operand& dy() const { return dy_; }

@@ -41,9 +41,10 @@ Operand QkvX(const ModelContext& c, int layer) {
 }
 
 Operand QkvDy(const ModelContext& c, int layer) {
-  return c.plan.training ? c.DyOperand(Slot::kQkv, layer,
-                                       c.arena->Floats("grad.qkv", {c.rows(), c.shape().qkv_width()}))
-                         : Operand();
+  return c.plan.training
+             ? c.DyOperand(Slot::kQkv, layer,
+                           c.arena->Floats("grad.qkv", {c.rows(), c.shape().qkv_width()}))
+             : Operand();
 }
 
 // Attention's backward reads the plain output too: the columns have a buffer of their own.
@@ -68,11 +69,7 @@ AttentionMixer::AttentionMixer(const ModelContext& c, int layer)
       rotated_(c.Activation(layer, "mixer.rotated", {rows_, c.shape().qkv_width()})),
       attention_(c.Activation(layer, "mixer.attention", {rows_, c.shape().q_width()})),
       delta_(c.arena->Floats("stream.delta", {rows_, c.shape().hidden})),
-      norm_(c,
-            Slot::kAttnNorm,
-            layer,
-            input_,
-            c.Activation(layer, "mixer.norm_stats", {2, rows_})),
+      norm_(c, Slot::kAttnNorm, layer, input_, c.Activation(layer, "mixer.norm_stats", {2, rows_})),
       qkv_projection_(c, Slot::kQkv, layer, QkvX(c, layer), QkvDy(c, layer)),
       output_projection_(c, Slot::kAttnOut, layer, OutputX(c, layer), OutputDy(c, layer)),
       dropout_(ResidualDropout(c, 1 + 2 * layer)) {

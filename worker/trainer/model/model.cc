@@ -86,7 +86,7 @@ void Model::BindHead() {
   buffers.rows = arena.Bytes("head.rows", n * s.hidden);
   buffers.columns = arena.Bytes("head.columns", n * s.hidden);
   head_x_ = Operand(buffers, *quant, k);
-  head_quant_ = {head_x_.rows(),           head_x_.columns(),       quant->WeightRows(k),
+  head_quant_ = {head_x_.rows(),          head_x_.columns(),       quant->WeightRows(k),
                  quant->WeightColumns(k), head_x_.scale_inverse(), quant->W(k).scale_inverse};
 }
 
@@ -126,8 +126,7 @@ size_t Model::WorkspaceBytes(const kernels::Exec& exec) const {
   }
   // All layers have the same shapes; the outer ones may be in high precision.
   for (const Layer& layer : layers_) {
-    bytes = std::max(
-        {bytes, layer.mixer->WorkspaceBytes(exec), layer.ffn->WorkspaceBytes(exec)});
+    bytes = std::max({bytes, layer.mixer->WorkspaceBytes(exec), layer.ffn->WorkspaceBytes(exec)});
   }
   return bytes;
 }
@@ -145,9 +144,8 @@ absl::Status Model::Forward(const kernels::Exec& exec, const Pass& pass) {
 }
 
 absl::Status Model::Backward(const kernels::Exec& exec, const Pass& pass) {
-  HEARTH_RETURN_IF_ERROR(
-      final_norm_->Backward(exec, d_normed_, d_stream_, false,
-                            StreamQuant(pass, layers_.back().ffn->OutputGradient())));
+  HEARTH_RETURN_IF_ERROR(final_norm_->Backward(
+      exec, d_normed_, d_stream_, false, StreamQuant(pass, layers_.back().ffn->OutputGradient())));
   for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
     Stream stream;
     HEARTH_RETURN_IF_ERROR(layer->mixer->Restore(exec, pass, stream));
@@ -156,8 +154,7 @@ absl::Status Model::Backward(const kernels::Exec& exec, const Pass& pass) {
         layer->ffn->Backward(exec, pass, d_stream_, layer->mixer->OutputGradient()));
     const auto before = std::next(layer);
     HEARTH_RETURN_IF_ERROR(layer->mixer->Backward(
-        exec, pass, d_stream_,
-        before == layers_.rend() ? nullptr : before->ffn->OutputGradient()));
+        exec, pass, d_stream_, before == layers_.rend() ? nullptr : before->ffn->OutputGradient()));
   }
   HEARTH_RETURN_IF_ERROR(BackwardEmbedding(exec, pass));
   return RoundGradients(exec);
@@ -215,9 +212,9 @@ absl::Status Model::ForwardLogits(const kernels::Exec& exec,
   const int64_t hidden = context_.shape().hidden;
   const TensorView& normed = head_.hidden;
   kernels::LinearLogitsArgs args;
-  args.hidden = TensorView(static_cast<void*>(normed.as<uint8_t>() +
-                                              kernels::DTypeBytes(normed.dtype, row * hidden)),
-                           normed.dtype, {1, hidden});
+  args.hidden = TensorView(
+      static_cast<void*>(normed.as<uint8_t>() + kernels::DTypeBytes(normed.dtype, row * hidden)),
+      normed.dtype, {1, hidden});
   args.weight = head_.weight;
   args.logits = logits;
   args.round_logits = context_.numerics.head;

@@ -14,8 +14,8 @@
 
 namespace hearth::trainer {
 
-// Owns nothing: arena and table outlive it. On the CPU storage type throughout, narrower formats are
-// values rounded to them; on a GPU each buffer has its own format.
+// Owns nothing: arena and table outlive it. On the CPU storage type throughout, narrower formats
+// are values rounded to them; on a GPU each buffer has its own format.
 class ParameterStore {
  public:
   // `optimizer` null: weights alone (evaluation, sampling).

@@ -13,8 +13,8 @@ struct Pass {
   uint32_t step = 0;
   uint32_t micro_batch = 0;  // global index within the step
   bool dropout = false;      // training only
-  // Add to the gradients. False: the step's first micro-batch; weight gradients of linear layers are
-  // overwritten, the others were set to zero before.
+  // Add to the gradients. False: the step's first micro-batch; weight gradients of linear layers
+  // are overwritten, the others were set to zero before.
   bool accumulate = true;
   // Linear layers read the narrow formats of the recipe.
   bool quantised = false;

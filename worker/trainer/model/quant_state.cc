@@ -130,9 +130,9 @@ absl::Status QuantState::UpdateWeights(const kernels::Exec& exec, const int32_t*
 }
 
 absl::Status QuantState::ForgetWeightAmax(const kernels::Exec& exec) const {
-  return empty() ? absl::OkStatus()
-                 : kernels::Zero(exec, amax_ + 2 * size(),
-                                 static_cast<size_t>(size()) * sizeof(float));
+  return empty()
+             ? absl::OkStatus()
+             : kernels::Zero(exec, amax_ + 2 * size(), static_cast<size_t>(size()) * sizeof(float));
 }
 
 absl::Status QuantState::MeasureWeights(const kernels::Exec& exec) const {

@@ -78,8 +78,7 @@ class QuantState {
 
  private:
   QuantSite At(int64_t index) const {
-    return {amax_ + index, scale_ + index,
-            scale_inverse_ + index * kernels::kScaleInverseStride};
+    return {amax_ + index, scale_ + index, scale_inverse_ + index * kernels::kScaleInverseStride};
   }
 
   spec::PrecisionPlan precision_;
@@ -89,7 +88,7 @@ class QuantState {
   std::vector<kernels::TensorView> columns_;
   std::vector<kernels::QuantizeTensor> measured_;   // magnitude alone
   std::vector<kernels::QuantizeTensor> quantized_;  // rows and columns
-  std::vector<kernels::DType> dtypes_;  // of all 3 n sites
+  std::vector<kernels::DType> dtypes_;              // of all 3 n sites
   float* amax_ = nullptr;
   float* scale_ = nullptr;
   float* scale_inverse_ = nullptr;

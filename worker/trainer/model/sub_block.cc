@@ -28,9 +28,8 @@ Operand ModelContext::XOperand(spec::Slot slot,
                                int layer,
                                const TensorView& plain,
                                void* columns) const {
-  const int k = quant == nullptr
-                    ? -1
-                    : quant->Find(spec::FindParameter(parameters->table(), slot, layer));
+  const int k =
+      quant == nullptr ? -1 : quant->Find(spec::FindParameter(parameters->table(), slot, layer));
   if (k < 0) {
     return Operand(plain);
   }
@@ -45,9 +44,8 @@ Operand ModelContext::XOperand(spec::Slot slot,
 }
 
 Operand ModelContext::DyOperand(spec::Slot slot, int layer, const TensorView& plain) const {
-  const int k = quant == nullptr
-                    ? -1
-                    : quant->Find(spec::FindParameter(parameters->table(), slot, layer));
+  const int k =
+      quant == nullptr ? -1 : quant->Find(spec::FindParameter(parameters->table(), slot, layer));
   if (k < 0) {
     return Operand(plain);
   }

@@ -21,10 +21,10 @@ absl::StatusOr<kernels::DType> Rounding(spec::DType format,
     return kernels::DType::kBF16;
   }
   const std::string_view name = spec::DTypeName(format);
-  return absl::UnimplementedError(absl::StrCat(
-      "recipe ", absl::string_view(recipe.name.data(), recipe.name.size()), ": ",
-      absl::string_view(what.data(), what.size()), " in ",
-      absl::string_view(name.data(), name.size()), " has no implementation"));
+  return absl::UnimplementedError(
+      absl::StrCat("recipe ", absl::string_view(recipe.name.data(), recipe.name.size()), ": ",
+                   absl::string_view(what.data(), what.size()), " in ",
+                   absl::string_view(name.data(), name.size()), " has no implementation"));
 }
 
 // Plain operands are read as their producers wrote them, so each must have the format of its
@@ -48,8 +48,7 @@ absl::Status CheckOperand(const spec::Operand& operand,
   HEARTH_ASSIGN_OR_RETURN(const kernels::DType wanted,
                           Rounding(operand.dtype, storage, recipe, what));
   if (wanted != produced) {
-    return absl::UnimplementedError(
-        absl::StrCat(name(), " would have to be quantised on its own"));
+    return absl::UnimplementedError(absl::StrCat(name(), " would have to be quantised on its own"));
   }
   return absl::OkStatus();
 }

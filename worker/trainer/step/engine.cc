@@ -35,9 +35,9 @@ Engine::~Engine() {
 absl::Status Engine::CheckDevice() const {
   const std::string& device = options_.spec.resources().device();
   if ((device == "cuda") != on_gpu()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "resources.device: the job is for ", device, ", this process runs on ",
-        on_gpu() ? "a GPU" : "the CPU"));
+    return absl::InvalidArgumentError(absl::StrCat("resources.device: the job is for ", device,
+                                                   ", this process runs on ",
+                                                   on_gpu() ? "a GPU" : "the CPU"));
   }
   if (on_gpu() && precision().per_tensor) {
     const kernels::GpuProperties& gpu = options_.cuda->gpu();
@@ -70,9 +70,9 @@ absl::Status Engine::CheckFits(const spec::MemoryPlan& plan) const {
     fits = largest.ok() ? absl::StrCat("; batch.micro_batch_size: ", *largest, " would fit")
                         : "; not even a micro-batch of 1 would fit: try recompute: block";
   }
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "batch.micro_batch_size ", options_.micro_batch, " needs ", FormatBytes(needed),
-      " of GPU memory, ", FormatBytes(available), " are available", fits));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("batch.micro_batch_size ", options_.micro_batch, " needs ", FormatBytes(needed),
+                   " of GPU memory, ", FormatBytes(available), " are available", fits));
 }
 
 absl::Status Engine::Prepare() {
@@ -90,8 +90,7 @@ absl::Status Engine::Prepare() {
   }
   HEARTH_ASSIGN_OR_RETURN(spec::MemoryPlan sizing, spec::PlanTraining(job_plan_->options));
   HEARTH_RETURN_IF_ERROR(CheckFits(sizing));
-  HEARTH_RETURN_IF_ERROR(
-      Bind(Arena::WithoutMemory(std::move(sizing), exec_.device, DType::kF32)));
+  HEARTH_RETURN_IF_ERROR(Bind(Arena::WithoutMemory(std::move(sizing), exec_.device, DType::kF32)));
   job_plan_->options.op_workspace_bytes =
       static_cast<int64_t>(std::max<size_t>(WorkspaceBytes(), 64));
   HEARTH_ASSIGN_OR_RETURN(spec::MemoryPlan plan, spec::PlanTraining(job_plan_->options));
@@ -132,8 +131,8 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
     HEARTH_ASSIGN_OR_RETURN(optimizer_,
                             MakeOptimizer(job_plan_->options.optimizer->kind, optimizer));
   }
-  step_inputs_ = static_cast<kernels::StepInputs*>(
-      arena_->Bytes("step.inputs", sizeof(kernels::StepInputs)));
+  step_inputs_ =
+      static_cast<kernels::StepInputs*>(arena_->Bytes("step.inputs", sizeof(kernels::StepInputs)));
   step_state_ =
       static_cast<kernels::StepState*>(arena_->Bytes("step.state", sizeof(kernels::StepState)));
   if (options_.training) {
@@ -172,8 +171,7 @@ void Engine::BindStaging() {
     staged.batch.position = words + 2 * n;
     staged.batch.segment = words + 3 * n;
     staged.batch.loss_weight = reinterpret_cast<float*>(words + 4 * n);
-    staged.inputs =
-        static_cast<kernels::StepInputs*>(bytes("inputs", sizeof(kernels::StepInputs)));
+    staged.inputs = static_cast<kernels::StepInputs*>(bytes("inputs", sizeof(kernels::StepInputs)));
     staged.state = static_cast<kernels::StepState*>(bytes("state", sizeof(kernels::StepState)));
   }
 }
@@ -196,8 +194,8 @@ absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(std::string_view d
                                                               bool deterministic) {
   kernels::CudaOptions options;
   const absl::string_view name(device.data(), device.size());
-  if (name != "cuda" && (!absl::StartsWith(name, "cuda:") ||
-                         !absl::SimpleAtoi(name.substr(5), &options.ordinal))) {
+  if (name != "cuda" &&
+      (!absl::StartsWith(name, "cuda:") || !absl::SimpleAtoi(name.substr(5), &options.ordinal))) {
     return absl::InvalidArgumentError(
         absl::StrCat("device \"", name, "\": must be cpu, cuda or cuda:N"));
   }

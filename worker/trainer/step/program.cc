@@ -33,8 +33,7 @@ absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind, const Pas
   full.quantised = kind.quantised;
   full.record = true;
   full.position = engine_.step_inputs();
-  return engine_.model().ForwardBackward(exec, full, d_loss_, &state->loss_sum,
-                                         &state->weight_sum);
+  return engine_.model().ForwardBackward(exec, full, d_loss_, &state->loss_sum, &state->weight_sum);
 }
 
 absl::Status StepProgram::LaunchUpdate(bool quantise_weights) {
@@ -55,9 +54,8 @@ absl::Status StepProgram::LaunchUpdate(bool quantise_weights) {
   HEARTH_RETURN_IF_ERROR(engine_.optimizer().Step(exec, update));
   HEARTH_RETURN_IF_ERROR(quant.UpdateActivations(exec, &state->skip));
   HEARTH_RETURN_IF_ERROR(quant.UpdateWeights(exec, &state->skip));
-  return quantise_weights
-             ? quant.QuantizeWeights(exec, &state->skip, &state->weight_quantizations)
-             : absl::OkStatus();
+  return quantise_weights ? quant.QuantizeWeights(exec, &state->skip, &state->weight_quantizations)
+                          : absl::OkStatus();
 }
 
 absl::Status StepProgram::MicroBatch(const MicroBatchKind& kind, const Pass& pass) {
@@ -157,8 +155,7 @@ absl::Status StepProgram::Prepare() {
   if (UseGraphs() && update_[0] == nullptr) {
     HEARTH_RETURN_IF_ERROR(RecordUpdate(false));
   }
-  HEARTH_RETURN_IF_ERROR(
-      kernels::Zero(exec, engine_.step_state(), sizeof(kernels::StepState)));
+  HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, engine_.step_state(), sizeof(kernels::StepState)));
   HEARTH_RETURN_IF_ERROR(engine_.quant().Reset(exec));
   return kernels::Synchronize(exec);
 }

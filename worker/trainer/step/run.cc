@@ -252,8 +252,8 @@ absl::Status RankRun::AgreeOnMicroBatch() {
     micro_batch_ = resumed_->meta.micro_batch_size;
   } else {
     HEARTH_ASSIGN_OR_RETURN(const int64_t bytes, PlanBytes());
-    HEARTH_ASSIGN_OR_RETURN(micro_batch_, spec::ResolveMicroBatch(spec_, task_.world_size(),
-                                                                  task_.threads(), bytes));
+    HEARTH_ASSIGN_OR_RETURN(
+        micro_batch_, spec::ResolveMicroBatch(spec_, task_.world_size(), task_.threads(), bytes));
   }
   // The smallest of all ranks, as the largest of the complements.
   uint64_t complement = ~static_cast<uint64_t>(micro_batch_);
@@ -294,8 +294,7 @@ absl::Status RankRun::LoadWeights() {
   }
   HEARTH_RETURN_IF_ERROR(LoadHfWeights(env_, spec_.model().from(), engine_->table(), weights));
   for (int i = 0; i < p.size(); ++i) {
-    HEARTH_RETURN_IF_ERROR(
-        p.Write(engine_->exec(), p.master(i), weights[static_cast<size_t>(i)]));
+    HEARTH_RETURN_IF_ERROR(p.Write(engine_->exec(), p.master(i), weights[static_cast<size_t>(i)]));
   }
   return p.RefreshWeights(engine_->exec());
 }
@@ -460,8 +459,8 @@ bool RankRun::Pauses(int64_t step) const {
 absl::Status RankRun::OneStep() {
   // What was asked waits for the steps in flight, and so does what looks at the weights of a step.
   const bool stops = asked_.save || asked_.pause || asked_.stop || Pauses(trainer_->launched());
-  const bool drain = trainer_->in_flight() > 0 && (stops || trainer_->launched() >=
-                                                                 spec_.train().steps());
+  const bool drain =
+      trainer_->in_flight() > 0 && (stops || trainer_->launched() >= spec_.train().steps());
   if (!drain) {
     const absl::Status launched = trainer_->Launch(TakeControl());
     if (!launched.ok()) {
@@ -562,10 +561,9 @@ void RankRun::Report(const StepResult& result,
   report.set_data_wait_seconds(result.data_wait_seconds);
   report.set_comm_seconds(result.comm_seconds);
   report.set_checkpoint_seconds(checkpoint_seconds);
-  report.set_recipe(
-      std::string(result.quantised || !engine_->precision().per_tensor
-                      ? engine_->recipe().name
-                      : spec::RecipeOf(spec::RecipeKind::kBf16).name));
+  report.set_recipe(std::string(result.quantised || !engine_->precision().per_tensor
+                                    ? engine_->recipe().name
+                                    : spec::RecipeOf(spec::RecipeKind::kBf16).name));
   report.set_data_pass(static_cast<int32_t>(result.data_pass));
   link_.SendStep(report);
 }

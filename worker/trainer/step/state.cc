@@ -116,8 +116,8 @@ absl::Status RestoreTensors(Engine& engine, const LoadedCheckpoint& checkpoint) 
                             checkpoint.state->Get(tensor.name, TensorDType::kF32, tensor.shape));
     const kernels::Exec& exec = engine.exec();
     HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, tensor.view.data, tensor.view.bytes()));
-    HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, tensor.view.data, saved->data,
-                                         static_cast<size_t>(saved->bytes())));
+    HEARTH_RETURN_IF_ERROR(
+        kernels::Copy(exec, tensor.view.data, saved->data, static_cast<size_t>(saved->bytes())));
   }
   HEARTH_RETURN_IF_ERROR(engine.parameters().RefreshWeights(engine.exec()));
   return kernels::Synchronize(engine.exec());

@@ -37,8 +37,8 @@ struct StepResult {
   double learning_rate = 0;
   int64_t tokens = 0;  // consumed by the job up to this step
   int64_t data_pass = 0;
-  ControlRequests control;  // what any rank asked for
-  bool quantised = false;   // linear layers ran in the recipe's narrow formats
+  ControlRequests control;            // what any rank asked for
+  bool quantised = false;             // linear layers ran in the recipe's narrow formats
   uint64_t weight_quantizations = 0;  // tensors quantised since the trainer's start
   double seconds = 0;
   double data_wait_seconds = 0;
@@ -90,8 +90,8 @@ class Trainer {
   absl::StatusOr<StepResult> Step(const ControlRequests& asked);
 
   // Mean negative log likelihood over the first eval_batches global batches of the held-out data
-  // (or all of it, if that is less): the same samples every time, shared out over the ranks. Nothing
-  // may be in flight.
+  // (or all of it, if that is less): the same samples every time, shared out over the ranks.
+  // Nothing may be in flight.
   absl::StatusOr<double> Evaluate();
 
   int64_t step() const { return step_; }
@@ -130,7 +130,8 @@ class Trainer {
   Guard guard_;
   int64_t step_;
   int64_t plain_step_ = 0;  // this one runs in BF16: there are no scales for it yet
-  // The oldest is that of step_ + 1; step s is at s mod kStagingSlots, as are its event and staging.
+  // The oldest is that of step_ + 1; step s is at s mod kStagingSlots, as are its event and
+  // staging.
   std::array<Flight, spec::kStagingSlots> flights_;
   int in_flight_ = 0;
   int64_t uploads_ = 0;  // micro-batches sent: upload i uses slot i mod kStagingSlots
