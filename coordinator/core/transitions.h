@@ -23,7 +23,7 @@ bool IsTerminal(v1::JobState state);
 bool HasGang(v1::JobState state);
 std::string StateName(v1::JobState state);
 
-// True for the edges of design.md; creation is not an edge.
+// True for the edges of the state diagram in docs/architecture.md; creation is not an edge.
 bool IsLegalTransition(v1::JobState from, v1::JobState to);
 
 struct ReasonRow {

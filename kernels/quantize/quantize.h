@@ -39,7 +39,7 @@ absl::Status Quantize(const Exec& exec, const QuantizeArgs& args);
 //   history = H: delayed scaling. amax enters the ring at slot `*cursor % H`; the largest of the
 //                ring counts; then amax is zeroed. TransformerEngine's "max" algorithm.
 //   scale = largest value of the format / largest magnitude; a magnitude of 0, infinity or NaN
-//   leaves the scale as it is (numerics.md 1.2); at most FLT_MAX. scale_inverse = 1 / scale.
+//   leaves the scale as it is; at most FLT_MAX. scale_inverse = 1 / scale.
 //   amax, scale : [n] f32                        ring : [H, n] f32, zeros at first
 //   scale_inverse : [n, kScaleInverseStride] f32, of which the first of each row is written: a
 //                   16-byte boundary for each, because cuBLASLt 13 refuses others

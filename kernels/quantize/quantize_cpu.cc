@@ -28,7 +28,7 @@ void QuantizeOne(const Exec& exec, const QuantizeTensor& tensor) {
   });
 }
 
-// numerics.md 1.2: of no use, the magnitude leaves the scale alone.
+// A magnitude that is of no use leaves the scale alone, as in TransformerEngine.
 float NextScale(float amax, DType dtype, float scale) {
   if (!(amax > 0.0F) || std::isinf(amax)) {
     return scale;

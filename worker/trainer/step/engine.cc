@@ -59,17 +59,18 @@ absl::Status Engine::CheckFits(const spec::MemoryPlan& plan) const {
   if (needed <= available) {
     return absl::OkStatus();
   }
-  std::string fits;
-  std::vector<int64_t> smaller;
-  for (int64_t size = options_.micro_batch - 1; size >= 1; --size) {
-    smaller.push_back(size);
+  spec::TrainingPlanOptions smaller = job_plan_->options;
+  smaller.op_workspace_bytes = 0;  // that of the batch that does not fit
+  int64_t largest = 0;
+  int64_t too_large = options_.micro_batch;
+  while (largest + 1 < too_large) {
+    smaller.micro_batch = largest + (too_large - largest) / 2;
+    HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan tried, spec::PlanTraining(smaller));
+    (tried.arena_bytes() <= available ? largest : too_large) = smaller.micro_batch;
   }
-  if (!smaller.empty()) {
-    const absl::StatusOr<int64_t> largest =
-        spec::ChooseMicroBatch(job_plan_->options, available, smaller);
-    fits = largest.ok() ? absl::StrCat("; batch.micro_batch_size: ", *largest, " would fit")
-                        : "; not even a micro-batch of 1 would fit: try recompute: block";
-  }
+  const std::string fits = largest > 0
+                               ? absl::StrCat("; batch.micro_batch_size: ", largest, " would fit")
+                               : "; not even a micro-batch of 1 would fit: try recompute: block";
   return absl::ResourceExhaustedError(
       absl::StrCat("batch.micro_batch_size ", options_.micro_batch, " needs ", FormatBytes(needed),
                    " of GPU memory, ", FormatBytes(available), " are available", fits));

@@ -91,6 +91,11 @@ absl::Status StepProgram::RunAllOnce(bool quantised) {
   for (const bool first : {true, false}) {
     HEARTH_RETURN_IF_ERROR(LaunchMicroBatch({first, quantised}, Pass{}));
   }
+  Pass evaluation;
+  evaluation.quantised = quantised;
+  kernels::StepState* state = engine_.step_state();
+  HEARTH_RETURN_IF_ERROR(
+      engine_.model().ForwardLoss(exec, evaluation, &state->loss_sum, &state->weight_sum));
   // With `skip` set every kernel of the update runs and none writes.
   kernels::StepState* staged = engine_.StagedState(0);
   *staged = kernels::StepState{};

@@ -147,6 +147,10 @@ v1::TrainerExit RankRun::Run() {
   if (status.ok()) {
     status = Train();
   }
+  // Whatever was being done: an internal error beside a GPU is the CUDA runtime's.
+  if (cuda_ != nullptr && absl::IsInternal(status)) {
+    blame_ = v1::EXIT_REASON_DEVICE;
+  }
   v1::TrainerExit exit;
   exit.set_reason(status.ok() ? outcome_ : blame_);
   exit.set_message(std::string(status.message()));
@@ -272,10 +276,8 @@ absl::Status RankRun::BuildEngine() {
   options.threads = std::max(1, task_.threads());
   options.cuda = cuda_.get();
   absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(options);
-  // What does not fit will not fit the next time either; a GPU that fails may.
-  if (absl::IsResourceExhausted(engine.status())) {
-    blame_ = cuda_ == nullptr ? v1::EXIT_REASON_DEVICE : v1::EXIT_REASON_BAD_SPEC;
-  } else if (absl::IsInternal(engine.status())) {
+  // Memory that somebody else holds now may be free the next time.
+  if (absl::IsResourceExhausted(engine.status()) || absl::IsInternal(engine.status())) {
     blame_ = v1::EXIT_REASON_DEVICE;
   }
   HEARTH_RETURN_IF_ERROR(engine.status());
@@ -365,7 +367,9 @@ void RankRun::WarnIfNotExact() {
   differs("the number of ranks", meta.world_size, task_.world_size());
   differs("the micro-batch size", meta.micro_batch_size, micro_batch_);
   differs("the global batch in tokens", meta.global_batch_tokens, batch_.global_tokens());
-  differs("the number of threads", ThreadsOfPlans(meta.plans_json), engine_->options().threads);
+  for (const std::string& difference : PlanDifferences(meta.plans_json, *engine_)) {
+    link_.SendLog("warning", absl::StrCat("resume is not bit-exact: ", difference));
+  }
 }
 
 int64_t RankRun::MemoryInUse() {
@@ -504,6 +508,7 @@ absl::Status RankRun::Act(const StepResult& result, double& checkpoint_seconds) 
   const int64_t every = spec_.checkpoint().every_steps();
   if (leader_ && (asked.save || Due(result.step, every))) {
     const absl::Duration start = clock_.Monotonic();
+    blame_ = v1::EXIT_REASON_IO;
     HEARTH_RETURN_IF_ERROR(SubmitCheckpoint());
     checkpoint_seconds = absl::ToDoubleSeconds(clock_.Monotonic() - start);
   }
@@ -518,8 +523,7 @@ absl::StatusOr<std::optional<double>> RankRun::EvaluateIfDue(int64_t step) {
   link_.SendPhase("evaluating");
   absl::StatusOr<double> loss = trainer_->Evaluate();
   if (!loss.ok()) {
-    blame_ = absl::IsDataLoss(loss.status()) ? v1::EXIT_REASON_BAD_DATA : v1::EXIT_REASON_COMM;
-    return loss.status();
+    return Blame(loss.status());
   }
   validation_loss_ = *loss;
   validated_step_ = step;

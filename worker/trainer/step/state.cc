@@ -36,8 +36,20 @@ std::vector<StateTensor> StateTensors(const Engine& engine) {
   return tensors;
 }
 
-std::string ExtraJson(Trainer& trainer) {
+// Which weights the scales belong to, in their order.
+std::string QuantisedNames(const Engine& engine) {
+  std::string names;
+  for (const int i : spec::QuantisedParameters(engine.table(), engine.precision())) {
+    absl::StrAppend(&names, engine.table()[static_cast<size_t>(i)].name, " ");
+  }
+  return names;
+}
+
+std::string ExtraJson(const Engine& engine, Trainer& trainer) {
   nlohmann::json extra;
+  if (!engine.quant().empty()) {
+    extra["quantised"] = QuantisedNames(engine);
+  }
   extra["losses"] = trainer.guard().Losses();
   return extra.dump();
 }
@@ -83,7 +95,7 @@ CheckpointContent MakeCheckpointContent(const Engine& engine,
   content.meta.sequence_length = spec.data().sequence_length();
   content.meta.validation_loss = identity.validation_loss;
   content.meta.plans_json = PlansJson(engine);
-  content.meta.extra_json = ExtraJson(trainer);
+  content.meta.extra_json = ExtraJson(engine, trainer);
   for (StateTensor& tensor : StateTensors(engine)) {
     content.state.push_back(
         {std::move(tensor.name), TensorDType::kF32, std::move(tensor.shape), tensor.view.data});
@@ -124,6 +136,10 @@ absl::Status RestoreTensors(Engine& engine, const LoadedCheckpoint& checkpoint) 
 }
 
 absl::StatusOr<bool> RestorePrecision(Engine& engine, const LoadedCheckpoint& checkpoint) {
+  const nlohmann::json extra = nlohmann::json::parse(checkpoint.meta.extra_json, nullptr, false);
+  if (!extra.is_object() || extra.value("quantised", "") != QuantisedNames(engine)) {
+    return false;
+  }
   for (const QuantStateTensor& tensor : engine.quant().Tensors()) {
     const TensorView* saved = checkpoint.state->Find(tensor.name);
     if (saved == nullptr || saved->dtype != TensorDType::kU8 || saved->bytes() != tensor.bytes) {
@@ -157,10 +173,24 @@ absl::Status RestoreTrainer(Trainer& trainer, const CheckpointMeta& meta) {
   return absl::OkStatus();
 }
 
-int ThreadsOfPlans(const std::string& plans_json) {
-  const nlohmann::json plans = nlohmann::json::parse(plans_json, nullptr, false);
-  const auto threads = plans.is_object() ? plans.find("threads") : plans.end();
-  return threads != plans.end() && threads->is_number_integer() ? threads->get<int>() : 0;
+std::vector<std::string> PlanDifferences(const std::string& plans_json, const Engine& engine) {
+  const nlohmann::json before = nlohmann::json::parse(plans_json, nullptr, false);
+  const nlohmann::json now = nlohmann::json::parse(PlansJson(engine));
+  std::vector<std::string> differences;
+  if (engine.on_gpu() && !engine.options().cuda->options().deterministic) {
+    differences.push_back("train.deterministic is not true");
+  }
+  for (const auto& [key, value] : now.items()) {
+    if (key == "micro_batch_size" || !before.is_object()) {
+      continue;  // compared by its own name
+    }
+    const auto old = before.find(key);
+    if (old == before.end() || *old != value) {
+      differences.push_back(absl::StrCat(
+          key, " was ", old == before.end() ? "not recorded" : old->dump(), ", is ", value.dump()));
+    }
+  }
+  return differences;
 }
 
 }  // namespace hearth::trainer

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
@@ -36,7 +37,8 @@ absl::Status RestoreTensors(Engine& engine, const LoadedCheckpoint& checkpoint);
 absl::StatusOr<bool> RestorePrecision(Engine& engine, const LoadedCheckpoint& checkpoint);
 // Fills what the trainer keeps beside tensors (the guard's window). kDataLoss: unreadable.
 absl::Status RestoreTrainer(Trainer& trainer, const CheckpointMeta& meta);
-// Threads recorded in state/plans.json; 0 = not recorded.
-int ThreadsOfPlans(const std::string& plans_json);
+// Why a run resumed from a checkpoint with this state/plans.json cannot repeat the bits of the run
+// before: device, library versions, threads, a job that does not ask for it. Empty: it can.
+std::vector<std::string> PlanDifferences(const std::string& plans_json, const Engine& engine);
 
 }  // namespace hearth::trainer

@@ -158,6 +158,46 @@ TEST_P(Fp8Test, Step_TwoRanks_GiveTheCurveOfOne) {
   }
 }
 
+TEST_P(Fp8Test, Step_EveryRecomputationLevel_GivesTheSameBits) {
+  const auto& [recipe, head] = GetParam();
+  TempDir dir;
+  v1::JobSpec spec = Fp8Job(dir.path(), recipe);
+  spec.mutable_precision()->set_lm_head(head);
+  spec.mutable_train()->set_steps(6);
+  const Curve want = Train(spec, 1);
+  for (const char* level : {"norm_act", "ffn", "attention", "block"}) {
+    spec.set_recompute(level);
+    const Curve got = Train(spec, 1);
+    EXPECT_EQ(got.losses, want.losses) << level;
+    EXPECT_EQ(got.grad_norms, want.grad_norms) << level;
+    EXPECT_EQ(got.validation, want.validation) << level;
+  }
+}
+
+TEST_P(Fp8Test, Step_TailAndHighPrecisionLayers_QuantiseWhatIsLeft) {
+  const auto& [recipe, head] = GetParam();
+  TempDir dir;
+  v1::JobSpec spec = Fp8Job(dir.path(), recipe);
+  spec.mutable_precision()->set_lm_head(head);
+  spec.mutable_precision()->set_bf16_tail(0.4);
+  spec.mutable_precision()->mutable_high_precision_layers()->set_last(1);
+  spec.mutable_train()->set_steps(10);
+  const std::unique_ptr<Collective> comm = NewSoloCollective();
+  const std::unique_ptr<TestRank> rank = MakeRank(spec, *comm);
+  const int64_t tensors = 4 + (std::string(head) == "fp8" ? 1 : 0);  // of one layer, and the head
+  uint64_t want = 0;
+  for (int step = 1; step <= 10; ++step) {
+    const absl::StatusOr<StepResult> result = rank->trainer->Step({});
+    ASSERT_TRUE(result.ok()) << result.status().ToString();
+    EXPECT_EQ(result->quantised, step > spec.precision().warmup_steps() && step <= 6) << step;
+    want += rank->trainer->Quantised(step + 1) ? static_cast<uint64_t>(tensors) : 0;
+    EXPECT_EQ(result->weight_quantizations, want) << step;
+    const absl::StatusOr<double> validation = rank->trainer->Evaluate();
+    ASSERT_TRUE(validation.ok()) << validation.status().ToString();
+    EXPECT_TRUE(std::isfinite(*validation));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Recipes,
                          Fp8Test,
                          testing::Combine(testing::Values("fp8", "fp8_current"),
