@@ -16,6 +16,15 @@
 namespace hearth::trainer {
 using kernels::DType;
 
+namespace {
+
+// Null: not set.
+const char* Environment(const char* name) {
+  return std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets it
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
   std::unique_ptr<Engine> engine(new Engine(options));
   HEARTH_RETURN_IF_ERROR(engine->Prepare());
@@ -201,8 +210,8 @@ absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(std::string_view d
         absl::StrCat("device \"", name, "\": must be cpu, cuda or cuda:N"));
   }
   options.deterministic = deterministic;
-  const char* home = std::getenv("HEARTH_HOME");
-  const char* user = std::getenv("HOME");
+  const char* home = Environment("HEARTH_HOME");
+  const char* user = Environment("HOME");
   if (home != nullptr) {
     options.plan_cache = absl::StrCat(home, "/plans.txt");
   } else if (user != nullptr) {
@@ -218,7 +227,7 @@ absl::StatusOr<int64_t> GpuMemoryBytes(kernels::CudaContext& context) {
   int64_t total = 0;
   HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(context, free, total));
   int64_t given = 0;
-  if (const char* text = std::getenv("HEARTH_MEMORY_BYTES");
+  if (const char* text = Environment("HEARTH_MEMORY_BYTES");
       text != nullptr && absl::SimpleAtoi(text, &given) && given > 0) {
     return std::min(given, free) - kReserve;
   }
@@ -227,7 +236,7 @@ absl::StatusOr<int64_t> GpuMemoryBytes(kernels::CudaContext& context) {
 
 int64_t CpuMemoryBytes(int ranks) {
   int64_t bytes = 0;
-  if (const char* given = std::getenv("HEARTH_MEMORY_BYTES");
+  if (const char* given = Environment("HEARTH_MEMORY_BYTES");
       given != nullptr && absl::SimpleAtoi(given, &bytes) && bytes > 0) {
     return bytes;
   }

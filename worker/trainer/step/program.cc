@@ -14,7 +14,8 @@ namespace {
 
 // HEARTH_GRAPHS=0 launches everything one by one: for debuggers and profilers.
 bool UseGraphs() {
-  const char* value = std::getenv("HEARTH_GRAPHS");
+  const char* value =
+      std::getenv("HEARTH_GRAPHS");  // NOLINT(concurrency-mt-unsafe): nobody sets it
   return value == nullptr || std::string_view(value) != "0";
 }
 
@@ -123,6 +124,12 @@ absl::Status StepProgram::RecordUpdate(bool quantise_weights) {
   return absl::OkStatus();
 }
 
+absl::Status StepProgram::RecordAll(bool quantised) {
+  HEARTH_RETURN_IF_ERROR(RecordMicroBatch({true, quantised}));
+  HEARTH_RETURN_IF_ERROR(RecordMicroBatch({false, quantised}));
+  return RecordUpdate(quantised);
+}
+
 absl::Status StepProgram::Prepare() {
   if (!engine_.on_gpu()) {
     return absl::OkStatus();
@@ -143,18 +150,12 @@ absl::Status StepProgram::Prepare() {
     HEARTH_RETURN_IF_ERROR(engine_.quant().UpdateWeights(exec, nullptr));
     HEARTH_RETURN_IF_ERROR(engine_.quant().QuantizeWeights(exec, nullptr, nullptr));
   }
+  // Everything has run once before anything is recorded: code is loaded, plans are chosen.
   for (const bool mode : {false, true}) {
-    if (quantised[mode]) {
-      HEARTH_RETURN_IF_ERROR(RunAllOnce(mode));
-    }
+    HEARTH_RETURN_IF_ERROR(quantised[mode] ? RunAllOnce(mode) : absl::OkStatus());
   }
   for (const bool mode : {false, true}) {
-    if (!quantised[mode] || !UseGraphs()) {
-      continue;
-    }
-    HEARTH_RETURN_IF_ERROR(RecordMicroBatch({true, mode}));
-    HEARTH_RETURN_IF_ERROR(RecordMicroBatch({false, mode}));
-    HEARTH_RETURN_IF_ERROR(RecordUpdate(mode));
+    HEARTH_RETURN_IF_ERROR(quantised[mode] && UseGraphs() ? RecordAll(mode) : absl::OkStatus());
   }
   // The last step before a BF16 tail quantises nothing.
   if (UseGraphs() && update_[0] == nullptr) {

@@ -42,6 +42,7 @@ class StepProgram {
   absl::Status LaunchMicroBatch(const MicroBatchKind& kind, const Pass& pass);
   absl::Status LaunchUpdate(bool quantise_weights);
   absl::Status RunAllOnce(bool quantised);
+  absl::Status RecordAll(bool quantised);
   absl::Status RecordMicroBatch(const MicroBatchKind& kind);
   absl::Status RecordUpdate(bool quantise_weights);
   absl::Status FillRandomBatch();

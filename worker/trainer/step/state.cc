@@ -73,29 +73,47 @@ std::string PlansJson(const Engine& engine) {
 
 }  // namespace
 
+namespace {
+
+absl::Status CopyNow(const kernels::Exec& exec, void* to, const void* from, size_t bytes) {
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, to, from, bytes));
+  return kernels::Synchronize(exec);
+}
+
+void FillMeta(const Engine& engine,
+              Trainer& trainer,
+              const spec::BatchPlan& batch,
+              int world_size,
+              const RunIdentity& identity,
+              CheckpointMeta& meta) {
+  const v1::JobSpec& spec = engine.options().spec;
+  meta.job_id = identity.job_id;
+  meta.epoch = identity.epoch;
+  meta.step = trainer.step();
+  meta.tokens = trainer.tokens();
+  meta.next_sample = trainer.step() * batch.global_sequences();
+  meta.seed = static_cast<uint64_t>(spec.train().seed());
+  meta.world_size = world_size;
+  meta.global_batch_tokens = batch.global_tokens();
+  meta.micro_batch_size = static_cast<int32_t>(batch.micro_batch);
+  meta.recipe = std::string(engine.recipe().name);
+  meta.spec_sha256 = Sha256Hex(spec.SerializeAsString());
+  meta.model = spec.model();
+  meta.sequence_length = spec.data().sequence_length();
+  meta.validation_loss = identity.validation_loss;
+  meta.plans_json = PlansJson(engine);
+  meta.extra_json = ExtraJson(engine, trainer);
+}
+
+}  // namespace
+
 CheckpointContent MakeCheckpointContent(const Engine& engine,
                                         Trainer& trainer,
                                         const spec::BatchPlan& batch,
                                         int world_size,
                                         const RunIdentity& identity) {
-  const v1::JobSpec& spec = engine.options().spec;
   CheckpointContent content;
-  content.meta.job_id = identity.job_id;
-  content.meta.epoch = identity.epoch;
-  content.meta.step = trainer.step();
-  content.meta.tokens = trainer.tokens();
-  content.meta.next_sample = trainer.step() * batch.global_sequences();
-  content.meta.seed = static_cast<uint64_t>(spec.train().seed());
-  content.meta.world_size = world_size;
-  content.meta.global_batch_tokens = batch.global_tokens();
-  content.meta.micro_batch_size = static_cast<int32_t>(batch.micro_batch);
-  content.meta.recipe = std::string(engine.recipe().name);
-  content.meta.spec_sha256 = Sha256Hex(spec.SerializeAsString());
-  content.meta.model = spec.model();
-  content.meta.sequence_length = spec.data().sequence_length();
-  content.meta.validation_loss = identity.validation_loss;
-  content.meta.plans_json = PlansJson(engine);
-  content.meta.extra_json = ExtraJson(engine, trainer);
+  FillMeta(engine, trainer, batch, world_size, identity, content.meta);
   for (StateTensor& tensor : StateTensors(engine)) {
     content.state.push_back(
         {std::move(tensor.name), TensorDType::kF32, std::move(tensor.shape), tensor.view.data});
@@ -111,8 +129,7 @@ CheckpointContent MakeCheckpointContent(const Engine& engine,
   }
   if (engine.on_gpu()) {
     content.copy = [exec = engine.exec()](void* to, const void* from, size_t bytes) {
-      HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, to, from, bytes));
-      return kernels::Synchronize(exec);
+      return CopyNow(exec, to, from, bytes);
     };
   }
   content.weights_dtype = engine.recipe().parameters.storage == spec::DType::kFp32
