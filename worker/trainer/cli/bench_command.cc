@@ -18,7 +18,6 @@
 #include "common/nvml/nvml.h"
 #include "common/spec/gpus.h"
 #include "common/time/clock.h"
-#include "kernels/core/rng.h"
 #include "nlohmann/json.hpp"
 #include "worker/trainer/cli/commands.h"
 #include "worker/trainer/cli/floor.h"
@@ -56,9 +55,25 @@ struct Percentiles {
 Percentiles Spread(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const auto at = [&](double share) {
-    return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+    return values[static_cast<size_t>(std::lround(share * static_cast<double>(values.size() - 1)))];
   };
   return {at(0.5), at(0.1), at(0.9)};
+}
+
+// Memory of the GPU in use by this process where NVML tells, else in use at all; `otherwise` where
+// it tells nothing.
+int64_t OwnBytes(nvml::Gpu& gpu, int64_t otherwise) {
+  const absl::StatusOr<nvml::GpuSample> sample = gpu.Sample();
+  if (!sample.ok()) {
+    return otherwise;
+  }
+  for (const nvml::GpuProcess& process :
+       sample->processes.value_or(std::vector<nvml::GpuProcess>())) {
+    if (process.pid == getpid() && process.used_bytes.has_value()) {
+      return *process.used_bytes;
+    }
+  }
+  return sample->memory_used_bytes.value_or(otherwise);
 }
 
 class Bench {
@@ -68,7 +83,7 @@ class Bench {
 
  private:
   absl::Status Build();
-  absl::Status FillBatch();
+  void FillBatch();
   absl::Status Launch(int64_t step, bool quantised, bool next_quantised);
   // Milliseconds of `steps` steps, launched one ahead as in training.
   absl::StatusOr<std::vector<double>> TimeSteps(int64_t first, int steps, bool quantised);
@@ -133,27 +148,13 @@ absl::Status Bench::Build() {
   if (cuda_ != nullptr) {
     HEARTH_RETURN_IF_ERROR(cuda_->SavePlans());
   }
-  const QuantState& quant = engine_->quant();
-  HEARTH_RETURN_IF_ERROR(quant.MeasureWeights(engine_->exec()));
-  HEARTH_RETURN_IF_ERROR(quant.UpdateWeights(engine_->exec(), nullptr));
-  HEARTH_RETURN_IF_ERROR(quant.QuantizeWeights(engine_->exec(), nullptr, nullptr));
-  return FillBatch();
+  HEARTH_RETURN_IF_ERROR(engine_->quant().StartWeights(engine_->exec()));
+  FillBatch();
+  return absl::OkStatus();
 }
 
-absl::Status Bench::FillBatch() {
-  const BatchBuffers batch = engine_->StagedBatch(0);
-  const kernels::RngKey key{1, kernels::RngPurpose::kTest, 0, 0, 0};
-  for (int64_t i = 0; i < engine_->model_rows(); ++i) {
-    const auto token = [&](int64_t n) {
-      return static_cast<int32_t>(kernels::RngWord(key, static_cast<uint64_t>(n)) %
-                                  static_cast<uint32_t>(engine_->shape().vocab));
-    };
-    batch.tokens[i] = token(i);
-    batch.targets[i] = token(i + 1);
-    batch.loss_weight[i] = 1.0F;
-    batch.position[i] = static_cast<int32_t>(i % batch_.sequence_length);
-    batch.segment[i] = 0;
-  }
+void Bench::FillBatch() {
+  StageRandomBatch(*engine_);
   kernels::StepInputs* inputs = engine_->StagedInputs(0);
   *inputs = kernels::StepInputs{};
   inputs->loss_limit = HUGE_VAL;
@@ -163,7 +164,6 @@ absl::Status Bench::FillBatch() {
   inputs->bias_correction1 = 1 - spec_.optimizer().beta1();
   inputs->bias_correction2 = 1 - spec_.optimizer().beta2();
   inputs->step = 1;
-  return absl::OkStatus();
 }
 
 absl::Status Bench::Launch(int64_t step, bool quantised, bool next_quantised) {
@@ -252,18 +252,7 @@ absl::Status Bench::MeasureMemory() {
   int64_t total = 0;
   HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(*cuda_, free, total));
   out_["predicted_bytes"] = engine_->plan().arena_bytes() + spec::kProcessOverheadBytes;
-  int64_t measured = total - free;
-  if (gpu_ != nullptr) {
-    if (const auto sample = gpu_->Sample(); sample.ok()) {
-      measured = sample->memory_used_bytes.value_or(measured);
-      for (const nvml::GpuProcess& process :
-           sample->processes.value_or(std::vector<nvml::GpuProcess>())) {
-        if (process.pid == getpid() && process.used_bytes.has_value()) {
-          measured = *process.used_bytes;
-        }
-      }
-    }
-  }
+  const int64_t measured = gpu_ == nullptr ? total - free : OwnBytes(*gpu_, total - free);
   out_["measured_bytes"] = measured;
   out_["context_bytes"] = total - free_before_;
   return absl::OkStatus();

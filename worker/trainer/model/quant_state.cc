@@ -9,7 +9,6 @@
 namespace hearth::trainer {
 
 using kernels::DType;
-using kernels::TensorView;
 
 QuantState::QuantState(const spec::PrecisionPlan& precision,
                        const ParameterStore& parameters,
@@ -143,6 +142,12 @@ absl::Status QuantState::MeasureWeights(const kernels::Exec& exec) const {
   kernels::QuantizeArgs args;
   args.tensors = measured_;
   return kernels::Quantize(exec, args);
+}
+
+absl::Status QuantState::StartWeights(const kernels::Exec& exec) const {
+  HEARTH_RETURN_IF_ERROR(MeasureWeights(exec));
+  HEARTH_RETURN_IF_ERROR(UpdateWeights(exec, nullptr));
+  return QuantizeWeights(exec, nullptr, nullptr);
 }
 
 absl::Status QuantState::QuantizeWeights(const kernels::Exec& exec,

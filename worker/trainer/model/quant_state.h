@@ -68,6 +68,8 @@ class QuantState {
   absl::Status ForgetWeightAmax(const kernels::Exec& exec) const;
   // Their magnitudes from the weights themselves: at the start of a run.
   absl::Status MeasureWeights(const kernels::Exec& exec) const;
+  // All three: measured, scaled and quantised as they are.
+  absl::Status StartWeights(const kernels::Exec& exec) const;
   absl::Status QuantizeWeights(const kernels::Exec& exec,
                                const int32_t* skip,
                                uint64_t* counter) const;

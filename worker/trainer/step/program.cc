@@ -21,6 +21,23 @@ bool UseGraphs() {
 
 }  // namespace
 
+void StageRandomBatch(const Engine& engine) {
+  const BatchBuffers batch = engine.StagedBatch(0);
+  const kernels::RngKey key{1, kernels::RngPurpose::kTest, 0, 0, 0};
+  const int64_t sequence = engine.options().spec.data().sequence_length();
+  const auto vocab = static_cast<uint32_t>(engine.shape().vocab);
+  for (int64_t i = 0; i < engine.model_rows(); ++i) {
+    const auto token = [&](int64_t n) {
+      return static_cast<int32_t>(kernels::RngWord(key, static_cast<uint64_t>(n)) % vocab);
+    };
+    batch.tokens[i] = token(i);
+    batch.targets[i] = token(i + 1);
+    batch.loss_weight[i] = 1.0F;
+    batch.position[i] = static_cast<int32_t>(i % sequence);
+    batch.segment[i] = 0;
+  }
+}
+
 absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind, const Pass& pass) {
   const kernels::Exec& exec = engine_.exec();
   kernels::StepState* state = engine_.step_state();
@@ -67,24 +84,6 @@ absl::Status StepProgram::MicroBatch(const MicroBatchKind& kind, const Pass& pas
 absl::Status StepProgram::Update(bool quantise_weights) {
   const std::unique_ptr<kernels::Graph>& graph = update_[quantise_weights];
   return graph != nullptr ? graph->Launch(engine_.exec()) : LaunchUpdate(quantise_weights);
-}
-
-absl::Status StepProgram::FillRandomBatch() {
-  const BatchBuffers batch = engine_.StagedBatch(0);
-  const kernels::RngKey key{1, kernels::RngPurpose::kTest, 0, 0, 0};
-  const int64_t sequence = engine_.options().spec.data().sequence_length();
-  const auto vocab = static_cast<uint32_t>(engine_.shape().vocab);
-  for (int64_t i = 0; i < engine_.model().rows(); ++i) {
-    const auto token = [&](int64_t n) {
-      return static_cast<int32_t>(kernels::RngWord(key, static_cast<uint64_t>(n)) % vocab);
-    };
-    batch.tokens[i] = token(i);
-    batch.targets[i] = token(i + 1);
-    batch.loss_weight[i] = 1.0F;
-    batch.position[i] = static_cast<int32_t>(i % sequence);
-    batch.segment[i] = 0;
-  }
-  return engine_.UploadBatch(0);
 }
 
 absl::Status StepProgram::RunAllOnce(bool quantised) {
@@ -144,12 +143,9 @@ absl::Status StepProgram::Prepare() {
   inputs->tokens = 1 / d_loss_;
   HEARTH_RETURN_IF_ERROR(
       kernels::Copy(exec, engine_.step_inputs(), inputs, sizeof(kernels::StepInputs)));
-  HEARTH_RETURN_IF_ERROR(FillRandomBatch());
-  if (precision.per_tensor) {
-    HEARTH_RETURN_IF_ERROR(engine_.quant().MeasureWeights(exec));
-    HEARTH_RETURN_IF_ERROR(engine_.quant().UpdateWeights(exec, nullptr));
-    HEARTH_RETURN_IF_ERROR(engine_.quant().QuantizeWeights(exec, nullptr, nullptr));
-  }
+  StageRandomBatch(engine_);
+  HEARTH_RETURN_IF_ERROR(engine_.UploadBatch(0));
+  HEARTH_RETURN_IF_ERROR(engine_.quant().StartWeights(exec));
   // Everything has run once before anything is recorded: code is loaded, plans are chosen.
   for (const bool mode : {false, true}) {
     HEARTH_RETURN_IF_ERROR(quantised[mode] ? RunAllOnce(mode) : absl::OkStatus());

@@ -10,6 +10,9 @@
 
 namespace hearth::trainer {
 
+// Random tokens into staging slot 0, every one of them counted; for tuning and measuring.
+void StageRandomBatch(const Engine& engine);
+
 // What a micro-batch's launches depend on besides data and scalars.
 struct MicroBatchKind {
   bool first = true;  // of the step: sums and gradients start anew
@@ -45,7 +48,6 @@ class StepProgram {
   absl::Status RecordAll(bool quantised);
   absl::Status RecordMicroBatch(const MicroBatchKind& kind);
   absl::Status RecordUpdate(bool quantise_weights);
-  absl::Status FillRandomBatch();
 
   Engine& engine_;
   const double d_loss_;

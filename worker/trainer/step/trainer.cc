@@ -50,12 +50,11 @@ absl::Status Trainer::StartPrecision(bool restored) {
   if (quant.empty()) {
     return absl::OkStatus();
   }
-  if (!restored) {
-    plain_step_ = quant.precision().delayed ? step_ + 1 : 0;
-    HEARTH_RETURN_IF_ERROR(quant.MeasureWeights(engine_.exec()));
-    HEARTH_RETURN_IF_ERROR(quant.UpdateWeights(engine_.exec(), nullptr));
+  if (restored) {
+    return quant.QuantizeWeights(engine_.exec(), nullptr, nullptr);
   }
-  return quant.QuantizeWeights(engine_.exec(), nullptr, nullptr);
+  plain_step_ = quant.precision().delayed ? step_ + 1 : 0;
+  return quant.StartWeights(engine_.exec());
 }
 
 bool Trainer::Quantised(int64_t step) const {
