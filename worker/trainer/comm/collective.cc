@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "worker/trainer/comm/tensor_checks.h"
 
 namespace hearth::trainer {
 namespace {
@@ -19,6 +20,23 @@ class SoloCollective : public Collective {
   absl::Status AllReduceMax(absl::Span<uint64_t>) override { return absl::OkStatus(); }
   absl::Status Broadcast(absl::Span<uint8_t>, int) override { return absl::OkStatus(); }
   absl::Status Barrier() override { return absl::OkStatus(); }
+
+  // On any device.
+  absl::Status AllReduceSum(const kernels::Exec& exec, const kernels::TensorView& data) override {
+    return RequireSummable(exec, data, "all-reduce");
+  }
+  absl::Status AllReduceMax(const kernels::Exec&, const kernels::TensorView& data) override {
+    return RequireMaximum(data, "all-reduce (max)");
+  }
+  absl::Status ReduceScatterSum(const kernels::Exec& exec,
+                                const kernels::TensorView& data) override {
+    return RequireSummable(exec, data, "reduce-scatter");
+  }
+  absl::Status AllGather(const kernels::Exec&, const kernels::TensorView& data) override {
+    return RequirePieces(data, 1, "all-gather");
+  }
+  absl::Status GroupBegin() override { return absl::OkStatus(); }
+  absl::Status GroupEnd() override { return absl::OkStatus(); }
 };
 
 }  // namespace

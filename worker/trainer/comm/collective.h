@@ -11,6 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "kernels/core/exec.h"
+#include "kernels/core/tensor.h"
 #include "worker/trainer/comm/key_value_store.h"
 
 namespace hearth::trainer {
@@ -34,6 +36,23 @@ class Collective {
   virtual absl::Status AllReduceMax(absl::Span<uint64_t> data) = 0;
   virtual absl::Status Broadcast(absl::Span<uint8_t> data, int root) = 0;
   virtual absl::Status Barrier() = 0;
+
+  // ---- Tensors, in place and beside the ops. Done on return on the CPU; on a GPU done when
+  // exec.stream gets there, and they may be recorded into a graph (once the same call has run
+  // outside of one). Contiguous; sums in the tensor's own type: kF32, kF64, on a GPU also kBF16.
+  virtual absl::Status AllReduceSum(const kernels::Exec& exec, const kernels::TensorView& data) = 0;
+  // kI32.
+  virtual absl::Status AllReduceMax(const kernels::Exec& exec, const kernels::TensorView& data) = 0;
+  // `data` is world_size() equal pieces. Afterwards piece rank() is its sum over the ranks, the
+  // others hold anything.
+  virtual absl::Status ReduceScatterSum(const kernels::Exec& exec,
+                                        const kernels::TensorView& data) = 0;
+  // `data` is world_size() equal pieces (any type); every rank's piece rank() goes to all.
+  virtual absl::Status AllGather(const kernels::Exec& exec, const kernels::TensorView& data) = 0;
+  // Tensor operations between the two may be launched as one: none is done before GroupEnd. Not
+  // nested.
+  virtual absl::Status GroupBegin() = 0;
+  virtual absl::Status GroupEnd() = 0;
 };
 
 // Broadcast of text of any length: its size, then its bytes. Returns `root`'s text on every rank.
@@ -55,6 +74,22 @@ struct GlooOptions {
 // during this call only). kDeadlineExceeded: not all ranks came, naming the first missing one;
 // kInvalidArgument: advertise_host does not resolve to an address of this machine.
 absl::StatusOr<std::unique_ptr<Collective>> NewGlooCollective(const GlooOptions& options,
+                                                              KeyValueStore& store);
+
+struct NcclOptions {
+  int rank = 0;
+  int world_size = 1;
+  kernels::CudaContext* cuda = nullptr;  // of this rank, outlives the collective
+  std::string host;                      // of this rank, for error texts
+  absl::Duration rendezvous_timeout = absl::Minutes(1);
+};
+
+// NCCL by dlopen (HEARTH_NCCL, else the loader's libnccl.so.2). Rank 0 puts the ncclUniqueId into
+// `store` (used during this call only); the communicator is made without blocking and polled until
+// the deadline. Host-side operations go through a small device buffer and wait for it. Graphs that
+// hold its operations must be destroyed before it. kUnavailable: no NCCL, or what NCCL says;
+// kDeadlineExceeded: not all ranks came. Both name this rank and its host.
+absl::StatusOr<std::unique_ptr<Collective>> NewNcclCollective(const NcclOptions& options,
                                                               KeyValueStore& store);
 
 // `world_size` ranks in one process, one per thread; for tests. Sums in rank order.

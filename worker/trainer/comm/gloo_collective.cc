@@ -8,13 +8,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "gloo/allgather.h"
 #include "gloo/allreduce.h"
 #include "gloo/barrier.h"
 #include "gloo/broadcast.h"
 #include "gloo/rendezvous/context.h"
 #include "gloo/rendezvous/store.h"
 #include "gloo/transport/tcp/device.h"
-#include "worker/trainer/comm/collective.h"
+#include "worker/trainer/comm/cpu_collective.h"
 
 namespace hearth::trainer {
 namespace {
@@ -91,10 +92,13 @@ std::string HostName() {
   return gethostname(name, sizeof name - 1) == 0 ? name : "?";
 }
 
-class GlooCollective : public Collective {
+class GlooCollective : public CpuCollective {
  public:
   GlooCollective(std::shared_ptr<gloo::rendezvous::Context> context, std::string self)
       : context_(std::move(context)), self_(std::move(self)) {}
+
+  using CpuCollective::AllReduceMax;
+  using CpuCollective::AllReduceSum;
 
   int rank() const override { return context_->rank; }
   int world_size() const override { return context_->size; }
@@ -123,6 +127,16 @@ class GlooCollective : public Collective {
     return Run("barrier", 0, [&] {
       gloo::BarrierOptions options(context_);
       gloo::barrier(options);
+    });
+  }
+
+ protected:
+  // Without an input Gloo takes this rank's piece from its place in the output.
+  absl::Status AllGatherBytes(absl::Span<uint8_t> data) override {
+    return Run("all-gather", data.size(), [&] {
+      gloo::AllgatherOptions options(context_);
+      options.setOutput(data.data(), data.size());
+      gloo::allgather(options);
     });
   }
 

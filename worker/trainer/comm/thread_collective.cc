@@ -3,7 +3,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "worker/trainer/comm/collective.h"
+#include "worker/trainer/comm/cpu_collective.h"
 
 namespace hearth::trainer {
 namespace {
@@ -41,10 +41,13 @@ class Group {
   int64_t round_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-class ThreadCollective : public Collective {
+class ThreadCollective : public CpuCollective {
  public:
   ThreadCollective(std::shared_ptr<Group> group, int rank)
       : group_(std::move(group)), rank_(rank) {}
+
+  using CpuCollective::AllReduceMax;
+  using CpuCollective::AllReduceSum;
 
   int rank() const override { return rank_; }
   int world_size() const override { return group_->size(); }
@@ -76,6 +79,21 @@ class ThreadCollective : public Collective {
 
   absl::Status Barrier() override {
     group_->Meet(rank_, nullptr, [](const std::vector<void*>&) {});
+    return absl::OkStatus();
+  }
+
+ protected:
+  absl::Status AllGatherBytes(absl::Span<uint8_t> data) override {
+    const size_t piece = data.size() / static_cast<size_t>(group_->size());
+    group_->Meet(rank_, data.data(), [piece](const std::vector<void*>& buffers) {
+      for (size_t from = 0; from < buffers.size(); ++from) {
+        for (size_t to = 0; to < buffers.size(); ++to) {
+          if (to == from) continue;
+          std::memcpy(static_cast<uint8_t*>(buffers[to]) + from * piece,
+                      static_cast<const uint8_t*>(buffers[from]) + from * piece, piece);
+        }
+      }
+    });
     return absl::OkStatus();
   }
 
