@@ -244,16 +244,42 @@ bool ParseRecompute(std::string_view name, Recompute& recompute) {
   return false;
 }
 
-std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table) {
+GradientUnit UnitOf(const Parameter& parameter) {
+  switch (parameter.slot) {
+    case Slot::kTokenEmbedding:
+    case Slot::kPositionEmbedding:
+      return GradientUnit::kEmbeddings;
+    case Slot::kAttnNorm:
+    case Slot::kQkv:
+    case Slot::kQNorm:
+    case Slot::kKNorm:
+    case Slot::kAttnOut:
+      return GradientUnit::kMixer;
+    case Slot::kFfnNorm:
+    case Slot::kFfnIn:
+    case Slot::kFfnDown:
+      return GradientUnit::kFfn;
+    case Slot::kFinalNorm:
+    case Slot::kLmHead:
+      break;
+  }
+  return GradientUnit::kHead;
+}
+
+std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table, int shards) {
+  const auto align = [](int64_t offset, int64_t unit) { return (offset + unit - 1) / unit * unit; };
+  const int64_t unit_align = shards * kTensorAlignElements;
   std::vector<int64_t> offsets;
   offsets.reserve(table.size() + 1);
   int64_t offset = 0;
-  for (const Parameter& parameter : table) {
+  for (size_t i = 0; i < table.size(); ++i) {
+    const bool first =
+        i > 0 && (UnitOf(table[i]) != UnitOf(table[i - 1]) || table[i].layer != table[i - 1].layer);
+    offset = align(offset, first ? unit_align : kTensorAlignElements);
     offsets.push_back(offset);
-    const int64_t elements = parameter.elements();
-    offset += (elements + kTensorAlignElements - 1) / kTensorAlignElements * kTensorAlignElements;
+    offset += table[i].elements();
   }
-  offsets.push_back(offset);
+  offsets.push_back(align(offset, unit_align));
   return offsets;
 }
 

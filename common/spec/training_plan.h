@@ -54,9 +54,14 @@ struct StepTimeline {
 // buffers are rounded up to this, so that each starts on a 256-byte boundary even in BF16.
 inline constexpr int64_t kTensorAlignElements = 128;
 
+// What backward completes at one moment of the step.
+enum class GradientUnit : uint8_t { kEmbeddings, kMixer, kFfn, kHead };
+GradientUnit UnitOf(const Parameter& parameter);
+
 // Element offset of each tensor of the table in those buffers, and behind them the length of the
-// buffers.
-std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table);
+// buffers. With `shards` > 1 the first tensor of each unit starts at a multiple of
+// shards * kTensorAlignElements, and the length is one.
+std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table, int shards = 1);
 
 // Tensors of one layer that backward reads, by sub-block; the rows of the activation table.
 struct ActivationSpec {
