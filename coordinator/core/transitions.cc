@@ -85,6 +85,7 @@ constexpr ReasonRow kReasons[] = {
     {"device_failed", "device failure or out of memory"},
     {"io_failed", "a checkpoint could not be written"},
     {"trainer_killed", "the trainer was killed by a signal"},
+    {"trainer_hung", "the trainer was stopped or gave no sign of life, and was killed"},
     {"bad_spec", "the job cannot run as written; not retried"},
     {"bad_data", "a dataset or checkpoint cannot be read; not retried"},
     {"numerical", "loss or gradients are not finite, or the loss spiked; not retried"},
@@ -112,6 +113,7 @@ constexpr ExitRow kExits[] = {
     {v1::EXIT_REASON_INTERNAL, ExitClass::kFailure, "trainer_failed"},
     {v1::EXIT_REASON_KILLED, ExitClass::kFailure, "trainer_killed"},
     {v1::EXIT_REASON_ABORTED, ExitClass::kFailure, "trainer_failed"},
+    {v1::EXIT_REASON_HUNG, ExitClass::kFailure, "trainer_hung"},
 };
 
 }  // namespace

@@ -29,6 +29,16 @@ constexpr absl::Duration kReapPoll = absl::Milliseconds(5);
 // The same while the group is gone and the device's next sample is awaited.
 constexpr absl::Duration kDevicePoll = absl::Milliseconds(20);
 constexpr absl::Duration kStuckPoll = absl::Seconds(1);
+// How often a running trainer's silence is measured.
+constexpr absl::Duration kSilencePoll = absl::Milliseconds(500);
+// A longer gap between two rounds means that this process itself stood still (a frozen container, a
+// suspended machine), and its trainers with it: they are given time to speak.
+constexpr absl::Duration kStall = absl::Seconds(2);
+
+char StateOf(pid_t pid) {
+  const absl::StatusOr<ProcessStat> stat = ReadProcessStat(pid);
+  return stat.ok() ? stat->state : '\0';
+}
 
 }  // namespace
 
@@ -94,9 +104,16 @@ void Supervisor::Post(Command command) {
 
 void Supervisor::Run() {
   prctl(PR_SET_NAME, "supervisor");
+  last_round_ = clock_.Monotonic();
   while (!Done()) {
     PollOnce();
     RunCommands();
+    const absl::Duration gap = clock_.Monotonic() - last_round_;
+    last_round_ += gap;
+    for (const auto& child : children_) {
+      child->heard += gap > kStall ? gap : absl::ZeroDuration();
+      CheckSilence(*child);
+    }
     std::erase_if(children_, [this](const auto& child) { return Advance(*child); });
     PublishStatus();
   }
@@ -134,6 +151,7 @@ void Supervisor::Apply(v1::Task task) {
   auto child = std::make_unique<Child>();
   child->key = key;
   child->device_baseline = baseline;
+  child->heard = clock_.Monotonic();
   child->process = *std::move(process);
   children_.push_back(std::move(child));
   v1::ToTrainer message;
@@ -190,6 +208,33 @@ void Supervisor::KillNow(Child& child) {
   child.deadline = clock_.Monotonic() + options_.gone_bound;
 }
 
+void Supervisor::CheckSilence(Child& child) {
+  // Once the pipe is closed the trainer is leaving, which has a deadline of its own.
+  if ((child.state != State::kRunning && child.state != State::kTerminating) ||
+      !child.process.pipe.valid()) {
+    return;
+  }
+  const absl::Duration silent = clock_.Monotonic() - child.heard;
+  const absl::Duration longest = child.spoke ? options_.silence : options_.first_silence;
+  const bool enabled = options_.silence != absl::InfiniteDuration();
+  if (!enabled || silent < std::min(options_.stopped_silence, longest)) {
+    return;
+  }
+  const char state =
+      options_.process_state ? options_.process_state(child.process.pid) : StateOf(child.process.pid);
+  const bool stopped = state == 'T' && silent >= options_.stopped_silence;
+  if (state == '\0' || state == 'Z' || (!stopped && silent < longest)) {
+    return;  // ended, which its descriptor tells
+  }
+  child.facts.silent = silent;
+  child.facts.hung = absl::StrCat(
+      stopped ? "stopped" : "hung", ": no heartbeat for ",
+      absl::FormatDuration(absl::Trunc(silent, absl::Seconds(1))), ", process state ",
+      std::string(1, state));
+  HEARTH_LOG_WARNING("{}: {}, SIGKILL", child.key.ToString(), child.facts.hung);
+  KillNow(child);
+}
+
 Supervisor::Child* Supervisor::Find(const TaskKey& key) {
   for (const auto& child : children_) {
     if (child->key == key && !child->reported) {
@@ -211,6 +256,9 @@ void Supervisor::PollOnce() {
     fds.push_back({child->process.out.get(), POLLIN, 0});
     fds.push_back({child->process.err.get(), POLLIN, 0});
     wait = std::min(wait, child->deadline - clock_.Monotonic());
+    if (child->state == State::kRunning || child->state == State::kTerminating) {
+      wait = std::min(wait, kSilencePoll);
+    }
     if (child->state == State::kReaping || child->reported) {
       const bool gone = child->gone != absl::InfiniteDuration();
       wait = std::min(wait, child->reported ? kStuckPoll : gone ? kDevicePoll : kReapPoll);
@@ -305,6 +353,11 @@ void Supervisor::Deliver(Child& child) {
     }
     if (!*next) {
       return;
+    }
+    child.heard = clock_.Monotonic();
+    child.spoke = true;
+    if (message.has_alive()) {
+      continue;
     }
     listener_.OnTrainerMessage(child.key, std::move(message));
   }

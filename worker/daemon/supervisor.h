@@ -5,7 +5,8 @@
 //
 //   running ──Kill(grace)──▶ terminating ──deadline──▶ killed
 //      ├───────Kill(0)──────────────┴──────Kill(0)────────▶│
-//      │                          │                        │
+//      │  stopped or hung         │                        │
+//      ├───────(no sign of life)──┴────────────────────────▶│
 //      └──────────────────────────┴── leader ended ────────┴──▶ reaping
 //   reaping: SIGKILL to whatever is left of the group and session, then
 //      group empty, device free ──▶ OnTrainerExit, clean
@@ -13,6 +14,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -42,6 +44,17 @@ class Supervisor : public TrainerHost {
     absl::Duration gone_bound = absl::Seconds(10);
     // How long a trainer may live on after it closed its pipe.
     absl::Duration pipe_grace = absl::Seconds(30);
+    // A trainer that has said nothing for so long is killed whatever it does; infinite = never. It
+    // sends Alive each second from a thread of its own, so silence means that the whole process
+    // stands still: a stop, swap, a hung file system, a debugger.
+    absl::Duration silence = absl::Seconds(15);
+    // The same when the process is stopped (state T of /proc/PID/stat): no doubt is left then, and
+    // its peers wait. Not for one that a debugger holds (state t). Three heartbeats.
+    absl::Duration stopped_silence = absl::Seconds(3);
+    // Before the first message: programs may take long to load from a network file system.
+    absl::Duration first_silence = absl::Minutes(1);
+    // State letter of a process, '\0' = gone; tests replace it. Null = /proc/PID/stat.
+    std::function<char(pid_t)> process_state;
     // Bytes waiting to be read by a trainer; one that lets more pile up is killed.
     size_t outgoing_bytes_max = 128 << 20;
     // Asked whether an ended trainer has given back the device; outlives the object. Null = nothing
@@ -87,6 +100,8 @@ class Supervisor : public TrainerHost {
     State state = State::kRunning;
     absl::Duration deadline = absl::InfiniteDuration();  // of the state, on the clock's Monotonic()
     bool leader_reaped = false;
+    absl::Duration heard = absl::ZeroDuration();  // when it last said anything (at first: started)
+    bool spoke = false;     // it has said something
     bool reported = false;  // OnTrainerExit was called; kept only until all of it is gone
     std::optional<int64_t> device_baseline;
     absl::Duration gone = absl::InfiniteDuration();  // when the group was first seen empty
@@ -111,6 +126,8 @@ class Supervisor : public TrainerHost {
   // Waits for descriptors, at most until the next deadline, and serves them.
   void PollOnce();
   void KillNow(Child& child);
+  // Kills a running child that has been silent for too long.
+  void CheckSilence(Child& child);
   void Write(Child& child);
   void Read(Child& child);
   void ReadOutput(Child& child, Fd& fd, LineSplitter& splitter, std::string_view level);
@@ -142,6 +159,7 @@ class Supervisor : public TrainerHost {
                         // have to hold
   bool stopping_ = false;
   absl::Duration stop_deadline_;
+  absl::Duration last_round_;  // when the loop last went round
 
   std::thread thread_;
 };

@@ -23,6 +23,11 @@ void Explain(const ExitFacts& facts, v1::TrainerExit& exit) {
     exit.set_message(facts.protocol_error);
     return;
   }
+  if (!facts.hung.empty()) {
+    exit.set_reason(v1::EXIT_REASON_HUNG);
+    exit.set_message(facts.hung);
+    return;
+  }
   std::string text;
   if (facts.wait_status < 0) {
     exit.set_reason(v1::EXIT_REASON_KILLED);
@@ -68,6 +73,7 @@ v1::TaskExit MakeTaskExit(const ExitFacts& facts,
     exit = *said;
   } else {
     Explain(facts, exit);
+    out.set_silent_seconds(facts.hung.empty() ? 0.0 : absl::ToDoubleSeconds(facts.silent));
   }
   exit.set_step(std::max(exit.step(), step));
   exit.set_checkpoint_step(std::max(exit.checkpoint_step(), checkpoint_step));

@@ -470,6 +470,7 @@ void TaskTable::OnTrainerMessage(const TaskKey& key, v1::FromTrainer message) {
       case v1::FromTrainer::kProgress:
         state->step = std::max(state->step, message.progress().step());
         break;
+      case v1::FromTrainer::kAlive:  // the host has taken note
       case v1::FromTrainer::MESSAGE_NOT_SET:
         break;
     }

@@ -17,6 +17,8 @@ struct ExitFacts {
   bool clean = true;        // no process of its group or session is left
   std::string unclean_reason;
   std::string protocol_error;  // it broke the rules of the pipe and was killed for that
+  std::string hung;            // it gave no sign of life and was killed for that: what was seen
+  absl::Duration silent;       // for so long, if `hung`
   std::string last_words;      // last line it wrote to stderr, "" = none
 };
 

@@ -25,6 +25,7 @@ namespace {
 constexpr uint32_t kMaxFrame = 64u << 20;
 constexpr int64_t kQueue = 1024;
 constexpr absl::Duration kExitFlush = absl::Seconds(30);
+constexpr absl::Duration kAlivePeriod = absl::Seconds(1);
 
 // Both ends may be non-blocking: the agent's is, and flags can be shared.
 bool WaitReady(int fd, short events) {
@@ -80,6 +81,7 @@ class AgentLink : public Link {
     if (!options_.on_abort) options_.on_abort = [](std::string_view) { Leave(); };
     reader_ = std::thread([this] { Read(); });
     writer_ = std::thread([this] { Write(); });
+    ticker_ = std::thread([this] { Tick(); });
   }
 
   ~AgentLink() override {
@@ -87,6 +89,7 @@ class AgentLink : public Link {
       absl::MutexLock lock(&mu_);
       stop_ = true;
     }
+    ticker_.join();
     writer_.join();  // after what is queued
     shutdown(options_.fd, SHUT_RDWR);
     reader_.join();
@@ -184,14 +187,29 @@ class AgentLink : public Link {
   }
 
  private:
-  // Into the next slot of the ring, whose string keeps its memory.
+  // Says each second that the process runs. A thread of its own: the others may wait for a step or
+  // for the agent.
+  void Tick() {
+    v1::FromTrainer message;
+    message.mutable_alive();
+    absl::MutexLock lock(&mu_);
+    const auto over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stop_ || gone_; };
+    do {
+      if (tail_ == head_) Queue(message);  // else something is on its way, which says as much
+    } while (!clock_.AwaitWithTimeout(mu_, absl::Condition(&over), kAlivePeriod));
+  }
+
   void Send(const v1::FromTrainer& message) {
     absl::MutexLock lock(&mu_);
     const auto space = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return gone_ || tail_ - head_ < kQueue;
     };
     mu_.Await(absl::Condition(&space));
-    if (gone_) return;
+    if (!gone_) Queue(message);
+  }
+
+  // Into the next slot of the ring, whose string keeps its memory; there must be a free one.
+  void Queue(const v1::FromTrainer& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const size_t size = message.ByteSizeLong();
     if (size > kMaxFrame) return;  // nothing of ours comes near
     std::string& frame = ring_[static_cast<size_t>(tail_ % kQueue)];
@@ -293,6 +311,7 @@ class AgentLink : public Link {
   int64_t tail_ ABSL_GUARDED_BY(mu_) = 0;
   std::thread reader_;
   std::thread writer_;
+  std::thread ticker_;
 };
 
 }  // namespace

@@ -51,6 +51,8 @@ struct AgentLinkOptions {
   absl::Duration task_timeout = absl::Minutes(1);
 };
 
+// While the link lives, a thread of its own sends Alive each second.
+//
 // Waits for the Task. kDeadlineExceeded: none came; kDataLoss: not our protocol; kUnavailable: the
 // pipe closed.
 absl::StatusOr<std::unique_ptr<Link>> NewAgentLink(AgentLinkOptions options,
