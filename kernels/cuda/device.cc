@@ -31,9 +31,14 @@ absl::Status CudaStatus(cudaError_t error, const char* what) {
                                             : absl::InternalError(text);
 }
 
-absl::StatusOr<void*> NewStream(CudaContext& /*context*/) {
+absl::StatusOr<void*> NewStream(CudaContext& /*context*/, StreamPriority priority) {
+  int least = 0;
+  int greatest = 0;
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   cudaStream_t stream = nullptr;
-  HEARTH_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  // A stream without a priority has 0, which is the least.
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithPriority(
+      &stream, cudaStreamNonBlocking, priority == StreamPriority::kHigh ? greatest : 0));
   return static_cast<void*>(stream);
 }
 
@@ -104,10 +109,11 @@ absl::Status Synchronize(const Exec& exec) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Event>> Event::New(const Exec& exec) {
+absl::StatusOr<std::unique_ptr<Event>> Event::New(const Exec& exec, Use use) {
   cudaEvent_t event = nullptr;
   if (exec.device == Device::kCuda) {
-    HEARTH_CUDA_RETURN_IF_ERROR(cudaEventCreate(&event));
+    HEARTH_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(
+        &event, use == Use::kOrder ? cudaEventDisableTiming : cudaEventDefault));
   }
   return std::unique_ptr<Event>(new Event(event));
 }
@@ -142,6 +148,14 @@ double Event::MillisecondsSince(const Event& earlier) const {
   return milliseconds;
 }
 
+absl::Status StreamWait(const Exec& exec, const Event& event) {
+  if (event.event_ != nullptr) {
+    HEARTH_CUDA_RETURN_IF_ERROR(
+        cudaStreamWaitEvent(Stream(exec), static_cast<cudaEvent_t>(event.event_), 0));
+  }
+  return absl::OkStatus();
+}
+
 Graph::~Graph() {
   cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_));
 }
@@ -161,7 +175,9 @@ absl::StatusOr<std::unique_ptr<Graph>> Graph::End(const Exec& exec, const char* 
   size_t nodes = 0;
   cudaGraphGetNodes(graph, nullptr, &nodes);
   cudaGraphExec_t executable = nullptr;
-  const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
+  // Without the flag all nodes would have the priority of the stream that the graph is launched on.
+  const cudaError_t error =
+      cudaGraphInstantiate(&executable, graph, cudaGraphInstantiateFlagUseNodePriority);
   cudaGraphDestroy(graph);
   HEARTH_RETURN_IF_ERROR(CudaStatus(error, what));
   return std::unique_ptr<Graph>(new Graph(executable, nodes));

@@ -12,8 +12,12 @@
 
 namespace hearth::kernels {
 
-// The stream on which a run's ops are launched. Null on the CPU.
-absl::StatusOr<void*> NewStream(CudaContext& context);
+// The streams on which a run's ops are launched. Null on the CPU. Blocks of a kHigh stream's
+// kernels are placed before those that wait on other streams (communication); a graph's nodes take
+// the priority of the stream they were recorded from.
+enum class StreamPriority : uint8_t { kNormal, kHigh };
+absl::StatusOr<void*> NewStream(CudaContext& context,
+                                StreamPriority priority = StreamPriority::kNormal);
 void DeleteStream(void* stream);
 
 // Device memory, 256-byte aligned, contents undefined. kResourceExhausted: asked and free.
@@ -41,8 +45,10 @@ absl::Status ProvokeIllegalAccess(const Exec& exec);
 // A moment of a stream.
 class Event {
  public:
-  // On the CPU Wait() returns at once and times are 0.
-  static absl::StatusOr<std::unique_ptr<Event>> New(const Exec& exec);
+  // On the CPU Wait() returns at once and times are 0. kOrder: for StreamWait and Wait alone;
+  // cheaper, MillisecondsSince gives 0.
+  enum class Use : uint8_t { kTiming, kOrder };
+  static absl::StatusOr<std::unique_ptr<Event>> New(const Exec& exec, Use use = Use::kTiming);
   ~Event();
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
@@ -53,10 +59,18 @@ class Event {
   // Milliseconds from `earlier`'s moment to this one's; both must have been waited for.
   double MillisecondsSince(const Event& earlier) const;
 
+  friend absl::Status StreamWait(const Exec& exec, const Event& event);
+
  private:
   explicit Event(void* event) : event_(event) {}
   void* event_;  // cudaEvent_t; null on the CPU
 };
+
+// What is launched on exec's stream from now on starts after the moment that `event` recorded last;
+// the host does not wait. While exec's stream or the event's is being recorded into a graph, this
+// makes an edge of it: a stream that waits for an event of the recorded one is recorded too (fork)
+// until the recorded one waits for an event of it (join), which must be before Graph::End.
+absl::Status StreamWait(const Exec& exec, const Event& event);
 
 // A sequence of launches that is replayed with one call. Ops in it read their scalars through
 // device pointers, or they are fixed.

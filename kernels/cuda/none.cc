@@ -40,7 +40,7 @@ absl::Status CudaContext::SavePlans() {
   return None();
 }
 
-absl::StatusOr<void*> NewStream(CudaContext&) {
+absl::StatusOr<void*> NewStream(CudaContext&, StreamPriority) {
   return None();
 }
 void DeleteStream(void*) {}
@@ -78,7 +78,7 @@ absl::Status ProvokeIllegalAccess(const Exec&) {
   return None();
 }
 
-absl::StatusOr<std::unique_ptr<Event>> Event::New(const Exec& exec) {
+absl::StatusOr<std::unique_ptr<Event>> Event::New(const Exec& exec, Use) {
   if (exec.device != Device::kCpu) {
     return None();
   }
@@ -93,6 +93,10 @@ absl::Status Event::Wait() {
 }
 double Event::MillisecondsSince(const Event&) const {
   return event_ == nullptr ? 0 : 0;
+}
+
+absl::Status StreamWait(const Exec&, const Event& event) {
+  return event.event_ == nullptr ? absl::OkStatus() : None();
 }
 
 Graph::~Graph() = default;

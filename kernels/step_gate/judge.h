@@ -10,7 +10,7 @@
 
 namespace hearth::kernels {
 
-HEARTH_HD inline void ResetState(const StepInputs& inputs, StepState& state) {
+HEARTH_HD inline void ResetState(const StepInputs& inputs, uint64_t now_ns, StepState& state) {
   state.loss_sum = 0;
   state.weight_sum = 0;
   state.sum_squares = 0;
@@ -20,6 +20,13 @@ HEARTH_HD inline void ResetState(const StepInputs& inputs, StepState& state) {
   state.verdict = 0;
   state.grad_scale = 1;
   state.step = inputs.step;
+  for (int i = 0; i < 4; ++i) {
+    state.control[i] = inputs.control[i];
+  }
+  state.started_ns = now_ns;
+  state.backward_ns = 0;
+  state.reduced_ns = 0;
+  state.ended_ns = 0;
 }
 
 // Rounded by itself: nvcc would fuse it with the sum in ClipFactorOf.

@@ -7,13 +7,23 @@ namespace {
 
 constexpr char kOp[] = "step_gate";
 
+__device__ uint64_t NowNs() {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+}
+
 // One thread each: a handful of doubles.
 __global__ void BeginKernel(const StepInputs* inputs, StepState* state) {
-  ResetState(*inputs, *state);
+  ResetState(*inputs, NowNs(), *state);
 }
 
 __global__ void JudgeKernel(const StepInputs* inputs, StepState* state) {
   JudgeState(*inputs, *state);
+}
+
+__global__ void StampKernel(uint64_t* where) {
+  *where = NowNs();
 }
 
 }  // namespace
@@ -25,6 +35,11 @@ absl::Status BeginStep(const Exec& exec, const StepInputs* inputs, StepState* st
 
 absl::Status JudgeStep(const Exec& exec, const StepInputs* inputs, StepState* state) {
   JudgeKernel<<<1, 1, 0, StreamOf(exec)>>>(inputs, state);
+  return HEARTH_CUDA_LAUNCHED(kOp);
+}
+
+absl::Status StampTime(const Exec& exec, uint64_t* where) {
+  StampKernel<<<1, 1, 0, StreamOf(exec)>>>(where);
   return HEARTH_CUDA_LAUNCHED(kOp);
 }
 

@@ -20,6 +20,7 @@ struct StepInputs {
   int64_t step = 0;             // 1-based number of the update
   uint32_t micro_batch = 0;     // global index within the step, of the pass being launched
   uint32_t reserved = 0;
+  int32_t control[4] = {0, 0, 0, 0};  // what this rank was asked: save, pause, stop; 0
 };
 
 // Kept on the device from step to step; the host reads a copy.
@@ -40,9 +41,18 @@ struct StepState {
   float reserved = 0;
   int64_t step = 0;                   // whose numbers these are
   uint64_t weight_quantizations = 0;  // since the start of the run
+  // Of the inputs; ranks take the maximum, so that all read the same word.
+  int32_t control[4] = {0, 0, 0, 0};
+  // When the step's stream (or another one, which it waits for) got there, in nanoseconds of the
+  // device's own clock (StampTime); 0: nobody has said. Only BeginStep's is this op's doing.
+  uint64_t started_ns = 0;
+  uint64_t backward_ns = 0;  // the last gradients are complete, not yet summed over the ranks
+  uint64_t reduced_ns = 0;   // they are summed
+  uint64_t ended_ns = 0;
 };
 
-// state: sums and verdict of a new step set to 0; skip and weight_quantizations stay.
+// state: sums, verdict and times of a new step set to 0, control to the inputs', started_ns to now;
+// skip and weight_quantizations stay.
 //   inputs, state : one each, beside the tensors
 absl::Status BeginStep(const Exec& exec, const StepInputs* inputs, StepState* state);
 
@@ -52,9 +62,15 @@ absl::Status BeginStep(const Exec& exec, const StepInputs* inputs, StepState* st
 // skip stays set, or is set by a verdict that is not 0.
 absl::Status JudgeStep(const Exec& exec, const StepInputs* inputs, StepState* state);
 
+// *where = now, in nanoseconds of a clock that never goes back: CUDA %globaltimer (its steps may be
+// as long as 1 us), CPU the machine's monotonic clock. Differences of one device's stamps count.
+//   where : beside the tensors
+absl::Status StampTime(const Exec& exec, uint64_t* where);
+
 namespace cuda {
 absl::Status BeginStep(const Exec& exec, const StepInputs* inputs, StepState* state);
 absl::Status JudgeStep(const Exec& exec, const StepInputs* inputs, StepState* state);
+absl::Status StampTime(const Exec& exec, uint64_t* where);
 }  // namespace cuda
 
 }  // namespace hearth::kernels

@@ -98,6 +98,33 @@ TEST(BeginStep, AnyState_SumsAreZeroAndCountersStay) {
   EXPECT_EQ(state.skip, 0);
 }
 
+TEST(BeginStep, Control_IsTheInputsAndTimesStartAnew) {
+  StepInputs inputs = Inputs();
+  inputs.control[0] = 1;
+  inputs.control[2] = 5;
+  StepState state;
+  state.control[1] = 9;
+  state.backward_ns = state.reduced_ns = state.ended_ns = 4;
+  ASSERT_TRUE(BeginStep(Exec(), &inputs, &state).ok());
+  EXPECT_EQ(state.control[0], 1);
+  EXPECT_EQ(state.control[1], 0);
+  EXPECT_EQ(state.control[2], 5);
+  EXPECT_GT(state.started_ns, 0u);
+  EXPECT_EQ(state.backward_ns, 0u);
+  EXPECT_EQ(state.reduced_ns, 0u);
+  EXPECT_EQ(state.ended_ns, 0u);
+}
+
+TEST(StampTime, Later_IsNotLess) {
+  uint64_t first = 0;
+  uint64_t second = 0;
+  ASSERT_TRUE(StampTime(Exec(), &first).ok());
+  ASSERT_TRUE(StampTime(Exec(), &second).ok());
+  EXPECT_GT(first, 0u);
+  EXPECT_GE(second, first);
+  EXPECT_EQ(StampTime(Exec(), nullptr).code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(JudgeStep, NullPointer_IsRefused) {
   StepState state;
   EXPECT_EQ(JudgeStep(Exec(), nullptr, &state).code(), absl::StatusCode::kInvalidArgument);
