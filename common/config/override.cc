@@ -184,6 +184,7 @@ constexpr OverridableField kOverridable[] = {
     {"optimizer.grad_clip", "takes effect at the next step"},
     {"schedule.", "the learning rate is a function of the step alone"},
     {"recompute", "trades memory for time, not results"},
+    {"parallel.bucket_mib", "changes when gradients are exchanged, not what they are"},
     {"parallel.shard_optimizer", "changes where optimizer state lives, not what it is"},
     {"train.steps", "the run may end sooner or later"},
     {"train.eval_every", "evaluation does not change the training"},

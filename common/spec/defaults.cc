@@ -173,6 +173,10 @@ void ApplyDefaults(v1::JobSpec& job_spec) {
   ApplyScheduleDefaults(*job_spec.mutable_schedule(), job_spec.train());
   HEARTH_DEFAULT(job_spec, recompute, "none");
   HEARTH_DEFAULT(*job_spec.mutable_parallel(), shard_optimizer, "auto");
+  // On the CPU ranks compute and communicate on the same cores: nothing is won by starting early.
+  if (job_spec.resources().device() == "cuda") {
+    HEARTH_DEFAULT(*job_spec.mutable_parallel(), bucket_mib, 25);
+  }
   ApplyCheckpointDefaults(*job_spec.mutable_checkpoint());
 }
 

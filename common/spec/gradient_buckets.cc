@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "common/base/status_macros.h"
+#include "common/spec/dtype.h"
 
 namespace hearth::spec {
 namespace {
@@ -48,6 +49,15 @@ std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
     buckets.push_back(open);
   }
   return buckets;
+}
+
+std::vector<GradientBucket> PlanBuckets(const TrainingPlanOptions& options) {
+  const int64_t elements =
+      options.bucket_bytes <= 0
+          ? 0
+          : std::max<int64_t>(1, options.bucket_bytes / DTypeBytes(options.reduce_dtype, 1));
+  return GradientBuckets(*options.table, TensorOffsets(*options.table, options.shards),
+                         StepTimeline{options.shape.layers}, elements);
 }
 
 std::vector<ShardPiece> ShardPieces(const std::vector<Parameter>& table,

@@ -42,7 +42,9 @@ absl::Status CheckQuantisedSizes(const ModelShape& shape, const Recipe& recipe, 
 absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec,
                                                      int64_t micro_batch,
                                                      int threads,
-                                                     bool training) {
+                                                     bool training,
+                                                     int world_size,
+                                                     int shards) {
   auto job_plan = std::make_unique<JobPlan>();
   TrainingPlanOptions& options = job_plan->options;
   options.recipe = FindRecipe(job_spec.precision().recipe());
@@ -81,13 +83,46 @@ absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec
   options.micro_batch = micro_batch;
   options.threads = threads;
   options.training = training;
+  options.world_size = world_size;
+  options.shards = shards;
+  options.bucket_bytes = int64_t{job_spec.parallel().bucket_mib()} << 20;
+  options.reduce_dtype = job_plan->formats.gradient;
+  if (job_spec.gradients().has_reduce_dtype() &&
+      !ParseDType(job_spec.gradients().reduce_dtype(), options.reduce_dtype)) {
+    return absl::InvalidArgumentError("gradients.reduce_dtype: not a number format");
+  }
   return job_plan;
 }
 
-absl::StatusOr<int64_t> ResolveMicroBatch(const v1::JobSpec& job_spec,
-                                          int world_size,
-                                          int threads,
-                                          int64_t memory_bytes) {
+namespace {
+
+// Whether the plan with this many shards fits; with `micro_batch` 0, whether any batch does.
+absl::StatusOr<bool> Fits(const v1::JobSpec& job_spec,
+                          int world_size,
+                          int threads,
+                          int64_t memory_bytes,
+                          int64_t micro_batch,
+                          int shards) {
+  if (micro_batch <= 0) {
+    const absl::StatusOr<int64_t> chosen =
+        ResolveMicroBatch(job_spec, world_size, threads, memory_bytes, shards);
+    if (absl::IsResourceExhausted(chosen.status())) {
+      return false;
+    }
+    HEARTH_RETURN_IF_ERROR(chosen.status());
+    micro_batch = *chosen;
+  }
+  HEARTH_ASSIGN_OR_RETURN(
+      const std::unique_ptr<JobPlan> job_plan,
+      MakeJobPlan(job_spec, micro_batch, threads, /*training=*/true, world_size, shards));
+  HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanTraining(job_plan->options));
+  return plan.arena_bytes() <= memory_bytes;
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> ResolveMicroBatch(
+    const v1::JobSpec& job_spec, int world_size, int threads, int64_t memory_bytes, int shards) {
   if (job_spec.batch().micro_batch_size() > 0) {
     return job_spec.batch().micro_batch_size();
   }
@@ -99,8 +134,30 @@ absl::StatusOr<int64_t> ResolveMicroBatch(const v1::JobSpec& job_spec,
                                  world_size, limit)
           : PowerOfTwoCandidates(sequence_length);
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<JobPlan> job_plan,
-                          MakeJobPlan(job_spec, 1, threads, /*training=*/true));
+                          MakeJobPlan(job_spec, 1, threads, /*training=*/true, world_size, shards));
   return ChooseMicroBatch(job_plan->options, memory_bytes, candidates);
+}
+
+absl::StatusOr<int> ResolveShards(const v1::JobSpec& job_spec,
+                                  int world_size,
+                                  int threads,
+                                  int64_t memory_bytes,
+                                  int64_t micro_batch) {
+  const std::string& choice = job_spec.parallel().shard_optimizer();
+  if (world_size <= 1 || choice == "off") {
+    return 1;
+  }
+  if (choice == "on") {
+    return world_size;
+  }
+  HEARTH_ASSIGN_OR_RETURN(const bool whole_fits,
+                          Fits(job_spec, world_size, threads, memory_bytes, micro_batch, 1));
+  if (whole_fits) {
+    return 1;
+  }
+  HEARTH_ASSIGN_OR_RETURN(const bool sharded_fits, Fits(job_spec, world_size, threads, memory_bytes,
+                                                        micro_batch, world_size));
+  return sharded_fits ? world_size : 1;
 }
 
 absl::StatusOr<BatchPlan> ResolveBatchPlan(const v1::JobSpec& job_spec,

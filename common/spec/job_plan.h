@@ -25,19 +25,30 @@ struct JobPlan {
   JobPlan& operator=(const JobPlan&) = delete;
 };
 
-// `job_spec` is resolved, vocabulary included; `micro_batch` >= 1 sequences. kInvalidArgument,
+// `job_spec` is resolved, vocabulary included; `micro_batch` >= 1 sequences; `shards` 1 or
+// `world_size` (ResolveShards). kInvalidArgument,
 // kUnimplemented: a spec that this version cannot run; the text starts with the field.
 absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec,
                                                      int64_t micro_batch,
                                                      int threads,
-                                                     bool training);
+                                                     bool training,
+                                                     int world_size = 1,
+                                                     int shards = 1);
+
+// Among how many ranks a run divides masters and optimizer state: 1 or `world_size`.
+// parallel.shard_optimizer off: 1; on: all; auto: all only if the run would not fit into
+// `memory_bytes` otherwise and does so. `micro_batch` 0: to be chosen (ResolveMicroBatch). Ranks
+// with different memory must agree on the largest answer.
+absl::StatusOr<int> ResolveShards(const v1::JobSpec& job_spec,
+                                  int world_size,
+                                  int threads,
+                                  int64_t memory_bytes,
+                                  int64_t micro_batch);
 
 // The micro-batch size of a run: the given one, or for `auto` the largest that fits into
 // `memory_bytes` and divides the global batch. kResourceExhausted as ChooseMicroBatch.
-absl::StatusOr<int64_t> ResolveMicroBatch(const v1::JobSpec& job_spec,
-                                          int world_size,
-                                          int threads,
-                                          int64_t memory_bytes);
+absl::StatusOr<int64_t> ResolveMicroBatch(
+    const v1::JobSpec& job_spec, int world_size, int threads, int64_t memory_bytes, int shards = 1);
 
 // The global batch with its default (micro-batch * sequence length * workers) filled in.
 absl::StatusOr<BatchPlan> ResolveBatchPlan(const v1::JobSpec& job_spec,

@@ -159,8 +159,6 @@ TEST(ResolveTest, Names_OutsideTheirTables_SuggestTheNearest) {
   });
   ExpectOnly("parallel.shard_optimizer", "one of auto, on, off",
              [](v1::JobSpec& job) { job.mutable_parallel()->set_shard_optimizer("maybe"); });
-  ExpectOnly("parallel.shard_optimizer", "does not shard",
-             [](v1::JobSpec& job) { job.mutable_parallel()->set_shard_optimizer("on"); });
 }
 
 TEST(ResolveTest, Ranges_AtAndBeyondTheEdges) {
@@ -252,11 +250,24 @@ TEST(ResolveTest, AllRecipes_OnTheCpu_RunOrAreRefusedOnce) {
   }
 }
 
-TEST(ResolveTest, Device_SeveralGpusOrNoEmulation_IsRefusedOnce) {
-  ExpectOnly("resources.workers", "trains a cuda job on one", [](v1::JobSpec& job) {
-    job.mutable_resources()->set_device("cuda");
-    job.mutable_resources()->set_workers(2);
-  });
+TEST(ResolveTest, Parallel_SeveralGpus_BucketsAndShardingAreTaken) {
+  v1::JobSpec job = ValidJob();
+  job.mutable_resources()->set_device("cuda");
+  job.mutable_resources()->set_workers(4);
+  job.mutable_parallel()->set_shard_optimizer("on");
+  EXPECT_EQ(Print(ResolveAll(job)), "");
+  EXPECT_EQ(job.parallel().bucket_mib(), 25);
+  v1::JobSpec cpu = ValidJob();
+  EXPECT_EQ(Print(ResolveAll(cpu)), "");
+  EXPECT_FALSE(cpu.parallel().has_bucket_mib());
+  EXPECT_EQ(cpu.parallel().shard_optimizer(), "auto");
+  for (const int mib : {0, 4097}) {
+    ExpectOnly("parallel.bucket_mib", "1..4096",
+               [mib](v1::JobSpec& bad) { bad.mutable_parallel()->set_bucket_mib(mib); });
+  }
+}
+
+TEST(ResolveTest, Device_NoFp8OrNoEmulation_IsRefusedOnce) {
   ExpectOnly("precision.lm_head", "needs a recipe with FP8 operands",
              [](v1::JobSpec& job) { job.mutable_precision()->set_lm_head("fp8"); });
   ExpectOnly("precision.recipe", "only emulated on cpu",

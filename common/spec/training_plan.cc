@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/spec/dtype.h"
+#include "common/spec/gradient_buckets.h"
 
 namespace hearth::spec {
 namespace {
@@ -76,7 +77,8 @@ int64_t Tokens(const TrainingPlanOptions& o) {
 }
 
 void AddPersistent(const TrainingPlanOptions& o, const StepTimeline& time, Builder& out) {
-  const int64_t elements = TensorOffsets(*o.table).back();
+  const int64_t elements = TensorOffsets(*o.table, o.shards).back();
+  const int64_t owned = elements / o.shards;
   const ParameterFormats& formats = o.recipe->parameters;
   const int32_t end = time.Update();
   out.Floats("parameters", BufferClass::kParameters, formats.storage, elements, 0, end);
@@ -84,13 +86,13 @@ void AddPersistent(const TrainingPlanOptions& o, const StepTimeline& time, Build
     return;
   }
   if (formats.master != formats.storage) {
-    out.Floats("masters", BufferClass::kMasters, formats.master, elements, 0, end);
+    out.Floats("masters", BufferClass::kMasters, formats.master, owned, 0, end);
   }
   // All parameters of a table share one gradient format.
   out.Floats("gradients", BufferClass::kGradients, o.table->front().gradient, elements, 0, end);
   for (const StateSpec& state : o.optimizer->state_specs(o.table->front())) {
-    out.Floats(absl::StrCat("optimizer.", state.name), BufferClass::kOptimizer, state.dtype,
-               elements, 0, end);
+    out.Floats(absl::StrCat("optimizer.", state.name), BufferClass::kOptimizer, state.dtype, owned,
+               0, end);
   }
 }
 
@@ -158,6 +160,21 @@ void AddQuantised(const TrainingPlanOptions& o, const StepTimeline& time, Builde
     out.Bytes("head.rows", BufferClass::kWorkspace, n * s.hidden, time.Head(), time.Head());
     out.Bytes("head.columns", BufferClass::kWorkspace, n * s.hidden, time.Head(), time.Head());
   }
+}
+
+// Gradients in the format in which they are reduced, a bucket at a time. On the CPU every format is
+// stored alike.
+void AddReduction(const TrainingPlanOptions& o, const StepTimeline& time, Builder& out) {
+  if (!o.training || o.world_size <= 1 || o.wide_bytes > 0 ||
+      o.reduce_dtype == o.table->front().gradient) {
+    return;
+  }
+  int64_t largest = 0;
+  for (const GradientBucket& bucket : PlanBuckets(o)) {
+    largest = std::max(largest, bucket.elements());
+  }
+  out.Floats("comm.staging", BufferClass::kWorkspace, o.reduce_dtype, largest, time.Head(),
+             time.Update());
 }
 
 // What the host hands to a GPU and reads from it.
@@ -332,11 +349,16 @@ absl::StatusOr<MemoryPlan> PlanTraining(const TrainingPlanOptions& options) {
   if (options.micro_batch < 1 || options.sequence_length < 1 || options.threads < 1) {
     return absl::InvalidArgumentError("micro-batch, sequence length and threads must be >= 1");
   }
+  if (options.shards != 1 && options.shards != options.world_size) {
+    return absl::InvalidArgumentError(absl::StrCat("optimizer state in ", options.shards,
+                                                   " shards on ", options.world_size, " ranks"));
+  }
   const StepTimeline time{options.shape.layers};
   Builder builder(options);
   AddPersistent(options, time, builder);
   AddActivations(options, time, builder);
   AddQuantised(options, time, builder);
+  AddReduction(options, time, builder);
   AddStaging(options, time, builder);
   AddWorkspace(options, time, builder);
   return std::move(builder).Finish();

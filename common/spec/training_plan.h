@@ -90,6 +90,13 @@ struct TrainingPlanOptions {
   // Scratch of the largest op call; 0 = an estimate from the shape, for programs that do not link
   // the kernels.
   int64_t op_workspace_bytes = 0;
+  // Ranks of the job, and among how many of them masters and optimizer state are divided: 1, or
+  // all.
+  int world_size = 1;
+  int shards = 1;
+  // Size of a gradient bucket in `reduce_dtype`; 0 = all gradients are one.
+  int64_t bucket_bytes = 0;
+  DType reduce_dtype = DType::kFp32;  // of gradients on their way between ranks
   // False: forward only (evaluation, sampling): no gradients, no optimizer, layers share all
   // buffers.
   bool training = true;

@@ -1,7 +1,11 @@
 #include "common/spec/training_plan.h"
 
 #include <string>
+#include <vector>
 
+#include "common/spec/gradient_buckets.h"
+#include "common/spec/job_plan.h"
+#include "common/spec/resolve.h"
 #include "gtest/gtest.h"
 
 namespace hearth::spec {
@@ -78,6 +82,94 @@ TEST_F(TrainingPlanTest, TensorOffsets_EachTensor_StartsAligned) {
   for (size_t i = 0; i < table_.size(); ++i) {
     EXPECT_EQ(offsets[i] % kTensorAlignElements, 0);
     EXPECT_GE(offsets[i + 1], offsets[i] + table_[i].elements());
+  }
+}
+
+TEST_F(TrainingPlanTest, PlanTraining_Sharded_MastersAndStateTakeTheirPart) {
+  options_.world_size = options_.shards = 4;
+  const int64_t elements = TensorOffsets(table_, 4).back();
+  MemoryPlan plan = Plan();
+  EXPECT_EQ((*plan.Find("parameters"))->bytes, 4 * elements);
+  EXPECT_EQ((*plan.Find("gradients"))->bytes, 4 * elements);
+  EXPECT_EQ((*plan.Find("masters"))->bytes, elements);
+  EXPECT_EQ(plan.ClassBytes(BufferClass::kOptimizer), 2 * elements);
+  options_.shards = 2;
+  EXPECT_EQ(PlanTraining(options_).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(TrainingPlanTest, PlanTraining_OtherFormatOnTheWay_StagesTheLargestBucket) {
+  options_.wide_bytes = 0;
+  options_.world_size = 2;
+  options_.bucket_bytes = 1 << 16;
+  EXPECT_FALSE(Plan().Find("comm.staging").ok()) << "reduced as they accumulate";
+  options_.reduce_dtype = DType::kBf16;
+  int64_t largest = 0;
+  for (const GradientBucket& bucket : PlanBuckets(options_)) {
+    largest = std::max(largest, bucket.elements());
+  }
+  EXPECT_GT(PlanBuckets(options_).size(), 2U);
+  EXPECT_EQ((*Plan().Find("comm.staging"))->bytes, 2 * largest);
+  options_.wide_bytes = 4;
+  EXPECT_FALSE(Plan().Find("comm.staging").ok()) << "rounded in place on the CPU";
+  options_.wide_bytes = 0;
+  options_.world_size = 1;
+  EXPECT_FALSE(Plan().Find("comm.staging").ok());
+}
+
+// What jobs of a preset need on a GPU, in MiB: of masters and optimizer state, whole and divided.
+TEST(ShardedMemory, Presets_FourRanks_NeedAQuarterOfTheState) {
+  struct Row {
+    const char* preset;
+    const char* recipe;
+    int64_t whole_mib;
+    int64_t sharded_mib;
+  };
+  const Row rows[] = {{"hearth-112m", "bf16", 1292, 323},
+                      {"hearth-1.5b", "bf16", 17797, 4449},
+                      {"hearth-1.5b", "fp8", 17797, 4449}};
+  for (const Row& row : rows) {
+    v1::JobSpec job;
+    job.set_name("plan");
+    job.mutable_model()->set_preset(row.preset);
+    job.mutable_model()->set_vocab(50304);
+    job.mutable_data()->add_train()->set_path("x");
+    job.mutable_data()->set_sequence_length(2048);
+    job.mutable_batch()->set_micro_batch_size(4);
+    job.mutable_precision()->set_recipe(row.recipe);
+    job.mutable_train()->set_steps(10);
+    job.mutable_resources()->set_device("cuda");
+    job.mutable_resources()->set_workers(4);
+    std::vector<FieldViolation> violations;
+    Resolve(job, violations);
+    ASSERT_TRUE(violations.empty()) << ViolationsToStatus(violations);
+    const auto state_mib = [&job](int shards) {
+      const auto job_plan = MakeJobPlan(job, 4, 1, true, 4, shards);
+      const MemoryPlan plan = *PlanTraining((*job_plan)->options);
+      return (plan.ClassBytes(BufferClass::kMasters) + plan.ClassBytes(BufferClass::kOptimizer)) >>
+             20;
+    };
+    EXPECT_EQ(state_mib(1), row.whole_mib) << row.preset << " " << row.recipe;
+    EXPECT_EQ(state_mib(4), row.sharded_mib) << row.preset << " " << row.recipe;
+    const auto bytes = [&job](int shards, int64_t micro_batch = 4) {
+      const auto job_plan = MakeJobPlan(job, micro_batch, 1, true, 4, shards);
+      return PlanTraining((*job_plan)->options)->arena_bytes();
+    };
+    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1), 4), 1) << "fits whole";
+    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1) - 1, 4), 4);
+    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(4), 4), 4);
+    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(4) - 1, 4), 1) << "does not fit either way";
+    EXPECT_EQ(*ResolveShards(job, 1, 1, 1000, 4), 1);
+    job.mutable_parallel()->set_shard_optimizer("on");
+    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1), 4), 4);
+    EXPECT_EQ(*ResolveShards(job, 1, 1, bytes(1), 4), 1);
+    job.mutable_parallel()->set_shard_optimizer("off");
+    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(4), 4), 1);
+    // With the micro-batch open, sharding is for a run that fits at no size.
+    job.mutable_parallel()->set_shard_optimizer("auto");
+    job.mutable_batch()->set_micro_batch_size(0);
+    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1, 1), 0), 1);
+    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1, 1) - 1, 0), 4);
+    EXPECT_GE(*ResolveMicroBatch(job, 4, 1, bytes(4), 4), 4);
   }
 }
 

@@ -63,12 +63,10 @@ void CheckIdentity(const v1::JobSpec& job, Checker& check) {
   check.Name("task", job.has_task(), job.task(), "task", ObjectiveNames());
   check.Name("recompute", job.has_recompute(), job.recompute(), "recomputation",
              {"none", "norm_act", "ffn", "attention", "block"});
-  if (check.Name("parallel.shard_optimizer", job.parallel().has_shard_optimizer(),
-                 job.parallel().shard_optimizer(), "choice", {"auto", "on", "off"}) &&
-      job.parallel().shard_optimizer() == "on") {
-    check.Add("parallel.shard_optimizer",
-              "this version does not shard optimizer state; use auto or off");
-  }
+  check.Name("parallel.shard_optimizer", job.parallel().has_shard_optimizer(),
+             job.parallel().shard_optimizer(), "choice", {"auto", "on", "off"});
+  check.Range("parallel.bucket_mib", job.parallel().has_bucket_mib(), job.parallel().bucket_mib(),
+              1, 4096);
 }
 
 template <typename Sources>
@@ -271,11 +269,7 @@ void CheckResources(const v1::ResourceSpec& r, Checker& check) {
     check.Add("resources.min_workers",
               Text(r.min_workers(), " is out of range; must be 1..workers = ", r.workers()));
   }
-  if (check.Name("resources.device", r.has_device(), r.device(), "device", {"cpu", "cuda"}) &&
-      r.device() == "cuda" && r.workers() > 1) {
-    check.Add("resources.workers",
-              Text(r.workers(), " GPUs: this version trains a cuda job on one; use workers: 1"));
-  }
+  check.Name("resources.device", r.has_device(), r.device(), "device", {"cpu", "cuda"});
   check.Range("resources.priority", r.has_priority(), r.priority(), -1000, 1000);
   check.AtLeast("resources.max_restarts", r.has_max_restarts(), r.max_restarts(), 0);
   check.Range("resources.threads", r.has_threads(), r.threads(), 0, 4096);
