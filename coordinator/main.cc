@@ -3,6 +3,7 @@
 // Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start; 2 wrong usage; 3 the data dir is
 // in use by another coordinator; 4 the store failed while running (disk full, I/O error): nothing
 // acknowledged is lost, start it again once there is room.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <string>
@@ -33,9 +34,12 @@ struct Flags {
   bool log_json = false;
   double heartbeat_seconds = 1;
   double silence_seconds = 5;
+  double disconnect_seconds = 3;
   double reattach_grace_seconds = 30;
   double isolation_grace_seconds = 600;
   double kill_timeout_seconds = 60;
+  double resize_interval_seconds = 300;
+  double resize_settle_seconds = 30;
   int64_t min_free_mib = 16;
 };
 
@@ -64,12 +68,25 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "A worker silent for longer, whose job makes no progress, is lost")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  app.add_option("--disconnect-seconds", flags.disconnect_seconds,
+                 "The same for a worker whose connection has ended and that does not dial again")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   app.add_option("--reattach-grace-seconds", flags.reattach_grace_seconds,
                  "After a start no worker counts as silent for this long")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   app.add_option("--isolation-grace-seconds", flags.isolation_grace_seconds,
                  "Cut off from most workers, recover nothing for this long")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--resize-interval-seconds", flags.resize_interval_seconds,
+                 "A job that runs on fewer workers than it wants grows at the earliest so long "
+                 "after it was started, at its next checkpoint")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--resize-settle-seconds", flags.resize_settle_seconds,
+                 "... onto workers that have been free for so long")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   app.add_option("--kill-timeout-seconds", flags.kill_timeout_seconds,
@@ -82,6 +99,9 @@ void Convert(Flags& flags) {
   CoreOptions& core = flags.options.loop.core;
   core.heartbeat = absl::Seconds(flags.heartbeat_seconds);
   core.silence = absl::Seconds(flags.silence_seconds);
+  core.disconnect_silence = std::min(core.silence, absl::Seconds(flags.disconnect_seconds));
+  core.resize_interval = absl::Seconds(flags.resize_interval_seconds);
+  core.resize_settle = absl::Seconds(flags.resize_settle_seconds);
   core.reattach_grace = absl::Seconds(flags.reattach_grace_seconds);
   core.isolation_grace = absl::Seconds(flags.isolation_grace_seconds);
   core.kill_timeout = absl::Seconds(flags.kill_timeout_seconds);

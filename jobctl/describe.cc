@@ -56,6 +56,17 @@ void AppendRunInfo(std::string& out, const v1::Job& job) {
   Line(out, "Memory", absl::StrCat(FormatBytes(info.planned_bytes()), " planned a rank"));
 }
 
+std::string RecoveryText(const v1::Recovery& recovery) {
+  const std::string lost = absl::StrCat("lost rank ", recovery.rank(), " on ", recovery.worker_id(),
+                                        " (", recovery.reason(), ")");
+  return recovery.seconds() == 0.0
+             ? absl::StrCat("under way since ", TimeText(recovery.fault_time()), ": ", lost)
+             : absl::StrFormat("%.1f s at %s: %s, resumed from step %d with %d worker%s",
+                               recovery.seconds(), TimeText(recovery.fault_time()), lost,
+                               recovery.step(), recovery.workers(),
+                               recovery.workers() == 1 ? "" : "s");
+}
+
 std::string Indent(const std::string& text) {
   return absl::StrCat(
       "  ", absl::StrReplaceAll(text.substr(0, text.find_last_not_of('\n') + 1), {{"\n", "\n  "}}),
@@ -81,6 +92,9 @@ std::string Describe(const v1::Job& job,
                     job.spec().resources().max_restarts(), " restarts used)"));
   AppendProgress(out, job);
   AppendRunInfo(out, job);
+  if (job.has_recovery()) {
+    Line(out, "Recovery", RecoveryText(job.recovery()));
+  }
   Line(out, "Detection",
        absl::StrFormat("a worker silent for %.0f s without progress is lost; nobody is "
                        "silent in the first %.0f s of a coordinator",

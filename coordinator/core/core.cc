@@ -334,6 +334,9 @@ void Core::Impl::Transition(JobState& job,
   if (IsTerminal(to)) {
     *view.mutable_end_time() = ToProto(now_.wall);
   }
+  if ((IsTerminal(to) || to == v1::JOB_STATE_PAUSED) && view.recovery().seconds() == 0.0) {
+    view.clear_recovery();  // nothing will come of it
+  }
   if (!HasGang(to)) {
     view.clear_workers();
     job.record.clear_stop();

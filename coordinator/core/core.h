@@ -265,7 +265,10 @@ struct RestoredState {
 struct CoreOptions {
   int64_t generation = 1;  // incremented durably by the store at each start
   absl::Duration heartbeat = absl::Seconds(1);
-  absl::Duration silence = absl::Seconds(5);           // without heartbeat and progress = lost
+  absl::Duration silence = absl::Seconds(5);  // without heartbeat and progress = lost
+  // The same for a worker whose stream has ended and who does not dial again. Its process is gone
+  // or cannot reach us; a stream breaks at once when a daemon is killed.
+  absl::Duration disconnect_silence = absl::Seconds(3);
   absl::Duration reattach_grace = absl::Seconds(30);   // after a start nobody is silent
   absl::Duration isolation_grace = absl::Minutes(10);  // cut off from most workers: recover nothing
   absl::Duration kill_timeout =
@@ -273,7 +276,8 @@ struct CoreOptions {
   absl::Duration return_grace =
       absl::Seconds(60);  // a vanished worker still counts as existing for the queue's head
   absl::Duration resize_interval =
-      absl::Minutes(5);  // shortest life of a gang before it is resized
+      absl::Minutes(5);                              // shortest life of a gang before it is resized
+  absl::Duration resize_settle = absl::Seconds(30);  // a spare worker must have been free so long
   absl::Duration request_ttl = absl::Hours(24);
   absl::Duration worker_ttl = absl::Hours(24);  // offline workers without flags are forgotten
 };

@@ -96,6 +96,50 @@ TEST(Job, AllRanksFinished_Succeeds) {
   EXPECT_TRUE(h.Job("job").has_end_time());
 }
 
+// Hosts and buses in another order than names and arrival.
+TEST(Job, Ranks_AreOrderedByHostThenBusThenNameAtEveryStart) {
+  Harness h;
+  struct {
+    const char* id;
+    const char* host;
+    const char* bus;
+  } const rows[] = {{"a", "node2", "00000000:1B:00.0"},
+                    {"b", "node1", "00000000:9A:00.0"},
+                    {"c", "node1", "00000000:1B:00.0"},
+                    {"e", "node1", ""},
+                    {"d", "node1", ""}};
+  for (const auto& row : rows) {
+    AgentConnected connected;
+    connected.connection_id = 100 + static_cast<uint64_t>(row.id[0]);
+    v1::Hello& hello = connected.hello;
+    hello.set_worker_id(row.id);
+    hello.set_incarnation("i1");
+    hello.set_host(row.host);
+    hello.mutable_device()->set_kind("cpu");
+    hello.mutable_device()->set_pci_bus_id(row.bus);
+    hello.set_checkpoint_root("/ck");
+    hello.set_root_uuid("root");
+    ASSERT_TRUE(h.Do(connected).reply->status.ok());
+    h.connections[row.id] = connected.connection_id;
+  }
+  h.Create(5);
+  h.Tick();
+  const std::vector<std::string> order = {"d", "e", "c", "b", "a"};
+  for (int start = 1; start <= 2; ++start) {
+    EXPECT_EQ(h.Job("job").epoch(), start);
+    for (int rank = 0; rank < 5; ++rank) {
+      EXPECT_EQ(h.Job("job").workers(rank), order[static_cast<size_t>(rank)]);
+    }
+    h.Exit("job", start, v1::EXIT_REASON_INTERNAL, "boom");
+    for (int rank = 0; rank < 5; ++rank) {
+      if (rank != start) {
+        h.Exit("job", rank, v1::EXIT_REASON_KILLED);
+      }
+    }
+    h.Tick();
+  }
+}
+
 TEST(Job, NothingLeftToDo_PassesThroughRunning) {
   Harness h;
   h.Connect("a");

@@ -170,6 +170,98 @@ TEST(Liveness, FiveSecondsOfSilence_LoseTheWorkerAndAbortTheOthersAtOnce) {
   EXPECT_EQ(h.Job("job").reason_code(), "worker_lost");
 }
 
+TEST(Liveness, EndedStreamAndNoNewOne_LosesTheWorkerAfterThreeSeconds) {
+  Harness h;
+  h.Running(2);
+  Settled(h, {"a", "b"});
+  h.Disconnect("b");
+  h.Pass(absl::Seconds(2.5), {"a"}, false);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_RUNNING);
+  h.Pass(absl::Seconds(1), {"a"}, false);
+  EXPECT_EQ(h.WorkerState("b"), v1::WORKER_STATE_LOST);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_RECOVERING);
+}
+
+TEST(Liveness, MostStreamsEndTogether_MeansThatTheCoordinatorIsCutOff) {
+  Harness h;
+  for (const char* id : {"a", "b", "c", "d"}) {
+    h.Connect(id);
+  }
+  h.Create(4, "x");
+  h.Tick();
+  h.Step("x", 1);
+  Settled(h, {"a", "b", "c", "d"});
+  for (const char* id : {"a", "b", "c"}) {
+    h.Disconnect(id);
+  }
+  h.Pass(absl::Minutes(1), {"d"}, false);
+  EXPECT_TRUE(h.core->isolated());
+  EXPECT_EQ(h.State("x"), v1::JOB_STATE_RUNNING);
+}
+
+TEST(Recovery, LostWorker_TimeFromItsLastSignOfLifeToTheNextStep) {
+  Harness h;
+  h.Running(3);
+  Settled(h, {"a", "b", "c"});
+  h.Checkpoint("job", 5);
+  h.Pass(absl::Seconds(6), {"a", "c"}, false);  // b is silent
+  ASSERT_EQ(h.State("job"), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(h.Job("job").recovery().rank(), 1);
+  EXPECT_EQ(h.Job("job").recovery().seconds(), 0.0);
+  h.Exit("job", 0, v1::EXIT_REASON_KILLED);
+  h.Exit("job", 2, v1::EXIT_REASON_KILLED);
+  h.Restart();  // what is known of the fault is on the disk
+  h.Connect("a");
+  h.Connect("c");
+  h.Connect("b", "i2");
+  h.Pass(absl::Seconds(4), {"a", "b", "c"});
+  ASSERT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+  h.Step("job", 6);
+  const v1::Recovery& recovery = h.Job("job").recovery();
+  EXPECT_NEAR(recovery.seconds(), 10.0, 0.6);
+  EXPECT_EQ(recovery.worker_id(), "b");
+  EXPECT_EQ(recovery.reason_code(), "worker_lost");
+  EXPECT_EQ(recovery.step(), 5);
+  EXPECT_EQ(recovery.workers(), 3);
+  EXPECT_EQ(h.events.back().type(), "recovery");
+  EXPECT_THAT(h.events.back().message(), HasSubstr("lost rank 1 on b (worker b is silent"));
+  EXPECT_THAT(h.events.back().message(), HasSubstr("resumed from step 5 with 3 workers"));
+  h.Step("job", 7);
+  EXPECT_EQ(h.events.back().type(), "recovery") << "once";
+}
+
+TEST(Recovery, PeersSpeakFirst_TheStoppedTrainerIsBlamedFromItsLastSignOfLife) {
+  Harness h;
+  h.Running(2);
+  Settled(h, {"a", "b"});
+  h.Exit("job", 0, v1::EXIT_REASON_COMM, "peers are gone");
+  EXPECT_EQ(h.Job("job").recovery().reason_code(), "peers_lost");
+  h.Pass(absl::Seconds(3), {"a", "b"}, false);
+  v1::TaskReport report = h.Next("job", 1);
+  report.mutable_exit()->mutable_exit()->set_reason(v1::EXIT_REASON_HUNG);
+  report.mutable_exit()->mutable_exit()->set_message(
+      "stopped: no heartbeat for 3s, process state T");
+  report.mutable_exit()->set_clean(true);
+  report.mutable_exit()->set_silent_seconds(4);
+  h.Report("job", 1, report);
+  EXPECT_EQ(h.Job("job").reason_code(), "trainer_hung");
+  h.Tick();
+  h.Step("job", 1);
+  EXPECT_NEAR(h.Job("job").recovery().seconds(), 4.0, 0.1);
+  EXPECT_EQ(h.Job("job").recovery().rank(), 1);
+  EXPECT_THAT(h.events.back().message(), HasSubstr("process state T"));
+}
+
+TEST(Recovery, CancelledMeanwhile_IsForgotten) {
+  Harness h;
+  h.Running(2);
+  h.Exit("job", 0, v1::EXIT_REASON_INTERNAL, "boom");
+  h.Cancel("job", true);
+  h.Exit("job", 1, v1::EXIT_REASON_KILLED);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_CANCELLED);
+  EXPECT_FALSE(h.Job("job").has_recovery());
+}
+
 TEST(Liveness, SilentWorkerWhoseJobSteps_IsUnreachableNotLost) {
   Harness h;
   h.Running(2);

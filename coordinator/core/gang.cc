@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "coordinator/core/errors.h"
@@ -210,6 +211,8 @@ void Core::Impl::LoseRank(JobState& job,
   record.set_gone(true);
   record.set_lost(true);
   record.set_lost_reason(why);
+  *record.mutable_fault_time() =
+      ToProto(now_.wall - (Mono() - FindWorker(record.worker_id())->last_seen));
   ++reason_counts_[code];
   MarkJob(job, true);
   ReleaseWorker(job, rank);
@@ -252,6 +255,7 @@ Core::Impl::Verdict Core::Impl::Judge(const JobState& job) const {
       continue;
     }
     best = weight;
+    verdict.rank = i;
     verdict.lost = rank.lost();
     verdict.exit_class = rank.lost() ? ExitClass::kStopped : row.exit_class;
     verdict.code = rank.lost() ? "worker_lost" : row.code;
@@ -265,6 +269,44 @@ Core::Impl::Verdict Core::Impl::Judge(const JobState& job) const {
                                : rank.exit().exit().message());
   }
   return verdict;
+}
+
+void Core::Impl::NoteFault(JobState& job, const Verdict& verdict) {
+  v1::Recovery& recovery = *job.job().mutable_recovery();
+  if (recovery.seconds() > 0.0) {
+    recovery.Clear();  // of an earlier one
+  }
+  const v1::RankRecord& rank = job.record.ranks(verdict.rank);
+  const absl::Time fault = rank.has_fault_time() ? FromProto(rank.fault_time()) : now_.wall;
+  if (!recovery.has_fault_time() || fault < FromProto(recovery.fault_time())) {
+    *recovery.mutable_fault_time() = ToProto(fault);
+  }
+  recovery.set_rank(verdict.rank);
+  recovery.set_worker_id(rank.worker_id());
+  recovery.set_host(FindWorker(rank.worker_id())->worker().host());
+  recovery.set_reason_code(verdict.code);
+  const std::string& said = rank.lost() ? rank.lost_reason() : rank.exit().exit().message();
+  recovery.set_reason(said.empty() ? verdict.message : said);
+  MarkJob(job, true);
+}
+
+void Core::Impl::NoteRecovered(JobState& job, int64_t step) {
+  v1::Recovery& recovery = *job.job().mutable_recovery();
+  if (!recovery.has_fault_time() || recovery.seconds() > 0.0) {
+    return;
+  }
+  // By the wall clock, for a restart of the coordinator may lie between.
+  recovery.set_seconds(
+      std::max(0.001, absl::ToDoubleSeconds(now_.wall - FromProto(recovery.fault_time()))));
+  recovery.set_step(step - 1);
+  recovery.set_workers(job.record.ranks_size());
+  AddEvent(
+      job, "recovery", "coordinator", recovery.reason_code(),
+      absl::StrFormat("recovered in %.1f s: lost rank %d on %s (%s), resumed from step %d with "
+                      "%d worker%s",
+                      recovery.seconds(), recovery.rank(), recovery.worker_id(), recovery.reason(),
+                      recovery.step(), recovery.workers(), recovery.workers() == 1 ? "" : "s"),
+      job.state(), job.state());
 }
 
 bool Core::Impl::MayRestart(JobState& job) {
@@ -334,6 +376,7 @@ void Core::Impl::Recover(JobState& job) {
                         " times without a new checkpoint; last: ", verdict.message));
     return;
   }
+  NoteFault(job, verdict);
   Transition(job, v1::JOB_STATE_RECOVERING, verdict.actor, verdict.code, verdict.message);
   if (AllGone(job)) {
     job.record.clear_stop();
@@ -372,6 +415,7 @@ void Core::Impl::SettleRecovering(JobState& job) {
                         " times without a new checkpoint; last: ", verdict.message));
     return;
   }
+  NoteFault(job, verdict);  // by now it may be known better who was first
   job.record.clear_stop();
   job.job().set_reason_code(verdict.code);
   job.job().set_reason(absl::StrCat(verdict.message, "; all ranks are gone"));

@@ -206,11 +206,17 @@ struct Core::Impl {
   struct Verdict {
     ExitClass exit_class = ExitClass::kStopped;
     bool lost = false;
+    int rank = 0;  // the one to blame
     std::string code;
     std::string message;
     std::string actor;
   };
   Verdict Judge(const JobState& job) const;
+  // Writes down whose loss the job recovers from. Several losses before the next step are one
+  // recovery, from the first of them.
+  void NoteFault(JobState& job, const Verdict& verdict);
+  // The first step of an epoch was reported: a recovery that is under way is over.
+  void NoteRecovered(JobState& job, int64_t step);
   // Counts a failure; true if the job may be started again.
   bool MayRestart(JobState& job);
 
@@ -219,6 +225,8 @@ struct Core::Impl {
   void CheckSilence();
   bool CheckIsolation(const WorkerState& worker);
   bool Silent(const WorkerState& worker) const;
+  // How long this worker may say nothing before it counts as lost.
+  absl::Duration Patience(const WorkerState& worker) const;
   void DeclareLost(WorkerState& worker);
   void CheckDeadlines(JobState& job);
   void CheckKills(JobState& job);

@@ -23,6 +23,11 @@ bool Core::Impl::Silent(const WorkerState& worker) const {
   return Mono() - worker.last_seen >= options_.silence;
 }
 
+absl::Duration Core::Impl::Patience(const WorkerState& worker) const {
+  return worker.connection == 0 ? std::min(options_.silence, options_.disconnect_silence)
+                                : options_.silence;
+}
+
 void Core::Impl::On(const Tick&) {
   last_tick_ = Mono();
   CheckSilence();
@@ -59,7 +64,8 @@ void Core::Impl::CheckSilence() {
   size_t busy = 0;
   for (auto& [id, worker] : workers_) {
     busy += worker.job_id.empty() ? 0 : 1;
-    if (!worker.lost && Silent(worker) && (!worker.job_id.empty() || worker.connection != 0)) {
+    if (!worker.lost && Mono() - worker.last_seen >= Patience(worker) &&
+        (!worker.job_id.empty() || worker.connection != 0)) {
       silent.push_back(&worker);
     }
   }
@@ -81,7 +87,7 @@ void Core::Impl::CheckSilence() {
       continue;
     }
     const JobState& job = *Find(worker->job_id);
-    if (Mono() - std::max(worker->last_seen, job.last_progress) < options_.silence) {
+    if (Mono() - std::max(worker->last_seen, job.last_progress) < Patience(*worker)) {
       continue;  // UNREACHABLE: the all-reduce proves it alive
     }
     if (CheckIsolation(*worker)) {
@@ -109,7 +115,8 @@ bool Core::Impl::CheckIsolation(const WorkerState& worker) {
       continue;
     }
     ++busy;
-    const bool quiet = Mono() - other.last_seen >= kMissedHeartbeats * options_.heartbeat;
+    const bool quiet =
+        other.connection == 0 || Mono() - other.last_seen >= kMissedHeartbeats * options_.heartbeat;
     fallen += quiet && together(other.last_seen) ? 1 : 0;
   }
   if (fallen < kIsolationWorkers || 2 * fallen <= busy) {

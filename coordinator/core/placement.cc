@@ -55,6 +55,7 @@ void Core::Impl::AddJobView(const JobState& job, ClusterView& view) const {
 ClusterView Core::Impl::View() const {
   ClusterView view;
   view.resize_interval = options_.resize_interval;
+  view.resize_settle = options_.resize_settle;
   for (const auto& [id, worker] : workers_) {
     WorkerView out;
     out.worker = &worker.worker();

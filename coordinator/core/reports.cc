@@ -182,6 +182,7 @@ void Core::Impl::ApplyStep(JobState& job, int rank, const v1::StepReport& step) 
   if (job.state() == v1::JOB_STATE_STARTING) {
     Transition(job, v1::JOB_STATE_RUNNING, "trainer", "first_step",
                absl::StrCat("running since step ", step.step()));
+    NoteRecovered(job, step.step());
   } else if (job.state() == v1::JOB_STATE_RUNNING) {
     view.set_running_seconds(job.record.running_base() +
                              absl::ToDoubleSeconds(Mono() - job.running_since));
@@ -264,6 +265,7 @@ void Core::Impl::ApplyExit(WorkerState& worker, JobState& job, int rank, const v
   v1::RankRecord& record = *job.record.mutable_ranks(rank);
   *record.mutable_exit() = exit;
   record.set_gone(true);
+  *record.mutable_fault_time() = ToProto(now_.wall - absl::Seconds(exit.silent_seconds()));
   const v1::ExitReason reason = exit.exit().reason();
   record.set_killed_by_us(job.record.stop().kill() &&
                           (reason == v1::EXIT_REASON_KILLED || reason == v1::EXIT_REASON_ABORTED ||

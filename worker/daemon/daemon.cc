@@ -183,6 +183,9 @@ absl::Status Daemon::StartParts() {
   Supervisor::Options supervisor;
   supervisor.trainer.program = options_.trainer;
   supervisor.gone_bound = options_.gone_bound;
+  supervisor.silence.silence = options_.trainer_silence_seconds > 0
+                                   ? absl::Seconds(options_.trainer_silence_seconds)
+                                   : absl::InfiniteDuration();
   if (gpu_ != nullptr) {
     supervisor.trainer.environment = {absl::StrCat("CUDA_VISIBLE_DEVICES=", device_.uuid())};
     supervisor.device = gpu_.get();

@@ -1,5 +1,6 @@
 // A trainer for the daemon's tests: speaks trainer.proto and does what the job's name says, a list
 // of "verb[:argument]" separated by ';'. Being told to hang, it lives until it is killed.
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -196,6 +197,15 @@ class FakeTrainer {
        [this](const std::string&) { SendBytes(std::string_view("\xff\xff\xff\xff", 4)); }},
       {"close", [this](const std::string&) { close(fd_); }},
       {"crash", [](const std::string&) { raise(SIGKILL); }},
+      {"alive",
+       [this](const std::string& count) {
+         for (int left = std::atoi(count.c_str()); left > 0; --left) {
+           v1::FromTrainer message;
+           message.mutable_alive();
+           Send(message);
+           poll(nullptr, 0, 100);
+         }
+       }},
       {"hang", [](const std::string&) { Hang(); }},
   };
 };

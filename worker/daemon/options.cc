@@ -54,6 +54,11 @@ void AddFlags(CLI::App& app, WorkerOptions& options, std::vector<std::string>& l
       "port from 127.0.0.1:7080");
   app.add_option("--label", labels, "key=value, repeatable; resources.selector asks for them");
   app.add_option("--trainer", options.trainer, "hearth-trainer program; default: beside this one");
+  app.add_option("--trainer-silence", options.trainer_silence_seconds,
+                 "Kill a trainer that gives no sign of life for so many seconds (one that is "
+                 "stopped after 3 s); 0 = never, e.g. to look at one with a debugger")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--tls-ca", options.tls_ca, "CA certificate (PEM) to trust; turns TLS on");
   app.add_option("--tls-cert", options.tls_cert, "Our certificate (PEM), for mutual TLS");
   app.add_option("--tls-key", options.tls_key, "Its key (PEM)");

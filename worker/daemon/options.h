@@ -36,7 +36,8 @@ struct WorkerOptions {
   std::string nvml_library;          // "" = nvml::DefaultLibrary()
   // How long an ended trainer's processes and device memory may take to be gone.
   absl::Duration gone_bound = absl::Seconds(10);
-  std::string trainer;  // "" = hearth-trainer beside this program
+  double trainer_silence_seconds = 15;  // without a sign of life; 0 = never kill one for that
+  std::string trainer;                  // "" = hearth-trainer beside this program
   std::string tls_cert;
   std::string tls_key;
   std::string tls_ca;

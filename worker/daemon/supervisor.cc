@@ -35,11 +35,6 @@ constexpr absl::Duration kSilencePoll = absl::Milliseconds(500);
 // suspended machine), and its trainers with it: they are given time to speak.
 constexpr absl::Duration kStall = absl::Seconds(2);
 
-char StateOf(pid_t pid) {
-  const absl::StatusOr<ProcessStat> stat = ReadProcessStat(pid);
-  return stat.ok() ? stat->state : '\0';
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Supervisor>> Supervisor::Create(Options options,
@@ -215,22 +210,16 @@ void Supervisor::CheckSilence(Child& child) {
     return;
   }
   const absl::Duration silent = clock_.Monotonic() - child.heard;
-  const absl::Duration longest = child.spoke ? options_.silence : options_.first_silence;
-  const bool enabled = options_.silence != absl::InfiniteDuration();
-  if (!enabled || silent < std::min(options_.stopped_silence, longest)) {
+  if (!WorthALook(options_.silence, silent)) {
     return;
   }
-  const char state =
-      options_.process_state ? options_.process_state(child.process.pid) : StateOf(child.process.pid);
-  const bool stopped = state == 'T' && silent >= options_.stopped_silence;
-  if (state == '\0' || state == 'Z' || (!stopped && silent < longest)) {
-    return;  // ended, which its descriptor tells
+  const absl::StatusOr<ProcessStat> stat = ReadProcessStat(child.process.pid);
+  child.facts.hung =
+      TooSilent(options_.silence, silent, child.spoke, stat.ok() ? stat->state : '\0');
+  if (child.facts.hung.empty()) {
+    return;
   }
   child.facts.silent = silent;
-  child.facts.hung = absl::StrCat(
-      stopped ? "stopped" : "hung", ": no heartbeat for ",
-      absl::FormatDuration(absl::Trunc(silent, absl::Seconds(1))), ", process state ",
-      std::string(1, state));
   HEARTH_LOG_WARNING("{}: {}, SIGKILL", child.key.ToString(), child.facts.hung);
   KillNow(child);
 }

@@ -14,7 +14,6 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,6 +31,7 @@
 #include "worker/daemon/device_check.h"
 #include "worker/daemon/frame.h"
 #include "worker/daemon/line_splitter.h"
+#include "worker/daemon/silence.h"
 #include "worker/daemon/trainer_host.h"
 
 namespace hearth::worker {
@@ -44,17 +44,8 @@ class Supervisor : public TrainerHost {
     absl::Duration gone_bound = absl::Seconds(10);
     // How long a trainer may live on after it closed its pipe.
     absl::Duration pipe_grace = absl::Seconds(30);
-    // A trainer that has said nothing for so long is killed whatever it does; infinite = never. It
-    // sends Alive each second from a thread of its own, so silence means that the whole process
-    // stands still: a stop, swap, a hung file system, a debugger.
-    absl::Duration silence = absl::Seconds(15);
-    // The same when the process is stopped (state T of /proc/PID/stat): no doubt is left then, and
-    // its peers wait. Not for one that a debugger holds (state t). Three heartbeats.
-    absl::Duration stopped_silence = absl::Seconds(3);
-    // Before the first message: programs may take long to load from a network file system.
-    absl::Duration first_silence = absl::Minutes(1);
-    // State letter of a process, '\0' = gone; tests replace it. Null = /proc/PID/stat.
-    std::function<char(pid_t)> process_state;
+    // When a trainer counts as stopped or hung.
+    SilenceLimits silence;
     // Bytes waiting to be read by a trainer; one that lets more pile up is killed.
     size_t outgoing_bytes_max = 128 << 20;
     // Asked whether an ended trainer has given back the device; outlives the object. Null = nothing
@@ -101,7 +92,7 @@ class Supervisor : public TrainerHost {
     absl::Duration deadline = absl::InfiniteDuration();  // of the state, on the clock's Monotonic()
     bool leader_reaped = false;
     absl::Duration heard = absl::ZeroDuration();  // when it last said anything (at first: started)
-    bool spoke = false;     // it has said something
+    bool spoke = false;                           // it has said something
     bool reported = false;  // OnTrainerExit was called; kept only until all of it is gone
     std::optional<int64_t> device_baseline;
     absl::Duration gone = absl::InfiniteDuration();  // when the group was first seen empty

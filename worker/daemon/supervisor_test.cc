@@ -1,8 +1,12 @@
 #include "worker/daemon/supervisor.h"
 
 #include <signal.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -233,6 +237,72 @@ TEST_F(SupervisorTest, Destructor_RunningTrainer_IsKilledAndReported) {
   recorder_.WaitForLine("up");
   supervisor_.reset();
   EXPECT_EQ(recorder_.WaitForExits()[0].wait_status, -SIGKILL);
+}
+
+TEST_F(SupervisorTest, Environment_OfTheDaemon_ReachesTheTrainer) {
+  ASSERT_EQ(setenv("NCCL_DEBUG", "WARN", 1), 0);
+  ASSERT_EQ(setenv("CUDA_MODULE_LOADING", "LAZY", 1), 0);
+  Start("env:NCCL_DEBUG;env:CUDA_MODULE_LOADING;env:HEARTH_TEST;finish");
+  recorder_.WaitForLine("NCCL_DEBUG=WARN");
+  recorder_.WaitForLine("CUDA_MODULE_LOADING=LAZY");
+  recorder_.WaitForLine("HEARTH_TEST=1");
+  recorder_.WaitForExits();
+}
+
+// Limits far below the real ones, on the real clock: what is tested is that a real stop is seen.
+class SilenceTest : public SupervisorTest {
+ protected:
+  void SetUp() override {}
+
+  void MakeWith(SilenceLimits limits) {
+    Supervisor::Options options;
+    options.trainer.program = HEARTH_FAKE_TRAINER;
+    options.silence = limits;
+    auto supervisor = Supervisor::Create(options, Clock::Real(), recorder_);
+    ASSERT_TRUE(supervisor.ok());
+    supervisor_ = *std::move(supervisor);
+  }
+};
+
+TEST_F(SilenceTest, StoppedTrainer_IsKilledAndTheReasonSaysSo) {
+  MakeWith({kLong, absl::Milliseconds(100), kLong});
+  Start("log:up;hang");
+  recorder_.WaitForLine("up");
+  ASSERT_EQ(kill(supervisor_->running_pid(), SIGSTOP), 0);
+  const ExitFacts facts = recorder_.WaitForExits()[0];
+  EXPECT_EQ(facts.wait_status, -SIGKILL);
+  EXPECT_TRUE(facts.clean);
+  EXPECT_THAT(facts.hung, ::testing::MatchesRegex("stopped: no heartbeat for .*, process state T"));
+  EXPECT_GE(facts.silent, absl::Milliseconds(100));
+}
+
+TEST_F(SilenceTest, TrainerHeldByADebugger_LivesUntilTheLongerLimit) {
+  MakeWith({absl::Seconds(2), absl::Milliseconds(100), kLong});
+  Start("log:up;hang");
+  recorder_.WaitForLine("up");
+  const pid_t pid = supervisor_->running_pid();
+  ASSERT_EQ(ptrace(PTRACE_SEIZE, pid, nullptr, nullptr), 0) << strerror(errno);
+  ASSERT_EQ(ptrace(PTRACE_INTERRUPT, pid, nullptr, nullptr), 0);
+  const ExitFacts facts = recorder_.WaitForExits()[0];
+  EXPECT_THAT(facts.hung, ::testing::MatchesRegex("hung: no heartbeat for .*, process state t"));
+  EXPECT_GE(facts.silent, absl::Seconds(2));
+}
+
+TEST_F(SilenceTest, TrainerThatSaysThatItLives_IsLeftAlone) {
+  MakeWith({absl::Milliseconds(400), absl::Milliseconds(100), kLong});
+  Start("alive:12;finish");  // every 100 ms
+  const ExitFacts facts = recorder_.WaitForExits()[0];
+  EXPECT_EQ(facts.hung, "");
+  EXPECT_EQ(facts.wait_status, 0);
+  EXPECT_EQ(recorder_.messages().size(), 1u) << "heartbeats are not passed on";
+}
+
+TEST_F(SilenceTest, MuteTrainer_IsKilledAfterTheFirstLimit) {
+  MakeWith({absl::Milliseconds(100), kLong, absl::Milliseconds(300)});
+  Start("hang");
+  const ExitFacts facts = recorder_.WaitForExits()[0];
+  EXPECT_GE(facts.silent, absl::Milliseconds(300));
+  EXPECT_THAT(facts.hung, HasSubstr("hung"));
 }
 
 TEST(ProcessStatTest, Parse_NameWithParenthesesAndBlanks_FindsFields) {

@@ -27,6 +27,21 @@ TEST(TaskExitTest, MakeTaskExit_TrainerSaidWhy_ThatStands) {
   EXPECT_TRUE(exit.clean());
 }
 
+TEST(TaskExitTest, MakeTaskExit_Hung_HasAReasonOfItsOwnAndHowLong) {
+  ExitFacts facts;
+  facts.wait_status = -9;
+  facts.hung = "stopped: no heartbeat for 3s, process state T";
+  facts.silent = absl::Seconds(3.5);
+  const v1::TaskExit exit = MakeTaskExit(facts, std::nullopt, 7, 5, kNow);
+  EXPECT_EQ(exit.exit().reason(), v1::EXIT_REASON_HUNG);
+  EXPECT_EQ(exit.exit().message(), facts.hung);
+  EXPECT_EQ(exit.silent_seconds(), 3.5);
+  v1::TrainerExit said;  // it hung on its way out: what it said stands
+  said.set_reason(v1::EXIT_REASON_FINISHED);
+  EXPECT_EQ(MakeTaskExit(facts, said, 7, 5, kNow).exit().reason(), v1::EXIT_REASON_FINISHED);
+  EXPECT_EQ(MakeTaskExit(facts, said, 7, 5, kNow).silent_seconds(), 0.0);
+}
+
 TEST(TaskExitTest, MakeTaskExit_Signal_IsKilledWithStepsAndLastWords) {
   ExitFacts facts;
   facts.wait_status = -9;

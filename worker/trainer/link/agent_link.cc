@@ -195,7 +195,7 @@ class AgentLink : public Link {
     absl::MutexLock lock(&mu_);
     const auto over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stop_ || gone_; };
     do {
-      if (tail_ == head_) Queue(message);  // else something is on its way, which says as much
+      if (tail_ - head_ < kQueue) Queue(message);  // else the agent does not read
     } while (!clock_.AwaitWithTimeout(mu_, absl::Condition(&over), kAlivePeriod));
   }
 

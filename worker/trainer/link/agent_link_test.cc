@@ -48,7 +48,16 @@ class AgentLinkTest : public ::testing::Test {
     Send(message);
   }
 
+  // The next message that is no heartbeat.
   v1::FromTrainer Receive() {
+    v1::FromTrainer message;
+    do {
+      message = ReceiveAny();
+    } while (message.has_alive());
+    return message;
+  }
+
+  v1::FromTrainer ReceiveAny() {
     uint32_t size = 0;
     EXPECT_EQ(recv(agent_, &size, 4, MSG_WAITALL), 4);
     std::string body(size, '\0');
@@ -84,6 +93,22 @@ TEST_F(AgentLinkTest, Connect_TaskGiven_IsReturned) {
   const auto link = Connect();
   EXPECT_EQ(link->task().job_id(), "j1");
   EXPECT_EQ(link->task().epoch(), 3);
+}
+
+TEST_F(AgentLinkTest, NothingToSay_SaysEachSecondThatItLives) {
+  FakeClock clock;
+  SendTask();
+  AgentLinkOptions options;
+  options.fd = trainer_;
+  options.on_gone = [] {};
+  const auto link = NewAgentLink(std::move(options), clock);
+  ASSERT_TRUE(link.ok());
+  EXPECT_TRUE(ReceiveAny().has_alive());
+  for (int second = 0; second < 3; ++second) {
+    clock.AwaitWaiters(1);
+    clock.Advance(absl::Seconds(1));
+    EXPECT_TRUE(ReceiveAny().has_alive());
+  }
 }
 
 TEST_F(AgentLinkTest, Send_EveryKind_ArrivesInOrder) {
