@@ -17,12 +17,16 @@ using kernels::TensorView;
 
 namespace {
 
-std::vector<TensorView> Cut(const Arena& arena,
-                            const std::string& buffer,
+// Elements [begin, begin + count) of a flat view.
+TensorView Slice(const TensorView& flat, int64_t begin, int64_t count) {
+  return {
+      static_cast<void*>(flat.as<uint8_t>() + DTypeBytes(flat.dtype, begin)), flat.dtype, {count}};
+}
+
+std::vector<TensorView> Cut(const TensorView& flat,
                             const std::vector<spec::Parameter>& table,
                             const std::vector<int64_t>& offsets) {
   std::vector<TensorView> views;
-  const TensorView flat = arena.Floats(buffer, {offsets.back()});
   for (size_t i = 0; i < table.size(); ++i) {
     TensorView view;
     view.data = flat.as<uint8_t>() + DTypeBytes(flat.dtype, offsets[i]);
@@ -81,19 +85,48 @@ void FillAll(const kernels::Exec& exec,
 ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
                                const Arena& arena,
                                const Numerics& numerics,
-                               const spec::OptimizerRow* optimizer)
-    : table_(table), numerics_(numerics) {
-  const std::vector<int64_t> offsets = spec::TensorOffsets(table);
-  weights_ = Cut(arena, "parameters", table, offsets);
-  masters_ = arena.Has("masters") ? Cut(arena, "masters", table, offsets) : weights_;
-  if (optimizer == nullptr) {
-    return;
+                               const spec::OptimizerRow* optimizer,
+                               const StoreShards& shards)
+    : table_(table), numerics_(numerics), shards_(shards.shards) {
+  const std::vector<int64_t> offsets = spec::TensorOffsets(table, shards_);
+  const int64_t own = offsets.back() / shards_;
+  flat_weights_ = arena.Floats("parameters", {offsets.back()});
+  weights_ = Cut(flat_weights_, table, offsets);
+  const bool masters = arena.Has("masters");
+  const TensorView flat_masters = masters ? arena.Floats("masters", {own}) : flat_weights_;
+  if (!sharded()) {
+    masters_ = Cut(flat_masters, table, offsets);
   }
-  gradients_ = Cut(arena, "gradients", table, offsets);
-  flat_gradients_ = arena.Floats("gradients", {offsets.back()});
-  for (const spec::StateSpec& state : optimizer->state_specs(table.front())) {
-    states_.push_back(Cut(arena, absl::StrCat("optimizer.", state.name), table, offsets));
+  std::vector<TensorView> flat_states;
+  if (optimizer != nullptr) {
+    flat_gradients_ = arena.Floats("gradients", {offsets.back()});
+    gradients_ = Cut(flat_gradients_, table, offsets);
+    for (const spec::StateSpec& state : optimizer->state_specs(table.front())) {
+      flat_states.push_back(arena.Floats(absl::StrCat("optimizer.", state.name), {own}));
+    }
   }
+  state_count_ = static_cast<int>(flat_states.size());
+  // One bucket of everything makes of one shard the tensors themselves.
+  const std::vector<spec::GradientBucket> all = {{0, offsets.back(), 0}};
+  for (const spec::ShardPiece& place :
+       spec::ShardPieces(table, offsets, sharded() ? shards.buckets : all,
+                         sharded() ? shards.rank : 0, shards_)) {
+    StorePiece& piece = pieces_.emplace_back();
+    piece.place = place;
+    piece.master = Slice(flat_masters, masters ? place.local_offset : place.offset, place.elements);
+    piece.weight = Slice(flat_weights_, place.offset, place.elements);
+    if (optimizer != nullptr) {
+      piece.gradient = Slice(flat_gradients_, place.offset, place.elements);
+    }
+    for (const TensorView& flat : flat_states) {
+      piece.states.push_back(Slice(flat, place.local_offset, place.elements));
+    }
+  }
+}
+
+const TensorView& ParameterStore::master(int i) const {
+  HEARTH_CHECK(!sharded(), "no rank has a whole master of a sharded optimizer");
+  return masters_[static_cast<size_t>(i)];
 }
 
 TensorView ParameterStore::FindWeight(spec::Slot slot, int layer, bool is_bias) const {
@@ -111,17 +144,38 @@ absl::Status ParameterStore::Initialise(const kernels::Exec& exec, uint64_t seed
   for (int i = 0; i < size(); ++i) {
     const spec::Parameter& parameter = table_[static_cast<size_t>(i)];
     const auto index = static_cast<uint32_t>(i);
-    if (exec.device == kernels::Device::kCpu && numerics_.storage == DType::kF64) {
+    const bool in_place = exec.device == kernels::Device::kCpu && !sharded();
+    if (in_place && numerics_.storage == DType::kF64) {
       FillAll(exec, parameter, seed, index, master(i).as<double>());
-    } else if (exec.device == kernels::Device::kCpu) {
+    } else if (in_place) {
       FillAll(exec, parameter, seed, index, master(i).as<float>());
     } else {
       host.resize(static_cast<size_t>(parameter.elements()));
       FillAll(exec, parameter, seed, index, host.data());
-      HEARTH_RETURN_IF_ERROR(Write(exec, master(i), host.data()));
+      HEARTH_RETURN_IF_ERROR(WriteParameter(exec, i, host.data()));
     }
   }
   return RefreshWeights(exec);
+}
+
+absl::Status ParameterStore::WriteParameter(const kernels::Exec& exec,
+                                            int i,
+                                            const float* values) const {
+  HEARTH_RETURN_IF_ERROR(Write(exec, weight(i), values));
+  // Where formats are stored wide the copy alone does not round.
+  if (weight(i).dtype != numerics_.weight) {
+    kernels::RoundToArgs round;
+    round.x = round.y = weight(i);
+    round.to = numerics_.weight;
+    HEARTH_RETURN_IF_ERROR(kernels::RoundTo(exec, round));
+  }
+  const auto piece = std::lower_bound(
+      pieces_.begin(), pieces_.end(), i,
+      [](const StorePiece& p, int parameter) { return p.place.parameter < parameter; });
+  if (piece == pieces_.end() || piece->place.parameter != i) {
+    return absl::OkStatus();
+  }
+  return Write(exec, piece->master, values + piece->place.first_element);
 }
 
 absl::Status ParameterStore::Write(const kernels::Exec& exec,
@@ -162,10 +216,10 @@ absl::Status ParameterStore::Read(const kernels::Exec& exec,
 }
 
 absl::Status ParameterStore::RefreshWeights(const kernels::Exec& exec) const {
-  for (int i = 0; i < size(); ++i) {
+  for (const StorePiece& piece : pieces_) {
     kernels::RoundToArgs round;
-    round.x = master(i);
-    round.y = weight(i);
+    round.x = piece.master;
+    round.y = piece.weight;
     round.to = numerics_.weight;
     HEARTH_RETURN_IF_ERROR(kernels::RoundTo(exec, round));
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/spec/gradient_buckets.h"
 #include "common/spec/optimizer_state.h"
 #include "common/spec/parameter_table.h"
 #include "kernels/core/exec.h"
@@ -14,6 +15,26 @@
 
 namespace hearth::trainer {
 
+// How masters and optimizer state are divided among ranks; as the plan of the arena has it.
+struct StoreShards {
+  int rank = 0;
+  int shards = 1;
+  std::vector<spec::GradientBucket> buckets;  // of more than one shard
+};
+
+// What this rank updates of one tensor, flat. `states` by the optimizer's row; without an optimizer
+// they and the gradient are empty.
+struct StorePiece {
+  spec::ShardPiece place;
+  kernels::TensorView master;
+  kernels::TensorView weight;  // within the whole weights
+  kernels::TensorView gradient;
+  std::vector<kernels::TensorView> states;
+};
+
+// Weights and gradients are whole on every rank; with several shards a rank has masters and
+// optimizer state of its pieces alone.
+//
 // Owns nothing: arena and table outlive it. On the CPU storage type throughout, narrower formats
 // are values rounded to them; on a GPU each buffer has its own format.
 class ParameterStore {
@@ -22,23 +43,24 @@ class ParameterStore {
   ParameterStore(const std::vector<spec::Parameter>& table,
                  const Arena& arena,
                  const Numerics& numerics,
-                 const spec::OptimizerRow* optimizer);
+                 const spec::OptimizerRow* optimizer,
+                 const StoreShards& shards = {});
 
   const std::vector<spec::Parameter>& table() const { return table_; }
   int size() const { return static_cast<int>(table_.size()); }
 
   const kernels::TensorView& weight(int i) const { return weights_[static_cast<size_t>(i)]; }
-  // The weight itself where the recipe keeps no separate master.
-  const kernels::TensorView& master(int i) const { return masters_[static_cast<size_t>(i)]; }
+  // The weight itself where the recipe keeps no separate master. Of one shard alone.
+  const kernels::TensorView& master(int i) const;
   const kernels::TensorView& gradient(int i) const { return gradients_[static_cast<size_t>(i)]; }
-  // State tensor k of the optimizer's row.
-  const kernels::TensorView& state(int k, int i) const {
-    return states_[static_cast<size_t>(k)][static_cast<size_t>(i)];
-  }
-  int state_count() const { return static_cast<int>(states_.size()); }
+  int state_count() const { return state_count_; }
+  bool sharded() const { return shards_ > 1; }
+  // What this rank updates, in the order of the table; of one shard every tensor whole.
+  const std::vector<StorePiece>& pieces() const { return pieces_; }
 
   // All gradients as one tensor, alignment gaps (zeros) included; empty without an optimizer.
   const kernels::TensorView& flat_gradients() const { return flat_gradients_; }
+  const kernels::TensorView& flat_weights() const { return flat_weights_; }
   const std::vector<kernels::TensorView>& gradients() const { return gradients_; }
 
   // weight, or an empty view when the model has no such tensor.
@@ -47,10 +69,13 @@ class ParameterStore {
 
   // Initial masters and weights as the table says: a function of (seed, parameter, element) alone.
   absl::Status Initialise(const kernels::Exec& exec, uint64_t seed) const;
-  // weight = master rounded to the working format.
+  // Parameter i's master, as far as this rank has it, and its whole weight from fp32 values in host
+  // memory (elements() of them, padding included). Waits for the stream.
+  absl::Status WriteParameter(const kernels::Exec& exec, int i, const float* values) const;
+  // weight = master rounded to the working format, of this rank's pieces.
   absl::Status RefreshWeights(const kernels::Exec& exec) const;
-  // Between host memory and a tensor of the run, fp32 on the host side (elements() values, padding
-  // included). Waits for the stream.
+  // Between host memory and a tensor or piece of the run, fp32 on the host side (numel() values).
+  // Waits for the stream.
   absl::Status Write(const kernels::Exec& exec,
                      const kernels::TensorView& tensor,
                      const float* values) const;
@@ -61,10 +86,13 @@ class ParameterStore {
  private:
   const std::vector<spec::Parameter>& table_;
   Numerics numerics_;
+  int shards_ = 1;
+  int state_count_ = 0;
   std::vector<kernels::TensorView> weights_;
-  std::vector<kernels::TensorView> masters_;
+  std::vector<kernels::TensorView> masters_;  // of one shard
   std::vector<kernels::TensorView> gradients_;
-  std::vector<std::vector<kernels::TensorView>> states_;
+  std::vector<StorePiece> pieces_;
+  kernels::TensorView flat_weights_;
   kernels::TensorView flat_gradients_;
 };
 

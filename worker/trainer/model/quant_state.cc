@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/types/span.h"
 #include "common/base/status_macros.h"
 #include "kernels/cuda/device.h"
 #include "worker/trainer/model/parameter_store.h"
@@ -163,8 +164,13 @@ absl::Status QuantState::QuantizeWeights(const kernels::Exec& exec,
   return kernels::Quantize(exec, args);
 }
 
-absl::Span<int32_t> QuantState::ActivationAmaxBits() const {
-  return absl::MakeSpan(reinterpret_cast<int32_t*>(amax_), static_cast<size_t>(2 * size()));
+// Bits of floats that are not negative order as integers do.
+kernels::TensorView QuantState::ActivationAmax() const {
+  return {static_cast<void*>(amax_), DType::kI32, {2 * size()}};
+}
+
+kernels::TensorView QuantState::WeightAmax() const {
+  return {static_cast<void*>(amax_ + 2 * size()), DType::kI32, {size()}};
 }
 
 std::vector<QuantStateTensor> QuantState::Tensors() const {

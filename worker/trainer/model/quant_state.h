@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/span.h"
 #include "common/spec/precision.h"
 #include "kernels/core/exec.h"
 #include "kernels/core/tensor.h"
@@ -73,8 +72,10 @@ class QuantState {
   absl::Status QuantizeWeights(const kernels::Exec& exec,
                                const int32_t* skip,
                                uint64_t* counter) const;
-  // Magnitudes of x and dy as integers that order as they do: for a maximum over ranks. CPU alone.
-  absl::Span<int32_t> ActivationAmaxBits() const;
+  // Magnitudes of x and dy, and of the weights, as integers (kI32) that order as they do: for a
+  // maximum over ranks. With a sharded optimizer each rank has recorded that of its pieces.
+  kernels::TensorView ActivationAmax() const;
+  kernels::TensorView WeightAmax() const;
   // What an exact resume needs.
   std::vector<QuantStateTensor> Tensors() const;
 

@@ -5,29 +5,25 @@
 namespace hearth::trainer {
 namespace {
 
-kernels::TensorView Flat(kernels::TensorView view) {
-  view.shape[0] = view.numel();
-  view.rank = 1;
-  return view;
-}
-
 class AdamW : public Optimizer {
  public:
   explicit AdamW(const OptimizerContext& context) {
     const v1::OptimizerSpec& options = *context.spec;
     const ParameterStore& p = *context.parameters;
-    for (int i = 0; i < p.size(); ++i) {
+    for (const StorePiece& piece : p.pieces()) {
+      const int i = piece.place.parameter;
       const spec::GroupOptions group =
           spec::ResolveGroupOptions(options, p.table()[static_cast<size_t>(i)]);
       kernels::AdamWTensor tensor;
-      tensor.master = Flat(p.master(i));
-      tensor.m = Flat(p.state(0, i));
-      tensor.v = Flat(p.state(1, i));
-      tensor.grad = Flat(p.gradient(i));
-      tensor.working = Flat(p.weight(i));
+      tensor.master = piece.master;
+      tensor.m = piece.states[0];
+      tensor.v = piece.states[1];
+      tensor.grad = piece.gradient;
+      tensor.working = piece.weight;
       tensor.lr_scale = group.lr_scale;
       tensor.weight_decay = group.weight_decay;
       tensor.index = static_cast<uint32_t>(i);
+      tensor.first_element = static_cast<uint64_t>(piece.place.first_element);
       const int k = context.quant == nullptr ? -1 : context.quant->Find(i);
       tensor.amax = k < 0 ? nullptr : context.quant->W(k).amax;
       tensors_.push_back(tensor);

@@ -28,8 +28,8 @@ struct UpdateArgs {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // Updates masters and state from the gradients and refreshes the working weights; records the
-  // largest magnitude of those that are quantised.
+  // Updates masters and state from the gradients and refreshes the working weights, all of this
+  // rank's pieces alone; records the largest magnitude of those that are quantised.
   virtual absl::Status Step(const kernels::Exec& exec, const UpdateArgs& args) = 0;
   virtual size_t WorkspaceBytes() const = 0;
 };

@@ -87,8 +87,10 @@ absl::Status Engine::CheckFits(const spec::MemoryPlan& plan) const {
 
 absl::Status Engine::Prepare() {
   seed_ = static_cast<uint64_t>(options_.spec.train().seed());
-  HEARTH_ASSIGN_OR_RETURN(job_plan_, spec::MakeJobPlan(options_.spec, options_.micro_batch,
-                                                       options_.threads, options_.training));
+  HEARTH_ASSIGN_OR_RETURN(
+      job_plan_, spec::MakeJobPlan(options_.spec, options_.micro_batch, options_.threads,
+                                   options_.training, options_.world_size, options_.shards));
+  buckets_ = spec::PlanBuckets(job_plan_->options);
   HEARTH_ASSIGN_OR_RETURN(numerics_,
                           MakeNumerics(recipe(), job_plan_->formats.gradient, DType::kF32));
   HEARTH_RETURN_IF_ERROR(CheckDevice());
@@ -120,7 +122,8 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
   parameters_.reset();
   arena_ = std::move(arena);
   parameters_ = std::make_unique<ParameterStore>(
-      table(), *arena_, numerics_, options_.training ? job_plan_->options.optimizer : nullptr);
+      table(), *arena_, numerics_, options_.training ? job_plan_->options.optimizer : nullptr,
+      StoreShards{options_.rank, options_.shards, buckets_});
   quant_ = std::make_unique<QuantState>(precision(), *parameters_, *arena_);
   const spec::ObjectiveRow* row = spec::FindObjective(options_.spec.task());
   const ObjectiveDef* objective = row == nullptr ? nullptr : FindObjectiveDef(row->kind);
@@ -158,10 +161,30 @@ size_t Engine::WorkspaceBytes() const {
   if (!options_.training) {
     return bytes;
   }
+  // The norm of all gradients, or of what this rank owns of each bucket.
   const kernels::TensorView flat = parameters_->flat_gradients();
-  kernels::SumSquaresArgs norm;
-  norm.tensors = absl::MakeConstSpan(&flat, 1);
-  return std::max({bytes, kernels::SumSquaresWorkspaceBytes(norm), optimizer_->WorkspaceBytes()});
+  std::vector<kernels::TensorView> parts;
+  for (const spec::GradientBucket& bucket : buckets_) {
+    parts.emplace_back(flat.data, flat.dtype,
+                       std::initializer_list<int64_t>{bucket.elements() / options_.shards});
+  }
+  kernels::SumSquaresArgs whole;
+  whole.tensors = absl::MakeConstSpan(&flat, 1);
+  kernels::SumSquaresArgs owned;
+  owned.tensors = parts;
+  return std::max({bytes, kernels::SumSquaresWorkspaceBytes(whole),
+                   kernels::SumSquaresWorkspaceBytes(owned), optimizer_->WorkspaceBytes()});
+}
+
+kernels::TensorView Engine::comm_staging() const {
+  if (!arena_->Has("comm.staging")) {
+    return {};
+  }
+  int64_t largest = 0;
+  for (const spec::GradientBucket& bucket : buckets_) {
+    largest = std::max(largest, bucket.elements());
+  }
+  return arena_->Floats("comm.staging", {largest});
 }
 
 void Engine::BindStaging() {

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/spec/gradient_buckets.h"
 #include "common/spec/job_plan.h"
 #include "common/spec/recipe.h"
 #include "hearth/v1/job.pb.h"
@@ -30,6 +31,11 @@ struct EngineOptions {
   int threads = 1;
   // The GPU to run on, outlives the engine; null: the CPU. Agrees with spec's resources.device.
   kernels::CudaContext* cuda = nullptr;
+  // Ranks of the job, this one, and among how many masters and optimizer state are divided: 1, or
+  // all (spec::ResolveShards).
+  int world_size = 1;
+  int rank = 0;
+  int shards = 1;
   bool training = true;  // false: forward only, one buffer set for all layers
 };
 
@@ -66,6 +72,12 @@ class Engine {
   const Numerics& numerics() const { return numerics_; }
   const spec::PrecisionPlan& precision() const { return job_plan_->options.precision; }
   const QuantState& quant() const { return *quant_; }
+  int shards() const { return options_.shards; }
+  // How gradients are reduced; in the order in which backward completes them.
+  const std::vector<spec::GradientBucket>& gradient_buckets() const { return buckets_; }
+  // Room for the largest bucket in gradients.reduce_dtype; empty where gradients are reduced in
+  // place.
+  kernels::TensorView comm_staging() const;
   bool on_gpu() const { return options_.cuda != nullptr; }
   const kernels::Exec& exec() const { return exec_; }
   Model& model() { return *model_; }
@@ -88,6 +100,7 @@ class Engine {
   uint64_t seed_ = 0;
   std::unique_ptr<spec::JobPlan> job_plan_;
   Numerics numerics_;
+  std::vector<spec::GradientBucket> buckets_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<ParameterStore> parameters_;
   std::unique_ptr<QuantState> quant_;
