@@ -80,15 +80,22 @@ struct NcclOptions {
   int rank = 0;
   int world_size = 1;
   kernels::CudaContext* cuda = nullptr;  // of this rank, outlives the collective
-  std::string host;                      // of this rank, for error texts
+  std::string host;                      // of this rank, for error texts; empty = its name
   absl::Duration rendezvous_timeout = absl::Minutes(1);
+  // Longest wait in one operation on spans, and for NCCL to hand an operation to the GPU. What is
+  // then on the GPU waits for its peers for ever.
+  absl::Duration operation_timeout = absl::Minutes(30);
 };
 
-// NCCL by dlopen (HEARTH_NCCL, else the loader's libnccl.so.2). Rank 0 puts the ncclUniqueId into
-// `store` (used during this call only); the communicator is made without blocking and polled until
-// the deadline. Host-side operations go through a small device buffer and wait for it. Graphs that
-// hold its operations must be destroyed before it. kUnavailable: no NCCL, or what NCCL says;
-// kDeadlineExceeded: not all ranks came. Both name this rank and its host.
+// NCCL 2.19 or later by dlopen (HEARTH_NCCL, else the loader's libnccl.so.2). Every rank puts a key
+// into `store` (used during this call only), rank 0 also the ncclUniqueId; the communicator is made
+// without blocking and polled until the deadline. Host-side operations go through a small device
+// buffer and wait for it. Graphs that hold its operations must be destroyed before it. Its
+// destructor takes leave of the peers (10 s at most); after an error it aborts (5 s at most), GPU
+// memory that a kernel of NCCL may still use should then stay until the process ends, soon.
+// kUnavailable: no NCCL, or what NCCL says; kInternal: this GPU's errors; kDeadlineExceeded: not
+// all ranks came, naming the first missing one if it did not even start; kInvalidArgument: an id of
+// another NCCL. All name this rank and its host.
 absl::StatusOr<std::unique_ptr<Collective>> NewNcclCollective(const NcclOptions& options,
                                                               KeyValueStore& store);
 

@@ -44,8 +44,8 @@ absl::Status RequirePieces(const kernels::TensorView& data, int world_size, cons
   if (data.numel() % world_size == 0 && piece * kernels::DTypeBits(data.dtype) % 8 == 0) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      op, ": ", kernels::DebugString(data), " does not divide into ", world_size, " pieces"));
+  return absl::InvalidArgumentError(absl::StrCat(op, ": ", kernels::DebugString(data),
+                                                 " does not divide into ", world_size, " pieces"));
 }
 
 }  // namespace hearth::trainer
