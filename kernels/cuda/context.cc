@@ -85,6 +85,14 @@ std::string CudaContext::attention_version() const {
   return version.empty() ? "own" : absl::StrCat("cuDNN ", version);
 }
 
+std::string CudaContext::ExportPlans() const {
+  return gemm_->Export();
+}
+
+absl::StatusOr<bool> CudaContext::ImportPlans(const std::string& text) {
+  return gemm_->Import(text);
+}
+
 absl::Status CudaContext::SavePlans() {
   return gemm_->Save();
 }

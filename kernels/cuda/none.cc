@@ -36,6 +36,12 @@ std::string CudaContext::gemm_version() const {
 std::string CudaContext::attention_version() const {
   return "";
 }
+std::string CudaContext::ExportPlans() const {
+  return "";
+}
+absl::StatusOr<bool> CudaContext::ImportPlans(const std::string&) {
+  return None();
+}
 absl::Status CudaContext::SavePlans() {
   return None();
 }

@@ -22,6 +22,7 @@
 namespace hearth::kernels {
 namespace {
 
+constexpr char kHeaderStart[] = "hearth gemm plans";
 constexpr int kCandidates = 32;
 constexpr int kSamples = 5;
 // Search time of a key: at least this, or so many times the fastest launch.
@@ -495,7 +496,7 @@ absl::StatusOr<std::unique_ptr<GemmPlans>> GemmPlans::New(const GpuProperties& g
   impl->gpu = gpu;
   impl->options = options;
   impl->header =
-      absl::StrFormat("hearth gemm plans 1; %s; sm_%d%d; cuBLASLt %d; driver %d", gpu.name,
+      absl::StrFormat("%s 1; %s; sm_%d%d; cuBLASLt %d; driver %d", kHeaderStart, gpu.name,
                       gpu.major, gpu.minor, impl->lt.GetVersion(), gpu.driver_version);
   const char* log = std::getenv("HEARTH_GEMM_LOG");
   impl->log = log != nullptr && std::strcmp(log, "1") == 0;
@@ -550,6 +551,22 @@ absl::Status GemmPlans::Save() {
   HEARTH_RETURN_IF_ERROR(WritePlanFile(impl_->options.plan_cache, impl_->header, plans));
   impl_->unsaved = false;
   return absl::OkStatus();
+}
+
+std::string GemmPlans::Export() const {
+  return PlansText(impl_->header, impl_->stored);
+}
+
+absl::StatusOr<bool> GemmPlans::Import(const std::string& text) {
+  if (text.compare(0, sizeof(kHeaderStart) - 1, kHeaderStart) != 0) {
+    return absl::InvalidArgumentError("this is no text of gemm plans");
+  }
+  if (!MergePlans(ParsePlans(text, impl_->header), impl_->stored)) {
+    return false;
+  }
+  impl_->plans.clear();
+  impl_->unsaved = true;
+  return true;
 }
 
 std::string GemmPlans::version() const {

@@ -40,6 +40,12 @@ class GemmPlans {
   absl::Status Run(const Exec& exec, const GemmArgs& args);
   // Writes the plan file if plans are new.
   absl::Status Save();
+  // The plans as text: the plan file's header and lines; keys that were never timed are not in it.
+  std::string Export() const;
+  // Takes over the plans of such a text, in the place of this context's own: true if any choice
+  // became another one. Products that were run before are then prepared anew: record graphs after
+  // it. Text of another GPU model, cuBLASLt or driver: false. kInvalidArgument: no such text.
+  absl::StatusOr<bool> Import(const std::string& text);
   // "13.1.0"
   std::string version() const;
 

@@ -26,11 +26,8 @@ bool Parse(const std::string& line, std::string& key, StoredPlan& plan) {
   return end == "." && plan.workspace_bytes >= 0;
 }
 
-}  // namespace
-
-StoredPlans ReadPlanFile(const std::string& path, const std::string& header) {
+StoredPlans Read(std::istream& in, const std::string& header) {
   StoredPlans plans;
-  std::ifstream in(path);
   std::string line;
   if (!std::getline(in, line) || line != header) {
     return plans;
@@ -45,6 +42,45 @@ StoredPlans ReadPlanFile(const std::string& path, const std::string& header) {
   return plans;
 }
 
+}  // namespace
+
+std::string PlansText(const std::string& header, const StoredPlans& plans) {
+  std::string text = absl::StrCat(header, "\n");
+  for (const auto& [key, plan] : plans) {
+    absl::StrAppend(&text, key);
+    for (uint64_t word : plan.algorithm) {
+      absl::StrAppendFormat(&text, " %x", word);
+    }
+    // The full stop tells a whole line from a torn one.
+    absl::StrAppendFormat(&text, " %d %.2f .\n", plan.workspace_bytes, plan.microseconds);
+  }
+  return text;
+}
+
+StoredPlans ParsePlans(const std::string& text, const std::string& header) {
+  std::istringstream in(text);
+  return Read(in, header);
+}
+
+bool MergePlans(const StoredPlans& from, StoredPlans& into) {
+  bool changed = false;
+  for (const auto& [key, plan] : from) {
+    const auto [it, added] = into.emplace(key, plan);
+    if (!added && it->second.algorithm == plan.algorithm &&
+        it->second.workspace_bytes == plan.workspace_bytes) {
+      continue;
+    }
+    it->second = plan;
+    changed = true;
+  }
+  return changed;
+}
+
+StoredPlans ReadPlanFile(const std::string& path, const std::string& header) {
+  std::ifstream in(path);
+  return Read(in, header);
+}
+
 absl::Status WritePlanFile(const std::string& path,
                            const std::string& header,
                            const StoredPlans& plans) {
@@ -55,15 +91,7 @@ absl::Status WritePlanFile(const std::string& path,
   }
   const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
   std::ofstream out(temporary, std::ios::trunc);
-  out << header << "\n";
-  for (const auto& [key, plan] : plans) {
-    out << key;
-    for (uint64_t word : plan.algorithm) {
-      out << absl::StrFormat(" %x", word);
-    }
-    // The full stop tells a whole line from a torn one.
-    out << absl::StrFormat(" %d %.2f .\n", plan.workspace_bytes, plan.microseconds);
-  }
+  out << PlansText(header, plans);
   out.close();
   if (!out) {
     std::remove(temporary.c_str());

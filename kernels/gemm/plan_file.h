@@ -19,6 +19,16 @@ struct StoredPlan {
 // By key: text without spaces.
 using StoredPlans = std::map<std::string, StoredPlan>;
 
+// `header`, then a line a plan.
+std::string PlansText(const std::string& header, const StoredPlans& plans);
+// The plans of such a text if its first line is `header`, else none. Lines that do not parse are
+// passed over.
+StoredPlans ParsePlans(const std::string& text, const std::string& header);
+
+// Puts `from` into `into`, which loses to it where both have a plan; true if a choice became
+// another one (times alone do not count).
+bool MergePlans(const StoredPlans& from, StoredPlans& into);
+
 // The plans of `path` if its first line is `header`; none if there is no such file or it was made
 // for something else. Lines that do not parse are passed over (a torn or foreign file costs a new
 // search, never a run).

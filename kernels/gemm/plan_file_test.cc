@@ -49,6 +49,25 @@ TEST(PlanFile, TornLine_IsPassedOver) {
   EXPECT_EQ(read.count("m1_n2"), 1U);
 }
 
+TEST(PlanText, Parsed_IsTheSameAndOfThisGpuAlone) {
+  const std::string text = PlansText(kHeader, TwoPlans());
+  EXPECT_EQ(PlansText(kHeader, ParsePlans(text, kHeader)), text);
+  EXPECT_TRUE(ParsePlans(text, "hearth gemm plans 1; NVIDIA A100; sm_80").empty());
+}
+
+TEST(MergePlans, Given_WinAndTheRestStays) {
+  StoredPlans plans = TwoPlans();
+  StoredPlans given = {{"m1_n2", TwoPlans()["m1_n2"]}};
+  given["m1_n2"].microseconds = 99;
+  EXPECT_FALSE(MergePlans(given, plans));
+  given["m1_n2"].algorithm[2] = 4;
+  EXPECT_TRUE(MergePlans(given, plans));
+  EXPECT_EQ(plans.at("m1_n2").algorithm[2], 4U);
+  EXPECT_EQ(plans.size(), 2U);
+  EXPECT_TRUE(MergePlans({{"m5_n6", StoredPlan()}}, plans));
+  EXPECT_EQ(plans.size(), 3U);
+}
+
 TEST(PlanFile, FolderCannotBeMade_IsUnavailable) {
   const std::string path = NewPath("blocked");
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());

@@ -1,7 +1,5 @@
 #include "worker/trainer/cli/inspect.h"
 
-#include <dlfcn.h>
-
 #include <memory>
 #include <utility>
 
@@ -17,6 +15,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/probe.h"
 #include "worker/trainer/cli/commands.h"
+#include "worker/trainer/comm/nccl_version.h"
 #include "worker/trainer/exit_codes.h"
 #include "worker/trainer/step/engine.h"
 
@@ -25,21 +24,6 @@ namespace {
 
 std::string VersionText(int cuda_version) {
   return absl::StrCat(cuda_version / 1000, ".", cuda_version % 1000 / 10);
-}
-
-// "2.28.3", or why not.
-std::string NcclVersion() {
-  void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    return "";
-  }
-  using GetVersion = int (*)(int*);
-  const auto get = reinterpret_cast<GetVersion>(dlsym(library, "ncclGetVersion"));
-  int version = 0;
-  if (get == nullptr || get(&version) != 0) {
-    return "";
-  }
-  return absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
 // A stream and scratch memory of a context, for probes.
@@ -153,8 +137,11 @@ nlohmann::json Probe(const std::string& device) {
   out["device"] = device;
   out["threads"] = ThreadsOrAll(0);
   out["plan_memory_bytes"] = CpuMemoryBytes(1);
-  const std::string nccl = NcclVersion();
-  out["nccl"] = nccl.empty() ? nlohmann::json() : nlohmann::json(nccl);
+  const absl::StatusOr<std::string> nccl = NcclVersion();
+  out["nccl"] = nccl.ok() ? nlohmann::json(*nccl) : nlohmann::json();
+  if (!nccl.ok()) {
+    out["nccl_error"] = std::string(nccl.status().message());
+  }
   const bool cuda = absl::StartsWith(device, "cuda");
   if (cuda) {
     absl::StatusOr<nlohmann::json> gpu = ProbeGpu(device);
@@ -185,8 +172,10 @@ std::vector<Check> Diagnose(const nlohmann::json& probe) {
   if (probe.contains("gpu")) {
     CheckGpu(probe["gpu"], checks);
     const bool nccl = probe["nccl"].is_string();
-    checks.push_back({"nccl", nccl, nccl ? probe["nccl"].get<std::string>() : "not found",
-                      nccl ? "" : "install libnccl2 2.28 or later; jobs on one GPU do without"});
+    checks.push_back(
+        {"nccl", nccl,
+         nccl ? probe["nccl"].get<std::string>() : probe.value("nccl_error", "not found"),
+         nccl ? "" : "install libnccl2 2.28 or later; jobs on one GPU do without"});
   } else {
     checks.push_back({"device", true, "no GPU in use: jobs run on the CPU", ""});
   }

@@ -1,5 +1,6 @@
 #include "worker/trainer/step/state.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -8,29 +9,42 @@
 #include "common/io/sha256.h"
 #include "kernels/cuda/device.h"
 #include "nlohmann/json.hpp"
+#include "worker/trainer/comm/nccl_version.h"
+#include "worker/trainer/checkpoint/shards.h"
 
 namespace hearth::trainer {
 namespace {
 
+// A tensor of the state of one piece.
 struct StateTensor {
   std::string name;
   std::vector<int64_t> shape;  // without padding
-  kernels::TensorView view;    // rows of padding lie behind the last
+  int64_t first_element = 0;
+  kernels::TensorView view;  // elements of padding lie behind the last
 };
 
+// Of this rank, without pieces that are padding alone.
 std::vector<StateTensor> StateTensors(const Engine& engine) {
   std::vector<StateTensor> tensors;
   const ParameterStore& p = engine.parameters();
   const std::vector<spec::StateSpec> states =
       engine.optimizer_row().state_specs(engine.table().front());
-  for (int i = 0; i < p.size(); ++i) {
-    const spec::Parameter& parameter = p.table()[static_cast<size_t>(i)];
-    std::vector<int64_t> shape = parameter.shape;
-    shape[0] = parameter.logical_rows;
-    tensors.push_back({absl::StrCat("master.", parameter.name), shape, p.master(i)});
-    for (int k = 0; k < p.state_count(); ++k) {
-      tensors.push_back({absl::StrCat(states[static_cast<size_t>(k)].name, ".", parameter.name),
-                         shape, p.state(k, i)});
+  for (const StorePiece& piece : p.pieces()) {
+    const spec::Parameter& parameter = p.table()[static_cast<size_t>(piece.place.parameter)];
+    const int64_t first = piece.place.first_element;
+    const int64_t elements = std::min(piece.place.elements, parameter.logical_elements() - first);
+    if (elements <= 0) {
+      continue;
+    }
+    std::vector<int64_t> shape = {elements};
+    if (!p.sharded()) {
+      shape = parameter.shape;
+      shape[0] = parameter.logical_rows;
+    }
+    tensors.push_back({absl::StrCat("master.", parameter.name), shape, first, piece.master});
+    for (size_t k = 0; k < piece.states.size(); ++k) {
+      tensors.push_back(
+          {absl::StrCat(states[k].name, ".", parameter.name), shape, first, piece.states[k]});
     }
   }
   return tensors;
@@ -55,7 +69,7 @@ std::string ExtraJson(const Engine& engine, Trainer& trainer) {
 }
 
 // What the bits of a run depend on besides its spec.
-std::string PlansJson(const Engine& engine) {
+std::string PlansJson(const Engine& engine, int world_size) {
   nlohmann::json plans;
   if (engine.on_gpu()) {
     const kernels::GpuProperties& gpu = engine.options().cuda->gpu();
@@ -63,11 +77,15 @@ std::string PlansJson(const Engine& engine) {
     plans["driver"] = gpu.driver_version;
     plans["gemm"] = engine.options().cuda->gemm_version();
     plans["attention"] = engine.options().cuda->attention_version();
+    if (world_size > 1) {
+      plans["nccl"] = NcclVersion().value_or("none");
+    }
   } else {
     plans["device"] = "cpu";
     plans["threads"] = engine.options().threads;
   }
   plans["micro_batch_size"] = engine.options().micro_batch;
+  plans["shards"] = engine.shards();  // the gradient norm is summed in another order
   return plans.dump();
 }
 
@@ -94,6 +112,7 @@ void FillMeta(const Engine& engine,
   meta.next_sample = trainer.step() * batch.global_sequences();
   meta.seed = static_cast<uint64_t>(spec.train().seed());
   meta.world_size = world_size;
+  meta.shards = engine.shards();
   meta.global_batch_tokens = batch.global_tokens();
   meta.micro_batch_size = static_cast<int32_t>(batch.micro_batch);
   meta.recipe = std::string(engine.recipe().name);
@@ -101,8 +120,26 @@ void FillMeta(const Engine& engine,
   meta.model = spec.model();
   meta.sequence_length = spec.data().sequence_length();
   meta.validation_loss = identity.validation_loss;
-  meta.plans_json = PlansJson(engine);
+  meta.plans_json = PlansJson(engine, world_size);
   meta.extra_json = ExtraJson(engine, trainer);
+}
+
+// Recipe state and weights: those of rank 0 are the ones that count.
+void AddWholeTensors(const Engine& engine, CheckpointContent& content) {
+  const ParameterStore& p = engine.parameters();
+  for (const QuantStateTensor& tensor : engine.quant().Tensors()) {
+    content.state.push_back({tensor.name, TensorDType::kU8, {tensor.bytes}, tensor.data});
+  }
+  for (int i = 0; i < p.size(); ++i) {
+    if (p.sharded() && p.weight(i).dtype == kernels::DType::kBF16) {
+      content.bf16_weights.push_back(p.weight(i).as<uint16_t>());
+    } else {
+      // A GPU's weights are its masters rounded to weights_dtype, which is what the writer does
+      // too.
+      const bool masters = engine.on_gpu() && !p.sharded();
+      content.weights.push_back((masters ? p.master(i) : p.weight(i)).as<float>());
+    }
+  }
 }
 
 }  // namespace
@@ -114,18 +151,20 @@ CheckpointContent MakeCheckpointContent(const Engine& engine,
                                         const RunIdentity& identity) {
   CheckpointContent content;
   FillMeta(engine, trainer, batch, world_size, identity, content.meta);
+  content.sharded.rank = engine.options().rank;
+  content.sharded.shards = engine.shards();
+  const bool sharded = engine.parameters().sharded();
   for (StateTensor& tensor : StateTensors(engine)) {
-    content.state.push_back(
-        {std::move(tensor.name), TensorDType::kF32, std::move(tensor.shape), tensor.view.data});
+    TensorView saved = {std::move(tensor.name), TensorDType::kF32, std::move(tensor.shape),
+                        tensor.view.data};
+    if (sharded) {
+      content.pieces.push_back({std::move(saved), tensor.first_element});
+    } else {
+      content.state.push_back(std::move(saved));
+    }
   }
-  content.table = &engine.table();
-  for (const QuantStateTensor& tensor : engine.quant().Tensors()) {
-    content.state.push_back({tensor.name, TensorDType::kU8, {tensor.bytes}, tensor.data});
-  }
-  // A GPU's weights are its masters rounded to weights_dtype, which is what the writer does too.
-  for (int i = 0; i < engine.parameters().size(); ++i) {
-    const ParameterStore& p = engine.parameters();
-    content.weights.push_back((engine.on_gpu() ? p.master(i) : p.weight(i)).as<float>());
+  if (!sharded || engine.options().rank == 0) {
+    AddWholeTensors(engine, content);
   }
   if (engine.on_gpu()) {
     content.copy = [exec = engine.exec()](void* to, const void* from, size_t bytes) {
@@ -140,15 +179,27 @@ CheckpointContent MakeCheckpointContent(const Engine& engine,
 }
 
 absl::Status RestoreTensors(Engine& engine, const LoadedCheckpoint& checkpoint) {
-  for (const StateTensor& tensor : StateTensors(engine)) {
-    HEARTH_ASSIGN_OR_RETURN(const TensorView* saved,
-                            checkpoint.state->Get(tensor.name, TensorDType::kF32, tensor.shape));
-    const kernels::Exec& exec = engine.exec();
-    HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, tensor.view.data, tensor.view.bytes()));
-    HEARTH_RETURN_IF_ERROR(
-        kernels::Copy(exec, tensor.view.data, saved->data, static_cast<size_t>(saved->bytes())));
+  const SavedTensors saved(checkpoint);
+  const ParameterStore& p = engine.parameters();
+  std::vector<float> host;
+  // Every rank reads all masters: the whole weights are theirs, rounded.
+  for (int i = 0; p.sharded() && i < p.size(); ++i) {
+    const spec::Parameter& parameter = engine.table()[static_cast<size_t>(i)];
+    host.assign(static_cast<size_t>(parameter.elements()), 0.0F);
+    HEARTH_RETURN_IF_ERROR(saved.Read(absl::StrCat("master.", parameter.name), 0,
+                                      parameter.logical_elements(), host.data()));
+    HEARTH_RETURN_IF_ERROR(p.WriteParameter(engine.exec(), i, host.data()));
   }
-  HEARTH_RETURN_IF_ERROR(engine.parameters().RefreshWeights(engine.exec()));
+  for (const StateTensor& tensor : StateTensors(engine)) {
+    int64_t elements = 1;
+    for (const int64_t size : tensor.shape) {
+      elements *= size;
+    }
+    host.assign(static_cast<size_t>(tensor.view.numel()), 0.0F);
+    HEARTH_RETURN_IF_ERROR(saved.Read(tensor.name, tensor.first_element, elements, host.data()));
+    HEARTH_RETURN_IF_ERROR(p.Write(engine.exec(), tensor.view, host.data()));
+  }
+  HEARTH_RETURN_IF_ERROR(p.RefreshWeights(engine.exec()));
   return kernels::Synchronize(engine.exec());
 }
 
@@ -190,9 +241,11 @@ absl::Status RestoreTrainer(Trainer& trainer, const CheckpointMeta& meta) {
   return absl::OkStatus();
 }
 
-std::vector<std::string> PlanDifferences(const std::string& plans_json, const Engine& engine) {
+std::vector<std::string> PlanDifferences(const std::string& plans_json,
+                                         const Engine& engine,
+                                         int world_size) {
   const nlohmann::json before = nlohmann::json::parse(plans_json, nullptr, false);
-  const nlohmann::json now = nlohmann::json::parse(PlansJson(engine));
+  const nlohmann::json now = nlohmann::json::parse(PlansJson(engine, world_size));
   std::vector<std::string> differences;
   if (engine.on_gpu() && !engine.options().cuda->options().deterministic) {
     differences.push_back("train.deterministic is not true");
@@ -200,6 +253,9 @@ std::vector<std::string> PlanDifferences(const std::string& plans_json, const En
   for (const auto& [key, value] : now.items()) {
     if (key == "micro_batch_size" || !before.is_object()) {
       continue;  // compared by its own name
+    }
+    if (key == "shards" && before.value("shards", 1) == engine.shards()) {
+      continue;
     }
     const auto old = before.find(key);
     if (old == before.end() || *old != value) {

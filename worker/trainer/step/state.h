@@ -21,16 +21,18 @@ struct RunIdentity {
 };
 
 // Tensors of the state, by name: "master.<parameter>" and "<optimizer state>.<parameter>", without
-// vocabulary padding. Everything points into `engine` and `trainer`, which must not change until
-// the content has been copied or written.
+// vocabulary padding. With a sharded optimizer every rank makes one of its own pieces, on rank 0
+// with the weights, which must be gathered by then; the caller sets sharded.store. Everything
+// points into `engine` and `trainer`, which must not change until the content has been copied or
+// written.
 CheckpointContent MakeCheckpointContent(const Engine& engine,
                                         Trainer& trainer,
                                         const spec::BatchPlan& batch,
                                         int world_size,
                                         const RunIdentity& identity);
 
-// Fills masters, optimizer state and working weights. kDataLoss: a tensor is missing or has another
-// shape.
+// Fills this rank's masters and optimizer state, and the working weights, from a checkpoint of any
+// number of shards. kDataLoss: a tensor or part of one is missing.
 absl::Status RestoreTensors(Engine& engine, const LoadedCheckpoint& checkpoint);
 // Fills the scales of a quantised recipe. False: the checkpoint has none that fit (another recipe,
 // other layers quantised); they must be measured anew.
@@ -39,6 +41,8 @@ absl::StatusOr<bool> RestorePrecision(Engine& engine, const LoadedCheckpoint& ch
 absl::Status RestoreTrainer(Trainer& trainer, const CheckpointMeta& meta);
 // Why a run resumed from a checkpoint with this state/plans.json cannot repeat the bits of the run
 // before: device, library versions, threads, a job that does not ask for it. Empty: it can.
-std::vector<std::string> PlanDifferences(const std::string& plans_json, const Engine& engine);
+std::vector<std::string> PlanDifferences(const std::string& plans_json,
+                                         const Engine& engine,
+                                         int world_size = 1);
 
 }  // namespace hearth::trainer
