@@ -29,6 +29,7 @@ constexpr Point kPoints[] = {
     {"trainer.after_step", "weights updated, report not sent"},
     {"trainer.before_exit", "all done and reported, process about to exit"},
     {"checkpoint.before_write", "snapshot taken, no file written"},
+    {"checkpoint.before_shard", "the folder is there, this rank's part is not"},
     {"checkpoint.before_rename", "all files written and synced under the temporary name"},
     {"checkpoint.after_rename", "the folder has its name, not announced"},
     {"checkpoint.before_load", "a checkpoint was chosen, nothing read"},

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <map>
+#include <type_traits>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -13,6 +14,24 @@ constexpr size_t kAlignment = 64;
 
 size_t Aligned(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// Calls `visit(address, bytes)` for all that `content` points to; the address may be changed.
+template <typename Visit>
+void ForEachTensor(CheckpointContent& content, Visit visit) {
+  for (TensorView& t : content.state) visit(t.data, static_cast<size_t>(t.bytes()));
+  for (SavedPiece& p : content.pieces) {
+    visit(p.values.data, static_cast<size_t>(p.values.bytes()));
+  }
+  const auto weights = [&](auto& pointers) {
+    for (size_t i = 0; i < pointers.size(); ++i) {
+      const void* data = pointers[i];
+      visit(data, static_cast<size_t>((*content.table)[i].elements()) * sizeof(*pointers[i]));
+      pointers[i] = static_cast<std::decay_t<decltype(pointers[i])>>(data);
+    }
+  };
+  weights(content.weights);
+  weights(content.bf16_weights);
 }
 
 }  // namespace
@@ -44,13 +63,9 @@ absl::Status BackgroundWriter::Snapshot(const CheckpointContent& content) {
   content_.copy = nullptr;
   std::map<std::pair<const void*, size_t>, size_t> offsets;  // of (address, bytes)
   size_t size = 0;
-  const auto place = [&](const void* data, size_t bytes) {
+  ForEachTensor(content_, [&](const void*& data, size_t bytes) {
     if (offsets.emplace(std::pair(data, bytes), size).second) size += Aligned(bytes);
-  };
-  for (const TensorView& t : content.state) place(t.data, static_cast<size_t>(t.bytes()));
-  for (size_t i = 0; i < content.weights.size(); ++i) {
-    place(content.weights[i], static_cast<size_t>((*content.table)[i].elements()) * sizeof(float));
-  }
+  });
   if (snapshot_.size() < size) snapshot_.resize(size);
   for (const auto& [source, offset] : offsets) {
     const auto& [data, bytes] = source;
@@ -61,14 +76,9 @@ absl::Status BackgroundWriter::Snapshot(const CheckpointContent& content) {
       std::memcpy(to, data, bytes);
     }
   }
-  const auto copied = [&](const void* data, size_t bytes) {
-    return snapshot_.data() + offsets[std::pair(data, bytes)];
-  };
-  for (TensorView& t : content_.state) t.data = copied(t.data, static_cast<size_t>(t.bytes()));
-  for (size_t i = 0; i < content_.weights.size(); ++i) {
-    content_.weights[i] = reinterpret_cast<const float*>(copied(
-        content_.weights[i], static_cast<size_t>((*content.table)[i].elements()) * sizeof(float)));
-  }
+  ForEachTensor(content_, [&](const void*& data, size_t bytes) {
+    data = snapshot_.data() + offsets[std::pair(data, bytes)];
+  });
   return absl::OkStatus();
 }
 

@@ -17,6 +17,7 @@
 #include "common/spec/model.h"
 #include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/checkpoint/meta.h"
+#include "worker/trainer/checkpoint/shards.h"
 
 namespace hearth::trainer {
 namespace {
@@ -64,9 +65,11 @@ absl::Status ListFiles(Env& env,
   return absl::OkStatus();
 }
 
+// `known` files are listed as they are: whoever wrote them has read them once already.
 absl::Status WriteManifest(Env& env,
                            const std::string& dir,
                            int64_t step,
+                           const std::vector<ManifestEntry>& known,
                            CommittedCheckpoint& done) {
   std::vector<std::string> files;
   HEARTH_RETURN_IF_ERROR(ListFiles(env, dir, "", files));
@@ -74,8 +77,15 @@ absl::Status WriteManifest(Env& env,
   for (const std::string& file : files) {
     ManifestEntry entry;
     entry.path = file;
-    HEARTH_ASSIGN_OR_RETURN(entry.bytes, env.FileSize(Join(dir, file)));
-    HEARTH_ASSIGN_OR_RETURN(entry.sha256, Sha256HexOfFile(env, Join(dir, file)));
+    const auto found =
+        std::find_if(known.begin(), known.end(),
+                     [&file](const ManifestEntry& written) { return written.path == file; });
+    if (found != known.end()) {
+      entry = *found;
+    } else {
+      HEARTH_ASSIGN_OR_RETURN(entry.bytes, env.FileSize(Join(dir, file)));
+      HEARTH_ASSIGN_OR_RETURN(entry.sha256, Sha256HexOfFile(env, Join(dir, file)));
+    }
     done.bytes += entry.bytes;
     entries.push_back(std::move(entry));
   }
@@ -85,10 +95,29 @@ absl::Status WriteManifest(Env& env,
   return env.WriteFileAtomically(Join(dir, kManifestFile), text);
 }
 
+// The folder to write into, after what dead writers left. The other ranks hear of it either way.
+absl::Status MakeFolder(Env& env,
+                        const std::string& dir,
+                        const std::string& temp,
+                        const CheckpointContent& content) {
+  absl::Status made = fault::Check("checkpoint.before_write");
+  if (made.ok()) made = env.CreateDirs(dir);
+  if (made.ok()) {
+    RemoveTemporaries(env, dir);
+    made = env.CreateDirs(Join(temp, "state"));
+  }
+  if (content.sharded.shards > 1) {
+    HEARTH_RETURN_IF_ERROR(AnnounceFolder(content, made));
+  }
+  return made;
+}
+
 absl::Status WriteFiles(Env& env,
+                        Clock& clock,
                         const std::string& temp,
                         const CheckpointContent& content,
                         CommittedCheckpoint& done) {
+  const absl::Duration begin = clock.Monotonic();
   const CheckpointMeta& meta = content.meta;
   if (content.table == nullptr)
     return absl::InvalidArgumentError("checkpoint without a parameter table");
@@ -96,9 +125,13 @@ absl::Status WriteFiles(Env& env,
                           spec::ResolveModelShape(meta.model, meta.sequence_length));
   const int64_t max_position =
       meta.model.max_position() > 0 ? meta.model.max_position() : meta.sequence_length;
-  HEARTH_RETURN_IF_ERROR(env.CreateDirs(Join(temp, "state")));
-  HEARTH_RETURN_IF_ERROR(WriteHfModel(env, temp, shape, max_position, *content.table,
-                                      content.weights, content.weights_dtype));
+  if (content.bf16_weights.empty()) {
+    HEARTH_RETURN_IF_ERROR(WriteHfModel(env, temp, shape, max_position, *content.table,
+                                        content.weights, content.weights_dtype));
+  } else {
+    HEARTH_RETURN_IF_ERROR(WriteHfModel(env, temp, shape, max_position, *content.table,
+                                        content.bf16_weights, content.weights_dtype));
+  }
   if (!content.tokenizer_from.empty()) {
     HEARTH_RETURN_IF_ERROR(dataset::CopyTokenizer(content.tokenizer_from, temp, env));
   }
@@ -107,7 +140,13 @@ absl::Status WriteFiles(Env& env,
   HEARTH_RETURN_IF_ERROR(env.WriteFileAtomically(
       Join(temp, kPlansFile), meta.plans_json.empty() ? "{}\n" : meta.plans_json));
   HEARTH_RETURN_IF_ERROR(env.SyncDir(Join(temp, "state")));
-  HEARTH_RETURN_IF_ERROR(WriteManifest(env, temp, meta.step, done));
+  std::vector<ManifestEntry> shards;
+  if (content.sharded.shards > 1) {
+    HEARTH_ASSIGN_OR_RETURN(const ManifestEntry own, WriteShard(env, temp, content));
+    HEARTH_ASSIGN_OR_RETURN(shards, CollectShards(env, clock, begin, temp, content));
+    shards.push_back(own);
+  }
+  HEARTH_RETURN_IF_ERROR(WriteManifest(env, temp, meta.step, shards, done));
   return env.SyncDir(temp);
 }
 
@@ -150,6 +189,19 @@ std::vector<int64_t> Prune(Env& env, const std::string& dir, int32_t keep_last, 
   return removed;
 }
 
+// Of a rank above 0.
+absl::StatusOr<CommittedCheckpoint> WritePart(Env& env,
+                                              const std::string& temp,
+                                              const CheckpointContent& content,
+                                              CommittedCheckpoint done) {
+  HEARTH_RETURN_IF_ERROR(AwaitFolder(content));
+  const absl::StatusOr<ManifestEntry> written = WriteShard(env, temp, content);
+  HEARTH_RETURN_IF_ERROR(AnnounceShard(content, written));
+  HEARTH_RETURN_IF_ERROR(written.status());
+  done.bytes = written->bytes;
+  return done;
+}
+
 }  // namespace
 
 std::string CheckpointPath(std::string_view dir, int64_t step) {
@@ -174,15 +226,22 @@ absl::StatusOr<CommittedCheckpoint> WriteCheckpoint(Env& env,
                                                     const CheckpointContent& content,
                                                     int32_t keep_last) {
   const absl::Duration begin = clock.Monotonic();
-  HEARTH_RETURN_IF_ERROR(fault::Check("checkpoint.before_write"));
   CommittedCheckpoint done;
   done.step = content.meta.step;
   done.validation_loss = content.meta.validation_loss;
   done.path = CheckpointPath(dir, done.step);
-  HEARTH_RETURN_IF_ERROR(env.CreateDirs(dir));
-  RemoveTemporaries(env, dir);
-  const std::string temp = absl::StrCat(done.path, std::string(kTempMark), getpid());
-  absl::Status status = WriteFiles(env, temp, content, done);
+  const bool sharded = content.sharded.shards > 1;
+  const std::string temp =
+      absl::StrCat(done.path, std::string(kTempMark),
+                   sharded ? absl::StrCat("epoch-", content.meta.epoch) : absl::StrCat(getpid()));
+  if (sharded && content.sharded.rank > 0) {
+    absl::StatusOr<CommittedCheckpoint> part = WritePart(env, temp, content, done);
+    return part.ok() ? std::move(part)
+                     : Annotate(part.status(), absl::StrCat("checkpoint of step ", done.step,
+                                                            ", rank ", content.sharded.rank));
+  }
+  absl::Status status = MakeFolder(env, dir, temp, content);
+  if (status.ok()) status = WriteFiles(env, clock, temp, content, done);
   if (status.ok()) status = MoveIntoPlace(env, dir, temp, done.path);
   if (!status.ok()) {
     env.RemoveAll(temp).IgnoreError();

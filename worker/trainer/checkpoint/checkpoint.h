@@ -17,6 +17,7 @@
 #include "common/time/clock.h"
 #include "hearth/v1/job.pb.h"
 #include "worker/trainer/checkpoint/safetensors.h"
+#include "worker/trainer/comm/key_value_store.h"
 
 namespace hearth::trainer {
 
@@ -29,6 +30,7 @@ struct CheckpointMeta {
   int64_t next_sample = 0;  // data cursor: global index of the first sample of step + 1
   uint64_t seed = 0;
   int32_t world_size = 1;
+  int32_t shards = 1;  // files of masters and optimizer state; 1 = they are in tensors.safetensors
   int64_t sequence_length = 0;
   int64_t global_batch_tokens = 0;
   int32_t micro_batch_size = 0;
@@ -40,10 +42,28 @@ struct CheckpointMeta {
   std::string extra_json;      // a JSON object of the engine's own (loss window, counters); "" = {}
 };
 
+// How the ranks of a sharded optimizer write one checkpoint together: each its own pieces, rank 0
+// all the rest.
+struct ShardedWrite {
+  int rank = 0;
+  int shards = 1;                  // 1: the caller alone writes everything
+  KeyValueStore* store = nullptr;  // of this epoch; outlives the write, used from its thread
+  absl::Duration timeout = absl::Minutes(10);  // until all parts must be there
+};
+
+// Consecutive elements of a tensor.
+struct SavedPiece {
+  TensorView values;  // fp32, one dimension
+  int64_t first_element = 0;
+};
+
 // What to write. Nothing is owned: all pointers stay valid and unchanged until the write returns.
 struct CheckpointContent {
   CheckpointMeta meta;
-  // How bytes of `state` and `weights` get into host memory, for BackgroundWriter; empty: they are
+  // Ranks above 0 write `pieces` alone and need nothing below but the step and epoch of `meta`.
+  ShardedWrite sharded;
+  std::vector<SavedPiece> pieces;  // of several shards
+  // How bytes of tensors and weights get into host memory, for BackgroundWriter; empty: they are
   // there.
   std::function<absl::Status(void* to, const void* from, size_t bytes)> copy = nullptr;
   // Everything an exact resume needs: masters, optimizer state, recipe state, under names of the
@@ -52,6 +72,8 @@ struct CheckpointContent {
   // For the Hugging Face part: table and fp32 weights as WriteHfModel takes them.
   const std::vector<spec::Parameter>* table = nullptr;
   std::vector<const float*> weights;
+  // Instead of `weights`, where they are held so.
+  std::vector<const uint16_t*> bf16_weights;
   TensorDType weights_dtype = TensorDType::kBF16;
   // Dataset folder whose tokenizer files are copied in; empty = none.
   std::string tokenizer_from;
@@ -73,6 +95,11 @@ struct CommittedCheckpoint {
 // stays, whatever keep_last: until the new one is recorded elsewhere it is the one that counts. A
 // checkpoint of that step that is already there is replaced. kResourceExhausted: disk full, the
 // temporary folder is gone and the older checkpoints stand.
+//
+// With several shards every rank calls it for the same step. Rank 0 returns when all parts are in
+// place, or kUnavailable, naming the rank whose part is missing; the temporary folder's name then
+// comes from step and epoch. The others return when their part is written and announced, with its
+// bytes alone and nothing of a manifest.
 absl::StatusOr<CommittedCheckpoint> WriteCheckpoint(Env& env,
                                                     Clock& clock,
                                                     const std::string& dir,
@@ -98,6 +125,7 @@ struct LoadedCheckpoint {
   std::string path;
   CheckpointMeta meta;
   std::unique_ptr<SafetensorsFile> state;
+  std::vector<std::unique_ptr<SafetensorsFile>> shards;  // in rank order; empty: all is in `state`
   std::vector<std::string> notes;  // candidates passed over and why; for the log
 };
 

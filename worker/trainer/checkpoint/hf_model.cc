@@ -168,14 +168,20 @@ absl::Status LoadTensor(const WeightFiles& files,
   return absl::OkStatus();
 }
 
-}  // namespace
+float ToFloat(float value) {
+  return value;
+}
+float ToFloat(uint16_t bf16) {
+  return FloatFromBf16(bf16);
+}
 
-absl::Status WriteHfModel(Env& env,
+template <typename T>
+absl::Status WriteWeights(Env& env,
                           const std::string& dir,
                           const spec::ModelShape& shape,
                           int64_t max_position,
                           const std::vector<spec::Parameter>& table,
-                          absl::Span<const float* const> weights,
+                          absl::Span<const T* const> weights,
                           TensorDType dtype) {
   if (weights.size() != table.size()) {
     return absl::InvalidArgumentError(
@@ -198,12 +204,34 @@ absl::Status WriteHfModel(Env& env,
     for (const spec::HfTensor& t : table[k].hf) {
       const int64_t n = t.rows * columns;
       for (int64_t i = 0; i < n; ++i) {
-        HEARTH_RETURN_IF_ERROR(output.Put(weights[k][SourceIndex(t, columns, i)]));
+        HEARTH_RETURN_IF_ERROR(output.Put(ToFloat(weights[k][SourceIndex(t, columns, i)])));
       }
     }
   }
   HEARTH_RETURN_IF_ERROR(output.Flush());
   return writer->Finish();
+}
+
+}  // namespace
+
+absl::Status WriteHfModel(Env& env,
+                          const std::string& dir,
+                          const spec::ModelShape& shape,
+                          int64_t max_position,
+                          const std::vector<spec::Parameter>& table,
+                          absl::Span<const float* const> weights,
+                          TensorDType dtype) {
+  return WriteWeights(env, dir, shape, max_position, table, weights, dtype);
+}
+
+absl::Status WriteHfModel(Env& env,
+                          const std::string& dir,
+                          const spec::ModelShape& shape,
+                          int64_t max_position,
+                          const std::vector<spec::Parameter>& table,
+                          absl::Span<const uint16_t* const> weights,
+                          TensorDType dtype) {
+  return WriteWeights(env, dir, shape, max_position, table, weights, dtype);
 }
 
 absl::Status LoadHfWeights(Env& env,

@@ -25,6 +25,14 @@ absl::Status WriteHfModel(Env& env,
                           const std::vector<spec::Parameter>& table,
                           absl::Span<const float* const> weights,
                           TensorDType dtype);
+// The same from weights that are held as bf16.
+absl::Status WriteHfModel(Env& env,
+                          const std::string& dir,
+                          const spec::ModelShape& shape,
+                          int64_t max_position,
+                          const std::vector<spec::Parameter>& table,
+                          absl::Span<const uint16_t* const> weights,
+                          TensorDType dtype);
 
 // The inverse: reads model.safetensors, or the files of model.safetensors.index.json, of F32, BF16
 // or F16 into fp32; padding becomes zero. kNotFound: no such file; kInvalidArgument: a tensor is

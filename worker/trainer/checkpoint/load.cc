@@ -8,6 +8,7 @@
 #include "common/io/sha256.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
 #include "worker/trainer/checkpoint/meta.h"
+#include "worker/trainer/checkpoint/shards.h"
 
 namespace hearth::trainer {
 namespace {
@@ -50,7 +51,31 @@ absl::StatusOr<LoadedCheckpoint> OpenVerified(Env& env, const CheckpointCandidat
   HEARTH_ASSIGN_OR_RETURN(loaded.meta.plans_json, env.ReadFile(Join(candidate.path, kPlansFile)));
   HEARTH_ASSIGN_OR_RETURN(loaded.state,
                           SafetensorsFile::Open(env, Join(candidate.path, kStateFile)));
+  for (int rank = 0; loaded.meta.shards > 1 && rank < loaded.meta.shards; ++rank) {
+    HEARTH_ASSIGN_OR_RETURN(
+        std::unique_ptr<SafetensorsFile> shard,
+        SafetensorsFile::Open(env, Join(candidate.path, ShardFile(rank, loaded.meta.shards))));
+    loaded.shards.push_back(std::move(shard));
+  }
   return loaded;
+}
+
+// Those that every checkpoint has, and of a sharded one all parts.
+absl::Status CheckListed(const std::string& manifest_file, const std::set<std::string>& listed) {
+  std::vector<std::string> needed = {std::string(kMetaFile), std::string(kPlansFile),
+                                     std::string(kStateFile)};
+  for (const std::string& file : listed) {
+    const int shards = ShardsOfFile(file);
+    for (int rank = 0; rank < shards && file == ShardFile(0, shards); ++rank) {
+      needed.push_back(ShardFile(rank, shards));
+    }
+  }
+  for (const std::string& file : needed) {
+    if (listed.count(file) == 0) {
+      return absl::DataLossError(absl::StrCat(manifest_file, ": does not list ", file));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -84,13 +109,7 @@ absl::Status VerifyCheckpoint(Env& env, const std::string& path, std::string_vie
     }
     listed.insert(entry.path);
   }
-  for (const std::string_view needed : {kMetaFile, kPlansFile, kStateFile}) {
-    if (listed.count(std::string(needed)) == 0) {
-      return absl::DataLossError(
-          absl::StrCat(manifest_file, ": does not list ", std::string(needed)));
-    }
-  }
-  return absl::OkStatus();
+  return CheckListed(manifest_file, listed);
 }
 
 std::vector<std::string> ModelDifferences(const v1::ModelSpec& checkpoint,

@@ -86,6 +86,7 @@ std::string MetaToJson(const CheckpointMeta& meta) {
   json["next_sample"] = meta.next_sample;
   json["seed"] = meta.seed;
   json["world_size"] = meta.world_size;
+  json["shards"] = meta.shards;
   json["sequence_length"] = meta.sequence_length;
   json["global_batch_tokens"] = meta.global_batch_tokens;
   json["micro_batch_size"] = meta.micro_batch_size;
@@ -109,6 +110,7 @@ absl::StatusOr<CheckpointMeta> ParseMeta(std::string_view text, std::string_view
   reader.Number("next_sample", &meta.next_sample);
   reader.Number("seed", &meta.seed);
   reader.Number("world_size", &meta.world_size);
+  if (json.contains("shards")) reader.Number("shards", &meta.shards);
   reader.Number("sequence_length", &meta.sequence_length);
   reader.Number("global_batch_tokens", &meta.global_batch_tokens);
   reader.Number("micro_batch_size", &meta.micro_batch_size);

@@ -151,6 +151,7 @@ CheckpointContent MakeCheckpointContent(const Engine& engine,
                                         const RunIdentity& identity) {
   CheckpointContent content;
   FillMeta(engine, trainer, batch, world_size, identity, content.meta);
+  content.table = &engine.table();
   content.sharded.rank = engine.options().rank;
   content.sharded.shards = engine.shards();
   const bool sharded = engine.parameters().sharded();

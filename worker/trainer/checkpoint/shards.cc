@@ -1,0 +1,191 @@
+#include "worker/trainer/checkpoint/shards.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
+#include "common/fault/fault.h"
+#include "common/io/sha256.h"
+
+namespace hearth::trainer {
+namespace {
+
+constexpr char kWritten[] = "written ";  // then bytes and SHA-256
+constexpr char kFailed[] = "failed: ";
+
+std::string Key(const CheckpointContent& content, std::string_view what) {
+  return absl::StrCat("checkpoint/", content.meta.epoch, "/", content.meta.step, "/",
+                      std::string(what));
+}
+
+std::string Join(std::string_view dir, std::string_view name) {
+  return absl::StrCat(std::string(dir), "/", std::string(name));
+}
+
+absl::StatusOr<ManifestEntry> ParseAnnouncement(const std::string& text, int rank) {
+  ManifestEntry entry;
+  const std::vector<std::string> words = absl::StrSplit(text, ' ');
+  if (!absl::StartsWith(text, kWritten) || words.size() != 3 ||
+      !absl::SimpleAtoi(words[1], &entry.bytes)) {
+    return absl::UnavailableError(absl::StrCat(
+        "rank ", rank, " could not write its part: ", absl::StripPrefix(text, kFailed)));
+  }
+  entry.sha256 = words[2];
+  return entry;
+}
+
+// The entry of one rank, and that its file is here.
+absl::StatusOr<ManifestEntry> AwaitShard(Env& env,
+                                         const std::string& temp,
+                                         const CheckpointContent& content,
+                                         int rank,
+                                         absl::Duration left) {
+  const absl::StatusOr<std::string> text =
+      content.sharded.store->Wait(Key(content, absl::StrCat(rank)), left);
+  if (!text.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("the part of rank ", rank, " is missing: ", text.status().message()));
+  }
+  HEARTH_ASSIGN_OR_RETURN(ManifestEntry entry, ParseAnnouncement(*text, rank));
+  entry.path = ShardFile(rank, content.sharded.shards);
+  const absl::StatusOr<int64_t> size = env.FileSize(Join(temp, entry.path));
+  if (!size.ok() || *size != entry.bytes) {
+    return absl::UnavailableError(absl::StrCat(
+        "the part of rank ", rank, " is not in the folder of rank 0 (", Join(temp, entry.path),
+        "): checkpoints of a sharded optimizer need a directory that all hosts share"));
+  }
+  return entry;
+}
+
+}  // namespace
+
+std::string ShardFile(int rank, int shards) {
+  return absl::StrFormat("state/optimizer-%05d-of-%05d.safetensors", rank, shards);
+}
+
+int ShardsOfFile(std::string_view path) {
+  const std::string name(path);
+  const size_t of = name.find("-of-");
+  int shards = 0;
+  if (!absl::StartsWith(name, "state/optimizer-") || of == std::string::npos ||
+      !absl::SimpleAtoi(absl::StripSuffix(name.substr(of + 4), ".safetensors"), &shards)) {
+    return 0;
+  }
+  return shards;
+}
+
+absl::StatusOr<ManifestEntry> WriteShard(Env& env,
+                                         const std::string& temp,
+                                         const CheckpointContent& content) {
+  HEARTH_RETURN_IF_ERROR(fault::Check("checkpoint.before_shard"));
+  std::vector<TensorView> tensors;
+  std::map<std::string, std::string> metadata;
+  for (const SavedPiece& piece : content.pieces) {
+    tensors.push_back(piece.values);
+    metadata[absl::StrCat("first.", piece.values.name)] = absl::StrCat(piece.first_element);
+  }
+  ManifestEntry entry;
+  entry.path = ShardFile(content.sharded.rank, content.sharded.shards);
+  const std::string file = Join(temp, entry.path);
+  HEARTH_RETURN_IF_ERROR(WriteSafetensors(env, file, tensors, metadata));
+  HEARTH_ASSIGN_OR_RETURN(entry.bytes, env.FileSize(file));
+  HEARTH_ASSIGN_OR_RETURN(entry.sha256, Sha256HexOfFile(env, file));
+  HEARTH_RETURN_IF_ERROR(env.SyncDir(Join(temp, "state")));
+  return entry;
+}
+
+absl::Status AnnounceFolder(const CheckpointContent& content, const absl::Status& made) {
+  return content.sharded.store->Put(Key(content, "folder"),
+                                    made.ok() ? "made" : absl::StrCat(kFailed, made.message()));
+}
+
+absl::Status AwaitFolder(const CheckpointContent& content) {
+  HEARTH_ASSIGN_OR_RETURN(
+      const std::string text,
+      content.sharded.store->Wait(Key(content, "folder"), content.sharded.timeout));
+  if (absl::StartsWith(text, kFailed)) {
+    return absl::UnavailableError(
+        absl::StrCat("rank 0 made no folder: ", absl::StripPrefix(text, kFailed)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AnnounceShard(const CheckpointContent& content,
+                           const absl::StatusOr<ManifestEntry>& written) {
+  const std::string text = written.ok()
+                               ? absl::StrCat(kWritten, written->bytes, " ", written->sha256)
+                               : absl::StrCat(kFailed, written.status().message());
+  return content.sharded.store->Put(Key(content, absl::StrCat(content.sharded.rank)), text);
+}
+
+absl::StatusOr<std::vector<ManifestEntry>> CollectShards(Env& env,
+                                                         Clock& clock,
+                                                         absl::Duration begin,
+                                                         const std::string& temp,
+                                                         const CheckpointContent& content) {
+  std::vector<ManifestEntry> entries;
+  for (int rank = 1; rank < content.sharded.shards; ++rank) {
+    const absl::Duration left = content.sharded.timeout - (clock.Monotonic() - begin);
+    HEARTH_ASSIGN_OR_RETURN(ManifestEntry entry, AwaitShard(env, temp, content, rank,
+                                                            std::max(left, absl::ZeroDuration())));
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+SavedTensors::SavedTensors(const LoadedCheckpoint& checkpoint) : path_(checkpoint.path) {
+  const auto add = [this](const TensorView& tensor, int64_t first) {
+    if (tensor.dtype == TensorDType::kF32) {
+      pieces_[tensor.name][first] = {tensor.elements(), static_cast<const float*>(tensor.data)};
+    }
+  };
+  for (const TensorView& tensor : checkpoint.state->tensors()) {
+    add(tensor, 0);
+  }
+  for (const std::unique_ptr<SafetensorsFile>& shard : checkpoint.shards) {
+    for (const TensorView& tensor : shard->tensors()) {
+      const auto text = shard->metadata().find(absl::StrCat("first.", tensor.name));
+      int64_t first = 0;
+      if (text != shard->metadata().end() && absl::SimpleAtoi(text->second, &first)) {
+        add(tensor, first);
+      }
+    }
+  }
+}
+
+absl::Status SavedTensors::Read(const std::string& name,
+                                int64_t first,
+                                int64_t count,
+                                float* out) const {
+  const auto tensor = pieces_.find(name);
+  const int64_t end = first + count;
+  while (first < end) {
+    const Piece* piece = nullptr;
+    int64_t begin = 0;
+    if (tensor != pieces_.end()) {
+      const auto after = tensor->second.upper_bound(first);
+      if (after != tensor->second.begin()) {
+        begin = std::prev(after)->first;
+        piece = &std::prev(after)->second;
+      }
+    }
+    if (piece == nullptr || begin + piece->elements <= first) {
+      return absl::DataLossError(
+          absl::StrCat(path_, ": no file has tensor \"", name, "\" from element ", first));
+    }
+    const int64_t n = std::min(end, begin + piece->elements) - first;
+    std::memcpy(out, piece->values + (first - begin), static_cast<size_t>(n) * sizeof(float));
+    out += n;
+    first += n;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace hearth::trainer
