@@ -1,7 +1,6 @@
 #include "worker/trainer/model/model.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "common/base/status_macros.h"
 #include "kernels/cuda/device.h"
@@ -131,33 +130,57 @@ size_t Model::WorkspaceBytes(const kernels::Exec& exec) const {
   return bytes;
 }
 
+spec::StepTimeline Model::timeline() const {
+  return {context_.shape().layers};
+}
+
+absl::Status Model::Before(const kernels::Exec& exec, const Pass& pass, int32_t moment) {
+  return pass.hook == nullptr ? absl::OkStatus() : pass.hook->BeforeForward(exec, moment);
+}
+
+absl::Status Model::After(const kernels::Exec& exec, const Pass& pass, int32_t moment) {
+  return pass.hook == nullptr ? absl::OkStatus() : pass.hook->AfterBackward(exec, moment);
+}
+
 absl::Status Model::Forward(const kernels::Exec& exec, const Pass& pass) {
+  const spec::StepTimeline time = timeline();
+  HEARTH_RETURN_IF_ERROR(Before(exec, pass, time.Embedding()));
   HEARTH_RETURN_IF_ERROR(kernels::EmbeddingForward(exec, embedding_forward_));
   HEARTH_RETURN_IF_ERROR(DropForward(exec, pass, embedding_dropout_, embedding_forward_.out));
   Stream stream = {embedding_forward_.out, TensorView()};
-  for (Layer& layer : layers_) {
+  for (int64_t l = 0; l < time.layers; ++l) {
+    const Layer& layer = layers_[static_cast<size_t>(l)];
+    HEARTH_RETURN_IF_ERROR(Before(exec, pass, time.MixerForward(l)));
     HEARTH_RETURN_IF_ERROR(layer.mixer->Forward(exec, pass, stream));
+    HEARTH_RETURN_IF_ERROR(Before(exec, pass, time.FfnForward(l)));
     HEARTH_RETURN_IF_ERROR(layer.ffn->Forward(exec, pass, stream));
   }
+  HEARTH_RETURN_IF_ERROR(Before(exec, pass, time.Head()));
   HEARTH_RETURN_IF_ERROR(final_norm_->Forward(exec, stream, head_x_.Target(pass, false)));
   return head_x_.Settle(exec, pass);
 }
 
 absl::Status Model::Backward(const kernels::Exec& exec, const Pass& pass) {
+  const spec::StepTimeline time = timeline();
   HEARTH_RETURN_IF_ERROR(final_norm_->Backward(
       exec, d_normed_, d_stream_, false, StreamQuant(pass, layers_.back().ffn->OutputGradient())));
-  for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
+  HEARTH_RETURN_IF_ERROR(After(exec, pass, time.Head()));
+  for (int64_t l = time.layers - 1; l >= 0; --l) {
+    const Layer& layer = layers_[static_cast<size_t>(l)];
     Stream stream;
-    HEARTH_RETURN_IF_ERROR(layer->mixer->Restore(exec, pass, stream));
-    HEARTH_RETURN_IF_ERROR(layer->ffn->Restore(exec, pass, stream));
+    HEARTH_RETURN_IF_ERROR(layer.mixer->Restore(exec, pass, stream));
+    HEARTH_RETURN_IF_ERROR(layer.ffn->Restore(exec, pass, stream));
     HEARTH_RETURN_IF_ERROR(
-        layer->ffn->Backward(exec, pass, d_stream_, layer->mixer->OutputGradient()));
-    const auto before = std::next(layer);
-    HEARTH_RETURN_IF_ERROR(layer->mixer->Backward(
-        exec, pass, d_stream_, before == layers_.rend() ? nullptr : before->ffn->OutputGradient()));
+        layer.ffn->Backward(exec, pass, d_stream_, layer.mixer->OutputGradient()));
+    HEARTH_RETURN_IF_ERROR(After(exec, pass, time.FfnBackward(l)));
+    HEARTH_RETURN_IF_ERROR(layer.mixer->Backward(
+        exec, pass, d_stream_,
+        l == 0 ? nullptr : layers_[static_cast<size_t>(l - 1)].ffn->OutputGradient()));
+    HEARTH_RETURN_IF_ERROR(After(exec, pass, time.MixerBackward(l)));
   }
   HEARTH_RETURN_IF_ERROR(BackwardEmbedding(exec, pass));
-  return RoundGradients(exec);
+  HEARTH_RETURN_IF_ERROR(RoundGradients(exec));
+  return After(exec, pass, time.EmbeddingBackward());
 }
 
 absl::Status Model::BackwardEmbedding(const kernels::Exec& exec, const Pass& pass) {

@@ -68,6 +68,9 @@ class Model {
     std::unique_ptr<SubBlock> ffn;
   };
 
+  spec::StepTimeline timeline() const;
+  static absl::Status Before(const kernels::Exec& exec, const Pass& pass, int32_t moment);
+  static absl::Status After(const kernels::Exec& exec, const Pass& pass, int32_t moment);
   void BindEmbedding();
   void BindHead();
   // Up to and including the final norm.

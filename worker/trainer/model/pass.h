@@ -3,9 +3,22 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
+#include "kernels/core/exec.h"
 #include "kernels/step_gate/step_gate.h"
 
 namespace hearth::trainer {
+
+// What happens between the parts of a pass. Moments are StepTimeline's
+// (common/spec/training_plan.h).
+class PassHook {
+ public:
+  virtual ~PassHook() = default;
+  // The launches that follow read the weights of the part at `moment` of the forward pass.
+  virtual absl::Status BeforeForward(const kernels::Exec& exec, int32_t moment) = 0;
+  // The gradients of the part at `moment` of the backward pass are launched and complete.
+  virtual absl::Status AfterBackward(const kernels::Exec& exec, int32_t moment) = 0;
+};
 
 struct Pass {
   // Key of dropout.
@@ -23,6 +36,8 @@ struct Pass {
   // Where step and micro_batch are read from when the launch is replayed; beside the tensors. Null:
   // the fields above.
   const kernels::StepInputs* position = nullptr;
+  // Null: none.
+  PassHook* hook = nullptr;
 };
 
 }  // namespace hearth::trainer

@@ -38,6 +38,27 @@ void StageRandomBatch(const Engine& engine) {
   }
 }
 
+StepProgram::StepProgram(Engine& engine, Collective* comm, double d_loss, int64_t micro_batches)
+    : engine_(engine), comm_(comm), d_loss_(d_loss), micro_batches_(micro_batches) {}
+
+std::vector<MicroBatchKind> StepProgram::Kinds(bool quantised) const {
+  std::vector<MicroBatchKind> kinds = {Kind(0, quantised)};
+  if (micro_batches_ > 2) {
+    kinds.push_back(Kind(1, quantised));
+  }
+  if (micro_batches_ > 1) {
+    kinds.push_back(Kind(micro_batches_ - 1, quantised));
+  }
+  return kinds;
+}
+
+absl::Status StepProgram::OpenExchange() {
+  if (exchange_ == nullptr && comm_ != nullptr && comm_->world_size() > 1) {
+    HEARTH_ASSIGN_OR_RETURN(exchange_, GradientExchange::New(engine_, *comm_));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind, const Pass& pass) {
   const kernels::Exec& exec = engine_.exec();
   kernels::StepState* state = engine_.step_state();
@@ -51,17 +72,32 @@ absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind, const Pas
   full.quantised = kind.quantised;
   full.record = true;
   full.position = engine_.step_inputs();
-  return engine_.model().ForwardBackward(exec, full, d_loss_, &state->loss_sum, &state->weight_sum);
+  full.hook = exchange_.get();
+  if (exchange_ != nullptr) {
+    // Quantised weights were gathered where they were quantised.
+    HEARTH_RETURN_IF_ERROR(exchange_->BeginPass(exec, kind.first && !kind.quantised, kind.last));
+  }
+  HEARTH_RETURN_IF_ERROR(
+      engine_.model().ForwardBackward(exec, full, d_loss_, &state->loss_sum, &state->weight_sum));
+  return exchange_ == nullptr ? absl::OkStatus() : exchange_->FinishPass(exec);
+}
+
+absl::Status StepProgram::SumSquares() {
+  kernels::StepState* state = engine_.step_state();
+  kernels::SumSquaresArgs norm;
+  norm.tensors = exchange_ == nullptr
+                     ? absl::MakeConstSpan(&engine_.parameters().flat_gradients(), 1)
+                     : absl::MakeConstSpan(exchange_->owned_gradients());
+  norm.sum_squares = &state->sum_squares;
+  norm.nonfinite = &state->nonfinite;
+  HEARTH_RETURN_IF_ERROR(kernels::SumSquares(engine_.exec(), norm));
+  return exchange_ == nullptr ? absl::OkStatus() : exchange_->ReduceNorm(engine_.exec());
 }
 
 absl::Status StepProgram::LaunchUpdate(bool quantise_weights) {
   const kernels::Exec& exec = engine_.exec();
   kernels::StepState* state = engine_.step_state();
-  kernels::SumSquaresArgs norm;
-  norm.tensors = absl::MakeConstSpan(&engine_.parameters().flat_gradients(), 1);
-  norm.sum_squares = &state->sum_squares;
-  norm.nonfinite = &state->nonfinite;
-  HEARTH_RETURN_IF_ERROR(kernels::SumSquares(exec, norm));
+  HEARTH_RETURN_IF_ERROR(SumSquares());
   HEARTH_RETURN_IF_ERROR(kernels::JudgeStep(exec, engine_.step_inputs(), state));
   const QuantState& quant = engine_.quant();
   HEARTH_RETURN_IF_ERROR(quant.ForgetWeightAmax(exec));
@@ -71,25 +107,40 @@ absl::Status StepProgram::LaunchUpdate(bool quantise_weights) {
   update.skip = &state->skip;
   HEARTH_RETURN_IF_ERROR(engine_.optimizer().Step(exec, update));
   HEARTH_RETURN_IF_ERROR(quant.UpdateActivations(exec, &state->skip));
+  if (exchange_ != nullptr) {
+    HEARTH_RETURN_IF_ERROR(exchange_->ReduceWeightAmax(exec));
+    HEARTH_RETURN_IF_ERROR(quantise_weights ? exchange_->GatherWeights(exec) : absl::OkStatus());
+  }
   HEARTH_RETURN_IF_ERROR(quant.UpdateWeights(exec, &state->skip));
-  return quantise_weights ? quant.QuantizeWeights(exec, &state->skip, &state->weight_quantizations)
-                          : absl::OkStatus();
+  if (quantise_weights) {
+    HEARTH_RETURN_IF_ERROR(quant.QuantizeWeights(exec, &state->skip, &state->weight_quantizations));
+  }
+  return kernels::StampTime(exec, &state->ended_ns);
 }
 
 absl::Status StepProgram::MicroBatch(const MicroBatchKind& kind, const Pass& pass) {
-  const std::unique_ptr<kernels::Graph>& graph = micro_batch_[kind.first][kind.quantised];
+  HEARTH_RETURN_IF_ERROR(OpenExchange());
+  const std::unique_ptr<kernels::Graph>& graph =
+      micro_batch_[kind.first][kind.last][kind.quantised];
+  weights_partial_ = weights_partial_ && !kind.first;
   return graph != nullptr ? graph->Launch(engine_.exec()) : LaunchMicroBatch(kind, pass);
 }
 
 absl::Status StepProgram::Update(bool quantise_weights) {
   const std::unique_ptr<kernels::Graph>& graph = update_[quantise_weights];
+  weights_partial_ = sharded() && !quantise_weights;
   return graph != nullptr ? graph->Launch(engine_.exec()) : LaunchUpdate(quantise_weights);
+}
+
+absl::Status StepProgram::CompleteWeights() {
+  return std::exchange(weights_partial_, false) ? exchange_->GatherWeights(engine_.exec())
+                                                : absl::OkStatus();
 }
 
 absl::Status StepProgram::RunAllOnce(bool quantised) {
   const kernels::Exec& exec = engine_.exec();
-  for (const bool first : {true, false}) {
-    HEARTH_RETURN_IF_ERROR(LaunchMicroBatch({first, quantised}, Pass{}));
+  for (const MicroBatchKind& kind : Kinds(quantised)) {
+    HEARTH_RETURN_IF_ERROR(LaunchMicroBatch(kind, Pass{}));
   }
   Pass evaluation;
   evaluation.quantised = quantised;
@@ -110,7 +161,7 @@ absl::Status StepProgram::RecordMicroBatch(const MicroBatchKind& kind) {
   const absl::Status launched = LaunchMicroBatch(kind, Pass{});
   auto graph = kernels::Graph::End(engine_.exec(), "recording forward and backward");
   HEARTH_RETURN_IF_ERROR(launched);
-  HEARTH_ASSIGN_OR_RETURN(micro_batch_[kind.first][kind.quantised], std::move(graph));
+  HEARTH_ASSIGN_OR_RETURN(micro_batch_[kind.first][kind.last][kind.quantised], std::move(graph));
   return absl::OkStatus();
 }
 
@@ -124,12 +175,14 @@ absl::Status StepProgram::RecordUpdate(bool quantise_weights) {
 }
 
 absl::Status StepProgram::RecordAll(bool quantised) {
-  HEARTH_RETURN_IF_ERROR(RecordMicroBatch({true, quantised}));
-  HEARTH_RETURN_IF_ERROR(RecordMicroBatch({false, quantised}));
+  for (const MicroBatchKind& kind : Kinds(quantised)) {
+    HEARTH_RETURN_IF_ERROR(RecordMicroBatch(kind));
+  }
   return RecordUpdate(quantised);
 }
 
 absl::Status StepProgram::Prepare() {
+  HEARTH_RETURN_IF_ERROR(OpenExchange());
   if (!engine_.on_gpu()) {
     return absl::OkStatus();
   }
@@ -165,8 +218,10 @@ absl::Status StepProgram::Prepare() {
 int64_t StepProgram::graph_nodes() const {
   int64_t nodes = 0;
   for (const bool mode : {false, true}) {
-    if (micro_batch_[1][mode] != nullptr && nodes == 0) {
-      nodes = static_cast<int64_t>(micro_batch_[1][mode]->nodes() + update_[mode]->nodes());
+    const MicroBatchKind kind = Kind(0, mode);
+    const std::unique_ptr<kernels::Graph>& graph = micro_batch_[kind.first][kind.last][mode];
+    if (graph != nullptr && nodes == 0) {
+      nodes = static_cast<int64_t>(graph->nodes() + update_[mode]->nodes());
     }
   }
   return nodes;

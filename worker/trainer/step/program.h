@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/cuda/device.h"
+#include "worker/trainer/comm/collective.h"
 #include "worker/trainer/step/engine.h"
+#include "worker/trainer/step/exchange.h"
 
 namespace hearth::trainer {
 
@@ -15,44 +18,65 @@ void StageRandomBatch(const Engine& engine);
 
 // What a micro-batch's launches depend on besides data and scalars.
 struct MicroBatchKind {
-  bool first = true;  // of the step: sums and gradients start anew
+  bool first = true;  // of this rank's in the step: sums and gradients start anew
+  bool last = true;   // of this rank's in the step: ranks sum gradients and losses
   bool quantised = false;
 };
 
-// Bound to one engine, which outlives it; destroy it before the engine's context.
+// Bound to one engine and one collective, which outlive it; destroy it before the engine's context.
 class StepProgram {
  public:
   // `d_loss`: weight of every token's likelihood in the loss whose gradient is accumulated.
-  StepProgram(Engine& engine, double d_loss) : engine_(engine), d_loss_(d_loss) {}
+  // `comm`: null or a world of one: nothing is exchanged. `micro_batches`: of this rank in a step,
+  // >= 1; it says which kinds there are.
+  StepProgram(Engine& engine, Collective* comm, double d_loss, int64_t micro_batches);
 
   // GPU: runs every kind of launch on random tokens, so that plans are chosen and code is loaded,
   // and records the graphs. Parameters and optimizer state are as before, StepState is zero;
   // activations, gradients and the scales of QuantState are not: reset or restore them afterwards.
-  // CPU: nothing.
+  // CPU: nothing. All ranks call it together.
   absl::Status Prepare();
 
+  // Kind of micro-batch `index` (0-based) of this rank's in a step.
+  MicroBatchKind Kind(int64_t index, bool quantised) const {
+    return {index == 0, index + 1 == micro_batches_, quantised};
+  }
   // Forward and backward of the batch in place. `pass` gives seed, step and micro_batch, which on a
   // GPU are read from StepInputs.
   absl::Status MicroBatch(const MicroBatchKind& kind, const Pass& pass);
   // Judges the accumulated gradients and updates, or not; `quantise_weights`: the next step reads
   // quantised weights.
   absl::Status Update(bool quantise_weights);
+  // After an update with a sharded optimizer only this rank's parts of the weights are new, until
+  // the next step's first micro-batch or this call.
+  absl::Status CompleteWeights();
 
   // Launches in the graphs of a plain step; 0 on the CPU.
   int64_t graph_nodes() const;
+  // Bytes this rank sends in a step; 0 in a world of one.
+  int64_t comm_bytes() const { return exchange_ == nullptr ? 0 : exchange_->bytes_per_step(); }
+  bool sharded() const { return exchange_ != nullptr && exchange_->sharded(); }
 
  private:
+  // Every kind that a step of this rank has.
+  std::vector<MicroBatchKind> Kinds(bool quantised) const;
+  absl::Status OpenExchange();
   absl::Status LaunchMicroBatch(const MicroBatchKind& kind, const Pass& pass);
   absl::Status LaunchUpdate(bool quantise_weights);
+  absl::Status SumSquares();
   absl::Status RunAllOnce(bool quantised);
   absl::Status RecordAll(bool quantised);
   absl::Status RecordMicroBatch(const MicroBatchKind& kind);
   absl::Status RecordUpdate(bool quantise_weights);
 
   Engine& engine_;
+  Collective* const comm_;
   const double d_loss_;
-  std::unique_ptr<kernels::Graph> micro_batch_[2][2];  // [first][quantised]
-  std::unique_ptr<kernels::Graph> update_[2];          // [quantise_weights]
+  const int64_t micro_batches_;
+  std::unique_ptr<GradientExchange> exchange_;            // null in a world of one
+  std::unique_ptr<kernels::Graph> micro_batch_[2][2][2];  // [first][last][quantised]
+  std::unique_ptr<kernels::Graph> update_[2];             // [quantise_weights]
+  bool weights_partial_ = false;
 };
 
 }  // namespace hearth::trainer

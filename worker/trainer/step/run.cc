@@ -66,6 +66,7 @@ class RankRun {
  private:
   absl::Status Prepare();
   absl::Status Meet();
+  absl::Status AgreeOnShards();
   absl::Status AgreeOnMicroBatch();
   absl::Status OpenCheckpoint();
   absl::Status OpenDevice();
@@ -135,6 +136,7 @@ class RankRun {
   std::unique_ptr<Loader> train_;
   std::unique_ptr<Loader> validation_;
   std::optional<LoadedCheckpoint> resumed_;
+  int32_t shards_ = 1;  // among which masters and optimizer state are divided
   int64_t micro_batch_ = 0;
   spec::BatchPlan batch_;
   std::unique_ptr<Engine> engine_;
@@ -183,6 +185,7 @@ absl::Status RankRun::Prepare() {
   HEARTH_RETURN_IF_ERROR(OpenDevice());
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.before_rendezvous"));
   HEARTH_RETURN_IF_ERROR(Meet());
+  HEARTH_RETURN_IF_ERROR(AgreeOnShards());
   HEARTH_RETURN_IF_ERROR(AgreeOnMicroBatch());
   link_.SendPhase("loading");
   HEARTH_RETURN_IF_ERROR(BuildEngine());
@@ -232,20 +235,36 @@ absl::Status RankRun::Meet() {
     comm_ = NewSoloCollective();
     return absl::OkStatus();
   }
-  if (cuda_ != nullptr) {
-    blame_ = v1::EXIT_REASON_BAD_SPEC;
-    return absl::UnimplementedError("resources.workers: a cuda job trains on one GPU");
-  }
   link_.SendPhase("rendezvous");
   blame_ = v1::EXIT_REASON_COMM;
+  const absl::Duration timeout =
+      absl::Seconds(task_.rendezvous_seconds() > 0 ? task_.rendezvous_seconds() : 60);
+  if (cuda_ != nullptr) {
+    NcclOptions options;
+    options.rank = task_.rank();
+    options.world_size = task_.world_size();
+    options.cuda = cuda_.get();
+    options.host = task_.advertise_host();
+    options.rendezvous_timeout = timeout;
+    HEARTH_ASSIGN_OR_RETURN(comm_, NewNcclCollective(options, link_));
+    return absl::OkStatus();
+  }
   GlooOptions options;
   options.rank = task_.rank();
   options.world_size = task_.world_size();
   options.advertise_host = task_.advertise_host();
-  const double seconds = task_.rendezvous_seconds() > 0 ? task_.rendezvous_seconds() : 60;
-  options.rendezvous_timeout = absl::Seconds(seconds);
+  options.rendezvous_timeout = timeout;
   HEARTH_ASSIGN_OR_RETURN(comm_, NewGlooCollective(options, link_));
   return absl::OkStatus();
+}
+
+absl::Status RankRun::AgreeOnShards() {
+  blame_ = v1::EXIT_REASON_BAD_SPEC;
+  HEARTH_ASSIGN_OR_RETURN(const int64_t bytes, PlanBytes());
+  HEARTH_ASSIGN_OR_RETURN(shards_, spec::ResolveShards(spec_, task_.world_size(), task_.threads(),
+                                                       bytes, spec_.batch().micro_batch_size()));
+  blame_ = v1::EXIT_REASON_COMM;
+  return comm_->AllReduceMax(absl::MakeSpan(&shards_, 1));
 }
 
 absl::Status RankRun::AgreeOnMicroBatch() {
@@ -256,8 +275,8 @@ absl::Status RankRun::AgreeOnMicroBatch() {
     micro_batch_ = resumed_->meta.micro_batch_size;
   } else {
     HEARTH_ASSIGN_OR_RETURN(const int64_t bytes, PlanBytes());
-    HEARTH_ASSIGN_OR_RETURN(
-        micro_batch_, spec::ResolveMicroBatch(spec_, task_.world_size(), task_.threads(), bytes));
+    HEARTH_ASSIGN_OR_RETURN(micro_batch_, spec::ResolveMicroBatch(spec_, task_.world_size(),
+                                                                  task_.threads(), bytes, shards_));
   }
   // The smallest of all ranks, as the largest of the complements.
   uint64_t complement = ~static_cast<uint64_t>(micro_batch_);
@@ -275,6 +294,9 @@ absl::Status RankRun::BuildEngine() {
   options.micro_batch = micro_batch_;
   options.threads = std::max(1, task_.threads());
   options.cuda = cuda_.get();
+  options.world_size = std::max(1, task_.world_size());
+  options.rank = task_.rank();
+  options.shards = shards_;
   absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(options);
   // Memory that somebody else holds now may be free the next time.
   if (absl::IsResourceExhausted(engine.status()) || absl::IsInternal(engine.status())) {
@@ -564,6 +586,7 @@ void RankRun::Report(const StepResult& result,
   }
   report.set_data_wait_seconds(result.data_wait_seconds);
   report.set_comm_seconds(result.comm_seconds);
+  report.set_comm_bytes(result.comm_bytes);
   report.set_checkpoint_seconds(checkpoint_seconds);
   report.set_recipe(std::string(result.quantised || !engine_->precision().per_tensor
                                     ? engine_->recipe().name

@@ -89,6 +89,7 @@ struct TestRank {
   }
 };
 
+// parallel.shard_optimizer says whether ranks share the optimizer's state.
 inline std::unique_ptr<TestRank> MakeRank(const v1::JobSpec& spec,
                                           Collective& comm,
                                           int threads = 1) {
@@ -97,6 +98,9 @@ inline std::unique_ptr<TestRank> MakeRank(const v1::JobSpec& spec,
   options.spec = spec;
   options.micro_batch = spec.batch().micro_batch_size();
   options.threads = threads;
+  options.world_size = comm.world_size();
+  options.rank = comm.rank();
+  options.shards = spec.parallel().shard_optimizer() == "on" ? comm.world_size() : 1;
   auto engine = Engine::Create(options);
   EXPECT_TRUE(engine.ok()) << engine.status().ToString();
   rank->engine = *std::move(engine);

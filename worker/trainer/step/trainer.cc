@@ -9,7 +9,6 @@
 #include "absl/time/time.h"
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
-#include "kernels/round/round.h"
 #include "worker/trainer/step/gradient_dump.h"
 
 namespace hearth::trainer {
@@ -23,9 +22,11 @@ Trainer::Trainer(const Parts& parts, int64_t step)
       batch_(parts.batch),
       spec_(parts.engine->options().spec),
       schedule_(spec::MakeSchedule(spec_)),
-      reduce_bf16_(spec_.gradients().reduce_dtype() == "bf16"),
       dump_gradients_(parts.dump_gradients),
-      program_(*parts.engine, 1.0 / static_cast<double>(parts.batch.global_tokens())),
+      program_(*parts.engine,
+               parts.comm,
+               1.0 / static_cast<double>(parts.batch.global_tokens()),
+               parts.batch.CountForRank(parts.comm->rank())),
       prefetcher_(*parts.train, parts.batch, parts.comm->rank(), step + 1, *parts.clock),
       guard_(spec_.train().spike_sigma(), spec_.train().spike_window(), lag()),
       step_(step) {}
@@ -42,7 +43,20 @@ absl::Status Trainer::Prepare() {
       HEARTH_ASSIGN_OR_RETURN(event, kernels::Event::New(engine_.exec()));
     }
   }
-  return program_.Prepare();
+  HEARTH_RETURN_IF_ERROR(program_.Prepare());
+  return AgreeOnPlans();
+}
+
+absl::Status Trainer::AgreeOnPlans() {
+  if (!engine_.on_gpu() || comm_.world_size() == 1) {
+    return absl::OkStatus();
+  }
+  kernels::CudaContext& cuda = *engine_.options().cuda;
+  HEARTH_ASSIGN_OR_RETURN(const std::string plans, BroadcastString(comm_, cuda.ExportPlans(), 0));
+  HEARTH_ASSIGN_OR_RETURN(const bool changed, cuda.ImportPlans(plans));
+  int32_t any = changed ? 1 : 0;
+  HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(absl::MakeSpan(&any, 1)));
+  return any != 0 ? program_.Prepare() : absl::OkStatus();
 }
 
 absl::Status Trainer::StartPrecision(bool restored) {
@@ -92,7 +106,11 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
 
   // Forward and backward of this rank's micro-batches.
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.step"));
-  const kernels::StepInputs inputs = MakeInputs(step);
+  kernels::StepInputs inputs = MakeInputs(step);
+  inputs.control[0] = asked.save ? 1 : 0;
+  inputs.control[1] = asked.pause ? 1 : 0;
+  inputs.control[2] = asked.stop ? 1 : 0;
+  flight.follows = in_flight_ > 0;
   flight.result.learning_rate = inputs.learning_rate;
   HEARTH_RETURN_IF_ERROR(AccumulateGradients(step, inputs));
   if (!fault::Check("trainer.illegal_access").ok()) {
@@ -100,15 +118,13 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
   }
   flight.result.data_wait_seconds = prefetcher_.TakeWaitSeconds();
 
-  // From here on all ranks hold the same numbers.
-  const absl::Duration reduce_start = clock_.Monotonic();
-  flight.result.control = asked;
-  HEARTH_RETURN_IF_ERROR(fault::Check("trainer.before_allreduce"));
-  HEARTH_RETURN_IF_ERROR(AllReduce(flight.result.control));
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.after_allreduce"));
-  flight.result.comm_seconds = absl::ToDoubleSeconds(clock_.Monotonic() - reduce_start);
 
   if (!dump_gradients_.empty()) {
+    if (program_.sharded()) {
+      return absl::FailedPreconditionError(
+          "gradients are written whole: use parallel.shard_optimizer: off");
+    }
     HEARTH_RETURN_IF_ERROR(WriteGradients(engine_, std::exchange(dump_gradients_, "")));
   }
 
@@ -134,6 +150,12 @@ absl::StatusOr<StepResult> Trainer::Collect() {
   result.facts = {state.loss, state.grad_norm, state.nonfinite};
   result.verdict = static_cast<Verdict>(state.verdict);
   result.weight_quantizations = state.weight_quantizations;
+  result.control = {state.control[0] != 0, state.control[1] != 0, state.control[2] != 0};
+  if (comm_.world_size() > 1) {
+    result.comm_seconds = static_cast<double>(state.reduced_ns - state.backward_ns) * 1e-9;
+    result.comm_bytes = program_.comm_bytes();
+  }
+  result.seconds = StepSeconds(flight, state);
   --in_flight_;
   if (result.verdict == Verdict::kGood) {
     step_ = result.step;
@@ -147,10 +169,20 @@ absl::StatusOr<StepResult> Trainer::Collect() {
   }
   result.tokens = tokens();
   result.data_pass = train_.PassesBegun(step_ * batch_.global_sequences());
-  const absl::Duration now = clock_.Monotonic();
-  result.seconds = absl::ToDoubleSeconds(now - std::max(flight.start, last_collect_));
-  last_collect_ = now;
   return result;
+}
+
+double Trainer::StepSeconds(const Flight& flight, const kernels::StepState& state) {
+  const absl::Duration now = clock_.Monotonic();
+  const absl::Duration since = now - std::max(flight.start, std::exchange(last_collect_, now));
+  const uint64_t ended_before = std::exchange(last_ended_ns_, state.ended_ns);
+  if (!engine_.on_gpu()) {
+    return absl::ToDoubleSeconds(since);
+  }
+  // The host's clock would see when it looked, not when the GPU was done.
+  const uint64_t begin = flight.follows ? ended_before : state.started_ns;
+  const double seconds = static_cast<double>(state.ended_ns - begin) * 1e-9;
+  return flight.follows ? seconds : seconds + flight.result.data_wait_seconds;
 }
 
 absl::StatusOr<StepResult> Trainer::Step(const ControlRequests& asked) {
@@ -160,7 +192,8 @@ absl::StatusOr<StepResult> Trainer::Step(const ControlRequests& asked) {
 
 absl::Status Trainer::AccumulateGradients(int64_t step, const kernels::StepInputs& inputs) {
   const kernels::Exec& exec = engine_.exec();
-  bool first = true;
+  const int64_t count = batch_.CountForRank(comm_.rank());
+  int64_t index = 0;  // among this rank's micro-batches
   for (int64_t round = 0; round < batch_.rounds(); ++round) {
     if (batch_.MicroBatchAt(comm_.rank(), round) < 0) {
       continue;
@@ -183,42 +216,12 @@ absl::Status Trainer::AccumulateGradients(int64_t step, const kernels::StepInput
     Pass pass;
     pass.step = static_cast<uint32_t>(step);
     pass.micro_batch = staged->micro_batch;
-    HEARTH_RETURN_IF_ERROR(program_.MicroBatch({first, Quantised(step)}, pass));
-    first = false;
+    if (index + 1 == count) {
+      HEARTH_RETURN_IF_ERROR(fault::Check("trainer.before_allreduce"));
+    }
+    HEARTH_RETURN_IF_ERROR(program_.MicroBatch(program_.Kind(index, Quantised(step)), pass));
+    ++index;
   }
-  return absl::OkStatus();
-}
-
-absl::Status Trainer::ReduceGradients() {
-  const kernels::TensorView& gradients = engine_.parameters().flat_gradients();
-  kernels::RoundToArgs round;
-  round.x = round.y = gradients;
-  round.to = kernels::DType::kBF16;
-  if (reduce_bf16_) {
-    HEARTH_RETURN_IF_ERROR(kernels::RoundTo(engine_.exec(), round));
-  }
-  HEARTH_RETURN_IF_ERROR(comm_.AllReduceSum(
-      absl::MakeSpan(gradients.as<float>(), static_cast<size_t>(gradients.numel()))));
-  return reduce_bf16_ ? kernels::RoundTo(engine_.exec(), round) : absl::OkStatus();
-}
-
-absl::Status Trainer::AllReduce(ControlRequests& control) {
-  if (comm_.world_size() == 1) {
-    return absl::OkStatus();
-  }
-  HEARTH_RETURN_IF_ERROR(ReduceGradients());
-  kernels::StepState& state = *engine_.step_state();
-  std::array<double, 2> totals = {state.loss_sum, state.weight_sum};
-  HEARTH_RETURN_IF_ERROR(comm_.AllReduceSum(absl::MakeSpan(totals)));
-  state.loss_sum = totals[0];
-  state.weight_sum = totals[1];
-  if (engine_.precision().delayed) {
-    HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(engine_.quant().ActivationAmaxBits()));
-  }
-  // One entry per bit: MAX of each is OR.
-  std::array<int32_t, 3> word = {control.save, control.pause, control.stop};
-  HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(absl::MakeSpan(word)));
-  control = {word[0] != 0, word[1] != 0, word[2] != 0};
   return absl::OkStatus();
 }
 
@@ -236,6 +239,7 @@ absl::StatusOr<double> Trainer::Evaluate() {
   kernels::StepState* state = engine_.step_state();
   HEARTH_RETURN_IF_ERROR(kernels::BeginStep(exec, engine_.step_inputs(), state));
   const bool quantised = Quantised(step_ + 1);
+  HEARTH_RETURN_IF_ERROR(program_.CompleteWeights());
   for (int64_t first = comm_.rank() * batch_.micro_batch; first < samples;
        first += comm_.world_size() * batch_.micro_batch) {
     HEARTH_RETURN_IF_ERROR(

@@ -40,9 +40,10 @@ struct StepResult {
   ControlRequests control;            // what any rank asked for
   bool quantised = false;             // linear layers ran in the recipe's narrow formats
   uint64_t weight_quantizations = 0;  // tensors quantised since the trainer's start
-  double seconds = 0;
+  double seconds = 0;  // since the step before, or since its own start where something lay between
   double data_wait_seconds = 0;
-  double comm_seconds = 0;
+  double comm_seconds = 0;  // after the last backward pass, until the ranks' sums are there
+  int64_t comm_bytes = 0;   // sent by this rank
 };
 
 // All ranks construct it alike and call the same functions in the same order. Not thread-safe.
@@ -93,6 +94,9 @@ class Trainer {
   // (or all of it, if that is less): the same samples every time, shared out over the ranks.
   // Nothing may be in flight.
   absl::StatusOr<double> Evaluate();
+  // Before anything reads the weights between steps: with a sharded optimizer each rank has its
+  // parts of the newest. All ranks call it together; nothing may be in flight.
+  absl::Status CompleteWeights() { return program_.CompleteWeights(); }
 
   int64_t step() const { return step_; }
   int64_t tokens() const { return step_ * batch_.global_tokens(); }
@@ -106,13 +110,15 @@ class Trainer {
   struct Flight {
     StepResult result;
     absl::Duration start;
+    bool follows = false;  // launched behind another: its time is counted from that one's end
   };
 
   kernels::StepInputs MakeInputs(int64_t step) const;
+  // Rank 0's choices of plans on all ranks, which prepare again if theirs were others.
+  absl::Status AgreeOnPlans();
+  // Forward and backward of this rank's micro-batches; ranks sum gradients and losses in the last.
   absl::Status AccumulateGradients(int64_t step, const kernels::StepInputs& inputs);
-  // Sums gradients and losses over the ranks, and unites what they were asked.
-  absl::Status AllReduce(ControlRequests& control);
-  absl::Status ReduceGradients();
+  double StepSeconds(const Flight& flight, const kernels::StepState& state);
   absl::Status EvaluateMicroBatch(int64_t first, int64_t count, bool quantised);
 
   Engine& engine_;
@@ -123,7 +129,6 @@ class Trainer {
   const spec::BatchPlan batch_;
   const v1::JobSpec& spec_;
   const spec::Schedule schedule_;
-  const bool reduce_bf16_;
   std::string dump_gradients_;
   StepProgram program_;
   Prefetcher prefetcher_;
@@ -138,6 +143,7 @@ class Trainer {
   std::unique_ptr<kernels::Event> uploaded_[spec::kStagingSlots];
   std::unique_ptr<kernels::Event> finished_[spec::kStagingSlots];
   absl::Duration last_collect_ = -absl::InfiniteDuration();
+  uint64_t last_ended_ns_ = 0;  // StepState's
 };
 
 }  // namespace hearth::trainer

@@ -57,6 +57,14 @@ void ExpectClose(const Curve& a, const Curve& b) {
   EXPECT_NEAR(a.validation / b.validation, 1.0, 1e-5);
 }
 
+v1::JobSpec Fp8Job(const std::string& dir, const char* recipe) {
+  v1::JobSpec spec = SmallJob(dir);
+  spec.mutable_model()->set_ffn_hidden(32);
+  spec.mutable_precision()->set_recipe(recipe);
+  spec.mutable_precision()->set_warmup_steps(std::string(recipe) == "fp8" ? 2 : 0);
+  return spec;
+}
+
 TEST(Trainer, Step_TwoThreeAndFourRanks_GiveTheCurveOfOne) {
   TempDir dir;
   const v1::JobSpec spec = SmallJob(dir.path());
@@ -65,6 +73,35 @@ TEST(Trainer, Step_TwoThreeAndFourRanks_GiveTheCurveOfOne) {
   for (const int ranks : {2, 3, 4}) {
     SCOPED_TRACE(ranks);
     ExpectClose(Train(spec, ranks), one);
+  }
+}
+
+TEST(Trainer, Step_ShardedOptimizer_GivesTheCurveOfOne) {
+  TempDir dir;
+  v1::JobSpec spec = SmallJob(dir.path());
+  const Curve one = Train(spec, 1);
+  spec.mutable_parallel()->set_shard_optimizer("on");
+  for (const int ranks : {2, 3, 4}) {
+    SCOPED_TRACE(ranks);
+    ExpectClose(Train(spec, ranks), one);
+  }
+}
+
+// The world changes what is summed in which order, not what is quantised with which scale.
+TEST(Trainer, Step_Fp8ShardedOrNot_GivesTheCurveOfOne) {
+  TempDir dir;
+  for (const char* recipe : {"fp8", "bf16"}) {
+    SCOPED_TRACE(recipe);
+    v1::JobSpec spec = Fp8Job(dir.path(), recipe);
+    spec.mutable_train()->set_steps(20);
+    const Curve one = Train(spec, 1);
+    const Curve whole = Train(spec, 2);
+    spec.mutable_parallel()->set_shard_optimizer("on");
+    const Curve sharded = Train(spec, 2);
+    EXPECT_NEAR(whole.losses.back() / one.losses.back(), 1.0, 2e-2);
+    for (size_t i = 0; i < sharded.losses.size(); ++i) {
+      EXPECT_NEAR(sharded.losses[i] / whole.losses[i], 1.0, 2e-3) << "step " << i + 1;
+    }
   }
 }
 
@@ -101,14 +138,6 @@ TEST(Trainer, Step_Bf16_LearnsLikeFp32) {
   const Curve gradients = Train(spec, 2);
   EXPECT_NE(gradients.losses.back(), bf16.losses.back());
   EXPECT_NEAR(gradients.losses.back() / bf16.losses.back(), 1.0, 0.1);
-}
-
-v1::JobSpec Fp8Job(const std::string& dir, const char* recipe) {
-  v1::JobSpec spec = SmallJob(dir);
-  spec.mutable_model()->set_ffn_hidden(32);
-  spec.mutable_precision()->set_recipe(recipe);
-  spec.mutable_precision()->set_warmup_steps(std::string(recipe) == "fp8" ? 2 : 0);
-  return spec;
 }
 
 class Fp8Test : public testing::TestWithParam<std::tuple<const char*, const char*>> {};

@@ -1,0 +1,256 @@
+#include "worker/trainer/step/exchange.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "common/spec/training_plan.h"
+#include "kernels/round/round.h"
+#include "kernels/step_gate/step_gate.h"
+
+namespace hearth::trainer {
+
+using kernels::DType;
+using kernels::TensorView;
+
+namespace {
+
+// Elements [begin, begin + count) of a flat view.
+TensorView Slice(const TensorView& flat, int64_t begin, int64_t count) {
+  return {static_cast<void*>(flat.as<uint8_t>() + kernels::DTypeBytes(flat.dtype, begin)),
+          flat.dtype,
+          {count}};
+}
+
+absl::Status Convert(const kernels::Exec& exec, const TensorView& from, const TensorView& to) {
+  if (kernels::DTypeBytes(to.dtype, 1) > kernels::DTypeBytes(from.dtype, 1)) {
+    kernels::WidenArgs widen;
+    widen.x = from;
+    widen.y = to;
+    return kernels::Widen(exec, widen);
+  }
+  kernels::RoundToArgs round;
+  round.x = from;
+  round.y = to;
+  round.to = to.dtype;
+  return kernels::RoundTo(exec, round);
+}
+
+}  // namespace
+
+GradientExchange::GradientExchange(Engine& engine, Collective& comm)
+    : engine_(engine),
+      comm_(comm),
+      sharded_(engine.shards() > 1),
+      round_to_bf16_(!engine.on_gpu() &&
+                     engine.options().spec.gradients().reduce_dtype() == "bf16"),
+      gradients_(engine.parameters().flat_gradients()),
+      weights_(engine.parameters().flat_weights()) {}
+
+GradientExchange::~GradientExchange() {
+  if (beside_.stream != nullptr && engine_.on_gpu()) {
+    static_cast<void>(kernels::Synchronize(beside_));
+    kernels::DeleteStream(beside_.stream);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::New(Engine& engine,
+                                                                        Collective& comm) {
+  std::unique_ptr<GradientExchange> made(new GradientExchange(engine, comm));
+  GradientExchange& e = *made;
+  e.buckets_ = engine.gradient_buckets();
+  e.staging_ = engine.comm_staging();
+  for (const spec::GradientBucket& bucket : e.buckets_) {
+    e.owned_gradients_.push_back(e.Owned(e.gradients_, bucket));
+  }
+  if (!e.sharded_) {
+    e.owned_gradients_ = {e.gradients_};
+  }
+  e.beside_ = engine.exec();
+  e.beside_.workspace = {};
+  e.waited_ = e.buckets_.size();
+  if (engine.on_gpu()) {
+    HEARTH_ASSIGN_OR_RETURN(e.beside_.stream, kernels::NewStream(*engine.options().cuda,
+                                                                 kernels::StreamPriority::kHigh));
+  }
+  HEARTH_ASSIGN_OR_RETURN(e.forked_,
+                          kernels::Event::New(engine.exec(), kernels::Event::Use::kOrder));
+  HEARTH_ASSIGN_OR_RETURN(e.joined_,
+                          kernels::Event::New(engine.exec(), kernels::Event::Use::kOrder));
+  e.gathered_.resize(e.buckets_.size());
+  for (std::unique_ptr<kernels::Event>& event : e.gathered_) {
+    HEARTH_ASSIGN_OR_RETURN(event, kernels::Event::New(engine.exec(), kernels::Event::Use::kOrder));
+  }
+  return made;
+}
+
+TensorView GradientExchange::Owned(const TensorView& flat,
+                                   const spec::GradientBucket& bucket) const {
+  if (!sharded_) {
+    return Slice(flat, bucket.begin, bucket.elements());
+  }
+  const int64_t part = bucket.elements() / comm_.world_size();
+  return Slice(flat, bucket.begin + comm_.rank() * part, part);
+}
+
+absl::Status GradientExchange::Fork(const kernels::Exec& exec) {
+  HEARTH_RETURN_IF_ERROR(forked_->Record(exec));
+  return kernels::StreamWait(beside_, *forked_);
+}
+
+absl::Status GradientExchange::Join(const kernels::Exec& exec) {
+  HEARTH_RETURN_IF_ERROR(joined_->Record(beside_));
+  return kernels::StreamWait(exec, *joined_);
+}
+
+absl::Status GradientExchange::Beside(const kernels::Exec& exec,
+                                      absl::FunctionRef<absl::Status()> operations) {
+  HEARTH_RETURN_IF_ERROR(Fork(exec));
+  HEARTH_RETURN_IF_ERROR(operations());
+  return Join(exec);
+}
+
+absl::Status GradientExchange::ReduceInPlace(const TensorView& data) {
+  return sharded_ ? comm_.ReduceScatterSum(beside_, data) : comm_.AllReduceSum(beside_, data);
+}
+
+absl::Status GradientExchange::ReduceBucket(const kernels::Exec& exec,
+                                            const spec::GradientBucket& bucket) {
+  HEARTH_RETURN_IF_ERROR(Fork(exec));
+  const TensorView data = Slice(gradients_, bucket.begin, bucket.elements());
+  const TensorView owned = Owned(gradients_, bucket);
+  if (!staging_.empty()) {
+    const TensorView staged = Slice(staging_, 0, bucket.elements());
+    HEARTH_RETURN_IF_ERROR(Convert(beside_, data, staged));
+    HEARTH_RETURN_IF_ERROR(ReduceInPlace(staged));
+    const int64_t begin = sharded_ ? comm_.rank() * owned.numel() : 0;
+    return Convert(beside_, Slice(staged, begin, owned.numel()), owned);
+  }
+  kernels::RoundToArgs round;
+  round.to = DType::kBF16;
+  round.x = round.y = data;
+  if (round_to_bf16_) {
+    HEARTH_RETURN_IF_ERROR(kernels::RoundTo(beside_, round));
+  }
+  HEARTH_RETURN_IF_ERROR(ReduceInPlace(data));
+  round.x = round.y = owned;
+  return round_to_bf16_ ? kernels::RoundTo(beside_, round) : absl::OkStatus();
+}
+
+absl::Status GradientExchange::BeginPass(const kernels::Exec& exec, bool gather, bool reduce) {
+  reduce_ = reduce;
+  reduced_ = 0;
+  waited_ = buckets_.size();
+  if (!gather || !sharded_) {
+    waited_ = 0;
+    return absl::OkStatus();
+  }
+  // The embeddings, which the forward pass reads first, are in the last bucket.
+  HEARTH_RETURN_IF_ERROR(Fork(exec));
+  for (size_t b = buckets_.size(); b-- > 0;) {
+    HEARTH_RETURN_IF_ERROR(
+        comm_.AllGather(beside_, Slice(weights_, buckets_[b].begin, buckets_[b].elements())));
+    HEARTH_RETURN_IF_ERROR(gathered_[b]->Record(beside_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GradientExchange::BeforeForward(const kernels::Exec& exec, int32_t moment) {
+  // A part's gradients are ready in the mirrored moment of the backward pass.
+  const spec::StepTimeline time{engine_.shape().layers};
+  const int32_t ready = 2 * time.Head() - moment;
+  const auto bucket =
+      std::find_if(buckets_.begin(), buckets_.end(),
+                   [ready](const spec::GradientBucket& b) { return b.ready >= ready; });
+  const auto index = static_cast<size_t>(bucket - buckets_.begin());
+  if (index >= waited_) {
+    return absl::OkStatus();
+  }
+  waited_ = index;
+  return kernels::StreamWait(exec, *gathered_[index]);
+}
+
+absl::Status GradientExchange::AfterBackward(const kernels::Exec& exec, int32_t moment) {
+  // On the CPU gradients are rounded to their format at the end of the pass.
+  const spec::StepTimeline time{engine_.shape().layers};
+  if (!reduce_ || (!engine_.on_gpu() && moment < time.EmbeddingBackward())) {
+    return absl::OkStatus();
+  }
+  for (; reduced_ < buckets_.size() && buckets_[reduced_].ready <= moment; ++reduced_) {
+    HEARTH_RETURN_IF_ERROR(ReduceBucket(exec, buckets_[reduced_]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GradientExchange::FinishPass(const kernels::Exec& exec) {
+  if (!reduce_) {
+    return absl::OkStatus();
+  }
+  if (reduced_ != buckets_.size()) {
+    return absl::InternalError("a gradient bucket was not reduced");
+  }
+  kernels::StepState& state = *engine_.step_state();
+  HEARTH_RETURN_IF_ERROR(kernels::StampTime(exec, &state.backward_ns));
+  const absl::Status summed = Beside(exec, [&]() -> absl::Status {
+    HEARTH_RETURN_IF_ERROR(comm_.GroupBegin());
+    HEARTH_RETURN_IF_ERROR(comm_.AllReduceSum(
+        beside_, TensorView(static_cast<void*>(&state.loss_sum), DType::kF64, {2})));
+    HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(
+        beside_, TensorView(static_cast<void*>(state.control), DType::kI32, {4})));
+    if (engine_.precision().delayed && !engine_.quant().empty()) {
+      HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(beside_, engine_.quant().ActivationAmax()));
+    }
+    return comm_.GroupEnd();
+  });
+  HEARTH_RETURN_IF_ERROR(summed);
+  return kernels::StampTime(exec, &state.reduced_ns);
+}
+
+absl::Status GradientExchange::ReduceNorm(const kernels::Exec& exec) {
+  if (!sharded_) {
+    return absl::OkStatus();
+  }
+  kernels::StepState& state = *engine_.step_state();
+  return Beside(exec, [&]() -> absl::Status {
+    HEARTH_RETURN_IF_ERROR(comm_.GroupBegin());
+    HEARTH_RETURN_IF_ERROR(comm_.AllReduceSum(
+        beside_, TensorView(static_cast<void*>(&state.sum_squares), DType::kF64, {1})));
+    // Its two words: what matters is whether any rank's count is above 0.
+    HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(
+        beside_, TensorView(static_cast<void*>(&state.nonfinite), DType::kI32, {2})));
+    return comm_.GroupEnd();
+  });
+}
+
+absl::Status GradientExchange::GatherWeights(const kernels::Exec& exec) {
+  if (!sharded_) {
+    return absl::OkStatus();
+  }
+  return Beside(exec, [&]() -> absl::Status {
+    for (const spec::GradientBucket& bucket : buckets_) {
+      HEARTH_RETURN_IF_ERROR(
+          comm_.AllGather(beside_, Slice(weights_, bucket.begin, bucket.elements())));
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::Status GradientExchange::ReduceWeightAmax(const kernels::Exec& exec) {
+  if (!sharded_ || engine_.quant().empty()) {
+    return absl::OkStatus();
+  }
+  return Beside(exec, [&] { return comm_.AllReduceMax(beside_, engine_.quant().WeightAmax()); });
+}
+
+int64_t GradientExchange::bytes_per_step() const {
+  const int64_t elements = gradients_.numel();
+  const DType sent = !staging_.empty() ? staging_.dtype
+                     : round_to_bf16_  ? DType::kBF16
+                                       : gradients_.dtype;
+  const auto reduced = static_cast<int64_t>(kernels::DTypeBytes(sent, elements));
+  const auto gathered =
+      sharded_ ? static_cast<int64_t>(kernels::DTypeBytes(weights_.dtype, elements)) : reduced;
+  return (reduced + gathered) / comm_.world_size() * (comm_.world_size() - 1);
+}
+
+}  // namespace hearth::trainer

@@ -1,0 +1,87 @@
+// What the ranks of a job exchange in a step: gradients in buckets beside the backward pass, the
+// step's sums, and with a sharded optimizer the updated weights.
+//
+//   own stream      |  forward, backward . . . . . . . . . . . . . . | norm, clip, update
+//   second stream   |            bucket 0 | bucket 1 | ... | sums  -> |
+//
+// On a GPU operations go to a second stream, forked from and joined to the ops' stream by events,
+// so that all of it can be recorded into the step's graphs. On the CPU each blocks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/spec/gradient_buckets.h"
+#include "kernels/cuda/device.h"
+#include "worker/trainer/comm/collective.h"
+#include "worker/trainer/model/pass.h"
+#include "worker/trainer/step/engine.h"
+
+namespace hearth::trainer {
+
+// All ranks make the same calls in the same order. Engine and collective outlive it; destroy graphs
+// that hold its launches first, and it before the collective. Not thread-safe.
+class GradientExchange : public PassHook {
+ public:
+  static absl::StatusOr<std::unique_ptr<GradientExchange>> New(Engine& engine, Collective& comm);
+  ~GradientExchange() override;
+
+  // For the pass that follows. `gather`: every weight the forward pass reads comes from its owner
+  // first (sharded alone). `reduce`: the gradients of this backward pass and all before it in the
+  // step are summed over the ranks; with sharding each rank gets the sums of what it owns.
+  absl::Status BeginPass(const kernels::Exec& exec, bool gather, bool reduce);
+  absl::Status BeforeForward(const kernels::Exec& exec, int32_t moment) override;
+  absl::Status AfterBackward(const kernels::Exec& exec, int32_t moment) override;
+  // After a reducing pass: sums of loss and weight, what ranks were asked, the largest activations
+  // of delayed scaling; then the ops' stream waits for everything. Writes StepState's time stamps.
+  absl::Status FinishPass(const kernels::Exec& exec);
+
+  bool sharded() const { return sharded_; }
+  // This rank's parts of the gradients, one view a bucket; without sharding all of them as one.
+  const std::vector<kernels::TensorView>& owned_gradients() const { return owned_gradients_; }
+  // Sharded: squares and non-finite counts of the parts, summed over the ranks.
+  absl::Status ReduceNorm(const kernels::Exec& exec);
+  // Sharded: every weight from its owner.
+  absl::Status GatherWeights(const kernels::Exec& exec);
+  // Sharded: the largest weight over the ranks, each of which knows its part.
+  absl::Status ReduceWeightAmax(const kernels::Exec& exec);
+
+  // Bytes this rank sends in a step by a ring: 2 (W - 1) / W of the gradients in reduce_dtype;
+  // sharded: (W - 1) / W of the gradients, and of the weights in their own format.
+  int64_t bytes_per_step() const;
+
+ private:
+  GradientExchange(Engine& engine, Collective& comm);
+  absl::Status ReduceBucket(const kernels::Exec& exec, const spec::GradientBucket& bucket);
+  absl::Status ReduceInPlace(const kernels::TensorView& data);
+  // The second stream goes on from where the first is now, and the other way round.
+  absl::Status Fork(const kernels::Exec& exec);
+  absl::Status Join(const kernels::Exec& exec);
+  absl::Status Beside(const kernels::Exec& exec, absl::FunctionRef<absl::Status()> operations);
+  // Part of `bucket` that this rank owns of a flat buffer.
+  kernels::TensorView Owned(const kernels::TensorView& flat,
+                            const spec::GradientBucket& bucket) const;
+
+  Engine& engine_;
+  Collective& comm_;
+  const bool sharded_;
+  const bool round_to_bf16_;  // CPU: bf16 gradients are values in wide storage
+  std::vector<spec::GradientBucket> buckets_;
+  kernels::TensorView gradients_;  // flat
+  kernels::TensorView weights_;    // flat
+  kernels::TensorView staging_;    // of the largest bucket in reduce_dtype; empty: reduced in place
+  std::vector<kernels::TensorView> owned_gradients_;
+  kernels::Exec beside_;  // the second stream; on the CPU exec itself
+  std::unique_ptr<kernels::Event> forked_;
+  std::unique_ptr<kernels::Event> joined_;
+  std::vector<std::unique_ptr<kernels::Event>> gathered_;  // by bucket
+  bool reduce_ = false;
+  size_t reduced_ = 0;  // buckets of this pass launched
+  size_t waited_ = 0;   // buckets from here on have their weights
+};
+
+}  // namespace hearth::trainer
