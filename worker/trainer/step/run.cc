@@ -97,8 +97,10 @@ class RankRun {
               std::optional<double> validation_loss,
               double checkpoint_seconds);
   absl::Status SubmitCheckpoint();
-  // Announces finished checkpoints; with `wait`, also the one under way.
+  // Announces finished checkpoints; with `wait`, also the one under way, which must succeed.
+  // Without, one that lacks a rank's part is only logged.
   absl::Status TakeCheckpoints(bool wait);
+  void AnnounceCheckpoint(const CommittedCheckpoint& committed);
 
   bool Due(int64_t step, int64_t every) const {
     return step == spec_.train().steps() || (every > 0 && step % every == 0);
@@ -141,7 +143,7 @@ class RankRun {
   spec::BatchPlan batch_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Trainer> trainer_;
-  std::unique_ptr<BackgroundWriter> writer_;
+  std::unique_ptr<BackgroundWriter> writer_;  // null: others write for this rank
 };
 
 v1::TrainerExit RankRun::Run() {
@@ -191,9 +193,11 @@ absl::Status RankRun::Prepare() {
   HEARTH_RETURN_IF_ERROR(BuildEngine());
   HEARTH_RETURN_IF_ERROR(FillWeights());
   HEARTH_RETURN_IF_ERROR(CheckSameStart());
-  if (leader_) {
+  if (leader_ || shards_ > 1) {
     writer_ = std::make_unique<BackgroundWriter>(env_, clock_, task_.checkpoint_dir(),
                                                  prune_ ? spec_.checkpoint().keep_last() : 0);
+  }
+  if (leader_) {
     WarnIfNotExact();
     Announce();
   }
@@ -313,12 +317,12 @@ absl::Status RankRun::LoadWeights() {
   std::vector<float*> weights;
   for (int i = 0; i < p.size(); ++i) {
     std::vector<float>& values = host[static_cast<size_t>(i)];
-    values.assign(static_cast<size_t>(p.master(i).numel()), 0.0F);
+    values.assign(static_cast<size_t>(p.weight(i).numel()), 0.0F);
     weights.push_back(values.data());
   }
   HEARTH_RETURN_IF_ERROR(LoadHfWeights(env_, spec_.model().from(), engine_->table(), weights));
   for (int i = 0; i < p.size(); ++i) {
-    HEARTH_RETURN_IF_ERROR(p.Write(engine_->exec(), p.master(i), weights[static_cast<size_t>(i)]));
+    HEARTH_RETURN_IF_ERROR(p.WriteParameter(engine_->exec(), i, weights[static_cast<size_t>(i)]));
   }
   return p.RefreshWeights(engine_->exec());
 }
@@ -356,6 +360,7 @@ absl::Status RankRun::FillWeights() {
     HEARTH_ASSIGN_OR_RETURN(scales, RestorePrecision(*engine_, *resumed_));
     HEARTH_RETURN_IF_ERROR(RestoreTrainer(*trainer_, resumed_->meta));
     resumed_->state.reset();
+    resumed_->shards.clear();
   }
   return trainer_->StartPrecision(scales);
 }
@@ -442,7 +447,7 @@ absl::Status RankRun::Train() {
   while (!done_ && trainer_->step() < spec_.train().steps()) {
     HEARTH_RETURN_IF_ERROR(OneStep());
   }
-  if (!leader_) {
+  if (writer_ == nullptr) {
     return absl::OkStatus();
   }
   blame_ = v1::EXIT_REASON_IO;
@@ -515,7 +520,7 @@ absl::Status RankRun::OneStep() {
     HEARTH_RETURN_IF_ERROR(Act(*result, checkpoint_seconds));
   }
   Report(*result, validation_loss, checkpoint_seconds);
-  return leader_ ? TakeCheckpoints(false) : absl::OkStatus();
+  return writer_ != nullptr ? TakeCheckpoints(false) : absl::OkStatus();
 }
 
 absl::Status RankRun::Act(const StepResult& result, double& checkpoint_seconds) {
@@ -528,7 +533,7 @@ absl::Status RankRun::Act(const StepResult& result, double& checkpoint_seconds) 
     return absl::OkStatus();
   }
   const int64_t every = spec_.checkpoint().every_steps();
-  if (leader_ && (asked.save || Due(result.step, every))) {
+  if (writer_ != nullptr && (asked.save || Due(result.step, every))) {
     const absl::Duration start = clock_.Monotonic();
     blame_ = v1::EXIT_REASON_IO;
     HEARTH_RETURN_IF_ERROR(SubmitCheckpoint());
@@ -602,34 +607,52 @@ absl::Status RankRun::SubmitCheckpoint() {
   identity.validation_loss = validated_step_ == trainer_->step() ? validation_loss_ : 0;
   identity.tokenizer_from = TokenizerFolder(*train_);
   submitted_step_ = trainer_->step();
-  return writer_->Submit(
-      MakeCheckpointContent(*engine_, *trainer_, batch_, task_.world_size(), identity));
+  if (const absl::Status whole = trainer_->CompleteWeights(); !whole.ok()) {
+    return Blame(whole);
+  }
+  CheckpointContent content =
+      MakeCheckpointContent(*engine_, *trainer_, batch_, task_.world_size(), identity);
+  content.sharded.store = &link_;
+  return writer_->Submit(content);
 }
 
 absl::Status RankRun::TakeCheckpoints(bool wait) {
+  absl::Status newest;
   while (std::optional<absl::StatusOr<CommittedCheckpoint>> done = writer_->Take(wait)) {
-    if (!done->ok()) {
+    newest = done->status();
+    if (newest.ok() && leader_) {
+      AnnounceCheckpoint(**done);
+    }
+    if (newest.ok()) {
+      continue;
+    }
+    // What the other ranks could not write, rank 0 hears; the checkpoint before still stands.
+    const bool passing = shards_ > 1 && (!leader_ || absl::IsUnavailable(newest));
+    if (!passing) {
       blame_ = v1::EXIT_REASON_IO;
-      return Annotate(done->status(), "checkpoint");
+      return Annotate(newest, "checkpoint");
     }
-    const CommittedCheckpoint& committed = **done;
-    committed_step_ = committed.step;
-    v1::CheckpointAnnouncement announcement;
-    announcement.set_step(committed.step);
-    announcement.set_path(committed.path);
-    announcement.set_bytes(committed.bytes);
-    announcement.set_manifest_sha256(committed.manifest_sha256);
-    announcement.set_seconds(committed.seconds);
-    announcement.set_validation_loss(committed.validation_loss);
-    for (const int64_t step : committed.removed_steps) {
-      announcement.add_removed_steps(step);
-    }
-    link_.SendCheckpoint(announcement);
-    link_.SendLog("info",
-                  absl::StrFormat("checkpoint of step %d: %s, %s in %.2f s", committed.step,
-                                  committed.path, FormatBytes(committed.bytes), committed.seconds));
+    link_.SendLog("error", absl::StrCat("no checkpoint: ", newest.message()));
   }
-  return absl::OkStatus();
+  return wait ? newest : absl::OkStatus();
+}
+
+void RankRun::AnnounceCheckpoint(const CommittedCheckpoint& committed) {
+  committed_step_ = committed.step;
+  v1::CheckpointAnnouncement announcement;
+  announcement.set_step(committed.step);
+  announcement.set_path(committed.path);
+  announcement.set_bytes(committed.bytes);
+  announcement.set_manifest_sha256(committed.manifest_sha256);
+  announcement.set_seconds(committed.seconds);
+  announcement.set_validation_loss(committed.validation_loss);
+  for (const int64_t step : committed.removed_steps) {
+    announcement.add_removed_steps(step);
+  }
+  link_.SendCheckpoint(announcement);
+  link_.SendLog("info",
+                absl::StrFormat("checkpoint of step %d: %s, %s in %.2f s", committed.step,
+                                committed.path, FormatBytes(committed.bytes), committed.seconds));
 }
 
 }  // namespace
