@@ -54,6 +54,7 @@ constexpr Column kColumns[] = {
     {"data_wait_seconds", [](const v1::StepReport& r) { return Exact(r.data_wait_seconds()); },
      false},
     {"comm_seconds", [](const v1::StepReport& r) { return Exact(r.comm_seconds()); }, false},
+    {"comm_bytes", [](const v1::StepReport& r) { return absl::StrCat(r.comm_bytes()); }, false},
     {"time",
      [](const v1::StepReport& r) {
        return absl::FormatTime(TimeOf(r.time()), absl::UTCTimeZone());

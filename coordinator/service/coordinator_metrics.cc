@@ -197,6 +197,9 @@ void CoordinatorMetrics::ObserveStep(const std::string& job_id,
   }
   series.tokens += first ? static_cast<double>(step.tokens()) : tokens;
   series.energy_joules += step.energy_joules();
+  series.comm_seconds += step.comm_seconds();
+  series.comm_bytes += static_cast<double>(step.comm_bytes());
+  series.data_wait_seconds += step.data_wait_seconds();
   if (step.has_validation_loss()) {
     series.validation_loss = step.validation_loss();
     series.has_validation_loss = true;

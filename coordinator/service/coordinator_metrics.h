@@ -38,6 +38,9 @@ struct JobSeries {
   double step_seconds = 0;
   double tokens = 0;  // processed, including steps that were rewound
   double energy_joules = 0;
+  double comm_seconds = 0;
+  double comm_bytes = 0;
+  double data_wait_seconds = 0;
   double validation_loss = 0;
   bool has_validation_loss = false;
 };

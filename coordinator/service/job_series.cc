@@ -169,6 +169,7 @@ void JobCollector::AddLastReport(const std::vector<JobPtr>& jobs) {
 void JobCollector::AddTimes(const std::vector<JobPtr>& jobs) {
   const size_t progress = AddFamily(kJobLastProgress);
   const size_t checkpoint = AddFamily(kJobLastCheckpoint);
+  const size_t recovery = AddFamily(kJobRecovery);
   for (const JobPtr& record : jobs) {
     const v1::Job& job = record->job();
     if (job.has_last_report()) {
@@ -177,14 +178,25 @@ void JobCollector::AddTimes(const std::vector<JobPtr>& jobs) {
     if (job.has_checkpoint()) {
       AddGauge(checkpoint, {{"job_id", job.job_id()}}, Seconds(job.checkpoint().create_time()));
     }
+    if (job.recovery().seconds() > 0.0) {
+      AddGauge(recovery, {{"job_id", job.job_id()}}, job.recovery().seconds());
+    }
   }
 }
 
 void JobCollector::AddAccumulated(
     const std::vector<JobPtr>& jobs,
     const std::map<std::string, std::shared_ptr<const JobSeries>>& series) {
-  const size_t tokens = AddFamily(kJobTokens);
-  const size_t energy = AddFamily(kJobEnergy);
+  const std::pair<const MetricDef*, double JobSeries::*> counters[] = {
+      {&kJobTokens, &JobSeries::tokens},
+      {&kJobEnergy, &JobSeries::energy_joules},
+      {&kJobCommunicationSeconds, &JobSeries::comm_seconds},
+      {&kJobCommunicationBytes, &JobSeries::comm_bytes},
+      {&kJobDataWait, &JobSeries::data_wait_seconds}};
+  std::vector<size_t> counter_families;
+  for (const auto& [def, value] : counters) {
+    counter_families.push_back(AddFamily(*def));
+  }
   const size_t validation = AddFamily(kJobValidationLoss);
   const size_t restarts = AddFamily(kJobRestarts);
   const size_t steps = AddFamily(kJobStepSeconds);
@@ -194,14 +206,15 @@ void JobCollector::AddAccumulated(
     const auto found = series.find(id);
     if (found == series.end()) {
       if (record->job().has_last_report()) {  // of before this coordinator's start
-        AddCounter(tokens, {{"job_id", id}},
+        AddCounter(counter_families[0], {{"job_id", id}},
                    static_cast<double>(record->job().last_report().tokens()));
       }
       continue;
     }
     const JobSeries& s = *found->second;
-    AddCounter(tokens, {{"job_id", id}}, s.tokens);
-    AddCounter(energy, {{"job_id", id}}, s.energy_joules);
+    for (size_t i = 0; i < counter_families.size(); ++i) {
+      AddCounter(counter_families[i], {{"job_id", id}}, s.*counters[i].second);
+    }
     if (s.has_validation_loss) {
       AddGauge(validation, {{"job_id", id}}, s.validation_loss);
     }

@@ -98,6 +98,17 @@ inline constexpr MetricDef kJobEnergy = {
     "hearth_job_energy_joules_total", MetricType::kCounter,
     "Energy that the gang's GPUs used in steps since the coordinator started.", "job_id",
     Stability::kBeta};
+inline constexpr MetricDef kJobCommunicationSeconds = {
+    "hearth_job_communication_exposed_seconds_total", MetricType::kCounter,
+    "Time in which rank 0 did nothing but wait for other ranks' gradients.", "job_id",
+    Stability::kBeta};
+inline constexpr MetricDef kJobCommunicationBytes = {
+    "hearth_job_communication_bytes_total", MetricType::kCounter,
+    "Bytes that rank 0 sent for gradients and weights, by the ring algorithm's count.", "job_id",
+    Stability::kBeta};
+inline constexpr MetricDef kJobDataWait = {
+    "hearth_job_data_wait_seconds_total", MetricType::kCounter,
+    "Time in which rank 0 waited for training data.", "job_id", Stability::kBeta};
 inline constexpr MetricDef kJobLastProgress = {"hearth_job_last_progress_timestamp_seconds",
                                                MetricType::kGauge, "Time of the last step.",
                                                "job_id", Stability::kBeta};
@@ -110,6 +121,11 @@ inline constexpr MetricDef kJobStepSeconds = {"hearth_job_step_duration_seconds"
 inline constexpr MetricDef kJobRestarts = {"hearth_job_restarts_total", MetricType::kCounter,
                                            "Recoveries since the coordinator started, by cause.",
                                            "job_id,cause", Stability::kBeta};
+
+inline constexpr MetricDef kJobRecovery = {
+    "hearth_job_recovery_seconds", MetricType::kGauge,
+    "Last recovery: time from a rank's last sign of life to the next step.", "job_id",
+    Stability::kBeta};
 
 inline constexpr MetricDef kAllDefs[] = {kCommitSeconds,
                                          kCommitCommands,
@@ -142,9 +158,13 @@ inline constexpr MetricDef kAllDefs[] = {kCommitSeconds,
                                          kJobTokensPerSecond,
                                          kJobMfu,
                                          kJobEnergy,
+                                         kJobCommunicationSeconds,
+                                         kJobCommunicationBytes,
+                                         kJobDataWait,
                                          kJobLastProgress,
                                          kJobLastCheckpoint,
                                          kJobStepSeconds,
-                                         kJobRestarts};
+                                         kJobRestarts,
+                                         kJobRecovery};
 
 }  // namespace hearth::coordinator

@@ -55,6 +55,9 @@ class CoordinatorMetricsTest : public testing::Test {
     report.set_loss(2.5);
     report.set_step_seconds(seconds);
     report.set_validation_loss(2.25);
+    report.set_comm_seconds(0.25);
+    report.set_comm_bytes(1000);
+    report.set_data_wait_seconds(0.5);
     *record.mutable_job()->mutable_last_report() = report;
     record.mutable_job()->mutable_run_info()->set_global_batch_tokens(100);
     record.mutable_job()->set_step(step);
@@ -85,6 +88,10 @@ TEST_F(CoordinatorMetricsTest, Render_AfterSteps_HasTheJobsSeries) {
   EXPECT_THAT(text, HasSubstr("hearth_job_loss{job_id=\"a\"} 2.5\n"));
   EXPECT_THAT(text, HasSubstr("hearth_job_validation_loss{job_id=\"a\"} 2.25\n"));
   EXPECT_THAT(text, HasSubstr("hearth_job_tokens_total{job_id=\"a\"} 200\n"));
+  EXPECT_THAT(text,
+              HasSubstr("hearth_job_communication_exposed_seconds_total{job_id=\"a\"} 0.5\n"));
+  EXPECT_THAT(text, HasSubstr("hearth_job_communication_bytes_total{job_id=\"a\"} 2000\n"));
+  EXPECT_THAT(text, HasSubstr("hearth_job_data_wait_seconds_total{job_id=\"a\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("hearth_job_step_duration_seconds_count{job_id=\"a\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("hearth_jobs{state=\"running\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("hearth_coordinator_generation 7\n"));

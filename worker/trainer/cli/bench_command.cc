@@ -142,8 +142,8 @@ absl::Status Bench::Build() {
   engine.cuda = cuda_.get();
   HEARTH_ASSIGN_OR_RETURN(engine_, Engine::Create(engine));
   HEARTH_RETURN_IF_ERROR(engine_->Initialise());
-  program_ =
-      std::make_unique<StepProgram>(*engine_, 1.0 / static_cast<double>(batch_.global_tokens()));
+  program_ = std::make_unique<StepProgram>(
+      *engine_, nullptr, 1.0 / static_cast<double>(batch_.global_tokens()), batch_.CountForRank(0));
   HEARTH_RETURN_IF_ERROR(program_->Prepare());
   if (cuda_ != nullptr) {
     HEARTH_RETURN_IF_ERROR(cuda_->SavePlans());
@@ -173,7 +173,7 @@ absl::Status Bench::Launch(int64_t step, bool quantised, bool next_quantised) {
                                          engine_->StagedInputs(0), sizeof(kernels::StepInputs)));
     Pass pass;
     pass.step = static_cast<uint32_t>(step);
-    HEARTH_RETURN_IF_ERROR(program_->MicroBatch({m == 0, quantised}, pass));
+    HEARTH_RETURN_IF_ERROR(program_->MicroBatch(program_->Kind(m, quantised), pass));
   }
   return program_->Update(next_quantised);
 }
@@ -232,7 +232,8 @@ absl::Status Bench::MeasurePhases() {
                                                                 &state->weight_sum);
                           }));
   HEARTH_ASSIGN_OR_RETURN(const double both, TimeCall([&] {
-                            return program_->MicroBatch({false, quantised}, Pass{});
+                            return program_->MicroBatch(
+                                program_->Kind(batch_.CountForRank(0) - 1, quantised), Pass{});
                           }));
   HEARTH_ASSIGN_OR_RETURN(const double update,
                           TimeCall([&] { return program_->Update(quantised); }));
