@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packs the programs with every shared library that is neither glibc nor CUDA, for machines that have nothing installed.
 #   scripts/bundle.sh [--output FILE] [BUILD_DIR...]     default: bundle.tar.xz from build/release
-# Of several build folders the first that has a program gives it. The archive holds bundle/{bin,libexec,lib,tests,configs,scripts}.
+# Of several build folders the first that has a program gives it. The archive holds bundle/{bin,libexec,lib,tests,configs,scripts,deploy}.
 # The programs look for libraries in ../lib (cmake/Bundle.cmake), whatever LD_LIBRARY_PATH says.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -73,7 +73,8 @@ chmod -R u+w "$top"
 strip --strip-all "${programs[@]}"
 strip --strip-unneeded "$top"/lib/*
 cp -r "$root/configs" "$top/configs"
-cp "$root/scripts/gpu-check.sh" "$top/scripts/"
+cp "$root/scripts/gpu-check.sh" "$root/scripts/start-node.sh" "$top/scripts/"
+cp -r "$root/deploy" "$top/deploy"
 for folder in tests/bench tests/numerics; do
   mkdir -p "$top/$folder"
   find "$root/$folder" -maxdepth 1 \( -name '*.py' -o -name '*.sh' -o -name '*.rows' \) -exec cp {} "$top/$folder/" \;

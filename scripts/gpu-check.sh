@@ -18,6 +18,7 @@ steps=(
   "ops 200 every kernel against its CPU reference (ops test -d cuda --isolate)"
   "unit 60 unit tests labelled gpu"
   "cluster 120 a whole job: coordinator, worker on the GPU, jobctl; power in the metrics"
+  "gang 120 several GPUs: a job on all of them from submit to first step, then three faults and what they cost"
   "bench 240 hearth-trainer bench over a table of jobs"
   "perf 60 time and share of the ceiling of each kernel (ops perf -d cuda)"
   "sanitizer 150 compute-sanitizer memcheck and racecheck over a few kernels"
@@ -180,6 +181,139 @@ step_cluster() {
     END { printf "%d steps, loss %.3f -> %.3f, %.0f tok/s at the end, %.1f J in the steps, %.0f W at the worker\n", NR - 1, first, last, rate, joules, watts
           if (NR < 3 || last > 0.8 * first) { print "the loss did not fall by a fifth"; exit 1 }
           if (joules <= 0 || watts <= 0) { print "no power or energy was measured"; exit 1 } }' "$csv"
+}
+
+# -- gang: all GPUs, one job, three faults ---------------------------------------------------------------------------------------------
+now() { date +%s.%N; }
+since() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.1f", b - a }'; }
+gang_job() { "$bin/jobctl" -o json get "$job"; }
+gang_events() { "$bin/jobctl" -o json events "$job"; }
+# Seconds from the submit to the first step, by the coordinator's own clock.
+gang_first_step() {
+  gang_events | awk -F'"' '/"time":/ { time = $4 } /"toState":/ { state = $4 } /"reasonCode":/ { code = $4 }
+    /}/ { if (code == "submitted" && begin == "") begin = time; if (code == "first_step" && end == "") end = time; code = "" }
+    END { print begin, end }' | {
+    read -r begin end
+    [ -n "${end:-}" ] && awk -v a="$(date -d "$begin" +%s.%N)" -v b="$(date -d "$end" +%s.%N)" 'BEGIN { printf "%.2f\n", b - a }'
+  }
+}
+gang_fail() {  # gang_fail MESSAGE: what happened, from everybody's mouth
+  echo "FAILED: $1"
+  "$bin/jobctl" describe "$job" | tail -n 60
+  "$bin/jobctl" logs "$job" | tail -n 30
+  "$bin/jobctl" workers -o wide
+  for log in "$home"/node/*.log; do echo "-- $log"; tail -n 8 "$log"; done
+  nvidia-smi --query-gpu=index,memory.used,utilization.gpu --format=csv 2>/dev/null
+  return 1
+}
+gang_wait() {  # gang_wait SECONDS WHAT COMMAND...
+  local until=$((SECONDS + $1)) what=$2
+  shift 2
+  until "$@" >/dev/null 2>&1; do
+    [ $SECONDS -lt $until ] || { gang_fail "no $what in time"; return 1; }
+    ! gang_job | grep -q '^ "state": "JOB_STATE_FAILED"' || { gang_fail "the job failed while waiting for $what"; return 1; }
+    sleep 0.1
+  done
+}
+# Runs on that many workers, and this epoch has a checkpoint: a fault loses little.
+gang_ready() {  # gang_ready WORKERS
+  gang_job | awk -F'"' -v wanted="$1" '/^ "[a-zA-Z]+":/ { top = $2 } /^ "state":/ { state = $4 } /^ "epoch":/ { epoch = $4 }
+    /^  "epoch":/ && top == "checkpoint" { saved = $4 } /^  "/ && top == "workers" { ++workers }
+    END { exit !(state == "JOB_STATE_RUNNING" && workers == wanted && saved == epoch) }'
+}
+gang_recoveries() { gang_events | grep -c '"type": "recovery"'; }
+gang_recovered() { [ "$(gang_recoveries)" -gt "$1" ]; }
+node_pid() { cut -d ' ' -f 1 "$home/node/$1.pid"; }
+children() {  # children PID: not every machine has pgrep
+  sed -n 's/^\([0-9]*\) (.*) \(.\) \([0-9]*\) .*/\1 \2 \3/p' /proc/[0-9]*/stat 2>/dev/null | awk -v parent="$1" '$3 == parent && $2 != "Z" { print $1 }'
+}
+trainers() { local i; for ((i = 0; i < gpus; i++)); do children "$(node_pid "$kind$i")"; done; }
+dead() { local pid; for pid in "$@"; do [[ $(cut -d ' ' -f 3 "/proc/$pid/stat" 2>/dev/null) =~ ^[ZX]?$ ]] || return 1; done; }
+gang_fault() {  # gang_fault NAME SIGNAL PID
+  local before all began
+  before=$(gang_recoveries)
+  all=$(trainers)
+  seen_pids+=" $all"
+  began=$(now)
+  kill "-$2" "$3" || return 1
+  # shellcheck disable=SC2086
+  gang_wait 20 "end of the other ranks after $1" dead $all || return 1
+  local aborted
+  aborted=$(since "$began")
+  gang_wait 45 "step after $1" gang_recovered "$before" || return 1
+  printf '%-34s others gone after %5s s, next step after %5s s\n' "$1:" "$aborted" "$(since "$began")" | tee -a "$out/logs/gang-times.txt"
+  gang_events | sed -n 's/.*"message": "\(recovered in .*\)",*$/  \1/p' | tail -n 1
+  awk -v s="$aborted" 'BEGIN { exit !(s <= 5) }' || { late=true; echo "  more than 5 s"; }
+}
+gang_end() {
+  [ -z "${job:-}" ] || "$bin/jobctl" cancel --now "$job" >/dev/null 2>&1
+  "$root/scripts/start-node.sh" --bin "$bin" --stop --timeout 20 >/dev/null 2>&1
+  rm -rf "$home"
+}
+
+# GPU_CHECK_CPU=N tries the step itself without a GPU: N CPU workers and a small model.
+step_gang() {
+  local seconds step small=() began
+  kind=gpu gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU [0-9]')
+  if [ -n "${GPU_CHECK_CPU:-}" ]; then kind=cpu gpus=$GPU_CHECK_CPU; fi
+  [ "$gpus" -ge 2 ] || skipped "needs two GPUs or more, found $gpus"
+  home=$(mktemp -d) job="" seen_pids="" late=false
+  trap gang_end EXIT
+  export HEARTH_HOME=$home NO_COLOR=1 HEARTH_COORDINATOR_FLAGS="--reattach-grace-seconds 1 --resize-interval-seconds 3 --resize-settle-seconds 0.5"
+  local node=("$root/scripts/start-node.sh" --bin "$bin" --listen 127.0.0.1:0 --http 127.0.0.1:0 --timeout 30)
+  if [ $kind = cpu ]; then
+    node+=(--cpu "$gpus")
+    small=(--set model.preset=hearth-nano --set data.sequence_length=64 --set resources.device=cpu --set precision.recipe=fp32)
+  fi
+  began=$(now)
+  "${node[@]}" || return 1
+  echo "node of $gpus workers up after $(since "$began") s"
+  HEARTH_COORDINATOR=$(cat "$home/node/address")
+  export HEARTH_COORDINATOR
+  "$bin/jobctl" dataset build --input "$root/configs" "$root/scripts" "$root/tests" --tokenizer bytes --out "$home/data" || return 1
+  local sequence=2048
+  [ $kind = gpu ] || sequence=64
+  job=$("$bin/jobctl" submit -o name "$root/configs/jobs/gang-112m.yaml" --set "data.train=$home/data" --set "resources.workers=$gpus" \
+    --set "resources.min_workers=$(((gpus + 1) / 2))" --set "batch.global_batch_tokens=$((18 * sequence * gpus))" "${small[@]}") || return 1
+  job=${job#job/}
+  gang_wait 60 "first step" gang_first_step || return 1
+  seconds=$(gang_first_step)
+  printf 'submit to first step: %s s on %s workers\n' "$seconds" "$gpus" | tee "$out/logs/gang-times.txt"
+  gang_wait 30 "checkpoint" gang_ready "$gpus" || return 1
+  "$bin/jobctl" describe "$job" | grep -E '^(Speed|Batch|Workers|Precision)'
+
+  gang_fault "kill -9 of a trainer" KILL "$(children "$(node_pid "${kind}1")")" || return 1
+  gang_wait 30 "checkpoint of $gpus workers" gang_ready "$gpus" || return 1
+  gang_fault "SIGSTOP of a trainer" STOP "$(children "$(node_pid "$kind$((gpus - 1))")")" || return 1
+  gang_wait 30 "checkpoint of $gpus workers" gang_ready "$gpus" || return 1
+  gang_fault "kill -9 of a daemon" KILL "$(node_pid "${kind}1")" || return 1
+  gang_wait 30 "checkpoint of $((gpus - 1)) workers" gang_ready $((gpus - 1)) || return 1
+  began=$(now)
+  "${node[@]}" >/dev/null || return 1
+  gang_wait 45 "growth back to $gpus workers" gang_ready "$gpus" || return 1
+  echo "grown back to $gpus workers $(since "$began") s after the daemon's restart (a checkpoint of theirs included)"
+  seen_pids+=" $(trainers)"
+
+  "$bin/jobctl" events "$job" >"$out/logs/gang-events.txt"
+  "$bin/jobctl" metrics "$job" -o csv >"$out/logs/gang-metrics.csv"
+  "$bin/jobctl" cancel --now "$job"
+  "$bin/jobctl" wait "$job" --timeout 20s >/dev/null
+  # shellcheck disable=SC2086
+  gang_wait 10 "end of all trainers" dead $seen_pids || return 1
+  if [ $kind = gpu ]; then
+    local left pid
+    left=$(nvidia-smi --query-compute-apps=pid,name,used_memory --format=csv,noheader)
+    for pid in $seen_pids; do
+      if grep -q "^$pid," <<<"$left"; then echo "FAILED: nvidia-smi still shows process $pid of ours: $left"; return 1; fi
+    done
+    echo "nvidia-smi shows no process of ours${left:+ (of others: $left)}"
+    nvidia-smi --query-gpu=index,memory.used --format=csv,noheader
+  fi
+  "$root/scripts/start-node.sh" --bin "$bin" --stop --timeout 20 || return 1
+  awk -F, 'NR > 1 { if ($1 != NR - 1) { print "step " $1 " follows " NR - 2; exit 1 } }' "$out/logs/gang-metrics.csv" || return 1
+  ! $late || { echo "FAILED: the other ranks outlived a fault by more than 5 s"; return 1; }
+  tr '\n' ';' <"$out/logs/gang-times.txt" | sed 's/  */ /g; s/others gone after/gone/g; s/next step after/step/g'
+  echo
 }
 
 if [ -n "$step" ]; then

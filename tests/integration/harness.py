@@ -74,6 +74,7 @@ class Cluster:
         self.coordinator = None
         self.address = self.http = None
         self.client_args = []
+        self.prefix = []  # what programs are started through, e.g. in a network namespace; must exec them
         self.env = dict(os.environ, HEARTH_HOME=self.dir, OMP_NUM_THREADS="1", NO_COLOR="1")
 
     # -- daemons ------------------------------------------------------------------------------------------------
@@ -83,7 +84,7 @@ class Cluster:
         if os.path.exists(endpoints):
             os.unlink(endpoints)
         self.coordinator = Daemon(
-            [program("hearth-coordinator"), "--data-dir", os.path.join(self.dir, "coordinator"), "--listen", listen,
+            [*self.prefix, program("hearth-coordinator"), "--data-dir", os.path.join(self.dir, "coordinator"), "--listen", listen,
              "--http", http, *self.coordinator_args, *extra], os.path.join(self.dir, "coordinator.log"), self.env)
 
         def ready():
@@ -101,7 +102,7 @@ class Cluster:
 
     def start_worker(self, name, *extra):
         self.workers[name] = Daemon(
-            [program("hearth-worker"), "--coordinator", self.address, "--name", name, "--threads", "1", "--data-dir",
+            [*self.prefix, program("hearth-worker"), "--coordinator", self.address, "--name", name, "--threads", "1", "--data-dir",
              os.path.join(self.dir, name), "--http", "127.0.0.1:0", *extra], os.path.join(self.dir, name + ".log"), self.env)
         return self.workers[name]
 
@@ -139,7 +140,7 @@ class Cluster:
 
     # -- jobctl -------------------------------------------------------------------------------------------------
     def jobctl(self, *args, check=True, timeout=120, stdin=None):
-        run = subprocess.run([program("jobctl"), "--coordinator", self.address, *self.client_args, *map(str, args)],
+        run = subprocess.run([*self.prefix, program("jobctl"), "--coordinator", self.address, *self.client_args, *map(str, args)],
                              capture_output=True, text=True, timeout=timeout, env=self.env, input=stdin)
         if check and run.returncode != 0:
             raise AssertionError(f"jobctl {' '.join(map(str, args))} exited {run.returncode}\n{run.stdout}{run.stderr}\n{self.logs()}")

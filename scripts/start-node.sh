@@ -1,0 +1,212 @@
+#!/usr/bin/env bash
+# One coordinator and one worker per GPU on this machine, from an unpacked bundle or a build tree.
+#   scripts/start-node.sh                         coordinator, and a worker for each GPU
+#   scripts/start-node.sh --coordinator HOST:PORT workers only, for a coordinator that runs elsewhere
+#   scripts/start-node.sh --cpu N                 N workers on the CPU instead of the GPUs
+#   scripts/start-node.sh --status | --stop       what runs; end all of it (trainers write a checkpoint first)
+# Options: --bin DIR (programs), --listen HOST:PORT and --http HOST:PORT (of the coordinator; port 0 = any free one),
+#   --timeout SECONDS (start 60, stop 120). Started again, it starts what is missing and leaves alone what runs.
+# Environment: HEARTH_HOME (default ~/.hearth; logs and process ids in $HEARTH_HOME/node), HEARTH_COORDINATOR_FLAGS,
+#   HEARTH_WORKER_FLAGS, HEARTH_JOBCTL_FLAGS (more arguments, split at blanks), CUDA_VISIBLE_DEVICES (which GPUs).
+# Exit status: 0 done; 1 something did not start or end (its last log lines are shown); 2 usage.
+set -euo pipefail
+self=$(readlink -f "$0")
+root=$(dirname "$(dirname "$self")")
+export HEARTH_HOME=${HEARTH_HOME:-$HOME/.hearth}
+node=$HEARTH_HOME/node
+
+usage() { sed -n '2,11s/^# \{0,1\}//p' "$self" >&2; exit 2; }
+die() { echo "start-node: $1" >&2; exit "${2:-1}"; }
+
+action=start cpu="" coordinator="" bin="" listen=127.0.0.1:7070 http=127.0.0.1:7071 timeout=""
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --stop | --status) action=${1#--}; shift ;;
+    --cpu | --coordinator | --bin | --listen | --http | --timeout)
+      [ $# -ge 2 ] || usage
+      case "$1" in
+        --cpu) cpu=$2 ;; --coordinator) coordinator=$2 ;; --bin) bin=$2 ;;
+        --listen) listen=$2 ;; --http) http=$2 ;; --timeout) timeout=$2 ;;
+      esac
+      shift 2 ;;
+    *) usage ;;
+  esac
+done
+[[ ${cpu:-1} =~ ^[1-9][0-9]*$ ]] || die "--cpu $cpu is not a number of workers" 2
+[[ ${timeout:-1} =~ ^[1-9][0-9]*$ ]] || die "--timeout $timeout is not a number of seconds" 2
+if [ -z "$bin" ]; then
+  for bin in "$root/bin" "$root/build/release/bin" "$root/build/dev/bin"; do [ ! -x "$bin/hearth-worker" ] || break; done
+fi
+bin=$(readlink -f "$bin")
+for program in hearth-coordinator hearth-worker hearth-trainer jobctl; do
+  [ "$action" != start ] || [ -x "$bin/$program" ] || die "no $program in $bin: build it, or say where with --bin DIR" 2
+done
+
+mkdir -p "$node"
+exec 9>"$node/lock"
+flock -n 9 || die "another start-node.sh works in $node"
+
+# A process id may go to another program; with the time of its start (in clock ticks since boot) it is one process for ever.
+start_time() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20; }
+running() {  # running UNIT: prints its process id
+  local pid began
+  [ -s "$node/$1.pid" ] || return 1
+  read -r pid began <"$node/$1.pid"
+  [ "$(start_time "$pid")" = "$began" ] && echo "$pid"
+}
+units() { for file in "$node"/*.pid; do [ ! -e "$file" ] || basename "$file" .pid; done; }
+
+started=()
+launch() {  # launch UNIT PROGRAM ARGS...
+  local unit=$1 program=$2
+  shift 2
+  setsid "$bin/$program" "$@" >"$node/$unit.log" 2>&1 </dev/null 9>&- &
+  local pid=$!
+  echo "$pid $(start_time "$pid")" >"$node/$unit.pid"
+  disown "$pid"
+  started+=("$unit")
+}
+
+stop_units() {  # stop_units SECONDS UNIT...: SIGTERM to all, SIGKILL to what is left
+  local until=$((SECONDS + $1)) unit pid left
+  shift
+  for unit in "$@"; do if pid=$(running "$unit"); then kill "$pid" 2>/dev/null || true; fi; done
+  while :; do
+    left=()
+    for unit in "$@"; do if running "$unit" >/dev/null; then left+=("$unit"); else rm -f "$node/$unit.pid"; fi; done
+    [ ${#left[@]} -gt 0 ] || return 0
+    [ $SECONDS -lt $until ] || break
+    sleep 0.05
+  done
+  for unit in "${left[@]}"; do
+    echo "start-node: $unit did not end in time and is killed; see $node/$unit.log" >&2
+    if pid=$(running "$unit"); then kill -KILL "$pid" 2>/dev/null || true; fi
+    rm -f "$node/$unit.pid"
+  done
+  return 1
+}
+
+fail() {  # fail MESSAGE [UNIT]: takes back what this call started
+  echo "start-node: $1" >&2
+  if [ -n "${2:-}" ]; then tail -n 15 "$node/$2.log" | sed 's/^/  | /' >&2; fi
+  if [ ${#started[@]} -gt 0 ]; then stop_units 10 "${started[@]}" || true; fi
+  exit 1
+}
+
+endpoint() { sed -n "s/.*\"$1\": *\"\([^\"]*\)\".*/\1/p" "$HEARTH_HOME/coordinator/endpoints.json" 2>/dev/null; }
+# Where to dial what listens on all addresses.
+dialled() { sed 's/^0\.0\.0\.0:/127.0.0.1:/; s/^\[::\]:/[::1]:/'; }
+jobctl() { "$bin/jobctl" --coordinator "$address" ${HEARTH_JOBCTL_FLAGS:-} "$@"; }
+
+if [ "$action" != start ]; then
+  workers=() found=false
+  for unit in $(units); do
+    if pid=$(running "$unit"); then
+      found=true
+      [ "$action" = stop ] || echo "$unit runs, process $pid, log $node/$unit.log"
+    else
+      echo "$unit has ended; its log is $node/$unit.log"
+      [ "$action" = status ] || rm -f "$node/$unit.pid"
+      continue
+    fi
+    [ "$unit" = coordinator ] || workers+=("$unit")
+  done
+  $found || { echo "nothing of $node runs"; exit 0; }
+  [ "$action" = stop ] || exit 0
+  status=0
+  if [ ${#workers[@]} -gt 0 ]; then stop_units "${timeout:-120}" "${workers[@]}" || status=1; fi
+  stop_units 30 coordinator || status=1
+  rm -f "$node/address"
+  [ $status != 0 ] || echo "stopped"
+  exit $status
+fi
+
+# Units: gpuN for the GPU that cuda:N names, cpuN.
+wanted=()
+if [ -n "$cpu" ]; then
+  for ((i = 0; i < cpu; i++)); do wanted+=("cpu$i"); done
+elif [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
+  IFS=, read -ra gpus <<<"$CUDA_VISIBLE_DEVICES"
+  for ((i = 0; i < ${#gpus[@]}; i++)); do wanted+=("gpu$i"); done
+else
+  count=0
+  if command -v nvidia-smi >/dev/null; then count=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU [0-9]') || true; fi
+  if [ "$count" = 0 ]; then count=$(find /dev -maxdepth 1 -name 'nvidia[0-9]*' 2>/dev/null | wc -l); fi
+  [ "$count" != 0 ] || die "no GPU: nvidia-smi lists none and there is no /dev/nvidia0. Is the driver installed? (--cpu N trains on the CPU)"
+  for ((i = 0; i < count; i++)); do wanted+=("gpu$i"); done
+fi
+for unit in $(units); do
+  if [ "$unit" != coordinator ] && [[ " ${wanted[*]} " != *" $unit "* ]] && running "$unit" >/dev/null; then
+    echo "start-node: $unit runs too, from an earlier start" >&2
+  fi
+done
+
+until=$((SECONDS + ${timeout:-60}))
+if [ -s "$node/address" ] && running_any=$(for unit in $(units); do running "$unit" || true; done) && [ -n "$running_any" ]; then
+  address=$(cat "$node/address")
+  [ -z "$coordinator" ] || [ "$coordinator" = "$address" ] ||
+    die "this node already runs for the coordinator at $address; end it first: $self --stop"
+  # A node that had a coordinator of its own keeps it.
+  [ -e "$node/coordinator.pid" ] || coordinator=$address
+fi
+if [ -n "$coordinator" ]; then
+  address=$coordinator
+elif ! running coordinator >/dev/null; then
+  # A coordinator that died with its workers alive must come back where they look for it.
+  if [ -n "${running_any:-}" ]; then listen=$address; fi
+  for place in "$listen" "$http"; do
+    host=$(dialled <<<"${place%:*}:") port=${place##*:}
+    host=${host%:}
+    [ "$port" = 0 ] || ! (exec 8<>"/dev/tcp/${host//[\[\]]/}/$port") 2>/dev/null ||
+      die "port $port of $host is taken. Another coordinator? Join it with --coordinator $host:$port, or choose others with --listen 127.0.0.1:0 --http 127.0.0.1:0"
+  done
+  rm -f "$HEARTH_HOME/coordinator/endpoints.json"
+  # shellcheck disable=SC2086
+  launch coordinator hearth-coordinator --data-dir "$HEARTH_HOME/coordinator" --listen "$listen" --http "$http" ${HEARTH_COORDINATOR_FLAGS:-}
+  until [ -s "$HEARTH_HOME/coordinator/endpoints.json" ]; do
+    running coordinator >/dev/null || fail "the coordinator ended" coordinator
+    [ $SECONDS -lt $until ] || fail "the coordinator does not answer" coordinator
+    sleep 0.05
+  done
+fi
+if [ -z "$coordinator" ]; then address=$(endpoint listen | dialled); fi
+echo "$address" >"$node/address"
+
+host=$(hostname -s | tr 'A-Z' 'a-z' | tr -c 'a-z0-9\n' '-' | sed 's/^-*//; s/-*$//')
+new=0
+for unit in "${wanted[@]}"; do
+  if running "$unit" >/dev/null; then continue; fi
+  new=$((new + 1))
+  if [ -n "$cpu" ]; then
+    threads=$(($(nproc) / cpu))
+    device=(--device cpu --threads $((threads > 0 ? threads : 1)))
+  else
+    device=(--device "cuda:${unit#gpu}")
+  fi
+  # shellcheck disable=SC2086
+  launch "$unit" hearth-worker --coordinator "$address" --name "$host-$unit" "${device[@]}" ${HEARTH_WORKER_FLAGS:-}
+done
+
+# IDLE or BUSY: the coordinator counts on them.
+online() { jobctl workers 2>"$node/jobctl.log" | awk 'NR > 1 && tolower($2) ~ /idle|busy/ { print $1 }'; }
+while :; do
+  missing=() there=$(online) || true
+  for unit in "${wanted[@]}"; do
+    running "$unit" >/dev/null || fail "worker $unit ended" "$unit"
+    grep -qx "$host-$unit" <<<"$there" || missing+=("$unit")
+  done
+  [ ${#missing[@]} -gt 0 ] || break
+  if running coordinator >/dev/null || [ -n "$coordinator" ]; then :; else fail "the coordinator ended" coordinator; fi
+  [ $SECONDS -lt $until ] || { cat "$node/jobctl.log" >&2; fail "not registered at $address in time: ${missing[*]}" "${missing[0]}"; }
+  sleep 0.1
+done
+
+if [ $new = 0 ]; then echo "already running, nothing to start"; fi
+echo "coordinator $address, ${#wanted[@]} workers: $host-${wanted[0]} .. $host-${wanted[-1]}; logs in $node"
+cat <<END
+
+  export PATH=$bin:\$PATH HEARTH_COORDINATOR=$address
+  jobctl submit -f JOB.yaml --set resources.workers=${#wanted[@]} --watch
+
+To stop: $([ "$HEARTH_HOME" = "$HOME/.hearth" ] || echo "HEARTH_HOME=$HEARTH_HOME ")$self --stop
+END

@@ -1,0 +1,115 @@
+#!/usr/bin/python3
+"""scripts/start-node.sh: eight CPU workers and a coordinator by one command, a job on all of them, and an end without a trace."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import unittest
+
+import harness
+
+SCRIPT = os.path.join(harness.SOURCE, "scripts", "start-node.sh")
+
+
+class StartNodeTest(unittest.TestCase):
+    def setUp(self):
+        self.home = tempfile.mkdtemp(prefix="hearth-node-")
+        self.addCleanup(shutil.rmtree, self.home, True)
+        self.env = dict(os.environ, HEARTH_HOME=self.home, OMP_NUM_THREADS="1", NO_COLOR="1")
+        self.addCleanup(self.node, "--stop", check=False)
+
+    def node(self, *args, check=True, env=None):
+        run = subprocess.run([SCRIPT, "--bin", harness.BIN, *args], capture_output=True, text=True, timeout=150, env=env or self.env)
+        if check:
+            self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        return run
+
+    def start(self, *args):
+        return self.node("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", *args)
+
+    def pids(self):
+        found = {}
+        for name in os.listdir(os.path.join(self.home, "node")):
+            if name.endswith(".pid"):
+                with open(os.path.join(self.home, "node", name)) as f:
+                    found[name[:-4]] = int(f.read().split()[0])
+        return found
+
+    def jobctl(self, *args, stdin=None):
+        return subprocess.run([harness.program("jobctl"), *args], capture_output=True, text=True, timeout=100, env=self.env, input=stdin)
+
+    def test_eight_workers_run_a_job(self):
+        out = self.start("--cpu", "8").stdout
+        self.env["HEARTH_COORDINATOR"] = re.search(r"HEARTH_COORDINATOR=(\S+)", out).group(1)
+        self.assertIn("jobctl submit", out)
+        pids = self.pids()
+        self.assertEqual(len(pids), 9)
+
+        again = self.start("--cpu", "8")
+        self.assertIn("already running", again.stdout)
+        self.assertEqual(self.pids(), pids)
+        os.kill(pids["cpu3"], signal.SIGKILL)
+        harness.wait_until("the worker's end", lambda: "cpu3 has ended" in self.node("--status").stdout)
+        self.start("--cpu", "8")  # brings it back, and touches nothing else
+        changed = self.pids()
+        self.assertNotEqual(changed.pop("cpu3"), pids.pop("cpu3"))
+        self.assertEqual(changed, pids)
+
+        data = os.path.join(self.home, "tokens.bin")
+        harness.write_tokens(data)
+        spec = harness.tiny_job(data, 20, workers=8, batch={"global_batch_tokens": 512})
+        submitted = self.jobctl("submit", "-f", "-", "-o", "name", "--wait", stdin=json.dumps(spec))
+        self.assertEqual(submitted.returncode, 0, submitted.stdout + submitted.stderr)
+        job = json.loads(self.jobctl("-o", "json", "list").stdout)["jobs"][0]
+        self.assertEqual((job["state"], job["step"], job["runInfo"]["worldSize"]), ("JOB_STATE_SUCCEEDED", "20", 8))
+
+        # One that is stopped while it trains: the trainers go in order, with a checkpoint.
+        spec["train"]["steps"] = 10**6
+        spec["checkpoint"]["every_steps"] = 0
+        name = self.jobctl("submit", "-f", "-", "-o", "name", stdin=json.dumps(spec)).stdout.strip().removeprefix("job/")
+        harness.wait_until("a step", lambda: int(json.loads(self.jobctl("-o", "json", "get", name).stdout)["step"]) > 0)
+        pids = self.pids()
+        self.assertIn("stopped", self.node("--stop").stdout)
+        self.assertEqual(self.pids(), {})
+        for unit, pid in pids.items():
+            self.assertFalse(os.path.exists(f"/proc/{pid}"), unit)
+        self.assertTrue(os.listdir(os.path.join(self.home, "checkpoints", name, "e1")))
+        self.assertIn("nothing", self.node("--stop").stdout)
+
+    def test_taken_port_is_told_and_nothing_is_left(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            run = self.node("--cpu", "1", "--listen", f"127.0.0.1:{port}", "--http", "127.0.0.1:0", check=False)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn(f"port {port} of 127.0.0.1 is taken", run.stderr)
+        self.assertEqual(self.pids(), {})
+
+    def test_failed_start_is_taken_back(self):
+        env = dict(self.env, HEARTH_WORKER_FLAGS="--no-such-flag")
+        run = self.node("--cpu", "2", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", check=False, env=env)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("--no-such-flag", run.stderr)
+        self.assertEqual(self.pids(), {})
+
+    def test_other_coordinator_than_the_running_one_is_refused(self):
+        self.start("--cpu", "1")
+        run = self.node("--cpu", "1", "--coordinator", "127.0.0.1:9", check=False)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("already runs for the coordinator", run.stderr)
+
+    @unittest.skipIf(os.path.exists("/dev/nvidia0") or shutil.which("nvidia-smi"), "this machine has a GPU")
+    def test_no_gpu_is_said(self):
+        run = self.node(check=False)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("--cpu N", run.stderr)
+
+
+if __name__ == "__main__":
+    harness.main()
