@@ -270,7 +270,7 @@ step_gang() {
   echo "node of $gpus workers up after $(since "$began") s"
   HEARTH_COORDINATOR=$(cat "$home/node/address")
   export HEARTH_COORDINATOR
-  "$bin/jobctl" dataset build --input "$root/configs" "$root/scripts" "$root/tests" --tokenizer bytes --out "$home/data" || return 1
+  "$bin/jobctl" dataset build --input "$root/configs" "$root/scripts" "$root/tests" "$root/deploy" --tokenizer bytes --out "$home/data" || return 1
   local sequence=2048
   [ $kind = gpu ] || sequence=64
   job=$("$bin/jobctl" submit -o name "$root/configs/jobs/gang-112m.yaml" --set "data.train=$home/data" --set "resources.workers=$gpus" \
