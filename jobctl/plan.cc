@@ -82,15 +82,22 @@ absl::StatusOr<int> Run(const Options& options) {
     return absl::InvalidArgumentError(
         "batch.micro_batch_size is auto: say with --memory what a worker has, e.g. --memory 32GiB");
   }
-  HEARTH_ASSIGN_OR_RETURN(const int64_t micro_batch,
-                          spec::ResolveMicroBatch(job_spec, job_spec.resources().workers(),
-                                                  options.threads, memory_bytes));
+  const int ranks = job_spec.resources().workers();
+  HEARTH_ASSIGN_OR_RETURN(const int shards,
+                          spec::ResolveShards(job_spec, ranks, options.threads, memory_bytes,
+                                              job_spec.batch().micro_batch_size()));
   HEARTH_ASSIGN_OR_RETURN(
-      const std::unique_ptr<spec::JobPlan> job_plan,
-      spec::MakeJobPlan(job_spec, micro_batch, options.threads, /*training=*/true));
+      const int64_t micro_batch,
+      spec::ResolveMicroBatch(job_spec, ranks, options.threads, memory_bytes, shards));
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<spec::JobPlan> job_plan,
+                          spec::MakeJobPlan(job_spec, micro_batch, options.threads,
+                                            /*training=*/true, ranks, shards));
+  HEARTH_ASSIGN_OR_RETURN(
+      const std::string sharding,
+      spec::DescribeSharding(job_spec, ranks, options.threads, micro_batch, shards));
   HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan plan, spec::PlanTraining(job_plan->options));
   WriteOut(absl::StrCat("micro-batch ", micro_batch, " x ", job_spec.data().sequence_length(),
-                        " tokens, a rank needs:\n", plan.ToTable(options.verbose)));
+                        " tokens, a rank needs:\n", plan.ToTable(options.verbose), sharding));
   if (plan.arena_bytes() > memory_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("needs ", FormatBytes(plan.arena_bytes()),
                                                      ", has ", FormatBytes(memory_bytes)));

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/units.h"
 #include "common/spec/dtype.h"
 #include "common/spec/model.h"
 #include "common/spec/optimizer_state.h"
@@ -158,6 +159,26 @@ absl::StatusOr<int> ResolveShards(const v1::JobSpec& job_spec,
   HEARTH_ASSIGN_OR_RETURN(const bool sharded_fits, Fits(job_spec, world_size, threads, memory_bytes,
                                                         micro_batch, world_size));
   return sharded_fits ? world_size : 1;
+}
+
+absl::StatusOr<std::string> DescribeSharding(
+    const v1::JobSpec& job_spec, int world_size, int threads, int64_t micro_batch, int shards) {
+  if (world_size <= 1) {
+    return std::string();
+  }
+  std::string bytes[2];
+  for (const bool divided : {false, true}) {
+    HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<JobPlan> job_plan,
+                            MakeJobPlan(job_spec, micro_batch, threads, /*training=*/true,
+                                        world_size, divided ? world_size : 1));
+    HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanTraining(job_plan->options));
+    bytes[divided] = FormatBytes(plan.arena_bytes());
+  }
+  return shards > 1 ? absl::StrCat("optimizer state is divided among ", shards,
+                                   " ranks: ", bytes[1], " a rank instead of ", bytes[0], "\n")
+                    : absl::StrCat("optimizer state is whole on each of ", world_size,
+                                   " ranks; with parallel.shard_optimizer: on a rank would need ",
+                                   bytes[1], " instead of ", bytes[0], "\n");
 }
 
 absl::StatusOr<BatchPlan> ResolveBatchPlan(const v1::JobSpec& job_spec,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -49,6 +50,11 @@ absl::StatusOr<int> ResolveShards(const v1::JobSpec& job_spec,
 // `memory_bytes` and divides the global batch. kResourceExhausted as ChooseMicroBatch.
 absl::StatusOr<int64_t> ResolveMicroBatch(
     const v1::JobSpec& job_spec, int world_size, int threads, int64_t memory_bytes, int shards = 1);
+
+// A line for people: whether optimizer state is divided, and what a rank needs with and without.
+// Empty for one rank.
+absl::StatusOr<std::string> DescribeSharding(
+    const v1::JobSpec& job_spec, int world_size, int threads, int64_t micro_batch, int shards);
 
 // The global batch with its default (micro-batch * sequence length * workers) filled in.
 absl::StatusOr<BatchPlan> ResolveBatchPlan(const v1::JobSpec& job_spec,

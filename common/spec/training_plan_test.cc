@@ -159,6 +159,10 @@ TEST(ShardedMemory, Presets_FourRanks_NeedAQuarterOfTheState) {
     EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(4), 4), 4);
     EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(4) - 1, 4), 1) << "does not fit either way";
     EXPECT_EQ(*ResolveShards(job, 1, 1, 1000, 4), 1);
+    EXPECT_EQ(*DescribeSharding(job, 1, 1, 4, 1), "");
+    EXPECT_NE(DescribeSharding(job, 4, 1, 4, 1)->find("shard_optimizer: on a rank would need"),
+              std::string::npos);
+    EXPECT_NE(DescribeSharding(job, 4, 1, 4, 4)->find("divided among 4 ranks"), std::string::npos);
     job.mutable_parallel()->set_shard_optimizer("on");
     EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1), 4), 4);
     EXPECT_EQ(*ResolveShards(job, 1, 1, bytes(1), 4), 1);

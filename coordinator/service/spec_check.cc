@@ -98,11 +98,13 @@ absl::Status CheckMemory(const v1::JobSpec& spec, const std::vector<WorkerPtr>& 
   const int64_t memory = largest->device().memory_bytes();
   const int threads = spec.resources().threads() > 0 ? spec.resources().threads()
                                                      : std::max(1, largest->device().threads());
-  HEARTH_ASSIGN_OR_RETURN(
-      const int64_t micro_batch,
-      spec::ResolveMicroBatch(spec, spec.resources().workers(), threads, memory));
+  const int ranks = spec.resources().workers();
+  HEARTH_ASSIGN_OR_RETURN(const int shards, spec::ResolveShards(spec, ranks, threads, memory,
+                                                                spec.batch().micro_batch_size()));
+  HEARTH_ASSIGN_OR_RETURN(const int64_t micro_batch,
+                          spec::ResolveMicroBatch(spec, ranks, threads, memory, shards));
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<spec::JobPlan> plan,
-                          spec::MakeJobPlan(spec, micro_batch, threads, true));
+                          spec::MakeJobPlan(spec, micro_batch, threads, true, ranks, shards));
   HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan memory_plan, spec::PlanTraining(plan->options));
   if (memory_plan.arena_bytes() <= memory) {
     return absl::OkStatus();

@@ -56,18 +56,25 @@ absl::StatusOr<std::string> Plan(const PlanOptions& options) {
   engine.threads = std::max(1, options.threads);
   const int ranks = std::max(1, engine.spec.resources().workers());
   HEARTH_ASSIGN_OR_RETURN(const int64_t bytes, MemoryBytes(engine.spec, options, ranks));
-  HEARTH_ASSIGN_OR_RETURN(engine.micro_batch,
-                          spec::ResolveMicroBatch(engine.spec, ranks, engine.threads, bytes));
+  HEARTH_ASSIGN_OR_RETURN(const int shards,
+                          spec::ResolveShards(engine.spec, ranks, engine.threads, bytes,
+                                              engine.spec.batch().micro_batch_size()));
+  HEARTH_ASSIGN_OR_RETURN(
+      engine.micro_batch,
+      spec::ResolveMicroBatch(engine.spec, ranks, engine.threads, bytes, shards));
   HEARTH_ASSIGN_OR_RETURN(const spec::BatchPlan batch,
                           spec::ResolveBatchPlan(engine.spec, engine.micro_batch, ranks));
-  HEARTH_ASSIGN_OR_RETURN(
-      const std::unique_ptr<spec::JobPlan> job_plan,
-      spec::MakeJobPlan(engine.spec, engine.micro_batch, engine.threads, /*training=*/true));
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<spec::JobPlan> job_plan,
+                          spec::MakeJobPlan(engine.spec, engine.micro_batch, engine.threads,
+                                            /*training=*/true, ranks, shards));
   HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan plan, spec::PlanTraining(job_plan->options));
+  HEARTH_ASSIGN_OR_RETURN(
+      const std::string sharding,
+      spec::DescribeSharding(engine.spec, ranks, engine.threads, engine.micro_batch, shards));
   return absl::StrCat("micro_batch_size ", engine.micro_batch, ", ", batch.micro_batches,
                       " micro-batches a step on ", ranks, " ranks, recipe ",
                       engine.spec.precision().recipe(), ", recompute ", engine.spec.recompute(),
-                      "\n", plan.ToTable(options.verbose), Predicted(engine.spec, plan));
+                      "\n", plan.ToTable(options.verbose), sharding, Predicted(engine.spec, plan));
 }
 
 }  // namespace
