@@ -55,6 +55,10 @@ void AddBench(CLI::App& parent, BenchOptions& bench, int& result) {
       ->check(CLI::PositiveNumber);
   bench_app.add_option("--device", bench.device,
                        "cpu | cuda:N (default: the job's resources.device)");
+  bench_app
+      .add_option("--devices", bench.devices,
+                  "several GPUs, as 0,1,2,3 (or cpu,cpu): a rank on each, against the first alone")
+      ->excludes("--device");
   bench_app.add_flag("!--no-floor", bench.floor, "do not measure the GEMMs and attention alone");
   bench_app
       .add_option_function<std::string>(
@@ -63,7 +67,9 @@ void AddBench(CLI::App& parent, BenchOptions& bench, int& result) {
       ->check(CLI::IsMember({"text", "json"}));
   bench_app.add_option("--micro-batch", bench.micro_batch, "sequences (default: the job's)");
   bench_app.add_option("--threads", bench.threads, "CPU threads (default: all)");
-  bench_app.callback([&bench, &result] { result = BenchCommand(bench); });
+  bench_app.callback([&bench, &result] {
+    result = bench.devices.empty() ? BenchCommand(bench) : ScalingBenchCommand(bench);
+  });
 }
 
 int Main(int argc, char** argv) {

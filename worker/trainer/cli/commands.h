@@ -55,7 +55,8 @@ struct SampleOptions {
 
 struct BenchOptions {
   JobOptions job;
-  std::string device;  // cpu | cuda:N; empty = the job's
+  std::string device;   // cpu | cuda:N; empty = the job's
+  std::string devices;  // of ScalingBenchCommand
   bool json = false;
   bool floor = true;  // measure the speed of light too
   int threads = 0;
@@ -74,6 +75,8 @@ int PlanCommand(const PlanOptions& options);
 int EvalCommand(const EvalOptions& options);
 int SampleCommand(const SampleOptions& options);
 int BenchCommand(const BenchOptions& options);
+// One rank on each of options.devices ("0,1,2,3": GPUs; "cpu,cpu"), after one alone on the first.
+int ScalingBenchCommand(const BenchOptions& options);
 int ProbeCommand(const ProbeOptions& options);
 // Exit status 1 if a check failed.
 int DoctorCommand(const ProbeOptions& options);

@@ -93,6 +93,65 @@ TEST_P(CollectiveTest, AllOperations_GiveTheResultOnEveryRank) {
   });
 }
 
+TEST_P(CollectiveTest, Tensors_SumsPiecesAndGroups) {
+  auto ranks = Connect();
+  const int W = GetParam().second;
+  OnEveryRank(ranks, [W](Collective& comm) {
+    const kernels::Exec exec;
+    const int r = comm.rank();
+    const auto own = static_cast<float>(r + 1);
+    const auto sum = static_cast<float>(W * (W + 1) / 2);
+    const int64_t piece = 1001;
+    std::vector<float> f32(static_cast<size_t>(W * piece), own);
+    ASSERT_TRUE(comm.AllReduceSum(exec, kernels::View(f32.data(), {W, piece})).ok());
+    EXPECT_EQ(f32, std::vector<float>(f32.size(), sum));
+
+    std::vector<float> scattered(f32.size(), own);
+    const kernels::TensorView view = kernels::View(scattered.data(), {W * piece});
+    ASSERT_TRUE(comm.ReduceScatterSum(exec, view).ok());
+    for (int64_t i = r * piece; i < (r + 1) * piece; ++i) {
+      ASSERT_EQ(scattered[static_cast<size_t>(i)], sum);
+      scattered[static_cast<size_t>(i)] = own;
+    }
+    ASSERT_TRUE(comm.AllGather(exec, view).ok());
+    for (int64_t i = 0; i < W * piece; ++i) {
+      ASSERT_EQ(scattered[static_cast<size_t>(i)], static_cast<float>(i / piece + 1));
+    }
+    std::vector<uint8_t> bytes(static_cast<size_t>(W), 0xFF);
+    bytes[static_cast<size_t>(r)] = static_cast<uint8_t>(r);
+    ASSERT_TRUE(comm.AllGather(exec, kernels::View(bytes.data(), {W})).ok());
+    for (int i = 0; i < W; ++i) EXPECT_EQ(bytes[static_cast<size_t>(i)], i);
+
+    std::vector<double> sums = {0.5, static_cast<double>(r)};
+    std::vector<int32_t> control = {0, r, -r, 0};
+    ASSERT_TRUE(comm.GroupBegin().ok());
+    ASSERT_TRUE(comm.AllReduceSum(exec, kernels::View(sums.data(), {2})).ok());
+    ASSERT_TRUE(comm.AllReduceMax(exec, kernels::View(control.data(), {4})).ok());
+    ASSERT_TRUE(comm.GroupEnd().ok());
+    EXPECT_EQ(sums, (std::vector<double>{0.5 * W, W * (W - 1) / 2.0}));
+    EXPECT_EQ(control, (std::vector<int32_t>{0, W - 1, 0, 0}));
+  });
+}
+
+TEST_P(CollectiveTest, WrongTensors_AreRefusedAndHarmNothing) {
+  auto ranks = Connect();
+  const int W = GetParam().second;
+  OnEveryRank(ranks, [W](Collective& comm) {
+    const kernels::Exec exec;
+    std::vector<float> data(static_cast<size_t>(W + 1));
+    const kernels::TensorView uneven = kernels::View(data.data(), {W + 1});
+    EXPECT_TRUE(absl::IsInvalidArgument(comm.ReduceScatterSum(exec, uneven)));
+    EXPECT_TRUE(absl::IsInvalidArgument(comm.AllGather(exec, uneven)));
+    EXPECT_TRUE(absl::IsInvalidArgument(comm.AllReduceMax(exec, uneven)));
+    const kernels::TensorView bf16(data.data(), kernels::DType::kBF16, {W});
+    EXPECT_TRUE(absl::IsInvalidArgument(comm.AllReduceSum(exec, bf16)));
+    const kernels::TensorView absent(static_cast<void*>(nullptr), kernels::DType::kF32, {W});
+    EXPECT_TRUE(absl::IsInvalidArgument(comm.AllReduceSum(exec, absent)));
+    EXPECT_TRUE(comm.AllReduceSum(exec, kernels::View(data.data(), {0})).ok());
+    EXPECT_TRUE(comm.Barrier().ok());
+  });
+}
+
 TEST_P(CollectiveTest, AllReduceSum_Repeated_SameBitsOnAllRanks) {
   const int W = GetParam().second;
   const size_t n = 700001;  // several segments, not a multiple of anything
@@ -130,6 +189,11 @@ TEST(SoloCollective, Operations_AreTheIdentity) {
   EXPECT_TRUE(comm->AllReduceSum(absl::MakeSpan(data)).ok());
   EXPECT_EQ(data[0], 3.0f);
   EXPECT_EQ(*BroadcastString(*comm, "x", 0), "x");
+  const kernels::TensorView view = kernels::View(data.data(), {1});
+  EXPECT_TRUE(comm->ReduceScatterSum(kernels::Exec(), view).ok());
+  EXPECT_TRUE(comm->AllGather(kernels::Exec(), view).ok());
+  EXPECT_EQ(data[0], 3.0f);
+  EXPECT_TRUE(absl::IsInvalidArgument(comm->AllReduceMax(kernels::Exec(), view)));
 }
 
 TEST(GlooCollective, PeerMissing_DeadlineNamesIt) {

@@ -1,0 +1,387 @@
+// `bench --devices`: the job's step on several GPUs of this machine at once, a thread and a rank
+// each, against the same work on the first of them alone.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/status_macros.h"
+#include "common/base/version.h"
+#include "nlohmann/json.hpp"
+#include "worker/trainer/cli/commands.h"
+#include "worker/trainer/comm/collective.h"
+#include "worker/trainer/comm/nccl_version.h"
+#include "worker/trainer/step/engine.h"
+#include "worker/trainer/step/job_facts.h"
+#include "worker/trainer/step/program.h"
+
+namespace hearth::trainer {
+namespace {
+
+constexpr int kWarmUpSteps = 4;
+
+// What all ranks of a measurement share.
+struct World {
+  v1::JobSpec spec;
+  std::vector<std::string> devices;  // of the ranks
+  int64_t micro_batch = 0;
+  int threads = 1;
+  int steps = 0;
+  int shards = 1;
+  std::string plans;  // GEMM choices; empty: every rank makes its own
+  LocalKeyValueStore store;
+  std::vector<std::unique_ptr<Collective>> cpu_ranks;
+
+  int size() const { return static_cast<int>(devices.size()); }
+};
+
+// Of one rank; milliseconds are medians over the steps.
+struct RankResult {
+  double step_ms = 0;
+  double exposed_ms = 0;  // after the last gradient, until the ranks' sums are there
+  int64_t comm_bytes = 0;
+  double loss = 0;
+  std::string device_name;
+  std::string plans;
+};
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+bool OnGpu(const World& world) {
+  return world.devices.front() != "cpu";
+}
+
+// One rank from its GPU to its numbers; made, used and destroyed by one thread. The members'
+// order is that of what must outlive what: graphs end before the communicator that they hold, and
+// it before the memory that it has registered.
+class ScalingRank {
+ public:
+  ScalingRank(World& world, int rank) : world_(world), rank_(rank) {}
+  ~ScalingRank() {
+    if (states_ != nullptr) kernels::FreePinned(states_);
+  }
+  absl::StatusOr<RankResult> Run();
+
+ private:
+  absl::Status Connect();
+  absl::Status Build();
+  absl::Status Measure(RankResult& result);
+  absl::Status Step(int64_t step, bool quantised);
+
+  World& world_;
+  const int rank_;
+  spec::BatchPlan batch_;
+  std::unique_ptr<kernels::CudaContext> cuda_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Collective> comm_;
+  std::unique_ptr<StepProgram> program_;
+  std::vector<kernels::StepState> host_states_;  // CPU
+  kernels::StepState* states_ = nullptr;         // GPU: pinned, owned
+};
+
+absl::Status ScalingRank::Connect() {
+  const std::string& device = world_.devices[static_cast<size_t>(rank_)];
+  if (device != "cpu") {
+    HEARTH_ASSIGN_OR_RETURN(cuda_, OpenGpu(device, world_.spec.train().deterministic() == "true"));
+    if (!world_.plans.empty()) {
+      HEARTH_RETURN_IF_ERROR(cuda_->ImportPlans(world_.plans).status());
+    }
+  }
+  if (world_.size() == 1) {
+    comm_ = NewSoloCollective();
+    return absl::OkStatus();
+  }
+  if (cuda_ == nullptr) {
+    comm_ = std::move(world_.cpu_ranks[static_cast<size_t>(rank_)]);
+    return absl::OkStatus();
+  }
+  NcclOptions options;
+  options.rank = rank_;
+  options.world_size = world_.size();
+  options.cuda = cuda_.get();
+  HEARTH_ASSIGN_OR_RETURN(comm_, NewNcclCollective(options, world_.store));
+  return absl::OkStatus();
+}
+
+absl::Status ScalingRank::Build() {
+  HEARTH_ASSIGN_OR_RETURN(batch_,
+                          spec::ResolveBatchPlan(world_.spec, world_.micro_batch, world_.size()));
+  EngineOptions options;
+  options.spec = world_.spec;
+  options.micro_batch = world_.micro_batch;
+  options.threads = world_.threads;
+  options.cuda = cuda_.get();
+  options.world_size = world_.size();
+  options.rank = rank_;
+  options.shards = world_.shards;
+  HEARTH_ASSIGN_OR_RETURN(engine_, Engine::Create(options));
+  HEARTH_RETURN_IF_ERROR(engine_->Initialise());
+  program_ = std::make_unique<StepProgram>(*engine_, comm_.get(),
+                                           1.0 / static_cast<double>(batch_.global_tokens()),
+                                           batch_.CountForRank(rank_));
+  HEARTH_RETURN_IF_ERROR(program_->Prepare());
+  HEARTH_RETURN_IF_ERROR(engine_->quant().StartWeights(engine_->exec()));
+  StageRandomBatch(*engine_);
+  kernels::StepInputs* inputs = engine_->StagedInputs(0);
+  *inputs = kernels::StepInputs{};
+  inputs->loss_limit = HUGE_VAL;
+  inputs->tokens = static_cast<double>(batch_.global_tokens());
+  inputs->max_norm = world_.spec.optimizer().grad_clip();
+  inputs->learning_rate = 1e-4;
+  inputs->bias_correction1 = 1 - world_.spec.optimizer().beta1();
+  inputs->bias_correction2 = 1 - world_.spec.optimizer().beta2();
+  inputs->step = 1;
+  return absl::OkStatus();
+}
+
+absl::Status ScalingRank::Step(int64_t step, bool quantised) {
+  const kernels::Exec& exec = engine_->exec();
+  for (int64_t m = 0; m < batch_.CountForRank(rank_); ++m) {
+    HEARTH_RETURN_IF_ERROR(engine_->UploadBatch(0));
+    if (engine_->on_gpu()) {
+      HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, engine_->step_inputs(), engine_->StagedInputs(0),
+                                           sizeof(kernels::StepInputs)));
+    }
+    Pass pass;
+    pass.step = static_cast<uint32_t>(step);
+    HEARTH_RETURN_IF_ERROR(program_->MicroBatch(program_->Kind(m, quantised), pass));
+  }
+  return program_->Update(engine_->precision().per_tensor);
+}
+
+absl::Status ScalingRank::Measure(RankResult& result) {
+  const kernels::Exec& exec = engine_->exec();
+  const int count = kWarmUpSteps + world_.steps;
+  const size_t bytes = static_cast<size_t>(count) * sizeof(kernels::StepState);
+  kernels::StepState* states = nullptr;
+  if (engine_->on_gpu()) {
+    HEARTH_ASSIGN_OR_RETURN(void* const pinned, kernels::AllocatePinned(bytes));
+    states = states_ = static_cast<kernels::StepState*>(pinned);
+  } else {
+    host_states_.resize(static_cast<size_t>(count));
+    states = host_states_.data();
+  }
+  const bool quantised = engine_->precision().per_tensor;
+  const bool plain_first = engine_->precision().delayed;
+  std::unique_ptr<kernels::Event> done[2];
+  for (auto& event : done) {
+    HEARTH_ASSIGN_OR_RETURN(event, kernels::Event::New(exec, kernels::Event::Use::kOrder));
+  }
+  HEARTH_RETURN_IF_ERROR(comm_->Barrier());
+  for (int i = 0; i < count; ++i) {  // launched one ahead, as in training
+    HEARTH_RETURN_IF_ERROR(Step(i + 1, quantised && (i > 0 || !plain_first)));
+    HEARTH_RETURN_IF_ERROR(
+        kernels::Copy(exec, states + i, engine_->step_state(), sizeof(kernels::StepState)));
+    HEARTH_RETURN_IF_ERROR(done[i % 2]->Record(exec));
+    HEARTH_RETURN_IF_ERROR(i > 0 ? done[(i - 1) % 2]->Wait() : absl::OkStatus());
+  }
+  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec));
+  std::vector<double> step_ms;
+  std::vector<double> exposed_ms;
+  for (int i = kWarmUpSteps; i < count; ++i) {
+    step_ms.push_back(1e-6 * static_cast<double>(states[i].ended_ns - states[i - 1].ended_ns));
+    if (world_.size() > 1) {
+      exposed_ms.push_back(1e-6 *
+                           static_cast<double>(states[i].reduced_ns - states[i].backward_ns));
+    }
+  }
+  result.step_ms = Median(step_ms);
+  result.exposed_ms = Median(exposed_ms);
+  result.comm_bytes = program_->comm_bytes();
+  result.loss = states[count - 1].loss;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RankResult> ScalingRank::Run() {
+  HEARTH_RETURN_IF_ERROR(Connect());
+  HEARTH_RETURN_IF_ERROR(Build());
+  RankResult result;
+  HEARTH_RETURN_IF_ERROR(Measure(result));
+  // Peers may still read this rank's memory.
+  HEARTH_RETURN_IF_ERROR(comm_->Barrier());
+  result.device_name = cuda_ == nullptr ? "cpu" : cuda_->gpu().name;
+  result.plans = cuda_ == nullptr ? "" : cuda_->ExportPlans();
+  return result;
+}
+
+// All ranks of `world`, each on a thread of its own. After an error the others wait for that rank
+// in a collective that nothing can wake: the process ends.
+std::vector<RankResult> RunWorld(World& world) {
+  if (!OnGpu(world) && world.size() > 1) world.cpu_ranks = NewThreadCollectives(world.size());
+  std::vector<RankResult> results(world.devices.size());
+  absl::Mutex mu;
+  std::vector<std::thread> threads;
+  for (int r = 0; r < world.size(); ++r) {
+    threads.emplace_back([&world, &results, &mu, r] {
+      absl::StatusOr<RankResult> result = ScalingRank(world, r).Run();
+      absl::MutexLock lock(&mu);
+      if (!result.ok()) {
+        Fail(result.status());
+        std::fflush(nullptr);
+        _exit(1);
+      }
+      results[static_cast<size_t>(r)] = *std::move(result);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
+absl::StatusOr<std::vector<std::string>> ParseDevices(const std::string& text) {
+  std::vector<std::string> devices;
+  int gpus = 0;
+  for (const absl::string_view name : absl::StrSplit(text, ',')) {
+    int gpu = 0;
+    const bool number = absl::SimpleAtoi(name, &gpu) && gpu >= 0;
+    if (!number && name != "cpu" && !absl::StartsWith(name, "cuda:")) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--devices ", text, ": \"", name, "\" is neither a GPU's number nor cpu"));
+    }
+    devices.push_back(number ? absl::StrCat("cuda:", gpu) : std::string(name));
+    gpus += devices.back() == "cpu" ? 0 : 1;
+    const auto same = std::count(devices.begin(), devices.end(), devices.back());
+    if (devices.back() != "cpu" && same > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--devices ", text, ": ", devices.back(), " is named twice"));
+    }
+  }
+  if (gpus != 0 && gpus != static_cast<int>(devices.size())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--devices ", text, ": a job is on GPUs or on the CPU, not on both"));
+  }
+  return devices;
+}
+
+// Spec, micro-batch and shards of the whole world.
+absl::Status Resolve(const BenchOptions& options, World& world) {
+  HEARTH_ASSIGN_OR_RETURN(world.devices, ParseDevices(options.devices));
+  HEARTH_ASSIGN_OR_RETURN(world.spec, LoadJob(options.job));
+  world.spec.mutable_resources()->set_device(OnGpu(world) ? "cuda" : "cpu");
+  world.spec.mutable_resources()->set_workers(world.size());
+  world.spec.mutable_resources()->set_min_workers(
+      std::min(world.spec.resources().min_workers(), world.size()));
+  if (!world.spec.model().has_vocab()) {
+    HEARTH_RETURN_IF_ERROR(CompleteSpec(world.spec, Env::Real()));
+  }
+  if (options.micro_batch > 0) {
+    world.spec.mutable_batch()->set_micro_batch_size(options.micro_batch);
+  }
+  world.steps = std::max(1, options.steps);
+  world.threads = std::max(1, ThreadsOrAll(options.threads) / (OnGpu(world) ? 1 : world.size()));
+  int64_t bytes = CpuMemoryBytes(world.size());
+  if (OnGpu(world)) {
+    HEARTH_ASSIGN_OR_RETURN(const auto cuda, OpenGpu(world.devices.front(), false));
+    HEARTH_ASSIGN_OR_RETURN(bytes, GpuMemoryBytes(*cuda));
+  }
+  HEARTH_ASSIGN_OR_RETURN(world.shards,
+                          spec::ResolveShards(world.spec, world.size(), world.threads, bytes,
+                                              world.spec.batch().micro_batch_size()));
+  HEARTH_ASSIGN_OR_RETURN(
+      world.micro_batch,
+      spec::ResolveMicroBatch(world.spec, world.size(), world.threads, bytes, world.shards));
+  return absl::OkStatus();
+}
+
+nlohmann::json ReportOf(const World& world,
+                        const spec::BatchPlan& batch,
+                        const RankResult& alone,
+                        const std::vector<RankResult>& ranks) {
+  const auto round_tokens =
+      static_cast<double>(batch.rounds() * batch.micro_batch * batch.sequence_length);
+  double step_ms = 0;
+  std::vector<double> exposed;
+  for (const RankResult& rank : ranks) {
+    step_ms = std::max(step_ms, rank.step_ms);
+    exposed.push_back(rank.exposed_ms);
+  }
+  const double one = round_tokens / alone.step_ms * 1e3;
+  const double all = static_cast<double>(batch.global_tokens()) / step_ms * 1e3;
+  nlohmann::json out;
+  out["job"] = world.spec.name();
+  out["commit"] = std::string(GitCommit());
+  out["recipe"] = world.spec.precision().recipe();
+  out["device"] = alone.device_name;
+  out["ranks"] = world.size();
+  out["transport"] = OnGpu(world) ? "nccl" : "threads";
+  if (OnGpu(world)) {
+    out["nccl"] = NcclVersion().value_or("");
+  }
+  out["shards"] = world.shards;
+  out["micro_batch_size"] = batch.micro_batch;
+  out["micro_batches"] = batch.rounds();
+  out["sequence_length"] = batch.sequence_length;
+  out["global_batch_tokens"] = batch.global_tokens();
+  out["steps"] = world.steps;
+  out["tok_s"] = all;
+  out["step_ms"] = step_ms;
+  out["tok_s_alone"] = one;
+  out["step_ms_alone"] = alone.step_ms;
+  out["scaling_efficiency"] = all / (world.size() * one);
+  out["exposed_comm_ms"] = *std::max_element(exposed.begin(), exposed.end());
+  out["comm_bytes_per_step"] = ranks.front().comm_bytes;
+  out["loss"] = ranks.front().loss;
+  out["losses_agree"] = std::all_of(ranks.begin(), ranks.end(), [&](const RankResult& rank) {
+    return rank.loss == ranks.front().loss;
+  });
+  return out;
+}
+
+absl::Status RunScaling(const BenchOptions& options) {
+  World world;
+  HEARTH_RETURN_IF_ERROR(Resolve(options, world));
+  HEARTH_ASSIGN_OR_RETURN(const spec::BatchPlan batch,
+                          spec::ResolveBatchPlan(world.spec, world.micro_batch, world.size()));
+  if (batch.micro_batches % world.size() != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the global batch is ", batch.micro_batches, " micro-batches of ", batch.micro_batch,
+        " sequences, which ", world.size(), " ranks cannot share evenly; set ",
+        "batch.global_batch_tokens to a multiple of ",
+        batch.micro_batch * batch.sequence_length * world.size()));
+  }
+  // The first device with what would be its share: as many micro-batches, nobody to talk to.
+  World alone;
+  alone.spec = world.spec;
+  alone.spec.mutable_resources()->set_workers(1);
+  alone.spec.mutable_resources()->set_min_workers(1);
+  alone.spec.mutable_batch()->set_global_batch_tokens(batch.rounds() * batch.micro_batch *
+                                                      batch.sequence_length);
+  alone.devices = {world.devices.front()};
+  alone.micro_batch = world.micro_batch;
+  alone.threads = world.threads;
+  alone.steps = world.steps;
+  const RankResult single = RunWorld(alone).front();
+  world.plans = single.plans;
+  const nlohmann::json out = ReportOf(world, batch, single, RunWorld(world));
+  if (options.json) {
+    std::printf("%s\n", out.dump().c_str());
+    return absl::OkStatus();
+  }
+  for (const auto& [key, value] : out.items()) {
+    std::printf("%-20s %s\n", key.c_str(), value.dump().c_str());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int ScalingBenchCommand(const BenchOptions& options) {
+  const absl::Status status = RunScaling(options);
+  return status.ok() ? 0 : Fail(status);
+}
+
+}  // namespace hearth::trainer

@@ -1,0 +1,86 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+
+#include "nlohmann/json.hpp"
+#include "worker/trainer/cli/commands.h"
+
+namespace hearth::trainer {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kJob[] = R"(
+name: scaling
+model: {preset: hearth-nano, vocab: 256}
+data: {train: /nowhere, sequence_length: 32}
+batch: {micro_batch_size: 2, global_batch_tokens: 256}
+precision: {recipe: fp32}
+resources: {device: cpu}
+train: {steps: 10}
+)";
+
+BenchOptions Options(const std::string& devices) {
+  const std::string path = testing::TempDir() + "bench_scaling.yaml";
+  std::ofstream(path) << kJob;
+  BenchOptions options;
+  options.job.job_file = path;
+  options.devices = devices;
+  options.json = true;
+  options.threads = 2;
+  options.steps = 2;
+  return options;
+}
+
+nlohmann::json Measured(const BenchOptions& options) {
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(ScalingBenchCommand(options), 0);
+  return nlohmann::json::parse(testing::internal::GetCapturedStdout());
+}
+
+std::string Refusal(const BenchOptions& options) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(ScalingBenchCommand(options), 1);
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(ScalingBench, TwoRanks_AgreeAndSayWhatTheySent) {
+  BenchOptions options = Options("cpu,cpu");
+  for (const char* sharded : {"off", "on"}) {
+    options.job.overrides = {std::string("parallel.shard_optimizer=") + sharded};
+    const nlohmann::json out = Measured(options);
+    EXPECT_EQ(out["ranks"], 2);
+    EXPECT_EQ(out["shards"], std::string(sharded) == "on" ? 2 : 1);
+    EXPECT_EQ(out["transport"], "threads");
+    EXPECT_EQ(out["micro_batches"], 2);  // of each rank
+    EXPECT_EQ(out["losses_agree"], true);
+    EXPECT_GT(out["comm_bytes_per_step"].get<int64_t>(), 0);
+    EXPECT_GT(out["exposed_comm_ms"].get<double>(), 0);
+    EXPECT_LT(out["exposed_comm_ms"].get<double>(), out["step_ms"].get<double>());
+    const double one = out["tok_s_alone"].get<double>();
+    const double all = out["tok_s"].get<double>();
+    EXPECT_GT(one, 0);
+    EXPECT_DOUBLE_EQ(out["scaling_efficiency"].get<double>(), all / (2 * one));
+    EXPECT_DOUBLE_EQ(all, 256 / out["step_ms"].get<double>() * 1e3);
+  }
+}
+
+TEST(ScalingBench, OneRank_SendsNothing) {
+  BenchOptions options = Options("cpu");
+  const nlohmann::json out = Measured(options);
+  EXPECT_EQ(out["ranks"], 1);
+  EXPECT_EQ(out["comm_bytes_per_step"], 0);
+  EXPECT_EQ(out["exposed_comm_ms"], 0);
+}
+
+TEST(ScalingBench, WhatCannotBe_IsRefusedInWords) {
+  EXPECT_THAT(Refusal(Options("cpu,cpu,cpu")), HasSubstr("multiple of 192"));
+  EXPECT_THAT(Refusal(Options("cpu,0")), HasSubstr("not on both"));
+  EXPECT_THAT(Refusal(Options("1,1")), HasSubstr("cuda:1 is named twice"));
+  EXPECT_THAT(Refusal(Options("gpu")), HasSubstr("neither a GPU's number nor cpu"));
+}
+
+}  // namespace
+}  // namespace hearth::trainer
