@@ -23,8 +23,10 @@ steps=(
   "perf 60 time and share of the ceiling of each kernel (ops perf -d cuda)"
   "sanitizer 150 compute-sanitizer memcheck and racecheck over a few kernels"
 )
-# What the sanitizer runs: those with shared memory, vector and odd paths; it slows a kernel by a factor of ten to a hundred.
-sanitized=(rmsnorm swiglu qk_norm_rope embedding quantize adamw linear_cross_entropy attention)
+# What the sanitizer runs, the slow ones last: it slows a kernel by a factor of ten to a hundred, and what does not fit into the step's
+# time is not run.
+sanitized=(swiglu qk_norm_rope embedding quantize adamw linear_cross_entropy attention gelu dropout amax grad_norm step_gate scale round
+  layernorm rmsnorm)
 
 only="" skip="" seconds=480 device=0 bin="" rows="" peer="" bench_steps=20 pack=false step="" out=""
 usage() { sed -n '2,10s/^# \{0,1\}//p' "$self" >&2; exit 2; }
@@ -52,6 +54,9 @@ tests=$(dirname "$bin")/tests
 
 skipped() { echo "SKIPPED: $1"; exit 77; }
 
+# What runs on one GPU runs on the one named, whose number is nvidia-smi's.
+one_gpu() { export CUDA_VISIBLE_DEVICES=$device; }
+
 step_device() {
   command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not on PATH: is the NVIDIA driver installed?"; return 1; }
   nvidia-smi -i "$device" || return 1
@@ -62,10 +67,11 @@ step_device() {
   "$bin/hearth-trainer" --version
 }
 
-step_probe() { "$bin/hearth-trainer" probe; }
+step_probe() { one_gpu; "$bin/hearth-trainer" probe; }
 
 step_ops() {
   [ -x "$bin/ops" ] || skipped "no ops in $bin (built without tests)"
+  one_gpu
   "$bin/ops" test -d cuda --isolate
 }
 
@@ -83,6 +89,7 @@ step_unit() {
 
 step_perf() {
   [ -x "$bin/ops" ] || skipped "no ops in $bin (built without tests)"
+  one_gpu
   "$bin/ops" perf -d cuda
 }
 
@@ -93,25 +100,43 @@ step_bench() {
   python3 "$root/tests/bench/bench_table.py" "${arguments[@]}" --log "$out/logs/bench-runs.log" "${rows:-$root/tests/bench/check.rows}"
 }
 
+# Whether the program of a racecheck log passed and all hazards are in kernels of cuDNN and cuBLASLt; names those.
+only_library_hazards() {  # only_library_hazards LOG
+  local hazards
+  hazards=$(grep 'Race reported' "$1") && grep -q ' 0 failed' "$1" || return 1
+  ! grep -qvE '[ :](cudnn_|nvjet_)' <<<"$hazards" || return 1
+  grep -oE '[ :](cudnn_|nvjet_)[A-Za-z0-9_]*' <<<"$hazards" | tr -d ' :' | sort | uniq -c
+}
+
 step_sanitizer() {
-  local tool=compute-sanitizer op check failed=0
+  local tool=compute-sanitizer op check failed=0 log=$out/logs/sanitizer-one.log left status
   command -v $tool >/dev/null || tool=/usr/local/cuda/bin/compute-sanitizer
   command -v "$tool" >/dev/null || skipped "compute-sanitizer is not on PATH nor under /usr/local/cuda"
   # gVisor's kernel calls itself 4.4.0; the tool cannot attach to the driver there.
   if [ "$(uname -r)" = 4.4.0 ] || grep -qi gvisor /proc/version; then skipped "compute-sanitizer does not work under gVisor"; fi
   [ -x "$bin/ops" ] || skipped "no ops in $bin (built without tests)"
+  one_gpu
   for check in memcheck racecheck; do
     for op in "${sanitized[@]}"; do
-      if timeout -k 5 60 "$tool" --tool $check --error-exitcode 99 "$bin/ops" test -d cuda -o "$op/" >"$out/logs/sanitizer-one.log" 2>&1; then
+      left=$((GPU_CHECK_LIMIT - SECONDS))
+      if [ $left -lt 10 ]; then echo "not run $check $op: the step's time is up"; continue; fi
+      if [ $left -gt 60 ]; then left=60; fi
+      timeout -k 5 $left "$tool" --tool $check --error-exitcode 99 "$bin/ops" test -d cuda -o "$op/" >"$log" 2>&1
+      status=$?
+      if [ $status = 0 ]; then
         echo "clean   $check $op"
+      elif [ $status = 124 ] && [ $left -lt 60 ]; then
+        echo "not run $check $op: the step's time is up"
+      elif [ $status = 99 ] && [ $check = racecheck ] && only_library_hazards "$log"; then
+        echo "clean   $check $op but for the hazards above, in kernels of cuDNN and cuBLASLt"
       else
-        echo "FAILED  $check $op (exit status $?)"
-        tail -n 60 "$out/logs/sanitizer-one.log"
+        echo "FAILED  $check $op (exit status $status)"
+        tail -n 60 "$log"
         failed=1
       fi
     done
   done
-  rm -f "$out/logs/sanitizer-one.log"
+  rm -f "$log"
   return $failed
 }
 

@@ -102,12 +102,18 @@ class PowerMeter:
         return sum(upper) / len(upper) if len(upper) >= 3 else None
 
 
-def run_limited(argv, limit, log):
+def gpu_environment(device):
+    """The environment in which the one GPU a program sees is nvidia-smi's number `device` (its order is that of PCI addresses)."""
+    return {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(device)}
+
+
+def run_limited(argv, limit, log, env=None):
     """Output of `argv`, or None after `limit` seconds; its whole group is killed then."""
     with open(log, "ab") as out:
         out.write((" ".join(argv) + "\n").encode())
         out.flush()
-        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True,
+                                   env=env)
         try:
             text, _ = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
@@ -148,7 +154,7 @@ def measure(row, args, peers, log, limit):
     argv = [os.path.join(args.bin, "hearth-trainer"), "bench", job, "--steps", str(args.steps), "-o", "json", *settings]
     begin = os.path.getsize(log) if os.path.exists(log) else 0
     meter = PowerMeter(args.device)
-    text, problem = run_limited(argv, limit, log)
+    text, problem = run_limited(argv, limit, log, gpu_environment(args.device))
     watts = meter.stop()
     found = last_json(text) if text is not None else None
     if found is None:
@@ -193,7 +199,7 @@ def main():
     parser.add_argument("--budget", type=float, default=1e9, help="seconds for all rows; the rest is reported as not run")
     parser.add_argument("--row-limit", type=float, default=90, help="seconds for one row")
     parser.add_argument("--peer", help="lines of torch_peer.sh")
-    parser.add_argument("--device", default="0", help="GPU number for nvidia-smi")
+    parser.add_argument("--device", default="0", help="the GPU to measure, as nvidia-smi numbers them")
     parser.add_argument("--log", help="everything the runs printed (default: OUT/bench.log)")
     args = parser.parse_args()
     rows = [row for path in args.rows for row in parse_rows(path)]

@@ -19,8 +19,9 @@ TRAINER = """#!/bin/sh
 case "$*" in
   *hang=1*) sleep 300 & wait ;;
   *fail=1*) echo "hearth-trainer: batch does not fit; the largest that does is 24" >&2; exit 1 ;;
-  probe*) echo '{}' ;;
-  *) echo warming up; printf '{\\n "tok_s": 600000.0, "forward_ms": 1.5, "measured_bytes": 17179869184, "watts": 650\\n}\\n' ;;
+  probe*) echo "{\\"gpu\\": \\"$CUDA_DEVICE_ORDER $CUDA_VISIBLE_DEVICES\\"}" ;;
+  *) echo warming up; printf '{\\n "gpu": "%s",' "$CUDA_DEVICE_ORDER $CUDA_VISIBLE_DEVICES"
+    printf '"tok_s": 600000.0, "forward_ms": 1.5, "measured_bytes": 17179869184, "watts": 650\\n}\\n' ;;
 esac
 """
 OPS = """#!/bin/sh
@@ -73,6 +74,13 @@ class BenchTools(unittest.TestCase):
         self.assertEqual(lines[0]["bench"]["forward_ms"], 1.5)
         self.assertAlmostEqual(lines[0]["shown"]["tok/J"], 600000 / 650)
 
+    def test_device_is_the_gpu_that_the_run_sees(self):
+        rows = self.rows("hearth-112m bf16 | hearth-112m-bf16\n")
+        subprocess.run([sys.executable, os.path.join(HERE, "bench_table.py"), "--bin", self.path("bin"), "--out", self.dir, "--device", "3",
+                        rows], capture_output=True, check=True, timeout=60)
+        with open(self.path("bench.jsonl")) as f:
+            self.assertEqual(json.loads(f.readline())["bench"]["gpu"], "PCI_BUS_ID 3")
+
     def test_last_json_is_found_among_other_lines(self):
         self.assertEqual(bench_table.last_json('{"a": 1}\nx\n{\n "b": {"c": 2}\n}\nend'), {"b": {"c": 2}})
         self.assertIsNone(bench_table.last_json("nothing {here}"))
@@ -93,6 +101,30 @@ class BenchTools(unittest.TestCase):
         self.assertNotIn("cluster", summary)
         self.assertTrue(os.path.exists(self.path("out", "logs.tar.gz")))
         self.assertTrue(os.path.exists(self.path("out", "bench.jsonl")))
+
+    def test_gpu_check_runs_on_the_gpu_named(self):
+        self.assertEqual(self.gpu_check("--only", "probe", "--device", "2").returncode, 0)
+        with open(self.path("out", "logs", "probe.log")) as f:
+            self.assertIn("PCI_BUS_ID 2", f.read())
+
+    def test_hazards_of_libraries_are_told_from_ours(self):
+        def judge(*lines):
+            with open(self.path("race.log"), "w") as f:
+                f.write("\n".join(lines) + "\n")
+            script = f'. <(sed -n "/^only_library_hazards()/,/^}}/p" "{ROOT}/scripts/gpu-check.sh"); only_library_hazards "$1"'
+            return subprocess.run(["bash", "-c", script, "judge", self.path("race.log")], capture_output=True, text=True)
+
+        race = "========= Error: Race reported between Write access at %s+0x90 and Read access at %s+0xc0 [6 hazards]"
+        nvjet = race % ("nvjet_sm90_tst_64x8", "nvjet_sm90_tst_64x8")
+        cudnn = race % ("cudnn_generated_fort_native_sdpa", "cudnn_generated_fort_native_sdpa")
+        ours = race % ("void hearth::kernels::cuda::NormKernel(int)", "void hearth::kernels::cuda::NormKernel(int)")
+        library = judge(nvjet, cudnn, nvjet, "3 cases, 0 failed")
+        self.assertEqual(library.returncode, 0, library.stderr)
+        self.assertIn("nvjet_sm90_tst_64x8", library.stdout)
+        self.assertIn("cudnn_generated_fort_native_sdpa", library.stdout)
+        self.assertNotEqual(judge(nvjet, ours, "3 cases, 0 failed").returncode, 0)
+        self.assertNotEqual(judge(nvjet, "3 cases, 1 failed").returncode, 0)
+        self.assertNotEqual(judge("3 cases, 0 failed").returncode, 0)
 
     def test_gpu_check_ends_a_step_that_hangs(self):
         began = time.monotonic()
