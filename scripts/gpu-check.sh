@@ -272,7 +272,7 @@ gang_fault() {  # gang_fault NAME SIGNAL PID
 }
 gang_end() {
   [ -z "${job:-}" ] || "$bin/jobctl" cancel --now "$job" >/dev/null 2>&1
-  "$root/scripts/start-node.sh" --bin "$bin" --stop --timeout 20 >/dev/null 2>&1
+  "$root/scripts/start-node.sh" --bin "$bin" --stop --timeout 6 >/dev/null 2>&1
   rm -rf "$home"
 }
 

@@ -15,6 +15,8 @@ import harness
 
 SCRIPT = os.path.join(harness.SOURCE, "scripts", "start-node.sh")
 
+FAKE_NVML = os.path.join(os.path.dirname(harness.BIN), "tests", "libhearth_fake_nvml.so")
+
 
 class StartNodeTest(unittest.TestCase):
     def setUp(self):
@@ -103,6 +105,31 @@ class StartNodeTest(unittest.TestCase):
         run = self.node("--cpu", "1", "--coordinator", "127.0.0.1:9", check=False)
         self.assertEqual(run.returncode, 1)
         self.assertIn("already runs for the coordinator", run.stderr)
+
+    @unittest.skipUnless(os.path.exists(FAKE_NVML), "the NVML that plays GPUs is not built")
+    def test_one_worker_per_gpu(self):
+        state = ["driver=580.82.07", "cuda=13000", "count=2"]
+        for i in range(2):
+            state += [f"{i}.{key}={value}" for key, value in {
+                "name": "NVIDIA Test", "uuid": f"GPU-{i}", "pci": f"00000000:0{2 - i}:00.0", "cc": "90", "total": 32 << 30, "used": 0,
+                "reserved": 0, "procs": ""}.items()]
+        with open(os.path.join(self.home, "gpus"), "w") as f:
+            f.write("\n".join(state) + "\n")
+        tools = os.path.join(self.home, "tools")
+        os.mkdir(tools)
+        with open(os.path.join(tools, "nvidia-smi"), "w") as f:
+            f.write('#!/bin/sh\n[ "$1" = -L ] && printf "GPU 0: NVIDIA Test (UUID: GPU-0)\\nGPU 1: NVIDIA Test (UUID: GPU-1)\\n"\n')
+        os.chmod(os.path.join(tools, "nvidia-smi"), 0o755)
+        self.env.update(HEARTH_NVML_LIBRARY=FAKE_NVML, HEARTH_FAKE_NVML=os.path.join(self.home, "gpus"),
+                        PATH=tools + ":" + os.environ["PATH"], NCCL_DEBUG="WARN")
+        self.env.pop("CUDA_VISIBLE_DEVICES", None)
+        out = self.start().stdout
+        self.assertIn("resources.workers=2", out)
+        self.env["HEARTH_COORDINATOR"] = re.search(r"HEARTH_COORDINATOR=(\S+)", out).group(1)
+        workers = json.loads(self.jobctl("-o", "json", "workers").stdout)["workers"]
+        self.assertEqual([(w["workerId"].rsplit("-", 1)[1], w["device"]["kind"], w["device"]["pciBusId"]) for w in workers],
+                         [("gpu0", "cuda", "00000000:02:00.0"), ("gpu1", "cuda", "00000000:01:00.0")])
+        self.assertEqual(sorted(self.pids()), ["coordinator", "gpu0", "gpu1"])
 
     @unittest.skipIf(os.path.exists("/dev/nvidia0") or shutil.which("nvidia-smi"), "this machine has a GPU")
     def test_no_gpu_is_said(self):
