@@ -19,6 +19,7 @@
 #include "common/spec/gpus.h"
 #include "common/time/clock.h"
 #include "nlohmann/json.hpp"
+#include "worker/trainer/cli/bench_inputs.h"
 #include "worker/trainer/cli/commands.h"
 #include "worker/trainer/cli/floor.h"
 #include "worker/trainer/step/engine.h"
@@ -155,15 +156,7 @@ absl::Status Bench::Build() {
 
 void Bench::FillBatch() {
   StageRandomBatch(*engine_);
-  kernels::StepInputs* inputs = engine_->StagedInputs(0);
-  *inputs = kernels::StepInputs{};
-  inputs->loss_limit = HUGE_VAL;
-  inputs->tokens = static_cast<double>(batch_.global_tokens());
-  inputs->max_norm = spec_.optimizer().grad_clip();
-  inputs->learning_rate = 1e-4;
-  inputs->bias_correction1 = 1 - spec_.optimizer().beta1();
-  inputs->bias_correction2 = 1 - spec_.optimizer().beta2();
-  inputs->step = 1;
+  *engine_->StagedInputs(0) = BenchInputs(spec_, batch_.global_tokens());
 }
 
 absl::Status Bench::Launch(int64_t step, bool quantised, bool next_quantised) {

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -20,6 +19,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
 #include "nlohmann/json.hpp"
+#include "worker/trainer/cli/bench_inputs.h"
 #include "worker/trainer/cli/commands.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/comm/nccl_version.h"
@@ -137,15 +137,7 @@ absl::Status ScalingRank::Build() {
   HEARTH_RETURN_IF_ERROR(program_->Prepare());
   HEARTH_RETURN_IF_ERROR(engine_->quant().StartWeights(engine_->exec()));
   StageRandomBatch(*engine_);
-  kernels::StepInputs* inputs = engine_->StagedInputs(0);
-  *inputs = kernels::StepInputs{};
-  inputs->loss_limit = HUGE_VAL;
-  inputs->tokens = static_cast<double>(batch_.global_tokens());
-  inputs->max_norm = world_.spec.optimizer().grad_clip();
-  inputs->learning_rate = 1e-4;
-  inputs->bias_correction1 = 1 - world_.spec.optimizer().beta1();
-  inputs->bias_correction2 = 1 - world_.spec.optimizer().beta2();
-  inputs->step = 1;
+  *engine_->StagedInputs(0) = BenchInputs(world_.spec, batch_.global_tokens());
   return absl::OkStatus();
 }
 

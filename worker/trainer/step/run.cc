@@ -394,7 +394,8 @@ void RankRun::WarnIfNotExact() {
   differs("the number of ranks", meta.world_size, task_.world_size());
   differs("the micro-batch size", meta.micro_batch_size, micro_batch_);
   differs("the global batch in tokens", meta.global_batch_tokens, batch_.global_tokens());
-  for (const std::string& difference : PlanDifferences(meta.plans_json, *engine_)) {
+  for (const std::string& difference :
+       PlanDifferences(meta.plans_json, *engine_, task_.world_size())) {
     link_.SendLog("warning", absl::StrCat("resume is not bit-exact: ", difference));
   }
 }
