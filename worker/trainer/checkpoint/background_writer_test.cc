@@ -1,9 +1,12 @@
 #include "worker/trainer/checkpoint/background_writer.h"
 
+#include <cstring>
 #include <filesystem>
 
 #include "common/io/faulty_env.h"
 #include "gtest/gtest.h"
+#include "worker/trainer/checkpoint/convert.h"
+#include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/checkpoint/test_model.h"
 
 namespace hearth::trainer {
@@ -54,6 +57,39 @@ TEST_F(BackgroundWriterTest, Submit_StateChangesAfterwards_SnapshotIsWritten) {
     EXPECT_EQ(static_cast<const float*>(m->data)[99], static_cast<float>(step));
   }
   EXPECT_FALSE(writer.Take(true).has_value());
+}
+
+TEST_F(BackgroundWriterTest, Submit_Bf16Weights_AreCopiedWithTheirOwnSize) {
+  const TestModel model = MakeTestModel("llama");
+  const std::vector<float> moment(100);
+  CheckpointContent content = Content(model, moment, 1);
+  std::vector<std::vector<uint16_t>> narrow;
+  for (const std::vector<float>& weight : model.weights) {
+    narrow.emplace_back(weight.size(), Bf16FromFloat(weight[0]));
+  }
+  content.weights.clear();
+  for (const auto& bits : narrow) content.bf16_weights.push_back(bits.data());
+  size_t copied = 0;
+  content.copy = [&copied](void* to, const void* from, size_t bytes) {
+    std::memcpy(to, from, bytes);
+    copied += bytes;
+    return absl::OkStatus();
+  };
+  BackgroundWriter writer(Env::Real(), Clock::Real(), dir_, 0);
+  ASSERT_TRUE(writer.Submit(content).ok());
+  const auto done = writer.Take(true);
+  ASSERT_TRUE(done.has_value() && done->ok()) << done->status();
+  size_t expected = moment.size() * sizeof(float);
+  for (const auto& bits : narrow) expected += bits.size() * sizeof(uint16_t);
+  EXPECT_EQ(copied, expected);
+  std::vector<std::vector<float>> read;
+  std::vector<float*> pointers;
+  for (const auto& bits : narrow) read.emplace_back(bits.size());
+  for (auto& values : read) pointers.push_back(values.data());
+  ASSERT_TRUE(LoadHfWeights(Env::Real(), (*done)->path, model.table, pointers).ok());
+  for (size_t k = 0; k < read.size(); ++k) {
+    EXPECT_EQ(read[k][0], FloatFromBf16(narrow[k][0])) << model.table[k].name;
+  }
 }
 
 TEST_F(BackgroundWriterTest, Take_TwoInARow_EachHasItsOwnValidationLoss) {

@@ -131,5 +131,28 @@ TEST_F(HfModelTest, Load_OtherModel_NamesTensorAndShapes) {
           "model.layers.0.mlp.gate_proj.weight\" has shape [24, 16], the model needs [32, 16]"));
 }
 
+TEST(HfModelWrite, WeightsHeldAsBf16_GiveTheFileOfTheirValues) {
+  const std::string dir = ::testing::TempDir() + "/hf_bf16";
+  TestModel m = MakeTestModel("gpt2");
+  std::vector<std::vector<uint16_t>> narrow;
+  std::vector<const uint16_t*> pointers;
+  for (const std::vector<float>& weight : m.weights) {
+    std::vector<uint16_t>& bits = narrow.emplace_back();
+    for (const float value : weight) bits.push_back(Bf16FromFloat(value));
+  }
+  for (const std::vector<uint16_t>& bits : narrow) pointers.push_back(bits.data());
+  for (const TensorDType dtype : {TensorDType::kBF16, TensorDType::kF32}) {
+    ASSERT_TRUE(WriteHfModel(Env::Real(), dir + "/a", m.shape, 16, m.table, pointers, dtype).ok());
+    // Values that bf16 holds are written as they are.
+    for (size_t k = 0; k < narrow.size(); ++k) {
+      for (size_t i = 0; i < narrow[k].size(); ++i) m.weights[k][i] = FloatFromBf16(narrow[k][i]);
+    }
+    ASSERT_TRUE(
+        WriteHfModel(Env::Real(), dir + "/b", m.shape, 16, m.table, m.pointers(), dtype).ok());
+    EXPECT_EQ(*Env::Real().ReadFile(dir + "/a/model.safetensors"),
+              *Env::Real().ReadFile(dir + "/b/model.safetensors"));
+  }
+}
+
 }  // namespace
 }  // namespace hearth::trainer

@@ -274,8 +274,13 @@ absl::Status RankRun::AgreeOnShards() {
 absl::Status RankRun::AgreeOnMicroBatch() {
   blame_ = v1::EXIT_REASON_BAD_SPEC;
   const bool automatic = spec_.batch().micro_batch_size() == 0;
-  if (automatic && resumed_.has_value() && resumed_->meta.micro_batch_size > 0) {
-    // The order of the sums depends on it: a resume must not choose anew.
+  // The order of the sums depends on it, and so does an open global batch: a resume must not choose
+  // anew. Another number of ranks sums in another order anyway, and has other shares of a given
+  // batch and of the memory.
+  const bool keep =
+      automatic && resumed_.has_value() && resumed_->meta.micro_batch_size > 0 &&
+      (resumed_->meta.world_size == task_.world_size() || !spec_.batch().has_global_batch_tokens());
+  if (keep) {
     micro_batch_ = resumed_->meta.micro_batch_size;
   } else {
     HEARTH_ASSIGN_OR_RETURN(const int64_t bytes, PlanBytes());

@@ -401,5 +401,17 @@ TEST_F(ShardedRunTest, FourRanks_ResumedByAnyNumber_FollowTheCurveOfOne) {
   }
 }
 
+TEST_F(ShardedRunTest, MoreRanks_ThanTheMicroBatchesOfBefore_ChooseASmallerOne) {
+  v1::JobSpec spec = Job("on");
+  spec.mutable_batch()->set_micro_batch_size(0);
+  const Gang two = Run(spec, 2, "two", 1, nullptr);
+  EXPECT_EQ(two.links[0]->run_info.micro_batch_size(), 4);
+  const Gang same = Run(spec, 2, "same", 2, &two.links[0]->checkpoints[1]);
+  EXPECT_EQ(same.links[0]->steps.back().loss(), two.links[0]->steps.back().loss());
+  const Gang four = Run(spec, 4, "four", 2, &two.links[0]->checkpoints[1]);
+  EXPECT_EQ(four.links[0]->run_info.micro_batch_size(), 2);
+  EXPECT_EQ(four.links[0]->run_info.global_batch_tokens(), 128);
+}
+
 }  // namespace
 }  // namespace hearth::trainer
