@@ -157,7 +157,9 @@ int WorkerCommand() {
   rank.prune_checkpoints = false;
   rank.link = link->get();
   rank.signals = &g_signals;
-  return ExitCodeOf(RunRank(rank).reason()).code;
+  // Everything has been sent. Without destructors: after a failure they may wait for the GPU for
+  // ever.
+  _exit(ExitCodeOf(RunRank(rank).reason()).code);
 }
 
 }  // namespace hearth::trainer

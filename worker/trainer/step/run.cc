@@ -62,8 +62,13 @@ class RankRun {
         leader_(task_.rank() == 0) {}
 
   v1::TrainerExit Run();
+  // After Run(): kernels of a communicator may wait for peers for ever, and so would whoever frees
+  // the GPU's memory. The end of the process is the way out.
+  bool broken() const { return broken_; }
 
  private:
+  // Ends what binds the ranks of several GPUs to one another, on all of them together.
+  absl::Status Part();
   absl::Status Prepare();
   absl::Status Meet();
   absl::Status AgreeOnShards();
@@ -120,6 +125,7 @@ class RankRun {
   v1::ExitReason blame_ = v1::EXIT_REASON_INTERNAL;
   v1::ExitReason outcome_ = v1::EXIT_REASON_FINISHED;
   bool done_ = false;
+  bool broken_ = false;
   int64_t committed_step_ = 0;
   int64_t submitted_step_ = 0;
   double validation_loss_ = 0;  // the last one measured, at validated_step_
@@ -164,9 +170,20 @@ v1::TrainerExit RankRun::Run() {
   if (!status.ok()) {
     link_.SendLog("error", std::string(status.message()));
   }
+  broken_ = cuda_ != nullptr && comm_ != nullptr && comm_->world_size() > 1 &&
+            !(status.ok() && Part().ok());
   link_.SendExit(exit);
   HEARTH_FAULT_POINT("trainer.before_exit");
   return exit;
+}
+
+absl::Status RankRun::Part() {
+  // Peers may hold this rank's memory mapped until their communicators are gone, and those wait for
+  // the graphs that hold their operations.
+  HEARTH_RETURN_IF_ERROR(comm_->Barrier());
+  trainer_.reset();
+  comm_.reset();
+  return absl::OkStatus();
 }
 
 absl::Status RankRun::Prepare() {
@@ -664,7 +681,12 @@ void RankRun::AnnounceCheckpoint(const CommittedCheckpoint& committed) {
 }  // namespace
 
 v1::TrainerExit RunRank(const RankOptions& options) {
-  return RankRun(options).Run();
+  auto run = std::make_unique<RankRun>(options);
+  v1::TrainerExit exit = run->Run();
+  if (run->broken()) {
+    static_cast<void>(run.release());
+  }
+  return exit;
 }
 
 }  // namespace hearth::trainer
