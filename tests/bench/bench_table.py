@@ -116,6 +116,9 @@ def run_limited(argv, limit, log, env=None):
                                    env=env)
         try:
             text, _ = process.communicate(timeout=limit)
+        except SystemExit:  # whoever stops the table stops what it started: it would disturb the next measurement
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
@@ -207,6 +210,7 @@ def main():
     os.makedirs(args.out, exist_ok=True)
     log = args.log or os.path.join(args.out, "bench.log")
     deadline = time.monotonic() + args.budget
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     results = []
     with open(os.path.join(args.out, "bench.jsonl"), "w") as lines:
         for row in rows:

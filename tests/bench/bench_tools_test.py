@@ -81,6 +81,24 @@ class BenchTools(unittest.TestCase):
         with open(self.path("bench.jsonl")) as f:
             self.assertEqual(json.loads(f.readline())["bench"]["gpu"], "PCI_BUS_ID 3")
 
+    def test_stopped_table_stops_its_run(self):
+        rows = self.rows("other slow | hearth-112m-bf16 | hang=1\n")
+        table = subprocess.Popen([sys.executable, os.path.join(HERE, "bench_table.py"), "--bin", self.path("bin"), "--out", self.dir, rows],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        log = self.path("bench.log")
+        while not (os.path.exists(log) and os.path.getsize(log)):
+            time.sleep(0.02)
+        name = self.path("bin", "hearth-trainer")
+        deadline = time.monotonic() + 20
+        while name not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        table.terminate()
+        self.assertEqual(table.wait(20), 143)
+        while name in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout:
+            self.assertLess(time.monotonic(), deadline, "the run outlived its table")
+            time.sleep(0.02)
+
     def test_last_json_is_found_among_other_lines(self):
         self.assertEqual(bench_table.last_json('{"a": 1}\nx\n{\n "b": {"c": 2}\n}\nend'), {"b": {"c": 2}})
         self.assertIsNone(bench_table.last_json("nothing {here}"))

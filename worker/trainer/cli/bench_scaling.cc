@@ -30,7 +30,8 @@
 namespace hearth::trainer {
 namespace {
 
-constexpr int kWarmUpSteps = 4;
+// A GPU at its power limit needs about a second to settle; so many steps at least.
+constexpr int kWarmUpSteps = 8;
 
 // What all ranks of a measurement share.
 struct World {
@@ -289,9 +290,17 @@ absl::Status Resolve(const BenchOptions& options, World& world) {
   return absl::OkStatus();
 }
 
+// Milliseconds of a step without peers.
+struct AloneResult {
+  double before = 0;  // on the first device, before the ranks' run and after it
+  double after = 0;
+  double apart = 0;  // the slowest of all devices, all of them busy with work of their own
+  double mean() const { return (before + after) / 2; }
+};
+
 nlohmann::json ReportOf(const World& world,
                         const spec::BatchPlan& batch,
-                        const RankResult& alone,
+                        const AloneResult& alone,
                         const std::vector<RankResult>& ranks) {
   const auto round_tokens =
       static_cast<double>(batch.rounds() * batch.micro_batch * batch.sequence_length);
@@ -301,13 +310,13 @@ nlohmann::json ReportOf(const World& world,
     step_ms = std::max(step_ms, rank.step_ms);
     exposed.push_back(rank.exposed_ms);
   }
-  const double one = round_tokens / alone.step_ms * 1e3;
+  const double one = round_tokens / alone.mean() * 1e3;
   const double all = static_cast<double>(batch.global_tokens()) / step_ms * 1e3;
   nlohmann::json out;
   out["job"] = world.spec.name();
   out["commit"] = std::string(GitCommit());
   out["recipe"] = world.spec.precision().recipe();
-  out["device"] = alone.device_name;
+  out["device"] = ranks.front().device_name;
   out["ranks"] = world.size();
   out["transport"] = OnGpu(world) ? "nccl" : "threads";
   if (OnGpu(world)) {
@@ -322,8 +331,12 @@ nlohmann::json ReportOf(const World& world,
   out["tok_s"] = all;
   out["step_ms"] = step_ms;
   out["tok_s_alone"] = one;
-  out["step_ms_alone"] = alone.step_ms;
+  out["step_ms_alone"] = alone.mean();
+  out["step_ms_alone_before"] = alone.before;
+  out["step_ms_alone_after"] = alone.after;
+  out["step_ms_apart"] = alone.apart;
   out["scaling_efficiency"] = all / (world.size() * one);
+  out["scaling_efficiency_apart"] = alone.apart / step_ms;
   out["exposed_comm_ms"] = *std::max_element(exposed.begin(), exposed.end());
   out["comm_bytes_per_step"] = ranks.front().comm_bytes;
   out["loss"] = ranks.front().loss;
@@ -331,6 +344,33 @@ nlohmann::json ReportOf(const World& world,
     return rank.loss == ranks.front().loss;
   });
   return out;
+}
+
+// Each of `devices` at the same time with what would be its share of the job: as many
+// micro-batches, nobody to talk to.
+std::vector<RankResult> MeasureAlone(const World& world,
+                                     const spec::BatchPlan& batch,
+                                     const std::vector<std::string>& devices) {
+  std::vector<RankResult> results(devices.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    threads.emplace_back([&, i] {
+      World alone;
+      alone.spec = world.spec;
+      alone.spec.mutable_resources()->set_workers(1);
+      alone.spec.mutable_resources()->set_min_workers(1);
+      alone.spec.mutable_batch()->set_global_batch_tokens(batch.rounds() * batch.micro_batch *
+                                                          batch.sequence_length);
+      alone.devices = {devices[i]};
+      alone.micro_batch = world.micro_batch;
+      alone.threads = world.threads;
+      alone.steps = world.steps;
+      alone.plans = world.plans;
+      results[i] = RunWorld(alone).front();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return results;
 }
 
 absl::Status RunScaling(const BenchOptions& options) {
@@ -345,20 +385,16 @@ absl::Status RunScaling(const BenchOptions& options) {
         "batch.global_batch_tokens to a multiple of ",
         batch.micro_batch * batch.sequence_length * world.size()));
   }
-  // The first device with what would be its share: as many micro-batches, nobody to talk to.
-  World alone;
-  alone.spec = world.spec;
-  alone.spec.mutable_resources()->set_workers(1);
-  alone.spec.mutable_resources()->set_min_workers(1);
-  alone.spec.mutable_batch()->set_global_batch_tokens(batch.rounds() * batch.micro_batch *
-                                                      batch.sequence_length);
-  alone.devices = {world.devices.front()};
-  alone.micro_batch = world.micro_batch;
-  alone.threads = world.threads;
-  alone.steps = world.steps;
-  const RankResult single = RunWorld(alone).front();
+  AloneResult alone;
+  const RankResult single = MeasureAlone(world, batch, {world.devices.front()}).front();
+  alone.before = single.step_ms;
   world.plans = single.plans;
-  const nlohmann::json out = ReportOf(world, batch, single, RunWorld(world));
+  for (const RankResult& result : MeasureAlone(world, batch, world.devices)) {
+    alone.apart = std::max(alone.apart, result.step_ms);
+  }
+  const std::vector<RankResult> ranks = RunWorld(world);
+  alone.after = MeasureAlone(world, batch, {world.devices.front()}).front().step_ms;
+  const nlohmann::json out = ReportOf(world, batch, alone, ranks);
   if (options.json) {
     std::printf("%s\n", out.dump().c_str());
     return absl::OkStatus();
