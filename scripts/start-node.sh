@@ -46,13 +46,14 @@ mkdir -p "$node"
 exec 9>"$node/lock"
 flock -n 9 || die "another start-node.sh works in $node"
 
-# A process id may go to another program; with the time of its start (in clock ticks since boot) it is one process for ever.
-start_time() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20; }
+# A process id may go to another program; with the time of its start (in clock ticks since boot) it is one process for ever. Nothing for
+# one that has ended, even if nobody reaps it (a container without an init).
+start_time() { sed '/.*) [ZX] /d; s/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20; }
 running() {  # running UNIT: prints its process id
   local pid began
   [ -s "$node/$1.pid" ] || return 1
   read -r pid began <"$node/$1.pid"
-  [ "$(start_time "$pid")" = "$began" ] && echo "$pid"
+  [ -n "${began:-}" ] && [ "$(start_time "$pid")" = "$began" ] && echo "$pid"
 }
 units() { for file in "$node"/*.pid; do [ ! -e "$file" ] || basename "$file" .pid; done; }
 

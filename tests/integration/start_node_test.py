@@ -106,6 +106,26 @@ class StartNodeTest(unittest.TestCase):
         self.assertEqual(run.returncode, 1)
         self.assertIn("already runs for the coordinator", run.stderr)
 
+    def test_ended_processes_do_not_count_as_running(self):
+        """A zombie that nobody reaps, as in a container without an init, and one that was gone before its start could be read."""
+        os.mkdir(os.path.join(self.home, "node"))
+        zombie = subprocess.Popen(["true"])
+        self.addCleanup(zombie.wait)
+
+        def stat():
+            with open(f"/proc/{zombie.pid}/stat") as f:
+                return f.read().rsplit(")", 1)[1].split()
+
+        harness.wait_until("the process's end", lambda: stat()[0] == "Z")
+        for unit, line in (("cpu0", f"{zombie.pid} {stat()[19]}"), ("cpu1", "4194305 ")):
+            with open(os.path.join(self.home, "node", unit + ".pid"), "w") as f:
+                f.write(line + "\n")
+        status = self.node("--status").stdout
+        self.assertIn("cpu0 has ended", status)
+        self.assertIn("cpu1 has ended", status)
+        self.assertIn("nothing", self.node("--stop").stdout)
+        self.assertEqual(self.pids(), {})
+
     @unittest.skipUnless(os.path.exists(FAKE_NVML), "the NVML that plays GPUs is not built")
     def test_one_worker_per_gpu(self):
         state = ["driver=580.82.07", "cuda=13000", "count=2"]
