@@ -128,7 +128,8 @@ class RankRun {
   bool broken_ = false;
   int64_t committed_step_ = 0;
   int64_t submitted_step_ = 0;
-  double validation_loss_ = 0;  // the last one measured, at validated_step_
+  absl::Status newest_checkpoint_;  // of those that are done
+  double validation_loss_ = 0;      // the last one measured, at validated_step_
   int64_t validated_step_ = 0;
   absl::Duration last_progress_ = -absl::InfiniteDuration();
 
@@ -640,9 +641,8 @@ absl::Status RankRun::SubmitCheckpoint() {
 }
 
 absl::Status RankRun::TakeCheckpoints(bool wait) {
-  absl::Status newest;
   while (std::optional<absl::StatusOr<CommittedCheckpoint>> done = writer_->Take(wait)) {
-    newest = done->status();
+    const absl::Status& newest = newest_checkpoint_ = done->status();
     if (newest.ok() && leader_) {
       AnnounceCheckpoint(**done);
     }
@@ -657,7 +657,8 @@ absl::Status RankRun::TakeCheckpoints(bool wait) {
     }
     link_.SendLog("error", absl::StrCat("no checkpoint: ", newest.message()));
   }
-  return wait ? newest : absl::OkStatus();
+  // A run does not end well without its last one, also if its failure was taken note of before.
+  return wait ? newest_checkpoint_ : absl::OkStatus();
 }
 
 void RankRun::AnnounceCheckpoint(const CommittedCheckpoint& committed) {

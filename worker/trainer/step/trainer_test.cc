@@ -17,7 +17,19 @@ struct Curve {
   std::vector<double> losses;
   std::vector<double> grad_norms;
   double validation = 0;
+  std::vector<float> scales;  // of delayed scaling: all sites, activations and weights
 };
+
+std::vector<float> DelayedScales(const Engine& engine) {
+  std::vector<float> scales;
+  for (const QuantStateTensor& tensor : engine.quant().Tensors()) {
+    if (engine.precision().delayed && std::string(tensor.name) == "quant.scale") {
+      const auto* values = static_cast<const float*>(tensor.data);
+      scales.assign(values, values + tensor.bytes / static_cast<int64_t>(sizeof(float)));
+    }
+  }
+  return scales;
+}
 
 // The curve of rank 0 of `world_size`; ranks run on threads of their own.
 Curve Train(const v1::JobSpec& spec, int world_size) {
@@ -36,6 +48,7 @@ Curve Train(const v1::JobSpec& spec, int world_size) {
         curve.grad_norms.push_back(result->facts.grad_norm);
       }
       curve.validation = *rank->trainer->Evaluate();
+      curve.scales = DelayedScales(*rank->engine);
     });
   }
   for (std::thread& thread : threads) {
@@ -44,6 +57,7 @@ Curve Train(const v1::JobSpec& spec, int world_size) {
   for (const Curve& curve : curves) {
     EXPECT_EQ(curve.losses, curves[0].losses) << "all ranks see the same numbers";
     EXPECT_EQ(curve.validation, curves[0].validation);
+    EXPECT_EQ(curve.scales, curves[0].scales) << "no rank quantises with another scale";
   }
   return curves[0];
 }
@@ -98,6 +112,7 @@ TEST(Trainer, Step_Fp8ShardedOrNot_GivesTheCurveOfOne) {
     const Curve whole = Train(spec, 2);
     spec.mutable_parallel()->set_shard_optimizer("on");
     const Curve sharded = Train(spec, 2);
+    EXPECT_EQ(whole.scales.empty(), std::string(recipe) != "fp8");
     EXPECT_NEAR(whole.losses.back() / one.losses.back(), 1.0, 2e-2);
     for (size_t i = 0; i < sharded.losses.size(); ++i) {
       EXPECT_NEAR(sharded.losses[i] / whole.losses[i], 1.0, 2e-3) << "step " << i + 1;
