@@ -17,7 +17,7 @@ packages=(
   clang-format clang-tidy sqlite3
 )
 
-tests=(prometheus python3-grpcio python3-protobuf python3-numpy openssl mount)
+tests=(prometheus python3-yaml python3-grpcio python3-protobuf python3-numpy openssl mount)
 
 case "${1:-}" in
   "" | --check) ;;

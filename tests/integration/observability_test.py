@@ -1,0 +1,191 @@
+#!/usr/bin/python3
+"""A real Prometheus with the shipped configuration evaluates every expression of every dashboard, recording rule and alert while a job
+runs on CPU workers and loses a trainer. Panels that need a GPU are checked against a recorded sample that is served beside it."""
+
+import functools
+import http.server
+import math
+import os
+import re
+import signal
+import sys
+import threading
+import time
+import unittest
+
+import harness
+from prometheus_server import PrometheusServer
+
+sys.path.insert(0, os.path.join(harness.SOURCE, "tests", "observability"))
+import lint  # noqa: E402
+import series  # noqa: E402
+
+SAMPLE = os.path.join(harness.SOURCE, "tests", "integration", "data", "gpu_sample.prom")
+SAMPLE_LINE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)(?: \+(\S+))?$")
+SAMPLE_JOB = "recorded-sample"
+
+# Panels that have data only on a GPU; all others must have data on CPU workers.
+NEED_GPU = {
+    "cluster": {"GPUs allocated but idle", "Power", "GPU utilisation", "GPU memory", "Allocated but idle", "Temperature", "Throttled"},
+    "job": {"Power in steps", "Tokens per joule", "Energy", "GPU power", "GPU memory", "GPU utilisation and temperature"},
+    "gpu": {"Facts", "Allocated", "Utilisation", "Memory bandwidth in use", "Memory", "Processes", "Memory held without a task", "Power",
+            "Power, as the driver samples it", "Temperature", "SM clock", "Memory clock", "Throttled", "Memory errors", "XID errors"},
+    "coordinator": set(),
+}
+
+
+def sample_lines():
+    """[(name, labels' text or None, value, growth a second)]"""
+    with open(SAMPLE) as f:
+        found = [SAMPLE_LINE.match(line.rstrip("\n")) for line in f if not line.startswith("#")]
+    return [(m[1], m[2], float(m[3]), float(m[4] or 0)) for m in found]
+
+
+def serve_sample():
+    """An HTTP server with the sample at /metrics."""
+    lines, start = sample_lines(), time.monotonic()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            age = time.monotonic() - start
+            body = "".join(f"{name}{'{' + labels + '}' if labels else ''} {value + growth * age}\n"
+                           for name, labels, value, growth in lines).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def interpolate(expression, **values):
+    """As Grafana puts variables into a query."""
+    values = {"__rate_interval": "20s", "__interval": "1s", "__range": "1m", "job": "hearth-.+", "instance": ".+", "job_id": ".+",
+              "worker_id": ".+", "gpu": ".+", **values}
+    return re.sub(r"\$(\w+)", lambda m: values[m[1]], expression)
+
+
+def has_number(result):
+    return any(not math.isnan(float(r["value"][1])) for r in result)
+
+
+class Sample(unittest.TestCase):
+    def test_sample_is_of_documented_series_and_has_every_one_of_a_gpu(self):
+        documented = series.documented()
+        for name, labels, _, growth in sample_lines():
+            kind, names = documented[name]
+            self.assertEqual(re.findall(r'(\w+)="', labels or ""), names, name)
+            self.assertTrue(growth == 0 or kind == "counter", name)
+        gpu = {name for name in documented if name.startswith("hearth_gpu_")}
+        self.assertEqual(gpu - {line[0] for line in sample_lines()}, set())
+
+    def test_the_list_of_panels_that_need_a_gpu_is_that_of_the_source(self):
+        listed = {(name, title) for name, titles in NEED_GPU.items() for title in titles}
+        self.assertEqual(series.generator().gpu_panels(), listed)
+
+
+class Live(harness.ClusterTest):
+    def setUp(self):
+        super().setUp()
+        sample = serve_sample()
+        self.addCleanup(sample.server_close)
+        self.addCleanup(sample.shutdown)
+        scrape = (f"\n  - job_name: {SAMPLE_JOB}\n    static_configs:\n      - targets: ['127.0.0.1:{sample.server_port}']\n"
+                  "        labels: {worker_id: recorded-gpu0}\n")
+        self.prometheus = PrometheusServer(os.path.join(self.cluster.dir, "prometheus"), self.cluster.http, scrape)
+        self.addCleanup(self.prometheus.close)
+        self.prometheus.wait_ready()
+        # Scraped before there is a job: what happens to it is then an increase.
+        harness.wait_until("all four targets", lambda: len(self.prometheus.healthy_targets()) >= 4)
+        self.job = self.cluster.submit(harness.tiny_job(
+            self.data, 10**7, data={"validation": self.data}, train={"eval_every": 50, "eval_batches": 1}))
+        self.cluster.wait_step(self.job, 100)
+
+    def wait_for_data(self, wanted):
+        """`wanted`: [(where, expression)]; waits until each has returned a number once."""
+        missing = list(wanted)
+
+        def all_seen():
+            missing[:] = [(where, e) for where, e in missing if not has_number(self.prometheus.query(e))]
+            return not missing
+
+        try:
+            harness.wait_until("data", all_seen, timeout=25)
+        except AssertionError as error:
+            raise AssertionError("no data:\n" + "\n".join(f"{where}: {e}" for where, e in missing)) from error
+
+    def lose_a_trainer(self):
+        before = int(self.cluster.job(self.job)["step"])
+        os.kill(self.cluster.trainer_pids("w1")[0], signal.SIGKILL)
+        harness.wait_until("a restart in the metrics", lambda: has_number(self.prometheus.query("hearth_job_restarts_total")))
+        self.cluster.wait_step(self.job, before + 50)
+
+    def test_every_expression(self):
+        self.lose_a_trainer()
+        self.check_rules()
+        fill = functools.partial(interpolate, job_id=self.job)
+        fill_sample = functools.partial(interpolate, job="hearth-.+|" + SAMPLE_JOB, job_id="recorded")
+        panels, sampled = [], []
+        for name, dashboard in series.dashboards().items():
+            for panel in lint.panels(dashboard):
+                where = f"{name}: {panel['title']}"
+                expressions = [t["expr"] for t in panel["targets"]]
+                if panel["title"] in NEED_GPU[name]:
+                    sampled += [(where, fill_sample(e)) for e in expressions]
+                    continue
+                for e in expressions:
+                    self.prometheus.query(fill(e))  # parses and evaluates
+                # Data of any target is data of the panel.
+                panels.append((where, " or ".join(f"label_replace({fill(e)}, 'target', '{k}', '', '')" for k, e in enumerate(expressions))))
+            self.check_variables(name, dashboard)
+        self.assertGreater(len(panels), 35)
+        self.wait_for_data(panels)
+        self.wait_for_data(sampled)
+        self.check_annotations(series.dashboards()["job"], fill)
+
+    def check_rules(self):
+        """Prometheus has evaluated each rule of the shipped files without an error."""
+        def evaluated():
+            found = [r for group in self.prometheus.get("rules")["groups"] for r in group["rules"]]
+            return found if all(r["health"] != "unknown" for r in found) else None
+
+        found = harness.wait_until("evaluated rules", evaluated)
+        self.assertEqual([r for r in found if r["health"] != "ok"], [])
+        self.assertEqual(sorted(r["name"] for r in found), sorted(r.get("record") or r["alert"] for r in series.rules()))
+        for rule in series.rules():
+            self.prometheus.query(rule["expr"])
+        self.wait_for_data([(r["record"], r["record"]) for r in series.rules() if "record" in r])
+
+    def check_variables(self, name, dashboard):
+        for variable in lint.query_variables(dashboard):
+            selector, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
+            job = SAMPLE_JOB if variable["name"] == "gpu" else "hearth-.+"
+            found = {r["metric"].get(label) for r in self.prometheus.query(f"count by ({label}) ({interpolate(selector, job=job)})")}
+            self.assertTrue(found - {None}, f"{name}: {variable['name']}")
+
+    def check_annotations(self, dashboard, fill):
+        self.cluster.jobctl("cancel", self.job, "--now")
+        self.cluster.wait_state(self.job, "CANCELLED")
+
+        def events(expression):
+            now = time.time()
+            return self.prometheus.get("query_range", query=fill(expression), start=now - 60, end=now, step="1")["result"]
+
+        for annotation in dashboard["annotations"]["list"]:
+            if "expr" not in annotation:
+                continue
+            if annotation["name"] == "Starting or recovering":  # may be over between two scrapes
+                events(annotation["expr"])
+                continue
+            found = harness.wait_until(annotation["name"], lambda a=annotation: events(a["expr"]))
+            if annotation["useValueForTime"]:
+                self.assertLess(abs(float(found[0]["values"][-1][1]) / 1000 - time.time()), 120)
+
+
+if __name__ == "__main__":
+    harness.main()
