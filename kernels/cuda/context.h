@@ -58,8 +58,8 @@ class CudaContext {
   // The choices made so far for matrix products, for another rank's ImportPlans (attention's plans
   // are the library's own choice: equal versions choose alike).
   std::string ExportPlans() const;
-  // Takes over such choices: true if any was another one here, then what was launched before may
-  // now run otherwise: record graphs after it. Of another GPU model or version: false.
+  // Takes over such choices: true if a product that was run here before gets another one: record
+  // graphs after it. Of another GPU model or version: false.
   // kInvalidArgument: not such a text.
   absl::StatusOr<bool> ImportPlans(const std::string& text);
   // Writes tuned plans to options().plan_cache, if any are new; never fails a run: kUnavailable is

@@ -561,12 +561,17 @@ absl::StatusOr<bool> GemmPlans::Import(const std::string& text) {
   if (text.compare(0, sizeof(kHeaderStart) - 1, kHeaderStart) != 0) {
     return absl::InvalidArgumentError("this is no text of gemm plans");
   }
-  if (!MergePlans(ParsePlans(text, impl_->header), impl_->stored)) {
-    return false;
+  StoredPlans used;
+  for (const auto& [key, plan] : impl_->plans) {
+    StoredPlan& entry = used[KeyText(key, impl_->options.deterministic)];
+    std::memcpy(entry.algorithm.data(), &plan->algorithm, sizeof(plan->algorithm));
   }
-  impl_->plans.clear();
-  impl_->unsaved = true;
-  return true;
+  const MergedPlans merged = MergePlans(ParsePlans(text, impl_->header), used, impl_->stored);
+  impl_->unsaved |= merged.stored;
+  if (merged.used) {
+    impl_->plans.clear();
+  }
+  return merged.used;
 }
 
 std::string GemmPlans::version() const {

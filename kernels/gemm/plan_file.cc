@@ -62,18 +62,20 @@ StoredPlans ParsePlans(const std::string& text, const std::string& header) {
   return Read(in, header);
 }
 
-bool MergePlans(const StoredPlans& from, StoredPlans& into) {
-  bool changed = false;
+MergedPlans MergePlans(const StoredPlans& from, const StoredPlans& used, StoredPlans& into) {
+  MergedPlans merged;
   for (const auto& [key, plan] : from) {
+    const auto run = used.find(key);
+    merged.used |= run != used.end() && run->second.algorithm != plan.algorithm;
     const auto [it, added] = into.emplace(key, plan);
     if (!added && it->second.algorithm == plan.algorithm &&
         it->second.workspace_bytes == plan.workspace_bytes) {
       continue;
     }
     it->second = plan;
-    changed = true;
+    merged.stored = true;
   }
-  return changed;
+  return merged;
 }
 
 StoredPlans ReadPlanFile(const std::string& path, const std::string& header) {

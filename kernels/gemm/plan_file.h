@@ -25,9 +25,15 @@ std::string PlansText(const std::string& header, const StoredPlans& plans);
 // passed over.
 StoredPlans ParsePlans(const std::string& text, const std::string& header);
 
-// Puts `from` into `into`, which loses to it where both have a plan; true if a choice became
-// another one (times alone do not count).
-bool MergePlans(const StoredPlans& from, StoredPlans& into);
+// What a merge changed. Times alone do not count.
+struct MergedPlans {
+  bool stored = false;  // a plan became another one, or is new
+  bool used = false;    // one that had been used became another one
+};
+
+// Puts `from` into `into`, which loses to it where both have a plan. `used`: the plans that
+// products were run with, whether or not they are in `into`; their workspaces do not matter.
+MergedPlans MergePlans(const StoredPlans& from, const StoredPlans& used, StoredPlans& into);
 
 // The plans of `path` if its first line is `header`; none if there is no such file or it was made
 // for something else. Lines that do not parse are passed over (a torn or foreign file costs a new

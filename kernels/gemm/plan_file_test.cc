@@ -59,13 +59,34 @@ TEST(MergePlans, Given_WinAndTheRestStays) {
   StoredPlans plans = TwoPlans();
   StoredPlans given = {{"m1_n2", TwoPlans()["m1_n2"]}};
   given["m1_n2"].microseconds = 99;
-  EXPECT_FALSE(MergePlans(given, plans));
+  EXPECT_FALSE(MergePlans(given, {}, plans).stored);
   given["m1_n2"].algorithm[2] = 4;
-  EXPECT_TRUE(MergePlans(given, plans));
+  EXPECT_TRUE(MergePlans(given, {}, plans).stored);
   EXPECT_EQ(plans.at("m1_n2").algorithm[2], 4U);
   EXPECT_EQ(plans.size(), 2U);
-  EXPECT_TRUE(MergePlans({{"m5_n6", StoredPlan()}}, plans));
+  EXPECT_TRUE(MergePlans({{"m5_n6", StoredPlan()}}, {}, plans).stored);
   EXPECT_EQ(plans.size(), 3U);
+}
+
+// Whoever sees `used` must prepare again, and with it all ranks.
+TEST(MergePlans, PlansNeverRunHere_ChangeNothingThatWasUsed) {
+  StoredPlans plans = TwoPlans();
+  const StoredPlans used = {{"m1_n2", TwoPlans()["m1_n2"]}};
+  StoredPlans given = TwoPlans();
+  given["m3_n4"].algorithm[0] = 7;  // known here, not run
+  given["m5_n6"] = StoredPlan();    // not even known
+  given["m1_n2"].workspace_bytes = 8192;
+  const MergedPlans merged = MergePlans(given, used, plans);
+  EXPECT_TRUE(merged.stored);
+  EXPECT_FALSE(merged.used);
+  EXPECT_EQ(plans.at("m3_n4").algorithm[0], 7U) << "for when it is run";
+
+  given["m1_n2"].algorithm[7] = 0;
+  EXPECT_TRUE(MergePlans(given, used, plans).used);
+  // Run with the library's first choice, which nobody stored.
+  StoredPlans none;
+  EXPECT_TRUE(MergePlans(given, used, none).used);
+  EXPECT_FALSE(MergePlans(TwoPlans(), {}, none).used) << "nothing has been run yet";
 }
 
 TEST(PlanFile, FolderCannotBeMade_IsUnavailable) {
