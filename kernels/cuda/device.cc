@@ -138,6 +138,19 @@ absl::Status Event::Wait() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<bool> Event::Done() {
+  if (event_ == nullptr) {
+    return true;
+  }
+  const cudaError_t state = cudaEventQuery(static_cast<cudaEvent_t>(event_));
+  if (state == cudaErrorNotReady) {
+    cudaGetLastError();  // else the next launch would report it as its own
+    return false;
+  }
+  HEARTH_CUDA_RETURN_IF_ERROR(state);
+  return true;
+}
+
 double Event::MillisecondsSince(const Event& earlier) const {
   float milliseconds = 0;
   if (event_ == nullptr ||

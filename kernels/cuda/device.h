@@ -56,6 +56,8 @@ class Event {
   absl::Status Record(const Exec& exec);
   // Until the recorded moment is past; at once if none was recorded. Errors as Synchronize.
   absl::Status Wait();
+  // Whether Wait() would return at once. Allocates nothing. Errors as Synchronize.
+  absl::StatusOr<bool> Done();
   // Milliseconds from `earlier`'s moment to this one's; both must have been waited for.
   double MillisecondsSince(const Event& earlier) const;
 

@@ -97,6 +97,9 @@ absl::Status Event::Record(const Exec&) {
 absl::Status Event::Wait() {
   return absl::OkStatus();
 }
+absl::StatusOr<bool> Event::Done() {
+  return event_ == nullptr;
+}
 double Event::MillisecondsSince(const Event&) const {
   return event_ == nullptr ? 0 : 0;
 }

@@ -53,6 +53,11 @@ class Collective {
   // nested.
   virtual absl::Status GroupBegin() = 0;
   virtual absl::Status GroupEnd() = 0;
+
+  // What went wrong with operations that the GPU is still busy with, as far as the transport knows;
+  // OK while nothing did. Does not wait and allocates nothing while it is OK. A peer that is merely
+  // silent is no error to it: whoever waits needs a limit of his own (StepWatch).
+  virtual absl::Status Health() { return absl::OkStatus(); }
 };
 
 // Broadcast of text of any length: its size, then its bytes. Returns `root`'s text on every rank.

@@ -10,6 +10,7 @@
 #include "common/time/clock.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/device.h"
+#include "worker/trainer/comm/backoff.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/comm/nccl_communicator.h"
 #include "worker/trainer/comm/tensor_checks.h"
@@ -73,6 +74,7 @@ class NcclCollective : public Collective {
   absl::Status AllGather(const kernels::Exec& exec, const kernels::TensorView& data) override;
   absl::Status GroupBegin() override;
   absl::Status GroupEnd() override;
+  absl::Status Health() override;
 
  private:
   template <typename T>
@@ -272,6 +274,11 @@ absl::Status NcclCollective::GroupEnd() {
   return comm_->Settle(nccl().GroupEnd(), "group");
 }
 
+absl::Status NcclCollective::Health() {
+  HEARTH_RETURN_IF_ERROR(comm_->failure());
+  return comm_->Health("the step");  // short: a std::string without memory of its own
+}
+
 // Every rank says that it is there, so that whoever waits in vain can say for whom; rank 0 gives
 // the communicator's id.
 absl::StatusOr<ncclUniqueId> Meet(const Nccl& nccl,
@@ -328,8 +335,10 @@ absl::StatusOr<std::unique_ptr<Collective>> NewNcclCollective(const NcclOptions&
   if (options.cuda == nullptr) return absl::InvalidArgumentError("NCCL needs a GPU");
   const absl::Duration deadline = Clock::Real().Monotonic() + options.rendezvous_timeout;
   const int gpu = options.cuda->gpu().ordinal;
-  const std::string self = absl::StrCat("rank ", options.rank, " of ", options.world_size, " on ",
-                                        options.host, " (cuda:", gpu, ")");
+  // Not the ordinal: each trainer of a node may be shown one GPU only, which all of them call 0.
+  const std::string self =
+      absl::StrCat("rank ", options.rank, " of ", options.world_size, " on ", options.host,
+                   " (GPU ", options.cuda->gpu().pci_bus_id, ")");
   const auto named = [&self](const absl::Status& status) {
     return absl::Status(status.code(), absl::StrCat(self, ": rendezvous: ", status.message()));
   };

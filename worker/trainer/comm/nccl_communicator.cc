@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/time/clock.h"
+#include "worker/trainer/comm/backoff.h"
 
 namespace hearth::trainer {
 namespace {
@@ -62,15 +63,6 @@ absl::StatusCode CodeOf(ncclResult_t result) {
 }
 
 }  // namespace
-
-void Backoff::Pause() {
-  if (pauses_ < 2000) {
-    ++pauses_;
-    std::this_thread::yield();
-  } else {
-    absl::SleepFor(absl::Microseconds(100));
-  }
-}
 
 NcclCommunicator::~NcclCommunicator() {
   Close();

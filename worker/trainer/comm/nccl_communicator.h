@@ -11,16 +11,6 @@
 
 namespace hearth::trainer {
 
-// Pauses between looks at something that usually takes microseconds and may take minutes: at first
-// it only yields the processor.
-class Backoff {
- public:
-  void Pause();
-
- private:
-  int pauses_ = 0;
-};
-
 // Not thread-safe. Its calls do not touch CUDA, so that they may be made while a stream is being
 // recorded.
 class NcclCommunicator {
@@ -60,7 +50,7 @@ class NcclCommunicator {
   absl::Status Await(ncclResult_t result, const std::string& what, absl::Duration deadline);
 
   const Nccl nccl_;
-  const std::string self_;  // "rank 1 of 4 on host (cuda:1)"
+  const std::string self_;  // "rank 1 of 4 on host (GPU 0000:1B:00.0)"
   const int gpu_;
   const absl::Duration timeout_;
   ncclComm_t comm_ = nullptr;

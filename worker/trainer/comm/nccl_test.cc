@@ -7,6 +7,7 @@
 #include <functional>
 #include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "common/time/clock.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/device.h"
@@ -311,6 +312,32 @@ TEST_F(NcclTest, RecordedOnASecondStream_ReplaysThreeTimes) {
   });
 }
 
+// To whoever waits, all is well: only time tells.
+TEST_F(NcclTest, PeersThatAreLate_LeaveTheEventOpenAndTheTransportWell) {
+  absl::Notification looked;
+  OnEveryGpu([&looked](Rank& rank) {
+    Collective& comm = *rank.comm;
+    const TensorView data = rank.New(DType::kF32, 1024);
+    auto event = kernels::Event::New(rank.exec, kernels::Event::Use::kOrder);
+    ASSERT_TRUE(event.ok()) << event.status();
+    EXPECT_TRUE((*event)->Done().value_or(false)) << "nothing was recorded";
+    EXPECT_TRUE(comm.AllReduceSum(rank.exec, data).ok());
+    EXPECT_TRUE(kernels::Synchronize(rank.exec).ok());
+    EXPECT_TRUE(comm.Barrier().ok());
+    if (comm.rank() > 0) looked.WaitForNotification();
+    EXPECT_TRUE(comm.AllReduceSum(rank.exec, data).ok());
+    EXPECT_TRUE((*event)->Record(rank.exec).ok());
+    if (comm.rank() == 0) {
+      EXPECT_FALSE((*event)->Done().value_or(true));
+      EXPECT_TRUE(comm.Health().ok()) << comm.Health();
+      looked.Notify();
+    }
+    EXPECT_TRUE((*event)->Wait().ok());
+    EXPECT_TRUE((*event)->Done().value_or(false));
+    EXPECT_TRUE(comm.Health().ok()) << comm.Health();
+  });
+}
+
 TEST_F(NcclTest, WrongTensors_AreRefusedAndHarmNothing) {
   OnEveryGpu([](Rank& rank) {
     Collective& comm = *rank.comm;
@@ -333,6 +360,8 @@ TEST_F(NcclTest, RankNeverComes_DeadlineNamesIt) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(comm.status())) << comm.status();
   EXPECT_THAT(std::string(comm.status().message()), HasSubstr("rank 0 of 2 on "));
   EXPECT_THAT(std::string(comm.status().message()), HasSubstr("rank 1 did not come"));
+  EXPECT_THAT(std::string(comm.status().message()),
+              HasSubstr("(GPU " + rank.cuda->gpu().pci_bus_id + ")"));
   EXPECT_LT(Clock::Real().Monotonic() - begin, absl::Seconds(3));
 }
 

@@ -73,6 +73,26 @@ TEST_P(AllocationTest, Step_AfterTheFirst_AllocatesNothing) {
   EXPECT_GE(g_allocations, 2) << "the counter does not count";
 }
 
+TEST(StepWatch, Await_AllocatesNothing) {
+  FakeClock clock;
+  const std::unique_ptr<Collective> comm = NewSoloCollective();
+  StepWatch watch(*comm, clock);
+  int looks = 0;
+  g_allocations = 0;
+  g_counting = true;
+  const bool ok = watch
+                      .Await(1,
+                             [&]() -> absl::StatusOr<bool> {
+                               clock.Advance(absl::Milliseconds(60));
+                               return ++looks == 100;
+                             })
+                      .ok();
+  watch.Took(absl::Seconds(6));
+  g_counting = false;
+  EXPECT_TRUE(ok);
+  EXPECT_EQ(g_allocations, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Families,
                          AllocationTest,
                          testing::Combine(testing::Values("llama", "qwen3", "gpt2"),

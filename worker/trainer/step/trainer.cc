@@ -29,7 +29,8 @@ Trainer::Trainer(const Parts& parts, int64_t step)
                parts.batch.CountForRank(parts.comm->rank())),
       prefetcher_(*parts.train, parts.batch, parts.comm->rank(), step + 1, *parts.clock),
       guard_(spec_.train().spike_sigma(), spec_.train().spike_window(), lag()),
-      step_(step) {}
+      step_(step),
+      watch_(comm_, clock_) {}
 
 Trainer::~Trainer() {
   // Graphs and staging memory must not go while the device uses them; a device that has failed says
@@ -43,20 +44,29 @@ absl::Status Trainer::Prepare() {
       HEARTH_ASSIGN_OR_RETURN(event, kernels::Event::New(engine_.exec()));
     }
   }
-  HEARTH_RETURN_IF_ERROR(program_.Prepare());
-  return AgreeOnPlans();
+  HEARTH_ASSIGN_OR_RETURN(drained_, kernels::Event::New(engine_.exec()));
+  return PrepareAlike();
 }
 
-absl::Status Trainer::AgreeOnPlans() {
-  if (!engine_.on_gpu() || comm_.world_size() == 1) {
-    return absl::OkStatus();
-  }
+absl::StatusOr<bool> Trainer::TakePlansOfRank0() {
   kernels::CudaContext& cuda = *engine_.options().cuda;
   HEARTH_ASSIGN_OR_RETURN(const std::string plans, BroadcastString(comm_, cuda.ExportPlans(), 0));
   HEARTH_ASSIGN_OR_RETURN(const bool changed, cuda.ImportPlans(plans));
   int32_t any = changed ? 1 : 0;
   HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(absl::MakeSpan(&any, 1)));
-  return any != 0 ? program_.Prepare() : absl::OkStatus();
+  return any != 0;
+}
+
+absl::Status Trainer::PrepareAlike() {
+  if (!engine_.on_gpu() || comm_.world_size() == 1) {
+    return program_.Prepare();
+  }
+  // What rank 0 knows from earlier runs nobody need time, and nobody chooses otherwise. What no run
+  // has timed yet all ranks time beside one another, and only then may they differ.
+  HEARTH_RETURN_IF_ERROR(TakePlansOfRank0().status());
+  HEARTH_RETURN_IF_ERROR(program_.Prepare());
+  HEARTH_ASSIGN_OR_RETURN(const bool differed, TakePlansOfRank0());
+  return differed ? program_.Prepare() : absl::OkStatus();
 }
 
 absl::Status Trainer::StartPrecision(bool restored) {
@@ -103,6 +113,10 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
   flight.start = clock_.Monotonic();
   flight.result.step = step;
   flight.result.quantised = Quantised(step);
+  flight.follows = in_flight_ > 0;
+  if (!flight.follows && last_collect_ != -absl::InfiniteDuration()) {
+    watch_.Paused();
+  }
 
   // Forward and backward of this rank's micro-batches.
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.step"));
@@ -110,7 +124,6 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
   inputs.control[0] = asked.save ? 1 : 0;
   inputs.control[1] = asked.pause ? 1 : 0;
   inputs.control[2] = asked.stop ? 1 : 0;
-  flight.follows = in_flight_ > 0;
   flight.result.learning_rate = inputs.learning_rate;
   HEARTH_RETURN_IF_ERROR(AccumulateGradients(step, inputs));
   if (!fault::Check("trainer.illegal_access").ok()) {
@@ -144,7 +157,7 @@ absl::StatusOr<StepResult> Trainer::Collect() {
   }
   const int slot = static_cast<int>((step_ + 1) % spec::kStagingSlots);
   const Flight& flight = flights_[static_cast<size_t>(slot)];
-  HEARTH_RETURN_IF_ERROR(finished_[static_cast<size_t>(slot)]->Wait());
+  HEARTH_RETURN_IF_ERROR(Await(*finished_[static_cast<size_t>(slot)], flight.result.step));
   const kernels::StepState& state = *engine_.StagedState(slot);
   StepResult result = flight.result;
   result.facts = {state.loss, state.grad_norm, state.nonfinite};
@@ -156,13 +169,14 @@ absl::StatusOr<StepResult> Trainer::Collect() {
     result.comm_bytes = program_.comm_bytes();
   }
   result.seconds = StepSeconds(flight, state);
+  watch_.Took(absl::Seconds(result.seconds));
   --in_flight_;
   if (result.verdict == Verdict::kGood) {
     step_ = result.step;
     guard_.Record(result.facts.loss);
   } else {
     // What was launched behind it changed nothing and has no result.
-    HEARTH_RETURN_IF_ERROR(kernels::Synchronize(engine_.exec()));
+    HEARTH_RETURN_IF_ERROR(Drain());
     in_flight_ = 0;
     HEARTH_RETURN_IF_ERROR(kernels::Zero(engine_.exec(), &engine_.step_state()->skip,
                                          sizeof(engine_.step_state()->skip)));
@@ -170,6 +184,24 @@ absl::StatusOr<StepResult> Trainer::Collect() {
   result.tokens = tokens();
   result.data_pass = train_.PassesBegun(step_ * batch_.global_sequences());
   return result;
+}
+
+absl::Status Trainer::Await(kernels::Event& event, int64_t step) {
+  if (!engine_.on_gpu() || comm_.world_size() == 1) {
+    return event.Wait();
+  }
+  return watch_.Await(step, [&event] { return event.Done(); });
+}
+
+absl::Status Trainer::Drain() {
+  watch_.Paused();
+  HEARTH_RETURN_IF_ERROR(drained_->Record(engine_.exec()));
+  return Await(*drained_, launched());
+}
+
+absl::Status Trainer::CompleteWeights() {
+  HEARTH_RETURN_IF_ERROR(program_.CompleteWeights());
+  return program_.sharded() ? Drain() : absl::OkStatus();
 }
 
 double Trainer::StepSeconds(const Flight& flight, const kernels::StepState& state) {
@@ -200,7 +232,7 @@ absl::Status Trainer::AccumulateGradients(int64_t step, const kernels::StepInput
     }
     const int slot = static_cast<int>(uploads_++ % spec::kStagingSlots);
     kernels::Event& uploaded = *uploaded_[static_cast<size_t>(slot)];
-    HEARTH_RETURN_IF_ERROR(uploaded.Wait());
+    HEARTH_RETURN_IF_ERROR(Await(uploaded, step));
     int64_t of_step = 0;
     int64_t micro_batch = 0;
     HEARTH_RETURN_IF_ERROR(prefetcher_.Next(engine_.StagedBatch(slot), &of_step, &micro_batch));
@@ -237,6 +269,7 @@ absl::StatusOr<double> Trainer::Evaluate() {
   // Between steps the sums of the step are free. The weights are in the precision of the next step,
   // or after the last one in that of the last.
   kernels::StepState* state = engine_.step_state();
+  watch_.Paused();
   HEARTH_RETURN_IF_ERROR(kernels::BeginStep(exec, engine_.step_inputs(), state));
   const bool quantised = Quantised(step_ + 1);
   HEARTH_RETURN_IF_ERROR(program_.CompleteWeights());
@@ -247,7 +280,7 @@ absl::StatusOr<double> Trainer::Evaluate() {
   }
   kernels::StepState* staged = engine_.StagedState(0);
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, staged, state, sizeof(*state)));
-  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec));
+  HEARTH_RETURN_IF_ERROR(Drain());
   std::array<double, 2> totals = {staged->loss_sum, staged->weight_sum};
   HEARTH_RETURN_IF_ERROR(comm_.AllReduceSum(absl::MakeSpan(totals)));
   last_collect_ = clock_.Monotonic();
@@ -256,7 +289,7 @@ absl::StatusOr<double> Trainer::Evaluate() {
 
 absl::Status Trainer::EvaluateMicroBatch(int64_t first, int64_t count, bool quantised) {
   const int slot = static_cast<int>(uploads_++ % spec::kStagingSlots);
-  HEARTH_RETURN_IF_ERROR(uploaded_[static_cast<size_t>(slot)]->Wait());
+  HEARTH_RETURN_IF_ERROR(Await(*uploaded_[static_cast<size_t>(slot)], step_));
   const BatchBuffers batch = engine_.StagedBatch(slot);
   HEARTH_RETURN_IF_ERROR(validation_->Fill(first, count, batch));
   // Rows beyond the held-out data repeat nothing: they do not count.

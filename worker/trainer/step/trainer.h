@@ -18,6 +18,7 @@
 #include "worker/trainer/guard/guard.h"
 #include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/program.h"
+#include "worker/trainer/step/step_watch.h"
 
 namespace hearth::trainer {
 
@@ -85,7 +86,7 @@ class Trainer {
   // told. Errors: the loader's (bad data), the collective's, the ops'.
   absl::Status Launch(const ControlRequests& asked);
   // Waits for the oldest step in flight. Allocates nothing but in its first call. Errors: the
-  // device's.
+  // device's; the collective's; kDeadlineExceeded on GPUs whose peers do not take part (StepWatch).
   absl::StatusOr<StepResult> Collect();
   // Both, with nothing else in flight.
   absl::StatusOr<StepResult> Step(const ControlRequests& asked);
@@ -96,7 +97,7 @@ class Trainer {
   absl::StatusOr<double> Evaluate();
   // Before anything reads the weights between steps: with a sharded optimizer each rank has its
   // parts of the newest. All ranks call it together; nothing may be in flight.
-  absl::Status CompleteWeights() { return program_.CompleteWeights(); }
+  absl::Status CompleteWeights();
 
   int64_t step() const { return step_; }
   int64_t tokens() const { return step_ * batch_.global_tokens(); }
@@ -114,10 +115,17 @@ class Trainer {
   };
 
   kernels::StepInputs MakeInputs(int64_t step) const;
-  // Rank 0's choices of plans on all ranks, which prepare again if theirs were others.
-  absl::Status AgreeOnPlans();
+  // Prepares with rank 0's choices of plans on all ranks.
+  absl::Status PrepareAlike();
+  // Takes over rank 0's choices; whether any rank had run something with another one.
+  absl::StatusOr<bool> TakePlansOfRank0();
   // Forward and backward of this rank's micro-batches; ranks sum gradients and losses in the last.
   absl::Status AccumulateGradients(int64_t step, const kernels::StepInputs& inputs);
+  // Until the event's moment is past. Where ranks wait for one another on GPUs, not for ever.
+  // `step`: whose moment it is, for errors.
+  absl::Status Await(kernels::Event& event, int64_t step);
+  // The same for all that was launched. Of whatever is between steps.
+  absl::Status Drain();
   double StepSeconds(const Flight& flight, const kernels::StepState& state);
   absl::Status EvaluateMicroBatch(int64_t first, int64_t count, bool quantised);
 
@@ -142,6 +150,8 @@ class Trainer {
   int64_t uploads_ = 0;  // micro-batches sent: upload i uses slot i mod kStagingSlots
   std::unique_ptr<kernels::Event> uploaded_[spec::kStagingSlots];
   std::unique_ptr<kernels::Event> finished_[spec::kStagingSlots];
+  std::unique_ptr<kernels::Event> drained_;
+  StepWatch watch_;
   absl::Duration last_collect_ = -absl::InfiniteDuration();
   uint64_t last_ended_ns_ = 0;  // StepState's
 };
