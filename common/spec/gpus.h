@@ -26,4 +26,13 @@ const GpuRow* FindGpu(std::string_view name);
 // 9.19): 563 to 568 MB over models, batches and recipes; other GPUs differ by some ten MB.
 inline constexpr int64_t kProcessOverheadBytes = 566'000'000;
 
+// What NCCL takes besides in a world of several ranks, bytes: buffers of its channels to each peer
+// and its kernels. Not measured yet: an estimate for a node of NVLink GPUs without NVLink multicast
+// (`bench --devices` prints what it predicts and what it measures).
+inline constexpr int64_t kNcclOverheadBytes = 400'000'000;
+
+constexpr int64_t OverheadBytes(int world_size) {
+  return kProcessOverheadBytes + (world_size > 1 ? kNcclOverheadBytes : 0);
+}
+
 }  // namespace hearth::spec

@@ -15,13 +15,13 @@
 #include "absl/time/time.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
-#include "common/nvml/nvml.h"
 #include "common/spec/gpus.h"
 #include "common/time/clock.h"
 #include "nlohmann/json.hpp"
 #include "worker/trainer/cli/bench_inputs.h"
 #include "worker/trainer/cli/commands.h"
 #include "worker/trainer/cli/floor.h"
+#include "worker/trainer/cli/measured_gpu.h"
 #include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/job_facts.h"
 #include "worker/trainer/step/program.h"
@@ -61,22 +61,6 @@ Percentiles Spread(std::vector<double> values) {
   return {at(0.5), at(0.1), at(0.9)};
 }
 
-// Memory of the GPU in use by this process where NVML tells, else in use at all; `otherwise` where
-// it tells nothing.
-int64_t OwnBytes(nvml::Gpu& gpu, int64_t otherwise) {
-  const absl::StatusOr<nvml::GpuSample> sample = gpu.Sample();
-  if (!sample.ok()) {
-    return otherwise;
-  }
-  for (const nvml::GpuProcess& process :
-       sample->processes.value_or(std::vector<nvml::GpuProcess>())) {
-    if (process.pid == getpid() && process.used_bytes.has_value()) {
-      return *process.used_bytes;
-    }
-  }
-  return sample->memory_used_bytes.value_or(otherwise);
-}
-
 class Bench {
  public:
   explicit Bench(const BenchOptions& options) : options_(options) {}
@@ -102,8 +86,7 @@ class Bench {
   spec::BatchPlan batch_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<StepProgram> program_;
-  std::unique_ptr<nvml::Nvml> nvml_;
-  std::unique_ptr<nvml::Gpu> gpu_;
+  MeasuredGpu measured_gpu_;
   int64_t free_before_ = 0;
   double first_step_seconds_ = 0;
   nlohmann::json out_;
@@ -125,15 +108,10 @@ absl::Status Bench::Build() {
   int64_t bytes = CpuMemoryBytes(1);
   if (on_gpu) {
     HEARTH_ASSIGN_OR_RETURN(cuda_, OpenGpu(device, spec_.train().deterministic() == "true"));
-    HEARTH_ASSIGN_OR_RETURN(bytes, GpuMemoryBytes(*cuda_));
+    HEARTH_ASSIGN_OR_RETURN(bytes, GpuMemoryBytes(*cuda_, 1));
     int64_t total = 0;
     HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(*cuda_, free_before_, total));
-    if (auto nvml = nvml::Nvml::Open(nvml::DefaultLibrary()); nvml.ok()) {
-      nvml_ = *std::move(nvml);
-      if (auto gpu = nvml_->ByUuid(cuda_->gpu().uuid); gpu.ok()) {
-        gpu_ = *std::move(gpu);
-      }
-    }
+    measured_gpu_ = MeasuredGpu::Open(*cuda_);
   }
   const int ranks = std::max(1, spec_.resources().workers());
   HEARTH_ASSIGN_OR_RETURN(engine.micro_batch,
@@ -246,14 +224,13 @@ absl::Status Bench::MeasureMemory() {
   int64_t total = 0;
   HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(*cuda_, free, total));
   out_["predicted_bytes"] = engine_->plan().arena_bytes() + spec::kProcessOverheadBytes;
-  const int64_t measured = gpu_ == nullptr ? total - free : OwnBytes(*gpu_, total - free);
-  out_["measured_bytes"] = measured;
+  out_["measured_bytes"] = measured_gpu_.OwnBytes(total - free);
   out_["context_bytes"] = total - free_before_;
   return absl::OkStatus();
 }
 
 std::optional<double> Bench::Energy() {
-  return gpu_ == nullptr ? std::nullopt : gpu_->EnergyJoules();
+  return measured_gpu_.gpu == nullptr ? std::nullopt : measured_gpu_.gpu->EnergyJoules();
 }
 
 absl::Status Bench::Run() {

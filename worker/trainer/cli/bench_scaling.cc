@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -18,9 +19,11 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
+#include "common/spec/gpus.h"
 #include "nlohmann/json.hpp"
 #include "worker/trainer/cli/bench_inputs.h"
 #include "worker/trainer/cli/commands.h"
+#include "worker/trainer/cli/measured_gpu.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/comm/nccl_version.h"
 #include "worker/trainer/step/engine.h"
@@ -42,6 +45,9 @@ struct World {
   int steps = 0;
   int shards = 1;
   std::string plans;  // GEMM choices; empty: every rank makes its own
+  // Rank 0 keeps its choices for later runs. Not where several worlds run at once: their rank 0s
+  // would write the same file.
+  bool save_plans = false;
   LocalKeyValueStore store;
   std::vector<std::unique_ptr<Collective>> cpu_ranks;
 
@@ -51,16 +57,25 @@ struct World {
 // Of one rank; milliseconds are medians over the steps.
 struct RankResult {
   double step_ms = 0;
+  std::vector<double> steps_ms;
   double exposed_ms = 0;  // after the last gradient, until the ranks' sums are there
   int64_t comm_bytes = 0;
   double loss = 0;
+  int64_t predicted_bytes = 0;  // of GPU memory; rank 0 alone, 0 on the CPU
+  int64_t measured_bytes = 0;
   std::string device_name;
   std::string plans;
 };
 
-double Median(std::vector<double> values) {
+// 0 of nothing.
+double Quantile(std::vector<double> values, double share) {
+  if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
+  return values[static_cast<size_t>(std::lround(share * static_cast<double>(values.size() - 1)))];
+}
+
+double Median(const std::vector<double>& values) {
+  return Quantile(values, 0.5);
 }
 
 bool OnGpu(const World& world) {
@@ -82,6 +97,7 @@ class ScalingRank {
   absl::Status Connect();
   absl::Status Build();
   absl::Status Measure(RankResult& result);
+  absl::Status MeasureMemory(RankResult& result);
   absl::Status Step(int64_t step, bool quantised);
 
   World& world_;
@@ -136,6 +152,9 @@ absl::Status ScalingRank::Build() {
                                            1.0 / static_cast<double>(batch_.global_tokens()),
                                            batch_.CountForRank(rank_));
   HEARTH_RETURN_IF_ERROR(program_->Prepare());
+  if (cuda_ != nullptr && rank_ == 0 && world_.save_plans) {
+    HEARTH_RETURN_IF_ERROR(cuda_->SavePlans());
+  }
   HEARTH_RETURN_IF_ERROR(engine_->quant().StartWeights(engine_->exec()));
   StageRandomBatch(*engine_);
   *engine_->StagedInputs(0) = BenchInputs(world_.spec, batch_.global_tokens());
@@ -194,9 +213,19 @@ absl::Status ScalingRank::Measure(RankResult& result) {
     }
   }
   result.step_ms = Median(step_ms);
+  result.steps_ms = step_ms;
   result.exposed_ms = Median(exposed_ms);
   result.comm_bytes = program_->comm_bytes();
   result.loss = states[count - 1].loss;
+  return absl::OkStatus();
+}
+
+absl::Status ScalingRank::MeasureMemory(RankResult& result) {
+  int64_t free = 0;
+  int64_t total = 0;
+  HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(*cuda_, free, total));
+  result.predicted_bytes = engine_->plan().arena_bytes() + spec::OverheadBytes(world_.size());
+  result.measured_bytes = MeasuredGpu::Open(*cuda_).OwnBytes(total - free);
   return absl::OkStatus();
 }
 
@@ -205,6 +234,9 @@ absl::StatusOr<RankResult> ScalingRank::Run() {
   HEARTH_RETURN_IF_ERROR(Build());
   RankResult result;
   HEARTH_RETURN_IF_ERROR(Measure(result));
+  if (cuda_ != nullptr && rank_ == 0) {
+    HEARTH_RETURN_IF_ERROR(MeasureMemory(result));
+  }
   // Peers may still read this rank's memory.
   HEARTH_RETURN_IF_ERROR(comm_->Barrier());
   result.device_name = cuda_ == nullptr ? "cpu" : cuda_->gpu().name;
@@ -279,7 +311,7 @@ absl::Status Resolve(const BenchOptions& options, World& world) {
   int64_t bytes = CpuMemoryBytes(world.size());
   if (OnGpu(world)) {
     HEARTH_ASSIGN_OR_RETURN(const auto cuda, OpenGpu(world.devices.front(), false));
-    HEARTH_ASSIGN_OR_RETURN(bytes, GpuMemoryBytes(*cuda));
+    HEARTH_ASSIGN_OR_RETURN(bytes, GpuMemoryBytes(*cuda, world.size()));
   }
   HEARTH_ASSIGN_OR_RETURN(world.shards,
                           spec::ResolveShards(world.spec, world.size(), world.threads, bytes,
@@ -306,9 +338,13 @@ nlohmann::json ReportOf(const World& world,
       static_cast<double>(batch.rounds() * batch.micro_batch * batch.sequence_length);
   double step_ms = 0;
   std::vector<double> exposed;
+  std::vector<double> by_rank;
+  std::vector<double> joint(ranks.front().steps_ms.size(), 0.0);  // of each step, the slowest rank
   for (const RankResult& rank : ranks) {
     step_ms = std::max(step_ms, rank.step_ms);
     exposed.push_back(rank.exposed_ms);
+    by_rank.push_back(rank.step_ms);
+    for (size_t i = 0; i < joint.size(); ++i) joint[i] = std::max(joint[i], rank.steps_ms[i]);
   }
   const double one = round_tokens / alone.mean() * 1e3;
   const double all = static_cast<double>(batch.global_tokens()) / step_ms * 1e3;
@@ -330,6 +366,9 @@ nlohmann::json ReportOf(const World& world,
   out["steps"] = world.steps;
   out["tok_s"] = all;
   out["step_ms"] = step_ms;
+  out["step_ms_p10"] = Quantile(joint, 0.1);
+  out["step_ms_p90"] = Quantile(joint, 0.9);
+  out["step_ms_ranks"] = by_rank;
   out["tok_s_alone"] = one;
   out["step_ms_alone"] = alone.mean();
   out["step_ms_alone_before"] = alone.before;
@@ -337,7 +376,13 @@ nlohmann::json ReportOf(const World& world,
   out["step_ms_apart"] = alone.apart;
   out["scaling_efficiency"] = all / (world.size() * one);
   out["scaling_efficiency_apart"] = alone.apart / step_ms;
+  // The slowest rank waits for nobody: its share is communication alone.
   out["exposed_comm_ms"] = *std::max_element(exposed.begin(), exposed.end());
+  out["exposed_comm_ms_least"] = *std::min_element(exposed.begin(), exposed.end());
+  if (OnGpu(world)) {
+    out["predicted_bytes"] = ranks.front().predicted_bytes;
+    out["measured_bytes"] = ranks.front().measured_bytes;
+  }
   out["comm_bytes_per_step"] = ranks.front().comm_bytes;
   out["loss"] = ranks.front().loss;
   out["losses_agree"] = std::all_of(ranks.begin(), ranks.end(), [&](const RankResult& rank) {
@@ -350,7 +395,8 @@ nlohmann::json ReportOf(const World& world,
 // micro-batches, nobody to talk to.
 std::vector<RankResult> MeasureAlone(const World& world,
                                      const spec::BatchPlan& batch,
-                                     const std::vector<std::string>& devices) {
+                                     const std::vector<std::string>& devices,
+                                     bool save_plans) {
   std::vector<RankResult> results(devices.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < devices.size(); ++i) {
@@ -366,6 +412,7 @@ std::vector<RankResult> MeasureAlone(const World& world,
       alone.threads = world.threads;
       alone.steps = world.steps;
       alone.plans = world.plans;
+      alone.save_plans = save_plans;
       results[i] = RunWorld(alone).front();
     });
   }
@@ -386,14 +433,15 @@ absl::Status RunScaling(const BenchOptions& options) {
         batch.micro_batch * batch.sequence_length * world.size()));
   }
   AloneResult alone;
-  const RankResult single = MeasureAlone(world, batch, {world.devices.front()}).front();
+  const RankResult single = MeasureAlone(world, batch, {world.devices.front()}, true).front();
   alone.before = single.step_ms;
   world.plans = single.plans;
-  for (const RankResult& result : MeasureAlone(world, batch, world.devices)) {
+  for (const RankResult& result : MeasureAlone(world, batch, world.devices, false)) {
     alone.apart = std::max(alone.apart, result.step_ms);
   }
+  world.save_plans = true;
   const std::vector<RankResult> ranks = RunWorld(world);
-  alone.after = MeasureAlone(world, batch, {world.devices.front()}).front().step_ms;
+  alone.after = MeasureAlone(world, batch, {world.devices.front()}, false).front().step_ms;
   const nlohmann::json out = ReportOf(world, batch, alone, ranks);
   if (options.json) {
     std::printf("%s\n", out.dump().c_str());

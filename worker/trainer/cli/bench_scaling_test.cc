@@ -1,8 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "nlohmann/json.hpp"
 #include "worker/trainer/cli/commands.h"
@@ -59,6 +61,14 @@ TEST(ScalingBench, TwoRanks_AgreeAndSayWhatTheySent) {
     EXPECT_GT(out["comm_bytes_per_step"].get<int64_t>(), 0);
     EXPECT_GT(out["exposed_comm_ms"].get<double>(), 0);
     EXPECT_LT(out["exposed_comm_ms"].get<double>(), out["step_ms"].get<double>());
+    EXPECT_GT(out["exposed_comm_ms_least"].get<double>(), 0);
+    EXPECT_LE(out["exposed_comm_ms_least"].get<double>(), out["exposed_comm_ms"].get<double>());
+    const auto by_rank = out["step_ms_ranks"].get<std::vector<double>>();
+    ASSERT_EQ(by_rank.size(), 2U);
+    EXPECT_EQ(std::max(by_rank[0], by_rank[1]), out["step_ms"].get<double>());
+    EXPECT_GT(out["step_ms_p10"].get<double>(), 0);
+    EXPECT_LE(out["step_ms_p10"].get<double>(), out["step_ms_p90"].get<double>());
+    EXPECT_FALSE(out.contains("measured_bytes")) << "of GPUs alone";
     const double one = out["tok_s_alone"].get<double>();
     const double all = out["tok_s"].get<double>();
     EXPECT_GT(one, 0);

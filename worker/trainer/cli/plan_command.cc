@@ -14,14 +14,15 @@ namespace hearth::trainer {
 namespace {
 
 // What a GPU's process will take in all.
-std::string Predicted(const v1::JobSpec& spec, const spec::MemoryPlan& plan) {
+std::string Predicted(const v1::JobSpec& spec, const spec::MemoryPlan& plan, int ranks) {
   if (spec.resources().device() != "cuda") {
     return "";
   }
   return absl::StrFormat(
-      "\npredicted on the GPU: arena %s + %s of CUDA, cuBLASLt, cuDNN and graphs = %s\n",
+      "\npredicted on the GPU: arena %s + %s of CUDA, cuBLASLt, cuDNN and graphs%s = %s\n",
       FormatBytes(plan.arena_bytes()), FormatBytes(spec::kProcessOverheadBytes),
-      FormatBytes(plan.arena_bytes() + spec::kProcessOverheadBytes));
+      ranks > 1 ? absl::StrCat(" + ", FormatBytes(spec::kNcclOverheadBytes), " of NCCL") : "",
+      FormatBytes(plan.arena_bytes() + spec::OverheadBytes(ranks)));
 }
 
 // What the job may take on the device it asks for.
@@ -32,11 +33,11 @@ absl::StatusOr<int64_t> MemoryBytes(const v1::JobSpec& spec,
     return CpuMemoryBytes(ranks);
   }
   if (options.memory_bytes > 0) {
-    return options.memory_bytes - spec::kProcessOverheadBytes;
+    return options.memory_bytes - spec::OverheadBytes(ranks);
   }
   const absl::StatusOr<std::unique_ptr<kernels::CudaContext>> gpu = OpenGpu("cuda:0", false);
   if (gpu.ok()) {
-    return GpuMemoryBytes(**gpu);
+    return GpuMemoryBytes(**gpu, ranks);
   }
   if (spec.batch().micro_batch_size() > 0) {
     return 0;  // not asked for
@@ -74,7 +75,8 @@ absl::StatusOr<std::string> Plan(const PlanOptions& options) {
   return absl::StrCat("micro_batch_size ", engine.micro_batch, ", ", batch.micro_batches,
                       " micro-batches a step on ", ranks, " ranks, recipe ",
                       engine.spec.precision().recipe(), ", recompute ", engine.spec.recompute(),
-                      "\n", plan.ToTable(options.verbose), sharding, Predicted(engine.spec, plan));
+                      "\n", plan.ToTable(options.verbose), sharding,
+                      Predicted(engine.spec, plan, ranks));
 }
 
 }  // namespace

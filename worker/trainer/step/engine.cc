@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
+#include "common/spec/gpus.h"
 #include "kernels/cuda/device.h"
 #include "kernels/grad_norm/grad_norm.h"
 
@@ -63,7 +64,8 @@ absl::Status Engine::CheckFits(const spec::MemoryPlan& plan) const {
   if (!on_gpu()) {
     return absl::OkStatus();
   }
-  HEARTH_ASSIGN_OR_RETURN(const int64_t available, GpuMemoryBytes(*options_.cuda));
+  HEARTH_ASSIGN_OR_RETURN(const int64_t available,
+                          GpuMemoryBytes(*options_.cuda, options_.world_size));
   const int64_t needed = plan.arena_bytes(spec::MemoryTier::kDevice);
   if (needed <= available) {
     return absl::OkStatus();
@@ -243,18 +245,22 @@ absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(std::string_view d
   return kernels::CudaContext::Open(options);
 }
 
-absl::StatusOr<int64_t> GpuMemoryBytes(kernels::CudaContext& context) {
+absl::StatusOr<int64_t> GpuMemoryBytes(kernels::CudaContext& context, int world_size) {
   // cuBLASLt, cuDNN and graphs take some hundred MiB as they are used.
-  constexpr int64_t kReserve = int64_t{768} << 20;
+  constexpr int64_t kLibraryReserve = int64_t{768} << 20;
+  // NCCL allocates the buffers of a channel when the first operation uses it, which is after this.
+  constexpr int64_t kNcclReserve = int64_t{512} << 20;
+  static_assert(kNcclReserve >= spec::kNcclOverheadBytes);
+  const int64_t reserve = kLibraryReserve + (world_size > 1 ? kNcclReserve : 0);
   int64_t free = 0;
   int64_t total = 0;
   HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(context, free, total));
   int64_t given = 0;
   if (const char* text = Environment("HEARTH_MEMORY_BYTES");
       text != nullptr && absl::SimpleAtoi(text, &given) && given > 0) {
-    return std::min(given, free) - kReserve;
+    return std::min(given, free) - reserve;
   }
-  return free - kReserve;
+  return free - reserve;
 }
 
 int64_t CpuMemoryBytes(int ranks) {

@@ -122,8 +122,9 @@ class Engine {
 absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(std::string_view device,
                                                               bool deterministic);
 
-// Bytes a run may plan with on a GPU: what is free, less a reserve for what libraries take later.
-absl::StatusOr<int64_t> GpuMemoryBytes(kernels::CudaContext& context);
+// Bytes a rank of `world_size` may plan with on a GPU: what is free, less a reserve for what
+// libraries take later.
+absl::StatusOr<int64_t> GpuMemoryBytes(kernels::CudaContext& context, int world_size);
 
 // Bytes a rank may plan with on the CPU: HEARTH_MEMORY_BYTES if set, else half of what the machine
 // has available, shared among `ranks` that may all be on it.

@@ -249,7 +249,8 @@ absl::Status RankRun::OpenDevice() {
 }
 
 absl::StatusOr<int64_t> RankRun::PlanBytes() const {
-  return cuda_ == nullptr ? CpuMemoryBytes(task_.world_size()) : GpuMemoryBytes(*cuda_);
+  return cuda_ == nullptr ? CpuMemoryBytes(task_.world_size())
+                          : GpuMemoryBytes(*cuda_, task_.world_size());
 }
 
 absl::Status RankRun::Meet() {
