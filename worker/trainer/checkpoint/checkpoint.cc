@@ -65,7 +65,8 @@ absl::Status ListFiles(Env& env,
   return absl::OkStatus();
 }
 
-// `known` files are listed as they are: whoever wrote them has read them once already.
+// `known` files are listed as they are, also those that the folder's listing lacks: whoever wrote
+// them has read them once already, and a network file system may list other hosts' files late.
 absl::Status WriteManifest(Env& env,
                            const std::string& dir,
                            int64_t step,
@@ -73,6 +74,11 @@ absl::Status WriteManifest(Env& env,
                            CommittedCheckpoint& done) {
   std::vector<std::string> files;
   HEARTH_RETURN_IF_ERROR(ListFiles(env, dir, "", files));
+  for (const ManifestEntry& written : known) {
+    files.push_back(written.path);
+  }
+  std::sort(files.begin(), files.end());
+  files.erase(std::unique(files.begin(), files.end()), files.end());
   std::vector<ManifestEntry> entries;
   for (const std::string& file : files) {
     ManifestEntry entry;

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "common/io/faulty_env.h"
 #include "gmock/gmock.h"
@@ -207,6 +208,85 @@ TEST_F(CheckpointTest, Write_PowerCutAfterReturn_Verifies) {
   ASSERT_TRUE(done.ok());
   ASSERT_TRUE(env.DropUnsynced().ok());
   EXPECT_TRUE(VerifyCheckpoint(Env::Real(), done->path, done->manifest_sha256).ok());
+}
+
+// What rank 0 sees of a network file system that caches: not listed at all, and found at the n-th
+// look.
+class StaleEnv : public FaultyEnv {
+ public:
+  StaleEnv(std::string hidden, int until)
+      : FaultyEnv(Env::Real()), hidden_(std::move(hidden)), until_(until) {}
+  absl::StatusOr<int64_t> FileSize(const std::string& path) override {
+    if (path.find(hidden_) != std::string::npos && ++looks_ <= until_) {
+      return absl::NotFoundError("stale");
+    }
+    return FaultyEnv::FileSize(path);
+  }
+  absl::StatusOr<std::vector<std::string>> ListDir(const std::string& dir) override {
+    absl::StatusOr<std::vector<std::string>> names = FaultyEnv::ListDir(dir);
+    if (names.ok()) {
+      std::erase_if(*names, [this](const std::string& name) {
+        return name.find(hidden_) != std::string::npos;
+      });
+    }
+    return names;
+  }
+  int looks() const { return looks_; }
+
+ private:
+  const std::string hidden_;
+  const int until_;
+  int looks_ = 0;
+};
+
+// Whoever waits makes time pass.
+class SteppingClock : public FakeClock {
+ public:
+  bool AwaitWithTimeout(absl::Mutex& mu,
+                        const absl::Condition& condition,
+                        absl::Duration timeout) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    mu.AssertHeld();
+    Advance(timeout);
+    return condition.Eval();
+  }
+};
+
+class StaleListingTest : public CheckpointTest {
+ protected:
+  // What rank 0 of two gets.
+  absl::StatusOr<CommittedCheckpoint> WriteOfTwo(StaleEnv& env, Clock& clock) {
+    LocalKeyValueStore store;
+    CheckpointContent content = Content(7);
+    content.sharded = {0, 2, &store, absl::Minutes(1)};
+    CheckpointContent other = Content(7);
+    other.sharded = {1, 2, &store, absl::Minutes(1)};
+    const std::vector<float> values = {1.0f, 2.0f, 3.0f};
+    other.pieces = {{{"part", TensorDType::kF32, {3}, values.data()}, 0}};
+    std::thread writer(
+        [&] { EXPECT_TRUE(WriteCheckpoint(Env::Real(), Clock::Real(), dir_, other, 0).ok()); });
+    auto done = WriteCheckpoint(env, clock, dir_, content, 0);
+    writer.join();
+    return done;
+  }
+};
+
+TEST_F(StaleListingTest, PartOfAnotherHost_IsInTheManifestAlthoughNotListed) {
+  SteppingClock clock;
+  StaleEnv env("00001-of-00002", 3);
+  const auto done = WriteOfTwo(env, clock);
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_GT(env.looks(), 3);
+  const auto manifest = Env::Real().ReadFile(done->path + "/MANIFEST.json");
+  EXPECT_THAT(*manifest, HasSubstr("optimizer-00001-of-00002"));
+  EXPECT_TRUE(VerifyCheckpoint(Env::Real(), done->path).ok());
+}
+
+TEST_F(StaleListingTest, PartThatStaysUnseen_FailsTheCheckpointAfterSomeSeconds) {
+  SteppingClock clock;
+  StaleEnv env("00001-of-00002", 1 << 30);
+  const auto done = WriteOfTwo(env, clock);
+  EXPECT_TRUE(absl::IsUnavailable(done.status())) << done.status();
+  EXPECT_THAT(std::string(done.status().message()), HasSubstr("not in the folder of rank 0"));
 }
 
 }  // namespace

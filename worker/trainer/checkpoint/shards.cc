@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
 #include "common/io/sha256.h"
@@ -19,6 +20,9 @@ namespace {
 
 constexpr char kWritten[] = "written ";  // then bytes and SHA-256
 constexpr char kFailed[] = "failed: ";
+// How long the file of an announced part may stay unseen.
+constexpr absl::Duration kVisible = absl::Seconds(5);
+constexpr absl::Duration kLookAgain = absl::Milliseconds(200);
 
 std::string Key(const CheckpointContent& content, std::string_view what) {
   return absl::StrCat("checkpoint/", content.meta.epoch, "/", content.meta.step, "/",
@@ -41,8 +45,27 @@ absl::StatusOr<ManifestEntry> ParseAnnouncement(const std::string& text, int ran
   return entry;
 }
 
+// Bytes of `file`, which another host has written: a network file system may show it late. Returns
+// at once when it is as long as announced, else after kVisible with what is to be seen then.
+absl::StatusOr<int64_t> AwaitSize(Env& env, Clock& clock, const std::string& file, int64_t bytes) {
+  const absl::Duration begin = clock.Monotonic();
+  while (true) {
+    absl::StatusOr<int64_t> size = env.FileSize(file);
+    if ((size.ok() && *size == bytes) || clock.Monotonic() - begin >= kVisible) {
+      return size;
+    }
+    // Opening the folder makes NFS look at it anew, instead of remembering that there was no file.
+    static_cast<void>(env.ListDir(file.substr(0, file.rfind('/'))).ok());
+    absl::Mutex mu;
+    absl::MutexLock lock(&mu);
+    bool never = false;
+    clock.AwaitWithTimeout(mu, absl::Condition(&never), kLookAgain);
+  }
+}
+
 // The entry of one rank, and that its file is here.
 absl::StatusOr<ManifestEntry> AwaitShard(Env& env,
+                                         Clock& clock,
                                          const std::string& temp,
                                          const CheckpointContent& content,
                                          int rank,
@@ -55,7 +78,7 @@ absl::StatusOr<ManifestEntry> AwaitShard(Env& env,
   }
   HEARTH_ASSIGN_OR_RETURN(ManifestEntry entry, ParseAnnouncement(*text, rank));
   entry.path = ShardFile(rank, content.sharded.shards);
-  const absl::StatusOr<int64_t> size = env.FileSize(Join(temp, entry.path));
+  const absl::StatusOr<int64_t> size = AwaitSize(env, clock, Join(temp, entry.path), entry.bytes);
   if (!size.ok() || *size != entry.bytes) {
     return absl::UnavailableError(absl::StrCat(
         "the part of rank ", rank, " is not in the folder of rank 0 (", Join(temp, entry.path),
@@ -133,7 +156,7 @@ absl::StatusOr<std::vector<ManifestEntry>> CollectShards(Env& env,
   std::vector<ManifestEntry> entries;
   for (int rank = 1; rank < content.sharded.shards; ++rank) {
     const absl::Duration left = content.sharded.timeout - (clock.Monotonic() - begin);
-    HEARTH_ASSIGN_OR_RETURN(ManifestEntry entry, AwaitShard(env, temp, content, rank,
+    HEARTH_ASSIGN_OR_RETURN(ManifestEntry entry, AwaitShard(env, clock, temp, content, rank,
                                                             std::max(left, absl::ZeroDuration())));
     entries.push_back(std::move(entry));
   }

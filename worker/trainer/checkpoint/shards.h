@@ -40,9 +40,10 @@ absl::Status AwaitFolder(const CheckpointContent& content);
 // The others: what they wrote, or why they could not.
 absl::Status AnnounceShard(const CheckpointContent& content,
                            const absl::StatusOr<ManifestEntry>& written);
-// Rank 0: the entries of all others, each with a file of that size in `temp`. kUnavailable names
-// the first rank whose part is missing: not announced within sharded.timeout of `begin`, failed, or
-// written to a folder that this host does not see.
+// Rank 0: the entries of all others, each with a file of that size in `temp` (a few seconds later
+// at most: network file systems cache). kUnavailable names the first rank whose part is missing:
+// not announced within sharded.timeout of `begin`, failed, or written to a folder that this host
+// does not see.
 absl::StatusOr<std::vector<ManifestEntry>> CollectShards(Env& env,
                                                          Clock& clock,
                                                          absl::Duration begin,
