@@ -25,7 +25,8 @@ bool Effects::NothingDurable() const {
   return std::none_of(jobs.begin(), jobs.end(), durable) &&
          std::none_of(workers.begin(), workers.end(), durable) && job_deletes.empty() &&
          events.empty() && history.empty() && logs.empty() && worker_deletes.empty() &&
-         requests.empty() && request_deletes.empty() && kv_clears.empty() && kv_puts.empty();
+         requests.empty() && request_deletes.empty() && kv_clears.empty() && kv_deletes.empty() &&
+         kv_puts.empty();
 }
 
 std::string MakeJobId(const std::string& name, const std::string& suffix) {

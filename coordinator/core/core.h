@@ -24,8 +24,11 @@
 // while a job is RECOVERING, PAUSING, REQUEUEING or CANCELLING the ranks of the present epoch still
 // report and are believed, and from STARTING on the old ones never are. A rank is *gone* when its
 // TaskExit was applied, its worker came back as another incarnation or said goodbye, or its worker
-// was declared lost; a lost rank is fenced: what it still says is acknowledged and ignored, and its
-// process is killed when its worker returns. A worker takes no new task before that.
+// was declared lost. One that is *dying* (TaskDying: it will compute no more, but its processes
+// still hold the device) is not gone, but the others are killed as if it were: a driver may be
+// unable to end it before them. A lost rank is fenced: what it still says is acknowledged and
+// ignored, and its process is killed when its worker returns. A worker takes no new task before
+// that.
 //
 // Exactly once. Reports are applied in order of seq per (job, epoch, rank); the last applied seq is
 // part of JobRecord, so it commits with the report's effects. Duplicates are acknowledged again; a
@@ -240,7 +243,8 @@ struct Effects {
   std::vector<std::string> worker_deletes;
   std::vector<v1::RequestRecord> requests;
   std::vector<std::string> request_deletes;
-  std::vector<std::string> kv_clears;  // job ids; to be done before kv_puts
+  std::vector<std::string> kv_clears;    // job ids; to be done before kv_puts
+  std::vector<v1::KvRecord> kv_deletes;  // without values; before kv_puts
   std::vector<v1::KvRecord> kv_puts;
   // After the commit:
   std::vector<OutgoingMessage>

@@ -156,6 +156,146 @@ TEST(KeyValue, WaitBeforeAndAfterThePut_AreBothAnsweredAlsoAfterARestart) {
   EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
 }
 
+TEST(KeyValue, CheckpointRecorded_ForgetsWhatItsPartsSaidAndNoMore) {
+  Harness h;
+  h.Running(2);
+  for (const char* key : {"nccl/0", "checkpoint/1/100/folder", "checkpoint/1/100/1",
+                          "checkpoint/1/90/folder", "checkpoint/1/200/folder"}) {
+    h.Put("job", 0, key, "x");
+  }
+  h.Step("job", 100);
+  h.Checkpoint("job", 100);
+  std::vector<std::string> left;
+  for (const v1::KvRecord& row : h.kv["job"]) {
+    left.push_back(row.key());
+  }
+  EXPECT_THAT(left, ::testing::ElementsAre("nccl/0", "checkpoint/1/200/folder"));
+}
+
+TEST(KeyValue, FullSpace_RefusesThePutToThePutterAndToWhoWaitsForIt) {
+  Harness h;
+  h.Running(2);
+  const std::string big(1 << 20, 'x');
+  for (int i = 0; i < 200; ++i) {
+    h.Put("job", 0, "same", big);  // overwritten: counts once
+  }
+  for (int i = 0; i < 62; ++i) {
+    h.Put("job", 0, absl::StrCat("k", i), big);
+  }
+  EXPECT_EQ(h.kv["job"].size(), 262u);
+  AgentKvWait wait;
+  wait.connection_id = h.connections["b"];
+  wait.wait.set_job_id("job");
+  wait.wait.set_epoch(1);
+  wait.wait.set_rank(1);
+  wait.wait.set_key("last");
+  h.Do(wait);
+  h.sent.clear();
+  EXPECT_TRUE(h.Put("job", 0, "last", big).kv_puts.empty());
+  for (const char* worker : {"a", "b"}) {
+    const v1::CoordinatorMessage* answer = h.FindSent(M::kKvValue, worker);
+    ASSERT_NE(answer, nullptr) << worker;
+    EXPECT_EQ(answer->kv_value().value().key(), "last");
+    EXPECT_THAT(answer->kv_value().value().error(), HasSubstr("over the limits"));
+  }
+  EXPECT_THAT(h.Do(wait).messages.at(0).message.kv_value().value().error(), HasSubstr("limits"))
+      << "also to whoever asks later";
+  h.Put("job", 0, "same", "small");
+  EXPECT_FALSE(h.Put("job", 0, "last", big).kv_puts.empty()) << "there is room again";
+  EXPECT_EQ(h.Do(wait).messages.at(0).message.kv_value().value().error(), "");
+}
+
+TEST(Dying, TheOthersAreKilledAtOnceAndTheWorkerIsFreeWithTheExit) {
+  Harness h;
+  h.Running(3);
+  Settled(h, {"a", "b", "c"});
+  h.Checkpoint("job", 1);
+  h.sent.clear();
+  const absl::Time fault = h.now.wall - absl::Seconds(0.5);
+  h.Dying("job", 1, v1::EXIT_REASON_KILLED, "SIGKILL", 0.5);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(h.Job("job").reason_code(), "trainer_killed");
+  EXPECT_EQ(h.Job("job").recovery().rank(), 1);
+  EXPECT_EQ(h.Sent(M::kKill, "a"), 1);
+  EXPECT_EQ(h.Sent(M::kKill, "c"), 1);
+  h.Exit("job", 0, v1::EXIT_REASON_KILLED);
+  h.Exit("job", 2, v1::EXIT_REASON_COMM, "lost rank 1");
+  h.Pass(absl::Seconds(2), {"a", "b", "c"});
+  EXPECT_EQ(h.Job("job").epoch(), 1) << "its device is not free";
+  EXPECT_EQ(h.WorkerState("b"), v1::WORKER_STATE_BUSY);
+  h.Exit("job", 1, v1::EXIT_REASON_KILLED, "the trainer was ended by signal 9 (SIGKILL)");
+  EXPECT_EQ(h.Job("job").reason_code(), "trainer_killed");
+  EXPECT_THAT(h.Job("job").reason(), HasSubstr("rank 1 on b: the trainer was ended by signal 9"));
+  EXPECT_EQ(h.Job("job").restarts(), 1) << "a failure of its own, not a kill of ours";
+  h.Tick();
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(h.Job("job").workers_size(), 3) << "all of them at once";
+  h.Step("job", 2);
+  EXPECT_EQ(h.Job("job").recovery().rank(), 1);
+  EXPECT_EQ(h.Job("job").recovery().fault_time().nanos(),
+            absl::ToInt64Nanoseconds((fault - absl::UnixEpoch()) % absl::Seconds(1)));
+}
+
+TEST(Dying, CauseOfTheExit_IsWhatIsRecordedInTheEnd) {
+  Harness h;
+  h.Running(2);
+  h.Dying("job", 1, v1::EXIT_REASON_UNSPECIFIED, "ending");
+  EXPECT_EQ(h.Job("job").reason_code(), "trainer_failed");
+  h.Exit("job", 0, v1::EXIT_REASON_KILLED);
+  h.Exit("job", 1, v1::EXIT_REASON_NUMERICAL, "nan");
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(h.Job("job").reason_code(), "numerical");
+}
+
+TEST(Dying, SaidTwiceOrStaleOrLate_ChangesNothing) {
+  Harness h;
+  h.Running(2);
+  v1::TaskReport notice = h.Next("job", 1);
+  notice.mutable_dying()->mutable_exit()->set_reason(v1::EXIT_REASON_KILLED);
+  h.Report("b", notice);
+  const size_t events = h.events.size();
+  h.Disconnect("b");
+  h.Connect("b", "i1", {h.Status("job", 1, true, 1, 1)});
+  h.sent.clear();
+  h.Report("b", notice);
+  EXPECT_EQ(h.events.size(), events);
+  EXPECT_EQ(h.Sent(M::kKill), 0) << "an acknowledgement is all";
+  h.Restart();
+  h.Connect("a", "i1", {h.Status("job", 0, true, 1)});
+  h.Connect("b", "i1", {h.Status("job", 1, true, 1)});
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(h.Sent(M::kKill), 2);
+  h.Exit("job", 0, v1::EXIT_REASON_KILLED);
+  h.Exit("job", 1, v1::EXIT_REASON_KILLED);
+  h.Tick();
+  EXPECT_EQ(h.Job("job").epoch(), 2);
+  h.Report("b", notice);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+}
+
+TEST(Dying, RankZeroHasFinished_TheJobSucceeds) {
+  Harness h;
+  h.Running(2);
+  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  h.Dying("job", 1, v1::EXIT_REASON_KILLED, "SIGKILL");
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_RUNNING);
+  h.Exit("job", 1, v1::EXIT_REASON_KILLED);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST(Dying, WhilePausing_TheOthersAreKilledAndThePauseEnds) {
+  Harness h;
+  h.Running(2);
+  EXPECT_TRUE(h.Pause("job").status.ok());
+  h.sent.clear();
+  h.Dying("job", 1, v1::EXIT_REASON_KILLED, "SIGKILL");
+  EXPECT_EQ(h.Sent(M::kKill, "a"), 1);
+  h.Exit("job", 0, v1::EXIT_REASON_KILLED);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_PAUSING);
+  h.Exit("job", 1, v1::EXIT_REASON_KILLED);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_PAUSED);
+}
+
 TEST(Liveness, FiveSecondsOfSilence_LoseTheWorkerAndAbortTheOthersAtOnce) {
   Harness h;
   h.Running(2);

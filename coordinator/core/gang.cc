@@ -19,10 +19,11 @@ bool Finished(const v1::RankRecord& rank) {
   return rank.gone() && !rank.lost() && rank.exit().exit().reason() == v1::EXIT_REASON_FINISHED;
 }
 
-// Ended, lost, or killed by nobody of ours: the others cannot go on without it.
+// Ended, lost, or killed by nobody of ours, or about to be gone so: the others cannot go on without
+// it.
 bool Broken(const v1::RankRecord& rank) {
   if (!rank.gone()) {
-    return false;
+    return rank.has_dying();
   }
   if (rank.lost()) {
     return true;
@@ -211,8 +212,10 @@ void Core::Impl::LoseRank(JobState& job,
   record.set_gone(true);
   record.set_lost(true);
   record.set_lost_reason(why);
-  *record.mutable_fault_time() =
-      ToProto(now_.wall - (Mono() - FindWorker(record.worker_id())->last_seen));
+  if (!record.has_dying()) {
+    *record.mutable_fault_time() =
+        ToProto(now_.wall - (Mono() - FindWorker(record.worker_id())->last_seen));
+  }
   ++reason_counts_[code];
   MarkJob(job, true);
   ReleaseWorker(job, rank);
@@ -236,9 +239,10 @@ Core::Impl::Verdict Core::Impl::Judge(const JobState& job) const {
   int best = 0;
   for (int i = 0; i < ranks.size(); ++i) {
     const v1::RankRecord& rank = ranks[i];
-    const ExitRow& row = ExitRowOf(rank.exit().exit().reason());
+    const v1::TrainerExit& end = rank.has_exit() ? rank.exit().exit() : rank.dying();
+    const ExitRow& row = ExitRowOf(end.reason());
     int weight = 0;
-    if (!rank.gone()) {
+    if (!rank.gone() && !rank.has_dying()) {
       continue;
     } else if (rank.lost()) {
       weight = 3;
@@ -264,9 +268,9 @@ Core::Impl::Verdict Core::Impl::Judge(const JobState& job) const {
         rank.lost()
             ? rank.lost_reason()
             : absl::StrCat("rank ", i, " on ", rank.worker_id(), ": ",
-                           rank.exit().exit().message().empty()
+                           end.message().empty()
                                ? absl::StrCat("ended with status ", rank.exit().wait_status())
-                               : rank.exit().exit().message());
+                               : end.message());
   }
   return verdict;
 }
@@ -285,7 +289,9 @@ void Core::Impl::NoteFault(JobState& job, const Verdict& verdict) {
   recovery.set_worker_id(rank.worker_id());
   recovery.set_host(FindWorker(rank.worker_id())->worker().host());
   recovery.set_reason_code(verdict.code);
-  const std::string& said = rank.lost() ? rank.lost_reason() : rank.exit().exit().message();
+  const std::string& said = rank.lost()       ? rank.lost_reason()
+                            : rank.has_exit() ? rank.exit().exit().message()
+                                              : rank.dying().message();
   recovery.set_reason(said.empty() ? verdict.message : said);
   MarkJob(job, true);
 }

@@ -42,6 +42,10 @@ class Harness {
     for (const std::string& id : last.kv_clears) {
       kv.erase(id);
     }
+    for (const v1::KvRecord& gone : last.kv_deletes) {
+      std::erase_if(kv[gone.job_id()],
+                    [&gone](const v1::KvRecord& row) { return row.key() == gone.key(); });
+    }
     for (const v1::KvRecord& put : last.kv_puts) {
       kv[put.job_id()].push_back(put);
     }
@@ -193,6 +197,23 @@ class Harness {
     report.mutable_exit()->mutable_exit()->set_reason(reason);
     report.mutable_exit()->mutable_exit()->set_message(message);
     report.mutable_exit()->set_clean(clean);
+    return Report(job, rank, report);
+  }
+  Effects Dying(const std::string& job,
+                int rank,
+                v1::ExitReason reason,
+                const std::string& message,
+                double seconds = 0.3) {
+    v1::TaskReport report = Next(job, rank);
+    report.mutable_dying()->mutable_exit()->set_reason(reason);
+    report.mutable_dying()->mutable_exit()->set_message(message);
+    report.mutable_dying()->set_seconds(seconds);
+    return Report(job, rank, report);
+  }
+  Effects Put(const std::string& job, int rank, const std::string& key, const std::string& value) {
+    v1::TaskReport report = Next(job, rank);
+    report.mutable_kv_put()->set_key(key);
+    report.mutable_kv_put()->set_value(value);
     return Report(job, rank, report);
   }
   v1::TaskStatus Status(

@@ -63,6 +63,7 @@ struct WorkerState {
 
 struct KvSpace {
   std::map<std::string, std::string> values;
+  std::map<std::string, std::string> refused;  // keys whose put failed -> why
   std::map<std::string, std::set<int>> waits;  // key -> ranks
   int64_t bytes = 0;
 };
@@ -162,6 +163,7 @@ struct Core::Impl {
                        JobState& job,
                        int rank,
                        const v1::CheckpointAnnouncement& announcement);
+  void ApplyDying(JobState& job, int rank, const v1::TaskDying& dying);
   void ApplyExit(WorkerState& worker, JobState& job, int rank, const v1::TaskExit& exit);
   void StaleReport(WorkerState& worker, const v1::TaskReport& report);
   void OpenEpoch(JobState& job, int64_t start_step);
@@ -174,8 +176,11 @@ struct Core::Impl {
 
   // kv.cc
   void On(const AgentKvWait& command);
-  void ApplyKvPut(JobState& job, const v1::KvPut& put);
-  void AnswerKv(JobState& job, int rank, const std::string& key, const std::string& value);
+  void ApplyKvPut(JobState& job, int rank, const v1::KvPut& put);
+  void RefuseKvPut(JobState& job, int rank, const std::string& key, const std::string& why);
+  void AnswerKv(JobState& job, int rank, v1::KvValue value);
+  // What the ranks told one another about checkpoints up to that step of this epoch.
+  void ForgetCheckpointKeys(JobState& job, int64_t step);
   void ClearKv(const std::string& job_id);
 
   // gang.cc

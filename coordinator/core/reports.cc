@@ -103,7 +103,9 @@ void Core::Impl::ApplyReport(WorkerState& worker,
     case v1::TaskReport::kCheckpoint:
       return ApplyCheckpoint(worker, job, rank, report.checkpoint());
     case v1::TaskReport::kKvPut:
-      return ApplyKvPut(job, report.kv_put());
+      return ApplyKvPut(job, rank, report.kv_put());
+    case v1::TaskReport::kDying:
+      return ApplyDying(job, rank, report.dying());
     case v1::TaskReport::kExit:
       return ApplyExit(worker, job, rank, report.exit());
     case v1::TaskReport::REPORT_NOT_SET:
@@ -241,6 +243,7 @@ void Core::Impl::ApplyCheckpoint(WorkerState& worker,
   *view.mutable_checkpoint() = checkpoint;
   view.set_restarts(0);
   job.checkpoint_time = Mono();
+  ForgetCheckpointKeys(job, announcement.step());
   Progress(job, announcement.step());
   PruneCheckpoints(job);
   Note(job, "checkpoint", "trainer",
@@ -261,13 +264,26 @@ void Core::Impl::PruneCheckpoints(JobState& job) {
   }
 }
 
+void Core::Impl::ApplyDying(JobState& job, int rank, const v1::TaskDying& dying) {
+  v1::RankRecord& record = *job.record.mutable_ranks(rank);
+  if (record.has_dying() || job.record.stop().kill()) {
+    return;  // they are all being killed already
+  }
+  *record.mutable_dying() = dying.exit();
+  *record.mutable_fault_time() = ToProto(now_.wall - absl::Seconds(dying.seconds()));
+  Settle(job);
+}
+
 void Core::Impl::ApplyExit(WorkerState& worker, JobState& job, int rank, const v1::TaskExit& exit) {
   v1::RankRecord& record = *job.record.mutable_ranks(rank);
   *record.mutable_exit() = exit;
   record.set_gone(true);
-  *record.mutable_fault_time() = ToProto(now_.wall - absl::Seconds(exit.silent_seconds()));
+  if (!record.has_dying()) {
+    *record.mutable_fault_time() = ToProto(now_.wall - absl::Seconds(exit.silent_seconds()));
+  }
   const v1::ExitReason reason = exit.exit().reason();
-  record.set_killed_by_us(job.record.stop().kill() &&
+  // One that was dying before we killed anybody is the cause, not a consequence.
+  record.set_killed_by_us(job.record.stop().kill() && !record.has_dying() &&
                           (reason == v1::EXIT_REASON_KILLED || reason == v1::EXIT_REASON_ABORTED ||
                            reason == v1::EXIT_REASON_COMM ||
                            reason == v1::EXIT_REASON_UNSPECIFIED));

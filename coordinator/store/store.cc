@@ -66,6 +66,7 @@ struct Store::Statements {
   Statement delete_worker;
   Statement put_kv;
   Statement clear_kv;
+  Statement delete_kv;
   Statement put_file;
   Statement delete_job;
   Statement delete_events;
@@ -144,6 +145,7 @@ absl::Status Store::OpenDatabase() {
       {&statements_->delete_worker, "DELETE FROM workers WHERE worker_id = ?"},
       {&statements_->put_kv, "INSERT OR REPLACE INTO kv VALUES (?, ?, ?, ?)"},
       {&statements_->clear_kv, "DELETE FROM kv WHERE job_id = ?"},
+      {&statements_->delete_kv, "DELETE FROM kv WHERE job_id = ? AND epoch = ? AND key = ?"},
       {&statements_->put_file, "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)"},
       {&statements_->delete_job, "DELETE FROM jobs WHERE job_id = ?"},
       {&statements_->delete_events, "DELETE FROM events WHERE job_id = ?"},
@@ -423,6 +425,10 @@ absl::Status Store::WriteEffects(const Effects& effects) {
   }
   for (const std::string& job_id : effects.kv_clears) {
     HEARTH_RETURN_IF_ERROR(statements_->clear_kv.Text(job_id).Run());
+  }
+  for (const v1::KvRecord& kv : effects.kv_deletes) {
+    HEARTH_RETURN_IF_ERROR(
+        statements_->delete_kv.Text(kv.job_id()).Int(kv.epoch()).Text(kv.key()).Run());
   }
   for (const v1::KvRecord& kv : effects.kv_puts) {
     HEARTH_RETURN_IF_ERROR(statements_->put_kv.Text(kv.job_id())

@@ -131,6 +131,18 @@ TEST_F(StoreTest, Commit_KvClearBetweenPuts_KeepsOnlyTheLaterKeys) {
   EXPECT_EQ(state->core.kv[0].key(), "key-2");
 }
 
+TEST_F(StoreTest, Commit_KvDelete_RemovesThatKeyAlone) {
+  auto store = Open();
+  Effects batch[3];
+  batch[0] = Everything("a", 1);
+  batch[1] = Everything("a", 2);
+  batch[2].kv_deletes = {batch[0].kv_puts[0]};
+  ASSERT_TRUE(store->Commit(batch).ok());
+  const auto state = store->Load();
+  ASSERT_EQ(state->core.kv.size(), 1u);
+  EXPECT_EQ(state->core.kv[0].key(), batch[1].kv_puts[0].key());
+}
+
 TEST_F(StoreTest, Commit_JobDelete_RemovesRowsAndFilesButKeepsRequests) {
   auto store = Open();
   Effects effects = Everything("a", 1);

@@ -369,6 +369,20 @@ void World::Exit(Daemon& daemon, const TaskKey& key, v1::ExitReason reason, bool
   }
 }
 
+void World::Die(Daemon& daemon, const TaskKey& key) {
+  Task& task = daemon.tasks[key];
+  gangs_[key].ranks[static_cast<size_t>(task.task.rank())].alive = false;
+  v1::TaskReport notice;
+  notice.mutable_dying()->mutable_exit()->set_reason(v1::EXIT_REASON_KILLED);
+  notice.mutable_dying()->mutable_exit()->set_message("simulated");
+  Report(daemon, key, std::move(notice));
+  After(Ms(300, 12000), [this, &daemon, key, incarnation = daemon.incarnation] {
+    if (daemon.incarnation == incarnation) {
+      Exit(daemon, key, v1::EXIT_REASON_KILLED, true);
+    }
+  });
+}
+
 void World::PeerDied(const TaskKey& key) {
   for (Rank& peer : gangs_[key].ranks) {
     if (peer.alive && !Chance(0.2)) {  // else it hangs until it is killed

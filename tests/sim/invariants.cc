@@ -107,6 +107,9 @@ void World::Commit(const core::Effects& effects) {
   for (const std::string& id : effects.kv_clears) {
     store_.kv.erase(id);
   }
+  for (const v1::KvRecord& gone : effects.kv_deletes) {
+    store_.kv[gone.job_id()].erase(gone.key());
+  }
   for (const v1::KvRecord& put : effects.kv_puts) {
     store_.kv[put.job_id()][put.key()] = put;
   }

@@ -336,7 +336,7 @@ void World::Fault() {
     for (auto& [key, task] : daemon.tasks) {
       if (task.running) {
         const TaskKey victim = key;
-        Exit(daemon, victim, v1::EXIT_REASON_KILLED, true);
+        Chance(0.5) ? Die(daemon, victim) : Exit(daemon, victim, v1::EXIT_REASON_KILLED, true);
         break;
       }
     }

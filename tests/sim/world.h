@@ -156,6 +156,8 @@ class World {
   void SendReport(Daemon& daemon, const v1::TaskReport& report);
   void AskKv(Daemon& daemon, const TaskKey& key, const std::string& name);
   void Exit(Daemon& daemon, const TaskKey& key, v1::ExitReason reason, bool report);
+  // Ends slowly: it computes no more, and is gone much later.
+  void Die(Daemon& daemon, const TaskKey& key);
   void PeerDied(const TaskKey& key);
   void Step(const TaskKey& key);
   void Announce(const TaskKey& key, Gang& gang);

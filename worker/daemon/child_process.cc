@@ -29,6 +29,8 @@ namespace {
 
 constexpr int kTrainerFd = 3;
 constexpr int kErrorFd = 4;
+constexpr uint64_t kFlagExiting = 0x4;  // PF_EXITING of the kernel, in /proc/PID/stat since 2.6
+constexpr uint64_t kSigkillBit = 1u << (SIGKILL - 1);
 
 absl::Status ErrnoStatus(int error, std::string_view what) {
   return absl::ErrnoToStatus(error, absl::string_view(what.data(), what.size()));
@@ -240,14 +242,23 @@ absl::StatusOr<ProcessStat> ParseProcessStat(const std::string& line) {
   int64_t user = 0;
   int64_t system = 0;
   int64_t pages = 0;
+  uint64_t flags = 0;
+  uint64_t pending = 0;
   // Field n of proc(5) is fields[n - 3].
   if (fields.size() < 22 || !absl::SimpleAtoi(fields[1], &stat.parent) ||
       !absl::SimpleAtoi(fields[2], &stat.group) || !absl::SimpleAtoi(fields[3], &stat.session) ||
       !absl::SimpleAtoi(fields[11], &user) || !absl::SimpleAtoi(fields[12], &system) ||
-      !absl::SimpleAtoi(fields[21], &pages)) {
+      !absl::SimpleAtoi(fields[21], &pages) || !absl::SimpleAtoi(fields[6], &flags)) {
     return absl::DataLossError(absl::StrCat("not a line of /proc/PID/stat: ", line));
   }
   stat.state = fields[0][0];
+  if (fields.size() > 28) {
+    static_cast<void>(absl::SimpleAtoi(fields[28], &pending));
+  }
+  stat.exiting = (flags & kFlagExiting) != 0 || (pending & kSigkillBit) != 0;
+  if (stat.exiting && fields.size() > 49) {
+    static_cast<void>(absl::SimpleAtoi(fields[49], &stat.exit_code));
+  }
   stat.cpu_seconds = static_cast<double>(user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
   stat.resident_bytes = pages * sysconf(_SC_PAGESIZE);
   return stat;

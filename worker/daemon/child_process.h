@@ -63,7 +63,9 @@ struct ProcessStat {
   pid_t parent = 0;
   pid_t group = 0;
   pid_t session = 0;
-  char state = '?';          // as in /proc/PID/stat: R S D Z ...
+  char state = '?';      // as in /proc/PID/stat: R S D Z ...
+  bool exiting = false;  // of the first thread: in exit() in the kernel, or about to, by SIGKILL
+  int exit_code = 0;     // as waitpid() gives it, of one that is exiting; 0 = not known, or 0
   double cpu_seconds = 0.0;  // user and system
   int64_t resident_bytes = 0;
 };

@@ -24,4 +24,31 @@ std::string TooSilent(const SilenceLimits& limits, absl::Duration silent, bool s
                       ", process state ", std::string(1, state));
 }
 
+bool LooksDying(const ProcessStat& stat) {
+  return stat.exiting || stat.state == 'Z' || stat.state == 'X';
+}
+
+bool DeathWatch::LookIsDue(absl::Duration now) {
+  if (since_ != absl::InfiniteDuration() || now - looked_ < kLook) {
+    return false;
+  }
+  looked_ = now;
+  return true;
+}
+
+void DeathWatch::Dying(absl::Duration now) {
+  since_ = std::min(since_, now);
+}
+
+bool DeathWatch::NoticeIsDue(absl::Duration now) {
+  if (noticed_ || For(now) < kPatience) {
+    return false;
+  }
+  return noticed_ = true;
+}
+
+absl::Duration DeathWatch::For(absl::Duration now) const {
+  return std::max(now - since_, absl::ZeroDuration());
+}
+
 }  // namespace hearth::worker

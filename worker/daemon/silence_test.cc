@@ -46,5 +46,36 @@ TEST(WorthALook, BelowEveryLimit_IsNot) {
   EXPECT_TRUE(WorthALook(limits, absl::Seconds(3)));
 }
 
+TEST(LooksDying, ByStateOrFlag) {
+  const auto stat = [](char state, bool exiting) {
+    ProcessStat out;
+    out.state = state;
+    out.exiting = exiting;
+    return out;
+  };
+  EXPECT_TRUE(LooksDying(stat('Z', false)));
+  EXPECT_TRUE(LooksDying(stat('X', false)));
+  EXPECT_TRUE(LooksDying(stat('D', true)));
+  EXPECT_FALSE(LooksDying(stat('D', false)));
+  EXPECT_FALSE(LooksDying(stat('T', false)));
+}
+
+TEST(DeathWatch, SlowDeath_IsNoticedOnceFromItsFirstSign) {
+  DeathWatch watch;
+  const absl::Duration t = absl::Seconds(100);
+  EXPECT_TRUE(watch.LookIsDue(t));
+  EXPECT_FALSE(watch.LookIsDue(t + kAlmost)) << "not for every message of the trainer";
+  EXPECT_TRUE(watch.LookIsDue(t + DeathWatch::kLook));
+  EXPECT_FALSE(watch.NoticeIsDue(t + absl::Hours(1)));
+  EXPECT_EQ(watch.For(t), absl::ZeroDuration());
+  watch.Dying(t);
+  watch.Dying(t + absl::Milliseconds(200));
+  EXPECT_FALSE(watch.LookIsDue(t + absl::Hours(1))) << "nothing more to be seen";
+  EXPECT_FALSE(watch.NoticeIsDue(t + DeathWatch::kPatience - kAlmost));
+  EXPECT_TRUE(watch.NoticeIsDue(t + DeathWatch::kPatience));
+  EXPECT_EQ(watch.For(t + DeathWatch::kPatience), DeathWatch::kPatience);
+  EXPECT_FALSE(watch.NoticeIsDue(t + absl::Hours(1)));
+}
+
 }  // namespace
 }  // namespace hearth::worker

@@ -29,8 +29,10 @@ constexpr absl::Duration kReapPoll = absl::Milliseconds(5);
 // The same while the group is gone and the device's next sample is awaited.
 constexpr absl::Duration kDevicePoll = absl::Milliseconds(20);
 constexpr absl::Duration kStuckPoll = absl::Seconds(1);
-// How often a running trainer's silence is measured.
-constexpr absl::Duration kSilencePoll = absl::Milliseconds(500);
+// How often a running trainer's silence is measured, and its state looked at.
+constexpr absl::Duration kSilencePoll = absl::Milliseconds(200);
+// The same for the state of one that was killed and whose end nobody has been told of.
+constexpr absl::Duration kDyingPoll = absl::Milliseconds(100);
 // A longer gap between two rounds means that this process itself stood still (a frozen container, a
 // suspended machine), and its trainers with it: they are given time to speak.
 constexpr absl::Duration kStall = absl::Seconds(2);
@@ -108,6 +110,7 @@ void Supervisor::Run() {
     for (const auto& child : children_) {
       child->heard += gap > kStall ? gap : absl::ZeroDuration();
       CheckSilence(*child);
+      CheckDying(*child);
     }
     std::erase_if(children_, [this](const auto& child) { return Advance(*child); });
     PublishStatus();
@@ -200,6 +203,7 @@ void Supervisor::KillNow(Child& child) {
   HEARTH_FAULT_POINT("agent.before_kill");
   KillAll(child.process.pid);
   child.state = State::kKilled;
+  child.death.Dying(clock_.Monotonic());
   child.deadline = clock_.Monotonic() + options_.gone_bound;
 }
 
@@ -213,7 +217,7 @@ void Supervisor::CheckSilence(Child& child) {
   if (!WorthALook(options_.silence, silent)) {
     return;
   }
-  const absl::StatusOr<ProcessStat> stat = ReadProcessStat(child.process.pid);
+  const absl::StatusOr<ProcessStat> stat = options_.read_stat(child.process.pid);
   child.facts.hung =
       TooSilent(options_.silence, silent, child.spoke, stat.ok() ? stat->state : '\0');
   if (child.facts.hung.empty()) {
@@ -222,6 +226,39 @@ void Supervisor::CheckSilence(Child& child) {
   child.facts.silent = silent;
   HEARTH_LOG_WARNING("{}: {}, SIGKILL", child.key.ToString(), child.facts.hung);
   KillNow(child);
+}
+
+void Supervisor::CheckDying(Child& child) {
+  if (child.reported) {
+    return;
+  }
+  const absl::Duration now = clock_.Monotonic();
+  if (!child.leader_reaped && child.death.LookIsDue(now)) {
+    const absl::StatusOr<ProcessStat> stat = options_.read_stat(child.process.pid);
+    if (stat.ok() && LooksDying(*stat)) {
+      child.death.Dying(now);
+    }
+  }
+  if (!child.death.NoticeIsDue(now)) {
+    return;
+  }
+  // Its last words may still be in the pipes, a good end among them.
+  Drain(child);
+  ExitFacts facts = child.facts;
+  bool known = child.leader_reaped || !facts.hung.empty() || !facts.protocol_error.empty();
+  if (!known && child.state == State::kKilled) {
+    facts.wait_status = -SIGKILL;
+    known = true;
+  }
+  if (!known) {
+    const absl::StatusOr<ProcessStat> stat = options_.read_stat(child.process.pid);
+    const int code = stat.ok() ? stat->exit_code : 0;
+    facts.wait_status = WIFEXITED(code) ? WEXITSTATUS(code) : -WTERMSIG(code);
+    known = code != 0;
+  }
+  HEARTH_LOG_INFO("{}: the trainer has been ending for {} ms", child.key.ToString(),
+                  absl::ToInt64Milliseconds(child.death.For(now)));
+  listener_.OnTrainerDying(child.key, facts, known, child.death.For(now));
 }
 
 Supervisor::Child* Supervisor::Find(const TaskKey& key) {
@@ -247,6 +284,9 @@ void Supervisor::PollOnce() {
     wait = std::min(wait, child->deadline - clock_.Monotonic());
     if (child->state == State::kRunning || child->state == State::kTerminating) {
       wait = std::min(wait, kSilencePoll);
+    }
+    if (child->state == State::kKilled && !child->reported) {
+      wait = std::min(wait, kDyingPoll);
     }
     if (child->state == State::kReaping || child->reported) {
       const bool gone = child->gone != absl::InfiniteDuration();
@@ -387,6 +427,7 @@ void Supervisor::LeaderEnded(Child& child) {
   }
   child.process.pidfd.Reset();
   child.leader_reaped = true;
+  child.death.Dying(clock_.Monotonic());
   HEARTH_FAULT_POINT("agent.after_reap");
   child.facts.wait_status = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
   if (!child.reported) {
@@ -459,6 +500,16 @@ void Supervisor::Report(Child& child) {
     return;
   }
   child.reported = true;
+  Drain(child);
+  child.process.pipe.Reset();
+  child.process.out.Reset();
+  child.process.err.Reset();
+  HEARTH_LOG_INFO("{}: trainer ended, status {}{}", child.key.ToString(), child.facts.wait_status,
+                  child.facts.clean ? "" : ", " + child.facts.unclean_reason);
+  listener_.OnTrainerExit(child.key, child.facts);
+}
+
+void Supervisor::Drain(Child& child) {
   // Whatever is in the pipes was written before the end; a descriptor that a survivor holds gives
   // EAGAIN, not an end.
   const auto drain = [](Fd& fd, auto&& read_once) {
@@ -471,12 +522,6 @@ void Supervisor::Report(Child& child) {
   drain(child.process.pipe, [&] { Read(child); });
   drain(child.process.out, [&] { ReadOutput(child, child.process.out, child.out, "info"); });
   drain(child.process.err, [&] { ReadOutput(child, child.process.err, child.err, "warning"); });
-  child.process.pipe.Reset();
-  child.process.out.Reset();
-  child.process.err.Reset();
-  HEARTH_LOG_INFO("{}: trainer ended, status {}{}", child.key.ToString(), child.facts.wait_status,
-                  child.facts.clean ? "" : ", " + child.facts.unclean_reason);
-  listener_.OnTrainerExit(child.key, child.facts);
 }
 
 void Supervisor::PublishStatus() {

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -48,6 +49,8 @@ class Supervisor : public TrainerHost {
     SilenceLimits silence;
     // Bytes waiting to be read by a trainer; one that lets more pile up is killed.
     size_t outgoing_bytes_max = 128 << 20;
+    // The state of a trainer's process; ReadProcessStat but in tests.
+    std::function<absl::StatusOr<ProcessStat>(pid_t)> read_stat = ReadProcessStat;
     // Asked whether an ended trainer has given back the device; outlives the object. Null = nothing
     // to give back (CPU).
     DeviceCheck* device = nullptr;
@@ -91,6 +94,7 @@ class Supervisor : public TrainerHost {
     State state = State::kRunning;
     absl::Duration deadline = absl::InfiniteDuration();  // of the state, on the clock's Monotonic()
     bool leader_reaped = false;
+    DeathWatch death;
     absl::Duration heard = absl::ZeroDuration();  // when it last said anything (at first: started)
     bool spoke = false;                           // it has said something
     bool reported = false;  // OnTrainerExit was called; kept only until all of it is gone
@@ -119,6 +123,10 @@ class Supervisor : public TrainerHost {
   void KillNow(Child& child);
   // Kills a running child that has been silent for too long.
   void CheckSilence(Child& child);
+  // Tells the listener of a child whose end takes long.
+  void CheckDying(Child& child);
+  // Takes what is left in the pipes.
+  void Drain(Child& child);
   void Write(Child& child);
   void Read(Child& child);
   void ReadOutput(Child& child, Fd& fd, LineSplitter& splitter, std::string_view level);

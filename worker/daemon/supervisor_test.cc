@@ -4,6 +4,7 @@
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -42,6 +43,13 @@ class Recorder : public TrainerListener {
     absl::MutexLock lock(&mu_);
     lines_.push_back(key.job_id + " " + std::string(level) + ": " + text);
   }
+  void OnTrainerDying(const TaskKey& /*key*/,
+                      const ExitFacts& facts,
+                      bool known,
+                      absl::Duration /*dying_for*/) override {
+    absl::MutexLock lock(&mu_);
+    dying_.push_back({facts, known});
+  }
   void OnTrainerExit(const TaskKey& /*key*/, const ExitFacts& facts) override {
     absl::MutexLock lock(&mu_);
     exits_.push_back(facts);
@@ -52,6 +60,17 @@ class Recorder : public TrainerListener {
     absl::MutexLock lock(&mu_);
     EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&enough), kLong));
     return exits_;
+  }
+  std::vector<std::pair<ExitFacts, bool>> WaitForDying(size_t count = 1) {
+    const auto enough = [&] { return dying_.size() >= count; };
+    absl::MutexLock lock(&mu_);
+    EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&enough), kLong));
+    EXPECT_TRUE(exits_.empty());
+    return dying_;
+  }
+  size_t dying() {
+    absl::MutexLock lock(&mu_);
+    return dying_.size();
   }
   // The text of the first line that contains `part`.
   std::string WaitForLine(const std::string& part) {
@@ -83,6 +102,8 @@ class Recorder : public TrainerListener {
   std::vector<v1::FromTrainer> messages_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> lines_ ABSL_GUARDED_BY(mu_);
   std::vector<ExitFacts> exits_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::pair<ExitFacts, bool>> dying_
+      ABSL_GUARDED_BY(mu_);  // and whether it is known how
 };
 
 class SupervisorTest : public ::testing::Test {
@@ -303,6 +324,114 @@ TEST_F(SilenceTest, MuteTrainer_IsKilledAfterTheFirstLimit) {
   const ExitFacts facts = recorder_.WaitForExits()[0];
   EXPECT_GE(facts.silent, absl::Milliseconds(300));
   EXPECT_THAT(facts.hung, HasSubstr("hung"));
+}
+
+// The process's state is the test's own: a real one takes as long to end as its driver pleases.
+class DyingTest : public SupervisorTest {
+ protected:
+  void SetUp() override {
+    Supervisor::Options options;
+    options.trainer.program = HEARTH_FAKE_TRAINER;
+    options.read_stat = [this](pid_t pid) -> absl::StatusOr<ProcessStat> {
+      absl::StatusOr<ProcessStat> stat = ReadProcessStat(pid);
+      absl::MutexLock lock(&mu_);
+      if (stat.ok() && exiting_) {
+        stat->exiting = true;
+        stat->exit_code = exit_code_;
+      }
+      return stat;
+    };
+    options.device = &device_;
+    auto supervisor = Supervisor::Create(options, Clock::Real(), recorder_);
+    ASSERT_TRUE(supervisor.ok());
+    supervisor_ = *std::move(supervisor);
+  }
+  // Before what they point to.
+  void TearDown() override { supervisor_.reset(); }
+
+  void SeemToExit(int code) {
+    absl::MutexLock lock(&mu_);
+    exiting_ = true;
+    exit_code_ = code;
+  }
+
+  // A driver that gives memory back when the test says so.
+  struct HeldDevice : DeviceCheck {
+    std::optional<int64_t> Baseline() override { return 0; }
+    std::optional<std::string> Held(pid_t, std::optional<int64_t>, absl::Duration) override {
+      return held ? "held" : "";
+    }
+    std::atomic<bool> held = false;
+  };
+
+  absl::Mutex mu_;
+  bool exiting_ ABSL_GUARDED_BY(mu_) = false;
+  int exit_code_ ABSL_GUARDED_BY(mu_) = 0;
+  HeldDevice device_;
+};
+
+TEST_F(DyingTest, ProcessThatDoesNotGetGone_IsToldOnceAndTheExitFollows) {
+  Start("log:up;hang");
+  recorder_.WaitForLine("up");
+  SeemToExit(SIGKILL);
+  const auto dying = recorder_.WaitForDying();
+  EXPECT_TRUE(dying[0].second);
+  EXPECT_EQ(dying[0].first.wait_status, -SIGKILL);
+  ASSERT_EQ(kill(supervisor_->running_pid(), SIGTERM), 0);
+  EXPECT_EQ(recorder_.WaitForExits()[0].wait_status, -SIGTERM) << "what counts is the real end";
+  EXPECT_EQ(recorder_.dying(), 1u);
+}
+
+TEST_F(DyingTest, HowItEndsIsNotToBeSeen_SaysSo) {
+  Start("log:up;hang");
+  recorder_.WaitForLine("up");
+  SeemToExit(0);
+  EXPECT_FALSE(recorder_.WaitForDying()[0].second);
+}
+
+TEST_F(DyingTest, KilledByTheDaemonAndSlow_IsToldToo) {
+  device_.held = true;
+  const TaskKey key = Start("log:up;hang");
+  recorder_.WaitForLine("up");
+  supervisor_->Kill(key, absl::ZeroDuration());
+  const auto dying = recorder_.WaitForDying();
+  EXPECT_TRUE(dying[0].second);
+  EXPECT_EQ(dying[0].first.wait_status, -SIGKILL);
+  device_.held = false;
+  recorder_.WaitForExits();
+}
+
+TEST_F(DyingTest, QuickEnd_IsNotTold) {
+  Start("log:up;crash");
+  recorder_.WaitForExits();
+  EXPECT_EQ(recorder_.dying(), 0u);
+}
+
+// What it said just before comes first, whoever reads it.
+TEST_F(DyingTest, LastWordsBeforeTheNotice_AreDelivered) {
+  device_.held = true;
+  Start("finish");
+  recorder_.WaitForDying();
+  const auto messages = recorder_.messages();
+  ASSERT_FALSE(messages.empty());
+  EXPECT_EQ(messages.back().exit().reason(), v1::EXIT_REASON_FINISHED);
+  device_.held = false;
+  recorder_.WaitForExits();
+}
+
+TEST(ProcessStatTest, Parse_FirstThreadIsExiting_IsSeenInFlagsOrPendingSigkill) {
+  // PF_EXITING in field 9; SIGKILL in field 31; exit code in field 52.
+  const auto line = [](int64_t flags, int pending) {
+    return absl::StrCat("42 (t) D 7 40 41 0 -1 ", flags,
+                        " 1 2 3 4 250 50 0 0 20 0 1 0 100 1000 3 18446744073 1 1 1 1 1 ", pending,
+                        " 0 0 0 0 0 0 17 1 0 0 0 0 0 1 1 1 1 1 1 1 9");
+  };
+  EXPECT_FALSE(ParseProcessStat(line(4194560, 0))->exiting);
+  EXPECT_EQ(ParseProcessStat(line(4194560, 0))->exit_code, 0);
+  EXPECT_TRUE(ParseProcessStat(line(4194560 | 0x4, 0))->exiting);
+  EXPECT_TRUE(ParseProcessStat(line(4194560, 0x100))->exiting);
+  EXPECT_FALSE(ParseProcessStat(line(4194560, 0x4000))->exiting) << "SIGTERM may be handled";
+  EXPECT_EQ(ParseProcessStat(line(4194560 | 0x4, 0))->exit_code, 9);
 }
 
 TEST(ProcessStatTest, Parse_NameWithParenthesesAndBlanks_FindsFields) {

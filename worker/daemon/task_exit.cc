@@ -83,4 +83,30 @@ v1::TaskExit MakeTaskExit(const ExitFacts& facts,
   return out;
 }
 
+std::optional<v1::TaskDying> MakeTaskDying(const ExitFacts& facts,
+                                           bool known,
+                                           absl::Duration dying_for,
+                                           const std::optional<v1::TrainerExit>& said,
+                                           int64_t step,
+                                           absl::Time now) {
+  const v1::ExitReason reason = said.has_value() ? said->reason() : v1::EXIT_REASON_UNSPECIFIED;
+  if (reason == v1::EXIT_REASON_FINISHED || reason == v1::EXIT_REASON_STOPPED ||
+      reason == v1::EXIT_REASON_PAUSED) {
+    return std::nullopt;
+  }
+  v1::TaskDying out;
+  known = known || reason != v1::EXIT_REASON_UNSPECIFIED;
+  if (known) {
+    v1::TaskExit exit = MakeTaskExit(facts, said, step, 0, now);
+    out.set_seconds(exit.silent_seconds());
+    *out.mutable_exit() = std::move(*exit.mutable_exit());
+  } else {
+    out.mutable_exit()->set_message("the trainer is ending; why is not known yet");
+    out.mutable_exit()->set_step(step);
+    *out.mutable_exit()->mutable_time() = ToProtoTime(now);
+  }
+  out.set_seconds(out.seconds() + absl::ToDoubleSeconds(dying_for));
+  return out;
+}
+
 }  // namespace hearth::worker

@@ -25,4 +25,13 @@ v1::TaskExit MakeTaskExit(const ExitFacts& facts,
                           int64_t checkpoint_step,
                           absl::Time now);
 
+// What is to be said of a trainer that is ending and not gone yet; arguments as for MakeTaskExit
+// and OnTrainerDying. Nothing when it ends well by its own word.
+std::optional<v1::TaskDying> MakeTaskDying(const ExitFacts& facts,
+                                           bool known,
+                                           absl::Duration dying_for,
+                                           const std::optional<v1::TrainerExit>& said,
+                                           int64_t step,
+                                           absl::Time now);
+
 }  // namespace hearth::worker

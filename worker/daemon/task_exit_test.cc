@@ -27,6 +27,41 @@ TEST(TaskExitTest, MakeTaskExit_TrainerSaidWhy_ThatStands) {
   EXPECT_TRUE(exit.clean());
 }
 
+TEST(TaskExitTest, MakeTaskDying_GoodEndByItsOwnWord_IsNone) {
+  ExitFacts facts;
+  facts.wait_status = -9;
+  v1::TrainerExit said;
+  for (const auto reason :
+       {v1::EXIT_REASON_FINISHED, v1::EXIT_REASON_STOPPED, v1::EXIT_REASON_PAUSED}) {
+    said.set_reason(reason);
+    EXPECT_FALSE(MakeTaskDying(facts, true, absl::Seconds(1), said, 9, kNow).has_value());
+  }
+  said.set_reason(v1::EXIT_REASON_DEVICE);
+  said.set_message("out of memory");
+  const auto dying = MakeTaskDying(facts, false, absl::Seconds(1), said, 9, kNow);
+  ASSERT_TRUE(dying.has_value());
+  EXPECT_EQ(dying->exit().reason(), v1::EXIT_REASON_DEVICE);
+  EXPECT_EQ(dying->exit().message(), "out of memory");
+  EXPECT_EQ(dying->exit().step(), 9);
+}
+
+TEST(TaskExitTest, MakeTaskDying_SaysWhatIsKnownAndSinceWhen) {
+  ExitFacts facts;
+  const auto unknown = MakeTaskDying(facts, false, absl::Seconds(0.5), std::nullopt, 9, kNow);
+  EXPECT_EQ(unknown->exit().reason(), v1::EXIT_REASON_UNSPECIFIED);
+  EXPECT_THAT(unknown->exit().message(), HasSubstr("not known yet"));
+  EXPECT_EQ(unknown->seconds(), 0.5);
+  facts.wait_status = -9;
+  const auto killed = MakeTaskDying(facts, true, absl::Seconds(0.5), std::nullopt, 9, kNow);
+  EXPECT_EQ(killed->exit().reason(), v1::EXIT_REASON_KILLED);
+  EXPECT_THAT(killed->exit().message(), HasSubstr("SIGKILL"));
+  facts.hung = "stopped";
+  facts.silent = absl::Seconds(3);
+  const auto hung = MakeTaskDying(facts, true, absl::Seconds(0.5), std::nullopt, 9, kNow);
+  EXPECT_EQ(hung->exit().reason(), v1::EXIT_REASON_HUNG);
+  EXPECT_EQ(hung->seconds(), 3.5);
+}
+
 TEST(TaskExitTest, MakeTaskExit_Hung_HasAReasonOfItsOwnAndHowLong) {
   ExitFacts facts;
   facts.wait_status = -9;

@@ -354,7 +354,8 @@ void TaskTable::HandleForget(const v1::ForgetTask& forget) {
 void TaskTable::HandleKvValue(const v1::TaskKvValue& value) {
   const TaskKey key{value.job_id(), value.epoch()};
   TaskState* state = Find(key);
-  if (state == nullptr || state->waiting_keys.erase(value.value().key()) == 0) {
+  if (state == nullptr || state->life == Life::kEnded ||
+      (state->waiting_keys.erase(value.value().key()) == 0 && value.value().error().empty())) {
     return;
   }
   state->keys_to_ask.erase(value.value().key());
@@ -489,6 +490,30 @@ void TaskTable::OnTrainerOutput(const TaskKey& key, std::string_view level, std:
       return;
     }
     state->reports.AddLog(MakeLine(*state, level, std::move(text)));
+  }
+  Wake();
+}
+
+void TaskTable::OnTrainerDying(const TaskKey& key,
+                               const ExitFacts& facts,
+                               bool known,
+                               absl::Duration dying_for) {
+  {
+    absl::MutexLock lock(&mu_);
+    TaskState* state = Find(key);
+    // Whoever asked for its end need not be told that it comes.
+    if (state == nullptr || state->life != Life::kRunning) {
+      return;
+    }
+    std::optional<v1::TaskDying> dying =
+        MakeTaskDying(facts, known, dying_for, state->exit, state->step, clock_.Now());
+    if (!dying.has_value()) {
+      return;
+    }
+    HEARTH_LOG_WARNING("{}: ending, not gone yet: {}", key.ToString(), dying->exit().message());
+    v1::TaskReport report;
+    *report.mutable_dying() = *std::move(dying);
+    Report(*state, std::move(report));
   }
   Wake();
 }

@@ -136,6 +136,10 @@ class TaskTable : public TrainerListener {
 
   void OnTrainerMessage(const TaskKey& key, v1::FromTrainer message) override;
   void OnTrainerOutput(const TaskKey& key, std::string_view level, std::string text) override;
+  void OnTrainerDying(const TaskKey& key,
+                      const ExitFacts& facts,
+                      bool known,
+                      absl::Duration dying_for) override;
   void OnTrainerExit(const TaskKey& key, const ExitFacts& facts) override;
 
  private:

@@ -16,6 +16,7 @@ namespace hearth::worker {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -356,6 +357,58 @@ TEST_F(TaskTableTest, EndedTask_StaysInHelloUntilAllIsAcked) {
   EXPECT_EQ(table_->BeginSession().hello().tasks_size(), 1);
   SayAck("job", 1, 2);
   EXPECT_EQ(table_->BeginSession().hello().tasks_size(), 0);
+}
+
+TEST_F(TaskTableTest, Dying_RunningTask_IsReportedBeforeItsExitAndAgainAfterAReconnect) {
+  SayStart("job", 1);
+  ExitFacts facts;
+  facts.wait_status = -9;
+  table_->OnTrainerDying({"job", 1}, facts, true, absl::Seconds(0.3));
+  for (int session = 0; session < 2; ++session) {
+    EXPECT_TRUE(table_->BeginSession().hello().tasks(0).running()) << "its device is not free";
+    SayWelcome();
+    const auto message = table_->NextMessage();
+    ASSERT_TRUE(message.has_value());
+    EXPECT_EQ(message->report().seq(), 1);
+    EXPECT_EQ(message->report().dying().exit().reason(), v1::EXIT_REASON_KILLED);
+    EXPECT_EQ(message->report().dying().seconds(), 0.3);
+  }
+  SayStart("other", 1);
+  EXPECT_THAT(host_.TakeCalls(), ElementsAre("start job 1"));
+  Exit("job", 1, -9);
+  EXPECT_THAT(Drain(), Contains("job.1#2 exit EXIT_REASON_KILLED"));
+}
+
+TEST_F(TaskTableTest, Dying_FinishedOrOnRequest_IsNoReport) {
+  SayStart("job", 1);
+  v1::FromTrainer message;
+  message.mutable_exit()->set_reason(v1::EXIT_REASON_FINISHED);
+  table_->OnTrainerMessage({"job", 1}, message);
+  ExitFacts facts;
+  facts.wait_status = -9;
+  table_->OnTrainerDying({"job", 1}, facts, true, absl::Seconds(5));
+  Exit("job", 1);
+  SayStart("next", 1);
+  SayKill("next", 1, 0.0);
+  table_->OnTrainerDying({"next", 1}, facts, true, absl::Seconds(5));
+  table_->OnTrainerDying({"never", 1}, facts, true, absl::Seconds(5));
+  table_->BeginSession();
+  SayWelcome();
+  EXPECT_THAT(Drain(), ElementsAre("job.1#1 exit EXIT_REASON_FINISHED"));
+}
+
+TEST_F(TaskTableTest, KvError_ReachesATrainerThatDoesNotWait) {
+  SayStart("job", 1);
+  host_.TakeCalls();
+  v1::CoordinatorMessage message;
+  message.mutable_kv_value()->set_job_id("job");
+  message.mutable_kv_value()->set_epoch(1);
+  message.mutable_kv_value()->mutable_value()->set_key("k");
+  Say(message);
+  EXPECT_THAT(host_.TakeCalls(), IsEmpty());
+  message.mutable_kv_value()->mutable_value()->set_error("full");
+  Say(message);
+  EXPECT_THAT(host_.TakeCalls(), ElementsAre(HasSubstr("error: \"full\"")));
 }
 
 TEST_F(TaskTableTest, KvWait_Reconnect_IsAskedAgainUntilAnswered) {

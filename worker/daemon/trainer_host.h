@@ -29,6 +29,12 @@ class TrainerListener {
   virtual void OnTrainerMessage(const TaskKey& key, v1::FromTrainer message) = 0;
   // A line of stdout (level "info") or stderr ("warning"), valid UTF-8.
   virtual void OnTrainerOutput(const TaskKey& key, std::string_view level, std::string text) = 0;
+  // It is ending, slowly: at most once, before OnTrainerExit. `facts` is what is known by now;
+  // `known`: how it ends is among it.
+  virtual void OnTrainerDying(const TaskKey& key,
+                              const ExitFacts& facts,
+                              bool known,
+                              absl::Duration dying_for) = 0;
   // Last call for `key`. The process group is empty unless `facts` says that it is not clean.
   virtual void OnTrainerExit(const TaskKey& key, const ExitFacts& facts) = 0;
 };

@@ -18,9 +18,11 @@ namespace hearth::trainer {
 class KeyValueStore {
  public:
   virtual ~KeyValueStore() = default;
+  // kResourceExhausted: an earlier put was refused (the space is full); a put does not wait for
+  // that.
   virtual absl::Status Put(std::string_view key, std::string_view value) = 0;
   // Blocks until `key` exists. kDeadlineExceeded names the key; kUnavailable: the other side is
-  // gone.
+  // gone; kResourceExhausted: its put was refused.
   virtual absl::StatusOr<std::string> Wait(std::string_view key, absl::Duration timeout) = 0;
 };
 

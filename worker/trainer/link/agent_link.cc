@@ -156,6 +156,13 @@ class AgentLink : public Link {
   }
 
   absl::Status Put(std::string_view key, std::string_view value) override {
+    {
+      absl::MutexLock lock(&mu_);
+      if (!refused_.empty()) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("key ", refused_.begin()->first, ": ", refused_.begin()->second));
+      }
+    }
     v1::FromTrainer message;
     message.mutable_kv_put()->set_key(std::string(key));
     message.mutable_kv_put()->set_value(std::string(value));
@@ -175,13 +182,15 @@ class AgentLink : public Link {
     Send(message);
     absl::MutexLock lock(&mu_);
     const auto there = [this, &name]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      return gone_ || values_.count(name) > 0;
+      return gone_ || values_.count(name) > 0 || refused_.count(name) > 0;
     };
     if (!clock_.AwaitWithTimeout(mu_, absl::Condition(&there), timeout)) {
       return absl::DeadlineExceededError(
           absl::StrCat("key ", name, " did not appear within ", absl::FormatDuration(timeout)));
     }
     const auto it = values_.find(name);
+    if (const auto refused = refused_.find(name); it == values_.end() && refused != refused_.end())
+      return absl::ResourceExhaustedError(absl::StrCat("key ", name, ": ", refused->second));
     if (it == values_.end()) return absl::UnavailableError("the agent is gone");
     return it->second;
   }
@@ -272,7 +281,9 @@ class AgentLink : public Link {
           break;
         case v1::ToTrainer::kKvValue: {
           absl::MutexLock lock(&mu_);
-          values_[message.kv_value().key()] = message.kv_value().value();
+          const v1::KvValue& value = message.kv_value();
+          (value.error().empty() ? values_ : refused_)[value.key()] =
+              value.error().empty() ? value.value() : value.error();
           break;
         }
         case v1::ToTrainer::kAbort:
@@ -306,7 +317,8 @@ class AgentLink : public Link {
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status read_error_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::string> values_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::string> ring_;  // frames [head_, tail_)
+  std::map<std::string, std::string> refused_ ABSL_GUARDED_BY(mu_);  // key -> why
+  std::vector<std::string> ring_;                                    // frames [head_, tail_)
   int64_t head_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t tail_ ABSL_GUARDED_BY(mu_) = 0;
   std::thread reader_;

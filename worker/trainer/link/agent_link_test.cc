@@ -182,6 +182,24 @@ TEST_F(AgentLinkTest, Wait_AnsweredByTheAgent_ReturnsTheValue) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(link->Wait("never", absl::Milliseconds(5)).status()));
 }
 
+TEST_F(AgentLinkTest, PutRefused_NextPutAndWaitersOfTheKeySaySo) {
+  const auto link = Connect();
+  ASSERT_TRUE(link->Put("k", "v").ok());
+  std::thread agent([this] {
+    Receive();
+    EXPECT_EQ(Receive().kv_wait().key(), "k");
+    v1::ToTrainer message;
+    message.mutable_kv_value()->set_key("k");
+    message.mutable_kv_value()->set_error("the space is full");
+    Send(message);
+  });
+  const absl::Status refused = link->Wait("k", absl::Seconds(20)).status();
+  agent.join();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("the space is full"));
+  EXPECT_TRUE(absl::IsResourceExhausted(link->Put("other", "v")));
+}
+
 TEST_F(AgentLinkTest, AgentCloses_OnGoneIsCalledAndWaitersWake) {
   const auto link = Connect();
   std::thread waiter([&] {
