@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """A real Prometheus with the shipped configuration evaluates every expression of every dashboard, recording rule and alert while a job
-runs on CPU workers and loses a trainer. Panels that need a GPU are checked against a recorded sample that is served beside it."""
+runs on CPU workers and loses a trainer. Panels that need a GPU are checked against a sample of such series that is served beside it."""
 
 import functools
 import http.server
@@ -22,7 +22,7 @@ import series  # noqa: E402
 
 SAMPLE = os.path.join(harness.SOURCE, "tests", "integration", "data", "gpu_sample.prom")
 SAMPLE_LINE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)(?: \+(\S+))?$")
-SAMPLE_JOB = "recorded-sample"
+SAMPLE_JOB = "gpu-sample"
 
 # Panels that have data only on a GPU; all others must have data on CPU workers.
 NEED_GPU = {
@@ -96,7 +96,7 @@ class Live(harness.ClusterTest):
         self.addCleanup(sample.server_close)
         self.addCleanup(sample.shutdown)
         scrape = (f"\n  - job_name: {SAMPLE_JOB}\n    static_configs:\n      - targets: ['127.0.0.1:{sample.server_port}']\n"
-                  "        labels: {worker_id: recorded-gpu0}\n")
+                  "        labels: {worker_id: sample-gpu0}\n")
         self.prometheus = PrometheusServer(os.path.join(self.cluster.dir, "prometheus"), self.cluster.http, scrape)
         self.addCleanup(self.prometheus.close)
         self.prometheus.wait_ready()
@@ -129,7 +129,7 @@ class Live(harness.ClusterTest):
         self.lose_a_trainer()
         self.check_rules()
         fill = functools.partial(interpolate, job_id=self.job)
-        fill_sample = functools.partial(interpolate, job="hearth-.+|" + SAMPLE_JOB, job_id="recorded")
+        fill_sample = functools.partial(interpolate, job="hearth-.+|" + SAMPLE_JOB, job_id="sample")
         panels, sampled = [], []
         for name, dashboard in series.dashboards().items():
             for panel in lint.panels(dashboard):
