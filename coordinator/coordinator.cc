@@ -140,7 +140,8 @@ absl::Status Coordinator::StartHttp() {
   HttpParts parts{
       *view_, *metrics_,
       [this] { return clock_.Monotonic() - start_time_ < options_.loop.core.reattach_grace; },
-      [this] { return serving_.load(); }};
+      [this] { return serving_.load(); },
+      [this](std::string_view job_id) { return store_->Find(job_id, StreamKind::kHistory); }};
   HEARTH_ASSIGN_OR_RETURN(http_server_,
                           metrics::HttpServer::Start(options_.http, MakeHttpHandlers(parts)));
   http_address_ = JoinHostPort(http_server_->host(), http_server_->port());

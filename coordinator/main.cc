@@ -50,7 +50,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->required();
   app.add_option("--listen", options.listen, "gRPC address, port 0 = any free one")
       ->capture_default_str();
-  app.add_option("--http", options.http, "Address of /metrics, /sd/workers and /healthz")
+  app.add_option("--http", options.http,
+                 "Address of the web page, /metrics, /sd/workers and /healthz")
       ->capture_default_str();
   app.add_flag("--insecure", options.insecure, "Allow clear text on non-loopback addresses");
   app.add_option("--tls-cert", options.tls.cert, "Certificate chain (PEM)");

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that building and testing Hearth needs; does nothing when all are there.
 #   scripts/deps.sh            install what is missing (as root, or through sudo)
-#   scripts/deps.sh --tests    also what only the tests use: Prometheus, Python's gRPC, OpenSSL's program
+#   scripts/deps.sh --tests    also what only the tests use: Prometheus, Python's gRPC, OpenSSL's program, Chromium (0.4 GB)
 #   scripts/deps.sh --check    only name what is missing; exit 1 if anything is
 #   scripts/deps.sh --list     print the packages
 set -euo pipefail
@@ -17,7 +17,8 @@ packages=(
   clang-format clang-tidy sqlite3
 )
 
-tests=(prometheus python3-yaml python3-grpcio python3-protobuf python3-numpy openssl mount)
+tests=(prometheus python3-yaml python3-grpcio python3-protobuf python3-numpy openssl mount
+  chromium chromium-driver python3-selenium)
 
 case "${1:-}" in
   "" | --check) ;;

@@ -29,6 +29,8 @@ const char* Reason(int status) {
   switch (status) {
     case 200:
       return "OK";
+    case 400:
+      return "Bad Request";
     case 404:
       return "Not Found";
     case 405:
@@ -41,10 +43,14 @@ const char* Reason(int status) {
 }
 
 void Send(mg_connection* connection, const HttpResponse& response, bool with_body) {
+  std::string extra;
+  for (const auto& [name, value] : response.headers) {
+    absl::StrAppend(&extra, "\r\n", name, ": ", value);
+  }
   const std::string head = absl::StrCat(
       "HTTP/1.1 ", response.status, " ", Reason(response.status),
       "\r\nContent-Type: ", response.content_type, "\r\nContent-Length: ", response.body.size(),
-      response.status == 405 ? "\r\nAllow: GET, HEAD" : "",
+      response.status == 405 ? "\r\nAllow: GET, HEAD" : "", extra,
       "\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n");
   mg_write(connection, head.data(), head.size());
   if (with_body && !response.body.empty()) {
@@ -73,8 +79,8 @@ class Router : public CivetHandler {
     const mg_request_info* const info = mg_get_request_info(connection);
     const HttpRequest request{info->local_uri == nullptr ? "" : info->local_uri,
                               info->query_string == nullptr ? "" : info->query_string};
-    const auto handler = handlers_.find(request.path);
-    if (handler == handlers_.end()) {
+    const HttpHandler* const handler = Find(request.path);
+    if (handler == nullptr) {
       std::string known = "not found; there is:\n";
       for (const auto& entry : handlers_) {
         absl::StrAppend(&known, entry.first, "\n");
@@ -82,8 +88,22 @@ class Router : public CivetHandler {
       Send(connection, {404, "text/plain; charset=utf-8", std::move(known)}, with_body);
       return true;
     }
-    Send(connection, handler->second(request), with_body);
+    Send(connection, (*handler)(request), with_body);
     return true;
+  }
+
+  // The handler of the path itself, or of the longest "<folder>/*" above it.
+  const HttpHandler* Find(std::string path) const {
+    auto found = handlers_.find(path);
+    while (found == handlers_.end()) {
+      const size_t slash = path.rfind('/');
+      if (slash == std::string::npos) {
+        return nullptr;
+      }
+      path.resize(slash);
+      found = handlers_.find(path + "/*");
+    }
+    return &found->second;
   }
 
   static bool Refuse(mg_connection* connection) {

@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -16,6 +18,8 @@ struct HttpResponse {
   int status = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
+  // Besides Content-Type, Content-Length and X-Content-Type-Options: nosniff. No line ends in them.
+  std::vector<std::pair<std::string, std::string>> headers = {};
 };
 
 struct HttpRequest {
@@ -31,7 +35,8 @@ using HttpHandler = std::function<HttpResponse(const HttpRequest&)>;
 // library's (libcublasLt), cannot start one.
 class HttpServer {
  public:
-  // Listens on "host:port" (port 0: any free one) and serves exact paths; others get 404. Clear
+  // Listens on "host:port" (port 0: any free one) and serves exact paths, and for a key that ends
+  // in "/*" all paths below it that no longer key covers; others get 404. Clear
   // text only (Debian's civetweb does not work with OpenSSL 3); the loopback rule is the caller's:
   // rpc::CheckListenAddress(address, false, insecure). kInvalidArgument: bad address; kUnavailable:
   // cannot listen, the text says where and why.

@@ -52,8 +52,16 @@ class HttpServerTest : public testing::Test {
           [this](const HttpRequest&) {
             return HttpResponse{200, std::string(kTextContentType), Serialize({process_.get()})};
           }},
-         {"/echo", [](const HttpRequest& request) {
+         {"/echo",
+          [](const HttpRequest& request) {
             return HttpResponse{503, "text/plain", request.path + "|" + request.query};
+          }},
+         {"/tree/*",
+          [](const HttpRequest& request) {
+            return HttpResponse{200, "text/plain", "tree " + request.path, {{"X-Extra", "1"}}};
+          }},
+         {"/tree/deep/*", [](const HttpRequest& request) {
+            return HttpResponse{400, "text/plain", "deep " + request.path};
           }}});
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -81,6 +89,16 @@ TEST_F(HttpServerTest, Get_UnknownPath_Is404) {
   EXPECT_THAT(Ask(server_->port(), "GET", "/nowhere"), StartsWith("HTTP/1.1 404 "));
   EXPECT_THAT(Ask(server_->port(), "GET", "/metrics/below"), StartsWith("HTTP/1.1 404 "));
   EXPECT_THAT(Ask(server_->port(), "GET", "/"), StartsWith("HTTP/1.1 404 "));
+}
+
+TEST_F(HttpServerTest, Get_BelowAStar_GoesToTheLongestOne) {
+  const std::string answer = Ask(server_->port(), "GET", "/tree/a/b");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(answer, HasSubstr("\r\nX-Extra: 1\r\n"));
+  EXPECT_THAT(answer, HasSubstr("\r\n\r\ntree /tree/a/b"));
+  EXPECT_THAT(Ask(server_->port(), "GET", "/tree/deep/a"), StartsWith("HTTP/1.1 400 Bad Request"));
+  EXPECT_THAT(Ask(server_->port(), "GET", "/tree"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(Ask(server_->port(), "GET", "/trees/a"), StartsWith("HTTP/1.1 404 "));
 }
 
 TEST_F(HttpServerTest, Head_Metrics_HasNoBody) {

@@ -1,13 +1,17 @@
 #include "coordinator/http/http.h"
 
+#include <memory>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/http/api.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::coordinator {
 namespace {
+
+constexpr size_t kMaxCurves = 32;  // about half a MiB each at most
 
 // Silent workers stay in the list: their endpoint may well answer, and if not, that is what `up` is
 // for.
@@ -47,7 +51,8 @@ metrics::HttpResponse ServiceDiscovery(const HttpParts& parts) {
 }
 
 std::map<std::string, metrics::HttpHandler> MakeHttpHandlers(const HttpParts& parts) {
-  return {
+  const auto curves = std::make_shared<CurveCache>(parts.find_history, kMaxCurves);
+  std::map<std::string, metrics::HttpHandler> handlers = {
       {"/metrics",
        [parts](const metrics::HttpRequest&) {
          return metrics::HttpResponse{200, std::string(metrics::kTextContentType),
@@ -60,7 +65,13 @@ std::map<std::string, metrics::HttpHandler> MakeHttpHandlers(const HttpParts& pa
                     ? metrics::HttpResponse{200, "text/plain; charset=utf-8", "ok\n"}
                     : metrics::HttpResponse{503, "text/plain; charset=utf-8", "stopping\n"};
        }},
+      {"/api/v1/*",
+       [parts, curves](const metrics::HttpRequest& request) {
+         return ServeApi(parts.view, *curves, request);
+       }},
   };
+  handlers.merge(PageHandlers());
+  return handlers;
 }
 
 }  // namespace hearth::coordinator

@@ -1,5 +1,6 @@
 // The coordinator's HTTP endpoints: /metrics (Prometheus text 0.0.4), /sd/workers (Prometheus
-// http_sd), /healthz.
+// http_sd), /healthz, and the built-in page with what it reads (api.h). All are clear text and ask
+// for no credentials; whoever reaches the port may read.
 #pragma once
 
 #include <functional>
@@ -7,6 +8,7 @@
 #include <string>
 
 #include "common/metrics/http_server.h"
+#include "coordinator/http/curve.h"
 #include "coordinator/service/coordinator_metrics.h"
 #include "coordinator/service/view.h"
 
@@ -19,6 +21,8 @@ struct HttpParts {
   std::function<bool()> in_reattach_grace;
   // False when the process is stopping or has failed.
   std::function<bool()> serving;
+  // The step history of a job, null when it has none.
+  CurveCache::FindLog find_history;
 };
 
 // Every online worker that has an HTTP endpoint: [{"targets": ["host:port"], "labels":

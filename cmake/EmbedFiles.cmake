@@ -1,0 +1,15 @@
+# cmake -D OUT=x.cc -D HEADER=h -D NAMESPACE=a::b -D "FILES=Name=path;.." -P EmbedFiles.cmake
+# Writes a source file that defines, for each Name, `std::string_view Name()`: the bytes of that file.
+set(text "#include \"${HEADER}\"\n\nnamespace ${NAMESPACE} {\n")
+foreach(entry ${FILES})
+  string(FIND "${entry}" "=" equals)
+  string(SUBSTRING "${entry}" 0 ${equals} name)
+  math(EXPR after "${equals} + 1")
+  string(SUBSTRING "${entry}" ${after} -1 path)
+  file(READ "${path}" hex HEX)
+  string(REGEX REPLACE "(..)" "'\\\\x\\1'," bytes "${hex}")
+  string(APPEND text "static const char k${name}[] = {${bytes}};\n")
+  string(APPEND text "std::string_view ${name}() {\n  return {k${name}, sizeof(k${name})};\n}\n")
+endforeach()
+string(APPEND text "}  // namespace ${NAMESPACE}\n")
+file(WRITE "${OUT}" "${text}")

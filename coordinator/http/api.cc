@@ -1,0 +1,266 @@
+#include "coordinator/http/api.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/base/version.h"
+#include "google/protobuf/util/json_util.h"
+#include "nlohmann/json.hpp"
+
+namespace hearth::coordinator {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr absl::string_view kRoot = "/api/v1/";
+
+metrics::HttpResponse Answer(int status, const Json& body) {
+  // Names and reasons come from users and workers: whatever is no UTF-8 is replaced, not thrown.
+  return {status,
+          "application/json",
+          body.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n",
+          {{"Cache-Control", "no-store"}, {"Content-Security-Policy", "default-src 'none'"}}};
+}
+
+metrics::HttpResponse Error(int status, const std::string& message) {
+  return Answer(status, {{"error", {{"code", status}, {"message", message}}}});
+}
+
+// JOB_STATE_RUNNING -> running.
+template <typename Name>
+std::string Lower(const Name& name, absl::string_view prefix) {
+  absl::string_view text(name.data(), name.size());
+  absl::ConsumePrefix(&text, prefix);
+  return absl::AsciiStrToLower(text);
+}
+
+// Seconds since 1970; null when unset.
+Json Time(bool has, const google::protobuf::Timestamp& time) {
+  return has ? Json(static_cast<double>(time.seconds()) + time.nanos() * 1e-9) : Json();
+}
+
+// JSON has no NaN; the page draws a hole there.
+Json Number(double value) {
+  return std::isfinite(value) ? Json(value) : Json();
+}
+
+Json Summary(const v1::Job& job) {
+  const v1::StepReport& last = job.last_report();
+  Json out = {{"job_id", job.job_id()},
+              {"name", job.spec().name()},
+              {"state", Lower(v1::JobState_Name(job.state()), "JOB_STATE_")},
+              {"reason", job.reason()},
+              {"reason_code", job.reason_code()},
+              {"epoch", job.epoch()},
+              {"restarts", job.restarts()},
+              {"step", job.step()},
+              {"steps", job.spec().train().steps()},
+              {"create_time", Time(job.has_create_time(), job.create_time())},
+              {"start_time", Time(job.has_start_time(), job.start_time())},
+              {"end_time", Time(job.has_end_time(), job.end_time())},
+              {"running_seconds", job.running_seconds()},
+              {"workers", Json::array()},
+              {"device", job.spec().resources().device()},
+              {"recipe", job.spec().precision().recipe()},
+              {"parameters", job.run_info().parameters()},
+              {"checkpoint_step", job.checkpoint().step()},
+              {"warnings", Json::array()},
+              {"loss", job.has_last_report() ? Number(last.loss()) : Json()},
+              {"tokens", last.tokens()},
+              {"tokens_per_second", Number(last.tokens_per_second())}};
+  for (const std::string& worker : job.workers()) {
+    out["workers"].push_back(worker);
+  }
+  for (const std::string& warning : job.warnings()) {
+    out["warnings"].push_back(warning);
+  }
+  return out;
+}
+
+metrics::HttpResponse Jobs(const View& view) {
+  Json list = Json::array();
+  const auto page = view.List(JobFilter(), "", kMaxApiJobs);
+  if (!page.ok()) {
+    return Error(500, std::string(page.status().message()));
+  }
+  for (const JobPtr& job : page->jobs) {
+    list.push_back(Summary(job->job()));
+  }
+  return Answer(200, {{"jobs", std::move(list)},
+                      {"more", !page->next_token.empty()},
+                      {"version", std::string(Version())}});
+}
+
+metrics::HttpResponse OneJob(const v1::Job& job) {
+  google::protobuf::util::JsonPrintOptions options;  // as jobctl prints it
+  options.always_print_primitive_fields = true;
+  std::string text;
+  const auto printed = google::protobuf::util::MessageToJsonString(job, &text, options);
+  Json whole = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!printed.ok() || whole.is_discarded()) {
+    return Error(500, absl::StrCat("cannot print job ", job.job_id(), " as JSON"));
+  }
+  Json out = Summary(job);
+  out["job"] = std::move(whole);
+  return Answer(200, out);
+}
+
+metrics::HttpResponse Events(const View& view, const std::string& job_id) {
+  const View::Changes changes = view.ChangesSince(job_id, 0);
+  const size_t total = changes.events.size();
+  const size_t first = total > kMaxApiEvents ? total - kMaxApiEvents : 0;
+  Json list = Json::array();
+  for (size_t i = total; i-- > first;) {
+    const v1::JobEvent& event = *changes.events[i];
+    list.push_back({{"revision", event.revision()},
+                    {"time", Time(event.has_time(), event.time())},
+                    {"type", event.type()},
+                    {"actor", event.actor()},
+                    {"from_state", Lower(v1::JobState_Name(event.from_state()), "JOB_STATE_")},
+                    {"to_state", Lower(v1::JobState_Name(event.to_state()), "JOB_STATE_")},
+                    {"reason_code", event.reason_code()},
+                    {"message", event.message()},
+                    {"epoch", event.epoch()},
+                    {"step", event.step()}});
+  }
+  return Answer(200, {{"job_id", job_id},
+                      {"events", std::move(list)},  // newest first
+                      {"more", changes.compacted || first > 0}});
+}
+
+metrics::HttpResponse Workers(const View& view) {
+  std::vector<WorkerPtr> workers = view.Workers();
+  const bool more = workers.size() > kMaxApiWorkers;
+  workers.resize(std::min(workers.size(), kMaxApiWorkers));
+  Json list = Json::array();
+  for (const WorkerPtr& worker : workers) {
+    const v1::DeviceInfo& device = worker->device();
+    const v1::DeviceStatus& status = worker->device_status();
+    list.push_back(
+        {{"worker_id", worker->worker_id()},
+         {"state", Lower(v1::WorkerState_Name(worker->state()), "WORKER_STATE_")},
+         {"cordoned", worker->cordoned()},
+         {"draining", worker->draining()},
+         {"host", worker->host()},
+         {"device", device.kind()},
+         {"device_model", device.model()},
+         {"job_id", worker->job_id()},
+         {"rank", worker->rank()},
+         {"version", worker->version()},
+         {"reason", worker->reason()},
+         {"last_seen_time", Time(worker->has_last_seen_time(), worker->last_seen_time())},
+         {"memory_bytes", device.memory_bytes()},
+         {"memory_used_bytes", status.memory_used_bytes()},
+         {"utilization_ratio", Number(status.utilization_ratio())},
+         {"power_watts", Number(status.power_watts())},
+         {"temperature_celsius", Number(status.temperature_celsius())}});
+  }
+  return Answer(200, {{"workers", std::move(list)}, {"more", more}});
+}
+
+// The value of `name` in a query of plain numbers; `fallback` when it is not there. False: not a
+// number in min..max.
+bool QueryNumber(const std::string& query,
+                 absl::string_view name,
+                 int64_t min,
+                 int64_t max,
+                 int64_t fallback,
+                 int64_t& out) {
+  out = fallback;
+  for (const absl::string_view term : absl::StrSplit(query, '&', absl::SkipEmpty())) {
+    absl::string_view value = term;
+    if (absl::ConsumePrefix(&value, absl::StrCat(name, "=")) &&
+        (!absl::SimpleAtoi(value, &out) || out < min || out > max)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+metrics::HttpResponse Metrics(CurveCache& curves,
+                              const std::string& job_id,
+                              const std::string& query) {
+  int64_t since = 0;
+  int64_t limit = 0;
+  if (!QueryNumber(query, "since_step", 0, INT64_MAX, 0, since)) {
+    return Error(400, "since_step is not a number of at least 0");
+  }
+  if (!QueryNumber(query, "points", 1, kMaxApiPoints, kMaxApiPoints, limit)) {
+    return Error(400, absl::StrCat("points is not a number of 1 to ", kMaxApiPoints));
+  }
+  const auto sampled = curves.Get(job_id, since, static_cast<size_t>(limit));
+  if (!sampled.ok()) {
+    return Error(absl::IsNotFound(sampled.status()) ? 404 : 500,
+                 absl::StrCat("job ", job_id, ": ", sampled.status().message()));
+  }
+  Json columns = Json::object();
+  const auto add = [&](const char* name, const auto& value_of) {
+    Json& column = columns[name] = Json::array();
+    for (const CurvePoint& point : sampled->points) {
+      column.push_back(value_of(point));
+    }
+  };
+  const auto add_double = [&](const char* name, double CurvePoint::*field) {
+    add(name, [field](const CurvePoint& point) { return Number(point.*field); });
+  };
+  add("first_step", [](const CurvePoint& point) { return Json(point.first_step); });
+  add("step", [](const CurvePoint& point) { return Json(point.last_step); });
+  add("steps", [](const CurvePoint& point) { return Json(point.count); });
+  add("epoch", [](const CurvePoint& point) { return Json(point.epoch); });
+  add("validation_loss", [](const CurvePoint& point) {
+    return point.has_validation ? Number(point.validation_loss) : Json();
+  });
+  add_double("time", &CurvePoint::time);
+  add_double("loss", &CurvePoint::loss);
+  add_double("grad_norm", &CurvePoint::grad_norm);
+  add_double("learning_rate", &CurvePoint::learning_rate);
+  add_double("tokens", &CurvePoint::tokens);
+  add_double("tokens_per_second", &CurvePoint::tokens_per_second);
+  add_double("step_seconds", &CurvePoint::step_seconds);
+  add_double("mfu", &CurvePoint::mfu);
+  add_double("memory_bytes", &CurvePoint::memory_bytes);
+  add_double("power_watts", &CurvePoint::power_watts);
+  return Answer(200, {{"job_id", job_id},
+                      {"rewinds", sampled->rewinds},
+                      {"complete", sampled->complete},
+                      {"columns", std::move(columns)}});
+}
+
+}  // namespace
+
+metrics::HttpResponse ServeApi(const View& view,
+                               CurveCache& curves,
+                               const metrics::HttpRequest& request) {
+  absl::string_view rest = request.path;
+  absl::ConsumePrefix(&rest, kRoot);
+  const std::vector<std::string> parts = absl::StrSplit(rest, '/');
+  if (parts.size() == 1 && parts[0] == "workers") {
+    return Workers(view);
+  }
+  if (parts.size() == 1 && parts[0] == "jobs") {
+    return Jobs(view);
+  }
+  const std::string what = parts.size() == 3 ? parts[2] : "";
+  if (parts[0] != "jobs" || parts.size() > 3 || parts[1].empty() ||
+      (parts.size() == 3 && what != "metrics" && what != "events")) {
+    return Error(404, "there are jobs, jobs/ID, jobs/ID/metrics, jobs/ID/events and workers");
+  }
+  const JobPtr job = view.FindJob(parts[1]);
+  if (job == nullptr) {
+    return Error(404, absl::StrCat("no job ", parts[1]));
+  }
+  if (what == "metrics") {
+    return Metrics(curves, parts[1], request.query);
+  }
+  return what == "events" ? Events(view, parts[1]) : OneJob(job->job());
+}
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,285 @@
+#include "coordinator/http/api.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/io/env.h"
+#include "coordinator/store/store.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace hearth::coordinator {
+namespace {
+
+using Json = nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ApiTest : public testing::Test {
+ protected:
+  ApiTest() {
+    std::string pattern = testing::TempDir() + "/api_XXXXXX";
+    root_ = mkdtemp(pattern.data());
+    log_ = std::make_shared<SegmentLog>(Env::Real(), root_ + "/log", SegmentLogOptions{},
+                                        SegmentLog::Position{});
+  }
+  ~ApiTest() override { std::filesystem::remove_all(root_); }
+
+  v1::Job& NewJob(Effects& effects, const std::string& id, int64_t created) {
+    v1::Job& job = *effects.jobs.emplace_back().record.mutable_job();
+    job.set_job_id(id);
+    job.mutable_create_time()->set_seconds(created);
+    job.set_state(v1::JOB_STATE_RUNNING);
+    job.set_step(12);
+    job.mutable_spec()->mutable_train()->set_steps(100);
+    return job;
+  }
+  void PutJob(const std::string& id, int64_t created = 1) {
+    Effects effects;
+    NewJob(effects, id, created);
+    view_.Apply({&effects, 1});
+  }
+  void PutStep(int64_t step, double loss) {
+    v1::StepReport report;
+    report.set_step(step);
+    report.set_loss(loss);
+    log_->Append(++cursor_, kStepRecord, report.SerializeAsString());
+    ASSERT_TRUE(log_->Sync().ok());
+    log_->Publish();
+  }
+
+  metrics::HttpResponse Get(const std::string& path, const std::string& query = "") {
+    return ServeApi(view_, curves_, {"/api/v1/" + path, query});
+  }
+  // The answer, which must have that status and be JSON with the headers of all answers.
+  Json Ask(const std::string& path, int status = 200, const std::string& query = "") {
+    const metrics::HttpResponse response = Get(path, query);
+    EXPECT_EQ(response.status, status) << path;
+    EXPECT_EQ(response.content_type, "application/json");
+    EXPECT_THAT(response.headers, testing::Contains(std::pair<std::string, std::string>(
+                                      "Cache-Control", "no-store")));
+    Json answer = Json::parse(response.body, nullptr, false);
+    EXPECT_FALSE(answer.is_discarded()) << response.body;
+    return answer;
+  }
+
+  std::string root_;
+  int64_t cursor_ = 0;
+  std::shared_ptr<SegmentLog> log_;
+  View view_{1000};
+  CurveCache curves_{[this](std::string_view id) { return id == "empty" ? nullptr : log_; }, 2};
+};
+
+TEST_F(ApiTest, UnknownPaths_Are404AsJson) {
+  PutJob("a");
+  for (const char* path :
+       {"", "job", "jobs/", "jobs/b", "jobs/b/metrics", "jobs/a/logs", "jobs/a/", "jobs/a/events/1",
+        "workers/", "workers/w0", "jobs//metrics", "../jobs"}) {
+    const Json answer = Ask(path, 404);
+    EXPECT_EQ(answer["error"]["code"], 404) << path;
+    EXPECT_FALSE(answer["error"]["message"].get<std::string>().empty()) << path;
+  }
+}
+
+TEST_F(ApiTest, Jobs_NewestFirstAndBounded) {
+  EXPECT_EQ(Ask("jobs")["jobs"], Json::array());
+  for (int64_t i = 0; i < 120; ++i) {
+    PutJob(absl::StrCat("job-", i), i);
+  }
+  const Json answer = Ask("jobs");
+  ASSERT_EQ(answer["jobs"].size(), kMaxApiJobs);
+  EXPECT_EQ(answer["more"], true);
+  EXPECT_EQ(answer["jobs"][0]["job_id"], "job-119");
+  EXPECT_EQ(answer["jobs"][0]["state"], "running");
+  EXPECT_EQ(answer["jobs"][0]["steps"], 100);
+  EXPECT_TRUE(answer["jobs"][0]["loss"].is_null());
+}
+
+TEST_F(ApiTest, Job_TextOfUsers_ComesBackAsItIs) {
+  const std::string nasty = "</script><img src=x onerror=alert(1)>\"\n\\ \xc3\xa4";
+  Effects effects;
+  v1::Job& job = NewJob(effects, "a", 1);
+  job.mutable_spec()->set_name(nasty);
+  job.set_reason(nasty);
+  job.mutable_last_report()->set_loss(NAN);
+  view_.Apply({&effects, 1});
+  const Json answer = Ask("jobs/a");
+  EXPECT_EQ(answer["name"], nasty);
+  EXPECT_EQ(answer["reason"], nasty);
+  EXPECT_TRUE(answer["loss"].is_null());
+  EXPECT_EQ(answer["job"]["jobId"], "a");  // as jobctl get -o json
+  EXPECT_EQ(answer["job"]["spec"]["name"], nasty);
+}
+
+TEST_F(ApiTest, Workers_NotUtf8_IsReplaced) {
+  Effects effects;
+  v1::Worker& worker = *effects.workers.emplace_back().record.mutable_worker();
+  worker.set_worker_id("w0");
+  worker.set_state(v1::WORKER_STATE_BUSY);
+  worker.set_host(
+      "a\xff"
+      "b");
+  worker.set_incarnation("secret");
+  view_.Apply({&effects, 1});
+  const Json answer = Ask("workers");
+  ASSERT_EQ(answer["workers"].size(), 1u);
+  EXPECT_EQ(answer["workers"][0]["state"], "busy");
+  EXPECT_EQ(answer["workers"][0]["host"],
+            "a\xef\xbf\xbd"
+            "b");
+  EXPECT_THAT(Get("workers").body, Not(HasSubstr("secret")));
+}
+
+TEST_F(ApiTest, Events_NewestFirstAndBounded) {
+  Effects effects;
+  NewJob(effects, "a", 1);
+  for (int64_t i = 1; i <= 250; ++i) {
+    v1::JobEvent& event = effects.events.emplace_back();
+    event.set_job_id("a");
+    event.set_revision(i);
+    event.set_to_state(v1::JOB_STATE_QUEUED);
+  }
+  view_.Apply({&effects, 1});
+  const Json answer = Ask("jobs/a/events");
+  ASSERT_EQ(answer["events"].size(), kMaxApiEvents);
+  EXPECT_EQ(answer["events"][0]["revision"], 250);
+  EXPECT_EQ(answer["events"][0]["to_state"], "queued");
+  EXPECT_EQ(answer["more"], true);
+}
+
+TEST_F(ApiTest, Metrics_ColumnsOfEqualLength) {
+  PutJob("a");
+  PutStep(1, 2.5);
+  PutStep(2, NAN);
+  PutStep(3, 1.5);
+  const Json answer = Ask("jobs/a/metrics");
+  EXPECT_EQ(answer["complete"], true);
+  EXPECT_EQ(answer["rewinds"], 0);
+  EXPECT_THAT(answer["columns"]["step"], ElementsAre(1, 2, 3));
+  EXPECT_EQ(answer["columns"]["loss"], Json::parse("[2.5, null, 1.5]"));
+  for (const auto& [name, column] : answer["columns"].items()) {
+    EXPECT_EQ(column.size(), 3u) << name;
+  }
+  EXPECT_THAT(Ask("jobs/a/metrics", 200, "since_step=3")["columns"]["step"], ElementsAre(3));
+  EXPECT_THAT(Ask("jobs/a/metrics", 200, "points=1&since_step=2")["columns"]["step"],
+              ElementsAre(3));
+}
+
+TEST_F(ApiTest, Metrics_AfterARewind_OnlyWhatCounts) {
+  PutJob("a");
+  PutStep(1, 1);
+  PutStep(2, 2);
+  EXPECT_THAT(Ask("jobs/a/metrics")["columns"]["step"], ElementsAre(1, 2));
+  v1::Rewind rewind;
+  rewind.set_to_step(1);
+  log_->Append(++cursor_, kRewindRecord, rewind.SerializeAsString());
+  PutStep(2, 7);
+  const Json answer = Ask("jobs/a/metrics");
+  EXPECT_THAT(answer["columns"]["step"], ElementsAre(1, 2));
+  EXPECT_THAT(answer["columns"]["loss"], ElementsAre(1.0, 7.0));
+  EXPECT_EQ(answer["rewinds"], 1);
+}
+
+TEST_F(ApiTest, Metrics_ManySteps_AtMostAThousandPoints) {
+  PutJob("a");
+  for (int64_t step = 1; step <= 2500; ++step) {
+    v1::StepReport report;
+    report.set_step(step);
+    log_->Append(++cursor_, kStepRecord, report.SerializeAsString());
+  }
+  PutStep(2501, 1);
+  const Json columns = Ask("jobs/a/metrics")["columns"];
+  EXPECT_LE(columns["step"].size(), kMaxApiPoints);
+  EXPECT_EQ(columns["step"].back(), 2501);
+  int64_t next = 1;
+  for (size_t i = 0; i < columns["step"].size(); ++i) {
+    EXPECT_EQ(columns["first_step"][i], next);
+    next = columns["step"][i].get<int64_t>() + 1;
+  }
+}
+
+TEST_F(ApiTest, Metrics_NoHistory_IsEmpty) {
+  PutJob("empty");
+  EXPECT_EQ(Ask("jobs/empty/metrics")["columns"]["loss"], Json::array());
+}
+
+TEST_F(ApiTest, Metrics_BadQuery_Is400) {
+  PutJob("a");
+  for (const char* query : {"since_step=x", "since_step=-1", "since_step=", "points=0",
+                            "points=1001", "points=1e3", "since_step=99999999999999999999"}) {
+    EXPECT_EQ(Ask("jobs/a/metrics", 400, query)["error"]["code"], 400) << query;
+  }
+}
+
+TEST(Page, Files_AreServedWithAPolicyThatAllowsNothingFromElsewhere) {
+  const auto handlers = PageHandlers();
+  ASSERT_EQ(handlers.size(), 3u);
+  EXPECT_THAT(handlers.at("/")({"/", ""}).content_type, HasSubstr("text/html"));
+  EXPECT_THAT(handlers.at("/app.js")({"/app.js", ""}).content_type, HasSubstr("text/javascript"));
+  EXPECT_THAT(handlers.at("/style.css")({"/style.css", ""}).content_type, HasSubstr("text/css"));
+  for (const auto& [path, handler] : handlers) {
+    const metrics::HttpResponse response = handler({path, ""});
+    EXPECT_GT(response.body.size(), 1000u);
+    std::string policy;
+    for (const auto& [name, value] : response.headers) {
+      policy += name == "Content-Security-Policy" ? value : "";
+    }
+    EXPECT_THAT(policy, HasSubstr("default-src 'none'"));
+    EXPECT_THAT(policy, Not(HasSubstr("unsafe")));
+    EXPECT_THAT(response.body, Not(HasSubstr("innerHTML")));
+    EXPECT_THAT(response.body, Not(HasSubstr("https://")));
+  }
+}
+
+TEST(Page, OverARealServer_AnswersOnItsSmallStacks) {
+  // The largest answer is made on a server thread, of which each has 100 KiB of stack.
+  View view(10);
+  Effects effects;
+  v1::Job& job = *effects.jobs.emplace_back().record.mutable_job();
+  job.set_job_id("a");
+  for (int i = 0; i < 1000; ++i) {
+    job.add_warnings("warning");
+  }
+  view.Apply({&effects, 1});
+  CurveCache curves([](std::string_view) { return nullptr; }, 2);
+  int served = 0;
+  auto server = metrics::HttpServer::Start(
+      "127.0.0.1:0", {{"/api/v1/*", [&](const metrics::HttpRequest& request) {
+                         const metrics::HttpResponse response = ServeApi(view, curves, request);
+                         served = response.status;
+                         return response;
+                       }}});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>((*server)->port()));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  const std::string ask = "GET /api/v1/jobs/a HTTP/1.0\r\n\r\n";
+  ASSERT_EQ(write(fd, ask.data(), ask.size()), static_cast<ssize_t>(ask.size()));
+  std::string answer;
+  char buffer[4096];
+  for (ssize_t got; (got = read(fd, buffer, sizeof(buffer))) > 0;) {
+    answer.append(buffer, static_cast<size_t>(got));
+  }
+  close(fd);
+  server->reset();
+  EXPECT_THAT(answer, HasSubstr("\r\nCache-Control: no-store\r\n"));
+  EXPECT_THAT(answer, HasSubstr("\"jobId\":\"a\""));
+  EXPECT_EQ(served, 200);
+}
+
+}  // namespace
+}  // namespace hearth::coordinator

@@ -1,0 +1,33 @@
+#include "coordinator/http/api.h"
+#include "coordinator/http/page_files.h"
+
+namespace hearth::coordinator {
+namespace {
+
+// Nothing from elsewhere, no inline script or style, and nobody may frame the page.
+constexpr char kPolicy[] =
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+metrics::HttpHandler File(const char* content_type, std::string_view body) {
+  return [content_type, body](const metrics::HttpRequest&) {
+    return metrics::HttpResponse{200,
+                                 content_type,
+                                 std::string(body),
+                                 {{"Cache-Control", "no-store"},
+                                  {"Content-Security-Policy", kPolicy},
+                                  {"Referrer-Policy", "no-referrer"}}};
+  };
+}
+
+}  // namespace
+
+std::map<std::string, metrics::HttpHandler> PageHandlers() {
+  return {
+      {"/", File("text/html; charset=utf-8", page::IndexHtml())},
+      {"/app.js", File("text/javascript; charset=utf-8", page::AppJs())},
+      {"/style.css", File("text/css; charset=utf-8", page::StyleCss())},
+  };
+}
+
+}  // namespace hearth::coordinator

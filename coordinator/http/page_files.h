@@ -1,0 +1,13 @@
+// The files of coordinator/web as they were when the program was built; cmake/EmbedFiles.cmake
+// writes the definitions.
+#pragma once
+
+#include <string_view>
+
+namespace hearth::coordinator::page {
+
+std::string_view IndexHtml();
+std::string_view AppJs();
+std::string_view StyleCss();
+
+}  // namespace hearth::coordinator::page

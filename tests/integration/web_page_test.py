@@ -1,0 +1,158 @@
+#!/usr/bin/python3
+"""The built-in page in headless Chromium: it loads, a running job's curve grows and goes on after a rewind without a duplicate or a
+gap, nothing reaches the console, and it fits 400 px in both colour schemes.
+
+$HEARTH_SCREENSHOTS names a folder to leave web-light.png and web-dark.png in, as docs/ has them."""
+
+import base64
+import json
+import os
+import re
+import shutil
+import signal
+import unittest
+import urllib.error
+import urllib.request
+
+import harness
+
+try:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+except ImportError:
+    webdriver = None
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+MISSING = [name for name, found in
+           [("chromium", CHROMIUM), ("chromium-driver", DRIVER), ("python3-selenium", webdriver)] if not found]
+
+
+@unittest.skipIf(MISSING, f"not installed: {' '.join(MISSING)} (scripts/deps.sh --tests)")
+class WebPage(harness.ClusterTest):
+    def setUp(self):
+        super().setUp()
+        options = webdriver.ChromeOptions()
+        options.binary_location = CHROMIUM
+        for argument in ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1100,900",
+                         "--disable-background-networking", f"--user-data-dir={self.cluster.dir}/chromium"]:
+            options.add_argument(argument)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        self.browser = webdriver.Chrome(service=Service(DRIVER), options=options)
+        self.addCleanup(self.browser.quit)
+        self.console = []
+
+    def script(self, text, *args):
+        return self.browser.execute_script("return " + text, *args)
+
+    def assert_quiet_console(self):
+        """Errors of scripts, refused resources and violations of the policy all end there."""
+        self.console += self.browser.get_log("browser")
+        self.assertEqual([entry["message"] for entry in self.console if entry["level"] in ("SEVERE", "WARNING")], [])
+
+    def open_page(self, fragment=""):
+        self.browser.get(f"http://{self.cluster.http}/{fragment}")
+
+    def chart_step(self):
+        """The last step of the loss curve that is drawn, 0 = none yet."""
+        label = self.script("document.querySelector('figure[data-title=Loss] svg')?.getAttribute('aria-label') ?? ''")
+        found = re.search(r"^Loss: training [\d.e+-]+ at step (\d+)$", label)
+        return int(found.group(1)) if found else 0
+
+    def emulate(self, scheme, width, height=900):
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                                     {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
+
+    def screenshot(self, name):
+        folder = os.environ.get("HEARTH_SCREENSHOTS")
+        if folder:
+            data = self.browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"]
+            with open(os.path.join(folder, name), "wb") as f:
+                f.write(base64.b64decode(data))
+
+    def luminance(self, property_name):
+        colour = self.script(f"getComputedStyle(document.body).{property_name}")
+        red, green, blue = map(int, re.findall(r"\d+", colour)[:3])
+        return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255
+
+    def api(self, path):
+        return json.loads(self.cluster.get("/api/v1/" + path))
+
+    def wait_job(self, what, job, condition):
+        """Through the page's own API: starting jobctl over and over takes the processor from the browser."""
+        return harness.wait_until(what, lambda: condition(self.api(f"jobs/{job}")), 90)
+
+    def test_running_job(self):
+        job = self.cluster.submit(harness.tiny_job(self.data, 10**6, name="first-run", checkpoint={"every_steps": 200}))
+        self.wait_job("some steps", job, lambda j: j["step"] >= 20)
+        self.open_page()  # no fragment: the running job is shown
+        first = harness.wait_until("the curve", self.chart_step)
+        harness.wait_until("the curve to grow", lambda: self.chart_step() > first + 10)
+        self.assertEqual(self.script("document.querySelectorAll('#workers tr').length"), 2)
+        self.assertIn(job, self.script("document.getElementById('workers').textContent"))
+        self.assertEqual(self.script("document.querySelector('#jobs tr[aria-current] a').textContent"), job)
+        self.assertIn("running", self.script("document.getElementById('job-title').textContent"))
+        self.assertIn("running", self.script("document.getElementById('events').textContent"))
+        self.assertIn("updated", self.script("document.getElementById('status').textContent"))
+
+        for scheme in ("light", "dark"):
+            self.emulate(scheme, 1100)
+            self.screenshot(f"web-{scheme}.png")
+            contrast = self.luminance("color") - self.luminance("backgroundColor")
+            self.assertGreater(contrast if scheme == "dark" else -contrast, 0.7, scheme)
+            self.emulate(scheme, 400)
+            self.assertEqual(self.script("innerWidth"), 400)
+            room = self.script("document.documentElement.clientWidth")
+            self.assertLessEqual(self.script("document.documentElement.scrollWidth"), room, "horizontal scroll")
+            self.assertLessEqual(self.script("Math.max(...[...document.querySelectorAll('figure')].map(f => "
+                                             "f.getBoundingClientRect().right))"), room)
+        unnamed = self.script("[...document.querySelectorAll('progress, svg, [role=region]')].filter(e => "
+                              "!e.getAttribute('aria-label') && !e.getAttribute('aria-labelledby')).length")
+        self.assertEqual(unnamed, 0)
+        self.assert_quiet_console()
+        self.cluster.jobctl("cancel", job, "--now")
+
+    def test_rewound_job(self):
+        steps = 2000
+        job = self.cluster.submit(harness.tiny_job(self.data, steps, workers=1, checkpoint={"every_steps": 500}))
+        self.open_page("#" + job)
+        worker = self.wait_job("some steps", job, lambda j: j["step"] >= 620 and j["workers"])[0]
+        os.kill(self.cluster.trainer_pids(worker)[0], signal.SIGKILL)
+        self.wait_job("the end", job, lambda j: j["state"] == "succeeded")
+        harness.wait_until("the whole curve", lambda: self.chart_step() == steps)
+        self.assertIn("Rewinds", self.script("document.getElementById('job-facts').textContent"))
+        answer = self.api(f"jobs/{job}/metrics?points=1000")
+        columns, shown = answer["columns"], 0
+        self.assertGreaterEqual(answer["rewinds"], 1)
+        for first, last, count in zip(columns["first_step"], columns["step"], columns["steps"]):
+            self.assertEqual((first, count), (shown + 1, last - first + 1))
+            shown = last
+        self.assertEqual(shown, steps)
+        rows = self.assert_every_step_once(job, steps)
+        losses = [float(row["loss"]) for row in rows]
+        for first, last, loss in zip(columns["first_step"], columns["step"], columns["loss"]):
+            self.assertAlmostEqual(loss, sum(losses[first - 1:last]) / (last - first + 1), places=4)
+        self.assert_quiet_console()
+
+    def test_without_jobs_and_unknown_ones(self):
+        self.open_page()
+        harness.wait_until("the workers", lambda: self.script("document.querySelectorAll('#workers tr').length") == 2)
+        self.assertIn("No jobs yet", self.script("document.getElementById('jobs-note').textContent"))
+        self.assertTrue(self.script("document.getElementById('job').hidden"))
+        self.assert_quiet_console()
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            self.api("jobs/none")
+        self.assertEqual(refused.exception.code, 404)
+        self.assertIn("none", json.load(refused.exception)["error"]["message"])
+        self.open_page("#none")
+        harness.wait_until("the error", lambda: "no job none" in self.script("document.getElementById('status').textContent"))
+        self.open_page("#" + "%3Cimg%20src=x%20onerror=document.title=1%3E")
+        harness.wait_until("the error", lambda: "no job <img" in self.script("document.getElementById('status').textContent"))
+        self.assertEqual(self.script("document.querySelectorAll('img').length"), 0)
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(urllib.request.Request(f"http://{self.cluster.http}/api/v1/jobs", data=b"{}"), timeout=5)
+        self.assertEqual(refused.exception.code, 405)
+
+
+if __name__ == "__main__":
+    harness.main()
