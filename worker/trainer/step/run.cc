@@ -103,7 +103,7 @@ class RankRun {
               double checkpoint_seconds);
   absl::Status SubmitCheckpoint();
   // Announces finished checkpoints; with `wait`, also the one under way, which must succeed.
-  // Without, one that lacks a rank's part is only logged.
+  // Without, one that lacks a rank's part is only logged, up to kLackingMax in a row.
   absl::Status TakeCheckpoints(bool wait);
   void AnnounceCheckpoint(const CommittedCheckpoint& committed);
 
@@ -128,8 +128,10 @@ class RankRun {
   bool broken_ = false;
   int64_t committed_step_ = 0;
   int64_t submitted_step_ = 0;
-  absl::Status newest_checkpoint_;  // of those that are done
-  double validation_loss_ = 0;      // the last one measured, at validated_step_
+  absl::Status newest_checkpoint_;       // of those that are done
+  static constexpr int kLackingMax = 3;  // checkpoints in a row without some part end a run
+  int lacking_ = 0;                      // of those that are done, since the last good one
+  double validation_loss_ = 0;           // the last one measured, at validated_step_
   int64_t validated_step_ = 0;
   absl::Duration last_progress_ = -absl::InfiniteDuration();
 
@@ -644,6 +646,7 @@ absl::Status RankRun::SubmitCheckpoint() {
 absl::Status RankRun::TakeCheckpoints(bool wait) {
   while (std::optional<absl::StatusOr<CommittedCheckpoint>> done = writer_->Take(wait)) {
     const absl::Status& newest = newest_checkpoint_ = done->status();
+    lacking_ = newest.ok() ? 0 : lacking_ + 1;
     if (newest.ok() && leader_) {
       AnnounceCheckpoint(**done);
     }
@@ -651,7 +654,9 @@ absl::Status RankRun::TakeCheckpoints(bool wait) {
       continue;
     }
     // What the other ranks could not write, rank 0 hears; the checkpoint before still stands.
-    const bool passing = shards_ > 1 && (!leader_ || absl::IsUnavailable(newest));
+    // Several in a row are no passing trouble.
+    const bool passing =
+        shards_ > 1 && (!leader_ || (absl::IsUnavailable(newest) && lacking_ < kLackingMax));
     if (!passing) {
       blame_ = v1::EXIT_REASON_IO;
       return Annotate(newest, "checkpoint");

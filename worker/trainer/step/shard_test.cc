@@ -344,6 +344,19 @@ class ShardedRunTest : public testing::Test {
            int64_t epoch,
            const v1::CheckpointAnnouncement* from) {
     LocalKeyValueStore store;
+    Gang gang = RunWith(store, spec, ranks, folder, epoch, from);
+    for (const v1::TrainerExit& exit : gang.exits) {
+      EXPECT_EQ(exit.reason(), v1::EXIT_REASON_FINISHED) << exit.message();
+    }
+    return gang;
+  }
+
+  Gang RunWith(KeyValueStore& store,
+               const v1::JobSpec& spec,
+               int ranks,
+               const std::string& folder,
+               int64_t epoch,
+               const v1::CheckpointAnnouncement* from) {
     Gang gang;
     gang.exits.resize(static_cast<size_t>(ranks));
     std::vector<std::thread> threads;
@@ -362,9 +375,6 @@ class ShardedRunTest : public testing::Test {
     }
     for (std::thread& thread : threads) {
       thread.join();
-    }
-    for (const v1::TrainerExit& exit : gang.exits) {
-      EXPECT_EQ(exit.reason(), v1::EXIT_REASON_FINISHED) << exit.message();
     }
     return gang;
   }
@@ -399,6 +409,29 @@ TEST_F(ShardedRunTest, FourRanks_ResumedByAnyNumber_FollowTheCurveOfOne) {
                 *Env::Real().ReadFile(leader.checkpoints.back().path() + "/model.safetensors"));
     }
   }
+}
+
+// Rank 1 can never write its part.
+class PartlessStore : public LocalKeyValueStore {
+ public:
+  absl::Status Put(std::string_view key, std::string_view value) override {
+    const std::string name(key);
+    const bool part = name.rfind("checkpoint/", 0) == 0 && name.size() > 2 &&
+                      name.compare(name.size() - 2, 2, "/1") == 0;
+    return LocalKeyValueStore::Put(key, part ? "failed: read-only file system" : value);
+  }
+};
+
+TEST_F(ShardedRunTest, ARankThatNeverWritesItsPart_EndsTheRunAfterThreeCheckpoints) {
+  PartlessStore store;
+  v1::JobSpec spec = Job("on");
+  spec.mutable_train()->set_steps(60);
+  const Gang gang = RunWith(store, spec, 2, "partless", 1, nullptr);
+  EXPECT_EQ(gang.exits[0].reason(), v1::EXIT_REASON_IO) << gang.exits[0].message();
+  EXPECT_THAT(gang.exits[0].message(), HasSubstr("rank 1 could not write its part"));
+  EXPECT_LT(gang.exits[0].step(), 30);
+  EXPECT_GE(gang.exits[0].step(), 9);
+  EXPECT_TRUE(gang.links[0]->checkpoints.empty());
 }
 
 TEST_F(ShardedRunTest, MoreRanks_ThanTheMicroBatchesOfBefore_ChooseASmallerOne) {
