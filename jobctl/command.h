@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "jobctl/client.h"
+#include "jobctl/cost.h"
 #include "jobctl/output.h"
 
 namespace CLI {
@@ -34,6 +35,8 @@ struct Context {
   ConnectOptions connect;
   OutputFormat format = OutputFormat::kTable;
   bool quiet = false;
+  bool no_color = false;  // --no-color; NO_COLOR is asked for by ColorWanted()
+  Prices prices;
 
   // Connects on first use.
   absl::StatusOr<Client*> client();
@@ -69,6 +72,8 @@ Action SetupResume(CLI::App& app);
 Action SetupUpdate(CLI::App& app);
 Action SetupDelete(CLI::App& app);
 Action SetupWait(CLI::App& app);
+Action SetupReport(CLI::App& app);
+Action SetupTop(CLI::App& app);
 Action SetupWorkers(CLI::App& app);
 Action SetupCordon(CLI::App& app);
 Action SetupUncordon(CLI::App& app);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "jobctl/command.h"
+#include "jobctl/metrics_plot.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -102,6 +103,9 @@ _jobctl() {
     "submit -f"|"submit --file"|"plan -f"|"plan --file"|"submit submit"|"plan plan"|*" --input"|*" --out"|*" --tls-"*)
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
     "metrics -o"|"metrics --output") COMPREPLY=($(compgen -W "table csv json" -- "$cur")); return ;;
+    "report -o"|"report --output") COMPREPLY=($(compgen -W "md html json" -- "$cur")); return ;;
+    *" --plot") COMPREPLY=($(compgen -W ")",
+                      PlotMetricNames(" "), R"(" -- "$cur")); return ;;
     *" -o"|*" --output") COMPREPLY=($(compgen -W "table wide json yaml name" -- "$cur")); return ;;
     *" --dry-run") COMPREPLY=($(compgen -W "client server" -- "$cur")); return ;;
     *" --state") COMPREPLY=($(compgen -W ")",

@@ -11,6 +11,8 @@
 #include "common/base/units.h"
 #include "common/config/config.h"
 #include "jobctl/command.h"
+#include "jobctl/cost.h"
+#include "jobctl/history.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -56,6 +58,15 @@ void AppendRunInfo(std::string& out, const v1::Job& job) {
   Line(out, "Memory", absl::StrCat(FormatBytes(info.planned_bytes()), " planned a rank"));
 }
 
+std::string UsageLines(const Usage& usage, const std::string& currency) {
+  std::string out;
+  Line(out, "Energy", EnergySentence(usage));
+  if (usage.cost.has_value()) {
+    Line(out, "Cost", CostSentence(usage, currency));
+  }
+  return out;
+}
+
 std::string RecoveryText(const v1::Recovery& recovery) {
   const std::string lost = absl::StrCat("lost rank ", recovery.rank(), " on ", recovery.worker_id(),
                                         " (", recovery.reason(), ")");
@@ -75,7 +86,8 @@ std::string Indent(const std::string& text) {
 
 std::string Describe(const v1::Job& job,
                      const v1::ListEventsResponse& events,
-                     const v1::GetVersionResponse& version) {
+                     const v1::GetVersionResponse& version,
+                     const std::string& usage) {
   std::string out;
   Line(out, "Job", job.job_id());
   Line(out, "State", absl::StrCat(StateName(job.state()), " since ", TimeText(job.state_time())));
@@ -91,6 +103,7 @@ std::string Describe(const v1::Job& job,
        absl::StrCat(job.epoch(), " (", job.restarts(), " of ",
                     job.spec().resources().max_restarts(), " restarts used)"));
   AppendProgress(out, job);
+  out += usage;
   AppendRunInfo(out, job);
   if (job.has_recovery()) {
     Line(out, "Recovery", RecoveryText(job.recovery()));
@@ -126,7 +139,12 @@ absl::StatusOr<int> Run(Context& context, const std::string& job_id) {
   events_request.set_job_id(job_id);
   HEARTH_ASSIGN_OR_RETURN(const v1::ListEventsResponse events, client->ListEvents(events_request));
   HEARTH_ASSIGN_OR_RETURN(const v1::GetVersionResponse version, client->GetVersion());
-  WriteOut(Describe(job, events, version));
+  std::string usage;
+  if (HasUsage(job, context.prices)) {
+    HEARTH_ASSIGN_OR_RETURN(const History history, LoadHistory(*client, job_id));
+    usage = UsageLines(UsageOf(job, history, context.prices), context.prices.currency);
+  }
+  WriteOut(Describe(job, events, version, usage));
   return kExitOk;
 }
 

@@ -1,13 +1,7 @@
 // Following one job: its states from WatchJob, its steps from StreamMetrics, drawn by a third
 // thread of control, the caller.
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <clocale>
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -21,6 +15,7 @@
 #include "common/rpc/channel.h"
 #include "common/time/clock.h"
 #include "jobctl/command.h"
+#include "jobctl/terminal.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -28,24 +23,10 @@ namespace {
 constexpr size_t kSparklinePoints = 512;
 constexpr int kSparklineWidth = 24;
 constexpr absl::Duration kRedraw = absl::Milliseconds(250);
+
 bool Rests(v1::JobState state) {
   return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
          state == v1::JOB_STATE_CANCELLED || state == v1::JOB_STATE_PAUSED;
-}
-
-bool Utf8Terminal() {
-  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets it
-    if (value != nullptr && *value != '\0') {
-      return std::strstr(value, "UTF-8") != nullptr || std::strstr(value, "utf8") != nullptr;
-    }
-  }
-  return false;
-}
-
-int TerminalWidth() {
-  winsize size{};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
 class Follower {
@@ -53,8 +34,8 @@ class Follower {
   Follower(Client& client, const FollowOptions& options)
       : client_(client),
         options_(options),
-        terminal_(options.show && isatty(STDOUT_FILENO) == 1),
-        utf8_(Utf8Terminal()) {}
+        terminal_(options.show && IsTerminal()),
+        utf8_(Utf8Locale()) {}
 
   absl::StatusOr<int> Run() {
     std::thread watcher([this] { WatchStates(); });
@@ -227,7 +208,7 @@ class Follower {
         absl::StrFormat(" %d/%d  loss %.4f ", last_.step(), steps, last_.loss());
     const std::string speed =
         absl::StrFormat("  %s tok/s  %s", FormatCount(last_.tokens_per_second()), Eta());
-    const int room = TerminalWidth() - static_cast<int>(tail.size() + speed.size()) - 3;
+    const int room = SizeOfTerminal().columns - static_cast<int>(tail.size() + speed.size()) - 3;
     const int spark = utf8_ ? std::clamp(room / 2, 0, kSparklineWidth) : 0;
     const int width = std::clamp(room - spark, 4, 30);
     const int full = static_cast<int>(std::lround(share * width));

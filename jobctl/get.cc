@@ -1,9 +1,12 @@
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "common/base/status_macros.h"
 #include "jobctl/command.h"
+#include "jobctl/cost.h"
+#include "jobctl/history.h"
 
 namespace hearth::jobctl {
 
@@ -15,7 +18,14 @@ Action SetupGet(CLI::App& app) {
     v1::GetJobRequest request;
     request.set_job_id(*job_id);
     HEARTH_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(request));
-    HEARTH_RETURN_IF_ERROR(PrintJobs(context.format, {job}, job));
+    std::vector<ExtraCell> extra;
+    const bool table =
+        context.format == OutputFormat::kTable || context.format == OutputFormat::kWide;
+    if (table && HasUsage(job, context.prices)) {
+      HEARTH_ASSIGN_OR_RETURN(const History history, LoadHistory(*client, *job_id));
+      extra = UsageCells(UsageOf(job, history, context.prices), context.prices.currency);
+    }
+    HEARTH_RETURN_IF_ERROR(PrintJobs(context.format, {job}, job, extra));
     return kExitOk;
   };
 }

@@ -1,6 +1,7 @@
 // jobctl: the command line of Hearth.
 #include <cstdlib>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,9 +24,28 @@ std::string Environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+// Prices of the context file, where neither a flag nor the environment (both parsed into `app`) has
+// them.
+void ApplyPrices(const CLI::App& app, const nlohmann::json& json, hearth::jobctl::Prices& prices) {
+  const std::tuple<const char*, const char*, double*> fields[] = {
+      {"--price-per-kwh", "price_per_kwh", &prices.per_kwh},
+      {"--price-per-gpu-hour", "price_per_gpu_hour", &prices.per_gpu_hour}};
+  for (const auto& [flag, name, target] : fields) {
+    if (app.get_option(flag)->empty() && json.contains(name) && json[name].is_number() &&
+        json[name].get<double>() >= 0.0) {
+      *target = json[name].get<double>();
+    }
+  }
+  if (app.get_option("--currency")->empty() && json.contains("currency") &&
+      json["currency"].is_string()) {
+    prices.currency = json["currency"].get<std::string>();
+  }
+}
+
 // Flag > environment > context file > default. The context file is JSON: {"coordinator":
-// "host:port", "tls_ca": "..."}.
-void ApplyContextFile(hearth::jobctl::ConnectOptions& connect) {
+// "host:port", "tls_ca": "...", "price_per_kwh": 0.1}.
+void ApplyContextFile(const CLI::App& app, Context& context) {
+  hearth::jobctl::ConnectOptions& connect = context.connect;
   const std::string config_home = Environment("XDG_CONFIG_HOME");
   const std::string home = config_home.empty() ? Environment("HOME") + "/.config" : config_home;
   const auto text = hearth::Env::Real().ReadFile(home + "/hearth/context.json");
@@ -39,6 +59,9 @@ void ApplyContextFile(hearth::jobctl::ConnectOptions& connect) {
       if (target->empty() && json.is_object() && json.contains(name) && json[name].is_string()) {
         *target = json[name].get<std::string>();
       }
+    }
+    if (json.is_object()) {
+      ApplyPrices(app, json, context.prices);
     }
   }
   if (connect.coordinators.empty()) {
@@ -60,6 +83,17 @@ int Fail(const absl::Status& status) {
   }
   hearth::jobctl::WriteErr(text);
   return hearth::jobctl::kExitError;
+}
+
+void AddPriceOptions(CLI::App& app, hearth::jobctl::Prices& prices) {
+  app.add_option("--price-per-kwh", prices.per_kwh, "Price of electricity, for costs")
+      ->envname("HEARTH_PRICE_PER_KWH")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--price-per-gpu-hour", prices.per_gpu_hour, "Price of a worker's hour, for costs")
+      ->envname("HEARTH_PRICE_PER_GPU_HOUR")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--currency", prices.currency, "Symbol or code of the prices (default $)")
+      ->envname("HEARTH_CURRENCY");
 }
 
 struct Bound {
@@ -103,8 +137,8 @@ int main(int argc, char** argv) {
   app.add_option("--tls-key", context.connect.tls_key, "Client key (PEM)");
   app.add_option("-o,--output", format, "table, wide, json, yaml, name");
   app.add_flag("-q,--quiet", context.quiet, "Print names only");
-  app.add_flag_callback(
-      "--no-color", [] {}, "Taken for scripts' sake: jobctl prints no colours");
+  app.add_flag("--no-color", context.no_color, "No colours in plots (as NO_COLOR)");
+  AddPriceOptions(app, context.prices);
 
   std::vector<Bound> commands;
   for (const CommandDef& def : hearth::jobctl::Commands()) {
@@ -127,7 +161,7 @@ int main(int argc, char** argv) {
     const int code = app.exit(error);
     return code == 0 ? 0 : static_cast<int>(hearth::jobctl::kExitUsage);
   }
-  ApplyContextFile(context.connect);
+  ApplyContextFile(app, context);
   const auto parsed = hearth::jobctl::ParseOutputFormat(format);
   if (!parsed.ok()) {
     Fail(parsed.status());

@@ -9,12 +9,14 @@
 #include "common/base/status_macros.h"
 #include "google/protobuf/util/json_util.h"
 #include "jobctl/command.h"
+#include "jobctl/metrics_plot.h"
 
 namespace hearth::jobctl {
 namespace {
 
 struct Options {
-  std::string job_id;
+  std::vector<std::string> job_ids;
+  std::string plot;    // names of metrics; empty = numbers
   std::string format;  // csv, or empty for the global -o
   int64_t from_step = 1;
   bool follow = false;
@@ -89,7 +91,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
     WriteOut(csv_header + "\n");
   }
   v1::StreamMetricsRequest request;
-  request.set_job_id(options.job_id);
+  request.set_job_id(options.job_ids.front());
   request.set_from_step(options.from_step);
   request.set_follow(options.follow);
   const auto once = [&](bool& progressed) {
@@ -118,7 +120,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   };
   if (options.follow) {  // says at once that there is no such job, or no coordinator
     v1::GetJobRequest get;
-    get.set_job_id(options.job_id);
+    get.set_job_id(options.job_ids.front());
     HEARTH_RETURN_IF_ERROR(client->GetJob(get).status());
   }
   bool progressed = false;
@@ -136,17 +138,33 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
 
 Action SetupMetrics(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("job", options->job_id, "Job id")->required();
+  app.add_option("job", options->job_ids, "Job id; several with --plot")->required();
+  app.add_option("--plot", options->plot,
+                 "Draw these by step, e.g. loss,tok_s; several jobs share a plot");
   app.add_option("--from-step", options->from_step, "First step")->capture_default_str();
   app.add_flag("-f,--follow", options->follow,
                "Go on with new steps until the job ends (csv, json)");
   app.add_option("-o,--output", options->format, "table, csv, json")
       ->check(CLI::IsMember({"table", "csv", "json"}));
-  return [options](Context& context) {
+  return [options](Context& context) -> absl::StatusOr<int> {
+    const auto usage = [](std::string_view text) {
+      WriteErr(absl::StrCat("error: ", std::string(text), "\n"));
+      return kExitUsage;
+    };
     if (options->format == "json") {
       context.format = OutputFormat::kJson;
     }
-    return Run(context, *options);
+    if (options->plot.empty()) {
+      return options->job_ids.size() == 1 ? Run(context, *options)
+                                          : usage("several jobs are shown with --plot only");
+    }
+    if (options->follow || options->format == "csv" || context.format != OutputFormat::kTable) {
+      return usage("--plot goes with neither --follow nor --output");
+    }
+    const auto metrics = ParsePlotMetrics(options->plot);
+    return metrics.ok()
+               ? PlotJobs(context, options->job_ids, options->from_step, *metrics)
+               : usage({metrics.status().message().data(), metrics.status().message().size()});
   };
 }
 

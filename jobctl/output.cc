@@ -150,7 +150,8 @@ absl::StatusOr<bool> PrintWhole(OutputFormat format, const google::protobuf::Mes
 
 absl::Status PrintJobs(OutputFormat format,
                        const std::vector<v1::Job>& jobs,
-                       const google::protobuf::Message& whole) {
+                       const google::protobuf::Message& whole,
+                       const std::vector<ExtraCell>& extra) {
   const absl::StatusOr<bool> printed = PrintWhole(format, whole);
   if (!printed.ok() || *printed) {
     return printed.status();
@@ -165,6 +166,9 @@ absl::Status PrintJobs(OutputFormat format,
   std::vector<std::string> header = {"NAME", "STATE", "STEP", "LOSS", "TOK/S", "WORKERS"};
   if (wide) {
     header.insert(header.end(), {"PRIORITY", "EPOCH", "RECIPE", "CHECKPOINT", "REASON"});
+  }
+  for (const ExtraCell& cell : extra) {
+    header.push_back(cell.header);
   }
   header.push_back("AGE");
   Table table(header);
@@ -183,6 +187,9 @@ absl::Status PrintJobs(OutputFormat format,
       row.push_back(job.spec().precision().recipe());
       row.push_back(job.has_checkpoint() ? absl::StrCat(job.checkpoint().step()) : "-");
       row.push_back(job.reason().empty() ? "-" : job.reason());
+    }
+    for (const ExtraCell& cell : extra) {
+      row.push_back(cell.text);
     }
     row.push_back(HumanDuration(now - TimeOf(job.create_time())));
     table.Add(std::move(row));

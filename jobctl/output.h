@@ -33,10 +33,18 @@ class Table {
 absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message);
 absl::StatusOr<std::string> ToYaml(const google::protobuf::Message& message);
 
-// Prints a list of jobs or workers in the format asked for. `whole` is what JSON and YAML show.
+// A column more, for one row.
+struct ExtraCell {
+  std::string header;
+  std::string text;
+};
+
+// Prints a list of jobs or workers in the format asked for. `whole` is what JSON and YAML show;
+// `extra` stands before the age in tables, for lists of one job.
 absl::Status PrintJobs(OutputFormat format,
                        const std::vector<v1::Job>& jobs,
-                       const google::protobuf::Message& whole);
+                       const google::protobuf::Message& whole,
+                       const std::vector<ExtraCell>& extra = {});
 absl::Status PrintWorkers(OutputFormat format,
                           const std::vector<v1::Worker>& workers,
                           const google::protobuf::Message& whole);

@@ -66,6 +66,77 @@ class CommandLineTest(harness.ClusterTest):
         self.assertEqual(self.complete("submit", "--dr"), ["--dry-run"])
         self.assertEqual(self.complete("submit", "tok"), ["tokens.bin"])
 
+    def test_plot_draws_jobs_by_step(self):
+        one = self.cluster.submit(harness.tiny_job(self.data, steps=30, workers=1))
+        two = self.cluster.submit(harness.tiny_job(self.data, steps=20, workers=1))
+        for job in (one, two):
+            self.cluster.jobctl("wait", job)
+        plot = self.cluster.jobctl("metrics", one, "--plot", "loss,tok_s").stdout
+        lines = plot.splitlines()
+        self.assertEqual([lines[0], lines[21]], [f"loss of {one} by step", f"tok_s of {one} by step"])
+        self.assertEqual(len(lines), 41)
+        self.assertLessEqual(max(map(len, lines)), 80)
+        self.assertRegex(lines[19], r"^ +1 +30$")
+        self.assertTrue(any("\u2801" <= c <= "\u28ff" for c in plot), plot)
+        self.assertNotIn("\x1b", plot)
+        both = self.cluster.jobctl("metrics", one, two, "--plot", "loss").stdout
+        self.assertIn(f"* {one}  + {two}\n", both)
+        for wrong in (["--plot", "bogus"], ["--plot", "loss", "-f"], ["--plot", "loss", "-o", "csv"], [two]):
+            run = self.cluster.jobctl("metrics", one, *wrong, check=False)
+            self.assertEqual((run.returncode, run.stdout), (2, ""), wrong)
+        self.assertEqual(self.complete("metrics", one, "--plot", "tok_"), ["tok_s"])
+
+    def test_top_is_plain_when_piped(self):
+        lines = self.cluster.jobctl("top").stdout.splitlines()
+        self.assertEqual(lines[0], "1 workers, 0 busy, 0 tok/s")
+        self.assertEqual(lines[1].split(), ["NAME", "STATE", "JOB", "TOK/S", "POWER", "TEMP", "MEMORY", "UTIL"])
+        self.assertEqual(lines[2].split()[:6], ["w0", "IDLE", "-", "-", "-", "-"])
+        self.assertEqual(self.cluster.jobctl("top", "--once", "-o", "json", check=False).returncode, 2)
+
+    def test_report_and_costs_of_a_job(self):
+        spec = harness.tiny_job(self.data, steps=30, workers=1)
+        spec["data"]["validation"] = self.data
+        job = self.cluster.submit(spec)
+        self.cluster.jobctl("wait", job)
+        prices = ("--price-per-gpu-hour", "3600", "--currency", "EUR")
+        report = json.loads(self.cluster.jobctl(*prices, "report", job, "-o", "json").stdout)
+        row = self.cluster.job(job)
+        self.assertEqual((report["state"], report["step"], report["tokens"]), ("SUCCEEDED", 30, 30 * 256))
+        self.assertAlmostEqual(report["cost"], row["runningSeconds"], places=6)
+        self.assertEqual(report["cost_to_end"], 0)
+        self.assertIsNone(report["energy_joules"])  # a CPU has no counter
+        self.assertEqual([d["worker"] for d in report["devices"]], ["w0"])
+        self.assertGreater(report["final_validation_loss"], 0)
+        self.assertEqual({v["check"] for v in report["verdict"]},
+                         {"end", "loss", "memory", "temperature", "numbers", "checkpoint"})
+        again = self.cluster.submit(report["spec"])  # the report holds all that a submit needs
+        self.cluster.jobctl("wait", again)
+        self.assertEqual(self.cluster.metrics(again)[-1]["loss"], self.cluster.metrics(job)[-1]["loss"])
+        html = self.cluster.jobctl("report", job, "-o", "html").stdout
+        self.assertTrue(html.startswith("<!DOCTYPE html>") and "<polyline" in html, html)
+        self.assertIn("| ok | end | SUCCEEDED at step 30 of 30: ", self.cluster.jobctl("report", job).stdout)
+        self.assertRegex(self.cluster.jobctl("get", job, *prices).stdout, r"COST +TO-END +AGE\n.* EUR +0\.00 EUR ")
+        self.assertRegex(self.cluster.jobctl("describe", job, *prices).stdout, r"Energy: +not measured\nCost: +\S+ EUR so far")
+        self.assertNotIn("COST", self.cluster.jobctl("get", job).stdout)
+        self.assertEqual(self.cluster.jobctl("report", job, "-o", "pdf", check=False).returncode, 2)
+        self.assertEqual(self.cluster.jobctl("list", "--price-per-kwh", "-1", check=False).returncode, 2)
+        self.assertEqual(self.cluster.jobctl("report", "nothing", check=False).returncode, 1)
+
+    def test_prices_come_from_the_context_file_last(self):
+        job = self.cluster.submit(harness.tiny_job(self.data, steps=5, workers=1))
+        self.cluster.jobctl("wait", job)
+        os.makedirs(os.path.join(self.cluster.dir, "config", "hearth"))
+        with open(os.path.join(self.cluster.dir, "config", "hearth", "context.json"), "w") as f:
+            json.dump({"price_per_gpu_hour": 2.5, "currency": "CHF"}, f)
+        self.cluster.env["XDG_CONFIG_HOME"] = os.path.join(self.cluster.dir, "config")
+        report = json.loads(self.cluster.jobctl("-o", "json", "report", job).stdout)
+        self.assertEqual((report["price_per_gpu_hour"], report["currency"]), (2.5, "CHF"))
+        self.cluster.env["HEARTH_PRICE_PER_GPU_HOUR"] = "4"
+        report = json.loads(self.cluster.jobctl("-o", "json", "report", job).stdout)
+        self.assertEqual((report["price_per_gpu_hour"], report["currency"]), (4, "CHF"))
+        report = json.loads(self.cluster.jobctl("-o", "json", "--price-per-gpu-hour", "0", "report", job).stdout)
+        self.assertIsNone(report["cost"])
+
     def test_time_limit_holds_while_steps_are_reported_all_the_time(self):
         spec = harness.tiny_job(self.data, steps=10**6, workers=1, resources={"time_limit": "1s"}, checkpoint={"every_steps": 0})
         job = self.cluster.submit(spec)

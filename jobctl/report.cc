@@ -1,0 +1,250 @@
+#include "jobctl/report.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/units.h"
+#include "common/base/version.h"
+#include "common/config/config.h"
+
+namespace hearth::jobctl {
+namespace {
+
+// The slope is that of the last fifth of the steps, but of no fewer than this.
+constexpr size_t kSlopeSteps = 50;
+constexpr size_t kFewestPoints = 10;
+constexpr double kSlopeErrors = 2.0;    // standard errors that make a slope
+constexpr size_t kSettledSteps = 10;    // an epoch's first steps may still allocate
+constexpr double kMemoryGrowth = 0.01;  // of the memory after those, and
+constexpr double kMemoryNoise =
+    16.0 * 1024 * 1024;          // bytes, which a CPU's process comes and goes by
+constexpr int64_t kOverdue = 2;  // checkpoint intervals
+
+void Add(Report& report, Verdict verdict, std::string check, std::string text) {
+  report.verdict.push_back({verdict, std::move(check), std::move(text), ""});
+}
+
+bool Ended(v1::JobState state) {
+  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
+         state == v1::JOB_STATE_CANCELLED;
+}
+
+void JudgeEnd(Report& report) {
+  const v1::Job& job = report.job;
+  const Verdict verdict = job.state() == v1::JOB_STATE_SUCCEEDED ? Verdict::kOk
+                          : job.state() == v1::JOB_STATE_FAILED  ? Verdict::kFailed
+                                                                 : Verdict::kNote;
+  Add(report, verdict, "end",
+      absl::StrCat(StateName(job.state()), " at step ", job.step(), " of ",
+                   job.spec().train().steps(), job.reason().empty() ? "" : ": ", job.reason()));
+}
+
+void JudgeLoss(Report& report) {
+  const size_t count =
+      std::min(report.steps.size(), std::max(kSlopeSteps, report.steps.size() / 5));
+  std::vector<double> x;
+  std::vector<double> y;
+  for (size_t i = report.steps.size() - count; i < report.steps.size(); ++i) {
+    x.push_back(static_cast<double>(report.steps[i].step()));
+    y.push_back(report.steps[i].loss());
+  }
+  const std::optional<Slope> slope = SlopeOf(x, y);
+  if (!slope.has_value()) {
+    Add(report, Verdict::kNote, "loss", "too few steps for a slope");
+    return;
+  }
+  const bool clear = std::abs(slope->per_unit) > kSlopeErrors * slope->error;
+  const bool falls = slope->per_unit < 0.0;
+  Add(report,
+      !clear  ? Verdict::kNote
+      : falls ? Verdict::kOk
+              : Verdict::kWarning,
+      "loss",
+      absl::StrFormat("%s over the last %d steps: %+.3g (standard error %.2g) per 1000 steps",
+                      !clear  ? "flat"
+                      : falls ? "falling"
+                              : "rising",
+                      count, slope->per_unit * 1000.0, slope->error * 1000.0));
+}
+
+void JudgeMemory(Report& report) {
+  // Of the last epoch alone: each begins with an empty device.
+  const auto first =
+      std::find_if(report.steps.begin(), report.steps.end(), [&report](const v1::StepReport& step) {
+        return step.epoch() == report.steps.back().epoch();
+      });
+  const auto count = static_cast<size_t>(report.steps.end() - first);
+  if (count <= kSettledSteps) {
+    Add(report, Verdict::kNote, "memory", "too few steps to see it grow");
+    return;
+  }
+  const auto settled = static_cast<double>((first + kSettledSteps - 1)->memory_bytes());
+  double highest = 0.0;
+  for (auto step = first + kSettledSteps; step != report.steps.end(); ++step) {
+    highest = std::max(highest, static_cast<double>(step->memory_bytes()));
+  }
+  if (settled <= 0.0) {
+    Add(report, Verdict::kNote, "memory", "not measured");
+    return;
+  }
+  const double growth = std::max(0.0, highest - settled);
+  Add(report,
+      growth > std::max(kMemoryNoise, kMemoryGrowth * settled) ? Verdict::kWarning : Verdict::kOk,
+      "memory",
+      absl::StrCat("grew by ", FormatBytes(static_cast<int64_t>(growth)), " after step ",
+                   kSettledSteps, " of the last epoch (",
+                   FormatBytes(static_cast<int64_t>(highest)), " at most)"));
+}
+
+void JudgeTemperature(Report& report, const ReportFacts& facts) {
+  double hottest = 0.0;
+  std::string where;
+  for (const v1::Worker& worker : facts.workers) {
+    const double celsius = worker.device_status().temperature_celsius();
+    if (worker.job_id() == report.job.job_id() && celsius > hottest) {
+      hottest = celsius;
+      where = worker.worker_id();
+    }
+  }
+  if (hottest == 0.0) {
+    Add(report, Verdict::kNote, "temperature",
+        Ended(report.job.state()) ? "not kept after a job's end; Prometheus has it"
+                                  : "not measured");
+    return;
+  }
+  Add(report, hottest > facts.temperature_limit ? Verdict::kWarning : Verdict::kOk, "temperature",
+      absl::StrFormat("hottest now: %.0f C on %s (limit %.0f C)", hottest, where,
+                      facts.temperature_limit));
+}
+
+void JudgeNumbers(Report& report) {
+  int64_t bad = 0;
+  for (const v1::StepReport& step : report.steps) {
+    bad += std::isfinite(step.loss()) && std::isfinite(step.grad_norm()) ? 0 : 1;
+  }
+  const int64_t skipped = report.steps.empty() ? 0 : report.steps.back().skipped_steps();
+  Add(report, bad + skipped > 0 ? Verdict::kWarning : Verdict::kOk, "numbers",
+      absl::StrFormat("%d steps not finite, %d skipped, %d made void by resumes", bad, skipped,
+                      report.voided_steps));
+}
+
+void JudgeCheckpoint(Report& report) {
+  const v1::Job& job = report.job;
+  if (!job.has_checkpoint()) {
+    Add(report, Ended(job.state()) && job.step() > 0 ? Verdict::kWarning : Verdict::kNote,
+        "checkpoint", "there is none");
+    return;
+  }
+  const int64_t behind = std::max<int64_t>(0, job.step() - job.checkpoint().step());
+  const std::string age = HumanDuration(report.now - TimeOf(job.checkpoint().create_time()));
+  const int64_t every = job.spec().checkpoint().every_steps();
+  const bool overdue =
+      job.state() == v1::JOB_STATE_SUCCEEDED ? behind > 0 : every > 0 && behind > kOverdue * every;
+  Add(report, overdue ? Verdict::kWarning : Verdict::kOk, "checkpoint",
+      absl::StrCat("step ", job.checkpoint().step(), ", ", behind, " steps behind, written ", age,
+                   " ago"));
+}
+
+void FillLosses(Report& report) {
+  double seconds = 0.0;
+  double tokens = 0.0;
+  for (const v1::StepReport& step : report.steps) {
+    seconds += step.step_seconds();
+    tokens += step.step_seconds() * step.tokens_per_second();
+    if (!step.has_validation_loss()) {
+      continue;
+    }
+    report.final_validation_loss = step.validation_loss();
+    if (!report.best_validation_loss.has_value() ||
+        step.validation_loss() < *report.best_validation_loss) {
+      report.best_validation_loss = step.validation_loss();
+      report.best_validation_step = step.step();
+    }
+  }
+  if (!report.steps.empty()) {
+    report.final_loss = report.steps.back().loss();
+  }
+  if (seconds > 0.0) {
+    report.mean_tokens_per_second = tokens / seconds;
+  }
+}
+
+void FillDevices(Report& report, const std::vector<v1::Worker>& workers) {
+  const v1::Job& job = report.job;
+  for (const v1::Worker& worker : workers) {
+    const bool in_gang = std::find(job.workers().begin(), job.workers().end(),
+                                   worker.worker_id()) != job.workers().end();
+    const bool holds = job.workers().empty() && job.has_checkpoint() &&
+                       worker.root_uuid() == job.checkpoint().root_uuid() &&
+                       worker.device().kind() == job.spec().resources().device();
+    if (in_gang || holds) {
+      const v1::DeviceInfo& device = worker.device();
+      report.devices.push_back({worker.worker_id(), worker.host(), device.kind(), device.model(),
+                                device.driver_version(), device.cuda_version(), worker.version()});
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<Slope> SlopeOf(const std::vector<double>& x, const std::vector<double>& y) {
+  double count = 0.0;
+  double mean_x = 0.0;
+  double mean_y = 0.0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (std::isfinite(y[i])) {
+      count += 1.0;
+      mean_x += (x[i] - mean_x) / count;
+      mean_y += (y[i] - mean_y) / count;
+    }
+  }
+  double xx = 0.0;
+  double xy = 0.0;
+  double yy = 0.0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (std::isfinite(y[i])) {
+      xx += (x[i] - mean_x) * (x[i] - mean_x);
+      xy += (x[i] - mean_x) * (y[i] - mean_y);
+      yy += (y[i] - mean_y) * (y[i] - mean_y);
+    }
+  }
+  if (count < static_cast<double>(kFewestPoints) || xx <= 0.0) {
+    return std::nullopt;
+  }
+  const double slope = xy / xx;
+  const double rest = std::max(0.0, yy - slope * xy);
+  return Slope{slope, std::sqrt(rest / (count - 2.0) / xx)};
+}
+
+Report BuildReport(const ReportFacts& facts) {
+  Report report;
+  report.job = facts.job;
+  report.steps = facts.history.steps;
+  report.voided_steps = facts.history.voided_steps;
+  report.prices = facts.prices;
+  report.now = facts.now;
+  report.usage = UsageOf(facts.job, facts.history, facts.prices);
+  report.coordinator_version =
+      absl::StrCat(facts.version.version(), " (", facts.version.commit(), ")");
+  report.jobctl_version = VersionString();
+  report.spec_yaml = config::ToYaml(facts.job.spec());
+  for (const v1::JobEvent& event : facts.events) {
+    if (event.type() == "recovery") {
+      report.recoveries.push_back(
+          absl::StrCat(TimeText(event.time()), ", step ", event.step(), ": ", event.message()));
+    }
+  }
+  FillLosses(report);
+  FillDevices(report, facts.workers);
+  JudgeEnd(report);
+  JudgeLoss(report);
+  JudgeMemory(report);
+  JudgeTemperature(report, facts);
+  JudgeNumbers(report);
+  JudgeCheckpoint(report);
+  return report;
+}
+
+}  // namespace hearth::jobctl
