@@ -247,6 +247,21 @@ TEST(Dying, CauseOfTheExit_IsWhatIsRecordedInTheEnd) {
   EXPECT_EQ(h.Job("job").reason_code(), "numerical");
 }
 
+// Its peer's report of a broken connection came first, and with it our kill.
+TEST(Dying, KilledBeforeOurKill_IsToBlameForPeersThatLostIt) {
+  Harness h;
+  h.Running(2);
+  h.Exit("job", 0, v1::EXIT_REASON_COMM, "lost rank 1");
+  v1::TaskReport report = h.Next("job", 1);
+  report.mutable_exit()->mutable_exit()->set_reason(v1::EXIT_REASON_KILLED);
+  report.mutable_exit()->mutable_exit()->set_message("SIGKILL");
+  report.mutable_exit()->set_clean(true);
+  report.mutable_exit()->set_before_kill(true);
+  h.Report("job", 1, report);
+  EXPECT_EQ(h.Job("job").reason_code(), "trainer_killed");
+  EXPECT_EQ(h.Job("job").recovery().rank(), 1);
+}
+
 TEST(Dying, SaidTwiceOrStaleOrLate_ChangesNothing) {
   Harness h;
   h.Running(2);

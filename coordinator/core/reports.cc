@@ -282,8 +282,9 @@ void Core::Impl::ApplyExit(WorkerState& worker, JobState& job, int rank, const v
     *record.mutable_fault_time() = ToProto(now_.wall - absl::Seconds(exit.silent_seconds()));
   }
   const v1::ExitReason reason = exit.exit().reason();
-  // One that was dying before we killed anybody is the cause, not a consequence.
-  record.set_killed_by_us(job.record.stop().kill() && !record.has_dying() &&
+  // One that was dying before we killed it is the cause, not a consequence.
+  const bool own_death = exit.before_kill() && reason == v1::EXIT_REASON_KILLED;
+  record.set_killed_by_us(job.record.stop().kill() && !record.has_dying() && !own_death &&
                           (reason == v1::EXIT_REASON_KILLED || reason == v1::EXIT_REASON_ABORTED ||
                            reason == v1::EXIT_REASON_COMM ||
                            reason == v1::EXIT_REASON_UNSPECIFIED));

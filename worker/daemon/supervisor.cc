@@ -24,6 +24,7 @@ namespace {
 // Messages to trainers that may wait for the thread. Starts and kills always find room.
 constexpr size_t kMaxQueuedSends = 10000;
 constexpr size_t kReadBytes = 64 << 10;
+constexpr int kLastReads = 64;
 // How often an emptying process group is looked at; no descriptor tells.
 constexpr absl::Duration kReapPoll = absl::Milliseconds(5);
 // The same while the group is gone and the device's next sample is awaited.
@@ -185,6 +186,7 @@ void Supervisor::Apply(const KillCommand& command) {
     return;
   }
   kill(-child->process.pid, SIGTERM);
+  child->asked_to_end = true;
   child->state = State::kTerminating;
   child->deadline = std::min(child->deadline, clock_.Monotonic() + command.grace);
 }
@@ -201,6 +203,8 @@ void Supervisor::Apply(const StopCommand& /*command*/) {
 
 void Supervisor::KillNow(Child& child) {
   HEARTH_FAULT_POINT("agent.before_kill");
+  const absl::StatusOr<ProcessStat> stat = options_.read_stat(child.process.pid);
+  child.facts.before_kill = stat.ok() && LooksDying(*stat);
   KillAll(child.process.pid);
   child.state = State::kKilled;
   child.death.Dying(clock_.Monotonic());
@@ -242,8 +246,12 @@ void Supervisor::CheckDying(Child& child) {
   if (!child.death.NoticeIsDue(now)) {
     return;
   }
-  // Its last words may still be in the pipes, a good end among them.
-  Drain(child);
+  // Its last words may still be in the pipe, a good end among them. No more than fits into it: a
+  // grandchild may go on writing.
+  pollfd ready = {child.process.pipe.get(), POLLIN, 0};
+  for (int i = 0; i < kLastReads && child.process.pipe.valid() && poll(&ready, 1, 0) > 0; ++i) {
+    Read(child);
+  }
   ExitFacts facts = child.facts;
   bool known = child.leader_reaped || !facts.hung.empty() || !facts.protocol_error.empty();
   if (!known && child.state == State::kKilled) {
@@ -427,6 +435,7 @@ void Supervisor::LeaderEnded(Child& child) {
   }
   child.process.pidfd.Reset();
   child.leader_reaped = true;
+  child.facts.before_kill |= !child.asked_to_end && child.state != State::kKilled;
   child.death.Dying(clock_.Monotonic());
   HEARTH_FAULT_POINT("agent.after_reap");
   child.facts.wait_status = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
@@ -500,16 +509,6 @@ void Supervisor::Report(Child& child) {
     return;
   }
   child.reported = true;
-  Drain(child);
-  child.process.pipe.Reset();
-  child.process.out.Reset();
-  child.process.err.Reset();
-  HEARTH_LOG_INFO("{}: trainer ended, status {}{}", child.key.ToString(), child.facts.wait_status,
-                  child.facts.clean ? "" : ", " + child.facts.unclean_reason);
-  listener_.OnTrainerExit(child.key, child.facts);
-}
-
-void Supervisor::Drain(Child& child) {
   // Whatever is in the pipes was written before the end; a descriptor that a survivor holds gives
   // EAGAIN, not an end.
   const auto drain = [](Fd& fd, auto&& read_once) {
@@ -522,6 +521,12 @@ void Supervisor::Drain(Child& child) {
   drain(child.process.pipe, [&] { Read(child); });
   drain(child.process.out, [&] { ReadOutput(child, child.process.out, child.out, "info"); });
   drain(child.process.err, [&] { ReadOutput(child, child.process.err, child.err, "warning"); });
+  child.process.pipe.Reset();
+  child.process.out.Reset();
+  child.process.err.Reset();
+  HEARTH_LOG_INFO("{}: trainer ended, status {}{}", child.key.ToString(), child.facts.wait_status,
+                  child.facts.clean ? "" : ", " + child.facts.unclean_reason);
+  listener_.OnTrainerExit(child.key, child.facts);
 }
 
 void Supervisor::PublishStatus() {

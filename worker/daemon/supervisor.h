@@ -93,6 +93,7 @@ class Supervisor : public TrainerHost {
     ChildProcess process;
     State state = State::kRunning;
     absl::Duration deadline = absl::InfiniteDuration();  // of the state, on the clock's Monotonic()
+    bool asked_to_end = false;  // SIGTERM was sent; a kTerminating one may also have left its pipe
     bool leader_reaped = false;
     DeathWatch death;
     absl::Duration heard = absl::ZeroDuration();  // when it last said anything (at first: started)
@@ -125,8 +126,6 @@ class Supervisor : public TrainerHost {
   void CheckSilence(Child& child);
   // Tells the listener of a child whose end takes long.
   void CheckDying(Child& child);
-  // Takes what is left in the pipes.
-  void Drain(Child& child);
   void Write(Child& child);
   void Read(Child& child);
   void ReadOutput(Child& child, Fd& fd, LineSplitter& splitter, std::string_view level);

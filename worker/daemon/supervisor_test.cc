@@ -378,7 +378,9 @@ TEST_F(DyingTest, ProcessThatDoesNotGetGone_IsToldOnceAndTheExitFollows) {
   EXPECT_TRUE(dying[0].second);
   EXPECT_EQ(dying[0].first.wait_status, -SIGKILL);
   ASSERT_EQ(kill(supervisor_->running_pid(), SIGTERM), 0);
-  EXPECT_EQ(recorder_.WaitForExits()[0].wait_status, -SIGTERM) << "what counts is the real end";
+  const ExitFacts facts = recorder_.WaitForExits()[0];
+  EXPECT_EQ(facts.wait_status, -SIGTERM) << "what counts is the real end";
+  EXPECT_TRUE(facts.before_kill);
   EXPECT_EQ(recorder_.dying(), 1u);
 }
 
@@ -398,12 +400,20 @@ TEST_F(DyingTest, KilledByTheDaemonAndSlow_IsToldToo) {
   EXPECT_TRUE(dying[0].second);
   EXPECT_EQ(dying[0].first.wait_status, -SIGKILL);
   device_.held = false;
-  recorder_.WaitForExits();
+  EXPECT_FALSE(recorder_.WaitForExits()[0].before_kill);
+}
+
+TEST_F(DyingTest, KillOfOneThatIsDyingAlready_IsNoCause) {
+  const TaskKey key = Start("log:up;hang");
+  recorder_.WaitForLine("up");
+  SeemToExit(SIGKILL);
+  supervisor_->Kill(key, absl::ZeroDuration());
+  EXPECT_TRUE(recorder_.WaitForExits()[0].before_kill);
 }
 
 TEST_F(DyingTest, QuickEnd_IsNotTold) {
   Start("log:up;crash");
-  recorder_.WaitForExits();
+  EXPECT_TRUE(recorder_.WaitForExits()[0].before_kill);
   EXPECT_EQ(recorder_.dying(), 0u);
 }
 

@@ -67,6 +67,7 @@ v1::TaskExit MakeTaskExit(const ExitFacts& facts,
   v1::TaskExit out;
   out.set_wait_status(facts.wait_status);
   out.set_clean(facts.clean);
+  out.set_before_kill(facts.before_kill);
   out.set_unclean_reason(facts.unclean_reason);
   v1::TrainerExit& exit = *out.mutable_exit();
   if (said.has_value() && said->reason() != v1::EXIT_REASON_UNSPECIFIED) {

@@ -19,6 +19,7 @@ struct ExitFacts {
   std::string protocol_error;  // it broke the rules of the pipe and was killed for that
   std::string hung;            // it gave no sign of life and was killed for that: what was seen
   absl::Duration silent;       // for so long, if `hung`
+  bool before_kill = false;    // it ended, or was about to, before it was to be killed from here
   std::string last_words;      // last line it wrote to stderr, "" = none
 };
 
