@@ -24,6 +24,7 @@ Agent::Agent(Options options,
       on_fatal_(std::move(on_fatal)),
       backoff_(options_.backoff),
       next_tick_(clock.Monotonic()),
+      lost_at_(next_tick_),
       thread_([this] { Run(); }) {}
 
 Agent::~Agent() {
@@ -68,11 +69,14 @@ void Agent::Run() {
     }
     LogFailure(status, welcomed);
     if (welcomed) {
+      lost_at_ = clock_.Monotonic();
       backoff_.Reset();  // the same one again first: it is most likely restarting
     } else if (!options_.coordinators.Advance()) {
       continue;
     }
-    WaitTicking(/*until_session_end=*/false, backoff_.Next());
+    const bool eager = clock_.Monotonic() - lost_at_ < options_.eager;
+    WaitTicking(/*until_session_end=*/false,
+                std::min(backoff_.Next(), eager ? options_.eager_cap : absl::InfiniteDuration()));
   }
 }
 

@@ -27,6 +27,10 @@ class Agent {
     bool use_tls = false;
     // Between rounds through the list.
     rpc::Backoff::Options backoff;
+    // For so long after a loss the pauses stay below `eager_cap`: a coordinator takes a worker
+    // whose stream broke for lost after 3 s.
+    absl::Duration eager = absl::Seconds(5);
+    absl::Duration eager_cap = absl::Milliseconds(500);
     // A stream without Welcome for so long is given up and the next coordinator tried.
     absl::Duration welcome_timeout = absl::Seconds(10);
     // How long ALREADY_EXISTS is borne: the daemon that had our name before may not yet count as
@@ -91,6 +95,7 @@ class Agent {
   std::shared_ptr<grpc::Channel> channel_;
   rpc::Backoff backoff_;
   absl::Duration next_tick_;
+  absl::Duration lost_at_;  // when the stream before ended; at first: when the agent began
   absl::Duration name_taken_since_ = absl::InfiniteDuration();
   std::string last_logged_;
 

@@ -48,11 +48,13 @@ class AgentTest : public ::testing::Test {
     fs::remove_all(dir_);
   }
 
-  void Dial(const std::string& coordinators, absl::Duration name_taken_grace = kLong) {
+  void Dial(const std::string& coordinators,
+            absl::Duration name_taken_grace = kLong,
+            rpc::Backoff::Options backoff = {.initial = absl::Milliseconds(5),
+                                             .cap = absl::Milliseconds(50)}) {
     Agent::Options options{
-        .coordinators = *rpc::CoordinatorList::Parse(coordinators),
-        .tls = {},
-        .backoff = {.initial = absl::Milliseconds(5), .cap = absl::Milliseconds(50)}};
+        .coordinators = *rpc::CoordinatorList::Parse(coordinators), .tls = {}, .backoff = backoff};
+    options.eager_cap = absl::Milliseconds(100);
     options.name_taken_grace = name_taken_grace;
     agent_ = std::make_unique<Agent>(
         options, *table_, Clock::Real(), [this] { table_->Tick({}, ""); },
@@ -199,6 +201,19 @@ TEST_F(AgentTest, StreamLost_MidRun_TrainerLivesAndReportsComeAgainExactly) {
   const auto rest = ReadToExit(second, 6);
   EXPECT_EQ(rest.back().exit().exit().reason(), v1::EXIT_REASON_PAUSED);
   EXPECT_EQ(rest.back().exit().exit().step(), 5);
+}
+
+TEST_F(AgentTest, StreamLost_PausesStayShortAtFirst) {
+  FakeCoordinator coordinator;
+  Dial(coordinator.address(), kLong, {.initial = absl::Hours(1), .cap = absl::Hours(1)});
+  for (size_t lost = 0; lost < 3; ++lost) {  // the last two without ever having said Welcome
+    FakeCoordinator::Stream& stream = coordinator.Wait(lost);
+    if (lost == 0) {
+      Greet(stream);
+    }
+    stream.Close(grpc::Status(grpc::StatusCode::UNAVAILABLE, "restarting"));
+  }
+  Greet(coordinator.Wait(3));
 }
 
 TEST_F(AgentTest, TaskEnds_WhileNobodyListens_IsReportedAsItWas) {
