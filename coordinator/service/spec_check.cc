@@ -83,6 +83,47 @@ absl::Status ApplyFacts(v1::JobSpec& spec, const std::vector<v1::PathInfo>& path
   return spec::ViolationsToStatus(violations);
 }
 
+namespace {
+
+// Whether a gang of `ranks` fits into `memory` bytes of each of them.
+absl::Status CheckGang(const v1::JobSpec& spec, const v1::Worker& largest, int ranks) {
+  const int64_t memory = largest.device().memory_bytes();
+  const int threads = spec.resources().threads() > 0 ? spec.resources().threads()
+                                                     : std::max(1, largest.device().threads());
+  const int wanted = spec.resources().workers();
+  const std::string of_fewer =
+      ranks == wanted
+          ? ""
+          : absl::StrCat(" when ", ranks, " of ", wanted,
+                         " workers are left (resources.min_workers), where optimizer state is "
+                         "divided among fewer");
+  HEARTH_ASSIGN_OR_RETURN(const int shards, spec::ResolveShards(spec, ranks, threads, memory,
+                                                                spec.batch().micro_batch_size()));
+  const absl::StatusOr<int64_t> micro_batch =
+      spec::ResolveMicroBatch(spec, ranks, threads, memory, shards);
+  if (!micro_batch.ok()) {
+    return of_fewer.empty() ? micro_batch.status()
+                            : absl::Status(micro_batch.status().code(),
+                                           absl::StrCat(micro_batch.status().message(), of_fewer));
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<spec::JobPlan> plan,
+                          spec::MakeJobPlan(spec, *micro_batch, threads, true, ranks, shards));
+  HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan memory_plan, spec::PlanTraining(plan->options));
+  if (memory_plan.arena_bytes() <= memory) {
+    return absl::OkStatus();
+  }
+  return rpc::MakeError(
+      absl::StatusCode::kResourceExhausted,
+      absl::StrCat("batch.micro_batch_size ", *micro_batch, " needs ",
+                   FormatBytes(memory_plan.arena_bytes()), " a worker", of_fewer,
+                   ", the largest worker that the job may run on (", largest.worker_id(), ") has ",
+                   FormatBytes(memory), "; a smaller one or \"auto\"",
+                   of_fewer.empty() ? "" : ", or more min_workers,", " may fit"),
+      "DOES_NOT_FIT");
+}
+
+}  // namespace
+
 absl::Status CheckMemory(const v1::JobSpec& spec, const std::vector<WorkerPtr>& workers) {
   const v1::Worker* largest = nullptr;
   for (const WorkerPtr& worker : workers) {
@@ -95,28 +136,10 @@ absl::Status CheckMemory(const v1::JobSpec& spec, const std::vector<WorkerPtr>& 
   if (largest == nullptr || spec.model().vocab() == 0) {
     return absl::OkStatus();
   }
-  const int64_t memory = largest->device().memory_bytes();
-  const int threads = spec.resources().threads() > 0 ? spec.resources().threads()
-                                                     : std::max(1, largest->device().threads());
-  const int ranks = spec.resources().workers();
-  HEARTH_ASSIGN_OR_RETURN(const int shards, spec::ResolveShards(spec, ranks, threads, memory,
-                                                                spec.batch().micro_batch_size()));
-  HEARTH_ASSIGN_OR_RETURN(const int64_t micro_batch,
-                          spec::ResolveMicroBatch(spec, ranks, threads, memory, shards));
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<spec::JobPlan> plan,
-                          spec::MakeJobPlan(spec, micro_batch, threads, true, ranks, shards));
-  HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan memory_plan, spec::PlanTraining(plan->options));
-  if (memory_plan.arena_bytes() <= memory) {
-    return absl::OkStatus();
-  }
-  return rpc::MakeError(absl::StatusCode::kResourceExhausted,
-                        absl::StrCat("batch.micro_batch_size ", micro_batch, " needs ",
-                                     FormatBytes(memory_plan.arena_bytes()),
-                                     " a worker, the largest worker that the "
-                                     "job may run on (",
-                                     largest->worker_id(), ") has ", FormatBytes(memory),
-                                     "; a smaller one or \"auto\" may fit"),
-                        "DOES_NOT_FIT");
+  HEARTH_RETURN_IF_ERROR(CheckGang(spec, *largest, spec.resources().workers()));
+  const int fewest = spec.resources().min_workers();
+  return fewest > 0 && fewest < spec.resources().workers() ? CheckGang(spec, *largest, fewest)
+                                                           : absl::OkStatus();
 }
 
 CheckedSpec SpecChecker::Complete(v1::JobSpec spec, const std::vector<v1::PathInfo>& paths) const {

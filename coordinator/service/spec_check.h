@@ -24,8 +24,9 @@ std::vector<std::string> PathsOf(const v1::JobSpec& spec);
 absl::Status ApplyFacts(v1::JobSpec& spec, const std::vector<v1::PathInfo>& paths);
 
 // kResourceExhausted when the plan of the complete spec does not fit the largest of `workers` that
-// it may run on; OK when it fits or when nothing can be said (no such worker, vocabulary unknown).
-// kInvalidArgument, kUnimplemented as MakeJobPlan.
+// it may run on, with all of resources.workers or with min_workers alone; OK when it fits or when
+// nothing can be said (no such worker, vocabulary unknown). kInvalidArgument, kUnimplemented as
+// MakeJobPlan.
 absl::Status CheckMemory(const v1::JobSpec& spec, const std::vector<WorkerPtr>& workers);
 
 struct CheckedSpec {
