@@ -117,7 +117,7 @@ if [ "$action" != start ]; then
   status=0
   if [ ${#workers[@]} -gt 0 ]; then stop_units "${timeout:-120}" "${workers[@]}" || status=1; fi
   stop_units 30 coordinator || status=1
-  rm -f "$node/address"
+  rm -f "$node/address" "$node/listen"
   [ $status != 0 ] || echo "stopped"
   exit $status
 fi
@@ -154,7 +154,11 @@ if [ -n "$coordinator" ]; then
   address=$coordinator
 elif ! running coordinator >/dev/null; then
   # A coordinator that died with its workers alive must come back where they look for it.
-  if [ -n "${running_any:-}" ]; then listen=$address; fi
+  if [ -n "${running_any:-}" ]; then
+    listen=$address
+    # On the port that it got then, at the address that it was given: 0.0.0.0 is not where one dials.
+    if [ -s "$node/listen" ]; then listen=$(cat "$node/listen"); listen=${listen%:*}:${address##*:}; fi
+  fi
   for place in "$listen" "$http"; do
     host=$(dialled <<<"${place%:*}:") port=${place##*:}
     host=${host%:}
@@ -162,6 +166,7 @@ elif ! running coordinator >/dev/null; then
       die "port $port of $host is taken. Another coordinator? Join it with --coordinator $host:$port, or choose others with --listen 127.0.0.1:0 --http 127.0.0.1:0"
   done
   rm -f "$HEARTH_HOME/coordinator/endpoints.json"
+  echo "$listen" >"$node/listen"
   # shellcheck disable=SC2086
   launch coordinator hearth-coordinator --data-dir "$HEARTH_HOME/coordinator" --listen "$listen" --http "$http" ${HEARTH_COORDINATOR_FLAGS:-}
   until [ -s "$HEARTH_HOME/coordinator/endpoints.json" ]; do

@@ -34,6 +34,15 @@ class StartNodeTest(unittest.TestCase):
     def start(self, *args):
         return self.node("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", *args)
 
+    @staticmethod
+    def runs(pid):
+        """An ended process that nobody has reaped does not."""
+        try:
+            with open(f"/proc/{pid}/stat") as f:
+                return f.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+        except OSError:
+            return False
+
     def pids(self):
         found = {}
         for name in os.listdir(os.path.join(self.home, "node")):
@@ -79,7 +88,7 @@ class StartNodeTest(unittest.TestCase):
         self.assertIn("stopped", self.node("--stop").stdout)
         self.assertEqual(self.pids(), {})
         for unit, pid in pids.items():
-            self.assertFalse(os.path.exists(f"/proc/{pid}"), unit)
+            self.assertFalse(self.runs(pid), unit)
         self.assertTrue(os.listdir(os.path.join(self.home, "checkpoints", name, "e1")))
         self.assertIn("nothing", self.node("--stop").stdout)
 
@@ -92,6 +101,20 @@ class StartNodeTest(unittest.TestCase):
         self.assertEqual(run.returncode, 1)
         self.assertIn(f"port {port} of 127.0.0.1 is taken", run.stderr)
         self.assertEqual(self.pids(), {})
+
+    def test_restarted_coordinator_listens_where_it_did(self):
+        self.env["HEARTH_COORDINATOR_FLAGS"] = "--insecure"
+        out = self.node("--cpu", "1", "--listen", "0.0.0.0:0", "--http", "127.0.0.1:0").stdout
+        port = re.search(r"HEARTH_COORDINATOR=127\.0\.0\.1:(\d+)", out).group(1)
+        before = self.pids()
+        os.kill(before["coordinator"], signal.SIGKILL)
+        harness.wait_until("the coordinator's end", lambda: "coordinator has ended" in self.node("--status").stdout)
+        out = self.node("--cpu", "1", "--http", "127.0.0.1:0").stdout
+        self.assertIn(f"HEARTH_COORDINATOR=127.0.0.1:{port}", out)
+        after = self.pids()
+        self.assertEqual(after["cpu0"], before["cpu0"])
+        with open(f"/proc/{after['coordinator']}/cmdline") as f:
+            self.assertIn(f"0.0.0.0:{port}", f.read().split("\0"))
 
     def test_failed_start_is_taken_back(self):
         env = dict(self.env, HEARTH_WORKER_FLAGS="--no-such-flag")
