@@ -14,8 +14,6 @@
 #include "common/base/ids.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
-#include "common/spec/resolve.h"
-#include "coordinator/service/spec_check.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
@@ -494,43 +492,6 @@ TEST_F(CoordinatorTest, CreateJob_TooBigForTheWorker_IsRefused) {
   agent.Await([](const v1::CoordinatorMessage& m) { return m.has_welcome(); });
   const auto job = Submit();
   EXPECT_EQ(job.status().code(), absl::StatusCode::kResourceExhausted) << job.status();
-}
-
-// Fewer ranks hold larger parts of a divided optimizer.
-TEST(CheckMemory, FitsWithAllWorkersButNotWithTheFewest_IsRefusedAndSaysSo) {
-  v1::JobSpec job = TinySpec();
-  job.mutable_model()->set_vocab(256);
-  job.mutable_batch()->set_global_batch_tokens(0);
-  job.mutable_batch()->clear_global_batch_tokens();
-  job.mutable_batch()->set_micro_batch_size(1);
-  job.mutable_parallel()->set_shard_optimizer("on");
-  job.mutable_resources()->set_workers(8);
-  job.mutable_resources()->set_min_workers(8);
-  std::vector<spec::FieldViolation> violations;
-  spec::Resolve(job, violations);
-  ASSERT_TRUE(violations.empty()) << spec::ViolationsToStatus(violations);
-  const auto check = [&job](int64_t memory) {
-    auto worker = std::make_shared<v1::Worker>();
-    worker->set_worker_id("w1");
-    worker->set_state(v1::WORKER_STATE_IDLE);
-    worker->mutable_device()->set_kind("cpu");
-    worker->mutable_device()->set_threads(1);
-    worker->mutable_device()->set_memory_bytes(memory);
-    return CheckMemory(job, {worker});
-  };
-  // The least memory that all eight need.
-  int64_t low = 0;
-  int64_t high = int64_t{1} << 40;
-  while (high - low > 1) {
-    const int64_t middle = low + (high - low) / 2;
-    (check(middle).ok() ? high : low) = middle;
-  }
-  EXPECT_TRUE(check(high).ok());
-  job.mutable_resources()->set_min_workers(2);
-  const absl::Status fewer = check(high);
-  EXPECT_EQ(fewer.code(), absl::StatusCode::kResourceExhausted) << fewer;
-  EXPECT_THAT(std::string(fewer.message()), HasSubstr("when 2 of 8 workers are left"));
-  EXPECT_TRUE(check(int64_t{1} << 40).ok());
 }
 
 TEST_F(CoordinatorTest, CreateJob_NoWorker_IsAcceptedWithAWarning) {

@@ -1,0 +1,69 @@
+#include "coordinator/service/spec_check.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/spec/resolve.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hearth::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+v1::JobSpec TinySpec() {
+  v1::JobSpec spec;
+  spec.set_name("tiny");
+  v1::ModelSpec& model = *spec.mutable_model();
+  model.set_layers(2);
+  model.set_hidden(32);
+  model.set_heads(2);
+  model.set_ffn_hidden(64);
+  spec.mutable_data()->add_train()->set_path("/data/train");
+  spec.mutable_data()->set_sequence_length(16);
+  spec.mutable_batch()->set_micro_batch_size(2);
+  spec.mutable_train()->set_steps(3);
+  return spec;
+}
+
+// Fewer ranks hold larger parts of a divided optimizer.
+TEST(CheckMemory, FitsWithAllWorkersButNotWithTheFewest_IsRefusedAndSaysSo) {
+  v1::JobSpec job = TinySpec();
+  job.mutable_model()->set_vocab(256);
+  job.mutable_batch()->set_global_batch_tokens(0);
+  job.mutable_batch()->clear_global_batch_tokens();
+  job.mutable_batch()->set_micro_batch_size(1);
+  job.mutable_parallel()->set_shard_optimizer("on");
+  job.mutable_resources()->set_workers(8);
+  job.mutable_resources()->set_min_workers(8);
+  std::vector<spec::FieldViolation> violations;
+  spec::Resolve(job, violations);
+  ASSERT_TRUE(violations.empty()) << spec::ViolationsToStatus(violations);
+  const auto check = [&job](int64_t memory) {
+    auto worker = std::make_shared<v1::Worker>();
+    worker->set_worker_id("w1");
+    worker->set_state(v1::WORKER_STATE_IDLE);
+    worker->mutable_device()->set_kind("cpu");
+    worker->mutable_device()->set_threads(1);
+    worker->mutable_device()->set_memory_bytes(memory);
+    return CheckMemory(job, {worker});
+  };
+  // The least memory that all eight need.
+  int64_t low = 0;
+  int64_t high = int64_t{1} << 40;
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    (check(middle).ok() ? high : low) = middle;
+  }
+  EXPECT_TRUE(check(high).ok());
+  job.mutable_resources()->set_min_workers(2);
+  const absl::Status fewer = check(high);
+  EXPECT_EQ(fewer.code(), absl::StatusCode::kResourceExhausted) << fewer;
+  EXPECT_THAT(std::string(fewer.message()), HasSubstr("when 2 of 8 workers are left"));
+  EXPECT_TRUE(check(int64_t{1} << 40).ok());
+}
+
+}  // namespace
+}  // namespace hearth::coordinator
