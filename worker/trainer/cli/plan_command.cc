@@ -48,7 +48,28 @@ absl::StatusOr<int64_t> MemoryBytes(const v1::JobSpec& spec,
                    gpu.status().message(), ")"));
 }
 
-absl::StatusOr<std::string> Plan(const PlanOptions& options) {
+// OK, or kResourceExhausted with the micro-batch that would fit into `bytes` (0: not known).
+absl::Status CheckFits(const EngineOptions& engine,
+                       const spec::MemoryPlan& plan,
+                       int64_t bytes,
+                       int ranks,
+                       int shards) {
+  if (engine.spec.resources().device() != "cuda" || bytes == 0 || plan.arena_bytes() <= bytes) {
+    return absl::OkStatus();
+  }
+  v1::JobSpec automatic = engine.spec;
+  automatic.mutable_batch()->set_micro_batch_size(0);
+  const absl::StatusOr<int64_t> fits =
+      spec::ResolveMicroBatch(automatic, ranks, engine.threads, bytes, shards);
+  return absl::ResourceExhaustedError(
+      absl::StrCat("does not fit: the plan takes ", FormatBytes(plan.arena_bytes()), " of ",
+                   FormatBytes(bytes), "; ",
+                   fits.ok() ? absl::StrCat("batch.micro_batch_size: ", *fits, " would fit")
+                             : std::string(fits.status().message())));
+}
+
+// Prints the plan. kResourceExhausted: it does not fit.
+absl::Status Plan(const PlanOptions& options) {
   EngineOptions engine;
   HEARTH_ASSIGN_OR_RETURN(engine.spec, LoadJob(options.job));
   if (!engine.spec.model().has_vocab() || engine.spec.model().has_from()) {
@@ -72,22 +93,20 @@ absl::StatusOr<std::string> Plan(const PlanOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(
       const std::string sharding,
       spec::DescribeSharding(engine.spec, ranks, engine.threads, engine.micro_batch, shards));
-  return absl::StrCat("micro_batch_size ", engine.micro_batch, ", ", batch.micro_batches,
-                      " micro-batches a step on ", ranks, " ranks, recipe ",
-                      engine.spec.precision().recipe(), ", recompute ", engine.spec.recompute(),
-                      "\n", plan.ToTable(options.verbose), sharding,
-                      Predicted(engine.spec, plan, ranks));
+  const std::string text =
+      absl::StrCat("micro_batch_size ", engine.micro_batch, ", ", batch.micro_batches,
+                   " micro-batches a step on ", ranks, " ranks, recipe ",
+                   engine.spec.precision().recipe(), ", recompute ", engine.spec.recompute(), "\n",
+                   plan.ToTable(options.verbose), sharding, Predicted(engine.spec, plan, ranks));
+  std::fputs(text.c_str(), stdout);
+  return CheckFits(engine, plan, bytes, ranks, shards);
 }
 
 }  // namespace
 
 int PlanCommand(const PlanOptions& options) {
-  const absl::StatusOr<std::string> text = Plan(options);
-  if (!text.ok()) {
-    return Fail(text.status());
-  }
-  std::fputs(text->c_str(), stdout);
-  return 0;
+  const absl::Status planned = Plan(options);
+  return planned.ok() ? 0 : Fail(planned);
 }
 
 }  // namespace hearth::trainer

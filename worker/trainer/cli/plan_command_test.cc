@@ -57,5 +57,23 @@ TEST(PlanCommand, MemoryThatNcclTakes_IsNotPlannedWith) {
   EXPECT_NE(testing::internal::GetCapturedStderr(), "");
 }
 
+TEST(PlanCommand, GivenMicroBatchThatDoesNotFit_IsPlannedAndRefusedWithOneThatWould) {
+  const std::string path = testing::TempDir() + "plan_command.yaml";
+  std::ofstream(path) << kJob;
+  PlanOptions options;
+  options.job.job_file = path;
+  options.job.overrides = {"batch.micro_batch_size=128", "resources.workers=1"};
+  options.memory_bytes = spec::kProcessOverheadBytes + (int64_t{24} << 20);
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(PlanCommand(options), 1);
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("micro_batch_size 128"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("does not fit"));
+  options.memory_bytes = int64_t{64} << 30;
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(PlanCommand(options), 0);
+  testing::internal::GetCapturedStdout();
+}
+
 }  // namespace
 }  // namespace hearth::trainer
