@@ -14,6 +14,7 @@
 #include "common/base/ids.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
+#include "coordinator/service/tiny_spec.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
@@ -159,21 +160,6 @@ class FakeAgent {
   absl::Mutex mu_;
   std::deque<v1::CoordinatorMessage> messages_ ABSL_GUARDED_BY(mu_);
 };
-
-v1::JobSpec TinySpec() {
-  v1::JobSpec spec;
-  spec.set_name("tiny");
-  v1::ModelSpec& model = *spec.mutable_model();
-  model.set_layers(2);
-  model.set_hidden(32);
-  model.set_heads(2);
-  model.set_ffn_hidden(64);
-  spec.mutable_data()->add_train()->set_path("/data/train");
-  spec.mutable_data()->set_sequence_length(16);
-  spec.mutable_batch()->set_micro_batch_size(2);
-  spec.mutable_train()->set_steps(3);
-  return spec;
-}
 
 class CoordinatorTest : public testing::Test {
  protected:

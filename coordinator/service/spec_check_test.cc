@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/spec/resolve.h"
+#include "coordinator/service/tiny_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -13,26 +14,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-v1::JobSpec TinySpec() {
-  v1::JobSpec spec;
-  spec.set_name("tiny");
-  v1::ModelSpec& model = *spec.mutable_model();
-  model.set_layers(2);
-  model.set_hidden(32);
-  model.set_heads(2);
-  model.set_ffn_hidden(64);
-  spec.mutable_data()->add_train()->set_path("/data/train");
-  spec.mutable_data()->set_sequence_length(16);
-  spec.mutable_batch()->set_micro_batch_size(2);
-  spec.mutable_train()->set_steps(3);
-  return spec;
-}
-
 // Fewer ranks hold larger parts of a divided optimizer.
 TEST(CheckMemory, FitsWithAllWorkersButNotWithTheFewest_IsRefusedAndSaysSo) {
   v1::JobSpec job = TinySpec();
   job.mutable_model()->set_vocab(256);
-  job.mutable_batch()->set_global_batch_tokens(0);
   job.mutable_batch()->clear_global_batch_tokens();
   job.mutable_batch()->set_micro_batch_size(1);
   job.mutable_parallel()->set_shard_optimizer("on");

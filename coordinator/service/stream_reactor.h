@@ -140,7 +140,7 @@ class StreamReactor : public grpc::ServerWriteReactor<Response>,
   }
 
   void Pump() ABSL_LOCKS_EXCLUDED(mu_) {
-    while (true) {
+    for (;;) {
       {
         absl::MutexLock lock(&mu_);
         woken_ = false;
@@ -151,25 +151,23 @@ class StreamReactor : public grpc::ServerWriteReactor<Response>,
       response_.Clear();
       absl::Status status;
       const Next next = Produce(response_, status);
-      {
-        absl::MutexLock lock(&mu_);
-        if (next == Next::kEnd && !ending_) {
-          ending_ = true;
-          end_status_ = status;
-        }
-        if (ending_) {
-          break;
-        }
-        if (next == Next::kWait) {
-          if (woken_) {
-            continue;
-          }
-          scheduled_ = false;
-          return;
-        }
-        scheduled_ = false;
-        writing_ = true;
+      absl::ReleasableMutexLock lock(&mu_);
+      if (next == Next::kEnd && !ending_) {
+        ending_ = true;
+        end_status_ = status;
       }
+      if (ending_) {
+        break;
+      }
+      if (next == Next::kWait && woken_) {
+        continue;
+      }
+      scheduled_ = false;
+      if (next == Next::kWait) {
+        return;
+      }
+      writing_ = true;
+      lock.Release();
       this->StartWrite(&response_);
       return;
     }

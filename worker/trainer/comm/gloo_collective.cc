@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <csignal>
 #include <exception>
@@ -16,6 +14,7 @@
 #include "gloo/rendezvous/store.h"
 #include "gloo/transport/tcp/device.h"
 #include "worker/trainer/comm/cpu_collective.h"
+#include "worker/trainer/comm/host_name.h"
 
 namespace hearth::trainer {
 namespace {
@@ -46,7 +45,9 @@ class StoreAdapter : public gloo::rendezvous::Store {
   }
 
   void wait(const std::vector<std::string>& keys) override {
-    for (const std::string& key : keys) get(key);
+    for (const std::string& key : keys) {
+      get(key);
+    }
   }
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
     wait(keys);
@@ -58,7 +59,9 @@ class StoreAdapter : public gloo::rendezvous::Store {
   static std::string Name(const std::string& key) { return absl::StrCat("gloo/", key); }
   absl::Duration Left() { return std::max(deadline_ - clock_.Monotonic(), absl::Milliseconds(1)); }
   void Check(absl::Status status) {
-    if (status.ok()) return;
+    if (status.ok()) {
+      return;
+    }
     status_ = std::move(status);
     // tidy: allow(banned): Gloo's store has no other way to report a failure; caught in this file
     throw ::gloo::Exception(std::string(status_.message()));
@@ -76,7 +79,9 @@ void Sum(void* out, const void* a, const void* b, size_t n) {
   T* to = static_cast<T*>(out);
   const T* x = static_cast<const T*>(a);
   const T* y = static_cast<const T*>(b);
-  for (size_t i = 0; i < n; ++i) to[i] = x[i] + y[i];
+  for (size_t i = 0; i < n; ++i) {
+    to[i] = x[i] + y[i];
+  }
 }
 
 template <typename T>
@@ -84,12 +89,9 @@ void Max(void* out, const void* a, const void* b, size_t n) {
   T* to = static_cast<T*>(out);
   const T* x = static_cast<const T*>(a);
   const T* y = static_cast<const T*>(b);
-  for (size_t i = 0; i < n; ++i) to[i] = std::max(x[i], y[i]);
-}
-
-std::string HostName() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "?";
+  for (size_t i = 0; i < n; ++i) {
+    to[i] = std::max(x[i], y[i]);
+  }
 }
 
 class GlooCollective : public CpuCollective {
@@ -114,7 +116,9 @@ class GlooCollective : public CpuCollective {
   }
 
   absl::Status Broadcast(absl::Span<uint8_t> data, int root) override {
-    if (data.empty()) return absl::OkStatus();
+    if (data.empty()) {
+      return absl::OkStatus();
+    }
     return Run("broadcast", data.size(), [&] {
       gloo::BroadcastOptions options(context_);
       options.setOutput(data.data(), data.size());
@@ -144,7 +148,9 @@ class GlooCollective : public CpuCollective {
   // The ring: which rank adds what in which order depends on the size and the world size alone.
   template <typename T>
   absl::Status Reduce(absl::Span<T> data, void (*op)(void*, const void*, const void*, size_t)) {
-    if (data.empty()) return absl::OkStatus();
+    if (data.empty()) {
+      return absl::OkStatus();
+    }
     return Run("all-reduce", data.size() * sizeof(T), [&] {
       gloo::AllreduceOptions options(context_);
       options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
@@ -187,7 +193,9 @@ absl::StatusOr<std::unique_ptr<Collective>> NewGlooCollective(const GlooOptions&
     return absl::InvalidArgumentError(
         absl::StrCat("rank ", options.rank, " of ", options.world_size));
   }
-  if (options.world_size == 1) return NewSoloCollective();
+  if (options.world_size == 1) {
+    return NewSoloCollective();
+  }
   IgnoreSigpipe();
   const std::string host = options.advertise_host.empty() ? "127.0.0.1" : options.advertise_host;
   const std::string self = absl::StrCat("rank ", options.rank, " of ", options.world_size, " on ",

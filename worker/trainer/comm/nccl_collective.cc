@@ -1,5 +1,4 @@
 #include <cuda_runtime.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -12,6 +11,7 @@
 #include "kernels/cuda/device.h"
 #include "worker/trainer/comm/backoff.h"
 #include "worker/trainer/comm/collective.h"
+#include "worker/trainer/comm/host_name.h"
 #include "worker/trainer/comm/nccl_communicator.h"
 #include "worker/trainer/comm/tensor_checks.h"
 
@@ -107,9 +107,15 @@ NcclCollective::~NcclCollective() {
   }
   // Memory that an aborted kernel may still write to is not freed: that would wait for the kernel.
   if (comm_->Close()) {
-    if (device_ != nullptr) kernels::FreeDevice(device_);
-    if (pinned_ != nullptr) kernels::FreePinned(pinned_);
-    if (stream_ != nullptr) kernels::DeleteStream(stream_);
+    if (device_ != nullptr) {
+      kernels::FreeDevice(device_);
+    }
+    if (pinned_ != nullptr) {
+      kernels::FreePinned(pinned_);
+    }
+    if (stream_ != nullptr) {
+      kernels::DeleteStream(stream_);
+    }
   }
 }
 
@@ -121,7 +127,9 @@ absl::Status NcclCollective::PrepareStaging(kernels::CudaContext& cuda) {
 }
 
 absl::Status NcclCollective::CheckCuda(cudaError_t error, const std::string& what) {
-  if (error == cudaSuccess) return absl::OkStatus();
+  if (error == cudaSuccess) {
+    return absl::OkStatus();
+  }
   cudaGetLastError();
   return comm_->Fail(absl::StatusCode::kInternal, what,
                      absl::StrCat(cudaGetErrorName(error), ": ", cudaGetErrorString(error)));
@@ -133,7 +141,9 @@ template <typename Launch>
 absl::Status NcclCollective::Start(const std::string& what, Launch launch) {
   HEARTH_RETURN_IF_ERROR(comm_->failure());
   const ncclResult_t result = launch();
-  if (in_group_ && (result == ncclSuccess || result == ncclInProgress)) return absl::OkStatus();
+  if (in_group_ && (result == ncclSuccess || result == ncclInProgress)) {
+    return absl::OkStatus();
+  }
   if (in_group_) {  // else this thread's later calls would go into a group that nobody ends
     in_group_ = false;
     nccl().GroupEnd();
@@ -146,7 +156,9 @@ absl::Status NcclCollective::AwaitStream(const std::string& what) {
   Backoff backoff;
   for (;;) {
     const cudaError_t state = cudaStreamQuery(stream());
-    if (state != cudaErrorNotReady) return CheckCuda(state, what);
+    if (state != cudaErrorNotReady) {
+      return CheckCuda(state, what);
+    }
     cudaGetLastError();  // else the next launch would report it as its own
     HEARTH_RETURN_IF_ERROR(comm_->Health(what));
     if (Clock::Real().Monotonic() > deadline) {
@@ -209,7 +221,9 @@ absl::Status NcclCollective::AllReduceSum(const kernels::Exec& exec,
   constexpr char kOp[] = "all-reduce";
   HEARTH_RETURN_IF_ERROR(kernels::RequireCuda(exec, kOp));
   HEARTH_RETURN_IF_ERROR(RequireSummable(exec, data, kOp));
-  if (data.numel() == 0) return absl::OkStatus();
+  if (data.numel() == 0) {
+    return absl::OkStatus();
+  }
   return Start(OfBytes(kOp, data.bytes()), [&] {
     return nccl().AllReduce(data.data, data.data, static_cast<size_t>(data.numel()),
                             NcclType(data.dtype), ncclSum, comm_->get(),
@@ -222,7 +236,9 @@ absl::Status NcclCollective::AllReduceMax(const kernels::Exec& exec,
   constexpr char kOp[] = "all-reduce (max)";
   HEARTH_RETURN_IF_ERROR(kernels::RequireCuda(exec, kOp));
   HEARTH_RETURN_IF_ERROR(RequireMaximum(data, kOp));
-  if (data.numel() == 0) return absl::OkStatus();
+  if (data.numel() == 0) {
+    return absl::OkStatus();
+  }
   return Start(OfBytes(kOp, data.bytes()), [&] {
     return nccl().AllReduce(data.data, data.data, static_cast<size_t>(data.numel()), ncclInt32,
                             ncclMax, comm_->get(), static_cast<cudaStream_t>(exec.stream));
@@ -235,7 +251,9 @@ absl::Status NcclCollective::ReduceScatterSum(const kernels::Exec& exec,
   HEARTH_RETURN_IF_ERROR(kernels::RequireCuda(exec, kOp));
   HEARTH_RETURN_IF_ERROR(RequireSummable(exec, data, kOp));
   HEARTH_RETURN_IF_ERROR(RequirePieces(data, world_size_, kOp));
-  if (data.numel() == 0) return absl::OkStatus();
+  if (data.numel() == 0) {
+    return absl::OkStatus();
+  }
   const size_t piece_bytes = data.bytes() / static_cast<size_t>(world_size_);
   // In place for NCCL: the result lies where this rank's piece lay.
   void* const own = data.as<uint8_t>() + static_cast<size_t>(rank_) * piece_bytes;
@@ -250,7 +268,9 @@ absl::Status NcclCollective::AllGather(const kernels::Exec& exec, const kernels:
   constexpr char kOp[] = "all-gather";
   HEARTH_RETURN_IF_ERROR(kernels::RequireCuda(exec, kOp));
   HEARTH_RETURN_IF_ERROR(RequirePieces(data, world_size_, kOp));
-  if (data.numel() == 0) return absl::OkStatus();
+  if (data.numel() == 0) {
+    return absl::OkStatus();
+  }
   const size_t piece_bytes = data.bytes() / static_cast<size_t>(world_size_);
   const void* const own = data.as<uint8_t>() + static_cast<size_t>(rank_) * piece_bytes;
   return Start(OfBytes(kOp, data.bytes()), [&] {
@@ -261,7 +281,9 @@ absl::Status NcclCollective::AllGather(const kernels::Exec& exec, const kernels:
 
 absl::Status NcclCollective::GroupBegin() {
   HEARTH_RETURN_IF_ERROR(comm_->failure());
-  if (in_group_) return absl::FailedPreconditionError("a group of collectives is already open");
+  if (in_group_) {
+    return absl::FailedPreconditionError("a group of collectives is already open");
+  }
   HEARTH_RETURN_IF_ERROR(comm_->Settle(nccl().GroupStart(), "group"));
   in_group_ = true;
   return absl::OkStatus();
@@ -269,7 +291,9 @@ absl::Status NcclCollective::GroupBegin() {
 
 absl::Status NcclCollective::GroupEnd() {
   HEARTH_RETURN_IF_ERROR(comm_->failure());
-  if (!in_group_) return absl::FailedPreconditionError("no group of collectives is open");
+  if (!in_group_) {
+    return absl::FailedPreconditionError("no group of collectives is open");
+  }
   in_group_ = false;
   return comm_->Settle(nccl().GroupEnd(), "group");
 }
@@ -300,13 +324,17 @@ absl::StatusOr<ncclUniqueId> Meet(const Nccl& nccl,
   }
   HEARTH_RETURN_IF_ERROR(store.Put(arrival(options.rank), options.host));
   for (int rank = 0; rank < options.world_size; ++rank) {
-    if (rank == options.rank) continue;
+    if (rank == options.rank) {
+      continue;
+    }
     if (const auto came = store.Wait(arrival(rank), left()); !came.ok()) {
       return absl::Status(came.status().code(),
                           absl::StrCat("rank ", rank, " did not come: ", came.status().message()));
     }
   }
-  if (options.rank == 0) return id;
+  if (options.rank == 0) {
+    return id;
+  }
   HEARTH_ASSIGN_OR_RETURN(const std::string text, store.Wait(kIdKey, left()));
   if (text.size() != sizeof(id.internal)) {
     return absl::InvalidArgumentError(absl::StrCat("rank 0's NCCL id has ", text.size(),
@@ -317,22 +345,21 @@ absl::StatusOr<ncclUniqueId> Meet(const Nccl& nccl,
   return id;
 }
 
-std::string HostName() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "?";
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Collective>> NewNcclCollective(const NcclOptions& given,
                                                               KeyValueStore& store) {
   NcclOptions options = given;
-  if (options.host.empty()) options.host = HostName();
+  if (options.host.empty()) {
+    options.host = HostName();
+  }
   if (options.world_size < 1 || options.rank < 0 || options.rank >= options.world_size) {
     return absl::InvalidArgumentError(
         absl::StrCat("rank ", options.rank, " of ", options.world_size));
   }
-  if (options.cuda == nullptr) return absl::InvalidArgumentError("NCCL needs a GPU");
+  if (options.cuda == nullptr) {
+    return absl::InvalidArgumentError("NCCL needs a GPU");
+  }
   const absl::Duration deadline = Clock::Real().Monotonic() + options.rendezvous_timeout;
   const int gpu = options.cuda->gpu().ordinal;
   // Not the ordinal: each trainer of a node may be shown one GPU only, which all of them call 0.
@@ -343,9 +370,13 @@ absl::StatusOr<std::unique_ptr<Collective>> NewNcclCollective(const NcclOptions&
     return absl::Status(status.code(), absl::StrCat(self, ": rendezvous: ", status.message()));
   };
   const absl::StatusOr<Nccl> nccl = Nccl::Load();
-  if (!nccl.ok()) return named(nccl.status());
+  if (!nccl.ok()) {
+    return named(nccl.status());
+  }
   const absl::StatusOr<ncclUniqueId> id = Meet(*nccl, options, deadline, store);
-  if (!id.ok()) return named(id.status());
+  if (!id.ok()) {
+    return named(id.status());
+  }
   auto comm = std::make_unique<NcclCommunicator>(*nccl, self, gpu, options.operation_timeout);
   HEARTH_RETURN_IF_ERROR(comm->Connect(*id, options.world_size, options.rank, deadline));
   auto collective =

@@ -68,8 +68,8 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::New(Engine& 
   }
   e.beside_ = engine.exec();
   e.beside_.workspace = {};
-  e.waited_ = e.buckets_.size();
   if (engine.on_gpu()) {
+    e.beside_.stream = nullptr;  // the engine's is not this object's to delete
     HEARTH_ASSIGN_OR_RETURN(e.beside_.stream, kernels::NewStream(*engine.options().cuda,
                                                                  kernels::StreamPriority::kHigh));
   }
@@ -103,13 +103,6 @@ absl::Status GradientExchange::Join(const kernels::Exec& exec) {
   return kernels::StreamWait(exec, *joined_);
 }
 
-absl::Status GradientExchange::Beside(const kernels::Exec& exec,
-                                      absl::FunctionRef<absl::Status()> operations) {
-  HEARTH_RETURN_IF_ERROR(Fork(exec));
-  HEARTH_RETURN_IF_ERROR(operations());
-  return Join(exec);
-}
-
 absl::Status GradientExchange::ReduceInPlace(const TensorView& data) {
   return sharded_ ? comm_.ReduceScatterSum(beside_, data) : comm_.AllReduceSum(beside_, data);
 }
@@ -140,9 +133,8 @@ absl::Status GradientExchange::ReduceBucket(const kernels::Exec& exec,
 absl::Status GradientExchange::BeginPass(const kernels::Exec& exec, bool gather, bool reduce) {
   reduce_ = reduce;
   reduced_ = 0;
-  waited_ = buckets_.size();
-  if (!gather || !sharded_) {
-    waited_ = 0;
+  waited_ = gather && sharded_ ? buckets_.size() : 0;
+  if (waited_ == 0) {
     return absl::OkStatus();
   }
   // The embeddings, which the forward pass reads first, are in the last bucket.
@@ -182,6 +174,19 @@ absl::Status GradientExchange::AfterBackward(const kernels::Exec& exec, int32_t 
   return absl::OkStatus();
 }
 
+absl::Status GradientExchange::ReduceStepSums() {
+  kernels::StepState& state = *engine_.step_state();
+  HEARTH_RETURN_IF_ERROR(comm_.GroupBegin());
+  HEARTH_RETURN_IF_ERROR(comm_.AllReduceSum(
+      beside_, TensorView(static_cast<void*>(&state.loss_sum), DType::kF64, {2})));
+  HEARTH_RETURN_IF_ERROR(
+      comm_.AllReduceMax(beside_, TensorView(static_cast<void*>(state.control), DType::kI32, {4})));
+  if (engine_.precision().delayed && !engine_.quant().empty()) {
+    HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(beside_, engine_.quant().ActivationAmax()));
+  }
+  return comm_.GroupEnd();
+}
+
 absl::Status GradientExchange::FinishPass(const kernels::Exec& exec) {
   if (!reduce_) {
     return absl::OkStatus();
@@ -191,18 +196,9 @@ absl::Status GradientExchange::FinishPass(const kernels::Exec& exec) {
   }
   kernels::StepState& state = *engine_.step_state();
   HEARTH_RETURN_IF_ERROR(kernels::StampTime(exec, &state.backward_ns));
-  const absl::Status summed = Beside(exec, [&]() -> absl::Status {
-    HEARTH_RETURN_IF_ERROR(comm_.GroupBegin());
-    HEARTH_RETURN_IF_ERROR(comm_.AllReduceSum(
-        beside_, TensorView(static_cast<void*>(&state.loss_sum), DType::kF64, {2})));
-    HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(
-        beside_, TensorView(static_cast<void*>(state.control), DType::kI32, {4})));
-    if (engine_.precision().delayed && !engine_.quant().empty()) {
-      HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(beside_, engine_.quant().ActivationAmax()));
-    }
-    return comm_.GroupEnd();
-  });
-  HEARTH_RETURN_IF_ERROR(summed);
+  HEARTH_RETURN_IF_ERROR(Fork(exec));
+  HEARTH_RETURN_IF_ERROR(ReduceStepSums());
+  HEARTH_RETURN_IF_ERROR(Join(exec));
   return kernels::StampTime(exec, &state.reduced_ns);
 }
 
@@ -211,35 +207,36 @@ absl::Status GradientExchange::ReduceNorm(const kernels::Exec& exec) {
     return absl::OkStatus();
   }
   kernels::StepState& state = *engine_.step_state();
-  return Beside(exec, [&]() -> absl::Status {
-    HEARTH_RETURN_IF_ERROR(comm_.GroupBegin());
-    HEARTH_RETURN_IF_ERROR(comm_.AllReduceSum(
-        beside_, TensorView(static_cast<void*>(&state.sum_squares), DType::kF64, {1})));
-    // Its two words: what matters is whether any rank's count is above 0.
-    HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(
-        beside_, TensorView(static_cast<void*>(&state.nonfinite), DType::kI32, {2})));
-    return comm_.GroupEnd();
-  });
+  HEARTH_RETURN_IF_ERROR(Fork(exec));
+  HEARTH_RETURN_IF_ERROR(comm_.GroupBegin());
+  HEARTH_RETURN_IF_ERROR(comm_.AllReduceSum(
+      beside_, TensorView(static_cast<void*>(&state.sum_squares), DType::kF64, {1})));
+  // Its two words: what matters is whether any rank's count is above 0.
+  HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(
+      beside_, TensorView(static_cast<void*>(&state.nonfinite), DType::kI32, {2})));
+  HEARTH_RETURN_IF_ERROR(comm_.GroupEnd());
+  return Join(exec);
 }
 
 absl::Status GradientExchange::GatherWeights(const kernels::Exec& exec) {
   if (!sharded_) {
     return absl::OkStatus();
   }
-  return Beside(exec, [&]() -> absl::Status {
-    for (const spec::GradientBucket& bucket : buckets_) {
-      HEARTH_RETURN_IF_ERROR(
-          comm_.AllGather(beside_, Slice(weights_, bucket.begin, bucket.elements())));
-    }
-    return absl::OkStatus();
-  });
+  HEARTH_RETURN_IF_ERROR(Fork(exec));
+  for (const spec::GradientBucket& bucket : buckets_) {
+    HEARTH_RETURN_IF_ERROR(
+        comm_.AllGather(beside_, Slice(weights_, bucket.begin, bucket.elements())));
+  }
+  return Join(exec);
 }
 
 absl::Status GradientExchange::ReduceWeightAmax(const kernels::Exec& exec) {
   if (!sharded_ || engine_.quant().empty()) {
     return absl::OkStatus();
   }
-  return Beside(exec, [&] { return comm_.AllReduceMax(beside_, engine_.quant().WeightAmax()); });
+  HEARTH_RETURN_IF_ERROR(Fork(exec));
+  HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(beside_, engine_.quant().WeightAmax()));
+  return Join(exec);
 }
 
 int64_t GradientExchange::bytes_per_step() const {

@@ -12,7 +12,6 @@
 #include <memory>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/spec/gradient_buckets.h"
@@ -58,10 +57,11 @@ class GradientExchange : public PassHook {
   GradientExchange(Engine& engine, Collective& comm);
   absl::Status ReduceBucket(const kernels::Exec& exec, const spec::GradientBucket& bucket);
   absl::Status ReduceInPlace(const kernels::TensorView& data);
+  // Beside: loss, weight, what ranks were asked, the largest activations of delayed scaling.
+  absl::Status ReduceStepSums();
   // The second stream goes on from where the first is now, and the other way round.
   absl::Status Fork(const kernels::Exec& exec);
   absl::Status Join(const kernels::Exec& exec);
-  absl::Status Beside(const kernels::Exec& exec, absl::FunctionRef<absl::Status()> operations);
   // Part of `bucket` that this rank owns of a flat buffer.
   kernels::TensorView Owned(const kernels::TensorView& flat,
                             const spec::GradientBucket& bucket) const;

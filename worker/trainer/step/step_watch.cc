@@ -21,10 +21,22 @@ absl::Duration StepWatch::limit() const {
 absl::Status StepWatch::GiveUp(int64_t step, absl::Duration waited) const {
   return absl::DeadlineExceededError(absl::StrFormat(
       "rank %d of %d has waited %.1f s for step %d (limit %.0f s, longest step so far %.2f s): "
-      "this "
-      "is a collective in which a peer does not take part, because its network or a GPU hangs",
+      "this is a collective in which a peer does not take part, because its network or a GPU "
+      "hangs",
       comm_.rank(), comm_.world_size(), absl::ToDoubleSeconds(waited), step,
       absl::ToDoubleSeconds(limit()), absl::ToDoubleSeconds(longest_)));
+}
+
+absl::Status StepWatch::MayWaitOn(int64_t step, absl::Duration start, absl::Duration* asked) {
+  const absl::Duration now = clock_.Monotonic();
+  if (now - start > limit()) {
+    return GiveUp(step, now - start);
+  }
+  if (now - *asked < kHealthEvery) {
+    return absl::OkStatus();
+  }
+  *asked = now;
+  return comm_.Health();
 }
 
 absl::Status StepWatch::Await(int64_t step, absl::FunctionRef<absl::StatusOr<bool>()> done) {
@@ -36,14 +48,7 @@ absl::Status StepWatch::Await(int64_t step, absl::FunctionRef<absl::StatusOr<boo
     if (is_done) {
       return absl::OkStatus();
     }
-    const absl::Duration now = clock_.Monotonic();
-    if (now - asked >= kHealthEvery) {
-      asked = now;
-      HEARTH_RETURN_IF_ERROR(comm_.Health());
-    }
-    if (now - start > limit()) {
-      return GiveUp(step, now - start);
-    }
+    HEARTH_RETURN_IF_ERROR(MayWaitOn(step, start, &asked));
     backoff.Pause();
   }
 }

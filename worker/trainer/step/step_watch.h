@@ -41,6 +41,8 @@ class StepWatch {
   absl::Status Await(int64_t step, absl::FunctionRef<absl::StatusOr<bool>()> done);
 
  private:
+  // OK: go on waiting. `asked`: when the transport was asked last.
+  absl::Status MayWaitOn(int64_t step, absl::Duration start, absl::Duration* asked);
   absl::Status GiveUp(int64_t step, absl::Duration waited) const;
 
   Collective& comm_;
