@@ -20,6 +20,9 @@ class Checker {
     violations_.push_back({std::string(field), std::move(description)});
   }
 
+  // Violations so far.
+  size_t size() const { return violations_.size(); }
+
   // lo <= value <= hi where `has`. A NaN is out of every range.
   template <typename T>
   void Range(std::string_view field, bool has, T value, T lo, T hi) {

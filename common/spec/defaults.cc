@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "common/spec/precision.h"
 #include "common/spec/presets.h"
 #include "common/spec/recipe.h"
 
@@ -58,13 +59,23 @@ void ApplyPrecisionDefaults(v1::JobSpec& job_spec) {
   HEARTH_DEFAULT(precision, lm_head, "bf16");
   HEARTH_DEFAULT(precision, bf16_tail, 0.0);
   HEARTH_DEFAULT(precision, emulate, true);
+  HEARTH_DEFAULT(precision, fallback_after, 3);
+  HEARTH_DEFAULT(precision, fallback_window, 200);
+  HEARTH_DEFAULT(precision, fallback_steps, 200);
+  HEARTH_DEFAULT(precision, stats_every, 0);
+  for (v1::PrecisionRemedy& remedy : *precision.mutable_remedies()) {
+    HEARTH_DEFAULT(remedy, steps, 100);
+  }
   const Recipe* recipe = FindRecipe(precision.recipe());
   if (recipe == nullptr) {
     return;
   }
   if (precision.fallback().empty()) {
     for (std::string_view name : recipe->fallback) {
-      precision.add_fallback(std::string(name));
+      const Recipe* fallback = FindRecipe(name);
+      if (fallback != nullptr && CanFollow(*recipe, *fallback)) {
+        precision.add_fallback(std::string(name));
+      }
     }
   }
   v1::LayerRange& range = *precision.mutable_high_precision_layers();
@@ -103,6 +114,7 @@ void ApplyTrainDefaults(v1::TrainSpec& train) {
   HEARTH_DEFAULT(train, deterministic, "auto");
   HEARTH_DEFAULT(train, spike_sigma, 0.0);
   HEARTH_DEFAULT(train, spike_window, 64);
+  HEARTH_DEFAULT(train, spike_grad_sigma, 0.0);
 }
 
 void ApplyCheckpointDefaults(v1::CheckpointSpec& checkpoint) {

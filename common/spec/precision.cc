@@ -33,7 +33,36 @@ PrecisionPlan ResolvePrecision(const v1::JobSpec& job_spec, const Recipe& recipe
     const auto steps = static_cast<double>(job_spec.train().steps());
     plan.tail_step = 1 + static_cast<int64_t>(std::llround(steps * (1 - precision.bf16_tail())));
   }
+  plan.inner_first_layer = plan.first_layer;
+  plan.inner_end_layer = plan.end_layer;
+  for (const v1::PrecisionRemedy& remedy : precision.remedies()) {
+    const v1::LayerRange& range = remedy.high_precision_layers();
+    if (!remedy.has_high_precision_layers()) {
+      continue;
+    }
+    plan.inner_first_layer = std::clamp(range.first(), plan.inner_first_layer, plan.end_layer);
+    plan.inner_end_layer =
+        std::clamp(layers - range.last(), plan.inner_first_layer, plan.inner_end_layer);
+  }
+  plan.plain_fallback = PrecisionLadder(job_spec).size() > 1;
+  plan.stats = precision.stats_every() > 0;
   return plan;
+}
+
+bool CanFollow(const Recipe& recipe, const Recipe& fallback) {
+  return recipe.quantised() && !fallback.quantised() && recipe.activation == fallback.activation &&
+         recipe.parameters.storage == fallback.parameters.storage &&
+         recipe.parameters.master == fallback.parameters.master;
+}
+
+std::vector<const Recipe*> PrecisionLadder(const v1::JobSpec& job_spec) {
+  std::vector<const Recipe*> ladder = {FindRecipe(job_spec.precision().recipe())};
+  for (const std::string& name : job_spec.precision().fallback()) {
+    if (const Recipe* recipe = FindRecipe(name); recipe != nullptr) {
+      ladder.push_back(recipe);
+    }
+  }
+  return ladder;
 }
 
 std::vector<int> QuantisedParameters(const std::vector<Parameter>& table,

@@ -26,6 +26,14 @@ struct PrecisionPlan {
   int64_t warmup_steps = 0;
   // Steps from this one on run in BF16.
   int64_t tail_step = std::numeric_limits<int64_t>::max();
+  // While the remedy that keeps more layers in BF16 is in force only these of them are quantised;
+  // the same layers if the job has no such remedy.
+  int inner_first_layer = 0;
+  int inner_end_layer = 0;
+  // Any step may have to run in BF16: it is a row of precision.fallback.
+  bool plain_fallback = false;
+  // Underflow and saturation are counted now and then (precision.stats_every).
+  bool stats = false;
 
   // Whether update `step` (1-based) runs in the narrow formats.
   bool QuantisedStep(int64_t step) const {
@@ -34,8 +42,9 @@ struct PrecisionPlan {
   // Whether any linear layer runs in BF16 at some time, so that room for it must be planned.
   bool HasPlainPhase(int layers) const {
     return !per_tensor || warmup_steps > 0 || tail_step != std::numeric_limits<int64_t>::max() ||
-           first_layer > 0 || end_layer < layers;
+           first_layer > 0 || end_layer < layers || plain_fallback || HasInner();
   }
+  bool HasInner() const { return inner_first_layer > first_layer || inner_end_layer < end_layer; }
   // Whether the weight's GEMMs are quantised in the steps that are.
   bool Quantises(const Parameter& parameter) const;
 };
@@ -43,6 +52,14 @@ struct PrecisionPlan {
 // Expects a resolved spec. A recipe without per-tensor operands gives a plan that quantises
 // nothing.
 PrecisionPlan ResolvePrecision(const v1::JobSpec& job_spec, const Recipe& recipe, int layers);
+
+// Whether a run in `recipe` can do steps in `fallback`: what it needs besides is there. In this
+// version: an unquantised recipe with the same formats of parameters and activations.
+bool CanFollow(const Recipe& recipe, const Recipe& fallback);
+
+// The recipes in which a step of the job may run, in the order in which they are tried: its own,
+// then precision.fallback ("none" alone: nothing). Expects a resolved spec with a known recipe.
+std::vector<const Recipe*> PrecisionLadder(const v1::JobSpec& job_spec);
 
 // Indices of the weights that the plan quantises, in the order of the table.
 std::vector<int> QuantisedParameters(const std::vector<Parameter>& table,

@@ -145,6 +145,10 @@ void AddQuantised(const TrainingPlanOptions& o, const StepTimeline& time, Builde
   out.Bytes("quant.ring", BufferClass::kWorkspace, 3 * sites * 4 * std::max(1, o.precision.history),
             0, end);
   out.Bytes("quant.cursors", BufferClass::kWorkspace, 2 * 8, 0, end);
+  if (o.precision.stats) {
+    out.Bytes("quant.counts", BufferClass::kWorkspace, 3 * sites * 2 * 8, 0, end);
+    out.Bytes("quant.counted_amax", BufferClass::kWorkspace, 3 * sites * 4, 0, end);
+  }
   out.Bytes("quant.weight_rows", BufferClass::kParameters, elements, 0, end);
   out.Bytes("quant.weight_columns", BufferClass::kParameters, elements, 0, end);
   const int64_t widest_x = std::max({s.hidden, s.q_width(), s.ffn_hidden});

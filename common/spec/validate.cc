@@ -8,6 +8,7 @@
 #include "common/spec/checker.h"
 #include "common/spec/objective.h"
 #include "common/spec/optimizer_state.h"
+#include "common/spec/precision.h"
 #include "common/spec/recipe.h"
 #include "common/spec/schedule.h"
 
@@ -157,12 +158,15 @@ bool HasTensorScales(const Recipe& recipe) {
          recipe.fprop.a.scaling == Scaling::kTensorCurrent;
 }
 
-void CheckPrecision(const v1::JobSpec& job, Checker& check) {
+void CheckFallback(const v1::JobSpec& job, Checker& check) {
   const v1::PrecisionSpec& p = job.precision();
-  CheckRecipe(job, "precision.recipe", p.recipe(), check);
+  if (p.fallback_size() == 1 && p.fallback(0) == "none") {
+    return;
+  }
   std::set<std::string> seen = {p.recipe()};
   for (int i = 0; i < p.fallback_size(); ++i) {
     const std::string field = Text("precision.fallback[", i, ']');
+    const size_t before = check.size();
     // One refusal is enough: where the recipe does not run, neither may the fallbacks of its row.
     if (Runs(job, p.recipe())) {
       CheckRecipe(job, field, p.fallback(i), check);
@@ -172,7 +176,18 @@ void CheckPrecision(const v1::JobSpec& job, Checker& check) {
     if (!seen.insert(p.fallback(i)).second) {
       check.Add(field, Text(p.fallback(i), " is named twice"));
     }
+    if (check.size() == before && Runs(job, p.recipe()) &&
+        !CanFollow(*FindRecipe(p.recipe()), *FindRecipe(p.fallback(i)))) {
+      check.Add(field, Text("a run in ", p.recipe(), " cannot go on in ", p.fallback(i),
+                            " in this version"));
+    }
   }
+}
+
+void CheckPrecision(const v1::JobSpec& job, Checker& check) {
+  const v1::PrecisionSpec& p = job.precision();
+  CheckRecipe(job, "precision.recipe", p.recipe(), check);
+  CheckFallback(job, check);
   check.AtLeast("precision.warmup_steps", p.has_warmup_steps(), p.warmup_steps(), 0);
   if (check.Name("precision.lm_head", p.has_lm_head(), p.lm_head(),
                  "format of the output projection", {"bf16", "fp8"}) &&
@@ -254,6 +269,10 @@ void CheckTrain(const v1::TrainSpec& t, Checker& check) {
   check.Rule("train.spike_sigma",
              !t.has_spike_sigma() || (t.spike_sigma() >= 0.0 && std::isfinite(t.spike_sigma())),
              t.spike_sigma(), "is out of range; must be >= 0");
+  check.Rule("train.spike_grad_sigma",
+             !t.has_spike_grad_sigma() ||
+                 (t.spike_grad_sigma() >= 0.0 && std::isfinite(t.spike_grad_sigma())),
+             t.spike_grad_sigma(), "is out of range; must be >= 0");
   check.AtLeast("train.spike_window", t.has_spike_window(), t.spike_window(), 8);
 }
 
@@ -291,6 +310,7 @@ void ValidateJob(const v1::JobSpec& job_spec, std::vector<FieldViolation>& viola
   CheckData(job_spec.data(), check);
   CheckBatch(job_spec, check);
   CheckPrecision(job_spec, check);
+  CheckLadder(job_spec, check);
   CheckOptimizer(job_spec.optimizer(), check);
   CheckSchedule(job_spec.schedule(), job_spec.train().steps(), check);
   CheckTrain(job_spec.train(), check);

@@ -22,4 +22,8 @@ void ValidateModel(const v1::ModelSpec& model,
 // Everything but the model.
 void ValidateJob(const v1::JobSpec& job_spec, std::vector<FieldViolation>& violations);
 
+class Checker;
+// precision.fallback_*, remedies and stats_every; part of ValidateJob.
+void CheckLadder(const v1::JobSpec& job, Checker& check);
+
 }  // namespace hearth::spec
