@@ -24,6 +24,7 @@ inline constexpr Return kResetRequired = 16;
 inline constexpr int kClockSm = 1;
 inline constexpr int kClockMemory = 2;
 inline constexpr int kTemperatureGpu = 0;
+inline constexpr int kMemoryErrorCorrected = 0;
 inline constexpr int kMemoryErrorUncorrected = 1;
 inline constexpr int kVolatileEcc = 0;
 inline constexpr unsigned long long kEventXid = 8;
@@ -60,6 +61,38 @@ struct Utilization {
   unsigned gpu;  // percent
   unsigned memory;
 };
+
+// Of nvmlDeviceGetFieldValues.
+inline constexpr unsigned kFieldMemoryTemperature = 82;
+inline constexpr unsigned kFieldPcieSentBytes = 197;
+inline constexpr unsigned kFieldPcieReceivedBytes = 198;
+
+enum ValueType : int {
+  kValueDouble = 0,
+  kValueUnsigned = 1,
+  kValueUnsignedLong = 2,
+  kValueUnsignedLongLong = 3,
+  kValueSignedLongLong = 4,
+  kValueSigned = 5,
+};
+
+struct FieldValue {
+  unsigned field;
+  unsigned scope;
+  long long timestamp_us;
+  long long latency_us;
+  int type;  // ValueType
+  Return code;
+  union {
+    double as_double;
+    unsigned as_unsigned;
+    unsigned long as_unsigned_long;
+    unsigned long long as_unsigned_long_long;
+    long long as_signed_long_long;
+    int as_signed;
+  } value;
+};
+static_assert(sizeof(FieldValue) == 40);
 
 struct ProcessInfo {
   unsigned pid;

@@ -4,6 +4,8 @@
 //   0.uuid=GPU-a 0.name=TEXT 0.pci=TEXT 0.cc=90 0.total=BYTES 0.used=BYTES 0.reserved=BYTES
 //   0.power=MILLIWATTS 0.limit= 0.limit_default= 0.energy=MILLIJOULES 0.gpu_util=PERCENT
 //   0.mem_util= 0.temp= 0.sm=MEGAHERTZ 0.mem= 0.sm_max= 0.mem_max= 0.throttle=BITS 0.ecc=
+//   0.ecc_corrected= 0.rows=CORRECTABLE,UNCORRECTABLE,PENDING,FAILED 0.pcie_replays=
+//   0.pcie_gen= 0.pcie_width= 0.pcie_gen_max= 0.pcie_width_max= 0.field.NUMBER=
 //   0.persistence= 0.procs=PID:BYTES,PID:- 0.gprocs= 0.xids=79,31 0.lost=1
 // one key a line. A key that is absent is "not supported".
 #include <cstdlib>
@@ -228,8 +230,55 @@ Return nvmlDeviceGetMaxClockInfo(Device device, int type, unsigned* out) {
 Return nvmlDeviceGetCurrentClocksThrottleReasons(Device device, unsigned long long* out) {
   return Number(device, "throttle", out);
 }
-Return nvmlDeviceGetTotalEccErrors(Device device, int, int, unsigned long long* out) {
-  return Number(device, "ecc", out);
+Return nvmlDeviceGetTotalEccErrors(Device device, int type, int, unsigned long long* out) {
+  return Number(device, type == api::kMemoryErrorUncorrected ? "ecc" : "ecc_corrected", out);
+}
+Return nvmlDeviceGetRemappedRows(Device device,
+                                 unsigned* correctable,
+                                 unsigned* uncorrectable,
+                                 unsigned* pending,
+                                 unsigned* failed) {
+  std::string text;
+  if (!Get(device, "rows", text)) {
+    return api::kNotSupported;
+  }
+  std::istringstream list(text);
+  for (unsigned* out : {correctable, uncorrectable, pending, failed}) {
+    std::string item;
+    std::getline(list, item, ',');
+    *out = static_cast<unsigned>(std::atoi(item.c_str()));
+  }
+  return api::kSuccess;
+}
+Return nvmlDeviceGetPcieReplayCounter(Device device, unsigned* out) {
+  return Number(device, "pcie_replays", out);
+}
+Return nvmlDeviceGetCurrPcieLinkGeneration(Device device, unsigned* out) {
+  return Number(device, "pcie_gen", out);
+}
+Return nvmlDeviceGetCurrPcieLinkWidth(Device device, unsigned* out) {
+  return Number(device, "pcie_width", out);
+}
+Return nvmlDeviceGetMaxPcieLinkGeneration(Device device, unsigned* out) {
+  return Number(device, "pcie_gen_max", out);
+}
+Return nvmlDeviceGetMaxPcieLinkWidth(Device device, unsigned* out) {
+  return Number(device, "pcie_width_max", out);
+}
+Return nvmlDeviceGetFieldValues(Device device, int count, api::FieldValue* fields) {
+  for (int i = 0; i < count; ++i) {
+    const std::string key = "field." + std::to_string(fields[i].field);
+    unsigned long long value = 0;
+    fields[i].code = Number(device, key, &value);
+    const bool is_counter = fields[i].field != api::kFieldMemoryTemperature;
+    fields[i].type = is_counter ? api::kValueUnsignedLongLong : api::kValueUnsigned;
+    if (is_counter) {
+      fields[i].value.as_unsigned_long_long = value;
+    } else {
+      fields[i].value.as_unsigned = static_cast<unsigned>(value);
+    }
+  }
+  return api::kSuccess;
 }
 Return nvmlDeviceGetPersistenceMode(Device device, int* out) {
   return Number(device, "persistence", out);

@@ -64,6 +64,13 @@ struct Functions {
   Return (*clock_max)(Device, int, unsigned*) = nullptr;
   Return (*throttle)(Device, unsigned long long*) = nullptr;
   Return (*ecc)(Device, int, int, unsigned long long*) = nullptr;
+  Return (*remapped_rows)(Device, unsigned*, unsigned*, unsigned*, unsigned*) = nullptr;
+  Return (*pcie_replays)(Device, unsigned*) = nullptr;
+  Return (*pcie_generation)(Device, unsigned*) = nullptr;
+  Return (*pcie_width)(Device, unsigned*) = nullptr;
+  Return (*pcie_generation_max)(Device, unsigned*) = nullptr;
+  Return (*pcie_width_max)(Device, unsigned*) = nullptr;
+  Return (*field_values)(Device, int, api::FieldValue*) = nullptr;
   Return (*compute_processes)(Device, unsigned*, api::ProcessInfo*) = nullptr;
   Return (*graphics_processes)(Device, unsigned*, api::ProcessInfo*) = nullptr;
   Return (*persistence)(Device, int*) = nullptr;
@@ -121,6 +128,13 @@ const char* LoadAll(void* lib, Functions& f) {
   Load(lib, f.throttle,
        {"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"});
   Load(lib, f.ecc, {"nvmlDeviceGetTotalEccErrors"});
+  Load(lib, f.remapped_rows, {"nvmlDeviceGetRemappedRows"});
+  Load(lib, f.pcie_replays, {"nvmlDeviceGetPcieReplayCounter"});
+  Load(lib, f.pcie_generation, {"nvmlDeviceGetCurrPcieLinkGeneration"});
+  Load(lib, f.pcie_width, {"nvmlDeviceGetCurrPcieLinkWidth"});
+  Load(lib, f.pcie_generation_max, {"nvmlDeviceGetMaxPcieLinkGeneration"});
+  Load(lib, f.pcie_width_max, {"nvmlDeviceGetMaxPcieLinkWidth"});
+  Load(lib, f.field_values, {"nvmlDeviceGetFieldValues"});
   Load(lib, f.compute_processes, {"nvmlDeviceGetComputeRunningProcesses_v3"});
   Load(lib, f.graphics_processes, {"nvmlDeviceGetGraphicsRunningProcesses_v3"});
   Load(lib, f.persistence, {"nvmlDeviceGetPersistenceMode"});
@@ -149,6 +163,35 @@ std::optional<double> Number(Function function, Device device, double unit) {
   Raw raw = 0;
   return Ask(function, device, &raw) ? std::optional<double>(static_cast<double>(raw) * unit)
                                      : std::nullopt;
+}
+
+template <typename Function>
+std::optional<int> Count(Function function, Device device) {
+  unsigned raw = 0;
+  return Ask(function, device, &raw) ? std::optional<int>(static_cast<int>(raw)) : std::nullopt;
+}
+
+// Absent when the GPU does not tell it or tells it in a type that NVML did not have.
+std::optional<double> FieldNumber(const api::FieldValue& field) {
+  if (field.code != api::kSuccess) {
+    return std::nullopt;
+  }
+  switch (field.type) {
+    case api::kValueDouble:
+      return field.value.as_double;
+    case api::kValueUnsigned:
+      return field.value.as_unsigned;
+    case api::kValueUnsignedLong:
+      return static_cast<double>(field.value.as_unsigned_long);
+    case api::kValueUnsignedLongLong:
+      return static_cast<double>(field.value.as_unsigned_long_long);
+    case api::kValueSignedLongLong:
+      return static_cast<double>(field.value.as_signed_long_long);
+    case api::kValueSigned:
+      return field.value.as_signed;
+    default:
+      return std::nullopt;
+  }
 }
 
 template <typename Function>
@@ -203,10 +246,8 @@ class RealGpu : public Gpu {
     if (unsigned long long reasons = 0; Ask(f_.throttle, device_, &reasons)) {
       sample.throttle_reasons = reasons;
     }
-    if (unsigned long long errors = 0;
-        Ask(f_.ecc, device_, api::kMemoryErrorUncorrected, api::kVolatileEcc, &errors)) {
-      sample.ecc_errors = static_cast<int64_t>(errors);
-    }
+    ReadErrors(sample);
+    ReadLink(sample);
     ReadProcesses(sample);
     ReadXids(sample);
     return sample;
@@ -232,6 +273,8 @@ class RealGpu : public Gpu {
     info_.power_limit_default_watts = Number<unsigned>(f_.power_limit_default, device_, 1e-3);
     info_.sm_clock_max_hertz = Clock(f_.clock_max, device_, api::kClockSm);
     info_.memory_clock_max_hertz = Clock(f_.clock_max, device_, api::kClockMemory);
+    info_.pcie_generation_max = Count(f_.pcie_generation_max, device_);
+    info_.pcie_width_max = Count(f_.pcie_width_max, device_);
     if (int enabled = 0; Ask(f_.persistence, device_, &enabled)) {
       info_.persistence = enabled != 0;
     }
@@ -270,6 +313,46 @@ class RealGpu : public Gpu {
       sample.memory_reserved_bytes = static_cast<int64_t>(v2.reserved);
     }
     return absl::OkStatus();
+  }
+
+  std::optional<int64_t> EccErrors(int type) {
+    unsigned long long errors = 0;
+    return Ask(f_.ecc, device_, type, api::kVolatileEcc, &errors)
+               ? std::optional<int64_t>(static_cast<int64_t>(errors))
+               : std::nullopt;
+  }
+
+  void ReadErrors(GpuSample& sample) {
+    sample.ecc_errors = EccErrors(api::kMemoryErrorUncorrected);
+    sample.ecc_corrected_errors = EccErrors(api::kMemoryErrorCorrected);
+    unsigned correctable = 0;
+    unsigned uncorrectable = 0;
+    unsigned pending = 0;
+    unsigned failed = 0;
+    if (Ask(f_.remapped_rows, device_, &correctable, &uncorrectable, &pending, &failed)) {
+      sample.remapped_rows = {correctable, uncorrectable, pending != 0, failed != 0};
+    }
+  }
+
+  // The counters of bytes take a fraction of a millisecond; nvmlDeviceGetPcieThroughput, which
+  // older GPUs have instead, measures for 20 ms and is not asked.
+  void ReadLink(GpuSample& sample) {
+    sample.pcie_replays = Count(f_.pcie_replays, device_);
+    sample.pcie_generation = Count(f_.pcie_generation, device_);
+    sample.pcie_width = Count(f_.pcie_width, device_);
+    std::array<api::FieldValue, 3> fields{};
+    fields[0].field = api::kFieldPcieSentBytes;
+    fields[1].field = api::kFieldPcieReceivedBytes;
+    fields[2].field = api::kFieldMemoryTemperature;
+    for (api::FieldValue& field : fields) {
+      field.code = api::kNotSupported;
+    }
+    if (!Ask(f_.field_values, device_, static_cast<int>(fields.size()), fields.data())) {
+      return;
+    }
+    sample.pcie_sent_bytes = FieldNumber(fields[0]);
+    sample.pcie_received_bytes = FieldNumber(fields[1]);
+    sample.memory_temperature_celsius = FieldNumber(fields[2]);
   }
 
   template <typename Function>

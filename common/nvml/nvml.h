@@ -29,13 +29,23 @@ struct GpuInfo {
   std::optional<double> power_limit_default_watts;  // the factory's
   std::optional<double> sm_clock_max_hertz;
   std::optional<double> memory_clock_max_hertz;
-  std::optional<bool> persistence;  // the driver stays loaded while nobody uses the GPU
-  std::optional<bool> mig;          // split into instances, which Hearth does not use
+  std::optional<int> pcie_generation_max;  // of GPU and slot together
+  std::optional<int> pcie_width_max;       // lanes
+  std::optional<bool> persistence;         // the driver stays loaded while nobody uses the GPU
+  std::optional<bool> mig;                 // split into instances, which Hearth does not use
 };
 
 struct GpuProcess {
   pid_t pid = 0;                      // in the namespace of the driver: of no use in a container
   std::optional<int64_t> used_bytes;  // absent where the driver does not tell
+};
+
+// Rows of the memory that were replaced by spare ones.
+struct RemappedRows {
+  int64_t correctable = 0;    // because of errors that ECC corrected
+  int64_t uncorrectable = 0;  // because of errors that it could not correct
+  bool pending = false;       // one more is replaced at the next reset
+  bool failed = false;        // there was no spare row left: the GPU is to be replaced
 };
 
 // How a GPU is now. Absent = the GPU or the driver does not tell.
@@ -50,10 +60,18 @@ struct GpuSample {
   std::optional<double> utilization_ratio;       // time in which a kernel ran, 0..1
   std::optional<double> memory_utilization_ratio;
   std::optional<double> temperature_celsius;
+  std::optional<double> memory_temperature_celsius;
   std::optional<double> sm_clock_hertz;
   std::optional<double> memory_clock_hertz;
-  std::optional<uint64_t> throttle_reasons;  // bits; see ThrottleReasonNames
-  std::optional<int64_t> ecc_errors;         // uncorrectable, since the driver was loaded
+  std::optional<uint64_t> throttle_reasons;     // bits; see ThrottleReasonNames
+  std::optional<int64_t> ecc_errors;            // uncorrectable, since the driver was loaded
+  std::optional<int64_t> ecc_corrected_errors;  // since the driver was loaded
+  std::optional<RemappedRows> remapped_rows;    // since the GPU was made
+  std::optional<int64_t> pcie_replays;          // packets sent again, since the driver was loaded
+  std::optional<int64_t> pcie_sent_bytes;       // by the GPU; a counter that may start anew
+  std::optional<int64_t> pcie_received_bytes;
+  std::optional<int> pcie_generation;  // of the link now: idle GPUs lower it
+  std::optional<int> pcie_width;       // lanes now
   // Compute and graphics processes, each once. Absent where the driver does not list them; a
   // container sees an empty list, or processes by numbers that mean nothing inside it.
   std::optional<std::vector<GpuProcess>> processes;

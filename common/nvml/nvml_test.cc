@@ -80,6 +80,16 @@ TEST(NvmlTest, Sample_AllTold_HasUnitsRight) {
             {"0.mem", "2600"},
             {"0.throttle", "36"},
             {"0.ecc", "3"},
+            {"0.ecc_corrected", "17"},
+            {"0.rows", "2,1,1,0"},
+            {"0.pcie_replays", "5"},
+            {"0.pcie_gen", "1"},
+            {"0.pcie_width", "8"},
+            {"0.pcie_gen_max", "5"},
+            {"0.pcie_width_max", "16"},
+            {"0.field.197", "9000000000"},
+            {"0.field.198", "7"},
+            {"0.field.82", "71"},
             {"0.procs", "12:300,13:-"},
             {"0.gprocs", "13:-,14:5"}});
   const auto nvml = *Nvml::Open(HEARTH_FAKE_NVML_LIBRARY);
@@ -99,6 +109,20 @@ TEST(NvmlTest, Sample_AllTold_HasUnitsRight) {
   EXPECT_THAT(ThrottleReasonNames(*sample.throttle_reasons),
               ElementsAre("sw_power_cap", "sw_thermal_slowdown"));
   EXPECT_EQ(sample.ecc_errors, 3);
+  EXPECT_EQ(sample.ecc_corrected_errors, 17);
+  ASSERT_TRUE(sample.remapped_rows.has_value());
+  EXPECT_EQ(sample.remapped_rows->correctable, 2);
+  EXPECT_EQ(sample.remapped_rows->uncorrectable, 1);
+  EXPECT_TRUE(sample.remapped_rows->pending);
+  EXPECT_FALSE(sample.remapped_rows->failed);
+  EXPECT_EQ(sample.pcie_replays, 5);
+  EXPECT_EQ(sample.pcie_generation, 1);
+  EXPECT_EQ(sample.pcie_width, 8);
+  EXPECT_EQ(gpu->info().pcie_generation_max, 5);
+  EXPECT_EQ(gpu->info().pcie_width_max, 16);
+  EXPECT_EQ(sample.pcie_sent_bytes, 9'000'000'000);
+  EXPECT_EQ(sample.pcie_received_bytes, 7);
+  EXPECT_EQ(sample.memory_temperature_celsius, 71.0);
   ASSERT_TRUE(sample.processes.has_value());
   ASSERT_EQ(sample.processes->size(), 3u) << "each once";
   EXPECT_EQ((*sample.processes)[0].pid, 12);
@@ -121,6 +145,10 @@ TEST(NvmlTest, Sample_NothingSupported_IsAllAbsent) {
   EXPECT_EQ(sample->energy_joules, std::nullopt);
   EXPECT_EQ(sample->utilization_ratio, std::nullopt);
   EXPECT_EQ(sample->throttle_reasons, std::nullopt);
+  EXPECT_FALSE(sample->remapped_rows.has_value());
+  EXPECT_EQ(sample->pcie_replays, std::nullopt);
+  EXPECT_EQ(sample->pcie_sent_bytes, std::nullopt);
+  EXPECT_EQ(sample->memory_temperature_celsius, std::nullopt);
   EXPECT_EQ(sample->processes, std::nullopt);
   EXPECT_THAT(sample->xids, IsEmpty());
 }
