@@ -89,24 +89,29 @@ def main():
         return [*args.set, f"resources.workers={world}", f"resources.min_workers={world}", *more]
 
     runs = {}
-    for world in worlds:
-        runs[f"w{world}"] = run(jobctl, args.job, f"w{world}", sets(world))
-    reference = runs[f"w{worlds[0]}"][0]
-    last = max(reference)
-    if largest > 1:
-        sharded = f"w{largest}-sharded"
-        runs[sharded] = run(jobctl, args.job, sharded, sets(largest, "parallel.shard_optimizer=on"))
-        resumed = f"w{largest}-to-w{largest // 2}"
-        runs[resumed] = pause_and_resume(jobctl, args.job, resumed, sets(largest, "parallel.shard_optimizer=on"),
-                                         last // 2, largest // 2)
-    failed = False
-    print(f"{'run':<16} {'largest gap':>12} {'at step':>8} {'first step s':>13} {'tok/s':>12}")
-    for name, (steps, first) in runs.items():
+
+    def keep(name, result):
+        runs[name] = result
+        print(f"{name}: {len(result[0])} steps", file=sys.stderr, flush=True)
         if args.out:
             os.makedirs(args.out, exist_ok=True)
             with open(os.path.join(args.out, name + ".csv"), "w") as f:
                 f.write("step,loss,grad_norm\n")
-                f.writelines(f"{s},{row['loss']},{row['grad_norm']}\n" for s, row in sorted(steps.items()))
+                f.writelines(f"{s},{row['loss']},{row['grad_norm']}\n" for s, row in sorted(result[0].items()))
+
+    for world in worlds:
+        keep(f"w{world}", run(jobctl, args.job, f"w{world}", sets(world)))
+    reference = runs[f"w{worlds[0]}"][0]
+    last = max(reference)
+    if largest > 1:
+        sharded = f"w{largest}-sharded"
+        keep(sharded, run(jobctl, args.job, sharded, sets(largest, "parallel.shard_optimizer=on")))
+        resumed = f"w{largest}-to-w{largest // 2}"
+        keep(resumed, pause_and_resume(jobctl, args.job, resumed, sets(largest, "parallel.shard_optimizer=on"),
+                                       last // 2, largest // 2))
+    failed = False
+    print(f"{'run':<16} {'largest gap':>12} {'at step':>8} {'first step s':>13} {'tok/s':>12}")
+    for name, (steps, first) in runs.items():
         missing = set(reference) ^ set(steps)
         gap, at = max(((abs(float(steps[s]["loss"]) / float(row["loss"]) - 1), s) for s, row in reference.items() if s in steps),
                       default=(float("inf"), 0))

@@ -59,6 +59,7 @@ struct RankResult {
   double step_ms = 0;
   std::vector<double> steps_ms;
   double exposed_ms = 0;  // after the last gradient, until the ranks' sums are there
+  std::vector<double> exposed_steps_ms;
   int64_t comm_bytes = 0;
   double loss = 0;
   int64_t predicted_bytes = 0;  // of GPU memory; rank 0 alone, 0 on the CPU
@@ -69,7 +70,9 @@ struct RankResult {
 
 // 0 of nothing.
 double Quantile(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
+  if (values.empty()) {
+    return 0;
+  }
   std::sort(values.begin(), values.end());
   return values[static_cast<size_t>(std::lround(share * static_cast<double>(values.size() - 1)))];
 }
@@ -89,7 +92,9 @@ class ScalingRank {
  public:
   ScalingRank(World& world, int rank) : world_(world), rank_(rank) {}
   ~ScalingRank() {
-    if (states_ != nullptr) kernels::FreePinned(states_);
+    if (states_ != nullptr) {
+      kernels::FreePinned(states_);
+    }
   }
   absl::StatusOr<RankResult> Run();
 
@@ -98,6 +103,7 @@ class ScalingRank {
   absl::Status Build();
   absl::Status Measure(RankResult& result);
   absl::Status MeasureMemory(RankResult& result);
+  absl::Status Upload();
   absl::Status Step(int64_t step, bool quantised);
 
   World& world_;
@@ -115,9 +121,9 @@ absl::Status ScalingRank::Connect() {
   const std::string& device = world_.devices[static_cast<size_t>(rank_)];
   if (device != "cpu") {
     HEARTH_ASSIGN_OR_RETURN(cuda_, OpenGpu(device, world_.spec.train().deterministic() == "true"));
-    if (!world_.plans.empty()) {
-      HEARTH_RETURN_IF_ERROR(cuda_->ImportPlans(world_.plans).status());
-    }
+  }
+  if (cuda_ != nullptr && !world_.plans.empty()) {
+    HEARTH_RETURN_IF_ERROR(cuda_->ImportPlans(world_.plans).status());
   }
   if (world_.size() == 1) {
     comm_ = NewSoloCollective();
@@ -161,14 +167,16 @@ absl::Status ScalingRank::Build() {
   return absl::OkStatus();
 }
 
+absl::Status ScalingRank::Upload() {
+  HEARTH_RETURN_IF_ERROR(engine_->UploadBatch(0));
+  return engine_->on_gpu() ? kernels::Copy(engine_->exec(), engine_->step_inputs(),
+                                           engine_->StagedInputs(0), sizeof(kernels::StepInputs))
+                           : absl::OkStatus();
+}
+
 absl::Status ScalingRank::Step(int64_t step, bool quantised) {
-  const kernels::Exec& exec = engine_->exec();
   for (int64_t m = 0; m < batch_.CountForRank(rank_); ++m) {
-    HEARTH_RETURN_IF_ERROR(engine_->UploadBatch(0));
-    if (engine_->on_gpu()) {
-      HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, engine_->step_inputs(), engine_->StagedInputs(0),
-                                           sizeof(kernels::StepInputs)));
-    }
+    HEARTH_RETURN_IF_ERROR(Upload());
     Pass pass;
     pass.step = static_cast<uint32_t>(step);
     HEARTH_RETURN_IF_ERROR(program_->MicroBatch(program_->Kind(m, quantised), pass));
@@ -215,6 +223,7 @@ absl::Status ScalingRank::Measure(RankResult& result) {
   result.step_ms = Median(step_ms);
   result.steps_ms = step_ms;
   result.exposed_ms = Median(exposed_ms);
+  result.exposed_steps_ms = exposed_ms;
   result.comm_bytes = program_->comm_bytes();
   result.loss = states[count - 1].loss;
   return absl::OkStatus();
@@ -247,10 +256,13 @@ absl::StatusOr<RankResult> ScalingRank::Run() {
 // All ranks of `world`, each on a thread of its own. After an error the others wait for that rank
 // in a collective that nothing can wake: the process ends.
 std::vector<RankResult> RunWorld(World& world) {
-  if (!OnGpu(world) && world.size() > 1) world.cpu_ranks = NewThreadCollectives(world.size());
+  if (!OnGpu(world) && world.size() > 1) {
+    world.cpu_ranks = NewThreadCollectives(world.size());
+  }
   std::vector<RankResult> results(world.devices.size());
   absl::Mutex mu;
   std::vector<std::thread> threads;
+  threads.reserve(world.size());
   for (int r = 0; r < world.size(); ++r) {
     threads.emplace_back([&world, &results, &mu, r] {
       absl::StatusOr<RankResult> result = ScalingRank(world, r).Run();
@@ -263,7 +275,9 @@ std::vector<RankResult> RunWorld(World& world) {
       results[static_cast<size_t>(r)] = *std::move(result);
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
   return results;
 }
 
@@ -322,11 +336,40 @@ absl::Status Resolve(const BenchOptions& options, World& world) {
   return absl::OkStatus();
 }
 
+// Of each step, the slowest rank.
+std::vector<double> SlowestOf(const std::vector<RankResult>& ranks) {
+  std::vector<double> slowest(ranks.front().steps_ms.size(), 0.0);
+  for (const RankResult& rank : ranks) {
+    for (size_t i = 0; i < slowest.size(); ++i) {
+      slowest[i] = std::max(slowest[i], rank.steps_ms[i]);
+    }
+  }
+  return slowest;
+}
+
+// Of each step, how long the first rank to get there waited for the last one.
+std::vector<double> SkewOf(const std::vector<RankResult>& ranks) {
+  std::vector<double> skew;
+  for (size_t i = 0; i < ranks.front().exposed_steps_ms.size(); ++i) {
+    const auto [least, most] =
+        std::minmax_element(ranks.begin(), ranks.end(), [i](const auto& a, const auto& b) {
+          return a.exposed_steps_ms[i] < b.exposed_steps_ms[i];
+        });
+    skew.push_back(most->exposed_steps_ms[i] - least->exposed_steps_ms[i]);
+  }
+  return skew;
+}
+
 // Milliseconds of a step without peers.
 struct AloneResult {
   double before = 0;  // on the first device, before the ranks' run and after it
   double after = 0;
+  double before_p10 = 0;
+  double before_p90 = 0;
   double apart = 0;  // the slowest of all devices, all of them busy with work of their own
+  // The same, but the median of each step's slowest: steps that wait for one another and exchange
+  // nothing would take this long.
+  double apart_in_step = 0;
   double mean() const { return (before + after) / 2; }
 };
 
@@ -339,12 +382,10 @@ nlohmann::json ReportOf(const World& world,
   double step_ms = 0;
   std::vector<double> exposed;
   std::vector<double> by_rank;
-  std::vector<double> joint(ranks.front().steps_ms.size(), 0.0);  // of each step, the slowest rank
   for (const RankResult& rank : ranks) {
     step_ms = std::max(step_ms, rank.step_ms);
     exposed.push_back(rank.exposed_ms);
     by_rank.push_back(rank.step_ms);
-    for (size_t i = 0; i < joint.size(); ++i) joint[i] = std::max(joint[i], rank.steps_ms[i]);
   }
   const double one = round_tokens / alone.mean() * 1e3;
   const double all = static_cast<double>(batch.global_tokens()) / step_ms * 1e3;
@@ -366,6 +407,7 @@ nlohmann::json ReportOf(const World& world,
   out["steps"] = world.steps;
   out["tok_s"] = all;
   out["step_ms"] = step_ms;
+  const std::vector<double> joint = SlowestOf(ranks);
   out["step_ms_p10"] = Quantile(joint, 0.1);
   out["step_ms_p90"] = Quantile(joint, 0.9);
   out["step_ms_ranks"] = by_rank;
@@ -373,12 +415,19 @@ nlohmann::json ReportOf(const World& world,
   out["step_ms_alone"] = alone.mean();
   out["step_ms_alone_before"] = alone.before;
   out["step_ms_alone_after"] = alone.after;
+  out["step_ms_alone_p10"] = alone.before_p10;
+  out["step_ms_alone_p90"] = alone.before_p90;
   out["step_ms_apart"] = alone.apart;
+  out["step_ms_apart_in_step"] = alone.apart_in_step;
   out["scaling_efficiency"] = all / (world.size() * one);
   out["scaling_efficiency_apart"] = alone.apart / step_ms;
+  out["scaling_efficiency_in_step"] = alone.apart_in_step / step_ms;
   // The slowest rank waits for nobody: its share is communication alone.
   out["exposed_comm_ms"] = *std::max_element(exposed.begin(), exposed.end());
   out["exposed_comm_ms_least"] = *std::min_element(exposed.begin(), exposed.end());
+  const std::vector<double> skew = SkewOf(ranks);
+  out["skew_ms"] = Median(skew);
+  out["skew_ms_p90"] = Quantile(skew, 0.9);
   if (OnGpu(world)) {
     out["predicted_bytes"] = ranks.front().predicted_bytes;
     out["measured_bytes"] = ranks.front().measured_bytes;
@@ -416,7 +465,9 @@ std::vector<RankResult> MeasureAlone(const World& world,
       results[i] = RunWorld(alone).front();
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
   return results;
 }
 
@@ -435,10 +486,14 @@ absl::Status RunScaling(const BenchOptions& options) {
   AloneResult alone;
   const RankResult single = MeasureAlone(world, batch, {world.devices.front()}, true).front();
   alone.before = single.step_ms;
+  alone.before_p10 = Quantile(single.steps_ms, 0.1);
+  alone.before_p90 = Quantile(single.steps_ms, 0.9);
   world.plans = single.plans;
-  for (const RankResult& result : MeasureAlone(world, batch, world.devices, false)) {
+  const std::vector<RankResult> apart = MeasureAlone(world, batch, world.devices, false);
+  for (const RankResult& result : apart) {
     alone.apart = std::max(alone.apart, result.step_ms);
   }
+  alone.apart_in_step = Median(SlowestOf(apart));
   world.save_plans = true;
   const std::vector<RankResult> ranks = RunWorld(world);
   alone.after = MeasureAlone(world, batch, {world.devices.front()}, false).front().step_ms;
