@@ -196,6 +196,10 @@ std::vector<double> Coordinator::TimeScrapes(int count) {
   return out;
 }
 
+void Coordinator::OnLoop(std::function<void()> work) {
+  loop_->Query([work = std::move(work)](const Core*) { work(); });
+}
+
 void Coordinator::WaitUntil(const std::function<bool()>& stop) {
   // The real clock, whatever the coordinator itself runs on: signals arrive in real time.
   while (!stop()) {

@@ -60,6 +60,8 @@ class Coordinator {
   absl::Status failure() const ABSL_LOCKS_EXCLUDED(mu_);
   // Milliseconds that rendering /metrics takes, `count` times; for benchmarks.
   std::vector<double> TimeScrapes(int count);
+  // Runs `work` on the event loop between two batches; for tests.
+  void OnLoop(std::function<void()> work);
   // Blocks until the store fails, or `stop` (polled) is true.
   void WaitUntil(const std::function<bool()>& stop);
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "common/base/ids.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
@@ -357,6 +358,26 @@ TEST_F(CoordinatorTest, StreamMetrics_AfterARecovery_RewindsOrLeavesVoidedStepsO
   EXPECT_EQ(Steps(History("again", 0, 1)), "1 2 3");
   EXPECT_EQ(Steps(History("again", 0, 2)), "2 3");
   EXPECT_EQ(Steps(History("again", 2, 0)), "<1 2 3");
+}
+
+// Neither the event loop nor the scheduler, which runs on it, holds up a scrape.
+TEST_F(CoordinatorTest, Scrape_EventLoopBusy_IsAnswered) {
+  ASSERT_TRUE(Submit("waits").ok());
+  absl::Notification busy;
+  absl::Notification release;
+  coordinator_->OnLoop([&] {
+    busy.Notify();
+    release.WaitForNotification();
+  });
+  ASSERT_TRUE(busy.WaitForNotificationWithTimeout(kPatience));
+  absl::Notification scraped;
+  std::thread scraper([&] {
+    EXPECT_EQ(coordinator_->TimeScrapes(3).size(), 3u);
+    scraped.Notify();
+  });
+  EXPECT_TRUE(scraped.WaitForNotificationWithTimeout(kPatience));
+  release.Notify();
+  scraper.join();
 }
 
 TEST_F(CoordinatorTest, StreamLogs_LinesThatTheWorkerLost_AreCounted) {

@@ -169,11 +169,17 @@ wait_for() {  # wait_for SECONDS WHAT COMMAND...
   done
 }
 
+scrape() {  # scrape NAME ADDRESS
+  echo "# scrape $1 $(date +%s.%N)" >>"$out/logs/metrics.txt"
+  http_get "$2" /metrics >>"$out/logs/metrics.txt"
+}
+
 step_cluster() {
   local address http worker job status csv watts
   home=$(mktemp -d)
   trap stop_daemons EXIT
   export HEARTH_HOME=$home NO_COLOR=1
+  rm -f "$out/logs/metrics.txt"
   "$bin/hearth-coordinator" --data-dir "$home/coordinator" --listen 127.0.0.1:0 --http 127.0.0.1:0 >"$home/coordinator.log" 2>&1 &
   daemons+=($!)
   wait_for 15 "coordinator" test -s "$home/coordinator/endpoints.json" || return 1
@@ -192,6 +198,8 @@ step_cluster() {
   wait_for 60 "first step" sh -c "'$bin/jobctl' metrics $job -o csv | grep -q '^1,'" || { "$bin/jobctl" logs "$job"; return 1; }
   worker=$(http_get "$http" /sd/workers | grep -o '[0-9A-Za-z.]*:[0-9][0-9]*' | tail -n 1)
   http_get "$worker" /metrics >"$out/logs/worker-metrics.txt"
+  # Twice, so that the growth of counters is known; tests/integration/record_gpu_sample.py makes the tests' sample of it.
+  scrape worker "$worker" && scrape coordinator "$http" && sleep 2 && scrape worker "$worker" && scrape coordinator "$http"
   watts=$(sed -n 's/^hearth_gpu_power_watts{[^}]*} //p' "$out/logs/worker-metrics.txt")
   "$bin/jobctl" wait "$job" --timeout 90s
   status=$?

@@ -232,6 +232,12 @@ struct Reply {
   std::optional<v1::Worker> worker;
 };
 
+// A checkpoint was recorded that took this long to write.
+struct CheckpointWrite {
+  std::string job_id;
+  double seconds = 0;
+};
+
 struct Effects {
   std::vector<JobRow> jobs;              // at most one per job; final state after the command
   std::vector<std::string> job_deletes;  // row, events, history, log, requests stay
@@ -252,6 +258,8 @@ struct Effects {
   std::vector<CloseConnection> closes;  // after the messages
   std::vector<InspectionRequest> inspections;
   std::optional<Reply> reply;  // of commands that have one
+  bool planned = false;        // a Tick in which the scheduler planned
+  std::vector<CheckpointWrite> checkpoint_writes;
 
   // Nothing that needs a commit.
   bool NothingDurable() const;

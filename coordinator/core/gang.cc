@@ -297,6 +297,9 @@ void Core::Impl::NoteFault(JobState& job, const Verdict& verdict) {
 }
 
 void Core::Impl::NoteRecovered(JobState& job, int64_t step) {
+  if (!job.job().has_recovery()) {
+    return;
+  }
   v1::Recovery& recovery = *job.job().mutable_recovery();
   if (!recovery.has_fault_time() || recovery.seconds() > 0.0) {
     return;

@@ -52,6 +52,7 @@ void Core::Impl::On(const Tick&) {
     if (waiting_.size() > kLongQueue) {
       plan_not_before_ = Mono() + kLongQueuePause;
     }
+    effects_.planned = true;
     Schedule();
   }
 }

@@ -243,6 +243,7 @@ void Core::Impl::ApplyCheckpoint(WorkerState& worker,
   *view.mutable_checkpoint() = checkpoint;
   view.set_restarts(0);
   job.checkpoint_time = Mono();
+  effects_.checkpoint_writes.push_back({view.job_id(), announcement.seconds()});
   ForgetCheckpointKeys(job, announcement.step());
   Progress(job, announcement.step());
   PruneCheckpoints(job);

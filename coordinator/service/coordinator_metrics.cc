@@ -1,13 +1,17 @@
 #include "coordinator/service/coordinator_metrics.h"
 
 #include <algorithm>
+#include <set>
 #include <variant>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "coordinator/core/transitions.h"
 #include "coordinator/service/job_series.h"
 #include "coordinator/service/metric_defs.h"
+#include "google/protobuf/descriptor.h"
+#include "hearth/v1/agent.pb.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -41,7 +45,33 @@ std::map<std::string, std::string> MethodLabels(std::string_view method) {
           {"grpc_method", std::string(text.substr(slash + 1))}};
 }
 
+// "/hearth.v1.JobService/GetJob" and so on, of all services of ours.
+std::vector<std::string> RpcMethods() {
+  std::vector<std::string> methods;
+  for (const google::protobuf::FileDescriptor* file :
+       {v1::Job::descriptor()->file(), v1::Worker::descriptor()->file(),
+        v1::Hello::descriptor()->file()}) {
+    for (int i = 0; i < file->service_count(); ++i) {
+      const google::protobuf::ServiceDescriptor& service = *file->service(i);
+      for (int k = 0; k < service.method_count(); ++k) {
+        methods.push_back(absl::StrCat("/", service.full_name(), "/", service.method(k)->name()));
+      }
+    }
+  }
+  return methods;
+}
+
 }  // namespace
+
+std::vector<std::string> RecoveryCauses() {
+  std::set<std::string> causes = {"worker_lost", "task_vanished"};
+  for (const ExitRow& row : ExitTable()) {
+    if (row.exit_class != ExitClass::kFinished && row.exit_class != ExitClass::kFatal) {
+      causes.insert(row.code);
+    }
+  }
+  return {causes.begin(), causes.end()};
+}
 
 CoordinatorMetrics::CoordinatorMetrics(int64_t generation)
     : registry_(std::make_shared<prometheus::Registry>()),
@@ -49,24 +79,49 @@ CoordinatorMetrics::CoordinatorMetrics(int64_t generation)
       commit_seconds_(
           HistogramFamily(*registry_, kCommitSeconds).Add({}, metrics::LatencyBuckets())),
       commit_commands_(CounterFamily(*registry_, kCommitCommands).Add({})),
+      plan_seconds_(HistogramFamily(*registry_, kPlanSeconds).Add({}, metrics::LatencyBuckets())),
       queue_length_(GaugeFamily(*registry_, kQueueLength).Add({})),
       agents_(GaugeFamily(*registry_, kAgents).Add({})),
       series_dropped_(CounterFamily(*registry_, kSeriesDropped).Add({})),
       log_lines_dropped_(CounterFamily(*registry_, kLogLinesDropped).Add({})),
       workers_lost_(CounterFamily(*registry_, kWorkersLost).Add({})),
       queue_wait_(HistogramFamily(*registry_, kQueueWait).Add({}, metrics::WaitBuckets())),
-      first_step_wait_(
-          HistogramFamily(*registry_, kFirstStepWait).Add({}, metrics::WaitBuckets())) {
+      first_step_wait_(HistogramFamily(*registry_, kFirstStepWait).Add({}, metrics::WaitBuckets())),
+      checkpoint_seconds_(
+          HistogramFamily(*registry_, kCheckpointSeconds).Add({}, metrics::LatencyBuckets())) {
   GaugeFamily(*registry_, kGeneration).Add({}).Set(static_cast<double>(generation));
   GaugeFamily(*registry_, kHealthy).Add({}).Set(1);
+  AddKnownLabels();
+}
+
+void CoordinatorMetrics::AddKnownLabels() {
   for (const std::string_view name : kCommandNames) {
     CounterFamily(*registry_, kCommands).Add({{"command", std::string(name)}});
+  }
+  auto& evictions = CounterFamily(*registry_, kEvictions);
+  for (const std::string& cause : RecoveryCauses()) {
+    HistogramFamily(*registry_, kRecoverySeconds).Add({{"cause", cause}}, metrics::WaitBuckets());
+    evictions.Add({{"reason", cause}});
+  }
+  for (const char* reason : {"preempted", "drained", "resized"}) {
+    evictions.Add({{"reason", reason}});
+  }
+  for (const std::string& method : RpcMethods()) {
+    std::map<std::string, std::string> labels = MethodLabels(method);
+    CounterFamily(*registry_, kRpcStarted).Add(labels);
+    GaugeFamily(*registry_, kRpcInFlight).Add(labels);
+    labels["grpc_code"] = "OK";
+    CounterFamily(*registry_, kRpcHandled).Add(labels);
   }
 }
 
 void CoordinatorMetrics::ObserveCommit(absl::Duration duration, size_t commands) {
   commit_seconds_.Observe(absl::ToDoubleSeconds(duration));
   commit_commands_.Increment(static_cast<double>(commands));
+}
+
+void CoordinatorMetrics::ObservePlan(absl::Duration duration) {
+  plan_seconds_.Observe(absl::ToDoubleSeconds(duration));
 }
 
 void CoordinatorMetrics::CountCommand(const Command& command) {
@@ -84,7 +139,9 @@ void CoordinatorMetrics::SetAgents(int64_t connected) {
 }
 
 void CoordinatorMetrics::RpcStarted(std::string_view method) {
-  CounterFamily(*registry_, kRpcStarted).Add(MethodLabels(method)).Increment();
+  const std::map<std::string, std::string> labels = MethodLabels(method);
+  CounterFamily(*registry_, kRpcStarted).Add(labels).Increment();
+  GaugeFamily(*registry_, kRpcInFlight).Add(labels).Increment();
 }
 
 void CoordinatorMetrics::RpcHandled(std::string_view method,
@@ -94,6 +151,7 @@ void CoordinatorMetrics::RpcHandled(std::string_view method,
   HistogramFamily(*registry_, kRpcSeconds)
       .Add(labels, metrics::LatencyBuckets())
       .Observe(absl::ToDoubleSeconds(duration));
+  GaugeFamily(*registry_, kRpcInFlight).Add(labels).Decrement();
   labels["grpc_code"] = std::string(code);
   CounterFamily(*registry_, kRpcHandled).Add(labels).Increment();
 }
@@ -108,6 +166,12 @@ void CoordinatorMetrics::Observe(const std::vector<Effects>& effects, const View
       if (append.record.has_step()) {
         ObserveStep(append.job_id, append.record.step(), view);
       }
+    }
+    for (const CheckpointWrite& write : e.checkpoint_writes) {
+      checkpoint_seconds_.Observe(write.seconds);
+      JobSeries series = CopySeries(write.job_id);
+      series.checkpoint_write_seconds = write.seconds;
+      series_[write.job_id] = std::make_shared<const JobSeries>(std::move(series));
     }
     for (const LogAppend& append : e.logs) {
       log_lines_dropped_.Increment(static_cast<double>(append.dropped));
@@ -200,6 +264,7 @@ void CoordinatorMetrics::ObserveStep(const std::string& job_id,
   series.comm_seconds += step.comm_seconds();
   series.comm_bytes += static_cast<double>(step.comm_bytes());
   series.data_wait_seconds += step.data_wait_seconds();
+  series.checkpoint_stall_seconds += step.checkpoint_seconds();
   if (step.has_validation_loss()) {
     series.validation_loss = step.validation_loss();
     series.has_validation_loss = true;

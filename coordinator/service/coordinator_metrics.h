@@ -4,7 +4,11 @@
 //
 // Series are bounded: jobs that have started and live, then the kRecentJobs that ended last, then
 // waiting ones, kJobsMax in all; what is left out is counted in hearth_series_dropped_total. A job
-// takes about 50 series.
+// takes at most kSeriesPerJob series, and all that is not of a job at most kSeriesFixed, so that a
+// scrape has at most kJobsMax * kSeriesPerJob + kSeriesFixed.
+//
+// Label values that are known beforehand (causes, reasons, methods, commands) are there from the
+// start at 0, so that an increase() does not miss the first event.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +30,14 @@ namespace hearth::coordinator {
 
 inline constexpr size_t kRecentJobs = 100;
 inline constexpr size_t kJobsMax = 500;
+inline constexpr size_t kSeriesPerJob = 100;
+inline constexpr size_t kSeriesFixed = 2000;
 
 // Rows of docs/metrics.md.
 absl::Span<const metrics::MetricDef> CoordinatorMetricDefs();
+
+// Reason codes with which a job may go into RECOVERING and come back.
+std::vector<std::string> RecoveryCauses();
 
 // What is accumulated for one job since this coordinator started. Immutable once published.
 struct JobSeries {
@@ -41,6 +50,8 @@ struct JobSeries {
   double comm_seconds = 0;
   double comm_bytes = 0;
   double data_wait_seconds = 0;
+  double checkpoint_stall_seconds = 0;
+  double checkpoint_write_seconds = 0;  // of the newest, 0 = none was written
   double validation_loss = 0;
   bool has_validation_loss = false;
 };
@@ -53,6 +64,8 @@ class CoordinatorMetrics {
   // `view` is as it was before the effects.
   void Observe(const std::vector<Effects>& effects, const View& view) ABSL_LOCKS_EXCLUDED(mu_);
   void ObserveCommit(absl::Duration duration, size_t commands);
+  // Of a pass in which the scheduler planned.
+  void ObservePlan(absl::Duration duration);
   void CountCommand(const Command& command);
   void SetQueueLength(int64_t length);
   void SetAgents(int64_t connected);
@@ -67,6 +80,7 @@ class CoordinatorMetrics {
  private:
   using SeriesPtr = std::shared_ptr<const JobSeries>;
 
+  void AddKnownLabels();
   void ObserveEvent(const v1::JobEvent& event, const View& view) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ObserveStep(const std::string& job_id, const v1::StepReport& step, const View& view)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -76,6 +90,7 @@ class CoordinatorMetrics {
   metrics::ProcessMetrics process_;
   prometheus::Histogram& commit_seconds_;
   prometheus::Counter& commit_commands_;
+  prometheus::Histogram& plan_seconds_;
   prometheus::Gauge& queue_length_;
   prometheus::Gauge& agents_;
   prometheus::Counter& series_dropped_;
@@ -83,6 +98,7 @@ class CoordinatorMetrics {
   prometheus::Counter& workers_lost_;
   prometheus::Histogram& queue_wait_;
   prometheus::Histogram& first_step_wait_;
+  prometheus::Histogram& checkpoint_seconds_;
 
   absl::Mutex mu_;
   std::map<std::string, SeriesPtr> series_ ABSL_GUARDED_BY(mu_);

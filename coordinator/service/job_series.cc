@@ -13,8 +13,6 @@ namespace {
 
 using Labels = std::vector<prometheus::ClientMetric::Label>;
 
-constexpr size_t kSeriesPerJob = 50;  // about; for the count of dropped ones
-
 std::string LowerName(absl::string_view name, absl::string_view prefix) {
   absl::ConsumePrefix(&name, prefix);
   return absl::AsciiStrToLower(name);
@@ -70,11 +68,13 @@ JobCollector::JobCollector(const View& view,
   CountStates(all, view);
   size_t dropped = 0;
   const std::vector<JobPtr> jobs = ChooseJobs(all, dropped);
-  dropped_series_ = dropped * kSeriesPerJob;
+  dropped_series_ = dropped * kSeriesPerJob;  // no more than that
   AddInfo(jobs);
   AddLastReport(jobs);
+  AddPrecision(jobs);
   AddTimes(jobs);
   AddAccumulated(jobs, series);
+  AddRestarts(jobs, series);
 }
 
 size_t JobCollector::AddFamily(const MetricDef& def) {
@@ -166,6 +166,22 @@ void JobCollector::AddLastReport(const std::vector<JobPtr>& jobs) {
   }
 }
 
+void JobCollector::AddPrecision(const std::vector<JobPtr>& jobs) {
+  const size_t family = AddFamily(kJobPrecision);
+  for (const JobPtr& record : jobs) {
+    const v1::Job& job = record->job();
+    const std::string& of_step = job.last_report().recipe();
+    const std::string& recipe = of_step.empty() ? job.run_info().recipe() : of_step;
+    if (!recipe.empty()) {
+      AddGauge(family,
+               {{"job_id", job.job_id()},
+                {"recipe", recipe},
+                {"execution", job.run_info().recipe_execution()}},
+               1);
+    }
+  }
+}
+
 void JobCollector::AddTimes(const std::vector<JobPtr>& jobs) {
   const size_t progress = AddFamily(kJobLastProgress);
   const size_t checkpoint = AddFamily(kJobLastCheckpoint);
@@ -184,6 +200,32 @@ void JobCollector::AddTimes(const std::vector<JobPtr>& jobs) {
   }
 }
 
+void JobCollector::AddRestarts(
+    const std::vector<JobPtr>& jobs,
+    const std::map<std::string, std::shared_ptr<const JobSeries>>& series) {
+  const size_t family = AddFamily(kJobRestarts);
+  std::map<std::string, int64_t> none;
+  for (const std::string& cause : RecoveryCauses()) {
+    none[cause] = 0;
+  }
+  for (const JobPtr& record : jobs) {
+    std::map<std::string, int64_t> counts;
+    if (!IsTerminal(record->job().state())) {
+      counts = none;
+    }
+    const auto found = series.find(record->job().job_id());
+    if (found != series.end()) {
+      for (const auto& [cause, count] : found->second->restarts) {
+        counts[cause] = count;
+      }
+    }
+    for (const auto& [cause, count] : counts) {
+      AddCounter(family, {{"job_id", record->job().job_id()}, {"cause", cause}},
+                 static_cast<double>(count));
+    }
+  }
+}
+
 void JobCollector::AddAccumulated(
     const std::vector<JobPtr>& jobs,
     const std::map<std::string, std::shared_ptr<const JobSeries>>& series) {
@@ -192,13 +234,14 @@ void JobCollector::AddAccumulated(
       {&kJobEnergy, &JobSeries::energy_joules},
       {&kJobCommunicationSeconds, &JobSeries::comm_seconds},
       {&kJobCommunicationBytes, &JobSeries::comm_bytes},
-      {&kJobDataWait, &JobSeries::data_wait_seconds}};
+      {&kJobDataWait, &JobSeries::data_wait_seconds},
+      {&kJobCheckpointSeconds, &JobSeries::checkpoint_stall_seconds}};
   std::vector<size_t> counter_families;
   for (const auto& [def, value] : counters) {
     counter_families.push_back(AddFamily(*def));
   }
   const size_t validation = AddFamily(kJobValidationLoss);
-  const size_t restarts = AddFamily(kJobRestarts);
+  const size_t checkpoint = AddFamily(kJobCheckpointDuration);
   const size_t steps = AddFamily(kJobStepSeconds);
   const auto& bounds = metrics::LatencyBuckets();
   for (const JobPtr& record : jobs) {
@@ -218,8 +261,8 @@ void JobCollector::AddAccumulated(
     if (s.has_validation_loss) {
       AddGauge(validation, {{"job_id", id}}, s.validation_loss);
     }
-    for (const auto& [cause, count] : s.restarts) {
-      AddCounter(restarts, {{"job_id", id}, {"cause", cause}}, static_cast<double>(count));
+    if (s.checkpoint_write_seconds > 0) {
+      AddGauge(checkpoint, {{"job_id", id}}, s.checkpoint_write_seconds);
     }
     prometheus::ClientMetric& histogram = families_[steps].metric.emplace_back();
     histogram.label = {{"job_id", id}};

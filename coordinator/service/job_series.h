@@ -32,7 +32,10 @@ class JobCollector : public prometheus::Collectable {
   void CountStates(const std::vector<JobPtr>& all, const View& view);
   void AddInfo(const std::vector<JobPtr>& jobs);
   void AddLastReport(const std::vector<JobPtr>& jobs);
+  void AddPrecision(const std::vector<JobPtr>& jobs);
   void AddTimes(const std::vector<JobPtr>& jobs);
+  void AddRestarts(const std::vector<JobPtr>& jobs,
+                   const std::map<std::string, std::shared_ptr<const JobSeries>>& series);
   void AddAccumulated(const std::vector<JobPtr>& jobs,
                       const std::map<std::string, std::shared_ptr<const JobSeries>>& series);
 

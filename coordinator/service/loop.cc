@@ -227,6 +227,9 @@ void Loop::Process(std::vector<Item> items) {
   if (held_back_.empty() && NextTick() <= now.monotonic) {
     effects.push_back(core_.Apply(Tick{}, now));
     const absl::Duration end = clock_.Monotonic();
+    if (effects.back().planned) {
+      metrics_.ObservePlan(end - now.monotonic);
+    }
     tick_allowed_ = end + kTickPause * (end - now.monotonic);
   }
   if (HasDurableRows(effects)) {

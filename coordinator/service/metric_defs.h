@@ -16,6 +16,11 @@ inline constexpr MetricDef kCommitCommands = {
     "hearth_coordinator_commit_commands_total", MetricType::kCounter,
     "Commands whose effects were committed; over the count of commits it gives the batch size.", "",
     Stability::kBeta};
+inline constexpr MetricDef kPlanSeconds = {
+    "hearth_coordinator_schedule_duration_seconds", MetricType::kHistogram,
+    "Time of the event loop's passes in which the scheduler planned: who starts, who stops, why "
+    "the rest waits.",
+    "", Stability::kBeta};
 inline constexpr MetricDef kCommands = {"hearth_coordinator_commands_total", MetricType::kCounter,
                                         "Commands applied by the event loop.", "command",
                                         Stability::kBeta};
@@ -45,6 +50,10 @@ inline constexpr MetricDef kFirstStepWait = {
 inline constexpr MetricDef kRecoverySeconds = {"hearth_recovery_seconds", MetricType::kHistogram,
                                                "Time from the loss of a rank to the next step.",
                                                "cause", Stability::kBeta};
+inline constexpr MetricDef kCheckpointSeconds = {
+    "hearth_checkpoint_write_seconds", MetricType::kHistogram,
+    "Time that checkpoints of all jobs took to write, mostly while steps went on.", "",
+    Stability::kBeta};
 inline constexpr MetricDef kEvictions = {"hearth_evictions_total", MetricType::kCounter,
                                          "Gangs taken off their workers before the end, by reason.",
                                          "reason", Stability::kBeta};
@@ -54,6 +63,11 @@ inline constexpr MetricDef kRpcStarted = {"hearth_grpc_server_started_total", Me
 inline constexpr MetricDef kRpcHandled = {"hearth_grpc_server_handled_total", MetricType::kCounter,
                                           "RPCs ended, by status code.",
                                           "grpc_service,grpc_method,grpc_code", Stability::kBeta};
+inline constexpr MetricDef kRpcInFlight = {
+    "hearth_grpc_server_in_flight", MetricType::kGauge,
+    "RPCs begun and not ended: of Connect the workers' streams, of Stream and Watch methods those "
+    "who look on.",
+    "grpc_service,grpc_method", Stability::kBeta};
 inline constexpr MetricDef kRpcSeconds = {"hearth_grpc_server_handling_seconds",
                                           MetricType::kHistogram, "Duration of RPCs.",
                                           "grpc_service,grpc_method", Stability::kBeta};
@@ -109,6 +123,17 @@ inline constexpr MetricDef kJobCommunicationBytes = {
 inline constexpr MetricDef kJobDataWait = {
     "hearth_job_data_wait_seconds_total", MetricType::kCounter,
     "Time in which rank 0 waited for training data.", "job_id", Stability::kBeta};
+inline constexpr MetricDef kJobPrecision = {
+    "hearth_job_precision_info", MetricType::kGauge,
+    "The recipe in force at the last step, native or emulated; always 1.",
+    "job_id,recipe,execution", Stability::kBeta};
+inline constexpr MetricDef kJobCheckpointSeconds = {
+    "hearth_job_checkpoint_stall_seconds_total", MetricType::kCounter,
+    "Time for which steps stood still because of checkpoints.", "job_id", Stability::kBeta};
+inline constexpr MetricDef kJobCheckpointDuration = {
+    "hearth_job_checkpoint_duration_seconds", MetricType::kGauge,
+    "Time that the newest checkpoint took to write, mostly while steps went on.", "job_id",
+    Stability::kBeta};
 inline constexpr MetricDef kJobLastProgress = {"hearth_job_last_progress_timestamp_seconds",
                                                MetricType::kGauge, "Time of the last step.",
                                                "job_id", Stability::kBeta};
@@ -129,6 +154,7 @@ inline constexpr MetricDef kJobRecovery = {
 
 inline constexpr MetricDef kAllDefs[] = {kCommitSeconds,
                                          kCommitCommands,
+                                         kPlanSeconds,
                                          kCommands,
                                          kQueueLength,
                                          kAgents,
@@ -140,9 +166,11 @@ inline constexpr MetricDef kAllDefs[] = {kCommitSeconds,
                                          kQueueWait,
                                          kFirstStepWait,
                                          kRecoverySeconds,
+                                         kCheckpointSeconds,
                                          kEvictions,
                                          kRpcStarted,
                                          kRpcHandled,
+                                         kRpcInFlight,
                                          kRpcSeconds,
                                          kJobs,
                                          kWorkers,
@@ -161,6 +189,9 @@ inline constexpr MetricDef kAllDefs[] = {kCommitSeconds,
                                          kJobCommunicationSeconds,
                                          kJobCommunicationBytes,
                                          kJobDataWait,
+                                         kJobPrecision,
+                                         kJobCheckpointSeconds,
+                                         kJobCheckpointDuration,
                                          kJobLastProgress,
                                          kJobLastCheckpoint,
                                          kJobStepSeconds,

@@ -1,3 +1,4 @@
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -6,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "coordinator/core/transitions.h"
 #include "coordinator/service/coordinator_metrics.h"
 #include "coordinator/service/job_series.h"
 #include "gmock/gmock.h"
@@ -58,10 +60,15 @@ class CoordinatorMetricsTest : public testing::Test {
     report.set_comm_seconds(0.25);
     report.set_comm_bytes(1000);
     report.set_data_wait_seconds(0.5);
+    report.set_checkpoint_seconds(step == 2 ? 0.75 : 0);
+    report.set_recipe("fp8");
     *record.mutable_job()->mutable_last_report() = report;
     record.mutable_job()->mutable_run_info()->set_global_batch_tokens(100);
     record.mutable_job()->set_step(step);
     *effects.history.emplace_back(HistoryAppend{"a", {}}).record.mutable_step() = report;
+    if (step == 2) {
+      effects.checkpoint_writes.push_back({"a", 1.5});
+    }
     Apply(std::move(effects));
   }
 
@@ -92,6 +99,11 @@ TEST_F(CoordinatorMetricsTest, Render_AfterSteps_HasTheJobsSeries) {
               HasSubstr("hearth_job_communication_exposed_seconds_total{job_id=\"a\"} 0.5\n"));
   EXPECT_THAT(text, HasSubstr("hearth_job_communication_bytes_total{job_id=\"a\"} 2000\n"));
   EXPECT_THAT(text, HasSubstr("hearth_job_data_wait_seconds_total{job_id=\"a\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("hearth_job_checkpoint_stall_seconds_total{job_id=\"a\"} 0.75\n"));
+  EXPECT_THAT(text, HasSubstr("hearth_job_checkpoint_duration_seconds{job_id=\"a\"} 1.5\n"));
+  EXPECT_THAT(text, HasSubstr("hearth_checkpoint_write_seconds_sum 1.5\n"));
+  EXPECT_THAT(
+      text, HasSubstr("hearth_job_precision_info{job_id=\"a\",recipe=\"fp8\",execution=\"\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("hearth_job_step_duration_seconds_count{job_id=\"a\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("hearth_jobs{state=\"running\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("hearth_coordinator_generation 7\n"));
@@ -145,6 +157,91 @@ TEST_F(CoordinatorMetricsTest, Render_ManyJobs_IsBoundedAndCountsWhatIsLeftOut) 
   const std::string text = metrics_.Render(view_);
   EXPECT_THAT(text, Not(HasSubstr("hearth_series_dropped_total 0\n")));
   EXPECT_THAT(text, Not(HasSubstr("job_id=\"end-0\"")));
+}
+
+// All that a job can have: a full report, a validation loss, a checkpoint, every cause of a
+// restart.
+v1::JobRecord& FillJob(v1::JobRecord& record, const std::string& id) {
+  v1::Job& job = *record.mutable_job();
+  job.mutable_last_report()->set_recipe("nvfp4");
+  job.mutable_last_report()->mutable_time()->set_seconds(1);
+  job.mutable_last_report()->set_step(1);
+  job.mutable_checkpoint()->mutable_create_time()->set_seconds(1);
+  job.mutable_recovery()->set_seconds(1);
+  job.mutable_run_info()->set_recipe_execution("native");
+  EXPECT_EQ(job.job_id(), id);
+  return record;
+}
+
+TEST_F(CoordinatorMetricsTest, Render_FullTables_StayWithinTheDocumentedBound) {
+  Effects effects;
+  for (size_t i = 0; i < kJobsMax + 50; ++i) {
+    const std::string id = absl::StrCat("job-", i);
+    FillJob(Job(effects, id, v1::JOB_STATE_RUNNING), id);
+    v1::StepReport& step =
+        *effects.history.emplace_back(HistoryAppend{id, {}}).record.mutable_step();
+    effects.checkpoint_writes.push_back({id, 1});
+    step.set_validation_loss(1);
+    for (const ExitRow& row : ExitTable()) {
+      Event(effects, v1::JOB_STATE_RUNNING, v1::JOB_STATE_RECOVERING, 1, row.code);
+      effects.events.back().set_job_id(id);
+    }
+  }
+  Apply(std::move(effects));
+  for (const char* method : {"/hearth.v1.JobService/GetJob", "/hearth.v1.JobService/ListJobs"}) {
+    metrics_.RpcStarted(method);
+    metrics_.RpcHandled(method, "NOT_FOUND", absl::Seconds(1));
+  }
+  size_t of_jobs = 0;
+  size_t other = 0;
+  const std::string text = metrics_.Render(view_);
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    if (!absl::StartsWith(line, "#")) {
+      ++(absl::StrContains(line, "job_id=") ? of_jobs : other);
+    }
+  }
+  std::printf("series: %zu a job, %zu others\n", of_jobs / kJobsMax, other);
+  EXPECT_EQ(of_jobs % kJobsMax, 0u);
+  EXPECT_LE(of_jobs, kJobsMax * kSeriesPerJob);
+  EXPECT_GE(of_jobs / kJobsMax, kSeriesPerJob / 2) << "the bound promises too little";
+  EXPECT_LE(other, kSeriesFixed);
+}
+
+// rate() and increase() miss the first event of a series that begins with it.
+TEST_F(CoordinatorMetricsTest, Render_BeforeAnyEvent_HasKnownLabelsAtZero) {
+  Effects effects;
+  Job(effects, "a", v1::JOB_STATE_RUNNING);
+  Job(effects, "ended", v1::JOB_STATE_SUCCEEDED);
+  Apply(std::move(effects));
+  const std::string text = metrics_.Render(view_);
+  EXPECT_THAT(RecoveryCauses(), testing::IsSupersetOf({"worker_lost", "trainer_killed",
+                                                       "trainer_hung", "peers_lost", "io_failed"}));
+  for (const std::string& cause : RecoveryCauses()) {
+    EXPECT_TRUE(IsReasonCode(cause)) << cause;
+    EXPECT_THAT(text, HasSubstr(absl::StrCat("hearth_job_restarts_total{job_id=\"a\",cause=\"",
+                                             cause, "\"} 0\n")));
+    EXPECT_THAT(
+        text, HasSubstr(absl::StrCat("hearth_recovery_seconds_count{cause=\"", cause, "\"} 0\n")));
+    EXPECT_THAT(text,
+                HasSubstr(absl::StrCat("hearth_evictions_total{reason=\"", cause, "\"} 0\n")));
+  }
+  EXPECT_THAT(text, HasSubstr("hearth_evictions_total{reason=\"preempted\"} 0\n"));
+  EXPECT_THAT(text, Not(HasSubstr("hearth_job_restarts_total{job_id=\"ended\"")));
+  EXPECT_THAT(
+      text,
+      HasSubstr("hearth_grpc_server_handled_total{grpc_code=\"OK\",grpc_method=\"CreateJob\","));
+  EXPECT_THAT(text, HasSubstr("hearth_coordinator_schedule_duration_seconds_count 0\n"));
+}
+
+TEST_F(CoordinatorMetricsTest, InFlight_OpenStream_IsCountedUntilItEnds) {
+  constexpr char kMethod[] = "/hearth.v1.JobService/StreamLogs";
+  const std::string series =
+      "hearth_grpc_server_in_flight{grpc_method=\"StreamLogs\",grpc_service=\"hearth.v1."
+      "JobService\"}";
+  metrics_.RpcStarted(kMethod);
+  EXPECT_THAT(metrics_.Render(view_), HasSubstr(series + " 1\n"));
+  metrics_.RpcHandled(kMethod, "CANCELLED", absl::Seconds(1));
+  EXPECT_THAT(metrics_.Render(view_), HasSubstr(series + " 0\n"));
 }
 
 TEST(MetricDefs, Documentation_HasTheirRows) {

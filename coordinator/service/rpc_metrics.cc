@@ -1,5 +1,7 @@
 #include "coordinator/service/rpc_metrics.h"
 
+#include <atomic>
+
 #include "common/base/status_macros.h"
 #include "grpcpp/support/status.h"
 
@@ -22,21 +24,31 @@ class RpcMetricsInterceptor : public grpc::experimental::Interceptor {
       : metrics_(metrics), clock_(clock), method_(std::move(method)), start_(clock.Monotonic()) {
     metrics_.RpcStarted(method_);
   }
+  // Of a call that ended before it had a status to send.
+  ~RpcMetricsInterceptor() override { End("Canceled"); }
+  RpcMetricsInterceptor(const RpcMetricsInterceptor&) = delete;
+  RpcMetricsInterceptor& operator=(const RpcMetricsInterceptor&) = delete;
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(
             grpc::experimental::InterceptionHookPoints::PRE_SEND_STATUS)) {
-      metrics_.RpcHandled(method_, CodeName(methods->GetSendStatus().error_code()),
-                          clock_.Monotonic() - start_);
+      End(CodeName(methods->GetSendStatus().error_code()));
     }
     methods->Proceed();
   }
 
  private:
+  void End(const char* code) {
+    if (!ended_.exchange(true)) {
+      metrics_.RpcHandled(method_, code, clock_.Monotonic() - start_);
+    }
+  }
+
   CoordinatorMetrics& metrics_;
   Clock& clock_;
   const std::string method_;
   const absl::Duration start_;
+  std::atomic<bool> ended_ = false;
 };
 
 }  // namespace

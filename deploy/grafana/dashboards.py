@@ -183,7 +183,8 @@ CLUSTER = [
           (quantile(0.9, "hearth_ready_to_first_step_seconds"), "90 %"),
           min=0),
     panel("Recoveries and evictions", "Gangs taken off their workers in the window, by reason, and workers declared lost.", "none",
-          ("sum by (reason) (increase(hearth_evictions_total{@}[$__rate_interval]))", "evicted: {{reason}}"),
+          ("sum by (reason) (increase(hearth_evictions_total{@}[$__rate_interval])) > 0 or "
+           "sum(increase(hearth_evictions_total{@}[$__rate_interval]))", "evicted: {{reason}}"),
           ("sum(increase(hearth_worker_lost_total{@}[$__rate_interval]))", "workers lost"), min=0),
     row("Workers"),
     panel("Workers by state", "Number of workers in each state.", "none", ("sum by (state) (hearth_workers{@})", "{{state}}"), stack=True,
@@ -220,8 +221,10 @@ CLUSTER = [
 ON_JOB = " and on (instance) hearth_worker_job_step{@j}"
 
 JOB = [
-    panel("Facts", "What the job is: model, precision in force, devices and number of ranks.", "none", ("hearth_job_info{@j}", ""),
-          kind="table", width=12, height=4),
+    panel("Facts", "What the job is: model, precision asked for, devices and number of ranks.", "none", ("hearth_job_info{@j}", ""),
+          kind="table", width=8, height=4),
+    stat("Precision in force", "Recipe of the last step; emulated: rounded as the format does, computed in another.", "none",
+         "hearth_job_precision_info{@j}", "{{recipe}} {{execution}}", text="name"),
     stat("State", "State of each chosen job.", "none", 'hearth_job_state{@j} == 1', "{{state}}", text="name"),
     stat("Progress", "Steps done over train.steps.", "percentunit", "job_id:hearth_job_progress:ratio{@j}", "{{job_id}}"),
     stat("Restarts", "Recoveries since the coordinator started.", "none",
@@ -258,9 +261,13 @@ JOB = [
           "A step that is minutes old means a stuck job; a loss of a worker costs what came after the last checkpoint.", "s", ("time() - hearth_job_last_progress_timestamp_seconds{@j}", "{{job_id}} step"),
           ("time() - (hearth_job_last_checkpoint_timestamp_seconds{@j} > 0)", "{{job_id}} checkpoint"), min=0, steps=[(21600, "red")]),
     panel("Restarts and recovery", "Recoveries by cause, and how long the last one took from the loss of a rank to the next step.", "none",
-          ("sum by (job_id, cause) (hearth_job_restarts_total{@j}) or 0 * count by (job_id) (hearth_job_info{@j})",
+          ("sum by (job_id, cause) (hearth_job_restarts_total{@j}) > 0 or 0 * count by (job_id) (hearth_job_info{@j})",
            "{{job_id}} {{cause}}"),
           ("hearth_job_recovery_seconds{@j}", "{{job_id}} last recovery, seconds"), min=0),
+    panel("Writing checkpoints", "Time that the newest checkpoint took to write, mostly while steps went on.", "s",
+          ("hearth_job_checkpoint_duration_seconds{@j}", "{{job_id}}"), min=0, width=12),
+    panel("Share of time lost to checkpoints", "Time for which steps stood still because of checkpoints, over all time.", "percentunit",
+          ("rate(hearth_job_checkpoint_stall_seconds_total{@j}[$__rate_interval])", "{{job_id}}"), min=0, width=12, steps=[(0.05, "yellow")]),
     row("What does it cost? (GPU)"),
     panel("Power in steps", "Power of all the job's GPUs while steps run, from their energy counters.", "watt",
           ("job_id:hearth_job_power_watts:rate1m{@j}", "{{job_id}}"), gpu=True, min=0),
@@ -282,9 +289,7 @@ JOB = [
                    "/ (rate(hearth_worker_job_step{@j}[$__rate_interval]) > 0)", "{{job_id}}"), min=0),
 ]
 
-# A series that is new has no increase, so a first restart is found by its absence before.
-RESTARTS = ("sum by (job_id, cause) (increase(hearth_job_restarts_total{@j}[$__rate_interval])) > 0 or "
-            "sum by (job_id, cause) (hearth_job_restarts_total{@j} unless hearth_job_restarts_total{@j} offset 1m) > 0")
+RESTARTS = "sum by (job_id, cause) (increase(hearth_job_restarts_total{@j}[$__rate_interval])) > 0"
 ENDED = '(hearth_job_state{@j, state=~"succeeded|failed|cancelled"} == 1)'
 JOB_ANNOTATIONS = [
     annotation("Restarts", "red", RESTARTS, "restart: {{cause}}"),
@@ -318,19 +323,35 @@ GPU = [
           gpu=True, min=0),
     panel("Power, as the driver samples it", "Mean over about the last second; shows peaks that the mean of the window hides.", "watt",
           ("hearth_gpu_power_watts{@g}", NAME), gpu=True, min=0),
-    panel("Temperature", "Temperature of the GPU.", "celsius", ("hearth_gpu_temperature_celsius{@g}", NAME), gpu=True,
-          steps=[(80, "yellow"), (88, "red")]),
+    panel("Temperature", "Temperature of the GPU and of its memory.", "celsius", ("hearth_gpu_temperature_celsius{@g}", NAME),
+          ("hearth_gpu_memory_temperature_celsius{@g}", NAME + " memory"), gpu=True, steps=[(80, "yellow"), (88, "red")]),
     panel("SM clock", "Clock of the multiprocessors and the highest that it can be.", "hertz", ("hearth_gpu_sm_clock_hertz{@g}", NAME),
           ("hearth_gpu_sm_clock_max_hertz{@g}", NAME + " max"), gpu=True, min=0),
     panel("Memory clock", "Clock of the memory and the highest that it can be.", "hertz", ("hearth_gpu_memory_clock_hertz{@g}", NAME),
           ("hearth_gpu_memory_clock_max_hertz{@g}", NAME + " max"), gpu=True, min=0),
     panel("Throttled", "1 while a reason holds the clocks down. sw_power_cap is normal at full load.", "none",
           ('hearth_gpu_throttled{@g, reason!="gpu_idle"}', NAME + " {{reason}}"), gpu=True, min=0, max=1),
+    row("PCIe"),
+    panel("PCIe traffic", "Bytes a second that the GPU sends and receives over PCIe. Between GPUs on NVLink there is little.", "Bps",
+          ("rate(hearth_gpu_pcie_sent_bytes_total{@g}[$__rate_interval])", NAME + " sent"),
+          ("rate(hearth_gpu_pcie_received_bytes_total{@g}[$__rate_interval])", NAME + " received"), gpu=True, min=0),
+    panel("PCIe link", "Generation and lanes in use. An idle GPU lowers the generation; fewer lanes than it can have is a fault.", "none",
+          ("hearth_gpu_pcie_generation{@g}", NAME + " generation"), ("hearth_gpu_pcie_lanes{@g}", NAME + " lanes"),
+          ("hearth_gpu_pcie_lanes_max{@g}", NAME + " lanes at most"), gpu=True, min=0),
+    panel("PCIe replays", "Packets sent again in the window: a bad cable, riser or slot.", "none",
+          ("increase(hearth_gpu_pcie_replays_total{@g}[$__rate_interval])", NAME), gpu=True, min=0, steps=[(1, "yellow")]),
     row("Errors"),
-    panel("Memory errors", "Uncorrectable ECC errors in the window.", "none",
-          ("increase(hearth_gpu_ecc_errors_total{@g}[$__rate_interval])", NAME), gpu=True, min=0, steps=[(1, "red")], width=12),
-    panel("XID errors", "Errors that the driver logged in the window; the worker's log has their numbers.", "none",
-          ("increase(hearth_gpu_xid_errors_total{@g}[$__rate_interval])", NAME), gpu=True, min=0, steps=[(1, "red")], width=12),
+    panel("Memory errors", "ECC errors in the window.", "none",
+          ("increase(hearth_gpu_ecc_errors_total{@g}[$__rate_interval])", NAME + " uncorrectable"),
+          ("increase(hearth_gpu_ecc_corrected_errors_total{@g}[$__rate_interval])", NAME + " corrected"), gpu=True, min=0,
+          steps=[(1, "red")]),
+    panel("Rows replaced", "Rows of the memory replaced by spare ones since the GPU was made. Failed: no spare one is left.", "none",
+          ("hearth_gpu_remapped_rows{@g}", NAME + " {{kind}}"), ("hearth_gpu_row_remap_pending{@g}", NAME + " pending"),
+          ("hearth_gpu_row_remap_failed{@g}", NAME + " failed"), gpu=True, min=0),
+    panel("XID errors", "Errors that the driver logged in the window.", "none",
+          ("increase(hearth_gpu_xid_errors_total{@g}[$__rate_interval])", NAME), gpu=True, min=0, steps=[(1, "red")], width=4),
+    stat("Last XID", "Number of the last XID since the worker started, 0 for none. NVIDIA documents them; docs/runbook.md has the common ones.",
+         "none", "hearth_gpu_last_xid{@g}", NAME, steps=[(1, "red")], gpu=True),
 ]
 
 COORDINATOR = [
@@ -344,6 +365,9 @@ COORDINATOR = [
           (quantile(0.5, "hearth_coordinator_commit_duration_seconds"),
            "50 %"), ("cluster:hearth_coordinator_commit_duration_seconds:p99_5m{@c}", "99 % of 5 min"), min=0,
           steps=[(1, "red")]),
+    panel("Scheduler latency", "Time of the event loop's passes in which the scheduler planned. Over 0.1 s a plan is made less often.", "s",
+          (quantile(0.5, "hearth_coordinator_schedule_duration_seconds"), "50 %"),
+          (quantile(0.99, "hearth_coordinator_schedule_duration_seconds"), "99 %"), min=0, steps=[(0.1, "yellow")]),
     panel("Commands waiting", "Commands that waited for the event loop when it took the last batch.", "none",
           ("hearth_coordinator_queue_commands{@}", "waiting"), min=0),
     panel("Commands", "Commands applied a second, by kind.", "none",
@@ -351,7 +375,7 @@ COORDINATOR = [
     panel("Commands in a commit", "Size of the batches that share one commit.", "none",
           ("rate(hearth_coordinator_commit_commands_total{@}[$__rate_interval]) / "
            "(rate(hearth_coordinator_commit_duration_seconds_count{@}[$__rate_interval]) > 0)", "mean"), min=0),
-    # Not a rate: recoveries are rare, and a new series has none.
+    # Not a rate: recoveries are rare.
     panel("Recovery time", "Time from the loss of a rank to the next step, by cause, of all recoveries since the coordinator started.", "s",
           ("histogram_quantile(0.5, sum by (cause, le) (hearth_recovery_seconds_bucket{@}))", "50 % {{cause}}"),
           ("histogram_quantile(0.9, sum by (cause, le) (hearth_recovery_seconds_bucket{@}))", "90 % {{cause}}"), min=0),
@@ -364,6 +388,8 @@ COORDINATOR = [
     panel("Errors", "RPCs a second that did not end with OK, by method and code.", "none",
           ('sum by (grpc_method, grpc_code) (rate(hearth_grpc_server_handled_total{@, grpc_code!="OK"}[$__rate_interval])) '
            "or 0 * sum(hearth_coordinator_healthy{@})", "{{grpc_method}} {{grpc_code}}"), min=0),
+    panel("Open streams", "Calls that are open: streams of workers (Connect) and of those who look on.", "none",
+          ('sum by (grpc_method) (hearth_grpc_server_in_flight{@, grpc_method=~"Connect|Stream.+|Watch.+"})', "{{grpc_method}}"), min=0),
     panel("Latency", "99 % of the calls of a method took no longer than this. Long polls and streams last as long as they are open.", "s",
           ("histogram_quantile(0.99, sum by (grpc_method, le) (rate(hearth_grpc_server_handling_seconds_bucket{@}[$__rate_interval])))",
            "{{grpc_method}}"), min=0),

@@ -258,8 +258,12 @@ v1::DeviceStatus GpuMonitor::Status() const {
 GpuReading GpuMonitor::Reading() const {
   Shared& s = *shared_;
   absl::MutexLock lock(&s.mu);
-  return {s.gpu.gpu->info(), s.gpu.nvml->driver_version(),
-          nvml::CudaVersionText(s.gpu.nvml->cuda_version()), s.sample, s.xid_errors};
+  return {s.gpu.gpu->info(),
+          s.gpu.nvml->driver_version(),
+          nvml::CudaVersionText(s.gpu.nvml->cuda_version()),
+          s.sample,
+          s.xid_errors,
+          s.last_xid};
 }
 
 std::string GpuMonitor::unhealthy_reason() const {

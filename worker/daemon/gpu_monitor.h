@@ -44,6 +44,7 @@ struct GpuReading {
   std::string cuda_version;
   nvml::GpuSample sample;  // the last good one
   int64_t xid_errors = 0;  // since the daemon started
+  uint64_t last_xid = 0;   // 0 = none since the daemon started
 };
 
 // Thread-safe.

@@ -54,13 +54,26 @@ enum Row {
   kGpuUtilization,
   kGpuMemoryUtilization,
   kGpuTemperature,
+  kGpuMemoryTemperature,
   kGpuSmClock,
   kGpuSmClockMax,
   kGpuMemoryClock,
   kGpuMemoryClockMax,
   kGpuThrottled,
   kGpuEccErrors,
+  kGpuEccCorrected,
+  kGpuRemappedRows,
+  kGpuRemapPending,
+  kGpuRemapFailed,
   kGpuXidErrors,
+  kGpuLastXid,
+  kGpuPcieSent,
+  kGpuPcieReceived,
+  kGpuPcieReplays,
+  kGpuPcieGeneration,
+  kGpuPcieGenerationMax,
+  kGpuPcieWidth,
+  kGpuPcieWidthMax,
   kGpuProcesses,
   kRows,
 };
@@ -143,6 +156,8 @@ constexpr MetricDef kDefs[] = {
      "Share of the time in which the memory was read or written", kGpuLabels, Stability::kBeta},
     {"hearth_gpu_temperature_celsius", MetricType::kGauge, "Temperature of the GPU", kGpuLabels,
      Stability::kBeta},
+    {"hearth_gpu_memory_temperature_celsius", MetricType::kGauge, "Temperature of the memory",
+     kGpuLabels, Stability::kBeta},
     {"hearth_gpu_sm_clock_hertz", MetricType::kGauge, "Clock of the multiprocessors", kGpuLabels,
      Stability::kBeta},
     {"hearth_gpu_sm_clock_max_hertz", MetricType::kGauge, "Highest clock of the multiprocessors",
@@ -156,8 +171,36 @@ constexpr MetricDef kDefs[] = {
      Stability::kBeta},
     {"hearth_gpu_ecc_errors_total", MetricType::kCounter,
      "Uncorrectable memory errors since the driver was loaded", kGpuLabels, Stability::kBeta},
+    {"hearth_gpu_ecc_corrected_errors_total", MetricType::kCounter,
+     "Memory errors that ECC corrected, since the driver was loaded", kGpuLabels, Stability::kBeta},
+    {"hearth_gpu_remapped_rows", MetricType::kGauge,
+     "Rows of the memory replaced by spare ones since the GPU was made, by the kind of error",
+     "gpu,uuid,kind", Stability::kBeta},
+    {"hearth_gpu_row_remap_pending", MetricType::kGauge,
+     "1 while a row waits for the next reset to be replaced", kGpuLabels, Stability::kBeta},
+    {"hearth_gpu_row_remap_failed", MetricType::kGauge,
+     "1 when a row could not be replaced: the GPU has no spare one left", kGpuLabels,
+     Stability::kBeta},
     {"hearth_gpu_xid_errors_total", MetricType::kCounter, "XID errors since this worker started",
      kGpuLabels, Stability::kBeta},
+    {"hearth_gpu_last_xid", MetricType::kGauge,
+     "Number of the last XID error since this worker started, 0 = none", kGpuLabels,
+     Stability::kBeta},
+    {"hearth_gpu_pcie_sent_bytes_total", MetricType::kCounter, "Bytes that the GPU sent over PCIe",
+     kGpuLabels, Stability::kBeta},
+    {"hearth_gpu_pcie_received_bytes_total", MetricType::kCounter,
+     "Bytes that the GPU received over PCIe", kGpuLabels, Stability::kBeta},
+    {"hearth_gpu_pcie_replays_total", MetricType::kCounter,
+     "PCIe packets that had to be sent again, since the driver was loaded", kGpuLabels,
+     Stability::kBeta},
+    {"hearth_gpu_pcie_generation", MetricType::kGauge,
+     "PCIe generation of the link now; an idle GPU lowers it", kGpuLabels, Stability::kBeta},
+    {"hearth_gpu_pcie_generation_max", MetricType::kGauge,
+     "PCIe generation that GPU and slot can do together", kGpuLabels, Stability::kBeta},
+    {"hearth_gpu_pcie_lanes", MetricType::kGauge, "PCIe lanes in use", kGpuLabels,
+     Stability::kBeta},
+    {"hearth_gpu_pcie_lanes_max", MetricType::kGauge,
+     "PCIe lanes that GPU and slot can use together", kGpuLabels, Stability::kBeta},
     {"hearth_gpu_processes", MetricType::kGauge,
      "Processes that use the GPU, as the driver lists them", kGpuLabels, Stability::kBeta},
 };
@@ -232,6 +275,41 @@ void SetJob(const TaskTable::Snapshot& tasks, bool has_gpu, Families& out) {
   }
 }
 
+template <typename T>
+void SetIfTold(Row row,
+               const std::optional<T>& value,
+               const std::vector<std::string>& labels,
+               Families& out) {
+  if (value.has_value()) {
+    out.Set(row, static_cast<double>(*value), labels);
+  }
+}
+
+void SetGpuErrors(const GpuReading& gpu, const std::vector<std::string>& labels, Families& out) {
+  SetIfTold(kGpuEccErrors, gpu.sample.ecc_errors, labels, out);
+  SetIfTold(kGpuEccCorrected, gpu.sample.ecc_corrected_errors, labels, out);
+  if (const auto& rows = gpu.sample.remapped_rows; rows.has_value()) {
+    out.Set(kGpuRemappedRows, static_cast<double>(rows->correctable),
+            {labels[0], labels[1], "correctable"});
+    out.Set(kGpuRemappedRows, static_cast<double>(rows->uncorrectable),
+            {labels[0], labels[1], "uncorrectable"});
+    out.Set(kGpuRemapPending, rows->pending ? 1 : 0, labels);
+    out.Set(kGpuRemapFailed, rows->failed ? 1 : 0, labels);
+  }
+  out.Set(kGpuXidErrors, static_cast<double>(gpu.xid_errors), labels);
+  out.Set(kGpuLastXid, static_cast<double>(gpu.last_xid), labels);
+}
+
+void SetGpuLink(const GpuReading& gpu, const std::vector<std::string>& labels, Families& out) {
+  SetIfTold(kGpuPcieSent, gpu.sample.pcie_sent_bytes, labels, out);
+  SetIfTold(kGpuPcieReceived, gpu.sample.pcie_received_bytes, labels, out);
+  SetIfTold(kGpuPcieReplays, gpu.sample.pcie_replays, labels, out);
+  SetIfTold(kGpuPcieGeneration, gpu.sample.pcie_generation, labels, out);
+  SetIfTold(kGpuPcieGenerationMax, gpu.info.pcie_generation_max, labels, out);
+  SetIfTold(kGpuPcieWidth, gpu.sample.pcie_width, labels, out);
+  SetIfTold(kGpuPcieWidthMax, gpu.info.pcie_width_max, labels, out);
+}
+
 // What the GPU does not tell has no series.
 void SetGpu(const GpuReading& gpu, bool allocated, Families& out) {
   const nvml::GpuInfo& info = gpu.info;
@@ -242,11 +320,7 @@ void SetGpu(const GpuReading& gpu, bool allocated, Families& out) {
            absl::StrCat(info.compute_major, ".", info.compute_minor), gpu.driver_version,
            gpu.cuda_version});
   out.Set(kGpuAllocated, allocated ? 1 : 0, labels);
-  const auto set = [&](Row row, const auto& value) {
-    if (value.has_value()) {
-      out.Set(row, static_cast<double>(*value), labels);
-    }
-  };
+  const auto set = [&](Row row, const auto& value) { SetIfTold(row, value, labels, out); };
   set(kGpuMemoryTotal, sample.memory_total_bytes);
   set(kGpuMemoryUsed, sample.memory_used_bytes);
   set(kGpuMemoryReserved, sample.memory_reserved_bytes);
@@ -257,6 +331,7 @@ void SetGpu(const GpuReading& gpu, bool allocated, Families& out) {
   set(kGpuUtilization, sample.utilization_ratio);
   set(kGpuMemoryUtilization, sample.memory_utilization_ratio);
   set(kGpuTemperature, sample.temperature_celsius);
+  set(kGpuMemoryTemperature, sample.memory_temperature_celsius);
   set(kGpuSmClock, sample.sm_clock_hertz);
   set(kGpuSmClockMax, info.sm_clock_max_hertz);
   set(kGpuMemoryClock, sample.memory_clock_hertz);
@@ -268,8 +343,8 @@ void SetGpu(const GpuReading& gpu, bool allocated, Families& out) {
       out.Set(kGpuThrottled, on ? 1 : 0, {labels[0], labels[1], reason});
     }
   }
-  set(kGpuEccErrors, sample.ecc_errors);
-  out.Set(kGpuXidErrors, static_cast<double>(gpu.xid_errors), labels);
+  SetGpuErrors(gpu, labels, out);
+  SetGpuLink(gpu, labels, out);
   if (sample.processes.has_value()) {
     out.Set(kGpuProcesses, static_cast<double>(sample.processes->size()), labels);
   }

@@ -1,5 +1,6 @@
 #include "worker/daemon/worker_metrics.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -75,6 +76,11 @@ TEST(WorkerMetricsTest, Collect_Gpu_HasItsSeriesAndNoneForWhatIsNotTold) {
   gpu.sample.power_watts = 650.5;
   gpu.sample.energy_joules = 1234.0;
   gpu.sample.throttle_reasons = 0x4;
+  gpu.sample.remapped_rows = {2, 1, false, true};
+  gpu.sample.pcie_sent_bytes = 4096;
+  gpu.info.pcie_width_max = 16;
+  gpu.xid_errors = 2;
+  gpu.last_xid = 63;
   const std::string text = Scrape(values);
   EXPECT_THAT(text, HasSubstr("hearth_gpu_power_watts{gpu=\"3\",uuid=\"GPU-x\"} 650.5"));
   EXPECT_THAT(text, HasSubstr("hearth_gpu_energy_joules_total{gpu=\"3\",uuid=\"GPU-x\"} 1234"));
@@ -82,7 +88,45 @@ TEST(WorkerMetricsTest, Collect_Gpu_HasItsSeriesAndNoneForWhatIsNotTold) {
   EXPECT_THAT(text, HasSubstr("reason=\"sw_power_cap\"} 1"));
   EXPECT_THAT(text, HasSubstr("reason=\"hw_slowdown\"} 0"));
   EXPECT_THAT(text, HasSubstr("hearth_gpu_allocated{gpu=\"3\",uuid=\"GPU-x\"} 0"));
+  EXPECT_THAT(text, HasSubstr("kind=\"correctable\"} 2"));
+  EXPECT_THAT(text, HasSubstr("kind=\"uncorrectable\"} 1"));
+  EXPECT_THAT(text, HasSubstr("hearth_gpu_row_remap_pending{gpu=\"3\",uuid=\"GPU-x\"} 0"));
+  EXPECT_THAT(text, HasSubstr("hearth_gpu_row_remap_failed{gpu=\"3\",uuid=\"GPU-x\"} 1"));
+  EXPECT_THAT(text, HasSubstr("hearth_gpu_pcie_sent_bytes_total{gpu=\"3\",uuid=\"GPU-x\"} 4096"));
+  EXPECT_THAT(text, HasSubstr("hearth_gpu_pcie_lanes_max{gpu=\"3\",uuid=\"GPU-x\"} 16"));
+  EXPECT_THAT(text, HasSubstr("hearth_gpu_last_xid{gpu=\"3\",uuid=\"GPU-x\"} 63"));
   EXPECT_THAT(text, Not(HasSubstr("hearth_gpu_temperature_celsius")));
+  EXPECT_THAT(text, Not(HasSubstr("hearth_gpu_pcie_replays")));
+}
+
+TEST(WorkerMetricsTest, Collect_AllThatAGpuCanTell_StaysWithinTheDocumentedBound) {
+  WorkerMetricValues values;
+  values.tasks.running = true;
+  values.tasks.job_id = "job-1";
+  values.tasks.last_step.emplace();
+  GpuReading& gpu = values.gpu.emplace();
+  gpu.info.power_limit_default_watts = gpu.info.sm_clock_max_hertz = 1.0;
+  gpu.info.memory_clock_max_hertz = 1.0;
+  gpu.info.pcie_generation_max = gpu.info.pcie_width_max = 1;
+  nvml::GpuSample& sample = gpu.sample;
+  sample.memory_total_bytes = sample.memory_used_bytes = sample.memory_reserved_bytes = 1;
+  sample.power_watts = sample.power_limit_watts = sample.energy_joules = 1.0;
+  sample.utilization_ratio = sample.memory_utilization_ratio = 1.0;
+  sample.temperature_celsius = sample.memory_temperature_celsius = 1.0;
+  sample.sm_clock_hertz = sample.memory_clock_hertz = 1.0;
+  sample.throttle_reasons = 0;
+  sample.ecc_errors = sample.ecc_corrected_errors = sample.pcie_replays = 1;
+  sample.pcie_sent_bytes = sample.pcie_received_bytes = 1;
+  sample.pcie_generation = sample.pcie_width = 1;
+  sample.remapped_rows.emplace();
+  sample.processes.emplace();
+  const std::string text = Scrape(values);
+  for (const metrics::MetricDef& def : WorkerMetricDefs()) {
+    EXPECT_THAT(text, HasSubstr("# TYPE " + std::string(def.name) + " ")) << "in no scrape";
+  }
+  const auto lines = std::count(text.begin(), text.end(), '\n');
+  const auto comments = 2 * static_cast<long>(WorkerMetricDefs().size());
+  EXPECT_LE(lines - comments, 150) << "docs/metrics.md promises no more";
 }
 
 TEST(WorkerMetricsTest, Collect_QuantisedRun_CountsWeightQuantisations) {
