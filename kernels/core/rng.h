@@ -18,6 +18,7 @@ enum class RngPurpose : uint8_t {
   kStochasticRounding = 4,
   kSampling = 5,
   kHadamardSigns = 6,
+  kBlockRounding = 7,
   kTest = 255,
 };
 

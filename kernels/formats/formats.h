@@ -2,6 +2,7 @@
 // FP8) with cvt.rn.satfinite. Round to nearest, ties to even.
 //   bf16, fp16 : overflow to infinity, NaN stays (quiet) NaN
 //   e4m3, e5m2 : finite values and infinities saturate to +-448, +-57344; NaN stays NaN
+// FP16 and narrower are in formats/narrow.h, which device code can read too.
 // For arrays use RoundTo and Widen (kernels/round), which are vectorised.
 #pragma once
 
@@ -9,6 +10,7 @@
 #include <cstdint>
 
 #include "kernels/core/dtype.h"
+#include "kernels/formats/narrow.h"
 
 namespace hearth::kernels {
 
@@ -36,13 +38,6 @@ inline float DecodeBf16(uint16_t code) {
 inline float RoundBf16(float value) {
   return DecodeBf16(EncodeBf16(value));
 }
-
-uint16_t EncodeF16(float value);
-float DecodeF16(uint16_t code);
-uint8_t EncodeE4m3(float value);
-float DecodeE4m3(uint8_t code);
-uint8_t EncodeE5m2(float value);
-float DecodeE5m2(uint8_t code);
 
 // `value` rounded to `format` and widened again; kF32 and kF64 return it unchanged.
 // Formats: kF64, kF32, kBF16, kF16, kE4M3, kE5M2.

@@ -13,6 +13,7 @@ std::vector<OpCase> AllCases() {
       DropoutCases,   AdamWCases,      GradNormCases,
       ScaleCases,     RoundCases,      AmaxCases,
       StepGateCases,  QuantizeCases,
+      BlockQuantizeCases,
   };
   std::vector<OpCase> all;
   for (Table table : kTables) {

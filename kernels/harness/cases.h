@@ -24,5 +24,6 @@ std::vector<OpCase> RoundCases();
 std::vector<OpCase> AmaxCases();
 std::vector<OpCase> StepGateCases();
 std::vector<OpCase> QuantizeCases();
+std::vector<OpCase> BlockQuantizeCases();
 
 }  // namespace hearth::kernels::harness

@@ -1,0 +1,59 @@
+// NVFP4 and MXFP8: block-scaled copies of tensors, and back. T = kF32 or kF64 on the CPU, A on CUDA
+// (core/exec.h); values are quantised as floats.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/core/block_quant.h"
+#include "kernels/core/exec.h"
+
+namespace hearth::kernels {
+
+// One tensor and its block-scaled forms (core/block_quant.h says what they hold and how).
+//   x : [R, C] T, C a multiple of 16, 16-byte aligned. Where values of a form are wanted its K
+//   (rows:
+//       C, columns: R) is a multiple of 32, and of its `hadamard`; columns and square: R a multiple
+//       of 16
+struct BlockQuantizeTensor {
+  TensorView x;
+  BlockQuantView quant;
+};
+
+// Writes every form that is wanted in one pass over x: tiles of 128 x 128 go through shared memory,
+// both forms, the magnitudes and the counts come from there. NVFP4 in both directions reads 2 and
+// writes 2 * 0.5625 bytes an element (bf16): 3.1 bytes are the floor.
+//   tensors: all x of one T, all dtypes E2M1 or all FP8
+//   skip   : optional, one int32 beside the tensors: if it is not 0 nothing is written at all
+// Bits independent of exec.threads, of the grid, and equal on CPU and CUDA.
+// Errors: kInvalidArgument (shape, dtype, alignment or a combination that is not defined, text says
+// which).
+struct BlockQuantizeArgs {
+  absl::Span<const BlockQuantizeTensor> tensors;
+  const int32_t* skip = nullptr;
+};
+
+absl::Status CanImplement(const BlockQuantizeArgs& args);
+size_t BlockQuantizeWorkspaceBytes(const BlockQuantizeArgs& args);  // 0
+absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args);
+
+// y[l, k] = value * block scale, rounded to y's type; tensor_scale is left to the products' alpha.
+// In bf16 NVFP4 is exact (at most 6 significant bits), MXFP8 wherever 2^-133 <= |y| < 2^128.
+//   x : a form [L, K]          y : [L, K] T, K a multiple of 32, 16-byte aligned
+// Errors: kInvalidArgument.
+struct BlockDequantizeArgs {
+  BlockScaledView x;
+  TensorView y;
+};
+
+absl::Status CanImplement(const BlockDequantizeArgs& args);
+size_t BlockDequantizeWorkspaceBytes(const BlockDequantizeArgs& args);  // 0
+absl::Status BlockDequantize(const Exec& exec, const BlockDequantizeArgs& args);
+
+namespace cuda {
+absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args);
+absl::Status BlockDequantize(const Exec& exec, const BlockDequantizeArgs& args);
+}  // namespace cuda
+
+}  // namespace hearth::kernels

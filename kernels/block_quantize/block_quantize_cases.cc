@@ -1,0 +1,403 @@
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "kernels/block_quantize/block_quantize.h"
+#include "kernels/harness/cases.h"
+#include "kernels/step_gate/step_gate.h"
+
+namespace hearth::kernels::harness {
+namespace {
+
+using Rounding = BlockRounding;
+using Signs = HadamardSigns;
+
+struct FormShape {
+  Rounding rounding = Rounding::kNearest;
+  int16_t hadamard = 0;
+  Signs signs = Signs::kFixed;
+  bool wanted = true;
+};
+
+enum class Special : uint8_t { kNone, kAdversarial, kSkipped, kPerf, kUnbiased };
+
+struct Shape {
+  const char* name;
+  DType dtype;
+  int64_t R, C;
+  FormShape rows, columns;
+  bool square = false;
+  Special special = Special::kNone;
+};
+
+constexpr FormShape kAbsent = {Rounding::kNearest, 0, Signs::kFixed, false};
+
+constexpr Shape kShapes[] = {
+    {"nvfp4_rows_7x64", DType::kE2M1, 7, 64, {}, kAbsent},
+    {"nvfp4_columns_64x16", DType::kE2M1, 64, 16, kAbsent, {}},
+    {"nvfp4_nearest_96x160", DType::kE2M1, 96, 160, {}, {}},
+    {"nvfp4_square_160x288", DType::kE2M1, 160, 288, {}, {}, true},
+    {"nvfp4_nvidia_gradient_160x192",
+     DType::kE2M1,
+     160,
+     192,
+     {Rounding::kStochastic},
+     {Rounding::kStochastic, 16, Signs::kFixed}},
+    {"nvfp4_unclipped_64x96",
+     DType::kE2M1,
+     64,
+     96,
+     {Rounding::kStochasticUnclipped, 32, Signs::kSeeded},
+     {Rounding::kStochasticUnclipped, 64, Signs::kSeeded}},
+    {"nvfp4_quartet_input_256x192",
+     DType::kE2M1,
+     256,
+     192,
+     {Rounding::kFourOverSix},
+     {Rounding::kEden, 128, Signs::kSeeded}},
+    {"nvfp4_quartet_gradient_128x384",
+     DType::kE2M1,
+     128,
+     384,
+     {Rounding::kEden, 128, Signs::kSeeded},
+     {Rounding::kEden, 128, Signs::kSeeded}},
+    {"nvfp4_eden_small_groups_96x160",
+     DType::kE2M1,
+     96,
+     160,
+     {Rounding::kEden, 16, Signs::kFixed},
+     {Rounding::kEden, 32, Signs::kSeeded}},
+    {"mxfp8_e4m3_160x288", DType::kE4M3, 160, 288, {}, {}},
+    {"mxfp8_e5m2_stochastic_96x64",
+     DType::kE5M2,
+     96,
+     64,
+     {Rounding::kStochastic},
+     {Rounding::kStochastic, 32, Signs::kSeeded}},
+    {"nvfp4_adversarial_128x192",
+     DType::kE2M1,
+     128,
+     192,
+     {},
+     {Rounding::kStochastic},
+     false,
+     Special::kAdversarial},
+    {"nvfp4_adversarial_square_128x192",
+     DType::kE2M1,
+     128,
+     192,
+     {Rounding::kStochasticUnclipped},
+     {},
+     true,
+     Special::kAdversarial},
+    {"nvfp4_adversarial_eden_128x256",
+     DType::kE2M1,
+     128,
+     256,
+     {Rounding::kEden, 128, Signs::kSeeded},
+     {Rounding::kFourOverSix},
+     false,
+     Special::kAdversarial},
+    {"mxfp8_adversarial_128x192",
+     DType::kE4M3,
+     128,
+     192,
+     {},
+     {Rounding::kStochastic},
+     false,
+     Special::kAdversarial},
+    {"mxfp8_adversarial_e5m2_128x192",
+     DType::kE5M2,
+     128,
+     192,
+     {},
+     {},
+     false,
+     Special::kAdversarial},
+    {"nvfp4_skipped_32x32", DType::kE2M1, 32, 32, {}, {}, false, Special::kSkipped},
+    {"nvfp4_unbiased_1024x1024",
+     DType::kE2M1,
+     1024,
+     1024,
+     {Rounding::kStochasticUnclipped},
+     {Rounding::kStochasticUnclipped},
+     false,
+     Special::kUnbiased},
+    {"perf_nvfp4_rows_8192x3072", DType::kE2M1, 8192, 3072, {}, kAbsent, false, Special::kPerf},
+    {"perf_nvfp4_nearest_8192x3072", DType::kE2M1, 8192, 3072, {}, {}, false, Special::kPerf},
+    {"perf_nvfp4_square_3072x3072", DType::kE2M1, 3072, 3072, {}, {}, true, Special::kPerf},
+    {"perf_nvfp4_nvidia_gradient_8192x3072",
+     DType::kE2M1,
+     8192,
+     3072,
+     {Rounding::kStochastic},
+     {Rounding::kStochastic, 16, Signs::kFixed},
+     false,
+     Special::kPerf},
+    {"perf_nvfp4_quartet_input_8192x3072",
+     DType::kE2M1,
+     8192,
+     3072,
+     {Rounding::kFourOverSix},
+     {Rounding::kEden, 128, Signs::kSeeded},
+     false,
+     Special::kPerf},
+    {"perf_nvfp4_quartet_gradient_8192x3072",
+     DType::kE2M1,
+     8192,
+     3072,
+     {Rounding::kEden, 128, Signs::kSeeded},
+     {Rounding::kEden, 128, Signs::kSeeded},
+     false,
+     Special::kPerf},
+    {"perf_mxfp8_8192x3072", DType::kE4M3, 8192, 3072, {}, {}, false, Special::kPerf},
+};
+
+// Every power of two, zeros of both signs, subnormals, the largest values, infinities and NaN, and
+// whole rows of each of zero, subnormal and largest.
+std::string Adversarial(int64_t count, int64_t cols) {
+  constexpr uint32_t kSpecials[] = {0x00000000, 0x80000000, 0x00000001, 0x807FFFFF, 0x00800000,
+                                    0x7F7FFFFF, 0xFF7FFFFF, 0x3F800000, 0xBF800001, 0x40BFFFFF,
+                                    0x40C00001, 0x43E00000, 0x47600000};
+  std::vector<uint32_t> bits(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t row = i / cols;
+    const uint32_t word = RngWord({3, RngPurpose::kTest, 0, 0, 0}, static_cast<uint64_t>(i));
+    uint32_t& at = bits[static_cast<size_t>(i)];
+    if (row % 32 < 4) {
+      constexpr uint32_t kRows[] = {0x00000000, 0x00000003, 0x7F7FFFFF, 0x80000000};
+      at = kRows[row % 4];
+    } else if (row % 32 < 8) {
+      at = kSpecials[word % std::size(kSpecials)];
+    } else if (row % 32 < 24) {
+      // Near each other, with ties of E2M1 once scaled.
+      at = (word & 0x80000000) | ((120 + word % 12) << 23) | (word & 0x600000);
+    } else {
+      at = word & ~0x01000000U;  // never infinite, every other exponent
+    }
+  }
+  for (const int64_t at : {cols * 9 + 5, cols * 40 + 100, cols * 77}) {
+    bits[static_cast<size_t>(at)] = at % 2 == 0 ? 0x7F800000 : 0xFFC00001;
+  }
+  return std::string(reinterpret_cast<const char*>(bits.data()), bits.size() * sizeof(bits[0]));
+}
+
+BufferSpec Words(const std::string& name, size_t bytes) {
+  BufferSpec spec;
+  spec.name = name;
+  spec.shape = {static_cast<int64_t>(bytes / 8)};
+  spec.role = Role::kOutput;
+  spec.dtype = DType::kI64;
+  return spec;
+}
+
+void AddForm(OpCase& c,
+             const Shape& s,
+             const FormShape& form,
+             const std::string& name,
+             int64_t lines,
+             int64_t extent) {
+  if (!form.wanted) {
+    return;
+  }
+  const Fill zero = {Fill::kConstant, 0.0, 0.0};
+  const Role out = s.special == Special::kSkipped ? Role::kAccumulate : Role::kOutput;
+  c.buffers.push_back(Words(name + ".values", BlockValueBytes(s.dtype, lines, extent)));
+  c.buffers.push_back(Words(name + ".scales", BlockScaleBytes(s.dtype, lines, extent)));
+  c.buffers.push_back({name + ".tensor_scale", {1}, Role::kAccumulate, zero, DType::kU8});
+  c.buffers.push_back({name + ".measured", {1}, Role::kAccumulate, zero, DType::kU8});
+  c.buffers.push_back({name + ".counts", {2}, Role::kAccumulate, zero, DType::kI64});
+  for (size_t i = c.buffers.size() - 5; i < c.buffers.size() - 3; ++i) {
+    c.buffers[i].role = out;
+    c.buffers[i].fill = zero;
+  }
+  c.forward_traffic.push_back(name + ".values");
+  c.forward_traffic.push_back(name + ".scales");
+  if (s.special != Special::kPerf && s.special != Special::kSkipped) {
+    c.buffers.push_back({name + ".back", {lines, extent}, Role::kOutput});
+  }
+}
+
+BlockForm FormOf(const Shape& s,
+                 const FormShape& shape,
+                 const Buffers& b,
+                 const std::string& name) {
+  BlockForm form;
+  if (!shape.wanted) {
+    return form;
+  }
+  const bool fp4 = s.dtype == DType::kE2M1;
+  form.values = b[name + ".values"].data;
+  form.scales = b[name + ".scales"].as<uint8_t>();
+  form.amax = fp4 ? b["amax"].as<float>() : nullptr;
+  form.tensor_scale = fp4 ? b[name + ".tensor_scale"].as<float>() : nullptr;
+  form.measured = b[name + ".measured"].as<float>();
+  form.counts = s.special == Special::kPerf ? nullptr : b[name + ".counts"].as<uint64_t>();
+  form.rounding = shape.rounding;
+  form.hadamard = shape.hadamard;
+  form.signs = shape.signs;
+  return form;
+}
+
+absl::Status Run(const Shape& s, const Exec& exec, const Buffers& b) {
+  BlockQuantizeTensor tensor;
+  tensor.x = b["x"];
+  tensor.quant.dtype = s.dtype;
+  tensor.quant.square = s.square;
+  tensor.quant.rows = FormOf(s, s.rows, b, "rows");
+  tensor.quant.columns = FormOf(s, s.columns, b, "columns");
+  tensor.quant.amax = b["measured"].as<float>();
+  tensor.quant.key = {11, RngPurpose::kTest, 3, 4, 5};
+  tensor.quant.position = b["position"].as<StepInputs>();
+  tensor.quant.rotation = 2;
+  BlockQuantizeArgs args;
+  args.tensors = absl::MakeConstSpan(&tensor, 1);
+  args.skip = b["skip"].as<int32_t>();
+  HEARTH_RETURN_IF_ERROR(BlockQuantize(exec, args));
+  for (const char* form : {"rows", "columns"}) {
+    const std::string name = form;
+    const TensorView back = b[name + ".back"];
+    if (!back.empty()) {
+      const BlockScaledView view = {s.dtype, b[name + ".values"].data,
+                                    b[name + ".scales"].as<uint8_t>(), nullptr};
+      HEARTH_RETURN_IF_ERROR(BlockDequantize(exec, {view, back}));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Over a million draws of each form: the mean error within 4 standard errors of 0, and values.
+std::string CheckMean(const Shape& s, const Buffers& b) {
+  const std::vector<double> x = b.Values("x");
+  for (const char* form : {"rows", "columns"}) {
+    const std::vector<double> back = b.Values(absl::StrCat(form, ".back"));
+    const double scale = b.Get(absl::StrCat(form, ".tensor_scale"), 0);
+    const bool transposed = form[0] == 'c';
+    double sum = 0.0;
+    double squares = 0.0;
+    double magnitude = 0.0;
+    for (int64_t i = 0; i < s.R * s.C; ++i) {
+      const int64_t at = transposed ? i % s.C * s.R + i / s.C : i;
+      const double error = back[static_cast<size_t>(at)] * scale - x[static_cast<size_t>(i)];
+      sum += error;
+      squares += error * error;
+      magnitude += std::fabs(back[static_cast<size_t>(at)]);
+    }
+    const double n = static_cast<double>(x.size());
+    if (!(magnitude > 0.0)) {
+      return absl::StrCat(form, ": nothing but zeros");
+    }
+    if (!(std::fabs(sum / n) < 4.0 * std::sqrt(squares / n / n))) {
+      return absl::StrCat(form, ": mean error ", sum / n, ", standard error ",
+                          std::sqrt(squares / n / n));
+    }
+  }
+  return "";
+}
+
+std::string CheckSkipped(const Buffers& b) {
+  for (const double word : b.Values("rows.values")) {
+    if (word != 0.0) {
+      return "written in spite of skip";
+    }
+  }
+  return "";
+}
+
+OpCase BlockQuantizeCase(const Shape& s) {
+  const bool perf = s.special == Special::kPerf;
+  OpCase c;
+  c.op = "block_quantize";
+  c.name = s.name;
+  c.forward_traffic = {"x"};
+  const Fill normal = {Fill::kNormal, 0.0, 1.5};
+  const Fill uniform = {Fill::kUniform, 0.2, 3.0};
+  c.buffers = {{"x", {s.R, s.C}, Role::kInput, s.special == Special::kUnbiased ? uniform : normal}};
+  if (s.special == Special::kAdversarial) {
+    c.buffers[0].dtype = DType::kU8;  // the same floats on every device
+    c.buffers[0].contents = Adversarial(s.R * s.C, s.C);
+  }
+  const Fill skip = {Fill::kConstant, s.special == Special::kSkipped ? 1.0 : 0.0, 0.0};
+  c.buffers.push_back({"skip", {1}, Role::kInput, skip, DType::kI32});
+  StepInputs position;
+  position.step = 9;
+  position.micro_batch = 2;
+  c.buffers.push_back(Struct("position", position));
+  // Less than the largest of normal values: some blocks saturate.
+  const double amax = s.special == Special::kAdversarial ? 700.0 : 4.0;
+  c.buffers.push_back({"amax", {1}, Role::kInput, {Fill::kConstant, amax, 0.0}, DType::kU8});
+  const Fill zero = {Fill::kConstant, 0.0, 0.0};
+  c.buffers.push_back({"measured", {1}, Role::kAccumulate, zero, DType::kU8});
+  AddForm(c, s, s.rows, "rows", s.R, s.C);
+  AddForm(c, s, s.columns, "columns", s.C, s.R);
+  c.forward = [s](const Exec& exec, const Buffers& b) { return Run(s, exec, b); };
+  if (s.special == Special::kUnbiased) {
+    c.check = [s](const Buffers& b) { return CheckMean(s, b); };
+  } else if (s.special == Special::kSkipped) {
+    c.check = CheckSkipped;
+  }
+  c.double_reference = false;
+  c.slack = 0.0;
+  c.perf = perf;
+  c.cuda_only = perf;
+  return c;
+}
+
+// More tensors than a GPU takes in one launch: weights of a model, squares.
+OpCase ManyCase() {
+  constexpr int kCount = 100;
+  constexpr int64_t kExtents[][2] = {{32, 32}, {160, 96}, {96, 288}};
+  OpCase c;
+  c.op = "block_quantize";
+  c.name = absl::StrCat("nvfp4_many_", kCount);
+  c.buffers = {{"amax", {1}, Role::kInput, {Fill::kConstant, 5.0, 0.0}, DType::kU8},
+               {"tensor_scale", {1}, Role::kAccumulate, {Fill::kConstant, 0.0, 0.0}, DType::kU8}};
+  for (int i = 0; i < kCount; ++i) {
+    const int64_t rows = kExtents[i % 3][0];
+    const int64_t cols = kExtents[i % 3][1];
+    const std::string name = absl::StrCat("x", i);
+    c.buffers.push_back({name, {rows, cols}});
+    for (const char* form : {".rows", ".columns"}) {
+      c.buffers.push_back(
+          Words(absl::StrCat(name, form), BlockValueBytes(DType::kE2M1, rows, cols)));
+    }
+    c.buffers.push_back(Words(name + ".row_scales", BlockScaleBytes(DType::kE2M1, rows, cols)));
+    c.buffers.push_back(Words(name + ".column_scales", BlockScaleBytes(DType::kE2M1, cols, rows)));
+  }
+  c.forward = [](const Exec& exec, const Buffers& b) {
+    std::vector<BlockQuantizeTensor> tensors(kCount);
+    for (int i = 0; i < kCount; ++i) {
+      BlockQuantizeTensor& tensor = tensors[static_cast<size_t>(i)];
+      const std::string name = absl::StrCat("x", i);
+      tensor.x = b[name];
+      tensor.quant.square = true;
+      BlockForm& rows = tensor.quant.rows;
+      rows.values = b[name + ".rows"].data;
+      rows.scales = b[name + ".row_scales"].as<uint8_t>();
+      rows.amax = b["amax"].as<float>();
+      rows.tensor_scale = b["tensor_scale"].as<float>();
+      tensor.quant.columns = rows;
+      tensor.quant.columns.values = b[name + ".columns"].data;
+      tensor.quant.columns.scales = b[name + ".column_scales"].as<uint8_t>();
+    }
+    return BlockQuantize(exec, {tensors, nullptr});
+  };
+  c.double_reference = false;
+  c.slack = 0.0;
+  return c;
+}
+
+}  // namespace
+
+std::vector<OpCase> BlockQuantizeCases() {
+  std::vector<OpCase> cases;
+  for (const Shape& s : kShapes) {
+    cases.push_back(BlockQuantizeCase(s));
+  }
+  cases.push_back(ManyCase());
+  return cases;
+}
+
+}  // namespace hearth::kernels::harness

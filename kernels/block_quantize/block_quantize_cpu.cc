@@ -1,0 +1,465 @@
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "kernels/block_quantize/block_quantize.h"
+#include "kernels/core/cpu.h"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/formats/block_scale.h"
+#include "kernels/formats/formats.h"
+#include "kernels/step_gate/step_gate.h"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr char kOp[] = "block_quantize";
+constexpr char kBackOp[] = "block_dequantize";
+constexpr int kMaxSpans = kMaxHadamard / kSpan;
+
+bool IsBlockType(DType dtype) {
+  return dtype == DType::kE2M1 || dtype == DType::kE4M3 || dtype == DType::kE5M2;
+}
+
+bool IsAligned(const void* p) {
+  return reinterpret_cast<uintptr_t>(p) % 16 == 0;
+}
+
+absl::Status Invalid(const char* op, const char* form, const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat(op, ": ", form, ": ", what));
+}
+
+// What a form asks for by itself. `extent`: its K.
+absl::Status CheckForm(const BlockQuantView& quant,
+                       const BlockForm& form,
+                       const char* name,
+                       int64_t extent) {
+  const bool fp4 = quant.dtype == DType::kE2M1;
+  const int h = form.hadamard;
+  if (h != 0 && h != 16 && h != 32 && h != 64 && h != 128) {
+    return Invalid(kOp, name, absl::StrCat("a Hadamard transform of ", h));
+  }
+  if (h != 0 && extent % h != 0) {
+    return Invalid(kOp, name, absl::StrCat("groups of ", h, " along ", extent));
+  }
+  if (!form.has_values()) {
+    return absl::OkStatus();
+  }
+  if (form.scales == nullptr || !IsAligned(form.values) || !IsAligned(form.scales)) {
+    return Invalid(kOp, name, "scales are absent, or not aligned to 16 bytes as the values");
+  }
+  if (extent % 32 != 0) {
+    return Invalid(kOp, name,
+                   absl::StrCat(extent, " elements along the blocks, not a multiple of 32"));
+  }
+  if (fp4 != (form.amax != nullptr) || fp4 != (form.tensor_scale != nullptr)) {
+    return Invalid(kOp, name, "amax and tensor_scale come with E2M1 and only with it");
+  }
+  if (fp4 && form.amax == form.measured) {
+    return Invalid(kOp, name, "amax is measured");
+  }
+  const bool plain =
+      form.rounding == BlockRounding::kNearest || form.rounding == BlockRounding::kStochastic;
+  if (!fp4 && !plain) {
+    return Invalid(kOp, name, "FP8 is rounded to nearest or by chance");
+  }
+  if (quant.square &&
+      (h != 0 || (!plain && form.rounding != BlockRounding::kStochasticUnclipped))) {
+    return Invalid(kOp, name, "square blocks take no transform, four over six or EDEN");
+  }
+  if (form.rounding == BlockRounding::kEden && h == 0) {
+    return Invalid(kOp, name, "EDEN needs a Hadamard transform");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTensor(const BlockQuantizeTensor& tensor) {
+  const BlockQuantView& quant = tensor.quant;
+  HEARTH_RETURN_IF_ERROR(RequireFloating(tensor.x, kOp, "x"));
+  const int64_t rows = tensor.x.rows();
+  const int64_t cols = tensor.x.cols();
+  if (!IsBlockType(quant.dtype) || (quant.square && quant.dtype != DType::kE2M1)) {
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": no such format"));
+  }
+  if (cols % kSpan != 0 || !IsAligned(tensor.x.data)) {
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": x ", DebugString(tensor.x),
+                                                   " is not aligned to 16 elements and bytes"));
+  }
+  if ((quant.square || quant.columns.wanted()) && rows % kSpan != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": x ", DebugString(tensor.x), ": rows are not a multiple of 16"));
+  }
+  HEARTH_RETURN_IF_ERROR(CheckForm(quant, quant.rows, "rows", cols));
+  return CheckForm(quant, quant.columns, "columns", rows);
+}
+
+void RaiseAmax(float* amax, uint32_t bits) {
+  std::atomic_ref<float> shared(*amax);
+  const uint32_t recorded = RecordedMagnitude(bits);
+  float seen = shared.load(std::memory_order_relaxed);
+  while ((std::bit_cast<uint32_t>(seen) & 0x7FFFFFFF) < recorded &&
+         !shared.compare_exchange_weak(seen, std::bit_cast<float>(recorded),
+                                       std::memory_order_relaxed)) {
+  }
+}
+
+// One form of a tensor: line l, position k is x[l * line_step + k * step].
+template <typename T>
+struct Job {
+  const T* x;
+  int64_t lines, extent;
+  int64_t line_step, step;
+  const BlockQuantView* quant;
+  const BlockForm* form;
+  TensorScale tensor;
+  SignWords signs;
+  RngKey key;
+  uint64_t first_element;
+
+  float At(int64_t line, int64_t k) const {
+    return static_cast<float>(x[line * line_step + k * step]);
+  }
+};
+
+// The spans of a group, before and while they are quantised.
+struct Group {
+  float v[kMaxSpans][kSpan];
+  uint32_t largest[kMaxSpans];
+  int spans = 1;
+};
+
+struct LineResult {
+  uint32_t largest = 0;
+  uint64_t saturated = 0;
+  uint64_t underflowed = 0;
+
+  void Add(const SpanCounts& counts) {
+    saturated += counts.saturated;
+    underflowed += counts.underflowed;
+  }
+};
+
+void Transform(const SignWords& signs, int hadamard, Group& group) {
+  const int spans = hadamard / kSpan;
+  for (int s = 0; s < group.spans; ++s) {
+    HadamardSpan(group.v[s], signs.Of(s % spans * kSpan));
+  }
+  for (int distance = 1; distance < spans; distance *= 2) {
+    for (int s = 0; s < group.spans; ++s) {
+      for (int i = 0; i < kSpan && (s & distance) == 0; ++i) {
+        const float low = group.v[s][i];
+        const float high = group.v[s + distance][i];
+        group.v[s][i] = HadamardStage(low, high, false);
+        group.v[s + distance][i] = HadamardStage(high, low, true);
+      }
+    }
+  }
+  const float norm = HadamardNorm(hadamard);
+  for (int s = 0; s < group.spans; ++s) {
+    for (float& v : group.v[s]) {
+      v = MulRn(v, norm);
+    }
+  }
+}
+
+template <typename T>
+void Load(const Job<T>& job, int64_t line, int64_t begin, Group& group) {
+  for (int s = 0; s < group.spans; ++s) {
+    for (int i = 0; i < kSpan; ++i) {
+      group.v[s][i] = job.At(line, begin + s * kSpan + i);
+    }
+  }
+  if (job.form->hadamard > 0) {
+    Transform(job.signs, job.form->hadamard, group);
+  }
+  for (int s = 0; s < group.spans; ++s) {
+    group.largest[s] = LargestMagnitude(group.v[s]);
+  }
+}
+
+// The magnitude of the 16 x 16 tile around (line, begin).
+template <typename T>
+uint32_t TileMagnitude(const Job<T>& job, int64_t line, int64_t begin) {
+  uint32_t largest = 0;
+  for (int64_t l = line / kSpan * kSpan; l < line / kSpan * kSpan + kSpan; ++l) {
+    for (int64_t k = begin; k < begin + kSpan; ++k) {
+      largest = std::max(largest, FloatBits(job.At(l, k)) & 0x7FFFFFFFU);
+    }
+  }
+  return largest;
+}
+
+template <typename T>
+uint8_t& ScaleAt(const Job<T>& job, int64_t line, int64_t k) {
+  const int64_t block = BlockLength(job.quant->dtype);
+  return job.form->scales[SwizzledScaleOffset(line, k / block, job.extent / block)];
+}
+
+template <typename T>
+void StoreE2m1(const Job<T>& job, int64_t line, int64_t k, const E2m1Codes& codes, uint8_t scale) {
+  std::memcpy(static_cast<uint8_t*>(job.form->values) + (line * job.extent + k) / 2, codes.words,
+              sizeof(codes.words));
+  ScaleAt(job, line, k) = scale;
+}
+
+// Sums over `count` spans as pairs of pairs.
+float TreeSum(const float* values, int count) {
+  return count == 1 ? values[0]
+                    : AddRn(TreeSum(values, count / 2), TreeSum(values + count / 2, count / 2));
+}
+
+template <typename T>
+void QuantizeEdenGroup(
+    const Job<T>& job, int64_t line, int64_t begin, const Group& group, LineResult& result) {
+  EdenBlock blocks[kMaxSpans];
+  float squares[kMaxSpans];
+  float projections[kMaxSpans];
+  for (int s = 0; s < group.spans; ++s) {
+    blocks[s] = QuantizeEden(group.v[s], group.largest[s], job.tensor);
+    squares[s] = blocks[s].squares;
+    projections[s] = blocks[s].projection;
+  }
+  const float sum = TreeSum(squares, group.spans);
+  const float projection = TreeSum(projections, group.spans);
+  for (int s = 0; s < group.spans; ++s) {
+    const int64_t k = begin + s * kSpan;
+    const uint64_t element = job.first_element + static_cast<uint64_t>(line * job.extent + k);
+    const uint32_t random = RngBlock(job.key, element / 8)[0] & 0xFFFFU;
+    const uint8_t scale = EdenScale(blocks[s].base, sum, projection, random);
+    StoreE2m1(job, line, k, blocks[s].codes, scale);
+    if (scale != kE4m3Nan) {
+      result.Add(
+          CountSpan<4>(group.v[s], blocks[s].codes.words, blocks[s].factor, kE2m1Max, scale == 0));
+    }
+  }
+}
+
+template <typename T>
+void QuantizeE2m1Span(
+    const Job<T>& job, int64_t line, int64_t k, const Group& group, int s, LineResult& result) {
+  const uint32_t largest = job.quant->square ? TileMagnitude(job, line, k) : group.largest[s];
+  const uint64_t element = job.first_element + static_cast<uint64_t>(line * job.extent + k);
+  const E2m1Block block =
+      QuantizeE2m1(group.v[s], largest, job.form->rounding, job.tensor, job.key, element);
+  StoreE2m1(job, line, k, block.codes, block.scale);
+  if (block.scale != kE4m3Nan) {
+    result.Add(
+        CountSpan<4>(group.v[s], block.codes.words, block.factor, kE2m1Max, block.scale == 0));
+  }
+}
+
+template <typename T>
+void QuantizeFp8Span(
+    const Job<T>& job, int64_t line, int64_t k, const Group& group, int s, LineResult& result) {
+  const bool e4m3 = job.quant->dtype == DType::kE4M3;
+  const int first = s / 2 * 2;
+  const uint32_t largest = std::max(group.largest[first], group.largest[first + 1]);
+  const uint8_t scale = MxBlockScale(largest, MaxFiniteInverse(e4m3));
+  const uint64_t element = job.first_element + static_cast<uint64_t>(line * job.extent + k);
+  Fp8Codes codes;
+  if (scale != kE8m0Nan) {
+    const float factor = InverseE8m0(scale);
+    codes = job.form->rounding == BlockRounding::kNearest
+                ? EncodeFp8Span(group.v[s], factor, e4m3)
+                : EncodeFp8SpanStochastic(group.v[s], factor, e4m3, job.key, element);
+    result.Add(CountSpan<8>(group.v[s], codes.words, factor, MaxFinite(job.quant->dtype), false));
+  }
+  std::memcpy(static_cast<uint8_t*>(job.form->values) + line * job.extent + k, codes.words,
+              sizeof(codes.words));
+  ScaleAt(job, line, k) = scale;
+}
+
+template <typename T>
+void QuantizeLine(const Job<T>& job, int64_t line, LineResult& result) {
+  const bool fp4 = job.quant->dtype == DType::kE2M1;
+  // With values the extent is a multiple of 32; without them the last group may be half of one.
+  const int64_t length = std::max<int64_t>(job.form->hadamard, BlockLength(job.quant->dtype));
+  for (int64_t begin = 0; begin < job.extent; begin += length) {
+    Group group;
+    group.spans = static_cast<int>(std::min(length, job.extent - begin) / kSpan);
+    Load(job, line, begin, group);
+    for (int s = 0; s < group.spans; ++s) {
+      result.largest = std::max(result.largest, group.largest[s]);
+    }
+    if (!job.form->has_values()) {
+      continue;
+    }
+    if (job.form->rounding == BlockRounding::kEden) {
+      QuantizeEdenGroup(job, line, begin, group, result);
+      continue;
+    }
+    for (int s = 0; s < group.spans; ++s) {
+      if (fp4) {
+        QuantizeE2m1Span(job, line, begin + s * kSpan, group, s, result);
+      } else {
+        QuantizeFp8Span(job, line, begin + s * kSpan, group, s, result);
+      }
+    }
+  }
+}
+
+template <typename T>
+void QuantizeForm(const Exec& exec, Job<T> job) {
+  const BlockForm& form = *job.form;
+  if (!form.wanted()) {
+    return;
+  }
+  if (form.has_values()) {
+    std::memset(form.scales, 0, BlockScaleBytes(job.quant->dtype, job.lines, job.extent));
+    if (job.quant->dtype == DType::kE2M1) {
+      job.tensor = TensorScaleOf(*form.amax, form.rounding);
+      *form.tensor_scale = job.tensor.decode;
+    }
+  }
+  job.signs = SignsOf(form.signs, job.key.seed, job.key.step, job.quant->rotation);
+  ParallelFor(exec, job.lines, RowGrain(job.extent), [&](int64_t begin, int64_t end) {
+    LineResult result;
+    for (int64_t line = begin; line < end; ++line) {
+      QuantizeLine(job, line, result);
+    }
+    if (form.measured != nullptr) {
+      RaiseAmax(form.measured, result.largest);
+    }
+    if (form.counts != nullptr && form.has_values()) {
+      std::atomic_ref<uint64_t>(form.counts[0]) += result.saturated;
+      std::atomic_ref<uint64_t>(form.counts[1]) += result.underflowed;
+    }
+  });
+}
+
+template <typename T>
+void QuantizeOne(const Exec& exec, const BlockQuantizeTensor& tensor) {
+  const BlockQuantView& quant = tensor.quant;
+  const int64_t rows = tensor.x.rows();
+  const int64_t cols = tensor.x.cols();
+  Job<T> job = {tensor.x.as<T>(), rows, cols, cols, 1, &quant, &quant.rows, {}, {}, quant.key, 0};
+  job.key.purpose = RngPurpose::kBlockRounding;
+  if (quant.position != nullptr) {
+    job.key.step = static_cast<uint32_t>(quant.position->step);
+    job.key.micro_batch = quant.position->micro_batch;
+  }
+  QuantizeForm(exec, job);
+  job.form = &quant.columns;
+  std::swap(job.lines, job.extent);
+  std::swap(job.line_step, job.step);
+  job.first_element = static_cast<uint64_t>(rows * cols);
+  QuantizeForm(exec, job);
+  if (quant.amax != nullptr) {
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < rows * cols; ++i) {
+      largest = std::max(largest, FloatBits(static_cast<float>(job.x[i])) & 0x7FFFFFFFU);
+    }
+    RaiseAmax(quant.amax, largest);
+  }
+}
+
+// Values of 16 elements without their scale.
+void DecodeSpan(const BlockScaledView& x, int64_t at, float (&out)[kSpan]) {
+  const uint8_t* bytes = static_cast<const uint8_t*>(x.values);
+  for (int i = 0; i < kSpan; ++i) {
+    const int64_t e = at + i;
+    switch (x.dtype) {
+      case DType::kE2M1:
+        out[i] = DecodeE2m1((uint32_t{bytes[e / 2]} >> (e % 2 * 4)) & 15U);
+        break;
+      case DType::kE4M3:
+        out[i] = DecodeE4m3(bytes[e]);
+        break;
+      default:
+        out[i] = DecodeE5m2(bytes[e]);
+    }
+  }
+}
+
+template <typename T>
+void DequantizeImpl(const Exec& exec, const BlockDequantizeArgs& args) {
+  const int64_t extent = args.y.cols();
+  const int64_t block = BlockLength(args.x.dtype);
+  ParallelFor(exec, args.y.rows(), RowGrain(extent), [&](int64_t begin, int64_t end) {
+    for (int64_t line = begin; line < end; ++line) {
+      T* out = args.y.as<T>() + line * extent;
+      for (int64_t k = 0; k < extent; k += kSpan) {
+        const uint8_t code = args.x.scales[SwizzledScaleOffset(line, k / block, extent / block)];
+        const float scale = args.x.dtype == DType::kE2M1 ? DecodeE4m3(code) : DecodeE8m0(code);
+        float v[kSpan];
+        DecodeSpan(args.x, line * extent + k, v);
+        for (int i = 0; i < kSpan; ++i) {
+          out[k + i] = T{MulRn(v[i], scale)};
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+absl::Status CanImplement(const BlockQuantizeArgs& args) {
+  for (const BlockQuantizeTensor& tensor : args.tensors) {
+    HEARTH_RETURN_IF_ERROR(CheckTensor(tensor));
+    const BlockQuantizeTensor& first = args.tensors[0];
+    if (tensor.x.dtype != first.x.dtype ||
+        (tensor.quant.dtype == DType::kE2M1) != (first.quant.dtype == DType::kE2M1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(kOp, ": tensors of different types in one call"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+size_t BlockQuantizeWorkspaceBytes(const BlockQuantizeArgs&) {
+  return 0;
+}
+
+absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args) {
+  HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  if (args.tensors.empty()) {
+    return absl::OkStatus();
+  }
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.tensors[0].x.dtype, kOp));
+  HEARTH_RUN_ON_CUDA(exec, kOp, BlockQuantize(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  if (args.skip != nullptr && *args.skip != 0) {
+    return absl::OkStatus();
+  }
+  for (const BlockQuantizeTensor& tensor : args.tensors) {
+    if (tensor.quant.empty() || tensor.x.numel() == 0) {
+      continue;
+    }
+    DispatchFloating(tensor.x.dtype, [&]<typename T>() {
+      QuantizeOne<T>(exec, tensor);
+      return 0;
+    });
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CanImplement(const BlockDequantizeArgs& args) {
+  HEARTH_RETURN_IF_ERROR(RequireFloating(args.y, kBackOp, "y"));
+  if (!IsBlockType(args.x.dtype) || args.x.values == nullptr || args.x.scales == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(kBackOp, ": x is no block-scaled form"));
+  }
+  if (args.y.cols() % 32 != 0 || !IsAligned(args.y.data) || !IsAligned(args.x.values)) {
+    return absl::InvalidArgumentError(absl::StrCat(kBackOp, ": y ", DebugString(args.y),
+                                                   " is not aligned to 32 elements and 16 bytes"));
+  }
+  return absl::OkStatus();
+}
+
+size_t BlockDequantizeWorkspaceBytes(const BlockDequantizeArgs&) {
+  return 0;
+}
+
+absl::Status BlockDequantize(const Exec& exec, const BlockDequantizeArgs& args) {
+  HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.y.dtype, kBackOp));
+  HEARTH_RUN_ON_CUDA(exec, kBackOp, BlockDequantize(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kBackOp));
+  return DispatchFloating(args.y.dtype, [&]<typename T>() {
+    DequantizeImpl<T>(exec, args);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace hearth::kernels

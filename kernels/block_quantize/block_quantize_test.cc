@@ -1,0 +1,450 @@
+#include "kernels/block_quantize/block_quantize.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/core/rng.h"
+#include "kernels/formats/block_scale.h"
+#include "kernels/formats/formats.h"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+size_t Index(int64_t i) {
+  return static_cast<size_t>(i);
+}
+
+// A form with memory of its own.
+struct Owned {
+  BlockForm form;
+  std::vector<uint8_t> storage;
+  float amax = 0.0F;
+  float tensor_scale = 0.0F;
+  float measured = 0.0F;
+  uint64_t counts[2] = {0, 0};
+  int64_t lines = 0;
+  int64_t extent = 0;
+  DType dtype = DType::kE2M1;
+
+  Owned(DType dtype_in, int64_t lines_in, int64_t extent_in, float amax_in)
+      : amax(amax_in), lines(lines_in), extent(extent_in), dtype(dtype_in) {
+    const size_t values = BlockValueBytes(dtype, lines, extent);
+    storage.resize(values + BlockScaleBytes(dtype, lines, extent) + 16);
+    uint8_t* begin = storage.data();
+    begin += (16 - reinterpret_cast<uintptr_t>(begin) % 16) % 16;
+    form.values = begin;
+    form.scales = begin + (values + 15) / 16 * 16;
+    form.amax = dtype == DType::kE2M1 ? &amax : nullptr;
+    form.tensor_scale = dtype == DType::kE2M1 ? &tensor_scale : nullptr;
+    form.measured = &measured;
+    form.counts = counts;
+  }
+  Owned(const Owned&) = delete;
+
+  // The values, the tensor's scale too.
+  std::vector<double> Decoded() const {
+    // 16-byte aligned, as the op asks.
+    std::vector<float> back(Index(lines * extent) + 4);
+    float* begin = back.data();
+    while (reinterpret_cast<uintptr_t>(begin) % 16 != 0) {
+      ++begin;
+    }
+    BlockDequantizeArgs args;
+    args.x = {dtype, form.values, form.scales, nullptr};
+    args.y = View(begin, {lines, extent});
+    EXPECT_TRUE(BlockDequantize(Exec(), args).ok());
+    const double scale = dtype == DType::kE2M1 ? double{tensor_scale} : 1.0;
+    std::vector<double> decoded(Index(lines * extent));
+    std::transform(begin, begin + lines * extent, decoded.begin(),
+                   [scale](float v) { return double{v} * scale; });
+    return decoded;
+  }
+};
+
+struct Matrix {
+  int64_t rows, cols;
+  std::vector<float> storage;
+  float* data;
+
+  Matrix(int64_t rows_in, int64_t cols_in) : rows(rows_in), cols(cols_in) {
+    storage.resize(Index(rows * cols) + 4);
+    data = storage.data();
+    while (reinterpret_cast<uintptr_t>(data) % 16 != 0) {
+      ++data;
+    }
+  }
+  Matrix(const Matrix&) = delete;
+  float& At(int64_t row, int64_t col) { return data[row * cols + col]; }
+  float Amax() const {
+    float amax = 0.0F;
+    for (int64_t i = 0; i < rows * cols; ++i) {
+      amax = std::max(amax, std::fabs(data[i]));
+    }
+    return amax;
+  }
+};
+
+void FillNormalMatrix(Matrix& x, uint32_t tensor) {
+  FillNormal({17, RngPurpose::kTest, 0, 0, tensor}, 0, 0.0, 1.0, x.data, x.rows * x.cols);
+}
+
+absl::Status QuantizeMatrix(const Matrix& x, const BlockQuantView& quant) {
+  BlockQuantizeTensor tensor;
+  tensor.x = View(x.data, {x.rows, x.cols});
+  tensor.quant = quant;
+  BlockQuantizeArgs args;
+  args.tensors = absl::MakeConstSpan(&tensor, 1);
+  return BlockQuantize(Exec(), args);
+}
+
+BlockQuantView RowsOf(const Owned& rows) {
+  BlockQuantView quant;
+  quant.dtype = rows.dtype;
+  quant.rows = rows.form;
+  quant.key.seed = 5;
+  return quant;
+}
+
+double RelativeSquareError(const Matrix& x, const std::vector<double>& got) {
+  double error = 0.0;
+  double norm = 0.0;
+  for (int64_t i = 0; i < x.rows * x.cols; ++i) {
+    const double off = got[Index(i)] - double{x.data[i]};
+    error += off * off;
+    norm += double{x.data[i]} * double{x.data[i]};
+  }
+  return error / norm;
+}
+
+double Slope(const Matrix& x, const std::vector<double>& got) {
+  double product = 0.0;
+  double norm = 0.0;
+  for (int64_t i = 0; i < x.rows * x.cols; ++i) {
+    product += got[Index(i)] * double{x.data[i]};
+    norm += double{x.data[i]} * double{x.data[i]};
+  }
+  return product / norm;
+}
+
+// The formulas of arXiv 2509.25149 appendix B, written down once more.
+TEST(BlockQuantize, Nvfp4Nearest_FollowsTheFormulas) {
+  Matrix x(16, 64);
+  FillNormalMatrix(x, 1);
+  Owned rows(DType::kE2M1, 16, 64, x.Amax());
+  ASSERT_TRUE(QuantizeMatrix(x, RowsOf(rows)).ok());
+  const float encode = 2688.0F / x.Amax();
+  const float decode = 1.0F / encode;
+  EXPECT_EQ(rows.tensor_scale, decode);
+  EXPECT_EQ(rows.measured, x.Amax());
+  const uint8_t* bytes = static_cast<const uint8_t*>(rows.form.values);
+  for (int64_t row = 0; row < 16; ++row) {
+    for (int64_t block = 0; block < 4; ++block) {
+      float largest = 0.0F;
+      for (int64_t k = 0; k < 16; ++k) {
+        largest = std::max(largest, std::fabs(x.At(row, block * 16 + k)));
+      }
+      const uint8_t scale = EncodeE4m3(largest * (encode * (1.0F / 6.0F)));
+      ASSERT_EQ(rows.form.scales[SwizzledScaleOffset(row, block, 4)], scale);
+      const float factor = 1.0F / (DecodeE4m3(scale) * decode);
+      for (int64_t k = 0; k < 16; ++k) {
+        const int64_t at = row * 64 + block * 16 + k;
+        const int code = bytes[at / 2] >> (at % 2 * 4) & 15;
+        ASSERT_EQ(code, static_cast<int>(EncodeE2m1(x.data[at] * factor)));
+      }
+    }
+  }
+  // What pads the scales to 128 rows is zero.
+  EXPECT_EQ(rows.form.scales[SwizzledScaleOffset(16, 0, 4)], 0);
+}
+
+TEST(BlockQuantize, SquareBlocks_RowsAndColumnsDecodeAlike) {
+  Matrix x(160, 96);
+  FillNormalMatrix(x, 2);
+  Owned rows(DType::kE2M1, 160, 96, x.Amax());
+  Owned columns(DType::kE2M1, 96, 160, x.Amax());
+  BlockQuantView quant = RowsOf(rows);
+  quant.columns = columns.form;
+  quant.square = true;
+  float amax = 0.0F;
+  quant.amax = &amax;
+  ASSERT_TRUE(QuantizeMatrix(x, quant).ok());
+  const std::vector<double> by_rows = rows.Decoded();
+  const std::vector<double> by_columns = columns.Decoded();
+  for (int64_t row = 0; row < 160; ++row) {
+    for (int64_t col = 0; col < 96; ++col) {
+      ASSERT_EQ(by_rows[Index(row * 96 + col)], by_columns[Index(col * 160 + row)]);
+    }
+  }
+  EXPECT_EQ(amax, x.Amax());
+  EXPECT_LT(RelativeSquareError(x, by_rows), 0.015);
+}
+
+TEST(BlockQuantize, FourOverSix_LowersTheError) {
+  Matrix x(256, 512);
+  FillNormalMatrix(x, 3);
+  Owned nearest(DType::kE2M1, 256, 512, x.Amax());
+  Owned chosen(DType::kE2M1, 256, 512, x.Amax());
+  chosen.form.rounding = BlockRounding::kFourOverSix;
+  ASSERT_TRUE(QuantizeMatrix(x, RowsOf(nearest)).ok());
+  ASSERT_TRUE(QuantizeMatrix(x, RowsOf(chosen)).ok());
+  const double plain = RelativeSquareError(x, nearest.Decoded());
+  const double better = RelativeSquareError(x, chosen.Decoded());
+  std::printf("relative square error: nearest %.5f, four over six %.5f\n", plain, better);
+  EXPECT_NEAR(plain, 0.00905, 0.0004);
+  EXPECT_NEAR(better, 0.00756, 0.0004);
+}
+
+TEST(BlockQuantize, Mxfp8_NothingSaturates) {
+  for (const DType dtype : {DType::kE4M3, DType::kE5M2}) {
+    Matrix x(128, 256);
+    FillNormalMatrix(x, 4);
+    Owned rows(dtype, 128, 256, 0.0F);
+    Owned columns(dtype, 256, 128, 0.0F);
+    BlockQuantView quant = RowsOf(rows);
+    quant.columns = columns.form;
+    ASSERT_TRUE(QuantizeMatrix(x, quant).ok());
+    EXPECT_EQ(rows.counts[0] + columns.counts[0], 0U);
+    EXPECT_LT(RelativeSquareError(x, rows.Decoded()), dtype == DType::kE4M3 ? 0.001 : 0.004);
+    const std::vector<double> back = columns.Decoded();
+    for (int64_t col = 0; col < 256; ++col) {
+      ASSERT_NEAR(back[Index(col * 128)], double{x.At(0, col)},
+                  0.126 * std::fabs(double{x.At(0, col)}) + 1e-4);
+    }
+  }
+}
+
+// 31,250 draws of each of 32 elements: each mean within 4 standard errors.
+TEST(BlockQuantize, Stochastic_MillionDraws_EveryMeanIsItsValue) {
+  constexpr int64_t kDraws = 31250;
+  Matrix x(kDraws, 32);
+  for (int64_t k = 0; k < 32; ++k) {
+    const RngKey key = {23, RngPurpose::kTest, 0, 0, 0};
+    const float value = k % 16 == 0 ? 3.0F : static_cast<float>(2.9 * RngUniform(key, Index(k)));
+    for (int64_t row = 0; row < kDraws; ++row) {
+      x.At(row, k) = k % 3 == 0 ? -value : value;
+    }
+  }
+  for (const DType dtype : {DType::kE2M1, DType::kE4M3}) {
+    Owned rows(dtype, kDraws, 32, 3.0F);
+    rows.form.rounding = BlockRounding::kStochastic;
+    ASSERT_TRUE(QuantizeMatrix(x, RowsOf(rows)).ok());
+    const std::vector<double> got = rows.Decoded();
+    for (int64_t k = 0; k < 32; ++k) {
+      double sum = 0.0;
+      double squares = 0.0;
+      bool zeros = true;
+      for (int64_t row = 0; row < kDraws; ++row) {
+        const double error = got[Index(row * 32 + k)] - double{x.At(row, k)};
+        sum += error;
+        squares += error * error;
+        zeros &= got[Index(row * 32 + k)] == 0.0;
+      }
+      const double n = static_cast<double>(kDraws);
+      ASSERT_LE(std::fabs(sum / n), 4.0 * std::sqrt(squares / n / n) + 1e-6) << k;
+      ASSERT_FALSE(zeros) << k;
+    }
+  }
+}
+
+// On normal data: the bias by clipping of each way, as block_quant.h states it.
+TEST(BlockQuantize, Stochastic_MillionNormals_BiasIsAsStated) {
+  Matrix x(1024, 1024);
+  FillNormalMatrix(x, 6);
+  const auto measure = [&](BlockRounding rounding) {
+    Owned rows(DType::kE2M1, 1024, 1024, x.Amax());
+    rows.form.rounding = rounding;
+    EXPECT_TRUE(QuantizeMatrix(x, RowsOf(rows)).ok());
+    const std::vector<double> got = rows.Decoded();
+    std::printf(
+        "rounding %d: slope %.5f, relative square error %.5f, saturated %.4f, "
+        "underflowed %.4f\n",
+        static_cast<int>(rounding), Slope(x, got), RelativeSquareError(x, got),
+        static_cast<double>(rows.counts[0]) / 1048576,
+        static_cast<double>(rows.counts[1]) / 1048576);
+    return Slope(x, got);
+  };
+  // The standard error of the slope is sqrt(0.0235 / 2^20) = 1.5e-4.
+  EXPECT_NEAR(measure(BlockRounding::kStochastic), 0.9968, 6e-4);
+  EXPECT_NEAR(measure(BlockRounding::kStochasticUnclipped), 1.0, 1e-3);
+}
+
+// Back through the transform: q H diag(signs).
+void Undo(const SignWords& signs, std::vector<double>& v, int64_t lines, int64_t extent) {
+  for (int64_t begin = 0; begin < lines * extent; begin += 128) {
+    double* g = v.data() + begin;
+    for (int half = 1; half < 128; half *= 2) {
+      for (int i = 0; i < 128; ++i) {
+        if ((i & half) == 0) {
+          const double low = g[i];
+          const double high = g[i + half];
+          g[i] = low + high;
+          g[i + half] = low - high;
+        }
+      }
+    }
+    for (int i = 0; i < 128; ++i) {
+      const bool negative = (signs.words[i / 32] >> (i % 32) & 1) != 0;
+      g[i] *= (negative ? -1.0 : 1.0) / std::sqrt(128.0);
+    }
+  }
+}
+
+// A million draws over 128 steps' signs of 64 x 128 values.
+TEST(BlockQuantize, Eden_MillionDraws_UnbiasedOverSteps) {
+  Matrix x(64, 128);
+  FillNormalMatrix(x, 7);
+  constexpr int kSteps = 128;
+  const int64_t count = x.rows * x.cols;
+  std::vector<double> sum(Index(count), 0.0);
+  std::vector<double> squares(Index(count), 0.0);
+  double slope = 0.0;
+  double error = 0.0;
+  for (uint32_t step = 0; step < kSteps; ++step) {
+    Owned rows(DType::kE2M1, 64, 128, 5.5F);
+    rows.form.rounding = BlockRounding::kEden;
+    rows.form.hadamard = 128;
+    rows.form.signs = HadamardSigns::kSeeded;
+    BlockQuantView quant = RowsOf(rows);
+    quant.key.step = step;
+    ASSERT_TRUE(QuantizeMatrix(x, quant).ok());
+    std::vector<double> got = rows.Decoded();
+    Undo(SignsOf(HadamardSigns::kSeeded, quant.key.seed, step, 0), got, 64, 128);
+    slope += Slope(x, got) / kSteps;
+    error += RelativeSquareError(x, got) / kSteps;
+    for (int64_t i = 0; i < count; ++i) {
+      const double off = got[Index(i)] - double{x.data[i]};
+      sum[Index(i)] += off;
+      squares[Index(i)] += off * off;
+    }
+  }
+  std::printf("EDEN: slope %.5f, relative square error %.5f\n", slope, error);
+  EXPECT_NEAR(slope, 1.0, 1.5e-3);
+  EXPECT_NEAR(error, 0.0097, 0.0008);
+  double total = 0.0;
+  double total_squares = 0.0;
+  for (int64_t i = 0; i < count; ++i) {
+    const double mean = sum[Index(i)] / kSteps;
+    const double deviation = std::sqrt(squares[Index(i)]) / kSteps;
+    // 8192 means: 5.5 standard errors would be one in thirty million.
+    ASSERT_LT(std::fabs(mean), 5.5 * deviation + 1.5e-3 * std::fabs(x.data[i])) << i;
+    total += sum[Index(i)];
+    total_squares += squares[Index(i)];
+  }
+  EXPECT_LT(std::fabs(total), 4.0 * std::sqrt(total_squares));
+}
+
+// sum over k of both transformed operands is the product of the plain ones.
+TEST(BlockQuantize, Hadamard_CancelsInAProduct) {
+  for (const int16_t hadamard : {int16_t{16}, int16_t{32}, int16_t{64}, int16_t{128}}) {
+    Matrix x(1, 256);
+    FillNormalMatrix(x, 8);
+    Owned a(DType::kE4M3, 1, 256, 0.0F);
+    a.form.hadamard = hadamard;
+    a.form.signs = HadamardSigns::kSeeded;
+    ASSERT_TRUE(QuantizeMatrix(x, RowsOf(a)).ok());
+    double square = 0.0;
+    double want = 0.0;
+    for (const double v : a.Decoded()) {
+      square += v * v;
+    }
+    for (int64_t i = 0; i < 256; ++i) {
+      want += double{x.data[i]} * double{x.data[i]};
+    }
+    EXPECT_NEAR(square, want, 0.02 * want) << hadamard;
+    EXPECT_NE(a.measured, x.Amax());
+  }
+}
+
+TEST(BlockQuantize, NotFiniteBlock_IsNanAndNothingElseIs) {
+  for (const float bad : {kInf, -kInf, std::nanf("")}) {
+    for (const DType dtype : {DType::kE2M1, DType::kE4M3}) {
+      Matrix x(32, 64);
+      FillNormalMatrix(x, 9);
+      x.At(3, 40) = bad;
+      Owned rows(dtype, 32, 64, 4.0F);
+      Owned columns(dtype, 64, 32, 4.0F);
+      BlockQuantView quant = RowsOf(rows);
+      quant.columns = columns.form;
+      ASSERT_TRUE(QuantizeMatrix(x, quant).ok());
+      const std::vector<double> got = rows.Decoded();
+      const int64_t block = BlockLength(dtype);
+      for (int64_t i = 0; i < 32 * 64; ++i) {
+        const bool inside = i / 64 == 3 && i % 64 / block == 40 / block;
+        ASSERT_EQ(std::isnan(got[Index(i)]), inside) << i;
+      }
+      EXPECT_TRUE(std::isnan(columns.Decoded()[40 * 32 + 3]));
+      EXPECT_EQ(std::isnan(rows.measured), std::isnan(bad));
+    }
+  }
+}
+
+TEST(BlockQuantize, AmaxTooSmall_SaturatesAndCounts) {
+  Matrix x(64, 256);
+  FillNormalMatrix(x, 10);
+  Owned good(DType::kE2M1, 64, 256, x.Amax());
+  Owned small(DType::kE2M1, 64, 256, x.Amax() / 8);
+  Owned large(DType::kE2M1, 64, 256, x.Amax() * 1024);
+  for (Owned* rows : {&good, &small, &large}) {
+    ASSERT_TRUE(QuantizeMatrix(x, RowsOf(*rows)).ok());
+  }
+  const double error = RelativeSquareError(x, good.Decoded());
+  EXPECT_GT(small.counts[0], 10 * good.counts[0]);
+  EXPECT_GT(RelativeSquareError(x, small.Decoded()), 10 * error);
+  const double largest = double{x.Amax()} / 8;
+  for (const double v : small.Decoded()) {
+    ASSERT_LE(std::fabs(v), largest * (1 + 1e-6));
+  }
+  EXPECT_LT(RelativeSquareError(x, large.Decoded()), 1.2 * error);
+}
+
+TEST(BlockQuantize, MeasuredAlone_NeedsNoMemory) {
+  Matrix x(48, 48);
+  FillNormalMatrix(x, 11);
+  float rows = 0.0F;
+  float columns = 0.0F;
+  BlockQuantView quant;
+  quant.rows.measured = &rows;
+  quant.columns.measured = &columns;
+  quant.columns.hadamard = 16;
+  ASSERT_TRUE(QuantizeMatrix(x, quant).ok());
+  EXPECT_EQ(rows, x.Amax());
+  EXPECT_GT(columns, 0.5F * x.Amax());
+  EXPECT_NE(columns, x.Amax());
+}
+
+TEST(BlockQuantize, UndefinedCombinations_AreRefused) {
+  Matrix x(32, 64);
+  const auto code = [&](const auto& change) {
+    Owned rows(DType::kE2M1, 32, 64, 1.0F);
+    BlockQuantView quant = RowsOf(rows);
+    change(quant);
+    return QuantizeMatrix(x, quant).code();
+  };
+  const auto refused = absl::StatusCode::kInvalidArgument;
+  EXPECT_EQ(code([](BlockQuantView&) {}), absl::StatusCode::kOk);
+  EXPECT_EQ(code([](BlockQuantView& q) { q.rows.hadamard = 8; }), refused);
+  EXPECT_EQ(code([](BlockQuantView& q) { q.rows.hadamard = 128; }), refused);
+  EXPECT_EQ(code([](BlockQuantView& q) { q.rows.amax = nullptr; }), refused);
+  EXPECT_EQ(code([](BlockQuantView& q) { q.rows.measured = const_cast<float*>(q.rows.amax); }),
+            refused);
+  EXPECT_EQ(code([](BlockQuantView& q) { q.rows.scales = nullptr; }), refused);
+  EXPECT_EQ(code([](BlockQuantView& q) { q.rows.rounding = BlockRounding::kEden; }), refused);
+  EXPECT_EQ(code([](BlockQuantView& q) { q.dtype = DType::kE4M3; }), refused);
+  EXPECT_EQ(code([](BlockQuantView& q) { q.dtype = DType::kBF16; }), refused);
+  EXPECT_EQ(code([](BlockQuantView& q) {
+              q.square = true;
+              q.rows.hadamard = 16;
+            }),
+            refused);
+}
+
+}  // namespace
+}  // namespace hearth::kernels
