@@ -183,8 +183,8 @@ CLUSTER = [
           (quantile(0.9, "hearth_ready_to_first_step_seconds"), "90 %"),
           min=0),
     panel("Recoveries and evictions", "Gangs taken off their workers in the window, by reason, and workers declared lost.", "none",
-          ("sum by (reason) (increase(hearth_evictions_total{@}[$__rate_interval])) > 0 or "
-           "sum(increase(hearth_evictions_total{@}[$__rate_interval]))", "evicted: {{reason}}"),
+          ("sum by (reason) (increase(hearth_evictions_total{@}[$__rate_interval])) > 0", "evicted: {{reason}}"),
+          ("sum(increase(hearth_evictions_total{@}[$__rate_interval]))", "evicted, all"),
           ("sum(increase(hearth_worker_lost_total{@}[$__rate_interval]))", "workers lost"), min=0),
     row("Workers"),
     panel("Workers by state", "Number of workers in each state.", "none", ("sum by (state) (hearth_workers{@})", "{{state}}"), stack=True,
@@ -194,8 +194,8 @@ CLUSTER = [
     panel("Host memory of trainers", "Resident memory of each running trainer.", "bytes",
           ("hearth_worker_trainer_resident_bytes{@w}", "{{worker_id}}"), min=0),
     panel("Task exits", "Trainers that ended in the window, by why; finished, stopped and paused are normal.", "none",
-          ("sum by (reason) (increase(hearth_worker_task_exits_total{@w}[$__rate_interval])) > 0 or "
-           "sum(increase(hearth_worker_task_exits_total{@w}[$__rate_interval]))", "{{reason}}"), min=0),
+          ("sum by (reason) (increase(hearth_worker_task_exits_total{@w}[$__rate_interval])) > 0", "{{reason}}"),
+          ("sum(increase(hearth_worker_task_exits_total{@w}[$__rate_interval]))", "all"), min=0),
     panel("Worker connections", "1 while a worker has a stream to a coordinator.", "none",
           ("hearth_worker_connected{@w}", "{{worker_id}}"), min=0, max=1),
     panel("Reports not yet acknowledged",
