@@ -105,7 +105,7 @@ std::string Describe(const v1::Job& job,
   AppendProgress(out, job);
   out += usage;
   AppendRunInfo(out, job);
-  if (job.has_recovery()) {
+  if (job.recovery().has_fault_time()) {
     Line(out, "Recovery", RecoveryText(job.recovery()));
   }
   Line(out, "Detection",

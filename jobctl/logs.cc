@@ -1,3 +1,5 @@
+#include "jobctl/logs.h"
+
 #include <memory>
 #include <string>
 
@@ -5,7 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/base/units.h"
+#include "common/time/clock.h"
 #include "jobctl/command.h"
+#include "nlohmann/json.hpp"
 
 namespace hearth::jobctl {
 namespace {
@@ -16,15 +21,34 @@ struct Options {
   bool timestamps = false;
   int tail = 0;
   int rank = -1;
+  std::string since;
+  std::string grep;
 };
 
-std::string Render(const v1::LogLine& line, bool timestamps) {
-  return absl::StrFormat("%s[e%d r%d %s] %s\n",
-                         timestamps ? absl::StrCat(TimeText(line.time()), " ") : "", line.epoch(),
-                         line.rank(), line.level(), line.text());
+absl::StatusOr<absl::Time> ParseSince(const std::string& text, absl::Time now) {
+  if (const absl::StatusOr<absl::Duration> ago = ParseDuration(text); ago.ok()) {
+    return now - *ago;
+  }
+  absl::Time time;
+  std::string error;
+  // As commands print it, then RFC 3339.
+  if (absl::ParseTime("%Y-%m-%d %H:%M:%S", text, absl::LocalTimeZone(), &time, &error) ||
+      absl::ParseTime(absl::RFC3339_full, text, &time, &error)) {
+    return time;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--since ", text, ": expected how long ago (10m) or a time (2026-01-31 17:05:00)"));
+}
+
+std::string Render(const Context& context, const Options& options, const v1::LogLine& line) {
+  return context.format == OutputFormat::kJson
+             ? LogLineJson(options.job_id, line)
+             : LogLineText(options.job_id, line, options.timestamps);
 }
 
 absl::StatusOr<int> Run(Context& context, const Options& options) {
+  HEARTH_ASSIGN_OR_RETURN(const LogFilter filter,
+                          LogFilter::Make(options.since, options.grep, Clock::Real().Now()));
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
   OnInterrupt([client] { client->CancelStreams(); });
   v1::StreamLogsRequest request;
@@ -44,14 +68,9 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
       if (response.dropped() > 0) {
         WriteErr(absl::StrCat("... ", response.dropped(), " lines dropped by the log bound\n"));
       }
-      if (context.format == OutputFormat::kJson) {
-        const auto json = ToJson(response);
-        WriteOut(json.ok() ? *json : "");
-        return true;
-      }
       std::string out;
       for (const v1::LogLine& line : response.lines()) {
-        out += Render(line, options.timestamps);
+        out += filter.Wants(line) ? Render(context, options, line) : "";
       }
       WriteOut(out);
       return true;
@@ -73,6 +92,48 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
 
 }  // namespace
 
+absl::StatusOr<LogFilter> LogFilter::Make(const std::string& since,
+                                          const std::string& grep,
+                                          absl::Time now) {
+  LogFilter filter;
+  if (!since.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(filter.since_, ParseSince(since, now));
+  }
+  if (!grep.empty()) {
+    RE2::Options quiet;
+    quiet.set_log_errors(false);
+    filter.grep_ = std::make_unique<RE2>(grep, quiet);
+    if (!filter.grep_->ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--grep ", grep, ": ", filter.grep_->error()));
+    }
+  }
+  return filter;
+}
+
+bool LogFilter::Wants(const v1::LogLine& line) const {
+  return TimeOf(line.time()) >= since_ &&
+         (grep_ == nullptr || RE2::PartialMatch(line.text(), *grep_));
+}
+
+std::string LogLineText(const std::string& job_id, const v1::LogLine& line, bool timestamps) {
+  return absl::StrFormat("%s[%s e%d r%d %s] %s\n",
+                         timestamps ? absl::StrCat(TimeText(line.time()), " ") : "", job_id,
+                         line.epoch(), line.rank(), line.level(), line.text());
+}
+
+std::string LogLineJson(const std::string& job_id, const v1::LogLine& line) {
+  const nlohmann::ordered_json json = {
+      {"time", absl::FormatTime(absl::RFC3339_full, TimeOf(line.time()), absl::UTCTimeZone())},
+      {"job_id", job_id},
+      {"epoch", line.epoch()},
+      {"rank", line.rank()},
+      {"level", line.level()},
+      {"text", line.text()},
+      {"cursor", line.cursor()}};
+  // What is not UTF-8 must not end the command.
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
 Action SetupLogs(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("job", options->job_id, "Job id")->required();
@@ -81,6 +142,11 @@ Action SetupLogs(CLI::App& app) {
   app.add_option("--tail", options->tail, "Start with the last N lines")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--rank", options->rank, "Only this rank")->check(CLI::NonNegativeNumber);
+  app.add_option("--since", options->since,
+                 "Only lines written since: how long ago (10m), or a time (2026-01-31 17:05:00)");
+  app.add_option("--grep", options->grep,
+                 "Only lines whose text matches this regular expression (RE2); with --tail, of "
+                 "those last lines");
   return [options](Context& context) { return Run(context, *options); };
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/units.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -50,6 +51,15 @@ int DigitsFor(const Range& range) {
 
 std::string Label(double value, int digits) {
   return absl::StrFormat("%.*g", digits, value);
+}
+
+// Of the vertical axis: rates in the thousands as people write them, "195k", unless that would
+// give the ends of a narrow range the same label.
+std::string ValueLabel(double value, const Range& range, int digits) {
+  const bool large = range.high >= 1e4 && range.low >= 0 &&
+                     FormatCount(range.low) != FormatCount(range.high) &&
+                     range.high - range.low > 0.01 * range.high;
+  return large ? FormatCount(value) : Label(value, digits);
 }
 
 std::string Utf8(uint32_t code) {  // U+0800..U+FFFF
@@ -210,9 +220,9 @@ std::string RenderPlot(const std::string& title,
   const int rows = room - (room % 2 == 0 ? 1 : 0);
   const bool flat = ys.low == ys.high;  // one value: one label
   const int digits = DigitsFor(ys);
-  const std::string top = flat ? "" : Label(ys.high, digits);
-  const std::string middle = Label(flat ? ys.low : ys.low / 2 + ys.high / 2, digits);
-  const std::string bottom = flat ? "" : Label(ys.low, digits);
+  const std::string top = flat ? "" : ValueLabel(ys.high, ys, digits);
+  const std::string middle = ValueLabel(flat ? ys.low : ys.low / 2 + ys.high / 2, ys, digits);
+  const std::string bottom = flat ? "" : ValueLabel(ys.low, ys, digits);
   const size_t margin = std::max({top.size(), middle.size(), bottom.size()});
   const int columns = std::max(options.width, 24) - static_cast<int>(margin) - 2;
   Canvas canvas(columns, rows, braille);

@@ -3,9 +3,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
+
+#include "jobctl/output.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -20,6 +23,34 @@ const char* Variable(const char* name) {
 
 bool IsTerminal() {
   return isatty(STDOUT_FILENO) == 1;
+}
+
+KeyInput::KeyInput() {
+  if (isatty(STDIN_FILENO) != 1 || !IsTerminal() || tcgetattr(STDIN_FILENO, &before_) != 0) {
+    return;
+  }
+  termios raw = before_;
+  raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+  raw.c_cc[VMIN] = 0;  // read() returns at once
+  raw.c_cc[VTIME] = 0;
+  active_ = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
+  WriteOut("\033[?25l");
+}
+
+KeyInput::~KeyInput() {
+  if (active_) {
+    tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+    WriteOut("\033[?25h");
+  }
+}
+
+bool KeyInput::Pressed(char key) const {
+  if (!active_) {
+    return false;
+  }
+  char keys[64];
+  const ssize_t count = read(STDIN_FILENO, keys, sizeof(keys));
+  return count > 0 && std::find(keys, keys + count, key) != keys + count;
 }
 
 TerminalSize SizeOfTerminal() {

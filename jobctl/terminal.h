@@ -1,11 +1,30 @@
 // What standard output is, and what may be written to it.
 #pragma once
 
+#include <termios.h>
+
 namespace hearth::jobctl {
 
 struct TerminalSize {
   int columns = 80;
   int rows = 24;
+};
+
+// While it lives keys come one by one, unseen, and the cursor is hidden. Does nothing where
+// standard input or output is no terminal.
+class KeyInput {
+ public:
+  KeyInput();
+  ~KeyInput();
+  KeyInput(const KeyInput&) = delete;
+  KeyInput& operator=(const KeyInput&) = delete;
+
+  // Takes the keys pressed since the last call; true when `key` was among them.
+  bool Pressed(char key) const;
+
+ private:
+  termios before_{};
+  bool active_ = false;
 };
 
 // Whether standard output is a terminal; otherwise there are no colours and no redrawing.

@@ -79,15 +79,17 @@ absl::StatusOr<Facts> Ask(Client& client) {
   return facts;
 }
 
-// Redraws until Ctrl-C; trouble is shown in place of new numbers, and asked again.
+// Redraws until q or Ctrl-C; trouble is shown in place of new numbers, and asked again.
 int Live(Client& client) {
   OnInterrupt([] {});
   absl::Mutex mu;
   const bool never = false;
   std::string table;
-  while (!Interrupted()) {
+  const KeyInput keys;
+  bool quit = false;
+  while (!quit && !Interrupted()) {
     const absl::StatusOr<Facts> facts = Ask(client);
-    std::string note = "Ctrl-C ends";
+    std::string note = "q ends";
     if (facts.ok()) {
       table = RenderTop(facts->workers, facts->jobs);
     } else {
@@ -102,9 +104,10 @@ int Live(Client& client) {
     // The last line break belongs to no line; what an earlier, longer table left goes.
     WriteOut(absl::StrCat(screen.substr(0, screen.size() - 4), "\033[J"));
     const absl::Duration until = Clock::Real().Monotonic() + kRefresh;
-    while (!Interrupted() && Clock::Real().Monotonic() < until) {
+    while (!quit && !Interrupted() && Clock::Real().Monotonic() < until) {
       absl::MutexLock lock(&mu);
       Clock::Real().AwaitWithTimeout(mu, absl::Condition(&never), absl::Milliseconds(100));
+      quit = keys.Pressed('q');
     }
   }
   return kExitOk;

@@ -112,6 +112,38 @@ class WebPage(harness.ClusterTest):
         self.assert_quiet_console()
         self.cluster.jobctl("cancel", job, "--now")
 
+    def assert_whole_curve(self, job, steps, rewinds):
+        """Every step once, in the page's data and in the history, with the same losses."""
+        answer = self.api(f"jobs/{job}/metrics?points=1000")
+        columns, shown = answer["columns"], 0
+        self.assertGreaterEqual(answer["rewinds"], rewinds)
+        for first, last, count in zip(columns["first_step"], columns["step"], columns["steps"]):
+            self.assertEqual((first, count), (shown + 1, last - first + 1))
+            shown = last
+        self.assertEqual(shown, steps)
+        rows = self.assert_every_step_once(job, steps)
+        losses = [float(row["loss"]) for row in rows]
+        for first, last, loss in zip(columns["first_step"], columns["step"], columns["loss"]):
+            self.assertAlmostEqual(loss, sum(losses[first - 1:last]) / (last - first + 1), places=4)
+
+    def test_cancelled_and_resumed_job(self):
+        steps = 8000
+        job = self.cluster.submit(harness.tiny_job(self.data, steps, workers=1, checkpoint={"every_steps": 500}))
+        self.open_page("#" + job)
+        self.wait_job("some steps", job, lambda j: j["step"] >= 620)
+        self.cluster.jobctl("cancel", job, "--now")  # what came after step 500 is void
+        self.wait_job("the cancel", job, lambda j: j["state"] == "cancelled")
+        harness.wait_until("the state", lambda: "cancelled" in self.script("document.getElementById('job-title').textContent"))
+        self.cluster.jobctl("resume", job)
+        self.wait_job("more steps", job, lambda j: j["step"] >= 1120 and j["state"] == "running")
+        self.cluster.jobctl("cancel", job)  # with a checkpoint of its own
+        self.wait_job("the cancel", job, lambda j: j["state"] == "cancelled")
+        self.cluster.jobctl("resume", job)
+        self.wait_job("the end", job, lambda j: j["state"] == "succeeded")
+        harness.wait_until("the whole curve", lambda: self.chart_step() == steps)
+        self.assert_whole_curve(job, steps, 1)
+        self.assert_quiet_console()
+
     def test_rewound_job(self):
         steps = 2000
         job = self.cluster.submit(harness.tiny_job(self.data, steps, workers=1, checkpoint={"every_steps": 500}))
@@ -121,17 +153,7 @@ class WebPage(harness.ClusterTest):
         self.wait_job("the end", job, lambda j: j["state"] == "succeeded")
         harness.wait_until("the whole curve", lambda: self.chart_step() == steps)
         self.assertIn("Rewinds", self.script("document.getElementById('job-facts').textContent"))
-        answer = self.api(f"jobs/{job}/metrics?points=1000")
-        columns, shown = answer["columns"], 0
-        self.assertGreaterEqual(answer["rewinds"], 1)
-        for first, last, count in zip(columns["first_step"], columns["step"], columns["steps"]):
-            self.assertEqual((first, count), (shown + 1, last - first + 1))
-            shown = last
-        self.assertEqual(shown, steps)
-        rows = self.assert_every_step_once(job, steps)
-        losses = [float(row["loss"]) for row in rows]
-        for first, last, loss in zip(columns["first_step"], columns["step"], columns["loss"]):
-            self.assertAlmostEqual(loss, sum(losses[first - 1:last]) / (last - first + 1), places=4)
+        self.assert_whole_curve(job, steps, 1)
         self.assert_quiet_console()
 
     def test_without_jobs_and_unknown_ones(self):

@@ -1,0 +1,71 @@
+#!/usr/bin/python3
+"""jobctl logs: job, epoch and rank on each line, choice by rank, time and expression, following; kept when the worker dies."""
+
+import json
+import re
+import signal
+import subprocess
+
+import harness
+
+LINE = re.compile(r"^\[(\S+) e(\d+) r(\d+) (debug|info|warning|error)\] .+$")
+
+
+class Logs(harness.ClusterTest):
+    def lines(self, job, *args):
+        return self.cluster.jobctl("logs", job, *args).stdout.splitlines()
+
+    def test_lines_and_choices(self):
+        job = self.cluster.submit(harness.tiny_job(self.data, 60, workers=2))
+        self.cluster.wait_state(job, "SUCCEEDED")
+        everything = self.lines(job)
+        self.assertGreater(len(everything), 5)
+        for line in everything:
+            self.assertEqual(LINE.match(line)[1], job, line)
+        ranks = {LINE.match(line)[3] for line in everything}
+        self.assertIn("0", ranks)
+        for rank in ranks:
+            self.assertEqual(self.lines(job, "--rank", rank), [line for line in everything if LINE.match(line)[3] == rank])
+        wanted = [line for line in everything if re.search(r"checkpoint of step \d+0:", line)]
+        self.assertGreater(len(wanted), 2)
+        self.assertEqual(self.lines(job, "--grep", r"checkpoint of step \d+0:"), wanted)
+        self.assertEqual(self.lines(job, "--since", "1h"), everything)
+        self.assertEqual(self.lines(job, "--since", "2099-01-01 00:00:00"), [])
+
+        rows = [json.loads(line) for line in self.cluster.jobctl("-o", "json", "logs", job).stdout.splitlines()]
+        self.assertEqual([f"[{r['job_id']} e{r['epoch']} r{r['rank']} {r['level']}] {r['text']}" for r in rows], everything)
+        middle = rows[len(rows) // 2]["time"]
+        later = [json.loads(line) for line in self.cluster.jobctl("-o", "json", "logs", job, "--since", middle).stdout.splitlines()]
+        self.assertEqual(later, [r for r in rows if r["time"] >= middle])
+
+        bad = self.cluster.jobctl("logs", job, "--grep", "(", check=False)
+        self.assertNotEqual(bad.returncode, 0)
+        self.assertIn("--grep (", bad.stderr)
+
+    def test_follow_ends_with_the_job(self):
+        job = self.cluster.submit(harness.tiny_job(self.data, 500, workers=1))
+        follow = subprocess.run([harness.program("jobctl"), "--coordinator", self.cluster.address, "logs", job, "-f", "--grep", "checkpoint"],
+                                capture_output=True, text=True, timeout=90, env=self.cluster.env)
+        self.assertEqual(follow.returncode, 0, follow.stderr)
+        self.assertEqual(follow.stdout.splitlines(), self.lines(job, "--grep", "checkpoint"))
+        self.assertIn("checkpoint of step 500", follow.stdout)
+
+    def test_kept_when_the_worker_dies(self):
+        job = self.cluster.submit(harness.tiny_job(self.data, 10**7, workers=2, resources={"min_workers": 1}))
+        self.cluster.wait_step(job, 60)
+        before = self.lines(job)
+        self.assertTrue(any("checkpoint of step 10:" in line for line in before))
+        first = self.cluster.job(job)["workers"][0]
+        self.cluster.workers[first].kill(signal.SIGKILL)  # the worker of rank 0, with its trainer
+        # The coordinator has them, whoever is gone.
+        self.assertEqual(self.lines(job)[:len(before)], before)
+        harness.wait_until("lines of the next gang", lambda: any(" e2 " in line for line in self.lines(job)), timeout=60)
+        self.assertEqual(self.lines(job)[:len(before)], before)
+        self.cluster.coordinator.kill(signal.SIGKILL)
+        self.cluster.start_coordinator()
+        self.assertEqual(self.lines(job)[:len(before)], before)
+        self.cluster.jobctl("cancel", job, "--now")
+
+
+if __name__ == "__main__":
+    harness.main()
