@@ -379,7 +379,7 @@ def dead_files(tree: Tree) -> Iterator[Finding]:
             yield Finding(path, 0, "dead-files", "nothing mentions it")
 
 
-POINT_USE = re.compile(r'\b(?:HEARTH_FAULT_POINT|fault::Check)\(\s*"([^"]+)"')
+POINT_USE = re.compile(r'\b(?:HEARTH_FAULT_POINT|fault::Check(?:Step)?)\(\s*"([^"]+)"')
 POINT_ROW = re.compile(r'^\s*\{"([a-z_.]+)",')
 
 

@@ -29,8 +29,10 @@ enum class Action { kCrash, kStop, kError, kDelay };
 struct Fault {
   Action action = Action::kError;
   absl::Duration delay;
-  int from = 1;         // acts at this hit
+  int64_t from = 1;     // acts at this hit, or step
   bool repeats = true;  // and at all later ones
+  int64_t to = 0;       // at a step: up to this one
+  int attempts = 1;     // of a step: the first so many
 };
 
 struct Registry {
@@ -48,13 +50,13 @@ absl::string_view Sv(std::string_view s) {
   return {s.data(), s.size()};
 }
 
-bool IsKnown(std::string_view name) {
+const Point* Find(std::string_view name) {
   for (const Point& point : Points()) {
     if (point.name == name) {
-      return true;
+      return &point;
     }
   }
-  return false;
+  return nullptr;
 }
 
 absl::Status ParseAction(absl::string_view text, Fault& fault) {
@@ -74,16 +76,38 @@ absl::Status ParseAction(absl::string_view text, Fault& fault) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Fault> ParseFault(absl::string_view text) {
+// "N", "N+" or, with by_step, "N-L", each followed by "xM" or not.
+absl::Status ParseWhen(absl::string_view text, bool by_step, Fault& fault) {
+  absl::string_view count = text;
+  const size_t x = count.find('x');
+  if (by_step && x != absl::string_view::npos) {
+    if (!absl::SimpleAtoi(count.substr(x + 1), &fault.attempts) || fault.attempts < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("HEARTH_FAULTS: \"", text, "\": after x comes a number from 1"));
+    }
+    count = count.substr(0, x);
+  }
+  fault.repeats = absl::ConsumeSuffix(&count, "+");
+  const size_t dash = count.find('-');
+  if (by_step && dash != absl::string_view::npos && dash > 0) {
+    if (!absl::SimpleAtoi(count.substr(dash + 1), &fault.to) || fault.repeats) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("HEARTH_FAULTS: \"", text, "\": after @N- comes the last step"));
+    }
+    count = count.substr(0, dash);
+  }
+  if (!absl::SimpleAtoi(count, &fault.from) || fault.from < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("HEARTH_FAULTS: \"", text, "\": after @ comes a number from 1"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Fault> ParseFault(absl::string_view text, bool by_step) {
   Fault fault;
   const size_t at = text.find('@');
   if (at != absl::string_view::npos) {
-    absl::string_view count = text.substr(at + 1);
-    fault.repeats = absl::ConsumeSuffix(&count, "+");
-    if (!absl::SimpleAtoi(count, &fault.from) || fault.from < 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("HEARTH_FAULTS: \"", text, "\": after @ comes a number from 1"));
-    }
+    HEARTH_RETURN_IF_ERROR(ParseWhen(text.substr(at + 1), by_step, fault));
     text = text.substr(0, at);
   }
   HEARTH_RETURN_IF_ERROR(ParseAction(text, fault));
@@ -106,6 +130,37 @@ std::optional<Fault> Visit(std::string_view name) {
   return std::nullopt;
 }
 
+// The same at `step`, whose attempt this is.
+std::optional<Fault> VisitStep(std::string_view name, int64_t step, int attempt) {
+  Registry& registry = Global();
+  absl::MutexLock lock(&registry.mu);
+  ++registry.hits[std::string(name)];
+  const auto found = registry.faults.find(name);
+  if (found == registry.faults.end()) {
+    return std::nullopt;
+  }
+  const Fault& fault = found->second;
+  const bool due = step == fault.from || (step > fault.from && (fault.repeats || step <= fault.to));
+  return due && attempt < fault.attempts ? std::optional<Fault>(fault) : std::nullopt;
+}
+
+absl::Status Act(std::string_view name, const Fault& fault) {
+  switch (fault.action) {
+    case Action::kCrash:
+      kill(getpid(), SIGKILL);
+      break;
+    case Action::kStop:
+      kill(getpid(), SIGSTOP);
+      break;
+    case Action::kDelay:
+      absl::SleepFor(fault.delay);
+      break;
+    case Action::kError:
+      return absl::InternalError(absl::StrCat("injected fault at ", Sv(name)));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status Configure(std::string_view faults) {
@@ -113,11 +168,13 @@ absl::Status Configure(std::string_view faults) {
   for (const absl::string_view item : absl::StrSplit(Sv(faults), ',', absl::SkipWhitespace())) {
     const std::pair<absl::string_view, absl::string_view> pair =
         absl::StrSplit(absl::StripAsciiWhitespace(item), absl::MaxSplits('=', 1));
-    if (!IsKnown(std::string_view(pair.first.data(), pair.first.size()))) {
+    const Point* point = Find(std::string_view(pair.first.data(), pair.first.size()));
+    if (point == nullptr) {
       return absl::InvalidArgumentError(
           absl::StrCat("HEARTH_FAULTS: no fault point \"", pair.first, "\""));
     }
-    HEARTH_ASSIGN_OR_RETURN(parsed[std::string(pair.first)], ParseFault(pair.second));
+    HEARTH_ASSIGN_OR_RETURN(parsed[std::string(pair.first)],
+                            ParseFault(pair.second, point->by_step));
   }
   Registry& registry = Global();
   absl::MutexLock lock(&registry.mu);
@@ -134,25 +191,15 @@ absl::Status InitFromEnvironment() {
 }
 
 absl::Status internal::CheckSlow(std::string_view name) {
-  HEARTH_CHECK(IsKnown(name), std::string(name).c_str());
+  HEARTH_CHECK(Find(name) != nullptr && !Find(name)->by_step, std::string(name).c_str());
   const std::optional<Fault> fault = Visit(name);
-  if (!fault.has_value()) {
-    return absl::OkStatus();
-  }
-  switch (fault->action) {
-    case Action::kCrash:
-      kill(getpid(), SIGKILL);
-      break;
-    case Action::kStop:
-      kill(getpid(), SIGSTOP);
-      break;
-    case Action::kDelay:
-      absl::SleepFor(fault->delay);
-      break;
-    case Action::kError:
-      return absl::InternalError(absl::StrCat("injected fault at ", Sv(name)));
-  }
-  return absl::OkStatus();
+  return fault.has_value() ? Act(name, *fault) : absl::OkStatus();
+}
+
+absl::Status internal::CheckStepSlow(std::string_view name, int64_t step, int attempt) {
+  HEARTH_CHECK(Find(name) != nullptr && Find(name)->by_step, std::string(name).c_str());
+  const std::optional<Fault> fault = VisitStep(name, step, attempt);
+  return fault.has_value() ? Act(name, *fault) : absl::OkStatus();
 }
 
 int Hits(std::string_view name) {

@@ -5,10 +5,14 @@
 // Actions: crash (SIGKILL of oneself), stop (SIGSTOP of oneself), error (Check returns kInternal),
 // delay:DURATION.
 // "@N" acts at the N-th time the point is reached only (from 1, default: each time); "@N+" from the
-// N-th on. With the variable unset, a point costs one relaxed load and a branch.
+// N-th on. At points marked by_step, N is a number of a step: "@N" acts in the first attempt at
+// step N, "@N+" and "@N-L" in the first attempt at each step from N on or up to L, and a further
+// "xM" in the first M attempts: "error@7x9" whenever step 7 is tried, up to nine times. With the
+// variable unset, a point costs one relaxed load and a branch.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -26,6 +30,7 @@ absl::Status Configure(std::string_view faults);
 namespace internal {
 extern std::atomic<bool> enabled;
 absl::Status CheckSlow(std::string_view name);
+absl::Status CheckStepSlow(std::string_view name, int64_t step, int attempt);
 }  // namespace internal
 
 // Acts as configured for `name`: returns OK, or an error for action "error", or does not return.
@@ -34,6 +39,14 @@ inline absl::Status Check(std::string_view name) {
     return absl::OkStatus();
   }
   return internal::CheckSlow(name);
+}
+
+// The same at a point marked by_step: `step` from 1, `attempt` at it from 0.
+inline absl::Status CheckStep(std::string_view name, int64_t step, int attempt) {
+  if (!internal::enabled.load(std::memory_order_relaxed)) [[likely]] {
+    return absl::OkStatus();
+  }
+  return internal::CheckStepSlow(name, step, attempt);
 }
 
 // How often `name` was reached since Configure; 0 when faults are off.

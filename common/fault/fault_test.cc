@@ -49,6 +49,29 @@ TEST_F(FaultTest, Check_ErrorFromSecondHitOn_FailsFromThen) {
   EXPECT_TRUE(Check("trainer.step").ok());
 }
 
+TEST_F(FaultTest, CheckStep_ByStepAndAttempt_ActsWhereAsked) {
+  const auto acts = [](int64_t step, int attempt) {
+    return !CheckStep("trainer.nan_gradient", step, attempt).ok();
+  };
+  ASSERT_TRUE(Configure("trainer.nan_gradient=error@7").ok());
+  EXPECT_FALSE(acts(6, 0));
+  EXPECT_TRUE(acts(7, 0));
+  EXPECT_TRUE(acts(7, 0)) << "a replay meets it again";
+  EXPECT_FALSE(acts(7, 1));
+  EXPECT_FALSE(acts(8, 0));
+  ASSERT_TRUE(Configure("trainer.nan_gradient=error@7x2").ok());
+  EXPECT_TRUE(acts(7, 1));
+  EXPECT_FALSE(acts(7, 2));
+  ASSERT_TRUE(Configure("trainer.nan_gradient=error@7-9").ok());
+  EXPECT_FALSE(acts(6, 0));
+  EXPECT_TRUE(acts(9, 0));
+  EXPECT_FALSE(acts(10, 0));
+  ASSERT_TRUE(Configure("trainer.nan_gradient=error@7+x9").ok());
+  EXPECT_TRUE(acts(100, 8));
+  EXPECT_EQ(Configure("trainer.nan_gradient=error@7x0").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Configure("agent.send=error@7x2").code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(FaultTest, Configure_Malformed_IsInvalidArgumentAndKeepsTheOldOnes) {
   ASSERT_TRUE(Configure("agent.send=error").ok());
   for (const char* bad : {"nowhere=crash", "agent.send", "agent.send=explode", "agent.send=error@0",

@@ -109,6 +109,7 @@ TEST(Remedies, Checked_FieldByField) {
 
 TEST(Remedies, Layers_NarrowTheQuantisedRange) {
   v1::JobSpec job = Job("fp8");
+  job.mutable_model()->set_layers(8);
   job.mutable_precision()->mutable_high_precision_layers()->set_last(1);
   v1::LayerRange& more = *job.mutable_precision()->add_remedies()->mutable_high_precision_layers();
   more.set_first(1);

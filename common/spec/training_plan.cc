@@ -148,6 +148,9 @@ void AddQuantised(const TrainingPlanOptions& o, const StepTimeline& time, Builde
   if (o.precision.stats) {
     out.Bytes("quant.counts", BufferClass::kWorkspace, 3 * sites * 2 * 8, 0, end);
     out.Bytes("quant.counted_amax", BufferClass::kWorkspace, 3 * sites * 4, 0, end);
+    if (o.wide_bytes == 0) {
+      out.Pinned("staging.counts", 3 * sites * (2 * 8 + 4), end);
+    }
   }
   out.Bytes("quant.weight_rows", BufferClass::kParameters, elements, 0, end);
   out.Bytes("quant.weight_columns", BufferClass::kParameters, elements, 0, end);

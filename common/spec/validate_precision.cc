@@ -59,7 +59,9 @@ void CheckLadder(const v1::JobSpec& job, Checker& check) {
               kMaxLadderSteps);
   check.Range("precision.fallback_steps", p.has_fallback_steps(), p.fallback_steps(), int64_t{1},
               kMaxLadderSteps);
-  check.AtLeast("precision.stats_every", p.has_stats_every(), p.stats_every(), int64_t{0});
+  // On a GPU the next step is launched before the numbers of this one are read.
+  check.Rule("precision.stats_every", p.stats_every() == 0 || p.stats_every() >= 2, p.stats_every(),
+             "is out of range; must be 0 or >= 2");
   if (p.remedies_size() > kMaxRemedies) {
     check.Add("precision.remedies", Text(p.remedies_size(), " entries; at most ", kMaxRemedies));
     return;

@@ -12,7 +12,7 @@ std::vector<OpCase> AllCases() {
       GeluCases,      AttentionCases,  LinearCrossEntropyCases,
       DropoutCases,   AdamWCases,      GradNormCases,
       ScaleCases,     RoundCases,      AmaxCases,
-      StepGateCases,  QuantizeCases,
+      StepGateCases,  QuantizeCases,   CountCodesCases,
       BlockQuantizeCases,
   };
   std::vector<OpCase> all;

@@ -23,6 +23,7 @@ std::vector<OpCase> ScaleCases();
 std::vector<OpCase> RoundCases();
 std::vector<OpCase> AmaxCases();
 std::vector<OpCase> StepGateCases();
+std::vector<OpCase> CountCodesCases();
 std::vector<OpCase> QuantizeCases();
 std::vector<OpCase> BlockQuantizeCases();
 

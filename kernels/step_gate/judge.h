@@ -45,7 +45,10 @@ HEARTH_HD inline void JudgeState(const StepInputs& inputs, StepState& state) {
   state.grad_scale = static_cast<float>(
       Product(mean, static_cast<double>(ClipFactorOf(state.grad_norm, inputs.max_norm))));
   const bool finite = IsFinite(state.loss) && IsFinite(state.grad_norm) && state.nonfinite <= 0;
-  state.verdict = !finite ? 2 : state.loss > inputs.loss_limit ? 1 : 0;
+  state.verdict = !finite                                    ? 2
+                  : state.loss > inputs.loss_limit           ? 1
+                  : state.grad_norm > inputs.grad_norm_limit ? 3
+                                                             : 0;
   state.skip = state.skip != 0 || state.verdict != 0 ? 1 : 0;
 }
 

@@ -11,9 +11,10 @@ namespace hearth::kernels {
 
 // Written by the host before each step, copied to the device in the order of the stream.
 struct StepInputs {
-  double loss_limit = 0;  // losses above it are spikes; infinity = no limit
-  double tokens = 0;      // the weights' sum if every token of the global batch counted
-  double max_norm = 0;    // gradient clip; <= 0 = none
+  double loss_limit = 0;       // losses above it are spikes; infinity = no limit
+  double grad_norm_limit = 0;  // norms above it are spikes; infinity = no limit
+  double tokens = 0;           // the weights' sum if every token of the global batch counted
+  double max_norm = 0;         // gradient clip; <= 0 = none
   double learning_rate = 0;
   double bias_correction1 = 1;  // 1 - beta1^step
   double bias_correction2 = 1;  // 1 - beta2^step
@@ -34,7 +35,8 @@ struct StepState {
   // The judgement.
   double loss = 0;       // mean negative log likelihood
   double grad_norm = 0;  // of the gradient of that mean
-  int32_t verdict = 0;   // worker/trainer/guard's Verdict: 0 good, 1 spike, 2 not finite
+  int32_t verdict = 0;   // worker/trainer/guard's Verdict: 0 good, 1 loss spike, 2 not finite, 3
+                         // gradient spike
   int32_t skip = 0;      // sticky: once a step is bad, this and all later ones write nothing, until
                          // the host clears it
   float grad_scale = 1;  // multiplies every gradient in the update: to the mean, and the clip
@@ -58,8 +60,8 @@ absl::Status BeginStep(const Exec& exec, const StepInputs* inputs, StepState* st
 
 // loss = loss_sum / weight_sum; grad_norm = sqrt(sum_squares) * tokens / weight_sum;
 // grad_scale = tokens / weight_sum * ClipFactor(grad_norm, max_norm) (grad_norm.h);
-// verdict = 2 if loss or norm is not finite or nonfinite > 0, else 1 if loss > loss_limit, else 0;
-// skip stays set, or is set by a verdict that is not 0.
+// verdict = 2 if loss or norm is not finite or nonfinite > 0, else 1 if loss > loss_limit, else 3
+// if grad_norm > grad_norm_limit, else 0; skip stays set, or is set by a verdict that is not 0.
 absl::Status JudgeStep(const Exec& exec, const StepInputs* inputs, StepState* state);
 
 // *where = now, in nanoseconds of a clock that never goes back: CUDA %globaltimer (its steps may be

@@ -11,18 +11,19 @@ namespace {
 
 struct Row {
   const char* name;
-  double loss_sum, weight_sum, sum_squares, loss_limit, max_norm;
+  double loss_sum, weight_sum, sum_squares, loss_limit, norm_limit, max_norm;
   int64_t nonfinite;
   int32_t skip;
 };
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr Row kRows[] = {
-    {"good_clipped", 1234.567, 321.5, 17.25, kInfinity, 1.0, 0, 0},
-    {"good_unclipped", 1234.567, 321.5, 17.25, 5.0, 0.0, 0, 0},
-    {"spike", 1234.567, 321.5, 1e-3, 3.5, 1.0, 0, 0},
-    {"sticky", 1234.567, 321.5, 1e-3, kInfinity, 1.0, 0, 1},
-    {"not_finite", 1.0, 321.5, kInfinity, kInfinity, 1.0, 3, 0},
+    {"good_clipped", 1234.567, 321.5, 17.25, kInfinity, kInfinity, 1.0, 0, 0},
+    {"good_unclipped", 1234.567, 321.5, 17.25, 5.0, kInfinity, 0.0, 0, 0},
+    {"spike", 1234.567, 321.5, 1e-3, 3.5, kInfinity, 1.0, 0, 0},
+    {"grad_spike", 1234.567, 321.5, 17.25, 5.0, 6.0, 1.0, 0, 0},
+    {"sticky", 1234.567, 321.5, 1e-3, kInfinity, kInfinity, 1.0, 0, 1},
+    {"not_finite", 1.0, 321.5, kInfinity, kInfinity, kInfinity, 1.0, 3, 0},
 };
 
 }  // namespace
@@ -33,6 +34,7 @@ std::vector<OpCase> StepGateCases() {
   for (const Row& row : kRows) {
     StepInputs inputs;
     inputs.loss_limit = row.loss_limit;
+    inputs.grad_norm_limit = row.norm_limit;
     inputs.tokens = 512;
     inputs.max_norm = row.max_norm;
     inputs.step = 41;

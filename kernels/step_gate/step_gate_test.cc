@@ -11,6 +11,7 @@ namespace {
 StepInputs Inputs() {
   StepInputs inputs;
   inputs.loss_limit = std::numeric_limits<double>::infinity();
+  inputs.grad_norm_limit = std::numeric_limits<double>::infinity();
   inputs.tokens = 1000;
   inputs.max_norm = 1.0;
   inputs.step = 7;
@@ -62,6 +63,18 @@ TEST(JudgeStep, LossAboveLimit_IsASpikeAndSticks) {
   state.weight_sum = 1000;
   ASSERT_TRUE(JudgeStep(Exec(), &inputs, &state).ok());
   EXPECT_EQ(state.verdict, 0);
+  EXPECT_EQ(state.skip, 1);
+}
+
+TEST(JudgeStep, NormAboveLimit_IsAGradientSpike) {
+  StepInputs inputs = Inputs();
+  inputs.grad_norm_limit = 3.0;
+  StepState state = Sums(1000, 1000, 9.0);
+  ASSERT_TRUE(JudgeStep(Exec(), &inputs, &state).ok());
+  EXPECT_EQ(state.verdict, 0) << "a norm of exactly the limit";
+  state = Sums(1000, 1000, 9.1);
+  ASSERT_TRUE(JudgeStep(Exec(), &inputs, &state).ok());
+  EXPECT_EQ(state.verdict, 3);
   EXPECT_EQ(state.skip, 1);
 }
 

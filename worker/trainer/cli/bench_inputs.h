@@ -13,6 +13,7 @@ namespace hearth::trainer {
 inline kernels::StepInputs BenchInputs(const v1::JobSpec& spec, int64_t tokens) {
   kernels::StepInputs inputs;
   inputs.loss_limit = HUGE_VAL;
+  inputs.grad_norm_limit = HUGE_VAL;
   inputs.tokens = static_cast<double>(tokens);
   inputs.max_norm = spec.optimizer().grad_clip();
   inputs.learning_rate = 1e-4;

@@ -26,11 +26,26 @@ Prefetcher::Prefetcher(const Loader& loader,
 }
 
 Prefetcher::~Prefetcher() {
+  Stop();
+}
+
+void Prefetcher::Stop() {
   {
     absl::MutexLock lock(&mu_);
     stop_ = true;
   }
   thread_.join();
+}
+
+void Prefetcher::Rewind(int64_t step) {
+  Stop();
+  {
+    absl::MutexLock lock(&mu_);
+    stop_ = false;
+    produced_ = consumed_ = 0;
+  }
+  first_step_ = step;
+  thread_ = std::thread([this] { Run(); });
 }
 
 BatchBuffers Prefetcher::Buffers(Slot& slot) const {

@@ -33,6 +33,10 @@ class Prefetcher {
   // every later call returns it.
   absl::Status Next(const BatchBuffers& out, int64_t* step, int64_t* global_micro_batch);
 
+  // The next micro-batch is again the rank's first one of `step`, also after an error. Called by
+  // the thread that calls Next().
+  void Rewind(int64_t step);
+
   // Seconds that Next() blocked since the last call of this.
   double TakeWaitSeconds();
 
@@ -47,6 +51,7 @@ class Prefetcher {
   static constexpr int kSlots = 2;
 
   void Run();
+  void Stop();
   BatchBuffers Buffers(Slot& slot) const;
   bool SlotFree() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool SlotFull() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -54,7 +59,7 @@ class Prefetcher {
   const Loader& loader_;
   const spec::BatchPlan plan_;
   const int64_t rank_;
-  const int64_t first_step_;
+  int64_t first_step_;      // of the thread that runs
   const int64_t elements_;  // micro_batch_size * T
   Clock& clock_;
 

@@ -79,6 +79,29 @@ TEST_F(PrefetcherTest, Next_BadToken_ReturnsTheErrorEachTime) {
   EXPECT_TRUE(absl::IsDataLoss(prefetcher.Next(got.view(), &step, &m)));
 }
 
+TEST_F(PrefetcherTest, Rewind_AnyPlace_GivesTheStepAgain) {
+  const auto loader = Open(401);
+  const spec::BatchPlan plan = {2, kT, 5, 2};
+  Prefetcher prefetcher(*loader, plan, 1, 1);
+  Buffers got;
+  Buffers want;
+  int64_t step = 0;
+  int64_t m = 0;
+  for (int taken = 0; taken < 6; ++taken) {
+    for (int i = 0; i < taken; ++i) {
+      ASSERT_TRUE(prefetcher.Next(got.view(), &step, &m).ok());
+    }
+    prefetcher.Rewind(2);
+    for (const int64_t want_m : {1, 3}) {
+      ASSERT_TRUE(prefetcher.Next(got.view(), &step, &m).ok());
+      EXPECT_EQ(step, 2);
+      EXPECT_EQ(m, want_m);
+      ASSERT_TRUE(loader->Fill(plan.FirstSample(2, m), 2, want.view()).ok());
+      EXPECT_EQ(got.words, want.words);
+    }
+  }
+}
+
 TEST_F(PrefetcherTest, Next_RankWithoutWork_Refused) {
   const auto loader = Open(401);
   Prefetcher prefetcher(*loader, {1, kT, 1, 2}, 1, 1);

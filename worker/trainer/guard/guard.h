@@ -1,5 +1,5 @@
-// Judges a step before its update: a loss or gradient that is not finite, or a loss far above the
-// recent ones.
+// Judges a step before its update: a loss or gradient that is not finite, or a loss or a gradient's
+// norm far above the recent ones.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,12 @@
 
 namespace hearth::trainer {
 
+// As kernels/step_gate numbers them.
 enum class Verdict : int32_t {
   kGood = 0,
-  kSpike = 1,  // the larger verdict wins over the ranks (MAX)
+  kSpike = 1,  // of the loss
   kNonFinite = 2,
+  kGradSpike = 3,  // of the gradient's norm
 };
 std::string_view VerdictName(Verdict verdict);
 
@@ -25,33 +27,62 @@ struct StepFacts {
   int64_t nonfinite_gradients = 0;  // elements
 };
 
-// A function of the recorded losses alone, so that a replay or another rank decides alike. Judge
-// and Record allocate nothing.
+// What counted as too much; infinity: nothing did.
+struct StepLimits {
+  double loss = 0;
+  double grad_norm = 0;
+};
+
+struct GuardOptions {
+  // A spike is a loss above mean + sigma * deviation of the last `window` recorded losses, once
+  // that many are there; 0 turns it off.
+  double sigma = 0;
+  // The same of the logarithm of the gradient's norm.
+  double grad_sigma = 0;
+  int window = 64;
+  int lag = 0;  // newest steps that Limits can be asked to leave out
+};
+
+// A function of the recorded steps alone, so that a replay or another rank decides alike. Judge and
+// Record allocate nothing.
 class Guard {
  public:
-  // A spike is a loss above mean + sigma * deviation of the last `window` recorded losses, once
-  // that many are there; sigma 0 turns it off. `lag`: newest losses that LossLimit can be asked to
-  // leave out.
-  Guard(double sigma, int window, int lag = 0);
+  explicit Guard(const GuardOptions& options);
 
+  // What is above them is a spike; infinity while there is no limit. The `ignored` newest steps (at
+  // most the lag) do not count: a step launched ahead of its predecessor's result must be judged as
+  // a replay that knows it would.
+  StepLimits Limits(int ignored = 0) const;
   Verdict Judge(const StepFacts& facts) const;
-  // Losses above it are spikes; infinity while there is no limit. The `ignored` newest losses (at
-  // most the lag) do not count: a step launched ahead of its predecessor's loss must be judged as a
-  // replay that knows it would.
-  double LossLimit(int ignored = 0) const;
-  // The loss of a step that was applied.
-  void Record(double loss);
+  // A step that was applied.
+  void Record(const StepFacts& facts);
 
-  // Recorded losses, oldest first; for checkpoints.
-  std::vector<double> Losses() const;
-  void RestoreLosses(const std::vector<double>& losses);
+  // Recorded steps, oldest first; for checkpoints. The norms may be fewer (or none: a checkpoint of
+  // before they were kept).
+  std::vector<double> Losses() const { return losses_.Values(); }
+  std::vector<double> LogNorms() const { return log_norms_.Values(); }
+  void Restore(const std::vector<double>& losses, const std::vector<double>& log_norms);
 
  private:
-  double sigma_;
-  size_t window_;
-  std::vector<double> ring_;
-  size_t next_ = 0;
-  size_t count_ = 0;
+  class Window {
+   public:
+    Window(double sigma, size_t window, size_t lag)
+        : sigma_(sigma), window_(window), ring_(window + lag, 0.0) {}
+    double Limit(size_t ignored) const;
+    void Push(double value);
+    std::vector<double> Values() const;
+    void Restore(const std::vector<double>& values);
+
+   private:
+    double sigma_;
+    size_t window_;
+    std::vector<double> ring_;
+    size_t next_ = 0;
+    size_t count_ = 0;
+  };
+
+  Window losses_;
+  Window log_norms_;
 };
 
 // What a person reads when the guard stops a job.

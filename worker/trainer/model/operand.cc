@@ -13,6 +13,7 @@ using kernels::TensorView;
 Operand::Operand(const OperandBuffers& buffers, const QuantState& state, int64_t index)
     : buffers_(buffers), state_(&state), index_(index) {
   const auto n = state.size();
+  outer_ = state.Outer(index);
   site_ = index < n ? state.X(static_cast<int>(index)) : state.Dy(static_cast<int>(index - n));
 }
 
@@ -21,7 +22,7 @@ DType Operand::Format() const {
 }
 
 bool Operand::Quantised(const Pass& pass) const {
-  return pass.quantised && state_ != nullptr;
+  return pass.quantised && state_ != nullptr && !(pass.inner && outer_);
 }
 
 QuantView Operand::Values() const {
@@ -40,16 +41,17 @@ OperandTarget Operand::Target(const Pass& pass, bool keep_plain) const {
     return target;
   }
   const bool delayed = state_->precision().delayed;
-  if (pass.quantised && delayed) {
+  const bool quantised = Quantised(pass);
+  if (quantised && delayed) {
     target.quant = Values();
     if (!keep_plain) {
       target.plain = TensorView();
     }
-  } else if (pass.quantised) {
+  } else if (quantised) {
     target.plain = buffers_.scratch;
   }
   // Magnitudes of evaluation are not the training's.
-  if (delayed ? pass.record : pass.quantised) {
+  if (delayed ? pass.record : quantised) {
     target.quant.amax = site_.amax;
     target.quant.dtype = Format();
   }
@@ -57,14 +59,22 @@ OperandTarget Operand::Target(const Pass& pass, bool keep_plain) const {
 }
 
 absl::Status Operand::Settle(const kernels::Exec& exec, const Pass& pass) const {
-  if (!Quantised(pass) || state_->precision().delayed) {
+  if (!Quantised(pass)) {
     return absl::OkStatus();
+  }
+  if (state_->precision().delayed) {
+    return Count(exec, pass);
   }
   HEARTH_RETURN_IF_ERROR(state_->UpdateOne(exec, index_));
   const kernels::QuantizeTensor tensor = {buffers_.scratch, Values()};
   kernels::QuantizeArgs args;
   args.tensors = absl::MakeConstSpan(&tensor, 1);
-  return kernels::Quantize(exec, args);
+  HEARTH_RETURN_IF_ERROR(kernels::Quantize(exec, args));
+  return Count(exec, pass);
+}
+
+absl::Status Operand::Count(const kernels::Exec& exec, const Pass& pass) const {
+  return pass.count ? state_->Count(exec, index_, rows()) : absl::OkStatus();
 }
 
 absl::Status Operand::Make(const kernels::Exec& exec,
@@ -77,20 +87,25 @@ absl::Status Operand::Make(const kernels::Exec& exec,
   kernels::QuantizeTensor tensor;
   tensor.x = plain;
   tensor.quant.dtype = Format();
-  tensor.quant.amax = (delayed ? pass.record : pass.quantised) ? site_.amax : nullptr;
+  const bool quantised = Quantised(pass);
+  tensor.quant.amax = (delayed ? pass.record : quantised) ? site_.amax : nullptr;
   kernels::QuantizeArgs args;
   args.tensors = absl::MakeConstSpan(&tensor, 1);
-  if (pass.quantised && !delayed) {
+  if (quantised && !delayed) {
     HEARTH_RETURN_IF_ERROR(kernels::Quantize(exec, args));
     HEARTH_RETURN_IF_ERROR(state_->UpdateOne(exec, index_));
     tensor.quant.amax = nullptr;
   }
-  if (pass.quantised) {
+  if (quantised) {
     float* const amax = tensor.quant.amax;
     tensor.quant = Values();
     tensor.quant.amax = amax;
   }
-  return tensor.quant.empty() ? absl::OkStatus() : kernels::Quantize(exec, args);
+  if (tensor.quant.empty()) {
+    return absl::OkStatus();
+  }
+  HEARTH_RETURN_IF_ERROR(kernels::Quantize(exec, args));
+  return quantised ? Count(exec, pass) : absl::OkStatus();
 }
 
 TensorView Operand::rows() const {

@@ -60,11 +60,13 @@ class Operand {
 
  private:
   kernels::QuantView Values() const;
+  absl::Status Count(const kernels::Exec& exec, const Pass& pass) const;
   kernels::DType Format() const;
 
   OperandBuffers buffers_;
   const QuantState* state_ = nullptr;
   int64_t index_ = -1;
+  bool outer_ = false;  // in BF16 in passes that quantise the inner layers alone
   QuantSite site_;
 };
 

@@ -31,6 +31,12 @@ struct Pass {
   bool accumulate = true;
   // Linear layers read the narrow formats of the recipe.
   bool quantised = false;
+  // Of the quantised layers only the inner ones of the precision plan: the remedy that keeps more
+  // layers in BF16 is in force.
+  bool inner = false;
+  // Count underflow and saturation of what is quantised (QuantState::Count). Never in a launch that
+  // is recorded.
+  bool count = false;
   // Record largest magnitudes for delayed scaling: training alone.
   bool record = false;
   // Where step and micro_batch are read from when the launch is replayed; beside the tensors. Null:

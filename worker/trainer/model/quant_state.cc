@@ -52,12 +52,59 @@ QuantState::QuantState(const spec::PrecisionPlan& precision,
     tensor.quant.columns = columns_.back().data;
     quantized_.push_back(tensor);
   }
+  for (const int i : weights_) {
+    const spec::Parameter& parameter = table[static_cast<size_t>(i)];
+    outer_.push_back(!parameter.roles.head && (parameter.layer < precision_.inner_first_layer ||
+                                               parameter.layer >= precision_.inner_end_layer));
+  }
+  if (precision_.stats) {
+    counts_ = static_cast<uint64_t*>(arena.Bytes("quant.counts", CountBytes()));
+    counted_amax_ = floats("quant.counted_amax", 3 * n);
+    counted_ = {counted_amax_, counts_};
+  }
+  if (precision_.stats && arena.Has("staging.counts")) {
+    auto* host = static_cast<uint64_t*>(
+        arena.Bytes("staging.counts", CountBytes() + 3 * n * static_cast<int64_t>(sizeof(float))));
+    counted_ = {reinterpret_cast<const float*>(host + 6 * n), host};
+  }
   dtypes_.assign(static_cast<size_t>(3 * n), DType::kE4M3);
   std::fill_n(dtypes_.begin() + n, n, DType::kE5M2);
 }
 
 int QuantState::Find(int parameter) const {
   return parameter < 0 || number_.empty() ? -1 : number_[static_cast<size_t>(parameter)];
+}
+
+bool QuantState::Outer(int64_t index) const {
+  return outer_[static_cast<size_t>(index % size())];
+}
+
+absl::Status QuantState::Count(const kernels::Exec& exec,
+                               int64_t index,
+                               const kernels::TensorView& values) const {
+  kernels::CountCodesArgs args;
+  args.x = values;
+  args.counts = counts_ + 2 * index;
+  return kernels::CountCodes(exec, args);
+}
+
+absl::Status QuantState::BeginCounts(const kernels::Exec& exec) const {
+  return kernels::Zero(exec, counts_, static_cast<size_t>(CountBytes()));
+}
+
+absl::Status QuantState::FinishCounts(const kernels::Exec& exec, bool quantised) const {
+  for (int k = 0; quantised && k < static_cast<int>(size()); ++k) {
+    HEARTH_RETURN_IF_ERROR(Count(exec, 2 * size() + k, WeightRows(k)));
+  }
+  HEARTH_RETURN_IF_ERROR(MeasureWeights(exec));
+  const auto amax_bytes = static_cast<size_t>(3 * size()) * sizeof(float);
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, counted_amax_, amax_, amax_bytes));
+  if (counted_.counts == counts_) {
+    return absl::OkStatus();
+  }
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, const_cast<uint64_t*>(counted_.counts), counts_,
+                                       static_cast<size_t>(CountBytes())));
+  return kernels::Copy(exec, const_cast<float*>(counted_.amax), counted_amax_, amax_bytes);
 }
 
 absl::Status QuantState::Reset(const kernels::Exec& exec) const {

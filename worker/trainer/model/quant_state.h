@@ -12,6 +12,7 @@
 #include "common/spec/precision.h"
 #include "kernels/core/exec.h"
 #include "kernels/core/tensor.h"
+#include "kernels/count_codes/count_codes.h"
 #include "kernels/quantize/quantize.h"
 #include "worker/trainer/model/arena.h"
 
@@ -54,6 +55,9 @@ class QuantState {
   const kernels::TensorView& WeightRows(int k) const { return rows_[static_cast<size_t>(k)]; }
   const kernels::TensorView& WeightColumns(int k) const { return columns_[static_cast<size_t>(k)]; }
 
+  // Whether the site's weight lies in a layer that is quantised, but not in the plan's inner ones.
+  bool Outer(int64_t index) const;
+
   // Scales 1, nothing recorded.
   absl::Status Reset(const kernels::Exec& exec) const;
   // Before each micro-batch: current scaling measures each tensor anew.
@@ -72,6 +76,27 @@ class QuantState {
   absl::Status QuantizeWeights(const kernels::Exec& exec,
                                const int32_t* skip,
                                uint64_t* counter) const;
+  // The site's zeros and largest magnitudes among its quantised values into its place of the
+  // counts. The plan has stats.
+  absl::Status Count(const kernels::Exec& exec,
+                     int64_t index,
+                     const kernels::TensorView& values) const;
+  // Before the passes of a step that counts: nothing counted.
+  absl::Status BeginCounts(const kernels::Exec& exec) const;
+  // After the last pass of a step that counts and before its update. `quantised`: the weights are.
+  // Completes counts and magnitudes of all sites and puts them where the host reads them
+  // (Counted()).
+  absl::Status FinishCounts(const kernels::Exec& exec, bool quantised) const;
+  // What a step that counted has left, to be read once the device is there: for all 3 n sites (X,
+  // Dy, W) the largest magnitude, and two numbers of elements: zero, and at the format's maximum;
+  // both 0 where the site was not quantised.
+  struct Counts {
+    const float* amax = nullptr;
+    const uint64_t* counts = nullptr;  // [3 n][2]
+  };
+  Counts Counted() const { return counted_; }
+  int parameter(int k) const { return weights_[static_cast<size_t>(k)]; }
+
   // Magnitudes of x and dy, and of the weights, as integers (kI32) that order as they do: for a
   // maximum over ranks. With a sharded optimizer each rank has recorded that of its pieces.
   kernels::TensorView ActivationAmax() const;
@@ -80,6 +105,7 @@ class QuantState {
   std::vector<QuantStateTensor> Tensors() const;
 
  private:
+  int64_t CountBytes() const { return 3 * size() * 2 * static_cast<int64_t>(sizeof(uint64_t)); }
   QuantSite At(int64_t index) const {
     return {amax_ + index, scale_ + index, scale_inverse_ + index * kernels::kScaleInverseStride};
   }
@@ -97,6 +123,10 @@ class QuantState {
   float* scale_inverse_ = nullptr;
   float* ring_ = nullptr;  // [history, 2n] of x and dy, then [history, n] of the weights
   int64_t* cursors_ = nullptr;
+  std::vector<bool> outer_;        // by weight
+  uint64_t* counts_ = nullptr;     // [3n][2]
+  float* counted_amax_ = nullptr;  // [3n]
+  Counts counted_;                 // the same, or the host's copies of them
 };
 
 }  // namespace hearth::trainer

@@ -8,6 +8,7 @@
 #include "kernels/core/rng.h"
 #include "kernels/grad_norm/grad_norm.h"
 #include "kernels/step_gate/step_gate.h"
+#include "worker/trainer/step/injection.h"
 
 namespace hearth::trainer {
 namespace {
@@ -41,13 +42,13 @@ void StageRandomBatch(const Engine& engine) {
 StepProgram::StepProgram(Engine& engine, Collective* comm, double d_loss, int64_t micro_batches)
     : engine_(engine), comm_(comm), d_loss_(d_loss), micro_batches_(micro_batches) {}
 
-std::vector<MicroBatchKind> StepProgram::Kinds(bool quantised) const {
-  std::vector<MicroBatchKind> kinds = {Kind(0, quantised)};
+std::vector<MicroBatchKind> StepProgram::Kinds(bool quantised, bool inner) const {
+  std::vector<MicroBatchKind> kinds = {Kind(0, quantised, inner)};
   if (micro_batches_ > 2) {
-    kinds.push_back(Kind(1, quantised));
+    kinds.push_back(Kind(1, quantised, inner));
   }
   if (micro_batches_ > 1) {
-    kinds.push_back(Kind(micro_batches_ - 1, quantised));
+    kinds.push_back(Kind(micro_batches_ - 1, quantised, inner));
   }
   return kinds;
 }
@@ -59,7 +60,9 @@ absl::Status StepProgram::OpenExchange() {
   return absl::OkStatus();
 }
 
-absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind, const Pass& pass) {
+absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind,
+                                           const Pass& pass,
+                                           const MicroBatchExtra& extra) {
   const kernels::Exec& exec = engine_.exec();
   kernels::StepState* state = engine_.step_state();
   if (kind.first) {
@@ -70,9 +73,12 @@ absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind, const Pas
   full.dropout = true;
   full.accumulate = !kind.first;
   full.quantised = kind.quantised;
+  full.inner = kind.inner;
+  full.count = extra.count;
   full.record = true;
   full.position = engine_.step_inputs();
-  full.hook = exchange_.get();
+  GradientSpoiler spoiler(engine_, exchange_.get());
+  full.hook = extra.spoil_gradient ? static_cast<PassHook*>(&spoiler) : exchange_.get();
   if (exchange_ != nullptr) {
     // Quantised weights were gathered where they were quantised.
     HEARTH_RETURN_IF_ERROR(exchange_->BeginPass(exec, kind.first && !kind.quantised, kind.last));
@@ -118,12 +124,14 @@ absl::Status StepProgram::LaunchUpdate(bool quantise_weights) {
   return kernels::StampTime(exec, &state->ended_ns);
 }
 
-absl::Status StepProgram::MicroBatch(const MicroBatchKind& kind, const Pass& pass) {
+absl::Status StepProgram::MicroBatch(const MicroBatchKind& kind,
+                                     const Pass& pass,
+                                     const MicroBatchExtra& extra) {
   HEARTH_RETURN_IF_ERROR(OpenExchange());
-  const std::unique_ptr<kernels::Graph>& graph =
-      micro_batch_[kind.first][kind.last][kind.quantised];
+  const std::unique_ptr<kernels::Graph>& graph = micro_batch_[kind.first][kind.last][kind.mode()];
   weights_partial_ = weights_partial_ && !kind.first;
-  return graph != nullptr ? graph->Launch(engine_.exec()) : LaunchMicroBatch(kind, pass);
+  return graph != nullptr && !extra.any() ? graph->Launch(engine_.exec())
+                                          : LaunchMicroBatch(kind, pass, extra);
 }
 
 absl::Status StepProgram::Update(bool quantise_weights) {
@@ -137,13 +145,14 @@ absl::Status StepProgram::CompleteWeights() {
                                                 : absl::OkStatus();
 }
 
-absl::Status StepProgram::RunAllOnce(bool quantised) {
+absl::Status StepProgram::RunAllOnce(bool quantised, bool inner) {
   const kernels::Exec& exec = engine_.exec();
-  for (const MicroBatchKind& kind : Kinds(quantised)) {
+  for (const MicroBatchKind& kind : Kinds(quantised, inner)) {
     HEARTH_RETURN_IF_ERROR(LaunchMicroBatch(kind, Pass{}));
   }
   Pass evaluation;
   evaluation.quantised = quantised;
+  evaluation.inner = inner;
   kernels::StepState* state = engine_.step_state();
   HEARTH_RETURN_IF_ERROR(
       engine_.model().ForwardLoss(exec, evaluation, &state->loss_sum, &state->weight_sum));
@@ -156,12 +165,27 @@ absl::Status StepProgram::RunAllOnce(bool quantised) {
   return kernels::Synchronize(exec);
 }
 
+// What a step that counts launches besides: its code must be loaded before ranks wait for one
+// another on their GPUs.
+absl::Status StepProgram::CountOnce() {
+  const QuantState& quant = engine_.quant();
+  if (quant.empty() || !engine_.precision().stats) {
+    return absl::OkStatus();
+  }
+  HEARTH_RETURN_IF_ERROR(quant.BeginCounts(engine_.exec()));
+  MicroBatchExtra extra;
+  extra.count = true;
+  HEARTH_RETURN_IF_ERROR(LaunchMicroBatch(Kind(micro_batches_ - 1, true), Pass{}, extra));
+  HEARTH_RETURN_IF_ERROR(quant.FinishCounts(engine_.exec(), true));
+  return kernels::Synchronize(engine_.exec());
+}
+
 absl::Status StepProgram::RecordMicroBatch(const MicroBatchKind& kind) {
   HEARTH_RETURN_IF_ERROR(kernels::Graph::Begin(engine_.exec()));
   const absl::Status launched = LaunchMicroBatch(kind, Pass{});
   auto graph = kernels::Graph::End(engine_.exec(), "recording forward and backward");
   HEARTH_RETURN_IF_ERROR(launched);
-  HEARTH_ASSIGN_OR_RETURN(micro_batch_[kind.first][kind.last][kind.quantised], std::move(graph));
+  HEARTH_ASSIGN_OR_RETURN(micro_batch_[kind.first][kind.last][kind.mode()], std::move(graph));
   return absl::OkStatus();
 }
 
@@ -174,11 +198,11 @@ absl::Status StepProgram::RecordUpdate(bool quantise_weights) {
   return absl::OkStatus();
 }
 
-absl::Status StepProgram::RecordAll(bool quantised) {
-  for (const MicroBatchKind& kind : Kinds(quantised)) {
+absl::Status StepProgram::RecordAll(bool quantised, bool inner) {
+  for (const MicroBatchKind& kind : Kinds(quantised, inner)) {
     HEARTH_RETURN_IF_ERROR(RecordMicroBatch(kind));
   }
-  return RecordUpdate(quantised);
+  return inner ? absl::OkStatus() : RecordUpdate(quantised);
 }
 
 absl::Status StepProgram::Prepare() {
@@ -188,8 +212,16 @@ absl::Status StepProgram::Prepare() {
   }
   const kernels::Exec& exec = engine_.exec();
   const spec::PrecisionPlan& precision = engine_.precision();
-  const bool quantised[2] = {precision.HasPlainPhase(static_cast<int>(engine_.shape().layers)),
-                             precision.per_tensor};
+  std::vector<std::pair<bool, bool>> modes;  // quantised, inner
+  if (precision.HasPlainPhase(static_cast<int>(engine_.shape().layers))) {
+    modes.emplace_back(false, false);
+  }
+  if (precision.per_tensor) {
+    modes.emplace_back(true, false);
+  }
+  if (precision.per_tensor && precision.HasInner()) {
+    modes.emplace_back(true, true);
+  }
   kernels::StepInputs* inputs = engine_.StagedInputs(0);
   *inputs = kernels::StepInputs{};
   inputs->step = 1;
@@ -200,11 +232,12 @@ absl::Status StepProgram::Prepare() {
   HEARTH_RETURN_IF_ERROR(engine_.UploadBatch(0));
   HEARTH_RETURN_IF_ERROR(engine_.quant().StartWeights(exec));
   // Everything has run once before anything is recorded: code is loaded, plans are chosen.
-  for (const bool mode : {false, true}) {
-    HEARTH_RETURN_IF_ERROR(quantised[mode] ? RunAllOnce(mode) : absl::OkStatus());
+  for (const auto& [quantised, inner] : modes) {
+    HEARTH_RETURN_IF_ERROR(RunAllOnce(quantised, inner));
   }
-  for (const bool mode : {false, true}) {
-    HEARTH_RETURN_IF_ERROR(quantised[mode] && UseGraphs() ? RecordAll(mode) : absl::OkStatus());
+  HEARTH_RETURN_IF_ERROR(CountOnce());
+  for (const auto& [quantised, inner] : modes) {
+    HEARTH_RETURN_IF_ERROR(UseGraphs() ? RecordAll(quantised, inner) : absl::OkStatus());
   }
   // The last step before a BF16 tail quantises nothing.
   if (UseGraphs() && update_[0] == nullptr) {

@@ -21,6 +21,16 @@ struct MicroBatchKind {
   bool first = true;  // of this rank's in the step: sums and gradients start anew
   bool last = true;   // of this rank's in the step: ranks sum gradients and losses
   bool quantised = false;
+  bool inner = false;  // of the quantised layers only the plan's inner ones
+  // Which of the kinds of one place in the step.
+  size_t mode() const { return quantised ? (inner ? 2 : 1) : 0; }
+};
+
+// What is done to one micro-batch alone, and keeps its launches from being replayed.
+struct MicroBatchExtra {
+  bool spoil_gradient = false;  // injection.h
+  bool count = false;           // Pass::count
+  bool any() const { return spoil_gradient || count; }
 };
 
 // Bound to one engine and one collective, which outlive it; destroy it before the engine's context.
@@ -38,12 +48,14 @@ class StepProgram {
   absl::Status Prepare();
 
   // Kind of micro-batch `index` (0-based) of this rank's in a step.
-  MicroBatchKind Kind(int64_t index, bool quantised) const {
-    return {index == 0, index + 1 == micro_batches_, quantised};
+  MicroBatchKind Kind(int64_t index, bool quantised, bool inner = false) const {
+    return {index == 0, index + 1 == micro_batches_, quantised, inner};
   }
   // Forward and backward of the batch in place. `pass` gives seed, step and micro_batch, which on a
   // GPU are read from StepInputs.
-  absl::Status MicroBatch(const MicroBatchKind& kind, const Pass& pass);
+  absl::Status MicroBatch(const MicroBatchKind& kind,
+                          const Pass& pass,
+                          const MicroBatchExtra& extra = {});
   // Judges the accumulated gradients and updates, or not; `quantise_weights`: the next step reads
   // quantised weights.
   absl::Status Update(bool quantise_weights);
@@ -59,13 +71,16 @@ class StepProgram {
 
  private:
   // Every kind that a step of this rank has.
-  std::vector<MicroBatchKind> Kinds(bool quantised) const;
+  std::vector<MicroBatchKind> Kinds(bool quantised, bool inner) const;
   absl::Status OpenExchange();
-  absl::Status LaunchMicroBatch(const MicroBatchKind& kind, const Pass& pass);
+  absl::Status LaunchMicroBatch(const MicroBatchKind& kind,
+                                const Pass& pass,
+                                const MicroBatchExtra& extra = {});
   absl::Status LaunchUpdate(bool quantise_weights);
   absl::Status SumSquares();
-  absl::Status RunAllOnce(bool quantised);
-  absl::Status RecordAll(bool quantised);
+  absl::Status RunAllOnce(bool quantised, bool inner);
+  absl::Status RecordAll(bool quantised, bool inner);
+  absl::Status CountOnce();
   absl::Status RecordMicroBatch(const MicroBatchKind& kind);
   absl::Status RecordUpdate(bool quantise_weights);
 
@@ -74,7 +89,7 @@ class StepProgram {
   const double d_loss_;
   const int64_t micro_batches_;
   std::unique_ptr<GradientExchange> exchange_;            // null in a world of one
-  std::unique_ptr<kernels::Graph> micro_batch_[2][2][2];  // [first][last][quantised]
+  std::unique_ptr<kernels::Graph> micro_batch_[2][2][3];  // [first][last][mode]
   std::unique_ptr<kernels::Graph> update_[2];             // [quantise_weights]
   bool weights_partial_ = false;
 };

@@ -1,9 +1,7 @@
 #include "worker/trainer/step/run.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,28 +23,11 @@
 #include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/job_facts.h"
 #include "worker/trainer/step/state.h"
+#include "worker/trainer/step/step_report.h"
 #include "worker/trainer/step/trainer.h"
 
 namespace hearth::trainer {
 namespace {
-
-// Bytes of memory in use by this process; 0 when /proc does not say.
-int64_t ResidentBytes() {
-  long pages = 0;  // NOLINT(google-runtime-int): scanf's type
-  std::FILE* file = std::fopen("/proc/self/statm", "r");
-  if (file == nullptr) {
-    return 0;
-  }
-  const int read = std::fscanf(file, "%*d %ld", &pages);  // NOLINT(cert-err34-c): checked below
-  std::fclose(file);
-  return read == 1 ? static_cast<int64_t>(pages) * sysconf(_SC_PAGESIZE) : 0;
-}
-
-void SetTime(google::protobuf::Timestamp& out, absl::Time time) {
-  const int64_t nanos = absl::ToUnixNanos(time);
-  out.set_seconds(nanos / 1000000000);
-  out.set_nanos(static_cast<int32_t>(nanos % 1000000000));
-}
 
 class RankRun {
  public:
@@ -96,6 +77,8 @@ class RankRun {
   // Sets blame_ by the kind of error; returns it.
   absl::Status Blame(const absl::Status& status);
   absl::Status Act(const StepResult& result, double& checkpoint_seconds);
+  // Logs what was decided and keeps it for the next report.
+  void NoteDecisions(std::vector<Decision>& decisions);
   absl::StatusOr<std::optional<double>> EvaluateIfDue(int64_t step);
   ControlRequests TakeControl();
   void Report(const StepResult& result,
@@ -139,8 +122,9 @@ class RankRun {
   int64_t memory_free_ = 0;
   int64_t memory_in_use_ = 0;
   double flops_per_token_ = 0;
-  double peak_flops_ = 0;  // dense BF16 of the GPU; 0 = not known
-  ControlRequests asked_;  // by any rank, not acted on yet
+  double peak_flops_ = 0;            // dense BF16 of the GPU; 0 = not known
+  ControlRequests asked_;            // by any rank, not acted on yet
+  std::vector<Decision> decisions_;  // not reported yet
 
   std::unique_ptr<kernels::CudaContext> cuda_;  // null: the CPU
   std::unique_ptr<Collective> comm_;
@@ -170,6 +154,9 @@ v1::TrainerExit RankRun::Run() {
   exit.set_step(trainer_ == nullptr ? 0 : trainer_->step());
   exit.set_checkpoint_step(committed_step_);
   SetTime(*exit.mutable_time(), clock_.Now());
+  for (const Decision& decision : decisions_) {
+    ToProto(decision, *exit.add_decisions());
+  }
   if (!status.ok()) {
     link_.SendLog("error", std::string(status.message()));
   }
@@ -269,6 +256,7 @@ absl::Status RankRun::Meet() {
     options.rank = task_.rank();
     options.world_size = task_.world_size();
     options.cuda = cuda_.get();
+    options.copy_engines = CopyEnginesWanted();
     options.host = task_.advertise_host();
     options.rendezvous_timeout = timeout;
     HEARTH_ASSIGN_OR_RETURN(comm_, NewNcclCollective(options, link_));
@@ -532,14 +520,18 @@ absl::Status RankRun::OneStep() {
   if (!result.ok()) {
     return Blame(result.status());
   }
-  if (result->verdict != Verdict::kGood) {
-    blame_ = v1::EXIT_REASON_NUMERICAL;
-    return absl::OutOfRangeError(VerdictText(result->verdict, result->facts, result->step));
-  }
-  HEARTH_RETURN_IF_ERROR(fault::Check("trainer.after_step"));
   asked_.save |= result->control.save;
   asked_.pause |= result->control.pause;
   asked_.stop |= result->control.stop;
+  NoteDecisions(result->decisions);
+  if (result->stops) {
+    blame_ = v1::EXIT_REASON_NUMERICAL;
+    return absl::OutOfRangeError(VerdictText(result->verdict, result->facts, result->step));
+  }
+  if (result->verdict != Verdict::kGood) {
+    return absl::OkStatus();  // the next launch is of the same step
+  }
+  HEARTH_RETURN_IF_ERROR(fault::Check("trainer.after_step"));
   std::optional<double> validation_loss;
   double checkpoint_seconds = 0;
   if (trainer_->in_flight() == 0) {
@@ -548,6 +540,16 @@ absl::Status RankRun::OneStep() {
   }
   Report(*result, validation_loss, checkpoint_seconds);
   return writer_ != nullptr ? TakeCheckpoints(false) : absl::OkStatus();
+}
+
+void RankRun::NoteDecisions(std::vector<Decision>& decisions) {
+  if (!leader_) {
+    return;
+  }
+  for (Decision& decision : decisions) {
+    link_.SendLog(decision.cause == Verdict::kGood ? "info" : "warning", DecisionText(decision));
+    decisions_.push_back(std::move(decision));
+  }
 }
 
 absl::Status RankRun::Act(const StepResult& result, double& checkpoint_seconds) {
@@ -624,6 +626,10 @@ void RankRun::Report(const StepResult& result,
                                     ? engine_->recipe().name
                                     : spec::RecipeOf(spec::RecipeKind::kBf16).name));
   report.set_data_pass(static_cast<int32_t>(result.data_pass));
+  AddGuard(trainer_->ladder().counts(), decisions_, report);
+  if (result.counted) {
+    AddTensorStats(*engine_, report);
+  }
   link_.SendStep(report);
 }
 
@@ -669,17 +675,7 @@ absl::Status RankRun::TakeCheckpoints(bool wait) {
 
 void RankRun::AnnounceCheckpoint(const CommittedCheckpoint& committed) {
   committed_step_ = committed.step;
-  v1::CheckpointAnnouncement announcement;
-  announcement.set_step(committed.step);
-  announcement.set_path(committed.path);
-  announcement.set_bytes(committed.bytes);
-  announcement.set_manifest_sha256(committed.manifest_sha256);
-  announcement.set_seconds(committed.seconds);
-  announcement.set_validation_loss(committed.validation_loss);
-  for (const int64_t step : committed.removed_steps) {
-    announcement.add_removed_steps(step);
-  }
-  link_.SendCheckpoint(announcement);
+  link_.SendCheckpoint(MakeAnnouncement(committed));
   link_.SendLog("info",
                 absl::StrFormat("checkpoint of step %d: %s, %s in %.2f s", committed.step,
                                 committed.path, FormatBytes(committed.bytes), committed.seconds));

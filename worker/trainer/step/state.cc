@@ -9,8 +9,8 @@
 #include "common/io/sha256.h"
 #include "kernels/cuda/device.h"
 #include "nlohmann/json.hpp"
-#include "worker/trainer/comm/nccl_version.h"
 #include "worker/trainer/checkpoint/shards.h"
+#include "worker/trainer/comm/nccl_version.h"
 
 namespace hearth::trainer {
 namespace {
@@ -59,12 +59,73 @@ std::string QuantisedNames(const Engine& engine) {
   return names;
 }
 
+nlohmann::json LadderJson(const LadderState& state) {
+  const v1::GuardCounts& counts = state.counts;
+  return {{"trouble", state.trouble},
+          {"fallback_rung", state.fallback_rung},
+          {"fallback_until", state.fallback_until},
+          {"remedy_until", state.remedy_until},
+          {"next_remedy", state.next_remedy},
+          {"last_end", state.last_end},
+          {"counts",
+           {counts.non_finite(), counts.spike(), counts.grad_spike(), counts.redone_steps(),
+            counts.remedies(), counts.fallbacks()}}};
+}
+
+// Numbers of an array; false: it is none, or holds something else.
+template <typename T>
+bool ReadNumbers(const nlohmann::json& json, std::vector<T>& out) {
+  if (!json.is_array()) {
+    return false;
+  }
+  for (const nlohmann::json& value : json) {
+    if (!value.is_number()) {
+      return false;
+    }
+    out.push_back(value.get<T>());
+  }
+  return true;
+}
+
+// False: not what LadderJson writes.
+bool ReadLadder(const nlohmann::json& json, LadderState& state) {
+  std::vector<int64_t> counts;
+  const nlohmann::json none;
+  const auto at = [&](const char* key) -> const nlohmann::json& {
+    const auto found = json.find(key);
+    return found == json.end() ? none : *found;
+  };
+  for (const char* key : {"fallback_rung", "fallback_until", "next_remedy", "last_end"}) {
+    if (!at(key).is_number_integer()) {
+      return false;
+    }
+  }
+  state.fallback_rung = at("fallback_rung").get<int>();
+  state.fallback_until = at("fallback_until").get<int64_t>();
+  state.next_remedy = at("next_remedy").get<int>();
+  state.last_end = at("last_end").get<int64_t>();
+  if (!ReadNumbers(at("trouble"), state.trouble) ||
+      !ReadNumbers(at("remedy_until"), state.remedy_until) || !ReadNumbers(at("counts"), counts) ||
+      counts.size() != 6) {
+    return false;
+  }
+  state.counts.set_non_finite(counts[0]);
+  state.counts.set_spike(counts[1]);
+  state.counts.set_grad_spike(counts[2]);
+  state.counts.set_redone_steps(counts[3]);
+  state.counts.set_remedies(counts[4]);
+  state.counts.set_fallbacks(counts[5]);
+  return true;
+}
+
 std::string ExtraJson(const Engine& engine, Trainer& trainer) {
   nlohmann::json extra;
   if (!engine.quant().empty()) {
     extra["quantised"] = QuantisedNames(engine);
   }
   extra["losses"] = trainer.guard().Losses();
+  extra["log_norms"] = trainer.guard().LogNorms();
+  extra["ladder"] = LadderJson(trainer.ladder().state());
   return extra.dump();
 }
 
@@ -232,13 +293,21 @@ absl::Status RestoreTrainer(Trainer& trainer, const CheckpointMeta& meta) {
                : absl::DataLossError("the checkpoint's state/meta.json: extra is no JSON object");
   }
   std::vector<double> losses;
-  for (const nlohmann::json& loss : extra.value("losses", nlohmann::json::array())) {
-    if (!loss.is_number()) {
-      return absl::DataLossError("the checkpoint's state/meta.json: losses are not numbers");
-    }
-    losses.push_back(loss.get<double>());
+  std::vector<double> log_norms;
+  if (!ReadNumbers(extra.value("losses", nlohmann::json::array()), losses) ||
+      !ReadNumbers(extra.value("log_norms", nlohmann::json::array()), log_norms)) {
+    return absl::DataLossError("the checkpoint's state/meta.json: losses are not numbers");
   }
-  trainer.guard().RestoreLosses(losses);
+  trainer.guard().Restore(losses, log_norms);
+  const auto ladder = extra.find("ladder");
+  if (ladder == extra.end()) {
+    return absl::OkStatus();  // of a version without one
+  }
+  LadderState state;
+  if (!ladder->is_object() || !ReadLadder(*ladder, state)) {
+    return absl::DataLossError("the checkpoint's state/meta.json: ladder is damaged");
+  }
+  trainer.ladder().Restore(std::move(state));
   return absl::OkStatus();
 }
 

@@ -37,7 +37,8 @@ absl::Status RestoreTensors(Engine& engine, const LoadedCheckpoint& checkpoint);
 // Fills the scales of a quantised recipe. False: the checkpoint has none that fit (another recipe,
 // other layers quantised); they must be measured anew.
 absl::StatusOr<bool> RestorePrecision(Engine& engine, const LoadedCheckpoint& checkpoint);
-// Fills what the trainer keeps beside tensors (the guard's window). kDataLoss: unreadable.
+// Fills what the trainer keeps beside tensors (the guard's window and ladder). kDataLoss:
+// unreadable.
 absl::Status RestoreTrainer(Trainer& trainer, const CheckpointMeta& meta);
 // Why a run resumed from a checkpoint with this state/plans.json cannot repeat the bits of the run
 // before: device, library versions, threads, a job that does not ask for it. Empty: it can.

@@ -10,6 +10,7 @@
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
 #include "worker/trainer/step/gradient_dump.h"
+#include "worker/trainer/step/injection.h"
 
 namespace hearth::trainer {
 
@@ -28,7 +29,9 @@ Trainer::Trainer(const Parts& parts, int64_t step)
                1.0 / static_cast<double>(parts.batch.global_tokens()),
                parts.batch.CountForRank(parts.comm->rank())),
       prefetcher_(*parts.train, parts.batch, parts.comm->rank(), step + 1, *parts.clock),
-      guard_(spec_.train().spike_sigma(), spec_.train().spike_window(), lag()),
+      guard_({spec_.train().spike_sigma(), spec_.train().spike_grad_sigma(),
+              spec_.train().spike_window(), lag()}),
+      ladder_(MakeLadderOptions(spec_)),
       step_(step),
       watch_(comm_, clock_) {}
 
@@ -81,18 +84,40 @@ absl::Status Trainer::StartPrecision(bool restored) {
   return quant.StartWeights(engine_.exec());
 }
 
-bool Trainer::Quantised(int64_t step) const {
-  return engine_.precision().QuantisedStep(step) && step != plain_step_;
+int Trainer::Rung(int64_t step) const {
+  const spec::PrecisionPlan& precision = engine_.precision();
+  // BF16 by plan is the end of every ladder that begins with a quantised recipe.
+  const bool plain =
+      precision.per_tensor && (!precision.QuantisedStep(step) || step == plain_step_);
+  return plain ? ladder_.last_rung() : ladder_.At(step).rung;
 }
 
-kernels::StepInputs Trainer::MakeInputs(int64_t step) const {
+bool Trainer::Quantised(int64_t step) const {
+  // The recipes that can follow another are not quantised (spec::CanFollow).
+  return engine_.precision().QuantisedStep(step) && step != plain_step_ &&
+         ladder_.At(step).rung == 0;
+}
+
+bool Trainer::Inner(int64_t step) const {
+  return engine_.precision().HasInner() && Quantised(step) && ladder_.At(step).inner_layers;
+}
+
+bool Trainer::Counts(int64_t step) const {
+  const int64_t every = spec_.precision().stats_every();
+  return every > 0 && step % every == 0 && comm_.rank() == 0 && engine_.precision().stats &&
+         !engine_.quant().empty();
+}
+
+kernels::StepInputs Trainer::MakeInputs(int64_t step, const StepLimits& limits) const {
+  const StepSettings settings = ladder_.At(step);
   const v1::OptimizerSpec& optimizer = spec_.optimizer();
   const auto exponent = static_cast<double>(step);
   kernels::StepInputs inputs;
-  inputs.loss_limit = guard_.LossLimit(lag() - in_flight_);
+  inputs.loss_limit = limits.loss;
+  inputs.grad_norm_limit = limits.grad_norm;
   inputs.tokens = static_cast<double>(batch_.global_tokens());
-  inputs.max_norm = optimizer.grad_clip();
-  inputs.learning_rate = spec::LearningRate(schedule_, step);
+  inputs.max_norm = optimizer.grad_clip() * settings.clip;
+  inputs.learning_rate = spec::LearningRate(schedule_, step) * settings.learning_rate;
   inputs.bias_correction1 = 1.0 - std::pow(optimizer.beta1(), exponent);
   inputs.bias_correction2 = 1.0 - std::pow(optimizer.beta2(), exponent);
   inputs.step = step;
@@ -113,6 +138,11 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
   flight.start = clock_.Monotonic();
   flight.result.step = step;
   flight.result.quantised = Quantised(step);
+  flight.result.rung = Rung(step);
+  flight.result.counted = Counts(step);
+  flight.limits = guard_.Limits(lag() - in_flight_);
+  const ControlRequests again = std::exchange(again_, ControlRequests{});
+  flight.asked = {asked.save || again.save, asked.pause || again.pause, asked.stop || again.stop};
   flight.follows = in_flight_ > 0;
   if (!flight.follows && last_collect_ != -absl::InfiniteDuration()) {
     watch_.Paused();
@@ -120,10 +150,10 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
 
   // Forward and backward of this rank's micro-batches.
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.step"));
-  kernels::StepInputs inputs = MakeInputs(step);
-  inputs.control[0] = asked.save ? 1 : 0;
-  inputs.control[1] = asked.pause ? 1 : 0;
-  inputs.control[2] = asked.stop ? 1 : 0;
+  kernels::StepInputs inputs = MakeInputs(step, flight.limits);
+  inputs.control[0] = flight.asked.save ? 1 : 0;
+  inputs.control[1] = flight.asked.pause ? 1 : 0;
+  inputs.control[2] = flight.asked.stop ? 1 : 0;
   flight.result.learning_rate = inputs.learning_rate;
   HEARTH_RETURN_IF_ERROR(AccumulateGradients(step, inputs));
   if (!fault::Check("trainer.illegal_access").ok()) {
@@ -139,6 +169,10 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
           "gradients are written whole: use parallel.shard_optimizer: off");
     }
     HEARTH_RETURN_IF_ERROR(WriteGradients(engine_, std::exchange(dump_gradients_, "")));
+  }
+
+  if (flight.result.counted) {
+    HEARTH_RETURN_IF_ERROR(engine_.quant().FinishCounts(engine_.exec(), flight.result.quantised));
   }
 
   // Guard, clip, optimizer.
@@ -173,17 +207,30 @@ absl::StatusOr<StepResult> Trainer::Collect() {
   --in_flight_;
   if (result.verdict == Verdict::kGood) {
     step_ = result.step;
-    guard_.Record(result.facts.loss);
+    guard_.Record(result.facts);
+    ladder_.Applied(step_, result.decisions);
   } else {
-    // What was launched behind it changed nothing and has no result.
-    HEARTH_RETURN_IF_ERROR(Drain());
-    in_flight_ = 0;
-    HEARTH_RETURN_IF_ERROR(kernels::Zero(engine_.exec(), &engine_.step_state()->skip,
-                                         sizeof(engine_.step_state()->skip)));
+    result.stops = !ladder_.Refused(result.step, result.rung, result.verdict, result.facts,
+                                    flight.limits, result.decisions);
+    HEARTH_RETURN_IF_ERROR(Rewind());
   }
   result.tokens = tokens();
   result.data_pass = train_.PassesBegun(step_ * batch_.global_sequences());
   return result;
+}
+
+absl::Status Trainer::Rewind() {
+  // What was launched behind the refused step changed nothing and has no result.
+  HEARTH_RETURN_IF_ERROR(Drain());
+  for (int i = 0; i < in_flight_; ++i) {
+    const auto slot = static_cast<size_t>((step_ + 2 + i) % spec::kStagingSlots);
+    const ControlRequests& lost = flights_[slot].asked;
+    again_ = {again_.save || lost.save, again_.pause || lost.pause, again_.stop || lost.stop};
+  }
+  in_flight_ = 0;
+  prefetcher_.Rewind(step_ + 1);
+  return kernels::Zero(engine_.exec(), &engine_.step_state()->skip,
+                       sizeof(engine_.step_state()->skip));
 }
 
 absl::Status Trainer::Await(kernels::Event& event, int64_t step) {
@@ -225,6 +272,12 @@ absl::StatusOr<StepResult> Trainer::Step(const ControlRequests& asked) {
 absl::Status Trainer::AccumulateGradients(int64_t step, const kernels::StepInputs& inputs) {
   const kernels::Exec& exec = engine_.exec();
   const int64_t count = batch_.CountForRank(comm_.rank());
+  const int attempt = ladder_.Attempt(step);
+  const bool spoil_targets = SpoilsTargets(step, attempt);
+  const bool spoil_gradient = SpoilsGradient(step, attempt);
+  if (Counts(step)) {
+    HEARTH_RETURN_IF_ERROR(engine_.quant().BeginCounts(exec));
+  }
   int64_t index = 0;  // among this rank's micro-batches
   for (int64_t round = 0; round < batch_.rounds(); ++round) {
     if (batch_.MicroBatchAt(comm_.rank(), round) < 0) {
@@ -239,6 +292,9 @@ absl::Status Trainer::AccumulateGradients(int64_t step, const kernels::StepInput
     if (of_step != step) {
       return absl::InternalError("the data is not that of the step");
     }
+    if (spoil_targets) {
+      SpoilTargets(engine_.model_rows(), engine_.shape().vocab, engine_.StagedBatch(slot));
+    }
     kernels::StepInputs* staged = engine_.StagedInputs(slot);
     *staged = inputs;
     staged->micro_batch = static_cast<uint32_t>(micro_batch);
@@ -251,7 +307,10 @@ absl::Status Trainer::AccumulateGradients(int64_t step, const kernels::StepInput
     if (index + 1 == count) {
       HEARTH_RETURN_IF_ERROR(fault::Check("trainer.before_allreduce"));
     }
-    HEARTH_RETURN_IF_ERROR(program_.MicroBatch(program_.Kind(index, Quantised(step)), pass));
+    const bool last = index + 1 == count;
+    const MicroBatchExtra extra = {last && spoil_gradient, last && Counts(step)};
+    HEARTH_RETURN_IF_ERROR(
+        program_.MicroBatch(program_.Kind(index, Quantised(step), Inner(step)), pass, extra));
     ++index;
   }
   return absl::OkStatus();
@@ -271,12 +330,11 @@ absl::StatusOr<double> Trainer::Evaluate() {
   kernels::StepState* state = engine_.step_state();
   watch_.Paused();
   HEARTH_RETURN_IF_ERROR(kernels::BeginStep(exec, engine_.step_inputs(), state));
-  const bool quantised = Quantised(step_ + 1);
   HEARTH_RETURN_IF_ERROR(program_.CompleteWeights());
   for (int64_t first = comm_.rank() * batch_.micro_batch; first < samples;
        first += comm_.world_size() * batch_.micro_batch) {
     HEARTH_RETURN_IF_ERROR(
-        EvaluateMicroBatch(first, std::min(batch_.micro_batch, samples - first), quantised));
+        EvaluateMicroBatch(first, std::min(batch_.micro_batch, samples - first), step_ + 1));
   }
   kernels::StepState* staged = engine_.StagedState(0);
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, staged, state, sizeof(*state)));
@@ -287,7 +345,7 @@ absl::StatusOr<double> Trainer::Evaluate() {
   return totals[0] / totals[1];
 }
 
-absl::Status Trainer::EvaluateMicroBatch(int64_t first, int64_t count, bool quantised) {
+absl::Status Trainer::EvaluateMicroBatch(int64_t first, int64_t count, int64_t as_step) {
   const int slot = static_cast<int>(uploads_++ % spec::kStagingSlots);
   HEARTH_RETURN_IF_ERROR(Await(*uploaded_[static_cast<size_t>(slot)], step_));
   const BatchBuffers batch = engine_.StagedBatch(slot);
@@ -303,7 +361,8 @@ absl::Status Trainer::EvaluateMicroBatch(int64_t first, int64_t count, bool quan
   HEARTH_RETURN_IF_ERROR(engine_.UploadBatch(slot));
   HEARTH_RETURN_IF_ERROR(uploaded_[static_cast<size_t>(slot)]->Record(engine_.exec()));
   Pass pass;
-  pass.quantised = quantised;
+  pass.quantised = Quantised(as_step);
+  pass.inner = Inner(as_step);
   kernels::StepState* state = engine_.step_state();
   return engine_.model().ForwardLoss(engine_.exec(), pass, &state->loss_sum, &state->weight_sum);
 }

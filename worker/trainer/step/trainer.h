@@ -16,6 +16,7 @@
 #include "worker/trainer/data/loader.h"
 #include "worker/trainer/data/prefetcher.h"
 #include "worker/trainer/guard/guard.h"
+#include "worker/trainer/guard/ladder.h"
 #include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/program.h"
 #include "worker/trainer/step/step_watch.h"
@@ -35,11 +36,17 @@ struct StepResult {
   StepFacts facts;
   Verdict verdict =
       Verdict::kGood;  // not good: the update was not applied, Trainer::step() did not advance
+  // What was decided with it. After a step that is not good the next Launch is of the same step, in
+  // another recipe, unless the last decision is to stop.
+  std::vector<Decision> decisions;
+  bool stops = false;
+  int rung = 0;  // of the ladder: the recipe it ran in
   double learning_rate = 0;
   int64_t tokens = 0;  // consumed by the job up to this step
   int64_t data_pass = 0;
   ControlRequests control;            // what any rank asked for
   bool quantised = false;             // linear layers ran in the recipe's narrow formats
+  bool counted = false;               // QuantState::Counted is about this step
   uint64_t weight_quantizations = 0;  // tensors quantised since the trainer's start
   double seconds = 0;  // since the step before, or since its own start where something lay between
   double data_wait_seconds = 0;
@@ -102,6 +109,7 @@ class Trainer {
   int64_t step() const { return step_; }
   int64_t tokens() const { return step_ * batch_.global_tokens(); }
   Guard& guard() { return guard_; }
+  Ladder& ladder() { return ladder_; }
   const StepProgram& program() const { return program_; }
   // Whether update `step` runs in the recipe's narrow formats.
   bool Quantised(int64_t step) const;
@@ -110,11 +118,21 @@ class Trainer {
   // A step between Launch and Collect.
   struct Flight {
     StepResult result;
+    StepLimits limits;
+    ControlRequests asked;  // of this rank
     absl::Duration start;
     bool follows = false;  // launched behind another: its time is counted from that one's end
   };
 
-  kernels::StepInputs MakeInputs(int64_t step) const;
+  kernels::StepInputs MakeInputs(int64_t step, const StepLimits& limits) const;
+  // Of the ladder: the recipe in which the step runs.
+  int Rung(int64_t step) const;
+  bool Inner(int64_t step) const;
+  // Whether this rank counts in the step what its narrow formats do.
+  bool Counts(int64_t step) const;
+  // After the guard refused the oldest step in flight: nothing is in flight, and the step's data
+  // come again.
+  absl::Status Rewind();
   // Prepares with rank 0's choices of plans on all ranks.
   absl::Status PrepareAlike();
   // Takes over rank 0's choices; whether any rank had run something with another one.
@@ -127,7 +145,7 @@ class Trainer {
   // The same for all that was launched. Of whatever is between steps.
   absl::Status Drain();
   double StepSeconds(const Flight& flight, const kernels::StepState& state);
-  absl::Status EvaluateMicroBatch(int64_t first, int64_t count, bool quantised);
+  absl::Status EvaluateMicroBatch(int64_t first, int64_t count, int64_t as_step);
 
   Engine& engine_;
   Collective& comm_;
@@ -141,7 +159,9 @@ class Trainer {
   StepProgram program_;
   Prefetcher prefetcher_;
   Guard guard_;
+  Ladder ladder_;
   int64_t step_;
+  ControlRequests again_;   // asked with steps that the guard's verdict on another one dropped
   int64_t plain_step_ = 0;  // this one runs in BF16: there are no scales for it yet
   // The oldest is that of step_ + 1; step s is at s mod kStagingSlots, as are its event and
   // staging.
