@@ -27,10 +27,16 @@
 #include "kernels/core/hd.h"
 
 // E2M1 and UE8M0 conversions are instructions of the architecture-specific targets of Blackwell.
-#if defined(__CUDA_ARCH__) &&                                                      \
-    (defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM103_ALL) || \
-     defined(__CUDA_ARCH_FEAT_SM120_ALL) || defined(__CUDA_ARCH_FEAT_SM121_ALL) || \
-     (defined(__CUDA_ARCH_FAMILY_SPECIFIC__) && (__CUDA_ARCH_FAMILY_SPECIFIC__ >= 1000)))
+#ifdef __CUDA_ARCH_FEAT_SM100_ALL
+#define HEARTH_E2M1_INSTRUCTIONS 1
+#endif
+#ifdef __CUDA_ARCH_FEAT_SM103_ALL
+#define HEARTH_E2M1_INSTRUCTIONS 1
+#endif
+#ifdef __CUDA_ARCH_FEAT_SM120_ALL
+#define HEARTH_E2M1_INSTRUCTIONS 1
+#endif
+#ifdef __CUDA_ARCH_FEAT_SM121_ALL
 #define HEARTH_E2M1_INSTRUCTIONS 1
 #endif
 

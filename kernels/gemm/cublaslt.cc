@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "kernels/core/block_quant.h"
 #include "kernels/cuda/status.h"
 #include "kernels/gemm/cublaslt_library.h"
 #include "kernels/gemm/plan_file.h"
@@ -42,6 +43,8 @@ struct GemmKey {
   bool bias = false;        // a bf16 bias of a bf16 c, cuBLASLt's epilogue
   bool accumulate = false;  // beta != 0
   bool fast = false;
+  int block = 0;          // elements that share a scale; 0: none do
+  bool scalars = false;   // alpha and beta are on the device
   uint32_t align_a = 16;  // bytes, up to 16
   uint32_t align_b = 16;
   uint32_t align_c = 16;
@@ -50,7 +53,7 @@ struct GemmKey {
   auto Tied() const {
     const GemmExtents& e = extents;
     return std::tie(e.m, e.n, e.k, e.lda, e.ldb, e.ldc, a, b, c, transpose_a, transpose_b, bias,
-                    accumulate, fast, align_a, align_b, align_c, align_bias);
+                    accumulate, fast, block, scalars, align_a, align_b, align_c, align_bias);
   }
   bool operator<(const GemmKey& other) const { return Tied() < other.Tied(); }
 };
@@ -70,7 +73,9 @@ GemmKey KeyOf(const GemmArgs& args) {
   key.transpose_b = args.transpose_b;
   key.bias = !args.bias.empty() && args.bias.dtype == DType::kBF16 && args.c.dtype == DType::kBF16;
   key.accumulate = args.beta != 0.0;
-  key.fast = args.fast_accumulation && args.scale_a != nullptr;
+  key.block = args.block_scales_a != nullptr ? BlockLength(args.a.dtype) : 0;
+  key.fast = args.fast_accumulation && args.scale_a != nullptr && key.block == 0;
+  key.scalars = args.scalars != nullptr;
   key.align_a = Alignment(args.a.data);
   key.align_b = Alignment(args.b.data);
   key.align_c = Alignment(args.c.data);
@@ -81,11 +86,15 @@ GemmKey KeyOf(const GemmArgs& args) {
 std::string KeyText(const GemmKey& key, bool deterministic) {
   const GemmExtents& e = key.extents;
   const auto name = [](DType dtype) { return std::string(DTypeName(dtype)); };
+  // Products without them keep the text that older plan files have.
+  const std::string scaled = key.block > 0 || key.scalars
+                                 ? absl::StrFormat("_block%d_scalars%d", key.block, key.scalars)
+                                 : "";
   return absl::StrFormat(
-      "m%d_n%d_k%d_%s_%s_%s_%s%s_ld%d.%d.%d_bias%d_beta%d_fast%d_align%d.%d.%d.%d_det%d", e.m, e.n,
-      e.k, name(key.a), name(key.b), name(key.c), key.transpose_a ? "t" : "n",
+      "m%d_n%d_k%d_%s_%s_%s_%s%s_ld%d.%d.%d_bias%d_beta%d_fast%d_align%d.%d.%d.%d_det%d%s", e.m,
+      e.n, e.k, name(key.a), name(key.b), name(key.c), key.transpose_a ? "t" : "n",
       key.transpose_b ? "t" : "n", e.lda, e.ldb, e.ldc, key.bias, key.accumulate, key.fast,
-      key.align_a, key.align_b, key.align_c, key.align_bias, deterministic);
+      key.align_a, key.align_b, key.align_c, key.align_bias, deterministic, scaled);
 }
 
 cudaDataType_t CudaType(DType dtype) {
@@ -96,6 +105,8 @@ cudaDataType_t CudaType(DType dtype) {
       return CUDA_R_8F_E4M3;
     case DType::kE5M2:
       return CUDA_R_8F_E5M2;
+    case DType::kE2M1:
+      return CUDA_R_4F_E2M1;
     default:
       return CUDA_R_32F;
   }
@@ -172,6 +183,7 @@ struct GemmPlans::Impl {
   bool log = false;
   cudaEvent_t begin = nullptr;
   cudaEvent_t end = nullptr;
+  NativeBlocks native_blocks;
   StoredPlans stored;
   bool unsaved = false;
   std::map<GemmKey, std::unique_ptr<Plan>> plans;
@@ -233,6 +245,17 @@ absl::StatusOr<std::unique_ptr<Plan>> GemmPlans::Impl::NewPlan(const GemmKey& ke
   if (key.fast) {
     HEARTH_RETURN_IF_ERROR(objects.Set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1}));
   }
+  if (key.block > 0) {
+    const cublasLtMatmulMatrixScale_t mode = key.block == 16
+                                                 ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3
+                                                 : CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+    HEARTH_RETURN_IF_ERROR(objects.Set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode));
+    HEARTH_RETURN_IF_ERROR(objects.Set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode));
+  }
+  if (key.scalars) {
+    const cublasLtPointerMode_t mode = CUBLASLT_POINTER_MODE_DEVICE;
+    HEARTH_RETURN_IF_ERROR(objects.Set(CUBLASLT_MATMUL_DESC_POINTER_MODE, mode));
+  }
   if (key.bias) {
     plan->epilogue_bias = true;
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
@@ -253,8 +276,13 @@ absl::Status GemmPlans::Impl::SetPointers(Plan& plan, const GemmArgs& args) {
     held = value;
     return plan.objects.Set(attribute, value);
   };
-  HEARTH_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.scale_b, plan.scale_b));
-  HEARTH_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.scale_a, plan.scale_a));
+  const bool blocks = args.block_scales_a != nullptr;
+  const void* const scales_a =
+      blocks ? static_cast<const void*>(args.block_scales_a) : args.scale_a;
+  const void* const scales_b =
+      blocks ? static_cast<const void*>(args.block_scales_b) : args.scale_b;
+  HEARTH_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales_b, plan.scale_b));
+  HEARTH_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales_a, plan.scale_a));
   return plan.epilogue_bias ? set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias.data, plan.bias)
                             : absl::OkStatus();
 }
@@ -333,13 +361,13 @@ absl::Status GemmPlans::Impl::Launch(const Exec& exec,
                                      void* c,
                                      const cublasLtMatmulAlgo_t& algorithm,
                                      size_t workspace_bytes) {
-  const float alpha = static_cast<float>(args.alpha);
-  const float beta = static_cast<float>(args.beta);
+  const float host[] = {static_cast<float>(args.alpha), static_cast<float>(args.beta)};
+  const float* const scalars = args.scalars != nullptr ? args.scalars : host;
   const MatmulObjects& o = plan.objects;
   const Workspace workspace = LibraryWorkspace(exec);
   return lt.Status(
-      lt.Matmul(handle, o.desc, &alpha, args.b.data, o.a, args.a.data, o.b, &beta, c, o.c, c, o.c,
-                &algorithm, workspace_bytes == 0 ? nullptr : workspace.data, workspace_bytes,
+      lt.Matmul(handle, o.desc, scalars, args.b.data, o.a, args.a.data, o.b, scalars + 1, c, o.c, c,
+                o.c, &algorithm, workspace_bytes == 0 ? nullptr : workspace.data, workspace_bytes,
                 static_cast<cudaStream_t>(exec.stream)),
       "cublasLtMatmul");
 }
@@ -572,6 +600,10 @@ absl::StatusOr<bool> GemmPlans::Import(const std::string& text) {
     impl_->plans.clear();
   }
   return merged.used;
+}
+
+NativeBlocks& GemmPlans::native_blocks() {
+  return impl_->native_blocks;
 }
 
 std::string GemmPlans::version() const {

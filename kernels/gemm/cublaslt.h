@@ -3,10 +3,8 @@
 // A plan is cuBLASLt's descriptors and the fastest of its algorithms for one key: extents, dtypes,
 // transpositions, leading dimensions, bias, accumulation, alignment of the operands. Row-major
 // c = op(a) op(b) is handed over as column-major cT = op(b)T op(a)T: cuBLASLt's A is b, its B is a.
-// Scales are per tensor (SCALAR_32F). Block-scaled operands (MXFP8, NVFP4; on sm_120 also
-// per-tensor FP8, with all scale bytes 127 and the real scale in alpha: the block-scaled units are
-// twice as fast there) would be another scale mode in the key, and scale tensors in place of the
-// scalars.
+// Scales are one float a tensor (SCALAR_32F), or with block_scales_a and _b of GemmArgs one E4M3
+// byte for 16 elements (VEC16_UE4M3) or one UE8M0 byte for 32 (VEC32_UE8M0).
 #pragma once
 
 #include <memory>
@@ -21,6 +19,17 @@
 namespace hearth::kernels {
 
 struct CublasLt;  // cublaslt_library.h
+
+// Which products with block-scaled operands go to cuBLASLt as they are: where ChooseBlockGemms
+// (probe.h) has seen the library compute them right.
+struct NativeBlocks {
+  bool nvfp4 = false;
+  bool mxfp8 = false;
+  // FP8 with one scale a tensor as MXFP8 whose block scales are all 1, the tensors' scales in
+  // alpha: the same bits, twice the rate on sm_120. Where the workspace has room for the block
+  // scales.
+  bool unit_scale_fp8 = false;
+};
 
 // Used by one thread at a time.
 class GemmPlans {
@@ -47,6 +56,7 @@ class GemmPlans {
   // after it. Plans of products that were not run are kept for when they are. Text of another GPU
   // model, cuBLASLt or driver: false. kInvalidArgument: no such text.
   absl::StatusOr<bool> Import(const std::string& text);
+  NativeBlocks& native_blocks();
   // "13.1.0"
   std::string version() const;
 

@@ -122,6 +122,12 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+__global__ void ProductScalarsKernel(
+    float alpha, const float* scale_a, const float* scale_b, float beta, float* out) {
+  out[0] = __fmul_rn(alpha, __fmul_rn(*scale_a, *scale_b));
+  out[1] = beta;
+}
+
 template <typename C, typename B>
 absl::Status LaunchRowBias(const Exec& exec,
                            const TensorView& c,
@@ -136,8 +142,15 @@ absl::Status LaunchRowBias(const Exec& exec,
 
 }  // namespace
 
-absl::Status Gemm(const Exec& exec, const GemmArgs& args) {
-  return exec.cuda->gemm().Run(exec, args);
+absl::Status ProductScalars(const Exec& exec,
+                            double alpha,
+                            const float* scale_a,
+                            const float* scale_b,
+                            double beta,
+                            float* out) {
+  ProductScalarsKernel<<<1, 1, 0, StreamOf(exec)>>>(static_cast<float>(alpha), scale_a, scale_b,
+                                                    static_cast<float>(beta), out);
+  return HEARTH_CUDA_LAUNCHED("product scalars");
 }
 
 absl::Status ColumnSum(const Exec& exec, const ColumnSumArgs& args) {

@@ -22,6 +22,15 @@ namespace hearth::kernels {
 //   fast_accumulation: partial sums stay in the tensor core's short accumulator (13 fraction bits
 //                      on Hopper): for forward products. No meaning elsewhere
 //   lda, ldb, ldc    : elements from one row of a, b, c as stored to the next; 0: contiguous
+// Block-scaled operands (core/block_quant.h): block_scales_a and block_scales_b present; a and b
+// both e2m1 (NVFP4, blocks of 16, scale_a and scale_b: the tensors' scales, required) or e4m3 /
+// e5m2 as above (MXFP8, blocks of 32, scale_a and scale_b optional, both or neither). Layout as
+// FP8, K a multiple of 32, a and b contiguous and aligned to 16 bytes. Native on GPUs that have the
+// units and for which ChooseBlockGemms (gemm/probe.h) found them right; elsewhere emulated: both
+// operands become bf16 in the workspace (exact for NVFP4), one bf16 product with fp32 sums and the
+// tensors' scales in its alpha, so that only the order of the sums differs. GemmPathOf tells which.
+//   scalars : CUDA, optional: two floats beside the tensors that stand for alpha and beta when the
+//             product runs; whether c is read is still said by `beta`
 // The three products of a linear layer with weight w [N, K] (Hugging Face layout):
 //   y = x wT      : a = x,  b = w,  transpose_b
 //   dx = dy w     : a = dy, b = w
@@ -40,6 +49,9 @@ struct GemmArgs {
   DType round_c = DType::kF32;  // kF32: no rounding; kBF16 / kF16: round to nearest even
   const float* scale_a = nullptr;
   const float* scale_b = nullptr;
+  const uint8_t* block_scales_a = nullptr;
+  const uint8_t* block_scales_b = nullptr;
+  const float* scalars = nullptr;
   bool fast_accumulation = false;
   int64_t lda = 0;
   int64_t ldb = 0;
@@ -63,11 +75,22 @@ GemmExtents ExtentsOf(const GemmArgs& args);
 // (cublaslt.h), which a plan file keeps from run to run.
 absl::Status CanImplement(const GemmArgs& args);
 // CUDA: exec.workspace is used as far as it goes; with less than this, fewer algorithms are tried.
-// CPU: required with FP8 operands, which are widened into it.
+// CPU: required with FP8 and block-scaled operands, which are widened into it. CUDA: of
+// block-scaled operands' bytes (m + n) k 2 + 512 are required while they are emulated.
 size_t GemmWorkspaceBytes(const Exec& exec, const GemmArgs& args);
 // For either device: 0 with f32 and f64 operands.
 size_t GemmWorkspaceBytes(const GemmArgs& args);
 absl::Status Gemm(const Exec& exec, const GemmArgs& args);
+
+// How a product is computed.
+enum class GemmPath : uint8_t {
+  kPlain,     // as its operands are
+  kNative,    // block-scaled operands by block-scaled matrix units
+  kEmulated,  // block-scaled operands widened first
+};
+GemmPath GemmPathOf(const Exec& exec, const GemmArgs& args);
+// "plain", "native", "emulated"
+const char* GemmPathName(GemmPath path);
 
 // out[n] = beta * out[n] + sum over rows of x[row, n]: the gradient of a bias.
 //   x : [M, N] T      out : [N] T (CPU), G (CUDA)
@@ -86,6 +109,10 @@ namespace cuda {
 // What a product likes to have as workspace.
 inline constexpr size_t kGemmWorkspaceBytes = size_t{32} << 20;
 
+// What block-scaled operands need of it besides: both as bf16, and the product's scalars. 0 for
+// others.
+size_t EmulationBytes(const GemmArgs& args);
+
 // Parts of the rows that are summed first: fixed by the shape alone.
 constexpr int64_t ColumnSumParts(int64_t rows) {
   const int64_t parts = (rows + 63) / 64;
@@ -93,6 +120,14 @@ constexpr int64_t ColumnSumParts(int64_t rows) {
 }
 
 absl::Status Gemm(const Exec& exec, const GemmArgs& args);
+GemmPath GemmPathOf(const Exec& exec, const GemmArgs& args);
+// out[0] = alpha * *scale_a * *scale_b, out[1] = beta.
+absl::Status ProductScalars(const Exec& exec,
+                            double alpha,
+                            const float* scale_a,
+                            const float* scale_b,
+                            double beta,
+                            float* out);
 absl::Status ColumnSum(const Exec& exec, const ColumnSumArgs& args);
 // c[row, :] += bias for an f32 or bf16 c with rows of `ldc` elements; bias f32 or bf16.
 absl::Status AddRowBias(const Exec& exec, const TensorView& c, int64_t ldc, const TensorView& bias);

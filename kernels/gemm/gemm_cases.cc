@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "kernels/block_quantize/block_quantize.h"
 #include "kernels/formats/formats.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/harness/cases.h"
@@ -232,6 +235,145 @@ OpCase ColumnSumCase(int64_t rows, int64_t cols) {
   return c;
 }
 
+struct BlockShape {
+  const char* name;
+  DType a, b;
+  int64_t M, N, K;
+  bool bias = false;
+  double beta = 0.0;
+  bool perf = false;
+};
+
+constexpr BlockShape kBlockScaled[] = {
+    {"nvfp4_130x48x96", DType::kE2M1, DType::kE2M1, 130, 48, 96},
+    {"nvfp4_64x144x160_bias", DType::kE2M1, DType::kE2M1, 64, 144, 160, true},
+    {"nvfp4_256x128x512_beta", DType::kE2M1, DType::kE2M1, 256, 128, 512, false, 1.0},
+    {"mxfp8_130x48x96", DType::kE4M3, DType::kE4M3, 130, 48, 96},
+    {"mxfp8_e5m2_64x144x160_beta", DType::kE5M2, DType::kE4M3, 64, 144, 160, false, 1.0},
+    {"nvfp4_perf_8192x2048x768", DType::kE2M1, DType::kE2M1, 8192, 2048, 768, false, 0.0, true},
+    {"mxfp8_perf_8192x2048x768", DType::kE4M3, DType::kE4M3, 8192, 2048, 768, false, 0.0, true},
+};
+
+void AddBlockOperand(
+    OpCase& c, const std::string& name, DType dtype, int64_t lines, int64_t extent, bool back) {
+  const auto words = [&](const char* part, size_t bytes) {
+    BufferSpec spec = {name + part, {static_cast<int64_t>(bytes / 8)}, Role::kOutput};
+    spec.dtype = DType::kI64;
+    c.buffers.push_back(spec);
+  };
+  const Fill zero = {Fill::kConstant, 0.0, 0.0};
+  c.buffers.push_back({name, {lines, extent}});
+  words(".values", BlockValueBytes(dtype, lines, extent));
+  words(".scales", BlockScaleBytes(dtype, lines, extent));
+  c.buffers.push_back({name + ".scale", {1}, Role::kAccumulate, zero, DType::kU8});
+  if (back) {
+    c.buffers.push_back({name + ".back", {lines, extent}, Role::kOutput});
+  }
+}
+
+absl::Status QuantizeBlockOperand(const Exec& exec,
+                                  const Buffers& b,
+                                  const std::string& name,
+                                  DType dtype) {
+  BlockQuantizeTensor tensor;
+  tensor.x = b[name];
+  tensor.quant.dtype = dtype;
+  tensor.quant.rows.values = b[name + ".values"].data;
+  tensor.quant.rows.scales = b[name + ".scales"].as<uint8_t>();
+  if (dtype == DType::kE2M1) {
+    tensor.quant.rows.amax = b["amax"].as<float>();
+    tensor.quant.rows.tensor_scale = b[name + ".scale"].as<float>();
+  }
+  HEARTH_RETURN_IF_ERROR(BlockQuantize(exec, {absl::MakeConstSpan(&tensor, 1), nullptr}));
+  const TensorView back = b[name + ".back"];
+  return back.empty()
+             ? absl::OkStatus()
+             : BlockDequantize(
+                   exec,
+                   {{dtype, tensor.quant.rows.values, tensor.quant.rows.scales, nullptr}, back});
+}
+
+GemmArgs BlockProduct(const BlockShape& s, const Buffers& b) {
+  GemmArgs args;
+  args.a = TensorView(b["a.values"].data, s.a, {s.M, s.K});
+  args.b = TensorView(b["b.values"].data, s.b, {s.N, s.K});
+  args.c = b["c"];
+  args.bias = b["bias"];
+  args.transpose_b = true;
+  args.alpha = 0.5;
+  args.beta = s.beta;
+  args.block_scales_a = b["a.scales"].as<uint8_t>();
+  args.block_scales_b = b["b.scales"].as<uint8_t>();
+  if (s.a == DType::kE2M1) {
+    args.scale_a = b["a.scale"].as<float>();
+    args.scale_b = b["b.scale"].as<float>();
+  }
+  return args;
+}
+
+// c against the product of what the operands decode to, in double; c began as `start`.
+std::string CheckBlockProduct(const BlockShape& s, const Buffers& b) {
+  const std::vector<double> c = b.Values("c");
+  const std::vector<double> x = b.Values("a.back");
+  const std::vector<double> y = b.Values("b.back");
+  const std::vector<double> bias = s.bias ? b.Values("bias") : std::vector<double>();
+  const bool fp4 = s.a == DType::kE2M1;
+  const double alpha = fp4 ? 0.5 * b.Get("a.scale", 0) * b.Get("b.scale", 0) : 0.5;
+  const double bound = b.TypeOf("c") == DType::kBF16 ? 0x1p-7 : 1e-5;
+  for (int64_t m = 0; m < s.M; ++m) {
+    for (int64_t n = 0; n < s.N; ++n) {
+      double sum = 0.0;
+      double magnitude = 0.0;
+      for (int64_t k = 0; k < s.K; ++k) {
+        const double product =
+            x[static_cast<size_t>(m * s.K + k)] * y[static_cast<size_t>(n * s.K + k)];
+        sum += product;
+        magnitude += std::fabs(product);
+      }
+      const double add = (s.bias ? bias[static_cast<size_t>(n)] : 0.0) + s.beta * 0.75;
+      const double want = alpha * sum + add;
+      const double got = c[static_cast<size_t>(m * s.N + n)];
+      if (!(std::fabs(got - want) <=
+            bound * (std::fabs(want) + std::fabs(add)) + 1e-6 * alpha * magnitude)) {
+        return absl::StrCat("c[", m, ", ", n, "] = ", got, ", double gives ", want);
+      }
+    }
+  }
+  return "";
+}
+
+OpCase BlockScaledCase(const BlockShape& s) {
+  OpCase c;
+  c.op = "gemm";
+  c.name = s.name;
+  c.buffers = {{"amax", {1}, Role::kInput, {Fill::kConstant, 4.5, 0.0}, DType::kU8},
+               {"c", {s.M, s.N}, Role::kAccumulate, {Fill::kConstant, 0.75, 0.0}}};
+  AddBlockOperand(c, "a", s.a, s.M, s.K, !s.perf);
+  AddBlockOperand(c, "b", s.b, s.N, s.K, !s.perf);
+  if (s.bias) {
+    c.buffers.push_back({"bias", {s.N}});
+  }
+  c.forward = [s](const Exec& exec, const Buffers& b) {
+    // Timed: the product alone, of zeros.
+    if (!s.perf) {
+      HEARTH_RETURN_IF_ERROR(QuantizeBlockOperand(exec, b, "a", s.a));
+      HEARTH_RETURN_IF_ERROR(QuantizeBlockOperand(exec, b, "b", s.b));
+    }
+    return Gemm(exec, BlockProduct(s, b));
+  };
+  c.workspace = [s](const Buffers& b, int) { return GemmWorkspaceBytes(BlockProduct(s, b)); };
+  if (!s.perf) {
+    c.check = [s](const Buffers& b) { return CheckBlockProduct(s, b); };
+  }
+  c.forward_flops =
+      2.0 * static_cast<double>(s.M) * static_cast<double>(s.N) * static_cast<double>(s.K);
+  c.double_reference = false;
+  c.thread_invariant = false;
+  c.perf = s.perf;
+  c.cuda_only = s.perf;
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> GemmCases() {
@@ -253,6 +395,9 @@ std::vector<OpCase> GemmCases() {
   }
   cases.push_back(ColumnSumCase(201, 37));
   cases.push_back(ColumnSumCase(3001, 72));
+  for (const BlockShape& s : kBlockScaled) {
+    cases.push_back(BlockScaledCase(s));
+  }
   return cases;
 }
 

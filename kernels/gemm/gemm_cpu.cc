@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "kernels/block_quantize/block_quantize.h"
 #include "kernels/core/cpu.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/formats/span.h"
@@ -27,6 +28,13 @@ HEARTH_SIMD void AddBiasRow(double* c, const double* bias, int64_t n) {
 
 bool EightBits(DType dtype) {
   return dtype == DType::kE4M3 || dtype == DType::kE5M2;
+}
+// Formats that are contracted along their rows and have scales.
+bool IsNarrow(DType dtype) {
+  return EightBits(dtype) || dtype == DType::kE2M1;
+}
+bool IsBlockScaled(const GemmArgs& args) {
+  return args.block_scales_a != nullptr;
 }
 
 template <typename T>
@@ -73,6 +81,23 @@ absl::Status GemmFp8(const Exec& exec, const GemmArgs& args) {
   return absl::OkStatus();
 }
 
+absl::Status GemmBlockScaled(const Exec& exec, const GemmArgs& args) {
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.c.dtype, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, GemmWorkspaceBytes(exec, args), kOp));
+  GemmExtents e = ExtentsOf(args);
+  float* a = static_cast<float*>(exec.workspace.data);
+  float* b = a + e.m * e.k;
+  HEARTH_RETURN_IF_ERROR(BlockDequantize(
+      exec, {{args.a.dtype, args.a.data, args.block_scales_a, nullptr}, View(a, {e.m, e.k})}));
+  HEARTH_RETURN_IF_ERROR(BlockDequantize(
+      exec, {{args.b.dtype, args.b.data, args.block_scales_b, nullptr}, View(b, {e.n, e.k})}));
+  e.lda = e.ldb = e.k;
+  const double scale =
+      args.scale_a != nullptr ? double{*args.scale_a} * double{*args.scale_b} : 1.0;
+  Multiply(exec, args, static_cast<float>(args.alpha * scale), a, b, e);
+  return absl::OkStatus();
+}
+
 // Sums rows [begin, end) of x into out.
 template <typename T>
 HEARTH_INLINE void SumRows(const T* x, int64_t begin, int64_t end, int64_t n, T* out) {
@@ -113,7 +138,12 @@ absl::Status CheckTypes(const GemmArgs& args) {
   const DType a = args.a.dtype;
   const DType b = args.b.dtype;
   const DType c = args.c.dtype;
-  const bool fp8 = EightBits(a) && EightBits(b);
+  const bool blocks = IsBlockScaled(args);
+  const bool fp8 = (EightBits(a) && EightBits(b)) || (blocks && a == b && a == DType::kE2M1);
+  if (blocks && !fp8) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        kOp, ": block scales with a ", DebugString(args.a), " and b ", DebugString(args.b)));
+  }
   if (fp8 ? a == DType::kE5M2 && b == DType::kE5M2 : a != b) {
     return absl::InvalidArgumentError(absl::StrCat(kOp, ": a ", DebugString(args.a), " and b ",
                                                    DebugString(args.b), " do not go together"));
@@ -123,7 +153,14 @@ absl::Status CheckTypes(const GemmArgs& args) {
     return absl::InvalidArgumentError(
         absl::StrCat(kOp, ": c is ", DebugString(args.c), ", a is ", DebugString(args.a)));
   }
-  if (fp8 != (args.scale_a != nullptr) || fp8 != (args.scale_b != nullptr)) {
+  const bool optional = blocks && a != DType::kE2M1 && args.scale_a == nullptr;
+  if ((args.block_scales_a == nullptr) != (args.block_scales_b == nullptr) ||
+      (!fp8 && (a == DType::kE2M1 || b == DType::kE2M1))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": block scales are those of both operands, and E2M1 comes with them"));
+  }
+  if ((fp8 && !optional) != (args.scale_a != nullptr) ||
+      (fp8 && !optional) != (args.scale_b != nullptr)) {
     return absl::InvalidArgumentError(
         absl::StrCat(kOp, ": scale_a and scale_b come with FP8 operands and only with them"));
   }
@@ -138,6 +175,11 @@ absl::Status CheckFp8Layout(const GemmArgs& args, const GemmExtents& e) {
   if (args.transpose_a || !args.transpose_b) {
     return absl::InvalidArgumentError(
         absl::StrCat(kOp, ": FP8 operands need transpose_b and no transpose_a"));
+  }
+  if (IsBlockScaled(args) && (e.k % 32 != 0 || e.lda != e.k || e.ldb != e.k)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": block-scaled operands are contiguous, k a multiple of 32: k = ", e.k,
+                     ", lda = ", e.lda, ", ldb = ", e.ldb));
   }
   if (e.k % 16 != 0 || e.n % 16 != 0 || e.lda % 16 != 0 || e.ldb % 16 != 0) {
     return absl::InvalidArgumentError(
@@ -161,10 +203,10 @@ GemmExtents ExtentsOf(const GemmArgs& args) {
 }
 
 absl::Status CanImplement(const GemmArgs& args) {
-  if (args.a.empty() || !EightBits(args.a.dtype)) {
+  if (args.a.empty() || !IsNarrow(args.a.dtype)) {
     HEARTH_RETURN_IF_ERROR(RequireFloating(args.a, kOp, "a"));
   }
-  if (args.b.empty() || !EightBits(args.b.dtype)) {
+  if (args.b.empty() || !IsNarrow(args.b.dtype)) {
     HEARTH_RETURN_IF_ERROR(RequireFloating(args.b, kOp, "b"));
   }
   HEARTH_RETURN_IF_ERROR(RequireFloating(args.c, kOp, "c"));
@@ -186,7 +228,7 @@ absl::Status CanImplement(const GemmArgs& args) {
   if (std::max({e.m, e.n, e.k, e.lda, e.ldb, e.ldc}) > std::numeric_limits<int>::max()) {
     return absl::InvalidArgumentError(absl::StrCat(kOp, ": an extent exceeds 2^31 - 1"));
   }
-  if (EightBits(args.a.dtype)) {
+  if (IsNarrow(args.a.dtype)) {
     HEARTH_RETURN_IF_ERROR(CheckFp8Layout(args, e));
   }
   if (!args.bias.empty()) {
@@ -196,24 +238,30 @@ absl::Status CanImplement(const GemmArgs& args) {
 }
 
 size_t GemmWorkspaceBytes(const Exec& exec, const GemmArgs& args) {
-  if (exec.device == Device::kCuda) {
-    return cuda::kGemmWorkspaceBytes;
-  }
   const GemmExtents e = ExtentsOf(args);
-  return EightBits(args.a.dtype) ? DTypeBytes(DType::kF32, (e.m + e.n) * e.k) : 0;
+  if (exec.device == Device::kCuda) {
+    return cuda::kGemmWorkspaceBytes + cuda::EmulationBytes(args);
+  }
+  return IsNarrow(args.a.dtype) ? DTypeBytes(DType::kF32, (e.m + e.n) * e.k) : 0;
 }
 
 size_t GemmWorkspaceBytes(const GemmArgs& args) {
   const size_t cpu = GemmWorkspaceBytes(Exec(), args);
   return args.a.dtype == DType::kF32 || args.a.dtype == DType::kF64
              ? cpu
-             : std::max(cpu, cuda::kGemmWorkspaceBytes);
+             : std::max(cpu, cuda::kGemmWorkspaceBytes + cuda::EmulationBytes(args));
 }
 
 absl::Status Gemm(const Exec& exec, const GemmArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RUN_ON_CUDA(exec, kOp, Gemm(exec, args));
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  if (args.scalars != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": scalars are for a GPU"));
+  }
+  if (IsBlockScaled(args)) {
+    return GemmBlockScaled(exec, args);
+  }
   if (EightBits(args.a.dtype)) {
     return GemmFp8(exec, args);
   }
@@ -223,6 +271,37 @@ absl::Status Gemm(const Exec& exec, const GemmArgs& args) {
              ExtentsOf(args));
     return absl::OkStatus();
   });
+}
+
+size_t cuda::EmulationBytes(const GemmArgs& args) {
+  if (!IsBlockScaled(args)) {
+    return 0;
+  }
+  const GemmExtents e = ExtentsOf(args);
+  return AlignUp(DTypeBytes(DType::kBF16, e.m * e.k), 256) +
+         AlignUp(DTypeBytes(DType::kBF16, e.n * e.k), 256) + 512;
+}
+
+GemmPath GemmPathOf(const Exec& exec, const GemmArgs& args) {
+#ifdef HEARTH_WITH_CUDA
+  if (exec.device == Device::kCuda && exec.cuda != nullptr) {
+    return cuda::GemmPathOf(exec, args);
+  }
+#endif
+  static_cast<void>(exec);
+  return IsBlockScaled(args) ? GemmPath::kEmulated : GemmPath::kPlain;
+}
+
+const char* GemmPathName(GemmPath path) {
+  switch (path) {
+    case GemmPath::kNative:
+      return "native";
+    case GemmPath::kEmulated:
+      return "emulated";
+    case GemmPath::kPlain:
+      break;
+  }
+  return "plain";
 }
 
 absl::Status CanImplement(const ColumnSumArgs& args) {

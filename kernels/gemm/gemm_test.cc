@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/core/block_quant.h"
 #include "kernels/core/rng.h"
 #include "kernels/formats/formats.h"
 #include "kernels/formats/span.h"
@@ -132,6 +133,62 @@ TEST(Gemm, LeadingDimensions_SameAsContiguous) {
       EXPECT_FLOAT_EQ(wide[static_cast<size_t>(m * kLdc + n)], want);
     }
   }
+}
+
+// Operands with block scales that are all 1.
+struct BlockProblem {
+  BlockProblem(DType type_a, DType type_b)
+      : values(static_cast<size_t>(kM + kN) * 64 + 16),
+        scales(2 * BlockScaleBytes(type_a, kN, 64), type_a == DType::kE2M1 ? 0x38 : 127),
+        c(kM * kN) {
+    uint8_t* begin = values.data() + (16 - reinterpret_cast<uintptr_t>(values.data()) % 16) % 16;
+    args.a = TensorView(begin, type_a, {kM, 64});
+    args.b = TensorView(begin + kM * 64, type_b, {kN, 64});
+    args.c = TensorView(c.data(), DType::kF32, {kM, kN});
+    args.transpose_b = true;
+    args.scale_a = &kScaleA;
+    args.scale_b = &kScaleB;
+    args.block_scales_a = args.block_scales_b = scales.data();
+  }
+  std::vector<uint8_t> values;
+  std::vector<uint8_t> scales;
+  std::vector<float> c;
+  GemmArgs args;
+};
+
+TEST(GemmBlockScaled, CanImplement_ChecksWhatGoesTogether) {
+  EXPECT_TRUE(CanImplement(BlockProblem(DType::kE2M1, DType::kE2M1).args).ok());
+  EXPECT_TRUE(CanImplement(BlockProblem(DType::kE5M2, DType::kE4M3).args).ok());
+  BlockProblem unscaled(DType::kE4M3, DType::kE4M3);
+  unscaled.args.scale_a = unscaled.args.scale_b = nullptr;
+  EXPECT_TRUE(CanImplement(unscaled.args).ok());
+  const auto refused = [](DType a, DType b, const auto& change) {
+    BlockProblem problem(a, b);
+    change(problem.args);
+    return CanImplement(problem.args).code() == absl::StatusCode::kInvalidArgument;
+  };
+  const auto nothing = [](GemmArgs&) {};
+  EXPECT_TRUE(refused(DType::kE2M1, DType::kE4M3, nothing));
+  EXPECT_TRUE(refused(DType::kE5M2, DType::kE5M2, nothing));
+  EXPECT_TRUE(refused(DType::kE2M1, DType::kE2M1, [](GemmArgs& g) { g.scale_a = nullptr; }));
+  EXPECT_TRUE(refused(DType::kE4M3, DType::kE4M3, [](GemmArgs& g) { g.scale_a = nullptr; }));
+  EXPECT_TRUE(refused(DType::kE2M1, DType::kE2M1, [](GemmArgs& g) { g.block_scales_b = nullptr; }));
+  EXPECT_TRUE(refused(DType::kE2M1, DType::kE2M1,
+                      [](GemmArgs& g) { g.block_scales_a = g.block_scales_b = nullptr; }));
+  EXPECT_TRUE(refused(DType::kE2M1, DType::kE2M1, [](GemmArgs& g) { g.transpose_b = false; }));
+  EXPECT_TRUE(refused(DType::kE2M1, DType::kE2M1, [](GemmArgs& g) { g.ldb = 128; }));
+}
+
+TEST(GemmBlockScaled, PathOnTheCpu_IsEmulatedAndNamed) {
+  const BlockProblem problem(DType::kE2M1, DType::kE2M1);
+  EXPECT_EQ(GemmPathOf(Exec(), problem.args), GemmPath::kEmulated);
+  EXPECT_STREQ(GemmPathName(GemmPath::kEmulated), "emulated");
+  EXPECT_STREQ(GemmPathName(GemmPath::kNative), "native");
+  const Problem plain(DType::kE4M3, DType::kE4M3);
+  EXPECT_EQ(GemmPathOf(Exec(), plain.args), GemmPath::kPlain);
+  // Both operands as bf16, and more than nothing besides.
+  EXPECT_GE(cuda::EmulationBytes(problem.args), static_cast<size_t>((kM + kN) * 64 * 2 + 512));
+  EXPECT_EQ(cuda::EmulationBytes(plain.args), 0U);
 }
 
 }  // namespace

@@ -8,12 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "kernels/core/block_quant.h"
 #include "kernels/core/rng.h"
 #include "kernels/cuda/device.h"
 #include "kernels/formats/formats.h"
 #include "kernels/formats/span.h"
 #include "kernels/gemm/cublaslt.h"
-#include "kernels/gemm/cublaslt_library.h"
 #include "kernels/gemm/gemm.h"
 
 namespace hearth::kernels {
@@ -29,8 +29,9 @@ struct Case {
   DType a;
   DType b;
   DType c;
-  int64_t block;  // elements that share a scale; 0: one float for the tensor
-  double bound;   // of the relative error
+  int64_t block;      // elements that share a scale; 0: one float for the tensor
+  double bound;       // of the relative error
+  bool unit = false;  // as MXFP8 with unit scales
 };
 
 // The bounds leave room for the rounding of c (bf16: 2^-8 of each element) and, for FP8 on Hopper,
@@ -42,6 +43,7 @@ constexpr Case kCases[] = {
     {"fp8 e5m2 x e4m3", DType::kE5M2, DType::kE4M3, DType::kF32, 0, 0x1p-8},
     {"mxfp8", DType::kE4M3, DType::kE4M3, DType::kBF16, 32, 0x1p-7},
     {"nvfp4", DType::kE2M1, DType::kE2M1, DType::kBF16, 16, 0x1p-7},
+    {"fp8 unit scales", DType::kE4M3, DType::kE4M3, DType::kF32, 0, 0x1p-8, true},
 };
 
 // [rows, kK] as stored, and what it stands for.
@@ -51,24 +53,13 @@ struct Operand {
   std::vector<double> values;
 };
 
-// Where cuBLASLt wants the scale of block `block` of row `row`: tiles of 128 rows by 4 blocks.
-size_t ScaleOffset(int64_t row, int64_t block, int64_t blocks) {
-  const int64_t tile = row / 128 * ((blocks + 3) / 4) + block / 4;
-  return static_cast<size_t>(tile * 512 + row % 32 * 16 + row % 128 / 32 * 4 + block % 4);
-}
-
-double DecodeE2m1(uint8_t code) {
-  constexpr double kMagnitudes[] = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
-  return (code & 8) != 0 ? -kMagnitudes[code & 7] : kMagnitudes[code & 7];
-}
-
 void FillValues(const RngKey& key, DType dtype, int64_t count, Operand& out) {
   out.values.resize(static_cast<size_t>(count));
   out.bytes.resize(DTypeBytes(dtype, count));
   if (dtype == DType::kE2M1) {
     for (int64_t i = 0; i < count; ++i) {
       const uint8_t code = RngWord(key, static_cast<uint64_t>(i)) & 15;
-      out.values[static_cast<size_t>(i)] = DecodeE2m1(code);
+      out.values[static_cast<size_t>(i)] = double{DecodeE2m1(code)};
       uint8_t& byte = out.bytes[static_cast<size_t>(i / 2)];
       byte = static_cast<uint8_t>(i % 2 == 0 ? code : byte | code << 4);
     }
@@ -87,15 +78,15 @@ Operand MakeOperand(uint32_t tensor, DType dtype, int64_t rows, int64_t block) {
     return out;
   }
   const int64_t blocks = kK / block;
-  out.scales.resize(static_cast<size_t>(rows * blocks));
+  out.scales.resize(SwizzledScaleBytes(rows, blocks));
   const RngKey key = {7, RngPurpose::kTest, 0, 1, tensor};
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t i = 0; i < blocks; ++i) {
       const int power = static_cast<int>(RngWord(key, static_cast<uint64_t>(row * blocks + i)) % 4);
       const double scale = std::ldexp(1.0, power - 2);
-      out.scales[ScaleOffset(row, i, blocks)] = dtype == DType::kE2M1
-                                                    ? EncodeE4m3(static_cast<float>(scale))
-                                                    : static_cast<uint8_t>(127 + power - 2);
+      out.scales[static_cast<size_t>(SwizzledScaleOffset(row, i, blocks))] =
+          dtype == DType::kE2M1 ? EncodeE4m3(static_cast<float>(scale))
+                                : static_cast<uint8_t>(127 + power - 2);
       for (int64_t k = i * block; k < (i + 1) * block; ++k) {
         out.values[static_cast<size_t>(row * kK + k)] *= scale;
       }
@@ -118,49 +109,20 @@ class DeviceBytes {
   void* data_ = nullptr;
 };
 
-// c = a bT with block scales, without a plan.
-absl::Status BlockScaled(const Exec& exec,
-                         const Case& which,
-                         const DeviceBytes& a,
-                         const DeviceBytes& b,
-                         const DeviceBytes& scales_a,
-                         const DeviceBytes& scales_b,
-                         void* c) {
-  GemmPlans& plans = exec.cuda->gemm();
-  const CublasLt& lt = plans.library();
-  const auto handle = static_cast<cublasLtHandle_t>(plans.handle());
-  const bool fp4 = which.a == DType::kE2M1;
-  const cudaDataType_t type = fp4 ? CUDA_R_4F_E2M1 : CUDA_R_8F_E4M3;
-  const cublasLtMatmulMatrixScale_t mode =
-      fp4 ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3 : CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
-  MatmulObjects o(lt);
-  HEARTH_RETURN_IF_ERROR(o.CreateDesc(true, false));
-  HEARTH_RETURN_IF_ERROR(
-      o.CreateLayouts(type, kK, kN, kK, type, kK, kM, kK, CUDA_R_16BF, kN, kM, kN));
-  HEARTH_RETURN_IF_ERROR(o.Set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode));
-  HEARTH_RETURN_IF_ERROR(o.Set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode));
-  const void* const pointer_a = scales_b.data();
-  const void* const pointer_b = scales_a.data();
-  HEARTH_RETURN_IF_ERROR(o.Set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, pointer_a));
-  HEARTH_RETURN_IF_ERROR(o.Set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, pointer_b));
-  cublasLtMatmulPreference_t preference = nullptr;
-  HEARTH_RETURN_IF_ERROR(
-      lt.Status(lt.PreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate"));
-  cublasLtMatmulHeuristicResult_t result = {};
-  int count = 0;
-  const cublasStatus_t found =
-      lt.AlgoGetHeuristic(handle, o.desc, o.a, o.b, o.c, o.c, preference, 1, &result, &count);
-  lt.PreferenceDestroy(preference);
-  HEARTH_RETURN_IF_ERROR(lt.Status(found, "cublasLtMatmulAlgoGetHeuristic"));
-  if (count == 0) {
-    return absl::UnimplementedError("cublasLtMatmulAlgoGetHeuristic: no algorithm");
+// Everything native for as long as this lives.
+class ForceNative {
+ public:
+  explicit ForceNative(GemmPlans& plans) : plans_(plans), before_(plans.native_blocks()) {
+    plans_.native_blocks() = {true, true, true};
   }
-  const float alpha = 1.0F;
-  const float beta = 0.0F;
-  return lt.Status(lt.Matmul(handle, o.desc, &alpha, b.data(), o.a, a.data(), o.b, &beta, c, o.c, c,
-                             o.c, &result.algo, nullptr, 0, static_cast<cudaStream_t>(exec.stream)),
-                   "cublasLtMatmul");
-}
+  ~ForceNative() { plans_.native_blocks() = before_; }
+  ForceNative(const ForceNative&) = delete;
+  ForceNative& operator=(const ForceNative&) = delete;
+
+ private:
+  GemmPlans& plans_;
+  NativeBlocks before_;
+};
 
 absl::Status Multiply(const Exec& exec,
                       const Case& which,
@@ -168,30 +130,33 @@ absl::Status Multiply(const Exec& exec,
                       const Operand& b,
                       std::vector<double>& got) {
   constexpr float kScales[] = {1.0F};
-  DeviceBytes device_a, device_b, scales_a, scales_b, device_c;
+  DeviceBytes device_a, device_b, scale, scales_a, scales_b, device_c;
   const size_t c_bytes = DTypeBytes(which.c, kM * kN);
-  const bool blocks = which.block > 0;
   HEARTH_RETURN_IF_ERROR(device_a.Fill(exec, a.bytes.data(), a.bytes.size()));
   HEARTH_RETURN_IF_ERROR(device_b.Fill(exec, b.bytes.data(), b.bytes.size()));
   HEARTH_RETURN_IF_ERROR(device_c.Fill(exec, nullptr, c_bytes));
-  HEARTH_RETURN_IF_ERROR(scales_a.Fill(exec,
-                                       blocks ? a.scales.data() : static_cast<const void*>(kScales),
-                                       blocks ? a.scales.size() : sizeof(kScales)));
-  HEARTH_RETURN_IF_ERROR(scales_b.Fill(exec,
-                                       blocks ? b.scales.data() : static_cast<const void*>(kScales),
-                                       blocks ? b.scales.size() : sizeof(kScales)));
-  if (blocks) {
-    HEARTH_RETURN_IF_ERROR(
-        BlockScaled(exec, which, device_a, device_b, scales_a, scales_b, device_c.data()));
+  HEARTH_RETURN_IF_ERROR(scale.Fill(exec, kScales, sizeof(kScales)));
+  GemmArgs args;
+  args.a = TensorView(device_a.data(), which.a, {kM, kK});
+  args.b = TensorView(device_b.data(), which.b, {kN, kK});
+  args.c = TensorView(device_c.data(), which.c, {kM, kN});
+  args.transpose_b = true;
+  if (DTypeBits(which.a) <= 8) {
+    args.scale_a = args.scale_b = static_cast<const float*>(scale.data());
+  }
+  if (which.block > 0) {
+    HEARTH_RETURN_IF_ERROR(scales_a.Fill(exec, a.scales.data(), a.scales.size()));
+    HEARTH_RETURN_IF_ERROR(scales_b.Fill(exec, b.scales.data(), b.scales.size()));
+    args.block_scales_a = static_cast<const uint8_t*>(scales_a.data());
+    args.block_scales_b = static_cast<const uint8_t*>(scales_b.data());
+  }
+  if (which.unit || which.block > 0) {
+    const ForceNative native(exec.cuda->gemm());
+    if (GemmPathOf(exec, args) != GemmPath::kNative) {
+      return absl::FailedPreconditionError("the workspace is too small for block scales");
+    }
+    HEARTH_RETURN_IF_ERROR(Gemm(exec, args));
   } else {
-    const bool fp8 = which.a == DType::kE4M3 || which.a == DType::kE5M2;
-    GemmArgs args;
-    args.a = TensorView(device_a.data(), which.a, {kM, kK});
-    args.b = TensorView(device_b.data(), which.b, {kN, kK});
-    args.c = TensorView(device_c.data(), which.c, {kM, kN});
-    args.transpose_b = true;
-    args.scale_a = fp8 ? static_cast<const float*>(scales_a.data()) : nullptr;
-    args.scale_b = fp8 ? static_cast<const float*>(scales_b.data()) : nullptr;
     HEARTH_RETURN_IF_ERROR(Gemm(exec, args));
   }
   std::vector<uint8_t> bytes(c_bytes);
@@ -220,6 +185,49 @@ double MaxRelativeError(const Operand& a, const Operand& b, const std::vector<do
   return error / largest;
 }
 
+GemmProbe ProbeCase(const Exec& exec, const Case& which) {
+  GemmProbe probe;
+  probe.name = which.name;
+  const Operand a = MakeOperand(1, which.a, kM, which.block);
+  const Operand b = MakeOperand(2, which.b, kN, which.block);
+  std::vector<double> got;
+  const absl::Status status = Multiply(exec, which, a, b, got);
+  if (!status.ok()) {
+    probe.status = std::string(status.message());
+    return probe;
+  }
+  probe.max_relative_error = MaxRelativeError(a, b, got);
+  probe.ok = probe.max_relative_error <= which.bound;
+  probe.status = probe.ok ? "ok"
+                          : absl::StrFormat("wrong: relative error %.2g, bound %.2g",
+                                            probe.max_relative_error, which.bound);
+  return probe;
+}
+
+// A native product of the case, where the GPU's capability promises one.
+BlockGemmChoice Choose(const Exec& exec, const Case& which, const char* format, bool allow_native) {
+  BlockGemmChoice choice;
+  choice.format = format;
+  const GpuProperties& gpu = exec.cuda->gpu();
+  const bool units = which.unit ? gpu.major == 12 : gpu.major == 10 || gpu.major == 12;
+  if (!units) {
+    choice.why =
+        absl::StrCat("compute capability ", gpu.major, ".", gpu.minor,
+                     which.unit ? ": plain FP8 is as fast" : " has no block-scaled matrix units");
+    return choice;
+  }
+  if (!allow_native) {
+    choice.why = "not asked for";
+    return choice;
+  }
+  const GemmProbe probe = ProbeCase(exec, which);
+  choice.native = probe.ok;
+  choice.why = probe.ok
+                   ? absl::StrFormat("a trial product was right to %.1g", probe.max_relative_error)
+                   : absl::StrCat("the trial product failed: ", probe.status);
+  return choice;
+}
+
 }  // namespace
 
 std::vector<GemmProbe> ProbeGemms(const Exec& exec) {
@@ -228,24 +236,30 @@ std::vector<GemmProbe> ProbeGemms(const Exec& exec) {
     return probes;
   }
   for (const Case& which : kCases) {
-    GemmProbe probe;
-    probe.name = which.name;
-    const Operand a = MakeOperand(1, which.a, kM, which.block);
-    const Operand b = MakeOperand(2, which.b, kN, which.block);
-    std::vector<double> got;
-    const absl::Status status = Multiply(exec, which, a, b, got);
-    if (!status.ok()) {
-      probe.status = std::string(status.message());
-    } else {
-      probe.max_relative_error = MaxRelativeError(a, b, got);
-      probe.ok = probe.max_relative_error <= which.bound;
-      probe.status = probe.ok ? "ok"
-                              : absl::StrFormat("wrong: relative error %.2g, bound %.2g",
-                                                probe.max_relative_error, which.bound);
-    }
-    probes.push_back(std::move(probe));
+    probes.push_back(ProbeCase(exec, which));
   }
   return probes;
+}
+
+std::vector<BlockGemmChoice> ChooseBlockGemms(const Exec& exec, bool allow_native) {
+  std::vector<BlockGemmChoice> choices;
+  if (exec.device != Device::kCuda || exec.cuda == nullptr) {
+    return choices;
+  }
+  NativeBlocks chosen;
+  for (const Case& which : kCases) {
+    if (which.block == 0 && !which.unit) {
+      continue;
+    }
+    const char* const format = which.unit ? "fp8" : which.name;
+    choices.push_back(Choose(exec, which, format, allow_native));
+    bool& flag = which.unit          ? chosen.unit_scale_fp8
+                 : which.block == 16 ? chosen.nvfp4
+                                     : chosen.mxfp8;
+    flag = choices.back().native;
+  }
+  exec.cuda->gemm().native_blocks() = chosen;
+  return choices;
 }
 
 }  // namespace hearth::kernels

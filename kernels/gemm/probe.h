@@ -16,8 +16,23 @@ struct GemmProbe {
 };
 
 // Rows: bf16, f32, fp8 e4m3 x e4m3, fp8 e5m2 x e4m3, mxfp8 (one scale per 32, UE8M0), nvfp4 (one
-// per 16, UE4M3). The reference is computed on the CPU in double from the decoded operands.
-// Allocates and waits for the stream. Empty on the CPU and in a build without CUDA.
+// per 16, UE4M3), both given to cuBLASLt as they are, and fp8 as mxfp8 with unit scales. On a GPU
+// without block-scaled units the last three say what the library answered. The reference is
+// computed on the CPU in double from the decoded operands. Allocates and waits for the stream.
+// Empty on the CPU and in a build without CUDA.
 std::vector<GemmProbe> ProbeGemms(const Exec& exec);
+
+// Which block-scaled products exec's context computes natively from now on, and why. Compute
+// capability 10.x and 12.x are tried by a real product against the reference; a wrong or failing
+// one is emulated, and `why` says so. Before this call everything is emulated. On 12.x plain FP8
+// goes the block-scaled way too, if it is right. `allow_native` = false: emulate everything. Names:
+// "nvfp4", "mxfp8", "fp8". Allocates and waits for the stream; before any graph is recorded. Empty
+// on the CPU.
+struct BlockGemmChoice {
+  std::string format;
+  bool native = false;
+  std::string why;
+};
+std::vector<BlockGemmChoice> ChooseBlockGemms(const Exec& exec, bool allow_native);
 
 }  // namespace hearth::kernels

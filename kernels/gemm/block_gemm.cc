@@ -1,0 +1,125 @@
+// Products on a GPU: which way those with block-scaled operands take, and the emulated one.
+#include <algorithm>
+
+#include "common/base/status_macros.h"
+#include "kernels/block_quantize/block_quantize.h"
+#include "kernels/core/cpu.h"
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/status.h"
+#include "kernels/gemm/cublaslt.h"
+#include "kernels/gemm/gemm.h"
+
+namespace hearth::kernels::cuda {
+namespace {
+
+constexpr char kOp[] = "gemm";
+constexpr size_t kAlignment = 256;
+constexpr size_t kScalarBytes = 256;
+// The E8M0 code of 1.
+constexpr int kUnitScale = 127;
+
+// Pieces of a workspace, each aligned to 256 bytes; the rest is the library's.
+class Pieces {
+ public:
+  explicit Pieces(const Exec& exec) : rest_(exec) {
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(exec.workspace.data);
+    Take((kAlignment - begin % kAlignment) % kAlignment);
+  }
+  void* Take(size_t bytes) {
+    unsigned char* piece = static_cast<unsigned char*>(rest_.workspace.data);
+    const size_t taken = std::min(bytes, rest_.workspace.bytes);
+    rest_.workspace = {piece + taken, rest_.workspace.bytes - taken};
+    return piece;
+  }
+  const Exec& rest() const { return rest_; }
+
+ private:
+  Exec rest_;
+};
+
+// Tensors' scales into alpha, for a product that takes its scalars from the device.
+absl::Status FoldScales(const Exec& exec, GemmArgs& args, float* out) {
+  if (args.scale_a != nullptr) {
+    HEARTH_RETURN_IF_ERROR(
+        ProductScalars(exec, args.alpha, args.scale_a, args.scale_b, args.beta, out));
+    args.scalars = out;
+    args.scale_a = args.scale_b = nullptr;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Native(const Exec& exec, GemmArgs args) {
+  HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, kScalarBytes + kAlignment, kOp));
+  Pieces pieces(exec);
+  HEARTH_RETURN_IF_ERROR(FoldScales(exec, args, static_cast<float*>(pieces.Take(kScalarBytes))));
+  return exec.cuda->gemm().Run(pieces.rest(), args);
+}
+
+absl::Status Emulated(const Exec& exec, GemmArgs args) {
+  HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, EmulationBytes(args), kOp));
+  const GemmExtents e = ExtentsOf(args);
+  Pieces pieces(exec);
+  HEARTH_RETURN_IF_ERROR(FoldScales(exec, args, static_cast<float*>(pieces.Take(kScalarBytes))));
+  const auto widen = [&](TensorView& operand, const uint8_t*& scales, int64_t lines) {
+    void* const wide = pieces.Take(AlignUp(DTypeBytes(DType::kBF16, lines * e.k), kAlignment));
+    const BlockDequantizeArgs from = {{operand.dtype, operand.data, scales, nullptr},
+                                      TensorView(wide, DType::kBF16, {lines, e.k})};
+    operand = from.y;
+    scales = nullptr;
+    return cuda::BlockDequantize(exec, from);
+  };
+  HEARTH_RETURN_IF_ERROR(widen(args.a, args.block_scales_a, e.m));
+  HEARTH_RETURN_IF_ERROR(widen(args.b, args.block_scales_b, e.n));
+  args.lda = args.ldb = 0;
+  return exec.cuda->gemm().Run(pieces.rest(), args);
+}
+
+// Bytes of block scales that serve both operands of an FP8 product.
+size_t UnitScaleBytes(const GemmArgs& args) {
+  const GemmExtents e = ExtentsOf(args);
+  return SwizzledScaleBytes(std::max(e.m, e.n), e.k / 32);
+}
+
+// Half of what the library likes must be left for it.
+bool TakesUnitScales(const Exec& exec, const GemmArgs& args) {
+  const GemmExtents e = ExtentsOf(args);
+  return exec.cuda->gemm().native_blocks().unit_scale_fp8 && args.scale_a != nullptr &&
+         args.block_scales_a == nullptr && args.scalars == nullptr && e.k % 32 == 0 &&
+         exec.workspace.bytes >=
+             UnitScaleBytes(args) + kScalarBytes + kAlignment + kGemmWorkspaceBytes / 2;
+}
+
+absl::Status UnitScaleFp8(const Exec& exec, GemmArgs args) {
+  const size_t bytes = UnitScaleBytes(args);
+  Pieces pieces(exec);
+  HEARTH_RETURN_IF_ERROR(FoldScales(exec, args, static_cast<float*>(pieces.Take(kScalarBytes))));
+  auto* const scales = static_cast<uint8_t*>(pieces.Take(bytes));
+  HEARTH_CUDA_RETURN_IF_ERROR(
+      cudaMemsetAsync(scales, kUnitScale, bytes, static_cast<cudaStream_t>(exec.stream)));
+  args.block_scales_a = args.block_scales_b = scales;
+  return exec.cuda->gemm().Run(pieces.rest(), args);
+}
+
+}  // namespace
+
+GemmPath GemmPathOf(const Exec& exec, const GemmArgs& args) {
+  const NativeBlocks& native = exec.cuda->gemm().native_blocks();
+  if (args.block_scales_a == nullptr) {
+    return TakesUnitScales(exec, args) ? GemmPath::kNative : GemmPath::kPlain;
+  }
+  const bool has_units = args.a.dtype == DType::kE2M1 ? native.nvfp4 : native.mxfp8;
+  return has_units ? GemmPath::kNative : GemmPath::kEmulated;
+}
+
+absl::Status Gemm(const Exec& exec, const GemmArgs& args) {
+  const GemmPath path = cuda::GemmPathOf(exec, args);
+  if (path == GemmPath::kPlain) {
+    return exec.cuda->gemm().Run(exec, args);
+  }
+  if (path == GemmPath::kEmulated) {
+    return Emulated(exec, args);
+  }
+  return args.block_scales_a != nullptr ? Native(exec, args) : UnitScaleFp8(exec, args);
+}
+
+}  // namespace hearth::kernels::cuda
