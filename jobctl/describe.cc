@@ -58,6 +58,48 @@ void AppendRunInfo(std::string& out, const v1::Job& job) {
   Line(out, "Memory", absl::StrCat(FormatBytes(info.planned_bytes()), " planned a rank"));
 }
 
+// What the guard did, and what of it is in force.
+std::string GuardText(const v1::Job& job) {
+  const v1::GuardCounts& counts = job.last_report().guard();
+  const int64_t refused = counts.non_finite() + counts.spike() + counts.grad_spike();
+  std::string text =
+      refused == 0
+          ? "no step refused"
+          : absl::StrCat(refused, " refused (", counts.non_finite(), " not finite, ",
+                         counts.spike(), " loss spikes, ", counts.grad_spike(),
+                         " gradient spikes), ", counts.redone_steps(), " done again, ",
+                         counts.remedies(), " remedies, ", counts.fallbacks(), " fallbacks");
+  const v1::GuardDecision& last = job.last_decision();
+  if (last.until_step() > job.step()) {
+    absl::StrAppend(&text, "; ", last.to(), " up to step ", last.until_step());
+  }
+  return job.has_last_decision() ? absl::StrCat(text, "; last at ", last.text()) : text;
+}
+
+// For each role the worst operand of each kind, when last measured.
+void AppendTensors(std::string& out, const v1::Job& job) {
+  for (const char* role : {"x", "dy", "w"}) {
+    v1::TensorStats low;
+    v1::TensorStats high;
+    v1::TensorStats largest;
+    for (const v1::TensorStats& row : job.last_report().worst_tensors()) {
+      if (row.role() != role) {
+        continue;
+      }
+      low = low.role().empty() || row.underflow_ratio() > low.underflow_ratio() ? row : low;
+      high = high.role().empty() || row.saturation_ratio() > high.saturation_ratio() ? row : high;
+      largest = largest.role().empty() || row.amax() > largest.amax() ? row : largest;
+    }
+    if (!low.role().empty()) {
+      Line(out, absl::StrCat("Tensors ", role),
+           absl::StrFormat("underflow %.3g %% (%s), saturation %.3g %% (%s), largest %.4g (%s)",
+                           100 * low.underflow_ratio(), low.parameter(),
+                           100 * high.saturation_ratio(), high.parameter(), largest.amax(),
+                           largest.parameter()));
+    }
+  }
+}
+
 std::string UsageLines(const Usage& usage, const std::string& currency) {
   std::string out;
   Line(out, "Energy", EnergySentence(usage));
@@ -105,6 +147,10 @@ std::string Describe(const v1::Job& job,
   AppendProgress(out, job);
   out += usage;
   AppendRunInfo(out, job);
+  if (job.step() > 0) {
+    Line(out, "Guard", GuardText(job));
+    AppendTensors(out, job);
+  }
   if (job.recovery().has_fault_time()) {
     Line(out, "Recovery", RecoveryText(job.recovery()));
   }

@@ -158,6 +158,9 @@ struct Core::Impl {
   // Joules of the devices of the ranks but 0 since the look before (since now, for a new epoch).
   double EnergyOfOtherRanks(JobState& job);
   void ApplyStep(JobState& job, int rank, const v1::StepReport& step);
+  // Each is an event.
+  void NoteDecisions(JobState& job,
+                     const google::protobuf::RepeatedPtrField<v1::GuardDecision>& decisions);
   void ApplyLogs(JobState& job, int rank, const v1::LogBatch& logs);
   void ApplyCheckpoint(WorkerState& worker,
                        JobState& job,

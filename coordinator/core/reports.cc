@@ -179,7 +179,13 @@ void Core::Impl::ApplyStep(JobState& job, int rank, const v1::StepReport& step) 
   record.mutable_step()->set_epoch(view.epoch());
   record.mutable_step()->set_energy_joules(step.energy_joules() + EnergyOfOtherRanks(job));
   view.set_step(step.step());
+  // Tensor statistics come now and then; the newest stay in sight.
+  auto worst = std::move(*view.mutable_last_report()->mutable_worst_tensors());
   *view.mutable_last_report() = record.step();
+  view.mutable_last_report()->clear_decisions();
+  if (step.worst_tensors().empty()) {
+    *view.mutable_last_report()->mutable_worst_tensors() = std::move(worst);
+  }
   AppendHistory(job, std::move(record));
   if (job.state() == v1::JOB_STATE_STARTING) {
     Transition(job, v1::JOB_STATE_RUNNING, "trainer", "first_step",
@@ -188,6 +194,15 @@ void Core::Impl::ApplyStep(JobState& job, int rank, const v1::StepReport& step) 
   } else if (job.state() == v1::JOB_STATE_RUNNING) {
     view.set_running_seconds(job.record.running_base() +
                              absl::ToDoubleSeconds(Mono() - job.running_since));
+  }
+  NoteDecisions(job, step.decisions());
+}
+
+void Core::Impl::NoteDecisions(
+    JobState& job, const google::protobuf::RepeatedPtrField<v1::GuardDecision>& decisions) {
+  for (const v1::GuardDecision& decision : decisions) {
+    *job.job().mutable_last_decision() = decision;
+    Note(job, "precision", "trainer", decision.text());
   }
 }
 
@@ -279,6 +294,9 @@ void Core::Impl::ApplyExit(WorkerState& worker, JobState& job, int rank, const v
   v1::RankRecord& record = *job.record.mutable_ranks(rank);
   *record.mutable_exit() = exit;
   record.set_gone(true);
+  if (rank == 0) {
+    NoteDecisions(job, exit.exit().decisions());
+  }
   if (!record.has_dying()) {
     *record.mutable_fault_time() = ToProto(now_.wall - absl::Seconds(exit.silent_seconds()));
   }

@@ -72,6 +72,8 @@ JobCollector::JobCollector(const View& view,
   AddInfo(jobs);
   AddLastReport(jobs);
   AddPrecision(jobs);
+  AddGuard(jobs);
+  AddTensors(jobs);
   AddTimes(jobs);
   AddAccumulated(jobs, series);
   AddRestarts(jobs, series);
@@ -178,6 +180,43 @@ void JobCollector::AddPrecision(const std::vector<JobPtr>& jobs) {
                 {"recipe", recipe},
                 {"execution", job.run_info().recipe_execution()}},
                1);
+    }
+  }
+}
+
+void JobCollector::AddGuard(const std::vector<JobPtr>& jobs) {
+  const size_t skipped = AddFamily(kJobSkipped);
+  const size_t redone = AddFamily(kJobRedone);
+  const size_t measures = AddFamily(kJobMeasures);
+  const auto number = [](int64_t count) { return static_cast<double>(count); };
+  for (const JobPtr& record : jobs) {
+    const std::string& id = record->job().job_id();
+    const v1::GuardCounts& counts = record->job().last_report().guard();
+    AddCounter(skipped, {{"job_id", id}, {"cause", "non_finite"}}, number(counts.non_finite()));
+    AddCounter(skipped, {{"job_id", id}, {"cause", "spike"}}, number(counts.spike()));
+    AddCounter(skipped, {{"job_id", id}, {"cause", "grad_spike"}}, number(counts.grad_spike()));
+    AddCounter(redone, {{"job_id", id}}, number(counts.redone_steps()));
+    AddCounter(measures, {{"job_id", id}, {"kind", "remedy"}}, number(counts.remedies()));
+    AddCounter(measures, {{"job_id", id}, {"kind", "fallback"}}, number(counts.fallbacks()));
+  }
+}
+
+void JobCollector::AddTensors(const std::vector<JobPtr>& jobs) {
+  const std::pair<const MetricDef*, double (v1::TensorStats::*)() const> columns[] = {
+      {&kJobTensorAmax, &v1::TensorStats::amax},
+      {&kJobTensorUnderflow, &v1::TensorStats::underflow_ratio},
+      {&kJobTensorSaturation, &v1::TensorStats::saturation_ratio}};
+  for (const auto& [def, value] : columns) {
+    const size_t family = AddFamily(*def);
+    for (const JobPtr& record : jobs) {
+      std::map<std::string, double> worst;  // by role
+      for (const v1::TensorStats& row : record->job().last_report().worst_tensors()) {
+        const auto [found, first] = worst.try_emplace(row.role(), (row.*value)());
+        found->second = std::max(found->second, (row.*value)());
+      }
+      for (const auto& [role, number] : worst) {
+        AddGauge(family, {{"job_id", record->job().job_id()}, {"role", role}}, number);
+      }
     }
   }
 }

@@ -32,6 +32,8 @@ class JobCollector : public prometheus::Collectable {
   void CountStates(const std::vector<JobPtr>& all, const View& view);
   void AddInfo(const std::vector<JobPtr>& jobs);
   void AddLastReport(const std::vector<JobPtr>& jobs);
+  void AddGuard(const std::vector<JobPtr>& jobs);
+  void AddTensors(const std::vector<JobPtr>& jobs);
   void AddPrecision(const std::vector<JobPtr>& jobs);
   void AddTimes(const std::vector<JobPtr>& jobs);
   void AddRestarts(const std::vector<JobPtr>& jobs,

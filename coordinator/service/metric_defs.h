@@ -127,6 +127,30 @@ inline constexpr MetricDef kJobPrecision = {
     "hearth_job_precision_info", MetricType::kGauge,
     "The recipe in force at the last step, native or emulated; always 1.",
     "job_id,recipe,execution", Stability::kBeta};
+inline constexpr MetricDef kJobSkipped = {
+    "hearth_job_skipped_steps_total", MetricType::kCounter,
+    "Attempts at a step that the guard refused, by cause: non_finite, spike, grad_spike.",
+    "job_id,cause", Stability::kBeta};
+inline constexpr MetricDef kJobRedone = {
+    "hearth_job_redone_steps_total", MetricType::kCounter,
+    "Steps that were applied after the guard had refused them in another recipe.", "job_id",
+    Stability::kBeta};
+inline constexpr MetricDef kJobMeasures = {
+    "hearth_job_precision_measures_total", MetricType::kCounter,
+    "What repeated numerical trouble led to, by kind: remedy, fallback.", "job_id,kind",
+    Stability::kBeta};
+inline constexpr MetricDef kJobTensorAmax = {
+    "hearth_job_tensor_amax", MetricType::kGauge,
+    "Largest magnitude among all quantised operands of a role (x, dy, w) when last measured.",
+    "job_id,role", Stability::kBeta};
+inline constexpr MetricDef kJobTensorUnderflow = {
+    "hearth_job_tensor_underflow_ratio", MetricType::kGauge,
+    "Elements that are zero in the narrow format, of the worst operand of a role.", "job_id,role",
+    Stability::kBeta};
+inline constexpr MetricDef kJobTensorSaturation = {
+    "hearth_job_tensor_saturation_ratio", MetricType::kGauge,
+    "Elements at the largest magnitude of the narrow format, of the worst operand of a role.",
+    "job_id,role", Stability::kBeta};
 inline constexpr MetricDef kJobCheckpointSeconds = {
     "hearth_job_checkpoint_stall_seconds_total", MetricType::kCounter,
     "Time for which steps stood still because of checkpoints.", "job_id", Stability::kBeta};
@@ -190,6 +214,12 @@ inline constexpr MetricDef kAllDefs[] = {kCommitSeconds,
                                          kJobCommunicationBytes,
                                          kJobDataWait,
                                          kJobPrecision,
+                                         kJobSkipped,
+                                         kJobRedone,
+                                         kJobMeasures,
+                                         kJobTensorAmax,
+                                         kJobTensorUnderflow,
+                                         kJobTensorSaturation,
                                          kJobCheckpointSeconds,
                                          kJobCheckpointDuration,
                                          kJobLastProgress,

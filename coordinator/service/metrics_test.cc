@@ -169,6 +169,9 @@ v1::JobRecord& FillJob(v1::JobRecord& record, const std::string& id) {
   job.mutable_checkpoint()->mutable_create_time()->set_seconds(1);
   job.mutable_recovery()->set_seconds(1);
   job.mutable_run_info()->set_recipe_execution("native");
+  for (const char* role : {"x", "dy", "w"}) {
+    job.mutable_last_report()->add_worst_tensors()->set_role(role);
+  }
   EXPECT_EQ(job.job_id(), id);
   return record;
 }
@@ -205,6 +208,34 @@ TEST_F(CoordinatorMetricsTest, Render_FullTables_StayWithinTheDocumentedBound) {
   EXPECT_LE(of_jobs, kJobsMax * kSeriesPerJob);
   EXPECT_GE(of_jobs / kJobsMax, kSeriesPerJob / 2) << "the bound promises too little";
   EXPECT_LE(other, kSeriesFixed);
+}
+
+TEST_F(CoordinatorMetricsTest, Render_Guard_CountsByCauseAndWorstTensors) {
+  Effects effects;
+  v1::JobRecord& record = Job(effects, "a", v1::JOB_STATE_RUNNING);
+  v1::StepReport& report = *record.mutable_job()->mutable_last_report();
+  report.mutable_guard()->set_non_finite(2);
+  report.mutable_guard()->set_redone_steps(1);
+  report.mutable_guard()->set_fallbacks(1);
+  for (const double ratio : {0.125, 0.25}) {
+    v1::TensorStats& row = *report.add_worst_tensors();
+    row.set_role("dy");
+    row.set_underflow_ratio(ratio);
+    row.set_amax(1 - ratio);
+  }
+  Job(effects, "fresh", v1::JOB_STATE_RUNNING);
+  Apply(std::move(effects));
+  const std::string text = metrics_.Render(view_);
+  for (const char* line :
+       {"hearth_job_skipped_steps_total{job_id=\"a\",cause=\"non_finite\"} 2\n",
+        "hearth_job_skipped_steps_total{job_id=\"fresh\",cause=\"spike\"} 0\n",
+        "hearth_job_redone_steps_total{job_id=\"a\"} 1\n",
+        "hearth_job_precision_measures_total{job_id=\"a\",kind=\"fallback\"} 1\n",
+        "hearth_job_precision_measures_total{job_id=\"a\",kind=\"remedy\"} 0\n",
+        "hearth_job_tensor_underflow_ratio{job_id=\"a\",role=\"dy\"} 0.25\n",
+        "hearth_job_tensor_amax{job_id=\"a\",role=\"dy\"} 0.875\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
 }
 
 // rate() and increase() miss the first event of a series that begins with it.

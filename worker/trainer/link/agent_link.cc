@@ -117,6 +117,7 @@ class AgentLink : public Link {
   void SendStep(const v1::StepReport& report) override {
     v1::FromTrainer message;
     *message.mutable_step() = report;
+    message.mutable_step()->clear_tensors();  // as many as the model has matrices
     Send(message);
   }
   void SendCheckpoint(const v1::CheckpointAnnouncement& checkpoint) override {

@@ -153,7 +153,7 @@ TEST_P(GuardRunTest, Spike_IsFoundAndDoneAgain) {
 TEST_P(GuardRunTest, GradientSpike_IsFoundToo) {
   v1::JobSpec spec = Job();
   spec.mutable_train()->set_spike_sigma(0);
-  spec.mutable_train()->set_spike_grad_sigma(3);
+  spec.mutable_train()->set_spike_grad_sigma(2);
   spec.mutable_precision()->set_fallback_after(1000);
   const auto spoiled = Run(spec, "trainer.loss_spike=error@22");
   ASSERT_EQ(spoiled->exits[0].reason(), v1::EXIT_REASON_FINISHED) << spoiled->exits[0].message();

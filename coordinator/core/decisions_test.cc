@@ -1,0 +1,42 @@
+// What a run's guard decides, on its way into events and the job.
+#include "coordinator/core/core.h"
+#include "coordinator/core/harness.h"
+#include "gtest/gtest.h"
+
+namespace hearth::coordinator {
+namespace {
+
+TEST(Reports, DecisionsOfTheGuard_AreEventsWithTheirStep) {
+  Harness h;
+  h.Running(1);
+  v1::TaskReport report = h.Next("job", 0);
+  report.mutable_step()->set_step(7);
+  report.mutable_step()->add_worst_tensors()->set_role("dy");
+  v1::GuardDecision& redo = *report.mutable_step()->add_decisions();
+  redo.set_step(7);
+  redo.set_text("step 7: done again in bf16");
+  h.Report("job", 0, report);
+  EXPECT_EQ(h.events.back().type(), "precision");
+  EXPECT_EQ(h.events.back().actor(), "trainer");
+  EXPECT_EQ(h.events.back().step(), 7);
+  EXPECT_EQ(h.events.back().message(), "step 7: done again in bf16");
+  EXPECT_EQ(h.Job("job").last_decision().step(), 7);
+  const size_t events = h.events.size();
+  h.Report("job", 0, report);
+  h.Step("job", 8);
+  EXPECT_EQ(h.events.size(), events) << "each once";
+  EXPECT_EQ(h.Job("job").last_report().worst_tensors_size(), 1) << "of step 7";
+  // What came after the last step that was applied is told with the end.
+  v1::TaskReport exit = h.Next("job", 0);
+  exit.mutable_exit()->set_clean(true);
+  exit.mutable_exit()->mutable_exit()->set_reason(v1::EXIT_REASON_NUMERICAL);
+  v1::GuardDecision& stop = *exit.mutable_exit()->mutable_exit()->add_decisions();
+  stop.set_action("stop");
+  stop.set_text("step 9: no other recipe");
+  h.Report("job", 0, exit);
+  EXPECT_EQ(h.Job("job").last_decision().action(), "stop");
+  EXPECT_EQ(h.Job("job").state(), v1::JOB_STATE_FAILED);
+}
+
+}  // namespace
+}  // namespace hearth::coordinator
