@@ -529,6 +529,18 @@ __global__ void __launch_bounds__(kThreads) BlockDequantizeKernel(const uint8_t*
   }
 }
 
+__global__ void __launch_bounds__(kThreads) UpdateBlockAmaxKernel(
+    int64_t n, float* measured, float* amax, float margin, const int32_t* skip) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= n) {
+    return;
+  }
+  if (skip == nullptr || *skip == 0) {
+    amax[i] = NextBlockAmax(measured[i], amax[i], margin);
+  }
+  measured[i] = 0.0F;
+}
+
 }  // namespace
 
 absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args) {
@@ -553,6 +565,16 @@ absl::Status BlockDequantize(const Exec& exec, const BlockDequantizeArgs& args) 
         values, args.x.scales, args.x.dtype, lines, extent, args.y.as<float>());
   }
   return HEARTH_CUDA_LAUNCHED("block_dequantize");
+}
+
+absl::Status UpdateBlockAmax(const Exec& exec, const UpdateBlockAmaxArgs& args) {
+  if (args.n == 0) {
+    return absl::OkStatus();
+  }
+  const auto blocks = static_cast<unsigned>(CeilDiv(args.n, kThreads));
+  UpdateBlockAmaxKernel<<<blocks, kThreads, 0, StreamOf(exec)>>>(args.n, args.measured, args.amax,
+                                                                 args.margin, args.skip);
+  return HEARTH_CUDA_LAUNCHED("update_block_amax");
 }
 
 }  // namespace hearth::kernels::cuda

@@ -51,7 +51,28 @@ absl::Status CanImplement(const BlockDequantizeArgs& args);
 size_t BlockDequantizeWorkspaceBytes(const BlockDequantizeArgs& args);  // 0
 absl::Status BlockDequantize(const Exec& exec, const BlockDequantizeArgs& args);
 
+// From what was measured to the `amax` of later calls: amax = measured * margin, or as it was if
+// that is 0, infinite or NaN; measured = 0.
+//   measured, amax : [n] f32, one for each form
+//   margin : a power of two >= 1. 1 after a call that only measures (current scaling, two passes);
+//            2 or more for the next step's (delayed scaling, one pass): growth within it saturates
+//            nothing
+//   skip   : optional, as above; with it only measured is zeroed
+// Errors: kInvalidArgument.
+struct UpdateBlockAmaxArgs {
+  int64_t n = 0;
+  float* measured = nullptr;
+  float* amax = nullptr;
+  float margin = 1.0F;
+  const int32_t* skip = nullptr;
+};
+
+absl::Status CanImplement(const UpdateBlockAmaxArgs& args);
+size_t UpdateBlockAmaxWorkspaceBytes(const UpdateBlockAmaxArgs& args);  // 0
+absl::Status UpdateBlockAmax(const Exec& exec, const UpdateBlockAmaxArgs& args);
+
 namespace cuda {
+absl::Status UpdateBlockAmax(const Exec& exec, const UpdateBlockAmaxArgs& args);
 absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args);
 absl::Status BlockDequantize(const Exec& exec, const BlockDequantizeArgs& args);
 }  // namespace cuda

@@ -1,4 +1,6 @@
 #include <cmath>
+#include <cstring>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -389,6 +391,36 @@ OpCase ManyCase() {
   return c;
 }
 
+OpCase UpdateCase(bool skip) {
+  constexpr int64_t kCount = 301;
+  OpCase c;
+  c.op = "block_quantize";
+  c.name = skip ? "skipped_update_301" : "update_301";
+  const Fill positive = {Fill::kUniform, 0.0, 5.0};
+  std::string measured(kCount * sizeof(float), '\0');
+  constexpr uint32_t kUnusable[] = {0x00000000, 0x7F800000, 0x7FC00000, 0x7F7FFFFF};
+  for (int64_t i = 0; i < kCount; ++i) {
+    const uint32_t bits = i % 7 < 4 ? kUnusable[i % 7] : 0x3F800000U + static_cast<uint32_t>(i);
+    std::memcpy(&measured[static_cast<size_t>(i) * sizeof(bits)], &bits, sizeof(bits));
+  }
+  c.buffers = {{"measured", {kCount}, Role::kAccumulate, positive, DType::kU8},
+               {"amax", {kCount}, Role::kAccumulate, positive, DType::kU8},
+               {"skip", {1}, Role::kInput, {Fill::kConstant, skip ? 1.0 : 0.0, 0.0}, DType::kI32}};
+  c.buffers[0].contents = measured;
+  c.forward = [](const Exec& exec, const Buffers& b) {
+    UpdateBlockAmaxArgs args;
+    args.n = kCount;
+    args.measured = b["measured"].as<float>();
+    args.amax = b["amax"].as<float>();
+    args.margin = 4.0F;
+    args.skip = b["skip"].as<int32_t>();
+    return UpdateBlockAmax(exec, args);
+  };
+  c.double_reference = false;
+  c.slack = 0.0;
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> BlockQuantizeCases() {
@@ -397,6 +429,8 @@ std::vector<OpCase> BlockQuantizeCases() {
     cases.push_back(BlockQuantizeCase(s));
   }
   cases.push_back(ManyCase());
+  cases.push_back(UpdateCase(false));
+  cases.push_back(UpdateCase(true));
   return cases;
 }
 

@@ -17,6 +17,7 @@ namespace {
 
 constexpr char kOp[] = "block_quantize";
 constexpr char kBackOp[] = "block_dequantize";
+constexpr char kUpdateOp[] = "update_block_amax";
 constexpr int kMaxSpans = kMaxHadamard / kSpan;
 
 bool IsBlockType(DType dtype) {
@@ -168,7 +169,7 @@ template <typename T>
 void Load(const Job<T>& job, int64_t line, int64_t begin, Group& group) {
   for (int s = 0; s < group.spans; ++s) {
     for (int i = 0; i < kSpan; ++i) {
-      group.v[s][i] = job.At(line, begin + s * kSpan + i);
+      group.v[s][i] = job.At(line, begin + int64_t{s} * kSpan + i);
     }
   }
   if (job.form->hadamard > 0) {
@@ -224,7 +225,7 @@ void QuantizeEdenGroup(
   const float sum = TreeSum(squares, group.spans);
   const float projection = TreeSum(projections, group.spans);
   for (int s = 0; s < group.spans; ++s) {
-    const int64_t k = begin + s * kSpan;
+    const int64_t k = begin + int64_t{s} * kSpan;
     const uint64_t element = job.first_element + static_cast<uint64_t>(line * job.extent + k);
     const uint32_t random = RngBlock(job.key, element / 8)[0] & 0xFFFFU;
     const uint8_t scale = EdenScale(blocks[s].base, sum, projection, random);
@@ -292,9 +293,9 @@ void QuantizeLine(const Job<T>& job, int64_t line, LineResult& result) {
     }
     for (int s = 0; s < group.spans; ++s) {
       if (fp4) {
-        QuantizeE2m1Span(job, line, begin + s * kSpan, group, s, result);
+        QuantizeE2m1Span(job, line, begin + int64_t{s} * kSpan, group, s, result);
       } else {
-        QuantizeFp8Span(job, line, begin + s * kSpan, group, s, result);
+        QuantizeFp8Span(job, line, begin + int64_t{s} * kSpan, group, s, result);
       }
     }
   }
@@ -373,22 +374,25 @@ void DecodeSpan(const BlockScaledView& x, int64_t at, float (&out)[kSpan]) {
   }
 }
 
+// Sixteen elements of line `line` from k on, times their block's scale.
+template <typename T>
+void DequantizeSpan(const BlockScaledView& x, int64_t extent, int64_t line, int64_t k, T* out) {
+  const int64_t block = BlockLength(x.dtype);
+  const uint8_t code = x.scales[SwizzledScaleOffset(line, k / block, extent / block)];
+  const float scale = x.dtype == DType::kE2M1 ? DecodeE4m3(code) : DecodeE8m0(code);
+  float v[kSpan];
+  DecodeSpan(x, line * extent + k, v);
+  for (int i = 0; i < kSpan; ++i) {
+    out[i] = T{MulRn(v[i], scale)};
+  }
+}
+
 template <typename T>
 void DequantizeImpl(const Exec& exec, const BlockDequantizeArgs& args) {
   const int64_t extent = args.y.cols();
-  const int64_t block = BlockLength(args.x.dtype);
   ParallelFor(exec, args.y.rows(), RowGrain(extent), [&](int64_t begin, int64_t end) {
-    for (int64_t line = begin; line < end; ++line) {
-      T* out = args.y.as<T>() + line * extent;
-      for (int64_t k = 0; k < extent; k += kSpan) {
-        const uint8_t code = args.x.scales[SwizzledScaleOffset(line, k / block, extent / block)];
-        const float scale = args.x.dtype == DType::kE2M1 ? DecodeE4m3(code) : DecodeE8m0(code);
-        float v[kSpan];
-        DecodeSpan(args.x, line * extent + k, v);
-        for (int i = 0; i < kSpan; ++i) {
-          out[k + i] = T{MulRn(v[i], scale)};
-        }
-      }
+    for (int64_t at = begin * extent; at < end * extent; at += kSpan) {
+      DequantizeSpan(args.x, extent, at / extent, at % extent, args.y.as<T>() + at);
     }
   });
 }
@@ -431,6 +435,34 @@ absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args) {
       QuantizeOne<T>(exec, tensor);
       return 0;
     });
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CanImplement(const UpdateBlockAmaxArgs& args) {
+  const bool power =
+      args.margin >= 1.0F && (FloatBits(args.margin) & 0x7FFFFFU) == 0 && args.margin <= FLT_MAX;
+  if (args.n < 0 || (args.n > 0 && (args.measured == nullptr || args.amax == nullptr)) || !power) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kUpdateOp, ": n = ", args.n, ", margin = ", args.margin));
+  }
+  return absl::OkStatus();
+}
+
+size_t UpdateBlockAmaxWorkspaceBytes(const UpdateBlockAmaxArgs&) {
+  return 0;
+}
+
+absl::Status UpdateBlockAmax(const Exec& exec, const UpdateBlockAmaxArgs& args) {
+  HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RUN_ON_CUDA(exec, kUpdateOp, UpdateBlockAmax(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kUpdateOp));
+  const bool skip = args.skip != nullptr && *args.skip != 0;
+  for (int64_t i = 0; i < args.n; ++i) {
+    if (!skip) {
+      args.amax[i] = NextBlockAmax(args.measured[i], args.amax[i], args.margin);
+    }
+    args.measured[i] = 0.0F;
   }
   return absl::OkStatus();
 }

@@ -420,6 +420,30 @@ TEST(BlockQuantize, MeasuredAlone_NeedsNoMemory) {
   EXPECT_NE(columns, x.Amax());
 }
 
+TEST(UpdateBlockAmax, UsableMagnitudes_GetTheMargin) {
+  float measured[] = {3.0F, 0.0F, kInf, std::nanf(""), 3e38F};
+  float amax[] = {1.0F, 1.0F, 1.0F, 1.0F, 1.0F};
+  UpdateBlockAmaxArgs args;
+  args.n = 5;
+  args.measured = measured;
+  args.amax = amax;
+  args.margin = 4.0F;
+  ASSERT_TRUE(UpdateBlockAmax(Exec(), args).ok());
+  EXPECT_EQ(amax[0], 12.0F);
+  for (int i = 1; i < 5; ++i) {
+    EXPECT_EQ(amax[i], 1.0F);
+    EXPECT_EQ(measured[i], 0.0F);
+  }
+  const int32_t skip = 1;
+  args.skip = &skip;
+  measured[0] = 9.0F;
+  ASSERT_TRUE(UpdateBlockAmax(Exec(), args).ok());
+  EXPECT_EQ(amax[0], 12.0F);
+  EXPECT_EQ(measured[0], 0.0F);
+  args.margin = 3.0F;
+  EXPECT_EQ(UpdateBlockAmax(Exec(), args).code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(BlockQuantize, UndefinedCombinations_AreRefused) {
   Matrix x(32, 64);
   const auto code = [&](const auto& change) {

@@ -68,6 +68,12 @@ HEARTH_HD inline TensorScale TensorScaleOf(float amax, BlockRounding rounding) {
   return scale;
 }
 
+// The amax that the next quantisation is made for: a magnitude of no use leaves the one there was.
+HEARTH_HD inline float NextBlockAmax(float measured, float amax, float margin) {
+  const float next = MulRn(measured, margin);
+  return next > 0.0F && next <= FLT_MAX ? next : amax;
+}
+
 // Magnitudes as unsigned integers order as the values do, with infinity and NaN above.
 HEARTH_HD inline uint32_t LargestMagnitude(const float (&v)[kSpan]) {
   uint32_t largest = 0;
