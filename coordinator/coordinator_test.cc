@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "common/base/ids.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
@@ -313,6 +312,7 @@ TEST_F(CoordinatorTest, Job_FromSubmitToFinish_IsRecordedWhole) {
   ASSERT_TRUE(done.ok());
   EXPECT_EQ(done->step(), 3);
   EXPECT_EQ(done->checkpoint().step(), 3);
+  EXPECT_FALSE(done->has_recovery()) << "no rank was lost";
   EXPECT_EQ(Steps(History(job->job_id(), 0, 0)), "1 2 3");
   EXPECT_EQ(Steps(History(job->job_id(), 0, 0, /*follow=*/true)), "1 2 3");
   EXPECT_EQ(Steps(History(job->job_id(), 2, 0)), "3");
@@ -358,26 +358,6 @@ TEST_F(CoordinatorTest, StreamMetrics_AfterARecovery_RewindsOrLeavesVoidedStepsO
   EXPECT_EQ(Steps(History("again", 0, 1)), "1 2 3");
   EXPECT_EQ(Steps(History("again", 0, 2)), "2 3");
   EXPECT_EQ(Steps(History("again", 2, 0)), "<1 2 3");
-}
-
-// Neither the event loop nor the scheduler, which runs on it, holds up a scrape.
-TEST_F(CoordinatorTest, Scrape_EventLoopBusy_IsAnswered) {
-  ASSERT_TRUE(Submit("waits").ok());
-  absl::Notification busy;
-  absl::Notification release;
-  coordinator_->OnLoop([&] {
-    busy.Notify();
-    release.WaitForNotification();
-  });
-  ASSERT_TRUE(busy.WaitForNotificationWithTimeout(kPatience));
-  absl::Notification scraped;
-  std::thread scraper([&] {
-    EXPECT_EQ(coordinator_->TimeScrapes(3).size(), 3u);
-    scraped.Notify();
-  });
-  EXPECT_TRUE(scraped.WaitForNotificationWithTimeout(kPatience));
-  release.Notify();
-  scraper.join();
 }
 
 TEST_F(CoordinatorTest, StreamLogs_LinesThatTheWorkerLost_AreCounted) {

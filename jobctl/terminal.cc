@@ -13,8 +13,8 @@
 namespace hearth::jobctl {
 namespace {
 
-// NOLINTNEXTLINE(concurrency-mt-unsafe): nothing sets the environment
 const char* Variable(const char* name) {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing sets the environment
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }

@@ -1,0 +1,44 @@
+// Neither the event loop nor the scheduler, which runs on it, holds up a scrape.
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "coordinator/coordinator.h"
+#include "gtest/gtest.h"
+
+namespace hearth::coordinator {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(10);
+
+TEST(Scrape, EventLoopBusy_IsAnswered) {
+  std::string pattern = testing::TempDir() + "/scrape_XXXXXX";
+  const std::string root = mkdtemp(pattern.data());
+  CoordinatorOptions options;
+  options.store.data_dir = root + "/data";
+  options.listen = "127.0.0.1:0";
+  options.http = "127.0.0.1:0";
+  auto coordinator = Coordinator::Start(options);
+  ASSERT_TRUE(coordinator.ok()) << coordinator.status();
+  absl::Notification busy;
+  absl::Notification release;
+  (*coordinator)->OnLoop([&] {
+    busy.Notify();
+    release.WaitForNotification();
+  });
+  EXPECT_TRUE(busy.WaitForNotificationWithTimeout(kPatience));
+  absl::Notification scraped;
+  std::thread scraper([&] {
+    EXPECT_EQ((*coordinator)->TimeScrapes(3).size(), 3u);
+    scraped.Notify();
+  });
+  EXPECT_TRUE(scraped.WaitForNotificationWithTimeout(kPatience));
+  release.Notify();
+  scraper.join();
+  coordinator->reset();
+  std::filesystem::remove_all(root);
+}
+
+}  // namespace
+}  // namespace hearth::coordinator
