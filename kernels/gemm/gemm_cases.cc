@@ -237,21 +237,21 @@ OpCase ColumnSumCase(int64_t rows, int64_t cols) {
 
 struct BlockShape {
   const char* name;
-  DType a, b;
   int64_t M, N, K;
+  DType a, b;
   bool bias = false;
-  double beta = 0.0;
   bool perf = false;
+  double beta = 0.0;
 };
 
 constexpr BlockShape kBlockScaled[] = {
-    {"nvfp4_130x48x96", DType::kE2M1, DType::kE2M1, 130, 48, 96},
-    {"nvfp4_64x144x160_bias", DType::kE2M1, DType::kE2M1, 64, 144, 160, true},
-    {"nvfp4_256x128x512_beta", DType::kE2M1, DType::kE2M1, 256, 128, 512, false, 1.0},
-    {"mxfp8_130x48x96", DType::kE4M3, DType::kE4M3, 130, 48, 96},
-    {"mxfp8_e5m2_64x144x160_beta", DType::kE5M2, DType::kE4M3, 64, 144, 160, false, 1.0},
-    {"nvfp4_perf_8192x2048x768", DType::kE2M1, DType::kE2M1, 8192, 2048, 768, false, 0.0, true},
-    {"mxfp8_perf_8192x2048x768", DType::kE4M3, DType::kE4M3, 8192, 2048, 768, false, 0.0, true},
+    {"nvfp4_130x48x96", 130, 48, 96, DType::kE2M1, DType::kE2M1},
+    {"nvfp4_64x144x160_bias", 64, 144, 160, DType::kE2M1, DType::kE2M1, true},
+    {"nvfp4_256x128x512_beta", 256, 128, 512, DType::kE2M1, DType::kE2M1, false, false, 1.0},
+    {"mxfp8_130x48x96", 130, 48, 96, DType::kE4M3, DType::kE4M3},
+    {"mxfp8_e5m2_64x144x160_beta", 64, 144, 160, DType::kE5M2, DType::kE4M3, false, false, 1.0},
+    {"nvfp4_perf_8192x2048x768", 8192, 2048, 768, DType::kE2M1, DType::kE2M1, false, true},
+    {"mxfp8_perf_8192x2048x768", 8192, 2048, 768, DType::kE4M3, DType::kE4M3, false, true},
 };
 
 void AddBlockOperand(

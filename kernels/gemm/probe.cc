@@ -29,21 +29,21 @@ struct Case {
   DType a;
   DType b;
   DType c;
-  int64_t block;      // elements that share a scale; 0: one float for the tensor
-  double bound;       // of the relative error
-  bool unit = false;  // as MXFP8 with unit scales
+  bool unit;      // as MXFP8 with unit scales
+  int64_t block;  // elements that share a scale; 0: one float for the tensor
+  double bound;   // of the relative error
 };
 
 // The bounds leave room for the rounding of c (bf16: 2^-8 of each element) and, for FP8 on Hopper,
 // for its accumulator of 13 fraction bits.
 constexpr Case kCases[] = {
-    {"bf16", DType::kBF16, DType::kBF16, DType::kBF16, 0, 0x1p-7},
-    {"f32", DType::kF32, DType::kF32, DType::kF32, 0, 1e-5},
-    {"fp8 e4m3 x e4m3", DType::kE4M3, DType::kE4M3, DType::kF32, 0, 0x1p-8},
-    {"fp8 e5m2 x e4m3", DType::kE5M2, DType::kE4M3, DType::kF32, 0, 0x1p-8},
-    {"mxfp8", DType::kE4M3, DType::kE4M3, DType::kBF16, 32, 0x1p-7},
-    {"nvfp4", DType::kE2M1, DType::kE2M1, DType::kBF16, 16, 0x1p-7},
-    {"fp8 unit scales", DType::kE4M3, DType::kE4M3, DType::kF32, 0, 0x1p-8, true},
+    {"bf16", DType::kBF16, DType::kBF16, DType::kBF16, false, 0, 0x1p-7},
+    {"f32", DType::kF32, DType::kF32, DType::kF32, false, 0, 1e-5},
+    {"fp8 e4m3 x e4m3", DType::kE4M3, DType::kE4M3, DType::kF32, false, 0, 0x1p-8},
+    {"fp8 e5m2 x e4m3", DType::kE5M2, DType::kE4M3, DType::kF32, false, 0, 0x1p-8},
+    {"mxfp8", DType::kE4M3, DType::kE4M3, DType::kBF16, false, 32, 0x1p-7},
+    {"nvfp4", DType::kE2M1, DType::kE2M1, DType::kBF16, false, 16, 0x1p-7},
+    {"fp8 unit scales", DType::kE4M3, DType::kE4M3, DType::kF32, true, 0, 0x1p-8},
 };
 
 // [rows, kK] as stored, and what it stands for.
