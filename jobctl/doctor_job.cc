@@ -375,8 +375,9 @@ class Diagnosis {
       }
     }
     if (const int64_t skipped = recent_.back().skipped_steps(); skipped > 0) {
-      Add(Verdict::kNote, "guard", absl::StrCat(skipped, " step(s) dropped by the guard so far"),
-          absl::StrCat("jobctl logs ", job_.job_id()));
+      Add(Verdict::kNote, "guard",
+          absl::StrCat(skipped, " attempt(s) at a step refused by the guard so far"),
+          absl::StrCat("jobctl events ", job_.job_id()));
     }
   }
 

@@ -18,6 +18,7 @@ steps=(
   "ops 200 every kernel against its CPU reference (ops test -d cuda --isolate)"
   "unit 60 unit tests labelled gpu"
   "cluster 120 a whole job: coordinator, worker on the GPU, jobctl; power in the metrics"
+  "guard 90 a NaN and a jump on purpose: found on the GPU, done again in BF16, the same bits each time"
   "gang 120 several GPUs: a job on all of them from submit to first step, then three faults and what they cost"
   "bench 240 hearth-trainer bench over a table of jobs"
   "perf 60 time and share of the ceiling of each kernel (ops perf -d cuda)"
@@ -25,7 +26,7 @@ steps=(
 )
 # What the sanitizer runs, the slow ones last: it slows a kernel by a factor of ten to a hundred, and what does not fit into the step's
 # time is not run.
-sanitized=(swiglu qk_norm_rope embedding quantize adamw linear_cross_entropy attention gelu dropout amax grad_norm step_gate scale round
+sanitized=(swiglu qk_norm_rope embedding quantize count_codes adamw linear_cross_entropy attention gelu dropout amax grad_norm step_gate scale round
   layernorm rmsnorm)
 
 only="" skip="" seconds=480 device=0 bin="" rows="" peer="" bench_steps=20 pack=false step="" out=""
@@ -214,6 +215,43 @@ step_cluster() {
     END { printf "%d steps, loss %.3f -> %.3f, %.0f tok/s at the end, %.1f J in the steps, %.0f W at the worker\n", NR - 1, first, last, rate, joules, watts
           if (NR < 3 || last > 0.8 * first) { print "the loss did not fall by a fifth"; exit 1 }
           if (joules <= 0 || watts <= 0) { print "no power or energy was measured"; exit 1 } }' "$csv"
+}
+
+# -- guard: one job three times: clean, spoiled, spoiled again -------------------------------------------------------------------------
+guard_run() {  # guard_run NAME RECIPE FAULTS
+  HEARTH_FAULTS=$3 "$bin/hearth-trainer" run "$root/configs/jobs/gpu-smoke.yaml" --quiet --device "$guard_device" --out "$home/$1" \
+    --set "data.train=$home/data" "precision.recipe=$2" precision.stats_every=50 train.steps=150 train.deterministic=true \
+    train.spike_sigma=8 train.spike_window=16 checkpoint.every_steps=0 resources.device="${guard_device%%:*}" >"$home/$1.log" 2>&1 ||
+    { echo "run $1 failed"; tail -n 30 "$home/$1.log"; return 1; }
+}
+
+step_guard() {
+  local guard_device=${GPU_CHECK_GUARD_DEVICE:-cuda:0} recipe faults=trainer.nan_gradient=error@60,trainer.loss_spike=error@120
+  command -v python3 >/dev/null || skipped "python3 is not on PATH"
+  one_gpu
+  home=$(mktemp -d)
+  trap stop_daemons EXIT
+  export HEARTH_HOME=$home NO_COLOR=1
+  "$bin/jobctl" dataset build --input "$root/configs" "$root/scripts" "$root/tests" --tokenizer bytes --out "$home/data" || return 1
+  for recipe in fp8 fp8_current; do
+    guard_run "$recipe-clean" $recipe "" && guard_run "$recipe-one" $recipe $faults && guard_run "$recipe-two" $recipe $faults || return 1
+    python3 - "$home" $recipe <<'END' || return 1
+import json, sys
+home, recipe = sys.argv[1:]
+clean, one, two = ([json.loads(line) for line in open(f"{home}/{recipe}-{name}/metrics.jsonl")] for name in ("clean", "one", "two"))
+decided = [(int(d["step"]), d["action"], d["cause"]) for row in one for d in row.get("decisions", [])]
+losses = lambda rows: [float(row["loss"]) for row in rows]
+end = lambda rows: sum(losses(rows)[-10:]) / 10
+tensors = [t for row in one for t in row.get("tensors", [])]
+print(f"{recipe}: {decided}, loss at the end {end(one):.4f}, of a clean run {end(clean):.4f}; {len(tensors)} rows of tensor statistics, "
+      f"worst underflow {max((t.get('underflow_ratio', 0) for t in tensors), default=0):.3f}")
+assert decided == [(60, "redo", "non_finite"), (120, "redo", "spike")], "not what was to be decided"
+assert losses(one) == losses(two), "a replay has other bits"
+assert losses(one)[:59] == losses(clean)[:59], "it differs before anything was spoiled"
+assert abs(end(one) / end(clean) - 1) < 0.03, "it ends elsewhere"
+assert tensors, "no tensor statistics"
+END
+  done
 }
 
 # -- gang: all GPUs, one job, three faults ---------------------------------------------------------------------------------------------
