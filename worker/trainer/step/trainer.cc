@@ -88,7 +88,7 @@ int Trainer::Rung(int64_t step) const {
   const spec::PrecisionPlan& precision = engine_.precision();
   // BF16 by plan is the end of every ladder that begins with a quantised recipe.
   const bool plain =
-      precision.per_tensor && (!precision.QuantisedStep(step) || step == plain_step_);
+      precision.quantised() && (!precision.QuantisedStep(step) || step == plain_step_);
   return plain ? ladder_.last_rung() : ladder_.At(step).rung;
 }
 
@@ -269,45 +269,45 @@ absl::StatusOr<StepResult> Trainer::Step(const ControlRequests& asked) {
   return Collect();
 }
 
-absl::Status Trainer::AccumulateGradients(int64_t step, const kernels::StepInputs& inputs) {
+absl::Status Trainer::StageMicroBatch(int64_t step, const kernels::StepInputs& inputs, Pass& pass) {
   const kernels::Exec& exec = engine_.exec();
-  const int64_t count = batch_.CountForRank(comm_.rank());
-  const int attempt = ladder_.Attempt(step);
-  const bool spoil_targets = SpoilsTargets(step, attempt);
-  const bool spoil_gradient = SpoilsGradient(step, attempt);
-  if (Counts(step)) {
-    HEARTH_RETURN_IF_ERROR(engine_.quant().BeginCounts(exec));
+  const int slot = static_cast<int>(uploads_++ % spec::kStagingSlots);
+  kernels::Event& uploaded = *uploaded_[static_cast<size_t>(slot)];
+  HEARTH_RETURN_IF_ERROR(Await(uploaded, step));
+  int64_t of_step = 0;
+  int64_t micro_batch = 0;
+  HEARTH_RETURN_IF_ERROR(prefetcher_.Next(engine_.StagedBatch(slot), &of_step, &micro_batch));
+  if (of_step != step) {
+    return absl::InternalError("the data is not that of the step");
   }
+  if (SpoilsTargets(step, ladder_.Attempt(step))) {
+    SpoilTargets(engine_.model_rows(), engine_.shape().vocab, engine_.StagedBatch(slot));
+  }
+  kernels::StepInputs* staged = engine_.StagedInputs(slot);
+  *staged = inputs;
+  staged->micro_batch = static_cast<uint32_t>(micro_batch);
+  pass.step = static_cast<uint32_t>(step);
+  pass.micro_batch = staged->micro_batch;
+  HEARTH_RETURN_IF_ERROR(engine_.UploadBatch(slot));
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, engine_.step_inputs(), staged, sizeof(*staged)));
+  return uploaded.Record(exec);
+}
+
+absl::Status Trainer::AccumulateGradients(int64_t step, const kernels::StepInputs& inputs) {
+  const bool spoil_gradient = SpoilsGradient(step, ladder_.Attempt(step));
+  if (Counts(step)) {
+    HEARTH_RETURN_IF_ERROR(engine_.quant().BeginCounts(engine_.exec()));
+  }
+  const int64_t count = batch_.CountForRank(comm_.rank());
   int64_t index = 0;  // among this rank's micro-batches
   for (int64_t round = 0; round < batch_.rounds(); ++round) {
     if (batch_.MicroBatchAt(comm_.rank(), round) < 0) {
       continue;
     }
-    const int slot = static_cast<int>(uploads_++ % spec::kStagingSlots);
-    kernels::Event& uploaded = *uploaded_[static_cast<size_t>(slot)];
-    HEARTH_RETURN_IF_ERROR(Await(uploaded, step));
-    int64_t of_step = 0;
-    int64_t micro_batch = 0;
-    HEARTH_RETURN_IF_ERROR(prefetcher_.Next(engine_.StagedBatch(slot), &of_step, &micro_batch));
-    if (of_step != step) {
-      return absl::InternalError("the data is not that of the step");
-    }
-    if (spoil_targets) {
-      SpoilTargets(engine_.model_rows(), engine_.shape().vocab, engine_.StagedBatch(slot));
-    }
-    kernels::StepInputs* staged = engine_.StagedInputs(slot);
-    *staged = inputs;
-    staged->micro_batch = static_cast<uint32_t>(micro_batch);
-    HEARTH_RETURN_IF_ERROR(engine_.UploadBatch(slot));
-    HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, engine_.step_inputs(), staged, sizeof(*staged)));
-    HEARTH_RETURN_IF_ERROR(uploaded.Record(exec));
     Pass pass;
-    pass.step = static_cast<uint32_t>(step);
-    pass.micro_batch = staged->micro_batch;
-    if (index + 1 == count) {
-      HEARTH_RETURN_IF_ERROR(fault::Check("trainer.before_allreduce"));
-    }
+    HEARTH_RETURN_IF_ERROR(StageMicroBatch(step, inputs, pass));
     const bool last = index + 1 == count;
+    HEARTH_RETURN_IF_ERROR(last ? fault::Check("trainer.before_allreduce") : absl::OkStatus());
     const MicroBatchExtra extra = {last && spoil_gradient, last && Counts(step)};
     HEARTH_RETURN_IF_ERROR(
         program_.MicroBatch(program_.Kind(index, Quantised(step), Inner(step)), pass, extra));
