@@ -16,11 +16,22 @@ namespace hearth::spec {
 
 namespace {
 
-// FP8 operands are transposed in tiles and multiplied by units that read 16 values at a time.
+// What every extent of a quantised product must be a multiple of: FP8 operands are transposed in
+// tiles and multiplied by units that read 16 values at a time, block-scaled ones 32; a Hadamard
+// transform takes whole groups.
+int64_t ExtentUnit(const Recipe& recipe) {
+  int64_t unit = recipe.block_scaled() ? 32 : 16;
+  for (const Operand* operand : {&recipe.dgrad.a, &recipe.wgrad.a}) {
+    unit = std::max<int64_t>(unit, operand->transform == Transform::kRht128 ? 128 : 0);
+  }
+  return unit;
+}
+
 absl::Status CheckQuantisedSizes(const ModelShape& shape, const Recipe& recipe, int64_t tokens) {
   if (!recipe.quantised()) {
     return absl::OkStatus();
   }
+  const int64_t unit = ExtentUnit(recipe);
   const std::pair<const char*, int64_t> sizes[] = {
       {"model.hidden", shape.hidden},
       {"model.heads * head_dim", shape.q_width()},
@@ -29,10 +40,10 @@ absl::Status CheckQuantisedSizes(const ModelShape& shape, const Recipe& recipe, 
       {"micro_batch_size * sequence_length", tokens},
   };
   for (const auto& [name, size] : sizes) {
-    if (size % 16 != 0) {
+    if (size % unit != 0) {
       return absl::InvalidArgumentError(absl::StrCat(
           "precision.recipe: ", absl::string_view(recipe.name.data(), recipe.name.size()),
-          " needs ", name, " to be a multiple of 16, not ", size));
+          " needs ", name, " to be a multiple of ", unit, ", not ", size));
     }
   }
   return absl::OkStatus();
@@ -48,7 +59,7 @@ absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec
                                                      int shards) {
   auto job_plan = std::make_unique<JobPlan>();
   TrainingPlanOptions& options = job_plan->options;
-  options.recipe = FindRecipe(job_spec.precision().recipe());
+  options.recipe = RecipeFor(job_spec.precision());
   options.optimizer = FindOptimizer(job_spec.optimizer().name());
   if (options.recipe == nullptr || options.optimizer == nullptr) {
     return absl::InvalidArgumentError("precision.recipe or optimizer.name is not in its table");

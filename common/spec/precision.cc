@@ -6,7 +6,7 @@
 namespace hearth::spec {
 
 bool PrecisionPlan::Quantises(const Parameter& parameter) const {
-  if (!per_tensor || !parameter.roles.fprop_w || parameter.is_bias) {
+  if (!quantised() || !parameter.roles.fprop_w || parameter.is_bias) {
     return false;
   }
   if (parameter.roles.head) {
@@ -19,11 +19,15 @@ PrecisionPlan ResolvePrecision(const v1::JobSpec& job_spec, const Recipe& recipe
   PrecisionPlan plan;
   const Scaling scaling = recipe.fprop.a.scaling;
   plan.per_tensor = scaling == Scaling::kTensorDelayed || scaling == Scaling::kTensorCurrent;
-  if (!plan.per_tensor) {
+  plan.block = scaling == Scaling::kBlock;
+  if (!plan.quantised()) {
     return plan;
   }
+  plan.recipe = &recipe;
   const v1::PrecisionSpec& precision = job_spec.precision();
-  plan.delayed = scaling == Scaling::kTensorDelayed;
+  // The E8M0 scales of MXFP8 reach everywhere by themselves.
+  plan.delayed = scaling == Scaling::kTensorDelayed ||
+                 (plan.block && recipe.fprop.a.scale_dtype == DType::kFp8E4M3);
   plan.history = plan.delayed ? recipe.amax_history : 0;
   plan.head = precision.lm_head() == "fp8";
   plan.first_layer = std::min(layers, precision.high_precision_layers().first());
@@ -56,7 +60,7 @@ bool CanFollow(const Recipe& recipe, const Recipe& fallback) {
 }
 
 std::vector<const Recipe*> PrecisionLadder(const v1::JobSpec& job_spec) {
-  std::vector<const Recipe*> ladder = {FindRecipe(job_spec.precision().recipe())};
+  std::vector<const Recipe*> ladder = {RecipeFor(job_spec.precision())};
   for (const std::string& name : job_spec.precision().fallback()) {
     if (const Recipe* recipe = FindRecipe(name); recipe != nullptr) {
       ladder.push_back(recipe);
@@ -76,13 +80,32 @@ std::vector<int> QuantisedParameters(const std::vector<Parameter>& table,
   return indices;
 }
 
+int64_t FormScaleOffset(const Operand& operand, int64_t lines, int64_t extent) {
+  return DTypeBytes(operand.dtype, lines * extent);
+}
+
+int64_t FormBytes(const Operand& operand, int64_t lines, int64_t extent) {
+  int64_t bytes = FormScaleOffset(operand, lines, extent);
+  if (operand.scaling == Scaling::kBlock) {
+    const int64_t blocks = (extent + operand.block_cols - 1) / operand.block_cols;
+    bytes += (lines + 127) / 128 * ((blocks + 3) / 4) * 512;
+  }
+  return bytes;
+}
+
 std::vector<int64_t> QuantisedOffsets(const std::vector<Parameter>& table,
-                                      const std::vector<int>& indices) {
+                                      const std::vector<int>& indices,
+                                      const PrecisionPlan& precision,
+                                      bool transposed) {
   std::vector<int64_t> offsets;
   int64_t offset = 0;
   for (const int i : indices) {
+    const Parameter& weight = table[static_cast<size_t>(i)];
     offsets.push_back(offset);
-    offset += (table[static_cast<size_t>(i)].elements() + 255) / 256 * 256;
+    const int64_t bytes =
+        transposed ? FormBytes(precision.recipe->dgrad.b, weight.shape[1], weight.shape[0])
+                   : FormBytes(precision.recipe->fprop.b, weight.shape[0], weight.shape[1]);
+    offset += (bytes + 255) / 256 * 256;
   }
   offsets.push_back(offset);
   return offsets;

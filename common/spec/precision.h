@@ -12,9 +12,13 @@
 namespace hearth::spec {
 
 struct PrecisionPlan {
+  // Its operands say how; lives for ever. Null: nothing is quantised.
+  const Recipe* recipe = nullptr;
   // The recipe's GEMM operands have one scale a tensor (fp8, fp8_current).
   bool per_tensor = false;
-  // Those scales come from earlier steps.
+  // They have one a block (mxfp8, nvfp4, nvfp4_eden).
+  bool block = false;
+  // Scales of tensors come from earlier steps: their maxima are recorded.
   bool delayed = false;
   int history = 0;  // steps in the ring of largest magnitudes; delayed alone
   // Layers [first_layer, end_layer) are quantised, the others stay in BF16.
@@ -35,13 +39,14 @@ struct PrecisionPlan {
   // Underflow and saturation are counted now and then (precision.stats_every).
   bool stats = false;
 
+  bool quantised() const { return per_tensor || block; }
   // Whether update `step` (1-based) runs in the narrow formats.
   bool QuantisedStep(int64_t step) const {
-    return per_tensor && step > warmup_steps && step < tail_step;
+    return quantised() && step > warmup_steps && step < tail_step;
   }
   // Whether any linear layer runs in BF16 at some time, so that room for it must be planned.
   bool HasPlainPhase(int layers) const {
-    return !per_tensor || warmup_steps > 0 || tail_step != std::numeric_limits<int64_t>::max() ||
+    return !quantised() || warmup_steps > 0 || tail_step != std::numeric_limits<int64_t>::max() ||
            first_layer > 0 || end_layer < layers || plain_fallback || HasInner();
   }
   bool HasInner() const { return inner_first_layer > first_layer || inner_end_layer < end_layer; }
@@ -49,8 +54,7 @@ struct PrecisionPlan {
   bool Quantises(const Parameter& parameter) const;
 };
 
-// Expects a resolved spec. A recipe without per-tensor operands gives a plan that quantises
-// nothing.
+// Expects a resolved spec. An unquantised recipe gives a plan that quantises nothing.
 PrecisionPlan ResolvePrecision(const v1::JobSpec& job_spec, const Recipe& recipe, int layers);
 
 // Whether a run in `recipe` can do steps in `fallback`: what it needs besides is there. In this
@@ -65,9 +69,18 @@ std::vector<const Recipe*> PrecisionLadder(const v1::JobSpec& job_spec);
 std::vector<int> QuantisedParameters(const std::vector<Parameter>& table,
                                      const PrecisionPlan& precision);
 
-// Byte offset of each of those weights in a buffer of FP8 copies, and behind them its length; each
-// starts on a 256-byte boundary.
+// Bytes of the quantised form of a tensor [lines, extent] whose products sum over the extent: its
+// values, and for block scales also those, in cuBLASLt's order (kernels/core/block_quant.h), from
+// FormScaleOffset() on.
+int64_t FormBytes(const Operand& operand, int64_t lines, int64_t extent);
+int64_t FormScaleOffset(const Operand& operand, int64_t lines, int64_t extent);
+
+// Byte offset of the quantised form of each of those weights in one buffer, and behind them its
+// length; each starts on a 256-byte boundary. `transposed`: the form that dgrad reads, [in, out];
+// else fprop's, [out, in].
 std::vector<int64_t> QuantisedOffsets(const std::vector<Parameter>& table,
-                                      const std::vector<int>& indices);
+                                      const std::vector<int>& indices,
+                                      const PrecisionPlan& precision,
+                                      bool transposed);
 
 }  // namespace hearth::spec

@@ -1,5 +1,10 @@
 #include "common/spec/recipe.h"
 
+#include <algorithm>
+#include <list>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/spec/text.h"
 
@@ -106,6 +111,7 @@ Recipe Nvfp4() {
   recipe.kind = RecipeKind::kNvfp4;
   recipe.name = "nvfp4";
   recipe.comment = "NVIDIA's NVFP4 training recipe";
+  recipe.high_precision_last = 2;
   recipe.fprop = {.a = x, .b = w};
   recipe.dgrad = {.a = dy, .b = saved_w};
   recipe.wgrad = {.a = rotated_x, .b = rotated_dy, .output = DType::kFp32};
@@ -113,8 +119,9 @@ Recipe Nvfp4() {
   return recipe;
 }
 
-// Quartet II: four-over-six forward; MS-EDEN on all four backward operands, x and w from the saved
-// fp4 copies, fresh signs of the 128-wide transform each step.
+// Quartet II: four-over-six forward; MS-EDEN on all four backward operands, fresh signs of the
+// 128-wide transform each step. Unlike the paper, which takes x and w of the backward products from
+// the saved fp4 copies, they are quantised from high precision: one rounding instead of two.
 Recipe Nvfp4Eden() {
   Operand forward = Block(DType::kFp4E2M1, 1, 16, DType::kFp8E4M3);
   forward.select = Select::kFourOverSix;
@@ -122,15 +129,13 @@ Recipe Nvfp4Eden() {
   dy.select = Select::kMsEden;
   dy.transform = Transform::kRht128;
   dy.signs = Signs::kPerStep;
-  Operand saved = dy;
-  saved.source = Source::kForwardCopy;
   Recipe recipe = Bf16();
   recipe.kind = RecipeKind::kNvfp4Eden;
   recipe.name = "nvfp4_eden";
   recipe.comment = "Quartet II: NVFP4 with unbiased MS-EDEN backward";
   recipe.fprop = {.a = forward, .b = forward};
-  recipe.dgrad = {.a = dy, .b = saved};
-  recipe.wgrad = {.a = saved, .b = dy, .output = DType::kFp32};
+  recipe.dgrad = {.a = dy, .b = dy};
+  recipe.wgrad = {.a = dy, .b = dy, .output = DType::kFp32};
   recipe.fallback = {"fp8", "bf16"};
   return recipe;
 }
@@ -140,6 +145,52 @@ const std::vector<Recipe>& Table() {
       *new std::vector<Recipe>{Fp32(), Bf16(), Fp8(), Fp8Current(), Mxfp8(), Nvfp4(), Nvfp4Eden()};
   return rows;
 }
+
+void SwitchOff(const v1::BlockTechniques& techniques, Operand& operand) {
+  const bool hadamard = !techniques.has_hadamard() || techniques.hadamard();
+  if (!hadamard) {
+    operand.transform = Transform::kNone;
+    operand.select = operand.select == Select::kMsEden ? Select::kPlain : operand.select;
+  }
+  if (techniques.has_stochastic_rounding() && !techniques.stochastic_rounding()) {
+    operand.rounding = Rounding::kNearest;
+  }
+  if (techniques.has_square_weights() && !techniques.square_weights() && operand.block_rows > 1) {
+    operand.block_rows = 1;
+    operand.source = Source::kHighPrecision;
+  }
+  if (techniques.has_four_over_six() && !techniques.four_over_six() &&
+      operand.select == Select::kFourOverSix) {
+    operand.select = Select::kPlain;
+  }
+}
+
+// Of a table row, what is left without some of its techniques.
+class Variants {
+ public:
+  const Recipe& Find(const Recipe& row, const v1::BlockTechniques& techniques) {
+    Recipe recipe = row;
+    for (Gemm* gemm : {&recipe.fprop, &recipe.dgrad, &recipe.wgrad}) {
+      SwitchOff(techniques, gemm->a);
+      SwitchOff(techniques, gemm->b);
+    }
+    const auto same = [&recipe](const Recipe& other) {
+      const auto equal = [](const Gemm& x, const Gemm& y) { return x.a == y.a && x.b == y.b; };
+      return other.kind == recipe.kind && equal(other.fprop, recipe.fprop) &&
+             equal(other.dgrad, recipe.dgrad) && equal(other.wgrad, recipe.wgrad);
+    };
+    if (same(row)) {
+      return row;
+    }
+    absl::MutexLock lock(&mu_);
+    const auto found = std::find_if(made_.begin(), made_.end(), same);
+    return found != made_.end() ? *found : made_.emplace_back(recipe);
+  }
+
+ private:
+  absl::Mutex mu_;
+  std::list<Recipe> made_ ABSL_GUARDED_BY(mu_);
+};
 
 struct Capability {
   RecipeKind recipe;
@@ -158,6 +209,14 @@ constexpr Capability kCapabilities[] = {
     // Where the GPU has FP8 units (compute capability 8.9 and later); the trainer refuses others.
     {RecipeKind::kFp8, "cuda", Execution::kNative},
     {RecipeKind::kFp8Current, "cuda", Execution::kNative},
+    // Natively where the GPU has block-scaled units (10.x, 12.x) and they compute right: the
+    // trainer tries them, and says which way it went.
+    {RecipeKind::kMxfp8, "cpu", Execution::kEmulated},
+    {RecipeKind::kNvfp4, "cpu", Execution::kEmulated},
+    {RecipeKind::kNvfp4Eden, "cpu", Execution::kEmulated},
+    {RecipeKind::kMxfp8, "cuda", Execution::kEmulated},
+    {RecipeKind::kNvfp4, "cuda", Execution::kEmulated},
+    {RecipeKind::kNvfp4Eden, "cuda", Execution::kEmulated},
 };
 
 }  // namespace
@@ -173,6 +232,12 @@ const Recipe* FindRecipe(std::string_view name) {
     }
   }
   return nullptr;
+}
+
+const Recipe* RecipeFor(const v1::PrecisionSpec& precision) {
+  static Variants& variants = *new Variants();
+  const Recipe* row = FindRecipe(precision.recipe());
+  return row == nullptr ? nullptr : &variants.Find(*row, precision.techniques());
 }
 
 const Recipe& RecipeOf(RecipeKind kind) {

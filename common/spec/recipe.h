@@ -84,6 +84,7 @@ struct Recipe {
   std::vector<std::string_view> fallback = {};
 
   bool quantised() const { return kind != RecipeKind::kFp32 && kind != RecipeKind::kBf16; }
+  bool block_scaled() const { return fprop.a.scaling == Scaling::kBlock; }
 };
 
 // All rows, in the order of the help text. Lives for ever.
@@ -94,6 +95,10 @@ const Recipe* FindRecipe(std::string_view name);
 const Recipe& RecipeOf(RecipeKind kind);
 
 std::vector<std::string_view> RecipeNames();
+
+// The row that the spec names, without the techniques that precision.techniques switches off; lives
+// for ever. nullptr: no such row.
+const Recipe* RecipeFor(const v1::PrecisionSpec& precision);
 
 // The recipe's parameter formats with gradients.dtype put in. Expects a resolved spec; an unknown
 // recipe counts as bf16.

@@ -87,8 +87,38 @@ TEST(RecipesTest, Rows_FollowTheirPapers) {
   const Recipe& eden = *FindRecipe("nvfp4_eden");
   EXPECT_EQ(eden.fprop.b.select, Select::kFourOverSix);
   EXPECT_EQ(eden.dgrad.b.select, Select::kMsEden);
-  EXPECT_EQ(eden.dgrad.b.source, Source::kForwardCopy);
+  EXPECT_EQ(eden.dgrad.b.transform, Transform::kRht128);
   EXPECT_EQ(eden.wgrad.b.signs, Signs::kPerStep);
+}
+
+TEST(RecipesTest, Techniques_CanBeSwitchedOffOneByOne) {
+  v1::PrecisionSpec precision;
+  precision.set_recipe("nvfp4");
+  const Recipe* row = FindRecipe("nvfp4");
+  EXPECT_EQ(RecipeFor(precision), row);
+  precision.mutable_techniques()->set_hadamard(true);
+  EXPECT_EQ(RecipeFor(precision), row);
+  precision.mutable_techniques()->set_hadamard(false);
+  const Recipe* plain = RecipeFor(precision);
+  EXPECT_EQ(plain, RecipeFor(precision)) << "made once";
+  EXPECT_EQ(plain->wgrad.a.transform, Transform::kNone);
+  EXPECT_EQ(plain->wgrad.b.transform, Transform::kNone);
+  EXPECT_EQ(plain->dgrad.a.rounding, Rounding::kStochastic);
+  precision.mutable_techniques()->set_stochastic_rounding(false);
+  precision.mutable_techniques()->set_square_weights(false);
+  const Recipe* bare = RecipeFor(precision);
+  EXPECT_NE(bare, plain);
+  EXPECT_EQ(bare->dgrad.a.rounding, Rounding::kNearest);
+  EXPECT_EQ(bare->fprop.b.block_rows, 1);
+  EXPECT_EQ(bare->dgrad.b.source, Source::kHighPrecision);
+  precision.set_recipe("nvfp4_eden");
+  const Recipe* eden = RecipeFor(precision);
+  EXPECT_EQ(eden->dgrad.b.select, Select::kPlain) << "MS-EDEN needs the transform";
+  EXPECT_EQ(eden->fprop.a.select, Select::kFourOverSix);
+  precision.set_recipe("fp8");
+  EXPECT_EQ(RecipeFor(precision), FindRecipe("fp8")) << "they mean nothing to it";
+  precision.set_recipe("nothing");
+  EXPECT_EQ(RecipeFor(precision), nullptr);
 }
 
 TEST(RecipeExecutionTest, Devices_RunWhatTheTableSays) {
@@ -96,7 +126,7 @@ TEST(RecipeExecutionTest, Devices_RunWhatTheTableSays) {
   EXPECT_EQ(RecipeExecution(RecipeKind::kBf16, "cpu"), Execution::kEmulated);
   EXPECT_EQ(RecipeExecution(RecipeKind::kFp8, "cpu"), Execution::kEmulated);
   EXPECT_EQ(RecipeExecution(RecipeKind::kFp8, "cuda"), Execution::kNative);
-  EXPECT_EQ(RecipeExecution(RecipeKind::kNvfp4, "cuda"), Execution::kNone);
+  EXPECT_EQ(RecipeExecution(RecipeKind::kNvfp4, "cuda"), Execution::kEmulated);
   EXPECT_EQ(RecipeExecution(RecipeKind::kBf16, "tpu"), Execution::kNone);
   EXPECT_EQ(RecipeRefusal(*FindRecipe("fp32"), "cpu", false), "");
 }

@@ -135,7 +135,6 @@ void AddQuantised(const TrainingPlanOptions& o, const StepTimeline& time, Builde
   const ModelShape& s = o.shape;
   const int32_t end = time.Update();
   const auto sites = static_cast<int64_t>(weights.size());
-  const int64_t elements = QuantisedOffsets(*o.table, weights).back();
   // Of x and dy of every weight, then of the weights themselves.
   for (const char* name : {"quant.amax", "quant.scale"}) {
     out.Bytes(name, BufferClass::kWorkspace, 3 * sites * 4, 0, end);
@@ -152,36 +151,49 @@ void AddQuantised(const TrainingPlanOptions& o, const StepTimeline& time, Builde
       out.Pinned("staging.counts", 3 * sites * (2 * 8 + 4), end);
     }
   }
-  out.Bytes("quant.weight_rows", BufferClass::kParameters, elements, 0, end);
-  out.Bytes("quant.weight_columns", BufferClass::kParameters, elements, 0, end);
+  for (const bool transposed : {false, true}) {
+    out.Bytes(transposed ? "quant.weight_columns" : "quant.weight_rows", BufferClass::kParameters,
+              QuantisedOffsets(*o.table, weights, o.precision, transposed).back(), 0, end);
+  }
+  const Recipe& r = *o.precision.recipe;
   const int64_t widest_x = std::max({s.hidden, s.q_width(), s.ffn_hidden});
   const int64_t widest_dy = std::max({s.hidden, s.qkv_width(), s.ffn_in_width()});
   const int32_t last = time.MixerBackward(0);
-  out.Bytes("quant.rows", BufferClass::kWorkspace, n * widest_x, 0, last);
-  if (!o.precision.delayed) {
+  out.Bytes("quant.rows", BufferClass::kWorkspace, FormBytes(r.fprop.a, n, widest_x), 0, last);
+  // Producers write plain values, which are then quantised.
+  if (!o.precision.delayed || o.precision.block) {
     out.Floats("quant.plain", BufferClass::kWorkspace, o.recipe->activation, n * widest_x, 0, last);
   }
-  out.Bytes("quant.dy_rows", BufferClass::kWorkspace, n * widest_dy, time.Head(), last);
-  out.Bytes("quant.dy_columns", BufferClass::kWorkspace, n * widest_dy, time.Head(), last);
+  out.Bytes("quant.dy_rows", BufferClass::kWorkspace, FormBytes(r.dgrad.a, n, widest_dy),
+            time.Head(), last);
+  // The scales of fewer lines are padded to as many.
+  out.Bytes("quant.dy_columns", BufferClass::kWorkspace,
+            FormBytes(r.wgrad.b, (widest_dy + 127) / 128 * 128, n), time.Head(), last);
   if (o.precision.head) {
     out.Bytes("head.rows", BufferClass::kWorkspace, n * s.hidden, time.Head(), time.Head());
     out.Bytes("head.columns", BufferClass::kWorkspace, n * s.hidden, time.Head(), time.Head());
   }
 }
 
-// Gradients in the format in which they are reduced, a bucket at a time. On the CPU every format is
-// stored alike.
+// Gradients in the format in which they are reduced, a bucket at a time, and what arrives of a
+// bucket from the peers: every other rank's share of this rank's part. On the CPU every format is
+// stored alike, and the transport has memory of its own.
 void AddReduction(const TrainingPlanOptions& o, const StepTimeline& time, Builder& out) {
-  if (!o.training || o.world_size <= 1 || o.wide_bytes > 0 ||
-      o.reduce_dtype == o.table->front().gradient) {
+  if (!o.training || o.world_size <= 1 || o.wide_bytes > 0) {
     return;
   }
   int64_t largest = 0;
   for (const GradientBucket& bucket : PlanBuckets(o)) {
     largest = std::max(largest, bucket.elements());
   }
-  out.Floats("comm.staging", BufferClass::kWorkspace, o.reduce_dtype, largest, time.Head(),
-             time.Update());
+  if (o.reduce_dtype != o.table->front().gradient) {
+    out.Floats("comm.staging", BufferClass::kWorkspace, o.reduce_dtype, largest, time.Head(),
+               time.Update());
+  }
+  // Parts are rounded up to whole vectors.
+  const int64_t part = DTypeBytes(o.reduce_dtype, largest) / o.world_size + 1024;
+  out.Bytes("comm.received", BufferClass::kWorkspace, part * (o.world_size - 1), time.Head(),
+            time.Update());
 }
 
 // What the host hands to a GPU and reads from it.
@@ -315,12 +327,18 @@ std::vector<ActivationSpec> LayerActivations(const TrainingPlanOptions& o) {
   const int64_t qk = s.qk_norm ? 1 : 0;
   // An operand of wgrad is kept as its GEMM reads it. Where some steps run in BF16, both forms
   // share the room of the larger.
-  const bool fp8 = o.precision.per_tensor && o.training;
-  const bool raw = fp8 && !o.precision.HasPlainPhase(static_cast<int>(s.layers));
-  const DType operand = raw ? DType::kFp8E4M3 : act;
+  const bool quantised = o.precision.quantised() && o.training;
+  const bool raw = quantised && !o.precision.HasPlainPhase(static_cast<int>(s.layers));
+  // Raw ones are counted in bytes.
+  const DType byte = DType::kFp8E4M3;
+  const DType operand = raw ? byte : act;
+  const auto form = [&](int64_t width) {
+    return quantised ? FormBytes(o.precision.recipe->wgrad.a, width, n) : 0;
+  };
+  const auto saved = [&](int64_t width) { return raw ? form(width) : n * width; };
   return {
       {"mixer.input", n * s.hidden, act, false, false, Recompute::kBlock},
-      {"mixer.norm", n * s.hidden, operand, raw, false, Recompute::kNormAct},
+      {"mixer.norm", saved(s.hidden), operand, raw, false, Recompute::kNormAct},
       {"mixer.norm_stats", 2 * n, stat, false, false, Recompute::kNormAct},
       {"mixer.qkv", n * s.qkv_width(), act, false, false, Recompute::kAttention},
       // QK-norm's backward needs its input, so its output has a place of its own.
@@ -329,14 +347,13 @@ std::vector<ActivationSpec> LayerActivations(const TrainingPlanOptions& o) {
        Recompute::kAttention},
       {"mixer.attention", n * s.q_width(), act, false, false, Recompute::kAttention},
       // Attention's backward reads its output in full precision, wgrad the quantised transpose.
-      {"mixer.attention_columns", fp8 ? n * s.q_width() : 0, DType::kFp8E4M3, true, false,
-       Recompute::kAttention},
+      {"mixer.attention_columns", form(s.q_width()), byte, true, false, Recompute::kAttention},
       {"mixer.lse", n * s.heads, stat, false, false, Recompute::kAttention},
       {"ffn.input", n * s.hidden, act, false, true, Recompute::kBlock},
-      {"ffn.norm", n * s.hidden, operand, raw, true, Recompute::kNormAct},
+      {"ffn.norm", saved(s.hidden), operand, raw, true, Recompute::kNormAct},
       {"ffn.norm_stats", 2 * n, stat, false, true, Recompute::kNormAct},
       {"ffn.projected", n * s.ffn_in_width(), act, false, true, Recompute::kFfn},
-      {"ffn.activated", n * s.ffn_hidden, operand, raw, true, Recompute::kNormAct},
+      {"ffn.activated", saved(s.ffn_hidden), operand, raw, true, Recompute::kNormAct},
   };
 }
 

@@ -28,7 +28,9 @@ template <int kCapacity>
 struct Table {
   Entry entries[kCapacity];
   int count = 0;
+  int written = 0;  // of them with values
   const int32_t* skip = nullptr;
+  unsigned long long* counter = nullptr;
 };
 constexpr int kFew = 4;
 constexpr int kMany = 96;
@@ -364,6 +366,9 @@ __global__ void __launch_bounds__(kThreads, sizeof(A) == 2 ? 3 : 2)
   if (table.skip != nullptr && *table.skip != 0) {
     return;
   }
+  if (table.counter != nullptr && blockIdx.x == 0 && threadIdx.x == 0) {
+    atomicAdd(table.counter, static_cast<unsigned long long>(table.written));
+  }
   int low = 0;
   for (int high = table.count; high - low > 1;) {
     const int middle = (low + high) / 2;
@@ -418,6 +423,7 @@ template <typename A, bool kFp4, int kCapacity>
 absl::Status Launch(const Exec& exec, const BlockQuantizeArgs& args) {
   Table<kCapacity> table;
   table.skip = args.skip;
+  table.counter = reinterpret_cast<unsigned long long*>(args.counter);
   int64_t blocks = 0;
   for (size_t i = 0; i < args.tensors.size(); ++i) {
     const BlockQuantizeTensor& tensor = args.tensors[i];
@@ -425,6 +431,7 @@ absl::Status Launch(const Exec& exec, const BlockQuantizeArgs& args) {
       Entry& entry = table.entries[table.count++];
       entry.x = tensor.x.data;
       entry.quant = tensor.quant;
+      table.written += tensor.quant.rows.has_values() || tensor.quant.columns.has_values() ? 1 : 0;
       entry.rows = tensor.x.rows();
       entry.cols = tensor.x.cols();
       entry.first_block = static_cast<uint32_t>(blocks);
@@ -437,6 +444,7 @@ absl::Status Launch(const Exec& exec, const BlockQuantizeArgs& args) {
         return launched;
       }
       table.count = 0;
+      table.written = 0;
       blocks = 0;
     }
   }

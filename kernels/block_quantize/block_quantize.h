@@ -25,6 +25,8 @@ struct BlockQuantizeTensor {
 // both forms, the magnitudes and the counts come from there. NVFP4 in both directions reads 2 and
 // writes 2 * 0.5625 bytes an element (bf16): 3.1 bytes are the floor.
 //   tensors: all x of one T, all dtypes E2M1 or all FP8
+//   counter: optional, one uint64 beside the tensors, raised by the number of tensors of which
+//            values were written, by the kernel that writes them
 //   skip   : optional, one int32 beside the tensors: if it is not 0 nothing is written at all
 // Bits independent of exec.threads, of the grid, and equal on CPU and CUDA.
 // Errors: kInvalidArgument (shape, dtype, alignment or a combination that is not defined, text says
@@ -32,6 +34,7 @@ struct BlockQuantizeTensor {
 struct BlockQuantizeArgs {
   absl::Span<const BlockQuantizeTensor> tensors;
   const int32_t* skip = nullptr;
+  uint64_t* counter = nullptr;
 };
 
 absl::Status CanImplement(const BlockQuantizeArgs& args);

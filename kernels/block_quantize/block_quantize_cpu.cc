@@ -435,6 +435,10 @@ absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args) {
       QuantizeOne<T>(exec, tensor);
       return 0;
     });
+    const bool written = tensor.quant.rows.has_values() || tensor.quant.columns.has_values();
+    if (args.counter != nullptr && written) {
+      ++*args.counter;
+    }
   }
   return absl::OkStatus();
 }

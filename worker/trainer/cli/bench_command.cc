@@ -194,7 +194,7 @@ absl::StatusOr<double> Bench::TimeCall(const Call& call) {
 
 absl::Status Bench::MeasurePhases() {
   const kernels::Exec& exec = engine_->exec();
-  const bool quantised = engine_->precision().per_tensor;
+  const bool quantised = engine_->precision().quantised();
   Pass pass;
   pass.quantised = quantised;
   kernels::StepState* state = engine_->step_state();
@@ -235,7 +235,7 @@ std::optional<double> Bench::Energy() {
 
 absl::Status Bench::Run() {
   HEARTH_RETURN_IF_ERROR(Build());
-  const bool quantised = engine_->precision().per_tensor;
+  const bool quantised = engine_->precision().quantised();
   HEARTH_RETURN_IF_ERROR(Launch(1, quantised && !engine_->precision().delayed, quantised));
   HEARTH_RETURN_IF_ERROR(kernels::Synchronize(engine_->exec()));
   first_step_seconds_ = ProcessAge();

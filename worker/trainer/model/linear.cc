@@ -30,53 +30,61 @@ Linear::Linear(
   if (k >= 0) {
     weight_rows_ = quant->WeightRows(k);
     weight_columns_ = quant->WeightColumns(k);
-    weight_scale_ = quant->W(k).scale_inverse;
   }
 }
 
+namespace {
+
+// Contracted along the rows of both.
+void SetOperands(const ProductOperand& a, const ProductOperand& b, bool fast, GemmArgs& gemm) {
+  gemm.a = a.values;
+  gemm.b = b.values;
+  gemm.scale_a = a.scale;
+  gemm.scale_b = b.scale;
+  gemm.block_scales_a = a.block_scales;
+  gemm.block_scales_b = b.block_scales;
+  gemm.transpose_a = false;
+  gemm.transpose_b = true;
+  gemm.fast_accumulation = fast;
+}
+
+}  // namespace
+
 GemmArgs Linear::Fprop(bool quantised, const TensorView& y) const {
   GemmArgs gemm;
-  gemm.a = quantised ? x_.rows() : x_.plain();
-  gemm.b = quantised ? weight_rows_ : weight_;
+  gemm.a = x_.plain();
+  gemm.b = weight_;
   gemm.c = y;
   gemm.bias = bias_;
   gemm.transpose_b = true;
   gemm.round_c = numerics_.fprop;
   if (quantised) {
-    gemm.scale_a = x_.scale_inverse();
-    gemm.scale_b = weight_scale_;
-    gemm.fast_accumulation = fast_fprop_;
+    SetOperands(x_.Rows(), weight_rows_, fast_fprop_, gemm);
   }
   return gemm;
 }
 
 GemmArgs Linear::Wgrad(bool quantised, const TensorView& dy) const {
   GemmArgs gemm;
-  gemm.a = quantised ? dy_.columns() : dy;
-  gemm.b = quantised ? x_.columns() : x_.plain();
+  gemm.a = dy;
+  gemm.b = x_.plain();
   gemm.c = d_weight_;
-  gemm.transpose_a = !quantised;
-  gemm.transpose_b = quantised;
+  gemm.transpose_a = true;
   gemm.round_c = numerics_.gradient;
   if (quantised) {
-    gemm.scale_a = dy_.scale_inverse();
-    gemm.scale_b = x_.scale_inverse();
-    gemm.fast_accumulation = fast_wgrad_;
+    SetOperands(dy_.Columns(), x_.Columns(), fast_wgrad_, gemm);
   }
   return gemm;
 }
 
 GemmArgs Linear::Dgrad(bool quantised, const TensorView& dy, const TensorView& dx) const {
   GemmArgs gemm;
-  gemm.a = quantised ? dy_.rows() : dy;
-  gemm.b = quantised ? weight_columns_ : weight_;
+  gemm.a = dy;
+  gemm.b = weight_;
   gemm.c = dx;
-  gemm.transpose_b = quantised;
   gemm.round_c = numerics_.dgrad;
   if (quantised) {
-    gemm.scale_a = dy_.scale_inverse();
-    gemm.scale_b = weight_scale_;
-    gemm.fast_accumulation = fast_dgrad_;
+    SetOperands(dy_.Rows(), weight_columns_, fast_dgrad_, gemm);
   }
   return gemm;
 }
@@ -112,7 +120,7 @@ size_t Linear::WorkspaceBytes(const kernels::Exec& exec) const {
   const TensorView dx(weight_.data, activation, {rows, weight_.dim(1)});
   size_t bytes = 0;
   for (const bool quantised : {false, true}) {
-    if (quantised && weight_rows_.empty()) {
+    if (quantised && weight_rows_.values.empty()) {
       continue;
     }
     bytes = std::max(bytes, kernels::GemmWorkspaceBytes(exec, Fprop(quantised, y)));

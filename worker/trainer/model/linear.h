@@ -46,10 +46,9 @@ class Linear {
   bool fast_wgrad_;
   Operand x_;
   Operand dy_;
-  // FP8 copies; empty if the weight is not quantised.
-  kernels::TensorView weight_rows_;
-  kernels::TensorView weight_columns_;
-  const float* weight_scale_ = nullptr;
+  // Quantised copies; empty if the weight is not quantised.
+  ProductOperand weight_rows_;
+  ProductOperand weight_columns_;
   kernels::TensorView weight_;
   kernels::TensorView bias_;
   kernels::TensorView d_weight_;

@@ -85,8 +85,12 @@ void Model::BindHead() {
   buffers.rows = arena.Bytes("head.rows", n * s.hidden);
   buffers.columns = arena.Bytes("head.columns", n * s.hidden);
   head_x_ = Operand(buffers, *quant, k);
-  head_quant_ = {head_x_.rows(),          head_x_.columns(),       quant->WeightRows(k),
-                 quant->WeightColumns(k), head_x_.scale_inverse(), quant->W(k).scale_inverse};
+  // One scale a tensor: precision.lm_head.
+  const ProductOperand x = head_x_.Rows();
+  const ProductOperand& w = quant->WeightRows(k);
+  head_quant_ = {x.values, head_x_.Columns().values,
+                 w.values, quant->WeightColumns(k).values,
+                 x.scale,  w.scale};
 }
 
 absl::Status Model::ZeroGradients(const kernels::Exec& exec) const {

@@ -1,8 +1,10 @@
 #include "worker/trainer/model/operand.h"
 
 #include "common/base/status_macros.h"
+#include "kernels/block_quantize/block_quantize.h"
 #include "kernels/quantize/quantize.h"
 #include "worker/trainer/model/pass.h"
+#include "worker/trainer/recipe/numerics.h"
 
 namespace hearth::trainer {
 
@@ -17,8 +19,47 @@ Operand::Operand(const OperandBuffers& buffers, const QuantState& state, int64_t
   site_ = index < n ? state.X(static_cast<int>(index)) : state.Dy(static_cast<int>(index - n));
 }
 
+// Of scales of tensors; where magnitudes alone are recorded it means nothing.
 DType Operand::Format() const {
-  return index_ < state_->size() ? DType::kE4M3 : DType::kE5M2;
+  return is_x() ? DType::kE4M3 : DType::kE5M2;
+}
+
+const spec::Operand& Operand::RowsFormat() const {
+  const spec::Recipe& recipe = *state_->precision().recipe;
+  return is_x() ? recipe.fprop.a : recipe.dgrad.a;
+}
+
+const spec::Operand& Operand::ColumnsFormat() const {
+  const spec::Gemm& wgrad = state_->precision().recipe->wgrad;
+  return is_x() ? wgrad.a : wgrad.b;
+}
+
+absl::Status Operand::QuantizeBlocks(const kernels::Exec& exec,
+                                     const Pass& pass,
+                                     const TensorView& plain) const {
+  const int64_t rows = plain.rows();
+  const int64_t cols = plain.cols();
+  kernels::BlockQuantizeTensor tensor;
+  tensor.x = plain;
+  kernels::BlockQuantView& quant = tensor.quant;
+  quant.dtype = StorageType(RowsFormat().dtype);
+  quant.rows = state_->Form(RowsFormat(), index_, buffers_.rows, rows, cols);
+  if (pass.record) {
+    quant.columns = state_->Form(ColumnsFormat(), index_, buffers_.columns, cols, rows);
+    quant.amax = site_.amax;
+  }
+  if (pass.count) {
+    quant.rows.counts = state_->CountsOf(index_);
+  }
+  quant.key.seed = pass.seed;
+  quant.key.step = pass.step;
+  quant.key.micro_batch = pass.micro_batch;
+  quant.key.tensor = static_cast<uint32_t>(index_);
+  quant.position = pass.position;
+  quant.rotation = static_cast<uint32_t>(index_ % state_->size());
+  kernels::BlockQuantizeArgs args;
+  args.tensors = absl::MakeConstSpan(&tensor, 1);
+  return kernels::BlockQuantize(exec, args);
 }
 
 bool Operand::Quantised(const Pass& pass) const {
@@ -42,6 +83,10 @@ OperandTarget Operand::Target(const Pass& pass, bool keep_plain) const {
   }
   const bool delayed = state_->precision().delayed;
   const bool quantised = Quantised(pass);
+  if (quantised && state_->precision().block) {
+    target.plain = buffers_.scratch;
+    return target;
+  }
   if (quantised && delayed) {
     target.quant = Values();
     if (!keep_plain) {
@@ -62,6 +107,9 @@ absl::Status Operand::Settle(const kernels::Exec& exec, const Pass& pass) const 
   if (!Quantised(pass)) {
     return absl::OkStatus();
   }
+  if (state_->precision().block) {
+    return QuantizeBlocks(exec, pass, buffers_.scratch);
+  }
   if (state_->precision().delayed) {
     return Count(exec, pass);
   }
@@ -74,7 +122,7 @@ absl::Status Operand::Settle(const kernels::Exec& exec, const Pass& pass) const 
 }
 
 absl::Status Operand::Count(const kernels::Exec& exec, const Pass& pass) const {
-  return pass.count ? state_->Count(exec, index_, rows()) : absl::OkStatus();
+  return pass.count ? state_->Count(exec, index_, Rows().values) : absl::OkStatus();
 }
 
 absl::Status Operand::Make(const kernels::Exec& exec,
@@ -82,6 +130,9 @@ absl::Status Operand::Make(const kernels::Exec& exec,
                            const TensorView& plain) const {
   if (state_ == nullptr) {
     return absl::OkStatus();
+  }
+  if (Quantised(pass) && state_->precision().block) {
+    return QuantizeBlocks(exec, pass, plain);
   }
   const bool delayed = state_->precision().delayed;
   kernels::QuantizeTensor tensor;
@@ -108,14 +159,14 @@ absl::Status Operand::Make(const kernels::Exec& exec,
   return quantised ? Count(exec, pass) : absl::OkStatus();
 }
 
-TensorView Operand::rows() const {
+ProductOperand Operand::Rows() const {
   const TensorView& p = buffers_.plain;
-  return TensorView(buffers_.rows, Format(), {p.rows(), p.cols()});
+  return state_->Product(RowsFormat(), index_, buffers_.rows, p.rows(), p.cols());
 }
 
-TensorView Operand::columns() const {
+ProductOperand Operand::Columns() const {
   const TensorView& p = buffers_.plain;
-  return TensorView(buffers_.columns, Format(), {p.cols(), p.rows()});
+  return state_->Product(ColumnsFormat(), index_, buffers_.columns, p.cols(), p.rows());
 }
 
 }  // namespace hearth::trainer

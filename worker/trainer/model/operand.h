@@ -6,6 +6,7 @@
 //   BF16, delayed scaling    plain, amax            -
 //   quantised, delayed       rows, columns, amax    -
 //   quantised, current       plain, amax            scale from amax, then rows and columns
+//   quantised, block scales  plain                  rows, columns, amax
 #pragma once
 
 #include "absl/status/status.h"
@@ -41,7 +42,7 @@ class Operand {
   // `index`: the site in `state` (X: k, Dy: size() + k). `state` outlives this.
   Operand(const OperandBuffers& buffers, const QuantState& state, int64_t index);
 
-  // Whether GEMMs of this pass read FP8.
+  // Whether GEMMs of this pass read quantised values.
   bool Quantised(const Pass& pass) const;
   // `keep_plain`: somebody besides the GEMMs reads the plain form too.
   OperandTarget Target(const Pass& pass, bool keep_plain) const;
@@ -53,15 +54,21 @@ class Operand {
                     const kernels::TensorView& plain) const;
 
   const kernels::TensorView& plain() const { return buffers_.plain; }
-  // Valid in quantised passes.
-  kernels::TensorView rows() const;
-  kernels::TensorView columns() const;
-  const float* scale_inverse() const { return site_.scale_inverse; }
+  // Valid in quantised passes: [R, C] for fprop or dgrad, [C, R] for wgrad.
+  ProductOperand Rows() const;
+  ProductOperand Columns() const;
 
  private:
   kernels::QuantView Values() const;
   absl::Status Count(const kernels::Exec& exec, const Pass& pass) const;
   kernels::DType Format() const;
+  bool is_x() const { return index_ < state_->size(); }
+  const spec::Operand& RowsFormat() const;
+  const spec::Operand& ColumnsFormat() const;
+  // Both forms of `plain` with block scales. Evaluation has no use for columns.
+  absl::Status QuantizeBlocks(const kernels::Exec& exec,
+                              const Pass& pass,
+                              const kernels::TensorView& plain) const;
 
   OperandBuffers buffers_;
   const QuantState* state_ = nullptr;

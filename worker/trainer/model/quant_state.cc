@@ -6,6 +6,7 @@
 #include "common/base/status_macros.h"
 #include "kernels/cuda/device.h"
 #include "worker/trainer/model/parameter_store.h"
+#include "worker/trainer/recipe/numerics.h"
 
 namespace hearth::trainer {
 
@@ -30,27 +31,16 @@ QuantState::QuantState(const spec::PrecisionPlan& precision,
   scale_inverse_ = floats("quant.scale_inverse", 3 * n * kernels::kScaleInverseStride);
   ring_ = floats("quant.ring", 3 * n * std::max(1, precision_.history));
   cursors_ = arena.Typed("quant.cursors", DType::kI64, {2}).as<int64_t>();
-  const std::vector<int64_t> offsets = spec::QuantisedOffsets(table, weights_);
-  auto* rows = static_cast<uint8_t*>(arena.Bytes("quant.weight_rows", offsets.back()));
-  auto* columns = static_cast<uint8_t*>(arena.Bytes("quant.weight_columns", offsets.back()));
+  const std::vector<int64_t> row_offsets =
+      spec::QuantisedOffsets(table, weights_, precision_, false);
+  const std::vector<int64_t> column_offsets =
+      spec::QuantisedOffsets(table, weights_, precision_, true);
+  auto* rows = static_cast<uint8_t*>(arena.Bytes("quant.weight_rows", row_offsets.back()));
+  auto* columns = static_cast<uint8_t*>(arena.Bytes("quant.weight_columns", column_offsets.back()));
   for (size_t k = 0; k < weights_.size(); ++k) {
-    const spec::Parameter& parameter = table[static_cast<size_t>(weights_[k])];
-    const int64_t out = parameter.shape[0];
-    const int64_t in = parameter.shape[1];
     number_[static_cast<size_t>(weights_[k])] = static_cast<int>(k);
-    rows_.emplace_back(static_cast<void*>(rows + offsets[k]), DType::kE4M3,
-                       std::initializer_list<int64_t>{out, in});
-    columns_.emplace_back(static_cast<void*>(columns + offsets[k]), DType::kE4M3,
-                          std::initializer_list<int64_t>{in, out});
-    kernels::QuantizeTensor tensor;
-    tensor.x = parameters.weight(weights_[k]);
-    tensor.quant.amax = W(static_cast<int>(k)).amax;
-    measured_.push_back(tensor);
-    tensor.quant.amax = nullptr;
-    tensor.quant.scale = W(static_cast<int>(k)).scale;
-    tensor.quant.rows = rows_.back().data;
-    tensor.quant.columns = columns_.back().data;
-    quantized_.push_back(tensor);
+    AddWeight(table[static_cast<size_t>(weights_[k])], parameters.weight(weights_[k]),
+              static_cast<int>(k), rows + row_offsets[k], columns + column_offsets[k]);
   }
   for (const int i : weights_) {
     const spec::Parameter& parameter = table[static_cast<size_t>(i)];
@@ -69,6 +59,110 @@ QuantState::QuantState(const spec::PrecisionPlan& precision,
   }
   dtypes_.assign(static_cast<size_t>(3 * n), DType::kE4M3);
   std::fill_n(dtypes_.begin() + n, n, DType::kE5M2);
+}
+
+void QuantState::AddWeight(const spec::Parameter& parameter,
+                           const kernels::TensorView& weight,
+                           int k,
+                           uint8_t* rows,
+                           uint8_t* columns) {
+  const int64_t out = parameter.shape[0];
+  const int64_t in = parameter.shape[1];
+  const int64_t site = 2 * size() + k;
+  const spec::Recipe& recipe = *precision_.recipe;
+  rows_.push_back(Product(recipe.fprop.b, site, rows, out, in));
+  columns_.push_back(Product(recipe.dgrad.b, site, columns, in, out));
+  kernels::QuantizeTensor tensor;
+  tensor.x = weight;
+  tensor.quant.amax = W(k).amax;
+  measured_.push_back(tensor);
+  if (precision_.block) {
+    AddBlockWeight(weight, k, rows, columns);
+    return;
+  }
+  tensor.quant.amax = nullptr;
+  tensor.quant.scale = W(k).scale;
+  tensor.quant.rows = rows;
+  tensor.quant.columns = columns;
+  quantized_.push_back(tensor);
+}
+
+void QuantState::AddBlockWeight(const kernels::TensorView& weight,
+                                int k,
+                                uint8_t* rows,
+                                uint8_t* columns) {
+  const spec::Recipe& recipe = *precision_.recipe;
+  const int64_t site = 2 * size() + k;
+  const int64_t out = weight.rows();
+  const int64_t in = weight.cols();
+  kernels::BlockQuantizeTensor tensor;
+  tensor.x = weight;
+  tensor.quant.dtype = StorageType(recipe.fprop.b.dtype);
+  tensor.quant.square = recipe.fprop.b.block_rows > 1;
+  tensor.quant.key.tensor = static_cast<uint32_t>(site);
+  tensor.quant.rotation = static_cast<uint32_t>(k);
+  const kernels::BlockForm column_form = Form(recipe.dgrad.b, site, columns, in, out);
+  if (recipe.dgrad.b.signs == spec::Signs::kPerStep) {
+    tensor.quant.columns = column_form;
+    each_step_.push_back(tensor);
+    tensor.quant.columns = {};
+  } else {
+    tensor.quant.columns = column_form;
+  }
+  tensor.quant.rows = Form(recipe.fprop.b, site, rows, out, in);
+  blocks_.push_back(tensor);
+}
+
+kernels::BlockForm QuantState::Form(
+    const spec::Operand& operand, int64_t index, void* data, int64_t lines, int64_t extent) const {
+  kernels::BlockForm form;
+  form.values = data;
+  form.scales = static_cast<uint8_t*>(data) + spec::FormScaleOffset(operand, lines, extent);
+  if (precision_.delayed) {
+    const QuantSite site = At(index);
+    form.amax = site.scale;
+    form.tensor_scale = site.scale_inverse;
+  }
+  switch (operand.select) {
+    case spec::Select::kPlain:
+      form.rounding = operand.rounding == spec::Rounding::kStochastic
+                          ? kernels::BlockRounding::kStochastic
+                          : kernels::BlockRounding::kNearest;
+      break;
+    case spec::Select::kFourOverSix:
+      form.rounding = kernels::BlockRounding::kFourOverSix;
+      break;
+    case spec::Select::kMsEden:
+      form.rounding = kernels::BlockRounding::kEden;
+      break;
+  }
+  switch (operand.transform) {
+    case spec::Transform::kNone:
+      break;
+    case spec::Transform::kRht16:
+      form.hadamard = 16;
+      break;
+    case spec::Transform::kRht128:
+      form.hadamard = 128;
+      break;
+  }
+  form.signs = operand.signs == spec::Signs::kPerStep ? kernels::HadamardSigns::kSeeded
+                                                      : kernels::HadamardSigns::kFixed;
+  return form;
+}
+
+ProductOperand QuantState::Product(
+    const spec::Operand& operand, int64_t index, void* data, int64_t lines, int64_t extent) const {
+  ProductOperand product;
+  product.values = kernels::TensorView(data, StorageType(operand.dtype), {lines, extent});
+  if (operand.scaling == spec::Scaling::kBlock) {
+    product.block_scales =
+        static_cast<const uint8_t*>(data) + spec::FormScaleOffset(operand, lines, extent);
+  }
+  if (operand.scaling != spec::Scaling::kBlock || precision_.delayed) {
+    product.scale = At(index).scale_inverse;
+  }
+  return product;
 }
 
 int QuantState::Find(int parameter) const {
@@ -93,8 +187,8 @@ absl::Status QuantState::BeginCounts(const kernels::Exec& exec) const {
 }
 
 absl::Status QuantState::FinishCounts(const kernels::Exec& exec, bool quantised) const {
-  for (int k = 0; quantised && k < static_cast<int>(size()); ++k) {
-    HEARTH_RETURN_IF_ERROR(Count(exec, 2 * size() + k, WeightRows(k)));
+  for (int k = 0; quantised && !precision_.block && k < static_cast<int>(size()); ++k) {
+    HEARTH_RETURN_IF_ERROR(Count(exec, 2 * size() + k, WeightRows(k).values));
   }
   HEARTH_RETURN_IF_ERROR(MeasureWeights(exec));
   const auto amax_bytes = static_cast<size_t>(3 * size()) * sizeof(float);
@@ -126,7 +220,7 @@ absl::Status QuantState::Reset(const kernels::Exec& exec) const {
 }
 
 absl::Status QuantState::BeginMicroBatch(const kernels::Exec& exec) const {
-  if (empty() || precision_.delayed) {
+  if (empty() || precision_.delayed || precision_.block) {
     return absl::OkStatus();
   }
   return kernels::Zero(exec, amax_, static_cast<size_t>(2 * size()) * sizeof(float));
@@ -142,9 +236,41 @@ absl::Status QuantState::UpdateOne(const kernels::Exec& exec, int64_t index) con
   return kernels::UpdateScales(exec, args);
 }
 
+absl::Status QuantState::BeginStep(const kernels::Exec& exec,
+                                   uint64_t seed,
+                                   const kernels::StepInputs* position) const {
+  if (each_step_.empty()) {
+    return absl::OkStatus();
+  }
+  std::vector<kernels::BlockQuantizeTensor> tensors = each_step_;
+  for (kernels::BlockQuantizeTensor& tensor : tensors) {
+    tensor.quant.key.seed = seed;
+    tensor.quant.position = position;
+  }
+  kernels::BlockQuantizeArgs args;
+  args.tensors = tensors;
+  return kernels::BlockQuantize(exec, args);
+}
+
+absl::Status QuantState::UpdateBlockAmax(const kernels::Exec& exec,
+                                         int64_t first,
+                                         int64_t count,
+                                         const int32_t* skip) const {
+  kernels::UpdateBlockAmaxArgs args;
+  args.n = count;
+  args.measured = amax_ + first;
+  args.amax = scale_ + first;
+  args.margin = kBlockMargin;
+  args.skip = skip;
+  return kernels::UpdateBlockAmax(exec, args);
+}
+
 absl::Status QuantState::UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const {
   if (empty() || !precision_.delayed) {
     return absl::OkStatus();
+  }
+  if (precision_.block) {
+    return UpdateBlockAmax(exec, 0, 2 * size(), skip);
   }
   kernels::UpdateScalesArgs args;
   args.n = 2 * size();
@@ -160,8 +286,11 @@ absl::Status QuantState::UpdateActivations(const kernels::Exec& exec, const int3
 }
 
 absl::Status QuantState::UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const {
-  if (empty()) {
+  if (empty() || (precision_.block && !precision_.delayed)) {
     return absl::OkStatus();
+  }
+  if (precision_.block) {
+    return UpdateBlockAmax(exec, 2 * size(), size(), skip);
   }
   kernels::UpdateScalesArgs args;
   args.n = size();
@@ -203,6 +332,13 @@ absl::Status QuantState::QuantizeWeights(const kernels::Exec& exec,
                                          uint64_t* counter) const {
   if (empty()) {
     return absl::OkStatus();
+  }
+  if (precision_.block) {
+    kernels::BlockQuantizeArgs args;
+    args.tensors = blocks_;
+    args.skip = skip;
+    args.counter = counter;
+    return kernels::BlockQuantize(exec, args);
   }
   kernels::QuantizeArgs args;
   args.tensors = quantized_;

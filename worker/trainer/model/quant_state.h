@@ -1,8 +1,10 @@
-// Scales and FP8 weights of a recipe with one scale a tensor.
+// Scales and quantised weights of a recipe.
 //
 //   step:  forward, backward record the largest magnitudes of x and dy  ->  UpdateActivations
 //          optimizer writes weights and their largest magnitudes        ->  UpdateWeights
 //   Delayed scaling: what a step quantises with comes from the steps before it.
+//   Block scales (kernels/core/block_quant.h): only NVFP4 has a scale of the tensor besides; it is
+//   made for kBlockMargin times the largest magnitude of the step before.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "common/spec/precision.h"
+#include "kernels/block_quantize/block_quantize.h"
 #include "kernels/core/exec.h"
 #include "kernels/core/tensor.h"
 #include "kernels/count_codes/count_codes.h"
@@ -20,11 +23,21 @@ namespace hearth::trainer {
 
 class ParameterStore;
 
+// Room for growth from one step to the next: it costs the blocks' scales no precision.
+inline constexpr float kBlockMargin = 8.0F;
+
 // One float each, beside the tensors.
 struct QuantSite {
   float* amax = nullptr;
   float* scale = nullptr;
   float* scale_inverse = nullptr;
+};
+
+// A quantised operand as a product reads it (kernels/gemm/gemm.h).
+struct ProductOperand {
+  kernels::TensorView values;
+  const float* scale = nullptr;           // null: none (MXFP8)
+  const uint8_t* block_scales = nullptr;  // null: one scale for the tensor
 };
 
 // A tensor of the recipe state as checkpoints keep it.
@@ -51,9 +64,15 @@ class QuantState {
   QuantSite X(int k) const { return At(k); }
   QuantSite Dy(int k) const { return At(size() + k); }
   QuantSite W(int k) const { return At(2 * size() + k); }
-  // [out, in] and [in, out] E4M3.
-  const kernels::TensorView& WeightRows(int k) const { return rows_[static_cast<size_t>(k)]; }
-  const kernels::TensorView& WeightColumns(int k) const { return columns_[static_cast<size_t>(k)]; }
+  // [out, in] for fprop and [in, out] for dgrad.
+  const ProductOperand& WeightRows(int k) const { return rows_[static_cast<size_t>(k)]; }
+  const ProductOperand& WeightColumns(int k) const { return columns_[static_cast<size_t>(k)]; }
+  // Block scales: how a form of `operand`, lines x extent, that begins at `data` is made at the
+  // site, and how it is read.
+  kernels::BlockForm Form(
+      const spec::Operand& operand, int64_t index, void* data, int64_t lines, int64_t extent) const;
+  ProductOperand Product(
+      const spec::Operand& operand, int64_t index, void* data, int64_t lines, int64_t extent) const;
 
   // Whether the site's weight lies in a layer that is quantised, but not in the plan's inner ones.
   bool Outer(int64_t index) const;
@@ -64,6 +83,11 @@ class QuantState {
   absl::Status BeginMicroBatch(const kernels::Exec& exec) const;
   // Current scaling: the site's scale from its magnitude. `index` as X: k, Dy: size() + k.
   absl::Status UpdateOne(const kernels::Exec& exec, int64_t index) const;
+  // Before the first micro-batch of a quantised step: what of the weights is new in each step (the
+  // signs of a transform). `position`: of the step. `seed`: the job's.
+  absl::Status BeginStep(const kernels::Exec& exec,
+                         uint64_t seed,
+                         const kernels::StepInputs* position) const;
   // After a step; `skip` as in quantize.h. The weights' magnitudes are those the optimizer wrote.
   absl::Status UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const;
   absl::Status UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const;
@@ -77,7 +101,7 @@ class QuantState {
                                const int32_t* skip,
                                uint64_t* counter) const;
   // The site's zeros and largest magnitudes among its quantised values into its place of the
-  // counts. The plan has stats.
+  // counts. The plan has stats, the values one scale.
   absl::Status Count(const kernels::Exec& exec,
                      int64_t index,
                      const kernels::TensorView& values) const;
@@ -88,13 +112,16 @@ class QuantState {
   // (Counted()).
   absl::Status FinishCounts(const kernels::Exec& exec, bool quantised) const;
   // What a step that counted has left, to be read once the device is there: for all 3 n sites (X,
-  // Dy, W) the largest magnitude, and two numbers of elements: zero, and at the format's maximum;
-  // both 0 where the site was not quantised.
+  // Dy, W) the largest magnitude, and two numbers of elements: zero, and at the format's maximum
+  // (block scales: that became zero, and that saturated; weights are not counted); both 0 where the
+  // site was not quantised.
   struct Counts {
     const float* amax = nullptr;
     const uint64_t* counts = nullptr;  // [3 n][2]
   };
   Counts Counted() const { return counted_; }
+  // Device memory of the counts of a site: [2]. The plan has stats.
+  uint64_t* CountsOf(int64_t index) const { return counts_ + 2 * index; }
   int parameter(int k) const { return weights_[static_cast<size_t>(k)]; }
 
   // Magnitudes of x and dy, and of the weights, as integers (kI32) that order as they do: for a
@@ -105,6 +132,16 @@ class QuantState {
   std::vector<QuantStateTensor> Tensors() const;
 
  private:
+  void AddWeight(const spec::Parameter& parameter,
+                 const kernels::TensorView& weight,
+                 int k,
+                 uint8_t* rows,
+                 uint8_t* columns);
+  void AddBlockWeight(const kernels::TensorView& weight, int k, uint8_t* rows, uint8_t* columns);
+  absl::Status UpdateBlockAmax(const kernels::Exec& exec,
+                               int64_t first,
+                               int64_t count,
+                               const int32_t* skip) const;
   int64_t CountBytes() const { return 3 * size() * 2 * static_cast<int64_t>(sizeof(uint64_t)); }
   QuantSite At(int64_t index) const {
     return {amax_ + index, scale_ + index, scale_inverse_ + index * kernels::kScaleInverseStride};
@@ -113,11 +150,13 @@ class QuantState {
   spec::PrecisionPlan precision_;
   std::vector<int> weights_;
   std::vector<int> number_;  // by parameter
-  std::vector<kernels::TensorView> rows_;
-  std::vector<kernels::TensorView> columns_;
-  std::vector<kernels::QuantizeTensor> measured_;   // magnitude alone
-  std::vector<kernels::QuantizeTensor> quantized_;  // rows and columns
-  std::vector<kernels::DType> dtypes_;              // of all 3 n sites
+  std::vector<ProductOperand> rows_;
+  std::vector<ProductOperand> columns_;
+  std::vector<kernels::QuantizeTensor> measured_;        // magnitude alone
+  std::vector<kernels::QuantizeTensor> quantized_;       // rows and columns
+  std::vector<kernels::BlockQuantizeTensor> blocks_;     // the same with block scales, but
+  std::vector<kernels::BlockQuantizeTensor> each_step_;  // columns whose signs are each step's own
+  std::vector<kernels::DType> dtypes_;                   // of all 3 n sites
   float* amax_ = nullptr;
   float* scale_ = nullptr;
   float* scale_inverse_ = nullptr;

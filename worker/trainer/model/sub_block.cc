@@ -20,8 +20,7 @@ TensorView ModelContext::Activation(int layer,
     return arena->Floats(*found, shape);
   }
   // Quantised values alone: the view has the plain form's shape and no plain memory of its own.
-  TensorView view = arena->Typed(*found, kernels::DType::kU8, shape);
-  return view;
+  return {arena->Bytes(*found, arena->BytesOf(*found)), kernels::DType::kU8, shape};
 }
 
 Operand ModelContext::XOperand(spec::Slot slot,
@@ -35,7 +34,7 @@ Operand ModelContext::XOperand(spec::Slot slot,
   }
   OperandBuffers buffers;
   buffers.plain = plain;
-  buffers.rows = arena->Bytes("quant.rows", plain.numel());
+  buffers.rows = arena->Bytes("quant.rows", arena->BytesOf("quant.rows"));
   buffers.columns = columns;
   if (arena->Has("quant.plain")) {
     buffers.scratch = arena->Floats("quant.plain", {plain.rows(), plain.cols()});
@@ -51,8 +50,8 @@ Operand ModelContext::DyOperand(spec::Slot slot, int layer, const TensorView& pl
   }
   OperandBuffers buffers;
   buffers.plain = buffers.scratch = plain;
-  buffers.rows = arena->Bytes("quant.dy_rows", plain.numel());
-  buffers.columns = arena->Bytes("quant.dy_columns", plain.numel());
+  buffers.rows = arena->Bytes("quant.dy_rows", arena->BytesOf("quant.dy_rows"));
+  buffers.columns = arena->Bytes("quant.dy_columns", arena->BytesOf("quant.dy_columns"));
   return Operand(buffers, *quant, quant->size() + k);
 }
 

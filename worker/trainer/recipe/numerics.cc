@@ -28,27 +28,21 @@ absl::StatusOr<kernels::DType> Rounding(spec::DType format,
 }
 
 // Plain operands are read as their producers wrote them, so each must have the format of its
-// producer; operands with one scale a tensor are made by model/operand.h.
+// producer; operands with scales are made by model/operand.h.
 absl::Status CheckOperand(const spec::Operand& operand,
                           kernels::DType produced,
                           kernels::DType storage,
                           const spec::Recipe& recipe,
                           std::string_view what) {
-  const auto name = [&] {
-    return absl::StrCat("recipe ", absl::string_view(recipe.name.data(), recipe.name.size()),
-                        ": operand ", absl::string_view(what.data(), what.size()));
-  };
-  if (operand.transform != spec::Transform::kNone || operand.scaling == spec::Scaling::kBlock) {
-    return absl::UnimplementedError(
-        absl::StrCat(name(), " has block scales or a transform, which no GEMM here reads"));
-  }
   if (operand.scaling != spec::Scaling::kNone) {
     return absl::OkStatus();
   }
   HEARTH_ASSIGN_OR_RETURN(const kernels::DType wanted,
                           Rounding(operand.dtype, storage, recipe, what));
   if (wanted != produced) {
-    return absl::UnimplementedError(absl::StrCat(name(), " would have to be quantised on its own"));
+    return absl::UnimplementedError(absl::StrCat(
+        "recipe ", absl::string_view(recipe.name.data(), recipe.name.size()), ": operand ",
+        absl::string_view(what.data(), what.size()), " would have to be quantised on its own"));
   }
   return absl::OkStatus();
 }

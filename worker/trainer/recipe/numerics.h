@@ -9,8 +9,8 @@ namespace hearth::trainer {
 
 // On the CPU storage is wide (fp32, or fp64 for gradient checks) and a narrower format is emulated
 // by rounding every value that real storage would round; a format equal to the storage means no
-// rounding. On a GPU these are the formats of the buffers themselves. FP8 operands are no part of
-// this: they are made by the producers of operands (model/operand.h).
+// rounding. On a GPU these are the formats of the buffers themselves. Quantised operands are no
+// part of this: they are made by the producers of operands (model/operand.h).
 struct Numerics {
   kernels::DType storage = kernels::DType::kF32;  // CPU: of every floating buffer
   kernels::DType weight = kernels::DType::kF32;   // working weights
@@ -25,8 +25,8 @@ struct Numerics {
 // The element type of a buffer that holds `format` as it is.
 kernels::DType StorageType(spec::DType format);
 
-// `gradient` is the resolved gradients.dtype. kUnimplemented: an operand with block scales or a
-// transform, which no GEMM here reads; the text names the recipe and the operand.
+// `gradient` is the resolved gradients.dtype. kUnimplemented: an unscaled operand that is not as
+// its producer writes it; the text names the recipe and the operand.
 absl::StatusOr<Numerics> MakeNumerics(const spec::Recipe& recipe,
                                       spec::DType gradient,
                                       kernels::DType storage);

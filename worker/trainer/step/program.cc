@@ -83,6 +83,9 @@ absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind,
     // Quantised weights were gathered where they were quantised.
     HEARTH_RETURN_IF_ERROR(exchange_->BeginPass(exec, kind.first && !kind.quantised, kind.last));
   }
+  if (kind.first && kind.quantised) {
+    HEARTH_RETURN_IF_ERROR(engine_.quant().BeginStep(exec, full.seed, full.position));
+  }
   HEARTH_RETURN_IF_ERROR(
       engine_.model().ForwardBackward(exec, full, d_loss_, &state->loss_sum, &state->weight_sum));
   return exchange_ == nullptr ? absl::OkStatus() : exchange_->FinishPass(exec);
@@ -216,10 +219,10 @@ absl::Status StepProgram::Prepare() {
   if (precision.HasPlainPhase(static_cast<int>(engine_.shape().layers))) {
     modes.emplace_back(false, false);
   }
-  if (precision.per_tensor) {
+  if (precision.quantised()) {
     modes.emplace_back(true, false);
   }
-  if (precision.per_tensor && precision.HasInner()) {
+  if (precision.quantised() && precision.HasInner()) {
     modes.emplace_back(true, true);
   }
   kernels::StepInputs* inputs = engine_.StagedInputs(0);

@@ -439,8 +439,7 @@ void RankRun::Announce() {
   info.set_world_size(task_.world_size());
   info.set_global_batch_tokens(batch_.global_tokens());
   info.set_recipe(std::string(engine_->recipe().name));
-  info.set_recipe_execution(std::string(spec::ExecutionName(
-      spec::RecipeExecution(engine_->recipe().kind, spec_.resources().device()))));
+  info.set_recipe_execution(std::string(spec::ExecutionName(engine_->execution())));
   info.set_deterministic(cuda_ == nullptr || cuda_->options().deterministic);
   info.set_planned_bytes(engine_->plan().arena_bytes());
   info.set_comm(std::string(comm_->transport()));
@@ -448,6 +447,9 @@ void RankRun::Announce() {
   info.set_flops_per_token(flops_per_token_);
   info.set_device(task_.device());
   link_.SendRunInfo(info);
+  if (!engine_->execution_note().empty()) {
+    link_.SendLog("info", engine_->execution_note());
+  }
   link_.SendLog("info", absl::StrFormat(
                             "%s parameters, recipe %s (%s), %d ranks over %s, %d tokens a step in "
                             "micro-batches of %d sequences, %s planned, from step %d",
@@ -622,7 +624,7 @@ void RankRun::Report(const StepResult& result,
   report.set_comm_seconds(result.comm_seconds);
   report.set_comm_bytes(result.comm_bytes);
   report.set_checkpoint_seconds(checkpoint_seconds);
-  report.set_recipe(std::string(result.quantised || !engine_->precision().per_tensor
+  report.set_recipe(std::string(result.quantised || !engine_->precision().quantised()
                                     ? engine_->recipe().name
                                     : spec::RecipeOf(spec::RecipeKind::kBf16).name));
   report.set_data_pass(static_cast<int32_t>(result.data_pass));

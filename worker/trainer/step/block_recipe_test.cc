@@ -1,0 +1,143 @@
+// Whole runs in the block-scaled recipes, on the CPU: mxfp8, nvfp4, nvfp4_eden.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/io/sha256.h"
+#include "common/spec/precision.h"
+#include "kernels/core/block_quant.h"
+#include "worker/trainer/step/test_link.h"
+#include "worker/trainer/step/test_run.h"
+
+namespace hearth::trainer {
+namespace {
+
+class BlockRecipeTest : public testing::TestWithParam<const char*> {
+ protected:
+  // Every extent is a multiple of 128, which the transform of MS-EDEN takes.
+  v1::JobSpec Job(const std::string& recipe, int steps) {
+    v1::JobSpec spec = SmallJob(dir_.path(), "qwen3");
+    v1::ModelSpec& model = *spec.mutable_model();
+    model.set_hidden(128);
+    model.set_heads(4);
+    model.set_kv_heads(2);
+    model.set_head_dim(32);
+    model.set_ffn_hidden(128);
+    spec.mutable_data()->set_sequence_length(32);
+    spec.mutable_batch()->set_micro_batch_size(4);
+    spec.mutable_batch()->set_global_batch_tokens(256);
+    spec.mutable_precision()->set_recipe(recipe);
+    spec.mutable_precision()->mutable_high_precision_layers()->set_last(0);
+    spec.mutable_train()->set_steps(steps);
+    spec.mutable_train()->set_eval_every(0);
+    return spec;
+  }
+  std::vector<double> Losses(const v1::JobSpec& spec, const std::string& folder) {
+    FakeLink link(MakeTask(spec, dir_.path() + "/" + folder), store_);
+    const v1::TrainerExit exit = RunTo(link);
+    EXPECT_EQ(exit.reason(), v1::EXIT_REASON_FINISHED) << exit.message();
+    std::vector<double> losses;
+    for (const v1::StepReport& step : link.steps) {
+      losses.push_back(step.loss());
+    }
+    return losses;
+  }
+  TempDir dir_;
+  LocalKeyValueStore store_;
+};
+
+TEST_P(BlockRecipeTest, Run_LearnsLikeBf16) {
+  const std::vector<double> bf16 = Losses(Job("bf16", 40), "bf16");
+  const std::vector<double> got = Losses(Job(GetParam(), 40), "block");
+  ASSERT_EQ(got.size(), bf16.size());
+  EXPECT_LT(bf16.back(), 0.7 * bf16.front()) << "the job learns nothing";
+  EXPECT_NE(got.back(), bf16.back()) << "nothing was quantised";
+  EXPECT_NEAR(got.back(), bf16.back(), 0.1 * bf16.back());
+}
+
+// Random numbers, signs and scales of tensors go on where they were.
+TEST_P(BlockRecipeTest, Run_PausedAndResumed_EqualsNeverStopped) {
+  const v1::JobSpec spec = Job(GetParam(), 10);
+  FakeLink whole(MakeTask(spec, dir_.path() + "/whole"), store_);
+  ASSERT_EQ(RunTo(whole).reason(), v1::EXIT_REASON_FINISHED);
+  FakeLink first(MakeTask(spec, dir_.path() + "/e1"), store_);
+  first.AskAt(6, v1::CONTROL_BIT_PAUSE);
+  ASSERT_EQ(RunTo(first).reason(), v1::EXIT_REASON_PAUSED);
+  v1::Task task = MakeTask(spec, dir_.path() + "/e2");
+  task.set_epoch(2);
+  task.set_resume_path(first.checkpoints[0].path());
+  task.set_resume_step(6);
+  task.set_resume_manifest_sha256(first.checkpoints[0].manifest_sha256());
+  FakeLink second(task, store_);
+  ASSERT_EQ(RunTo(second).reason(), v1::EXIT_REASON_FINISHED);
+  for (size_t i = 0; i < second.steps.size(); ++i) {
+    EXPECT_EQ(second.steps[i].loss(), whole.steps[i + 6].loss()) << i;
+  }
+  const auto weights = [](const FakeLink& link) {
+    return *Sha256HexOfFile(Env::Real(), link.checkpoints.back().path() + "/model.safetensors");
+  };
+  EXPECT_EQ(weights(second), weights(whole));
+}
+
+TEST_P(BlockRecipeTest, Run_EveryRecomputationLevel_GivesTheSameBits) {
+  v1::JobSpec spec = Job(GetParam(), 4);
+  const std::vector<double> want = Losses(spec, "none");
+  for (const char* level : {"norm_act", "ffn", "attention", "block"}) {
+    spec.set_recompute(level);
+    EXPECT_EQ(Losses(spec, level), want) << level;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, BlockRecipeTest, testing::Values("mxfp8", "nvfp4", "nvfp4_eden"));
+
+class TechniquesTest : public BlockRecipeTest {};
+
+TEST_F(TechniquesTest, EachSwitchedOff_ChangesTheCurveAndStillLearns) {
+  std::set<double> ends;
+  const auto end = [&](v1::JobSpec spec, const std::string& name) {
+    const std::vector<double> losses = Losses(spec, name);
+    EXPECT_LT(losses.back(), 0.8 * losses.front()) << name;
+    EXPECT_TRUE(ends.insert(losses.back()).second) << name << " changes nothing";
+  };
+  v1::JobSpec spec = Job("nvfp4", 30);
+  end(spec, "all");
+  spec.mutable_precision()->mutable_techniques()->set_hadamard(false);
+  end(spec, "hadamard");
+  spec.mutable_precision()->clear_techniques();
+  spec.mutable_precision()->mutable_techniques()->set_stochastic_rounding(false);
+  end(spec, "rounding");
+  spec.mutable_precision()->clear_techniques();
+  spec.mutable_precision()->mutable_techniques()->set_square_weights(false);
+  end(spec, "square");
+  spec.mutable_precision()->clear_techniques();
+  spec.mutable_precision()->mutable_high_precision_layers()->set_last(1);
+  end(spec, "layers");
+}
+
+// What the plan reserves is what the op writes.
+TEST(FormBytesTest, AgreesWithTheKernels) {
+  const struct {
+    const char* recipe;
+    kernels::DType dtype;
+  } kRows[] = {{"nvfp4", kernels::DType::kE2M1}, {"mxfp8", kernels::DType::kE4M3}};
+  for (const auto& row : kRows) {
+    const spec::Operand& operand = spec::FindRecipe(row.recipe)->fprop.a;
+    for (const int64_t lines : {32, 128, 1000}) {
+      for (const int64_t extent : {32, 96, 4096}) {
+        const auto values =
+            static_cast<int64_t>(kernels::BlockValueBytes(row.dtype, lines, extent));
+        EXPECT_EQ(spec::FormScaleOffset(operand, lines, extent), values);
+        EXPECT_EQ(
+            spec::FormBytes(operand, lines, extent),
+            values + static_cast<int64_t>(kernels::BlockScaleBytes(row.dtype, lines, extent)));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hearth::trainer
