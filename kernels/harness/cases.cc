@@ -12,6 +12,7 @@ std::vector<OpCase> AllCases() {
       GeluCases,      AttentionCases,  LinearCrossEntropyCases,
       DropoutCases,   AdamWCases,      GradNormCases,
       ScaleCases,     RoundCases,      AmaxCases,
+      SumPartsCases,
       StepGateCases,  QuantizeCases,   CountCodesCases,
       BlockQuantizeCases,
   };

@@ -137,6 +137,7 @@ absl::Status ScalingRank::Connect() {
   options.rank = rank_;
   options.world_size = world_.size();
   options.cuda = cuda_.get();
+  options.copy_engines = CopyEnginesWanted();
   HEARTH_ASSIGN_OR_RETURN(comm_, NewNcclCollective(options, world_.store));
   return absl::OkStatus();
 }
@@ -181,7 +182,7 @@ absl::Status ScalingRank::Step(int64_t step, bool quantised) {
     pass.step = static_cast<uint32_t>(step);
     HEARTH_RETURN_IF_ERROR(program_->MicroBatch(program_->Kind(m, quantised), pass));
   }
-  return program_->Update(engine_->precision().per_tensor);
+  return program_->Update(engine_->precision().quantised());
 }
 
 absl::Status ScalingRank::Measure(RankResult& result) {
@@ -196,7 +197,7 @@ absl::Status ScalingRank::Measure(RankResult& result) {
     host_states_.resize(static_cast<size_t>(count));
     states = host_states_.data();
   }
-  const bool quantised = engine_->precision().per_tensor;
+  const bool quantised = engine_->precision().quantised();
   const bool plain_first = engine_->precision().delayed;
   std::unique_ptr<kernels::Event> done[2];
   for (auto& event : done) {
@@ -483,19 +484,25 @@ absl::Status RunScaling(const BenchOptions& options) {
         "batch.global_batch_tokens to a multiple of ",
         batch.micro_batch * batch.sequence_length * world.size()));
   }
+  // Minutes may pass; standard output is for the result.
+  const auto next = [](const char* what) { std::fprintf(stderr, "measuring: %s\n", what); };
   AloneResult alone;
+  next("the first device alone");
   const RankResult single = MeasureAlone(world, batch, {world.devices.front()}, true).front();
   alone.before = single.step_ms;
   alone.before_p10 = Quantile(single.steps_ms, 0.1);
   alone.before_p90 = Quantile(single.steps_ms, 0.9);
   world.plans = single.plans;
+  next("all devices, each for itself");
   const std::vector<RankResult> apart = MeasureAlone(world, batch, world.devices, false);
   for (const RankResult& result : apart) {
     alone.apart = std::max(alone.apart, result.step_ms);
   }
   alone.apart_in_step = Median(SlowestOf(apart));
   world.save_plans = true;
+  next("all devices together");
   const std::vector<RankResult> ranks = RunWorld(world);
+  next("the first device alone again");
   alone.after = MeasureAlone(world, batch, {world.devices.front()}, false).front().step_ms;
   const nlohmann::json out = ReportOf(world, batch, alone, ranks);
   if (options.json) {

@@ -12,6 +12,7 @@
 #include "common/base/units.h"
 #include "common/spec/gpus.h"
 #include "kernels/cuda/device.h"
+#include "kernels/gemm/probe.h"
 #include "kernels/grad_norm/grad_norm.h"
 
 namespace hearth::trainer {
@@ -101,6 +102,7 @@ absl::Status Engine::Prepare() {
     exec_.device = kernels::Device::kCuda;
     exec_.cuda = options_.cuda;
     HEARTH_ASSIGN_OR_RETURN(exec_.stream, kernels::NewStream(*options_.cuda));
+    HEARTH_RETURN_IF_ERROR(ChooseProducts());
   }
   HEARTH_ASSIGN_OR_RETURN(spec::MemoryPlan sizing, spec::PlanTraining(job_plan_->options));
   HEARTH_RETURN_IF_ERROR(CheckFits(sizing));
@@ -115,6 +117,35 @@ absl::Status Engine::Prepare() {
   HEARTH_RETURN_IF_ERROR(arena.status());
   HEARTH_RETURN_IF_ERROR(Bind(*std::move(arena)));
   return quant_->Reset(exec_);
+}
+
+absl::Status Engine::ChooseProducts() {
+  if (!precision().quantised()) {
+    return absl::OkStatus();
+  }
+  const bool block = precision().block;
+  const bool fp4 = recipe().fprop.a.dtype == spec::DType::kFp4E2M1;
+  const std::string format = !block ? "fp8" : fp4 ? "nvfp4" : "mxfp8";
+  for (const kernels::BlockGemmChoice& choice : kernels::ChooseBlockGemms(exec_, true)) {
+    if (choice.format != format) {
+      continue;
+    }
+    native_blocks_ = choice.native;
+    // Plain FP8 has units of its own; the block-scaled ones are merely faster where they exist.
+    execution_note_ = block || choice.native ? absl::StrCat(format, ": ", choice.why) : "";
+  }
+  if (block && !native_blocks_ && !options_.spec.precision().emulate()) {
+    return absl::UnimplementedError(
+        absl::StrCat("precision.recipe: this GPU does not run ", options_.spec.precision().recipe(),
+                     " natively (", execution_note_, ") and precision.emulate is false"));
+  }
+  return absl::OkStatus();
+}
+
+spec::Execution Engine::execution() const {
+  return on_gpu() && native_blocks_
+             ? spec::Execution::kNative
+             : spec::RecipeExecution(recipe().kind, options_.spec.resources().device());
 }
 
 absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
@@ -176,6 +207,18 @@ size_t Engine::WorkspaceBytes() const {
   owned.tensors = parts;
   return std::max({bytes, kernels::SumSquaresWorkspaceBytes(whole),
                    kernels::SumSquaresWorkspaceBytes(owned), optimizer_->WorkspaceBytes()});
+}
+
+SharedMemory Engine::shared_memory() const {
+  SharedMemory memory;
+  memory.base = arena_->base(spec::MemoryTier::kDevice);
+  memory.bytes = static_cast<size_t>(plan().arena_bytes());
+  if (arena_->Has("comm.received")) {
+    const int64_t bytes = arena_->BytesOf("comm.received");
+    memory.scratch = arena_->Bytes("comm.received", bytes);
+    memory.scratch_bytes = static_cast<size_t>(bytes);
+  }
+  return memory;
 }
 
 kernels::TensorView Engine::comm_staging() const {

@@ -16,6 +16,7 @@
 #include "kernels/core/exec.h"
 #include "kernels/cuda/context.h"
 #include "kernels/step_gate/step_gate.h"
+#include "worker/trainer/comm/collective.h"
 #include "worker/trainer/model/arena.h"
 #include "worker/trainer/model/model.h"
 #include "worker/trainer/model/parameter_store.h"
@@ -62,6 +63,11 @@ class Engine {
   kernels::StepInputs* StagedInputs(int slot) const { return staged_[slot].inputs; }
   kernels::StepState* StagedState(int slot) const { return staged_[slot].state; }
 
+  // How this device runs the recipe, and for block scales why: "nvfp4: ..." (empty: nothing to
+  // say).
+  spec::Execution execution() const;
+  const std::string& execution_note() const { return execution_note_; }
+
   const EngineOptions& options() const { return options_; }
   const spec::ModelShape& shape() const { return job_plan_->options.shape; }
   const spec::Recipe& recipe() const { return *job_plan_->options.recipe; }
@@ -78,6 +84,8 @@ class Engine {
   // Room for the largest bucket in gradients.reduce_dtype; empty where gradients are reduced in
   // place.
   kernels::TensorView comm_staging() const;
+  // All of the engine's device memory, for a transport that gives peers access to it.
+  SharedMemory shared_memory() const;
   bool on_gpu() const { return options_.cuda != nullptr; }
   const kernels::Exec& exec() const { return exec_; }
   Model& model() { return *model_; }
@@ -90,6 +98,8 @@ class Engine {
   // Binds everything to an arena; called once without memory, to size op.workspace, and once for
   // good.
   absl::Status Bind(std::unique_ptr<Arena> arena);
+  // On a GPU: whether block-scaled products run on its own units.
+  absl::Status ChooseProducts();
   void BindStaging();
   absl::Status CheckDevice() const;
   // kResourceExhausted with the largest micro-batch that would fit, unless `plan` does.
@@ -102,6 +112,8 @@ class Engine {
   Numerics numerics_;
   std::vector<spec::GradientBucket> buckets_;
   std::unique_ptr<Arena> arena_;
+  bool native_blocks_ = false;
+  std::string execution_note_;
   std::unique_ptr<ParameterStore> parameters_;
   std::unique_ptr<QuantState> quant_;
   std::unique_ptr<Model> model_;
