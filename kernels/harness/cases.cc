@@ -12,7 +12,6 @@ std::vector<OpCase> AllCases() {
       GeluCases,      AttentionCases,  LinearCrossEntropyCases,
       DropoutCases,   AdamWCases,      GradNormCases,
       ScaleCases,     RoundCases,      AmaxCases,
-      SumPartsCases,
       StepGateCases,  QuantizeCases,   CountCodesCases,
       BlockQuantizeCases,
   };

@@ -21,7 +21,6 @@ std::vector<OpCase> AdamWCases();
 std::vector<OpCase> GradNormCases();
 std::vector<OpCase> ScaleCases();
 std::vector<OpCase> RoundCases();
-std::vector<OpCase> SumPartsCases();
 std::vector<OpCase> AmaxCases();
 std::vector<OpCase> StepGateCases();
 std::vector<OpCase> CountCodesCases();

@@ -1,23 +1,12 @@
 #include "worker/trainer/comm/collective.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "worker/trainer/comm/tensor_checks.h"
 
 namespace hearth::trainer {
-
-bool CopyEnginesWanted() {
-  const char* const text = std::getenv("HEARTH_COPY_ENGINES");
-  return text == nullptr || std::string_view(text) != "0";
-}
-
-absl::Status Collective::Share(const SharedMemory&) {
-  return absl::OkStatus();
-}
-
 namespace {
 
 class SoloCollective : public Collective {

@@ -17,14 +17,6 @@
 
 namespace hearth::trainer {
 
-// A rank's device memory in which the tensors of later operations lie, laid out alike on all ranks.
-struct SharedMemory {
-  void* base = nullptr;  // of one allocation
-  size_t bytes = 0;
-  void* scratch = nullptr;  // within it: for what arrives from peers, this object's alone
-  size_t scratch_bytes = 0;
-};
-
 // All ranks call the same operations in the same order with the same sizes; each blocks until the
 // result is in `data`, which is the same bits on every rank and in every repetition with the same
 // world size (the order of the sums depends on nothing else). Used by one thread at a time. After
@@ -36,8 +28,7 @@ class Collective {
   virtual ~Collective() = default;
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
-  // none | gloo | nccl | nccl+copy | threads; RunInfo.comm.
-  virtual std::string_view transport() const = 0;
+  virtual std::string_view transport() const = 0;  // none | gloo | nccl | threads; RunInfo.comm
 
   virtual absl::Status AllReduceSum(absl::Span<float> data) = 0;
   virtual absl::Status AllReduceSum(absl::Span<double> data) = 0;
@@ -45,10 +36,6 @@ class Collective {
   virtual absl::Status AllReduceMax(absl::Span<uint64_t> data) = 0;
   virtual absl::Status Broadcast(absl::Span<uint8_t> data, int root) = 0;
   virtual absl::Status Barrier() = 0;
-
-  // Before the first operation on tensors within it; the memory outlives the object. Transports
-  // that gain nothing by it do nothing.
-  virtual absl::Status Share(const SharedMemory& memory);
 
   // ---- Tensors, in place and beside the ops. Done on return on the CPU; on a GPU done when
   // exec.stream gets there, and they may be recorded into a graph (once the same call has run
@@ -100,16 +87,10 @@ struct NcclOptions {
   kernels::CudaContext* cuda = nullptr;  // of this rank, outlives the collective
   std::string host;                      // of this rank, for error texts; empty = its name
   absl::Duration rendezvous_timeout = absl::Minutes(1);
-  // Large tensors of memory that is shared go by the GPUs' copy engines, where all ranks see one
-  // another's memory (copy_collective.h).
-  bool copy_engines = true;
   // Longest wait in one operation on spans, and for NCCL to hand an operation to the GPU. What is
   // then on the GPU waits for its peers for ever.
   absl::Duration operation_timeout = absl::Minutes(30);
 };
-
-// False if HEARTH_COPY_ENGINES=0 is in the environment.
-bool CopyEnginesWanted();
 
 // NCCL 2.19 or later by dlopen (HEARTH_NCCL, else the loader's libnccl.so.2). Every rank puts a key
 // into `store` (used during this call only), rank 0 also the ncclUniqueId; the communicator is made

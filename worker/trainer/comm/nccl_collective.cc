@@ -11,7 +11,6 @@
 #include "kernels/cuda/device.h"
 #include "worker/trainer/comm/backoff.h"
 #include "worker/trainer/comm/collective.h"
-#include "worker/trainer/comm/copy_collective.h"
 #include "worker/trainer/comm/host_name.h"
 #include "worker/trainer/comm/nccl_communicator.h"
 #include "worker/trainer/comm/tensor_checks.h"
@@ -383,9 +382,7 @@ absl::StatusOr<std::unique_ptr<Collective>> NewNcclCollective(const NcclOptions&
   auto collective =
       std::make_unique<NcclCollective>(std::move(comm), options.rank, options.world_size);
   HEARTH_RETURN_IF_ERROR(collective->PrepareStaging(*options.cuda));
-  return options.copy_engines && options.world_size > 1
-             ? NewCopyCollective(std::move(collective), *options.cuda)
-             : std::move(collective);
+  return std::unique_ptr<Collective>(std::move(collective));
 }
 
 }  // namespace hearth::trainer

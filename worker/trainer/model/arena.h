@@ -44,8 +44,6 @@ class Arena {
   bool Has(std::string_view name) const { return plan_.Find(name).ok(); }
 
   const spec::MemoryPlan& plan() const { return plan_; }
-  // Where the tier's plan().arena_bytes() begin.
-  void* base(spec::MemoryTier tier) const { return base_[static_cast<int>(tier)]; }
 
  private:
   Arena(spec::MemoryPlan plan, kernels::Device device, kernels::DType wide);

@@ -66,7 +66,6 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::New(Engine& 
   if (!e.sharded_) {
     e.owned_gradients_ = {e.gradients_};
   }
-  HEARTH_RETURN_IF_ERROR(comm.Share(engine.shared_memory()));
   e.beside_ = engine.exec();
   e.beside_.workspace = {};
   if (engine.on_gpu()) {
