@@ -256,7 +256,6 @@ absl::Status RankRun::Meet() {
     options.rank = task_.rank();
     options.world_size = task_.world_size();
     options.cuda = cuda_.get();
-    options.copy_engines = CopyEnginesWanted();
     options.host = task_.advertise_host();
     options.rendezvous_timeout = timeout;
     HEARTH_ASSIGN_OR_RETURN(comm_, NewNcclCollective(options, link_));
