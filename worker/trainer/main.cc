@@ -72,6 +72,31 @@ void AddBench(CLI::App& parent, BenchOptions& bench, int& result) {
   });
 }
 
+void AddCompare(CLI::App& parent, CompareOptions& compare, int& result) {
+  CLI::App& app = *parent.add_subcommand(
+      "compare", "train a job once in each of several recipes: loss gaps, speed, memory");
+  AddJob(app, compare.job);
+  app.add_option("--recipes", compare.recipes,
+                 "as bf16,fp8,nvfp4: the first is what the others are compared with")
+      ->required()
+      ->delimiter(',');
+  app.add_option("--steps", compare.steps, "steps of each run (default: the job's train.steps)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--window", compare.window,
+                 "steps whose mean is the final training loss (default: a tenth, at most 200)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--device", compare.device, "cpu | cuda:N (default: the job's resources.device)");
+  app.add_option("--out", compare.out,
+                 "folder for the runs, the table and the picture (default runs/NAME-compare)");
+  app.add_option("--threads", compare.threads, "CPU threads (default: all)");
+  app.add_option_function<std::string>(
+         "-o,--output", [&compare](const std::string& format) { compare.json = format == "json"; },
+         "text | json")
+      ->check(CLI::IsMember({"text", "json"}));
+  app.add_flag("-q,--quiet", compare.quiet, "no progress");
+  app.callback([&compare, &result] { result = CompareCommand(compare); });
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Hearth's training engine: one rank.");
   app.set_version_flag("--version", VersionString());
@@ -118,6 +143,9 @@ int Main(int argc, char** argv) {
 
   BenchOptions bench;
   AddBench(app, bench, result);
+
+  CompareOptions compare;
+  AddCompare(app, compare, result);
 
   ProbeOptions probe;
   AddProbe(app, probe, result);

@@ -64,6 +64,19 @@ struct BenchOptions {
   int micro_batch = 0;  // 0 = the job's
 };
 
+struct CompareOptions {
+  JobOptions job;
+  std::vector<std::string> recipes;  // the first is what the others are compared with
+  int64_t steps = 0;                 // 0 = the job's
+  int64_t window = 0;                // steps of the final training loss; 0 = a tenth, at most 200
+  std::string device;                // cpu | cuda:N; empty = the job's
+  std::string out;                   // empty = runs/NAME-compare
+  std::string program;               // that has `run`; empty = this one
+  int threads = 0;                   // 0 = all cores
+  bool json = false;
+  bool quiet = false;
+};
+
 struct ProbeOptions {
   std::string device;  // cpu | cuda:N; empty = the first GPU if there is one
   bool json = false;   // doctor
@@ -77,6 +90,9 @@ int SampleCommand(const SampleOptions& options);
 int BenchCommand(const BenchOptions& options);
 // One rank on each of options.devices ("0,1,2,3": GPUs; "cpu,cpu"), after one alone on the first.
 int ScalingBenchCommand(const BenchOptions& options);
+// The job in one recipe after another. Exit status 1 if a recipe has no result, 20 if stopped by a
+// signal; called again, it goes on.
+int CompareCommand(const CompareOptions& options);
 int ProbeCommand(const ProbeOptions& options);
 // Exit status 1 if a check failed.
 int DoctorCommand(const ProbeOptions& options);

@@ -67,7 +67,8 @@ absl::StatusOr<int> InheritedFd();
 absl::Status DieWithParent(int64_t expected_parent);
 
 // Link of a trainer that runs alone: a line for people on stdout and a line of protobuf JSON in
-// <out_dir>/metrics.jsonl for each step. Control bits come from RequestControl, which may be called
+// <out_dir>/metrics.jsonl for each step; RunInfo and TrainerExit, likewise, in run.json and
+// exit.json there once they are sent. Control bits come from RequestControl, which may be called
 // from a signal handler.
 class StandaloneLink : public Link {
  public:

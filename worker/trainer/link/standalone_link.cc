@@ -42,6 +42,11 @@ class StandaloneLinkImpl : public StandaloneLink {
 
   absl::Status Open(const std::string& out_dir, Env& env) {
     HEARTH_RETURN_IF_ERROR(env.CreateDirs(out_dir));
+    for (const char* const of_before : {"/run.json", "/exit.json"}) {
+      HEARTH_RETURN_IF_ERROR(env.RemoveAll(absl::StrCat(out_dir, of_before)));
+    }
+    env_ = &env;
+    out_dir_ = out_dir;
     const std::string path = absl::StrCat(out_dir, "/metrics.jsonl");
     std::string kept;
     if (task_.resume_step() > 0 && env.Exists(path)) {
@@ -59,6 +64,7 @@ class StandaloneLinkImpl : public StandaloneLink {
   void RequestControl(v1::ControlBit bit) override { control_.fetch_or(uint64_t{1} << (bit & 63)); }
 
   void SendRunInfo(const v1::RunInfo& info) override {
+    WriteJson("run.json", info);
     Line(absl::StrFormat(
         "%d parameters, micro-batch %d, %d tokens a step, recipe %s (%s) on %s, from step %d",
         info.parameters(), info.micro_batch_size(), info.global_batch_tokens(), info.recipe(),
@@ -99,9 +105,12 @@ class StandaloneLinkImpl : public StandaloneLink {
     std::fprintf(stderr, "%s: %s\n", std::string(level).c_str(), std::string(text).c_str());
   }
 
-  void SendExit(const v1::TrainerExit&) override {
-    absl::MutexLock lock(&mu_);
-    metrics_->Sync().IgnoreError();
+  void SendExit(const v1::TrainerExit& exit) override {
+    {
+      absl::MutexLock lock(&mu_);
+      metrics_->Sync().IgnoreError();
+    }
+    WriteJson("exit.json", exit);
   }
 
   absl::Status Put(std::string_view key, std::string_view value) override {
@@ -112,6 +121,21 @@ class StandaloneLinkImpl : public StandaloneLink {
   }
 
  private:
+  void WriteJson(const std::string& name, const google::protobuf::Message& message) {
+    google::protobuf::util::JsonPrintOptions options;
+    options.preserve_proto_field_names = true;
+    options.always_print_primitive_fields = true;
+    std::string json;
+    if (!google::protobuf::util::MessageToJsonString(message, &json, options).ok()) {
+      return;  // our own messages always print
+    }
+    const absl::Status status =
+        env_->WriteFileAtomically(absl::StrCat(out_dir_, "/", name), json + "\n");
+    if (!status.ok()) {
+      std::fprintf(stderr, "warning: %s\n", status.ToString().c_str());
+    }
+  }
+
   void Line(const std::string& text) {
     if (quiet_) return;
     std::printf("%s\n", text.c_str());
@@ -120,6 +144,8 @@ class StandaloneLinkImpl : public StandaloneLink {
 
   const v1::Task task_;
   const bool quiet_;
+  Env* env_ = nullptr;
+  std::string out_dir_;
   LocalKeyValueStore values_;
   std::atomic<uint64_t> control_{0};
   absl::Mutex mu_;

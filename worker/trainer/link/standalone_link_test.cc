@@ -74,6 +74,26 @@ TEST_F(StandaloneLinkTest, KeyValues_AreLocal) {
   link->SendExit(exit);
 }
 
+TEST_F(StandaloneLinkTest, RunInfoAndExit_AreFilesOfThisRunAlone) {
+  {
+    const auto link = Open(0);
+    v1::RunInfo info;
+    info.set_recipe_execution("emulated");
+    link->SendRunInfo(info);
+    v1::TrainerExit exit;
+    exit.set_reason(v1::EXIT_REASON_NUMERICAL);
+    exit.set_message("no good");
+    link->SendExit(exit);
+  }
+  EXPECT_THAT(*Env::Real().ReadFile(dir_ + "/run.json"),
+              HasSubstr("\"recipe_execution\":\"emulated\""));
+  EXPECT_THAT(*Env::Real().ReadFile(dir_ + "/exit.json"),
+              AllOf(HasSubstr("EXIT_REASON_NUMERICAL"), HasSubstr("no good")));
+  Open(0);
+  EXPECT_FALSE(Env::Real().Exists(dir_ + "/run.json"));
+  EXPECT_FALSE(Env::Real().Exists(dir_ + "/exit.json"));
+}
+
 TEST_F(StandaloneLinkTest, UnwritableFolder_IsAnError) {
   EXPECT_FALSE(NewStandaloneLink(v1::Task(), "/proc/none", true).ok());
 }
