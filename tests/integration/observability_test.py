@@ -125,7 +125,8 @@ class Live(harness.ClusterTest):
         # Scraped before there is a job: what happens to it is then an increase.
         harness.wait_until("all four targets", lambda: len(self.prometheus.healthy_targets()) >= 4)
         self.job = self.cluster.submit(harness.tiny_job(
-            self.data, 10**7, data={"validation": self.data}, train={"eval_every": 50, "eval_batches": 1}))
+            self.data, 10**7, data={"validation": self.data}, train={"eval_every": 50, "eval_batches": 1},
+            precision={"recipe": "fp8", "stats_every": 10}))
         self.cluster.wait_step(self.job, 100)
 
     def wait_for_data(self, wanted):
