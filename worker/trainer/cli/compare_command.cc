@@ -343,6 +343,8 @@ void Compare::Judge(const std::string& folder, const ProcessEnd& end, ComparedRu
     }
     if (exit.reason() == v1::EXIT_REASON_STOPPED) {
       run.state = "stopped";
+      run.problem = absl::StrCat("at step ", exit.step(), "; the same command goes on");
+      return;
     }
     run.problem =
         absl::StrCat(std::string(code.name), " at step ", exit.step(), ": ",
