@@ -77,7 +77,7 @@ class Compare(unittest.TestCase):
         rows = self.read("compare.txt").splitlines()[3:]
         self.assertEqual([row.split()[0] for row in rows], RECIPES)
         picture = xml.etree.ElementTree.fromstring(self.read("compare.svg"))
-        self.assertEqual(len(picture.findall(SVG + "polyline")), 2 * len(RECIPES) - 1)
+        self.assertEqual(len(picture.findall(f".//{SVG}polyline")), 2 * len(RECIPES) - 1)
         texts = [t.text for t in picture.findall(SVG + "text")]
         for recipe in RECIPES:
             self.assertIn(recipe, texts)

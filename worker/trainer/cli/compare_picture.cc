@@ -96,11 +96,13 @@ class Panel {
                        (x_range_.high - x_range_.low);
   }
   double Y(double value) const {
-    const double inside = std::clamp(value, y_range_.low, y_range_.high);
-    return top_ + height_ * (1 - (inside - y_range_.low) / (y_range_.high - y_range_.low));
+    return top_ + height_ * (1 - (value - y_range_.low) / (y_range_.high - y_range_.low));
   }
+  double Clamped(double value) const { return Y(std::clamp(value, y_range_.low, y_range_.high)); }
 
   std::string Axes(const std::string& title) const;
+  // What is drawn there is cut off at the frame. `id` is the panel's alone.
+  std::string Framed(const char* id, const std::string& drawn) const;
   std::string Line(const Curve& curve, const char* colour) const;
   std::string Rings(const Curve& curve, const char* colour) const;
   // Each name at its height, moved apart where they would cover one another.
@@ -142,6 +144,13 @@ std::string Panel::Axes(const std::string& title) const {
                         "stroke=\"%s\" stroke-opacity=\"0.6\"/>\n",
                         kLeft, top_, right - kLeft, height_, kGrey);
   return out;
+}
+
+std::string Panel::Framed(const char* id, const std::string& drawn) const {
+  return absl::StrFormat(
+      "<clipPath id=\"%s\"><rect x=\"%g\" y=\"%g\" width=\"%g\" height=\"%g\"/></clipPath>\n"
+      "<g clip-path=\"url(#%s)\">\n%s</g>\n",
+      id, kLeft - 4, top_ - 4, kWidth - kLeft - kRight + 8, height_ + 8, id, drawn);
 }
 
 std::string Panel::Line(const Curve& curve, const char* colour) const {
@@ -194,12 +203,12 @@ std::string Panel::Names(std::vector<std::pair<double, size_t>> heights,
   return out;
 }
 
-// Of what matters: without the fall of the first steps.
-void Widen(const Curve& curve, size_t skip, Range& range) {
-  for (size_t i = std::min(skip, curve.size()); i < curve.size(); ++i) {
-    if (std::isfinite(curve[i].loss)) {
-      range.low = std::min(range.low, curve[i].loss);
-      range.high = std::max(range.high, curve[i].loss);
+// Of what matters: without the fall up to step `after`.
+void Widen(const Curve& curve, int64_t after, Range& range) {
+  for (const LossPoint& point : curve) {
+    if (point.step > after && std::isfinite(point.loss)) {
+      range.low = std::min(range.low, point.loss);
+      range.high = std::max(range.high, point.loss);
     }
   }
 }
@@ -215,59 +224,78 @@ Range WithRoom(Range range) {
 constexpr Range kNothing = {HUGE_VAL, -HUGE_VAL};
 
 struct Drawn {
+  int64_t steps = 0;
+  size_t half = 1;  // of the window of smoothing
   std::vector<std::string> names;
   std::vector<Curve> training, held_out;
+
+  Range x() const { return {1, static_cast<double>(std::max<int64_t>(2, steps))}; }
 };
 
-std::string LossPanel(const Drawn& drawn, Range x, size_t window) {
+std::string LossPanel(const Drawn& drawn) {
   Range y = kNothing;
+  std::vector<Curve> training;
   for (size_t i = 0; i < drawn.names.size(); ++i) {
-    Widen(drawn.training[i], drawn.training[i].size() / 50, y);
-    Widen(drawn.held_out[i], drawn.held_out[i].size() > 2 ? 1 : 0, y);
+    training.push_back(Smoothed(drawn.training[i], drawn.half));
+    Widen(training[i], drawn.steps / 10, y);
+    Widen(drawn.held_out[i], drawn.steps / 10, y);
   }
-  const Panel panel(56, 320, x, WithRoom(y));
-  std::string out = panel.Axes(absl::StrCat("loss (nats per token): lines training, mean of ",
-                                            window, " steps; rings held out"));
+  const Panel panel(56, 320, drawn.x(), WithRoom(y));
+  std::string lines;
   std::vector<std::pair<double, size_t>> heights;
   for (size_t i = 0; i < drawn.names.size(); ++i) {
     const char* const colour = kColours[i % std::size(kColours)];
-    absl::StrAppend(&out, panel.Line(drawn.training[i], colour),
+    absl::StrAppend(&lines, panel.Line(training[i], colour),
                     panel.Rings(drawn.held_out[i], colour));
-    if (!drawn.training[i].empty()) {
-      heights.emplace_back(panel.Y(drawn.training[i].back().loss), i);
+    if (!training[i].empty()) {
+      heights.emplace_back(panel.Clamped(training[i].back().loss), i);
     }
   }
-  return out + panel.Names(std::move(heights), drawn.names);
+  const std::string title = absl::StrCat("loss (nats per token): lines training, mean of ",
+                                         2 * drawn.half + 1, " steps; rings held out");
+  return absl::StrCat(panel.Axes(title), panel.Framed("loss", lines),
+                      panel.Names(std::move(heights), drawn.names));
 }
 
-std::string GapPanel(const Drawn& drawn, Range x) {
+// Smoothed over the steps that both have, so that the means at the end are over the same ones.
+Curve SmoothedGap(const Drawn& drawn, size_t i) {
+  Curve reference = drawn.training[0];
+  const int64_t last = drawn.training[i].empty() ? 0 : drawn.training[i].back().step;
+  while (!reference.empty() && reference.back().step > last) {
+    reference.pop_back();
+  }
+  return GapCurve(Smoothed(drawn.training[i], drawn.half), Smoothed(reference, drawn.half));
+}
+
+std::string GapPanel(const Drawn& drawn) {
   std::vector<Curve> training, held_out;
   double limit = 0.1;
   for (size_t i = 0; i < drawn.names.size(); ++i) {
-    training.push_back(GapCurve(drawn.training[i], drawn.training[0]));
+    training.push_back(SmoothedGap(drawn, i));
     held_out.push_back(GapCurve(drawn.held_out[i], drawn.held_out[0]));
     Range range = {0, 0};
-    Widen(training.back(), training.back().size() / 10, range);
-    Widen(held_out.back(), held_out.back().size() > 2 ? 1 : 0, range);
+    Widen(training.back(), drawn.steps / 10, range);
+    Widen(held_out.back(), drawn.steps / 10, range);
     limit = std::max({limit, 1.1 * range.high, -1.1 * range.low});
   }
-  const Panel panel(440, 130, x, {-limit, limit});
-  std::string out = panel.Axes(absl::StrCat("gap to ", drawn.names[0], " in percent"));
+  const Panel panel(440, 130, drawn.x(), {-limit, limit});
+  std::string lines;
   std::vector<std::pair<double, size_t>> heights;
   for (size_t i = 1; i < drawn.names.size(); ++i) {
     const char* const colour = kColours[i % std::size(kColours)];
-    absl::StrAppend(&out, panel.Line(training[i], colour), panel.Rings(held_out[i], colour));
+    absl::StrAppend(&lines, panel.Line(training[i], colour), panel.Rings(held_out[i], colour));
     if (!training[i].empty()) {
-      heights.emplace_back(panel.Y(training[i].back().loss), i);
+      heights.emplace_back(panel.Clamped(training[i].back().loss), i);
     }
   }
-  return out + panel.Names(std::move(heights), drawn.names);
+  const std::string title = absl::StrCat("gap to ", drawn.names[0], " in percent");
+  return absl::StrCat(panel.Axes(title), panel.Framed("gap", lines),
+                      panel.Names(std::move(heights), drawn.names));
 }
 
 }  // namespace
 
 std::string ComparePicture(const Comparison& comparison) {
-  const size_t half = std::clamp<size_t>(static_cast<size_t>(comparison.steps) / 120, 1, 25);
   const std::string title = absl::StrCat(comparison.job, " on ", comparison.device, ", by recipe");
   std::string out = absl::StrFormat(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" font-family=\"sans-serif\" "
@@ -275,14 +303,15 @@ std::string ComparePicture(const Comparison& comparison) {
       "<text x=\"%g\" y=\"22\" fill=\"%s\" font-size=\"15\" font-weight=\"bold\">%s</text>\n",
       kWidth, kHeight, Escaped(title), kLeft, kGrey, Escaped(title));
   Drawn drawn;
+  drawn.steps = comparison.steps;
+  drawn.half = std::clamp<size_t>(static_cast<size_t>(comparison.steps) / 40, 1, 25);
   for (const ComparedRun& run : comparison.runs) {
     drawn.names.push_back(run.ok() ? run.recipe : absl::StrCat(run.recipe, " (", run.state, ")"));
-    drawn.training.push_back(Smoothed(run.training, half));
+    drawn.training.push_back(run.training);
     drawn.held_out.push_back(run.held_out);
   }
   if (!drawn.names.empty()) {
-    const Range x = {1, static_cast<double>(std::max<int64_t>(2, comparison.steps))};
-    absl::StrAppend(&out, LossPanel(drawn, x, 2 * half + 1), GapPanel(drawn, x));
+    absl::StrAppend(&out, LossPanel(drawn), GapPanel(drawn));
   }
   absl::StrAppendFormat(
       &out, "<text x=\"%g\" y=\"%g\" text-anchor=\"middle\" fill=\"%s\">step</text>\n</svg>\n",

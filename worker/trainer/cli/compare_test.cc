@@ -158,6 +158,18 @@ TEST(ComparePicture, DrawsEachRunInBothPanelsAndNamesIt) {
   EXPECT_THAT(picture, Not(HasSubstr("#fff")));
 }
 
+TEST(ComparePicture, GapOfARunThatEndedEarly_IsOverTheStepsOfBoth) {
+  Comparison comparison = Three();
+  comparison.runs.resize(2);
+  comparison.runs[1] = comparison.runs[0];
+  comparison.runs[1].training.resize(60);
+  comparison.runs[1].state = "stopped";
+  const std::string picture = ComparePicture(comparison);
+  const size_t gap = picture.rfind("<polyline points=\"");
+  const std::string points = picture.substr(gap, picture.find("\" fill", gap) - gap);
+  EXPECT_EQ(Count(points, ","), Count(points, ",505.0")) << points;  // the middle: no gap
+}
+
 TEST(ComparePicture, WithoutNumbers_IsStillAPicture) {
   Comparison comparison = Three();
   for (ComparedRun& run : comparison.runs) {
