@@ -49,7 +49,7 @@ absl::StatusOr<Assignment> Split(std::string_view assignment) {
 
 bool HasFields(const FieldDescriptor& field) {
   return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field.is_repeated() &&
-         field.message_type()->file() == v1::JobSpec::descriptor()->file();
+         field.message_type()->file()->package() == v1::JobSpec::descriptor()->file()->package();
 }
 
 // The message of entry `key` of a map field, made if it is not there.

@@ -175,25 +175,19 @@ void AddQuantised(const TrainingPlanOptions& o, const StepTimeline& time, Builde
   }
 }
 
-// Gradients in the format in which they are reduced, a bucket at a time, and what arrives of a
-// bucket from the peers: every other rank's share of this rank's part. On the CPU every format is
-// stored alike, and the transport has memory of its own.
+// Gradients in the format in which they are reduced, a bucket at a time. On the CPU every format is
+// stored alike.
 void AddReduction(const TrainingPlanOptions& o, const StepTimeline& time, Builder& out) {
-  if (!o.training || o.world_size <= 1 || o.wide_bytes > 0) {
+  if (!o.training || o.world_size <= 1 || o.wide_bytes > 0 ||
+      o.reduce_dtype == o.table->front().gradient) {
     return;
   }
   int64_t largest = 0;
   for (const GradientBucket& bucket : PlanBuckets(o)) {
     largest = std::max(largest, bucket.elements());
   }
-  if (o.reduce_dtype != o.table->front().gradient) {
-    out.Floats("comm.staging", BufferClass::kWorkspace, o.reduce_dtype, largest, time.Head(),
-               time.Update());
-  }
-  // Parts are rounded up to whole vectors.
-  const int64_t part = DTypeBytes(o.reduce_dtype, largest) / o.world_size + 1024;
-  out.Bytes("comm.received", BufferClass::kWorkspace, part * (o.world_size - 1), time.Head(),
-            time.Update());
+  out.Floats("comm.staging", BufferClass::kWorkspace, o.reduce_dtype, largest, time.Head(),
+             time.Update());
 }
 
 // What the host hands to a GPU and reads from it.

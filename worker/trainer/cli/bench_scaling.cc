@@ -137,7 +137,6 @@ absl::Status ScalingRank::Connect() {
   options.rank = rank_;
   options.world_size = world_.size();
   options.cuda = cuda_.get();
-  options.copy_engines = CopyEnginesWanted();
   HEARTH_ASSIGN_OR_RETURN(comm_, NewNcclCollective(options, world_.store));
   return absl::OkStatus();
 }

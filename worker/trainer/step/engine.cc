@@ -209,18 +209,6 @@ size_t Engine::WorkspaceBytes() const {
                    kernels::SumSquaresWorkspaceBytes(owned), optimizer_->WorkspaceBytes()});
 }
 
-SharedMemory Engine::shared_memory() const {
-  SharedMemory memory;
-  memory.base = arena_->base(spec::MemoryTier::kDevice);
-  memory.bytes = static_cast<size_t>(plan().arena_bytes());
-  if (arena_->Has("comm.received")) {
-    const int64_t bytes = arena_->BytesOf("comm.received");
-    memory.scratch = arena_->Bytes("comm.received", bytes);
-    memory.scratch_bytes = static_cast<size_t>(bytes);
-  }
-  return memory;
-}
-
 kernels::TensorView Engine::comm_staging() const {
   if (!arena_->Has("comm.staging")) {
     return {};

@@ -16,7 +16,6 @@
 #include "kernels/core/exec.h"
 #include "kernels/cuda/context.h"
 #include "kernels/step_gate/step_gate.h"
-#include "worker/trainer/comm/collective.h"
 #include "worker/trainer/model/arena.h"
 #include "worker/trainer/model/model.h"
 #include "worker/trainer/model/parameter_store.h"
@@ -84,8 +83,6 @@ class Engine {
   // Room for the largest bucket in gradients.reduce_dtype; empty where gradients are reduced in
   // place.
   kernels::TensorView comm_staging() const;
-  // All of the engine's device memory, for a transport that gives peers access to it.
-  SharedMemory shared_memory() const;
   bool on_gpu() const { return options_.cuda != nullptr; }
   const kernels::Exec& exec() const { return exec_; }
   Model& model() { return *model_; }
