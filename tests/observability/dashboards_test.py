@@ -40,6 +40,12 @@ class Dashboards(unittest.TestCase):
         recorded = {r["record"] for r in series.rules() if "record" in r}
         self.assertEqual({name for name in recorded if name not in text}, set())
 
+    def test_every_alert_fires_in_a_test(self):
+        with open(os.path.join(series.DEPLOY, "prometheus", "tests", "hearth-alerts_test.yml"), encoding="utf-8") as f:
+            cases = [case for test in yaml.safe_load(f)["tests"] for case in test.get("alert_rule_test", [])]
+        fires = {case["alertname"] for case in cases if case["exp_alerts"]}
+        self.assertEqual({rule["alert"] for rule in series.rules() if "alert" in rule} - fires, set())
+
 
 def spoil(rule, d):
     """Breaks that rule, and as little else as possible, in a copy of a good dashboard."""
