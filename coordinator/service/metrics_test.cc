@@ -147,6 +147,8 @@ TEST_F(CoordinatorMetricsTest, Render_ManyJobs_IsBoundedAndCountsWhatIsLeftOut) 
   Effects effects;
   for (int i = 0; i < 700; ++i) {
     Job(effects, absl::StrCat("run-", i), v1::JOB_STATE_RUNNING);
+  }
+  for (int i = 0; i < 1000; ++i) {
     v1::JobRecord& ended = Job(effects, absl::StrCat("end-", i), v1::JOB_STATE_SUCCEEDED);
     ended.mutable_job()->mutable_end_time()->set_seconds(i);
   }

@@ -37,7 +37,7 @@ def main():
             data, 10**6, name="docs-run",
             model={"layers": 4, "hidden": 128, "heads": 4, "kv_heads": 2, "ffn_hidden": 256, "vocab": 64},
             data={"train": data, "validation": data, "sequence_length": 64}, batch={"micro_batch_size": 4, "global_batch_tokens": 1024},
-            optimizer={"lr": 0.0005}, train={"steps": 10**6, "seed": 7, "eval_every": 50, "eval_batches": 2},
+            precision={"recipe": "fp8", "stats_every": 10}, optimizer={"lr": 0.0005}, train={"steps": 10**6, "seed": 7, "eval_every": 50, "eval_batches": 2},
             checkpoint={"every_steps": 100}))
         cluster.submit(harness.tiny_job(data, 100, name="waits"))
         cluster.wait_step(job, 20)

@@ -153,14 +153,15 @@ TEST_P(GuardRunTest, Spike_IsFoundAndDoneAgain) {
 TEST_P(GuardRunTest, GradientSpike_IsFoundToo) {
   v1::JobSpec spec = Job();
   spec.mutable_train()->set_spike_sigma(0);
-  spec.mutable_train()->set_spike_grad_sigma(2);
+  spec.mutable_train()->set_spike_grad_sigma(
+      2.5);  // below what spoils, above what is the job's own
   spec.mutable_precision()->set_fallback_after(1000);
-  const auto spoiled = Run(spec, "trainer.loss_spike=error@22");
+  const auto spoiled = Run(spec, "trainer.loss_spike=error@26");
   ASSERT_EQ(spoiled->exits[0].reason(), v1::EXIT_REASON_FINISHED) << spoiled->exits[0].message();
-  ASSERT_FALSE(spoiled->steps[21].decisions().empty()) << spoiled->steps[21].grad_norm();
-  EXPECT_EQ(spoiled->steps[21].decisions(0).cause(), "grad_spike");
-  EXPECT_GT(spoiled->steps[21].decisions(0).grad_norm(),
-            spoiled->steps[21].decisions(0).grad_norm_limit());
+  ASSERT_FALSE(spoiled->steps[25].decisions().empty()) << spoiled->steps[25].grad_norm();
+  EXPECT_EQ(spoiled->steps[25].decisions(0).cause(), "grad_spike");
+  EXPECT_GT(spoiled->steps[25].decisions(0).grad_norm(),
+            spoiled->steps[25].decisions(0).grad_norm_limit());
 }
 
 TEST_P(GuardRunTest, LastRecipeFailsToo_StopsAsNumerical) {
