@@ -1,6 +1,7 @@
 #include "worker/trainer/model/quant_state.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/types/span.h"
 #include "common/base/status_macros.h"
@@ -50,12 +51,17 @@ QuantState::QuantState(const spec::PrecisionPlan& precision,
   if (precision_.stats) {
     counts_ = static_cast<uint64_t*>(arena.Bytes("quant.counts", CountBytes()));
     counted_amax_ = floats("quant.counted_amax", 3 * n);
-    counted_ = {counted_amax_, counts_};
+    counted_.amax = counted_amax_;
+    counted_.counts = counts_;
+    if (precision_.block) {
+      std::swap(counted_.underflow, counted_.saturation);
+    }
   }
   if (precision_.stats && arena.Has("staging.counts")) {
     auto* host = static_cast<uint64_t*>(
         arena.Bytes("staging.counts", CountBytes() + 3 * n * static_cast<int64_t>(sizeof(float))));
-    counted_ = {reinterpret_cast<const float*>(host + 6 * n), host};
+    counted_.amax = reinterpret_cast<const float*>(host + 6 * n);
+    counted_.counts = host;
   }
   dtypes_.assign(static_cast<size_t>(3 * n), DType::kE4M3);
   std::fill_n(dtypes_.begin() + n, n, DType::kE5M2);
@@ -220,7 +226,7 @@ absl::Status QuantState::Reset(const kernels::Exec& exec) const {
 }
 
 absl::Status QuantState::BeginMicroBatch(const kernels::Exec& exec) const {
-  if (empty() || precision_.delayed || precision_.block) {
+  if (empty() || precision_.delayed) {
     return absl::OkStatus();
   }
   return kernels::Zero(exec, amax_, static_cast<size_t>(2 * size()) * sizeof(float));
@@ -236,19 +242,19 @@ absl::Status QuantState::UpdateOne(const kernels::Exec& exec, int64_t index) con
   return kernels::UpdateScales(exec, args);
 }
 
-absl::Status QuantState::BeginStep(const kernels::Exec& exec,
-                                   uint64_t seed,
-                                   const kernels::StepInputs* position) const {
-  if (each_step_.empty()) {
-    return absl::OkStatus();
-  }
-  std::vector<kernels::BlockQuantizeTensor> tensors = each_step_;
-  for (kernels::BlockQuantizeTensor& tensor : tensors) {
+void QuantState::BindStep(uint64_t seed, const kernels::StepInputs* position) {
+  for (kernels::BlockQuantizeTensor& tensor : each_step_) {
     tensor.quant.key.seed = seed;
     tensor.quant.position = position;
   }
+}
+
+absl::Status QuantState::BeginStep(const kernels::Exec& exec) const {
+  if (each_step_.empty()) {
+    return absl::OkStatus();
+  }
   kernels::BlockQuantizeArgs args;
-  args.tensors = tensors;
+  args.tensors = each_step_;
   return kernels::BlockQuantize(exec, args);
 }
 

@@ -83,11 +83,11 @@ class QuantState {
   absl::Status BeginMicroBatch(const kernels::Exec& exec) const;
   // Current scaling: the site's scale from its magnitude. `index` as X: k, Dy: size() + k.
   absl::Status UpdateOne(const kernels::Exec& exec, int64_t index) const;
+  // Where BeginStep finds the job's seed and the step, beside the tensors; once, before it.
+  void BindStep(uint64_t seed, const kernels::StepInputs* position);
   // Before the first micro-batch of a quantised step: what of the weights is new in each step (the
-  // signs of a transform). `position`: of the step. `seed`: the job's.
-  absl::Status BeginStep(const kernels::Exec& exec,
-                         uint64_t seed,
-                         const kernels::StepInputs* position) const;
+  // signs of a transform).
+  absl::Status BeginStep(const kernels::Exec& exec) const;
   // After a step; `skip` as in quantize.h. The weights' magnitudes are those the optimizer wrote.
   absl::Status UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const;
   absl::Status UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const;
@@ -113,11 +113,15 @@ class QuantState {
   absl::Status FinishCounts(const kernels::Exec& exec, bool quantised) const;
   // What a step that counted has left, to be read once the device is there: for all 3 n sites (X,
   // Dy, W) the largest magnitude, and two numbers of elements: zero, and at the format's maximum
-  // (block scales: that became zero, and that saturated; weights are not counted); both 0 where the
+  // (block scales: that became zero, and that saturated, of the form by rows; weights are not
+  // counted); both 0 where the
   // site was not quantised.
   struct Counts {
     const float* amax = nullptr;
     const uint64_t* counts = nullptr;  // [3 n][2]
+    // Which of the two numbers is which: CountCodes and BlockForm::counts differ.
+    size_t underflow = 0;
+    size_t saturation = 1;
   };
   Counts Counted() const { return counted_; }
   // Device memory of the counts of a site: [2]. The plan has stats.

@@ -92,13 +92,37 @@ TEST_P(BlockRecipeTest, Run_EveryRecomputationLevel_GivesTheSameBits) {
   }
 }
 
+// Each ratio is what its name says, and magnitudes are those of the step.
+TEST_P(BlockRecipeTest, Stats_TellUnderflowFromSaturation) {
+  v1::JobSpec spec = Job(GetParam(), 12);
+  spec.mutable_precision()->set_stats_every(6);
+  FakeLink link(MakeTask(spec, dir_.path() + "/stats"), store_);
+  ASSERT_EQ(RunTo(link).reason(), v1::EXIT_REASON_FINISHED);
+  const bool fp4 = std::string(GetParam()) != "mxfp8";
+  for (const size_t step : {6, 12}) {
+    double underflow = 0;
+    double saturation = 0;
+    for (const v1::TensorStats& row : link.steps[step - 1].tensors()) {
+      if (row.role() == "x") {
+        EXPECT_GT(row.amax(), 0);
+        underflow += row.underflow_ratio();
+        saturation += row.saturation_ratio();
+      }
+    }
+    // E8M0 scales are rounded up, so nothing saturates. Of other values, more are small within
+    // their block and become zero than lie beyond the largest.
+    EXPECT_EQ(saturation > 0, fp4) << step;
+    EXPECT_GT(underflow, saturation) << step;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Recipes, BlockRecipeTest, testing::Values("mxfp8", "nvfp4", "nvfp4_eden"));
 
 class TechniquesTest : public BlockRecipeTest {};
 
 TEST_F(TechniquesTest, EachSwitchedOff_ChangesTheCurveAndStillLearns) {
   std::set<double> ends;
-  const auto end = [&](v1::JobSpec spec, const std::string& name) {
+  const auto end = [&](const v1::JobSpec& spec, const std::string& name) {
     const std::vector<double> losses = Losses(spec, name);
     EXPECT_LT(losses.back(), 0.8 * losses.front()) << name;
     EXPECT_TRUE(ends.insert(losses.back()).second) << name << " changes nothing";
@@ -123,8 +147,8 @@ TEST(FormBytesTest, AgreesWithTheKernels) {
   const struct {
     const char* recipe;
     kernels::DType dtype;
-  } kRows[] = {{"nvfp4", kernels::DType::kE2M1}, {"mxfp8", kernels::DType::kE4M3}};
-  for (const auto& row : kRows) {
+  } rows[] = {{"nvfp4", kernels::DType::kE2M1}, {"mxfp8", kernels::DType::kE4M3}};
+  for (const auto& row : rows) {
     const spec::Operand& operand = spec::FindRecipe(row.recipe)->fprop.a;
     for (const int64_t lines : {32, 128, 1000}) {
       for (const int64_t extent : {32, 96, 4096}) {

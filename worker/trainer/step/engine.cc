@@ -179,6 +179,7 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
   }
   step_inputs_ =
       static_cast<kernels::StepInputs*>(arena_->Bytes("step.inputs", sizeof(kernels::StepInputs)));
+  quant_->BindStep(seed_, step_inputs_);
   step_state_ =
       static_cast<kernels::StepState*>(arena_->Bytes("step.state", sizeof(kernels::StepState)));
   if (options_.training) {

@@ -84,7 +84,7 @@ absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind,
     HEARTH_RETURN_IF_ERROR(exchange_->BeginPass(exec, kind.first && !kind.quantised, kind.last));
   }
   if (kind.first && kind.quantised) {
-    HEARTH_RETURN_IF_ERROR(engine_.quant().BeginStep(exec, full.seed, full.position));
+    HEARTH_RETURN_IF_ERROR(engine_.quant().BeginStep(exec));
   }
   HEARTH_RETURN_IF_ERROR(
       engine_.model().ForwardBackward(exec, full, d_loss_, &state->loss_sum, &state->weight_sum));

@@ -103,8 +103,10 @@ void AddTensorStats(const Engine& engine, v1::StepReport& report) {
       row.set_role(std::string(kRoles[role]));
       row.set_layer(static_cast<int32_t>(weight.roles.head ? -1 : weight.layer));
       row.set_amax(counted.amax[site]);
-      row.set_underflow_ratio(static_cast<double>(counted.counts[2 * site]) / elements);
-      row.set_saturation_ratio(static_cast<double>(counted.counts[2 * site + 1]) / elements);
+      row.set_underflow_ratio(static_cast<double>(counted.counts[2 * site + counted.underflow]) /
+                              elements);
+      row.set_saturation_ratio(static_cast<double>(counted.counts[2 * site + counted.saturation]) /
+                               elements);
     }
   }
   for (const std::string_view role : kRoles) {
