@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/core/block_quant.h"
@@ -40,6 +41,30 @@ struct BlockQuantizeArgs {
 absl::Status CanImplement(const BlockQuantizeArgs& args);
 size_t BlockQuantizeWorkspaceBytes(const BlockQuantizeArgs& args);  // 0
 absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args);
+
+// For ops that write block forms of their output [R, C] T themselves, in the pass that computes it,
+// with the bits of BlockQuantize.
+// Whether `blocks` can be made of it: what BlockQuantize asks, no `quant` besides, and with several
+// `parts` (C / parts columns each, as the gradients of gate and up) parts of whole tiles.
+// Errors: kInvalidArgument, beginning with `op`.
+absl::Status RequireBlocks(const BlockQuantView& blocks,
+                           const QuantView& quant,
+                           int64_t rows,
+                           int64_t cols,
+                           int64_t parts,
+                           const char* op);
+constexpr bool WholeBlockParts(int64_t cols, int64_t parts) {
+  return parts == 1 || cols % (parts * 128) == 0;
+}
+// On the CPU: `compute` writes the plain output `out`, or if that is absent and blocks are wanted,
+// a copy for the time of the call; then come its blocks. dtype: kF32 or kF64.
+absl::Status ComputeWithBlocks(const Exec& exec,
+                               const TensorView& out,
+                               const BlockQuantView& blocks,
+                               DType dtype,
+                               int64_t rows,
+                               int64_t cols,
+                               absl::FunctionRef<absl::Status(const TensorView&)> compute);
 
 // y[l, k] = value * block scale, rounded to y's type; tensor_scale is left to the products' alpha.
 // In bf16 NVFP4 is exact (at most 6 significant bits), MXFP8 wherever 2^-133 <= |y| < 2^128.

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -76,24 +77,29 @@ absl::Status CheckForm(const BlockQuantView& quant,
   return absl::OkStatus();
 }
 
-absl::Status CheckTensor(const BlockQuantizeTensor& tensor) {
-  const BlockQuantView& quant = tensor.quant;
-  HEARTH_RETURN_IF_ERROR(RequireFloating(tensor.x, kOp, "x"));
-  const int64_t rows = tensor.x.rows();
-  const int64_t cols = tensor.x.cols();
+absl::Status CheckQuant(const BlockQuantView& quant, int64_t rows, int64_t cols) {
   if (!IsBlockType(quant.dtype) || (quant.square && quant.dtype != DType::kE2M1)) {
     return absl::InvalidArgumentError(absl::StrCat(kOp, ": no such format"));
   }
-  if (cols % kSpan != 0 || !IsAligned(tensor.x.data)) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": x ", DebugString(tensor.x),
-                                                   " is not aligned to 16 elements and bytes"));
+  if (cols % kSpan != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": ", cols, " columns are not a multiple of 16"));
   }
   if ((quant.square || quant.columns.wanted()) && rows % kSpan != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat(kOp, ": x ", DebugString(tensor.x), ": rows are not a multiple of 16"));
+        absl::StrCat(kOp, ": ", rows, " rows are not a multiple of 16"));
   }
   HEARTH_RETURN_IF_ERROR(CheckForm(quant, quant.rows, "rows", cols));
   return CheckForm(quant, quant.columns, "columns", rows);
+}
+
+absl::Status CheckTensor(const BlockQuantizeTensor& tensor) {
+  HEARTH_RETURN_IF_ERROR(RequireFloating(tensor.x, kOp, "x"));
+  if (!IsAligned(tensor.x.data)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": x ", DebugString(tensor.x), " is not aligned to 16 bytes"));
+  }
+  return CheckQuant(tensor.quant, tensor.x.rows(), tensor.x.cols());
 }
 
 void RaiseAmax(float* amax, uint32_t bits) {
@@ -441,6 +447,49 @@ absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status RequireBlocks(const BlockQuantView& blocks,
+                           const QuantView& quant,
+                           int64_t rows,
+                           int64_t cols,
+                           int64_t parts,
+                           const char* op) {
+  if (blocks.empty()) {
+    return absl::OkStatus();
+  }
+  if (!quant.empty() || !WholeBlockParts(cols, parts)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(op, ": block forms beside a quantised output, or of ", parts, " parts of ",
+                     cols, " columns that are not multiples of 128"));
+  }
+  const absl::Status checked = CheckQuant(blocks, rows, cols);
+  return checked.ok() ? checked
+                      : absl::InvalidArgumentError(absl::StrCat(op, ": ", checked.message()));
+}
+
+absl::Status ComputeWithBlocks(const Exec& exec,
+                               const TensorView& out,
+                               const BlockQuantView& blocks,
+                               DType dtype,
+                               int64_t rows,
+                               int64_t cols,
+                               absl::FunctionRef<absl::Status(const TensorView&)> compute) {
+  if (blocks.empty()) {
+    return compute(out);
+  }
+  std::vector<double> memory;  // aligned to 16 bytes
+  BlockQuantizeTensor tensor;
+  tensor.x = TensorView(out.data, dtype, {rows, cols});
+  tensor.quant = blocks;
+  if (out.empty()) {
+    memory.resize((tensor.x.bytes() + sizeof(double) - 1) / sizeof(double) + 1);
+    tensor.x.data = memory.data();
+  }
+  HEARTH_RETURN_IF_ERROR(compute(tensor.x));
+  BlockQuantizeArgs args;
+  args.tensors = absl::MakeConstSpan(&tensor, 1);
+  return BlockQuantize(exec, args);
 }
 
 absl::Status CanImplement(const UpdateBlockAmaxArgs& args) {

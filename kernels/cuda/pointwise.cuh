@@ -1,5 +1,6 @@
 // Ops whose element (row, col) of each output part follows from element (row, col) of each input:
-// activation functions and their gradients, with quantised outputs in the same pass.
+// activation functions and their gradients, with quantised outputs in the same pass, of one scale
+// (QuantView) or in blocks (BlockQuantView).
 //
 // The output is [rows, kOutputs * cols]: part o of a row is columns o * cols and on. An Op is a
 // trivially copyable struct of device pointers with
@@ -12,6 +13,8 @@
 // The output may alias inputs element by element: a thread reads what it overwrites before.
 #pragma once
 
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/block_tile.cuh"
 #include "kernels/cuda/quant_tile.cuh"
 #include "kernels/cuda/util.cuh"
 
@@ -70,25 +73,18 @@ __device__ __forceinline__ void ApplyToPacks(const Op& op,
   }
 }
 
-// cols is a multiple of 8 and everything is aligned to 16 bytes; with kColumns, rows and cols are
-// multiples of 16.
-// tidy: allow(length): one pipeline, whose registers and barriers must be seen together
-template <typename A, typename Op, bool kColumns>
-__global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKernel(
-    Op op, A* out, QuantView quant, int64_t rows, int64_t cols, uint32_t tiles_across) {
-  using Tile = PointwiseTile<kColumns>;
-  static_assert(Tile::kPasses % Op::kBatch == 0);
-  constexpr int kWords = kColumns ? QuantTile<128>::Words(Tile::kCols) : 4;
-  __shared__ __align__(16) uint32_t words[Op::kOutputs][kWords];
-  __shared__ uint32_t scratch[32];
-  const int64_t row0 = static_cast<int64_t>(blockIdx.x / tiles_across) * Tile::kRows;
-  const int64_t col0 = static_cast<int64_t>(blockIdx.x % tiles_across) * Tile::kCols;
-  const int tile_col = threadIdx.x % Tile::kPacks * 8;
+// The packs of a tile: sink(row of the tile, element of the first part's pack in the output, packs)
+// for each of this thread's that exist, the column of the tile being TileColumn.
+template <typename Tile>
+__device__ __forceinline__ int TileColumn() {
+  return threadIdx.x % Tile::kPacks * 8;
+}
+template <typename A, typename Tile, int kBatch, typename Op, typename Sink>
+__device__ __forceinline__ void ApplyToTile(
+    const Op& op, int64_t rows, int64_t cols, int64_t row0, int64_t col0, const Sink& sink) {
+  static_assert(Tile::kPasses % kBatch == 0);
   const int tile_row = threadIdx.x / Tile::kPacks;
-  const int64_t col = col0 + tile_col;
-  const bool e4m3 = quant.dtype == DType::kE4M3;
-  const float scale = QuantScale(quant);
-  uint32_t amax = 0;
+  const int64_t col = col0 + TileColumn<Tile>();
   // Rows of this thread that exist: tile_row + pass * kRowsAtOnce below `end`.
   const int end =
       col < cols ? static_cast<int>(min(rows - row0, static_cast<int64_t>(Tile::kRows))) : 0;
@@ -108,10 +104,10 @@ __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKerne
   }
   int64_t at = (row0 + tile_row) * Op::kOutputs * cols + col;  // of the next row that is written
 #pragma unroll 1
-  for (int row = tile_row; row < end; row += Op::kBatch * Tile::kRowsAtOnce) {
-    Raw8<A> in[Op::kBatch][Op::kInputs];
+  for (int row = tile_row; row < end; row += kBatch * Tile::kRowsAtOnce) {
+    Raw8<A> in[kBatch][Op::kInputs];
 #pragma unroll
-    for (int b = 0; b < Op::kBatch; ++b) {
+    for (int b = 0; b < kBatch; ++b) {
       if (row + b * Tile::kRowsAtOnce < end) {
 #pragma unroll
         for (int i = 0; i < Op::kInputs; ++i) {
@@ -124,38 +120,58 @@ __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKerne
       }
     }
 #pragma unroll
-    for (int b = 0; b < Op::kBatch; ++b) {
+    for (int b = 0; b < kBatch; ++b) {
       const int r = row + b * Tile::kRowsAtOnce;
       if (r >= end) {
         break;
       }
       Raw8<A> rounded[Op::kOutputs];
       ApplyToPacks<A>(op, in[b], bias, rounded);
-#pragma unroll
-      for (int o = 0; o < Op::kOutputs; ++o) {
-        if (out != nullptr) {
-          StoreRaw8(out + at + o * cols, rounded[o]);
-        }
-        if (quant.empty()) {
-          continue;
-        }
-        amax = RaiseMagnitude(amax, rounded[o]);
-        if (!quant.has_values()) {
-          continue;
-        }
-        float v[8];
-        Unpack(rounded[o], v);
-        const uint2 bytes = QuantizePack(v, scale, e4m3);
-        if (quant.rows != nullptr) {
-          StoreQuantRow(quant, at + o * cols, bytes);
-        }
-        if constexpr (kColumns) {
-          QuantTile<128>(words[o], Tile::kCols).Put(r, tile_col, bytes);
-        }
-      }
+      sink(r, at, rounded);
       at += Tile::kRowsAtOnce * Op::kOutputs * cols;
     }
   }
+}
+
+// cols is a multiple of 8 and everything is aligned to 16 bytes; with kColumns, rows and cols are
+// multiples of 16.
+template <typename A, typename Op, bool kColumns>
+__global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKernel(
+    Op op, A* out, QuantView quant, int64_t rows, int64_t cols, uint32_t tiles_across) {
+  using Tile = PointwiseTile<kColumns>;
+  constexpr int kWords = kColumns ? QuantTile<128>::Words(Tile::kCols) : 4;
+  __shared__ __align__(16) uint32_t words[Op::kOutputs][kWords];
+  __shared__ uint32_t scratch[32];
+  const int64_t row0 = static_cast<int64_t>(blockIdx.x / tiles_across) * Tile::kRows;
+  const int64_t col0 = static_cast<int64_t>(blockIdx.x % tiles_across) * Tile::kCols;
+  const bool e4m3 = quant.dtype == DType::kE4M3;
+  const float scale = QuantScale(quant);
+  uint32_t amax = 0;
+  const auto sink = [&](int row, int64_t at, const Raw8<A>(&rounded)[Op::kOutputs]) {
+#pragma unroll
+    for (int o = 0; o < Op::kOutputs; ++o) {
+      if (out != nullptr) {
+        StoreRaw8(out + at + o * cols, rounded[o]);
+      }
+      if (quant.empty()) {
+        continue;
+      }
+      amax = RaiseMagnitude(amax, rounded[o]);
+      if (!quant.has_values()) {
+        continue;
+      }
+      float v[8];
+      Unpack(rounded[o], v);
+      const uint2 bytes = QuantizePack(v, scale, e4m3);
+      if (quant.rows != nullptr) {
+        StoreQuantRow(quant, at + o * cols, bytes);
+      }
+      if constexpr (kColumns) {
+        QuantTile<128>(words[o], Tile::kCols).Put(row, TileColumn<Tile>(), bytes);
+      }
+    }
+  };
+  ApplyToTile<A, Tile, Op::kBatch>(op, rows, cols, row0, col0, sink);
   if constexpr (kColumns) {
     __syncthreads();
     const int tile_rows = static_cast<int>(min(rows - row0, static_cast<int64_t>(Tile::kRows)));
@@ -168,6 +184,67 @@ __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKerne
   }
   if (quant.amax != nullptr) {
     RaiseAmaxOfBlock(quant.amax, MagnitudeOf<A>(amax), scratch);
+  }
+}
+
+// Tiles of outputs that a block of threads holds at once: in fp32 one, for which the inputs of
+// several are read again.
+template <typename A, typename Op>
+constexpr int kBlockTiles = sizeof(A) == 2 ? Op::kOutputs : 1;
+
+// With block forms of the output [rows, kOutputs * cols]. cols is a multiple of 16, and of 128 if
+// there are several outputs; everything is aligned to 16 bytes.
+template <typename A, typename Op, bool kFp4>
+__global__ void __launch_bounds__(kPointwiseThreads, ResidentBlocks<A>(kBlockTiles<A, Op>))
+    PointwiseBlockKernel(Op op,
+                         A* out,
+                         const __grid_constant__ BlockQuantView quant,
+                         int64_t rows,
+                         int64_t cols,
+                         uint32_t tiles_across) {
+  using Tile = PointwiseTile<true>;
+  static_assert(kPointwiseThreads == kBlockThreads && Tile::kCols == kBlockTile);
+  constexpr int kTiles = kBlockTiles<A, Op>;
+  extern __shared__ __align__(16) unsigned char memory[];
+  auto* tiles = reinterpret_cast<BlockTile<A>*>(memory);
+  const int64_t row0 = static_cast<int64_t>(blockIdx.x / tiles_across) * Tile::kRows;
+  const int64_t col0 = static_cast<int64_t>(blockIdx.x % tiles_across) * Tile::kCols;
+  // Zeros beyond the output.
+  if (rows - row0 < kBlockTile || cols - col0 < kBlockTile) {
+    for (int at = threadIdx.x; at < kTiles * BlockTile<A>::kWords; at += kPointwiseThreads) {
+      tiles[at / BlockTile<A>::kWords].words[at % BlockTile<A>::kWords] = 0;
+    }
+    __syncthreads();
+  }
+#pragma unroll 1
+  for (int first = 0; first < Op::kOutputs; first += kTiles) {
+    uint32_t largest = 0;
+    const auto sink = [&](int row, int64_t at, const Raw8<A>(&rounded)[Op::kOutputs]) {
+#pragma unroll
+      for (int o = 0; o < Op::kOutputs; ++o) {
+        if (kTiles != Op::kOutputs && o != first) {
+          continue;
+        }
+        if (out != nullptr) {
+          StoreRaw8(out + at + o * cols, rounded[o]);
+        }
+        largest = RaiseMagnitude(largest, rounded[o]);
+        tiles[kTiles == Op::kOutputs ? o : 0].Put(row, TileColumn<Tile>(), rounded[o]);
+      }
+    };
+    ApplyToTile<A, Tile, Op::kBatch>(op, rows, cols, row0, col0, sink);
+    __syncthreads();
+#pragma unroll 1
+    for (int part = first; part < first + kTiles; ++part) {
+      const BlockPlace place = {rows, Op::kOutputs * cols, row0, part * cols + col0,
+                                blockIdx.x == 0 && part == 0};
+      // The magnitude of all parts counts once.
+      WriteBlockForms<A, kFp4>(quant, place, part == first ? MagnitudeOf<A>(largest) : 0,
+                               tiles[part - first]);
+    }
+    if (kTiles != Op::kOutputs) {
+      __syncthreads();
+    }
   }
 }
 
@@ -207,7 +284,36 @@ __global__ void __launch_bounds__(kPointwiseThreads)
   }
 }
 
-// `aligned`: every input starts at a multiple of 16 bytes.
+template <typename A, typename Op>
+absl::Status PointwiseBlocks(const Exec& exec,
+                             const char* name,
+                             const Op& op,
+                             bool aligned,
+                             const TensorView& out,
+                             const BlockQuantView& blocks,
+                             int64_t rows,
+                             int64_t cols) {
+  if (!aligned || !Aligned16(op.bias) || !Aligned16(out.data)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": block forms of operands that are not aligned to 16 bytes"));
+  }
+  const auto launch = [&](auto kernel) -> absl::Status {
+    constexpr int kBytes = static_cast<int>(sizeof(BlockTile<A>)) * kBlockTiles<A, Op>;
+    if (kBytes > 48 * 1024) {
+      HEARTH_CUDA_RETURN_IF_ERROR(
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+    }
+    const int64_t across = CeilDiv(cols, kBlockTile);
+    const auto grid = static_cast<unsigned>(CeilDiv(rows, kBlockTile) * across);
+    kernel<<<grid, kPointwiseThreads, kBytes, StreamOf(exec)>>>(op, out.as<A>(), blocks, rows, cols,
+                                                                static_cast<uint32_t>(across));
+    return HEARTH_CUDA_LAUNCHED(name);
+  };
+  return blocks.dtype == DType::kE2M1 ? launch(PointwiseBlockKernel<A, Op, true>)
+                                      : launch(PointwiseBlockKernel<A, Op, false>);
+}
+
+// `aligned`: every input starts at a multiple of 16 bytes. Either `quant` or `blocks` is empty.
 template <typename A, typename Op>
 absl::Status Pointwise(const Exec& exec,
                        const char* name,
@@ -215,10 +321,14 @@ absl::Status Pointwise(const Exec& exec,
                        bool aligned,
                        const TensorView& out,
                        const QuantView& quant,
+                       const BlockQuantView& blocks,
                        int64_t rows,
                        int64_t cols) {
   if (rows == 0 || cols == 0) {
     return absl::OkStatus();
+  }
+  if (!blocks.empty()) {
+    return PointwiseBlocks<A>(exec, name, op, aligned, out, blocks, rows, cols);
   }
   const bool columns = quant.columns != nullptr;
   const bool vectors = aligned && cols % 8 == 0 && Aligned16(op.bias) && Aligned16(out.data) &&

@@ -95,8 +95,8 @@ template <typename A, bool kErf>
 absl::Status Forward(const Exec& exec, const GeluForwardArgs& args) {
   const int64_t cols = args.x.cols();
   const ForwardOp<A, kErf> op{args.x.as<A>(), args.bias.as<A>(), cols};
-  return Pointwise<A>(exec, kOp, op, Aligned16(args.x.data), args.y, args.y_quant, args.x.rows(),
-                      cols);
+  return Pointwise<A>(exec, kOp, op, Aligned16(args.x.data), args.y, args.y_quant, args.y_blocks,
+                      args.x.rows(), cols);
 }
 template <typename A>
 absl::Status Forward(const Exec& exec, const GeluForwardArgs& args) {
@@ -108,7 +108,7 @@ absl::Status Backward(const Exec& exec, const GeluBackwardArgs& args) {
   const int64_t cols = args.x.cols();
   const BackwardOp<A, kErf> op{args.x.as<A>(), args.bias.as<A>(), args.dy.as<A>(), cols};
   return Pointwise<A>(exec, kOp, op, Aligned16(args.x.data) && Aligned16(args.dy.data), args.dx,
-                      args.dx_quant, args.x.rows(), cols);
+                      args.dx_quant, args.dx_blocks, args.x.rows(), cols);
 }
 template <typename A>
 absl::Status Backward(const Exec& exec, const GeluBackwardArgs& args) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "kernels/core/block_quant.h"
 #include "kernels/core/exec.h"
 
 namespace hearth::kernels {
@@ -15,8 +16,11 @@ enum class GeluKind : uint8_t {
 
 // y = round_y(gelu(x + bias))
 //   x, y : [N, F] T; y may alias x (backward then lacks its input), and may be absent if y_quant
-//          has values
+//          has values or there are y_blocks
 //   bias : [F] T, optional
+//   y_blocks: block-scaled forms of y, the bits that BlockQuantize (block_quantize.h) gives of it,
+//          in the same pass; instead of y_quant, with what BlockQuantize asks of shapes. On CUDA
+//          all views are aligned to 16 bytes then
 struct GeluForwardArgs {
   TensorView x;
   TensorView bias;
@@ -24,6 +28,7 @@ struct GeluForwardArgs {
   QuantView y_quant;
   GeluKind kind = GeluKind::kErf;
   DType round_y = DType::kF32;
+  BlockQuantView y_blocks;
 };
 
 absl::Status CanImplement(const GeluForwardArgs& args);
@@ -32,7 +37,9 @@ absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args);
 
 // dx = round_dx(dy * gelu'(x + bias)). The gradient of bias is the ColumnSum of dx (gemm.h).
 //   dy, x, dx : [N, F] T; dx may alias dy or x, and may be absent if dx_quant has values
+//               or there are dx_blocks
 //   bias      : [F] T, present if it was in forward
+//   dx_blocks : as y_blocks above
 struct GeluBackwardArgs {
   TensorView dy;
   TensorView x;
@@ -41,6 +48,7 @@ struct GeluBackwardArgs {
   QuantView dx_quant;
   GeluKind kind = GeluKind::kErf;
   DType round_dx = DType::kF32;
+  BlockQuantView dx_blocks;
 };
 
 absl::Status CanImplement(const GeluBackwardArgs& args);

@@ -1,5 +1,6 @@
 #include "common/base/status_macros.h"
 #include "kernels/gelu/gelu.h"
+#include "kernels/harness/block_forms.h"
 #include "kernels/harness/cases.h"
 
 namespace hearth::kernels::harness {
@@ -39,6 +40,66 @@ GeluBackwardArgs BackwardArgs(GeluKind kind, const Buffers& b) {
   args.dx = b["dx"];
   args.kind = kind;
   return args;
+}
+
+struct BlockShape {
+  const char* name;
+  int64_t N, F;
+  GeluKind kind;
+  BlockStyle y, dx;
+  bool perf = false;
+};
+
+// Whole tiles, and tiles that are cut off by the last row and column.
+constexpr BlockShape kBlockShapes[] = {
+    {"blocks_nvidia_erf_160x288", 160, 288, GeluKind::kErf, kNvidiaInput, kNvidiaGradient},
+    {"blocks_quartet_tanh_128x256", 128, 256, GeluKind::kTanh, kQuartetInput, kQuartetGradient},
+    {"blocks_mxfp8_tanh_32x96", 32, 96, GeluKind::kTanh, kMxfp8Blocks, kMxfp8Blocks},
+    {"perf_blocks_nvidia_tanh_36864x3072", 36864, 3072, GeluKind::kTanh, kNvidiaInput,
+     kNvidiaGradient, true},
+};
+
+OpCase BlockCase(const BlockShape& s) {
+  OpCase c;
+  c.op = "gelu";
+  c.name = s.name;
+  c.perf = c.cuda_only = s.perf;
+  c.buffers = {{"x", {s.N, s.F}, Role::kInput, {Fill::kNormal, 0.0, 2.0}},
+               {"y", {s.N, s.F}, Role::kOutput},
+               {"dy", {s.N, s.F}},
+               {"dx", {s.N, s.F}, Role::kOutput},
+               {"bias", {s.F}}};
+  AddBlockForms(c, "y", s.N, s.F, s.y);
+  AddBlockForms(c, "dx", s.N, s.F, s.dx);
+  c.forward = [s](const Exec& exec, const Buffers& b) {
+    return RunWithBlocks(exec, b, "y", s.y, [&](const TensorView& y, const BlockQuantView& blocks) {
+      GeluForwardArgs args;
+      args.x = b["x"];
+      args.bias = b["bias"];
+      args.y = y;
+      args.y_blocks = blocks;
+      args.kind = s.kind;
+      return GeluForward(exec, args);
+    });
+  };
+  c.backward = [s](const Exec& exec, const Buffers& b) {
+    return RunWithBlocks(exec, b, "dx", s.dx,
+                         [&](const TensorView& dx, const BlockQuantView& blocks) {
+                           GeluBackwardArgs args = BackwardArgs(s.kind, b);
+                           args.dx = dx;
+                           args.dx_blocks = blocks;
+                           return GeluBackward(exec, args);
+                         });
+  };
+  c.forward_traffic = {"x", "y.alone.rows.values", "y.alone.rows.scales", "y.alone.columns.values",
+                       "y.alone.columns.scales"};
+  c.backward_traffic = {"x",
+                        "dy",
+                        "dx.alone.rows.values",
+                        "dx.alone.rows.scales",
+                        "dx.alone.columns.values",
+                        "dx.alone.columns.scales"};
+  return c;
 }
 
 }  // namespace
@@ -90,6 +151,9 @@ std::vector<OpCase> GeluCases() {
     c.forward_traffic = {"x", "y", "y_quant"};
     c.backward_traffic = {"x", "dy", "dx", "dx_quant"};
     cases.push_back(c);
+  }
+  for (const BlockShape& s : kBlockShapes) {
+    cases.push_back(BlockCase(s));
   }
   return cases;
 }

@@ -1,4 +1,5 @@
 #include "common/base/status_macros.h"
+#include "kernels/block_quantize/block_quantize.h"
 #include "kernels/core/cpu.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/formats/quant.h"
@@ -128,10 +129,12 @@ absl::Status CheckViews(const TensorView& x,
                         const TensorView& out,
                         const char* out_name,
                         const QuantView& quant,
+                        const BlockQuantView& blocks,
                         DType round) {
   HEARTH_RETURN_IF_ERROR(RequireFloating(x, kOp, "x"));
   HEARTH_RETURN_IF_ERROR(RequireQuant(quant, kOp));
-  if (!out.empty() || !quant.has_values()) {
+  HEARTH_RETURN_IF_ERROR(RequireBlocks(blocks, quant, x.rows(), x.cols(), 1, kOp));
+  if (!out.empty() || (!quant.has_values() && blocks.empty())) {
     HEARTH_RETURN_IF_ERROR(RequireCount(out, x.dtype, x.numel(), kOp, out_name));
   }
   if (!bias.empty()) {
@@ -143,7 +146,7 @@ absl::Status CheckViews(const TensorView& x,
 }  // namespace
 
 absl::Status CanImplement(const GeluForwardArgs& args) {
-  return CheckViews(args.x, args.bias, args.y, "y", args.y_quant, args.round_y);
+  return CheckViews(args.x, args.bias, args.y, "y", args.y_quant, args.y_blocks, args.round_y);
 }
 
 size_t GeluForwardWorkspaceBytes(const GeluForwardArgs&) {
@@ -155,15 +158,19 @@ absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
   HEARTH_RUN_ON_CUDA(exec, kOp, GeluForward(exec, args));
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return DispatchFloating(args.x.dtype, [&]<typename T>() {
-    return Impl<T>(exec, args.kind, TensorView(), args.x, args.bias, args.y, args.round_y,
-                   args.y_quant);
-  });
+  const auto compute = [&](const TensorView& y) {
+    return DispatchFloating(args.x.dtype, [&]<typename T>() {
+      return Impl<T>(exec, args.kind, TensorView(), args.x, args.bias, y, args.round_y,
+                     args.y_quant);
+    });
+  };
+  return ComputeWithBlocks(exec, args.y, args.y_blocks, args.x.dtype, args.x.rows(), args.x.cols(),
+                           compute);
 }
 
 absl::Status CanImplement(const GeluBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(
-      CheckViews(args.x, args.bias, args.dx, "dx", args.dx_quant, args.round_dx));
+      CheckViews(args.x, args.bias, args.dx, "dx", args.dx_quant, args.dx_blocks, args.round_dx));
   return RequireCount(args.dy, args.x.dtype, args.x.numel(), kOp, "dy");
 }
 
@@ -176,10 +183,13 @@ absl::Status GeluBackward(const Exec& exec, const GeluBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
   HEARTH_RUN_ON_CUDA(exec, kOp, GeluBackward(exec, args));
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return DispatchFloating(args.x.dtype, [&]<typename T>() {
-    return Impl<T>(exec, args.kind, args.dy, args.x, args.bias, args.dx, args.round_dx,
-                   args.dx_quant);
-  });
+  const auto compute = [&](const TensorView& dx) {
+    return DispatchFloating(args.x.dtype, [&]<typename T>() {
+      return Impl<T>(exec, args.kind, args.dy, args.x, args.bias, dx, args.round_dx, args.dx_quant);
+    });
+  };
+  return ComputeWithBlocks(exec, args.dx, args.dx_blocks, args.x.dtype, args.x.rows(),
+                           args.x.cols(), compute);
 }
 
 }  // namespace hearth::kernels

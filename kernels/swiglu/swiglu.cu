@@ -51,16 +51,20 @@ template <typename A>
 absl::Status Forward(const Exec& exec, const SwigluForwardArgs& args) {
   const int64_t cols = args.gate_up.cols() / 2;
   return Pointwise<A>(exec, kOp, ForwardOp<A>{args.gate_up.as<A>(), cols},
-                      Aligned16(args.gate_up.data), args.y, args.y_quant, args.gate_up.rows(),
-                      cols);
+                      Aligned16(args.gate_up.data), args.y, args.y_quant, args.y_blocks,
+                      args.gate_up.rows(), cols);
 }
 
 template <typename A>
 absl::Status Backward(const Exec& exec, const SwigluBackwardArgs& args) {
   const int64_t cols = args.dy.cols();
+  if (sizeof(A) == 4 && !args.d_gate_up_blocks.empty() &&
+      args.d_gate_up.data == args.gate_up.data) {
+    return absl::InvalidArgumentError("swiglu: block forms in fp32 with d_gate_up over gate_up");
+  }
   return Pointwise<A>(exec, kOp, BackwardOp<A>{args.gate_up.as<A>(), args.dy.as<A>(), cols},
                       Aligned16(args.gate_up.data) && Aligned16(args.dy.data), args.d_gate_up,
-                      args.d_gate_up_quant, args.dy.rows(), cols);
+                      args.d_gate_up_quant, args.d_gate_up_blocks, args.dy.rows(), cols);
 }
 
 }  // namespace

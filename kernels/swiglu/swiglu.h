@@ -5,16 +5,22 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "kernels/core/block_quant.h"
 #include "kernels/core/exec.h"
 
 namespace hearth::kernels {
 
-//   gate_up : [N, 2F] T       y : [N, F] T, no aliasing; may be absent if y_quant has values
+//   gate_up : [N, 2F] T       y : [N, F] T, no aliasing; may be absent if y_quant has values or
+//                                 there are y_blocks
+//   y_blocks: block-scaled forms of y, the bits that BlockQuantize (block_quantize.h) gives of it,
+//             in the same pass; instead of y_quant, with what BlockQuantize asks of shapes. On CUDA
+//             all views are aligned to 16 bytes then
 struct SwigluForwardArgs {
   TensorView gate_up;
   TensorView y;
   QuantView y_quant;
   DType round_y = DType::kF32;
+  BlockQuantView y_blocks;
 };
 
 absl::Status CanImplement(const SwigluForwardArgs& args);
@@ -22,13 +28,16 @@ size_t SwigluForwardWorkspaceBytes(const SwigluForwardArgs& args);  // 0
 absl::Status SwigluForward(const Exec& exec, const SwigluForwardArgs& args);
 
 //   dy : [N, F] T     gate_up, d_gate_up : [N, 2F] T; d_gate_up may alias gate_up, and may be
-//                     absent if d_gate_up_quant has values
+//                     absent if d_gate_up_quant has values or there are d_gate_up_blocks
+//   d_gate_up_blocks: as y_blocks above; F is a multiple of 128. In fp32 on CUDA d_gate_up is not
+//                     gate_up then
 struct SwigluBackwardArgs {
   TensorView dy;
   TensorView gate_up;
   TensorView d_gate_up;
   QuantView d_gate_up_quant;
   DType round_d_gate_up = DType::kF32;
+  BlockQuantView d_gate_up_blocks;
 };
 
 absl::Status CanImplement(const SwigluBackwardArgs& args);

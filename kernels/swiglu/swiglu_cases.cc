@@ -1,4 +1,5 @@
 #include "common/base/status_macros.h"
+#include "kernels/harness/block_forms.h"
 #include "kernels/harness/cases.h"
 #include "kernels/swiglu/swiglu.h"
 
@@ -26,6 +27,65 @@ constexpr Shape kShapes[] = {
     {"perf_36864x2048", 36864, 2048, 1.0, true, false, true},
     {"perf_quant_36864x2048", 36864, 2048, 1.0, true, true, true},
 };
+
+struct BlockShape {
+  const char* name;
+  int64_t N, F;
+  BlockStyle y, d_gate_up;
+  bool perf = false;
+};
+
+// Whole tiles, and tiles that are cut off by the last row.
+constexpr BlockShape kBlockShapes[] = {
+    {"blocks_nvidia_160x128", 160, 128, kNvidiaInput, kNvidiaGradient},
+    {"blocks_quartet_256x384", 256, 384, kQuartetInput, kQuartetGradient},
+    {"blocks_mxfp8_96x256", 96, 256, kMxfp8Blocks, kMxfp8Blocks},
+    {"perf_blocks_nvidia_36864x2048", 36864, 2048, kNvidiaInput, kNvidiaGradient, true},
+    {"perf_blocks_quartet_36864x2048", 36864, 2048, kQuartetInput, kQuartetGradient, true},
+    {"perf_blocks_mxfp8_36864x2048", 36864, 2048, kMxfp8Blocks, kMxfp8Blocks, true},
+};
+
+OpCase BlockCase(const BlockShape& s) {
+  OpCase c;
+  c.op = "swiglu";
+  c.name = s.name;
+  c.perf = c.cuda_only = s.perf;
+  c.buffers = {{"gate_up", {s.N, 2 * s.F}},
+               {"y", {s.N, s.F}, Role::kOutput},
+               {"dy", {s.N, s.F}},
+               {"d_gate_up", {s.N, 2 * s.F}, Role::kOutput}};
+  AddBlockForms(c, "y", s.N, s.F, s.y);
+  AddBlockForms(c, "d_gate_up", s.N, 2 * s.F, s.d_gate_up);
+  c.forward = [s](const Exec& exec, const Buffers& b) {
+    return RunWithBlocks(exec, b, "y", s.y, [&](const TensorView& y, const BlockQuantView& blocks) {
+      SwigluForwardArgs args;
+      args.gate_up = b["gate_up"];
+      args.y = y;
+      args.y_blocks = blocks;
+      return SwigluForward(exec, args);
+    });
+  };
+  c.backward = [s](const Exec& exec, const Buffers& b) {
+    return RunWithBlocks(exec, b, "d_gate_up", s.d_gate_up,
+                         [&](const TensorView& d_gate_up, const BlockQuantView& blocks) {
+                           SwigluBackwardArgs args;
+                           args.dy = b["dy"];
+                           args.gate_up = b["gate_up"];
+                           args.d_gate_up = d_gate_up;
+                           args.d_gate_up_blocks = blocks;
+                           return SwigluBackward(exec, args);
+                         });
+  };
+  c.forward_traffic = {"gate_up", "y.alone.rows.values", "y.alone.rows.scales",
+                       "y.alone.columns.values", "y.alone.columns.scales"};
+  c.backward_traffic = {"gate_up",
+                        "dy",
+                        "d_gate_up.alone.rows.values",
+                        "d_gate_up.alone.rows.scales",
+                        "d_gate_up.alone.columns.values",
+                        "d_gate_up.alone.columns.scales"};
+  return c;
+}
 
 }  // namespace
 
@@ -72,6 +132,9 @@ std::vector<OpCase> SwigluCases() {
     c.forward_traffic = {"gate_up", "y", "y_quant"};
     c.backward_traffic = {"gate_up", "dy", "d_gate_up", "d_gate_up_quant"};
     cases.push_back(c);
+  }
+  for (const BlockShape& s : kBlockShapes) {
+    cases.push_back(BlockCase(s));
   }
   return cases;
 }

@@ -1,4 +1,5 @@
 #include "common/base/status_macros.h"
+#include "kernels/block_quantize/block_quantize.h"
 #include "kernels/core/cpu.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/formats/quant.h"
@@ -108,7 +109,8 @@ absl::Status CanImplement(const SwigluForwardArgs& args) {
   const int64_t ffn = args.gate_up.cols() / 2;
   HEARTH_RETURN_IF_ERROR(RequireView(args.gate_up, dtype, {rows, 2 * ffn}, kOp, "gate_up"));
   HEARTH_RETURN_IF_ERROR(RequireQuant(args.y_quant, kOp));
-  if (!args.y.empty() || !args.y_quant.has_values()) {
+  HEARTH_RETURN_IF_ERROR(RequireBlocks(args.y_blocks, args.y_quant, rows, ffn, 1, kOp));
+  if (!args.y.empty() || (!args.y_quant.has_values() && args.y_blocks.empty())) {
     HEARTH_RETURN_IF_ERROR(RequireView(args.y, dtype, {rows, ffn}, kOp, "y"));
   }
   return RequireRound(args.round_y, kOp);
@@ -124,7 +126,13 @@ absl::Status SwigluForward(const Exec& exec, const SwigluForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, dtype, kOp));
   HEARTH_RUN_ON_CUDA(exec, kOp, SwigluForward(exec, args));
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return DispatchFloating(dtype, [&]<typename T>() { return ForwardImpl<T>(exec, args); });
+  const auto compute = [&](const TensorView& y) {
+    SwigluForwardArgs plain = args;
+    plain.y = y;
+    return DispatchFloating(dtype, [&]<typename T>() { return ForwardImpl<T>(exec, plain); });
+  };
+  return ComputeWithBlocks(exec, args.y, args.y_blocks, dtype, args.gate_up.rows(),
+                           args.gate_up.cols() / 2, compute);
 }
 
 absl::Status CanImplement(const SwigluBackwardArgs& args) {
@@ -134,7 +142,10 @@ absl::Status CanImplement(const SwigluBackwardArgs& args) {
   const int64_t ffn = args.dy.cols();
   HEARTH_RETURN_IF_ERROR(RequireView(args.gate_up, dtype, {rows, 2 * ffn}, kOp, "gate_up"));
   HEARTH_RETURN_IF_ERROR(RequireQuant(args.d_gate_up_quant, kOp));
-  if (!args.d_gate_up.empty() || !args.d_gate_up_quant.has_values()) {
+  HEARTH_RETURN_IF_ERROR(
+      RequireBlocks(args.d_gate_up_blocks, args.d_gate_up_quant, rows, 2 * ffn, 2, kOp));
+  if (!args.d_gate_up.empty() ||
+      (!args.d_gate_up_quant.has_values() && args.d_gate_up_blocks.empty())) {
     HEARTH_RETURN_IF_ERROR(RequireView(args.d_gate_up, dtype, {rows, 2 * ffn}, kOp, "d_gate_up"));
   }
   return RequireRound(args.round_d_gate_up, kOp);
@@ -149,7 +160,14 @@ absl::Status SwigluBackward(const Exec& exec, const SwigluBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.dy.dtype, kOp));
   HEARTH_RUN_ON_CUDA(exec, kOp, SwigluBackward(exec, args));
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return DispatchFloating(args.dy.dtype, [&]<typename T>() { return BackwardImpl<T>(exec, args); });
+  const auto compute = [&](const TensorView& d_gate_up) {
+    SwigluBackwardArgs plain = args;
+    plain.d_gate_up = d_gate_up;
+    return DispatchFloating(args.dy.dtype,
+                            [&]<typename T>() { return BackwardImpl<T>(exec, plain); });
+  };
+  return ComputeWithBlocks(exec, args.d_gate_up, args.d_gate_up_blocks, args.dy.dtype,
+                           args.dy.rows(), 2 * args.dy.cols(), compute);
 }
 
 }  // namespace hearth::kernels

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/status_macros.h"
+#include "kernels/block_quantize/block_quantize.h"
 #include "worker/trainer/model/residual_dropout.h"
 
 namespace hearth::trainer {
@@ -68,50 +69,56 @@ size_t DenseFfn::WorkspaceBytes(const kernels::Exec& exec) const {
 
 absl::Status DenseFfn::Activate(const kernels::Exec& exec, const Pass& pass) const {
   const Operand& x = down_projection_.x();
-  const OperandTarget target = x.Target(pass, false);
+  const OperandTarget target = x.Target(pass, false, true);
   if (activation_ == spec::Activation::kSwiglu) {
     kernels::SwigluForwardArgs args;
     args.gate_up = projected_;
     args.y = target.plain;
     args.y_quant = target.quant;
+    args.y_blocks = target.blocks;
     args.round_y = round_;
     HEARTH_RETURN_IF_ERROR(kernels::SwigluForward(exec, args));
-    return x.Settle(exec, pass);
+    return x.Settle(exec, pass, target);
   }
   kernels::GeluForwardArgs args;
   args.x = projected_;
   args.y = target.plain;
   args.y_quant = target.quant;
+  args.y_blocks = target.blocks;
   args.kind =
       activation_ == spec::Activation::kGelu ? kernels::GeluKind::kErf : kernels::GeluKind::kTanh;
   args.round_y = round_;
   HEARTH_RETURN_IF_ERROR(kernels::GeluForward(exec, args));
-  return x.Settle(exec, pass);
+  return x.Settle(exec, pass, target);
 }
 
 absl::Status DenseFfn::ActivateBackward(const kernels::Exec& exec, const Pass& pass) const {
   const Operand& dy = in_projection_.dy();
-  const OperandTarget target = dy.Target(pass, in_projection_.NeedsPlainDy());
+  const int64_t parts = activation_ == spec::Activation::kSwiglu ? 2 : 1;
+  const OperandTarget target = dy.Target(pass, in_projection_.NeedsPlainDy(),
+                                         kernels::WholeBlockParts(projected_.cols(), parts));
   if (activation_ == spec::Activation::kSwiglu) {
     kernels::SwigluBackwardArgs args;
     args.dy = d_activated_;
     args.gate_up = projected_;
     args.d_gate_up = target.plain;
     args.d_gate_up_quant = target.quant;
+    args.d_gate_up_blocks = target.blocks;
     args.round_d_gate_up = round_;
     HEARTH_RETURN_IF_ERROR(kernels::SwigluBackward(exec, args));
-    return dy.Settle(exec, pass);
+    return dy.Settle(exec, pass, target);
   }
   kernels::GeluBackwardArgs args;
   args.dy = d_activated_;
   args.x = projected_;
   args.dx = target.plain;
   args.dx_quant = target.quant;
+  args.dx_blocks = target.blocks;
   args.kind =
       activation_ == spec::Activation::kGelu ? kernels::GeluKind::kErf : kernels::GeluKind::kTanh;
   args.round_dx = round_;
   HEARTH_RETURN_IF_ERROR(kernels::GeluBackward(exec, args));
-  return dy.Settle(exec, pass);
+  return dy.Settle(exec, pass, target);
 }
 
 absl::Status DenseFfn::Normalise(const kernels::Exec& exec,

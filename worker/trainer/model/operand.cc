@@ -34,14 +34,10 @@ const spec::Operand& Operand::ColumnsFormat() const {
   return is_x() ? wgrad.a : wgrad.b;
 }
 
-absl::Status Operand::QuantizeBlocks(const kernels::Exec& exec,
-                                     const Pass& pass,
-                                     const TensorView& plain) const {
-  const int64_t rows = plain.rows();
-  const int64_t cols = plain.cols();
-  kernels::BlockQuantizeTensor tensor;
-  tensor.x = plain;
-  kernels::BlockQuantView& quant = tensor.quant;
+kernels::BlockQuantView Operand::Blocks(const Pass& pass) const {
+  const int64_t rows = buffers_.plain.rows();
+  const int64_t cols = buffers_.plain.cols();
+  kernels::BlockQuantView quant;
   quant.dtype = StorageType(RowsFormat().dtype);
   quant.rows = state_->Form(RowsFormat(), index_, buffers_.rows, rows, cols);
   if (pass.record) {
@@ -57,6 +53,15 @@ absl::Status Operand::QuantizeBlocks(const kernels::Exec& exec,
   quant.key.tensor = static_cast<uint32_t>(index_);
   quant.position = pass.position;
   quant.rotation = static_cast<uint32_t>(index_ % state_->size());
+  return quant;
+}
+
+absl::Status Operand::QuantizeBlocks(const kernels::Exec& exec,
+                                     const Pass& pass,
+                                     const TensorView& plain) const {
+  kernels::BlockQuantizeTensor tensor;
+  tensor.x = plain;
+  tensor.quant = Blocks(pass);
   kernels::BlockQuantizeArgs args;
   args.tensors = absl::MakeConstSpan(&tensor, 1);
   return kernels::BlockQuantize(exec, args);
@@ -75,7 +80,7 @@ QuantView Operand::Values() const {
   return quant;
 }
 
-OperandTarget Operand::Target(const Pass& pass, bool keep_plain) const {
+OperandTarget Operand::Target(const Pass& pass, bool keep_plain, bool blocks) const {
   OperandTarget target;
   target.plain = buffers_.plain;
   if (state_ == nullptr) {
@@ -84,7 +89,10 @@ OperandTarget Operand::Target(const Pass& pass, bool keep_plain) const {
   const bool delayed = state_->precision().delayed;
   const bool quantised = Quantised(pass);
   if (quantised && state_->precision().block) {
-    target.plain = buffers_.scratch;
+    target.plain = blocks && !keep_plain ? TensorView() : buffers_.scratch;
+    if (blocks) {
+      target.blocks = Blocks(pass);
+    }
     return target;
   }
   if (quantised && delayed) {
@@ -103,8 +111,10 @@ OperandTarget Operand::Target(const Pass& pass, bool keep_plain) const {
   return target;
 }
 
-absl::Status Operand::Settle(const kernels::Exec& exec, const Pass& pass) const {
-  if (!Quantised(pass)) {
+absl::Status Operand::Settle(const kernels::Exec& exec,
+                             const Pass& pass,
+                             const OperandTarget& target) const {
+  if (!Quantised(pass) || !target.blocks.empty()) {
     return absl::OkStatus();
   }
   if (state_->precision().block) {

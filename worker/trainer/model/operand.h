@@ -7,9 +7,11 @@
 //   quantised, delayed       rows, columns, amax    -
 //   quantised, current       plain, amax            scale from amax, then rows and columns
 //   quantised, block scales  plain                  rows, columns, amax
+//       by a producer of blocks  rows, columns, amax    -
 #pragma once
 
 #include "absl/status/status.h"
+#include "kernels/core/block_quant.h"
 #include "kernels/core/exec.h"
 #include "kernels/core/tensor.h"
 #include "worker/trainer/model/quant_state.h"
@@ -22,6 +24,7 @@ struct Pass;
 struct OperandTarget {
   kernels::TensorView plain;  // empty: not wanted
   kernels::QuantView quant;
+  kernels::BlockQuantView blocks;
 };
 
 // Where the forms of an operand live. [R, C] each, but columns: [C, R].
@@ -45,9 +48,12 @@ class Operand {
   // Whether GEMMs of this pass read quantised values.
   bool Quantised(const Pass& pass) const;
   // `keep_plain`: somebody besides the GEMMs reads the plain form too.
-  OperandTarget Target(const Pass& pass, bool keep_plain) const;
-  // After the producer has written Target(pass).
-  absl::Status Settle(const kernels::Exec& exec, const Pass& pass) const;
+  // `blocks`: the producer can write forms with block scales.
+  OperandTarget Target(const Pass& pass, bool keep_plain, bool blocks = false) const;
+  // After the producer has written `target`, which is Target(pass).
+  absl::Status Settle(const kernels::Exec& exec,
+                      const Pass& pass,
+                      const OperandTarget& target = OperandTarget()) const;
   // Instead of both, where the producer writes plain values alone.
   absl::Status Make(const kernels::Exec& exec,
                     const Pass& pass,
@@ -65,7 +71,8 @@ class Operand {
   bool is_x() const { return index_ < state_->size(); }
   const spec::Operand& RowsFormat() const;
   const spec::Operand& ColumnsFormat() const;
-  // Both forms of `plain` with block scales. Evaluation has no use for columns.
+  // Both forms with block scales, and of `plain`. Evaluation has no use for columns.
+  kernels::BlockQuantView Blocks(const Pass& pass) const;
   absl::Status QuantizeBlocks(const kernels::Exec& exec,
                               const Pass& pass,
                               const kernels::TensorView& plain) const;

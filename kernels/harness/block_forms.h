@@ -1,0 +1,51 @@
+// For cases of ops that write block forms of an output themselves: three copies of the forms, of
+// the op beside its plain output, of the op alone and of BlockQuantize from the plain output. All
+// bits are equal, on any device. Columns of such cases are named `of`.copy.form.part.
+#pragma once
+
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "kernels/core/block_quant.h"
+#include "kernels/harness/harness.h"
+
+namespace hearth::kernels::harness {
+
+// What of a form is made; with `rows` alone the other stays absent.
+struct BlockStyle {
+  DType dtype = DType::kE2M1;
+  BlockRounding rows = BlockRounding::kNearest;
+  BlockRounding columns = BlockRounding::kNearest;
+  int16_t rows_hadamard = 0;
+  int16_t columns_hadamard = 0;
+  HadamardSigns signs = HadamardSigns::kFixed;
+};
+
+// The recipes' activations and gradients.
+inline constexpr BlockStyle kNvidiaInput = {DType::kE2M1, BlockRounding::kNearest,
+                                            BlockRounding::kNearest, 0, 16};
+inline constexpr BlockStyle kNvidiaGradient = {DType::kE2M1, BlockRounding::kStochastic,
+                                               BlockRounding::kStochastic, 0, 16};
+inline constexpr BlockStyle kQuartetInput = {
+    DType::kE2M1, BlockRounding::kFourOverSix, BlockRounding::kEden, 0,
+    128,          HadamardSigns::kSeeded};
+inline constexpr BlockStyle kQuartetGradient = {
+    DType::kE2M1, BlockRounding::kEden, BlockRounding::kEden, 128, 128, HadamardSigns::kSeeded};
+inline constexpr BlockStyle kMxfp8Blocks = {DType::kE4M3};
+
+// The buffers for the output `of` [rows, cols] of `c`, whose plain values a call without block
+// forms writes to `of`.without: they are those beside block forms too. The case has no double
+// version then; its check tells. Of a case that is timed the op's own forms alone.
+void AddBlockForms(
+    OpCase& c, const std::string& of, int64_t rows, int64_t cols, const BlockStyle& style);
+
+// run(plain output, its forms) for each copy.
+absl::Status RunWithBlocks(
+    const Exec& exec,
+    const Buffers& b,
+    const std::string& of,
+    const BlockStyle& style,
+    absl::FunctionRef<absl::Status(const TensorView&, const BlockQuantView&)> run);
+
+}  // namespace hearth::kernels::harness
