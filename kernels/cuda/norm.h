@@ -1,9 +1,11 @@
-// What the sizes of the norms' workspaces follow from.
+// What the sizes of the norms' workspaces follow from, and where they write block-scaled forms.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+
+#include "kernels/core/exec.h"
 
 namespace hearth::kernels::cuda {
 
@@ -14,6 +16,11 @@ constexpr int64_t NormPartials(int64_t rows) {
 // Bytes of the partial sums of one gradient [cols].
 constexpr size_t NormPartialBytes(int64_t rows, int64_t cols) {
   return static_cast<size_t>(NormPartials(rows) * cols) * sizeof(float);
+}
+
+// Block-scaled forms of y in one pass.
+inline bool NormWritesBlocks(const Exec& exec, int64_t, bool) {
+  return exec.device == Device::kCpu;
 }
 
 }  // namespace hearth::kernels::cuda

@@ -51,6 +51,9 @@ absl::Status Backward(const Exec& exec, const LayerNormBackwardArgs& args) {
 }  // namespace
 
 absl::Status LayerNormForward(const Exec& exec, const LayerNormForwardArgs& args) {
+  if (!args.y_blocks.empty()) {
+    return absl::UnimplementedError("layernorm: block-scaled forms on a GPU");
+  }
   if (args.x.numel() == 0) {
     return absl::OkStatus();
   }

@@ -7,19 +7,24 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "kernels/core/block_quant.h"
 #include "kernels/core/exec.h"
 
 namespace hearth::kernels {
 
-//   x, y       : [N, C] T; y may alias x, and may be absent if y_quant has values
+//   x, y       : [N, C] T; y may alias x, and may be absent if y_quant has values or there are
+//                y_blocks
 //   residual   : [N, C] T, optional
 //   sum        : [N, C] T, present exactly if residual is; s is written here; may alias x or
 //                residual, not y. Keep s (or x, without residual) for backward.
 //   weight     : [C] T      bias : [C] T, optional
 //   mean, rstd : [N] S, kept for backward; both or neither
 //   y_quant    : optional; of y
+//   y_blocks   : optional, instead of y_quant: block-scaled forms of y, the bits that BlockQuantize
+//                (block_quantize.h) gives of it, with what BlockQuantize asks of shapes
 // Errors: kInvalidArgument (shape, dtype); kUnimplemented (storage, rounding).
-// CUDA: every byte moves once if C is a multiple of 8 (16 for columns) and at most 8192.
+// CUDA: every byte moves once if C is a multiple of 8 (16 for columns) and at most 8192. No
+// y_blocks there (kUnimplemented).
 struct LayerNormForwardArgs {
   TensorView x;
   TensorView residual;
@@ -30,6 +35,7 @@ struct LayerNormForwardArgs {
   TensorView mean;
   TensorView rstd;
   QuantView y_quant;
+  BlockQuantView y_blocks;
   double eps = 1e-5;
   DType round_sum = DType::kF32;
   DType round_y = DType::kF32;
@@ -37,6 +43,7 @@ struct LayerNormForwardArgs {
 
 absl::Status CanImplement(const LayerNormForwardArgs& args);
 size_t LayerNormForwardWorkspaceBytes(const LayerNormForwardArgs& args);  // 0
+bool WritesBlocks(const Exec& exec, const LayerNormForwardArgs& args);  // as in rmsnorm.h
 absl::Status LayerNormForward(const Exec& exec, const LayerNormForwardArgs& args);
 
 // d_s = round_dx(d_norm(dy) + d_sum), written to dx; with a fused residual it is the gradient of

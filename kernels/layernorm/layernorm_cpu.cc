@@ -1,5 +1,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "kernels/block_quantize/block_quantize.h"
 #include "kernels/core/cpu.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/norm.h"
@@ -215,7 +216,7 @@ absl::Status CanImplement(const LayerNormForwardArgs& args) {
   const DType dtype = args.x.dtype;
   const int64_t rows = args.x.rows();
   const int64_t cols = args.x.cols();
-  if (!args.y.empty() || !args.y_quant.has_values()) {
+  if (!args.y.empty() || (!args.y_quant.has_values() && args.y_blocks.empty())) {
     HEARTH_RETURN_IF_ERROR(RequireCount(args.y, dtype, rows * cols, kOp, "y"));
   }
   HEARTH_RETURN_IF_ERROR(RequireCount(args.weight, dtype, cols, kOp, "weight"));
@@ -238,6 +239,7 @@ absl::Status CanImplement(const LayerNormForwardArgs& args) {
     HEARTH_RETURN_IF_ERROR(RequireCount(args.rstd, StatisticsType(dtype), rows, kOp, "rstd"));
   }
   HEARTH_RETURN_IF_ERROR(RequireQuant(args.y_quant, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireBlocks(args.y_blocks, args.y_quant, rows, cols, 1, kOp));
   HEARTH_RETURN_IF_ERROR(RequireRound(args.round_sum, kOp));
   return RequireRound(args.round_y, kOp);
 }
@@ -246,12 +248,23 @@ size_t LayerNormForwardWorkspaceBytes(const LayerNormForwardArgs&) {
   return 0;
 }
 
+bool WritesBlocks(const Exec& exec, const LayerNormForwardArgs& args) {
+  return cuda::NormWritesBlocks(exec, args.x.cols(), !args.rstd.empty());
+}
+
 absl::Status LayerNormForward(const Exec& exec, const LayerNormForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
   HEARTH_RUN_ON_CUDA(exec, kOp, LayerNormForward(exec, args));
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return DispatchFloating(args.x.dtype, [&]<typename T>() { return ForwardImpl<T>(exec, args); });
+  const auto compute = [&](const TensorView& y) {
+    LayerNormForwardArgs plain = args;
+    plain.y = y;
+    return DispatchFloating(args.x.dtype,
+                            [&]<typename T>() { return ForwardImpl<T>(exec, plain); });
+  };
+  return ComputeWithBlocks(exec, args.y, args.y_blocks, args.x.dtype, args.x.rows(), args.x.cols(),
+                           compute);
 }
 
 absl::Status CanImplement(const LayerNormBackwardArgs& args) {

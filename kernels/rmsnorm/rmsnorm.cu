@@ -48,6 +48,9 @@ absl::Status Backward(const Exec& exec, const RmsNormBackwardArgs& args) {
 }  // namespace
 
 absl::Status RmsNormForward(const Exec& exec, const RmsNormForwardArgs& args) {
+  if (!args.y_blocks.empty()) {
+    return absl::UnimplementedError("rmsnorm: block-scaled forms on a GPU");
+  }
   if (args.x.numel() == 0) {
     return absl::OkStatus();
   }

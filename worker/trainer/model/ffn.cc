@@ -125,8 +125,9 @@ absl::Status DenseFfn::Normalise(const kernels::Exec& exec,
                                  const Pass& pass,
                                  const Stream& stream) {
   const Operand& x = in_projection_.x();
-  HEARTH_RETURN_IF_ERROR(norm_.Forward(exec, stream, x.Target(pass, false)));
-  return x.Settle(exec, pass);
+  const OperandTarget target = x.Target(pass, false, norm_.WritesBlocks(exec));
+  HEARTH_RETURN_IF_ERROR(norm_.Forward(exec, stream, target));
+  return x.Settle(exec, pass, target);
 }
 
 absl::Status DenseFfn::Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) {

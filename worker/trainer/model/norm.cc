@@ -47,6 +47,14 @@ NormLayer::NormLayer(const ModelContext& context,
   rms_backward_.round_dx = layer_backward_.round_dx = n.activation;
 }
 
+bool NormLayer::WritesBlocks(const kernels::Exec& exec) const {
+  const auto writes = [&](auto args) {
+    args.x = input_;
+    return kernels::WritesBlocks(exec, args);
+  };
+  return layer_norm_ ? writes(layer_forward_) : writes(rms_forward_);
+}
+
 absl::Status NormLayer::Forward(const kernels::Exec& exec,
                                 const Stream& stream,
                                 const OperandTarget& output) {
@@ -60,6 +68,7 @@ absl::Status NormLayer::Forward(const kernels::Exec& exec,
     args.sum = fused ? input_ : TensorView();
     args.y = output.plain;
     args.y_quant = output.quant;
+    args.y_blocks = output.blocks;
   };
   if (layer_norm_) {
     bind(layer_forward_);

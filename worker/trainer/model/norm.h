@@ -17,6 +17,8 @@ class NormLayer {
             const kernels::TensorView& input,
             const kernels::TensorView& stats);
 
+  // Whether Forward can write forms with block scales.
+  bool WritesBlocks(const kernels::Exec& exec) const;
   // With a delta: input = sum + delta first. Without: `stream.sum` must be the input buffer itself.
   // The result goes where `output` says.
   absl::Status Forward(const kernels::Exec& exec,
