@@ -279,6 +279,20 @@ void Core::Impl::On(const AgentHeartbeat& command) {
     MarkJob(*job, true);
   }
   Progress(*job, heartbeat.step());
+  NoteTemperature(*job, *worker);
+}
+
+void Core::Impl::NoteTemperature(JobState& job, const WorkerState& worker) {
+  const double celsius = worker.worker().device_status().temperature_celsius();
+  if (!(celsius > job.job().devices().hottest_celsius())) {
+    return;
+  }
+  v1::JobDevices& devices = *job.job().mutable_devices();
+  devices.set_hottest_celsius(celsius);
+  devices.set_hottest_worker_id(worker.worker().worker_id());
+  *devices.mutable_hottest_time() = ToProto(now_.wall);
+  devices.set_hottest_step(job.job().step());
+  MarkJob(job, true);  // devices report whole degrees: some tens of writes in a job's life
 }
 
 }  // namespace hearth::coordinator

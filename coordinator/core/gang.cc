@@ -82,6 +82,7 @@ void Core::Impl::StartGang(JobState& job, const std::vector<std::string>& worker
     worker.job_id = view.job_id();
     MarkWorker(worker, false);
   }
+  NoteDevices(job);
   Transition(
       job, v1::JOB_STATE_STARTING, "scheduler", "scheduled",
       absl::StrCat(
@@ -89,6 +90,33 @@ void Core::Impl::StartGang(JobState& job, const std::vector<std::string>& worker
           view.has_checkpoint() ? absl::StrCat(" from step ", view.checkpoint().step()) : ""));
   for (int i = 0; i < job.record.ranks_size(); ++i) {
     SendStart(job, i);
+  }
+}
+
+void Core::Impl::NoteDevices(JobState& job) {
+  auto& groups = *job.job().mutable_devices()->mutable_groups();
+  groups.Clear();
+  for (const v1::RankRecord& rank : job.record.ranks()) {
+    const v1::Worker& worker = FindWorker(rank.worker_id())->worker();
+    const v1::DeviceInfo& device = worker.device();
+    v1::DeviceGroup made;
+    made.set_host(worker.host());
+    made.set_kind(device.kind());
+    made.set_model(device.model());
+    made.set_driver_version(device.driver_version());
+    made.set_cuda_version(device.cuda_version());
+    made.set_version(worker.version());
+    const auto same = [&made](const v1::DeviceGroup& group) {
+      return group.host() == made.host() && group.kind() == made.kind() &&
+             group.model() == made.model() && group.driver_version() == made.driver_version() &&
+             group.cuda_version() == made.cuda_version() && group.version() == made.version();
+    };
+    auto group = std::find_if(groups.begin(), groups.end(), same);
+    if (group == groups.end()) {
+      *groups.Add() = std::move(made);
+      group = groups.end() - 1;
+    }
+    group->add_worker_ids(rank.worker_id());
   }
 }
 
@@ -103,6 +131,9 @@ void Core::Impl::SendStart(JobState& job, int rank) {
   task.set_rank(rank);
   task.set_world_size(job.record.ranks_size());
   *task.mutable_spec() = view.spec();
+  if (view.has_trial()) {
+    *task.mutable_trial() = view.trial();
+  }
   task.set_checkpoint_dir(
       absl::StrCat(host.checkpoint_root(), "/", view.job_id(), "/e", view.epoch()));
   task.set_device(host.device().kind() == "cuda" ? absl::StrCat("cuda:", host.device().index())

@@ -150,11 +150,14 @@ struct Core::Impl {
   // What the agent says of its health; "" = healthy.
   void HeardHealth(WorkerState& worker, const std::string& reason);
   void Progress(JobState& job, int64_t step);
+  // Keeps the highest temperature of the job's devices.
+  void NoteTemperature(JobState& job, const WorkerState& worker);
 
   // reports.cc
   void On(const AgentReport& command);
   void ApplyReport(WorkerState& worker, JobState& job, int rank, const v1::TaskReport& report);
   void ApplyRunInfo(JobState& job, int rank, const v1::RunInfo& info);
+  void ApplyTrial(JobState& job, int rank, const v1::PrecisionTrial& trial);
   // Joules of the devices of the ranks but 0 since the look before (since now, for a new epoch).
   double EnergyOfOtherRanks(JobState& job);
   void ApplyStep(JobState& job, int rank, const v1::StepReport& step);
@@ -188,6 +191,8 @@ struct Core::Impl {
 
   // gang.cc
   void StartGang(JobState& job, const std::vector<std::string>& workers);
+  // Writes down the devices of the gang that starts.
+  void NoteDevices(JobState& job);
   void SendStart(JobState& job, int rank);
   // Control bit first, SIGKILL when grace_seconds are over; `now` kills at once.
   void Stop(JobState& job,

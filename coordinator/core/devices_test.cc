@@ -1,0 +1,102 @@
+// What a job ran on and how hot that became, kept with the job.
+#include <algorithm>
+
+#include "coordinator/core/core.h"
+#include "coordinator/core/harness.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hearth::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+
+// A heartbeat of the worker while it runs its task; true: the job's row must reach the disk.
+bool BeatCelsius(Harness& h, const std::string& worker, double celsius, int64_t epoch = 1) {
+  AgentHeartbeat beat;
+  beat.connection_id = h.connections[worker];
+  beat.heartbeat.set_job_id("job");
+  beat.heartbeat.set_epoch(epoch);
+  beat.heartbeat.mutable_device()->set_temperature_celsius(celsius);
+  const Effects effects = h.Do(beat);
+  return std::any_of(effects.jobs.begin(), effects.jobs.end(),
+                     [](const JobRow& row) { return row.durable; });
+}
+
+TEST(Devices, HottestTemperature_IsKeptAfterTheEndAndARestart) {
+  Harness h;
+  h.Running(2);
+  EXPECT_EQ(h.Job("job").devices().hottest_celsius(), 0) << "not measured";
+  EXPECT_TRUE(BeatCelsius(h, "a", 61));
+  h.Step("job", 7);
+  EXPECT_TRUE(BeatCelsius(h, "b", 88)) << "to the disk";
+  EXPECT_FALSE(BeatCelsius(h, "b", 70)) << "nothing to write";
+  EXPECT_FALSE(BeatCelsius(h, "b", 99, 2)) << "of another epoch";
+  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  h.Exit("job", 1, v1::EXIT_REASON_FINISHED);
+  ASSERT_EQ(h.State("job"), v1::JOB_STATE_SUCCEEDED);
+  BeatCelsius(h, "b", 95);
+  for (int look = 0; look < 2; ++look) {
+    const v1::JobDevices& devices = h.Job("job").devices();
+    EXPECT_EQ(devices.hottest_celsius(), 88) << "what came after its end is not the job's";
+    EXPECT_EQ(devices.hottest_worker_id(), "b");
+    EXPECT_EQ(devices.hottest_step(), 7);
+    EXPECT_GT(devices.hottest_time().seconds(), 0);
+    h.Restart();
+  }
+}
+
+TEST(Devices, HottestTemperature_IsOfAllEpochs) {
+  Harness h;
+  h.Running(1);
+  BeatCelsius(h, "a", 80);
+  h.Cancel("job", true);
+  h.Exit("job", 0, v1::EXIT_REASON_KILLED);
+  ASSERT_EQ(h.State("job"), v1::JOB_STATE_CANCELLED);
+  h.Resume("job");
+  h.Tick();
+  h.Step("job", 2);
+  ASSERT_EQ(h.State("job"), v1::JOB_STATE_RUNNING);
+  BeatCelsius(h, "a", 75, 2);
+  EXPECT_EQ(h.Job("job").devices().hottest_celsius(), 80);
+  BeatCelsius(h, "a", 81, 2);
+  EXPECT_EQ(h.Job("job").devices().hottest_celsius(), 81);
+}
+
+TEST(Devices, EqualOnesOfAHost_AreTogether) {
+  Harness h;
+  for (const char* worker : {"a", "b", "c"}) {
+    AgentConnected connected;
+    connected.connection_id = static_cast<uint64_t>(100 + worker[0]);
+    v1::Hello& hello = connected.hello;
+    hello.set_worker_id(worker);
+    hello.set_incarnation("i1");
+    hello.set_host("node");
+    hello.set_version("0.1.0 (abc)");
+    hello.mutable_device()->set_kind("cpu");
+    hello.mutable_device()->set_model(worker[0] == 'b' ? "big" : "small");
+    hello.mutable_device()->set_driver_version("580.82.07");
+    hello.set_checkpoint_root("/ck");
+    hello.set_root_uuid("root");
+    ASSERT_TRUE(h.Do(connected).reply->status.ok());
+    h.connections[worker] = connected.connection_id;
+  }
+  h.Running(3);
+  h.Cancel("job", true);
+  for (int rank = 0; rank < 3; ++rank) {
+    h.Exit("job", rank, v1::EXIT_REASON_KILLED);
+  }
+  ASSERT_EQ(h.State("job"), v1::JOB_STATE_CANCELLED);
+  const v1::JobDevices& devices = h.Job("job").devices();
+  ASSERT_EQ(devices.groups_size(), 2);
+  const bool first = devices.groups(0).model() == "small";
+  const v1::DeviceGroup& small = devices.groups(first ? 0 : 1);
+  EXPECT_THAT(small.worker_ids(), ElementsAre("a", "c"));
+  EXPECT_EQ(small.host(), "node");
+  EXPECT_EQ(small.driver_version(), "580.82.07");
+  EXPECT_EQ(small.version(), "0.1.0 (abc)");
+  EXPECT_THAT(devices.groups(first ? 1 : 0).worker_ids(), ElementsAre("b"));
+}
+
+}  // namespace
+}  // namespace hearth::coordinator
