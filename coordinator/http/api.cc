@@ -52,6 +52,14 @@ Json Number(double value) {
   return std::isfinite(value) ? Json(value) : Json();
 }
 
+// Of what is 0 where it was not measured, or is not known yet.
+Json Measured(double value) {
+  return value == 0.0 ? Json() : Number(value);
+}
+Json Known(int64_t value) {
+  return value == 0 ? Json() : Json(value);
+}
+
 Json Summary(const v1::Job& job) {
   const v1::StepReport& last = job.last_report();
   Json out = {{"job_id", job.job_id()},
@@ -70,12 +78,13 @@ Json Summary(const v1::Job& job) {
               {"workers", Json::array()},
               {"device", job.spec().resources().device()},
               {"recipe", job.spec().precision().recipe()},
-              {"parameters", job.run_info().parameters()},
-              {"checkpoint_step", job.checkpoint().step()},
+              {"parameters", Known(job.run_info().parameters())},
+              {"checkpoint_step", Known(job.checkpoint().step())},
+              {"hottest_celsius", Measured(job.devices().hottest_celsius())},
               {"warnings", Json::array()},
               {"loss", job.has_last_report() ? Number(last.loss()) : Json()},
               {"tokens", last.tokens()},
-              {"tokens_per_second", Number(last.tokens_per_second())}};
+              {"tokens_per_second", Measured(last.tokens_per_second())}};
   for (const std::string& worker : job.workers()) {
     out["workers"].push_back(worker);
   }
@@ -153,15 +162,17 @@ metrics::HttpResponse Workers(const View& view) {
          {"device", device.kind()},
          {"device_model", device.model()},
          {"job_id", worker->job_id()},
-         {"rank", worker->rank()},
+         {"rank", worker->job_id().empty() ? Json() : Json(worker->rank())},
          {"version", worker->version()},
          {"reason", worker->reason()},
          {"last_seen_time", Time(worker->has_last_seen_time(), worker->last_seen_time())},
-         {"memory_bytes", device.memory_bytes()},
-         {"memory_used_bytes", status.memory_used_bytes()},
-         {"utilization_ratio", Number(status.utilization_ratio())},
-         {"power_watts", Number(status.power_watts())},
-         {"temperature_celsius", Number(status.temperature_celsius())}});
+         {"memory_bytes", Known(device.memory_bytes())},
+         {"memory_used_bytes", Known(status.memory_used_bytes())},
+         // An idle device uses 0.
+         {"utilization_ratio",
+          worker->has_device_status() ? Number(status.utilization_ratio()) : Json()},
+         {"power_watts", Measured(status.power_watts())},
+         {"temperature_celsius", Measured(status.temperature_celsius())}});
   }
   return Answer(200, {{"workers", std::move(list)}, {"more", more}});
 }
@@ -211,6 +222,11 @@ metrics::HttpResponse Metrics(CurveCache& curves,
   const auto add_double = [&](const char* name, double CurvePoint::*field) {
     add(name, [field](const CurvePoint& point) { return Number(point.*field); });
   };
+  const auto add_mean = [&](const char* name, MeanOfMeasured CurvePoint::*field) {
+    add(name, [field](const CurvePoint& point) {
+      return (point.*field).count == 0 ? Json() : Number((point.*field).mean);
+    });
+  };
   add("first_step", [](const CurvePoint& point) { return Json(point.first_step); });
   add("step", [](const CurvePoint& point) { return Json(point.last_step); });
   add("steps", [](const CurvePoint& point) { return Json(point.count); });
@@ -225,9 +241,9 @@ metrics::HttpResponse Metrics(CurveCache& curves,
   add_double("tokens", &CurvePoint::tokens);
   add_double("tokens_per_second", &CurvePoint::tokens_per_second);
   add_double("step_seconds", &CurvePoint::step_seconds);
-  add_double("mfu", &CurvePoint::mfu);
-  add_double("memory_bytes", &CurvePoint::memory_bytes);
-  add_double("power_watts", &CurvePoint::power_watts);
+  add("memory_bytes", [](const CurvePoint& point) { return Measured(point.memory_bytes); });
+  add_mean("mfu", &CurvePoint::mfu);
+  add_mean("power_watts", &CurvePoint::power_watts);
   return Answer(200, {{"job_id", job_id},
                       {"rewinds", sampled->rewinds},
                       {"complete", sampled->complete},

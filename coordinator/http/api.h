@@ -29,7 +29,7 @@ metrics::HttpResponse ServeApi(const View& view,
                                CurveCache& curves,
                                const metrics::HttpRequest& request);
 
-// The page itself: "/", "/app.js" and "/style.css", out of the program's own text.
+// The page itself, "/", "/app.js" and "/style.css", and "/runbook", out of the program's own text.
 std::map<std::string, metrics::HttpHandler> PageHandlers();
 
 }  // namespace hearth::coordinator

@@ -103,7 +103,10 @@ TEST_F(ApiTest, Jobs_NewestFirstAndBounded) {
   EXPECT_EQ(answer["jobs"][0]["job_id"], "job-119");
   EXPECT_EQ(answer["jobs"][0]["state"], "running");
   EXPECT_EQ(answer["jobs"][0]["steps"], 100);
-  EXPECT_TRUE(answer["jobs"][0]["loss"].is_null());
+  for (const char* name :
+       {"loss", "tokens_per_second", "parameters", "checkpoint_step", "hottest_celsius"}) {
+    EXPECT_TRUE(answer["jobs"][0][name].is_null()) << name;
+  }
 }
 
 TEST_F(ApiTest, Job_TextOfUsers_ComesBackAsItIs) {
@@ -176,6 +179,49 @@ TEST_F(ApiTest, Metrics_ColumnsOfEqualLength) {
               ElementsAre(3));
 }
 
+TEST_F(ApiTest, Metrics_WhatWasNotMeasured_IsNull) {
+  PutJob("a");
+  for (int64_t step = 1; step <= 4; ++step) {
+    v1::StepReport report;
+    report.set_step(step);
+    if (step > 2) {
+      report.set_mfu(0.1 * static_cast<double>(step));
+      report.set_power_watts(100.0 * static_cast<double>(step));
+      report.set_memory_bytes(1000 * step);
+    }
+    log_->Append(++cursor_, kStepRecord, report.SerializeAsString());
+  }
+  ASSERT_TRUE(log_->Sync().ok());
+  log_->Publish();
+  const Json columns = Ask("jobs/a/metrics")["columns"];
+  EXPECT_EQ(columns["power_watts"], Json::parse("[null, null, 300.0, 400.0]"));
+  EXPECT_EQ(columns["memory_bytes"], Json::parse("[null, null, 3000.0, 4000.0]"));
+  EXPECT_TRUE(columns["mfu"][0].is_null());
+  EXPECT_EQ(columns["loss"][0], 0.0) << "is always there";
+  // A mean is over the steps that measured.
+  const Json one = Ask("jobs/a/metrics", 200, "points=1")["columns"];
+  EXPECT_EQ(one["power_watts"], Json::parse("[350.0]"));
+  EXPECT_DOUBLE_EQ(one["mfu"][0].get<double>(), 0.35);
+}
+
+TEST_F(ApiTest, Workers_WhatWasNotMeasured_IsNull) {
+  Effects effects;
+  v1::Worker& silent = *effects.workers.emplace_back().record.mutable_worker();
+  silent.set_worker_id("w0");
+  v1::Worker& idle = *effects.workers.emplace_back().record.mutable_worker();
+  idle.set_worker_id("w1");
+  idle.mutable_device_status()->set_power_watts(76.5);
+  view_.Apply({&effects, 1});
+  const Json workers = Ask("workers")["workers"];
+  ASSERT_EQ(workers.size(), 2u);
+  for (const char* name : {"utilization_ratio", "power_watts", "temperature_celsius",
+                           "memory_used_bytes", "memory_bytes", "rank"}) {
+    EXPECT_TRUE(workers[0][name].is_null()) << name;
+  }
+  EXPECT_EQ(workers[1]["utilization_ratio"], 0.0) << "heard of, and idle";
+  EXPECT_EQ(workers[1]["power_watts"], 76.5);
+}
+
 TEST_F(ApiTest, Metrics_AfterARewind_OnlyWhatCounts) {
   PutJob("a");
   PutStep(1, 1);
@@ -224,7 +270,7 @@ TEST_F(ApiTest, Metrics_BadQuery_Is400) {
 
 TEST(Page, Files_AreServedWithAPolicyThatAllowsNothingFromElsewhere) {
   const auto handlers = PageHandlers();
-  ASSERT_EQ(handlers.size(), 3u);
+  ASSERT_EQ(handlers.size(), 4u);
   EXPECT_THAT(handlers.at("/")({"/", ""}).content_type, HasSubstr("text/html"));
   EXPECT_THAT(handlers.at("/app.js")({"/app.js", ""}).content_type, HasSubstr("text/javascript"));
   EXPECT_THAT(handlers.at("/style.css")({"/style.css", ""}).content_type, HasSubstr("text/css"));

@@ -17,6 +17,11 @@ double Mean(double a, int64_t a_count, double b, int64_t b_count) {
   return a + (b - a) * static_cast<double>(b_count) / static_cast<double>(a_count + b_count);
 }
 
+// Reports say 0 for what was not measured.
+MeanOfMeasured Measured(double value) {
+  return value == 0.0 ? MeanOfMeasured{} : MeanOfMeasured{.mean = value, .count = 1};
+}
+
 CurvePoint MakePoint(int64_t cursor, const v1::StepReport& step) {
   CurvePoint point;
   point.cursor = cursor;
@@ -32,21 +37,28 @@ CurvePoint MakePoint(int64_t cursor, const v1::StepReport& step) {
   point.tokens = static_cast<double>(step.tokens());
   point.tokens_per_second = step.tokens_per_second();
   point.step_seconds = step.step_seconds();
-  point.mfu = step.mfu();
+  point.mfu = Measured(step.mfu());
   point.memory_bytes = static_cast<double>(step.memory_bytes());
-  point.power_watts = step.power_watts();
+  point.power_watts = Measured(step.power_watts());
   return point;
 }
 
 }  // namespace
+
+void MeanOfMeasured::Append(const MeanOfMeasured& next) {
+  if (next.count > 0) {
+    mean = Mean(mean, count, next.mean, next.count);
+    count += next.count;
+  }
+}
 
 void CurvePoint::Append(const CurvePoint& next) {
   loss = Mean(loss, count, next.loss, next.count);
   grad_norm = Mean(grad_norm, count, next.grad_norm, next.count);
   tokens_per_second = Mean(tokens_per_second, count, next.tokens_per_second, next.count);
   step_seconds = Mean(step_seconds, count, next.step_seconds, next.count);
-  mfu = Mean(mfu, count, next.mfu, next.count);
-  power_watts = Mean(power_watts, count, next.power_watts, next.count);
+  mfu.Append(next.mfu);
+  power_watts.Append(next.power_watts);
   memory_bytes = std::max(memory_bytes, next.memory_bytes);
   if (next.has_validation) {
     has_validation = true;

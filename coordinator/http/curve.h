@@ -20,6 +20,14 @@
 
 namespace hearth::coordinator {
 
+// The mean over those steps in which something was measured.
+struct MeanOfMeasured {
+  double mean = 0;
+  int64_t count = 0;  // 0 = not measured in any
+
+  void Append(const MeanOfMeasured& next);
+};
+
 // Consecutive steps first_step .. last_step taken together. Means over the steps unless said
 // otherwise.
 struct CurvePoint {
@@ -38,9 +46,9 @@ struct CurvePoint {
   double tokens = 0;         // after last_step
   double tokens_per_second = 0;
   double step_seconds = 0;
-  double mfu = 0;
-  double memory_bytes = 0;  // largest
-  double power_watts = 0;
+  MeanOfMeasured mfu;
+  double memory_bytes = 0;  // largest; 0 = not measured
+  MeanOfMeasured power_watts;
 
   // Takes in `next`, which begins after this ends.
   void Append(const CurvePoint& next);

@@ -1,5 +1,9 @@
+#include <string>
+#include <utility>
+
 #include "coordinator/http/api.h"
 #include "coordinator/http/page_files.h"
+#include "coordinator/http/runbook.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -9,11 +13,11 @@ constexpr char kPolicy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-metrics::HttpHandler File(const char* content_type, std::string_view body) {
-  return [content_type, body](const metrics::HttpRequest&) {
+metrics::HttpHandler File(const char* content_type, std::string body) {
+  return [content_type, body = std::move(body)](const metrics::HttpRequest&) {
     return metrics::HttpResponse{200,
                                  content_type,
-                                 std::string(body),
+                                 body,
                                  {{"Cache-Control", "no-store"},
                                   {"Content-Security-Policy", kPolicy},
                                   {"Referrer-Policy", "no-referrer"}}};
@@ -24,9 +28,10 @@ metrics::HttpHandler File(const char* content_type, std::string_view body) {
 
 std::map<std::string, metrics::HttpHandler> PageHandlers() {
   return {
-      {"/", File("text/html; charset=utf-8", page::IndexHtml())},
-      {"/app.js", File("text/javascript; charset=utf-8", page::AppJs())},
-      {"/style.css", File("text/css; charset=utf-8", page::StyleCss())},
+      {"/", File("text/html; charset=utf-8", std::string(page::IndexHtml()))},
+      {"/app.js", File("text/javascript; charset=utf-8", std::string(page::AppJs()))},
+      {"/style.css", File("text/css; charset=utf-8", std::string(page::StyleCss()))},
+      {"/runbook", File("text/html; charset=utf-8", RunbookHtml(page::RunbookMd()))},
   };
 }
 

@@ -1,4 +1,4 @@
-// The files of coordinator/web as they were when the program was built; cmake/EmbedFiles.cmake
+// The files of coordinator/web and docs/runbook.md as they were when the program was built; cmake/EmbedFiles.cmake
 // writes the definitions.
 #pragma once
 
@@ -9,5 +9,6 @@ namespace hearth::coordinator::page {
 std::string_view IndexHtml();
 std::string_view AppJs();
 std::string_view StyleCss();
+std::string_view RunbookMd();
 
 }  // namespace hearth::coordinator::page

@@ -121,7 +121,7 @@ function showJobs(answer, chosen) {
     const live = job.state === "running";
     const made = row([
       link(job.job_id), state(job.state), steps, numberCell(job.loss === null ? "" : job.loss.toPrecision(4)),
-      numberCell(live ? short(job.tokens_per_second) : ""), String(job.workers.length || ""), ago(job.create_time),
+      numberCell(live && job.tokens_per_second !== null ? short(job.tokens_per_second) : ""), String(job.workers.length || ""), ago(job.create_time),
     ]);
     if (job.job_id === chosen) made.setAttribute("aria-current", "true");
     return made;
@@ -137,13 +137,13 @@ function showWorkers(answer) {
     if (worker.reason) states.title = worker.reason;
     const job = element("td");
     if (worker.job_id) job.append(link(worker.job_id), ` rank ${worker.rank}`);
-    const memory = worker.memory_used_bytes > 0 ? bytes(worker.memory_used_bytes) + " of " + bytes(worker.memory_bytes) : "";
+    const memory = worker.memory_used_bytes !== null ? bytes(worker.memory_used_bytes) + " of " + bytes(worker.memory_bytes) : "";
     const online = worker.state !== "offline" && worker.state !== "lost";
     return row([
       worker.worker_id, states, job, worker.device_model || worker.device, worker.host, numberCell(online ? memory : ""),
-      numberCell(online ? Math.round(100 * worker.utilization_ratio) + " %" : ""),
-      numberCell(online && worker.power_watts > 0 ? worker.power_watts.toFixed(0) + " W" : ""),
-      numberCell(online && worker.temperature_celsius > 0 ? worker.temperature_celsius.toFixed(0) + " °C" : ""),
+      numberCell(online && worker.utilization_ratio !== null ? Math.round(100 * worker.utilization_ratio) + " %" : ""),
+      numberCell(online && worker.power_watts !== null ? worker.power_watts.toFixed(0) + " W" : ""),
+      numberCell(online && worker.temperature_celsius !== null ? worker.temperature_celsius.toFixed(0) + " °C" : ""),
       ago(worker.last_seen_time),
     ]);
   }));
@@ -173,6 +173,7 @@ function showFacts(job) {
     ["Left", job.state === "running" && Number.isFinite(left) && job.step > 0 ? duration(left) : ""],
     ["Starts", job.epoch], ["Rewinds", rewinds],
     ["Checkpoint", job.checkpoint_step ? `step ${job.checkpoint_step}` : ""], ["Workers", job.workers.join(", ")],
+    ["Hottest", job.hottest_celsius === null ? "" : job.hottest_celsius.toFixed(0) + " °C"],
   ];
   byId("job-facts").replaceChildren(...facts.filter(([, value]) => value).map(([name, value]) => {
     const made = element("div");

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import unittest
+import urllib.request
 
 import harness
 import record_gpu_sample
@@ -182,6 +183,11 @@ class Live(harness.ClusterTest):
         self.assertEqual(sorted(r["name"] for r in found), sorted(r.get("record") or r["alert"] for r in series.rules()))
         for rule in series.rules():
             self.prometheus.query(rule["expr"])
+        for rule in found:
+            if "runbook_url" in rule.get("annotations", {}):
+                page, anchor = rule["annotations"]["runbook_url"].split("#")
+                with urllib.request.urlopen(page, timeout=10) as response:
+                    self.assertIn(f'<h2 id="{anchor}">{rule["name"]}</h2>', response.read().decode())
         self.wait_for_data([(r["record"], r["record"]) for r in series.rules() if "record" in r])
 
     def check_variables(self, name, dashboard):

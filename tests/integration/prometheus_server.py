@@ -34,6 +34,12 @@ class PrometheusServer:
         text = re.sub(r"scrape_timeout: *\w+", "scrape_timeout: 1s", text)
         with open(path, "w") as f:
             f.write(text + extra_scrapes)
+        alerts = os.path.join(folder, "rules", "hearth-alerts.yml")
+        with open(alerts) as f:
+            text = f.read()
+        assert "//127.0.0.1:7071/" in text
+        with open(alerts, "w") as f:
+            f.write(text.replace("//127.0.0.1:7071/", f"//{coordinator}/"))
         subprocess.run(["promtool", "check", "config", path], check=True, capture_output=True)
         self.base = f"http://127.0.0.1:{free_port()}"
         self.daemon = harness.Daemon(["prometheus", f"--config.file={path}", f"--storage.tsdb.path={folder}/data",
