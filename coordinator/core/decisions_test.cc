@@ -6,6 +6,8 @@
 namespace hearth::coordinator {
 namespace {
 
+using M = v1::CoordinatorMessage;
+
 TEST(Reports, DecisionsOfTheGuard_AreEventsWithTheirStep) {
   Harness h;
   h.Running(1);
@@ -36,6 +38,35 @@ TEST(Reports, DecisionsOfTheGuard_AreEventsWithTheirStep) {
   h.Report("job", 0, exit);
   EXPECT_EQ(h.Job("job").last_decision().action(), "stop");
   EXPECT_EQ(h.Job("job").state(), v1::JOB_STATE_FAILED);
+}
+
+// What a trial before the first step has found is the job's, and every later trainer is told.
+TEST(Reports, Trial_IsKeptWithTheJobAndGivenToItsNextGang) {
+  Harness h;
+  h.Connect("a");
+  h.Create(1, "job");
+  h.Tick();
+  ASSERT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+  EXPECT_FALSE(h.FindSent(M::kStart, "a")->start().task().has_trial());
+  v1::TaskReport report = h.Next("job", 0);
+  report.mutable_trial()->add_runs()->set_recipe("bf16");
+  report.mutable_trial()->set_text("bf16 is done");
+  h.Report("job", 0, report);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(h.events.back().type(), "precision");
+  EXPECT_EQ(h.events.back().message(), "bf16 is done");
+  EXPECT_EQ(h.Job("job").trial().runs_size(), 1);
+  h.sent.clear();
+  h.Exit("job", 0, v1::EXIT_REASON_KILLED);
+  h.Tick();
+  ASSERT_EQ(h.Job("job").epoch(), 2);
+  const v1::Task& task = h.FindSent(M::kStart, "a")->start().task();
+  EXPECT_EQ(task.trial().runs(0).recipe(), "bf16");
+  report = h.Next("job", 0);
+  report.mutable_trial()->set_chosen("fp8");
+  h.Report("job", 0, report);
+  EXPECT_EQ(h.Job("job").trial().chosen(), "fp8");
+  EXPECT_EQ(h.Job("job").trial().runs_size(), 0) << "each report replaces the one before";
 }
 
 }  // namespace

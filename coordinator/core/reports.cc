@@ -98,6 +98,8 @@ void Core::Impl::ApplyReport(WorkerState& worker,
       return ApplyRunInfo(job, rank, report.run_info());
     case v1::TaskReport::kStep:
       return ApplyStep(job, rank, report.step());
+    case v1::TaskReport::kTrial:
+      return ApplyTrial(job, rank, report.trial());
     case v1::TaskReport::kLogs:
       return ApplyLogs(job, rank, report.logs());
     case v1::TaskReport::kCheckpoint:
@@ -204,6 +206,14 @@ void Core::Impl::NoteDecisions(
     *job.job().mutable_last_decision() = decision;
     Note(job, "precision", "trainer", decision.text());
   }
+}
+
+void Core::Impl::ApplyTrial(JobState& job, int rank, const v1::PrecisionTrial& trial) {
+  if (rank != 0) {
+    return;
+  }
+  *job.job().mutable_trial() = trial;
+  Note(job, "precision", "trainer", trial.text());
 }
 
 void Core::Impl::ApplyLogs(JobState& job, int rank, const v1::LogBatch& logs) {

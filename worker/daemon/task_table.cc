@@ -455,6 +455,9 @@ void TaskTable::OnTrainerMessage(const TaskKey& key, v1::FromTrainer message) {
         state->checkpoint_step = message.checkpoint().step();
         *report.mutable_checkpoint() = std::move(*message.mutable_checkpoint());
         break;
+      case v1::FromTrainer::kTrial:
+        *report.mutable_trial() = std::move(*message.mutable_trial());
+        break;
       case v1::FromTrainer::kKvPut:
         *report.mutable_kv_put() = std::move(*message.mutable_kv_put());
         break;
