@@ -133,7 +133,8 @@ class Drawing:
             names.append((name, colour))
         at, room = x + 12, x + w - 10
         for k, (name, colour) in enumerate(names[:SERIES_MAX]):
-            shown = fit(name, room - at - 14)
+            rest = 30 if k + 1 < len(names) else 0  # for "+ N"
+            shown = fit(name, room - at - 14 - rest)
             if k == SERIES_MAX - 1 or room - at < 60:
                 out.append(text(at, y + h - 8, f"+ {len(names) - k}", "a"))
                 break

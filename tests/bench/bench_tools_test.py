@@ -14,6 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, HERE)
 import bench_table  # noqa: E402
+import scrape_overhead  # noqa: E402
 
 TRAINER = """#!/bin/sh
 case "$*" in
@@ -53,6 +54,15 @@ class BenchTools(unittest.TestCase):
         self.assertGreaterEqual(len(files), 4)
         labels = [row[0] for path in files for row in bench_table.parse_rows(path)]
         self.assertGreater(len(labels), 50)
+
+    def test_scrape_overhead_names_what_is_missing_and_asks_for_the_gpu(self):
+        run = subprocess.run([sys.executable, "-B", os.path.join(HERE, "scrape_overhead.py"), "--bin", self.path("bin")],
+                             capture_output=True, text=True, timeout=60)
+        self.assertEqual(run.returncode, 2)
+        self.assertIn(f"no hearth-coordinator, hearth-worker, jobctl in {self.path('bin')}; --bin", run.stderr)
+        spec = scrape_overhead.job_spec("tokens.bin", "cuda:0", ["train.seed=3"])
+        self.assertEqual(spec["resources"], {"workers": 1, "device": "cuda"})
+        self.assertEqual((spec["precision"]["recipe"], spec["train"]["seed"]), ("bf16", 3))
 
     def test_table_shows_numbers_failures_and_ratios(self):
         with open(self.path("peer.jsonl"), "w") as f:

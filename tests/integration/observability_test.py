@@ -3,17 +3,16 @@
 runs on CPU workers and loses a trainer. Panels that need a GPU are checked against a sample of such series that is served beside it."""
 
 import functools
-import http.server
 import math
 import os
 import re
 import signal
 import sys
-import threading
 import time
 import unittest
 import urllib.request
 
+import gpu_sample
 import harness
 import record_gpu_sample
 from prometheus_server import PrometheusServer
@@ -21,10 +20,6 @@ from prometheus_server import PrometheusServer
 sys.path.insert(0, os.path.join(harness.SOURCE, "tests", "observability"))
 import lint  # noqa: E402
 import series  # noqa: E402
-
-SAMPLE = os.path.join(harness.SOURCE, "tests", "integration", "data", "gpu_sample.prom")
-SAMPLE_LINE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)(?: \+(\S+))?$")
-SAMPLE_JOB = "gpu-sample"
 
 # Panels that have data only on a GPU; all others must have data on CPU workers.
 NEED_GPU = {
@@ -35,41 +30,6 @@ NEED_GPU = {
             "PCIe replays", "Memory errors", "Rows replaced", "XID errors", "Last XID"},
     "coordinator": set(),
 }
-
-
-def sample_lines():
-    """[(name, labels' text or None, value, growth a second)]"""
-    with open(SAMPLE) as f:
-        found = [SAMPLE_LINE.match(line.rstrip("\n")) for line in f if not line.startswith("#")]
-    return [(m[1], m[2], float(m[3]), float(m[4] or 0)) for m in found]
-
-
-def not_told():
-    """GPU series that the recorded GPU does not have."""
-    with open(SAMPLE) as f:
-        return {line.split()[-1] for line in f if line.startswith("# not told: ")}
-
-
-def serve_sample():
-    """An HTTP server with the sample at /metrics."""
-    lines, start = sample_lines(), time.monotonic()
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            age = time.monotonic() - start
-            body = "".join(f"{name}{'{' + labels + '}' if labels else ''} {value + growth * age}\n"
-                           for name, labels, value, growth in lines).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
 
 
 def interpolate(expression, **values):
@@ -86,12 +46,12 @@ def has_number(result):
 class Sample(unittest.TestCase):
     def test_sample_is_of_documented_series_and_has_every_one_that_the_gpu_tells(self):
         documented = series.documented()
-        for name, labels, _, growth in sample_lines():
+        for name, labels, _, growth in gpu_sample.lines():
             kind, names = documented[name]
             self.assertEqual(re.findall(r'(\w+)="', labels or ""), names, name)
             self.assertTrue(growth == 0 or kind == "counter", name)
         gpu = {name for name in documented if name.startswith("hearth_gpu_")}
-        self.assertEqual(gpu - {line[0] for line in sample_lines()}, not_told())
+        self.assertEqual(gpu - {line[0] for line in gpu_sample.lines()}, gpu_sample.not_told())
 
     def test_a_recording_becomes_a_sample_with_rates(self):
         scrape = ('# HELP x y\nhearth_worker_job_step{{job_id="tiny-1"}} 7\nhearth_gpu_info{{gpu="0",uuid="GPU-1-2",model="H"}} 1\n'
@@ -115,12 +75,10 @@ class Sample(unittest.TestCase):
 class Live(harness.ClusterTest):
     def setUp(self):
         super().setUp()
-        sample = serve_sample()
+        sample = gpu_sample.serve()
         self.addCleanup(sample.server_close)
         self.addCleanup(sample.shutdown)
-        scrape = (f"\n  - job_name: {SAMPLE_JOB}\n    static_configs:\n      - targets: ['127.0.0.1:{sample.server_port}']\n"
-                  "        labels: {worker_id: sample-gpu0}\n")
-        self.prometheus = PrometheusServer(os.path.join(self.cluster.dir, "prometheus"), self.cluster.http, scrape)
+        self.prometheus = PrometheusServer(os.path.join(self.cluster.dir, "prometheus"), self.cluster.http, gpu_sample.scrape_config(sample))
         self.addCleanup(self.prometheus.close)
         self.prometheus.wait_ready()
         # Scraped before there is a job: what happens to it is then an increase.
@@ -153,14 +111,14 @@ class Live(harness.ClusterTest):
         self.lose_a_trainer()
         self.check_rules()
         fill = functools.partial(interpolate, job_id=self.job)
-        fill_sample = functools.partial(interpolate, job="hearth-.+|" + SAMPLE_JOB, job_id="sample")
+        fill_sample = functools.partial(interpolate, job="hearth-.+|" + gpu_sample.JOB, job_id="sample")
         panels, sampled = [], []
         for name, dashboard in series.dashboards().items():
             for panel in lint.panels(dashboard):
                 where = f"{name}: {panel['title']}"
                 expressions = [t["expr"] for t in panel["targets"]]
                 if panel["title"] in NEED_GPU[name]:
-                    sampled += [(where, fill_sample(e)) for e in expressions if not any(name in e for name in not_told())]
+                    sampled += [(where, fill_sample(e)) for e in expressions if not any(name in e for name in gpu_sample.not_told())]
                     continue
                 for e in expressions:
                     self.prometheus.query(fill(e))  # parses and evaluates
@@ -193,7 +151,7 @@ class Live(harness.ClusterTest):
     def check_variables(self, name, dashboard):
         for variable in lint.query_variables(dashboard):
             selector, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
-            job = SAMPLE_JOB if variable["name"] == "gpu" else "hearth-.+"
+            job = gpu_sample.JOB if variable["name"] == "gpu" else "hearth-.+"
             found = {r["metric"].get(label) for r in self.prometheus.query(f"count by ({label}) ({interpolate(selector, job=job)})")}
             self.assertTrue(found - {None}, f"{name}: {variable['name']}")
 

@@ -2,6 +2,7 @@
 """The committed dashboards are what their source gives and keep every rule of lint.py; rules can fail; alerts lead to the runbook."""
 
 import copy
+import html
 import os
 import re
 import subprocess
@@ -34,6 +35,17 @@ class Dashboards(unittest.TestCase):
     def test_job_shows_restarts_as_annotations(self):
         annotations = series.dashboards()["job"]["annotations"]["list"]
         self.assertTrue([a for a in annotations if "hearth_job_restarts_total" in a.get("expr", "") and a["enable"]])
+
+    def test_docs_show_a_picture_of_each_with_its_panels(self):
+        text, need_gpu = series.read("docs", "observability.md"), series.generator().gpu_panels()
+        for name, dashboard in series.dashboards().items():
+            with self.subTest(name):
+                self.assertIn(f"](dashboard-{name}.svg)", text)
+                picture = html.unescape(series.read("docs", f"dashboard-{name}.svg"))
+                titles = {p["title"] for p in lint.panels(dashboard)}
+                # Only GPU is drawn of what a GPU said.
+                missing = {t for t in titles if f">{t}<" not in picture} - {t for d, t in need_gpu if d == name and name != "gpu"}
+                self.assertEqual(missing, set(), "draw it anew: tests/bench/dashboard_pictures.py")
 
     def test_dashboards_use_recording_rules_that_exist(self):
         text = "".join(e for d in series.dashboards().values() for _, e in lint.expressions(d))
