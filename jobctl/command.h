@@ -37,6 +37,7 @@ struct Context {
   bool quiet = false;
   bool no_color = false;  // --no-color; NO_COLOR is asked for by ColorWanted()
   Prices prices;
+  double temperature_limit = 85.0;  // degrees Celsius above which a device is too hot
 
   // Connects on first use.
   absl::StatusOr<Client*> client();
@@ -57,6 +58,10 @@ struct CommandDef {
 
 // All commands, in the order of the help text.
 absl::Span<const CommandDef> Commands();
+
+// Makes the arguments "job" and "worker" of a command take what `-o name` prints, too: job/ID,
+// worker/NAME. To be called after the command's setup.
+void AcceptResourceNames(CLI::App& app);
 
 Action SetupSubmit(CLI::App& app);
 Action SetupList(CLI::App& app);

@@ -1,3 +1,6 @@
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "jobctl/command.h"
 
 namespace hearth::jobctl {
@@ -33,6 +36,17 @@ absl::Span<const CommandDef> Commands() {
       {"version", "Print the versions of jobctl and the coordinator", SetupVersion},
   };
   return kCommands;
+}
+
+void AcceptResourceNames(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const std::string kind = option->get_name();
+    if (option->get_positional() && (kind == "job" || kind == "worker")) {
+      option->transform([kind](const std::string& text) {
+        return std::string(absl::StripPrefix(text, absl::StrCat(kind, "/")));
+      });
+    }
+  }
 }
 
 absl::StatusOr<Client*> Context::client() {

@@ -13,6 +13,7 @@
 #include "jobctl/command.h"
 #include "jobctl/cost.h"
 #include "jobctl/history.h"
+#include "jobctl/report.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -38,7 +39,7 @@ void AppendProgress(std::string& out, const v1::Job& job) {
     const v1::Checkpoint& checkpoint = job.checkpoint();
     Line(out, "Checkpoint",
          absl::StrCat("step ", checkpoint.step(), ", ", FormatBytes(checkpoint.bytes()), ", ",
-                      checkpoint.path()));
+                      checkpoint.path(), ", written ", TimeText(checkpoint.create_time())));
   }
 }
 
@@ -56,6 +57,22 @@ void AppendRunInfo(std::string& out, const v1::Job& job) {
                     info.micro_batch_size(), ", ", info.world_size(), " ranks, ", info.comm()));
   Line(out, "Deterministic", info.deterministic() ? "yes" : "no");
   Line(out, "Memory", absl::StrCat(FormatBytes(info.planned_bytes()), " planned a rank"));
+}
+
+// What it ran on and how hot that became.
+void AppendDevices(std::string& out, const v1::Job& job, double temperature_limit) {
+  for (const v1::DeviceGroup& group : job.devices().groups()) {
+    std::string text =
+        absl::StrCat(group.worker_ids_size(), " x ", group.model(), " on ", group.host());
+    if (!group.driver_version().empty()) {
+      absl::StrAppend(&text, ", driver ", group.driver_version(), ", CUDA ", group.cuda_version());
+    }
+    Line(out, "Devices", absl::StrCat(text, ", hearth ", group.version()));
+  }
+  if (job.devices().hottest_celsius() > 0.0) {
+    const Finding found = JudgeTemperature(job, temperature_limit);
+    Line(out, "Temperature", absl::StrCat(VerdictName(found.verdict), ", ", found.text));
+  }
 }
 
 // What the guard did, and what of it is in force.
@@ -129,7 +146,8 @@ std::string Indent(const std::string& text) {
 std::string Describe(const v1::Job& job,
                      const v1::ListEventsResponse& events,
                      const v1::GetVersionResponse& version,
-                     const std::string& usage) {
+                     const std::string& usage,
+                     double temperature_limit) {
   std::string out;
   Line(out, "Job", job.job_id());
   Line(out, "State", absl::StrCat(StateName(job.state()), " since ", TimeText(job.state_time())));
@@ -147,6 +165,10 @@ std::string Describe(const v1::Job& job,
   AppendProgress(out, job);
   out += usage;
   AppendRunInfo(out, job);
+  if (job.has_trial()) {
+    Line(out, "Trial", job.trial().text());
+  }
+  AppendDevices(out, job, temperature_limit);
   if (job.step() > 0) {
     Line(out, "Guard", GuardText(job));
     AppendTensors(out, job);
@@ -190,7 +212,7 @@ absl::StatusOr<int> Run(Context& context, const std::string& job_id) {
     HEARTH_ASSIGN_OR_RETURN(const History history, LoadHistory(*client, job_id));
     usage = UsageLines(UsageOf(job, history, context.prices), context.prices.currency);
   }
-  WriteOut(Describe(job, events, version, usage));
+  WriteOut(Describe(job, events, version, usage, context.temperature_limit));
   return kExitOk;
 }
 

@@ -15,6 +15,8 @@
 #include "common/rpc/channel.h"
 #include "common/time/clock.h"
 #include "jobctl/command.h"
+#include "jobctl/history.h"
+#include "jobctl/report.h"
 #include "jobctl/terminal.h"
 
 namespace hearth::jobctl {
@@ -24,15 +26,20 @@ constexpr size_t kSparklinePoints = 512;
 constexpr int kSparklineWidth = 24;
 constexpr absl::Duration kRedraw = absl::Milliseconds(250);
 
-bool Rests(v1::JobState state) {
+bool Ended(v1::JobState state) {
   return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
-         state == v1::JOB_STATE_CANCELLED || state == v1::JOB_STATE_PAUSED;
+         state == v1::JOB_STATE_CANCELLED;
+}
+
+bool Rests(v1::JobState state) {
+  return Ended(state) || state == v1::JOB_STATE_PAUSED;
 }
 
 class Follower {
  public:
-  Follower(Client& client, const FollowOptions& options)
+  Follower(Client& client, const Context& context, const FollowOptions& options)
       : client_(client),
+        context_(context),
         options_(options),
         terminal_(options.show && IsTerminal()),
         utf8_(Utf8Locale()) {}
@@ -44,12 +51,17 @@ class Follower {
       meter = std::thread([this] { WatchSteps(); });
     }
     const bool timed_out = Loop();
+    const absl::Status summed_up = timed_out ? absl::OkStatus() : SumUp();
     client_.CancelStreams();
     watcher.join();
     if (meter.joinable()) {
       meter.join();
     }
-    return Conclude(timed_out);
+    HEARTH_ASSIGN_OR_RETURN(const int code, Conclude(timed_out));
+    if (!summed_up.ok() && !Interrupted()) {
+      WriteErr(absl::StrCat("no summary: ", summed_up.message(), "\n"));
+    }
+    return code;
   }
 
  private:
@@ -217,6 +229,25 @@ class Follower {
     return absl::StrCat(bar, "]", tail, Sparkline(losses_, spark), speed);
   }
 
+  // Says how a job that was watched to its end went. The history is read anew: what was drawn may
+  // have missed its end.
+  absl::Status SumUp() {
+    ReportFacts facts;
+    {
+      absl::MutexLock lock(&mu_);
+      if (!options_.show || !status_.ok() || !Ended(job_.state()) || Interrupted()) {
+        return absl::OkStatus();
+      }
+      facts.job = job_;
+    }
+    HEARTH_ASSIGN_OR_RETURN(facts.history, LoadHistory(client_, options_.job_id));
+    facts.prices = context_.prices;
+    facts.temperature_limit = context_.temperature_limit;
+    facts.now = Clock::Real().Now();
+    WriteOut(RenderSummary(BuildReport(facts)));
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<int> Conclude(bool timed_out) {
     absl::MutexLock lock(&mu_);
     if (Interrupted()) {
@@ -242,6 +273,7 @@ class Follower {
   }
 
   Client& client_;
+  const Context& context_;
   const FollowOptions options_;
   const bool terminal_;
   const bool utf8_;
@@ -267,7 +299,7 @@ class Follower {
 absl::StatusOr<int> FollowJob(Context& context, const FollowOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
   OnInterrupt([client] { client->CancelStreams(); });
-  Follower follower(*client, options);
+  Follower follower(*client, context, options);
   return follower.Run();
 }
 

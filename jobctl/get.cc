@@ -4,6 +4,7 @@
 
 #include "CLI/CLI.hpp"
 #include "common/base/status_macros.h"
+#include "common/config/config.h"
 #include "jobctl/command.h"
 #include "jobctl/cost.h"
 #include "jobctl/history.h"
@@ -12,12 +13,18 @@ namespace hearth::jobctl {
 
 Action SetupGet(CLI::App& app) {
   auto job_id = std::make_shared<std::string>();
+  auto spec = std::make_shared<bool>(false);
   app.add_option("job", *job_id, "Job id")->required();
-  return [job_id](Context& context) -> absl::StatusOr<int> {
+  app.add_flag("--spec", *spec, "Print the job file, with all defaults, as submit takes it");
+  return [job_id, spec](Context& context) -> absl::StatusOr<int> {
     HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
     v1::GetJobRequest request;
     request.set_job_id(*job_id);
     HEARTH_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(request));
+    if (*spec) {
+      WriteOut(config::ToYaml(job.spec()));
+      return kExitOk;
+    }
     std::vector<ExtraCell> extra;
     const bool table =
         context.format == OutputFormat::kTable || context.format == OutputFormat::kWide;

@@ -1,8 +1,6 @@
 // jobctl: the command line of Hearth.
 #include <cstdlib>
 #include <string>
-#include <tuple>
-#include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -11,7 +9,7 @@
 #include "common/io/env.h"
 #include "google/rpc/error_details.pb.h"
 #include "jobctl/command.h"
-#include "nlohmann/json.hpp"
+#include "jobctl/settings.h"
 
 namespace {
 
@@ -24,49 +22,12 @@ std::string Environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Prices of the context file, where neither a flag nor the environment (both parsed into `app`) has
-// them.
-void ApplyPrices(const CLI::App& app, const nlohmann::json& json, hearth::jobctl::Prices& prices) {
-  const std::tuple<const char*, const char*, double*> fields[] = {
-      {"--price-per-kwh", "price_per_kwh", &prices.per_kwh},
-      {"--price-per-gpu-hour", "price_per_gpu_hour", &prices.per_gpu_hour}};
-  for (const auto& [flag, name, target] : fields) {
-    if (app.get_option(flag)->empty() && json.contains(name) && json[name].is_number() &&
-        json[name].get<double>() >= 0.0) {
-      *target = json[name].get<double>();
-    }
-  }
-  if (app.get_option("--currency")->empty() && json.contains("currency") &&
-      json["currency"].is_string()) {
-    prices.currency = json["currency"].get<std::string>();
-  }
-}
-
-// Flag > environment > context file > default. The context file is JSON: {"coordinator":
-// "host:port", "tls_ca": "...", "price_per_kwh": 0.1}.
-void ApplyContextFile(const CLI::App& app, Context& context) {
-  hearth::jobctl::ConnectOptions& connect = context.connect;
+absl::Status ApplySettings(const CLI::App& app, Context& context) {
   const std::string config_home = Environment("XDG_CONFIG_HOME");
   const std::string home = config_home.empty() ? Environment("HOME") + "/.config" : config_home;
-  const auto text = hearth::Env::Real().ReadFile(home + "/hearth/context.json");
-  if (text.ok()) {
-    const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-    const std::pair<const char*, std::string*> fields[] = {{"coordinator", &connect.coordinators},
-                                                           {"tls_ca", &connect.tls_ca},
-                                                           {"tls_cert", &connect.tls_cert},
-                                                           {"tls_key", &connect.tls_key}};
-    for (const auto& [name, target] : fields) {
-      if (target->empty() && json.is_object() && json.contains(name) && json[name].is_string()) {
-        *target = json[name].get<std::string>();
-      }
-    }
-    if (json.is_object()) {
-      ApplyPrices(app, json, context.prices);
-    }
-  }
-  if (connect.coordinators.empty()) {
-    connect.coordinators = "127.0.0.1:7070";
-  }
+  const std::string path = home + "/hearth/context.json";
+  const auto text = hearth::Env::Real().ReadFile(path);
+  return hearth::jobctl::ApplySettings(app, Environment, path, text.ok() ? *text : "", context);
 }
 
 int Fail(const absl::Status& status) {
@@ -83,17 +44,6 @@ int Fail(const absl::Status& status) {
   }
   hearth::jobctl::WriteErr(text);
   return hearth::jobctl::kExitError;
-}
-
-void AddPriceOptions(CLI::App& app, hearth::jobctl::Prices& prices) {
-  app.add_option("--price-per-kwh", prices.per_kwh, "Price of electricity, for costs")
-      ->envname("HEARTH_PRICE_PER_KWH")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--price-per-gpu-hour", prices.per_gpu_hour, "Price of a worker's hour, for costs")
-      ->envname("HEARTH_PRICE_PER_GPU_HOUR")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--currency", prices.currency, "Symbol or code of the prices (default $)")
-      ->envname("HEARTH_CURRENCY");
 }
 
 struct Bound {
@@ -129,21 +79,16 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", absl::StrCat("jobctl ", std::string(hearth::Version())));
   app.require_subcommand(1);
   app.fallthrough();
-  app.add_option("--coordinator", context.connect.coordinators,
-                 "host:port, or several separated by commas (default 127.0.0.1:7070)")
-      ->envname("HEARTH_COORDINATOR");
-  app.add_option("--tls-ca", context.connect.tls_ca, "CA certificate (PEM); turns TLS on");
-  app.add_option("--tls-cert", context.connect.tls_cert, "Client certificate (PEM)");
-  app.add_option("--tls-key", context.connect.tls_key, "Client key (PEM)");
+  hearth::jobctl::AddSettings(app, context);
   app.add_option("-o,--output", format, "table, wide, json, yaml, name");
   app.add_flag("-q,--quiet", context.quiet, "Print names only");
   app.add_flag("--no-color", context.no_color, "No colours in plots (as NO_COLOR)");
-  AddPriceOptions(app, context.prices);
 
   std::vector<Bound> commands;
   for (const CommandDef& def : hearth::jobctl::Commands()) {
     CLI::App* command = app.add_subcommand(def.name, def.help);
     commands.push_back({command, def.setup(*command)});
+    hearth::jobctl::AcceptResourceNames(*command);
   }
   try {
     app.parse(argc, argv);
@@ -161,7 +106,10 @@ int main(int argc, char** argv) {
     const int code = app.exit(error);
     return code == 0 ? 0 : static_cast<int>(hearth::jobctl::kExitUsage);
   }
-  ApplyContextFile(app, context);
+  if (const absl::Status applied = ApplySettings(app, context); !applied.ok()) {
+    Fail(applied);
+    return hearth::jobctl::kExitUsage;
+  }
   const auto parsed = hearth::jobctl::ParseOutputFormat(format);
   if (!parsed.ok()) {
     Fail(parsed.status());

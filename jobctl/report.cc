@@ -98,27 +98,6 @@ void JudgeMemory(Report& report) {
                    FormatBytes(static_cast<int64_t>(highest)), " at most)"));
 }
 
-void JudgeTemperature(Report& report, const ReportFacts& facts) {
-  double hottest = 0.0;
-  std::string where;
-  for (const v1::Worker& worker : facts.workers) {
-    const double celsius = worker.device_status().temperature_celsius();
-    if (worker.job_id() == report.job.job_id() && celsius > hottest) {
-      hottest = celsius;
-      where = worker.worker_id();
-    }
-  }
-  if (hottest == 0.0) {
-    Add(report, Verdict::kNote, "temperature",
-        Ended(report.job.state()) ? "not kept after a job's end; Prometheus has it"
-                                  : "not measured");
-    return;
-  }
-  Add(report, hottest > facts.temperature_limit ? Verdict::kWarning : Verdict::kOk, "temperature",
-      absl::StrFormat("hottest now: %.0f C on %s (limit %.0f C)", hottest, where,
-                      facts.temperature_limit));
-}
-
 void JudgeNumbers(Report& report) {
   int64_t bad = 0;
   for (const v1::StepReport& step : report.steps) {
@@ -171,18 +150,11 @@ void FillLosses(Report& report) {
   }
 }
 
-void FillDevices(Report& report, const std::vector<v1::Worker>& workers) {
-  const v1::Job& job = report.job;
-  for (const v1::Worker& worker : workers) {
-    const bool in_gang = std::find(job.workers().begin(), job.workers().end(),
-                                   worker.worker_id()) != job.workers().end();
-    const bool holds = job.workers().empty() && job.has_checkpoint() &&
-                       worker.root_uuid() == job.checkpoint().root_uuid() &&
-                       worker.device().kind() == job.spec().resources().device();
-    if (in_gang || holds) {
-      const v1::DeviceInfo& device = worker.device();
-      report.devices.push_back({worker.worker_id(), worker.host(), device.kind(), device.model(),
-                                device.driver_version(), device.cuda_version(), worker.version()});
+void FillDevices(Report& report) {
+  for (const v1::DeviceGroup& group : report.job.devices().groups()) {
+    for (const std::string& worker_id : group.worker_ids()) {
+      report.devices.push_back({worker_id, group.host(), group.kind(), group.model(),
+                                group.driver_version(), group.cuda_version(), group.version()});
     }
   }
 }
@@ -218,12 +190,25 @@ std::optional<Slope> SlopeOf(const std::vector<double>& x, const std::vector<dou
   return Slope{slope, std::sqrt(rest / (count - 2.0) / xx)};
 }
 
+Finding JudgeTemperature(const v1::Job& job, double limit) {
+  const v1::JobDevices& devices = job.devices();
+  if (devices.hottest_celsius() == 0.0) {
+    return {Verdict::kNote, "temperature", "not measured", ""};
+  }
+  return {
+      devices.hottest_celsius() > limit ? Verdict::kWarning : Verdict::kOk, "temperature",
+      absl::StrFormat("hottest: %.0f C on %s at step %d (limit %.0f C)", devices.hottest_celsius(),
+                      devices.hottest_worker_id(), devices.hottest_step(), limit),
+      ""};
+}
+
 Report BuildReport(const ReportFacts& facts) {
   Report report;
   report.job = facts.job;
   report.steps = facts.history.steps;
   report.voided_steps = facts.history.voided_steps;
   report.prices = facts.prices;
+  report.temperature_limit = facts.temperature_limit;
   report.now = facts.now;
   report.usage = UsageOf(facts.job, facts.history, facts.prices);
   report.coordinator_version =
@@ -237,11 +222,11 @@ Report BuildReport(const ReportFacts& facts) {
     }
   }
   FillLosses(report);
-  FillDevices(report, facts.workers);
+  FillDevices(report);
   JudgeEnd(report);
   JudgeLoss(report);
   JudgeMemory(report);
-  JudgeTemperature(report, facts);
+  report.verdict.push_back(JudgeTemperature(facts.job, facts.temperature_limit));
   JudgeNumbers(report);
   JudgeCheckpoint(report);
   return report;

@@ -8,7 +8,6 @@
 
 #include "absl/time/time.h"
 #include "hearth/v1/job.pb.h"
-#include "hearth/v1/worker.pb.h"
 #include "jobctl/cost.h"
 #include "jobctl/finding.h"
 #include "jobctl/history.h"
@@ -19,7 +18,6 @@ struct ReportFacts {
   v1::Job job;
   History history;
   std::vector<v1::JobEvent> events;  // oldest first
-  std::vector<v1::Worker> workers;   // all of the coordinator's
   v1::GetVersionResponse version;
   Prices prices;
   double temperature_limit = 85.0;  // degrees Celsius above which a device is too hot
@@ -44,8 +42,8 @@ struct Report {
   Usage usage;
   Prices prices;
   Findings verdict;
-  // Those of the present gang; of an ended job the workers that hold its checkpoint folder, which
-  // are as near as the API comes. May be empty.
+  double temperature_limit = 0.0;
+  // Those of the present gang, or the last one. Empty before the first.
   std::vector<ReportDevice> devices;
   std::string coordinator_version;  // "0.1.0 (1a2b3c4d5e6f)"
   std::string jobctl_version;
@@ -60,6 +58,17 @@ struct Report {
 };
 
 Report BuildReport(const ReportFacts& facts);
+
+// The hottest that a device of the job became, against `limit` degrees Celsius; a note when nothing
+// was measured.
+Finding JudgeTemperature(const v1::Job& job, double limit);
+
+// What `watch` says when the job has ended: the verdict, speed, energy and cost, some lines of
+// plain text. Only what was measured is in it. Empty before the first step.
+std::string RenderSummary(const Report& report);
+
+// A line for a shell that runs the job again with the same job file.
+std::string RerunCommand(const std::string& job_id);
 
 // Change of `y` per unit of `x` by least squares, and its standard error. Points that are not
 // finite do not count; absent below 10 points.

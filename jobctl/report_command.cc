@@ -13,7 +13,6 @@ namespace {
 struct Options {
   std::string job_id;
   std::string format;
-  double temperature_limit = 85.0;
 };
 
 absl::StatusOr<ReportFacts> Ask(Client& client, const std::string& job_id) {
@@ -26,12 +25,6 @@ absl::StatusOr<ReportFacts> Ask(Client& client, const std::string& job_id) {
   list.set_job_id(job_id);
   HEARTH_ASSIGN_OR_RETURN(const v1::ListEventsResponse events, client.ListEvents(list));
   facts.events.assign(events.events().begin(), events.events().end());
-  v1::ListWorkersRequest request;
-  do {
-    HEARTH_ASSIGN_OR_RETURN(const v1::ListWorkersResponse page, client.ListWorkers(request));
-    request.set_page_token(page.next_page_token());
-    facts.workers.insert(facts.workers.end(), page.workers().begin(), page.workers().end());
-  } while (!request.page_token().empty());
   HEARTH_ASSIGN_OR_RETURN(facts.version, client.GetVersion());
   return facts;
 }
@@ -40,7 +33,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
   HEARTH_ASSIGN_OR_RETURN(ReportFacts facts, Ask(*client, options.job_id));
   facts.prices = context.prices;
-  facts.temperature_limit = options.temperature_limit;
+  facts.temperature_limit = context.temperature_limit;
   facts.now = Clock::Real().Now();
   const Report report = BuildReport(facts);
   WriteOut(options.format == "json"   ? RenderJson(report)
@@ -56,9 +49,6 @@ Action SetupReport(CLI::App& app) {
   app.add_option("job", options->job_id, "Job id")->required();
   app.add_option("-o,--output", options->format, "md (default), html, json")
       ->check(CLI::IsMember({"md", "html", "json"}));
-  app.add_option("--temperature-limit", options->temperature_limit,
-                 "Degrees Celsius above which a device counts as too hot")
-      ->capture_default_str();
   return [options](Context& context) -> absl::StatusOr<int> {
     if (context.format == OutputFormat::kJson) {  // given before the command
       options->format = "json";

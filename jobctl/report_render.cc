@@ -85,10 +85,6 @@ Rows PlaceRows(const Report& report) {
   return rows;
 }
 
-std::string SubmitCommand(const Report& report) {
-  return absl::StrCat("jobctl submit -f ", report.job.spec().name(), ".yaml");
-}
-
 PlotSeries LossSeries(const Report& report) {
   PlotSeries series;
   series.name = "loss";
@@ -244,7 +240,9 @@ std::string RenderMarkdown(const Report& report) {
   }
   const std::string fence = Fence(report.spec_yaml);
   absl::StrAppend(&out, report.recoveries.empty() ? "None.\n" : "", "\n## Job file\n\n`",
-                  SubmitCommand(report), "` with\n\n", fence, "yaml\n", report.spec_yaml,
+                  RerunCommand(report.job.job_id()),
+                  "` runs it again, or `jobctl submit -f FILE` with this as FILE:\n\n", fence,
+                  "yaml\n", report.spec_yaml,
                   report.spec_yaml.empty() || report.spec_yaml.back() == '\n' ? "" : "\n", fence,
                   "\n");
   return out;
@@ -275,9 +273,11 @@ std::string RenderHtml(const Report& report) {
     }
     out += "</ul>\n";
   }
-  absl::StrAppend(&out, "<h2>Job file</h2>\n<p><code>", HtmlEscaped(SubmitCommand(report)),
-                  "</code> with</p>\n<pre>", HtmlEscaped(report.spec_yaml),
-                  "</pre>\n</body>\n</html>\n");
+  absl::StrAppend(&out, "<h2>Job file</h2>\n<p><code>",
+                  HtmlEscaped(RerunCommand(report.job.job_id())),
+                  "</code> runs it again, or <code>jobctl submit -f FILE</code> with this as "
+                  "FILE:</p>\n<pre>",
+                  HtmlEscaped(report.spec_yaml), "</pre>\n</body>\n</html>\n");
   return out;
 }
 
@@ -299,6 +299,7 @@ std::string RenderJson(const Report& report) {
                        {"cuda", device.cuda},
                        {"version", device.version}});
   }
+  const double hottest = report.job.devices().hottest_celsius();
   const Json out = {{"schema", "hearth.report/v1"},
                     {"job_id", report.job.job_id()},
                     {"state", StateName(report.job.state())},
@@ -327,8 +328,10 @@ std::string RenderJson(const Report& report) {
                     {"devices", std::move(devices)},
                     {"coordinator_version", report.coordinator_version},
                     {"jobctl_version", report.jobctl_version},
+                    {"hottest_celsius", hottest == 0.0 ? Json(nullptr) : Json(hottest)},
+                    {"temperature_limit", report.temperature_limit},
                     {"recoveries", report.recoveries},
-                    {"command", SubmitCommand(report)},
+                    {"command", RerunCommand(report.job.job_id())},
                     {"spec", report.spec_yaml}};
   // Text from a job file need not be UTF-8.
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -51,16 +51,17 @@ ReportFacts Healthy() {
     }
     Append(facts.history, record);
   }
-  v1::Worker worker;
-  worker.set_worker_id("g0");
-  worker.set_host("node");
-  worker.set_root_uuid("root");
-  worker.set_version("0.1.0 (abc)");
-  worker.mutable_device()->set_kind("cuda");
-  worker.mutable_device()->set_model("NVIDIA H200");
-  worker.mutable_device()->set_driver_version("580.82.07");
-  worker.mutable_device()->set_cuda_version("13.0");
-  facts.workers.push_back(worker);
+  v1::DeviceGroup& group = *job.mutable_devices()->add_groups();
+  group.add_worker_ids("g0");
+  group.set_host("node");
+  group.set_kind("cuda");
+  group.set_model("NVIDIA H200");
+  group.set_driver_version("580.82.07");
+  group.set_cuda_version("13.0");
+  group.set_version("0.1.0 (abc)");
+  job.mutable_devices()->set_hottest_celsius(71);
+  job.mutable_devices()->set_hottest_worker_id("g0");
+  job.mutable_devices()->set_hottest_step(42);
   facts.version.set_version("0.1.0");
   facts.version.set_commit("1a2b3c4d5e6f");
   return facts;
@@ -88,7 +89,7 @@ TEST(BuildReport, HealthyRun_IsWell) {
             "falling over the last 50 steps: -50 (st");
   EXPECT_EQ(FindingOf(report, "memory").text,
             "grew by 0 B after step 10 of the last epoch (1.0 GiB at most)");
-  EXPECT_EQ(FindingOf(report, "temperature").text, "not kept after a job's end; Prometheus has it");
+  EXPECT_EQ(FindingOf(report, "temperature").text, "hottest: 71 C on g0 at step 42 (limit 85 C)");
   EXPECT_EQ(FindingOf(report, "numbers").text,
             "0 steps not finite, 0 skipped, 0 made void by resumes");
   EXPECT_EQ(FindingOf(report, "checkpoint").text, "step 100, 0 steps behind, written 2m00s ago");
@@ -107,9 +108,7 @@ TEST(BuildReport, TroubledRun_Warns) {
   facts.job.set_state(v1::JOB_STATE_RUNNING);
   facts.job.mutable_spec()->mutable_checkpoint()->set_every_steps(10);
   facts.job.mutable_checkpoint()->set_step(60);
-  facts.job.add_workers("g0");
-  facts.workers[0].set_job_id("run-1");
-  facts.workers[0].mutable_device_status()->set_temperature_celsius(91);
+  facts.job.mutable_devices()->set_hottest_celsius(91);
   std::vector<v1::StepReport>& steps = facts.history.steps;
   for (v1::StepReport& step : steps) {
     step.set_loss(1.0 + 0.1 * static_cast<double>(step.step()));
@@ -121,7 +120,7 @@ TEST(BuildReport, TroubledRun_Warns) {
   for (const char* check : {"loss", "memory", "temperature", "numbers", "checkpoint"}) {
     EXPECT_EQ(FindingOf(report, check).verdict, Verdict::kWarning) << check;
   }
-  EXPECT_EQ(FindingOf(report, "temperature").text, "hottest now: 91 C on g0 (limit 85 C)");
+  EXPECT_EQ(FindingOf(report, "temperature").text, "hottest: 91 C on g0 at step 42 (limit 85 C)");
   EXPECT_EQ(FindingOf(report, "numbers").text,
             "1 steps not finite, 3 skipped, 0 made void by resumes");
 }
@@ -164,9 +163,48 @@ TEST(RenderMarkdown, HealthyRun_HasAllParts) {
         "| Cost | $0.02778 so far, $0.00 to the end, $277.78 per billion tokens |\n",
         "| Worker g0 | NVIDIA H200 on node, driver 580.82.07, CUDA 13.0, hearth 0.1.0 (abc) |\n",
         "| Coordinator | 0.1.0 (1a2b3c4d5e6f) |\n", ", step 40: recovered in 3.1 s: lost rank 0\n",
-        "```\nloss by step\n", "`jobctl submit -f run.yaml` with\n\n```yaml\nname: run\n"}) {
+        "```\nloss by step\n",
+        "`jobctl get run-1 --spec | jobctl submit -f -` runs it again, or `jobctl submit -f FILE` "
+        "with this "
+        "as FILE:\n\n```yaml\nname: run\n"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\nis not in\n" << text;
   }
+}
+
+TEST(BuildReport, NothingMeasured_IsNotJudged) {
+  ReportFacts facts = Healthy();
+  facts.job.mutable_devices()->clear_hottest_celsius();
+  const Report report = BuildReport(facts);
+  EXPECT_EQ(FindingOf(report, "temperature").verdict, Verdict::kNote);
+  EXPECT_EQ(FindingOf(report, "temperature").text, "not measured");
+  EXPECT_TRUE(nlohmann::json::parse(RenderJson(report))["hottest_celsius"].is_null());
+}
+
+TEST(RenderSummary, HealthyRun_IsTheVerdictAndWhatWasMeasured) {
+  ReportFacts facts = Healthy();
+  facts.prices.per_gpu_hour = 0.5;
+  EXPECT_EQ(RenderSummary(BuildReport(facts)),
+            "ok       end          SUCCEEDED at step 100 of 100\n"
+            "ok       loss         falling over the last 50 steps: -50 (standard error 0) per 1000 "
+            "steps\n"
+            "ok       memory       grew by 0 B after step 10 of the last epoch (1.0 GiB at most)\n"
+            "ok       temperature  hottest: 71 C on g0 at step 42 (limit 85 C)\n"
+            "ok       numbers      0 steps not finite, 0 skipped, 0 made void by resumes\n"
+            "ok       checkpoint   step 100, 0 steps behind, written 2m00s ago\n"
+            "100k tokens in 3m20s, 500 tok/s\n"
+            "Energy: 80 kJ, 1.25 tokens per joule\n"
+            "Cost: $0.02778, $277.78 per billion tokens\n"
+            "To share: jobctl report run-1\n");
+}
+
+TEST(RenderSummary, NotMeasured_IsLeftOut) {
+  ReportFacts facts = Healthy();
+  facts.history.energy_joules = 0;
+  const std::string text = RenderSummary(BuildReport(facts));
+  EXPECT_EQ(text.find("Energy"), std::string::npos) << text;
+  EXPECT_EQ(text.find("Cost"), std::string::npos) << text;
+  facts.history.steps.clear();
+  EXPECT_EQ(RenderSummary(BuildReport(facts)), "") << "never ran";
 }
 
 TEST(RenderHtml, HostileText_IsEscapedEverywhere) {
@@ -179,12 +217,13 @@ TEST(RenderHtml, HostileText_IsEscapedEverywhere) {
   facts.version.set_commit(evil);
   facts.prices.currency = evil;
   facts.prices.per_gpu_hour = 1;
-  v1::Worker& worker = facts.workers[0];
-  worker.set_worker_id(evil);
-  worker.set_host(evil);
-  worker.set_version(evil);
-  worker.mutable_device()->set_model(evil);
-  worker.mutable_device()->set_driver_version(evil);
+  v1::DeviceGroup& group = *facts.job.mutable_devices()->mutable_groups(0);
+  group.add_worker_ids(evil);
+  group.set_host(evil);
+  group.set_version(evil);
+  group.set_model(evil);
+  group.set_driver_version(evil);
+  facts.job.mutable_devices()->set_hottest_worker_id(evil);
   v1::JobEvent event;
   event.set_type("recovery");
   event.set_message(evil);
@@ -225,6 +264,9 @@ TEST(RenderJson, HealthyRun_ParsesWithNumbers) {
   EXPECT_EQ(json["tokens_per_joule"], 1.25);
   EXPECT_EQ(json["devices"][0]["driver"], "580.82.07");
   EXPECT_TRUE(json["cost"].is_null());  // no price was given
+  EXPECT_EQ(json["hottest_celsius"], 71);
+  EXPECT_EQ(json["temperature_limit"], 85);
+  EXPECT_EQ(json["command"], "jobctl get run-1 --spec | jobctl submit -f -");
   EXPECT_EQ(json["verdict"].size(), 6U);
 }
 

@@ -46,9 +46,9 @@ struct CurvePoint {
   double tokens = 0;         // after last_step
   double tokens_per_second = 0;
   double step_seconds = 0;
-  MeanOfMeasured mfu;
+  MeanOfMeasured mfu = {};
   double memory_bytes = 0;  // largest; 0 = not measured
-  MeanOfMeasured power_watts;
+  MeanOfMeasured power_watts = {};
 
   // Takes in `next`, which begins after this ends.
   void Append(const CurvePoint& next);

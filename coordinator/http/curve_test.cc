@@ -192,10 +192,10 @@ TEST_F(CurveTest, Append_KeepsWhatIsNoMean) {
   CurvePoint a{.first_step = 1, .last_step = 1, .count = 1, .validation_loss = 3};
   a.has_validation = true;
   a.memory_bytes = 10;
-  a.power_watts = 100;
+  a.power_watts = {.mean = 100, .count = 1};
   CurvePoint b{.first_step = 2, .last_step = 4, .count = 3, .time = 9};
   b.memory_bytes = 5;
-  b.power_watts = 200;
+  b.power_watts = {.mean = 200, .count = 3};
   b.tokens = 7;
   a.Append(b);
   EXPECT_EQ(a.count, 4);
@@ -203,7 +203,11 @@ TEST_F(CurveTest, Append_KeepsWhatIsNoMean) {
   EXPECT_EQ(a.tokens, 7);
   EXPECT_EQ(a.validation_loss, 3);
   EXPECT_EQ(a.memory_bytes, 10);
-  EXPECT_DOUBLE_EQ(a.power_watts, 175);
+  EXPECT_DOUBLE_EQ(a.power_watts.mean, 175);
+  a.Append({.first_step = 5, .last_step = 9, .count = 5});
+  EXPECT_DOUBLE_EQ(a.power_watts.mean, 175) << "nothing measured in those";
+  EXPECT_EQ(a.power_watts.count, 4);
+  EXPECT_EQ(a.mfu.count, 0);
 }
 
 TEST_F(CurveTest, Read_DamagedRecord_IsDataLoss) {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import unittest
 
@@ -110,7 +111,13 @@ class CommandLineTest(harness.ClusterTest):
         self.assertEqual({v["check"] for v in report["verdict"]},
                          {"end", "loss", "memory", "temperature", "numbers", "checkpoint"})
         again = self.cluster.submit(report["spec"])  # the report holds all that a submit needs
+        env = dict(self.cluster.env, HEARTH_COORDINATOR=self.cluster.address, PATH=harness.BIN + ":" + os.environ["PATH"])
+        rerun = subprocess.run(["bash", "-c", report["command"]], env=env, capture_output=True, text=True, timeout=60)
+        self.assertRegex(rerun.stdout, r"^job/\S+ submitted\n$", rerun.stderr)
+        third = rerun.stdout.split()[0]
         self.cluster.jobctl("wait", again)
+        self.cluster.jobctl("wait", third)
+        self.assertEqual(self.cluster.metrics(third)[-1]["loss"], self.cluster.metrics(job)[-1]["loss"])
         self.assertEqual(self.cluster.metrics(again)[-1]["loss"], self.cluster.metrics(job)[-1]["loss"])
         html = self.cluster.jobctl("report", job, "-o", "html").stdout
         self.assertTrue(html.startswith("<!DOCTYPE html>") and "<polyline" in html, html)
@@ -121,6 +128,45 @@ class CommandLineTest(harness.ClusterTest):
         self.assertEqual(self.cluster.jobctl("report", job, "-o", "pdf", check=False).returncode, 2)
         self.assertEqual(self.cluster.jobctl("list", "--price-per-kwh", "-1", check=False).returncode, 2)
         self.assertEqual(self.cluster.jobctl("report", "nothing", check=False).returncode, 1)
+
+    def test_a_watched_job_ends_with_a_summary(self):
+        spec = harness.tiny_job(self.data, steps=30, workers=1)
+        run = self.cluster.jobctl("--price-per-gpu-hour", "3600", "submit", "-f", "-", "--watch", stdin=json.dumps(spec))
+        job = run.stdout.split()[0]
+        lines = run.stdout.splitlines()
+        summary = lines[lines.index(next(line for line in lines if re.match(r"ok +end ", line))):]
+        self.assertEqual([line.split()[1] for line in summary[:6]], ["end", "loss", "memory", "temperature", "numbers", "checkpoint"])
+        self.assertRegex(summary[3], "not measured")  # a CPU has no sensor, and no counter of energy
+        self.assertRegex(summary[6], r"^7\.7k tokens in \S+, \S+ tok/s$")
+        self.assertRegex(summary[7], r"^Cost: \$\S+, \$\S+ per billion tokens$")
+        self.assertEqual(summary[8:], [f"To share: jobctl report {job.removeprefix('job/')}"])
+        self.assertNotIn("\x1b", run.stdout)
+        again = self.cluster.jobctl("watch", job).stdout.splitlines()
+        self.assertEqual([line for line in again if line.startswith("Cost")], [], "no price, no cost")
+        self.assertIn(summary[0], again)
+        self.assertNotIn("To share", self.cluster.jobctl("wait", job).stdout, "wait is for scripts")
+
+    def test_every_command_takes_what_output_name_prints(self):
+        job = self.cluster.submit(harness.tiny_job(self.data, steps=10**7, workers=1))
+        self.cluster.wait_step(job, 1)
+        name, = self.cluster.jobctl("list", "-o", "name").stdout.split()
+        self.assertEqual(name, f"job/{job}")
+        for verb in (["get"], ["describe"], ["logs"], ["events"], ["metrics"], ["report"], ["checkpoints"], ["doctor"],
+                     ["update", "--priority", "3"], ["pause"], ["wait"], ["resume"], ["cancel", "--now"]):
+            run = self.cluster.jobctl(verb[0], name, *verb[1:], check=False)
+            self.assertEqual(run.returncode, 0, (verb, run.stderr))
+        self.cluster.wait_state(job, "CANCELLED")
+        self.assertEqual(self.cluster.jobctl("delete", name, "--yes").stdout, f"job/{job} deleted\n")
+        worker = self.cluster.jobctl("workers", "-o", "name").stdout.strip()
+        for verb in ("cordon", "uncordon", "workers"):
+            self.assertIn("w0", self.cluster.jobctl(verb, worker).stdout)
+
+    def test_a_bad_price_is_named(self):
+        self.cluster.env["HEARTH_PRICE_PER_KWH"] = "10ct"
+        run = self.cluster.jobctl("list", check=False)
+        self.assertEqual((run.returncode, run.stderr),
+                         (2, "error: HEARTH_PRICE_PER_KWH is '10ct', not a number of at least 0, e.g. 0.10\n"))
+        self.assertEqual(self.cluster.jobctl("list", "--price-per-kwh", "0.1").returncode, 0)
 
     def test_prices_come_from_the_context_file_last(self):
         job = self.cluster.submit(harness.tiny_job(self.data, steps=5, workers=1))

@@ -95,6 +95,14 @@ class WebPage(harness.ClusterTest):
         self.assertIn("running", self.script("document.getElementById('events').textContent"))
         self.assertIn("updated", self.script("document.getElementById('status').textContent"))
 
+        # A CPU measures neither power nor MFU nor temperature: null to the page, which then shows nothing.
+        columns = self.api(f"jobs/{job}/metrics")["columns"]
+        self.assertEqual({value for key in ("power_watts", "mfu") for value in columns[key]}, {None})
+        titles = self.script("[...document.querySelectorAll('figure')].map(f => f.dataset.title).join()")
+        self.assertIn("Loss", titles)
+        self.assertNotRegex(titles, "Power|MFU")
+        self.assertNotRegex(self.script("document.body.textContent"), r"NaN|null|undefined|\b0 W\b|°C")
+
         for scheme in ("light", "dark"):
             self.emulate(scheme, 1100)
             self.screenshot(f"web-{scheme}.png")
@@ -154,6 +162,14 @@ class WebPage(harness.ClusterTest):
         harness.wait_until("the whole curve", lambda: self.chart_step() == steps)
         self.assertIn("Rewinds", self.script("document.getElementById('job-facts').textContent"))
         self.assert_whole_curve(job, steps, 1)
+        self.assert_quiet_console()
+
+    def test_runbook(self):
+        self.browser.get(f"http://{self.cluster.http}/runbook#hearthjobstuck")
+        harness.wait_until("the entry", lambda: self.script("document.querySelector(':target')?.textContent") == "HearthJobStuck")
+        self.assertGreater(self.script("document.querySelectorAll('code').length"), 20)
+        self.emulate("dark", 400)
+        self.assertLessEqual(self.script("document.documentElement.scrollWidth"), self.script("document.documentElement.clientWidth"))
         self.assert_quiet_console()
 
     def test_without_jobs_and_unknown_ones(self):
