@@ -75,6 +75,69 @@ __device__ __forceinline__ Raw8<A> AddPacks(const Raw8<A>& a, const Raw8<A>& b) 
   return PackRaw8<A>(sum);
 }
 
+// Of the row that a thread's warps hold as `s`, zeros beyond its end. Every thread of the row calls
+// it. Here and below sums of products are written out, so that every kernel rounds alike.
+template <typename A, int V, bool kCentred>
+__device__ __forceinline__ void NormStatistics(const Raw8<A> (&s)[V],
+                                               const NormThread<V>& me,
+                                               int cols,
+                                               float eps,
+                                               RowSums& row_sum,
+                                               float& mean,
+                                               float& rstd) {
+  const float count = static_cast<float>(cols);
+  mean = 0.0F;
+  if constexpr (kCentred) {
+    float sum = 0.0F;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      float v[8];
+      Unpack(s[i], v);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        sum += v[k];
+      }
+    }
+    mean = row_sum(sum) / count;
+  }
+  float squares = 0.0F;
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    if (me.col + i * kNormStep < cols) {
+      float v[8];
+      Unpack(s[i], v);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        squares = fmaf(v[k] - mean, v[k] - mean, squares);
+      }
+    }
+  }
+  rstd = 1.0F / sqrtf(row_sum(squares) / count + eps);
+}
+
+// y of eight values from column `col` on.
+template <typename A, bool kCentred>
+__device__ __forceinline__ Raw8<A> NormalizePack(
+    const Raw8<A>& s, float mean, float rstd, const A* weights, const A* biases, int col) {
+  float v[8];
+  float weight[8];
+  Unpack(s, v);
+  Unpack(LoadConstant(weights + col), weight);
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    v[k] = (v[k] - mean) * rstd * weight[k];
+  }
+  if (kCentred && biases != nullptr) {
+    float bias[8];
+    Unpack(LoadConstant(biases + col), bias);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      v[k] = __fadd_rn(v[k], bias[k]);
+    }
+  }
+  return PackRaw8<A>(v);
+}
+
 // Blocks that a multiprocessor has room for: enough bytes under way, and few enough registers.
 template <typename A>
 constexpr int kNormForwardBlocks = sizeof(A) == 2 ? 3 : 2;
@@ -92,7 +155,6 @@ __global__ void __launch_bounds__(kNormThreads, kNormForwardBlocks<A>)
   const QuantTile<kNormTileRows> tile(norm_shared, shape.cols);
   RowSums row_sum(shape, scratch);
   const float scale = QuantScale(p.quant);
-  const float count = static_cast<float>(shape.cols);
   const auto ask = [&](int64_t row) {
     stage.Ask(0, p.x + row * shape.cols, row < shape.rows, me.col, shape.cols);
     if (p.residual != nullptr) {
@@ -127,33 +189,9 @@ __global__ void __launch_bounds__(kNormThreads, kNormForwardBlocks<A>)
         }
       }
       ask(r + me.slots < here.rows ? row + me.slots : next.row0 + me.slot);
-      float mean = 0.0F;
-      if constexpr (kCentred) {
-        float sum = 0.0F;
-#pragma unroll
-        for (int i = 0; i < V; ++i) {
-          float v[8];
-          Unpack(s[i], v);
-#pragma unroll
-          for (int k = 0; k < 8; ++k) {
-            sum += v[k];
-          }
-        }
-        mean = row_sum(sum) / count;
-      }
-      float squares = 0.0F;
-#pragma unroll
-      for (int i = 0; i < V; ++i) {
-        if (me.col + i * kNormStep < shape.cols) {
-          float v[8];
-          Unpack(s[i], v);
-#pragma unroll
-          for (int k = 0; k < 8; ++k) {
-            squares += (v[k] - mean) * (v[k] - mean);
-          }
-        }
-      }
-      const float rstd = 1.0F / sqrtf(row_sum(squares) / count + p.eps);
+      float mean;
+      float rstd;
+      NormStatistics<A, V, kCentred>(s, me, shape.cols, p.eps, row_sum, mean, rstd);
       if (inside && me.col == 0 && p.rstd != nullptr) {
         p.rstd[row] = rstd;
         if constexpr (kCentred) {
@@ -164,26 +202,11 @@ __global__ void __launch_bounds__(kNormThreads, kNormForwardBlocks<A>)
       for (int i = 0; i < V; ++i) {
         const int col = me.col + i * kNormStep;
         if (inside && col < shape.cols) {
-          float v[8];
-          float weight[8];
-          Unpack(s[i], v);
-          Unpack(LoadConstant(p.weight + col), weight);
-#pragma unroll
-          for (int k = 0; k < 8; ++k) {
-            v[k] = (v[k] - mean) * rstd * weight[k];
-          }
-          if (kCentred && p.bias != nullptr) {
-            float bias[8];
-            Unpack(LoadConstant(p.bias + col), bias);
-#pragma unroll
-            for (int k = 0; k < 8; ++k) {
-              v[k] += bias[k];
-            }
-          }
-          const Raw8<A> y = PackRaw8<A>(v);
+          const Raw8<A> y = NormalizePack<A, kCentred>(s[i], mean, rstd, p.weight, p.bias, col);
           if (p.y != nullptr) {
             StoreRaw8(p.y + begin + col, y);
           }
+          float v[8];
           Unpack(y, v);
           QuantizeNormPack(p.quant, tile, begin + col, r, col, scale, v, amax);
         }

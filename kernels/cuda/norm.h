@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/core/exec.h"
+#include "kernels/cuda/context.h"
 
 namespace hearth::kernels::cuda {
 
@@ -18,9 +19,12 @@ constexpr size_t NormPartialBytes(int64_t rows, int64_t cols) {
   return static_cast<size_t>(NormPartials(rows) * cols) * sizeof(float);
 }
 
-// Block-scaled forms of y in one pass.
-inline bool NormWritesBlocks(const Exec& exec, int64_t, bool) {
-  return exec.device == Device::kCpu;
+// Columns of the longest row that the norms hold in registers.
+inline constexpr int64_t kNormMaxCols = 8192;
+// Block-scaled forms of y [., cols] in one pass; `statistics`: rstd is kept.
+inline bool NormWritesBlocks(const Exec& exec, int64_t cols, bool statistics) {
+  return exec.device == Device::kCpu ||
+         (statistics && cols <= kNormMaxCols && exec.cuda->gpu().major >= 9);
 }
 
 }  // namespace hearth::kernels::cuda

@@ -1,3 +1,4 @@
+#include "kernels/cuda/norm_blocks.cuh"
 #include "kernels/cuda/norm_launch.cuh"
 #include "kernels/layernorm/layernorm.h"
 
@@ -25,6 +26,9 @@ absl::Status Forward(const Exec& exec, const LayerNormForwardArgs& args) {
   p.rstd = args.rstd.as<float>();
   p.quant = args.y_quant;
   p.eps = static_cast<float>(args.eps);
+  if (!args.y_blocks.empty()) {
+    return LaunchNormForwardBlocks<A, true>(exec, p, args.y_blocks, kOp);
+  }
   return LaunchNormForward<A, true>(exec, p, kOp);
 }
 
@@ -51,9 +55,6 @@ absl::Status Backward(const Exec& exec, const LayerNormBackwardArgs& args) {
 }  // namespace
 
 absl::Status LayerNormForward(const Exec& exec, const LayerNormForwardArgs& args) {
-  if (!args.y_blocks.empty()) {
-    return absl::UnimplementedError("layernorm: block-scaled forms on a GPU");
-  }
   if (args.x.numel() == 0) {
     return absl::OkStatus();
   }

@@ -23,8 +23,8 @@ namespace hearth::kernels {
 //   y_blocks   : optional, instead of y_quant: block-scaled forms of y, the bits that BlockQuantize
 //                (block_quantize.h) gives of it, with what BlockQuantize asks of shapes
 // Errors: kInvalidArgument (shape, dtype); kUnimplemented (storage, rounding).
-// CUDA: every byte moves once if C is a multiple of 8 (16 for columns) and at most 8192. No
-// y_blocks there (kUnimplemented).
+// CUDA: every byte moves once if C is a multiple of 8 (16 for columns) and at most 8192. With
+// y_blocks as rmsnorm.h says.
 struct LayerNormForwardArgs {
   TensorView x;
   TensorView residual;
@@ -43,7 +43,7 @@ struct LayerNormForwardArgs {
 
 absl::Status CanImplement(const LayerNormForwardArgs& args);
 size_t LayerNormForwardWorkspaceBytes(const LayerNormForwardArgs& args);  // 0
-bool WritesBlocks(const Exec& exec, const LayerNormForwardArgs& args);  // as in rmsnorm.h
+bool WritesBlocks(const Exec& exec, const LayerNormForwardArgs& args);    // as in rmsnorm.h
 absl::Status LayerNormForward(const Exec& exec, const LayerNormForwardArgs& args);
 
 // d_s = round_dx(d_norm(dy) + d_sum), written to dx; with a fused residual it is the gradient of

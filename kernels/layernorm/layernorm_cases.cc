@@ -1,4 +1,5 @@
 #include "common/base/status_macros.h"
+#include "kernels/harness/block_forms.h"
 #include "kernels/harness/cases.h"
 #include "kernels/layernorm/layernorm.h"
 
@@ -31,6 +32,26 @@ constexpr Shape kShapes[] = {
     {"perf_quant_36864x768", 36864, 768, true, true, true, true, true},
 };
 
+struct BlockShape {
+  const char* name;
+  int64_t N, C;
+  BlockStyle y;
+  bool residual;
+  double spread = 0.2;  // of the weights; with large ones most blocks saturate
+  bool perf = false;
+};
+
+// On a GPU: whole strips of 128 rows and a part of one; a part of a tile; one to eight blocks of a
+// cluster, with one tile each or more; rows in 1 to 8 warps.
+constexpr BlockShape kBlockShapes[] = {
+    {"blocks_nvidia_160x768", 160, 768, kNvidiaInput, true},
+    {"blocks_quartet_128x288", 128, 288, kQuartetInput, false},
+    {"blocks_mxfp8_96x1600", 96, 1600, kMxfp8Blocks, true},
+    {"blocks_nvidia_large_64x2080", 64, 2080, kNvidiaInput, false, 300.0},
+    {"perf_blocks_nvidia_36864x768", 36864, 768, kNvidiaInput, true, 0.2, true},
+    {"perf_blocks_mxfp8_36864x768", 36864, 768, kMxfp8Blocks, true, 0.2, true},
+};
+
 LayerNormForwardArgs ForwardArgs(const Buffers& b) {
   LayerNormForwardArgs args;
   args.x = b["x"];
@@ -56,6 +77,43 @@ LayerNormBackwardArgs BackwardArgs(const Buffers& b) {
   args.d_weight = b["d_weight"];
   args.d_bias = b["d_bias"];
   return args;
+}
+
+OpCase BlockCase(const BlockShape& s) {
+  OpCase c;
+  c.op = "layernorm";
+  c.name = s.name;
+  c.perf = c.cuda_only = s.perf;
+  c.buffers = {{"x", {s.N, s.C}},
+               {"weight", {s.C}, Role::kInput, {Fill::kNormal, 1.0, s.spread}},
+               {"y", {s.N, s.C}, Role::kOutput},
+               {"bias", {s.C}},
+               Statistic("mean", {s.N}),
+               Statistic("rstd", {s.N})};
+  if (s.residual) {
+    c.buffers.push_back({"residual", {s.N, s.C}});
+    c.buffers.push_back({"sum", {s.N, s.C}, Role::kOutput});
+  }
+  AddBlockForms(c, "y", s.N, s.C, s.y);
+  c.forward = [s](const Exec& exec, const Buffers& b) {
+    return RunWithBlocks(exec, b, "y", s.y, [&](const TensorView& y, const BlockQuantView& blocks) {
+      LayerNormForwardArgs args = ForwardArgs(b);
+      args.y = y;
+      args.y_blocks = blocks;
+      return LayerNormForward(exec, args);
+    });
+  };
+  c.reduction = s.C;
+  c.forward_traffic = {"x",
+                       "residual",
+                       "sum",
+                       "mean",
+                       "rstd",
+                       "y.alone.rows.values",
+                       "y.alone.rows.scales",
+                       "y.alone.columns.values",
+                       "y.alone.columns.scales"};
+  return c;
 }
 
 }  // namespace
@@ -116,6 +174,9 @@ std::vector<OpCase> LayerNormCases() {
     c.backward_traffic = {"dy",      s.residual ? "sum" : "x", "mean", "rstd", "d_sum", "dx",
                           "dx_quant"};
     cases.push_back(c);
+  }
+  for (const BlockShape& s : kBlockShapes) {
+    cases.push_back(BlockCase(s));
   }
   return cases;
 }

@@ -1,6 +1,7 @@
 // Backward kernels of this op, included by qk_norm_rope.cu alone.
 #pragma once
 
+#include "kernels/cuda/block_tile.cuh"
 #include "kernels/cuda/quant_tile.cuh"
 #include "kernels/qk_norm_rope/partition.h"
 #include "kernels/qk_norm_rope/rotation.cuh"
@@ -29,23 +30,25 @@ struct RopeBackwardParams {
 };
 
 // Gradient of the norm's output -> of its input, for one head of a group of lanes. `sums` collects
-// the weight gradient. The whole warp takes part; inactive lanes hold zeros.
+// the weight gradient. The whole warp takes part; inactive lanes hold zeros. Sums of products are
+// written out, so that every kernel rounds alike.
 template <typename A>
 __device__ __forceinline__ void NormBackward(
     const Pairs& x, const Pairs& w, float rstd, int dim, int lanes, Pairs& d, Pairs& sums) {
   float dot = 0.0F;
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
-    dot += d.lo[k] * w.lo[k] * x.lo[k] + d.hi[k] * w.hi[k] * x.hi[k];
+    dot = fmaf(d.lo[k] * w.lo[k], x.lo[k], dot);
+    dot = fmaf(d.hi[k] * w.hi[k], x.hi[k], dot);
   }
   dot = GroupSum(dot, lanes);
   const float slope = dot * rstd * rstd * rstd / static_cast<float>(dim);
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
-    sums.lo[k] += d.lo[k] * (x.lo[k] * rstd);
-    sums.hi[k] += d.hi[k] * (x.hi[k] * rstd);
-    d.lo[k] = d.lo[k] * w.lo[k] * rstd - x.lo[k] * slope;
-    d.hi[k] = d.hi[k] * w.hi[k] * rstd - x.hi[k] * slope;
+    sums.lo[k] = fmaf(d.lo[k], x.lo[k] * rstd, sums.lo[k]);
+    sums.hi[k] = fmaf(d.hi[k], x.hi[k] * rstd, sums.hi[k]);
+    d.lo[k] = fmaf(d.lo[k] * w.lo[k], rstd, -__fmul_rn(x.lo[k], slope));
+    d.hi[k] = fmaf(d.hi[k] * w.hi[k], rstd, -__fmul_rn(x.hi[k], slope));
   }
 }
 
@@ -78,38 +81,45 @@ __device__ __forceinline__ void StorePartial(
   }
 }
 
-// With a norm. Block (x, y): rows x * kRopeTileRows and on, heads y * tile_heads and on; a group of
-// lanes takes every (kRopeThreads / lanes)-th row of one head after the other. kColumns: through a
-// tile, rows a multiple of 16. Dynamic shared memory: the tile's bytes with kColumns, then a row of
-// dim floats for each warp.
-// tidy: allow(length): one pipeline, whose registers and barriers must be seen together
-template <typename A, bool kColumns>
-__global__ void __launch_bounds__(kRopeThreads, 2) RopeNormBackwardKernel(
-    RopeBackwardParams<A> p, const __grid_constant__ Rotation rotation, int lanes, int tile_heads) {
-  extern __shared__ uint4 memory[];
-  __shared__ uint32_t scratch[32];
-  uint32_t* words = reinterpret_cast<uint32_t*>(memory);
-  const QuantTile<kRopeTileRows> tile(words, tile_heads * p.dim);
-  float* shared_sums = reinterpret_cast<float*>(
-      words + (kColumns ? QuantTile<kRopeTileRows>::Words(tile_heads * p.dim) : 0));
-  const int64_t row0 = static_cast<int64_t>(blockIdx.x) * kRopeTileRows;
-  const int tile_rows = static_cast<int>(min(p.rows - row0, static_cast<int64_t>(kRopeTileRows)));
-  const int first = blockIdx.y * tile_heads;
-  const int slots = min(tile_heads, p.total - first);
+// What a block of threads works on: rows and heads from the first on.
+struct RopeBackwardTile {
+  int64_t row0;
+  int rows;
+  int first;
+  int heads;
+};
+template <typename A>
+__device__ __forceinline__ RopeBackwardTile RopeBackwardTileOf(const RopeBackwardParams<A>& p,
+                                                               int tile_heads) {
+  RopeBackwardTile tile;
+  tile.row0 = static_cast<int64_t>(blockIdx.x) * kRopeTileRows;
+  tile.rows = static_cast<int>(min(p.rows - tile.row0, static_cast<int64_t>(kRopeTileRows)));
+  tile.first = blockIdx.y * tile_heads;
+  tile.heads = min(tile_heads, p.total - tile.first);
+  return tile;
+}
+
+// By the whole block: a group of lanes takes every (kRopeThreads / lanes)-th row of one head after
+// the other, writes d_qkv if that is wanted, and calls sink(row of the tile, column of the tile,
+// element of the tensor, rounded pairs) for its 8 pairs, which begin there and half a head on.
+// shared_sums: a row of dim floats for each warp (with a norm).
+template <typename A, bool kNorm, typename Sink>
+__device__ __forceinline__ void RopeBackwardHeads(const RopeBackwardParams<A>& p,
+                                                  const Rotation& rotation,
+                                                  int lanes,
+                                                  const RopeBackwardTile& tile,
+                                                  float* shared_sums,
+                                                  const Sink& sink) {
   const int half = p.dim / 2;
   const int i = threadIdx.x % lanes * 8;
   const int group = threadIdx.x / lanes;
   const int groups = kRopeThreads / lanes;
-  const bool e4m3 = p.quant.dtype == DType::kE4M3;
-  const float scale = QuantScale(p.quant);
-  uint32_t amax = 0;
-
-  for (int slot = 0; slot < slots; ++slot) {
-    const int head = first + slot;
+  for (int slot = 0; slot < tile.heads; ++slot) {
+    const int head = tile.first + slot;
     const bool turned = head < p.rotated;
     Pairs weight = {};
     Pairs sums = {};
-    if (turned && i < half) {
+    if (kNorm && turned && i < half) {
       RawPairs<A> raw;
       raw.Load(head < p.heads ? p.q_weight : p.k_weight, i, half);
       weight = raw.Floats();
@@ -117,8 +127,8 @@ __global__ void __launch_bounds__(kRopeThreads, 2) RopeNormBackwardKernel(
     // The number of turns is the same for the whole block: the sums below need whole warps.
     for (int base = 0; base < kRopeTileRows; base += groups) {
       const int r = base + group;
-      const bool live = r < tile_rows && i < half;
-      const int64_t at = (row0 + r) * p.width + head * p.dim;
+      const bool live = r < tile.rows && i < half;
+      const int64_t at = (tile.row0 + r) * p.width + head * p.dim;
       RawPairs<A> raw;
       RawPairs<A> input;
       float rstd = 0.0F;
@@ -126,14 +136,14 @@ __global__ void __launch_bounds__(kRopeThreads, 2) RopeNormBackwardKernel(
       input.Clear();
       if (live) {
         raw.Load(p.d_out + at, i, half);
-        if (turned) {
+        if (kNorm && turned) {
           input.Load(p.qkv + at, i, half);
-          rstd = p.rstd[(row0 + r) * p.rotated + head];
+          rstd = p.rstd[(tile.row0 + r) * p.rotated + head];
         }
       }
       Pairs d = raw.Floats();
       if (rotation.enabled && turned && live) {
-        const int64_t position = rotation.positions[row0 + r];
+        const int64_t position = rotation.positions[tile.row0 + r];
 #pragma unroll
         for (int k = 0; k < 8; ++k) {
           float c;
@@ -142,7 +152,7 @@ __global__ void __launch_bounds__(kRopeThreads, 2) RopeNormBackwardKernel(
           RotatePair(c, -s, d.lo[k], d.hi[k]);
         }
       }
-      if (turned) {
+      if (kNorm && turned) {
         NormBackward<A>(input.Floats(), weight, rstd, p.dim, lanes, d, sums);
       }
       if (!live) {
@@ -152,39 +162,98 @@ __global__ void __launch_bounds__(kRopeThreads, 2) RopeNormBackwardKernel(
       if (p.d_qkv != nullptr) {
         raw.Store(p.d_qkv + at, i, half);
       }
-      if (p.quant.empty()) {
-        continue;
-      }
-      const Pairs v = raw.Floats();
-      amax = RaiseMagnitude(RaiseMagnitude(amax, v.lo), v.hi);
-      const uint2 lo = QuantizePack(v.lo, scale, e4m3);
-      const uint2 hi = QuantizePack(v.hi, scale, e4m3);
-      if (p.quant.rows != nullptr) {
-        StoreQuantRow(p.quant, at + i, lo);
-        StoreQuantRow(p.quant, at + i + half, hi);
-      }
-      if constexpr (kColumns) {
-        tile.Put(r, slot * p.dim + i, lo);
-        tile.Put(r, slot * p.dim + i + half, hi);
-      } else if (p.quant.columns != nullptr) {
-        const int64_t col = int64_t{head} * p.dim + i;
-        ScatterBytes(p.quant.columns, p.rows, row0 + r, col, lo);
-        ScatterBytes(p.quant.columns, p.rows, row0 + r, col + half, hi);
-      }
+      sink(r, slot * p.dim + i, at + i, raw.Floats());
     }
-    if (turned) {
+    if (kNorm && turned) {
       StorePartial(sums, lanes, i, half, p.dim, shared_sums,
                    p.partial + (static_cast<int64_t>(blockIdx.x) * p.rotated + head) * p.dim);
     }
   }
+}
+
+// With a norm. Block (x, y): rows x * kRopeTileRows and on, heads y * tile_heads and on. kColumns:
+// through a tile, rows a multiple of 16. Dynamic shared memory: the tile's bytes with kColumns,
+// then a row of dim floats for each warp.
+template <typename A, bool kColumns>
+__global__ void __launch_bounds__(kRopeThreads, 2) RopeNormBackwardKernel(
+    RopeBackwardParams<A> p, const __grid_constant__ Rotation rotation, int lanes, int tile_heads) {
+  extern __shared__ uint4 memory[];
+  __shared__ uint32_t scratch[32];
+  uint32_t* words = reinterpret_cast<uint32_t*>(memory);
+  const QuantTile<kRopeTileRows> bytes(words, tile_heads * p.dim);
+  float* shared_sums = reinterpret_cast<float*>(
+      words + (kColumns ? QuantTile<kRopeTileRows>::Words(tile_heads * p.dim) : 0));
+  const RopeBackwardTile tile = RopeBackwardTileOf(p, tile_heads);
+  const int half = p.dim / 2;
+  const bool e4m3 = p.quant.dtype == DType::kE4M3;
+  const float scale = QuantScale(p.quant);
+  uint32_t amax = 0;
+  const auto sink = [&](int r, int tile_col, int64_t at, const Pairs& v) {
+    if (p.quant.empty()) {
+      return;
+    }
+    amax = RaiseMagnitude(RaiseMagnitude(amax, v.lo), v.hi);
+    const uint2 lo = QuantizePack(v.lo, scale, e4m3);
+    const uint2 hi = QuantizePack(v.hi, scale, e4m3);
+    if (p.quant.rows != nullptr) {
+      StoreQuantRow(p.quant, at, lo);
+      StoreQuantRow(p.quant, at + half, hi);
+    }
+    if constexpr (kColumns) {
+      bytes.Put(r, tile_col, lo);
+      bytes.Put(r, tile_col + half, hi);
+    } else if (p.quant.columns != nullptr) {
+      const int64_t col = int64_t{tile.first} * p.dim + tile_col;
+      ScatterBytes(p.quant.columns, p.rows, tile.row0 + r, col, lo);
+      ScatterBytes(p.quant.columns, p.rows, tile.row0 + r, col + half, hi);
+    }
+  };
+  RopeBackwardHeads<A, true>(p, rotation, lanes, tile, shared_sums, sink);
   if constexpr (kColumns) {
     __syncthreads();
-    tile.WriteColumns(p.quant.columns, p.rows, row0, static_cast<int64_t>(first) * p.dim, tile_rows,
-                      slots * p.dim);
+    bytes.WriteColumns(p.quant.columns, p.rows, tile.row0, static_cast<int64_t>(tile.first) * p.dim,
+                       tile.rows, tile.heads * p.dim);
   }
   if (p.quant.amax != nullptr) {
     RaiseAmaxOfBlock(p.quant.amax, amax, scratch);
   }
+}
+
+// With block-scaled forms, for heads of which 128 columns are a whole number. Block (x, y): rows
+// 128 x and on, columns 128 y and on. Dynamic shared memory: the tile, then a row of dim floats for
+// each warp (with a norm).
+template <typename A, bool kNorm, bool kFp4>
+__global__ void __launch_bounds__(kRopeThreads, 2)
+    RopeBackwardBlocksKernel(const __grid_constant__ RopeBackwardParams<A> p,
+                             const __grid_constant__ BlockQuantView blocks,
+                             const __grid_constant__ Rotation rotation,
+                             int lanes) {
+  static_assert(kRopeThreads == kBlockThreads && kRopeTileRows == kBlockTile);
+  extern __shared__ uint4 memory[];
+  BlockTile<A>& values = *reinterpret_cast<BlockTile<A>*>(memory);
+  float* shared_sums = reinterpret_cast<float*>(&values + 1);
+  const RopeBackwardTile tile = RopeBackwardTileOf(p, kBlockTile / p.dim);
+  const int half = p.dim / 2;
+  // Zeros beyond the tensor.
+  if (tile.rows < kBlockTile || tile.heads * p.dim < kBlockTile) {
+    for (int at = threadIdx.x; at < BlockTile<A>::kWords; at += kRopeThreads) {
+      values.words[at] = 0;
+    }
+    __syncthreads();
+  }
+  uint32_t largest = 0;
+  const auto sink = [&](int r, int tile_col, int64_t, const Pairs& v) {
+    const Raw8<A> lo = PackRaw8<A>(v.lo);
+    const Raw8<A> hi = PackRaw8<A>(v.hi);
+    largest = RaiseMagnitude(RaiseMagnitude(largest, lo), hi);
+    values.Put(r, tile_col, lo);
+    values.Put(r, tile_col + half, hi);
+  };
+  RopeBackwardHeads<A, kNorm>(p, rotation, lanes, tile, shared_sums, sink);
+  __syncthreads();
+  const BlockPlace place = {p.rows, p.width, tile.row0, static_cast<int64_t>(tile.first) * p.dim,
+                            tile.row0 == 0 && tile.first == 0};
+  WriteBlockForms<A, kFp4>(blocks, place, MagnitudeOf<A>(largest), values);
 }
 
 // Any head size up to kMaxHeadDim and any alignment: a warp takes kRopeTileRows rows of one head.

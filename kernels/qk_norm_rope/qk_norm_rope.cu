@@ -140,20 +140,55 @@ RopeBackwardParams<A> ParamsOf(const Exec& exec, const QkNormRopeBackwardArgs& a
   p.heads = static_cast<int>(args.dims.heads);
   p.rotated = static_cast<int>(args.dims.heads + args.dims.kv_heads);
   // In place, the value heads are what they should be.
-  const bool values = p.d_qkv != p.d_out || !p.quant.empty();
+  const bool values = p.d_qkv != p.d_out || !p.quant.empty() || !args.d_qkv_blocks.empty();
   p.total = p.rotated + (values ? static_cast<int>(args.dims.kv_heads) : 0);
   p.dim = static_cast<int>(args.dims.head_dim);
   return p;
 }
 
 template <typename A>
+bool AlignedBackward(const RopeBackwardParams<A>& p) {
+  return p.dim % 16 == 0 && Aligned16(p.d_out) && Aligned16(p.qkv) && Aligned16(p.q_weight) &&
+         Aligned16(p.k_weight) && Aligned16(p.d_qkv) && Aligned16(p.quant.rows);
+}
+
+template <typename A, bool kNorm>
+absl::Status LaunchBackwardBlocks(const Exec& exec,
+                                  const RopeBackwardParams<A>& p,
+                                  const BlockQuantView& blocks,
+                                  const Rotation& rotation) {
+  if (!AlignedBackward(p) || kBlockTile % p.dim != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": block forms of heads of ", p.dim,
+                     ", or of operands that are not aligned to 16 bytes"));
+  }
+  const auto launch = [&](auto kernel) -> absl::Status {
+    const size_t sums = kNorm ? sizeof(float) * kRopeThreads / 32 * static_cast<size_t>(p.dim) : 0;
+    const size_t shared = sizeof(BlockTile<A>) + sums;
+    if (shared > 48 * 1024) {
+      HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
+          kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
+    }
+    const dim3 grid(static_cast<unsigned>(CeilDiv(p.rows, kBlockTile)),
+                    static_cast<unsigned>(CeilDiv(p.width, kBlockTile)));
+    kernel<<<grid, kRopeThreads, shared, StreamOf(exec)>>>(p, blocks, rotation, GroupLanes(p.dim));
+    return HEARTH_CUDA_LAUNCHED(kOp);
+  };
+  return blocks.dtype == DType::kE2M1 ? launch(RopeBackwardBlocksKernel<A, kNorm, true>)
+                                      : launch(RopeBackwardBlocksKernel<A, kNorm, false>);
+}
+
+template <typename A>
 absl::Status LaunchBackward(const Exec& exec,
                             const RopeBackwardParams<A>& p,
+                            const BlockQuantView& blocks,
                             const Rotation& rotation) {
+  if (!blocks.empty()) {
+    return p.q_weight != nullptr ? LaunchBackwardBlocks<A, true>(exec, p, blocks, rotation)
+                                 : LaunchBackwardBlocks<A, false>(exec, p, blocks, rotation);
+  }
   const bool columns = p.quant.columns != nullptr && p.rows % 16 == 0 && Aligned16(p.quant.columns);
-  const bool vectors = p.dim % 16 == 0 && Aligned16(p.d_out) && Aligned16(p.qkv) &&
-                       Aligned16(p.q_weight) && Aligned16(p.k_weight) && Aligned16(p.d_qkv) &&
-                       Aligned16(p.quant.rows);
+  const bool vectors = AlignedBackward(p);
   const int64_t tiles = CeilDiv(p.rows, kRopeTileRows);
   if (!vectors) {
     const auto blocks = static_cast<unsigned>(CeilDiv(tiles * p.total, kRopeAnyThreads / 32));
@@ -191,10 +226,12 @@ template <typename A>
 absl::Status Backward(const Exec& exec, const QkNormRopeBackwardArgs& args) {
   const RopeBackwardParams<A> p = ParamsOf<A>(exec, args);
   const bool norm = p.q_weight != nullptr;
-  if (p.rows == 0 || (p.d_qkv == p.d_out && !norm && !args.rope.enabled && p.quant.empty())) {
+  if (p.rows == 0 || (p.d_qkv == p.d_out && !norm && !args.rope.enabled && p.quant.empty() &&
+                      args.d_qkv_blocks.empty())) {
     return absl::OkStatus();
   }
-  HEARTH_RETURN_IF_ERROR(LaunchBackward(exec, p, RotationOf(args.rope, args.dims, args.positions)));
+  HEARTH_RETURN_IF_ERROR(
+      LaunchBackward(exec, p, args.d_qkv_blocks, RotationOf(args.rope, args.dims, args.positions)));
   if (!norm) {
     return absl::OkStatus();
   }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "kernels/core/block_quant.h"
 #include "kernels/core/exec.h"
 
 namespace hearth::kernels {
@@ -64,7 +65,12 @@ absl::Status QkNormRopeForward(const Exec& exec, const QkNormRopeForwardArgs& ar
 
 // d_qkv from d_out; d_q_weight and d_k_weight accumulated into.
 //   d_out, d_qkv : [N, (Hq + 2 Hkv) D] T; d_qkv may alias d_out, and may be absent if d_qkv_quant
-//                  has values
+//                  has values or there are d_qkv_blocks
+//   d_qkv_blocks : optional, instead of d_qkv_quant: block-scaled forms of d_qkv, the bits that
+//                  BlockQuantize (block_quantize.h) gives of it, in the same pass, with what
+//                  BlockQuantize asks of shapes. On CUDA D is 16, 32, 64 or 128 then and all views
+//                  are aligned to 16 bytes; NVFP4 in both directions: 3.1 bytes an element (bf16;
+//                  with QK-norm 5.1, rstd apart) are the floor
 //   qkv, rstd    : forward's input and rstd; required with QK-norm, else unused
 //   d_q_weight, d_k_weight : [D] T; required with QK-norm
 // Workspace: forward's plus partial sums of the weight gradients.
@@ -79,6 +85,7 @@ struct QkNormRopeBackwardArgs {
   TensorView rstd;
   TensorView d_qkv;
   QuantView d_qkv_quant;
+  BlockQuantView d_qkv_blocks;
   TensorView d_q_weight;
   TensorView d_k_weight;
   DType round_d_qkv = DType::kF32;
@@ -86,6 +93,8 @@ struct QkNormRopeBackwardArgs {
 
 absl::Status CanImplement(const QkNormRopeBackwardArgs& args);
 size_t QkNormRopeBackwardWorkspaceBytes(const QkNormRopeBackwardArgs& args);
+// Whether there is a version with d_qkv_blocks for such heads: on the CPU always.
+bool WritesBlocks(const Exec& exec, const QkNormRopeBackwardArgs& args);
 absl::Status QkNormRopeBackward(const Exec& exec, const QkNormRopeBackwardArgs& args);
 
 namespace cuda {

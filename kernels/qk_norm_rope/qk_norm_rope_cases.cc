@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/harness/block_forms.h"
 #include "kernels/harness/cases.h"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
 
@@ -55,6 +56,49 @@ constexpr Shape kShapes[] = {
      true,
      true,
      true},
+};
+
+struct BlockShape {
+  Shape shape;
+  BlockStyle style;
+};
+
+constexpr RopeScaling kNoScaling = RopeScaling::kNone;
+
+// Whole tiles of 128 x 128 and tiles cut off by the last row, by the last head and by both.
+constexpr BlockShape kBlockShapes[] = {
+    {{"blocks_nvidia_160x3x1x64", 160, {3, 1, 64}, true, true, kNoScaling, 80, false},
+     kNvidiaGradient},
+    {{"blocks_nvidia_128x2x1x128", 128, {2, 1, 128}, false, true, kNoScaling, 64, false},
+     kNvidiaGradient},
+    {{"blocks_quartet_256x4x2x16", 256, {4, 2, 16}, true, true, kNoScaling, 256, false},
+     kQuartetGradient},
+    {{"blocks_quartet_128x5x3x128", 128, {5, 3, 128}, true, true, kNoScaling, 128, false},
+     kQuartetGradient},
+    {{"blocks_mxfp8_96x5x1x32", 96, {5, 1, 32}, false, true, kNoScaling, 96, false}, kMxfp8Blocks},
+    {{"blocks_mxfp8_288x3x3x64", 288, {3, 3, 64}, true, false, kNoScaling, 96, false},
+     kMxfp8Blocks},
+    {{"blocks_mxfp8_64x2x1x64", 64, {2, 1, 64}, false, false, kNoScaling, 64, false}, kMxfp8Blocks},
+    {{"perf_blocks_nvidia_36864x12x3x64", 36864, {12, 3, 64}, false, true, kNoScaling, 2048, true},
+     kNvidiaGradient},
+    {{"perf_blocks_norm_nvidia_36864x12x3x64",
+      36864,
+      {12, 3, 64},
+      true,
+      true,
+      kNoScaling,
+      2048,
+      true},
+     kNvidiaGradient},
+    {{"perf_blocks_norm_mxfp8_36864x12x3x64",
+      36864,
+      {12, 3, 64},
+      true,
+      true,
+      kNoScaling,
+      2048,
+      true},
+     kMxfp8Blocks},
 };
 
 RopeConfig ConfigOf(const Shape& s) {
@@ -147,12 +191,44 @@ OpCase MakeCase(const Shape& s) {
   return c;
 }
 
+OpCase BlockCase(const BlockShape& block) {
+  const Shape& s = block.shape;
+  const BlockStyle& style = block.style;
+  OpCase c = MakeCase(s);
+  c.cuda_only = s.perf;
+  c.outputs.clear();
+  c.inputs.clear();
+  AddBlockForms(c, "d_qkv", s.N, (s.dims.heads + 2 * s.dims.kv_heads) * s.dims.head_dim, style);
+  c.backward = [s, style](const Exec& exec, const Buffers& b) {
+    return RunWithBlocks(exec, b, "d_qkv", style,
+                         [&](const TensorView& d_qkv, const BlockQuantView& blocks) {
+                           QkNormRopeBackwardArgs args = BackwardArgs(s, b);
+                           args.d_qkv = d_qkv;
+                           args.d_qkv_blocks = blocks;
+                           return QkNormRopeBackward(exec, args);
+                         });
+  };
+  c.backward_traffic = {"d_out",
+                        "rstd",
+                        "d_qkv.alone.rows.values",
+                        "d_qkv.alone.rows.scales",
+                        "d_qkv.alone.columns.values",
+                        "d_qkv.alone.columns.scales"};
+  if (s.norm) {
+    c.backward_traffic.push_back("qkv");
+  }
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> QkNormRopeCases() {
   std::vector<OpCase> cases;
   for (const Shape& shape : kShapes) {
     cases.push_back(MakeCase(shape));
+  }
+  for (const BlockShape& shape : kBlockShapes) {
+    cases.push_back(BlockCase(shape));
   }
   return cases;
 }

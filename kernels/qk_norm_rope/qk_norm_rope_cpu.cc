@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "kernels/block_quantize/block_quantize.h"
 #include "kernels/core/cpu.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/formats/quant.h"
@@ -235,7 +236,7 @@ BackwardScratch ScratchOf(const QkNormRopeBackwardArgs& args) {
     scratch.row += AlignUp(DTypeBytes(dtype, chunks * 2 * args.dims.head_dim), 64);
   }
   scratch.total = scratch.row;
-  if (args.d_qkv.empty()) {
+  if (args.d_qkv.empty() && args.d_qkv_blocks.empty()) {
     scratch.total += DTypeBytes(dtype, chunks * args.d_out.cols());
   }
   return scratch;
@@ -370,7 +371,9 @@ absl::Status CanImplement(const QkNormRopeBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CheckDims(args.dims, args.rope, args.d_out, args.positions));
   const DType dtype = args.d_out.dtype;
   HEARTH_RETURN_IF_ERROR(RequireQuant(args.d_qkv_quant, kOp));
-  if (!args.d_qkv.empty() || !args.d_qkv_quant.has_values()) {
+  HEARTH_RETURN_IF_ERROR(RequireBlocks(args.d_qkv_blocks, args.d_qkv_quant, args.d_out.rows(),
+                                       args.d_out.cols(), 1, kOp));
+  if (!args.d_qkv.empty() || (!args.d_qkv_quant.has_values() && args.d_qkv_blocks.empty())) {
     HEARTH_RETURN_IF_ERROR(RequireCount(args.d_qkv, dtype, args.d_out.numel(), kOp, "d_qkv"));
   }
   if (!args.q_weight.empty() || !args.k_weight.empty()) {
@@ -394,6 +397,11 @@ size_t QkNormRopeBackwardWorkspaceBytes(const QkNormRopeBackwardArgs& args) {
   return std::max(ScratchOf(args).total, cuda);
 }
 
+bool WritesBlocks(const Exec& exec, const QkNormRopeBackwardArgs& args) {
+  const int64_t dim = args.dims.head_dim;
+  return exec.device == Device::kCpu || (dim % 16 == 0 && 128 % dim == 0);
+}
+
 absl::Status QkNormRopeBackward(const Exec& exec, const QkNormRopeBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   const DType dtype = args.d_out.dtype;
@@ -409,7 +417,13 @@ absl::Status QkNormRopeBackward(const Exec& exec, const QkNormRopeBackwardArgs& 
     HEARTH_RETURN_IF_ERROR(
         RequireCount(args.d_q_weight, dtype, args.dims.head_dim, kOp, "d_q_weight"));
   }
-  return DispatchFloating(dtype, [&]<typename T>() { return BackwardImpl<T>(exec, args); });
+  const auto compute = [&](const TensorView& d_qkv) {
+    QkNormRopeBackwardArgs plain = args;
+    plain.d_qkv = d_qkv;
+    return DispatchFloating(dtype, [&]<typename T>() { return BackwardImpl<T>(exec, plain); });
+  };
+  return ComputeWithBlocks(exec, args.d_qkv, args.d_qkv_blocks, dtype, args.d_out.rows(),
+                           args.d_out.cols(), compute);
 }
 
 }  // namespace hearth::kernels

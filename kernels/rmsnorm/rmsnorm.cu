@@ -1,3 +1,4 @@
+#include "kernels/cuda/norm_blocks.cuh"
 #include "kernels/cuda/norm_launch.cuh"
 #include "kernels/rmsnorm/rmsnorm.h"
 
@@ -23,6 +24,9 @@ absl::Status Forward(const Exec& exec, const RmsNormForwardArgs& args) {
   p.rstd = args.rstd.as<float>();
   p.quant = args.y_quant;
   p.eps = static_cast<float>(args.eps);
+  if (!args.y_blocks.empty()) {
+    return LaunchNormForwardBlocks<A, false>(exec, p, args.y_blocks, kOp);
+  }
   return LaunchNormForward<A, false>(exec, p, kOp);
 }
 
@@ -48,9 +52,6 @@ absl::Status Backward(const Exec& exec, const RmsNormBackwardArgs& args) {
 }  // namespace
 
 absl::Status RmsNormForward(const Exec& exec, const RmsNormForwardArgs& args) {
-  if (!args.y_blocks.empty()) {
-    return absl::UnimplementedError("rmsnorm: block-scaled forms on a GPU");
-  }
   if (args.x.numel() == 0) {
     return absl::OkStatus();
   }

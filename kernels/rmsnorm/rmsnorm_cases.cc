@@ -1,4 +1,5 @@
 #include "common/base/status_macros.h"
+#include "kernels/harness/block_forms.h"
 #include "kernels/harness/cases.h"
 #include "kernels/rmsnorm/rmsnorm.h"
 
@@ -41,6 +42,33 @@ constexpr Shape kShapes[] = {
     {"perf_quant_16384x1536", 16384, 1536, true, true, true, true},
 };
 
+struct BlockShape {
+  const char* name;
+  int64_t N, C;
+  BlockStyle y;
+  bool residual;
+  double spread = 0.2;  // of the weights; with large ones most blocks saturate
+  bool perf = false;
+};
+
+// On a GPU: whole strips of 128 rows and a part of one; a part of a tile; one to eight blocks of a
+// cluster, with one tile each or more; rows in 1 to 8 warps.
+constexpr BlockShape kBlockShapes[] = {
+    {"blocks_nvidia_32x32", 32, 32, kNvidiaInput, false},
+    {"blocks_nvidia_160x768", 160, 768, kNvidiaInput, true},
+    {"blocks_nvidia_large_96x160", 96, 160, kNvidiaInput, true, 300.0},
+    {"blocks_quartet_256x1056", 256, 1056, kQuartetInput, true},
+    {"blocks_mxfp8_352x1600", 352, 1600, kMxfp8Blocks, true},
+    {"blocks_mxfp8_large_64x96", 64, 96, kMxfp8Blocks, false, 1e30},
+    {"blocks_nvidia_64x4096", 64, 4096, kNvidiaInput, true},
+    {"blocks_mxfp8_160x8192", 160, 8192, kMxfp8Blocks, false},
+    {"perf_blocks_nvidia_8192x768", 8192, 768, kNvidiaInput, true, 0.2, true},
+    {"perf_blocks_nvidia_36864x768", 36864, 768, kNvidiaInput, true, 0.2, true},
+    {"perf_blocks_quartet_36864x768", 36864, 768, kQuartetInput, true, 0.2, true},
+    {"perf_blocks_mxfp8_36864x768", 36864, 768, kMxfp8Blocks, true, 0.2, true},
+    {"perf_blocks_nvidia_16384x4096", 16384, 4096, kNvidiaInput, true, 0.2, true},
+};
+
 RmsNormForwardArgs ForwardArgs(const Buffers& b) {
   RmsNormForwardArgs args;
   args.x = b["x"];
@@ -62,6 +90,40 @@ RmsNormBackwardArgs BackwardArgs(const Buffers& b) {
   args.dx = b["dx"];
   args.d_weight = b["d_weight"];
   return args;
+}
+
+OpCase BlockCase(const BlockShape& s) {
+  OpCase c;
+  c.op = "rmsnorm";
+  c.name = s.name;
+  c.perf = c.cuda_only = s.perf;
+  c.buffers = {{"x", {s.N, s.C}},
+               {"weight", {s.C}, Role::kInput, {Fill::kNormal, 1.0, s.spread}},
+               {"y", {s.N, s.C}, Role::kOutput},
+               Statistic("rstd", {s.N})};
+  if (s.residual) {
+    c.buffers.push_back({"residual", {s.N, s.C}});
+    c.buffers.push_back({"sum", {s.N, s.C}, Role::kOutput});
+  }
+  AddBlockForms(c, "y", s.N, s.C, s.y);
+  c.forward = [s](const Exec& exec, const Buffers& b) {
+    return RunWithBlocks(exec, b, "y", s.y, [&](const TensorView& y, const BlockQuantView& blocks) {
+      RmsNormForwardArgs args = ForwardArgs(b);
+      args.y = y;
+      args.y_blocks = blocks;
+      return RmsNormForward(exec, args);
+    });
+  };
+  c.reduction = s.C;
+  c.forward_traffic = {"x",
+                       "residual",
+                       "sum",
+                       "rstd",
+                       "y.alone.rows.values",
+                       "y.alone.rows.scales",
+                       "y.alone.columns.values",
+                       "y.alone.columns.scales"};
+  return c;
 }
 
 }  // namespace
@@ -115,6 +177,9 @@ std::vector<OpCase> RmsNormCases() {
     c.forward_traffic = {"x", "residual", "sum", "y", "y_quant", "rstd"};
     c.backward_traffic = {"dy", s.residual ? "sum" : "x", "rstd", "d_sum", "dx", "dx_quant"};
     cases.push_back(c);
+  }
+  for (const BlockShape& s : kBlockShapes) {
+    cases.push_back(BlockCase(s));
   }
   return cases;
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <vector>
 
 #include "kernels/core/rng.h"
@@ -57,6 +58,54 @@ TEST(RmsNormForward, RoundBf16_OutputsAreRepresentable) {
     ASSERT_EQ(data.y[i], RoundBf16(data.y[i]));
     ASSERT_EQ(data.sum[i], RoundBf16(data.x[i] + data.residual[i]));
   }
+}
+
+// Rows of NVFP4 blocks.
+struct Blocks {
+  alignas(16) std::array<uint8_t, 32 * 16> values = {};
+  alignas(16) std::array<uint8_t, 512> scales = {};
+  float amax = 4.0F;
+  float tensor_scale = 0.0F;
+
+  BlockQuantView View() {
+    BlockQuantView view;
+    view.rows.values = values.data();
+    view.rows.scales = scales.data();
+    view.rows.amax = &amax;
+    view.rows.tensor_scale = &tensor_scale;
+    return view;
+  }
+};
+
+TEST(RmsNormForward, BlocksWithoutPlainOutput_AreThoseBesideIt) {
+  std::vector<float> x(32 * 32);
+  FillNormal({1, RngPurpose::kTest, 0, 0, 2}, 0, 0.0, 1.0, x.data(), 32 * 32);
+  std::vector<float> y(x.size());
+  std::vector<float> weight(32, 1.0F);
+  RmsNormForwardArgs args;
+  args.x = View(x.data(), {32, 32});
+  args.weight = View(weight.data(), {32});
+  args.y = View(y.data(), {32, 32});
+  EXPECT_TRUE(WritesBlocks(Exec(), args));
+  Blocks beside;
+  args.y_blocks = beside.View();
+  ASSERT_TRUE(RmsNormForward(Exec(), args).ok());
+  Blocks alone;
+  args.y = TensorView();
+  args.y_blocks = alone.View();
+  ASSERT_TRUE(RmsNormForward(Exec(), args).ok());
+  EXPECT_EQ(alone.values, beside.values);
+  EXPECT_EQ(alone.scales, beside.scales);
+  EXPECT_GT(alone.tensor_scale, 0.0F);
+  EXPECT_NE(alone.values, Blocks().values);
+}
+
+TEST(RmsNormForward, BlocksOfRowsThatAreNoWholeBlocks_AreRefused) {
+  Data data;
+  Blocks blocks;
+  RmsNormForwardArgs args = data.Args();
+  args.y_blocks = blocks.View();
+  EXPECT_EQ(RmsNormForward(Exec(), args).code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(RmsNormForward, BadArguments_AreRefused) {
