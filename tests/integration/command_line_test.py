@@ -137,7 +137,7 @@ class CommandLineTest(harness.ClusterTest):
         summary = lines[lines.index(next(line for line in lines if re.match(r"ok +end ", line))):]
         self.assertEqual([line.split()[1] for line in summary[:6]], ["end", "loss", "memory", "temperature", "numbers", "checkpoint"])
         self.assertRegex(summary[3], "not measured")  # a CPU has no sensor, and no counter of energy
-        self.assertRegex(summary[6], r"^7\.7k tokens in \S+, \S+ tok/s$")
+        self.assertRegex(summary[6], r"^7\.68k tokens in \S+, \S+ tok/s$")
         self.assertRegex(summary[7], r"^Cost: \$\S+, \$\S+ per billion tokens$")
         self.assertEqual(summary[8:], [f"To share: jobctl report {job.removeprefix('job/')}"])
         self.assertNotIn("\x1b", run.stdout)
