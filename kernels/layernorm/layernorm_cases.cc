@@ -35,21 +35,21 @@ constexpr Shape kShapes[] = {
 struct BlockShape {
   const char* name;
   int64_t N, C;
+  double spread;  // of the weights; with large ones most blocks saturate
   BlockStyle y;
   bool residual;
-  double spread = 0.2;  // of the weights; with large ones most blocks saturate
   bool perf = false;
 };
 
 // On a GPU: whole strips of 128 rows and a part of one; a part of a tile; one to eight blocks of a
 // cluster, with one tile each or more; rows in 1 to 8 warps.
 constexpr BlockShape kBlockShapes[] = {
-    {"blocks_nvidia_160x768", 160, 768, kNvidiaInput, true},
-    {"blocks_quartet_128x288", 128, 288, kQuartetInput, false},
-    {"blocks_mxfp8_96x1600", 96, 1600, kMxfp8Blocks, true},
-    {"blocks_nvidia_large_64x2080", 64, 2080, kNvidiaInput, false, 300.0},
-    {"perf_blocks_nvidia_36864x768", 36864, 768, kNvidiaInput, true, 0.2, true},
-    {"perf_blocks_mxfp8_36864x768", 36864, 768, kMxfp8Blocks, true, 0.2, true},
+    {"blocks_nvidia_160x768", 160, 768, 0.2, kNvidiaInput, true},
+    {"blocks_quartet_128x288", 128, 288, 0.2, kQuartetInput, false},
+    {"blocks_mxfp8_96x1600", 96, 1600, 0.2, kMxfp8Blocks, true},
+    {"blocks_nvidia_large_64x2080", 64, 2080, 300.0, kNvidiaInput, false},
+    {"perf_blocks_nvidia_36864x768", 36864, 768, 0.2, kNvidiaInput, true, true},
+    {"perf_blocks_mxfp8_36864x768", 36864, 768, 0.2, kMxfp8Blocks, true, true},
 };
 
 LayerNormForwardArgs ForwardArgs(const Buffers& b) {
@@ -77,6 +77,61 @@ LayerNormBackwardArgs BackwardArgs(const Buffers& b) {
   args.d_weight = b["d_weight"];
   args.d_bias = b["d_bias"];
   return args;
+}
+
+OpCase PlainCase(const Shape& s) {
+  OpCase c;
+  c.op = "layernorm";
+  c.name = s.name;
+  c.buffers = {{"x", {s.N, s.C}, Role::kInput, {Fill::kNormal, 0.5, 1.0}},
+               {"weight", {s.C}, Role::kInput, {Fill::kNormal, 1.0, 0.2}},
+               {"y", {s.N, s.C}, Role::kOutput},
+               Statistic("mean", {s.N}),
+               Statistic("rstd", {s.N}),
+               {"dy", {s.N, s.C}},
+               {"dx", {s.N, s.C}, Role::kOutput},
+               WeightGradient("d_weight", {s.C})};
+  if (s.quant) {
+    // The second copy of y is made without a plain output.
+    AddQuantised(c, "y", {s.N, s.C}, DType::kE4M3, !s.perf);
+    AddQuantised(c, "dx", {s.N, s.C}, DType::kE5M2, false);
+  }
+  c.outputs = {{"y", "dy"}};
+  c.inputs = {{"x", "dx"}, {"weight", "d_weight"}};
+  if (s.bias) {
+    c.buffers.push_back({"bias", {s.C}});
+    c.buffers.push_back(WeightGradient("d_bias", {s.C}));
+    c.inputs.push_back({"bias", "d_bias"});
+  }
+  if (s.residual) {
+    c.buffers.push_back({"residual", {s.N, s.C}});
+    c.buffers.push_back({"sum", {s.N, s.C}, Role::kOutput});
+    c.buffers.push_back({"d_sum", {s.N, s.C}});
+    c.outputs.push_back({"sum", "d_sum"});
+    c.inputs.push_back({"residual", "dx"});
+  }
+  c.forward = [](const Exec& exec, const Buffers& b) {
+    LayerNormForwardArgs args = ForwardArgs(b);
+    args.y_quant = b.Quant("y_quant");
+    HEARTH_RETURN_IF_ERROR(LayerNormForward(exec, args));
+    args.y = TensorView();
+    args.y_quant = b.Quant("y_alone");
+    return args.y_quant.empty() ? absl::OkStatus() : LayerNormForward(exec, args);
+  };
+  c.backward = [](const Exec& exec, const Buffers& b) {
+    LayerNormBackwardArgs args = BackwardArgs(b);
+    args.dx_quant = b.Quant("dx_quant");
+    return LayerNormBackward(exec, args);
+  };
+  c.workspace = [](const Buffers& b, int) {
+    return LayerNormBackwardWorkspaceBytes(BackwardArgs(b));
+  };
+  c.reduction = s.C + s.N;
+  c.perf = s.perf;
+  c.cuda_only = s.cuda_only;
+  c.forward_traffic = {"x", "residual", "sum", "y", "y_quant", "mean", "rstd"};
+  c.backward_traffic = {"dy", s.residual ? "sum" : "x", "mean", "rstd", "d_sum", "dx", "dx_quant"};
+  return c;
 }
 
 OpCase BlockCase(const BlockShape& s) {
@@ -121,59 +176,7 @@ OpCase BlockCase(const BlockShape& s) {
 std::vector<OpCase> LayerNormCases() {
   std::vector<OpCase> cases;
   for (const Shape& s : kShapes) {
-    OpCase c;
-    c.op = "layernorm";
-    c.name = s.name;
-    c.buffers = {{"x", {s.N, s.C}, Role::kInput, {Fill::kNormal, 0.5, 1.0}},
-                 {"weight", {s.C}, Role::kInput, {Fill::kNormal, 1.0, 0.2}},
-                 {"y", {s.N, s.C}, Role::kOutput},
-                 Statistic("mean", {s.N}),
-                 Statistic("rstd", {s.N}),
-                 {"dy", {s.N, s.C}},
-                 {"dx", {s.N, s.C}, Role::kOutput},
-                 WeightGradient("d_weight", {s.C})};
-    if (s.quant) {
-      // The second copy of y is made without a plain output.
-      AddQuantised(c, "y", {s.N, s.C}, DType::kE4M3, !s.perf);
-      AddQuantised(c, "dx", {s.N, s.C}, DType::kE5M2, false);
-    }
-    c.outputs = {{"y", "dy"}};
-    c.inputs = {{"x", "dx"}, {"weight", "d_weight"}};
-    if (s.bias) {
-      c.buffers.push_back({"bias", {s.C}});
-      c.buffers.push_back(WeightGradient("d_bias", {s.C}));
-      c.inputs.push_back({"bias", "d_bias"});
-    }
-    if (s.residual) {
-      c.buffers.push_back({"residual", {s.N, s.C}});
-      c.buffers.push_back({"sum", {s.N, s.C}, Role::kOutput});
-      c.buffers.push_back({"d_sum", {s.N, s.C}});
-      c.outputs.push_back({"sum", "d_sum"});
-      c.inputs.push_back({"residual", "dx"});
-    }
-    c.forward = [](const Exec& exec, const Buffers& b) {
-      LayerNormForwardArgs args = ForwardArgs(b);
-      args.y_quant = b.Quant("y_quant");
-      HEARTH_RETURN_IF_ERROR(LayerNormForward(exec, args));
-      args.y = TensorView();
-      args.y_quant = b.Quant("y_alone");
-      return args.y_quant.empty() ? absl::OkStatus() : LayerNormForward(exec, args);
-    };
-    c.backward = [](const Exec& exec, const Buffers& b) {
-      LayerNormBackwardArgs args = BackwardArgs(b);
-      args.dx_quant = b.Quant("dx_quant");
-      return LayerNormBackward(exec, args);
-    };
-    c.workspace = [](const Buffers& b, int) {
-      return LayerNormBackwardWorkspaceBytes(BackwardArgs(b));
-    };
-    c.reduction = s.C + s.N;
-    c.perf = s.perf;
-    c.cuda_only = s.cuda_only;
-    c.forward_traffic = {"x", "residual", "sum", "y", "y_quant", "mean", "rstd"};
-    c.backward_traffic = {"dy",      s.residual ? "sum" : "x", "mean", "rstd", "d_sum", "dx",
-                          "dx_quant"};
-    cases.push_back(c);
+    cases.push_back(PlainCase(s));
   }
   for (const BlockShape& s : kBlockShapes) {
     cases.push_back(BlockCase(s));

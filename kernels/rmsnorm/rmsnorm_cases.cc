@@ -45,28 +45,28 @@ constexpr Shape kShapes[] = {
 struct BlockShape {
   const char* name;
   int64_t N, C;
+  double spread;  // of the weights; with large ones most blocks saturate
   BlockStyle y;
   bool residual;
-  double spread = 0.2;  // of the weights; with large ones most blocks saturate
   bool perf = false;
 };
 
 // On a GPU: whole strips of 128 rows and a part of one; a part of a tile; one to eight blocks of a
 // cluster, with one tile each or more; rows in 1 to 8 warps.
 constexpr BlockShape kBlockShapes[] = {
-    {"blocks_nvidia_32x32", 32, 32, kNvidiaInput, false},
-    {"blocks_nvidia_160x768", 160, 768, kNvidiaInput, true},
-    {"blocks_nvidia_large_96x160", 96, 160, kNvidiaInput, true, 300.0},
-    {"blocks_quartet_256x1056", 256, 1056, kQuartetInput, true},
-    {"blocks_mxfp8_352x1600", 352, 1600, kMxfp8Blocks, true},
-    {"blocks_mxfp8_large_64x96", 64, 96, kMxfp8Blocks, false, 1e30},
-    {"blocks_nvidia_64x4096", 64, 4096, kNvidiaInput, true},
-    {"blocks_mxfp8_160x8192", 160, 8192, kMxfp8Blocks, false},
-    {"perf_blocks_nvidia_8192x768", 8192, 768, kNvidiaInput, true, 0.2, true},
-    {"perf_blocks_nvidia_36864x768", 36864, 768, kNvidiaInput, true, 0.2, true},
-    {"perf_blocks_quartet_36864x768", 36864, 768, kQuartetInput, true, 0.2, true},
-    {"perf_blocks_mxfp8_36864x768", 36864, 768, kMxfp8Blocks, true, 0.2, true},
-    {"perf_blocks_nvidia_16384x4096", 16384, 4096, kNvidiaInput, true, 0.2, true},
+    {"blocks_nvidia_32x32", 32, 32, 0.2, kNvidiaInput, false},
+    {"blocks_nvidia_160x768", 160, 768, 0.2, kNvidiaInput, true},
+    {"blocks_nvidia_large_96x160", 96, 160, 300.0, kNvidiaInput, true},
+    {"blocks_quartet_256x1056", 256, 1056, 0.2, kQuartetInput, true},
+    {"blocks_mxfp8_352x1600", 352, 1600, 0.2, kMxfp8Blocks, true},
+    {"blocks_mxfp8_large_64x96", 64, 96, 1e30, kMxfp8Blocks, false},
+    {"blocks_nvidia_64x4096", 64, 4096, 0.2, kNvidiaInput, true},
+    {"blocks_mxfp8_160x8192", 160, 8192, 0.2, kMxfp8Blocks, false},
+    {"perf_blocks_nvidia_8192x768", 8192, 768, 0.2, kNvidiaInput, true, true},
+    {"perf_blocks_nvidia_36864x768", 36864, 768, 0.2, kNvidiaInput, true, true},
+    {"perf_blocks_quartet_36864x768", 36864, 768, 0.2, kQuartetInput, true, true},
+    {"perf_blocks_mxfp8_36864x768", 36864, 768, 0.2, kMxfp8Blocks, true, true},
+    {"perf_blocks_nvidia_16384x4096", 16384, 4096, 0.2, kNvidiaInput, true, true},
 };
 
 RmsNormForwardArgs ForwardArgs(const Buffers& b) {
@@ -90,6 +90,55 @@ RmsNormBackwardArgs BackwardArgs(const Buffers& b) {
   args.dx = b["dx"];
   args.d_weight = b["d_weight"];
   return args;
+}
+
+OpCase PlainCase(const Shape& s) {
+  OpCase c;
+  c.op = "rmsnorm";
+  c.name = s.name;
+  c.buffers = {{"x", {s.N, s.C}},
+               {"weight", {s.C}, Role::kInput, {Fill::kNormal, 1.0, 0.2}},
+               {"y", {s.N, s.C}, Role::kOutput},
+               Statistic("rstd", {s.N}),
+               {"dy", {s.N, s.C}},
+               {"dx", {s.N, s.C}, Role::kOutput},
+               WeightGradient("d_weight", {s.C})};
+  if (s.quant) {
+    // The second copy of y is made without a plain output.
+    AddQuantised(c, "y", {s.N, s.C}, DType::kE4M3, !s.perf);
+    AddQuantised(c, "dx", {s.N, s.C}, DType::kE5M2, false);
+  }
+  c.outputs = {{"y", "dy"}};
+  c.inputs = {{"x", "dx"}, {"weight", "d_weight"}};
+  if (s.residual) {
+    c.buffers.push_back({"residual", {s.N, s.C}});
+    c.buffers.push_back({"sum", {s.N, s.C}, Role::kOutput});
+    c.buffers.push_back({"d_sum", {s.N, s.C}});
+    c.outputs.push_back({"sum", "d_sum"});
+    c.inputs.push_back({"residual", "dx"});
+  }
+  c.forward = [](const Exec& exec, const Buffers& b) {
+    RmsNormForwardArgs args = ForwardArgs(b);
+    args.y_quant = b.Quant("y_quant");
+    HEARTH_RETURN_IF_ERROR(RmsNormForward(exec, args));
+    args.y = TensorView();
+    args.y_quant = b.Quant("y_alone");
+    return args.y_quant.empty() ? absl::OkStatus() : RmsNormForward(exec, args);
+  };
+  c.backward = [](const Exec& exec, const Buffers& b) {
+    RmsNormBackwardArgs args = BackwardArgs(b);
+    args.dx_quant = b.Quant("dx_quant");
+    return RmsNormBackward(exec, args);
+  };
+  c.workspace = [](const Buffers& b, int) {
+    return RmsNormBackwardWorkspaceBytes(BackwardArgs(b));
+  };
+  c.reduction = s.C + s.N;
+  c.perf = s.perf;
+  c.cuda_only = s.cuda_only;
+  c.forward_traffic = {"x", "residual", "sum", "y", "y_quant", "rstd"};
+  c.backward_traffic = {"dy", s.residual ? "sum" : "x", "rstd", "d_sum", "dx", "dx_quant"};
+  return c;
 }
 
 OpCase BlockCase(const BlockShape& s) {
@@ -131,52 +180,7 @@ OpCase BlockCase(const BlockShape& s) {
 std::vector<OpCase> RmsNormCases() {
   std::vector<OpCase> cases;
   for (const Shape& s : kShapes) {
-    OpCase c;
-    c.op = "rmsnorm";
-    c.name = s.name;
-    c.buffers = {{"x", {s.N, s.C}},
-                 {"weight", {s.C}, Role::kInput, {Fill::kNormal, 1.0, 0.2}},
-                 {"y", {s.N, s.C}, Role::kOutput},
-                 Statistic("rstd", {s.N}),
-                 {"dy", {s.N, s.C}},
-                 {"dx", {s.N, s.C}, Role::kOutput},
-                 WeightGradient("d_weight", {s.C})};
-    if (s.quant) {
-      // The second copy of y is made without a plain output.
-      AddQuantised(c, "y", {s.N, s.C}, DType::kE4M3, !s.perf);
-      AddQuantised(c, "dx", {s.N, s.C}, DType::kE5M2, false);
-    }
-    c.outputs = {{"y", "dy"}};
-    c.inputs = {{"x", "dx"}, {"weight", "d_weight"}};
-    if (s.residual) {
-      c.buffers.push_back({"residual", {s.N, s.C}});
-      c.buffers.push_back({"sum", {s.N, s.C}, Role::kOutput});
-      c.buffers.push_back({"d_sum", {s.N, s.C}});
-      c.outputs.push_back({"sum", "d_sum"});
-      c.inputs.push_back({"residual", "dx"});
-    }
-    c.forward = [](const Exec& exec, const Buffers& b) {
-      RmsNormForwardArgs args = ForwardArgs(b);
-      args.y_quant = b.Quant("y_quant");
-      HEARTH_RETURN_IF_ERROR(RmsNormForward(exec, args));
-      args.y = TensorView();
-      args.y_quant = b.Quant("y_alone");
-      return args.y_quant.empty() ? absl::OkStatus() : RmsNormForward(exec, args);
-    };
-    c.backward = [](const Exec& exec, const Buffers& b) {
-      RmsNormBackwardArgs args = BackwardArgs(b);
-      args.dx_quant = b.Quant("dx_quant");
-      return RmsNormBackward(exec, args);
-    };
-    c.workspace = [](const Buffers& b, int) {
-      return RmsNormBackwardWorkspaceBytes(BackwardArgs(b));
-    };
-    c.reduction = s.C + s.N;
-    c.perf = s.perf;
-    c.cuda_only = s.cuda_only;
-    c.forward_traffic = {"x", "residual", "sum", "y", "y_quant", "rstd"};
-    c.backward_traffic = {"dy", s.residual ? "sum" : "x", "rstd", "d_sum", "dx", "dx_quant"};
-    cases.push_back(c);
+    cases.push_back(PlainCase(s));
   }
   for (const BlockShape& s : kBlockShapes) {
     cases.push_back(BlockCase(s));
