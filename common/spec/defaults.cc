@@ -57,6 +57,7 @@ void ApplyPrecisionDefaults(v1::JobSpec& job_spec) {
   HEARTH_DEFAULT(precision, recipe, "bf16");
   HEARTH_DEFAULT(precision, warmup_steps, 0);
   HEARTH_DEFAULT(precision, lm_head, "bf16");
+  HEARTH_DEFAULT(precision, narrow_activations, true);
   HEARTH_DEFAULT(precision, bf16_tail, 0.0);
   HEARTH_DEFAULT(precision, emulate, true);
   HEARTH_DEFAULT(precision, fallback_after, 3);
@@ -65,6 +66,10 @@ void ApplyPrecisionDefaults(v1::JobSpec& job_spec) {
   HEARTH_DEFAULT(precision, stats_every, 0);
   for (v1::PrecisionRemedy& remedy : *precision.mutable_remedies()) {
     HEARTH_DEFAULT(remedy, steps, 100);
+  }
+  if (precision.has_trial()) {
+    HEARTH_DEFAULT(*precision.mutable_trial(), steps, 1000);
+    HEARTH_DEFAULT(*precision.mutable_trial(), max_gap, 0.015);
   }
   const Recipe* recipe = FindRecipe(precision.recipe());
   if (recipe == nullptr) {

@@ -1,9 +1,11 @@
 #include "common/spec/precision.h"
 
+#include <cmath>
 #include <string>
 #include <vector>
 
 #include "common/spec/resolve.h"
+#include "common/spec/trial.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -99,6 +101,10 @@ TEST(Remedies, Checked_FieldByField) {
                      p.add_remedies()->mutable_high_precision_layers()->set_first(1);
                    }),
               Says("precision.remedies[0].high_precision_layers.first", ">= 2"));
+  // nvfp4's own row keeps the last two in BF16.
+  EXPECT_THAT(
+      With("nvfp4", remedy([](auto& r) { r.mutable_high_precision_layers()->set_last(2); })),
+      Says("precision.remedies[0].high_precision_layers", "changes nothing"));
   EXPECT_THAT(With("fp8",
                    [](v1::PrecisionSpec& p) {
                      p.add_remedies()->mutable_high_precision_layers()->set_first(1);
@@ -122,6 +128,67 @@ TEST(Remedies, Layers_NarrowTheQuantisedRange) {
   EXPECT_EQ(plan.inner_first_layer, 1);
   EXPECT_EQ(plan.inner_end_layer, 6);
   EXPECT_TRUE(plan.HasInner());
+}
+
+TEST(Trial, Defaults_AndWhatItRuns) {
+  v1::JobSpec job = Job("fp8");
+  EXPECT_THAT(Resolved(job), IsEmpty());
+  EXPECT_THAT(TrialRecipes(job), IsEmpty());
+  job.mutable_precision()->mutable_trial();
+  EXPECT_THAT(Resolved(job), IsEmpty());
+  EXPECT_EQ(job.precision().trial().steps(), 1000);
+  EXPECT_EQ(job.precision().trial().max_gap(), 0.015);
+  EXPECT_THAT(TrialRecipes(job), ElementsAre("bf16", "fp8"));
+  v1::JobSpec without = Job("nvfp4");
+  without.mutable_precision()->mutable_trial();
+  without.mutable_precision()->add_fallback("none");
+  EXPECT_THAT(Resolved(without), IsEmpty());
+  EXPECT_THAT(TrialRecipes(without), ElementsAre("bf16", "nvfp4"));
+}
+
+TEST(Trial, Checked_FieldByField) {
+  const auto trial = [](int64_t steps, double max_gap = 0.01) {
+    return [=](v1::PrecisionSpec& p) {
+      p.mutable_trial()->set_steps(steps);
+      p.mutable_trial()->set_max_gap(max_gap);
+    };
+  };
+  EXPECT_THAT(With("fp8", trial(1000)), IsEmpty());
+  EXPECT_THAT(With("fp8", trial(10, 0)), IsEmpty());
+  EXPECT_THAT(With("bf16", trial(100)), Says("precision.trial", "precision.recipe is bf16"));
+  EXPECT_THAT(With("fp8", trial(9)), Says("precision.trial.steps", "must be 10.."));
+  EXPECT_THAT(With("fp8", trial(1001)), Says("precision.trial.steps", "train.steps 1000"));
+  EXPECT_THAT(With("fp8", trial(100, -0.01)), Says("precision.trial.max_gap", "must be 0..1"));
+  EXPECT_THAT(With("fp8", trial(100, std::nan(""))), Says("precision.trial.max_gap", "must be"));
+  const auto with = [&](auto change) {
+    return [=](v1::PrecisionSpec& p) {
+      trial(200)(p);
+      change(p);
+    };
+  };
+  EXPECT_THAT(With("fp8", with([](auto& p) { p.set_warmup_steps(200); })),
+              Says("precision.trial.steps", "precision.warmup_steps 200"));
+  EXPECT_THAT(With("fp8", with([](auto& p) { p.set_warmup_steps(199); })), IsEmpty());
+  EXPECT_THAT(With("fp8", with([](auto& p) { p.set_bf16_tail(0.801); })),
+              Says("precision.trial.steps", "precision.bf16_tail 0.801"));
+  EXPECT_THAT(With("fp8", with([](auto& p) { p.set_bf16_tail(0.8); })), IsEmpty());
+}
+
+// What a job was resolved to in its own recipe is valid in the one chosen.
+TEST(Trial, ResolvedJob_IsValidInEachRecipe) {
+  v1::JobSpec job = Job("nvfp4");
+  job.mutable_precision()->mutable_trial();
+  job.mutable_precision()->add_remedies()->set_clip(0.5);
+  EXPECT_THAT(Resolved(job), IsEmpty());
+  for (const std::string& recipe : TrialRecipes(job)) {
+    v1::JobSpec in = InRecipe(job, recipe);
+    EXPECT_EQ(in.precision().recipe(), recipe);
+    EXPECT_FALSE(in.precision().has_trial());
+    EXPECT_THAT(Resolved(in), IsEmpty()) << recipe;
+    EXPECT_EQ(in.precision().high_precision_layers().last(), 2) << "the job's own stay";
+  }
+  EXPECT_EQ(InRecipe(job, "nvfp4").precision().remedies_size(), 1);
+  EXPECT_EQ(InRecipe(job, "bf16").precision().remedies_size(), 0);
 }
 
 }  // namespace

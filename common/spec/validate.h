@@ -23,7 +23,7 @@ void ValidateModel(const v1::ModelSpec& model,
 void ValidateJob(const v1::JobSpec& job_spec, std::vector<FieldViolation>& violations);
 
 class Checker;
-// precision.fallback_*, remedies and stats_every; part of ValidateJob.
+// precision.fallback_*, remedies, stats_every and trial; part of ValidateJob.
 void CheckLadder(const v1::JobSpec& job, Checker& check);
 
 }  // namespace hearth::spec

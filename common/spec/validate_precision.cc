@@ -1,4 +1,5 @@
-// Rules of what happens on numerical trouble: precision.fallback_*, remedies, stats_every.
+// Rules of what happens on numerical trouble: precision.fallback_*, remedies, stats_every; and of
+// the trial before.
 #include <string>
 
 #include "common/spec/checker.h"
@@ -11,6 +12,8 @@ namespace {
 
 constexpr int kMaxRemedies = 16;
 constexpr int64_t kMaxLadderSteps = int64_t{1} << 40;
+// Fewer say nothing, and the first are in BF16 while scales are found.
+constexpr int64_t kMinTrialSteps = 10;
 
 void CheckFactor(const std::string& field, bool has, double value, Checker& check) {
   check.Rule(field, !has || (value > 0.0 && value < 1.0), value,
@@ -44,9 +47,42 @@ void CheckRemedy(const v1::JobSpec& job,
   layers = true;
   check.AtLeast(path + ".first", true, range.first(), always.first());
   check.AtLeast(path + ".last", true, range.last(), always.last());
+  if (range.first() == always.first() && range.last() == always.last()) {
+    check.Add(path,
+              "changes nothing: precision.high_precision_layers keeps the same layers in BF16");
+  }
   if (job.model().layers() > 0 && int64_t{range.first()} + range.last() > job.model().layers()) {
     check.Add(path, Text("first ", range.first(), " and last ", range.last(),
                          " are more than the model's ", job.model().layers(), " layers"));
+  }
+}
+
+void CheckTrial(const v1::JobSpec& job, Checker& check) {
+  const v1::PrecisionSpec& p = job.precision();
+  if (!p.has_trial()) {
+    return;
+  }
+  const Recipe* recipe = FindRecipe(p.recipe());
+  if (recipe != nullptr && !recipe->quantised()) {
+    check.Add("precision.trial",
+              Text("compares a quantised recipe with bf16; precision.recipe is ", p.recipe()));
+  }
+  check.Range("precision.trial.max_gap", p.trial().has_max_gap(), p.trial().max_gap(), 0.0, 1.0);
+  const std::string field = "precision.trial.steps";
+  const int64_t steps = p.trial().steps();
+  const size_t before = check.size();
+  check.Range(field, p.trial().has_steps(), steps, kMinTrialSteps, kMaxLadderSteps);
+  if (check.size() > before || job.train().steps() < 1) {
+    return;
+  }
+  if (steps > job.train().steps()) {
+    check.Add(field, Text(steps, " is more than train.steps ", job.train().steps()));
+  } else if (steps <= p.warmup_steps()) {
+    check.Add(field, Text(steps, " is not more than precision.warmup_steps ", p.warmup_steps(),
+                          ", which are in BF16 in any recipe"));
+  } else if (recipe != nullptr && ResolvePrecision(job, *recipe, 1).tail_step <= steps) {
+    check.Add(field, Text(steps, " reaches into precision.bf16_tail ", p.bf16_tail(),
+                          ", which is in BF16 in any recipe"));
   }
 }
 
@@ -54,6 +90,7 @@ void CheckRemedy(const v1::JobSpec& job,
 
 void CheckLadder(const v1::JobSpec& job, Checker& check) {
   const v1::PrecisionSpec& p = job.precision();
+  CheckTrial(job, check);
   check.Range("precision.fallback_after", p.has_fallback_after(), p.fallback_after(), 1, 1000);
   check.Range("precision.fallback_window", p.has_fallback_window(), p.fallback_window(), int64_t{1},
               kMaxLadderSteps);

@@ -1,0 +1,47 @@
+#include "common/spec/trial.h"
+
+#include "common/spec/precision.h"
+
+namespace hearth::spec {
+
+v1::JobSpec InRecipe(const v1::JobSpec& job, const std::string& recipe) {
+  v1::JobSpec out = job;
+  v1::PrecisionSpec& precision = *out.mutable_precision();
+  precision.set_recipe(recipe);
+  precision.clear_trial();
+  const Recipe* row = FindRecipe(recipe);
+  if (row == nullptr) {
+    return out;
+  }
+  precision.clear_fallback();
+  for (const std::string& name : job.precision().fallback()) {
+    const Recipe* fallback = FindRecipe(name);
+    const bool none = name == "none" && row->quantised();
+    if (none || (fallback != nullptr && fallback != row && CanFollow(*row, *fallback))) {
+      precision.add_fallback(name);
+    }
+  }
+  if (!row->quantised()) {
+    precision.clear_remedies();
+  }
+  if (!row->quantised() || row->block_scaled()) {
+    precision.clear_lm_head();
+  }
+  return out;
+}
+
+std::vector<std::string> TrialRecipes(const v1::JobSpec& job) {
+  if (!job.precision().has_trial()) {
+    return {};
+  }
+  std::vector<std::string> recipes = {std::string(RecipeOf(RecipeKind::kBf16).name)};
+  for (const Recipe* recipe : PrecisionLadder(job)) {
+    if (!recipe->quantised()) {
+      break;  // what is below it is never needed: BF16 itself is always close enough
+    }
+    recipes.emplace_back(recipe->name);
+  }
+  return recipes;
+}
+
+}  // namespace hearth::spec
