@@ -10,10 +10,9 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/base/version.h"
-#include "common/spec/precision.h"
-#include "common/spec/recipe.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
+#include "worker/trainer/guard/trial.h"
 
 namespace hearth::trainer {
 namespace {
@@ -40,24 +39,23 @@ double Median(std::vector<double> values) {
   return *middle;
 }
 
-double MeanOfLast(const std::vector<LossPoint>& points, int64_t window) {
-  const size_t count = std::min(points.size(), static_cast<size_t>(std::max<int64_t>(1, window)));
-  double sum = 0;
-  for (size_t i = points.size() - count; i < points.size(); ++i) {
-    sum += points[i].loss;
-  }
-  return sum / static_cast<double>(count);
-}
-
 std::optional<double> Ratio(double value, double base) {
   return base > 0 && value > 0 ? std::optional<double>(value / base) : std::nullopt;
 }
 
+// In percent.
 std::optional<double> Gap(const std::optional<double>& value, const std::optional<double>& base) {
-  if (!value.has_value() || !base.has_value() || !(*base > 0)) {
-    return std::nullopt;
+  const std::optional<double> gap = RelativeGap(value, base);
+  return gap.has_value() ? std::optional<double>(100 * *gap) : std::nullopt;
+}
+
+std::vector<double> Losses(const std::vector<LossPoint>& points) {
+  std::vector<double> losses;
+  losses.reserve(points.size());
+  for (const LossPoint& point : points) {
+    losses.push_back(point.loss);
   }
-  return 100 * (*value / *base - 1);
+  return losses;
 }
 
 std::string OrDash(const std::optional<double>& value, const absl::FormatSpec<double>& format) {
@@ -138,31 +136,6 @@ void AddStep(const v1::StepReport& step, std::vector<double>& speeds, ComparedRu
 
 }  // namespace
 
-v1::JobSpec InRecipe(const v1::JobSpec& job, const std::string& recipe) {
-  v1::JobSpec out = job;
-  v1::PrecisionSpec& precision = *out.mutable_precision();
-  precision.set_recipe(recipe);
-  const spec::Recipe* row = spec::FindRecipe(recipe);
-  if (row == nullptr) {
-    return out;
-  }
-  precision.clear_fallback();
-  for (const std::string& name : job.precision().fallback()) {
-    const spec::Recipe* fallback = spec::FindRecipe(name);
-    const bool none = name == "none" && row->quantised();
-    if (none || (fallback != nullptr && spec::CanFollow(*row, *fallback))) {
-      precision.add_fallback(name);
-    }
-  }
-  if (!row->quantised()) {
-    precision.clear_remedies();
-  }
-  if (!row->quantised() || row->block_scaled()) {
-    precision.clear_lm_head();
-  }
-  return out;
-}
-
 absl::Status ReadRun(Env& env, const std::string& folder, int64_t window, ComparedRun& run) {
   HEARTH_ASSIGN_OR_RETURN(const std::string info_text, env.ReadFile(folder + "/run.json"));
   v1::RunInfo info;
@@ -182,7 +155,7 @@ absl::Status ReadRun(Env& env, const std::string& folder, int64_t window, Compar
   speeds.erase(speeds.begin(), speeds.begin() + static_cast<std::ptrdiff_t>(settling));
   run.tokens_per_second = Median(std::move(speeds));
   if (!run.training.empty()) {
-    run.training_loss = MeanOfLast(run.training, window);
+    run.training_loss = MeanOfLast(Losses(run.training), window);
   }
   if (!run.held_out.empty()) {
     run.held_out_loss = run.held_out.back().loss;

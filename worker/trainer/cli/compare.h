@@ -55,11 +55,6 @@ struct Comparison {
   std::vector<ComparedRun> runs;  // the first is the reference
 };
 
-// The job in another recipe, for a fair comparison: everything else stays, but for what the recipe
-// has no use for and would be refused with: fallbacks it cannot follow, remedies without a
-// fallback, an FP8 output projection. A name that is no recipe is kept, for validation to refuse.
-v1::JobSpec InRecipe(const v1::JobSpec& job, const std::string& recipe);
-
 // Fills a run from what the trainer left in `folder` (run.json, metrics.jsonl). The state is left
 // alone. kNotFound: no such file; kDataLoss: a line is not a step.
 absl::Status ReadRun(Env& env, const std::string& folder, int64_t window, ComparedRun& run);

@@ -24,19 +24,20 @@
 #include "common/config/config.h"
 #include "common/io/env.h"
 #include "common/spec/resolve.h"
+#include "common/spec/trial.h"
 #include "common/time/clock.h"
 #include "google/protobuf/util/json_util.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
 #include "worker/trainer/cli/commands.h"
 #include "worker/trainer/cli/compare.h"
 #include "worker/trainer/exit_codes.h"
+#include "worker/trainer/guard/trial.h"
 #include "worker/trainer/link/link.h"
 
 namespace hearth::trainer {
 namespace {
 
 constexpr absl::Duration kProgressPeriod = absl::Seconds(2);
-constexpr int64_t kWindowMax = 200;
 
 // The run under way, 0 = none, and whether a signal came. Runs are in a process group of their own:
 // a terminal's Ctrl-C comes here alone and is passed on once.
@@ -203,8 +204,7 @@ absl::Status Compare::Prepare() {
   }
   comparison_.job = resolved.name();
   comparison_.steps = steps;
-  comparison_.window =
-      options_.window > 0 ? options_.window : std::clamp<int64_t>(steps / 10, 1, kWindowMax);
+  comparison_.window = options_.window > 0 ? options_.window : FinalLossWindow(steps);
   for (const std::string& recipe : options_.recipes) {
     ComparedRun run;
     run.recipe = recipe;
@@ -262,7 +262,7 @@ void Compare::FixBatch(const ComparedRun& first) {
 }
 
 absl::Status Compare::RunRecipe(ComparedRun& run) {
-  const v1::JobSpec job = InRecipe(job_, run.recipe);
+  const v1::JobSpec job = spec::InRecipe(job_, run.recipe);
   v1::JobSpec resolved = job;
   std::vector<spec::FieldViolation> violations;
   spec::Resolve(resolved, violations);

@@ -11,12 +11,14 @@
 
 #include "common/config/config.h"
 #include "common/spec/resolve.h"
+#include "common/spec/trial.h"
 #include "nlohmann/json.hpp"
 #include "worker/trainer/cli/commands.h"
 
 namespace hearth::trainer {
 namespace {
 
+using spec::InRecipe;
 using ::testing::DoubleNear;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
