@@ -52,11 +52,15 @@ class Dashboards(unittest.TestCase):
         recorded = {r["record"] for r in series.rules() if "record" in r}
         self.assertEqual({name for name in recorded if name not in text}, set())
 
-    def test_every_alert_fires_in_a_test(self):
+    def test_every_alert_fires_and_every_record_has_a_value_in_a_test(self):
         with open(os.path.join(series.DEPLOY, "prometheus", "tests", "hearth-alerts_test.yml"), encoding="utf-8") as f:
-            cases = [case for test in yaml.safe_load(f)["tests"] for case in test.get("alert_rule_test", [])]
+            tests = yaml.safe_load(f)["tests"]
+        cases = [case for test in tests for case in test.get("alert_rule_test", [])]
         fires = {case["alertname"] for case in cases if case["exp_alerts"]}
         self.assertEqual({rule["alert"] for rule in series.rules() if "alert" in rule} - fires, set())
+        expected = [case["expr"] for test in tests for case in test.get("promql_expr_test", []) if case["exp_samples"]]
+        recorded = {rule["record"] for rule in series.rules() if "record" in rule}
+        self.assertEqual({name for name in recorded if not any(name in e for e in expected)}, set())
 
 
 def spoil(rule, d):
