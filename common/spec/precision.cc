@@ -49,6 +49,7 @@ PrecisionPlan ResolvePrecision(const v1::JobSpec& job_spec, const Recipe& recipe
         std::clamp(layers - range.last(), plan.inner_first_layer, plan.inner_end_layer);
   }
   plan.plain_fallback = PrecisionLadder(job_spec).size() > 1;
+  plan.narrow_activations = !precision.has_narrow_activations() || precision.narrow_activations();
   plan.stats = precision.stats_every() > 0;
   return plan;
 }

@@ -36,6 +36,8 @@ struct PrecisionPlan {
   int inner_end_layer = 0;
   // Any step may have to run in BF16: it is a row of precision.fallback.
   bool plain_fallback = false;
+  // Quantised passes keep the input of activation functions in 8 bits (precision.narrow_activations).
+  bool narrow_activations = false;
   // Underflow and saturation are counted now and then (precision.stats_every).
   bool stats = false;
 

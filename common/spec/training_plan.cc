@@ -72,8 +72,20 @@ class Builder {
   absl::Status status_;
 };
 
+// As kernels/core/kept_input.h has it; tests compare.
+constexpr int64_t kKeptBlock = 32;
+
 int64_t Tokens(const TrainingPlanOptions& o) {
   return o.micro_batch * o.sequence_length;
+}
+
+// Whether any layer is quantised in training.
+bool Quantises(const TrainingPlanOptions& o) {
+  return o.training && o.precision.quantised() && o.precision.first_layer < o.precision.end_layer;
+}
+
+bool KeepsNarrow(const TrainingPlanOptions& o) {
+  return Quantises(o) && o.precision.narrow_activations && o.shape.ffn_hidden % kKeptBlock == 0;
 }
 
 void AddPersistent(const TrainingPlanOptions& o, const StepTimeline& time, Builder& out) {
@@ -103,6 +115,9 @@ void AddActivations(const TrainingPlanOptions& o, const StepTimeline& time, Buil
     }
     // The embedding writes the first layer's input.
     const bool is_input = a.name == "mixer.input";
+    const int32_t shared_first = a.backward    ? time.FfnBackward(o.shape.layers - 1)
+                                 : is_input ? time.Embedding()
+                                            : time.MixerForward(0);
     const auto add = [&](std::string name, int32_t first, int32_t last) {
       if (a.raw) {
         out.Bytes(std::move(name), BufferClass::kActivations, DTypeBytes(a.dtype, a.elements),
@@ -112,11 +127,14 @@ void AddActivations(const TrainingPlanOptions& o, const StepTimeline& time, Buil
       }
     };
     if (IsShared(a, o)) {
-      add(absl::StrCat("shared.", a.name), is_input ? time.Embedding() : time.MixerForward(0),
+      add(absl::StrCat("shared.", a.name), shared_first,
           o.training ? time.MixerBackward(0) : time.Head());
       continue;
     }
     for (int64_t layer = 0; layer < o.shape.layers; ++layer) {
+      if (a.quantised && (layer < o.precision.first_layer || layer >= o.precision.end_layer)) {
+        continue;
+      }
       const int32_t start = a.ffn ? time.FfnForward(layer) : time.MixerForward(layer);
       const int32_t first = is_input && layer == 0 ? time.Embedding() : start;
       const int32_t last = a.ffn ? time.FfnBackward(layer) : time.MixerBackward(layer);
@@ -160,10 +178,6 @@ void AddQuantised(const TrainingPlanOptions& o, const StepTimeline& time, Builde
   const int64_t widest_dy = std::max({s.hidden, s.qkv_width(), s.ffn_in_width()});
   const int32_t last = time.MixerBackward(0);
   out.Bytes("quant.rows", BufferClass::kWorkspace, FormBytes(r.fprop.a, n, widest_x), 0, last);
-  // Producers write plain values, which are then quantised.
-  if (!o.precision.delayed || o.precision.block) {
-    out.Floats("quant.plain", BufferClass::kWorkspace, o.recipe->activation, n * widest_x, 0, last);
-  }
   out.Bytes("quant.dy_rows", BufferClass::kWorkspace, FormBytes(r.dgrad.a, n, widest_dy),
             time.Head(), last);
   // The scales of fewer lines are padded to as many.
@@ -319,20 +333,21 @@ std::vector<ActivationSpec> LayerActivations(const TrainingPlanOptions& o) {
   const DType act = o.recipe->activation;
   const DType stat = DType::kFp32;
   const int64_t qk = s.qk_norm ? 1 : 0;
-  // An operand of wgrad is kept as its GEMM reads it. Where some steps run in BF16, both forms
-  // share the room of the larger.
-  const bool quantised = o.precision.quantised() && o.training;
-  const bool raw = quantised && !o.precision.HasPlainPhase(static_cast<int>(s.layers));
-  // Raw ones are counted in bytes.
+  const bool quantised = Quantises(o);
+  const bool narrow = KeepsNarrow(o);
+  // Plain operands in a job that quantises: one for all layers.
+  const auto plain = [quantised](Recompute level) { return quantised ? Recompute::kNone : level; };
+  // As wgrad reads it; counted in bytes.
   const DType byte = DType::kFp8E4M3;
-  const DType operand = raw ? byte : act;
   const auto form = [&](int64_t width) {
     return quantised ? FormBytes(o.precision.recipe->wgrad.a, width, n) : 0;
   };
-  const auto saved = [&](int64_t width) { return raw ? form(width) : n * width; };
+  const int64_t kept = narrow ? n * s.ffn_in_width() + n * s.ffn_in_width() / kKeptBlock : 0;
+  constexpr Recompute kAlways = Recompute::kNone;
   return {
       {"mixer.input", n * s.hidden, act, false, false, Recompute::kBlock},
-      {"mixer.norm", saved(s.hidden), operand, raw, false, Recompute::kNormAct},
+      {"mixer.norm", n * s.hidden, act, false, false, plain(Recompute::kNormAct)},
+      {"mixer.norm_columns", form(s.hidden), byte, true, false, Recompute::kNormAct, true},
       {"mixer.norm_stats", 2 * n, stat, false, false, Recompute::kNormAct},
       {"mixer.qkv", n * s.qkv_width(), act, false, false, Recompute::kAttention},
       // QK-norm's backward needs its input, so its output has a place of its own.
@@ -340,15 +355,26 @@ std::vector<ActivationSpec> LayerActivations(const TrainingPlanOptions& o) {
       {"mixer.qk_stats", qk * n * (s.heads + s.kv_heads), stat, false, false,
        Recompute::kAttention},
       {"mixer.attention", n * s.q_width(), act, false, false, Recompute::kAttention},
-      // Attention's backward reads its output in full precision, wgrad the quantised transpose.
-      {"mixer.attention_columns", form(s.q_width()), byte, true, false, Recompute::kAttention},
+      // Attention's backward reads its output in full precision: wgrad's form is made of that.
+      {"mixer.attention_columns", form(s.q_width()), byte, true, false, kAlways, true, true},
       {"mixer.lse", n * s.heads, stat, false, false, Recompute::kAttention},
       {"ffn.input", n * s.hidden, act, false, true, Recompute::kBlock},
-      {"ffn.norm", saved(s.hidden), operand, raw, true, Recompute::kNormAct},
+      {"ffn.norm", n * s.hidden, act, false, true, plain(Recompute::kNormAct)},
+      {"ffn.norm_columns", form(s.hidden), byte, true, true, Recompute::kNormAct, true},
       {"ffn.norm_stats", 2 * n, stat, false, true, Recompute::kNormAct},
-      {"ffn.projected", n * s.ffn_in_width(), act, false, true, Recompute::kFfn},
-      {"ffn.activated", saved(s.ffn_hidden), operand, raw, true, Recompute::kNormAct},
+      {"ffn.projected", n * s.ffn_in_width(), act, false, true, narrow ? kAlways : Recompute::kFfn},
+      {"ffn.kept", kept, byte, true, true, Recompute::kFfn, true},
+      {"ffn.activated", n * s.ffn_hidden, act, false, true, plain(Recompute::kNormAct)},
+      // One pass over what is kept makes it again.
+      {"ffn.activated_columns", form(s.ffn_hidden), byte, true, true, kAlways, true, true},
   };
+}
+
+Recompute PlainRecompute(const TrainingPlanOptions& o) {
+  if (!Quantises(o)) {
+    return o.recompute;
+  }
+  return std::max(o.recompute, KeepsNarrow(o) ? Recompute::kFfn : Recompute::kNormAct);
 }
 
 bool IsShared(const ActivationSpec& activation, const TrainingPlanOptions& o) {

@@ -70,8 +70,10 @@ struct ActivationSpec {
   DType dtype = DType::kBf16;
   bool raw = false;  // takes `dtype`'s own size on every device: quantised values
   bool ffn = false;  // which sub-block fills it
-  Recompute shared_from =
-      Recompute::kBlock;  // the first level at which it is computed again instead of kept
+  // The first level at which it is computed again instead of kept; kNone: always.
+  Recompute shared_from = Recompute::kBlock;
+  bool quantised = false;  // of layers alone whose weights are quantised
+  bool backward = false;   // only backward uses it
 };
 
 struct TrainingPlanOptions {
@@ -102,7 +104,14 @@ struct TrainingPlanOptions {
   bool training = true;
 };
 
+// Where a recipe quantises, what each layer keeps for backward is what its quantised passes read:
+// operands of wgrad in their GEMM's format, and, with PrecisionPlan::narrow_activations, the input
+// of the activation function in 8 bits (kernels/core/kept_input.h).
 std::vector<ActivationSpec> LayerActivations(const TrainingPlanOptions& options);
+
+// The level of passes, and layers, in BF16: in a job that quantises there is one buffer for all
+// layers of what its quantised passes keep in a narrow form.
+Recompute PlainRecompute(const TrainingPlanOptions& options);
 
 // Whether `activation` has one buffer for all layers ("shared.<name>") or one for each
 // ("layers.<l>.<name>").

@@ -9,12 +9,17 @@
 //   kBlocks           : resident blocks of a multiprocessor to leave registers for
 //   Input(i, row, col): the address of element (row, col) of input i, linear in row
 //   kBias, bias       : whether Apply wants a bias; [cols] or null
+//   kKept, kKeptInputs, kept : inputs 0 to kKeptInputs - 1, rows of one matrix side by side from
+//                       Input(0, 0, 0) on, are also written to `kept`, or read from there instead
 //   Apply(in, bias, out) : kInputs floats, bias[col] (0 if null) -> kOutputs floats
 // The output may alias inputs element by element: a thread reads what it overwrites before.
 #pragma once
 
+#include <type_traits>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/block_tile.cuh"
+#include "kernels/cuda/kept.cuh"
 #include "kernels/cuda/quant_tile.cuh"
 #include "kernels/cuda/util.cuh"
 
@@ -111,7 +116,11 @@ __device__ __forceinline__ void ApplyToTile(
       if (row + b * Tile::kRowsAtOnce < end) {
 #pragma unroll
         for (int i = 0; i < Op::kInputs; ++i) {
-          in[b][i] = LoadRaw8Once(from[i]);
+          if (Op::kKept == KeptUse::kRead && i < Op::kKeptInputs) {
+            in[b][i] = LoadKept8<A>(op.kept, from[i] - op.Input(0, 0, 0));
+          } else {
+            in[b][i] = LoadRaw8Once(from[i]);
+          }
         }
       }
 #pragma unroll
@@ -124,6 +133,12 @@ __device__ __forceinline__ void ApplyToTile(
       const int r = row + b * Tile::kRowsAtOnce;
       if (r >= end) {
         break;
+      }
+      if constexpr (Op::kKept == KeptUse::kWrite) {
+#pragma unroll
+        for (int i = 0; i < Op::kKeptInputs; ++i) {
+          StoreKept8(op.kept, op.Input(i, row0 + r, col) - op.Input(0, 0, 0), in[b][i]);
+        }
       }
       Raw8<A> rounded[Op::kOutputs];
       ApplyToPacks<A>(op, in[b], bias, rounded);
@@ -262,7 +277,10 @@ __global__ void __launch_bounds__(kPointwiseThreads)
     float y[Op::kOutputs];
 #pragma unroll
     for (int i = 0; i < Op::kInputs; ++i) {
-      x[i] = ToFloat(*op.Input(i, row, col));
+      const A* from = op.Input(i, row, col);
+      x[i] = Op::kKept == KeptUse::kRead && i < Op::kKeptInputs
+                 ? LoadKept(op.kept, from - op.Input(0, 0, 0))
+                 : ToFloat(*from);
     }
     op.Apply(x, op.bias != nullptr ? ToFloat(op.bias[col]) : 0.0F, y);
 #pragma unroll
@@ -327,6 +345,7 @@ absl::Status Pointwise(const Exec& exec,
   if (rows == 0 || cols == 0) {
     return absl::OkStatus();
   }
+  aligned = aligned && Aligned16(op.kept.values);
   if (!blocks.empty()) {
     return PointwiseBlocks<A>(exec, name, op, aligned, out, blocks, rows, cols);
   }
@@ -334,6 +353,10 @@ absl::Status Pointwise(const Exec& exec,
   const bool vectors = aligned && cols % 8 == 0 && Aligned16(op.bias) && Aligned16(out.data) &&
                        Aligned16(quant.rows) &&
                        (!columns || (rows % 16 == 0 && cols % 16 == 0 && Aligned16(quant.columns)));
+  if (!vectors && Op::kKept == KeptUse::kWrite) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": an input to be kept where not all is aligned to 16 bytes"));
+  }
   if (!vectors) {
     const auto blocks = static_cast<unsigned>(CeilDiv(rows * cols, kPointwiseThreads));
     PointwiseAnyKernel<A, Op>
@@ -349,8 +372,26 @@ absl::Status Pointwise(const Exec& exec,
   };
   using Square = PointwiseTile<true>;
   using Long = PointwiseTile<false>;
-  return columns ? launch(PointwiseKernel<A, Op, true>, Square::kRows, Square::kCols)
-                 : launch(PointwiseKernel<A, Op, false>, Long::kRows, Long::kCols);
+  if constexpr (Op::kKept != KeptUse::kWrite) {
+    if (columns) {
+      return launch(PointwiseKernel<A, Op, true>, Square::kRows, Square::kCols);
+    }
+  }
+  return launch(PointwiseKernel<A, Op, false>, Long::kRows, Long::kCols);
+}
+
+template <KeptUse kUse>
+using KeptUseIs = std::integral_constant<KeptUse, kUse>;
+
+// run(KeptUseIs<...>(), the view): what the op does with its kept input.
+template <typename Run>
+absl::Status WithKept(const KeptInput& kept, const Run& run) {
+  return kept.empty() ? run(KeptUseIs<KeptUse::kNone>(), kept)
+                      : run(KeptUseIs<KeptUse::kRead>(), kept);
+}
+template <typename Run>
+absl::Status WithKept(const KeptInput& keep, const KeptInput& kept, const Run& run) {
+  return keep.empty() ? WithKept(kept, run) : run(KeptUseIs<KeptUse::kWrite>(), keep);
 }
 
 }  // namespace hearth::kernels::cuda

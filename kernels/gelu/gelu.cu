@@ -52,9 +52,11 @@ __device__ __forceinline__ float Slope(float u) {
   return s + u * s * (1.0F - s) * kTwiceK * (1.0F + 3.0F * kCubic * u * u);
 }
 
-template <typename A, bool kErf>
+template <typename A, bool kErf, KeptUse kUse>
 struct ForwardOp {
   static constexpr bool kBias = true;
+  static constexpr KeptUse kKept = kUse;
+  static constexpr int kKeptInputs = 1;
   static constexpr int kInputs = 1;
   static constexpr int kOutputs = 1;
   static constexpr int kBatch = 2;
@@ -62,6 +64,7 @@ struct ForwardOp {
   const A* x;
   const A* bias;
   int64_t cols;
+  KeptInput kept;
 
   __device__ __forceinline__ const A* Input(int, int64_t row, int64_t col) const {
     return x + row * cols + col;
@@ -71,9 +74,11 @@ struct ForwardOp {
   }
 };
 
-template <typename A, bool kErf>
+template <typename A, bool kErf, KeptUse kUse>
 struct BackwardOp {
   static constexpr bool kBias = true;
+  static constexpr KeptUse kKept = kUse;
+  static constexpr int kKeptInputs = 1;
   static constexpr int kInputs = 2;  // x, dy
   static constexpr int kOutputs = 1;
   static constexpr int kBatch = sizeof(A) == 2 ? 2 : 1;
@@ -82,6 +87,7 @@ struct BackwardOp {
   const A* bias;
   const A* dy;
   int64_t cols;
+  KeptInput kept;
 
   __device__ __forceinline__ const A* Input(int i, int64_t row, int64_t col) const {
     return (i == 0 ? x : dy) + row * cols + col;
@@ -94,9 +100,12 @@ struct BackwardOp {
 template <typename A, bool kErf>
 absl::Status Forward(const Exec& exec, const GeluForwardArgs& args) {
   const int64_t cols = args.x.cols();
-  const ForwardOp<A, kErf> op{args.x.as<A>(), args.bias.as<A>(), cols};
-  return Pointwise<A>(exec, kOp, op, Aligned16(args.x.data), args.y, args.y_quant, args.y_blocks,
-                      args.x.rows(), cols);
+  return WithKept(args.keep, args.kept, [&](auto use, const KeptInput& kept) {
+    const ForwardOp<A, kErf, decltype(use)::value> op{args.x.as<A>(), args.bias.as<A>(), cols,
+                                                      kept};
+    return Pointwise<A>(exec, kOp, op, Aligned16(args.x.data), args.y, args.y_quant, args.y_blocks,
+                        args.x.rows(), cols);
+  });
 }
 template <typename A>
 absl::Status Forward(const Exec& exec, const GeluForwardArgs& args) {
@@ -106,9 +115,12 @@ absl::Status Forward(const Exec& exec, const GeluForwardArgs& args) {
 template <typename A, bool kErf>
 absl::Status Backward(const Exec& exec, const GeluBackwardArgs& args) {
   const int64_t cols = args.x.cols();
-  const BackwardOp<A, kErf> op{args.x.as<A>(), args.bias.as<A>(), args.dy.as<A>(), cols};
-  return Pointwise<A>(exec, kOp, op, Aligned16(args.x.data) && Aligned16(args.dy.data), args.dx,
-                      args.dx_quant, args.dx_blocks, args.x.rows(), cols);
+  return WithKept(args.kept, [&](auto use, const KeptInput& kept) {
+    const BackwardOp<A, kErf, decltype(use)::value> op{args.x.as<A>(), args.bias.as<A>(),
+                                                       args.dy.as<A>(), cols, kept};
+    return Pointwise<A>(exec, kOp, op, Aligned16(args.x.data) && Aligned16(args.dy.data), args.dx,
+                        args.dx_quant, args.dx_blocks, args.x.rows(), cols);
+  });
 }
 template <typename A>
 absl::Status Backward(const Exec& exec, const GeluBackwardArgs& args) {

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "kernels/core/block_quant.h"
 #include "kernels/core/exec.h"
+#include "kernels/core/kept_input.h"
 
 namespace hearth::kernels {
 
@@ -21,6 +22,9 @@ enum class GeluKind : uint8_t {
 //   y_blocks: block-scaled forms of y, the bits that BlockQuantize (block_quantize.h) gives of it,
 //          in the same pass; instead of y_quant, with what BlockQuantize asks of shapes. On CUDA
 //          all views are aligned to 16 bytes then
+//   keep : x for backward in 8 bits, [N, F]; F is a multiple of 32, y_quant has no columns. On CUDA
+//          all views are aligned to 16 bytes then
+//   kept : read instead of x, which then gives shape and type alone
 struct GeluForwardArgs {
   TensorView x;
   TensorView bias;
@@ -29,6 +33,8 @@ struct GeluForwardArgs {
   GeluKind kind = GeluKind::kErf;
   DType round_y = DType::kF32;
   BlockQuantView y_blocks;
+  KeptInput keep;
+  KeptInput kept;
 };
 
 absl::Status CanImplement(const GeluForwardArgs& args);
@@ -39,7 +45,7 @@ absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args);
 //   dy, x, dx : [N, F] T; dx may alias dy or x, and may be absent if dx_quant has values
 //               or there are dx_blocks
 //   bias      : [F] T, present if it was in forward
-//   dx_blocks : as y_blocks above
+//   dx_blocks, kept : as above, of dx
 struct GeluBackwardArgs {
   TensorView dy;
   TensorView x;
@@ -49,6 +55,7 @@ struct GeluBackwardArgs {
   GeluKind kind = GeluKind::kErf;
   DType round_dx = DType::kF32;
   BlockQuantView dx_blocks;
+  KeptInput kept;
 };
 
 absl::Status CanImplement(const GeluBackwardArgs& args);

@@ -59,6 +59,58 @@ constexpr BlockShape kBlockShapes[] = {
      kNvidiaGradient, true},
 };
 
+struct KeptShape {
+  const char* name;
+  int64_t N, F;
+  GeluKind kind;
+};
+
+constexpr KeptShape kKeptShapes[] = {
+    {"kept_erf_33x32", 33, 32, GeluKind::kErf},
+    {"kept_tanh_144x640", 144, 640, GeluKind::kTanh},
+};
+
+// Forward keeps its input, then y and dx come from what it kept.
+OpCase KeptCase(const KeptShape& s) {
+  OpCase c;
+  c.op = "gelu";
+  c.name = s.name;
+  c.buffers = {{"x", {s.N, s.F}, Role::kInput, {Fill::kNormal, 0.0, 2.0}},
+               {"bias", {s.F}},
+               {"y", {s.N, s.F}, Role::kOutput},
+               {"y_again", {s.N, s.F}, Role::kOutput},
+               {"dy", {s.N, s.F}},
+               {"dx", {s.N, s.F}, Role::kOutput},
+               KeptWords("kept", s.N, s.F),
+               Quantised("y_rows", "y", {s.N, s.F}, DType::kE4M3, false)};
+  AddQuantised(c, "y_again", {s.N, s.F}, DType::kE4M3, false);
+  AddQuantised(c, "dx", {s.N, s.F}, DType::kE5M2, false);
+  const auto kept = [s](const Buffers& b) { return KeptAt(b["kept"].data, s.N, s.F); };
+  c.forward = [s, kept](const Exec& exec, const Buffers& b) {
+    GeluForwardArgs args;
+    args.x = b["x"];
+    args.bias = b["bias"];
+    args.y = b["y"];
+    args.kind = s.kind;
+    args.y_quant = b.Quant("y_rows");
+    args.keep = kept(b);
+    HEARTH_RETURN_IF_ERROR(GeluForward(exec, args));
+    args.y = b["y_again"];
+    args.y_quant = b.Quant("y_again_quant");
+    args.keep = {};
+    args.kept = kept(b);
+    return GeluForward(exec, args);
+  };
+  c.backward = [s, kept](const Exec& exec, const Buffers& b) {
+    GeluBackwardArgs args = BackwardArgs(s.kind, b);
+    args.dx_quant = b.Quant("dx_quant");
+    args.kept = kept(b);
+    return GeluBackward(exec, args);
+  };
+  c.slack = 16.0;
+  return c;
+}
+
 OpCase BlockCase(const BlockShape& s) {
   OpCase c;
   c.op = "gelu";
@@ -154,6 +206,9 @@ std::vector<OpCase> GeluCases() {
   }
   for (const BlockShape& s : kBlockShapes) {
     cases.push_back(BlockCase(s));
+  }
+  for (const KeptShape& s : kKeptShapes) {
+    cases.push_back(KeptCase(s));
   }
   return cases;
 }

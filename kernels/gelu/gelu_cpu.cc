@@ -2,6 +2,7 @@
 #include "kernels/block_quantize/block_quantize.h"
 #include "kernels/core/cpu.h"
 #include "kernels/cuda/dispatch.h"
+#include "kernels/formats/kept.h"
 #include "kernels/formats/quant.h"
 #include "kernels/formats/span.h"
 #include "kernels/gelu/gelu.h"
@@ -91,7 +92,7 @@ HEARTH_SIMD void Row(
   RowImpl(kind, dy, x, bias, n, y);
 }
 
-// Values at a time where there is no plain output to compute them into.
+// Values at a time where there is no plain output to compute them into, or the input was kept.
 constexpr int64_t kPiece = 512;
 
 // One direction: dy is absent forward.
@@ -103,17 +104,28 @@ absl::Status Impl(const Exec& exec,
                   const TensorView& bias,
                   const TensorView& y,
                   DType round,
-                  const QuantView& quant) {
+                  const QuantView& quant,
+                  const KeptInput& keep,
+                  const KeptInput& kept) {
   const int64_t rows = x.rows();
   const int64_t cols = x.cols();
   ParallelFor(exec, rows, RowGrain(cols), [&](int64_t begin, int64_t end) {
     T piece[kPiece];
+    T loaded[kPiece];
     for (int64_t row = begin; row < end; ++row) {
       for (int64_t col = 0; col < cols; col += kPiece) {
         const int64_t n = std::min(kPiece, cols - col);
         const int64_t at = row * cols + col;
         T* out = y.empty() ? piece : y.as<T>() + at;
-        Row(kind, dy.empty() ? nullptr : dy.as<T>() + at, x.as<T>() + at,
+        const T* in = x.as<T>() + at;
+        if (!kept.empty()) {
+          LoadKeptSpan(kept, at, n, loaded);
+          in = loaded;
+        }
+        if (!keep.empty()) {
+          KeepSpan(in, n, at, keep);
+        }
+        Row(kind, dy.empty() ? nullptr : dy.as<T>() + at, in,
             bias.empty() ? nullptr : bias.as<T>() + col, n, out);
         RoundSpan(out, n, round);
         QuantizeRow(quant, rows, cols, row, col, out, n);
@@ -146,6 +158,7 @@ absl::Status CheckViews(const TensorView& x,
 }  // namespace
 
 absl::Status CanImplement(const GeluForwardArgs& args) {
+  HEARTH_RETURN_IF_ERROR(RequireKept(args.keep, args.kept, args.y_quant, args.x.cols(), kOp));
   return CheckViews(args.x, args.bias, args.y, "y", args.y_quant, args.y_blocks, args.round_y);
 }
 
@@ -161,7 +174,7 @@ absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args) {
   const auto compute = [&](const TensorView& y) {
     return DispatchFloating(args.x.dtype, [&]<typename T>() {
       return Impl<T>(exec, args.kind, TensorView(), args.x, args.bias, y, args.round_y,
-                     args.y_quant);
+                     args.y_quant, args.keep, args.kept);
     });
   };
   return ComputeWithBlocks(exec, args.y, args.y_blocks, args.x.dtype, args.x.rows(), args.x.cols(),
@@ -171,6 +184,7 @@ absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args) {
 absl::Status CanImplement(const GeluBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(
       CheckViews(args.x, args.bias, args.dx, "dx", args.dx_quant, args.dx_blocks, args.round_dx));
+  HEARTH_RETURN_IF_ERROR(RequireKept({}, args.kept, args.dx_quant, args.x.cols(), kOp));
   return RequireCount(args.dy, args.x.dtype, args.x.numel(), kOp, "dy");
 }
 
@@ -185,7 +199,8 @@ absl::Status GeluBackward(const Exec& exec, const GeluBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   const auto compute = [&](const TensorView& dx) {
     return DispatchFloating(args.x.dtype, [&]<typename T>() {
-      return Impl<T>(exec, args.kind, args.dy, args.x, args.bias, dx, args.round_dx, args.dx_quant);
+      return Impl<T>(exec, args.kind, args.dy, args.x, args.bias, dx, args.round_dx, args.dx_quant,
+                     {}, args.kept);
     });
   };
   return ComputeWithBlocks(exec, args.dx, args.dx_blocks, args.x.dtype, args.x.rows(),

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "kernels/core/kept_input.h"
 #include "kernels/core/rng.h"
 #include "kernels/cuda/device.h"
 #include "kernels/formats/formats.h"
@@ -192,6 +193,12 @@ BufferSpec Quantised(
   spec.dtype = dtype;
   spec.quant_of = std::move(quant_of);
   spec.quant_columns = columns;
+  return spec;
+}
+
+BufferSpec KeptWords(std::string name, int64_t rows, int64_t cols) {
+  BufferSpec spec = {std::move(name), {(KeptBytes(rows, cols) + 7) / 8}, Role::kOutput};
+  spec.dtype = DType::kI64;
   return spec;
 }
 

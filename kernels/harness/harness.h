@@ -77,6 +77,8 @@ BufferSpec Quantised(std::string name,
                      std::vector<int64_t> shape,
                      DType dtype,
                      bool columns = true);
+// KeptBytes of a kept input [rows, cols] (core/kept_input.h), compared bit for bit; an output.
+BufferSpec KeptWords(std::string name, int64_t rows, int64_t cols);
 // A struct beside the tensors, whose size is a multiple of 8: kI64 words, compared bit for bit.
 template <typename T>
 BufferSpec Struct(std::string name, const T& value, Role role = Role::kInput) {

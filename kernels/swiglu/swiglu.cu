@@ -6,15 +6,18 @@ namespace {
 
 constexpr char kOp[] = "swiglu";
 
-template <typename A>
+template <typename A, KeptUse kUse>
 struct ForwardOp {
   static constexpr bool kBias = false;
+  static constexpr KeptUse kKept = kUse;
+  static constexpr int kKeptInputs = 2;
   static constexpr int kInputs = 2;  // gate, up
   static constexpr int kOutputs = 1;
   static constexpr int kBatch = sizeof(A) == 2 ? 2 : 1;
   static constexpr int kBlocks = 4;
   const A* gate_up;
   int64_t cols;
+  KeptInput kept;
   const A* bias = nullptr;
 
   __device__ __forceinline__ const A* Input(int i, int64_t row, int64_t col) const {
@@ -25,9 +28,11 @@ struct ForwardOp {
   }
 };
 
-template <typename A>
+template <typename A, KeptUse kUse>
 struct BackwardOp {
   static constexpr bool kBias = false;
+  static constexpr KeptUse kKept = kUse;
+  static constexpr int kKeptInputs = 2;
   static constexpr int kInputs = 3;  // gate, up, dy
   static constexpr int kOutputs = 2;
   static constexpr int kBatch = sizeof(A) == 2 ? 2 : 1;
@@ -35,6 +40,7 @@ struct BackwardOp {
   const A* gate_up;
   const A* dy;
   int64_t cols;
+  KeptInput kept;
   const A* bias = nullptr;
 
   __device__ __forceinline__ const A* Input(int i, int64_t row, int64_t col) const {
@@ -50,21 +56,26 @@ struct BackwardOp {
 template <typename A>
 absl::Status Forward(const Exec& exec, const SwigluForwardArgs& args) {
   const int64_t cols = args.gate_up.cols() / 2;
-  return Pointwise<A>(exec, kOp, ForwardOp<A>{args.gate_up.as<A>(), cols},
-                      Aligned16(args.gate_up.data), args.y, args.y_quant, args.y_blocks,
-                      args.gate_up.rows(), cols);
+  return WithKept(args.keep, args.kept, [&](auto use, const KeptInput& kept) {
+    const ForwardOp<A, decltype(use)::value> op{args.gate_up.as<A>(), cols, kept};
+    return Pointwise<A>(exec, kOp, op, Aligned16(args.gate_up.data), args.y, args.y_quant,
+                        args.y_blocks, args.gate_up.rows(), cols);
+  });
 }
 
 template <typename A>
 absl::Status Backward(const Exec& exec, const SwigluBackwardArgs& args) {
   const int64_t cols = args.dy.cols();
   if (sizeof(A) == 4 && !args.d_gate_up_blocks.empty() &&
-      args.d_gate_up.data == args.gate_up.data) {
+      args.d_gate_up.data == args.gate_up.data && args.kept.empty()) {
     return absl::InvalidArgumentError("swiglu: block forms in fp32 with d_gate_up over gate_up");
   }
-  return Pointwise<A>(exec, kOp, BackwardOp<A>{args.gate_up.as<A>(), args.dy.as<A>(), cols},
-                      Aligned16(args.gate_up.data) && Aligned16(args.dy.data), args.d_gate_up,
-                      args.d_gate_up_quant, args.d_gate_up_blocks, args.dy.rows(), cols);
+  return WithKept(args.kept, [&](auto use, const KeptInput& kept) {
+    const BackwardOp<A, decltype(use)::value> op{args.gate_up.as<A>(), args.dy.as<A>(), cols, kept};
+    return Pointwise<A>(exec, kOp, op, Aligned16(args.gate_up.data) && Aligned16(args.dy.data),
+                        args.d_gate_up, args.d_gate_up_quant, args.d_gate_up_blocks,
+                        args.dy.rows(), cols);
+  });
 }
 
 }  // namespace

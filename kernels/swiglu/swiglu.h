@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "kernels/core/block_quant.h"
 #include "kernels/core/exec.h"
+#include "kernels/core/kept_input.h"
 
 namespace hearth::kernels {
 
@@ -15,12 +16,17 @@ namespace hearth::kernels {
 //   y_blocks: block-scaled forms of y, the bits that BlockQuantize (block_quantize.h) gives of it,
 //             in the same pass; instead of y_quant, with what BlockQuantize asks of shapes. On CUDA
 //             all views are aligned to 16 bytes then
+//   keep    : gate_up for backward in 8 bits, [N, 2F]; F is a multiple of 32, y_quant has no
+//             columns. On CUDA all views are aligned to 16 bytes then
+//   kept    : read instead of gate_up, which then gives shape and type alone
 struct SwigluForwardArgs {
   TensorView gate_up;
   TensorView y;
   QuantView y_quant;
   DType round_y = DType::kF32;
   BlockQuantView y_blocks;
+  KeptInput keep;
+  KeptInput kept;
 };
 
 absl::Status CanImplement(const SwigluForwardArgs& args);
@@ -31,6 +37,7 @@ absl::Status SwigluForward(const Exec& exec, const SwigluForwardArgs& args);
 //                     absent if d_gate_up_quant has values or there are d_gate_up_blocks
 //   d_gate_up_blocks: as y_blocks above; F is a multiple of 128. In fp32 on CUDA d_gate_up is not
 //                     gate_up then
+//   kept            : as above
 struct SwigluBackwardArgs {
   TensorView dy;
   TensorView gate_up;
@@ -38,6 +45,7 @@ struct SwigluBackwardArgs {
   QuantView d_gate_up_quant;
   DType round_d_gate_up = DType::kF32;
   BlockQuantView d_gate_up_blocks;
+  KeptInput kept;
 };
 
 absl::Status CanImplement(const SwigluBackwardArgs& args);

@@ -45,6 +45,63 @@ constexpr BlockShape kBlockShapes[] = {
     {"perf_blocks_mxfp8_36864x2048", 36864, 2048, kMxfp8Blocks, kMxfp8Blocks, true},
 };
 
+struct KeptShape {
+  const char* name;
+  int64_t N, F;
+  double spread;
+  bool perf = false;
+};
+
+constexpr KeptShape kKeptShapes[] = {
+    {"kept_33x32", 33, 32, 1.0},
+    {"kept_37x288", 37, 288, 30.0},
+    {"kept_144x640", 144, 640, 2.0},
+    {"perf_kept_36864x2048", 36864, 2048, 1.0, true},
+};
+
+// Forward keeps its input, then y and d_gate_up come from what it kept.
+OpCase KeptCase(const KeptShape& s) {
+  OpCase c;
+  c.op = "swiglu";
+  c.name = s.name;
+  c.perf = c.cuda_only = s.perf;
+  c.buffers = {{"gate_up", {s.N, 2 * s.F}, Role::kInput, {Fill::kNormal, 0.0, s.spread}},
+               {"y", {s.N, s.F}, Role::kOutput},
+               {"y_again", {s.N, s.F}, Role::kOutput},
+               {"dy", {s.N, s.F}},
+               {"d_gate_up", {s.N, 2 * s.F}, Role::kOutput},
+               KeptWords("kept", s.N, 2 * s.F),
+               Quantised("y_rows", "y", {s.N, s.F}, DType::kE4M3, false)};
+  AddQuantised(c, "y_again", {s.N, s.F}, DType::kE4M3, false);
+  AddQuantised(c, "d_gate_up", {s.N, 2 * s.F}, DType::kE5M2, false);
+  const auto kept = [s](const Buffers& b) { return KeptAt(b["kept"].data, s.N, 2 * s.F); };
+  c.forward = [s, kept](const Exec& exec, const Buffers& b) {
+    SwigluForwardArgs args;
+    args.gate_up = b["gate_up"];
+    args.y = s.perf ? TensorView() : b["y"];
+    args.y_quant = b.Quant("y_rows");
+    args.keep = kept(b);
+    HEARTH_RETURN_IF_ERROR(SwigluForward(exec, args));
+    args.y = b["y_again"];
+    args.y_quant = b.Quant("y_again_quant");
+    args.keep = {};
+    args.kept = kept(b);
+    return s.perf ? absl::OkStatus() : SwigluForward(exec, args);
+  };
+  c.backward = [s, kept](const Exec& exec, const Buffers& b) {
+    SwigluBackwardArgs args;
+    args.dy = b["dy"];
+    args.gate_up = b["gate_up"];
+    args.kept = kept(b);
+    args.d_gate_up = s.perf ? TensorView() : b["d_gate_up"];
+    args.d_gate_up_quant = b.Quant("d_gate_up_quant");
+    return SwigluBackward(exec, args);
+  };
+  c.forward_traffic = {"gate_up", "kept", "y_rows"};
+  c.backward_traffic = {"kept", "dy", "d_gate_up_quant"};
+  return c;
+}
+
 OpCase BlockCase(const BlockShape& s) {
   OpCase c;
   c.op = "swiglu";
@@ -135,6 +192,9 @@ std::vector<OpCase> SwigluCases() {
   }
   for (const BlockShape& s : kBlockShapes) {
     cases.push_back(BlockCase(s));
+  }
+  for (const KeptShape& s : kKeptShapes) {
+    cases.push_back(KeptCase(s));
   }
   return cases;
 }

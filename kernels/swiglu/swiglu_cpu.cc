@@ -2,6 +2,7 @@
 #include "kernels/block_quantize/block_quantize.h"
 #include "kernels/core/cpu.h"
 #include "kernels/cuda/dispatch.h"
+#include "kernels/formats/kept.h"
 #include "kernels/formats/quant.h"
 #include "kernels/formats/span.h"
 #include "kernels/swiglu/swiglu.h"
@@ -50,8 +51,36 @@ HEARTH_SIMD void BackwardRow(const double* dy,
   BackwardRowImpl(dy, gate, up, n, d_gate, d_up);
 }
 
-// Values at a time where there is no plain output to compute them into.
+// Values at a time where there is no plain output to compute them into, or the input was kept.
 constexpr int64_t kPiece = 512;
+
+// Gate and up of `n` values of a row from column `col` on: in place, or from the kept input.
+template <typename T>
+class GateUp {
+ public:
+  GateUp(const TensorView& gate_up, const KeptInput& kept) : view_(gate_up), kept_(kept) {}
+
+  void Load(int64_t row, int64_t col, int64_t n) {
+    const int64_t ffn = view_.cols() / 2;
+    for (int64_t part = 0; part < 2; ++part) {
+      const int64_t element = (row * 2 + part) * ffn + col;
+      if (kept_.empty()) {
+        at_[part] = view_.as<T>() + element;
+      } else {
+        LoadKeptSpan(kept_, element, n, pieces_[part]);
+        at_[part] = pieces_[part];
+      }
+    }
+  }
+  const T* gate() const { return at_[0]; }
+  const T* up() const { return at_[1]; }
+
+ private:
+  const TensorView& view_;
+  const KeptInput& kept_;
+  const T* at_[2] = {nullptr, nullptr};
+  T pieces_[2][kPiece];
+};
 
 template <typename T>
 absl::Status ForwardImpl(const Exec& exec, const SwigluForwardArgs& args) {
@@ -59,12 +88,17 @@ absl::Status ForwardImpl(const Exec& exec, const SwigluForwardArgs& args) {
   const int64_t rows = args.gate_up.rows();
   ParallelFor(exec, rows, RowGrain(ffn), [&](int64_t begin, int64_t end) {
     T piece[kPiece];
+    GateUp<T> in(args.gate_up, args.kept);
     for (int64_t row = begin; row < end; ++row) {
-      const T* gate = args.gate_up.as<T>() + row * 2 * ffn;
       for (int64_t col = 0; col < ffn; col += kPiece) {
         const int64_t n = std::min(kPiece, ffn - col);
         T* y = args.y.empty() ? piece : args.y.as<T>() + row * ffn + col;
-        ForwardRow(gate + col, gate + ffn + col, n, y);
+        in.Load(row, col, n);
+        if (!args.keep.empty()) {
+          KeepSpan(in.gate(), n, row * 2 * ffn + col, args.keep);
+          KeepSpan(in.up(), n, (row * 2 + 1) * ffn + col, args.keep);
+        }
+        ForwardRow(in.gate(), in.up(), n, y);
         RoundSpan(y, n, args.round_y);
         QuantizeRow(args.y_quant, rows, ffn, row, col, y, n);
       }
@@ -79,8 +113,8 @@ absl::Status BackwardImpl(const Exec& exec, const SwigluBackwardArgs& args) {
   const int64_t rows = args.dy.rows();
   ParallelFor(exec, rows, RowGrain(ffn), [&](int64_t begin, int64_t end) {
     T pieces[2][kPiece];
+    GateUp<T> in(args.gate_up, args.kept);
     for (int64_t row = begin; row < end; ++row) {
-      const T* gate = args.gate_up.as<T>() + row * 2 * ffn;
       const T* dy = args.dy.as<T>() + row * ffn;
       for (int64_t col = 0; col < ffn; col += kPiece) {
         const int64_t n = std::min(kPiece, ffn - col);
@@ -89,7 +123,8 @@ absl::Status BackwardImpl(const Exec& exec, const SwigluBackwardArgs& args) {
           d[0] = args.d_gate_up.as<T>() + row * 2 * ffn + col;
           d[1] = d[0] + ffn;
         }
-        BackwardRow(dy + col, gate + col, gate + ffn + col, n, d[0], d[1]);
+        in.Load(row, col, n);
+        BackwardRow(dy + col, in.gate(), in.up(), n, d[0], d[1]);
         for (int64_t part = 0; part < 2; ++part) {
           RoundSpan(d[part], n, args.round_d_gate_up);
           QuantizeRow(args.d_gate_up_quant, rows, 2 * ffn, row, part * ffn + col, d[part], n);
@@ -110,6 +145,7 @@ absl::Status CanImplement(const SwigluForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireView(args.gate_up, dtype, {rows, 2 * ffn}, kOp, "gate_up"));
   HEARTH_RETURN_IF_ERROR(RequireQuant(args.y_quant, kOp));
   HEARTH_RETURN_IF_ERROR(RequireBlocks(args.y_blocks, args.y_quant, rows, ffn, 1, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireKept(args.keep, args.kept, args.y_quant, ffn, kOp));
   if (!args.y.empty() || (!args.y_quant.has_values() && args.y_blocks.empty())) {
     HEARTH_RETURN_IF_ERROR(RequireView(args.y, dtype, {rows, ffn}, kOp, "y"));
   }
@@ -144,6 +180,7 @@ absl::Status CanImplement(const SwigluBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireQuant(args.d_gate_up_quant, kOp));
   HEARTH_RETURN_IF_ERROR(
       RequireBlocks(args.d_gate_up_blocks, args.d_gate_up_quant, rows, 2 * ffn, 2, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireKept({}, args.kept, args.d_gate_up_quant, ffn, kOp));
   if (!args.d_gate_up.empty() ||
       (!args.d_gate_up_quant.has_values() && args.d_gate_up_blocks.empty())) {
     HEARTH_RETURN_IF_ERROR(RequireView(args.d_gate_up, dtype, {rows, 2 * ffn}, kOp, "d_gate_up"));

@@ -14,12 +14,12 @@ using spec::Slot;
 
 namespace {
 
-// The operand kept in the layer's buffer `name`.
-Operand MakeX(const ModelContext& c, Slot slot, int layer, const char* name) {
+// The operand in the buffer `name`, and its columns.
+Operand MakeX(const ModelContext& c, Slot slot, int layer, const std::string& name) {
   const int64_t width =
       slot == Slot::kFfnIn ? c.shape().hidden : static_cast<int64_t>(c.shape().ffn_hidden);
-  const TensorView saved = c.Activation(layer, name, {c.rows(), width});
-  return c.XOperand(slot, layer, saved, saved.data);
+  return c.XOperand(slot, layer, c.Activation(layer, name, {c.rows(), width}),
+                    c.ActivationBytes(layer, name + "_columns"));
 }
 
 Operand MakeDy(const ModelContext& c, Slot slot, int layer, const TensorView& plain) {
@@ -30,6 +30,7 @@ Operand MakeDy(const ModelContext& c, Slot slot, int layer, const TensorView& pl
 
 DenseFfn::DenseFfn(const ModelContext& c, int layer)
     : recompute_(c.plan.recompute),
+      plain_recompute_(spec::PlainRecompute(c.plan)),
       activation_(c.shape().activation),
       round_(c.numerics.activation),
       training_(c.plan.training),
@@ -49,6 +50,9 @@ DenseFfn::DenseFfn(const ModelContext& c, int layer)
                        MakeX(c, Slot::kFfnDown, layer, "ffn.activated"),
                        MakeDy(c, Slot::kFfnDown, layer, StreamGradient(c))),
       dropout_(ResidualDropout(c, 2 + 2 * layer)) {
+  if (void* kept = c.ActivationBytes(layer, "ffn.kept"); kept != nullptr) {
+    kept_ = kernels::KeptAt(kept, rows_, c.shape().ffn_in_width());
+  }
   if (training_) {
     d_normed_ = c.arena->Floats("grad.norm", {rows_, c.shape().hidden});
     d_activated_ = c.arena->Floats("grad.ffn_act", {rows_, c.shape().ffn_hidden});
@@ -67,9 +71,14 @@ size_t DenseFfn::WorkspaceBytes(const kernels::Exec& exec) const {
                    down_projection_.WorkspaceBytes(exec)});
 }
 
-absl::Status DenseFfn::Activate(const kernels::Exec& exec, const Pass& pass) const {
+absl::Status DenseFfn::Activate(const kernels::Exec& exec, const Pass& pass, Forms forms) const {
   const Operand& x = down_projection_.x();
-  const OperandTarget target = x.Target(pass, false, true);
+  const OperandTarget target = x.Target(pass, false, true, forms);
+  // Evaluation keeps nothing.
+  const bool narrow = Quantised(pass) && pass.record;
+  const kernels::KeptInput none;
+  const kernels::KeptInput& keep = narrow && forms != Forms::kColumns ? kept_ : none;
+  const kernels::KeptInput& kept = narrow && forms == Forms::kColumns ? kept_ : none;
   if (activation_ == spec::Activation::kSwiglu) {
     kernels::SwigluForwardArgs args;
     args.gate_up = projected_;
@@ -77,8 +86,10 @@ absl::Status DenseFfn::Activate(const kernels::Exec& exec, const Pass& pass) con
     args.y_quant = target.quant;
     args.y_blocks = target.blocks;
     args.round_y = round_;
+    args.keep = keep;
+    args.kept = kept;
     HEARTH_RETURN_IF_ERROR(kernels::SwigluForward(exec, args));
-    return x.Settle(exec, pass, target);
+    return x.Settle(exec, pass, target, forms);
   }
   kernels::GeluForwardArgs args;
   args.x = projected_;
@@ -88,8 +99,10 @@ absl::Status DenseFfn::Activate(const kernels::Exec& exec, const Pass& pass) con
   args.kind =
       activation_ == spec::Activation::kGelu ? kernels::GeluKind::kErf : kernels::GeluKind::kTanh;
   args.round_y = round_;
+  args.keep = keep;
+  args.kept = kept;
   HEARTH_RETURN_IF_ERROR(kernels::GeluForward(exec, args));
-  return x.Settle(exec, pass, target);
+  return x.Settle(exec, pass, target, forms);
 }
 
 absl::Status DenseFfn::ActivateBackward(const kernels::Exec& exec, const Pass& pass) const {
@@ -97,6 +110,7 @@ absl::Status DenseFfn::ActivateBackward(const kernels::Exec& exec, const Pass& p
   const int64_t parts = activation_ == spec::Activation::kSwiglu ? 2 : 1;
   const OperandTarget target = dy.Target(pass, in_projection_.NeedsPlainDy(),
                                          kernels::WholeBlockParts(projected_.cols(), parts));
+  const kernels::KeptInput kept = Quantised(pass) ? kept_ : kernels::KeptInput();
   if (activation_ == spec::Activation::kSwiglu) {
     kernels::SwigluBackwardArgs args;
     args.dy = d_activated_;
@@ -105,6 +119,7 @@ absl::Status DenseFfn::ActivateBackward(const kernels::Exec& exec, const Pass& p
     args.d_gate_up_quant = target.quant;
     args.d_gate_up_blocks = target.blocks;
     args.round_d_gate_up = round_;
+    args.kept = kept;
     HEARTH_RETURN_IF_ERROR(kernels::SwigluBackward(exec, args));
     return dy.Settle(exec, pass, target);
   }
@@ -117,6 +132,7 @@ absl::Status DenseFfn::ActivateBackward(const kernels::Exec& exec, const Pass& p
   args.kind =
       activation_ == spec::Activation::kGelu ? kernels::GeluKind::kErf : kernels::GeluKind::kTanh;
   args.round_dx = round_;
+  args.kept = kept;
   HEARTH_RETURN_IF_ERROR(kernels::GeluBackward(exec, args));
   return dy.Settle(exec, pass, target);
 }
@@ -133,7 +149,7 @@ absl::Status DenseFfn::Normalise(const kernels::Exec& exec,
 absl::Status DenseFfn::Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
   HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, stream));
   HEARTH_RETURN_IF_ERROR(in_projection_.Forward(exec, pass, projected_));
-  HEARTH_RETURN_IF_ERROR(Activate(exec, pass));
+  HEARTH_RETURN_IF_ERROR(Activate(exec, pass, Forms::kRows));
   HEARTH_RETURN_IF_ERROR(down_projection_.Forward(exec, pass, delta_));
   HEARTH_RETURN_IF_ERROR(DropForward(exec, pass, dropout_, delta_));
   stream = {input_, delta_};
@@ -141,16 +157,21 @@ absl::Status DenseFfn::Forward(const kernels::Exec& exec, const Pass& pass, Stre
 }
 
 absl::Status DenseFfn::Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
-  if (recompute_ == Recompute::kNone) {
-    return absl::OkStatus();
+  const Recompute level = Level(pass);
+  const bool quantised = Quantised(pass);
+  if (level >= Recompute::kNormAct) {
+    // Whole blocks are recomputed from the mixer's result; else this sub-block kept its own input.
+    const Stream own = {input_, TensorView()};
+    HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, level == Recompute::kBlock ? stream : own));
   }
-  // Whole blocks are recomputed from the mixer's result; else this sub-block kept its own input.
-  const Stream own = {input_, TensorView()};
-  HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, recompute_ == Recompute::kBlock ? stream : own));
-  if (recompute_ >= Recompute::kFfn) {
+  if (level >= Recompute::kFfn) {
     HEARTH_RETURN_IF_ERROR(in_projection_.Forward(exec, pass, projected_));
   }
-  return Activate(exec, pass);
+  // What is kept has the same bits at each level.
+  if (quantised ? level >= Recompute::kFfn && !kept_.empty() : level >= Recompute::kNormAct) {
+    HEARTH_RETURN_IF_ERROR(Activate(exec, pass, Forms::kRows));
+  }
+  return quantised ? Activate(exec, pass, Forms::kColumns) : absl::OkStatus();
 }
 
 absl::Status DenseFfn::Backward(const kernels::Exec& exec,

@@ -30,17 +30,24 @@ class DenseFfn : public SubBlock {
  private:
   // Norm and projection, or what the recomputation level leaves of them, and activation.
   absl::Status Normalise(const kernels::Exec& exec, const Pass& pass, const Stream& stream);
-  absl::Status Activate(const kernels::Exec& exec, const Pass& pass) const;
+  // Forms::kRows: of projected_, which it keeps as the plan says. kColumns: of what was kept.
+  absl::Status Activate(const kernels::Exec& exec, const Pass& pass, Forms forms) const;
   // d_activated_ to the gradient of projected_, whose plain form overwrites projected_.
   absl::Status ActivateBackward(const kernels::Exec& exec, const Pass& pass) const;
+  bool Quantised(const Pass& pass) const { return in_projection_.x().Quantised(pass); }
+  spec::Recompute Level(const Pass& pass) const {
+    return Quantised(pass) ? recompute_ : plain_recompute_;
+  }
 
   spec::Recompute recompute_;
+  spec::Recompute plain_recompute_;
   spec::Activation activation_;
   kernels::DType round_;
   bool training_;
   int64_t rows_;
   kernels::TensorView input_;
   kernels::TensorView projected_;
+  kernels::KeptInput kept_;  // projected_ as quantised passes keep it; empty: as it is
   kernels::TensorView delta_;
   kernels::TensorView d_normed_;
   kernels::TensorView d_activated_;

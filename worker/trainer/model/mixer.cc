@@ -37,7 +37,7 @@ kernels::RopeConfig MakeRope(const spec::ModelShape& shape) {
 
 Operand QkvX(const ModelContext& c, int layer) {
   const TensorView saved = c.Activation(layer, "mixer.norm", {c.rows(), c.shape().hidden});
-  return c.XOperand(Slot::kQkv, layer, saved, saved.data);
+  return c.XOperand(Slot::kQkv, layer, saved, c.ActivationBytes(layer, "mixer.norm_columns"));
 }
 
 Operand QkvDy(const ModelContext& c, int layer) {
@@ -47,11 +47,11 @@ Operand QkvDy(const ModelContext& c, int layer) {
              : Operand();
 }
 
-// Attention's backward reads the plain output too: the columns have a buffer of their own.
+// Attention's backward reads the plain output too, which is kept.
 Operand OutputX(const ModelContext& c, int layer) {
-  const std::initializer_list<int64_t> shape = {c.rows(), c.shape().q_width()};
-  return c.XOperand(Slot::kAttnOut, layer, c.Activation(layer, "mixer.attention", shape),
-                    c.Activation(layer, "mixer.attention_columns", shape).data);
+  return c.XOperand(Slot::kAttnOut, layer,
+                    c.Activation(layer, "mixer.attention", {c.rows(), c.shape().q_width()}),
+                    c.ActivationBytes(layer, "mixer.attention_columns"));
 }
 
 Operand OutputDy(const ModelContext& c, int layer) {
@@ -62,6 +62,7 @@ Operand OutputDy(const ModelContext& c, int layer) {
 
 AttentionMixer::AttentionMixer(const ModelContext& c, int layer)
     : recompute_(c.plan.recompute),
+      plain_recompute_(spec::PlainRecompute(c.plan)),
       training_(c.plan.training),
       rows_(c.rows()),
       input_(c.Activation(layer, "mixer.input", {rows_, c.shape().hidden})),
@@ -153,7 +154,7 @@ absl::Status AttentionMixer::Attend(const kernels::Exec& exec, const Pass& pass)
   HEARTH_RETURN_IF_ERROR(qkv_projection_.Forward(exec, pass, qkv_));
   HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeForward(exec, rope_forward_));
   HEARTH_RETURN_IF_ERROR(kernels::AttentionForward(exec, attention_forward_));
-  return output_projection_.x().Make(exec, pass, attention_);
+  return output_projection_.x().Make(exec, pass, attention_, Forms::kRows);
 }
 
 absl::Status AttentionMixer::Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
@@ -167,13 +168,16 @@ absl::Status AttentionMixer::Forward(const kernels::Exec& exec, const Pass& pass
 
 absl::Status AttentionMixer::Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
   stream = {input_, TensorView()};
-  if (recompute_ == Recompute::kBlock) {
-    return Forward(exec, pass, stream);
-  }
-  if (recompute_ >= Recompute::kNormAct) {
+  const Recompute level = Level(pass);
+  if (level == Recompute::kBlock) {
+    HEARTH_RETURN_IF_ERROR(Forward(exec, pass, stream));
+  } else if (level >= Recompute::kNormAct) {
     HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, stream));
+    HEARTH_RETURN_IF_ERROR(level >= Recompute::kAttention ? Attend(exec, pass)
+                                                          : absl::OkStatus());
   }
-  return recompute_ >= Recompute::kAttention ? Attend(exec, pass) : absl::OkStatus();
+  const Operand& x = output_projection_.x();
+  return x.Quantised(pass) ? x.Make(exec, pass, attention_, Forms::kColumns) : absl::OkStatus();
 }
 
 absl::Status AttentionMixer::Backward(const kernels::Exec& exec,

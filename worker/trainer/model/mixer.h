@@ -33,7 +33,12 @@ class AttentionMixer : public SubBlock {
   absl::Status Attend(const kernels::Exec& exec, const Pass& pass);
   void BindAttention(const ModelContext& context);
 
+  spec::Recompute Level(const Pass& pass) const {
+    return qkv_projection_.x().Quantised(pass) ? recompute_ : plain_recompute_;
+  }
+
   spec::Recompute recompute_;
+  spec::Recompute plain_recompute_;
   bool training_;
   int64_t rows_;
   kernels::TensorView input_;

@@ -81,7 +81,7 @@ void Model::BindHead() {
     return;
   }
   OperandBuffers buffers;
-  buffers.plain = buffers.scratch = normed;
+  buffers.plain = normed;
   buffers.rows = arena.Bytes("head.rows", n * s.hidden);
   buffers.columns = arena.Bytes("head.columns", n * s.hidden);
   head_x_ = Operand(buffers, *quant, k);
@@ -166,14 +166,16 @@ absl::Status Model::Forward(const kernels::Exec& exec, const Pass& pass) {
 
 absl::Status Model::Backward(const kernels::Exec& exec, const Pass& pass) {
   const spec::StepTimeline time = timeline();
+  Pass again = pass;
+  again.count = false;  // forward has
   HEARTH_RETURN_IF_ERROR(final_norm_->Backward(
       exec, d_normed_, d_stream_, false, StreamQuant(pass, layers_.back().ffn->OutputGradient())));
   HEARTH_RETURN_IF_ERROR(After(exec, pass, time.Head()));
   for (int64_t l = time.layers - 1; l >= 0; --l) {
     const Layer& layer = layers_[static_cast<size_t>(l)];
     Stream stream;
-    HEARTH_RETURN_IF_ERROR(layer.mixer->Restore(exec, pass, stream));
-    HEARTH_RETURN_IF_ERROR(layer.ffn->Restore(exec, pass, stream));
+    HEARTH_RETURN_IF_ERROR(layer.mixer->Restore(exec, again, stream));
+    HEARTH_RETURN_IF_ERROR(layer.ffn->Restore(exec, again, stream));
     HEARTH_RETURN_IF_ERROR(
         layer.ffn->Backward(exec, pass, d_stream_, layer.mixer->OutputGradient()));
     HEARTH_RETURN_IF_ERROR(After(exec, pass, time.FfnBackward(l)));

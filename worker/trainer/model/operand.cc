@@ -34,17 +34,19 @@ const spec::Operand& Operand::ColumnsFormat() const {
   return is_x() ? wgrad.a : wgrad.b;
 }
 
-kernels::BlockQuantView Operand::Blocks(const Pass& pass) const {
+kernels::BlockQuantView Operand::Blocks(const Pass& pass, Forms forms) const {
   const int64_t rows = buffers_.plain.rows();
   const int64_t cols = buffers_.plain.cols();
   kernels::BlockQuantView quant;
   quant.dtype = StorageType(RowsFormat().dtype);
-  quant.rows = state_->Form(RowsFormat(), index_, buffers_.rows, rows, cols);
-  if (pass.record) {
-    quant.columns = state_->Form(ColumnsFormat(), index_, buffers_.columns, cols, rows);
-    quant.amax = site_.amax;
+  if (forms != Forms::kColumns) {
+    quant.rows = state_->Form(RowsFormat(), index_, buffers_.rows, rows, cols);
+    quant.amax = pass.record ? site_.amax : nullptr;
   }
-  if (pass.count) {
+  if (forms != Forms::kRows && pass.record) {
+    quant.columns = state_->Form(ColumnsFormat(), index_, buffers_.columns, cols, rows);
+  }
+  if (pass.count && forms != Forms::kColumns) {
     quant.rows.counts = state_->CountsOf(index_);
   }
   quant.key.seed = pass.seed;
@@ -58,10 +60,11 @@ kernels::BlockQuantView Operand::Blocks(const Pass& pass) const {
 
 absl::Status Operand::QuantizeBlocks(const kernels::Exec& exec,
                                      const Pass& pass,
-                                     const TensorView& plain) const {
+                                     const TensorView& plain,
+                                     Forms forms) const {
   kernels::BlockQuantizeTensor tensor;
   tensor.x = plain;
-  tensor.quant = Blocks(pass);
+  tensor.quant = Blocks(pass, forms);
   kernels::BlockQuantizeArgs args;
   args.tensors = absl::MakeConstSpan(&tensor, 1);
   return kernels::BlockQuantize(exec, args);
@@ -71,16 +74,16 @@ bool Operand::Quantised(const Pass& pass) const {
   return pass.quantised && state_ != nullptr && !(pass.inner && outer_);
 }
 
-QuantView Operand::Values() const {
+QuantView Operand::Values(Forms forms) const {
   QuantView quant;
   quant.dtype = Format();
-  quant.rows = buffers_.rows;
-  quant.columns = buffers_.columns;
+  quant.rows = forms == Forms::kColumns ? nullptr : buffers_.rows;
+  quant.columns = forms == Forms::kRows ? nullptr : buffers_.columns;
   quant.scale = site_.scale;
   return quant;
 }
 
-OperandTarget Operand::Target(const Pass& pass, bool keep_plain, bool blocks) const {
+OperandTarget Operand::Target(const Pass& pass, bool keep_plain, bool blocks, Forms forms) const {
   OperandTarget target;
   target.plain = buffers_.plain;
   if (state_ == nullptr) {
@@ -89,22 +92,19 @@ OperandTarget Operand::Target(const Pass& pass, bool keep_plain, bool blocks) co
   const bool delayed = state_->precision().delayed;
   const bool quantised = Quantised(pass);
   if (quantised && state_->precision().block) {
-    target.plain = blocks && !keep_plain ? TensorView() : buffers_.scratch;
     if (blocks) {
-      target.blocks = Blocks(pass);
+      target.blocks = Blocks(pass, forms);
+      target.plain = keep_plain ? target.plain : TensorView();
     }
     return target;
   }
-  if (quantised && delayed) {
-    target.quant = Values();
-    if (!keep_plain) {
-      target.plain = TensorView();
-    }
-  } else if (quantised) {
-    target.plain = buffers_.scratch;
+  // The scale is known: that of an earlier step, or forward's.
+  if (quantised && (delayed || forms == Forms::kColumns)) {
+    target.quant = Values(forms);
+    target.plain = keep_plain ? target.plain : TensorView();
   }
   // Magnitudes of evaluation are not the training's.
-  if (delayed ? pass.record : quantised) {
+  if (forms != Forms::kColumns && (delayed ? pass.record : quantised)) {
     target.quant.amax = site_.amax;
     target.quant.dtype = Format();
   }
@@ -113,18 +113,22 @@ OperandTarget Operand::Target(const Pass& pass, bool keep_plain, bool blocks) co
 
 absl::Status Operand::Settle(const kernels::Exec& exec,
                              const Pass& pass,
-                             const OperandTarget& target) const {
+                             const OperandTarget& target,
+                             Forms forms) const {
   if (!Quantised(pass) || !target.blocks.empty()) {
     return absl::OkStatus();
   }
   if (state_->precision().block) {
-    return QuantizeBlocks(exec, pass, buffers_.scratch);
+    return QuantizeBlocks(exec, pass, buffers_.plain, forms);
+  }
+  if (forms == Forms::kColumns) {
+    return absl::OkStatus();
   }
   if (state_->precision().delayed) {
     return Count(exec, pass);
   }
   HEARTH_RETURN_IF_ERROR(state_->UpdateOne(exec, index_));
-  const kernels::QuantizeTensor tensor = {buffers_.scratch, Values()};
+  const kernels::QuantizeTensor tensor = {buffers_.plain, Values(forms)};
   kernels::QuantizeArgs args;
   args.tensors = absl::MakeConstSpan(&tensor, 1);
   HEARTH_RETURN_IF_ERROR(kernels::Quantize(exec, args));
@@ -137,36 +141,38 @@ absl::Status Operand::Count(const kernels::Exec& exec, const Pass& pass) const {
 
 absl::Status Operand::Make(const kernels::Exec& exec,
                            const Pass& pass,
-                           const TensorView& plain) const {
+                           const TensorView& plain,
+                           Forms forms) const {
   if (state_ == nullptr) {
     return absl::OkStatus();
   }
-  if (Quantised(pass) && state_->precision().block) {
-    return QuantizeBlocks(exec, pass, plain);
+  const bool quantised = Quantised(pass);
+  if (quantised && state_->precision().block) {
+    return QuantizeBlocks(exec, pass, plain, forms);
   }
   const bool delayed = state_->precision().delayed;
+  const bool measured = forms != Forms::kColumns && (delayed ? pass.record : quantised);
   kernels::QuantizeTensor tensor;
   tensor.x = plain;
   tensor.quant.dtype = Format();
-  const bool quantised = Quantised(pass);
-  tensor.quant.amax = (delayed ? pass.record : quantised) ? site_.amax : nullptr;
+  tensor.quant.amax = measured ? site_.amax : nullptr;
   kernels::QuantizeArgs args;
   args.tensors = absl::MakeConstSpan(&tensor, 1);
-  if (quantised && !delayed) {
+  if (quantised && !delayed && measured) {
     HEARTH_RETURN_IF_ERROR(kernels::Quantize(exec, args));
     HEARTH_RETURN_IF_ERROR(state_->UpdateOne(exec, index_));
     tensor.quant.amax = nullptr;
   }
   if (quantised) {
     float* const amax = tensor.quant.amax;
-    tensor.quant = Values();
+    tensor.quant = Values(forms);
     tensor.quant.amax = amax;
   }
   if (tensor.quant.empty()) {
     return absl::OkStatus();
   }
   HEARTH_RETURN_IF_ERROR(kernels::Quantize(exec, args));
-  return quantised ? Count(exec, pass) : absl::OkStatus();
+  return quantised && forms != Forms::kColumns ? Count(exec, pass) : absl::OkStatus();
 }
 
 ProductOperand Operand::Rows() const {

@@ -7,6 +7,9 @@
 //   quantised, delayed       rows, columns, amax    -
 //   quantised, current       plain, amax            scale from amax, then rows and columns
 //   quantised, block scales  plain                  rows, columns, amax
+//
+// Where backward makes the columns again, forward asks for Forms::kRows and backward for
+// Forms::kColumns: magnitudes, counts and the current scale are then forward's.
 //       by a producer of blocks  rows, columns, amax    -
 #pragma once
 
@@ -20,6 +23,9 @@ namespace hearth::trainer {
 
 struct Pass;
 
+// Which forms are wanted of a quantised operand.
+enum class Forms : uint8_t { kBoth, kRows, kColumns };
+
 // What the producer of an operand writes in a pass.
 struct OperandTarget {
   kernels::TensorView plain;  // empty: not wanted
@@ -29,10 +35,8 @@ struct OperandTarget {
 
 // Where the forms of an operand live. [R, C] each, but columns: [C, R].
 struct OperandBuffers {
-  kernels::TensorView plain;  // in passes in BF16
-  // In quantised passes that measure the tensor first; may be `plain` itself unless columns share
-  // its memory.
-  kernels::TensorView scratch;
+  // In passes in BF16, and where the forms are made of it.
+  kernels::TensorView plain;
   void* rows = nullptr;
   void* columns = nullptr;
 };
@@ -49,15 +53,20 @@ class Operand {
   bool Quantised(const Pass& pass) const;
   // `keep_plain`: somebody besides the GEMMs reads the plain form too.
   // `blocks`: the producer can write forms with block scales.
-  OperandTarget Target(const Pass& pass, bool keep_plain, bool blocks = false) const;
-  // After the producer has written `target`, which is Target(pass).
+  OperandTarget Target(const Pass& pass,
+                       bool keep_plain,
+                       bool blocks = false,
+                       Forms forms = Forms::kBoth) const;
+  // After the producer has written `target`, which is Target(pass, ..., forms).
   absl::Status Settle(const kernels::Exec& exec,
                       const Pass& pass,
-                      const OperandTarget& target = OperandTarget()) const;
+                      const OperandTarget& target = OperandTarget(),
+                      Forms forms = Forms::kBoth) const;
   // Instead of both, where the producer writes plain values alone.
   absl::Status Make(const kernels::Exec& exec,
                     const Pass& pass,
-                    const kernels::TensorView& plain) const;
+                    const kernels::TensorView& plain,
+                    Forms forms = Forms::kBoth) const;
 
   const kernels::TensorView& plain() const { return buffers_.plain; }
   // Valid in quantised passes: [R, C] for fprop or dgrad, [C, R] for wgrad.
@@ -65,17 +74,18 @@ class Operand {
   ProductOperand Columns() const;
 
  private:
-  kernels::QuantView Values() const;
+  kernels::QuantView Values(Forms forms) const;
   absl::Status Count(const kernels::Exec& exec, const Pass& pass) const;
   kernels::DType Format() const;
   bool is_x() const { return index_ < state_->size(); }
   const spec::Operand& RowsFormat() const;
   const spec::Operand& ColumnsFormat() const;
-  // Both forms with block scales, and of `plain`. Evaluation has no use for columns.
-  kernels::BlockQuantView Blocks(const Pass& pass) const;
+  // Forms with block scales, and of `plain`. Evaluation has no use for columns.
+  kernels::BlockQuantView Blocks(const Pass& pass, Forms forms) const;
   absl::Status QuantizeBlocks(const kernels::Exec& exec,
                               const Pass& pass,
-                              const kernels::TensorView& plain) const;
+                              const kernels::TensorView& plain,
+                              Forms forms) const;
 
   OperandBuffers buffers_;
   const QuantState* state_ = nullptr;

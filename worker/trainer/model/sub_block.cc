@@ -6,21 +6,27 @@ namespace hearth::trainer {
 
 using kernels::TensorView;
 
+std::string ModelContext::ActivationBuffer(int layer, std::string_view name) const {
+  const absl::string_view key(name.data(), name.size());
+  for (std::string buffer :
+       {absl::StrCat("layers.", layer, ".", key), absl::StrCat("shared.", key)}) {
+    if (arena->Has(buffer)) {
+      return buffer;
+    }
+  }
+  return "";
+}
+
 TensorView ModelContext::Activation(int layer,
                                     std::string_view name,
                                     std::initializer_list<int64_t> shape) const {
-  const absl::string_view key(name.data(), name.size());
-  const std::string own = absl::StrCat("layers.", layer, ".", key);
-  const std::string shared = absl::StrCat("shared.", key);
-  const std::string* found = arena->Has(own) ? &own : arena->Has(shared) ? &shared : nullptr;
-  if (found == nullptr) {
-    return TensorView();
-  }
-  if ((*arena->plan().Find(*found))->format.has_value()) {
-    return arena->Floats(*found, shape);
-  }
-  // Quantised values alone: the view has the plain form's shape and no plain memory of its own.
-  return {arena->Bytes(*found, arena->BytesOf(*found)), kernels::DType::kU8, shape};
+  const std::string buffer = ActivationBuffer(layer, name);
+  return buffer.empty() ? TensorView() : arena->Floats(buffer, shape);
+}
+
+void* ModelContext::ActivationBytes(int layer, std::string_view name) const {
+  const std::string buffer = ActivationBuffer(layer, name);
+  return buffer.empty() ? nullptr : arena->Bytes(buffer, arena->BytesOf(buffer));
 }
 
 Operand ModelContext::XOperand(spec::Slot slot,
@@ -36,9 +42,6 @@ Operand ModelContext::XOperand(spec::Slot slot,
   buffers.plain = plain;
   buffers.rows = arena->Bytes("quant.rows", arena->BytesOf("quant.rows"));
   buffers.columns = columns;
-  if (arena->Has("quant.plain")) {
-    buffers.scratch = arena->Floats("quant.plain", {plain.rows(), plain.cols()});
-  }
   return Operand(buffers, *quant, k);
 }
 
@@ -49,7 +52,7 @@ Operand ModelContext::DyOperand(spec::Slot slot, int layer, const TensorView& pl
     return Operand(plain);
   }
   OperandBuffers buffers;
-  buffers.plain = buffers.scratch = plain;
+  buffers.plain = plain;
   buffers.rows = arena->Bytes("quant.dy_rows", arena->BytesOf("quant.dy_rows"));
   buffers.columns = arena->Bytes("quant.dy_columns", arena->BytesOf("quant.dy_columns"));
   return Operand(buffers, *quant, quant->size() + k);

@@ -38,8 +38,7 @@ struct ModelContext {
   int64_t rows() const { return plan.micro_batch * plan.sequence_length; }
   const spec::ModelShape& shape() const { return plan.shape; }
   // Input x, or gradient dy, of the linear layer (slot, layer); quantised where the plan says so.
-  // `plain`, `columns`: the layer's own buffers, which may be one: BF16 passes write plain values,
-  // quantised ones the transposed copy that wgrad reads. Rows are used up at once and shared.
+  // `columns`: where the transposed copy is that wgrad reads. Rows are used up at once and shared.
   Operand XOperand(spec::Slot slot,
                    int layer,
                    const kernels::TensorView& plain,
@@ -50,6 +49,12 @@ struct ModelContext {
   kernels::TensorView Activation(int layer,
                                  std::string_view name,
                                  std::initializer_list<int64_t> shape) const;
+  // The same of quantised values, which have no shape of floats.
+  void* ActivationBytes(int layer, std::string_view name) const;
+
+ private:
+  // Its buffer's name; empty when the model does not have it.
+  std::string ActivationBuffer(int layer, std::string_view name) const;
 };
 
 // Rows of the residual stream, [N, C] each. `delta` is empty before the first sub-block.
