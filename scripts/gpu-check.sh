@@ -208,6 +208,9 @@ step_cluster() {
   csv=$out/logs/cluster-metrics.csv
   "$bin/jobctl" metrics "$job" -o csv >"$csv"
   [ $status = 0 ] || { echo "the job ended with status $status"; "$bin/jobctl" logs "$job"; tail -n 30 "$home"/*.log; return 1; }
+  # What a job that ends under somebody's eyes says.
+  "$bin/jobctl" --price-per-kwh 0.10 watch "$job" | tail -n 10
+  "$bin/jobctl" report "$job" -o json | grep -q '"hottest_celsius": [1-9]' || { echo "the hottest temperature is not with the job"; return 1; }
   [ -n "$watts" ] || { echo "no hearth_gpu_power_watts among the worker's metrics ($worker)"; return 1; }
   # Energy is a sum over the job: short steps alone may round to nothing.
   awk -F, -v watts="$watts" 'NR == 1 { for (i = 1; i <= NF; i++) column[$i] = i; next }
