@@ -114,6 +114,11 @@ class AgentLink : public Link {
     *message.mutable_run_info() = info;
     Send(message);
   }
+  void SendTrial(const v1::PrecisionTrial& trial) override {
+    v1::FromTrainer message;
+    *message.mutable_trial() = trial;
+    Send(message);
+  }
   void SendStep(const v1::StepReport& report) override {
     v1::FromTrainer message;
     *message.mutable_step() = report;

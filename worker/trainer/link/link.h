@@ -30,11 +30,12 @@ class Link : public KeyValueStore {
   virtual uint64_t TakeControl() = 0;
 
   virtual void SendRunInfo(const v1::RunInfo& info) = 0;
+  virtual void SendTrial(const v1::PrecisionTrial& trial) = 0;
   virtual void SendStep(const v1::StepReport& report) = 0;
   virtual void SendCheckpoint(const v1::CheckpointAnnouncement& checkpoint) = 0;
   virtual void SendProgress(int64_t step) = 0;
   virtual void SendPhase(
-      std::string_view phase) = 0;  // loading | rendezvous | training | evaluating | saving
+      std::string_view phase) = 0;  // loading | rendezvous | trial | training | evaluating | saving
   // `level`: debug | info | warning | error.
   virtual void SendLog(std::string_view level, std::string_view text) = 0;
   // The last message; returns when all that was sent is with the other side.
@@ -67,8 +68,8 @@ absl::StatusOr<int> InheritedFd();
 absl::Status DieWithParent(int64_t expected_parent);
 
 // Link of a trainer that runs alone: a line for people on stdout and a line of protobuf JSON in
-// <out_dir>/metrics.jsonl for each step; RunInfo and TrainerExit, likewise, in run.json and
-// exit.json there once they are sent. Control bits come from RequestControl, which may be called
+// <out_dir>/metrics.jsonl for each step; RunInfo, PrecisionTrial and TrainerExit, likewise, in
+// run.json, trial.json and exit.json there once they are sent. Control bits come from RequestControl, which may be called
 // from a signal handler.
 class StandaloneLink : public Link {
  public:

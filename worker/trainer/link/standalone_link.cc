@@ -1,7 +1,9 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
@@ -42,8 +44,12 @@ class StandaloneLinkImpl : public StandaloneLink {
 
   absl::Status Open(const std::string& out_dir, Env& env) {
     HEARTH_RETURN_IF_ERROR(env.CreateDirs(out_dir));
-    for (const char* const of_before : {"/run.json", "/exit.json"}) {
-      HEARTH_RETURN_IF_ERROR(env.RemoveAll(absl::StrCat(out_dir, of_before)));
+    std::vector<std::string> of_before = {"/run.json", "/exit.json"};
+    if (task_.resume_step() == 0) {
+      of_before.emplace_back("/trial.json");
+    }
+    for (const std::string& name : of_before) {
+      HEARTH_RETURN_IF_ERROR(env.RemoveAll(absl::StrCat(out_dir, name)));
     }
     env_ = &env;
     out_dir_ = out_dir;
@@ -69,6 +75,11 @@ class StandaloneLinkImpl : public StandaloneLink {
         "%d parameters, micro-batch %d, %d tokens a step, recipe %s (%s) on %s, from step %d",
         info.parameters(), info.micro_batch_size(), info.global_batch_tokens(), info.recipe(),
         info.recipe_execution(), info.device(), info.start_step()));
+  }
+
+  void SendTrial(const v1::PrecisionTrial& trial) override {
+    WriteJson("trial.json", trial);
+    Line(trial.text());
   }
 
   void SendStep(const v1::StepReport& report) override {

@@ -118,7 +118,7 @@ bool ReadLadder(const nlohmann::json& json, LadderState& state) {
   return true;
 }
 
-std::string ExtraJson(const Engine& engine, Trainer& trainer) {
+std::string ExtraJson(const Engine& engine, Trainer& trainer, const std::string& trial) {
   nlohmann::json extra;
   if (!engine.quant().empty()) {
     extra["quantised"] = QuantisedNames(engine);
@@ -126,6 +126,9 @@ std::string ExtraJson(const Engine& engine, Trainer& trainer) {
   extra["losses"] = trainer.guard().Losses();
   extra["log_norms"] = trainer.guard().LogNorms();
   extra["ladder"] = LadderJson(trainer.ladder().state());
+  if (!trial.empty()) {
+    extra["trial"] = nlohmann::json::parse(trial, nullptr, false);
+  }
   return extra.dump();
 }
 
@@ -182,7 +185,7 @@ void FillMeta(const Engine& engine,
   meta.sequence_length = spec.data().sequence_length();
   meta.validation_loss = identity.validation_loss;
   meta.plans_json = PlansJson(engine, world_size);
-  meta.extra_json = ExtraJson(engine, trainer);
+  meta.extra_json = ExtraJson(engine, trainer, identity.trial);
 }
 
 // Recipe state and weights: those of rank 0 are the ones that count.

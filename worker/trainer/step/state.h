@@ -18,6 +18,8 @@ struct RunIdentity {
   int64_t epoch = 0;
   double validation_loss = 0;  // newest, 0 = none
   std::string tokenizer_from;  // dataset folder, empty = none
+  // JSON of the PrecisionTrial that chose the recipe, empty = none.
+  std::string trial = {};
 };
 
 // Tensors of the state, by name: "master.<parameter>" and "<optimizer state>.<parameter>", without

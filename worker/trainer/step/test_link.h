@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -27,6 +28,12 @@ class FakeLink : public Link {
     return ask == asks_.end() ? 0 : ask->second;
   }
   void SendRunInfo(const v1::RunInfo& info) override { run_info = info; }
+  void SendTrial(const v1::PrecisionTrial& trial) override {
+    trials.push_back(trial);
+    if (on_trial) {
+      on_trial(trial);
+    }
+  }
   void SendStep(const v1::StepReport& report) override { steps.push_back(report); }
   void SendCheckpoint(const v1::CheckpointAnnouncement& checkpoint) override {
     checkpoints.push_back(checkpoint);
@@ -45,6 +52,8 @@ class FakeLink : public Link {
   }
 
   v1::RunInfo run_info;
+  std::vector<v1::PrecisionTrial> trials;
+  std::function<void(const v1::PrecisionTrial&)> on_trial;  // on the trainer's thread; may be empty
   std::vector<v1::StepReport> steps;
   std::vector<v1::CheckpointAnnouncement> checkpoints;
   std::vector<int64_t> progress;

@@ -1,0 +1,35 @@
+// An engine with its weights and a trainer on it, ready for the next step: the job's own, or that
+// of a trial.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "common/io/env.h"
+#include "hearth/v1/trainer.pb.h"
+#include "worker/trainer/checkpoint/checkpoint.h"
+#include "worker/trainer/link/link.h"
+#include "worker/trainer/step/engine.h"
+#include "worker/trainer/step/trainer.h"
+
+namespace hearth::trainer {
+
+struct SessionOptions {
+  EngineOptions engine;
+  Trainer::Parts trainer;  // all but the engine
+  Env* env = nullptr;
+  Link* link = nullptr;  // for warnings
+  // The state to go on from, whose tensors are let go of; null: weights of the job's model.from or
+  // its seed, and step 0.
+  LoadedCheckpoint* resumed = nullptr;
+};
+
+// Fills `engine` and `trainer`, also half where it fails: with GPUs of several ranks it is for the
+// caller to know when their memory may be freed. `blame`: on whom an error is to be laid; as it was
+// for a spec that the engine cannot run.
+absl::Status OpenSession(const SessionOptions& options,
+                         std::unique_ptr<Engine>& engine,
+                         std::unique_ptr<Trainer>& trainer,
+                         v1::ExitReason& blame);
+
+}  // namespace hearth::trainer
