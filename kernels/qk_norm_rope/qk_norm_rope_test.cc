@@ -118,6 +118,18 @@ TEST(QkNormRopeBackward, QuantisedAlone_SameBitsAsOfThePlainOutput) {
   EXPECT_EQ(amax, largest);
 }
 
+TEST(QkNormRopeBackward, WritesBlocks_OnAGpuOfHeadsThatFillATile) {
+  Exec gpu;
+  gpu.device = Device::kCuda;
+  QkNormRopeBackwardArgs args;
+  for (const auto& [dim, fits] :
+       {std::pair(8, false), {16, true}, {48, false}, {64, true}, {128, true}, {256, false}}) {
+    args.dims.head_dim = dim;
+    EXPECT_EQ(WritesBlocks(gpu, args), fits) << dim;
+    EXPECT_TRUE(WritesBlocks(Exec(), args)) << dim;
+  }
+}
+
 TEST(QkNormRopeForward, NegativePosition_IsOutOfRange) {
   std::vector<double> qkv(6);
   std::vector<int32_t> positions = {-1};

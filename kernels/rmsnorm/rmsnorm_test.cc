@@ -109,6 +109,19 @@ TEST(RmsNormForward, BlocksOfRowsThatAreNoWholeBlocks_AreRefused) {
   EXPECT_EQ(RmsNormForward(Exec(), args).code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(RmsNormForward, WritesBlocks_OnAGpuNotOfLongRowsOrWithoutStatistics) {
+  Exec gpu;
+  gpu.device = Device::kCuda;
+  RmsNormForwardArgs args;
+  std::vector<float> values(8224);
+  args.x = View(values.data(), {1, 32});
+  EXPECT_FALSE(WritesBlocks(gpu, args));
+  args.rstd = View(values.data(), {1});
+  args.x = View(values.data(), {1, 8224});
+  EXPECT_FALSE(WritesBlocks(gpu, args));
+  EXPECT_TRUE(WritesBlocks(Exec(), args));
+}
+
 TEST(RmsNormForward, BadArguments_AreRefused) {
   Data data;
   RmsNormForwardArgs args = data.Args();
