@@ -116,6 +116,14 @@ def variable(name, label, query):
             "regex": "", "skipUrlSync": False}
 
 
+def textbox(name, label, default):
+    return {"name": name, "label": label, "type": "textbox", "query": default, "current": {"selected": True, "text": default, "value": default},
+            "hide": 0, "options": [{"selected": True, "text": default, "value": default}], "skipUrlSync": False}
+
+
+# As jobctl takes them; whoever looks puts in what they pay.
+PRICES = {"price_per_kwh": "0.10", "price_per_gpu_hour": "0.50"}
+
 VARIABLES = {
     "job": variable("job", "Scrape job", "label_values(hearth_build_info, job)"),
     "instance": variable("instance", "Instance", 'label_values(hearth_build_info{job=~"$job"}, instance)'),
@@ -123,6 +131,8 @@ VARIABLES = {
     "worker_id": variable("worker_id", "Worker",
                           'label_values(hearth_worker_connected{job=~"$job", instance=~"$instance"}, worker_id)'),
     "gpu": variable("gpu", "GPU", 'label_values(hearth_gpu_info{job=~"$job", instance=~"$instance", worker_id=~"$worker_id"}, gpu)'),
+    "price_per_kwh": textbox("price_per_kwh", "Price of a kWh", PRICES["price_per_kwh"]),
+    "price_per_gpu_hour": textbox("price_per_gpu_hour", "Price of a GPU's hour", PRICES["price_per_gpu_hour"]),
 }
 
 
@@ -289,6 +299,11 @@ JOB = [
           ("job_id:hearth_job_tokens_per_joule:ratio_rate5m{@j}", "{{job_id}}"), gpu=True, min=0),
     panel("Energy", "Energy used in steps since the coordinator started.", "joule", ("hearth_job_energy_joules_total{@j}", "{{job_id}}"),
           gpu=True, min=0),
+    panel("Cost of a billion tokens", "At the prices at the top: of the electricity that the GPUs use, and of their hours where they are rented "
+          "(which has the electricity in it).", "none",
+          ("1e9 / 3.6e6 * $price_per_kwh / job_id:hearth_job_tokens_per_joule:ratio_rate5m{@j}", "{{job_id}} electricity"),
+          ("1e9 / 3600 * $price_per_gpu_hour * count by (job_id) (hearth_worker_job_step{@j} and on (instance) hearth_gpu_info{@}) / on (job_id) "
+           "(sum by (job_id) (job_id:hearth_job_tokens:rate1m{@j}) > 0)", "{{job_id}} GPU hours"), gpu=True, min=0),
     panel("GPU power", "Power of each GPU that the job uses, and its limit.", "watt",
           ("rate(hearth_gpu_energy_joules_total{@}[$__rate_interval])" + ON_JOB, "{{worker_id}} gpu {{gpu}}"),
           ("hearth_gpu_power_limit_watts{@}" + ON_JOB, "{{worker_id}} limit"), gpu=True, min=0),
@@ -418,7 +433,7 @@ COORDINATOR = [
 
 DASHBOARDS = {
     "cluster": (dashboard("cluster", "Hearth / Cluster", "Jobs, workers and GPUs of one Hearth cluster.", ["worker_id"], CLUSTER), CLUSTER),
-    "job": (dashboard("job", "Hearth / Job", "Training jobs: learning, speed, safety and cost.", ["job_id"], JOB, JOB_ANNOTATIONS), JOB),
+    "job": (dashboard("job", "Hearth / Job", "Training jobs: learning, speed, safety and cost.", ["job_id", *PRICES], JOB, JOB_ANNOTATIONS), JOB),
     "gpu": (dashboard("gpu", "Hearth / GPU", "GPUs of the workers: use, power, heat and errors.", ["worker_id", "gpu"], GPU), GPU),
     "coordinator": (dashboard("coordinator", "Hearth / Coordinator", "The coordinator's event loop, store and calls.", [], COORDINATOR),
                     COORDINATOR),

@@ -216,7 +216,7 @@ def main(argv):
     parser.add_argument("--var", action="append", default=[])
     options = parser.parse_args(argv)
     end = options.end or time.time()
-    values = {"__rate_interval": options.rate_interval, "job": "hearth-.+", **dict(v.split("=", 1) for v in options.var)}
+    values = {"__rate_interval": options.rate_interval, "job": "hearth-.+", **dashboards.PRICES, **dict(v.split("=", 1) for v in options.var)}
     status = 0
     for name in options.dashboards.split(","):
         svg, empty = draw(Prometheus(options.prometheus), name, values, end - options.seconds, end)

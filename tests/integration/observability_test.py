@@ -24,7 +24,8 @@ import series  # noqa: E402
 # Panels that have data only on a GPU; all others must have data on CPU workers.
 NEED_GPU = {
     "cluster": {"GPUs allocated but idle", "Power", "GPU utilisation", "GPU memory", "Allocated but idle", "Temperature", "Throttled"},
-    "job": {"Power in steps", "Tokens per joule", "Energy", "GPU power", "GPU memory", "GPU utilisation and temperature"},
+    "job": {"Power in steps", "Tokens per joule", "Energy", "Cost of a billion tokens", "GPU power", "GPU memory",
+            "GPU utilisation and temperature"},
     "gpu": {"Facts", "Allocated", "Utilisation", "Memory bandwidth in use", "Memory", "Processes", "Memory held without a task", "Power",
             "Power, as the driver samples it", "Temperature", "SM clock", "Memory clock", "Throttled", "PCIe traffic", "PCIe link",
             "PCIe replays", "Memory errors", "Rows replaced", "XID errors", "Last XID"},
@@ -34,8 +35,8 @@ NEED_GPU = {
 
 def interpolate(expression, **values):
     """As Grafana puts variables into a query."""
-    values = {"__rate_interval": "20s", "__interval": "1s", "__range": "1m", "job": "hearth-.+", "instance": ".+", "job_id": ".+",
-              "worker_id": ".+", "gpu": ".+", **values}
+    values = {"__rate_interval": "1m", "__interval": "1s", "__range": "1m", "job": "hearth-.+", "instance": ".+", "job_id": ".+",
+              "worker_id": ".+", "gpu": ".+", **series.generator().PRICES, **values}
     return re.sub(r"\$(\w+)", lambda m: values[m[1]], expression)
 
 
