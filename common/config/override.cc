@@ -183,6 +183,8 @@ constexpr OverridableField kOverridable[] = {
     {"precision.fallback_window", "says what happens on numerical trouble from now on"},
     {"precision.fallback_steps", "says what happens on numerical trouble from now on"},
     {"precision.remedies", "says what happens on numerical trouble from now on"},
+    {"precision.trial.steps", "counts for a trial that is not over; what one has decided stands"},
+    {"precision.trial.max_gap", "counts for a trial that is not over; what one has decided stands"},
     {"precision.stats_every", "measures, and changes nothing"},
     {"optimizer.lr", "takes effect at the next step"},
     {"optimizer.weight_decay", "takes effect at the next step"},

@@ -1,5 +1,6 @@
 #include "common/config/reader.h"
 
+#include <algorithm>
 #include <limits>
 #include <unordered_map>
 #include <utility>
@@ -73,8 +74,13 @@ absl::StatusOr<int32_t> ParseInt32(const Scalar& scalar, bool or_auto) {
   return static_cast<int32_t>(*value);
 }
 
-// Path of the first field named `key` under `descriptor`, "" when there is none.
+// Path of the field named `key` under `descriptor`, "" when there is none: of the one with the
+// fewest sections above it, of those the first.
 std::string FindElsewhere(std::string_view key, const Descriptor& descriptor) {
+  const auto depth = [](const std::string& path) {
+    return std::count(path.begin(), path.end(), '.');
+  };
+  std::string found;
   for (int i = 0; i < descriptor.field_count(); ++i) {
     const FieldDescriptor& field = *descriptor.field(i);
     if (field.name() == key) {
@@ -83,12 +89,12 @@ std::string FindElsewhere(std::string_view key, const Descriptor& descriptor) {
     if (field.message_type() != nullptr && !field.is_map() && !field.is_repeated() &&
         !IsDuration(field)) {
       const std::string below = FindElsewhere(key, *field.message_type());
-      if (!below.empty()) {
-        return field.name() + '.' + below;
+      if (!below.empty() && (found.empty() || depth(below) + 1 < depth(found))) {
+        found = field.name() + '.' + below;
       }
     }
   }
-  return "";
+  return found;
 }
 
 bool IsKnownTag(const std::string& tag) {

@@ -73,6 +73,23 @@ TEST(Trial, ChoosesTheFirstThatIsCloseEnough) {
   EXPECT_EQ(After(Job(0.01, "none"), Trained(2), Trained(2.03)).state().chosen(), "bf16");
 }
 
+TEST(Trial, LongerLadder_EndsAtTheFirstThatWillDo) {
+  v1::JobSpec job = Job();
+  *job.mutable_precision()->mutable_fallback(0) = "fp8";
+  job.mutable_precision()->add_fallback("bf16");
+  Trial far(job, "x", {});
+  ASSERT_TRUE(far.Add(Trained(2)).ok());
+  ASSERT_TRUE(far.Add(Trained(2.03)).ok());
+  EXPECT_EQ(far.next(), "fp8");
+  ASSERT_TRUE(far.Add(Trained(2.01)).ok());
+  EXPECT_EQ(far.state().chosen(), "fp8");
+  Trial near(job, "x", {});
+  ASSERT_TRUE(near.Add(Trained(2)).ok());
+  ASSERT_TRUE(near.Add(Trained(2.01)).ok());
+  EXPECT_EQ(near.state().chosen(), "nvfp4") << "fp8 is not run at all";
+  EXPECT_EQ(near.state().runs_size(), 2);
+}
+
 TEST(Trial, AsFarAsTheLimit_IsCloseEnough) {
   // Exact in binary: 2.5 / 2 - 1 = 0.25.
   EXPECT_EQ(After(Job(0.25), Trained(2), Trained(2.5)).state().chosen(), "nvfp4");

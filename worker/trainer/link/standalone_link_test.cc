@@ -89,7 +89,14 @@ TEST_F(StandaloneLinkTest, RunInfoAndExit_AreFilesOfThisRunAlone) {
               HasSubstr("\"recipe_execution\":\"emulated\""));
   EXPECT_THAT(*Env::Real().ReadFile(dir_ + "/exit.json"),
               AllOf(HasSubstr("EXIT_REASON_NUMERICAL"), HasSubstr("no good")));
+  v1::PrecisionTrial trial;
+  trial.set_chosen("fp8");
+  Open(0)->SendTrial(trial);
+  Open(5);
+  EXPECT_THAT(*Env::Real().ReadFile(dir_ + "/trial.json"), HasSubstr("\"chosen\":\"fp8\""))
+      << "a resumed run holds no other";
   Open(0);
+  EXPECT_FALSE(Env::Real().Exists(dir_ + "/trial.json"));
   EXPECT_FALSE(Env::Real().Exists(dir_ + "/run.json"));
   EXPECT_FALSE(Env::Real().Exists(dir_ + "/exit.json"));
 }

@@ -203,20 +203,26 @@ absl::Status RankRun::HoldTrial(Trial& trial) {
   }
   while (!trial.decided() && !done_) {
     HEARTH_ASSIGN_OR_RETURN(const TrialRunResult result, TryRecipe(trial.next()));
-    if (!result.left) {
-      blame_ = v1::EXIT_REASON_NUMERICAL;
-      HEARTH_RETURN_IF_ERROR(trial.Add(result.run));
-    }
-    if (!result.left && leader_) {
-      link_.SendTrial(trial.state());
-    }
-    asked_.save |= result.asked.save;
-    if (result.asked.stop || result.asked.pause) {
-      // Finished runs are with whoever started this; there is no step to save.
-      outcome_ = result.asked.stop ? v1::EXIT_REASON_STOPPED : v1::EXIT_REASON_PAUSED;
-      done_ = true;
-    }
+    HEARTH_RETURN_IF_ERROR(TakeTrialRun(result, trial));
     HEARTH_RETURN_IF_ERROR(CloseTrialRun());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RankRun::TakeTrialRun(const TrialRunResult& result, Trial& trial) {
+  asked_.save |= result.asked.save;
+  if (result.asked.stop || result.asked.pause) {
+    // Finished runs are with whoever started this; there is no step to save.
+    outcome_ = result.asked.stop ? v1::EXIT_REASON_STOPPED : v1::EXIT_REASON_PAUSED;
+    done_ = true;
+  }
+  if (result.left) {
+    return absl::OkStatus();
+  }
+  blame_ = v1::EXIT_REASON_NUMERICAL;
+  HEARTH_RETURN_IF_ERROR(trial.Add(result.run));
+  if (leader_) {
+    link_.SendTrial(trial.state());
   }
   return absl::OkStatus();
 }

@@ -63,6 +63,7 @@ class RankRun {
   absl::Status ChooseRecipe();
   absl::Status HoldTrial(Trial& trial);
   absl::StatusOr<TrialRunResult> TryRecipe(const std::string& recipe);
+  absl::Status TakeTrialRun(const TrialRunResult& result, Trial& trial);
   absl::Status CloseTrialRun();
   // Says so when a resume cannot repeat the bits of the run before.
   void WarnIfNotExact();
