@@ -105,6 +105,7 @@ bool IsKnownTag(const std::string& tag) {
 
 std::string UnknownKeyText(std::string_view key, const Descriptor& descriptor) {
   std::vector<std::string_view> names;
+  names.reserve(static_cast<size_t>(descriptor.field_count()));
   for (int i = 0; i < descriptor.field_count(); ++i) {
     names.push_back(descriptor.field(i)->name());
   }
