@@ -272,18 +272,17 @@ Core::Impl::Verdict Core::Impl::Judge(const JobState& job) const {
     const v1::RankRecord& rank = ranks[i];
     const v1::TrainerExit& end = rank.has_exit() ? rank.exit().exit() : rank.dying();
     const ExitRow& row = ExitRowOf(end.reason());
-    int weight = 0;
     if (!rank.gone() && !rank.has_dying()) {
       continue;
-    } else if (rank.lost()) {
+    }
+    int weight = 0;
+    if (rank.lost()) {
       weight = 3;
     } else if (row.exit_class == ExitClass::kFatal) {
       weight = 4;
-    } else if (rank.killed_by_us()) {
-      continue;
-    } else if (row.exit_class == ExitClass::kFailure) {
+    } else if (row.exit_class == ExitClass::kFailure && !rank.killed_by_us()) {
       weight = 2;
-    } else if (row.exit_class == ExitClass::kPeers) {
+    } else if (row.exit_class == ExitClass::kPeers && !rank.killed_by_us()) {
       weight = 1;
     }
     if (weight <= best) {

@@ -173,7 +173,7 @@ class Harness {
   Effects Report(const std::string& worker, const v1::TaskReport& report) {
     return Do(AgentReport{connections[worker], report});
   }
-  Effects Report(const std::string& job, int rank, v1::TaskReport report) {
+  Effects Report(const std::string& job, int rank, const v1::TaskReport& report) {
     return Report(core->FindJob(job)->ranks(rank).worker_id(), report);
   }
   Effects Step(const std::string& job, int64_t step) {
