@@ -72,6 +72,9 @@ class Builder {
   absl::Status status_;
 };
 
+constexpr std::string_view kNormGradient = "grad.norm";
+constexpr std::string_view kActivationGradient = "grad.ffn_act";
+
 // As kernels/core/kept_input.h has it; tests compare.
 constexpr int64_t kKeptBlock = 32;
 
@@ -110,12 +113,12 @@ void AddPersistent(const TrainingPlanOptions& o, const StepTimeline& time, Build
 
 void AddActivations(const TrainingPlanOptions& o, const StepTimeline& time, Builder& out) {
   for (const ActivationSpec& a : LayerActivations(o)) {
-    if (a.elements == 0) {
+    if (a.elements == 0 || !StandIn(a, o).empty()) {
       continue;
     }
     // The embedding writes the first layer's input.
     const bool is_input = a.name == "mixer.input";
-    const int32_t shared_first = a.backward    ? time.FfnBackward(o.shape.layers - 1)
+    const int32_t shared_first = a.backward ? time.FfnBackward(o.shape.layers - 1)
                                  : is_input ? time.Embedding()
                                             : time.MixerForward(0);
     const auto add = [&](std::string name, int32_t first, int32_t last) {
@@ -159,6 +162,9 @@ void AddQuantised(const TrainingPlanOptions& o, const StepTimeline& time, Builde
   }
   // cuBLASLt wants each on a 16-byte boundary (kernels/quantize: kScaleInverseStride).
   out.Bytes("quant.scale_inverse", BufferClass::kWorkspace, 3 * sites * 16, 0, end);
+  if (o.precision.block) {
+    out.Bytes("quant.column_scale_inverse", BufferClass::kWorkspace, 3 * sites * 16, 0, end);
+  }
   out.Bytes("quant.ring", BufferClass::kWorkspace, 3 * sites * 4 * std::max(1, o.precision.history),
             0, end);
   out.Bytes("quant.cursors", BufferClass::kWorkspace, 2 * 8, 0, end);
@@ -260,13 +266,21 @@ void AddWorkspace(const TrainingPlanOptions& o, const StepTimeline& time, Builde
   out.Floats("grad.stream", BufferClass::kWorkspace, act, n * s.hidden, head,
              time.EmbeddingBackward());
   // Gradient of a norm's output; the head's comes through it too.
-  out.Floats("grad.norm", BufferClass::kWorkspace, act, n * s.hidden, head, first_mixer);
+  const auto first = [&](std::string_view name, int32_t moment) {
+    bool stands_in = false;
+    for (const ActivationSpec& a : LayerActivations(o)) {
+      stands_in |= StandIn(a, o) == name;
+    }
+    return stands_in ? time.FfnForward(0) : moment;
+  };
+  out.Floats(std::string(kNormGradient), BufferClass::kWorkspace, act, n * s.hidden,
+             first(kNormGradient, head), first_mixer);
   if (s.dropout > 0) {
     out.Floats("grad.delta", BufferClass::kWorkspace, act, n * s.hidden, head + 1,
                time.EmbeddingBackward());
   }
-  out.Floats("grad.ffn_act", BufferClass::kWorkspace, act, n * s.ffn_hidden, head + 1,
-             time.FfnBackward(0));
+  out.Floats(std::string(kActivationGradient), BufferClass::kWorkspace, act, n * s.ffn_hidden,
+             first(kActivationGradient, head + 1), time.FfnBackward(0));
   out.Floats("grad.attention", BufferClass::kWorkspace, act, n * s.q_width(), head + 2,
              first_mixer);
   out.Floats("grad.qkv", BufferClass::kWorkspace, act, n * s.qkv_width(), head + 2, first_mixer);
@@ -335,19 +349,21 @@ std::vector<ActivationSpec> LayerActivations(const TrainingPlanOptions& o) {
   const int64_t qk = s.qk_norm ? 1 : 0;
   const bool quantised = Quantises(o);
   const bool narrow = KeepsNarrow(o);
+  constexpr Recompute kAlways = Recompute::kNone;
+  const Recompute columns =
+      QuantisedRecompute(o) >= Recompute::kNormAct ? kAlways : Recompute::kNormAct;
   // Plain operands in a job that quantises: one for all layers.
-  const auto plain = [quantised](Recompute level) { return quantised ? Recompute::kNone : level; };
+  const Recompute plain = quantised ? kAlways : Recompute::kNormAct;
   // As wgrad reads it; counted in bytes.
   const DType byte = DType::kFp8E4M3;
   const auto form = [&](int64_t width) {
     return quantised ? FormBytes(o.precision.recipe->wgrad.a, width, n) : 0;
   };
   const int64_t kept = narrow ? n * s.ffn_in_width() + n * s.ffn_in_width() / kKeptBlock : 0;
-  constexpr Recompute kAlways = Recompute::kNone;
   return {
       {"mixer.input", n * s.hidden, act, false, false, Recompute::kBlock},
-      {"mixer.norm", n * s.hidden, act, false, false, plain(Recompute::kNormAct)},
-      {"mixer.norm_columns", form(s.hidden), byte, true, false, Recompute::kNormAct, true},
+      {"mixer.norm", n * s.hidden, act, false, false, plain},
+      {"mixer.norm_columns", form(s.hidden), byte, true, false, columns, true},
       {"mixer.norm_stats", 2 * n, stat, false, false, Recompute::kNormAct},
       {"mixer.qkv", n * s.qkv_width(), act, false, false, Recompute::kAttention},
       // QK-norm's backward needs its input, so its output has a place of its own.
@@ -359,15 +375,20 @@ std::vector<ActivationSpec> LayerActivations(const TrainingPlanOptions& o) {
       {"mixer.attention_columns", form(s.q_width()), byte, true, false, kAlways, true, true},
       {"mixer.lse", n * s.heads, stat, false, false, Recompute::kAttention},
       {"ffn.input", n * s.hidden, act, false, true, Recompute::kBlock},
-      {"ffn.norm", n * s.hidden, act, false, true, plain(Recompute::kNormAct)},
-      {"ffn.norm_columns", form(s.hidden), byte, true, true, Recompute::kNormAct, true},
+      {"ffn.norm", n * s.hidden, act, false, true, plain},
+      {"ffn.norm_columns", form(s.hidden), byte, true, true, columns, true},
       {"ffn.norm_stats", 2 * n, stat, false, true, Recompute::kNormAct},
       {"ffn.projected", n * s.ffn_in_width(), act, false, true, narrow ? kAlways : Recompute::kFfn},
       {"ffn.kept", kept, byte, true, true, Recompute::kFfn, true},
-      {"ffn.activated", n * s.ffn_hidden, act, false, true, plain(Recompute::kNormAct)},
+      {"ffn.activated", n * s.ffn_hidden, act, false, true, plain},
       // One pass over what is kept makes it again.
       {"ffn.activated_columns", form(s.ffn_hidden), byte, true, true, kAlways, true, true},
   };
+}
+
+Recompute QuantisedRecompute(const TrainingPlanOptions& o) {
+  const bool fp4 = Quantises(o) && o.precision.recipe->wgrad.a.dtype == DType::kFp4E2M1;
+  return fp4 ? std::max(o.recompute, Recompute::kNormAct) : o.recompute;
 }
 
 Recompute PlainRecompute(const TrainingPlanOptions& o) {
@@ -383,6 +404,15 @@ bool IsShared(const ActivationSpec& activation, const TrainingPlanOptions& o) {
   }
   // A layer's input is what every level keeps.
   return activation.name != "mixer.input" && o.recompute >= activation.shared_from;
+}
+
+std::string_view StandIn(const ActivationSpec& activation, const TrainingPlanOptions& o) {
+  if (!o.training || !IsShared(activation, o)) {
+    return "";
+  }
+  return activation.name == "ffn.norm"        ? kNormGradient
+         : activation.name == "ffn.activated" ? kActivationGradient
+                                              : "";
 }
 
 absl::StatusOr<MemoryPlan> PlanTraining(const TrainingPlanOptions& options) {

@@ -109,6 +109,10 @@ struct TrainingPlanOptions {
 // of the activation function in 8 bits (kernels/core/kept_input.h).
 std::vector<ActivationSpec> LayerActivations(const TrainingPlanOptions& options);
 
+// The level of quantised passes: with four bits the norms' outputs are made again at each, as their
+// columns alone are quantised then.
+Recompute QuantisedRecompute(const TrainingPlanOptions& options);
+
 // The level of passes, and layers, in BF16: in a job that quantises there is one buffer for all
 // layers of what its quantised passes keep in a narrow form.
 Recompute PlainRecompute(const TrainingPlanOptions& options);
@@ -116,6 +120,10 @@ Recompute PlainRecompute(const TrainingPlanOptions& options);
 // Whether `activation` has one buffer for all layers ("shared.<name>") or one for each
 // ("layers.<l>.<name>").
 bool IsShared(const ActivationSpec& activation, const TrainingPlanOptions& options);
+
+// The buffer that a shared activation lies in if it has none of its own: its gradient's, which the
+// GEMM after wgrad, its last reader, writes. Empty: it has its own.
+std::string_view StandIn(const ActivationSpec& activation, const TrainingPlanOptions& options);
 
 // Micro-batches whose data and scalars may be on their way to a GPU at one time.
 inline constexpr int kStagingSlots = 4;

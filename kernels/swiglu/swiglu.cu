@@ -73,8 +73,8 @@ absl::Status Backward(const Exec& exec, const SwigluBackwardArgs& args) {
   return WithKept(args.kept, [&](auto use, const KeptInput& kept) {
     const BackwardOp<A, decltype(use)::value> op{args.gate_up.as<A>(), args.dy.as<A>(), cols, kept};
     return Pointwise<A>(exec, kOp, op, Aligned16(args.gate_up.data) && Aligned16(args.dy.data),
-                        args.d_gate_up, args.d_gate_up_quant, args.d_gate_up_blocks,
-                        args.dy.rows(), cols);
+                        args.d_gate_up, args.d_gate_up_quant, args.d_gate_up_blocks, args.dy.rows(),
+                        cols);
   });
 }
 

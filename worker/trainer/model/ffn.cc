@@ -29,7 +29,7 @@ Operand MakeDy(const ModelContext& c, Slot slot, int layer, const TensorView& pl
 }  // namespace
 
 DenseFfn::DenseFfn(const ModelContext& c, int layer)
-    : recompute_(c.plan.recompute),
+    : recompute_(spec::QuantisedRecompute(c.plan)),
       plain_recompute_(spec::PlainRecompute(c.plan)),
       activation_(c.shape().activation),
       round_(c.numerics.activation),
@@ -139,15 +139,16 @@ absl::Status DenseFfn::ActivateBackward(const kernels::Exec& exec, const Pass& p
 
 absl::Status DenseFfn::Normalise(const kernels::Exec& exec,
                                  const Pass& pass,
-                                 const Stream& stream) {
+                                 const Stream& stream,
+                                 Forms forms) {
   const Operand& x = in_projection_.x();
-  const OperandTarget target = x.Target(pass, false, norm_.WritesBlocks(exec));
+  const OperandTarget target = x.Target(pass, false, norm_.WritesBlocks(exec), forms);
   HEARTH_RETURN_IF_ERROR(norm_.Forward(exec, stream, target));
-  return x.Settle(exec, pass, target);
+  return x.Settle(exec, pass, target, forms);
 }
 
 absl::Status DenseFfn::Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
-  HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, stream));
+  HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, stream, FirstForms(pass)));
   HEARTH_RETURN_IF_ERROR(in_projection_.Forward(exec, pass, projected_));
   HEARTH_RETURN_IF_ERROR(Activate(exec, pass, Forms::kRows));
   HEARTH_RETURN_IF_ERROR(down_projection_.Forward(exec, pass, delta_));
@@ -162,7 +163,8 @@ absl::Status DenseFfn::Restore(const kernels::Exec& exec, const Pass& pass, Stre
   if (level >= Recompute::kNormAct) {
     // Whole blocks are recomputed from the mixer's result; else this sub-block kept its own input.
     const Stream own = {input_, TensorView()};
-    HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, level == Recompute::kBlock ? stream : own));
+    HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, level == Recompute::kBlock ? stream : own,
+                                     level >= Recompute::kFfn ? Forms::kBoth : Forms::kColumns));
   }
   if (level >= Recompute::kFfn) {
     HEARTH_RETURN_IF_ERROR(in_projection_.Forward(exec, pass, projected_));

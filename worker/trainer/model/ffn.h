@@ -29,7 +29,14 @@ class DenseFfn : public SubBlock {
 
  private:
   // Norm and projection, or what the recomputation level leaves of them, and activation.
-  absl::Status Normalise(const kernels::Exec& exec, const Pass& pass, const Stream& stream);
+  absl::Status Normalise(const kernels::Exec& exec,
+                         const Pass& pass,
+                         const Stream& stream,
+                         Forms forms);
+  // What forward makes of the norm's output: backward makes the rest, if the level says so.
+  Forms FirstForms(const Pass& pass) const {
+    return Level(pass) >= spec::Recompute::kNormAct ? Forms::kRows : Forms::kBoth;
+  }
   // Forms::kRows: of projected_, which it keeps as the plan says. kColumns: of what was kept.
   absl::Status Activate(const kernels::Exec& exec, const Pass& pass, Forms forms) const;
   // d_activated_ to the gradient of projected_, whose plain form overwrites projected_.

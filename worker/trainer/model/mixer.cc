@@ -61,7 +61,7 @@ Operand OutputDy(const ModelContext& c, int layer) {
 }  // namespace
 
 AttentionMixer::AttentionMixer(const ModelContext& c, int layer)
-    : recompute_(c.plan.recompute),
+    : recompute_(spec::QuantisedRecompute(c.plan)),
       plain_recompute_(spec::PlainRecompute(c.plan)),
       training_(c.plan.training),
       rows_(c.rows()),
@@ -143,11 +143,12 @@ size_t AttentionMixer::WorkspaceBytes(const kernels::Exec& exec) const {
 
 absl::Status AttentionMixer::Normalise(const kernels::Exec& exec,
                                        const Pass& pass,
-                                       const Stream& stream) {
+                                       const Stream& stream,
+                                       Forms forms) {
   const Operand& x = qkv_projection_.x();
-  const OperandTarget target = x.Target(pass, false, norm_.WritesBlocks(exec));
+  const OperandTarget target = x.Target(pass, false, norm_.WritesBlocks(exec), forms);
   HEARTH_RETURN_IF_ERROR(norm_.Forward(exec, stream, target));
-  return x.Settle(exec, pass, target);
+  return x.Settle(exec, pass, target, forms);
 }
 
 absl::Status AttentionMixer::Attend(const kernels::Exec& exec, const Pass& pass) {
@@ -158,7 +159,14 @@ absl::Status AttentionMixer::Attend(const kernels::Exec& exec, const Pass& pass)
 }
 
 absl::Status AttentionMixer::Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
-  HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, stream));
+  return Run(exec, pass, stream, FirstForms(pass));
+}
+
+absl::Status AttentionMixer::Run(const kernels::Exec& exec,
+                                 const Pass& pass,
+                                 Stream& stream,
+                                 Forms forms) {
+  HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, stream, forms));
   HEARTH_RETURN_IF_ERROR(Attend(exec, pass));
   HEARTH_RETURN_IF_ERROR(output_projection_.Forward(exec, pass, delta_));
   HEARTH_RETURN_IF_ERROR(DropForward(exec, pass, dropout_, delta_));
@@ -170,11 +178,12 @@ absl::Status AttentionMixer::Restore(const kernels::Exec& exec, const Pass& pass
   stream = {input_, TensorView()};
   const Recompute level = Level(pass);
   if (level == Recompute::kBlock) {
-    HEARTH_RETURN_IF_ERROR(Forward(exec, pass, stream));
+    HEARTH_RETURN_IF_ERROR(Run(exec, pass, stream, Forms::kBoth));
+  } else if (level == Recompute::kAttention) {
+    HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, stream, Forms::kBoth));
+    HEARTH_RETURN_IF_ERROR(Attend(exec, pass));
   } else if (level >= Recompute::kNormAct) {
-    HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, stream));
-    HEARTH_RETURN_IF_ERROR(level >= Recompute::kAttention ? Attend(exec, pass)
-                                                          : absl::OkStatus());
+    HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, stream, Forms::kColumns));
   }
   const Operand& x = output_projection_.x();
   return x.Quantised(pass) ? x.Make(exec, pass, attention_, Forms::kColumns) : absl::OkStatus();
@@ -192,11 +201,13 @@ absl::Status AttentionMixer::Backward(const kernels::Exec& exec,
   HEARTH_RETURN_IF_ERROR(output_projection_.Backward(exec, pass, d_delta, d_attention_));
   HEARTH_RETURN_IF_ERROR(kernels::AttentionBackward(exec, attention_backward_));
   const Operand& d_qkv = qkv_projection_.dy();
-  const OperandTarget target = d_qkv.Target(pass, qkv_projection_.NeedsPlainDy());
+  const OperandTarget target = d_qkv.Target(pass, qkv_projection_.NeedsPlainDy(),
+                                            kernels::WritesBlocks(exec, rope_backward_));
   rope_backward_.d_qkv = target.plain;
   rope_backward_.d_qkv_quant = target.quant;
+  rope_backward_.d_qkv_blocks = target.blocks;
   HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeBackward(exec, rope_backward_));
-  HEARTH_RETURN_IF_ERROR(d_qkv.Settle(exec, pass));
+  HEARTH_RETURN_IF_ERROR(d_qkv.Settle(exec, pass, target));
   HEARTH_RETURN_IF_ERROR(qkv_projection_.Backward(exec, pass, d_qkv_, d_normed_));
   return norm_.Backward(exec, d_normed_, d_stream, true, StreamQuant(pass, next));
 }

@@ -28,7 +28,16 @@ class AttentionMixer : public SubBlock {
                         const Operand* next) override;
 
  private:
-  absl::Status Normalise(const kernels::Exec& exec, const Pass& pass, const Stream& stream);
+  absl::Status Normalise(const kernels::Exec& exec,
+                         const Pass& pass,
+                         const Stream& stream,
+                         Forms forms);
+  // What forward makes of the norm's output: backward makes the rest, if the level says so.
+  Forms FirstForms(const Pass& pass) const {
+    return Level(pass) >= spec::Recompute::kNormAct ? Forms::kRows : Forms::kBoth;
+  }
+  // All of Forward, with these forms of the norm's output.
+  absl::Status Run(const kernels::Exec& exec, const Pass& pass, Stream& stream, Forms forms);
   // Normed input to attention output, in every form.
   absl::Status Attend(const kernels::Exec& exec, const Pass& pass);
   void BindAttention(const ModelContext& context);

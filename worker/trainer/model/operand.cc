@@ -40,11 +40,11 @@ kernels::BlockQuantView Operand::Blocks(const Pass& pass, Forms forms) const {
   kernels::BlockQuantView quant;
   quant.dtype = StorageType(RowsFormat().dtype);
   if (forms != Forms::kColumns) {
-    quant.rows = state_->Form(RowsFormat(), index_, buffers_.rows, rows, cols);
+    quant.rows = state_->Form(RowsFormat(), index_, false, buffers_.rows, rows, cols);
     quant.amax = pass.record ? site_.amax : nullptr;
   }
   if (forms != Forms::kRows && pass.record) {
-    quant.columns = state_->Form(ColumnsFormat(), index_, buffers_.columns, cols, rows);
+    quant.columns = state_->Form(ColumnsFormat(), index_, true, buffers_.columns, cols, rows);
   }
   if (pass.count && forms != Forms::kColumns) {
     quant.rows.counts = state_->CountsOf(index_);
@@ -177,12 +177,12 @@ absl::Status Operand::Make(const kernels::Exec& exec,
 
 ProductOperand Operand::Rows() const {
   const TensorView& p = buffers_.plain;
-  return state_->Product(RowsFormat(), index_, buffers_.rows, p.rows(), p.cols());
+  return state_->Product(RowsFormat(), index_, false, buffers_.rows, p.rows(), p.cols());
 }
 
 ProductOperand Operand::Columns() const {
   const TensorView& p = buffers_.plain;
-  return state_->Product(ColumnsFormat(), index_, buffers_.columns, p.cols(), p.rows());
+  return state_->Product(ColumnsFormat(), index_, true, buffers_.columns, p.cols(), p.rows());
 }
 
 }  // namespace hearth::trainer

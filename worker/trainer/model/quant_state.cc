@@ -30,6 +30,10 @@ QuantState::QuantState(const spec::PrecisionPlan& precision,
   amax_ = floats("quant.amax", 3 * n);
   scale_ = floats("quant.scale", 3 * n);
   scale_inverse_ = floats("quant.scale_inverse", 3 * n * kernels::kScaleInverseStride);
+  column_scale_inverse_ =
+      arena.Has("quant.column_scale_inverse")
+          ? floats("quant.column_scale_inverse", 3 * n * kernels::kScaleInverseStride)
+          : scale_inverse_;
   ring_ = floats("quant.ring", 3 * n * std::max(1, precision_.history));
   cursors_ = arena.Typed("quant.cursors", DType::kI64, {2}).as<int64_t>();
   const std::vector<int64_t> row_offsets =
@@ -76,8 +80,8 @@ void QuantState::AddWeight(const spec::Parameter& parameter,
   const int64_t in = parameter.shape[1];
   const int64_t site = 2 * size() + k;
   const spec::Recipe& recipe = *precision_.recipe;
-  rows_.push_back(Product(recipe.fprop.b, site, rows, out, in));
-  columns_.push_back(Product(recipe.dgrad.b, site, columns, in, out));
+  rows_.push_back(Product(recipe.fprop.b, site, false, rows, out, in));
+  columns_.push_back(Product(recipe.dgrad.b, site, true, columns, in, out));
   kernels::QuantizeTensor tensor;
   tensor.x = weight;
   tensor.quant.amax = W(k).amax;
@@ -107,7 +111,7 @@ void QuantState::AddBlockWeight(const kernels::TensorView& weight,
   tensor.quant.square = recipe.fprop.b.block_rows > 1;
   tensor.quant.key.tensor = static_cast<uint32_t>(site);
   tensor.quant.rotation = static_cast<uint32_t>(k);
-  const kernels::BlockForm column_form = Form(recipe.dgrad.b, site, columns, in, out);
+  const kernels::BlockForm column_form = Form(recipe.dgrad.b, site, true, columns, in, out);
   if (recipe.dgrad.b.signs == spec::Signs::kPerStep) {
     tensor.quant.columns = column_form;
     each_step_.push_back(tensor);
@@ -115,19 +119,22 @@ void QuantState::AddBlockWeight(const kernels::TensorView& weight,
   } else {
     tensor.quant.columns = column_form;
   }
-  tensor.quant.rows = Form(recipe.fprop.b, site, rows, out, in);
+  tensor.quant.rows = Form(recipe.fprop.b, site, false, rows, out, in);
   blocks_.push_back(tensor);
 }
 
-kernels::BlockForm QuantState::Form(
-    const spec::Operand& operand, int64_t index, void* data, int64_t lines, int64_t extent) const {
+kernels::BlockForm QuantState::Form(const spec::Operand& operand,
+                                    int64_t index,
+                                    bool columns,
+                                    void* data,
+                                    int64_t lines,
+                                    int64_t extent) const {
   kernels::BlockForm form;
   form.values = data;
   form.scales = static_cast<uint8_t*>(data) + spec::FormScaleOffset(operand, lines, extent);
   if (precision_.delayed) {
-    const QuantSite site = At(index);
-    form.amax = site.scale;
-    form.tensor_scale = site.scale_inverse;
+    form.amax = At(index).scale;
+    form.tensor_scale = TensorScale(index, columns);
   }
   switch (operand.select) {
     case spec::Select::kPlain:
@@ -157,8 +164,12 @@ kernels::BlockForm QuantState::Form(
   return form;
 }
 
-ProductOperand QuantState::Product(
-    const spec::Operand& operand, int64_t index, void* data, int64_t lines, int64_t extent) const {
+ProductOperand QuantState::Product(const spec::Operand& operand,
+                                   int64_t index,
+                                   bool columns,
+                                   void* data,
+                                   int64_t lines,
+                                   int64_t extent) const {
   ProductOperand product;
   product.values = kernels::TensorView(data, StorageType(operand.dtype), {lines, extent});
   if (operand.scaling == spec::Scaling::kBlock) {
@@ -166,7 +177,7 @@ ProductOperand QuantState::Product(
         static_cast<const uint8_t*>(data) + spec::FormScaleOffset(operand, lines, extent);
   }
   if (operand.scaling != spec::Scaling::kBlock || precision_.delayed) {
-    product.scale = At(index).scale_inverse;
+    product.scale = TensorScale(index, columns);
   }
   return product;
 }
@@ -217,6 +228,8 @@ absl::Status QuantState::Reset(const kernels::Exec& exec) const {
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, scale_, ones.data(), bytes));
   HEARTH_RETURN_IF_ERROR(
       kernels::Copy(exec, scale_inverse_, ones.data(), ones.size() * sizeof(float)));
+  HEARTH_RETURN_IF_ERROR(
+      kernels::Copy(exec, column_scale_inverse_, ones.data(), ones.size() * sizeof(float)));
   // `ones` is pageable memory that must outlive the copies.
   HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec));
   HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, amax_, bytes));

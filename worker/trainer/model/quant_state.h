@@ -69,10 +69,20 @@ class QuantState {
   const ProductOperand& WeightColumns(int k) const { return columns_[static_cast<size_t>(k)]; }
   // Block scales: how a form of `operand`, lines x extent, that begins at `data` is made at the
   // site, and how it is read.
-  kernels::BlockForm Form(
-      const spec::Operand& operand, int64_t index, void* data, int64_t lines, int64_t extent) const;
-  ProductOperand Product(
-      const spec::Operand& operand, int64_t index, void* data, int64_t lines, int64_t extent) const;
+  // `columns`: the transposed one; as the two may be rounded in different ways, each has a scale of
+  // the tensor of its own.
+  kernels::BlockForm Form(const spec::Operand& operand,
+                          int64_t index,
+                          bool columns,
+                          void* data,
+                          int64_t lines,
+                          int64_t extent) const;
+  ProductOperand Product(const spec::Operand& operand,
+                         int64_t index,
+                         bool columns,
+                         void* data,
+                         int64_t lines,
+                         int64_t extent) const;
 
   // Whether the site's weight lies in a layer that is quantised, but not in the plan's inner ones.
   bool Outer(int64_t index) const;
@@ -151,6 +161,11 @@ class QuantState {
     return {amax_ + index, scale_ + index, scale_inverse_ + index * kernels::kScaleInverseStride};
   }
 
+  float* TensorScale(int64_t index, bool columns) const {
+    return (columns ? column_scale_inverse_ : scale_inverse_) +
+           index * kernels::kScaleInverseStride;
+  }
+
   spec::PrecisionPlan precision_;
   std::vector<int> weights_;
   std::vector<int> number_;  // by parameter
@@ -164,6 +179,7 @@ class QuantState {
   float* amax_ = nullptr;
   float* scale_ = nullptr;
   float* scale_inverse_ = nullptr;
+  float* column_scale_inverse_ = nullptr;  // the same with one scale a tensor
   float* ring_ = nullptr;  // [history, 2n] of x and dy, then [history, n] of the weights
   int64_t* cursors_ = nullptr;
   std::vector<bool> outer_;        // by weight

@@ -14,6 +14,11 @@ std::string ModelContext::ActivationBuffer(int layer, std::string_view name) con
       return buffer;
     }
   }
+  for (const spec::ActivationSpec& activation : spec::LayerActivations(plan)) {
+    if (activation.name == name) {
+      return std::string(spec::StandIn(activation, plan));
+    }
+  }
   return "";
 }
 
