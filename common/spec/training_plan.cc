@@ -87,6 +87,10 @@ bool Quantises(const TrainingPlanOptions& o) {
   return o.training && o.precision.quantised() && o.precision.first_layer < o.precision.end_layer;
 }
 
+bool InFourBits(const TrainingPlanOptions& o) {
+  return Quantises(o) && o.precision.recipe->wgrad.a.dtype == DType::kFp4E2M1;
+}
+
 bool KeepsNarrow(const TrainingPlanOptions& o) {
   return Quantises(o) && o.precision.narrow_activations && o.shape.ffn_hidden % kKeptBlock == 0;
 }
@@ -189,6 +193,13 @@ void AddQuantised(const TrainingPlanOptions& o, const StepTimeline& time, Builde
   // The scales of fewer lines are padded to as many.
   out.Bytes("quant.dy_columns", BufferClass::kWorkspace,
             FormBytes(r.wgrad.b, (widest_dy + 127) / 128 * 128, n), time.Head(), last);
+  // Where the activation's backward writes quantised columns, it makes those of its output again in
+  // the same pass, and so comes between down's dgrad and wgrad.
+  if (KeepsNarrow(o) && o.precision.per_tensor && o.precision.delayed &&
+      s.activation == Activation::kSwiglu) {
+    out.Bytes("quant.down_dy_columns", BufferClass::kWorkspace, FormBytes(r.wgrad.b, s.hidden, n),
+              time.Head(), last);
+  }
   if (o.precision.head) {
     out.Bytes("head.rows", BufferClass::kWorkspace, n * s.hidden, time.Head(), time.Head());
     out.Bytes("head.columns", BufferClass::kWorkspace, n * s.hidden, time.Head(), time.Head());
@@ -350,8 +361,7 @@ std::vector<ActivationSpec> LayerActivations(const TrainingPlanOptions& o) {
   const bool quantised = Quantises(o);
   const bool narrow = KeepsNarrow(o);
   constexpr Recompute kAlways = Recompute::kNone;
-  const Recompute columns =
-      QuantisedRecompute(o) >= Recompute::kNormAct ? kAlways : Recompute::kNormAct;
+  const bool fp4 = InFourBits(o);
   // Plain operands in a job that quantises: one for all layers.
   const Recompute plain = quantised ? kAlways : Recompute::kNormAct;
   // As wgrad reads it; counted in bytes.
@@ -359,11 +369,15 @@ std::vector<ActivationSpec> LayerActivations(const TrainingPlanOptions& o) {
   const auto form = [&](int64_t width) {
     return quantised ? FormBytes(o.precision.recipe->wgrad.a, width, n) : 0;
   };
+  // Columns of these that backward makes of what is kept besides.
+  const bool activated_again = narrow || fp4;
+  const bool attention_again = fp4;
   const int64_t kept = narrow ? n * s.ffn_in_width() + n * s.ffn_in_width() / kKeptBlock : 0;
   return {
       {"mixer.input", n * s.hidden, act, false, false, Recompute::kBlock},
       {"mixer.norm", n * s.hidden, act, false, false, plain},
-      {"mixer.norm_columns", form(s.hidden), byte, true, false, columns, true},
+      {"mixer.norm_columns", form(s.hidden), byte, true, false, fp4 ? kAlways : Recompute::kNormAct,
+       true},
       {"mixer.norm_stats", 2 * n, stat, false, false, Recompute::kNormAct},
       {"mixer.qkv", n * s.qkv_width(), act, false, false, Recompute::kAttention},
       // QK-norm's backward needs its input, so its output has a place of its own.
@@ -371,24 +385,25 @@ std::vector<ActivationSpec> LayerActivations(const TrainingPlanOptions& o) {
       {"mixer.qk_stats", qk * n * (s.heads + s.kv_heads), stat, false, false,
        Recompute::kAttention},
       {"mixer.attention", n * s.q_width(), act, false, false, Recompute::kAttention},
-      // Attention's backward reads its output in full precision: wgrad's form is made of that.
-      {"mixer.attention_columns", form(s.q_width()), byte, true, false, kAlways, true, true},
+      // Attention's backward reads its output in full precision, wgrad these.
+      {"mixer.attention_columns", form(s.q_width()), byte, true, false,
+       attention_again ? kAlways : Recompute::kAttention, true, attention_again},
       {"mixer.lse", n * s.heads, stat, false, false, Recompute::kAttention},
       {"ffn.input", n * s.hidden, act, false, true, Recompute::kBlock},
       {"ffn.norm", n * s.hidden, act, false, true, plain},
-      {"ffn.norm_columns", form(s.hidden), byte, true, true, columns, true},
+      {"ffn.norm_columns", form(s.hidden), byte, true, true, fp4 ? kAlways : Recompute::kNormAct,
+       true},
       {"ffn.norm_stats", 2 * n, stat, false, true, Recompute::kNormAct},
       {"ffn.projected", n * s.ffn_in_width(), act, false, true, narrow ? kAlways : Recompute::kFfn},
       {"ffn.kept", kept, byte, true, true, Recompute::kFfn, true},
       {"ffn.activated", n * s.ffn_hidden, act, false, true, plain},
-      // One pass over what is kept makes it again.
-      {"ffn.activated_columns", form(s.ffn_hidden), byte, true, true, kAlways, true, true},
+      {"ffn.activated_columns", form(s.ffn_hidden), byte, true, true,
+       activated_again ? kAlways : Recompute::kNormAct, true, activated_again},
   };
 }
 
 Recompute QuantisedRecompute(const TrainingPlanOptions& o) {
-  const bool fp4 = Quantises(o) && o.precision.recipe->wgrad.a.dtype == DType::kFp4E2M1;
-  return fp4 ? std::max(o.recompute, Recompute::kNormAct) : o.recompute;
+  return InFourBits(o) ? std::max(o.recompute, Recompute::kNormAct) : o.recompute;
 }
 
 Recompute PlainRecompute(const TrainingPlanOptions& o) {
@@ -404,6 +419,15 @@ bool IsShared(const ActivationSpec& activation, const TrainingPlanOptions& o) {
   }
   // A layer's input is what every level keeps.
   return activation.name != "mixer.input" && o.recompute >= activation.shared_from;
+}
+
+bool MadeInBackward(const TrainingPlanOptions& o, std::string_view name) {
+  for (const ActivationSpec& activation : LayerActivations(o)) {
+    if (activation.name == name) {
+      return activation.backward;
+    }
+  }
+  return false;
 }
 
 std::string_view StandIn(const ActivationSpec& activation, const TrainingPlanOptions& o) {

@@ -109,6 +109,9 @@ struct TrainingPlanOptions {
 // of the activation function in 8 bits (kernels/core/kept_input.h).
 std::vector<ActivationSpec> LayerActivations(const TrainingPlanOptions& options);
 
+// Whether backward makes the activation of that name of what is kept besides, at every level.
+bool MadeInBackward(const TrainingPlanOptions& options, std::string_view name);
+
 // The level of quantised passes: with four bits the norms' outputs are made again at each, as their
 // columns alone are quantised then.
 Recompute QuantisedRecompute(const TrainingPlanOptions& options);

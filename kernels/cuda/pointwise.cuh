@@ -11,7 +11,9 @@
 //   kBias, bias       : whether Apply wants a bias; [cols] or null
 //   kKept, kKeptInputs, kept : inputs 0 to kKeptInputs - 1, rows of one matrix side by side from
 //                       Input(0, 0, 0) on, are also written to `kept`, or read from there instead
-//   Apply(in, bias, out) : kInputs floats, bias[col] (0 if null) -> kOutputs floats
+//   kExtra, extra     : 1: Apply has one more result, a matrix [rows, cols] of its own of which
+//                       `extra`, columns alone, is made, where the output's columns are
+//   Apply(in, bias, out) : kInputs floats, bias[col] (0 if null) -> kOutputs + kExtra floats
 // The output may alias inputs element by element: a thread reads what it overwrites before.
 #pragma once
 
@@ -42,6 +44,9 @@ __device__ __forceinline__ float SigmoidFor(float x) {
 
 inline constexpr int kPointwiseThreads = 256;
 
+template <typename Op>
+inline constexpr int kResults = Op::kOutputs + Op::kExtra;
+
 // A tile of 2^14 values a block. With columns wanted it is 128 x 128, so that what is written is
 // whole 128-byte lines either way; else rows are longer.
 template <bool kColumns>
@@ -58,10 +63,10 @@ template <typename A, typename Op>
 __device__ __forceinline__ void ApplyToPacks(const Op& op,
                                              const Raw8<A> (&in)[Op::kInputs],
                                              const float (&bias)[8],
-                                             Raw8<A> (&out)[Op::kOutputs]) {
+                                             Raw8<A> (&out)[kResults<Op>]) {
 #pragma unroll
   for (int k = 0; k < 8; k += 2) {
-    float y[2][Op::kOutputs];
+    float y[2][kResults<Op>];
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
       float x[Op::kInputs];
@@ -72,7 +77,7 @@ __device__ __forceinline__ void ApplyToPacks(const Op& op,
       op.Apply(x, bias[k + n], y[n]);
     }
 #pragma unroll
-    for (int o = 0; o < Op::kOutputs; ++o) {
+    for (int o = 0; o < kResults<Op>; ++o) {
       SetPair(out[o], k, y[0][o], y[1][o]);
     }
   }
@@ -140,7 +145,7 @@ __device__ __forceinline__ void ApplyToTile(
           StoreKept8(op.kept, op.Input(i, row0 + r, col) - op.Input(0, 0, 0), in[b][i]);
         }
       }
-      Raw8<A> rounded[Op::kOutputs];
+      Raw8<A> rounded[kResults<Op>];
       ApplyToPacks<A>(op, in[b], bias, rounded);
       sink(r, at, rounded);
       at += Tile::kRowsAtOnce * Op::kOutputs * cols;
@@ -154,15 +159,26 @@ template <typename A, typename Op, bool kColumns>
 __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKernel(
     Op op, A* out, QuantView quant, int64_t rows, int64_t cols, uint32_t tiles_across) {
   using Tile = PointwiseTile<kColumns>;
-  constexpr int kWords = kColumns ? QuantTile<128>::Words(Tile::kCols) : 4;
-  __shared__ __align__(16) uint32_t words[Op::kOutputs][kWords];
-  __shared__ uint32_t scratch[32];
+  constexpr int kWords = kColumns ? QuantTile<128>::Words(Tile::kCols) : 32;
+  __shared__ __align__(16) uint32_t words[kResults<Op>][kWords];
   const int64_t row0 = static_cast<int64_t>(blockIdx.x / tiles_across) * Tile::kRows;
   const int64_t col0 = static_cast<int64_t>(blockIdx.x % tiles_across) * Tile::kCols;
   const bool e4m3 = quant.dtype == DType::kE4M3;
   const float scale = QuantScale(quant);
+  float extra_scale = 0;
+  bool extra_e4m3 = false;
+  if constexpr (Op::kExtra == 1) {
+    extra_scale = QuantScale(op.extra);
+    extra_e4m3 = op.extra.dtype == DType::kE4M3;
+  }
   uint32_t amax = 0;
-  const auto sink = [&](int row, int64_t at, const Raw8<A>(&rounded)[Op::kOutputs]) {
+  const auto sink = [&](int row, int64_t at, const Raw8<A>(&rounded)[kResults<Op>]) {
+    if constexpr (Op::kExtra == 1 && kColumns) {
+      float v[8];
+      Unpack(rounded[Op::kOutputs], v);
+      QuantTile<128>(words[Op::kOutputs], Tile::kCols)
+          .Put(row, TileColumn<Tile>(), QuantizePack(v, extra_scale, extra_e4m3));
+    }
 #pragma unroll
     for (int o = 0; o < Op::kOutputs; ++o) {
       if (out != nullptr) {
@@ -196,9 +212,14 @@ __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKerne
       QuantTile<128>(words[o], Tile::kCols)
           .WriteColumns(quant.columns, rows, row0, o * cols + col0, tile_rows, tile_cols);
     }
+    if constexpr (Op::kExtra == 1) {
+      QuantTile<128>(words[Op::kOutputs], Tile::kCols)
+          .WriteColumns(op.extra.columns, rows, row0, col0, tile_rows, tile_cols);
+    }
+    __syncthreads();
   }
   if (quant.amax != nullptr) {
-    RaiseAmaxOfBlock(quant.amax, MagnitudeOf<A>(amax), scratch);
+    RaiseAmaxOfBlock(quant.amax, MagnitudeOf<A>(amax), words[0]);
   }
 }
 
@@ -234,7 +255,7 @@ __global__ void __launch_bounds__(kPointwiseThreads, ResidentBlocks<A>(kBlockTil
 #pragma unroll 1
   for (int first = 0; first < Op::kOutputs; first += kTiles) {
     uint32_t largest = 0;
-    const auto sink = [&](int row, int64_t at, const Raw8<A>(&rounded)[Op::kOutputs]) {
+    const auto sink = [&](int row, int64_t at, const Raw8<A>(&rounded)[kResults<Op>]) {
 #pragma unroll
       for (int o = 0; o < Op::kOutputs; ++o) {
         if (kTiles != Op::kOutputs && o != first) {
@@ -274,7 +295,7 @@ __global__ void __launch_bounds__(kPointwiseThreads)
     const int64_t row = at / cols;
     const int64_t col = at % cols;
     float x[Op::kInputs];
-    float y[Op::kOutputs];
+    float y[kResults<Op>];
 #pragma unroll
     for (int i = 0; i < Op::kInputs; ++i) {
       const A* from = op.Input(i, row, col);
@@ -295,6 +316,10 @@ __global__ void __launch_bounds__(kPointwiseThreads)
         StoreQuantValue(quant, rows, Op::kOutputs * cols, row, o * cols + col, v,
                         QuantScale(quant));
       }
+    }
+    if constexpr (Op::kExtra == 1) {
+      StoreQuantValue(op.extra, rows, cols, row, col, ToFloat(FromFloat<A>(y[Op::kOutputs])),
+                      QuantScale(op.extra));
     }
   }
   if (quant.amax != nullptr) {
@@ -327,8 +352,11 @@ absl::Status PointwiseBlocks(const Exec& exec,
                                                                 static_cast<uint32_t>(across));
     return HEARTH_CUDA_LAUNCHED(name);
   };
-  return blocks.dtype == DType::kE2M1 ? launch(PointwiseBlockKernel<A, Op, true>)
-                                      : launch(PointwiseBlockKernel<A, Op, false>);
+  if constexpr (Op::kExtra == 0) {
+    return blocks.dtype == DType::kE2M1 ? launch(PointwiseBlockKernel<A, Op, true>)
+                                        : launch(PointwiseBlockKernel<A, Op, false>);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(name, ": block forms beside one scale a tensor"));
 }
 
 // `aligned`: every input starts at a multiple of 16 bytes. Either `quant` or `blocks` is empty.
@@ -350,6 +378,9 @@ absl::Status Pointwise(const Exec& exec,
     return PointwiseBlocks<A>(exec, name, op, aligned, out, blocks, rows, cols);
   }
   const bool columns = quant.columns != nullptr;
+  if constexpr (Op::kExtra == 1) {
+    aligned = aligned && Aligned16(op.extra.columns);
+  }
   const bool vectors = aligned && cols % 8 == 0 && Aligned16(op.bias) && Aligned16(out.data) &&
                        Aligned16(quant.rows) &&
                        (!columns || (rows % 16 == 0 && cols % 16 == 0 && Aligned16(quant.columns)));
@@ -373,7 +404,7 @@ absl::Status Pointwise(const Exec& exec,
   using Square = PointwiseTile<true>;
   using Long = PointwiseTile<false>;
   if constexpr (Op::kKept != KeptUse::kWrite) {
-    if (columns) {
+    if (columns || Op::kExtra == 1) {
       return launch(PointwiseKernel<A, Op, true>, Square::kRows, Square::kCols);
     }
   }

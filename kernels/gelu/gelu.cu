@@ -56,6 +56,7 @@ template <typename A, bool kErf, KeptUse kUse>
 struct ForwardOp {
   static constexpr bool kBias = true;
   static constexpr KeptUse kKept = kUse;
+  static constexpr int kExtra = 0;
   static constexpr int kKeptInputs = 1;
   static constexpr int kInputs = 1;
   static constexpr int kOutputs = 1;
@@ -78,6 +79,7 @@ template <typename A, bool kErf, KeptUse kUse>
 struct BackwardOp {
   static constexpr bool kBias = true;
   static constexpr KeptUse kKept = kUse;
+  static constexpr int kExtra = 0;
   static constexpr int kKeptInputs = 1;
   static constexpr int kInputs = 2;  // x, dy
   static constexpr int kOutputs = 1;

@@ -48,6 +48,7 @@ struct BlockShape {
   GeluKind kind;
   BlockStyle y, dx;
   bool perf = false;
+  bool kept = false;  // forward keeps its input, backward reads that
 };
 
 // Whole tiles, and tiles that are cut off by the last row and column.
@@ -55,6 +56,8 @@ constexpr BlockShape kBlockShapes[] = {
     {"blocks_nvidia_erf_160x288", 160, 288, GeluKind::kErf, kNvidiaInput, kNvidiaGradient},
     {"blocks_quartet_tanh_128x256", 128, 256, GeluKind::kTanh, kQuartetInput, kQuartetGradient},
     {"blocks_mxfp8_tanh_32x96", 32, 96, GeluKind::kTanh, kMxfp8Blocks, kMxfp8Blocks},
+    {"blocks_kept_nvidia_erf_160x288", 160, 288, GeluKind::kErf, kNvidiaInput, kNvidiaGradient,
+     false, true},
     {"perf_blocks_nvidia_tanh_36864x3072", 36864, 3072, GeluKind::kTanh, kNvidiaInput,
      kNvidiaGradient, true},
 };
@@ -123,7 +126,13 @@ OpCase BlockCase(const BlockShape& s) {
                {"bias", {s.F}}};
   AddBlockForms(c, "y", s.N, s.F, s.y);
   AddBlockForms(c, "dx", s.N, s.F, s.dx);
-  c.forward = [s](const Exec& exec, const Buffers& b) {
+  if (s.kept) {
+    AddKeptTwice(c, s.N, s.F);
+  }
+  const auto kept = [s](const Buffers& b, const char* name) {
+    return s.kept ? KeptAt(b[name].data, s.N, s.F) : KeptInput();
+  };
+  c.forward = [s, kept](const Exec& exec, const Buffers& b) {
     return RunWithBlocks(exec, b, "y", s.y, [&](const TensorView& y, const BlockQuantView& blocks) {
       GeluForwardArgs args;
       args.x = b["x"];
@@ -131,15 +140,17 @@ OpCase BlockCase(const BlockShape& s) {
       args.y = y;
       args.y_blocks = blocks;
       args.kind = s.kind;
+      args.keep = kept(b, blocks.empty() ? "kept.without" : "kept");
       return GeluForward(exec, args);
     });
   };
-  c.backward = [s](const Exec& exec, const Buffers& b) {
+  c.backward = [s, kept](const Exec& exec, const Buffers& b) {
     return RunWithBlocks(exec, b, "dx", s.dx,
                          [&](const TensorView& dx, const BlockQuantView& blocks) {
                            GeluBackwardArgs args = BackwardArgs(s.kind, b);
                            args.dx = dx;
                            args.dx_blocks = blocks;
+                           args.kept = kept(b, "kept");
                            return GeluBackward(exec, args);
                          });
   };

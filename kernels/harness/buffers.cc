@@ -202,6 +202,20 @@ BufferSpec KeptWords(std::string name, int64_t rows, int64_t cols) {
   return spec;
 }
 
+void AddKeptTwice(OpCase& c, int64_t rows, int64_t cols) {
+  c.buffers.push_back(KeptWords("kept", rows, cols));
+  if (c.perf) {
+    return;
+  }
+  c.buffers.push_back(KeptWords("kept.without", rows, cols));
+  const auto before = c.check;
+  c.check = [before](const Buffers& b) {
+    const std::string error = before ? before(b) : "";
+    const bool same = b.Bytes("kept") == b.Bytes("kept.without");
+    return error.empty() && !same ? "the kept input differs beside block forms" : error;
+  };
+}
+
 void AddQuantised(
     OpCase& c, const std::string& of, const std::vector<int64_t>& shape, DType dtype, bool twice) {
   const TensorView plain = Shaped(dtype, shape);

@@ -7,12 +7,12 @@ namespace hearth::kernels::harness {
 std::vector<OpCase> AllCases() {
   using Table = std::vector<OpCase> (*)();
   constexpr Table kTables[] = {
-      GemmCases,      EmbeddingCases,  RmsNormCases,
-      LayerNormCases, QkNormRopeCases, SwigluCases,
-      GeluCases,      AttentionCases,  LinearCrossEntropyCases,
-      DropoutCases,   AdamWCases,      GradNormCases,
-      ScaleCases,     RoundCases,      AmaxCases,
-      StepGateCases,  QuantizeCases,   CountCodesCases,
+      GemmCases,          EmbeddingCases,  RmsNormCases,
+      LayerNormCases,     QkNormRopeCases, SwigluCases,
+      GeluCases,          AttentionCases,  LinearCrossEntropyCases,
+      DropoutCases,       AdamWCases,      GradNormCases,
+      ScaleCases,         RoundCases,      AmaxCases,
+      StepGateCases,      QuantizeCases,   CountCodesCases,
       BlockQuantizeCases,
   };
   std::vector<OpCase> all;

@@ -219,6 +219,10 @@ struct OpCase {
   std::vector<std::string> backward_traffic;
 };
 
+// Adds "kept", written by what the case is about, and "kept.without", by a call known to be right,
+// to `c` and checks that they are the same bytes.
+void AddKeptTwice(OpCase& c, int64_t rows, int64_t cols);
+
 // Adds to `c` the QuantView `of`_quant, and `of`_alone if `twice`: for a call of the op without its
 // plain output. Columns where both extents are multiples of 16.
 void AddQuantised(

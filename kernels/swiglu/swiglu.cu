@@ -10,6 +10,7 @@ template <typename A, KeptUse kUse>
 struct ForwardOp {
   static constexpr bool kBias = false;
   static constexpr KeptUse kKept = kUse;
+  static constexpr int kExtra = 0;
   static constexpr int kKeptInputs = 2;
   static constexpr int kInputs = 2;  // gate, up
   static constexpr int kOutputs = 1;
@@ -28,10 +29,11 @@ struct ForwardOp {
   }
 };
 
-template <typename A, KeptUse kUse>
+template <typename A, KeptUse kUse, bool kAgain>
 struct BackwardOp {
   static constexpr bool kBias = false;
   static constexpr KeptUse kKept = kUse;
+  static constexpr int kExtra = kAgain ? 1 : 0;
   static constexpr int kKeptInputs = 2;
   static constexpr int kInputs = 3;  // gate, up, dy
   static constexpr int kOutputs = 2;
@@ -41,15 +43,21 @@ struct BackwardOp {
   const A* dy;
   int64_t cols;
   KeptInput kept;
+  QuantView extra;  // of y
   const A* bias = nullptr;
 
   __device__ __forceinline__ const A* Input(int i, int64_t row, int64_t col) const {
     return i < 2 ? gate_up + (row * 2 + i) * cols + col : dy + row * cols + col;
   }
-  __device__ __forceinline__ void Apply(const float (&in)[3], float, float (&out)[2]) const {
+  __device__ __forceinline__ void Apply(const float (&in)[3],
+                                        float,
+                                        float (&out)[2 + kExtra]) const {
     const float sigmoid = SigmoidFor<A>(in[0]);
     out[0] = in[2] * in[1] * sigmoid * (1.0F + in[0] * (1.0F - sigmoid));
     out[1] = in[2] * in[0] * sigmoid;
+    if constexpr (kAgain) {
+      out[2] = in[0] * sigmoid * in[1];
+    }
   }
 };
 
@@ -70,11 +78,18 @@ absl::Status Backward(const Exec& exec, const SwigluBackwardArgs& args) {
       args.d_gate_up.data == args.gate_up.data && args.kept.empty()) {
     return absl::InvalidArgumentError("swiglu: block forms in fp32 with d_gate_up over gate_up");
   }
-  return WithKept(args.kept, [&](auto use, const KeptInput& kept) {
-    const BackwardOp<A, decltype(use)::value> op{args.gate_up.as<A>(), args.dy.as<A>(), cols, kept};
+  const auto run = [&](const auto& op) {
     return Pointwise<A>(exec, kOp, op, Aligned16(args.gate_up.data) && Aligned16(args.dy.data),
                         args.d_gate_up, args.d_gate_up_quant, args.d_gate_up_blocks, args.dy.rows(),
                         cols);
+  };
+  const A* gate_up = args.gate_up.as<A>();
+  const A* dy = args.dy.as<A>();
+  if (!args.y_quant.empty()) {
+    return run(BackwardOp<A, KeptUse::kRead, true>{gate_up, dy, cols, args.kept, args.y_quant});
+  }
+  return WithKept(args.kept, [&](auto use, const KeptInput& kept) {
+    return run(BackwardOp<A, decltype(use)::value, false>{gate_up, dy, cols, kept});
   });
 }
 

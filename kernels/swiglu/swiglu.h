@@ -38,6 +38,8 @@ absl::Status SwigluForward(const Exec& exec, const SwigluForwardArgs& args);
 //   d_gate_up_blocks: as y_blocks above; F is a multiple of 128. In fp32 on CUDA d_gate_up is not
 //                     gate_up then
 //   kept            : as above
+//   y_quant         : y once more, as SwigluForward makes it of `kept`: the columns alone, without
+//                     amax, beside columns of d_gate_up_quant
 struct SwigluBackwardArgs {
   TensorView dy;
   TensorView gate_up;
@@ -46,6 +48,8 @@ struct SwigluBackwardArgs {
   DType round_d_gate_up = DType::kF32;
   BlockQuantView d_gate_up_blocks;
   KeptInput kept;
+  QuantView y_quant;
+  DType round_y = DType::kF32;
 };
 
 absl::Status CanImplement(const SwigluBackwardArgs& args);

@@ -33,6 +33,7 @@ struct BlockShape {
   int64_t N, F;
   BlockStyle y, d_gate_up;
   bool perf = false;
+  bool kept = false;  // forward keeps its input, backward reads that
 };
 
 // Whole tiles, and tiles that are cut off by the last row.
@@ -40,7 +41,11 @@ constexpr BlockShape kBlockShapes[] = {
     {"blocks_nvidia_160x128", 160, 128, kNvidiaInput, kNvidiaGradient},
     {"blocks_quartet_256x384", 256, 384, kQuartetInput, kQuartetGradient},
     {"blocks_mxfp8_96x256", 96, 256, kMxfp8Blocks, kMxfp8Blocks},
+    {"blocks_kept_nvidia_160x128", 160, 128, kNvidiaInput, kNvidiaGradient, false, true},
+    {"blocks_kept_quartet_256x384", 256, 384, kQuartetInput, kQuartetGradient, false, true},
+    {"blocks_kept_mxfp8_96x256", 96, 256, kMxfp8Blocks, kMxfp8Blocks, false, true},
     {"perf_blocks_nvidia_36864x2048", 36864, 2048, kNvidiaInput, kNvidiaGradient, true},
+    {"perf_blocks_kept_nvidia_36864x2048", 36864, 2048, kNvidiaInput, kNvidiaGradient, true, true},
     {"perf_blocks_quartet_36864x2048", 36864, 2048, kQuartetInput, kQuartetGradient, true},
     {"perf_blocks_mxfp8_36864x2048", 36864, 2048, kMxfp8Blocks, kMxfp8Blocks, true},
 };
@@ -50,13 +55,17 @@ struct KeptShape {
   int64_t N, F;
   double spread;
   bool perf = false;
+  bool again = false;  // backward makes y's columns too
 };
 
 constexpr KeptShape kKeptShapes[] = {
     {"kept_33x32", 33, 32, 1.0},
     {"kept_37x288", 37, 288, 30.0},
     {"kept_144x640", 144, 640, 2.0},
+    {"kept_again_144x640", 144, 640, 2.0, false, true},
+    {"kept_again_48x96", 48, 96, 2.0, false, true},
     {"perf_kept_36864x2048", 36864, 2048, 1.0, true},
+    {"perf_kept_again_36864x2048", 36864, 2048, 1.0, true, true},
 };
 
 // Forward keeps its input, then y and d_gate_up come from what it kept.
@@ -74,6 +83,18 @@ OpCase KeptCase(const KeptShape& s) {
                Quantised("y_rows", "y", {s.N, s.F}, DType::kE4M3, false)};
   AddQuantised(c, "y_again", {s.N, s.F}, DType::kE4M3, false);
   AddQuantised(c, "d_gate_up", {s.N, 2 * s.F}, DType::kE5M2, false);
+  if (s.again) {
+    BufferSpec columns = {"y_columns", {s.N * s.F / 8}, Role::kOutput};
+    columns.dtype = DType::kI64;
+    c.buffers.push_back(columns);
+    c.double_reference = false;  // doubles are not quantised
+    c.check = [](const Buffers& b) -> std::string {
+      return b.Quant("y_again_quant").empty() ||
+                     b.Bytes("y_columns") == b.Bytes("y_again_quant.columns")
+                 ? ""
+                 : "backward makes other columns of y than forward";
+    };
+  }
   const auto kept = [s](const Buffers& b) { return KeptAt(b["kept"].data, s.N, 2 * s.F); };
   c.forward = [s, kept](const Exec& exec, const Buffers& b) {
     SwigluForwardArgs args;
@@ -95,10 +116,18 @@ OpCase KeptCase(const KeptShape& s) {
     args.kept = kept(b);
     args.d_gate_up = s.perf ? TensorView() : b["d_gate_up"];
     args.d_gate_up_quant = b.Quant("d_gate_up_quant");
+    if (const QuantView y = b.Quant("y_again_quant"); s.again && !y.empty()) {
+      args.y_quant.dtype = y.dtype;
+      args.y_quant.columns = b["y_columns"].data;
+      args.y_quant.scale = y.scale;
+    }
     return SwigluBackward(exec, args);
   };
   c.forward_traffic = {"gate_up", "kept", "y_rows"};
   c.backward_traffic = {"kept", "dy", "d_gate_up_quant"};
+  if (s.again) {
+    c.backward_traffic.emplace_back("y_columns");
+  }
   return c;
 }
 
@@ -113,16 +142,23 @@ OpCase BlockCase(const BlockShape& s) {
                {"d_gate_up", {s.N, 2 * s.F}, Role::kOutput}};
   AddBlockForms(c, "y", s.N, s.F, s.y);
   AddBlockForms(c, "d_gate_up", s.N, 2 * s.F, s.d_gate_up);
-  c.forward = [s](const Exec& exec, const Buffers& b) {
+  if (s.kept) {
+    AddKeptTwice(c, s.N, 2 * s.F);
+  }
+  const auto kept = [s](const Buffers& b, const char* name) {
+    return s.kept ? KeptAt(b[name].data, s.N, 2 * s.F) : KeptInput();
+  };
+  c.forward = [s, kept](const Exec& exec, const Buffers& b) {
     return RunWithBlocks(exec, b, "y", s.y, [&](const TensorView& y, const BlockQuantView& blocks) {
       SwigluForwardArgs args;
       args.gate_up = b["gate_up"];
       args.y = y;
       args.y_blocks = blocks;
+      args.keep = kept(b, blocks.empty() ? "kept.without" : "kept");
       return SwigluForward(exec, args);
     });
   };
-  c.backward = [s](const Exec& exec, const Buffers& b) {
+  c.backward = [s, kept](const Exec& exec, const Buffers& b) {
     return RunWithBlocks(exec, b, "d_gate_up", s.d_gate_up,
                          [&](const TensorView& d_gate_up, const BlockQuantView& blocks) {
                            SwigluBackwardArgs args;
@@ -130,6 +166,7 @@ OpCase BlockCase(const BlockShape& s) {
                            args.gate_up = b["gate_up"];
                            args.d_gate_up = d_gate_up;
                            args.d_gate_up_blocks = blocks;
+                           args.kept = kept(b, "kept");
                            return SwigluBackward(exec, args);
                          });
   };

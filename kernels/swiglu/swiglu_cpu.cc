@@ -113,6 +113,7 @@ absl::Status BackwardImpl(const Exec& exec, const SwigluBackwardArgs& args) {
   const int64_t rows = args.dy.rows();
   ParallelFor(exec, rows, RowGrain(ffn), [&](int64_t begin, int64_t end) {
     T pieces[2][kPiece];
+    T y[kPiece];
     GateUp<T> in(args.gate_up, args.kept);
     for (int64_t row = begin; row < end; ++row) {
       const T* dy = args.dy.as<T>() + row * ffn;
@@ -128,6 +129,11 @@ absl::Status BackwardImpl(const Exec& exec, const SwigluBackwardArgs& args) {
         for (int64_t part = 0; part < 2; ++part) {
           RoundSpan(d[part], n, args.round_d_gate_up);
           QuantizeRow(args.d_gate_up_quant, rows, 2 * ffn, row, part * ffn + col, d[part], n);
+        }
+        if (!args.y_quant.empty()) {
+          ForwardRow(in.gate(), in.up(), n, y);
+          RoundSpan(y, n, args.round_y);
+          QuantizeRow(args.y_quant, rows, ffn, row, col, y, n);
         }
       }
     }
@@ -181,6 +187,13 @@ absl::Status CanImplement(const SwigluBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(
       RequireBlocks(args.d_gate_up_blocks, args.d_gate_up_quant, rows, 2 * ffn, 2, kOp));
   HEARTH_RETURN_IF_ERROR(RequireKept({}, args.kept, args.d_gate_up_quant, ffn, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireQuant(args.y_quant, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireRound(args.round_y, kOp));
+  if (!args.y_quant.empty() &&
+      (args.kept.empty() || args.y_quant.rows != nullptr || args.y_quant.amax != nullptr ||
+       args.d_gate_up_quant.columns == nullptr)) {
+    return absl::InvalidArgumentError("swiglu: y once more wants a kept input and columns alone");
+  }
   if (!args.d_gate_up.empty() ||
       (!args.d_gate_up_quant.has_values() && args.d_gate_up_blocks.empty())) {
     HEARTH_RETURN_IF_ERROR(RequireView(args.d_gate_up, dtype, {rows, 2 * ffn}, kOp, "d_gate_up"));

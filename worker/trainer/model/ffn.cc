@@ -31,6 +31,8 @@ Operand MakeDy(const ModelContext& c, Slot slot, int layer, const TensorView& pl
 DenseFfn::DenseFfn(const ModelContext& c, int layer)
     : recompute_(spec::QuantisedRecompute(c.plan)),
       plain_recompute_(spec::PlainRecompute(c.plan)),
+      activated_again_(spec::MadeInBackward(c.plan, "ffn.activated_columns")),
+      with_gradient_(c.arena->Has("quant.down_dy_columns")),
       activation_(c.shape().activation),
       round_(c.numerics.activation),
       training_(c.plan.training),
@@ -120,6 +122,10 @@ absl::Status DenseFfn::ActivateBackward(const kernels::Exec& exec, const Pass& p
     args.d_gate_up_blocks = target.blocks;
     args.round_d_gate_up = round_;
     args.kept = kept;
+    if (with_gradient_ && Quantised(pass)) {
+      args.y_quant = down_projection_.x().Target(pass, false, false, Forms::kColumns).quant;
+      args.round_y = round_;
+    }
     HEARTH_RETURN_IF_ERROR(kernels::SwigluBackward(exec, args));
     return dy.Settle(exec, pass, target);
   }
@@ -150,7 +156,7 @@ absl::Status DenseFfn::Normalise(const kernels::Exec& exec,
 absl::Status DenseFfn::Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
   HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, stream, FirstForms(pass)));
   HEARTH_RETURN_IF_ERROR(in_projection_.Forward(exec, pass, projected_));
-  HEARTH_RETURN_IF_ERROR(Activate(exec, pass, Forms::kRows));
+  HEARTH_RETURN_IF_ERROR(Activate(exec, pass, activated_again_ ? Forms::kRows : Forms::kBoth));
   HEARTH_RETURN_IF_ERROR(down_projection_.Forward(exec, pass, delta_));
   HEARTH_RETURN_IF_ERROR(DropForward(exec, pass, dropout_, delta_));
   stream = {input_, delta_};
@@ -169,11 +175,14 @@ absl::Status DenseFfn::Restore(const kernels::Exec& exec, const Pass& pass, Stre
   if (level >= Recompute::kFfn) {
     HEARTH_RETURN_IF_ERROR(in_projection_.Forward(exec, pass, projected_));
   }
+  if (!quantised || !activated_again_) {
+    return level >= Recompute::kNormAct ? Activate(exec, pass, Forms::kBoth) : absl::OkStatus();
+  }
   // What is kept has the same bits at each level.
-  if (quantised ? level >= Recompute::kFfn && !kept_.empty() : level >= Recompute::kNormAct) {
+  if (level >= Recompute::kFfn && !kept_.empty()) {
     HEARTH_RETURN_IF_ERROR(Activate(exec, pass, Forms::kRows));
   }
-  return quantised ? Activate(exec, pass, Forms::kColumns) : absl::OkStatus();
+  return with_gradient_ ? absl::OkStatus() : Activate(exec, pass, Forms::kColumns);
 }
 
 absl::Status DenseFfn::Backward(const kernels::Exec& exec,
@@ -185,8 +194,14 @@ absl::Status DenseFfn::Backward(const kernels::Exec& exec,
   const Operand& dy = down_projection_.dy();
   HEARTH_RETURN_IF_ERROR(OutputGradient() == nullptr ? dy.Make(exec, pass, d_delta)
                                                      : dy.Settle(exec, pass));
-  HEARTH_RETURN_IF_ERROR(down_projection_.Backward(exec, pass, d_delta, d_activated_));
-  HEARTH_RETURN_IF_ERROR(ActivateBackward(exec, pass));
+  if (with_gradient_ && Quantised(pass)) {
+    HEARTH_RETURN_IF_ERROR(down_projection_.InputGradient(exec, pass, d_delta, d_activated_));
+    HEARTH_RETURN_IF_ERROR(ActivateBackward(exec, pass));
+    HEARTH_RETURN_IF_ERROR(down_projection_.WeightGradient(exec, pass, d_delta));
+  } else {
+    HEARTH_RETURN_IF_ERROR(down_projection_.Backward(exec, pass, d_delta, d_activated_));
+    HEARTH_RETURN_IF_ERROR(ActivateBackward(exec, pass));
+  }
   HEARTH_RETURN_IF_ERROR(in_projection_.Backward(exec, pass, projected_, d_normed_));
   return norm_.Backward(exec, d_normed_, d_stream, true, StreamQuant(pass, next));
 }

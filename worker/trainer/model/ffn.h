@@ -37,7 +37,7 @@ class DenseFfn : public SubBlock {
   Forms FirstForms(const Pass& pass) const {
     return Level(pass) >= spec::Recompute::kNormAct ? Forms::kRows : Forms::kBoth;
   }
-  // Forms::kRows: of projected_, which it keeps as the plan says. kColumns: of what was kept.
+  // kColumns: of what was kept. Else of projected_, which it keeps as the plan says.
   absl::Status Activate(const kernels::Exec& exec, const Pass& pass, Forms forms) const;
   // d_activated_ to the gradient of projected_, whose plain form overwrites projected_.
   absl::Status ActivateBackward(const kernels::Exec& exec, const Pass& pass) const;
@@ -48,6 +48,8 @@ class DenseFfn : public SubBlock {
 
   spec::Recompute recompute_;
   spec::Recompute plain_recompute_;
+  bool activated_again_;  // backward makes the columns of the activation function's output
+  bool with_gradient_;    // and that together with its gradient
   spec::Activation activation_;
   kernels::DType round_;
   bool training_;

@@ -99,18 +99,31 @@ absl::Status Linear::Backward(const kernels::Exec& exec,
                               const Pass& pass,
                               const TensorView& plain_dy,
                               const TensorView& dx) const {
-  const bool quantised = x_.Quantised(pass);
-  GemmArgs wgrad = Wgrad(quantised, plain_dy);
+  HEARTH_RETURN_IF_ERROR(WeightGradient(exec, pass, plain_dy));
+  return InputGradient(exec, pass, plain_dy, dx);
+}
+
+absl::Status Linear::WeightGradient(const kernels::Exec& exec,
+                                    const Pass& pass,
+                                    const TensorView& plain_dy) const {
+  GemmArgs wgrad = Wgrad(x_.Quantised(pass), plain_dy);
   wgrad.beta = pass.accumulate ? 1.0 : 0.0;
   HEARTH_RETURN_IF_ERROR(kernels::Gemm(exec, wgrad));
-  if (!d_bias_.empty()) {
-    kernels::ColumnSumArgs sum;
-    sum.x = plain_dy;
-    sum.out = d_bias_;
-    sum.beta = 1.0;
-    HEARTH_RETURN_IF_ERROR(kernels::ColumnSum(exec, sum));
+  if (d_bias_.empty()) {
+    return absl::OkStatus();
   }
-  return kernels::Gemm(exec, Dgrad(quantised, plain_dy, dx));
+  kernels::ColumnSumArgs sum;
+  sum.x = plain_dy;
+  sum.out = d_bias_;
+  sum.beta = 1.0;
+  return kernels::ColumnSum(exec, sum);
+}
+
+absl::Status Linear::InputGradient(const kernels::Exec& exec,
+                                   const Pass& pass,
+                                   const TensorView& plain_dy,
+                                   const TensorView& dx) const {
+  return kernels::Gemm(exec, Dgrad(x_.Quantised(pass), plain_dy, dx));
 }
 
 size_t Linear::WorkspaceBytes(const kernels::Exec& exec) const {

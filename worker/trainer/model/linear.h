@@ -28,6 +28,14 @@ class Linear {
                         const Pass& pass,
                         const kernels::TensorView& plain_dy,
                         const kernels::TensorView& dx) const;
+  // Its two halves, for callers that have something to do between them.
+  absl::Status WeightGradient(const kernels::Exec& exec,
+                              const Pass& pass,
+                              const kernels::TensorView& plain_dy) const;
+  absl::Status InputGradient(const kernels::Exec& exec,
+                             const Pass& pass,
+                             const kernels::TensorView& plain_dy,
+                             const kernels::TensorView& dx) const;
   size_t WorkspaceBytes(const kernels::Exec& exec) const;
   void AppendParams(const ModelContext& context, std::vector<int>& params) const;
 

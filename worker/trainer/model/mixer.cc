@@ -63,6 +63,7 @@ Operand OutputDy(const ModelContext& c, int layer) {
 AttentionMixer::AttentionMixer(const ModelContext& c, int layer)
     : recompute_(spec::QuantisedRecompute(c.plan)),
       plain_recompute_(spec::PlainRecompute(c.plan)),
+      attention_again_(spec::MadeInBackward(c.plan, "mixer.attention_columns")),
       training_(c.plan.training),
       rows_(c.rows()),
       input_(c.Activation(layer, "mixer.input", {rows_, c.shape().hidden})),
@@ -155,7 +156,8 @@ absl::Status AttentionMixer::Attend(const kernels::Exec& exec, const Pass& pass)
   HEARTH_RETURN_IF_ERROR(qkv_projection_.Forward(exec, pass, qkv_));
   HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeForward(exec, rope_forward_));
   HEARTH_RETURN_IF_ERROR(kernels::AttentionForward(exec, attention_forward_));
-  return output_projection_.x().Make(exec, pass, attention_, Forms::kRows);
+  return output_projection_.x().Make(exec, pass, attention_,
+                                     attention_again_ ? Forms::kRows : Forms::kBoth);
 }
 
 absl::Status AttentionMixer::Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
@@ -186,7 +188,8 @@ absl::Status AttentionMixer::Restore(const kernels::Exec& exec, const Pass& pass
     HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, stream, Forms::kColumns));
   }
   const Operand& x = output_projection_.x();
-  return x.Quantised(pass) ? x.Make(exec, pass, attention_, Forms::kColumns) : absl::OkStatus();
+  return attention_again_ && x.Quantised(pass) ? x.Make(exec, pass, attention_, Forms::kColumns)
+                                               : absl::OkStatus();
 }
 
 absl::Status AttentionMixer::Backward(const kernels::Exec& exec,

@@ -48,6 +48,7 @@ class AttentionMixer : public SubBlock {
 
   spec::Recompute recompute_;
   spec::Recompute plain_recompute_;
+  bool attention_again_;  // backward makes the columns of attention's output
   bool training_;
   int64_t rows_;
   kernels::TensorView input_;

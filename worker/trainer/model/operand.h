@@ -7,10 +7,10 @@
 //   quantised, delayed       rows, columns, amax    -
 //   quantised, current       plain, amax            scale from amax, then rows and columns
 //   quantised, block scales  plain                  rows, columns, amax
+//     by a producer of them  rows, columns, amax    -
 //
 // Where backward makes the columns again, forward asks for Forms::kRows and backward for
 // Forms::kColumns: magnitudes, counts and the current scale are then forward's.
-//       by a producer of blocks  rows, columns, amax    -
 #pragma once
 
 #include "absl/status/status.h"

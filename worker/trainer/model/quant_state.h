@@ -124,8 +124,7 @@ class QuantState {
   // What a step that counted has left, to be read once the device is there: for all 3 n sites (X,
   // Dy, W) the largest magnitude, and two numbers of elements: zero, and at the format's maximum
   // (block scales: that became zero, and that saturated, of the form by rows; weights are not
-  // counted); both 0 where the
-  // site was not quantised.
+  // counted); both 0 where the site was not quantised.
   struct Counts {
     const float* amax = nullptr;
     const uint64_t* counts = nullptr;  // [3 n][2]

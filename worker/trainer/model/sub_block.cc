@@ -59,7 +59,9 @@ Operand ModelContext::DyOperand(spec::Slot slot, int layer, const TensorView& pl
   OperandBuffers buffers;
   buffers.plain = plain;
   buffers.rows = arena->Bytes("quant.dy_rows", arena->BytesOf("quant.dy_rows"));
-  buffers.columns = arena->Bytes("quant.dy_columns", arena->BytesOf("quant.dy_columns"));
+  const bool own = slot == spec::Slot::kFfnDown && arena->Has("quant.down_dy_columns");
+  const std::string columns = own ? "quant.down_dy_columns" : "quant.dy_columns";
+  buffers.columns = arena->Bytes(columns, arena->BytesOf(columns));
   return Operand(buffers, *quant, quant->size() + k);
 }
 
