@@ -169,7 +169,7 @@ void CoordinatorMetrics::Observe(const std::vector<Effects>& effects, const View
     }
     for (const CheckpointWrite& write : e.checkpoint_writes) {
       checkpoint_seconds_.Observe(write.seconds);
-      JobSeries series = CopySeries(write.job_id);
+      JobSeries series = CopySeries(write.job_id, view);
       series.checkpoint_write_seconds = write.seconds;
       series_[write.job_id] = std::make_shared<const JobSeries>(std::move(series));
     }
@@ -212,7 +212,7 @@ void CoordinatorMetrics::ObserveEvent(const v1::JobEvent& event, const View& vie
   }
   if (event.to_state() == v1::JOB_STATE_RECOVERING) {
     recovering_.try_emplace(job_id, time, event.reason_code());
-    JobSeries series = CopySeries(job_id);
+    JobSeries series = CopySeries(job_id, view);
     ++series.restarts[event.reason_code()];
     series_[job_id] = std::make_shared<const JobSeries>(std::move(series));
   }
@@ -237,29 +237,34 @@ void CoordinatorMetrics::ObserveEvent(const v1::JobEvent& event, const View& vie
   }
 }
 
-JobSeries CoordinatorMetrics::CopySeries(const std::string& job_id) const {
+JobSeries CoordinatorMetrics::CopySeries(const std::string& job_id, const View& view) const {
   const auto found = series_.find(job_id);
   if (found != series_.end()) {
     return *found->second;
   }
   JobSeries series;
   series.step_buckets.resize(metrics::LatencyBuckets().size());
+  // A job of before this coordinator's start goes on from what was shown of it (job_series.cc).
+  if (const JobPtr before = view.FindJob(job_id)) {
+    series.last_tokens = static_cast<double>(before->job().last_report().tokens());
+    series.tokens = series.last_tokens;
+  }
   return series;
 }
 
 void CoordinatorMetrics::ObserveStep(const std::string& job_id,
                                      const v1::StepReport& step,
                                      const View& view) {
-  const bool first = !series_.contains(job_id);
-  JobSeries series = CopySeries(job_id);
+  JobSeries series = CopySeries(job_id, view);
   const JobPtr before = view.FindJob(job_id);
-  const double last_tokens =
-      before == nullptr ? 0 : static_cast<double>(before->job().last_report().tokens());
-  double tokens = static_cast<double>(step.tokens()) - last_tokens;
+  // The step's tokens are counted from the job's start. What was added last is kept here rather
+  // than looked up in the view, which is as it was before the whole batch.
+  double tokens = static_cast<double>(step.tokens()) - series.last_tokens;
   if (tokens <= 0 && before != nullptr) {  // a step that is done again after a rewind
     tokens = static_cast<double>(before->job().run_info().global_batch_tokens());
   }
-  series.tokens += first ? static_cast<double>(step.tokens()) : tokens;
+  series.tokens += std::max(0.0, tokens);
+  series.last_tokens = static_cast<double>(step.tokens());
   series.energy_joules += step.energy_joules();
   series.comm_seconds += step.comm_seconds();
   series.comm_bytes += static_cast<double>(step.comm_bytes());

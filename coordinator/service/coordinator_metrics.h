@@ -45,7 +45,8 @@ struct JobSeries {
   std::vector<uint64_t> step_buckets;       // cumulative, bounds as metrics::LatencyBuckets()
   uint64_t steps = 0;
   double step_seconds = 0;
-  double tokens = 0;  // processed, including steps that were rewound
+  double tokens = 0;       // processed, including steps that were rewound
+  double last_tokens = 0;  // StepReport.tokens of the step that was added last
   double energy_joules = 0;
   double comm_seconds = 0;
   double comm_bytes = 0;
@@ -84,7 +85,8 @@ class CoordinatorMetrics {
   void ObserveEvent(const v1::JobEvent& event, const View& view) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ObserveStep(const std::string& job_id, const v1::StepReport& step, const View& view)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  JobSeries CopySeries(const std::string& job_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  JobSeries CopySeries(const std::string& job_id, const View& view) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   std::shared_ptr<prometheus::Registry> registry_;
   metrics::ProcessMetrics process_;

@@ -49,6 +49,10 @@ class CoordinatorMetricsTest : public testing::Test {
   }
 
   void Step(int64_t step, int64_t tokens, double seconds) {
+    Apply(StepEffects(step, tokens, seconds));
+  }
+
+  Effects StepEffects(int64_t step, int64_t tokens, double seconds) {
     Effects effects;
     v1::JobRecord& record = Job(effects, "a", v1::JOB_STATE_RUNNING);
     v1::StepReport report;
@@ -69,12 +73,16 @@ class CoordinatorMetricsTest : public testing::Test {
     if (step == 2) {
       effects.checkpoint_writes.push_back({"a", 1.5});
     }
-    Apply(std::move(effects));
+    return effects;
   }
 
   void Apply(Effects effects) {
     std::vector<Effects> batch;
     batch.push_back(std::move(effects));
+    Apply(std::move(batch));
+  }
+
+  void Apply(std::vector<Effects> batch) {
     metrics_.Observe(batch, view_);
     view_.Apply(absl::MakeSpan(batch));
   }
@@ -116,6 +124,34 @@ TEST_F(CoordinatorMetricsTest, Tokens_AfterARewind_CountTheRepeatedStepsAndNever
   Step(2, 200, 0.02);
   Step(2, 200, 0.02);  // done again
   EXPECT_THAT(metrics_.Render(view_), HasSubstr("hearth_job_tokens_total{job_id=\"a\"} 300\n"));
+}
+
+TEST_F(CoordinatorMetricsTest, Tokens_StepsInOneBatch_CountOnceEach) {
+  Step(1, 100, 0.02);
+  std::vector<Effects> batch;
+  for (int64_t step = 2; step <= 5; ++step) {
+    batch.push_back(StepEffects(step, 100 * step, 0.02));
+  }
+  batch.push_back(StepEffects(4, 400, 0.02));  // after a rewind by a step
+  batch.push_back(StepEffects(5, 500, 0.02));
+  Apply(std::move(batch));
+  EXPECT_THAT(metrics_.Render(view_), HasSubstr("hearth_job_tokens_total{job_id=\"a\"} 700\n"));
+}
+
+// A job of before this coordinator's start shows its last report's tokens and goes on from there,
+// be a checkpoint or a step the first that comes.
+TEST_F(CoordinatorMetricsTest, Tokens_JobOfAnEarlierStart_GoOnFromItsLastReport) {
+  Effects before = StepEffects(3, 300, 0.02);
+  std::vector<Effects> batch;
+  batch.push_back(std::move(before));
+  view_.Apply(absl::MakeSpan(batch));  // not observed
+  EXPECT_THAT(metrics_.Render(view_), HasSubstr("hearth_job_tokens_total{job_id=\"a\"} 300\n"));
+  Effects written;
+  written.checkpoint_writes.push_back({"a", 1});
+  Apply(std::move(written));
+  EXPECT_THAT(metrics_.Render(view_), HasSubstr("hearth_job_tokens_total{job_id=\"a\"} 300\n"));
+  Step(4, 400, 0.02);
+  EXPECT_THAT(metrics_.Render(view_), HasSubstr("hearth_job_tokens_total{job_id=\"a\"} 400\n"));
 }
 
 TEST_F(CoordinatorMetricsTest, Observe_LifeOfAJob_FillsTheWaitHistograms) {

@@ -20,6 +20,10 @@ class EndToEnd(harness.ClusterTest):
         self.assertLess(float(rows[-1]["loss"]), float(rows[0]["loss"]))
         self.assertEqual([int(r["step"]) for r in rows if r["validation_loss"]][-3:], [20, 40, 60])
         self.assertEqual(rows[-1]["tokens"], str(60 * 256))
+        # Steps that were reported together count once each.
+        scrape = c.get("/metrics")
+        self.assertIn(f'hearth_job_tokens_total{{job_id="{job}"}} {60 * 256}\n', scrape)
+        self.assertIn(f'hearth_job_step_duration_seconds_count{{job_id="{job}"}} 60\n', scrape)
 
         done = c.job(job)
         self.assertEqual((done["state"], done["epoch"]), ("JOB_STATE_SUCCEEDED", "1"))
