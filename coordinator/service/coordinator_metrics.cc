@@ -1,6 +1,7 @@
 #include "coordinator/service/coordinator_metrics.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <variant>
 
@@ -33,18 +34,6 @@ absl::Time TimeOf(const google::protobuf::Timestamp& time) {
   return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
 }
 
-// "/hearth.v1.JobService/GetJob" -> {"hearth.v1.JobService", "GetJob"}
-std::map<std::string, std::string> MethodLabels(std::string_view method) {
-  absl::string_view text(method.data(), method.size());
-  absl::ConsumePrefix(&text, "/");
-  const size_t slash = text.rfind('/');
-  if (slash == absl::string_view::npos) {
-    return {{"grpc_service", std::string(text)}, {"grpc_method", ""}};
-  }
-  return {{"grpc_service", std::string(text.substr(0, slash))},
-          {"grpc_method", std::string(text.substr(slash + 1))}};
-}
-
 // "/hearth.v1.JobService/GetJob" and so on, of all services of ours.
 std::vector<std::string> RpcMethods() {
   std::vector<std::string> methods;
@@ -59,6 +48,32 @@ std::vector<std::string> RpcMethods() {
     }
   }
   return methods;
+}
+
+// Whether this server knows the method. What a client calls besides is its own invention.
+bool IsKnownMethod(std::string_view method) {
+  static const auto* const kKnown = [] {
+    const std::vector<std::string> ours = RpcMethods();
+    auto* known = new std::set<std::string, std::less<>>(ours.begin(), ours.end());
+    known->insert({"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
+                   "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                   "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"});
+    return known;
+  }();
+  return kKnown->contains(method);
+}
+
+// "/hearth.v1.JobService/GetJob" -> {"hearth.v1.JobService", "GetJob"}; "unknown" for both where
+// there is no such method, so that clients cannot make series.
+std::map<std::string, std::string> MethodLabels(std::string_view method) {
+  if (!IsKnownMethod(method)) {
+    return {{"grpc_service", "unknown"}, {"grpc_method", "unknown"}};
+  }
+  absl::string_view text(method.data(), method.size());
+  absl::ConsumePrefix(&text, "/");
+  const size_t slash = text.rfind('/');
+  return {{"grpc_service", std::string(text.substr(0, slash))},
+          {"grpc_method", std::string(text.substr(slash + 1))}};
 }
 
 }  // namespace

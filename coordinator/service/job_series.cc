@@ -160,7 +160,9 @@ void JobCollector::AddLastReport(const std::vector<JobPtr>& jobs) {
   for (const auto& [def, value] : columns) {
     const size_t family = AddFamily(*def);
     for (const JobPtr& record : jobs) {
-      if (record->job().has_last_report()) {
+      // A device whose peak is not known has no MFU, which is not an MFU of 0.
+      const bool measured = def != &kJobMfu || record->job().last_report().mfu() > 0.0;
+      if (record->job().has_last_report() && measured) {
         AddGauge(family, {{"job_id", record->job().job_id()}},
                  (record->job().last_report().*value)());
       }

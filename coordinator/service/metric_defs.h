@@ -106,7 +106,8 @@ inline constexpr MetricDef kJobTokensPerSecond = {
     "hearth_job_tokens_per_second", MetricType::kGauge, "Throughput of the last step.", "job_id",
     Stability::kBeta};
 inline constexpr MetricDef kJobMfu = {"hearth_job_mfu_ratio", MetricType::kGauge,
-                                      "Fraction of the devices' dense BF16 peak in the last step.",
+                                      "Fraction of the devices' dense BF16 peak in the last step; "
+                                      "none where the peak is not known, as on CPUs.",
                                       "job_id", Stability::kBeta};
 inline constexpr MetricDef kJobEnergy = {
     "hearth_job_energy_joules_total", MetricType::kCounter,

@@ -171,6 +171,17 @@ TEST_F(CoordinatorMetricsTest, Observe_LifeOfAJob_FillsTheWaitHistograms) {
   EXPECT_THAT(text, HasSubstr("hearth_job_restarts_total{job_id=\"a\",cause=\"worker_lost\"} 1\n"));
 }
 
+TEST_F(CoordinatorMetricsTest, Mfu_NotMeasured_HasNoSeries) {
+  Effects effects;
+  Job(effects, "cpu", v1::JOB_STATE_RUNNING).mutable_job()->mutable_last_report()->set_loss(2);
+  Job(effects, "gpu", v1::JOB_STATE_RUNNING).mutable_job()->mutable_last_report()->set_mfu(0.25);
+  Apply(std::move(effects));
+  const std::string text = metrics_.Render(view_);
+  EXPECT_THAT(text, HasSubstr("hearth_job_loss{job_id=\"cpu\"} 2\n"));
+  EXPECT_THAT(text, Not(HasSubstr("hearth_job_mfu_ratio{job_id=\"cpu\"}")));
+  EXPECT_THAT(text, HasSubstr("hearth_job_mfu_ratio{job_id=\"gpu\"} 0.25\n"));
+}
+
 TEST_F(CoordinatorMetricsTest, Render_DeletedJob_LeavesNoSeries) {
   Step(1, 100, 0.02);
   Effects effects;
@@ -202,6 +213,7 @@ TEST_F(CoordinatorMetricsTest, Render_ManyJobs_IsBoundedAndCountsWhatIsLeftOut) 
 v1::JobRecord& FillJob(v1::JobRecord& record, const std::string& id) {
   v1::Job& job = *record.mutable_job();
   job.mutable_last_report()->set_recipe("nvfp4");
+  job.mutable_last_report()->set_mfu(0.5);
   job.mutable_last_report()->mutable_time()->set_seconds(1);
   job.mutable_last_report()->set_step(1);
   job.mutable_checkpoint()->mutable_create_time()->set_seconds(1);
@@ -233,9 +245,17 @@ TEST_F(CoordinatorMetricsTest, Render_FullTables_StayWithinTheDocumentedBound) {
     metrics_.RpcStarted(method);
     metrics_.RpcHandled(method, "NOT_FOUND", absl::Seconds(1));
   }
+  for (int i = 0; i < 200; ++i) {  // what a client makes up
+    const std::string odd = absl::StrCat(i % 2 == 0 ? "/hearth.v1.JobService/Odd" : "odd", i);
+    metrics_.RpcStarted(odd);
+    metrics_.RpcHandled(odd, "Unimplemented", absl::Seconds(1));
+  }
   size_t of_jobs = 0;
   size_t other = 0;
   const std::string text = metrics_.Render(view_);
+  EXPECT_THAT(text, HasSubstr("hearth_grpc_server_handled_total{grpc_code=\"Unimplemented\","
+                              "grpc_method=\"unknown\",grpc_service=\"unknown\"} 200\n"));
+  EXPECT_THAT(text, Not(HasSubstr("Odd")));
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     if (!absl::StartsWith(line, "#")) {
       ++(absl::StrContains(line, "job_id=") ? of_jobs : other);
