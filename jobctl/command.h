@@ -118,5 +118,7 @@ absl::Status RetryStream(const std::function<absl::Status(bool& progressed)>& on
 void OnInterrupt(std::function<void()> handler);
 void BlockInterrupts();
 bool Interrupted();
+// Says on stderr that the job goes on and that "jobctl `command` JOB" follows it again.
+void SayDetached(const std::string& command, const std::string& job_id);
 
 }  // namespace hearth::jobctl

@@ -63,7 +63,10 @@ Usage UsageOf(const v1::Job& job, const History& history, const Prices& prices) 
   const int64_t left = job.state() == v1::JOB_STATE_SUCCEEDED
                            ? 0
                            : std::max<int64_t>(0, job.spec().train().steps() - done);
-  if (step_seconds > 0.0) {
+  // A job that ended before its last step has no end ahead.
+  const bool gave_up =
+      job.state() == v1::JOB_STATE_FAILED || job.state() == v1::JOB_STATE_CANCELLED;
+  if (step_seconds > 0.0 && !gave_up) {
     usage.seconds_left = step_seconds * static_cast<double>(left);
   }
   // A price of energy alone says nothing where no energy is measured.

@@ -105,6 +105,21 @@ TEST(UsageOf, EndedJob_CostsNothingMore) {
             "6.000 EUR so far, 0.00 EUR to the end, 600000.00 EUR per billion tokens");
 }
 
+TEST(UsageOf, JobThatGaveUp_HasNoEndToPayFor) {
+  Prices prices;
+  prices.per_gpu_hour = 3.0;
+  for (const v1::JobState state : {v1::JOB_STATE_FAILED, v1::JOB_STATE_CANCELLED}) {
+    v1::Job job = RunningJob();
+    job.set_state(state);
+    const Usage usage = UsageOf(job, TenSteps(0.0), prices);
+    EXPECT_TRUE(usage.cost.has_value());
+    EXPECT_FALSE(usage.cost_left.has_value());
+    EXPECT_FALSE(usage.seconds_left.has_value());
+    EXPECT_EQ(CostSentence(usage, "$"), "$6.000 so far, $600000.00 per billion tokens");
+    EXPECT_EQ(UsageCells(usage, "$").back().text, "-");
+  }
+}
+
 TEST(Append, Rewind_TakesStepsBackButNotTheirEnergy) {
   History history = TenSteps(5.0);
   v1::MetricRecord rewind;

@@ -251,8 +251,7 @@ class Follower {
   absl::StatusOr<int> Conclude(bool timed_out) {
     absl::MutexLock lock(&mu_);
     if (Interrupted()) {
-      WriteErr(absl::StrCat("\nDetached; the job goes on. Follow it again with: jobctl watch ",
-                            options_.job_id, "\n"));
+      SayDetached("watch", options_.job_id);
       return kExitOk;
     }
     if (timed_out) {

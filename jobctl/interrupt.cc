@@ -5,9 +5,12 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <string>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "jobctl/command.h"
+#include "jobctl/output.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -42,6 +45,11 @@ void OnInterrupt(std::function<void()> handler) {
 
 bool Interrupted() {
   return g_interrupted.load();
+}
+
+void SayDetached(const std::string& command, const std::string& job_id) {
+  WriteErr(absl::StrCat("\nDetached; the job goes on. Follow it again with: jobctl ", command, " ",
+                        job_id, "\n"));
 }
 
 }  // namespace hearth::jobctl

@@ -6,6 +6,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/time/clock.h"
@@ -84,6 +85,9 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   bool progressed = false;
   const absl::Status status = options.follow ? RetryStream(once) : once(progressed);
   if (Interrupted()) {
+    if (options.follow) {
+      SayDetached("logs -f", options.job_id);
+    }
     return kExitOk;
   }
   HEARTH_RETURN_IF_ERROR(status);
@@ -142,11 +146,20 @@ Action SetupLogs(CLI::App& app) {
   app.add_option("--tail", options->tail, "Start with the last N lines")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--rank", options->rank, "Only this rank")->check(CLI::NonNegativeNumber);
+  // Checked while the command line is read: what it cannot mean is wrong usage.
   app.add_option("--since", options->since,
-                 "Only lines written since: how long ago (10m), or a time (2026-01-31 17:05:00)");
+                 "Only lines written since: how long ago (10m), or a time (2026-01-31 17:05:00)")
+      ->check([](const std::string& since) {
+        const absl::Status status = LogFilter::Make(since, "", Clock::Real().Now()).status();
+        return std::string(absl::StripPrefix(status.message(), "--since "));
+      });
   app.add_option("--grep", options->grep,
                  "Only lines whose text matches this regular expression (RE2); with --tail, of "
-                 "those last lines");
+                 "those last lines")
+      ->check([](const std::string& grep) {
+        const absl::Status status = LogFilter::Make("", grep, Clock::Real().Now()).status();
+        return std::string(absl::StripPrefix(status.message(), "--grep "));
+      });
   return [options](Context& context) { return Run(context, *options); };
 }
 

@@ -214,6 +214,20 @@ Json OrNull(const std::optional<double>& value) {
   return value.has_value() && std::isfinite(*value) ? Json(*value) : Json(nullptr);
 }
 
+// 0 and "" stand for what is not known or not given.
+Json OrNull(double value) {
+  return value > 0.0 ? Json(value) : Json(nullptr);
+}
+
+Json OrNull(const std::string& text) {
+  return text.empty() ? Json(nullptr) : Json(text);
+}
+
+Json OrNull(bool known, const google::protobuf::Timestamp& time) {
+  return known ? Json(absl::FormatTime(absl::RFC3339_full, TimeOf(time), absl::UTCTimeZone()))
+               : Json(nullptr);
+}
+
 }  // namespace
 
 std::string HtmlEscaped(std::string_view text) {
@@ -295,15 +309,16 @@ std::string RenderJson(const Report& report) {
                        {"host", device.host},
                        {"kind", device.kind},
                        {"model", device.model},
-                       {"driver", device.driver},
-                       {"cuda", device.cuda},
+                       {"driver", OrNull(device.driver)},
+                       {"cuda", OrNull(device.cuda)},
                        {"version", device.version}});
   }
-  const double hottest = report.job.devices().hottest_celsius();
   const Json out = {{"schema", "hearth.report/v1"},
                     {"job_id", report.job.job_id()},
                     {"state", StateName(report.job.state())},
                     {"reason", report.job.reason()},
+                    {"create_time", OrNull(report.job.has_create_time(), report.job.create_time())},
+                    {"end_time", OrNull(report.job.has_end_time(), report.job.end_time())},
                     {"step", report.job.step()},
                     {"steps", report.job.spec().train().steps()},
                     {"verdict", std::move(verdict)},
@@ -320,15 +335,15 @@ std::string RenderJson(const Report& report) {
                     {"energy_joules", OrNull(usage.joules)},
                     {"tokens_per_joule", OrNull(usage.tokens_per_joule)},
                     {"currency", report.prices.currency},
-                    {"price_per_kwh", report.prices.per_kwh},
-                    {"price_per_gpu_hour", report.prices.per_gpu_hour},
+                    {"price_per_kwh", OrNull(report.prices.per_kwh)},
+                    {"price_per_gpu_hour", OrNull(report.prices.per_gpu_hour)},
                     {"cost", OrNull(usage.cost)},
                     {"cost_to_end", OrNull(usage.cost_left)},
                     {"cost_per_billion_tokens", OrNull(usage.cost_per_billion_tokens)},
                     {"devices", std::move(devices)},
                     {"coordinator_version", report.coordinator_version},
                     {"jobctl_version", report.jobctl_version},
-                    {"hottest_celsius", hottest == 0.0 ? Json(nullptr) : Json(hottest)},
+                    {"hottest_celsius", OrNull(report.job.devices().hottest_celsius())},
                     {"temperature_limit", report.temperature_limit},
                     {"recoveries", report.recoveries},
                     {"command", RerunCommand(report.job.job_id())},

@@ -270,5 +270,25 @@ TEST(RenderJson, HealthyRun_ParsesWithNumbers) {
   EXPECT_EQ(json["verdict"].size(), 6U);
 }
 
+TEST(RenderJson, WhatIsNotKnown_IsNull) {
+  ReportFacts facts = Healthy();
+  auto json = nlohmann::json::parse(RenderJson(BuildReport(facts)));
+  for (const char* key : {"price_per_kwh", "price_per_gpu_hour", "create_time", "end_time"}) {
+    EXPECT_TRUE(json.at(key).is_null()) << key;
+  }
+  facts.job.mutable_devices()->mutable_groups(0)->clear_driver_version();  // a CPU's
+  facts.job.mutable_devices()->mutable_groups(0)->clear_cuda_version();
+  facts.job.mutable_create_time()->set_seconds(1000);
+  facts.job.mutable_end_time()->set_seconds(1900);
+  facts.prices.per_kwh = 0.25;
+  json = nlohmann::json::parse(RenderJson(BuildReport(facts)));
+  EXPECT_TRUE(json["devices"][0].at("driver").is_null());
+  EXPECT_TRUE(json["devices"][0].at("cuda").is_null());
+  EXPECT_EQ(json["price_per_kwh"], 0.25);
+  EXPECT_TRUE(json["price_per_gpu_hour"].is_null());
+  EXPECT_EQ(json["create_time"], "1970-01-01T00:16:40+00:00");
+  EXPECT_EQ(json["end_time"], "1970-01-01T00:31:40+00:00");
+}
+
 }  // namespace
 }  // namespace hearth::jobctl

@@ -38,9 +38,22 @@ class Logs(harness.ClusterTest):
         later = [json.loads(line) for line in self.cluster.jobctl("-o", "json", "logs", job, "--since", middle).stdout.splitlines()]
         self.assertEqual(later, [r for r in rows if r["time"] >= middle])
 
-        bad = self.cluster.jobctl("logs", job, "--grep", "(", check=False)
-        self.assertNotEqual(bad.returncode, 0)
-        self.assertIn("--grep (", bad.stderr)
+        for option, value in (("--grep", "("), ("--since", "bogus")):
+            bad = self.cluster.jobctl("logs", job, option, value, check=False)
+            self.assertEqual(bad.returncode, 2, bad.stderr)
+            self.assertIn(f"{option}: {value}", bad.stderr)
+
+    def test_interrupt_detaches_and_says_how_to_come_back(self):
+        job = self.cluster.submit(harness.tiny_job(self.data, 10**7, workers=1))
+        self.cluster.wait_step(job, 20)
+        follow = subprocess.Popen([harness.program("jobctl"), "--coordinator", self.cluster.address, "logs", job, "-f"],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.cluster.env)
+        self.assertIn(job, follow.stdout.readline())
+        follow.send_signal(signal.SIGINT)
+        _, said = follow.communicate(timeout=30)
+        self.assertEqual((follow.returncode, said.strip()),
+                         (0, f"Detached; the job goes on. Follow it again with: jobctl logs -f {job}"))
+        self.cluster.jobctl("cancel", job, "--now")
 
     def test_follow_ends_with_the_job(self):
         job = self.cluster.submit(harness.tiny_job(self.data, 500, workers=1))
