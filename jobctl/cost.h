@@ -39,12 +39,12 @@ struct Usage {
   int devices = 0;       // of the present epoch, or the last one; earlier epochs count as it
   std::optional<double> joules;  // over all steps, void ones included
   std::optional<double> tokens_per_joule;
-  std::optional<double> cost;       // so far
+  std::optional<double> cost;  // so far
   // From here to the last step: 0 when there is none left, absent for a job that failed or was
   // cancelled.
   std::optional<double> cost_left;
   std::optional<double> cost_per_billion_tokens;  // of what was paid and trained so far
-  std::optional<double> seconds_left;  // absent as cost_left
+  std::optional<double> seconds_left;             // absent as cost_left
 };
 
 // What lies ahead is reckoned at the speed of the last 50 steps and the energy a token took so far.
