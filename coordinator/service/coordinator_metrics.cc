@@ -202,6 +202,7 @@ void CoordinatorMetrics::Observe(const std::vector<Effects>& effects, const View
       series_.erase(job_id);
       entered_.erase(job_id);
       recovering_.erase(job_id);
+      NoteEnd(job_id, false);
     }
   }
 }
@@ -245,10 +246,24 @@ void CoordinatorMetrics::ObserveEvent(const v1::JobEvent& event, const View& vie
       event.to_state() == v1::JOB_STATE_PAUSED) {
     recovering_.erase(job_id);
   }
-  if (IsTerminal(event.to_state())) {
+  const bool ended = IsTerminal(event.to_state());
+  if (ended) {
     entered_.erase(job_id);
   } else {
     entered_[job_id] = time;
+  }
+  NoteEnd(job_id, ended);
+}
+
+void CoordinatorMetrics::NoteEnd(const std::string& job_id, bool ended) {
+  ended_.erase(std::remove(ended_.begin(), ended_.end(), job_id), ended_.end());
+  if (!ended) {
+    return;
+  }
+  ended_.push_back(job_id);
+  if (ended_.size() > kRecentJobs) {  // shown no longer (ChooseJobs)
+    series_.erase(ended_.front());
+    ended_.pop_front();
   }
 }
 
@@ -296,6 +311,11 @@ void CoordinatorMetrics::ObserveStep(const std::string& job_id,
   ++series.steps;
   series.step_seconds += step.step_seconds();
   series_[job_id] = std::make_shared<const JobSeries>(std::move(series));
+}
+
+size_t CoordinatorMetrics::jobs_kept() {
+  absl::MutexLock lock(&mu_);
+  return series_.size();
 }
 
 std::string CoordinatorMetrics::Render(const View& view) {

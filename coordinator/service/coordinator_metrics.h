@@ -1,6 +1,7 @@
 // The coordinator's metrics: its own (registry) and those of jobs and workers (made at each scrape
-// from the view). A scrape takes no lock of the event loop; what the loop adds per step is swapped
-// in behind pointers.
+// from the view). A scrape takes no lock for longer than it takes to copy pointers: those of the
+// view, and of what the loop adds per step, which is swapped in behind them. What is kept per job
+// is that of jobs that have not ended and of the kRecentJobs that ended last.
 //
 // Series are bounded: jobs that have started and live, then the kRecentJobs that ended last, then
 // waiting ones, kJobsMax in all; what is left out is counted in hearth_series_dropped_total. A job
@@ -12,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -75,6 +77,9 @@ class CoordinatorMetrics {
   void RpcStarted(std::string_view method);
   void RpcHandled(std::string_view method, std::string_view code, absl::Duration duration);
 
+  // Jobs of which something is accumulated.
+  size_t jobs_kept() ABSL_LOCKS_EXCLUDED(mu_);
+
   // The whole of /metrics.
   std::string Render(const View& view) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -85,6 +90,8 @@ class CoordinatorMetrics {
   void ObserveEvent(const v1::JobEvent& event, const View& view) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ObserveStep(const std::string& job_id, const v1::StepReport& step, const View& view)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Forgets the job that ended longest ago when more than kRecentJobs have.
+  void NoteEnd(const std::string& job_id, bool ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   JobSeries CopySeries(const std::string& job_id, const View& view) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -104,6 +111,8 @@ class CoordinatorMetrics {
 
   absl::Mutex mu_;
   std::map<std::string, SeriesPtr> series_ ABSL_GUARDED_BY(mu_);
+  // Jobs that ended since this coordinator started, the latest last; at most kRecentJobs.
+  std::deque<std::string> ended_ ABSL_GUARDED_BY(mu_);
   // When each job entered the state it is in, and since when and why it recovers.
   std::map<std::string, absl::Time> entered_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::pair<absl::Time, std::string>> recovering_ ABSL_GUARDED_BY(mu_);

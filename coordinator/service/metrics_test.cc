@@ -208,6 +208,28 @@ TEST_F(CoordinatorMetricsTest, Render_ManyJobs_IsBoundedAndCountsWhatIsLeftOut) 
   EXPECT_THAT(text, Not(HasSubstr("job_id=\"end-0\"")));
 }
 
+// What a scrape copies under a lock does not grow with the jobs that there ever were.
+TEST_F(CoordinatorMetricsTest, Observe_ManyEnds_KeepsTheRecentOnes) {
+  for (size_t i = 0; i < kRecentJobs + 50; ++i) {
+    const std::string id = absl::StrCat("job-", i);
+    Effects effects;
+    Job(effects, id, v1::JOB_STATE_SUCCEEDED).mutable_job()->mutable_end_time()->set_seconds(1 + i);
+    effects.history.emplace_back(HistoryAppend{id, {}}).record.mutable_step()->set_tokens(5);
+    Event(effects, v1::JOB_STATE_RUNNING, v1::JOB_STATE_SUCCEEDED, 1, "finished");
+    effects.events.back().set_job_id(id);
+    Apply(std::move(effects));
+  }
+  EXPECT_EQ(metrics_.jobs_kept(), kRecentJobs);
+  Effects resumed;  // is no longer among those that ended
+  Event(resumed, v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_QUEUED, 2, "resumed");
+  resumed.events.back().set_job_id("job-60");
+  resumed.job_deletes = {"job-61"};
+  Apply(std::move(resumed));
+  EXPECT_EQ(metrics_.jobs_kept(), kRecentJobs - 1);
+  Step(1, 100, 0.02);
+  EXPECT_EQ(metrics_.jobs_kept(), kRecentJobs);
+}
+
 // All that a job can have: a full report, a validation loss, a checkpoint, every cause of a
 // restart.
 v1::JobRecord& FillJob(v1::JobRecord& record, const std::string& id) {
