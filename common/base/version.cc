@@ -1,5 +1,7 @@
 #include "common/base/version.h"
 
+#include "common/base/commit.h"
+
 namespace hearth {
 
 std::string_view Version() {

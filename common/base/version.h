@@ -8,7 +8,7 @@ namespace hearth {
 // "0.1.0": the version of the CMake project.
 std::string_view Version();
 
-// Commit of the source tree when it was configured, 12 hex digits, "-dirty" appended when files
+// Commit of the source tree when it was built, 12 hex digits, "-dirty" appended when files
 // differed; "unknown" outside git.
 std::string_view GitCommit();
 
