@@ -256,8 +256,8 @@ JOB = [
            "{{job_id}} 90 %"),
           (quantile(0.99, "hearth_job_step_duration_seconds", "{@j}"),
            "{{job_id}} 99 %"), ("job_id:hearth_job_step_duration_seconds:mean5m{@j}", "{{job_id}} mean of 5 min"), min=0),
-    panel("MFU", "Model FLOPs of the last step over the devices' dense BF16 peak; 0 where the peak is not known, as on CPUs.",
-          "percentunit", ("hearth_job_mfu_ratio{@j}", "{{job_id}}"), min=0),
+    panel("MFU", "Model FLOPs of the last step over the devices' dense BF16 peak. None where the peak is not known, as on CPUs.",
+          "percentunit", ("hearth_job_mfu_ratio{@j}", "{{job_id}}"), gpu=True, min=0),
     panel("Waiting", "Share of the step time in which rank 0 waited for other ranks' gradients, and for training data.", "percentunit",
           ("job_id:hearth_job_communication_exposed:ratio_rate1m{@j}", "{{job_id}} gradients"),
           ("job_id:hearth_job_data_wait:ratio_rate1m{@j}", "{{job_id}} data"), min=0, steps=[(0.1, "yellow"), (0.3, "red")]),
@@ -292,6 +292,10 @@ JOB = [
           ("hearth_job_tensor_saturation_ratio{@j}", "{{job_id}} {{role}}"), min=0),
     panel("Largest magnitude", "Among all quantised operands of each role: x inputs, dy gradients of outputs, w weights.", "sci",
           ("hearth_job_tensor_amax{@j}", "{{job_id}} {{role}}"), scale="log"),
+    panel("Weights quantised",
+          "Weight tensors quantised a step (recipes with quantised weights): one per tensor, whatever the micro-batches.",
+          "none", ("sum by (job_id) (rate(hearth_weight_quantizations_total{@j}[$__rate_interval])) "
+                   "/ (sum by (job_id) (rate(hearth_job_step_duration_seconds_count{@j}[$__rate_interval])) > 0)", "{{job_id}}"), min=0),
     row("What does it cost? (GPU)"),
     panel("Power in steps", "Power of all the job's GPUs while steps run, from their energy counters.", "watt",
           ("job_id:hearth_job_power_watts:rate1m{@j}", "{{job_id}}"), gpu=True, min=0),
@@ -312,10 +316,6 @@ JOB = [
     panel("GPU utilisation and temperature", "Share of the time in which any kernel ran, and temperature over 100 °C.", "percentunit",
           ("hearth_gpu_utilization_ratio{@}" + ON_JOB, "{{worker_id}} gpu {{gpu}} busy"),
           ("hearth_gpu_temperature_celsius{@} / 100" + ON_JOB, "{{worker_id}} gpu {{gpu}} °C/100"), gpu=True, min=0),
-    panel("Weights quantised",
-          "Weight tensors quantised a step (recipes with quantised weights): one per tensor, whatever the micro-batches.",
-          "none", ("rate(hearth_weight_quantizations_total{@j}[$__rate_interval]) "
-                   "/ (rate(hearth_worker_job_step{@j}[$__rate_interval]) > 0)", "{{job_id}}"), min=0),
 ]
 
 RESTARTS = "sum by (job_id, cause) (increase(hearth_job_restarts_total{@j}[$__rate_interval])) > 0"
@@ -408,9 +408,12 @@ COORDINATOR = [
     panel("Recovery time", "Time from the loss of a rank to the next step, by cause, of all recoveries since the coordinator started.", "s",
           ("histogram_quantile(0.5, sum by (cause, le) (hearth_recovery_seconds_bucket{@}))", "50 % {{cause}}"),
           ("histogram_quantile(0.9, sum by (cause, le) (hearth_recovery_seconds_bucket{@}))", "90 % {{cause}}"), min=0),
-    panel("Dropped", "Series of jobs beyond the bound, and log lines that workers lost.", "none",
-          ("increase(hearth_series_dropped_total{@}[$__rate_interval])", "series"),
-          ("increase(hearth_log_lines_dropped_total{@}[$__rate_interval])", "log lines"), min=0, steps=[(1, "yellow")]),
+    panel("Dropped", "Series of jobs beyond the bound; log lines and step reports that workers lost, as the coordinator knows and as they say.",
+          "none", ("increase(hearth_series_dropped_total{@}[$__rate_interval])", "series"),
+          ("increase(hearth_log_lines_dropped_total{@}[$__rate_interval])", "log lines"),
+          ("increase(hearth_worker_log_dropped_lines_total{@}[$__rate_interval])", "log lines, by {{worker_id}}"),
+          ("increase(hearth_worker_step_reports_dropped_total{@}[$__rate_interval])", "step reports, by {{worker_id}}"),
+          min=0, steps=[(1, "yellow")]),
     row("gRPC"),
     panel("Calls", "RPCs ended a second, by method.", "none",
           ("sum by (grpc_method) (rate(hearth_grpc_server_handled_total{@}[$__rate_interval]))", "{{grpc_method}}"), min=0),

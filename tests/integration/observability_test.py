@@ -24,7 +24,7 @@ import series  # noqa: E402
 # Panels that have data only on a GPU; all others must have data on CPU workers.
 NEED_GPU = {
     "cluster": {"GPUs allocated but idle", "Power", "GPU utilisation", "GPU memory", "Allocated but idle", "Temperature", "Throttled"},
-    "job": {"Power in steps", "Tokens per joule", "Energy", "Cost of a billion tokens", "GPU power", "GPU memory",
+    "job": {"MFU", "Power in steps", "Tokens per joule", "Energy", "Cost of a billion tokens", "GPU power", "GPU memory",
             "GPU utilisation and temperature"},
     "gpu": {"Facts", "Allocated", "Utilisation", "Memory bandwidth in use", "Memory", "Processes", "Memory held without a task", "Power",
             "Power, as the driver samples it", "Temperature", "SM clock", "Memory clock", "Throttled", "PCIe traffic", "PCIe link",

@@ -20,7 +20,7 @@ LINE = re.compile(r"^(\w+)(\{.*\})? (\S+)$")
 # What the panels of a GPU use.
 KEPT = {
     "worker": re.compile(r"hearth_gpu_.+|hearth_worker_connected|hearth_worker_job_.+|hearth_weight_quantizations_total"),
-    "coordinator": re.compile(r"hearth_job_info|hearth_job_tokens_total|hearth_job_energy_joules_total"),
+    "coordinator": re.compile(r"hearth_job_info|hearth_job_tokens_total|hearth_job_energy_joules_total|hearth_job_mfu_ratio"),
 }
 
 
