@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/log/task_scope.h"
 #include "spdlog/pattern_formatter.h"
 #include "spdlog/sinks/stdout_sinks.h"
 
@@ -92,7 +93,17 @@ class JsonFormatter : public spdlog::formatter {
     AppendJsonString(View(spdlog::level::to_string_view(msg.level)), out);
     out += ",\"program\":";
     AppendJsonString(View(msg.logger_name), out);
-    absl::StrAppend(&out, ",\"pid\":", getpid(), ",\"msg\":");
+    absl::StrAppend(&out, ",\"pid\":", getpid());
+    // Sinks write in the thread that logs.
+    if (const TaskScope* task = TaskScope::Current()) {
+      out += ",\"job_id\":";
+      AppendJsonString(task->job_id(), out);
+      absl::StrAppend(&out, ",\"epoch\":", task->epoch());
+      if (task->rank() >= 0) {
+        absl::StrAppend(&out, ",\"rank\":", task->rank());
+      }
+    }
+    out += ",\"msg\":";
     AppendJsonString(View(msg.payload), out);
     out += "}\n";
     dest.append(out.data(), out.data() + out.size());

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "common/log/task_scope.h"
 #include "gtest/gtest.h"
 
 namespace hearth::log {
@@ -43,6 +44,29 @@ TEST(Log, Json_SpecialCharacters_AreEscapedOnOneLine) {
   });
   EXPECT_NE(text.find("\"level\":\"error\""), std::string::npos) << text;
   EXPECT_NE(text.find("\"msg\":\"a \\\"b\\\"\\n\\u0001\"}\n"), std::string::npos) << text;
+}
+
+TEST(Log, Json_InATaskScope_NamesTheTask) {
+  const std::string text = Captured([] {
+    ASSERT_TRUE(Init("prog", "info", /*json=*/true).ok());
+    {
+      const TaskScope outer("run-1", 2, 3);
+      HEARTH_LOG_INFO("first");
+      {
+        const TaskScope inner("run\"2", 5);
+        HEARTH_LOG_INFO("second");
+      }
+      HEARTH_LOG_INFO("third");
+    }
+    HEARTH_LOG_INFO("fourth");
+  });
+  const std::string task = "\"job_id\":\"run-1\",\"epoch\":2,\"rank\":3,\"msg\":\"";
+  EXPECT_NE(text.find(task + "first\"}\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\"job_id\":\"run\\\"2\",\"epoch\":5,\"msg\":\"second\"}\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find(task + "third\"}\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("job_id", text.find("third")), std::string::npos) << text;
 }
 
 TEST(Log, Init_LevelFromEnvironment_IsUsed) {

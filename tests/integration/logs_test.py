@@ -63,6 +63,24 @@ class Logs(harness.ClusterTest):
         self.assertEqual(follow.stdout.splitlines(), self.lines(job, "--grep", "checkpoint"))
         self.assertIn("checkpoint of step 500", follow.stdout)
 
+    def test_json_lines_of_a_worker_name_its_task(self):
+        self.cluster.start_worker("json", "--log-json")
+        self.cluster.wait_worker("json")
+        job = self.cluster.submit(harness.tiny_job(self.data, 20, workers=3))
+        self.cluster.wait_state(job, "SUCCEEDED")
+
+        def ended():
+            found = [json.loads(line) for line in self.cluster.workers["json"].output().splitlines() if line.startswith("{")]
+            return found if any("trainer ended" in line["msg"] for line in found) else None
+
+        lines = harness.wait_until("the trainer's end in the worker's log", ended)
+        of_task = [line for line in lines if "job_id" in line]
+        self.assertEqual({(line["job_id"], line["epoch"]) for line in of_task}, {(job, 1)})
+        self.assertEqual(len({line["rank"] for line in of_task}), 1)
+        self.assertIn(of_task[0]["rank"], (0, 1, 2))
+        self.assertEqual([line for line in lines if job in line["msg"] and "job_id" not in line], [])
+        self.assertTrue(any("connected" in line["msg"] and "job_id" not in line for line in lines))
+
     def test_kept_when_the_worker_dies(self):
         job = self.cluster.submit(harness.tiny_job(self.data, 10**7, workers=2, resources={"min_workers": 1}))
         self.cluster.wait_step(job, 60)

@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "common/fault/fault.h"
 #include "common/log/log.h"
+#include "common/log/task_scope.h"
 
 namespace hearth::worker {
 namespace {
@@ -146,9 +147,11 @@ void Supervisor::Apply(v1::Task task) {
     return;
   }
   HEARTH_FAULT_POINT("agent.after_spawn");
+  const log::TaskScope scope(key.job_id, key.epoch, task.rank());
   HEARTH_LOG_INFO("{}: trainer started, process {}", key.ToString(), process->pid);
   auto child = std::make_unique<Child>();
   child->key = key;
+  child->rank = task.rank();
   child->device_baseline = baseline;
   child->heard = clock_.Monotonic();
   child->process = *std::move(process);
@@ -165,6 +168,7 @@ void Supervisor::Apply(SendCommand command) {
   }
   absl::StatusOr<std::string> frame = EncodeFrame(command.message);
   if (!frame.ok()) {
+    const log::TaskScope scope(command.key.job_id, command.key.epoch);
     HEARTH_LOG_ERROR("{}: {}", command.key.ToString(), frame.status().ToString());
     return;
   }
@@ -228,6 +232,7 @@ void Supervisor::CheckSilence(Child& child) {
     return;
   }
   child.facts.silent = silent;
+  const log::TaskScope scope(child.key.job_id, child.key.epoch, child.rank);
   HEARTH_LOG_WARNING("{}: {}, SIGKILL", child.key.ToString(), child.facts.hung);
   KillNow(child);
 }
@@ -264,6 +269,7 @@ void Supervisor::CheckDying(Child& child) {
     facts.wait_status = WIFEXITED(code) ? WEXITSTATUS(code) : -WTERMSIG(code);
     known = code != 0;
   }
+  const log::TaskScope scope(child.key.job_id, child.key.epoch, child.rank);
   HEARTH_LOG_INFO("{}: the trainer has been ending for {} ms", child.key.ToString(),
                   absl::ToInt64Milliseconds(child.death.For(now)));
   listener_.OnTrainerDying(child.key, facts, known, child.death.For(now));
@@ -469,6 +475,7 @@ bool Supervisor::Advance(Child& child) {
       return false;
     case State::kTerminating:
       if (late) {
+        const log::TaskScope scope(child.key.job_id, child.key.epoch, child.rank);
         HEARTH_LOG_WARNING("{}: did not end in time, SIGKILL", child.key.ToString());
         KillNow(child);
       }
@@ -505,6 +512,7 @@ bool Supervisor::Advance(Child& child) {
 
 void Supervisor::Report(Child& child) {
   if (child.reported) {
+    const log::TaskScope scope(child.key.job_id, child.key.epoch, child.rank);
     HEARTH_LOG_INFO("{}: nothing of it is left at last", child.key.ToString());
     return;
   }
@@ -524,6 +532,7 @@ void Supervisor::Report(Child& child) {
   child.process.pipe.Reset();
   child.process.out.Reset();
   child.process.err.Reset();
+  const log::TaskScope scope(child.key.job_id, child.key.epoch, child.rank);
   HEARTH_LOG_INFO("{}: trainer ended, status {}{}", child.key.ToString(), child.facts.wait_status,
                   child.facts.clean ? "" : ", " + child.facts.unclean_reason);
   listener_.OnTrainerExit(child.key, child.facts);

@@ -90,6 +90,7 @@ class Supervisor : public TrainerHost {
   enum class State { kRunning, kTerminating, kKilled, kReaping };
   struct Child {
     TaskKey key;
+    int64_t rank = -1;
     ChildProcess process;
     State state = State::kRunning;
     absl::Duration deadline = absl::InfiniteDuration();  // of the state, on the clock's Monotonic()

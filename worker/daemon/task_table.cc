@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log/log.h"
+#include "common/log/task_scope.h"
 #include "worker/daemon/line_splitter.h"
 #include "worker/daemon/task_exit.h"
 
@@ -220,6 +221,7 @@ void TaskTable::HandleAck(const v1::ReportAck& ack) {
     return;
   }
   if (ack.seq() > state->reports.last_seq()) {
+    const log::TaskScope scope(key.job_id, key.epoch, state->task.rank());
     HEARTH_LOG_WARNING("{}: ack of report {}, but the last one is {}", key.ToString(), ack.seq(),
                        state->reports.last_seq());
   }
@@ -282,6 +284,7 @@ void TaskTable::HandleStart(const v1::StartTask& start) {
 }
 
 void TaskTable::Refuse(TaskState& state, v1::ExitReason reason, const std::string& why) {
+  const log::TaskScope scope(state.task.job_id(), state.task.epoch(), state.task.rank());
   HEARTH_LOG_WARNING("{} e{}: not started: {}", state.task.job_id(), state.task.epoch(), why);
   state.life = Life::kEnded;
   v1::TaskReport report;
@@ -326,6 +329,7 @@ void TaskTable::EndLife(const TaskKey& key, TaskState& state, absl::Duration gra
 void TaskTable::HandleKill(const v1::KillTask& kill) {
   const TaskKey key{kill.job_id(), kill.epoch()};
   TaskState* state = Find(key);
+  const log::TaskScope scope(key.job_id, key.epoch, state == nullptr ? -1 : state->task.rank());
   if (state == nullptr) {
     HEARTH_LOG_WARNING("{}: asked to kill what is not here: {}", key.ToString(), kill.reason());
     return;
@@ -345,6 +349,7 @@ void TaskTable::HandleForget(const v1::ForgetTask& forget) {
   if (state == nullptr) {
     return;
   }
+  const log::TaskScope scope(key.job_id, key.epoch, state->task.rank());
   HEARTH_LOG_INFO("{}: forgotten by the coordinator", key.ToString());
   EndLife(key, *state, absl::ZeroDuration());
   state->forgotten = true;
@@ -513,6 +518,7 @@ void TaskTable::OnTrainerDying(const TaskKey& key,
     if (!dying.has_value()) {
       return;
     }
+    const log::TaskScope scope(key.job_id, key.epoch, state->task.rank());
     HEARTH_LOG_WARNING("{}: ending, not gone yet: {}", key.ToString(), dying->exit().message());
     v1::TaskReport report;
     *report.mutable_dying() = *std::move(dying);
@@ -528,6 +534,7 @@ void TaskTable::OnTrainerExit(const TaskKey& key, const ExitFacts& facts) {
     if (state != nullptr) {
       v1::TaskExit exit =
           MakeTaskExit(facts, state->exit, state->step, state->checkpoint_step, clock_.Now());
+      const log::TaskScope scope(key.job_id, key.epoch, state->task.rank());
       HEARTH_LOG_INFO("{}: {} at step {}{}{}", key.ToString(),
                       v1::ExitReason_Name(exit.exit().reason()), exit.exit().step(),
                       exit.exit().message().empty() ? "" : ": ", exit.exit().message());
