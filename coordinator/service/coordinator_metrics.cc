@@ -52,15 +52,15 @@ std::vector<std::string> RpcMethods() {
 
 // Whether this server knows the method. What a client calls besides is its own invention.
 bool IsKnownMethod(std::string_view method) {
-  static const auto* const kKnown = [] {
+  static const auto* const known = [] {
     const std::vector<std::string> ours = RpcMethods();
-    auto* known = new std::set<std::string, std::less<>>(ours.begin(), ours.end());
-    known->insert({"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
-                   "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-                   "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"});
-    return known;
+    auto* methods = new std::set<std::string, std::less<>>(ours.begin(), ours.end());
+    methods->insert({"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
+                     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"});
+    return methods;
   }();
-  return kKnown->contains(method);
+  return known->contains(method);
 }
 
 // "/hearth.v1.JobService/GetJob" -> {"hearth.v1.JobService", "GetJob"}; "unknown" for both where
