@@ -16,17 +16,22 @@
 namespace hearth::trainer {
 namespace {
 
+constexpr const char* kLevels[] = {"norm_act", "ffn", "attention", "block"};  // above "none"
+
 class BlockRecipeTest : public testing::TestWithParam<const char*> {
  protected:
   // Every extent is a multiple of 128, which the transform of MS-EDEN takes.
-  v1::JobSpec Job(const std::string& recipe, int steps) {
-    v1::JobSpec spec = SmallJob(dir_.path(), "qwen3");
+  v1::JobSpec Job(const std::string& recipe, int steps, const char* family = "qwen3") {
+    v1::JobSpec spec = SmallJob(dir_.path(), family);
     v1::ModelSpec& model = *spec.mutable_model();
     model.set_hidden(128);
     model.set_heads(4);
-    model.set_kv_heads(2);
+    model.set_kv_heads(std::string(family) == "gpt2" ? 4 : 2);
     model.set_head_dim(32);
     model.set_ffn_hidden(128);
+    if (model.position() == "learned") {
+      model.set_max_position(32);
+    }
     spec.mutable_data()->set_sequence_length(32);
     spec.mutable_batch()->set_micro_batch_size(4);
     spec.mutable_batch()->set_global_batch_tokens(256);
@@ -45,6 +50,20 @@ class BlockRecipeTest : public testing::TestWithParam<const char*> {
       losses.push_back(step.loss());
     }
     return losses;
+  }
+  // Losses, norms, and what was counted: once, however often it is computed.
+  std::vector<double> Facts(const v1::JobSpec& spec, const std::string& folder) {
+    FakeLink link(MakeTask(spec, dir_.path() + "/" + folder), store_);
+    const v1::TrainerExit exit = RunTo(link);
+    EXPECT_EQ(exit.reason(), v1::EXIT_REASON_FINISHED) << exit.message();
+    std::vector<double> facts;
+    for (const v1::StepReport& step : link.steps) {
+      facts.insert(facts.end(), {step.loss(), step.grad_norm()});
+      for (const v1::TensorStats& row : step.tensors()) {
+        facts.insert(facts.end(), {row.amax(), row.underflow_ratio(), row.saturation_ratio()});
+      }
+    }
+    return facts;
   }
   TempDir dir_;
   LocalKeyValueStore store_;
@@ -86,24 +105,36 @@ TEST_P(BlockRecipeTest, Run_PausedAndResumed_EqualsNeverStopped) {
 TEST_P(BlockRecipeTest, Run_EveryRecomputationLevel_GivesTheSameBits) {
   v1::JobSpec spec = Job(GetParam(), 4);
   spec.mutable_precision()->set_stats_every(4);
-  // Losses, and what was counted: once, however often it is computed.
-  const auto run = [&](const std::string& level) {
-    spec.set_recompute(level);
-    FakeLink link(MakeTask(spec, dir_.path() + "/" + level), store_);
-    EXPECT_EQ(RunTo(link).reason(), v1::EXIT_REASON_FINISHED);
-    std::vector<double> result;
-    for (const v1::StepReport& step : link.steps) {
-      result.push_back(step.loss());
-      for (const v1::TensorStats& row : step.tensors()) {
-        result.insert(result.end(), {row.amax(), row.underflow_ratio(), row.saturation_ratio()});
-      }
-    }
-    return result;
-  };
-  const std::vector<double> want = run("none");
+  spec.set_recompute("none");
+  const std::vector<double> want = Facts(spec, "none");
   EXPECT_GT(want.size(), 4U);
-  for (const char* level : {"norm_act", "ffn", "attention", "block"}) {
-    EXPECT_EQ(run(level), want) << level;
+  for (const char* level : kLevels) {
+    spec.set_recompute(level);
+    EXPECT_EQ(Facts(spec, level), want) << level;
+  }
+}
+
+// One layer of three is quantised, the others keep what BF16 needs; of two kinds of models.
+TEST_P(BlockRecipeTest, Run_NarrowActivationsOrNot_EveryLevelGivesTheSameBits) {
+  for (const char* family : {"qwen3", "gpt2"}) {
+    std::set<std::vector<double>> curves;
+    for (const bool narrow : {true, false}) {
+      SCOPED_TRACE(std::string(family) + (narrow ? " narrow" : " wide"));
+      v1::JobSpec spec = Job(GetParam(), 2, family);
+      spec.mutable_model()->set_layers(3);
+      v1::PrecisionSpec& precision = *spec.mutable_precision();
+      precision.mutable_high_precision_layers()->set_first(1);
+      precision.mutable_high_precision_layers()->set_last(1);
+      precision.set_narrow_activations(narrow);
+      spec.set_recompute("none");
+      const std::string folder = std::string(family) + (narrow ? "1" : "0");
+      const std::vector<double> want = Facts(spec, folder + "none");
+      for (const char* level : kLevels) {
+        spec.set_recompute(level);
+        EXPECT_EQ(Facts(spec, folder + level), want) << level;
+      }
+      EXPECT_TRUE(curves.insert(want).second) << "the switch changes nothing";
+    }
   }
 }
 

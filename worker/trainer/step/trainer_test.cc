@@ -71,8 +71,8 @@ void ExpectClose(const Curve& a, const Curve& b) {
   EXPECT_NEAR(a.validation / b.validation, 1.0, 1e-5);
 }
 
-v1::JobSpec Fp8Job(const std::string& dir, const char* recipe) {
-  v1::JobSpec spec = SmallJob(dir);
+v1::JobSpec Fp8Job(const std::string& dir, const char* recipe, const char* family = "llama") {
+  v1::JobSpec spec = SmallJob(dir, family);
   spec.mutable_model()->set_ffn_hidden(32);
   spec.mutable_precision()->set_recipe(recipe);
   spec.mutable_precision()->set_warmup_steps(std::string(recipe) == "fp8" ? 2 : 0);
@@ -215,6 +215,36 @@ TEST_P(Fp8Test, Step_EveryRecomputationLevel_GivesTheSameBits) {
     EXPECT_EQ(got.losses, want.losses) << level;
     EXPECT_EQ(got.grad_norms, want.grad_norms) << level;
     EXPECT_EQ(got.validation, want.validation) << level;
+  }
+}
+
+// One layer of three is quantised, the others keep what BF16 needs; of two kinds of models.
+TEST_P(Fp8Test, Step_NarrowActivationsOrNot_EveryLevelGivesTheSameBits) {
+  const auto& [recipe, head] = GetParam();
+  TempDir dir;
+  for (const char* family : {"llama", "gpt2"}) {
+    std::vector<double> narrow_norms;
+    for (const bool narrow : {true, false}) {
+      SCOPED_TRACE(std::string(family) + (narrow ? " narrow" : " wide"));
+      v1::JobSpec spec = Fp8Job(dir.path(), recipe, family);
+      spec.mutable_model()->set_layers(3);
+      v1::PrecisionSpec& precision = *spec.mutable_precision();
+      precision.set_lm_head(head);
+      precision.mutable_high_precision_layers()->set_first(1);
+      precision.mutable_high_precision_layers()->set_last(1);
+      precision.set_narrow_activations(narrow);
+      spec.mutable_train()->set_steps(6);
+      const Curve want = Train(spec, 1);
+      for (const char* level : {"norm_act", "ffn", "attention", "block"}) {
+        spec.set_recompute(level);
+        const Curve got = Train(spec, 1);
+        EXPECT_EQ(got.losses, want.losses) << level;
+        EXPECT_EQ(got.grad_norms, want.grad_norms) << level;
+        EXPECT_EQ(got.validation, want.validation) << level;
+      }
+      EXPECT_NE(want.grad_norms, narrow_norms) << "the switch changes nothing";
+      narrow_norms = want.grad_norms;
+    }
   }
 }
 
