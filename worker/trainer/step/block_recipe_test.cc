@@ -8,8 +8,11 @@
 #include <vector>
 
 #include "common/io/sha256.h"
+#include "common/spec/job_plan.h"
 #include "common/spec/precision.h"
+#include "common/spec/training_plan.h"
 #include "kernels/core/block_quant.h"
+#include "kernels/core/kept_input.h"
 #include "worker/trainer/step/test_link.h"
 #include "worker/trainer/step/test_run.h"
 
@@ -205,6 +208,24 @@ TEST(FormBytesTest, AgreesWithTheKernels) {
             spec::FormBytes(operand, lines, extent),
             values + static_cast<int64_t>(kernels::BlockScaleBytes(row.dtype, lines, extent)));
       }
+    }
+  }
+}
+
+class KeptBytesTest : public BlockRecipeTest {};
+
+TEST_F(KeptBytesTest, AgreeWithTheKernels) {
+  for (const char* family : {"qwen3", "gpt2"}) {
+    for (const int64_t batch : {1, 3}) {
+      const auto job = spec::MakeJobPlan(Job("nvfp4", 1, family), batch, 1, true);
+      ASSERT_TRUE(job.ok()) << job.status();
+      const spec::TrainingPlanOptions& options = (*job)->options;
+      const auto plan = spec::PlanTraining(options);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      const auto kept = plan->Find("layers.0.ffn.kept");
+      ASSERT_TRUE(kept.ok()) << kept.status();
+      EXPECT_EQ((*kept)->bytes,
+                kernels::KeptBytes(batch * options.sequence_length, options.shape.ffn_in_width()));
     }
   }
 }
