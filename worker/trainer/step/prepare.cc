@@ -171,7 +171,9 @@ absl::Status RankRun::ChooseRecipe() {
   }
   v1::PrecisionTrial before = task_.trial();
   if (resumed_.has_value() && !HasChosen(spec_, before)) {
-    before = TrialOf(resumed_->meta).value_or(before);
+    blame_ = v1::EXIT_REASON_BAD_DATA;
+    HEARTH_ASSIGN_OR_RETURN(const std::optional<v1::PrecisionTrial> kept, TrialOf(resumed_->meta));
+    before = kept.value_or(before);
   }
   blame_ = v1::EXIT_REASON_BAD_SPEC;
   if (resumed_.has_value() && !HasChosen(spec_, before)) {

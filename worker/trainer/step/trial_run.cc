@@ -123,12 +123,19 @@ std::string TrialToJson(const v1::PrecisionTrial& trial) {
   return printed ? json : "{}";
 }
 
-std::optional<v1::PrecisionTrial> TrialOf(const CheckpointMeta& meta) {
+absl::StatusOr<std::optional<v1::PrecisionTrial>> TrialOf(const CheckpointMeta& meta) {
   const nlohmann::json extra = nlohmann::json::parse(meta.extra_json, nullptr, false);
-  v1::PrecisionTrial trial;
-  if (!extra.is_object() || !extra.contains("trial") ||
-      !google::protobuf::util::JsonStringToMessage(extra["trial"].dump(), &trial).ok()) {
+  if (!extra.is_object() || !extra.contains("trial")) {
     return std::nullopt;
+  }
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
+  v1::PrecisionTrial trial;
+  const auto parsed =
+      google::protobuf::util::JsonStringToMessage(extra["trial"].dump(), &trial, options);
+  if (!parsed.ok()) {
+    return absl::DataLossError(absl::StrCat("the checkpoint's state/meta.json: extra.trial: ",
+                                            std::string(parsed.message())));
   }
   return trial;
 }

@@ -38,8 +38,9 @@ struct TrialRunResult {
 // end the run, and are its problem. All ranks call it together. Errors: of steps and evaluation.
 absl::StatusOr<TrialRunResult> RunTrial(Trainer& trainer, const TrialRunOptions& options);
 
-// As a checkpoint keeps it, and back; empty: the checkpoint has none.
+// As a checkpoint keeps it, and back; empty: the checkpoint has none. Fields that a later version
+// wrote are passed over. kDataLoss: there is one, but it cannot be read.
 std::string TrialToJson(const v1::PrecisionTrial& trial);
-std::optional<v1::PrecisionTrial> TrialOf(const CheckpointMeta& meta);
+absl::StatusOr<std::optional<v1::PrecisionTrial>> TrialOf(const CheckpointMeta& meta);
 
 }  // namespace hearth::trainer

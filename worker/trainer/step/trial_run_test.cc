@@ -279,6 +279,26 @@ TEST_F(TrialRunTest, ResumedFromACheckpoint_GoesOnInTheChosenRecipe) {
   EXPECT_EQ(back->steps.size(), 4U);
 }
 
+TEST(TrialOfTest, ReadsWhatLaterVersionsWrite_AndRefusesWhatIsNoTrial) {
+  v1::PrecisionTrial trial;
+  trial.set_recipe("fp8");
+  trial.set_chosen("bf16");
+  CheckpointMeta meta;
+  EXPECT_FALSE((*TrialOf(meta)).has_value());
+  meta.extra_json = R"({"losses": []})";
+  EXPECT_FALSE((*TrialOf(meta)).has_value());
+  meta.extra_json = R"({"trial": )" + TrialToJson(trial) + "}";
+  EXPECT_EQ((*TrialOf(meta))->SerializeAsString(), trial.SerializeAsString());
+  meta.extra_json =
+      R"({"trial": {"recipe": "fp8", "chosen": "bf16", "later": {"a": 1}, "runs": []}})";
+  ASSERT_TRUE(TrialOf(meta).ok()) << TrialOf(meta).status();
+  EXPECT_EQ((*TrialOf(meta))->SerializeAsString(), trial.SerializeAsString());
+  for (const char* broken : {R"({"trial": "bf16"})", R"({"trial": {"runs": 3}})"}) {
+    meta.extra_json = broken;
+    EXPECT_EQ(TrialOf(meta).status().code(), absl::StatusCode::kDataLoss) << broken;
+  }
+}
+
 TEST_F(TrialRunTest, JobThatBeganWithoutOne_IsNotTried) {
   v1::JobSpec spec = Job("fp8");
   spec.mutable_checkpoint()->set_every_steps(8);
