@@ -27,6 +27,12 @@ class TrialRunner {
   // Launches a step if one is to be, collects one if it must.
   absl::Status OneStep();
   void Take(const StepResult& step);
+  // The first one ends the run; steps that were in flight then may have others in its wake.
+  void NoteProblem(const std::string& problem) {
+    if (result_.run.problem().empty()) {
+      result_.run.set_problem(problem);
+    }
+  }
   // No more is launched.
   bool Ending() const { return result_.left || !result_.run.problem().empty(); }
 
@@ -76,7 +82,7 @@ void TrialRunner::Take(const StepResult& step) {
   asked.stop |= step.control.stop;
   result_.left = asked.pause || asked.stop;
   if (step.stops) {
-    result_.run.set_problem(VerdictText(step.verdict, step.facts, step.step));
+    NoteProblem(VerdictText(step.verdict, step.facts, step.step));
     return;
   }
   if (step.verdict == Verdict::kGood) {
@@ -84,7 +90,7 @@ void TrialRunner::Take(const StepResult& step) {
   }
   for (const Decision& decision : step.decisions) {
     if (decision.action == Action::kFallback) {
-      result_.run.set_problem(DecisionText(decision));
+      NoteProblem(DecisionText(decision));
     }
   }
   const int64_t every = std::max<int64_t>(1, options_.steps / 10);
