@@ -36,6 +36,7 @@ absl::Status RankRun::Prepare() {
     HEARTH_ASSIGN_OR_RETURN(validation_, OpenLoader(spec_, spec_.data().validation(), false, env_));
   }
   HEARTH_RETURN_IF_ERROR(OpenCheckpoint());
+  HEARTH_RETURN_IF_ERROR(RecallTrial());
   HEARTH_RETURN_IF_ERROR(OpenDevice());
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.before_rendezvous"));
   HEARTH_RETURN_IF_ERROR(Meet());
@@ -71,6 +72,23 @@ absl::Status RankRun::OpenCheckpoint() {
   HEARTH_ASSIGN_OR_RETURN(resumed_, LoadCheckpoint(env_, candidates, spec_.model()));
   for (const std::string& note : resumed_->notes) {
     link_.SendLog("warning", note);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RankRun::RecallTrial() {
+  if (!spec_.precision().has_trial()) {
+    return absl::OkStatus();
+  }
+  trial_before_ = task_.trial();
+  if (!resumed_.has_value() || HasChosen(spec_, trial_before_)) {
+    return absl::OkStatus();
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::optional<v1::PrecisionTrial> kept, TrialOf(resumed_->meta));
+  trial_before_ = kept.value_or(trial_before_);
+  if (!HasChosen(spec_, trial_before_)) {
+    link_.SendLog("warning", "precision.trial is passed over: the job has begun without one");
+    spec_ = spec::InRecipe(spec_, spec_.precision().recipe());
   }
   return absl::OkStatus();
 }
@@ -166,23 +184,19 @@ absl::Status RankRun::Open(const v1::JobSpec& spec, LoadedCheckpoint* resumed) {
 }
 
 absl::Status RankRun::ChooseRecipe() {
-  if (!spec_.precision().has_trial()) {
+  if (!task_.spec().precision().has_trial()) {
     return absl::OkStatus();
   }
-  v1::PrecisionTrial before = task_.trial();
-  if (resumed_.has_value() && !HasChosen(spec_, before)) {
-    blame_ = v1::EXIT_REASON_BAD_DATA;
-    HEARTH_ASSIGN_OR_RETURN(const std::optional<v1::PrecisionTrial> kept, TrialOf(resumed_->meta));
-    before = kept.value_or(before);
-  }
-  blame_ = v1::EXIT_REASON_BAD_SPEC;
-  if (resumed_.has_value() && !HasChosen(spec_, before)) {
-    link_.SendLog("warning", "precision.trial is passed over: the job has begun without one");
-    spec_ = spec::InRecipe(spec_, spec_.precision().recipe());
-    return absl::OkStatus();
-  }
-  Trial trial(spec_, TrialMadeWith(spec_, task_.world_size(), shards_, micro_batch_), before);
+  // A rank that passes it over takes part in none of its collectives.
   blame_ = v1::EXIT_REASON_COMM;
+  const bool counts = spec_.precision().has_trial();
+  HEARTH_RETURN_IF_ERROR(
+      CheckSame(*comm_, "some ranks pass precision.trial over, others do not", counts ? 1 : 0));
+  if (!counts) {
+    return absl::OkStatus();
+  }
+  Trial trial(spec_, TrialMadeWith(spec_, task_.world_size(), shards_, micro_batch_),
+              trial_before_);
   HEARTH_RETURN_IF_ERROR(
       CheckSame(*comm_, "ranks know of different runs of the trial", trial.state().runs_size()));
   if (trial.decided() && leader_) {

@@ -54,6 +54,8 @@ class RankRun {
   absl::Status Meet();
   absl::Status Agree();
   absl::Status OpenCheckpoint();
+  // What earlier runs of precision.trial found. A job that has begun without one has none any more.
+  absl::Status RecallTrial();
   absl::Status OpenDevice();
   absl::StatusOr<int64_t> PlanBytes() const;
   absl::Status Open(const v1::JobSpec& spec, LoadedCheckpoint* resumed);
@@ -140,6 +142,7 @@ class RankRun {
   int32_t shards_ = 1;  // among which masters and optimizer state are divided
   int64_t micro_batch_ = 0;
   spec::BatchPlan batch_;
+  v1::PrecisionTrial trial_before_;          // of earlier trainers of this job
   std::optional<v1::PrecisionTrial> trial_;  // that decided for this job
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Trainer> trainer_;

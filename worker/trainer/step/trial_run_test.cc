@@ -314,6 +314,30 @@ TEST_F(TrialRunTest, JobThatBeganWithoutOne_IsNotTried) {
   EXPECT_EQ(Digest(*resumed), Digest(*before));
 }
 
+TEST_F(TrialRunTest, TwoRanksOfWhichOneKnowsTheDecision_BothSaySo) {
+  v1::JobSpec spec = Job("fp8");
+  spec.mutable_checkpoint()->set_every_steps(8);
+  const auto before = Run(spec);
+  v1::Task task = Task(WithTrial(1));
+  task.set_resume_path(before->checkpoints[0].path());
+  task.set_resume_step(8);
+  task.set_world_size(2);
+  task.mutable_trial()->set_recipe("fp8");
+  task.mutable_trial()->set_chosen("bf16");
+  LocalKeyValueStore store;
+  FakeLink knows(task, store);
+  task.set_rank(1);
+  task.clear_trial();
+  FakeLink does_not(task, store);
+  std::thread other([&] { RunTo(does_not); });
+  RunTo(knows);
+  other.join();
+  for (const FakeLink* link : {&knows, &does_not}) {
+    EXPECT_EQ(link->exits[0].reason(), v1::EXIT_REASON_COMM);
+    EXPECT_THAT(link->exits[0].message(), HasSubstr("some ranks pass precision.trial over"));
+  }
+}
+
 TEST_F(TrialRunTest, TwoRanks_ChooseAlikeShardedOrNot) {
   for (const char* shard : {"off", "on"}) {
     SCOPED_TRACE(shard);
