@@ -47,7 +47,9 @@ class RankRun {
   bool broken() const { return broken_; }
 
  private:
-  // Ends what binds the ranks of several GPUs to one another, on all of them together.
+  // Whether something binds the ranks of several GPUs to one another.
+  bool Bound() const;
+  // Ends it, on all of them together. Expects comm_.
   absl::Status Part();
   absl::Status Prepare();
   // May be called again once the communicator of before is gone.

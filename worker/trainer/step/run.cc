@@ -41,11 +41,15 @@ v1::TrainerExit RankRun::Run() {
   if (!status.ok()) {
     link_.SendLog("error", std::string(status.message()));
   }
-  broken_ = cuda_ != nullptr && comm_ != nullptr && comm_->world_size() > 1 &&
-            !(status.ok() && Part().ok());
+  broken_ = cuda_ != nullptr && task_.world_size() > 1 && Bound() && !(status.ok() && Part().ok());
   link_.SendExit(exit);
   HEARTH_FAULT_POINT("trainer.before_exit");
   return exit;
+}
+
+bool RankRun::Bound() const {
+  // Between two runs of a trial peers that have not parted yet may have the engine's memory mapped.
+  return comm_ != nullptr || (trying_ && engine_ != nullptr);
 }
 
 absl::Status RankRun::Part() {
