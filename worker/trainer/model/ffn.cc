@@ -29,8 +29,7 @@ Operand MakeDy(const ModelContext& c, Slot slot, int layer, const TensorView& pl
 }  // namespace
 
 DenseFfn::DenseFfn(const ModelContext& c, int layer)
-    : recompute_(spec::QuantisedRecompute(c.plan)),
-      plain_recompute_(spec::PlainRecompute(c.plan)),
+    : levels_(c.plan),
       activated_again_(spec::MadeInBackward(c.plan, "ffn.activated_columns")),
       with_gradient_(c.arena->Has("quant.down_dy_columns")),
       activation_(c.shape().activation),
@@ -154,7 +153,8 @@ absl::Status DenseFfn::Normalise(const kernels::Exec& exec,
 }
 
 absl::Status DenseFfn::Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
-  HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, stream, FirstForms(pass)));
+  HEARTH_RETURN_IF_ERROR(
+      Normalise(exec, pass, stream, levels_.NormForms(in_projection_.x(), pass)));
   HEARTH_RETURN_IF_ERROR(in_projection_.Forward(exec, pass, projected_));
   HEARTH_RETURN_IF_ERROR(Activate(exec, pass, activated_again_ ? Forms::kRows : Forms::kBoth));
   HEARTH_RETURN_IF_ERROR(down_projection_.Forward(exec, pass, delta_));
@@ -164,7 +164,7 @@ absl::Status DenseFfn::Forward(const kernels::Exec& exec, const Pass& pass, Stre
 }
 
 absl::Status DenseFfn::Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
-  const Recompute level = Level(pass);
+  const Recompute level = levels_.Of(in_projection_.x(), pass);
   const bool quantised = Quantised(pass);
   if (level >= Recompute::kNormAct) {
     // Whole blocks are recomputed from the mixer's result; else this sub-block kept its own input.

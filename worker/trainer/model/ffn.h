@@ -33,21 +33,13 @@ class DenseFfn : public SubBlock {
                          const Pass& pass,
                          const Stream& stream,
                          Forms forms);
-  // What forward makes of the norm's output: backward makes the rest, if the level says so.
-  Forms FirstForms(const Pass& pass) const {
-    return Level(pass) >= spec::Recompute::kNormAct ? Forms::kRows : Forms::kBoth;
-  }
   // kColumns: of what was kept. Else of projected_, which it keeps as the plan says.
   absl::Status Activate(const kernels::Exec& exec, const Pass& pass, Forms forms) const;
   // d_activated_ to the gradient of projected_, whose plain form overwrites projected_.
   absl::Status ActivateBackward(const kernels::Exec& exec, const Pass& pass) const;
   bool Quantised(const Pass& pass) const { return in_projection_.x().Quantised(pass); }
-  spec::Recompute Level(const Pass& pass) const {
-    return Quantised(pass) ? recompute_ : plain_recompute_;
-  }
 
-  spec::Recompute recompute_;
-  spec::Recompute plain_recompute_;
+  RecomputeLevels levels_;
   bool activated_again_;  // backward makes the columns of the activation function's output
   bool with_gradient_;    // and that together with its gradient
   spec::Activation activation_;

@@ -61,8 +61,7 @@ Operand OutputDy(const ModelContext& c, int layer) {
 }  // namespace
 
 AttentionMixer::AttentionMixer(const ModelContext& c, int layer)
-    : recompute_(spec::QuantisedRecompute(c.plan)),
-      plain_recompute_(spec::PlainRecompute(c.plan)),
+    : levels_(c.plan),
       attention_again_(spec::MadeInBackward(c.plan, "mixer.attention_columns")),
       training_(c.plan.training),
       rows_(c.rows()),
@@ -161,7 +160,7 @@ absl::Status AttentionMixer::Attend(const kernels::Exec& exec, const Pass& pass)
 }
 
 absl::Status AttentionMixer::Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
-  return Run(exec, pass, stream, FirstForms(pass));
+  return Run(exec, pass, stream, levels_.NormForms(qkv_projection_.x(), pass));
 }
 
 absl::Status AttentionMixer::Run(const kernels::Exec& exec,
@@ -178,7 +177,7 @@ absl::Status AttentionMixer::Run(const kernels::Exec& exec,
 
 absl::Status AttentionMixer::Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
   stream = {input_, TensorView()};
-  const Recompute level = Level(pass);
+  const Recompute level = levels_.Of(qkv_projection_.x(), pass);
   if (level == Recompute::kBlock) {
     HEARTH_RETURN_IF_ERROR(Run(exec, pass, stream, Forms::kBoth));
   } else if (level == Recompute::kAttention) {

@@ -32,22 +32,13 @@ class AttentionMixer : public SubBlock {
                          const Pass& pass,
                          const Stream& stream,
                          Forms forms);
-  // What forward makes of the norm's output: backward makes the rest, if the level says so.
-  Forms FirstForms(const Pass& pass) const {
-    return Level(pass) >= spec::Recompute::kNormAct ? Forms::kRows : Forms::kBoth;
-  }
   // All of Forward, with these forms of the norm's output.
   absl::Status Run(const kernels::Exec& exec, const Pass& pass, Stream& stream, Forms forms);
   // Normed input to attention output, in every form.
   absl::Status Attend(const kernels::Exec& exec, const Pass& pass);
   void BindAttention(const ModelContext& context);
 
-  spec::Recompute Level(const Pass& pass) const {
-    return qkv_projection_.x().Quantised(pass) ? recompute_ : plain_recompute_;
-  }
-
-  spec::Recompute recompute_;
-  spec::Recompute plain_recompute_;
+  RecomputeLevels levels_;
   bool attention_again_;  // backward makes the columns of attention's output
   bool training_;
   int64_t rows_;

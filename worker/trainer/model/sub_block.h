@@ -57,6 +57,25 @@ struct ModelContext {
   std::string ActivationBuffer(int layer, std::string_view name) const;
 };
 
+// The recomputation levels of a sub-block. `x`: the operand of its first linear layer.
+class RecomputeLevels {
+ public:
+  explicit RecomputeLevels(const spec::TrainingPlanOptions& plan)
+      : quantised_(spec::QuantisedRecompute(plan)), plain_(spec::PlainRecompute(plan)) {}
+
+  spec::Recompute Of(const Operand& x, const Pass& pass) const {
+    return x.Quantised(pass) ? quantised_ : plain_;
+  }
+  // What forward makes of the norm's output: backward makes the rest, if the level says so.
+  Forms NormForms(const Operand& x, const Pass& pass) const {
+    return Of(x, pass) >= spec::Recompute::kNormAct ? Forms::kRows : Forms::kBoth;
+  }
+
+ private:
+  spec::Recompute quantised_;
+  spec::Recompute plain_;
+};
+
 // Rows of the residual stream, [N, C] each. `delta` is empty before the first sub-block.
 struct Stream {
   kernels::TensorView sum;
