@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
   std::string format = "table";
   CLI::App app("jobctl drives Hearth: submit training jobs, watch, cancel and resume them.",
                "jobctl");
-  app.set_version_flag("--version", absl::StrCat("jobctl ", std::string(hearth::Version())));
+  app.set_version_flag("--version", "jobctl " + hearth::VersionString());
   app.require_subcommand(1);
   app.fallthrough();
   hearth::jobctl::AddSettings(app, context);

@@ -219,6 +219,9 @@ Json OrNull(double value) {
   return value > 0.0 ? Json(value) : Json(nullptr);
 }
 
+Json PositiveOrNull(int64_t value) {
+  return value > 0 ? Json(value) : Json(nullptr);
+}
 Json OrNull(const std::string& text) {
   return text.empty() ? Json(nullptr) : Json(text);
 }
@@ -322,16 +325,16 @@ std::string RenderJson(const Report& report) {
                     {"step", report.job.step()},
                     {"steps", report.job.spec().train().steps()},
                     {"verdict", std::move(verdict)},
-                    {"parameters", report.job.run_info().parameters()},
-                    {"recipe", report.job.run_info().recipe()},
-                    {"ranks", report.job.run_info().world_size()},
+                    {"parameters", PositiveOrNull(report.job.run_info().parameters())},
+                    {"recipe", OrNull(report.job.run_info().recipe())},
+                    {"ranks", PositiveOrNull(report.job.run_info().world_size())},
                     {"tokens", usage.tokens},
                     {"running_seconds", usage.seconds},
                     {"mean_tokens_per_second", OrNull(report.mean_tokens_per_second)},
                     {"final_loss", OrNull(report.final_loss)},
                     {"final_validation_loss", OrNull(report.final_validation_loss)},
                     {"best_validation_loss", OrNull(report.best_validation_loss)},
-                    {"best_validation_step", report.best_validation_step},
+                    {"best_validation_step", PositiveOrNull(report.best_validation_step)},
                     {"energy_joules", OrNull(usage.joules)},
                     {"tokens_per_joule", OrNull(usage.tokens_per_joule)},
                     {"currency", report.prices.currency},

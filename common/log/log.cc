@@ -98,7 +98,9 @@ class JsonFormatter : public spdlog::formatter {
     if (const TaskScope* task = TaskScope::Current()) {
       out += ",\"job_id\":";
       AppendJsonString(task->job_id(), out);
-      absl::StrAppend(&out, ",\"epoch\":", task->epoch());
+      if (task->epoch() >= 0) {
+        absl::StrAppend(&out, ",\"epoch\":", task->epoch());
+      }
       if (task->rank() >= 0) {
         absl::StrAppend(&out, ",\"rank\":", task->rank());
       }

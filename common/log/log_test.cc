@@ -55,6 +55,8 @@ TEST(Log, Json_InATaskScope_NamesTheTask) {
       {
         const TaskScope inner("run\"2", 5);
         HEARTH_LOG_INFO("second");
+        const TaskScope whole_job("run-3", -1);
+        HEARTH_LOG_INFO("removed");
       }
       HEARTH_LOG_INFO("third");
     }
@@ -65,6 +67,7 @@ TEST(Log, Json_InATaskScope_NamesTheTask) {
   EXPECT_NE(text.find("\"job_id\":\"run\\\"2\",\"epoch\":5,\"msg\":\"second\"}\n"),
             std::string::npos)
       << text;
+  EXPECT_NE(text.find("\"job_id\":\"run-3\",\"msg\":\"removed\"}\n"), std::string::npos) << text;
   EXPECT_NE(text.find(task + "third\"}\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("job_id", text.find("third")), std::string::npos) << text;
 }

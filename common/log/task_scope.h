@@ -7,8 +7,8 @@
 
 namespace hearth::log {
 
-// While one lives, JSON lines of its thread have the keys job_id, epoch and, when `rank` >= 0,
-// rank; lines of text stay as they are. Scopes nest; the innermost counts. Must end in the thread
+// While one lives, JSON lines of its thread have the keys job_id, epoch and rank, each of the two
+// only where it is >= 0; lines of text stay as they are. Scopes nest; the innermost counts. Must end in the thread
 // that began it.
 class TaskScope {
  public:

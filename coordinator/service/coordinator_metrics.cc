@@ -274,10 +274,10 @@ JobSeries CoordinatorMetrics::CopySeries(const std::string& job_id, const View& 
   }
   JobSeries series;
   series.step_buckets.resize(metrics::LatencyBuckets().size());
-  // A job of before this coordinator's start goes on from what was shown of it (job_series.cc).
+  // Of a job of before this coordinator's start only what comes counts, as of every counter: what
+  // was shown last, steps that were done again included, is not known any more.
   if (const JobPtr before = view.FindJob(job_id)) {
     series.last_tokens = static_cast<double>(before->job().last_report().tokens());
-    series.tokens = series.last_tokens;
   }
   return series;
 }

@@ -4,7 +4,7 @@
 // is that of jobs that have not ended and of the kRecentJobs that ended last.
 //
 // Series are bounded: jobs that have started and live, then the kRecentJobs that ended last, then
-// waiting ones, kJobsMax in all; what is left out is counted in hearth_series_dropped_total. A job
+// waiting ones, kJobsMax in all; what that leaves out is counted in hearth_series_dropped_total. A job
 // takes at most kSeriesPerJob series, and all that is not of a job at most kSeriesFixed, so that a
 // scrape has at most kJobsMax * kSeriesPerJob + kSeriesFixed.
 //

@@ -290,8 +290,7 @@ void JobCollector::AddAccumulated(
     const auto found = series.find(id);
     if (found == series.end()) {
       if (record->job().has_last_report()) {  // of before this coordinator's start
-        AddCounter(counter_families[0], {{"job_id", id}},
-                   static_cast<double>(record->job().last_report().tokens()));
+        AddCounter(counter_families[0], {{"job_id", id}}, 0);
       }
       continue;
     }

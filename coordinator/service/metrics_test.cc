@@ -140,18 +140,18 @@ TEST_F(CoordinatorMetricsTest, Tokens_StepsInOneBatch_CountOnceEach) {
 
 // A job of before this coordinator's start shows its last report's tokens and goes on from there,
 // be a checkpoint or a step the first that comes.
-TEST_F(CoordinatorMetricsTest, Tokens_JobOfAnEarlierStart_GoOnFromItsLastReport) {
+TEST_F(CoordinatorMetricsTest, Tokens_JobOfAnEarlierStart_StartAnew) {
   Effects before = StepEffects(3, 300, 0.02);
   std::vector<Effects> batch;
   batch.push_back(std::move(before));
   view_.Apply(absl::MakeSpan(batch));  // not observed
-  EXPECT_THAT(metrics_.Render(view_), HasSubstr("hearth_job_tokens_total{job_id=\"a\"} 300\n"));
+  EXPECT_THAT(metrics_.Render(view_), HasSubstr("hearth_job_tokens_total{job_id=\"a\"} 0\n"));
   Effects written;
   written.checkpoint_writes.push_back({"a", 1});
   Apply(std::move(written));
-  EXPECT_THAT(metrics_.Render(view_), HasSubstr("hearth_job_tokens_total{job_id=\"a\"} 300\n"));
+  EXPECT_THAT(metrics_.Render(view_), HasSubstr("hearth_job_tokens_total{job_id=\"a\"} 0\n"));
   Step(4, 400, 0.02);
-  EXPECT_THAT(metrics_.Render(view_), HasSubstr("hearth_job_tokens_total{job_id=\"a\"} 400\n"));
+  EXPECT_THAT(metrics_.Render(view_), HasSubstr("hearth_job_tokens_total{job_id=\"a\"} 100\n"));
 }
 
 TEST_F(CoordinatorMetricsTest, Observe_LifeOfAJob_FillsTheWaitHistograms) {

@@ -10,6 +10,7 @@
 #include "common/hf/hf_config.h"
 #include "common/io/disk.h"
 #include "common/log/log.h"
+#include "common/log/task_scope.h"
 #include "common/time/clock.h"
 
 namespace hearth::worker {
@@ -132,6 +133,7 @@ void DiskWorker::Do(const v1::InspectPaths& request) {
 }
 
 void DiskWorker::Do(const v1::DeleteCheckpointFolder& request) {
+  const log::TaskScope scope(request.job_id(), -1);
   const absl::Status status = root_.Delete(request.job_id(), request.path());
   if (status.ok()) {
     HEARTH_LOG_INFO("{}: removed {}", request.job_id(), request.path());
