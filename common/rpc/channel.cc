@@ -79,7 +79,9 @@ grpc::ChannelArguments ClientArguments() {
   // gRPC's own reconnect delay starts at 1 s and grows to 2 min: too long after a coordinator
   // restart.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
-  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 200);
+  // This is what one attempt may take at least, not a pause: a busy machine needs more than a
+  // moment for the handshake.
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2'000);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000);
   args.SetMaxReceiveMessageSize(kMaxMessageBytes);
   args.SetMaxSendMessageSize(kMaxMessageBytes);
