@@ -26,11 +26,6 @@ constexpr size_t kSparklinePoints = 512;
 constexpr int kSparklineWidth = 24;
 constexpr absl::Duration kRedraw = absl::Milliseconds(250);
 
-bool Ended(v1::JobState state) {
-  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
-         state == v1::JOB_STATE_CANCELLED;
-}
-
 bool Rests(v1::JobState state) {
   return Ended(state) || state == v1::JOB_STATE_PAUSED;
 }

@@ -268,6 +268,11 @@ absl::Status PrintMutation(OutputFormat format,
   return absl::OkStatus();
 }
 
+bool Ended(v1::JobState state) {
+  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
+         state == v1::JOB_STATE_CANCELLED;
+}
+
 std::string StateName(v1::JobState state) {
   const std::string name = v1::JobState_Name(state);
   return std::string(absl::StripPrefix(name, "JOB_STATE_"));

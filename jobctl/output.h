@@ -56,6 +56,8 @@ absl::Status PrintMutation(OutputFormat format,
                            std::string_view verbed,
                            const google::protobuf::Message& message);
 
+// SUCCEEDED, FAILED or CANCELLED.
+bool Ended(v1::JobState state);
 std::string StateName(v1::JobState state);     // "RUNNING"
 std::string StateName(v1::WorkerState state);  // "IDLE"
 std::string Number(double value, int digits);  // fixed point; "-" when not finite

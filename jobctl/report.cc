@@ -26,11 +26,6 @@ void Add(Report& report, Verdict verdict, std::string check, std::string text) {
   report.verdict.push_back({verdict, std::move(check), std::move(text), ""});
 }
 
-bool Ended(v1::JobState state) {
-  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
-         state == v1::JOB_STATE_CANCELLED;
-}
-
 void JudgeEnd(Report& report) {
   const v1::Job& job = report.job;
   const Verdict verdict = job.state() == v1::JOB_STATE_SUCCEEDED ? Verdict::kOk

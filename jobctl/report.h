@@ -85,6 +85,4 @@ std::string RenderHtml(const Report& report);
 // {"schema": "hearth.report/v1", ...}; what is not known is null.
 std::string RenderJson(const Report& report);
 
-std::string HtmlEscaped(std::string_view text);
-
 }  // namespace hearth::jobctl

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/html.h"
 #include "common/base/units.h"
 #include "jobctl/plot.h"
 #include "jobctl/report.h"
@@ -232,12 +233,6 @@ Json OrNull(bool known, const google::protobuf::Timestamp& time) {
 }
 
 }  // namespace
-
-std::string HtmlEscaped(std::string_view text) {
-  return absl::StrReplaceAll(
-      std::string(text),
-      {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
-}
 
 std::string RenderMarkdown(const Report& report) {
   std::string out = absl::StrCat("# ", Cell(Title(report)), "\n\n## Verdict\n\n",

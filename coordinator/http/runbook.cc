@@ -3,16 +3,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/base/html.h"
 
 namespace hearth::coordinator {
 namespace {
-
-std::string Escaped(absl::string_view text) {
-  return absl::StrReplaceAll(
-      text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
-}
 
 // "HearthJobStuck" -> "hearthjobstuck".
 std::string Anchor(absl::string_view heading) {
@@ -36,7 +31,7 @@ bool TakeMark(absl::string_view& rest, std::string& out) {
   }
   const absl::string_view text = rest.substr(1, end - 1);
   if (first == '`') {
-    absl::StrAppend(&out, "<code>", Escaped(text), "</code>");
+    absl::StrAppend(&out, "<code>", HtmlEscaped(text), "</code>");
     rest.remove_prefix(end + 1);
     return true;
   }
@@ -46,9 +41,9 @@ bool TakeMark(absl::string_view& rest, std::string& out) {
   }
   const absl::string_view to = rest.substr(end + 2, close - end - 2);
   if (absl::StartsWith(to, "https://") || absl::StartsWith(to, "#")) {
-    absl::StrAppend(&out, "<a href=\"", Escaped(to), "\">", Escaped(text), "</a>");
+    absl::StrAppend(&out, "<a href=\"", HtmlEscaped(to), "\">", HtmlEscaped(text), "</a>");
   } else {
-    out += Escaped(text);
+    out += HtmlEscaped(text);
   }
   rest.remove_prefix(close + 1);
   return true;
@@ -58,7 +53,7 @@ std::string Inline(absl::string_view text) {
   std::string out;
   while (!text.empty()) {
     if (!TakeMark(text, out)) {
-      out += Escaped(text.substr(0, 1));
+      out += HtmlEscaped(text.substr(0, 1));
       text.remove_prefix(1);
     }
   }

@@ -4,9 +4,9 @@
 // is that of jobs that have not ended and of the kRecentJobs that ended last.
 //
 // Series are bounded: jobs that have started and live, then the kRecentJobs that ended last, then
-// waiting ones, kJobsMax in all; what that leaves out is counted in hearth_series_dropped_total. A job
-// takes at most kSeriesPerJob series, and all that is not of a job at most kSeriesFixed, so that a
-// scrape has at most kJobsMax * kSeriesPerJob + kSeriesFixed.
+// waiting ones, kJobsMax in all; what that leaves out is counted in hearth_series_dropped_total. A
+// job takes at most kSeriesPerJob series, and all that is not of a job at most kSeriesFixed, so
+// that a scrape has at most kJobsMax * kSeriesPerJob + kSeriesFixed.
 //
 // Label values that are known beforehand (causes, reasons, methods, commands) are there from the
 // start at 0, so that an increase() does not miss the first event.

@@ -186,15 +186,6 @@ std::string Adversarial(int64_t count, int64_t cols) {
   return std::string(reinterpret_cast<const char*>(bits.data()), bits.size() * sizeof(bits[0]));
 }
 
-BufferSpec Words(const std::string& name, size_t bytes) {
-  BufferSpec spec;
-  spec.name = name;
-  spec.shape = {static_cast<int64_t>(bytes / 8)};
-  spec.role = Role::kOutput;
-  spec.dtype = DType::kI64;
-  return spec;
-}
-
 void AddForm(OpCase& c,
              const Shape& s,
              const FormShape& form,

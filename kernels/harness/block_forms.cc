@@ -1,5 +1,8 @@
 #include "kernels/harness/block_forms.h"
 
+#include <cmath>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/block_quantize/block_quantize.h"
@@ -12,15 +15,6 @@ constexpr const char* kForms[] = {".rows", ".columns"};
 constexpr const char* kParts[] = {".values", ".scales", ".tensor_scale", ".measured", ".counts"};
 constexpr const char* kPosition = "block_position";
 constexpr const char* kAmax = "block_amax";
-
-BufferSpec Words(const std::string& name, size_t bytes) {
-  BufferSpec spec;
-  spec.name = name;
-  spec.shape = {static_cast<int64_t>(bytes / 8)};
-  spec.role = Role::kOutput;
-  spec.dtype = DType::kI64;
-  return spec;
-}
 
 void AddCopy(
     OpCase& c, const std::string& copy, int64_t rows, int64_t cols, const BlockStyle& style) {
@@ -96,7 +90,41 @@ std::string CheckForms(const Buffers& b, const std::string& of) {
   return b.Bytes(of) == b.Bytes(of + ".without") ? "" : of + " differs beside block forms";
 }
 
+// Empty, or that two sums of the same values are not near each other.
+std::string CheckGradient(const Buffers& b, const std::string& of) {
+  const std::vector<double> got = b.Values(of);
+  const std::vector<double> want = b.Values(of + ".without");
+  double squares = 0.0;
+  for (const double v : want) {
+    squares += v * v;
+  }
+  const double usual = std::sqrt(squares / static_cast<double>(want.size()));
+  const double bound = b.TypeOf(of) == DType::kBF16 ? 0x1p-6 : 0x1p-13;
+  for (size_t i = 0; i < want.size(); ++i) {
+    if (!(std::abs(got[i] - want[i]) <= bound * (std::abs(want[i]) + usual))) {
+      return absl::StrCat(of, "[", i, "] is ", got[i], " beside block forms, else ", want[i]);
+    }
+  }
+  return "";
+}
+
 }  // namespace
+
+void AddGradientTwice(OpCase& c, const std::string& of, int64_t cols) {
+  BufferSpec spec = WeightGradient(of, {cols});
+  spec.fill = {Fill::kConstant, 0.0, 0.0};
+  c.buffers.push_back(spec);
+  if (c.perf) {
+    return;
+  }
+  spec.name = of + ".without";
+  c.buffers.push_back(spec);
+  const auto before = c.check;
+  c.check = [before, of](const Buffers& b) {
+    const std::string error = before ? before(b) : "";
+    return error.empty() ? CheckGradient(b, of) : error;
+  };
+}
 
 void AddBlockForms(
     OpCase& c, const std::string& of, int64_t rows, int64_t cols, const BlockStyle& style) {

@@ -196,10 +196,14 @@ BufferSpec Quantised(
   return spec;
 }
 
-BufferSpec KeptWords(std::string name, int64_t rows, int64_t cols) {
-  BufferSpec spec = {std::move(name), {(KeptBytes(rows, cols) + 7) / 8}, Role::kOutput};
+BufferSpec Words(std::string name, size_t bytes) {
+  BufferSpec spec = {std::move(name), {static_cast<int64_t>((bytes + 7) / 8)}, Role::kOutput};
   spec.dtype = DType::kI64;
   return spec;
+}
+
+BufferSpec KeptWords(std::string name, int64_t rows, int64_t cols) {
+  return Words(std::move(name), static_cast<size_t>(KeptBytes(rows, cols)));
 }
 
 void AddKeptTwice(OpCase& c, int64_t rows, int64_t cols) {

@@ -77,6 +77,8 @@ BufferSpec Quantised(std::string name,
                      std::vector<int64_t> shape,
                      DType dtype,
                      bool columns = true);
+// `bytes` of packed values or scales, in words of eight; an output, compared bit for bit.
+BufferSpec Words(std::string name, size_t bytes);
 // KeptBytes of a kept input [rows, cols] (core/kept_input.h), compared bit for bit; an output.
 BufferSpec KeptWords(std::string name, int64_t rows, int64_t cols);
 // A struct beside the tensors, whose size is a multiple of 8: kI64 words, compared bit for bit.

@@ -84,9 +84,7 @@ OpCase KeptCase(const KeptShape& s) {
   AddQuantised(c, "y_again", {s.N, s.F}, DType::kE4M3, false);
   AddQuantised(c, "d_gate_up", {s.N, 2 * s.F}, DType::kE5M2, false);
   if (s.again) {
-    BufferSpec columns = {"y_columns", {s.N * s.F / 8}, Role::kOutput};
-    columns.dtype = DType::kI64;
-    c.buffers.push_back(columns);
+    c.buffers.push_back(Words("y_columns", static_cast<size_t>(s.N * s.F)));
     c.double_reference = false;  // doubles are not quantised
     c.check = [](const Buffers& b) -> std::string {
       return b.Quant("y_again_quant").empty() ||
