@@ -66,6 +66,9 @@ void ApplyPrecisionDefaults(v1::JobSpec& job_spec) {
   HEARTH_DEFAULT(precision, stats_every, 0);
   for (v1::PrecisionRemedy& remedy : *precision.mutable_remedies()) {
     HEARTH_DEFAULT(remedy, steps, 100);
+    if (remedy.has_high_precision_layers()) {
+      HEARTH_DEFAULT(remedy, layers_recipe, "bf16");
+    }
   }
   if (precision.has_trial()) {
     HEARTH_DEFAULT(*precision.mutable_trial(), steps, 1000);
@@ -83,7 +86,7 @@ void ApplyPrecisionDefaults(v1::JobSpec& job_spec) {
       }
     }
   }
-  v1::LayerRange& range = *precision.mutable_high_precision_layers();
+  v1::LayerSet& range = *precision.mutable_high_precision_layers();
   HEARTH_DEFAULT(range, first, recipe->high_precision_first);
   HEARTH_DEFAULT(range, last, recipe->high_precision_last);
   HEARTH_DEFAULT(gradients, dtype, std::string(DTypeName(recipe->parameters.gradient)));

@@ -11,6 +11,35 @@
 
 namespace hearth::spec {
 
+// What the GEMMs of a layer run in; the narrower, the larger.
+enum class LayerFormat : uint8_t {
+  kPlain,     // the format of activations
+  kFallback,  // PrecisionPlan::fallback
+  kOwn,       // PrecisionPlan::recipe
+};
+
+// What a step runs in.
+struct StepFormat {
+  LayerFormat format = LayerFormat::kPlain;
+  // Index into PrecisionPlan::remedies of the one whose layers run wider than that; -1: none.
+  int remedy = -1;
+
+  // The job's own recipe is in force, whatever layers are without it: quantised weights are read.
+  bool own() const { return format == LayerFormat::kOwn; }
+  bool operator==(const StepFormat&) const = default;
+};
+
+// All of a step in the job's own recipe, or none of it.
+inline StepFormat OwnIf(bool own) {
+  return {own ? LayerFormat::kOwn : LayerFormat::kPlain, -1};
+}
+
+// Layers that run wider while a remedy is in force; none for one that changes other things.
+struct LayerRemedy {
+  LayerFormat format = LayerFormat::kPlain;
+  std::vector<bool> layers;  // by layer; empty: none
+};
+
 struct PrecisionPlan {
   // Its operands say how; lives for ever. Null: nothing is quantised.
   const Recipe* recipe = nullptr;
@@ -21,22 +50,21 @@ struct PrecisionPlan {
   // Scales of tensors come from earlier steps: their maxima are recorded.
   bool delayed = false;
   int history = 0;  // steps in the ring of largest magnitudes; delayed alone
-  // Layers [first_layer, end_layer) are quantised, the others stay in BF16.
-  int first_layer = 0;
-  int end_layer = 0;
-  bool head = false;  // precision.lm_head: fp8
+  // The quantised recipe among precision.fallback; lives for ever. Null: none. One scale a tensor,
+  // from earlier steps; weights and operands are quantised right before each product.
+  const Recipe* fallback = nullptr;
+  std::vector<bool> layers;  // by layer: quantised; the others stay in BF16
+  bool head = false;         // precision.lm_head: fp8
   // Steps up to this one run in BF16. At least 1 with delayed scaling: before the first step there
   // is nothing to take a scale from.
   int64_t warmup_steps = 0;
   // Steps from this one on run in BF16.
   int64_t tail_step = std::numeric_limits<int64_t>::max();
-  // While the remedy that keeps more layers in BF16 is in force only these of them are quantised;
-  // the same layers if the job has no such remedy.
-  int inner_first_layer = 0;
-  int inner_end_layer = 0;
-  // Any step may have to run in BF16: it is a row of precision.fallback.
-  bool plain_fallback = false;
-  // Quantised passes keep the input of activation functions in 8 bits (precision.narrow_activations).
+  // What the rows of PrecisionLadder() are.
+  std::vector<LayerFormat> ladder;
+  std::vector<LayerRemedy> remedies;  // in the order of precision.remedies
+  // Quantised passes keep the input of activation functions in 8 bits
+  // (precision.narrow_activations).
   bool narrow_activations = false;
   // Underflow and saturation are counted now and then (precision.stats_every).
   bool stats = false;
@@ -46,12 +74,19 @@ struct PrecisionPlan {
   bool QuantisedStep(int64_t step) const {
     return quantised() && step > warmup_steps && step < tail_step;
   }
-  // Whether any linear layer runs in BF16 at some time, so that room for it must be planned.
-  bool HasPlainPhase(int layers) const {
-    return !quantised() || warmup_steps > 0 || tail_step != std::numeric_limits<int64_t>::max() ||
-           first_layer > 0 || end_layer < layers || plain_fallback || HasInner();
+  bool QuantisesLayer(int64_t layer) const {
+    return layer >= 0 && layer < static_cast<int64_t>(layers.size()) &&
+           layers[static_cast<size_t>(layer)];
   }
-  bool HasInner() const { return inner_first_layer > first_layer || inner_end_layer < end_layer; }
+  bool QuantisesAnyLayer() const;
+  // What a step in row `rung` of the ladder runs in while the layers of remedy `remedy` (-1: none)
+  // run wider.
+  StepFormat Format(int rung, int remedy) const;
+  // What the layer runs in; -1: the output projection.
+  LayerFormat FormatOf(const StepFormat& step, int layer) const;
+  // Every value that Format() has, and that of steps in BF16 if there are any; that one comes
+  // first.
+  std::vector<StepFormat> Formats() const;
   // Whether the weight's GEMMs are quantised in the steps that are.
   bool Quantises(const Parameter& parameter) const;
 };
@@ -59,8 +94,13 @@ struct PrecisionPlan {
 // Expects a resolved spec. An unquantised recipe gives a plan that quantises nothing.
 PrecisionPlan ResolvePrecision(const v1::JobSpec& job_spec, const Recipe& recipe, int layers);
 
+// By layer: whether it is one of the set. Indices beyond the model's layers are none.
+std::vector<bool> LayersOf(const v1::LayerSet& set, int layers);
+
 // Whether a run in `recipe` can do steps in `fallback`: what it needs besides is there. In this
-// version: an unquantised recipe with the same formats of parameters and activations.
+// version: of the same formats of parameters and activations an unquantised recipe, or behind one
+// with scales of tensors besides those of blocks (nvfp4, nvfp4_eden) one with delayed scaling
+// (fp8), for which both record the same magnitudes.
 bool CanFollow(const Recipe& recipe, const Recipe& fallback);
 
 // The recipes in which a step of the job may run, in the order in which they are tried: its own,

@@ -57,9 +57,8 @@ TEST(PrecisionLadder, Defaults_AreTheRecipeThenBf16) {
     EXPECT_THAT(ladder, ElementsAre(FindRecipe(recipe), FindRecipe("bf16")));
     EXPECT_EQ(job.precision().fallback_after(), 3);
     const PrecisionPlan plan = ResolvePrecision(job, *ladder[0], 4);
-    EXPECT_TRUE(plan.plain_fallback);
-    EXPECT_TRUE(plan.HasPlainPhase(4));
-    EXPECT_FALSE(plan.HasInner());
+    EXPECT_EQ(plan.fallback, nullptr);
+    EXPECT_THAT(plan.Formats(), ElementsAre(StepFormat{}, OwnIf(true)));
   }
   v1::JobSpec bf16 = Job("bf16");
   EXPECT_THAT(Resolved(bf16), IsEmpty());
@@ -71,7 +70,8 @@ TEST(PrecisionLadder, None_TurnsItOff) {
   job.mutable_precision()->add_fallback("none");
   EXPECT_THAT(Resolved(job), IsEmpty());
   EXPECT_EQ(PrecisionLadder(job).size(), 1U);
-  EXPECT_FALSE(ResolvePrecision(job, *FindRecipe("fp8_current"), 4).HasPlainPhase(4));
+  EXPECT_THAT(ResolvePrecision(job, *FindRecipe("fp8_current"), 4).Formats(),
+              ElementsAre(OwnIf(true)));
 }
 
 TEST(PrecisionLadder, RecipesThatOneRunCannotSwitchTo_AreRefused) {
@@ -82,6 +82,27 @@ TEST(PrecisionLadder, RecipesThatOneRunCannotSwitchTo_AreRefused) {
               Says("precision.fallback[0]", "fp8 cannot go on in fp8_current"));
   EXPECT_THAT(With("bf16", fallback("fp32")), Says("precision.fallback[0]", "cannot go on"));
   EXPECT_THAT(With("fp8", fallback("fp9")), Says("precision.fallback[0]", "fp9"));
+  EXPECT_THAT(With("mxfp8", fallback("fp8")), Says("precision.fallback[0]", "cannot go on"));
+  EXPECT_THAT(With("nvfp4", fallback("fp8_current")), Says("precision.fallback[0]", "cannot go"));
+  EXPECT_THAT(With("nvfp4_eden", fallback("fp8")), IsEmpty());
+}
+
+TEST(PrecisionLadder, FourBits_FallBackToFp8ThenBf16) {
+  for (const char* recipe : {"nvfp4", "nvfp4_eden"}) {
+    v1::JobSpec job = Job(recipe);
+    EXPECT_THAT(Resolved(job), IsEmpty());
+    EXPECT_THAT(PrecisionLadder(job),
+                ElementsAre(FindRecipe(recipe), FindRecipe("fp8"), FindRecipe("bf16")));
+    const PrecisionPlan plan = ResolvePrecision(job, *FindRecipe(recipe), 4);
+    EXPECT_EQ(plan.fallback, FindRecipe("fp8"));
+    EXPECT_THAT(plan.ladder,
+                ElementsAre(LayerFormat::kOwn, LayerFormat::kFallback, LayerFormat::kPlain));
+    EXPECT_THAT(plan.Formats(),
+                ElementsAre(StepFormat{}, OwnIf(true), StepFormat{LayerFormat::kFallback, -1}));
+    EXPECT_EQ(plan.Format(1, -1), (StepFormat{LayerFormat::kFallback, -1}));
+    EXPECT_EQ(plan.FormatOf(plan.Format(1, -1), 0), LayerFormat::kFallback);
+    EXPECT_EQ(plan.FormatOf(plan.Format(1, -1), -1), LayerFormat::kPlain) << "the head";
+  }
 }
 
 TEST(Remedies, Checked_FieldByField) {
@@ -95,39 +116,78 @@ TEST(Remedies, Checked_FieldByField) {
               Says("precision.remedies[0].clip", "must be > 0 and < 1"));
   EXPECT_THAT(With("bf16", remedy([](auto& r) { r.set_clip(0.5); })),
               Says("precision.remedies", "need precision.fallback"));
-  EXPECT_THAT(With("fp8",
-                   [](v1::PrecisionSpec& p) {
-                     p.mutable_high_precision_layers()->set_first(2);
-                     p.add_remedies()->mutable_high_precision_layers()->set_first(1);
-                   }),
-              Says("precision.remedies[0].high_precision_layers.first", ">= 2"));
   // nvfp4's own row keeps the last two in BF16.
   EXPECT_THAT(
       With("nvfp4", remedy([](auto& r) { r.mutable_high_precision_layers()->set_last(2); })),
       Says("precision.remedies[0].high_precision_layers", "changes nothing"));
   EXPECT_THAT(With("fp8",
                    [](v1::PrecisionSpec& p) {
-                     p.add_remedies()->mutable_high_precision_layers()->set_first(1);
-                     p.add_remedies()->mutable_high_precision_layers()->set_last(1);
+                     for (int i = 0; i < 5; ++i) {
+                       p.add_remedies()->mutable_high_precision_layers()->set_first(1);
+                     }
                    }),
-              Says("precision.remedies[1].high_precision_layers", "only one"));
+              Says("precision.remedies[4].high_precision_layers", "at most 4"));
+  const auto layers = [&](const char* in, std::vector<int> which) {
+    return [=](v1::PrecisionSpec& p) {
+      p.mutable_high_precision_layers()->set_last(0);
+      v1::PrecisionRemedy& r = *p.add_remedies();
+      r.set_layers_recipe(in);
+      r.mutable_high_precision_layers()->mutable_layers()->Assign(which.begin(), which.end());
+    };
+  };
+  EXPECT_THAT(With("nvfp4", layers("fp8", {0, 1})), IsEmpty());
+  EXPECT_THAT(With("fp8", layers("fp8", {0})),
+              Says("precision.remedies[0].layers_recipe", "neither bf16 nor one of"));
+  EXPECT_THAT(With("nvfp4", layers("bf16", {0, 99})),
+              Says("precision.remedies[0].high_precision_layers.layers[1]", "must be 0.."));
+  EXPECT_THAT(With("nvfp4", layers("bf16", {0, 0})),
+              Says("precision.remedies[0].high_precision_layers.layers[1]", "named twice"));
+  EXPECT_THAT(With("nvfp4", remedy([](auto& r) {
+                     r.set_clip(0.5);
+                     r.set_layers_recipe("fp8");
+                   })),
+              Says("precision.remedies[0].layers_recipe", "needs high_precision_layers"));
+  EXPECT_THAT(
+      With("fp8", [](v1::PrecisionSpec& p) { p.mutable_high_precision_layers()->add_layers(-1); }),
+      Says("precision.high_precision_layers.layers[0]", "must be 0.."));
 }
 
-TEST(Remedies, Layers_NarrowTheQuantisedRange) {
-  v1::JobSpec job = Job("fp8");
+// 'o', 'f' or 'p' of each layer.
+std::string Layers(const PrecisionPlan& plan, int rung, int remedy) {
+  std::string out;
+  for (int l = 0; l < static_cast<int>(plan.layers.size()); ++l) {
+    out += "pfo"[static_cast<int>(plan.FormatOf(plan.Format(rung, remedy), l))];
+  }
+  return out;
+}
+
+TEST(Remedies, Layers_RunWider) {
+  v1::JobSpec job = Job("nvfp4");
   job.mutable_model()->set_layers(8);
-  job.mutable_precision()->mutable_high_precision_layers()->set_last(1);
-  v1::LayerRange& more = *job.mutable_precision()->add_remedies()->mutable_high_precision_layers();
-  more.set_first(1);
-  more.set_last(2);
+  v1::PrecisionSpec& precision = *job.mutable_precision();
+  precision.mutable_high_precision_layers()->set_last(1);
+  precision.mutable_high_precision_layers()->add_layers(3);
+  v1::PrecisionRemedy& fp8 = *precision.add_remedies();
+  fp8.mutable_high_precision_layers()->set_first(1);
+  fp8.mutable_high_precision_layers()->add_layers(3);
+  fp8.mutable_high_precision_layers()->add_layers(5);
+  fp8.set_layers_recipe("fp8");
+  precision.add_remedies()->set_clip(0.5);
+  v1::PrecisionRemedy& bf16 = *precision.add_remedies();
+  bf16.mutable_high_precision_layers()->set_last(3);
   EXPECT_THAT(Resolved(job), IsEmpty());
-  EXPECT_EQ(job.precision().remedies(0).steps(), 100);
-  const PrecisionPlan plan = ResolvePrecision(job, *FindRecipe("fp8"), 8);
-  EXPECT_EQ(plan.first_layer, 0);
-  EXPECT_EQ(plan.end_layer, 7);
-  EXPECT_EQ(plan.inner_first_layer, 1);
-  EXPECT_EQ(plan.inner_end_layer, 6);
-  EXPECT_TRUE(plan.HasInner());
+  EXPECT_EQ(bf16.steps(), 100);
+  EXPECT_EQ(bf16.layers_recipe(), "bf16");
+  const PrecisionPlan plan = ResolvePrecision(job, *FindRecipe("nvfp4"), 8);
+  EXPECT_EQ(Layers(plan, 0, -1), "ooopooop");
+  EXPECT_EQ(Layers(plan, 0, 0), "foopofop") << "what is always in bf16 stays";
+  EXPECT_EQ(Layers(plan, 0, 1), "ooopooop");
+  EXPECT_EQ(Layers(plan, 0, 2), "ooopoppp");
+  EXPECT_EQ(Layers(plan, 1, -1), "fffpfffp");
+  EXPECT_EQ(plan.Format(1, 0), plan.Format(1, -1)) << "all is in fp8";
+  EXPECT_EQ(Layers(plan, 1, 2), "fffpfppp");
+  EXPECT_EQ(Layers(plan, 2, 2), "pppppppp");
+  EXPECT_EQ(plan.Formats().size(), 6U);
 }
 
 TEST(Trial, Defaults_AndWhatItRuns) {
@@ -144,6 +204,9 @@ TEST(Trial, Defaults_AndWhatItRuns) {
   without.mutable_precision()->add_fallback("none");
   EXPECT_THAT(Resolved(without), IsEmpty());
   EXPECT_THAT(TrialRecipes(without), ElementsAre("bf16", "nvfp4"));
+  without.mutable_precision()->clear_fallback();
+  EXPECT_THAT(Resolved(without), IsEmpty());
+  EXPECT_THAT(TrialRecipes(without), ElementsAre("bf16", "nvfp4", "fp8"));
 }
 
 TEST(Trial, Checked_FieldByField) {

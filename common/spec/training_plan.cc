@@ -78,13 +78,17 @@ constexpr std::string_view kActivationGradient = "grad.ffn_act";
 // As kernels/core/kept_input.h has it; tests compare.
 constexpr int64_t kKeptBlock = 32;
 
+int64_t Aligned(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 int64_t Tokens(const TrainingPlanOptions& o) {
   return o.micro_batch * o.sequence_length;
 }
 
 // Whether any layer is quantised in training.
 bool Quantises(const TrainingPlanOptions& o) {
-  return o.training && o.precision.quantised() && o.precision.first_layer < o.precision.end_layer;
+  return o.training && o.precision.quantised() && o.precision.QuantisesAnyLayer();
 }
 
 bool InFourBits(const TrainingPlanOptions& o) {
@@ -139,7 +143,7 @@ void AddActivations(const TrainingPlanOptions& o, const StepTimeline& time, Buil
       continue;
     }
     for (int64_t layer = 0; layer < o.shape.layers; ++layer) {
-      if (a.quantised && (layer < o.precision.first_layer || layer >= o.precision.end_layer)) {
+      if (a.quantised && !o.precision.QuantisesLayer(layer)) {
         continue;
       }
       const int32_t start = a.ffn ? time.FfnForward(layer) : time.MixerForward(layer);
@@ -172,6 +176,15 @@ void AddQuantised(const TrainingPlanOptions& o, const StepTimeline& time, Builde
   out.Bytes("quant.ring", BufferClass::kWorkspace, 3 * sites * 4 * std::max(1, o.precision.history),
             0, end);
   out.Bytes("quant.cursors", BufferClass::kWorkspace, 2 * 8, 0, end);
+  if (o.precision.fallback != nullptr) {
+    for (const char* name : {"fallback.amax", "fallback.scale"}) {
+      out.Bytes(name, BufferClass::kWorkspace, 3 * sites * 4, 0, end);
+    }
+    out.Bytes("fallback.scale_inverse", BufferClass::kWorkspace, 3 * sites * 16, 0, end);
+    out.Bytes("fallback.ring", BufferClass::kWorkspace,
+              3 * sites * 4 * std::max(1, o.precision.fallback->amax_history), 0, end);
+    out.Bytes("fallback.cursors", BufferClass::kWorkspace, 2 * 8, 0, end);
+  }
   if (o.precision.stats) {
     out.Bytes("quant.counts", BufferClass::kWorkspace, 3 * sites * 2 * 8, 0, end);
     out.Bytes("quant.counted_amax", BufferClass::kWorkspace, 3 * sites * 4, 0, end);
@@ -183,23 +196,7 @@ void AddQuantised(const TrainingPlanOptions& o, const StepTimeline& time, Builde
     out.Bytes(transposed ? "quant.weight_columns" : "quant.weight_rows", BufferClass::kParameters,
               QuantisedOffsets(*o.table, weights, o.precision, transposed).back(), 0, end);
   }
-  const Recipe& r = *o.precision.recipe;
-  const int64_t widest_x = std::max({s.hidden, s.q_width(), s.ffn_hidden});
-  const int64_t widest_dy = std::max({s.hidden, s.qkv_width(), s.ffn_in_width()});
-  const int32_t last = time.MixerBackward(0);
-  out.Bytes("quant.rows", BufferClass::kWorkspace, FormBytes(r.fprop.a, n, widest_x), 0, last);
-  out.Bytes("quant.dy_rows", BufferClass::kWorkspace, FormBytes(r.dgrad.a, n, widest_dy),
-            time.Head(), last);
-  // The scales of fewer lines are padded to as many.
-  out.Bytes("quant.dy_columns", BufferClass::kWorkspace,
-            FormBytes(r.wgrad.b, (widest_dy + 127) / 128 * 128, n), time.Head(), last);
-  // Where the activation's backward writes quantised columns, it makes those of its output again in
-  // the same pass, and so comes between down's dgrad and wgrad.
-  if (KeepsNarrow(o) && o.precision.per_tensor && o.precision.delayed &&
-      s.activation == Activation::kSwiglu) {
-    out.Bytes("quant.down_dy_columns", BufferClass::kWorkspace, FormBytes(r.wgrad.b, s.hidden, n),
-              time.Head(), last);
-  }
+  out.Bytes("quant.forms", BufferClass::kWorkspace, LayoutForms(o).bytes, 0, time.MixerBackward(0));
   if (o.precision.head) {
     out.Bytes("head.rows", BufferClass::kWorkspace, n * s.hidden, time.Head(), time.Head());
     out.Bytes("head.columns", BufferClass::kWorkspace, n * s.hidden, time.Head(), time.Head());
@@ -400,6 +397,50 @@ std::vector<ActivationSpec> LayerActivations(const TrainingPlanOptions& o) {
       {"ffn.activated_columns", form(s.ffn_hidden), byte, true, true,
        activated_again ? kAlways : Recompute::kNormAct, true, activated_again},
   };
+}
+
+FallbackLayout LayoutFallback(const TrainingPlanOptions& o, const Parameter& weight) {
+  FallbackLayout layout;
+  if (weight.roles.head) {
+    return layout;  // in BF16 there
+  }
+  const int64_t n = Tokens(o);
+  const int64_t in = weight.shape[1];
+  layout.b = Aligned(n * std::max(in, weight.shape[0]));
+  layout.bytes = layout.b + std::max(n * in, weight.elements());
+  return layout;
+}
+
+FormsLayout LayoutForms(const TrainingPlanOptions& o) {
+  const Recipe& r = *o.precision.recipe;
+  const ModelShape& s = o.shape;
+  const int64_t n = Tokens(o);
+  const int64_t widest_x = std::max({s.hidden, s.q_width(), s.ffn_hidden});
+  const int64_t widest_dy = std::max({s.hidden, s.qkv_width(), s.ffn_in_width()});
+  FormsLayout layout;
+  int64_t end = 0;
+  const auto place = [&end](int64_t bytes) {
+    const int64_t offset = Aligned(end);
+    end = offset + bytes;
+    return offset;
+  };
+  layout.rows = place(FormBytes(r.fprop.a, n, widest_x));
+  layout.dy_rows = place(FormBytes(r.dgrad.a, n, widest_dy));
+  // The scales of fewer lines are padded to as many.
+  layout.dy_columns = place(FormBytes(r.wgrad.b, (widest_dy + 127) / 128 * 128, n));
+  // Where the activation's backward writes quantised columns, it makes those of its output again in
+  // the same pass, and so comes between down's dgrad and wgrad.
+  const bool waits = KeepsNarrow(o) && o.precision.per_tensor && o.precision.delayed &&
+                     s.activation == Activation::kSwiglu;
+  layout.down_dy_columns = waits ? place(FormBytes(r.wgrad.b, s.hidden, n)) : layout.dy_columns;
+  layout.bytes = end;
+  if (o.precision.fallback != nullptr) {
+    for (const int i : QuantisedParameters(*o.table, o.precision)) {
+      const Parameter& weight = (*o.table)[static_cast<size_t>(i)];
+      layout.bytes = std::max(layout.bytes, LayoutFallback(o, weight).bytes);
+    }
+  }
+  return layout;
 }
 
 Recompute QuantisedRecompute(const TrainingPlanOptions& o) {

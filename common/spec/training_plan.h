@@ -128,6 +128,29 @@ bool IsShared(const ActivationSpec& activation, const TrainingPlanOptions& optio
 // GEMM after wgrad, its last reader, writes. Empty: it has its own.
 std::string_view StandIn(const ActivationSpec& activation, const TrainingPlanOptions& options);
 
+// Byte offsets in the buffer "quant.forms" of the quantised operands of the GEMM at hand, each on a
+// 256-byte boundary; N = tokens of a micro-batch.
+struct FormsLayout {
+  int64_t rows = 0;             // x of fprop, [N, in]
+  int64_t dy_rows = 0;          // dy of dgrad, [N, out]
+  int64_t dy_columns = 0;       // dy of wgrad, [out, N]
+  int64_t down_dy_columns = 0;  // that of the down projection, where it waits; else dy_columns
+  int64_t bytes = 0;
+
+  bool down_dy_waits() const { return down_dy_columns != dy_columns; }
+};
+// Of a plan that quantises.
+FormsLayout LayoutForms(const TrainingPlanOptions& options);
+
+// The same of the two operands of a weight's products in PrecisionPlan::fallback, over the same
+// bytes: layers that run in it use none of the others.
+struct FallbackLayout {
+  int64_t a = 0;  // x of fprop, dy of dgrad and wgrad: [N, in] or [N, out], one byte each
+  int64_t b = 0;  // the weight, x of wgrad
+  int64_t bytes = 0;
+};
+FallbackLayout LayoutFallback(const TrainingPlanOptions& options, const Parameter& weight);
+
 // Micro-batches whose data and scalars may be on their way to a GPU at one time.
 inline constexpr int kStagingSlots = 4;
 

@@ -196,15 +196,7 @@ void CheckPrecision(const v1::JobSpec& job, Checker& check) {
               Text("fp8 needs a recipe with FP8 operands (fp8 or fp8_current), not ", p.recipe()));
   }
   check.Range("precision.bf16_tail", p.has_bf16_tail(), p.bf16_tail(), 0.0, 1.0);
-  const v1::LayerRange& range = p.high_precision_layers();
-  check.AtLeast("precision.high_precision_layers.first", range.has_first(), range.first(), 0);
-  check.AtLeast("precision.high_precision_layers.last", range.has_last(), range.last(), 0);
-  if (range.first() >= 0 && range.last() >= 0 && job.model().layers() > 0 &&
-      int64_t{range.first()} + range.last() > job.model().layers()) {
-    check.Add("precision.high_precision_layers",
-              Text("first ", range.first(), " and last ", range.last(),
-                   " are more than the model's ", job.model().layers(), " layers"));
-  }
+  CheckLayers(job, "precision.high_precision_layers", p.high_precision_layers(), check);
   const std::vector<std::string_view> formats = {"fp32", "bf16"};
   check.Name("gradients.dtype", job.gradients().has_dtype(), job.gradients().dtype(),
              "gradient format", formats);

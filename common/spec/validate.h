@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/spec/resolve.h"
@@ -23,7 +24,12 @@ void ValidateModel(const v1::ModelSpec& model,
 void ValidateJob(const v1::JobSpec& job_spec, std::vector<FieldViolation>& violations);
 
 class Checker;
-// precision.fallback_*, remedies, stats_every and trial; part of ValidateJob.
+// A set of the model's layers at `field`; part of ValidateJob, as is the next.
+void CheckLayers(const v1::JobSpec& job,
+                 const std::string& field,
+                 const v1::LayerSet& set,
+                 Checker& check);
+// precision.fallback_*, remedies, stats_every and trial.
 void CheckLadder(const v1::JobSpec& job, Checker& check);
 
 }  // namespace hearth::spec

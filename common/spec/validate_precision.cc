@@ -1,6 +1,9 @@
 // Rules of what happens on numerical trouble: precision.fallback_*, remedies, stats_every; and of
 // the trial before.
+#include <algorithm>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "common/spec/checker.h"
 #include "common/spec/precision.h"
@@ -11,6 +14,8 @@ namespace hearth::spec {
 namespace {
 
 constexpr int kMaxRemedies = 16;
+// On a GPU each is recorded as graphs of its own.
+constexpr int kMaxLayerRemedies = 4;
 constexpr int64_t kMaxLadderSteps = int64_t{1} << 40;
 // Fewer say nothing, and the first are in BF16 while scales are found.
 constexpr int64_t kMinTrialSteps = 10;
@@ -20,11 +25,54 @@ void CheckFactor(const std::string& field, bool has, double value, Checker& chec
              "is out of range; must be > 0 and < 1");
 }
 
-// `layers`: whether an earlier remedy has high_precision_layers; set if this one does.
+// What a remedy's layers run in.
+void CheckLayersRecipe(const v1::JobSpec& job,
+                       const std::string& field,
+                       const std::string& name,
+                       Checker& check) {
+  const Recipe* row = FindRecipe(name);
+  if (row != nullptr && row->kind == RecipeKind::kBf16) {
+    return;
+  }
+  const auto& fallback = job.precision().fallback();
+  if (std::find(fallback.begin(), fallback.end(), name) == fallback.end()) {
+    check.Add(field, Text(name, " is neither bf16 nor one of precision.fallback"));
+  }
+}
+
+void CheckRemedyLayers(const v1::JobSpec& job,
+                       const std::string& field,
+                       const v1::PrecisionRemedy& remedy,
+                       Checker& check) {
+  if (!remedy.has_high_precision_layers()) {
+    if (remedy.has_layers_recipe()) {
+      check.Add(field + ".layers_recipe", "needs high_precision_layers, which run in it");
+    }
+    return;
+  }
+  const std::string path = field + ".high_precision_layers";
+  const size_t before = check.size();
+  CheckLayers(job, path, remedy.high_precision_layers(), check);
+  CheckLayersRecipe(job, field + ".layers_recipe", remedy.layers_recipe(), check);
+  if (check.size() > before || job.model().layers() < 1) {
+    return;
+  }
+  const int layers = job.model().layers();
+  const std::vector<bool> always = LayersOf(job.precision().high_precision_layers(), layers);
+  const std::vector<bool> meanwhile = LayersOf(remedy.high_precision_layers(), layers);
+  bool more = false;
+  for (size_t l = 0; l < meanwhile.size(); ++l) {
+    more |= meanwhile[l] && !always[l];
+  }
+  if (!more) {
+    check.Add(path,
+              "changes nothing: precision.high_precision_layers keeps the same layers in BF16");
+  }
+}
+
 void CheckRemedy(const v1::JobSpec& job,
                  const std::string& field,
                  const v1::PrecisionRemedy& remedy,
-                 bool& layers,
                  Checker& check) {
   if (!remedy.has_learning_rate() && !remedy.has_clip() && !remedy.has_high_precision_layers()) {
     check.Add(field, "changes nothing; give learning_rate, clip or high_precision_layers");
@@ -35,26 +83,7 @@ void CheckRemedy(const v1::JobSpec& job,
     check.Add(field + ".clip", "needs optimizer.grad_clip > 0");
   }
   check.Range(field + ".steps", remedy.has_steps(), remedy.steps(), int64_t{1}, kMaxLadderSteps);
-  if (!remedy.has_high_precision_layers()) {
-    return;
-  }
-  const v1::LayerRange& range = remedy.high_precision_layers();
-  const v1::LayerRange& always = job.precision().high_precision_layers();
-  const std::string path = field + ".high_precision_layers";
-  if (layers) {
-    check.Add(path, "only one remedy may change the layers");
-  }
-  layers = true;
-  check.AtLeast(path + ".first", true, range.first(), always.first());
-  check.AtLeast(path + ".last", true, range.last(), always.last());
-  if (range.first() == always.first() && range.last() == always.last()) {
-    check.Add(path,
-              "changes nothing: precision.high_precision_layers keeps the same layers in BF16");
-  }
-  if (job.model().layers() > 0 && int64_t{range.first()} + range.last() > job.model().layers()) {
-    check.Add(path, Text("first ", range.first(), " and last ", range.last(),
-                         " are more than the model's ", job.model().layers(), " layers"));
-  }
+  CheckRemedyLayers(job, field, remedy, check);
 }
 
 void CheckTrial(const v1::JobSpec& job, Checker& check) {
@@ -88,6 +117,30 @@ void CheckTrial(const v1::JobSpec& job, Checker& check) {
 
 }  // namespace
 
+void CheckLayers(const v1::JobSpec& job,
+                 const std::string& field,
+                 const v1::LayerSet& set,
+                 Checker& check) {
+  check.AtLeast(field + ".first", set.has_first(), set.first(), 0);
+  check.AtLeast(field + ".last", set.has_last(), set.last(), 0);
+  const int layers = job.model().layers();
+  if (layers < 1) {
+    return;
+  }
+  if (set.first() >= 0 && set.last() >= 0 && int64_t{set.first()} + set.last() > layers) {
+    check.Add(field, Text("first ", set.first(), " and last ", set.last(),
+                          " are more than the model's ", layers, " layers"));
+  }
+  std::set<int32_t> seen;
+  for (int i = 0; i < set.layers_size(); ++i) {
+    const std::string path = Text(field, ".layers[", i, ']');
+    check.Range(path, true, set.layers(i), 0, layers - 1);
+    if (!seen.insert(set.layers(i)).second) {
+      check.Add(path, Text(set.layers(i), " is named twice"));
+    }
+  }
+}
+
 void CheckLadder(const v1::JobSpec& job, Checker& check) {
   const v1::PrecisionSpec& p = job.precision();
   CheckTrial(job, check);
@@ -108,9 +161,15 @@ void CheckLadder(const v1::JobSpec& job, Checker& check) {
     check.Add("precision.remedies",
               "need precision.fallback: without another recipe no refused step can be done again");
   }
-  bool layers = false;
+  int with_layers = 0;
   for (int i = 0; i < p.remedies_size(); ++i) {
-    CheckRemedy(job, Text("precision.remedies[", i, ']'), p.remedies(i), layers, check);
+    const std::string field = Text("precision.remedies[", i, ']');
+    CheckRemedy(job, field, p.remedies(i), check);
+    with_layers += p.remedies(i).has_high_precision_layers() ? 1 : 0;
+    if (with_layers == kMaxLayerRemedies + 1) {
+      check.Add(field + ".high_precision_layers",
+                Text("at most ", kMaxLayerRemedies, " remedies may change the layers"));
+    }
   }
 }
 

@@ -144,7 +144,7 @@ absl::Status Bench::Launch(int64_t step, bool quantised, bool next_quantised) {
                                          engine_->StagedInputs(0), sizeof(kernels::StepInputs)));
     Pass pass;
     pass.step = static_cast<uint32_t>(step);
-    HEARTH_RETURN_IF_ERROR(program_->MicroBatch(program_->Kind(m, quantised), pass));
+    HEARTH_RETURN_IF_ERROR(program_->MicroBatch(program_->Kind(m, spec::OwnIf(quantised)), pass));
   }
   return program_->Update(next_quantised);
 }
@@ -196,7 +196,7 @@ absl::Status Bench::MeasurePhases() {
   const kernels::Exec& exec = engine_->exec();
   const bool quantised = engine_->precision().quantised();
   Pass pass;
-  pass.quantised = quantised;
+  pass.format = spec::OwnIf(quantised);
   kernels::StepState* state = engine_->step_state();
   HEARTH_ASSIGN_OR_RETURN(const double forward, TimeCall([&] {
                             return engine_->model().ForwardLoss(exec, pass, &state->loss_sum,
@@ -204,7 +204,8 @@ absl::Status Bench::MeasurePhases() {
                           }));
   HEARTH_ASSIGN_OR_RETURN(const double both, TimeCall([&] {
                             return program_->MicroBatch(
-                                program_->Kind(batch_.CountForRank(0) - 1, quantised), Pass{});
+                                program_->Kind(batch_.CountForRank(0) - 1, spec::OwnIf(quantised)),
+                                Pass{});
                           }));
   HEARTH_ASSIGN_OR_RETURN(const double update,
                           TimeCall([&] { return program_->Update(quantised); }));

@@ -179,7 +179,7 @@ absl::Status ScalingRank::Step(int64_t step, bool quantised) {
     HEARTH_RETURN_IF_ERROR(Upload());
     Pass pass;
     pass.step = static_cast<uint32_t>(step);
-    HEARTH_RETURN_IF_ERROR(program_->MicroBatch(program_->Kind(m, quantised), pass));
+    HEARTH_RETURN_IF_ERROR(program_->MicroBatch(program_->Kind(m, spec::OwnIf(quantised)), pass));
   }
   return program_->Update(engine_->precision().quantised());
 }

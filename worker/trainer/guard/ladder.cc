@@ -11,6 +11,21 @@
 namespace hearth::trainer {
 namespace {
 
+// "first 2 layers, layers 5, 7".
+std::string LayersText(const v1::LayerSet& set) {
+  std::vector<std::string> parts;
+  if (set.first() > 0) {
+    parts.push_back(absl::StrCat("first ", set.first(), " layers"));
+  }
+  if (set.last() > 0) {
+    parts.push_back(absl::StrCat("last ", set.last(), " layers"));
+  }
+  if (!set.layers().empty()) {
+    parts.push_back(absl::StrCat("layers ", absl::StrJoin(set.layers(), ", ")));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
 Remedy MakeRemedy(const v1::PrecisionRemedy& spec) {
   Remedy remedy;
   std::vector<std::string> parts;
@@ -23,9 +38,9 @@ Remedy MakeRemedy(const v1::PrecisionRemedy& spec) {
     parts.push_back(absl::StrCat("clip x ", spec.clip()));
   }
   if (spec.has_high_precision_layers()) {
-    remedy.inner_layers = true;
-    parts.push_back(absl::StrCat("first ", spec.high_precision_layers().first(), " and last ",
-                                 spec.high_precision_layers().last(), " layers in bf16"));
+    remedy.layers = true;
+    parts.push_back(
+        absl::StrCat(LayersText(spec.high_precision_layers()), " in ", spec.layers_recipe()));
   }
   remedy.name = absl::StrJoin(parts, ", ");
   remedy.steps = spec.steps();
@@ -156,7 +171,7 @@ StepSettings Ladder::At(int64_t step) const {
     if (step <= state_.remedy_until[i]) {
       settings.learning_rate *= remedy.learning_rate;
       settings.clip *= remedy.clip;
-      settings.inner_layers = settings.inner_layers || remedy.inner_layers;
+      settings.layer_remedy = remedy.layers ? static_cast<int>(i) : settings.layer_remedy;
     }
   }
   return settings;

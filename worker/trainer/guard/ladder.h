@@ -21,10 +21,11 @@ namespace hearth::trainer {
 
 // With what a step runs.
 struct StepSettings {
-  int rung = 0;               // recipe: index into the ladder
-  double learning_rate = 1;   // factor
-  double clip = 1;            // factor
-  bool inner_layers = false;  // more layers in BF16
+  int rung = 0;              // recipe: index into the ladder
+  double learning_rate = 1;  // factor
+  double clip = 1;           // factor
+  // Index of the remedy whose layers run wider; -1: none. The last in force that has any.
+  int layer_remedy = -1;
 };
 
 enum class Action : uint8_t { kRedo, kRemedy, kRemedyEnd, kFallback, kReturn, kStop };
@@ -48,7 +49,7 @@ struct Remedy {
   std::string name;  // "learning rate x 0.5"
   double learning_rate = 1;
   double clip = 1;
-  bool inner_layers = false;
+  bool layers = false;  // layers run wider
   int64_t steps = 1;
 };
 

@@ -117,12 +117,13 @@ TEST(Ladder, Remedies_ComeFirstAndStartOverAfterAQuietTime) {
   EXPECT_EQ(ladder.At(5).rung, 1);
   Apply(ladder, 5);
   EXPECT_THAT(Refuse(ladder, 6), ElementsAre("remedy nvfp4>layers 9", "redo nvfp4>fp8 0"));
-  EXPECT_TRUE(ladder.At(7).inner_layers);
+  EXPECT_EQ(ladder.At(6).layer_remedy, 1);
+  EXPECT_EQ(ladder.At(7).layer_remedy, 1);
   EXPECT_EQ(ladder.At(7).learning_rate, 0.5);
   EXPECT_EQ(ladder.At(7).clip, 0.25);
   EXPECT_THAT(Apply(ladder, 9), ElementsAre("remedy_end layers> 0"));
   EXPECT_THAT(Apply(ladder, 10), ElementsAre("remedy_end half> 0"));
-  EXPECT_FALSE(ladder.At(11).inner_layers);
+  EXPECT_EQ(ladder.At(11).layer_remedy, -1);
   EXPECT_EQ(ladder.At(11).learning_rate, 1);
   EXPECT_THAT(Refuse(ladder, 12), ElementsAre("fallback nvfp4>fp8 16"));
   EXPECT_THAT(Refuse(ladder, 26), ElementsAre("fallback nvfp4>fp8 30"));

@@ -31,7 +31,8 @@ Operand MakeDy(const ModelContext& c, Slot slot, int layer, const TensorView& pl
 DenseFfn::DenseFfn(const ModelContext& c, int layer)
     : levels_(c.plan),
       activated_again_(spec::MadeInBackward(c.plan, "ffn.activated_columns")),
-      with_gradient_(c.arena->Has("quant.down_dy_columns")),
+      with_gradient_(c.quant != nullptr && c.plan.training &&
+                     spec::LayoutForms(c.plan).down_dy_waits()),
       activation_(c.shape().activation),
       round_(c.numerics.activation),
       training_(c.plan.training),
@@ -72,14 +73,17 @@ size_t DenseFfn::WorkspaceBytes(const kernels::Exec& exec) const {
                    down_projection_.WorkspaceBytes(exec)});
 }
 
-absl::Status DenseFfn::Activate(const kernels::Exec& exec, const Pass& pass, Forms forms) const {
+absl::Status DenseFfn::Activate(const kernels::Exec& exec,
+                                const Pass& pass,
+                                Forms forms,
+                                bool keep) const {
   const Operand& x = down_projection_.x();
   const OperandTarget target = x.Target(pass, false, true, forms);
   // Evaluation keeps nothing.
   const bool narrow = Quantised(pass) && pass.record;
   const kernels::KeptInput none;
-  const kernels::KeptInput& keep = narrow && forms != Forms::kColumns ? kept_ : none;
-  const kernels::KeptInput& kept = narrow && forms == Forms::kColumns ? kept_ : none;
+  const kernels::KeptInput& written = narrow && keep ? kept_ : none;
+  const kernels::KeptInput& read = narrow && forms == Forms::kColumns ? kept_ : none;
   if (activation_ == spec::Activation::kSwiglu) {
     kernels::SwigluForwardArgs args;
     args.gate_up = projected_;
@@ -87,8 +91,8 @@ absl::Status DenseFfn::Activate(const kernels::Exec& exec, const Pass& pass, For
     args.y_quant = target.quant;
     args.y_blocks = target.blocks;
     args.round_y = round_;
-    args.keep = keep;
-    args.kept = kept;
+    args.keep = written;
+    args.kept = read;
     HEARTH_RETURN_IF_ERROR(kernels::SwigluForward(exec, args));
     return x.Settle(exec, pass, target, forms);
   }
@@ -100,8 +104,8 @@ absl::Status DenseFfn::Activate(const kernels::Exec& exec, const Pass& pass, For
   args.kind =
       activation_ == spec::Activation::kGelu ? kernels::GeluKind::kErf : kernels::GeluKind::kTanh;
   args.round_y = round_;
-  args.keep = keep;
-  args.kept = kept;
+  args.keep = written;
+  args.kept = read;
   HEARTH_RETURN_IF_ERROR(kernels::GeluForward(exec, args));
   return x.Settle(exec, pass, target, forms);
 }
@@ -156,7 +160,10 @@ absl::Status DenseFfn::Forward(const kernels::Exec& exec, const Pass& pass, Stre
   HEARTH_RETURN_IF_ERROR(
       Normalise(exec, pass, stream, levels_.NormForms(in_projection_.x(), pass)));
   HEARTH_RETURN_IF_ERROR(in_projection_.Forward(exec, pass, projected_));
-  HEARTH_RETURN_IF_ERROR(Activate(exec, pass, activated_again_ ? Forms::kRows : Forms::kBoth));
+  // From the level on that projects again, backward keeps it.
+  const bool keep = levels_.Of(in_projection_.x(), pass) < Recompute::kFfn;
+  HEARTH_RETURN_IF_ERROR(
+      Activate(exec, pass, activated_again_ ? Forms::kRows : Forms::kBoth, keep));
   HEARTH_RETURN_IF_ERROR(down_projection_.Forward(exec, pass, delta_));
   HEARTH_RETURN_IF_ERROR(DropForward(exec, pass, dropout_, delta_));
   stream = {input_, delta_};
@@ -176,13 +183,14 @@ absl::Status DenseFfn::Restore(const kernels::Exec& exec, const Pass& pass, Stre
     HEARTH_RETURN_IF_ERROR(in_projection_.Forward(exec, pass, projected_));
   }
   if (!quantised || !activated_again_) {
-    return level >= Recompute::kNormAct ? Activate(exec, pass, Forms::kBoth) : absl::OkStatus();
+    return level >= Recompute::kNormAct ? Activate(exec, pass, Forms::kBoth, false)
+                                        : absl::OkStatus();
   }
   // What is kept has the same bits at each level.
   if (level >= Recompute::kFfn && !kept_.empty()) {
-    HEARTH_RETURN_IF_ERROR(Activate(exec, pass, Forms::kRows));
+    HEARTH_RETURN_IF_ERROR(Activate(exec, pass, Forms::kRows, true));
   }
-  return with_gradient_ ? absl::OkStatus() : Activate(exec, pass, Forms::kColumns);
+  return with_gradient_ ? absl::OkStatus() : Activate(exec, pass, Forms::kColumns, false);
 }
 
 absl::Status DenseFfn::Backward(const kernels::Exec& exec,

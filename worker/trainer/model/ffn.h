@@ -33,8 +33,8 @@ class DenseFfn : public SubBlock {
                          const Pass& pass,
                          const Stream& stream,
                          Forms forms);
-  // kColumns: of what was kept. Else of projected_, which it keeps as the plan says.
-  absl::Status Activate(const kernels::Exec& exec, const Pass& pass, Forms forms) const;
+  // kColumns: of what was kept. Else of projected_, with `keep` keeping it as the plan says.
+  absl::Status Activate(const kernels::Exec& exec, const Pass& pass, Forms forms, bool keep) const;
   // d_activated_ to the gradient of projected_, whose plain form overwrites projected_.
   absl::Status ActivateBackward(const kernels::Exec& exec, const Pass& pass) const;
   bool Quantised(const Pass& pass) const { return in_projection_.x().Quantised(pass); }

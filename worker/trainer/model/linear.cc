@@ -8,6 +8,7 @@ namespace hearth::trainer {
 
 using kernels::GemmArgs;
 using kernels::TensorView;
+using Role = FallbackOperands::Role;
 
 Linear::Linear(
     const ModelContext& context, spec::Slot slot, int layer, const Operand& x, const Operand& dy)
@@ -30,7 +31,9 @@ Linear::Linear(
   if (k >= 0) {
     weight_rows_ = quant->WeightRows(k);
     weight_columns_ = quant->WeightColumns(k);
+    fallback_ = FallbackOperands(context, k);
   }
+  fallback_recipe_ = context.plan.precision.fallback;
 }
 
 namespace {
@@ -92,7 +95,15 @@ GemmArgs Linear::Dgrad(bool quantised, const TensorView& dy, const TensorView& d
 absl::Status Linear::Forward(const kernels::Exec& exec,
                              const Pass& pass,
                              const TensorView& y) const {
-  return kernels::Gemm(exec, Fprop(x_.Quantised(pass), y));
+  GemmArgs fprop = Fprop(x_.Quantised(pass), y);
+  if (InFallback(pass)) {
+    HEARTH_ASSIGN_OR_RETURN(const ProductOperand x,
+                            fallback_.Quantize(exec, Role::kX, x_.plain(), false));
+    HEARTH_ASSIGN_OR_RETURN(const ProductOperand w,
+                            fallback_.Quantize(exec, Role::kW, weight_, false));
+    SetOperands(x, w, fallback_recipe_->fprop.fast_accumulation, fprop);
+  }
+  return kernels::Gemm(exec, fprop);
 }
 
 absl::Status Linear::Backward(const kernels::Exec& exec,
@@ -107,6 +118,13 @@ absl::Status Linear::WeightGradient(const kernels::Exec& exec,
                                     const Pass& pass,
                                     const TensorView& plain_dy) const {
   GemmArgs wgrad = Wgrad(x_.Quantised(pass), plain_dy);
+  if (InFallback(pass)) {
+    HEARTH_ASSIGN_OR_RETURN(const ProductOperand dy,
+                            fallback_.Quantize(exec, Role::kDy, plain_dy, true));
+    HEARTH_ASSIGN_OR_RETURN(const ProductOperand x,
+                            fallback_.Quantize(exec, Role::kX, x_.plain(), true));
+    SetOperands(dy, x, fallback_recipe_->wgrad.fast_accumulation, wgrad);
+  }
   wgrad.beta = pass.accumulate ? 1.0 : 0.0;
   HEARTH_RETURN_IF_ERROR(kernels::Gemm(exec, wgrad));
   if (d_bias_.empty()) {
@@ -123,7 +141,37 @@ absl::Status Linear::InputGradient(const kernels::Exec& exec,
                                    const Pass& pass,
                                    const TensorView& plain_dy,
                                    const TensorView& dx) const {
-  return kernels::Gemm(exec, Dgrad(x_.Quantised(pass), plain_dy, dx));
+  GemmArgs dgrad = Dgrad(x_.Quantised(pass), plain_dy, dx);
+  if (InFallback(pass)) {
+    HEARTH_ASSIGN_OR_RETURN(const ProductOperand dy,
+                            fallback_.Quantize(exec, Role::kDy, plain_dy, false));
+    HEARTH_ASSIGN_OR_RETURN(const ProductOperand w,
+                            fallback_.Quantize(exec, Role::kW, weight_, true));
+    SetOperands(dy, w, fallback_recipe_->dgrad.fast_accumulation, dgrad);
+  }
+  return kernels::Gemm(exec, dgrad);
+}
+
+size_t Linear::FallbackWorkspaceBytes(const kernels::Exec& exec,
+                                      const TensorView& y,
+                                      const TensorView& dx) const {
+  const TensorView& x = x_.plain();
+  const spec::Recipe& recipe = *fallback_recipe_;
+  GemmArgs fprop = Fprop(false, y);
+  SetOperands(fallback_.View(Role::kX, x, false), fallback_.View(Role::kW, weight_, false),
+              recipe.fprop.fast_accumulation, fprop);
+  size_t bytes = kernels::GemmWorkspaceBytes(exec, fprop);
+  if (d_weight_.empty()) {
+    return bytes;
+  }
+  GemmArgs wgrad = Wgrad(false, y);
+  SetOperands(fallback_.View(Role::kDy, y, true), fallback_.View(Role::kX, x, true),
+              recipe.wgrad.fast_accumulation, wgrad);
+  GemmArgs dgrad = Dgrad(false, y, dx);
+  SetOperands(fallback_.View(Role::kDy, y, false), fallback_.View(Role::kW, weight_, true),
+              recipe.dgrad.fast_accumulation, dgrad);
+  return std::max(
+      {bytes, kernels::GemmWorkspaceBytes(exec, wgrad), kernels::GemmWorkspaceBytes(exec, dgrad)});
 }
 
 size_t Linear::WorkspaceBytes(const kernels::Exec& exec) const {
@@ -141,6 +189,9 @@ size_t Linear::WorkspaceBytes(const kernels::Exec& exec) const {
       bytes = std::max({bytes, kernels::GemmWorkspaceBytes(exec, Wgrad(quantised, y)),
                         kernels::GemmWorkspaceBytes(exec, Dgrad(quantised, y, dx))});
     }
+  }
+  if (!fallback_.empty()) {
+    bytes = std::max(bytes, FallbackWorkspaceBytes(exec, y, dx));
   }
   if (!d_bias_.empty()) {
     kernels::ColumnSumArgs sum;

@@ -3,6 +3,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/gemm/gemm.h"
+#include "worker/trainer/model/fallback_operands.h"
 #include "worker/trainer/model/sub_block.h"
 
 namespace hearth::trainer {
@@ -40,6 +41,12 @@ class Linear {
   void AppendParams(const ModelContext& context, std::vector<int>& params) const;
 
  private:
+  bool InFallback(const Pass& pass) const {
+    return x_.InForce(pass) == spec::LayerFormat::kFallback;
+  }
+  size_t FallbackWorkspaceBytes(const kernels::Exec& exec,
+                                const kernels::TensorView& y,
+                                const kernels::TensorView& dx) const;
   kernels::GemmArgs Fprop(bool quantised, const kernels::TensorView& y) const;
   kernels::GemmArgs Wgrad(bool quantised, const kernels::TensorView& dy) const;
   kernels::GemmArgs Dgrad(bool quantised,
@@ -57,6 +64,8 @@ class Linear {
   // Quantised copies; empty if the weight is not quantised.
   ProductOperand weight_rows_;
   ProductOperand weight_columns_;
+  FallbackOperands fallback_;
+  const spec::Recipe* fallback_recipe_ = nullptr;
   kernels::TensorView weight_;
   kernels::TensorView bias_;
   kernels::TensorView d_weight_;

@@ -210,7 +210,7 @@ absl::Status Model::ForwardBackward(
   if (!pass.accumulate) {
     HEARTH_RETURN_IF_ERROR(ZeroGradients(exec));
   }
-  if (context_.quant != nullptr && pass.quantised) {
+  if (context_.quant != nullptr && pass.format.own()) {
     HEARTH_RETURN_IF_ERROR(context_.quant->BeginMicroBatch(exec));
   }
   HEARTH_RETURN_IF_ERROR(Forward(exec, pass));
@@ -224,7 +224,7 @@ absl::Status Model::ForwardLoss(const kernels::Exec& exec,
                                 const Pass& pass,
                                 double* loss,
                                 double* weight) {
-  if (context_.quant != nullptr && pass.quantised) {
+  if (context_.quant != nullptr && pass.format.own()) {
     HEARTH_RETURN_IF_ERROR(context_.quant->BeginMicroBatch(exec));
   }
   HEARTH_RETURN_IF_ERROR(Forward(exec, pass));

@@ -15,7 +15,7 @@ using kernels::TensorView;
 Operand::Operand(const OperandBuffers& buffers, const QuantState& state, int64_t index)
     : buffers_(buffers), state_(&state), index_(index) {
   const auto n = state.size();
-  outer_ = state.Outer(index);
+  layer_ = state.LayerOf(index);
   site_ = index < n ? state.X(static_cast<int>(index)) : state.Dy(static_cast<int>(index - n));
 }
 
@@ -70,8 +70,9 @@ absl::Status Operand::QuantizeBlocks(const kernels::Exec& exec,
   return kernels::BlockQuantize(exec, args);
 }
 
-bool Operand::Quantised(const Pass& pass) const {
-  return pass.quantised && state_ != nullptr && !(pass.inner && outer_);
+spec::LayerFormat Operand::InForce(const Pass& pass) const {
+  return state_ == nullptr ? spec::LayerFormat::kPlain
+                           : state_->precision().FormatOf(pass.format, layer_);
 }
 
 QuantView Operand::Values(Forms forms) const {

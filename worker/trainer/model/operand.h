@@ -2,8 +2,8 @@
 // in force reads.
 //
 //   pass                     producer writes        Settle adds
-//   BF16                     plain                  -
-//   BF16, delayed scaling    plain, amax            -
+//   BF16, or the fallback    plain                  -
+//     with delayed scaling   plain, amax            -
 //   quantised, delayed       rows, columns, amax    -
 //   quantised, current       plain, amax            scale from amax, then rows and columns
 //   quantised, block scales  plain                  rows, columns, amax
@@ -49,8 +49,11 @@ class Operand {
   // `index`: the site in `state` (X: k, Dy: size() + k). `state` outlives this.
   Operand(const OperandBuffers& buffers, const QuantState& state, int64_t index);
 
-  // Whether GEMMs of this pass read quantised values.
-  bool Quantised(const Pass& pass) const;
+  // What GEMMs of this pass read.
+  spec::LayerFormat InForce(const Pass& pass) const;
+  // Whether they read forms of the job's own recipe. In PrecisionPlan::fallback, as in BF16, plain
+  // values are what there is until FallbackOperands quantises them.
+  bool Quantised(const Pass& pass) const { return InForce(pass) == spec::LayerFormat::kOwn; }
   // `keep_plain`: somebody besides the GEMMs reads the plain form too.
   // `blocks`: the producer can write forms with block scales.
   OperandTarget Target(const Pass& pass,
@@ -90,7 +93,7 @@ class Operand {
   OperandBuffers buffers_;
   const QuantState* state_ = nullptr;
   int64_t index_ = -1;
-  bool outer_ = false;  // in BF16 in passes that quantise the inner layers alone
+  int layer_ = -1;  // -1: the output projection
   QuantSite site_;
 };
 

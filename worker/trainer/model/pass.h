@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "common/spec/precision.h"
 #include "kernels/core/exec.h"
 #include "kernels/step_gate/step_gate.h"
 
@@ -29,11 +30,8 @@ struct Pass {
   // Add to the gradients. False: the step's first micro-batch; weight gradients of linear layers
   // are overwritten, the others were set to zero before.
   bool accumulate = true;
-  // Linear layers read the narrow formats of the recipe.
-  bool quantised = false;
-  // Of the quantised layers only the inner ones of the precision plan: the remedy that keeps more
-  // layers in BF16 is in force.
-  bool inner = false;
+  // What linear layers run in.
+  spec::StepFormat format = {};
   // Count underflow and saturation of what is quantised (QuantState::Count). Never in a launch that
   // is recorded.
   bool count = false;

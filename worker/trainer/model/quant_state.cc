@@ -27,15 +27,14 @@ QuantState::QuantState(const spec::PrecisionPlan& precision,
   const auto floats = [&](const char* name, int64_t count) {
     return arena.Typed(name, DType::kF32, {count}).as<float>();
   };
-  amax_ = floats("quant.amax", 3 * n);
-  scale_ = floats("quant.scale", 3 * n);
-  scale_inverse_ = floats("quant.scale_inverse", 3 * n * kernels::kScaleInverseStride);
-  column_scale_inverse_ =
-      arena.Has("quant.column_scale_inverse")
-          ? floats("quant.column_scale_inverse", 3 * n * kernels::kScaleInverseStride)
-          : scale_inverse_;
-  ring_ = floats("quant.ring", 3 * n * std::max(1, precision_.history));
-  cursors_ = arena.Typed("quant.cursors", DType::kI64, {2}).as<int64_t>();
+  scales_ = TensorScales(arena, "quant", n, precision_.history);
+  if (arena.Has("quant.column_scale_inverse")) {
+    column_scale_inverse_ =
+        floats("quant.column_scale_inverse", 3 * n * kernels::kScaleInverseStride);
+  }
+  if (precision_.fallback != nullptr) {
+    fallback_ = TensorScales(arena, "fallback", n, precision_.fallback->amax_history);
+  }
   const std::vector<int64_t> row_offsets =
       spec::QuantisedOffsets(table, weights_, precision_, false);
   const std::vector<int64_t> column_offsets =
@@ -49,8 +48,7 @@ QuantState::QuantState(const spec::PrecisionPlan& precision,
   }
   for (const int i : weights_) {
     const spec::Parameter& parameter = table[static_cast<size_t>(i)];
-    outer_.push_back(!parameter.roles.head && (parameter.layer < precision_.inner_first_layer ||
-                                               parameter.layer >= precision_.inner_end_layer));
+    layers_.push_back(parameter.roles.head ? -1 : parameter.layer);
   }
   if (precision_.stats) {
     counts_ = static_cast<uint64_t*>(arena.Bytes("quant.counts", CountBytes()));
@@ -67,8 +65,6 @@ QuantState::QuantState(const spec::PrecisionPlan& precision,
     counted_.amax = reinterpret_cast<const float*>(host + 6 * n);
     counted_.counts = host;
   }
-  dtypes_.assign(static_cast<size_t>(3 * n), DType::kE4M3);
-  std::fill_n(dtypes_.begin() + n, n, DType::kE5M2);
 }
 
 void QuantState::AddWeight(const spec::Parameter& parameter,
@@ -186,10 +182,6 @@ int QuantState::Find(int parameter) const {
   return parameter < 0 || number_.empty() ? -1 : number_[static_cast<size_t>(parameter)];
 }
 
-bool QuantState::Outer(int64_t index) const {
-  return outer_[static_cast<size_t>(index % size())];
-}
-
 absl::Status QuantState::Count(const kernels::Exec& exec,
                                int64_t index,
                                const kernels::TensorView& values) const {
@@ -209,7 +201,7 @@ absl::Status QuantState::FinishCounts(const kernels::Exec& exec, bool quantised)
   }
   HEARTH_RETURN_IF_ERROR(MeasureWeights(exec));
   const auto amax_bytes = static_cast<size_t>(3 * size()) * sizeof(float);
-  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, counted_amax_, amax_, amax_bytes));
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, counted_amax_, amax(), amax_bytes));
   if (counted_.counts == counts_) {
     return absl::OkStatus();
   }
@@ -222,37 +214,22 @@ absl::Status QuantState::Reset(const kernels::Exec& exec) const {
   if (empty()) {
     return absl::OkStatus();
   }
-  const auto bytes = static_cast<size_t>(3 * size()) * sizeof(float);
-  const std::vector<float> ones(static_cast<size_t>(3 * size() * kernels::kScaleInverseStride),
-                                1.0F);
-  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, scale_, ones.data(), bytes));
-  HEARTH_RETURN_IF_ERROR(
-      kernels::Copy(exec, scale_inverse_, ones.data(), ones.size() * sizeof(float)));
-  HEARTH_RETURN_IF_ERROR(
-      kernels::Copy(exec, column_scale_inverse_, ones.data(), ones.size() * sizeof(float)));
-  // `ones` is pageable memory that must outlive the copies.
-  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec));
-  HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, amax_, bytes));
-  HEARTH_RETURN_IF_ERROR(
-      kernels::Zero(exec, ring_, bytes * static_cast<size_t>(std::max(1, precision_.history))));
-  return kernels::Zero(exec, cursors_, 2 * sizeof(int64_t));
+  HEARTH_RETURN_IF_ERROR(scales_.Reset(exec));
+  HEARTH_RETURN_IF_ERROR(fallback_.empty() ? absl::OkStatus() : fallback_.Reset(exec));
+  return column_scale_inverse_ == nullptr
+             ? absl::OkStatus()
+             : FillOnes(exec, column_scale_inverse_, 3 * size() * kernels::kScaleInverseStride);
 }
 
 absl::Status QuantState::BeginMicroBatch(const kernels::Exec& exec) const {
   if (empty() || precision_.delayed) {
     return absl::OkStatus();
   }
-  return kernels::Zero(exec, amax_, static_cast<size_t>(2 * size()) * sizeof(float));
+  return kernels::Zero(exec, amax(), static_cast<size_t>(2 * size()) * sizeof(float));
 }
 
 absl::Status QuantState::UpdateOne(const kernels::Exec& exec, int64_t index) const {
-  kernels::UpdateScalesArgs args;
-  args.n = 1;
-  args.amax = amax_ + index;
-  args.scale = scale_ + index;
-  args.scale_inverse = scale_inverse_ + index * kernels::kScaleInverseStride;
-  args.dtypes = absl::MakeConstSpan(dtypes_).subspan(static_cast<size_t>(index), 1);
-  return kernels::UpdateScales(exec, args);
+  return scales_.UpdateOne(exec, index);
 }
 
 void QuantState::BindStep(uint64_t seed, const kernels::StepInputs* position) {
@@ -271,14 +248,20 @@ absl::Status QuantState::BeginStep(const kernels::Exec& exec) const {
   return kernels::BlockQuantize(exec, args);
 }
 
+absl::Status QuantState::ShareAmax(const kernels::Exec& exec, int64_t first, int64_t count) const {
+  return fallback_.empty() ? absl::OkStatus()
+                           : kernels::Copy(exec, fallback_.At(first).amax, amax(first),
+                                           static_cast<size_t>(count) * sizeof(float));
+}
+
 absl::Status QuantState::UpdateBlockAmax(const kernels::Exec& exec,
                                          int64_t first,
                                          int64_t count,
                                          const int32_t* skip) const {
   kernels::UpdateBlockAmaxArgs args;
   args.n = count;
-  args.measured = amax_ + first;
-  args.amax = scale_ + first;
+  args.measured = amax(first);
+  args.amax = At(first).scale;
   args.margin = kBlockMargin;
   args.skip = skip;
   return kernels::UpdateBlockAmax(exec, args);
@@ -288,46 +271,30 @@ absl::Status QuantState::UpdateActivations(const kernels::Exec& exec, const int3
   if (empty() || !precision_.delayed) {
     return absl::OkStatus();
   }
-  if (precision_.block) {
-    return UpdateBlockAmax(exec, 0, 2 * size(), skip);
+  if (precision_.per_tensor) {
+    return scales_.UpdateActivations(exec, skip);
   }
-  kernels::UpdateScalesArgs args;
-  args.n = 2 * size();
-  args.history = precision_.history;
-  args.amax = amax_;
-  args.ring = ring_;
-  args.scale = scale_;
-  args.scale_inverse = scale_inverse_;
-  args.dtypes = absl::MakeConstSpan(dtypes_).subspan(0, static_cast<size_t>(args.n));
-  args.cursor = cursors_;
-  args.skip = skip;
-  return kernels::UpdateScales(exec, args);
+  HEARTH_RETURN_IF_ERROR(ShareAmax(exec, 0, 2 * size()));
+  HEARTH_RETURN_IF_ERROR(UpdateBlockAmax(exec, 0, 2 * size(), skip));
+  return fallback_.empty() ? absl::OkStatus() : fallback_.UpdateActivations(exec, skip);
 }
 
 absl::Status QuantState::UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const {
   if (empty() || (precision_.block && !precision_.delayed)) {
     return absl::OkStatus();
   }
-  if (precision_.block) {
-    return UpdateBlockAmax(exec, 2 * size(), size(), skip);
+  if (precision_.per_tensor) {
+    return scales_.UpdateWeights(exec, skip);
   }
-  kernels::UpdateScalesArgs args;
-  args.n = size();
-  args.history = precision_.history;
-  args.amax = amax_ + 2 * size();
-  args.ring = precision_.delayed ? ring_ + 2 * size() * precision_.history : nullptr;
-  args.scale = scale_ + 2 * size();
-  args.scale_inverse = scale_inverse_ + 2 * size() * kernels::kScaleInverseStride;
-  args.dtypes = absl::MakeConstSpan(dtypes_).subspan(static_cast<size_t>(2 * size()));
-  args.cursor = precision_.delayed ? cursors_ + 1 : nullptr;
-  args.skip = skip;
-  return kernels::UpdateScales(exec, args);
+  HEARTH_RETURN_IF_ERROR(ShareAmax(exec, 2 * size(), size()));
+  HEARTH_RETURN_IF_ERROR(UpdateBlockAmax(exec, 2 * size(), size(), skip));
+  return fallback_.empty() ? absl::OkStatus() : fallback_.UpdateWeights(exec, skip);
 }
 
 absl::Status QuantState::ForgetWeightAmax(const kernels::Exec& exec) const {
   return empty()
              ? absl::OkStatus()
-             : kernels::Zero(exec, amax_ + 2 * size(), static_cast<size_t>(size()) * sizeof(float));
+             : kernels::Zero(exec, amax(2 * size()), static_cast<size_t>(size()) * sizeof(float));
 }
 
 absl::Status QuantState::MeasureWeights(const kernels::Exec& exec) const {
@@ -368,23 +335,24 @@ absl::Status QuantState::QuantizeWeights(const kernels::Exec& exec,
 
 // Bits of floats that are not negative order as integers do.
 kernels::TensorView QuantState::ActivationAmax() const {
-  return {static_cast<void*>(amax_), DType::kI32, {2 * size()}};
+  return {static_cast<void*>(amax()), DType::kI32, {2 * size()}};
 }
 
 kernels::TensorView QuantState::WeightAmax() const {
-  return {static_cast<void*>(amax_ + 2 * size()), DType::kI32, {size()}};
+  return {static_cast<void*>(amax(2 * size())), DType::kI32, {size()}};
 }
 
 std::vector<QuantStateTensor> QuantState::Tensors() const {
   if (empty()) {
     return {};
   }
-  const auto bytes = 3 * size() * static_cast<int64_t>(sizeof(float));
-  return {{"quant.amax", amax_, bytes},
-          {"quant.scale", scale_, bytes},
-          {"quant.scale_inverse", scale_inverse_, bytes * kernels::kScaleInverseStride},
-          {"quant.ring", ring_, bytes * std::max(1, precision_.history)},
-          {"quant.cursors", cursors_, 2 * static_cast<int64_t>(sizeof(int64_t))}};
+  std::vector<QuantStateTensor> tensors = scales_.Tensors();
+  if (!fallback_.empty()) {
+    for (QuantStateTensor& tensor : fallback_.Tensors()) {
+      tensors.push_back(std::move(tensor));
+    }
+  }
+  return tensors;
 }
 
 }  // namespace hearth::trainer

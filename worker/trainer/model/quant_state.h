@@ -18,6 +18,7 @@
 #include "kernels/count_codes/count_codes.h"
 #include "kernels/quantize/quantize.h"
 #include "worker/trainer/model/arena.h"
+#include "worker/trainer/model/tensor_scales.h"
 
 namespace hearth::trainer {
 
@@ -26,25 +27,11 @@ class ParameterStore;
 // Room for growth from one step to the next: it costs the blocks' scales no precision.
 inline constexpr float kBlockMargin = 8.0F;
 
-// One float each, beside the tensors.
-struct QuantSite {
-  float* amax = nullptr;
-  float* scale = nullptr;
-  float* scale_inverse = nullptr;
-};
-
 // A quantised operand as a product reads it (kernels/gemm/gemm.h).
 struct ProductOperand {
   kernels::TensorView values;
   const float* scale = nullptr;           // null: none (MXFP8)
   const uint8_t* block_scales = nullptr;  // null: one scale for the tensor
-};
-
-// A tensor of the recipe state as checkpoints keep it.
-struct QuantStateTensor {
-  const char* name;
-  void* data;
-  int64_t bytes;
 };
 
 // Sites are numbered by the quantised weights in the order of the parameter table. Owns nothing.
@@ -84,8 +71,10 @@ class QuantState {
                          int64_t lines,
                          int64_t extent) const;
 
-  // Whether the site's weight lies in a layer that is quantised, but not in the plan's inner ones.
-  bool Outer(int64_t index) const;
+  // Of the site's weight; -1: the output projection.
+  int LayerOf(int64_t index) const { return layers_[static_cast<size_t>(index % size())]; }
+  // Scales of PrecisionPlan::fallback, from the same magnitudes; empty: the plan has none.
+  const TensorScales& fallback() const { return fallback_; }
 
   // Scales 1, nothing recorded.
   absl::Status Reset(const kernels::Exec& exec) const;
@@ -151,18 +140,20 @@ class QuantState {
                  uint8_t* rows,
                  uint8_t* columns);
   void AddBlockWeight(const kernels::TensorView& weight, int k, uint8_t* rows, uint8_t* columns);
+  // The fallback's scales are of the same magnitudes, which an update uses up.
+  absl::Status ShareAmax(const kernels::Exec& exec, int64_t first, int64_t count) const;
   absl::Status UpdateBlockAmax(const kernels::Exec& exec,
                                int64_t first,
                                int64_t count,
                                const int32_t* skip) const;
   int64_t CountBytes() const { return 3 * size() * 2 * static_cast<int64_t>(sizeof(uint64_t)); }
-  QuantSite At(int64_t index) const {
-    return {amax_ + index, scale_ + index, scale_inverse_ + index * kernels::kScaleInverseStride};
-  }
+  QuantSite At(int64_t index) const { return scales_.At(index); }
+  float* amax(int64_t index = 0) const { return scales_.At(index).amax; }
 
   float* TensorScale(int64_t index, bool columns) const {
-    return (columns ? column_scale_inverse_ : scale_inverse_) +
-           index * kernels::kScaleInverseStride;
+    return columns && column_scale_inverse_ != nullptr
+               ? column_scale_inverse_ + index * kernels::kScaleInverseStride
+               : scales_.At(index).scale_inverse;
   }
 
   spec::PrecisionPlan precision_;
@@ -174,17 +165,14 @@ class QuantState {
   std::vector<kernels::QuantizeTensor> quantized_;       // rows and columns
   std::vector<kernels::BlockQuantizeTensor> blocks_;     // the same with block scales, but
   std::vector<kernels::BlockQuantizeTensor> each_step_;  // columns whose signs are each step's own
-  std::vector<kernels::DType> dtypes_;                   // of all 3 n sites
-  float* amax_ = nullptr;
-  float* scale_ = nullptr;
-  float* scale_inverse_ = nullptr;
-  float* column_scale_inverse_ = nullptr;  // the same with one scale a tensor
-  float* ring_ = nullptr;  // [history, 2n] of x and dy, then [history, n] of the weights
-  int64_t* cursors_ = nullptr;
-  std::vector<bool> outer_;        // by weight
-  uint64_t* counts_ = nullptr;     // [3n][2]
-  float* counted_amax_ = nullptr;  // [3n]
-  Counts counted_;                 // the same, or the host's copies of them
+  // Block scales: `scale` is the magnitude that the scale of the tensor is made for.
+  TensorScales scales_;
+  TensorScales fallback_;
+  float* column_scale_inverse_ = nullptr;  // null: those of rows, as with one scale a tensor
+  std::vector<int> layers_;                // by weight
+  uint64_t* counts_ = nullptr;             // [3n][2]
+  float* counted_amax_ = nullptr;          // [3n]
+  Counts counted_;                         // the same, or the host's copies of them
 };
 
 }  // namespace hearth::trainer

@@ -34,6 +34,10 @@ void* ModelContext::ActivationBytes(int layer, std::string_view name) const {
   return buffer.empty() ? nullptr : arena->Bytes(buffer, arena->BytesOf(buffer));
 }
 
+uint8_t* ModelContext::Forms(int64_t offset) const {
+  return static_cast<uint8_t*>(arena->Bytes("quant.forms", arena->BytesOf("quant.forms"))) + offset;
+}
+
 Operand ModelContext::XOperand(spec::Slot slot,
                                int layer,
                                const TensorView& plain,
@@ -45,7 +49,7 @@ Operand ModelContext::XOperand(spec::Slot slot,
   }
   OperandBuffers buffers;
   buffers.plain = plain;
-  buffers.rows = arena->Bytes("quant.rows", arena->BytesOf("quant.rows"));
+  buffers.rows = Forms(spec::LayoutForms(plan).rows);
   buffers.columns = columns;
   return Operand(buffers, *quant, k);
 }
@@ -58,10 +62,10 @@ Operand ModelContext::DyOperand(spec::Slot slot, int layer, const TensorView& pl
   }
   OperandBuffers buffers;
   buffers.plain = plain;
-  buffers.rows = arena->Bytes("quant.dy_rows", arena->BytesOf("quant.dy_rows"));
-  const bool own = slot == spec::Slot::kFfnDown && arena->Has("quant.down_dy_columns");
-  const std::string columns = own ? "quant.down_dy_columns" : "quant.dy_columns";
-  buffers.columns = arena->Bytes(columns, arena->BytesOf(columns));
+  const spec::FormsLayout layout = spec::LayoutForms(plan);
+  buffers.rows = Forms(layout.dy_rows);
+  buffers.columns =
+      Forms(slot == spec::Slot::kFfnDown ? layout.down_dy_columns : layout.dy_columns);
   return Operand(buffers, *quant, quant->size() + k);
 }
 

@@ -44,6 +44,8 @@ struct ModelContext {
                    const kernels::TensorView& plain,
                    void* columns) const;
   Operand DyOperand(spec::Slot slot, int layer, const kernels::TensorView& plain) const;
+  // Bytes of "quant.forms" from an offset of its layout on.
+  uint8_t* Forms(int64_t offset) const;
   // A tensor of LayerActivations, wherever the recomputation level puts it; empty when the model
   // does not have it.
   kernels::TensorView Activation(int layer,

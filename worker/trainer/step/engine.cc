@@ -50,12 +50,16 @@ absl::Status Engine::CheckDevice() const {
                                                    ", this process runs on ",
                                                    on_gpu() ? "a GPU" : "the CPU"));
   }
-  if (on_gpu() && precision().per_tensor) {
+  const spec::Recipe* const fallback = precision().fallback;
+  if (on_gpu() && (precision().per_tensor || fallback != nullptr)) {
     const kernels::GpuProperties& gpu = options_.cuda->gpu();
     if (gpu.major * 10 + gpu.minor < 89) {
-      return absl::UnimplementedError(absl::StrCat(
-          "precision.recipe: ", options_.spec.precision().recipe(), " needs FP8 units, which ",
-          gpu.name, " (compute capability ", gpu.major, ".", gpu.minor, ") lacks; use bf16"));
+      const std::string what = fallback == nullptr
+                                   ? absl::StrCat("recipe: ", options_.spec.precision().recipe())
+                                   : absl::StrCat("fallback: ", std::string(fallback->name));
+      return absl::UnimplementedError(absl::StrCat("precision.", what, " needs FP8 units, which ",
+                                                   gpu.name, " (compute capability ", gpu.major,
+                                                   ".", gpu.minor, ") lacks; use bf16"));
     }
   }
   return absl::OkStatus();

@@ -189,7 +189,7 @@ TEST_P(GuardRunTest, RepeatedTrouble_ResumedAnywhere_EqualsNeverStopped) {
   v1::PrecisionRemedy& remedy = *spec.mutable_precision()->add_remedies();
   remedy.set_learning_rate(0.5);
   remedy.mutable_high_precision_layers()->set_first(1);
-  remedy.mutable_high_precision_layers()->set_last(0);
+  remedy.set_layers_recipe("bf16");
   remedy.set_steps(4);
   spec.mutable_checkpoint()->set_every_steps(1);
   spec.mutable_checkpoint()->set_keep_last(1000);
@@ -197,7 +197,7 @@ TEST_P(GuardRunTest, RepeatedTrouble_ResumedAnywhere_EqualsNeverStopped) {
   const auto whole = Run(spec, faults);
   ASSERT_EQ(whole->exits[0].reason(), v1::EXIT_REASON_FINISHED) << whole->exits[0].message();
   const std::string own = GetParam();
-  const std::string layers = "learning rate x 0.5, first 1 and last 0 layers in bf16";
+  const std::string layers = "learning rate x 0.5, first 1 layers in bf16";
   const std::vector<std::string> decisions = Decisions(*whole);
   EXPECT_THAT(decisions, ElementsAre("10 redo " + own + ">bf16", "11 remedy " + own + ">" + layers,
                                      "11 redo " + own + ">bf16", "12 redo " + own + ">bf16",
@@ -311,6 +311,132 @@ TEST_P(GuardRunTest, Stats_SayWhatTheFormatsDoAndChangeNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, GuardRunTest, testing::Values("fp8", "fp8_current"));
+
+// Recipes in four bits, whose refused steps are done again in fp8.
+class Fp8FallbackTest : public GuardRunTest {
+ protected:
+  v1::JobSpec Four(const std::string& recipe = GetParam()) {
+    v1::JobSpec spec = Job(recipe);
+    v1::ModelSpec& model = *spec.mutable_model();
+    model.set_hidden(128);
+    model.set_heads(4);
+    model.set_kv_heads(2);
+    model.set_head_dim(32);
+    model.set_ffn_hidden(128);
+    spec.mutable_data()->set_sequence_length(32);
+    spec.mutable_batch()->set_micro_batch_size(4);
+    spec.mutable_batch()->set_global_batch_tokens(256);
+    v1::PrecisionSpec& precision = *spec.mutable_precision();
+    precision.set_warmup_steps(3);
+    precision.mutable_high_precision_layers()->set_last(0);
+    // Keeping in 8 bits is no part of a recipe.
+    precision.set_narrow_activations(false);
+    if (recipe != "fp8") {
+      precision.clear_fallback();
+      precision.add_fallback("fp8");
+      precision.add_fallback("bf16");
+    }
+    spec.mutable_train()->set_steps(12);
+    return spec;
+  }
+};
+
+// The same magnitudes lead to the same scales, and these to the same bits.
+TEST_P(Fp8FallbackTest, RedoneStep_IsTheStepOfAnFp8Job) {
+  for (const char* recompute : {"none", "block"}) {
+    SCOPED_TRACE(recompute);
+    v1::JobSpec spec = Four();
+    spec.set_recompute(recompute);
+    const auto spoiled = Run(spec, "trainer.nan_gradient=error@4");
+    ASSERT_EQ(spoiled->exits[0].reason(), v1::EXIT_REASON_FINISHED) << spoiled->exits[0].message();
+    EXPECT_THAT(Decisions(*spoiled), ElementsAre(std::string("4 redo ") + GetParam() + ">fp8"));
+    const auto fp8 = Run(Four("fp8"), "");
+    ASSERT_EQ(fp8->exits[0].reason(), v1::EXIT_REASON_FINISHED) << fp8->exits[0].message();
+    EXPECT_EQ(spoiled->steps[2].recipe(), "bf16");
+    EXPECT_EQ(spoiled->steps[3].recipe(), "fp8");
+    EXPECT_EQ(spoiled->steps[4].recipe(), GetParam());
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(spoiled->steps[i].loss(), fp8->steps[i].loss()) << i + 1;
+      EXPECT_EQ(spoiled->steps[i].grad_norm(), fp8->steps[i].grad_norm()) << i + 1;
+    }
+    EXPECT_NE(spoiled->steps[4].grad_norm(), fp8->steps[4].grad_norm());
+  }
+}
+
+TEST_P(Fp8FallbackTest, RefusedInFp8Too_IsDoneInBf16) {
+  const auto run = Run(Four(), "trainer.nan_gradient=error@6x2");
+  ASSERT_EQ(run->exits[0].reason(), v1::EXIT_REASON_FINISHED) << run->exits[0].message();
+  EXPECT_THAT(Decisions(*run),
+              ElementsAre(std::string("6 redo ") + GetParam() + ">fp8", "6 redo fp8>bf16"));
+  EXPECT_EQ(run->steps[5].recipe(), "bf16");
+  EXPECT_EQ(run->steps[5].skipped_steps(), 2);
+}
+
+// A remedy that moves a named layer to fp8, then a time in fp8; cut in each.
+TEST_P(Fp8FallbackTest, LayersThenAllInFp8_ResumedAnywhere_EqualsNeverStopped) {
+  v1::JobSpec spec = Four();
+  v1::PrecisionSpec& precision = *spec.mutable_precision();
+  precision.set_fallback_after(1);
+  precision.set_fallback_steps(3);
+  precision.set_warmup_steps(1);
+  v1::PrecisionRemedy& remedy = *precision.add_remedies();
+  remedy.mutable_high_precision_layers()->add_layers(1);
+  remedy.set_layers_recipe("fp8");
+  remedy.set_steps(3);
+  spec.mutable_checkpoint()->set_every_steps(1);
+  spec.mutable_checkpoint()->set_keep_last(1000);
+  const std::string faults = "trainer.nan_gradient=error@3";
+  const std::string both = "trainer.nan_gradient=error@3-4";
+  const auto clean = Run(spec, "");
+  const auto one = Run(spec, faults);
+  const auto whole = Run(spec, both);
+  ASSERT_EQ(whole->exits[0].reason(), v1::EXIT_REASON_FINISHED) << whole->exits[0].message();
+  const std::string own = GetParam();
+  const std::vector<std::string> decisions = Decisions(*whole);
+  ASSERT_GE(decisions.size(), 3U);
+  EXPECT_EQ(decisions[0], "3 remedy " + own + ">layers 1 in fp8");
+  EXPECT_EQ(decisions[1], "3 redo " + own + ">fp8");
+  EXPECT_EQ(decisions[2], "4 fallback " + own + ">fp8");
+  // Step 4 of the run with the remedy alone: one layer in fp8, which no other run has.
+  EXPECT_EQ(one->steps[3].recipe(), own);
+  EXPECT_NE(one->steps[3].loss(), clean->steps[3].loss());
+  for (const int cut : {2, 3, 4, 5, 8}) {
+    SCOPED_TRACE(cut);
+    v1::Task task = MakeTask(spec, dir_.path() + "/cut" + std::to_string(cut));
+    task.set_epoch(2);
+    task.set_resume_path(whole->checkpoints[static_cast<size_t>(cut - 1)].path());
+    task.set_resume_step(cut);
+    ASSERT_TRUE(fault::Configure(both).ok());
+    FakeLink resumed(task, store_);
+    ASSERT_EQ(RunTo(resumed).reason(), v1::EXIT_REASON_FINISHED) << resumed.exits[0].message();
+    EXPECT_EQ(Digest(resumed.checkpoints.back().path()), Digest(whole->checkpoints.back().path()));
+  }
+}
+
+TEST_P(Fp8FallbackTest, TwoRanks_ShardedOrNot_GoOnAsOne) {
+  const std::string faults = "trainer.nan_gradient=error@6";
+  const auto solo = Run(Four(), faults);
+  std::vector<double> whole;
+  for (const char* shard : {"off", "on"}) {
+    SCOPED_TRACE(shard);
+    v1::JobSpec spec = Four();
+    spec.mutable_parallel()->set_shard_optimizer(shard);
+    const auto [leader, follower] = RunTwo(spec, faults);
+    EXPECT_EQ(leader->exits[0].reason(), v1::EXIT_REASON_FINISHED) << leader->exits[0].message();
+    EXPECT_EQ(follower.reason(), v1::EXIT_REASON_FINISHED) << follower.message();
+    EXPECT_THAT(Decisions(*leader), ElementsAre(std::string("6 redo ") + GetParam() + ">fp8"));
+    EXPECT_EQ(leader->steps[5].recipe(), "fp8");
+    std::vector<double> losses;
+    for (size_t i = 0; i < solo->steps.size(); ++i) {
+      losses.push_back(leader->steps[i].loss());
+      EXPECT_NEAR(losses[i] / solo->steps[i].loss(), 1.0, 0.1) << i + 1;
+    }
+    EXPECT_TRUE(whole.empty() || losses == whole) << "each rank quantises the weights of all";
+    whole = losses;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, Fp8FallbackTest, testing::Values("nvfp4", "nvfp4_eden"));
 
 }  // namespace
 }  // namespace hearth::trainer

@@ -42,13 +42,13 @@ void StageRandomBatch(const Engine& engine) {
 StepProgram::StepProgram(Engine& engine, Collective* comm, double d_loss, int64_t micro_batches)
     : engine_(engine), comm_(comm), d_loss_(d_loss), micro_batches_(micro_batches) {}
 
-std::vector<MicroBatchKind> StepProgram::Kinds(bool quantised, bool inner) const {
-  std::vector<MicroBatchKind> kinds = {Kind(0, quantised, inner)};
+std::vector<MicroBatchKind> StepProgram::Kinds(const spec::StepFormat& format) const {
+  std::vector<MicroBatchKind> kinds = {Kind(0, format)};
   if (micro_batches_ > 2) {
-    kinds.push_back(Kind(1, quantised, inner));
+    kinds.push_back(Kind(1, format));
   }
   if (micro_batches_ > 1) {
-    kinds.push_back(Kind(micro_batches_ - 1, quantised, inner));
+    kinds.push_back(Kind(micro_batches_ - 1, format));
   }
   return kinds;
 }
@@ -72,8 +72,7 @@ absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind,
   full.seed = static_cast<uint64_t>(engine_.options().spec.train().seed());
   full.dropout = true;
   full.accumulate = !kind.first;
-  full.quantised = kind.quantised;
-  full.inner = kind.inner;
+  full.format = kind.format;
   full.count = extra.count;
   full.record = true;
   full.position = engine_.step_inputs();
@@ -81,9 +80,9 @@ absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind,
   full.hook = extra.spoil_gradient ? static_cast<PassHook*>(&spoiler) : exchange_.get();
   if (exchange_ != nullptr) {
     // Quantised weights were gathered where they were quantised.
-    HEARTH_RETURN_IF_ERROR(exchange_->BeginPass(exec, kind.first && !kind.quantised, kind.last));
+    HEARTH_RETURN_IF_ERROR(exchange_->BeginPass(exec, kind.first && !kind.format.own(), kind.last));
   }
-  if (kind.first && kind.quantised) {
+  if (kind.first && kind.format.own()) {
     HEARTH_RETURN_IF_ERROR(engine_.quant().BeginStep(exec));
   }
   HEARTH_RETURN_IF_ERROR(
@@ -127,14 +126,22 @@ absl::Status StepProgram::LaunchUpdate(bool quantise_weights) {
   return kernels::StampTime(exec, &state->ended_ns);
 }
 
+kernels::Graph* StepProgram::FindGraph(const MicroBatchKind& kind) const {
+  for (const Recorded& recorded : micro_batch_) {
+    if (recorded.kind == kind) {
+      return recorded.graph.get();
+    }
+  }
+  return nullptr;
+}
+
 absl::Status StepProgram::MicroBatch(const MicroBatchKind& kind,
                                      const Pass& pass,
                                      const MicroBatchExtra& extra) {
   HEARTH_RETURN_IF_ERROR(OpenExchange());
-  const std::unique_ptr<kernels::Graph>& graph = micro_batch_[kind.first][kind.last][kind.mode()];
+  kernels::Graph* const graph = extra.any() ? nullptr : FindGraph(kind);
   weights_partial_ = weights_partial_ && !kind.first;
-  return graph != nullptr && !extra.any() ? graph->Launch(engine_.exec())
-                                          : LaunchMicroBatch(kind, pass, extra);
+  return graph != nullptr ? graph->Launch(engine_.exec()) : LaunchMicroBatch(kind, pass, extra);
 }
 
 absl::Status StepProgram::Update(bool quantise_weights) {
@@ -148,14 +155,13 @@ absl::Status StepProgram::CompleteWeights() {
                                                 : absl::OkStatus();
 }
 
-absl::Status StepProgram::RunAllOnce(bool quantised, bool inner) {
+absl::Status StepProgram::RunAllOnce(const spec::StepFormat& format) {
   const kernels::Exec& exec = engine_.exec();
-  for (const MicroBatchKind& kind : Kinds(quantised, inner)) {
+  for (const MicroBatchKind& kind : Kinds(format)) {
     HEARTH_RETURN_IF_ERROR(LaunchMicroBatch(kind, Pass{}));
   }
   Pass evaluation;
-  evaluation.quantised = quantised;
-  evaluation.inner = inner;
+  evaluation.format = format;
   kernels::StepState* state = engine_.step_state();
   HEARTH_RETURN_IF_ERROR(
       engine_.model().ForwardLoss(exec, evaluation, &state->loss_sum, &state->weight_sum));
@@ -164,7 +170,7 @@ absl::Status StepProgram::RunAllOnce(bool quantised, bool inner) {
   *staged = kernels::StepState{};
   staged->skip = 1;
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, engine_.step_state(), staged, sizeof(*staged)));
-  HEARTH_RETURN_IF_ERROR(LaunchUpdate(quantised));
+  HEARTH_RETURN_IF_ERROR(LaunchUpdate(format.own()));
   return kernels::Synchronize(exec);
 }
 
@@ -178,7 +184,8 @@ absl::Status StepProgram::CountOnce() {
   HEARTH_RETURN_IF_ERROR(quant.BeginCounts(engine_.exec()));
   MicroBatchExtra extra;
   extra.count = true;
-  HEARTH_RETURN_IF_ERROR(LaunchMicroBatch(Kind(micro_batches_ - 1, true), Pass{}, extra));
+  HEARTH_RETURN_IF_ERROR(
+      LaunchMicroBatch(Kind(micro_batches_ - 1, spec::OwnIf(true)), Pass{}, extra));
   HEARTH_RETURN_IF_ERROR(quant.FinishCounts(engine_.exec(), true));
   return kernels::Synchronize(engine_.exec());
 }
@@ -188,7 +195,10 @@ absl::Status StepProgram::RecordMicroBatch(const MicroBatchKind& kind) {
   const absl::Status launched = LaunchMicroBatch(kind, Pass{});
   auto graph = kernels::Graph::End(engine_.exec(), "recording forward and backward");
   HEARTH_RETURN_IF_ERROR(launched);
-  HEARTH_ASSIGN_OR_RETURN(micro_batch_[kind.first][kind.last][kind.mode()], std::move(graph));
+  Recorded recorded;
+  recorded.kind = kind;
+  HEARTH_ASSIGN_OR_RETURN(recorded.graph, std::move(graph));
+  micro_batch_.push_back(std::move(recorded));
   return absl::OkStatus();
 }
 
@@ -201,11 +211,11 @@ absl::Status StepProgram::RecordUpdate(bool quantise_weights) {
   return absl::OkStatus();
 }
 
-absl::Status StepProgram::RecordAll(bool quantised, bool inner) {
-  for (const MicroBatchKind& kind : Kinds(quantised, inner)) {
+absl::Status StepProgram::RecordAll(const spec::StepFormat& format) {
+  for (const MicroBatchKind& kind : Kinds(format)) {
     HEARTH_RETURN_IF_ERROR(RecordMicroBatch(kind));
   }
-  return inner ? absl::OkStatus() : RecordUpdate(quantised);
+  return update_[format.own()] == nullptr ? RecordUpdate(format.own()) : absl::OkStatus();
 }
 
 absl::Status StepProgram::Prepare() {
@@ -214,16 +224,10 @@ absl::Status StepProgram::Prepare() {
     return absl::OkStatus();
   }
   const kernels::Exec& exec = engine_.exec();
-  const spec::PrecisionPlan& precision = engine_.precision();
-  std::vector<std::pair<bool, bool>> modes;  // quantised, inner
-  if (precision.HasPlainPhase(static_cast<int>(engine_.shape().layers))) {
-    modes.emplace_back(false, false);
-  }
-  if (precision.quantised()) {
-    modes.emplace_back(true, false);
-  }
-  if (precision.quantised() && precision.HasInner()) {
-    modes.emplace_back(true, true);
+  const std::vector<spec::StepFormat> formats = engine_.precision().Formats();
+  micro_batch_.clear();
+  for (std::unique_ptr<kernels::Graph>& graph : update_) {
+    graph.reset();
   }
   kernels::StepInputs* inputs = engine_.StagedInputs(0);
   *inputs = kernels::StepInputs{};
@@ -235,12 +239,12 @@ absl::Status StepProgram::Prepare() {
   HEARTH_RETURN_IF_ERROR(engine_.UploadBatch(0));
   HEARTH_RETURN_IF_ERROR(engine_.quant().StartWeights(exec));
   // Everything has run once before anything is recorded: code is loaded, plans are chosen.
-  for (const auto& [quantised, inner] : modes) {
-    HEARTH_RETURN_IF_ERROR(RunAllOnce(quantised, inner));
+  for (const spec::StepFormat& format : formats) {
+    HEARTH_RETURN_IF_ERROR(RunAllOnce(format));
   }
   HEARTH_RETURN_IF_ERROR(CountOnce());
-  for (const auto& [quantised, inner] : modes) {
-    HEARTH_RETURN_IF_ERROR(UseGraphs() ? RecordAll(quantised, inner) : absl::OkStatus());
+  for (const spec::StepFormat& format : formats) {
+    HEARTH_RETURN_IF_ERROR(UseGraphs() ? RecordAll(format) : absl::OkStatus());
   }
   // The last step before a BF16 tail quantises nothing.
   if (UseGraphs() && update_[0] == nullptr) {
@@ -252,15 +256,13 @@ absl::Status StepProgram::Prepare() {
 }
 
 int64_t StepProgram::graph_nodes() const {
-  int64_t nodes = 0;
-  for (const bool mode : {false, true}) {
-    const MicroBatchKind kind = Kind(0, mode);
-    const std::unique_ptr<kernels::Graph>& graph = micro_batch_[kind.first][kind.last][mode];
-    if (graph != nullptr && nodes == 0) {
-      nodes = static_cast<int64_t>(graph->nodes() + update_[mode]->nodes());
+  for (const bool own : {false, true}) {
+    const kernels::Graph* const graph = FindGraph(Kind(0, spec::OwnIf(own)));
+    if (graph != nullptr) {
+      return static_cast<int64_t>(graph->nodes() + update_[own]->nodes());
     }
   }
-  return nodes;
+  return 0;
 }
 
 }  // namespace hearth::trainer

@@ -18,12 +18,11 @@ void StageRandomBatch(const Engine& engine);
 
 // What a micro-batch's launches depend on besides data and scalars.
 struct MicroBatchKind {
+  bool operator==(const MicroBatchKind&) const = default;
+
   bool first = true;  // of this rank's in the step: sums and gradients start anew
   bool last = true;   // of this rank's in the step: ranks sum gradients and losses
-  bool quantised = false;
-  bool inner = false;  // of the quantised layers only the plan's inner ones
-  // Which of the kinds of one place in the step.
-  size_t mode() const { return quantised ? (inner ? 2 : 1) : 0; }
+  spec::StepFormat format = {};
 };
 
 // What is done to one micro-batch alone, and keeps its launches from being replayed.
@@ -48,8 +47,8 @@ class StepProgram {
   absl::Status Prepare();
 
   // Kind of micro-batch `index` (0-based) of this rank's in a step.
-  MicroBatchKind Kind(int64_t index, bool quantised, bool inner = false) const {
-    return {index == 0, index + 1 == micro_batches_, quantised, inner};
+  MicroBatchKind Kind(int64_t index, const spec::StepFormat& format) const {
+    return {index == 0, index + 1 == micro_batches_, format};
   }
   // Forward and backward of the batch in place. `pass` gives seed, step and micro_batch, which on a
   // GPU are read from StepInputs.
@@ -71,15 +70,15 @@ class StepProgram {
 
  private:
   // Every kind that a step of this rank has.
-  std::vector<MicroBatchKind> Kinds(bool quantised, bool inner) const;
+  std::vector<MicroBatchKind> Kinds(const spec::StepFormat& format) const;
   absl::Status OpenExchange();
   absl::Status LaunchMicroBatch(const MicroBatchKind& kind,
                                 const Pass& pass,
                                 const MicroBatchExtra& extra = {});
   absl::Status LaunchUpdate(bool quantise_weights);
   absl::Status SumSquares();
-  absl::Status RunAllOnce(bool quantised, bool inner);
-  absl::Status RecordAll(bool quantised, bool inner);
+  absl::Status RunAllOnce(const spec::StepFormat& format);
+  absl::Status RecordAll(const spec::StepFormat& format);
   absl::Status CountOnce();
   absl::Status RecordMicroBatch(const MicroBatchKind& kind);
   absl::Status RecordUpdate(bool quantise_weights);
@@ -88,9 +87,16 @@ class StepProgram {
   Collective* const comm_;
   const double d_loss_;
   const int64_t micro_batches_;
-  std::unique_ptr<GradientExchange> exchange_;            // null in a world of one
-  std::unique_ptr<kernels::Graph> micro_batch_[2][2][3];  // [first][last][mode]
-  std::unique_ptr<kernels::Graph> update_[2];             // [quantise_weights]
+  std::unique_ptr<GradientExchange> exchange_;  // null in a world of one
+  struct Recorded {
+    MicroBatchKind kind;
+    std::unique_ptr<kernels::Graph> graph;
+  };
+  // Null: not recorded.
+  kernels::Graph* FindGraph(const MicroBatchKind& kind) const;
+
+  std::vector<Recorded> micro_batch_;
+  std::unique_ptr<kernels::Graph> update_[2];  // [quantise_weights]
   bool weights_partial_ = false;
 };
 

@@ -88,6 +88,8 @@ class RankRun {
   void NoteDecisions(std::vector<Decision>& decisions);
   absl::StatusOr<std::optional<double>> EvaluateIfDue(int64_t step);
   ControlRequests TakeControl();
+  // Name of what a step ran in.
+  std::string_view RecipeOf(const spec::StepFormat& format) const;
   void Report(const StepResult& result,
               std::optional<double> validation_loss,
               double checkpoint_seconds);

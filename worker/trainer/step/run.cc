@@ -239,15 +239,23 @@ void RankRun::Report(const StepResult& result,
   report.set_comm_seconds(result.comm_seconds);
   report.set_comm_bytes(result.comm_bytes);
   report.set_checkpoint_seconds(checkpoint_seconds);
-  report.set_recipe(std::string(result.quantised || !engine_->precision().quantised()
-                                    ? engine_->recipe().name
-                                    : spec::RecipeOf(spec::RecipeKind::kBf16).name));
+  report.set_recipe(std::string(RecipeOf(result.format)));
   report.set_data_pass(static_cast<int32_t>(result.data_pass));
   AddGuard(trainer_->ladder().counts(), decisions_, report);
   if (result.counted) {
     AddTensorStats(*engine_, report);
   }
   link_.SendStep(report);
+}
+
+std::string_view RankRun::RecipeOf(const spec::StepFormat& format) const {
+  const spec::PrecisionPlan& precision = engine_->precision();
+  if (format.own() || !precision.quantised()) {
+    return engine_->recipe().name;
+  }
+  return format.format == spec::LayerFormat::kFallback
+             ? precision.fallback->name
+             : spec::RecipeOf(spec::RecipeKind::kBf16).name;
 }
 
 absl::Status RankRun::SubmitCheckpoint() {

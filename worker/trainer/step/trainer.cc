@@ -84,22 +84,22 @@ absl::Status Trainer::StartPrecision(bool restored) {
   return quant.StartWeights(engine_.exec());
 }
 
+bool Trainer::Plain(int64_t step) const {
+  return !engine_.precision().QuantisedStep(step) || step == plain_step_;
+}
+
 int Trainer::Rung(int64_t step) const {
-  const spec::PrecisionPlan& precision = engine_.precision();
   // BF16 by plan is the end of every ladder that begins with a quantised recipe.
-  const bool plain =
-      precision.quantised() && (!precision.QuantisedStep(step) || step == plain_step_);
-  return plain ? ladder_.last_rung() : ladder_.At(step).rung;
+  return engine_.precision().quantised() && Plain(step) ? ladder_.last_rung()
+                                                        : ladder_.At(step).rung;
 }
 
-bool Trainer::Quantised(int64_t step) const {
-  // The recipes that can follow another are not quantised (spec::CanFollow).
-  return engine_.precision().QuantisedStep(step) && step != plain_step_ &&
-         ladder_.At(step).rung == 0;
-}
-
-bool Trainer::Inner(int64_t step) const {
-  return engine_.precision().HasInner() && Quantised(step) && ladder_.At(step).inner_layers;
+spec::StepFormat Trainer::Format(int64_t step) const {
+  if (Plain(step)) {
+    return {};
+  }
+  const StepSettings settings = ladder_.At(step);
+  return engine_.precision().Format(settings.rung, settings.layer_remedy);
 }
 
 bool Trainer::Counts(int64_t step) const {
@@ -137,7 +137,7 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
   Flight flight;
   flight.start = clock_.Monotonic();
   flight.result.step = step;
-  flight.result.quantised = Quantised(step);
+  flight.result.format = Format(step);
   flight.result.rung = Rung(step);
   flight.result.counted = Counts(step);
   flight.limits = guard_.Limits(lag() - in_flight_);
@@ -172,11 +172,12 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
   }
 
   if (flight.result.counted) {
-    HEARTH_RETURN_IF_ERROR(engine_.quant().FinishCounts(engine_.exec(), flight.result.quantised));
+    HEARTH_RETURN_IF_ERROR(
+        engine_.quant().FinishCounts(engine_.exec(), flight.result.format.own()));
   }
 
   // Guard, clip, optimizer.
-  HEARTH_RETURN_IF_ERROR(program_.Update(Quantised(step + 1)));
+  HEARTH_RETURN_IF_ERROR(program_.Update(Format(step + 1).own()));
   HEARTH_RETURN_IF_ERROR(kernels::Copy(engine_.exec(), engine_.StagedState(slot),
                                        engine_.step_state(), sizeof(kernels::StepState)));
   HEARTH_RETURN_IF_ERROR(finished_[static_cast<size_t>(slot)]->Record(engine_.exec()));
@@ -309,8 +310,7 @@ absl::Status Trainer::AccumulateGradients(int64_t step, const kernels::StepInput
     const bool last = index + 1 == count;
     HEARTH_RETURN_IF_ERROR(last ? fault::Check("trainer.before_allreduce") : absl::OkStatus());
     const MicroBatchExtra extra = {last && spoil_gradient, last && Counts(step)};
-    HEARTH_RETURN_IF_ERROR(
-        program_.MicroBatch(program_.Kind(index, Quantised(step), Inner(step)), pass, extra));
+    HEARTH_RETURN_IF_ERROR(program_.MicroBatch(program_.Kind(index, Format(step)), pass, extra));
     ++index;
   }
   return absl::OkStatus();
@@ -361,8 +361,7 @@ absl::Status Trainer::EvaluateMicroBatch(int64_t first, int64_t count, int64_t a
   HEARTH_RETURN_IF_ERROR(engine_.UploadBatch(slot));
   HEARTH_RETURN_IF_ERROR(uploaded_[static_cast<size_t>(slot)]->Record(engine_.exec()));
   Pass pass;
-  pass.quantised = Quantised(as_step);
-  pass.inner = Inner(as_step);
+  pass.format = Format(as_step);
   kernels::StepState* state = engine_.step_state();
   return engine_.model().ForwardLoss(engine_.exec(), pass, &state->loss_sum, &state->weight_sum);
 }

@@ -45,7 +45,7 @@ struct StepResult {
   int64_t tokens = 0;  // consumed by the job up to this step
   int64_t data_pass = 0;
   ControlRequests control;            // what any rank asked for
-  bool quantised = false;             // linear layers ran in the recipe's narrow formats
+  spec::StepFormat format;            // what linear layers ran in
   bool counted = false;               // QuantState::Counted is about this step
   uint64_t weight_quantizations = 0;  // tensors quantised since the trainer's start
   double seconds = 0;  // since the step before, or since its own start where something lay between
@@ -111,8 +111,8 @@ class Trainer {
   Guard& guard() { return guard_; }
   Ladder& ladder() { return ladder_; }
   const StepProgram& program() const { return program_; }
-  // Whether update `step` runs in the recipe's narrow formats.
-  bool Quantised(int64_t step) const;
+  // What update `step` runs in.
+  spec::StepFormat Format(int64_t step) const;
 
  private:
   // A step between Launch and Collect.
@@ -127,7 +127,8 @@ class Trainer {
   kernels::StepInputs MakeInputs(int64_t step, const StepLimits& limits) const;
   // Of the ladder: the recipe in which the step runs.
   int Rung(int64_t step) const;
-  bool Inner(int64_t step) const;
+  // Whether it runs in BF16 whatever the ladder says: by plan, or as there are no scales yet.
+  bool Plain(int64_t step) const;
   // Whether this rank counts in the step what its narrow formats do.
   bool Counts(int64_t step) const;
   // After the guard refused the oldest step in flight: nothing is in flight, and the step's data

@@ -174,8 +174,8 @@ TEST_P(Fp8Test, Step_LearnsLikeBf16_AndQuantisesWeightsOnceAStep) {
     const absl::StatusOr<StepResult> result = rank->trainer->Step({});
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     ASSERT_EQ(result->verdict, Verdict::kGood);
-    EXPECT_EQ(result->quantised, i >= fp8.precision().warmup_steps());
-    quantised_steps += rank->trainer->Quantised(result->step + 1) ? 1 : 0;
+    EXPECT_EQ(result->format.own(), i >= fp8.precision().warmup_steps());
+    quantised_steps += rank->trainer->Format(result->step + 1).own() ? 1 : 0;
     loss = result->facts.loss;
     counted = result->weight_quantizations;
   }
@@ -202,12 +202,8 @@ TEST_P(Fp8Test, Step_TwoRanks_GiveTheCurveOfOne) {
   }
 }
 
-TEST_P(Fp8Test, Step_EveryRecomputationLevel_GivesTheSameBits) {
-  const auto& [recipe, head] = GetParam();
-  TempDir dir;
-  v1::JobSpec spec = Fp8Job(dir.path(), recipe);
-  spec.mutable_precision()->set_lm_head(head);
-  spec.mutable_train()->set_steps(6);
+// The curve of the job, which is the same at every recomputation level.
+Curve ExpectSameAtEveryLevel(v1::JobSpec spec) {
   const Curve want = Train(spec, 1);
   for (const char* level : {"norm_act", "ffn", "attention", "block"}) {
     spec.set_recompute(level);
@@ -216,6 +212,16 @@ TEST_P(Fp8Test, Step_EveryRecomputationLevel_GivesTheSameBits) {
     EXPECT_EQ(got.grad_norms, want.grad_norms) << level;
     EXPECT_EQ(got.validation, want.validation) << level;
   }
+  return want;
+}
+
+TEST_P(Fp8Test, Step_EveryRecomputationLevel_GivesTheSameBits) {
+  const auto& [recipe, head] = GetParam();
+  TempDir dir;
+  v1::JobSpec spec = Fp8Job(dir.path(), recipe);
+  spec.mutable_precision()->set_lm_head(head);
+  spec.mutable_train()->set_steps(6);
+  ExpectSameAtEveryLevel(spec);
 }
 
 // One layer of three is quantised, the others keep what BF16 needs; of two kinds of models.
@@ -234,14 +240,7 @@ TEST_P(Fp8Test, Step_NarrowActivationsOrNot_EveryLevelGivesTheSameBits) {
       precision.mutable_high_precision_layers()->set_last(1);
       precision.set_narrow_activations(narrow);
       spec.mutable_train()->set_steps(6);
-      const Curve want = Train(spec, 1);
-      for (const char* level : {"norm_act", "ffn", "attention", "block"}) {
-        spec.set_recompute(level);
-        const Curve got = Train(spec, 1);
-        EXPECT_EQ(got.losses, want.losses) << level;
-        EXPECT_EQ(got.grad_norms, want.grad_norms) << level;
-        EXPECT_EQ(got.validation, want.validation) << level;
-      }
+      const Curve want = ExpectSameAtEveryLevel(spec);
       EXPECT_NE(want.grad_norms, narrow_norms) << "the switch changes nothing";
       narrow_norms = want.grad_norms;
     }
@@ -263,8 +262,8 @@ TEST_P(Fp8Test, Step_TailAndHighPrecisionLayers_QuantiseWhatIsLeft) {
   for (int step = 1; step <= 10; ++step) {
     const absl::StatusOr<StepResult> result = rank->trainer->Step({});
     ASSERT_TRUE(result.ok()) << result.status().ToString();
-    EXPECT_EQ(result->quantised, step > spec.precision().warmup_steps() && step <= 6) << step;
-    want += rank->trainer->Quantised(step + 1) ? static_cast<uint64_t>(tensors) : 0;
+    EXPECT_EQ(result->format.own(), step > spec.precision().warmup_steps() && step <= 6) << step;
+    want += rank->trainer->Format(step + 1).own() ? static_cast<uint64_t>(tensors) : 0;
     EXPECT_EQ(result->weight_quantizations, want) << step;
     const absl::StatusOr<double> validation = rank->trainer->Evaluate();
     ASSERT_TRUE(validation.ok()) << validation.status().ToString();
