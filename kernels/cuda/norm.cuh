@@ -1,10 +1,11 @@
 // RMSNorm and LayerNorm (kCentred) are the same kernels: a row is held in the registers of 1, 2, 4
 // or 8 warps, 8 values a pack, so that memory is read once; a block of 8 warps takes tiles of rows,
 // whose transposed FP8 copy goes through shared memory. norm_rows.cuh has what moves the rows,
-// norm_values.cuh the kernels for other rows, norm_launch.cuh chooses.
+// norm_arithmetic.cuh what is computed of one, norm_values.cuh the kernels for other rows,
+// norm_launch.cuh chooses.
 #pragma once
 
-#include "kernels/cuda/norm_rows.cuh"
+#include "kernels/cuda/norm_arithmetic.cuh"
 
 namespace hearth::kernels::cuda {
 
@@ -60,82 +61,6 @@ __device__ __forceinline__ void QuantizeNormPack(const QuantView& quant,
       tile.Put(r, col, bytes);
     }
   }
-}
-
-template <typename A>
-__device__ __forceinline__ Raw8<A> AddPacks(const Raw8<A>& a, const Raw8<A>& b) {
-  float sum[8];
-  float add[8];
-  Unpack(a, sum);
-  Unpack(b, add);
-#pragma unroll
-  for (int k = 0; k < 8; ++k) {
-    sum[k] += add[k];
-  }
-  return PackRaw8<A>(sum);
-}
-
-// Of the row that a thread's warps hold as `s`, zeros beyond its end. Every thread of the row calls
-// it. Here and below sums of products are written out, so that every kernel rounds alike.
-template <typename A, int V, bool kCentred>
-__device__ __forceinline__ void NormStatistics(const Raw8<A> (&s)[V],
-                                               const NormThread<V>& me,
-                                               int cols,
-                                               float eps,
-                                               RowSums& row_sum,
-                                               float& mean,
-                                               float& rstd) {
-  const float count = static_cast<float>(cols);
-  mean = 0.0F;
-  if constexpr (kCentred) {
-    float sum = 0.0F;
-#pragma unroll
-    for (int i = 0; i < V; ++i) {
-      float v[8];
-      Unpack(s[i], v);
-#pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        sum += v[k];
-      }
-    }
-    mean = row_sum(sum) / count;
-  }
-  float squares = 0.0F;
-#pragma unroll
-  for (int i = 0; i < V; ++i) {
-    if (me.col + i * kNormStep < cols) {
-      float v[8];
-      Unpack(s[i], v);
-#pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        squares = fmaf(v[k] - mean, v[k] - mean, squares);
-      }
-    }
-  }
-  rstd = 1.0F / sqrtf(row_sum(squares) / count + eps);
-}
-
-// y of eight values from column `col` on.
-template <typename A, bool kCentred>
-__device__ __forceinline__ Raw8<A> NormalizePack(
-    const Raw8<A>& s, float mean, float rstd, const A* weights, const A* biases, int col) {
-  float v[8];
-  float weight[8];
-  Unpack(s, v);
-  Unpack(LoadConstant(weights + col), weight);
-#pragma unroll
-  for (int k = 0; k < 8; ++k) {
-    v[k] = (v[k] - mean) * rstd * weight[k];
-  }
-  if (kCentred && biases != nullptr) {
-    float bias[8];
-    Unpack(LoadConstant(biases + col), bias);
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      v[k] = __fadd_rn(v[k], bias[k]);
-    }
-  }
-  return PackRaw8<A>(v);
 }
 
 // Blocks that a multiprocessor has room for: enough bytes under way, and few enough registers.
@@ -268,7 +193,6 @@ __global__ void __launch_bounds__(kNormThreads, kNormBackwardBlocks)
   const QuantTile<kNormTileRows> tile(norm_shared, shape.cols);
   RowSums row_sum(shape, scratch);
   const float scale = QuantScale(p.quant);
-  const float count = static_cast<float>(shape.cols);
   float next_rstd = 0.0F;
   float next_mean = 0.0F;
   const auto ask = [&](int64_t row) {
@@ -311,55 +235,31 @@ __global__ void __launch_bounds__(kNormThreads, kNormBackwardBlocks)
         s[i] = stage.Take(1, i, p.s + begin, inside, me.col, shape.cols);
       }
       ask(next_row);
-      float dot = 0.0F;
-      float total = 0.0F;
+      float dot;
+      float total;
+      NormGradientSums<A, V, kCentred>(
+          dy, s, me, shape.cols, p.weight, mean, rstd, row_sum,
+          [&](int i, const float(&d)[8], const float(&normalized)[8]) {
 #pragma unroll
-      for (int i = 0; i < V; ++i) {
-        const int col = me.col + i * kNormStep;
-        if (col < shape.cols) {
-          float d[8];
-          float normalized[8];
-          float weight[8];
-          Unpack(dy[i], d);
-          Unpack(s[i], normalized);
-          Unpack(LoadConstant(p.weight + col), weight);
-#pragma unroll
-          for (int k = 0; k < 8; ++k) {
-            normalized[k] = (normalized[k] - mean) * rstd;
-            dot += d[k] * weight[k] * normalized[k];
-            weight_sums[i][k] += d[k] * normalized[k];
-            if constexpr (kCentred) {
-              total += d[k] * weight[k];
-              bias_sums[i][k] += d[k];
+            for (int k = 0; k < 8; ++k) {
+              weight_sums[i][k] = fmaf(d[k], normalized[k], weight_sums[i][k]);
+              if constexpr (kCentred) {
+                bias_sums[i][k] += d[k];
+              }
             }
-          }
-        }
-      }
-      dot = row_sum(dot) / count;
-      if constexpr (kCentred) {
-        total = row_sum(total) / count;
-      }
+          },
+          dot, total);
       stage.template Wait<1>();
 #pragma unroll
       for (int i = 0; i < V; ++i) {
         const int col = me.col + i * kNormStep;
         if (inside && col < shape.cols) {
-          float d[8];
-          float normalized[8];
-          float weight[8];
           float v[8] = {};
-          Unpack(dy[i], d);
-          Unpack(s[i], normalized);
-          Unpack(LoadConstant(p.weight + col), weight);
           if (p.d_sum != nullptr) {
             Unpack(stage.Take(2, i, p.d_sum + begin, inside, me.col, shape.cols), v);
           }
-#pragma unroll
-          for (int k = 0; k < 8; ++k) {
-            normalized[k] = (normalized[k] - mean) * rstd;
-            v[k] += (d[k] * weight[k] - total - normalized[k] * dot) * rstd;
-          }
-          const Raw8<A> dx = PackRaw8<A>(v);
+          const Raw8<A> dx =
+              NormGradientPack<A, kCentred>(dy[i], s[i], p.weight + col, mean, rstd, dot, total, v);
           if (p.quant.has_values()) {
             StoreStreaming(p.dx + begin + col, dx);
           } else {

@@ -73,10 +73,8 @@ NormShape NormShapeOf(const Exec& exec,
   if (quant.columns != nullptr) {
     aligned = aligned && rows % 16 == 0 && cols % 16 == 0 && Aligned16(quant.columns);
   }
-  while (shape.warps < kNormWarps && CeilDiv(cols, 256 * shape.warps) > kNormMaxPacks) {
-    shape.warps *= 2;
-  }
-  const int64_t packs = CeilDiv(cols, 256 * shape.warps);
+  shape.warps = static_cast<int>(NormRowWarps(cols));
+  const int64_t packs = NormRowPacks(cols);
   if (!aligned || packs > kNormMaxPacks) {
     return shape;
   }
@@ -149,6 +147,40 @@ absl::Status AddNormPartials(const Exec& exec,
   return HEARTH_CUDA_LAUNCHED(op);
 }
 
+// Where p's `blocks` blocks put their partial sums: in the workspace, where the gradients are
+// wanted.
+template <typename A>
+void PlaceNormPartials(const Exec& exec,
+                       const TensorView& d_weight,
+                       const TensorView& d_bias,
+                       int64_t blocks,
+                       NormBackwardParams<A>& p) {
+  float* partial = static_cast<float*>(exec.workspace.data);
+  p.weight_partial = d_weight.empty() ? nullptr : partial;
+  p.bias_partial =
+      d_bias.empty() ? nullptr : partial + (d_weight.empty() ? 0 : blocks * p.shape.cols);
+}
+
+// The gradients += the sums over p's `blocks` partials.
+template <typename A>
+absl::Status AddNormGradients(const Exec& exec,
+                              const NormBackwardParams<A>& p,
+                              const TensorView& d_weight,
+                              const TensorView& d_bias,
+                              int64_t blocks,
+                              const char* op) {
+  const auto add = [&](const TensorView& weight, const TensorView& bias) {
+    const bool bf16 = (weight.empty() ? bias : weight).dtype == DType::kBF16;
+    const auto run = bf16 ? AddNormPartials<Bf16> : AddNormPartials<float>;
+    return run(exec, p.weight_partial, weight, p.bias_partial, bias, blocks, op);
+  };
+  if (d_weight.dtype == d_bias.dtype) {
+    return add(d_weight, d_bias);
+  }
+  HEARTH_RETURN_IF_ERROR(add(d_weight, TensorView()));
+  return add(TensorView(), d_bias);
+}
+
 // For params.shape.rows > 0; sets params' partial sums where the gradients are wanted.
 template <typename A, bool kCentred>
 absl::Status LaunchNormBackward(const Exec& exec,
@@ -160,22 +192,9 @@ absl::Status LaunchNormBackward(const Exec& exec,
       NormBackwardValuesKernel<A, kCentred>, NormBackwardKernel<A, 1, kCentred>,
       NormBackwardKernel<A, 2, kCentred>, NormBackwardKernel<A, 3, kCentred>,
       NormBackwardKernel<A, 4, kCentred>};
-  const int64_t blocks = p.shape.blocks;
-  float* partial = static_cast<float*>(exec.workspace.data);
-  p.weight_partial = d_weight.empty() ? nullptr : partial;
-  p.bias_partial =
-      d_bias.empty() ? nullptr : partial + (d_weight.empty() ? 0 : blocks * p.shape.cols);
+  PlaceNormPartials(exec, d_weight, d_bias, p.shape.blocks, p);
   HEARTH_RETURN_IF_ERROR(LaunchNormKernel(exec, kernels[p.shape.packs], p, op));
-  const auto add = [&](const TensorView& weight, const TensorView& bias) {
-    const bool bf16 = (weight.empty() ? bias : weight).dtype == DType::kBF16;
-    const auto run = bf16 ? AddNormPartials<Bf16> : AddNormPartials<float>;
-    return run(exec, p.weight_partial, weight, p.bias_partial, bias, blocks, op);
-  };
-  if (d_weight.dtype == d_bias.dtype) {
-    return add(d_weight, d_bias);
-  }
-  HEARTH_RETURN_IF_ERROR(add(d_weight, TensorView()));
-  return add(TensorView(), d_bias);
+  return AddNormGradients(exec, p, d_weight, d_bias, p.shape.blocks, op);
 }
 
 }  // namespace hearth::kernels::cuda

@@ -33,12 +33,18 @@ inline constexpr BlockStyle kQuartetInput = {
 inline constexpr BlockStyle kQuartetGradient = {
     DType::kE2M1, BlockRounding::kEden, BlockRounding::kEden, 128, 128, HadamardSigns::kSeeded};
 inline constexpr BlockStyle kMxfp8Blocks = {DType::kE4M3};
+inline constexpr BlockStyle kMxfp8Gradient = {DType::kE5M2};
 
 // The buffers for the output `of` [rows, cols] of `c`, whose plain values a call without block
 // forms writes to `of`.without: they are those beside block forms too. The case has no double
 // version then; its check tells. Of a case that is timed the op's own forms alone.
 void AddBlockForms(
     OpCase& c, const std::string& of, int64_t rows, int64_t cols, const BlockStyle& style);
+
+// Adds to `c` the gradient `of` [cols], of a call that writes block forms of another output, and,
+// unless the case is only timed, `of`.without, of a call without them. They start at 0; summed in
+// another order, they are near each other.
+void AddGradientTwice(OpCase& c, const std::string& of, int64_t cols);
 
 // run(plain output, its forms) for each copy.
 absl::Status RunWithBlocks(

@@ -1,4 +1,5 @@
 #include "kernels/cuda/norm_blocks.cuh"
+#include "kernels/cuda/norm_gradient_blocks.cuh"
 #include "kernels/cuda/norm_launch.cuh"
 #include "kernels/layernorm/layernorm.h"
 
@@ -49,6 +50,10 @@ absl::Status Backward(const Exec& exec, const LayerNormBackwardArgs& args) {
   p.rstd = args.rstd.as<float>();
   p.dx = args.dx.as<A>();
   p.quant = args.dx_quant;
+  if (!args.dx_blocks.empty()) {
+    return LaunchNormBackwardBlocks<A, true>(exec, p, args.dx_blocks, args.d_weight, args.d_bias,
+                                             kOp);
+  }
   return LaunchNormBackward<A, true>(exec, p, args.d_weight, args.d_bias, kOp);
 }
 

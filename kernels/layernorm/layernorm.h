@@ -53,6 +53,7 @@ absl::Status LayerNormForward(const Exec& exec, const LayerNormForwardArgs& args
 //   d_sum    : [N, C] T, optional: the gradient that reaches s along the residual stream
 //   dx       : [N, C] T; may alias dy or d_sum
 //   dx_quant : optional; of dx
+//   dx_blocks: optional, instead of dx_quant: as rmsnorm.h says
 //   d_weight, d_bias : [C] G, accumulated into; each optional
 // Workspace: LayerNormBackwardWorkspaceBytes (partial sums).
 struct LayerNormBackwardArgs {
@@ -64,6 +65,7 @@ struct LayerNormBackwardArgs {
   TensorView d_sum;
   TensorView dx;
   QuantView dx_quant;
+  BlockQuantView dx_blocks;
   TensorView d_weight;
   TensorView d_bias;
   DType round_dx = DType::kF32;
@@ -71,6 +73,7 @@ struct LayerNormBackwardArgs {
 
 absl::Status CanImplement(const LayerNormBackwardArgs& args);
 size_t LayerNormBackwardWorkspaceBytes(const LayerNormBackwardArgs& args);
+bool WritesBlocks(const Exec& exec, const LayerNormBackwardArgs& args);  // as in rmsnorm.h
 absl::Status LayerNormBackward(const Exec& exec, const LayerNormBackwardArgs& args);
 
 namespace cuda {

@@ -36,20 +36,23 @@ struct BlockShape {
   const char* name;
   int64_t N, C;
   double spread;  // of the weights; with large ones most blocks saturate
-  BlockStyle y;
+  BlockStyle y, dx;
   bool residual;
   bool perf = false;
+  bool cuda_only = false;
 };
 
 // On a GPU: whole strips of 128 rows and a part of one; a part of a tile; one to eight blocks of a
-// cluster, with one tile each or more; rows in 1 to 8 warps.
+// cluster, with one tile each or more; rows in 1 to 8 warps; backward several strips a cluster.
 constexpr BlockShape kBlockShapes[] = {
-    {"blocks_nvidia_160x768", 160, 768, 0.2, kNvidiaInput, true},
-    {"blocks_quartet_128x288", 128, 288, 0.2, kQuartetInput, false},
-    {"blocks_mxfp8_96x1600", 96, 1600, 0.2, kMxfp8Blocks, true},
-    {"blocks_nvidia_large_64x2080", 64, 2080, 300.0, kNvidiaInput, false},
-    {"perf_blocks_nvidia_36864x768", 36864, 768, 0.2, kNvidiaInput, true, true},
-    {"perf_blocks_mxfp8_36864x768", 36864, 768, 0.2, kMxfp8Blocks, true, true},
+    {"blocks_nvidia_160x768", 160, 768, 0.2, kNvidiaInput, kNvidiaGradient, true},
+    {"blocks_quartet_128x288", 128, 288, 0.2, kQuartetInput, kNvidiaGradient, false},
+    {"blocks_quartet_256x384", 256, 384, 0.2, kQuartetInput, kQuartetGradient, true},
+    {"blocks_mxfp8_96x1600", 96, 1600, 0.2, kMxfp8Blocks, kMxfp8Gradient, true},
+    {"blocks_nvidia_large_64x2080", 64, 2080, 300.0, kNvidiaInput, kNvidiaGradient, false},
+    {"blocks_nvidia_8224x768", 8224, 768, 0.2, kNvidiaInput, kNvidiaGradient, true, false, true},
+    {"perf_blocks_nvidia_36864x768", 36864, 768, 0.2, kNvidiaInput, kNvidiaGradient, true, true},
+    {"perf_blocks_mxfp8_36864x768", 36864, 768, 0.2, kMxfp8Blocks, kMxfp8Gradient, true, true},
 };
 
 LayerNormForwardArgs ForwardArgs(const Buffers& b) {
@@ -134,22 +137,48 @@ OpCase PlainCase(const Shape& s) {
   return c;
 }
 
+// Of one of RunWithBlocks' calls. dx is written in each of them; the gradients of parameters beside
+// all of the plain output and its forms, and without forms to buffers of their own.
+LayerNormBackwardArgs BlockBackwardArgs(const Buffers& b,
+                                        const TensorView& dx,
+                                        const BlockQuantView& blocks) {
+  LayerNormBackwardArgs args = BackwardArgs(b);
+  args.dx = dx.empty() ? b["dx"] : dx;
+  args.dx_blocks = blocks;
+  const bool timed = b["dx.without"].empty();
+  if (blocks.empty()) {
+    args.d_weight = b["d_weight.without"];
+    args.d_bias = b["d_bias.without"];
+  } else if (dx.empty() && !timed) {
+    args.d_weight = TensorView();
+    args.d_bias = TensorView();
+  }
+  return args;
+}
+
 OpCase BlockCase(const BlockShape& s) {
   OpCase c;
   c.op = "layernorm";
   c.name = s.name;
-  c.perf = c.cuda_only = s.perf;
+  c.perf = s.perf;
+  c.cuda_only = s.perf || s.cuda_only;
   c.buffers = {{"x", {s.N, s.C}},
                {"weight", {s.C}, Role::kInput, {Fill::kNormal, 1.0, s.spread}},
                {"y", {s.N, s.C}, Role::kOutput},
                {"bias", {s.C}},
                Statistic("mean", {s.N}),
-               Statistic("rstd", {s.N})};
+               Statistic("rstd", {s.N}),
+               {"dy", {s.N, s.C}},
+               {"dx", {s.N, s.C}, Role::kOutput}};
   if (s.residual) {
     c.buffers.push_back({"residual", {s.N, s.C}});
     c.buffers.push_back({"sum", {s.N, s.C}, Role::kOutput});
+    c.buffers.push_back({"d_sum", {s.N, s.C}});
   }
   AddBlockForms(c, "y", s.N, s.C, s.y);
+  AddBlockForms(c, "dx", s.N, s.C, s.dx);
+  AddGradientTwice(c, "d_weight", s.C);
+  AddGradientTwice(c, "d_bias", s.C);
   c.forward = [s](const Exec& exec, const Buffers& b) {
     return RunWithBlocks(exec, b, "y", s.y, [&](const TensorView& y, const BlockQuantView& blocks) {
       LayerNormForwardArgs args = ForwardArgs(b);
@@ -157,6 +186,15 @@ OpCase BlockCase(const BlockShape& s) {
       args.y_blocks = blocks;
       return LayerNormForward(exec, args);
     });
+  };
+  c.backward = [s](const Exec& exec, const Buffers& b) {
+    return RunWithBlocks(exec, b, "dx", s.dx,
+                         [&](const TensorView& dx, const BlockQuantView& blocks) {
+                           return LayerNormBackward(exec, BlockBackwardArgs(b, dx, blocks));
+                         });
+  };
+  c.workspace = [](const Buffers& b, int) {
+    return LayerNormBackwardWorkspaceBytes(BackwardArgs(b));
   };
   c.reduction = s.C;
   c.forward_traffic = {"x",
@@ -168,6 +206,16 @@ OpCase BlockCase(const BlockShape& s) {
                        "y.alone.rows.scales",
                        "y.alone.columns.values",
                        "y.alone.columns.scales"};
+  c.backward_traffic = {"dy",
+                        s.residual ? "sum" : "x",
+                        "d_sum",
+                        "dx",
+                        "mean",
+                        "rstd",
+                        "dx.alone.rows.values",
+                        "dx.alone.rows.scales",
+                        "dx.alone.columns.values",
+                        "dx.alone.columns.scales"};
   return c;
 }
 

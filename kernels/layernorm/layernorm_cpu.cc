@@ -287,6 +287,7 @@ absl::Status CanImplement(const LayerNormBackwardArgs& args) {
     HEARTH_RETURN_IF_ERROR(RequireGradient(args.d_bias, dtype, cols, kOp, "d_bias"));
   }
   HEARTH_RETURN_IF_ERROR(RequireQuant(args.dx_quant, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireBlocks(args.dx_blocks, args.dx_quant, rows, cols, 1, kOp));
   return RequireRound(args.round_dx, kOp);
 }
 
@@ -295,6 +296,11 @@ size_t LayerNormBackwardWorkspaceBytes(const LayerNormBackwardArgs& args) {
   const int64_t cols = args.dy.cols();
   return 2 * std::max(DTypeBytes(StatisticsType(args.dy.dtype), CeilDiv(rows, kReduceRows) * cols),
                       cuda::NormPartialBytes(rows, cols));
+}
+
+bool WritesBlocks(const Exec& exec, const LayerNormBackwardArgs& args) {
+  return cuda::NormGradientWritesBlocks(exec, static_cast<int64_t>(DTypeBytes(args.dy.dtype, 1)),
+                                        args.dy.cols(), 2);
 }
 
 absl::Status LayerNormBackward(const Exec& exec, const LayerNormBackwardArgs& args) {
@@ -309,7 +315,12 @@ absl::Status LayerNormBackward(const Exec& exec, const LayerNormBackwardArgs& ar
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, LayerNormBackwardWorkspaceBytes(args), kOp));
   HEARTH_RUN_ON_CUDA(exec, kOp, LayerNormBackward(exec, args));
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return DispatchFloating(args.dy.dtype, [&]<typename T>() { return BackwardImpl<T>(exec, args); });
+  const auto compute = [&](const TensorView&) {
+    return DispatchFloating(args.dy.dtype,
+                            [&]<typename T>() { return BackwardImpl<T>(exec, args); });
+  };
+  return ComputeWithBlocks(exec, args.dx, args.dx_blocks, args.dy.dtype, args.dy.rows(),
+                           args.dy.cols(), compute);
 }
 
 }  // namespace hearth::kernels

@@ -1,4 +1,5 @@
 #include "kernels/cuda/norm_blocks.cuh"
+#include "kernels/cuda/norm_gradient_blocks.cuh"
 #include "kernels/cuda/norm_launch.cuh"
 #include "kernels/rmsnorm/rmsnorm.h"
 
@@ -46,6 +47,10 @@ absl::Status Backward(const Exec& exec, const RmsNormBackwardArgs& args) {
   p.rstd = args.rstd.as<float>();
   p.dx = args.dx.as<A>();
   p.quant = args.dx_quant;
+  if (!args.dx_blocks.empty()) {
+    return LaunchNormBackwardBlocks<A, false>(exec, p, args.dx_blocks, args.d_weight, TensorView(),
+                                              kOp);
+  }
   return LaunchNormBackward<A, false>(exec, p, args.d_weight, TensorView(), kOp);
 }
 

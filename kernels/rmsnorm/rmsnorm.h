@@ -55,8 +55,13 @@ absl::Status RmsNormForward(const Exec& exec, const RmsNormForwardArgs& args);
 //   d_sum    : [N, C] T, optional: the gradient that reaches s along the residual stream
 //   dx       : [N, C] T; may alias dy or d_sum
 //   dx_quant : optional; of dx
+//   dx_blocks: optional, instead of dx_quant, beside dx: its block-scaled forms, the bits that
+//              BlockQuantize gives of it, with what BlockQuantize asks of shapes
 //   d_weight : [C] G, accumulated into; optional
 // Workspace: RmsNormBackwardWorkspaceBytes (partial sums of d_weight).
+// CUDA: with dx_blocks C is at most 8192 and all views are aligned to 16 bytes; blocks of a cluster
+// share 128 rows and read their dx once more, from the L2 cache: of NVFP4 in both directions with
+// d_sum 9.1 bytes an element (bf16) are the floor, 11.1 with BlockQuantize after it.
 struct RmsNormBackwardArgs {
   TensorView dy;
   TensorView s;
@@ -65,12 +70,16 @@ struct RmsNormBackwardArgs {
   TensorView d_sum;
   TensorView dx;
   QuantView dx_quant;
+  BlockQuantView dx_blocks;
   TensorView d_weight;
   DType round_dx = DType::kF32;
 };
 
 absl::Status CanImplement(const RmsNormBackwardArgs& args);
 size_t RmsNormBackwardWorkspaceBytes(const RmsNormBackwardArgs& args);
+// Whether dx_blocks beside the other arguments saves time, as above: on the CPU always; on CUDA if
+// the shape is one that it takes and a block's shared memory has room (bf16: always).
+bool WritesBlocks(const Exec& exec, const RmsNormBackwardArgs& args);
 absl::Status RmsNormBackward(const Exec& exec, const RmsNormBackwardArgs& args);
 
 namespace cuda {

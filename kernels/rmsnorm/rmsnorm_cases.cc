@@ -46,27 +46,36 @@ struct BlockShape {
   const char* name;
   int64_t N, C;
   double spread;  // of the weights; with large ones most blocks saturate
-  BlockStyle y;
+  BlockStyle y, dx;
   bool residual;
   bool perf = false;
+  bool cuda_only = false;
 };
 
+// Of rows that are no multiple of 128 columns.
+constexpr BlockStyle kQuartetGradient32 = {
+    DType::kE2M1, BlockRounding::kEden, BlockRounding::kEden, 32, 32, HadamardSigns::kSeeded};
+
 // On a GPU: whole strips of 128 rows and a part of one; a part of a tile; one to eight blocks of a
-// cluster, with one tile each or more; rows in 1 to 8 warps.
+// cluster, with one tile each or more; rows in 1 to 8 warps; backward several strips a cluster, of
+// one block and of eight.
 constexpr BlockShape kBlockShapes[] = {
-    {"blocks_nvidia_32x32", 32, 32, 0.2, kNvidiaInput, false},
-    {"blocks_nvidia_160x768", 160, 768, 0.2, kNvidiaInput, true},
-    {"blocks_nvidia_large_96x160", 96, 160, 300.0, kNvidiaInput, true},
-    {"blocks_quartet_256x1056", 256, 1056, 0.2, kQuartetInput, true},
-    {"blocks_mxfp8_352x1600", 352, 1600, 0.2, kMxfp8Blocks, true},
-    {"blocks_mxfp8_large_64x96", 64, 96, 1e30, kMxfp8Blocks, false},
-    {"blocks_nvidia_64x4096", 64, 4096, 0.2, kNvidiaInput, true},
-    {"blocks_mxfp8_160x8192", 160, 8192, 0.2, kMxfp8Blocks, false},
-    {"perf_blocks_nvidia_8192x768", 8192, 768, 0.2, kNvidiaInput, true, true},
-    {"perf_blocks_nvidia_36864x768", 36864, 768, 0.2, kNvidiaInput, true, true},
-    {"perf_blocks_quartet_36864x768", 36864, 768, 0.2, kQuartetInput, true, true},
-    {"perf_blocks_mxfp8_36864x768", 36864, 768, 0.2, kMxfp8Blocks, true, true},
-    {"perf_blocks_nvidia_16384x4096", 16384, 4096, 0.2, kNvidiaInput, true, true},
+    {"blocks_nvidia_32x32", 32, 32, 0.2, kNvidiaInput, kNvidiaGradient, false},
+    {"blocks_nvidia_160x768", 160, 768, 0.2, kNvidiaInput, kNvidiaGradient, true},
+    {"blocks_nvidia_large_96x160", 96, 160, 300.0, kNvidiaInput, kNvidiaGradient, true},
+    {"blocks_quartet_256x1056", 256, 1056, 0.2, kQuartetInput, kQuartetGradient32, true},
+    {"blocks_quartet_384x1280", 384, 1280, 0.2, kQuartetInput, kQuartetGradient, false},
+    {"blocks_mxfp8_352x1600", 352, 1600, 0.2, kMxfp8Blocks, kMxfp8Gradient, true},
+    {"blocks_mxfp8_large_64x96", 64, 96, 1e30, kMxfp8Blocks, kMxfp8Gradient, false},
+    {"blocks_nvidia_64x4096", 64, 4096, 0.2, kNvidiaInput, kNvidiaGradient, true},
+    {"blocks_mxfp8_160x8192", 160, 8192, 0.2, kMxfp8Blocks, kMxfp8Gradient, false},
+    {"blocks_nvidia_67616x64", 67616, 64, 0.2, kNvidiaInput, kNvidiaGradient, true, false, true},
+    {"blocks_mxfp8_8224x1024", 8224, 1024, 0.2, kMxfp8Blocks, kMxfp8Gradient, true, false, true},
+    {"perf_blocks_nvidia_8192x768", 8192, 768, 0.2, kNvidiaInput, kNvidiaGradient, true, true},
+    {"perf_blocks_nvidia_36864x768", 36864, 768, 0.2, kNvidiaInput, kNvidiaGradient, true, true},
+    {"perf_blocks_quartet_36864x768", 36864, 768, 0.2, kQuartetInput, kQuartetGradient, true, true},
+    {"perf_blocks_mxfp8_36864x768", 36864, 768, 0.2, kMxfp8Blocks, kMxfp8Gradient, true, true},
+    {"perf_blocks_nvidia_16384x4096", 16384, 4096, 0.2, kNvidiaInput, kNvidiaGradient, true, true},
 };
 
 RmsNormForwardArgs ForwardArgs(const Buffers& b) {
@@ -141,20 +150,43 @@ OpCase PlainCase(const Shape& s) {
   return c;
 }
 
+// Of one of RunWithBlocks' calls. dx is written in each of them; the gradients of parameters beside
+// all of the plain output and its forms, and without forms to buffers of their own.
+RmsNormBackwardArgs BlockBackwardArgs(const Buffers& b,
+                                      const TensorView& dx,
+                                      const BlockQuantView& blocks) {
+  RmsNormBackwardArgs args = BackwardArgs(b);
+  args.dx = dx.empty() ? b["dx"] : dx;
+  args.dx_blocks = blocks;
+  const bool timed = b["dx.without"].empty();
+  if (blocks.empty()) {
+    args.d_weight = b["d_weight.without"];
+  } else if (dx.empty() && !timed) {
+    args.d_weight = TensorView();
+  }
+  return args;
+}
+
 OpCase BlockCase(const BlockShape& s) {
   OpCase c;
   c.op = "rmsnorm";
   c.name = s.name;
-  c.perf = c.cuda_only = s.perf;
+  c.perf = s.perf;
+  c.cuda_only = s.perf || s.cuda_only;
   c.buffers = {{"x", {s.N, s.C}},
                {"weight", {s.C}, Role::kInput, {Fill::kNormal, 1.0, s.spread}},
                {"y", {s.N, s.C}, Role::kOutput},
-               Statistic("rstd", {s.N})};
+               Statistic("rstd", {s.N}),
+               {"dy", {s.N, s.C}},
+               {"dx", {s.N, s.C}, Role::kOutput}};
   if (s.residual) {
     c.buffers.push_back({"residual", {s.N, s.C}});
     c.buffers.push_back({"sum", {s.N, s.C}, Role::kOutput});
+    c.buffers.push_back({"d_sum", {s.N, s.C}});
   }
   AddBlockForms(c, "y", s.N, s.C, s.y);
+  AddBlockForms(c, "dx", s.N, s.C, s.dx);
+  AddGradientTwice(c, "d_weight", s.C);
   c.forward = [s](const Exec& exec, const Buffers& b) {
     return RunWithBlocks(exec, b, "y", s.y, [&](const TensorView& y, const BlockQuantView& blocks) {
       RmsNormForwardArgs args = ForwardArgs(b);
@@ -162,6 +194,15 @@ OpCase BlockCase(const BlockShape& s) {
       args.y_blocks = blocks;
       return RmsNormForward(exec, args);
     });
+  };
+  c.backward = [s](const Exec& exec, const Buffers& b) {
+    return RunWithBlocks(exec, b, "dx", s.dx,
+                         [&](const TensorView& dx, const BlockQuantView& blocks) {
+                           return RmsNormBackward(exec, BlockBackwardArgs(b, dx, blocks));
+                         });
+  };
+  c.workspace = [](const Buffers& b, int) {
+    return RmsNormBackwardWorkspaceBytes(BackwardArgs(b));
   };
   c.reduction = s.C;
   c.forward_traffic = {"x",
@@ -172,6 +213,15 @@ OpCase BlockCase(const BlockShape& s) {
                        "y.alone.rows.scales",
                        "y.alone.columns.values",
                        "y.alone.columns.scales"};
+  c.backward_traffic = {"dy",
+                        s.residual ? "sum" : "x",
+                        "d_sum",
+                        "dx",
+                        "rstd",
+                        "dx.alone.rows.values",
+                        "dx.alone.rows.scales",
+                        "dx.alone.columns.values",
+                        "dx.alone.columns.scales"};
   return c;
 }
 

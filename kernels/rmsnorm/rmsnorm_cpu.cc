@@ -237,6 +237,7 @@ absl::Status CanImplement(const RmsNormBackwardArgs& args) {
     HEARTH_RETURN_IF_ERROR(RequireGradient(args.d_weight, dtype, cols, kOp, "d_weight"));
   }
   HEARTH_RETURN_IF_ERROR(RequireQuant(args.dx_quant, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireBlocks(args.dx_blocks, args.dx_quant, rows, cols, 1, kOp));
   return RequireRound(args.round_dx, kOp);
 }
 
@@ -250,6 +251,11 @@ size_t RmsNormBackwardWorkspaceBytes(const RmsNormBackwardArgs& args) {
                   cuda::NormPartialBytes(rows, cols));
 }
 
+bool WritesBlocks(const Exec& exec, const RmsNormBackwardArgs& args) {
+  return cuda::NormGradientWritesBlocks(exec, static_cast<int64_t>(DTypeBytes(args.dy.dtype, 1)),
+                                        args.dy.cols(), 1);
+}
+
 absl::Status RmsNormBackward(const Exec& exec, const RmsNormBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.dy.dtype, kOp));
@@ -259,7 +265,12 @@ absl::Status RmsNormBackward(const Exec& exec, const RmsNormBackwardArgs& args) 
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, RmsNormBackwardWorkspaceBytes(args), kOp));
   HEARTH_RUN_ON_CUDA(exec, kOp, RmsNormBackward(exec, args));
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return DispatchFloating(args.dy.dtype, [&]<typename T>() { return BackwardImpl<T>(exec, args); });
+  const auto compute = [&](const TensorView&) {
+    return DispatchFloating(args.dy.dtype,
+                            [&]<typename T>() { return BackwardImpl<T>(exec, args); });
+  };
+  return ComputeWithBlocks(exec, args.dx, args.dx_blocks, args.dy.dtype, args.dy.rows(),
+                           args.dy.cols(), compute);
 }
 
 }  // namespace hearth::kernels
