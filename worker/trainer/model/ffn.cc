@@ -199,9 +199,9 @@ absl::Status DenseFfn::Backward(const kernels::Exec& exec,
                                 const Operand* next) {
   TensorView d_delta = d_stream;
   HEARTH_RETURN_IF_ERROR(DropBackward(exec, pass, dropout_, d_delta_, d_delta));
-  const Operand& dy = down_projection_.dy();
-  HEARTH_RETURN_IF_ERROR(OutputGradient() == nullptr ? dy.Make(exec, pass, d_delta)
-                                                     : dy.Settle(exec, pass));
+  if (OutputGradient() == nullptr) {
+    HEARTH_RETURN_IF_ERROR(down_projection_.dy().Make(exec, pass, d_delta));
+  }
   if (with_gradient_ && Quantised(pass)) {
     HEARTH_RETURN_IF_ERROR(down_projection_.InputGradient(exec, pass, d_delta, d_activated_));
     HEARTH_RETURN_IF_ERROR(ActivateBackward(exec, pass));
@@ -211,7 +211,7 @@ absl::Status DenseFfn::Backward(const kernels::Exec& exec,
     HEARTH_RETURN_IF_ERROR(ActivateBackward(exec, pass));
   }
   HEARTH_RETURN_IF_ERROR(in_projection_.Backward(exec, pass, projected_, d_normed_));
-  return norm_.Backward(exec, d_normed_, d_stream, true, StreamQuant(pass, next));
+  return norm_.Backward(exec, pass, d_normed_, d_stream, true, next);
 }
 
 }  // namespace hearth::trainer

@@ -197,9 +197,9 @@ absl::Status AttentionMixer::Backward(const kernels::Exec& exec,
                                       const Operand* next) {
   TensorView d_delta = d_stream;
   HEARTH_RETURN_IF_ERROR(DropBackward(exec, pass, dropout_, d_delta_, d_delta));
-  const Operand& dy = output_projection_.dy();
-  HEARTH_RETURN_IF_ERROR(OutputGradient() == nullptr ? dy.Make(exec, pass, d_delta)
-                                                     : dy.Settle(exec, pass));
+  if (OutputGradient() == nullptr) {
+    HEARTH_RETURN_IF_ERROR(output_projection_.dy().Make(exec, pass, d_delta));
+  }
   HEARTH_RETURN_IF_ERROR(output_projection_.Backward(exec, pass, d_delta, d_attention_));
   HEARTH_RETURN_IF_ERROR(kernels::AttentionBackward(exec, attention_backward_));
   const Operand& d_qkv = qkv_projection_.dy();
@@ -211,7 +211,7 @@ absl::Status AttentionMixer::Backward(const kernels::Exec& exec,
   HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeBackward(exec, rope_backward_));
   HEARTH_RETURN_IF_ERROR(d_qkv.Settle(exec, pass, target));
   HEARTH_RETURN_IF_ERROR(qkv_projection_.Backward(exec, pass, d_qkv_, d_normed_));
-  return norm_.Backward(exec, d_normed_, d_stream, true, StreamQuant(pass, next));
+  return norm_.Backward(exec, pass, d_normed_, d_stream, true, next);
 }
 
 }  // namespace hearth::trainer

@@ -168,8 +168,8 @@ absl::Status Model::Backward(const kernels::Exec& exec, const Pass& pass) {
   const spec::StepTimeline time = timeline();
   Pass again = pass;
   again.count = false;  // forward has
-  HEARTH_RETURN_IF_ERROR(final_norm_->Backward(
-      exec, d_normed_, d_stream_, false, StreamQuant(pass, layers_.back().ffn->OutputGradient())));
+  HEARTH_RETURN_IF_ERROR(final_norm_->Backward(exec, pass, d_normed_, d_stream_, false,
+                                               layers_.back().ffn->OutputGradient()));
   HEARTH_RETURN_IF_ERROR(After(exec, pass, time.Head()));
   for (int64_t l = time.layers - 1; l >= 0; --l) {
     const Layer& layer = layers_[static_cast<size_t>(l)];

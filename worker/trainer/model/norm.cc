@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/base/status_macros.h"
+
 namespace hearth::trainer {
 
 using kernels::TensorView;
@@ -78,16 +80,39 @@ absl::Status NormLayer::Forward(const kernels::Exec& exec,
   return kernels::RmsNormForward(exec, rms_forward_);
 }
 
+bool NormLayer::GradientWritesBlocks(const kernels::Exec& exec) const {
+  const auto writes = [&](auto args) {
+    args.dy = input_;
+    return kernels::WritesBlocks(exec, args);
+  };
+  return layer_norm_ ? writes(layer_backward_) : writes(rms_backward_);
+}
+
 absl::Status NormLayer::Backward(const kernels::Exec& exec,
+                                 const Pass& pass,
                                  const TensorView& dy,
                                  const TensorView& d_stream,
                                  bool accumulate,
-                                 const kernels::QuantView& quant) {
+                                 const Operand* next) {
+  if (next == nullptr) {
+    return RunBackward(exec, dy, d_stream, accumulate, OperandTarget());
+  }
+  const OperandTarget target = next->Target(pass, true, GradientWritesBlocks(exec));
+  HEARTH_RETURN_IF_ERROR(RunBackward(exec, dy, d_stream, accumulate, target));
+  return next->Settle(exec, pass, target);
+}
+
+absl::Status NormLayer::RunBackward(const kernels::Exec& exec,
+                                    const TensorView& dy,
+                                    const TensorView& d_stream,
+                                    bool accumulate,
+                                    const OperandTarget& target) {
   const auto bind = [&](auto& args) {
     args.dy = dy;
     args.d_sum = accumulate ? d_stream : TensorView();
     args.dx = d_stream;
-    args.dx_quant = quant;
+    args.dx_quant = target.quant;
+    args.dx_blocks = target.blocks;
   };
   if (layer_norm_) {
     bind(layer_backward_);

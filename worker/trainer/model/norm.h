@@ -25,16 +25,24 @@ class NormLayer {
                        const Stream& stream,
                        const OperandTarget& output);
   // d_stream += the gradient through the norm of `dy`, [N, C]; or = where `accumulate` is false.
-  // `quant`: quantised forms of the new d_stream.
+  // `next`: the operand whose plain form d_stream is, complete after this; null: none is.
   absl::Status Backward(const kernels::Exec& exec,
+                        const Pass& pass,
                         const kernels::TensorView& dy,
                         const kernels::TensorView& d_stream,
                         bool accumulate,
-                        const kernels::QuantView& quant);
+                        const Operand* next);
   size_t WorkspaceBytes(bool training) const;
   void AppendParams(const ModelContext& context, std::vector<int>& params) const;
 
  private:
+  absl::Status RunBackward(const kernels::Exec& exec,
+                           const kernels::TensorView& dy,
+                           const kernels::TensorView& d_stream,
+                           bool accumulate,
+                           const OperandTarget& target);
+  bool GradientWritesBlocks(const kernels::Exec& exec) const;
+
   spec::Slot slot_;
   int layer_;
   bool layer_norm_;

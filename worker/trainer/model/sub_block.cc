@@ -75,8 +75,4 @@ TensorView StreamGradient(const ModelContext& context) {
              : TensorView();
 }
 
-kernels::QuantView StreamQuant(const Pass& pass, const Operand* next) {
-  return next == nullptr ? kernels::QuantView() : next->Target(pass, true).quant;
-}
-
 }  // namespace hearth::trainer

@@ -86,8 +86,6 @@ struct Stream {
 
 // The gradient of the residual stream, [N, C]; empty without training.
 kernels::TensorView StreamGradient(const ModelContext& context);
-// What is quantised of a stream gradient whose plain form is always written; nothing for null.
-kernels::QuantView StreamQuant(const Pass& pass, const Operand* next);
 
 class SubBlock {
  public:
@@ -104,11 +102,12 @@ class SubBlock {
   // Forward.
   virtual absl::Status Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) = 0;
   // The gradient dy of this sub-block's last linear layer: with it Backward begins. Its plain form
-  // is the stream's gradient; whoever writes that writes the quantised forms in the same pass.
+  // is the stream's gradient; whoever writes that writes the quantised forms too, in the same pass
+  // where it can, and settles it.
   // Null: dropout stands between, this sub-block makes them itself.
   virtual const Operand* OutputGradient() const = 0;
-  // d_stream [N, C]: the gradient of the stream behind this sub-block in (OutputGradient() written
-  // with it), before it out, together with `next`: the OutputGradient() of the sub-block before.
+  // d_stream [N, C]: the gradient of the stream behind this sub-block in (OutputGradient()
+  // settled), before it out, together with `next`: the OutputGradient() of the sub-block before.
   // Adds to parameter gradients.
   virtual absl::Status Backward(const kernels::Exec& exec,
                                 const Pass& pass,
