@@ -98,13 +98,13 @@ PlotSeries LossSeries(const Report& report) {
 
 // For a cell of a Markdown table, which also knows HTML.
 std::string Cell(std::string_view text) {
-  return absl::StrReplaceAll(HtmlEscaped(text), {{"|", "\\|"},
-                                                 {"\n", " "},
-                                                 {"\r", " "},
-                                                 {"`", "\\`"},
-                                                 {"*", "\\*"},
-                                                 {"_", "\\_"},
-                                                 {"[", "\\["}});
+  return absl::StrReplaceAll(HtmlEscaped(std::string(text)), {{"|", "\\|"},
+                                                              {"\n", " "},
+                                                              {"\r", " "},
+                                                              {"`", "\\`"},
+                                                              {"*", "\\*"},
+                                                              {"_", "\\_"},
+                                                              {"[", "\\["}});
 }
 
 // Longer than any run of backticks within.

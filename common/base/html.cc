@@ -4,10 +4,9 @@
 
 namespace hearth {
 
-std::string HtmlEscaped(std::string_view text) {
+std::string HtmlEscaped(absl::string_view text) {
   return absl::StrReplaceAll(
-      std::string(text),
-      {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
+      text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
 }
 
 }  // namespace hearth

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <string>
-#include <string_view>
+
+#include "absl/strings/string_view.h"
 
 namespace hearth {
 
 // As text or between quotes in an attribute: & < > " and ' stand for themselves.
-std::string HtmlEscaped(std::string_view text);
+std::string HtmlEscaped(absl::string_view text);
 
 }  // namespace hearth
