@@ -50,15 +50,21 @@ constexpr int64_t NormGradientBlocksBytes(int64_t value_bytes, int64_t cols, int
 }
 inline constexpr int64_t kNormStaticBytes = 64;  // besides
 
+inline bool NormGradientBlocksFit(const Exec& exec,
+                                  int64_t value_bytes,
+                                  int64_t cols,
+                                  int gradients) {
+  return NormGradientBlocksBytes(value_bytes, cols, gradients) + kNormStaticBytes <=
+         exec.cuda->gpu().shared_memory_bytes;
+}
+
 // Block-scaled forms of dx [., cols] in one pass.
 inline bool NormGradientWritesBlocks(const Exec& exec,
                                      int64_t value_bytes,
                                      int64_t cols,
                                      int gradients) {
   return NormWritesBlocks(exec, cols, true) &&
-         (exec.device == Device::kCpu ||
-          NormGradientBlocksBytes(value_bytes, cols, gradients) + kNormStaticBytes <=
-              static_cast<int64_t>(exec.cuda->gpu().shared_memory_bytes));
+         (exec.device == Device::kCpu || NormGradientBlocksFit(exec, value_bytes, cols, gradients));
 }
 
 }  // namespace hearth::kernels::cuda

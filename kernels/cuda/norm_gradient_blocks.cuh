@@ -306,12 +306,15 @@ absl::Status LaunchNormBackwardBlocks(const Exec& exec,
   constexpr auto kValueBytes = static_cast<int64_t>(sizeof(A));
   static_assert(NormGradientBlocksBytes(kValueBytes, 0, 0) == sizeof(BlockTile<A>));
   static_assert(kNormStaticBytes == 2 * kNormWarps * sizeof(float));
-  if (p.shape.packs == 0 ||
-      !NormGradientWritesBlocks(exec, kValueBytes, p.shape.cols, kCentred ? 2 : 1)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        op, ": block forms of a gradient of ", p.shape.cols, " columns, at most ", kNormMaxCols,
-        ", of operands that are not aligned to 16 bytes, or on a GPU that is too small or too "
-        "old"));
+  if (p.shape.packs == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(op, ": block forms of a gradient of ", p.shape.cols, " columns, at most ",
+                     kNormMaxCols, ", or of operands that are not aligned to 16 bytes"));
+  }
+  if (!NormGradientBlocksFit(exec, kValueBytes, p.shape.cols, kCentred ? 2 : 1)) {
+    return absl::UnimplementedError(
+        absl::StrCat(op, ": block forms of a gradient of ", p.shape.cols, " columns on a GPU with ",
+                     exec.cuda->gpu().shared_memory_bytes, " bytes of shared memory for a block"));
   }
   int64_t partials = 0;
   const auto run = blocks.dtype == DType::kE2M1 ? RunNormBackwardBlocks<A, kCentred, true>

@@ -72,6 +72,20 @@ TEST(KeptInput, ZerosStayZero) {
   EXPECT_EQ(ThereAndBack(zeros), zeros);
 }
 
+TEST(KeptInput, LargestAndLeastValues_ComeBackAsTheHeaderSays) {
+  std::vector<float> x(kCount, -0.0F);
+  x[0] = 0x1.EEp127F;  // 247 * 2^120
+  x[32] = -0x1.F0p127F;
+  x[64] = 0x1p-136F;
+  x[65] = 0x1p-137F;  // half of the least value: to even
+  const std::vector<float> y = ThereAndBack(x);
+  EXPECT_EQ(y[0], 0x1.E0p127F);
+  EXPECT_EQ(y[32], -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(y[64], 0x1p-136F);
+  EXPECT_EQ(y[65], 0.0F);
+  EXPECT_TRUE(std::signbit(y[1]) && y[1] == 0.0F);
+}
+
 // Nothing that went wrong forward may look sound backward.
 TEST(KeptInput, BlockWithoutFiniteMaximum_IsNan) {
   for (const float bad :

@@ -1,7 +1,11 @@
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/harness/block_forms.h"
 #include "kernels/harness/cases.h"
+#include "kernels/harness/kept_extremes.h"
 
 namespace hearth::kernels::harness {
 namespace {
@@ -114,6 +118,30 @@ OpCase KeptCase(const KeptShape& s) {
   return c;
 }
 
+// y is made of what a call before has kept.
+OpCase ExtremesCase(int64_t N, int64_t F) {
+  OpCase c;
+  c.op = "gelu";
+  c.name = absl::StrCat("kept_extremes_", N, "x", F);
+  AddKeptExtremes(c, "x", "y", N, F, 1, [](const std::vector<double>& v) {
+    return 0.5 * v[0] * (1.0 + std::erf(v[0] * std::sqrt(0.5)));
+  });
+  c.buffers.push_back({"y_before", {N, F}, Role::kOutput});
+  c.forward = [N, F](const Exec& exec, const Buffers& b) {
+    GeluForwardArgs args;
+    args.x = b["x"];
+    args.y = b["y_before"];
+    args.kind = GeluKind::kErf;
+    args.keep = KeptAt(b["kept"].data, N, F);
+    HEARTH_RETURN_IF_ERROR(GeluForward(exec, args));
+    args.y = b["y"];
+    args.kept = args.keep;
+    args.keep = {};
+    return GeluForward(exec, args);
+  };
+  return c;
+}
+
 OpCase BlockCase(const BlockShape& s) {
   OpCase c;
   c.op = "gelu";
@@ -221,6 +249,7 @@ std::vector<OpCase> GeluCases() {
   for (const KeptShape& s : kKeptShapes) {
     cases.push_back(KeptCase(s));
   }
+  cases.push_back(ExtremesCase(40, 96));
   return cases;
 }
 

@@ -29,6 +29,42 @@ constexpr size_t RoundUp(size_t bytes) {
 }
 
 // One value. Floats are made exact in f32 so that both storage types start from the same numbers.
+// Of Fill::kExtremes: what bf16 holds too, or zero in its place. Blocks of 32 of one kind each,
+// most of them with other values beside.
+double Extreme(const RngKey& key, int64_t i) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const uint64_t element = static_cast<uint64_t>(i);
+  const double sign = RngWord(key, element) % 2 == 0 ? 1.0 : -1.0;
+  const bool marked = i % 32 == i / 32 % 32;
+  const auto power = [&](int from, int count) {
+    return std::ldexp(
+        sign, from + static_cast<int>(RngWord(key, element) / 2 % static_cast<uint32_t>(count)));
+  };
+  switch (i / 32 % 10) {
+    case 0:
+      return power(-30, 60);
+    case 1:
+      return sign * 0.0;
+    case 2:
+      return power(-149, 23);  // subnormal
+    case 3:
+      return marked ? sign * 0x1.FEp127 : power(100, 28);  // bf16's largest
+    case 4:
+      return marked ? sign * 0x1.EEp127
+                    : power(100, 20);  // the largest that comes back, and others
+    case 5:
+      return marked ? kInfinity : power(-4, 8);
+    case 6:
+      return marked ? -kInfinity : sign * 0.0;
+    case 7:
+      return marked ? std::numeric_limits<double>::quiet_NaN() : power(-4, 8);
+    case 8:
+      return sign * kInfinity;
+    default:
+      return marked ? power(120, 1) : power(-133, 200);
+  }
+}
+
 double ValueAt(const Fill& fill, const RngKey& key, int64_t i) {
   const uint64_t element = static_cast<uint64_t>(i);
   switch (fill.kind) {
@@ -47,6 +83,8 @@ double ValueAt(const Fill& fill, const RngKey& key, int64_t i) {
       return static_cast<double>(i % static_cast<int64_t>(fill.a) / static_cast<int64_t>(fill.b));
     case Fill::kWeights:
       return i % 3 == 1 ? 0.0 : static_cast<float>(0.5 + double{RngUniform(key, element)});
+    case Fill::kExtremes:
+      return Extreme(key, i);
   }
   return 0.0;
 }

@@ -33,6 +33,7 @@ struct Fill {
     kRamp,      // i mod a: positions of packed sequences
     kSteps,     // (i mod a) / b, rounded down: segments
     kWeights,   // loss weights: 0 for every third element, else in [0.5, 1.5)
+    kExtremes,  // per 32 elements: powers of two, zeros, subnormals, largest, infinities, NaN
   };
   Kind kind = kNormal;
   double a = 0.0;

@@ -78,7 +78,8 @@ struct RmsNormBackwardArgs {
 absl::Status CanImplement(const RmsNormBackwardArgs& args);
 size_t RmsNormBackwardWorkspaceBytes(const RmsNormBackwardArgs& args);
 // Whether dx_blocks beside the other arguments saves time, as above: on the CPU always; on CUDA if
-// the shape is one that it takes and a block's shared memory has room (bf16: always).
+// the shape is one that it takes, from compute capability 9.0 on, and a block's shared memory has
+// room, as it always has for bf16.
 bool WritesBlocks(const Exec& exec, const RmsNormBackwardArgs& args);
 absl::Status RmsNormBackward(const Exec& exec, const RmsNormBackwardArgs& args);
 

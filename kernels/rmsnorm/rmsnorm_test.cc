@@ -122,6 +122,44 @@ TEST(RmsNormForward, WritesBlocks_OnAGpuNotOfLongRowsOrWithoutStatistics) {
   EXPECT_TRUE(WritesBlocks(Exec(), args));
 }
 
+TEST(RmsNormBackward, BlocksOfDx_AreWrittenBesideItAndNotBesideFp8) {
+  constexpr int64_t kCount = 1024;
+  std::vector<float> dy(kCount);
+  std::vector<float> s(kCount);
+  FillNormal({1, RngPurpose::kTest, 0, 0, 3}, 0, 0.0, 1.0, dy.data(), kCount);
+  FillNormal({1, RngPurpose::kTest, 0, 0, 4}, 0, 0.0, 1.0, s.data(), kCount);
+  std::vector<float> weight(32, 1.0F);
+  std::vector<float> rstd(32, 1.0F);
+  std::vector<float> plain(dy.size());
+  RmsNormBackwardArgs args;
+  args.dy = View(dy.data(), {32, 32});
+  args.s = View(s.data(), {32, 32});
+  args.weight = View(weight.data(), {32});
+  args.rstd = View(rstd.data(), {32});
+  args.dx = View(plain.data(), {32, 32});
+  EXPECT_TRUE(WritesBlocks(Exec(), args));
+  ASSERT_TRUE(RmsNormBackward(Exec(), args).ok());
+  std::vector<float> beside(dy.size());
+  args.dx = View(beside.data(), {32, 32});
+  Blocks blocks;
+  args.dx_blocks = blocks.View();
+  ASSERT_TRUE(RmsNormBackward(Exec(), args).ok());
+  EXPECT_EQ(beside, plain);
+  EXPECT_NE(blocks.values, Blocks().values);
+  float amax = 0.0F;
+  args.dx_quant.amax = &amax;
+  EXPECT_EQ(RmsNormBackward(Exec(), args).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(RmsNormBackward, WritesBlocks_OnAGpuNotOfLongRows) {
+  Exec gpu;
+  gpu.device = Device::kCuda;
+  std::vector<float> values(8224);
+  RmsNormBackwardArgs args;
+  args.dy = View(values.data(), {1, 8224});
+  EXPECT_FALSE(WritesBlocks(gpu, args));
+}
+
 TEST(RmsNormForward, BadArguments_AreRefused) {
   Data data;
   RmsNormForwardArgs args = data.Args();

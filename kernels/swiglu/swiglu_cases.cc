@@ -1,6 +1,10 @@
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/harness/block_forms.h"
 #include "kernels/harness/cases.h"
+#include "kernels/harness/kept_extremes.h"
 #include "kernels/swiglu/swiglu.h"
 
 namespace hearth::kernels::harness {
@@ -129,6 +133,29 @@ OpCase KeptCase(const KeptShape& s) {
   return c;
 }
 
+// y is made of what a call before has kept.
+OpCase ExtremesCase(int64_t N, int64_t F) {
+  OpCase c;
+  c.op = "swiglu";
+  c.name = absl::StrCat("kept_extremes_", N, "x", F);
+  AddKeptExtremes(c, "gate_up", "y", N, 2 * F, 2, [](const std::vector<double>& v) {
+    return v[0] / (1.0 + std::exp(-v[0])) * v[1];
+  });
+  c.buffers.push_back({"y_before", {N, F}, Role::kOutput});
+  c.forward = [N, F](const Exec& exec, const Buffers& b) {
+    SwigluForwardArgs args;
+    args.gate_up = b["gate_up"];
+    args.y = b["y_before"];
+    args.keep = KeptAt(b["kept"].data, N, 2 * F);
+    HEARTH_RETURN_IF_ERROR(SwigluForward(exec, args));
+    args.y = b["y"];
+    args.kept = args.keep;
+    args.keep = {};
+    return SwigluForward(exec, args);
+  };
+  return c;
+}
+
 OpCase BlockCase(const BlockShape& s) {
   OpCase c;
   c.op = "swiglu";
@@ -231,6 +258,7 @@ std::vector<OpCase> SwigluCases() {
   for (const KeptShape& s : kKeptShapes) {
     cases.push_back(KeptCase(s));
   }
+  cases.push_back(ExtremesCase(40, 96));
   return cases;
 }
 
