@@ -16,11 +16,11 @@ inline constexpr int64_t kKeptBlock = 32;
 // [R, C], C a multiple of kKeptBlock.
 //   values : [R, C] E4M3, row-major; 16-byte aligned
 //   scales : [R, C / 32] E8M0, row-major (not in cuBLASLt's order: no product reads them)
-// A block that holds a NaN or an infinity has the scale NaN (0xFF) and zero values: all of it is NaN.
-// Zeros keep their signs. Subnormal values are as others: the least scale is 2^-127, the least value
-// that is not zero 2^-136. Values of magnitude 248 * 2^120 and more are rounded to 2^128 and come
-// back as infinities. What is kept is the same on every device, bit for bit; read as bf16, multiples
-// of 2^-136 that it does not hold are rounded to it.
+// A block that holds a NaN or an infinity has the scale NaN (0xFF) and zero values: all of it is
+// NaN. Zeros keep their signs. Subnormal values are as others: the least scale is 2^-127, the least
+// value that is not zero 2^-136. Values of magnitude 248 * 2^120 and more are rounded to 2^128 and
+// come back as infinities. What is kept is the same on every device, bit for bit; read as bf16,
+// multiples of 2^-136 that it does not hold are rounded to it.
 struct KeptInput {
   uint8_t* values = nullptr;
   uint8_t* scales = nullptr;
