@@ -107,6 +107,8 @@ void FillField(Random& random, Message& message, const FieldDescriptor& field) {
     for (int64_t i = Below(random, 3); i >= 0; --i) {
       if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
         reflection->AddString(&message, &field, RandomString(random));
+      } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT32) {
+        reflection->AddInt32(&message, &field, static_cast<int32_t>(RandomInteger(random)));
       } else {
         Fill(random, *reflection->AddMessage(&message, &field));
       }

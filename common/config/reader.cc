@@ -326,8 +326,13 @@ void Reader::ReadScalar(const YAML::Node& node,
       store(ParseInteger(scalar), [&](int64_t v) { reflection->SetInt64(&message, &field, v); });
       break;
     case FieldDescriptor::CPPTYPE_INT32:
-      store(ParseInt32(scalar, IsAutoInteger(field)),
-            [&](int32_t v) { reflection->SetInt32(&message, &field, v); });
+      store(ParseInt32(scalar, IsAutoInteger(field)), [&](int32_t v) {
+        if (field.is_repeated()) {
+          reflection->AddInt32(&message, &field, v);
+        } else {
+          reflection->SetInt32(&message, &field, v);
+        }
+      });
       break;
     case FieldDescriptor::CPPTYPE_MESSAGE:
       store(ParseDuration(scalar), [&](const google::protobuf::Duration& v) {

@@ -119,8 +119,13 @@ std::string FlowValue(const Message& message, const FieldDescriptor& field) {
     std::string text;
     for (int i = 0; i < reflection->FieldSize(message, &field); ++i) {
       text += i == 0 ? "" : ", ";
-      text += IsStructured(field) ? FlowMessage(reflection->GetRepeatedMessage(message, &field, i))
-                                  : FormatString(reflection->GetRepeatedString(message, &field, i));
+      if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT32) {
+        text += std::to_string(reflection->GetRepeatedInt32(message, &field, i));
+      } else {
+        text += IsStructured(field)
+                    ? FlowMessage(reflection->GetRepeatedMessage(message, &field, i))
+                    : FormatString(reflection->GetRepeatedString(message, &field, i));
+      }
     }
     return '[' + text + ']';
   }

@@ -87,8 +87,11 @@ void ApplyPrecisionDefaults(v1::JobSpec& job_spec) {
     }
   }
   v1::LayerSet& range = *precision.mutable_high_precision_layers();
-  HEARTH_DEFAULT(range, first, recipe->high_precision_first);
-  HEARTH_DEFAULT(range, last, recipe->high_precision_last);
+  // Of a few layers most are to be quantised all the same.
+  const int most =
+      job_spec.model().layers() > 0 ? job_spec.model().layers() / 4 : recipe->high_precision_first;
+  HEARTH_DEFAULT(range, first, std::min(recipe->high_precision_first, most));
+  HEARTH_DEFAULT(range, last, std::min(recipe->high_precision_last, most));
   HEARTH_DEFAULT(gradients, dtype, std::string(DTypeName(recipe->parameters.gradient)));
   HEARTH_DEFAULT(gradients, reduce_dtype, gradients.dtype());
 }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/spec/resolve.h"
@@ -87,6 +88,18 @@ TEST(PrecisionLadder, RecipesThatOneRunCannotSwitchTo_AreRefused) {
   EXPECT_THAT(With("nvfp4_eden", fallback("fp8")), IsEmpty());
 }
 
+TEST(HighPrecisionLayers, FourBits_KeepTheFirstOfModelsWithEnough) {
+  for (const auto& [layers, first] : {std::pair{2, 0}, {4, 1}, {12, 2}, {48, 2}}) {
+    for (const char* recipe : {"nvfp4", "nvfp4_eden"}) {
+      v1::JobSpec job = Job(recipe);
+      job.mutable_model()->set_layers(layers);
+      EXPECT_THAT(Resolved(job), IsEmpty());
+      EXPECT_EQ(job.precision().high_precision_layers().first(), first) << layers;
+      EXPECT_EQ(job.precision().high_precision_layers().last(), 0);
+    }
+  }
+}
+
 TEST(PrecisionLadder, FourBits_FallBackToFp8ThenBf16) {
   for (const char* recipe : {"nvfp4", "nvfp4_eden"}) {
     v1::JobSpec job = Job(recipe);
@@ -100,7 +113,7 @@ TEST(PrecisionLadder, FourBits_FallBackToFp8ThenBf16) {
     EXPECT_THAT(plan.Formats(),
                 ElementsAre(StepFormat{}, OwnIf(true), StepFormat{LayerFormat::kFallback, -1}));
     EXPECT_EQ(plan.Format(1, -1), (StepFormat{LayerFormat::kFallback, -1}));
-    EXPECT_EQ(plan.FormatOf(plan.Format(1, -1), 0), LayerFormat::kFallback);
+    EXPECT_EQ(plan.FormatOf(plan.Format(1, -1), 3), LayerFormat::kFallback);
     EXPECT_EQ(plan.FormatOf(plan.Format(1, -1), -1), LayerFormat::kPlain) << "the head";
   }
 }
@@ -116,10 +129,12 @@ TEST(Remedies, Checked_FieldByField) {
               Says("precision.remedies[0].clip", "must be > 0 and < 1"));
   EXPECT_THAT(With("bf16", remedy([](auto& r) { r.set_clip(0.5); })),
               Says("precision.remedies", "need precision.fallback"));
-  // nvfp4's own row keeps the last two in BF16.
-  EXPECT_THAT(
-      With("nvfp4", remedy([](auto& r) { r.mutable_high_precision_layers()->set_last(2); })),
-      Says("precision.remedies[0].high_precision_layers", "changes nothing"));
+  EXPECT_THAT(With("nvfp4",
+                   [](v1::PrecisionSpec& p) {
+                     p.mutable_high_precision_layers()->set_last(1);
+                     p.add_remedies()->mutable_high_precision_layers()->set_last(1);
+                   }),
+              Says("precision.remedies[0].high_precision_layers", "changes nothing"));
   EXPECT_THAT(With("fp8",
                    [](v1::PrecisionSpec& p) {
                      for (int i = 0; i < 5; ++i) {
@@ -165,6 +180,7 @@ TEST(Remedies, Layers_RunWider) {
   v1::JobSpec job = Job("nvfp4");
   job.mutable_model()->set_layers(8);
   v1::PrecisionSpec& precision = *job.mutable_precision();
+  precision.mutable_high_precision_layers()->set_first(0);
   precision.mutable_high_precision_layers()->set_last(1);
   precision.mutable_high_precision_layers()->add_layers(3);
   v1::PrecisionRemedy& fp8 = *precision.add_remedies();
@@ -242,13 +258,14 @@ TEST(Trial, ResolvedJob_IsValidInEachRecipe) {
   v1::JobSpec job = Job("nvfp4");
   job.mutable_precision()->mutable_trial();
   job.mutable_precision()->add_remedies()->set_clip(0.5);
+  job.mutable_precision()->mutable_high_precision_layers()->set_last(1);
   EXPECT_THAT(Resolved(job), IsEmpty());
   for (const std::string& recipe : TrialRecipes(job)) {
     v1::JobSpec in = InRecipe(job, recipe);
     EXPECT_EQ(in.precision().recipe(), recipe);
     EXPECT_FALSE(in.precision().has_trial());
     EXPECT_THAT(Resolved(in), IsEmpty()) << recipe;
-    EXPECT_EQ(in.precision().high_precision_layers().last(), 2) << "the job's own stay";
+    EXPECT_EQ(in.precision().high_precision_layers().last(), 1) << "the job's own stay";
   }
   EXPECT_EQ(InRecipe(job, "nvfp4").precision().remedies_size(), 1);
   EXPECT_EQ(InRecipe(job, "bf16").precision().remedies_size(), 0);

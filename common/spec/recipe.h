@@ -76,8 +76,8 @@ struct Recipe {
   ParameterFormats parameters = {};
   // Steps in the history of absolute maxima; kTensorDelayed alone.
   int amax_history = 0;
-  // Layers that the recipe's authors keep in BF16 at either end; defaults of
-  // precision.high_precision_layers.
+  // Layers kept in BF16 at either end; defaults of precision.high_precision_layers, of a model of
+  // four times as many layers or more.
   int high_precision_first = 0;
   int high_precision_last = 0;
   // Default of precision.fallback: names of rows, in order.

@@ -73,10 +73,11 @@ void CheckFacts(const v1::JobSpec& job_spec, const DataFacts& facts, Checker& ch
 
 void Resolve(v1::JobSpec& job_spec, std::vector<FieldViolation>& violations) {
   Checker check(violations);
-  ApplyDefaults(job_spec);
   v1::ModelSpec& model = *job_spec.mutable_model();
-  const int32_t sequence_length = job_spec.data().sequence_length();
+  // First: what layers stay in BF16 depends on how many there are.
   const bool preset_known = ApplyPreset(model);
+  ApplyDefaults(job_spec);
+  const int32_t sequence_length = job_spec.data().sequence_length();
   if (!preset_known) {
     check.Name("model.preset", true, model.preset(), "preset", PresetNames());
   }

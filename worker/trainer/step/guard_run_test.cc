@@ -82,6 +82,21 @@ class GuardRunTest : public testing::TestWithParam<const char*> {
     return link;
   }
 
+  // From the checkpoint that `whole` wrote after step `cut` to the end; a checkpoint each step.
+  std::unique_ptr<FakeLink> Resume(const v1::JobSpec& spec,
+                                   const FakeLink& whole,
+                                   int cut,
+                                   const std::string& faults) {
+    v1::Task task = MakeTask(spec, dir_.path() + "/cut" + std::to_string(cut));
+    task.set_epoch(2);
+    task.set_resume_path(whole.checkpoints[static_cast<size_t>(cut - 1)].path());
+    task.set_resume_step(cut);
+    EXPECT_TRUE(fault::Configure(faults).ok());
+    auto resumed = std::make_unique<FakeLink>(task, store_);
+    EXPECT_EQ(RunTo(*resumed).reason(), v1::EXIT_REASON_FINISHED) << resumed->exits[0].message();
+    return resumed;
+  }
+
   // Both ranks of a run.
   std::pair<std::unique_ptr<FakeLink>, v1::TrainerExit> RunTwo(const v1::JobSpec& spec,
                                                                const std::string& faults) {
@@ -216,18 +231,12 @@ TEST_P(GuardRunTest, RepeatedTrouble_ResumedAnywhere_EqualsNeverStopped) {
   ASSERT_EQ(whole->checkpoints.size(), size_t{kSteps});
   for (const int cut : {9, 10, 11, 12, 13, 14, 16, 17, 18}) {
     SCOPED_TRACE(cut);
-    v1::Task task = MakeTask(spec, dir_.path() + "/cut" + std::to_string(cut));
-    task.set_epoch(2);
-    task.set_resume_path(whole->checkpoints[static_cast<size_t>(cut - 1)].path());
-    task.set_resume_step(cut);
-    ASSERT_TRUE(fault::Configure(faults).ok());
-    FakeLink resumed(task, store_);
-    ASSERT_EQ(RunTo(resumed).reason(), v1::EXIT_REASON_FINISHED) << resumed.exits[0].message();
-    ASSERT_EQ(resumed.steps.size(), static_cast<size_t>(kSteps - cut));
-    for (size_t i = 0; i < resumed.steps.size(); ++i) {
+    const auto resumed = Resume(spec, *whole, cut, faults);
+    ASSERT_EQ(resumed->steps.size(), static_cast<size_t>(kSteps - cut));
+    for (size_t i = 0; i < resumed->steps.size(); ++i) {
       const v1::StepReport& want = whole->steps[i + static_cast<size_t>(cut)];
-      EXPECT_EQ(resumed.steps[i].loss(), want.loss()) << want.step();
-      EXPECT_EQ(resumed.steps[i].guard().SerializeAsString(), want.guard().SerializeAsString());
+      EXPECT_EQ(resumed->steps[i].loss(), want.loss()) << want.step();
+      EXPECT_EQ(resumed->steps[i].guard().SerializeAsString(), want.guard().SerializeAsString());
     }
     std::vector<std::string> later;
     for (const std::string& decision : decisions) {
@@ -235,8 +244,8 @@ TEST_P(GuardRunTest, RepeatedTrouble_ResumedAnywhere_EqualsNeverStopped) {
         later.push_back(decision);
       }
     }
-    EXPECT_EQ(Decisions(resumed), later);
-    EXPECT_EQ(Digest(resumed.checkpoints.back().path()), Digest(whole->checkpoints.back().path()));
+    EXPECT_EQ(Decisions(*resumed), later);
+    EXPECT_EQ(Digest(resumed->checkpoints.back().path()), Digest(whole->checkpoints.back().path()));
   }
 }
 
@@ -402,14 +411,8 @@ TEST_P(Fp8FallbackTest, LayersThenAllInFp8_ResumedAnywhere_EqualsNeverStopped) {
   EXPECT_NE(one->steps[3].loss(), clean->steps[3].loss());
   for (const int cut : {2, 3, 4, 5, 8}) {
     SCOPED_TRACE(cut);
-    v1::Task task = MakeTask(spec, dir_.path() + "/cut" + std::to_string(cut));
-    task.set_epoch(2);
-    task.set_resume_path(whole->checkpoints[static_cast<size_t>(cut - 1)].path());
-    task.set_resume_step(cut);
-    ASSERT_TRUE(fault::Configure(both).ok());
-    FakeLink resumed(task, store_);
-    ASSERT_EQ(RunTo(resumed).reason(), v1::EXIT_REASON_FINISHED) << resumed.exits[0].message();
-    EXPECT_EQ(Digest(resumed.checkpoints.back().path()), Digest(whole->checkpoints.back().path()));
+    const auto resumed = Resume(spec, *whole, cut, both);
+    EXPECT_EQ(Digest(resumed->checkpoints.back().path()), Digest(whole->checkpoints.back().path()));
   }
 }
 
