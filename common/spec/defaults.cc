@@ -86,10 +86,11 @@ void ApplyPrecisionDefaults(v1::JobSpec& job_spec) {
       }
     }
   }
+  // Who names layers means those. Of a few layers most are to be quantised all the same.
+  const bool named = precision.has_high_precision_layers();
+  const int layers = job_spec.model().layers();
+  const int most = named ? 0 : layers > 0 ? layers / 4 : recipe->high_precision_first;
   v1::LayerSet& range = *precision.mutable_high_precision_layers();
-  // Of a few layers most are to be quantised all the same.
-  const int most =
-      job_spec.model().layers() > 0 ? job_spec.model().layers() / 4 : recipe->high_precision_first;
   HEARTH_DEFAULT(range, first, std::min(recipe->high_precision_first, most));
   HEARTH_DEFAULT(range, last, std::min(recipe->high_precision_last, most));
   HEARTH_DEFAULT(gradients, dtype, std::string(DTypeName(recipe->parameters.gradient)));

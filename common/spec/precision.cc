@@ -115,10 +115,10 @@ PrecisionPlan ResolvePrecision(const v1::JobSpec& job_spec, const Recipe& recipe
       change.layers = LayersOf(remedy.high_precision_layers(), layers);
       const Recipe* row = FindRecipe(remedy.layers_recipe());
       change.format =
-          row != nullptr && row->quantised() ? LayerFormat::kFallback : LayerFormat::kPlain;
+          row != nullptr && row == plan.fallback ? LayerFormat::kFallback : LayerFormat::kPlain;
     }
   }
-  plan.narrow_activations = precision.narrow_activations();
+  plan.narrow_activations = !precision.has_narrow_activations() || precision.narrow_activations();
   plan.stats = precision.stats_every() > 0;
   return plan;
 }

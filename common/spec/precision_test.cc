@@ -86,6 +86,12 @@ TEST(PrecisionLadder, RecipesThatOneRunCannotSwitchTo_AreRefused) {
   EXPECT_THAT(With("mxfp8", fallback("fp8")), Says("precision.fallback[0]", "cannot go on"));
   EXPECT_THAT(With("nvfp4", fallback("fp8_current")), Says("precision.fallback[0]", "cannot go"));
   EXPECT_THAT(With("nvfp4_eden", fallback("fp8")), IsEmpty());
+  EXPECT_THAT(With("nvfp4",
+                   [](v1::PrecisionSpec& p) {
+                     p.add_fallback("bf16");
+                     p.add_fallback("fp8");
+                   }),
+              Says("precision.fallback[1]", "narrower than the one before"));
 }
 
 TEST(HighPrecisionLayers, FourBits_KeepTheFirstOfModelsWithEnough) {
@@ -96,6 +102,11 @@ TEST(HighPrecisionLayers, FourBits_KeepTheFirstOfModelsWithEnough) {
       EXPECT_THAT(Resolved(job), IsEmpty());
       EXPECT_EQ(job.precision().high_precision_layers().first(), first) << layers;
       EXPECT_EQ(job.precision().high_precision_layers().last(), 0);
+      v1::JobSpec named = Job(recipe);
+      named.mutable_model()->set_layers(layers);
+      named.mutable_precision()->mutable_high_precision_layers()->add_layers(1);
+      EXPECT_THAT(Resolved(named), IsEmpty());
+      EXPECT_EQ(named.precision().high_precision_layers().first(), 0);
     }
   }
 }
@@ -267,6 +278,19 @@ TEST(Trial, ResolvedJob_IsValidInEachRecipe) {
     EXPECT_THAT(Resolved(in), IsEmpty()) << recipe;
     EXPECT_EQ(in.precision().high_precision_layers().last(), 1) << "the job's own stay";
   }
+  // A remedy in fp8 means nothing to a job that is in fp8 itself.
+  v1::PrecisionRemedy& layers = *job.mutable_precision()->add_remedies();
+  layers.mutable_high_precision_layers()->add_layers(0);
+  layers.set_layers_recipe("fp8");
+  EXPECT_THAT(Resolved(job), IsEmpty());
+  for (const char* recipe : {"fp8", "mxfp8"}) {
+    v1::JobSpec in = InRecipe(job, recipe);
+    EXPECT_THAT(Resolved(in), IsEmpty()) << recipe;
+    const PrecisionPlan plan = ResolvePrecision(in, *FindRecipe(recipe), 2);
+    EXPECT_EQ(Layers(plan, 0, 1), "pp") << recipe;
+    EXPECT_EQ(plan.fallback, nullptr);
+  }
+  job.mutable_precision()->mutable_remedies()->RemoveLast();
   EXPECT_EQ(InRecipe(job, "nvfp4").precision().remedies_size(), 1);
   EXPECT_EQ(InRecipe(job, "bf16").precision().remedies_size(), 0);
 }

@@ -1,5 +1,7 @@
 #include "common/spec/trial.h"
 
+#include <algorithm>
+
 #include "common/spec/precision.h"
 
 namespace hearth::spec {
@@ -23,6 +25,14 @@ v1::JobSpec InRecipe(const v1::JobSpec& job, const std::string& recipe) {
   }
   if (!row->quantised()) {
     precision.clear_remedies();
+  }
+  // Layers that would run in a recipe which cannot follow this one run in BF16.
+  const auto& fallback = precision.fallback();
+  for (v1::PrecisionRemedy& remedy : *precision.mutable_remedies()) {
+    if (remedy.has_layers_recipe() &&
+        std::find(fallback.begin(), fallback.end(), remedy.layers_recipe()) == fallback.end()) {
+      remedy.set_layers_recipe("bf16");
+    }
   }
   if (!row->quantised() || row->block_scaled()) {
     precision.clear_lm_head();

@@ -164,6 +164,7 @@ void CheckFallback(const v1::JobSpec& job, Checker& check) {
     return;
   }
   std::set<std::string> seen = {p.recipe()};
+  bool wide = false;  // an unquantised one came before
   for (int i = 0; i < p.fallback_size(); ++i) {
     const std::string field = Text("precision.fallback[", i, ']');
     const size_t before = check.size();
@@ -181,6 +182,11 @@ void CheckFallback(const v1::JobSpec& job, Checker& check) {
       check.Add(field, Text("a run in ", p.recipe(), " cannot go on in ", p.fallback(i),
                             " in this version"));
     }
+    const Recipe* row = FindRecipe(p.fallback(i));
+    if (row != nullptr && row->quantised() && wide) {
+      check.Add(field, Text(p.fallback(i), " is narrower than the one before it"));
+    }
+    wide |= row != nullptr && !row->quantised();
   }
 }
 

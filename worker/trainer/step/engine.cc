@@ -59,7 +59,7 @@ absl::Status Engine::CheckDevice() const {
                                    : absl::StrCat("fallback: ", std::string(fallback->name));
       return absl::UnimplementedError(absl::StrCat("precision.", what, " needs FP8 units, which ",
                                                    gpu.name, " (compute capability ", gpu.major,
-                                                   ".", gpu.minor, ") lacks; use bf16"));
+                                                   ".", gpu.minor, ") lacks; set it to bf16"));
     }
   }
   return absl::OkStatus();
