@@ -42,8 +42,8 @@ __device__ __forceinline__ Raw8<T> LoadRaw8FromL2(const T* from) {
   return raw;
 }
 
-// A thread's packs of the row at `row`.
-template <typename A, int V>
+// A thread's packs of the row at `row`. kOnce: nobody reads them again.
+template <bool kOnce, typename A, int V>
 __device__ __forceinline__ void LoadNormRow(const A* row,
                                             const NormThread<V>& me,
                                             int cols,
@@ -53,7 +53,7 @@ __device__ __forceinline__ void LoadNormRow(const A* row,
     const int col = me.col + i * kNormStep;
     out[i] = {};
     if (col < cols) {
-      out[i] = LoadRaw8(row + col);
+      out[i] = kOnce ? LoadRaw8Once(row + col) : LoadRaw8(row + col);
     }
   }
 }
@@ -69,10 +69,10 @@ __device__ __forceinline__ void NormShareOfStrip(
   for (int r = rank * me.slots + me.slot; r < rows; r += ranks * me.slots) {
     const int64_t row = row0 + r;
     Raw8<A> s[V];
-    LoadNormRow(p.x + row * cols, me, cols, s);
+    LoadNormRow<false>(p.x + row * cols, me, cols, s);
     if (p.residual != nullptr) {
       Raw8<A> add[V];
-      LoadNormRow(p.residual + row * cols, me, cols, add);
+      LoadNormRow<false>(p.residual + row * cols, me, cols, add);
 #pragma unroll
       for (int i = 0; i < V; ++i) {
         const int col = me.col + i * kNormStep;

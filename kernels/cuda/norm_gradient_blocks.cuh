@@ -76,22 +76,6 @@ __device__ __forceinline__ void StoreNormSums(const NormShape& shape,
   }
 }
 
-// A thread's packs of the row at `row`, which nobody reads again.
-template <typename A, int V>
-__device__ __forceinline__ void LoadNormRowOnce(const A* row,
-                                                const NormThread<V>& me,
-                                                int cols,
-                                                Raw8<A> (&out)[V]) {
-#pragma unroll
-  for (int i = 0; i < V; ++i) {
-    const int col = me.col + i * kNormStep;
-    out[i] = {};
-    if (col < cols) {
-      out[i] = LoadRaw8Once(row + col);
-    }
-  }
-}
-
 // dx of this block's share of the rows row0, .., row0 + rows - 1, and what they add to `sums`.
 template <typename A, int V, bool kCentred>
 __device__ __forceinline__ void NormGradientOfStrip(const NormBackwardParams<A>& p,
@@ -110,8 +94,8 @@ __device__ __forceinline__ void NormGradientOfStrip(const NormBackwardParams<A>&
     const int64_t begin = row * cols;
     Raw8<A> dy[V];
     Raw8<A> s[V];
-    LoadNormRowOnce(p.dy + begin, me, cols, dy);
-    LoadNormRowOnce(p.s + begin, me, cols, s);
+    LoadNormRow<true>(p.dy + begin, me, cols, dy);
+    LoadNormRow<true>(p.s + begin, me, cols, s);
     if (p.d_sum != nullptr) {
       // Wanted last: until then it needs no registers in L2.
 #pragma unroll

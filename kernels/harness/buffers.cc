@@ -28,7 +28,6 @@ constexpr size_t RoundUp(size_t bytes) {
   return (bytes + 255) / 256 * 256;
 }
 
-// One value. Floats are made exact in f32 so that both storage types start from the same numbers.
 // Of Fill::kExtremes: what bf16 holds too, or zero in its place. Blocks of 32 of one kind each,
 // most of them with other values beside.
 double Extreme(const RngKey& key, int64_t i) {
@@ -65,6 +64,7 @@ double Extreme(const RngKey& key, int64_t i) {
   }
 }
 
+// One value. Floats are made exact in f32 so that both storage types start from the same numbers.
 double ValueAt(const Fill& fill, const RngKey& key, int64_t i) {
   const uint64_t element = static_cast<uint64_t>(i);
   switch (fill.kind) {

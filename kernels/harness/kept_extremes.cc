@@ -1,5 +1,6 @@
 #include "kernels/harness/kept_extremes.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"

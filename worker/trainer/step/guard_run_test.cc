@@ -396,7 +396,6 @@ TEST_P(Fp8FallbackTest, LayersThenAllInFp8_ResumedAnywhere_EqualsNeverStopped) {
   spec.mutable_checkpoint()->set_keep_last(1000);
   const std::string faults = "trainer.nan_gradient=error@3";
   const std::string both = "trainer.nan_gradient=error@3-4";
-  const auto clean = Run(spec, "");
   const auto one = Run(spec, faults);
   const auto whole = Run(spec, both);
   ASSERT_EQ(whole->exits[0].reason(), v1::EXIT_REASON_FINISHED) << whole->exits[0].message();
@@ -406,9 +405,14 @@ TEST_P(Fp8FallbackTest, LayersThenAllInFp8_ResumedAnywhere_EqualsNeverStopped) {
   EXPECT_EQ(decisions[0], "3 remedy " + own + ">layers 1 in fp8");
   EXPECT_EQ(decisions[1], "3 redo " + own + ">fp8");
   EXPECT_EQ(decisions[2], "4 fallback " + own + ">fp8");
-  // Step 4 of the run with the remedy alone: one layer in fp8, which no other run has.
+  // The same step redone, but no remedy after it: step 4 has the same weights, and no layer in fp8.
+  v1::JobSpec without = spec;
+  without.mutable_precision()->set_fallback_after(100);
+  const auto redone = Run(without, faults);
   EXPECT_EQ(one->steps[3].recipe(), own);
-  EXPECT_NE(one->steps[3].loss(), clean->steps[3].loss());
+  EXPECT_EQ(one->steps[2].loss(), redone->steps[2].loss());
+  EXPECT_EQ(one->steps[2].grad_norm(), redone->steps[2].grad_norm());
+  EXPECT_NE(one->steps[3].loss(), redone->steps[3].loss()) << "the remedy changes nothing";
   for (const int cut : {2, 3, 4, 5, 8}) {
     SCOPED_TRACE(cut);
     const auto resumed = Resume(spec, *whole, cut, both);
