@@ -6,6 +6,8 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/trainer/model/test_model.h"
 
@@ -110,6 +112,42 @@ INSTANTIATE_TEST_SUITE_P(Families,
                          GradientTest,
                          testing::ValuesIn(Variants()),
                          [](const auto& row) { return row.param.name; });
+
+// What a pass tells its hook, in order.
+class CallRecorder : public PassHook {
+ public:
+  absl::Status BeforeForward(const kernels::Exec& /*exec*/, int32_t moment) override {
+    calls.push_back(absl::StrCat("before ", moment));
+    return absl::OkStatus();
+  }
+  absl::Status AfterBackward(const kernels::Exec& /*exec*/, int32_t moment) override {
+    calls.push_back(absl::StrCat("after ", moment));
+    return absl::OkStatus();
+  }
+  absl::Status BeforeAttentionBackward(const kernels::Exec& /*exec*/, int64_t layer) override {
+    calls.push_back(absl::StrCat("attention ", layer));
+    return absl::OkStatus();
+  }
+  std::vector<std::string> calls;
+};
+
+TEST(PassHookTest, ForwardBackward_OfTwoLayers_CallsInOrderOfThePass) {
+  TestModelOptions options;
+  options.model = TinyModel("qwen2");
+  options.sequence_length = kSequence;
+  auto made = MakeTestModel(options);
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  TestModel& test = **made;
+  FillTestBatch(*test.model, kSequence, options.model.vocab(), 3);
+  CallRecorder recorder;
+  Pass pass;
+  pass.hook = &recorder;
+  Loss(test, pass);
+  EXPECT_THAT(recorder.calls,
+              testing::ElementsAre("before 0", "before 1", "before 2", "before 3", "before 4",
+                                   "before 5", "after 5", "after 6", "attention 1", "after 7",
+                                   "after 8", "attention 0", "after 9", "after 10"));
+}
 
 class RecomputeTest
     : public testing::TestWithParam<std::tuple<std::string, std::string, spec::Recompute>> {};
