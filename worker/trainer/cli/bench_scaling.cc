@@ -48,6 +48,7 @@ struct World {
   // Rank 0 keeps its choices for later runs. Not where several worlds run at once: their rank 0s
   // would write the same file.
   bool save_plans = false;
+  Exchanged exchanged = Exchanged::kGradients;
   LocalKeyValueStore store;
   std::vector<std::unique_ptr<Collective>> cpu_ranks;
 
@@ -156,7 +157,7 @@ absl::Status ScalingRank::Build() {
   HEARTH_RETURN_IF_ERROR(engine_->Initialise());
   program_ = std::make_unique<StepProgram>(*engine_, comm_.get(),
                                            1.0 / static_cast<double>(batch_.global_tokens()),
-                                           batch_.CountForRank(rank_));
+                                           batch_.CountForRank(rank_), world_.exchanged);
   HEARTH_RETURN_IF_ERROR(program_->Prepare());
   if (cuda_ != nullptr && rank_ == 0 && world_.save_plans) {
     HEARTH_RETURN_IF_ERROR(cuda_->SavePlans());
@@ -370,6 +371,8 @@ struct AloneResult {
   // The same, but the median of each step's slowest: steps that wait for one another and exchange
   // nothing would take this long.
   double apart_in_step = 0;
+  // All of them, each step begun together: they exchange the step's sums, a few numbers.
+  double lockstep = 0;
   double mean() const { return (before + after) / 2; }
 };
 
@@ -419,9 +422,11 @@ nlohmann::json ReportOf(const World& world,
   out["step_ms_alone_p90"] = alone.before_p90;
   out["step_ms_apart"] = alone.apart;
   out["step_ms_apart_in_step"] = alone.apart_in_step;
+  out["step_ms_lockstep"] = alone.lockstep;
   out["scaling_efficiency"] = all / (world.size() * one);
   out["scaling_efficiency_apart"] = alone.apart / step_ms;
   out["scaling_efficiency_in_step"] = alone.apart_in_step / step_ms;
+  out["scaling_efficiency_lockstep"] = alone.lockstep / step_ms;
   // The slowest rank waits for nobody: its share is communication alone.
   out["exposed_comm_ms"] = *std::max_element(exposed.begin(), exposed.end());
   out["exposed_comm_ms_least"] = *std::min_element(exposed.begin(), exposed.end());
@@ -471,6 +476,24 @@ std::vector<RankResult> MeasureAlone(const World& world,
   return results;
 }
 
+// Median step of the ranks of `world` when all they exchange is the step's sums.
+double MeasureLockstep(const World& world) {
+  World lockstep;
+  lockstep.spec = world.spec;
+  lockstep.devices = world.devices;
+  lockstep.micro_batch = world.micro_batch;
+  lockstep.threads = world.threads;
+  lockstep.steps = world.steps;
+  lockstep.shards = world.shards;
+  lockstep.plans = world.plans;
+  lockstep.exchanged = Exchanged::kStepSums;
+  double step_ms = 0;
+  for (const RankResult& rank : RunWorld(lockstep)) {
+    step_ms = std::max(step_ms, rank.step_ms);
+  }
+  return step_ms;
+}
+
 absl::Status RunScaling(const BenchOptions& options) {
   World world;
   HEARTH_RETURN_IF_ERROR(Resolve(options, world));
@@ -498,6 +521,8 @@ absl::Status RunScaling(const BenchOptions& options) {
     alone.apart = std::max(alone.apart, result.step_ms);
   }
   alone.apart_in_step = Median(SlowestOf(apart));
+  next("all devices in step, without gradients");
+  alone.lockstep = MeasureLockstep(world);
   world.save_plans = true;
   next("all devices together");
   const std::vector<RankResult> ranks = RunWorld(world);

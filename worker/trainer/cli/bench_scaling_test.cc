@@ -70,6 +70,9 @@ TEST(ScalingBench, TwoRanks_AgreeAndSayWhatTheySent) {
     EXPECT_LE(out["step_ms_p10"].get<double>(), out["step_ms_p90"].get<double>());
     EXPECT_LE(out["step_ms_alone_p10"].get<double>(), out["step_ms_alone_p90"].get<double>());
     EXPECT_GE(out["step_ms_apart_in_step"].get<double>(), 0.5 * out["step_ms_apart"].get<double>());
+    EXPECT_GT(out["step_ms_lockstep"].get<double>(), 0);
+    EXPECT_DOUBLE_EQ(out["scaling_efficiency_lockstep"].get<double>(),
+                     out["step_ms_lockstep"].get<double>() / out["step_ms"].get<double>());
     EXPECT_GE(out["skew_ms"].get<double>(), 0);
     EXPECT_LE(out["skew_ms"].get<double>(), out["skew_ms_p90"].get<double>());
     EXPECT_FALSE(out.contains("measured_bytes")) << "of GPUs alone";

@@ -55,7 +55,8 @@ GradientExchange::~GradientExchange() {
 }
 
 absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::New(Engine& engine,
-                                                                        Collective& comm) {
+                                                                        Collective& comm,
+                                                                        Exchanged what) {
   std::unique_ptr<GradientExchange> made(new GradientExchange(engine, comm));
   GradientExchange& e = *made;
   e.buckets_ = engine.gradient_buckets();
@@ -65,6 +66,9 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::New(Engine& 
   }
   if (!e.sharded_) {
     e.owned_gradients_ = {e.gradients_};
+  }
+  if (what == Exchanged::kStepSums) {
+    e.buckets_.clear();
   }
   e.beside_ = engine.exec();
   e.beside_.workspace = {};
@@ -253,6 +257,9 @@ absl::Status GradientExchange::ReduceWeightAmax(const kernels::Exec& exec) {
 }
 
 int64_t GradientExchange::bytes_per_step() const {
+  if (buckets_.empty()) {
+    return 0;
+  }
   const int64_t elements = gradients_.numel();
   const DType sent = !staging_.empty() ? staging_.dtype
                      : round_to_bf16_  ? DType::kBF16

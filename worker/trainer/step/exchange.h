@@ -26,11 +26,17 @@
 
 namespace hearth::trainer {
 
+// kStepSums: for measuring what waiting for one another costs by itself. Gradients and weights stay
+// each rank's own, so the ranks drift apart.
+enum class Exchanged : uint8_t { kGradients, kStepSums };
+
 // All ranks make the same calls in the same order. Engine and collective outlive it; destroy graphs
 // that hold its launches first, and it before the collective. Not thread-safe.
 class GradientExchange : public PassHook {
  public:
-  static absl::StatusOr<std::unique_ptr<GradientExchange>> New(Engine& engine, Collective& comm);
+  static absl::StatusOr<std::unique_ptr<GradientExchange>> New(Engine& engine,
+                                                               Collective& comm,
+                                                               Exchanged what);
   ~GradientExchange() override;
 
   // For the pass that follows. `gather`: every weight the forward pass reads comes from its owner
@@ -76,11 +82,11 @@ class GradientExchange : public PassHook {
   Engine& engine_;
   Collective& comm_;
   const bool sharded_;
-  const bool round_to_bf16_;  // CPU: bf16 gradients are values in wide storage
-  std::vector<spec::GradientBucket> buckets_;
-  kernels::TensorView gradients_;  // flat
-  kernels::TensorView weights_;    // flat
-  kernels::TensorView staging_;    // of the largest bucket in reduce_dtype; empty: reduced in place
+  const bool round_to_bf16_;                   // CPU: bf16 gradients are values in wide storage
+  std::vector<spec::GradientBucket> buckets_;  // none: kStepSums
+  kernels::TensorView gradients_;              // flat
+  kernels::TensorView weights_;                // flat
+  kernels::TensorView staging_;  // of the largest bucket in reduce_dtype; empty: reduced in place
   std::vector<kernels::TensorView> owned_gradients_;
   kernels::Exec beside_;  // the second stream; on the CPU exec itself
   std::unique_ptr<kernels::Event> forked_;

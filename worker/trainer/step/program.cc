@@ -39,8 +39,13 @@ void StageRandomBatch(const Engine& engine) {
   }
 }
 
-StepProgram::StepProgram(Engine& engine, Collective* comm, double d_loss, int64_t micro_batches)
-    : engine_(engine), comm_(comm), d_loss_(d_loss), micro_batches_(micro_batches) {}
+StepProgram::StepProgram(
+    Engine& engine, Collective* comm, double d_loss, int64_t micro_batches, Exchanged exchanged)
+    : engine_(engine),
+      comm_(comm),
+      d_loss_(d_loss),
+      micro_batches_(micro_batches),
+      exchanged_(exchanged) {}
 
 std::vector<MicroBatchKind> StepProgram::Kinds(const spec::StepFormat& format) const {
   std::vector<MicroBatchKind> kinds = {Kind(0, format)};
@@ -55,7 +60,7 @@ std::vector<MicroBatchKind> StepProgram::Kinds(const spec::StepFormat& format) c
 
 absl::Status StepProgram::OpenExchange() {
   if (exchange_ == nullptr && comm_ != nullptr && comm_->world_size() > 1) {
-    HEARTH_ASSIGN_OR_RETURN(exchange_, GradientExchange::New(engine_, *comm_));
+    HEARTH_ASSIGN_OR_RETURN(exchange_, GradientExchange::New(engine_, *comm_, exchanged_));
   }
   return absl::OkStatus();
 }

@@ -38,7 +38,11 @@ class StepProgram {
   // `d_loss`: weight of every token's likelihood in the loss whose gradient is accumulated.
   // `comm`: null or a world of one: nothing is exchanged. `micro_batches`: of this rank in a step,
   // >= 1; it says which kinds there are.
-  StepProgram(Engine& engine, Collective* comm, double d_loss, int64_t micro_batches);
+  StepProgram(Engine& engine,
+              Collective* comm,
+              double d_loss,
+              int64_t micro_batches,
+              Exchanged exchanged = Exchanged::kGradients);
 
   // GPU: runs every kind of launch on random tokens, so that plans are chosen and code is loaded,
   // and records the graphs. Parameters and optimizer state are as before, StepState is zero;
@@ -87,6 +91,7 @@ class StepProgram {
   Collective* const comm_;
   const double d_loss_;
   const int64_t micro_batches_;
+  const Exchanged exchanged_;
   std::unique_ptr<GradientExchange> exchange_;  // null in a world of one
   struct Recorded {
     MicroBatchKind kind;
