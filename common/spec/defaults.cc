@@ -86,13 +86,7 @@ void ApplyPrecisionDefaults(v1::JobSpec& job_spec) {
       }
     }
   }
-  // Who names layers means those. Of a few layers most are to be quantised all the same.
-  const bool named = precision.has_high_precision_layers();
-  const int layers = job_spec.model().layers();
-  const int most = named ? 0 : layers > 0 ? layers / 4 : recipe->high_precision_first;
-  v1::LayerSet& range = *precision.mutable_high_precision_layers();
-  HEARTH_DEFAULT(range, first, std::min(recipe->high_precision_first, most));
-  HEARTH_DEFAULT(range, last, std::min(recipe->high_precision_last, most));
+  ApplyLayerDefaults(job_spec);
   HEARTH_DEFAULT(gradients, dtype, std::string(DTypeName(recipe->parameters.gradient)));
   HEARTH_DEFAULT(gradients, reduce_dtype, gradients.dtype());
 }
@@ -184,6 +178,20 @@ void ApplyModelDefaults(v1::ModelSpec& model, int32_t sequence_length) {
   HEARTH_DEFAULT(model, tied, true);
   HEARTH_DEFAULT(model, dropout, 0.0);
   HEARTH_DEFAULT(model, init_std, 0.02);
+}
+
+void ApplyLayerDefaults(v1::JobSpec& job_spec) {
+  v1::PrecisionSpec& precision = *job_spec.mutable_precision();
+  const Recipe* recipe = FindRecipe(precision.recipe());
+  const int layers = job_spec.model().layers();
+  if (recipe == nullptr || layers < 1) {
+    return;
+  }
+  // Who names layers means those. Of a few layers most are to be quantised all the same.
+  const int most = precision.has_high_precision_layers() ? 0 : layers / 4;
+  v1::LayerSet& range = *precision.mutable_high_precision_layers();
+  HEARTH_DEFAULT(range, first, std::min(recipe->high_precision_first, most));
+  HEARTH_DEFAULT(range, last, std::min(recipe->high_precision_last, most));
 }
 
 void ApplyDefaults(v1::JobSpec& job_spec) {

@@ -106,9 +106,14 @@ void ResolveWithFacts(v1::JobSpec& job_spec,
     CheckAgainstFolder(model, *from_model, check);
     v1::ModelSpec merged = *from_model;
     merged.MergeFrom(model);
+    const bool layers_known = model.layers() > 0;
     model.Swap(&merged);
     ApplyModelDefaults(model, job_spec.data().sequence_length());
     ValidateModel(model, job_spec.data().sequence_length(), violations);
+    ApplyLayerDefaults(job_spec);
+    if (!layers_known) {
+      CheckJobLayers(job_spec, check);
+    }
   }
   const bool waits_for_folder = model.has_from() && from_model == nullptr;
   if (!model.has_vocab() && !waits_for_folder) {

@@ -313,6 +313,31 @@ TEST(ResolveWithFactsTest, From_FolderWithAFieldThatDiffers_NamesTheField) {
   EXPECT_THAT(Find(violations, "model.layers"), HasSubstr("3 differs from 12"));
 }
 
+TEST(ResolveWithFactsTest, From_Folder_LayersInHighPrecisionFollowItsNumber) {
+  v1::JobSpec job = ValidJob();
+  job.mutable_model()->clear_preset();
+  job.mutable_model()->set_from("/models/small");
+  job.mutable_precision()->set_recipe("nvfp4");
+  ASSERT_EQ(Print(ResolveAll(job)), "");
+  v1::ModelSpec folder = FindPreset("gpt2")->model;
+  folder.set_layers(4);
+  v1::JobSpec named = job;
+  std::vector<FieldViolation> violations;
+  ResolveWithFacts(job, {.vocab = 50257}, &folder, violations);
+  EXPECT_EQ(Print(violations), "");
+  EXPECT_EQ(job.precision().high_precision_layers().first(), 1);
+
+  named.mutable_precision()->mutable_high_precision_layers()->add_layers(4);
+  auto& remedy = *named.mutable_precision()->add_remedies();
+  remedy.set_layers_recipe("bf16");
+  remedy.mutable_high_precision_layers()->set_last(5);
+  ResolveWithFacts(named, {.vocab = 50257}, &folder, violations);
+  EXPECT_EQ(named.precision().high_precision_layers().first(), 0) << "who names layers means those";
+  EXPECT_THAT(Find(violations, "precision.high_precision_layers.layers[0]"), HasSubstr("0..3"));
+  EXPECT_THAT(Find(violations, "precision.remedies[0].high_precision_layers"),
+              HasSubstr("more than the model's 4 layers"));
+}
+
 TEST(ResolveWithFactsTest, From_Folder_GivesTheShapeAndRefusesAnother) {
   v1::JobSpec job = ValidJob();
   job.mutable_model()->clear_preset();

@@ -202,7 +202,7 @@ void CheckPrecision(const v1::JobSpec& job, Checker& check) {
               Text("fp8 needs a recipe with FP8 operands (fp8 or fp8_current), not ", p.recipe()));
   }
   check.Range("precision.bf16_tail", p.has_bf16_tail(), p.bf16_tail(), 0.0, 1.0);
-  CheckLayers(job, "precision.high_precision_layers", p.high_precision_layers(), check);
+  CheckJobLayers(job, check);
   const std::vector<std::string_view> formats = {"fp32", "bf16"};
   check.Name("gradients.dtype", job.gradients().has_dtype(), job.gradients().dtype(),
              "gradient format", formats);

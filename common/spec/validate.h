@@ -24,11 +24,9 @@ void ValidateModel(const v1::ModelSpec& model,
 void ValidateJob(const v1::JobSpec& job_spec, std::vector<FieldViolation>& violations);
 
 class Checker;
-// A set of the model's layers at `field`; part of ValidateJob, as is the next.
-void CheckLayers(const v1::JobSpec& job,
-                 const std::string& field,
-                 const v1::LayerSet& set,
-                 Checker& check);
+// Every set of layers that the precision names, those of remedies included, against as many layers
+// as are known; part of ValidateJob, as is the next.
+void CheckJobLayers(const v1::JobSpec& job, Checker& check);
 // precision.fallback_*, remedies, stats_every and trial.
 void CheckLadder(const v1::JobSpec& job, Checker& check);
 

@@ -26,6 +26,30 @@ void CheckFactor(const std::string& field, bool has, double value, Checker& chec
 }
 
 // What a remedy's layers run in.
+void CheckLayers(const v1::JobSpec& job,
+                 const std::string& field,
+                 const v1::LayerSet& set,
+                 Checker& check) {
+  check.AtLeast(field + ".first", set.has_first(), set.first(), 0);
+  check.AtLeast(field + ".last", set.has_last(), set.last(), 0);
+  const int layers = job.model().layers();
+  if (layers < 1) {
+    return;
+  }
+  if (set.first() >= 0 && set.last() >= 0 && int64_t{set.first()} + set.last() > layers) {
+    check.Add(field, Text("first ", set.first(), " and last ", set.last(),
+                          " are more than the model's ", layers, " layers"));
+  }
+  std::set<int32_t> seen;
+  for (int i = 0; i < set.layers_size(); ++i) {
+    const std::string path = Text(field, ".layers[", i, ']');
+    check.Range(path, true, set.layers(i), 0, layers - 1);
+    if (!seen.insert(set.layers(i)).second) {
+      check.Add(path, Text(set.layers(i), " is named twice"));
+    }
+  }
+}
+
 void CheckLayersRecipe(const v1::JobSpec& job,
                        const std::string& field,
                        const std::string& name,
@@ -83,7 +107,6 @@ void CheckRemedy(const v1::JobSpec& job,
     check.Add(field + ".clip", "needs optimizer.grad_clip > 0");
   }
   check.Range(field + ".steps", remedy.has_steps(), remedy.steps(), int64_t{1}, kMaxLadderSteps);
-  CheckRemedyLayers(job, field, remedy, check);
 }
 
 void CheckTrial(const v1::JobSpec& job, Checker& check) {
@@ -117,27 +140,11 @@ void CheckTrial(const v1::JobSpec& job, Checker& check) {
 
 }  // namespace
 
-void CheckLayers(const v1::JobSpec& job,
-                 const std::string& field,
-                 const v1::LayerSet& set,
-                 Checker& check) {
-  check.AtLeast(field + ".first", set.has_first(), set.first(), 0);
-  check.AtLeast(field + ".last", set.has_last(), set.last(), 0);
-  const int layers = job.model().layers();
-  if (layers < 1) {
-    return;
-  }
-  if (set.first() >= 0 && set.last() >= 0 && int64_t{set.first()} + set.last() > layers) {
-    check.Add(field, Text("first ", set.first(), " and last ", set.last(),
-                          " are more than the model's ", layers, " layers"));
-  }
-  std::set<int32_t> seen;
-  for (int i = 0; i < set.layers_size(); ++i) {
-    const std::string path = Text(field, ".layers[", i, ']');
-    check.Range(path, true, set.layers(i), 0, layers - 1);
-    if (!seen.insert(set.layers(i)).second) {
-      check.Add(path, Text(set.layers(i), " is named twice"));
-    }
+void CheckJobLayers(const v1::JobSpec& job, Checker& check) {
+  const v1::PrecisionSpec& p = job.precision();
+  CheckLayers(job, "precision.high_precision_layers", p.high_precision_layers(), check);
+  for (int i = 0; i < std::min(p.remedies_size(), kMaxRemedies); ++i) {
+    CheckRemedyLayers(job, Text("precision.remedies[", i, ']'), p.remedies(i), check);
   }
 }
 
