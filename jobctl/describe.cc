@@ -151,6 +151,9 @@ std::string Describe(const v1::Job& job,
   std::string out;
   Line(out, "Job", job.job_id());
   Line(out, "State", absl::StrCat(StateName(job.state()), " since ", TimeText(job.state_time())));
+  if (!job.phase().empty()) {
+    Line(out, "Phase", job.phase());
+  }
   Line(out, "Reason", job.reason().empty() ? "-" : job.reason());
   Line(out, "Created", TimeText(job.create_time()));
   Line(out, "Started", TimeText(job.start_time()));

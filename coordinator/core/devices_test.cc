@@ -46,6 +46,30 @@ TEST(Devices, HottestTemperature_IsKeptAfterTheEndAndARestart) {
   }
 }
 
+// A heartbeat of the worker that says what its task does.
+void BeatPhase(Harness& h, const std::string& worker, const char* phase) {
+  AgentHeartbeat beat;
+  beat.connection_id = h.connections[worker];
+  beat.heartbeat.set_job_id("job");
+  beat.heartbeat.set_epoch(1);
+  beat.heartbeat.set_phase(phase);
+  h.Do(beat);
+}
+
+TEST(Phase, IsRankZerosWhileItRuns) {
+  Harness h;
+  h.Running(2);
+  BeatPhase(h, "a", "trial");
+  BeatPhase(h, "b", "loading");
+  EXPECT_EQ(h.Job("job").phase(), "trial");
+  BeatPhase(h, "a", "training");
+  EXPECT_EQ(h.Job("job").phase(), "training");
+  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  h.Exit("job", 1, v1::EXIT_REASON_FINISHED);
+  ASSERT_EQ(h.State("job"), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(h.Job("job").phase(), "") << "nothing runs";
+}
+
 TEST(Devices, HottestTemperature_IsOfAllEpochs) {
   Harness h;
   h.Running(1);

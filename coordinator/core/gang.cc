@@ -222,6 +222,9 @@ void Core::Impl::SendStop(JobState& job, int rank) {
 }
 
 void Core::Impl::ReleaseWorker(JobState& job, int rank) {
+  if (rank == 0) {
+    job.job().clear_phase();
+  }
   WorkerState& worker = *FindWorker(job.record.ranks(rank).worker_id());
   if (worker.job_id == job.job().job_id()) {
     worker.job_id.clear();

@@ -126,6 +126,7 @@ void JobCollector::AddInfo(const std::vector<JobPtr>& jobs) {
   const size_t info = AddFamily(kJobInfo);
   const size_t state_family = AddFamily(kJobState);
   const size_t target = AddFamily(kJobTargetStep);
+  const size_t phase = AddFamily(kJobPhase);
   for (const JobPtr& record : jobs) {
     const v1::Job& job = record->job();
     const std::string& id = job.job_id();
@@ -143,6 +144,9 @@ void JobCollector::AddInfo(const std::vector<JobPtr>& jobs) {
                job.state() == state ? 1 : 0);
     }
     AddGauge(target, {{"job_id", id}}, static_cast<double>(job.spec().train().steps()));
+    if (!job.phase().empty()) {
+      AddGauge(phase, {{"job_id", id}, {"phase", job.phase()}}, 1);
+    }
   }
 }
 

@@ -83,6 +83,11 @@ inline constexpr MetricDef kJobInfo = {
 inline constexpr MetricDef kJobState = {"hearth_job_state", MetricType::kGauge,
                                         "1 for the state that the job is in, 0 for the others.",
                                         "job_id,state", Stability::kBeta};
+inline constexpr MetricDef kJobPhase = {
+    "hearth_job_phase", MetricType::kGauge,
+    "1 for what rank 0 does: loading, rendezvous, trial, training, evaluating or saving. No row "
+    "while it does not run.",
+    "job_id,phase", Stability::kBeta};
 inline constexpr MetricDef kJobStep = {"hearth_job_step", MetricType::kGauge,
                                        "Last completed step.", "job_id", Stability::kBeta};
 inline constexpr MetricDef kJobTargetStep = {"hearth_job_target_step", MetricType::kGauge,
@@ -201,6 +206,7 @@ inline constexpr MetricDef kAllDefs[] = {kCommitSeconds,
                                          kWorkers,
                                          kJobInfo,
                                          kJobState,
+                                         kJobPhase,
                                          kJobStep,
                                          kJobTargetStep,
                                          kJobLoss,

@@ -69,6 +69,7 @@ class CoordinatorMetricsTest : public testing::Test {
     *record.mutable_job()->mutable_last_report() = report;
     record.mutable_job()->mutable_run_info()->set_global_batch_tokens(100);
     record.mutable_job()->set_step(step);
+    record.mutable_job()->set_phase("training");
     *effects.history.emplace_back(HistoryAppend{"a", {}}).record.mutable_step() = report;
     if (step == 2) {
       effects.checkpoint_writes.push_back({"a", 1.5});
@@ -99,6 +100,7 @@ TEST_F(CoordinatorMetricsTest, Render_AfterSteps_HasTheJobsSeries) {
   EXPECT_THAT(text, HasSubstr("hearth_job_info{job_id=\"a\",name=\"name\",model=\"tiny\","));
   EXPECT_THAT(text, HasSubstr("hearth_job_state{job_id=\"a\",state=\"running\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("hearth_job_state{job_id=\"a\",state=\"queued\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("hearth_job_phase{job_id=\"a\",phase=\"training\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("hearth_job_step{job_id=\"a\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("hearth_job_loss{job_id=\"a\"} 2.5\n"));
   EXPECT_THAT(text, HasSubstr("hearth_job_validation_loss{job_id=\"a\"} 2.25\n"));
