@@ -79,6 +79,8 @@ class StartNodeTest(unittest.TestCase):
         job = json.loads(self.jobctl("-o", "json", "list").stdout)["jobs"][0]
         self.assertEqual((job["state"], job["step"], job["runInfo"]["worldSize"]), ("JOB_STATE_SUCCEEDED", "20", 8))
 
+        self.bench_the_node(spec)
+
         # One that is stopped while it trains: the trainers go in order, with a checkpoint.
         spec["train"]["steps"] = 10**6
         spec["checkpoint"]["every_steps"] = 0
@@ -91,6 +93,30 @@ class StartNodeTest(unittest.TestCase):
             self.assertFalse(self.runs(pid), unit)
         self.assertTrue(os.listdir(os.path.join(self.home, "checkpoints", name, "e1")))
         self.assertIn("nothing", self.node("--stop").stdout)
+
+    def bench_the_node(self, spec):
+        """tests/bench/gang_bench.py as on a node of eight GPUs: one worker, then all of them, then a peer."""
+        job, rows, peer, out = (os.path.join(self.home, name) for name in ("job.yaml", "node.rows", "peer.py", "bench"))
+        with open(job, "w") as f:
+            json.dump(dict(spec, name="bench"), f)  # YAML too
+        with open(rows, "w") as f:
+            f.write(f"tiny | {job} | batch.global_batch_tokens=64\n")
+        with open(peer, "w") as f:
+            f.write("import json\nprint(json.dumps(dict(peer='pretended', tok_s=100, ms=10.0, first_step_s=0.5)))\n")
+        bench = os.path.join(harness.SOURCE, "tests", "bench", "gang_bench.py")
+        run = subprocess.run(["/usr/bin/python3", "-B", bench, "--jobctl", harness.program("jobctl"), "--steps", "8", "--workers", "1,8",
+                              "--out", out, rows], capture_output=True, text=True, timeout=120, env=self.env)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        with open(os.path.join(out, "gang_bench.jsonl")) as f:
+            one, eight = [json.loads(line) for line in f]
+        self.assertEqual((one["workers"], eight["workers"]), (1, 8))
+        self.assertEqual(one["comm_bytes"], 0)
+        self.assertGreater(eight["comm_bytes"], 0)
+        self.assertGreater(eight["first_step_s"], 0)
+        self.assertAlmostEqual(eight["scaling"], eight["tokens_per_second"] / (8 * one["tokens_per_second"]))
+        run = subprocess.run(["/usr/bin/python3", "-B", bench, "--jobctl", harness.program("jobctl"), "--steps", "8", "--workers", "1",
+                              "--peer", peer, rows], capture_output=True, text=True, timeout=120, env=self.env)
+        self.assertRegex(run.stdout, r"pretended +1 +100 +10\.00 +1\.0000")
 
     def test_taken_port_is_told_and_nothing_is_left(self):
         with socket.socket() as taken:

@@ -124,10 +124,6 @@ class CallRecorder : public PassHook {
     calls.push_back(absl::StrCat("after ", moment));
     return absl::OkStatus();
   }
-  absl::Status BeforeAttentionBackward(const kernels::Exec& /*exec*/, int64_t layer) override {
-    calls.push_back(absl::StrCat("attention ", layer));
-    return absl::OkStatus();
-  }
   std::vector<std::string> calls;
 };
 
@@ -143,10 +139,9 @@ TEST(PassHookTest, ForwardBackward_OfTwoLayers_CallsInOrderOfThePass) {
   Pass pass;
   pass.hook = &recorder;
   Loss(test, pass);
-  EXPECT_THAT(recorder.calls,
-              testing::ElementsAre("before 0", "before 1", "before 2", "before 3", "before 4",
-                                   "before 5", "after 5", "after 6", "attention 1", "after 7",
-                                   "after 8", "attention 0", "after 9", "after 10"));
+  EXPECT_THAT(recorder.calls, testing::ElementsAre("before 0", "before 1", "before 2", "before 3",
+                                                   "before 4", "before 5", "after 5", "after 6",
+                                                   "after 7", "after 8", "after 9", "after 10"));
 }
 
 class RecomputeTest

@@ -61,8 +61,7 @@ Operand OutputDy(const ModelContext& c, int layer) {
 }  // namespace
 
 AttentionMixer::AttentionMixer(const ModelContext& c, int layer)
-    : layer_(layer),
-      levels_(c.plan),
+    : levels_(c.plan),
       attention_again_(spec::MadeInBackward(c.plan, "mixer.attention_columns")),
       training_(c.plan.training),
       rows_(c.rows()),
@@ -202,9 +201,6 @@ absl::Status AttentionMixer::Backward(const kernels::Exec& exec,
     HEARTH_RETURN_IF_ERROR(output_projection_.dy().Make(exec, pass, d_delta));
   }
   HEARTH_RETURN_IF_ERROR(output_projection_.Backward(exec, pass, d_delta, d_attention_));
-  if (pass.hook != nullptr) {
-    HEARTH_RETURN_IF_ERROR(pass.hook->BeforeAttentionBackward(exec, layer_));
-  }
   HEARTH_RETURN_IF_ERROR(kernels::AttentionBackward(exec, attention_backward_));
   const Operand& d_qkv = qkv_projection_.dy();
   const OperandTarget target = d_qkv.Target(pass, qkv_projection_.NeedsPlainDy(),

@@ -38,7 +38,6 @@ class AttentionMixer : public SubBlock {
   absl::Status Attend(const kernels::Exec& exec, const Pass& pass);
   void BindAttention(const ModelContext& context);
 
-  const int64_t layer_;
   RecomputeLevels levels_;
   bool attention_again_;  // backward makes the columns of attention's output
   bool training_;

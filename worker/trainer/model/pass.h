@@ -19,9 +19,6 @@ class PassHook {
   virtual absl::Status BeforeForward(const kernels::Exec& exec, int32_t moment) = 0;
   // The gradients of the part at `moment` of the backward pass are launched and complete.
   virtual absl::Status AfterBackward(const kernels::Exec& exec, int32_t moment) = 0;
-  // Attention's backward of `layer` is launched next: the longest part of a layer that takes
-  // multiprocessors as they come free, where a matrix product waits for all of them at once.
-  virtual absl::Status BeforeAttentionBackward(const kernels::Exec& exec, int64_t layer) = 0;
 };
 
 struct Pass {

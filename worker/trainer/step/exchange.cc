@@ -136,7 +136,6 @@ absl::Status GradientExchange::ReduceBucket(const kernels::Exec& exec,
 
 absl::Status GradientExchange::BeginPass(const kernels::Exec& exec, bool gather, bool reduce) {
   reduce_ = reduce;
-  complete_ = 0;
   reduced_ = 0;
   waited_ = gather && sharded_ ? buckets_.size() : 0;
   if (waited_ == 0) {
@@ -168,24 +167,12 @@ absl::Status GradientExchange::BeforeForward(const kernels::Exec& exec, int32_t 
 }
 
 absl::Status GradientExchange::AfterBackward(const kernels::Exec& exec, int32_t moment) {
-  complete_ = moment;
-  const spec::StepTimeline time{engine_.shape().layers};
-  const bool more_attention = moment < time.MixerBackward(0);
-  return more_attention ? absl::OkStatus() : ReduceReady(exec);
-}
-
-absl::Status GradientExchange::BeforeAttentionBackward(const kernels::Exec& exec,
-                                                       int64_t /*layer*/) {
-  return ReduceReady(exec);
-}
-
-absl::Status GradientExchange::ReduceReady(const kernels::Exec& exec) {
   // On the CPU gradients are rounded to their format at the end of the pass.
   const spec::StepTimeline time{engine_.shape().layers};
-  if (!reduce_ || (!engine_.on_gpu() && complete_ < time.EmbeddingBackward())) {
+  if (!reduce_ || (!engine_.on_gpu() && moment < time.EmbeddingBackward())) {
     return absl::OkStatus();
   }
-  for (; reduced_ < buckets_.size() && buckets_[reduced_].ready <= complete_; ++reduced_) {
+  for (; reduced_ < buckets_.size() && buckets_[reduced_].ready <= moment; ++reduced_) {
     HEARTH_RETURN_IF_ERROR(ReduceBucket(exec, buckets_[reduced_]));
   }
   return absl::OkStatus();

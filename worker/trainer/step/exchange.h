@@ -1,12 +1,8 @@
 // What the ranks of a job exchange in a step: gradients in buckets beside the backward pass, the
 // step's sums, and with a sharded optimizer the updated weights.
 //
-//   own stream      |  forward, backward: ffn, attention, ffn, attention . . . | norm, clip, update
-//   second stream   |                     bucket 0  |    bucket 1  | ... | sums -> |
-//
-// A bucket that is ready waits for the next attention: a sum holds some multiprocessors, and a
-// matrix product of one wave over all of them takes twice as long when a few are taken, however
-// short the sum; attention's many short blocks only lose what the sum uses.
+//   own stream      |  forward, backward . . . . . . . . . . . . . . | norm, clip, update
+//   second stream   |            bucket 0 | bucket 1 | ... | sums  -> |
 //
 // On a GPU operations go to a second stream, forked from and joined to the ops' stream by events,
 // so that all of it can be recorded into the step's graphs. On the CPU each blocks.
@@ -45,7 +41,6 @@ class GradientExchange : public PassHook {
   absl::Status BeginPass(const kernels::Exec& exec, bool gather, bool reduce);
   absl::Status BeforeForward(const kernels::Exec& exec, int32_t moment) override;
   absl::Status AfterBackward(const kernels::Exec& exec, int32_t moment) override;
-  absl::Status BeforeAttentionBackward(const kernels::Exec& exec, int64_t layer) override;
   // After a reducing pass: sums of loss and weight, what ranks were asked, the largest activations
   // of delayed scaling; then the ops' stream waits for everything. Writes StepState's time stamps.
   absl::Status FinishPass(const kernels::Exec& exec);
@@ -66,8 +61,6 @@ class GradientExchange : public PassHook {
 
  private:
   GradientExchange(Engine& engine, Collective& comm);
-  // The buckets that are complete and have not been launched.
-  absl::Status ReduceReady(const kernels::Exec& exec);
   absl::Status ReduceBucket(const kernels::Exec& exec, const spec::GradientBucket& bucket);
   absl::Status ReduceInPlace(const kernels::TensorView& data);
   // Beside: loss, weight, what ranks were asked, the largest activations of delayed scaling.
@@ -93,9 +86,8 @@ class GradientExchange : public PassHook {
   std::unique_ptr<kernels::Event> joined_;
   std::vector<std::unique_ptr<kernels::Event>> gathered_;  // by bucket
   bool reduce_ = false;
-  int32_t complete_ = 0;  // moment up to which this pass's gradients are
-  size_t reduced_ = 0;    // buckets of this pass launched
-  size_t waited_ = 0;     // buckets from here on have their weights
+  size_t reduced_ = 0;  // buckets of this pass launched
+  size_t waited_ = 0;   // buckets from here on have their weights
 };
 
 }  // namespace hearth::trainer

@@ -50,8 +50,4 @@ absl::Status GradientSpoiler::AfterBackward(const kernels::Exec& exec, int32_t m
   return inner_ == nullptr ? absl::OkStatus() : inner_->AfterBackward(exec, moment);
 }
 
-absl::Status GradientSpoiler::BeforeAttentionBackward(const kernels::Exec& exec, int64_t layer) {
-  return inner_ == nullptr ? absl::OkStatus() : inner_->BeforeAttentionBackward(exec, layer);
-}
-
 }  // namespace hearth::trainer

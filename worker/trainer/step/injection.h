@@ -27,7 +27,6 @@ class GradientSpoiler : public PassHook {
   GradientSpoiler(const Engine& engine, PassHook* inner) : engine_(engine), inner_(inner) {}
   absl::Status BeforeForward(const kernels::Exec& exec, int32_t moment) override;
   absl::Status AfterBackward(const kernels::Exec& exec, int32_t moment) override;
-  absl::Status BeforeAttentionBackward(const kernels::Exec& exec, int64_t layer) override;
 
  private:
   const Engine& engine_;
