@@ -285,7 +285,7 @@ absl::StatusOr<int64_t> GpuMemoryBytes(kernels::CudaContext& context, int world_
   // cuBLASLt, cuDNN and graphs take some hundred MiB as they are used.
   constexpr int64_t kLibraryReserve = int64_t{768} << 20;
   // NCCL allocates the buffers of a channel when the first operation uses it, which is after this.
-  constexpr int64_t kNcclReserve = int64_t{512} << 20;
+  constexpr int64_t kNcclReserve = int64_t{1024} << 20;
   static_assert(kNcclReserve >= spec::kNcclOverheadBytes);
   const int64_t reserve = kLibraryReserve + (world_size > 1 ? kNcclReserve : 0);
   int64_t free = 0;
