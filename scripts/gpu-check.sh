@@ -236,7 +236,7 @@ step_guard() {
   trap stop_daemons EXIT
   export HEARTH_HOME=$home NO_COLOR=1
   "$bin/jobctl" dataset build --input "$root/configs" "$root/scripts" "$root/tests" --tokenizer bytes --out "$home/data" || return 1
-  for recipe in fp8 fp8_current; do
+  for recipe in fp8 fp8_current nvfp4; do
     guard_run "$recipe-clean" $recipe "" && guard_run "$recipe-one" $recipe $faults && guard_run "$recipe-two" $recipe $faults || return 1
     python3 - "$home" $recipe <<'END' || return 1
 import json, sys

@@ -159,9 +159,7 @@ absl::StatusOr<int> ResolveShards(const v1::JobSpec& job_spec,
   if (world_size <= 1 || choice == "off") {
     return 1;
   }
-  // A GPU that updates its part alone is done sooner by more than the weights' way back takes beside
-  // the next forward pass; on the CPU nothing runs beside it.
-  if (choice == "on" || job_spec.resources().device() == "cuda") {
+  if (choice == "on") {
     return world_size;
   }
   HEARTH_ASSIGN_OR_RETURN(const bool whole_fits,

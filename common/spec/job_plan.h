@@ -37,8 +37,8 @@ absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec
                                                      int shards = 1);
 
 // Among how many ranks a run divides masters and optimizer state: 1 or `world_size`.
-// parallel.shard_optimizer off: 1; on: all; auto: on GPUs all, on the CPU only if the run would not
-// fit into `memory_bytes` otherwise and does so. `micro_batch` 0: to be chosen (ResolveMicroBatch). Ranks
+// parallel.shard_optimizer off: 1; on: all; auto: all only if the run would not fit into
+// `memory_bytes` otherwise and does so. `micro_batch` 0: to be chosen (ResolveMicroBatch). Ranks
 // with different memory must agree on the largest answer.
 absl::StatusOr<int> ResolveShards(const v1::JobSpec& job_spec,
                                   int world_size,

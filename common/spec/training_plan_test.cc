@@ -154,8 +154,6 @@ TEST(ShardedMemory, Presets_FourRanks_NeedAQuarterOfTheState) {
       const auto job_plan = MakeJobPlan(job, micro_batch, 1, true, 4, shards);
       return PlanTraining((*job_plan)->options)->arena_bytes();
     };
-    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1), 4), 4) << "on GPUs though it fits whole";
-    job.mutable_resources()->set_device("cpu");
     EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1), 4), 1) << "fits whole";
     EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1) - 1, 4), 4);
     EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(4), 4), 4);

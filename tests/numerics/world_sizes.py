@@ -100,7 +100,7 @@ def main():
                 f.writelines(f"{s},{row['loss']},{row['grad_norm']}\n" for s, row in sorted(result[0].items()))
 
     for world in worlds:
-        keep(f"w{world}", run(jobctl, args.job, f"w{world}", sets(world)))
+        keep(f"w{world}", run(jobctl, args.job, f"w{world}", sets(world, "parallel.shard_optimizer=off")))
     reference = runs[f"w{worlds[0]}"][0]
     last = max(reference)
     if largest > 1:

@@ -445,5 +445,35 @@ TEST_P(Fp8FallbackTest, TwoRanks_ShardedOrNot_GoOnAsOne) {
 
 INSTANTIATE_TEST_SUITE_P(Recipes, Fp8FallbackTest, testing::Values("nvfp4", "nvfp4_eden"));
 
+class BlockGuardTest : public Fp8FallbackTest {};
+
+TEST_P(BlockGuardTest, NanAndSpike_EndAsTheCleanRunAndTheSameBitsAgain) {
+  v1::JobSpec spec = Four();
+  v1::PrecisionSpec& precision = *spec.mutable_precision();
+  const bool four_bits = std::string(GetParam()) != "mxfp8";
+  if (!four_bits) {
+    precision.clear_fallback();
+    precision.add_fallback("bf16");
+  }
+  precision.set_warmup_steps(1);
+  spec.mutable_train()->set_steps(24);
+  const auto clean = Run(spec, "");
+  ASSERT_EQ(clean->exits[0].reason(), v1::EXIT_REASON_FINISHED) << clean->exits[0].message();
+  EXPECT_THAT(Decisions(*clean), IsEmpty());
+  const std::string faults = "trainer.nan_gradient=error@10,trainer.loss_spike=error@18";
+  const auto spoiled = Run(spec, faults);
+  ASSERT_EQ(spoiled->exits[0].reason(), v1::EXIT_REASON_FINISHED) << spoiled->exits[0].message();
+  const std::string redo = std::string(" redo ") + GetParam() + (four_bits ? ">fp8" : ">bf16");
+  EXPECT_THAT(Decisions(*spoiled), ElementsAre("10" + redo, "18" + redo));
+  EXPECT_EQ(spoiled->steps[17].decisions(0).cause(), "spike");
+  EXPECT_EQ(spoiled->steps[18].recipe(), GetParam());
+  EXPECT_NEAR(spoiled->steps.back().loss() / clean->steps.back().loss(), 1.0, 0.05);
+  const auto again = Run(spec, faults);
+  EXPECT_EQ(Digest(again->checkpoints.back().path()), Digest(spoiled->checkpoints.back().path()));
+  EXPECT_NE(Digest(clean->checkpoints.back().path()), Digest(spoiled->checkpoints.back().path()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, BlockGuardTest, testing::Values("mxfp8", "nvfp4", "nvfp4_eden"));
+
 }  // namespace
 }  // namespace hearth::trainer

@@ -13,6 +13,7 @@
 #include "common/spec/gpus.h"
 #include "common/spec/recipe.h"
 #include "common/spec/trial.h"
+#include "kernels/gemm/native_error.h"
 #include "worker/trainer/step/agreement.h"
 #include "worker/trainer/step/job_facts.h"
 #include "worker/trainer/step/rank_run.h"
@@ -141,7 +142,20 @@ absl::Status RankRun::Meet() {
   return absl::OkStatus();
 }
 
+// What was left open stays what the run took at its beginning, whatever fits now.
+void RankRun::KeepGlobalBatch() {
+  v1::BatchSpec& batch = *spec_.mutable_batch();
+  const bool open = batch.micro_batch_size() == 0 && !batch.has_global_batch_tokens();
+  if (resumed_.has_value() && open) {
+    const int64_t tokens = resumed_->meta.global_batch_tokens;
+    if (tokens > 0 && tokens % spec_.data().sequence_length() == 0) {
+      batch.set_global_batch_tokens(tokens);
+    }
+  }
+}
+
 absl::Status RankRun::Agree() {
+  KeepGlobalBatch();
   AgreementParts parts;
   for (const std::string& recipe : spec::TrialRecipes(spec_)) {
     parts.forms.push_back(spec::InRecipe(spec_, recipe));
@@ -179,6 +193,22 @@ absl::Status RankRun::Open(const v1::JobSpec& spec, LoadedCheckpoint* resumed) {
   options.env = &env_;
   options.link = &link_;
   options.resumed = resumed;
+  blame_ = v1::EXIT_REASON_BAD_SPEC;
+  const absl::Status opened = OpenSession(options, engine_, trainer_, blame_);
+  // What the library refuses one rank it refuses all, whose GPUs and libraries are of one kind;
+  // another failure may be this rank's alone, and is the end of it. Should ranks differ all the
+  // same, those that go on meet a deadline where they wait for the others.
+  if (!kernels::IsNativeGemmError(opened) ||
+      (task_.world_size() > 1 && !absl::IsUnimplemented(opened))) {
+    return opened;
+  }
+  link_.SendLog("warning", absl::StrCat("going on without block-scaled matrix units, as a product "
+                                        "failed on them: ",
+                                        opened.message()));
+  HEARTH_RETURN_IF_ERROR(CloseSession());
+  link_.SendPhase(trying_ ? "trial" : "loading");
+  options.engine.no_native_blocks = std::string(opened.message());
+  options.trainer.comm = comm_.get();
   blame_ = v1::EXIT_REASON_BAD_SPEC;
   return OpenSession(options, engine_, trainer_, blame_);
 }
@@ -259,6 +289,12 @@ absl::StatusOr<TrialRunResult> RankRun::TryRecipe(const std::string& recipe) {
 }
 
 absl::Status RankRun::CloseTrialRun() {
+  HEARTH_RETURN_IF_ERROR(CloseSession());
+  trying_ = false;
+  return absl::OkStatus();
+}
+
+absl::Status RankRun::CloseSession() {
   if (cuda_ != nullptr && comm_->world_size() > 1) {
     // Peers may have the engine's memory mapped until their communicators are gone, which they are
     // when all have met again.
@@ -268,7 +304,6 @@ absl::Status RankRun::CloseTrialRun() {
   }
   trainer_.reset();
   engine_.reset();
-  trying_ = false;
   return absl::OkStatus();
 }
 

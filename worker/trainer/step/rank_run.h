@@ -54,12 +54,15 @@ class RankRun {
   absl::Status Prepare();
   // May be called again once the communicator of before is gone.
   absl::Status Meet();
+  void KeepGlobalBatch();
   absl::Status Agree();
   absl::Status OpenCheckpoint();
   // What earlier runs of precision.trial found. A job that has begun without one has none any more.
   absl::Status RecallTrial();
   absl::Status OpenDevice();
   absl::StatusOr<int64_t> PlanBytes() const;
+  // The engine and the trainer for `spec`; once more without block-scaled matrix units if a product
+  // fails on them.
   absl::Status Open(const v1::JobSpec& spec, LoadedCheckpoint* resumed);
   absl::Status CheckSameStart();
   // Before the first step of a job with precision.trial: spec_ gets the recipe that the trial chose
@@ -69,6 +72,8 @@ class RankRun {
   absl::StatusOr<TrialRunResult> TryRecipe(const std::string& recipe);
   absl::Status TakeTrialRun(const TrialRunResult& result, Trial& trial);
   absl::Status CloseTrialRun();
+  // Engine and trainer away, on all ranks together; several GPUs meet anew.
+  absl::Status CloseSession();
   // Says so when a resume cannot repeat the bits of the run before.
   void WarnIfNotExact();
   void Announce();

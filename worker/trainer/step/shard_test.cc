@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <random>
 #include <thread>
 #include <vector>
 
 #include "common/io/faulty_env.h"
+#include "common/spec/job_plan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/trainer/checkpoint/background_writer.h"
@@ -444,6 +446,32 @@ TEST_F(ShardedRunTest, MoreRanks_ThanTheMicroBatchesOfBefore_ChooseASmallerOne) 
   const Gang four = Run(spec, 4, "four", 2, &two.links[0]->checkpoints[1]);
   EXPECT_EQ(four.links[0]->run_info.micro_batch_size(), 2);
   EXPECT_EQ(four.links[0]->run_info.global_batch_tokens(), 128);
+}
+
+// A rank of fewer holds a larger part of a divided optimizer: the micro-batch of before no longer
+// fits, and the global batch is the same all the same.
+TEST_F(ShardedRunTest, FewerRanks_WithAnOpenBatch_TakeASmallerMicroBatchOfTheSameGlobalOne) {
+  v1::JobSpec spec = Job("on");
+  spec.mutable_batch()->set_micro_batch_size(0);
+  spec.mutable_batch()->clear_global_batch_tokens();
+  spec.mutable_resources()->set_workers(2);
+  const auto bytes = [&spec](int ranks) {
+    const auto job_plan = spec::MakeJobPlan(spec, 8, 1, true, ranks, ranks);
+    EXPECT_TRUE(job_plan.ok()) << job_plan.status();
+    return PlanTraining((*job_plan)->options)->arena_bytes();
+  };
+  ASSERT_GT(bytes(1), bytes(2));
+  setenv("HEARTH_MEMORY_BYTES", std::to_string(bytes(2)).c_str(), 1);
+  const Gang two = Run(spec, 2, "two", 1, nullptr);
+  const Gang one = Run(spec, 1, "one", 2, &two.links[0]->checkpoints[1]);
+  const Gang again = Run(spec, 2, "again", 3, &one.links[0]->checkpoints[0]);
+  unsetenv("HEARTH_MEMORY_BYTES");
+  EXPECT_EQ(two.links[0]->run_info.micro_batch_size(), 8);
+  EXPECT_EQ(one.links[0]->run_info.micro_batch_size(), 4);
+  EXPECT_EQ(again.links[0]->run_info.micro_batch_size(), 8);
+  for (const Gang* gang : {&two, &one, &again}) {
+    EXPECT_EQ(gang->links[0]->run_info.global_batch_tokens(), 16 * spec.data().sequence_length());
+  }
 }
 
 }  // namespace
