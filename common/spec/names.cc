@@ -72,4 +72,13 @@ std::string UnknownNameText(std::string_view value,
   return text;
 }
 
+std::string NamesText(const std::vector<std::string_view>& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const char* const before = i == 0 ? "" : (i + 1 == names.size() ? " and " : ", ");
+    text += Text(before, names[i]);
+  }
+  return text;
+}
+
 }  // namespace hearth::spec

@@ -22,4 +22,7 @@ std::string UnknownNameText(std::string_view value,
                             std::string_view what,
                             const std::vector<std::string_view>& candidates);
 
+// "bf16", "fp8 and bf16", "nvfp4, fp8 and bf16"; "" of none.
+std::string NamesText(const std::vector<std::string_view>& names);
+
 }  // namespace hearth::spec

@@ -1,11 +1,15 @@
 #include "common/spec/precision.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/spec/resolve.h"
+#include "common/spec/techniques.h"
+#include "common/spec/text.h"
 #include "common/spec/trial.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -16,6 +20,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -80,11 +85,14 @@ TEST(PrecisionLadder, RecipesThatOneRunCannotSwitchTo_AreRefused) {
     return [name](v1::PrecisionSpec& p) { p.add_fallback(name); };
   };
   EXPECT_THAT(With("fp8", fallback("fp8_current")),
-              Says("precision.fallback[0]", "fp8 cannot go on in fp8_current"));
-  EXPECT_THAT(With("bf16", fallback("fp32")), Says("precision.fallback[0]", "cannot go on"));
+              Says("precision.fallback[0]",
+                   "fp8 cannot go on in fp8_current in this version, only in bf16"));
+  EXPECT_THAT(With("bf16", fallback("fp32")),
+              Says("precision.fallback[0]", "nor in any other recipe"));
   EXPECT_THAT(With("fp8", fallback("fp9")), Says("precision.fallback[0]", "fp9"));
   EXPECT_THAT(With("mxfp8", fallback("fp8")), Says("precision.fallback[0]", "cannot go on"));
-  EXPECT_THAT(With("nvfp4", fallback("fp8_current")), Says("precision.fallback[0]", "cannot go"));
+  EXPECT_THAT(With("nvfp4", fallback("fp8_current")),
+              Says("precision.fallback[0]", "only in bf16 and fp8"));
   EXPECT_THAT(With("nvfp4_eden", fallback("fp8")), IsEmpty());
   EXPECT_THAT(With("nvfp4",
                    [](v1::PrecisionSpec& p) {
@@ -92,6 +100,127 @@ TEST(PrecisionLadder, RecipesThatOneRunCannotSwitchTo_AreRefused) {
                      p.add_fallback("fp8");
                    }),
               Says("precision.fallback[1]", "narrower than the one before"));
+}
+
+TEST(PrecisionLadder, NamesThatAreNoOtherRecipe_AreRefusedForWhatTheyAre) {
+  const auto fallback = [](std::vector<const char*> names) {
+    return [names](v1::PrecisionSpec& p) {
+      for (const char* name : names) {
+        p.add_fallback(name);
+      }
+    };
+  };
+  EXPECT_THAT(
+      With("fp8", fallback({"none", "bf16"})),
+      ElementsAre(AllOf(Field(&FieldViolation::field, "precision.fallback[0]"),
+                        Field(&FieldViolation::description, HasSubstr("none stands alone")))));
+  EXPECT_THAT(With("nvfp4", fallback({"bf16", "none"})),
+              Says("precision.fallback[1]", "none stands alone"));
+  for (const char* recipe : {"bf16", "fp8", "nvfp4"}) {
+    EXPECT_THAT(With(recipe, fallback({recipe})),
+                ElementsAre(AllOf(Field(&FieldViolation::field, "precision.fallback[0]"),
+                                  Field(&FieldViolation::description,
+                                        std::string(recipe) + " is precision.recipe itself, which "
+                                                              "cannot be its own fallback"))));
+  }
+  EXPECT_THAT(With("fp8", fallback({"bf16", "bf16"})),
+              Says("precision.fallback[1]", "bf16 is named twice"));
+}
+
+// What each row has, and what a job may therefore switch, to whatever value.
+TEST(Switches, Techniques_AreRefusedWhereTheRecipeIsWithoutThem) {
+  const struct {
+    const char* technique;
+    std::vector<std::string> recipes;
+    const char* text;
+  } rows[] = {{"hadamard", {"nvfp4", "nvfp4_eden"}, "nvfp4 and nvfp4_eden"},
+              {"stochastic_rounding", {"nvfp4"}, "nvfp4"},
+              {"square_weights", {"nvfp4"}, "nvfp4"},
+              {"four_over_six", {"nvfp4_eden"}, "nvfp4_eden"}};
+  EXPECT_EQ(v1::BlockTechniques::descriptor()->field_count(), static_cast<int>(std::size(rows)));
+  for (const auto& row : rows) {
+    EXPECT_THAT(RecipesWith(row.technique), ElementsAreArray(row.recipes)) << row.technique;
+    for (const Recipe& recipe : Recipes()) {
+      for (const bool value : {false, true}) {
+        const auto violations = With(std::string(recipe.name), [&](v1::PrecisionSpec& p) {
+          v1::BlockTechniques& techniques = *p.mutable_techniques();
+          techniques.GetReflection()->SetBool(
+              &techniques, techniques.GetDescriptor()->FindFieldByName(row.technique), value);
+        });
+        if (std::count(row.recipes.begin(), row.recipes.end(), recipe.name) > 0) {
+          EXPECT_THAT(violations, IsEmpty()) << recipe.name << ' ' << row.technique;
+        } else {
+          EXPECT_THAT(violations,
+                      ElementsAre(AllOf(Field(&FieldViolation::field,
+                                              std::string("precision.techniques.") + row.technique),
+                                        Field(&FieldViolation::description,
+                                              Text("changes nothing in ", recipe.name,
+                                                   "; it acts on ", row.text)))));
+        }
+      }
+    }
+  }
+  EXPECT_THAT(RecipesWith("no_such"), IsEmpty());
+  EXPECT_THAT(With("bf16", [](v1::PrecisionSpec& p) { p.mutable_techniques(); }), IsEmpty());
+}
+
+TEST(Switches, Bf16Tail_NeedsAQuantisedRecipe) {
+  const auto tail = [](double fraction) {
+    return [=](v1::PrecisionSpec& p) { p.set_bf16_tail(fraction); };
+  };
+  for (const Recipe& recipe : Recipes()) {
+    const std::string name(recipe.name);
+    EXPECT_THAT(With(name, tail(0)), IsEmpty());
+    if (recipe.quantised()) {
+      EXPECT_THAT(With(name, tail(0.1)), IsEmpty());
+    } else {
+      EXPECT_THAT(With(name, tail(0.1)),
+                  Says("precision.bf16_tail", "changes nothing in " + name +
+                                                  "; it acts on fp8, fp8_current, mxfp8, nvfp4 "
+                                                  "and nvfp4_eden"));
+    }
+  }
+}
+
+TEST(Switches, HighPrecisionLayers_LeaveOneInTheRecipe) {
+  const auto with = [](const char* recipe, int first, int last, std::vector<int> named,
+                       const char* head = "bf16") {
+    v1::JobSpec job = Job(recipe);
+    job.mutable_model()->set_layers(4);
+    job.mutable_precision()->set_lm_head(head);
+    v1::LayerSet& set = *job.mutable_precision()->mutable_high_precision_layers();
+    set.set_first(first);
+    set.set_last(last);
+    set.mutable_layers()->Assign(named.begin(), named.end());
+    return Resolved(job);
+  };
+  const auto refused = Says("precision.high_precision_layers",
+                            "keeps all 4 layers in BF16 and none in nvfp4; name fewer");
+  EXPECT_THAT(with("nvfp4", 4, 0, {}), refused);
+  EXPECT_THAT(with("nvfp4", 2, 2, {}), refused);
+  EXPECT_THAT(with("nvfp4", 1, 1, {1, 2}), refused);
+  EXPECT_THAT(with("nvfp4", 1, 1, {1}), IsEmpty());
+  EXPECT_THAT(with("nvfp4", 3, 0, {}), IsEmpty());
+  EXPECT_THAT(with("bf16", 4, 0, {}), IsEmpty()) << "in BF16 already";
+  EXPECT_THAT(with("fp8", 4, 0, {}, "fp8"), IsEmpty()) << "the output projection is left";
+  EXPECT_THAT(with("fp8", 4, 0, {}), Says("precision.high_precision_layers", "none in fp8"));
+}
+
+// Where the layers are those of model.from they are known only to the workers.
+TEST(Switches, HighPrecisionLayers_OfAModelFolderAreCheckedWithItsLayers) {
+  v1::JobSpec known = Job("fp8");
+  EXPECT_THAT(Resolved(known), IsEmpty());
+  v1::JobSpec job = Job("fp8");
+  job.mutable_model()->clear_preset();
+  job.mutable_model()->set_from("/model");
+  job.mutable_precision()->mutable_high_precision_layers()->set_first(known.model().layers());
+  EXPECT_THAT(Resolved(job), IsEmpty());
+  v1::ModelSpec folder = known.model();
+  folder.clear_preset();
+  folder.set_vocab(256);
+  std::vector<FieldViolation> violations;
+  ResolveWithFacts(job, DataFacts(), &folder, violations);
+  EXPECT_THAT(violations, Says("precision.high_precision_layers", "none in fp8"));
 }
 
 TEST(HighPrecisionLayers, FourBits_KeepTheFirstOfModelsWithEnough) {
@@ -290,6 +419,21 @@ TEST(Trial, ResolvedJob_IsValidInEachRecipe) {
     EXPECT_EQ(Layers(plan, 0, 1), "pp") << recipe;
     EXPECT_EQ(plan.fallback, nullptr);
   }
+  // Nor do switches of four bits and of what is quantised to those without.
+  job.mutable_train()->set_steps(2000);
+  job.mutable_precision()->set_bf16_tail(0.2);
+  job.mutable_precision()->mutable_techniques()->set_hadamard(false);
+  job.mutable_precision()->mutable_techniques()->set_stochastic_rounding(false);
+  EXPECT_THAT(Resolved(job), IsEmpty());
+  EXPECT_THAT(TrialRecipes(job), ElementsAre("bf16", "nvfp4", "fp8"));
+  for (const std::string& recipe : TrialRecipes(job)) {
+    v1::JobSpec in = InRecipe(job, recipe);
+    EXPECT_THAT(Resolved(in), IsEmpty()) << recipe;
+    EXPECT_EQ(in.precision().techniques().ByteSizeLong() > 0, recipe == "nvfp4") << recipe;
+    EXPECT_EQ(in.precision().bf16_tail(), recipe == "bf16" ? 0 : 0.2) << recipe;
+  }
+  EXPECT_EQ(InRecipe(job, "nvfp4").precision().techniques().SerializeAsString(),
+            job.precision().techniques().SerializeAsString());
   job.mutable_precision()->mutable_remedies()->RemoveLast();
   EXPECT_EQ(InRecipe(job, "nvfp4").precision().remedies_size(), 1);
   EXPECT_EQ(InRecipe(job, "bf16").precision().remedies_size(), 0);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/spec/precision.h"
+#include "common/spec/techniques.h"
 
 namespace hearth::spec {
 
@@ -25,7 +26,9 @@ v1::JobSpec InRecipe(const v1::JobSpec& job, const std::string& recipe) {
   }
   if (!row->quantised()) {
     precision.clear_remedies();
+    precision.clear_bf16_tail();
   }
+  DropIdleTechniques(*row, precision);
   // Layers that would run in a recipe which cannot follow this one run in BF16.
   const auto& fallback = precision.fallback();
   for (v1::PrecisionRemedy& remedy : *precision.mutable_remedies()) {

@@ -11,7 +11,8 @@ namespace hearth::spec {
 
 // The job in another recipe, for a fair comparison: everything else stays, but for what the recipe
 // has no use for and would be refused with: fallbacks it cannot follow, remedies without a
-// fallback, an FP8 output projection, a trial. A name that is no recipe is kept, for validation to
+// fallback, an FP8 output projection, techniques it is without, a BF16 tail where nothing is
+// quantised, a trial. A name that is no recipe is kept, for validation to
 // refuse. `job` may be resolved; then so is the result, with the defaults of the job's own recipe.
 v1::JobSpec InRecipe(const v1::JobSpec& job, const std::string& recipe);
 

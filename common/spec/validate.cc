@@ -11,6 +11,7 @@
 #include "common/spec/precision.h"
 #include "common/spec/recipe.h"
 #include "common/spec/schedule.h"
+#include "common/spec/text.h"
 
 namespace hearth::spec {
 namespace {
@@ -158,15 +159,36 @@ bool HasTensorScales(const Recipe& recipe) {
          recipe.fprop.a.scaling == Scaling::kTensorCurrent;
 }
 
+// What a run in the recipe can go on in on its device, as the end of a sentence.
+std::string FollowersText(const v1::JobSpec& job, const Recipe& recipe) {
+  std::vector<std::string_view> names;
+  for (const Recipe& row : Recipes()) {
+    if (CanFollow(recipe, row) && Runs(job, std::string(row.name))) {
+      names.push_back(row.name);
+    }
+  }
+  return names.empty() ? Text("nor in any other recipe; leave precision.fallback out")
+                       : Text("only in ", NamesText(names));
+}
+
 void CheckFallback(const v1::JobSpec& job, Checker& check) {
   const v1::PrecisionSpec& p = job.precision();
   if (p.fallback_size() == 1 && p.fallback(0) == "none") {
     return;
   }
-  std::set<std::string> seen = {p.recipe()};
+  std::set<std::string> seen;
   bool wide = false;  // an unquantised one came before
   for (int i = 0; i < p.fallback_size(); ++i) {
     const std::string field = Text("precision.fallback[", i, ']');
+    if (p.fallback(i) == "none") {
+      check.Add(field, "none stands alone: it turns falling back off, so no recipe goes with it");
+      continue;
+    }
+    if (p.fallback(i) == p.recipe()) {
+      check.Add(field,
+                Text(p.recipe(), " is precision.recipe itself, which cannot be its own fallback"));
+      continue;
+    }
     const size_t before = check.size();
     // One refusal is enough: where the recipe does not run, neither may the fallbacks of its row.
     if (Runs(job, p.recipe())) {
@@ -180,7 +202,7 @@ void CheckFallback(const v1::JobSpec& job, Checker& check) {
     if (check.size() == before && Runs(job, p.recipe()) &&
         !CanFollow(*FindRecipe(p.recipe()), *FindRecipe(p.fallback(i)))) {
       check.Add(field, Text("a run in ", p.recipe(), " cannot go on in ", p.fallback(i),
-                            " in this version"));
+                            " in this version, ", FollowersText(job, *FindRecipe(p.recipe()))));
     }
     const Recipe* row = FindRecipe(p.fallback(i));
     if (row != nullptr && row->quantised() && wide) {
@@ -203,6 +225,7 @@ void CheckPrecision(const v1::JobSpec& job, Checker& check) {
   }
   check.Range("precision.bf16_tail", p.has_bf16_tail(), p.bf16_tail(), 0.0, 1.0);
   CheckJobLayers(job, check);
+  CheckSwitches(job, check);
   const std::vector<std::string_view> formats = {"fp32", "bf16"};
   check.Name("gradients.dtype", job.gradients().has_dtype(), job.gradients().dtype(),
              "gradient format", formats);

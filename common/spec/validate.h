@@ -10,6 +10,9 @@
 
 namespace hearth::spec {
 
+// Of a model; what has more is refused before anything is made of its layers.
+constexpr int kMaxLayers = 1024;
+
 // Ranges of what is set. `sequence_length` 0 = unknown.
 void ValidateModelFields(const v1::ModelSpec& model,
                          int64_t sequence_length,
@@ -25,8 +28,10 @@ void ValidateJob(const v1::JobSpec& job_spec, std::vector<FieldViolation>& viola
 
 class Checker;
 // Every set of layers that the precision names, those of remedies included, against as many layers
-// as are known; part of ValidateJob, as is the next.
+// as are known; part of ValidateJob, as are the next.
 void CheckJobLayers(const v1::JobSpec& job, Checker& check);
+// Switches of the precision that change nothing in the recipe that is set.
+void CheckSwitches(const v1::JobSpec& job, Checker& check);
 // precision.fallback_*, remedies, stats_every and trial.
 void CheckLadder(const v1::JobSpec& job, Checker& check);
 

@@ -8,7 +8,7 @@ namespace hearth::spec {
 namespace {
 
 void CheckRanges(const v1::ModelSpec& m, Checker& check) {
-  check.Range("model.layers", m.has_layers(), m.layers(), 1, 1024);
+  check.Range("model.layers", m.has_layers(), m.layers(), 1, kMaxLayers);
   check.Range("model.hidden", m.has_hidden(), m.hidden(), 8, 65536);
   check.Range("model.heads", m.has_heads(), m.heads(), 1, 1024);
   check.Range("model.kv_heads", m.has_kv_heads(), m.kv_heads(), 1, 1024);

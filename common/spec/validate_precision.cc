@@ -8,6 +8,7 @@
 #include "common/spec/checker.h"
 #include "common/spec/precision.h"
 #include "common/spec/recipe.h"
+#include "common/spec/techniques.h"
 #include "common/spec/validate.h"
 
 namespace hearth::spec {
@@ -23,6 +24,10 @@ constexpr int64_t kMinTrialSteps = 10;
 void CheckFactor(const std::string& field, bool has, double value, Checker& check) {
   check.Rule(field, !has || (value > 0.0 && value < 1.0), value,
              "is out of range; must be > 0 and < 1");
+}
+
+bool KnowsLayers(const v1::JobSpec& job) {
+  return job.model().layers() >= 1 && job.model().layers() <= kMaxLayers;
 }
 
 // What a remedy's layers run in.
@@ -78,7 +83,7 @@ void CheckRemedyLayers(const v1::JobSpec& job,
   const size_t before = check.size();
   CheckLayers(job, path, remedy.high_precision_layers(), check);
   CheckLayersRecipe(job, field + ".layers_recipe", remedy.layers_recipe(), check);
-  if (check.size() > before || job.model().layers() < 1) {
+  if (check.size() > before || !KnowsLayers(job)) {
     return;
   }
   const int layers = job.model().layers();
@@ -138,11 +143,52 @@ void CheckTrial(const v1::JobSpec& job, Checker& check) {
   }
 }
 
+// Whether nothing is left in the recipe's formats: the output projection is no layer.
+bool LeavesNoLayer(const v1::JobSpec& job, const Recipe& recipe) {
+  const PrecisionPlan plan = ResolvePrecision(job, recipe, job.model().layers());
+  return plan.quantised() && !plan.QuantisesAnyLayer() && !plan.head;
+}
+
+std::vector<std::string_view> QuantisedRecipes() {
+  std::vector<std::string_view> names;
+  for (const Recipe& recipe : Recipes()) {
+    if (recipe.quantised()) {
+      names.push_back(recipe.name);
+    }
+  }
+  return names;
+}
+
 }  // namespace
+
+void CheckSwitches(const v1::JobSpec& job, Checker& check) {
+  const v1::PrecisionSpec& p = job.precision();
+  const Recipe* recipe = FindRecipe(p.recipe());
+  if (recipe == nullptr) {
+    return;
+  }
+  const auto idle = [&](const std::string& field, const std::vector<std::string_view>& where) {
+    check.Add(field, Text("changes nothing in ", p.recipe(), "; it acts on ", NamesText(where)));
+  };
+  if (p.bf16_tail() > 0.0 && !recipe->quantised()) {
+    idle("precision.bf16_tail", QuantisedRecipes());
+  }
+  for (const std::string& technique : IdleTechniques(*recipe, p.techniques())) {
+    idle("precision.techniques." + technique, RecipesWith(technique));
+  }
+}
 
 void CheckJobLayers(const v1::JobSpec& job, Checker& check) {
   const v1::PrecisionSpec& p = job.precision();
-  CheckLayers(job, "precision.high_precision_layers", p.high_precision_layers(), check);
+  const std::string field = "precision.high_precision_layers";
+  const size_t before = check.size();
+  CheckLayers(job, field, p.high_precision_layers(), check);
+  const Recipe* recipe = FindRecipe(p.recipe());
+  if (check.size() == before && KnowsLayers(job) && recipe != nullptr &&
+      LeavesNoLayer(job, *recipe)) {
+    check.Add(field, Text("keeps all ", job.model().layers(), " layers in BF16 and none in ",
+                          recipe->name, "; name fewer, or set precision.recipe: bf16"));
+  }
   for (int i = 0; i < std::min(p.remedies_size(), kMaxRemedies); ++i) {
     CheckRemedyLayers(job, Text("precision.remedies[", i, ']'), p.remedies(i), check);
   }
