@@ -8,6 +8,7 @@
 #include "kernels/cuda/status.h"
 #include "kernels/gemm/cublaslt.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/gemm/native_error.h"
 
 namespace hearth::kernels::cuda {
 namespace {
@@ -119,7 +120,9 @@ absl::Status Gemm(const Exec& exec, const GemmArgs& args) {
   if (path == GemmPath::kEmulated) {
     return Emulated(exec, args);
   }
-  return args.block_scales_a != nullptr ? Native(exec, args) : UnitScaleFp8(exec, args);
+  const absl::Status done =
+      args.block_scales_a != nullptr ? Native(exec, args) : UnitScaleFp8(exec, args);
+  return done.ok() ? done : NativeGemmError(done);
 }
 
 }  // namespace hearth::kernels::cuda

@@ -26,7 +26,8 @@ namespace hearth::kernels {
 // both e2m1 (NVFP4, blocks of 16, scale_a and scale_b: the tensors' scales, required) or e4m3 /
 // e5m2 as above (MXFP8, blocks of 32, scale_a and scale_b optional, both or neither). Layout as
 // FP8, K a multiple of 32, a and b contiguous and aligned to 16 bytes. Native on GPUs that have the
-// units and for which ChooseBlockGemms (gemm/probe.h) found them right; elsewhere emulated: both
+// units and for which ChooseBlockGemms (gemm/probe.h) found them right (an error is then marked,
+// gemm/native_error.h); elsewhere emulated: both
 // operands become bf16 in the workspace (exact for NVFP4), one bf16 product with fp32 sums and the
 // tensors' scales in its alpha, so that only the order of the sums differs. GemmPathOf tells which.
 //   scalars : CUDA, optional: two floats beside the tensors that stand for alpha and beta when the

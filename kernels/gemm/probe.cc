@@ -1,99 +1,20 @@
 #include "kernels/gemm/probe.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
-#include "kernels/core/block_quant.h"
-#include "kernels/core/rng.h"
 #include "kernels/cuda/device.h"
-#include "kernels/formats/formats.h"
 #include "kernels/formats/span.h"
 #include "kernels/gemm/cublaslt.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/gemm/probe_case.h"
 
 namespace hearth::kernels {
 namespace {
-
-// Whole tiles of every kernel and of the scales' layout.
-constexpr int64_t kM = 128;
-constexpr int64_t kN = 256;
-constexpr int64_t kK = 512;
-
-struct Case {
-  const char* name;
-  DType a;
-  DType b;
-  DType c;
-  bool unit;      // as MXFP8 with unit scales
-  int64_t block;  // elements that share a scale; 0: one float for the tensor
-  double bound;   // of the relative error
-};
-
-// The bounds leave room for the rounding of c (bf16: 2^-8 of each element) and, for FP8 on Hopper,
-// for its accumulator of 13 fraction bits.
-constexpr Case kCases[] = {
-    {"bf16", DType::kBF16, DType::kBF16, DType::kBF16, false, 0, 0x1p-7},
-    {"f32", DType::kF32, DType::kF32, DType::kF32, false, 0, 1e-5},
-    {"fp8 e4m3 x e4m3", DType::kE4M3, DType::kE4M3, DType::kF32, false, 0, 0x1p-8},
-    {"fp8 e5m2 x e4m3", DType::kE5M2, DType::kE4M3, DType::kF32, false, 0, 0x1p-8},
-    {"mxfp8", DType::kE4M3, DType::kE4M3, DType::kBF16, false, 32, 0x1p-7},
-    {"nvfp4", DType::kE2M1, DType::kE2M1, DType::kBF16, false, 16, 0x1p-7},
-    {"fp8 unit scales", DType::kE4M3, DType::kE4M3, DType::kF32, true, 0, 0x1p-8},
-};
-
-// [rows, kK] as stored, and what it stands for.
-struct Operand {
-  std::vector<uint8_t> bytes;
-  std::vector<uint8_t> scales;
-  std::vector<double> values;
-};
-
-void FillValues(const RngKey& key, DType dtype, int64_t count, Operand& out) {
-  out.values.resize(static_cast<size_t>(count));
-  out.bytes.resize(DTypeBytes(dtype, count));
-  if (dtype == DType::kE2M1) {
-    for (int64_t i = 0; i < count; ++i) {
-      const uint8_t code = RngWord(key, static_cast<uint64_t>(i)) & 15;
-      out.values[static_cast<size_t>(i)] = double{DecodeE2m1(code)};
-      uint8_t& byte = out.bytes[static_cast<size_t>(i / 2)];
-      byte = static_cast<uint8_t>(i % 2 == 0 ? code : byte | code << 4);
-    }
-    return;
-  }
-  std::vector<float> normal(static_cast<size_t>(count));
-  FillNormal(key, 0, 0.0, 1.0, normal.data(), count);
-  EncodeSpan(normal.data(), count, dtype, out.bytes.data());
-  DecodeSpan(out.bytes.data(), count, dtype, out.values.data());
-}
-
-Operand MakeOperand(uint32_t tensor, DType dtype, int64_t rows, int64_t block) {
-  Operand out;
-  FillValues({7, RngPurpose::kTest, 0, 0, tensor}, dtype, rows * kK, out);
-  if (block == 0) {
-    return out;
-  }
-  const int64_t blocks = kK / block;
-  out.scales.resize(SwizzledScaleBytes(rows, blocks));
-  const RngKey key = {7, RngPurpose::kTest, 0, 1, tensor};
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t i = 0; i < blocks; ++i) {
-      const int power = static_cast<int>(RngWord(key, static_cast<uint64_t>(row * blocks + i)) % 4);
-      const double scale = std::ldexp(1.0, power - 2);
-      out.scales[static_cast<size_t>(SwizzledScaleOffset(row, i, blocks))] =
-          dtype == DType::kE2M1 ? EncodeE4m3(static_cast<float>(scale))
-                                : static_cast<uint8_t>(127 + power - 2);
-      for (int64_t k = i * block; k < (i + 1) * block; ++k) {
-        out.values[static_cast<size_t>(row * kK + k)] *= scale;
-      }
-    }
-  }
-  return out;
-}
 
 // Device memory with a copy of host bytes.
 class DeviceBytes {
@@ -124,33 +45,34 @@ class ForceNative {
   NativeBlocks before_;
 };
 
-absl::Status Multiply(const Exec& exec,
-                      const Case& which,
-                      const Operand& a,
-                      const Operand& b,
-                      std::vector<double>& got) {
-  constexpr float kScales[] = {1.0F};
-  DeviceBytes device_a, device_b, scale, scales_a, scales_b, device_c;
-  const size_t c_bytes = DTypeBytes(which.c, kM * kN);
-  HEARTH_RETURN_IF_ERROR(device_a.Fill(exec, a.bytes.data(), a.bytes.size()));
-  HEARTH_RETURN_IF_ERROR(device_b.Fill(exec, b.bytes.data(), b.bytes.size()));
-  HEARTH_RETURN_IF_ERROR(device_c.Fill(exec, nullptr, c_bytes));
-  HEARTH_RETURN_IF_ERROR(scale.Fill(exec, kScales, sizeof(kScales)));
-  GemmArgs args;
-  args.a = TensorView(device_a.data(), which.a, {kM, kK});
-  args.b = TensorView(device_b.data(), which.b, {kN, kK});
-  args.c = TensorView(device_c.data(), which.c, {kM, kN});
-  args.transpose_b = true;
-  if (DTypeBits(which.a) <= 8) {
-    args.scale_a = args.scale_b = static_cast<const float*>(scale.data());
+// `product` on the GPU: what came out.
+absl::StatusOr<std::vector<double>> Multiply(const Exec& exec,
+                                             const ProbeCase& which,
+                                             const ProbeProduct& product) {
+  const float scales[] = {product.a.scale, product.b.scale};
+  const int64_t elements = product.m * product.n;
+  const size_t c_bytes = DTypeBytes(which.c, elements);
+  DeviceBytes a, b, scales_a, scales_b, tensor_scales, c;
+  HEARTH_RETURN_IF_ERROR(a.Fill(exec, product.a.bytes.data(), product.a.bytes.size()));
+  HEARTH_RETURN_IF_ERROR(b.Fill(exec, product.b.bytes.data(), product.b.bytes.size()));
+  HEARTH_RETURN_IF_ERROR(scales_a.Fill(exec, product.a.scales.data(), product.a.scales.size()));
+  HEARTH_RETURN_IF_ERROR(scales_b.Fill(exec, product.b.scales.data(), product.b.scales.size()));
+  HEARTH_RETURN_IF_ERROR(tensor_scales.Fill(exec, scales, sizeof(scales)));
+  // Products that add to c have it in fp32.
+  HEARTH_RETURN_IF_ERROR(c.Fill(exec, product.beta == 0.0 ? nullptr : product.c.data(), c_bytes));
+  GemmArgs args = ProbeArgs(which, product);
+  args.a.data = a.data();
+  args.b.data = b.data();
+  args.c = TensorView(c.data(), which.c, {product.m, product.n});
+  if (args.scale_a != nullptr) {
+    args.scale_a = static_cast<const float*>(tensor_scales.data());
+    args.scale_b = args.scale_a + 1;
   }
-  if (which.block > 0) {
-    HEARTH_RETURN_IF_ERROR(scales_a.Fill(exec, a.scales.data(), a.scales.size()));
-    HEARTH_RETURN_IF_ERROR(scales_b.Fill(exec, b.scales.data(), b.scales.size()));
+  if (args.block_scales_a != nullptr) {
     args.block_scales_a = static_cast<const uint8_t*>(scales_a.data());
     args.block_scales_b = static_cast<const uint8_t*>(scales_b.data());
   }
-  if (which.unit || which.block > 0) {
+  if (!which.format.empty()) {
     const ForceNative native(exec.cuda->gemm());
     if (GemmPathOf(exec, args) != GemmPath::kNative) {
       return absl::FailedPreconditionError("the workspace is too small for block scales");
@@ -160,43 +82,23 @@ absl::Status Multiply(const Exec& exec,
     HEARTH_RETURN_IF_ERROR(Gemm(exec, args));
   }
   std::vector<uint8_t> bytes(c_bytes);
-  HEARTH_RETURN_IF_ERROR(Copy(exec, bytes.data(), device_c.data(), c_bytes));
+  HEARTH_RETURN_IF_ERROR(Copy(exec, bytes.data(), c.data(), c_bytes));
   HEARTH_RETURN_IF_ERROR(Synchronize(exec));
-  got.resize(kM * kN);
-  DecodeSpan(bytes.data(), kM * kN, which.c, got.data());
-  return absl::OkStatus();
+  std::vector<double> got(static_cast<size_t>(elements));
+  DecodeSpan(bytes.data(), elements, which.c, got.data());
+  return got;
 }
 
-double MaxRelativeError(const Operand& a, const Operand& b, const std::vector<double>& got) {
-  double error = 0.0;
-  double largest = 0.0;
-  for (int64_t m = 0; m < kM; ++m) {
-    for (int64_t n = 0; n < kN; ++n) {
-      double want = 0.0;
-      for (int64_t k = 0; k < kK; ++k) {
-        want +=
-            a.values[static_cast<size_t>(m * kK + k)] * b.values[static_cast<size_t>(n * kK + k)];
-      }
-      const double off = std::fabs(got[static_cast<size_t>(m * kN + n)] - want);
-      error = std::isnan(off) ? INFINITY : std::max(error, off);
-      largest = std::max(largest, std::fabs(want));
-    }
-  }
-  return error / largest;
-}
-
-GemmProbe ProbeCase(const Exec& exec, const Case& which) {
+GemmProbe Try(const Exec& exec, const ProbeCase& which) {
   GemmProbe probe;
   probe.name = which.name;
-  const Operand a = MakeOperand(1, which.a, kM, which.block);
-  const Operand b = MakeOperand(2, which.b, kN, which.block);
-  std::vector<double> got;
-  const absl::Status status = Multiply(exec, which, a, b, got);
-  if (!status.ok()) {
-    probe.status = std::string(status.message());
+  const ProbeProduct product = MakeProbeProduct(which);
+  const absl::StatusOr<std::vector<double>> got = Multiply(exec, which, product);
+  if (!got.ok()) {
+    probe.status = std::string(got.status().message());
     return probe;
   }
-  probe.max_relative_error = MaxRelativeError(a, b, got);
+  probe.max_relative_error = ProbeError(product, *got);
   probe.ok = probe.max_relative_error <= which.bound;
   probe.status = probe.ok ? "ok"
                           : absl::StrFormat("wrong: relative error %.2g, bound %.2g",
@@ -204,27 +106,39 @@ GemmProbe ProbeCase(const Exec& exec, const Case& which) {
   return probe;
 }
 
-// A native product of the case, where the GPU's capability promises one.
-BlockGemmChoice Choose(const Exec& exec, const Case& which, const char* format, bool allow_native) {
+// All products of the format, where the GPU's capability promises them.
+BlockGemmChoice Choose(const Exec& exec, absl::string_view format, bool allow_native) {
   BlockGemmChoice choice;
-  choice.format = format;
+  choice.format = std::string(format);
   const GpuProperties& gpu = exec.cuda->gpu();
-  const bool units = which.unit ? gpu.major == 12 : gpu.major == 10 || gpu.major == 12;
+  const bool unit = format == "fp8";
+  const bool units = unit ? gpu.major == 12 : gpu.major == 10 || gpu.major == 12;
   if (!units) {
     choice.why =
         absl::StrCat("compute capability ", gpu.major, ".", gpu.minor,
-                     which.unit ? ": plain FP8 is as fast" : " has no block-scaled matrix units");
+                     unit ? ": plain FP8 is as fast" : " has no block-scaled matrix units");
     return choice;
   }
   if (!allow_native) {
     choice.why = "not asked for";
     return choice;
   }
-  const GemmProbe probe = ProbeCase(exec, which);
-  choice.native = probe.ok;
-  choice.why = probe.ok
-                   ? absl::StrFormat("a trial product was right to %.1g", probe.max_relative_error)
-                   : absl::StrCat("the trial product failed: ", probe.status);
+  int right = 0;
+  double error = 0.0;
+  for (const ProbeCase& which : ProbeCases()) {
+    if (format != absl::string_view(which.format.data(), which.format.size())) {
+      continue;
+    }
+    const GemmProbe probe = Try(exec, which);
+    if (!probe.ok) {
+      choice.why = absl::StrCat("the trial product \"", probe.name, "\" failed: ", probe.status);
+      return choice;
+    }
+    error = std::max(error, probe.max_relative_error);
+    ++right;
+  }
+  choice.native = right > 0;
+  choice.why = absl::StrFormat("%d trial products were right to %.1g", right, error);
   return choice;
 }
 
@@ -235,8 +149,8 @@ std::vector<GemmProbe> ProbeGemms(const Exec& exec) {
   if (exec.device != Device::kCuda || exec.cuda == nullptr) {
     return probes;
   }
-  for (const Case& which : kCases) {
-    probes.push_back(ProbeCase(exec, which));
+  for (const ProbeCase& which : ProbeCases()) {
+    probes.push_back(Try(exec, which));
   }
   return probes;
 }
@@ -246,18 +160,13 @@ std::vector<BlockGemmChoice> ChooseBlockGemms(const Exec& exec, bool allow_nativ
   if (exec.device != Device::kCuda || exec.cuda == nullptr) {
     return choices;
   }
-  NativeBlocks chosen;
-  for (const Case& which : kCases) {
-    if (which.block == 0 && !which.unit) {
-      continue;
-    }
-    const char* const format = which.unit ? "fp8" : which.name;
-    choices.push_back(Choose(exec, which, format, allow_native));
-    bool& flag = which.unit          ? chosen.unit_scale_fp8
-                 : which.block == 16 ? chosen.nvfp4
-                                     : chosen.mxfp8;
-    flag = choices.back().native;
+  for (const char* format : {"mxfp8", "nvfp4", "fp8"}) {
+    choices.push_back(Choose(exec, format, allow_native));
   }
+  NativeBlocks chosen;
+  chosen.mxfp8 = choices[0].native;
+  chosen.nvfp4 = choices[1].native;
+  chosen.unit_scale_fp8 = choices[2].native;
   exec.cuda->gemm().native_blocks() = chosen;
   return choices;
 }

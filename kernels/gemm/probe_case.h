@@ -1,0 +1,64 @@
+// The products by which a GPU's matrix units are judged (probe.h), and what must come out of them:
+// made and compared on the host, in double.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "kernels/core/dtype.h"
+#include "kernels/gemm/gemm.h"
+
+namespace hearth::kernels {
+
+struct ProbeCase {
+  const char* name;
+  // The choice of ChooseBlockGemms that hangs on it: "nvfp4", "mxfp8", or "fp8" (as MXFP8 with unit
+  // scales); empty: none does.
+  std::string_view format;
+  DType a;
+  DType b;
+  DType c;
+  int64_t block;  // elements that share a scale; 0: one float for the tensor
+  // As the gradient of a weight: onto a c that is not zero, alpha and the tensors' scales not 1, of
+  // block scales every one that a quantiser writes, and extents that end within a tile of scales.
+  bool gradient;
+  double bound;  // of ProbeError
+};
+absl::Span<const ProbeCase> ProbeCases();
+
+// [rows, k] as stored, and its scales: of blocks in cuBLASLt's order (core/block_quant.h; empty
+// without blocks), and the tensor's.
+struct ProbeOperand {
+  std::vector<uint8_t> bytes;
+  std::vector<uint8_t> scales;
+  float scale = 1.0F;
+};
+
+// want = alpha a.scale b.scale (a bT) + beta c, [m, n]
+struct ProbeProduct {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  double alpha = 1.0;
+  double beta = 0.0;
+  ProbeOperand a;
+  ProbeOperand b;
+  std::vector<float> c;  // what is added to; zeros where beta is 0
+  std::vector<double> want;
+  // Four times the root of the sum of the squares of an element's terms: about the largest that
+  // elements of such terms become. Errors are relative to it, so that rows and columns with small
+  // scales count as much as others.
+  std::vector<double> spread;
+};
+// The same bits each time.
+ProbeProduct MakeProbeProduct(const ProbeCase& which);
+
+// The largest |got - want| / spread; infinite if any is NaN. got : [m, n]
+double ProbeError(const ProbeProduct& product, const std::vector<double>& got);
+
+// The call, with all pointers those of `product` (host memory); c is the caller's to set.
+GemmArgs ProbeArgs(const ProbeCase& which, const ProbeProduct& product);
+
+}  // namespace hearth::kernels
