@@ -161,6 +161,8 @@ class Compare {
   void ReadNumbers(const std::string& folder, ComparedRun& run);
   // What must be the same for all, as the first run resolved it.
   void FixBatch(const ComparedRun& first);
+  // How to fit the schedule into the steps, to follow what it was refused with; "" if it was not.
+  std::string ScheduleHint(const std::vector<spec::FieldViolation>& violations) const;
   absl::Status Write();
   void Say(const std::string& text) const {
     if (!options_.quiet) {
@@ -261,6 +263,23 @@ void Compare::FixBatch(const ComparedRun& first) {
   }
 }
 
+std::string Compare::ScheduleHint(const std::vector<spec::FieldViolation>& violations) const {
+  bool warmup = false;
+  bool decay = false;
+  for (const spec::FieldViolation& violation : violations) {
+    warmup |= violation.field == "schedule.warmup_steps";
+    decay |= violation.field == "schedule.decay_steps";
+  }
+  if (!warmup && !decay) {
+    return "";
+  }
+  // A decay that the job names is checked only after the warm-up, and would be refused next.
+  decay |= job_.schedule().has_decay_steps();
+  return absl::StrCat("; fit the schedule into ", comparison_.steps, " steps with",
+                      warmup ? " --set schedule.warmup_steps=N" : "",
+                      decay ? " --set schedule.decay_steps=N" : "");
+}
+
 absl::Status Compare::RunRecipe(ComparedRun& run) {
   const v1::JobSpec job = spec::InRecipe(job_, run.recipe);
   v1::JobSpec resolved = job;
@@ -268,7 +287,7 @@ absl::Status Compare::RunRecipe(ComparedRun& run) {
   spec::Resolve(resolved, violations);
   if (const absl::Status valid = spec::ViolationsToStatus(violations); !valid.ok()) {
     run.state = "refused";
-    run.problem = OneLine(valid.message());
+    run.problem = absl::StrCat(OneLine(valid.message()), ScheduleHint(violations));
     Say(absl::StrCat("[", run.recipe, "] refused: ", run.problem));
     return absl::OkStatus();
   }

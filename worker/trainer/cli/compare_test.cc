@@ -21,6 +21,7 @@ namespace {
 using spec::InRecipe;
 using ::testing::DoubleNear;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -60,6 +61,23 @@ TEST(InRecipe, LeavesOutWhatTheRecipeWouldBeRefusedWith) {
   EXPECT_EQ(InRecipe(head, "fp8").precision().lm_head(), "fp8");
   EXPECT_FALSE(InRecipe(head, "nvfp4").precision().has_lm_head());
   EXPECT_THAT(Violations(InRecipe(Job(), "fp9")), HasSubstr("fp9"));
+}
+
+TEST(InRecipe, DropsSwitchesThatWouldChangeNothing) {
+  v1::JobSpec job = Job();
+  job.mutable_precision()->set_bf16_tail(0.1);
+  job.mutable_precision()->mutable_techniques()->set_square_weights(false);
+  ASSERT_EQ(Violations(job), "OK");
+  for (const char* const recipe :
+       {"fp32", "bf16", "fp8", "fp8_current", "mxfp8", "nvfp4", "nvfp4_eden"}) {
+    const v1::PrecisionSpec in = InRecipe(job, recipe).precision();
+    EXPECT_EQ(Violations(InRecipe(job, recipe)), "OK") << recipe;
+    EXPECT_EQ(in.has_bf16_tail(), spec::FindRecipe(recipe)->quantised()) << recipe;
+    const bool four_bits = std::string(recipe).substr(0, 5) == "nvfp4";
+    EXPECT_EQ(in.has_techniques(), four_bits) << recipe;
+    EXPECT_EQ(in.techniques().has_hadamard(), four_bits) << recipe;
+    EXPECT_EQ(in.techniques().has_square_weights(), recipe == std::string("nvfp4")) << recipe;
+  }
 }
 
 // 100 steps whose loss falls by 0.01 a step; `add` above that in the last half.
@@ -292,6 +310,42 @@ TEST_F(CompareCommandTest, CalledAgain_TakesWhatIsDoneAndRefusesAnotherJob) {
   options_.steps = 8;
   EXPECT_EQ(Compare({"bf16", "fp8_current"}), 1);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("another comparison"));
+}
+
+TEST_F(CompareCommandTest, SwitchesOfOneRecipe_AreLeftOutOfTheOthersJobs) {
+  options_.job.overrides = {"precision.bf16_tail=0.25",
+                            "precision.techniques.stochastic_rounding=false"};
+  ASSERT_EQ(Compare({"bf16", "fp8_current", "nvfp4_eden", "nvfp4"}), 1);
+  for (const auto& run : json_["runs"]) {
+    EXPECT_NE(run["state"], "refused") << run["recipe"] << ": " << run["problem"];
+  }
+  EXPECT_THAT(File("bf16/job.yaml"), Not(HasSubstr("bf16_tail")));
+  EXPECT_THAT(File("bf16/job.yaml"), Not(HasSubstr("techniques")));
+  EXPECT_THAT(File("fp8_current/job.yaml"), HasSubstr("bf16_tail: 0.25"));
+  EXPECT_THAT(File("fp8_current/job.yaml"), Not(HasSubstr("techniques")));
+  EXPECT_THAT(File("nvfp4_eden/job.yaml"), HasSubstr("hadamard: false"));
+  EXPECT_THAT(File("nvfp4_eden/job.yaml"), Not(HasSubstr("stochastic_rounding")));
+  EXPECT_THAT(File("nvfp4/job.yaml"), HasSubstr("stochastic_rounding: false"));
+}
+
+TEST_F(CompareCommandTest, ScheduleLongerThanTheSteps_IsRefusedWithTheWayOut) {
+  options_.job.overrides = {"schedule.warmup_steps=100"};
+  ASSERT_EQ(Compare({"bf16", "fp8_current"}), 1);
+  const std::string warmup = json_["runs"][0]["problem"];
+  EXPECT_THAT(warmup, HasSubstr("schedule.warmup_steps: 100 is more than train.steps 4"));
+  EXPECT_THAT(warmup, HasSubstr("fit the schedule into 4 steps with --set "
+                                "schedule.warmup_steps=N"));
+  EXPECT_THAT(warmup, Not(HasSubstr("decay_steps")));
+  options_.job.overrides.emplace_back("schedule.decay_steps=300");
+  ASSERT_EQ(Compare({"bf16", "fp8_current"}), 1);
+  EXPECT_THAT(std::string(json_["runs"][0]["problem"]),
+              HasSubstr("--set schedule.warmup_steps=N --set schedule.decay_steps=N"));
+  options_.job.overrides = {"schedule.decay_steps=300"};
+  ASSERT_EQ(Compare({"bf16", "fp8_current"}), 1);
+  EXPECT_THAT(std::string(json_["runs"][0]["problem"]),
+              EndsWith("fit the schedule into 4 steps with --set schedule.decay_steps=N"));
+  options_.job.overrides = {"schedule.warmup_steps=1", "schedule.decay_steps=2"};
+  EXPECT_EQ(Compare({"bf16", "fp8_current"}), 0);
 }
 
 TEST_F(CompareCommandTest, RecipesMustBeTwoDifferentOnes) {
