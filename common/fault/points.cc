@@ -22,6 +22,9 @@ constexpr Point kPoints[] = {
     {"agent.after_reap", "the trainer was reaped, its end is not reported"},
     {"trainer.start", "task read, nothing allocated"},
     {"trainer.before_rendezvous", "data and checkpoint opened, peers not contacted"},
+    {"trainer.native_gemm",
+     "error: a product fails on block-scaled units before the first step of a quantised recipe, on "
+     "the CPU too; not once such products are emulated"},
     {"trainer.step", "before the forward pass of a step"},
     {"trainer.before_allreduce", "gradients of a step are ready, not reduced"},
     {"trainer.after_allreduce", "gradients reduced, optimizer not run"},

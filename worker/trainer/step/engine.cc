@@ -130,13 +130,17 @@ absl::Status Engine::ChooseProducts() {
   const bool block = precision().block;
   const bool fp4 = recipe().fprop.a.dtype == spec::DType::kFp4E2M1;
   const std::string format = !block ? "fp8" : fp4 ? "nvfp4" : "mxfp8";
-  for (const kernels::BlockGemmChoice& choice : kernels::ChooseBlockGemms(exec_, true)) {
+  const std::string& refused = options_.no_native_blocks;
+  for (const kernels::BlockGemmChoice& choice : kernels::ChooseBlockGemms(exec_, refused.empty())) {
     if (choice.format != format) {
       continue;
     }
     native_blocks_ = choice.native;
     // Plain FP8 has units of its own; the block-scaled ones are merely faster where they exist.
     execution_note_ = block || choice.native ? absl::StrCat(format, ": ", choice.why) : "";
+  }
+  if (!refused.empty()) {
+    execution_note_ = absl::StrCat(format, ": not on block-scaled units: ", refused);
   }
   if (block && !native_blocks_ && !options_.spec.precision().emulate()) {
     return absl::UnimplementedError(

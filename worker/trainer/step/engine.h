@@ -37,6 +37,8 @@ struct EngineOptions {
   int rank = 0;
   int shards = 1;
   bool training = true;  // false: forward only, one buffer set for all layers
+  // Why no product goes to block-scaled matrix units; empty: those do that the GPU gets right.
+  std::string no_native_blocks;
 };
 
 // Not movable: its parts point at one another. Used by one thread.

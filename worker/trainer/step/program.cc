@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "common/fault/fault.h"
 #include "kernels/core/rng.h"
+#include "kernels/gemm/native_error.h"
 #include "kernels/grad_norm/grad_norm.h"
 #include "kernels/step_gate/step_gate.h"
 #include "worker/trainer/step/injection.h"
@@ -18,6 +20,16 @@ bool UseGraphs() {
   const char* value =
       std::getenv("HEARTH_GRAPHS");  // NOLINT(concurrency-mt-unsafe): nobody sets it
   return value == nullptr || std::string_view(value) != "0";
+}
+
+// The error that a product without an algorithm would give, where a test asks for it.
+absl::Status CheckNativeProducts(const Engine& engine) {
+  if (!engine.precision().quantised() || !engine.options().no_native_blocks.empty()) {
+    return absl::OkStatus();
+  }
+  const absl::Status injected = fault::Check("trainer.native_gemm");
+  return injected.ok() ? injected
+                       : kernels::NativeGemmError(absl::UnimplementedError(injected.message()));
 }
 
 }  // namespace
@@ -225,6 +237,7 @@ absl::Status StepProgram::RecordAll(const spec::StepFormat& format) {
 
 absl::Status StepProgram::Prepare() {
   HEARTH_RETURN_IF_ERROR(OpenExchange());
+  HEARTH_RETURN_IF_ERROR(CheckNativeProducts(engine_));
   if (!engine_.on_gpu()) {
     return absl::OkStatus();
   }

@@ -47,7 +47,8 @@ class StepProgram {
   // GPU: runs every kind of launch on random tokens, so that plans are chosen and code is loaded,
   // and records the graphs. Parameters and optimizer state are as before, StepState is zero;
   // activations, gradients and the scales of QuantState are not: reset or restore them afterwards.
-  // CPU: nothing. All ranks call it together.
+  // CPU: nothing. All ranks call it together. kernels::IsNativeGemmError: a product of these shapes
+  // fails on block-scaled units; an engine with no_native_blocks does without.
   absl::Status Prepare();
 
   // Kind of micro-batch `index` (0-based) of this rank's in a step.

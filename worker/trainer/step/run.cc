@@ -48,8 +48,8 @@ v1::TrainerExit RankRun::Run() {
 }
 
 bool RankRun::Bound() const {
-  // Between two runs of a trial peers that have not parted yet may have the engine's memory mapped.
-  return comm_ != nullptr || (trying_ && engine_ != nullptr);
+  // Between two engines peers that have not parted yet may have the first one's memory mapped.
+  return comm_ != nullptr || engine_ != nullptr;
 }
 
 absl::Status RankRun::Part() {
