@@ -17,14 +17,14 @@ struct ProbeCase {
   // The choice of ChooseBlockGemms that hangs on it: "nvfp4", "mxfp8", or "fp8" (as MXFP8 with unit
   // scales); empty: none does.
   std::string_view format;
+  double bound;   // of ProbeError
+  int64_t block;  // elements that share a scale; 0: one float for the tensor
   DType a;
   DType b;
   DType c;
-  int64_t block;  // elements that share a scale; 0: one float for the tensor
   // As the gradient of a weight: onto a c that is not zero, alpha and the tensors' scales not 1, of
   // block scales every one that a quantiser writes, and extents that end within a tile of scales.
   bool gradient;
-  double bound;  // of ProbeError
 };
 absl::Span<const ProbeCase> ProbeCases();
 

@@ -15,16 +15,19 @@
 namespace hearth::kernels {
 namespace {
 
+struct alignas(64) CacheLine {
+  unsigned char bytes[64];
+};
+
 // What the CPU makes of a product's operands, its output always fp32.
 double ErrorOnCpu(const ProbeCase& which, const ProbeProduct& truth, const ProbeProduct& given) {
   std::vector<float> c = given.c;
   GemmArgs args = ProbeArgs(which, given);
   args.c = TensorView(c.data(), DType::kF32, {given.m, given.n});
   const size_t bytes = GemmWorkspaceBytes(Exec(), args);
-  std::vector<float> memory(bytes / sizeof(float) + 32);
+  std::vector<CacheLine> memory(bytes / sizeof(CacheLine) + 1);
   Exec exec;
-  exec.workspace = {
-      reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64), bytes};
+  exec.workspace = {memory.data(), bytes};
   const absl::Status done = Gemm(exec, args);
   EXPECT_TRUE(done.ok()) << which.name << ": " << done.message();
   return ProbeError(truth, std::vector<double>(c.begin(), c.end()));
