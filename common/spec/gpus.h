@@ -29,7 +29,8 @@ inline constexpr int64_t kProcessOverheadBytes = 566'000'000;
 // What NCCL takes besides in a world of several ranks, bytes: buffers of its channels to each peer
 // and its kernels. Measured with NCCL 2.28.3 on four H200 of a node, without NVLink multicast: 901
 // to 905 MB over recipes, buckets and ways to divide the optimizer, 200 MB less with
-// NCCL_MAX_CTAS=16 (`bench --devices` prints what it predicts and what it measures).
+// NCCL_MAX_CTAS=16; about as much with two. More GPUs and several hosts: not measured (`bench
+// --devices` prints what it predicts and what it measures).
 inline constexpr int64_t kNcclOverheadBytes = 905'000'000;
 
 constexpr int64_t OverheadBytes(int world_size) {

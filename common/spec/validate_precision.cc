@@ -30,7 +30,6 @@ bool KnowsLayers(const v1::JobSpec& job) {
   return job.model().layers() >= 1 && job.model().layers() <= kMaxLayers;
 }
 
-// What a remedy's layers run in.
 void CheckLayers(const v1::JobSpec& job,
                  const std::string& field,
                  const v1::LayerSet& set,
@@ -55,6 +54,7 @@ void CheckLayers(const v1::JobSpec& job,
   }
 }
 
+// What a remedy's layers run in.
 void CheckLayersRecipe(const v1::JobSpec& job,
                        const std::string& field,
                        const std::string& name,

@@ -103,20 +103,25 @@ class StartNodeTest(unittest.TestCase):
             f.write(f"tiny | {job} | batch.global_batch_tokens=64\n")
         with open(peer, "w") as f:
             f.write("import json\nprint(json.dumps(dict(peer='pretended', tok_s=100, ms=10.0, first_step_s=0.5)))\n")
+        programs = os.path.join(self.home, "programs")
+        os.mkdir(programs)
+        with open(os.path.join(programs, "torchrun"), "w") as f:
+            f.write('#!/bin/sh\n[ "$2 $3" = "--nproc-per-node 8" ] || exit 3\nexec /usr/bin/python3 "$4"\n')
+        os.chmod(f.name, 0o755)
         bench = os.path.join(harness.SOURCE, "tests", "bench", "gang_bench.py")
         run = subprocess.run(["/usr/bin/python3", "-B", bench, "--jobctl", harness.program("jobctl"), "--steps", "8", "--workers", "1,8",
-                              "--out", out, rows], capture_output=True, text=True, timeout=120, env=self.env)
+                              "--peer", peer, "--out", out, rows], capture_output=True, text=True, timeout=120,
+                             env=dict(self.env, PATH=f"{programs}:{self.env['PATH']}"))
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         with open(os.path.join(out, "gang_bench.jsonl")) as f:
-            one, eight = [json.loads(line) for line in f]
+            one, eight, peer_one, peer_eight = [json.loads(line) for line in f]
         self.assertEqual((one["workers"], eight["workers"]), (1, 8))
         self.assertEqual(one["comm_bytes"], 0)
         self.assertGreater(eight["comm_bytes"], 0)
         self.assertGreater(eight["first_step_s"], 0)
         self.assertAlmostEqual(eight["scaling"], eight["tokens_per_second"] / (8 * one["tokens_per_second"]))
-        run = subprocess.run(["/usr/bin/python3", "-B", bench, "--jobctl", harness.program("jobctl"), "--steps", "8", "--workers", "1",
-                              "--peer", peer, rows], capture_output=True, text=True, timeout=120, env=self.env)
-        self.assertRegex(run.stdout, r"pretended +1 +100 +10\.00 +1\.0000")
+        self.assertEqual((peer_one["scaling"], peer_eight["scaling"]), (1, 1 / 8))
+        self.assertRegex(run.stdout, r"pretended +8 +100 +10\.00 +0\.1250")
 
     def test_taken_port_is_told_and_nothing_is_left(self):
         with socket.socket() as taken:
