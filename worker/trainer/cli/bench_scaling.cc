@@ -18,8 +18,11 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/base/units.h"
 #include "common/base/version.h"
 #include "common/spec/gpus.h"
+#include "common/spec/job_plan.h"
+#include "common/spec/memory_plan.h"
 #include "nlohmann/json.hpp"
 #include "worker/trainer/cli/bench_inputs.h"
 #include "worker/trainer/cli/commands.h"
@@ -307,6 +310,27 @@ absl::StatusOr<std::vector<std::string>> ParseDevices(const std::string& text) {
   return devices;
 }
 
+// A rank alone holds the whole optimizer: what fits divided may not fit it.
+absl::Status FitAlone(int64_t bytes, World& world) {
+  if (world.spec.batch().micro_batch_size() == 0) {
+    HEARTH_ASSIGN_OR_RETURN(const int64_t alone, spec::ResolveMicroBatch(world.spec, world.size(),
+                                                                         world.threads, bytes, 1));
+    world.micro_batch = std::min(world.micro_batch, alone);
+    return absl::OkStatus();
+  }
+  HEARTH_ASSIGN_OR_RETURN(
+      const std::unique_ptr<spec::JobPlan> job_plan,
+      spec::MakeJobPlan(world.spec, world.micro_batch, world.threads, /*training=*/true));
+  HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan plan, spec::PlanTraining(job_plan->options));
+  if (plan.arena_bytes() > bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "batch.micro_batch_size: one device alone, which the others are compared with, holds the ",
+        "whole optimizer and needs ", FormatBytes(plan.arena_bytes()), " for ", world.micro_batch,
+        ", has ", FormatBytes(bytes), "; take less, or auto"));
+  }
+  return absl::OkStatus();
+}
+
 // Spec, micro-batch and shards of the whole world.
 absl::Status Resolve(const BenchOptions& options, World& world) {
   HEARTH_ASSIGN_OR_RETURN(world.devices, ParseDevices(options.devices));
@@ -334,7 +358,7 @@ absl::Status Resolve(const BenchOptions& options, World& world) {
   HEARTH_ASSIGN_OR_RETURN(
       world.micro_batch,
       spec::ResolveMicroBatch(world.spec, world.size(), world.threads, bytes, world.shards));
-  return absl::OkStatus();
+  return world.shards > 1 ? FitAlone(bytes, world) : absl::OkStatus();
 }
 
 // Of each step, the slowest rank.
@@ -403,6 +427,9 @@ nlohmann::json ReportOf(const World& world,
     out["nccl"] = NcclVersion().value_or("");
   }
   out["shards"] = world.shards;
+  if (world.spec.parallel().has_bucket_mib()) {
+    out["bucket_mib"] = world.spec.parallel().bucket_mib();
+  }
   out["micro_batch_size"] = batch.micro_batch;
   out["micro_batches"] = batch.rounds();
   out["sequence_length"] = batch.sequence_length;

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "common/spec/job_plan.h"
 #include "nlohmann/json.hpp"
 #include "worker/trainer/cli/commands.h"
 
@@ -82,6 +84,25 @@ TEST(ScalingBench, TwoRanks_AgreeAndSayWhatTheySent) {
     EXPECT_DOUBLE_EQ(out["scaling_efficiency"].get<double>(), all / (2 * one));
     EXPECT_DOUBLE_EQ(all, 256 / out["step_ms"].get<double>() * 1e3);
   }
+}
+
+TEST(ScalingBench, FitsDividedAlone_TakesWhatFitsWhole) {
+  BenchOptions options = Options("cpu,cpu");
+  const auto bytes = [](int64_t micro_batch, int ranks) {
+    v1::JobSpec job = *LoadJob(Options("cpu").job);
+    job.mutable_resources()->set_workers(ranks);
+    const auto job_plan = spec::MakeJobPlan(job, micro_batch, 1, true, ranks, ranks);
+    return spec::PlanTraining((*job_plan)->options)->arena_bytes();
+  };
+  ASSERT_GT(bytes(2, 1), bytes(2, 2));
+  setenv("HEARTH_MEMORY_BYTES", std::to_string(bytes(2, 2)).c_str(), 1);
+  options.job.overrides = {"parallel.shard_optimizer=on"};
+  EXPECT_THAT(Refusal(options), testing::HasSubstr("holds the whole optimizer and needs"));
+  options.job.overrides.push_back("batch.micro_batch_size=auto");
+  const nlohmann::json out = Measured(options);
+  unsetenv("HEARTH_MEMORY_BYTES");
+  EXPECT_EQ(out["micro_batch_size"], 1);
+  EXPECT_EQ(out["shards"], 2);
 }
 
 TEST(ScalingBench, OneRank_SendsNothing) {
