@@ -17,6 +17,7 @@
 #include "common/base/version.h"
 #include "common/spec/gpus.h"
 #include "common/time/clock.h"
+#include "kernels/gemm/native_error.h"
 #include "nlohmann/json.hpp"
 #include "worker/trainer/cli/bench_inputs.h"
 #include "worker/trainer/cli/commands.h"
@@ -68,6 +69,7 @@ class Bench {
 
  private:
   absl::Status Build();
+  absl::Status BuildEngine(const EngineOptions& options);
   void FillBatch();
   absl::Status Launch(int64_t step, bool quantised, bool next_quantised);
   // Milliseconds of `steps` steps, launched one ahead as in training.
@@ -119,17 +121,30 @@ absl::Status Bench::Build() {
   HEARTH_ASSIGN_OR_RETURN(batch_, spec::ResolveBatchPlan(spec_, engine.micro_batch, ranks));
   engine.spec = spec_;
   engine.cuda = cuda_.get();
-  HEARTH_ASSIGN_OR_RETURN(engine_, Engine::Create(engine));
-  HEARTH_RETURN_IF_ERROR(engine_->Initialise());
-  program_ = std::make_unique<StepProgram>(
-      *engine_, nullptr, 1.0 / static_cast<double>(batch_.global_tokens()), batch_.CountForRank(0));
-  HEARTH_RETURN_IF_ERROR(program_->Prepare());
+  absl::Status built = BuildEngine(engine);
+  if (kernels::IsNativeGemmError(built)) {
+    // As a job would.
+    absl::FPrintF(stderr, "bench: without block-scaled matrix units: %s\n", built.message());
+    program_.reset();
+    engine_.reset();
+    engine.no_native_blocks = std::string(built.message());
+    built = BuildEngine(engine);
+  }
+  HEARTH_RETURN_IF_ERROR(built);
   if (cuda_ != nullptr) {
     HEARTH_RETURN_IF_ERROR(cuda_->SavePlans());
   }
   HEARTH_RETURN_IF_ERROR(engine_->quant().StartWeights(engine_->exec()));
   FillBatch();
   return absl::OkStatus();
+}
+
+absl::Status Bench::BuildEngine(const EngineOptions& options) {
+  HEARTH_ASSIGN_OR_RETURN(engine_, Engine::Create(options));
+  HEARTH_RETURN_IF_ERROR(engine_->Initialise());
+  program_ = std::make_unique<StepProgram>(
+      *engine_, nullptr, 1.0 / static_cast<double>(batch_.global_tokens()), batch_.CountForRank(0));
+  return program_->Prepare();
 }
 
 void Bench::FillBatch() {

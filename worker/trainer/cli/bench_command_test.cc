@@ -1,0 +1,52 @@
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+
+#include "common/fault/fault.h"
+#include "nlohmann/json.hpp"
+#include "worker/trainer/cli/commands.h"
+
+namespace hearth::trainer {
+namespace {
+
+constexpr char kJob[] = R"(
+name: bench
+model: {preset: hearth-nano, vocab: 256}
+data: {train: /nowhere, sequence_length: 32}
+batch: {micro_batch_size: 2, global_batch_tokens: 128}
+precision: {recipe: nvfp4}
+resources: {device: cpu}
+train: {steps: 10}
+)";
+
+TEST(BenchCommand, ProductFailsOnBlockScaledUnits_IsSaidAndMeasuredWithout) {
+  const std::string path = testing::TempDir() + "bench_command.yaml";
+  std::ofstream(path) << kJob;
+  BenchOptions options;
+  options.job.job_file = path;
+  options.json = true;
+  options.threads = 1;
+  options.steps = 2;
+  std::string losses;
+  for (const char* faults : {"", "trainer.native_gemm=error"}) {
+    SCOPED_TRACE(faults);
+    ASSERT_TRUE(fault::Configure(faults).ok());
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    const int code = BenchCommand(options);
+    const std::string errors = testing::internal::GetCapturedStderr();
+    const std::string text = testing::internal::GetCapturedStdout();
+    EXPECT_TRUE(fault::Configure("").ok());
+    ASSERT_EQ(code, 0) << errors;
+    EXPECT_EQ(errors.find("without block-scaled matrix units") != std::string::npos,
+              !std::string(faults).empty())
+        << errors;
+    const std::string loss = nlohmann::json::parse(text)["loss"].dump();
+    EXPECT_TRUE(losses.empty() || losses == loss) << losses << ", " << loss;
+    losses = loss;
+  }
+}
+
+}  // namespace
+}  // namespace hearth::trainer
