@@ -400,6 +400,30 @@ struct AloneResult {
   double mean() const { return (before + after) / 2; }
 };
 
+// What was run, and on what.
+nlohmann::json FactsOf(const World& world, const spec::BatchPlan& batch, const RankResult& rank) {
+  nlohmann::json out;
+  out["job"] = world.spec.name();
+  out["commit"] = std::string(GitCommit());
+  out["recipe"] = world.spec.precision().recipe();
+  out["device"] = rank.device_name;
+  out["ranks"] = world.size();
+  out["transport"] = OnGpu(world) ? "nccl" : "threads";
+  if (OnGpu(world)) {
+    out["nccl"] = NcclVersion().value_or("");
+  }
+  out["shards"] = world.shards;
+  if (world.spec.parallel().has_bucket_mib()) {
+    out["bucket_mib"] = world.spec.parallel().bucket_mib();
+  }
+  out["micro_batch_size"] = batch.micro_batch;
+  out["micro_batches"] = batch.rounds();
+  out["sequence_length"] = batch.sequence_length;
+  out["global_batch_tokens"] = batch.global_tokens();
+  out["steps"] = world.steps;
+  return out;
+}
+
 nlohmann::json ReportOf(const World& world,
                         const spec::BatchPlan& batch,
                         const AloneResult& alone,
@@ -416,25 +440,7 @@ nlohmann::json ReportOf(const World& world,
   }
   const double one = round_tokens / alone.mean() * 1e3;
   const double all = static_cast<double>(batch.global_tokens()) / step_ms * 1e3;
-  nlohmann::json out;
-  out["job"] = world.spec.name();
-  out["commit"] = std::string(GitCommit());
-  out["recipe"] = world.spec.precision().recipe();
-  out["device"] = ranks.front().device_name;
-  out["ranks"] = world.size();
-  out["transport"] = OnGpu(world) ? "nccl" : "threads";
-  if (OnGpu(world)) {
-    out["nccl"] = NcclVersion().value_or("");
-  }
-  out["shards"] = world.shards;
-  if (world.spec.parallel().has_bucket_mib()) {
-    out["bucket_mib"] = world.spec.parallel().bucket_mib();
-  }
-  out["micro_batch_size"] = batch.micro_batch;
-  out["micro_batches"] = batch.rounds();
-  out["sequence_length"] = batch.sequence_length;
-  out["global_batch_tokens"] = batch.global_tokens();
-  out["steps"] = world.steps;
+  nlohmann::json out = FactsOf(world, batch, ranks.front());
   out["tok_s"] = all;
   out["step_ms"] = step_ms;
   const std::vector<double> joint = SlowestOf(ranks);
