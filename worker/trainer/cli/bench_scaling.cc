@@ -1,11 +1,7 @@
 // `bench --devices`: the job's step on several GPUs of this machine at once, a thread and a rank
 // each, against the same work on the first of them alone.
-#include <unistd.h>
-
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,274 +12,20 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/base/version.h"
-#include "common/spec/gpus.h"
 #include "common/spec/job_plan.h"
 #include "common/spec/memory_plan.h"
 #include "nlohmann/json.hpp"
-#include "worker/trainer/cli/bench_inputs.h"
+#include "worker/trainer/cli/bench_world.h"
 #include "worker/trainer/cli/commands.h"
-#include "worker/trainer/cli/measured_gpu.h"
-#include "worker/trainer/comm/collective.h"
 #include "worker/trainer/comm/nccl_version.h"
 #include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/job_facts.h"
-#include "worker/trainer/step/program.h"
 
 namespace hearth::trainer {
 namespace {
-
-// A GPU at its power limit needs about a second to settle; so many steps at least.
-constexpr int kWarmUpSteps = 8;
-
-// What all ranks of a measurement share.
-struct World {
-  v1::JobSpec spec;
-  std::vector<std::string> devices;  // of the ranks
-  int64_t micro_batch = 0;
-  int threads = 1;
-  int steps = 0;
-  int shards = 1;
-  std::string plans;  // GEMM choices; empty: every rank makes its own
-  // Rank 0 keeps its choices for later runs. Not where several worlds run at once: their rank 0s
-  // would write the same file.
-  bool save_plans = false;
-  Exchanged exchanged = Exchanged::kGradients;
-  LocalKeyValueStore store;
-  std::vector<std::unique_ptr<Collective>> cpu_ranks;
-
-  int size() const { return static_cast<int>(devices.size()); }
-};
-
-// Of one rank; milliseconds are medians over the steps.
-struct RankResult {
-  double step_ms = 0;
-  std::vector<double> steps_ms;
-  double exposed_ms = 0;  // after the last gradient, until the ranks' sums are there
-  std::vector<double> exposed_steps_ms;
-  int64_t comm_bytes = 0;
-  double loss = 0;
-  int64_t predicted_bytes = 0;  // of GPU memory; rank 0 alone, 0 on the CPU
-  int64_t measured_bytes = 0;
-  std::string device_name;
-  std::string plans;
-};
-
-// 0 of nothing.
-double Quantile(std::vector<double> values, double share) {
-  if (values.empty()) {
-    return 0;
-  }
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(std::lround(share * static_cast<double>(values.size() - 1)))];
-}
-
-double Median(const std::vector<double>& values) {
-  return Quantile(values, 0.5);
-}
-
-bool OnGpu(const World& world) {
-  return world.devices.front() != "cpu";
-}
-
-// One rank from its GPU to its numbers; made, used and destroyed by one thread. The members'
-// order is that of what must outlive what: graphs end before the communicator that they hold, and
-// it before the memory that it has registered.
-class ScalingRank {
- public:
-  ScalingRank(World& world, int rank) : world_(world), rank_(rank) {}
-  ~ScalingRank() {
-    if (states_ != nullptr) {
-      kernels::FreePinned(states_);
-    }
-  }
-  absl::StatusOr<RankResult> Run();
-
- private:
-  absl::Status Connect();
-  absl::Status Build();
-  absl::Status Measure(RankResult& result);
-  absl::Status MeasureMemory(RankResult& result);
-  absl::Status Upload();
-  absl::Status Step(int64_t step, bool quantised);
-
-  World& world_;
-  const int rank_;
-  spec::BatchPlan batch_;
-  std::unique_ptr<kernels::CudaContext> cuda_;
-  std::unique_ptr<Engine> engine_;
-  std::unique_ptr<Collective> comm_;
-  std::unique_ptr<StepProgram> program_;
-  std::vector<kernels::StepState> host_states_;  // CPU
-  kernels::StepState* states_ = nullptr;         // GPU: pinned, owned
-};
-
-absl::Status ScalingRank::Connect() {
-  const std::string& device = world_.devices[static_cast<size_t>(rank_)];
-  if (device != "cpu") {
-    HEARTH_ASSIGN_OR_RETURN(cuda_, OpenGpu(device, world_.spec.train().deterministic() == "true"));
-  }
-  if (cuda_ != nullptr && !world_.plans.empty()) {
-    HEARTH_RETURN_IF_ERROR(cuda_->ImportPlans(world_.plans).status());
-  }
-  if (world_.size() == 1) {
-    comm_ = NewSoloCollective();
-    return absl::OkStatus();
-  }
-  if (cuda_ == nullptr) {
-    comm_ = std::move(world_.cpu_ranks[static_cast<size_t>(rank_)]);
-    return absl::OkStatus();
-  }
-  NcclOptions options;
-  options.rank = rank_;
-  options.world_size = world_.size();
-  options.cuda = cuda_.get();
-  HEARTH_ASSIGN_OR_RETURN(comm_, NewNcclCollective(options, world_.store));
-  return absl::OkStatus();
-}
-
-absl::Status ScalingRank::Build() {
-  HEARTH_ASSIGN_OR_RETURN(batch_,
-                          spec::ResolveBatchPlan(world_.spec, world_.micro_batch, world_.size()));
-  EngineOptions options;
-  options.spec = world_.spec;
-  options.micro_batch = world_.micro_batch;
-  options.threads = world_.threads;
-  options.cuda = cuda_.get();
-  options.world_size = world_.size();
-  options.rank = rank_;
-  options.shards = world_.shards;
-  HEARTH_ASSIGN_OR_RETURN(engine_, Engine::Create(options));
-  HEARTH_RETURN_IF_ERROR(engine_->Initialise());
-  program_ = std::make_unique<StepProgram>(*engine_, comm_.get(),
-                                           1.0 / static_cast<double>(batch_.global_tokens()),
-                                           batch_.CountForRank(rank_), world_.exchanged);
-  HEARTH_RETURN_IF_ERROR(program_->Prepare());
-  if (cuda_ != nullptr && rank_ == 0 && world_.save_plans) {
-    HEARTH_RETURN_IF_ERROR(cuda_->SavePlans());
-  }
-  HEARTH_RETURN_IF_ERROR(engine_->quant().StartWeights(engine_->exec()));
-  StageRandomBatch(*engine_);
-  *engine_->StagedInputs(0) = BenchInputs(world_.spec, batch_.global_tokens());
-  return absl::OkStatus();
-}
-
-absl::Status ScalingRank::Upload() {
-  HEARTH_RETURN_IF_ERROR(engine_->UploadBatch(0));
-  return engine_->on_gpu() ? kernels::Copy(engine_->exec(), engine_->step_inputs(),
-                                           engine_->StagedInputs(0), sizeof(kernels::StepInputs))
-                           : absl::OkStatus();
-}
-
-absl::Status ScalingRank::Step(int64_t step, bool quantised) {
-  for (int64_t m = 0; m < batch_.CountForRank(rank_); ++m) {
-    HEARTH_RETURN_IF_ERROR(Upload());
-    Pass pass;
-    pass.step = static_cast<uint32_t>(step);
-    HEARTH_RETURN_IF_ERROR(program_->MicroBatch(program_->Kind(m, spec::OwnIf(quantised)), pass));
-  }
-  return program_->Update(engine_->precision().quantised());
-}
-
-absl::Status ScalingRank::Measure(RankResult& result) {
-  const kernels::Exec& exec = engine_->exec();
-  const int count = kWarmUpSteps + world_.steps;
-  const size_t bytes = static_cast<size_t>(count) * sizeof(kernels::StepState);
-  kernels::StepState* states = nullptr;
-  if (engine_->on_gpu()) {
-    HEARTH_ASSIGN_OR_RETURN(void* const pinned, kernels::AllocatePinned(bytes));
-    states = states_ = static_cast<kernels::StepState*>(pinned);
-  } else {
-    host_states_.resize(static_cast<size_t>(count));
-    states = host_states_.data();
-  }
-  const bool quantised = engine_->precision().quantised();
-  const bool plain_first = engine_->precision().delayed;
-  std::unique_ptr<kernels::Event> done[2];
-  for (auto& event : done) {
-    HEARTH_ASSIGN_OR_RETURN(event, kernels::Event::New(exec, kernels::Event::Use::kOrder));
-  }
-  HEARTH_RETURN_IF_ERROR(comm_->Barrier());
-  for (int i = 0; i < count; ++i) {  // launched one ahead, as in training
-    HEARTH_RETURN_IF_ERROR(Step(i + 1, quantised && (i > 0 || !plain_first)));
-    HEARTH_RETURN_IF_ERROR(
-        kernels::Copy(exec, states + i, engine_->step_state(), sizeof(kernels::StepState)));
-    HEARTH_RETURN_IF_ERROR(done[i % 2]->Record(exec));
-    HEARTH_RETURN_IF_ERROR(i > 0 ? done[(i - 1) % 2]->Wait() : absl::OkStatus());
-  }
-  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec));
-  std::vector<double> step_ms;
-  std::vector<double> exposed_ms;
-  for (int i = kWarmUpSteps; i < count; ++i) {
-    step_ms.push_back(1e-6 * static_cast<double>(states[i].ended_ns - states[i - 1].ended_ns));
-    if (world_.size() > 1) {
-      exposed_ms.push_back(1e-6 *
-                           static_cast<double>(states[i].reduced_ns - states[i].backward_ns));
-    }
-  }
-  result.step_ms = Median(step_ms);
-  result.steps_ms = step_ms;
-  result.exposed_ms = Median(exposed_ms);
-  result.exposed_steps_ms = exposed_ms;
-  result.comm_bytes = program_->comm_bytes();
-  result.loss = states[count - 1].loss;
-  return absl::OkStatus();
-}
-
-absl::Status ScalingRank::MeasureMemory(RankResult& result) {
-  int64_t free = 0;
-  int64_t total = 0;
-  HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(*cuda_, free, total));
-  result.predicted_bytes = engine_->plan().arena_bytes() + spec::OverheadBytes(world_.size());
-  result.measured_bytes = MeasuredGpu::Open(*cuda_).OwnBytes(total - free);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<RankResult> ScalingRank::Run() {
-  HEARTH_RETURN_IF_ERROR(Connect());
-  HEARTH_RETURN_IF_ERROR(Build());
-  RankResult result;
-  HEARTH_RETURN_IF_ERROR(Measure(result));
-  if (cuda_ != nullptr && rank_ == 0) {
-    HEARTH_RETURN_IF_ERROR(MeasureMemory(result));
-  }
-  // Peers may still read this rank's memory.
-  HEARTH_RETURN_IF_ERROR(comm_->Barrier());
-  result.device_name = cuda_ == nullptr ? "cpu" : cuda_->gpu().name;
-  result.plans = cuda_ == nullptr ? "" : cuda_->ExportPlans();
-  return result;
-}
-
-// All ranks of `world`, each on a thread of its own. After an error the others wait for that rank
-// in a collective that nothing can wake: the process ends.
-std::vector<RankResult> RunWorld(World& world) {
-  if (!OnGpu(world) && world.size() > 1) {
-    world.cpu_ranks = NewThreadCollectives(world.size());
-  }
-  std::vector<RankResult> results(world.devices.size());
-  absl::Mutex mu;
-  std::vector<std::thread> threads;
-  threads.reserve(world.size());
-  for (int r = 0; r < world.size(); ++r) {
-    threads.emplace_back([&world, &results, &mu, r] {
-      absl::StatusOr<RankResult> result = ScalingRank(world, r).Run();
-      absl::MutexLock lock(&mu);
-      if (!result.ok()) {
-        Fail(result.status());
-        std::fflush(nullptr);
-        _exit(1);
-      }
-      results[static_cast<size_t>(r)] = *std::move(result);
-    });
-  }
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
-  return results;
-}
 
 absl::StatusOr<std::vector<std::string>> ParseDevices(const std::string& text) {
   std::vector<std::string> devices;
@@ -311,7 +53,7 @@ absl::StatusOr<std::vector<std::string>> ParseDevices(const std::string& text) {
 }
 
 // A rank alone holds the whole optimizer: what fits divided may not fit it.
-absl::Status FitAlone(int64_t bytes, World& world) {
+absl::Status FitAlone(int64_t bytes, BenchWorld& world) {
   if (world.spec.batch().micro_batch_size() == 0) {
     HEARTH_ASSIGN_OR_RETURN(const int64_t alone, spec::ResolveMicroBatch(world.spec, world.size(),
                                                                          world.threads, bytes, 1));
@@ -332,7 +74,7 @@ absl::Status FitAlone(int64_t bytes, World& world) {
 }
 
 // Spec, micro-batch and shards of the whole world.
-absl::Status Resolve(const BenchOptions& options, World& world) {
+absl::Status Resolve(const BenchOptions& options, BenchWorld& world) {
   HEARTH_ASSIGN_OR_RETURN(world.devices, ParseDevices(options.devices));
   HEARTH_ASSIGN_OR_RETURN(world.spec, LoadJob(options.job));
   world.spec.mutable_resources()->set_device(OnGpu(world) ? "cuda" : "cpu");
@@ -362,9 +104,9 @@ absl::Status Resolve(const BenchOptions& options, World& world) {
 }
 
 // Of each step, the slowest rank.
-std::vector<double> SlowestOf(const std::vector<RankResult>& ranks) {
+std::vector<double> SlowestOf(const std::vector<BenchRankResult>& ranks) {
   std::vector<double> slowest(ranks.front().steps_ms.size(), 0.0);
-  for (const RankResult& rank : ranks) {
+  for (const BenchRankResult& rank : ranks) {
     for (size_t i = 0; i < slowest.size(); ++i) {
       slowest[i] = std::max(slowest[i], rank.steps_ms[i]);
     }
@@ -373,7 +115,7 @@ std::vector<double> SlowestOf(const std::vector<RankResult>& ranks) {
 }
 
 // Of each step, how long the first rank to get there waited for the last one.
-std::vector<double> SkewOf(const std::vector<RankResult>& ranks) {
+std::vector<double> SkewOf(const std::vector<BenchRankResult>& ranks) {
   std::vector<double> skew;
   for (size_t i = 0; i < ranks.front().exposed_steps_ms.size(); ++i) {
     const auto [least, most] =
@@ -401,7 +143,9 @@ struct AloneResult {
 };
 
 // What was run, and on what.
-nlohmann::json FactsOf(const World& world, const spec::BatchPlan& batch, const RankResult& rank) {
+nlohmann::json FactsOf(const BenchWorld& world,
+                       const spec::BatchPlan& batch,
+                       const BenchRankResult& rank) {
   nlohmann::json out;
   out["job"] = world.spec.name();
   out["commit"] = std::string(GitCommit());
@@ -424,16 +168,16 @@ nlohmann::json FactsOf(const World& world, const spec::BatchPlan& batch, const R
   return out;
 }
 
-nlohmann::json ReportOf(const World& world,
+nlohmann::json ReportOf(const BenchWorld& world,
                         const spec::BatchPlan& batch,
                         const AloneResult& alone,
-                        const std::vector<RankResult>& ranks) {
+                        const std::vector<BenchRankResult>& ranks) {
   const auto round_tokens =
       static_cast<double>(batch.rounds() * batch.micro_batch * batch.sequence_length);
   double step_ms = 0;
   std::vector<double> exposed;
   std::vector<double> by_rank;
-  for (const RankResult& rank : ranks) {
+  for (const BenchRankResult& rank : ranks) {
     step_ms = std::max(step_ms, rank.step_ms);
     exposed.push_back(rank.exposed_ms);
     by_rank.push_back(rank.step_ms);
@@ -472,7 +216,7 @@ nlohmann::json ReportOf(const World& world,
   }
   out["comm_bytes_per_step"] = ranks.front().comm_bytes;
   out["loss"] = ranks.front().loss;
-  out["losses_agree"] = std::all_of(ranks.begin(), ranks.end(), [&](const RankResult& rank) {
+  out["losses_agree"] = std::all_of(ranks.begin(), ranks.end(), [&](const BenchRankResult& rank) {
     return rank.loss == ranks.front().loss;
   });
   return out;
@@ -480,15 +224,15 @@ nlohmann::json ReportOf(const World& world,
 
 // Each of `devices` at the same time with what would be its share of the job: as many
 // micro-batches, nobody to talk to.
-std::vector<RankResult> MeasureAlone(const World& world,
-                                     const spec::BatchPlan& batch,
-                                     const std::vector<std::string>& devices,
-                                     bool save_plans) {
-  std::vector<RankResult> results(devices.size());
+std::vector<BenchRankResult> MeasureAlone(const BenchWorld& world,
+                                          const spec::BatchPlan& batch,
+                                          const std::vector<std::string>& devices,
+                                          bool save_plans) {
+  std::vector<BenchRankResult> results(devices.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < devices.size(); ++i) {
     threads.emplace_back([&, i] {
-      World alone;
+      BenchWorld alone;
       alone.spec = world.spec;
       alone.spec.mutable_resources()->set_workers(1);
       alone.spec.mutable_resources()->set_min_workers(1);
@@ -510,8 +254,8 @@ std::vector<RankResult> MeasureAlone(const World& world,
 }
 
 // Median step of the ranks of `world` when all they exchange is the step's sums.
-double MeasureLockstep(const World& world) {
-  World lockstep;
+double MeasureLockstep(const BenchWorld& world) {
+  BenchWorld lockstep;
   lockstep.spec = world.spec;
   lockstep.devices = world.devices;
   lockstep.micro_batch = world.micro_batch;
@@ -521,14 +265,14 @@ double MeasureLockstep(const World& world) {
   lockstep.plans = world.plans;
   lockstep.exchanged = Exchanged::kStepSums;
   double step_ms = 0;
-  for (const RankResult& rank : RunWorld(lockstep)) {
+  for (const BenchRankResult& rank : RunWorld(lockstep)) {
     step_ms = std::max(step_ms, rank.step_ms);
   }
   return step_ms;
 }
 
 absl::Status RunScaling(const BenchOptions& options) {
-  World world;
+  BenchWorld world;
   HEARTH_RETURN_IF_ERROR(Resolve(options, world));
   HEARTH_ASSIGN_OR_RETURN(const spec::BatchPlan batch,
                           spec::ResolveBatchPlan(world.spec, world.micro_batch, world.size()));
@@ -543,14 +287,14 @@ absl::Status RunScaling(const BenchOptions& options) {
   const auto next = [](const char* what) { std::fprintf(stderr, "measuring: %s\n", what); };
   AloneResult alone;
   next("the first device alone");
-  const RankResult single = MeasureAlone(world, batch, {world.devices.front()}, true).front();
+  const BenchRankResult single = MeasureAlone(world, batch, {world.devices.front()}, true).front();
   alone.before = single.step_ms;
   alone.before_p10 = Quantile(single.steps_ms, 0.1);
   alone.before_p90 = Quantile(single.steps_ms, 0.9);
   world.plans = single.plans;
   next("all devices, each for itself");
-  const std::vector<RankResult> apart = MeasureAlone(world, batch, world.devices, false);
-  for (const RankResult& result : apart) {
+  const std::vector<BenchRankResult> apart = MeasureAlone(world, batch, world.devices, false);
+  for (const BenchRankResult& result : apart) {
     alone.apart = std::max(alone.apart, result.step_ms);
   }
   alone.apart_in_step = Median(SlowestOf(apart));
@@ -558,7 +302,7 @@ absl::Status RunScaling(const BenchOptions& options) {
   alone.lockstep = MeasureLockstep(world);
   world.save_plans = true;
   next("all devices together");
-  const std::vector<RankResult> ranks = RunWorld(world);
+  const std::vector<BenchRankResult> ranks = RunWorld(world);
   next("the first device alone again");
   alone.after = MeasureAlone(world, batch, {world.devices.front()}, false).front().step_ms;
   const nlohmann::json out = ReportOf(world, batch, alone, ranks);
