@@ -40,6 +40,13 @@ v1::JobSpec InRecipe(const v1::JobSpec& job, const std::string& recipe) {
   if (!row->quantised() || row->block_scaled()) {
     precision.clear_lm_head();
   }
+  // Of a job in which the output projection alone is quantised.
+  const std::vector<bool> plain =
+      LayersOf(precision.high_precision_layers(), std::max(0, job.model().layers()));
+  if (row->quantised() && !plain.empty() && precision.lm_head() != "fp8" &&
+      std::find(plain.begin(), plain.end(), false) == plain.end()) {
+    precision.clear_high_precision_layers();
+  }
   return out;
 }
 

@@ -85,8 +85,8 @@ inline constexpr MetricDef kJobState = {"hearth_job_state", MetricType::kGauge,
                                         "job_id,state", Stability::kBeta};
 inline constexpr MetricDef kJobPhase = {
     "hearth_job_phase", MetricType::kGauge,
-    "1 for what rank 0 does: loading, rendezvous, trial, training, evaluating or saving. No row "
-    "while it does not run.",
+    "1 for what rank 0 does: loading, rendezvous, trial, training, evaluating or saving (its last "
+    "checkpoint; others are written beside the training). No row while it does not run.",
     "job_id,phase", Stability::kBeta};
 inline constexpr MetricDef kJobStep = {"hearth_job_step", MetricType::kGauge,
                                        "Last completed step.", "job_id", Stability::kBeta};

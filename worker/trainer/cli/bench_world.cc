@@ -25,6 +25,7 @@ namespace {
 
 // A GPU at its power limit needs about a second to settle; so many steps at least.
 constexpr int kWarmUpSteps = 8;
+
 // One rank from its GPU to its numbers; made, used and destroyed by one thread. The members'
 // order is that of what must outlive what: graphs end before the communicator that they hold, and
 // it before the memory that it has registered.

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "common/config/config.h"
+#include "common/spec/defaults.h"
 #include "common/spec/resolve.h"
 #include "common/spec/trial.h"
 #include "nlohmann/json.hpp"
@@ -60,6 +61,13 @@ TEST(InRecipe, LeavesOutWhatTheRecipeWouldBeRefusedWith) {
   head.mutable_precision()->set_lm_head("fp8");
   EXPECT_EQ(InRecipe(head, "fp8").precision().lm_head(), "fp8");
   EXPECT_FALSE(InRecipe(head, "nvfp4").precision().has_lm_head());
+  // The output projection alone in fp8; elsewhere nothing would be left to quantise.
+  head = InRecipe(head, "fp8");
+  spec::ApplyPreset(*head.mutable_model());
+  head.mutable_precision()->mutable_high_precision_layers()->set_first(head.model().layers());
+  EXPECT_EQ(Violations(head), "OK");
+  EXPECT_EQ(Violations(InRecipe(head, "nvfp4")), "OK");
+  EXPECT_FALSE(InRecipe(head, "nvfp4").precision().has_high_precision_layers());
   EXPECT_THAT(Violations(InRecipe(Job(), "fp9")), HasSubstr("fp9"));
 }
 

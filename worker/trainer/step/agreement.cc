@@ -29,11 +29,13 @@ absl::StatusOr<int64_t> AgreeOnMicroBatch(const AgreementParts& parts,
   blame = v1::EXIT_REASON_BAD_SPEC;
   const v1::BatchSpec& batch = parts.forms.front().batch();
   const bool automatic = batch.micro_batch_size() == 0;
-  // The order of the sums depends on it: a resume must not choose anew. Another number of ranks
-  // sums in another order anyway, and has other shares of the batch and of the memory.
+  // The order of the sums depends on it, and so does an open global batch: a resume must not choose
+  // anew. Another number of ranks sums in another order anyway, and has other shares of a given
+  // batch and of the memory.
   const bool keep = automatic && parts.resumed != nullptr &&
                     parts.resumed->meta.micro_batch_size > 0 &&
-                    parts.resumed->meta.world_size == parts.task->world_size();
+                    (parts.resumed->meta.world_size == parts.task->world_size() ||
+                     !batch.has_global_batch_tokens());
   int64_t micro_batch = keep ? parts.resumed->meta.micro_batch_size : 0;
   for (const v1::JobSpec& form : parts.forms) {
     if (keep) {

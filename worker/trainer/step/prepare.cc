@@ -142,13 +142,15 @@ absl::Status RankRun::Meet() {
   return absl::OkStatus();
 }
 
-// What was left open stays what the run took at its beginning, whatever fits now.
+// An open global batch stays what the run took at its beginning, whatever fits now, if it has a
+// sequence for every rank.
 void RankRun::KeepGlobalBatch() {
   v1::BatchSpec& batch = *spec_.mutable_batch();
   const bool open = batch.micro_batch_size() == 0 && !batch.has_global_batch_tokens();
   if (resumed_.has_value() && open) {
     const int64_t tokens = resumed_->meta.global_batch_tokens;
-    if (tokens > 0 && tokens % spec_.data().sequence_length() == 0) {
+    const int64_t sequence = spec_.data().sequence_length();
+    if (tokens % sequence == 0 && tokens / sequence >= std::max(1, task_.world_size())) {
       batch.set_global_batch_tokens(tokens);
     }
   }
@@ -196,10 +198,11 @@ absl::Status RankRun::Open(const v1::JobSpec& spec, LoadedCheckpoint* resumed) {
   blame_ = v1::EXIT_REASON_BAD_SPEC;
   const absl::Status opened = OpenSession(options, engine_, trainer_, blame_);
   // What the library refuses one rank it refuses all, whose GPUs and libraries are of one kind;
-  // another failure may be this rank's alone, and is the end of it. Should ranks differ all the
-  // same, those that go on meet a deadline where they wait for the others.
-  if (!kernels::IsNativeGemmError(opened) ||
-      (task_.world_size() > 1 && !absl::IsUnimplemented(opened))) {
+  // another failure may be this rank's alone or have spoilt the device, and is the end. Should
+  // ranks differ all the same, those that go on meet a deadline where they wait for the others.
+  const spec::Recipe* recipe = spec::FindRecipe(spec.precision().recipe());
+  const bool native_or_nothing = recipe->block_scaled() && !spec.precision().emulate();
+  if (!kernels::IsNativeGemmError(opened) || !absl::IsUnimplemented(opened) || native_or_nothing) {
     return opened;
   }
   link_.SendLog("warning", absl::StrCat("going on without block-scaled matrix units, as a product "

@@ -448,6 +448,13 @@ TEST_F(ShardedRunTest, MoreRanks_ThanTheMicroBatchesOfBefore_ChooseASmallerOne) 
   EXPECT_EQ(four.links[0]->run_info.global_batch_tokens(), 128);
 }
 
+// Of a rank, with the optimizer divided among all.
+int64_t PlannedBytes(const v1::JobSpec& spec, int64_t micro_batch, int ranks) {
+  const auto job_plan = spec::MakeJobPlan(spec, micro_batch, 1, true, ranks, ranks);
+  EXPECT_TRUE(job_plan.ok()) << job_plan.status();
+  return PlanTraining((*job_plan)->options)->arena_bytes();
+}
+
 // A rank of fewer holds a larger part of a divided optimizer: the micro-batch of before no longer
 // fits, and the global batch is the same all the same.
 TEST_F(ShardedRunTest, FewerRanks_WithAnOpenBatch_TakeASmallerMicroBatchOfTheSameGlobalOne) {
@@ -455,11 +462,7 @@ TEST_F(ShardedRunTest, FewerRanks_WithAnOpenBatch_TakeASmallerMicroBatchOfTheSam
   spec.mutable_batch()->set_micro_batch_size(0);
   spec.mutable_batch()->clear_global_batch_tokens();
   spec.mutable_resources()->set_workers(2);
-  const auto bytes = [&spec](int ranks) {
-    const auto job_plan = spec::MakeJobPlan(spec, 8, 1, true, ranks, ranks);
-    EXPECT_TRUE(job_plan.ok()) << job_plan.status();
-    return PlanTraining((*job_plan)->options)->arena_bytes();
-  };
+  const auto bytes = [&spec](int ranks) { return PlannedBytes(spec, 8, ranks); };
   ASSERT_GT(bytes(1), bytes(2));
   setenv("HEARTH_MEMORY_BYTES", std::to_string(bytes(2)).c_str(), 1);
   const Gang two = Run(spec, 2, "two", 1, nullptr);
@@ -472,6 +475,21 @@ TEST_F(ShardedRunTest, FewerRanks_WithAnOpenBatch_TakeASmallerMicroBatchOfTheSam
   for (const Gang* gang : {&two, &one, &again}) {
     EXPECT_EQ(gang->links[0]->run_info.global_batch_tokens(), 16 * spec.data().sequence_length());
   }
+}
+
+TEST_F(ShardedRunTest, MoreRanks_ThanAnOpenBatchHasSequences_GrowIt) {
+  v1::JobSpec spec = Job("off");
+  spec.mutable_batch()->set_micro_batch_size(0);
+  spec.mutable_batch()->clear_global_batch_tokens();
+  spec.mutable_resources()->set_workers(1);
+  setenv("HEARTH_MEMORY_BYTES", std::to_string(PlannedBytes(spec, 1, 1)).c_str(), 1);
+  const Gang one = Run(spec, 1, "one", 1, nullptr);
+  spec.mutable_resources()->set_workers(2);
+  const Gang two = Run(spec, 2, "two", 2, &one.links[0]->checkpoints[1]);
+  unsetenv("HEARTH_MEMORY_BYTES");
+  EXPECT_EQ(one.links[0]->run_info.global_batch_tokens(), spec.data().sequence_length());
+  EXPECT_EQ(two.links[0]->run_info.micro_batch_size(), 1);
+  EXPECT_EQ(two.links[0]->run_info.global_batch_tokens(), 2 * spec.data().sequence_length());
 }
 
 }  // namespace
