@@ -70,7 +70,7 @@ Json OrNull(const std::optional<double>& value) {
 std::string Grouped(int64_t value) {
   std::string digits = absl::StrCat(value);
   for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
-    digits.insert(static_cast<size_t>(at), ",");
+    digits.insert(static_cast<size_t>(at), 1, ',');
   }
   return digits;
 }
