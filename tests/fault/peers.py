@@ -1,0 +1,81 @@
+"""Peers that speak the protocol by hand, for tests: a worker's stream and a user's client made of the generated stubs alone.
+
+Stubs are found in $HEARTH_PYTHON_STUBS (ctest sets it; by hand build/dev/gen/python after building the target python_stubs)."""
+
+import hashlib
+import os
+import queue
+import sys
+import threading
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [os.environ.get("HEARTH_PYTHON_STUBS", os.path.join(SOURCE, "build", "dev", "gen", "python")),
+                os.path.join(os.path.dirname(HERE), "integration")]
+
+import grpc  # noqa: E402
+from hearth.v1 import agent_pb2, agent_pb2_grpc, job_pb2_grpc, worker_pb2, worker_pb2_grpc  # noqa: E402
+
+UNBOUNDED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+
+def channel(address):
+    """A connection of its own: channels of one process would share one otherwise."""
+    return grpc.insecure_channel(address, options=[*UNBOUNDED, ("grpc.use_local_subchannel_pool", 1)])
+
+
+def jobs(address):
+    return job_pb2_grpc.JobServiceStub(channel(address))
+
+
+def workers(address):
+    return worker_pb2_grpc.WorkerServiceStub(channel(address))
+
+
+def hello(name, **over):
+    """A Hello that a coordinator accepts: an idle CPU worker."""
+    fields = dict(worker_id=name, incarnation=hashlib.md5(name.encode()).hexdigest(), host="host-of-" + name,
+                  device=worker_pb2.DeviceInfo(kind="cpu", model="test", memory_bytes=1 << 30),
+                  checkpoint_root="/nowhere/" + name, root_uuid="00000000-0000-4000-8000-000000000000", version="0.1.0")
+    fields.update(over)
+    return agent_pb2.Hello(**fields)
+
+
+class RoguePeer:
+    """One Connect stream. What is sent is up to the test; what arrives is kept in `received`, the end of the stream in `ended`."""
+
+    def __init__(self, address):
+        self.channel = channel(address)
+        self.outgoing = queue.Queue()
+        self.received = []
+        self.ended = threading.Event()
+        self.code = self.details = None
+        self.call = agent_pb2_grpc.AgentServiceStub(self.channel).Connect(iter(self.outgoing.get, None))
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        try:
+            for message in self.call:
+                self.received.append(message)
+            self.code = grpc.StatusCode.OK
+        except grpc.RpcError as error:
+            self.code, self.details = error.code(), error.details()
+        self.ended.set()
+
+    def send(self, **part):
+        """send(hello=...), send(report=...): one AgentMessage."""
+        self.outgoing.put(agent_pb2.AgentMessage(**part))
+
+    def of_kind(self, kind):
+        return [getattr(m, kind) for m in list(self.received) if m.WhichOneof("message") == kind]
+
+    def wait_end(self, timeout=15):
+        """(code, details) of the stream's end."""
+        if not self.ended.wait(timeout):
+            raise AssertionError(f"the stream did not end within {timeout} s; received {len(self.received)} messages")
+        return self.code, self.details
+
+    def close(self):
+        self.outgoing.put(None)
+        self.channel.close()
