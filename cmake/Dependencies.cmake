@@ -22,8 +22,6 @@ target_link_libraries(hearth_openblas INTERFACE ${HEARTH_OPENBLAS})
 target_include_directories(hearth_openblas SYSTEM INTERFACE ${HEARTH_OPENBLAS_INCLUDE})
 
 find_library(HEARTH_GLOO NAMES gloo REQUIRED)
-find_library(HEARTH_CIVETWEB_C NAMES civetweb REQUIRED)
-find_library(HEARTH_CIVETWEB_CPP NAMES civetweb-cpp REQUIRED)
 # The core alone: prometheus-cpp's exposer would bring a second server.
 find_library(HEARTH_PROMETHEUS_CORE NAMES prometheus-cpp-core REQUIRED)
 

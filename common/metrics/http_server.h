@@ -1,5 +1,11 @@
 // The small HTTP server of the daemons: /metrics, /healthz and whatever else they hand in. GET and
 // HEAD only.
+//
+// One thread accepts, reads requests and writes answers, and waits for no client: a request that is
+// not complete within HttpLimits::head, or an answer that is not taken within HttpLimits::write,
+// ends its connection. Of too many connections the one goes that has kept us waiting longest for
+// its request. Handlers run on other threads, /healthz and /metrics on one each of their own, so
+// that neither clients that never finish nor slow pages keep a probe or a scrape waiting.
 #pragma once
 
 #include <functional>
@@ -11,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace hearth::metrics {
 
@@ -30,18 +37,23 @@ struct HttpRequest {
 // Called on server threads, several at once; must not block for long.
 using HttpHandler = std::function<HttpResponse(const HttpRequest&)>;
 
-// civetweb gives its threads stacks of 100 KiB, out of which the C library takes the static
-// thread-local storage of the whole process. A program with large thread_local arrays, its own or a
-// library's (libcublasLt), cannot start one.
+struct HttpLimits {
+  absl::Duration head = absl::Seconds(5);    // from accept to the end of the request's head
+  absl::Duration write = absl::Seconds(30);  // for the whole answer
+  size_t connections = 512;
+};
+
 class HttpServer {
  public:
   // Listens on "host:port" (port 0: any free one) and serves exact paths, and for a key that ends
-  // in "/*" all paths below it that no longer key covers; others get 404. Clear
-  // text only (Debian's civetweb does not work with OpenSSL 3); the loopback rule is the caller's:
+  // in "/*" all paths below it that no longer key covers; others get 404. Hosts are numeric,
+  // "localhost" or empty (all IPv4 addresses). Clear text only; the loopback rule is the caller's:
   // rpc::CheckListenAddress(address, false, insecure). kInvalidArgument: bad address; kUnavailable:
   // cannot listen, the text says where and why.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
-      const std::string& address, std::map<std::string, HttpHandler> handlers);
+      const std::string& address,
+      std::map<std::string, HttpHandler> handlers,
+      const HttpLimits& limits = {});
 
   // Start on the first free port of host:first_port .. first_port + count - 1.
   static absl::StatusOr<std::unique_ptr<HttpServer>> StartOnFreePort(

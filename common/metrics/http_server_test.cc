@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "common/metrics/metrics.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -19,25 +21,37 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-// The whole answer, head and body.
-std::string Ask(int port, const std::string& method, const std::string& target) {
+int Connect(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  return fd;
+}
+
+void Say(int fd, const std::string& text) {
+  EXPECT_EQ(send(fd, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+}
+
+// All that comes until the server closes.
+std::string Rest(int fd) {
   std::string out;
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
-    const std::string request = absl::StrCat(
-        method, " ", target, " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    if (write(fd, request.data(), request.size()) == static_cast<ssize_t>(request.size())) {
-      char buffer[4096];
-      ssize_t got;
-      while ((got = read(fd, buffer, sizeof(buffer))) > 0) {
-        out.append(buffer, static_cast<size_t>(got));
-      }
-    }
+  char buffer[4096];
+  ssize_t got;
+  while ((got = read(fd, buffer, sizeof(buffer))) > 0) {
+    out.append(buffer, static_cast<size_t>(got));
   }
+  return out;
+}
+
+// The whole answer, head and body.
+std::string Ask(int port, const std::string& method, const std::string& target) {
+  const int fd = Connect(port);
+  Say(fd, absl::StrCat(method, " ", target,
+                       " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
+  std::string out = Rest(fd);
   close(fd);
   return out;
 }
@@ -122,6 +136,84 @@ TEST_F(HttpServerTest, StartOnFreePort_FirstTaken_TakesALaterOne) {
   const auto second = HttpServer::StartOnFreePort("127.0.0.1", server_->port(), 50, {});
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_GT((*second)->port(), server_->port());
+}
+
+TEST_F(HttpServerTest, Get_InPieces_IsAnswered) {
+  const int fd = Connect(server_->port());
+  for (const char* piece : {"GET /ec", "ho?a HTTP/1.1\r", "\nHost: x\r\n", "\r\n"}) {
+    Say(fd, piece);
+  }
+  EXPECT_THAT(Rest(fd), HasSubstr("\r\n\r\n/echo|a"));
+  close(fd);
+}
+
+TEST_F(HttpServerTest, Nonsense_Is400) {
+  const int fd = Connect(server_->port());
+  Say(fd, "\x16\x03\x01\r\n\r\n");
+  EXPECT_THAT(Rest(fd), StartsWith("HTTP/1.1 400 "));
+  close(fd);
+}
+
+// Of too many connections those go that keep us waiting for their request, the oldest first;
+// whoever asks is answered.
+TEST(HttpServer, HalfOpenRequests_MakeRoomForWholeOnes) {
+  auto server = HttpServer::Start("127.0.0.1:0",
+                                  {{"/healthz",
+                                    [](const HttpRequest&) {
+                                      return HttpResponse{200, "text/plain", "ok"};
+                                    }}},
+                                  {.head = absl::Hours(1), .connections = 4});
+  ASSERT_TRUE(server.ok()) << server.status();
+  std::vector<int> half_open;
+  for (int i = 0; i < 20; ++i) {
+    half_open.push_back(Connect((*server)->port()));
+    Say(half_open.back(), "GET /healthz HTTP/1.1\r\n");
+    EXPECT_THAT(Ask((*server)->port(), "GET", "/healthz"), HasSubstr("ok")) << i;
+  }
+  EXPECT_EQ(Rest(half_open.front()), "") << "it made room";
+  for (const int fd : half_open) {
+    close(fd);
+  }
+}
+
+TEST(HttpServer, HalfOpenRequest_EndsAtItsDeadline) {
+  auto server = HttpServer::Start("127.0.0.1:0", {}, {.head = absl::Milliseconds(10)});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const int fd = Connect((*server)->port());
+  Say(fd, "GET / HTTP/1.1\r\n");
+  EXPECT_EQ(Rest(fd), "");
+  close(fd);
+}
+
+// Pages whose handlers take long, and clients that do not read, keep no probe waiting.
+TEST(HttpServer, BusyHandlersAndDeafClients_HealthzAnswers) {
+  absl::Notification release;
+  const std::string large(32 << 20, 'x');
+  auto server = HttpServer::Start("127.0.0.1:0", {{"/healthz",
+                                                   [](const HttpRequest&) {
+                                                     return HttpResponse{200, "text/plain", "ok"};
+                                                   }},
+                                                  {"/metrics",
+                                                   [&](const HttpRequest&) {
+                                                     return HttpResponse{200, "text/plain", large};
+                                                   }},
+                                                  {"/slow", [&](const HttpRequest&) {
+                                                     release.WaitForNotification();
+                                                     return HttpResponse{200, "text/plain", "slow"};
+                                                   }}});
+  ASSERT_TRUE(server.ok()) << server.status();
+  std::vector<int> fds;
+  for (int i = 0; i < 8; ++i) {
+    fds.push_back(Connect((*server)->port()));
+    Say(fds.back(), i % 2 == 0 ? "GET /slow HTTP/1.1\r\n\r\n" : "GET /metrics HTTP/1.1\r\n\r\n");
+  }
+  EXPECT_THAT(Ask((*server)->port(), "GET", "/healthz"), HasSubstr("ok"));
+  release.Notify();
+  EXPECT_THAT(Rest(fds[0]), HasSubstr("slow"));
+  EXPECT_EQ(Ask((*server)->port(), "GET", "/metrics").size() >> 20, 32u);
+  for (const int fd : fds) {
+    close(fd);
+  }
 }
 
 TEST(HttpServer, Start_MalformedAddress_IsInvalidArgument) {

@@ -1,5 +1,4 @@
 // Metrics as tables, and their exposition in Prometheus text format 0.0.4.
-// Do not link into a process that loads CUDA libraries (they clash with civetweb).
 #pragma once
 
 #include <memory>
