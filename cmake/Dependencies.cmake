@@ -22,6 +22,7 @@ target_link_libraries(hearth_openblas INTERFACE ${HEARTH_OPENBLAS})
 target_include_directories(hearth_openblas SYSTEM INTERFACE ${HEARTH_OPENBLAS_INCLUDE})
 
 find_library(HEARTH_GLOO NAMES gloo REQUIRED)
+pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
 # The core alone: prometheus-cpp's exposer would bring a second server.
 find_library(HEARTH_PROMETHEUS_CORE NAMES prometheus-cpp-core REQUIRED)
 

@@ -11,7 +11,7 @@ packages=(
   build-essential cmake ninja-build ccache pkg-config git python3 curl ca-certificates xz-utils
   libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgrpc++-dev libabsl-dev libssl-dev zlib1g-dev
   libyaml-cpp-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libsqlite3-dev
-  prometheus-cpp-dev
+  prometheus-cpp-dev libmicrohttpd-dev
   libopenblas-openmp-dev libgloo-dev libsentencepiece-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   clang-format clang-tidy sqlite3

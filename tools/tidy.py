@@ -131,7 +131,7 @@ RESERVED_HEADERS = [
     (("grpcpp/", "grpc++/", "grpc/"),
      ("common/rpc/", "coordinator/service/", "coordinator/coordinator", "worker/daemon/", "jobctl/", "tests/"), "gRPC"),
     (("sqlite3.h",), ("coordinator/store/",), "SQLite"),
-    (("prometheus/",),
+    (("prometheus/", "microhttpd.h"),
      ("common/metrics/", "coordinator/service/", "coordinator/http/", "coordinator/coordinator", "worker/daemon/", "tests/"),
      "the metrics server"),
     (("cuda", "cublas", "cudnn", "nccl"), ("kernels/", "worker/trainer/", "tests/"), "CUDA"),

@@ -1,44 +1,38 @@
 #include "common/metrics/http_server.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
+#include <microhttpd.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdarg>
 #include <cstring>
 #include <deque>
 #include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "common/metrics/http_message.h"
-#include "common/time/clock.h"
+#include "common/metrics/http_connections.h"
 
 namespace hearth::metrics {
 namespace {
 
-// After an answer the client's end is awaited for so long: closing at once, with bytes of the
-// client unread, would take the answer from it.
-constexpr absl::Duration kLinger = absl::Seconds(1);
-// Without a free descriptor accepting rests for so long.
-constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
-constexpr uint64_t kListenId = 0;
-constexpr uint64_t kWakeId = 1;
-constexpr uint64_t kFirstConnection = 2;
+using Waits = HttpConnections::Waits;
 
-// Answers that wait for their clients, all together; beyond it the oldest of them go.
-constexpr size_t kUnsentBytesMax = 64 << 20;
+// A request's head is at most about so long; libmicrohttpd refuses a longer one with 431.
+constexpr size_t kConnectionBytes = 16 << 10;
+// Connections that the library takes beyond HttpLimits::connections, so that there is always one to
+// make room for.
+constexpr size_t kSpareConnections = 64;
 
 // Queues of requests, with threads of their own.
 enum Lane { kHealthLane, kMetricsLane, kOtherLane, kLanes };
@@ -73,13 +67,6 @@ std::string NumericHost(const std::string& host) {
   return host.empty() ? "0.0.0.0" : host;
 }
 
-void CloseFd(int& fd) {
-  if (fd >= 0) {
-    close(fd);
-  }
-  fd = -1;
-}
-
 // A listening socket, or -1 and `why`.
 int Listen(const std::string& host, int port, std::string& why) {
   addrinfo hints{};
@@ -93,16 +80,18 @@ int Listen(const std::string& host, int port, std::string& why) {
     why = gai_strerror(error);
     return -1;
   }
-  int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const int one = 1;
   const bool ok = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) == 0 &&
                   bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0;
-  freeaddrinfo(found);
   if (!ok) {
     why = strerror(errno);
-    CloseFd(fd);
   }
-  return fd;
+  freeaddrinfo(found);
+  if (!ok && fd >= 0) {
+    close(fd);
+  }
+  return ok ? fd : -1;
 }
 
 int PortOf(int fd) {
@@ -116,108 +105,124 @@ int PortOf(int fd) {
                    : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-struct Connection {
-  enum class State {
-    kReading,   // its request is not complete
-    kHandling,  // a handler works on it
-    kWriting,   // the answer goes out
-    kLingering  // the answer is out; waits for the client to close
-  };
-  int fd = -1;
-  State state = State::kReading;
-  absl::Duration deadline;  // of the state; none while handled
-  std::string in;
-  std::string out;
-  size_t written = 0;
+// An answer in the library's form; several requests may share one.
+struct Answer {
+  unsigned int status = 0;
+  size_t bytes = 0;
+  std::shared_ptr<MHD_Response> response;
 };
+
+Answer MakeAnswer(const HttpResponse& response) {
+  MHD_Response* const made = MHD_create_response_from_buffer(
+      response.body.size(), const_cast<char*>(response.body.data()), MHD_RESPMEM_MUST_COPY);
+  MHD_add_response_header(made, "Content-Type", response.content_type.c_str());
+  for (const auto& [name, value] : response.headers) {
+    MHD_add_response_header(made, name.c_str(), value.c_str());
+  }
+  if (response.status == MHD_HTTP_METHOD_NOT_ALLOWED) {
+    MHD_add_response_header(made, "Allow", "GET, HEAD");
+  }
+  MHD_add_response_header(made, "X-Content-Type-Options", "nosniff");
+  MHD_add_response_header(made, "Connection", "close");
+  return {static_cast<unsigned int>(response.status),
+          response.body.size(),
+          {made, MHD_destroy_response}};
+}
+
+bool HasControlCharacter(const std::string& text) {
+  return std::any_of(text.begin(), text.end(),
+                     [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); });
+}
+
+// One request, from its first line to its answer's last byte. Owned by the library's connection.
+struct Exchange {
+  MHD_Connection* connection = nullptr;
+  HttpRequest request;
+  Answer answer;  // set by a handler's thread while the connection is suspended
+};
+
+uintptr_t IdOf(MHD_Connection* connection) {
+  const MHD_ConnectionInfo* const info =
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+  return info == nullptr ? 0 : reinterpret_cast<uintptr_t>(info->socket_context);
+}
 
 }  // namespace
 
 struct HttpServer::Impl {
-  Impl(std::map<std::string, HttpHandler> its_handlers, const HttpLimits& its_limits)
-      : handlers(std::move(its_handlers)), limits(its_limits) {}
+  Impl(std::map<std::string, HttpHandler> its_handlers, const HttpLimits& limits)
+      : handlers(std::move(its_handlers)), max_connections(limits.connections), open(limits) {}
   ~Impl();
 
-  absl::Status Open(const std::string& address);
-  void Run();
+  absl::Status Start(const std::string& address);
 
-  // The loop's.
-  void AcceptAll();
-  void MakeRoom();
-  void OnEvent(uint64_t id, uint32_t events);
-  void Read(uint64_t id, Connection& connection);
-  void Dispatch(uint64_t id, Connection& connection);
-  void Answer(Connection& connection, std::string answer);
-  // False: the connection is to be closed.
-  bool Write(uint64_t id, Connection& connection);
-  bool Drain(Connection& connection);
-  void Watch(uint64_t id, const Connection& connection, int operation);
-  void Close(uint64_t id);
-  void TakeAnswers();
-  void CloseLate();
-  int TimeoutMs();
-  static absl::Duration Now() { return Clock::Real().Monotonic(); }
-
-  void LimitUnsent();
+  // Callbacks of the library, on its one thread.
+  static void* OnUri(void* impl, const char* uri, MHD_Connection* connection);
+  static MHD_Result OnRequest(void* impl,
+                              MHD_Connection* connection,
+                              const char* url,
+                              const char* method,
+                              const char* version,
+                              const char* upload,
+                              size_t* upload_size,
+                              void** exchange);
+  static void OnCompleted(void* impl,
+                          MHD_Connection* connection,
+                          void** exchange,
+                          MHD_RequestTerminationCode code);
+  static void OnConnection(void* impl,
+                           MHD_Connection* connection,
+                           void** id,
+                           MHD_ConnectionNotificationCode code);
+  MHD_Result Send(MHD_Connection* connection, const Answer& answer);
+  // False when the server is stopping.
+  bool Suspend(Exchange* exchange) ABSL_LOCKS_EXCLUDED(mu);
 
   // The handlers' threads.
-  struct Request {
-    uint64_t id = 0;
-    ParsedHead head;
-  };
-  void Handle(Lane lane);
+  void Handle(Lane lane) ABSL_LOCKS_EXCLUDED(mu);
   // Takes the lane's first request and those that ask for the same: one answer serves them all, so
   // that a flood of them costs one.
-  std::vector<Request> TakeRequests(Lane lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  std::vector<Exchange*> TakeRequests(Lane lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   HttpResponse Call(const HttpRequest& request) const;
   const HttpHandler* Find(std::string path) const;
-  void Wake() const;
 
   const std::map<std::string, HttpHandler> handlers;
-  const HttpLimits limits;
+  const size_t max_connections;
   std::string host;
   int port = 0;
-  int listen_fd = -1;
-  int epoll_fd = -1;
-  int wake_fd = -1;
+  HttpConnections open;
   std::vector<std::thread> threads;
-
-  // Of the loop's thread.
-  std::map<uint64_t, Connection> connections;
-  uint64_t next_id = kFirstConnection;
-  absl::Duration accept_again = absl::ZeroDuration();
-  bool accepting = true;
+  MHD_Daemon* daemon = nullptr;
 
   absl::Mutex mu;
   bool stopping ABSL_GUARDED_BY(mu) = false;
-  std::array<std::deque<Request>, kLanes> lanes ABSL_GUARDED_BY(mu);
-  std::vector<std::pair<uint64_t, std::string>> answers ABSL_GUARDED_BY(mu);
+  std::array<std::deque<Exchange*>, kLanes> lanes ABSL_GUARDED_BY(mu);
 };
 
-absl::Status HttpServer::Impl::Open(const std::string& address) {
+absl::Status HttpServer::Impl::Start(const std::string& address) {
   const absl::Status split = SplitAddress(address, host, port);
   if (!split.ok()) {
     return split;
   }
   std::string why;
-  listen_fd = Listen(host, port, why);
-  epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-  wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (listen_fd < 0 || epoll_fd < 0 || wake_fd < 0) {
-    return absl::UnavailableError(absl::StrCat("cannot listen for HTTP on ", address, ": ",
-                                               why.empty() ? strerror(errno) : why));
+  const int fd = Listen(host, port, why);
+  if (fd >= 0) {
+    port = PortOf(fd);
+    daemon = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, nullptr, nullptr, &OnRequest,
+        this, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+        static_cast<unsigned int>(max_connections + kSpareConnections),
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes, MHD_OPTION_URI_LOG_CALLBACK, &OnUri,
+        this, MHD_OPTION_NOTIFY_COMPLETED, &OnCompleted, this, MHD_OPTION_NOTIFY_CONNECTION,
+        &OnConnection, this, MHD_OPTION_END);
+    if (daemon == nullptr) {
+      why = "the HTTP library does not start";
+      close(fd);
+    }
   }
-  port = PortOf(listen_fd);
-  for (const auto& [fd, id] : {std::pair(listen_fd, kListenId), std::pair(wake_fd, kWakeId)}) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u64 = id;
-    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event);
+  if (daemon == nullptr) {
+    return absl::UnavailableError(absl::StrCat("cannot listen for HTTP on ", address, ": ", why));
   }
-  threads.emplace_back([this] {
-    pthread_setname_np(pthread_self(), "http");
-    Run();
-  });
   for (int lane = 0; lane < kLanes; ++lane) {
     for (int i = 0; i < kThreadsOfLane[lane]; ++i) {
       threads.emplace_back([this, lane] {
@@ -229,358 +234,130 @@ absl::Status HttpServer::Impl::Open(const std::string& address) {
   return absl::OkStatus();
 }
 
+// The library must not be stopped while a connection is suspended: first the handlers' threads
+// answer what waits, then it stops.
 HttpServer::Impl::~Impl() {
   {
     absl::MutexLock lock(&mu);
     stopping = true;
   }
-  if (wake_fd >= 0) {
-    Wake();
-  }
   for (std::thread& thread : threads) {
     thread.join();
   }
-  for (auto& [id, connection] : connections) {
-    CloseFd(connection.fd);
-  }
-  CloseFd(listen_fd);
-  CloseFd(epoll_fd);
-  CloseFd(wake_fd);
-}
-
-void HttpServer::Impl::Wake() const {
-  const uint64_t one = 1;
-  static_cast<void>(!write(wake_fd, &one, sizeof(one)));
-}
-
-void HttpServer::Impl::Run() {
-  std::array<epoll_event, 64> events{};
-  while (true) {
-    {
-      absl::MutexLock lock(&mu);
-      if (stopping) {
-        return;
-      }
-    }
-    const int count =
-        epoll_wait(epoll_fd, events.data(), static_cast<int>(events.size()), TimeoutMs());
-    for (int i = 0; i < count; ++i) {
-      OnEvent(events[static_cast<size_t>(i)].data.u64, events[static_cast<size_t>(i)].events);
-    }
-    TakeAnswers();
-    CloseLate();
+  if (daemon != nullptr) {
+    MHD_stop_daemon(daemon);
   }
 }
 
-// Until the next deadline.
-int HttpServer::Impl::TimeoutMs() {
-  absl::Duration wait = absl::Seconds(60);
-  const absl::Duration now = Now();
-  for (const auto& [id, connection] : connections) {
-    if (connection.state != Connection::State::kHandling) {
-      wait = std::min(wait, connection.deadline - now);
-    }
-  }
-  if (!accepting) {
-    wait = std::min(wait, accept_again - now);
-  }
-  return static_cast<int>(absl::ToInt64Milliseconds(std::max(wait, absl::ZeroDuration()))) + 1;
-}
-
-void HttpServer::Impl::OnEvent(uint64_t id, uint32_t events) {
-  if (id == kListenId) {
-    AcceptAll();
+void HttpServer::Impl::OnConnection(void* impl,
+                                    MHD_Connection* connection,
+                                    void** id,
+                                    MHD_ConnectionNotificationCode code) {
+  auto* const self = static_cast<Impl*>(impl);
+  if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+    self->open.Closed(reinterpret_cast<uintptr_t>(*id));
     return;
   }
-  if (id == kWakeId) {
-    uint64_t value = 0;
-    static_cast<void>(!read(wake_fd, &value, sizeof(value)));
-    return;
-  }
-  const auto found = connections.find(id);
-  if (found == connections.end()) {
-    return;  // closed by an event before this one
-  }
-  Connection& connection = found->second;
-  switch (connection.state) {
-    case Connection::State::kReading:
-      Read(id, connection);
-      break;
-    case Connection::State::kWriting:
-      if (!Write(id, connection)) {
-        Close(id);
-      }
-      break;
-    case Connection::State::kLingering:
-      if (!Drain(connection)) {
-        Close(id);
-      }
-      break;
-    case Connection::State::kHandling:
-      if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
-        Close(id);  // the client is gone; the answer will find nobody
-      }
-      break;
-  }
+  const MHD_ConnectionInfo* const info =
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+  *id = reinterpret_cast<void*>(self->open.Opened(info->connect_fd));
 }
 
-void HttpServer::Impl::AcceptAll() {
-  while (true) {
-    const int fd = accept4(listen_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) {
-      if (errno == EINTR || errno == ECONNABORTED) {
-        continue;
-      }
-      if (errno != EAGAIN && errno != EWOULDBLOCK) {  // no descriptor, no memory
-        MakeRoom();
-        accepting = false;
-        accept_again = Now() + kAcceptPause;
-        epoll_ctl(epoll_fd, EPOLL_CTL_DEL, listen_fd, nullptr);
-      }
-      return;
-    }
-    if (connections.size() >= limits.connections) {
-      MakeRoom();
-    }
-    const uint64_t id = next_id++;
-    Connection& connection = connections[id];
-    connection.fd = fd;
-    connection.deadline = Now() + limits.head;
-    Watch(id, connection, EPOLL_CTL_ADD);
-    // Most requests are there already; read at once, they do not count as waiting.
-    Read(id, connection);
-  }
+// The one place where the library shows the query as it was sent.
+void* HttpServer::Impl::OnUri(void* /*impl*/, const char* uri, MHD_Connection* connection) {
+  auto exchange = std::make_unique<Exchange>();
+  exchange->connection = connection;
+  const char* const query = strchr(uri, '?');
+  exchange->request.query = query == nullptr ? "" : query + 1;
+  return exchange.release();
 }
 
-// Closes the connection that has waited longest in the state that costs its client least. Ids are
-// in the order of arrival.
-void HttpServer::Impl::MakeRoom() {
-  for (const Connection::State state :
-       {Connection::State::kLingering, Connection::State::kReading, Connection::State::kWriting,
-        Connection::State::kHandling}) {
-    const auto oldest =
-        std::find_if(connections.begin(), connections.end(),
-                     [state](const auto& entry) { return entry.second.state == state; });
-    if (oldest != connections.end()) {
-      Close(oldest->first);
-      return;
-    }
-  }
+void HttpServer::Impl::OnCompleted(void* /*impl*/,
+                                   MHD_Connection* /*connection*/,
+                                   void** exchange,
+                                   MHD_RequestTerminationCode /*code*/) {
+  delete static_cast<Exchange*>(*exchange);
+  *exchange = nullptr;
 }
 
-void HttpServer::Impl::Watch(uint64_t id, const Connection& connection, int operation) {
-  epoll_event event{};
-  event.data.u64 = id;
-  switch (connection.state) {
-    case Connection::State::kReading:
-    case Connection::State::kLingering:
-      event.events = EPOLLIN;
-      break;
-    case Connection::State::kWriting:
-      event.events = EPOLLOUT;
-      break;
-    case Connection::State::kHandling:
-      event.events = 0;  // errors are told always
-      break;
+// Called when the head is there, and again when a handler's thread has resumed the connection.
+MHD_Result HttpServer::Impl::OnRequest(void* impl,
+                                       MHD_Connection* connection,
+                                       const char* url,
+                                       const char* method,
+                                       const char* /*version*/,
+                                       const char* /*upload*/,
+                                       size_t* /*upload_size*/,
+                                       void** exchange_slot) {
+  auto* const self = static_cast<Impl*>(impl);
+  auto* const exchange = static_cast<Exchange*>(*exchange_slot);
+  if (exchange->answer.response != nullptr) {
+    return self->Send(connection, exchange->answer);
   }
-  epoll_ctl(epoll_fd, operation, connection.fd, &event);
+  if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0) {
+    return self->Send(connection,
+                      MakeAnswer({405, "text/plain; charset=utf-8", "only GET and HEAD\n"}));
+  }
+  exchange->request.path = url;
+  if (url[0] != '/' || HasControlCharacter(exchange->request.path)) {
+    return self->Send(connection, MakeAnswer({400, "text/plain; charset=utf-8",
+                                              "not a request for this server\n"}));
+  }
+  self->open.Set(IdOf(connection), Waits::kForHandler);
+  if (!self->Suspend(exchange)) {
+    return self->Send(connection, MakeAnswer({503, "text/plain; charset=utf-8", "stopping\n"}));
+  }
+  return MHD_YES;
 }
 
-void HttpServer::Impl::Read(uint64_t id, Connection& connection) {
-  std::array<char, 4096> buffer{};
-  while (true) {
-    const ssize_t got = read(connection.fd, buffer.data(), buffer.size());
-    if (got < 0 && errno == EINTR) {
-      continue;
-    }
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      return;
-    }
-    if (got <= 0) {
-      Close(id);
-      return;
-    }
-    connection.in.append(buffer.data(), static_cast<size_t>(got));
-    const ParsedHead head = ParseHead(connection.in);
-    if (head.state != ParsedHead::State::kIncomplete) {
-      Dispatch(id, connection);
-      return;
-    }
-  }
+MHD_Result HttpServer::Impl::Send(MHD_Connection* connection, const Answer& answer) {
+  open.Set(IdOf(connection), Waits::kForClient, answer.bytes);
+  return MHD_queue_response(connection, answer.status, answer.response.get());
 }
 
-void HttpServer::Impl::Dispatch(uint64_t id, Connection& connection) {
-  ParsedHead head = ParseHead(connection.in);
-  connection.in.clear();
-  const bool known_method = head.method == "GET" || head.method == "HEAD";
-  if (head.state == ParsedHead::State::kBad || !known_method) {
-    Answer(
-        connection,
-        FormatResponse(
-            head.state == ParsedHead::State::kBad
-                ? HttpResponse{400, "text/plain; charset=utf-8", "not a request for this server\n"}
-                : HttpResponse{405, "text/plain; charset=utf-8", "only GET and HEAD\n"},
-            true));
-    Watch(id, connection, EPOLL_CTL_MOD);
-    if (!Write(id, connection)) {
-      Close(id);
-    }
-    return;
-  }
-  connection.state = Connection::State::kHandling;
-  Watch(id, connection, EPOLL_CTL_MOD);
-  const Lane lane = LaneOf(head.request.path);
+bool HttpServer::Impl::Suspend(Exchange* exchange) {
   absl::MutexLock lock(&mu);
-  lanes[lane].push_back(Request{id, std::move(head)});
-}
-
-void HttpServer::Impl::Answer(Connection& connection, std::string answer) {
-  connection.state = Connection::State::kWriting;
-  connection.deadline = Now() + limits.write;
-  connection.out = std::move(answer);
-}
-
-bool HttpServer::Impl::Write(uint64_t id, Connection& connection) {
-  while (connection.written < connection.out.size()) {
-    const ssize_t sent = send(connection.fd, connection.out.data() + connection.written,
-                              connection.out.size() - connection.written, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) {
-      continue;
-    }
-    if (sent < 0) {
-      return errno == EAGAIN || errno == EWOULDBLOCK;
-    }
-    connection.written += static_cast<size_t>(sent);
+  if (stopping) {
+    return false;
   }
-  connection.out.clear();
-  connection.state = Connection::State::kLingering;
-  connection.deadline = Now() + kLinger;
-  shutdown(connection.fd, SHUT_WR);
-  Watch(id, connection, EPOLL_CTL_MOD);
-  return Drain(connection);
-}
-
-bool HttpServer::Impl::Drain(Connection& connection) {
-  std::array<char, 4096> buffer{};
-  // Not for ever: a client that goes on sending is met again by the next event, or by the deadline.
-  for (int i = 0; i < 16; ++i) {
-    const ssize_t got = read(connection.fd, buffer.data(), buffer.size());
-    if (got < 0 && errno != EINTR) {
-      return errno == EAGAIN || errno == EWOULDBLOCK;
-    }
-    if (got == 0) {
-      return false;
-    }
-  }
+  MHD_suspend_connection(exchange->connection);
+  lanes[LaneOf(exchange->request.path)].push_back(exchange);
   return true;
 }
 
-void HttpServer::Impl::Close(uint64_t id) {
-  const auto found = connections.find(id);
-  if (found == connections.end()) {
-    return;
-  }
-  if (found->second.state == Connection::State::kHandling) {
-    absl::MutexLock lock(&mu);
-    for (std::deque<Request>& lane : lanes) {
-      std::erase_if(lane, [id](const Request& request) { return request.id == id; });
-    }
-  }
-  CloseFd(found->second.fd);  // which takes it out of the epoll set
-  connections.erase(found);
-}
-
-void HttpServer::Impl::LimitUnsent() {
-  size_t unsent = 0;
-  for (const auto& [id, connection] : connections) {
-    unsent += connection.out.size();
-  }
-  while (unsent > kUnsentBytesMax) {
-    const auto oldest = std::find_if(connections.begin(), connections.end(),
-                                     [](const auto& entry) { return !entry.second.out.empty(); });
-    unsent -= oldest->second.out.size();
-    Close(oldest->first);
-  }
-}
-
-void HttpServer::Impl::TakeAnswers() {
-  std::vector<std::pair<uint64_t, std::string>> ready;
-  {
-    absl::MutexLock lock(&mu);
-    ready.swap(answers);
-  }
-  for (auto& [id, answer] : ready) {
-    const auto found = connections.find(id);
-    if (found == connections.end()) {
-      continue;  // the client has gone
-    }
-    Answer(found->second, std::move(answer));
-    Watch(id, found->second, EPOLL_CTL_MOD);
-    if (!Write(id, found->second)) {
-      Close(id);
-    }
-  }
-  LimitUnsent();
-}
-
-void HttpServer::Impl::CloseLate() {
-  const absl::Duration now = Now();
-  if (!accepting && now >= accept_again) {
-    accepting = true;
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u64 = kListenId;
-    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, listen_fd, &event);
-  }
-  std::vector<uint64_t> late;
-  for (const auto& [id, connection] : connections) {
-    if (connection.state != Connection::State::kHandling && connection.deadline <= now) {
-      late.push_back(id);
-    }
-  }
-  for (const uint64_t id : late) {
-    Close(id);
-  }
-}
-
 void HttpServer::Impl::Handle(Lane lane) {
-  const auto ready = [this, lane] {
-    mu.AssertHeld();
-    return stopping || !lanes[lane].empty();
-  };
   while (true) {
-    std::vector<Request> requests;
+    std::vector<Exchange*> requests;
     {
       absl::MutexLock lock(&mu);
+      const auto ready = [this, lane]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+        return stopping || !lanes[lane].empty();
+      };
       mu.Await(absl::Condition(&ready));
-      if (stopping) {
+      if (lanes[lane].empty()) {
         return;
       }
       requests = TakeRequests(lane);
     }
-    const HttpResponse response = Call(requests[0].head.request);
-    {
-      absl::MutexLock lock(&mu);
-      for (const Request& request : requests) {
-        answers.emplace_back(request.id, FormatResponse(response, request.head.method != "HEAD"));
-      }
+    const Answer answer = MakeAnswer(Call(requests[0]->request));
+    for (Exchange* const exchange : requests) {
+      exchange->answer = answer;
+      // From here on the exchange is the library's.
+      MHD_resume_connection(exchange->connection);
     }
-    Wake();
   }
 }
 
-std::vector<HttpServer::Impl::Request> HttpServer::Impl::TakeRequests(Lane lane) {
-  std::deque<Request>& queue = lanes[lane];
-  std::vector<Request> taken = {std::move(queue.front())};
-  queue.pop_front();
-  const HttpRequest first = taken[0].head.request;
-  std::deque<Request> others;
-  for (Request& request : queue) {
-    const bool same = request.head.request.path == first.path &&
-                      (lane != kOtherLane || request.head.request.query == first.query);
-    same ? taken.push_back(std::move(request)) : others.push_back(std::move(request));
-  }
-  queue.swap(others);
+std::vector<Exchange*> HttpServer::Impl::TakeRequests(Lane lane) {
+  std::deque<Exchange*>& queue = lanes[lane];
+  const HttpRequest& first = queue.front()->request;
+  const auto others =
+      std::stable_partition(queue.begin(), queue.end(), [&first, lane](const Exchange* exchange) {
+        return exchange->request.path == first.path &&
+               (lane != kOtherLane || exchange->request.query == first.query);
+      });
+  std::vector<Exchange*> taken(queue.begin(), others);
+  queue.erase(queue.begin(), others);
   return taken;
 }
 
@@ -615,9 +392,9 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
     std::map<std::string, HttpHandler> handlers,
     const HttpLimits& limits) {
   auto impl = std::make_unique<Impl>(std::move(handlers), limits);
-  const absl::Status opened = impl->Open(address);
-  if (!opened.ok()) {
-    return opened;
+  const absl::Status started = impl->Start(address);
+  if (!started.ok()) {
+    return started;
   }
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }

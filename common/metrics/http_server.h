@@ -1,11 +1,12 @@
 // The small HTTP server of the daemons: /metrics, /healthz and whatever else they hand in. GET and
 // HEAD only.
 //
-// One thread accepts, reads requests and writes answers, and waits for no client: a request that is
-// not complete within HttpLimits::head, or an answer that is not taken within HttpLimits::write,
-// ends its connection. Of too many connections the one goes that has kept us waiting longest for
-// its request. Handlers run on other threads, /healthz and /metrics on one each of their own, so
-// that neither clients that never finish nor slow pages keep a probe or a scrape waiting.
+// One thread of libmicrohttpd accepts, reads requests and writes answers, and waits for no client:
+// a request that is not complete within HttpLimits::head, or an answer that is not taken within
+// HttpLimits::write, ends its connection. Of too many connections the one goes that has kept us
+// waiting longest for its request. Handlers run on other threads, /healthz and /metrics on one each
+// of their own, so that neither clients that never finish nor slow pages keep a probe or a scrape
+// waiting.
 #pragma once
 
 #include <functional>

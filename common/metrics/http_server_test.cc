@@ -147,11 +147,19 @@ TEST_F(HttpServerTest, Get_InPieces_IsAnswered) {
   close(fd);
 }
 
-TEST_F(HttpServerTest, Nonsense_Is400) {
+TEST_F(HttpServerTest, Nonsense_EndsTheConnection) {
   const int fd = Connect(server_->port());
   Say(fd, "\x16\x03\x01\r\n\r\n");
-  EXPECT_THAT(Rest(fd), StartsWith("HTTP/1.1 400 "));
+  EXPECT_EQ(Rest(fd), "");
   close(fd);
+}
+
+TEST_F(HttpServerTest, BadPathOrLongHead_IsRefused) {
+  EXPECT_THAT(Ask(server_->port(), "GET", "nowhere"), StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(Ask(server_->port(), "GET", "/tree/%0a"), StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(Ask(server_->port(), "GET", "/tree/%C2%B5%20m"), HasSubstr("tree /tree/\u00b5 m"));
+  EXPECT_THAT(Ask(server_->port(), "GET", "/echo?" + std::string(64 << 10, 'x')),
+              StartsWith("HTTP/1.1 4"));
 }
 
 // Of too many connections those go that keep us waiting for their request, the oldest first;
