@@ -323,6 +323,9 @@ void MergeTrainerChecks(const std::string& json, int gpus, Findings& out) {
   const auto text = [](const nlohmann::json& row, const char* key) {
     return row.contains(key) && row[key].is_string() ? row[key].get<std::string>() : "";
   };
+  const auto flag = [](const nlohmann::json& row, const char* key) {
+    return row.contains(key) && row[key].is_boolean() && row[key].get<bool>();
+  };
   for (const nlohmann::json& row : list) {
     if (row.is_object() && gpus > 0 && text(row, "name") == "device") {
       out.push_back({Verdict::kFailed, "trainer device",
@@ -330,9 +333,10 @@ void MergeTrainerChecks(const std::string& json, int gpus, Findings& out) {
                      "install a build with CUDA, and CUDA 13's libraries where it finds them "
                      "(HEARTH_CUDA_LIBRARIES)"});
     } else if (row.is_object()) {
-      const bool ok = row.contains("ok") && row["ok"].is_boolean() && row["ok"].get<bool>();
-      out.push_back({ok ? Verdict::kOk : Verdict::kFailed,
-                     absl::StrCat("trainer ", text(row, "name")), text(row, "text"),
+      const Verdict verdict = !flag(row, "ok")    ? Verdict::kFailed
+                              : flag(row, "note") ? Verdict::kNote
+                                                  : Verdict::kOk;
+      out.push_back({verdict, absl::StrCat("trainer ", text(row, "name")), text(row, "text"),
                      text(row, "remedy")});
     }
   }

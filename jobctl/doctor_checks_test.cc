@@ -178,10 +178,12 @@ TEST(MergeTrainerChecks, Rows_AreTakenOver) {
   Findings out;
   MergeTrainerChecks(
       R"([{"name":"nccl","ok":false,"text":"not found","remedy":"install libnccl2"},
-          {"name":"cuda","ok":true,"text":"13.0","remedy":""}])",
+          {"name":"cuda","ok":true,"text":"13.0","remedy":""},
+          {"name":"nvfp4","ok":true,"note":true,"text":"not on this GPU: emulated","remedy":""}])",
       /*gpus=*/1, out);
   EXPECT_EQ(Text(out),
-            "failed trainer nccl: not found -> install libnccl2\nok trainer cuda: 13.0 -> \n");
+            "failed trainer nccl: not found -> install libnccl2\nok trainer cuda: 13.0 -> \n"
+            "note trainer nvfp4: not on this GPU: emulated -> \n");
   out.clear();
   MergeTrainerChecks(R"([{"name":"device","ok":true,"text":"no GPU in use","remedy":""}])",
                      /*gpus=*/2, out);

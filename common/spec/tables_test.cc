@@ -70,6 +70,18 @@ TEST(RecipesTest, AllRows_HaveSoundOperandsAndKnownFallbacks) {
   }
 }
 
+// kernels/core/exec.h relies on it: a GPU has quantised forms beside bf16 alone.
+TEST(RecipesTest, RowsThatQuantise_StoreBf16) {
+  for (const Recipe& recipe : Recipes()) {
+    if (recipe.quantised()) {
+      EXPECT_EQ(recipe.activation, DType::kBf16) << recipe.name;
+      EXPECT_EQ(recipe.parameters.storage, DType::kBf16) << recipe.name;
+      EXPECT_EQ(recipe.fprop.output, DType::kBf16) << recipe.name;
+      EXPECT_EQ(recipe.dgrad.output, DType::kBf16) << recipe.name;
+    }
+  }
+}
+
 TEST(RecipesTest, Rows_FollowTheirPapers) {
   const Recipe& fp8 = *FindRecipe("fp8");
   EXPECT_EQ(fp8.amax_history, 16);

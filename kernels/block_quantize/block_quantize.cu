@@ -236,8 +236,7 @@ __global__ void __launch_bounds__(kThreads) UpdateBlockAmaxKernel(
 }  // namespace
 
 absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args) {
-  return args.tensors[0].x.dtype == DType::kBF16 ? LaunchTyped<Bf16>(exec, args)
-                                                 : LaunchTyped<float>(exec, args);
+  return LaunchTyped<Bf16>(exec, args);
 }
 
 absl::Status BlockDequantize(const Exec& exec, const BlockDequantizeArgs& args) {

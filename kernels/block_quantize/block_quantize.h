@@ -1,5 +1,5 @@
-// NVFP4 and MXFP8: block-scaled copies of tensors, and back. T = kF32 or kF64 on the CPU, A on CUDA
-// (core/exec.h); values are quantised as floats.
+// NVFP4 and MXFP8: block-scaled copies of tensors, and back. T = kF32 or kF64 on the CPU; on CUDA
+// kBF16, and on the way back A (core/exec.h). Values are quantised as floats.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct BlockQuantizeTensor {
 //   skip   : optional, one int32 beside the tensors: if it is not 0 nothing is written at all
 // Bits independent of exec.threads, of the grid, and equal on CPU and CUDA.
 // Errors: kInvalidArgument (shape, dtype, alignment or a combination that is not defined, text says
-// which).
+// which); kUnimplemented (T on CUDA).
 struct BlockQuantizeArgs {
   absl::Span<const BlockQuantizeTensor> tensors;
   const int32_t* skip = nullptr;

@@ -428,6 +428,7 @@ absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args) {
     return absl::OkStatus();
   }
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.tensors[0].x.dtype, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireFormStorage(exec, args.tensors[0].x.dtype, true, kOp));
   HEARTH_RUN_ON_CUDA(exec, kOp, BlockQuantize(exec, args));
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   if (args.skip != nullptr && *args.skip != 0) {

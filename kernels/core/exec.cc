@@ -108,6 +108,14 @@ absl::Status RequireStorage(const Exec& exec, DType dtype, const char* op) {
                                                exec.device == Device::kCpu ? "a CPU" : "a GPU"));
 }
 
+absl::Status RequireFormStorage(const Exec& exec, DType dtype, bool wanted, const char* op) {
+  if (!wanted || exec.device == Device::kCpu || dtype == DType::kBF16) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(absl::StrCat(op, ": quantised or kept forms of ", Name(dtype),
+                                               " tensors on a GPU, bf16 alone has them"));
+}
+
 absl::Status RequireGradient(
     const TensorView& gradient, DType dtype, int64_t count, const char* op, const char* name) {
   const bool narrow = dtype != DType::kF64 && gradient.dtype == DType::kBF16;

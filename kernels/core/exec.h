@@ -37,7 +37,8 @@ struct Exec {
 //   CPU : kF32 or kF64; narrower formats are emulated by the `round_*` arguments
 //   CUDA: kF32 or kBF16, called A in the headers, the same for all activations and weights of a
 //         call; `round_*` must say the storage type or kF32. Statistics (rstd, lse, mean, nll) are
-//         kF32, weight gradients G are kF32 or kBF16 (sums in fp32, rounded once a call).
+//         kF32, weight gradients G are kF32 or kBF16 (sums in fp32, rounded once a call). Forms of
+//         a tensor that are quantised, block-scaled or kept exist beside kBF16 alone.
 
 // kInvalidArgument if exec.threads < 1; kUnimplemented if `exec` names a GPU.
 absl::Status RequireCpu(const Exec& exec, const char* op);
@@ -61,6 +62,10 @@ absl::Status RequireCount(
 absl::Status RequireFloating(const TensorView& view, const char* op, const char* name);
 // kUnimplemented unless `dtype` is a storage type of exec's device.
 absl::Status RequireStorage(const Exec& exec, DType dtype, const char* op);
+// kUnimplemented if `wanted`, quantised, block-scaled or kept forms of an op's tensors, are asked of
+// a GPU beside tensors stored as anything but kBF16: recipes that quantise store activations and
+// weights so, and these forms are most of what there is to compile.
+absl::Status RequireFormStorage(const Exec& exec, DType dtype, bool wanted, const char* op);
 // S, the type of statistics kept beside tensors stored as `dtype`.
 constexpr DType StatisticsType(DType dtype) {
   return dtype == DType::kF64 ? DType::kF64 : DType::kF32;

@@ -37,6 +37,18 @@ TEST(RequireCpu, CudaDevice_IsUnimplemented) {
   EXPECT_EQ(RequireCpu(exec, "op").code(), absl::StatusCode::kUnimplemented);
 }
 
+TEST(RequireFormStorage, OnAGpu_FormsAreBesideBf16Alone) {
+  Exec gpu;
+  gpu.device = Device::kCuda;
+  EXPECT_TRUE(RequireFormStorage(gpu, DType::kBF16, true, "op").ok());
+  EXPECT_TRUE(RequireFormStorage(gpu, DType::kF32, false, "op").ok());
+  EXPECT_TRUE(RequireFormStorage(Exec(), DType::kF32, true, "op").ok());
+  const absl::Status status = RequireFormStorage(gpu, DType::kF32, true, "op");
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(status.message(),
+            "op: quantised or kept forms of f32 tensors on a GPU, bf16 alone has them");
+}
+
 TEST(TensorView, FourDimensions_FoldToRowsAndCols) {
   std::vector<double> data(120);
   const TensorView view = View(data.data(), {2, 3, 4, 5});

@@ -131,13 +131,15 @@ __global__ void __launch_bounds__(kNormThreads, kNormForwardBlocks<A>)
           if (p.y != nullptr) {
             StoreRaw8(p.y + begin + col, y);
           }
-          float v[8];
-          Unpack(y, v);
-          QuantizeNormPack(p.quant, tile, begin + col, r, col, scale, v, amax);
+          if constexpr (kHasForms<A>) {
+            float v[8];
+            Unpack(y, v);
+            QuantizeNormPack(p.quant, tile, begin + col, r, col, scale, v, amax);
+          }
         }
       }
     }
-    if (p.quant.columns != nullptr) {
+    if (kHasForms<A> && p.quant.columns != nullptr) {
       __syncthreads();
       const int rows = static_cast<int>(min(shape.rows - here.row0, int64_t{here.rows}));
       tile.WriteColumns(p.quant.columns, shape.rows, here.row0, 0, rows, shape.cols);
@@ -145,7 +147,7 @@ __global__ void __launch_bounds__(kNormThreads, kNormForwardBlocks<A>)
     }
     here = next;
   }
-  if (p.quant.amax != nullptr) {
+  if (kHasForms<A> && p.quant.amax != nullptr) {
     RaiseAmaxOfBlock(p.quant.amax, amax, amax_scratch);
   }
 }
@@ -265,13 +267,15 @@ __global__ void __launch_bounds__(kNormThreads, kNormBackwardBlocks)
           } else {
             StoreRaw8(p.dx + begin + col, dx);
           }
-          Unpack(dx, v);
-          QuantizeNormPack(p.quant, tile, begin + col, r, col, scale, v, amax);
+          if constexpr (kHasForms<A>) {
+            Unpack(dx, v);
+            QuantizeNormPack(p.quant, tile, begin + col, r, col, scale, v, amax);
+          }
         }
       }
       ask_d_sum(next_row);
     }
-    if (p.quant.columns != nullptr) {
+    if (kHasForms<A> && p.quant.columns != nullptr) {
       __syncthreads();
       const int rows = static_cast<int>(min(shape.rows - here.row0, int64_t{here.rows}));
       tile.WriteColumns(p.quant.columns, shape.rows, here.row0, 0, rows, shape.cols);
@@ -287,7 +291,7 @@ __global__ void __launch_bounds__(kNormThreads, kNormBackwardBlocks)
   if (kCentred && p.bias_partial != nullptr) {
     StorePartial(bias_sums, me, shape.cols, p.bias_partial);
   }
-  if (p.quant.amax != nullptr) {
+  if (kHasForms<A> && p.quant.amax != nullptr) {
     RaiseAmaxOfBlock(p.quant.amax, amax, amax_scratch);
   }
 }

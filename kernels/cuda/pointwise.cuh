@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKerne
       if (out != nullptr) {
         StoreRaw8(out + at + o * cols, rounded[o]);
       }
-      if (quant.empty()) {
+      if (!kHasForms<A> || quant.empty()) {
         continue;
       }
       amax = RaiseMagnitude(amax, rounded[o]);
@@ -218,20 +218,15 @@ __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKerne
     }
     __syncthreads();
   }
-  if (quant.amax != nullptr) {
+  if (kHasForms<A> && quant.amax != nullptr) {
     RaiseAmaxOfBlock(quant.amax, MagnitudeOf<A>(amax), words[0]);
   }
 }
 
-// Tiles of outputs that a block of threads holds at once: in fp32 one, for which the inputs of
-// several are read again.
-template <typename A, typename Op>
-constexpr int kBlockTiles = sizeof(A) == 2 ? Op::kOutputs : 1;
-
 // With block forms of the output [rows, kOutputs * cols]. cols is a multiple of 16, and of 128 if
 // there are several outputs; everything is aligned to 16 bytes.
 template <typename A, typename Op, bool kFp4>
-__global__ void __launch_bounds__(kPointwiseThreads, ResidentBlocks<A>(kBlockTiles<A, Op>))
+__global__ void __launch_bounds__(kPointwiseThreads, ResidentBlocks<A>(Op::kOutputs))
     PointwiseBlockKernel(Op op,
                          A* out,
                          const __grid_constant__ BlockQuantView quant,
@@ -240,7 +235,7 @@ __global__ void __launch_bounds__(kPointwiseThreads, ResidentBlocks<A>(kBlockTil
                          uint32_t tiles_across) {
   using Tile = PointwiseTile<true>;
   static_assert(kPointwiseThreads == kBlockThreads && Tile::kCols == kBlockTile);
-  constexpr int kTiles = kBlockTiles<A, Op>;
+  constexpr int kTiles = Op::kOutputs;  // a block of threads holds one of each output
   extern __shared__ __align__(16) unsigned char memory[];
   auto* tiles = reinterpret_cast<BlockTile<A>*>(memory);
   const int64_t row0 = static_cast<int64_t>(blockIdx.x / tiles_across) * Tile::kRows;
@@ -252,35 +247,25 @@ __global__ void __launch_bounds__(kPointwiseThreads, ResidentBlocks<A>(kBlockTil
     }
     __syncthreads();
   }
-#pragma unroll 1
-  for (int first = 0; first < Op::kOutputs; first += kTiles) {
-    uint32_t largest = 0;
-    const auto sink = [&](int row, int64_t at, const Raw8<A>(&rounded)[kResults<Op>]) {
+  uint32_t largest = 0;
+  const auto sink = [&](int row, int64_t at, const Raw8<A>(&rounded)[kResults<Op>]) {
 #pragma unroll
-      for (int o = 0; o < Op::kOutputs; ++o) {
-        if (kTiles != Op::kOutputs && o != first) {
-          continue;
-        }
-        if (out != nullptr) {
-          StoreRaw8(out + at + o * cols, rounded[o]);
-        }
-        largest = RaiseMagnitude(largest, rounded[o]);
-        tiles[kTiles == Op::kOutputs ? o : 0].Put(row, TileColumn<Tile>(), rounded[o]);
+    for (int o = 0; o < Op::kOutputs; ++o) {
+      if (out != nullptr) {
+        StoreRaw8(out + at + o * cols, rounded[o]);
       }
-    };
-    ApplyToTile<A, Tile, Op::kBatch>(op, rows, cols, row0, col0, sink);
-    __syncthreads();
+      largest = RaiseMagnitude(largest, rounded[o]);
+      tiles[o].Put(row, TileColumn<Tile>(), rounded[o]);
+    }
+  };
+  ApplyToTile<A, Tile, Op::kBatch>(op, rows, cols, row0, col0, sink);
+  __syncthreads();
 #pragma unroll 1
-    for (int part = first; part < first + kTiles; ++part) {
-      const BlockPlace place = {rows, Op::kOutputs * cols, row0, part * cols + col0,
-                                blockIdx.x == 0 && part == 0};
-      // The magnitude of all parts counts once.
-      WriteBlockForms<A, kFp4>(quant, place, part == first ? MagnitudeOf<A>(largest) : 0,
-                               tiles[part - first]);
-    }
-    if (kTiles != Op::kOutputs) {
-      __syncthreads();
-    }
+  for (int part = 0; part < kTiles; ++part) {
+    const BlockPlace place = {rows, Op::kOutputs * cols, row0, part * cols + col0,
+                              blockIdx.x == 0 && part == 0};
+    // The magnitude of all parts counts once.
+    WriteBlockForms<A, kFp4>(quant, place, part == 0 ? MagnitudeOf<A>(largest) : 0, tiles[part]);
   }
 }
 
@@ -311,6 +296,9 @@ __global__ void __launch_bounds__(kPointwiseThreads)
       if (out != nullptr) {
         out[(row * Op::kOutputs + o) * cols + col] = rounded;
       }
+      if constexpr (!kHasForms<A>) {
+        continue;
+      }
       amax = RaiseMagnitude(amax, v);
       if (quant.has_values()) {
         StoreQuantValue(quant, rows, Op::kOutputs * cols, row, o * cols + col, v,
@@ -322,7 +310,7 @@ __global__ void __launch_bounds__(kPointwiseThreads)
                       QuantScale(op.extra));
     }
   }
-  if (quant.amax != nullptr) {
+  if (kHasForms<A> && quant.amax != nullptr) {
     RaiseAmaxOfBlock(quant.amax, amax, scratch);
   }
 }
@@ -341,7 +329,7 @@ absl::Status PointwiseBlocks(const Exec& exec,
         absl::StrCat(name, ": block forms of operands that are not aligned to 16 bytes"));
   }
   const auto launch = [&](auto kernel) -> absl::Status {
-    constexpr int kBytes = static_cast<int>(sizeof(BlockTile<A>)) * kBlockTiles<A, Op>;
+    constexpr int kBytes = static_cast<int>(sizeof(BlockTile<A>)) * Op::kOutputs;
     if (kBytes > 48 * 1024) {
       HEARTH_CUDA_RETURN_IF_ERROR(
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
@@ -374,8 +362,10 @@ absl::Status Pointwise(const Exec& exec,
     return absl::OkStatus();
   }
   aligned = aligned && Aligned16(op.kept.values);
-  if (!blocks.empty()) {
-    return PointwiseBlocks<A>(exec, name, op, aligned, out, blocks, rows, cols);
+  if constexpr (kHasForms<A>) {
+    if (!blocks.empty()) {
+      return PointwiseBlocks<A>(exec, name, op, aligned, out, blocks, rows, cols);
+    }
   }
   const bool columns = quant.columns != nullptr;
   if constexpr (Op::kExtra == 1) {
@@ -403,7 +393,7 @@ absl::Status Pointwise(const Exec& exec,
   };
   using Square = PointwiseTile<true>;
   using Long = PointwiseTile<false>;
-  if constexpr (Op::kKept != KeptUse::kWrite) {
+  if constexpr (kHasForms<A> && Op::kKept != KeptUse::kWrite) {
     if (columns || Op::kExtra == 1) {
       return launch(PointwiseKernel<A, Op, true>, Square::kRows, Square::kCols);
     }
@@ -415,14 +405,23 @@ template <KeptUse kUse>
 using KeptUseIs = std::integral_constant<KeptUse, kUse>;
 
 // run(KeptUseIs<...>(), the view): what the op does with its kept input.
-template <typename Run>
+template <typename A, typename Run>
 absl::Status WithKept(const KeptInput& kept, const Run& run) {
-  return kept.empty() ? run(KeptUseIs<KeptUse::kNone>(), kept)
-                      : run(KeptUseIs<KeptUse::kRead>(), kept);
+  if constexpr (kHasForms<A>) {
+    if (!kept.empty()) {
+      return run(KeptUseIs<KeptUse::kRead>(), kept);
+    }
+  }
+  return run(KeptUseIs<KeptUse::kNone>(), kept);
 }
-template <typename Run>
+template <typename A, typename Run>
 absl::Status WithKept(const KeptInput& keep, const KeptInput& kept, const Run& run) {
-  return keep.empty() ? WithKept(kept, run) : run(KeptUseIs<KeptUse::kWrite>(), keep);
+  if constexpr (kHasForms<A>) {
+    if (!keep.empty()) {
+      return run(KeptUseIs<KeptUse::kWrite>(), keep);
+    }
+  }
+  return WithKept<A>(kept, run);
 }
 
 }  // namespace hearth::kernels::cuda

@@ -28,10 +28,17 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/util.cuh"
 
 namespace hearth::kernels::cuda {
+
+// Whether tensors stored as A have quantised, block-scaled and kept forms: RequireFormStorage
+// (core/exec.h) has refused them elsewhere. Launchers instantiate no kernel that writes or reads
+// them without.
+template <typename A>
+inline constexpr bool kHasForms = std::is_same_v<A, Bf16>;
 
 // 1 where nothing is scaled: amax alone is wanted.
 __device__ __forceinline__ float QuantScale(const QuantView& quant) {

@@ -102,7 +102,7 @@ struct BackwardOp {
 template <typename A, bool kErf>
 absl::Status Forward(const Exec& exec, const GeluForwardArgs& args) {
   const int64_t cols = args.x.cols();
-  return WithKept(args.keep, args.kept, [&](auto use, const KeptInput& kept) {
+  return WithKept<A>(args.keep, args.kept, [&](auto use, const KeptInput& kept) {
     const ForwardOp<A, kErf, decltype(use)::value> op{args.x.as<A>(), args.bias.as<A>(), cols,
                                                       kept};
     return Pointwise<A>(exec, kOp, op, Aligned16(args.x.data), args.y, args.y_quant, args.y_blocks,
@@ -117,7 +117,7 @@ absl::Status Forward(const Exec& exec, const GeluForwardArgs& args) {
 template <typename A, bool kErf>
 absl::Status Backward(const Exec& exec, const GeluBackwardArgs& args) {
   const int64_t cols = args.x.cols();
-  return WithKept(args.kept, [&](auto use, const KeptInput& kept) {
+  return WithKept<A>(args.kept, [&](auto use, const KeptInput& kept) {
     const BackwardOp<A, kErf, decltype(use)::value> op{args.x.as<A>(), args.bias.as<A>(),
                                                        args.dy.as<A>(), cols, kept};
     return Pointwise<A>(exec, kOp, op, Aligned16(args.x.data) && Aligned16(args.dy.data), args.dx,

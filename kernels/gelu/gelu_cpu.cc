@@ -169,6 +169,10 @@ size_t GeluForwardWorkspaceBytes(const GeluForwardArgs&) {
 absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireFormStorage(
+      exec, args.x.dtype,
+      !args.y_quant.empty() || !args.y_blocks.empty() || !args.keep.empty() || !args.kept.empty(),
+      kOp));
   HEARTH_RUN_ON_CUDA(exec, kOp, GeluForward(exec, args));
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   const auto compute = [&](const TensorView& y) {
@@ -195,6 +199,9 @@ size_t GeluBackwardWorkspaceBytes(const GeluBackwardArgs&) {
 absl::Status GeluBackward(const Exec& exec, const GeluBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireFormStorage(
+      exec, args.x.dtype, !args.dx_quant.empty() || !args.dx_blocks.empty() || !args.kept.empty(),
+      kOp));
   HEARTH_RUN_ON_CUDA(exec, kOp, GeluBackward(exec, args));
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   const auto compute = [&](const TensorView& dx) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "kernels/formats/formats.h"
@@ -79,6 +80,34 @@ TEST(GeluBackward, QuantisedAlone_SameBitsAsOfThePlainOutput) {
   args.dx_quant = {DType::kE5M2, o.rows.data(), o.columns.data(), &scale, &amax};
   ASSERT_TRUE(GeluBackward(Exec(), args).ok());
   o.ExpectQuantised(scale, amax, EncodeE5m2);
+}
+
+// There are no kernels for it: no recipe that quantises stores fp32.
+TEST(Gelu, QuantisedBesideFp32OnAGpu_IsRefused) {
+  Operands o;
+  Exec gpu;
+  gpu.device = Device::kCuda;
+  const float scale = 20.0F;
+  float amax = 0.0F;
+  GeluForwardArgs args;
+  args.x = View(o.x.data(), {kRows, kCols});
+  args.y = View(o.plain.data(), {kRows, kCols});
+  const auto refused = [&gpu](const auto& run) {
+    const absl::Status status = run(gpu);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+    return std::string(status.message());
+  };
+  const auto forward = [&args](const Exec& exec) { return GeluForward(exec, args); };
+  args.y_quant = {DType::kE4M3, o.rows.data(), nullptr, &scale, &amax};
+  EXPECT_EQ(refused(forward),
+            "gelu: quantised or kept forms of f32 tensors on a GPU, bf16 alone has them");
+  GeluBackwardArgs back;
+  back.dy = View(o.dy.data(), {kRows, kCols});
+  back.x = args.x;
+  back.dx = args.y;
+  back.dx_quant = {DType::kE5M2, o.rows.data(), nullptr, &scale, &amax};
+  EXPECT_NE(refused([&back](const Exec& exec) { return GeluBackward(exec, back); }).find("f32"),
+            std::string::npos);
 }
 
 }  // namespace

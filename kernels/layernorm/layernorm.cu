@@ -27,8 +27,10 @@ absl::Status Forward(const Exec& exec, const LayerNormForwardArgs& args) {
   p.rstd = args.rstd.as<float>();
   p.quant = args.y_quant;
   p.eps = static_cast<float>(args.eps);
-  if (!args.y_blocks.empty()) {
-    return LaunchNormForwardBlocks<A, true>(exec, p, args.y_blocks, kOp);
+  if constexpr (kHasForms<A>) {
+    if (!args.y_blocks.empty()) {
+      return LaunchNormForwardBlocks<A, true>(exec, p, args.y_blocks, kOp);
+    }
   }
   return LaunchNormForward<A, true>(exec, p, kOp);
 }
@@ -50,9 +52,11 @@ absl::Status Backward(const Exec& exec, const LayerNormBackwardArgs& args) {
   p.rstd = args.rstd.as<float>();
   p.dx = args.dx.as<A>();
   p.quant = args.dx_quant;
-  if (!args.dx_blocks.empty()) {
-    return LaunchNormBackwardBlocks<A, true>(exec, p, args.dx_blocks, args.d_weight, args.d_bias,
-                                             kOp);
+  if constexpr (kHasForms<A>) {
+    if (!args.dx_blocks.empty()) {
+      return LaunchNormBackwardBlocks<A, true>(exec, p, args.dx_blocks, args.d_weight, args.d_bias,
+                                               kOp);
+    }
   }
   return LaunchNormBackward<A, true>(exec, p, args.d_weight, args.d_bias, kOp);
 }

@@ -183,11 +183,14 @@ absl::Status LaunchBackward(const Exec& exec,
                             const RopeBackwardParams<A>& p,
                             const BlockQuantView& blocks,
                             const Rotation& rotation) {
-  if (!blocks.empty()) {
-    return p.q_weight != nullptr ? LaunchBackwardBlocks<A, true>(exec, p, blocks, rotation)
-                                 : LaunchBackwardBlocks<A, false>(exec, p, blocks, rotation);
+  if constexpr (kHasForms<A>) {
+    if (!blocks.empty()) {
+      return p.q_weight != nullptr ? LaunchBackwardBlocks<A, true>(exec, p, blocks, rotation)
+                                   : LaunchBackwardBlocks<A, false>(exec, p, blocks, rotation);
+    }
   }
-  const bool columns = p.quant.columns != nullptr && p.rows % 16 == 0 && Aligned16(p.quant.columns);
+  const bool columns =
+      kHasForms<A> && p.quant.columns != nullptr && p.rows % 16 == 0 && Aligned16(p.quant.columns);
   const bool vectors = AlignedBackward(p);
   const int64_t tiles = CeilDiv(p.rows, kRopeTileRows);
   if (!vectors) {
@@ -207,8 +210,12 @@ absl::Status LaunchBackward(const Exec& exec,
     turn.rotated = p.rotated;
     turn.total = p.total;
     turn.dim = p.dim;
-    return p.quant.empty() ? LaunchTiles<A, false, false>(exec, turn, rotation)
-                           : LaunchTiles<A, false, true>(exec, turn, rotation);
+    if constexpr (kHasForms<A>) {
+      if (!p.quant.empty()) {
+        return LaunchTiles<A, false, true>(exec, turn, rotation);
+      }
+    }
+    return LaunchTiles<A, false, false>(exec, turn, rotation);
   }
   const int tile_heads = std::max(1, 128 / p.dim);
   const dim3 grid(static_cast<unsigned>(tiles),
@@ -216,7 +223,10 @@ absl::Status LaunchBackward(const Exec& exec,
   const size_t tile_bytes =
       columns ? sizeof(uint32_t) * QuantTile<kRopeTileRows>::Words(tile_heads * p.dim) : 0;
   const size_t sum_bytes = sizeof(float) * kRopeThreads / 32 * p.dim;
-  const auto kernel = columns ? RopeNormBackwardKernel<A, true> : RopeNormBackwardKernel<A, false>;
+  auto kernel = RopeNormBackwardKernel<A, false>;
+  if constexpr (kHasForms<A>) {
+    kernel = columns ? RopeNormBackwardKernel<A, true> : kernel;
+  }
   kernel<<<grid, kRopeThreads, tile_bytes + sum_bytes, StreamOf(exec)>>>(
       p, rotation, GroupLanes(p.dim), tile_heads);
   return HEARTH_CUDA_LAUNCHED(kOp);

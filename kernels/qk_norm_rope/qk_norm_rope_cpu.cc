@@ -406,6 +406,8 @@ absl::Status QkNormRopeBackward(const Exec& exec, const QkNormRopeBackwardArgs& 
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   const DType dtype = args.d_out.dtype;
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, dtype, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireFormStorage(
+      exec, dtype, !args.d_qkv_quant.empty() || !args.d_qkv_blocks.empty(), kOp));
   if (!args.q_weight.empty()) {
     HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.d_q_weight.dtype, kOp));
   }

@@ -25,8 +25,10 @@ absl::Status Forward(const Exec& exec, const RmsNormForwardArgs& args) {
   p.rstd = args.rstd.as<float>();
   p.quant = args.y_quant;
   p.eps = static_cast<float>(args.eps);
-  if (!args.y_blocks.empty()) {
-    return LaunchNormForwardBlocks<A, false>(exec, p, args.y_blocks, kOp);
+  if constexpr (kHasForms<A>) {
+    if (!args.y_blocks.empty()) {
+      return LaunchNormForwardBlocks<A, false>(exec, p, args.y_blocks, kOp);
+    }
   }
   return LaunchNormForward<A, false>(exec, p, kOp);
 }
@@ -47,9 +49,11 @@ absl::Status Backward(const Exec& exec, const RmsNormBackwardArgs& args) {
   p.rstd = args.rstd.as<float>();
   p.dx = args.dx.as<A>();
   p.quant = args.dx_quant;
-  if (!args.dx_blocks.empty()) {
-    return LaunchNormBackwardBlocks<A, false>(exec, p, args.dx_blocks, args.d_weight, TensorView(),
-                                              kOp);
+  if constexpr (kHasForms<A>) {
+    if (!args.dx_blocks.empty()) {
+      return LaunchNormBackwardBlocks<A, false>(exec, p, args.dx_blocks, args.d_weight,
+                                                TensorView(), kOp);
+    }
   }
   return LaunchNormBackward<A, false>(exec, p, args.d_weight, TensorView(), kOp);
 }

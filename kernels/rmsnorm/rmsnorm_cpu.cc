@@ -209,6 +209,8 @@ bool WritesBlocks(const Exec& exec, const RmsNormForwardArgs& args) {
 absl::Status RmsNormForward(const Exec& exec, const RmsNormForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
+  HEARTH_RETURN_IF_ERROR(
+      RequireFormStorage(exec, args.x.dtype, !args.y_quant.empty() || !args.y_blocks.empty(), kOp));
   HEARTH_RUN_ON_CUDA(exec, kOp, RmsNormForward(exec, args));
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   const auto compute = [&](const TensorView& y) {
@@ -259,6 +261,8 @@ bool WritesBlocks(const Exec& exec, const RmsNormBackwardArgs& args) {
 absl::Status RmsNormBackward(const Exec& exec, const RmsNormBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.dy.dtype, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireFormStorage(
+      exec, args.dy.dtype, !args.dx_quant.empty() || !args.dx_blocks.empty(), kOp));
   if (!args.d_weight.empty()) {
     HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.d_weight.dtype, kOp));
   }

@@ -64,7 +64,7 @@ struct BackwardOp {
 template <typename A>
 absl::Status Forward(const Exec& exec, const SwigluForwardArgs& args) {
   const int64_t cols = args.gate_up.cols() / 2;
-  return WithKept(args.keep, args.kept, [&](auto use, const KeptInput& kept) {
+  return WithKept<A>(args.keep, args.kept, [&](auto use, const KeptInput& kept) {
     const ForwardOp<A, decltype(use)::value> op{args.gate_up.as<A>(), cols, kept};
     return Pointwise<A>(exec, kOp, op, Aligned16(args.gate_up.data), args.y, args.y_quant,
                         args.y_blocks, args.gate_up.rows(), cols);
@@ -74,10 +74,6 @@ absl::Status Forward(const Exec& exec, const SwigluForwardArgs& args) {
 template <typename A>
 absl::Status Backward(const Exec& exec, const SwigluBackwardArgs& args) {
   const int64_t cols = args.dy.cols();
-  if (sizeof(A) == 4 && !args.d_gate_up_blocks.empty() &&
-      args.d_gate_up.data == args.gate_up.data && args.kept.empty()) {
-    return absl::InvalidArgumentError("swiglu: block forms in fp32 with d_gate_up over gate_up");
-  }
   const auto run = [&](const auto& op) {
     return Pointwise<A>(exec, kOp, op, Aligned16(args.gate_up.data) && Aligned16(args.dy.data),
                         args.d_gate_up, args.d_gate_up_quant, args.d_gate_up_blocks, args.dy.rows(),
@@ -85,10 +81,12 @@ absl::Status Backward(const Exec& exec, const SwigluBackwardArgs& args) {
   };
   const A* gate_up = args.gate_up.as<A>();
   const A* dy = args.dy.as<A>();
-  if (!args.y_quant.empty()) {
-    return run(BackwardOp<A, KeptUse::kRead, true>{gate_up, dy, cols, args.kept, args.y_quant});
+  if constexpr (kHasForms<A>) {
+    if (!args.y_quant.empty()) {
+      return run(BackwardOp<A, KeptUse::kRead, true>{gate_up, dy, cols, args.kept, args.y_quant});
+    }
   }
-  return WithKept(args.kept, [&](auto use, const KeptInput& kept) {
+  return WithKept<A>(args.kept, [&](auto use, const KeptInput& kept) {
     return run(BackwardOp<A, decltype(use)::value, false>{gate_up, dy, cols, kept});
   });
 }

@@ -166,6 +166,10 @@ absl::Status SwigluForward(const Exec& exec, const SwigluForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   const DType dtype = args.gate_up.dtype;
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, dtype, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireFormStorage(
+      exec, dtype,
+      !args.y_quant.empty() || !args.y_blocks.empty() || !args.keep.empty() || !args.kept.empty(),
+      kOp));
   HEARTH_RUN_ON_CUDA(exec, kOp, SwigluForward(exec, args));
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   const auto compute = [&](const TensorView& y) {
@@ -208,6 +212,11 @@ size_t SwigluBackwardWorkspaceBytes(const SwigluBackwardArgs&) {
 absl::Status SwigluBackward(const Exec& exec, const SwigluBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.dy.dtype, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireFormStorage(exec, args.dy.dtype,
+                                            !args.d_gate_up_quant.empty() ||
+                                                !args.d_gate_up_blocks.empty() ||
+                                                !args.kept.empty() || !args.y_quant.empty(),
+                                            kOp));
   HEARTH_RUN_ON_CUDA(exec, kOp, SwigluBackward(exec, args));
   HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   const auto compute = [&](const TensorView& d_gate_up) {

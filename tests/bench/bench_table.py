@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 """Runs `hearth-trainer bench` over a table of jobs and prints what each reached.
 
-  bench_table.py [--bin DIR] [--steps N] [--budget S] [--row-limit S] [--peer PEER.jsonl] [--device N] --out DIR ROWS...
+  bench_table.py [--bin DIR] [--steps N] [--repeat N] [--budget S] [--row-limit S] [--peer PEER.jsonl] [--device N] [--markdown]
+                 --out DIR ROWS...
 
 A rows file has one run a line, `LABEL | JOB | FIELD=VALUE ...`: JOB names a file of configs/jobs without .yaml, or a path; lines of '#'
-are comments. The first word of LABEL is the model: with --peer (lines of torch_peer.sh) the share of that model's PyTorch BF16 speed
-stands beside. Written to DIR: bench.jsonl (each run's own JSON with label, job, settings, watts) and bench.txt (the table, as printed).
+are comments. The first word of LABEL is the model: with --peer (lines of torch_peer.sh, the median where a model has several) the share of
+that model's PyTorch BF16 speed stands beside. With --repeat all rows run N times, one after the other each time, and the table has the
+median of each figure. --markdown prints the table as our documents have it. Written to DIR: bench.jsonl (each run's own JSON with label,
+job, settings, watts) and bench.txt (the table, as printed).
 Exit status: 0 all rows ran, 1 one failed or did not fit into the budget, 2 usage. Standard library only.
 """
 import argparse
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -147,8 +151,8 @@ def read_peers(path):
             if line.startswith("{"):
                 row = json.loads(line)
                 if row.get("peer") == "torch-bf16" and "model" in row:
-                    peers[row["model"]] = float(row["tok_s"])
-    return peers
+                    peers.setdefault(row["model"], []).append(float(row["tok_s"]))
+    return {model: statistics.median(speeds) for model, speeds in peers.items()}
 
 
 def measure(row, args, peers, log, limit):
@@ -176,13 +180,35 @@ def measure(row, args, peers, log, limit):
     return result
 
 
-def table(results):
+def medians(results):
+    """One result a label: the median of each figure of its runs, or what failed first."""
+    by_label = {}
+    for result in results:
+        by_label.setdefault(result["label"], []).append(result)
+    out = []
+    for runs in by_label.values():
+        failed = [run for run in runs if "error" in run]
+        if failed or len(runs) == 1:
+            out.append((failed or runs)[0])
+            continue
+        headings = set().union(*(run["shown"] for run in runs))
+        out.append({"label": runs[0]["label"],
+                    "shown": {h: statistics.median(run["shown"][h] for run in runs if h in run["shown"]) for h in headings}})
+    return out
+
+
+def table(results, markdown=False):
+    results = medians(results)
     headings = [h for h, _, _ in COLUMNS if any(h in r.get("shown", {}) for r in results)]
     texts = {h: text for h, _, text in COLUMNS}
     lines = [["", *headings]]
     for r in results:
         shown = r.get("shown", {})
         lines.append([r["label"], *(texts[h](shown[h]) if h in shown else "-" for h in headings)])
+    if markdown:
+        rows = [f"| {' | '.join(line)} |" if "error" not in r else f"| {line[0]} | FAILED: {r['error']} |"
+                for line, r in zip(lines, [{}, *results])]
+        return "\n".join([rows[0], "|---" * len(lines[0]) + "|", *rows[1:]]) + "\n"
     widths = [max(len(line[i]) for line in lines) for i in range(len(headings) + 1)]
     out = []
     for line, r in zip(lines, [{}, *results]):
@@ -198,6 +224,8 @@ def main():
                         else os.path.join(ROOT, "build", "release", "bin"))
     parser.add_argument("--out", required=True)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--repeat", type=int, default=1, help="how often all rows run; the table has medians")
+    parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--deterministic", default="false", choices=("false", "true", "auto"))
     parser.add_argument("--budget", type=float, default=1e9, help="seconds for all rows; the rest is reported as not run")
     parser.add_argument("--row-limit", type=float, default=90, help="seconds for one row")
@@ -213,7 +241,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     results = []
     with open(os.path.join(args.out, "bench.jsonl"), "w") as lines:
-        for row in rows:
+        for row in rows * max(args.repeat, 1):
             left = deadline - time.monotonic()
             if left < 5:
                 result = {"label": row[0], "job": os.path.basename(row[1]), "set": row[2], "error": "not run: the time was up"}
@@ -224,8 +252,8 @@ def main():
             lines.flush()
             # The table is written anew after each row: whoever is stopped keeps what there is.
             with open(os.path.join(args.out, "bench.txt"), "w") as f:
-                f.write(table(results))
-    sys.stdout.write(table(results))
+                f.write(table(results, args.markdown))
+    sys.stdout.write(table(results, args.markdown))
     return 1 if any("error" in r for r in results) else 0
 
 

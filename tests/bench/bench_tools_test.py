@@ -84,6 +84,26 @@ class BenchTools(unittest.TestCase):
         self.assertEqual(lines[0]["bench"]["forward_ms"], 1.5)
         self.assertAlmostEqual(lines[0]["shown"]["tok/J"], 600000 / 650)
 
+    def test_repeated_rows_show_medians_also_as_markdown(self):
+        with open(self.path("peer.jsonl"), "w") as f:
+            for speed in (400000, 480000, 900000):
+                f.write(json.dumps({"model": "hearth-112m", "peer": "torch-bf16", "tok_s": speed}) + "\n")
+        rows = self.rows("hearth-112m bf16 | hearth-112m-bf16\nother | hearth-112m-bf16 | fail=1\n")
+        run = subprocess.run([sys.executable, os.path.join(HERE, "bench_table.py"), "--bin", self.path("bin"), "--out", self.dir,
+                              "--repeat", "2", "--markdown", "--peer", self.path("peer.jsonl"), rows],
+                             capture_output=True, text=True, timeout=60)
+        self.assertEqual(run.returncode, 1, run.stderr)
+        lines = run.stdout.splitlines()
+        self.assertEqual(len(lines), 4)
+        self.assertTrue(lines[0].startswith("|  | tok/s | "))
+        self.assertEqual(lines[1].count("---"), lines[0].count("|") - 1)
+        self.assertTrue(lines[2].startswith("| hearth-112m bf16 | 600,000 | ") and lines[2].endswith("| 1.250 |"), lines[2])
+        self.assertIn("| other | FAILED: ", lines[3])
+        with open(self.path("bench.jsonl")) as f:
+            self.assertEqual(len(f.readlines()), 4)
+        runs = [{"label": "a", "shown": {"tok/s": v}} for v in (1.0, 9.0, 2.0)]
+        self.assertEqual(bench_table.medians(runs)[0]["shown"]["tok/s"], 2.0)
+
     def test_device_is_the_gpu_that_the_run_sees(self):
         rows = self.rows("hearth-112m bf16 | hearth-112m-bf16\n")
         subprocess.run([sys.executable, os.path.join(HERE, "bench_table.py"), "--bin", self.path("bin"), "--out", self.dir, "--device", "3",

@@ -89,6 +89,43 @@ absl::StatusOr<nlohmann::json> ProbeGpu(const std::string& device) {
   return out;
 }
 
+// What a probe that fails is replaced by, by the beginning of its name; the first row that fits
+// counts.
+struct Substitute {
+  absl::string_view name;
+  absl::string_view instead;
+  bool wrong_too;  // also where it runs and computes wrong: the engine tries before it uses it
+};
+constexpr Substitute kSubstitutes[] = {
+    {"mxfp8", "emulated", true},
+    {"nvfp4", "emulated", true},
+    {"fp8 unit scales", "plain FP8 instead", true},
+    {"fp8", "the recipes fp8 and fp8_current do not run", false},
+    {"cudnn", "attention runs on our own kernel", false},
+};
+
+Check CheckProbe(const nlohmann::json& row) {
+  Check check = {row["name"].get<std::string>(), row["ok"].get<bool>(),
+                 row["status"].get<std::string>(), ""};
+  if (check.ok) {
+    return check;
+  }
+  // Formats that only newer GPUs have are facts, not faults. A product that ran has an error.
+  const nlohmann::json& error = row["max_relative_error"];
+  const bool ran = !error.is_number() || error.get<double>() != 0.0;
+  for (const Substitute& substitute : kSubstitutes) {
+    if (absl::StartsWith(check.name, substitute.name) && (!ran || substitute.wrong_too)) {
+      check.ok = check.note = true;
+      check.text =
+          absl::StrCat(ran ? "not right on this GPU: " : "not on this GPU: ", substitute.instead,
+                       " (", check.text, ")");
+      return check;
+    }
+  }
+  check.remedy = "reinstall the driver and CUDA; do not train on it";
+  return check;
+}
+
 void CheckGpu(const nlohmann::json& gpu, std::vector<Check>& checks) {
   if (gpu.contains("error")) {
     checks.push_back(
@@ -117,13 +154,7 @@ void CheckGpu(const nlohmann::json& gpu, std::vector<Check>& checks) {
                     roomy ? "" : "another process holds GPU memory: nvidia-smi names it"});
   for (const char* group : {"gemm", "attention_probe"}) {
     for (const nlohmann::json& row : gpu.value(group, nlohmann::json::array())) {
-      const auto name = row["name"].get<std::string>();
-      // Formats that only newer GPUs have are facts, not faults.
-      const bool optional = absl::StrContains(name, "mxfp8") || absl::StrContains(name, "nvfp4") ||
-                            absl::StrContains(name, "fp8") || absl::StrContains(name, "cudnn");
-      const bool ok = row["ok"].get<bool>();
-      checks.push_back({name, ok || optional, row["status"].get<std::string>(),
-                        ok || optional ? "" : "reinstall the driver and CUDA; do not train on it"});
+      checks.push_back(CheckProbe(row));
     }
   }
 }
@@ -162,6 +193,10 @@ nlohmann::json Probe(const std::string& device) {
     out["exit_codes"][std::string(row.name)] = row.code;
   }
   return out;
+}
+
+const char* CheckResult(const Check& check) {
+  return !check.ok ? "FAIL" : check.note ? "note" : "ok";
 }
 
 std::vector<Check> Diagnose(const nlohmann::json& probe) {

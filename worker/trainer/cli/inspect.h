@@ -14,7 +14,11 @@ struct Check {
   bool ok = false;
   std::string text;
   std::string remedy;
+  bool note = false;  // of what is `ok`: something that this machine lacks and does without
 };
+
+// "ok", "note", "FAIL".
+const char* CheckResult(const Check& check);
 
 // Everything `probe` prints. `device` as in jobs (cpu, cuda:N); a GPU that cannot be used is
 // reported under "gpu"."error".

@@ -30,12 +30,14 @@ int DoctorCommand(const ProbeOptions& options) {
   for (const Check& check : Diagnose(probe)) {
     all = all && check.ok;
     if (options.json) {
-      out.push_back(
-          {{"name", check.name}, {"ok", check.ok}, {"text", check.text}, {"remedy", check.remedy}});
+      out.push_back({{"name", check.name},
+                     {"ok", check.ok},
+                     {"note", check.note},
+                     {"text", check.text},
+                     {"remedy", check.remedy}});
       continue;
     }
-    std::printf("%-5s %-22s %s\n", check.ok ? "ok" : "FAIL", check.name.c_str(),
-                check.text.c_str());
+    std::printf("%-5s %-22s %s\n", CheckResult(check), check.name.c_str(), check.text.c_str());
     if (!check.remedy.empty()) {
       std::printf("      %-22s -> %s\n", "", check.remedy.c_str());
     }

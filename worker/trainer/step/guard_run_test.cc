@@ -15,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
+#include "worker/trainer/guard/guard.h"
 #include "worker/trainer/step/run.h"
 #include "worker/trainer/step/test_link.h"
 #include "worker/trainer/step/test_run.h"
@@ -165,18 +166,50 @@ TEST_P(GuardRunTest, Spike_IsFoundAndDoneAgain) {
   EXPECT_TRUE(logged);
 }
 
+// How many deviations of the recent steps' norms the norm of step `step` (from 1) is above their
+// mean, as the guard counts.
+double DeviationsAbove(const FakeLink& run, const v1::JobSpec& spec, int step) {
+  const int window = static_cast<int>(spec.train().spike_window());
+  const auto limit = [&](double sigma) {
+    Guard guard({0, sigma, window});
+    for (int k = step - window; k < step; ++k) {
+      guard.Record({0, run.steps[static_cast<size_t>(k - 1)].grad_norm()});
+    }
+    return std::log(guard.Limits().grad_norm);
+  };
+  const double above = std::log(run.steps[static_cast<size_t>(step - 1)].grad_norm()) - limit(1);
+  return 1 + above / (limit(2) - limit(1));
+}
+
+// The limit lies between what the run does by itself and what the spoiled step does, far from both:
+// sums are rounded in another order on each kind of CPU.
 TEST_P(GuardRunTest, GradientSpike_IsFoundToo) {
+  constexpr int kSpoiled = 50;
+  const std::string fault = "trainer.loss_spike=error@" + std::to_string(kSpoiled);
   v1::JobSpec spec = Job();
+  spec.mutable_model()->set_dropout(0);
+  spec.mutable_batch()->set_micro_batch_size(8);
+  spec.mutable_batch()->set_global_batch_tokens(512);
+  spec.mutable_train()->set_steps(kSpoiled + 1);
   spec.mutable_train()->set_spike_sigma(0);
-  spec.mutable_train()->set_spike_grad_sigma(
-      2.5);  // below what spoils, above what is the job's own
   spec.mutable_precision()->set_fallback_after(1000);
-  const auto spoiled = Run(spec, "trainer.loss_spike=error@26");
+  const auto unguarded = Run(spec, fault);
+  ASSERT_EQ(unguarded->steps.size(), size_t{kSpoiled + 1});
+  double own = 1;
+  for (int step = static_cast<int>(spec.train().spike_window()) + 1; step < kSpoiled; ++step) {
+    own = std::max(own, DeviationsAbove(*unguarded, spec, step));
+  }
+  const double spoiled_by = DeviationsAbove(*unguarded, spec, kSpoiled);
+  ASSERT_GT(spoiled_by, 4 * own) << "own " << own;
+  spec.mutable_train()->set_spike_grad_sigma(std::sqrt(own * spoiled_by));
+  const auto spoiled = Run(spec, fault);
   ASSERT_EQ(spoiled->exits[0].reason(), v1::EXIT_REASON_FINISHED) << spoiled->exits[0].message();
-  ASSERT_FALSE(spoiled->steps[25].decisions().empty()) << spoiled->steps[25].grad_norm();
-  EXPECT_EQ(spoiled->steps[25].decisions(0).cause(), "grad_spike");
-  EXPECT_GT(spoiled->steps[25].decisions(0).grad_norm(),
-            spoiled->steps[25].decisions(0).grad_norm_limit());
+  EXPECT_THAT(Decisions(*spoiled),
+              ElementsAre(std::to_string(kSpoiled) + " redo " + GetParam() + ">bf16"));
+  const v1::GuardDecision& decision = spoiled->steps[kSpoiled - 1].decisions(0);
+  EXPECT_EQ(decision.cause(), "grad_spike");
+  EXPECT_EQ(decision.grad_norm(), unguarded->steps[kSpoiled - 1].grad_norm());
+  EXPECT_GT(decision.grad_norm(), decision.grad_norm_limit());
 }
 
 TEST_P(GuardRunTest, LastRecipeFailsToo_StopsAsNumerical) {
