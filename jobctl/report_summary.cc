@@ -12,11 +12,14 @@ std::string RerunCommand(const std::string& job_id) {
 }
 
 std::string RenderSummary(const Report& report) {
-  if (report.steps.empty()) {
+  if (report.steps.empty() && report.job.state() != v1::JOB_STATE_FAILED) {
     return "";
   }
   const Usage& usage = report.usage;
   std::string out = Render(report.verdict, OutputFormat::kTable);
+  if (report.steps.empty()) {
+    return out;
+  }
   absl::StrAppend(&out, FormatCount(static_cast<double>(usage.tokens)), " tokens in ",
                   HumanDuration(absl::Seconds(usage.seconds)));
   if (report.mean_tokens_per_second.has_value()) {

@@ -62,7 +62,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   FollowOptions follow;
   follow.job_id = job->job_id();
   follow.show = options.watch;
-  follow.exit_status = options.wait;
+  follow.exit_status = true;
   follow.timeout = timeout;
   return FollowJob(context, follow);
 }
@@ -81,7 +81,7 @@ Action SetupSubmit(CLI::App& app) {
   app.add_option("--dry-run", options->dry_run,
                  "client: print the resolved job file; server: run all checks, store nothing")
       ->check(CLI::IsMember({"client", "server"}));
-  app.add_flag("-w,--watch", options->watch, "Follow the job until it ends");
+  app.add_flag("-w,--watch", options->watch, "Follow the job until it ends; exits as wait");
   app.add_flag("--wait", options->wait,
                "Wait for the end; exit 0, 100, 101, 102 or 103 (see wait)");
   app.add_option("--timeout", options->timeout, "With --wait or --watch: give up after, e.g. 10m");
