@@ -33,6 +33,13 @@ absl::StatusOr<int> DryRunClient(v1::JobSpec spec) {
   return kExitOk;
 }
 
+// A repeated request is answered with the job as it is by then.
+std::string SubmittedText(const v1::Job& job) {
+  return job.reason_code() == "submitted"
+             ? "submitted"
+             : absl::StrCat("was submitted before and is ", StateName(job.state()));
+}
+
 absl::StatusOr<int> Run(Context& context, const Options& options) {
   HEARTH_ASSIGN_OR_RETURN(const absl::Duration timeout, ParseTimeout(options.timeout, "--timeout"));
   HEARTH_ASSIGN_OR_RETURN(v1::JobSpec spec, LoadJobFile(options.file, options.assignments));
@@ -55,7 +62,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   const bool dry = request.validate_only();
   HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
                                        absl::StrCat("job/", job->job_id()),
-                                       dry ? "would be submitted" : "submitted", *job));
+                                       dry ? "would be submitted" : SubmittedText(*job), *job));
   if (dry || !(options.watch || options.wait)) {
     return kExitOk;
   }
