@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
@@ -170,7 +171,10 @@ class Follower {
 
   // A line of stderr, which may be the terminal that the progress is drawn on.
   void Say(const std::string& line) const {
-    WriteErr(absl::StrCat(terminal_ ? "\r\033[K" : "", line, "\n"));
+    if (terminal_) {
+      WriteTerminal("\r\033[K");
+    }
+    WriteErr(absl::StrCat(line, "\n"));
   }
 
   void Draw(bool finished) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -186,7 +190,9 @@ class Follower {
           absl::StrCat(StateName(job_.state()), job_.reason().empty() ? "" : ": ", job_.reason()));
     }
     for (const std::string& line : lines_) {
-      absl::StrAppend(&out, terminal_ ? "\r\033[K" : "", line, "\n");
+      const std::string safe = EscapeControl(absl::StrReplaceAll(line, {{"\n", " "}}), false);
+      absl::StrAppend(&out, terminal_ ? "\r\033[K" : "",
+                      terminal_ ? WrapText(safe, SizeOfTerminal().columns - 2, 2) : safe, "\n");
     }
     lines_.clear();
     if (last_.step() > 0) {
@@ -197,7 +203,7 @@ class Follower {
         absl::StrAppend(&out, PlainLine(), "\n");
       }
     }
-    WriteOut(out);
+    WriteTerminal(out);
   }
 
   // When piped: at most about a hundred lines a job, and the last step.
@@ -259,7 +265,7 @@ class Follower {
     facts.prices = context_.prices;
     facts.temperature_limit = context_.temperature_limit;
     facts.now = Clock::Real().Now();
-    WriteOut(RenderSummary(BuildReport(facts)));
+    WriteOut(RenderSummary(BuildReport(facts), FitColumns()));
     return absl::OkStatus();
   }
 

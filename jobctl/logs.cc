@@ -119,9 +119,10 @@ bool LogFilter::Wants(const v1::LogLine& line) const {
 }
 
 std::string LogLineText(const std::string& job_id, const v1::LogLine& line, bool timestamps) {
-  return absl::StrFormat("%s[%s e%d r%d %s] %s\n",
-                         timestamps ? absl::StrCat(TimeText(line.time()), " ") : "", job_id,
-                         line.epoch(), line.rank(), line.level(), line.text());
+  const std::string text = absl::StrFormat(
+      "%s[%s e%d r%d %s] %s", timestamps ? absl::StrCat(TimeText(line.time()), " ") : "", job_id,
+      line.epoch(), line.rank(), line.level(), line.text());
+  return EscapeControl(text, /*keep_lines=*/false) + "\n";
 }
 
 std::string LogLineJson(const std::string& job_id, const v1::LogLine& line) {

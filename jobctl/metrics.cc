@@ -135,7 +135,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
     SayDetached("metrics -f", request.job_id());
   }
   if (!csv && !json) {
-    WriteOut(table.Render());
+    WriteOut(table.Render(FitColumns()));
   }
   return kExitOk;
 }

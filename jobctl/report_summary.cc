@@ -11,12 +11,12 @@ std::string RerunCommand(const std::string& job_id) {
   return absl::StrCat("jobctl get ", job_id, " --spec | jobctl submit -f -");
 }
 
-std::string RenderSummary(const Report& report) {
+std::string RenderSummary(const Report& report, int columns) {
   if (report.steps.empty() && report.job.state() != v1::JOB_STATE_FAILED) {
     return "";
   }
   const Usage& usage = report.usage;
-  std::string out = Render(report.verdict, OutputFormat::kTable);
+  std::string out = Render(report.verdict, OutputFormat::kTable, columns);
   if (report.steps.empty()) {
     return out;
   }
