@@ -32,7 +32,7 @@ Action SetupCheckpoints(CLI::App& app) {
                  checkpoint.validation_loss() > 0 ? Number(checkpoint.validation_loss(), 4) : "-",
                  TimeText(checkpoint.create_time()), checkpoint.path()});
     }
-    WriteOut(table.Render());
+    WriteOut(table.Render(FitColumns()));
     return kExitOk;
   };
 }

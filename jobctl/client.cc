@@ -106,7 +106,13 @@ class GrpcClient : public Client {
   }
 
  private:
+  // Of a call that this client did not cancel.
   absl::Status Fail(const grpc::Status& status) const {
+    if (status.error_code() == grpc::StatusCode::CANCELLED) {
+      // A server that shuts down cancels the calls that reach it late: passing trouble.
+      return absl::UnavailableError(
+          absl::StrCat("the coordinator at ", address_, " stopped before it answered"));
+    }
     const absl::Status error = rpc::FromGrpc(status);
     if (error.code() == absl::StatusCode::kUnavailable) {
       return Annotate(error, absl::StrCat("cannot reach the coordinator at ", address_,
@@ -160,7 +166,7 @@ class GrpcClient : public Client {
     if (stopped || status.ok()) {
       return absl::OkStatus();
     }
-    return Fail(status);
+    return streams_cancelled_ ? absl::CancelledError("interrupted") : Fail(status);
   }
 
   const std::string address_;

@@ -55,7 +55,7 @@ class Client {
   virtual absl::StatusOr<v1::Worker> DrainWorker(const std::string& worker_id) = 0;
 
   // Block until the stream ends, the sink returns false (OK) or CancelStreams is called
-  // (kCancelled).
+  // (kCancelled). A stream that the coordinator cancels (it stops) ends with kUnavailable.
   virtual absl::Status WatchJob(const v1::WatchJobRequest& request,
                                 const StreamSink<v1::WatchJobResponse>& sink) = 0;
   virtual absl::Status StreamMetrics(const v1::StreamMetricsRequest& request,

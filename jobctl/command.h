@@ -6,8 +6,10 @@
 #include <memory>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "jobctl/client.h"
 #include "jobctl/cost.h"
@@ -104,14 +106,36 @@ absl::StatusOr<int> FollowJob(Context& context, const FollowOptions& options);
 // The end state's exit code: succeeded and paused 0, failed 100, cancelled 103.
 int ExitCodeOf(v1::JobState state);
 
+// What a command that follows a job says while its coordinator is away: "reconnecting, 12 s" at
+// once and then at most every few seconds, and that it is back. One for all streams of a command.
+// Thread-safe.
+class OutageNotice {
+ public:
+  // `say` gets whole lines without their end, one call at a time.
+  explicit OutageNotice(std::function<void(const std::string& line)> say) : say_(std::move(say)) {}
+
+  // The stream has been broken for so long, because of `why`.
+  void Away(absl::Duration broken, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
+  // A stream brings something again. Says nothing if nothing was said of an outage.
+  void Back() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  const std::function<void(const std::string& line)> say_;
+  absl::Mutex mu_;
+  bool away_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Duration said_ ABSL_GUARDED_BY(mu_);  // `broken` of the last line
+};
+
 // Repeats a stream over passing trouble (kUnavailable: a coordinator that restarts), for two
-// minutes after it last brought something. `once` runs the stream from where it broke, sets its
-// argument when it has brought anything, and returns how it ended. `pause` waits that long; false:
-// there is no more need, and the result is OK.
-absl::Status RetryStream(const std::function<absl::Status(bool& progressed)>& once,
-                         const std::function<bool(absl::Duration)>& pause);
-// The same with real pauses, for commands that do nothing else.
-absl::Status RetryStream(const std::function<absl::Status(bool& progressed)>& once);
+// minutes after it last brought something. `once` runs the stream from where it broke, calls its
+// argument for each message that it brings, and returns how it ended. `pause` waits that long;
+// false: there is no more need, and the result is OK.
+using StreamOnce = std::function<absl::Status(const std::function<void()>& progressed)>;
+absl::Status RetryStream(const StreamOnce& once,
+                         const std::function<bool(absl::Duration)>& pause,
+                         OutageNotice& notice);
+// The same with real pauses and lines on stderr, for commands that do nothing else.
+absl::Status RetryStream(const StreamOnce& once);
 
 // Calls `handler` in a thread of its own on the first SIGINT; the second one ends the process at
 // once. Call before any thread is started.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,9 +19,16 @@
 namespace hearth::jobctl {
 namespace {
 
+constexpr int kValueColumn = 15;
+
+// A value of several lines stays right of the names, whatever it says.
 void Line(std::string& out, std::string_view name, std::string_view value) {
-  absl::StrAppendFormat(&out, "%-14s %s\n", absl::StrCat(std::string(name), ":"),
-                        std::string(value));
+  const int columns = FitColumns();
+  const std::string text =
+      columns > 0 ? WrapText(value, std::max(columns - kValueColumn, kValueColumn), kValueColumn)
+                  : absl::StrReplaceAll(std::string(value),
+                                        {{"\n", "\n" + std::string(kValueColumn, ' ')}});
+  absl::StrAppendFormat(&out, "%-14s %s\n", absl::StrCat(std::string(name), ":"), text);
 }
 
 void AppendProgress(std::string& out, const v1::Job& job) {
@@ -193,7 +201,7 @@ std::string Describe(const v1::Job& job,
     table.Add({absl::StrCat("  ", TimeText(event.time())), event.type(), event.actor(),
                absl::StrCat(event.epoch()), absl::StrCat(event.step()), event.message()});
   }
-  return out + table.Render();
+  return out + table.Render(FitColumns());
 }
 
 absl::StatusOr<int> Run(Context& context, const std::string& job_id) {

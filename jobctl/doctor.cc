@@ -245,7 +245,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
       CheckTrainer(options, gpus, findings);
     }
   }
-  WriteOut(Render(findings, context.format));
+  WriteOut(Render(findings, context.format, FitColumns()));
   return AnyFailed(findings) ? kExitError : kExitOk;
 }
 

@@ -33,7 +33,7 @@ Action SetupEvents(CLI::App& app) {
                  moved ? StateName(event.to_state()) : "-", absl::StrCat(event.epoch()),
                  absl::StrCat(event.step()), event.message()});
     }
-    WriteOut(table.Render());
+    WriteOut(table.Render(FitColumns()));
     return kExitOk;
   };
 }

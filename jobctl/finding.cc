@@ -4,9 +4,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::jobctl {
+namespace {
+
+constexpr int kVerdictColumns = 9;  // "warning" and the blanks after it
+constexpr int kNarrowest = 20;
+
+}  // namespace
 
 const char* VerdictName(Verdict verdict) {
   switch (verdict) {
@@ -27,7 +34,7 @@ bool AnyFailed(const Findings& findings) {
                      [](const Finding& finding) { return finding.verdict == Verdict::kFailed; });
 }
 
-std::string Render(const Findings& findings, OutputFormat format) {
+std::string Render(const Findings& findings, OutputFormat format, int columns) {
   if (format == OutputFormat::kJson || format == OutputFormat::kYaml) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const Finding& finding : findings) {
@@ -43,13 +50,20 @@ std::string Render(const Findings& findings, OutputFormat format) {
   for (const Finding& finding : findings) {
     width = std::max(width, finding.check.size());
   }
+  // The text begins right of the verdict and the check.
+  const int indent = kVerdictColumns + static_cast<int>(width) + 2;
+  const auto fitted = [columns, indent](const std::string& text, int more) {
+    const int left = indent + more;
+    return columns > 0 ? WrapText(text, std::max(columns - left, kNarrowest), left)
+                       : absl::StrReplaceAll(text, {{"\n", " "}});
+  };
   std::string out;
   for (const Finding& finding : findings) {
     absl::StrAppendFormat(&out, "%-8s %-*s  %s\n", VerdictName(finding.verdict),
-                          static_cast<int>(width), finding.check, finding.text);
+                          static_cast<int>(width), finding.check, fitted(finding.text, 0));
     if (!finding.remedy.empty()) {
       absl::StrAppendFormat(&out, "%-8s %-*s  -> %s\n", "", static_cast<int>(width), "",
-                            finding.remedy);
+                            fitted(finding.remedy, 3));
     }
   }
   return out;

@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
@@ -25,6 +26,7 @@ namespace {
 constexpr size_t kSparklinePoints = 512;
 constexpr int kSparklineWidth = 24;
 constexpr absl::Duration kRedraw = absl::Milliseconds(250);
+constexpr absl::Duration kLastStepsWithin = absl::Seconds(10);
 
 bool Rests(v1::JobState state) {
   return Ended(state) || state == v1::JOB_STATE_PAUSED;
@@ -60,20 +62,23 @@ class Follower {
   }
 
  private:
-  // Until the job is done with, too.
-  absl::Status Persist(const std::function<absl::Status(bool& progressed)>& once) {
-    return RetryStream(once, [this](absl::Duration pause) {
-      absl::MutexLock lock(&mu_);
-      return !Clock::Real().AwaitWithTimeout(mu_, absl::Condition(&done_), pause);
-    });
+  // Repeats a stream until `over`, which is guarded by mu_.
+  absl::Status Persist(bool Follower::*over, const StreamOnce& once) {
+    return RetryStream(
+        once,
+        [this, over](absl::Duration pause) {
+          absl::MutexLock lock(&mu_);
+          return !Clock::Real().AwaitWithTimeout(mu_, absl::Condition(&(this->*over)), pause);
+        },
+        notice_);
   }
 
   void WatchStates() {
     v1::WatchJobRequest request;
     request.set_job_id(options_.job_id);
-    const absl::Status status = Persist([&](bool& progressed) {
+    const absl::Status status = Persist(&Follower::done_, [&](const auto& progressed) {
       return client_.WatchJob(request, [&](const v1::WatchJobResponse& response) {
-        progressed = true;
+        progressed();
         request.set_cursor(response.cursor());
         absl::MutexLock lock(&mu_);
         job_ = response.job();
@@ -93,9 +98,10 @@ class Follower {
     v1::StreamMetricsRequest request;
     request.set_job_id(options_.job_id);
     request.set_follow(true);
-    const absl::Status status = Persist([&](bool& progressed) {
+    // The job may have ended while this stream was broken: its last steps are still to come.
+    const absl::Status status = Persist(&Follower::drawn_, [&](const auto& progressed) {
       return client_.StreamMetrics(request, [&](const v1::StreamMetricsResponse& response) {
-        progressed = true;
+        progressed();
         absl::MutexLock lock(&mu_);
         for (const v1::MetricRecord& record : response.records()) {
           request.set_cursor(record.cursor());
@@ -117,10 +123,12 @@ class Follower {
     if (record.has_rewind()) {
       lines_.push_back(absl::StrCat("epoch ", record.rewind().epoch(), ": back to step ",
                                     record.rewind().to_step()));
+      reached_ = record.rewind().to_step();
       return;
     }
     const v1::StepReport& report = record.step();
     last_ = report;
+    reached_ = report.step();
     losses_.push_back(report.loss());
     if (losses_.size() > kSparklinePoints) {
       losses_.erase(losses_.begin());
@@ -137,26 +145,36 @@ class Follower {
     const absl::Duration start = Clock::Real().Monotonic();
     while (true) {
       const absl::Duration elapsed = Clock::Real().Monotonic() - start;
+      absl::MutexLock lock(&mu_);
       if (options_.timeout > absl::ZeroDuration() && elapsed >= options_.timeout) {
+        done_ = drawn_ = true;
         return true;
       }
-      absl::MutexLock lock(&mu_);
       const bool finished =
           (done_ && (!options_.show || steps_done_ || !status_.ok() || Drained(elapsed))) ||
           Interrupted();
       Draw(finished);
       if (finished) {
-        done_ = true;
+        done_ = drawn_ = true;
         return false;
       }
       Clock::Real().AwaitWithTimeout(mu_, absl::Condition(&never_), kRedraw);
     }
   }
 
-  // A paused job's metric stream stays open; half a second after the rest state nothing more comes.
+  // A paused job's metric stream stays open: it is done when the job's last step has come. What
+  // does not come soon after that is not waited for.
   bool Drained(absl::Duration elapsed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     rested_at_ = std::min(rested_at_, elapsed);
-    return elapsed - rested_at_ > absl::Milliseconds(500);
+    return reached_ == job_.step() || elapsed - rested_at_ > kLastStepsWithin;
+  }
+
+  // A line of stderr, which may be the terminal that the progress is drawn on.
+  void Say(const std::string& line) const {
+    if (terminal_) {
+      WriteTerminal("\r\033[K");
+    }
+    WriteErr(absl::StrCat(line, "\n"));
   }
 
   void Draw(bool finished) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -172,7 +190,9 @@ class Follower {
           absl::StrCat(StateName(job_.state()), job_.reason().empty() ? "" : ": ", job_.reason()));
     }
     for (const std::string& line : lines_) {
-      absl::StrAppend(&out, terminal_ ? "\r\033[K" : "", line, "\n");
+      const std::string safe = EscapeControl(absl::StrReplaceAll(line, {{"\n", " "}}), false);
+      absl::StrAppend(&out, terminal_ ? "\r\033[K" : "",
+                      terminal_ ? WrapText(safe, SizeOfTerminal().columns - 2, 2) : safe, "\n");
     }
     lines_.clear();
     if (last_.step() > 0) {
@@ -183,7 +203,7 @@ class Follower {
         absl::StrAppend(&out, PlainLine(), "\n");
       }
     }
-    WriteOut(out);
+    WriteTerminal(out);
   }
 
   // When piped: at most about a hundred lines a job, and the last step.
@@ -235,11 +255,17 @@ class Follower {
       }
       facts.job = job_;
     }
-    HEARTH_ASSIGN_OR_RETURN(facts.history, LoadHistory(client_, options_.job_id));
+    HEARTH_RETURN_IF_ERROR(RetryStream([&](const auto&) {
+      absl::StatusOr<History> history = LoadHistory(client_, options_.job_id);
+      if (history.ok()) {
+        facts.history = *std::move(history);
+      }
+      return history.status();
+    }));
     facts.prices = context_.prices;
     facts.temperature_limit = context_.temperature_limit;
     facts.now = Clock::Real().Now();
-    WriteOut(RenderSummary(BuildReport(facts)));
+    WriteOut(RenderSummary(BuildReport(facts), FitColumns()));
     return absl::OkStatus();
   }
 
@@ -273,6 +299,7 @@ class Follower {
   const bool utf8_;
   const bool never_ = false;
 
+  OutageNotice notice_{[this](const std::string& line) { Say(line); }};
   absl::Mutex mu_;
   v1::Job job_ ABSL_GUARDED_BY(mu_);
   v1::StepReport last_ ABSL_GUARDED_BY(mu_);
@@ -280,8 +307,10 @@ class Follower {
   std::vector<std::string> lines_ ABSL_GUARDED_BY(mu_);
   absl::Status status_ ABSL_GUARDED_BY(mu_);
   bool changed_ ABSL_GUARDED_BY(mu_) = false;
-  bool done_ ABSL_GUARDED_BY(mu_) = false;
+  bool done_ ABSL_GUARDED_BY(mu_) = false;   // the job rests, or need not be watched any more
+  bool drawn_ ABSL_GUARDED_BY(mu_) = false;  // nor need its steps
   bool steps_done_ ABSL_GUARDED_BY(mu_) = false;
+  int64_t reached_ ABSL_GUARDED_BY(mu_) = 0;  // the step that the metric stream has come to
   int64_t printed_step_ ABSL_GUARDED_BY(mu_) = 0;
   v1::JobState shown_state_ ABSL_GUARDED_BY(mu_) = v1::JOB_STATE_UNSPECIFIED;
   std::string shown_reason_ ABSL_GUARDED_BY(mu_);

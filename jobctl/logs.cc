@@ -59,9 +59,9 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   if (options.rank >= 0) {
     request.set_rank(options.rank);
   }
-  const auto once = [&](bool& progressed) {
+  const auto once = [&](const std::function<void()>& progressed) {
     return client->StreamLogs(request, [&](const v1::StreamLogsResponse& response) {
-      progressed = true;
+      progressed();
       if (response.lines_size() > 0) {  // from there, should the stream break
         request.set_cursor(response.lines(response.lines_size() - 1).cursor());
         request.set_tail(0);
@@ -82,8 +82,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
     get.set_job_id(options.job_id);
     HEARTH_RETURN_IF_ERROR(client->GetJob(get).status());
   }
-  bool progressed = false;
-  const absl::Status status = options.follow ? RetryStream(once) : once(progressed);
+  const absl::Status status = options.follow ? RetryStream(once) : once([] {});
   if (Interrupted()) {
     if (options.follow) {
       SayDetached("logs -f", options.job_id);
@@ -120,9 +119,10 @@ bool LogFilter::Wants(const v1::LogLine& line) const {
 }
 
 std::string LogLineText(const std::string& job_id, const v1::LogLine& line, bool timestamps) {
-  return absl::StrFormat("%s[%s e%d r%d %s] %s\n",
-                         timestamps ? absl::StrCat(TimeText(line.time()), " ") : "", job_id,
-                         line.epoch(), line.rank(), line.level(), line.text());
+  const std::string text = absl::StrFormat(
+      "%s[%s e%d r%d %s] %s", timestamps ? absl::StrCat(TimeText(line.time()), " ") : "", job_id,
+      line.epoch(), line.rank(), line.level(), line.text());
+  return EscapeControl(text, /*keep_lines=*/false) + "\n";
 }
 
 std::string LogLineJson(const std::string& job_id, const v1::LogLine& line) {

@@ -25,7 +25,8 @@ class LogFilter {
   std::unique_ptr<RE2> grep_;  // null = all
 };
 
-// "[JOB eEPOCH rRANK LEVEL] text\n", with the time before it if wanted.
+// "[JOB eEPOCH rRANK LEVEL] text\n", with the time before it if wanted. One line whatever is in it:
+// control characters are escaped.
 std::string LogLineText(const std::string& job_id, const v1::LogLine& line, bool timestamps);
 // One JSON object and a line end: time, job_id, epoch, rank, level, text, cursor.
 std::string LogLineJson(const std::string& job_id, const v1::LogLine& line);

@@ -64,6 +64,12 @@ TEST(LogFilter, Grep_Expression_MatchesTheTextAlone) {
   EXPECT_FALSE(Filter("", "warning").Wants(Line(kNow, "slow")));
 }
 
+TEST(LogLineText, HostileLine_IsOneLineOfText) {
+  const std::string text =
+      LogLineText("job", Line(kNow, "\033[31mred\n[job e1 r0 info] faked\r"), false);
+  EXPECT_THAT(text, HasSubstr("] \\u001b[31mred\\u000a[job e1 r0 info] faked\\u000d\n"));
+}
+
 TEST(LogFilter, BadOptions_SayWhatIsWrong) {
   const absl::Time now = absl::FromUnixSeconds(kNow);
   EXPECT_THAT(std::string(LogFilter::Make("soon", "", now).status().message()),

@@ -98,9 +98,9 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   request.set_job_id(options.job_ids.front());
   request.set_from_step(options.from_step);
   request.set_follow(options.follow);
-  const auto once = [&](bool& progressed) {
+  const auto once = [&](const std::function<void()>& progressed) {
     return client->StreamMetrics(request, [&](const v1::StreamMetricsResponse& response) {
-      progressed = true;
+      progressed();
       for (const v1::MetricRecord& record : response.records()) {
         request.set_cursor(record.cursor());  // from there, should the stream break
         if (json) {
@@ -127,13 +127,15 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
     get.set_job_id(options.job_ids.front());
     HEARTH_RETURN_IF_ERROR(client->GetJob(get).status());
   }
-  bool progressed = false;
-  const absl::Status status = options.follow ? RetryStream(once) : once(progressed);
+  const absl::Status status = options.follow ? RetryStream(once) : once([] {});
   if (!status.ok() && !Interrupted()) {
     return status;
   }
+  if (options.follow && Interrupted()) {
+    SayDetached("metrics -f", request.job_id());
+  }
   if (!csv && !json) {
-    WriteOut(table.Render());
+    WriteOut(table.Render(FitColumns()));
   }
   return kExitOk;
 }

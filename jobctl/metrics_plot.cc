@@ -81,7 +81,7 @@ PlotSeries SeriesOf(const PlotMetric& metric,
                     const std::string& job_id,
                     const std::vector<v1::StepReport>& steps) {
   PlotSeries series;
-  series.name = job_id;
+  series.name = EscapeControl(job_id, /*keep_lines=*/false);
   for (const v1::StepReport& step : steps) {
     const double value = metric.value(step);
     if (!metric.sparse || value == value) {
@@ -115,12 +115,12 @@ absl::StatusOr<int> PlotJobs(Context& context,
     for (size_t i = 0; i < job_ids.size(); ++i) {
       series.push_back(SeriesOf(*metric, job_ids[i], histories[i]));
     }
-    const std::string title = job_ids.size() == 1
-                                  ? absl::StrCat(metric->name, " of ", job_ids.front(), " by step")
-                                  : absl::StrCat(metric->name, " by step");
+    const std::string title =
+        job_ids.size() == 1 ? absl::StrCat(metric->name, " of ", series.front().name, " by step")
+                            : absl::StrCat(metric->name, " by step");
     absl::StrAppend(&out, out.empty() ? "" : "\n", RenderPlot(title, series, options));
   }
-  WriteOut(out);
+  WriteTerminal(out);
   return kExitOk;
 }
 

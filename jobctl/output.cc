@@ -8,15 +8,53 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/units.h"
 #include "common/time/clock.h"
 #include "google/protobuf/util/json_util.h"
+#include "jobctl/terminal.h"
 #include "nlohmann/json.hpp"
 #include "yaml-cpp/yaml.h"
 
 namespace hearth::jobctl {
 namespace {
+
+// Bytes of the code point at `at`; 0 when there is no whole one in the shortest form.
+size_t CodePointBytes(std::string_view text, size_t at, uint32_t* value = nullptr) {
+  const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(at);
+  const size_t count = first < 0x80                    ? 1
+                       : first >= 0xc2 && first < 0xe0 ? 2
+                       : first >= 0xe0 && first < 0xf0 ? 3
+                       : first >= 0xf0 && first < 0xf5 ? 4
+                                                       : 0;
+  if (count == 0 || at + count > text.size()) {
+    return 0;
+  }
+  static constexpr uint32_t kLeadMask[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
+  static constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  uint32_t code = first & kLeadMask[count];
+  for (size_t i = at + 1; i < at + count; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) {
+      return 0;
+    }
+    code = code << 6 | (byte(i) & 0x3f);
+  }
+  if (code < kLeast[count] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) {
+    return 0;
+  }
+  if (value != nullptr) {
+    *value = code;
+  }
+  return count;
+}
+
+// What moves the cursor, starts a command or turns the order of what follows.
+bool CommandsTerminal(uint32_t code) {
+  return code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x202a && code <= 0x202e) ||
+         (code >= 0x2066 && code <= 0x2069);
+}
 
 using Json = nlohmann::ordered_json;
 
@@ -54,6 +92,55 @@ int WorkerCount(const v1::Job& job) {
   return job.workers_size();
 }
 
+constexpr int kGap = 2;  // blanks between columns
+constexpr int kNarrowestCut = 8;
+constexpr int kNarrowestWrap = 20;
+
+// At most `width` columns; what is cut ends in an ellipsis.
+std::string Cut(const std::string& text, int width) {
+  if (DisplayWidth(text) <= width) {
+    return text;
+  }
+  constexpr std::string_view kEllipsis = "...";
+  size_t end = 0;
+  for (int left = width - DisplayWidth(kEllipsis); end < text.size() && left > 0; --left) {
+    end = std::min(text.size(), end + CodePointBytes(text, end));
+  }
+  return text.substr(0, end).append(kEllipsis);
+}
+
+// Widths with which a table fits: the last column may be continued below itself, so it gives way
+// first; then the widest others.
+std::vector<int> FitWidths(const std::vector<std::string>& header,
+                           std::vector<int> widths,
+                           int columns) {
+  const auto excess = [&widths, columns] {
+    int sum = -kGap;
+    for (const int width : widths) {
+      sum += width + kGap;
+    }
+    return columns > 0 ? sum - columns : 0;
+  };
+  if (excess() > 0) {
+    widths.back() = std::max(std::min(widths.back(), kNarrowestWrap), widths.back() - excess());
+  }
+  while (excess() > 0) {
+    // The widest that may still be cut.
+    int* widest = nullptr;
+    for (size_t i = 0; i + 1 < widths.size(); ++i) {
+      const int least = std::max(kNarrowestCut, DisplayWidth(header[i]));
+      if (widths[i] > least && (widest == nullptr || widths[i] > *widest)) {
+        widest = &widths[i];
+      }
+    }
+    if (widest == nullptr) {
+      break;
+    }
+    --*widest;
+  }
+  return widths;
+}
+
 }  // namespace
 
 absl::StatusOr<OutputFormat> ParseOutputFormat(std::string_view name) {
@@ -79,23 +166,33 @@ Table::Table(std::vector<std::string> header) {
 }
 
 void Table::Add(std::vector<std::string> row) {
+  for (std::string& cell : row) {
+    cell = EscapeControl(cell, /*keep_lines=*/false);
+  }
   rows_.push_back(std::move(row));
 }
 
-std::string Table::Render() const {
-  std::vector<size_t> widths(rows_[0].size(), 0);
+std::string Table::Render(int columns) const {
+  std::vector<int> widths(rows_[0].size(), 0);
   for (const auto& row : rows_) {
     for (size_t i = 0; i < row.size() && i < widths.size(); ++i) {
-      widths[i] = std::max(widths[i], row[i].size());
+      widths[i] = std::max(widths[i], DisplayWidth(row[i]));
     }
   }
+  const std::vector<int> fitted = FitWidths(rows_[0], widths, columns);
   std::string out;
   for (const auto& row : rows_) {
     std::string line;
+    int at = 0;
     for (size_t i = 0; i < row.size(); ++i) {
-      line += row[i];
-      if (i + 1 < row.size()) {
-        line.append(widths[i] - row[i].size() + 2, ' ');
+      const bool last = i + 1 == row.size();
+      const bool full = i == widths.size() - 1 && columns > 0;
+      const std::string cell = full ? WrapText(row[i], std::max(columns - at, kNarrowestWrap), at)
+                                    : Cut(row[i], fitted[i]);
+      line += cell;
+      if (!last) {
+        line.append(static_cast<size_t>(fitted[i] - DisplayWidth(cell) + kGap), ' ');
+        at += fitted[i] + kGap;
       }
     }
     absl::StripTrailingAsciiWhitespace(&line);
@@ -194,7 +291,7 @@ absl::Status PrintJobs(OutputFormat format,
     row.push_back(HumanDuration(now - TimeOf(job.create_time())));
     table.Add(std::move(row));
   }
-  WriteOut(table.Render());
+  WriteOut(table.Render(FitColumns()));
   return absl::OkStatus();
 }
 
@@ -246,7 +343,7 @@ absl::Status PrintWorkers(OutputFormat format,
                                               : "-");
     table.Add(std::move(row));
   }
-  WriteOut(table.Render());
+  WriteOut(table.Render(FitColumns()));
   return absl::OkStatus();
 }
 
@@ -323,13 +420,69 @@ std::string TimeText(const google::protobuf::Timestamp& timestamp) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%S", TimeOf(timestamp), absl::LocalTimeZone());
 }
 
+std::string EscapeControl(std::string_view text, bool keep_lines) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    uint32_t code = static_cast<unsigned char>(text[at]);
+    const size_t bytes = CodePointBytes(text, at, &code);
+    const bool kept = code == '\t' || (code == '\n' && keep_lines);
+    if (bytes == 0 || (CommandsTerminal(code) && !kept)) {
+      absl::StrAppendFormat(&out, "\\u%04x", code);
+    } else {
+      out.append(text.substr(at, bytes));
+    }
+    at += std::max<size_t>(bytes, 1);
+  }
+  return out;
+}
+
+int DisplayWidth(std::string_view text) {
+  return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  }));
+}
+
+std::string WrapText(std::string_view text, int width, int indent) {
+  const std::string margin(static_cast<size_t>(indent), ' ');
+  const std::vector<std::string> words =
+      absl::StrSplit(std::string(text), absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  if (DisplayWidth(text) <= width && text.find('\n') == std::string_view::npos) {
+    return std::string(text);
+  }
+  std::string out;
+  int at = 0;
+  for (const std::string& word : words) {
+    const int length = DisplayWidth(word);
+    if (!out.empty() && at + 1 + length > width) {
+      absl::StrAppend(&out, "\n", margin);
+      at = 0;
+    } else if (!out.empty()) {
+      out += ' ';
+      ++at;
+    }
+    out += word;
+    at += length;
+  }
+  return out;
+}
+
+int FitColumns() {
+  return IsTerminal() ? SizeOfTerminal().columns : 0;
+}
+
 void WriteOut(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  WriteTerminal(EscapeControl(text, /*keep_lines=*/true));
 }
 
 void WriteErr(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stderr);
+  const std::string safe = EscapeControl(text, /*keep_lines=*/true);
+  std::fwrite(safe.data(), 1, safe.size(), stderr);
+}
+
+void WriteTerminal(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
 }
 
 }  // namespace hearth::jobctl

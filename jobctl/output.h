@@ -18,12 +18,15 @@ enum class OutputFormat { kTable, kWide, kJson, kYaml, kName };
 
 absl::StatusOr<OutputFormat> ParseOutputFormat(std::string_view name);
 
-// Left-aligned columns, two spaces apart; headers have no spaces.
+// Left-aligned columns, two spaces apart; headers have no spaces. Control characters in cells are
+// escaped, line ends too.
 class Table {
  public:
   explicit Table(std::vector<std::string> header);
   void Add(std::vector<std::string> row);
-  std::string Render() const;
+  // At most `columns` wide, 0 = as wide as it comes: a long last column is continued below itself
+  // at word boundaries, the widest others are cut with an ellipsis.
+  std::string Render(int columns = 0) const;
 
  private:
   std::vector<std::vector<std::string>> rows_;
@@ -66,7 +69,26 @@ absl::Time TimeOf(const google::protobuf::Timestamp& timestamp);
 // Local time with seconds; "-" when unset.
 std::string TimeText(const google::protobuf::Timestamp& timestamp);
 
-void WriteOut(std::string_view text);  // stdout, whole
-void WriteErr(std::string_view text);  // stderr, whole
+// `text` with what a terminal would take for commands, or draw out of order, as \u00XX: control
+// characters (C0 but tab and, with `keep_lines`, line end; DEL; C1), marks of writing direction,
+// and bytes that are not UTF-8. JSON and YAML strings stay what they are.
+std::string EscapeControl(std::string_view text, bool keep_lines);
+
+// Columns that UTF-8 text takes on a terminal, a code point each.
+int DisplayWidth(std::string_view text);
+
+// Broken at blanks and line ends so that each line has at most `width` columns of text (a longer
+// word stands alone), those after the first behind `indent` blanks.
+std::string WrapText(std::string_view text, int width, int indent);
+
+// The width that text for people is fitted to: the terminal's, 0 (any) where stdout is none.
+int FitColumns();
+
+// Whole; control characters but line ends and tabs are escaped: what users and workers say must not
+// command the terminal.
+void WriteOut(std::string_view text);  // stdout
+void WriteErr(std::string_view text);  // stderr
+// As it is, for our own control sequences. What comes from elsewhere must be escaped before.
+void WriteTerminal(std::string_view text);  // stdout
 
 }  // namespace hearth::jobctl

@@ -20,6 +20,51 @@ TEST(Table, Render_AlignsColumnsWithoutTrailingBlanks) {
             "b            PAUSED\n");
 }
 
+TEST(Table, Render_FitsTheTerminal) {
+  Table table({"NAME", "REASON", "AGE"});
+  table.Add({"a", "waits for 8 workers with device cuda, 2 are free", "5s"});
+  EXPECT_EQ(table.Render(30),
+            "NAME  REASON               AGE\n"
+            "a     waits for 8 work...  5s\n");
+  Table events({"TIME", "WHAT"});
+  events.Add({"10:00", "checkpoint of step 100 in /data/somewhere"});
+  EXPECT_EQ(events.Render(30),
+            "TIME   WHAT\n"
+            "10:00  checkpoint of step 100\n"
+            "       in /data/somewhere\n");
+  EXPECT_EQ(events.Render().find("100\n"), std::string::npos) << "off a terminal: full width";
+}
+
+TEST(Table, Cells_CannotCommandTheTerminal) {
+  Table table({"NAME", "WHAT"});
+  table.Add({"a\033[2Jb", "one\ntwo\r\tthree"});
+  const std::string text = table.Render();
+  EXPECT_EQ(text.find('\033'), std::string::npos);
+  EXPECT_NE(text.find("a\\u001b[2Jb  one\\u000atwo\\u000d\tthree\n"), std::string::npos) << text;
+}
+
+TEST(EscapeControl, WhatATerminalObeys_IsShown) {
+  EXPECT_EQ(EscapeControl("plain \u00e9\u2581 text\n", true), "plain \u00e9\u2581 text\n");
+  EXPECT_EQ(EscapeControl("a\033]0;title\007b\x7f", true), "a\\u001b]0;title\\u0007b\\u007f");
+  EXPECT_EQ(EscapeControl("\xc2\x9b", true), "\\u009b") << "CSI as one character";
+  EXPECT_EQ(EscapeControl("\x9b"
+                          "2J",
+                          true),
+            "\\u009b2J")
+      << "and as one byte";
+  EXPECT_EQ(EscapeControl("\xe2\x80\xae", true), "\\u202e") << "right to left from here";
+  EXPECT_EQ(EscapeControl("\xc0\x8a\xed\xa0\x80\xff", true),
+            "\\u00c0\\u008a\\u00ed\\u00a0\\u0080\\u00ff")
+      << "not UTF-8";
+  EXPECT_EQ(EscapeControl("a\nb", false), "a\\u000ab");
+}
+
+TEST(WrapText, LongText_BreaksAtWords) {
+  EXPECT_EQ(WrapText("short", 10, 4), "short");
+  EXPECT_EQ(WrapText("one two three", 7, 2), "one two\n  three");
+  EXPECT_EQ(WrapText("incomprehensible x", 7, 0), "incomprehensible\nx");
+}
+
 TEST(StateName, Job_DropsThePrefix) {
   EXPECT_EQ(StateName(v1::JOB_STATE_RUNNING), "RUNNING");
   EXPECT_EQ(StateName(v1::WORKER_STATE_IDLE), "IDLE");

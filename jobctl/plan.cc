@@ -46,7 +46,7 @@ absl::StatusOr<int> Presets() {
         {std::string(preset.name), FormatCount(static_cast<double>(spec::CountParameters(shape))),
          absl::StrCat(shape.layers), absl::StrCat(shape.hidden), std::string(preset.comment)});
   }
-  WriteOut(table.Render());
+  WriteOut(table.Render(FitColumns()));
   return kExitOk;
 }
 

@@ -15,15 +15,33 @@ namespace {
 // The slope is that of the last fifth of the steps, but of no fewer than this.
 constexpr size_t kSlopeSteps = 50;
 constexpr size_t kFewestPoints = 10;
-constexpr double kSlopeErrors = 2.0;    // standard errors that make a slope
-constexpr size_t kSettledSteps = 10;    // an epoch's first steps may still allocate
-constexpr double kMemoryGrowth = 0.01;  // of the memory after those, and
-constexpr double kMemoryNoise =
-    16.0 * 1024 * 1024;          // bytes, which a CPU's process comes and goes by
-constexpr int64_t kOverdue = 2;  // checkpoint intervals
+constexpr double kSlopeErrors = 2.0;  // standard errors that make a slope
+// An epoch's first steps still allocate: a tenth of them, but no fewer than this. Growth after them
+// counts when it is more than both a share of the memory and what a process comes and goes by.
+constexpr size_t kFewestWarmUpSteps = 10;
+constexpr double kMemoryGrowth = 0.02;
+constexpr double kMemoryNoise = 64.0 * 1024 * 1024;  // bytes
+constexpr int64_t kOverdue = 2;                      // checkpoint intervals
 
-void Add(Report& report, Verdict verdict, std::string check, std::string text) {
-  report.verdict.push_back({verdict, std::move(check), std::move(text), ""});
+void Add(
+    Report& report, Verdict verdict, std::string check, std::string text, std::string remedy = "") {
+  report.verdict.push_back({verdict, std::move(check), std::move(text), std::move(remedy)});
+}
+
+// A loss or gradient that was not finite, or jumped, ended the job. The step that did is not in
+// its history.
+bool EndedByNumbers(const v1::Job& job) {
+  return job.state() == v1::JOB_STATE_FAILED && job.reason_code() == "numerical";
+}
+
+// How a failed job is taken up again.
+std::string ResumeAdvice(const v1::Job& job) {
+  const std::string command = absl::StrCat("jobctl resume ", job.job_id(),
+                                           EndedByNumbers(job) ? " --set optimizer.lr=LOWER" : "");
+  return job.has_checkpoint()
+             ? absl::StrCat(command, " goes on from the checkpoint of step ",
+                            job.checkpoint().step())
+             : absl::StrCat("there is no checkpoint: ", command, " begins again at step 1");
 }
 
 void JudgeEnd(Report& report) {
@@ -33,7 +51,8 @@ void JudgeEnd(Report& report) {
                                                                  : Verdict::kNote;
   Add(report, verdict, "end",
       absl::StrCat(StateName(job.state()), " at step ", job.step(), " of ",
-                   job.spec().train().steps(), job.reason().empty() ? "" : ": ", job.reason()));
+                   job.spec().train().steps(), job.reason().empty() ? "" : ": ", job.reason()),
+      verdict == Verdict::kFailed ? ResumeAdvice(job) : "");
 }
 
 void JudgeLoss(Report& report) {
@@ -71,15 +90,19 @@ void JudgeMemory(Report& report) {
         return step.epoch() == report.steps.back().epoch();
       });
   const auto count = static_cast<size_t>(report.steps.end() - first);
-  if (count <= kSettledSteps) {
+  const size_t warm_up = std::max(kFewestWarmUpSteps, count / 10);
+  if (count <= warm_up) {
     Add(report, Verdict::kNote, "memory", "too few steps to see it grow");
     return;
   }
-  const auto settled = static_cast<double>((first + kSettledSteps - 1)->memory_bytes());
-  double highest = 0.0;
-  for (auto step = first + kSettledSteps; step != report.steps.end(); ++step) {
-    highest = std::max(highest, static_cast<double>(step->memory_bytes()));
-  }
+  const auto by_memory = [](const v1::StepReport& a, const v1::StepReport& b) {
+    return a.memory_bytes() < b.memory_bytes();
+  };
+  const auto warm = first + static_cast<std::ptrdiff_t>(warm_up);
+  const auto settled =
+      static_cast<double>(std::max_element(first, warm, by_memory)->memory_bytes());
+  const auto highest =
+      static_cast<double>(std::max_element(warm, report.steps.end(), by_memory)->memory_bytes());
   if (settled <= 0.0) {
     Add(report, Verdict::kNote, "memory", "not measured");
     return;
@@ -88,9 +111,9 @@ void JudgeMemory(Report& report) {
   Add(report,
       growth > std::max(kMemoryNoise, kMemoryGrowth * settled) ? Verdict::kWarning : Verdict::kOk,
       "memory",
-      absl::StrCat("grew by ", FormatBytes(static_cast<int64_t>(growth)), " after step ",
-                   kSettledSteps, " of the last epoch (",
-                   FormatBytes(static_cast<int64_t>(highest)), " at most)"));
+      absl::StrCat("grew by ", FormatBytes(static_cast<int64_t>(growth)), " after step ", warm_up,
+                   " of the last epoch (", FormatBytes(static_cast<int64_t>(highest)),
+                   " at most)"));
 }
 
 void JudgeNumbers(Report& report) {
@@ -99,9 +122,18 @@ void JudgeNumbers(Report& report) {
     bad += std::isfinite(step.loss()) && std::isfinite(step.grad_norm()) ? 0 : 1;
   }
   const int64_t skipped = report.steps.empty() ? 0 : report.steps.back().skipped_steps();
-  Add(report, bad + skipped > 0 ? Verdict::kWarning : Verdict::kOk, "numbers",
-      absl::StrFormat("%d steps not finite, %d skipped, %d made void by resumes", bad, skipped,
-                      report.voided_steps));
+  const bool ended = EndedByNumbers(report.job);
+  const std::string refused =
+      ended ? absl::StrFormat("step %d was refused, which ended the job; before it ",
+                              report.job.step() + 1)
+            : "";
+  Add(report,
+      ended               ? Verdict::kFailed
+      : bad + skipped > 0 ? Verdict::kWarning
+                          : Verdict::kOk,
+      "numbers",
+      absl::StrFormat("%s%d steps not finite, %d skipped, %d made void by resumes", refused, bad,
+                      skipped, report.voided_steps));
 }
 
 void JudgeCheckpoint(Report& report) {

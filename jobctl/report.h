@@ -64,8 +64,9 @@ Report BuildReport(const ReportFacts& facts);
 Finding JudgeTemperature(const v1::Job& job, double limit);
 
 // What `watch` says when the job has ended: the verdict, speed, energy and cost, some lines of
-// plain text. Only what was measured is in it. Empty before the first step.
-std::string RenderSummary(const Report& report);
+// plain text. Only what was measured is in it. Empty for a job that took no step and did not fail.
+// `columns` as in Render(Findings).
+std::string RenderSummary(const Report& report, int columns = 0);
 
 // A line for a shell that runs the job again with the same job file.
 std::string RerunCommand(const std::string& job_id);

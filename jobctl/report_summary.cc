@@ -11,12 +11,15 @@ std::string RerunCommand(const std::string& job_id) {
   return absl::StrCat("jobctl get ", job_id, " --spec | jobctl submit -f -");
 }
 
-std::string RenderSummary(const Report& report) {
-  if (report.steps.empty()) {
+std::string RenderSummary(const Report& report, int columns) {
+  if (report.steps.empty() && report.job.state() != v1::JOB_STATE_FAILED) {
     return "";
   }
   const Usage& usage = report.usage;
-  std::string out = Render(report.verdict, OutputFormat::kTable);
+  std::string out = Render(report.verdict, OutputFormat::kTable, columns);
+  if (report.steps.empty()) {
+    return out;
+  }
   absl::StrAppend(&out, FormatCount(static_cast<double>(usage.tokens)), " tokens in ",
                   HumanDuration(absl::Seconds(usage.seconds)));
   if (report.mean_tokens_per_second.has_value()) {

@@ -125,6 +125,44 @@ TEST(BuildReport, TroubledRun_Warns) {
             "1 steps not finite, 3 skipped, 0 made void by resumes");
 }
 
+TEST(BuildReport, RunThatEndedInNan_FailedByItsNumbers) {
+  ReportFacts facts = Healthy();
+  facts.job.set_state(v1::JOB_STATE_FAILED);
+  facts.job.set_reason_code("numerical");
+  facts.job.set_reason("step 101: the loss (nan) is not finite");
+  facts.job.mutable_spec()->mutable_train()->set_steps(200);
+  Report report = BuildReport(facts);
+  EXPECT_EQ(FindingOf(report, "numbers").verdict, Verdict::kFailed);
+  EXPECT_EQ(FindingOf(report, "numbers").text,
+            "step 101 was refused, which ended the job; before it 0 steps not finite, 0 skipped, 0 "
+            "made void by resumes");
+  EXPECT_EQ(FindingOf(report, "end").remedy,
+            "jobctl resume run-1 --set optimizer.lr=LOWER goes on from the checkpoint of step 100");
+  facts.job.clear_checkpoint();
+  report = BuildReport(facts);
+  EXPECT_EQ(FindingOf(report, "end").remedy,
+            "there is no checkpoint: jobctl resume run-1 --set optimizer.lr=LOWER begins again at "
+            "step 1");
+  facts.history.steps.clear();
+  EXPECT_NE(RenderSummary(BuildReport(facts)).find("failed   numbers"), std::string::npos);
+}
+
+TEST(BuildReport, SmallProcessThatBreathes_IsHealthy) {
+  ReportFacts facts = Healthy();
+  std::vector<v1::StepReport>& steps = facts.history.steps;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    // A process of the CPU: buffers of the data and of the first checkpoints come late.
+    steps[i].set_memory_bytes((int64_t{150} << 20) + (i < 40 ? 0 : int64_t{20} << 20));
+  }
+  EXPECT_EQ(FindingOf(BuildReport(facts), "memory").verdict, Verdict::kOk);
+  for (size_t i = 0; i < steps.size(); ++i) {  // 1 MiB a step is a leak
+    steps[i].set_memory_bytes((int64_t{150} << 20) + (static_cast<int64_t>(i) << 20));
+  }
+  const Finding leak = FindingOf(BuildReport(facts), "memory");
+  EXPECT_EQ(leak.verdict, Verdict::kWarning);
+  EXPECT_EQ(leak.text, "grew by 90.0 MiB after step 10 of the last epoch (249.0 MiB at most)");
+}
+
 TEST(BuildReport, NewEpoch_MemoryIsJudgedWithinIt) {
   ReportFacts facts = Healthy();
   for (size_t i = 80; i < 100; ++i) {  // another machine, another footprint

@@ -10,6 +10,21 @@
 
 namespace hearth::jobctl {
 
+namespace {
+
+// What the answer shows to have happened: a job that was not stopped stays as it is.
+std::string ResumedText(const v1::Job& job) {
+  if (job.reason_code() == "user_resume") {
+    return "resumed";
+  }
+  return job.state() == v1::JOB_STATE_PAUSING
+             ? "is PAUSING; it will be resumed when it has paused"
+             : absl::StrCat("is ", StateName(job.state()), ", nothing to resume",
+                            job.reason().empty() ? "" : ": ", job.reason());
+}
+
+}  // namespace
+
 Action SetupResume(CLI::App& app) {
   auto request = std::make_shared<v1::ResumeJobRequest>();
   app.add_option_function<std::string>(
@@ -28,7 +43,8 @@ Action SetupResume(CLI::App& app) {
       return SafeToRetry(job.status(), request->request_id());
     }
     HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
-                                         absl::StrCat("job/", job->job_id()), "resumed", *job));
+                                         absl::StrCat("job/", job->job_id()), ResumedText(*job),
+                                         *job));
     return kExitOk;
   };
 }

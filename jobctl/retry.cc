@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "common/rpc/channel.h"
 #include "common/time/clock.h"
@@ -9,18 +11,44 @@ namespace hearth::jobctl {
 namespace {
 
 constexpr absl::Duration kGiveUpAfter = absl::Minutes(2);
+constexpr absl::Duration kSayEvery = absl::Seconds(4);
 
 }  // namespace
 
-absl::Status RetryStream(const std::function<absl::Status(bool& progressed)>& once,
-                         const std::function<bool(absl::Duration)>& pause) {
+void OutageNotice::Away(absl::Duration broken, const absl::Status& why) {
+  absl::MutexLock lock(&mu_);
+  // Of several streams that broke together the first one speaks.
+  if (away_ && broken < said_ + kSayEvery) {
+    return;
+  }
+  const bool first = !away_;
+  away_ = true;
+  said_ = broken;
+  say_(absl::StrCat(absl::StrFormat("reconnecting, %.0f s", absl::ToDoubleSeconds(broken)),
+                    first ? absl::StrCat(": ", why.message()) : ""));
+}
+
+void OutageNotice::Back() {
+  absl::MutexLock lock(&mu_);
+  if (away_) {
+    away_ = false;
+    say_("connected again");
+  }
+}
+
+absl::Status RetryStream(const StreamOnce& once,
+                         const std::function<bool(absl::Duration)>& pause,
+                         OutageNotice& notice) {
   rpc::Backoff backoff(rpc::Backoff::Options{});
   // Since the stream last brought something: the pauses, and the time with what the attempts took.
   absl::Duration paused = absl::ZeroDuration();
   absl::Duration since = Clock::Real().Monotonic();
   while (true) {
     bool progressed = false;
-    const absl::Status status = once(progressed);
+    const absl::Status status = once([&progressed, &notice] {
+      progressed = true;
+      notice.Back();
+    });
     if (progressed) {
       paused = absl::ZeroDuration();
       since = Clock::Real().Monotonic();
@@ -30,6 +58,7 @@ absl::Status RetryStream(const std::function<absl::Status(bool& progressed)>& on
     if (status.code() != absl::StatusCode::kUnavailable || broken > kGiveUpAfter) {
       return status;
     }
+    notice.Away(broken, status);
     const absl::Duration wait = backoff.Next();
     paused += wait;
     if (!pause(wait)) {
@@ -38,14 +67,18 @@ absl::Status RetryStream(const std::function<absl::Status(bool& progressed)>& on
   }
 }
 
-absl::Status RetryStream(const std::function<absl::Status(bool& progressed)>& once) {
-  return RetryStream(once, [](absl::Duration wait) {
-    absl::Mutex mu;
-    const bool never = false;
-    absl::MutexLock lock(&mu);
-    Clock::Real().AwaitWithTimeout(mu, absl::Condition(&never), wait);
-    return !Interrupted();
-  });
+absl::Status RetryStream(const StreamOnce& once) {
+  OutageNotice notice([](const std::string& line) { WriteErr(absl::StrCat(line, "\n")); });
+  return RetryStream(
+      once,
+      [](absl::Duration wait) {
+        absl::Mutex mu;
+        const bool never = false;
+        absl::MutexLock lock(&mu);
+        Clock::Real().AwaitWithTimeout(mu, absl::Condition(&never), wait);
+        return !Interrupted();
+      },
+      notice);
 }
 
 }  // namespace hearth::jobctl

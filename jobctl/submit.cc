@@ -33,6 +33,13 @@ absl::StatusOr<int> DryRunClient(v1::JobSpec spec) {
   return kExitOk;
 }
 
+// A repeated request is answered with the job as it is by then.
+std::string SubmittedText(const v1::Job& job) {
+  return job.reason_code() == "submitted"
+             ? "submitted"
+             : absl::StrCat("was submitted before and is ", StateName(job.state()));
+}
+
 absl::StatusOr<int> Run(Context& context, const Options& options) {
   HEARTH_ASSIGN_OR_RETURN(const absl::Duration timeout, ParseTimeout(options.timeout, "--timeout"));
   HEARTH_ASSIGN_OR_RETURN(v1::JobSpec spec, LoadJobFile(options.file, options.assignments));
@@ -55,14 +62,14 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   const bool dry = request.validate_only();
   HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
                                        absl::StrCat("job/", job->job_id()),
-                                       dry ? "would be submitted" : "submitted", *job));
+                                       dry ? "would be submitted" : SubmittedText(*job), *job));
   if (dry || !(options.watch || options.wait)) {
     return kExitOk;
   }
   FollowOptions follow;
   follow.job_id = job->job_id();
   follow.show = options.watch;
-  follow.exit_status = options.wait;
+  follow.exit_status = true;
   follow.timeout = timeout;
   return FollowJob(context, follow);
 }
@@ -81,7 +88,7 @@ Action SetupSubmit(CLI::App& app) {
   app.add_option("--dry-run", options->dry_run,
                  "client: print the resolved job file; server: run all checks, store nothing")
       ->check(CLI::IsMember({"client", "server"}));
-  app.add_flag("-w,--watch", options->watch, "Follow the job until it ends");
+  app.add_flag("-w,--watch", options->watch, "Follow the job until it ends; exits as wait");
   app.add_flag("--wait", options->wait,
                "Wait for the end; exit 0, 100, 101, 102 or 103 (see wait)");
   app.add_option("--timeout", options->timeout, "With --wait or --watch: give up after, e.g. 10m");

@@ -34,13 +34,13 @@ KeyInput::KeyInput() {
   raw.c_cc[VMIN] = 0;  // read() returns at once
   raw.c_cc[VTIME] = 0;
   active_ = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
-  WriteOut("\033[?25l");
+  WriteTerminal("\033[?25l");
 }
 
 KeyInput::~KeyInput() {
   if (active_) {
     tcsetattr(STDIN_FILENO, TCSANOW, &before_);
-    WriteOut("\033[?25h");
+    WriteTerminal("\033[?25h");
   }
 }
 

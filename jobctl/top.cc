@@ -93,7 +93,7 @@ int Live(Client& client) {
     if (facts.ok()) {
       table = RenderTop(facts->workers, facts->jobs);
     } else {
-      note = absl::StrCat("error: ", facts.status().message());
+      note = EscapeControl(absl::StrCat("error: ", facts.status().message()), false);
     }
     const TerminalSize size = SizeOfTerminal();
     std::string screen = "\033[H";
@@ -102,7 +102,7 @@ int Live(Client& client) {
       absl::StrAppend(&screen, line, "\033[K\n");
     }
     // The last line break belongs to no line; what an earlier, longer table left goes.
-    WriteOut(absl::StrCat(screen.substr(0, screen.size() - 4), "\033[J"));
+    WriteTerminal(absl::StrCat(screen.substr(0, screen.size() - 4), "\033[J"));
     const absl::Duration until = Clock::Real().Monotonic() + kRefresh;
     while (!quit && !Interrupted() && Clock::Real().Monotonic() < until) {
       absl::MutexLock lock(&mu);
@@ -166,7 +166,7 @@ Action SetupTop(CLI::App& app) {
       WriteOut(RenderTop(facts.workers, facts.jobs));
       return kExitOk;
     }
-    WriteOut("\033[2J");
+    WriteTerminal("\033[2J");
     return Live(*client);
   };
 }

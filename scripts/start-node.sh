@@ -207,7 +207,11 @@ while :; do
   sleep 0.1
 done
 
-if [ $new = 0 ]; then echo "already running, nothing to start"; fi
+if [ ${#started[@]} = 0 ]; then
+  echo "already running, nothing to start"
+elif [ $new = 0 ]; then
+  echo "the coordinator had ended and is started again; the workers were running"
+fi
 echo "coordinator $address, ${#wanted[@]} workers: $host-${wanted[0]} .. $host-${wanted[-1]}; logs in $node"
 cat <<END
 

@@ -191,16 +191,26 @@ absl::StatusOr<ChosenTokenizer> ChooseTokenizer(const BuildOptions& options,
   return chosen;
 }
 
+// One dataset at `out`, or two in it. The two are built in `<out>.tmp`, which takes its name when
+// both are whole: `out` is whole or as it was.
 class Splits {
  public:
-  static absl::StatusOr<Splits> Create(const BuildOptions& options,
-                                       const ChosenTokenizer& chosen,
-                                       Env& env) {
-    Splits splits;
-    splits.fraction_ = options.validation_fraction;
+  explicit Splits(Env& env) : env_(env) {}
+  ~Splits() {
+    writers_.clear();
+    if (!staging_.empty()) env_.RemoveAll(staging_).IgnoreError();
+  }
+
+  absl::Status Create(const BuildOptions& options, const ChosenTokenizer& chosen) {
+    fraction_ = options.validation_fraction;
+    out_ = options.out;
     std::string name = options.name;
     if (name.empty()) name = options.out.substr(options.out.find_last_of('/') + 1);
     const bool both = options.validation_fraction > 0;
+    if (both) {
+      staging_ = absl::StrCat(options.out, ".tmp");
+      HEARTH_RETURN_IF_ERROR(env_.RemoveAll(staging_));
+    }
     for (const char* split : {"train", "validation"}) {
       DatasetWriter::Options writer;
       writer.info.name = name;
@@ -210,13 +220,15 @@ class Splits {
       writer.info.eos = chosen.tokenizer->eos();
       writer.tokenizer_model = chosen.model;
       writer.shard_tokens = options.shard_tokens;
-      splits.paths_.push_back(both ? absl::StrCat(options.out, "/", split) : options.out);
-      HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<DatasetWriter> created,
-                              DatasetWriter::Create(splits.paths_.back(), std::move(writer), env));
-      splits.writers_.push_back(std::move(created));
+      paths_.push_back(both ? absl::StrCat(options.out, "/", split) : options.out);
+      HEARTH_ASSIGN_OR_RETURN(
+          std::unique_ptr<DatasetWriter> created,
+          DatasetWriter::Create(both ? absl::StrCat(staging_, "/", split) : options.out,
+                                std::move(writer), env_));
+      writers_.push_back(std::move(created));
       if (!both) break;
     }
-    return splits;
+    return absl::OkStatus();
   }
 
   DatasetWriter& For(std::string_view text) {
@@ -233,11 +245,21 @@ class Splits {
       HEARTH_RETURN_IF_ERROR(info.status());
       outputs.push_back({paths_[i], *std::move(info)});
     }
-    return absl::OkStatus();
+    if (staging_.empty()) return absl::OkStatus();
+    if (env_.Exists(out_)) HEARTH_RETURN_IF_ERROR(env_.RemoveAll(out_));  // empty: Build checked
+    HEARTH_RETURN_IF_ERROR(env_.Rename(staging_, out_));
+    staging_.clear();
+    const size_t slash = out_.find_last_of('/');
+    return env_.SyncDir(slash == std::string::npos ? "."
+                        : slash == 0               ? "/"
+                                                   : out_.substr(0, slash));
   }
 
  private:
+  Env& env_;
   double fraction_ = 0;
+  std::string out_;
+  std::string staging_;  // empty: one dataset, or it has its name
   std::vector<std::string> paths_;
   std::vector<std::unique_ptr<DatasetWriter>> writers_;
 };
@@ -263,7 +285,8 @@ absl::StatusOr<BuildReport> Build(const BuildOptions& given, Env& env) {
   Say(options, absl::StrCat(report.files, " text files, ", report.bytes, " bytes"));
   HEARTH_ASSIGN_OR_RETURN(const ChosenTokenizer chosen,
                           ChooseTokenizer(options, env, corpus, report.bytes));
-  HEARTH_ASSIGN_OR_RETURN(Splits splits, Splits::Create(options, chosen, env));
+  Splits splits(env);
+  HEARTH_RETURN_IF_ERROR(splits.Create(options, chosen));
   for (const std::string& path : corpus.taken()) {
     const std::optional<std::string> text = corpus.ReadText(path);
     if (!text.has_value()) {

@@ -45,7 +45,8 @@ struct BuildReport {
 };
 
 // Each text file (also .gz) is one document. The same input files give the same bytes out.
-// kInvalidArgument names the option; kNotFound the input; kAlreadyExists `out`.
+// A build that fails leaves `out` as it was. kInvalidArgument names the option; kNotFound the
+// input; kAlreadyExists `out`.
 absl::StatusOr<BuildReport> Build(const BuildOptions& options, Env& env = Env::Real());
 
 std::string ToText(const BuildReport& report);  // several lines, for people

@@ -147,5 +147,25 @@ TEST_F(BuildTest, Build_BadOption_NamesIt) {
   EXPECT_FALSE(fs::exists(root_ + "/out"));
 }
 
+TEST_F(BuildTest, Build_Fails_LeavesNothingBehind) {
+  BuildOptions options = Options("out");
+  options.validation_fraction = 1e-9;  // no document falls to the held-out part
+  const absl::Status failed = Build(options).status();
+  EXPECT_THAT(std::string(failed.message()), HasSubstr(root_ + "/out/validation"));
+  for (const fs::directory_entry& entry : fs::directory_iterator(root_)) {
+    EXPECT_EQ(entry.path().filename(), "in");
+  }
+  fs::create_directory(root_ + "/out");
+  EXPECT_FALSE(Build(options).ok());
+  EXPECT_TRUE(fs::is_empty(root_ + "/out")) << "as it was";
+  options.validation_fraction = 0.2;
+  const auto report = Build(options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->outputs[0].path, root_ + "/out/train");
+  EXPECT_TRUE(Dataset::Open(root_ + "/out/train").ok());
+  EXPECT_TRUE(Dataset::Open(root_ + "/out/validation").ok());
+  EXPECT_FALSE(fs::exists(root_ + "/out.tmp"));
+}
+
 }  // namespace
 }  // namespace hearth::dataset

@@ -14,10 +14,8 @@
 #include "common/config/config.h"
 #include "common/io/disk.h"
 #include "common/rpc/status.h"
-#include "common/spec/resolve.h"
 #include "common/time/clock.h"
 #include "coordinator/service/job_streams.h"
-#include "google/protobuf/util/message_differencer.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -79,21 +77,22 @@ grpc::ServerUnaryReactor* JobServiceImpl::Mutate(grpc::CallbackServerContext* co
 
 absl::Status JobServiceImpl::ExplainConflict(const absl::Status& status,
                                              const std::string& job_id,
-                                             const v1::JobSpec& spec) const {
+                                             const v1::JobSpec& submitted,
+                                             v1::Job& response) const {
   const JobPtr job = parts_.view.FindJob(job_id);
   if (job == nullptr) {
     return status;
   }
-  std::string differences;
-  google::protobuf::util::MessageDifferencer differencer;
-  differencer.ReportDifferencesToString(&differences);
-  // What was completed on a worker later is no difference of the requests.
-  const bool same = differencer.Compare(job->job().spec(), spec);
-  const std::vector<std::string> lines = absl::StrSplit(differences, '\n', absl::SkipEmpty());
+  const std::vector<std::string> lines = SpecDifferences(job->job().spec(), submitted);
+  if (lines.empty()) {
+    response = job->job();
+    response.add_warnings(
+        absl::StrCat("job ", job_id, " exists already with this spec; nothing new was submitted"));
+    return absl::OkStatus();
+  }
   const size_t shown = std::min<size_t>(lines.size(), 5);
-  std::string what = same ? "with the same spec"
-                          : absl::StrCat("with another spec: ",
-                                         absl::StrJoin(lines.begin(), lines.begin() + shown, "; "));
+  std::string what = absl::StrCat("with another spec: ",
+                                  absl::StrJoin(lines.begin(), lines.begin() + shown, "; "));
   if (lines.size() > shown) {
     absl::StrAppend(&what, " and ", lines.size() - shown, " more");
   }
@@ -113,7 +112,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext*
       reactor->Finish(rpc::ToGrpc(checked.status));
       return;
     }
-    coordinator::CreateJob command{.spec = std::move(checked.spec),
+    coordinator::CreateJob command{.spec = checked.spec,
                                    .job_id = request->job_id(),
                                    .request_id = request->request_id(),
                                    .id_suffix = RandomSuffix(),
@@ -121,19 +120,17 @@ grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext*
                                    .warnings = std::move(checked.warnings),
                                    .validate_only = request->validate_only(),
                                    .answered = answered};
-    parts_.loop.Post(std::move(command), [this, reactor, request, response](const Reply& reply) {
+    const auto reply_to = [this, reactor, request, response,
+                           submitted = std::move(checked.spec)](const Reply& reply) {
       absl::Status status = reply.status;
-      if (absl::IsAlreadyExists(status)) {
-        v1::JobSpec spec = request->spec();
-        std::vector<spec::FieldViolation> violations;
-        spec::Resolve(spec, violations);
-        status = ExplainConflict(status, request->job_id(), spec);
-      }
       if (reply.job.has_value()) {
         *response = *reply.job;
+      } else if (absl::IsAlreadyExists(status)) {
+        status = ExplainConflict(status, request->job_id(), submitted, *response);
       }
       reactor->Finish(rpc::ToGrpc(status));
-    });
+    };
+    parts_.loop.Post(std::move(command), reply_to);
   };
   if (answered) {
     post({absl::OkStatus(), request->spec(), false, {}});

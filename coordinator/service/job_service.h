@@ -91,10 +91,12 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   // Fills in the command, with the overrides merged into the job's spec.
   absl::Status MakeResume(const v1::ResumeJobRequest& request,
                           coordinator::ResumeJob& command) const;
-  // For a job_id that is taken: what differs, for the client that sent `spec`.
+  // For a job_id that is taken: OK with the job in `response` when it was submitted with this
+  // spec, completed as far as possible; else `status` with what differs.
   absl::Status ExplainConflict(const absl::Status& status,
                                const std::string& job_id,
-                               const v1::JobSpec& spec) const;
+                               const v1::JobSpec& submitted,
+                               v1::Job& response) const;
 
   const ServiceParts parts_;
   const v1::GetVersionResponse version_;

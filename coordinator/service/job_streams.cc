@@ -104,9 +104,11 @@ MetricsReactor::Next MetricsReactor::Produce(v1::StreamMetricsResponse& response
   }
   const bool over = !request_.follow() || IsTerminal(job->job().state());
   const bool effective = request_.from_step() > 0;
+  // One that goes on from a cursor has shown steps that were rewound since: it needs the rewinds.
+  const bool leaves_out = effective && request_.cursor() == 0;
   const auto log = store_.Find(request_.job_id(), StreamKind::kHistory);
   while (log != nullptr) {
-    if (effective && !rewinds_known_) {
+    if (leaves_out && !rewinds_known_) {
       status = FindRewinds(*log);
     }
     absl::StatusOr<SegmentLog::ReadResult> read =
@@ -126,7 +128,7 @@ MetricsReactor::Next MetricsReactor::Produce(v1::StreamMetricsResponse& response
       }
       // With from_step, what was rewound before the stream began is left out together with its
       // rewinds.
-      const bool old = effective && record.cursor <= rewinds_through_;
+      const bool old = leaves_out && record.cursor <= rewinds_through_;
       if ((old && (rewind || IsVoided(record.cursor, out.step().step()))) ||
           (effective && !rewind && out.step().step() < request_.from_step())) {
         continue;

@@ -4,11 +4,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/rpc/status.h"
 #include "common/spec/job_plan.h"
 #include "common/spec/resolve.h"
+#include "google/protobuf/util/message_differencer.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -81,6 +83,34 @@ absl::Status ApplyFacts(v1::JobSpec& spec, const std::vector<v1::PathInfo>& path
     spec::ResolveWithFacts(spec, facts, from_model, violations);
   }
   return spec::ViolationsToStatus(violations);
+}
+
+namespace {
+
+// `spec` with what `other` has learnt of the same paths; as it is when that does not fit it.
+v1::JobSpec CompletedAs(const v1::JobSpec& spec, const v1::JobSpec& other) {
+  if (spec.model().has_vocab() || !other.model().has_vocab()) {
+    return spec;
+  }
+  v1::JobSpec completed = spec;
+  spec::DataFacts facts;
+  facts.vocab = other.model().vocab();
+  std::vector<spec::FieldViolation> violations;
+  spec::ResolveWithFacts(completed, facts, spec.model().has_from() ? &other.model() : nullptr,
+                         violations);
+  return violations.empty() ? completed : spec;
+}
+
+}  // namespace
+
+std::vector<std::string> SpecDifferences(const v1::JobSpec& kept, const v1::JobSpec& submitted) {
+  std::string differences;
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.ReportDifferencesToString(&differences);
+  if (differencer.Compare(CompletedAs(kept, submitted), CompletedAs(submitted, kept))) {
+    return {};
+  }
+  return absl::StrSplit(differences, '\n', absl::SkipEmpty());
 }
 
 namespace {

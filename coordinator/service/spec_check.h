@@ -23,6 +23,11 @@ std::vector<std::string> PathsOf(const v1::JobSpec& spec);
 // kInvalidArgument: all violations.
 absl::Status ApplyFacts(v1::JobSpec& spec, const std::vector<v1::PathInfo>& paths);
 
+// Where two specs ask for something else, a line each as protobuf writes it; empty: they ask for
+// the same. Both are resolved; what one of them has learnt of its paths and the other not yet (no
+// worker was there to ask) is no difference.
+std::vector<std::string> SpecDifferences(const v1::JobSpec& kept, const v1::JobSpec& submitted);
+
 // kResourceExhausted when the plan of the complete spec does not fit the largest of `workers` that
 // it may run on, with all of resources.workers or with min_workers alone; OK when it fits or when
 // nothing can be said (no such worker, vocabulary unknown). kInvalidArgument, kUnimplemented as

@@ -50,5 +50,54 @@ TEST(CheckMemory, FitsWithAllWorkersButNotWithTheFewest_IsRefusedAndSaysSo) {
   EXPECT_TRUE(check(int64_t{1} << 40).ok());
 }
 
+v1::JobSpec Resolved(v1::JobSpec job) {
+  std::vector<spec::FieldViolation> violations;
+  spec::Resolve(job, violations);
+  EXPECT_TRUE(violations.empty()) << spec::ViolationsToStatus(violations);
+  return job;
+}
+
+TEST(SpecDifferences, WhatAWorkerAdded_IsNone) {
+  const v1::JobSpec submitted = Resolved(TinySpec());
+  v1::JobSpec kept = submitted;
+  v1::PathInfo dataset;
+  dataset.set_path("/data/train");
+  dataset.set_kind("raw");
+  dataset.set_tokens(1000);
+  dataset.set_vocab(256);
+  ASSERT_TRUE(ApplyFacts(kept, {dataset}).ok());
+  ASSERT_EQ(kept.model().vocab(), 256);
+  EXPECT_TRUE(SpecDifferences(kept, submitted).empty());
+  EXPECT_TRUE(SpecDifferences(submitted, kept).empty());
+  v1::JobSpec other = submitted;
+  other.mutable_train()->set_steps(4);
+  const std::vector<std::string> lines = SpecDifferences(kept, other);
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_THAT(lines[0], HasSubstr("train.steps: 3 -> 4"));
+}
+
+TEST(SpecDifferences, ModelFolder_IsFilledFromTheOther) {
+  v1::JobSpec job = TinySpec();
+  job.mutable_model()->Clear();
+  job.mutable_model()->set_from("/models/tiny");
+  const v1::JobSpec submitted = Resolved(job);
+  v1::PathInfo dataset;
+  dataset.set_path("/data/train");
+  dataset.set_kind("raw");
+  dataset.set_tokens(1000);
+  dataset.set_vocab(200);
+  v1::PathInfo model;
+  model.set_path("/models/tiny");
+  model.set_kind("model");
+  *model.mutable_model() = TinySpec().model();
+  model.mutable_model()->set_vocab(256);
+  v1::JobSpec kept = submitted;
+  ASSERT_TRUE(ApplyFacts(kept, {dataset, model}).ok());
+  EXPECT_TRUE(SpecDifferences(kept, submitted).empty());
+  v1::JobSpec other = submitted;
+  other.mutable_model()->set_from("/models/other");
+  EXPECT_FALSE(SpecDifferences(kept, other).empty());
+}
+
 }  // namespace
 }  // namespace hearth::coordinator

@@ -28,22 +28,25 @@ class StreamBase : public Waker {
 // Thread-safe.
 class StreamSet {
  public:
-  // False when there are too many already.
-  bool Add(const std::weak_ptr<StreamBase>& stream) ABSL_LOCKS_EXCLUDED(mu_) {
+  // kResourceExhausted: there are too many already; that of CloseAll once it was called.
+  absl::Status Add(const std::weak_ptr<StreamBase>& stream) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     std::erase_if(streams_, [](const std::weak_ptr<StreamBase>& weak) { return weak.expired(); });
-    if (closed_ || streams_.size() >= kStreamsMax) {
-      return false;
+    if (!closed_.ok()) {
+      return closed_;
+    }
+    if (streams_.size() >= kStreamsMax) {
+      return absl::ResourceExhaustedError("too many streams are open");
     }
     streams_.push_back(stream);
-    return true;
+    return absl::OkStatus();
   }
-  // Ends all streams and refuses new ones.
+  // Ends all streams and refuses new ones, with `status`, which is an error.
   void CloseAll(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
     std::vector<std::weak_ptr<StreamBase>> streams;
     {
       absl::MutexLock lock(&mu_);
-      closed_ = true;
+      closed_ = status;
       streams.swap(streams_);
     }
     for (const std::weak_ptr<StreamBase>& weak : streams) {
@@ -56,7 +59,7 @@ class StreamSet {
  private:
   absl::Mutex mu_;
   std::vector<std::weak_ptr<StreamBase>> streams_ ABSL_GUARDED_BY(mu_);
-  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status closed_ ABSL_GUARDED_BY(mu_);
 };
 
 // Keeps itself alive from Start until gRPC is done with it.
@@ -69,8 +72,8 @@ class StreamReactor : public grpc::ServerWriteReactor<Response>,
 
   void Start(StreamSet& streams) {
     self_ = this->shared_from_this();
-    if (!streams.Add(self_)) {
-      EndWith(absl::ResourceExhaustedError("too many streams are open, or the coordinator stops"));
+    if (const absl::Status added = streams.Add(self_); !added.ok()) {
+      EndWith(added);
       return;
     }
     Wake();

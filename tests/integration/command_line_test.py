@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import unittest
 
@@ -160,6 +161,39 @@ class CommandLineTest(harness.ClusterTest):
         worker = self.cluster.jobctl("workers", "-o", "name").stdout.strip()
         for verb in ("cordon", "uncordon", "workers"):
             self.assertIn("w0", self.cluster.jobctl(verb, worker).stdout)
+
+    def test_the_same_file_under_the_same_id_is_the_same_job(self):
+        """The job file leaves out what its dataset says (the vocabulary), and no worker can be asked at first."""
+        folder = os.path.join(self.cluster.dir, "text-dataset")
+        with open(os.path.join(self.cluster.dir, "text.txt"), "w") as f:
+            f.write("some text to train on\n" * 200)
+        self.cluster.jobctl("dataset", "build", "--input", f.name, "--tokenizer", "bytes", "--out", folder)
+        spec = harness.tiny_job(folder, steps=5, workers=1)
+        del spec["model"]["vocab"]
+        text = json.dumps(spec)
+        first = self.cluster.jobctl("submit", "-f", "-", "--job-id", "twice", stdin=text)
+        self.assertEqual(first.stdout, "job/twice submitted\n")
+        self.cluster.wait_state("twice", "SUCCEEDED")
+        again = self.cluster.jobctl("submit", "-f", "-", "--job-id", "twice", stdin=text)
+        self.assertEqual(again.stdout, "job/twice was submitted before and is SUCCEEDED\n")
+        self.assertIn("warning: job twice exists already with this spec; nothing new was submitted", again.stderr)
+        self.cluster.workers["w0"].kill(signal.SIGTERM)
+        harness.wait_until("the worker's end", lambda: self.cluster.list_workers()[0]["state"] == "WORKER_STATE_OFFLINE")
+        self.assertEqual(self.cluster.jobctl("submit", "-f", "-", "--job-id", "twice", "--set", "name=tiny", stdin=text).stdout, again.stdout)
+        other = self.cluster.jobctl("submit", "-f", "-", "--job-id", "twice", "--set", "train.steps=6", stdin=text, check=False)
+        self.assertEqual(other.returncode, 1)
+        self.assertIn("exists already with another spec: ", other.stderr)
+        self.assertIn("modified: train.steps: 5 -> 6", other.stderr)
+        self.assertNotIn("model.vocab", other.stderr)
+
+    def test_resume_says_what_is_true(self):
+        job = self.cluster.submit(harness.tiny_job(self.data, steps=10**7, workers=3))
+        harness.wait_until("a reason", lambda: self.cluster.job(job)["reasonCode"] != "submitted")
+        run = self.cluster.jobctl("resume", job)
+        self.assertRegex(run.stdout, rf"^job/{job} is QUEUED, nothing to resume: .*worker")
+        self.cluster.jobctl("pause", job)
+        self.assertEqual(self.cluster.jobctl("resume", job).stdout, f"job/{job} resumed\n")
+        self.cluster.jobctl("cancel", job)
 
     def test_a_bad_price_is_named(self):
         self.cluster.env["HEARTH_PRICE_PER_KWH"] = "10ct"

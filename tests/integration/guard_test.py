@@ -3,6 +3,7 @@
 events, metrics and a line of `describe`, a replay after kill -9 repeats them and the weights bit for bit, and the run ends as well as a
 clean one."""
 
+import json
 import os
 import signal
 
@@ -81,6 +82,17 @@ class Guard(harness.ClusterTest):
         self.assertIn("step 40", failed["reason"])
         self.assertIn("not finite", failed["reason"])
         self.assertIn("there is no other recipe to try", self.decisions(job)[-1][1])
+
+    def test_submit_watch_of_a_run_that_ends_in_nan_is_red(self):
+        spec = {**self.spec("red", fallback=["none"]), "checkpoint": {"every_steps": 0}}
+        run = self.cluster.jobctl("submit", "-f", "-", "--watch", stdin=json.dumps(spec), check=False)
+        job = run.stdout.split()[0].removeprefix("job/")
+        self.assertEqual(run.returncode, 100, run.stdout + run.stderr)
+        self.assertRegex(run.stdout, r"(?m)^failed +end +FAILED at step 39 of 120: ")
+        self.assertRegex(run.stdout, r"(?m)^failed +numbers +step 40 was refused, which ended the job")
+        self.assertIn(f"there is no checkpoint: jobctl resume {job} --set optimizer.lr=LOWER begins again at step 1", run.stdout)
+        self.assertNotIn("Resume from a checkpoint", run.stdout + self.cluster.job(job)["reason"])
+        self.assertEqual(self.cluster.checkpoints(job), [])
 
 
 if __name__ == "__main__":

@@ -142,6 +142,9 @@ class StartNodeTest(unittest.TestCase):
         harness.wait_until("the coordinator's end", lambda: "coordinator has ended" in self.node("--status").stdout)
         out = self.node("--cpu", "1", "--http", "127.0.0.1:0").stdout
         self.assertIn(f"HEARTH_COORDINATOR=127.0.0.1:{port}", out)
+        self.assertIn("the coordinator had ended and is started again", out)
+        self.assertNotIn("nothing to start", out)
+        self.assertIn("already running, nothing to start", self.node("--cpu", "1", "--http", "127.0.0.1:0").stdout)
         after = self.pids()
         self.assertEqual(after["cpu0"], before["cpu0"])
         with open(f"/proc/{after['coordinator']}/cmdline") as f:

@@ -107,20 +107,20 @@ std::string VerdictText(Verdict verdict, const StepFacts& facts, int64_t step) {
     case Verdict::kSpike:
       return absl::StrFormat(
           "step %d: the loss jumped to %.6g, beyond train.spike_sigma deviations of the last "
-          "train.spike_window losses; the update was not applied. Resume with a lower "
-          "optimizer.lr, or with train.spike_sigma: 0 to accept it",
+          "train.spike_window losses; the update was not applied. A lower "
+          "optimizer.lr may help; train.spike_sigma: 0 accepts such a loss",
           step, facts.loss);
     case Verdict::kGradSpike:
       return absl::StrFormat(
           "step %d: the gradient's norm jumped to %.6g, beyond train.spike_grad_sigma deviations "
           "of "
-          "the last train.spike_window; the update was not applied. Resume with a lower "
-          "optimizer.lr, or with train.spike_grad_sigma: 0 to accept it",
+          "the last train.spike_window; the update was not applied. A lower "
+          "optimizer.lr may help; train.spike_grad_sigma: 0 accepts such a norm",
           step, facts.grad_norm);
     case Verdict::kNonFinite:
       return absl::StrFormat(
           "step %d: the loss (%g) or the gradient (norm %g, %d elements) is not finite; the update "
-          "was not applied. Resume from a checkpoint with a lower optimizer.lr",
+          "was not applied. A lower optimizer.lr may help",
           step, facts.loss, facts.grad_norm, facts.nonfinite_gradients);
   }
   return "";
