@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import unittest
 
 import harness
 
@@ -192,4 +191,4 @@ class CommandLineTest(harness.ClusterTest):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    harness.main()
