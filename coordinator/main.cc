@@ -38,6 +38,8 @@ struct Flags {
   double reattach_grace_seconds = 30;
   double isolation_grace_seconds = 600;
   double kill_timeout_seconds = 60;
+  double rendezvous_seconds = 60;
+  double loading_seconds = 1800;
   double resize_interval_seconds = 300;
   double resize_settle_seconds = 30;
   int64_t min_free_mib = 16;
@@ -90,6 +92,14 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "... onto workers that have been free for so long")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--rendezvous-seconds", flags.rendezvous_seconds,
+                 "Ranks that have all come and are not connected after this long are started again")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--loading-seconds", flags.loading_seconds,
+                 "The same for a rank that loads its data and model for this long")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   app.add_option("--kill-timeout-seconds", flags.kill_timeout_seconds,
                  "A worker that does not confirm a kill for this long is unhealthy")
       ->capture_default_str()
@@ -106,6 +116,8 @@ void Convert(Flags& flags) {
   core.reattach_grace = absl::Seconds(flags.reattach_grace_seconds);
   core.isolation_grace = absl::Seconds(flags.isolation_grace_seconds);
   core.kill_timeout = absl::Seconds(flags.kill_timeout_seconds);
+  core.rendezvous_timeout = absl::Seconds(flags.rendezvous_seconds);
+  core.loading_timeout = absl::Seconds(flags.loading_seconds);
   flags.options.loop.min_free_bytes = flags.min_free_mib << 20;
 }
 

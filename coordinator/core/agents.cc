@@ -279,6 +279,7 @@ void Core::Impl::On(const AgentHeartbeat& command) {
     MarkJob(*job, true);
   }
   Progress(*job, heartbeat.step());
+  HeardPhase(*job, rank, heartbeat.phase());
   if (rank == 0 && heartbeat.phase() != job->job().phase()) {
     job->job().set_phase(heartbeat.phase());
     MarkJob(*job, false);

@@ -285,6 +285,11 @@ struct CoreOptions {
   absl::Duration isolation_grace = absl::Minutes(10);  // cut off from most workers: recover nothing
   absl::Duration kill_timeout =
       absl::Seconds(60);  // live worker that does not confirm a kill = unhealthy
+  // From the moment all ranks of a gang have come to the rendezvous until they are connected; else
+  // they are started again.
+  absl::Duration rendezvous_timeout = absl::Seconds(60);
+  // Longest time that a rank loads (data, model, plans) before and after the rendezvous.
+  absl::Duration loading_timeout = absl::Minutes(30);
   absl::Duration return_grace =
       absl::Seconds(60);  // a vanished worker still counts as existing for the queue's head
   absl::Duration resize_interval =

@@ -68,6 +68,7 @@ void Core::Impl::StartGang(JobState& job, const std::vector<std::string>& worker
   job.record.clear_ranks();
   job.record.clear_stop();
   job.record.set_epoch_opened(false);
+  job.phases.clear();
   *job.record.mutable_epoch_time() = ToProto(now_.wall);
   job.progress_step = view.checkpoint().step();
   job.last_progress = job.gang_start = Mono();
@@ -139,6 +140,9 @@ void Core::Impl::SendStart(JobState& job, int rank) {
   task.set_device(host.device().kind() == "cuda" ? absl::StrCat("cuda:", host.device().index())
                                                  : host.device().kind());
   const int threads = view.spec().resources().threads();
+  task.set_rendezvous_seconds(absl::ToDoubleSeconds(options_.rendezvous_timeout));
+  // Longer than the coordinator waits: it knows which rank the others wait for.
+  task.set_gather_seconds(2 * absl::ToDoubleSeconds(options_.loading_timeout));
   task.set_threads(std::max(1, threads > 0 ? threads : host.device().threads()));
   for (const v1::Checkpoint& checkpoint : job.record.checkpoints()) {
     if (task.resume_path().empty()) {
@@ -305,10 +309,20 @@ Core::Impl::Verdict Core::Impl::Judge(const JobState& job) const {
                                ? absl::StrCat("ended with status ", rank.exit().wait_status())
                                : end.message());
   }
+  if (best == 0 && job.record.stop().reason_code() == kGangNotFormed) {
+    verdict.exit_class = ExitClass::kPeers;
+    verdict.rank = -1;
+    verdict.code = kGangNotFormed;
+    verdict.message = job.record.stop().reason();
+    verdict.actor = "coordinator";
+  }
   return verdict;
 }
 
 void Core::Impl::NoteFault(JobState& job, const Verdict& verdict) {
+  if (verdict.rank < 0) {
+    return;
+  }
   v1::Recovery& recovery = *job.job().mutable_recovery();
   if (recovery.seconds() > 0.0) {
     recovery.Clear();  // of an earlier one

@@ -20,6 +20,16 @@
 
 namespace hearth::coordinator {
 
+// Reason of a gang that was ended because it did not get to its first step in time.
+inline constexpr char kGangNotFormed[] = "gang_not_formed";
+
+// What a rank does on its way to the first step, as heartbeats say it.
+struct RankPhase {
+  std::string name;      // as in v1::Job.phase; empty = nothing was heard of it yet
+  absl::Duration since;  // monotonic
+  absl::Duration met = absl::InfiniteDuration();  // when it came to the rendezvous, monotonic
+};
+
 // A job's record and what is known of it only while the process lives. Durations are monotonic
 // times.
 struct JobState {
@@ -28,6 +38,7 @@ struct JobState {
   absl::Duration last_progress;
   absl::Duration running_since;
   absl::Duration gang_start;
+  std::vector<RankPhase> phases;  // of the present gang's ranks; empty = none has sent a heartbeat
   absl::Duration checkpoint_time = -absl::InfiniteDuration();
   absl::Duration stop_deadline = absl::InfiniteDuration();  // then the ranks are killed
   absl::Duration kill_time =
@@ -219,7 +230,7 @@ struct Core::Impl {
   struct Verdict {
     ExitClass exit_class = ExitClass::kStopped;
     bool lost = false;
-    int rank = 0;  // the one to blame
+    int rank = 0;  // the one to blame; -1 = none, the gang as a whole
     std::string code;
     std::string message;
     std::string actor;
@@ -232,6 +243,13 @@ struct Core::Impl {
   void NoteRecovered(JobState& job, int64_t step);
   // Counts a failure; true if the job may be started again.
   bool MayRestart(JobState& job);
+
+  // starting.cc
+  void HeardPhase(JobState& job, int rank, const std::string& phase);
+  // Ends a gang that takes too long to its first step; it starts again as the next epoch.
+  void CheckStart(JobState& job);
+  // Empty: it forms, or may still.
+  std::string WhyNotFormed(const JobState& job) const;
 
   // liveness.cc
   void On(const Tick&);

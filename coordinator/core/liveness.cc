@@ -34,6 +34,7 @@ void Core::Impl::On(const Tick&) {
   const std::set<std::string> active = active_;
   for (const std::string& id : active) {
     CheckDeadlines(*Find(id));
+    CheckStart(*Find(id));
     CheckKills(*Find(id));
   }
   for (auto& [id, worker] : workers_) {

@@ -84,6 +84,7 @@ constexpr ReasonRow kReasons[] = {
     {"peers_lost", "the trainers lost each other"},
     {"device_failed", "device failure or out of memory"},
     {"io_failed", "a checkpoint could not be written"},
+    {"gang_not_formed", "the ranks did not load or find one another in time"},
     {"trainer_killed", "the trainer was killed by a signal"},
     {"trainer_hung", "the trainer was stopped or gave no sign of life, and was killed"},
     {"bad_spec", "the job cannot run as written; not retried"},

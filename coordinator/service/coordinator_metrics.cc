@@ -79,7 +79,7 @@ std::map<std::string, std::string> MethodLabels(std::string_view method) {
 }  // namespace
 
 std::vector<std::string> RecoveryCauses() {
-  std::set<std::string> causes = {"worker_lost", "task_vanished"};
+  std::set<std::string> causes = {"worker_lost", "task_vanished", "gang_not_formed"};
   for (const ExitRow& row : ExitTable()) {
     if (row.exit_class != ExitClass::kFinished && row.exit_class != ExitClass::kFatal) {
       causes.insert(row.code);

@@ -23,7 +23,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 class Compare(unittest.TestCase):
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="hearth-compare-")
-        self.addCleanup(shutil.rmtree, self.dir)
+        self.addCleanup(harness.remove_or_keep, self.dir, harness.Outcome.count)
         for name, seed in (("train", 3), ("validation", 5)):
             harness.write_tokens(os.path.join(self.dir, name + ".bin"), seed=seed)
         job = harness.tiny_job("train.bin", STEPS, workers=1, name="tiny-compare", data={"validation": "validation.bin"},

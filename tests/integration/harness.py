@@ -1,5 +1,6 @@
 """A real cluster on loopback for the integration tests: hearth-coordinator, hearth-worker and hearth-trainer as processes, driven
-through jobctl. Everything lives in one temporary folder and on ports the kernel chose; close() leaves no process behind.
+through jobctl. Everything lives in one temporary folder and on ports the kernel chose; close() leaves no process behind. The folder of a
+test that failed is kept and its path printed.
 
 Programs are found in $HEARTH_BIN_DIR (ctest sets it)."""
 
@@ -66,9 +67,49 @@ class Daemon:
             return f.read()
 
 
+FAILED_TESTS = os.path.join(os.path.dirname(BIN), "failed-tests")  # folders of tests that failed, the newest KEPT_FOLDERS of them
+KEPT_FOLDERS = 20
+
+
+class Outcome(unittest.TextTestResult):
+    """Counts failures as they happen: the cleanups of a test, which remove its files, run before it is reported."""
+
+    count = 0
+
+    def addError(self, test, err):
+        Outcome.count += 1
+        super().addError(test, err)
+
+    def addFailure(self, test, err):
+        Outcome.count += 1
+        super().addFailure(test, err)
+
+    def addSubTest(self, test, subtest, err):
+        Outcome.count += err is not None
+        super().addSubTest(test, subtest, err)
+
+
+def remove_or_keep(folder, failures_before):
+    """Removes a test's folder; if a test has failed since `failures_before` was Outcome.count, keeps it and says where."""
+    if Outcome.count == failures_before:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    kept = os.path.join(FAILED_TESTS, os.path.splitext(os.path.basename(sys.argv[0]))[0] + "-" + os.path.basename(folder))
+    try:
+        os.makedirs(FAILED_TESTS, exist_ok=True)
+        shutil.move(folder, kept)
+        known = sorted((os.path.join(FAILED_TESTS, name) for name in os.listdir(FAILED_TESTS)), key=os.path.getmtime)
+        for old in known[:-KEPT_FOLDERS]:
+            shutil.rmtree(old, ignore_errors=True)
+    except OSError:
+        kept = folder  # it stays where it is
+    print(f"the test failed; its logs and data are kept in {kept}", file=sys.stderr, flush=True)
+
+
 class Cluster:
     def __init__(self, coordinator_args=(), root=None):
         self.dir = root or tempfile.mkdtemp(prefix="hearth-test-")
+        self.failures_before = Outcome.count
         self.coordinator_args = list(coordinator_args)
         self.workers = {}
         self.coordinator = None
@@ -128,7 +169,7 @@ class Cluster:
             if daemon is not None and daemon.alive():
                 daemon.kill(signal.SIGCONT, wait=False)
                 daemon.kill()
-        shutil.rmtree(self.dir, ignore_errors=True)
+        remove_or_keep(self.dir, self.failures_before)
 
     def logs(self):
         """Tails of all daemons' output, for failure messages."""
@@ -279,4 +320,4 @@ class ClusterTest(unittest.TestCase):
 
 
 def main():
-    unittest.main(verbosity=2, argv=[sys.argv[0], *sys.argv[1:]])
+    unittest.main(testRunner=unittest.TextTestRunner(verbosity=2, resultclass=Outcome), argv=[sys.argv[0], *sys.argv[1:]])

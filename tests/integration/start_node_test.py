@@ -21,7 +21,7 @@ FAKE_NVML = os.path.join(os.path.dirname(harness.BIN), "tests", "libhearth_fake_
 class StartNodeTest(unittest.TestCase):
     def setUp(self):
         self.home = tempfile.mkdtemp(prefix="hearth-node-")
-        self.addCleanup(shutil.rmtree, self.home, True)
+        self.addCleanup(harness.remove_or_keep, self.home, harness.Outcome.count)
         self.env = dict(os.environ, HEARTH_HOME=self.home, OMP_NUM_THREADS="1", NO_COLOR="1")
         self.addCleanup(self.node, "--stop", check=False)
 

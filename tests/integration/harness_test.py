@@ -1,0 +1,61 @@
+#!/usr/bin/python3
+"""What the harness keeps of a test that failed, and removes of one that passed."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import harness
+
+TESTS = """
+import sys
+sys.path.insert(0, {integration!r})
+import harness, os, unittest
+
+class Tests(unittest.TestCase):
+    def setUp(self):
+        self.cluster = harness.Cluster()
+        self.addCleanup(self.cluster.close)
+        with open(os.path.join(self.cluster.dir, "log"), "w") as f:
+            f.write(self.id())
+    def test_1_passes(self): pass
+    def test_2_fails(self): self.fail("on purpose")
+    def test_3_ends_with_an_error(self): raise OSError("on purpose")
+    def test_4_fails_in_a_part(self):
+        with self.subTest(part=1): self.fail("on purpose")
+    def test_5_passes(self): pass
+
+harness.main()
+"""
+
+
+class HarnessTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.dir = folder.name
+        self.temporary = os.path.join(self.dir, "tmp")
+        os.mkdir(self.temporary)
+        self.script = os.path.join(self.dir, "some_test.py")
+        with open(self.script, "w") as f:
+            f.write(TESTS.format(integration=os.path.dirname(os.path.abspath(harness.__file__))))
+
+    def test_folders_of_failed_tests_are_kept_and_named(self):
+        env = dict(os.environ, HEARTH_BIN_DIR=os.path.join(self.dir, "bin"), TMPDIR=self.temporary)
+        run = subprocess.run([sys.executable, self.script], capture_output=True, text=True, env=env, timeout=60)
+        self.assertEqual(run.returncode, 1, run.stderr)
+        kept = os.path.join(self.dir, "failed-tests")
+        found = {}
+        for name in os.listdir(kept):
+            self.assertIn(os.path.join(kept, name), run.stderr)
+            self.assertTrue(name.startswith("some_test-"), name)
+            with open(os.path.join(kept, name, "log")) as f:
+                found[f.read().rsplit(".", 1)[1]] = name
+        self.assertEqual(sorted(found), ["test_2_fails", "test_3_ends_with_an_error", "test_4_fails_in_a_part"])
+        self.assertEqual(os.listdir(self.temporary), [], "those that passed leave nothing")
+
+
+if __name__ == "__main__":
+    harness.main()
