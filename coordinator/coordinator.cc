@@ -15,6 +15,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "coordinator/http/http.h"
+#include "coordinator/service/limits.h"
 #include "coordinator/service/rpc_metrics.h"
 #include "grpc/health/v1/health.pb.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -99,8 +100,8 @@ v1::GetVersionResponse Coordinator::MakeVersion() const {
 }
 
 absl::Status Coordinator::StartGrpc() {
-  const ServiceParts parts{*loop_,    *view_,     *store_,  hub_,     *inspector_,
-                           *checker_, *executor_, streams_, *metrics_};
+  const ServiceParts parts{*loop_,    *view_,     *store_,  hub_,      *inspector_,
+                           *checker_, *executor_, streams_, *metrics_, clock_};
   job_service_ = std::make_unique<JobServiceImpl>(parts, MakeVersion());
   worker_service_ = std::make_unique<WorkerServiceImpl>(parts);
   agent_service_ = std::make_unique<AgentServiceImpl>(parts);
@@ -112,6 +113,7 @@ absl::Status Coordinator::StartGrpc() {
   static_cast<void>(grpc::health::v1::HealthCheckRequest::descriptor());
   grpc::ServerBuilder builder;
   rpc::ConfigureServer(builder);
+  builder.SetMaxReceiveMessageSize(kReceiveBytes);
   HEARTH_ASSIGN_OR_RETURN(const auto credentials, rpc::MakeServerCredentials(options_.tls));
   HEARTH_ASSIGN_OR_RETURN(const rpc::HostPort address, rpc::ParseHostPort(options_.listen));
   int port = 0;

@@ -64,6 +64,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--min-free-mib", flags.min_free_mib,
                  "Refuse changes with less free space than this in the data dir")
       ->capture_default_str();
+  app.add_option("--max-jobs", flags.options.loop.core.max_jobs,
+                 "Refuse new jobs when so many are kept, whatever their state")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   app.add_option("--heartbeat-seconds", flags.heartbeat_seconds, "Interval asked of workers")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);

@@ -83,6 +83,12 @@ class GrpcClient : public Client {
   absl::StatusOr<v1::Worker> DrainWorker(const std::string& worker_id) override {
     return NamedWorker<v1::DrainWorkerRequest>(&v1::WorkerService::Stub::DrainWorker, worker_id);
   }
+  absl::StatusOr<v1::DeleteWorkerResponse> DeleteWorker(const std::string& worker_id) override {
+    v1::DeleteWorkerRequest request;
+    request.set_worker_id(worker_id);
+    return Call<v1::DeleteWorkerResponse>(*workers_, &v1::WorkerService::Stub::DeleteWorker,
+                                          request);
+  }
 
   absl::Status WatchJob(const v1::WatchJobRequest& request,
                         const StreamSink<v1::WatchJobResponse>& sink) override {

@@ -53,6 +53,7 @@ class Client {
   virtual absl::StatusOr<v1::Worker> CordonWorker(const std::string& worker_id) = 0;
   virtual absl::StatusOr<v1::Worker> UncordonWorker(const std::string& worker_id) = 0;
   virtual absl::StatusOr<v1::Worker> DrainWorker(const std::string& worker_id) = 0;
+  virtual absl::StatusOr<v1::DeleteWorkerResponse> DeleteWorker(const std::string& worker_id) = 0;
 
   // Block until the stream ends, the sink returns false (OK) or CancelStreams is called
   // (kCancelled). A stream that the coordinator cancels (it stops) ends with kUnavailable.

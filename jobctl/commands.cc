@@ -27,6 +27,7 @@ absl::Span<const CommandDef> Commands() {
       {"cordon", "Place nothing new on a worker", SetupCordon},
       {"uncordon", "Use a worker again", SetupUncordon},
       {"drain", "Cordon a worker and move its job away", SetupDrain},
+      {"forget", "Forget a worker, so that another daemon may take its name", SetupForget},
       {"checkpoints", "List a job's checkpoints", SetupCheckpoints},
       {"dataset", "Build and inspect datasets", SetupDataset},
       {"plan", "Show the memory a job needs, without submitting it", SetupPlan},

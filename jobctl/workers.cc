@@ -67,4 +67,17 @@ Action SetupDrain(CLI::App& app) {
   return SetupWorkerVerb(app, &Client::DrainWorker, "draining");
 }
 
+Action SetupForget(CLI::App& app) {
+  auto worker_id = std::make_shared<std::string>();
+  app.add_option("worker", *worker_id, "Worker name")->required();
+  return [worker_id](Context& context) -> absl::StatusOr<int> {
+    HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+    HEARTH_ASSIGN_OR_RETURN(const v1::DeleteWorkerResponse response,
+                            client->DeleteWorker(*worker_id));
+    HEARTH_RETURN_IF_ERROR(PrintMutation(
+        context.format, context.quiet, absl::StrCat("worker/", *worker_id), "forgotten", response));
+    return kExitOk;
+  };
+}
+
 }  // namespace hearth::jobctl

@@ -1,10 +1,12 @@
 #include "common/spec/validate.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
 
 #include "absl/strings/ascii.h"
+#include "common/base/clip_text.h"
 #include "common/spec/checker.h"
 #include "common/spec/objective.h"
 #include "common/spec/optimizer_state.h"
@@ -38,20 +40,25 @@ bool IsName(std::string_view name) {
   return true;
 }
 
+// For a message: not long, and without what a terminal would obey.
+std::string Quotable(std::string_view text) {
+  std::string out = ClipText(text, 100);
+  std::replace_if(
+      out.begin(), out.end(),
+      [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); }, '?');
+  return out;
+}
+
 template <typename Map>
 void CheckLabels(std::string_view field, const Map& labels, Checker& check) {
   if (labels.size() > kMaxLabels) {
     check.Add(field, Text(labels.size(), " entries; at most ", kMaxLabels));
   }
   for (const auto& [key, value] : labels) {
-    const std::string path = Text(field, '.', key);
-    check.Rule(path, IsName(key), Text("key \"", key, '"'), kNameRule);
-    bool printable = true;
-    for (char c : value) {
-      printable = printable && !absl::ascii_iscntrl(static_cast<unsigned char>(c));
+    const std::string problem = LabelProblem(key, value);
+    if (!problem.empty()) {
+      check.Add(Text(field, '.', Quotable(key)), problem);
     }
-    check.Rule(path, value.size() <= kNameBytes && printable, Text('"', value, '"'),
-               "must have at most 63 characters, none of them a control character");
   }
 }
 
@@ -324,6 +331,19 @@ void CheckResources(const v1::ResourceSpec& r, Checker& check) {
 }
 
 }  // namespace
+
+std::string LabelProblem(std::string_view key, std::string_view value) {
+  if (!IsName(key)) {
+    return Text("key \"", Quotable(key), "\" ", kNameRule);
+  }
+  const bool printable = std::none_of(value.begin(), value.end(), [](char c) {
+    return absl::ascii_iscntrl(static_cast<unsigned char>(c));
+  });
+  return value.size() <= kNameBytes && printable
+             ? ""
+             : Text('"', Quotable(value),
+                    "\" must have at most 63 characters, none of them a control character");
+}
 
 void ValidateJob(const v1::JobSpec& job_spec, std::vector<FieldViolation>& violations) {
   Checker check(violations);

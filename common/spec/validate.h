@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/spec/resolve.h"
@@ -22,6 +23,9 @@ void ValidateModelFields(const v1::ModelSpec& model,
 void ValidateModel(const v1::ModelSpec& model,
                    int64_t sequence_length,
                    std::vector<FieldViolation>& violations);
+
+// What is wrong with a label of a job, for people; empty = nothing.
+std::string LabelProblem(std::string_view key, std::string_view value);
 
 // Everything but the model.
 void ValidateJob(const v1::JobSpec& job_spec, std::vector<FieldViolation>& violations);

@@ -1,4 +1,6 @@
 // Connections: who may speak for a worker, and what its tasks are to us.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
 #include "coordinator/core/errors.h"
@@ -20,7 +22,8 @@ bool IsRetired(const v1::WorkerRecord& record, const std::string& incarnation) {
 
 }  // namespace
 
-absl::Status Core::Impl::Admit(const v1::Hello& hello) {
+absl::Status Core::Impl::Admit(const AgentConnected& command) {
+  const v1::Hello& hello = command.hello;
   if (absl::Status id = ValidateWorkerId(hello.worker_id()); !id.ok()) {
     return MakeError(id.code(), "BAD_WORKER_ID", std::string(id.message()));
   }
@@ -33,10 +36,23 @@ absl::Status Core::Impl::Admit(const v1::Hello& hello) {
                      absl::StrCat("this coordinator is generation ", options_.generation,
                                   ", the worker has seen ", hello.generation()));
   }
+  if (workers_.size() >= options_.max_workers && workers_.count(hello.worker_id()) == 0) {
+    return MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_WORKERS",
+                     absl::StrCat(workers_.size(),
+                                  " workers are known, which is the limit; delete "
+                                  "those that will not come back"));
+  }
   for (const auto& [id, worker] : workers_) {
     const v1::Worker& known = worker.worker();
     const bool live = worker.connection != 0 && !Silent(worker);
     if (id == hello.worker_id()) {
+      if (!worker.record.name_key_sha256().empty() &&
+          worker.record.name_key_sha256() != command.name_key_sha256) {
+        return MakeError(
+            absl::StatusCode::kAlreadyExists, "WORKER_NAME_TAKEN",
+            absl::StrCat("the name ", id, " belongs to a worker with another data dir (host ",
+                         known.host(), "); if that one is gone for good: jobctl forget ", id));
+      }
       if (IsRetired(worker.record, hello.incarnation())) {
         return MakeError(absl::StatusCode::kAborted, "STALE_INCARNATION",
                          absl::StrCat("a newer daemon has taken the name ", id));
@@ -57,7 +73,7 @@ absl::Status Core::Impl::Admit(const v1::Hello& hello) {
 
 void Core::Impl::On(const AgentConnected& command) {
   const v1::Hello& hello = command.hello;
-  if (absl::Status admitted = Admit(hello); !admitted.ok()) {
+  if (absl::Status admitted = Admit(command); !admitted.ok()) {
     ReplyError(std::move(admitted));
     return;
   }
@@ -68,6 +84,7 @@ void Core::Impl::On(const AgentConnected& command) {
   }
   Close(worker, absl::CancelledError("replaced by a newer stream of the same worker"));
   TakeHello(worker, hello);
+  worker.record.set_name_key_sha256(command.name_key_sha256);  // the same, or the first
   worker.connection = command.connection_id;
   connections_[command.connection_id] = hello.worker_id();
   Heard(worker);
@@ -198,7 +215,7 @@ void Core::Impl::ReconcileRank(WorkerState& worker,
     record.set_confirmed(true);
     MarkJob(job, true);
   }
-  Progress(job, status->step());
+  Progress(job, std::min(status->step(), LastStep(job)));
   if (status->running()) {
     SendStop(job, rank);
   }
@@ -277,6 +294,10 @@ void Core::Impl::On(const AgentHeartbeat& command) {
   if (!job->record.ranks(rank).confirmed()) {
     job->record.mutable_ranks(rank)->set_confirmed(true);
     MarkJob(*job, true);
+  }
+  if (heartbeat.step() > LastStep(*job)) {
+    Close(*worker, FieldError("heartbeat.step", heartbeat.step(), LastStep(*job)));
+    return;
   }
   Progress(*job, heartbeat.step());
   HeardPhase(*job, rank, heartbeat.phase());

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/clip_text.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "coordinator/core/errors.h"
@@ -17,6 +18,10 @@ constexpr absl::Duration kTickBusy = absl::Milliseconds(250);
 constexpr absl::Duration kStall = absl::Seconds(2);
 // After that long agents' keepalives have closed the streams and they must dial again.
 constexpr absl::Duration kLongStall = absl::Seconds(10);
+// Of an event's message. It may quote what a user or a trainer said.
+constexpr size_t kEventTextMax = 4096;
+// Of what a store may hold after damage; far above what counts, far below an overflow.
+constexpr int64_t kSeqMax = int64_t{1} << 60;
 
 }  // namespace
 
@@ -143,6 +148,9 @@ void Core::Impl::Restore(const RestoredState& state) {
 void Core::Impl::RestoreJob(const v1::JobRecord& record) {
   JobState& job = jobs_[record.job().job_id()];
   job.record = record;
+  for (v1::RankRecord& rank : *job.record.mutable_ranks()) {
+    rank.set_applied_seq(std::clamp<int64_t>(rank.applied_seq(), 0, kSeqMax));
+  }
   job.progress_step = record.job().step();
   job.last_progress = job.running_since = job.gang_start = Mono();
   if (job.state() == v1::JOB_STATE_QUEUED) {
@@ -289,7 +297,7 @@ void Core::Impl::AddEvent(JobState& job,
   event.set_from_state(from);
   event.set_to_state(to);
   event.set_reason_code(code);
-  event.set_message(message);
+  event.set_message(ClipText(message, kEventTextMax));
   event.set_epoch(job.job().epoch());
   event.set_step(job.job().step());
   effects_.events.push_back(std::move(event));

@@ -119,16 +119,23 @@ struct UncordonWorker {
 struct DrainWorker {
   std::string worker_id;
 };
+struct DeleteWorker {
+  std::string worker_id;
+};
 
 // Agents. `connection_id` is unique per stream for the life of the process, > 0, chosen by the
 // caller. A message of a stream that is not its worker's newest one is ignored, so late disconnects
 // and crossed streams do no harm. AgentConnected's reply.status: OK; ABORTED (an older daemon of
 // this name; or the agent has seen a higher generation than ours); ALREADY_EXISTS (another live
-// daemon has the name or the GPU UUID); INVALID_ARGUMENT. If not OK the caller closes the stream
-// with it.
+// daemon has the name or the GPU UUID, or the name is bound to another key); RESOURCE_EXHAUSTED
+// (too many workers); INVALID_ARGUMENT. If not OK the caller closes the stream with it.
+//
+// The caller has checked each field by itself (agent_rules.h). What only the job can tell, a step
+// past its end, closes the connection with INVALID_ARGUMENT and has no other effect.
 struct AgentConnected {
   uint64_t connection_id = 0;
-  v1::Hello hello;
+  v1::Hello hello;              // without name_key
+  std::string name_key_sha256;  // of its name_key, hex; empty = it has none
 };
 struct AgentDisconnected {
   uint64_t connection_id = 0;
@@ -175,6 +182,7 @@ using Command = std::variant<CreateJob,
                              CordonWorker,
                              UncordonWorker,
                              DrainWorker,
+                             DeleteWorker,
                              AgentConnected,
                              AgentDisconnected,
                              AgentHeartbeat,
@@ -205,7 +213,7 @@ struct HistoryAppend {
 struct LogAppend {
   std::string job_id;
   std::vector<v1::LogLine> lines;  // cursors set
-  int64_t dropped = 0;             // lines that the agent lost before these
+  int64_t dropped = 0;  // lines that the agent lost before these, or our bounds among them
 };
 struct OutgoingMessage {
   uint64_t connection_id = 0;
@@ -296,6 +304,13 @@ struct CoreOptions {
       absl::Minutes(5);                              // shortest life of a gang before it is resized
   absl::Duration resize_settle = absl::Seconds(30);  // a spare worker must have been free so long
   absl::Duration request_ttl = absl::Hours(24);
+  size_t max_requests = 1 << 18;  // answers remembered; beyond it the oldest are forgotten early
+  size_t max_jobs = 100'000;      // kept, whatever their state; more: RESOURCE_EXHAUSTED
+  size_t max_workers = 16'384;    // known, connected or not; more: RESOURCE_EXHAUSTED
+  // Of a job's log, all ranks together. Workers have a limit of their own; this one is for those
+  // that do not keep to it. The burst lets buffers in that filled up while we were away.
+  double log_bytes_per_second = 2 << 20;
+  double log_burst_bytes = 64 << 20;
   absl::Duration worker_ttl = absl::Hours(24);  // offline workers without flags are forgotten
 };
 

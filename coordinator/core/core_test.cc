@@ -309,6 +309,7 @@ TEST(Job, TimeLimit_StopsAndFails) {
   CreateJob create;
   create.job_id = "job";
   create.paths_checked = true;
+  create.spec.mutable_train()->set_steps(1000);
   create.spec.mutable_resources()->set_device("cpu");
   create.spec.mutable_resources()->mutable_time_limit()->set_seconds(60);
   h.Do(create);

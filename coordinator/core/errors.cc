@@ -1,6 +1,7 @@
 #include "coordinator/core/errors.h"
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 #include "google/rpc/error_details.pb.h"
 
 namespace hearth::coordinator {
@@ -19,6 +20,12 @@ absl::Status MakeError(absl::StatusCode code,
   status.SetPayload("type.googleapis.com/google.rpc.ErrorInfo",
                     absl::Cord(info.SerializeAsString()));
   return status;
+}
+
+absl::Status FieldError(const std::string& field, int64_t value, int64_t max) {
+  return MakeError(absl::StatusCode::kInvalidArgument, "FIELD_OUT_OF_BOUNDS",
+                   absl::StrCat(field, " is ", value, "; this job's steps are within 1..", max),
+                   {{"field", field}});
 }
 
 google::protobuf::Timestamp ToProto(absl::Time time) {

@@ -1,6 +1,7 @@
 // Errors of the API, with the google.rpc.ErrorInfo payload that clients read.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -16,6 +17,9 @@ absl::Status MakeError(absl::StatusCode code,
                        const std::string& reason,
                        const std::string& message,
                        const std::map<std::string, std::string>& metadata = {});
+
+// kInvalidArgument FIELD_OUT_OF_BOUNDS: what an agent said of a step that the job cannot be at.
+absl::Status FieldError(const std::string& field, int64_t value, int64_t max);
 
 google::protobuf::Timestamp ToProto(absl::Time time);
 absl::Time FromProto(const google::protobuf::Timestamp& time);

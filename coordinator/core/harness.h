@@ -136,7 +136,7 @@ class Harness {
     create.job_id = name;
     create.paths_checked = true;
     create.spec.set_name(name);
-    create.spec.mutable_train()->set_steps(100);
+    create.spec.mutable_train()->set_steps(1'000'000);  // Pass() takes one with each heartbeat
     create.spec.mutable_checkpoint()->set_grace_seconds(20);
     create.spec.mutable_resources()->set_workers(ranks);
     create.spec.mutable_resources()->set_device("cpu");

@@ -8,12 +8,14 @@
 
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "common/base/token_bucket.h"
 #include "coordinator/core/core.h"
 #include "coordinator/core/transitions.h"
 #include "coordinator/scheduler/scheduler.h"
@@ -46,6 +48,7 @@ struct JobState {
   absl::Duration kill_again = absl::InfiniteDuration();  // when it is to be repeated
   std::map<int, double> energy_seen;  // rank (not 0) -> its device's counter when last added
   absl::Duration inspect_until = -absl::InfiniteDuration();  // an inspection is out until then
+  std::optional<TokenBucket> log_rate;                       // made with the first batch
 
   v1::Job& job() { return *record.mutable_job(); }
   const v1::Job& job() const { return record.job(); }
@@ -75,7 +78,7 @@ struct WorkerState {
 struct KvSpace {
   std::map<std::string, std::string> values;
   std::map<std::string, std::string> refused;  // keys whose put failed -> why
-  std::map<std::string, std::set<int>> waits;  // key -> ranks
+  std::map<std::string, std::set<int>> waits;  // key -> ranks; at most kWaitsMax keys
   int64_t bytes = 0;
 };
 
@@ -131,6 +134,7 @@ struct Core::Impl {
   void On(const CordonWorker& command);
   void On(const UncordonWorker& command);
   void On(const DrainWorker& command);
+  void On(const DeleteWorker& command);
   void On(const InspectionDone& command);
   absl::Status CheckResume(const JobState& job, const ResumeJob& command) const;
   // The job of an earlier request with this id is the answer; true if `reply` was set.
@@ -151,7 +155,7 @@ struct Core::Impl {
   void On(const AgentDisconnected& command);
   void On(const AgentHeartbeat& command);
   void On(const AgentGoodbye& command);
-  absl::Status Admit(const v1::Hello& hello);
+  absl::Status Admit(const AgentConnected& command);
   void TakeHello(WorkerState& worker, const v1::Hello& hello);
   void NewIncarnation(WorkerState& worker);
   void Reconcile(WorkerState& worker, const v1::Hello& hello);
@@ -166,6 +170,10 @@ struct Core::Impl {
 
   // reports.cc
   void On(const AgentReport& command);
+  // kInvalidArgument: steps that the job cannot be at.
+  absl::Status CheckReport(const JobState& job, const v1::TaskReport& report) const;
+  // The last step that the job may be at.
+  static int64_t LastStep(const JobState& job);
   void ApplyReport(WorkerState& worker, JobState& job, int rank, const v1::TaskReport& report);
   void ApplyRunInfo(JobState& job, int rank, const v1::RunInfo& info);
   void ApplyTrial(JobState& job, int rank, const v1::PrecisionTrial& trial);
@@ -262,6 +270,8 @@ struct Core::Impl {
   void CheckDeadlines(JobState& job);
   void CheckKills(JobState& job);
   void CheckForeign(WorkerState& worker);
+  // It runs a rank, or the record of a gang that is not over names it.
+  bool HasRank(const WorkerState& worker) const;
   void Expire();
 
   // placement.cc

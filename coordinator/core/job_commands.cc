@@ -115,6 +115,14 @@ void Core::Impl::On(const CreateJob& command) {
   for (const std::string& warning : command.warnings) {
     view.add_warnings(warning);
   }
+  if (jobs_.size() >= options_.max_jobs) {
+    ReplyError(MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_JOBS",
+                         absl::StrCat(jobs_.size(),
+                                      " jobs are kept, which is the limit "
+                                      "(hearth-coordinator --max-jobs); delete some "
+                                      "that have ended")));
+    return;
+  }
   if (command.validate_only) {
     ReplyJob(job);
     return;
@@ -421,6 +429,23 @@ void Core::Impl::On(const DrainWorker& command) {
     UpdateWorkerView(*worker);
     effects_.reply = Reply{absl::OkStatus(), std::nullopt, worker->worker()};
   }
+}
+
+void Core::Impl::On(const DeleteWorker& command) {
+  WorkerState* worker = FindWorkerOrReply(command.worker_id);
+  if (worker == nullptr) {
+    return;
+  }
+  if (HasRank(*worker)) {
+    ReplyError(Precondition("WORKER_BUSY", absl::StrCat("worker ", command.worker_id,
+                                                        " has a rank of a job; drain it first")));
+    return;
+  }
+  Close(*worker, absl::UnavailableError("this worker was deleted; connect again"));
+  effects_.worker_deletes.push_back(command.worker_id);
+  dirty_workers_.erase(command.worker_id);
+  workers_.erase(command.worker_id);
+  effects_.reply = Reply{absl::OkStatus(), std::nullopt, std::nullopt};
 }
 
 void Core::Impl::On(const InspectionDone& command) {

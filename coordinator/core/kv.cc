@@ -11,6 +11,7 @@ constexpr size_t kKeyBytesMax = 256;
 constexpr size_t kValueBytesMax = 1 << 20;
 constexpr int64_t kSpaceBytesMax = 64 << 20;
 constexpr size_t kRefusedMax = 1024;
+constexpr size_t kWaitsMax = 1 << 18;
 
 int64_t EntryBytes(const std::string& key, const std::string& value) {
   return static_cast<int64_t>(key.size() + value.size());
@@ -131,8 +132,11 @@ void Core::Impl::On(const AgentKvWait& command) {
              refused != space.refused.end()) {
     answer.set_error(refused->second);
     AnswerKv(*job, rank, std::move(answer));
-  } else {
+  } else if (space.waits.size() < kWaitsMax || space.waits.count(command.wait.key()) > 0) {
     space.waits[command.wait.key()].insert(rank);
+  } else {
+    answer.set_error(absl::StrCat("key-value space: ", kWaitsMax, " keys are waited for already"));
+    AnswerKv(*job, rank, std::move(answer));
   }
 }
 

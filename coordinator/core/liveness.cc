@@ -208,11 +208,22 @@ void Core::Impl::CheckForeign(WorkerState& worker) {
   }
 }
 
+bool Core::Impl::HasRank(const WorkerState& worker) const {
+  const auto holds = [&](const std::string& job_id) {
+    const auto& ranks = jobs_.at(job_id).record.ranks();
+    return std::any_of(ranks.begin(), ranks.end(), [&](const v1::RankRecord& rank) {
+      return rank.worker_id() == worker.worker().worker_id();
+    });
+  };
+  return !worker.job_id.empty() || std::any_of(active_.begin(), active_.end(), holds);
+}
+
 void Core::Impl::Expire() {
   while (!request_order_.empty()) {
     auto oldest = requests_.find(request_order_.front());
     if (oldest != requests_.end()) {
-      if (now_.wall - FromProto(oldest->second.time()) < options_.request_ttl) {
+      if (requests_.size() <= options_.max_requests &&
+          now_.wall - FromProto(oldest->second.time()) < options_.request_ttl) {
         break;
       }
       effects_.request_deletes.push_back(oldest->first);
@@ -222,15 +233,9 @@ void Core::Impl::Expire() {
   }
   for (auto it = workers_.begin(); it != workers_.end();) {
     const WorkerState& worker = it->second;
-    bool referenced = !worker.job_id.empty();
-    for (const std::string& id : active_) {
-      const auto& ranks = Find(id)->record.ranks();
-      referenced = referenced || std::any_of(ranks.begin(), ranks.end(), [&](const auto& rank) {
-                     return rank.worker_id() == it->first;
-                   });
-    }
-    if (worker.connection == 0 && !referenced && !worker.worker().cordoned() &&
-        worker.record.unhealthy().empty() && Mono() - worker.gone_since >= options_.worker_ttl) {
+    if (worker.connection == 0 && !worker.worker().cordoned() &&
+        worker.record.unhealthy().empty() && Mono() - worker.gone_since >= options_.worker_ttl &&
+        !HasRank(worker)) {
       effects_.worker_deletes.push_back(it->first);
       dirty_workers_.erase(it->first);
       it = workers_.erase(it);

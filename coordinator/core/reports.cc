@@ -3,10 +3,21 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/clip_text.h"
 #include "coordinator/core/errors.h"
 #include "coordinator/core/impl.h"
 
 namespace hearth::coordinator {
+namespace {
+
+// No cursor grows past this, so that no sum of a few of them overflows.
+constexpr int64_t kCursorMax = int64_t{1} << 62;
+// Of a log line; longer ones are cut.
+constexpr size_t kLineBytesMax = 64 << 10;
+// Tasks that a stream may be told to forget; one that reports more of them makes them up.
+constexpr size_t kForgottenMax = 4096;
+
+}  // namespace
 
 int Core::Impl::RankOf(const JobState& job, int64_t epoch, const WorkerState& worker) const {
   if (epoch != job.job().epoch()) {
@@ -54,6 +65,10 @@ void Core::Impl::On(const AgentReport& command) {
     return;
   }
   if (report.seq() == record.applied_seq() + 1) {
+    if (const absl::Status status = CheckReport(*job, report); !status.ok()) {
+      Close(*worker, status);
+      return;
+    }
     record.set_applied_seq(report.seq());
     record.set_confirmed(true);
     MarkJob(*job, true);
@@ -63,6 +78,27 @@ void Core::Impl::On(const AgentReport& command) {
   }
   Ack(*worker, report.job_id(), report.epoch(), report.rank(),
       job->record.ranks(rank).applied_seq());
+}
+
+int64_t Core::Impl::LastStep(const JobState& job) {
+  // A resume may have set train.steps below what is done.
+  return std::max(
+      {job.job().spec().train().steps(), job.job().step(), job.job().checkpoint().step()});
+}
+
+absl::Status Core::Impl::CheckReport(const JobState& job, const v1::TaskReport& report) const {
+  const int64_t last = LastStep(job);
+  if (report.has_step() && (report.step().step() < 1 || report.step().step() > last)) {
+    return FieldError("report.step.step", report.step().step(), last);
+  }
+  if (report.has_checkpoint() &&
+      (report.checkpoint().step() < 1 || report.checkpoint().step() > last)) {
+    return FieldError("report.checkpoint.step", report.checkpoint().step(), last);
+  }
+  if (report.has_run_info() && report.run_info().start_step() > last) {
+    return FieldError("report.run_info.start_step", report.run_info().start_step(), last);
+  }
+  return absl::OkStatus();
 }
 
 void Core::Impl::StaleReport(WorkerState& worker, const v1::TaskReport& report) {
@@ -81,6 +117,10 @@ void Core::Impl::StaleReport(WorkerState& worker, const v1::TaskReport& report) 
     }
     MarkWorker(worker, true);
     plan_due_ = true;
+  } else if (!foreign && worker.forgotten.size() >= kForgottenMax) {
+    Close(worker, MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_TASKS",
+                            absl::StrCat("reports of more than ", kForgottenMax,
+                                         " tasks that are not known here; connect again")));
   } else if (!foreign && worker.forgotten.insert(key).second) {
     v1::CoordinatorMessage message;
     message.mutable_forget()->set_job_id(report.job_id());
@@ -116,6 +156,9 @@ void Core::Impl::ApplyReport(WorkerState& worker,
 }
 
 void Core::Impl::AppendHistory(JobState& job, v1::MetricRecord record) {
+  if (job.record.history_cursor() >= kCursorMax) {
+    return;  // of a damaged store: there is no number left for it
+  }
   job.record.set_history_cursor(job.record.history_cursor() + 1);
   record.set_cursor(job.record.history_cursor());
   effects_.history.push_back({job.job().job_id(), std::move(record)});
@@ -219,14 +262,30 @@ void Core::Impl::ApplyTrial(JobState& job, int rank, const v1::PrecisionTrial& t
 void Core::Impl::ApplyLogs(JobState& job, int rank, const v1::LogBatch& logs) {
   LogAppend append;
   append.job_id = job.job().job_id();
-  append.dropped = logs.dropped();
-  // Lines that the agent lost leave a gap in the cursors, by which readers see it.
-  int64_t cursor = job.record.log_cursor() + std::max<int64_t>(0, logs.dropped());
+  if (!job.log_rate.has_value()) {
+    job.log_rate.emplace(options_.log_bytes_per_second, options_.log_burst_bytes);
+  }
+  // Lines that were lost leave a gap in the cursors, by which readers see it.
+  int64_t cursor = job.record.log_cursor();
+  const auto drop = [&append, &cursor](int64_t lines) {
+    append.dropped += lines;
+    cursor += std::min(lines, std::max<int64_t>(0, kCursorMax - cursor));
+  };
+  drop(std::max<int64_t>(0, logs.dropped()));
   for (const v1::LogLine& line : logs.lines()) {
+    const size_t bytes = std::min(line.text().size(), kLineBytesMax);
+    if (cursor >= kCursorMax || !job.log_rate->Take(static_cast<double>(bytes), Mono())) {
+      drop(1);
+      continue;
+    }
     append.lines.push_back(line);
-    append.lines.back().set_epoch(job.job().epoch());
-    append.lines.back().set_rank(rank);
-    append.lines.back().set_cursor(++cursor);
+    v1::LogLine& kept = append.lines.back();
+    if (kept.text().size() > bytes) {
+      kept.set_text(std::string(ClipBytes(line.text(), bytes)));
+    }
+    kept.set_epoch(job.job().epoch());
+    kept.set_rank(rank);
+    kept.set_cursor(++cursor);
   }
   job.record.set_log_cursor(cursor);
   effects_.logs.push_back(std::move(append));

@@ -1,6 +1,9 @@
 #include "coordinator/service/agent_hub.h"
 
 #include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 
 namespace hearth::coordinator {
 
@@ -43,6 +46,50 @@ void AgentHub::CloseAll(const absl::Status& status) {
   }
   for (const auto& [connection_id, link] : links) {
     link->Close(status);
+  }
+}
+
+bool AgentHub::AddWaiting(uint64_t connection_id,
+                          const std::string& peer,
+                          absl::Duration deadline,
+                          std::weak_ptr<AgentLink> link) {
+  absl::MutexLock lock(&mu_);
+  int& count = waiting_of_peer_[peer];
+  if (count >= kWaitingPerPeer) {
+    return false;
+  }
+  ++count;
+  waiting_[connection_id] = Waiting{peer, deadline, std::move(link)};
+  return true;
+}
+
+void AgentHub::RemoveWaiting(uint64_t connection_id) {
+  absl::MutexLock lock(&mu_);
+  const auto found = waiting_.find(connection_id);
+  if (found == waiting_.end()) {
+    return;
+  }
+  const auto count = waiting_of_peer_.find(found->second.peer);
+  if (--count->second == 0) {
+    waiting_of_peer_.erase(count);
+  }
+  waiting_.erase(found);
+}
+
+void AgentHub::Expire(absl::Duration now) {
+  std::vector<std::shared_ptr<AgentLink>> late;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const auto& [connection_id, waiting] : waiting_) {
+      std::shared_ptr<AgentLink> link = waiting.deadline <= now ? waiting.link.lock() : nullptr;
+      if (link != nullptr) {
+        late.push_back(std::move(link));
+      }
+    }
+  }
+  for (const std::shared_ptr<AgentLink>& link : late) {
+    link->Close(absl::DeadlineExceededError(
+        absl::StrCat("no Hello within ", absl::FormatDuration(kHelloDeadline))));
   }
 }
 

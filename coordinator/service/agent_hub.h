@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "hearth/v1/agent.pb.h"
 
 namespace hearth::coordinator {
@@ -26,6 +28,12 @@ class AgentLink {
 // Thread-safe. Calls into links are made without the lock.
 class AgentHub {
  public:
+  // Streams of one address without Hello. A host's workers that come back together after a restart
+  // of the coordinator say theirs at once.
+  static constexpr int kWaitingPerPeer = 256;
+  // Time to say Hello.
+  static constexpr absl::Duration kHelloDeadline = absl::Seconds(10);
+
   void Add(uint64_t connection_id, std::shared_ptr<AgentLink> link) ABSL_LOCKS_EXCLUDED(mu_);
   void Remove(uint64_t connection_id) ABSL_LOCKS_EXCLUDED(mu_);
   // False when the connection is gone.
@@ -34,11 +42,29 @@ class AgentHub {
   void CloseAll(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   size_t size() const ABSL_LOCKS_EXCLUDED(mu_);
 
+  // A stream that has not said Hello yet. False when `peer` has kWaitingPerPeer of them already.
+  bool AddWaiting(uint64_t connection_id,
+                  const std::string& peer,
+                  absl::Duration deadline,
+                  std::weak_ptr<AgentLink> link) ABSL_LOCKS_EXCLUDED(mu_);
+  // It said Hello, or has ended.
+  void RemoveWaiting(uint64_t connection_id) ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends those whose deadline has passed with DEADLINE_EXCEEDED.
+  void Expire(absl::Duration now) ABSL_LOCKS_EXCLUDED(mu_);
+
  private:
+  struct Waiting {
+    std::string peer;
+    absl::Duration deadline;
+    std::weak_ptr<AgentLink> link;
+  };
+
   std::shared_ptr<AgentLink> Find(uint64_t connection_id) const ABSL_LOCKS_EXCLUDED(mu_);
 
   mutable absl::Mutex mu_;
   std::map<uint64_t, std::shared_ptr<AgentLink>> links_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, int> waiting_of_peer_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace hearth::coordinator

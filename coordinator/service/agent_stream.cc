@@ -2,13 +2,25 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "common/io/sha256.h"
 #include "common/log/log.h"
+#include "common/rpc/peer.h"
 #include "common/rpc/status.h"
+#include "coordinator/service/agent_rules.h"
 
 namespace hearth::coordinator {
 
 void AgentStream::Start() {
   self_ = shared_from_this();
+  if (!hub_.AddWaiting(connection_id_, rpc::PeerAddress(context_->peer()),
+                       clock_.Monotonic() + AgentHub::kHelloDeadline, self_)) {
+    Close(rpc::MakeError(
+        absl::StatusCode::kResourceExhausted,
+        absl::StrCat(AgentHub::kWaitingPerPeer, " streams of this address have not said Hello"),
+        "TOO_MANY_STREAMS"));
+    return;
+  }
   StartRead(&incoming_);
 }
 
@@ -38,14 +50,15 @@ void AgentStream::Dispatch() {
                          "BAD_STREAM"));
     return;
   }
+  if (const absl::Status status = CheckAgentMessage(incoming_, checkpoint_root_); !status.ok()) {
+    HEARTH_LOG_WARNING("connection {} from {}: {}", connection_id_, context_->peer(),
+                       std::string(status.message()));
+    Close(status);
+    return;
+  }
   switch (incoming_.message_case()) {
     case v1::AgentMessage::kHello:
-      greeted_ = true;
-      hub_.Add(connection_id_, self_);
-      metrics_.SetAgents(static_cast<int64_t>(hub_.size()));
-      HEARTH_LOG_INFO("worker {} connects (incarnation {}, host {})", incoming_.hello().worker_id(),
-                      incoming_.hello().incarnation(), incoming_.hello().host());
-      PostCommand(AgentConnected{connection_id_, std::move(*incoming_.mutable_hello())});
+      TakeHello();
       break;
     case v1::AgentMessage::kHeartbeat:
       PostCommand(AgentHeartbeat{connection_id_, std::move(*incoming_.mutable_heartbeat())});
@@ -65,6 +78,21 @@ void AgentStream::Dispatch() {
     case v1::AgentMessage::MESSAGE_NOT_SET:
       break;  // of a newer agent
   }
+}
+
+void AgentStream::TakeHello() {
+  v1::Hello& hello = *incoming_.mutable_hello();
+  greeted_ = true;
+  checkpoint_root_ = hello.checkpoint_root();
+  hub_.RemoveWaiting(connection_id_);
+  hub_.Add(connection_id_, self_);
+  metrics_.SetAgents(static_cast<int64_t>(hub_.size()));
+  HEARTH_LOG_INFO("worker {} connects (incarnation {}, host {})", hello.worker_id(),
+                  hello.incarnation(), hello.host());
+  // The key itself goes no further.
+  std::string key_sha256 = hello.name_key().empty() ? "" : Sha256Hex(hello.name_key());
+  hello.clear_name_key();
+  PostCommand(AgentConnected{connection_id_, std::move(hello), std::move(key_sha256)});
 }
 
 void AgentStream::PostCommand(Command command) {
@@ -123,6 +151,9 @@ void AgentStream::Close(const absl::Status& status) {
     closing_ = true;
     close_status_ = status;
   }
+  if (absl::IsInvalidArgument(status)) {
+    metrics_.CountAgentViolation();
+  }
   Advance();
 }
 
@@ -178,6 +209,7 @@ void AgentStream::OnCancel() {
 
 void AgentStream::OnDone() {
   const std::shared_ptr<AgentStream> self = std::move(self_);  // dies with this scope
+  hub_.RemoveWaiting(connection_id_);
   if (greeted_) {
     hub_.Remove(connection_id_);
     metrics_.SetAgents(static_cast<int64_t>(hub_.size()));

@@ -1,14 +1,17 @@
-// One agent's stream. Messages become commands in the order they came; at most kInFlightMax of them
-// wait for the loop, then reading pauses and gRPC's flow control holds the agent back.
+// One agent's stream. Messages are checked (agent_rules.h) and become commands in the order they
+// came; at most kInFlightMax of them wait for the loop, then reading pauses and gRPC's flow control
+// holds the agent back. A message out of bounds ends the stream with INVALID_ARGUMENT.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "common/time/clock.h"
 #include "coordinator/service/agent_hub.h"
 #include "coordinator/service/coordinator_metrics.h"
 #include "coordinator/service/inspector.h"
@@ -33,12 +36,14 @@ class AgentStream : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Coordin
               AgentHub& hub,
               Inspector& inspector,
               CoordinatorMetrics& metrics,
+              Clock& clock,
               uint64_t connection_id)
       : context_(context),
         loop_(loop),
         hub_(hub),
         inspector_(inspector),
         metrics_(metrics),
+        clock_(clock),
         connection_id_(connection_id) {}
 
   void Start();
@@ -56,6 +61,7 @@ class AgentStream : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Coordin
  private:
   // Posts the command of incoming_, or closes the stream.
   void Dispatch();
+  void TakeHello();
   void PostCommand(Command command);
   void CommandDone(const Reply& reply) ABSL_LOCKS_EXCLUDED(mu_);
   // Starts the next write or the end, whichever is due; to be called without the lock.
@@ -66,10 +72,13 @@ class AgentStream : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Coordin
   AgentHub& hub_;
   Inspector& inspector_;
   CoordinatorMetrics& metrics_;
+  Clock& clock_;
   const uint64_t connection_id_;
   std::shared_ptr<AgentStream> self_;
   v1::AgentMessage incoming_;
-  bool greeted_ = false;  // of the reading thread
+  // Of the reading thread.
+  bool greeted_ = false;
+  std::string checkpoint_root_;  // of the Hello
 
   absl::Mutex mu_;
   std::deque<v1::CoordinatorMessage> outgoing_ ABSL_GUARDED_BY(mu_);  // front is being written

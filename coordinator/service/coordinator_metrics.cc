@@ -22,12 +22,25 @@ using metrics::GaugeFamily;
 using metrics::HistogramFamily;
 
 // Labels of hearth_coordinator_commands_total, in the order of the variant.
-constexpr std::string_view kCommandNames[] = {
-    "create_job",      "update_job",   "cancel_job",        "pause_job",
-    "resume_job",      "delete_job",   "delete_checkpoint", "cordon_worker",
-    "uncordon_worker", "drain_worker", "agent_connected",   "agent_disconnected",
-    "agent_heartbeat", "agent_report", "agent_kv_wait",     "agent_goodbye",
-    "inspection_done", "tick"};
+constexpr std::string_view kCommandNames[] = {"create_job",
+                                              "update_job",
+                                              "cancel_job",
+                                              "pause_job",
+                                              "resume_job",
+                                              "delete_job",
+                                              "delete_checkpoint",
+                                              "cordon_worker",
+                                              "uncordon_worker",
+                                              "drain_worker",
+                                              "delete_worker",
+                                              "agent_connected",
+                                              "agent_disconnected",
+                                              "agent_heartbeat",
+                                              "agent_report",
+                                              "agent_kv_wait",
+                                              "agent_goodbye",
+                                              "inspection_done",
+                                              "tick"};
 static_assert(std::size(kCommandNames) == std::variant_size_v<Command>);
 
 absl::Time TimeOf(const google::protobuf::Timestamp& time) {
@@ -97,6 +110,7 @@ CoordinatorMetrics::CoordinatorMetrics(int64_t generation)
       plan_seconds_(HistogramFamily(*registry_, kPlanSeconds).Add({}, metrics::LatencyBuckets())),
       queue_length_(GaugeFamily(*registry_, kQueueLength).Add({})),
       agents_(GaugeFamily(*registry_, kAgents).Add({})),
+      agent_violations_(CounterFamily(*registry_, kAgentViolations).Add({})),
       series_dropped_(CounterFamily(*registry_, kSeriesDropped).Add({})),
       log_lines_dropped_(CounterFamily(*registry_, kLogLinesDropped).Add({})),
       workers_lost_(CounterFamily(*registry_, kWorkersLost).Add({})),
@@ -147,6 +161,10 @@ void CoordinatorMetrics::CountCommand(const Command& command) {
 
 void CoordinatorMetrics::SetQueueLength(int64_t length) {
   queue_length_.Set(static_cast<double>(length));
+}
+
+void CoordinatorMetrics::CountAgentViolation() {
+  agent_violations_.Increment();
 }
 
 void CoordinatorMetrics::SetAgents(int64_t connected) {

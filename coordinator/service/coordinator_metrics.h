@@ -72,6 +72,8 @@ class CoordinatorMetrics {
   void CountCommand(const Command& command);
   void SetQueueLength(int64_t length);
   void SetAgents(int64_t connected);
+  // Of an agent's stream that is ended with INVALID_ARGUMENT.
+  void CountAgentViolation();
 
   // `method` is "/hearth.v1.JobService/GetJob"; `code` a gRPC status code's name.
   void RpcStarted(std::string_view method);
@@ -102,6 +104,7 @@ class CoordinatorMetrics {
   prometheus::Histogram& plan_seconds_;
   prometheus::Gauge& queue_length_;
   prometheus::Gauge& agents_;
+  prometheus::Counter& agent_violations_;
   prometheus::Counter& series_dropped_;
   prometheus::Counter& log_lines_dropped_;
   prometheus::Counter& workers_lost_;

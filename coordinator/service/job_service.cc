@@ -1,6 +1,7 @@
 #include "coordinator/service/job_service.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -9,26 +10,24 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/clip_text.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/config/config.h"
 #include "common/io/disk.h"
+#include "common/rpc/peer.h"
 #include "common/rpc/status.h"
+#include "common/spec/validate.h"
 #include "common/time/clock.h"
+#include "coordinator/service/finish.h"
 #include "coordinator/service/job_streams.h"
+#include "coordinator/service/limits.h"
 
 namespace hearth::coordinator {
 namespace {
 
 constexpr int kDefaultPageSize = 50;
 constexpr int kMaxPageSize = 1000;
-
-grpc::ServerUnaryReactor* FinishNow(grpc::CallbackServerContext* context,
-                                    const absl::Status& status) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(rpc::ToGrpc(status));
-  return reactor;
-}
 
 // "train.steps: 100 -> 200" as config::ApplyResumeOverride writes it.
 FieldOverride ParseChange(const std::string& change) {
@@ -41,6 +40,19 @@ FieldOverride ParseChange(const std::string& change) {
     out.new_value = values.size() == 2 ? values[1] : "";
   }
   return out;
+}
+
+// Labels that UpdateJob took in before it checked them: the spec is checked as a whole, and they
+// must not make every later change of the job fail.
+void DropBadLabels(v1::JobSpec& spec, std::vector<FieldOverride>& overrides) {
+  const std::map<std::string, std::string> labels(spec.labels().begin(), spec.labels().end());
+  for (const auto& [key, value] : labels) {
+    if (!spec::LabelProblem(key, value).empty()) {
+      spec.mutable_labels()->erase(key);
+      overrides.push_back(
+          {absl::StrCat("labels.", ClipText(key, 63)), ClipText(value, 63), "removed"});
+    }
+  }
 }
 
 // Random, of the alphabet that job ids allow; 10 characters.
@@ -103,6 +115,9 @@ absl::Status JobServiceImpl::ExplainConflict(const absl::Status& status,
 grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext* context,
                                                     const v1::CreateJobRequest* request,
                                                     v1::Job* response) {
+  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
+    return FinishNow(context, allowed);
+  }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   // Answered before, whatever the disk says now.
   const bool answered =
@@ -143,6 +158,9 @@ grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* JobServiceImpl::GetJob(grpc::CallbackServerContext* context,
                                                  const v1::GetJobRequest* request,
                                                  v1::Job* response) {
+  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
+    return FinishNow(context, allowed);
+  }
   const JobPtr job = parts_.view.FindJob(request->job_id());
   if (job == nullptr) {
     return FinishNow(context, rpc::NotFoundError("job", request->job_id()));
@@ -154,6 +172,9 @@ grpc::ServerUnaryReactor* JobServiceImpl::GetJob(grpc::CallbackServerContext* co
 grpc::ServerUnaryReactor* JobServiceImpl::ListJobs(grpc::CallbackServerContext* context,
                                                    const v1::ListJobsRequest* request,
                                                    v1::ListJobsResponse* response) {
+  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
+    return FinishNow(context, allowed);
+  }
   const auto list = [&]() -> absl::Status {
     if (request->page_size() < 0) {
       return absl::InvalidArgumentError("page_size is negative");
@@ -163,8 +184,14 @@ grpc::ServerUnaryReactor* JobServiceImpl::ListJobs(grpc::CallbackServerContext* 
         request->page_size() == 0 ? kDefaultPageSize : std::min(request->page_size(), kMaxPageSize);
     HEARTH_ASSIGN_OR_RETURN(View::Page page, parts_.view.List(filter, request->page_token(),
                                                               static_cast<size_t>(size)));
+    int64_t bytes = 0;
     for (const JobPtr& job : page.jobs) {
-      *response->add_jobs() = job->job();
+      v1::Job& entry = *response->add_jobs() = ListEntry(job->job());
+      bytes += static_cast<int64_t>(entry.ByteSizeLong());
+      if (bytes >= kPageBytes && job != page.jobs.back()) {
+        response->set_next_page_token(View::PageToken(job->job()));
+        return absl::OkStatus();
+      }
     }
     response->set_next_page_token(std::move(page.next_token));
     return absl::OkStatus();
@@ -179,18 +206,33 @@ grpc::ServerUnaryReactor* JobServiceImpl::ListJobs(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* JobServiceImpl::UpdateJob(grpc::CallbackServerContext* context,
                                                     const v1::UpdateJobRequest* request,
                                                     v1::Job* response) {
+  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
+    return FinishNow(context, allowed);
+  }
+  for (const auto& [key, value] : request->labels()) {
+    const std::string problem = value.empty() ? "" : spec::LabelProblem(key, value);
+    if (!problem.empty()) {
+      return FinishNow(context, rpc::FieldError("labels", problem));
+    }
+  }
   return Mutate(context, coordinator::UpdateJob{*request}, response);
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::CancelJob(grpc::CallbackServerContext* context,
                                                     const v1::CancelJobRequest* request,
                                                     v1::Job* response) {
+  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
+    return FinishNow(context, allowed);
+  }
   return Mutate(context, coordinator::CancelJob{*request}, response);
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::PauseJob(grpc::CallbackServerContext* context,
                                                    const v1::PauseJobRequest* request,
                                                    v1::Job* response) {
+  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
+    return FinishNow(context, allowed);
+  }
   return Mutate(context, coordinator::PauseJob{*request}, response);
 }
 
@@ -213,6 +255,7 @@ absl::Status JobServiceImpl::MakeResume(const v1::ResumeJobRequest& request,
   for (const std::string& change : changes) {
     command.overrides.push_back(ParseChange(change));
   }
+  DropBadLabels(spec, command.overrides);
   command.etag = job->job().etag();
   command.spec = std::move(spec);
   return absl::OkStatus();
@@ -221,6 +264,9 @@ absl::Status JobServiceImpl::MakeResume(const v1::ResumeJobRequest& request,
 grpc::ServerUnaryReactor* JobServiceImpl::ResumeJob(grpc::CallbackServerContext* context,
                                                     const v1::ResumeJobRequest* request,
                                                     v1::Job* response) {
+  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
+    return FinishNow(context, allowed);
+  }
   coordinator::ResumeJob command;
   const absl::Status status = MakeResume(*request, command);
   if (!status.ok()) {
@@ -253,6 +299,9 @@ grpc::ServerUnaryReactor* JobServiceImpl::ResumeJob(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* JobServiceImpl::DeleteJob(grpc::CallbackServerContext* context,
                                                     const v1::DeleteJobRequest* request,
                                                     v1::DeleteJobResponse*) {
+  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
+    return FinishNow(context, allowed);
+  }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   parts_.loop.Post(coordinator::DeleteJob{*request},
                    [reactor](const Reply& reply) { reactor->Finish(rpc::ToGrpc(reply.status)); });
@@ -260,34 +309,46 @@ grpc::ServerUnaryReactor* JobServiceImpl::DeleteJob(grpc::CallbackServerContext*
 }
 
 grpc::ServerWriteReactor<v1::WatchJobResponse>* JobServiceImpl::WatchJob(
-    grpc::CallbackServerContext*, const v1::WatchJobRequest* request) {
+    grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) {
   const auto stream = std::make_shared<WatchReactor>(parts_.executor, parts_.view, *request);
-  parts_.view.Subscribe(request->job_id(), stream);
-  stream->Start(parts_.streams);
+  const absl::Status allowed = CheckRequest(*request);
+  if (allowed.ok()) {
+    parts_.view.Subscribe(request->job_id(), stream);
+  }
+  stream->Start(parts_.streams, rpc::PeerAddress(context->peer()), allowed);
   return stream.get();
 }
 
 grpc::ServerWriteReactor<v1::StreamMetricsResponse>* JobServiceImpl::StreamMetrics(
-    grpc::CallbackServerContext*, const v1::StreamMetricsRequest* request) {
+    grpc::CallbackServerContext* context, const v1::StreamMetricsRequest* request) {
   const auto stream =
       std::make_shared<MetricsReactor>(parts_.executor, parts_.view, parts_.store, *request);
-  parts_.view.Subscribe(request->job_id(), stream);
-  stream->Start(parts_.streams);
+  const absl::Status allowed = CheckRequest(*request);
+  if (allowed.ok()) {
+    parts_.view.Subscribe(request->job_id(), stream);
+  }
+  stream->Start(parts_.streams, rpc::PeerAddress(context->peer()), allowed);
   return stream.get();
 }
 
 grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobServiceImpl::StreamLogs(
-    grpc::CallbackServerContext*, const v1::StreamLogsRequest* request) {
+    grpc::CallbackServerContext* context, const v1::StreamLogsRequest* request) {
   const auto stream =
       std::make_shared<LogsReactor>(parts_.executor, parts_.view, parts_.store, *request);
-  parts_.view.Subscribe(request->job_id(), stream);
-  stream->Start(parts_.streams);
+  const absl::Status allowed = CheckRequest(*request);
+  if (allowed.ok()) {
+    parts_.view.Subscribe(request->job_id(), stream);
+  }
+  stream->Start(parts_.streams, rpc::PeerAddress(context->peer()), allowed);
   return stream.get();
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::ListEvents(grpc::CallbackServerContext* context,
                                                      const v1::ListEventsRequest* request,
                                                      v1::ListEventsResponse* response) {
+  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
+    return FinishNow(context, allowed);
+  }
   const View::Changes changes = parts_.view.ChangesSince(request->job_id(), request->cursor());
   if (changes.job == nullptr) {
     return FinishNow(context, rpc::NotFoundError("job", request->job_id()));
@@ -307,6 +368,9 @@ grpc::ServerUnaryReactor* JobServiceImpl::ListEvents(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* JobServiceImpl::ListCheckpoints(grpc::CallbackServerContext* context,
                                                           const v1::ListCheckpointsRequest* request,
                                                           v1::ListCheckpointsResponse* response) {
+  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
+    return FinishNow(context, allowed);
+  }
   const JobPtr job = parts_.view.FindJob(request->job_id());
   if (job == nullptr) {
     return FinishNow(context, rpc::NotFoundError("job", request->job_id()));
@@ -318,6 +382,9 @@ grpc::ServerUnaryReactor* JobServiceImpl::ListCheckpoints(grpc::CallbackServerCo
 grpc::ServerUnaryReactor* JobServiceImpl::GetCheckpoint(grpc::CallbackServerContext* context,
                                                         const v1::GetCheckpointRequest* request,
                                                         v1::Checkpoint* response) {
+  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
+    return FinishNow(context, allowed);
+  }
   const JobPtr job = parts_.view.FindJob(request->job_id());
   if (job == nullptr) {
     return FinishNow(context, rpc::NotFoundError("job", request->job_id()));
@@ -336,6 +403,9 @@ grpc::ServerUnaryReactor* JobServiceImpl::DeleteCheckpoint(
     grpc::CallbackServerContext* context,
     const v1::DeleteCheckpointRequest* request,
     v1::DeleteCheckpointResponse*) {
+  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
+    return FinishNow(context, allowed);
+  }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   parts_.loop.Post(coordinator::DeleteCheckpoint{*request},
                    [reactor](const Reply& reply) { reactor->Finish(rpc::ToGrpc(reply.status)); });

@@ -29,6 +29,7 @@ struct ServiceParts {
   Executor& executor;
   StreamSet& streams;
   CoordinatorMetrics& metrics;
+  Clock& clock;
 };
 
 class JobServiceImpl final : public v1::JobService::CallbackService {

@@ -132,6 +132,7 @@ void Loop::Run() {
   while (WaitForWork()) {
     Process(TakeBatch());
     inspector_.Expire();
+    hub_.Expire(clock_.Monotonic());
   }
   std::deque<Item> rest;
   {

@@ -29,6 +29,11 @@ inline constexpr MetricDef kQueueLength = {
     "Commands waiting for the event loop when it took the last batch.", "", Stability::kBeta};
 inline constexpr MetricDef kAgents = {"hearth_coordinator_agents", MetricType::kGauge,
                                       "Open worker streams.", "", Stability::kBeta};
+inline constexpr MetricDef kAgentViolations = {
+    "hearth_agent_violations_total", MetricType::kCounter,
+    "Worker streams ended because a field of a message was outside its bounds: a defect, a version "
+    "that does not fit, or a stranger.",
+    "", Stability::kBeta};
 inline constexpr MetricDef kGeneration = {"hearth_coordinator_generation", MetricType::kGauge,
                                           "Starts of the coordinator on this data dir.", "",
                                           Stability::kBeta};
@@ -39,7 +44,8 @@ inline constexpr MetricDef kSeriesDropped = {
     "Series of jobs left out of scrapes because of the bound on jobs.", "", Stability::kBeta};
 inline constexpr MetricDef kLogLinesDropped = {
     "hearth_log_lines_dropped_total", MetricType::kCounter,
-    "Log lines that workers reported as lost.", "", Stability::kBeta};
+    "Log lines lost to bounds: of workers' buffers, of a job's rate at the worker or here.", "",
+    Stability::kBeta};
 inline constexpr MetricDef kWorkersLost = {"hearth_worker_lost_total", MetricType::kCounter,
                                            "Workers declared lost.", "", Stability::kBeta};
 inline constexpr MetricDef kQueueWait = {"hearth_queue_wait_seconds", MetricType::kHistogram,
@@ -188,6 +194,7 @@ inline constexpr MetricDef kAllDefs[] = {kCommitSeconds,
                                          kCommands,
                                          kQueueLength,
                                          kAgents,
+                                         kAgentViolations,
                                          kGeneration,
                                          kHealthy,
                                          kSeriesDropped,

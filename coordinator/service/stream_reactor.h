@@ -3,12 +3,15 @@
 // message of memory, skips intermediate states, and slows nobody.
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/rpc/status.h"
 #include "coordinator/service/executor.h"
@@ -18,6 +21,8 @@
 namespace hearth::coordinator {
 
 inline constexpr size_t kStreamsMax = 1024;
+// Of one address, so that no client takes them all.
+inline constexpr size_t kStreamsPerPeer = 256;
 
 // What all streams have in common, to bound and to end them.
 class StreamBase : public Waker {
@@ -28,37 +33,51 @@ class StreamBase : public Waker {
 // Thread-safe.
 class StreamSet {
  public:
-  // kResourceExhausted: there are too many already; that of CloseAll once it was called.
-  absl::Status Add(const std::weak_ptr<StreamBase>& stream) ABSL_LOCKS_EXCLUDED(mu_) {
+  // kResourceExhausted: there are too many already, or too many of `peer` (an address); that of
+  // CloseAll once it was called.
+  absl::Status Add(const std::weak_ptr<StreamBase>& stream, const std::string& peer)
+      ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    std::erase_if(streams_, [](const std::weak_ptr<StreamBase>& weak) { return weak.expired(); });
+    std::erase_if(streams_, [](const Entry& entry) { return entry.stream.expired(); });
     if (!closed_.ok()) {
       return closed_;
     }
+    const auto of_peer = static_cast<size_t>(std::count_if(
+        streams_.begin(), streams_.end(), [&](const Entry& entry) { return entry.peer == peer; }));
     if (streams_.size() >= kStreamsMax) {
-      return absl::ResourceExhaustedError("too many streams are open");
+      return absl::ResourceExhaustedError(
+          absl::StrCat("streams: ", kStreamsMax, " are open, which is the limit"));
     }
-    streams_.push_back(stream);
+    if (of_peer >= kStreamsPerPeer) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "streams: ", kStreamsPerPeer, " of this address are open, which is the limit"));
+    }
+    streams_.push_back({stream, peer});
     return absl::OkStatus();
   }
   // Ends all streams and refuses new ones, with `status`, which is an error.
   void CloseAll(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
-    std::vector<std::weak_ptr<StreamBase>> streams;
+    std::vector<Entry> streams;
     {
       absl::MutexLock lock(&mu_);
       closed_ = status;
       streams.swap(streams_);
     }
-    for (const std::weak_ptr<StreamBase>& weak : streams) {
-      if (const std::shared_ptr<StreamBase> stream = weak.lock()) {
+    for (const Entry& entry : streams) {
+      if (const std::shared_ptr<StreamBase> stream = entry.stream.lock()) {
         stream->EndWith(status);
       }
     }
   }
 
  private:
+  struct Entry {
+    std::weak_ptr<StreamBase> stream;
+    std::string peer;
+  };
+
   absl::Mutex mu_;
-  std::vector<std::weak_ptr<StreamBase>> streams_ ABSL_GUARDED_BY(mu_);
+  std::vector<Entry> streams_ ABSL_GUARDED_BY(mu_);
   absl::Status closed_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -70,10 +89,12 @@ class StreamReactor : public grpc::ServerWriteReactor<Response>,
  public:
   explicit StreamReactor(Executor& executor) : executor_(executor) {}
 
-  void Start(StreamSet& streams) {
+  // Ends at once with `allowed` if that is an error. `peer` is the client's address.
+  void Start(StreamSet& streams, const std::string& peer, absl::Status allowed) {
     self_ = this->shared_from_this();
-    if (const absl::Status added = streams.Add(self_); !added.ok()) {
-      EndWith(added);
+    allowed.Update(allowed.ok() ? streams.Add(self_, peer) : allowed);
+    if (!allowed.ok()) {
+      EndWith(allowed);
       return;
     }
     Wake();

@@ -254,6 +254,10 @@ bool View::KnowsRequest(std::string_view request_id) const {
   return requests_.contains(Sv(request_id));
 }
 
+std::string View::PageToken(const v1::Job& job) {
+  return absl::WebSafeBase64Escape(absl::StrCat(OrderTime(job), "/", job.job_id()));
+}
+
 absl::StatusOr<View::Page> View::List(const JobFilter& filter,
                                       std::string_view token,
                                       size_t page_size) const {
@@ -272,18 +276,15 @@ absl::StatusOr<View::Page> View::List(const JobFilter& filter,
   Page page;
   absl::ReaderMutexLock lock(&mu_);
   auto entry = token.empty() ? by_age_.begin() : by_age_.upper_bound(last);
-  const OrderKey* previous = nullptr;
   for (; entry != by_age_.end(); ++entry) {
     if (!filter.Matches(entry->second->job())) {
       continue;
     }
     if (page.jobs.size() == page_size) {
-      page.next_token =
-          absl::WebSafeBase64Escape(absl::StrCat(previous->first, "/", previous->second));
+      page.next_token = PageToken(page.jobs.back()->job());
       break;
     }
     page.jobs.push_back(entry->second);
-    previous = &entry->first;
   }
   return page;
 }

@@ -80,6 +80,8 @@ class View {
   // kInvalidArgument: bad token.
   absl::StatusOr<Page> List(const JobFilter& filter, std::string_view token, size_t page_size) const
       ABSL_LOCKS_EXCLUDED(mu_);
+  // The token of a page that ends with this job.
+  static std::string PageToken(const v1::Job& job);
   // All jobs, newest first.
   std::vector<JobPtr> AllJobs() const ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "coordinator/service/agent_stream.h"
+#include "coordinator/service/finish.h"
+#include "coordinator/service/limits.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -17,6 +19,9 @@ constexpr size_t kMaxPageSize = 1000;
 grpc::ServerUnaryReactor* WorkerServiceImpl::ListWorkers(grpc::CallbackServerContext* context,
                                                          const v1::ListWorkersRequest* request,
                                                          v1::ListWorkersResponse* response) {
+  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
+    return FinishNow(context, allowed);
+  }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   if (request->page_size() < 0) {
     reactor->Finish(rpc::ToGrpc(rpc::MakeError(absl::StatusCode::kInvalidArgument,
@@ -27,15 +32,17 @@ grpc::ServerUnaryReactor* WorkerServiceImpl::ListWorkers(grpc::CallbackServerCon
                           ? kDefaultPageSize
                           : std::min(static_cast<size_t>(request->page_size()), kMaxPageSize);
   // Ordered by id; the token is the last id of the page before.
+  int64_t bytes = 0;
   for (const WorkerPtr& worker : parts_.view.Workers()) {
     if (worker->worker_id() <= request->page_token()) {
       continue;
     }
-    if (static_cast<size_t>(response->workers_size()) == size) {
+    if (static_cast<size_t>(response->workers_size()) == size || bytes >= kPageBytes) {
       response->set_next_page_token(response->workers(response->workers_size() - 1).worker_id());
       break;
     }
-    *response->add_workers() = *worker;
+    v1::Worker& entry = *response->add_workers() = ListEntry(*worker);
+    bytes += static_cast<int64_t>(entry.ByteSizeLong());
   }
   reactor->Finish(grpc::Status::OK);
   return reactor;
@@ -44,6 +51,9 @@ grpc::ServerUnaryReactor* WorkerServiceImpl::ListWorkers(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* WorkerServiceImpl::GetWorker(grpc::CallbackServerContext* context,
                                                        const v1::GetWorkerRequest* request,
                                                        v1::Worker* response) {
+  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
+    return FinishNow(context, allowed);
+  }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const WorkerPtr worker = parts_.view.FindWorker(request->worker_id());
   if (worker == nullptr) {
@@ -71,6 +81,9 @@ grpc::ServerUnaryReactor* WorkerServiceImpl::Mutate(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* WorkerServiceImpl::CordonWorker(grpc::CallbackServerContext* context,
                                                           const v1::CordonWorkerRequest* request,
                                                           v1::Worker* response) {
+  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
+    return FinishNow(context, allowed);
+  }
   return Mutate(context, coordinator::CordonWorker{request->worker_id()}, response);
 }
 
@@ -78,20 +91,38 @@ grpc::ServerUnaryReactor* WorkerServiceImpl::UncordonWorker(
     grpc::CallbackServerContext* context,
     const v1::UncordonWorkerRequest* request,
     v1::Worker* response) {
+  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
+    return FinishNow(context, allowed);
+  }
   return Mutate(context, coordinator::UncordonWorker{request->worker_id()}, response);
 }
 
 grpc::ServerUnaryReactor* WorkerServiceImpl::DrainWorker(grpc::CallbackServerContext* context,
                                                          const v1::DrainWorkerRequest* request,
                                                          v1::Worker* response) {
+  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
+    return FinishNow(context, allowed);
+  }
   return Mutate(context, coordinator::DrainWorker{request->worker_id()}, response);
+}
+
+grpc::ServerUnaryReactor* WorkerServiceImpl::DeleteWorker(grpc::CallbackServerContext* context,
+                                                          const v1::DeleteWorkerRequest* request,
+                                                          v1::DeleteWorkerResponse*) {
+  if (const absl::Status status = CheckRequest(*request); !status.ok()) {
+    return FinishNow(context, status);
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  parts_.loop.Post(coordinator::DeleteWorker{request->worker_id()},
+                   [reactor](const Reply& reply) { reactor->Finish(rpc::ToGrpc(reply.status)); });
+  return reactor;
 }
 
 grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage>* AgentServiceImpl::Connect(
     grpc::CallbackServerContext* context) {
   const auto stream =
       std::make_shared<AgentStream>(context, parts_.loop, parts_.hub, parts_.inspector,
-                                    parts_.metrics, next_connection_.fetch_add(1));
+                                    parts_.metrics, parts_.clock, next_connection_.fetch_add(1));
   stream->Start();
   return stream.get();
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -190,10 +191,13 @@ absl::Status SegmentLog::Recover(std::string& warning) {
   return absl::OkStatus();
 }
 
-void SegmentLog::Append(int64_t cursor, uint8_t kind, std::string_view payload) {
-  HEARTH_CHECK(cursor > (pending_.empty() ? position_.end : pending_.back().cursor),
-               "cursors of a job's records grow");
+bool SegmentLog::Append(int64_t cursor, uint8_t kind, std::string_view payload) {
+  const int64_t before = pending_.empty() ? position_.end : pending_.back().cursor;
+  if (cursor <= before || cursor == std::numeric_limits<int64_t>::max()) {
+    return false;
+  }
   pending_.push_back({cursor, kind, std::string(payload)});
+  return true;
 }
 
 absl::Status SegmentLog::OpenTail() {

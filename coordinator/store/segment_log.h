@@ -69,9 +69,10 @@ class SegmentLog {
   absl::Status Recover(std::string& warning);
 
   // The writing thread's calls. Append only buffers; Sync writes and makes durable. After an error
-  // the log must be reopened: what reached the file is not known. `cursor` is greater than every
-  // one before.
-  void Append(int64_t cursor, uint8_t kind, std::string_view payload);
+  // the log must be reopened: what reached the file is not known. False, and nothing is appended,
+  // when `cursor` is not greater than every one before or leaves none for the next record: then the
+  // database and the files contradict each other, which must cost a record and not the process.
+  bool Append(int64_t cursor, uint8_t kind, std::string_view payload);
   absl::Status Sync();
   bool dirty() const { return !pending_.empty(); }
   // The position after the last Sync.

@@ -15,6 +15,7 @@
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
+#include "common/log/log.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -346,22 +347,32 @@ absl::Status Store::WriteBatch(absl::Span<const Effects> batch) {
   return fault::Check("store.after_commit");
 }
 
+void Store::NoteAppend(const std::string& job_id, StreamKind kind, int64_t cursor, bool kept) {
+  if (!kept && refused_.insert(LogKey(job_id, kind)).second) {
+    HEARTH_LOG_ERROR(
+        "job {}: its record says that entry {} of the {} comes next, the files have one as high "
+        "already: the store is damaged; entries are left out until the record is past it",
+        job_id, cursor, StreamName(kind));
+  }
+}
+
 absl::Status Store::AppendFiles(absl::Span<const Effects> batch) {
   touched_.clear();
   for (const Effects& effects : batch) {
     for (const HistoryAppend& append : effects.history) {
       const v1::MetricRecord& record = append.record;
       SegmentLog& log = LogOf(append.job_id, StreamKind::kHistory);
-      if (record.has_rewind()) {
-        log.Append(record.cursor(), kRewindRecord, record.rewind().SerializeAsString());
-      } else {
-        log.Append(record.cursor(), kStepRecord, record.step().SerializeAsString());
-      }
+      const bool kept =
+          record.has_rewind()
+              ? log.Append(record.cursor(), kRewindRecord, record.rewind().SerializeAsString())
+              : log.Append(record.cursor(), kStepRecord, record.step().SerializeAsString());
+      NoteAppend(append.job_id, StreamKind::kHistory, record.cursor(), kept);
     }
     for (const LogAppend& append : effects.logs) {
       SegmentLog& log = LogOf(append.job_id, StreamKind::kLog);
       for (const v1::LogLine& line : append.lines) {
-        log.Append(line.cursor(), 0, line.SerializeAsString());
+        NoteAppend(append.job_id, StreamKind::kLog, line.cursor(),
+                   log.Append(line.cursor(), 0, line.SerializeAsString()));
       }
     }
   }

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -104,6 +105,8 @@ class Store {
   absl::Status RemoveOrphans(const LoadedState& state);
   absl::Status WriteBatch(absl::Span<const Effects> batch);
   absl::Status AppendFiles(absl::Span<const Effects> batch);
+  // Says once a log and start that an entry could not be appended.
+  void NoteAppend(const std::string& job_id, StreamKind kind, int64_t cursor, bool kept);
   absl::Status WriteTransaction(absl::Span<const Effects> batch);
   absl::Status WriteEffects(const Effects& effects);
   absl::Status WriteEvents(const Effects& effects);
@@ -127,6 +130,7 @@ class Store {
   std::unique_ptr<Statements> statements_;
   std::map<LogKey, std::shared_ptr<SegmentLog>> touched_;  // logs of the batch being committed
   std::map<LogKey, std::shared_ptr<SegmentLog>> open_;     // logs that may hold a file descriptor
+  std::set<LogKey> refused_;  // logs whose entries do not fit the files
 
   mutable absl::Mutex mu_;
   std::map<LogKey, std::shared_ptr<SegmentLog>> logs_ ABSL_GUARDED_BY(mu_);

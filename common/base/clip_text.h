@@ -1,0 +1,17 @@
+// Others' texts made fit to be sent on or kept.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace hearth {
+
+// `text` cut to `max_bytes` at the end of a UTF-8 character, with control characters other than
+// line ends and tabs replaced by '?'.
+std::string ClipText(std::string_view text, size_t max_bytes);
+
+// Only the cut.
+std::string_view ClipBytes(std::string_view text, size_t max_bytes);
+
+}  // namespace hearth

@@ -1,0 +1,26 @@
+// What a worker's agent may say. Every message of a stream is checked here before it becomes a
+// command, so that nothing a peer sends reaches the core, the store or a scrape out of bounds. What
+// only the core can judge (a step past the job's end) it refuses with the same error.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/rpc/field_rules.h"
+#include "hearth/v1/agent.pb.h"
+
+namespace hearth::coordinator {
+
+// The fields that differ from the default, for tests and readers.
+absl::Span<const rpc::FieldRule> AgentFieldRules();
+
+// True for an absolute path without empty, "." and ".." parts and without '/' at its end.
+bool IsCleanPath(std::string_view path);
+
+// kInvalidArgument naming the field. `checkpoint_root` is that of the stream's Hello ("" before
+// it): a checkpoint must lie at <root>/<job>/e<epoch>/.
+absl::Status CheckAgentMessage(const v1::AgentMessage& message, std::string_view checkpoint_root);
+
+}  // namespace hearth::coordinator
