@@ -31,7 +31,9 @@ absl::Status Core::Impl::Admit(const v1::Hello& hello) {
   if (hello.generation() > options_.generation) {
     return MakeError(absl::StatusCode::kAborted, "STALE_GENERATION",
                      absl::StrCat("this coordinator is generation ", options_.generation,
-                                  ", the worker has seen ", hello.generation()));
+                                  ", the worker has seen ", hello.generation(),
+                                  "; if its store was put back from a copy, start it once with "
+                                  "--restore"));
   }
   for (const auto& [id, worker] : workers_) {
     const v1::Worker& known = worker.worker();

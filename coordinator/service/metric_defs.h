@@ -32,6 +32,11 @@ inline constexpr MetricDef kAgents = {"hearth_coordinator_agents", MetricType::k
 inline constexpr MetricDef kGeneration = {"hearth_coordinator_generation", MetricType::kGauge,
                                           "Starts of the coordinator on this data dir.", "",
                                           Stability::kBeta};
+inline constexpr MetricDef kSetAside = {
+    "hearth_coordinator_store_set_aside", MetricType::kGauge,
+    "Damaged rows and unknown files that the last start found in the data dir and set aside; its "
+    "log names them.",
+    "", Stability::kBeta};
 inline constexpr MetricDef kHealthy = {"hearth_coordinator_healthy", MetricType::kGauge,
                                        "1 while the coordinator serves.", "", Stability::kBeta};
 inline constexpr MetricDef kSeriesDropped = {
@@ -189,6 +194,7 @@ inline constexpr MetricDef kAllDefs[] = {kCommitSeconds,
                                          kQueueLength,
                                          kAgents,
                                          kGeneration,
+                                         kSetAside,
                                          kHealthy,
                                          kSeriesDropped,
                                          kLogLinesDropped,

@@ -331,11 +331,16 @@ void Live(std::vector<std::unique_ptr<Agent>>& agents,
   }
 }
 
-int Run(int jobs, double rate, int seconds, const std::string& data_dir) {
+// Two descriptors a worker.
+void RaiseFileLimit() {
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);
   files.rlim_cur = files.rlim_max;
   setrlimit(RLIMIT_NOFILE, &files);
+}
+
+int Run(int jobs, double rate, int seconds, const std::string& data_dir) {
+  RaiseFileLimit();
   CoordinatorOptions options;
   options.store.data_dir = data_dir;
   options.listen = "127.0.0.1:0";
