@@ -60,7 +60,7 @@ absl::Status Coordinator::StartParts() {
   }
   start_time_ = clock_.Monotonic();
   view_ = std::make_unique<View>(static_cast<size_t>(options_.store.events_per_job));
-  metrics_ = std::make_unique<CoordinatorMetrics>(store_->generation());
+  metrics_ = std::make_unique<CoordinatorMetrics>(store_->generation(), state.set_aside);
   inspector_ = std::make_unique<Inspector>(hub_, clock_, store_->generation());
   executor_ = std::make_unique<Executor>(options_.stream_threads);
   loop_ = std::make_unique<Loop>(options_.loop, clock_, *store_, state, *view_, hub_, *inspector_,

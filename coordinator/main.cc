@@ -1,8 +1,10 @@
 // hearth-coordinator: takes jobs over gRPC, schedules them onto workers, keeps their history.
 //
-// Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start; 2 wrong usage; 3 the data dir is
-// in use by another coordinator; 4 the store failed while running (disk full, I/O error): nothing
-// acknowledged is lost, start it again once there is room.
+// Exit codes: 0 stopped by SIGTERM or SIGINT, or --check found no damage; 1 could not start; 2
+// wrong usage; 3 the data dir is in use by another coordinator; 4 the store failed while running
+// (disk full, I/O error): nothing acknowledged is lost, start it again once there is room; 5 the
+// data dir is refused (not ours, damaged, older than its folder) or --check found damage: somebody
+// has to decide, starting again changes nothing.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -13,6 +15,7 @@
 #include "common/fault/fault.h"
 #include "common/log/log.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/store/check.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -21,6 +24,7 @@ constexpr int kExitStart = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitLocked = 3;
 constexpr int kExitStore = 4;
+constexpr int kExitRefused = 5;
 
 volatile std::sig_atomic_t stop_signal = 0;
 
@@ -43,6 +47,7 @@ struct Flags {
   double resize_interval_seconds = 300;
   double resize_settle_seconds = 30;
   int64_t min_free_mib = 16;
+  bool check = false;
 };
 
 void AddFlags(CLI::App& app, Flags& flags) {
@@ -50,6 +55,13 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.set_version_flag("--version", "hearth-coordinator " + VersionString());
   app.add_option("--data-dir", options.store.data_dir, "Folder of the store; made if absent")
       ->required();
+  app.add_flag("--check", flags.check,
+               "Read the whole data dir, say what is damaged, change nothing and end: 5 = damage");
+  app.add_flag(
+      "--restore", options.store.restore,
+      "Start although store.db was put back from a copy or is missing: nothing is removed, "
+      "what it does not know is set aside under <data-dir>/quarantine and listed, and the "
+      "generation rises above any that workers have seen");
   app.add_option("--listen", options.listen, "gRPC address, port 0 = any free one")
       ->capture_default_str();
   app.add_option("--http", options.http,
@@ -130,7 +142,37 @@ int Fail(const absl::Status& status, int code) {
   return code;
 }
 
+int StartFailure(const absl::Status& status) {
+  const bool locked = absl::IsFailedPrecondition(status) &&
+                      status.message().find("in use") != absl::string_view::npos;
+  const bool refused = absl::IsFailedPrecondition(status) || absl::IsDataLoss(status);
+  return Fail(status, locked                            ? kExitLocked
+                      : refused                         ? kExitRefused
+                      : absl::IsInvalidArgument(status) ? kExitUsage
+                                                        : kExitStart);
+}
+
+int Check(const std::string& data_dir) {
+  const absl::StatusOr<CheckReport> report = CheckDataDir(data_dir);
+  if (!report.ok()) {
+    return StartFailure(report.status());
+  }
+  for (const std::string& line : report->notes) {
+    std::printf("note: %s\n", line.c_str());
+  }
+  for (const std::string& line : report->damage) {
+    std::printf("DAMAGE: %s\n", line.c_str());
+  }
+  std::printf("%s: %lld jobs, %lld histories and logs read, %zu damaged\n", data_dir.c_str(),
+              static_cast<long long>(report->jobs), static_cast<long long>(report->files),
+              report->damage.size());
+  return report->damage.empty() ? 0 : kExitRefused;
+}
+
 int Run(Flags& flags) {
+  if (flags.check) {
+    return Check(flags.options.store.data_dir);
+  }
   Convert(flags);
   absl::Status ready = log::Init("hearth-coordinator", flags.log_level, flags.log_json);
   if (ready.ok()) {
@@ -147,11 +189,7 @@ int Run(Flags& flags) {
 
   auto coordinator = Coordinator::Start(flags.options);
   if (!coordinator.ok()) {
-    const bool locked = absl::IsFailedPrecondition(coordinator.status()) &&
-                        coordinator.status().message().find("in use") != absl::string_view::npos;
-    return Fail(coordinator.status(), locked                                          ? kExitLocked
-                                      : absl::IsInvalidArgument(coordinator.status()) ? kExitUsage
-                                                                                      : kExitStart);
+    return StartFailure(coordinator.status());
   }
   (*coordinator)->WaitUntil([] { return stop_signal != 0; });
   if ((*coordinator)->failed()) {

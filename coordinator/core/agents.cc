@@ -34,7 +34,9 @@ absl::Status Core::Impl::Admit(const AgentConnected& command) {
   if (hello.generation() > options_.generation) {
     return MakeError(absl::StatusCode::kAborted, "STALE_GENERATION",
                      absl::StrCat("this coordinator is generation ", options_.generation,
-                                  ", the worker has seen ", hello.generation()));
+                                  ", the worker has seen ", hello.generation(),
+                                  "; if its store was put back from a copy, start it once with "
+                                  "--restore"));
   }
   if (workers_.size() >= options_.max_workers && workers_.count(hello.worker_id()) == 0) {
     return MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_WORKERS",

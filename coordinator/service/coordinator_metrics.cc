@@ -101,7 +101,7 @@ std::vector<std::string> RecoveryCauses() {
   return {causes.begin(), causes.end()};
 }
 
-CoordinatorMetrics::CoordinatorMetrics(int64_t generation)
+CoordinatorMetrics::CoordinatorMetrics(int64_t generation, int64_t set_aside)
     : registry_(std::make_shared<prometheus::Registry>()),
       process_("hearth-coordinator"),
       commit_seconds_(
@@ -119,6 +119,7 @@ CoordinatorMetrics::CoordinatorMetrics(int64_t generation)
       checkpoint_seconds_(
           HistogramFamily(*registry_, kCheckpointSeconds).Add({}, metrics::LatencyBuckets())) {
   GaugeFamily(*registry_, kGeneration).Add({}).Set(static_cast<double>(generation));
+  GaugeFamily(*registry_, kSetAside).Add({}).Set(static_cast<double>(set_aside));
   GaugeFamily(*registry_, kHealthy).Add({}).Set(1);
   AddKnownLabels();
 }

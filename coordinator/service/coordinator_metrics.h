@@ -62,7 +62,8 @@ struct JobSeries {
 // Thread-safe; the Observe calls belong to the loop.
 class CoordinatorMetrics {
  public:
-  explicit CoordinatorMetrics(int64_t generation);
+  // `set_aside`: see kSetAside.
+  explicit CoordinatorMetrics(int64_t generation, int64_t set_aside = 0);
 
   // `view` is as it was before the effects.
   void Observe(const std::vector<Effects>& effects, const View& view) ABSL_LOCKS_EXCLUDED(mu_);

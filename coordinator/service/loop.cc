@@ -210,6 +210,7 @@ void Loop::Process(std::vector<Item> items) {
           Refusal(rpc::MakeError(absl::StatusCode::kResourceExhausted, text, "DISK_FULL")));
       continue;
     }
+    NameUnknownTasks(item.command);
     effects.push_back(core_.Apply(item.command, ReadClock()));
     metrics_.CountCommand(item.command);
     Reply reply;
@@ -254,6 +255,22 @@ void Loop::Process(std::vector<Item> items) {
     }
   }
   LetKnow(effects);
+}
+
+// A worker that comes with a task of a job that the store does not have is told to end it. After a
+// restore these are the jobs that the copy is too old for: the log is the place to see which.
+void Loop::NameUnknownTasks(const Command& command) const {
+  const auto* connected = std::get_if<AgentConnected>(&command);
+  if (connected == nullptr) {
+    return;
+  }
+  for (const v1::TaskStatus& task : connected->hello.tasks()) {
+    if (core_.FindJob(task.job_id()) == nullptr) {
+      HEARTH_LOG_WARNING(
+          "worker {} has a task of job {} (epoch {}, step {}), which is not known here",
+          connected->hello.worker_id(), task.job_id(), task.epoch(), task.step());
+    }
+  }
 }
 
 void Loop::LetKnow(std::vector<Effects>& effects) {

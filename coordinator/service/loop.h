@@ -90,6 +90,7 @@ class Loop {
   void Enqueue(Item item, bool limited) ABSL_LOCKS_EXCLUDED(mu_);
   void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   void LetKnow(std::vector<Effects>& effects);
+  void NameUnknownTasks(const Command& command) const;
   // When the next Tick is due and allowed.
   absl::Duration NextTick() const { return std::max(core_.NextDeadline(), tick_allowed_); }
   Now ReadClock();

@@ -37,6 +37,11 @@ inline constexpr MetricDef kAgentViolations = {
 inline constexpr MetricDef kGeneration = {"hearth_coordinator_generation", MetricType::kGauge,
                                           "Starts of the coordinator on this data dir.", "",
                                           Stability::kBeta};
+inline constexpr MetricDef kSetAside = {
+    "hearth_coordinator_store_set_aside", MetricType::kGauge,
+    "Damaged rows and unknown files that the last start found in the data dir and set aside; its "
+    "log names them.",
+    "", Stability::kBeta};
 inline constexpr MetricDef kHealthy = {"hearth_coordinator_healthy", MetricType::kGauge,
                                        "1 while the coordinator serves.", "", Stability::kBeta};
 inline constexpr MetricDef kSeriesDropped = {
@@ -196,6 +201,7 @@ inline constexpr MetricDef kAllDefs[] = {kCommitSeconds,
                                          kAgents,
                                          kAgentViolations,
                                          kGeneration,
+                                         kSetAside,
                                          kHealthy,
                                          kSeriesDropped,
                                          kLogLinesDropped,

@@ -1,99 +1,20 @@
 #include "coordinator/store/segment_log.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <limits>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
+#include "coordinator/store/frame.h"
 
 namespace hearth::coordinator {
 namespace {
 
-constexpr int64_t kHeaderBytes = 17;
 constexpr absl::string_view kSuffix = ".seg";
-
-constexpr std::array<uint32_t, 256> MakeCrcTable() {
-  std::array<uint32_t, 256> table{};
-  for (uint32_t i = 0; i < 256; ++i) {
-    uint32_t value = i;
-    for (int bit = 0; bit < 8; ++bit) {
-      value = (value >> 1) ^ ((value & 1) != 0 ? 0x82f63b78u : 0u);
-    }
-    table[i] = value;
-  }
-  return table;
-}
-constexpr std::array<uint32_t, 256> kCrcTable = MakeCrcTable();
-
-uint32_t ExtendCrc(uint32_t crc, std::string_view bytes) {
-  for (const char c : bytes) {
-    crc = kCrcTable[(crc ^ static_cast<uint8_t>(c)) & 0xff] ^ (crc >> 8);
-  }
-  return crc;
-}
-
-template <typename T>
-void PutInteger(std::string& out, T value) {
-  for (size_t i = 0; i < sizeof(T); ++i) {
-    out.push_back(static_cast<char>((static_cast<uint64_t>(value) >> (8 * i)) & 0xff));
-  }
-}
-
-template <typename T>
-T GetInteger(const char* data) {
-  uint64_t value = 0;
-  for (size_t i = 0; i < sizeof(T); ++i) {
-    value |= uint64_t{static_cast<uint8_t>(data[i])} << (8 * i);
-  }
-  return static_cast<T>(value);
-}
-
-// One record as it lies in a segment.
-struct Frame {
-  int64_t cursor = 0;
-  uint8_t kind = 0;
-  uint32_t crc = 0;
-  std::string_view checked;  // what the checksum covers: cursor, kind, payload
-  std::string_view payload;
-  int64_t size() const { return kHeaderBytes + static_cast<int64_t>(payload.size()); }
-  // CRC-32C (Castagnoli).
-  bool Intact() const { return ~ExtendCrc(0xffffffffu, checked) == crc; }
-};
-
-void PutFrame(std::string& out, int64_t cursor, uint8_t kind, std::string_view payload) {
-  std::string checked;
-  PutInteger<int64_t>(checked, cursor);
-  checked.push_back(static_cast<char>(kind));
-  checked.append(payload);
-  PutInteger<uint32_t>(out, static_cast<uint32_t>(payload.size()));
-  PutInteger<uint32_t>(out, ~ExtendCrc(0xffffffffu, checked));
-  out.append(checked);
-}
-
-// False when the bytes from `offset` to `size` hold no whole frame.
-bool GetFrame(absl::Span<const uint8_t> bytes, int64_t offset, int64_t size, Frame& frame) {
-  if (offset + kHeaderBytes > size) {
-    return false;
-  }
-  const char* data = reinterpret_cast<const char*>(bytes.data()) + offset;
-  const int64_t length = GetInteger<uint32_t>(data);
-  if (offset + kHeaderBytes + length > size) {
-    return false;
-  }
-  frame.crc = GetInteger<uint32_t>(data + 4);
-  frame.cursor = GetInteger<int64_t>(data + 8);
-  frame.kind = static_cast<uint8_t>(data[16]);
-  frame.checked = std::string_view(data + 8, static_cast<size_t>(9 + length));
-  frame.payload = std::string_view(data + kHeaderBytes, static_cast<size_t>(length));
-  return true;
-}
 
 // First record numbers of the segment files in `dir`, ascending. Empty when there is no folder.
 absl::StatusOr<std::vector<int64_t>> ListSegments(Env& env, const std::string& dir) {
@@ -113,91 +34,147 @@ absl::StatusOr<std::vector<int64_t>> ListSegments(Env& env, const std::string& d
   return firsts;
 }
 
-// Bytes of whole, undamaged frames at the start of a segment, and the last one's cursor (or
-// `before` when there is none).
-std::pair<int64_t, int64_t> IntactPrefix(absl::Span<const uint8_t> bytes, int64_t before) {
-  int64_t offset = 0;
-  int64_t last = before;
-  Frame frame;
-  while (GetFrame(bytes, offset, static_cast<int64_t>(bytes.size()), frame) && frame.Intact()) {
-    offset += frame.size();
-    last = frame.cursor;
+std::string PathOf(const std::string& dir, int64_t first) {
+  return absl::StrCat(dir, "/", absl::StrFormat("%020d", first), kSuffix);
+}
+
+// Whole, undamaged frames of a segment from `offset` on.
+struct Prefix {
+  int64_t bytes = 0;  // where they end
+  int64_t last = 0;   // the last one's cursor, 0 = there is none
+};
+
+// Stops before a cursor above `last_max`.
+absl::StatusOr<Prefix> IntactPrefix(Env& env,
+                                    const std::string& path,
+                                    int64_t offset = 0,
+                                    int64_t last_max = INT64_MAX) {
+  Prefix prefix{offset, 0};
+  HEARTH_ASSIGN_OR_RETURN(const int64_t size, env.FileSize(path));
+  if (size <= offset) {
+    return prefix;
   }
-  return {offset, last};
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> map, env.Map(path));
+  Frame frame;
+  while (GetFrame(map->bytes(), prefix.bytes, static_cast<int64_t>(map->bytes().size()), frame) &&
+         frame.Intact() && frame.cursor <= last_max) {
+    prefix.bytes += frame.size();
+    prefix.last = frame.cursor;
+  }
+  return prefix;
 }
 
 }  // namespace
 
-SegmentLog::SegmentLog(Env& env, std::string dir, SegmentLogOptions options, Position committed)
+SegmentLog::SegmentLog(Env& env, std::string dir, SegmentLogOptions options, Position recorded)
     : env_(env),
       dir_(std::move(dir)),
       options_(options),
-      position_(committed),
-      committed_(committed) {}
+      newest_(recorded.end),
+      position_(recorded),
+      files_(recorded) {}
 
 std::string SegmentLog::SegmentPath(int64_t first) const {
-  return absl::StrCat(dir_, "/", absl::StrFormat("%020d", first), kSuffix);
+  return PathOf(dir_, first);
 }
 
-absl::Status SegmentLog::Recover(std::string& warning) {
-  HEARTH_ASSIGN_OR_RETURN(const std::vector<int64_t> firsts, ListSegments(env_, dir_));
+// Segments behind the recorded tail, and those that the bound dropped just before a crash.
+absl::Status SegmentLog::DropUnrecorded(const std::vector<int64_t>& firsts,
+                                        int64_t known_end,
+                                        const Keep& keep,
+                                        std::vector<std::string>& warnings) {
   segments_.clear();
   for (const int64_t first : firsts) {
-    if (first > position_.tail_first) {  // never committed
-      HEARTH_RETURN_IF_ERROR(env_.RemoveAll(SegmentPath(first)));
+    const std::string path = SegmentPath(first);
+    if (first <= position_.tail_first) {
+      HEARTH_ASSIGN_OR_RETURN(const int64_t bytes, env_.FileSize(path));
+      segments_.push_back({first, bytes});
       continue;
     }
-    HEARTH_ASSIGN_OR_RETURN(const int64_t bytes, env_.FileSize(SegmentPath(first)));
-    segments_.push_back({first, bytes});
+    HEARTH_ASSIGN_OR_RETURN(const Prefix prefix, IntactPrefix(env_, path));
+    if (prefix.last > known_end) {
+      warnings.push_back(absl::StrCat(path, ": records up to ", prefix.last,
+                                      " that the store does not know; kept aside"));
+      HEARTH_RETURN_IF_ERROR(keep(path, true));
+    }
+    HEARTH_RETURN_IF_ERROR(env_.RemoveAll(path));
   }
-  // Dropped by the bound, but the crash came before they were removed.
   while (segments_.size() > 1 && segments_[1].first <= position_.first) {
     HEARTH_RETURN_IF_ERROR(env_.RemoveAll(SegmentPath(segments_.front().first)));
     segments_.erase(segments_.begin());
   }
+  return absl::OkStatus();
+}
+
+absl::Status SegmentLog::Recover(int64_t known_end,
+                                 const Keep& keep,
+                                 std::vector<std::string>& warnings) {
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<int64_t> firsts, ListSegments(env_, dir_));
+  absl::MutexLock sync(&sync_mu_);
+  HEARTH_RETURN_IF_ERROR(DropUnrecorded(firsts, known_end, keep, warnings));
   segments_known_ = true;
   if (position_.tail_first == 0) {
     return absl::OkStatus();
   }
   const bool have_tail = !segments_.empty() && segments_.back().first == position_.tail_first;
   if (have_tail && segments_.back().bytes >= position_.tail_bytes) {
-    if (segments_.back().bytes > position_.tail_bytes) {
-      HEARTH_RETURN_IF_ERROR(
-          env_.Truncate(SegmentPath(position_.tail_first), position_.tail_bytes));
-      segments_.back().bytes = position_.tail_bytes;
-    }
-    return absl::OkStatus();
+    return CutTail(known_end, keep, warnings);
   }
   // The file is shorter than what was acknowledged: keep what is whole and go on in a new segment,
   // so that no number is reused.
   int64_t kept = position_.tail_first - 1;
   if (have_tail) {
-    HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> map,
-                            env_.Map(SegmentPath(position_.tail_first)));
-    const auto [bytes, last] = IntactPrefix(map->bytes(), kept);
-    kept = last;
-    map.reset();
-    HEARTH_RETURN_IF_ERROR(env_.Truncate(SegmentPath(position_.tail_first), bytes));
-    segments_.back().bytes = bytes;
+    const std::string path = SegmentPath(position_.tail_first);
+    HEARTH_ASSIGN_OR_RETURN(const Prefix prefix, IntactPrefix(env_, path));
+    kept = std::max(kept, prefix.last);
+    HEARTH_RETURN_IF_ERROR(env_.Truncate(path, prefix.bytes));
+    segments_.back().bytes = prefix.bytes;
   }
   const int64_t lost = position_.end - kept;
-  warning =
-      absl::StrCat(dir_, ": ", lost, " recorded entries are missing from the files; they are ",
-                   "counted as dropped");
+  warnings.push_back(absl::StrCat(dir_, ": ", lost,
+                                  " recorded entries are missing from the files; they are ",
+                                  "counted as dropped"));
   position_.dropped += lost;
   HEARTH_RETURN_IF_ERROR(StartSegment(position_.end + 1));
+  HEARTH_RETURN_IF_ERROR(file_->Close());
+  file_.reset();
   absl::MutexLock lock(&mu_);
-  committed_ = position_;
+  files_ = position_;
   return absl::OkStatus();
 }
 
+absl::Status SegmentLog::CutTail(int64_t known_end,
+                                 const Keep& keep,
+                                 std::vector<std::string>& warnings) {
+  Segment& tail = segments_.back();
+  if (tail.bytes == position_.tail_bytes) {
+    return absl::OkStatus();
+  }
+  const std::string path = SegmentPath(tail.first);
+  HEARTH_ASSIGN_OR_RETURN(const Prefix behind, IntactPrefix(env_, path, position_.tail_bytes));
+  if (behind.last > known_end) {
+    warnings.push_back(absl::StrCat(path, ": records up to ", behind.last,
+                                    " that the store does not know; a copy is kept aside"));
+    HEARTH_RETURN_IF_ERROR(keep(path, false));
+  }
+  tail.bytes = position_.tail_bytes;
+  return env_.Truncate(path, position_.tail_bytes);
+}
+
 bool SegmentLog::Append(int64_t cursor, uint8_t kind, std::string_view payload) {
-  const int64_t before = pending_.empty() ? position_.end : pending_.back().cursor;
-  if (cursor <= before || cursor == std::numeric_limits<int64_t>::max()) {
+  if (cursor <= newest_ || cursor == std::numeric_limits<int64_t>::max()) {
     return false;
   }
+  newest_ = cursor;
   pending_.push_back({cursor, kind, std::string(payload)});
   return true;
+}
+
+void SegmentLog::Publish() {
+  absl::MutexLock lock(&mu_);
+  memory_.insert(memory_.end(), std::make_move_iterator(pending_.begin()),
+                 std::make_move_iterator(pending_.end()));
+  pending_.clear();
 }
 
 absl::Status SegmentLog::OpenTail() {
@@ -210,7 +187,7 @@ absl::Status SegmentLog::OpenTail() {
     segments_known_ = true;
   }
   if (position_.tail_first == 0) {
-    return StartSegment(position_.end + 1);
+    return absl::OkStatus();
   }
   HEARTH_ASSIGN_OR_RETURN(file_, env_.NewAppendableFile(SegmentPath(position_.tail_first)));
   return absl::OkStatus();
@@ -235,29 +212,53 @@ absl::Status SegmentLog::StartSegment(int64_t first) {
   return absl::OkStatus();
 }
 
+absl::Status SegmentLog::FinishWrite(const std::string& buffer) {
+  if (!buffer.empty()) {
+    HEARTH_RETURN_IF_ERROR(file_->Append(buffer));
+    HEARTH_RETURN_IF_ERROR(file_->Sync());
+    segments_.back().bytes = position_.tail_bytes;
+  }
+  if (file_ != nullptr) {
+    HEARTH_RETURN_IF_ERROR(file_->Close());
+    file_.reset();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SegmentLog::WriteFrames(const std::vector<Record>& records) {
+  HEARTH_RETURN_IF_ERROR(OpenTail());
+  std::string buffer;
+  for (const Record& record : records) {
+    const int64_t bytes = kFrameHeaderBytes + static_cast<int64_t>(record.payload.size());
+    const bool full =
+        position_.tail_bytes > 0 && position_.tail_bytes + bytes > options_.segment_bytes;
+    if (file_ == nullptr || full) {
+      HEARTH_RETURN_IF_ERROR(FinishWrite(buffer));
+      buffer.clear();
+      HEARTH_RETURN_IF_ERROR(StartSegment(record.cursor));
+    }
+    PutFrame(buffer, record.cursor, record.kind, record.payload);
+    position_.tail_bytes += bytes;
+  }
+  position_.end = records.back().cursor;
+  return FinishWrite(buffer);
+}
+
 absl::Status SegmentLog::Sync() {
-  if (pending_.empty()) {
+  absl::MutexLock sync(&sync_mu_);
+  std::vector<Record> records;
+  {
+    absl::MutexLock lock(&mu_);
+    records.assign(memory_.begin(), memory_.end());
+  }
+  if (records.empty() || abandoned_) {
     return absl::OkStatus();
   }
-  if (file_ == nullptr) {
-    HEARTH_RETURN_IF_ERROR(OpenTail());
-  }
-  std::string buffer;
-  for (const Pending& record : pending_) {
-    PutFrame(buffer, record.cursor, record.kind, record.payload);
-  }
-  if (position_.tail_bytes > 0 &&
-      position_.tail_bytes + static_cast<int64_t>(buffer.size()) > options_.segment_bytes) {
-    HEARTH_RETURN_IF_ERROR(file_->Close());
-    HEARTH_RETURN_IF_ERROR(StartSegment(pending_.front().cursor));
-  }
-  HEARTH_RETURN_IF_ERROR(file_->Append(buffer));
-  HEARTH_RETURN_IF_ERROR(file_->Sync());
-  position_.end = pending_.back().cursor;
-  position_.tail_bytes += static_cast<int64_t>(buffer.size());
-  segments_.back().bytes = position_.tail_bytes;
-  pending_.clear();
+  HEARTH_RETURN_IF_ERROR(WriteFrames(records));
   DropOldSegments();
+  absl::MutexLock lock(&mu_);
+  files_ = position_;
+  memory_.erase(memory_.begin(), memory_.begin() + static_cast<std::ptrdiff_t>(records.size()));
   return absl::OkStatus();
 }
 
@@ -275,11 +276,13 @@ void SegmentLog::DropOldSegments() {
   }
 }
 
-void SegmentLog::Publish() {
-  {
-    absl::MutexLock lock(&mu_);
-    committed_ = position_;
-  }
+SegmentLog::Position SegmentLog::synced() const {
+  absl::MutexLock sync(&sync_mu_);
+  return position_;
+}
+
+void SegmentLog::RemoveDropped() {
+  absl::MutexLock sync(&sync_mu_);
   for (const int64_t first : to_remove_) {
     // A file that stays behind is removed by the next Recover; it costs space, not correctness.
     env_.RemoveAll(SegmentPath(first)).IgnoreError();
@@ -287,23 +290,98 @@ void SegmentLog::Publish() {
   to_remove_.clear();
 }
 
+void SegmentLog::Abandon() {
+  absl::MutexLock sync(&sync_mu_);
+  abandoned_ = true;
+}
+
 SegmentLog::Position SegmentLog::committed() const {
   absl::MutexLock lock(&mu_);
-  return committed_;
+  Position position = files_;
+  if (!memory_.empty()) {
+    position.end = memory_.back().cursor;
+  }
+  return position;
+}
+
+void SegmentLog::ReadMemory(ReadState& state, int64_t budget, ReadResult& result) const {
+  auto record = std::lower_bound(memory_.begin(), memory_.end(), state.next,
+                                 [](const Record& r, int64_t next) { return r.cursor < next; });
+  for (; record != memory_.end() && budget > 0; ++record) {
+    result.dropped += record->cursor - state.next;
+    result.records.push_back(*record);
+    budget -= kFrameHeaderBytes + static_cast<int64_t>(record->payload.size());
+    state.next = record->cursor + 1;
+  }
+  result.at_end = record == memory_.end();
+}
+
+absl::StatusOr<SegmentLog::Position> SegmentLog::Rebuild(Env& env,
+                                                         const std::string& dir,
+                                                         int64_t end_max) {
+  HEARTH_ASSIGN_OR_RETURN(std::vector<int64_t> firsts, ListSegments(env, dir));
+  Position position;
+  while (!firsts.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(const Prefix prefix,
+                            IntactPrefix(env, PathOf(dir, firsts.back()), 0, end_max));
+    if (prefix.last > 0) {
+      position.first = firsts.front();
+      position.end = prefix.last;
+      position.tail_first = firsts.back();
+      position.tail_bytes = prefix.bytes;
+      position.dropped = position.first - 1;
+      break;
+    }
+    firsts.pop_back();
+  }
+  return position;
+}
+
+std::vector<std::string> SegmentLog::Check(Env& env,
+                                           const std::string& dir,
+                                           const Position& recorded) {
+  const absl::StatusOr<std::vector<int64_t>> firsts = ListSegments(env, dir);
+  if (!firsts.ok()) {
+    return {std::string(firsts.status().message())};
+  }
+  std::vector<std::string> problems;
+  bool have_tail = recorded.tail_first == 0;
+  for (const int64_t first : *firsts) {
+    const std::string path = PathOf(dir, first);
+    const bool tail = first == recorded.tail_first;
+    have_tail = have_tail || tail;
+    const absl::StatusOr<int64_t> size = env.FileSize(path);
+    const absl::StatusOr<Prefix> prefix = IntactPrefix(env, path);
+    if (!size.ok() || !prefix.ok()) {
+      problems.emplace_back((size.ok() ? prefix.status() : size.status()).message());
+    } else if (first <= recorded.tail_first &&
+               prefix->bytes < (tail ? recorded.tail_bytes : *size)) {
+      problems.push_back(absl::StrCat(path, ": damaged or cut at offset ", prefix->bytes,
+                                      " (record after ", std::max(prefix->last, first - 1), ")"));
+    }
+  }
+  if (!have_tail) {
+    problems.push_back(absl::StrCat(PathOf(dir, recorded.tail_first), ": missing"));
+  }
+  return problems;
 }
 
 absl::StatusOr<SegmentLog::ReadResult> SegmentLog::Read(ReadState& state, int64_t max_bytes) const {
   ReadResult result;
   int64_t budget = max_bytes;
   for (int attempt = 0; attempt < 3;) {
-    const Position committed = this->committed();
-    if (state.next < committed.first) {
-      result.dropped += committed.first - state.next;
-      state = ReadState{committed.first, 0, 0};
-    }
-    if (state.next > committed.end) {
-      result.at_end = true;
-      return result;
+    Position committed;
+    {
+      absl::MutexLock lock(&mu_);
+      committed = files_;
+      if (state.next < committed.first) {
+        result.dropped += committed.first - state.next;
+        state = ReadState{committed.first, 0, 0};
+      }
+      if (state.next > committed.end) {
+        ReadMemory(state, budget, result);
+        return result;
+      }
     }
     if (budget <= 0) {
       return result;

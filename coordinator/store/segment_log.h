@@ -1,15 +1,16 @@
 // An append-only, bounded sequence of records in files: a job's step history or its log.
 //
-//   <dir>/<cursor of its first record, 20 digits>.seg
-//   frame = u32 payload length | u32 crc32c | i64 cursor | u8 kind | payload      (little endian)
+//   <dir>/<cursor of its first record, 20 digits>.seg: frames (frame.h)
 //
-// Cursors grow strictly from 1 and are never reused; a gap means records that were dropped. The
-// files are the truth only up to the Position that the store has committed: Append and Sync come
-// first, then the store's commit, then Publish. What a crash left behind the committed position is
-// cut off when the log is opened.
+// Cursors grow strictly from 1 and are never reused; a gap means records that were dropped. Records
+// are durable in the store's journal first; then they lie in memory, and Sync moves them to the
+// files without anybody waiting. The files are the truth only up to the Position that the store has
+// recorded: what a crash left behind it is in the journal, and is cut off when the log is opened.
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -30,11 +31,11 @@ struct SegmentLogOptions {
 
 class SegmentLog {
  public:
-  // What the store records. Everything before `first` is dropped, everything up to `end` is
-  // durable.
+  // What the store records of the files. Everything before `first` is dropped, everything up to
+  // `end` is in them.
   struct Position {
     int64_t first = 1;       // cursors below are dropped
-    int64_t end = 0;         // cursor of the newest record, 0 = none yet
+    int64_t end = 0;         // cursor of the newest record in the files, 0 = none yet
     int64_t tail_first = 0;  // name of the last segment, 0 = no segment
     int64_t tail_bytes = 0;  // length of the last segment
     int64_t dropped = 0;     // cursors lost to the bound or to damage, ever
@@ -60,31 +61,41 @@ class SegmentLog {
     bool at_end = false;  // nothing committed is left to read
   };
 
+  // Saves a segment file that holds records unknown to the store before they are cut off. `whole`:
+  // nothing of the file is needed any more, so it may be moved; else it is copied.
+  using Keep = std::function<absl::Status(const std::string& path, bool whole)>;
+
   // `env` outlives this. Touches no file.
-  SegmentLog(Env& env, std::string dir, SegmentLogOptions options, Position committed);
+  SegmentLog(Env& env, std::string dir, SegmentLogOptions options, Position recorded);
 
-  // Makes the files agree with the committed position: cuts the tail, removes segments that were
-  // never committed or were dropped. A tail shorter than recorded loses those records: they are
-  // counted as dropped, `warning` says so and the position changes (the caller records it).
-  absl::Status Recover(std::string& warning);
+  // Makes the files agree with the recorded position: cuts the tail, removes segments that were
+  // never recorded or were dropped. Records behind the position with cursors above `known_end` (the
+  // newest that the store knows, in files or journal) are nobody's leftovers: their files go to
+  // `keep` first, and a warning says so. A tail shorter than recorded loses those records: they are
+  // counted as dropped, a warning says so and the position changes (the caller records it).
+  absl::Status Recover(int64_t known_end, const Keep& keep, std::vector<std::string>& warnings);
 
-  // The writing thread's calls. Append only buffers; Sync writes and makes durable. After an error
-  // the log must be reopened: what reached the file is not known. False, and nothing is appended,
-  // when `cursor` is not greater than every one before or leaves none for the next record: then the
-  // database and the files contradict each other, which must cost a record and not the process.
+  // The store's thread. Append only buffers; Publish shows what was appended to readers, once the
+  // store has made it durable. False, and nothing is appended, when `cursor` is not greater than
+  // every one before or leaves none for the next record: then the database and the files contradict
+  // each other, which must cost a record and not the process.
   bool Append(int64_t cursor, uint8_t kind, std::string_view payload);
-  absl::Status Sync();
-  bool dirty() const { return !pending_.empty(); }
-  // The position after the last Sync.
-  const Position& position() const { return position_; }
-  // Shows the synced records to readers and removes dropped segments. To be called after the
-  // store's commit.
-  void Publish();
-  // Gives the file descriptor back; the next Sync opens it again.
-  void CloseFile() { file_.reset(); }
-  bool open() const { return file_ != nullptr; }
+  void Publish() ABSL_LOCKS_EXCLUDED(mu_);
+  // Cursor of the newest record appended, 0 = none yet.
+  int64_t newest() const { return newest_; }
 
-  // Thread-safe. The committed position.
+  // Any thread; one at a time works, the others wait. Writes the published records to the files and
+  // makes them durable. After an error the log must be reopened: what reached the file is not
+  // known.
+  absl::Status Sync() ABSL_LOCKS_EXCLUDED(sync_mu_, mu_);
+  // The position after the last Sync, for the store to record.
+  Position synced() const ABSL_LOCKS_EXCLUDED(sync_mu_);
+  // Removes the segments that the bound has dropped. To be called once the position is recorded.
+  void RemoveDropped() ABSL_LOCKS_EXCLUDED(sync_mu_);
+  // The job is deleted: no later Sync writes anything.
+  void Abandon() ABSL_LOCKS_EXCLUDED(sync_mu_);
+
+  // Thread-safe. The position up to which readers see; what is behind `tail_bytes` is in memory.
   Position committed() const ABSL_LOCKS_EXCLUDED(mu_);
   // Thread-safe. Up to about `max_bytes` of payload (at least one record) from `state` on, which
   // moves past them. kDataLoss: a damaged frame, with file and offset; kNotFound: the files are
@@ -92,11 +103,34 @@ class SegmentLog {
   absl::StatusOr<ReadResult> Read(ReadState& state, int64_t max_bytes) const
       ABSL_LOCKS_EXCLUDED(mu_);
 
+  // The position of files whose record is lost: everything in them that is whole, up to the cursor
+  // `end_max`.
+  static absl::StatusOr<Position> Rebuild(Env& env, const std::string& dir, int64_t end_max);
+  // Reads every frame up to `recorded` and returns what is damaged or missing, a line each.
+  static std::vector<std::string> Check(Env& env, const std::string& dir, const Position& recorded);
+
  private:
+  struct Segment {
+    int64_t first = 0;
+    int64_t bytes = 0;
+  };
+
   std::string SegmentPath(int64_t first) const;
-  absl::Status OpenTail();
-  absl::Status StartSegment(int64_t first);
-  void DropOldSegments();
+  absl::Status CutTail(int64_t known_end, const Keep& keep, std::vector<std::string>& warnings)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(sync_mu_);
+  absl::Status DropUnrecorded(const std::vector<int64_t>& firsts,
+                              int64_t known_end,
+                              const Keep& keep,
+                              std::vector<std::string>& warnings)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(sync_mu_);
+  absl::Status OpenTail() ABSL_EXCLUSIVE_LOCKS_REQUIRED(sync_mu_);
+  absl::Status StartSegment(int64_t first) ABSL_EXCLUSIVE_LOCKS_REQUIRED(sync_mu_);
+  absl::Status WriteFrames(const std::vector<Record>& records)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(sync_mu_);
+  absl::Status FinishWrite(const std::string& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(sync_mu_);
+  void DropOldSegments() ABSL_EXCLUSIVE_LOCKS_REQUIRED(sync_mu_);
+  void ReadMemory(ReadState& state, int64_t budget, ReadResult& result) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ReadSegment(
       ReadState& state, int64_t limit, int64_t last, int64_t& budget, ReadResult& result) const;
 
@@ -104,25 +138,21 @@ class SegmentLog {
   const std::string dir_;
   const SegmentLogOptions options_;
 
-  // Of the writing thread.
-  struct Segment {
-    int64_t first = 0;
-    int64_t bytes = 0;
-  };
-  struct Pending {
-    int64_t cursor;
-    uint8_t kind;
-    std::string payload;
-  };
-  std::vector<Pending> pending_;
-  std::unique_ptr<WritableFile> file_;
-  Position position_;
-  std::vector<Segment> segments_;  // oldest first
-  std::vector<int64_t> to_remove_;
-  bool segments_known_ = false;
+  // Of the store's thread.
+  std::vector<Record> pending_;
+  int64_t newest_;
+
+  mutable absl::Mutex sync_mu_;                                   // before mu_
+  std::unique_ptr<WritableFile> file_ ABSL_GUARDED_BY(sync_mu_);  // open during Sync alone
+  Position position_ ABSL_GUARDED_BY(sync_mu_);
+  std::vector<Segment> segments_ ABSL_GUARDED_BY(sync_mu_);  // oldest first
+  std::vector<int64_t> to_remove_ ABSL_GUARDED_BY(sync_mu_);
+  bool segments_known_ ABSL_GUARDED_BY(sync_mu_) = false;
+  bool abandoned_ ABSL_GUARDED_BY(sync_mu_) = false;
 
   mutable absl::Mutex mu_;
-  Position committed_ ABSL_GUARDED_BY(mu_);
+  Position files_ ABSL_GUARDED_BY(mu_);             // what readers find in the files
+  std::deque<Record> memory_ ABSL_GUARDED_BY(mu_);  // published, not in the files yet
 };
 
 }  // namespace hearth::coordinator

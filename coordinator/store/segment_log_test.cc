@@ -1,7 +1,9 @@
 #include "coordinator/store/segment_log.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -28,9 +30,17 @@ class SegmentLogTest : public testing::Test {
   static void Write(SegmentLog& log, int64_t first, int64_t last) {
     for (int64_t cursor = first; cursor <= last; ++cursor) {
       log.Append(cursor, 1, absl::StrCat("record ", cursor));
+      log.Publish();
       ASSERT_TRUE(log.Sync().ok());
     }
-    log.Publish();
+  }
+
+  // For recoveries that know all there is.
+  static SegmentLog::Keep KeepNothing() {
+    return [](const std::string& path, bool) {
+      ADD_FAILURE() << path;
+      return absl::OkStatus();
+    };
   }
 
   static std::string Cursors(const SegmentLog::ReadResult& result) {
@@ -50,7 +60,6 @@ class SegmentLogTest : public testing::Test {
 TEST_F(SegmentLogTest, Read_BeforePublish_SeesNothing) {
   SegmentLog log = Open();
   log.Append(1, 0, "x");
-  ASSERT_TRUE(log.Sync().ok());
   SegmentLog::ReadState state;
   const auto result = log.Read(state, 1000);
   ASSERT_TRUE(result.ok());
@@ -88,6 +97,101 @@ TEST_F(SegmentLogTest, Read_FromTheMiddle_SkipsToTheCursor) {
   EXPECT_EQ(result->dropped, 0);
 }
 
+TEST_F(SegmentLogTest, Read_PartInFilesAndPartInMemory_ReturnsBothInOrder) {
+  SegmentLog log = Open();
+  Write(log, 1, 4);
+  SegmentLog::ReadState early;
+  ASSERT_TRUE(log.Read(early, 1).ok());  // stands within the file
+  for (int64_t cursor = 5; cursor <= 8; ++cursor) {
+    log.Append(cursor, 1, absl::StrCat("record ", cursor));
+  }
+  log.Publish();
+  EXPECT_EQ(log.synced().end, 4);
+  EXPECT_EQ(log.committed().end, 8);
+  SegmentLog::ReadState state;
+  const auto result = log.Read(state, 1 << 20);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(Cursors(*result), "1 2 3 4 5 6 7 8");
+  EXPECT_TRUE(result->at_end);
+  // The same reader goes on after the records have moved to the files.
+  ASSERT_TRUE(log.Sync().ok());
+  EXPECT_EQ(log.synced().end, 8);
+  const auto later = log.Read(early, 1 << 20);
+  ASSERT_TRUE(later.ok()) << later.status();
+  EXPECT_EQ(Cursors(*later), "2 3 4 5 6 7 8");
+}
+
+TEST_F(SegmentLogTest, Sync_MuchAtOnce_StartsSegmentsAtTheirBound) {
+  SegmentLog log = Open();
+  for (int64_t cursor = 1; cursor <= 15; ++cursor) {
+    log.Append(cursor, 1, absl::StrCat("record ", cursor));
+  }
+  log.Publish();
+  ASSERT_TRUE(log.Sync().ok());
+  EXPECT_GT(log.synced().tail_first, 1);
+  EXPECT_LE(log.synced().tail_bytes, 200);
+  SegmentLog::ReadState state;
+  const auto result = log.Read(state, 1 << 20);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(Cursors(*result), "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15");
+}
+
+TEST_F(SegmentLogTest, Sync_AfterAbandon_WritesNothing) {
+  SegmentLog log = Open();
+  log.Append(1, 1, "x");
+  log.Publish();
+  log.Abandon();
+  ASSERT_TRUE(log.Sync().ok());
+  EXPECT_FALSE(std::filesystem::exists(dir_));
+}
+
+TEST_F(SegmentLogTest, Recover_RecordsTheStoreDoesNotKnow_AreKeptAside) {
+  SegmentLog::Position recorded;
+  {
+    SegmentLog log = Open();
+    Write(log, 1, 3);
+    recorded = log.synced();
+    Write(log, 4, 30);  // reaches new segments
+  }
+  SegmentLog log = Open(recorded);
+  std::vector<std::string> warnings;
+  std::vector<std::string> kept;
+  ASSERT_TRUE(log.Recover(
+                     5,
+                     [&](const std::string& path, bool whole) {
+                       kept.push_back(absl::StrCat(whole ? "whole " : "copy ",
+                                                   path.substr(path.rfind('/') + 1)));
+                       return absl::OkStatus();
+                     },
+                     warnings)
+                  .ok());
+  ASSERT_GE(kept.size(), 3u);
+  EXPECT_EQ(kept.size(), warnings.size());
+  EXPECT_NE(std::find(kept.begin(), kept.end(), "copy 00000000000000000001.seg"), kept.end());
+  EXPECT_EQ(std::count_if(kept.begin(), kept.end(),
+                          [](const std::string& k) { return k.rfind("whole", 0) == 0; }),
+            static_cast<int64_t>(kept.size()) - 1);
+}
+
+TEST_F(SegmentLogTest, Rebuild_OfALostPosition_TakesWhatIsWhole) {
+  SegmentLog::Position recorded;
+  {
+    SegmentLog log = Open();
+    Write(log, 1, 60);  // drops the oldest
+    recorded = log.synced();
+    log.RemoveDropped();
+  }
+  const auto all = SegmentLog::Rebuild(env_, dir_, INT64_MAX);
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_EQ(*all, recorded);
+  const auto some = SegmentLog::Rebuild(env_, dir_, 57);
+  ASSERT_TRUE(some.ok());
+  EXPECT_EQ(some->end, 57);
+  const auto none = SegmentLog::Rebuild(env_, dir_ + "-absent", INT64_MAX);
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ(*none, SegmentLog::Position{});
+}
+
 TEST_F(SegmentLogTest, Append_PastTheBound_DropsOldestSegmentsAndCounts) {
   SegmentLog log = Open();
   Write(log, 1, 60);
@@ -114,21 +218,22 @@ TEST_F(SegmentLogTest, Read_GapInCursors_IsCountedAsDropped) {
   EXPECT_EQ(result->dropped, 3);
 }
 
-TEST_F(SegmentLogTest, Recover_UncommittedTail_IsCutAndItsCursorsWrittenAnew) {
+TEST_F(SegmentLogTest, Recover_UnrecordedTail_IsCutAndItsCursorsWrittenAgain) {
   SegmentLog::Position committed;
   {
     SegmentLog log = Open();
     Write(log, 1, 9);
-    committed = log.position();
+    committed = log.synced();
     for (int64_t cursor = 10; cursor <= 30; ++cursor) {  // reaches new segments
-      log.Append(cursor, 1, "never committed");
+      log.Append(cursor, 1, "never recorded");
+      log.Publish();
       ASSERT_TRUE(log.Sync().ok());
     }
   }
   SegmentLog log = Open(committed);
-  std::string warning;
-  ASSERT_TRUE(log.Recover(warning).ok());
-  EXPECT_EQ(warning, "");
+  std::vector<std::string> warnings;
+  ASSERT_TRUE(log.Recover(30, KeepNothing(), warnings).ok());
+  EXPECT_TRUE(warnings.empty());
   Write(log, 10, 11);
   SegmentLog::ReadState state;
   const auto result = log.Read(state, 1 << 20);
@@ -141,14 +246,15 @@ TEST_F(SegmentLogTest, Recover_TailShorterThanRecorded_KeepsWholeFramesAndSaysWh
   {
     SegmentLog log = Open();
     Write(log, 1, 5);
-    committed = log.position();
+    committed = log.synced();
   }
   const std::string path = absl::StrCat(dir_, "/00000000000000000001.seg");
   ASSERT_TRUE(env_.Truncate(path, committed.tail_bytes - 3).ok());
   SegmentLog log = Open(committed);
-  std::string warning;
-  ASSERT_TRUE(log.Recover(warning).ok());
-  EXPECT_NE(warning.find("1 recorded"), std::string::npos) << warning;
+  std::vector<std::string> warnings;
+  ASSERT_TRUE(log.Recover(5, KeepNothing(), warnings).ok());
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("1 recorded"), std::string::npos) << warnings[0];
   Write(log, 6, 6);
   SegmentLog::ReadState state;
   const auto result = log.Read(state, 1 << 20);
@@ -175,6 +281,7 @@ TEST_F(SegmentLogTest, Sync_DiskFull_IsResourceExhausted) {
   SegmentLog log(env, dir_, {.segment_bytes = 200, .max_bytes = 600}, {});
   env.SetDiskSpace(30);
   log.Append(1, 0, std::string(100, 'x'));
+  log.Publish();
   EXPECT_EQ(log.Sync().code(), absl::StatusCode::kResourceExhausted);
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "coordinator/store/frame.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -37,6 +38,31 @@ absl::Status ErrorOf(sqlite3* db, int rc) {
       (rc & 0xff) == SQLITE_IOERR && db != nullptr && sqlite3_system_errno(db) == ENOSPC;
   const absl::StatusCode code = full ? absl::StatusCode::kResourceExhausted : CodeOf(rc);
   return absl::Status(code, absl::StrCat(file == nullptr ? "store" : file, ": ", text));
+}
+
+template <typename T>
+std::string_view BytesOf(const T& value) {
+  return std::string_view(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// row_crc(x, ...) in SQL.
+void RowCrc(sqlite3_context* context, int count, sqlite3_value** values) {
+  Crc32c sum;
+  for (int i = 0; i < count; ++i) {
+    const int type = sqlite3_value_type(values[i]);
+    sum.Extend(BytesOf(static_cast<uint8_t>(type)));
+    if (type == SQLITE_INTEGER) {
+      sum.Extend(BytesOf(static_cast<int64_t>(sqlite3_value_int64(values[i]))));
+    } else if (type == SQLITE_FLOAT) {
+      sum.Extend(BytesOf(sqlite3_value_double(values[i])));
+    } else if (type != SQLITE_NULL) {
+      const void* data = sqlite3_value_blob(values[i]);
+      const uint32_t size = static_cast<uint32_t>(sqlite3_value_bytes(values[i]));
+      sum.Extend(BytesOf(size));
+      sum.Extend(std::string_view(static_cast<const char*>(data), data == nullptr ? 0 : size));
+    }
+  }
+  sqlite3_result_int64(context, sum.value());
 }
 
 }  // namespace
@@ -122,19 +148,53 @@ Database::~Database() {
   sqlite3_close_v2(db_);
 }
 
-absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path) {
+absl::StatusOr<std::unique_ptr<Database>> Database::OpenWith(const std::string& path, int flags) {
   std::unique_ptr<Database> database(new Database(path));
-  const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-  const int rc = sqlite3_open_v2(path.c_str(), &database->db_, flags, nullptr);
+  int rc = sqlite3_open_v2(path.c_str(), &database->db_, flags | SQLITE_OPEN_NOMUTEX, nullptr);
+  if (rc == SQLITE_OK) {
+    rc =
+        sqlite3_create_function_v2(database->db_, "row_crc", -1, SQLITE_UTF8 | SQLITE_DETERMINISTIC,
+                                   nullptr, &RowCrc, nullptr, nullptr, nullptr);
+  }
   if (rc != SQLITE_OK) {
     return absl::Status(CodeOf(rc), absl::StrCat("cannot open ", path, ": ", sqlite3_errstr(rc)));
   }
   sqlite3_extended_result_codes(database->db_, 1);
   sqlite3_busy_timeout(database->db_, 5000);
+  return database;
+}
+
+absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path) {
+  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Database> database,
+                          OpenWith(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
   HEARTH_RETURN_IF_ERROR(database->Execute("PRAGMA journal_mode=WAL"));
   HEARTH_RETURN_IF_ERROR(database->Execute("PRAGMA synchronous=FULL"));
   HEARTH_RETURN_IF_ERROR(database->Execute("PRAGMA foreign_keys=OFF"));
   return database;
+}
+
+absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(const std::string& path) {
+  return OpenWith(path, SQLITE_OPEN_READONLY);
+}
+
+absl::StatusOr<std::vector<std::string>> Database::FindDamage(int max) {
+  std::vector<std::string> found;
+  absl::StatusOr<Statement> query = Prepare(absl::StrCat("PRAGMA integrity_check(", max, ")"));
+  while (query.ok()) {
+    const absl::StatusOr<bool> row = query->Step();
+    if (!row.ok()) {
+      query = row.status();
+    } else if (!*row) {
+      return found;
+    } else if (const std::string line = query->ColumnBytes(0); line != "ok") {
+      found.push_back(line);
+    }
+  }
+  if (!absl::IsDataLoss(query.status())) {
+    return query.status();
+  }
+  found.emplace_back(query.status().message());  // too damaged to be checked to the end
+  return found;
 }
 
 absl::Status Database::Execute(const std::string& sql) {

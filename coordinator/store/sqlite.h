@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -50,17 +51,25 @@ class Statement {
 // One connection. kResourceExhausted: disk full; kDataLoss: file damaged or no database;
 // kUnavailable: locked by another process for longer than the busy timeout; kPermissionDenied;
 // kInternal. Every text names the file.
+//
+// SQL may call row_crc(x, ...): CRC-32C over the types, lengths and bytes of its arguments.
 class Database {
  public:
   ~Database();
   // Creates the file if absent. WAL, synchronous=FULL, busy timeout 5 s.
   static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path);
+  // Changes nothing in the file. kPermissionDenied: absent.
+  static absl::StatusOr<std::unique_ptr<Database>> OpenReadOnly(const std::string& path);
+
+  // What PRAGMA integrity_check finds, at most `max` lines; empty = the file is sound.
+  absl::StatusOr<std::vector<std::string>> FindDamage(int max);
 
   absl::Status Execute(const std::string& sql);
   absl::StatusOr<Statement> Prepare(std::string_view sql);
 
  private:
   explicit Database(std::string path) : path_(std::move(path)) {}
+  static absl::StatusOr<std::unique_ptr<Database>> OpenWith(const std::string& path, int flags);
 
   std::string path_;
   sqlite3* db_ = nullptr;

@@ -10,8 +10,10 @@
 #include <cstring>
 #include <set>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/base/ids.h"
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
@@ -20,30 +22,20 @@
 namespace hearth::coordinator {
 namespace {
 
-// Descriptors that idle logs may keep; with more than this all are closed, the busy ones open
-// again.
-constexpr size_t kOpenFilesMax = 128;
-
-constexpr std::string_view kSchema = R"sql(
-CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE jobs (
-  job_id TEXT PRIMARY KEY, name TEXT NOT NULL, state INTEGER NOT NULL, epoch INTEGER NOT NULL, revision INTEGER NOT NULL,
-  record BLOB NOT NULL);
-CREATE TABLE events (
-  job_id TEXT NOT NULL, revision INTEGER NOT NULL, event BLOB NOT NULL, PRIMARY KEY (job_id, revision)) WITHOUT ROWID;
-CREATE TABLE requests (request_id TEXT PRIMARY KEY, record BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE workers (worker_id TEXT PRIMARY KEY, record BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE kv (
-  job_id TEXT NOT NULL, epoch INTEGER NOT NULL, key TEXT NOT NULL, record BLOB NOT NULL,
-  PRIMARY KEY (job_id, epoch, key));
-CREATE TABLE files (
-  job_id TEXT NOT NULL, stream INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, tail_first INTEGER NOT NULL,
-  tail_bytes INTEGER NOT NULL, dropped INTEGER NOT NULL, PRIMARY KEY (job_id, stream)) WITHOUT ROWID;
-INSERT INTO meta VALUES ('schema_version', 1), ('generation', 0), ('revision', 0);
-)sql";
+// A commit waits for the flush when the journal is so many times its bound.
+constexpr int64_t kJournalFull = 8;
+constexpr int kDamageTold = 20;
 
 std::string StreamName(StreamKind kind) {
   return kind == StreamKind::kHistory ? "history" : "log";
+}
+
+// A random id > 0.
+int64_t NewDataId() {
+  uint64_t id = 0;
+  const std::string bytes = absl::HexStringToBytes(RandomHex(sizeof(id)));
+  std::memcpy(&id, bytes.data(), sizeof(id));
+  return static_cast<int64_t>((id >> 1) | 1);
 }
 
 // Owner of the lock, as it wrote itself into the file; "" when unreadable.
@@ -69,12 +61,15 @@ struct Store::Statements {
   Statement clear_kv;
   Statement delete_kv;
   Statement put_file;
+  Statement put_journal;
+  Statement trim_journal;
   Statement delete_job;
   Statement delete_events;
   Statement delete_files;
 };
 
-Store::Store(const StoreOptions& options, Env& env) : options_(options), env_(env) {}
+Store::Store(const StoreOptions& options, Env& env)
+    : options_(options), env_(env), quarantine_(env, options.data_dir, options.now) {}
 
 Store::~Store() {
   statements_.reset();
@@ -86,11 +81,13 @@ Store::~Store() {
 
 absl::StatusOr<std::unique_ptr<Store>> Store::Open(const StoreOptions& options, Env& env) {
   std::unique_ptr<Store> store(new Store(options, env));
-  HEARTH_RETURN_IF_ERROR(
-      Annotate(env.CreateDirs(store->JobsDir()), "cannot use data dir " + options.data_dir));
+  const std::string context = "cannot use data dir " + options.data_dir;
+  const absl::StatusOr<FolderState> folder = LookAtFolder(env, options.data_dir);
+  HEARTH_RETURN_IF_ERROR(Annotate(folder.status(), context));
+  HEARTH_RETURN_IF_ERROR(AdmitFolder(*folder, options.data_dir, options.restore));
+  HEARTH_RETURN_IF_ERROR(Annotate(env.CreateDirs(store->JobsDir()), context));
   HEARTH_RETURN_IF_ERROR(store->TakeLock());
-  HEARTH_RETURN_IF_ERROR(
-      Annotate(store->OpenDatabase(), "cannot use data dir " + options.data_dir));
+  HEARTH_RETURN_IF_ERROR(Annotate(store->OpenDatabase(*folder), context));
   return store;
 }
 
@@ -119,72 +116,193 @@ absl::Status Store::TakeLock() {
   return absl::OkStatus();
 }
 
-absl::Status Store::OpenDatabase() {
-  HEARTH_ASSIGN_OR_RETURN(database_, Database::Open(options_.data_dir + "/store.db"));
-  HEARTH_RETURN_IF_ERROR(CheckSchema());
-  HEARTH_RETURN_IF_ERROR(
-      database_->Execute("UPDATE meta SET value = value + 1 WHERE key = 'generation'"));
-  HEARTH_ASSIGN_OR_RETURN(
-      Statement query,
-      database_->Prepare("SELECT (SELECT value FROM meta WHERE key = 'generation'), "
-                         "(SELECT value FROM meta WHERE key = 'revision')"));
-  HEARTH_RETURN_IF_ERROR(query.Step().status());
-  generation_ = query.ColumnInt(0);
-  revision_ = query.ColumnInt(1);
+absl::Status Store::OpenDatabase(const FolderState& folder) {
+  HEARTH_ASSIGN_OR_RETURN(database_, Database::Open(DatabasePath()));
+  HEARTH_RETURN_IF_ERROR(CheckSound());
+  HEARTH_RETURN_IF_ERROR(CheckSchema(folder));
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<BadRow> bad,
+                          SetBadRowsAside(*database_, absl::ToUnixSeconds(options_.now)));
+  for (const BadRow& row : bad) {
+    warnings_.push_back(absl::StrCat(DatabasePath(), ": damaged ", Describe(row),
+                                     "; kept in the table \"damaged\", not used"));
+  }
+  damaged_rows_ = static_cast<int64_t>(bad.size());
+  HEARTH_RETURN_IF_ERROR(PrepareStatements());
+  HEARTH_RETURN_IF_ERROR(RepairMeta(folder));
+  return StartGeneration(folder);
+}
 
+// An index can be made again from its table, after a copy of what there was; other damage is
+// somebody's decision.
+absl::Status Store::CheckSound() {
+  HEARTH_ASSIGN_OR_RETURN(std::vector<std::string> damage, database_->FindDamage(kDamageTold));
+  if (damage.empty()) {
+    return absl::OkStatus();
+  }
+  for (const char* suffix : {"", "-wal"}) {
+    if (env_.Exists(DatabasePath() + suffix)) {
+      HEARTH_RETURN_IF_ERROR(quarantine_.Copy(DatabasePath() + suffix));
+    }
+  }
+  const std::string first = damage.front();
+  if (database_->Execute("REINDEX").ok()) {
+    HEARTH_ASSIGN_OR_RETURN(damage, database_->FindDamage(kDamageTold));
+    if (damage.empty()) {
+      warnings_.push_back(absl::StrCat(DatabasePath(), " was damaged (", first,
+                                       "); its indexes were made again, the file as it was is in ",
+                                       quarantine_.folder()));
+      return absl::OkStatus();
+    }
+  }
+  return absl::DataLossError(absl::StrCat(
+      DatabasePath(), " is damaged: ", damage.front(),
+      damage.size() > 1 ? absl::StrCat(" (and ", damage.size() - 1, " more)") : "",
+      "; hearth-coordinator --check says all of it. Put a copy of the store back and start once ",
+      "with --restore"));
+}
+
+absl::Status Store::CheckSchema(const FolderState& folder) {
+  HEARTH_ASSIGN_OR_RETURN(const SchemaInfo schema, ReadSchema(*database_));
+  if (schema.fresh) {
+    FolderState empty = folder;
+    empty.has_database = false;
+    HEARTH_RETURN_IF_ERROR(AdmitFolder(empty, options_.data_dir, options_.restore));
+    return CreateTables(*database_);
+  }
+  if (schema.version == 0) {
+    return absl::DataLossError(
+        absl::StrCat(options_.data_dir, "/store.db is not a store of hearth-coordinator"));
+  }
+  if (schema.version > kSchemaVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "schema version ", schema.version, " is newer than this program's (", kSchemaVersion,
+        "): it was written by a later hearth-coordinator; use that one"));
+  }
+  return Migrate(*database_, schema.version);
+}
+
+absl::StatusOr<int64_t> Store::QueryInt(const std::string& sql) {
+  HEARTH_ASSIGN_OR_RETURN(Statement query, database_->Prepare(sql));
+  HEARTH_ASSIGN_OR_RETURN(const bool row, query.Step());
+  return row ? query.ColumnInt(0) : -1;
+}
+
+absl::Status Store::PutMeta(std::string_view key, int64_t value) {
+  return statements_->put_meta.Text(key).Int(value).Run();
+}
+
+// Rows of `meta` that were damaged: the same is known from elsewhere.
+absl::Status Store::RepairMeta(const FolderState& folder) {
+  const auto missing = [&](const char* key) -> absl::StatusOr<bool> {
+    HEARTH_ASSIGN_OR_RETURN(
+        const int64_t count,
+        QueryInt(absl::StrCat("SELECT count(*) FROM meta WHERE key = '", key, "'")));
+    return count == 0;
+  };
+  HEARTH_ASSIGN_OR_RETURN(const bool version, missing("schema_version"));
+  if (version) {
+    HEARTH_RETURN_IF_ERROR(PutMeta("schema_version", kSchemaVersion));
+  }
+  HEARTH_ASSIGN_OR_RETURN(const bool data_id, missing("data_id"));
+  if (data_id) {
+    HEARTH_RETURN_IF_ERROR(PutMeta("data_id", 0));
+  }
+  HEARTH_ASSIGN_OR_RETURN(const bool revision, missing("revision"));
+  if (revision) {
+    HEARTH_ASSIGN_OR_RETURN(const int64_t newest,
+                            QueryInt("SELECT max((SELECT coalesce(max(revision), 0) FROM jobs), "
+                                     "(SELECT coalesce(max(revision), 0) FROM events))"));
+    HEARTH_RETURN_IF_ERROR(PutMeta("revision", newest));
+  }
+  HEARTH_ASSIGN_OR_RETURN(const bool generation, missing("generation"));
+  if (!generation) {
+    return absl::OkStatus();
+  }
+  if (!folder.marker.has_value() && !options_.restore) {
+    return absl::DataLossError(
+        "the row of the generation is damaged and there is no marker; start once with --restore");
+  }
+  return PutMeta("generation", folder.marker.value_or(Marker{}).generation);
+}
+
+absl::Status Store::CheckIdentity(const FolderState& folder,
+                                  int64_t generation,
+                                  int64_t data_id) const {
+  const std::string advice =
+      ": if a copy was put back on purpose, start once with --restore (docs/runbook.md, Backup and "
+      "restore)";
+  if (!folder.marker.has_value()) {
+    return data_id == 0
+               ? absl::OkStatus()
+               : absl::FailedPreconditionError(absl::StrCat(
+                     DatabasePath(), " belongs to another folder than this one, which has ",
+                     "no marker", advice));
+  }
+  if (data_id != 0 && data_id != folder.marker->id) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(DatabasePath(), " belongs to another folder than this one", advice));
+  }
+  if (generation < folder.marker->generation) {
+    return absl::FailedPreconditionError(absl::StrCat(DatabasePath(), " is of generation ",
+                                                      generation, ", and the folder has seen ",
+                                                      folder.marker->generation, advice));
+  }
+  return absl::OkStatus();
+}
+
+// The database first, then the marker: a crash between them leaves a marker that lags, never a
+// database that seems to. The id goes to the database last: one that has it has a marker.
+absl::Status Store::StartGeneration(const FolderState& folder) {
+  HEARTH_ASSIGN_OR_RETURN(const int64_t stored,
+                          QueryInt("SELECT value FROM meta WHERE key = 'generation'"));
+  HEARTH_ASSIGN_OR_RETURN(const int64_t data_id,
+                          QueryInt("SELECT value FROM meta WHERE key = 'data_id'"));
+  HEARTH_ASSIGN_OR_RETURN(revision_, QueryInt("SELECT value FROM meta WHERE key = 'revision'"));
+  HEARTH_ASSIGN_OR_RETURN(journal_id_, QueryInt("SELECT coalesce(max(id), 0) FROM journal"));
+  const absl::Status identity = CheckIdentity(folder, stored, data_id);
+  if (!options_.restore) {
+    HEARTH_RETURN_IF_ERROR(identity);
+  }
+  const int64_t seen = folder.marker.value_or(Marker{}).generation;
+  generation_ =
+      1 + (options_.restore ? std::max({stored, seen, absl::ToUnixSeconds(options_.now)}) : stored);
+  if (options_.restore) {
+    warnings_.push_back(absl::StrCat(
+        "restored: store.db was of generation ", stored, ", the folder had seen ", seen,
+        ", this start is ", generation_,
+        identity.ok() ? "" : absl::StrCat(" (", std::string(identity.message()), ")")));
+  }
+  HEARTH_RETURN_IF_ERROR(PutMeta("generation", generation_));
+  const Marker marker{folder.marker.has_value() ? folder.marker->id : NewDataId(), generation_};
+  HEARTH_RETURN_IF_ERROR(WriteMarker(env_, options_.data_dir, marker));
+  return data_id == marker.id ? absl::OkStatus() : PutMeta("data_id", marker.id);
+}
+
+absl::Status Store::PrepareStatements() {
   statements_ = std::make_unique<Statements>();
-  const std::pair<Statement*, std::string_view> all[] = {
-      {&statements_->put_meta, "UPDATE meta SET value = ?2 WHERE key = ?1"},
-      {&statements_->put_job, "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?)"},
-      {&statements_->put_event, "INSERT OR REPLACE INTO events VALUES (?, ?, ?)"},
+  const std::pair<Statement*, std::string> all[] = {
+      {&statements_->put_meta, PutRowSql("meta")},
+      {&statements_->put_job, PutRowSql("jobs")},
+      {&statements_->put_event, PutRowSql("events")},
       {&statements_->trim_events,
        "DELETE FROM events WHERE job_id = ?1 AND revision <= (SELECT revision FROM events "
        "WHERE job_id = ?1 ORDER BY revision DESC LIMIT 1 OFFSET ?2)"},
-      {&statements_->put_request, "INSERT OR REPLACE INTO requests VALUES (?, ?)"},
+      {&statements_->put_request, PutRowSql("requests")},
       {&statements_->delete_request, "DELETE FROM requests WHERE request_id = ?"},
-      {&statements_->put_worker, "INSERT OR REPLACE INTO workers VALUES (?, ?)"},
+      {&statements_->put_worker, PutRowSql("workers")},
       {&statements_->delete_worker, "DELETE FROM workers WHERE worker_id = ?"},
-      {&statements_->put_kv, "INSERT OR REPLACE INTO kv VALUES (?, ?, ?, ?)"},
+      {&statements_->put_kv, PutRowSql("kv")},
       {&statements_->clear_kv, "DELETE FROM kv WHERE job_id = ?"},
       {&statements_->delete_kv, "DELETE FROM kv WHERE job_id = ? AND epoch = ? AND key = ?"},
-      {&statements_->put_file, "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)"},
+      {&statements_->put_file, PutRowSql("files")},
+      {&statements_->put_journal, PutRowSql("journal")},
+      {&statements_->trim_journal, "DELETE FROM journal WHERE id <= ?"},
       {&statements_->delete_job, "DELETE FROM jobs WHERE job_id = ?"},
       {&statements_->delete_events, "DELETE FROM events WHERE job_id = ?"},
       {&statements_->delete_files, "DELETE FROM files WHERE job_id = ?"},
   };
   for (const auto& [statement, sql] : all) {
     HEARTH_ASSIGN_OR_RETURN(*statement, database_->Prepare(sql));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Store::CheckSchema() {
-  HEARTH_ASSIGN_OR_RETURN(
-      Statement tables,
-      database_->Prepare("SELECT count(*), coalesce(sum(name = 'meta'), 0) FROM sqlite_master"));
-  HEARTH_RETURN_IF_ERROR(tables.Step().status());
-  const bool fresh = tables.ColumnInt(0) == 0;
-  const bool ours = tables.ColumnInt(1) == 1;
-  tables.Reset();
-  if (fresh) {
-    return database_->Execute(absl::StrCat(
-        "BEGIN IMMEDIATE;", absl::string_view(kSchema.data(), kSchema.size()), "COMMIT;"));
-  }
-  if (!ours) {
-    return absl::DataLossError(
-        absl::StrCat(options_.data_dir, "/store.db is not a store of hearth-coordinator"));
-  }
-  HEARTH_ASSIGN_OR_RETURN(
-      Statement query, database_->Prepare("SELECT value FROM meta WHERE key = 'schema_version'"));
-  HEARTH_ASSIGN_OR_RETURN(const bool found, query.Step());
-  const int64_t version = found ? query.ColumnInt(0) : 0;
-  if (version > kSchemaVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("schema version ", version, " is newer than this program's (", kSchemaVersion,
-                     "): it was written by a later hearth-coordinator; use that one"));
-  }
-  if (version < 1) {
-    return absl::DataLossError("schema version is missing");
   }
   return absl::OkStatus();
 }
@@ -200,94 +318,6 @@ std::string Store::LogDir(std::string_view job_id, StreamKind kind) const {
 
 const SegmentLogOptions& Store::LogOptions(StreamKind kind) const {
   return kind == StreamKind::kHistory ? options_.history : options_.log;
-}
-
-absl::StatusOr<LoadedState> Store::Load() {
-  LoadedState state;
-  HEARTH_RETURN_IF_ERROR(LoadRows(state));
-  HEARTH_RETURN_IF_ERROR(LoadFiles(state));
-  HEARTH_RETURN_IF_ERROR(RemoveOrphans(state));
-  return state;
-}
-
-absl::Status Store::LoadRows(LoadedState& state) {
-  const auto load = [this](std::string_view sql, auto& out) -> absl::Status {
-    HEARTH_ASSIGN_OR_RETURN(Statement query, database_->Prepare(sql));
-    while (true) {
-      HEARTH_ASSIGN_OR_RETURN(const bool row, query.Step());
-      if (!row) {
-        return absl::OkStatus();
-      }
-      if (!out.emplace_back().ParseFromString(query.ColumnBytes(0))) {
-        return absl::DataLossError(absl::StrCat(options_.data_dir,
-                                                "/store.db: a row cannot be parsed (",
-                                                absl::string_view(sql.data(), sql.size()), ")"));
-      }
-    }
-  };
-  HEARTH_RETURN_IF_ERROR(load("SELECT record FROM jobs ORDER BY job_id", state.core.jobs));
-  HEARTH_RETURN_IF_ERROR(load("SELECT record FROM workers ORDER BY worker_id", state.core.workers));
-  HEARTH_RETURN_IF_ERROR(load("SELECT record FROM requests", state.core.requests));
-  HEARTH_RETURN_IF_ERROR(load("SELECT record FROM kv ORDER BY job_id, epoch, key", state.core.kv));
-  HEARTH_RETURN_IF_ERROR(load("SELECT event FROM events ORDER BY job_id, revision", state.events));
-  state.core.last_revision = revision_;
-  return absl::OkStatus();
-}
-
-absl::Status Store::LoadFiles(LoadedState& state) {
-  HEARTH_ASSIGN_OR_RETURN(
-      Statement query,
-      database_->Prepare(
-          "SELECT job_id, stream, first, last, tail_first, tail_bytes, dropped FROM files"));
-  std::vector<std::pair<LogKey, SegmentLog::Position>> changed;
-  while (true) {
-    HEARTH_ASSIGN_OR_RETURN(const bool row, query.Step());
-    if (!row) {
-      break;
-    }
-    const LogKey key(query.ColumnBytes(0), static_cast<StreamKind>(query.ColumnInt(1)));
-    const SegmentLog::Position position{.first = query.ColumnInt(2),
-                                        .end = query.ColumnInt(3),
-                                        .tail_first = query.ColumnInt(4),
-                                        .tail_bytes = query.ColumnInt(5),
-                                        .dropped = query.ColumnInt(6)};
-    auto log = std::make_shared<SegmentLog>(env_, LogDir(key.first, key.second),
-                                            LogOptions(key.second), position);
-    std::string warning;
-    HEARTH_RETURN_IF_ERROR(log->Recover(warning));
-    log->CloseFile();
-    if (!warning.empty()) {
-      state.warnings.push_back(warning);
-      changed.emplace_back(key, log->position());
-    }
-    absl::MutexLock lock(&mu_);
-    logs_[key] = std::move(log);
-  }
-  for (const auto& [key, position] : changed) {
-    HEARTH_RETURN_IF_ERROR(WritePosition(key, position));
-  }
-  return absl::OkStatus();
-}
-
-// Folders of jobs that were deleted just before a crash, or whose first batch was never committed.
-absl::Status Store::RemoveOrphans(const LoadedState& state) {
-  std::set<std::string> known;
-  for (const v1::JobRecord& record : state.core.jobs) {
-    known.insert(record.job().job_id());
-  }
-  HEARTH_ASSIGN_OR_RETURN(const std::vector<std::string> names, env_.ListDir(JobsDir()));
-  for (const std::string& name : names) {
-    if (!known.contains(name)) {
-      HEARTH_RETURN_IF_ERROR(env_.RemoveAll(absl::StrCat(JobsDir(), "/", name)));
-      continue;
-    }
-    for (const StreamKind kind : {StreamKind::kHistory, StreamKind::kLog}) {
-      if (Find(name, kind) == nullptr) {
-        HEARTH_RETURN_IF_ERROR(env_.RemoveAll(LogDir(name, kind)));
-      }
-    }
-  }
-  return absl::OkStatus();
 }
 
 std::shared_ptr<const SegmentLog> Store::Find(std::string_view job_id, StreamKind kind) const {
@@ -333,7 +363,7 @@ absl::StatusOr<int64_t> Store::Commit(absl::Span<const Effects> batch) {
 }
 
 absl::Status Store::WriteBatch(absl::Span<const Effects> batch) {
-  HEARTH_RETURN_IF_ERROR(AppendFiles(batch));
+  HEARTH_RETURN_IF_ERROR(CheckFlush());
   HEARTH_RETURN_IF_ERROR(fault::Check("store.before_commit"));
   HEARTH_RETURN_IF_ERROR(database_->Execute("BEGIN IMMEDIATE"));
   absl::Status status = WriteTransaction(batch);
@@ -347,53 +377,76 @@ absl::Status Store::WriteBatch(absl::Span<const Effects> batch) {
   return fault::Check("store.after_commit");
 }
 
-void Store::NoteAppend(const std::string& job_id, StreamKind kind, int64_t cursor, bool kept) {
-  if (!kept && refused_.insert(LogKey(job_id, kind)).second) {
+void Store::NoteRefused(const LogKey& key, int64_t cursor) {
+  if (refused_.insert(key).second) {
     HEARTH_LOG_ERROR(
         "job {}: its record says that entry {} of the {} comes next, the files have one as high "
         "already: the store is damaged; entries are left out until the record is past it",
-        job_id, cursor, StreamName(kind));
+        key.first, cursor, StreamName(key.second));
   }
 }
 
-absl::Status Store::AppendFiles(absl::Span<const Effects> batch) {
+// Takes the result of a flush that is over, and slows the caller down when the disk cannot follow.
+absl::Status Store::CheckFlush() {
+  if (flush_ == FlushState::kRunning && journal_bytes_ > kJournalFull * options_.journal_bytes) {
+    flusher_.Wait();
+  }
+  if (const std::optional<absl::Status> result = flusher_.TakeResult()) {
+    HEARTH_RETURN_IF_ERROR(*result);
+    flush_ = FlushState::kOver;
+  }
+  return absl::OkStatus();
+}
+
+// The records of the batch, which are also appended to their logs; "" when there are none.
+std::string Store::JournalRow(absl::Span<const Effects> batch) {
+  std::string row;
   touched_.clear();
-  for (const Effects& effects : batch) {
-    for (const HistoryAppend& append : effects.history) {
-      const v1::MetricRecord& record = append.record;
-      SegmentLog& log = LogOf(append.job_id, StreamKind::kHistory);
-      const bool kept =
-          record.has_rewind()
-              ? log.Append(record.cursor(), kRewindRecord, record.rewind().SerializeAsString())
-              : log.Append(record.cursor(), kStepRecord, record.step().SerializeAsString());
-      NoteAppend(append.job_id, StreamKind::kHistory, record.cursor(), kept);
+  const auto append = [&](const std::string& job_id, StreamKind stream, int64_t cursor,
+                          uint8_t kind, const std::string& payload) {
+    if (LogOf(job_id, stream).Append(cursor, kind, payload)) {
+      PutJournalRecord(row, job_id, stream, cursor, kind, payload);
+    } else {
+      NoteRefused(LogKey(job_id, stream), cursor);
     }
-    for (const LogAppend& append : effects.logs) {
-      SegmentLog& log = LogOf(append.job_id, StreamKind::kLog);
-      for (const v1::LogLine& line : append.lines) {
-        NoteAppend(append.job_id, StreamKind::kLog, line.cursor(),
-                   log.Append(line.cursor(), 0, line.SerializeAsString()));
+  };
+  for (const Effects& effects : batch) {
+    for (const HistoryAppend& history : effects.history) {
+      const v1::MetricRecord& record = history.record;
+      if (record.has_rewind()) {
+        append(history.job_id, StreamKind::kHistory, record.cursor(), kRewindRecord,
+               record.rewind().SerializeAsString());
+      } else {
+        append(history.job_id, StreamKind::kHistory, record.cursor(), kStepRecord,
+               record.step().SerializeAsString());
       }
     }
+    for (const LogAppend& log : effects.logs) {
+      for (const v1::LogLine& line : log.lines) {
+        append(log.job_id, StreamKind::kLog, line.cursor(), 0, line.SerializeAsString());
+      }
+    }
+    for (const std::string& job_id : effects.job_deletes) {
+      PutJournalDeletion(row, job_id);
+    }
   }
-  if (touched_.empty()) {
-    return absl::OkStatus();
-  }
-  HEARTH_RETURN_IF_ERROR(fault::Check("store.before_append"));
-  for (const auto& [key, log] : touched_) {
-    HEARTH_RETURN_IF_ERROR(log->Sync());
-  }
-  return fault::Check("store.after_append");
+  return row;
+}
+
+absl::Status Store::PutJournalRow(const std::string& row) {
+  journal_bytes_ += static_cast<int64_t>(row.size());
+  return statements_->put_journal.Int(++journal_id_).Blob(row).Run();
 }
 
 absl::Status Store::WriteTransaction(absl::Span<const Effects> batch) {
+  if (flush_ == FlushState::kOver) {
+    HEARTH_RETURN_IF_ERROR(RecordFlush());  // before a deletion removes what it writes
+  }
   // A job that changes several times in a batch is written once, with its last state.
   std::map<std::string_view, const v1::JobRecord*> jobs;
-  std::set<std::string_view> deleted;
   for (const Effects& effects : batch) {
     for (const std::string& job_id : effects.job_deletes) {
       jobs.erase(job_id);
-      deleted.insert(job_id);
       HEARTH_RETURN_IF_ERROR(DeleteJobRows(job_id));
     }
     for (const JobRow& row : effects.jobs) {
@@ -406,12 +459,10 @@ absl::Status Store::WriteTransaction(absl::Span<const Effects> batch) {
   for (const auto& [job_id, record] : jobs) {
     HEARTH_RETURN_IF_ERROR(WriteJob(*record));
   }
-  for (const auto& [key, log] : touched_) {
-    if (!deleted.contains(key.first)) {
-      HEARTH_RETURN_IF_ERROR(WritePosition(key, log->position()));
-    }
+  if (const std::string row = JournalRow(batch); !row.empty()) {
+    HEARTH_RETURN_IF_ERROR(PutJournalRow(row));
   }
-  return statements_->put_meta.Text("revision").Int(revision_).Run();
+  return PutMeta("revision", revision_);
 }
 
 absl::Status Store::WriteEffects(const Effects& effects) {
@@ -498,36 +549,113 @@ absl::Status Store::WritePosition(const LogKey& key, const SegmentLog::Position&
       .Run();
 }
 
+// Within a transaction: how far the files go now, and the journal without what is in them.
+absl::Status Store::RecordFlush() {
+  HEARTH_RETURN_IF_ERROR(fault::Check("store.after_flush"));
+  for (const auto& [key, log] : flushing_) {
+    HEARTH_RETURN_IF_ERROR(WritePosition(key, log->synced()));
+  }
+  return statements_->trim_journal.Int(flushing_through_).Run();
+}
+
+// After that transaction.
+void Store::FlushRecorded() {
+  for (const auto& [key, log] : flushing_) {
+    log->RemoveDropped();
+  }
+  flushing_.clear();
+  flush_ = FlushState::kNone;
+}
+
+void Store::BeginFlush() {
+  flushing_.swap(unflushed_);
+  flushing_through_ = journal_id_;
+  journal_bytes_ = 0;
+  std::vector<LogPtr> logs;
+  for (const auto& [key, log] : flushing_) {
+    logs.push_back(log);
+  }
+  flusher_.Begin(std::move(logs));
+  flush_ = FlushState::kRunning;
+}
+
+absl::Status Store::Flush() {
+  for (int pass = 0; pass < 2; ++pass) {  // the one that goes on, and what came after it
+    if (flush_ == FlushState::kNone) {
+      if (unflushed_.empty() && journal_bytes_ == 0) {
+        return absl::OkStatus();
+      }
+      BeginFlush();
+    }
+    flusher_.Wait();
+    HEARTH_RETURN_IF_ERROR(Commit({}).status());
+  }
+  return absl::OkStatus();
+}
+
 void Store::Publish(absl::Span<const Effects> batch) {
+  if (flush_ == FlushState::kOver) {
+    FlushRecorded();
+  }
   for (const auto& [key, log] : touched_) {
     log->Publish();
-    open_[key] = log;
+    unflushed_[key] = log;
     absl::MutexLock lock(&mu_);
     logs_.try_emplace(key, log);
   }
   touched_.clear();
   for (const Effects& effects : batch) {
     for (const std::string& job_id : effects.job_deletes) {
-      for (const StreamKind kind : {StreamKind::kHistory, StreamKind::kLog}) {
-        open_.erase(LogKey(job_id, kind));
-        absl::MutexLock lock(&mu_);
-        logs_.erase(LogKey(job_id, kind));
-      }
-      // What cannot be removed now is an orphan that the next Load removes.
-      env_.RemoveAll(absl::StrCat(JobsDir(), "/", job_id)).IgnoreError();
+      RemoveJobFiles(job_id);
     }
   }
-  LimitOpenFiles();
+  if (flush_ == FlushState::kNone && journal_bytes_ > options_.journal_bytes) {
+    BeginFlush();
+  }
 }
 
-void Store::LimitOpenFiles() {
-  if (open_.size() <= kOpenFilesMax) {
-    return;
+void Store::RemoveJobFiles(const std::string& job_id) {
+  for (const StreamKind kind : {StreamKind::kHistory, StreamKind::kLog}) {
+    const LogKey key(job_id, kind);
+    unflushed_.erase(key);
+    flushing_.erase(key);
+    LogPtr log;
+    {
+      absl::MutexLock lock(&mu_);
+      const auto found = logs_.find(key);
+      if (found != logs_.end()) {
+        log = std::move(found->second);
+        logs_.erase(found);
+      }
+    }
+    if (log != nullptr) {
+      log->Abandon();
+    }
   }
-  for (const auto& [key, log] : open_) {
-    log->CloseFile();
+  const absl::Status removed = RemoveJobFolder(job_id);
+  if (!removed.ok()) {
+    // What stays is not known to the next Load, which sets it aside.
+    HEARTH_LOG_WARNING("files of deleted job {} stay behind: {}", job_id, removed.ToString());
   }
-  open_.clear();
+}
+
+// Removes our files. What somebody put beside them is set aside.
+absl::Status Store::RemoveJobFolder(const std::string& job_id) {
+  const std::string dir = absl::StrCat(JobsDir(), "/", job_id);
+  if (!env_.IsDirectory(dir)) {
+    return absl::OkStatus();
+  }
+  for (const StreamKind kind : {StreamKind::kHistory, StreamKind::kLog}) {
+    HEARTH_RETURN_IF_ERROR(env_.RemoveAll(LogDir(job_id, kind)));
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<std::string> rest, env_.ListDir(dir));
+  if (rest.empty()) {
+    return env_.RemoveAll(dir);
+  }
+  HEARTH_RETURN_IF_ERROR(quarantine_.Move(dir));
+  HEARTH_LOG_WARNING("the folder of deleted job {} held foreign files; it is in {} now", job_id,
+                     quarantine_.folder());
+  return absl::OkStatus();
 }
 
 }  // namespace hearth::coordinator

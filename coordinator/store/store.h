@@ -1,14 +1,20 @@
-// Everything the coordinator remembers. One transaction per batch; nothing is acknowledged to
-// anyone before it.
+// Everything the coordinator remembers. One transaction and one sync per batch; nothing is
+// acknowledged to anyone before it.
 //
-//   <data-dir>/LOCK                       held (flock) by the one coordinator of this folder;
-//   contains its pid <data-dir>/store.db                   SQLite: WAL, synchronous=FULL
-//   <data-dir>/jobs/<id>/history/*.seg    step history: StepReport (kStepRecord) or Rewind
-//   (kRewindRecord) <data-dir>/jobs/<id>/log/*.seg        log: LogLine
+// clang-format off
+//   <data-dir>/.hearth-data          whose folder it is, see data_dir.h
+//   <data-dir>/LOCK                  held (flock) by the one coordinator of this folder; its pid
+//   <data-dir>/store.db              SQLite: WAL, synchronous=FULL; tables in schema.cc
+//   <data-dir>/jobs/<id>/history/    segment files of the step history: StepReport (kStepRecord) or Rewind (kRewindRecord)
+//   <data-dir>/jobs/<id>/log/        segment files of the log: LogLine
+//   <data-dir>/quarantine/<time>/    what a start found and did not know; never removed
+// clang-format on
 //
-// Order of a commit: append to the files, fsync them, commit the transaction that records their
-// lengths, show the new records to readers. A crash between any two leaves the state before or
-// after the whole batch.
+// Order of a commit: one transaction with the rows and, as one row of the journal, all records of
+// histories and logs; then the new records are shown to readers, from memory. Later a thread writes
+// them to the segment files and syncs those; the next transaction records how far the files go
+// and removes the journal's rows. A crash between any two loses nothing: Load cuts the files back
+// to what is recorded and takes the rest from the journal.
 //
 // After a failed Commit the store refuses every further one: memory and disk no longer agree on
 // what is next, so the process has to end and start again from the disk.
@@ -29,22 +35,21 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "common/io/env.h"
+#include "common/time/clock.h"
 #include "coordinator/core/core.h"
+#include "coordinator/store/data_dir.h"
+#include "coordinator/store/flusher.h"
+#include "coordinator/store/journal.h"
+#include "coordinator/store/schema.h"
 #include "coordinator/store/segment_log.h"
 #include "coordinator/store/sqlite.h"
 #include "hearth/v1/job.pb.h"
 
 namespace hearth::coordinator {
 
-// Version of the tables and files; a store of a newer one is refused, an older one is migrated on
-// Open.
-inline constexpr int kSchemaVersion = 1;
-
 // Kinds of history records; one per case of MetricRecord.record. Log records have kind 0.
 inline constexpr uint8_t kStepRecord = 1;
 inline constexpr uint8_t kRewindRecord = 2;
-
-enum class StreamKind { kHistory = 0, kLog = 1 };
 
 struct StoreOptions {
   std::string data_dir;
@@ -54,34 +59,48 @@ struct StoreOptions {
   SegmentLogOptions log{.segment_bytes = 4 << 20, .max_bytes = 64 << 20};
   // Newest events kept per job.
   int64_t events_per_job = 1000;
+  // Records of histories and logs wait in the journal, and in memory, until there are so many
+  // bytes; then they are moved to the files. At eight times as many a commit waits for that.
+  int64_t journal_bytes = 8 << 20;
+  // The store or the folder was put back from a copy, or the store is gone: open it all the same.
+  // The generation becomes higher than any that workers have seen (it is taken from the time).
+  bool restore = false;
+  // Names the quarantine's folder, and with `restore` the generation.
+  absl::Time now = Clock::Real().Now();
 };
 
 struct LoadedState {
   RestoredState core;
   std::vector<v1::JobEvent> events;   // by job, then revision
-  std::vector<std::string> warnings;  // damage that was found and repaired, for the log
+  std::vector<std::string> warnings;  // what was damaged, missing or not known, for the log
+  int64_t set_aside = 0;  // damaged rows, and files that were not known, in the quarantine now
 };
 
 // Load and Commit belong to one thread (the loop's); Find, generation and FreeBytes to any.
 class Store {
  public:
   // Takes the lock, creates or opens the database and increments `generation` durably.
-  // kFailedPrecondition: another coordinator (its pid in the text) has the folder, or the schema is
-  // newer than this program's; kPermissionDenied: not writable; kResourceExhausted: disk full;
-  // kDataLoss: not a database of ours.
+  // kFailedPrecondition: another coordinator (its pid in the text) has the folder, the schema is
+  // newer than this program's, the folder is not ours, or store.db is missing or older than the
+  // folder; kPermissionDenied: not writable; kResourceExhausted: disk full; kDataLoss: not a
+  // database of ours, or damaged beyond single rows.
   static absl::StatusOr<std::unique_ptr<Store>> Open(const StoreOptions& options,
                                                      Env& env = Env::Real());
   ~Store();
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
-  // Reads all, and makes the files agree with the database. Once, before the first Commit.
+  // Reads all, and makes the files agree with the database. Damaged rows are left out; what lies
+  // under jobs/ and is not known goes to the quarantine. Once, before the first Commit.
   absl::StatusOr<LoadedState> Load();
 
   // Makes the durable rows of the effects, applied in order, durable as one, and returns the
   // highest revision stored. On error nothing of the batch will be there after a restart and every
   // later call fails with kFailedPrecondition.
   absl::StatusOr<int64_t> Commit(absl::Span<const Effects> batch);
+
+  // Moves all committed records to the files and waits for it. Errors as Commit.
+  absl::Status Flush();
 
   // The committed records of a job; null when it has none. Reading goes on while the job is deleted
   // and then ends in kNotFound.
@@ -95,30 +114,55 @@ class Store {
  private:
   struct Statements;
   using LogKey = std::pair<std::string, StreamKind>;
+  using LogPtr = std::shared_ptr<SegmentLog>;
+  struct Recovery;
 
   Store(const StoreOptions& options, Env& env);
   absl::Status TakeLock();
-  absl::Status OpenDatabase();
-  absl::Status CheckSchema();
+  absl::Status OpenDatabase(const FolderState& folder);
+  absl::Status CheckSound();
+  absl::Status CheckSchema(const FolderState& folder);
+  absl::Status RepairMeta(const FolderState& folder);
+  absl::Status CheckIdentity(const FolderState& folder, int64_t generation, int64_t data_id) const;
+  absl::Status StartGeneration(const FolderState& folder);
+  absl::Status PrepareStatements();
+  absl::StatusOr<int64_t> QueryInt(const std::string& sql);
+  absl::Status PutMeta(std::string_view key, int64_t value);
+
+  // store_load.cc
   absl::Status LoadRows(LoadedState& state);
-  absl::Status LoadFiles(LoadedState& state);
-  absl::Status RemoveOrphans(const LoadedState& state);
+  absl::Status LoadPositions(Recovery& recovery);
+  absl::Status LoadJournal(Recovery& recovery, LoadedState& state);
+  absl::Status FindUnrecorded(Recovery& recovery, LoadedState& state);
+  absl::Status LoadLogs(Recovery& recovery, LoadedState& state);
+  absl::Status LoadLog(const LogKey& key, Recovery& recovery, LoadedState& state);
+  absl::Status SetLostJobsAside(Recovery& recovery, LoadedState& state);
+  absl::Status SetUnknownAside(const Recovery& recovery, LoadedState& state);
+  void NameWhatIsMissing(LoadedState& state);
+
   absl::Status WriteBatch(absl::Span<const Effects> batch);
-  absl::Status AppendFiles(absl::Span<const Effects> batch);
+  absl::Status CheckFlush();
+  std::string JournalRow(absl::Span<const Effects> batch);
   // Says once a log and start that an entry could not be appended.
-  void NoteAppend(const std::string& job_id, StreamKind kind, int64_t cursor, bool kept);
+  void NoteRefused(const LogKey& key, int64_t cursor);
+  absl::Status PutJournalRow(const std::string& row);
   absl::Status WriteTransaction(absl::Span<const Effects> batch);
   absl::Status WriteEffects(const Effects& effects);
   absl::Status WriteEvents(const Effects& effects);
   absl::Status WriteJob(const v1::JobRecord& record);
   absl::Status DeleteJobRows(const std::string& job_id);
   absl::Status WritePosition(const LogKey& key, const SegmentLog::Position& position);
+  absl::Status RecordFlush();
+  void FlushRecorded();
+  void BeginFlush();
   void Publish(absl::Span<const Effects> batch);
+  void RemoveJobFiles(const std::string& job_id);
+  absl::Status RemoveJobFolder(const std::string& job_id);
   SegmentLog& LogOf(const std::string& job_id, StreamKind kind) ABSL_LOCKS_EXCLUDED(mu_);
   const SegmentLogOptions& LogOptions(StreamKind kind) const;
+  std::string DatabasePath() const { return options_.data_dir + "/store.db"; }
   std::string JobsDir() const;
   std::string LogDir(std::string_view job_id, StreamKind kind) const;
-  void LimitOpenFiles();
 
   const StoreOptions options_;
   Env& env_;
@@ -126,14 +170,26 @@ class Store {
   int64_t generation_ = 0;
   int64_t revision_ = 0;
   absl::Status failed_;
+  Quarantine quarantine_;
+  std::vector<std::string> warnings_;  // of Open, for Load
+  int64_t damaged_rows_ = 0;
   std::unique_ptr<Database> database_;
   std::unique_ptr<Statements> statements_;
-  std::map<LogKey, std::shared_ptr<SegmentLog>> touched_;  // logs of the batch being committed
-  std::map<LogKey, std::shared_ptr<SegmentLog>> open_;     // logs that may hold a file descriptor
-  std::set<LogKey> refused_;  // logs whose entries do not fit the files
+
+  std::map<LogKey, LogPtr> touched_;    // logs of the batch being committed
+  std::map<LogKey, LogPtr> unflushed_;  // logs with records that no flush has taken
+  std::set<LogKey> refused_;            // logs whose entries do not fit the files
+  int64_t journal_id_ = 0;              // of the newest row
+  int64_t journal_bytes_ = 0;           // of the rows that no flush has taken
+  // kOver: the next transaction records it.
+  enum class FlushState { kNone, kRunning, kOver };
+  FlushState flush_ = FlushState::kNone;
+  std::map<LogKey, LogPtr> flushing_;  // of a flush that is not recorded; without deleted jobs
+  int64_t flushing_through_ = 0;       // the journal's rows up to here are in the files after it
+  Flusher flusher_;
 
   mutable absl::Mutex mu_;
-  std::map<LogKey, std::shared_ptr<SegmentLog>> logs_ ABSL_GUARDED_BY(mu_);
+  std::map<LogKey, LogPtr> logs_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace hearth::coordinator

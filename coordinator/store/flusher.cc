@@ -1,0 +1,75 @@
+#include "coordinator/store/flusher.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "common/fault/fault.h"
+
+namespace hearth::coordinator {
+
+Flusher::Flusher() {
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "hearth-flush");
+    Run();
+  });
+}
+
+Flusher::~Flusher() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  thread_.join();
+}
+
+void Flusher::Begin(std::vector<std::shared_ptr<SegmentLog>> logs) {
+  absl::MutexLock lock(&mu_);
+  HEARTH_CHECK(!busy_ && !result_.has_value(), "one pass at a time");
+  logs_ = std::move(logs);
+  busy_ = true;
+}
+
+std::optional<absl::Status> Flusher::TakeResult() {
+  absl::MutexLock lock(&mu_);
+  return std::exchange(result_, std::nullopt);
+}
+
+void Flusher::Wait() {
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(this, &Flusher::Idle));
+}
+
+void Flusher::Run() {
+  while (true) {
+    std::vector<std::shared_ptr<SegmentLog>> logs;
+    {
+      absl::MutexLock lock(&mu_);
+      mu_.Await(absl::Condition(this, &Flusher::HasWork));
+      if (stopping_) {
+        return;
+      }
+      logs.swap(logs_);
+    }
+    absl::Status status = fault::Check("store.before_flush");
+    for (const std::shared_ptr<SegmentLog>& log : logs) {
+      if (!status.ok()) {
+        break;
+      }
+      status = log->Sync();
+      absl::MutexLock lock(&mu_);
+      if (stopping_) {
+        return;
+      }
+    }
+    absl::MutexLock lock(&mu_);
+    if (stopping_) {
+      return;
+    }
+    result_ = std::move(status);
+    busy_ = false;
+  }
+}
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,45 @@
+// A thread that moves committed records from memory to segment files, so that nobody waits for
+// their syncs. One pass at a time.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "coordinator/store/segment_log.h"
+
+namespace hearth::coordinator {
+
+class Flusher {
+ public:
+  Flusher();
+  // Ends after the log that is being written; the rest of the pass is left undone.
+  ~Flusher();
+  Flusher(const Flusher&) = delete;
+  Flusher& operator=(const Flusher&) = delete;
+
+  // Begins a pass over `logs`; the result of the one before has been taken.
+  void Begin(std::vector<std::shared_ptr<SegmentLog>> logs) ABSL_LOCKS_EXCLUDED(mu_);
+  // The result of a finished pass, once; nullopt while it goes on or when there was none.
+  std::optional<absl::Status> TakeResult() ABSL_LOCKS_EXCLUDED(mu_);
+  // Blocks until the pass is over.
+  void Wait() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  void Run() ABSL_LOCKS_EXCLUDED(mu_);
+  bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || busy_; }
+  bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !busy_; }
+
+  absl::Mutex mu_;
+  std::vector<std::shared_ptr<SegmentLog>> logs_ ABSL_GUARDED_BY(mu_);
+  bool busy_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<absl::Status> result_ ABSL_GUARDED_BY(mu_);
+  std::thread thread_;
+};
+
+}  // namespace hearth::coordinator
