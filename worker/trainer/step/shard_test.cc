@@ -303,7 +303,9 @@ TEST_P(SavedTest, ARankThatDoesNotWrite_FailsTheCheckpoint_NamingIt) {
   EXPECT_THAT(std::string(failed.ranks[0].status().message()),
               HasSubstr("rank 1 could not write its part"));
   EXPECT_TRUE(absl::IsResourceExhausted(failed.ranks[1].status())) << failed.ranks[1].status();
-  EXPECT_TRUE(failed.ranks[2].ok()) << failed.ranks[2].status();
+  // Rank 0 may have removed the folder before rank 2 came to write there.
+  EXPECT_TRUE(failed.ranks[2].ok() || absl::IsNotFound(failed.ranks[2].status()))
+      << failed.ranks[2].status();
   // Nothing half-written is left, and what was there still is.
   EXPECT_EQ(*Env::Real().ListDir(folder()), (std::vector<std::string>{"step-00000001"}));
   EXPECT_TRUE(VerifyCheckpoint(Env::Real(), older).ok());
