@@ -184,10 +184,8 @@ absl::Status Store::LoadLog(const LogKey& key, Recovery& recovery, LoadedState& 
   }
   bool fresh = false;
   for (const SegmentLog::Record& record : records) {
-    if (record.cursor > log->newest()) {
-      log->Append(record.cursor, record.kind, record.payload);
-      fresh = true;
-    }
+    // What a flush wrote before the end is in the files already and is refused here.
+    fresh = log->Append(record.cursor, record.kind, record.payload) || fresh;
   }
   log->Publish();
   if (fresh) {

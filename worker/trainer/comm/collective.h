@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -70,13 +71,19 @@ struct GlooOptions {
   int rank = 0;
   int world_size = 1;
   std::string advertise_host;  // name or address peers reach this rank at; empty = 127.0.0.1
+  // Longest wait for all ranks to come: each has its own data and checkpoint to load before.
+  absl::Duration gather_timeout = absl::Minutes(1);
+  // From then on, until they are connected.
   absl::Duration rendezvous_timeout = absl::Minutes(1);
+  // As in MeshOptions.
+  std::function<void(std::string_view)> on_stranger;
   // Longest wait in one operation: peers may be writing a checkpoint meanwhile.
   absl::Duration operation_timeout = absl::Minutes(30);
 };
 
-// Full mesh of TCP connections on ports the system chooses; addresses go through `store` (used
-// during this call only). kDeadlineExceeded: not all ranks came, naming the first missing one;
+// Full mesh of TCP connections on ports the system chooses; addresses and the gang's secret go
+// through `store` (used during this call only). Whoever connects and does not know the secret is
+// dropped. kDeadlineExceeded: not all ranks came or connected, naming the first missing one;
 // kInvalidArgument: advertise_host does not resolve to an address of this machine.
 absl::StatusOr<std::unique_ptr<Collective>> NewGlooCollective(const GlooOptions& options,
                                                               KeyValueStore& store);
@@ -86,6 +93,8 @@ struct NcclOptions {
   int world_size = 1;
   kernels::CudaContext* cuda = nullptr;  // of this rank, outlives the collective
   std::string host;                      // of this rank, for error texts; empty = its name
+  // As in GlooOptions.
+  absl::Duration gather_timeout = absl::Minutes(1);
   absl::Duration rendezvous_timeout = absl::Minutes(1);
   // Longest wait in one operation on spans, and for NCCL to hand an operation to the GPU. What is
   // then on the GPU waits for its peers for ever.
@@ -94,10 +103,11 @@ struct NcclOptions {
 
 // NCCL 2.19 or later by dlopen (HEARTH_NCCL, else the loader's libnccl.so.2). Every rank puts a key
 // into `store` (used during this call only), rank 0 also the ncclUniqueId; the communicator is made
-// without blocking and polled until the deadline. Host-side operations go through a small device
-// buffer and wait for it. Graphs that hold its operations must be destroyed before it. Its
-// destructor takes leave of the peers (10 s at most); after an error it aborts (5 s at most), GPU
-// memory that a kernel of NCCL may still use should then stay until the process ends, soon.
+// without blocking and polled until the deadline. NCCL's own listeners tell ranks from strangers by
+// the eight random bytes in that id, and are not ours to guard. Host-side operations go through a
+// small device buffer and wait for it. Graphs that hold its operations must be destroyed before it.
+// Its destructor takes leave of the peers (10 s at most); after an error it aborts (5 s at most),
+// GPU memory that a kernel of NCCL may still use should then stay until the process ends, soon.
 // kUnavailable: no NCCL, or what NCCL says; kInternal: this GPU's errors; kDeadlineExceeded: not
 // all ranks came, naming the first missing one if it did not even start; kInvalidArgument: an id of
 // another NCCL. All name this rank and its host.

@@ -15,7 +15,8 @@ using ::testing::HasSubstr;
 
 using RankBody = std::function<void(Collective&)>;
 
-std::vector<std::unique_ptr<Collective>> ConnectGloo(int world_size) {
+std::vector<std::unique_ptr<Collective>> ConnectGloo(
+    int world_size, absl::Duration operation_timeout = absl::Seconds(20)) {
   LocalKeyValueStore store;
   std::vector<std::unique_ptr<Collective>> ranks(static_cast<size_t>(world_size));
   std::vector<std::thread> threads;
@@ -25,7 +26,7 @@ std::vector<std::unique_ptr<Collective>> ConnectGloo(int world_size) {
       options.rank = r;
       options.world_size = world_size;
       options.rendezvous_timeout = absl::Seconds(20);
-      options.operation_timeout = absl::Seconds(20);
+      options.operation_timeout = operation_timeout;
       auto comm = NewGlooCollective(options, store);
       ASSERT_TRUE(comm.ok()) << comm.status();
       ranks[static_cast<size_t>(r)] = *std::move(comm);
@@ -201,7 +202,7 @@ TEST(GlooCollective, PeerMissing_DeadlineNamesIt) {
   GlooOptions options;
   options.rank = 0;
   options.world_size = 2;
-  options.rendezvous_timeout = absl::Milliseconds(50);
+  options.gather_timeout = absl::Milliseconds(50);
   const auto comm = NewGlooCollective(options, store);
   EXPECT_TRUE(absl::IsDeadlineExceeded(comm.status())) << comm.status();
   EXPECT_THAT(std::string(comm.status().message()), HasSubstr("rank 0 of 2"));
@@ -214,6 +215,24 @@ TEST(GlooCollective, ForeignAddress_Refused) {
   options.world_size = 2;
   options.advertise_host = "203.0.113.7";
   EXPECT_TRUE(absl::IsInvalidArgument(NewGlooCollective(options, store).status()));
+}
+
+TEST(GlooCollective, RanksThatCallDifferentOperations_AreToldSo) {
+  auto ranks = ConnectGloo(2);
+  OnEveryRank(ranks, [](Collective& comm) {
+    std::vector<float> data(comm.rank() == 0 ? 1000 : 2000);
+    const absl::Status status = comm.AllReduceSum(absl::MakeSpan(data));
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("the ranks call different operations"));
+  });
+}
+
+TEST(GlooCollective, PeerThatTakesNoPart_IsNamedAtTheDeadline) {
+  auto ranks = ConnectGloo(3, absl::Milliseconds(50));
+  std::vector<float> data(1000);
+  const absl::Status status = ranks[0]->AllReduceSum(absl::MakeSpan(data));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 (127.0.0.1:"));
 }
 
 TEST(GlooCollective, PeerGone_IsAnErrorNamingThisRank) {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <csignal>
 #include <exception>
 #include <utility>
 
@@ -10,68 +9,13 @@
 #include "gloo/allreduce.h"
 #include "gloo/barrier.h"
 #include "gloo/broadcast.h"
-#include "gloo/rendezvous/context.h"
-#include "gloo/rendezvous/store.h"
-#include "gloo/transport/tcp/device.h"
 #include "worker/trainer/comm/cpu_collective.h"
+#include "worker/trainer/comm/gloo_context.h"
 #include "worker/trainer/comm/host_name.h"
+#include "worker/trainer/comm/mesh.h"
 
 namespace hearth::trainer {
 namespace {
-
-std::chrono::milliseconds Milliseconds(absl::Duration d) {
-  return absl::ToChronoMilliseconds(std::max(d, absl::Milliseconds(1)));
-}
-
-// Gloo's view of our key-value space. Gloo's interface has no status, so errors leave as
-// exceptions, which NewGlooCollective catches; `status()` keeps the code.
-class StoreAdapter : public gloo::rendezvous::Store {
- public:
-  StoreAdapter(KeyValueStore& store, Clock& clock, absl::Duration timeout)
-      : store_(store), clock_(clock), deadline_(clock.Monotonic() + timeout) {}
-
-  void set(const std::string& key, const std::vector<char>& data) override {
-    Check(store_.Put(Name(key), std::string_view(data.data(), data.size())));
-  }
-
-  std::vector<char> get(const std::string& key) override {
-    absl::StatusOr<std::string> value = store_.Wait(Name(key), Left());
-    if (!value.ok()) {
-      Check(absl::Status(
-          value.status().code(),
-          absl::StrCat("rank ", key, " did not come: ", std::string(value.status().message()))));
-    }
-    return std::vector<char>(value->begin(), value->end());
-  }
-
-  void wait(const std::vector<std::string>& keys) override {
-    for (const std::string& key : keys) {
-      get(key);
-    }
-  }
-  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
-    wait(keys);
-  }
-
-  const absl::Status& status() const { return status_; }
-
- private:
-  static std::string Name(const std::string& key) { return absl::StrCat("gloo/", key); }
-  absl::Duration Left() { return std::max(deadline_ - clock_.Monotonic(), absl::Milliseconds(1)); }
-  void Check(absl::Status status) {
-    if (status.ok()) {
-      return;
-    }
-    status_ = std::move(status);
-    // tidy: allow(banned): Gloo's store has no other way to report a failure; caught in this file
-    throw ::gloo::Exception(std::string(status_.message()));
-  }
-
-  KeyValueStore& store_;
-  Clock& clock_;
-  const absl::Duration deadline_;
-  absl::Status status_;
-};
 
 // Element-wise reductions in Gloo's untyped form.
 template <typename T>
@@ -96,7 +40,7 @@ void Max(void* out, const void* a, const void* b, size_t n) {
 
 class GlooCollective : public CpuCollective {
  public:
-  GlooCollective(std::shared_ptr<gloo::rendezvous::Context> context, std::string self)
+  GlooCollective(std::shared_ptr<gloo::Context> context, std::string self)
       : context_(std::move(context)), self_(std::move(self)) {}
 
   using CpuCollective::AllReduceMax;
@@ -172,18 +116,9 @@ class GlooCollective : public CpuCollective {
     }
   }
 
-  const std::shared_ptr<gloo::rendezvous::Context> context_;
+  const std::shared_ptr<gloo::Context> context_;
   const std::string self_;  // "rank 1 of 2 on host"
 };
-
-// Gloo writes to sockets without MSG_NOSIGNAL; a lost peer must be an error, not a signal.
-void IgnoreSigpipe() {
-  struct sigaction action = {};
-  if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) {
-    action.sa_handler = SIG_IGN;
-    sigaction(SIGPIPE, &action, nullptr);
-  }
-}
 
 }  // namespace
 
@@ -196,30 +131,31 @@ absl::StatusOr<std::unique_ptr<Collective>> NewGlooCollective(const GlooOptions&
   if (options.world_size == 1) {
     return NewSoloCollective();
   }
-  IgnoreSigpipe();
   const std::string host = options.advertise_host.empty() ? "127.0.0.1" : options.advertise_host;
   const std::string self = absl::StrCat("rank ", options.rank, " of ", options.world_size, " on ",
                                         HostName(), " (", host, ")");
-  std::shared_ptr<gloo::transport::Device> device;
-  try {
-    gloo::transport::tcp::attr attr;
-    attr.hostname = host;
-    device = gloo::transport::tcp::CreateDevice(attr);
-  } catch (const std::exception& e) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        self, ": --advertise ", host, " is not an address of this machine: ", e.what()));
+  MeshOptions mesh;
+  mesh.rank = options.rank;
+  mesh.world_size = options.world_size;
+  mesh.host = host;
+  mesh.gather_timeout = options.gather_timeout;
+  mesh.connect_timeout = options.rendezvous_timeout;
+  mesh.on_stranger = options.on_stranger;
+  absl::StatusOr<std::vector<Socket>> sockets = ConnectMesh(mesh, store);
+  if (absl::IsInvalidArgument(sockets.status())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(self, ": --advertise ", host,
+                     " is not an address of this machine: ", sockets.status().message()));
   }
-  StoreAdapter adapter(store, Clock::Real(), options.rendezvous_timeout);
+  if (!sockets.ok()) {
+    return absl::Status(sockets.status().code(),
+                        absl::StrCat(self, ": rendezvous: ", sockets.status().message()));
+  }
   try {
-    auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.world_size);
-    context->setTimeout(Milliseconds(options.rendezvous_timeout));
-    context->connectFullMesh(adapter, device);
-    context->setTimeout(Milliseconds(options.operation_timeout));
-    return std::unique_ptr<Collective>(std::make_unique<GlooCollective>(std::move(context), self));
+    return std::unique_ptr<Collective>(std::make_unique<GlooCollective>(
+        NewGlooContext(options.rank, *std::move(sockets), options.operation_timeout), self));
   } catch (const std::exception& e) {
-    const absl::StatusCode code =
-        adapter.status().ok() ? absl::StatusCode::kUnavailable : adapter.status().code();
-    return absl::Status(code, absl::StrCat(self, ": rendezvous: ", e.what()));
+    return absl::UnavailableError(absl::StrCat(self, ": rendezvous: ", e.what()));
   }
 }
 

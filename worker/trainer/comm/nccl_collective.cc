@@ -307,8 +307,8 @@ absl::Status NcclCollective::Health() {
 // the communicator's id.
 absl::StatusOr<ncclUniqueId> Meet(const Nccl& nccl,
                                   const NcclOptions& options,
-                                  absl::Duration deadline,
                                   KeyValueStore& store) {
+  const absl::Duration deadline = Clock::Real().Monotonic() + options.gather_timeout;
   const auto left = [deadline] {
     return std::max(deadline - Clock::Real().Monotonic(), absl::Milliseconds(1));
   };
@@ -360,7 +360,6 @@ absl::StatusOr<std::unique_ptr<Collective>> NewNcclCollective(const NcclOptions&
   if (options.cuda == nullptr) {
     return absl::InvalidArgumentError("NCCL needs a GPU");
   }
-  const absl::Duration deadline = Clock::Real().Monotonic() + options.rendezvous_timeout;
   const int gpu = options.cuda->gpu().ordinal;
   // Not the ordinal: each trainer of a node may be shown one GPU only, which all of them call 0.
   const std::string self =
@@ -373,10 +372,11 @@ absl::StatusOr<std::unique_ptr<Collective>> NewNcclCollective(const NcclOptions&
   if (!nccl.ok()) {
     return named(nccl.status());
   }
-  const absl::StatusOr<ncclUniqueId> id = Meet(*nccl, options, deadline, store);
+  const absl::StatusOr<ncclUniqueId> id = Meet(*nccl, options, store);
   if (!id.ok()) {
     return named(id.status());
   }
+  const absl::Duration deadline = Clock::Real().Monotonic() + options.rendezvous_timeout;
   auto comm = std::make_unique<NcclCommunicator>(*nccl, self, gpu, options.operation_timeout);
   HEARTH_RETURN_IF_ERROR(comm->Connect(*id, options.world_size, options.rank, deadline));
   auto collective =

@@ -109,6 +109,7 @@ class NcclTest : public ::testing::Test {
     options.rank = number;
     options.world_size = world_size;
     options.cuda = rank.cuda.get();
+    options.gather_timeout = timeout;
     options.rendezvous_timeout = timeout;
     options.operation_timeout = absl::Seconds(20);
     return NewNcclCollective(options, store);

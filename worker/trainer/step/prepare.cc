@@ -121,14 +121,16 @@ absl::Status RankRun::Meet() {
         std::make_unique<PrefixedStore>(link_, absl::StrCat("meeting/", meetings_, "/"));
     store = meeting_store_.get();
   }
-  const absl::Duration timeout =
-      absl::Seconds(task_.rendezvous_seconds() > 0 ? task_.rendezvous_seconds() : 60);
+  const auto seconds = [](double given) { return absl::Seconds(given > 0 ? given : 60); };
+  const absl::Duration gather_timeout = seconds(task_.gather_seconds());
+  const absl::Duration timeout = seconds(task_.rendezvous_seconds());
   if (cuda_ != nullptr) {
     NcclOptions options;
     options.rank = task_.rank();
     options.world_size = task_.world_size();
     options.cuda = cuda_.get();
     options.host = task_.advertise_host();
+    options.gather_timeout = gather_timeout;
     options.rendezvous_timeout = timeout;
     HEARTH_ASSIGN_OR_RETURN(comm_, NewNcclCollective(options, *store));
     return absl::OkStatus();
@@ -137,7 +139,12 @@ absl::Status RankRun::Meet() {
   options.rank = task_.rank();
   options.world_size = task_.world_size();
   options.advertise_host = task_.advertise_host();
+  options.gather_timeout = gather_timeout;
   options.rendezvous_timeout = timeout;
+  options.on_stranger = [this](std::string_view text) {
+    link_.SendLog("warning", absl::StrCat("rendezvous: turned a stranger away: ",
+                                          absl::string_view(text.data(), text.size())));
+  };
   HEARTH_ASSIGN_OR_RETURN(comm_, NewGlooCollective(options, *store));
   return absl::OkStatus();
 }
