@@ -4,6 +4,7 @@
 
 #include "common/log/log.h"
 #include "common/rpc/status.h"
+#include "coordinator/service/peer.h"
 
 namespace hearth::coordinator {
 
@@ -45,7 +46,9 @@ void AgentStream::Dispatch() {
       metrics_.SetAgents(static_cast<int64_t>(hub_.size()));
       HEARTH_LOG_INFO("worker {} connects (incarnation {}, host {})", incoming_.hello().worker_id(),
                       incoming_.hello().incarnation(), incoming_.hello().host());
-      PostCommand(AgentConnected{connection_id_, std::move(*incoming_.mutable_hello())});
+      PostCommand(AgentConnected{connection_id_, std::move(*incoming_.mutable_hello()),
+                                 AddressOfPeer(context_->peer()),
+                                 IsOwnAddress(AddressOfPeer(context_->peer()))});
       break;
     case v1::AgentMessage::kHeartbeat:
       PostCommand(AgentHeartbeat{connection_id_, std::move(*incoming_.mutable_heartbeat())});
@@ -61,6 +64,9 @@ void AgentStream::Dispatch() {
       break;
     case v1::AgentMessage::kGoodbye:
       PostCommand(AgentGoodbye{connection_id_, std::move(*incoming_.mutable_goodbye())});
+      break;
+    case v1::AgentMessage::kCheckpointFolders:
+      PostCommand(AgentFolders{connection_id_, std::move(*incoming_.mutable_checkpoint_folders())});
       break;
     case v1::AgentMessage::MESSAGE_NOT_SET:
       break;  // of a newer agent

@@ -72,6 +72,8 @@ class CoordinatorMetrics {
   void CountCommand(const Command& command);
   void SetQueueLength(int64_t length);
   void SetAgents(int64_t connected);
+  void SetIsolated(bool isolated);
+  bool isolated() const { return isolated_.Value() > 0.0; }
 
   // `method` is "/hearth.v1.JobService/GetJob"; `code` a gRPC status code's name.
   void RpcStarted(std::string_view method);
@@ -102,6 +104,7 @@ class CoordinatorMetrics {
   prometheus::Histogram& plan_seconds_;
   prometheus::Gauge& queue_length_;
   prometheus::Gauge& agents_;
+  prometheus::Gauge& isolated_;
   prometheus::Counter& series_dropped_;
   prometheus::Counter& log_lines_dropped_;
   prometheus::Counter& workers_lost_;

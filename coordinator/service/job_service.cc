@@ -255,10 +255,28 @@ grpc::ServerUnaryReactor* JobServiceImpl::ResumeJob(grpc::CallbackServerContext*
 
 grpc::ServerUnaryReactor* JobServiceImpl::DeleteJob(grpc::CallbackServerContext* context,
                                                     const v1::DeleteJobRequest* request,
-                                                    v1::DeleteJobResponse*) {
+                                                    v1::DeleteJobResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  parts_.loop.Post(coordinator::DeleteJob{*request},
-                   [reactor](const Reply& reply) { reactor->Finish(rpc::ToGrpc(reply.status)); });
+  parts_.loop.Post(coordinator::DeleteJob{*request}, [reactor, response](const Reply& reply) {
+    if (reply.deleted.has_value()) {
+      *response = *reply.deleted;
+    }
+    reactor->Finish(rpc::ToGrpc(reply.status));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* JobServiceImpl::PruneCheckpoints(
+    grpc::CallbackServerContext* context,
+    const v1::PruneCheckpointsRequest* request,
+    v1::PruneCheckpointsResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  parts_.loop.Post(coordinator::PruneFolders{*request}, [reactor, response](const Reply& reply) {
+    if (reply.pruned.has_value()) {
+      *response = *reply.pruned;
+    }
+    reactor->Finish(rpc::ToGrpc(reply.status));
+  });
   return reactor;
 }
 
@@ -356,6 +374,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::GetVersion(grpc::CallbackServerContext
   if (const auto space = ReadDiskSpace(version_.data_dir()); space.ok()) {
     response->set_data_free_bytes(space->free_bytes);
   }
+  response->set_isolated(parts_.metrics.isolated());
   return FinishNow(context, absl::OkStatus());
 }
 

@@ -29,6 +29,10 @@ inline constexpr MetricDef kQueueLength = {
     "Commands waiting for the event loop when it took the last batch.", "", Stability::kBeta};
 inline constexpr MetricDef kAgents = {"hearth_coordinator_agents", MetricType::kGauge,
                                       "Open worker streams.", "", Stability::kBeta};
+inline constexpr MetricDef kIsolated = {
+    "hearth_coordinator_isolated", MetricType::kGauge,
+    "1 while the coordinator takes itself to be cut off from its workers and replaces none.", "",
+    Stability::kBeta};
 inline constexpr MetricDef kGeneration = {"hearth_coordinator_generation", MetricType::kGauge,
                                           "Starts of the coordinator on this data dir.", "",
                                           Stability::kBeta};
@@ -188,6 +192,7 @@ inline constexpr MetricDef kAllDefs[] = {kCommitSeconds,
                                          kCommands,
                                          kQueueLength,
                                          kAgents,
+                                         kIsolated,
                                          kGeneration,
                                          kHealthy,
                                          kSeriesDropped,

@@ -29,6 +29,9 @@ class WorkerServiceImpl final : public v1::WorkerService::CallbackService {
   grpc::ServerUnaryReactor* DrainWorker(grpc::CallbackServerContext* context,
                                         const v1::DrainWorkerRequest* request,
                                         v1::Worker* response) override;
+  grpc::ServerUnaryReactor* DeclareLost(grpc::CallbackServerContext* context,
+                                        const v1::DeclareLostRequest* request,
+                                        v1::DeclareLostResponse* response) override;
 
  private:
   grpc::ServerUnaryReactor* Mutate(grpc::CallbackServerContext* context,
