@@ -94,6 +94,7 @@ v1::GetVersionResponse Coordinator::MakeVersion() const {
   version.set_heartbeat_seconds(absl::ToDoubleSeconds(core.heartbeat));
   version.set_silence_seconds(absl::ToDoubleSeconds(core.silence));
   version.set_reattach_grace_seconds(absl::ToDoubleSeconds(core.reattach_grace));
+  version.set_reattach_prompt_seconds(absl::ToDoubleSeconds(core.reattach_prompt));
   version.set_data_dir(std::filesystem::absolute(options_.store.data_dir).string());
   version.set_isolation_grace_seconds(absl::ToDoubleSeconds(core.isolation_grace));
   return version;

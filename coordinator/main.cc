@@ -40,6 +40,7 @@ struct Flags {
   double silence_seconds = 5;
   double disconnect_seconds = 3;
   double reattach_grace_seconds = 30;
+  double reattach_prompt_seconds = 8;
   double isolation_grace_seconds = 600;
   double kill_timeout_seconds = 60;
   double rendezvous_seconds = 60;
@@ -95,8 +96,13 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "After a start no worker counts as silent for this long")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--reattach-prompt-seconds", flags.reattach_prompt_seconds,
+                 "... or this long, once the rest of its gang, or all other workers with tasks, "
+                 "are back")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--isolation-grace-seconds", flags.isolation_grace_seconds,
-                 "Cut off from most workers, recover nothing for this long")
+                 "Cut off from the workers, replace none for this long")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   app.add_option("--resize-interval-seconds", flags.resize_interval_seconds,
@@ -130,6 +136,8 @@ void Convert(Flags& flags) {
   core.resize_interval = absl::Seconds(flags.resize_interval_seconds);
   core.resize_settle = absl::Seconds(flags.resize_settle_seconds);
   core.reattach_grace = absl::Seconds(flags.reattach_grace_seconds);
+  core.reattach_prompt =
+      absl::Seconds(std::min(flags.reattach_grace_seconds, flags.reattach_prompt_seconds));
   core.isolation_grace = absl::Seconds(flags.isolation_grace_seconds);
   core.kill_timeout = absl::Seconds(flags.kill_timeout_seconds);
   core.rendezvous_timeout = absl::Seconds(flags.rendezvous_seconds);

@@ -54,6 +54,11 @@ class GrpcClient : public Client {
   absl::StatusOr<v1::DeleteJobResponse> DeleteJob(const v1::DeleteJobRequest& request) override {
     return Call<v1::DeleteJobResponse>(*jobs_, &v1::JobService::Stub::DeleteJob, request);
   }
+  absl::StatusOr<v1::PruneCheckpointsResponse> PruneCheckpoints(
+      const v1::PruneCheckpointsRequest& request) override {
+    return Call<v1::PruneCheckpointsResponse>(*jobs_, &v1::JobService::Stub::PruneCheckpoints,
+                                              request);
+  }
   absl::StatusOr<v1::ListEventsResponse> ListEvents(const v1::ListEventsRequest& request) override {
     return Call<v1::ListEventsResponse>(*jobs_, &v1::JobService::Stub::ListEvents, request);
   }
@@ -88,6 +93,10 @@ class GrpcClient : public Client {
     request.set_worker_id(worker_id);
     return Call<v1::DeleteWorkerResponse>(*workers_, &v1::WorkerService::Stub::DeleteWorker,
                                           request);
+  }
+  absl::StatusOr<v1::DeclareLostResponse> DeclareLost(
+      const v1::DeclareLostRequest& request) override {
+    return Call<v1::DeclareLostResponse>(*workers_, &v1::WorkerService::Stub::DeclareLost, request);
   }
 
   absl::Status WatchJob(const v1::WatchJobRequest& request,

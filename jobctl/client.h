@@ -42,6 +42,8 @@ class Client {
   virtual absl::StatusOr<v1::Job> PauseJob(const v1::PauseJobRequest& request) = 0;
   virtual absl::StatusOr<v1::Job> ResumeJob(const v1::ResumeJobRequest& request) = 0;
   virtual absl::StatusOr<v1::DeleteJobResponse> DeleteJob(const v1::DeleteJobRequest& request) = 0;
+  virtual absl::StatusOr<v1::PruneCheckpointsResponse> PruneCheckpoints(
+      const v1::PruneCheckpointsRequest& request) = 0;
   virtual absl::StatusOr<v1::ListEventsResponse> ListEvents(
       const v1::ListEventsRequest& request) = 0;
   virtual absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(
@@ -54,6 +56,8 @@ class Client {
   virtual absl::StatusOr<v1::Worker> UncordonWorker(const std::string& worker_id) = 0;
   virtual absl::StatusOr<v1::Worker> DrainWorker(const std::string& worker_id) = 0;
   virtual absl::StatusOr<v1::DeleteWorkerResponse> DeleteWorker(const std::string& worker_id) = 0;
+  virtual absl::StatusOr<v1::DeclareLostResponse> DeclareLost(
+      const v1::DeclareLostRequest& request) = 0;
 
   // Block until the stream ends, the sink returns false (OK) or CancelStreams is called
   // (kCancelled). A stream that the coordinator cancels (it stops) ends with kUnavailable.

@@ -86,6 +86,7 @@ Action SetupCordon(CLI::App& app);
 Action SetupUncordon(CLI::App& app);
 Action SetupDrain(CLI::App& app);
 Action SetupForget(CLI::App& app);
+Action SetupDeclareLost(CLI::App& app);
 Action SetupCheckpoints(CLI::App& app);
 Action SetupDataset(CLI::App& app);
 Action SetupPlan(CLI::App& app);

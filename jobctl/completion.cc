@@ -95,7 +95,7 @@ _jobctl() {
         i=$((i + 1)); [ "${COMP_WORDS[i]}" = = ] && i=$((i + 1))
         [ "${COMP_WORDS[i + 1]}" = : ] && i=$((i + 2)) ;;  # host:port is three words to readline
       -*) ;;
-      dataset|build|inspect) path="${path:+$path }${COMP_WORDS[i]}" ;;
+      dataset|build|inspect|checkpoints|prune) path="${path:+$path }${COMP_WORDS[i]}" ;;
       *) [ -z "$path" ] && path="${COMP_WORDS[i]}" ;;
     esac
   done

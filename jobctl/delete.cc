@@ -1,6 +1,3 @@
-#include <unistd.h>
-
-#include <iostream>
 #include <memory>
 #include <string>
 
@@ -8,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "jobctl/command.h"
+#include "jobctl/job_actions.h"
 
 namespace hearth::jobctl {
 
@@ -18,19 +16,26 @@ struct Options {
   bool yes = false;
 };
 
-// Asks on a terminal; elsewhere --yes is required.
-absl::Status Confirm(const std::string& job_id) {
-  if (isatty(STDIN_FILENO) == 0) {
-    return absl::FailedPreconditionError(
-        "delete removes the job, its history and log; without a terminal it needs --yes");
+absl::Status ConfirmDelete(const v1::DeleteJobRequest& request) {
+  const std::string what =
+      request.checkpoints() ? "history, log and all its checkpoints" : "history and log";
+  return Confirm(absl::StrCat("Delete job/", request.job_id(), " with its ", what, "?"),
+                 absl::StrCat("delete removes the job, its ", what));
+}
+
+// Where checkpoints stay or go: a message, for they are not the command's data.
+void SayFolders(const v1::DeleteJobResponse& response, bool checkpoints) {
+  for (const v1::JobFolder& folder : response.folders()) {
+    if (folder.removing()) {
+      WriteErr(absl::StrCat("worker ", folder.worker_id(), " removes ", folder.path(), "\n"));
+    } else if (checkpoints) {
+      WriteErr(absl::StrCat("no connected worker sees ", folder.path(),
+                            ": it stays; jobctl checkpoints prune removes it later\n"));
+    } else {
+      WriteErr(absl::StrCat("its checkpoints stay in ", folder.path(),
+                            "; jobctl checkpoints prune removes them\n"));
+    }
   }
-  WriteErr(absl::StrCat("Delete job/", job_id, " with its history and log? [y/N] "));
-  std::string answer;
-  std::getline(std::cin, answer);
-  if (answer != "y" && answer != "yes") {
-    return absl::CancelledError("nothing deleted");
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -40,17 +45,23 @@ Action SetupDelete(CLI::App& app) {
   app.add_option_function<std::string>(
          "job", [options](const std::string& id) { options->request.set_job_id(id); }, "Job id")
       ->required();
+  app.add_flag_callback(
+      "--checkpoints", [options] { options->request.set_checkpoints(true); },
+      "Remove its checkpoint folders, too (default: they stay)");
   app.add_flag("-y,--yes", options->yes, "Do not ask");
   return [options](Context& context) -> absl::StatusOr<int> {
-    const std::string job_id = options->request.job_id();
+    const v1::DeleteJobRequest& request = options->request;
     if (!options->yes) {
-      HEARTH_RETURN_IF_ERROR(Confirm(job_id));
+      HEARTH_RETURN_IF_ERROR(ConfirmDelete(request));
     }
     HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-    HEARTH_ASSIGN_OR_RETURN(const v1::DeleteJobResponse response,
-                            client->DeleteJob(options->request));
+    HEARTH_ASSIGN_OR_RETURN(const v1::DeleteJobResponse response, client->DeleteJob(request));
     HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
-                                         absl::StrCat("job/", job_id), "deleted", response));
+                                         absl::StrCat("job/", request.job_id()), "deleted",
+                                         response));
+    if (!context.quiet) {
+      SayFolders(response, request.checkpoints());
+    }
     return kExitOk;
   };
 }

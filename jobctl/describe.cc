@@ -163,6 +163,9 @@ std::string Describe(const v1::Job& job,
     Line(out, "Phase", job.phase());
   }
   Line(out, "Reason", job.reason().empty() ? "-" : job.reason());
+  if (!job.isolation().empty()) {
+    Line(out, "Cut off", job.isolation());
+  }
   Line(out, "Created", TimeText(job.create_time()));
   Line(out, "Started", TimeText(job.start_time()));
   Line(out, "Ended", TimeText(job.end_time()));
@@ -189,8 +192,10 @@ std::string Describe(const v1::Job& job,
   }
   Line(out, "Detection",
        absl::StrFormat("a worker silent for %.0f s without progress is lost; nobody is "
-                       "silent in the first %.0f s of a coordinator",
-                       version.silence_seconds(), version.reattach_grace_seconds()));
+                       "silent in the first %.0f s of a coordinator (%.0f s once the rest of its "
+                       "gang is back)",
+                       version.silence_seconds(), version.reattach_grace_seconds(),
+                       version.reattach_prompt_seconds()));
   for (const std::string& warning : job.warnings()) {
     Line(out, "Warning", warning);
   }

@@ -214,6 +214,10 @@ void CheckCoordinator(const CoordinatorFacts& facts,
   } else {
     collector.Ok(text);
   }
+  if (facts.version.isolated()) {
+    collector.Fail("takes itself to be cut off: most workers fell silent together, none answers",
+                   "mend the network between it and them; if they are gone, jobctl declare-lost");
+  }
   CheckClock(facts, out);
   if (facts.version.data_free_bytes() > 0) {
     CheckSpace(collector, facts.version.data_dir(), facts.version.data_free_bytes());

@@ -1,7 +1,10 @@
 #include "jobctl/job_actions.h"
 
+#include <unistd.h>
+
 #include <iostream>
 #include <iterator>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -22,6 +25,20 @@ absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text, std::string
     return Annotate(duration.status(), option);
   }
   return duration;
+}
+
+absl::Status Confirm(const std::string& question, const std::string& needs) {
+  if (isatty(STDIN_FILENO) == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(needs, "; without a terminal it needs --yes"));
+  }
+  WriteErr(absl::StrCat(question, " [y/N] "));
+  std::string answer;
+  std::getline(std::cin, answer);
+  if (answer != "y" && answer != "yes") {
+    return absl::CancelledError("nothing was changed");
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParsePairs(

@@ -19,6 +19,10 @@ absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text, std::string
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParsePairs(
     const std::vector<std::string>& texts, std::string_view option);
 
+// Asks "`question` [y/N]" on a terminal. kCancelled: no; kFailedPrecondition: no terminal, `needs`
+// says for what --yes is missing.
+absl::Status Confirm(const std::string& question, const std::string& needs);
+
 // Whole file, or standard input for "-".
 absl::StatusOr<std::string> ReadInput(const std::string& path);
 

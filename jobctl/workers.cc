@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "jobctl/command.h"
+#include "jobctl/job_actions.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -47,7 +48,58 @@ absl::StatusOr<int> List(Context& context, const std::string& worker_id) {
   return kExitOk;
 }
 
+struct DeclareOptions {
+  std::vector<std::string> workers;
+  bool all = false;
+  bool yes = false;
+};
+
+absl::StatusOr<int> Declare(Context& context, const DeclareOptions& options) {
+  if (options.workers.empty() != options.all) {
+    WriteErr("error: name the workers, or give --all for every silent one that has a job\n");
+    return kExitUsage;
+  }
+  if (!options.yes) {
+    HEARTH_RETURN_IF_ERROR(
+        Confirm("Declare them lost? Their jobs go on without them from the last checkpoint.",
+                "declare-lost restarts jobs that may train on where they are"));
+  }
+  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+  v1::DeclareLostRequest request;
+  request.mutable_worker_ids()->Add(options.workers.begin(), options.workers.end());
+  HEARTH_ASSIGN_OR_RETURN(const v1::DeclareLostResponse response, client->DeclareLost(request));
+  if (context.format == OutputFormat::kJson || context.format == OutputFormat::kYaml) {
+    HEARTH_RETURN_IF_ERROR(PrintWorkers(
+        context.format, {response.workers().begin(), response.workers().end()}, response));
+    return kExitOk;
+  }
+  for (const v1::Worker& worker : response.workers()) {
+    HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
+                                         absl::StrCat("worker/", worker.worker_id()),
+                                         "declared lost", worker));
+  }
+  if (!context.quiet && response.workers().empty()) {
+    WriteErr("no silent worker has a job\n");
+  }
+  if (!context.quiet && response.isolated()) {
+    WriteErr(
+        "others are silent, and the coordinator still takes itself to be cut off; --all ends "
+        "that\n");
+  }
+  return kExitOk;
+}
+
 }  // namespace
+
+Action SetupDeclareLost(CLI::App& app) {
+  auto options = std::make_shared<DeclareOptions>();
+  app.add_option("worker", options->workers, "Names of silent workers");
+  app.add_flag("--all", options->all,
+               "Every silent worker that has a job; the coordinator then no longer takes itself to "
+               "be cut off");
+  app.add_flag("-y,--yes", options->yes, "Do not ask");
+  return [options](Context& context) { return Declare(context, *options); };
+}
 
 Action SetupWorkers(CLI::App& app) {
   auto worker_id = std::make_shared<std::string>();

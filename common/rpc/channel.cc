@@ -36,6 +36,7 @@ constexpr Method kIdempotent[] = {
     {"hearth.v1.JobService", "GetVersion"},        {"hearth.v1.WorkerService", "ListWorkers"},
     {"hearth.v1.WorkerService", "GetWorker"},      {"hearth.v1.WorkerService", "CordonWorker"},
     {"hearth.v1.WorkerService", "UncordonWorker"}, {"hearth.v1.WorkerService", "DrainWorker"},
+    {"hearth.v1.WorkerService", "DeclareLost"},    {"hearth.v1.JobService", "PruneCheckpoints"},
 };
 
 // Adds the default port to "host", "1.2.3.4" and "[::1]".

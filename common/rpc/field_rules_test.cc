@@ -4,7 +4,6 @@
 #include <limits>
 #include <string>
 
-#include "common/rpc/peer.h"
 #include "common/rpc/status.h"
 #include "gmock/gmock.h"
 #include "google/rpc/error_details.pb.h"
@@ -98,12 +97,6 @@ TEST(FieldRulesTest, Check_UnknownFields_AreBounded) {
       ->MutableUnknownFields(&heartbeat)
       ->AddLengthDelimited(4000, std::string(1000, 'x'));
   EXPECT_EQ(Problem(heartbeat), "hearth.v1.AgentMessage has unknown fields of more than 20 bytes");
-}
-
-TEST(PeerAddressTest, PortIsCutOff) {
-  EXPECT_EQ(PeerAddress("ipv4:10.0.0.7:41522"), "ipv4:10.0.0.7");
-  EXPECT_EQ(PeerAddress("ipv6:%5B::1%5D:41522"), "ipv6:%5B::1%5D");
-  EXPECT_EQ(PeerAddress("unix:/run/x:1"), "unix:/run/x:1");
 }
 
 }  // namespace

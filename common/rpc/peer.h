@@ -1,4 +1,4 @@
-// Who is at the other end of a call.
+// Where a call comes from.
 #pragma once
 
 #include <string>
@@ -6,11 +6,11 @@
 
 namespace hearth::rpc {
 
-// The address in a ServerContext's peer(), without the port: "ipv4:10.0.0.7:41522" gives
-// "ipv4:10.0.0.7". What has no port is returned as it is.
-inline std::string PeerAddress(std::string_view peer) {
-  const bool has_port = peer.starts_with("ipv4:") || peer.starts_with("ipv6:");
-  return std::string(has_port ? peer.substr(0, peer.rfind(':')) : peer);
-}
+// The IP address in what gRPC calls a peer ("ipv4:10.0.0.1:5000", "ipv6:[fe80::1%25eth0]:5000",
+// escaped or not), without port and scope; empty when there is none in it ("unix:...").
+std::string AddressOfPeer(std::string_view peer);
+
+// Loopback, or an address of one of this machine's interfaces at the moment.
+bool IsOwnAddress(const std::string& address);
 
 }  // namespace hearth::rpc

@@ -10,6 +10,9 @@ namespace hearth::coordinator {
 namespace {
 
 constexpr int kRetiredKept = 8;
+// Heartbeats between a worker's last word and the end of its stream. TCP gives up a peer that no
+// packet reaches after 5 s (keepalive in common/rpc).
+constexpr int kEndedAtOnce = 3;
 
 bool IsRetired(const v1::WorkerRecord& record, const std::string& incarnation) {
   for (const std::string& old : record.retired_incarnations()) {
@@ -91,8 +94,15 @@ void Core::Impl::On(const AgentConnected& command) {
   connections_[command.connection_id] = hello.worker_id();
   Heard(worker);
   worker.lost = false;
-  worker.idle_since = Mono();
+  worker.idle_since = worker.connected_since = Mono();
+  worker.address = command.address;
+  worker.local = command.local;
+  worker.ended_by_peer = false;
+  worker.seen = true;
+  std::erase_if(recent_losses_,
+                [&hello](const Loss& loss) { return loss.worker_id == hello.worker_id(); });
   Reconcile(worker, hello);
+  LookAtRoot(hello.root_uuid(), absl::ZeroDuration());
   MarkWorker(worker, true);
   plan_due_ = true;
   UpdateWorkerView(worker);
@@ -234,6 +244,7 @@ void Core::Impl::Disconnect(WorkerState& worker) {
 void Core::Impl::On(const AgentDisconnected& command) {
   if (WorkerState* worker = OnConnection(command.connection_id)) {
     Disconnect(*worker);
+    worker->ended_by_peer = Mono() - worker->last_seen < kEndedAtOnce * options_.heartbeat;
   }
 }
 

@@ -95,7 +95,7 @@ const CoreOptions& Core::options() const {
   return impl_->options_;
 }
 bool Core::isolated() const {
-  return impl_->Mono() < impl_->isolated_until_;
+  return impl_->isolated_;
 }
 const std::map<std::string, int64_t>& Core::reason_counts() const {
   return impl_->reason_counts_;
@@ -108,6 +108,7 @@ Core::Impl::Impl(const CoreOptions& core_options, const RestoredState& state, No
       last_tick_(now.monotonic),
       next_plan_(now.monotonic),
       plan_not_before_(now.monotonic),
+      quiet_from_(now.monotonic),
       quiet_until_(now.monotonic + core_options.reattach_grace),
       isolated_until_(now.monotonic),
       isolation_mark_(-absl::InfiniteDuration()) {
@@ -119,7 +120,7 @@ void Core::Impl::Restore(const RestoredState& state) {
   for (const v1::WorkerRecord& record : state.workers) {
     WorkerState& worker = workers_[record.worker().worker_id()];
     worker.record = record;
-    worker.last_seen = worker.gone_since = worker.idle_since = Mono();
+    worker.last_seen = worker.gone_since = worker.idle_since = worker.connected_since = Mono();
   }
   for (const v1::JobRecord& record : state.jobs) {
     RestoreJob(record);
@@ -151,6 +152,7 @@ void Core::Impl::RestoreJob(const v1::JobRecord& record) {
   for (v1::RankRecord& rank : *job.record.mutable_ranks()) {
     rank.set_applied_seq(std::clamp<int64_t>(rank.applied_seq(), 0, kSeqMax));
   }
+  job.job().clear_isolation();
   job.progress_step = record.job().step();
   job.last_progress = job.running_since = job.gang_start = Mono();
   if (job.state() == v1::JOB_STATE_QUEUED) {
@@ -169,7 +171,7 @@ void Core::Impl::RestoreJob(const v1::JobRecord& record) {
     if (worker.worker().worker_id().empty()) {  // its row is missing: it will say Hello, or be lost
       worker.worker().set_worker_id(rank.worker_id());
       worker.worker().set_incarnation(rank.incarnation());
-      worker.last_seen = worker.gone_since = worker.idle_since = Mono();
+      worker.last_seen = worker.gone_since = worker.idle_since = worker.connected_since = Mono();
     }
     if (!rank.gone()) {
       worker.job_id = job.job().job_id();
@@ -196,6 +198,7 @@ void Core::Impl::NoticeStall(Now now) {
   const absl::Duration gap = now.monotonic - now_.monotonic;
   if (gap > kStall) {
     // Nobody was heard because nobody listened.
+    quiet_from_ = now.monotonic;
     quiet_until_ =
         std::max(quiet_until_,
                  now.monotonic + (gap > kLongStall ? options_.reattach_grace : options_.silence));
@@ -351,6 +354,8 @@ void Core::Impl::Transition(JobState& job,
     job.record.clear_stop();
     if (HasGang(from)) {
       ClearKv(view.job_id());
+      view.clear_isolation();
+      LookAtRootsOf(job);
     }
   }
   HasGang(to) ? void(active_.insert(view.job_id())) : void(active_.erase(view.job_id()));

@@ -122,6 +122,16 @@ struct DrainWorker {
 struct DeleteWorker {
   std::string worker_id;
 };
+// Silent workers are gone for good, says somebody who has looked. Refused as a whole when one of
+// them answers.
+struct DeclareLost {
+  v1::DeclareLostRequest request;
+};
+// Lists what is left under the workers' checkpoint roots, and removes it. With `dry_run` the
+// workers are asked to look again.
+struct PruneFolders {
+  v1::PruneCheckpointsRequest request;
+};
 
 // Agents. `connection_id` is unique per stream for the life of the process, > 0, chosen by the
 // caller. A message of a stream that is not its worker's newest one is ignored, so late disconnects
@@ -136,6 +146,9 @@ struct AgentConnected {
   uint64_t connection_id = 0;
   v1::Hello hello;              // without name_key
   std::string name_key_sha256;  // of its name_key, hex; empty = it has none
+  std::string address;          // IP address that the stream comes from; empty = not known
+  // It is one of this machine's own, so the stream says nothing of the network.
+  bool local = false;
 };
 struct AgentDisconnected {
   uint64_t connection_id = 0;
@@ -155,6 +168,11 @@ struct AgentKvWait {
 struct AgentGoodbye {
   uint64_t connection_id = 0;
   v1::Goodbye goodbye;
+};
+// Answer to ListCheckpointFolders.
+struct AgentFolders {
+  uint64_t connection_id = 0;
+  v1::CheckpointFolders folders;
 };
 
 // Answer to Effects::inspections. OK: paths are good and `spec` (if set) replaces the job's.
@@ -183,12 +201,15 @@ using Command = std::variant<CreateJob,
                              UncordonWorker,
                              DrainWorker,
                              DeleteWorker,
+                             DeclareLost,
+                             PruneFolders,
                              AgentConnected,
                              AgentDisconnected,
                              AgentHeartbeat,
                              AgentReport,
                              AgentKvWait,
                              AgentGoodbye,
+                             AgentFolders,
                              InspectionDone,
                              Tick>;
 
@@ -238,6 +259,9 @@ struct Reply {
   absl::Status status;  // with a google.rpc.ErrorInfo payload if not OK
   std::optional<v1::Job> job;
   std::optional<v1::Worker> worker;
+  std::optional<v1::DeleteJobResponse> deleted = std::nullopt;
+  std::optional<v1::DeclareLostResponse> declared = std::nullopt;
+  std::optional<v1::PruneCheckpointsResponse> pruned = std::nullopt;
 };
 
 // A checkpoint was recorded that took this long to write.
@@ -289,8 +313,11 @@ struct CoreOptions {
   // The same for a worker whose stream has ended and who does not dial again. Its process is gone
   // or cannot reach us; a stream breaks at once when a daemon is killed.
   absl::Duration disconnect_silence = absl::Seconds(3);
-  absl::Duration reattach_grace = absl::Seconds(30);   // after a start nobody is silent
-  absl::Duration isolation_grace = absl::Minutes(10);  // cut off from most workers: recover nothing
+  absl::Duration reattach_grace = absl::Seconds(30);  // after a start nobody is silent
+  // From then on a worker is, if all that it is to be measured by are back: see PeersAreBack().
+  // Above what a daemon takes to dial again (about 5 s at worst).
+  absl::Duration reattach_prompt = absl::Seconds(8);
+  absl::Duration isolation_grace = absl::Minutes(10);  // cut off from the workers: recover nothing
   absl::Duration kill_timeout =
       absl::Seconds(60);  // live worker that does not confirm a kill = unhealthy
   // From the moment all ranks of a gang have come to the rendezvous until they are connected; else
@@ -352,7 +379,7 @@ class Core {
 
   int64_t last_revision() const;
   const CoreOptions& options() const;
-  // Cut off from most workers; recovers nothing.
+  // Takes itself to be cut off from its workers; recovers nothing.
   bool isolated() const;
 
   // Events counted since the start, for /metrics: by reason code. E.g. "worker_lost", "preempted",

@@ -337,23 +337,6 @@ TEST(Liveness, EndedStreamAndNoNewOne_LosesTheWorkerAfterThreeSeconds) {
   EXPECT_EQ(h.State("job"), v1::JOB_STATE_RECOVERING);
 }
 
-TEST(Liveness, MostStreamsEndTogether_MeansThatTheCoordinatorIsCutOff) {
-  Harness h;
-  for (const char* id : {"a", "b", "c", "d"}) {
-    h.Connect(id);
-  }
-  h.Create(4, "x");
-  h.Tick();
-  h.Step("x", 1);
-  Settled(h, {"a", "b", "c", "d"});
-  for (const char* id : {"a", "b", "c"}) {
-    h.Disconnect(id);
-  }
-  h.Pass(absl::Minutes(1), {"d"}, false);
-  EXPECT_TRUE(h.core->isolated());
-  EXPECT_EQ(h.State("x"), v1::JOB_STATE_RUNNING);
-}
-
 TEST(Recovery, LostWorker_TimeFromItsLastSignOfLifeToTheNextStep) {
   Harness h;
   h.Running(3);
@@ -448,42 +431,6 @@ TEST(Liveness, StallOfTheCoordinator_IsNobodysSilence) {
   EXPECT_EQ(h.State("job"), v1::JOB_STATE_RUNNING);
   h.Pass(absl::Seconds(60), {"a"});
   EXPECT_EQ(h.State("job"), v1::JOB_STATE_RUNNING);
-}
-
-TEST(Liveness, MostWorkersSilentTogether_MeansThatTheCoordinatorIsCutOff) {
-  Harness h;
-  for (const char* id : {"a", "b", "c", "d"}) {
-    h.Connect(id);
-  }
-  h.Create(2, "x");
-  h.Create(2, "y");
-  h.Tick();
-  h.Step("x", 1);
-  h.Step("y", 1);
-  Settled(h, {"a", "b", "c", "d"});
-  h.Pass(absl::Minutes(9), {"d"});
-  EXPECT_TRUE(h.core->isolated());
-  EXPECT_EQ(h.State("x"), v1::JOB_STATE_RUNNING);
-  h.Pass(absl::Minutes(2), {});
-  EXPECT_FALSE(h.core->isolated());
-  EXPECT_NE(h.State("x"), v1::JOB_STATE_RUNNING) << "the grace is over";
-}
-
-TEST(Liveness, ContactRegained_EndsTheIsolationAndNothingWasDisturbed) {
-  Harness h;
-  for (const char* id : {"a", "b", "c"}) {
-    h.Connect(id);
-  }
-  h.Create(3, "x");
-  h.Tick();
-  h.Step("x", 1);
-  Settled(h, {"a", "b", "c"});
-  h.Pass(absl::Minutes(5), {});
-  EXPECT_TRUE(h.core->isolated());
-  h.Pass(absl::Minutes(1), {"a", "b", "c"});
-  EXPECT_FALSE(h.core->isolated());
-  EXPECT_EQ(h.State("x"), v1::JOB_STATE_RUNNING);
-  EXPECT_EQ(h.Job("x").epoch(), 1);
 }
 
 TEST(Fencing, LoneCutOffWorker_IsReplacedAndKilledWhenItReturns) {

@@ -61,6 +61,7 @@ bool Core::Impl::ReadyToRestart(const JobState& job) const {
 void Core::Impl::StartGang(JobState& job, const std::vector<std::string>& workers) {
   HEARTH_CHECK(AllGone(job), "a gang starts only when the ranks of the last one are gone");
   ClearKv(job.job().job_id());
+  LookAtRootsOf(job);
   v1::Job& view = job.job();
   view.set_epoch(view.epoch() + 1);
   view.clear_workers();

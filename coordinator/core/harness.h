@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -109,11 +110,12 @@ class Harness {
     v1::Hello& hello = connected.hello;
     hello.set_worker_id(worker);
     hello.set_incarnation(incarnation);
-    hello.set_host("host");
+    hello.set_host(hosts.count(worker) == 0 ? "host" : hosts[worker]);
+    connected.local = local.count(worker) > 0;
     hello.mutable_device()->set_kind("cpu");
     hello.mutable_device()->set_threads(2);
     hello.set_checkpoint_root("/ck");
-    hello.set_root_uuid("root");
+    hello.set_root_uuid(roots.count(worker) == 0 ? "root" : roots[worker]);
     for (const v1::TaskStatus& task : tasks) {
       *hello.add_tasks() = task;
     }
@@ -300,6 +302,9 @@ class Harness {
   std::vector<OutgoingMessage> sent;
   std::map<std::string, uint64_t> connections;
   std::map<std::string, int64_t> steps;
+  std::map<std::string, std::string> hosts;  // of workers that dial in; default "host"
+  std::map<std::string, std::string> roots;  // ... default "root"
+  std::set<std::string> local;               // ... from the coordinator's own machine
   int64_t revision = 0;
 
  private:

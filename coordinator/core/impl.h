@@ -2,8 +2,9 @@
 //   core.cc         life, dispatch, collecting effects      job_commands.cc  what users ask of jobs
 //   and workers agents.cc       connections, Hello, heartbeats          reports.cc       what tasks
 //   report gang.cc         start, stop, what follows when ranks go liveness.cc      silence,
-//   isolation, deadlines placement.cc    cluster view, plan, decisions           kv.cc key-value
-//   space
+//   deadlines placement.cc    cluster view, plan, decisions           kv.cc key-value space
+//   isolation.cc    silent workers, or a coordinator that is cut off    folders.cc  checkpoint
+//   folders that nobody needs
 #pragma once
 
 #include <deque>
@@ -63,6 +64,13 @@ struct WorkerState {
   absl::Duration last_seen;
   absl::Duration gone_since;  // since when it has not been usable, for the queue's head
   absl::Duration idle_since;
+  absl::Duration connected_since;
+  bool seen = false;    // it has dialled in since this process began
+  std::string address;  // of its last stream; empty = not known
+  bool local = false;   // ... which came from this machine
+  // Its last stream ended right after a word: the peer's kernel closed it, for one that no packet
+  // reaches ends later, by a timeout.
+  bool ended_by_peer = false;
   bool lost = false;
   std::string reported_unhealthy;  // by its agent
   std::string job_id;              // whose rank is here and not gone
@@ -262,17 +270,65 @@ struct Core::Impl {
   // liveness.cc
   void On(const Tick&);
   void CheckSilence();
-  bool CheckIsolation(const WorkerState& worker);
   bool Silent(const WorkerState& worker) const;
   // How long this worker may say nothing before it counts as lost.
   absl::Duration Patience(const WorkerState& worker) const;
-  void DeclareLost(WorkerState& worker);
+  // `by` is appended to the reason; "" = the coordinator itself has noticed.
+  void Lose(WorkerState& worker, const std::string& by);
   void CheckDeadlines(JobState& job);
   void CheckKills(JobState& job);
   void CheckForeign(WorkerState& worker);
   // It runs a rank, or the record of a gang that is not over names it.
   bool HasRank(const WorkerState& worker) const;
   void Expire();
+
+  // isolation.cc
+  void On(const DeclareLost& command);
+  // It is connected and was heard in the last heartbeats.
+  bool Answers(const WorkerState& worker) const;
+  // `other` answers, and was heard well after `worker`'s last word.
+  bool HeardSince(const WorkerState& other, const WorkerState& worker) const;
+  // ... and so shows that it is not the network that keeps `worker` silent.
+  bool Disproves(const WorkerState& other, const WorkerState& worker) const;
+  // All that this missing worker is measured by have dialled in a while ago.
+  bool PeersAreBack(const WorkerState& worker) const;
+  // Silence does not count for this worker yet: the grace after a start, a stall or an isolation.
+  bool InQuiet(const WorkerState& worker) const;
+  enum class Cause { kGone, kCutOff, kUnclear };
+  // What keeps this worker, whose patience has run out, silent.
+  Cause CauseOf(const WorkerState& worker) const;
+  void BeginIsolation();
+  // Some worker disproves it, or none is silent.
+  bool ContactIsBack() const;
+  void EndIsolation(const std::string& actor, const std::string& why);
+  // Tells the jobs that suffer from it.
+  void NoteIsolation();
+
+  // folders.cc
+  void On(const PruneFolders& command);
+  void On(const AgentFolders& command);
+  // The root is to be listed anew, `after` at the earliest.
+  void LookAtRoot(const std::string& root_uuid, absl::Duration after);
+  void LookAtRootsOf(const JobState& job);
+  // Asks workers for the listings that are due.
+  void AskForFolders();
+  // A connected worker that sees this root; null = none.
+  WorkerState* WorkerOfRoot(const std::string& root_uuid);
+  struct Leftover {
+    bool needed = true;      // recorded, or may be being written
+    bool by_itself = false;  // to be removed without being asked
+    std::string reason;      // why nobody needs it
+  };
+  Leftover JudgeFolder(const v1::CheckpointFolder& folder) const;
+  void RemoveFolder(const WorkerState& worker, const v1::CheckpointFolder& folder);
+  // Adds what is left under a root to the answer and, unless it is a dry run, removes it.
+  struct RootState;
+  void PruneRoot(const v1::PruneCheckpointsRequest& request,
+                 const std::string& uuid,
+                 RootState& root,
+                 v1::PruneCheckpointsResponse& response);
+  // <root>/<job id> of each root with checkpoints of the job.
+  std::vector<v1::JobFolder> FoldersOf(const JobState& job);
 
   // placement.cc
   void Schedule();
@@ -300,12 +356,31 @@ struct Core::Impl {
   absl::Duration next_plan_;
   absl::Duration plan_not_before_;  // a long queue is not planned anew for each command
   bool PlanDueNow() const { return plan_due_ && Mono() >= plan_not_before_; }
+  absl::Duration quiet_from_;   // start, or end of a stall or an isolation
   absl::Duration quiet_until_;  // nobody is silent before
+  bool isolated_ = false;
   absl::Duration isolated_until_;
   absl::Duration
       isolation_mark_;  // silences that began before this are part of an isolation that is over
-  std::deque<absl::Duration>
-      recent_losses_;  // last_seen of busy workers declared lost, newest last
+  struct Loss {
+    std::string worker_id;
+    absl::Duration last_seen;
+    std::string host;
+  };
+  std::deque<Loss> recent_losses_;  // newest last
+  // By root UUID: what workers have told of it.
+  struct RootState {
+    std::string worker_id;    // that listed it last, or was asked to
+    uint64_t connection = 0;  // of the question that is out; 0 = none is
+    int64_t request_id = 0;
+    absl::Duration asked = -absl::InfiniteDuration();
+    absl::Duration due = absl::InfiniteDuration();
+    std::optional<absl::Time> list_time;
+    std::vector<v1::CheckpointFolder> folders;
+    bool truncated = false;
+  };
+  std::map<std::string, RootState> roots_;
+  int64_t folder_questions_ = 0;
   std::map<std::string, int64_t> reason_counts_;
 
   Effects effects_;

@@ -334,8 +334,19 @@ void Core::Impl::On(const DeleteJob& command) {
     return;
   }
   ReplyJob(*job);
-  // Checkpoint folders stay: they are model folders that somebody may use. DeleteCheckpoint removes
-  // them.
+  // Unless asked for, checkpoint folders stay: they are model folders that somebody may use.
+  v1::DeleteJobResponse& deleted = effects_.reply->deleted.emplace();
+  for (v1::JobFolder& folder : FoldersOf(*job)) {
+    if (request.checkpoints() && !folder.worker_id().empty()) {
+      v1::CoordinatorMessage message;
+      message.mutable_delete_checkpoint()->set_job_id(request.job_id());
+      message.mutable_delete_checkpoint()->set_path(folder.path());
+      Send(*FindWorker(folder.worker_id()), std::move(message));
+      folder.set_removing(true);
+    }
+    LookAtRoot(folder.root_uuid(), absl::Seconds(5));
+    *deleted.add_folders() = std::move(folder);
+  }
   effects_.job_deletes.push_back(request.job_id());
   // The id may be used again, with epochs from 1: agents must not take those for stale ones.
   v1::CoordinatorMessage forget;
@@ -349,15 +360,13 @@ void Core::Impl::On(const DeleteJob& command) {
 }
 
 void Core::Impl::DropFolder(const v1::Checkpoint& checkpoint) {
-  for (auto& [id, worker] : workers_) {
-    if (worker.connection != 0 && worker.worker().root_uuid() == checkpoint.root_uuid()) {
-      v1::CoordinatorMessage message;
-      message.mutable_delete_checkpoint()->set_job_id(checkpoint.job_id());
-      message.mutable_delete_checkpoint()->set_path(FolderOn(worker.worker(), checkpoint));
-      Send(worker, std::move(message));
-      return;
-    }
+  if (const WorkerState* worker = WorkerOfRoot(checkpoint.root_uuid())) {
+    v1::CoordinatorMessage message;
+    message.mutable_delete_checkpoint()->set_job_id(checkpoint.job_id());
+    message.mutable_delete_checkpoint()->set_path(FolderOn(worker->worker(), checkpoint));
+    Send(*worker, std::move(message));
   }
+  // Else it is found when one dials in.
 }
 
 void Core::Impl::On(const DeleteCheckpoint& command) {

@@ -1,4 +1,4 @@
-// Silence, isolation, deadlines: all that follows from time passing.
+// Silence and deadlines: all that follows from time passing.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -11,11 +11,8 @@ namespace {
 constexpr absl::Duration kPlanEvery = absl::Seconds(5);
 constexpr size_t kLongQueue = 500;
 constexpr absl::Duration kLongQueuePause = absl::Milliseconds(200);
-// Silences that begin within this of each other have one cause.
-constexpr absl::Duration kTogether = absl::Seconds(5);
-// So many missed heartbeats make a worker part of a silence that others have declared first.
-constexpr int kMissedHeartbeats = 3;
-constexpr size_t kIsolationWorkers = 3;
+// How long a loss may be part of a silence that others join.
+constexpr absl::Duration kRecentLoss = absl::Seconds(20);
 
 }  // namespace
 
@@ -31,6 +28,7 @@ absl::Duration Core::Impl::Patience(const WorkerState& worker) const {
 void Core::Impl::On(const Tick&) {
   last_tick_ = Mono();
   CheckSilence();
+  AskForFolders();
   const std::set<std::string> active = active_;
   for (const std::string& id : active) {
     CheckDeadlines(*Find(id));
@@ -59,89 +57,69 @@ void Core::Impl::On(const Tick&) {
 }
 
 void Core::Impl::CheckSilence() {
-  if (Mono() < quiet_until_) {
-    return;
+  if (isolated_) {
+    if (Mono() >= isolated_until_) {
+      isolation_mark_ = Mono();
+      EndIsolation("coordinator", absl::StrCat("nobody was heard for ",
+                                               absl::FormatDuration(options_.isolation_grace),
+                                               ": who is silent counts as lost from now on"));
+    } else if (ContactIsBack()) {
+      EndIsolation("coordinator", "contact with the workers is back");
+      // The rest may be about to dial in.
+      quiet_from_ = Mono();
+      quiet_until_ = Mono() + std::min(options_.reattach_prompt, options_.reattach_grace);
+      return;
+    } else {
+      NoteIsolation();
+      return;
+    }
   }
   std::vector<WorkerState*> silent;
-  size_t busy = 0;
   for (auto& [id, worker] : workers_) {
-    busy += worker.job_id.empty() ? 0 : 1;
-    if (!worker.lost && Mono() - worker.last_seen >= Patience(worker) &&
+    if (!worker.lost && Mono() - worker.last_seen >= Patience(worker) && !InQuiet(worker) &&
         (!worker.job_id.empty() || worker.connection != 0)) {
       silent.push_back(&worker);
     }
   }
-  const auto silent_busy = static_cast<size_t>(
-      std::count_if(silent.begin(), silent.end(),
-                    [](const WorkerState* worker) { return !worker->job_id.empty(); }));
-  if (Mono() < isolated_until_) {
-    if (2 * silent_busy <= busy) {
-      // Contact is back. The rest may be about to dial in.
-      isolated_until_ = Mono();
-      quiet_until_ = Mono() + options_.reattach_grace;
-      plan_due_ = true;
-    }
-    return;
-  }
   for (WorkerState* worker : silent) {
     if (worker->job_id.empty()) {
-      DeclareLost(*worker);  // idle: nothing to recover, it is merely not there
+      Lose(*worker, "");  // idle: nothing to recover, it is merely not there
       continue;
     }
     const JobState& job = *Find(worker->job_id);
     if (Mono() - std::max(worker->last_seen, job.last_progress) < Patience(*worker)) {
       continue;  // UNREACHABLE: the all-reduce proves it alive
     }
-    if (CheckIsolation(*worker)) {
-      return;
+    switch (CauseOf(*worker)) {
+      case Cause::kGone:
+        Lose(*worker, "");
+        break;
+      case Cause::kCutOff:
+        BeginIsolation();
+        return;
+      case Cause::kUnclear:
+        break;
     }
-    DeclareLost(*worker);
   }
 }
 
-bool Core::Impl::CheckIsolation(const WorkerState& worker) {
-  if (worker.last_seen <= isolation_mark_) {
-    return false;  // its silence is part of an isolation that has run out
-  }
-  auto together = [&worker](absl::Duration last_seen) {
-    return absl::AbsDuration(last_seen - worker.last_seen) <= kTogether;
-  };
-  while (!recent_losses_.empty() && Mono() - recent_losses_.front() > 4 * kTogether) {
-    recent_losses_.pop_front();
-  }
-  auto fallen =
-      static_cast<size_t>(std::count_if(recent_losses_.begin(), recent_losses_.end(), together));
-  size_t busy = recent_losses_.size();
-  for (const auto& [id, other] : workers_) {
-    if (other.job_id.empty() || other.lost) {
-      continue;
-    }
-    ++busy;
-    const bool quiet =
-        other.connection == 0 || Mono() - other.last_seen >= kMissedHeartbeats * options_.heartbeat;
-    fallen += quiet && together(other.last_seen) ? 1 : 0;
-  }
-  if (fallen < kIsolationWorkers || 2 * fallen <= busy) {
-    return false;
-  }
-  isolated_until_ = Mono() + options_.isolation_grace;
-  isolation_mark_ = Mono();
-  return true;
-}
-
-void Core::Impl::DeclareLost(WorkerState& worker) {
+void Core::Impl::Lose(WorkerState& worker, const std::string& by) {
   worker.lost = true;
   const std::string name = worker.worker().worker_id();
   // Its tasks are over for us; it must say Hello before it counts again.
   Close(worker, absl::UnavailableError("nothing was heard from this worker; connect again"));
   MarkWorker(worker, false);
+  recent_losses_.push_back({name, worker.last_seen, worker.worker().host()});
+  while (Mono() - recent_losses_.front().last_seen > kRecentLoss && recent_losses_.size() > 1) {
+    recent_losses_.pop_front();
+  }
   JobState* job = worker.job_id.empty() ? nullptr : Find(worker.job_id);
   if (job != nullptr) {
-    recent_losses_.push_back(worker.last_seen);
     LoseRank(*job, RankOf(*job, job->job().epoch(), worker),
              absl::StrCat("worker ", name, " is silent for ",
                           absl::FormatDuration(
-                              absl::Trunc(Mono() - worker.last_seen, absl::Milliseconds(100)))),
+                              absl::Trunc(Mono() - worker.last_seen, absl::Milliseconds(100))),
+                          by),
              "worker_lost");
   }
 }

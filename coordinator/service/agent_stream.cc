@@ -13,7 +13,7 @@ namespace hearth::coordinator {
 
 void AgentStream::Start() {
   self_ = shared_from_this();
-  if (!hub_.AddWaiting(connection_id_, rpc::PeerAddress(context_->peer()),
+  if (!hub_.AddWaiting(connection_id_, rpc::AddressOfPeer(context_->peer()),
                        clock_.Monotonic() + AgentHub::kHelloDeadline, self_)) {
     Close(rpc::MakeError(
         absl::StatusCode::kResourceExhausted,
@@ -75,6 +75,9 @@ void AgentStream::Dispatch() {
     case v1::AgentMessage::kGoodbye:
       PostCommand(AgentGoodbye{connection_id_, std::move(*incoming_.mutable_goodbye())});
       break;
+    case v1::AgentMessage::kCheckpointFolders:
+      PostCommand(AgentFolders{connection_id_, std::move(*incoming_.mutable_checkpoint_folders())});
+      break;
     case v1::AgentMessage::MESSAGE_NOT_SET:
       break;  // of a newer agent
   }
@@ -92,7 +95,12 @@ void AgentStream::TakeHello() {
   // The key itself goes no further.
   std::string key_sha256 = hello.name_key().empty() ? "" : Sha256Hex(hello.name_key());
   hello.clear_name_key();
-  PostCommand(AgentConnected{connection_id_, std::move(hello), std::move(key_sha256)});
+  const std::string address = rpc::AddressOfPeer(context_->peer());
+  PostCommand(AgentConnected{.connection_id = connection_id_,
+                             .hello = std::move(hello),
+                             .name_key_sha256 = std::move(key_sha256),
+                             .address = address,
+                             .local = rpc::IsOwnAddress(address)});
 }
 
 void AgentStream::PostCommand(Command command) {

@@ -22,25 +22,17 @@ using metrics::GaugeFamily;
 using metrics::HistogramFamily;
 
 // Labels of hearth_coordinator_commands_total, in the order of the variant.
-constexpr std::string_view kCommandNames[] = {"create_job",
-                                              "update_job",
-                                              "cancel_job",
-                                              "pause_job",
-                                              "resume_job",
-                                              "delete_job",
-                                              "delete_checkpoint",
-                                              "cordon_worker",
-                                              "uncordon_worker",
-                                              "drain_worker",
-                                              "delete_worker",
-                                              "agent_connected",
-                                              "agent_disconnected",
-                                              "agent_heartbeat",
-                                              "agent_report",
-                                              "agent_kv_wait",
-                                              "agent_goodbye",
-                                              "inspection_done",
-                                              "tick"};
+constexpr std::string_view kCommandNames[] = {"create_job",         "update_job",
+                                              "cancel_job",         "pause_job",
+                                              "resume_job",         "delete_job",
+                                              "delete_checkpoint",  "cordon_worker",
+                                              "uncordon_worker",    "drain_worker",
+                                              "delete_worker",      "declare_lost",
+                                              "prune_folders",      "agent_connected",
+                                              "agent_disconnected", "agent_heartbeat",
+                                              "agent_report",       "agent_kv_wait",
+                                              "agent_goodbye",      "agent_folders",
+                                              "inspection_done",    "tick"};
 static_assert(std::size(kCommandNames) == std::variant_size_v<Command>);
 
 absl::Time TimeOf(const google::protobuf::Timestamp& time) {
@@ -111,6 +103,7 @@ CoordinatorMetrics::CoordinatorMetrics(int64_t generation, int64_t set_aside)
       queue_length_(GaugeFamily(*registry_, kQueueLength).Add({})),
       agents_(GaugeFamily(*registry_, kAgents).Add({})),
       agent_violations_(CounterFamily(*registry_, kAgentViolations).Add({})),
+      isolated_(GaugeFamily(*registry_, kIsolated).Add({})),
       series_dropped_(CounterFamily(*registry_, kSeriesDropped).Add({})),
       log_lines_dropped_(CounterFamily(*registry_, kLogLinesDropped).Add({})),
       workers_lost_(CounterFamily(*registry_, kWorkersLost).Add({})),
@@ -170,6 +163,10 @@ void CoordinatorMetrics::CountAgentViolation() {
 
 void CoordinatorMetrics::SetAgents(int64_t connected) {
   agents_.Set(static_cast<double>(connected));
+}
+
+void CoordinatorMetrics::SetIsolated(bool isolated) {
+  isolated_.Set(isolated ? 1 : 0);
 }
 
 void CoordinatorMetrics::RpcStarted(std::string_view method) {

@@ -75,6 +75,8 @@ class CoordinatorMetrics {
   void SetAgents(int64_t connected);
   // Of an agent's stream that is ended with INVALID_ARGUMENT.
   void CountAgentViolation();
+  void SetIsolated(bool isolated);
+  bool isolated() const { return isolated_.Value() > 0.0; }
 
   // `method` is "/hearth.v1.JobService/GetJob"; `code` a gRPC status code's name.
   void RpcStarted(std::string_view method);
@@ -106,6 +108,7 @@ class CoordinatorMetrics {
   prometheus::Gauge& queue_length_;
   prometheus::Gauge& agents_;
   prometheus::Counter& agent_violations_;
+  prometheus::Gauge& isolated_;
   prometheus::Counter& series_dropped_;
   prometheus::Counter& log_lines_dropped_;
   prometheus::Counter& workers_lost_;

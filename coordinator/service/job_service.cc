@@ -298,13 +298,34 @@ grpc::ServerUnaryReactor* JobServiceImpl::ResumeJob(grpc::CallbackServerContext*
 
 grpc::ServerUnaryReactor* JobServiceImpl::DeleteJob(grpc::CallbackServerContext* context,
                                                     const v1::DeleteJobRequest* request,
-                                                    v1::DeleteJobResponse*) {
+                                                    v1::DeleteJobResponse* response) {
   if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
     return FinishNow(context, allowed);
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  parts_.loop.Post(coordinator::DeleteJob{*request},
-                   [reactor](const Reply& reply) { reactor->Finish(rpc::ToGrpc(reply.status)); });
+  parts_.loop.Post(coordinator::DeleteJob{*request}, [reactor, response](const Reply& reply) {
+    if (reply.deleted.has_value()) {
+      *response = *reply.deleted;
+    }
+    reactor->Finish(rpc::ToGrpc(reply.status));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* JobServiceImpl::PruneCheckpoints(
+    grpc::CallbackServerContext* context,
+    const v1::PruneCheckpointsRequest* request,
+    v1::PruneCheckpointsResponse* response) {
+  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
+    return FinishNow(context, allowed);
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  parts_.loop.Post(coordinator::PruneFolders{*request}, [reactor, response](const Reply& reply) {
+    if (reply.pruned.has_value()) {
+      *response = *reply.pruned;
+    }
+    reactor->Finish(rpc::ToGrpc(reply.status));
+  });
   return reactor;
 }
 
@@ -315,7 +336,7 @@ grpc::ServerWriteReactor<v1::WatchJobResponse>* JobServiceImpl::WatchJob(
   if (allowed.ok()) {
     parts_.view.Subscribe(request->job_id(), stream);
   }
-  stream->Start(parts_.streams, rpc::PeerAddress(context->peer()), allowed);
+  stream->Start(parts_.streams, rpc::AddressOfPeer(context->peer()), allowed);
   return stream.get();
 }
 
@@ -327,7 +348,7 @@ grpc::ServerWriteReactor<v1::StreamMetricsResponse>* JobServiceImpl::StreamMetri
   if (allowed.ok()) {
     parts_.view.Subscribe(request->job_id(), stream);
   }
-  stream->Start(parts_.streams, rpc::PeerAddress(context->peer()), allowed);
+  stream->Start(parts_.streams, rpc::AddressOfPeer(context->peer()), allowed);
   return stream.get();
 }
 
@@ -339,7 +360,7 @@ grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobServiceImpl::StreamLogs(
   if (allowed.ok()) {
     parts_.view.Subscribe(request->job_id(), stream);
   }
-  stream->Start(parts_.streams, rpc::PeerAddress(context->peer()), allowed);
+  stream->Start(parts_.streams, rpc::AddressOfPeer(context->peer()), allowed);
   return stream.get();
 }
 
@@ -423,6 +444,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::GetVersion(grpc::CallbackServerContext
   if (const auto space = ReadDiskSpace(version_.data_dir()); space.ok()) {
     response->set_data_free_bytes(space->free_bytes);
   }
+  response->set_isolated(parts_.metrics.isolated());
   return FinishNow(context, absl::OkStatus());
 }
 

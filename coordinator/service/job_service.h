@@ -80,6 +80,9 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   grpc::ServerUnaryReactor* DeleteCheckpoint(grpc::CallbackServerContext* context,
                                              const v1::DeleteCheckpointRequest* request,
                                              v1::DeleteCheckpointResponse* response) override;
+  grpc::ServerUnaryReactor* PruneCheckpoints(grpc::CallbackServerContext* context,
+                                             const v1::PruneCheckpointsRequest* request,
+                                             v1::PruneCheckpointsResponse* response) override;
   grpc::ServerUnaryReactor* GetVersion(grpc::CallbackServerContext* context,
                                        const v1::GetVersionRequest* request,
                                        v1::GetVersionResponse* response) override;

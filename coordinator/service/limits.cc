@@ -52,12 +52,15 @@ constexpr FieldRule kRules[] = {
     {.field = "GetCheckpointRequest.job_id", .max_bytes = kIdBytes},
     {.field = "DeleteCheckpointRequest.job_id", .max_bytes = kIdBytes},
     {.field = "DownloadCheckpointRequest.job_id", .max_bytes = kIdBytes},
+    {.field = "PruneCheckpointsRequest.job_id", .max_bytes = kIdBytes},
+    {.field = "PruneCheckpointsRequest.min_age_seconds", .min = 0, .max = 1e12},
     {.field = "ListWorkersRequest.page_token", .max_bytes = 512},
     {.field = "GetWorkerRequest.worker_id", .max_bytes = kIdBytes},
     {.field = "CordonWorkerRequest.worker_id", .max_bytes = kIdBytes},
     {.field = "UncordonWorkerRequest.worker_id", .max_bytes = kIdBytes},
     {.field = "DrainWorkerRequest.worker_id", .max_bytes = kIdBytes},
     {.field = "DeleteWorkerRequest.worker_id", .max_bytes = kIdBytes},
+    {.field = "DeclareLostRequest.worker_ids", .max_bytes = kIdBytes, .max_entries = 1000},
 };
 
 }  // namespace

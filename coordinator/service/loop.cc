@@ -248,6 +248,7 @@ void Loop::Process(std::vector<Item> items) {
     HEARTH_FAULT_POINT("coordinator.before_reply");
   }
   metrics_.Observe(effects, view_);
+  metrics_.SetIsolated(core_.isolated());
   view_.Apply(absl::MakeSpan(effects));
   for (const auto& [done, reply] : replies) {
     if (done != nullptr) {

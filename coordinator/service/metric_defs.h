@@ -34,6 +34,10 @@ inline constexpr MetricDef kAgentViolations = {
     "Worker streams ended because a field of a message was outside its bounds: a defect, a version "
     "that does not fit, or a stranger.",
     "", Stability::kBeta};
+inline constexpr MetricDef kIsolated = {
+    "hearth_coordinator_isolated", MetricType::kGauge,
+    "1 while the coordinator takes itself to be cut off from its workers and replaces none.", "",
+    Stability::kBeta};
 inline constexpr MetricDef kGeneration = {"hearth_coordinator_generation", MetricType::kGauge,
                                           "Starts of the coordinator on this data dir.", "",
                                           Stability::kBeta};
@@ -200,6 +204,7 @@ inline constexpr MetricDef kAllDefs[] = {kCommitSeconds,
                                          kQueueLength,
                                          kAgents,
                                          kAgentViolations,
+                                         kIsolated,
                                          kGeneration,
                                          kSetAside,
                                          kHealthy,

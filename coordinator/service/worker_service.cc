@@ -118,6 +118,22 @@ grpc::ServerUnaryReactor* WorkerServiceImpl::DeleteWorker(grpc::CallbackServerCo
   return reactor;
 }
 
+grpc::ServerUnaryReactor* WorkerServiceImpl::DeclareLost(grpc::CallbackServerContext* context,
+                                                         const v1::DeclareLostRequest* request,
+                                                         v1::DeclareLostResponse* response) {
+  if (const absl::Status status = CheckRequest(*request); !status.ok()) {
+    return FinishNow(context, status);
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  parts_.loop.Post(coordinator::DeclareLost{*request}, [reactor, response](const Reply& reply) {
+    if (reply.declared.has_value()) {
+      *response = *reply.declared;
+    }
+    reactor->Finish(rpc::ToGrpc(reply.status));
+  });
+  return reactor;
+}
+
 grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage>* AgentServiceImpl::Connect(
     grpc::CallbackServerContext* context) {
   const auto stream =

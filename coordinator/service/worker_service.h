@@ -32,6 +32,9 @@ class WorkerServiceImpl final : public v1::WorkerService::CallbackService {
   grpc::ServerUnaryReactor* DeleteWorker(grpc::CallbackServerContext* context,
                                          const v1::DeleteWorkerRequest* request,
                                          v1::DeleteWorkerResponse* response) override;
+  grpc::ServerUnaryReactor* DeclareLost(grpc::CallbackServerContext* context,
+                                        const v1::DeclareLostRequest* request,
+                                        v1::DeclareLostResponse* response) override;
 
  private:
   grpc::ServerUnaryReactor* Mutate(grpc::CallbackServerContext* context,

@@ -1,6 +1,7 @@
 // Agents and the gangs' data plane.
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/sim/world.h"
 
@@ -198,11 +199,15 @@ void World::Receive(Daemon& daemon, const v1::CoordinatorMessage& message) {
     Exit(daemon, key, v1::EXIT_REASON_KILLED, false);
     daemon.tasks.erase(key);
   } else if (message.has_delete_checkpoint()) {
-    const std::string& path = message.delete_checkpoint().path();
-    std::erase_if(folders_[message.delete_checkpoint().job_id()], [&path](const auto& folder) {
-      return path.find(absl::StrCat("/e", folder.first, "/step-", folder.second, ".")) !=
-             std::string::npos;
-    });
+    Remove(message.delete_checkpoint());
+  } else if (message.has_list_checkpoints()) {
+    // Reading the disk takes a while, in which things change.
+    After(Ms(1, 3000),
+          [this, &daemon, link = daemon.link, id = message.list_checkpoints().request_id()] {
+            if (daemon.link == link) {
+              ListFolders(daemon, id);
+            }
+          });
   }
 }
 
@@ -399,8 +404,54 @@ void World::Announce(const TaskKey& key, Gang& gang) {
   announcement.set_step(gang.step);
   announcement.set_path(
       absl::StrCat(daemon.tasks[key].task.checkpoint_dir(), "/step-", gang.step, "."));
-  folders_[key.first].insert({key.second, gang.step});
+  const std::pair<int64_t, int64_t> place{key.second, gang.step};
+  written_[key.first][place] = clock_.Now();
+  if (mode_ == Mode::kEverything && Chance(0.05)) {
+    temporaries_[key.first].insert(place);  // the writer is killed before the rename
+    Exit(daemon, key, v1::EXIT_REASON_KILLED, true);
+    return;
+  }
+  folders_[key.first].insert(place);
   Report(daemon, key, std::move(report));
+}
+
+void World::Remove(const v1::DeleteCheckpointFolder& message) {
+  const auto named = [&message](const char* end) {
+    return [&message, end](const std::pair<int64_t, int64_t>& folder) {
+      return absl::EndsWith(message.path(),
+                            absl::StrCat("/e", folder.first, "/step-", folder.second, end));
+    };
+  };
+  std::erase_if(temporaries_[message.job_id()], named(".tmp-"));
+  std::erase_if(folders_[message.job_id()], named("."));
+}
+
+void World::ListFolders(Daemon& daemon, int64_t request_id) {
+  core::AgentFolders command;
+  command.connection_id = daemon.link;
+  command.folders.set_request_id(request_id);
+  const auto add = [&](const std::string& job, std::pair<int64_t, int64_t> place, bool complete) {
+    v1::CheckpointFolder& folder = *command.folders.add_folders();
+    folder.set_job_id(job);
+    folder.set_epoch(place.first);
+    folder.set_step(place.second);
+    folder.set_name(absl::StrCat("step-", place.second, complete ? "." : ".tmp-"));
+    folder.set_kind(complete ? v1::CHECKPOINT_FOLDER_KIND_COMPLETE
+                             : v1::CHECKPOINT_FOLDER_KIND_TEMPORARY);
+    folder.mutable_change_time()->set_seconds(absl::ToUnixSeconds(written_[job][place]));
+  };
+  // Roots differ in workers, not in what this world keeps of them: the gang's root has the folder.
+  for (const auto& [job, places] : folders_) {
+    for (const auto& place : places) {
+      add(job, place, true);
+    }
+  }
+  for (const auto& [job, places] : temporaries_) {
+    for (const auto& place : places) {
+      add(job, place, false);
+    }
+  }
+  SendUp(daemon, command);
 }
 
 void World::LeaveAll(const TaskKey& key, v1::ExitReason reason) {

@@ -143,6 +143,30 @@ void World::CheckCore(bool after_tick) {
   }
 }
 
+// What is recorded is there, and once a job has succeeded (and its root was looked at since)
+// nothing else is.
+void World::CheckFolders(const v1::JobRecord& record) {
+  const std::string& id = record.job().job_id();
+  std::set<std::pair<int64_t, int64_t>> left = folders_[id];
+  for (const v1::Checkpoint& checkpoint : record.checkpoints()) {
+    if (left.erase({checkpoint.epoch(), checkpoint.step()}) == 0) {
+      Fail(absl::StrCat(id, ": the checkpoint of step ", checkpoint.step(), ", epoch ",
+                        checkpoint.epoch(), ", is recorded and not there"));
+    }
+  }
+  if (record.job().state() != v1::JOB_STATE_SUCCEEDED || !record.job().has_checkpoint()) {
+    return;
+  }
+  for (const auto& [epoch, step] : left) {
+    if (step <= record.job().checkpoint().step()) {
+      Fail(absl::StrCat(id, ": nobody removed step ", step, " of epoch ", epoch));
+    }
+  }
+  for (const auto& [epoch, step] : temporaries_[id]) {
+    Fail(absl::StrCat(id, ": nobody removed the temporary step ", step, " of epoch ", epoch));
+  }
+}
+
 void World::CheckEnd() {
   if (store_.jobs.size() != static_cast<size_t>(job_count_)) {
     Fail(absl::StrCat(store_.jobs.size(), " jobs, ", job_count_, " were submitted"));
@@ -162,10 +186,11 @@ void World::CheckEnd() {
       Fail(absl::StrCat(id, " succeeded with ", last, " of ", job.spec().train().steps(),
                         " steps in its history"));
     }
-    if (mode_ != Mode::kEverything && (job.state() != v1::JOB_STATE_SUCCEEDED ||
-                                       (mode_ == Mode::kControlPlane && job.epoch() != 1))) {
+    if (mode_ != Mode::kEverything &&
+        (job.state() != v1::JOB_STATE_SUCCEEDED || (mode_ != Mode::kCalm && job.epoch() != 1))) {
       Fail(absl::StrCat(id, " was disturbed though no worker failed"));
     }
+    CheckFolders(record);
   }
 }
 

@@ -21,8 +21,9 @@ Mode ModeOf(uint64_t seed) {
     case 0:
       return Mode::kCalm;
     case 1:
-    case 2:
       return Mode::kControlPlane;
+    case 2:
+      return Mode::kCutOff;
     default:
       return Mode::kEverything;
   }

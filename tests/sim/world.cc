@@ -10,6 +10,7 @@ namespace hearth::sim {
 namespace {
 
 constexpr absl::Duration kFaultTime = absl::Seconds(150);
+constexpr absl::Duration kRootsSettle = absl::Seconds(45);
 constexpr absl::Duration kEndTime = absl::Minutes(40);
 
 core::CoreOptions Options(int64_t generation) {
@@ -43,7 +44,8 @@ core::RestoredState Store::Load() const {
 }
 
 World::World(uint64_t seed, Mode mode) : seed_(seed), mode_(mode), random_(seed) {
-  const int64_t workers = Pick(2, 6);
+  // A network is told from its workers by three that fall silent at once.
+  const int64_t workers = Pick(mode == Mode::kCutOff ? 3 : 2, 6);
   const bool two_roots = mode == Mode::kEverything && Chance(0.2);
   for (int i = 0; i < workers; ++i) {
     auto daemon = std::make_unique<Daemon>();
@@ -233,7 +235,8 @@ void World::Submit(int index) {
   v1::ResourceSpec& resources = *spec.mutable_resources();
   const int most = std::min<int>(3, static_cast<int>(daemons_.size()));
   resources.set_workers(pick(1, most));
-  resources.set_min_workers(mode_ == Mode::kControlPlane || pick(0, 1) == 0
+  resources.set_min_workers(mode_ == Mode::kControlPlane || mode_ == Mode::kCutOff ||
+                                    pick(0, 1) == 0
                                 ? resources.workers()
                                 : pick(1, resources.workers()));
   resources.set_device("cpu");
@@ -292,14 +295,40 @@ void World::UserAction() {
   }
 }
 
+void World::CutOff(Daemon& daemon, bool all, absl::Duration length) {
+  for (auto& other : daemons_) {
+    if (other.get() != &daemon && !all) {
+      continue;
+    }
+    Daemon* target = other.get();
+    target->cut = true;
+    Say(absl::StrCat(target->name, " is cut off for ", absl::FormatDuration(length)));
+    const uint64_t link = target->link;
+    // What was lost cannot come later on the same stream: the transport notices, now or when
+    // packets flow again.
+    After(length, [this, target, link] {
+      target->cut = false;
+      BreakLink(link);
+    });
+    if (Chance(0.7)) {
+      After(Ms(100, 12000), [this, link] { BreakLink(link); });
+    }
+  }
+}
+
 void World::Fault() {
   if (healed_ || mode_ == Mode::kCalm) {
     return;
   }
   After(Ms(500, 12000), [this] { Fault(); });
   Daemon& daemon = *daemons_[Pick(0, static_cast<int64_t>(daemons_.size()) - 1)];
-  const int64_t kind = mode_ == Mode::kControlPlane ? Pick(0, 2) : Pick(0, 9);
-  if (kind == 0) {
+  const int64_t kind = mode_ == Mode::kEverything ? Pick(0, 9) : Pick(0, 2);
+  if (mode_ == Mode::kCutOff && Chance(0.5)) {
+    // One at a time, over before the grace is.
+    if (!daemon.cut && core_ != nullptr) {
+      CutOff(daemon, true, Ms(500, 60000));
+    }
+  } else if (kind == 0) {
     if (core_ != nullptr) {
       CrashCoordinator();
     }
@@ -313,25 +342,7 @@ void World::Fault() {
   } else if (kind <= 4) {
     CrashDaemon(daemon);
   } else if (kind == 5) {
-    const double share = Chance(0.3) ? 1.0 : 0.0;  // one worker, or all of them
-    const absl::Duration length = Ms(500, 60000);
-    for (auto& other : daemons_) {
-      if (other.get() == &daemon || Chance(share)) {
-        Daemon* target = other.get();
-        target->cut = true;
-        Say(absl::StrCat(target->name, " is cut off for ", absl::FormatDuration(length)));
-        const uint64_t link = target->link;
-        // What was lost cannot come later on the same stream: the transport notices, now or when
-        // packets flow again.
-        After(length, [this, target, link] {
-          target->cut = false;
-          BreakLink(link);
-        });
-        if (Chance(0.7)) {
-          After(Ms(100, 12000), [this, link] { BreakLink(link); });
-        }
-      }
-    }
+    CutOff(daemon, Chance(0.3), Ms(500, 60000));
   } else if (kind == 6) {
     for (auto& [key, task] : daemon.tasks) {
       if (task.running) {
@@ -372,7 +383,9 @@ void World::CheckDone() {
       Give(resume);
     }
   }
-  done_ = all;
+  // Roots are looked at again after the last gang's end.
+  all_since_ = all ? std::min(all_since_, clock_.Monotonic()) : absl::InfiniteDuration();
+  done_ = clock_.Monotonic() - all_since_ >= kRootsSettle;
   After(absl::Seconds(2), [this] { CheckDone(); });
 }
 
@@ -386,7 +399,8 @@ std::string World::Run() {
   for (int i = 0; i < job_count_; ++i) {
     After(Ms(0, 30000), [this, i] { Submit(i); });
   }
-  After(Ms(1000, 10000), [this] { Fault(); });
+  // A cut-off is told by who was there before.
+  After(mode_ == Mode::kCutOff ? Ms(8000, 20000) : Ms(1000, 10000), [this] { Fault(); });
   After(mode_ == Mode::kCalm ? absl::Seconds(40) : kFaultTime, [this] { Heal(); });
   while (!done_ && failure_.empty() && !events_.empty()) {
     Event event = events_.top();

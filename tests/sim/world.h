@@ -26,6 +26,7 @@ using TaskKey = std::pair<std::string, int64_t>;  // job id, epoch
 enum class Mode {
   kEverything,    // all faults, all commands
   kControlPlane,  // coordinator crashes, stalls and broken streams alone: no job may notice
+  kCutOff,        // ... and the coordinator's network, to all workers at once: no job may notice
   kCalm,          // no faults
 };
 
@@ -126,6 +127,8 @@ class World {
   void Carry(const core::Effects& effects, const std::function<void(const core::Reply&)>& answer);
   void Submit(int index);
   void Fault();
+  // No packet gets through for a while, to this worker or to all.
+  void CutOff(Daemon& daemon, bool all, absl::Duration length);
   void UserAction();
   void Heal();
   void CheckDone();
@@ -138,6 +141,7 @@ class World {
   void CheckLogs(const core::LogAppend& append);
   void CheckCore(bool after_tick);
   void CheckEnd();
+  void CheckFolders(const v1::JobRecord& record);
 
   // daemons.cc: agents and the gangs' data plane.
   void StartDaemon(Daemon& daemon);
@@ -162,6 +166,9 @@ class World {
   void Step(const TaskKey& key);
   void Announce(const TaskKey& key, Gang& gang);
   void LeaveAll(const TaskKey& key, v1::ExitReason reason);
+  // What the agent finds under its checkpoint root.
+  void ListFolders(Daemon& daemon, int64_t request_id);
+  void Remove(const v1::DeleteCheckpointFolder& message);
 
   struct Event {
     absl::Duration at;
@@ -180,6 +187,7 @@ class World {
   int64_t order_ = 0;
   std::string failure_;
   bool done_ = false;
+  absl::Duration all_since_ = absl::InfiniteDuration();  // all jobs have ended
   bool trace_ = false;
   bool healed_ = false;
 
@@ -202,6 +210,9 @@ class World {
   std::map<TaskKey, Gang> gangs_;
   std::map<std::string, std::set<std::pair<int64_t, int64_t>>>
       folders_;  // job -> (epoch, step) on disk
+  std::map<std::string, std::map<std::pair<int64_t, int64_t>, absl::Time>> written_;
+  // Half-written ones, of writers that were killed.
+  std::map<std::string, std::set<std::pair<int64_t, int64_t>>> temporaries_;
   int job_count_ = 0;
   std::map<int, std::string> submitted_;  // index -> acknowledged job id
 };

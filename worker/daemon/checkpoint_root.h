@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/io/env.h"
+#include "hearth/v1/agent.pb.h"
 
 namespace hearth::worker {
 
@@ -24,12 +26,27 @@ class CheckpointRoot {
   // <root>/<job_id>/e<epoch>. kInvalidArgument: not a job id, epoch < 1.
   absl::StatusOr<std::string> EpochDir(const std::string& job_id, int64_t epoch) const;
 
-  // Removes `path`, which must be <root>/<job_id> or below it. Absent is OK. kInvalidArgument:
-  // anywhere else, or reached through a symbolic link or "..".
+  // Removes `path`, which must be below <root>/<job_id>, and the epoch's folder if it was the last
+  // in it. <root>/<job_id> itself: all checkpoint folders in it; kFailedPrecondition names what
+  // else there is and stays. Absent is OK. kInvalidArgument: anywhere else, or reached through a
+  // symbolic link or "..".
   absl::Status Delete(const std::string& job_id, const std::string& path) const;
+  // The same for a folder with nothing in it; one that has stays, which is OK.
+  absl::Status DeleteIfEmpty(const std::string& job_id, const std::string& path) const;
+
+  // What lies in the epochs of all jobs, by job and epoch, at most `limit` (then `truncated` is
+  // set): checkpoints, what interrupted writes and removals left, and empty epochs. Symbolic links
+  // and names that are not made here are left out. `between` is called before each folder; false
+  // ends the listing there.
+  v1::CheckpointFolders List(int limit, const std::function<bool()>& between) const;
 
  private:
   CheckpointRoot(std::string path, std::string uuid, Env& env);
+  // The folder's path without a trailing slash, checked; empty = it is not there.
+  absl::StatusOr<std::string> CheckPath(const std::string& job_id, const std::string& path) const;
+  // In one step out of sight, then away.
+  absl::Status Remove(const std::string& folder) const;
+  absl::Status DeleteJob(const std::string& job_dir) const;
 
   std::string path_;
   std::string uuid_;

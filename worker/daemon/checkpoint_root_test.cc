@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/barrier.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/ids.h"
@@ -17,6 +18,7 @@ namespace hearth::worker {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class CheckpointRootTest : public ::testing::Test {
@@ -104,6 +106,81 @@ TEST_F(CheckpointRootTest, Delete_OwnFolders_AreRemoved) {
   EXPECT_TRUE(root->Delete("job-1", (dir_ / "job-1").string() + "/").ok());
   EXPECT_FALSE(fs::exists(dir_ / "job-1"));
   EXPECT_TRUE(fs::exists(dir_ / ".hearth-root"));
+}
+
+TEST_F(CheckpointRootTest, Delete_LastOfAnEpoch_TakesTheEpochAlong) {
+  const auto root = CheckpointRoot::Open(dir_.string());
+  const std::string first = Make("job-1/e1/step-00000010");
+  const std::string second = Make("job-1/e1/step-00000020");
+  EXPECT_TRUE(root->Delete("job-1", first).ok());
+  EXPECT_TRUE(fs::exists(dir_ / "job-1/e1"));
+  EXPECT_TRUE(root->Delete("job-1", second).ok());
+  EXPECT_FALSE(fs::exists(dir_ / "job-1/e1"));
+  EXPECT_TRUE(fs::exists(dir_ / "job-1"));
+}
+
+TEST_F(CheckpointRootTest, Delete_OfAJob_LeavesWhatIsNoCheckpoint) {
+  const auto root = CheckpointRoot::Open(dir_.string());
+  Make("job-1/e1/step-00000010");
+  Make("job-1/e2/step-00000020.tmp-7");
+  Make("job-1/e2/.deleted-step-00000010-ab");
+  Make("job-1/e3/my-notes");
+  const absl::Status status = root->Delete("job-1", (dir_ / "job-1").string());
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("job-1"));
+  EXPECT_FALSE(fs::exists(dir_ / "job-1/e1"));
+  EXPECT_FALSE(fs::exists(dir_ / "job-1/e2"));
+  EXPECT_TRUE(fs::exists(dir_ / "job-1/e3/my-notes/file"));
+}
+
+TEST_F(CheckpointRootTest, DeleteIfEmpty_LeavesAFullFolder) {
+  const auto root = CheckpointRoot::Open(dir_.string());
+  Make("job-1/e1/step-00000010");
+  fs::create_directories(dir_ / "job-1/e2");
+  EXPECT_TRUE(root->DeleteIfEmpty("job-1", (dir_ / "job-1/e1").string()).ok());
+  EXPECT_TRUE(root->DeleteIfEmpty("job-1", (dir_ / "job-1/e2").string()).ok());
+  EXPECT_TRUE(root->DeleteIfEmpty("job-1", (dir_ / "job-1/e2").string()).ok());  // absent
+  EXPECT_TRUE(fs::exists(dir_ / "job-1/e1/step-00000010/file"));
+  EXPECT_FALSE(fs::exists(dir_ / "job-1/e2"));
+  EXPECT_FALSE(root->DeleteIfEmpty("job-1", dir_.string()).ok());
+}
+
+std::string Row(const v1::CheckpointFolder& folder) {
+  return absl::StrCat(folder.job_id(), " ", folder.epoch(), " ", folder.name(), " ", folder.step(),
+                      " ", folder.kind(), " ", folder.bytes());
+}
+
+TEST_F(CheckpointRootTest, List_SaysWhatIsOursAndNothingElse) {
+  const auto root = CheckpointRoot::Open(dir_.string());
+  Make("job-1/e1/step-00000010/state");
+  Make("job-1/e10/step-00000030.tmp-77");
+  Make("job-1/e2/.deleted-step-00000010-ab");
+  fs::create_directories(dir_ / "job-1/e3");
+  Make("job-1/e4/my-notes");
+  Make("job-1/other/step-00000010");
+  Make("Not A Job/e1/step-00000010");
+  Make("job-2/e1/step-1");
+  fs::create_directory_symlink(dir_ / "job-1", dir_ / "job-3");
+  fs::create_directory_symlink(dir_ / "job-1/e1", dir_ / "job-1/e9");
+  const v1::CheckpointFolders all = root->List(100, [] { return true; });
+  std::vector<std::string> rows;
+  for (const v1::CheckpointFolder& folder : all.folders()) {
+    rows.push_back(Row(folder));
+    EXPECT_GT(folder.change_time().seconds(), 1'600'000'000);
+  }
+  EXPECT_THAT(rows,
+              ElementsAre("job-1 1 step-00000010 10 1 1", "job-1 2 .deleted-step-00000010-ab 0 2 1",
+                          "job-1 3  0 3 0", "job-1 10 step-00000030.tmp-77 30 2 1"));
+  EXPECT_FALSE(all.truncated());
+}
+
+TEST_F(CheckpointRootTest, List_Bound_IsSaid) {
+  const auto root = CheckpointRoot::Open(dir_.string());
+  Make("job-1/e1/step-00000010");
+  Make("job-1/e1/step-00000020");
+  EXPECT_TRUE(root->List(1, [] { return true; }).truncated());
+  EXPECT_FALSE(root->List(2, [] { return true; }).truncated());
+  EXPECT_EQ(root->List(2, [] { return false; }).folders_size(), 0);
 }
 
 TEST_F(CheckpointRootTest, Delete_AnythingElse_IsRefused) {

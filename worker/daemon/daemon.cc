@@ -31,8 +31,9 @@ constexpr int kHttpPorts = 200;
 // How long the last reports may take to be acknowledged, and the Goodbye to be sent.
 constexpr absl::Duration kDeliveryTimeout = absl::Seconds(5);
 constexpr absl::Duration kGoodbyeTimeout = absl::Seconds(1);
-// Well below the coordinator's reattach grace.
-constexpr absl::Duration kReconnectCap = absl::Seconds(2);
+// Pause, gRPC's own pause and one attempt together stay well below the 8 s after which a restarted
+// coordinator may miss a worker (--reattach-prompt-seconds).
+constexpr absl::Duration kReconnectCap = absl::Seconds(1);
 
 absl::StatusOr<std::string> FindTrainer(const std::string& given) {
   std::string path = given;

@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -16,7 +17,9 @@
 namespace hearth::worker {
 namespace {
 
-constexpr size_t kMaxRequests = 256;
+constexpr size_t kMaxRequests = 4096;
+// As in agent.proto.
+constexpr int kMaxFolders = 2000;
 constexpr absl::Duration kSpacePeriod = absl::Seconds(10);
 
 void InspectModel(const std::string& path, Env& env, v1::PathInfo& info) {
@@ -78,6 +81,10 @@ void DiskWorker::Delete(const v1::DeleteCheckpointFolder& request) {
   Post(request);
 }
 
+void DiskWorker::List(const v1::ListCheckpointFolders& request) {
+  Post(request);
+}
+
 void DiskWorker::Post(Request request) {
   absl::MutexLock lock(&mu_);
   if (queue_.size() >= kMaxRequests) {
@@ -134,12 +141,43 @@ void DiskWorker::Do(const v1::InspectPaths& request) {
 
 void DiskWorker::Do(const v1::DeleteCheckpointFolder& request) {
   const log::TaskScope scope(request.job_id(), -1);
-  const absl::Status status = root_.Delete(request.job_id(), request.path());
+  const absl::Status status = request.only_if_empty()
+                                  ? root_.DeleteIfEmpty(request.job_id(), request.path())
+                                  : root_.Delete(request.job_id(), request.path());
   if (status.ok()) {
     HEARTH_LOG_INFO("{}: removed {}", request.job_id(), request.path());
   } else {
     HEARTH_LOG_WARNING("{}: checkpoint not removed: {}", request.job_id(), status.ToString());
   }
+}
+
+void DiskWorker::Do(const v1::ListCheckpointFolders& request) {
+  v1::AgentMessage message;
+  *message.mutable_checkpoint_folders() =
+      root_.List(kMaxFolders, [this] { return InspectMeanwhile(); });
+  message.mutable_checkpoint_folders()->set_request_id(request.request_id());
+  answer_(std::move(message));
+}
+
+bool DiskWorker::InspectMeanwhile() {
+  std::vector<v1::InspectPaths> waiting;
+  {
+    absl::MutexLock lock(&mu_);
+    if (stopping_) {
+      return false;
+    }
+    std::erase_if(queue_, [&waiting](const Request& request) {
+      const auto* inspect = std::get_if<v1::InspectPaths>(&request);
+      if (inspect != nullptr) {
+        waiting.push_back(*inspect);
+      }
+      return inspect != nullptr;
+    });
+  }
+  for (const v1::InspectPaths& request : waiting) {
+    Do(request);
+  }
+  return true;
 }
 
 }  // namespace hearth::worker

@@ -1,5 +1,5 @@
-// Looks at datasets and model folders and removes checkpoints, on a thread of its own: a slow disk
-// holds up nobody else.
+// Looks at datasets and model folders, lists and removes checkpoints, on a thread of its own: a
+// slow disk holds up nobody else.
 #pragma once
 
 #include <atomic>
@@ -37,12 +37,16 @@ class DiskWorker : public DiskRequests {
   // Bytes free under the root, looked at every 10 s; 0 = not known.
   int64_t free_bytes() const { return free_bytes_.load(std::memory_order_relaxed); }
 
-  // At most 256 requests wait; further ones are dropped (the coordinator's time limit covers that).
+  // At most 4096 requests wait; further ones are dropped (the coordinator asks again, or lists what
+  // was not removed).
   void Inspect(const v1::InspectPaths& request) override;
   void Delete(const v1::DeleteCheckpointFolder& request) override;
+  // Inspections do not wait for a listing's end.
+  void List(const v1::ListCheckpointFolders& request) override;
 
  private:
-  using Request = std::variant<v1::InspectPaths, v1::DeleteCheckpointFolder>;
+  using Request =
+      std::variant<v1::InspectPaths, v1::DeleteCheckpointFolder, v1::ListCheckpointFolders>;
 
   void Post(Request request);
   void Run();
@@ -50,6 +54,9 @@ class DiskWorker : public DiskRequests {
   std::optional<Request> Take();
   void Do(const v1::InspectPaths& request);
   void Do(const v1::DeleteCheckpointFolder& request);
+  void Do(const v1::ListCheckpointFolders& request);
+  // Answers the inspections that wait; false when stopping.
+  bool InspectMeanwhile();
 
   const CheckpointRoot& root_;
   Env& env_;

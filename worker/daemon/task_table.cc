@@ -192,6 +192,9 @@ absl::Status TaskTable::OnMessage(const v1::CoordinatorMessage& message) {
       case v1::CoordinatorMessage::kDeleteCheckpoint:
         disk_->Delete(message.delete_checkpoint());
         break;
+      case v1::CoordinatorMessage::kListCheckpoints:
+        disk_->List(message.list_checkpoints());
+        break;
       case v1::CoordinatorMessage::kForget:
         HandleForget(message.forget());
         break;

@@ -42,6 +42,7 @@ class DiskRequests {
   virtual ~DiskRequests() = default;
   virtual void Inspect(const v1::InspectPaths& request) = 0;
   virtual void Delete(const v1::DeleteCheckpointFolder& request) = 0;
+  virtual void List(const v1::ListCheckpointFolders& request) = 0;
 };
 
 // Thread-safe.

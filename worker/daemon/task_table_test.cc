@@ -43,8 +43,10 @@ class FakeDisk : public DiskRequests {
  public:
   void Inspect(const v1::InspectPaths& request) override { inspected.push_back(request); }
   void Delete(const v1::DeleteCheckpointFolder& request) override { deleted.push_back(request); }
+  void List(const v1::ListCheckpointFolders& request) override { listed.push_back(request); }
   std::vector<v1::InspectPaths> inspected;
   std::vector<v1::DeleteCheckpointFolder> deleted;
+  std::vector<v1::ListCheckpointFolders> listed;
 };
 
 class TaskTableTest : public ::testing::Test {
@@ -492,6 +494,10 @@ TEST_F(TaskTableTest, DiskRequests_AreHandedOnAndAnswered) {
   Say(remove);
   EXPECT_EQ(disk_.inspected.size(), 1u);
   EXPECT_EQ(disk_.deleted.size(), 1u);
+  v1::CoordinatorMessage list;
+  list.mutable_list_checkpoints()->set_request_id(4);
+  Say(list);
+  EXPECT_EQ(disk_.listed.size(), 1u);
   v1::AgentMessage answer;
   answer.mutable_inspect_result()->set_request_id(3);
   table_->Answer(answer);

@@ -1,0 +1,328 @@
+// What lies under the workers' checkpoint roots, and what of it nobody needs. One worker of each
+// root is asked to list it: after it dials in, when gangs end, and from time to time.
+//
+// Removed without being asked is only what a job of ours has left behind for certain: in an epoch
+// whose ranks are all gone (so that no announcement can still arrive) what is no checkpoint, and
+// checkpoints that no record names and that a recorded one has overtaken. All else stays until
+// somebody prunes: folders of jobs that are not known here (deleted, or another coordinator's), of
+// epochs that the job has not reached (the store is an older copy, or the name was used before),
+// and what was changed when the job could not have done it.
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/ids.h"
+#include "coordinator/core/errors.h"
+#include "coordinator/core/impl.h"
+
+namespace hearth::coordinator {
+namespace {
+
+constexpr absl::Duration kLookEvery = absl::Minutes(10);
+// Between two listings of a root.
+constexpr absl::Duration kLookPause = absl::Seconds(30);
+// A gang that has ended may be followed by others.
+constexpr absl::Duration kAfterGang = absl::Seconds(5);
+// A worker that has not answered by then does not know the question.
+constexpr absl::Duration kAnswerTime = absl::Minutes(2);
+// A listing that is younger serves a prune as it is.
+constexpr absl::Duration kFresh = absl::Seconds(3);
+// File systems have clocks of their own.
+constexpr absl::Duration kClockSlack = absl::Minutes(1);
+constexpr int kListedMax = 2000;
+constexpr int kPrunedMax = 5000;
+constexpr size_t kNameMax = 255;
+
+// Nothing that a worker says is joined to a path unseen.
+bool WellFormed(const v1::CheckpointFolder& folder) {
+  const std::string& name = folder.name();
+  const bool named = absl::StartsWith(name, "step-") || absl::StartsWith(name, ".deleted-");
+  if (!ValidateJobId(folder.job_id()).ok() || folder.epoch() < 1 || folder.bytes() < 0 ||
+      folder.step() < 0 || name.size() > kNameMax || name.find('/') != std::string::npos ||
+      name.find('\0') != std::string::npos) {
+    return false;
+  }
+  switch (folder.kind()) {
+    case v1::CHECKPOINT_FOLDER_KIND_COMPLETE:
+    case v1::CHECKPOINT_FOLDER_KIND_TEMPORARY:
+      return named;
+    case v1::CHECKPOINT_FOLDER_KIND_EMPTY_EPOCH:
+      return name.empty();
+    default:
+      return false;
+  }
+}
+
+std::string PathOf(const v1::Worker& worker, const v1::CheckpointFolder& folder) {
+  std::string path =
+      absl::StrCat(worker.checkpoint_root(), "/", folder.job_id(), "/e", folder.epoch());
+  if (!folder.name().empty()) {
+    absl::StrAppend(&path, "/", folder.name());
+  }
+  return path;
+}
+
+v1::CoordinatorMessage DeleteMessage(const std::string& job_id,
+                                     const std::string& path,
+                                     bool only_if_empty) {
+  v1::CoordinatorMessage message;
+  message.mutable_delete_checkpoint()->set_job_id(job_id);
+  message.mutable_delete_checkpoint()->set_path(path);
+  message.mutable_delete_checkpoint()->set_only_if_empty(only_if_empty);
+  return message;
+}
+
+}  // namespace
+
+WorkerState* Core::Impl::WorkerOfRoot(const std::string& root_uuid) {
+  for (auto& [id, worker] : workers_) {
+    if (!root_uuid.empty() && worker.connection != 0 && !Silent(worker) &&
+        worker.worker().root_uuid() == root_uuid) {
+      return &worker;
+    }
+  }
+  return nullptr;
+}
+
+void Core::Impl::LookAtRoot(const std::string& root_uuid, absl::Duration after) {
+  if (root_uuid.empty()) {
+    return;
+  }
+  RootState& root = roots_[root_uuid];
+  root.due = std::min(root.due, std::max(Mono() + after, root.asked + kLookPause));
+}
+
+void Core::Impl::LookAtRootsOf(const JobState& job) {
+  for (const v1::RankRecord& rank : job.record.ranks()) {
+    LookAtRoot(workers_.at(rank.worker_id()).worker().root_uuid(), kAfterGang);
+  }
+}
+
+void Core::Impl::AskForFolders() {
+  std::erase_if(roots_, [this](const auto& entry) {
+    const RootState& root = entry.second;
+    return root.connection == 0 && root.folders.empty() && Mono() >= root.due &&
+           WorkerOfRoot(entry.first) == nullptr;
+  });
+  for (auto& [uuid, root] : roots_) {
+    if (root.connection != 0) {
+      if (connections_.count(root.connection) == 0) {
+        root.connection = 0;
+        root.due = Mono();
+      } else if (Mono() - root.asked >= kAnswerTime) {
+        root.connection = 0;
+        root.due = Mono() + kLookEvery;
+      }
+    }
+    if (root.connection != 0 || Mono() < root.due) {
+      continue;
+    }
+    root.due = absl::InfiniteDuration();
+    const WorkerState* worker = WorkerOfRoot(uuid);
+    if (worker == nullptr) {
+      continue;  // the next one that dials in is asked
+    }
+    root.worker_id = worker->worker().worker_id();
+    root.connection = worker->connection;
+    root.request_id = ++folder_questions_;
+    root.asked = Mono();
+    v1::CoordinatorMessage message;
+    message.mutable_list_checkpoints()->set_request_id(root.request_id);
+    Send(*worker, std::move(message));
+  }
+}
+
+Core::Impl::Leftover Core::Impl::JudgeFolder(const v1::CheckpointFolder& folder) const {
+  Leftover out;
+  const auto found = jobs_.find(folder.job_id());
+  if (found == jobs_.end()) {
+    out.needed = false;
+    out.reason = "no job here has this id: it was deleted, or is another coordinator's";
+    return out;
+  }
+  const JobState& job = found->second;
+  const v1::Job& view = job.job();
+  if (folder.epoch() == view.epoch() && !AllGone(job)) {
+    return out;  // being written, or announced by a report that has not arrived
+  }
+  const auto& kept = job.record.checkpoints();
+  const bool complete = folder.kind() == v1::CHECKPOINT_FOLDER_KIND_COMPLETE;
+  if (complete && std::any_of(kept.begin(), kept.end(), [&folder](const v1::Checkpoint& c) {
+        return c.epoch() == folder.epoch() && c.step() == folder.step();
+      })) {
+    return out;
+  }
+  out.needed = false;
+  if (folder.epoch() > view.epoch()) {
+    out.reason =
+        "of an epoch that the job has not reached: of an earlier job of this name, or of "
+        "a later state of the coordinator's store";
+    return out;
+  }
+  if (folder.kind() == v1::CHECKPOINT_FOLDER_KIND_EMPTY_EPOCH) {
+    out.by_itself = true;
+    out.reason = "an ended epoch without a checkpoint";
+    return out;
+  }
+  const absl::Time changed = FromProto(folder.change_time());
+  const bool over = IsTerminal(job.state()) || folder.epoch() == view.epoch();
+  const absl::Time last = FromProto(over ? view.state_time() : job.record.epoch_time());
+  const bool ours = changed >= FromProto(view.create_time()) && changed <= last + kClockSlack;
+  const bool overtaken = view.has_checkpoint() && folder.step() <= view.checkpoint().step();
+  out.reason = !complete   ? "the rest of an interrupted write or removal"
+               : overtaken ? "no record names it, and a later checkpoint is recorded"
+                           : "no record names it: it was finished when its epoch was over already";
+  if (!ours) {
+    absl::StrAppend(&out.reason, "; changed when this job did not run");
+  }
+  out.by_itself = ours && (!complete || overtaken);
+  return out;
+}
+
+void Core::Impl::RemoveFolder(const WorkerState& worker, const v1::CheckpointFolder& folder) {
+  Send(worker, DeleteMessage(folder.job_id(), PathOf(worker.worker(), folder),
+                             folder.kind() == v1::CHECKPOINT_FOLDER_KIND_EMPTY_EPOCH));
+}
+
+void Core::Impl::On(const AgentFolders& command) {
+  const WorkerState* worker = OnConnection(command.connection_id);
+  if (worker == nullptr) {
+    return;
+  }
+  const auto found = roots_.find(worker->worker().root_uuid());
+  if (found == roots_.end() || found->second.connection != command.connection_id ||
+      found->second.request_id != command.folders.request_id()) {
+    return;  // to a question that was given up
+  }
+  RootState& root = found->second;
+  root.connection = 0;
+  root.list_time = now_.wall;
+  root.truncated = command.folders.truncated();
+  root.folders.clear();
+  bool removed = false;
+  for (const v1::CheckpointFolder& folder : command.folders.folders()) {
+    if (static_cast<int>(root.folders.size()) >= kListedMax || !WellFormed(folder)) {
+      continue;
+    }
+    const Leftover judged = JudgeFolder(folder);
+    if (judged.by_itself) {
+      RemoveFolder(*worker, folder);
+      removed = true;
+    } else {
+      root.folders.push_back(folder);
+    }
+  }
+  LookAtRoot(worker->worker().root_uuid(),
+             root.truncated && removed ? absl::ZeroDuration() : kLookEvery);
+}
+
+std::vector<v1::JobFolder> Core::Impl::FoldersOf(const JobState& job) {
+  const std::string& id = job.job().job_id();
+  std::map<std::string, std::string> paths;  // by root; as the newest record names it
+  for (const v1::Checkpoint& checkpoint : job.record.checkpoints()) {
+    const size_t end = checkpoint.path().rfind(absl::StrCat("/", id, "/e"));
+    paths.try_emplace(checkpoint.root_uuid(),
+                      end == std::string::npos ? checkpoint.path()
+                                               : checkpoint.path().substr(0, end + 1 + id.size()));
+  }
+  for (const auto& [uuid, root] : roots_) {
+    if (std::any_of(root.folders.begin(), root.folders.end(),
+                    [&id](const auto& folder) { return folder.job_id() == id; })) {
+      paths.try_emplace(uuid, "");
+    }
+  }
+  std::vector<v1::JobFolder> folders;
+  for (const auto& [uuid, path] : paths) {
+    v1::JobFolder& folder = folders.emplace_back();
+    folder.set_root_uuid(uuid);
+    folder.set_path(path);
+    if (const WorkerState* worker = WorkerOfRoot(uuid)) {
+      folder.set_worker_id(worker->worker().worker_id());
+      folder.set_path(absl::StrCat(worker->worker().checkpoint_root(), "/", id));
+    }
+  }
+  return folders;
+}
+
+void Core::Impl::PruneRoot(const v1::PruneCheckpointsRequest& request,
+                           const std::string& uuid,
+                           RootState& root,
+                           v1::PruneCheckpointsResponse& response) {
+  const WorkerState* worker = WorkerOfRoot(uuid);
+  const WorkerState* lister = FindWorker(root.worker_id);
+  std::set<std::string> emptied;  // unknown jobs of which something goes
+  std::vector<v1::CheckpointFolder> rest;
+  for (v1::CheckpointFolder& folder : root.folders) {
+    const Leftover judged = JudgeFolder(folder);
+    const bool asked_for = request.job_id().empty() || request.job_id() == folder.job_id();
+    if (judged.needed || !asked_for || response.folders_size() >= kPrunedMax) {
+      response.set_truncated(response.truncated() || (!judged.needed && asked_for));
+      rest.push_back(std::move(folder));
+      continue;
+    }
+    v1::PrunableFolder& out = *response.add_folders();
+    // Of a root whose workers are all forgotten the path below the root is left.
+    const WorkerState* seen_by = worker != nullptr ? worker : lister;
+    out.set_path(PathOf(seen_by == nullptr ? v1::Worker() : seen_by->worker(), folder));
+    out.set_worker_id(seen_by == nullptr ? root.worker_id : seen_by->worker().worker_id());
+    out.set_root_uuid(uuid);
+    out.set_reason(judged.reason);
+    const bool unknown = Find(folder.job_id()) == nullptr;
+    const absl::Duration age = now_.wall - FromProto(folder.change_time());
+    if (worker == nullptr) {
+      out.set_kept("no connected worker sees this root");
+    } else if (unknown && age < absl::Seconds(request.min_age_seconds())) {
+      out.set_kept(absl::StrCat("changed ",
+                                absl::FormatDuration(absl::Trunc(age, absl::Seconds(1))),
+                                " ago: another coordinator's job may be writing it"));
+    }
+    *out.mutable_folder() = folder;
+    if (request.dry_run() || !out.kept().empty()) {
+      rest.push_back(std::move(folder));
+      continue;
+    }
+    RemoveFolder(*worker, folder);
+    if (unknown) {
+      emptied.insert(folder.job_id());
+    }
+  }
+  root.folders = std::move(rest);
+  for (const std::string& id : emptied) {
+    const std::string path = absl::StrCat(worker->worker().checkpoint_root(), "/", id);
+    Send(*worker, DeleteMessage(id, path, /*only_if_empty=*/true));
+  }
+}
+
+void Core::Impl::On(const PruneFolders& command) {
+  const v1::PruneCheckpointsRequest& request = command.request;
+  if (request.min_age_seconds() < 0) {
+    ReplyError(MakeError(absl::StatusCode::kInvalidArgument, "OUT_OF_RANGE",
+                         absl::StrCat("min_age_seconds is ", request.min_age_seconds(),
+                                      "; it must not be negative")));
+    return;
+  }
+  v1::PruneCheckpointsResponse response;
+  for (auto& [uuid, root] : roots_) {
+    const WorkerState* worker = WorkerOfRoot(uuid);
+    if (request.dry_run() && worker != nullptr &&
+        (!root.list_time.has_value() || now_.wall - *root.list_time > kFresh)) {
+      root.due = Mono();
+    }
+    if (!root.worker_id.empty()) {
+      PruneRoot(request, uuid, root, response);
+    }
+    v1::CheckpointRootState& state = *response.add_roots();
+    state.set_root_uuid(uuid);
+    state.set_worker_id(root.worker_id);
+    state.set_pending(root.connection != 0 || (worker != nullptr && root.due <= Mono()));
+    state.set_truncated(root.truncated);
+    if (root.list_time.has_value()) {
+      *state.mutable_list_time() = ToProto(*root.list_time);
+    }
+  }
+  effects_.reply = Reply{absl::OkStatus(), std::nullopt, std::nullopt};
+  effects_.reply->pruned = std::move(response);
+}
+
+}  // namespace hearth::coordinator
