@@ -11,6 +11,8 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "common/base/version.h"
 #include "common/fault/fault.h"
 #include "common/log/log.h"
@@ -36,19 +38,40 @@ struct Flags {
   CoordinatorOptions options;
   std::string log_level;
   bool log_json = false;
-  double heartbeat_seconds = 1;
-  double silence_seconds = 5;
-  double disconnect_seconds = 3;
-  double reattach_grace_seconds = 30;
-  double reattach_prompt_seconds = 8;
-  double isolation_grace_seconds = 600;
-  double kill_timeout_seconds = 60;
-  double rendezvous_seconds = 60;
-  double loading_seconds = 1800;
-  double resize_interval_seconds = 300;
-  double resize_settle_seconds = 30;
   int64_t min_free_mib = 16;
   bool check = false;
+};
+
+// Durations of the core, in seconds; CoreOptions has the defaults.
+struct SecondsRow {
+  const char* flag;
+  absl::Duration CoreOptions::*option;
+  bool may_be_zero;
+  const char* help;
+};
+constexpr SecondsRow kSeconds[] = {
+    {"--heartbeat-seconds", &CoreOptions::heartbeat, false, "Interval asked of workers"},
+    {"--silence-seconds", &CoreOptions::silence, false,
+     "A worker silent for longer, whose job makes no progress, is lost"},
+    {"--disconnect-seconds", &CoreOptions::disconnect_silence, false,
+     "The same for a worker whose connection has ended and that does not dial again"},
+    {"--reattach-grace-seconds", &CoreOptions::reattach_grace, true,
+     "After a start no worker counts as silent for this long"},
+    {"--reattach-prompt-seconds", &CoreOptions::reattach_prompt, true,
+     "... or this long, once the rest of its gang, or all other workers with tasks, are back"},
+    {"--isolation-grace-seconds", &CoreOptions::isolation_grace, true,
+     "Cut off from the workers, replace none for this long"},
+    {"--resize-interval-seconds", &CoreOptions::resize_interval, true,
+     "A job that runs on fewer workers than it wants grows at the earliest so long after it was "
+     "started, at its next checkpoint"},
+    {"--resize-settle-seconds", &CoreOptions::resize_settle, true,
+     "... onto workers that have been free for so long"},
+    {"--rendezvous-seconds", &CoreOptions::rendezvous_timeout, false,
+     "Ranks that have all come and are not connected after this long are started again"},
+    {"--loading-seconds", &CoreOptions::loading_timeout, false,
+     "The same for a rank that loads its data and model for this long"},
+    {"--kill-timeout-seconds", &CoreOptions::kill_timeout, false,
+     "A worker that does not confirm a kill for this long is unhealthy"},
 };
 
 void AddFlags(CLI::App& app, Flags& flags) {
@@ -81,67 +104,19 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "Refuse new jobs when so many are kept, whatever their state")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  app.add_option("--heartbeat-seconds", flags.heartbeat_seconds, "Interval asked of workers")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--silence-seconds", flags.silence_seconds,
-                 "A worker silent for longer, whose job makes no progress, is lost")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--disconnect-seconds", flags.disconnect_seconds,
-                 "The same for a worker whose connection has ended and that does not dial again")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--reattach-grace-seconds", flags.reattach_grace_seconds,
-                 "After a start no worker counts as silent for this long")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--reattach-prompt-seconds", flags.reattach_prompt_seconds,
-                 "... or this long, once the rest of its gang, or all other workers with tasks, "
-                 "are back")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--isolation-grace-seconds", flags.isolation_grace_seconds,
-                 "Cut off from the workers, replace none for this long")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--resize-interval-seconds", flags.resize_interval_seconds,
-                 "A job that runs on fewer workers than it wants grows at the earliest so long "
-                 "after it was started, at its next checkpoint")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--resize-settle-seconds", flags.resize_settle_seconds,
-                 "... onto workers that have been free for so long")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--rendezvous-seconds", flags.rendezvous_seconds,
-                 "Ranks that have all come and are not connected after this long are started again")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--loading-seconds", flags.loading_seconds,
-                 "The same for a rank that loads its data and model for this long")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--kill-timeout-seconds", flags.kill_timeout_seconds,
-                 "A worker that does not confirm a kill for this long is unhealthy")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+  for (const SecondsRow& row : kSeconds) {
+    absl::Duration& value = options.loop.core.*row.option;
+    app.add_option_function<double>(
+           row.flag, [&value](const double& seconds) { value = absl::Seconds(seconds); }, row.help)
+        ->default_str(absl::StrCat(absl::ToDoubleSeconds(value)))
+        ->check(row.may_be_zero ? CLI::NonNegativeNumber : CLI::PositiveNumber);
+  }
 }
 
 void Convert(Flags& flags) {
   CoreOptions& core = flags.options.loop.core;
-  core.heartbeat = absl::Seconds(flags.heartbeat_seconds);
-  core.silence = absl::Seconds(flags.silence_seconds);
-  core.disconnect_silence = std::min(core.silence, absl::Seconds(flags.disconnect_seconds));
-  core.resize_interval = absl::Seconds(flags.resize_interval_seconds);
-  core.resize_settle = absl::Seconds(flags.resize_settle_seconds);
-  core.reattach_grace = absl::Seconds(flags.reattach_grace_seconds);
-  core.reattach_prompt =
-      absl::Seconds(std::min(flags.reattach_grace_seconds, flags.reattach_prompt_seconds));
-  core.isolation_grace = absl::Seconds(flags.isolation_grace_seconds);
-  core.kill_timeout = absl::Seconds(flags.kill_timeout_seconds);
-  core.rendezvous_timeout = absl::Seconds(flags.rendezvous_seconds);
-  core.loading_timeout = absl::Seconds(flags.loading_seconds);
+  core.disconnect_silence = std::min(core.silence, core.disconnect_silence);
+  core.reattach_prompt = std::min(core.reattach_grace, core.reattach_prompt);
   flags.options.loop.min_free_bytes = flags.min_free_mib << 20;
 }
 

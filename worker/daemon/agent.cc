@@ -68,7 +68,9 @@ void Agent::Run() {
       return;
     }
     LogFailure(status, welcomed);
-    if (welcomed) {
+    if (welcomed && absl::IsInvalidArgument(status)) {
+      // Something that we hold is refused, and will be again: no reason to hurry.
+    } else if (welcomed) {
       lost_at_ = clock_.Monotonic();
       backoff_.Reset();  // the same one again first: it is most likely restarting
     } else if (!options_.coordinators.Advance()) {
@@ -135,6 +137,7 @@ void Agent::NoteWelcome() {
     ++counters_.connects;
   }
   last_logged_.clear();
+  ever_welcomed_ = true;
   name_taken_since_ = absl::InfiniteDuration();
   HEARTH_LOG_INFO("connected to coordinator {}", options_.coordinators.current());
 }
@@ -172,8 +175,10 @@ bool Agent::IsFatal(const absl::Status& status, bool welcomed) {
     // A coordinator that has been superseded cannot judge us.
     fatal = rpc::ErrorReason(status) != "STALE_GENERATION";
   } else if (absl::IsAlreadyExists(status)) {
+    // One that had the name keeps asking for it: whoever has it now may be a stranger who will be
+    // sent away. One that never had it was started wrongly.
     name_taken_since_ = std::min(name_taken_since_, clock_.Monotonic());
-    fatal = clock_.Monotonic() - name_taken_since_ >= options_.name_taken_grace;
+    fatal = !ever_welcomed_ && clock_.Monotonic() - name_taken_since_ >= options_.name_taken_grace;
   } else if (absl::IsInvalidArgument(status)) {
     fatal = true;
   }

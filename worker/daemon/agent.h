@@ -48,7 +48,8 @@ class Agent {
 
   // `tick` is called on the agent's thread each heartbeat interval, connected or not; it should
   // call TaskTable::Tick. `on_fatal` is called once, on that thread, when dialling makes no sense
-  // any more: ABORTED (a newer daemon has our name), ALREADY_EXISTS (another live one has it),
+  // any more: ABORTED (a newer daemon has our name), ALREADY_EXISTS (another live one has it, or it
+  // is bound to another data dir; only before the first Welcome, later we keep asking),
   // INVALID_ARGUMENT (the coordinator does not accept our Hello). The agent then does nothing more.
   // `table` and `clock` outlive the object.
   Agent(Options options,
@@ -97,6 +98,7 @@ class Agent {
   absl::Duration next_tick_;
   absl::Duration lost_at_;  // when the stream before ended; at first: when the agent began
   absl::Duration name_taken_since_ = absl::InfiniteDuration();
+  bool ever_welcomed_ = false;
   std::string last_logged_;
 
   std::thread thread_;

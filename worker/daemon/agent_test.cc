@@ -289,6 +289,21 @@ TEST_F(AgentTest, Hello_NameTaken_IsFatalAfterTheGrace) {
   EXPECT_EQ(WaitForFatal().code(), absl::StatusCode::kAlreadyExists);
 }
 
+// It had the name: whoever has it now may go again.
+TEST_F(AgentTest, Hello_NameTakenAfterAWelcome_IsAskedForAgain) {
+  FakeCoordinator coordinator;
+  Dial(coordinator.address(), absl::Milliseconds(1));
+  FakeCoordinator::Stream& stream = coordinator.Wait(0);
+  Greet(stream);
+  stream.WaitForHeartbeat();
+  stream.Close(grpc::Status(grpc::StatusCode::UNAVAILABLE, "restart"));
+  const grpc::Status taken(grpc::StatusCode::ALREADY_EXISTS, "name taken");
+  for (int i = 1; i < 4; ++i) {
+    coordinator.Wait(i).Close(taken);
+  }
+  Greet(coordinator.Wait(4));
+}
+
 TEST_F(AgentTest, Kill_OverTheStream_EndsWithCleanKilledExit) {
   FakeCoordinator coordinator;
   Dial(coordinator.address());

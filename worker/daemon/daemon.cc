@@ -22,6 +22,7 @@
 #include "common/io/env.h"
 #include "common/log/log.h"
 #include "common/rpc/security.h"
+#include "worker/daemon/name_key.h"
 
 namespace hearth::worker {
 namespace {
@@ -148,6 +149,7 @@ absl::Status Daemon::ClaimName() {
     options_.data_dir = absl::StrCat(options_.home, "/workers/", options_.name);
   }
   HEARTH_ASSIGN_OR_RETURN(data_dir_lock_, LockDataDir(options_.data_dir));
+  HEARTH_ASSIGN_OR_RETURN(name_key_, LoadOrMakeNameKey(options_.data_dir));
   HEARTH_ASSIGN_OR_RETURN(const rpc::CoordinatorList coordinators,
                           rpc::CoordinatorList::Parse(options_.coordinator));
   advertise_ = options_.advertise.empty() ? SourceAddressTowards(coordinators.current())
@@ -170,6 +172,7 @@ absl::Status Daemon::StartParts() {
   identity.set_checkpoint_root(root_.path());
   identity.set_root_uuid(root_.uuid());
   identity.set_version(VersionString());
+  identity.set_name_key(name_key_);
   table.device = options_.device;
   if (gpu_ != nullptr) {
     table.device = "cuda:0";

@@ -70,6 +70,7 @@ class Daemon {
   const v1::DeviceInfo device_;
   std::optional<DaemonIndex> index_;
   Fd data_dir_lock_;
+  std::string name_key_;
   Fd fatal_event_;  // eventfd, written by OnFatal
   std::string advertise_;
 

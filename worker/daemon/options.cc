@@ -5,6 +5,7 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/ids.h"
@@ -21,6 +22,10 @@ constexpr char kFooter[] =
     "Exit codes: 0 stopped in order; 1 error; 2 usage; 3 a newer daemon has this worker's name;\n"
     "4 another live daemon has its name or GPU; 5 killed by a second signal.\n"
     "SIGTERM: the task writes a checkpoint and stops, then the worker leaves. A second one kills.";
+
+// As the coordinator accepts them (coordinator/service/agent_rules.cc).
+constexpr size_t kMaxLabels = 64;
+constexpr size_t kMaxLabelBytes = 253;
 
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): before threads start
@@ -74,9 +79,22 @@ absl::Status ParseLabels(const std::vector<std::string>& labels, WorkerOptions& 
     if (equals == 0 || equals == std::string::npos) {
       return absl::InvalidArgumentError(absl::StrCat("--label ", label, ": expected key=value"));
     }
+    const absl::string_view key = absl::string_view(label).substr(0, equals);
+    const absl::string_view value = absl::string_view(label).substr(equals + 1);
+    if (key.size() > kMaxLabelBytes || value.size() > kMaxLabelBytes ||
+        std::any_of(label.begin(), label.end(),
+                    [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); })) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--label: key and value have at most ", kMaxLabelBytes,
+                       " characters each, none of them a control character"));
+    }
     if (!options.labels.emplace(label.substr(0, equals), label.substr(equals + 1)).second) {
       return absl::InvalidArgumentError(absl::StrCat("--label ", label, ": key given twice"));
     }
+  }
+  if (options.labels.size() > kMaxLabels) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--label: ", options.labels.size(), " are given; at most ", kMaxLabels));
   }
   return absl::OkStatus();
 }

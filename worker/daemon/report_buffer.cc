@@ -11,7 +11,11 @@ ReportBuffer::ReportBuffer(std::string job_id,
                            int64_t epoch,
                            int32_t rank,
                            const ReportLimits& limits)
-    : job_id_(std::move(job_id)), epoch_(epoch), rank_(rank), limits_(limits) {}
+    : job_id_(std::move(job_id)),
+      epoch_(epoch),
+      rank_(rank),
+      limits_(limits),
+      log_rate_(limits.log_bytes_per_second, limits.log_burst_bytes) {}
 
 int64_t& ReportBuffer::BytesOf(Kind kind) {
   switch (kind) {
@@ -27,6 +31,7 @@ int64_t& ReportBuffer::BytesOf(Kind kind) {
 
 int64_t ReportBuffer::Add(v1::TaskReport report) {
   if (report.has_exit()) {
+    FlushTail();
     SealLogs();
   }
   Kind kind = Kind::kOther;
@@ -49,7 +54,42 @@ int64_t ReportBuffer::Add(v1::TaskReport report) {
   return last_seq_;
 }
 
-void ReportBuffer::AddLog(v1::LogLine line) {
+void ReportBuffer::AddLog(v1::LogLine line, absl::Duration now) {
+  const auto bytes = static_cast<int64_t>(line.text().size());
+  if (tail_.empty() && log_rate_.Take(static_cast<double>(bytes), now)) {
+    Open(std::move(line));
+    return;
+  }
+  tail_bytes_ += bytes;
+  tail_.push_back(std::move(line));
+  while (tail_bytes_ > limits_.log_tail_bytes && tail_.size() > 1) {
+    const auto lost = static_cast<int64_t>(tail_.front().text().size());
+    tail_bytes_ -= lost;
+    tail_.pop_front();
+    // Goes with the next line that is let in: the tail is never empty here.
+    open_.set_dropped(open_.dropped() + 1);
+    ++dropped_log_lines_;
+    dropped_log_bytes_ += lost;
+  }
+}
+
+void ReportBuffer::LetIn(absl::Duration now) {
+  while (!tail_.empty() && log_rate_.Take(static_cast<double>(tail_.front().text().size()), now)) {
+    tail_bytes_ -= static_cast<int64_t>(tail_.front().text().size());
+    Open(std::move(tail_.front()));
+    tail_.pop_front();
+  }
+}
+
+void ReportBuffer::FlushTail() {
+  for (v1::LogLine& line : tail_) {
+    Open(std::move(line));
+  }
+  tail_.clear();
+  tail_bytes_ = 0;
+}
+
+void ReportBuffer::Open(v1::LogLine line) {
   open_bytes_ += static_cast<int64_t>(line.ByteSizeLong());
   *open_.add_lines() = std::move(line);
   if (open_bytes_ >= limits_.batch_bytes) {

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "absl/time/time.h"
+#include "common/base/token_bucket.h"
 #include "hearth/v1/agent.pb.h"
 
 namespace hearth::worker {
@@ -20,6 +22,12 @@ struct ReportLimits {
   int64_t step_bytes = 256 << 20;
   // A batch of log lines is sealed, that is given its number, at this size.
   int64_t batch_bytes = 64 << 10;
+  // Log lines a task may write: after a burst so many bytes a second. What is over waits, the
+  // newest `log_tail_bytes` of it, until there is room or the task ends; older lines go, counted.
+  // So a flood costs the middle of a log and neither its last words nor the coordinator's time.
+  double log_bytes_per_second = 256 << 10;
+  double log_burst_bytes = 4 << 20;
+  int64_t log_tail_bytes = 256 << 10;
 };
 
 // Numbers the reports of one (job, epoch, rank) from 1 without gaps and keeps them until they are
@@ -36,7 +44,11 @@ class ReportBuffer {
   // TaskExit seals the open batch first. Returns the seq.
   int64_t Add(v1::TaskReport report);
 
-  void AddLog(v1::LogLine line);
+  // `now` is monotonic.
+  void AddLog(v1::LogLine line, absl::Duration now);
+  // Lets lines in that wait for the rate, as far as there is room. To be called once a second or
+  // so: a log may fall silent, and single lines of a flood would make a report each.
+  void LetIn(absl::Duration now);
 
   // Numbers the lines collected so far. False: there are none.
   bool SealLogs();
@@ -51,10 +63,12 @@ class ReportBuffer {
   int64_t last_seq() const { return last_seq_; }
   // 0 = nothing is kept.
   int64_t first_unacked_seq() const { return entries_.empty() ? 0 : entries_.front().seq; }
-  bool has_open_logs() const { return open_.lines_size() > 0 || open_.dropped() > 0; }
-  // Nothing kept and nothing open.
-  bool empty() const { return entries_.empty() && !has_open_logs(); }
-  int64_t bytes() const { return log_bytes_ + step_bytes_ + other_bytes_ + open_bytes_; }
+  bool has_open_logs() const { return open_.lines_size() > 0; }
+  // Nothing kept, nothing open and nothing waiting.
+  bool empty() const { return entries_.empty() && !has_open_logs() && tail_.empty(); }
+  int64_t bytes() const {
+    return log_bytes_ + step_bytes_ + other_bytes_ + open_bytes_ + tail_bytes_;
+  }
   int64_t dropped_log_lines() const { return dropped_log_lines_; }
   int64_t dropped_log_bytes() const { return dropped_log_bytes_; }
   int64_t dropped_steps() const { return dropped_steps_; }
@@ -68,6 +82,9 @@ class ReportBuffer {
   };
 
   int64_t& BytesOf(Kind kind);
+  void Open(v1::LogLine line);
+  // Lets in what waits, whatever the rate.
+  void FlushTail();
   // Replaces the payload of `entry` by an empty LogBatch that counts `dropped` lines.
   void Hollow(Entry& entry, int64_t dropped);
   void EnforceLogBound();
@@ -79,6 +96,9 @@ class ReportBuffer {
   const ReportLimits limits_;
   std::deque<Entry> entries_;  // by seq, without gaps
   v1::LogBatch open_;
+  TokenBucket log_rate_;
+  std::deque<v1::LogLine> tail_;  // over the rate, oldest first
+  int64_t tail_bytes_ = 0;
   int64_t last_seq_ = 0;
   int64_t log_bytes_ = 0;
   int64_t step_bytes_ = 0;

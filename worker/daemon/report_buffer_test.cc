@@ -9,6 +9,8 @@
 namespace hearth::worker {
 namespace {
 
+constexpr absl::Duration kNow = absl::Seconds(1000);
+
 v1::TaskReport Step(int64_t step) {
   v1::TaskReport report;
   report.mutable_step()->set_step(step);
@@ -65,8 +67,8 @@ TEST(ReportBufferTest, Ack_Cumulative_KeepsTheRestAndFreesBytes) {
 TEST(ReportBufferTest, AddLog_Lines_AreNumberedTogetherWhenSealed) {
   ReportBuffer buffer("job", 1, 0, {});
   EXPECT_FALSE(buffer.SealLogs());
-  buffer.AddLog(Line("a"));
-  buffer.AddLog(Line("b"));
+  buffer.AddLog(Line("a"), kNow);
+  buffer.AddLog(Line("b"), kNow);
   EXPECT_EQ(buffer.last_seq(), 0);
   EXPECT_FALSE(buffer.empty());
   EXPECT_TRUE(buffer.SealLogs());
@@ -77,7 +79,7 @@ TEST(ReportBufferTest, AddLog_Lines_AreNumberedTogetherWhenSealed) {
 
 TEST(ReportBufferTest, Add_Exit_ComesAfterTheOpenLogs) {
   ReportBuffer buffer("job", 1, 0, {});
-  buffer.AddLog(Line("last words"));
+  buffer.AddLog(Line("last words"), kNow);
   v1::TaskReport exit;
   exit.mutable_exit()->set_clean(true);
   buffer.Add(std::move(exit));
@@ -94,7 +96,7 @@ TEST(ReportBufferTest, LogBound_Exceeded_DropsOldestLinesCountsThemAndKeepsSteps
   ReportBuffer buffer("job", 1, 0, limits);
   for (int i = 1; i <= 50; ++i) {
     buffer.Add(Step(i));
-    buffer.AddLog(Line(std::string(500, 'x')));
+    buffer.AddLog(Line(std::string(500, 'x')), kNow);
   }
   buffer.SealLogs();
   int64_t next = 1;
@@ -149,12 +151,71 @@ TEST(ReportBufferTest, LogBound_AfterAcks_StillWorks) {
   limits.batch_bytes = 100;
   ReportBuffer buffer("job", 1, 0, limits);
   for (int i = 0; i < 200; ++i) {
-    buffer.AddLog(Line(std::string(200, 'y')));
+    buffer.AddLog(Line(std::string(200, 'y')), kNow);
     if (i % 7 == 0) {
       buffer.Ack(buffer.last_seq() - 2);
     }
     EXPECT_LE(buffer.bytes(), 3000);
   }
+}
+
+// A flood costs the middle of the log: the burst gets through, then the rate, and the last lines
+// before the end stay, whatever was said in between.
+TEST(ReportBufferTest, LogRate_Flood_DropsCountsAndKeepsTheLastWords) {
+  ReportLimits limits;
+  limits.log_bytes_per_second = 1000;
+  limits.log_burst_bytes = 10'000;
+  limits.log_tail_bytes = 1000;
+  ReportBuffer buffer("job", 1, 0, limits);
+  for (int i = 0; i < 10'000; ++i) {  // 1 MB in 10 s
+    const absl::Duration now = kNow + i * absl::Milliseconds(1);
+    buffer.AddLog(Line(std::string(94, 'x') + std::to_string(100'000 + i)), now);
+    if (i % 1000 == 999) {
+      buffer.LetIn(now);
+    }
+  }
+  v1::TaskReport exit;
+  exit.mutable_exit()->set_clean(true);
+  buffer.Add(std::move(exit));
+  int64_t kept = 0;
+  int64_t dropped = 0;
+  std::string last;
+  for (const v1::TaskReport& report : All(buffer)) {
+    kept += report.logs().lines_size();
+    dropped += report.logs().dropped();
+    for (const v1::LogLine& line : report.logs().lines()) {
+      EXPECT_LT(last, line.text()) << "in order";
+      last = line.text();
+    }
+  }
+  EXPECT_EQ(kept + dropped, 10'000);
+  EXPECT_GE(kept, 190);  // the burst's 100 lines, then 10 a second
+  EXPECT_LE(kept, 210);
+  EXPECT_EQ(last, std::string(94, 'x') + "109999");
+  EXPECT_EQ(buffer.dropped_log_lines(), dropped);
+  EXPECT_EQ(buffer.dropped_log_bytes(), dropped * 100);
+}
+
+TEST(ReportBufferTest, LogRate_AfterAFlood_WhatWaitsComesWithTheTime) {
+  ReportLimits limits;
+  limits.log_bytes_per_second = 100;
+  limits.log_burst_bytes = 100;
+  ReportBuffer buffer("job", 1, 0, limits);
+  for (const char* text : {"first", "second", "third"}) {
+    buffer.AddLog(Line(std::string(95, ' ') + text), kNow);
+  }
+  EXPECT_TRUE(buffer.SealLogs());
+  EXPECT_FALSE(buffer.empty());
+  buffer.Ack(1);
+  EXPECT_FALSE(buffer.SealLogs());
+  EXPECT_FALSE(buffer.empty()) << "two lines wait";
+  buffer.LetIn(kNow + absl::Seconds(1.1));
+  EXPECT_TRUE(buffer.SealLogs());
+  buffer.LetIn(kNow + absl::Seconds(3));
+  EXPECT_TRUE(buffer.SealLogs());
+  buffer.Ack(3);
+  EXPECT_TRUE(buffer.empty());
+  EXPECT_EQ(buffer.dropped_log_lines(), 0);
 }
 
 }  // namespace

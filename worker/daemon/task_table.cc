@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/clip_text.h"
 #include "common/log/log.h"
 #include "common/log/task_scope.h"
+#include "worker/daemon/clip_texts.h"
 #include "worker/daemon/line_splitter.h"
 #include "worker/daemon/task_exit.h"
 
@@ -15,7 +17,9 @@ namespace {
 
 constexpr size_t kMaxAnswers = 64;
 constexpr size_t kMaxRememberedJobs = 4096;
-
+// Of every text that a trainer gives for people.
+constexpr size_t kMaxTextBytes = 4000;
+constexpr size_t kMaxPhaseBytes = 64;
 }  // namespace
 
 TaskTable::TaskTable(Options options, const CheckpointRoot& root, Clock& clock)
@@ -389,6 +393,11 @@ void TaskTable::EraseIfDone(const TaskKey& key) {
 
 void TaskTable::Report(TaskState& state, v1::TaskReport report) {
   if (!state.forgotten) {
+    // A coordinator ends the stream of a worker that sends it more; log lines have limits of their
+    // own, keys and values are answered by it.
+    if (!report.has_kv_put()) {
+      ClipTexts(report, kMaxTextBytes);
+    }
     state.reports.Add(std::move(report));
   }
 }
@@ -452,11 +461,12 @@ void TaskTable::OnTrainerMessage(const TaskKey& key, v1::FromTrainer message) {
         break;
       case v1::FromTrainer::kLog: {
         v1::LogLine line =
-            MakeLine(*state, message.log().level(), SanitizeUtf8(message.log().text()));
+            MakeLine(*state, message.log().level(),
+                     SanitizeUtf8(ClipBytes(message.log().text(), LineSplitter::kMaxLineBytes)));
         if (message.log().has_time()) {
           *line.mutable_time() = message.log().time();
         }
-        state->reports.AddLog(std::move(line));
+        state->reports.AddLog(std::move(line), clock_.Monotonic());
         break;
       }
       case v1::FromTrainer::kCheckpoint:
@@ -477,7 +487,7 @@ void TaskTable::OnTrainerMessage(const TaskKey& key, v1::FromTrainer message) {
         state->exit = std::move(*message.mutable_exit());
         break;
       case v1::FromTrainer::kPhase:
-        state->phase = message.phase().name();
+        state->phase = ClipText(message.phase().name(), kMaxPhaseBytes);
         break;
       case v1::FromTrainer::kProgress:
         state->step = std::max(state->step, message.progress().step());
@@ -500,7 +510,7 @@ void TaskTable::OnTrainerOutput(const TaskKey& key, std::string_view level, std:
     if (state == nullptr || state->forgotten) {
       return;
     }
-    state->reports.AddLog(MakeLine(*state, level, std::move(text)));
+    state->reports.AddLog(MakeLine(*state, level, std::move(text)), clock_.Monotonic());
   }
   Wake();
 }
@@ -574,6 +584,7 @@ void TaskTable::Tick(const v1::DeviceStatus& status,
     unhealthy_reason_ = unhealthy_reason;
     checkpoint_free_bytes_ = checkpoint_free_bytes;
     for (auto& [key, state] : tasks_) {
+      state.reports.LetIn(clock_.Monotonic());
       if (state.lives() && state.energy_begin == 0.0) {
         state.energy_begin = status.energy_joules();
       }
