@@ -127,7 +127,7 @@ int Fail(const absl::Status& status, int code) {
 
 int StartFailure(const absl::Status& status) {
   const bool locked = absl::IsFailedPrecondition(status) &&
-                      status.message().find("in use") != absl::string_view::npos;
+                      status.message().find("is in use by") != absl::string_view::npos;
   const bool refused = absl::IsFailedPrecondition(status) || absl::IsDataLoss(status);
   return Fail(status, locked                            ? kExitLocked
                       : refused                         ? kExitRefused

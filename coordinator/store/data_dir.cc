@@ -104,8 +104,8 @@ absl::Status AdmitFolder(const FolderState& folder, const std::string& dir, bool
   if (folder.marker.has_value()) {
     return restore ? absl::OkStatus()
                    : absl::FailedPreconditionError(absl::StrCat(
-                         dir, "/store.db is missing or empty, and the folder has been in use: put ",
-                         "a copy of it back; or start once with --restore, which begins with an ",
+                         dir, "/store.db is missing or empty, and the folder has had one: put a ",
+                         "copy of it back; or start once with --restore, which begins with an ",
                          "empty store and keeps the old jobs' files under ", dir, "/quarantine"));
   }
   if (folder.has_jobs || !folder.others.empty()) {

@@ -69,9 +69,13 @@ struct Store::Statements {
 };
 
 Store::Store(const StoreOptions& options, Env& env)
-    : options_(options), env_(env), quarantine_(env, options.data_dir, options.now) {}
+    : options_(options),
+      env_(env),
+      quarantine_(env, options.data_dir, options.now),
+      flusher_(std::make_unique<Flusher>()) {}
 
 Store::~Store() {
+  flusher_.reset();  // writes to the folder, so it ends while we hold the lock
   statements_.reset();
   database_.reset();
   if (lock_fd_ >= 0) {
@@ -225,29 +229,22 @@ absl::Status Store::RepairMeta(const FolderState& folder) {
   return PutMeta("generation", folder.marker.value_or(Marker{}).generation);
 }
 
-absl::Status Store::CheckIdentity(const FolderState& folder,
-                                  int64_t generation,
-                                  int64_t data_id) const {
-  const std::string advice =
-      ": if a copy was put back on purpose, start once with --restore (docs/runbook.md, Backup and "
-      "restore)";
+// Empty = the database belongs here and is as new as the folder; else what is wrong.
+std::string Store::WrongIdentity(const FolderState& folder,
+                                 int64_t generation,
+                                 int64_t data_id) const {
   if (!folder.marker.has_value()) {
     return data_id == 0
-               ? absl::OkStatus()
-               : absl::FailedPreconditionError(absl::StrCat(
-                     DatabasePath(), " belongs to another folder than this one, which has ",
-                     "no marker", advice));
+               ? ""
+               : DatabasePath() + " belongs to another folder than this one, which has no marker";
   }
   if (data_id != 0 && data_id != folder.marker->id) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(DatabasePath(), " belongs to another folder than this one", advice));
+    return DatabasePath() + " belongs to another folder than this one";
   }
-  if (generation < folder.marker->generation) {
-    return absl::FailedPreconditionError(absl::StrCat(DatabasePath(), " is of generation ",
-                                                      generation, ", and the folder has seen ",
-                                                      folder.marker->generation, advice));
-  }
-  return absl::OkStatus();
+  return generation >= folder.marker->generation
+             ? ""
+             : absl::StrCat(DatabasePath(), " is of generation ", generation,
+                            ", and the folder has seen ", folder.marker->generation);
 }
 
 // The database first, then the marker: a crash between them leaves a marker that lags, never a
@@ -259,18 +256,19 @@ absl::Status Store::StartGeneration(const FolderState& folder) {
                           QueryInt("SELECT value FROM meta WHERE key = 'data_id'"));
   HEARTH_ASSIGN_OR_RETURN(revision_, QueryInt("SELECT value FROM meta WHERE key = 'revision'"));
   HEARTH_ASSIGN_OR_RETURN(journal_id_, QueryInt("SELECT coalesce(max(id), 0) FROM journal"));
-  const absl::Status identity = CheckIdentity(folder, stored, data_id);
-  if (!options_.restore) {
-    HEARTH_RETURN_IF_ERROR(identity);
+  const std::string wrong = WrongIdentity(folder, stored, data_id);
+  if (!wrong.empty() && !options_.restore) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(wrong, ": if a copy was put back on purpose, start once with --restore ",
+                     "(docs/runbook.md, Backup and restore)"));
   }
   const int64_t seen = folder.marker.value_or(Marker{}).generation;
   generation_ =
       1 + (options_.restore ? std::max({stored, seen, absl::ToUnixSeconds(options_.now)}) : stored);
   if (options_.restore) {
-    warnings_.push_back(absl::StrCat(
-        "restored: store.db was of generation ", stored, ", the folder had seen ", seen,
-        ", this start is ", generation_,
-        identity.ok() ? "" : absl::StrCat(" (", std::string(identity.message()), ")")));
+    warnings_.push_back(absl::StrCat("restored: store.db was of generation ", stored,
+                                     ", the folder had seen ", seen, ", this start is ",
+                                     generation_, wrong.empty() ? "" : absl::StrCat("; ", wrong)));
   }
   HEARTH_RETURN_IF_ERROR(PutMeta("generation", generation_));
   const Marker marker{folder.marker.has_value() ? folder.marker->id : NewDataId(), generation_};
@@ -389,9 +387,9 @@ void Store::NoteRefused(const LogKey& key, int64_t cursor) {
 // Takes the result of a flush that is over, and slows the caller down when the disk cannot follow.
 absl::Status Store::CheckFlush() {
   if (flush_ == FlushState::kRunning && journal_bytes_ > kJournalFull * options_.journal_bytes) {
-    flusher_.Wait();
+    flusher_->Wait();
   }
-  if (const std::optional<absl::Status> result = flusher_.TakeResult()) {
+  if (const std::optional<absl::Status> result = flusher_->TakeResult()) {
     HEARTH_RETURN_IF_ERROR(*result);
     flush_ = FlushState::kOver;
   }
@@ -575,7 +573,7 @@ void Store::BeginFlush() {
   for (const auto& [key, log] : flushing_) {
     logs.push_back(log);
   }
-  flusher_.Begin(std::move(logs));
+  flusher_->Begin(std::move(logs));
   flush_ = FlushState::kRunning;
 }
 
@@ -587,7 +585,7 @@ absl::Status Store::Flush() {
       }
       BeginFlush();
     }
-    flusher_.Wait();
+    flusher_->Wait();
     HEARTH_RETURN_IF_ERROR(Commit({}).status());
   }
   return absl::OkStatus();

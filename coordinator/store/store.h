@@ -123,7 +123,7 @@ class Store {
   absl::Status CheckSound();
   absl::Status CheckSchema(const FolderState& folder);
   absl::Status RepairMeta(const FolderState& folder);
-  absl::Status CheckIdentity(const FolderState& folder, int64_t generation, int64_t data_id) const;
+  std::string WrongIdentity(const FolderState& folder, int64_t generation, int64_t data_id) const;
   absl::Status StartGeneration(const FolderState& folder);
   absl::Status PrepareStatements();
   absl::StatusOr<int64_t> QueryInt(const std::string& sql);
@@ -186,7 +186,7 @@ class Store {
   FlushState flush_ = FlushState::kNone;
   std::map<LogKey, LogPtr> flushing_;  // of a flush that is not recorded; without deleted jobs
   int64_t flushing_through_ = 0;       // the journal's rows up to here are in the files after it
-  Flusher flusher_;
+  std::unique_ptr<Flusher> flusher_;
 
   mutable absl::Mutex mu_;
   std::map<LogKey, LogPtr> logs_ ABSL_GUARDED_BY(mu_);
