@@ -1,5 +1,7 @@
 #include "common/spec/gpus.h"
 
+#include "absl/strings/ascii.h"
+
 namespace hearth::spec {
 namespace {
 
@@ -23,12 +25,25 @@ absl::Span<const GpuRow> Gpus() {
 }
 
 const GpuRow* FindGpu(std::string_view name) {
+  const auto inside_word = [name](size_t at) {
+    return at < name.size() && absl::ascii_isalnum(static_cast<unsigned char>(name[at]));
+  };
+  const GpuRow* found = nullptr;
   for (const GpuRow& row : kGpus) {
-    if (name.find(row.name) != std::string_view::npos) {
-      return &row;
+    for (size_t at = name.find(row.name); at != std::string_view::npos;
+         at = name.find(row.name, at + 1)) {
+      // A GH200 is no H200, an H100 PCIe no H100.
+      const bool whole = (at == 0 || !inside_word(at - 1)) && !inside_word(at + row.name.size());
+      if (whole && (found == nullptr || row.name.size() > found->name.size())) {
+        found = &row;
+      }
     }
   }
-  return nullptr;
+  return found;
+}
+
+int64_t PlannableBytes(std::string_view device, int64_t memory_bytes, int world_size) {
+  return device == "cuda" ? memory_bytes - OverheadBytes(world_size) : memory_bytes;
 }
 
 }  // namespace hearth::spec

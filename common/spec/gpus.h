@@ -15,10 +15,11 @@ struct GpuRow {
   double memory_bytes = 0;  // bytes/s, datasheet
 };
 
-// In the order in which they are tried. Sources: vendors' datasheets and whitepapers.
+// Sources: vendors' datasheets and whitepapers.
 absl::Span<const GpuRow> Gpus();
 
-// The row whose name is part of `name`; nullptr when there is none.
+// The row with the longest name that stands in `name` as words of its own; nullptr when there is
+// none.
 const GpuRow* FindGpu(std::string_view name);
 
 // Device memory that a process takes besides its arena, bytes: CUDA context and code, cuBLASLt,
@@ -36,5 +37,9 @@ inline constexpr int64_t kNcclOverheadBytes = 905'000'000;
 constexpr int64_t OverheadBytes(int world_size) {
   return kProcessOverheadBytes + (world_size > 1 ? kNcclOverheadBytes : 0);
 }
+
+// What of a device's memory (bytes, all of it) a plan may take: all but OverheadBytes on "cuda",
+// all on "cpu". May be negative.
+int64_t PlannableBytes(std::string_view device, int64_t memory_bytes, int world_size);
 
 }  // namespace hearth::spec

@@ -1,7 +1,9 @@
 // The small tables: formats, recipes, objectives, names.
 #include <set>
+#include <string>
 
 #include "common/spec/dtype.h"
+#include "common/spec/gpus.h"
 #include "common/spec/names.h"
 #include "common/spec/objective.h"
 #include "common/spec/recipe.h"
@@ -150,6 +152,20 @@ TEST(ResolveFormatsTest, GradientDtype_ReplacesTheRecipes) {
   job.mutable_gradients()->set_dtype("bf16");
   EXPECT_EQ(ResolveFormats(job).gradient, DType::kBf16);
   EXPECT_EQ(ResolveFormats(job).master, DType::kFp32);
+}
+
+TEST(GpusTest, EveryRow_IsFoundByItsOwnName) {
+  for (const GpuRow& row : Gpus()) {
+    const std::string name(row.name);
+    for (const std::string& driver : {name, "NVIDIA " + name, "NVIDIA GeForce " + name,
+                                      "NVIDIA " + name + " 80GB HBM3", name + "-SXM4-80GB"}) {
+      EXPECT_EQ(FindGpu(driver), &row) << driver;
+    }
+  }
+  EXPECT_EQ(FindGpu("NVIDIA GH200 480GB")->name, "GH200");
+  EXPECT_EQ(FindGpu("NVIDIA H100 PCIe")->name, "H100 PCIe");
+  EXPECT_EQ(FindGpu("NVIDIA H2000"), nullptr);
+  EXPECT_EQ(FindGpu(""), nullptr);
 }
 
 TEST(ObjectivesTest, AllRows_AreFoundByName) {

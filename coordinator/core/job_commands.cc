@@ -473,7 +473,8 @@ void Core::Impl::On(const InspectionDone& command) {
     return;
   }
   if (!command.status.ok()) {
-    Transition(*job, v1::JOB_STATE_FAILED, "coordinator", "bad_data",
+    const bool too_large = code == absl::StatusCode::kResourceExhausted;
+    Transition(*job, v1::JOB_STATE_FAILED, "coordinator", too_large ? "bad_spec" : "bad_data",
                std::string(command.status.message()));
     return;
   }

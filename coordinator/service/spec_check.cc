@@ -1,6 +1,7 @@
 #include "coordinator/service/spec_check.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/rpc/status.h"
+#include "common/spec/gpus.h"
 #include "common/spec/job_plan.h"
 #include "common/spec/resolve.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -30,10 +32,6 @@ bool Suits(const v1::Worker& worker, const v1::JobSpec& spec) {
     }
   }
   return true;
-}
-
-std::string NotChecked(absl::string_view why) {
-  return absl::StrCat("paths not checked: ", why, "; they will be checked before the job starts");
 }
 
 }  // namespace
@@ -115,11 +113,24 @@ std::vector<std::string> SpecDifferences(const v1::JobSpec& kept, const v1::JobS
 
 namespace {
 
-// Whether a gang of `ranks` fits into `memory` bytes of each of them.
-absl::Status CheckGang(const v1::JobSpec& spec, const v1::Worker& largest, int ranks) {
-  const int64_t memory = largest.device().memory_bytes();
-  const int threads = spec.resources().threads() > 0 ? spec.resources().threads()
-                                                     : std::max(1, largest.device().threads());
+// What a rank may get at most.
+struct Largest {
+  std::string who;           // "the largest worker that the job may run on (w1)"
+  int64_t memory_bytes = 0;  // of its device, all of it
+  int threads = 1;
+};
+
+// No device with more is known: bytes. A job that needs more is refused before any worker is there.
+constexpr int64_t kLargestGpuBytes = int64_t{512} << 30;  // twice the largest GPU of today
+constexpr int64_t kLargestHostBytes = int64_t{64} << 40;  // twice the largest host of today
+constexpr int kLeastVocab = 2;  // while the datasets have not been asked for theirs
+
+// Whether a gang of `ranks` fits into what each of them may take.
+absl::Status CheckGang(const v1::JobSpec& spec, const Largest& largest, int ranks) {
+  const int64_t memory =
+      spec::PlannableBytes(spec.resources().device(), largest.memory_bytes, ranks);
+  const int threads =
+      spec.resources().threads() > 0 ? spec.resources().threads() : std::max(1, largest.threads);
   const int wanted = spec.resources().workers();
   const std::string of_fewer =
       ranks == wanted
@@ -145,16 +156,22 @@ absl::Status CheckGang(const v1::JobSpec& spec, const v1::Worker& largest, int r
   return rpc::MakeError(
       absl::StatusCode::kResourceExhausted,
       absl::StrCat("batch.micro_batch_size ", *micro_batch, " needs ",
-                   FormatBytes(memory_plan.arena_bytes()), " a worker", of_fewer,
-                   ", the largest worker that the job may run on (", largest.worker_id(), ") has ",
-                   FormatBytes(memory), "; a smaller one or \"auto\"",
+                   FormatBytes(memory_plan.arena_bytes()), " a worker", of_fewer, ", ", largest.who,
+                   " has ", FormatBytes(memory), " for it; a smaller one or \"auto\"",
                    of_fewer.empty() ? "" : ", or more min_workers,", " may fit"),
       "DOES_NOT_FIT");
 }
 
-}  // namespace
+// With all of resources.workers and with min_workers alone.
+absl::Status CheckGangs(const v1::JobSpec& spec, const Largest& largest) {
+  HEARTH_RETURN_IF_ERROR(CheckGang(spec, largest, spec.resources().workers()));
+  const int fewest = spec.resources().min_workers();
+  return fewest > 0 && fewest < spec.resources().workers() ? CheckGang(spec, largest, fewest)
+                                                           : absl::OkStatus();
+}
 
-absl::Status CheckMemory(const v1::JobSpec& spec, const std::vector<WorkerPtr>& workers) {
+// The largest of those online that the job may run on; nothing when there is none.
+std::optional<Largest> LargestOf(const v1::JobSpec& spec, const std::vector<WorkerPtr>& workers) {
   const v1::Worker* largest = nullptr;
   for (const WorkerPtr& worker : workers) {
     if (IsOnline(worker->state()) && Suits(*worker, spec) && worker->device().memory_bytes() > 0 &&
@@ -163,13 +180,45 @@ absl::Status CheckMemory(const v1::JobSpec& spec, const std::vector<WorkerPtr>& 
       largest = worker.get();
     }
   }
-  if (largest == nullptr || spec.model().vocab() == 0) {
-    return absl::OkStatus();
+  if (largest == nullptr) {
+    return std::nullopt;
   }
-  HEARTH_RETURN_IF_ERROR(CheckGang(spec, *largest, spec.resources().workers()));
-  const int fewest = spec.resources().min_workers();
-  return fewest > 0 && fewest < spec.resources().workers() ? CheckGang(spec, *largest, fewest)
-                                                           : absl::OkStatus();
+  return Largest{
+      absl::StrCat("the largest worker that the job may run on (", largest->worker_id(), ")"),
+      largest->device().memory_bytes(), largest->device().threads()};
+}
+
+}  // namespace
+
+absl::Status CheckMemory(const v1::JobSpec& spec, const std::vector<WorkerPtr>& workers) {
+  const std::optional<Largest> largest = LargestOf(spec, workers);
+  return largest.has_value() && spec.model().vocab() != 0 ? CheckGangs(spec, *largest)
+                                                          : absl::OkStatus();
+}
+
+absl::Status CheckMemoryUnseen(const v1::JobSpec& spec, const std::vector<WorkerPtr>& workers) {
+  if (spec.model().has_from()) {
+    return absl::OkStatus();  // the model's size is in the folder
+  }
+  v1::JobSpec least = spec;
+  if (least.model().vocab() == 0) {
+    least.mutable_model()->set_vocab(kLeastVocab);
+  }
+  const bool cuda = spec.resources().device() == "cuda";
+  const Largest any = {absl::StrCat("the largest ", cuda ? "GPU" : "host", " known"),
+                       cuda ? kLargestGpuBytes : kLargestHostBytes, 1};
+  const absl::Status status = CheckGangs(least, LargestOf(spec, workers).value_or(any));
+  // What else is wrong is said when the spec is complete.
+  return absl::IsResourceExhausted(status) ? status : absl::OkStatus();
+}
+
+CheckedSpec SpecChecker::Unseen(v1::JobSpec spec, absl::string_view why) const {
+  CheckedSpec result;
+  result.status = CheckMemoryUnseen(spec, view_.Workers());
+  result.spec = std::move(spec);
+  result.warnings.push_back(
+      absl::StrCat("paths not checked: ", why, "; they will be checked before the job starts"));
+  return result;
 }
 
 CheckedSpec SpecChecker::Complete(v1::JobSpec spec, const std::vector<v1::PathInfo>& paths) const {
@@ -202,22 +251,19 @@ void SpecChecker::Check(v1::JobSpec spec, Done done) {
   const std::string no_worker =
       absl::StrCat("no worker with device ", spec.resources().device(), " is online");
   if (!any) {
-    return done({absl::OkStatus(), std::move(spec), false, {NotChecked(no_worker)}});
+    return done(Unseen(std::move(spec), no_worker));
   }
   loop_.Query([this, spec = std::move(spec), paths = std::move(paths), scope, no_worker,
                done = std::move(done)](const Core* core) mutable {
     const auto eligible = core == nullptr ? std::nullopt : core->FindInspector(spec);
     if (!eligible.has_value()) {
-      return done({absl::OkStatus(), std::move(spec), false, {NotChecked(no_worker)}});
+      return done(Unseen(std::move(spec), no_worker));
     }
     inspector_.Inspect(eligible->connection_id, scope, std::move(paths),
                        [this, spec = std::move(spec), done = std::move(done)](
                            absl::StatusOr<std::vector<v1::PathInfo>> answers) mutable {
                          if (!answers.ok()) {
-                           return done({absl::OkStatus(),
-                                        std::move(spec),
-                                        false,
-                                        {NotChecked(answers.status().message())}});
+                           return done(Unseen(std::move(spec), answers.status().message()));
                          }
                          done(Complete(std::move(spec), *answers));
                        });

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "coordinator/core/core.h"
 #include "coordinator/service/inspector.h"
 #include "coordinator/service/loop.h"
@@ -34,6 +35,11 @@ std::vector<std::string> SpecDifferences(const v1::JobSpec& kept, const v1::JobS
 // MakeJobPlan.
 absl::Status CheckMemory(const v1::JobSpec& spec, const std::vector<WorkerPtr>& workers);
 
+// The same for a resolved spec whose paths no worker has been asked about: kResourceExhausted when
+// it cannot fit whatever they hold, into the largest of `workers` that it may run on, or where none
+// of those is online into any device known. Else OK.
+absl::Status CheckMemoryUnseen(const v1::JobSpec& spec, const std::vector<WorkerPtr>& workers);
+
 struct CheckedSpec {
   absl::Status status;
   v1::JobSpec spec;            // resolved and completed as far as possible
@@ -57,6 +63,8 @@ class SpecChecker {
   void Inspect(const InspectionRequest& request);
 
  private:
+  // Nobody can be asked about the paths, because of `why`.
+  CheckedSpec Unseen(v1::JobSpec spec, absl::string_view why) const;
   CheckedSpec Complete(v1::JobSpec spec, const std::vector<v1::PathInfo>& paths) const;
 
   Loop& loop_;

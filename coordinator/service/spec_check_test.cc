@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/spec/gpus.h"
 #include "common/spec/resolve.h"
 #include "coordinator/service/tiny_spec.h"
 #include "gmock/gmock.h"
@@ -48,6 +49,51 @@ TEST(CheckMemory, FitsWithAllWorkersButNotWithTheFewest_IsRefusedAndSaysSo) {
   EXPECT_EQ(fewer.code(), absl::StatusCode::kResourceExhausted) << fewer;
   EXPECT_THAT(std::string(fewer.message()), HasSubstr("when 2 of 8 workers are left"));
   EXPECT_TRUE(check(int64_t{1} << 40).ok());
+}
+
+v1::JobSpec Resolved(v1::JobSpec job);
+
+std::shared_ptr<v1::Worker> CpuWorker(int64_t memory) {
+  auto worker = std::make_shared<v1::Worker>();
+  worker->set_worker_id("w1");
+  worker->set_state(v1::WORKER_STATE_IDLE);
+  worker->mutable_device()->set_kind("cpu");
+  worker->mutable_device()->set_threads(1);
+  worker->mutable_device()->set_memory_bytes(memory);
+  return worker;
+}
+
+TEST(CheckMemoryUnseen, JobOfAPebibyte_IsRefusedWithoutAWorkersAnswer) {
+  v1::JobSpec job = TinySpec();
+  job.mutable_batch()->clear_global_batch_tokens();
+  EXPECT_TRUE(CheckMemoryUnseen(Resolved(job), {}).ok()) << "nothing is known of the vocabulary";
+  EXPECT_TRUE(CheckMemoryUnseen(Resolved(job), {CpuWorker(int64_t{4} << 30)}).ok());
+  job.mutable_model()->set_layers(1024);
+  job.mutable_model()->set_hidden(65536);
+  job.mutable_model()->set_heads(512);
+  job.mutable_model()->set_ffn_hidden(262144);
+  for (const auto& workers :
+       {std::vector<WorkerPtr>{}, std::vector<WorkerPtr>{CpuWorker(int64_t{4} << 30)}}) {
+    const absl::Status refused = CheckMemoryUnseen(Resolved(job), workers);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr(workers.empty() ? "the largest host known" : "(w1)"));
+  }
+  job.mutable_model()->Clear();
+  job.mutable_model()->set_from("/models/of-unknown-size");
+  EXPECT_TRUE(CheckMemoryUnseen(Resolved(job), {}).ok());
+}
+
+TEST(CheckMemory, Gpu_LeavesRoomForCuda) {
+  v1::JobSpec job = TinySpec();
+  job.mutable_model()->set_vocab(256);
+  job.mutable_batch()->clear_global_batch_tokens();
+  job.mutable_resources()->set_device("cuda");
+  const auto worker = CpuWorker(spec::kProcessOverheadBytes);
+  worker->mutable_device()->set_kind("cuda");
+  EXPECT_TRUE(absl::IsResourceExhausted(CheckMemory(Resolved(job), {worker})));
+  worker->mutable_device()->set_memory_bytes(2 * spec::kProcessOverheadBytes);
+  EXPECT_TRUE(CheckMemory(Resolved(job), {worker}).ok());
 }
 
 v1::JobSpec Resolved(v1::JobSpec job) {
