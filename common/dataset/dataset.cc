@@ -166,6 +166,16 @@ absl::Status Dataset::AddShard(Env& env, std::string path, int64_t header, int64
   return absl::OkStatus();
 }
 
+std::vector<RecordedFile> Dataset::RecordedFiles() const {
+  std::vector<RecordedFile> files;
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    if (!info_.shards[i].sha256.empty()) {
+      files.push_back({shards_[i].path, info_.shards[i].sha256});
+    }
+  }
+  return files;
+}
+
 absl::Status Dataset::Read(int64_t first, absl::Span<int32_t> out, int32_t vocab) const {
   const int64_t count = static_cast<int64_t>(out.size());
   if (first < 0 || first > tokens() - count) {

@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "common/dataset/format.h"
 #include "common/io/env.h"
+#include "common/io/verified_files.h"
 
 namespace hearth::dataset {
 
@@ -35,6 +36,8 @@ class Dataset {
   const std::string& path() const { return path_; }
   // Of .bin files: vocab 0 (not recorded), no tokenizer.
   const DatasetInfo& info() const { return info_; }
+  // Files whose SHA-256 dataset.json records; none of a .bin file.
+  std::vector<RecordedFile> RecordedFiles() const;
   int64_t tokens() const { return info_.tokens; }
   int32_t vocab() const { return info_.vocab; }
 

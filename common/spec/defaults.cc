@@ -39,6 +39,7 @@ void ApplyDataDefaults(v1::DataSpec& data) {
   }
   HEARTH_DEFAULT(data, sequence_length, 1024);
   HEARTH_DEFAULT(data, shuffle, true);
+  HEARTH_DEFAULT(data, verify, true);
 }
 
 void ApplyBatchDefaults(v1::JobSpec& job_spec) {

@@ -20,6 +20,11 @@ void AddJob(CLI::App& app, JobOptions& job) {
   app.add_option("--set", job.overrides, "override a field: path=value (repeatable)");
 }
 
+void AddVerify(CLI::App& app, bool& verify) {
+  app.add_flag("!--no-verify", verify,
+               "use files of datasets and models whatever SHA-256 is recorded for them");
+}
+
 void AddSample(CLI::App& parent, SampleOptions& sample, int& result) {
   CLI::App& sample_app = *parent.add_subcommand("sample", "continue a text with a checkpoint");
   sample_app.add_option("checkpoint", sample.checkpoint, "checkpoint or model folder")->required();
@@ -31,6 +36,7 @@ void AddSample(CLI::App& parent, SampleOptions& sample, int& result) {
   sample_app.add_option("--seed", sample.seed, "same seed, same text")->capture_default_str();
   sample_app.add_option("--sequence-length", sample.sequence_length, "context window in tokens");
   sample_app.add_option("--threads", sample.threads, "CPU threads (default: all)");
+  AddVerify(sample_app, sample.verify);
   sample_app.callback([&sample, &result] { result = SampleCommand(sample); });
 }
 
@@ -114,6 +120,7 @@ int Main(int argc, char** argv) {
   run_app.add_option("--dump-gradients", run.dump_gradients,
                      "folder for the first step's gradients, as safetensors");
   run_app.add_flag("-q,--quiet", run.quiet, "no line per step");
+  AddVerify(run_app, run.verify);
   run_app.callback([&] { result = RunCommand(run); });
 
   app.add_subcommand("worker", "one rank under hearth-worker (HEARTH_TRAINER_FD)")->callback([&] {
@@ -136,6 +143,7 @@ int Main(int argc, char** argv) {
   eval_app.add_option("--sequence-length", eval.sequence_length, "tokens per sample");
   eval_app.add_option("--batches", eval.batches, "batches of 8 samples (default: all)");
   eval_app.add_option("--threads", eval.threads, "CPU threads (default: all)");
+  AddVerify(eval_app, eval.verify);
   eval_app.callback([&] { result = EvalCommand(eval); });
 
   SampleOptions sample;

@@ -13,6 +13,7 @@
 #include "common/hf/hf_config.h"
 #include "nlohmann/json.hpp"
 #include "worker/trainer/checkpoint/convert.h"
+#include "worker/trainer/checkpoint/meta.h"
 
 namespace hearth::trainer {
 namespace {
@@ -250,6 +251,22 @@ absl::Status LoadHfWeights(Env& env,
       HEARTH_RETURN_IF_ERROR(LoadTensor(files, p, t, weights[k]));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<RecordedFile>> RecordedModelFiles(Env& env, const std::string& dir) {
+  const std::string manifest = absl::StrCat(dir, "/", std::string(kManifestFile));
+  std::vector<RecordedFile> files;
+  if (!env.Exists(manifest)) {
+    return files;
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(manifest));
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<ManifestEntry> entries, ParseManifest(text, manifest));
+  for (const ManifestEntry& entry : entries) {
+    if (!absl::StartsWith(entry.path, "state/") || entry.path == kMetaFile) {
+      files.push_back({absl::StrCat(dir, "/", entry.path), entry.sha256});
+    }
+  }
+  return files;
 }
 
 }  // namespace hearth::trainer

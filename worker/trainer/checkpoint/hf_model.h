@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/io/env.h"
+#include "common/io/verified_files.h"
 #include "common/spec/model.h"
 #include "common/spec/parameter_table.h"
 #include "worker/trainer/checkpoint/safetensors.h"
@@ -41,5 +43,10 @@ absl::Status LoadHfWeights(Env& env,
                            const std::string& dir,
                            const std::vector<spec::Parameter>& table,
                            absl::Span<float* const> weights);
+
+// Files of a model folder that MANIFEST.json records a SHA-256 for, without the state that only a
+// resume reads. Empty: it has no MANIFEST.json, as folders from elsewhere. kDataLoss: a damaged
+// one.
+absl::StatusOr<std::vector<RecordedFile>> RecordedModelFiles(Env& env, const std::string& dir);
 
 }  // namespace hearth::trainer

@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/io/verified_files.h"
 #include "hearth/v1/job.pb.h"
 
 namespace hearth::trainer {
@@ -24,6 +26,7 @@ struct RunOptions {
       resume;  // checkpoint folder, or a folder of checkpoints (the newest that is whole is taken)
   int threads = 0;  // 0 = all cores
   bool quiet = false;
+  bool verify = true;          // false: data.verify is false, whatever the job says
   std::string dump_gradients;  // folder for the first step's gradients; empty = none
 };
 
@@ -40,6 +43,7 @@ struct EvalOptions {
   int sequence_length = 0;  // 0 = that of training where the checkpoint says, else 256
   int batches = 0;          // micro-batches of 8 sequences; 0 = all of the data
   int threads = 0;
+  bool verify = true;  // data and checkpoint against the hashes recorded for them
 };
 
 struct SampleOptions {
@@ -51,6 +55,7 @@ struct SampleOptions {
   uint64_t seed = 1;
   int sequence_length = 0;  // context window; 0 as above
   int threads = 0;
+  bool verify = true;  // the checkpoint against the hashes recorded for it
 };
 
 struct BenchOptions {
@@ -100,6 +105,9 @@ int DoctorCommand(const ProbeOptions& options);
 // The job file with overrides and defaults in. kInvalidArgument lists every problem, with file and
 // line or field.
 absl::StatusOr<v1::JobSpec> LoadJob(const JobOptions& options);
+
+// Compares `files` with the hashes recorded for them, each once a machine (FileVerifier).
+absl::Status VerifyFiles(const std::vector<RecordedFile>& files);
 
 // `given`, or all cores this process may use. Also sets the OpenMP default.
 int ThreadsOrAll(int given);

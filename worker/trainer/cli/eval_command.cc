@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "common/base/status_macros.h"
+#include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/cli/commands.h"
 #include "worker/trainer/data/loader.h"
 #include "worker/trainer/step/sampler.h"
@@ -13,6 +14,11 @@ namespace {
 constexpr int64_t kMicroBatch = 8;
 
 absl::Status Evaluate(const EvalOptions& options) {
+  if (options.verify) {
+    HEARTH_ASSIGN_OR_RETURN(const std::vector<RecordedFile> files,
+                            RecordedModelFiles(Env::Real(), options.checkpoint));
+    HEARTH_RETURN_IF_ERROR(VerifyFiles(files));
+  }
   ModelFolderOptions folder;
   folder.path = options.checkpoint;
   folder.sequence_length = options.sequence_length;
@@ -28,6 +34,9 @@ absl::Status Evaluate(const EvalOptions& options) {
   data.vocab = static_cast<int32_t>(engine->shape().vocab);
   data.shuffle = false;
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, Loader::Open(data));
+  if (options.verify) {
+    HEARTH_RETURN_IF_ERROR(VerifyFiles(loader->RecordedFiles()));
+  }
   int64_t samples = std::max<int64_t>(1, (loader->tokens() - 1) / length);
   if (options.batches > 0) {
     samples = std::min(samples, options.batches * kMicroBatch);

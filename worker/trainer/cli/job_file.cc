@@ -24,6 +24,12 @@ absl::StatusOr<v1::JobSpec> LoadJob(const JobOptions& options) {
   return spec;
 }
 
+absl::Status VerifyFiles(const std::vector<RecordedFile>& files) {
+  // The disk is seldom faster than so many cores hash.
+  constexpr int kThreads = 4;
+  return FileVerifier(VerifiedFilesFolder(), kThreads).Verify(files);
+}
+
 int ThreadsOrAll(int given) {
   int threads = given;
   if (threads <= 0) {

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/io/verified_files.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
 #include "worker/trainer/cli/commands.h"
 #include "worker/trainer/exit_codes.h"
@@ -83,6 +84,9 @@ absl::Status FillResume(const std::string& path, v1::Task& task) {
 absl::StatusOr<v1::Task> MakeTask(const RunOptions& options) {
   v1::Task task;
   HEARTH_ASSIGN_OR_RETURN(*task.mutable_spec(), LoadJob(options.job));
+  if (!options.verify) {
+    task.mutable_spec()->mutable_data()->set_verify(false);
+  }
   const std::string device =
       options.device.empty() ? task.spec().resources().device() : options.device;
   task.mutable_spec()->mutable_resources()->set_device(absl::StartsWith(device, "cuda") ? "cuda"
@@ -131,6 +135,7 @@ int RunCommand(const RunOptions& options) {
   rank.link = link->get();
   rank.signals = &g_signals;
   rank.dump_gradients = options.dump_gradients;
+  rank.verified_folder = VerifiedFilesFolder();
   return ReportExit(RunRank(rank));
 }
 
@@ -155,6 +160,7 @@ int WorkerCommand() {
   ThreadsOrAll((*link)->task().threads());
   RankOptions rank;
   rank.prune_checkpoints = false;
+  rank.verified_folder = VerifiedFilesFolder();
   rank.link = link->get();
   rank.signals = &g_signals;
   // Everything has been sent. Without destructors: after a failure they may wait for the GPU for

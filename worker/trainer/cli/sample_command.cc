@@ -3,6 +3,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/dataset/tokenizer.h"
+#include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/cli/commands.h"
 #include "worker/trainer/step/sampler.h"
 
@@ -10,6 +11,11 @@ namespace hearth::trainer {
 namespace {
 
 absl::Status Sample(const SampleOptions& options) {
+  if (options.verify) {
+    HEARTH_ASSIGN_OR_RETURN(const std::vector<RecordedFile> files,
+                            RecordedModelFiles(Env::Real(), options.checkpoint));
+    HEARTH_RETURN_IF_ERROR(VerifyFiles(files));
+  }
   ModelFolderOptions folder;
   folder.path = options.checkpoint;
   folder.sequence_length = options.sequence_length;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -116,6 +117,21 @@ Loader::Location Loader::Locate(int64_t sample) const {
                                                    static_cast<uint64_t>(source.windows), key));
   }
   return location;
+}
+
+std::vector<RecordedFile> Loader::RecordedFiles() const {
+  std::map<std::string, RecordedFile> files;
+  for (const Source& source : sources_) {
+    for (RecordedFile& file : source.data->RecordedFiles()) {
+      const std::string path = file.path;
+      files.emplace(path, std::move(file));
+    }
+  }
+  std::vector<RecordedFile> out;
+  for (auto& [path, file] : files) {
+    out.push_back(std::move(file));
+  }
+  return out;
 }
 
 int64_t Loader::SamplesOfSource(int source, int64_t samples) const {

@@ -14,6 +14,7 @@
 #include "common/spec/recipe.h"
 #include "common/spec/trial.h"
 #include "kernels/gemm/native_error.h"
+#include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/step/agreement.h"
 #include "worker/trainer/step/job_facts.h"
 #include "worker/trainer/step/rank_run.h"
@@ -21,11 +22,24 @@
 #include "worker/trainer/step/state.h"
 
 namespace hearth::trainer {
+namespace {
+
+// So long a job waits for its data to be verified; then it begins all the same and ends when a file
+// turns out to be damaged.
+constexpr absl::Duration kCheckPatience = absl::Seconds(5);
+
+// Jobs of before the field have none.
+bool Verifies(const v1::JobSpec& spec) {
+  return !spec.data().has_verify() || spec.data().verify();
+}
+
+}  // namespace
 
 absl::Status RankRun::Prepare() {
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.start"));
   link_.SendPhase("loading");
   blame_ = v1::EXIT_REASON_BAD_DATA;
+  HEARTH_RETURN_IF_ERROR(VerifyModel());
   const absl::Status complete = CompleteSpec(spec_, env_);
   if (absl::IsInvalidArgument(complete)) {
     blame_ = v1::EXIT_REASON_BAD_SPEC;
@@ -36,9 +50,14 @@ absl::Status RankRun::Prepare() {
   if (spec_.data().validation_size() > 0) {
     HEARTH_ASSIGN_OR_RETURN(validation_, OpenLoader(spec_, spec_.data().validation(), false, env_));
   }
+  StartDataCheck();
   HEARTH_RETURN_IF_ERROR(OpenCheckpoint());
   HEARTH_RETURN_IF_ERROR(RecallTrial());
   HEARTH_RETURN_IF_ERROR(OpenDevice());
+  if (data_check_ != nullptr) {
+    blame_ = v1::EXIT_REASON_BAD_DATA;
+    HEARTH_RETURN_IF_ERROR(data_check_->Wait(kCheckPatience));
+  }
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.before_rendezvous"));
   HEARTH_RETURN_IF_ERROR(Meet());
   HEARTH_RETURN_IF_ERROR(Agree());
@@ -58,6 +77,34 @@ absl::Status RankRun::Prepare() {
     Announce();
   }
   return absl::OkStatus();
+}
+
+FileVerifier RankRun::Verifier() const {
+  // The disk is seldom faster than so many cores hash.
+  return FileVerifier(verified_folder_, std::clamp(task_.threads(), 1, 4), env_, clock_);
+}
+
+absl::Status RankRun::VerifyModel() {
+  if (!spec_.model().has_from() || !task_.resume_path().empty() || !Verifies(spec_)) {
+    return absl::OkStatus();
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<RecordedFile> files,
+                          RecordedModelFiles(env_, spec_.model().from()));
+  return Verifier().Verify(files);
+}
+
+void RankRun::StartDataCheck() {
+  if (!Verifies(spec_)) {
+    return;
+  }
+  std::vector<RecordedFile> files = train_->RecordedFiles();
+  if (validation_ != nullptr) {
+    const std::vector<RecordedFile> more = validation_->RecordedFiles();
+    files.insert(files.end(), more.begin(), more.end());
+  }
+  if (!files.empty()) {
+    data_check_ = std::make_unique<BackgroundCheck>(Verifier(), std::move(files), clock_);
+  }
 }
 
 absl::Status RankRun::OpenCheckpoint() {

@@ -18,6 +18,7 @@
 #include "worker/trainer/checkpoint/checkpoint.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/comm/prefixed_store.h"
+#include "worker/trainer/data/background_check.h"
 #include "worker/trainer/data/loader.h"
 #include "worker/trainer/guard/ladder.h"
 #include "worker/trainer/guard/trial.h"
@@ -37,6 +38,7 @@ class RankRun {
         signals_(options.signals),
         prune_(options.prune_checkpoints),
         dump_gradients_(options.dump_gradients),
+        verified_folder_(options.verified_folder),
         task_(options.link->task()),
         spec_(task_.spec()),
         leader_(task_.rank() == 0) {}
@@ -56,6 +58,13 @@ class RankRun {
   absl::Status Meet();
   void KeepGlobalBatch();
   absl::Status Agree();
+  // data.verify. The model is read right away, so it is verified before; the data beside the
+  // training if that takes long.
+  absl::Status VerifyModel();
+  void StartDataCheck();
+  // What it has found so far; sets blame_.
+  absl::Status DataDamage();
+  FileVerifier Verifier() const;
   absl::Status OpenCheckpoint();
   // What earlier runs of precision.trial found. A job that has begun without one has none any more.
   absl::Status RecallTrial();
@@ -114,6 +123,7 @@ class RankRun {
   std::atomic<uint64_t>* signals_;
   const bool prune_;
   const std::string dump_gradients_;
+  const std::string verified_folder_;
   const v1::Task& task_;
   v1::JobSpec spec_;
   const bool leader_;
@@ -147,6 +157,7 @@ class RankRun {
   std::unique_ptr<Collective> comm_;
   std::unique_ptr<Loader> train_;
   std::unique_ptr<Loader> validation_;
+  std::unique_ptr<BackgroundCheck> data_check_;  // null: nothing is to be verified
   std::optional<LoadedCheckpoint> resumed_;
   int32_t shards_ = 1;  // among which masters and optimizer state are divided
   int64_t micro_batch_ = 0;

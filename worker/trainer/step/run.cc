@@ -79,6 +79,10 @@ absl::Status RankRun::Train() {
   while (!done_ && trainer_->step() < spec_.train().steps()) {
     HEARTH_RETURN_IF_ERROR(OneStep());
   }
+  HEARTH_RETURN_IF_ERROR(DataDamage());
+  if (data_check_ != nullptr && !data_check_->done()) {
+    link_.SendLog("warning", "the training is over before all files of its data could be verified");
+  }
   if (writer_ == nullptr) {
     return absl::OkStatus();
   }
@@ -119,7 +123,16 @@ bool RankRun::Pauses(int64_t step) const {
   return evaluates || Due(step, spec_.checkpoint().every_steps());
 }
 
+absl::Status RankRun::DataDamage() {
+  absl::Status found = data_check_ == nullptr ? absl::OkStatus() : data_check_->status();
+  if (!found.ok()) {
+    blame_ = v1::EXIT_REASON_BAD_DATA;
+  }
+  return found;
+}
+
 absl::Status RankRun::OneStep() {
+  HEARTH_RETURN_IF_ERROR(DataDamage());
   // What was asked waits for the steps in flight, and so does what looks at the weights of a step.
   const bool stops = asked_.save || asked_.pause || asked_.stop || Pauses(trainer_->launched());
   const bool drain =

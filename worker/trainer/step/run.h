@@ -25,7 +25,8 @@ struct RankOptions {
   // recorded, and a folder that goes before its successor is recorded would leave nothing to resume
   // from.
   bool prune_checkpoints = true;
-  std::string dump_gradients;  // Trainer::Parts
+  std::string dump_gradients;   // Trainer::Parts
+  std::string verified_folder;  // of FileVerifier, for data.verify
 };
 
 // Runs link->task() to its end and says why it ended. The result has been sent over the link as the
