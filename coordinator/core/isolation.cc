@@ -86,8 +86,11 @@ bool Core::Impl::PeersAreBack(const WorkerState& worker) const {
 }
 
 bool Core::Impl::InQuiet(const WorkerState& worker) const {
-  // One that was heard a while into it was back, and has fallen silent since.
-  return Mono() < quiet_until_ && worker.last_seen < quiet_from_ + kRedial &&
+  // One that was back and has fallen silent since is like any other. After a stall the first words
+  // may be old ones of a stream that is no more.
+  const bool was_back =
+      (worker.seen && quiet_from_ == start_time_) || worker.last_seen >= quiet_from_ + kRedial;
+  return Mono() < quiet_until_ && !was_back &&
          (Mono() < quiet_from_ + options_.reattach_prompt || !PeersAreBack(worker));
 }
 
@@ -99,6 +102,9 @@ Core::Impl::Cause Core::Impl::CauseOf(const WorkerState& worker) const {
   const auto joins = [&worker](absl::Duration last_seen) {
     return last_seen >= worker.last_seen - kTogether;
   };
+  // Nobody has dialled in since the start: then idle workers are missing, too.
+  const bool deaf = std::none_of(workers_.begin(), workers_.end(),
+                                 [](const auto& entry) { return entry.second.seen; });
   size_t known = 0;
   size_t fallen = 0;
   std::set<std::string> hosts;
@@ -116,7 +122,7 @@ Core::Impl::Cause Core::Impl::CauseOf(const WorkerState& worker) const {
       }
       local_answers = true;
       ++known;
-    } else if (!other.lost && (!other.job_id.empty() || other.connection != 0 ||
+    } else if (!other.lost && (!other.job_id.empty() || other.connection != 0 || deaf ||
                                (other.seen && joins(other.last_seen)))) {
       hosts.insert(other.worker().host());
       ++fallen;

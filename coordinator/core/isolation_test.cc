@@ -277,7 +277,7 @@ TEST_F(IsolationTest, RestartAndAWorkerThatWasBackEnds_TheGraceIsNotForIt) {
   h_.Restart();
   Reattach("x1", 0);
   Reattach("y1", 1);
-  h_.Pass(absl::Seconds(7), {"x1", "y1"});
+  h_.Pass(absl::Seconds(2), {"x1", "y1"});
   h_.Disconnect("y1");
   h_.Pass(absl::Seconds(4), {"x1"}, false);
   EXPECT_EQ(h_.WorkerState("y1"), v1::WORKER_STATE_LOST);
@@ -298,7 +298,7 @@ TEST_F(IsolationTest, RestartAndMoreAreMissing_TheFullGraceHolds) {
 }
 
 TEST_F(IsolationTest, RestartWhileCutOff_NobodyIsBack_NothingIsRecovered) {
-  Begin({"x1", "y1", "z1"}, {});
+  Begin({"x1"}, {"y1", "z1"});
   h_.Restart();
   h_.Pass(absl::Minutes(5), {});
   EXPECT_TRUE(h_.core->isolated());

@@ -49,10 +49,10 @@ class LeftoversTest(harness.ClusterTest):
                                                    resources={"workers": 2, "max_restarts": 100}))
         for k in range(6):
             self.cluster.wait_step(job, 40 + 150 * k)
+            epoch = int(self.cluster.job(job)["epoch"])
             pids = self.cluster.trainer_pids(f"w{k % 2}")
             if pids:
                 os.kill(pids[0], signal.SIGKILL)
-                epoch = int(self.cluster.job(job)["epoch"])
                 harness.wait_until("the next epoch", lambda: int(self.cluster.job(job)["epoch"]) > epoch)
         self.assertGreater(int(self.cluster.job(job)["epoch"]), 3)
         # What 300 faults left, in the epochs that are over: unnamed checkpoints, temporaries, empty epochs.
@@ -88,6 +88,7 @@ class LeftoversTest(harness.ClusterTest):
         for path in (os.path.join(old, "MANIFEST.json"), old):
             os.utime(path, (long_ago, long_ago))
         young = self.plant("young", 1, "step-00000010")
+        time.sleep(3.5)  # a listing that is younger than 3 s is not made anew
         dry = self.cluster.jobctl("checkpoints", "prune", "--dry-run")
         self.assertIn(old, dry.stdout)
         self.assertIn("1 folder", dry.stderr)

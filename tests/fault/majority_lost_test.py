@@ -21,6 +21,10 @@ def spec(path, workers, **over):
                             resources={"workers": workers, "min_workers": 1}, **over)
 
 
+def isolated(cluster):
+    return "\nhearth_coordinator_isolated 1\n" in cluster.get("/metrics")
+
+
 class MajorityLostTest(unittest.TestCase):
     def setUp(self):
         self.cluster = harness.Cluster()
@@ -41,16 +45,13 @@ class MajorityLostTest(unittest.TestCase):
             lambda j: int(j["epoch"]) >= 2 and j["state"] == "JOB_STATE_RUNNING")(self.cluster.job(job)), timeout)
         return time.monotonic() - began
 
-    def isolated(self):
-        return "hearth_coordinator_isolated 1" in self.cluster.get("/metrics")
-
     def test_three_of_four_killed_at_once_the_fourth_is_idle(self):
         job, busy = self.start_job(3)
         for name in busy:
             self.cluster.workers[name].kill(wait=False)
         seconds = self.wait_recovered(job, RECOVERY_MAX)
         print(f"recovered {seconds:.1f} s after three of four workers were killed")
-        self.assertFalse(self.isolated())
+        self.assertFalse(isolated(self.cluster))
         self.assertEqual(len(self.cluster.job(job)["workers"]), 1)
         self.assertNotIn(self.cluster.job(job)["workers"][0], busy)
 
@@ -89,7 +90,7 @@ class CutOffTest(unittest.TestCase):
         for name in ("w0", "w1", "w2"):
             self.cluster.workers[name].kill(signal.SIGSTOP, wait=False)
         harness.wait_until("the coordinator to take itself to be cut off",
-                           lambda: "hearth_coordinator_isolated 1" in self.cluster.get("/metrics"), 30)
+                           lambda: isolated(self.cluster), 30)
 
     def test_nobody_is_replaced_and_contact_ends_it(self):
         text = self.cluster.jobctl("describe", self.job).stdout
@@ -98,7 +99,7 @@ class CutOffTest(unittest.TestCase):
         self.assertEqual(self.cluster.job(self.job)["state"], "JOB_STATE_RUNNING")
         for name in ("w0", "w1", "w2"):
             self.cluster.workers[name].kill(signal.SIGCONT, wait=False)
-        harness.wait_until("contact", lambda: "hearth_coordinator_isolated 0" in self.cluster.get("/metrics"), 30)
+        harness.wait_until("contact", lambda: not isolated(self.cluster), 30)
         step = int(self.cluster.job(self.job)["step"])
         self.cluster.wait_step(self.job, step + 50)
         self.assertEqual(self.cluster.job(self.job)["epoch"], "1")
@@ -110,7 +111,7 @@ class CutOffTest(unittest.TestCase):
         self.assertIn("--yes", refused.stderr)
         out = self.cluster.jobctl("declare-lost", "--all", "--yes").stdout
         self.assertEqual(sorted(out.split("\n")), ["", *(f"worker/w{k} declared lost" for k in range(3))])
-        self.assertIn("hearth_coordinator_isolated 0", self.cluster.get("/metrics"))
+        self.assertFalse(isolated(self.cluster))
         self.assertTrue(any(e["actor"] == "user" and "declared lost" in e["message"]
                             for e in self.cluster.events(self.job)), json.dumps(self.cluster.events(self.job)[-5:]))
         self.assertNotEqual(self.cluster.job(self.job)["state"], "JOB_STATE_RUNNING")
