@@ -1,12 +1,15 @@
 // Pieces that several commands share.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/ids.h"
 #include "hearth/v1/job.pb.h"
 #include "jobctl/command.h"
 
@@ -25,6 +28,16 @@ absl::Status Confirm(const std::string& question, const std::string& needs);
 
 // Whole file, or standard input for "-".
 absl::StatusOr<std::string> ReadInput(const std::string& path);
+
+// Gives `request` (shared pointer to a message with a request_id) a new one, and the command the
+// option --request-id to choose another: that of an earlier try, as SafeToRetry advises.
+template <typename Request>
+void AddRequestId(CLI::App& app, const std::shared_ptr<Request>& request) {
+  request->set_request_id(RandomUuid());
+  app.add_option_function<std::string>(
+      "--request-id", [request](const std::string& id) { request->set_request_id(id); },
+      "UUID that makes repeating this command harmless (default: a new one)");
+}
 
 // On an ambiguous network failure (UNAVAILABLE, DEADLINE_EXCEEDED): adds the request id and that
 // repeating is safe.

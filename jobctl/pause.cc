@@ -3,7 +3,6 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "jobctl/command.h"
 #include "jobctl/job_actions.h"
@@ -15,9 +14,9 @@ Action SetupPause(CLI::App& app) {
   app.add_option_function<std::string>(
          "job", [request](const std::string& id) { request->set_job_id(id); }, "Job id")
       ->required();
+  AddRequestId(app, request);
   return [request](Context& context) -> absl::StatusOr<int> {
     HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-    request->set_request_id(RandomUuid());
     const absl::StatusOr<v1::Job> job = client->PauseJob(*request);
     if (!job.ok()) {
       return SafeToRetry(job.status(), request->request_id());

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -6,9 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
-#include "common/dataset/dataset.h"
-#include "common/spec/job_plan.h"
+#include "common/facts/complete_spec.h"
+#include "common/io/env.h"
+#include "common/spec/gpus.h"
 #include "common/spec/model.h"
+#include "common/spec/plan_report.h"
 #include "common/spec/presets.h"
 #include "common/spec/resolve.h"
 #include "jobctl/command.h"
@@ -50,17 +53,6 @@ absl::StatusOr<int> Presets() {
   return kExitOk;
 }
 
-// The vocabulary of the first training dataset that this machine can open; 0 when there is none.
-int32_t LocalVocab(const v1::JobSpec& job_spec) {
-  for (const v1::DataSource& source : job_spec.data().train()) {
-    const auto opened = dataset::Dataset::Open(source.path());
-    if (opened.ok()) {
-      return (*opened)->vocab();
-    }
-  }
-  return 0;
-}
-
 absl::StatusOr<int> Run(const Options& options) {
   if (options.presets) {
     return Presets();
@@ -68,40 +60,22 @@ absl::StatusOr<int> Run(const Options& options) {
   HEARTH_ASSIGN_OR_RETURN(v1::JobSpec job_spec, LoadJobFile(options.file, options.assignments));
   std::vector<spec::FieldViolation> violations;
   spec::Resolve(job_spec, violations);
-  spec::DataFacts facts;
-  facts.vocab = LocalVocab(job_spec);
-  spec::ResolveWithFacts(job_spec, facts, nullptr, violations);
   HEARTH_RETURN_IF_ERROR(spec::ViolationsToStatus(violations));
-  if (job_spec.model().vocab() == 0) {
-    return absl::InvalidArgumentError("model.vocab: not given, and no dataset here says it");
-  }
-  int64_t memory_bytes = int64_t{1} << 60;
+  HEARTH_RETURN_IF_ERROR(facts::CompleteForPlan(job_spec, Env::Real()));
+  spec::PlanQuery query;
+  query.threads = options.threads;
+  query.verbose = options.verbose;
   if (!options.memory.empty()) {
-    HEARTH_ASSIGN_OR_RETURN(memory_bytes, ParseBytes(options.memory));
+    HEARTH_ASSIGN_OR_RETURN(const int64_t memory, ParseBytes(options.memory));
+    query.plan_bytes = spec::PlannableBytes(job_spec.resources().device(), memory,
+                                            std::max(1, job_spec.resources().workers()));
   } else if (job_spec.batch().micro_batch_size() == 0) {
     return absl::InvalidArgumentError(
         "batch.micro_batch_size is auto: say with --memory what a worker has, e.g. --memory 32GiB");
   }
-  const int ranks = job_spec.resources().workers();
-  HEARTH_ASSIGN_OR_RETURN(const int shards,
-                          spec::ResolveShards(job_spec, ranks, options.threads, memory_bytes,
-                                              job_spec.batch().micro_batch_size()));
-  HEARTH_ASSIGN_OR_RETURN(
-      const int64_t micro_batch,
-      spec::ResolveMicroBatch(job_spec, ranks, options.threads, memory_bytes, shards));
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<spec::JobPlan> job_plan,
-                          spec::MakeJobPlan(job_spec, micro_batch, options.threads,
-                                            /*training=*/true, ranks, shards));
-  HEARTH_ASSIGN_OR_RETURN(
-      const std::string sharding,
-      spec::DescribeSharding(job_spec, ranks, options.threads, micro_batch, shards));
-  HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan plan, spec::PlanTraining(job_plan->options));
-  WriteOut(absl::StrCat("micro-batch ", micro_batch, " x ", job_spec.data().sequence_length(),
-                        " tokens, a rank needs:\n", plan.ToTable(options.verbose), sharding));
-  if (plan.arena_bytes() > memory_bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("needs ", FormatBytes(plan.arena_bytes()),
-                                                     ", has ", FormatBytes(memory_bytes)));
-  }
+  HEARTH_ASSIGN_OR_RETURN(const spec::PlanReport report, spec::ReportPlan(job_spec, query));
+  WriteOut(report.text);
+  HEARTH_RETURN_IF_ERROR(report.fits);
   return kExitOk;
 }
 
@@ -113,7 +87,9 @@ Action SetupPlan(CLI::App& app) {
       app.add_option("-f,--file,file", options->file, "Job file (YAML), - for standard input");
   app.add_option("--set", options->assignments, "Override a field: path=value, repeatable")
       ->allow_extra_args(false);
-  app.add_option("--memory", options->memory, "Memory of a worker, for micro_batch_size: auto");
+  app.add_option(
+      "--memory", options->memory,
+      "Memory of a worker's device, e.g. 32GiB: does the job fit, and micro_batch_size: auto");
   app.add_option("--threads", options->threads, "CPU threads a rank")->check(CLI::PositiveNumber);
   app.add_flag("--verbose", options->verbose, "A line per buffer");
   CLI::Option* presets =

@@ -3,7 +3,6 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "jobctl/command.h"
 #include "jobctl/job_actions.h"
@@ -30,6 +29,7 @@ Action SetupResume(CLI::App& app) {
   app.add_option_function<std::string>(
          "job", [request](const std::string& id) { request->set_job_id(id); }, "Job id")
       ->required();
+  AddRequestId(app, request);
   app.add_option_function<std::string>(
          "--set", [request](const std::string& assignment) { request->add_overrides(assignment); },
          "Override a field that a resume may change: path=value, repeatable")
@@ -37,7 +37,6 @@ Action SetupResume(CLI::App& app) {
       ->trigger_on_parse();
   return [request](Context& context) -> absl::StatusOr<int> {
     HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-    request->set_request_id(RandomUuid());
     const absl::StatusOr<v1::Job> job = client->ResumeJob(*request);
     if (!job.ok()) {
       return SafeToRetry(job.status(), request->request_id());

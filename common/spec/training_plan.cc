@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "common/spec/dtype.h"
 #include "common/spec/gradient_buckets.h"
+#include "common/spec/plan_report.h"
 
 namespace hearth::spec {
 namespace {
@@ -520,9 +521,9 @@ absl::StatusOr<int64_t> ChooseMicroBatch(TrainingPlanOptions options,
       return candidate;
     }
   }
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "a micro-batch of ", candidates.back(), " needs ", smallest_bytes, " bytes, ", memory_bytes,
-      " are available; a smaller model, a shorter sequence or recompute: block would need less"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("a micro-batch of ", candidates.back(), " needs ", smallest_bytes, " bytes, ",
+                   memory_bytes, " are available; ", LessMemoryAdvice(options.recompute)));
 }
 
 std::vector<int64_t> PowerOfTwoCandidates(int64_t sequence_length) {

@@ -3,6 +3,7 @@
 others are accepted with a warning."""
 
 import json
+import tempfile
 
 import peers
 import harness
@@ -34,6 +35,22 @@ class UncheckedJob(harness.ClusterTest):
         peer.send(hello=peers.hello("mute"))
         harness.wait_until("a welcome", lambda: peer.of_kind("welcome"))
         self.check("the worker that was asked about the paths did not answer", r"worker that the job may run on \(mute\)")
+
+    def test_a_path_beyond_the_data_roots_gets_one_answer(self):
+        outside = tempfile.NamedTemporaryFile(suffix=".bin")
+        self.addCleanup(outside.close)
+        self.cluster.start_worker("bounded", "--data-root", self.cluster.dir)
+        self.cluster.wait_worker("bounded")
+        said = set()
+        for path in (outside.name, outside.name + "-absent", "/etc/passwd"):
+            run = self.cluster.jobctl("submit", "-f", "-", "--dry-run", "server", check=False,
+                                      stdin=json.dumps(harness.tiny_job(path, 10, workers=1)))
+            self.assertEqual(run.returncode, 1, run.stdout)
+            said.add(run.stderr.replace(path, "PATH"))
+        self.assertEqual(len(said), 1, said)
+        self.assertIn("--data-root", said.pop())
+        self.assertEqual(self.cluster.jobctl("submit", "-f", "-", "--dry-run", "server",
+                                             stdin=json.dumps(harness.tiny_job(self.data, 10, workers=1))).returncode, 0)
 
 
 if __name__ == "__main__":

@@ -194,6 +194,20 @@ class CommandLineTest(harness.ClusterTest):
         self.assertEqual(self.cluster.jobctl("resume", job).stdout, f"job/{job} resumed\n")
         self.cluster.jobctl("cancel", job)
 
+    def test_what_an_unreachable_coordinator_advises_works(self):
+        job = self.cluster.submit(harness.tiny_job(self.data, steps=10**7, workers=1))
+        self.cluster.wait_step(job, 1)
+        for verb, then in (("pause", "PAUSED"), ("resume", "RUNNING"), ("cancel", "CANCELLED")):
+            lost = subprocess.run([harness.program("jobctl"), "--coordinator", "127.0.0.1:9", verb, job], capture_output=True, text=True,
+                                  env=self.cluster.env)
+            self.assertEqual(lost.returncode, 1)
+            advice = re.search(r"safe to retry with (--request-id) (\S+)", lost.stderr)
+            self.cluster.jobctl(verb, job, *advice.groups())
+            self.cluster.wait_state(job, then)
+            self.cluster.jobctl(verb, job, *advice.groups())
+        actors = [(e["type"], e["message"]) for e in self.cluster.events(job) if e["actor"] == "user"]
+        self.assertEqual(len([1 for _, message in actors if "cancelled" in message]), 1, actors)
+
     def test_a_bad_price_is_named(self):
         self.cluster.env["HEARTH_PRICE_PER_KWH"] = "10ct"
         run = self.cluster.jobctl("list", check=False)

@@ -183,7 +183,8 @@ absl::Status Daemon::StartParts() {
   table.advertise_host = advertise_;
   table_ = std::make_unique<TaskTable>(std::move(table), root_, clock_);
   disk_ = std::make_unique<DiskWorker>(
-      root_, Env::Real(), [this](v1::AgentMessage answer) { table_->Answer(std::move(answer)); });
+      root_, Env::Real(), [this](v1::AgentMessage answer) { table_->Answer(std::move(answer)); },
+      options_.data_roots);
   Supervisor::Options supervisor;
   supervisor.trainer.program = options_.trainer;
   supervisor.gone_bound = options_.gone_bound;

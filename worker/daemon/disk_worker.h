@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 #include <variant>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -22,15 +23,22 @@ namespace hearth::worker {
 
 // A dataset (anything dataset::Dataset opens): kind, tokens, vocabulary. A folder with config.json:
 // kind "model", the ModelSpec of config.json and its vocabulary; model.safetensors (or its index)
-// must be there but is not opened. Whatever is wrong is in `error`.
-v1::PathInfo InspectPath(const std::string& path, Env& env);
+// must be there but is not opened. Whatever is wrong is in `error`. With `data_roots` (folders) a
+// path that does not lie under one of them, links followed, gets one and the same error, whether it
+// exists or not.
+v1::PathInfo InspectPath(const std::string& path,
+                         Env& env,
+                         const std::vector<std::string>& data_roots = {});
 
 class DiskWorker : public DiskRequests {
  public:
   using Answer = std::function<void(v1::AgentMessage)>;
 
   // `root` and `env` outlive the object. `answer` is called on the thread.
-  DiskWorker(const CheckpointRoot& root, Env& env, Answer answer);
+  DiskWorker(const CheckpointRoot& root,
+             Env& env,
+             Answer answer,
+             std::vector<std::string> data_roots = {});
   // Finishes the request in progress; queued ones are dropped.
   ~DiskWorker() override;
 
@@ -61,6 +69,7 @@ class DiskWorker : public DiskRequests {
   const CheckpointRoot& root_;
   Env& env_;
   const Answer answer_;
+  const std::vector<std::string> data_roots_;
   absl::Mutex mu_;
   std::deque<Request> queue_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

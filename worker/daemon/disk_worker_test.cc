@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,28 @@ TEST_F(DiskWorkerTest, InspectPath_RawBin_CountsTokens) {
 TEST_F(DiskWorkerTest, InspectPath_Missing_SaysSo) {
   const std::string path = (dir_ / "nowhere").string();
   EXPECT_THAT(InspectPath(path, Env::Real()).error(), HasSubstr(path));
+}
+
+TEST_F(DiskWorkerTest, InspectPath_BeyondTheRoots_OneAnswerWhetherItExists) {
+  const std::vector<std::string> roots = {(dir_ / "data").string() + "/"};
+  fs::create_directories(dir_ / "data");
+  fs::create_directories(dir_ / "data-of-others");
+  std::ofstream(dir_ / "data-of-others/there.bin", std::ios::binary) << "abcd";
+  fs::create_symlink(dir_ / "data-of-others", dir_ / "data/link");
+  std::set<std::string> errors;
+  for (const char* path :
+       {"data-of-others/there.bin", "data-of-others/absent.bin", "data/link/there.bin",
+        "data/link/absent.bin", "data/../data-of-others/there.bin", "absent"}) {
+    const v1::PathInfo info = InspectPath((dir_ / path).string(), Env::Real(), roots);
+    errors.insert(info.error());
+    EXPECT_EQ(info.kind(), "") << path;
+  }
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_THAT(*errors.begin(), HasSubstr("--data-root"));
+  fs::rename(WriteRawBin(10), dir_ / "data/raw.bin");
+  EXPECT_EQ(InspectPath((dir_ / "data/raw.bin").string(), Env::Real(), roots).error(), "");
+  EXPECT_THAT(InspectPath((dir_ / "data/absent.bin").string(), Env::Real(), roots).error(),
+              HasSubstr("no such file"));
 }
 
 TEST_F(DiskWorkerTest, InspectPath_NotADataset_SaysWhy) {

@@ -54,6 +54,11 @@ void AddFlags(CLI::App& app, WorkerOptions& options, std::vector<std::string>& l
   app.add_option("--data-dir", options.data_dir,
                  "Folder of this daemon; default $HEARTH_HOME/workers/NAME");
   app.add_option(
+         "--data-root", options.data_roots,
+         "Folder that the datasets and model.from of jobs must lie in, repeatable; default: "
+         "anywhere")
+      ->allow_extra_args(false);
+  app.add_option(
       "--http", options.http,
       "host:port of /metrics and /healthz (clear text), port 0 = any; default: first free "
       "port from 127.0.0.1:7080");

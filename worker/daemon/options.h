@@ -24,13 +24,14 @@ enum ExitCode {
 struct WorkerOptions {
   std::string coordinator = "127.0.0.1:7070";  // comma-separated list
   std::string device = "cpu";
-  std::string name;             // "" = host-cpuK | host-gpuK
-  std::string advertise;        // "" = our address as seen from the coordinator
-  int threads = 0;              // 0 = all, on a GPU worker the host's over its GPUs
-  std::string home;             // $HEARTH_HOME, or ~/.hearth
-  std::string checkpoint_root;  // "" = <home>/checkpoints
-  std::string data_dir;         // "" = <home>/workers/<name>
-  std::string http;             // "" = 127.0.0.1, first free port from 7080
+  std::string name;                     // "" = host-cpuK | host-gpuK
+  std::string advertise;                // "" = our address as seen from the coordinator
+  int threads = 0;                      // 0 = all, on a GPU worker the host's over its GPUs
+  std::string home;                     // $HEARTH_HOME, or ~/.hearth
+  std::string checkpoint_root;          // "" = <home>/checkpoints
+  std::string data_dir;                 // "" = <home>/workers/<name>
+  std::vector<std::string> data_roots;  // folders that datasets may lie in, empty = anywhere
+  std::string http;                     // "" = 127.0.0.1, first free port from 7080
   std::map<std::string, std::string> labels;
   std::string cuda_visible_devices;  // as we were started with, "" = not set
   std::string nvml_library;          // "" = nvml::DefaultLibrary()

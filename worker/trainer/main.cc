@@ -132,7 +132,7 @@ int Main(int argc, char** argv) {
   AddJob(plan_app, plan.job);
   plan_app.add_flag("-v,--verbose", plan.verbose, "every buffer");
   plan_app.add_option("--memory-bytes", plan.memory_bytes,
-                      "memory of the GPU that a cuda job is planned for (default: GPU 0's)");
+                      "memory of the device that the job is planned for (default: this machine's)");
   plan_app.add_option("--threads", plan.threads, "CPU threads")->capture_default_str();
   plan_app.callback([&] { result = PlanCommand(plan); });
 

@@ -11,6 +11,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/spec/gpus.h"
+#include "common/spec/plan_report.h"
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/probe.h"
 #include "kernels/grad_norm/grad_norm.h"
@@ -86,7 +87,8 @@ absl::Status Engine::CheckFits(const spec::MemoryPlan& plan) const {
   }
   const std::string fits = largest > 0
                                ? absl::StrCat("; batch.micro_batch_size: ", largest, " would fit")
-                               : "; not even a micro-batch of 1 would fit: try recompute: block";
+                               : absl::StrCat("; not even a micro-batch of 1 would fit: ",
+                                              spec::LessMemoryAdvice(job_plan_->options.recompute));
   return absl::ResourceExhaustedError(
       absl::StrCat("batch.micro_batch_size ", options_.micro_batch, " needs ", FormatBytes(needed),
                    " of GPU memory, ", FormatBytes(available), " are available", fits));

@@ -1,5 +1,4 @@
-// Completing a resolved spec with what lies on this machine: dataset vocabularies and the folder of
-// model.from.
+// From a complete spec to its data on this machine.
 #pragma once
 
 #include <memory>
@@ -7,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/facts/complete_spec.h"
 #include "common/io/env.h"
 #include "google/protobuf/repeated_ptr_field.h"
 #include "hearth/v1/job.pb.h"
@@ -14,9 +14,7 @@
 
 namespace hearth::trainer {
 
-// Fills model.vocab and the shape of model.from. kInvalidArgument lists all violations; errors of
-// opening the datasets and the model folder as they are.
-absl::Status CompleteSpec(v1::JobSpec& spec, Env& env);
+using facts::CompleteSpec;
 
 // The loader of data.train or data.validation of a complete spec. Held-out data is read front to
 // back.

@@ -1,0 +1,87 @@
+#!/usr/bin/python3
+"""jobctl plan and hearth-trainer plan: the same bytes and the same verdict for the same job and memory."""
+
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+import harness
+
+GIB = 1 << 30
+JOBS = os.path.join(harness.SOURCE, "configs", "jobs")
+SMALL = {"name": "small", "model": {"layers": 2, "hidden": 64, "heads": 4, "ffn_hidden": 128, "vocab": 256},
+         "data": {"train": "/nowhere", "sequence_length": 32}, "batch": {"global_batch_tokens": 4096},
+         "precision": {"recipe": "bf16"}, "train": {"steps": 10}}
+FOLDER_CONFIG = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+                 "intermediate_size": 128, "vocab_size": 320, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+                 "max_position_embeddings": 128, "hidden_act": "silu", "tie_word_embeddings": True}
+
+
+class Plan(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="hearth-test-")
+        self.addCleanup(subprocess.run, ["rm", "-rf", self.dir])
+
+    def job(self, **over):
+        path = os.path.join(self.dir, "job.yaml")
+        with open(path, "w") as f:
+            json.dump({**SMALL, **over}, f)
+        return path
+
+    def run_both(self, path, memory, *assignments):
+        """(exit status, what was printed, the error) of both, which must be the same."""
+        sets = [word for assignment in assignments for word in ("--set", assignment)]
+        both = []
+        for argv, flag, prefix in (([harness.program("jobctl"), "plan"], "--memory", "error: "),
+                                   ([harness.program("hearth-trainer"), "plan"], "--memory-bytes", "hearth-trainer: ")):
+            run = subprocess.run([*argv, path, *sets, *([flag, str(memory)] if memory else [])], capture_output=True, text=True)
+            both.append((run.returncode, run.stdout, run.stderr.removeprefix(prefix)))
+        self.assertEqual(*both)
+        return both[0]
+
+    def test_jobs_of_the_repository(self):
+        for name in ("hearth-112m-fp8", "hearth-112m-nvfp4", "hearth-1.5b-bf16", "gpt2-124m-bf16", "gang-112m"):
+            for memory in (10 * GIB, 80 * GIB):
+                with self.subTest(name=name, memory=memory):
+                    code, out, error = self.run_both(os.path.join(JOBS, name + ".yaml"), memory)
+                    self.assertIn(code, (0, 1), error)
+                    self.assertIn("predicted on the GPU: arena ", out)
+
+    def test_memory_of_cuda_is_counted(self):
+        """The arena takes 9.8 GiB: beside it CUDA's own half a GiB has no room in 10."""
+        path = os.path.join(JOBS, "hearth-112m-fp8.yaml")
+        code, out, error = self.run_both(path, 10 * GIB)
+        self.assertEqual(code, 1)
+        self.assertIn("arena 9.8 GiB + 539.8 MiB of CUDA, cuBLASLt, cuDNN and graphs = 10.3 GiB", out)
+        self.assertIn("does not fit: the plan takes 9.8 GiB of 9.5 GiB; batch.micro_batch_size: 8 would fit", error)
+        self.assertEqual(self.run_both(path, 11 * GIB)[0], 0)
+        code, out, _ = self.run_both(path, 11 * GIB, "resources.workers=2", "parallel.shard_optimizer=off")
+        self.assertEqual(code, 1, "nor has NCCL's")
+        self.assertIn(" of NCCL = ", out)
+
+    def test_model_folder(self):
+        folder = os.path.join(self.dir, "model")
+        os.mkdir(folder)
+        with open(os.path.join(folder, "config.json"), "w") as f:
+            json.dump(FOLDER_CONFIG, f)
+        path = self.job(model={"from": folder})
+        code, out, error = self.run_both(path, 4 * GIB)
+        self.assertEqual((code, error), (0, ""))
+        self.assertIn("micro_batch_size", out)
+        code, _, error = self.run_both(self.job(model={"from": folder + "-absent"}), 4 * GIB)
+        self.assertEqual(code, 1)
+        self.assertIn("-absent", error)
+
+    def test_advice_is_none_that_was_taken(self):
+        for recompute, advice in (("none", "recompute: block would need less"), ("block", "a smaller model or a shorter sequence")):
+            with self.subTest(recompute=recompute):
+                code, _, error = self.run_both(self.job(recompute=recompute), 64 << 10)
+                self.assertEqual(code, 1)
+                self.assertIn(advice, error)
+                self.assertEqual("recompute: block" in error, recompute == "none", error)
+
+
+if __name__ == "__main__":
+    harness.main()
