@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that building and testing Hearth needs; does nothing when all are there.
 #   scripts/deps.sh            install what is missing (as root, or through sudo)
-#   scripts/deps.sh --tests    also what only the tests use: Prometheus, Python's gRPC, OpenSSL's program, Chromium (0.4 GB)
+#   scripts/deps.sh --tests    also what only tests, benchmarks and tidying use: GoogleTest, clang's tools, Prometheus, Python's gRPC,
+#                              OpenSSL's program, Chromium (1 GB)
 #   scripts/deps.sh --check    only name what is missing; exit 1 if anything is
 #   scripts/deps.sh --list     print the packages
 set -euo pipefail
 
-# The tool chain, then the libraries of cmake/Dependencies.cmake in its order, then what tests and tidying use.
+# The tool chain, then the libraries of cmake/Dependencies.cmake in its order.
 packages=(
   build-essential cmake ninja-build ccache pkg-config git python3 curl ca-certificates xz-utils
   libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgrpc++-dev libabsl-dev libssl-dev zlib1g-dev
   libyaml-cpp-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libsqlite3-dev
   prometheus-cpp-dev libmicrohttpd-dev
   libopenblas-openmp-dev libgloo-dev libsentencepiece-dev
-  libgtest-dev libgmock-dev libbenchmark-dev
-  clang-format clang-tidy sqlite3
 )
 
-tests=(prometheus python3-yaml python3-grpcio python3-protobuf python3-numpy openssl mount
+tests=(libgtest-dev libgmock-dev libbenchmark-dev clang-format clang-tidy sqlite3
+  prometheus python3-yaml python3-grpcio python3-protobuf python3-numpy openssl mount
   chromium chromium-driver python3-selenium)
 
 case "${1:-}" in
