@@ -33,6 +33,8 @@ namespace {
 constexpr absl::Duration kLinger = absl::Seconds(1);
 // Without a free descriptor accepting rests for so long.
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
+// Connections taken before others are looked at again.
+constexpr int kAcceptsMax = 64;
 constexpr uint64_t kListenId = 0;
 constexpr uint64_t kWakeId = 1;
 constexpr uint64_t kFirstConnection = 2;
@@ -142,7 +144,7 @@ struct HttpServer::Impl {
   void Run();
 
   // The loop's.
-  void AcceptAll();
+  void AcceptSome();
   void MakeRoom();
   void OnEvent(uint64_t id, uint32_t events);
   void Read(uint64_t id, Connection& connection);
@@ -289,7 +291,7 @@ int HttpServer::Impl::TimeoutMs() {
 
 void HttpServer::Impl::OnEvent(uint64_t id, uint32_t events) {
   if (id == kListenId) {
-    AcceptAll();
+    AcceptSome();
     return;
   }
   if (id == kWakeId) {
@@ -324,8 +326,9 @@ void HttpServer::Impl::OnEvent(uint64_t id, uint32_t events) {
   }
 }
 
-void HttpServer::Impl::AcceptAll() {
-  while (true) {
+void HttpServer::Impl::AcceptSome() {
+  // Not all at once: those who are in want to be served beside a flood of new ones.
+  for (int i = 0; i < kAcceptsMax; ++i) {
     const int fd = accept4(listen_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
       if (errno == EINTR || errno == ECONNABORTED) {
