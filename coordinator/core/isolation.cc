@@ -115,9 +115,8 @@ Core::Impl::Cause Core::Impl::CauseOf(const WorkerState& worker) const {
   for (const auto& [id, other] : workers_) {
     if (HeardSince(other, worker)) {
       // One that dials in again shows that the network is back; the others may be about to.
-      const bool again = other.connected_since > worker.last_seen &&
-                         Mono() - other.connected_since < kRedial &&
-                         Mono() - worker.last_seen < 2 * kRedial;
+      const bool again =
+          other.connected_since > worker.last_seen && Mono() - other.connected_since < kRedial;
       just_back = just_back || again;
       if (!again && Disproves(other, worker)) {
         return Cause::kGone;
