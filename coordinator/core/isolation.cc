@@ -102,8 +102,10 @@ Core::Impl::Cause Core::Impl::CauseOf(const WorkerState& worker) const {
   const auto joins = [&worker](absl::Duration last_seen) {
     return last_seen >= worker.last_seen - kTogether;
   };
-  // Nobody has dialled in since the start: then idle workers are missing, too.
-  const bool deaf = std::none_of(workers_.begin(), workers_.end(),
+  // Soon after a start, or if nobody has dialled in since, idle workers that the store knows are
+  // missing, too.
+  const bool deaf = Mono() < start_time_ + options_.reattach_grace ||
+                    std::none_of(workers_.begin(), workers_.end(),
                                  [](const auto& entry) { return entry.second.seen; });
   size_t known = 0;
   size_t fallen = 0;
@@ -113,17 +115,16 @@ Core::Impl::Cause Core::Impl::CauseOf(const WorkerState& worker) const {
   for (const auto& [id, other] : workers_) {
     if (HeardSince(other, worker)) {
       // One that dials in again shows that the network is back; the others may be about to.
-      const bool again = other.connected_since > worker.last_seen &&
-                         Mono() - other.connected_since < kRedial &&
-                         Mono() - worker.last_seen < 2 * kRedial;
+      const bool again =
+          other.connected_since > worker.last_seen && Mono() - other.connected_since < kRedial;
       just_back = just_back || again;
       if (!again && Disproves(other, worker)) {
         return Cause::kGone;
       }
       local_answers = true;
       ++known;
-    } else if (!other.lost && (!other.job_id.empty() || other.connection != 0 || deaf ||
-                               (other.seen && joins(other.last_seen)))) {
+    } else if (!other.lost && (!other.job_id.empty() || other.connection != 0 ||
+                               (deaf && !other.seen) || (other.seen && joins(other.last_seen)))) {
       hosts.insert(other.worker().host());
       ++fallen;
       ++known;
