@@ -1,6 +1,7 @@
-# add_component(name SRCS ... DEPS ... [OPTIONS ...])
+# add_component(name SRCS ... DEPS ... [OPTIONS ...] [PCH kind])
 #   The only way a library of ours is added. Besides the library it builds <name>_link_test, which links the whole archive
 #   against the declared DEPS alone: a call into an undeclared library is then an undefined reference, at build time.
+#   PCH: which precompiled header its files read (cmake/Precompiled.cmake).
 # add_unit_test(name SRCS ... DEPS ... [LABELS ...])
 #   A GoogleTest executable, one ctest entry. Label gpu: it needs a GPU, scripts/test.sh leaves it out and the bundle carries it.
 
@@ -41,10 +42,13 @@ function(hearth_existing_sources name out)
 endfunction()
 
 function(add_component name)
-  cmake_parse_arguments(A "" "" "SRCS;DEPS;OPTIONS" ${ARGN})
+  cmake_parse_arguments(A "" "PCH" "SRCS;DEPS;OPTIONS" ${ARGN})
   hearth_existing_sources(${name} A_SRCS ${A_SRCS})
   add_library(${name} STATIC ${A_SRCS})
   hearth_target_defaults(${name})
+  if(A_PCH)
+    hearth_precompiled(${name} ${A_PCH})
+  endif()
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:${A_OPTIONS}>)
   target_link_libraries(${name} PUBLIC ${A_DEPS})
   set(main ${CMAKE_BINARY_DIR}/link_tests/${name}.cc)
