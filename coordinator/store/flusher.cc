@@ -6,8 +6,15 @@
 
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
+#include "common/time/clock.h"
 
 namespace hearth::coordinator {
+namespace {
+
+// Pause after a file, in times its duration.
+constexpr double kRest = 4;
+
+}  // namespace
 
 Flusher::Flusher() {
   thread_ = std::thread([this] {
@@ -38,7 +45,15 @@ std::optional<absl::Status> Flusher::TakeResult() {
 
 void Flusher::Wait() {
   absl::MutexLock lock(&mu_);
+  waiting_ = true;
   mu_.Await(absl::Condition(this, &Flusher::Idle));
+  waiting_ = false;
+}
+
+bool Flusher::Rest(absl::Duration pause) {
+  absl::MutexLock lock(&mu_);
+  Clock::Real().AwaitWithTimeout(mu_, absl::Condition(this, &Flusher::Hurried), pause);
+  return !stopping_;
 }
 
 void Flusher::Run() {
@@ -54,12 +69,12 @@ void Flusher::Run() {
     }
     absl::Status status = fault::Check("store.before_flush");
     for (const std::shared_ptr<SegmentLog>& log : logs) {
+      const absl::Duration start = Clock::Real().Monotonic();
       if (!status.ok()) {
         break;
       }
       status = log->Sync();
-      absl::MutexLock lock(&mu_);
-      if (stopping_) {
+      if (!Rest(kRest * (Clock::Real().Monotonic() - start))) {
         return;
       }
     }

@@ -23,7 +23,7 @@ namespace hearth::coordinator {
 namespace {
 
 // A commit waits for the flush when the journal is so many times its bound.
-constexpr int64_t kJournalFull = 8;
+constexpr int64_t kJournalFull = 4;
 constexpr int kDamageTold = 20;
 
 std::string StreamName(StreamKind kind) {

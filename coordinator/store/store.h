@@ -60,8 +60,8 @@ struct StoreOptions {
   // Newest events kept per job.
   int64_t events_per_job = 1000;
   // Records of histories and logs wait in the journal, and in memory, until there are so many
-  // bytes; then they are moved to the files. At eight times as many a commit waits for that.
-  int64_t journal_bytes = 8 << 20;
+  // bytes; then they are moved to the files. At four times as many a commit waits for that.
+  int64_t journal_bytes = 32 << 20;
   // The store or the folder was put back from a copy, or the store is gone: open it all the same.
   // The generation becomes higher than any that workers have seen (it is taken from the time).
   bool restore = false;
