@@ -169,6 +169,14 @@ std::vector<v1::AgentMessage> Messages(const std::string& job_id) {
   wait.set_epoch(1);
   wait.set_key("key");
   out.emplace_back().mutable_inspect_result()->set_request_id(1);
+  v1::CheckpointFolders& listing = *out.emplace_back().mutable_checkpoint_folders();
+  listing.set_request_id(1);
+  v1::CheckpointFolder& folder = *listing.add_folders();
+  folder.set_job_id(job_id);
+  folder.set_epoch(1);
+  folder.set_name("step-00000002");
+  folder.set_step(2);
+  folder.set_kind(v1::CHECKPOINT_FOLDER_KIND_COMPLETE);
   out.emplace_back().mutable_goodbye()->set_reason("bye");
   return out;
 }
@@ -214,7 +222,7 @@ class AgentFuzzTest : public testing::Test {
   void Deliver(Core& core, const v1::AgentMessage& message) {
     switch (message.message_case()) {
       case v1::AgentMessage::kHello:
-        Apply(core, AgentConnected{2, message.hello(), ""});
+        Apply(core, AgentConnected{2, message.hello(), "", ""});
         break;
       case v1::AgentMessage::kHeartbeat:
         Apply(core, AgentHeartbeat{1, message.heartbeat()});
@@ -224,6 +232,9 @@ class AgentFuzzTest : public testing::Test {
         break;
       case v1::AgentMessage::kKvWait:
         Apply(core, AgentKvWait{1, message.kv_wait()});
+        break;
+      case v1::AgentMessage::kCheckpointFolders:
+        Apply(core, AgentFolders{1, message.checkpoint_folders()});
         break;
       case v1::AgentMessage::kGoodbye:
         Apply(core, AgentGoodbye{1, message.goodbye()});
@@ -240,7 +251,7 @@ class AgentFuzzTest : public testing::Test {
     Core core(CoreOptions{}, state, now_);
     v1::AgentMessage hello = HelloMessage(job_id);
     hello.mutable_hello()->clear_tasks();
-    Apply(core, AgentConnected{1, hello.hello(), ""});
+    Apply(core, AgentConnected{1, hello.hello(), "", ""});
     CreateJob create;
     create.job_id = job_id;
     create.paths_checked = true;
@@ -362,7 +373,7 @@ TEST_F(AgentFuzzTest, StoredCursorsAtTheEnd_CostLinesAndNotTheProcess) {
   state.jobs[0].set_history_cursor(std::numeric_limits<int64_t>::max());
   state.jobs[0].mutable_ranks(0)->set_applied_seq(std::numeric_limits<int64_t>::max());
   Core core(CoreOptions{}, state, now_);
-  Apply(core, AgentConnected{7, HelloMessage("job-1").hello(), ""});
+  Apply(core, AgentConnected{7, HelloMessage("job-1").hello(), "", ""});
   v1::TaskReport report;
   report.set_job_id("job-1");
   report.set_epoch(1);

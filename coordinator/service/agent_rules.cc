@@ -202,6 +202,21 @@ absl::Status CheckCheckpoint(const v1::TaskReport& report, std::string_view root
                                absl::StrCat("is not below ", folder, " of this worker"));
 }
 
+// Names below the root: what the coordinator may answer with a path to remove.
+absl::Status CheckFolders(const v1::CheckpointFolders& listing) {
+  const auto plain = [](const std::string& name) {
+    return name.find('/') == std::string::npos && name != "." && name != "..";
+  };
+  for (int i = 0; i < listing.folders_size(); ++i) {
+    const v1::CheckpointFolder& folder = listing.folders(i);
+    if (folder.job_id().empty() || !plain(folder.job_id()) || !plain(folder.name())) {
+      return rpc::FieldError(absl::StrCat("checkpoint_folders.folders[", i, "]"),
+                             "is no folder's name");
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Span<const FieldRule> AgentFieldRules() {
@@ -232,6 +247,9 @@ absl::Status CheckAgentMessage(const v1::AgentMessage& message, std::string_view
   if (status.ok() && message.has_report() && message.report().has_checkpoint()) {
     // The root "/" has no name of its own in front of the job's.
     status = CheckCheckpoint(message.report(), checkpoint_root == "/" ? "" : checkpoint_root);
+  }
+  if (status.ok() && message.has_checkpoint_folders()) {
+    status = CheckFolders(message.checkpoint_folders());
   }
   return status;
 }

@@ -78,6 +78,23 @@ TEST(AgentRulesTest, WhatHealthyWorkersSay_Passes) {
   EXPECT_EQ(Problem(answer), "");
 }
 
+TEST(AgentRulesTest, CheckpointFolders_AreNamesBelowTheRoot) {
+  v1::AgentMessage message;
+  v1::CheckpointFolder& folder = *message.mutable_checkpoint_folders()->add_folders();
+  folder.set_job_id("job-1");
+  folder.set_name("step-00000002");
+  EXPECT_EQ(Problem(message), "");
+  for (const char* name : {"..", ".", "../other", "a/b"}) {
+    folder.set_name(name);
+    EXPECT_NE(Problem(message), "") << name;
+  }
+  folder.set_name("");
+  for (const char* job : {"..", "", "a/b"}) {
+    folder.set_job_id(job);
+    EXPECT_NE(Problem(message), "") << job;
+  }
+}
+
 TEST(AgentRulesTest, CleanPaths) {
   EXPECT_TRUE(IsCleanPath("/"));
   EXPECT_TRUE(IsCleanPath("/a/b.c/..d"));
