@@ -132,7 +132,7 @@ TEST(Commands, TakeWhatOutputNamePrints) {
     }
   }
   EXPECT_GE(jobs, 15);
-  EXPECT_EQ(workers, 4);
+  EXPECT_EQ(workers, 6);
 }
 
 }  // namespace

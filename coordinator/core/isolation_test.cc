@@ -20,7 +20,7 @@ class IsolationTest : public ::testing::Test {
     CreateJob create;
     create.job_id = "job";
     create.paths_checked = true;
-    create.spec.mutable_train()->set_steps(100);
+    create.spec.mutable_train()->set_steps(1'000'000);  // Pass() takes one with each heartbeat
     create.spec.mutable_checkpoint()->set_grace_seconds(20);
     create.spec.mutable_resources()->set_workers(static_cast<int>(busy.size()));
     create.spec.mutable_resources()->set_min_workers(min_workers);
