@@ -24,7 +24,9 @@ absl::Status ConfirmDelete(const v1::DeleteJobRequest& request) {
 }
 
 // Where checkpoints stay or go: a message, for they are not the command's data.
-void SayFolders(const v1::DeleteJobResponse& response, bool checkpoints) {
+void SayFolders(const v1::DeleteJobResponse& response,
+                const std::string& job_id,
+                bool checkpoints) {
   for (const v1::JobFolder& folder : response.folders()) {
     if (folder.removing()) {
       WriteErr(absl::StrCat("worker ", folder.worker_id(), " removes ", folder.path(), "\n"));
@@ -33,7 +35,8 @@ void SayFolders(const v1::DeleteJobResponse& response, bool checkpoints) {
                             ": it stays; jobctl checkpoints prune removes it later\n"));
     } else {
       WriteErr(absl::StrCat("its checkpoints stay in ", folder.path(),
-                            "; jobctl checkpoints prune removes them\n"));
+                            "; jobctl checkpoints prune --job ", job_id,
+                            " --min-age 0s removes them\n"));
     }
   }
 }
@@ -60,7 +63,7 @@ Action SetupDelete(CLI::App& app) {
                                          absl::StrCat("job/", request.job_id()), "deleted",
                                          response));
     if (!context.quiet) {
-      SayFolders(response, request.checkpoints());
+      SayFolders(response, request.job_id(), request.checkpoints());
     }
     return kExitOk;
   };

@@ -4,7 +4,8 @@
 #   HEARTH_CUDA=AUTO        (default) for the GPUs that are here; none without a GPU
 #   HEARTH_CUDA=ON          also without a GPU: for 120a-real then
 #   HEARTH_CUDA=OFF         none
-#   HEARTH_CUDA_ARCHS=LIST  these architectures, as cmake takes them ("90a-real;120a-real"), instead of those of the GPUs
+#   HEARTH_CUDA_ARCHS=LIST  these architectures, as cmake takes them ("90a-real;120a-real"), instead of those of the GPUs,
+#                          also without a GPU
 # Environment: HEARTH_NVIDIA_DEVICE (default /dev/nvidia0), the file that a GPU without nvidia-smi is known by.
 # Exit status: 0; 2 when HEARTH_CUDA is none of the three.
 set -euo pipefail
@@ -24,13 +25,13 @@ esac
 # Compute capabilities, "9.0" a line, each once; empty without nvidia-smi or a GPU that answers.
 capabilities=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -E '^[0-9]+\.[0-9]+$' | sort -u || true)
 device=${HEARTH_NVIDIA_DEVICE:-/dev/nvidia0}
+if [ -n "$chosen" ]; then
+  say "$chosen, as HEARTH_CUDA_ARCHS says"
+  flags ON "$chosen"
+fi
 if [ -z "$capabilities" ] && [ "$wish" = AUTO ] && [ ! -e "$device" ]; then
   say "not built, this machine has no NVIDIA GPU (HEARTH_CUDA=ON builds it all the same)"
   flags OFF
-fi
-if [ -n "$chosen" ]; then
-  say "$chosen, as HEARTH_CUDA_ARCHS says"
-  flags "$wish" "$chosen"
 fi
 if [ -z "$capabilities" ] && [ ! -e "$device" ]; then
   say "$default_arch, as there is no GPU that would decide (HEARTH_CUDA_ARCHS=90a-real: Hopper, 100a-real: B200)"

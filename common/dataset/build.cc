@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/ids.h"
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
 #include "common/dataset/text_files.h"
@@ -191,8 +192,9 @@ absl::StatusOr<ChosenTokenizer> ChooseTokenizer(const BuildOptions& options,
   return chosen;
 }
 
-// One dataset at `out`, or two in it. The two are built in `<out>.tmp`, which takes its name when
-// both are whole: `out` is whole or as it was.
+// One dataset at `out`, or two in it. The two are built in a folder that this run makes: beside
+// `out`, which it becomes when both are whole, or inside `out` when that is there (it may be a
+// mount point or a link). Nothing else is ever removed.
 class Splits {
  public:
   explicit Splits(Env& env) : env_(env) {}
@@ -208,8 +210,8 @@ class Splits {
     if (name.empty()) name = options.out.substr(options.out.find_last_of('/') + 1);
     const bool both = options.validation_fraction > 0;
     if (both) {
-      staging_ = absl::StrCat(options.out, ".tmp");
-      HEARTH_RETURN_IF_ERROR(env_.RemoveAll(staging_));
+      out_exists_ = env_.Exists(options.out);
+      staging_ = absl::StrCat(options.out, out_exists_ ? "/" : "", ".tmp-", RandomHex(4));
     }
     for (const char* split : {"train", "validation"}) {
       DatasetWriter::Options writer;
@@ -246,7 +248,13 @@ class Splits {
       outputs.push_back({paths_[i], *std::move(info)});
     }
     if (staging_.empty()) return absl::OkStatus();
-    if (env_.Exists(out_)) HEARTH_RETURN_IF_ERROR(env_.RemoveAll(out_));  // empty: Build checked
+    if (out_exists_) {
+      for (const char* split : {"train", "validation"}) {
+        HEARTH_RETURN_IF_ERROR(
+            env_.Rename(absl::StrCat(staging_, "/", split), absl::StrCat(out_, "/", split)));
+      }
+      return env_.SyncDir(out_);
+    }
     HEARTH_RETURN_IF_ERROR(env_.Rename(staging_, out_));
     staging_.clear();
     const size_t slash = out_.find_last_of('/');
@@ -259,6 +267,7 @@ class Splits {
   Env& env_;
   double fraction_ = 0;
   std::string out_;
+  bool out_exists_ = false;
   std::string staging_;  // empty: one dataset, or it has its name
   std::vector<std::string> paths_;
   std::vector<std::unique_ptr<DatasetWriter>> writers_;

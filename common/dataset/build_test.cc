@@ -156,6 +156,7 @@ TEST_F(BuildTest, Build_Fails_LeavesNothingBehind) {
     EXPECT_EQ(entry.path().filename(), "in");
   }
   fs::create_directory(root_ + "/out");
+  fs::create_directory(root_ + "/out.tmp");  // somebody else's
   EXPECT_FALSE(Build(options).ok());
   EXPECT_TRUE(fs::is_empty(root_ + "/out")) << "as it was";
   options.validation_fraction = 0.2;
@@ -164,7 +165,13 @@ TEST_F(BuildTest, Build_Fails_LeavesNothingBehind) {
   EXPECT_EQ(report->outputs[0].path, root_ + "/out/train");
   EXPECT_TRUE(Dataset::Open(root_ + "/out/train").ok());
   EXPECT_TRUE(Dataset::Open(root_ + "/out/validation").ok());
-  EXPECT_FALSE(fs::exists(root_ + "/out.tmp"));
+  EXPECT_TRUE(fs::exists(root_ + "/out.tmp")) << "not ours to remove";
+  EXPECT_EQ(std::distance(fs::directory_iterator(root_ + "/out"), fs::directory_iterator()), 2);
+  fs::create_directory(root_ + "/disk");
+  fs::create_directory_symlink(root_ + "/disk", root_ + "/link");
+  options.out = root_ + "/link";
+  EXPECT_TRUE(Build(options).ok());
+  EXPECT_TRUE(fs::exists(root_ + "/disk/validation/dataset.json")) << "behind the link";
 }
 
 }  // namespace

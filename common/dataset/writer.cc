@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/ids.h"
 #include "common/base/status_macros.h"
 
 namespace hearth::dataset {
@@ -12,7 +13,10 @@ constexpr size_t kBufferBytes = size_t{1} << 20;
 }  // namespace
 
 DatasetWriter::DatasetWriter(std::string dir, Options options, Env& env)
-    : dir_(std::move(dir)), temp_dir_(dir_ + ".tmp"), options_(std::move(options)), env_(env) {}
+    : dir_(std::move(dir)),
+      temp_dir_(absl::StrCat(dir_, ".tmp-", RandomHex(4))),
+      options_(std::move(options)),
+      env_(env) {}
 
 DatasetWriter::~DatasetWriter() {
   file_.reset();
@@ -39,7 +43,6 @@ absl::StatusOr<std::unique_ptr<DatasetWriter>> DatasetWriter::Create(const std::
   info.shards.clear();
   if (options.shard_tokens < 1) return absl::InvalidArgumentError("shard_tokens: must be >= 1");
   std::unique_ptr<DatasetWriter> writer(new DatasetWriter(clean, std::move(options), env));
-  HEARTH_RETURN_IF_ERROR(env.RemoveAll(writer->temp_dir_));
   HEARTH_RETURN_IF_ERROR(env.CreateDirs(writer->temp_dir_));
   return writer;
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/status.h"
 #include "google/protobuf/descriptor.h"
@@ -47,8 +48,8 @@ absl::Status CheckNumber(const FieldRule& rule,
   if (number >= rule.min && number <= rule.max) {
     return absl::OkStatus();
   }
-  return FieldError(path,
-                    absl::StrCat("is ", printed, "; it must be within ", rule.min, "..", rule.max));
+  return FieldError(
+      path, absl::StrFormat("is %s; it must be within %.15g..%.15g", printed, rule.min, rule.max));
 }
 
 absl::Status CheckDouble(const FieldRule& rule, const std::string& path, double number) {

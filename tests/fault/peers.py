@@ -67,6 +67,13 @@ class RoguePeer:
         """send(hello=...), send(report=...): one AgentMessage."""
         self.outgoing.put(agent_pb2.AgentMessage(**part))
 
+    def keep_alive(self):
+        """Sends a heartbeat every half second until the stream ends."""
+        def beat():
+            while not self.ended.wait(0.5):
+                self.send(heartbeat=agent_pb2.Heartbeat())
+        threading.Thread(target=beat, daemon=True).start()
+
     def of_kind(self, kind):
         return [getattr(m, kind) for m in list(self.received) if m.WhichOneof("message") == kind]
 

@@ -6,6 +6,7 @@ import resource
 import peers
 import harness
 from peers import grpc
+from google.protobuf import symbol_database
 from hearth.v1 import job_pb2, worker_pb2
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
@@ -55,7 +56,7 @@ class SizesTest(harness.ClusterTest):
                         if field.type != field.TYPE_STRING:
                             continue
                         with self.subTest(method.name + "." + field.name):
-                            request = getattr(module, method.input_type.name)()
+                            request = symbol_database.Default().GetSymbol(method.input_type.full_name)()
                             huge = "x" * (1 << 20)
                             if field.label == field.LABEL_REPEATED:
                                 getattr(request, field.name).append(huge)

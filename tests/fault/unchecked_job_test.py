@@ -34,6 +34,7 @@ class UncheckedJob(harness.ClusterTest):
         self.addCleanup(peer.close)
         peer.send(hello=peers.hello("mute"))
         harness.wait_until("a welcome", lambda: peer.of_kind("welcome"))
+        peer.keep_alive()
         self.check("the worker that was asked about the paths did not answer", r"worker that the job may run on \(mute\)")
 
     def test_a_path_beyond_the_data_roots_gets_one_answer(self):

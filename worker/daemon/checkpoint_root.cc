@@ -29,6 +29,9 @@ namespace fs = std::filesystem;
 constexpr char kUuidFile[] = ".hearth-root";
 constexpr char kDoomed[] = ".deleted-";
 constexpr size_t kNameMax = 255;
+// Numbers that a coordinator takes; a folder with a higher one is not ours.
+constexpr int64_t kEpochMax = int64_t{1} << 53;
+constexpr int64_t kStepMax = int64_t{1} << 40;
 
 // Puts a UUID into `file` unless it is there already. link() is the one call that creates a file
 // with its content whole and fails when another daemon was first.
@@ -48,7 +51,7 @@ absl::Status CreateUuidFile(const std::string& file, Env& env) {
 int64_t EpochOfName(const std::string& name) {
   int64_t epoch = 0;
   return name.size() > 1 && name[0] == 'e' && name[1] >= '1' && name[1] <= '9' &&
-                 absl::SimpleAtoi(name.substr(1), &epoch)
+                 absl::SimpleAtoi(name.substr(1), &epoch) && epoch <= kEpochMax
              ? epoch
              : 0;
 }
@@ -57,8 +60,10 @@ int64_t EpochOfName(const std::string& name) {
 int64_t StepOfName(const std::string& name) {
   const size_t end = name.find_first_not_of("0123456789", std::string_view("step-").size());
   int64_t step = 0;
-  return absl::StartsWith(name, "step-") && absl::SimpleAtoi(name.substr(5, end - 5), &step) ? step
-                                                                                             : 0;
+  return absl::StartsWith(name, "step-") && absl::SimpleAtoi(name.substr(5, end - 5), &step) &&
+                 step <= kStepMax
+             ? step
+             : 0;
 }
 
 // As the trainer (step-N, step-N.tmp-X) and Delete() make them.
@@ -77,14 +82,20 @@ v1::CheckpointFolderKind KindOfName(const std::string& name) {
                                      : v1::CHECKPOINT_FOLDER_KIND_UNSPECIFIED;
 }
 
-// Names of the folders in `dir`, without symbolic links; empty when it cannot be read.
+// Names of the folders in `dir`, without symbolic links; empty when it cannot be read. What has
+// other than printable ASCII in its name, or is longer than any of ours, is not ours: a coordinator
+// refuses a listing with it.
 std::vector<std::string> FoldersIn(const std::string& dir) {
   std::vector<std::string> names;
   std::error_code error;
   for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
     std::error_code unknown;
-    if (it->symlink_status(unknown).type() == fs::file_type::directory) {
-      names.push_back(it->path().filename().string());
+    const std::string name = it->path().filename().string();
+    const bool plain = name.size() <= kNameMax && std::all_of(name.begin(), name.end(), [](char c) {
+                         return absl::ascii_isgraph(static_cast<unsigned char>(c));
+                       });
+    if (plain && it->symlink_status(unknown).type() == fs::file_type::directory) {
+      names.push_back(name);
     }
   }
   std::sort(names.begin(), names.end());
