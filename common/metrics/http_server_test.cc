@@ -162,7 +162,7 @@ TEST_F(HttpServerTest, BadPathOrLongHead_IsRefused) {
               StartsWith("HTTP/1.1 4"));
 }
 
-// Of too many connections those go that keep us waiting for their request, the oldest first;
+// With too many connections, those that keep us waiting for their request go, the oldest first;
 // whoever asks is answered.
 TEST(HttpServer, HalfOpenRequests_MakeRoomForWholeOnes) {
   auto server = HttpServer::Start("127.0.0.1:0",

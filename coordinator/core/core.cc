@@ -20,7 +20,7 @@ constexpr absl::Duration kStall = absl::Seconds(2);
 constexpr absl::Duration kLongStall = absl::Seconds(10);
 // Of an event's message. It may quote what a user or a trainer said.
 constexpr size_t kEventTextMax = 4096;
-// Of what a store may hold after damage; far above what counts, far below an overflow.
+// Bounds what a store may hold after damage; far above what counts, far below an overflow.
 constexpr int64_t kSeqMax = int64_t{1} << 60;
 
 }  // namespace

@@ -307,7 +307,7 @@ struct Core::Impl {
   // folders.cc
   void On(const PruneFolders& command);
   void On(const AgentFolders& command);
-  // The root is to be listed anew, `after` at the earliest.
+  // The root is to be listed again, `after` at the earliest.
   void LookAtRoot(const std::string& root_uuid, absl::Duration after);
   void LookAtRootsOf(const JobState& job);
   // Asks workers for the listings that are due.

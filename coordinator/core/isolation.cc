@@ -98,7 +98,7 @@ Core::Impl::Cause Core::Impl::CauseOf(const WorkerState& worker) const {
   if (worker.last_seen <= isolation_mark_) {
     return Cause::kGone;  // its silence is part of an isolation that has run out
   }
-  // Of workers that nobody waits for, those whose silence began with this one or later.
+  // Among workers that nobody waits for: those whose silence began with this one or later.
   const auto joins = [&worker](absl::Duration last_seen) {
     return last_seen >= worker.last_seen - kTogether;
   };

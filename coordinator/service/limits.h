@@ -14,7 +14,7 @@ namespace hearth::coordinator {
 
 // Of a list's page; it ends early when it has grown past this.
 inline constexpr int64_t kPageBytes = 1 << 20;
-// Of a job or worker in a list; what is larger is shortened, and whole when asked for by its id.
+// Bytes of an entry in a list; a larger one is shortened, and whole when asked for by its id.
 inline constexpr int64_t kListEntryBytes = 64 << 10;
 // Of a job file.
 inline constexpr int64_t kSpecBytes = 256 << 10;

@@ -21,7 +21,7 @@
 namespace hearth::coordinator {
 
 inline constexpr size_t kStreamsMax = 1024;
-// Of one address, so that no client takes them all.
+// For one address, so that no client takes them all.
 inline constexpr size_t kStreamsPerPeer = 256;
 
 // What all streams have in common, to bound and to end them.

@@ -25,7 +25,7 @@ class LeftoversTest(harness.ClusterTest):
         return path
 
     def reconnect(self, name="w0"):
-        """A worker that dials in anew is asked what lies under its root."""
+        """A worker that dials in again is asked what lies under its root."""
         self.cluster.workers[name].kill(signal.SIGTERM)
         self.cluster.start_worker(name)
         self.cluster.wait_worker(name)
@@ -88,7 +88,7 @@ class LeftoversTest(harness.ClusterTest):
         for path in (os.path.join(old, "MANIFEST.json"), old):
             os.utime(path, (long_ago, long_ago))
         young = self.plant("young", 1, "step-00000010")
-        time.sleep(3.5)  # a listing that is younger than 3 s is not made anew
+        time.sleep(3.5)  # a listing that is younger than 3 s is not made again
         dry = self.cluster.jobctl("checkpoints", "prune", "--dry-run")
         self.assertIn(old, dry.stdout)
         self.assertIn("1 folder", dry.stderr)

@@ -65,7 +65,7 @@ class Loader {
   int64_t tokens() const { return tokens_; }                // of all sources together
   int32_t largest_vocab() const { return largest_vocab_; }  // recorded by the datasets, 0 = none
   int32_t sequence_length() const { return sequence_length_; }
-  // Of all sources, each once.
+  // All sources, each once.
   std::vector<RecordedFile> RecordedFiles() const;
   const dataset::Dataset& source(int i) const { return *sources_[i].data; }
   int sources() const { return static_cast<int>(sources_.size()); }
