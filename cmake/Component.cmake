@@ -1,5 +1,5 @@
 # add_component(name SRCS ... DEPS ... [OPTIONS ...] [PCH kind])
-#   The only way a library of ours is added. Besides the library it builds <name>_link_test, which links the whole archive
+#   The only way a library of ours is added. It also builds <name>_link_test, which links the whole archive
 #   against the declared DEPS alone: a call into an undeclared library is then an undefined reference, at build time.
 #   PCH: which precompiled header its files read (cmake/Precompiled.cmake).
 # add_unit_test(name SRCS ... DEPS ... [LABELS ...])

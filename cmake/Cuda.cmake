@@ -22,7 +22,7 @@ endif()
 
 set(HEARTH_CUDA_ARCHS "80-virtual;90a-real;120a-real" CACHE STRING "GPU architectures, as CMAKE_CUDA_ARCHITECTURES")
 if(HEARTH_CUDA_FOUND)
-  # The toolkit's libraries besides the static runtime (cuBLASLt, cuDNN, NCCL, NVML) are loaded when a GPU is used, so that a
+  # Only CUDA's runtime is linked, statically. cuBLASLt, cuDNN, NCCL and NVML are loaded when a GPU is used, so that a
   # build with the CUDA backend runs on machines without any of them.
   set(CMAKE_CUDA_COMPILER ${HEARTH_NVCC})
   set(CMAKE_CUDA_ARCHITECTURES ${HEARTH_CUDA_ARCHS})

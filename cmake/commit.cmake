@@ -1,6 +1,6 @@
 # cmake -DSOURCE=<source tree> -DOUT=<header> [-DGIT=<git>] -P commit.cmake
 # Writes the header with the tree's commit, 12 hex digits, "-dirty" appended when tracked files differ; "unknown" outside git. A
-# header that says so already is left as it is, so that nothing is built anew.
+# header that already says so is left as it is, so that nothing is rebuilt.
 set(commit "unknown")
 if(GIT)
   execute_process(COMMAND ${GIT} -C ${SOURCE} describe --always --abbrev=12 --exclude=* --dirty

@@ -103,9 +103,9 @@ v1::GetVersionResponse Coordinator::MakeVersion() const {
 absl::Status Coordinator::StartGrpc() {
   const ServiceParts parts{*loop_,    *view_,     *store_,  hub_,      *inspector_,
                            *checker_, *executor_, streams_, *metrics_, clock_};
-  job_service_ = std::make_unique<JobServiceImpl>(parts, MakeVersion());
-  worker_service_ = std::make_unique<WorkerServiceImpl>(parts);
-  agent_service_ = std::make_unique<AgentServiceImpl>(parts);
+  job_service_ = MakeJobService(parts, MakeVersion());
+  worker_service_ = MakeWorkerService(parts);
+  agent_service_ = MakeAgentService(parts);
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();

@@ -95,9 +95,9 @@ class Coordinator {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<SpecChecker> checker_;
-  std::unique_ptr<JobServiceImpl> job_service_;
-  std::unique_ptr<WorkerServiceImpl> worker_service_;
-  std::unique_ptr<AgentServiceImpl> agent_service_;
+  std::unique_ptr<grpc::Service> job_service_;
+  std::unique_ptr<grpc::Service> worker_service_;
+  std::unique_ptr<grpc::Service> agent_service_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<metrics::HttpServer> http_server_;
 };

@@ -8,12 +8,12 @@
 #include "common/base/ids.h"
 #include "common/spec/resolve.h"
 #include "coordinator/coordinator.h"
-#include "coordinator/service/tiny_spec.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 #include "hearth/v1/job.grpc.pb.h"
 #include "hearth/v1/worker.grpc.pb.h"
+#include "tests/support/coordinator/tiny_spec.h"
 
 namespace hearth::coordinator {
 namespace {

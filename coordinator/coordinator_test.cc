@@ -14,7 +14,6 @@
 #include "common/base/ids.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
-#include "coordinator/service/tiny_spec.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
@@ -22,6 +21,7 @@
 #include "hearth/v1/job.grpc.pb.h"
 #include "hearth/v1/worker.grpc.pb.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/coordinator/tiny_spec.h"
 
 namespace hearth::coordinator {
 namespace {

@@ -1,10 +1,10 @@
-// hearth-coordinator: takes jobs over gRPC, schedules them onto workers, keeps their history.
+// hearth-coordinator: accepts jobs over gRPC, schedules them onto workers, keeps their history.
 //
 // Exit codes: 0 stopped by SIGTERM or SIGINT, or --check found no damage; 1 could not start; 2
 // wrong usage; 3 the data dir is in use by another coordinator; 4 the store failed while running
 // (disk full, I/O error): nothing acknowledged is lost, start it again once there is room; 5 the
-// data dir is refused (not ours, damaged, older than its folder) or --check found damage: somebody
-// has to decide, starting again changes nothing.
+// data dir is refused (not ours, damaged, older than its folder) or --check found damage: a person
+// has to decide, a restart does not help.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -50,42 +50,43 @@ struct SecondsRow {
   const char* help;
 };
 constexpr SecondsRow kSeconds[] = {
-    {"--heartbeat-seconds", &CoreOptions::heartbeat, false, "Interval asked of workers"},
+    {"--heartbeat-seconds", &CoreOptions::heartbeat, false, "How often workers send a heartbeat"},
     {"--silence-seconds", &CoreOptions::silence, false,
-     "A worker silent for longer, whose job makes no progress, is lost"},
+     "A worker that is silent for longer than this, and whose job makes no progress, is lost"},
     {"--disconnect-seconds", &CoreOptions::disconnect_silence, false,
-     "The same for a worker whose connection has ended and that does not dial again"},
+     "The same for a worker whose connection has ended and that does not reconnect"},
     {"--reattach-grace-seconds", &CoreOptions::reattach_grace, true,
-     "After a start no worker counts as silent for this long"},
+     "For this long after a start of the coordinator, no worker counts as silent"},
     {"--reattach-prompt-seconds", &CoreOptions::reattach_prompt, true,
      "... or this long, once the rest of its gang, or all other workers with tasks, are back"},
     {"--isolation-grace-seconds", &CoreOptions::isolation_grace, true,
-     "Cut off from the workers, replace none for this long"},
+     "For this long after it was cut off from its workers, the coordinator replaces none"},
     {"--resize-interval-seconds", &CoreOptions::resize_interval, true,
-     "A job that runs on fewer workers than it wants grows at the earliest so long after it was "
-     "started, at its next checkpoint"},
+     "A job that runs on fewer workers than it wants grows no sooner than this after its start, at "
+     "a checkpoint"},
     {"--resize-settle-seconds", &CoreOptions::resize_settle, true,
-     "... onto workers that have been free for so long"},
+     "... onto workers that have been free for this long"},
     {"--rendezvous-seconds", &CoreOptions::rendezvous_timeout, false,
-     "Ranks that have all come and are not connected after this long are started again"},
+     "A gang whose ranks have all come to the rendezvous but are not connected after this long is "
+     "restarted"},
     {"--loading-seconds", &CoreOptions::loading_timeout, false,
-     "The same for a rank that loads its data and model for this long"},
+     "A gang with a rank that has been loading data and model for this long is restarted"},
     {"--kill-timeout-seconds", &CoreOptions::kill_timeout, false,
-     "A worker that does not confirm a kill for this long is unhealthy"},
+     "A worker that has not confirmed a kill after this long is unhealthy"},
 };
 
 void AddFlags(CLI::App& app, Flags& flags) {
   CoordinatorOptions& options = flags.options;
   app.set_version_flag("--version", "hearth-coordinator " + VersionString());
-  app.add_option("--data-dir", options.store.data_dir, "Folder of the store; made if absent")
+  app.add_option("--data-dir", options.store.data_dir, "Folder of the store; created if absent")
       ->required();
   app.add_flag("--check", flags.check,
-               "Read the whole data dir, say what is damaged, change nothing and end: 5 = damage");
+               "Read the whole data dir, report damage, change nothing and exit; code 5 = damaged");
   app.add_flag(
       "--restore", options.store.restore,
-      "Start although store.db was put back from a copy or is missing: nothing is removed, "
-      "what it does not know is set aside under <data-dir>/quarantine and listed, and the "
-      "generation rises above any that workers have seen");
+      "Start although store.db was put back from a copy or is missing: nothing is removed; what "
+      "store.db does not know is moved to <data-dir>/quarantine and logged, and the new generation "
+      "is above any that workers have seen");
   app.add_option("--listen", options.listen, "gRPC address, port 0 = any free one")
       ->capture_default_str();
   app.add_option("--http", options.http,
@@ -94,14 +95,14 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_flag("--insecure", options.insecure, "Allow clear text on non-loopback addresses");
   app.add_option("--tls-cert", options.tls.cert, "Certificate chain (PEM)");
   app.add_option("--tls-key", options.tls.key, "Private key (PEM)");
-  app.add_option("--tls-ca", options.tls.ca, "Demand client certificates signed by this CA (PEM)");
+  app.add_option("--tls-ca", options.tls.ca, "Require client certificates signed by this CA (PEM)");
   app.add_option("--log-level", flags.log_level, "trace | debug | info | warning | error | off");
-  app.add_flag("--log-json", flags.log_json, "One JSON object a log line");
+  app.add_flag("--log-json", flags.log_json, "Log JSON objects, one a line");
   app.add_option("--min-free-mib", flags.min_free_mib,
                  "Refuse changes with less free space than this in the data dir")
       ->capture_default_str();
   app.add_option("--max-jobs", flags.options.loop.core.max_jobs,
-                 "Refuse new jobs when so many are kept, whatever their state")
+                 "Refuse new jobs when this many are stored, whatever their state")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   for (const SecondsRow& row : kSeconds) {

@@ -8,8 +8,8 @@
 #include "common/base/version.h"
 #include "common/io/env.h"
 #include "google/rpc/error_details.pb.h"
-#include "jobctl/command.h"
-#include "jobctl/settings.h"
+#include "jobctl/client/settings.h"
+#include "jobctl/commands/command.h"
 
 namespace {
 
@@ -93,7 +93,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::RequiredError& error) {
-    // CLI11 says only that a command is missing when the word given is none.
+    // If the given word is not a command, CLI11 only says that a command is missing.
     const std::vector<std::string> rest = app.remaining();
     if (app.get_subcommands().empty() && !rest.empty() && rest.front().front() != '-') {
       hearth::jobctl::WriteErr(

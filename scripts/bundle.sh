@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packs the programs with every shared library that is neither glibc nor CUDA, for machines that have nothing installed.
 #   scripts/bundle.sh [--output FILE] [BUILD_DIR...]     default: bundle.tar.xz from build/release
-# Of several build folders the first that has a program gives it. The archive holds bundle/{bin,libexec,lib,tests,configs,scripts,deploy}.
+# With several build folders, each program comes from the first folder that has it. The archive holds bundle/{bin,libexec,lib,tests,configs,scripts,deploy}.
 # The programs look for libraries in ../lib (cmake/Bundle.cmake), whatever LD_LIBRARY_PATH says.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)

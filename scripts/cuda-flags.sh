@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Which CUDA backend scripts/quickstart.sh builds: prints cmake's flags, one a line, and on stderr a sentence that says why.
-# Kernels for one GPU architecture take longer to compile than everything else, so only those are built that this machine runs.
-#   HEARTH_CUDA=AUTO        (default) for the GPUs that are here; none without a GPU
+# The kernels for one GPU architecture take longer to compile than everything else, so the default builds only those that this
+# machine can run.
+#   HEARTH_CUDA=AUTO        (default) for the GPUs of this machine; not built without a GPU
 #   HEARTH_CUDA=ON          also without a GPU: for 120a-real then
 #   HEARTH_CUDA=OFF         none
 #   HEARTH_CUDA_ARCHS=LIST  these architectures, as cmake takes them ("90a-real;120a-real"), instead of those of the GPUs,
 #                          also without a GPU
-# Environment: HEARTH_NVIDIA_DEVICE (default /dev/nvidia0), the file that a GPU without nvidia-smi is known by.
+# Environment: HEARTH_NVIDIA_DEVICE (default /dev/nvidia0), the file that shows a GPU when there is no nvidia-smi.
 # Exit status: 0; 2 when HEARTH_CUDA is none of the three.
 set -euo pipefail
 wish=${HEARTH_CUDA:-AUTO}

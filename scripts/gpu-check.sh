@@ -3,8 +3,8 @@
 #   scripts/gpu-check.sh [--only STEP,STEP] [--skip STEP] [--seconds N] [--device N] [--bin DIR] [--rows FILE]
 #                        [--peer FILE] [--steps N] [--pack] OUT
 #   scripts/gpu-check.sh --list
-# Runs the steps of the table below, each under a time limit of its own and all of them within N seconds (default 480), writes
-# OUT/summary.txt, OUT/bench.{txt,jsonl} and OUT/logs/STEP.log (--pack: one OUT/logs.tar.gz), prints the summary, leaves no process.
+# Runs the steps of the table below, each with its own time limit and all within N seconds (default 480). Writes OUT/summary.txt,
+# OUT/bench.{txt,jsonl} and OUT/logs/STEP.log (--pack: one OUT/logs.tar.gz), prints the summary and leaves no process behind.
 # --rows, --peer and --steps are for the benchmark (tests/bench/bench_table.py).
 # Exit status: 0 all passed or were skipped, 1 one failed or ran out of time, 2 usage.
 set -uo pipefail

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # From a bare Debian 12 machine to a language model trained by two workers under a coordinator.
 #   scripts/quickstart.sh            install what is missing, build, train, show the result (daemons stay up)
-#   scripts/quickstart.sh --steps N  train N steps instead of 700, and ask nothing of the loss: shows that the command works
-#   scripts/quickstart.sh stop       stop the daemons that an earlier run left
+#   scripts/quickstart.sh --steps N  train N steps instead of 700 and do not check the loss: shows that the command works
+#   scripts/quickstart.sh stop       stop the daemons of an earlier run
 # Everything it writes is under build/ (HEARTH_QUICKSTART_DIR moves the run's files elsewhere). The CUDA backend is built for the GPUs of
 # this machine, or on request: HEARTH_CUDA and HEARTH_CUDA_ARCHS, see scripts/cuda-flags.sh.
 set -euo pipefail

@@ -3,9 +3,9 @@
 #   scripts/start-node.sh                         coordinator, and a worker for each GPU
 #   scripts/start-node.sh --coordinator HOST:PORT workers only, for a coordinator that runs elsewhere
 #   scripts/start-node.sh --cpu N                 N workers on the CPU instead of the GPUs
-#   scripts/start-node.sh --status | --stop       what runs; end all of it (trainers write a checkpoint first)
+#   scripts/start-node.sh --status | --stop       list what runs; stop everything (trainers write a checkpoint first)
 # Options: --bin DIR (programs), --listen HOST:PORT and --http HOST:PORT (of the coordinator; port 0 = any free one),
-#   --timeout SECONDS (start 60, stop 120). Started again, it starts what is missing and leaves alone what runs.
+#   --timeout SECONDS (default 60 to start, 120 to stop). Run again, it starts what is missing and does not touch what runs.
 # Environment: HEARTH_HOME (default ~/.hearth; logs and process ids in $HEARTH_HOME/node), HEARTH_COORDINATOR_FLAGS,
 #   HEARTH_WORKER_FLAGS, HEARTH_JOBCTL_FLAGS (more arguments, split at blanks), CUDA_VISIBLE_DEVICES (which GPUs).
 # Exit status: 0 done; 1 something did not start or end (its last log lines are shown); 2 usage.

@@ -22,7 +22,7 @@ step "Packages"
 scripts/deps.sh --tests
 
 step "Configure and build (preset dev, $jobs jobs)"
-# No test here needs a GPU, and one architecture shows whether the CUDA backend compiles: the first target's.
+# No test here needs a GPU; compiling for one architecture shows whether the CUDA backend compiles.
 cmake --preset dev -DHEARTH_CUDA=AUTO -DHEARTH_CUDA_ARCHS="${HEARTH_CUDA_ARCHS:-120a-real}"
 cmake --build --preset dev -j "$jobs"
 

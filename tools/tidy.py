@@ -3,20 +3,23 @@
 
   tools/tidy.py                  check the tree; exit 1 and print path:line: [rule] text for each finding
   tools/tidy.py --rules          list the rules
+  tools/tidy.py --only RULE,...  only these rules
+  tools/tidy.py --counts         findings per folder of the rules that not every folder keeps yet
   tools/tidy.py --write-ratchet  record today's over-long files and functions as the most that is allowed
   tools/tidy.py --root DIR       another tree
 
 A line is excused by "tidy: allow(rule): reason" in a comment on it or on the line before.
-Over-long files and functions are excused up to the length recorded in tools/tidy_ratchet.txt; a shorter one is recorded
-anew with --write-ratchet, which never raises a number.
+Over-long files and functions are excused up to the length recorded in tools/tidy_ratchet.txt; --write-ratchet updates the
+recorded lengths and never raises one.
 """
 import argparse
+import collections
 import functools
 import os
 import re
 import subprocess
 import sys
-from typing import Callable, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 MAX_FILE_LINES = 700
 MAX_FUNCTION_LINES = 70
@@ -101,20 +104,18 @@ def rule(check):
     return check
 
 
-def matches(path: str, prefixes: Tuple[str, ...]) -> bool:
-    return path.startswith(prefixes)
-
-
 # ---- Dependencies -------------------------------------------------------------------------------------------------------
 
 # (files, what they must not include, except from). Prefixes of paths; the first column '' = all files but tests/.
 FORBIDDEN_INCLUDES = [
     ("common/", ("coordinator/", "worker/", "jobctl/", "kernels/"), "common depends on nothing above it"),
+    ("common/formats/", ("common/base/", "common/io/", "common/log/", "common/rpc/", "common/spec/", "common/time/", "absl/",
+                         "hearth/v1/"), "common/formats is a leaf, for CUDA files too"),
     ("common/base/", ("common/rpc/", "common/spec/", "common/config/", "common/io/", "common/time/", "common/log/",
                       "common/metrics/", "common/fault/", "hearth/v1/"), "common/base stands alone"),
     ("kernels/", ("coordinator/", "worker/", "jobctl/", "hearth/v1/", "google/protobuf/"),
      "kernels know no protocol and no caller"),
-    ("kernels/", ("common/rpc/", "common/config/", "common/metrics/", "common/spec/"), "kernels use common/base alone"),
+    ("kernels/", ("common/rpc/", "common/config/", "common/metrics/", "common/spec/"), "kernels use common/base and common/formats alone"),
     ("coordinator/", ("worker/", "jobctl/", "kernels/"), "the coordinator and the workers share only protos and common"),
     ("coordinator/core/", ("coordinator/service/", "coordinator/store/", "coordinator/http/"), "the core is pure"),
     ("coordinator/scheduler/", ("coordinator/service/", "coordinator/store/", "coordinator/http/", "common/io/"),
@@ -123,7 +124,7 @@ FORBIDDEN_INCLUDES = [
     ("worker/daemon/", ("worker/trainer/", "kernels/"), "the daemon must survive what happens to the engine"),
     ("worker/trainer/", ("worker/daemon/", "common/rpc/", "common/metrics/"), "the engine has no network and no HTTP"),
     ("jobctl/", ("coordinator/", "worker/", "kernels/"), "jobctl is a client"),
-    ("", ("tests/",), "nothing depends on tests"),
+    ("", ("tests/",), "nothing depends on tests; *_test.cc may include tests/support/"),
 ]
 
 # (header prefixes, who may include them)
@@ -153,7 +154,8 @@ def include_direction(tree: Tree) -> Iterator[Finding]:
                 continue
             header = match.group(1)
             for who, targets, why in FORBIDDEN_INCLUDES:
-                if path.startswith(who) and header.startswith(targets) and not path.startswith("tests/"):
+                fixture = header.startswith("tests/support/") and path.endswith("_test.cc")
+                if path.startswith(who) and header.startswith(targets) and not path.startswith("tests/") and not fixture:
                     yield Finding(path, number, "include-direction", f"must not include {header}: {why}")
             for headers, users, what in RESERVED_HEADERS:
                 in_grpc_stub = what == "gRPC" and header.endswith(".grpc.pb.h")
@@ -181,9 +183,9 @@ def sql_place(tree: Tree) -> Iterator[Finding]:
 BANS = [
     ("clock", re.compile(r"\b(std::chrono::\w+|\w+_clock)::now\b|\babsl::Now\(|\b(gettimeofday|clock_gettime)\(|\btime\((nullptr|0|NULL)\)"),
      ("common/time/", "kernels/harness/", "tests/"), "ask a Clock (common/time)"),
-    ("device-sync", re.compile(r"\bcudaDeviceSynchronize\b"), ("tests/", "kernels/lab/"), "synchronise a stream or an event"),
+    ("device-sync", re.compile(r"\bcudaDeviceSynchronize\b"), ("tests/",), "synchronise a stream or an event"),
     ("rand", re.compile(r"(?<![\w:.>])s?rand\("), (), "use a seeded generator"),
-    ("cout", re.compile(r"\bstd::cout\b"), ("jobctl/", "tests/", "libexec/", "worker/trainer/commands/"),
+    ("cout", re.compile(r"\bstd::cout\b"), ("jobctl/", "tests/", "libexec/"),
      "stdout is for data of the programs; log with common/log"),
     ("using-namespace", re.compile(r"\busing\s+namespace\b(?!\s+std::(literals|string_view_literals|chrono_literals))"), (),
      "name what you use"),
@@ -239,6 +241,117 @@ def todo(tree: Tree) -> Iterator[Finding]:
             for match in re.finditer(r"\bTODO\b(\(#\d+\))?", line):
                 if not match.group(1):
                     yield Finding(path, number, "todo", "write TODO(#issue)")
+
+
+MAX_COMMENT_COLUMNS = 100
+
+
+@rule
+def comment_width(tree: Tree) -> Iterator[Finding]:
+    """Comment lines fit in 100 columns; clang-format leaves them alone, so that it cannot tear their lists."""
+    for path in tree.having(*CPP):
+        drawn = False  # between clang-format off and on
+        for number, line in enumerate(tree.lines(path), 1):
+            drawn = "clang-format off" in line or drawn and "clang-format on" not in line
+            if not drawn and line.lstrip().startswith("//") and len(line) > MAX_COMMENT_COLUMNS:
+                yield Finding(path, number, "comment-width", f"{len(line)} columns; break the line by hand")
+
+
+@rule
+def stale_folders(tree: Tree) -> Iterator[Finding]:
+    """The tables of tidy.py name folders that exist."""
+    if "tools/tidy.py" not in tree.paths:
+        return
+    named = {prefix for _, _, allowed, _ in BANS for prefix in allowed}
+    named.update(prefix for _, users, _ in RESERVED_HEADERS for prefix in users)
+    named.update(prefix for folders in KEPT_IN.values() for prefix in folders)
+    tops = {path.split("/")[0] for path in tree.paths}
+    for who, targets, _ in FORBIDDEN_INCLUDES:
+        named.update([who] + [t for t in targets if t.split("/")[0] in tops])
+    for prefix in sorted(named):
+        if not any(path.startswith(prefix) for path in tree.paths):
+            yield Finding("tools/tidy.py", 0, "stale-folders", f"{prefix} does not exist")
+
+
+# ---- Language and braces --------------------------------------------------------------------------------------------------
+
+# Rules that came after the code, and the folders (prefixes of paths) that keep them: a finding there fails the check. Findings
+# elsewhere are only counted (--counts). Add a folder once it has none.
+KEPT_IN = {
+    "plain-words": (
+        "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "cmake/", "common/base/", "common/config/", "common/dataset/",
+        "common/facts/", "common/fault/", "common/hf/", "common/io/", "common/log/", "common/metrics/", "common/nvml/", "common/rpc/",
+        "common/time/", "configs/", "coordinator/http/", "coordinator/scheduler/", "coordinator/store/", "coordinator/web/", "deploy/",
+        "docs/", "jobctl/", "libexec/", "proto/", "scripts/", "tests/", "tools/", "worker/daemon/"),
+    "braces": (
+        "common/base/", "common/config/", "common/dataset/", "common/facts/", "common/fault/", "common/hf/", "common/io/",
+        "common/log/", "common/metrics/", "common/nvml/", "common/rpc/", "common/spec/", "common/time/", "coordinator/", "jobctl/",
+        "kernels/", "libexec/", "tests/", "worker/daemon/"),
+}
+
+STIFF_WORDS = re.compile(r"\banew\b|\bbesides\b|\bnot this alone\b", re.I)
+# Sentences that begin with what belongs behind the subject: "Of a job without ...", "Who names layers ...".
+STIFF_START = re.compile(r"(?://|#|^\s*\*)\s*((?:Of (?:a|an|the)|Who|Whoever)) ")
+TEXT = SOURCE + (".md", ".txt", ".js", ".html", ".service")
+
+
+@rule
+def plain_words(tree: Tree) -> Iterator[Finding]:
+    """No stiff words and no inverted sentences in comments, messages and docs."""
+    for path in tree.having(*TEXT):
+        if path.startswith(("tools/tidy", "docs/style.md")):  # they quote the words
+            continue
+        for number, line in enumerate(tree.lines(path), 1):
+            for match in STIFF_WORDS.finditer(line):
+                yield Finding(path, number, "plain-words", f"say '{match.group(0)}' in plainer words")
+            start = STIFF_START.search(line) if path.endswith(SOURCE) else None
+            if start:
+                yield Finding(path, number, "plain-words", f"begin with the subject, not with '{start.group(1)}'")
+
+
+BRANCH = re.compile(r"\b(?:(if)(?:\s+constexpr)?|(for|while)|(else)|(do))\b\s*(?=(\()?)")
+
+
+def past_parens(text: str, start: int) -> int:
+    """The position behind the parenthesis that closes the one at `start`; -1 if none does."""
+    depth = 0
+    for i in range(start, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[i], 0)
+        if depth == 0:
+            return i + 1
+    return -1
+
+
+def unbraced(code: List[str]) -> Iterator[Tuple[int, str]]:
+    """(line, keyword) of each if, else, for, while and do in stripped C++ code whose body has no braces."""
+    directive = False  # this line belongs to a preprocessor directive
+    kept = []
+    for line in code:
+        directive = directive or line.lstrip().startswith("#")
+        kept.append("" if directive else line)
+        directive = directive and line.endswith("\\")
+    text = "\n".join(kept)
+    for match in BRANCH.finditer(text):
+        word = next(group for group in match.groups()[:4] if group)
+        end = match.end()
+        if word in ("if", "for", "while"):
+            end = past_parens(text, end) if match.group(5) else -1
+            if end < 0:
+                continue
+        body = re.compile(r"\s*(\[\[.*?\]\]\s*)?").match(text, end).end()
+        if text.startswith("{", body) or word == "else" and re.match(r"if\b", text[body:body + 3]):
+            continue
+        if word == "while" and text.startswith(";", body) and text[:match.start()].rstrip().endswith("}"):
+            continue  # the end of do { } while (...);
+        yield text.count("\n", 0, match.start()) + 1, word
+
+
+@rule
+def braces(tree: Tree) -> Iterator[Finding]:
+    """The body of every if, else, for, while and do has braces."""
+    for path in tree.having(*CPP):
+        for number, word in unbraced(tree.code(path)):
+            yield Finding(path, number, "braces", f"the body of this {word} has no braces")
 
 
 # ---- Length -------------------------------------------------------------------------------------------------------------
@@ -410,10 +523,10 @@ METRIC = re.compile(r"(?<![\w:/-])hearth_[a-z0-9_]+")
 
 @rule
 def metric_names(tree: Tree) -> Iterator[Finding]:
-    """Rules and dashboards in deploy/ use metrics that a table in the code has, and alerts are in the runbook."""
+    """Rules and dashboards in deploy/ use metrics that docs/metrics.md has, and alerts are in the runbook."""
     known = set()
-    for path in tree.having(".cc", ".h"):
-        known.update(re.findall(r'"(hearth_[a-z0-9_]+)"', tree.text(path)))
+    if "docs/metrics.md" in tree.paths:  # written from the programs' tables by tools/metrics_doc.cc
+        known.update(re.findall(r"^\| `(hearth_[a-z0-9_]+)` \|", tree.text("docs/metrics.md"), re.M))
     runbook = tree.text("docs/runbook.md") if "docs/runbook.md" in tree.paths else ""
     for path in tree.having(".yml", ".yaml", ".json"):
         if not path.startswith("deploy/"):
@@ -520,15 +633,36 @@ def docs_title(tree: Tree) -> Iterator[Finding]:
 
 # ---------------------------------------------------------------------------------------------------------------------------
 
-def check(tree: Tree) -> List[Finding]:
-    found = [f for name in RULES for f in RULES[name](tree)]
+def check(tree: Tree, names: Iterable[str] = RULES) -> List[Finding]:
+    found = [f for name in names for f in RULES[name](tree) if f.path.startswith(KEPT_IN.get(name, ""))]
     return sorted(f for f in set(found) if not tree.is_excused(f.path, f.line, f.rule))
+
+
+def print_counts(tree: Tree) -> None:
+    """Findings per folder (two levels) of the rules in KEPT_IN."""
+    for name in KEPT_IN:
+        counts = collections.Counter(
+            "/".join(os.path.dirname(f.path).split("/")[:2]) or "."
+            for f in set(RULES[name](tree)) if not tree.is_excused(f.path, f.line, f.rule))
+        print(f"{name}: {sum(counts.values())}")
+        for folder, count in sorted(counts.items()):
+            print(f"  {count:5}  {folder}")
+
+
+def rule_names(text: str) -> List[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in RULES:
+            raise argparse.ArgumentTypeError(f"no rule {name}; --rules lists them")
+    return names
 
 
 def main(argv: List[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", default=os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     parser.add_argument("--rules", action="store_true")
+    parser.add_argument("--only", metavar="RULE,...", default=",".join(RULES), type=rule_names)
+    parser.add_argument("--counts", action="store_true")
     parser.add_argument("--write-ratchet", action="store_true")
     args = parser.parse_args(argv)
     if args.rules:
@@ -536,10 +670,13 @@ def main(argv: List[str]) -> int:
             print(f"{name:18} {function.__doc__}")
         return 0
     tree = Tree(args.root)
+    if args.counts:
+        print_counts(tree)
+        return 0
     if args.write_ratchet:
         write_ratchet(tree)
         return 0
-    findings = check(tree)
+    findings = check(tree, args.only)
     for f in findings:
         print(f"{f.path}:{f.line}: [{f.rule}] {f.text}")
     print(f"tidy: {len(tree.paths)} files, {len(findings)} findings")

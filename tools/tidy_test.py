@@ -5,6 +5,7 @@ import io
 import os
 import tempfile
 import unittest
+from unittest import mock
 
 import tidy
 
@@ -36,9 +37,20 @@ CASES = [
     ("forbidden-words", {"docs.txt": "see " + "/work" + "/x\n"}, {"docs.txt": "see build" + "/work" + "/x\n"}),
     ("todo", {"a.py": f"# {FIX}: later\n"}, {"a.py": "# later\n"}),
     ("todo", {"a.sh": "# TODO: later\n"}, {"a.sh": "# TODO(#12): later\n"}),
+    ("plain-words", {"docs/a.md": "It starts anew.\n"}, {"docs/a.md": "Renewed.\n## Who can see it\nOf the two, the first.\n"}),
+    ("plain-words", {"jobctl/a.cc": 'Say("besides");  // kept\n'}, {"jobctl/a.cc": 'Say("beside it");  // kept\n'}),
+    ("plain-words", {"jobctl/a.cc": "// Of a job without workers.\n"}, {"jobctl/a.cc": "int n;  // of a job without workers\n"}),
+    ("plain-words", {"scripts/a.sh": "# Who asks is answered.\n"}, {"kernels/a.cc": "// Who asks is answered: not kept there yet.\n"}),
+    ("braces", {"jobctl/a.cc": "if (a[f(x)])\n  return;\n"}, {"jobctl/a.cc": "if (a[f(x)]) {\n  return;\n}\n"}),
+    ("braces", {"jobctl/a.cc": "if (a) {\n} else\n  b();\n"}, {"jobctl/a.cc": "if (a) {\n} else if constexpr (c) {\n} else {\n}\n"}),
+    ("braces", {"jobctl/a.cc": "for (int i : x) b();\n"}, {"jobctl/a.cc": "// if (a) b();\nfor (int i : x) [[likely]] {\n}\n"}),
+    ("braces", {"jobctl/a.cc": "while (a) b();\n"}, {"jobctl/a.cc": "do {\n  b();\n} while (a);\n"}),
+    ("braces", {"jobctl/a.cc": "do b(); while (a);\n"}, {"jobctl/a.cc": "#if (A)\n#else\n#define F(a) \\\n  if (a) b()\n#endif\nint form(if_x);\n"}),
+    ("stale-folders", {"tools/tidy.py": "\n"}, {"docs/a.md": "# A\n"}),
     ("length", {"a.py": "x = 1\n" * 701}, {"a.py": "x = 1\n" * 700}),
     ("length", {"common/a.cc": "void F(int x) {\n" + LONG_BODY + "}\n"},
      {"common/a.cc": "namespace n {\nclass C {\n  void F(int x) {\n  }\n" + "  int y;\n" * 80 + "};\n}\n"}),
+    ("comment-width", {"kernels/a.h": "  //" + " word" * 20 + "\n"}, {"kernels/a.h": "  //" + " word" * 19 + "\n"}),
     ("dead-files", {"common/a.cc": "\n"}, {"common/a.cc": "\n", "common/CMakeLists.txt": "add_component(a SRCS a.cc)\n"}),
     ("dead-files", {"k/rms/rms_cpu.cc": "\n"},
      {"k/rms/rms_cpu.cc": "\n", "k/CMakeLists.txt": "list(APPEND SRCS ${op}/${op}_cpu.cc)\n"}),
@@ -50,7 +62,7 @@ CASES = [
     ("fault-points", {"common/fault/points.cc": '    {"a.b", "x"},\n'},
      {"common/fault/points.cc": '    {"a.b", "x"},\n', "c.cc": 'HEARTH_FAULT_POINT(\n    "a.b");\n'}),
     ("metric-names", {"deploy/a.yml": "expr: rate(hearth_x_total[1m])\n"},
-     {"deploy/a.yml": "expr: rate(hearth_x_bucket[1m]) + job:hearth_z:rate1m\n", "common/a.cc": 'D{"hearth_x"};\n'}),
+     {"deploy/a.yml": "expr: rate(hearth_x_bucket[1m]) + job:hearth_z:rate1m\n", "docs/metrics.md": "| `hearth_x` | counter |\n"}),
     ("metric-names", {"deploy/a.yml": "  - alert: Down\n"}, {"deploy/a.yml": "  - alert: Down\n", "docs/runbook.md": "# R\n## Down\n"}),
     ("proto-comments", {"proto/hearth/a.proto": "message M {\n  int64 x = 1;\n}\n"},
      {"proto/hearth/a.proto": "message M {\n  // Seconds.\n  int64 x = 1;\n  int64 y = 2;\n\n  int64 z = 3;  // Bytes.\n}\n"}),
@@ -127,12 +139,24 @@ class TidyTest(unittest.TestCase):
         self.assertNotIn("{", tidy.strip_cpp(text))
         self.assertIn("1'000", tidy.strip_cpp(text))
 
+    def test_counts_name_folders_of_findings_that_do_not_fail(self):
+        with tree_of({"kernels/norm/a.cc": "if (a) b();  // besides\n", "kernels/CMakeLists.txt": "norm/a.cc"}) as tree:
+            out = io.StringIO()
+            with mock.patch.dict(tidy.KEPT_IN, {"braces": ("jobctl/",)}), contextlib.redirect_stdout(out):
+                self.assertEqual(tidy.main(["--root", tree.root]), 0)
+                self.assertEqual(tidy.main(["--root", tree.root, "--counts"]), 0)
+            self.assertIn("plain-words: 1\n      1  kernels/norm\nbraces: 1\n      1  kernels/norm\n", out.getvalue())
+
     def test_main_reports_and_fails(self):
         with tree_of({"docs/a.md": "no title\n"}) as tree:
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
                 self.assertEqual(tidy.main(["--root", tree.root]), 1)
+                self.assertEqual(tidy.main(["--root", tree.root, "--only", "docs-links,length"]), 0)
             self.assertIn("docs/a.md:0: [docs-title]", out.getvalue())
+            with contextlib.redirect_stderr(out), self.assertRaises(SystemExit):
+                tidy.main(["--root", tree.root, "--only", "spelling"])
+            self.assertIn("no rule spelling", out.getvalue())
 
 
 if __name__ == "__main__":

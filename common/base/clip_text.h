@@ -1,4 +1,4 @@
-// Others' texts made fit to be sent on or kept.
+// Makes text from elsewhere fit to be sent on or stored.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace hearth {
 // line ends and tabs replaced by '?'.
 std::string ClipText(std::string_view text, size_t max_bytes);
 
-// Only the cut.
+// Only cuts.
 std::string_view ClipBytes(std::string_view text, size_t max_bytes);
 
 }  // namespace hearth

@@ -30,7 +30,8 @@
   }                                                  \
   lhs = *std::move(var)
 
-// Always on. For what must hold whatever the outside world does; `text` says what was believed.
+// Always on. For conditions that must hold whatever the outside world does; `text` says what was
+// believed.
 #define HEARTH_CHECK(cond, text)                                                              \
   do {                                                                                        \
     if (!(cond)) [[unlikely]] {                                                               \

@@ -14,8 +14,8 @@ class TokenBucket {
   TokenBucket(double per_second, double burst)
       : per_second_(per_second), burst_(burst), tokens_(burst) {}
 
-  // Takes `amount` when so much is there; else nothing and false. More than a whole burst is taken
-  // from a full bucket. `now` is monotonic; a step back counts as no time.
+  // Takes `amount` if that much is there; else takes nothing and returns false. More than a whole
+  // burst can be taken from a full bucket. `now` is monotonic; a step back counts as no time.
   bool Take(double amount, absl::Duration now) {
     tokens_ =
         std::min(burst_, tokens_ + per_second_ * std::max(0.0, absl::ToDoubleSeconds(now - last_)));

@@ -9,7 +9,7 @@
 namespace hearth::config {
 namespace {
 
-// More are no help, and a hostile file must not make a huge message.
+// More errors would not help, and a hostile file must not cause a huge message.
 constexpr size_t kMaxErrors = 50;
 
 absl::Status ToStatus(std::vector<ReadError>& errors, std::string_view file_name) {

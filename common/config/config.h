@@ -24,16 +24,8 @@ absl::Status ApplyOverride(v1::JobSpec& job_spec, std::string_view assignment);
 // YAML of the set fields, in the order of the proto; ParseJobSpec(ToYaml(s)) == s.
 std::string ToYaml(const v1::JobSpec& job_spec);
 
-// Fields a resume may override (train.steps, checkpoint.*, optimizer.lr, resources.* ...), as path
-// and reason. A table.
-struct OverridableField {
-  std::string_view path;  // a path, or a prefix ending in '.'
-  std::string_view why;
-};
-std::vector<OverridableField> ResumeOverridableFields();
-
-// ApplyOverride, but kInvalidArgument for a field that is not in the table. Appends "path: old ->
-// new" to `changes`.
+// ApplyOverride, but kInvalidArgument for a field that a resume may not change
+// (FieldRow.resume). Appends "path: old -> new" to `changes`.
 absl::Status ApplyResumeOverride(v1::JobSpec& job_spec,
                                  std::string_view assignment,
                                  std::vector<std::string>& changes);

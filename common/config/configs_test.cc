@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "common/config/config.h"
-#include "common/spec/job_plan.h"
-#include "common/spec/model.h"
-#include "common/spec/presets.h"
+#include "common/spec/model/model.h"
+#include "common/spec/model/presets.h"
+#include "common/spec/plan/job_plan.h"
 #include "common/spec/resolve.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"

@@ -38,8 +38,7 @@ class DocumentStarts : public YAML::EventHandler {
 };
 
 // Lines of the first two documents. yaml-cpp 0.7 finds endless empty documents at a ',' outside
-// brackets without moving on (YAML::LoadAll then fills the memory), so nobody may ask for all of
-// them.
+// brackets without moving on (YAML::LoadAll then fills the memory), so never read all of them.
 std::vector<int> FirstDocuments(const std::string& text) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);

@@ -1,10 +1,12 @@
 // Overrides: "path=value" for --set and for resuming.
 #include <exception>
 
+#include "absl/strings/str_cat.h"
 #include "common/config/config.h"
 #include "common/config/reader.h"
 #include "common/config/scalars.h"
 #include "common/config/writer.h"
+#include "common/spec/fields/resume.h"
 #include "common/spec/resolve.h"
 
 namespace hearth::config {
@@ -35,7 +37,7 @@ absl::StatusOr<Assignment> Split(std::string_view assignment) {
   if (assignment.size() > kMaxYamlBytes) {
     return absl::InvalidArgumentError("an override is larger than 256 KiB");
   }
-  // Protobuf's strings, in specs and in errors, hold nothing else.
+  // Strings of protobuf, in specs and in errors, must be UTF-8.
   if (!IsUtf8(assignment)) {
     return absl::InvalidArgumentError("an override is not UTF-8 text");
   }
@@ -174,74 +176,18 @@ absl::Status Apply(v1::JobSpec& job_spec, std::string_view text, std::string& ch
   return absl::OkStatus();
 }
 
-constexpr OverridableField kOverridable[] = {
-    {"labels.", "labels only select"},
-    {"data.validation", "held-out data does not change the training"},
-    {"batch.micro_batch_size", "the global batch stays the same, cut into other portions"},
-    {"precision.fallback", "says what happens on numerical trouble from now on"},
-    {"precision.fallback_after", "says what happens on numerical trouble from now on"},
-    {"precision.fallback_window", "says what happens on numerical trouble from now on"},
-    {"precision.fallback_steps", "says what happens on numerical trouble from now on"},
-    {"precision.remedies", "says what happens on numerical trouble from now on"},
-    {"precision.trial.steps", "counts for a trial that is not over; what one has decided stands"},
-    {"precision.trial.max_gap", "counts for a trial that is not over; what one has decided stands"},
-    {"precision.stats_every", "measures, and changes nothing"},
-    {"optimizer.lr", "takes effect at the next step"},
-    {"optimizer.weight_decay", "takes effect at the next step"},
-    {"optimizer.grad_clip", "takes effect at the next step"},
-    {"schedule.", "the learning rate is a function of the step alone"},
-    {"recompute", "trades memory for time, not results"},
-    {"parallel.bucket_mib", "changes when gradients are exchanged, not what they are"},
-    {"parallel.shard_optimizer", "changes where optimizer state lives, not what it is"},
-    {"train.steps", "the run may end sooner or later"},
-    {"train.eval_every", "evaluation does not change the training"},
-    {"train.eval_batches", "evaluation does not change the training"},
-    {"train.deterministic", "chooses kernels, not state"},
-    {"train.spike_sigma", "only decides which steps are refused"},
-    {"train.spike_window", "only decides which steps are refused"},
-    {"train.spike_grad_sigma", "only decides which steps are refused"},
-    {"checkpoint.", "says when checkpoints are written and how many are kept"},
-    {"resources.", "says where the job runs"},
-};
-
-// Why the rest is refused; the first row whose path is a prefix counts.
-constexpr OverridableField kRefused[] = {
-    {"model.", "the checkpoint's weights have the shape of the model they were trained with"},
-    {"data.", "the position in the data would no longer mean the same samples"},
-    {"batch.", "the position in the data is counted in global batches"},
-    {"train.seed", "the order of the data follows from the seed"},
-    {"precision.", "the checkpoint's state belongs to its recipe"},
-    {"gradients.", "the checkpoint's state belongs to its recipe"},
-    {"optimizer.", "the checkpoint's optimizer state was made with it"},
-    {"task", "a checkpoint belongs to its task"},
-    {"name", "it names the job"},
-};
-
-// `path` is the row's path, lies under it, or is the section that a row ending in '.' stands for.
-bool Covers(std::string_view row, std::string_view path) {
-  const bool prefix = row.back() == '.';
-  const std::string_view bare = prefix ? row.substr(0, row.size() - 1) : row;
-  return path == bare || (path.size() > bare.size() && path.substr(0, bare.size()) == bare &&
-                          path[bare.size()] == '.');
-}
-
 absl::Status CheckOverridable(v1::JobSpec job_spec, const std::string& path) {
-  for (const OverridableField& row : kOverridable) {
-    if (Covers(row.path, path)) {
-      return absl::OkStatus();
-    }
+  const spec::ResumeRule rule = spec::FindResumeRule(path);
+  if (rule.allowed) {
+    return absl::OkStatus();
   }
-  // A slip of the pen deserves the error of an unknown key.
+  // A typing error deserves the text for an unknown key.
   const absl::StatusOr<Target> target = Follow(job_spec, path);
   if (!target.ok()) {
     return target.status();
   }
-  for (const OverridableField& row : kRefused) {
-    if (Covers(row.path, path)) {
-      return Refuse(path, "cannot be changed on resume: " + std::string(row.why));
-    }
-  }
-  return Refuse(path, "cannot be changed on resume");
+  return Refuse(path, absl::StrCat("cannot be changed on resume", rule.why.empty() ? "" : ": ",
+                                   std::string(rule.why)));
 }
 
 }  // namespace
@@ -249,10 +195,6 @@ absl::Status CheckOverridable(v1::JobSpec job_spec, const std::string& path) {
 absl::Status ApplyOverride(v1::JobSpec& job_spec, std::string_view assignment) {
   std::string change;
   return Apply(job_spec, assignment, change);
-}
-
-std::vector<OverridableField> ResumeOverridableFields() {
-  return {std::begin(kOverridable), std::end(kOverridable)};
 }
 
 absl::Status ApplyResumeOverride(v1::JobSpec& job_spec,

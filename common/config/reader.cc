@@ -17,10 +17,10 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// Of keys and list elements, counted as often as an alias repeats them: no job file comes near, and
-// a hostile one must stay cheap.
+// Bound on keys and list elements, counted as often as an alias repeats them. No job file comes
+// near it, and a hostile one must stay cheap.
 constexpr int kMaxEntries = 10000;
-// Reading stops here; more are no help.
+// Reading stops after this many errors; more would not help.
 constexpr size_t kMaxErrors = 100;
 
 int LineOf(const YAML::Node& node) {

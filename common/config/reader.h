@@ -25,7 +25,7 @@ struct ReadError {
 // document; no exception leaves it.
 absl::StatusOr<YAML::Node> LoadYaml(std::string_view text, std::vector<ReadError>& errors);
 
-// Fills messages from nodes, appending to `errors` and going on where it can.
+// Fills messages from nodes, appends to `errors` and continues where it can.
 class Reader {
  public:
   // `errors` outlives the reader.
@@ -36,7 +36,7 @@ class Reader {
                    const std::string& path,
                    google::protobuf::Message& message);
 
-  // Sets one field, maps and lists included; what it held before is gone.
+  // Sets one field, also maps and lists; replaces what it held.
   void ReadField(const YAML::Node& node,
                  const std::string& path,
                  google::protobuf::Message& message,
@@ -50,8 +50,8 @@ class Reader {
                     const std::string& key);
 
  private:
-  // Counts one more key or element; false (and an error, once) when there are too many, or errors
-  // enough.
+  // Counts one more key or element; false (and an error, once) when there are too many of them or
+  // of errors.
   bool Budget(const YAML::Node& node, const std::string& path);
   bool Exhausted() const;
   void Fail(const YAML::Node& node, const std::string& path, std::string text);

@@ -26,14 +26,14 @@ absl::StatusOr<int64_t> ParseInteger(const Scalar& scalar);
 absl::StatusOr<double> ParseNumber(const Scalar& scalar);
 // Only true and false: yes, no, on and off are refused.
 absl::StatusOr<bool> ParseBool(const Scalar& scalar);
-// "48h", "1h30m", "90s", "1.5s"; a unit is a must.
+// "48h", "1h30m", "90s", "1.5s"; a unit is required.
 absl::StatusOr<google::protobuf::Duration> ParseDuration(const Scalar& scalar);
 
 // Reads back to the same double; without an exponent from 1e-5 to 1e15, else with a '.' before it.
 std::string FormatNumber(double value);
 // In the largest of h, m, s that gives a whole number.
 std::string FormatDuration(const google::protobuf::Duration& duration);
-// Plain where any YAML reader takes it for this string, else in double quotes.
+// Plain if every YAML reader reads it as this string, else in double quotes.
 std::string FormatString(std::string_view text);
 
 // `text` as errors show it: in quotes, control characters escaped, cut after 60 bytes.

@@ -34,18 +34,26 @@ uint64_t Hash64(std::string_view bytes) {
 }
 
 void Say(const BuildOptions& options, const std::string& line) {
-  if (options.progress) options.progress(line);
+  if (options.progress) {
+    options.progress(line);
+  }
 }
 
 absl::Status CheckOptions(const BuildOptions& options) {
-  if (options.inputs.empty()) return absl::InvalidArgumentError("--input: no path given");
-  if (options.out.empty()) return absl::InvalidArgumentError("--out: no folder given");
+  if (options.inputs.empty()) {
+    return absl::InvalidArgumentError("--input: no path given");
+  }
+  if (options.out.empty()) {
+    return absl::InvalidArgumentError("--out: no folder given");
+  }
   if (!(options.validation_fraction >= 0 && options.validation_fraction < 1)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--validation-fraction: is ", options.validation_fraction, ", must be in [0, 1)"));
   }
   const std::string& tokenizer = options.tokenizer;
-  if (tokenizer == "bytes" || absl::EndsWith(tokenizer, ".model")) return absl::OkStatus();
+  if (tokenizer == "bytes" || absl::EndsWith(tokenizer, ".model")) {
+    return absl::OkStatus();
+  }
   if (absl::StartsWith(tokenizer, "sentencepiece:")) {
     int32_t vocab = 0;
     if (absl::SimpleAtoi(tokenizer.substr(kSentencePiecePrefix.size()), &vocab) && vocab >= 300 &&
@@ -73,9 +81,13 @@ class Corpus {
         return Hash64(a.path) < Hash64(b.path);
       });
     }
-    for (const TextFile& file : files) Add(file);
+    for (const TextFile& file : files) {
+      Add(file);
+    }
     std::sort(taken_.begin(), taken_.end());
-    if (taken_.empty()) return absl::InvalidArgumentError("--input: no text files found");
+    if (taken_.empty()) {
+      return absl::InvalidArgumentError("--input: no text files found");
+    }
     return absl::OkStatus();
   }
 
@@ -104,14 +116,16 @@ class Corpus {
 
  private:
   void Add(const TextFile& file) {
-    // Packed text is no smaller than its file, so what cannot fit is not even read.
+    // Unpacked text is at least as large as its file, so a file that cannot fit is not read.
     const int64_t left = options_.max_bytes > 0 ? options_.max_bytes - report_.bytes : file.size;
     if (file.size > options_.max_document_bytes || file.size > left) {
       ++report_.oversized;
       return;
     }
     const std::optional<std::string> text = ReadText(file.path);
-    if (!text.has_value()) return;
+    if (!text.has_value()) {
+      return;
+    }
     const int64_t size = static_cast<int64_t>(text->size());
     if (size == 0) {
       ++report_.empty;
@@ -146,12 +160,16 @@ std::vector<std::string> TrainingLines(const BuildOptions& options, Corpus& corp
       1.0, static_cast<double>(options.tokenizer_train_bytes) / static_cast<double>(bytes));
   for (const std::string& path : corpus.taken()) {
     const std::optional<std::string> text = corpus.ReadText(path);
-    if (!text.has_value() || IsValidation(*text, options.validation_fraction)) continue;
+    if (!text.has_value() || IsValidation(*text, options.validation_fraction)) {
+      continue;
+    }
     const size_t budget = static_cast<size_t>(share * static_cast<double>(text->size())) + 1;
     for (size_t at = 0; at < std::min(budget, text->size());) {
       const size_t end = std::min(text->find('\n', at), text->size());
       const size_t length = end - at;
-      if (length > 0 && length <= kMaxTrainingLine) lines.push_back(text->substr(at, length));
+      if (length > 0 && length <= kMaxTrainingLine) {
+        lines.push_back(text->substr(at, length));
+      }
       at = end + 1;
     }
   }
@@ -193,21 +211,25 @@ absl::StatusOr<ChosenTokenizer> ChooseTokenizer(const BuildOptions& options,
 }
 
 // One dataset at `out`, or two in it. The two are built in a folder that this run makes: beside
-// `out`, which it becomes when both are whole, or inside `out` when that is there (it may be a
-// mount point or a link). Nothing else is ever removed.
+// `out` if that does not exist (the folder is renamed to `out` when both are whole), else inside
+// `out` (which may be a mount point or a link). Nothing else is ever removed.
 class Splits {
  public:
   explicit Splits(Env& env) : env_(env) {}
   ~Splits() {
     writers_.clear();
-    if (!staging_.empty()) env_.RemoveAll(staging_).IgnoreError();
+    if (!staging_.empty()) {
+      env_.RemoveAll(staging_).IgnoreError();
+    }
   }
 
   absl::Status Create(const BuildOptions& options, const ChosenTokenizer& chosen) {
     fraction_ = options.validation_fraction;
     out_ = options.out;
     std::string name = options.name;
-    if (name.empty()) name = options.out.substr(options.out.find_last_of('/') + 1);
+    if (name.empty()) {
+      name = options.out.substr(options.out.find_last_of('/') + 1);
+    }
     const bool both = options.validation_fraction > 0;
     if (both) {
       out_exists_ = env_.Exists(options.out);
@@ -228,7 +250,9 @@ class Splits {
           DatasetWriter::Create(both ? absl::StrCat(staging_, "/", split) : options.out,
                                 std::move(writer), env_));
       writers_.push_back(std::move(created));
-      if (!both) break;
+      if (!both) {
+        break;
+      }
     }
     return absl::OkStatus();
   }
@@ -247,13 +271,11 @@ class Splits {
       HEARTH_RETURN_IF_ERROR(info.status());
       outputs.push_back({paths_[i], *std::move(info)});
     }
-    if (staging_.empty()) return absl::OkStatus();
+    if (staging_.empty()) {
+      return absl::OkStatus();
+    }
     if (out_exists_) {
-      for (const char* split : {"train", "validation"}) {
-        HEARTH_RETURN_IF_ERROR(
-            env_.Rename(absl::StrCat(staging_, "/", split), absl::StrCat(out_, "/", split)));
-      }
-      return env_.SyncDir(out_);
+      return MoveBothIntoOut();
     }
     HEARTH_RETURN_IF_ERROR(env_.Rename(staging_, out_));
     staging_.clear();
@@ -264,6 +286,14 @@ class Splits {
   }
 
  private:
+  absl::Status MoveBothIntoOut() {
+    for (const char* split : {"train", "validation"}) {
+      HEARTH_RETURN_IF_ERROR(
+          env_.Rename(absl::StrCat(staging_, "/", split), absl::StrCat(out_, "/", split)));
+    }
+    return env_.SyncDir(out_);
+  }
+
   Env& env_;
   double fraction_ = 0;
   std::string out_;
@@ -277,7 +307,9 @@ class Splits {
 
 absl::StatusOr<BuildReport> Build(const BuildOptions& given, Env& env) {
   BuildOptions options = given;
-  while (options.out.size() > 1 && options.out.back() == '/') options.out.pop_back();
+  while (options.out.size() > 1 && options.out.back() == '/') {
+    options.out.pop_back();
+  }
   HEARTH_RETURN_IF_ERROR(CheckOptions(options));
   if (env.Exists(options.out)) {
     if (!env.IsDirectory(options.out)) {
@@ -302,7 +334,9 @@ absl::StatusOr<BuildReport> Build(const BuildOptions& given, Env& env) {
       return absl::AbortedError(absl::StrCat(path, ": changed while the dataset was being built"));
     }
     absl::StatusOr<std::vector<int32_t>> tokens = chosen.tokenizer->Encode(*text);
-    if (!tokens.ok()) return Annotate(tokens.status(), path);
+    if (!tokens.ok()) {
+      return Annotate(tokens.status(), path);
+    }
     HEARTH_RETURN_IF_ERROR(splits.For(*text).AddDocument(*tokens));
   }
   HEARTH_RETURN_IF_ERROR(splits.Finish(report.outputs));

@@ -14,10 +14,10 @@
 namespace hearth::dataset {
 
 struct BuildOptions {
-  std::vector<std::string>
-      inputs;  // files and folders; folders recursively, without following links inside them
+  // Files and folders; folders recursively, without following links inside them.
+  std::vector<std::string> inputs;
   std::string tokenizer;  // bytes | sentencepiece:VOCAB | FILE.model
-  std::string out;        // folder to make; must not exist or be empty
+  std::string out;        // folder to create; must be absent or empty
   std::string name;       // default: last component of `out`
   // > 0: documents are split by the hash of their text into <out>/train and <out>/validation; else
   // `out` is the dataset.

@@ -47,9 +47,13 @@ int64_t Widen(const uint8_t* from, int64_t n, int32_t vocab, int32_t* out) {
     largest = std::max(largest, static_cast<uint32_t>(token));
     out[i] = static_cast<int32_t>(token);
   }
-  if (largest < bound) return -1;
+  if (largest < bound) {
+    return -1;
+  }
   for (int64_t i = 0; i < n; ++i) {
-    if (static_cast<uint32_t>(out[i]) >= bound) return i;
+    if (static_cast<uint32_t>(out[i]) >= bound) {
+      return i;
+    }
   }
   return -1;
 }
@@ -103,12 +107,16 @@ absl::Status Dataset::OpenFolder(Env& env) {
 
 absl::Status Dataset::OpenBin(Env& env) {
   HEARTH_ASSIGN_OR_RETURN(const int64_t size, env.FileSize(path_));
-  if (size == 0) return absl::DataLossError(absl::StrCat(path_, ": empty file"));
+  if (size == 0) {
+    return absl::DataLossError(absl::StrCat(path_, ": empty file"));
+  }
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> map, env.Map(path_));
   info_.name = FileName(path_);
   const uint8_t* bytes = map->bytes().data();
   for (const LlmcVariant& variant : kLlmcVariants) {
-    if (size < 4 || LoadInt32(bytes) != variant.magic) continue;
+    if (size < 4 || LoadInt32(bytes) != variant.magic) {
+      continue;
+    }
     if (size < kLlmcHeaderBytes) {
       return absl::DataLossError(absl::StrCat(path_, ": ", size, " bytes, shorter than the ",
                                               kLlmcHeaderBytes, "-byte llm.c header"));

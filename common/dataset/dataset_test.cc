@@ -41,7 +41,9 @@ class DatasetTest : public ::testing::Test {
     EXPECT_TRUE(writer.ok()) << writer.status();
     for (int d = 0; d < 10; ++d) {
       std::vector<int32_t> tokens(7);
-      for (int i = 0; i < 7; ++i) tokens[i] = vocab - 1 - d * 7 - i;
+      for (int i = 0; i < 7; ++i) {
+        tokens[i] = vocab - 1 - d * 7 - i;
+      }
       EXPECT_TRUE((*writer)->AddDocument(tokens).ok());
     }
     const auto info = (*writer)->Finish();
@@ -196,10 +198,16 @@ TEST_F(DatasetTest, Writer_FailureAtAnyOperation_LeavesNoDataset) {
       auto writer = DatasetWriter::Create(dir_ + "/d", options, faulty);
       status = writer.status();
       const std::vector<int32_t> tokens(79, 3);
-      if (status.ok()) status = (*writer)->AddDocument(tokens);
-      if (status.ok()) status = (*writer)->Finish().status();
+      if (status.ok()) {
+        status = (*writer)->AddDocument(tokens);
+      }
+      if (status.ok()) {
+        status = (*writer)->Finish().status();
+      }
     }
-    if (faulty.operations() < n) break;
+    if (faulty.operations() < n) {
+      break;
+    }
     // The last operation syncs the parent after the rename: then the dataset is there.
     if (std::filesystem::exists(dir_ + "/d")) {
       EXPECT_TRUE(Dataset::Open(dir_ + "/d").ok()) << n;

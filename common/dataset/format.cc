@@ -28,8 +28,12 @@ class Fields {
 
   absl::Status Int(const char* key, int64_t min, int64_t max, int64_t* out) const {
     const auto it = object_.find(key);
-    if (it == object_.end()) return Error(key, "missing");
-    if (!it->is_number_integer()) return Error(key, "must be an integer");
+    if (it == object_.end()) {
+      return Error(key, "missing");
+    }
+    if (!it->is_number_integer()) {
+      return Error(key, "must be an integer");
+    }
     if (it->is_number_unsigned() && it->get<uint64_t>() > static_cast<uint64_t>(max)) {
       return Error(key, absl::StrCat("must be at most ", max));
     }
@@ -42,16 +46,22 @@ class Fields {
 
   absl::Status String(const char* key, bool required, std::string* out) const {
     const auto it = object_.find(key);
-    if (it == object_.end()) return required ? Error(key, "missing") : absl::OkStatus();
-    if (!it->is_string()) return Error(key, "must be a string");
+    if (it == object_.end()) {
+      return required ? Error(key, "missing") : absl::OkStatus();
+    }
+    if (!it->is_string()) {
+      return Error(key, "must be a string");
+    }
     *out = it->get<std::string>();
     return absl::OkStatus();
   }
 
-  // nullptr and an error when it is not there or not of that kind.
+  // An error when it is missing or not of that kind.
   absl::StatusOr<const Json*> Child(const char* key, bool array) const {
     const auto it = object_.find(key);
-    if (it == object_.end()) return Error(key, "missing");
+    if (it == object_.end()) {
+      return Error(key, "missing");
+    }
     if (array ? !it->is_array() : !it->is_object()) {
       return Error(key, array ? "must be a list" : "must be an object");
     }
@@ -75,34 +85,48 @@ absl::Status ParseTokenizer(const Json& json, const std::string& where, Tokenize
     return fields.Error(
         "kind", absl::StrCat("\"", out->kind, "\" is not one of bytes, sentencepiece, none"));
   }
-  if (out->kind == "none") return absl::OkStatus();
+  if (out->kind == "none") {
+    return absl::OkStatus();
+  }
   int64_t vocab = 0;
   int64_t eos = -1;
   HEARTH_RETURN_IF_ERROR(fields.Int("vocab", 1, kMaxVocab, &vocab));
   HEARTH_RETURN_IF_ERROR(fields.Int("eos", -1, vocab - 1, &eos));
   out->vocab = static_cast<int32_t>(vocab);
   out->eos = static_cast<int32_t>(eos);
-  if (out->kind != "sentencepiece") return absl::OkStatus();
+  if (out->kind != "sentencepiece") {
+    return absl::OkStatus();
+  }
   HEARTH_RETURN_IF_ERROR(fields.String("file", true, &out->file));
-  if (!IsPlainFileName(out->file)) return fields.Error("file", "must be a plain file name");
+  if (!IsPlainFileName(out->file)) {
+    return fields.Error("file", "must be a plain file name");
+  }
   return absl::OkStatus();
 }
 
 absl::Status ParseShards(const Fields& top, const std::string& where, DatasetInfo* info) {
   HEARTH_ASSIGN_OR_RETURN(const Json* list, top.Child("shards", /*array=*/true));
-  if (list->empty()) return top.Error("shards", "must not be empty");
+  if (list->empty()) {
+    return top.Error("shards", "must not be empty");
+  }
   constexpr int64_t kMaxTokens = std::numeric_limits<int64_t>::max() / 16;
   int64_t sum = 0;
   for (const Json& entry : *list) {
     const std::string at = absl::StrCat(where, ": shards[", info->shards.size(), "]");
-    if (!entry.is_object()) return absl::InvalidArgumentError(absl::StrCat(at, ": not an object"));
+    if (!entry.is_object()) {
+      return absl::InvalidArgumentError(absl::StrCat(at, ": not an object"));
+    }
     const Fields fields(entry, at);
     ShardInfo shard;
     HEARTH_RETURN_IF_ERROR(fields.String("file", true, &shard.file));
-    if (!IsPlainFileName(shard.file)) return fields.Error("file", "must be a plain file name");
+    if (!IsPlainFileName(shard.file)) {
+      return fields.Error("file", "must be a plain file name");
+    }
     HEARTH_RETURN_IF_ERROR(fields.Int("tokens", 1, kMaxTokens, &shard.tokens));
     HEARTH_RETURN_IF_ERROR(fields.String("sha256", false, &shard.sha256));
-    if (sum > kMaxTokens - shard.tokens) return fields.Error("tokens", "too many in all");
+    if (sum > kMaxTokens - shard.tokens) {
+      return fields.Error("tokens", "too many in all");
+    }
     sum += shard.tokens;
     info->shards.push_back(std::move(shard));
   }
@@ -115,7 +139,9 @@ absl::Status ParseShards(const Fields& top, const std::string& where, DatasetInf
 OrderedJson TokenizerJson(const TokenizerInfo& info) {
   OrderedJson json;
   json["kind"] = info.kind;
-  if (!info.file.empty()) json["file"] = info.file;
+  if (!info.file.empty()) {
+    json["file"] = info.file;
+  }
   if (info.kind != "none") {
     json["vocab"] = info.vocab;
     json["eos"] = info.eos;
@@ -148,14 +174,18 @@ std::string ToJson(const TokenizerInfo& info) {
 absl::StatusOr<DatasetInfo> ParseDatasetInfo(std::string_view text, std::string_view file_name) {
   const std::string where(file_name);
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(where, ": not JSON"));
+  if (json.is_discarded()) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ": not JSON"));
+  }
   if (!json.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(where, ": not a JSON object"));
   }
   const Fields top(json, where);
   std::string format;
   HEARTH_RETURN_IF_ERROR(top.String("format", true, &format));
-  if (format != "hearth-dataset") return top.Error("format", "is not \"hearth-dataset\"");
+  if (format != "hearth-dataset") {
+    return top.Error("format", "is not \"hearth-dataset\"");
+  }
   int64_t number = 0;
   HEARTH_RETURN_IF_ERROR(top.Int("version", 1, std::numeric_limits<int32_t>::max(), &number));
   if (number != kFormatVersion) {
@@ -202,7 +232,9 @@ std::string ToJson(const DatasetInfo& info) {
     OrderedJson entry;
     entry["file"] = shard.file;
     entry["tokens"] = shard.tokens;
-    if (!shard.sha256.empty()) entry["sha256"] = shard.sha256;
+    if (!shard.sha256.empty()) {
+      entry["sha256"] = shard.sha256;
+    }
     json["shards"].push_back(entry);
   }
   return Dump(json);

@@ -70,8 +70,12 @@ TEST(ParseDatasetInfo, MutatedText_NeverCrashes) {
   const std::string good = ToJson(Example());
   for (int round = 0; round < 3000; ++round) {
     std::string text = good;
-    for (int i = 0; i < 3; ++i) text[random() % text.size()] = static_cast<char>(random());
-    if (round % 3 == 0) text.resize(random() % text.size());
+    for (int i = 0; i < 3; ++i) {
+      text[random() % text.size()] = static_cast<char>(random());
+    }
+    if (round % 3 == 0) {
+      text.resize(random() % text.size());
+    }
     (void)ParseDatasetInfo(text, "f").ok();
   }
 }

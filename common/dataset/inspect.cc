@@ -13,12 +13,16 @@ namespace {
 constexpr size_t kMaxProblems = 20;
 
 void AddProblem(Summary& summary, std::string text) {
-  if (summary.problems.size() < kMaxProblems) summary.problems.push_back(std::move(text));
+  if (summary.problems.size() < kMaxProblems) {
+    summary.problems.push_back(std::move(text));
+  }
 }
 
 void VerifyChecksums(Summary& summary, Env& env) {
   for (const ShardInfo& shard : summary.info.shards) {
-    if (shard.sha256.empty()) continue;
+    if (shard.sha256.empty()) {
+      continue;
+    }
     const std::string file = absl::StrCat(summary.path, "/", shard.file);
     const absl::StatusOr<std::string> digest = Sha256HexOfFile(env, file);
     if (!digest.ok()) {
@@ -37,7 +41,9 @@ void ScanTokens(const Dataset& data, Summary& summary) {
     const int64_t n = std::min<int64_t>(data.tokens() - at, static_cast<int64_t>(buffer.size()));
     const absl::Span<int32_t> span(buffer.data(), static_cast<size_t>(n));
     const absl::Status status = data.Read(at, span, data.vocab());
-    if (!status.ok()) AddProblem(summary, std::string(status.message()));
+    if (!status.ok()) {
+      AddProblem(summary, std::string(status.message()));
+    }
     summary.max_token = std::max(summary.max_token, *std::max_element(span.begin(), span.end()));
     at += n;
   }
@@ -64,12 +70,18 @@ std::string ToText(const Summary& summary) {
   std::string text =
       absl::StrCat("path        ", summary.path, "\nkind        ",
                    std::string(KindName(summary.kind)), "\nname        ", info.name, "\n");
-  if (!info.split.empty()) absl::StrAppend(&text, "split       ", info.split, "\n");
+  if (!info.split.empty()) {
+    absl::StrAppend(&text, "split       ", info.split, "\n");
+  }
   absl::StrAppend(&text, "tokens      ", info.tokens, "\n");
-  if (info.documents > 0) absl::StrAppend(&text, "documents   ", info.documents, "\n");
+  if (info.documents > 0) {
+    absl::StrAppend(&text, "documents   ", info.documents, "\n");
+  }
   absl::StrAppend(&text, "vocab       ", info.vocab > 0 ? absl::StrCat(info.vocab) : "not recorded",
                   "\n");
-  if (info.eos >= 0) absl::StrAppend(&text, "eos         ", info.eos, "\n");
+  if (info.eos >= 0) {
+    absl::StrAppend(&text, "eos         ", info.eos, "\n");
+  }
   absl::StrAppend(&text, "tokenizer   ", info.tokenizer.kind,
                   info.tokenizer.file.empty() ? "" : absl::StrCat(" (", info.tokenizer.file, ")"),
                   "\ndtype       ", info.width == TokenWidth::kUint16 ? "uint16" : "uint32",
@@ -88,7 +100,9 @@ std::string ToJson(const Summary& summary) {
   json["path"] = summary.path;
   json["kind"] = std::string(KindName(summary.kind));
   json["bytes"] = summary.bytes;
-  if (summary.max_token >= 0) json["max_token"] = summary.max_token;
+  if (summary.max_token >= 0) {
+    json["max_token"] = summary.max_token;
+  }
   json["problems"] = summary.problems;
   json["info"] = nlohmann::ordered_json::parse(ToJson(summary.info), nullptr, false);
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";

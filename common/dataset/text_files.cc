@@ -25,14 +25,21 @@ void Walk(const fs::path& root, std::vector<TextFile>& files, int64_t* unreadabl
       continue;
     }
     for (; it != fs::directory_iterator(); it.increment(error)) {
-      if (error) break;
+      if (error) {
+        break;
+      }
       std::error_code ignored;
       const fs::file_status status = it->symlink_status(ignored);
       if (status.type() == fs::file_type::directory) {
         folders.push_back(it->path());
-      } else if (status.type() == fs::file_type::regular) {
-        const uintmax_t size = it->file_size(ignored);
-        if (!ignored) files.push_back({it->path().string(), static_cast<int64_t>(size)});
+        continue;
+      }
+      if (status.type() != fs::file_type::regular) {
+        continue;
+      }
+      const uintmax_t size = it->file_size(ignored);
+      if (!ignored) {
+        files.push_back({it->path().string(), static_cast<int64_t>(size)});
       }
     }
   }
@@ -69,27 +76,41 @@ bool IsText(std::string_view bytes) {
   const auto* end = p + bytes.size();
   while (p < end) {
     const uint8_t c = *p++;
-    if (c == 0) return false;
-    if (c < 0x80) continue;
+    if (c == 0) {
+      return false;
+    }
+    if (c < 0x80) {
+      continue;
+    }
     const int more = c >= 0xf0 && c <= 0xf4  ? 3
                      : c >= 0xe0 && c < 0xf0 ? 2
                      : c >= 0xc2 && c < 0xe0 ? 1
                                              : 0;
-    if (more == 0 || end - p < more) return false;
+    if (more == 0 || end - p < more) {
+      return false;
+    }
     uint32_t rune = c & (0x3f >> more);
     for (int i = 0; i < more; ++i, ++p) {
-      if ((*p & 0xc0) != 0x80) return false;
+      if ((*p & 0xc0) != 0x80) {
+        return false;
+      }
       rune = rune << 6 | (*p & 0x3f);
     }
-    if (more == 2 && (rune < 0x800 || (rune >= 0xd800 && rune < 0xe000))) return false;
-    if (more == 3 && (rune < 0x10000 || rune > 0x10ffff)) return false;
+    if (more == 2 && (rune < 0x800 || (rune >= 0xd800 && rune < 0xe000))) {
+      return false;
+    }
+    if (more == 3 && (rune < 0x10000 || rune > 0x10ffff)) {
+      return false;
+    }
   }
   return true;
 }
 
 absl::StatusOr<std::string> Gunzip(std::string_view packed, int64_t max_bytes) {
   z_stream stream = {};
-  if (inflateInit2(&stream, 16 + MAX_WBITS) != Z_OK) return absl::InternalError("zlib: no memory");
+  if (inflateInit2(&stream, 16 + MAX_WBITS) != Z_OK) {
+    return absl::InternalError("zlib: no memory");
+  }
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data()));
   stream.avail_in = static_cast<uInt>(packed.size());
   std::string text;
@@ -103,7 +124,9 @@ absl::StatusOr<std::string> Gunzip(std::string_view packed, int64_t max_bytes) {
     if (static_cast<int64_t>(text.size()) > max_bytes) {
       status = absl::ResourceExhaustedError("unpacks to too much");
     } else if (result == Z_STREAM_END) {
-      if (stream.avail_in == 0 || inflateReset(&stream) != Z_OK) break;  // else the next member
+      if (stream.avail_in == 0 || inflateReset(&stream) != Z_OK) {
+        break;  // else the next member
+      }
     } else if (result != Z_OK) {
       status = absl::InvalidArgumentError("damaged gzip data");
     } else if (stream.avail_in == 0 && stream.avail_out != 0) {
@@ -111,7 +134,9 @@ absl::StatusOr<std::string> Gunzip(std::string_view packed, int64_t max_bytes) {
     }
   }
   inflateEnd(&stream);
-  if (!status.ok()) return status;
+  if (!status.ok()) {
+    return status;
+  }
   return text;
 }
 

@@ -25,8 +25,9 @@ std::string Gzip(const std::string& text) {
 
 TEST(IsText, Utf8_IsRecognised) {
   using namespace std::literals;
-  for (const auto good : {""sv, "plain\n"sv, "ü€🙂"sv, "\xf4\x8f\xbf\xbf"sv})
+  for (const auto good : {""sv, "plain\n"sv, "ü€🙂"sv, "\xf4\x8f\xbf\xbf"sv}) {
     EXPECT_TRUE(IsText(good)) << good;
+  }
   for (const auto bad : {"a\0b"sv, "\xff"sv, "caf\xe9"sv, "\xe2\x82"sv, "\xc0\x80"sv,
                          "\xed\xa0\x80"sv, "\xf4\x90\x80\x80"sv, "\x80"sv, "\xe0\x80\x80"sv}) {
     EXPECT_FALSE(IsText(bad)) << bad;

@@ -13,7 +13,9 @@ class BytesTokenizer : public Tokenizer {
  public:
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) override {
     std::vector<int32_t> tokens(text.size());
-    for (size_t i = 0; i < text.size(); ++i) tokens[i] = static_cast<uint8_t>(text[i]);
+    for (size_t i = 0; i < text.size(); ++i) {
+      tokens[i] = static_cast<uint8_t>(text[i]);
+    }
     return tokens;
   }
 
@@ -25,7 +27,9 @@ class BytesTokenizer : public Tokenizer {
         return absl::InvalidArgumentError(
             absl::StrCat("token ", token, " is not below the vocabulary ", kByteVocab));
       }
-      if (token != kByteEos) text.push_back(static_cast<char>(token));
+      if (token != kByteEos) {
+        text.push_back(static_cast<char>(token));
+      }
     }
     return text;
   }
@@ -44,7 +48,9 @@ std::unique_ptr<Tokenizer> NewBytesTokenizer() {
 absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const TokenizerInfo& info,
                                                          const std::string& dir,
                                                          Env& env) {
-  if (info.kind == "bytes") return NewBytesTokenizer();
+  if (info.kind == "bytes") {
+    return NewBytesTokenizer();
+  }
   if (info.kind == "sentencepiece") {
     HEARTH_ASSIGN_OR_RETURN(const std::string model,
                             env.ReadFile(absl::StrCat(dir, "/", info.file)));
@@ -57,10 +63,14 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const TokenizerInfo& in
 
 absl::Status CopyTokenizer(const std::string& from, const std::string& to, Env& env) {
   const std::string meta = absl::StrCat(from, "/", std::string(kDatasetFileName));
-  if (!env.Exists(meta)) return absl::OkStatus();
+  if (!env.Exists(meta)) {
+    return absl::OkStatus();
+  }
   HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(meta));
   HEARTH_ASSIGN_OR_RETURN(const DatasetInfo info, ParseDatasetInfo(text, meta));
-  if (info.tokenizer.kind == "none") return absl::OkStatus();
+  if (info.tokenizer.kind == "none") {
+    return absl::OkStatus();
+  }
   if (!info.tokenizer.file.empty()) {
     HEARTH_ASSIGN_OR_RETURN(const std::string model,
                             env.ReadFile(absl::StrCat(from, "/", info.tokenizer.file)));

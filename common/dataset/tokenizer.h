@@ -38,9 +38,9 @@ struct SentencePieceTraining {
   std::string model_type = "bpe";  // bpe | unigram
 };
 
-// sentencepiece in a process of its own (libexec/hearth-tokenizer), spoken to over a socket as its
-// stdin and stdout: Debian's libsentencepiece carries a protobuf that cannot live beside ours. A
-// dead process shows as kUnavailable in every later call.
+// sentencepiece in a process of its own (libexec/hearth-tokenizer), with a socket as its stdin and
+// stdout, because Debian's libsentencepiece contains a protobuf that clashes with ours. If the
+// process dies, every later call returns kUnavailable.
 class TokenizerProcess : public Tokenizer {
  public:
   // `model`: bytes of a sentencepiece model. kInvalidArgument: not a model; kNotFound: no

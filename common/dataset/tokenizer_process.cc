@@ -29,7 +29,9 @@ class TokenizerProcess::Pipe {
   static absl::StatusOr<std::unique_ptr<Pipe>> Start();
 
   ~Pipe() {
-    if (fd_ >= 0) close(fd_);
+    if (fd_ >= 0) {
+      close(fd_);
+    }
     if (pid_ > 0) {
       kill(pid_, SIGKILL);  // it keeps nothing that could be lost
       Reap();
@@ -40,12 +42,16 @@ class TokenizerProcess::Pipe {
     HEARTH_RETURN_IF_ERROR(Send(op, payload));
     uint32_t size = 0;
     HEARTH_RETURN_IF_ERROR(Receive(&size, sizeof size));
-    if (size == 0 || size > kMaxFrame) return Gone("sent a malformed reply");
+    if (size == 0 || size > kMaxFrame) {
+      return Gone("sent a malformed reply");
+    }
     uint8_t code = 0;
     HEARTH_RETURN_IF_ERROR(Receive(&code, 1));
     std::string reply(size - 1, '\0');
     HEARTH_RETURN_IF_ERROR(Receive(reply.data(), reply.size()));
-    if (code == 0) return reply;
+    if (code == 0) {
+      return reply;
+    }
     return absl::Status(static_cast<absl::StatusCode>(code), absl::StrCat("tokenizer: ", reply));
   }
 
@@ -66,8 +72,12 @@ class TokenizerProcess::Pipe {
   absl::Status SendBytes(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t n = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return Gone("ended");
+      if (n < 0 && errno == EINTR) {
+        continue;
+      }
+      if (n <= 0) {
+        return Gone("ended");
+      }
       bytes.remove_prefix(static_cast<size_t>(n));
     }
     return absl::OkStatus();
@@ -77,8 +87,12 @@ class TokenizerProcess::Pipe {
     char* p = static_cast<char*>(to);
     while (n > 0) {
       const ssize_t got = recv(fd_, p, n, 0);
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) return Gone("ended");
+      if (got < 0 && errno == EINTR) {
+        continue;
+      }
+      if (got <= 0) {
+        return Gone("ended");
+      }
       p += got;
       n -= static_cast<size_t>(got);
     }
@@ -133,7 +147,9 @@ absl::StatusOr<std::string> FindTokenizerProgram() {
   } else {
     char self[4096];
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self);
-    if (n <= 0) return absl::InternalError("cannot read /proc/self/exe");
+    if (n <= 0) {
+      return absl::InternalError("cannot read /proc/self/exe");
+    }
     const std::string program(self, static_cast<size_t>(n));
     path =
         absl::StrCat(program.substr(0, program.find_last_of('/')), "/../libexec/hearth-tokenizer");
@@ -152,7 +168,9 @@ absl::StatusOr<std::unique_ptr<TokenizerProcess>> TokenizerProcess::Start(std::s
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Pipe> pipe, Pipe::Start());
   HEARTH_ASSIGN_OR_RETURN(const std::string reply, pipe->Call('L', model));
   int32_t numbers[2];
-  if (reply.size() != sizeof numbers) return absl::InternalError("tokenizer: short reply");
+  if (reply.size() != sizeof numbers) {
+    return absl::InternalError("tokenizer: short reply");
+  }
   std::memcpy(numbers, reply.data(), sizeof numbers);
   std::unique_ptr<TokenizerProcess> tokenizer(new TokenizerProcess(std::move(pipe)));
   tokenizer->vocab_ = numbers[0];
@@ -170,10 +188,11 @@ absl::StatusOr<std::string> TokenizerProcess::Train(const std::vector<std::strin
   for (size_t i = 0; i < lines.size(); ++i) {
     chunk += lines[i];
     chunk += '\n';
-    if (chunk.size() >= kTrainingChunk || i + 1 == lines.size()) {
-      HEARTH_RETURN_IF_ERROR(pipe->Send('S', chunk));
-      chunk.clear();
+    if (chunk.size() < kTrainingChunk && i + 1 < lines.size()) {
+      continue;
     }
+    HEARTH_RETURN_IF_ERROR(pipe->Send('S', chunk));
+    chunk.clear();
   }
   absl::StatusOr<std::string> model = pipe->Call('T', "");
   if (!model.ok()) {

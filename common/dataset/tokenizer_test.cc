@@ -22,7 +22,9 @@ std::vector<std::string> Lines() {
 TEST(BytesTokenizer, Encode_AnyBytes_RoundTrips) {
   const auto tokenizer = NewBytesTokenizer();
   std::string text;
-  for (int i = 0; i < 256; ++i) text.push_back(static_cast<char>(i));
+  for (int i = 0; i < 256; ++i) {
+    text.push_back(static_cast<char>(i));
+  }
   auto tokens = tokenizer->Encode(text);
   ASSERT_TRUE(tokens.ok());
   EXPECT_EQ((*tokens)[200], 200);
@@ -59,7 +61,9 @@ TEST(TokenizerProcess, Decode_OfEncode_IsTheText) {
        {"the fox", "", "  two  spaces\n\n\ttab \r\n", "日本語 ümläut ✓ 🙂", "end\n"}) {
     auto tokens = (*tokenizer)->Encode(text);
     ASSERT_TRUE(tokens.ok()) << tokens.status();
-    for (const int32_t token : *tokens) EXPECT_LT(token, 400);
+    for (const int32_t token : *tokens) {
+      EXPECT_LT(token, 400);
+    }
     tokens->push_back((*tokenizer)->eos());
     const auto back = (*tokenizer)->Decode(*tokens);
     ASSERT_TRUE(back.ok()) << back.status();

@@ -20,36 +20,52 @@ DatasetWriter::DatasetWriter(std::string dir, Options options, Env& env)
 
 DatasetWriter::~DatasetWriter() {
   file_.reset();
-  if (!finished_) env_.RemoveAll(temp_dir_).IgnoreError();
+  if (!finished_) {
+    env_.RemoveAll(temp_dir_).IgnoreError();
+  }
 }
 
 absl::StatusOr<std::unique_ptr<DatasetWriter>> DatasetWriter::Create(const std::string& dir,
                                                                      Options options,
                                                                      Env& env) {
   std::string clean = dir;
-  while (clean.size() > 1 && clean.back() == '/') clean.pop_back();
-  if (clean.empty()) return absl::InvalidArgumentError("dataset folder: the path is empty");
+  while (clean.size() > 1 && clean.back() == '/') {
+    clean.pop_back();
+  }
+  if (clean.empty()) {
+    return absl::InvalidArgumentError("dataset folder: the path is empty");
+  }
   if (env.Exists(clean)) {
-    if (!env.IsDirectory(clean)) return absl::AlreadyExistsError(absl::StrCat(clean, ": exists"));
+    if (!env.IsDirectory(clean)) {
+      return absl::AlreadyExistsError(absl::StrCat(clean, ": exists"));
+    }
     HEARTH_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.ListDir(clean));
     if (!names.empty()) {
       return absl::AlreadyExistsError(absl::StrCat(clean, ": exists and is not empty"));
     }
   }
   DatasetInfo& info = options.info;
-  if (info.vocab <= 0) return absl::InvalidArgumentError("dataset vocab: must be > 0");
+  if (info.vocab <= 0) {
+    return absl::InvalidArgumentError("dataset vocab: must be > 0");
+  }
   info.width = info.vocab <= 65536 ? TokenWidth::kUint16 : TokenWidth::kUint32;
   info.documents = info.tokens = 0;
   info.shards.clear();
-  if (options.shard_tokens < 1) return absl::InvalidArgumentError("shard_tokens: must be >= 1");
+  if (options.shard_tokens < 1) {
+    return absl::InvalidArgumentError("shard_tokens: must be >= 1");
+  }
   std::unique_ptr<DatasetWriter> writer(new DatasetWriter(clean, std::move(options), env));
   HEARTH_RETURN_IF_ERROR(env.CreateDirs(writer->temp_dir_));
   return writer;
 }
 
 absl::Status DatasetWriter::AddDocument(absl::Span<const int32_t> tokens) {
-  for (const int32_t token : tokens) HEARTH_RETURN_IF_ERROR(Put(token));
-  if (options_.info.eos >= 0) HEARTH_RETURN_IF_ERROR(Put(options_.info.eos));
+  for (const int32_t token : tokens) {
+    HEARTH_RETURN_IF_ERROR(Put(token));
+  }
+  if (options_.info.eos >= 0) {
+    HEARTH_RETURN_IF_ERROR(Put(options_.info.eos));
+  }
   ++options_.info.documents;
   return absl::OkStatus();
 }
@@ -78,7 +94,9 @@ absl::Status DatasetWriter::Put(int32_t token) {
 }
 
 absl::Status DatasetWriter::Flush() {
-  if (buffer_.empty()) return absl::OkStatus();
+  if (buffer_.empty()) {
+    return absl::OkStatus();
+  }
   hash_.Update(std::string_view(buffer_));
   HEARTH_RETURN_IF_ERROR(file_->Append(buffer_));
   buffer_.clear();
@@ -96,7 +114,9 @@ absl::Status DatasetWriter::CloseShard() {
 
 absl::StatusOr<DatasetInfo> DatasetWriter::Finish() {
   DatasetInfo& info = options_.info;
-  if (info.tokens == 0) return absl::InvalidArgumentError(absl::StrCat(dir_, ": no tokens"));
+  if (info.tokens == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(dir_, ": no tokens"));
+  }
   HEARTH_RETURN_IF_ERROR(CloseShard());
   if (!options_.tokenizer_model.empty()) {
     HEARTH_RETURN_IF_ERROR(env_.WriteFileAtomically(
@@ -105,7 +125,9 @@ absl::StatusOr<DatasetInfo> DatasetWriter::Finish() {
   HEARTH_RETURN_IF_ERROR(env_.WriteFileAtomically(
       absl::StrCat(temp_dir_, "/", std::string(kDatasetFileName)), ToJson(info)));
   HEARTH_RETURN_IF_ERROR(env_.SyncDir(temp_dir_));
-  if (env_.Exists(dir_)) HEARTH_RETURN_IF_ERROR(env_.RemoveAll(dir_));  // empty: Create checked
+  if (env_.Exists(dir_)) {
+    HEARTH_RETURN_IF_ERROR(env_.RemoveAll(dir_));  // empty: Create checked
+  }
   HEARTH_RETURN_IF_ERROR(env_.Rename(temp_dir_, dir_));
   finished_ = true;
   const size_t slash = dir_.find_last_of('/');

@@ -36,7 +36,7 @@ class DatasetWriter {
   // token outside [0, vocab).
   absl::Status AddDocument(absl::Span<const int32_t> tokens);
 
-  // Flushes, fsyncs, writes dataset.json, renames. To be called once, last. kInvalidArgument: no
+  // Flushes, fsyncs, writes dataset.json, renames. Call it once, last. kInvalidArgument: no
   // token was added.
   absl::StatusOr<DatasetInfo> Finish();
 

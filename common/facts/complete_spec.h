@@ -12,7 +12,7 @@ namespace hearth::facts {
 // all violations; errors of opening the datasets and the model folder as they are.
 absl::Status CompleteSpec(v1::JobSpec& spec, Env& env);
 
-// The same as far as a memory plan needs it: datasets are opened only where nothing else says the
+// The same as far as a memory plan needs it: datasets are opened only if nothing else gives the
 // vocabulary.
 absl::Status CompleteForPlan(v1::JobSpec& spec, Env& env);
 

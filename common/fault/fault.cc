@@ -32,7 +32,7 @@ struct Fault {
   int64_t from = 1;     // acts at this hit, or step
   bool repeats = true;  // and at all later ones
   int64_t to = 0;       // at a step: up to this one
-  int attempts = 1;     // of a step: the first so many
+  int attempts = 1;     // acts in the first this many attempts at a step
 };
 
 struct Registry {

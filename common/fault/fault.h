@@ -4,7 +4,7 @@
 //
 // Actions: crash (SIGKILL of oneself), stop (SIGSTOP of oneself), error (Check returns kInternal),
 // delay:DURATION.
-// "@N" acts at the N-th time the point is reached only (from 1, default: each time); "@N+" from the
+// "@N" acts only the N-th time the point is reached (from 1; default: each time); "@N+" from the
 // N-th on. At points marked by_step, N is a number of a step: "@N" acts in the first attempt at
 // step N, "@N+" and "@N-L" in the first attempt at each step from N on or up to L, and a further
 // "xM" in the first M attempts: "error@7x9" whenever step 7 is tried, up to nine times. With the

@@ -33,7 +33,9 @@ class Reader {
   int64_t Int(const char* key, std::optional<int64_t> absent = std::nullopt) {
     const Json* value = Find(key);
     if (value == nullptr) {
-      if (!absent.has_value()) Fail(absl::StatusCode::kInvalidArgument, key, "missing");
+      if (!absent.has_value()) {
+        Fail(absl::StatusCode::kInvalidArgument, key, "missing");
+      }
       return absent.value_or(1);
     }
     if (!value->is_number_integer() || value->get<double>() < 1 || value->get<double>() > 1e9) {
@@ -45,7 +47,9 @@ class Reader {
 
   double Double(const char* key, double absent) {
     const Json* value = Find(key);
-    if (value == nullptr) return absent;
+    if (value == nullptr) {
+      return absent;
+    }
     if (!value->is_number() || !std::isfinite(value->get<double>())) {
       Fail(absl::StatusCode::kInvalidArgument, key, "must be a number");
       return absent;
@@ -55,7 +59,9 @@ class Reader {
 
   bool Bool(const char* key, bool absent) {
     const Json* value = Find(key);
-    if (value == nullptr) return absent;
+    if (value == nullptr) {
+      return absent;
+    }
     if (!value->is_boolean()) {
       Fail(absl::StatusCode::kInvalidArgument, key, "must be true or false");
       return absent;
@@ -65,7 +71,9 @@ class Reader {
 
   std::string String(const char* key, std::string_view absent) {
     const Json* value = Find(key);
-    if (value == nullptr) return std::string(absent);
+    if (value == nullptr) {
+      return std::string(absent);
+    }
     if (!value->is_string()) {
       Fail(absl::StatusCode::kInvalidArgument, key, "must be a string");
       return std::string(absent);
@@ -101,10 +109,14 @@ void ReadRope(Reader& top, v1::ModelSpec& model) {
   model.set_position("rope");
   model.set_rope_theta(top.Double("rope_theta", 10000.0));
   const Json* object = top.Object("rope_scaling");
-  if (object == nullptr) object = top.Object("rope_parameters");
+  if (object == nullptr) {
+    object = top.Object("rope_parameters");
+  }
   v1::RopeScaling& scaling = *model.mutable_rope_scaling();
   scaling.set_type("none");
-  if (object == nullptr) return;
+  if (object == nullptr) {
+    return;
+  }
   Reader rope(*object, "in rope_scaling");
   model.set_rope_theta(rope.Double("rope_theta", model.rope_theta()));
   const std::string type = rope.String("rope_type", rope.String("type", "default"));
@@ -152,8 +164,9 @@ void ReadLlamaLike(Reader& top, const std::string& type, v1::ModelSpec& model) {
   model.set_tied(top.Bool("tie_word_embeddings", false));
   const bool window =
       type == "mistral" ? top.Has("sliding_window") : top.Bool("use_sliding_window", false);
-  if (window)
+  if (window) {
     top.Fail(kUnimplemented, "sliding_window", "sliding-window attention is not supported");
+  }
 }
 
 void ReadGpt2(Reader& top, v1::ModelSpec& model) {
@@ -213,7 +226,9 @@ std::string Name(const std::vector<std::string_view>& names, auto value) {
 }
 
 OrderedJson RopeScalingJson(const spec::RopeScaling& scaling) {
-  if (scaling.type == spec::RopeScalingType::kNone) return nullptr;
+  if (scaling.type == spec::RopeScalingType::kNone) {
+    return nullptr;
+  }
   OrderedJson json;
   json["rope_type"] = Name(spec::RopeScalingNames(), scaling.type);
   json["factor"] = scaling.factor;
@@ -234,16 +249,24 @@ void WriteLlamaLike(const spec::ModelShape& s,
   json["num_hidden_layers"] = s.layers;
   json["num_attention_heads"] = s.heads;
   json["num_key_value_heads"] = s.kv_heads;
-  if (type != "qwen2") json["head_dim"] = s.head_dim;
+  if (type != "qwen2") {
+    json["head_dim"] = s.head_dim;
+  }
   json["vocab_size"] = s.vocab;
   json["rms_norm_eps"] = s.norm_eps;
   json["rope_theta"] = s.rope_theta;
   json["rope_scaling"] = RopeScalingJson(s.rope_scaling);
   json["max_position_embeddings"] = max_position;
   json["hidden_act"] = "silu";
-  if (type == "qwen2" || type == "qwen3") json["use_sliding_window"] = false;
-  if (type != "qwen2") json["attention_bias"] = s.attention_bias == spec::AttentionBias::kAll;
-  if (type == "llama") json["mlp_bias"] = s.mlp_bias;
+  if (type == "qwen2" || type == "qwen3") {
+    json["use_sliding_window"] = false;
+  }
+  if (type != "qwen2") {
+    json["attention_bias"] = s.attention_bias == spec::AttentionBias::kAll;
+  }
+  if (type == "llama") {
+    json["mlp_bias"] = s.mlp_bias;
+  }
   json["attention_dropout"] = 0.0;
 }
 
@@ -256,7 +279,9 @@ void WriteGpt2(const spec::ModelShape& s, OrderedJson& json) {
   json["vocab_size"] = s.vocab;
   json["layer_norm_epsilon"] = s.norm_eps;
   json["activation_function"] = s.activation == spec::Activation::kGelu ? "gelu" : "gelu_new";
-  for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) json[key] = 0.0;
+  for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) {
+    json[key] = 0.0;
+  }
 }
 
 void WriteHearth(const spec::ModelShape& s, int64_t max_position, OrderedJson& json) {
@@ -328,7 +353,9 @@ std::string HfConfig(const spec::ModelShape& shape, int64_t max_position, std::s
 
 absl::StatusOr<v1::ModelSpec> ReadHfConfig(const std::string& dir, Env& env) {
   const std::string file = absl::StrCat(dir, "/config.json");
-  if (!env.Exists(file)) return absl::NotFoundError(absl::StrCat(file, ": no such file"));
+  if (!env.Exists(file)) {
+    return absl::NotFoundError(absl::StrCat(file, ": no such file"));
+  }
   HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(file));
   return ModelSpecFromHfConfig(text, file);
 }

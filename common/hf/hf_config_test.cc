@@ -157,7 +157,9 @@ TEST(ModelSpecFromHfConfig, MutatedText_NeverCrashes) {
   const std::string good = HfConfig(*spec::ResolveModelShape(Llama3Scaled(), 128), 128, "float32");
   for (int round = 0; round < 3000; ++round) {
     std::string text = good;
-    for (int i = 0; i < 2; ++i) text[random() % text.size()] = static_cast<char>(random());
+    for (int i = 0; i < 2; ++i) {
+      text[random() % text.size()] = static_cast<char>(random());
+    }
     (void)ModelSpecFromHfConfig(text, "f").ok();
   }
 }

@@ -13,8 +13,8 @@ struct DiskSpace {
   int64_t total_bytes = 0;
 };
 
-// Of the file system that holds `path`, or its nearest parent that exists. May hang where the file
-// system does. kNotFound, kPermissionDenied...: the text names the path.
+// Sizes of the file system that holds `path`, or its nearest existing parent. May hang when the
+// file system hangs. kNotFound, kPermissionDenied...: the text names the path.
 absl::StatusOr<DiskSpace> ReadDiskSpace(std::string path);
 
 }  // namespace hearth

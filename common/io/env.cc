@@ -298,7 +298,7 @@ absl::Status WriteFileAtomicallyWith(Env& env, const std::string& path, std::str
   };
   const absl::Status written = write();
   if (!written.ok()) {
-    env.RemoveAll(temporary).IgnoreError();  // the first error is the one to tell
+    env.RemoveAll(temporary).IgnoreError();  // report the first error, not this one
     return written;
   }
   return env.SyncDir(ParentOf(path));

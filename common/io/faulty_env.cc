@@ -120,7 +120,7 @@ absl::StatusOr<std::unique_ptr<WritableFile>> FaultyEnv::Open(const std::string&
                           append ? base_.NewAppendableFile(path) : base_.NewWritableFile(path));
   absl::MutexLock lock(&mu_);
   if (append) {
-    // What was there before this Env is taken to be durable.
+    // Files from before this Env count as durable.
     synced_.emplace(path, size_before);
   } else {
     synced_[path] = 0;

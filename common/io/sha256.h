@@ -13,7 +13,7 @@
 
 namespace hearth {
 
-// Incremental; not thread-safe. After Hex() or Finish() the object starts anew.
+// Incremental; not thread-safe. After Hex() or Finish() the object is empty again.
 class Sha256 {
  public:
   Sha256();
@@ -33,7 +33,7 @@ class Sha256 {
 
 std::string Sha256Hex(std::string_view data);
 
-// Of a whole file, through a memory map. Errors: those of Env::Map.
+// The hash of a whole file, read through a memory map. Errors: those of Env::Map.
 absl::StatusOr<std::string> Sha256HexOfFile(Env& env, const std::string& path);
 
 }  // namespace hearth

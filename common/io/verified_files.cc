@@ -35,8 +35,8 @@ constexpr size_t kMostLines = 20000;
 constexpr int kLocks = 64;
 constexpr absl::Duration kLockPause = absl::Milliseconds(20);
 constexpr absl::Duration kKeepEvery = absl::Seconds(2);
-// A file changed so shortly before it was read may be changed once more without a sign of it: file
-// systems take their times from a clock that ticks every 1 to 10 ms.
+// If a file changed this shortly before it was read, another change may leave its times equal: file
+// systems take them from a clock that ticks every 1 to 10 ms.
 constexpr absl::Duration kTooFresh = absl::Milliseconds(100);
 
 int64_t Nanoseconds(const timespec& time) {
@@ -57,7 +57,7 @@ std::string VerifiedFilesFolder() {
   return "";
 }
 
-// What tells a file from itself as it was.
+// The facts by which a changed file is recognised.
 struct FileVerifier::Identity {
   int64_t size = 0;
   int64_t modified = 0;  // ns
@@ -80,15 +80,15 @@ struct FileVerifier::Identity {
   }
 };
 
-// A file that was or is to be verified, as it was when that began.
+// A file to verify, with its facts from when verification began.
 struct FileVerifier::Found {
   RecordedFile file;
   Identity identity;
   std::string Line() const { return identity.Line(file); }
 };
 
-// An advisory lock among this machine's processes and threads; without effect where it cannot be
-// had, or when `stop` became true first.
+// An advisory lock among this machine's processes and threads. Has no effect if it is not
+// available, or if `stop` became true first.
 class FileVerifier::Lock {
  public:
   Lock(Env& env,
@@ -143,7 +143,7 @@ class FileVerifier::Known {
 
   bool Has(const std::string& line) const { return set_.count(line) > 0; }
 
-  // In place of what is known of their paths.
+  // Replaces what is known about their paths.
   absl::Status Add(const std::vector<Found>& found) const {
     std::set<std::string, std::less<>> paths;
     for (const Found& one : found) {
@@ -166,7 +166,7 @@ class FileVerifier::Known {
   }
 
  private:
-  // Empty: it is no line of ours.
+  // Empty: not a line of ours.
   static std::string_view PathOf(std::string_view line) {
     constexpr int kFieldsBefore = 6;
     for (int i = 0; i < kFieldsBefore; ++i) {
@@ -223,7 +223,7 @@ class FileVerifier::Round {
     }
   }
 
-  // Now and then what was found is written down: this process may be killed.
+  // Saves the results from time to time, because this process may be killed.
   void Keep(const Found& found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     good_.push_back(found);
     if (verifier_.clock_.Monotonic() - kept_until_ >= kKeepEvery) {
@@ -238,7 +238,7 @@ class FileVerifier::Round {
   const std::atomic<bool>* const stop_;
   std::atomic<size_t> next_{0};
   absl::Mutex mu_;
-  std::vector<Found> good_ ABSL_GUARDED_BY(mu_);  // not written down yet
+  std::vector<Found> good_ ABSL_GUARDED_BY(mu_);  // not saved yet
   absl::Duration kept_until_ ABSL_GUARDED_BY(mu_);
   size_t first_bad_ ABSL_GUARDED_BY(mu_) = std::numeric_limits<size_t>::max();
   absl::Status bad_ ABSL_GUARDED_BY(mu_);

@@ -23,7 +23,7 @@ std::string VerifiedFilesFolder();
 
 // Reads each file once: what was found is kept in a file of `folder` under path, size, times of
 // change (ns), inode and device, so a file is read again once it is changed, or replaced by
-// another. A byte that the disk alone has changed since is not noticed. Several processes may use
+// another. A byte that only the disk has changed since is not noticed. Several processes may use
 // one folder; of those that verify the same files at the same time one reads and the others wait. A
 // folder that cannot be written, or a damaged file in it, costs a second reading and nothing else.
 // Thread-safe.

@@ -51,7 +51,7 @@ class FileVerifierTest : public ::testing::Test {
   std::string dir_;
   std::string folder_;
   CountingEnv env_;
-  // Of the future: files written now are old to it.
+  // A time in the future, so that files written now look old.
   FakeClock clock_{Clock::Real().Now() + absl::Hours(1)};
 };
 

@@ -1,5 +1,5 @@
 // The open connections of an HTTP server: what each waits for and until when. Ends those that are
-// late or too many, so that no client holds the server up or fills it.
+// late or too many, so that no client can block or fill the server.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace hearth::metrics {
 
-// Answers that wait for their clients, all together; beyond it the oldest of them end.
+// Bytes of all answers that wait for their clients; above this the oldest connections end.
 inline constexpr size_t kUnsentBytesMax = 64 << 20;
 
 // Thread-safe. A connection is ended by shutdown(2) of its socket, which its owner then closes.

@@ -28,10 +28,10 @@ namespace {
 
 using Waits = HttpConnections::Waits;
 
-// A request's head is at most about so long; libmicrohttpd refuses a longer one with 431.
+// A request's head is at most about this long; libmicrohttpd refuses a longer one with 431.
 constexpr size_t kConnectionBytes = 16 << 10;
-// Connections that the library takes beyond HttpLimits::connections, so that there is always one to
-// make room for.
+// Connections that the library accepts beyond HttpLimits::connections, so that a new one can make
+// us close an old one.
 constexpr size_t kSpareConnections = 64;
 
 // Queues of requests, with threads of their own.
@@ -180,8 +180,8 @@ struct HttpServer::Impl {
 
   // The handlers' threads.
   void Handle(Lane lane) ABSL_LOCKS_EXCLUDED(mu);
-  // Takes the lane's first request and those that ask for the same: one answer serves them all, so
-  // that a flood of them costs one.
+  // Takes the lane's first request and all others for the same path and query: one answer serves
+  // them all, so a flood of them costs one.
   std::vector<Exchange*> TakeRequests(Lane lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   HttpResponse Call(const HttpRequest& request) const;
   const HttpHandler* Find(std::string path) const;

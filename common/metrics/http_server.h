@@ -3,10 +3,10 @@
 //
 // One thread of libmicrohttpd accepts, reads requests and writes answers, and waits for no client:
 // a request that is not complete within HttpLimits::head, or an answer that is not taken within
-// HttpLimits::write, ends its connection. Of too many connections the one goes that has kept us
-// waiting longest for its request. Handlers run on other threads, /healthz and /metrics on one each
-// of their own, so that neither clients that never finish nor slow pages keep a probe or a scrape
-// waiting.
+// HttpLimits::write, ends its connection. If there are too many connections, the one that has kept
+// us waiting longest for its request is closed. Handlers run on other threads; /healthz and
+// /metrics each have their own, so that neither clients that never finish nor slow pages delay a
+// probe or a scrape.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,8 @@ struct HttpResponse {
   int status = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
-  // Besides Content-Type, Content-Length and X-Content-Type-Options: nosniff. No line ends in them.
+  // Sent after Content-Type, Content-Length and X-Content-Type-Options: nosniff. Must have no
+  // newlines.
   std::vector<std::pair<std::string, std::string>> headers = {};
 };
 

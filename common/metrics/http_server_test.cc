@@ -163,7 +163,7 @@ TEST_F(HttpServerTest, BadPathOrLongHead_IsRefused) {
 }
 
 // With too many connections, those that keep us waiting for their request go, the oldest first;
-// whoever asks is answered.
+// every request is answered.
 TEST(HttpServer, HalfOpenRequests_MakeRoomForWholeOnes) {
   auto server = HttpServer::Start("127.0.0.1:0",
                                   {{"/healthz",

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <set>
 #include <sstream>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
 #include "prometheus/text_serializer.h"
 
 namespace hearth::metrics {
@@ -17,6 +20,13 @@ namespace {
 absl::string_view Sv(std::string_view s) {
   return {s.data(), s.size()};
 }
+
+template <typename T>
+constexpr MetricType kTypeOf = MetricType::kGauge;
+template <>
+constexpr MetricType kTypeOf<prometheus::Counter> = MetricType::kCounter;
+template <>
+constexpr MetricType kTypeOf<prometheus::Histogram> = MetricType::kHistogram;
 
 bool IsSnakeCase(std::string_view name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
@@ -93,30 +103,6 @@ std::string_view StabilityName(Stability stability) {
   return "alpha";
 }
 
-prometheus::Family<prometheus::Counter>& CounterFamily(prometheus::Registry& registry,
-                                                       const MetricDef& def) {
-  return prometheus::BuildCounter()
-      .Name(std::string(def.name))
-      .Help(std::string(def.help))
-      .Register(registry);
-}
-
-prometheus::Family<prometheus::Gauge>& GaugeFamily(prometheus::Registry& registry,
-                                                   const MetricDef& def) {
-  return prometheus::BuildGauge()
-      .Name(std::string(def.name))
-      .Help(std::string(def.help))
-      .Register(registry);
-}
-
-prometheus::Family<prometheus::Histogram>& HistogramFamily(prometheus::Registry& registry,
-                                                           const MetricDef& def) {
-  return prometheus::BuildHistogram()
-      .Name(std::string(def.name))
-      .Help(std::string(def.help))
-      .Register(registry);
-}
-
 const prometheus::Histogram::BucketBoundaries& LatencyBuckets() {
   static const auto* const buckets = new prometheus::Histogram::BucketBoundaries{
       0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60};
@@ -127,6 +113,75 @@ const prometheus::Histogram::BucketBoundaries& WaitBuckets() {
   static const auto* const buckets = new prometheus::Histogram::BucketBoundaries{
       0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400, 43200, 86400};
   return *buckets;
+}
+
+template <typename T>
+MetricOf<T>::MetricOf(MetricTable& table,
+                      std::string_view name,
+                      std::string_view help,
+                      std::string_view labels,
+                      const prometheus::Histogram::BucketBoundaries& buckets)
+    : buckets_(buckets),
+      family_(&prometheus::detail::Builder<T>()
+                   .Name(std::string(name))
+                   .Help(std::string(help))
+                   .Register(*table.registry_)) {
+  table.defs_.push_back({name, kTypeOf<T>, help, labels, Stability::kBeta});
+  if (labels.empty()) {
+    only_ = &With({});
+  }
+}
+
+template <typename T>
+T& MetricOf<T>::With(const std::map<std::string, std::string>& labels) {
+  if constexpr (std::is_same_v<T, prometheus::Histogram>) {
+    return family_->Add(labels, buckets_);
+  } else {
+    return family_->Add(labels);
+  }
+}
+
+template class MetricOf<prometheus::Counter>;
+template class MetricOf<prometheus::Gauge>;
+template class MetricOf<prometheus::Histogram>;
+
+Series::Series(const MetricDef& def)
+    : label_names_(absl::StrSplit(Sv(def.labels), ',', absl::SkipEmpty())) {
+  family_.name = std::string(def.name);
+  family_.help = std::string(def.help);
+  family_.type = def.type == MetricType::kCounter     ? prometheus::MetricType::Counter
+                 : def.type == MetricType::kHistogram ? prometheus::MetricType::Histogram
+                                                      : prometheus::MetricType::Gauge;
+}
+
+prometheus::ClientMetric& Series::NewSeries(const std::vector<std::string>& labels) {
+  HEARTH_CHECK(labels.size() == label_names_.size(),
+               "a series has a value for every label of its row");
+  prometheus::ClientMetric& metric = family_.metric.emplace_back();
+  for (size_t i = 0; i < labels.size(); ++i) {
+    metric.label.push_back({label_names_[i], labels[i]});
+  }
+  return metric;
+}
+
+void Series::Add(double value, const std::vector<std::string>& labels) {
+  prometheus::ClientMetric& metric = NewSeries(labels);
+  (family_.type == prometheus::MetricType::Counter ? metric.counter.value : metric.gauge.value) =
+      value;
+}
+
+void Series::AddHistogram(const std::vector<uint64_t>& cumulative,
+                          uint64_t count,
+                          double sum,
+                          const std::vector<std::string>& labels) {
+  prometheus::ClientMetric::Histogram& histogram = NewSeries(labels).histogram;
+  histogram.sample_count = count;
+  histogram.sample_sum = sum;
+  const auto& bounds = LatencyBuckets();
+  for (size_t i = 0; i < bounds.size(); ++i) {
+    histogram.bucket.push_back({cumulative[i], bounds[i]});
+  }
+  histogram.bucket.push_back({count, std::numeric_limits<double>::infinity()});
 }
 
 std::vector<std::string> CheckDefs(absl::Span<const MetricDef> defs) {

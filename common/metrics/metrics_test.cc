@@ -11,23 +11,42 @@ using testing::IsEmpty;
 
 constexpr MetricDef kSteps = {"hearth_job_steps_total", MetricType::kCounter, "Finished steps.",
                               "job_id", Stability::kAlpha};
-constexpr MetricDef kWait = {"hearth_queue_wait_seconds", MetricType::kHistogram,
-                             "From submit to start.", "", Stability::kAlpha};
+
+struct Own {
+  MetricTable table;
+  Counter steps{table, "hearth_job_steps_total", "Finished steps.", "job_id"};
+  Histogram wait{table, "hearth_queue_wait_seconds", "From submit to start."};
+};
 
 TEST(Serialize, CounterAndHistogram_AreTextFormat) {
-  prometheus::Registry registry;
-  CounterFamily(registry, kSteps).Add({{"job_id", "a"}}).Increment(3);
-  HistogramFamily(registry, kWait).Add({}, LatencyBuckets()).Observe(0.5);
-  const std::string text = Serialize({&registry});
+  Own own;
+  own.steps.With({{"job_id", "a"}}).Increment(1);
+  own.steps.With({{"job_id", "a"}}).Increment(2);
+  own.wait->Observe(0.5);
+  const std::string text = Serialize({&own.table.registry()});
   EXPECT_THAT(text, HasSubstr("# HELP hearth_job_steps_total Finished steps.\n"));
   EXPECT_THAT(text, HasSubstr("# TYPE hearth_job_steps_total counter\n"));
   EXPECT_THAT(text, HasSubstr("hearth_job_steps_total{job_id=\"a\"} 3\n"));
   EXPECT_THAT(text, HasSubstr("hearth_queue_wait_seconds_bucket{le=\"+Inf\"} 1\n"));
 }
 
-TEST(CounterFamily, RegisteredTwice_IsTheSameFamily) {
-  prometheus::Registry registry;
-  EXPECT_EQ(&CounterFamily(registry, kSteps), &CounterFamily(registry, kSteps));
+TEST(MetricTable, Rows_AreListedInOrder) {
+  const Own own;
+  ASSERT_EQ(own.table.defs().size(), 2u);
+  EXPECT_EQ(own.table.defs()[0].labels, "job_id");
+  EXPECT_EQ(own.table.defs()[1].type, MetricType::kHistogram);
+  EXPECT_THAT(CheckDefs(own.table.defs()), IsEmpty());
+}
+
+TEST(Series, Labels_ComeInTheOrderOfTheRow) {
+  Series series({"hearth_b", MetricType::kGauge, "x", "gpu,uuid", Stability::kBeta});
+  EXPECT_TRUE(series.empty());
+  series.Add(2.5, {"0", "GPU-x"});
+  const prometheus::MetricFamily family = series.Take();
+  ASSERT_EQ(family.metric.size(), 1u);
+  EXPECT_EQ(family.metric[0].label[1].name, "uuid");
+  EXPECT_EQ(family.metric[0].label[1].value, "GPU-x");
+  EXPECT_EQ(family.metric[0].gauge.value, 2.5);
 }
 
 TEST(ProcessMetrics, Collect_OwnProcess_HasPlausibleValues) {

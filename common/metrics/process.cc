@@ -15,19 +15,6 @@
 namespace hearth::metrics {
 namespace {
 
-constexpr MetricDef kDefs[] = {
-    {"hearth_build_info", MetricType::kGauge, "Always 1; the labels say which build runs.",
-     "program,version,commit", Stability::kStable},
-    {"process_cpu_seconds_total", MetricType::kCounter, "User and system CPU time of the process.",
-     "", Stability::kStable},
-    {"process_resident_memory_bytes", MetricType::kGauge, "Resident memory of the process.", "",
-     Stability::kStable},
-    {"process_open_fds", MetricType::kGauge, "Open file descriptors of the process.", "",
-     Stability::kStable},
-    {"process_start_time_seconds", MetricType::kGauge, "Start of the process, as Unix time.", "",
-     Stability::kStable},
-};
-
 std::string Slurp(const char* path) {
   std::ifstream in(path);
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
@@ -90,40 +77,51 @@ double OpenFds() {
   return error ? 0 : static_cast<double>(std::distance(begin(entries), end(entries)) - 1);
 }
 
-prometheus::MetricFamily Family(const MetricDef& def, double value) {
-  prometheus::MetricFamily family;
-  family.name = std::string(def.name);
-  family.help = std::string(def.help);
-  prometheus::ClientMetric metric;
-  if (def.type == MetricType::kCounter) {
-    family.type = prometheus::MetricType::Counter;
-    metric.counter.value = value;
-  } else {
-    family.type = prometheus::MetricType::Gauge;
-    metric.gauge.value = value;
-  }
-  family.metric.push_back(metric);
-  return family;
-}
+struct Family {
+  MetricDef def;
+  void (*add)(const std::string& program, const ProcessStat& stat, Series& out);
+};
+
+constexpr Family kFamilies[] = {
+    {{"hearth_build_info", MetricType::kGauge, "Always 1; the labels say which build runs.",
+      "program,version,commit", Stability::kStable},
+     [](const std::string& program, const ProcessStat&, Series& out) {
+       out.Add(1, {program, std::string(Version()), std::string(GitCommit())});
+     }},
+    {{"process_cpu_seconds_total", MetricType::kCounter, "User and system CPU time of the process.",
+      "", Stability::kStable},
+     [](const std::string&, const ProcessStat& stat, Series& out) { out.Add(stat.cpu_seconds); }},
+    {{"process_resident_memory_bytes", MetricType::kGauge, "Resident memory of the process.", "",
+      Stability::kStable},
+     [](const std::string&, const ProcessStat&, Series& out) { out.Add(ResidentBytes()); }},
+    {{"process_open_fds", MetricType::kGauge, "Open file descriptors of the process.", "",
+      Stability::kStable},
+     [](const std::string&, const ProcessStat&, Series& out) { out.Add(OpenFds()); }},
+    {{"process_start_time_seconds", MetricType::kGauge, "Start of the process, as Unix time.", "",
+      Stability::kStable},
+     [](const std::string&, const ProcessStat& stat, Series& out) {
+       out.Add(BootTime() + stat.start_seconds);
+     }},
+};
 
 }  // namespace
 
-absl::Span<const MetricDef> ProcessDefs() {
-  return kDefs;
+std::vector<MetricDef> ProcessDefs() {
+  std::vector<MetricDef> defs;
+  for (const Family& family : kFamilies) {
+    defs.push_back(family.def);
+  }
+  return defs;
 }
 
 std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
   const ProcessStat stat = ReadStat();
   std::vector<prometheus::MetricFamily> families;
-  prometheus::MetricFamily build = Family(kDefs[0], 1);
-  build.metric[0].label = {{"program", program_},
-                           {"version", std::string(Version())},
-                           {"commit", std::string(GitCommit())}};
-  families.push_back(std::move(build));
-  families.push_back(Family(kDefs[1], stat.cpu_seconds));
-  families.push_back(Family(kDefs[2], ResidentBytes()));
-  families.push_back(Family(kDefs[3], OpenFds()));
-  families.push_back(Family(kDefs[4], BootTime() + stat.start_seconds));
+  for (const Family& family : kFamilies) {
+    Series series(family.def);
+    family.add(program_, stat, series);
+    families.push_back(series.Take());
+  }
   return families;
 }
 

@@ -1,5 +1,5 @@
-// A libnvidia-ml.so for tests. What it says stands in the file that $HEARTH_FAKE_NVML names, read
-// anew at each call, so a test changes the state of a GPU by writing the file:
+// A libnvidia-ml.so for tests. It reports what the file $HEARTH_FAKE_NVML says and reads that file
+// at each call, so a test changes the state of a GPU by writing the file:
 //   init=CODE driver=TEXT cuda=13000 count=2
 //   0.uuid=GPU-a 0.name=TEXT 0.pci=TEXT 0.cc=90 0.total=BYTES 0.used=BYTES 0.reserved=BYTES
 //   0.power=MILLIWATTS 0.limit= 0.limit_default= 0.energy=MILLIJOULES 0.gpu_util=PERCENT
@@ -226,7 +226,7 @@ Return nvmlDeviceGetClockInfo(Device device, int type, unsigned* out) {
 Return nvmlDeviceGetMaxClockInfo(Device device, int type, unsigned* out) {
   return Number(device, type == api::kClockSm ? "sm_max" : "mem_max", out);
 }
-// The older of the two names alone, so that falling back is tested.
+// Has only the older of the two names, so that the fallback is tested.
 Return nvmlDeviceGetCurrentClocksThrottleReasons(Device device, unsigned long long* out) {
   return Number(device, "throttle", out);
 }

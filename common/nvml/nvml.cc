@@ -35,8 +35,8 @@ constexpr ThrottleReason kThrottleReasons[] = {
 };
 constexpr uint64_t kGpuIdle = 0x1;
 
-// Functions by the names of the library; one that is absent there is null. The first block cannot
-// be done without.
+// Functions by their names in the library; one that the library lacks is null. Those of the first
+// block are required.
 struct Functions {
   Return (*init)() = nullptr;
   Return (*shutdown)() = nullptr;
@@ -171,7 +171,7 @@ std::optional<int> Count(Function function, Device device) {
   return Ask(function, device, &raw) ? std::optional<int>(static_cast<int>(raw)) : std::nullopt;
 }
 
-// Absent when the GPU does not tell it or tells it in a type that NVML did not have.
+// Absent when the GPU does not report it, or reports it in a type that we do not know.
 std::optional<double> FieldNumber(const api::FieldValue& field) {
   if (field.code != api::kSuccess) {
     return std::nullopt;
@@ -294,7 +294,7 @@ class RealGpu : public Gpu {
     }
   }
 
-  // Also tells whether the GPU still answers.
+  // This call also shows whether the GPU still answers.
   absl::Status ReadMemory(GpuSample& sample) {
     api::Memory memory{};
     const Return code = f_.memory(device_, &memory);

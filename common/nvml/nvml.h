@@ -45,14 +45,14 @@ struct RemappedRows {
   int64_t correctable = 0;    // because of errors that ECC corrected
   int64_t uncorrectable = 0;  // because of errors that it could not correct
   bool pending = false;       // one more is replaced at the next reset
-  bool failed = false;        // there was no spare row left: the GPU is to be replaced
+  bool failed = false;        // there was no spare row left: replace the GPU
 };
 
-// How a GPU is now. Absent = the GPU or the driver does not tell.
+// The present state of a GPU. Absent = the GPU or the driver does not report it.
 struct GpuSample {
   std::optional<int64_t> memory_total_bytes;
-  std::optional<int64_t>
-      memory_used_bytes;  // by processes; without the reserved part if that is known
+  // By processes; without the reserved part if that is known.
+  std::optional<int64_t> memory_used_bytes;
   std::optional<int64_t> memory_reserved_bytes;  // by driver and firmware
   std::optional<double> power_watts;             // mean over about the last second
   std::optional<double> power_limit_watts;       // in force
@@ -68,7 +68,7 @@ struct GpuSample {
   std::optional<int64_t> ecc_corrected_errors;  // since the driver was loaded
   std::optional<RemappedRows> remapped_rows;    // since the GPU was made
   std::optional<int64_t> pcie_replays;          // packets sent again, since the driver was loaded
-  std::optional<int64_t> pcie_sent_bytes;       // by the GPU; a counter that may start anew
+  std::optional<int64_t> pcie_sent_bytes;       // by the GPU; the counter may restart at 0
   std::optional<int64_t> pcie_received_bytes;
   std::optional<int> pcie_generation;  // of the link now: idle GPUs lower it
   std::optional<int> pcie_width;       // lanes now
@@ -85,7 +85,7 @@ std::vector<std::string> SlowdownNames(uint64_t reasons);
 // All names that ThrottleReasonNames knows.
 std::vector<std::string> AllThrottleReasons();
 
-// True when the GPU does no work any more until it is reset or the machine restarts.
+// True when the GPU cannot work until it is reset or the machine restarts.
 bool IsFatalXid(uint64_t xid);
 
 // One GPU. Thread-safe. Calls may take milliseconds, and may never return when the driver hangs.
@@ -95,7 +95,7 @@ class Gpu {
   virtual const GpuInfo& info() const = 0;
   // kUnavailable: the GPU is lost or must be reset; the text says so.
   virtual absl::StatusOr<GpuSample> Sample() = 0;
-  // The energy counter alone. Absent: not supported, or an error.
+  // Only the energy counter. Absent: not supported, or an error.
   virtual std::optional<double> EnergyJoules() = 0;
 };
 
@@ -105,9 +105,9 @@ std::string DefaultLibrary();
 // The library, loaded and initialised. Thread-safe. Outlives its Gpu objects.
 class Nvml {
  public:
-  // kNotFound: there is no such library here (no driver); kUnavailable: it is there but does not
-  // work (text: NVML's own words), as when the kernel module is not loaded or of another version;
-  // kUnimplemented: a function that cannot be done without is missing in it.
+  // kNotFound: there is no such library here (no driver); kUnavailable: it exists but does not work
+  // (the text is NVML's own), for example because the kernel module is not loaded or has another
+  // version; kUnimplemented: it lacks a function that we need.
   static absl::StatusOr<std::unique_ptr<Nvml>> Open(const std::string& library);
   virtual ~Nvml() = default;
 

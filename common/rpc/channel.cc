@@ -12,7 +12,11 @@
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/time/clock.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/descriptor.pb.h"
 #include "grpcpp/create_channel.h"
+#include "hearth/v1/job.pb.h"
+#include "hearth/v1/worker.pb.h"
 
 namespace hearth::rpc {
 namespace {
@@ -20,24 +24,6 @@ namespace {
 constexpr int kKeepaliveTimeMs = 10'000;
 constexpr int kKeepaliveTimeoutMs = 5'000;
 constexpr int kMinPingIntervalMs = 5'000;
-
-struct Method {
-  std::string_view service;
-  std::string_view name;
-};
-
-// Unary methods that give the same result when repeated: reads, and changes that carry a request_id
-// or set a state. Streams are not here: their callers reconnect with a cursor.
-constexpr Method kIdempotent[] = {
-    {"hearth.v1.JobService", "CreateJob"},         {"hearth.v1.JobService", "GetJob"},
-    {"hearth.v1.JobService", "ListJobs"},          {"hearth.v1.JobService", "CancelJob"},
-    {"hearth.v1.JobService", "PauseJob"},          {"hearth.v1.JobService", "ListEvents"},
-    {"hearth.v1.JobService", "ListCheckpoints"},   {"hearth.v1.JobService", "GetCheckpoint"},
-    {"hearth.v1.JobService", "GetVersion"},        {"hearth.v1.WorkerService", "ListWorkers"},
-    {"hearth.v1.WorkerService", "GetWorker"},      {"hearth.v1.WorkerService", "CordonWorker"},
-    {"hearth.v1.WorkerService", "UncordonWorker"}, {"hearth.v1.WorkerService", "DrainWorker"},
-    {"hearth.v1.WorkerService", "DeclareLost"},    {"hearth.v1.JobService", "PruneCheckpoints"},
-};
 
 // Adds the default port to "host", "1.2.3.4" and "[::1]".
 absl::StatusOr<std::string> WithPort(std::string_view text) {
@@ -55,13 +41,28 @@ absl::StatusOr<std::string> WithPort(std::string_view text) {
   return full;
 }
 
+// Unary calls that the proto says may be repeated. Callers of streams reconnect with a cursor.
+bool IsRepeatable(const google::protobuf::MethodDescriptor& method) {
+  return !method.client_streaming() && !method.server_streaming() &&
+         method.options().idempotency_level() !=
+             google::protobuf::MethodOptions::IDEMPOTENCY_UNKNOWN;
+}
+
 }  // namespace
 
 std::string RetryServiceConfig() {
   std::vector<std::string> names;
-  for (const Method& method : kIdempotent) {
-    names.push_back(absl::StrCat(R"({"service":")", std::string(method.service), R"(","method":")",
-                                 std::string(method.name), R"("})"));
+  for (const google::protobuf::FileDescriptor* file :
+       {v1::Job::descriptor()->file(), v1::Worker::descriptor()->file()}) {
+    for (int i = 0; i < file->service_count(); ++i) {
+      const google::protobuf::ServiceDescriptor& service = *file->service(i);
+      for (int k = 0; k < service.method_count(); ++k) {
+        if (IsRepeatable(*service.method(k))) {
+          names.push_back(absl::StrCat(R"({"service":")", service.full_name(), R"(","method":")",
+                                       service.method(k)->name(), R"("})"));
+        }
+      }
+    }
   }
   return absl::StrCat(R"({"methodConfig":[{"name":[)", absl::StrJoin(names, ","),
                       R"(],"retryPolicy":{"maxAttempts":4,"initialBackoff":"0.1s",)",

@@ -140,6 +140,10 @@ absl::Status FieldError(std::string_view field, std::string_view problem) {
 FieldRules::FieldRules(const FieldRule& fallback, absl::Span<const FieldRule> rows)
     : fallback_(fallback) {
   for (const FieldRule& row : rows) {
+    if (row.field.starts_with("*.")) {
+      of_any_message_[std::string(row.field.substr(2))] = row;
+      continue;
+    }
     const FieldDescriptor* const field = FindField(row.field);
     HEARTH_CHECK(field != nullptr, std::string(row.field).c_str());
     rows_[field] = row;
@@ -148,7 +152,11 @@ FieldRules::FieldRules(const FieldRule& fallback, absl::Span<const FieldRule> ro
 
 const FieldRule& FieldRules::RuleOf(const FieldDescriptor* field) const {
   const auto found = rows_.find(field);
-  return found == rows_.end() ? fallback_ : found->second;
+  if (found != rows_.end()) {
+    return found->second;
+  }
+  const auto named = of_any_message_.find(field->name());
+  return named == of_any_message_.end() ? fallback_ : named->second;
 }
 
 absl::Status FieldRules::Check(const Message& message) const {

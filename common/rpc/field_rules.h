@@ -1,6 +1,6 @@
-// Bounds on what comes over the wire: one default for every field of every message and a table of
-// the fields that differ. A message is walked by reflection, so a field that is added later has
-// bounds before anybody thinks of it.
+// Bounds on what comes over the wire: one default for every field of every message, and a table of
+// the fields that differ. Messages are walked by reflection, so a field that is added later has
+// bounds from the start.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ enum class TextKind {
 // Bounds of one field. Which of them matter follows from the field's type.
 struct FieldRule {
   // "Hello.labels" of hearth.v1, or a full name ("google.protobuf.Timestamp.seconds"). Keys and
-  // values of a map: "Hello.LabelsEntry.key". "" for the default.
+  // values of a map: "Hello.LabelsEntry.key". "*.job_id": the field of that name of every message,
+  // unless a row names it with its message. "" for the default.
   std::string_view field = {};
   // Strings and bytes.
   int64_t max_bytes = 4096;
@@ -45,8 +46,8 @@ struct FieldRule {
 // Immutable once made; thread-safe.
 class FieldRules {
  public:
-  // Aborts when a row names no field that is linked in. Rows are copied; their names must outlive
-  // this.
+  // Aborts when a row with a message names no field that is linked in. Rows are copied; their names
+  // must outlive this.
   FieldRules(const FieldRule& fallback, absl::Span<const FieldRule> rows);
 
   // kInvalidArgument naming the first field outside its bounds, what it is and what is allowed:
@@ -62,6 +63,7 @@ class FieldRules {
 
   const FieldRule fallback_;
   absl::flat_hash_map<const google::protobuf::FieldDescriptor*, FieldRule> rows_;
+  absl::flat_hash_map<std::string, FieldRule> of_any_message_;  // by the field's name
 };
 
 // The error of FieldRules::Check, for checks that are no bounds of one field.

@@ -16,8 +16,8 @@ namespace hearth::rpc {
 struct TlsFiles {
   std::string cert;  // certificate chain of this side
   std::string key;   // its private key
-  std::string
-      ca;  // whom to trust. On a server: clients must then present a certificate (mutual TLS)
+  // The CA to trust. On a server: clients must then present a certificate (mutual TLS).
+  std::string ca;
 
   bool any() const { return !cert.empty() || !key.empty() || !ca.empty(); }
 };

@@ -23,18 +23,11 @@ class Checker {
   // Violations so far.
   size_t size() const { return violations_.size(); }
 
-  // lo <= value <= hi where `has`. A NaN is out of every range.
+  // lo <= value <= hi. A NaN is out of every range.
   template <typename T>
-  void Range(std::string_view field, bool has, T value, T lo, T hi) {
-    if (has && !(value >= lo && value <= hi)) {
+  void Range(std::string_view field, T value, T lo, T hi) {
+    if (!(value >= lo && value <= hi)) {
       Add(field, Text(value, " is out of range; must be ", lo, "..", hi));
-    }
-  }
-
-  template <typename T>
-  void AtLeast(std::string_view field, bool has, T value, T lo) {
-    if (has && !(value >= lo)) {
-      Add(field, Text(value, " is out of range; must be >= ", lo));
     }
   }
 
@@ -48,12 +41,11 @@ class Checker {
 
   // `value` is one of `names`; false if not.
   bool Name(std::string_view field,
-            bool has,
             std::string_view value,
             std::string_view what,
             const std::vector<std::string_view>& names) {
     for (std::string_view name : names) {
-      if (!has || name == value) {
+      if (name == value) {
         return true;
       }
     }

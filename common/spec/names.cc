@@ -61,8 +61,6 @@ std::string UnknownNameText(std::string_view value,
   const std::string_view nearest = NearestName(value, candidates);
   if (!nearest.empty()) {
     text += Text("; did you mean ", nearest, "?");
-  } else {
-    text += ';';
   }
   text += " (one of ";
   for (size_t i = 0; i < candidates.size(); ++i) {

@@ -1,13 +1,14 @@
 #include "common/spec/resolve.h"
 
-#include <set>
 #include <string>
 
 #include "absl/strings/cord.h"
 #include "common/spec/checker.h"
-#include "common/spec/defaults.h"
-#include "common/spec/presets.h"
-#include "common/spec/validate.h"
+#include "common/spec/fields/conditions.h"
+#include "common/spec/fields/derived.h"
+#include "common/spec/fields/rows.h"
+#include "common/spec/model/presets.h"
+#include "common/spec/rules/rules.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/text_format.h"
@@ -17,14 +18,6 @@ namespace hearth::spec {
 namespace {
 
 constexpr char kBadRequestUrl[] = "type.googleapis.com/google.rpc.BadRequest";
-
-// Fields that may differ between a model folder and the spec that starts from it: they change no
-// tensor.
-const std::set<std::string>& FreeModelFields() {
-  static const auto& fields = *new std::set<std::string>{
-      "preset", "from", "norm_eps", "rope_theta", "rope_scaling", "dropout", "init_std"};
-  return fields;
-}
 
 std::string ValueText(const v1::ModelSpec& model, const google::protobuf::FieldDescriptor* field) {
   std::string text;
@@ -37,7 +30,7 @@ void CheckAgainstFolder(const v1::ModelSpec& model, const v1::ModelSpec& folder,
   const auto* reflection = v1::ModelSpec::GetReflection();
   for (int i = 0; i < descriptor->field_count(); ++i) {
     const auto* field = descriptor->field(i);
-    if (FreeModelFields().count(field->name()) > 0 || !reflection->HasField(model, field) ||
+    if (RowOf(*field).free() || !reflection->HasField(model, field) ||
         !reflection->HasField(folder, field)) {
       continue;
     }
@@ -50,10 +43,9 @@ void CheckAgainstFolder(const v1::ModelSpec& model, const v1::ModelSpec& folder,
   }
 }
 
-// Whether the shape, or a part of it, is known only to the workers. A resolved spec has all of it.
-bool ShapeInFolder(const v1::ModelSpec& model) {
-  return model.has_from() &&
-         !(model.has_layers() && model.has_hidden() && model.has_heads() && model.has_ffn_hidden());
+void FillDefaults(v1::JobSpec& job_spec) {
+  FillRowDefaults(job_spec);
+  FillDerivedDefaults(job_spec);
 }
 
 void CheckFacts(const v1::JobSpec& job_spec, const DataFacts& facts, Checker& check) {
@@ -71,15 +63,29 @@ void CheckFacts(const v1::JobSpec& job_spec, const DataFacts& facts, Checker& ch
 
 }  // namespace
 
+bool ApplyPreset(v1::ModelSpec& model) {
+  if (!model.has_preset()) {
+    return true;
+  }
+  const Preset* preset = FindPreset(model.preset());
+  if (preset == nullptr) {
+    return false;
+  }
+  v1::ModelSpec merged = preset->model;
+  merged.MergeFrom(model);
+  model.Swap(&merged);
+  return true;
+}
+
 void Resolve(v1::JobSpec& job_spec, std::vector<FieldViolation>& violations) {
   Checker check(violations);
-  v1::ModelSpec& model = *job_spec.mutable_model();
-  // First: what layers stay in BF16 depends on how many there are.
-  const bool preset_known = ApplyPreset(model);
-  ApplyDefaults(job_spec);
-  const int32_t sequence_length = job_spec.data().sequence_length();
+  // First: the model's defaults depend on what the preset says, and the layers in BF16 on how many
+  // there are.
+  const bool preset_known = ApplyPreset(*job_spec.mutable_model());
+  FillDefaults(job_spec);
+  const v1::ModelSpec& model = job_spec.model();
   if (!preset_known) {
-    check.Name("model.preset", true, model.preset(), "preset", PresetNames());
+    check.Name("model.preset", model.preset(), "preset", PresetNames());
   }
   if (model.has_preset() && model.has_from()) {
     check.Add("model.from", "give either model.preset or model.from, not both");
@@ -87,13 +93,12 @@ void Resolve(v1::JobSpec& job_spec, std::vector<FieldViolation>& violations) {
   if (model.has_from() && model.from().empty()) {
     check.Add("model.from", "must not be empty");
   }
-  if (!preset_known || ShapeInFolder(model)) {
-    ValidateModelFields(model, sequence_length, violations);
-  } else {
-    ApplyModelDefaults(model, sequence_length);
-    ValidateModel(model, sequence_length, violations);
+  CheckRows(job_spec, "", check);
+  if (preset_known && Evaluate("shape_known", job_spec) == Truth::kYes) {
+    CheckModelComplete(model, check);
   }
-  ValidateJob(job_spec, violations);
+  CheckModelRules(model, job_spec.data().sequence_length(), check);
+  CheckJobRules(job_spec, check);
 }
 
 void ResolveWithFacts(v1::JobSpec& job_spec,
@@ -108,9 +113,8 @@ void ResolveWithFacts(v1::JobSpec& job_spec,
     merged.MergeFrom(model);
     const bool layers_known = model.layers() > 0;
     model.Swap(&merged);
-    ApplyModelDefaults(model, job_spec.data().sequence_length());
-    ValidateModel(model, job_spec.data().sequence_length(), violations);
-    ApplyLayerDefaults(job_spec);
+    FillDefaults(job_spec);
+    CheckModel(model, job_spec.data().sequence_length(), violations);
     if (!layers_known) {
       CheckJobLayers(job_spec, check);
     }
@@ -120,12 +124,23 @@ void ResolveWithFacts(v1::JobSpec& job_spec,
     if (facts.vocab > 0) {
       model.set_vocab(facts.vocab);
       // The datasets' vocabulary is under the same rule as a given one.
-      check.Range("model.vocab", true, model.vocab(), 2, 4194304);
+      v1::ModelSpec vocab;
+      vocab.set_vocab(facts.vocab);
+      CheckRows(vocab, "model.", check);
     } else {
       check.Add("model.vocab", "required: the datasets do not say their vocabulary");
     }
   }
   CheckFacts(job_spec, facts, check);
+}
+
+void CheckModel(const v1::ModelSpec& model,
+                int64_t sequence_length,
+                std::vector<FieldViolation>& violations) {
+  Checker check(violations);
+  CheckRows(model, "model.", check);
+  CheckModelComplete(model, check);
+  CheckModelRules(model, sequence_length, check);
 }
 
 absl::Status ViolationsToStatus(const std::vector<FieldViolation>& violations) {

@@ -1,6 +1,6 @@
 // From a job file's spec to the resolved one: presets and defaults filled in, every rule checked.
 // Pure: reads no file and no clock. The same function serves validate_only, CreateJob, jobctl and
-// the trainer.
+// the trainer. Rows of the fields (fields/) give defaults and ranges, functions in rules/ the rest.
 #pragma once
 
 #include <string>
@@ -20,6 +20,10 @@ struct FieldViolation {
 // (dataset vocabulary, model.from) may still be unset afterwards; ResolveWithFacts fills that.
 void Resolve(v1::JobSpec& job_spec, std::vector<FieldViolation>& violations);
 
+// Puts the fields of model.preset under those that are set; false: there is no such preset. Part of
+// Resolve.
+bool ApplyPreset(v1::ModelSpec& model);
+
 // What lives on the workers.
 struct DataFacts {
   int32_t vocab = 0;         // largest vocabulary of the datasets, 0 = unknown
@@ -32,6 +36,12 @@ void ResolveWithFacts(v1::JobSpec& job_spec,
                       const DataFacts& facts,
                       const v1::ModelSpec* from_model,
                       std::vector<FieldViolation>& violations);
+
+// A model by itself: ranges, rules, and that the whole shape but vocab is there. `sequence_length`
+// 0 = unknown.
+void CheckModel(const v1::ModelSpec& model,
+                int64_t sequence_length,
+                std::vector<FieldViolation>& violations);
 
 // kInvalidArgument whose text lists all violations, one a line "field: description", with the
 // violations as a google.rpc.BadRequest payload (type URL

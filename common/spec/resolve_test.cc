@@ -2,40 +2,24 @@
 
 #include <limits>
 
-#include "common/spec/model.h"
-#include "common/spec/presets.h"
-#include "common/spec/recipe.h"
+#include "common/spec/model/model.h"
+#include "common/spec/model/presets.h"
+#include "common/spec/recipe/recipe.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/valid_job.h"
 
 namespace hearth::spec {
 namespace {
 
 using ::testing::HasSubstr;
 
-v1::JobSpec ValidJob() {
-  v1::JobSpec job;
-  job.set_name("a-job");
-  job.mutable_model()->set_preset("hearth-112m");
-  job.mutable_data()->add_train()->set_path("/data/x");
-  job.mutable_train()->set_steps(1000);
-  return job;
-}
-
 std::vector<FieldViolation> ResolveAll(v1::JobSpec& job) {
   std::vector<FieldViolation> violations;
   Resolve(job, violations);
   return violations;
-}
-
-std::string Print(const std::vector<FieldViolation>& violations) {
-  std::string text;
-  for (const FieldViolation& violation : violations) {
-    text += violation.field + ": " + violation.description + "\n";
-  }
-  return text;
 }
 
 // The description for `field`, "" when it is not violated.
@@ -239,7 +223,7 @@ TEST(ResolveTest, AllRecipes_OnTheCpu_RunOrAreRefusedOnce) {
     v1::JobSpec job = ValidJob();
     job.mutable_precision()->set_recipe(std::string(recipe.name));
     const auto violations = ResolveAll(job);
-    if (RecipeExecution(recipe.kind, "cpu") != Execution::kNone) {
+    if (RecipeExecution(recipe, "cpu") != Execution::kNone) {
       EXPECT_EQ(Print(violations), "") << recipe.name;
     } else {
       ASSERT_EQ(violations.size(), 1u) << Print(violations);

@@ -4,15 +4,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
 #include "coordinator/core/errors.h"
-#include "coordinator/core/impl.h"
+#include "coordinator/core/parts.h"
 
 namespace hearth::coordinator {
 namespace {
-
-constexpr int kRetiredKept = 8;
-// Heartbeats between a worker's last word and the end of its stream. TCP gives up a peer that no
-// packet reaches after 5 s (keepalive in common/rpc).
-constexpr int kEndedAtOnce = 3;
 
 bool IsRetired(const v1::WorkerRecord& record, const std::string& incarnation) {
   for (const std::string& old : record.retired_incarnations()) {
@@ -25,7 +20,16 @@ bool IsRetired(const v1::WorkerRecord& record, const std::string& incarnation) {
 
 }  // namespace
 
-absl::Status Core::Impl::Admit(const AgentConnected& command) {
+std::vector<CommandRow> AgentCommands() {
+  return {
+      Row<AgentConnected>("agent_connected"),
+      Row<AgentDisconnected>("agent_disconnected"),
+      Row<AgentHeartbeat>("agent_heartbeat"),
+      Row<AgentGoodbye>("agent_goodbye"),
+  };
+}
+
+absl::Status CoreParts::Admit(const AgentConnected& command) {
   const v1::Hello& hello = command.hello;
   if (absl::Status id = ValidateWorkerId(hello.worker_id()); !id.ok()) {
     return MakeError(id.code(), "BAD_WORKER_ID", std::string(id.message()));
@@ -41,13 +45,14 @@ absl::Status Core::Impl::Admit(const AgentConnected& command) {
                                   "; if its store was put back from a copy, start it once with "
                                   "--restore"));
   }
-  if (workers_.size() >= options_.max_workers && workers_.count(hello.worker_id()) == 0) {
+  if (workers_.all().size() >= options_.max_workers &&
+      workers_.Find(hello.worker_id()) == nullptr) {
     return MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_WORKERS",
-                     absl::StrCat(workers_.size(),
+                     absl::StrCat(workers_.all().size(),
                                   " workers are known, which is the limit; delete "
                                   "those that will not come back"));
   }
-  for (const auto& [id, worker] : workers_) {
+  for (const auto& [id, worker] : workers_.all()) {
     const v1::Worker& known = worker.worker();
     const bool live = worker.connection != 0 && !Silent(worker);
     if (id == hello.worker_id()) {
@@ -76,75 +81,37 @@ absl::Status Core::Impl::Admit(const AgentConnected& command) {
   return absl::OkStatus();
 }
 
-void Core::Impl::On(const AgentConnected& command) {
+void CoreParts::On(const AgentConnected& command) {
   const v1::Hello& hello = command.hello;
   if (absl::Status admitted = Admit(command); !admitted.ok()) {
     ReplyError(std::move(admitted));
     return;
   }
-  WorkerState& worker = workers_[hello.worker_id()];
-  const std::string old = worker.worker().incarnation();
-  if (!old.empty() && old != hello.incarnation()) {
-    NewIncarnation(worker);
+  if (const WorkerState* known = workers_.Find(hello.worker_id())) {
+    // In this order: the old daemon's rank is found by its incarnation, which Connect replaces.
+    if (!known->worker().incarnation().empty() &&
+        known->worker().incarnation() != hello.incarnation()) {
+      workers_.RetireIncarnation(*known);
+      // A trainer dies with its daemon, so whatever the old one ran is gone.
+      LoseRankOn(*known, absl::StrCat("worker ", hello.worker_id(), " was restarted"));
+    }
+    Close(*known, absl::CancelledError("replaced by a newer stream of the same worker"));
   }
-  Close(worker, absl::CancelledError("replaced by a newer stream of the same worker"));
-  TakeHello(worker, hello);
-  worker.record.set_name_key_sha256(command.name_key_sha256);  // the same, or the first
-  worker.connection = command.connection_id;
-  connections_[command.connection_id] = hello.worker_id();
-  Heard(worker);
-  worker.lost = false;
-  worker.idle_since = worker.connected_since = Mono();
-  worker.address = command.address;
-  worker.local = command.local;
-  worker.ended_by_peer = false;
-  worker.seen = true;
-  std::erase_if(recent_losses_,
-                [&hello](const Loss& loss) { return loss.worker_id == hello.worker_id(); });
+  const WorkerState& worker = workers_.Connect(command, now_);
+  liveness_.NoteReturn(hello.worker_id(), Mono());
   Reconcile(worker, hello);
-  LookAtRoot(hello.root_uuid(), absl::ZeroDuration());
-  MarkWorker(worker, true);
-  plan_due_ = true;
+  roots_.LookAt(hello.root_uuid(), absl::ZeroDuration(), Mono());
   UpdateWorkerView(worker);
   effects_.reply = Reply{absl::OkStatus(), std::nullopt, worker.worker()};
 }
 
-void Core::Impl::NewIncarnation(WorkerState& worker) {
-  auto& retired = *worker.record.mutable_retired_incarnations();
-  retired.Add(std::string(worker.worker().incarnation()));
-  for (int i = retired.size() - 1; i > 0; --i) {
-    retired.SwapElements(i, i - 1);
-  }
-  while (retired.size() > kRetiredKept) {
-    retired.RemoveLast();
-  }
-  worker.record.clear_unhealthy();
-  // A trainer dies with its daemon, so whatever the old one ran is gone.
-  JobState* job = worker.job_id.empty() ? nullptr : Find(worker.job_id);
-  if (job != nullptr) {
-    LoseRank(*job, RankOf(*job, job->job().epoch(), worker),
-             absl::StrCat("worker ", worker.worker().worker_id(), " was restarted"), "worker_lost");
+void CoreParts::LoseRankOn(const WorkerState& worker, const std::string& why) {
+  if (JobState* job = worker.job_id.empty() ? nullptr : jobs_.Edit(worker.job_id)) {
+    LoseRank(*job, RankOf(*job, job->job().epoch(), worker), why, "worker_lost");
   }
 }
 
-void Core::Impl::TakeHello(WorkerState& worker, const v1::Hello& hello) {
-  v1::Worker& view = worker.worker();
-  view.set_worker_id(hello.worker_id());
-  view.set_incarnation(hello.incarnation());
-  view.set_host(hello.host());
-  *view.mutable_device() = hello.device();
-  *view.mutable_labels() = hello.labels();
-  view.set_http_address(hello.http_address());
-  view.set_checkpoint_root(hello.checkpoint_root());
-  view.set_root_uuid(hello.root_uuid());
-  view.set_version(hello.version());
-  *view.mutable_connect_time() = ToProto(now_.wall);
-  HeardHealth(worker, hello.unhealthy_reason());
-  worker.foreign.clear();
-  worker.forgotten.clear();
-}
-
-void Core::Impl::Reconcile(WorkerState& worker, const v1::Hello& hello) {
+void CoreParts::Reconcile(const WorkerState& worker, const v1::Hello& hello) {
   v1::CoordinatorMessage welcome;
   welcome.mutable_welcome()->set_heartbeat_seconds(absl::ToDoubleSeconds(options_.heartbeat));
   struct Match {
@@ -156,7 +123,7 @@ void Core::Impl::Reconcile(WorkerState& worker, const v1::Hello& hello) {
   std::vector<const v1::TaskStatus*> stale;
   bool assigned_listed = worker.job_id.empty();
   for (const v1::TaskStatus& status : hello.tasks()) {
-    JobState* job = Find(status.job_id());
+    JobState* job = jobs_.Edit(status.job_id());
     const int rank = job == nullptr ? -1 : RankOf(*job, status.epoch(), worker);
     v1::ReportAck& ack = *welcome.mutable_welcome()->add_acks();
     ack.set_job_id(status.job_id());
@@ -183,7 +150,7 @@ void Core::Impl::Reconcile(WorkerState& worker, const v1::Hello& hello) {
     v1::CoordinatorMessage message;
     if (status->running()) {
       // Its exit frees the worker; see StaleReport.
-      worker.foreign[{status->job_id(), status->epoch()}] = Mono();
+      workers_.Fence(worker, {status->job_id(), status->epoch()}, Mono());
       message.mutable_kill()->set_job_id(status->job_id());
       message.mutable_kill()->set_epoch(status->epoch());
       message.mutable_kill()->set_reason("fenced: this epoch is over");
@@ -197,15 +164,15 @@ void Core::Impl::Reconcile(WorkerState& worker, const v1::Hello& hello) {
     ReconcileRank(worker, *match.job, match.rank, match.status);
   }
   if (!assigned_listed) {
-    JobState& job = *Find(worker.job_id);
+    JobState& job = *jobs_.Edit(worker.job_id);
     ReconcileRank(worker, job, RankOf(job, job.job().epoch(), worker), nullptr);
   }
 }
 
-void Core::Impl::ReconcileRank(WorkerState& worker,
-                               JobState& job,
-                               int rank,
-                               const v1::TaskStatus* status) {
+void CoreParts::ReconcileRank(const WorkerState& worker,
+                              JobState& job,
+                              int rank,
+                              const v1::TaskStatus* status) {
   v1::RankRecord& record = *job.record.mutable_ranks(rank);
   if (record.gone()) {
     return;  // its exit is known; the Welcome acknowledged it
@@ -225,103 +192,64 @@ void Core::Impl::ReconcileRank(WorkerState& worker,
   }
   if (!record.confirmed()) {
     record.set_confirmed(true);
-    MarkJob(job, true);
+    jobs_.Mark(job, true);
   }
-  Progress(job, std::min(status->step(), LastStep(job)));
+  gangs_.of(job.job().job_id()).Progress(std::min(status->step(), LastStep(job)), Mono());
   if (status->running()) {
     SendStop(job, rank);
   }
 }
 
-void Core::Impl::Disconnect(WorkerState& worker) {
-  connections_.erase(worker.connection);
-  worker.connection = 0;
-  worker.gone_since = Mono();
-  MarkWorker(worker, false);
-  plan_due_ = true;
-}
-
-void Core::Impl::On(const AgentDisconnected& command) {
-  if (WorkerState* worker = OnConnection(command.connection_id)) {
-    Disconnect(*worker);
-    worker->ended_by_peer = Mono() - worker->last_seen < kEndedAtOnce * options_.heartbeat;
+void CoreParts::On(const AgentDisconnected& command) {
+  if (const WorkerState* worker = workers_.OnConnection(command.connection_id)) {
+    workers_.StreamEnded(*worker, Mono());
   }
 }
 
-void Core::Impl::On(const AgentGoodbye& command) {
-  WorkerState* worker = OnConnection(command.connection_id);
+void CoreParts::On(const AgentGoodbye& command) {
+  const WorkerState* worker = workers_.OnConnection(command.connection_id);
   if (worker == nullptr) {
     return;
   }
   const std::string why =
       absl::StrCat("worker ", worker->worker().worker_id(), " left: ", command.goodbye.reason());
-  Disconnect(*worker);
-  MarkWorker(*worker, true);
-  JobState* job = worker->job_id.empty() ? nullptr : Find(worker->job_id);
-  if (job != nullptr) {
-    LoseRank(*job, RankOf(*job, job->job().epoch(), *worker), why, "worker_lost");
-  }
+  workers_.SaidGoodbye(*worker, Mono());
+  LoseRankOn(*worker, why);
 }
 
-void Core::Impl::Heard(WorkerState& worker) {
-  worker.last_seen = Mono();
-  *worker.worker().mutable_last_seen_time() = ToProto(now_.wall);
-}
-
-void Core::Impl::HeardHealth(WorkerState& worker, const std::string& reason) {
-  if (worker.reported_unhealthy == reason) {
-    return;
-  }
-  // What made a task's end unclean is gone at last: the agent, who saw it, says so.
-  if (reason.empty() && !worker.record.unhealthy().empty()) {
-    worker.record.clear_unhealthy();
-    MarkWorker(worker, true);
-  }
-  worker.reported_unhealthy = reason;
-  plan_due_ = true;
-}
-
-void Core::Impl::Progress(JobState& job, int64_t step) {
-  if (step > job.progress_step) {
-    job.progress_step = step;
-    job.last_progress = Mono();
-  }
-}
-
-void Core::Impl::On(const AgentHeartbeat& command) {
-  WorkerState* worker = OnConnection(command.connection_id);
+void CoreParts::On(const AgentHeartbeat& command) {
+  const WorkerState* worker = workers_.OnConnection(command.connection_id);
   if (worker == nullptr) {
     return;
   }
   const v1::Heartbeat& heartbeat = command.heartbeat;
-  Heard(*worker);
-  MarkWorker(*worker, false);
-  *worker->worker().mutable_device_status() = heartbeat.device();
-  worker->worker().set_checkpoint_free_bytes(heartbeat.checkpoint_free_bytes());
-  HeardHealth(*worker, heartbeat.unhealthy_reason());
-  JobState* job = heartbeat.job_id().empty() ? nullptr : Find(heartbeat.job_id());
+  workers_.Heard(*worker, now_);
+  workers_.HeardDevice(*worker, heartbeat);
+  workers_.HeardHealth(*worker, heartbeat.unhealthy_reason());
+  JobState* job = heartbeat.job_id().empty() ? nullptr : jobs_.Edit(heartbeat.job_id());
   const int rank = job == nullptr ? -1 : RankOf(*job, heartbeat.epoch(), *worker);
   if (rank < 0 || job->record.ranks(rank).gone()) {
     return;
   }
   if (!job->record.ranks(rank).confirmed()) {
     job->record.mutable_ranks(rank)->set_confirmed(true);
-    MarkJob(*job, true);
+    jobs_.Mark(*job, true);
   }
   if (heartbeat.step() > LastStep(*job)) {
     Close(*worker, FieldError("heartbeat.step", heartbeat.step(), LastStep(*job)));
     return;
   }
-  Progress(*job, heartbeat.step());
-  HeardPhase(*job, rank, heartbeat.phase());
+  Gang& gang = gangs_.of(heartbeat.job_id());
+  gang.Progress(heartbeat.step(), Mono());
+  gang.HeardPhase(job->record.ranks_size(), rank, heartbeat.phase(), Mono());
   if (rank == 0 && heartbeat.phase() != job->job().phase()) {
     job->job().set_phase(heartbeat.phase());
-    MarkJob(*job, false);
+    jobs_.Mark(*job, false);
   }
   NoteTemperature(*job, *worker);
 }
 
-void Core::Impl::NoteTemperature(JobState& job, const WorkerState& worker) {
+void CoreParts::NoteTemperature(JobState& job, const WorkerState& worker) {
   const double celsius = worker.worker().device_status().temperature_celsius();
   if (!(celsius > job.job().devices().hottest_celsius())) {
     return;
@@ -331,7 +259,7 @@ void Core::Impl::NoteTemperature(JobState& job, const WorkerState& worker) {
   devices.set_hottest_worker_id(worker.worker().worker_id());
   *devices.mutable_hottest_time() = ToProto(now_.wall);
   devices.set_hottest_step(job.job().step());
-  MarkJob(job, true);  // devices report whole degrees: some tens of writes in a job's life
+  jobs_.Mark(job, true);  // devices report whole degrees: some tens of writes in a job's life
 }
 
 }  // namespace hearth::coordinator

@@ -3,27 +3,36 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/clip_text.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
-#include "coordinator/core/errors.h"
-#include "coordinator/core/impl.h"
+#include "coordinator/core/parts.h"
 
 namespace hearth::coordinator {
 namespace {
 
 constexpr absl::Duration kTickIdle = absl::Seconds(1);
 constexpr absl::Duration kTickBusy = absl::Milliseconds(250);
-// The loop ticks at least once a second, so a longer gap means that the process itself stood still.
-constexpr absl::Duration kStall = absl::Seconds(2);
-// After that long agents' keepalives have closed the streams and they must dial again.
-constexpr absl::Duration kLongStall = absl::Seconds(10);
-// Of an event's message. It may quote what a user or a trainer said.
-constexpr size_t kEventTextMax = 4096;
-// Bounds what a store may hold after damage; far above what counts, far below an overflow.
-constexpr int64_t kSeqMax = int64_t{1} << 60;
-
 }  // namespace
+
+const std::vector<CommandRow>& CommandTable() {
+  static const auto* const table = [] {
+    auto* rows = new std::vector<CommandRow>;
+    for (const auto& part : {JobCommands(), WorkerCommands(), IsolationCommands(), FolderCommands(),
+                             AgentCommands(), ReportCommands(), TimeCommands()}) {
+      rows->insert(rows->end(), part.begin(), part.end());
+    }
+    return rows;
+  }();
+  return *table;
+}
+
+const CommandRow& RowOf(std::type_index type) {
+  const auto& table = CommandTable();
+  const auto found = std::find_if(table.begin(), table.end(),
+                                  [type](const CommandRow& row) { return row.type == type; });
+  HEARTH_CHECK(found != table.end(), type.name());
+  return *found;
+}
 
 bool Effects::NothingDurable() const {
   auto durable = [](const auto& row) { return row.durable; };
@@ -39,32 +48,33 @@ std::string MakeJobId(const std::string& name, const std::string& suffix) {
 }
 
 Core::Core(const CoreOptions& options, const RestoredState& state, Now now)
-    : impl_(std::make_unique<Impl>(options, state, now)) {}
+    : parts_(std::make_unique<CoreParts>(options, state, now)) {}
 Core::~Core() = default;
 
 Effects Core::Apply(const Command& command, Now now) {
-  return impl_->Apply(command, now);
+  return parts_->Apply(command, now);
 }
 
 absl::Duration Core::NextDeadline() const {
   // From the last Tick, not from the last command: a steady stream of reports must not put it off.
-  const absl::Duration tick = impl_->last_tick_ + (impl_->active_.empty() ? kTickIdle : kTickBusy);
-  return impl_->plan_due_ ? std::min(tick, std::max(impl_->Mono(), impl_->plan_not_before_)) : tick;
+  const absl::Duration tick =
+      parts_->last_tick_ + (parts_->jobs_.active().empty() ? kTickIdle : kTickBusy);
+  return std::min(tick, parts_->plan_.Deadline(parts_->Mono()));
 }
 
 const v1::JobRecord* Core::FindJob(const std::string& job_id) const {
-  auto it = impl_->jobs_.find(job_id);
-  return it == impl_->jobs_.end() ? nullptr : &it->second.record;
+  const JobState* job = parts_->jobs_.Find(job_id);
+  return job == nullptr ? nullptr : &job->record;
 }
 
 const v1::WorkerRecord* Core::FindWorker(const std::string& worker_id) const {
-  auto it = impl_->workers_.find(worker_id);
-  return it == impl_->workers_.end() ? nullptr : &it->second.record;
+  const WorkerState* worker = parts_->workers_.Find(worker_id);
+  return worker == nullptr ? nullptr : &worker->record;
 }
 
 std::vector<const v1::JobRecord*> Core::Jobs() const {
   std::vector<const v1::JobRecord*> out;
-  for (const auto& [id, job] : impl_->jobs_) {
+  for (const auto& [id, job] : parts_->jobs_.all()) {
     out.push_back(&job.record);
   }
   return out;
@@ -72,15 +82,15 @@ std::vector<const v1::JobRecord*> Core::Jobs() const {
 
 std::vector<const v1::WorkerRecord*> Core::Workers() const {
   std::vector<const v1::WorkerRecord*> out;
-  for (const auto& [id, worker] : impl_->workers_) {
+  for (const auto& [id, worker] : parts_->workers_.all()) {
     out.push_back(&worker.record);
   }
   return out;
 }
 
 std::optional<Core::Eligible> Core::FindInspector(const v1::JobSpec& spec) const {
-  for (const auto& [id, worker] : impl_->workers_) {
-    if (worker.connection != 0 && !worker.Unhealthy() && !impl_->Silent(worker) &&
+  for (const auto& [id, worker] : parts_->workers_.all()) {
+    if (worker.connection != 0 && !worker.Unhealthy() && !parts_->Silent(worker) &&
         Suits(worker.worker(), spec.resources())) {
       return Eligible{id, worker.connection, worker.worker().root_uuid()};
     }
@@ -89,284 +99,134 @@ std::optional<Core::Eligible> Core::FindInspector(const v1::JobSpec& spec) const
 }
 
 int64_t Core::last_revision() const {
-  return impl_->revision_;
+  return parts_->jobs_.revision();
 }
 const CoreOptions& Core::options() const {
-  return impl_->options_;
+  return parts_->options_;
 }
 bool Core::isolated() const {
-  return impl_->isolated_;
+  return parts_->liveness_.isolated();
 }
 const std::map<std::string, int64_t>& Core::reason_counts() const {
-  return impl_->reason_counts_;
+  return parts_->jobs_.reason_counts();
 }
 
-Core::Impl::Impl(const CoreOptions& core_options, const RestoredState& state, Now now)
+CoreParts::CoreParts(const CoreOptions& core_options, const RestoredState& state, Now now)
     : options_(core_options),
       now_(now),
       start_time_(now.monotonic),
       last_tick_(now.monotonic),
-      next_plan_(now.monotonic),
-      plan_not_before_(now.monotonic),
-      quiet_from_(now.monotonic),
-      quiet_until_(now.monotonic + core_options.reattach_grace),
-      isolated_until_(now.monotonic),
-      isolation_mark_(-absl::InfiniteDuration()) {
+      plan_(now.monotonic),
+      workers_(core_options, plan_),
+      liveness_(core_options, now.monotonic),
+      jobs_(plan_, state.last_revision),
+      requests_(core_options) {
   Restore(state);
 }
 
-void Core::Impl::Restore(const RestoredState& state) {
-  revision_ = state.last_revision;
+void CoreParts::Restore(const RestoredState& state) {
   for (const v1::WorkerRecord& record : state.workers) {
-    WorkerState& worker = workers_[record.worker().worker_id()];
-    worker.record = record;
-    worker.last_seen = worker.gone_since = worker.idle_since = worker.connected_since = Mono();
+    workers_.Restore(record, Mono());
   }
   for (const v1::JobRecord& record : state.jobs) {
     RestoreJob(record);
   }
-  for (const v1::RequestRecord& record : state.requests) {
-    requests_[record.request_id()] = record;
-    request_order_.push_back(record.request_id());
-  }
-  std::sort(request_order_.begin(), request_order_.end(),
-            [this](const std::string& a, const std::string& b) {
-              return FromProto(requests_[a].time()) < FromProto(requests_[b].time());
-            });
+  requests_.Restore(state.requests);
   for (const v1::KvRecord& record : state.kv) {
-    const JobState* job = Find(record.job_id());
+    const JobState* job = jobs_.Find(record.job_id());
     if (job != nullptr && job->job().epoch() == record.epoch()) {
-      KvSpace& space = kv_[record.job_id()];
-      space.values[record.key()] = record.value();
-      space.bytes += static_cast<int64_t>(record.key().size() + record.value().size());
+      rendezvous_.Restore(record);
     }
   }
-  for (auto& [id, worker] : workers_) {
+  for (const auto& [id, worker] : workers_.all()) {
     UpdateWorkerView(worker);
   }
 }
 
-void Core::Impl::RestoreJob(const v1::JobRecord& record) {
-  JobState& job = jobs_[record.job().job_id()];
-  job.record = record;
-  for (v1::RankRecord& rank : *job.record.mutable_ranks()) {
-    rank.set_applied_seq(std::clamp<int64_t>(rank.applied_seq(), 0, kSeqMax));
-  }
-  job.job().clear_isolation();
-  job.progress_step = record.job().step();
-  job.last_progress = job.running_since = job.gang_start = Mono();
-  if (job.state() == v1::JOB_STATE_QUEUED) {
-    waiting_.insert(job.job().job_id());
-  }
-  if (!HasGang(job.state())) {
+void CoreParts::RestoreJob(const v1::JobRecord& record) {
+  const std::string& id = record.job().job_id();
+  jobs_.Restore(record, now_);
+  gangs_.Start(id, record.job().step(), Mono());
+  if (!HasGang(record.job().state())) {
     return;
   }
-  active_.insert(job.job().job_id());
-  if (job.state() == v1::JOB_STATE_RUNNING) {
-    job.running_since -=
-        std::max(absl::ZeroDuration(), now_.wall - FromProto(record.job().state_time()));
-  }
   for (const v1::RankRecord& rank : record.ranks()) {
-    WorkerState& worker = workers_[rank.worker_id()];
-    if (worker.worker().worker_id().empty()) {  // its row is missing: it will say Hello, or be lost
-      worker.worker().set_worker_id(rank.worker_id());
-      worker.worker().set_incarnation(rank.incarnation());
-      worker.last_seen = worker.gone_since = worker.idle_since = worker.connected_since = Mono();
-    }
-    if (!rank.gone()) {
-      worker.job_id = job.job().job_id();
-    }
+    workers_.RestoreRank(rank, id, Mono());
   }
   const bool some_gone = std::any_of(record.ranks().begin(), record.ranks().end(),
                                      [](const v1::RankRecord& rank) { return rank.gone(); });
   if (record.has_stop() || some_gone) {
-    job.stop_deadline = Mono() + Grace(job);
+    gangs_.of(id).EndBy(Mono() + Grace(record.job()));
   }
 }
 
-Effects Core::Impl::Apply(const Command& command, Now now) {
-  NoticeStall(now);
+Effects CoreParts::Apply(const Command& command, Now now) {
+  HEARTH_CHECK(now.monotonic >= now_.monotonic, "monotonic time never goes back");
+  liveness_.NoticeGap(Mono(), now.monotonic);
   now_ = now;
   effects_ = Effects();
-  std::visit([this](const auto& c) { On(c); }, command);
+  const CommandRow& row = command.row();
+  const RequestKey key = row.key == nullptr ? RequestKey() : row.key(command.args());
+  if (!AnsweredBefore(key, row)) {
+    row.apply(*this, command.args());
+    // Only what was done: a refused call may be sent again under its request_id.
+    if (effects_.reply.has_value() && effects_.reply->job.has_value() &&
+        !command.changes_nothing()) {
+      Remember(key.request_id, row, effects_.reply->job->job_id());
+    }
+  }
   Flush();
   return std::move(effects_);
 }
 
-void Core::Impl::NoticeStall(Now now) {
-  HEARTH_CHECK(now.monotonic >= now_.monotonic, "monotonic time never goes back");
-  const absl::Duration gap = now.monotonic - now_.monotonic;
-  if (gap > kStall) {
-    // Nobody was heard because nobody listened.
-    quiet_from_ = now.monotonic;
-    quiet_until_ =
-        std::max(quiet_until_,
-                 now.monotonic + (gap > kLongStall ? options_.reattach_grace : options_.silence));
-  }
-}
-
-void Core::Impl::Flush() {
+void CoreParts::Flush() {
   // Views first: they may add rows.
-  for (auto& [id, durable] : dirty_workers_) {
-    auto it = workers_.find(id);
-    if (it != workers_.end()) {
-      UpdateWorkerView(it->second);
-      effects_.workers.push_back({it->second.record, durable});
-    }
+  workers_.Flush([this](const WorkerState& worker) { return FactsOf(worker); }, effects_);
+  jobs_.Flush(effects_);
+}
+
+Workers::Facts CoreParts::FactsOf(const WorkerState& worker) const {
+  Workers::Facts facts;
+  if (!worker.job_id.empty()) {
+    const JobState& job = jobs_.at(worker.job_id);
+    facts.epoch = job.job().epoch();
+    facts.rank = RankOf(job, facts.epoch, worker);
   }
-  for (const auto& [id, durable] : dirty_jobs_) {
-    auto it = jobs_.find(id);
-    if (it != jobs_.end()) {
-      effects_.jobs.push_back({it->second.record, durable});
-    }
-  }
-  dirty_workers_.clear();
-  dirty_jobs_.clear();
+  facts.silent = liveness_.JudgesSilence(Mono()) && Silent(worker);
+  return facts;
 }
 
-JobState* Core::Impl::Find(const std::string& job_id) {
-  auto it = jobs_.find(job_id);
-  return it == jobs_.end() ? nullptr : &it->second;
+void CoreParts::AddEvent(JobState& job,
+                         const std::string& type,
+                         const std::string& actor,
+                         const std::string& code,
+                         const std::string& message,
+                         v1::JobState from,
+                         v1::JobState to) {
+  jobs_.AddEvent(job, {type, actor, code, message}, from, to, now_, effects_);
 }
 
-WorkerState* Core::Impl::FindWorker(const std::string& worker_id) {
-  auto it = workers_.find(worker_id);
-  return it == workers_.end() ? nullptr : &it->second;
-}
-
-WorkerState* Core::Impl::OnConnection(uint64_t connection_id) {
-  auto it = connections_.find(connection_id);
-  return it == connections_.end() ? nullptr : FindWorker(it->second);
-}
-
-void Core::Impl::MarkJob(JobState& job, bool durable) {
-  bool& mark = dirty_jobs_[job.job().job_id()];
-  mark = mark || durable;
-}
-
-void Core::Impl::MarkWorker(WorkerState& worker, bool durable) {
-  bool& mark = dirty_workers_[worker.worker().worker_id()];
-  mark = mark || durable;
-}
-
-void Core::Impl::UpdateWorkerView(WorkerState& worker) {
-  v1::Worker& view = worker.worker();
-  view.clear_job_id();
-  view.clear_epoch();
-  view.clear_rank();
-  view.clear_reason();
-  if (const JobState* job = worker.job_id.empty() ? nullptr : Find(worker.job_id)) {
-    view.set_job_id(worker.job_id);
-    view.set_epoch(job->job().epoch());
-    view.set_rank(RankOf(*job, job->job().epoch(), worker));
-  }
-  const bool judged = Mono() >= quiet_until_;
-  if (worker.lost) {
-    view.set_state(v1::WORKER_STATE_LOST);
-    view.set_reason("silent");
-  } else if (worker.connection != 0 && worker.Unhealthy()) {
-    view.set_state(v1::WORKER_STATE_UNHEALTHY);
-    view.set_reason(worker.record.unhealthy().empty() ? worker.reported_unhealthy
-                                                      : worker.record.unhealthy());
-  } else if (worker.connection != 0 && !(judged && Silent(worker))) {
-    view.set_state(worker.job_id.empty() ? v1::WORKER_STATE_IDLE : v1::WORKER_STATE_BUSY);
-    if (!worker.foreign.empty()) {
-      view.set_reason("an old task is being killed");
-    }
-  } else if (!worker.job_id.empty()) {
-    view.set_state(v1::WORKER_STATE_UNREACHABLE);
-    view.set_reason("silent; its job is believed to go on");
-  } else {
-    view.set_state(v1::WORKER_STATE_OFFLINE);
-  }
-  if (view.draining() && view.reason().empty()) {
-    view.set_reason("draining");
-  }
-}
-
-void Core::Impl::AddEvent(JobState& job,
-                          const std::string& type,
-                          const std::string& actor,
-                          const std::string& code,
-                          const std::string& message,
-                          v1::JobState from,
-                          v1::JobState to) {
-  v1::JobEvent event;
-  event.set_revision(++revision_);
-  event.set_job_id(job.job().job_id());
-  *event.mutable_time() = ToProto(now_.wall);
-  event.set_type(type);
-  event.set_actor(actor);
-  event.set_from_state(from);
-  event.set_to_state(to);
-  event.set_reason_code(code);
-  event.set_message(ClipText(message, kEventTextMax));
-  event.set_epoch(job.job().epoch());
-  event.set_step(job.job().step());
-  effects_.events.push_back(std::move(event));
-  job.job().set_revision(revision_);
-  job.job().set_etag(absl::StrCat(absl::Hex(revision_)));
-  *job.job().mutable_update_time() = ToProto(now_.wall);
-  MarkJob(job, true);
-}
-
-void Core::Impl::Note(JobState& job,
-                      const std::string& type,
-                      const std::string& actor,
-                      const std::string& message) {
+void CoreParts::Note(JobState& job,
+                     const std::string& type,
+                     const std::string& actor,
+                     const std::string& message) {
   AddEvent(job, type, actor, job.job().reason_code(), message, job.state(), job.state());
 }
 
-void Core::Impl::Transition(JobState& job,
-                            v1::JobState to,
-                            const std::string& actor,
-                            const std::string& code,
-                            const std::string& reason) {
-  const v1::JobState from = job.state();
-  const std::string edge = absl::StrCat(StateName(from), " -> ", StateName(to));
-  HEARTH_CHECK(IsLegalTransition(from, to), edge.c_str());
-  HEARTH_CHECK(IsReasonCode(code), code.c_str());
-  v1::Job& view = job.job();
-  if (from == v1::JOB_STATE_RUNNING) {
-    view.set_running_seconds(job.record.running_base() +
-                             absl::ToDoubleSeconds(Mono() - job.running_since));
+void CoreParts::Transition(JobState& job,
+                           v1::JobState to,
+                           const std::string& actor,
+                           const std::string& code,
+                           const std::string& reason) {
+  const bool had_gang = HasGang(job.state());
+  jobs_.Transition(job, to, actor, code, reason, now_, effects_);
+  if (had_gang && !HasGang(to)) {
+    rendezvous_.Clear(job.job().job_id(), effects_);
+    LookAtRootsOf(job);  // the gang may have left folders behind
   }
-  if (to == v1::JOB_STATE_RUNNING) {
-    job.running_since = Mono();
-    job.record.set_running_base(view.running_seconds());
-    if (!view.has_start_time()) {
-      *view.mutable_start_time() = ToProto(now_.wall);
-    }
-  }
-  view.set_state(to);
-  view.set_reason_code(code);
-  view.set_reason(reason);
-  *view.mutable_state_time() = ToProto(now_.wall);
-  view.clear_end_time();
-  if (IsTerminal(to)) {
-    *view.mutable_end_time() = ToProto(now_.wall);
-  }
-  if ((IsTerminal(to) || to == v1::JOB_STATE_PAUSED) && view.recovery().seconds() == 0.0) {
-    view.clear_recovery();  // nothing will come of it
-  }
-  if (!HasGang(to)) {
-    view.clear_workers();
-    job.record.clear_stop();
-    if (HasGang(from)) {
-      ClearKv(view.job_id());
-      view.clear_isolation();
-      LookAtRootsOf(job);
-    }
-  }
-  HasGang(to) ? void(active_.insert(view.job_id())) : void(active_.erase(view.job_id()));
-  to == v1::JOB_STATE_QUEUED ? void(waiting_.insert(view.job_id()))
-                             : void(waiting_.erase(view.job_id()));
-  ++reason_counts_[code];
-  plan_due_ = true;
-  AddEvent(job, "state", actor, code, reason, from, to);
 }
 
-void Core::Impl::Send(const WorkerState& worker, v1::CoordinatorMessage message) {
+void CoreParts::Send(const WorkerState& worker, v1::CoordinatorMessage message) {
   if (worker.connection == 0) {
     return;  // said again when it is back
   }
@@ -375,10 +235,10 @@ void Core::Impl::Send(const WorkerState& worker, v1::CoordinatorMessage message)
                                worker.worker().incarnation(), std::move(message)});
 }
 
-void Core::Impl::Close(WorkerState& worker, const absl::Status& status) {
+void CoreParts::Close(const WorkerState& worker, const absl::Status& status) {
   if (worker.connection != 0) {
     effects_.closes.push_back({worker.connection, status});
-    Disconnect(worker);
+    workers_.Disconnect(worker, Mono());
   }
 }
 

@@ -45,11 +45,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "coordinator/core/commands.h"
 #include "hearth/v1/agent.pb.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/store.pb.h"
@@ -63,155 +63,6 @@ struct Now {
   absl::Time wall;
   absl::Duration monotonic;
 };
-
-// -------------------------------------------------------------------------------------------------
-// Commands. Users' commands get an answer in Effects::reply.
-
-// The spec is resolved and checked by the caller (spec::Resolve).
-struct CreateJob {
-  v1::JobSpec spec;
-  std::string job_id;      // empty = made from spec.name and id_suffix
-  std::string request_id;  // empty = not idempotent
-  std::string
-      id_suffix;  // random [a-z0-9], >= 8 characters; the first 5 are used unless the id is taken
-  bool paths_checked =
-      false;  // false: checked on a worker before the first STARTING (Effects::inspections)
-  std::vector<std::string> warnings;
-  bool validate_only = false;  // answers with the job as it would be; changes nothing
-  // The spec was not checked, for the request has an answer. Should that be forgotten by now:
-  // UNAVAILABLE, to be sent again.
-  bool answered = false;
-};
-struct UpdateJob {
-  v1::UpdateJobRequest request;
-};
-struct CancelJob {
-  v1::CancelJobRequest request;
-};
-struct PauseJob {
-  v1::PauseJobRequest request;
-};
-struct FieldOverride {
-  std::string field;  // "train.steps"
-  std::string old_value;
-  std::string new_value;
-};
-struct ResumeJob {
-  std::string job_id;
-  std::string request_id;
-  std::string etag;  // of the job that `spec` was made from; empty = not checked. Differs: ABORTED
-  std::optional<v1::JobSpec> spec;       // resolved, with overrides merged; unset = unchanged
-  std::vector<FieldOverride> overrides;  // one event each
-  bool answered = false;                 // as in CreateJob
-};
-struct DeleteJob {
-  v1::DeleteJobRequest request;
-};
-struct DeleteCheckpoint {
-  v1::DeleteCheckpointRequest request;
-};
-struct CordonWorker {
-  std::string worker_id;
-};
-struct UncordonWorker {
-  std::string worker_id;
-};
-struct DrainWorker {
-  std::string worker_id;
-};
-struct DeleteWorker {
-  std::string worker_id;
-};
-// Silent workers are gone for good, says somebody who has looked. Refused as a whole when one of
-// them answers.
-struct DeclareLost {
-  v1::DeclareLostRequest request;
-};
-// Lists what is left under the workers' checkpoint roots, and removes it. With `dry_run` the
-// workers are asked to look again.
-struct PruneFolders {
-  v1::PruneCheckpointsRequest request;
-};
-
-// Agents. `connection_id` is unique per stream for the life of the process, > 0, chosen by the
-// caller. A message of a stream that is not its worker's newest one is ignored, so late disconnects
-// and crossed streams do no harm. AgentConnected's reply.status: OK; ABORTED (an older daemon of
-// this name; or the agent has seen a higher generation than ours); ALREADY_EXISTS (another live
-// daemon has the name or the GPU UUID, or the name is bound to another key); RESOURCE_EXHAUSTED
-// (too many workers); INVALID_ARGUMENT. If not OK the caller closes the stream with it.
-//
-// The caller has checked each field by itself (agent_rules.h). What only the job can tell, a step
-// past its end, closes the connection with INVALID_ARGUMENT and has no other effect.
-struct AgentConnected {
-  uint64_t connection_id = 0;
-  v1::Hello hello;              // without name_key
-  std::string name_key_sha256;  // of its name_key, hex; empty = it has none
-  std::string address;          // IP address that the stream comes from; empty = not known
-  // It is one of this machine's own, so the stream says nothing of the network.
-  bool local = false;
-};
-struct AgentDisconnected {
-  uint64_t connection_id = 0;
-};
-struct AgentHeartbeat {
-  uint64_t connection_id = 0;
-  v1::Heartbeat heartbeat;
-};
-struct AgentReport {
-  uint64_t connection_id = 0;
-  v1::TaskReport report;
-};
-struct AgentKvWait {
-  uint64_t connection_id = 0;
-  v1::TaskKvWait wait;
-};
-struct AgentGoodbye {
-  uint64_t connection_id = 0;
-  v1::Goodbye goodbye;
-};
-// Answer to ListCheckpointFolders.
-struct AgentFolders {
-  uint64_t connection_id = 0;
-  v1::CheckpointFolders folders;
-};
-
-// Answer to Effects::inspections. OK: paths are good and `spec` (if set) replaces the job's.
-// UNAVAILABLE or DEADLINE_EXCEEDED: asked again later. Anything else fails the job with that
-// message.
-struct InspectionDone {
-  std::string job_id;
-  std::string
-      etag;  // of the request; an answer about an older spec is ignored. Empty = not checked
-  absl::Status status;
-  std::optional<v1::JobSpec> spec;
-};
-
-// To be applied when NextDeadline() is reached. Scheduling happens here alone, so a batch of
-// commands costs one Plan.
-struct Tick {};
-
-using Command = std::variant<CreateJob,
-                             UpdateJob,
-                             CancelJob,
-                             PauseJob,
-                             ResumeJob,
-                             DeleteJob,
-                             DeleteCheckpoint,
-                             CordonWorker,
-                             UncordonWorker,
-                             DrainWorker,
-                             DeleteWorker,
-                             DeclareLost,
-                             PruneFolders,
-                             AgentConnected,
-                             AgentDisconnected,
-                             AgentHeartbeat,
-                             AgentReport,
-                             AgentKvWait,
-                             AgentGoodbye,
-                             AgentFolders,
-                             InspectionDone,
-                             Tick>;
 
 // -------------------------------------------------------------------------------------------------
 // Effects. Rows, history and log are to be made durable first, as one batch (the effects of several
@@ -387,8 +238,7 @@ class Core {
   const std::map<std::string, int64_t>& reason_counts() const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<CoreParts> parts_;
 };
 
 }  // namespace hearth::coordinator

@@ -1,10 +1,10 @@
 // Jobs as users drive them, gangs as they start and end.
 #include "coordinator/core/core.h"
 
-#include "coordinator/core/harness.h"
 #include "coordinator/core/transitions.h"
 #include "gmock/gmock.h"
 #include "google/rpc/error_details.pb.h"
+#include "tests/support/coordinator/core_harness.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -269,13 +269,13 @@ TEST(Job, Commands_AreRefusedInTheWrongState) {
   h.Running(1);
   v1::DeleteJobRequest request;
   request.set_job_id("job");
-  EXPECT_EQ(ErrorReason(h.Do(DeleteJob{request}).reply->status), "JOB_ALIVE");
+  EXPECT_EQ(ErrorReason(h.Do(request).reply->status), "JOB_ALIVE");
   h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
   EXPECT_EQ(ErrorReason(h.Cancel("job").status), "JOB_ENDED");
   EXPECT_EQ(ErrorReason(h.Pause("job").status), "NOT_PAUSABLE");
   EXPECT_EQ(ErrorReason(h.Resume("job").status), "NOT_RESUMABLE");
   EXPECT_EQ(ErrorReason(h.Cancel("nope").status), "JOB_NOT_FOUND");
-  EXPECT_EQ(h.Do(DeleteJob{request}).job_deletes.size(), 1u);
+  EXPECT_EQ(h.Do(request).job_deletes.size(), 1u);
   EXPECT_EQ(h.core->FindJob("job"), nullptr);
 }
 
@@ -285,7 +285,7 @@ TEST(Job, Delete_TellsTheAgents_SoThatTheIdCanBeUsedAgain) {
   h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
   v1::DeleteJobRequest request;
   request.set_job_id("job");
-  h.Do(DeleteJob{request});
+  h.Do(request);
   const v1::CoordinatorMessage* forget = h.FindSent(M::kForget, "a");
   ASSERT_NE(forget, nullptr);
   EXPECT_EQ(forget->forget().job_id(), "job");
@@ -295,10 +295,10 @@ TEST(Job, Delete_TellsTheAgents_SoThatTheIdCanBeUsedAgain) {
 TEST(Job, Etag_DetectsALostRace) {
   Harness h;
   h.Create(1);
-  UpdateJob update;
-  update.request.set_job_id("job");
-  update.request.set_etag(h.Job("job").etag());
-  update.request.set_priority(3);
+  v1::UpdateJobRequest update;
+  update.set_job_id("job");
+  update.set_etag(h.Job("job").etag());
+  update.set_priority(3);
   EXPECT_TRUE(h.Do(update).reply->status.ok());
   EXPECT_EQ(h.Do(update).reply->status.code(), absl::StatusCode::kAborted);
 }
@@ -397,16 +397,17 @@ TEST(Job, HigherPriority_PreemptsByCheckpointAndRequeue) {
 TEST(Worker, Drain_MovesTheJobAndUncordonTakesItBack) {
   Harness h;
   h.Running(1);
-  EXPECT_TRUE(h.Do(DrainWorker{"a"}).reply->worker->draining());
+  EXPECT_TRUE(h.Do(OfWorker<v1::DrainWorkerRequest>("a")).reply->worker->draining());
   h.Tick();
   EXPECT_EQ(h.State("job"), v1::JOB_STATE_REQUEUEING);
   h.Exit("job", 0, v1::EXIT_REASON_STOPPED);
   h.Tick();
   EXPECT_EQ(h.State("job"), v1::JOB_STATE_QUEUED);
-  h.Do(UncordonWorker{"a"});
+  h.Do(OfWorker<v1::UncordonWorkerRequest>("a"));
   h.Tick();
   EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
-  EXPECT_EQ(ErrorReason(h.Do(CordonWorker{"nope"}).reply->status), "WORKER_NOT_FOUND");
+  EXPECT_EQ(ErrorReason(h.Do(OfWorker<v1::CordonWorkerRequest>("nope")).reply->status),
+            "WORKER_NOT_FOUND");
 }
 
 TEST(Worker, UncleanExit_MakesItUnhealthyUntilItsAgentSaysThatAllIsGone) {

@@ -1,7 +1,7 @@
 // What a run's guard decides, on its way into events and the job.
 #include "coordinator/core/core.h"
-#include "coordinator/core/harness.h"
 #include "gtest/gtest.h"
+#include "tests/support/coordinator/core_harness.h"
 
 namespace hearth::coordinator {
 namespace {

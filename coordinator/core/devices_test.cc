@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "coordinator/core/core.h"
-#include "coordinator/core/harness.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/coordinator/core_harness.h"
 
 namespace hearth::coordinator {
 namespace {

@@ -2,9 +2,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/core/harness.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/coordinator/core_harness.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -58,15 +58,17 @@ TEST(WorkerName, OfAnOlderDaemon_IsBoundOnFirstUse) {
 TEST(DeleteWorker, ReleasesTheName_UnlessItHasARank) {
   Harness h;
   ASSERT_TRUE(Connect(h, "mine", "i1").ok());
-  const Effects effects = h.Do(DeleteWorker{"w"});
+  const Effects effects = h.Do(OfWorker<v1::DeleteWorkerRequest>("w"));
   EXPECT_TRUE(effects.reply->status.ok());
   EXPECT_EQ(effects.worker_deletes, std::vector<std::string>{"w"});
   EXPECT_EQ(CloseOf(effects).code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(h.core->FindWorker("w"), nullptr);
   EXPECT_TRUE(Connect(h, "other", "i2").ok());
-  EXPECT_EQ(h.Do(DeleteWorker{"none"}).reply->status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(h.Do(OfWorker<v1::DeleteWorkerRequest>("none")).reply->status.code(),
+            absl::StatusCode::kNotFound);
   h.Running(1);
-  const Reply busy = *h.Do(DeleteWorker{h.core->FindJob("job")->ranks(0).worker_id()}).reply;
+  const Reply busy =
+      *h.Do(OfWorker<v1::DeleteWorkerRequest>(h.core->FindJob("job")->ranks(0).worker_id())).reply;
   EXPECT_EQ(busy.status.code(), absl::StatusCode::kFailedPrecondition);
 }
 

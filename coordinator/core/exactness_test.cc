@@ -1,7 +1,7 @@
 // Fencing, exactly-once reports, liveness, restarts of coordinator and workers.
 #include "coordinator/core/core.h"
-#include "coordinator/core/harness.h"
 #include "gmock/gmock.h"
+#include "tests/support/coordinator/core_harness.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -120,12 +120,12 @@ TEST(Checkpoints, NewestRecordedWinsAndKeepLastHoldsOverEpochs) {
   EXPECT_EQ(h.Job("job").checkpoint().step(), 5);
   EXPECT_EQ(h.core->FindJob("job")->checkpoints_size(), 3);
   EXPECT_EQ(h.Sent(M::kDeleteCheckpoint), 2);
-  DeleteCheckpoint newest;
-  newest.request.set_job_id("job");
-  newest.request.set_epoch(1);
-  newest.request.set_step(5);
+  v1::DeleteCheckpointRequest newest;
+  newest.set_job_id("job");
+  newest.set_epoch(1);
+  newest.set_step(5);
   EXPECT_EQ(h.Do(newest).reply->status.code(), absl::StatusCode::kFailedPrecondition);
-  newest.request.set_step(4);
+  newest.set_step(4);
   EXPECT_TRUE(h.Do(newest).reply->status.ok());
   EXPECT_EQ(h.core->FindJob("job")->checkpoints_size(), 2);
 }
@@ -507,7 +507,7 @@ TEST(Energy, Gang_StepsSumAllRanks) {
   EXPECT_EQ(step(3, 50), 90);
   EXPECT_EQ(step(4, 50), 50) << "no heartbeat between";
   h.BeatEnergy("b", 3);
-  EXPECT_EQ(step(5, 50), 50) << "its driver was loaded anew";
+  EXPECT_EQ(step(5, 50), 50) << "its driver was loaded again";
   h.BeatEnergy("b", 10);
   EXPECT_EQ(step(6, 50), 57);
 }

@@ -14,18 +14,14 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
 #include "coordinator/core/errors.h"
-#include "coordinator/core/impl.h"
+#include "coordinator/core/parts.h"
 
 namespace hearth::coordinator {
 namespace {
 
 constexpr absl::Duration kLookEvery = absl::Minutes(10);
-// Between two listings of a root.
-constexpr absl::Duration kLookPause = absl::Seconds(30);
 // A gang that has ended may be followed by others.
 constexpr absl::Duration kAfterGang = absl::Seconds(5);
-// A worker that has not answered by then does not know the question.
-constexpr absl::Duration kAnswerTime = absl::Minutes(2);
 // A listing that is younger serves a prune as it is.
 constexpr absl::Duration kFresh = absl::Seconds(3);
 // File systems have clocks of their own.
@@ -75,8 +71,15 @@ v1::CoordinatorMessage DeleteMessage(const std::string& job_id,
 
 }  // namespace
 
-WorkerState* Core::Impl::WorkerOfRoot(const std::string& root_uuid) {
-  for (auto& [id, worker] : workers_) {
+std::vector<CommandRow> FolderCommands() {
+  return {
+      Row<v1::PruneCheckpointsRequest>("prune_folders"),
+      Row<AgentFolders>("agent_folders"),
+  };
+}
+
+const WorkerState* CoreParts::WorkerOfRoot(const std::string& root_uuid) {
+  for (const auto& [id, worker] : workers_.all()) {
     if (!root_uuid.empty() && worker.connection != 0 && !Silent(worker) &&
         worker.worker().root_uuid() == root_uuid) {
       return &worker;
@@ -85,65 +88,34 @@ WorkerState* Core::Impl::WorkerOfRoot(const std::string& root_uuid) {
   return nullptr;
 }
 
-void Core::Impl::LookAtRoot(const std::string& root_uuid, absl::Duration after) {
-  if (root_uuid.empty()) {
-    return;
-  }
-  RootState& root = roots_[root_uuid];
-  root.due = std::min(root.due, std::max(Mono() + after, root.asked + kLookPause));
-}
-
-void Core::Impl::LookAtRootsOf(const JobState& job) {
+void CoreParts::LookAtRootsOf(const JobState& job) {
   for (const v1::RankRecord& rank : job.record.ranks()) {
-    LookAtRoot(workers_.at(rank.worker_id()).worker().root_uuid(), kAfterGang);
+    roots_.LookAt(workers_.at(rank.worker_id()).worker().root_uuid(), kAfterGang, Mono());
   }
 }
 
-void Core::Impl::AskForFolders() {
-  std::erase_if(roots_, [this](const auto& entry) {
-    const RootState& root = entry.second;
-    return root.connection == 0 && root.folders.empty() && Mono() >= root.due &&
-           WorkerOfRoot(entry.first) == nullptr;
-  });
-  for (auto& [uuid, root] : roots_) {
-    if (root.connection != 0) {
-      if (connections_.count(root.connection) == 0) {
-        root.connection = 0;
-        root.due = Mono();
-      } else if (Mono() - root.asked >= kAnswerTime) {
-        root.connection = 0;
-        root.due = Mono() + kLookEvery;
-      }
-    }
-    if (root.connection != 0 || Mono() < root.due) {
-      continue;
-    }
-    root.due = absl::InfiniteDuration();
-    const WorkerState* worker = WorkerOfRoot(uuid);
-    if (worker == nullptr) {
-      continue;  // the next one that dials in is asked
-    }
-    root.worker_id = worker->worker().worker_id();
-    root.connection = worker->connection;
-    root.request_id = ++folder_questions_;
-    root.asked = Mono();
+void CoreParts::AskForFolders() {
+  const auto worker_of = [this](const std::string& uuid) { return WorkerOfRoot(uuid); };
+  const auto is_open = [this](uint64_t id) { return workers_.OnConnection(id) != nullptr; };
+  for (const std::string& uuid : roots_.TakeDue(worker_of, is_open, Mono())) {
+    const WorkerState& worker = *WorkerOfRoot(uuid);
     v1::CoordinatorMessage message;
-    message.mutable_list_checkpoints()->set_request_id(root.request_id);
-    Send(*worker, std::move(message));
+    message.mutable_list_checkpoints()->set_request_id(roots_.Ask(uuid, worker, Mono()));
+    Send(worker, std::move(message));
   }
 }
 
-Core::Impl::Leftover Core::Impl::JudgeFolder(const v1::CheckpointFolder& folder) const {
+CoreParts::Leftover CoreParts::JudgeFolder(const v1::CheckpointFolder& folder) const {
   Leftover out;
-  const auto found = jobs_.find(folder.job_id());
-  if (found == jobs_.end()) {
+  const auto found = jobs_.all().find(folder.job_id());
+  if (found == jobs_.all().end()) {
     out.needed = false;
     out.reason = "no job here has this id: it was deleted, or is another coordinator's";
     return out;
   }
   const JobState& job = found->second;
   const v1::Job& view = job.job();
-  if (folder.epoch() == view.epoch() && !AllGone(job)) {
+  if (folder.epoch() == view.epoch() && !AllGone(job.record)) {
     return out;  // being written, or announced by a report that has not arrived
   }
   const auto& kept = job.record.checkpoints();
@@ -180,29 +152,24 @@ Core::Impl::Leftover Core::Impl::JudgeFolder(const v1::CheckpointFolder& folder)
   return out;
 }
 
-void Core::Impl::RemoveFolder(const WorkerState& worker, const v1::CheckpointFolder& folder) {
+void CoreParts::RemoveFolder(const WorkerState& worker, const v1::CheckpointFolder& folder) {
   Send(worker, DeleteMessage(folder.job_id(), PathOf(worker.worker(), folder),
                              folder.kind() == v1::CHECKPOINT_FOLDER_KIND_EMPTY_EPOCH));
 }
 
-void Core::Impl::On(const AgentFolders& command) {
-  const WorkerState* worker = OnConnection(command.connection_id);
+void CoreParts::On(const AgentFolders& command) {
+  const WorkerState* worker = workers_.OnConnection(command.connection_id);
   if (worker == nullptr) {
     return;
   }
-  const auto found = roots_.find(worker->worker().root_uuid());
-  if (found == roots_.end() || found->second.connection != command.connection_id ||
-      found->second.request_id != command.folders.request_id()) {
-    return;  // to a question that was given up
+  const std::string& uuid = worker->worker().root_uuid();
+  if (!roots_.TakeAnswer(uuid, command.connection_id, command.folders, now_)) {
+    return;
   }
-  RootState& root = found->second;
-  root.connection = 0;
-  root.list_time = now_.wall;
-  root.truncated = command.folders.truncated();
-  root.folders.clear();
+  std::vector<v1::CheckpointFolder> kept;
   bool removed = false;
   for (const v1::CheckpointFolder& folder : command.folders.folders()) {
-    if (static_cast<int>(root.folders.size()) >= kListedMax || !WellFormed(folder)) {
+    if (static_cast<int>(kept.size()) >= kListedMax || !WellFormed(folder)) {
       continue;
     }
     const Leftover judged = JudgeFolder(folder);
@@ -210,14 +177,16 @@ void Core::Impl::On(const AgentFolders& command) {
       RemoveFolder(*worker, folder);
       removed = true;
     } else {
-      root.folders.push_back(folder);
+      kept.push_back(folder);
     }
   }
-  LookAtRoot(worker->worker().root_uuid(),
-             root.truncated && removed ? absl::ZeroDuration() : kLookEvery);
+  roots_.Keep(uuid, std::move(kept));
+  // More of a long list shows when what could go has gone.
+  const bool more = command.folders.truncated() && removed;
+  roots_.LookAt(uuid, more ? absl::ZeroDuration() : kLookEvery, Mono());
 }
 
-std::vector<v1::JobFolder> Core::Impl::FoldersOf(const JobState& job) {
+std::vector<v1::JobFolder> CoreParts::FoldersOf(const JobState& job) {
   const std::string& id = job.job().job_id();
   std::map<std::string, std::string> paths;  // by root; as the newest record names it
   for (const v1::Checkpoint& checkpoint : job.record.checkpoints()) {
@@ -226,7 +195,7 @@ std::vector<v1::JobFolder> Core::Impl::FoldersOf(const JobState& job) {
                       end == std::string::npos ? checkpoint.path()
                                                : checkpoint.path().substr(0, end + 1 + id.size()));
   }
-  for (const auto& [uuid, root] : roots_) {
+  for (const auto& [uuid, root] : roots_.all()) {
     if (std::any_of(root.folders.begin(), root.folders.end(),
                     [&id](const auto& folder) { return folder.job_id() == id; })) {
       paths.try_emplace(uuid, "");
@@ -245,20 +214,20 @@ std::vector<v1::JobFolder> Core::Impl::FoldersOf(const JobState& job) {
   return folders;
 }
 
-void Core::Impl::PruneRoot(const v1::PruneCheckpointsRequest& request,
-                           const std::string& uuid,
-                           RootState& root,
-                           v1::PruneCheckpointsResponse& response) {
+void CoreParts::PruneRoot(const v1::PruneCheckpointsRequest& request,
+                          const std::string& uuid,
+                          const Root& root,
+                          v1::PruneCheckpointsResponse& response) {
   const WorkerState* worker = WorkerOfRoot(uuid);
-  const WorkerState* lister = FindWorker(root.worker_id);
+  const WorkerState* lister = workers_.Find(root.worker_id);
   std::set<std::string> emptied;  // unknown jobs of which something goes
   std::vector<v1::CheckpointFolder> rest;
-  for (v1::CheckpointFolder& folder : root.folders) {
+  for (const v1::CheckpointFolder& folder : root.folders) {
     const Leftover judged = JudgeFolder(folder);
     const bool asked_for = request.job_id().empty() || request.job_id() == folder.job_id();
     if (judged.needed || !asked_for || response.folders_size() >= kPrunedMax) {
       response.set_truncated(response.truncated() || (!judged.needed && asked_for));
-      rest.push_back(std::move(folder));
+      rest.push_back(folder);
       continue;
     }
     v1::PrunableFolder& out = *response.add_folders();
@@ -268,7 +237,7 @@ void Core::Impl::PruneRoot(const v1::PruneCheckpointsRequest& request,
     out.set_worker_id(seen_by == nullptr ? root.worker_id : seen_by->worker().worker_id());
     out.set_root_uuid(uuid);
     out.set_reason(judged.reason);
-    const bool unknown = Find(folder.job_id()) == nullptr;
+    const bool unknown = jobs_.Find(folder.job_id()) == nullptr;
     const absl::Duration age = now_.wall - FromProto(folder.change_time());
     if (worker == nullptr) {
       out.set_kept("no connected worker sees this root");
@@ -279,7 +248,7 @@ void Core::Impl::PruneRoot(const v1::PruneCheckpointsRequest& request,
     }
     *out.mutable_folder() = folder;
     if (request.dry_run() || !out.kept().empty()) {
-      rest.push_back(std::move(folder));
+      rest.push_back(folder);
       continue;
     }
     RemoveFolder(*worker, folder);
@@ -287,15 +256,14 @@ void Core::Impl::PruneRoot(const v1::PruneCheckpointsRequest& request,
       emptied.insert(folder.job_id());
     }
   }
-  root.folders = std::move(rest);
+  roots_.Keep(uuid, std::move(rest));
   for (const std::string& id : emptied) {
     const std::string path = absl::StrCat(worker->worker().checkpoint_root(), "/", id);
     Send(*worker, DeleteMessage(id, path, /*only_if_empty=*/true));
   }
 }
 
-void Core::Impl::On(const PruneFolders& command) {
-  const v1::PruneCheckpointsRequest& request = command.request;
+void CoreParts::On(const v1::PruneCheckpointsRequest& request) {
   if (request.min_age_seconds() < 0) {
     ReplyError(MakeError(absl::StatusCode::kInvalidArgument, "OUT_OF_RANGE",
                          absl::StrCat("min_age_seconds is ", request.min_age_seconds(),
@@ -303,11 +271,11 @@ void Core::Impl::On(const PruneFolders& command) {
     return;
   }
   v1::PruneCheckpointsResponse response;
-  for (auto& [uuid, root] : roots_) {
+  for (const auto& [uuid, root] : roots_.all()) {
     const WorkerState* worker = WorkerOfRoot(uuid);
     if (request.dry_run() && worker != nullptr &&
         (!root.list_time.has_value() || now_.wall - *root.list_time > kFresh)) {
-      root.due = Mono();
+      roots_.LookNow(uuid, Mono());
     }
     if (!root.worker_id.empty()) {
       PruneRoot(request, uuid, root, response);

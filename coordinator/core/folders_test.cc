@@ -2,8 +2,8 @@
 #include <utility>
 
 #include "coordinator/core/core.h"
-#include "coordinator/core/harness.h"
 #include "gmock/gmock.h"
+#include "tests/support/coordinator/core_harness.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -66,10 +66,10 @@ class FoldersTest : public ::testing::Test {
     return paths;
   }
   Effects Prune(bool dry_run, int64_t min_age = 0, const std::string& job = "") {
-    PruneFolders command;
-    command.request.set_dry_run(dry_run);
-    command.request.set_min_age_seconds(min_age);
-    command.request.set_job_id(job);
+    v1::PruneCheckpointsRequest command;
+    command.set_dry_run(dry_run);
+    command.set_min_age_seconds(min_age);
+    command.set_job_id(job);
     return h_.Do(command);
   }
   // Epoch 1 wrote 10 and 20, of which 20's announcement was lost with its trainer; epoch 2 runs and
@@ -221,8 +221,8 @@ TEST_F(FoldersTest, Delete_KeepsFoldersAndSaysWhere) {
   TwoEpochs();
   h_.Cancel("job", true);
   h_.Exit("job", 0, v1::EXIT_REASON_KILLED);
-  DeleteJob command;
-  command.request.set_job_id("job");
+  v1::DeleteJobRequest command;
+  command.set_job_id("job");
   const Effects effects = h_.Do(command);
   ASSERT_EQ(effects.reply->deleted->folders_size(), 1);
   EXPECT_EQ(effects.reply->deleted->folders(0).path(), "/ck/job");
@@ -236,9 +236,9 @@ TEST_F(FoldersTest, DeleteWithCheckpoints_RemovesThemThroughOneWorkerOfEachRoot)
   TwoEpochs();
   h_.Cancel("job", true);
   h_.Exit("job", 0, v1::EXIT_REASON_KILLED);
-  DeleteJob command;
-  command.request.set_job_id("job");
-  command.request.set_checkpoints(true);
+  v1::DeleteJobRequest command;
+  command.set_job_id("job");
+  command.set_checkpoints(true);
   const Effects effects = h_.Do(command);
   EXPECT_THAT(Removals(effects), ElementsAre("/ck/job"));
   EXPECT_TRUE(effects.reply->deleted->folders(0).removing());
@@ -249,9 +249,9 @@ TEST_F(FoldersTest, DeleteWithCheckpoints_NobodySeesTheRoot_SaysSo) {
   h_.Cancel("job", true);
   h_.Exit("job", 0, v1::EXIT_REASON_KILLED);
   h_.Disconnect("a");
-  DeleteJob command;
-  command.request.set_job_id("job");
-  command.request.set_checkpoints(true);
+  v1::DeleteJobRequest command;
+  command.set_job_id("job");
+  command.set_checkpoints(true);
   const Effects effects = h_.Do(command);
   ASSERT_EQ(effects.reply->deleted->folders_size(), 1);
   EXPECT_EQ(effects.reply->deleted->folders(0).path(), "/ck/job");

@@ -1,8 +1,8 @@
 // Lost workers told from a coordinator that is cut off, and workers that do not come back after a
 // restart.
 #include "coordinator/core/core.h"
-#include "coordinator/core/harness.h"
 #include "gmock/gmock.h"
+#include "tests/support/coordinator/core_harness.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -44,9 +44,9 @@ class IsolationTest : public ::testing::Test {
     }
   }
   Reply Declare(const Names& names) {
-    DeclareLost command;
+    v1::DeclareLostRequest command;
     for (const std::string& name : names) {
-      command.request.add_worker_ids(name);
+      command.add_worker_ids(name);
     }
     return *h_.Do(command).reply;
   }
@@ -57,6 +57,27 @@ class IsolationTest : public ::testing::Test {
 
   Harness h_;
 };
+
+// After a restart nobody can dial in for longer than the grace. Then two of three do, get a job,
+// and the network goes again before the third one is back.
+TEST_F(IsolationTest, NetworkComesLateAndGoesAgain_IsTakenForALostNetwork) {
+  ConnectAll({"x1", "y1", "z1"});
+  h_.Restart();
+  h_.Pass(absl::Seconds(40));
+  ConnectAll({"x1", "y1"});
+  h_.Create(2);
+  h_.Tick();
+  h_.Step("job", 1);
+  ASSERT_EQ(h_.State("job"), v1::JOB_STATE_RUNNING);
+  h_.Pass(absl::Seconds(10));
+  EXPECT_TRUE(h_.core->isolated());
+  EXPECT_EQ(h_.State("job"), v1::JOB_STATE_RUNNING);
+  h_.Beat("x1");
+  h_.Beat("y1");
+  h_.Pass(absl::Seconds(10), {"x1", "y1"});
+  EXPECT_FALSE(h_.core->isolated());
+  EXPECT_EQ(h_.Job("job").epoch(), 1);
+}
 
 TEST_F(IsolationTest, NobodyAnswers_IsTakenForALostNetwork) {
   Begin({"x1", "x2", "y1", "y2"}, {"z1"});

@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/errors.h"
-#include "coordinator/core/impl.h"
+#include "coordinator/core/parts.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -16,13 +16,13 @@ constexpr absl::Duration kCheckpointFresh = absl::Seconds(10);
 
 }  // namespace
 
-bool Core::Impl::Usable(const WorkerState& worker) const {
+bool CoreParts::Usable(const WorkerState& worker) const {
   const v1::Worker& view = worker.worker();
   return worker.connection != 0 && !worker.Unhealthy() && !view.cordoned() && !view.draining() &&
          !Silent(worker);
 }
 
-void Core::Impl::AddJobView(const JobState& job, ClusterView& view) const {
+void CoreParts::AddJobView(const JobState& job, ClusterView& view) const {
   JobView out;
   out.job_id = job.job().job_id();
   out.spec = &job.job().spec();
@@ -31,7 +31,7 @@ void Core::Impl::AddJobView(const JobState& job, ClusterView& view) const {
     out.root_uuid = job.job().checkpoint().root_uuid();
     out.checkpoint_step = job.job().checkpoint().step();
   }
-  if (job.state() == v1::JOB_STATE_QUEUED || ReadyToRestart(job)) {
+  if (job.state() == v1::JOB_STATE_QUEUED || ReadyToRestart(job.record)) {
     out.phase = JobPhase::kWaiting;
     view.jobs.push_back(std::move(out));
     return;
@@ -40,7 +40,7 @@ void Core::Impl::AddJobView(const JobState& job, ClusterView& view) const {
       job.state() == v1::JOB_STATE_RUNNING || job.state() == v1::JOB_STATE_STARTING;
   out.phase = running && !job.record.has_stop() ? JobPhase::kRunning : JobPhase::kStopping;
   out.workers.assign(job.job().workers().begin(), job.job().workers().end());
-  out.started = job.gang_start;
+  out.started = gangs_.of(job.job().job_id()).started();
   const v1::CheckpointSpec& spec = job.job().spec().checkpoint();
   out.at_checkpoint = (spec.has_every_steps() && spec.every_steps() == 0) ||
                       Mono() - job.checkpoint_time < kCheckpointFresh;
@@ -52,11 +52,11 @@ void Core::Impl::AddJobView(const JobState& job, ClusterView& view) const {
   view.jobs.push_back(std::move(out));
 }
 
-ClusterView Core::Impl::View() const {
+ClusterView CoreParts::View() const {
   ClusterView view;
   view.resize_interval = options_.resize_interval;
   view.resize_settle = options_.resize_settle;
-  for (const auto& [id, worker] : workers_) {
+  for (const auto& [id, worker] : workers_.all()) {
     WorkerView out;
     out.worker = &worker.worker();
     out.usable = Usable(worker);
@@ -70,31 +70,31 @@ ClusterView Core::Impl::View() const {
     out.idle_since = worker.idle_since;
     view.workers.push_back(std::move(out));
   }
-  const bool isolated = Mono() < isolated_until_;
-  for (const std::string& id : active_) {
+  const bool isolated = liveness_.HoldsLosses(Mono());
+  for (const std::string& id : jobs_.active()) {
     const JobState& job = jobs_.at(id);
     const auto& ranks = job.record.ranks();
-    const bool held = isolated && ReadyToRestart(job) &&
+    const bool held = isolated && ReadyToRestart(job.record) &&
                       std::any_of(ranks.begin(), ranks.end(),
                                   [](const v1::RankRecord& rank) { return rank.lost(); });
     if (!held) {
       AddJobView(job, view);
     }
   }
-  for (const std::string& id : waiting_) {
+  for (const std::string& id : jobs_.waiting()) {
     AddJobView(jobs_.at(id), view);
   }
   return view;
 }
 
-void Core::Impl::Schedule() {
+void CoreParts::Schedule() {
   if (Mono() - start_time_ < kSettleAfterStart) {
-    const bool all_back = std::all_of(workers_.begin(), workers_.end(), [](const auto& entry) {
-      return entry.second.connection != 0;
-    });
+    const bool all_back =
+        std::all_of(workers_.all().begin(), workers_.all().end(),
+                    [](const auto& entry) { return entry.second.connection != 0; });
     if (!all_back) {
-      next_plan_ = start_time_ + kSettleAfterStart;
-      for (const std::string& id : waiting_) {
+      plan_.PlanAt(start_time_ + kSettleAfterStart);
+      for (const std::string& id : jobs_.waiting()) {
         Wait({id, "reattaching", "the coordinator has just started and waits for its workers"});
       }
       return;
@@ -102,7 +102,7 @@ void Core::Impl::Schedule() {
   }
   const Decisions decisions = Plan(View(), Mono());
   for (const RequeueDecision& requeue : decisions.requeues) {
-    Stop(*Find(requeue.job_id), v1::JOB_STATE_REQUEUEING, v1::CONTROL_BIT_STOP, "scheduler",
+    Stop(*jobs_.Edit(requeue.job_id), v1::JOB_STATE_REQUEUEING, v1::CONTROL_BIT_STOP, "scheduler",
          requeue.reason_code, requeue.reason, false);
   }
   for (const StartDecision& start : decisions.starts) {
@@ -112,12 +112,12 @@ void Core::Impl::Schedule() {
     Wait(wait);
   }
   if (decisions.starts.empty() && decisions.requeues.empty()) {
-    plan_due_ = false;  // moving jobs to the queue changes nothing that a second plan would see
+    plan_.Forget();  // moving jobs to the queue changes nothing that a second plan would see
   }
 }
 
-void Core::Impl::Start(const StartDecision& decision) {
-  JobState& job = *Find(decision.job_id);
+void CoreParts::Start(const StartDecision& decision) {
+  JobState& job = *jobs_.Edit(decision.job_id);
   if (job.record.paths_checked() || job.state() != v1::JOB_STATE_QUEUED) {
     StartGang(job, decision.workers);
     return;
@@ -127,13 +127,13 @@ void Core::Impl::Start(const StartDecision& decision) {
   if (Mono() >= job.inspect_until) {
     job.inspect_until = Mono() + kInspectTimeout;
     effects_.inspections.push_back({decision.job_id, job.job().etag(),
-                                    FindWorker(inspector)->connection, inspector,
+                                    workers_.Find(inspector)->connection, inspector,
                                     job.job().spec()});
   }
 }
 
-void Core::Impl::Wait(const WaitDecision& decision) {
-  JobState& job = *Find(decision.job_id);
+void CoreParts::Wait(const WaitDecision& decision) {
+  JobState& job = *jobs_.Edit(decision.job_id);
   if (job.state() == v1::JOB_STATE_RECOVERING) {
     Transition(job, v1::JOB_STATE_QUEUED, "scheduler", decision.reason_code, decision.reason);
     return;
@@ -142,7 +142,7 @@ void Core::Impl::Wait(const WaitDecision& decision) {
   if (view.reason() != decision.reason || view.reason_code() != decision.reason_code) {
     view.set_reason_code(decision.reason_code);
     view.set_reason(decision.reason);
-    MarkJob(job, false);
+    jobs_.Mark(job, false);
   }
 }
 

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/clip_text.h"
 #include "coordinator/core/errors.h"
-#include "coordinator/core/impl.h"
+#include "coordinator/core/parts.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -14,12 +14,17 @@ namespace {
 constexpr int64_t kCursorMax = int64_t{1} << 62;
 // Of a log line; longer ones are cut.
 constexpr size_t kLineBytesMax = 64 << 10;
-// Tasks that a stream may be told to forget; one that reports more of them makes them up.
-constexpr size_t kForgottenMax = 4096;
 
 }  // namespace
 
-int Core::Impl::RankOf(const JobState& job, int64_t epoch, const WorkerState& worker) const {
+std::vector<CommandRow> ReportCommands() {
+  return {
+      Row<AgentReport>("agent_report"),
+      Row<AgentKvWait>("agent_kv_wait"),
+  };
+}
+
+int CoreParts::RankOf(const JobState& job, int64_t epoch, const WorkerState& worker) const {
   if (epoch != job.job().epoch()) {
     return -1;
   }
@@ -33,7 +38,7 @@ int Core::Impl::RankOf(const JobState& job, int64_t epoch, const WorkerState& wo
   return -1;
 }
 
-void Core::Impl::Ack(
+void CoreParts::Ack(
     const WorkerState& worker, const std::string& job_id, int64_t epoch, int rank, int64_t seq) {
   v1::CoordinatorMessage message;
   v1::ReportAck& ack = *message.mutable_ack();
@@ -44,14 +49,14 @@ void Core::Impl::Ack(
   Send(worker, std::move(message));
 }
 
-void Core::Impl::On(const AgentReport& command) {
-  WorkerState* worker = OnConnection(command.connection_id);
+void CoreParts::On(const AgentReport& command) {
+  const WorkerState* worker = workers_.OnConnection(command.connection_id);
   if (worker == nullptr) {
     return;
   }
-  Heard(*worker);
+  workers_.Heard(*worker, now_);
   const v1::TaskReport& report = command.report;
-  JobState* job = Find(report.job_id());
+  JobState* job = jobs_.Edit(report.job_id());
   const int rank = job == nullptr ? -1 : RankOf(*job, report.epoch(), *worker);
   if (rank < 0 || job->record.ranks(rank).lost()) {
     StaleReport(*worker, report);
@@ -71,7 +76,7 @@ void Core::Impl::On(const AgentReport& command) {
     }
     record.set_applied_seq(report.seq());
     record.set_confirmed(true);
-    MarkJob(*job, true);
+    jobs_.Mark(*job, true);
     if (!record.gone()) {
       ApplyReport(*worker, *job, rank, report);
     }
@@ -80,13 +85,13 @@ void Core::Impl::On(const AgentReport& command) {
       job->record.ranks(rank).applied_seq());
 }
 
-int64_t Core::Impl::LastStep(const JobState& job) {
+int64_t CoreParts::LastStep(const JobState& job) {
   // A resume may have set train.steps below what is done.
   return std::max(
       {job.job().spec().train().steps(), job.job().step(), job.job().checkpoint().step()});
 }
 
-absl::Status Core::Impl::CheckReport(const JobState& job, const v1::TaskReport& report) const {
+absl::Status CoreParts::CheckReport(const JobState& job, const v1::TaskReport& report) const {
   const int64_t last = LastStep(job);
   if (report.has_step() && (report.step().step() < 1 || report.step().step() > last)) {
     return FieldError("report.step.step", report.step().step(), last);
@@ -101,38 +106,38 @@ absl::Status Core::Impl::CheckReport(const JobState& job, const v1::TaskReport& 
   return absl::OkStatus();
 }
 
-void Core::Impl::StaleReport(WorkerState& worker, const v1::TaskReport& report) {
+void CoreParts::StaleReport(const WorkerState& worker, const v1::TaskReport& report) {
   const TaskKey key{report.job_id(), report.epoch()};
   Ack(worker, report.job_id(), report.epoch(), report.rank(), report.seq());
   const bool foreign = worker.foreign.count(key) > 0;
   if (foreign && report.has_exit()) {
-    worker.foreign.erase(key);
-    worker.idle_since = Mono();
-    if (report.exit().clean()) {
-      worker.record.clear_unhealthy();  // a kill that took too long has come to its end
-    } else {
-      worker.record.set_unhealthy(report.exit().unclean_reason().empty()
-                                      ? "a task could not be proven gone"
-                                      : report.exit().unclean_reason());
-    }
-    MarkWorker(worker, true);
-    plan_due_ = true;
-  } else if (!foreign && worker.forgotten.size() >= kForgottenMax) {
-    Close(worker, MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_TASKS",
-                            absl::StrCat("reports of more than ", kForgottenMax,
-                                         " tasks that are not known here; connect again")));
-  } else if (!foreign && worker.forgotten.insert(key).second) {
-    v1::CoordinatorMessage message;
-    message.mutable_forget()->set_job_id(report.job_id());
-    message.mutable_forget()->set_epoch(report.epoch());
-    Send(worker, std::move(message));
+    workers_.FencedTaskEnded(worker, key, report.exit(), Mono());
+    return;
   }
+  if (foreign) {
+    return;  // until its exit
+  }
+  switch (workers_.ForgetTask(worker, key)) {
+    case Workers::Forgetting::kTold:
+      return;
+    case Workers::Forgetting::kTooMany:
+      Close(worker, MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_TASKS",
+                              absl::StrCat("reports of more than ", Workers::kForgottenMax,
+                                           " tasks that are not known here; connect again")));
+      return;
+    case Workers::Forgetting::kTell:
+      break;
+  }
+  v1::CoordinatorMessage message;
+  message.mutable_forget()->set_job_id(report.job_id());
+  message.mutable_forget()->set_epoch(report.epoch());
+  Send(worker, std::move(message));
 }
 
-void Core::Impl::ApplyReport(WorkerState& worker,
-                             JobState& job,
-                             int rank,
-                             const v1::TaskReport& report) {
+void CoreParts::ApplyReport(const WorkerState& worker,
+                            JobState& job,
+                            int rank,
+                            const v1::TaskReport& report) {
   switch (report.report_case()) {
     case v1::TaskReport::kRunInfo:
       return ApplyRunInfo(job, rank, report.run_info());
@@ -155,7 +160,7 @@ void Core::Impl::ApplyReport(WorkerState& worker,
   }
 }
 
-void Core::Impl::AppendHistory(JobState& job, v1::MetricRecord record) {
+void CoreParts::AppendHistory(JobState& job, v1::MetricRecord record) {
   if (job.record.history_cursor() >= kCursorMax) {
     return;  // of a damaged store: there is no number left for it
   }
@@ -164,12 +169,12 @@ void Core::Impl::AppendHistory(JobState& job, v1::MetricRecord record) {
   effects_.history.push_back({job.job().job_id(), std::move(record)});
 }
 
-void Core::Impl::OpenEpoch(JobState& job, int64_t start_step) {
+void CoreParts::OpenEpoch(JobState& job, int64_t start_step) {
   if (job.record.epoch_opened()) {
     return;
   }
   job.record.set_epoch_opened(true);
-  job.energy_seen.clear();
+  gangs_.of(job.job().job_id()).ForgetEnergy();
   EnergyOfOtherRanks(job);
   v1::Job& view = job.job();
   const int64_t expected = view.checkpoint().step();
@@ -186,36 +191,32 @@ void Core::Impl::OpenEpoch(JobState& job, int64_t start_step) {
   view.set_step(start_step);
 }
 
-double Core::Impl::EnergyOfOtherRanks(JobState& job) {
+double CoreParts::EnergyOfOtherRanks(JobState& job) {
+  Gang& gang = gangs_.of(job.job().job_id());
   double joules = 0.0;
   for (int rank = 1; rank < job.record.ranks_size(); ++rank) {
-    const WorkerState* worker = FindWorker(job.record.ranks(rank).worker_id());
+    const WorkerState* worker = workers_.Find(job.record.ranks(rank).worker_id());
     const double counter =
         worker == nullptr ? 0.0 : worker->worker().device_status().energy_joules();
-    if (counter <= 0.0) {
-      continue;
-    }
-    const auto [seen, first] = job.energy_seen.try_emplace(rank, counter);
-    joules += first ? 0.0 : std::max(0.0, counter - seen->second);
-    seen->second = counter;
+    joules += gang.EnergySince(rank, counter);
   }
   return joules;
 }
 
-void Core::Impl::ApplyRunInfo(JobState& job, int rank, const v1::RunInfo& info) {
+void CoreParts::ApplyRunInfo(JobState& job, int rank, const v1::RunInfo& info) {
   if (rank == 0) {
     OpenEpoch(job, info.start_step());
     *job.job().mutable_run_info() = info;
   }
 }
 
-void Core::Impl::ApplyStep(JobState& job, int rank, const v1::StepReport& step) {
+void CoreParts::ApplyStep(JobState& job, int rank, const v1::StepReport& step) {
   if (rank != 0) {
     return;
   }
   OpenEpoch(job, step.step() - 1);
   v1::Job& view = job.job();
-  Progress(job, step.step());
+  gangs_.of(view.job_id()).Progress(step.step(), Mono());
   if (step.step() <= view.step()) {
     return;  // the history has it
   }
@@ -237,13 +238,12 @@ void Core::Impl::ApplyStep(JobState& job, int rank, const v1::StepReport& step) 
                absl::StrCat("running since step ", step.step()));
     NoteRecovered(job, step.step());
   } else if (job.state() == v1::JOB_STATE_RUNNING) {
-    view.set_running_seconds(job.record.running_base() +
-                             absl::ToDoubleSeconds(Mono() - job.running_since));
+    view.set_running_seconds(Jobs::RunningSeconds(job, Mono()));
   }
   NoteDecisions(job, step.decisions());
 }
 
-void Core::Impl::NoteDecisions(
+void CoreParts::NoteDecisions(
     JobState& job, const google::protobuf::RepeatedPtrField<v1::GuardDecision>& decisions) {
   for (const v1::GuardDecision& decision : decisions) {
     *job.job().mutable_last_decision() = decision;
@@ -251,7 +251,7 @@ void Core::Impl::NoteDecisions(
   }
 }
 
-void Core::Impl::ApplyTrial(JobState& job, int rank, const v1::PrecisionTrial& trial) {
+void CoreParts::ApplyTrial(JobState& job, int rank, const v1::PrecisionTrial& trial) {
   if (rank != 0) {
     return;
   }
@@ -259,7 +259,7 @@ void Core::Impl::ApplyTrial(JobState& job, int rank, const v1::PrecisionTrial& t
   Note(job, "precision", "trainer", trial.text());
 }
 
-void Core::Impl::ApplyLogs(JobState& job, int rank, const v1::LogBatch& logs) {
+void CoreParts::ApplyLogs(JobState& job, int rank, const v1::LogBatch& logs) {
   LogAppend append;
   append.job_id = job.job().job_id();
   if (!job.log_rate.has_value()) {
@@ -291,10 +291,10 @@ void Core::Impl::ApplyLogs(JobState& job, int rank, const v1::LogBatch& logs) {
   effects_.logs.push_back(std::move(append));
 }
 
-void Core::Impl::ApplyCheckpoint(WorkerState& worker,
-                                 JobState& job,
-                                 int rank,
-                                 const v1::CheckpointAnnouncement& announcement) {
+void CoreParts::ApplyCheckpoint(const WorkerState& worker,
+                                JobState& job,
+                                int rank,
+                                const v1::CheckpointAnnouncement& announcement) {
   if (rank != 0) {
     return;
   }
@@ -328,18 +328,61 @@ void Core::Impl::ApplyCheckpoint(WorkerState& worker,
   view.set_restarts(0);
   job.checkpoint_time = Mono();
   effects_.checkpoint_writes.push_back({view.job_id(), announcement.seconds()});
-  ForgetCheckpointKeys(job, announcement.step());
-  Progress(job, announcement.step());
+  rendezvous_.ForgetCheckpoints(view.job_id(), view.epoch(), announcement.step(), effects_);
+  gangs_.of(view.job_id()).Progress(announcement.step(), Mono());
   PruneCheckpoints(job);
   Note(job, "checkpoint", "trainer",
        absl::StrCat("checkpoint of step ", announcement.step(), " in ", announcement.path()));
-  plan_due_ = plan_due_ || view.workers_size() < view.spec().resources().workers();
+  if (view.workers_size() < view.spec().resources().workers()) {
+    plan_.Ask();  // it may grow right after a checkpoint
+  }
+}
+
+void CoreParts::ApplyKvPut(JobState& job, int rank, const v1::KvPut& put) {
+  Rendezvous::PutResult result =
+      rendezvous_.Put(job.job().job_id(), job.job().epoch(), rank, put, effects_);
+  if (!result.refused.empty()) {
+    Note(job, "warning", "coordinator", result.refused);
+  }
+  for (Rendezvous::Answer& answer : result.answers) {
+    AnswerKv(job, answer.rank, std::move(answer.value));
+  }
+}
+
+void CoreParts::On(const AgentKvWait& command) {
+  const WorkerState* worker = workers_.OnConnection(command.connection_id);
+  if (worker == nullptr) {
+    return;
+  }
+  workers_.Heard(*worker, now_);
+  JobState* job = jobs_.Edit(command.wait.job_id());
+  const int rank = job == nullptr ? -1 : RankOf(*job, command.wait.epoch(), *worker);
+  if (rank < 0 || job->record.ranks(rank).gone()) {
+    return;
+  }
+  if (auto value = rendezvous_.Wait(job->job().job_id(), rank, command.wait.key())) {
+    AnswerKv(*job, rank, *std::move(value));
+  }
+}
+
+void CoreParts::AnswerKv(const JobState& job, int rank, v1::KvValue value) {
+  const v1::RankRecord& record = job.record.ranks(rank);
+  const WorkerState* worker = workers_.Find(record.worker_id());
+  if (worker == nullptr || worker->worker().incarnation() != record.incarnation()) {
+    return;
+  }
+  v1::CoordinatorMessage message;
+  message.mutable_kv_value()->set_job_id(job.job().job_id());
+  message.mutable_kv_value()->set_epoch(job.job().epoch());
+  message.mutable_kv_value()->set_rank(rank);
+  *message.mutable_kv_value()->mutable_value() = std::move(value);
+  Send(*worker, std::move(message));
 }
 
 // keep_last over all epochs. The coordinator thins out, not the trainer: only here is it known that
 // a newer one is recorded, and a folder whose successor's announcement was lost is what the job
 // will resume from.
-void Core::Impl::PruneCheckpoints(JobState& job) {
+void CoreParts::PruneCheckpoints(JobState& job) {
   const v1::CheckpointSpec& spec = job.job().spec().checkpoint();
   const int keep = spec.has_keep_last() ? std::max(1, spec.keep_last()) : 3;
   auto& kept = *job.record.mutable_checkpoints();
@@ -349,7 +392,7 @@ void Core::Impl::PruneCheckpoints(JobState& job) {
   }
 }
 
-void Core::Impl::ApplyDying(JobState& job, int rank, const v1::TaskDying& dying) {
+void CoreParts::ApplyDying(JobState& job, int rank, const v1::TaskDying& dying) {
   v1::RankRecord& record = *job.record.mutable_ranks(rank);
   if (record.has_dying() || job.record.stop().kill()) {
     return;  // they are all being killed already
@@ -359,7 +402,10 @@ void Core::Impl::ApplyDying(JobState& job, int rank, const v1::TaskDying& dying)
   Settle(job);
 }
 
-void Core::Impl::ApplyExit(WorkerState& worker, JobState& job, int rank, const v1::TaskExit& exit) {
+void CoreParts::ApplyExit(const WorkerState& worker,
+                          JobState& job,
+                          int rank,
+                          const v1::TaskExit& exit) {
   v1::RankRecord& record = *job.record.mutable_ranks(rank);
   *record.mutable_exit() = exit;
   record.set_gone(true);
@@ -377,9 +423,8 @@ void Core::Impl::ApplyExit(WorkerState& worker, JobState& job, int rank, const v
                            reason == v1::EXIT_REASON_COMM ||
                            reason == v1::EXIT_REASON_UNSPECIFIED));
   if (!exit.clean()) {
-    worker.record.set_unhealthy(exit.unclean_reason().empty() ? "a task could not be proven gone"
-                                                              : exit.unclean_reason());
-    MarkWorker(worker, true);
+    workers_.MarkUnhealthy(worker, exit.unclean_reason().empty() ? "a task could not be proven gone"
+                                                                 : exit.unclean_reason());
     Note(job, "warning", absl::StrCat("worker:", worker.worker().worker_id()),
          absl::StrCat("unhealthy: ", worker.record.unhealthy()));
   }

@@ -1,6 +1,6 @@
 // A gang's start is bounded, whatever its ranks wait for.
-#include "coordinator/core/harness.h"
 #include "gmock/gmock.h"
+#include "tests/support/coordinator/core_harness.h"
 
 namespace hearth::coordinator {
 namespace {

@@ -23,7 +23,8 @@ using Json = nlohmann::ordered_json;
 constexpr absl::string_view kRoot = "/api/v1/";
 
 metrics::HttpResponse Answer(int status, const Json& body) {
-  // Names and reasons come from users and workers: whatever is no UTF-8 is replaced, not thrown.
+  // Names and reasons come from users and workers: bytes that are not UTF-8 are replaced; without
+  // that the JSON library would throw.
   return {status,
           "application/json",
           body.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n",
@@ -52,7 +53,7 @@ Json Number(double value) {
   return std::isfinite(value) ? Json(value) : Json();
 }
 
-// Of what is 0 where it was not measured, or is not known yet.
+// For numbers that are 0 when they were not measured or are not known yet.
 Json Measured(double value) {
   return value == 0.0 ? Json() : Number(value);
 }
@@ -213,37 +214,22 @@ metrics::HttpResponse Metrics(CurveCache& curves,
                  absl::StrCat("job ", job_id, ": ", sampled.status().message()));
   }
   Json columns = Json::object();
-  const auto add = [&](const char* name, const auto& value_of) {
+  const auto add = [&](const std::string& name, const auto& value_of) {
     Json& column = columns[name] = Json::array();
     for (const CurvePoint& point : sampled->points) {
       column.push_back(value_of(point));
     }
   };
-  const auto add_double = [&](const char* name, double CurvePoint::*field) {
-    add(name, [field](const CurvePoint& point) { return Number(point.*field); });
-  };
-  const auto add_mean = [&](const char* name, MeanOfMeasured CurvePoint::*field) {
-    add(name, [field](const CurvePoint& point) {
-      return (point.*field).count == 0 ? Json() : Number((point.*field).mean);
-    });
-  };
   add("first_step", [](const CurvePoint& point) { return Json(point.first_step); });
   add("step", [](const CurvePoint& point) { return Json(point.last_step); });
   add("steps", [](const CurvePoint& point) { return Json(point.count); });
   add("epoch", [](const CurvePoint& point) { return Json(point.epoch); });
-  add("validation_loss", [](const CurvePoint& point) {
-    return point.has_validation ? Number(point.validation_loss) : Json();
-  });
-  add_double("time", &CurvePoint::time);
-  add_double("loss", &CurvePoint::loss);
-  add_double("grad_norm", &CurvePoint::grad_norm);
-  add_double("learning_rate", &CurvePoint::learning_rate);
-  add_double("tokens", &CurvePoint::tokens);
-  add_double("tokens_per_second", &CurvePoint::tokens_per_second);
-  add_double("step_seconds", &CurvePoint::step_seconds);
-  add("memory_bytes", [](const CurvePoint& point) { return Measured(point.memory_bytes); });
-  add_mean("mfu", &CurvePoint::mfu);
-  add_mean("power_watts", &CurvePoint::power_watts);
+  for (size_t i = 0; i < CurveRows().size(); ++i) {
+    add(CurveRows()[i]->field(), [i](const CurvePoint& point) {
+      const CurveNumber& number = point.numbers[i];
+      return number.count == 0 ? Json() : Number(number.value);
+    });
+  }
   return Answer(200, {{"job_id", job_id},
                       {"rewinds", sampled->rewinds},
                       {"complete", sampled->complete},

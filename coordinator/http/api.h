@@ -1,11 +1,13 @@
-// What the built-in page reads: jobs, a job's curve and events, workers, as JSON. Read-only, of
-// bounded size, out of the view and the history alone.
+// What the built-in page reads, as JSON: jobs, a job's curve and events, workers. Read-only, of
+// bounded size, made from the view and the history only.
 //
-//   /api/v1/jobs                      newest 100, in short
-//   /api/v1/jobs/ID                   the same of one job, and under "job" what `jobctl get -o
-//   json` prints /api/v1/jobs/ID/metrics           ?since_step=N&points=K (1..1000): columns of
-//   equal length /api/v1/jobs/ID/events            newest 200 /api/v1/workers                   at
-//   most 1000, by name
+// clang-format off
+//   /api/v1/jobs              summaries of the newest 100
+//   /api/v1/jobs/ID           the same for one job, and under "job" what `jobctl get -o json` prints
+//   /api/v1/jobs/ID/metrics   ?since_step=N&points=K (1..1000): columns of equal length
+//   /api/v1/jobs/ID/events    the newest 200
+//   /api/v1/workers           at most 1000, by name
+// clang-format on
 //
 // Errors are {"error": {"code": 404, "message": ".."}}.
 #pragma once
@@ -29,7 +31,7 @@ metrics::HttpResponse ServeApi(const View& view,
                                CurveCache& curves,
                                const metrics::HttpRequest& request);
 
-// The page itself, "/", "/app.js" and "/style.css", and "/runbook", out of the program's own text.
+// The page itself ("/", "/app.js", "/style.css") and "/runbook", from files built into the program.
 std::map<std::string, metrics::HttpHandler> PageHandlers();
 
 }  // namespace hearth::coordinator

@@ -1,6 +1,7 @@
 #include "coordinator/http/curve.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,13 +14,19 @@ namespace {
 constexpr int64_t kReadBytes = 256 << 10;      // at a time
 constexpr int64_t kMaxBytesPerGet = 32 << 20;  // about 200,000 steps, a fraction of a second
 
-double Mean(double a, int64_t a_count, double b, int64_t b_count) {
-  return a + (b - a) * static_cast<double>(b_count) / static_cast<double>(a_count + b_count);
-}
-
-// Reports say 0 for what was not measured.
-MeanOfMeasured Measured(double value) {
-  return value == 0.0 ? MeanOfMeasured{} : MeanOfMeasured{.mean = value, .count = 1};
+void AppendNumber(v1::Metric::Curve curve, const CurveNumber& next, CurveNumber& number) {
+  if (next.count == 0) {
+    return;
+  }
+  if (number.count == 0 || curve == v1::Metric::LAST) {
+    number.value = next.value;
+  } else if (curve == v1::Metric::LARGEST) {
+    number.value = std::max(number.value, next.value);
+  } else {
+    number.value += (next.value - number.value) * static_cast<double>(next.count) /
+                    static_cast<double>(number.count + next.count);
+  }
+  number.count += next.count;
 }
 
 CurvePoint MakePoint(int64_t cursor, const v1::StepReport& step) {
@@ -28,48 +35,35 @@ CurvePoint MakePoint(int64_t cursor, const v1::StepReport& step) {
   point.first_step = point.last_step = step.step();
   point.count = 1;
   point.epoch = step.epoch();
-  point.time = static_cast<double>(step.time().seconds()) + step.time().nanos() * 1e-9;
-  point.loss = step.loss();
-  point.has_validation = step.has_validation_loss();
-  point.validation_loss = step.validation_loss();
-  point.grad_norm = step.grad_norm();
-  point.learning_rate = step.learning_rate();
-  point.tokens = static_cast<double>(step.tokens());
-  point.tokens_per_second = step.tokens_per_second();
-  point.step_seconds = step.step_seconds();
-  point.mfu = Measured(step.mfu());
-  point.memory_bytes = static_cast<double>(step.memory_bytes());
-  point.power_watts = Measured(step.power_watts());
+  for (const metrics::StepMetric* row : CurveRows()) {
+    const std::optional<double> value = row->Value(step);
+    point.numbers.push_back({value.value_or(0), value.has_value() ? 1 : 0});
+  }
   return point;
 }
 
 }  // namespace
 
-void MeanOfMeasured::Append(const MeanOfMeasured& next) {
-  if (next.count > 0) {
-    mean = Mean(mean, count, next.mean, next.count);
-    count += next.count;
-  }
+const std::vector<const metrics::StepMetric*>& CurveRows() {
+  static const auto* const rows = [] {
+    auto* some = new std::vector<const metrics::StepMetric*>();
+    for (const metrics::StepMetric& row : metrics::StepMetrics()) {
+      if (row.option().curve() != v1::Metric::NO_CURVE) {
+        some->push_back(&row);
+      }
+    }
+    return some;
+  }();
+  return *rows;
 }
 
 void CurvePoint::Append(const CurvePoint& next) {
-  loss = Mean(loss, count, next.loss, next.count);
-  grad_norm = Mean(grad_norm, count, next.grad_norm, next.count);
-  tokens_per_second = Mean(tokens_per_second, count, next.tokens_per_second, next.count);
-  step_seconds = Mean(step_seconds, count, next.step_seconds, next.count);
-  mfu.Append(next.mfu);
-  power_watts.Append(next.power_watts);
-  memory_bytes = std::max(memory_bytes, next.memory_bytes);
-  if (next.has_validation) {
-    has_validation = true;
-    validation_loss = next.validation_loss;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    AppendNumber(CurveRows()[i]->option().curve(), next.numbers[i], numbers[i]);
   }
   last_step = next.last_step;
   count += next.count;
   epoch = next.epoch;
-  time = next.time;
-  learning_rate = next.learning_rate;
-  tokens = next.tokens;
 }
 
 absl::Status Curve::Read(const SegmentLog& log, int64_t max_bytes) {
@@ -213,7 +207,7 @@ absl::StatusOr<CurveCache::Sampled> CurveCache::Get(const std::string& job_id,
   const absl::Status read = entry->curve.Read(*log, kMaxBytesPerGet);
   if (!read.ok()) {
     lock.Release();
-    Forget(entry);  // what was half taken in is not shown
+    Forget(entry);  // do not show a half-read history
     return read;
   }
   return Sampled{entry->curve.Sample(since_step, limit), entry->curve.complete(),

@@ -15,46 +15,36 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "common/metrics/step_metrics.h"
 #include "coordinator/store/segment_log.h"
 #include "hearth/v1/job.pb.h"
 
 namespace hearth::coordinator {
 
-// The mean over those steps in which something was measured.
-struct MeanOfMeasured {
-  double mean = 0;
-  int64_t count = 0;  // 0 = not measured in any
+// Rows of a step's numbers that a curve has (Metric.Curve), in their order.
+const std::vector<const metrics::StepMetric*>& CurveRows();
 
-  void Append(const MeanOfMeasured& next);
+// What one number comes to over those steps of a point in which it was measured.
+struct CurveNumber {
+  double value = 0;
+  int64_t count = 0;  // steps; 0 = not measured in any
 };
 
-// Consecutive steps first_step .. last_step taken together. Means over the steps unless said
-// otherwise.
+// Consecutive steps first_step .. last_step taken together.
 struct CurvePoint {
   int64_t cursor = 0;  // of the record of first_step
   int64_t first_step = 0;
   int64_t last_step = 0;
   int64_t count =
       0;  // steps in it; below last_step - first_step + 1 only where history was dropped
-  int64_t epoch = 0;  // of last_step
-  double time = 0;    // of last_step, seconds since 1970
-  double loss = 0;
-  double validation_loss = 0;  // of the last step that evaluated; meaningful if has_validation
-  bool has_validation = false;
-  double grad_norm = 0;
-  double learning_rate = 0;  // of last_step
-  double tokens = 0;         // after last_step
-  double tokens_per_second = 0;
-  double step_seconds = 0;
-  MeanOfMeasured mfu = {};
-  double memory_bytes = 0;  // largest; 0 = not measured
-  MeanOfMeasured power_watts = {};
+  int64_t epoch = 0;                 // of last_step
+  std::vector<CurveNumber> numbers;  // one for each of CurveRows(), as its Metric.Curve says
 
-  // Takes in `next`, which begins after this ends.
+  // Adds `next`, which begins after this ends.
   void Append(const CurvePoint& next);
 };
 
-// The history as it counts now: what a resume voided is not in it, so every step is there once.
+// The history in force: steps that a resume discarded are left out, so every step is in it once.
 // Steps are grouped by (step - 1) / stride; the stride doubles whenever there would be more than
 // `max_points` groups. Not thread-safe.
 class Curve {
@@ -62,7 +52,7 @@ class Curve {
   // max_points >= 2.
   explicit Curve(size_t max_points = 4096) : max_points_(max_points) {}
 
-  // Takes in up to about `max_bytes` of new records; `complete` says whether that was all. The log
+  // Adds up to about `max_bytes` of new records; `complete` says whether that was all. The log
   // must be the same at each call. kDataLoss: a damaged record; kNotFound: the job was deleted.
   absl::Status Read(const SegmentLog& log, int64_t max_bytes);
   bool complete() const { return complete_; }

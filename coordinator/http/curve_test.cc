@@ -17,6 +17,14 @@ namespace {
 
 constexpr int64_t kAll = int64_t{1} << 40;
 
+const CurveNumber& NumberOf(const CurvePoint& point, const std::string& field) {
+  size_t i = 0;
+  while (CurveRows()[i]->field() != field) {
+    ++i;
+  }
+  return point.numbers[i];
+}
+
 class CurveTest : public testing::Test {
  protected:
   CurveTest() {
@@ -69,7 +77,7 @@ class CurveTest : public testing::Test {
       }
       EXPECT_EQ(point.last_step, std::prev(step)->first);
       EXPECT_EQ(point.epoch, std::prev(step)->second);
-      EXPECT_NEAR(point.loss, sum / static_cast<double>(point.count), 1e-3);
+      EXPECT_NEAR(NumberOf(point, "loss").value, sum / static_cast<double>(point.count), 1e-3);
     }
     EXPECT_EQ(step, expected_.end());
   }
@@ -188,26 +196,41 @@ TEST_F(CurveTest, Sample_SinceStep_BeginsWithThePointThatHoldsIt) {
   EXPECT_EQ(curve.Sample(0, 1).size(), 1u);
 }
 
-TEST_F(CurveTest, Append_KeepsWhatIsNoMean) {
-  CurvePoint a{.first_step = 1, .last_step = 1, .count = 1, .validation_loss = 3};
-  a.has_validation = true;
-  a.memory_bytes = 10;
-  a.power_watts = {.mean = 100, .count = 1};
-  CurvePoint b{.first_step = 2, .last_step = 4, .count = 3, .time = 9};
-  b.memory_bytes = 5;
-  b.power_watts = {.mean = 200, .count = 3};
-  b.tokens = 7;
-  a.Append(b);
+TEST_F(CurveTest, Append_EachNumber_AsItsRowSays) {
+  v1::StepReport report;
+  report.set_validation_loss(3);
+  report.set_memory_bytes(10);
+  report.set_power_watts(100);
+  const auto read = [this](const v1::StepReport& step, int64_t last) {
+    log_ = NewLog();
+    cursor_ = 0;
+    v1::StepReport numbered = step;
+    for (int64_t i = 1; i <= last; ++i) {
+      numbered.set_step(i);
+      log_->Append(++cursor_, kStepRecord, numbered.SerializeAsString());
+    }
+    Publish();
+    Curve curve;
+    EXPECT_TRUE(curve.Read(*log_, kAll).ok());
+    return curve.Sample(0, 1).front();
+  };
+  CurvePoint a = read(report, 1);
+  report.clear_validation_loss();
+  report.mutable_time()->set_seconds(9);
+  report.set_memory_bytes(5);
+  report.set_power_watts(200);
+  report.set_tokens(7);
+  a.Append(read(report, 3));
   EXPECT_EQ(a.count, 4);
-  EXPECT_EQ(a.time, 9);
-  EXPECT_EQ(a.tokens, 7);
-  EXPECT_EQ(a.validation_loss, 3);
-  EXPECT_EQ(a.memory_bytes, 10);
-  EXPECT_DOUBLE_EQ(a.power_watts.mean, 175);
-  a.Append({.first_step = 5, .last_step = 9, .count = 5});
-  EXPECT_DOUBLE_EQ(a.power_watts.mean, 175) << "nothing measured in those";
-  EXPECT_EQ(a.power_watts.count, 4);
-  EXPECT_EQ(a.mfu.count, 0);
+  EXPECT_EQ(NumberOf(a, "time").value, 9);
+  EXPECT_EQ(NumberOf(a, "tokens").value, 7);
+  EXPECT_EQ(NumberOf(a, "validation_loss").value, 3);
+  EXPECT_EQ(NumberOf(a, "memory_bytes").value, 10);
+  EXPECT_DOUBLE_EQ(NumberOf(a, "power_watts").value, 175);
+  a.Append(read({}, 5));
+  EXPECT_DOUBLE_EQ(NumberOf(a, "power_watts").value, 175) << "nothing measured in those";
+  EXPECT_EQ(NumberOf(a, "power_watts").count, 4);
+  EXPECT_EQ(NumberOf(a, "mfu").count, 0);
 }
 
 TEST_F(CurveTest, Read_DamagedRecord_IsDataLoss) {

@@ -13,8 +13,7 @@ namespace {
 
 constexpr size_t kMaxCurves = 32;  // about half a MiB each at most
 
-// Silent workers stay in the list: their endpoint may well answer, and if not, that is what `up` is
-// for.
+// Silent workers stay in the list: their endpoint may still answer, and if not, `up` shows it.
 bool IsListed(const v1::Worker& worker) {
   return !worker.http_address().empty() && worker.state() != v1::WORKER_STATE_OFFLINE &&
          worker.state() != v1::WORKER_STATE_UNSPECIFIED;
@@ -45,7 +44,8 @@ metrics::HttpResponse ServiceDiscovery(const HttpParts& parts) {
                       {"__meta_hearth_device_uuid", worker->device().uuid()},
                       {"__meta_hearth_version", worker->version()}}}});
   }
-  // Names come from workers: whatever is no UTF-8 is replaced, not thrown.
+  // Names come from workers: bytes that are not UTF-8 are replaced; else the JSON library would
+  // throw.
   return {200, "application/json",
           list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }

@@ -8,7 +8,7 @@
 namespace hearth::coordinator {
 namespace {
 
-// Nothing from elsewhere, no inline script or style, and nobody may frame the page.
+// No content from elsewhere, no inline script or style, and no framing of the page.
 constexpr char kPolicy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

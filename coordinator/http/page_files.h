@@ -1,5 +1,5 @@
-// The files of coordinator/web and docs/runbook.md as they were when the program was built; cmake/EmbedFiles.cmake
-// writes the definitions.
+// The files of coordinator/web and docs/runbook.md as they were when the program was built;
+// cmake/EmbedFiles.cmake writes the definitions.
 #pragma once
 
 #include <string_view>

@@ -6,9 +6,9 @@
 
 namespace hearth::coordinator {
 
-// A page of docs/runbook.md, of whose Markdown it knows what is used there: headings, each with an
-// id as GitHub makes it, paragraphs, `code` and [links](to). Links inside of the repository lead
-// nowhere from here and become their text. Everything else is shown as it is written, escaped.
+// docs/runbook.md as an HTML page. Knows the Markdown that is used there: headings, each with the
+// id that GitHub gives it, paragraphs, `code` and [links](to). Links within the repository become
+// plain text, because they lead nowhere from here. Everything else is shown as written, escaped.
 std::string RunbookHtml(std::string_view markdown);
 
 }  // namespace hearth::coordinator

@@ -29,7 +29,7 @@ std::vector<std::string> PackedRankOrder(std::vector<const v1::Worker*> candidat
   for (const auto& [host, workers] : by_host) {
     hosts.push_back(&workers);
   }
-  // Hosts that suffice alone first, the tightest of them first; then the largest of the rest.
+  // First hosts that are enough by themselves, the tightest first; then the largest of the others.
   std::stable_sort(hosts.begin(), hosts.end(), [wanted](const auto* a, const auto* b) {
     const bool a_alone = a->size() >= wanted;
     const bool b_alone = b->size() >= wanted;

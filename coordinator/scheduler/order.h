@@ -1,4 +1,4 @@
-// Which of the free workers a gang takes, and in which order they are its ranks.
+// Chooses the free workers that a gang takes, and their order as its ranks.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace hearth::coordinator {
 
-// `count` of `candidates` (at least as many), on as few hosts as possible; of several hosts that
-// would do alone, the one with the least to spare. Returned in rank order: host, PCI bus id, device
-// index, worker id.
+// Chooses `count` of `candidates` (at least as many), on as few hosts as possible; among hosts that
+// are enough by themselves, the one with the fewest candidates to spare. Returned in rank order:
+// host, PCI bus id, device index, worker id.
 std::vector<std::string> PackedRankOrder(std::vector<const v1::Worker*> candidates, int64_t count);
 
 }  // namespace hearth::coordinator

@@ -43,9 +43,9 @@ bool SpansHosts(const v1::JobSpec& spec) {
   return !spec.resources().has_span_hosts() || spec.resources().span_hosts();
 }
 
-// Workers that may serve in one gang together: those of one key.
+// Workers with the same key may serve in one gang.
 std::string GroupKey(const v1::Worker& worker, bool span_hosts) {
-  // A worker that named no root shares with its host alone.
+  // A worker that named no root shares only with its host.
   std::string root =
       worker.root_uuid().empty() ? absl::StrCat("host ", worker.host()) : worker.root_uuid();
   return span_hosts ? root : absl::StrCat(root, "\n", worker.host());
@@ -374,7 +374,7 @@ void Planner::Place(const JobView& job) {
   const Groups groups = Existing(job, need, wait);
   if (groups.empty()) {
     out_.waits.push_back(std::move(wait));
-    return;  // reserves nothing: it cannot start whatever the others do
+    return;  // reserves nothing, because it cannot start in any case
   }
   if (any_free_ && TryStart(job, need, groups)) {
     return;

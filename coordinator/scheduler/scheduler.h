@@ -8,13 +8,13 @@
 //  - Backfill: a job that waits for workers that exist (busy, or gone for less than
 //    ClusterView::return_grace) reserves every worker that it could use. Run times are unknown,
 //    so anything less could delay it. Later jobs take only workers that no earlier waiting job
-//    could use. A job that wants more workers than exist reserves nothing: it cannot start
-//    whatever the others do.
+//    could use. A job that wants more workers than exist reserves nothing, because it cannot
+//    start in any case.
 //  - Preemption: a waiting job takes workers from jobs of strictly lower priority, lowest and
 //    youngest first, as few as give it min_workers, by checkpoint and requeue. No loops: the
 //    victim sorts behind the job that it made room for.
 //  - Elastic: a gang starts with what is free, from min_workers on. It grows (requeue
-//    "resized") when nobody waits for the spare workers, its gang is older than
+//    "resized") when no job waits for the spare workers, its gang is older than
 //    resize_interval, the spare workers have been free for resize_settle, and a checkpoint was
 //    just recorded, so that little work is repeated. W ranks are legal for 1 <= W <= sequences
 //    per global batch (rank r takes micro-batches r, r + W, ...).

@@ -7,20 +7,47 @@
 
 namespace hearth::coordinator {
 
-void AgentHub::Add(uint64_t connection_id, std::shared_ptr<AgentLink> link) {
+bool AgentHub::PeerCounts::Take(const std::string& peer, int most) {
+  int& count = counts_[peer];
+  if (count >= most) {
+    return false;
+  }
+  ++count;
+  return true;
+}
+
+void AgentHub::PeerCounts::GiveBack(const std::string& peer) {
+  const auto count = counts_.find(peer);
+  if (--count->second == 0) {
+    counts_.erase(count);
+  }
+}
+
+bool AgentHub::Add(uint64_t connection_id,
+                   const std::string& peer,
+                   std::shared_ptr<AgentLink> link) {
   absl::MutexLock lock(&mu_);
-  links_[connection_id] = std::move(link);
+  if (!greeted_of_peer_.Take(peer, kStreamsPerPeer)) {
+    return false;
+  }
+  links_[connection_id] = Greeted{peer, std::move(link)};
+  return true;
 }
 
 void AgentHub::Remove(uint64_t connection_id) {
   absl::MutexLock lock(&mu_);
-  links_.erase(connection_id);
+  const auto found = links_.find(connection_id);
+  if (found == links_.end()) {
+    return;
+  }
+  greeted_of_peer_.GiveBack(found->second.peer);
+  links_.erase(found);
 }
 
 std::shared_ptr<AgentLink> AgentHub::Find(uint64_t connection_id) const {
   absl::MutexLock lock(&mu_);
   const auto found = links_.find(connection_id);
-  return found == links_.end() ? nullptr : found->second;
+  return found == links_.end() ? nullptr : found->second.link;
 }
 
 bool AgentHub::Send(uint64_t connection_id, v1::CoordinatorMessage message) {
@@ -39,12 +66,14 @@ void AgentHub::Close(uint64_t connection_id, const absl::Status& status) {
 }
 
 void AgentHub::CloseAll(const absl::Status& status) {
-  std::map<uint64_t, std::shared_ptr<AgentLink>> links;
+  std::vector<std::shared_ptr<AgentLink>> links;
   {
     absl::MutexLock lock(&mu_);
-    links = links_;
+    for (const auto& [connection_id, greeted] : links_) {
+      links.push_back(greeted.link);
+    }
   }
-  for (const auto& [connection_id, link] : links) {
+  for (const std::shared_ptr<AgentLink>& link : links) {
     link->Close(status);
   }
 }
@@ -54,11 +83,9 @@ bool AgentHub::AddWaiting(uint64_t connection_id,
                           absl::Duration deadline,
                           std::weak_ptr<AgentLink> link) {
   absl::MutexLock lock(&mu_);
-  int& count = waiting_of_peer_[peer];
-  if (count >= kWaitingPerPeer) {
+  if (!waiting_of_peer_.Take(peer, kWaitingPerPeer)) {
     return false;
   }
-  ++count;
   waiting_[connection_id] = Waiting{peer, deadline, std::move(link)};
   return true;
 }
@@ -69,10 +96,7 @@ void AgentHub::RemoveWaiting(uint64_t connection_id) {
   if (found == waiting_.end()) {
     return;
   }
-  const auto count = waiting_of_peer_.find(found->second.peer);
-  if (--count->second == 0) {
-    waiting_of_peer_.erase(count);
-  }
+  waiting_of_peer_.GiveBack(found->second.peer);
   waiting_.erase(found);
 }
 

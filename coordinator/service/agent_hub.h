@@ -31,10 +31,14 @@ class AgentHub {
   // Streams of one address without Hello. A host's workers that come back together after a restart
   // of the coordinator say theirs at once.
   static constexpr int kWaitingPerPeer = 256;
+  // Streams of one address that have said Hello: more workers than any host runs.
+  static constexpr int kStreamsPerPeer = 4096;
   // Time to say Hello.
   static constexpr absl::Duration kHelloDeadline = absl::Seconds(10);
 
-  void Add(uint64_t connection_id, std::shared_ptr<AgentLink> link) ABSL_LOCKS_EXCLUDED(mu_);
+  // A stream that has said Hello. False when `peer` has kStreamsPerPeer of them already.
+  bool Add(uint64_t connection_id, const std::string& peer, std::shared_ptr<AgentLink> link)
+      ABSL_LOCKS_EXCLUDED(mu_);
   void Remove(uint64_t connection_id) ABSL_LOCKS_EXCLUDED(mu_);
   // False when the connection is gone.
   bool Send(uint64_t connection_id, v1::CoordinatorMessage message) ABSL_LOCKS_EXCLUDED(mu_);
@@ -53,6 +57,22 @@ class AgentHub {
   void Expire(absl::Duration now) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  // Streams by address. An address without a stream takes no room.
+  class PeerCounts {
+   public:
+    // One more of `peer`; false when it has `most`.
+    bool Take(const std::string& peer, int most);
+    void GiveBack(const std::string& peer);
+
+   private:
+    std::map<std::string, int> counts_;
+  };
+
+  struct Greeted {
+    std::string peer;
+    std::shared_ptr<AgentLink> link;
+  };
+
   struct Waiting {
     std::string peer;
     absl::Duration deadline;
@@ -62,9 +82,10 @@ class AgentHub {
   std::shared_ptr<AgentLink> Find(uint64_t connection_id) const ABSL_LOCKS_EXCLUDED(mu_);
 
   mutable absl::Mutex mu_;
-  std::map<uint64_t, std::shared_ptr<AgentLink>> links_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, Greeted> links_ ABSL_GUARDED_BY(mu_);
+  PeerCounts greeted_of_peer_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, int> waiting_of_peer_ ABSL_GUARDED_BY(mu_);
+  PeerCounts waiting_of_peer_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace hearth::coordinator

@@ -85,17 +85,23 @@ void AgentStream::Dispatch() {
 
 void AgentStream::TakeHello() {
   v1::Hello& hello = *incoming_.mutable_hello();
+  const std::string address = rpc::AddressOfPeer(context_->peer());
+  hub_.RemoveWaiting(connection_id_);
+  if (!hub_.Add(connection_id_, address, self_)) {
+    Close(rpc::MakeError(
+        absl::StatusCode::kResourceExhausted,
+        absl::StrCat(AgentHub::kStreamsPerPeer, " workers of this address are connected"),
+        "TOO_MANY_STREAMS"));
+    return;
+  }
   greeted_ = true;
   checkpoint_root_ = hello.checkpoint_root();
-  hub_.RemoveWaiting(connection_id_);
-  hub_.Add(connection_id_, self_);
   metrics_.SetAgents(static_cast<int64_t>(hub_.size()));
   HEARTH_LOG_INFO("worker {} connects (incarnation {}, host {})", hello.worker_id(),
                   hello.incarnation(), hello.host());
   // The key itself goes no further.
   std::string key_sha256 = hello.name_key().empty() ? "" : Sha256Hex(hello.name_key());
   hello.clear_name_key();
-  const std::string address = rpc::AddressOfPeer(context_->peer());
   PostCommand(AgentConnected{.connection_id = connection_id_,
                              .hello = std::move(hello),
                              .name_key_sha256 = std::move(key_sha256),

@@ -3,37 +3,17 @@
 #include <algorithm>
 #include <functional>
 #include <set>
-#include <variant>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "coordinator/core/transitions.h"
-#include "coordinator/service/job_series.h"
-#include "coordinator/service/metric_defs.h"
+#include "coordinator/service/job_collector.h"
 #include "google/protobuf/descriptor.h"
 #include "hearth/v1/agent.pb.h"
 
 namespace hearth::coordinator {
 namespace {
-
-using metrics::CounterFamily;
-using metrics::GaugeFamily;
-using metrics::HistogramFamily;
-
-// Labels of hearth_coordinator_commands_total, in the order of the variant.
-constexpr std::string_view kCommandNames[] = {"create_job",         "update_job",
-                                              "cancel_job",         "pause_job",
-                                              "resume_job",         "delete_job",
-                                              "delete_checkpoint",  "cordon_worker",
-                                              "uncordon_worker",    "drain_worker",
-                                              "delete_worker",      "declare_lost",
-                                              "prune_folders",      "agent_connected",
-                                              "agent_disconnected", "agent_heartbeat",
-                                              "agent_report",       "agent_kv_wait",
-                                              "agent_goodbye",      "agent_folders",
-                                              "inspection_done",    "tick"};
-static_assert(std::size(kCommandNames) == std::variant_size_v<Command>);
 
 absl::Time TimeOf(const google::protobuf::Timestamp& time) {
   return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
@@ -93,98 +73,85 @@ std::vector<std::string> RecoveryCauses() {
   return {causes.begin(), causes.end()};
 }
 
+std::vector<metrics::MetricDef> CoordinatorMetricDefs() {
+  const OwnMetrics own;
+  std::vector<metrics::MetricDef> defs = own.table.defs();
+  const std::vector<metrics::MetricDef> of_jobs = JobMetricDefs();
+  defs.insert(defs.end(), of_jobs.begin(), of_jobs.end());
+  return defs;
+}
+
 CoordinatorMetrics::CoordinatorMetrics(int64_t generation, int64_t set_aside)
-    : registry_(std::make_shared<prometheus::Registry>()),
-      process_("hearth-coordinator"),
-      commit_seconds_(
-          HistogramFamily(*registry_, kCommitSeconds).Add({}, metrics::LatencyBuckets())),
-      commit_commands_(CounterFamily(*registry_, kCommitCommands).Add({})),
-      plan_seconds_(HistogramFamily(*registry_, kPlanSeconds).Add({}, metrics::LatencyBuckets())),
-      queue_length_(GaugeFamily(*registry_, kQueueLength).Add({})),
-      agents_(GaugeFamily(*registry_, kAgents).Add({})),
-      agent_violations_(CounterFamily(*registry_, kAgentViolations).Add({})),
-      isolated_(GaugeFamily(*registry_, kIsolated).Add({})),
-      series_dropped_(CounterFamily(*registry_, kSeriesDropped).Add({})),
-      log_lines_dropped_(CounterFamily(*registry_, kLogLinesDropped).Add({})),
-      workers_lost_(CounterFamily(*registry_, kWorkersLost).Add({})),
-      queue_wait_(HistogramFamily(*registry_, kQueueWait).Add({}, metrics::WaitBuckets())),
-      first_step_wait_(HistogramFamily(*registry_, kFirstStepWait).Add({}, metrics::WaitBuckets())),
-      checkpoint_seconds_(
-          HistogramFamily(*registry_, kCheckpointSeconds).Add({}, metrics::LatencyBuckets())) {
-  GaugeFamily(*registry_, kGeneration).Add({}).Set(static_cast<double>(generation));
-  GaugeFamily(*registry_, kSetAside).Add({}).Set(static_cast<double>(set_aside));
-  GaugeFamily(*registry_, kHealthy).Add({}).Set(1);
+    : process_("hearth-coordinator") {
+  own_.generation->Set(static_cast<double>(generation));
+  own_.set_aside->Set(static_cast<double>(set_aside));
+  own_.healthy->Set(1);
   AddKnownLabels();
 }
 
 void CoordinatorMetrics::AddKnownLabels() {
-  for (const std::string_view name : kCommandNames) {
-    CounterFamily(*registry_, kCommands).Add({{"command", std::string(name)}});
+  for (const CommandRow& row : CommandTable()) {
+    own_.commands.With({{"command", row.name}});
   }
-  auto& evictions = CounterFamily(*registry_, kEvictions);
   for (const std::string& cause : RecoveryCauses()) {
-    HistogramFamily(*registry_, kRecoverySeconds).Add({{"cause", cause}}, metrics::WaitBuckets());
-    evictions.Add({{"reason", cause}});
+    own_.recovery_seconds.With({{"cause", cause}});
+    own_.evictions.With({{"reason", cause}});
   }
   for (const char* reason : {"preempted", "drained", "resized"}) {
-    evictions.Add({{"reason", reason}});
+    own_.evictions.With({{"reason", reason}});
   }
   for (const std::string& method : RpcMethods()) {
     std::map<std::string, std::string> labels = MethodLabels(method);
-    CounterFamily(*registry_, kRpcStarted).Add(labels);
-    GaugeFamily(*registry_, kRpcInFlight).Add(labels);
+    own_.rpc_started.With(labels);
+    own_.rpc_in_flight.With(labels);
     labels["grpc_code"] = "OK";
-    CounterFamily(*registry_, kRpcHandled).Add(labels);
+    own_.rpc_handled.With(labels);
   }
 }
 
 void CoordinatorMetrics::ObserveCommit(absl::Duration duration, size_t commands) {
-  commit_seconds_.Observe(absl::ToDoubleSeconds(duration));
-  commit_commands_.Increment(static_cast<double>(commands));
+  own_.commit_seconds->Observe(absl::ToDoubleSeconds(duration));
+  own_.commit_commands->Increment(static_cast<double>(commands));
 }
 
 void CoordinatorMetrics::ObservePlan(absl::Duration duration) {
-  plan_seconds_.Observe(absl::ToDoubleSeconds(duration));
+  own_.plan_seconds->Observe(absl::ToDoubleSeconds(duration));
 }
 
 void CoordinatorMetrics::CountCommand(const Command& command) {
-  CounterFamily(*registry_, kCommands)
-      .Add({{"command", std::string(kCommandNames[command.index()])}})
-      .Increment();
+  own_.commands.With({{"command", command.row().name}}).Increment();
 }
 
 void CoordinatorMetrics::SetQueueLength(int64_t length) {
-  queue_length_.Set(static_cast<double>(length));
+  own_.queue_length->Set(static_cast<double>(length));
 }
 
 void CoordinatorMetrics::CountAgentViolation() {
-  agent_violations_.Increment();
+  own_.agent_violations->Increment();
 }
 
 void CoordinatorMetrics::SetAgents(int64_t connected) {
-  agents_.Set(static_cast<double>(connected));
+  own_.agents->Set(static_cast<double>(connected));
 }
 
 void CoordinatorMetrics::SetIsolated(bool isolated) {
-  isolated_.Set(isolated ? 1 : 0);
+  own_.isolated->Set(isolated ? 1 : 0);
 }
 
 void CoordinatorMetrics::RpcStarted(std::string_view method) {
   const std::map<std::string, std::string> labels = MethodLabels(method);
-  CounterFamily(*registry_, kRpcStarted).Add(labels).Increment();
-  GaugeFamily(*registry_, kRpcInFlight).Add(labels).Increment();
+  own_.rpc_started.With(labels).Increment();
+  own_.rpc_in_flight.With(labels).Increment();
 }
 
 void CoordinatorMetrics::RpcHandled(std::string_view method,
                                     std::string_view code,
                                     absl::Duration duration) {
   std::map<std::string, std::string> labels = MethodLabels(method);
-  HistogramFamily(*registry_, kRpcSeconds)
-      .Add(labels, metrics::LatencyBuckets())
-      .Observe(absl::ToDoubleSeconds(duration));
-  GaugeFamily(*registry_, kRpcInFlight).Add(labels).Decrement();
+  own_.rpc_seconds.With(labels).Observe(absl::ToDoubleSeconds(duration));
+  own_.rpc_in_flight.With(labels).Decrement();
   labels["grpc_code"] = std::string(code);
-  CounterFamily(*registry_, kRpcHandled).Add(labels).Increment();
+  own_.rpc_handled.With(labels).Increment();
 }
 
 void CoordinatorMetrics::Observe(const std::vector<Effects>& effects, const View& view) {
@@ -199,19 +166,19 @@ void CoordinatorMetrics::Observe(const std::vector<Effects>& effects, const View
       }
     }
     for (const CheckpointWrite& write : e.checkpoint_writes) {
-      checkpoint_seconds_.Observe(write.seconds);
+      own_.checkpoint_seconds->Observe(write.seconds);
       JobSeries series = CopySeries(write.job_id, view);
       series.checkpoint_write_seconds = write.seconds;
       series_[write.job_id] = std::make_shared<const JobSeries>(std::move(series));
     }
     for (const LogAppend& append : e.logs) {
-      log_lines_dropped_.Increment(static_cast<double>(append.dropped));
+      own_.log_lines_dropped->Increment(static_cast<double>(append.dropped));
     }
     for (const WorkerRow& row : e.workers) {
       const WorkerPtr before = view.FindWorker(row.record.worker().worker_id());
       if (row.record.worker().state() == v1::WORKER_STATE_LOST &&
           (before == nullptr || before->state() != v1::WORKER_STATE_LOST)) {
-        workers_lost_.Increment();
+        own_.workers_lost->Increment();
       }
     }
     for (const std::string& job_id : e.job_deletes) {
@@ -237,10 +204,10 @@ void CoordinatorMetrics::ObserveEvent(const v1::JobEvent& event, const View& vie
   }
   const double seconds = std::max(0.0, absl::ToDoubleSeconds(time - since));
   if (event.from_state() == v1::JOB_STATE_QUEUED && event.to_state() == v1::JOB_STATE_STARTING) {
-    queue_wait_.Observe(seconds);
+    own_.queue_wait->Observe(seconds);
   }
   if (event.from_state() == v1::JOB_STATE_STARTING && event.to_state() == v1::JOB_STATE_RUNNING) {
-    first_step_wait_.Observe(seconds);
+    own_.first_step_wait->Observe(seconds);
   }
   if (event.to_state() == v1::JOB_STATE_RECOVERING) {
     recovering_.try_emplace(job_id, time, event.reason_code());
@@ -250,12 +217,11 @@ void CoordinatorMetrics::ObserveEvent(const v1::JobEvent& event, const View& vie
   }
   if (event.to_state() == v1::JOB_STATE_REQUEUEING ||
       event.to_state() == v1::JOB_STATE_RECOVERING) {
-    CounterFamily(*registry_, kEvictions).Add({{"reason", event.reason_code()}}).Increment();
+    own_.evictions.With({{"reason", event.reason_code()}}).Increment();
   }
   if (const auto found = recovering_.find(job_id);
       found != recovering_.end() && event.to_state() == v1::JOB_STATE_RUNNING) {
-    HistogramFamily(*registry_, kRecoverySeconds)
-        .Add({{"cause", found->second.second}}, metrics::WaitBuckets())
+    own_.recovery_seconds.With({{"cause", found->second.second}})
         .Observe(std::max(0.0, absl::ToDoubleSeconds(time - found->second.first)));
   }
   if (event.to_state() == v1::JOB_STATE_RUNNING || IsTerminal(event.to_state()) ||
@@ -288,14 +254,8 @@ JobSeries CoordinatorMetrics::CopySeries(const std::string& job_id, const View& 
   if (found != series_.end()) {
     return *found->second;
   }
-  JobSeries series;
-  series.step_buckets.resize(metrics::LatencyBuckets().size());
-  // Of a job of before this coordinator's start only what comes counts, as of every counter: what
-  // was shown last, steps that were done again included, is not known any more.
-  if (const JobPtr before = view.FindJob(job_id)) {
-    series.last_tokens = static_cast<double>(before->job().last_report().tokens());
-  }
-  return series;
+  const JobPtr before = view.FindJob(job_id);
+  return JobSeries(before == nullptr ? v1::StepReport() : before->job().last_report());
 }
 
 void CoordinatorMetrics::ObserveStep(const std::string& job_id,
@@ -303,29 +263,9 @@ void CoordinatorMetrics::ObserveStep(const std::string& job_id,
                                      const View& view) {
   JobSeries series = CopySeries(job_id, view);
   const JobPtr before = view.FindJob(job_id);
-  // The step's tokens are counted from the job's start. What was added last is kept here rather
-  // than looked up in the view, which is as it was before the whole batch.
-  double tokens = static_cast<double>(step.tokens()) - series.last_tokens;
-  if (tokens <= 0 && before != nullptr) {  // a step that is done again after a rewind
-    tokens = static_cast<double>(before->job().run_info().global_batch_tokens());
-  }
-  series.tokens += std::max(0.0, tokens);
-  series.last_tokens = static_cast<double>(step.tokens());
-  series.energy_joules += step.energy_joules();
-  series.comm_seconds += step.comm_seconds();
-  series.comm_bytes += static_cast<double>(step.comm_bytes());
-  series.data_wait_seconds += step.data_wait_seconds();
-  series.checkpoint_stall_seconds += step.checkpoint_seconds();
-  if (step.has_validation_loss()) {
-    series.validation_loss = step.validation_loss();
-    series.has_validation_loss = true;
-  }
-  const auto& bounds = metrics::LatencyBuckets();
-  for (size_t i = 0; i < bounds.size(); ++i) {
-    series.step_buckets[i] += step.step_seconds() <= bounds[i] ? 1 : 0;
-  }
-  ++series.steps;
-  series.step_seconds += step.step_seconds();
+  series.steps.Add(step, before == nullptr
+                             ? 0
+                             : static_cast<double>(before->job().run_info().global_batch_tokens()));
   series_[job_id] = std::make_shared<const JobSeries>(std::move(series));
 }
 
@@ -341,8 +281,8 @@ std::string CoordinatorMetrics::Render(const View& view) {
     series = series_;
   }
   const JobCollector jobs(view, series);
-  series_dropped_.Increment(static_cast<double>(jobs.dropped_series()));
-  const prometheus::Collectable* collectables[] = {registry_.get(), &process_, &jobs};
+  own_.series_dropped->Increment(static_cast<double>(jobs.dropped_series()));
+  const prometheus::Collectable* collectables[] = {&own_.table.registry(), &process_, &jobs};
   return metrics::Serialize(collectables);
 }
 

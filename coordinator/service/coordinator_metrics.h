@@ -23,9 +23,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
 #include "common/metrics/metrics.h"
 #include "coordinator/core/core.h"
+#include "coordinator/service/own_metrics.h"
+#include "coordinator/service/step_totals.h"
 #include "coordinator/service/view.h"
 
 namespace hearth::coordinator {
@@ -35,34 +36,25 @@ inline constexpr size_t kJobsMax = 500;
 inline constexpr size_t kSeriesPerJob = 100;
 inline constexpr size_t kSeriesFixed = 2000;
 
-// Rows of docs/metrics.md.
-absl::Span<const metrics::MetricDef> CoordinatorMetricDefs();
+// Every family of Render but those that every program has: the rows of docs/metrics.md.
+std::vector<metrics::MetricDef> CoordinatorMetricDefs();
 
 // Reason codes with which a job may go into RECOVERING and come back.
 std::vector<std::string> RecoveryCauses();
 
 // What is accumulated for one job since this coordinator started. Immutable once published.
 struct JobSeries {
+  explicit JobSeries(const v1::StepReport& before) : steps(before) {}
+
   std::map<std::string, int64_t> restarts;  // by cause
-  std::vector<uint64_t> step_buckets;       // cumulative, bounds as metrics::LatencyBuckets()
-  uint64_t steps = 0;
-  double step_seconds = 0;
-  double tokens = 0;       // processed, including steps that were rewound
-  double last_tokens = 0;  // StepReport.tokens of the step that was added last
-  double energy_joules = 0;
-  double comm_seconds = 0;
-  double comm_bytes = 0;
-  double data_wait_seconds = 0;
-  double checkpoint_stall_seconds = 0;
+  StepTotals steps;
   double checkpoint_write_seconds = 0;  // of the newest, 0 = none was written
-  double validation_loss = 0;
-  bool has_validation_loss = false;
 };
 
 // Thread-safe; the Observe calls belong to the loop.
 class CoordinatorMetrics {
  public:
-  // `set_aside`: see kSetAside.
+  // `generation`, `set_aside`: what OwnMetrics exports under these names.
   explicit CoordinatorMetrics(int64_t generation, int64_t set_aside = 0);
 
   // `view` is as it was before the effects.
@@ -76,7 +68,7 @@ class CoordinatorMetrics {
   // Of an agent's stream that is ended with INVALID_ARGUMENT.
   void CountAgentViolation();
   void SetIsolated(bool isolated);
-  bool isolated() const { return isolated_.Value() > 0.0; }
+  bool isolated() const { return own_.isolated->Value() > 0.0; }
 
   // `method` is "/hearth.v1.JobService/GetJob"; `code` a gRPC status code's name.
   void RpcStarted(std::string_view method);
@@ -100,21 +92,8 @@ class CoordinatorMetrics {
   JobSeries CopySeries(const std::string& job_id, const View& view) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  std::shared_ptr<prometheus::Registry> registry_;
+  OwnMetrics own_;
   metrics::ProcessMetrics process_;
-  prometheus::Histogram& commit_seconds_;
-  prometheus::Counter& commit_commands_;
-  prometheus::Histogram& plan_seconds_;
-  prometheus::Gauge& queue_length_;
-  prometheus::Gauge& agents_;
-  prometheus::Counter& agent_violations_;
-  prometheus::Gauge& isolated_;
-  prometheus::Counter& series_dropped_;
-  prometheus::Counter& log_lines_dropped_;
-  prometheus::Counter& workers_lost_;
-  prometheus::Histogram& queue_wait_;
-  prometheus::Histogram& first_step_wait_;
-  prometheus::Histogram& checkpoint_seconds_;
 
   absl::Mutex mu_;
   std::map<std::string, SeriesPtr> series_ ABSL_GUARDED_BY(mu_);

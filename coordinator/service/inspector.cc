@@ -8,7 +8,7 @@
 namespace hearth::coordinator {
 namespace {
 
-// Answers kept at most; beyond it the cache starts anew.
+// Answers kept at most; beyond it the cache starts again.
 constexpr size_t kCacheMax = 4096;
 
 }  // namespace

@@ -17,11 +17,13 @@
 #include "common/io/disk.h"
 #include "common/rpc/peer.h"
 #include "common/rpc/status.h"
-#include "common/spec/validate.h"
+#include "common/spec/rules/rules.h"
 #include "common/time/clock.h"
+#include "coordinator/service/change.h"
 #include "coordinator/service/finish.h"
 #include "coordinator/service/job_streams.h"
 #include "coordinator/service/limits.h"
+#include "hearth/v1/job.grpc.pb.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -72,20 +74,84 @@ std::string RandomSuffix() {
   return out;
 }
 
-}  // namespace
+class JobServiceImpl final : public v1::JobService::CallbackService {
+ public:
+  JobServiceImpl(const ServiceParts& parts, v1::GetVersionResponse version)
+      : parts_(parts), version_(std::move(version)) {}
 
-grpc::ServerUnaryReactor* JobServiceImpl::Mutate(grpc::CallbackServerContext* context,
-                                                 Command command,
-                                                 v1::Job* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  parts_.loop.Post(std::move(command), [reactor, response](const Reply& reply) {
-    if (reply.job.has_value()) {
-      *response = *reply.job;
-    }
-    reactor->Finish(rpc::ToGrpc(reply.status));
-  });
-  return reactor;
-}
+  grpc::ServerUnaryReactor* CreateJob(grpc::CallbackServerContext* context,
+                                      const v1::CreateJobRequest* request,
+                                      v1::Job* response) override;
+  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
+                                   const v1::GetJobRequest* request,
+                                   v1::Job* response) override;
+  grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context,
+                                     const v1::ListJobsRequest* request,
+                                     v1::ListJobsResponse* response) override;
+  grpc::ServerUnaryReactor* UpdateJob(grpc::CallbackServerContext* context,
+                                      const v1::UpdateJobRequest* request,
+                                      v1::Job* response) override;
+  grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context,
+                                      const v1::CancelJobRequest* request,
+                                      v1::Job* response) override {
+    return Change(parts_.loop, context, *request, response);
+  }
+  grpc::ServerUnaryReactor* PauseJob(grpc::CallbackServerContext* context,
+                                     const v1::PauseJobRequest* request,
+                                     v1::Job* response) override {
+    return Change(parts_.loop, context, *request, response);
+  }
+  grpc::ServerUnaryReactor* ResumeJob(grpc::CallbackServerContext* context,
+                                      const v1::ResumeJobRequest* request,
+                                      v1::Job* response) override;
+  grpc::ServerUnaryReactor* DeleteJob(grpc::CallbackServerContext* context,
+                                      const v1::DeleteJobRequest* request,
+                                      v1::DeleteJobResponse* response) override {
+    return Change(parts_.loop, context, *request, response);
+  }
+  grpc::ServerWriteReactor<v1::WatchJobResponse>* WatchJob(
+      grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) override;
+  grpc::ServerWriteReactor<v1::StreamMetricsResponse>* StreamMetrics(
+      grpc::CallbackServerContext* context, const v1::StreamMetricsRequest* request) override;
+  grpc::ServerWriteReactor<v1::StreamLogsResponse>* StreamLogs(
+      grpc::CallbackServerContext* context, const v1::StreamLogsRequest* request) override;
+  grpc::ServerUnaryReactor* ListEvents(grpc::CallbackServerContext* context,
+                                       const v1::ListEventsRequest* request,
+                                       v1::ListEventsResponse* response) override;
+  grpc::ServerUnaryReactor* ListCheckpoints(grpc::CallbackServerContext* context,
+                                            const v1::ListCheckpointsRequest* request,
+                                            v1::ListCheckpointsResponse* response) override;
+  grpc::ServerUnaryReactor* GetCheckpoint(grpc::CallbackServerContext* context,
+                                          const v1::GetCheckpointRequest* request,
+                                          v1::Checkpoint* response) override;
+  grpc::ServerUnaryReactor* DeleteCheckpoint(grpc::CallbackServerContext* context,
+                                             const v1::DeleteCheckpointRequest* request,
+                                             v1::DeleteCheckpointResponse* response) override {
+    return Change(parts_.loop, context, *request, response);
+  }
+  grpc::ServerUnaryReactor* PruneCheckpoints(grpc::CallbackServerContext* context,
+                                             const v1::PruneCheckpointsRequest* request,
+                                             v1::PruneCheckpointsResponse* response) override {
+    return Change(parts_.loop, context, *request, response);
+  }
+  grpc::ServerUnaryReactor* GetVersion(grpc::CallbackServerContext* context,
+                                       const v1::GetVersionRequest* request,
+                                       v1::GetVersionResponse* response) override;
+
+ private:
+  // Fills in the command, with the overrides merged into the job's spec.
+  absl::Status MakeResume(const v1::ResumeJobRequest& request,
+                          coordinator::ResumeJob& command) const;
+  // For a job_id that is taken: OK with the job in `response` when it was submitted with this
+  // spec, completed as far as possible; else `status` with what differs.
+  absl::Status ExplainConflict(const absl::Status& status,
+                               const std::string& job_id,
+                               const v1::JobSpec& submitted,
+                               v1::Job& response) const;
+
+  const ServiceParts parts_;
+  const v1::GetVersionResponse version_;
+};
 
 absl::Status JobServiceImpl::ExplainConflict(const absl::Status& status,
                                              const std::string& job_id,
@@ -151,7 +217,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext*
     post({absl::OkStatus(), request->spec(), false, {}});
     return reactor;
   }
-  parts_.checker.Check(request->spec(), post);
+  parts_.checker.Check(request->spec(), SpecChecker::Origin::kSubmitted, post);
   return reactor;
 }
 
@@ -215,25 +281,9 @@ grpc::ServerUnaryReactor* JobServiceImpl::UpdateJob(grpc::CallbackServerContext*
       return FinishNow(context, rpc::FieldError("labels", problem));
     }
   }
-  return Mutate(context, coordinator::UpdateJob{*request}, response);
-}
-
-grpc::ServerUnaryReactor* JobServiceImpl::CancelJob(grpc::CallbackServerContext* context,
-                                                    const v1::CancelJobRequest* request,
-                                                    v1::Job* response) {
-  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
-    return FinishNow(context, allowed);
-  }
-  return Mutate(context, coordinator::CancelJob{*request}, response);
-}
-
-grpc::ServerUnaryReactor* JobServiceImpl::PauseJob(grpc::CallbackServerContext* context,
-                                                   const v1::PauseJobRequest* request,
-                                                   v1::Job* response) {
-  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
-    return FinishNow(context, allowed);
-  }
-  return Mutate(context, coordinator::PauseJob{*request}, response);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  PostChange(parts_.loop, *request, reactor, response);
+  return reactor;
 }
 
 absl::Status JobServiceImpl::MakeResume(const v1::ResumeJobRequest& request,
@@ -274,58 +324,22 @@ grpc::ServerUnaryReactor* JobServiceImpl::ResumeJob(grpc::CallbackServerContext*
   }
   command.answered = command.spec.has_value() && !request->request_id().empty() &&
                      parts_.view.KnowsRequest(request->request_id());
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   if (!command.spec.has_value() || command.answered) {
-    return Mutate(context, std::move(command), response);
+    PostChange(parts_.loop, std::move(command), reactor, response);
+    return reactor;
   }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   v1::JobSpec spec = *command.spec;
-  parts_.checker.Check(std::move(spec), [this, reactor, response, command = std::move(command)](
-                                            CheckedSpec checked) mutable {
-    if (!checked.status.ok()) {
-      reactor->Finish(rpc::ToGrpc(checked.status));
-      return;
-    }
-    command.spec = std::move(checked.spec);
-    parts_.loop.Post(std::move(command), [reactor, response](const Reply& reply) {
-      if (reply.job.has_value()) {
-        *response = *reply.job;
-      }
-      reactor->Finish(rpc::ToGrpc(reply.status));
-    });
-  });
-  return reactor;
-}
-
-grpc::ServerUnaryReactor* JobServiceImpl::DeleteJob(grpc::CallbackServerContext* context,
-                                                    const v1::DeleteJobRequest* request,
-                                                    v1::DeleteJobResponse* response) {
-  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
-    return FinishNow(context, allowed);
-  }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  parts_.loop.Post(coordinator::DeleteJob{*request}, [reactor, response](const Reply& reply) {
-    if (reply.deleted.has_value()) {
-      *response = *reply.deleted;
-    }
-    reactor->Finish(rpc::ToGrpc(reply.status));
-  });
-  return reactor;
-}
-
-grpc::ServerUnaryReactor* JobServiceImpl::PruneCheckpoints(
-    grpc::CallbackServerContext* context,
-    const v1::PruneCheckpointsRequest* request,
-    v1::PruneCheckpointsResponse* response) {
-  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
-    return FinishNow(context, allowed);
-  }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  parts_.loop.Post(coordinator::PruneFolders{*request}, [reactor, response](const Reply& reply) {
-    if (reply.pruned.has_value()) {
-      *response = *reply.pruned;
-    }
-    reactor->Finish(rpc::ToGrpc(reply.status));
-  });
+  parts_.checker.Check(
+      std::move(spec), SpecChecker::Origin::kStored,
+      [this, reactor, response, command = std::move(command)](CheckedSpec checked) mutable {
+        if (!checked.status.ok()) {
+          reactor->Finish(rpc::ToGrpc(checked.status));
+          return;
+        }
+        command.spec = std::move(checked.spec);
+        PostChange(parts_.loop, std::move(command), reactor, response);
+      });
   return reactor;
 }
 
@@ -420,19 +434,6 @@ grpc::ServerUnaryReactor* JobServiceImpl::GetCheckpoint(grpc::CallbackServerCont
                                                                           request->step())));
 }
 
-grpc::ServerUnaryReactor* JobServiceImpl::DeleteCheckpoint(
-    grpc::CallbackServerContext* context,
-    const v1::DeleteCheckpointRequest* request,
-    v1::DeleteCheckpointResponse*) {
-  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
-    return FinishNow(context, allowed);
-  }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  parts_.loop.Post(coordinator::DeleteCheckpoint{*request},
-                   [reactor](const Reply& reply) { reactor->Finish(rpc::ToGrpc(reply.status)); });
-  return reactor;
-}
-
 grpc::ServerUnaryReactor* JobServiceImpl::GetVersion(grpc::CallbackServerContext* context,
                                                      const v1::GetVersionRequest*,
                                                      v1::GetVersionResponse* response) {
@@ -446,6 +447,13 @@ grpc::ServerUnaryReactor* JobServiceImpl::GetVersion(grpc::CallbackServerContext
   }
   response->set_isolated(parts_.metrics.isolated());
   return FinishNow(context, absl::OkStatus());
+}
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeJobService(const ServiceParts& parts,
+                                              v1::GetVersionResponse version) {
+  return std::make_unique<JobServiceImpl>(parts, std::move(version));
 }
 
 }  // namespace hearth::coordinator

@@ -178,16 +178,6 @@ std::vector<Loop::Item> Loop::TakeBatch() {
   return items;
 }
 
-bool Loop::RefuseForSpace(const Command& command) const {
-  const CreateJob* create = std::get_if<CreateJob>(&command);
-  return (create != nullptr && !create->validate_only) ||
-         std::holds_alternative<UpdateJob>(command) || std::holds_alternative<PauseJob>(command) ||
-         std::holds_alternative<ResumeJob>(command) ||
-         std::holds_alternative<CordonWorker>(command) ||
-         std::holds_alternative<UncordonWorker>(command) ||
-         std::holds_alternative<DrainWorker>(command);
-}
-
 void Loop::Process(std::vector<Item> items) {
   const int64_t free_bytes = store_.FreeBytes();
   const bool low_space = free_bytes >= 0 && free_bytes < options_.min_free_bytes;
@@ -201,7 +191,7 @@ void Loop::Process(std::vector<Item> items) {
       item.query(&core_);
       continue;
     }
-    if (low_space && RefuseForSpace(item.command)) {
+    if (low_space && item.command.NeedsDisk()) {
       const std::string text = absl::StrCat(
           "not enough disk space for the coordinator's data dir: ", free_bytes >> 20, " MiB free, ",
           options_.min_free_bytes >> 20, " MiB needed; nothing was changed");
@@ -261,7 +251,7 @@ void Loop::Process(std::vector<Item> items) {
 // A worker that comes with a task of a job that the store does not have is told to end it. After a
 // restore these are the jobs that the copy is too old for: the log is the place to see which.
 void Loop::NameUnknownTasks(const Command& command) const {
-  const auto* connected = std::get_if<AgentConnected>(&command);
+  const auto* connected = command.As<AgentConnected>();
   if (connected == nullptr) {
     return;
   }

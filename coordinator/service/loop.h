@@ -10,9 +10,9 @@
 // most about a fifth of its time: with a few jobs every batch is scheduled at once, with tens of
 // thousands waiting a plan is made several times a second.
 //
-// So that a filling disk is refused before that, users' changes are refused with
-// RESOURCE_EXHAUSTED, unapplied, while less than `min_free_bytes` are free (cancel and delete,
-// which free resources, are not).
+// To keep a filling disk from failing a commit, commands that need the disk
+// (CommandRow::needs_disk) are refused with RESOURCE_EXHAUSTED, unapplied, while less than
+// `min_free_bytes` are free.
 #pragma once
 
 #include <algorithm>
@@ -86,7 +86,6 @@ class Loop {
   bool WaitForWork() ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<Item> TakeBatch() ABSL_LOCKS_EXCLUDED(mu_);
   void Process(std::vector<Item> items);
-  bool RefuseForSpace(const Command& command) const;
   void Enqueue(Item item, bool limited) ABSL_LOCKS_EXCLUDED(mu_);
   void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   void LetKnow(std::vector<Effects>& effects);

@@ -9,8 +9,9 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/rpc/status.h"
-#include "common/spec/gpus.h"
-#include "common/spec/job_plan.h"
+#include "common/spec/fields/idle.h"
+#include "common/spec/plan/gpus.h"
+#include "common/spec/plan/job_plan.h"
 #include "common/spec/resolve.h"
 #include "google/protobuf/util/message_differencer.h"
 
@@ -232,8 +233,11 @@ CheckedSpec SpecChecker::Complete(v1::JobSpec spec, const std::vector<v1::PathIn
   return result;
 }
 
-void SpecChecker::Check(v1::JobSpec spec, Done done) {
+void SpecChecker::Check(v1::JobSpec spec, Origin origin, Done done) {
   std::vector<spec::FieldViolation> violations;
+  if (origin == Origin::kSubmitted) {
+    spec::CheckIdleKeys(spec, violations);
+  }
   spec::Resolve(spec, violations);
   if (!violations.empty()) {
     return done({spec::ViolationsToStatus(violations), std::move(spec), false, {}});

@@ -51,13 +51,15 @@ struct CheckedSpec {
 class SpecChecker {
  public:
   using Done = std::function<void(CheckedSpec)>;
+  // Keys that change nothing are refused in a job file alone: a stored job keeps what it has.
+  enum class Origin { kSubmitted, kStored };
 
   SpecChecker(Loop& loop, View& view, Inspector& inspector)
       : loop_(loop), view_(view), inspector_(inspector) {}
 
   // `done` is called once: on the caller's thread, the loop's, or that of the asked worker's
   // stream.
-  void Check(v1::JobSpec spec, Done done);
+  void Check(v1::JobSpec spec, Origin origin, Done done);
 
   // Effects::inspections: asks the given worker and posts InspectionDone.
   void Inspect(const InspectionRequest& request);

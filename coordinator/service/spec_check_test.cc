@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "common/spec/gpus.h"
+#include "common/spec/plan/gpus.h"
 #include "common/spec/resolve.h"
-#include "coordinator/service/tiny_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/coordinator/tiny_spec.h"
 
 namespace hearth::coordinator {
 namespace {

@@ -1,12 +1,16 @@
 #include "coordinator/service/worker_service.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <memory>
-#include <utility>
 
 #include "coordinator/service/agent_stream.h"
+#include "coordinator/service/change.h"
 #include "coordinator/service/finish.h"
 #include "coordinator/service/limits.h"
+#include "hearth/v1/agent.grpc.pb.h"
+#include "hearth/v1/worker.grpc.pb.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -14,7 +18,63 @@ namespace {
 constexpr size_t kDefaultPageSize = 50;
 constexpr size_t kMaxPageSize = 1000;
 
-}  // namespace
+class WorkerServiceImpl final : public v1::WorkerService::CallbackService {
+ public:
+  explicit WorkerServiceImpl(const ServiceParts& parts) : parts_(parts) {}
+
+  grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context,
+                                        const v1::ListWorkersRequest* request,
+                                        v1::ListWorkersResponse* response) override;
+  grpc::ServerUnaryReactor* GetWorker(grpc::CallbackServerContext* context,
+                                      const v1::GetWorkerRequest* request,
+                                      v1::Worker* response) override;
+  grpc::ServerUnaryReactor* CordonWorker(grpc::CallbackServerContext* context,
+                                         const v1::CordonWorkerRequest* request,
+                                         v1::Worker* response) override {
+    return Change(parts_.loop, context, *request, response);
+  }
+  grpc::ServerUnaryReactor* UncordonWorker(grpc::CallbackServerContext* context,
+                                           const v1::UncordonWorkerRequest* request,
+                                           v1::Worker* response) override {
+    return Change(parts_.loop, context, *request, response);
+  }
+  grpc::ServerUnaryReactor* DrainWorker(grpc::CallbackServerContext* context,
+                                        const v1::DrainWorkerRequest* request,
+                                        v1::Worker* response) override {
+    return Change(parts_.loop, context, *request, response);
+  }
+  grpc::ServerUnaryReactor* DeleteWorker(grpc::CallbackServerContext* context,
+                                         const v1::DeleteWorkerRequest* request,
+                                         v1::DeleteWorkerResponse* response) override {
+    return Change(parts_.loop, context, *request, response);
+  }
+  grpc::ServerUnaryReactor* DeclareLost(grpc::CallbackServerContext* context,
+                                        const v1::DeclareLostRequest* request,
+                                        v1::DeclareLostResponse* response) override {
+    return Change(parts_.loop, context, *request, response);
+  }
+
+ private:
+  const ServiceParts parts_;
+};
+
+class AgentServiceImpl final : public v1::AgentService::CallbackService {
+ public:
+  explicit AgentServiceImpl(const ServiceParts& parts) : parts_(parts) {}
+
+  grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage>* Connect(
+      grpc::CallbackServerContext* context) override {
+    const auto stream =
+        std::make_shared<AgentStream>(context, parts_.loop, parts_.hub, parts_.inspector,
+                                      parts_.metrics, parts_.clock, next_connection_.fetch_add(1));
+    stream->Start();
+    return stream.get();
+  }
+
+ private:
+  const ServiceParts parts_;
+  std::atomic<uint64_t> next_connection_{1};
+};
 
 grpc::ServerUnaryReactor* WorkerServiceImpl::ListWorkers(grpc::CallbackServerContext* context,
                                                          const v1::ListWorkersRequest* request,
@@ -65,82 +125,14 @@ grpc::ServerUnaryReactor* WorkerServiceImpl::GetWorker(grpc::CallbackServerConte
   return reactor;
 }
 
-grpc::ServerUnaryReactor* WorkerServiceImpl::Mutate(grpc::CallbackServerContext* context,
-                                                    Command command,
-                                                    v1::Worker* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  parts_.loop.Post(std::move(command), [reactor, response](const Reply& reply) {
-    if (reply.worker.has_value()) {
-      *response = *reply.worker;
-    }
-    reactor->Finish(rpc::ToGrpc(reply.status));
-  });
-  return reactor;
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeWorkerService(const ServiceParts& parts) {
+  return std::make_unique<WorkerServiceImpl>(parts);
 }
 
-grpc::ServerUnaryReactor* WorkerServiceImpl::CordonWorker(grpc::CallbackServerContext* context,
-                                                          const v1::CordonWorkerRequest* request,
-                                                          v1::Worker* response) {
-  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
-    return FinishNow(context, allowed);
-  }
-  return Mutate(context, coordinator::CordonWorker{request->worker_id()}, response);
-}
-
-grpc::ServerUnaryReactor* WorkerServiceImpl::UncordonWorker(
-    grpc::CallbackServerContext* context,
-    const v1::UncordonWorkerRequest* request,
-    v1::Worker* response) {
-  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
-    return FinishNow(context, allowed);
-  }
-  return Mutate(context, coordinator::UncordonWorker{request->worker_id()}, response);
-}
-
-grpc::ServerUnaryReactor* WorkerServiceImpl::DrainWorker(grpc::CallbackServerContext* context,
-                                                         const v1::DrainWorkerRequest* request,
-                                                         v1::Worker* response) {
-  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
-    return FinishNow(context, allowed);
-  }
-  return Mutate(context, coordinator::DrainWorker{request->worker_id()}, response);
-}
-
-grpc::ServerUnaryReactor* WorkerServiceImpl::DeleteWorker(grpc::CallbackServerContext* context,
-                                                          const v1::DeleteWorkerRequest* request,
-                                                          v1::DeleteWorkerResponse*) {
-  if (const absl::Status status = CheckRequest(*request); !status.ok()) {
-    return FinishNow(context, status);
-  }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  parts_.loop.Post(coordinator::DeleteWorker{request->worker_id()},
-                   [reactor](const Reply& reply) { reactor->Finish(rpc::ToGrpc(reply.status)); });
-  return reactor;
-}
-
-grpc::ServerUnaryReactor* WorkerServiceImpl::DeclareLost(grpc::CallbackServerContext* context,
-                                                         const v1::DeclareLostRequest* request,
-                                                         v1::DeclareLostResponse* response) {
-  if (const absl::Status status = CheckRequest(*request); !status.ok()) {
-    return FinishNow(context, status);
-  }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  parts_.loop.Post(coordinator::DeclareLost{*request}, [reactor, response](const Reply& reply) {
-    if (reply.declared.has_value()) {
-      *response = *reply.declared;
-    }
-    reactor->Finish(rpc::ToGrpc(reply.status));
-  });
-  return reactor;
-}
-
-grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage>* AgentServiceImpl::Connect(
-    grpc::CallbackServerContext* context) {
-  const auto stream =
-      std::make_shared<AgentStream>(context, parts_.loop, parts_.hub, parts_.inspector,
-                                    parts_.metrics, parts_.clock, next_connection_.fetch_add(1));
-  stream->Start();
-  return stream.get();
+std::unique_ptr<grpc::Service> MakeAgentService(const ServiceParts& parts) {
+  return std::make_unique<AgentServiceImpl>(parts);
 }
 
 }  // namespace hearth::coordinator

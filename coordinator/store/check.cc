@@ -52,7 +52,9 @@ class Checker {
     if (folder.marker_damaged) {
       Damage(dir_ + "/.hearth-data is damaged");
     } else if (!folder.marker.has_value() && !folder.has_database) {
-      return absl::FailedPreconditionError(dir_ + " is no data dir of hearth-coordinator");
+      return absl::FailedPreconditionError(dir_ + (env_.IsDirectory(dir_)
+                                                       ? " is no data dir of hearth-coordinator"
+                                                       : " does not exist"));
     } else if (!folder.marker.has_value()) {
       report_.notes.push_back("no marker: the next start makes one");
     }

@@ -1,4 +1,4 @@
-// The folder of a store: whose it is, and the place for what is found in it and not known.
+// The folder of a store: whose it is, and the quarantine for unknown things found in it.
 //
 //   <data-dir>/.hearth-data   the marker: a random id, which store.db records too, and the highest
 //                             generation that this folder has seen. A store.db that was put back
@@ -28,7 +28,7 @@ std::string MarkerText(const Marker& marker);
 // kDataLoss: no marker of ours, or its checksum differs.
 absl::StatusOr<Marker> ParseMarker(std::string_view text);
 
-// What lies in a folder, before anything of it is touched.
+// What a folder contains, before anything in it is changed.
 struct FolderState {
   std::optional<Marker> marker;
   bool marker_damaged = false;
@@ -39,14 +39,14 @@ struct FolderState {
 
 absl::StatusOr<FolderState> LookAtFolder(Env& env, const std::string& dir);
 
-// Whether a coordinator may open the folder. kFailedPrecondition: it is somebody else's, or its
-// store.db is missing; kDataLoss: its marker is damaged. The text says what to do. With `restore` a
-// folder of ours is opened whatever is missing; a foreign one is not.
+// Whether a coordinator may open the folder. kFailedPrecondition: it is not a data dir of ours, or
+// its store.db is missing; kDataLoss: its marker is damaged. The text says what to do. With
+// `restore` a folder of ours is opened whatever is missing; a foreign one is not.
 absl::Status AdmitFolder(const FolderState& folder, const std::string& dir, bool restore);
 
 absl::Status WriteMarker(Env& env, const std::string& dir, const Marker& marker);
 
-// Takes what must not stay where it is and must not be lost. Makes its folder when something comes.
+// Keeps files that must neither stay in place nor be lost. Makes its folder when it gets the first.
 class Quarantine {
  public:
   Quarantine(Env& env, std::string data_dir, absl::Time now);
@@ -56,7 +56,7 @@ class Quarantine {
   absl::Status Move(const std::string& path);
   absl::Status Copy(const std::string& path);
 
-  // "" while nothing has come.
+  // "" while it is empty.
   const std::string& folder() const { return folder_; }
   int64_t entries() const { return entries_; }
 

@@ -1,6 +1,6 @@
-// A thread that moves committed records from memory to segment files, so that nobody waits for
+// A thread that moves committed records from memory to segment files, so that no commit waits for
 // their syncs. One pass at a time. Between two files it rests four times as long as the last one
-// took, so that commits find the disk free, unless somebody waits for the pass.
+// took, so that commits find the disk idle; it does not rest while a thread waits for the pass.
 #pragma once
 
 #include <memory>
@@ -24,9 +24,9 @@ class Flusher {
   Flusher(const Flusher&) = delete;
   Flusher& operator=(const Flusher&) = delete;
 
-  // Begins a pass over `logs`; the result of the one before has been taken.
+  // Begins a pass over `logs`. Call it only after taking the result of the previous pass.
   void Begin(std::vector<std::shared_ptr<SegmentLog>> logs) ABSL_LOCKS_EXCLUDED(mu_);
-  // The result of a finished pass, once; nullopt while it goes on or when there was none.
+  // The result of a finished pass, once; nullopt while it runs or when there was none.
   std::optional<absl::Status> TakeResult() ABSL_LOCKS_EXCLUDED(mu_);
   // Blocks until the pass is over, which goes at full speed now.
   void Wait() ABSL_LOCKS_EXCLUDED(mu_);

@@ -1,4 +1,4 @@
-// One record as it lies in a segment file or in the store's journal, and its checksum.
+// One record in the form it has in a segment file or in the store's journal, and its checksum.
 //
 //   frame = u32 payload length | u32 crc32c | i64 cursor | u8 kind | payload      (little endian)
 #pragma once

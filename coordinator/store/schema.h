@@ -1,4 +1,4 @@
-// The tables of store.db: how they are made and brought up to date, and what is wrong with a row.
+// The tables of store.db: creating and migrating them, and finding damaged rows.
 //
 // Every table's last column is the checksum of the others (row_crc of sqlite.h over the table's
 // name and them). A row whose checksum differs, or whose message cannot be parsed, is damaged: its
@@ -52,11 +52,10 @@ struct BadRow {
   std::string problem;  // "its checksum differs" or "its message cannot be parsed"
   std::string content;  // SQL literals of all columns, cut for people
 };
-// Changes nothing. Of tables of kSchemaVersion.
+// Changes nothing. Expects tables of kSchemaVersion.
 absl::StatusOr<std::vector<BadRow>> FindBadRows(Database& database);
-// Moves damaged rows to the table `damaged`, in one transaction, and returns what they were; not of
-// the journal, whose records have checksums of their own. `time`: seconds since the epoch, recorded
-// with them.
+// Moves damaged rows to the table `damaged`, in one transaction, and returns them. Leaves out the
+// journal, whose records have their own checksums. `time`: seconds since 1970, recorded with them.
 absl::StatusOr<std::vector<BadRow>> SetBadRowsAside(Database& database, int64_t time);
 
 // Copies a row of the journal to `damaged`.

@@ -120,8 +120,8 @@ absl::Status SegmentLog::Recover(int64_t known_end,
   if (have_tail && segments_.back().bytes >= position_.tail_bytes) {
     return CutTail(known_end, keep, warnings);
   }
-  // The file is shorter than what was acknowledged: keep what is whole and go on in a new segment,
-  // so that no number is reused.
+  // The file is shorter than what was acknowledged: keep its whole frames and continue in a new
+  // segment, so that no number is reused.
   int64_t kept = position_.tail_first - 1;
   if (have_tail) {
     const std::string path = SegmentPath(position_.tail_first);
@@ -389,7 +389,7 @@ absl::StatusOr<SegmentLog::ReadResult> SegmentLog::Read(ReadState& state, int64_
     HEARTH_ASSIGN_OR_RETURN(const std::vector<int64_t> firsts, ListSegments(env_, dir_));
     const auto after = std::upper_bound(firsts.begin(), firsts.end(), state.next);
     if (firsts.empty()) {
-      ++attempt;  // dropped between the two looks, or the job is deleted
+      ++attempt;  // dropped between the two checks, or the job is deleted
       continue;
     }
     // Before the first segment there is nothing: its gap is counted by ReadSegment.

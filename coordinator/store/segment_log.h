@@ -3,9 +3,10 @@
 //   <dir>/<cursor of its first record, 20 digits>.seg: frames (frame.h)
 //
 // Cursors grow strictly from 1 and are never reused; a gap means records that were dropped. Records
-// are durable in the store's journal first; then they lie in memory, and Sync moves them to the
-// files without anybody waiting. The files are the truth only up to the Position that the store has
-// recorded: what a crash left behind it is in the journal, and is cut off when the log is opened.
+// are durable in the store's journal first; then they are kept in memory, and Sync moves them to
+// the files while nothing waits for it. The files are valid only up to the Position that the store
+// has recorded: bytes after it, left by a crash, are also in the journal and are cut off when the
+// log is opened.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +58,7 @@ class SegmentLog {
 
   struct ReadResult {
     std::vector<Record> records;
-    int64_t dropped = 0;  // cursors passed over because nothing is kept of them
+    int64_t dropped = 0;  // cursors skipped because their records are not kept
     bool at_end = false;  // nothing committed is left to read
   };
 
@@ -70,27 +71,28 @@ class SegmentLog {
 
   // Makes the files agree with the recorded position: cuts the tail, removes segments that were
   // never recorded or were dropped. Records behind the position with cursors above `known_end` (the
-  // newest that the store knows, in files or journal) are nobody's leftovers: their files go to
-  // `keep` first, and a warning says so. A tail shorter than recorded loses those records: they are
-  // counted as dropped, a warning says so and the position changes (the caller records it).
+  // newest that the store knows, in files or journal) cannot be leftovers of a crash: their files
+  // go to `keep` first, and a warning says so. A tail shorter than recorded loses those records:
+  // they are counted as dropped, a warning says so and the position changes (the caller records
+  // it).
   absl::Status Recover(int64_t known_end, const Keep& keep, std::vector<std::string>& warnings);
 
   // The store's thread. Append only buffers; Publish shows what was appended to readers, once the
-  // store has made it durable. False, and nothing is appended, when `cursor` is not greater than
-  // every one before or leaves none for the next record: then the database and the files contradict
-  // each other, which must cost a record and not the process.
+  // store has made it durable. Returns false and appends nothing when `cursor` is not greater than
+  // all earlier ones or leaves none for the next record: then the database and the files contradict
+  // each other, which must cost one record and not the process.
   bool Append(int64_t cursor, uint8_t kind, std::string_view payload);
   void Publish() ABSL_LOCKS_EXCLUDED(mu_);
   // Cursor of the newest record appended, 0 = none yet.
   int64_t newest() const { return newest_; }
 
-  // Any thread; one at a time works, the others wait. Writes the published records to the files and
+  // Any thread; one works at a time, the others wait. Writes the published records to the files and
   // makes them durable. After an error the log must be reopened: what reached the file is not
   // known.
   absl::Status Sync() ABSL_LOCKS_EXCLUDED(sync_mu_, mu_);
   // The position after the last Sync, for the store to record.
   Position synced() const ABSL_LOCKS_EXCLUDED(sync_mu_);
-  // Removes the segments that the bound has dropped. To be called once the position is recorded.
+  // Removes the segments that the bound has dropped. Call it once the position is recorded.
   void RemoveDropped() ABSL_LOCKS_EXCLUDED(sync_mu_);
   // The job is deleted: no later Sync writes anything.
   void Abandon() ABSL_LOCKS_EXCLUDED(sync_mu_);
@@ -103,8 +105,8 @@ class SegmentLog {
   absl::StatusOr<ReadResult> Read(ReadState& state, int64_t max_bytes) const
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The position of files whose record is lost: everything in them that is whole, up to the cursor
-  // `end_max`.
+  // The position of files whose recorded position is lost: all whole frames in them, up to the
+  // cursor `end_max`.
   static absl::StatusOr<Position> Rebuild(Env& env, const std::string& dir, int64_t end_max);
   // Reads every frame up to `recorded` and returns what is damaged or missing, a line each.
   static std::vector<std::string> Check(Env& env, const std::string& dir, const Position& recorded);
@@ -138,12 +140,12 @@ class SegmentLog {
   const std::string dir_;
   const SegmentLogOptions options_;
 
-  // Of the store's thread.
+  // Used by the store's thread only.
   std::vector<Record> pending_;
   int64_t newest_;
 
   mutable absl::Mutex sync_mu_;                                   // before mu_
-  std::unique_ptr<WritableFile> file_ ABSL_GUARDED_BY(sync_mu_);  // open during Sync alone
+  std::unique_ptr<WritableFile> file_ ABSL_GUARDED_BY(sync_mu_);  // open only during Sync
   Position position_ ABSL_GUARDED_BY(sync_mu_);
   std::vector<Segment> segments_ ABSL_GUARDED_BY(sync_mu_);  // oldest first
   std::vector<int64_t> to_remove_ ABSL_GUARDED_BY(sync_mu_);

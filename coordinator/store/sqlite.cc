@@ -169,8 +169,8 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
                           OpenWith(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
   HEARTH_RETURN_IF_ERROR(database->Execute("PRAGMA journal_mode=WAL"));
   HEARTH_RETURN_IF_ERROR(database->Execute("PRAGMA synchronous=FULL"));
-  // A commit that finds so many pages (32 MiB) in the WAL moves them to the database, and waits for
-  // that. With SQLite's 1,000 a thousand running jobs, whose rows change each second, pay every
+  // A commit that finds this many pages (32 MiB) in the WAL moves them to the database, and waits
+  // for that. With SQLite's 1,000 a thousand running jobs, whose rows change each second, pay every
   // second for pages that change again in the next.
   HEARTH_RETURN_IF_ERROR(database->Execute("PRAGMA wal_autocheckpoint=8192"));
   HEARTH_RETURN_IF_ERROR(database->Execute("PRAGMA foreign_keys=OFF"));

@@ -22,7 +22,7 @@
 namespace hearth::coordinator {
 namespace {
 
-// A commit waits for the flush when the journal is so many times its bound.
+// A commit waits for the flush when the journal is this many times its bound.
 constexpr int64_t kJournalFull = 4;
 constexpr int kDamageTold = 20;
 
@@ -44,6 +44,26 @@ std::string ReadPid(int fd) {
   const ssize_t n = pread(fd, buffer, sizeof(buffer) - 1, 0);
   return n <= 0 ? std::string()
                 : std::string(absl::StripAsciiWhitespace(absl::string_view(buffer, n)));
+}
+
+absl::Status NotAStore(const std::string& data_dir) {
+  return absl::DataLossError(
+      absl::StrCat(data_dir, "/store.db is not a store of hearth-coordinator"));
+}
+
+// Somebody else's database is refused before anything is written: opening one for writing switches
+// its journal mode. A damaged file passes; it is looked at when it is opened.
+absl::Status RefuseForeignDatabase(const FolderState& folder, const std::string& data_dir) {
+  if (!folder.has_database || folder.marker.has_value()) {
+    return absl::OkStatus();
+  }
+  const auto database = Database::OpenReadOnly(data_dir + "/store.db");
+  if (!database.ok()) {
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<SchemaInfo> schema = ReadSchema(**database);
+  return schema.ok() && !schema->fresh && schema->version == 0 ? NotAStore(data_dir)
+                                                               : absl::OkStatus();
 }
 
 }  // namespace
@@ -89,6 +109,7 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(const StoreOptions& options, 
   const absl::StatusOr<FolderState> folder = LookAtFolder(env, options.data_dir);
   HEARTH_RETURN_IF_ERROR(Annotate(folder.status(), context));
   HEARTH_RETURN_IF_ERROR(AdmitFolder(*folder, options.data_dir, options.restore));
+  HEARTH_RETURN_IF_ERROR(RefuseForeignDatabase(*folder, options.data_dir));
   HEARTH_RETURN_IF_ERROR(Annotate(env.CreateDirs(store->JobsDir()), context));
   HEARTH_RETURN_IF_ERROR(store->TakeLock());
   HEARTH_RETURN_IF_ERROR(Annotate(store->OpenDatabase(*folder), context));
@@ -136,8 +157,8 @@ absl::Status Store::OpenDatabase(const FolderState& folder) {
   return StartGeneration(folder);
 }
 
-// An index can be made again from its table, after a copy of what there was; other damage is
-// somebody's decision.
+// An index can be rebuilt from its table, after a copy of the file; a person has to decide about
+// other damage.
 absl::Status Store::CheckSound() {
   HEARTH_ASSIGN_OR_RETURN(std::vector<std::string> damage, database_->FindDamage(kDamageTold));
   if (damage.empty()) {
@@ -174,8 +195,7 @@ absl::Status Store::CheckSchema(const FolderState& folder) {
     return CreateTables(*database_);
   }
   if (schema.version == 0) {
-    return absl::DataLossError(
-        absl::StrCat(options_.data_dir, "/store.db is not a store of hearth-coordinator"));
+    return NotAStore(options_.data_dir);
   }
   if (schema.version > kSchemaVersion) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -384,7 +404,7 @@ void Store::NoteRefused(const LogKey& key, int64_t cursor) {
   }
 }
 
-// Takes the result of a flush that is over, and slows the caller down when the disk cannot follow.
+// Takes the result of a finished flush, and makes the caller wait when the disk cannot keep up.
 absl::Status Store::CheckFlush() {
   if (flush_ == FlushState::kRunning && journal_bytes_ > kJournalFull * options_.journal_bytes) {
     flusher_->Wait();
@@ -547,7 +567,8 @@ absl::Status Store::WritePosition(const LogKey& key, const SegmentLog::Position&
       .Run();
 }
 
-// Within a transaction: how far the files go now, and the journal without what is in them.
+// Within a transaction: records how far the files go now, and removes what they hold from the
+// journal.
 absl::Status Store::RecordFlush() {
   HEARTH_RETURN_IF_ERROR(fault::Check("store.after_flush"));
   for (const auto& [key, log] : flushing_) {
@@ -578,7 +599,7 @@ void Store::BeginFlush() {
 }
 
 absl::Status Store::Flush() {
-  for (int pass = 0; pass < 2; ++pass) {  // the one that goes on, and what came after it
+  for (int pass = 0; pass < 2; ++pass) {  // the pass in progress, and one for later records
     if (flush_ == FlushState::kNone) {
       if (unflushed_.empty() && journal_bytes_ == 0) {
         return absl::OkStatus();
@@ -632,12 +653,12 @@ void Store::RemoveJobFiles(const std::string& job_id) {
   }
   const absl::Status removed = RemoveJobFolder(job_id);
   if (!removed.ok()) {
-    // What stays is not known to the next Load, which sets it aside.
+    // The next Load does not know what stays here, and sets it aside.
     HEARTH_LOG_WARNING("files of deleted job {} stay behind: {}", job_id, removed.ToString());
   }
 }
 
-// Removes our files. What somebody put beside them is set aside.
+// Removes our files. Foreign files beside them are set aside.
 absl::Status Store::RemoveJobFolder(const std::string& job_id) {
   const std::string dir = absl::StrCat(JobsDir(), "/", job_id);
   if (!env_.IsDirectory(dir)) {

@@ -1,5 +1,5 @@
 // Everything the coordinator remembers. One transaction and one sync per batch; nothing is
-// acknowledged to anyone before it.
+// acknowledged before it.
 //
 // clang-format off
 //   <data-dir>/.hearth-data          whose folder it is, see data_dir.h
@@ -7,7 +7,7 @@
 //   <data-dir>/store.db              SQLite: WAL, synchronous=FULL; tables in schema.cc
 //   <data-dir>/jobs/<id>/history/    segment files of the step history: StepReport (kStepRecord) or Rewind (kRewindRecord)
 //   <data-dir>/jobs/<id>/log/        segment files of the log: LogLine
-//   <data-dir>/quarantine/<time>/    what a start found and did not know; never removed
+//   <data-dir>/quarantine/<time>/    unknown things that a start found; never removed
 // clang-format on
 //
 // Order of a commit: one transaction with the rows and, as one row of the journal, all records of
@@ -59,10 +59,10 @@ struct StoreOptions {
   SegmentLogOptions log{.segment_bytes = 4 << 20, .max_bytes = 64 << 20};
   // Newest events kept per job.
   int64_t events_per_job = 1000;
-  // Records of histories and logs wait in the journal, and in memory, until there are so many
-  // bytes; then they are moved to the files. At four times as many a commit waits for that.
+  // Records of histories and logs wait in the journal, and in memory, until they reach this many
+  // bytes; then they are moved to the files. At four times as many bytes a commit waits for that.
   int64_t journal_bytes = 32 << 20;
-  // The store or the folder was put back from a copy, or the store is gone: open it all the same.
+  // The store or the folder was put back from a copy, or the store is gone: open it anyway.
   // The generation becomes higher than any that workers have seen (it is taken from the time).
   bool restore = false;
   // Names the quarantine's folder, and with `restore` the generation.
@@ -90,8 +90,8 @@ class Store {
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
-  // Reads all, and makes the files agree with the database. Damaged rows are left out; what lies
-  // under jobs/ and is not known goes to the quarantine. Once, before the first Commit.
+  // Reads everything and makes the files agree with the database. Damaged rows are left out;
+  // unknown entries under jobs/ go to the quarantine. Call it once, before the first Commit.
   absl::StatusOr<LoadedState> Load();
 
   // Makes the durable rows of the effects, applied in order, durable as one, and returns the
@@ -102,8 +102,8 @@ class Store {
   // Moves all committed records to the files and waits for it. Errors as Commit.
   absl::Status Flush();
 
-  // The committed records of a job; null when it has none. Reading goes on while the job is deleted
-  // and then ends in kNotFound.
+  // The committed records of a job; null when it has none. Readers may continue while the job is
+  // deleted, and then get kNotFound.
   std::shared_ptr<const SegmentLog> Find(std::string_view job_id, StreamKind kind) const
       ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -1,4 +1,4 @@
-// Store::Load: rows, the journal, the files, and what is none of them.
+// Store::Load: rows, the journal, the files, and unknown entries.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -47,7 +47,7 @@ absl::StatusOr<LoadedState> Store::Load() {
   HEARTH_RETURN_IF_ERROR(SetUnknownAside(recovery, state));
   NameWhatIsMissing(state);
   if (recovery.journal_damaged) {
-    HEARTH_RETURN_IF_ERROR(Flush());  // what could be read of the journal is nowhere else
+    HEARTH_RETURN_IF_ERROR(Flush());  // the readable part of the journal exists nowhere else
   }
   state.set_aside = damaged_rows_ + quarantine_.entries();
   return state;
@@ -143,7 +143,7 @@ absl::Status Store::LoadJournal(Recovery& recovery, LoadedState& state) {
   }
 }
 
-// Files of known jobs of which the store has no record: the record was damaged.
+// Files of known jobs without a record in the store, because the record was damaged.
 absl::Status Store::FindUnrecorded(Recovery& recovery, LoadedState& state) {
   for (const auto& [job_id, cursors] : recovery.jobs) {
     for (const StreamKind kind : {StreamKind::kHistory, StreamKind::kLog}) {
@@ -184,7 +184,8 @@ absl::Status Store::LoadLog(const LogKey& key, Recovery& recovery, LoadedState& 
   }
   bool fresh = false;
   for (const SegmentLog::Record& record : records) {
-    // What a flush wrote before the end is in the files already and is refused here.
+    // Records that a flush wrote before the crash are in the files already, so they are refused
+    // here.
     fresh = log->Append(record.cursor, record.kind, record.payload) || fresh;
   }
   log->Publish();
@@ -269,8 +270,8 @@ absl::Status Store::SetLostJobsAside(Recovery& recovery, LoadedState& state) {
   return absl::OkStatus();
 }
 
-// What lies under jobs/ and belongs to no job: of jobs newer than a store.db that was put back, or
-// not ours. Only a job that was deleted just before a crash is removed.
+// Entries under jobs/ that belong to no job: their jobs are newer than a store.db that was put
+// back, or they are not ours. Only files of a job that was deleted just before a crash are removed.
 absl::Status Store::SetUnknownAside(const Recovery& recovery, LoadedState& state) {
   HEARTH_ASSIGN_OR_RETURN(const std::vector<std::string> names, env_.ListDir(JobsDir()));
   for (const std::string& name : names) {

@@ -196,14 +196,20 @@ TEST_F(StoreTest, Open_NewerSchema_IsRefusedAndUntouched) {
   EXPECT_THAT(std::string(store.status().message()), HasSubstr("99"));
 }
 
-TEST_F(StoreTest, Open_ForeignDatabase_IsRefused) {
+TEST_F(StoreTest, Open_ForeignDatabase_IsRefusedAndUntouched) {
   std::filesystem::create_directories(root_);
   {
     auto database = Database::Open(root_ + "/store.db");
     ASSERT_TRUE(database.ok());
     ASSERT_TRUE((*database)->Execute("CREATE TABLE other (x)").ok());
+    ASSERT_TRUE((*database)->Execute("PRAGMA journal_mode=DELETE").ok());
   }
+  const auto bytes = Env::Real().ReadFile(root_ + "/store.db");
+  const auto names = Env::Real().ListDir(root_);
+  ASSERT_TRUE(bytes.ok() && names.ok());
   EXPECT_EQ(Store::Open({.data_dir = root_}).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(*Env::Real().ReadFile(root_ + "/store.db"), *bytes);
+  EXPECT_EQ(*Env::Real().ListDir(root_), *names);
 }
 
 TEST_F(StoreTest, Open_FolderIsAFile_IsAnErrorThatNamesIt) {

@@ -1,5 +1,5 @@
 // The built-in page: reads /api/v1/ every two seconds and draws what it says. All text from outside
-// goes through textContent; nothing is built out of strings of HTML.
+// goes through textContent; nothing is built from strings of HTML.
 "use strict";
 
 const kPollMs = 2000;

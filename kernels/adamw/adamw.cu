@@ -71,8 +71,10 @@ struct Scalars {
 __device__ Scalars ScalarsOf(const Table& table, const Slot& slot) {
   const StepInputs* inputs = table.inputs;
   const double rate = inputs != nullptr ? inputs->learning_rate : table.learning_rate;
-  const double bias1 = inputs != nullptr ? inputs->bias_correction1 : table.bias_correction1;
-  const double bias2 = inputs != nullptr ? inputs->bias_correction2 : table.bias_correction2;
+  const double bias1 =
+      inputs != nullptr ? inputs->optimizer[kBiasCorrection1] : table.bias_correction1;
+  const double bias2 =
+      inputs != nullptr ? inputs->optimizer[kBiasCorrection2] : table.bias_correction2;
   const double lr = __dmul_rn(rate, slot.lr_scale);
   Scalars k;
   k.grad_scale = table.grad_scale != nullptr ? *table.grad_scale : 1.0F;
@@ -120,7 +122,7 @@ __device__ __forceinline__ void Store(T* to, int64_t at, int64_t end, float (&x)
   }
 }
 
-// Rounded up with the probability of what is cut off; EncodeBf16Stochastic of formats.h.
+// As EncodeBf16Stochastic (common/formats/codecs.h), widened again.
 __device__ __forceinline__ float RoundStochastic(float x, uint32_t word) {
   const uint32_t bits = __float_as_uint(x);
   const bool finite = (bits & 0x7F800000) != 0x7F800000;
@@ -164,6 +166,7 @@ __device__ __forceinline__ float UpdateChunk(
   float largest = 0.0F;
 #pragma unroll 1
   for (int64_t first = begin + threadIdx.x * kWidth; first < end; first += kStride * kUnroll) {
+    // All loads of a turn come before the first update, so that many are under way at once.
     float p[kUnroll][kWidth], m[kUnroll][kWidth], v[kUnroll][kWidth], g[kUnroll][kWidth];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
@@ -185,6 +188,7 @@ __device__ __forceinline__ float UpdateChunk(
       if (std::is_same<P, Bf16>::value && table.stochastic_rounding) {
         RoundStochastic(table, slot, k.step, at, p[u]);
       }
+      // Store leaves in p what was stored: the working copy is made of the master as it is kept.
       Store<kWhole>(masters, at, end, p[u]);
       if (slot.working == nullptr) {
         continue;

@@ -15,6 +15,10 @@
 
 namespace hearth::kernels {
 
+// Of StepInputs::optimizer: 1 - beta1^step and 1 - beta2^step.
+inline constexpr int kBiasCorrection1 = 0;
+inline constexpr int kBiasCorrection2 = 1;
+
 // One parameter tensor, or the shard of one. All views have the same number of elements.
 //   CPU : grad and working T = kF32 or kF64; master, m, v: T or kBF16 each
 //   CUDA: grad G, working A; master, m, v: kF32 or kBF16 each
@@ -62,6 +66,10 @@ absl::Status CanImplement(const AdamWArgs& args);
 size_t AdamWWorkspaceBytes(const AdamWArgs& args);  // 0
 absl::Status AdamWStep(const Exec& exec, const AdamWArgs& args);
 
+// What the door calls once it has checked the arguments.
+namespace cpu {
+absl::Status AdamWStep(const Exec& exec, const AdamWArgs& args);
+}  // namespace cpu
 namespace cuda {
 absl::Status AdamWStep(const Exec& exec, const AdamWArgs& args);
 }  // namespace cuda

@@ -40,8 +40,8 @@ constexpr Shape kShapes[] = {
 StepInputs InputsOf(const Shape& s) {
   StepInputs inputs;
   inputs.learning_rate = 0.02;
-  inputs.bias_correction1 = 0.75;
-  inputs.bias_correction2 = 0.5;
+  inputs.optimizer[kBiasCorrection1] = 0.75;
+  inputs.optimizer[kBiasCorrection2] = 0.5;
   inputs.step = s.step + 3;
   return inputs;
 }

@@ -1,12 +1,12 @@
 #include <atomic>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/adamw/adamw.h"
 #include "kernels/core/cpu.h"
+#include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
-#include "kernels/cuda/dispatch.h"
-#include "kernels/formats/formats.h"
 #include "kernels/formats/span.h"
 
 namespace hearth::kernels {
@@ -64,8 +64,8 @@ struct Step {
 
 Step StepOf(const AdamWArgs& args) {
   if (args.inputs != nullptr) {
-    return {args.inputs->learning_rate, args.inputs->bias_correction1,
-            args.inputs->bias_correction2, static_cast<uint32_t>(args.inputs->step)};
+    return {args.inputs->learning_rate, args.inputs->optimizer[kBiasCorrection1],
+            args.inputs->optimizer[kBiasCorrection2], static_cast<uint32_t>(args.inputs->step)};
   }
   const double t = static_cast<double>(args.step);
   return {args.lr, 1.0 - std::pow(args.beta1, t), 1.0 - std::pow(args.beta2, t),
@@ -183,33 +183,6 @@ absl::Status StepImpl(const Exec& exec, const AdamWArgs& args, const AdamWTensor
   return absl::OkStatus();
 }
 
-// `view` is present, floating and has `count` elements.
-absl::Status RequireElements(const TensorView& view, int64_t count, const char* name) {
-  if (view.dtype == DType::kBF16) {
-    return RequireCount(view, DType::kBF16, count, kOp, name);
-  }
-  HEARTH_RETURN_IF_ERROR(RequireFloating(view, kOp, name));
-  return RequireCount(view, view.dtype, count, kOp, name);
-}
-
-absl::Status RequireTensor(const AdamWTensor& tensor) {
-  const int64_t count = tensor.master.numel();
-  HEARTH_RETURN_IF_ERROR(RequireElements(tensor.master, count, "master"));
-  HEARTH_RETURN_IF_ERROR(RequireElements(tensor.m, count, "m"));
-  HEARTH_RETURN_IF_ERROR(RequireElements(tensor.v, count, "v"));
-  HEARTH_RETURN_IF_ERROR(RequireElements(tensor.grad, count, "grad"));
-  if (!tensor.working.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireElements(tensor.working, count, "working"));
-  } else if (tensor.amax != nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": amax without a working copy"));
-  }
-  if (tensor.first_element % 4 != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kOp, ": first_element ", tensor.first_element, " is no multiple of 4"));
-  }
-  return absl::OkStatus();
-}
-
 // What the CPU stores: the gradient's type T, or bf16 for the state.
 absl::Status RequireCpuTypes(const AdamWTensor& tensor) {
   const DType T = tensor.grad.dtype;
@@ -228,27 +201,9 @@ absl::Status RequireCpuTypes(const AdamWTensor& tensor) {
 
 }  // namespace
 
-absl::Status CanImplement(const AdamWArgs& args) {
-  for (const AdamWTensor& tensor : args.tensors) {
-    HEARTH_RETURN_IF_ERROR(RequireTensor(tensor));
-  }
-  if ((args.inputs == nullptr && args.step < 1) || !(args.beta1 >= 0.0 && args.beta1 < 1.0) ||
-      !(args.beta2 >= 0.0 && args.beta2 < 1.0)) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": step ", args.step, ", beta1 ",
-                                                   args.beta1, ", beta2 ", args.beta2,
-                                                   ": step must be >= 1, betas in [0, 1)"));
-  }
-  return RequireRound(args.round_working, kOp);
-}
-
-size_t AdamWWorkspaceBytes(const AdamWArgs&) {
-  return 0;
-}
+namespace cpu {
 
 absl::Status AdamWStep(const Exec& exec, const AdamWArgs& args) {
-  HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  HEARTH_RUN_ON_CUDA(exec, kOp, AdamWStep(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   for (const AdamWTensor& tensor : args.tensors) {
     HEARTH_RETURN_IF_ERROR(RequireCpuTypes(tensor));
   }
@@ -261,5 +216,7 @@ absl::Status AdamWStep(const Exec& exec, const AdamWArgs& args) {
   }
   return absl::OkStatus();
 }
+
+}  // namespace cpu
 
 }  // namespace hearth::kernels

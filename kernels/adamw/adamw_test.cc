@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/formats/formats.h"
+#include "kernels/core/formats.h"
 
 namespace hearth::kernels {
 namespace {
@@ -85,8 +85,8 @@ TEST(AdamWStep, Inputs_ReplaceRateAndCorrections) {
   const AdamWTensor tensor = TensorOf(p, m, v, g);
   StepInputs inputs;
   inputs.learning_rate = 0.25;
-  inputs.bias_correction1 = 0.1;
-  inputs.bias_correction2 = 0.05;
+  inputs.optimizer[kBiasCorrection1] = 0.1;
+  inputs.optimizer[kBiasCorrection2] = 0.05;
   inputs.step = 3;
   AdamWArgs args;
   args.tensors = absl::MakeConstSpan(&tensor, 1);

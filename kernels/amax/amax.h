@@ -19,6 +19,11 @@ absl::Status CanImplement(const AmaxArgs& args);
 size_t AmaxWorkspaceBytes(const AmaxArgs& args);
 absl::Status Amax(const Exec& exec, const AmaxArgs& args);
 
+// What the door calls once it has checked the arguments.
+namespace cpu {
+size_t AmaxWorkspaceBytes(const AmaxArgs& args);
+absl::Status Amax(const Exec& exec, const AmaxArgs& args);
+}  // namespace cpu
 namespace cuda {
 absl::Status Amax(const Exec& exec, const AmaxArgs& args);
 }  // namespace cuda

@@ -1,15 +1,12 @@
+#include <cmath>
 #include <limits>
 
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
 #include "kernels/amax/amax.h"
 #include "kernels/core/cpu.h"
-#include "kernels/cuda/dispatch.h"
 
 namespace hearth::kernels {
 namespace {
 
-constexpr char kOp[] = "amax";
 constexpr int64_t kBlock = 65536;
 
 // NaN if any element is.
@@ -34,24 +31,13 @@ HEARTH_SIMD double BlockAmax(const double* x, int64_t n) {
 
 }  // namespace
 
-absl::Status CanImplement(const AmaxArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireFloating(args.x, kOp, "x"));
-  if (args.amax == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": amax is null"));
-  }
-  return absl::OkStatus();
-}
+namespace cpu {
 
 size_t AmaxWorkspaceBytes(const AmaxArgs& args) {
   return static_cast<size_t>(CeilDiv(args.x.numel(), kBlock)) * sizeof(double);
 }
 
 absl::Status Amax(const Exec& exec, const AmaxArgs& args) {
-  HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
-  HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, AmaxWorkspaceBytes(args), kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, Amax(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   double* blocks = static_cast<double*>(exec.workspace.data);
   DispatchFloating(args.x.dtype, [&]<typename T>() {
     ParallelFor(exec, args.x.numel(), kBlock, [&](int64_t begin, int64_t end) {
@@ -70,5 +56,7 @@ absl::Status Amax(const Exec& exec, const AmaxArgs& args) {
   *args.amax = static_cast<float>(amax);
   return absl::OkStatus();
 }
+
+}  // namespace cpu
 
 }  // namespace hearth::kernels

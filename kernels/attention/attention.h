@@ -49,8 +49,6 @@ absl::Status CanImplement(const AttentionForwardArgs& args);
 // On a GPU the first call for a shape builds cuDNN's plan (up to seconds, may allocate): never
 // while a graph is recorded. Views may lack their data; their rank says whether they are there.
 size_t AttentionForwardWorkspaceBytes(const Exec& exec, const AttentionForwardArgs& args);
-// Of the CPU; each of Exec::threads has its own block of scores.
-size_t AttentionForwardWorkspaceBytes(const AttentionForwardArgs& args, int threads);
 absl::Status AttentionForward(const Exec& exec, const AttentionForwardArgs& args);
 
 // d_qkv from d_out; probabilities are computed again from qkv and lse.
@@ -71,9 +69,16 @@ struct AttentionBackwardArgs {
 
 absl::Status CanImplement(const AttentionBackwardArgs& args);
 size_t AttentionBackwardWorkspaceBytes(const Exec& exec, const AttentionBackwardArgs& args);
-size_t AttentionBackwardWorkspaceBytes(const AttentionBackwardArgs& args, int threads);
 absl::Status AttentionBackward(const Exec& exec, const AttentionBackwardArgs& args);
 
+// What the door calls once it has checked the arguments.
+namespace cpu {
+// Each of Exec::threads has its own block of scores.
+size_t AttentionForwardWorkspaceBytes(const AttentionForwardArgs& args, int threads);
+size_t AttentionBackwardWorkspaceBytes(const AttentionBackwardArgs& args, int threads);
+absl::Status AttentionForward(const Exec& exec, const AttentionForwardArgs& args);
+absl::Status AttentionBackward(const Exec& exec, const AttentionBackwardArgs& args);
+}  // namespace cpu
 namespace cuda {
 absl::Status AttentionForward(const Exec& exec, const AttentionForwardArgs& args);
 absl::Status AttentionBackward(const Exec& exec, const AttentionBackwardArgs& args);

@@ -97,8 +97,8 @@ OpCase MakeCase(const Shape& s) {
     const size_t gpu = b["qkv"].dtype == DType::kBF16
                            ? all * static_cast<size_t>(s.dims.head_dim) * 24 + (size_t{64} << 20)
                            : all * sizeof(float);
-    return std::max({gpu, AttentionForwardWorkspaceBytes(ForwardArgs(s, b), threads),
-                     AttentionBackwardWorkspaceBytes(BackwardArgs(s, b), threads)});
+    return std::max({gpu, cpu::AttentionForwardWorkspaceBytes(ForwardArgs(s, b), threads),
+                     cpu::AttentionBackwardWorkspaceBytes(BackwardArgs(s, b), threads)});
   };
   c.reduction = d.sequence + d.head_dim;
   c.perf = s.perf;

@@ -1,10 +1,10 @@
 #include <omp.h>
 
-#include "absl/strings/str_cat.h"
+#include <cmath>
+
 #include "common/base/status_macros.h"
 #include "kernels/attention/attention.h"
 #include "kernels/core/cpu.h"
-#include "kernels/cuda/dispatch.h"
 #include "kernels/formats/span.h"
 #include "kernels/gemm/blas.h"
 
@@ -293,94 +293,31 @@ absl::Status BackwardImpl(const Exec& exec, const AttentionBackwardArgs& args) {
   return absl::OkStatus();
 }
 
-absl::Status CheckShapes(const AttentionDims& dims,
-                         const TensorView& qkv,
-                         const TensorView& out,
-                         const TensorView& segments,
-                         DType round) {
-  HEARTH_RETURN_IF_ERROR(RequireFloating(qkv, kOp, "qkv"));
-  if (dims.batch < 1 || dims.sequence < 1 || dims.heads < 1 || dims.kv_heads < 1 ||
-      dims.head_dim < 1 || dims.heads % dims.kv_heads != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kOp, ": batch ", dims.batch, ", sequence ", dims.sequence, ", heads ",
-                     dims.heads, ", kv_heads ", dims.kv_heads, ", head_dim ", dims.head_dim,
-                     ": all must be positive and heads a multiple of kv_heads"));
-  }
-  const int64_t rows = dims.batch * dims.sequence;
-  const Geometry g(dims);
-  HEARTH_RETURN_IF_ERROR(RequireCount(qkv, qkv.dtype, rows * g.width, kOp, "qkv"));
-  HEARTH_RETURN_IF_ERROR(RequireCount(out, qkv.dtype, rows * g.out_width, kOp, "out"));
-  if (!segments.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireCount(segments, DType::kI32, rows, kOp, "segments"));
-  }
-  return RequireRound(round, kOp);
-}
-
-absl::Status CheckLse(const AttentionDims& dims, DType storage, const TensorView& lse) {
-  return RequireCount(lse, storage == DType::kBF16 ? DType::kF32 : storage,
-                      dims.batch * dims.heads * dims.sequence, kOp, "lse");
-}
-
 }  // namespace
 
-absl::Status CanImplement(const AttentionForwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(CheckShapes(args.dims, args.qkv, args.out, args.segments, args.round));
-  return args.lse.empty() ? absl::OkStatus() : CheckLse(args.dims, args.qkv.dtype, args.lse);
-}
-
-size_t AttentionForwardWorkspaceBytes(const Exec& exec, const AttentionForwardArgs& args) {
-#ifdef HEARTH_WITH_CUDA
-  if (exec.device == Device::kCuda) {
-    return cuda::AttentionForwardWorkspaceBytes(exec, args);
-  }
-#endif
-  return AttentionForwardWorkspaceBytes(args, exec.threads);
-}
+namespace cpu {
 
 size_t AttentionForwardWorkspaceBytes(const AttentionForwardArgs& args, int threads) {
   return DTypeBytes(args.qkv.dtype, threads * kQueryBlock * args.dims.sequence);
-}
-
-absl::Status AttentionForward(const Exec& exec, const AttentionForwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.qkv.dtype, kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, AttentionForward(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  HEARTH_RETURN_IF_ERROR(
-      RequireWorkspace(exec, AttentionForwardWorkspaceBytes(args, exec.threads), kOp));
-  return DispatchFloating(args.qkv.dtype, [&]<typename T>() { return ForwardImpl<T>(exec, args); });
-}
-
-absl::Status CanImplement(const AttentionBackwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(CheckShapes(args.dims, args.qkv, args.out, args.segments, args.round));
-  const DType dtype = args.qkv.dtype;
-  HEARTH_RETURN_IF_ERROR(RequireCount(args.d_out, dtype, args.out.numel(), kOp, "d_out"));
-  HEARTH_RETURN_IF_ERROR(RequireCount(args.d_qkv, dtype, args.qkv.numel(), kOp, "d_qkv"));
-  return CheckLse(args.dims, dtype, args.lse);
-}
-
-size_t AttentionBackwardWorkspaceBytes(const Exec& exec, const AttentionBackwardArgs& args) {
-#ifdef HEARTH_WITH_CUDA
-  if (exec.device == Device::kCuda) {
-    return cuda::AttentionBackwardWorkspaceBytes(exec, args);
-  }
-#endif
-  return AttentionBackwardWorkspaceBytes(args, exec.threads);
 }
 
 size_t AttentionBackwardWorkspaceBytes(const AttentionBackwardArgs& args, int threads) {
   return DTypeBytes(args.qkv.dtype, threads * 2 * kQueryBlock * args.dims.sequence);
 }
 
+absl::Status AttentionForward(const Exec& exec, const AttentionForwardArgs& args) {
+  HEARTH_RETURN_IF_ERROR(
+      RequireWorkspace(exec, AttentionForwardWorkspaceBytes(args, exec.threads), kOp));
+  return DispatchFloating(args.qkv.dtype, [&]<typename T>() { return ForwardImpl<T>(exec, args); });
+}
+
 absl::Status AttentionBackward(const Exec& exec, const AttentionBackwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.qkv.dtype, kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, AttentionBackward(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(
       RequireWorkspace(exec, AttentionBackwardWorkspaceBytes(args, exec.threads), kOp));
   return DispatchFloating(args.qkv.dtype,
                           [&]<typename T>() { return BackwardImpl<T>(exec, args); });
 }
+
+}  // namespace cpu
 
 }  // namespace hearth::kernels

@@ -32,7 +32,7 @@ struct Problem {
     if (!segments.empty()) {
       args.segments = View(segments.data(), {static_cast<int64_t>(segments.size())});
     }
-    const size_t bytes = AttentionForwardWorkspaceBytes(args, 1);
+    const size_t bytes = cpu::AttentionForwardWorkspaceBytes(args, 1);
     workspace_.resize(bytes + 64);
     const uintptr_t at = (reinterpret_cast<uintptr_t>(workspace_.data()) + 63) / 64 * 64;
     Exec exec;

@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/attention/attention.h"
+#include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
 #include "kernels/cuda/device.h"
-#include "kernels/formats/formats.h"
 
 namespace hearth::kernels {
 namespace {
@@ -53,8 +53,8 @@ absl::StatusOr<Reference> MakeReference(int64_t head_dim) {
   b.lse = f.lse;
   b.d_out = View(r.d_out.data(), {rows, kHeads * head_dim});
   b.d_qkv = View(r.d_qkv.data(), {rows, width});
-  const size_t scratch =
-      std::max(AttentionForwardWorkspaceBytes(f, 1), AttentionBackwardWorkspaceBytes(b, 1));
+  const size_t scratch = std::max(cpu::AttentionForwardWorkspaceBytes(f, 1),
+                                  cpu::AttentionBackwardWorkspaceBytes(b, 1));
   std::vector<double> memory(scratch / 8 + 16);
   Exec cpu;
   const uintptr_t at = (reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64;

@@ -174,6 +174,8 @@ __global__ void __launch_bounds__(kThreads) BlockDequantizeKernel(const uint8_t*
   const int64_t line0 = static_cast<int64_t>(blockIdx.y) * kTile;
   const int64_t k0 = static_cast<int64_t>(blockIdx.x) * kTile;
   const int block_length = fp4 ? 16 : 32;
+  // 128 lines of scales are contiguous in cuBLASLt's order, 512 bytes for 4 blocks: the tile's are
+  // one (MXFP8) or two (NVFP4) such pieces.
   const int64_t across = CeilDiv(extent / block_length, 4);
   const int64_t first = k0 / block_length / 4;
   const int tiles = static_cast<int>(min(across - first, int64_t{fp4 ? 2 : 1}));
@@ -194,6 +196,7 @@ __global__ void __launch_bounds__(kThreads) BlockDequantizeKernel(const uint8_t*
     const float scale = fp4 ? DecodeE4m3(code) : DecodeE8m0(code);
     Raw8<A> out;
     if (fp4 && sizeof(A) == 2) {
+      // A 4-bit value times an E4M3 scale has at most 6 significant bits: exact in bf16.
       uint32_t words[4];
       E2m1ToBf16(*reinterpret_cast<const uint32_t*>(values + at / 2), words);
       const __nv_bfloat162 twice = __float2bfloat162_rn(scale);

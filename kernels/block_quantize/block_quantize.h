@@ -12,12 +12,11 @@
 
 namespace hearth::kernels {
 
-// One tensor and its block-scaled forms (core/block_quant.h says what they hold and how).
-//   x : [R, C] T, C a multiple of 16, 16-byte aligned. Where values of a form are wanted its K
-//   (rows:
-//       C, columns: R) is a multiple of 32, and of its `hadamard`; columns and square: R a multiple
-//       of 16
+// One tensor and its block-scaled forms (core/block_quant.h says what they hold and how). A form
+// whose values are wanted has a K (rows: C, columns: R) that is a multiple of 32 and of its
+// `hadamard`. With columns, or square, R is a multiple of 16.
 struct BlockQuantizeTensor {
+  // [R, C] T, C a multiple of 16, 16-byte aligned.
   TensorView x;
   BlockQuantView quant;
 };
@@ -44,8 +43,8 @@ absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args);
 
 // For ops that write block forms of their output [R, C] T themselves, in the pass that computes it,
 // with the bits of BlockQuantize.
-// Whether `blocks` can be made of it: what BlockQuantize asks, no `quant` besides, and with several
-// `parts` (C / parts columns each, as the gradients of gate and up) parts of whole tiles.
+// Whether `blocks` can be made of it: what BlockQuantize asks, no `quant` at the same time, and
+// with several `parts` (C / parts columns each, as the gradients of gate and up) whole tiles each.
 // Errors: kInvalidArgument, beginning with `op`.
 absl::Status RequireBlocks(const BlockQuantView& blocks,
                            const QuantView& quant,
@@ -99,6 +98,12 @@ absl::Status CanImplement(const UpdateBlockAmaxArgs& args);
 size_t UpdateBlockAmaxWorkspaceBytes(const UpdateBlockAmaxArgs& args);  // 0
 absl::Status UpdateBlockAmax(const Exec& exec, const UpdateBlockAmaxArgs& args);
 
+// What the door calls once it has checked the arguments.
+namespace cpu {
+absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args);
+absl::Status UpdateBlockAmax(const Exec& exec, const UpdateBlockAmaxArgs& args);
+absl::Status BlockDequantize(const Exec& exec, const BlockDequantizeArgs& args);
+}  // namespace cpu
 namespace cuda {
 absl::Status UpdateBlockAmax(const Exec& exec, const UpdateBlockAmaxArgs& args);
 absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args);

@@ -13,7 +13,6 @@
 namespace hearth::kernels::harness {
 namespace {
 
-using Rounding = BlockRounding;
 using Signs = HadamardSigns;
 
 struct FormShape {
@@ -197,7 +196,7 @@ void AddForm(OpCase& c,
   }
   const Fill zero = {Fill::kConstant, 0.0, 0.0};
   const Role out = s.special == Special::kSkipped ? Role::kAccumulate : Role::kOutput;
-  c.buffers.push_back(Words(name + ".values", BlockValueBytes(s.dtype, lines, extent)));
+  c.buffers.push_back(Words(name + ".values", DTypeBytes(s.dtype, lines * extent)));
   c.buffers.push_back(Words(name + ".scales", BlockScaleBytes(s.dtype, lines, extent)));
   c.buffers.push_back({name + ".tensor_scale", {1}, Role::kAccumulate, zero, DType::kU8});
   c.buffers.push_back({name + ".measured", {1}, Role::kAccumulate, zero, DType::kU8});
@@ -353,8 +352,7 @@ OpCase ManyCase() {
     const std::string name = absl::StrCat("x", i);
     c.buffers.push_back({name, {rows, cols}});
     for (const char* form : {".rows", ".columns"}) {
-      c.buffers.push_back(
-          Words(absl::StrCat(name, form), BlockValueBytes(DType::kE2M1, rows, cols)));
+      c.buffers.push_back(Words(absl::StrCat(name, form), DTypeBytes(DType::kE2M1, rows * cols)));
     }
     c.buffers.push_back(Words(name + ".row_scales", BlockScaleBytes(DType::kE2M1, rows, cols)));
     c.buffers.push_back(Words(name + ".column_scales", BlockScaleBytes(DType::kE2M1, cols, rows)));

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
 #include "kernels/formats/block_scale.h"
-#include "kernels/formats/formats.h"
 
 namespace hearth::kernels {
 namespace {
@@ -36,7 +36,7 @@ struct Owned {
 
   Owned(DType dtype_in, int64_t lines_in, int64_t extent_in, float amax_in)
       : amax(amax_in), lines(lines_in), extent(extent_in), dtype(dtype_in) {
-    const size_t values = BlockValueBytes(dtype, lines, extent);
+    const size_t values = DTypeBytes(dtype, lines * extent);
     storage.resize(values + BlockScaleBytes(dtype, lines, extent) + 16);
     uint8_t* begin = storage.data();
     begin += (16 - reinterpret_cast<uintptr_t>(begin) % 16) % 16;
@@ -192,7 +192,7 @@ TEST(BlockQuantize, FourOverSix_LowersTheError) {
   FillNormalMatrix(x, 3);
   Owned nearest(DType::kE2M1, 256, 512, x.Amax());
   Owned chosen(DType::kE2M1, 256, 512, x.Amax());
-  chosen.form.rounding = BlockRounding::kFourOverSix;
+  chosen.form.rounding = Rounding::kFourOverSix;
   ASSERT_TRUE(QuantizeMatrix(x, RowsOf(nearest)).ok());
   ASSERT_TRUE(QuantizeMatrix(x, RowsOf(chosen)).ok());
   const double plain = RelativeSquareError(x, nearest.Decoded());
@@ -234,7 +234,7 @@ TEST(BlockQuantize, Stochastic_MillionDraws_EveryMeanIsItsValue) {
   }
   for (const DType dtype : {DType::kE2M1, DType::kE4M3}) {
     Owned rows(dtype, kDraws, 32, 3.0F);
-    rows.form.rounding = BlockRounding::kStochastic;
+    rows.form.rounding = Rounding::kStochastic;
     ASSERT_TRUE(QuantizeMatrix(x, RowsOf(rows)).ok());
     const std::vector<double> got = rows.Decoded();
     for (int64_t k = 0; k < 32; ++k) {
@@ -258,7 +258,7 @@ TEST(BlockQuantize, Stochastic_MillionDraws_EveryMeanIsItsValue) {
 TEST(BlockQuantize, Stochastic_MillionNormals_BiasIsAsStated) {
   Matrix x(1024, 1024);
   FillNormalMatrix(x, 6);
-  const auto measure = [&](BlockRounding rounding) {
+  const auto measure = [&](Rounding rounding) {
     Owned rows(DType::kE2M1, 1024, 1024, x.Amax());
     rows.form.rounding = rounding;
     EXPECT_TRUE(QuantizeMatrix(x, RowsOf(rows)).ok());
@@ -272,8 +272,8 @@ TEST(BlockQuantize, Stochastic_MillionNormals_BiasIsAsStated) {
     return Slope(x, got);
   };
   // The standard error of the slope is sqrt(0.0235 / 2^20) = 1.5e-4.
-  EXPECT_NEAR(measure(BlockRounding::kStochastic), 0.9968, 6e-4);
-  EXPECT_NEAR(measure(BlockRounding::kStochasticUnclipped), 1.0, 1e-3);
+  EXPECT_NEAR(measure(Rounding::kStochastic), 0.9968, 6e-4);
+  EXPECT_NEAR(measure(Rounding::kStochasticUnclipped), 1.0, 1e-3);
 }
 
 // Back through the transform: q H diag(signs).
@@ -309,7 +309,7 @@ TEST(BlockQuantize, Eden_MillionDraws_UnbiasedOverSteps) {
   double error = 0.0;
   for (uint32_t step = 0; step < kSteps; ++step) {
     Owned rows(DType::kE2M1, 64, 128, 5.5F);
-    rows.form.rounding = BlockRounding::kEden;
+    rows.form.rounding = Rounding::kEden;
     rows.form.hadamard = 128;
     rows.form.signs = HadamardSigns::kSeeded;
     BlockQuantView quant = RowsOf(rows);
@@ -460,7 +460,7 @@ TEST(BlockQuantize, UndefinedCombinations_AreRefused) {
   EXPECT_EQ(code([](BlockQuantView& q) { q.rows.measured = const_cast<float*>(q.rows.amax); }),
             refused);
   EXPECT_EQ(code([](BlockQuantView& q) { q.rows.scales = nullptr; }), refused);
-  EXPECT_EQ(code([](BlockQuantView& q) { q.rows.rounding = BlockRounding::kEden; }), refused);
+  EXPECT_EQ(code([](BlockQuantView& q) { q.rows.rounding = Rounding::kEden; }), refused);
   EXPECT_EQ(code([](BlockQuantView& q) { q.dtype = DType::kE4M3; }), refused);
   EXPECT_EQ(code([](BlockQuantView& q) { q.dtype = DType::kBF16; }), refused);
   EXPECT_EQ(code([](BlockQuantView& q) {

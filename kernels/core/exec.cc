@@ -96,7 +96,7 @@ absl::Status RequireFloating(const TensorView& view, const char* op, const char*
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(op, ": ", name, " is ", DebugString(view), ", expected f32, f64 or bf16"));
+      absl::StrCat(op, ": ", name, " is ", DebugString(view), ", expected fp32, fp64 or bf16"));
 }
 
 absl::Status RequireStorage(const Exec& exec, DType dtype, const char* op) {

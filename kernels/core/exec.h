@@ -62,7 +62,7 @@ absl::Status RequireCount(
 absl::Status RequireFloating(const TensorView& view, const char* op, const char* name);
 // kUnimplemented unless `dtype` is a storage type of exec's device.
 absl::Status RequireStorage(const Exec& exec, DType dtype, const char* op);
-// kUnimplemented if `wanted`, quantised, block-scaled or kept forms of an op's tensors, are asked of
+// kUnimplemented if `wanted`, quantised, block-scaled or kept forms of an op's tensors, is asked of
 // a GPU beside tensors stored as anything but kBF16: recipes that quantise store activations and
 // weights so, and these forms are most of what there is to compile.
 absl::Status RequireFormStorage(const Exec& exec, DType dtype, bool wanted, const char* op);

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "kernels/core/hd.h"
+#include "common/formats/hd.h"
 
 namespace hearth::kernels {
 

@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "kernels/core/dtype.h"
+#include "kernels/core/formats.h"
 
 namespace hearth::kernels {
 
@@ -43,7 +43,7 @@ struct TensorView {
   // The view as a matrix: all but the last dimension folded into rows.
   int64_t cols() const { return rank > 0 ? dim(rank - 1) : 0; }
   int64_t rows() const { return cols() > 0 ? numel() / cols() : 0; }
-  size_t bytes() const { return DTypeBytes(dtype, numel()); }
+  size_t bytes() const { return static_cast<size_t>(DTypeBytes(dtype, numel())); }
 
   template <typename T>
   T* as() const {
@@ -61,7 +61,7 @@ TensorView View(const T* data, std::initializer_list<int64_t> shape) {
   return TensorView(static_cast<const void*>(data), DTypeOf<T>(), shape);
 }
 
-// "f32[128, 64]"
+// "fp32[128, 64]"
 std::string DebugString(const TensorView& view);
 
 // Optional quantised outputs of an op, beside or instead of its plain output; the same on every

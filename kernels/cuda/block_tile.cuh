@@ -220,7 +220,7 @@ __device__ __forceinline__ void StoreFp4(FormState& f,
                                          int line) {
   const uint32_t at = f.SpanOf(line);
   const E2m1Block block =
-      f.form.rounding == BlockRounding::kEden
+      f.form.rounding == Rounding::kEden
           ? QuantizeEdenSpan<kLaneStep>(f, v, largest, f.Element(at))
           : QuantizeE2m1(v, largest, f.form.rounding, f.tensor, f.key, f.Element(at));
   const bool inside = line < f.lines;
@@ -252,7 +252,7 @@ __device__ __forceinline__ void StoreFp8(FormState& f,
   Fp8Codes codes;
   if (scale != kE8m0Nan) {
     const float factor = InverseE8m0(scale);
-    if (f.form.rounding == BlockRounding::kNearest) {
+    if (f.form.rounding == Rounding::kNearest) {
 #pragma unroll
       for (int i = 0; i < kSpan; i += 2) {
         const float a = MulRn(v[i], factor);

@@ -1,4 +1,4 @@
-// From an op's public function to its CUDA version, for op_cpu.cc files.
+// From an op's door to its CUDA version.
 #pragma once
 
 #include "absl/status/status.h"

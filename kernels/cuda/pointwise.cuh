@@ -172,6 +172,7 @@ __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKerne
     extra_e4m3 = op.extra.dtype == DType::kE4M3;
   }
   uint32_t amax = 0;
+  // Forms are made of the rounded values, those that a reader of the plain output would see.
   const auto sink = [&](int row, int64_t at, const Raw8<A>(&rounded)[kResults<Op>]) {
     if constexpr (Op::kExtra == 1 && kColumns) {
       float v[8];
@@ -216,7 +217,7 @@ __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKerne
       QuantTile<128>(words[Op::kOutputs], Tile::kCols)
           .WriteColumns(op.extra.columns, rows, row0, col0, tile_rows, tile_cols);
     }
-    __syncthreads();
+    __syncthreads();  // the maximum below is reduced in the same shared memory
   }
   if (kHasForms<A> && quant.amax != nullptr) {
     RaiseAmaxOfBlock(quant.amax, MagnitudeOf<A>(amax), words[0]);
@@ -374,6 +375,7 @@ absl::Status Pointwise(const Exec& exec,
   const bool vectors = aligned && cols % 8 == 0 && Aligned16(op.bias) && Aligned16(out.data) &&
                        Aligned16(quant.rows) &&
                        (!columns || (rows % 16 == 0 && cols % 16 == 0 && Aligned16(quant.columns)));
+  // A kept block is 32 values under one scale; the kernel that goes value by value cannot find it.
   if (!vectors && Op::kKept == KeptUse::kWrite) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": an input to be kept where not all is aligned to 16 bytes"));
@@ -393,6 +395,8 @@ absl::Status Pointwise(const Exec& exec,
   };
   using Square = PointwiseTile<true>;
   using Long = PointwiseTile<false>;
+  // Square tiles where columns are written, so that both directions have whole lines of memory;
+  // else long ones.
   if constexpr (kHasForms<A> && Op::kKept != KeptUse::kWrite) {
     if (columns || Op::kExtra == 1) {
       return launch(PointwiseKernel<A, Op, true>, Square::kRows, Square::kCols);

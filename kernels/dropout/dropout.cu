@@ -43,6 +43,8 @@ __global__ void __launch_bounds__(kThreads) DropoutKernel(const A* x,
       add[k] = residual != nullptr ? ToFloat(residual[i + k]) : 0.0F;
     }
   }
+  // A Philox block has the words of four elements, whatever the thread: the mask is a function of
+  // the element's number alone.
   float out[kPerThread];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {

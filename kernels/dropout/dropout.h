@@ -14,7 +14,7 @@ namespace hearth::kernels {
 //   residual : optional, added after: y = round_y(residual + dropout(x)); forward only
 //   p    : probability of dropping, 0 <= p < 1; kept if RngUniform >= p
 //   position : optional, one beside the tensors: its step and micro_batch, read while the op runs,
-//              stand for the key's, so that a captured launch drops anew when it is replayed
+//              stand for the key's, so that a captured launch drops others when it is replayed
 // The mask has the same bits on every device.
 // Errors: kInvalidArgument (shape, dtype, p); kUnimplemented (rounding, storage).
 struct DropoutArgs {
@@ -34,6 +34,10 @@ absl::Status DropoutForward(const Exec& exec, const DropoutArgs& args);
 // x = dy, y = dx, same p, key and first_element as forward; residual must be empty.
 absl::Status DropoutBackward(const Exec& exec, const DropoutArgs& args);
 
+// What the door calls once it has checked the arguments.
+namespace cpu {
+absl::Status DropoutForward(const Exec& exec, const DropoutArgs& args);
+}  // namespace cpu
 namespace cuda {
 absl::Status DropoutForward(const Exec& exec, const DropoutArgs& args);
 }  // namespace cuda

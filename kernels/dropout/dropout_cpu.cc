@@ -1,16 +1,12 @@
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
-#include "kernels/cuda/dispatch.h"
+#include "kernels/core/rng.h"
 #include "kernels/dropout/dropout.h"
 #include "kernels/formats/span.h"
 
 namespace hearth::kernels {
 namespace {
 
-constexpr char kOp[] = "dropout";
 constexpr int64_t kGrain = 8192;
-
 constexpr int kLanes = 64;  // Philox blocks computed side by side
 
 // Words of kLanes consecutive blocks of the key's stream: words[w][lane], as RngBlock gives them
@@ -107,40 +103,12 @@ absl::Status Impl(const Exec& exec, const DropoutArgs& args) {
 
 }  // namespace
 
-absl::Status CanImplement(const DropoutArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireFloating(args.x, kOp, "x"));
-  HEARTH_RETURN_IF_ERROR(RequireCount(args.y, args.x.dtype, args.x.numel(), kOp, "y"));
-  if (!args.residual.empty()) {
-    HEARTH_RETURN_IF_ERROR(
-        RequireCount(args.residual, args.x.dtype, args.x.numel(), kOp, "residual"));
-  }
-  if (!(args.p >= 0.0 && args.p < 1.0)) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": p is ", args.p, ", not in [0, 1)"));
-  }
-  if (args.first_element % 4 != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kOp, ": first_element ", args.first_element, " is not a multiple of 4"));
-  }
-  return RequireRound(args.round_y, kOp);
-}
-
-size_t DropoutWorkspaceBytes(const DropoutArgs&) {
-  return 0;
-}
+namespace cpu {
 
 absl::Status DropoutForward(const Exec& exec, const DropoutArgs& args) {
-  HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, DropoutForward(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   return DispatchFloating(args.x.dtype, [&]<typename T>() { return Impl<T>(exec, args); });
 }
 
-absl::Status DropoutBackward(const Exec& exec, const DropoutArgs& args) {
-  if (!args.residual.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": residual must be absent in backward"));
-  }
-  return DropoutForward(exec, args);
-}
+}  // namespace cpu
 
 }  // namespace hearth::kernels

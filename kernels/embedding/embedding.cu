@@ -38,6 +38,7 @@ __global__ void __launch_bounds__(kForwardThreads)
   }
   const A* from = table + Clamp(tokens[row], vocab) * cols;
   A* to = out + row * cols;
+  // Without positions the row is copied as it is, without going through floats.
   if (position_table == nullptr) {
 #pragma unroll 4
     for (int64_t c = lane * W; c < cols; c += 32 * W) {

@@ -48,6 +48,11 @@ absl::Status CanImplement(const EmbeddingBackwardArgs& args);
 size_t EmbeddingBackwardWorkspaceBytes(const EmbeddingBackwardArgs& args);
 absl::Status EmbeddingBackward(const Exec& exec, const EmbeddingBackwardArgs& args);
 
+// What the door calls once it has checked the arguments.
+namespace cpu {
+absl::Status EmbeddingForward(const Exec& exec, const EmbeddingForwardArgs& args);
+absl::Status EmbeddingBackward(const Exec& exec, const EmbeddingBackwardArgs& args);
+}  // namespace cpu
 namespace cuda {
 absl::Status EmbeddingForward(const Exec& exec, const EmbeddingForwardArgs& args);
 absl::Status EmbeddingBackward(const Exec& exec, const EmbeddingBackwardArgs& args);

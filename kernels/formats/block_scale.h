@@ -14,10 +14,10 @@
 // MXFP8: b = round_up_e8m0(amax of the block * (1 / largest)), q = round(x / b).
 #pragma once
 
+#include "common/formats/hd.h"
 #include "kernels/core/block_quant.h"
-#include "kernels/core/hd.h"
+#include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
-#include "kernels/formats/narrow.h"
 
 #ifdef __CUDA_ARCH__
 #define HEARTH_UNROLL _Pragma("unroll")
@@ -40,13 +40,13 @@ struct BlockTargets {
   float value_inverse;  // 1 / V
   float product;        // S V
 };
-HEARTH_HD inline BlockTargets TargetsOf(BlockRounding rounding) {
+HEARTH_HD inline BlockTargets TargetsOf(Rounding rounding) {
   switch (rounding) {
-    case BlockRounding::kFourOverSix:
+    case Rounding::kFourOverSix:
       return {6.0F, 1.0F / 6.0F, 256.0F * 6.0F};
-    case BlockRounding::kStochasticUnclipped:
+    case Rounding::kStochasticUnclipped:
       return {96.0F / 17.0F, 17.0F / 96.0F, 448.0F * (96.0F / 17.0F)};
-    case BlockRounding::kEden:
+    case Rounding::kEden:
       return {6.0F / 0.988125F, 0.988125F / 6.0F, 255.99F * (6.0F / 0.988125F)};
     default:
       return {6.0F, 1.0F / 6.0F, 448.0F * 6.0F};
@@ -58,7 +58,7 @@ struct TensorScale {
   float encode = 1.0F;
   float decode = 1.0F;
 };
-HEARTH_HD inline TensorScale TensorScaleOf(float amax, BlockRounding rounding) {
+HEARTH_HD inline TensorScale TensorScaleOf(float amax, Rounding rounding) {
   TensorScale scale;
   if (amax > 0.0F && amax <= FLT_MAX) {
     const float encode = DivRn(TargetsOf(rounding).product, amax);
@@ -92,7 +92,7 @@ HEARTH_HD inline bool FiniteMagnitude(uint32_t bits) {
   return bits < 0x7F800000U;
 }
 
-// Of the 128 signs those of the span at `at` (a multiple of 16) of the group.
+// The 128 signs of a group; Of() gives those of the span at `at`, a multiple of 16.
 struct SignWords {
   uint32_t words[4];
   HEARTH_HD uint32_t Of(int at) const { return (words[at / 32 % 4] >> (at % 32)) & 0xFFFFU; }
@@ -248,11 +248,11 @@ HEARTH_HD inline E2m1Block FourOverSix(const float (&v)[kSpan],
 // Nearest or stochastic, of a block whose magnitude is `largest` (a 16 x 16 tile's, if square).
 HEARTH_HD inline E2m1Block QuantizeE2m1(const float (&v)[kSpan],
                                         uint32_t largest,
-                                        BlockRounding rounding,
+                                        Rounding rounding,
                                         const TensorScale& tensor,
                                         const RngKey& key,
                                         uint64_t element) {
-  if (rounding == BlockRounding::kFourOverSix) {
+  if (rounding == Rounding::kFourOverSix) {
     return FourOverSix(v, largest, tensor);
   }
   E2m1Block block;
@@ -261,7 +261,7 @@ HEARTH_HD inline E2m1Block QuantizeE2m1(const float (&v)[kSpan],
     return block;
   }
   block.factor = E2m1Factor(DecodeE4m3(block.scale), tensor.decode);
-  block.codes = rounding == BlockRounding::kNearest
+  block.codes = rounding == Rounding::kNearest
                     ? EncodeE2m1Span(v, block.factor)
                     : EncodeE2m1SpanStochastic(v, block.factor, key, element);
   return block;
@@ -280,7 +280,7 @@ HEARTH_HD inline EdenBlock QuantizeEden(const float (&v)[kSpan],
                                         const TensorScale& tensor) {
   EdenBlock block;
   const uint8_t code =
-      E2m1BlockScale(largest, tensor.encode, TargetsOf(BlockRounding::kEden).value_inverse);
+      E2m1BlockScale(largest, tensor.encode, TargetsOf(Rounding::kEden).value_inverse);
   if (code == kE4m3Nan) {
     block.base = BitsFloat(0x7FC00000U);
     return block;

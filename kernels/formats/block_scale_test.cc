@@ -9,8 +9,8 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
-#include "kernels/formats/formats.h"
 
 namespace hearth::kernels {
 namespace {
@@ -180,12 +180,12 @@ TEST(BlockScale, ProductsOfE2m1AndE4m3_AreExactInBf16) {
 
 TEST(BlockScale, TensorScaleOf_UnusableAmax_IsOne) {
   for (const float amax : {0.0F, -1.0F, kInf, std::nanf("")}) {
-    EXPECT_EQ(TensorScaleOf(amax, BlockRounding::kNearest).encode, 1.0F);
-    EXPECT_EQ(TensorScaleOf(amax, BlockRounding::kNearest).decode, 1.0F);
+    EXPECT_EQ(TensorScaleOf(amax, Rounding::kNearest).encode, 1.0F);
+    EXPECT_EQ(TensorScaleOf(amax, Rounding::kNearest).decode, 1.0F);
   }
-  EXPECT_EQ(TensorScaleOf(1e-45F, BlockRounding::kNearest).encode, FLT_MAX);
-  EXPECT_EQ(TensorScaleOf(2.0F, BlockRounding::kNearest).encode, 1344.0F);
-  EXPECT_EQ(TensorScaleOf(2.0F, BlockRounding::kFourOverSix).encode, 768.0F);
+  EXPECT_EQ(TensorScaleOf(1e-45F, Rounding::kNearest).encode, FLT_MAX);
+  EXPECT_EQ(TensorScaleOf(2.0F, Rounding::kNearest).encode, 1344.0F);
+  EXPECT_EQ(TensorScaleOf(2.0F, Rounding::kFourOverSix).encode, 768.0F);
 }
 
 TEST(BlockScale, SwizzledScaleOffset_IsABijectionOnThePaddedTile) {

@@ -1,4 +1,4 @@
-#include "kernels/formats/formats.h"
+#include "kernels/core/formats.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/core/exec.h"
+#include "kernels/core/formats.h"
 #include "kernels/formats/block_scale.h"
-#include "kernels/formats/narrow.h"
 
 namespace hearth::kernels {
 namespace {

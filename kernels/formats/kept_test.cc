@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
-#include "kernels/formats/narrow.h"
 
 namespace hearth::kernels {
 namespace {

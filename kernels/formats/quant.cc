@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstddef>
 
-#include "kernels/formats/formats.h"
+#include "kernels/core/formats.h"
 #include "kernels/formats/span.h"
 
 namespace hearth::kernels {

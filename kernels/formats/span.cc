@@ -1,7 +1,7 @@
 #include "kernels/formats/span.h"
 
 #include "kernels/core/cpu.h"
-#include "kernels/formats/formats.h"
+#include "kernels/core/formats.h"
 
 namespace hearth::kernels {
 namespace {

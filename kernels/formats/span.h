@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/core/dtype.h"
+#include "kernels/core/formats.h"
 
 namespace hearth::kernels {
 

@@ -111,7 +111,8 @@ absl::Status Forward(const Exec& exec, const GeluForwardArgs& args) {
 }
 template <typename A>
 absl::Status Forward(const Exec& exec, const GeluForwardArgs& args) {
-  return args.kind == GeluKind::kErf ? Forward<A, true>(exec, args) : Forward<A, false>(exec, args);
+  return args.kind == Activation::kGelu ? Forward<A, true>(exec, args)
+                                        : Forward<A, false>(exec, args);
 }
 
 template <typename A, bool kErf>
@@ -126,8 +127,8 @@ absl::Status Backward(const Exec& exec, const GeluBackwardArgs& args) {
 }
 template <typename A>
 absl::Status Backward(const Exec& exec, const GeluBackwardArgs& args) {
-  return args.kind == GeluKind::kErf ? Backward<A, true>(exec, args)
-                                     : Backward<A, false>(exec, args);
+  return args.kind == Activation::kGelu ? Backward<A, true>(exec, args)
+                                        : Backward<A, false>(exec, args);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // GELU of x + bias. T = kF32 or kF64 (CPU), A (CUDA, core/exec.h), the same for all views of a
-// call. Bits independent of exec.threads. Errors: kInvalidArgument (shape, dtype); kUnimplemented
-// (rounding, storage).
+// call. `kind` is kGelu or kGeluTanh. Bits independent of exec.threads. Errors: kInvalidArgument
+// (shape, dtype, kind); kUnimplemented (rounding, storage).
 #pragma once
 
 #include "absl/status/status.h"
@@ -9,11 +9,6 @@
 #include "kernels/core/kept_input.h"
 
 namespace hearth::kernels {
-
-enum class GeluKind : uint8_t {
-  kErf,   // "gelu": 0.5 u (1 + erf(u / sqrt 2))
-  kTanh,  // "gelu_tanh", "gelu_new", "gelu_pytorch_tanh"
-};
 
 // y = round_y(gelu(x + bias))
 //   x, y : [N, F] T; y may alias x (backward then lacks its input), and may be absent if y_quant
@@ -30,7 +25,7 @@ struct GeluForwardArgs {
   TensorView bias;
   TensorView y;
   QuantView y_quant;
-  GeluKind kind = GeluKind::kErf;
+  Activation kind = Activation::kGelu;
   DType round_y = DType::kF32;
   BlockQuantView y_blocks;
   KeptInput keep;
@@ -52,7 +47,7 @@ struct GeluBackwardArgs {
   TensorView bias;
   TensorView dx;
   QuantView dx_quant;
-  GeluKind kind = GeluKind::kErf;
+  Activation kind = Activation::kGelu;
   DType round_dx = DType::kF32;
   BlockQuantView dx_blocks;
   KeptInput kept;
@@ -62,6 +57,11 @@ absl::Status CanImplement(const GeluBackwardArgs& args);
 size_t GeluBackwardWorkspaceBytes(const GeluBackwardArgs& args);  // 0
 absl::Status GeluBackward(const Exec& exec, const GeluBackwardArgs& args);
 
+// What the door calls once it has checked the arguments.
+namespace cpu {
+absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args);
+absl::Status GeluBackward(const Exec& exec, const GeluBackwardArgs& args);
+}  // namespace cpu
 namespace cuda {
 absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args);
 absl::Status GeluBackward(const Exec& exec, const GeluBackwardArgs& args);

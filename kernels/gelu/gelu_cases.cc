@@ -13,7 +13,7 @@ namespace {
 struct Shape {
   const char* name;
   int64_t N, F;
-  GeluKind kind;
+  Activation kind;
   bool bias;
   bool perf;
   bool quant = false;  // outputs are quantised too
@@ -21,22 +21,22 @@ struct Shape {
 };
 
 constexpr Shape kShapes[] = {
-    {"erf_33x19", 33, 19, GeluKind::kErf, false, false},
-    {"erf_bias_7x130", 7, 130, GeluKind::kErf, true, false},
-    {"tanh_33x19", 33, 19, GeluKind::kTanh, false, false},
-    {"tanh_bias_1x1", 1, 1, GeluKind::kTanh, true, false},
-    {"erf_bias_37x264", 37, 264, GeluKind::kErf, true, false},
-    {"tanh_144x640", 144, 640, GeluKind::kTanh, false, false},
-    {"perf_erf_4096x1536", 4096, 1536, GeluKind::kErf, true, true},
-    {"quant_erf_33x24", 33, 24, GeluKind::kErf, true, false, true},
-    {"quant_tanh_144x640", 144, 640, GeluKind::kTanh, false, false, true},
-    {"perf_tanh_4096x1536", 4096, 1536, GeluKind::kTanh, true, true},
-    {"perf_tanh_36864x3072", 36864, 3072, GeluKind::kTanh, true, true, false, true},
-    {"perf_erf_36864x3072", 36864, 3072, GeluKind::kErf, true, true, false, true},
-    {"perf_quant_tanh_36864x3072", 36864, 3072, GeluKind::kTanh, true, true, true, true},
+    {"erf_33x19", 33, 19, Activation::kGelu, false, false},
+    {"erf_bias_7x130", 7, 130, Activation::kGelu, true, false},
+    {"tanh_33x19", 33, 19, Activation::kGeluTanh, false, false},
+    {"tanh_bias_1x1", 1, 1, Activation::kGeluTanh, true, false},
+    {"erf_bias_37x264", 37, 264, Activation::kGelu, true, false},
+    {"tanh_144x640", 144, 640, Activation::kGeluTanh, false, false},
+    {"perf_erf_4096x1536", 4096, 1536, Activation::kGelu, true, true},
+    {"quant_erf_33x24", 33, 24, Activation::kGelu, true, false, true},
+    {"quant_tanh_144x640", 144, 640, Activation::kGeluTanh, false, false, true},
+    {"perf_tanh_4096x1536", 4096, 1536, Activation::kGeluTanh, true, true},
+    {"perf_tanh_36864x3072", 36864, 3072, Activation::kGeluTanh, true, true, false, true},
+    {"perf_erf_36864x3072", 36864, 3072, Activation::kGelu, true, true, false, true},
+    {"perf_quant_tanh_36864x3072", 36864, 3072, Activation::kGeluTanh, true, true, true, true},
 };
 
-GeluBackwardArgs BackwardArgs(GeluKind kind, const Buffers& b) {
+GeluBackwardArgs BackwardArgs(Activation kind, const Buffers& b) {
   GeluBackwardArgs args;
   args.dy = b["dy"];
   args.x = b["x"];
@@ -49,7 +49,7 @@ GeluBackwardArgs BackwardArgs(GeluKind kind, const Buffers& b) {
 struct BlockShape {
   const char* name;
   int64_t N, F;
-  GeluKind kind;
+  Activation kind;
   BlockStyle y, dx;
   bool perf = false;
   bool kept = false;  // forward keeps its input, backward reads that
@@ -57,24 +57,25 @@ struct BlockShape {
 
 // Whole tiles, and tiles that are cut off by the last row and column.
 constexpr BlockShape kBlockShapes[] = {
-    {"blocks_nvidia_erf_160x288", 160, 288, GeluKind::kErf, kNvidiaInput, kNvidiaGradient},
-    {"blocks_quartet_tanh_128x256", 128, 256, GeluKind::kTanh, kQuartetInput, kQuartetGradient},
-    {"blocks_mxfp8_tanh_32x96", 32, 96, GeluKind::kTanh, kMxfp8Blocks, kMxfp8Blocks},
-    {"blocks_kept_nvidia_erf_160x288", 160, 288, GeluKind::kErf, kNvidiaInput, kNvidiaGradient,
+    {"blocks_nvidia_erf_160x288", 160, 288, Activation::kGelu, kNvidiaInput, kNvidiaGradient},
+    {"blocks_quartet_tanh_128x256", 128, 256, Activation::kGeluTanh, kQuartetInput,
+     kQuartetGradient},
+    {"blocks_mxfp8_tanh_32x96", 32, 96, Activation::kGeluTanh, kMxfp8Blocks, kMxfp8Blocks},
+    {"blocks_kept_nvidia_erf_160x288", 160, 288, Activation::kGelu, kNvidiaInput, kNvidiaGradient,
      false, true},
-    {"perf_blocks_nvidia_tanh_36864x3072", 36864, 3072, GeluKind::kTanh, kNvidiaInput,
+    {"perf_blocks_nvidia_tanh_36864x3072", 36864, 3072, Activation::kGeluTanh, kNvidiaInput,
      kNvidiaGradient, true},
 };
 
 struct KeptShape {
   const char* name;
   int64_t N, F;
-  GeluKind kind;
+  Activation kind;
 };
 
 constexpr KeptShape kKeptShapes[] = {
-    {"kept_erf_33x32", 33, 32, GeluKind::kErf},
-    {"kept_tanh_144x640", 144, 640, GeluKind::kTanh},
+    {"kept_erf_33x32", 33, 32, Activation::kGelu},
+    {"kept_tanh_144x640", 144, 640, Activation::kGeluTanh},
 };
 
 // Forward keeps its input, then y and dx come from what it kept.
@@ -131,7 +132,7 @@ OpCase ExtremesCase(int64_t N, int64_t F) {
     GeluForwardArgs args;
     args.x = b["x"];
     args.y = b["y_before"];
-    args.kind = GeluKind::kErf;
+    args.kind = Activation::kGelu;
     args.keep = KeptAt(b["kept"].data, N, F);
     HEARTH_RETURN_IF_ERROR(GeluForward(exec, args));
     args.y = b["y"];
@@ -215,7 +216,7 @@ std::vector<OpCase> GeluCases() {
     if (s.bias) {
       c.buffers.push_back({"bias", {s.F}});
     }
-    const GeluKind kind = s.kind;
+    const Activation kind = s.kind;
     c.forward = [kind](const Exec& exec, const Buffers& b) {
       GeluForwardArgs args;
       args.x = b["x"];

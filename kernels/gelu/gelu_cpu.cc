@@ -1,7 +1,7 @@
-#include "common/base/status_macros.h"
+#include <cmath>
+
 #include "kernels/block_quantize/block_quantize.h"
 #include "kernels/core/cpu.h"
-#include "kernels/cuda/dispatch.h"
 #include "kernels/formats/kept.h"
 #include "kernels/formats/quant.h"
 #include "kernels/formats/span.h"
@@ -9,8 +9,6 @@
 
 namespace hearth::kernels {
 namespace {
-
-constexpr char kOp[] = "gelu";
 
 // float: Abramowitz and Stegun 7.1.26, absolute error < 3e-7. double: std::erf.
 HEARTH_INLINE float Erf(float x) {
@@ -76,19 +74,20 @@ HEARTH_INLINE void RowOfKind(const T* dy, const T* x, const T* bias, int64_t n, 
 }
 
 template <typename T>
-HEARTH_INLINE void RowImpl(GeluKind kind, const T* dy, const T* x, const T* bias, int64_t n, T* y) {
-  if (kind == GeluKind::kErf) {
+HEARTH_INLINE void RowImpl(
+    Activation kind, const T* dy, const T* x, const T* bias, int64_t n, T* y) {
+  if (kind == Activation::kGelu) {
     RowOfKind<ErfGelu>(dy, x, bias, n, y);
   } else {
     RowOfKind<TanhGelu>(dy, x, bias, n, y);
   }
 }
 HEARTH_SIMD void Row(
-    GeluKind kind, const float* dy, const float* x, const float* bias, int64_t n, float* y) {
+    Activation kind, const float* dy, const float* x, const float* bias, int64_t n, float* y) {
   RowImpl(kind, dy, x, bias, n, y);
 }
 HEARTH_SIMD void Row(
-    GeluKind kind, const double* dy, const double* x, const double* bias, int64_t n, double* y) {
+    Activation kind, const double* dy, const double* x, const double* bias, int64_t n, double* y) {
   RowImpl(kind, dy, x, bias, n, y);
 }
 
@@ -98,7 +97,7 @@ constexpr int64_t kPiece = 512;
 // One direction: dy is absent forward.
 template <typename T>
 absl::Status Impl(const Exec& exec,
-                  GeluKind kind,
+                  Activation kind,
                   const TensorView& dy,
                   const TensorView& x,
                   const TensorView& bias,
@@ -116,6 +115,7 @@ absl::Status Impl(const Exec& exec,
       for (int64_t col = 0; col < cols; col += kPiece) {
         const int64_t n = std::min(kPiece, cols - col);
         const int64_t at = row * cols + col;
+        // Without a plain output a piece on the stack stands in: the forms are made of it.
         T* out = y.empty() ? piece : y.as<T>() + at;
         const T* in = x.as<T>() + at;
         if (!kept.empty()) {
@@ -135,46 +135,11 @@ absl::Status Impl(const Exec& exec,
   return absl::OkStatus();
 }
 
-// What both directions share: x, bias, the outputs.
-absl::Status CheckViews(const TensorView& x,
-                        const TensorView& bias,
-                        const TensorView& out,
-                        const char* out_name,
-                        const QuantView& quant,
-                        const BlockQuantView& blocks,
-                        DType round) {
-  HEARTH_RETURN_IF_ERROR(RequireFloating(x, kOp, "x"));
-  HEARTH_RETURN_IF_ERROR(RequireQuant(quant, kOp));
-  HEARTH_RETURN_IF_ERROR(RequireBlocks(blocks, quant, x.rows(), x.cols(), 1, kOp));
-  if (!out.empty() || (!quant.has_values() && blocks.empty())) {
-    HEARTH_RETURN_IF_ERROR(RequireCount(out, x.dtype, x.numel(), kOp, out_name));
-  }
-  if (!bias.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireCount(bias, x.dtype, x.cols(), kOp, "bias"));
-  }
-  return RequireRound(round, kOp);
-}
-
 }  // namespace
 
-absl::Status CanImplement(const GeluForwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireKept(args.keep, args.kept, args.y_quant, args.x.cols(), kOp));
-  return CheckViews(args.x, args.bias, args.y, "y", args.y_quant, args.y_blocks, args.round_y);
-}
-
-size_t GeluForwardWorkspaceBytes(const GeluForwardArgs&) {
-  return 0;
-}
+namespace cpu {
 
 absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
-  HEARTH_RETURN_IF_ERROR(RequireFormStorage(
-      exec, args.x.dtype,
-      !args.y_quant.empty() || !args.y_blocks.empty() || !args.keep.empty() || !args.kept.empty(),
-      kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, GeluForward(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   const auto compute = [&](const TensorView& y) {
     return DispatchFloating(args.x.dtype, [&]<typename T>() {
       return Impl<T>(exec, args.kind, TensorView(), args.x, args.bias, y, args.round_y,
@@ -185,25 +150,7 @@ absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args) {
                            compute);
 }
 
-absl::Status CanImplement(const GeluBackwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(
-      CheckViews(args.x, args.bias, args.dx, "dx", args.dx_quant, args.dx_blocks, args.round_dx));
-  HEARTH_RETURN_IF_ERROR(RequireKept({}, args.kept, args.dx_quant, args.x.cols(), kOp));
-  return RequireCount(args.dy, args.x.dtype, args.x.numel(), kOp, "dy");
-}
-
-size_t GeluBackwardWorkspaceBytes(const GeluBackwardArgs&) {
-  return 0;
-}
-
 absl::Status GeluBackward(const Exec& exec, const GeluBackwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
-  HEARTH_RETURN_IF_ERROR(RequireFormStorage(
-      exec, args.x.dtype, !args.dx_quant.empty() || !args.dx_blocks.empty() || !args.kept.empty(),
-      kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, GeluBackward(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   const auto compute = [&](const TensorView& dx) {
     return DispatchFloating(args.x.dtype, [&]<typename T>() {
       return Impl<T>(exec, args.kind, args.dy, args.x, args.bias, dx, args.round_dx, args.dx_quant,
@@ -213,5 +160,7 @@ absl::Status GeluBackward(const Exec& exec, const GeluBackwardArgs& args) {
   return ComputeWithBlocks(exec, args.dx, args.dx_blocks, args.x.dtype, args.x.rows(),
                            args.x.cols(), compute);
 }
+
+}  // namespace cpu
 
 }  // namespace hearth::kernels

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/formats/formats.h"
+#include "kernels/core/formats.h"
 
 namespace hearth::kernels {
 namespace {
@@ -47,7 +47,7 @@ struct Operands {
 };
 
 TEST(GeluForward, QuantisedAlone_SameBitsAsOfThePlainOutput) {
-  for (const GeluKind kind : {GeluKind::kErf, GeluKind::kTanh}) {
+  for (const Activation kind : {Activation::kGelu, Activation::kGeluTanh}) {
     Operands o;
     const float scale = 20.0F;
     float amax = 0.0F;
@@ -100,13 +100,13 @@ TEST(Gelu, QuantisedBesideFp32OnAGpu_IsRefused) {
   const auto forward = [&args](const Exec& exec) { return GeluForward(exec, args); };
   args.y_quant = {DType::kE4M3, o.rows.data(), nullptr, &scale, &amax};
   EXPECT_EQ(refused(forward),
-            "gelu: quantised or kept forms of f32 tensors on a GPU, bf16 alone has them");
+            "gelu: quantised or kept forms of fp32 tensors on a GPU, bf16 alone has them");
   GeluBackwardArgs back;
   back.dy = View(o.dy.data(), {kRows, kCols});
   back.x = args.x;
   back.dx = args.y;
   back.dx_quant = {DType::kE5M2, o.rows.data(), nullptr, &scale, &amax};
-  EXPECT_NE(refused([&back](const Exec& exec) { return GeluBackward(exec, back); }).find("f32"),
+  EXPECT_NE(refused([&back](const Exec& exec) { return GeluBackward(exec, back); }).find("fp32"),
             std::string::npos);
 }
 

@@ -85,8 +85,11 @@ GemmKey KeyOf(const GemmArgs& args) {
 
 std::string KeyText(const GemmKey& key, bool deterministic) {
   const GemmExtents& e = key.extents;
-  const auto name = [](DType dtype) { return std::string(DTypeName(dtype)); };
-  // Products without them keep the text that older plan files have.
+  // Plan files outlive a version: "f32", and no words for what a product does not have, are what
+  // their keys have said from the first.
+  const auto name = [](DType dtype) {
+    return dtype == DType::kF32 ? "f32" : std::string(DTypeName(dtype));
+  };
   const std::string scaled = key.block > 0 || key.scalars
                                  ? absl::StrFormat("_block%d_scalars%d", key.block, key.scalars)
                                  : "";

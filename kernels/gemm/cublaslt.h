@@ -52,7 +52,7 @@ class GemmPlans {
   // The plans as text: the plan file's header and lines; keys that were never timed are not in it.
   std::string Export() const;
   // Takes over the plans of such a text, in the place of this context's own: true if a product that
-  // was run here has another choice now. All that were run are then prepared anew: record graphs
+  // was run here has another choice now. All that were run are then prepared again: record graphs
   // after it. Plans of products that were not run are kept for when they are. Text of another GPU
   // model, cuBLASLt or driver: false. kInvalidArgument: no such text.
   absl::StatusOr<bool> Import(const std::string& text);

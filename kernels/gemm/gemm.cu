@@ -38,6 +38,7 @@ __global__ void __launch_bounds__(kThreads) PartialColumnSums(
     sums[warp][lane][i] = sum[i];
   }
   __syncthreads();
+  // Now a thread has one column and adds the warps' sums in their order: the same bits every time.
   for (int i = threadIdx.x; i < 32 * W; i += kThreads) {
     const int64_t out_col = static_cast<int64_t>(blockIdx.x) * 32 * W + i;
     if (out_col < cols) {

@@ -106,11 +106,16 @@ absl::Status CanImplement(const ColumnSumArgs& args);
 size_t ColumnSumWorkspaceBytes(const ColumnSumArgs& args);  // enough for either device
 absl::Status ColumnSum(const Exec& exec, const ColumnSumArgs& args);
 
+// What the door calls once it has checked the arguments.
+namespace cpu {
+absl::Status Gemm(const Exec& exec, const GemmArgs& args);
+absl::Status ColumnSum(const Exec& exec, const ColumnSumArgs& args);
+}  // namespace cpu
 namespace cuda {
 // What a product likes to have as workspace.
 inline constexpr size_t kGemmWorkspaceBytes = size_t{32} << 20;
 
-// What block-scaled operands need of it besides: both as bf16, and the product's scalars. 0 for
+// What block-scaled operands need of it beyond that: both as bf16, and the product's scalars. 0 for
 // others.
 size_t EmulationBytes(const GemmArgs& args);
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/block_quantize/block_quantize.h"
-#include "kernels/formats/formats.h"
+#include "kernels/core/formats.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/harness/cases.h"
 
@@ -263,7 +263,7 @@ void AddBlockOperand(
   };
   const Fill zero = {Fill::kConstant, 0.0, 0.0};
   c.buffers.push_back({name, {lines, extent}});
-  words(".values", BlockValueBytes(dtype, lines, extent));
+  words(".values", DTypeBytes(dtype, lines * extent));
   words(".scales", BlockScaleBytes(dtype, lines, extent));
   c.buffers.push_back({name + ".scale", {1}, Role::kAccumulate, zero, DType::kU8});
   if (back) {

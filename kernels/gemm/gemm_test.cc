@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "kernels/core/block_quant.h"
+#include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
-#include "kernels/formats/formats.h"
 #include "kernels/formats/span.h"
 
 namespace hearth::kernels {
@@ -186,7 +186,7 @@ TEST(GemmBlockScaled, PathOnTheCpu_IsEmulatedAndNamed) {
   EXPECT_STREQ(GemmPathName(GemmPath::kNative), "native");
   const Problem plain(DType::kE4M3, DType::kE4M3);
   EXPECT_EQ(GemmPathOf(Exec(), plain.args), GemmPath::kPlain);
-  // Both operands as bf16, and more than nothing besides.
+  // Both operands as bf16, and more than nothing.
   EXPECT_GE(cuda::EmulationBytes(problem.args), static_cast<size_t>((kM + kN) * 64 * 2 + 512));
   EXPECT_EQ(cuda::EmulationBytes(plain.args), 0U);
 }

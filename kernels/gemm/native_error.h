@@ -1,5 +1,5 @@
-// Errors of products that block-scaled matrix units were to compute: whoever prepares a step tells
-// them from others and goes on with such products emulated.
+// Errors of products that block-scaled matrix units were to compute: the caller that prepares a
+// step tells them from others and goes on with such products emulated.
 #pragma once
 
 #include "absl/status/status.h"

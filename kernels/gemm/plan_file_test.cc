@@ -68,7 +68,7 @@ TEST(MergePlans, Given_WinAndTheRestStays) {
   EXPECT_EQ(plans.size(), 3U);
 }
 
-// Whoever sees `used` must prepare again, and with it all ranks.
+// A caller that sees `used` must prepare again, and with it all ranks.
 TEST(MergePlans, PlansNeverRunHere_ChangeNothingThatWasUsed) {
   StoredPlans plans = TwoPlans();
   const StoredPlans used = {{"m1_n2", TwoPlans()["m1_n2"]}};

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "kernels/core/block_quant.h"
+#include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
-#include "kernels/formats/formats.h"
 #include "kernels/formats/span.h"
 
 namespace hearth::kernels {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "kernels/core/dtype.h"
+#include "kernels/core/formats.h"
 #include "kernels/gemm/gemm.h"
 
 namespace hearth::kernels {

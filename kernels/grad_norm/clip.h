@@ -3,7 +3,7 @@
 
 #include <cfloat>
 
-#include "kernels/core/hd.h"
+#include "common/formats/hd.h"
 
 namespace hearth::kernels {
 

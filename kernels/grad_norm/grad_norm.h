@@ -32,6 +32,11 @@ absl::Status SumSquares(const Exec& exec, const SumSquaresArgs& args);
 // A norm that is not finite gives 1: the guard decides, not the clip.
 float ClipFactor(double norm, double max_norm);
 
+// What the door calls once it has checked the arguments.
+namespace cpu {
+size_t SumSquaresWorkspaceBytes(const SumSquaresArgs& args);
+absl::Status SumSquares(const Exec& exec, const SumSquaresArgs& args);
+}  // namespace cpu
 namespace cuda {
 absl::Status SumSquares(const Exec& exec, const SumSquaresArgs& args);
 }  // namespace cuda

@@ -1,8 +1,7 @@
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
-#include "kernels/cuda/dispatch.h"
-#include "kernels/grad_norm/clip.h"
 #include "kernels/grad_norm/grad_norm.h"
 
 namespace hearth::kernels {
@@ -51,27 +50,13 @@ void SumTensor(const Exec& exec, const TensorView& tensor, double* sums, int64_t
 
 }  // namespace
 
-absl::Status CanImplement(const SumSquaresArgs& args) {
-  for (const TensorView& tensor : args.tensors) {
-    if (tensor.dtype != DType::kBF16 || tensor.empty()) {
-      HEARTH_RETURN_IF_ERROR(RequireFloating(tensor, kOp, "tensors"));
-    }
-  }
-  if (args.sum_squares == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": sum_squares is null"));
-  }
-  return absl::OkStatus();
-}
+namespace cpu {
 
 size_t SumSquaresWorkspaceBytes(const SumSquaresArgs& args) {
   return static_cast<size_t>(Blocks(args)) * (sizeof(double) + sizeof(int64_t));
 }
 
 absl::Status SumSquares(const Exec& exec, const SumSquaresArgs& args) {
-  HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, SumSquaresWorkspaceBytes(args), kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, SumSquares(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   for (const TensorView& tensor : args.tensors) {
     if (tensor.dtype == DType::kBF16) {
       return absl::UnimplementedError(absl::StrCat(kOp, ": bf16 tensors on the CPU"));
@@ -101,8 +86,6 @@ absl::Status SumSquares(const Exec& exec, const SumSquaresArgs& args) {
   return absl::OkStatus();
 }
 
-float ClipFactor(double norm, double max_norm) {
-  return ClipFactorOf(norm, max_norm);
-}
+}  // namespace cpu
 
 }  // namespace hearth::kernels

@@ -24,7 +24,7 @@ void AddCopy(
     const int64_t lines = transposed ? cols : rows;
     const int64_t extent = transposed ? rows : cols;
     const std::string name = copy + form;
-    c.buffers.push_back(Words(name + ".values", BlockValueBytes(style.dtype, lines, extent)));
+    c.buffers.push_back(Words(name + ".values", DTypeBytes(style.dtype, lines * extent)));
     c.buffers.push_back(Words(name + ".scales", BlockScaleBytes(style.dtype, lines, extent)));
     c.buffers.push_back({name + ".tensor_scale", {1}, Role::kAccumulate, zero, DType::kU8});
     c.buffers.push_back({name + ".measured", {1}, Role::kAccumulate, zero, DType::kU8});

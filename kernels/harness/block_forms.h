@@ -15,23 +15,22 @@ namespace hearth::kernels::harness {
 // What of a form is made; with `rows` alone the other stays absent.
 struct BlockStyle {
   DType dtype = DType::kE2M1;
-  BlockRounding rows = BlockRounding::kNearest;
-  BlockRounding columns = BlockRounding::kNearest;
+  Rounding rows = Rounding::kNearest;
+  Rounding columns = Rounding::kNearest;
   int16_t rows_hadamard = 0;
   int16_t columns_hadamard = 0;
   HadamardSigns signs = HadamardSigns::kFixed;
 };
 
 // The recipes' activations and gradients.
-inline constexpr BlockStyle kNvidiaInput = {DType::kE2M1, BlockRounding::kNearest,
-                                            BlockRounding::kNearest, 0, 16};
-inline constexpr BlockStyle kNvidiaGradient = {DType::kE2M1, BlockRounding::kStochastic,
-                                               BlockRounding::kStochastic, 0, 16};
+inline constexpr BlockStyle kNvidiaInput = {DType::kE2M1, Rounding::kNearest, Rounding::kNearest, 0,
+                                            16};
+inline constexpr BlockStyle kNvidiaGradient = {DType::kE2M1, Rounding::kStochastic,
+                                               Rounding::kStochastic, 0, 16};
 inline constexpr BlockStyle kQuartetInput = {
-    DType::kE2M1, BlockRounding::kFourOverSix, BlockRounding::kEden, 0,
-    128,          HadamardSigns::kSeeded};
+    DType::kE2M1, Rounding::kFourOverSix, Rounding::kEden, 0, 128, HadamardSigns::kSeeded};
 inline constexpr BlockStyle kQuartetGradient = {
-    DType::kE2M1, BlockRounding::kEden, BlockRounding::kEden, 128, 128, HadamardSigns::kSeeded};
+    DType::kE2M1, Rounding::kEden, Rounding::kEden, 128, 128, HadamardSigns::kSeeded};
 inline constexpr BlockStyle kMxfp8Blocks = {DType::kE4M3};
 inline constexpr BlockStyle kMxfp8Gradient = {DType::kE5M2};
 

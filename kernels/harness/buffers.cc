@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "kernels/core/formats.h"
 #include "kernels/core/kept_input.h"
 #include "kernels/core/rng.h"
 #include "kernels/cuda/device.h"
-#include "kernels/formats/formats.h"
 #include "kernels/harness/harness.h"
 
 namespace hearth::kernels::harness {

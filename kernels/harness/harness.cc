@@ -8,8 +8,8 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
-#include "kernels/formats/formats.h"
 
 namespace hearth::kernels::harness {
 namespace {

@@ -139,8 +139,8 @@ class Buffers {
   absl::Status Download(const Exec& exec);
 
   TensorView operator[](const std::string& name) const;
-  // Of a `quant_of` buffer. Empty (not wanted) if absent or if the storage is kF64: ops quantise
-  // floats.
+  // The view of a `quant_of` buffer. Empty (not wanted) if absent or if the storage is kF64: ops
+  // quantise floats.
   QuantView Quant(const std::string& name) const;
   DType storage() const { return storage_; }
   double Get(const std::string& name, int64_t i) const;
@@ -154,7 +154,7 @@ class Buffers {
   std::string DamagedGuard() const;
   bool BitEqual(const Buffers& other, const std::string& name) const;
   size_t TotalBytes() const;
-  // Of the buffers named, once for each time that they are named.
+  // Sums over the buffers named, once for each time that they are named.
   double BytesOf(const std::vector<std::string>& names) const;
 
  private:

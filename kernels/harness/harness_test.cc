@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/formats/formats.h"
+#include "kernels/core/formats.h"
 
 namespace hearth::kernels::harness {
 namespace {

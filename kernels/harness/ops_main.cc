@@ -36,7 +36,7 @@ struct Options {
   int ordinal = 0;
   bool isolate = false;
   std::string order;
-  // Of a process that RunIsolated started.
+  // Set in a process that RunIsolated started.
   std::string op;
   int from = 0;
   int progress = -1;

@@ -20,8 +20,8 @@ struct HeadLayout {
   size_t nll = 0;      // f64 [N]
   size_t unscale = 0;  // f32: reciprocal of the scale of d_logits
   size_t logits = 0;   // A [chunk, padded]
-  size_t rows = 0;     // E5M2 [chunk, padded]
-  size_t columns = 0;  // E5M2 [padded, chunk]
+  size_t rows = 0;     // quant.d_logits [chunk, padded]
+  size_t columns = 0;  // quant.d_logits [padded, chunk]
   size_t gemm = 0;     // of the products
   size_t bytes = 0;
 };
@@ -32,7 +32,7 @@ inline int64_t HeadChunk(const LinearCrossEntropyArgs& args, int64_t padded) {
   if (args.chunk > 0) {
     return std::min(tokens, args.chunk);
   }
-  const int64_t row_bytes = static_cast<int64_t>(DTypeBytes(args.hidden.dtype, padded));
+  const int64_t row_bytes = DTypeBytes(args.hidden.dtype, padded);
   const int64_t most =
       std::max(kHeadChunkMultiple, kHeadLogitsBytes / std::max<int64_t>(1, row_bytes) /
                                        kHeadChunkMultiple * kHeadChunkMultiple);

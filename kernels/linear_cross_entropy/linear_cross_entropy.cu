@@ -11,7 +11,6 @@ namespace {
 
 constexpr char kOp[] = "linear_cross_entropy";
 constexpr int kSumThreads = 1024;
-constexpr float kE5m2Max = 57344.0F;
 
 // columns[c, r] = rows[r, c] of bytes, R and C multiples of 16. A block has a tile of 128 x 128 in
 // 32-bit words of four columns; the words of row r are turned by 4 * (r / 16), so that the reads by
@@ -127,8 +126,10 @@ absl::Status Losses(const Exec& exec, int64_t count, const LossArgs<A>& args, Mo
   constexpr int kWidth = kPackWidth<A>;
   const bool vectors = args.padded % kWidth == 0;
   switch (mode) {
-    case Mode::kQuantised:
-      return LaunchLoss<A, kWidth, Mode::kQuantised>(exec, count, args);
+    case Mode::kE4m3:
+      return LaunchLoss<A, kWidth, Mode::kE4m3>(exec, count, args);
+    case Mode::kE5m2:
+      return LaunchLoss<A, kWidth, Mode::kE5m2>(exec, count, args);
     case Mode::kGradient:
       return vectors ? LaunchLoss<A, kWidth, Mode::kGradient>(exec, count, args)
                      : LaunchLoss<A, 1, Mode::kGradient>(exec, count, args);
@@ -178,6 +179,16 @@ class Head {
   bool quantised() const { return !args_.quant.empty(); }
   bool gradient() const { return !args_.d_hidden.empty() || !args_.d_weight.empty(); }
 
+  Mode LossMode() const {
+    if (!gradient()) {
+      return Mode::kLoss;
+    }
+    if (!quantised()) {
+      return Mode::kGradient;
+    }
+    return args_.quant.d_logits == DType::kE4M3 ? Mode::kE4m3 : Mode::kE5m2;
+  }
+
   template <typename A>
   absl::Status Chunk(int64_t begin, int64_t count) {
     HEARTH_RETURN_IF_ERROR(Logits(begin, count));
@@ -194,12 +205,11 @@ class Head {
     loss.nll = static_cast<double*>(At(layout_.nll)) + begin;
     loss.nll_out = args_.nll.empty() ? nullptr : args_.nll.as<float>() + begin;
     loss.rows = static_cast<uint8_t*>(At(layout_.rows));
-    loss.scale = kE5m2Max / d_loss;
+    const float largest = MaxFinite(args_.quant.d_logits);
+    loss.scale = largest / d_loss;
     loss.unscale = static_cast<float*>(At(layout_.unscale));
-    loss.unscale_value = d_loss / kE5m2Max;
-    const Mode mode =
-        !gradient() ? Mode::kLoss : (quantised() ? Mode::kQuantised : Mode::kGradient);
-    HEARTH_RETURN_IF_ERROR(Losses<A>(exec_, count, loss, mode));
+    loss.unscale_value = d_loss / largest;
+    HEARTH_RETURN_IF_ERROR(Losses<A>(exec_, count, loss, LossMode()));
     // d_weight first: d_hidden may be the same memory as hidden.
     if (!args_.d_weight.empty()) {
       HEARTH_RETURN_IF_ERROR(quantised() ? QuantisedWeightGradient(begin, count)
@@ -247,7 +257,7 @@ class Head {
     HEARTH_RETURN_IF_ERROR(HEARTH_CUDA_LAUNCHED(kOp));
     const TensorView& hidden = args_.quant.hidden_columns;
     GemmArgs gemm;
-    gemm.a = TensorView(At(layout_.columns), DType::kE5M2, {padded, count});
+    gemm.a = TensorView(At(layout_.columns), args_.quant.d_logits, {padded, count});
     gemm.b = TensorView(static_cast<void*>(hidden.as<uint8_t>() + begin), hidden.dtype,
                         {channels_, count});
     gemm.ldb = tokens_;
@@ -263,7 +273,7 @@ class Head {
     GemmArgs gemm;
     gemm.c = RowsOf(args_.d_hidden, begin, count);
     if (quantised()) {
-      gemm.a = TensorView(At(layout_.rows), DType::kE5M2, {count, layout_.padded});
+      gemm.a = TensorView(At(layout_.rows), args_.quant.d_logits, {count, layout_.padded});
       gemm.b = args_.quant.weight_columns;
       gemm.transpose_b = true;
       gemm.scale_a = static_cast<const float*>(At(layout_.unscale));

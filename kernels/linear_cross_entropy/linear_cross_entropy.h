@@ -13,16 +13,20 @@
 namespace hearth::kernels {
 
 // Operands of a head that multiplies in FP8; all of them, or none.
-//   rows and columns are QuantView's: columns[j, i] = rows[i, j]; kE4M3
-//   scales : one float each, beside the tensors: value = quantised * *scale
-// N, C, V_padded and chunk are multiples of 16.
+// N, C, V_padded and chunk are multiples of 16. All formats are kE4M3 or kE5M2, and no product has
+// two operands of kE5M2 (gemm.h).
 struct LinearCrossEntropyQuant {
-  TensorView hidden_rows;     // [N, C]
-  TensorView hidden_columns;  // [C, N]
-  TensorView weight_rows;     // [V_padded, C]
-  TensorView weight_columns;  // [C, V_padded]
+  // [N, C], its transpose and [V_padded, C], its transpose, as QuantView's: columns[j, i] =
+  // rows[i, j]. Rows and columns of one tensor have one format.
+  TensorView hidden_rows;
+  TensorView hidden_columns;
+  TensorView weight_rows;
+  TensorView weight_columns;
+  // One float each, beside the tensors: value = quantised * *scale.
   const float* hidden_scale = nullptr;
   const float* weight_scale = nullptr;
+  // Format of d_logits. They get the fixed scale MaxFinite(d_logits) / d_loss.
+  DType d_logits = DType::kE5M2;
 
   bool empty() const {
     return hidden_rows.empty() && hidden_columns.empty() && weight_rows.empty() &&
@@ -46,8 +50,8 @@ struct LinearCrossEntropyQuant {
 //                 1 GiB (CUDA: each chunk reads and writes d_weight once, so few are better)
 //   round_logits: also rounds the logits themselves before the softmax
 //   quant       : if present, all three products take FP8 operands: the logits with fast
-//                 accumulation; d_logits as E5M2 by the fixed scale 57344 / d_loss, which nothing
-//                 exceeds where w <= 1, since |d_logits| <= d_loss * w (larger w saturate). Then
+//                 accumulation; d_logits by their fixed scale, which brings none beyond the format
+//                 where w <= 1, since |d_logits| <= d_loss * w (larger w saturate). Then
 //                 d_loss > 0, T is not kF64, and of hidden and weight only shape and dtype count.
 //                 The CPU reads rows only, and multiplies the decoded values in fp32
 // Workspace: one chunk of logits (FP8: and its gradient by rows and columns), nll, partial sums.
@@ -93,6 +97,11 @@ absl::Status CanImplement(const LinearLogitsArgs& args);
 size_t LinearLogitsWorkspaceBytes(const LinearLogitsArgs& args);
 absl::Status LinearLogits(const Exec& exec, const LinearLogitsArgs& args);
 
+// What the door calls once it has checked the arguments.
+namespace cpu {
+size_t LinearCrossEntropyWorkspaceBytes(const LinearCrossEntropyArgs& args);
+absl::Status LinearCrossEntropy(const Exec& exec, const LinearCrossEntropyArgs& args);
+}  // namespace cpu
 namespace cuda {
 absl::Status LinearCrossEntropy(const Exec& exec, const LinearCrossEntropyArgs& args);
 }  // namespace cuda

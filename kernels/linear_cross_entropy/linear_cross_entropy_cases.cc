@@ -1,8 +1,8 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
-#include "kernels/formats/formats.h"
 #include "kernels/harness/cases.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 
@@ -94,11 +94,13 @@ struct QuantShape {
   const char* name;
   int64_t N, C, V, V_padded, chunk;
   bool perf;
+  DType d_logits = DType::kE5M2;
 };
 
 constexpr QuantShape kQuantShapes[] = {
     {"fp8_32x16x40", 32, 16, 40, 48, 0, false},
     {"fp8_chunked_176x48x1000", 176, 48, 1000, 1024, 80, false},
+    {"fp8_e4m3_gradient_48x32x200", 48, 32, 200, 256, 0, false, DType::kE4M3},
     {"fp8_perf_36864x768x49152", 36864, 768, 49152, 49152, 0, true},
 };
 constexpr double kHiddenScale = 0.004;
@@ -125,8 +127,13 @@ LinearCrossEntropyArgs QuantArgs(const QuantShape& s, const Buffers& b) {
   args.accumulate = false;
   args.hidden = b["d_hidden"];  // shape and dtype alone count
   args.weight = TensorView(b["weight_rows"].data, args.hidden.dtype, {s.V_padded, s.C});
-  args.quant = {b["hidden_rows"],    b["hidden_columns"],           b["weight_rows"],
-                b["weight_columns"], b["hidden_scale"].as<float>(), b["weight_scale"].as<float>()};
+  args.quant.hidden_rows = b["hidden_rows"];
+  args.quant.hidden_columns = b["hidden_columns"];
+  args.quant.weight_rows = b["weight_rows"];
+  args.quant.weight_columns = b["weight_columns"];
+  args.quant.hidden_scale = b["hidden_scale"].as<float>();
+  args.quant.weight_scale = b["weight_scale"].as<float>();
+  args.quant.d_logits = s.d_logits;
   return args;
 }
 
@@ -142,7 +149,7 @@ double RelativeError(const std::vector<double>& got, const std::vector<double>& 
 }
 
 // The head of the decoded operands in double, without quantising d_logits: E5M2 keeps 2 fraction
-// bits of them, an error of up to 1/8 of each and about 1/16 of their norm.
+// bits of them, an error of up to 1/8 of each and about 1/16 of their norm; E4M3 one bit more.
 std::string CheckQuantHead(const QuantShape& s, const Buffers& b) {
   const std::vector<double> x = b.Values("hidden_rows");
   const std::vector<double> w = b.Values("weight_rows");

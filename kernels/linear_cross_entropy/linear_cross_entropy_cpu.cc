@@ -3,11 +3,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
-#include "kernels/cuda/dispatch.h"
 #include "kernels/formats/span.h"
 #include "kernels/gemm/blas.h"
 #include "kernels/gemm/gemm.h"
-#include "kernels/linear_cross_entropy/cuda_layout.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 
 namespace hearth::kernels {
@@ -16,11 +14,10 @@ namespace {
 constexpr char kOp[] = "linear_cross_entropy";
 constexpr int64_t kChunkBytes = int64_t{32} << 20;
 constexpr int64_t kSumBlock = 1024;  // terms summed in T before going into a double
-constexpr double kE5m2Max = 57344.0;
 
 int64_t ChunkTokens(const LinearCrossEntropyArgs& args) {
   const int64_t tokens = args.hidden.rows();
-  const int64_t row_bytes = static_cast<int64_t>(DTypeBytes(args.hidden.dtype, args.vocab));
+  const int64_t row_bytes = DTypeBytes(args.hidden.dtype, args.vocab);
   const int64_t chosen = args.chunk > 0
                              ? args.chunk
                              : std::max<int64_t>(64, kChunkBytes / std::max<int64_t>(1, row_bytes));
@@ -156,7 +153,7 @@ void RunChunk(const Exec& exec,
       nll[i] = LossOfToken(args, begin + i, gradient, logits + i * vocab);
       if (gradient && operands.d_logits_scale > 0.0) {
         Multiply(static_cast<T>(operands.d_logits_scale), vocab, logits + i * vocab);
-        RoundSpan(logits + i * vocab, vocab, DType::kE5M2);
+        RoundSpan(logits + i * vocab, vocab, args.quant.d_logits);
       }
     }
   });
@@ -202,9 +199,10 @@ absl::Status Impl(const Exec& exec, const LinearCrossEntropyArgs& args) {
     operands.weight = reinterpret_cast<const T*>(decoded_weight);
     operands.hidden = reinterpret_cast<const T*>(decoded_hidden);
     operands.logits_alpha = static_cast<T>(hidden_scale * weight_scale);
-    operands.d_weight_alpha = static_cast<T>(args.d_loss / kE5m2Max * hidden_scale);
-    operands.d_hidden_alpha = static_cast<T>(args.d_loss / kE5m2Max * weight_scale);
-    operands.d_logits_scale = kE5m2Max / args.d_loss;
+    const auto largest = static_cast<double>(MaxFinite(args.quant.d_logits));
+    operands.d_weight_alpha = static_cast<T>(args.d_loss / largest * hidden_scale);
+    operands.d_hidden_alpha = static_cast<T>(args.d_loss / largest * weight_scale);
+    operands.d_logits_scale = largest / args.d_loss;
   }
   const float* weights = args.loss_weight.as<float>();
   double loss_sum = 0.0;
@@ -225,6 +223,7 @@ absl::Status Impl(const Exec& exec, const LinearCrossEntropyArgs& args) {
       }
     }
   }
+  // The products have written the vocabulary's rows alone; the padding's gradient is zero.
   if (!args.d_weight.empty() && !args.accumulate) {
     std::fill(args.d_weight.as<T>() + args.vocab * channels,
               args.d_weight.as<T>() + args.d_weight.numel(), T{0});
@@ -246,147 +245,19 @@ absl::Status CheckTargets(const LinearCrossEntropyArgs& args) {
   return absl::OkStatus();
 }
 
-// Weight gradients and statistics follow from the storage type of the activations.
-absl::Status CheckOutputs(const LinearCrossEntropyArgs& args) {
-  const DType dtype = args.hidden.dtype;
-  const bool wide = dtype == DType::kF64;
-  if (!args.d_hidden.empty()) {
-    HEARTH_RETURN_IF_ERROR(
-        RequireCount(args.d_hidden, dtype, args.hidden.numel(), kOp, "d_hidden"));
-  }
-  if (!args.d_weight.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireFloating(args.d_weight, kOp, "d_weight"));
-    const DType given =
-        wide ? DType::kF64 : (args.d_weight.dtype == DType::kBF16 ? DType::kBF16 : DType::kF32);
-    HEARTH_RETURN_IF_ERROR(RequireView(args.d_weight, given,
-                                       {args.weight.rows(), args.weight.cols()}, kOp, "d_weight"));
-  }
-  if (!args.nll.empty()) {
-    HEARTH_RETURN_IF_ERROR(
-        RequireCount(args.nll, wide ? dtype : DType::kF32, args.hidden.rows(), kOp, "nll"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckQuant(const LinearCrossEntropyArgs& args) {
-  const LinearCrossEntropyQuant& quant = args.quant;
-  const int64_t tokens = args.hidden.rows();
-  const int64_t channels = args.hidden.cols();
-  const int64_t padded = args.weight.rows();
-  const DType e4m3 = DType::kE4M3;
-  HEARTH_RETURN_IF_ERROR(
-      RequireView(quant.hidden_rows, e4m3, {tokens, channels}, kOp, "quant.hidden_rows"));
-  HEARTH_RETURN_IF_ERROR(
-      RequireView(quant.hidden_columns, e4m3, {channels, tokens}, kOp, "quant.hidden_columns"));
-  HEARTH_RETURN_IF_ERROR(
-      RequireView(quant.weight_rows, e4m3, {padded, channels}, kOp, "quant.weight_rows"));
-  HEARTH_RETURN_IF_ERROR(
-      RequireView(quant.weight_columns, e4m3, {channels, padded}, kOp, "quant.weight_columns"));
-  if (quant.hidden_scale == nullptr || quant.weight_scale == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": FP8 operands without scales"));
-  }
-  if (args.hidden.dtype != DType::kF32 && args.hidden.dtype != DType::kBF16) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": an FP8 head is f32 or bf16 elsewhere"));
-  }
-  if ((tokens | channels | padded | args.chunk) % 16 != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kOp, ": an FP8 head needs multiples of 16: tokens ", tokens, ", channels ",
-                     channels, ", padded vocabulary ", padded, ", chunk ", args.chunk));
-  }
-  if (!(args.d_loss > 0.0) || !std::isfinite(args.d_loss)) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": d_loss is ", args.d_loss));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
-absl::Status CanImplement(const LinearCrossEntropyArgs& args) {
-  const int64_t tokens = args.hidden.rows();
-  const int64_t padded = args.weight.rows();
-  if (args.quant.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireFloating(args.hidden, kOp, "hidden"));
-    HEARTH_RETURN_IF_ERROR(
-        RequireView(args.weight, args.hidden.dtype, {padded, args.hidden.cols()}, kOp, "weight"));
-  } else {
-    HEARTH_RETURN_IF_ERROR(CheckQuant(args));
-  }
-  HEARTH_RETURN_IF_ERROR(RequireCount(args.targets, DType::kI32, tokens, kOp, "targets"));
-  HEARTH_RETURN_IF_ERROR(RequireCount(args.loss_weight, DType::kF32, tokens, kOp, "loss_weight"));
-  if (args.vocab < 1 || args.vocab > padded) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kOp, ": vocab is ", args.vocab, ", weight has ", padded, " rows"));
-  }
-  HEARTH_RETURN_IF_ERROR(CheckOutputs(args));
-  if (args.loss_sum == nullptr || args.weight_sum == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": loss_sum or weight_sum is null"));
-  }
-  HEARTH_RETURN_IF_ERROR(RequireRound(args.round_logits, kOp));
-  return RequireRound(args.round_d_hidden, kOp);
-}
-
-size_t LinearCrossEntropyWorkspaceBytes(const Exec& exec, const LinearCrossEntropyArgs& args) {
-  return exec.device == Device::kCuda ? cuda::HeadLayoutOf(args).bytes : LayoutOf(args).bytes;
-}
+namespace cpu {
 
 size_t LinearCrossEntropyWorkspaceBytes(const LinearCrossEntropyArgs& args) {
-  const size_t cpu = args.hidden.dtype == DType::kBF16 ? 0 : LayoutOf(args).bytes;
-  return args.hidden.dtype == DType::kF64 ? cpu : std::max(cpu, cuda::HeadLayoutOf(args).bytes);
+  return LayoutOf(args).bytes;
 }
 
 absl::Status LinearCrossEntropy(const Exec& exec, const LinearCrossEntropyArgs& args) {
-  HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.hidden.dtype, kOp));
-  if (!args.d_weight.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.d_weight.dtype, kOp));
-  }
-  HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, LinearCrossEntropyWorkspaceBytes(exec, args), kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, LinearCrossEntropy(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CheckTargets(args));
   return DispatchFloating(args.hidden.dtype, [&]<typename T>() { return Impl<T>(exec, args); });
 }
 
-namespace {
-
-// Logits as a product of rows; vocabulary's padding left out.
-GemmArgs LogitsProduct(const LinearLogitsArgs& args) {
-  GemmArgs gemm;
-  gemm.a = args.hidden;
-  gemm.b =
-      TensorView(args.weight.data, args.weight.dtype, {args.logits.cols(), args.weight.cols()});
-  gemm.c = args.logits;
-  gemm.transpose_b = true;
-  gemm.round_c = args.round_logits;
-  return gemm;
-}
-
-}  // namespace
-
-absl::Status CanImplement(const LinearLogitsArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireFloating(args.hidden, "linear_logits", "hidden"));
-  const DType dtype = args.hidden.dtype;
-  const int64_t padded = args.weight.rows();
-  HEARTH_RETURN_IF_ERROR(
-      RequireView(args.weight, dtype, {padded, args.hidden.cols()}, "linear_logits", "weight"));
-  HEARTH_RETURN_IF_ERROR(RequireView(args.logits, args.logits.dtype,
-                                     {args.hidden.rows(), args.logits.cols()}, "linear_logits",
-                                     "logits"));
-  if (args.logits.cols() > padded) {
-    return absl::InvalidArgumentError(absl::StrCat("linear_logits: logits have ",
-                                                   args.logits.cols(), " columns, weight has ",
-                                                   padded, " rows"));
-  }
-  return CanImplement(LogitsProduct(args));
-}
-
-size_t LinearLogitsWorkspaceBytes(const LinearLogitsArgs& args) {
-  return GemmWorkspaceBytes(LogitsProduct(args));
-}
-
-absl::Status LinearLogits(const Exec& exec, const LinearLogitsArgs& args) {
-  HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  return Gemm(exec, LogitsProduct(args));
-}
+}  // namespace cpu
 
 }  // namespace hearth::kernels

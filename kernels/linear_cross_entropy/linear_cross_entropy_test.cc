@@ -7,8 +7,8 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
-#include "kernels/formats/formats.h"
 #include "kernels/linear_cross_entropy/cuda_layout.h"
 
 namespace hearth::kernels {
@@ -193,6 +193,29 @@ class QuantisedHead : public testing::Test {
     return LinearCrossEntropy(exec, args_);
   }
 
+  // Runs the op and compares it with decoded products.
+  void ExpectDecodedProducts() {
+    ASSERT_TRUE(Execute().ok());
+    std::vector<double> d_weight(kVp * kC);
+    double loss = 0.0;
+    std::vector<double> d;
+    for (size_t n = 0; n < kRows; ++n) {
+      loss += Token(n, d);
+      for (size_t c = 0; c < kC; ++c) {
+        double d_hidden = 0.0;
+        for (size_t v = 0; v < kV; ++v) {
+          d_hidden += d[v] * double{weight_[v * kC + c]} * double{weight_scale_};
+          d_weight[v * kC + c] += d[v] * double{hidden_[n * kC + c]} * double{hidden_scale_};
+        }
+        EXPECT_NEAR(d_hidden_[n * kC + c], d_hidden, 2e-6) << n;
+      }
+    }
+    for (size_t i = 0; i < d_weight.size(); ++i) {
+      EXPECT_NEAR(d_weight_[i], d_weight[i], 2e-6) << i;
+    }
+    EXPECT_NEAR(loss_sum_, loss, 1e-5 * loss);
+  }
+
   // d_logits of a token as the op quantises them, and its loss.
   double Token(size_t token, std::vector<double>& d) const {
     std::vector<double> p(kV);
@@ -210,8 +233,9 @@ class QuantisedHead : public testing::Test {
     d.assign(kV, 0.0);
     for (size_t v = 0; v < kV; ++v) {
       const double gradient = kDLoss * w * (p[v] / total - (v == target ? 1.0 : 0.0));
-      const double scale = 57344.0 / kDLoss;
-      d[v] = double{RoundToFormat(static_cast<float>(gradient * scale), DType::kE5M2)} / scale;
+      const DType dtype = args_.quant.d_logits;
+      const double scale = double{MaxFinite(dtype)} / kDLoss;
+      d[v] = double{RoundToFormat(static_cast<float>(gradient * scale), dtype)} / scale;
     }
     return w == 0.0 ? 0.0 : -w * std::log(p[target] / total);
   }
@@ -231,32 +255,27 @@ class QuantisedHead : public testing::Test {
 };
 
 TEST_F(QuantisedHead, Cpu_EqualsDecodedProductsWithE5m2Gradients) {
-  ASSERT_TRUE(Execute().ok());
-  std::vector<double> d_weight(kVp * kC);
-  double loss = 0.0;
-  std::vector<double> d;
-  for (size_t n = 0; n < kRows; ++n) {
-    loss += Token(n, d);
-    for (size_t c = 0; c < kC; ++c) {
-      double d_hidden = 0.0;
-      for (size_t v = 0; v < kV; ++v) {
-        d_hidden += d[v] * double{weight_[v * kC + c]} * double{weight_scale_};
-        d_weight[v * kC + c] += d[v] * double{hidden_[n * kC + c]} * double{hidden_scale_};
-      }
-      EXPECT_NEAR(d_hidden_[n * kC + c], d_hidden, 2e-6) << n;
-    }
-  }
-  for (size_t i = 0; i < d_weight.size(); ++i) {
-    EXPECT_NEAR(d_weight_[i], d_weight[i], 2e-6) << i;
-  }
-  EXPECT_NEAR(loss_sum_, loss, 1e-5 * loss);
+  ExpectDecodedProducts();
+}
+
+TEST_F(QuantisedHead, Cpu_EqualsDecodedProductsWithE4m3Gradients) {
+  args_.quant.d_logits = DType::kE4M3;
+  ExpectDecodedProducts();
 }
 
 TEST_F(QuantisedHead, BadCalls_AreRefused) {
   args_.chunk = 24;
   EXPECT_EQ(Execute().code(), absl::StatusCode::kInvalidArgument);
   args_.chunk = 16;
+  const TensorView columns = args_.quant.weight_columns;
   args_.quant.weight_columns = TensorView();
+  EXPECT_EQ(Execute().code(), absl::StatusCode::kInvalidArgument);
+  args_.quant.weight_columns = columns;
+  args_.quant.d_logits = DType::kBF16;
+  EXPECT_EQ(Execute().code(), absl::StatusCode::kInvalidArgument);
+  // Two operands in E5M2 have no product.
+  args_.quant.d_logits = DType::kE5M2;
+  args_.quant.hidden_rows.dtype = args_.quant.hidden_columns.dtype = DType::kE5M2;
   EXPECT_EQ(Execute().code(), absl::StatusCode::kInvalidArgument);
 }
 

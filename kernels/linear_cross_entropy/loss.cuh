@@ -18,9 +18,11 @@ constexpr float kNoMaximum = -1e30F;
 
 // What becomes of the logits.
 enum class Mode : int {
-  kLoss,       // nothing
-  kGradient,   // d_logits in their place
-  kQuantised,  // d_logits as E5M2 elsewhere
+  kLoss,      // nothing
+  kGradient,  // d_logits in their place
+  // d_logits in FP8, elsewhere.
+  kE5m2,
+  kE4m3,
 };
 
 // 2^x, relative error 2^-22; 0 for -infinity.
@@ -131,8 +133,9 @@ __device__ __forceinline__ void StoreGradient(const LossArgs<A>& args,
     Pack<uint16_t, W / 2> codes;
 #pragma unroll
     for (int j = 0; j < W; j += 2) {
-      codes.at[j / 2] = __nv_cvt_float2_to_fp8x2(
-          make_float2(v[j] * args.scale, v[j + 1] * args.scale), __NV_SATFINITE, __NV_E5M2);
+      codes.at[j / 2] =
+          __nv_cvt_float2_to_fp8x2(make_float2(v[j] * args.scale, v[j + 1] * args.scale),
+                                   __NV_SATFINITE, kMode == Mode::kE4m3 ? __NV_E4M3 : __NV_E5M2);
     }
     *reinterpret_cast<Pack<uint16_t, W / 2>*>(args.rows + at) = codes;
   }
@@ -279,7 +282,7 @@ __global__ void __launch_bounds__(kLossThreads, 2) LossKernel(const LossArgs<A> 
   extern __shared__ __align__(16) unsigned char shared_row[];
   __shared__ float scratch[32];
   const RowReader<A, W> reader(args, shared_row);
-  if (kMode == Mode::kQuantised && blockIdx.x == 0 && threadIdx.x == 0) {
+  if ((kMode == Mode::kE4m3 || kMode == Mode::kE5m2) && blockIdx.x == 0 && threadIdx.x == 0) {
     *args.unscale = args.unscale_value;
   }
   int64_t row = blockIdx.x;

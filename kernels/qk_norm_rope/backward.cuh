@@ -256,13 +256,58 @@ __global__ void __launch_bounds__(kRopeThreads, 2)
   WriteBlockForms<A, kFp4>(blocks, place, MagnitudeOf<A>(largest), values);
 }
 
+inline constexpr int kRopeAnyPairs = kMaxHeadDim / 2 / 32;  // of a lane
+
+// A lane's values of one row of d_out, turned back; `at`: of the head in the row.
+template <typename A>
+__device__ __forceinline__ void LoadTurnedBack(const RopeBackwardParams<A>& p,
+                                               const Rotation& rotation,
+                                               bool turned,
+                                               int64_t row,
+                                               int64_t at,
+                                               float (&d)[2][kRopeAnyPairs]) {
+  const int lane = threadIdx.x % 32;
+  const int lo = (p.dim + 1) / 2;
+#pragma unroll
+  for (int j = 0; j < kRopeAnyPairs; ++j) {
+    const int i = lane + j * 32;
+    d[0][j] = i < lo ? ToFloat(p.d_out[at + i]) : 0.0F;
+    d[1][j] = i + lo < p.dim ? ToFloat(p.d_out[at + i + lo]) : 0.0F;
+    if (rotation.enabled && turned && i < lo) {
+      float c;
+      float s;
+      CosSin<A>(rotation.turns[i], rotation.positions[row], c, s);
+      RotatePair(c, -s, d[0][j], d[1][j]);
+    }
+  }
+}
+
+// A warp's sums over its tile of rows, of one head.
+template <typename A>
+__device__ __forceinline__ void StoreRopeSums(const RopeBackwardParams<A>& p,
+                                              int64_t tile,
+                                              int head,
+                                              const float (&sums)[2][kRopeAnyPairs]) {
+  const int lane = threadIdx.x % 32;
+  const int lo = (p.dim + 1) / 2;
+#pragma unroll
+  for (int j = 0; j < kRopeAnyPairs; ++j) {
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      const int col = lane + j * 32 + part * lo;
+      if (lane + j * 32 < lo && col < p.dim) {
+        p.partial[(tile * p.rotated + head) * p.dim + col] = sums[part][j];
+      }
+    }
+  }
+}
+
 // Any head size up to kMaxHeadDim and any alignment: a warp takes kRopeTileRows rows of one head.
 // Pairs are (i, i + lo), as in forward.
-// tidy: allow(length): one pipeline, whose registers and barriers must be seen together
 template <typename A>
 __global__ void __launch_bounds__(kRopeAnyThreads)
     RopeBackwardAnyKernel(RopeBackwardParams<A> p, const __grid_constant__ Rotation rotation) {
-  constexpr int kPairs = kMaxHeadDim / 2 / 32;  // of a lane
+  constexpr int kPairs = kRopeAnyPairs;
   __shared__ uint32_t scratch[32];
   const int lane = threadIdx.x % 32;
   const int64_t task = static_cast<int64_t>(blockIdx.x) * (kRopeAnyThreads / 32) + threadIdx.x / 32;
@@ -281,17 +326,10 @@ __global__ void __launch_bounds__(kRopeAnyThreads)
     const int64_t at = row * p.width + head * p.dim;
     float d[2][kPairs];
     float dot = 0.0F;
+    LoadTurnedBack(p, rotation, turned, row, at, d);
 #pragma unroll
     for (int j = 0; j < kPairs; ++j) {
       const int i = lane + j * 32;
-      d[0][j] = i < lo ? ToFloat(p.d_out[at + i]) : 0.0F;
-      d[1][j] = i + lo < p.dim ? ToFloat(p.d_out[at + i + lo]) : 0.0F;
-      if (rotation.enabled && turned && i < lo) {
-        float c;
-        float s;
-        CosSin<A>(rotation.turns[i], rotation.positions[row], c, s);
-        RotatePair(c, -s, d[0][j], d[1][j]);
-      }
       if (norm) {
         for (int part = 0; part < 2; ++part) {
           const int col = i + part * lo;
@@ -329,16 +367,7 @@ __global__ void __launch_bounds__(kRopeAnyThreads)
     }
   }
   if (norm && tile * kRopeTileRows < p.rows) {
-#pragma unroll
-    for (int j = 0; j < kPairs; ++j) {
-#pragma unroll
-      for (int part = 0; part < 2; ++part) {
-        const int col = lane + j * 32 + part * lo;
-        if (lane + j * 32 < lo && col < p.dim) {
-          p.partial[(tile * p.rotated + head) * p.dim + col] = sums[part][j];
-        }
-      }
-    }
+    StoreRopeSums(p, tile, head, sums);
   }
   if (p.quant.amax != nullptr) {
     RaiseAmaxOfBlock(p.quant.amax, amax, scratch);

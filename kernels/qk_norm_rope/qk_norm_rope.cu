@@ -39,6 +39,7 @@ __global__ void __launch_bounds__(kAnyThreads)
   A* to = p.out + row * p.width + head * p.dim;
   const bool norm = p.q_weight != nullptr && head < p.rotated;
   const A* weight = head < p.heads ? p.q_weight : p.k_weight;
+  // The statistics first: the norm of a head needs all of it before its first pair is turned.
   float rstd = 1.0F;
   if (norm) {
     float sum = 0.0F;

@@ -11,20 +11,10 @@
 
 namespace hearth::kernels {
 
-enum class RopeScaling : uint8_t {
-  kNone,
-  kLinear,  // positions divided by factor
-  kLlama3,  // frequency-dependent (Llama 3.1): uses all four numbers below
-};
-
 struct RopeConfig {
   bool enabled = true;  // false: learned positions; the op then only norms (or copies)
   double theta = 10000.0;
-  RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1.0;
-  double low_freq_factor = 1.0;
-  double high_freq_factor = 4.0;
-  double original_max_position = 8192.0;
+  RopeScaling scaling;
 };
 
 // inv_freq[i], i < head_dim / 2, radians per position, scaling applied. Agrees with
@@ -35,6 +25,8 @@ struct QkHeads {
   int64_t heads = 0;     // Hq
   int64_t kv_heads = 0;  // Hkv
   int64_t head_dim = 0;  // D, even if rope is enabled
+
+  constexpr int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }  // of a fused row
 };
 
 // out = rope(norm(qkv)) for the q and k heads, out = qkv for the v heads.
@@ -97,6 +89,13 @@ size_t QkNormRopeBackwardWorkspaceBytes(const QkNormRopeBackwardArgs& args);
 bool WritesBlocks(const Exec& exec, const QkNormRopeBackwardArgs& args);
 absl::Status QkNormRopeBackward(const Exec& exec, const QkNormRopeBackwardArgs& args);
 
+// What the door calls once it has checked the arguments.
+namespace cpu {
+size_t QkNormRopeBackwardWorkspaceBytes(const QkNormRopeBackwardArgs& args);
+size_t QkNormRopeForwardWorkspaceBytes(const QkNormRopeForwardArgs& args);
+absl::Status QkNormRopeForward(const Exec& exec, const QkNormRopeForwardArgs& args);
+absl::Status QkNormRopeBackward(const Exec& exec, const QkNormRopeBackwardArgs& args);
+}  // namespace cpu
 namespace cuda {
 absl::Status QkNormRopeForward(const Exec& exec, const QkNormRopeForwardArgs& args);
 absl::Status QkNormRopeBackward(const Exec& exec, const QkNormRopeBackwardArgs& args);

@@ -13,7 +13,7 @@ struct Shape {
   QkHeads dims;
   bool norm;
   bool rope;
-  RopeScaling scaling;
+  RopeScalingType scaling;
   double max_position;  // positions are i mod this; above N: drawn from [0, this)
   bool perf;
   bool quant = false;  // d_qkv is quantised too
@@ -21,27 +21,35 @@ struct Shape {
 };
 
 constexpr Shape kShapes[] = {
-    {"rope_5x1x2", 5, {1, 1, 2}, false, true, RopeScaling::kNone, 5, false},
-    {"rope_gqa_66x6x2x10", 66, {6, 2, 10}, false, true, RopeScaling::kNone, 33, false},
-    {"rope_linear_20x2x1x8", 20, {2, 1, 8}, false, true, RopeScaling::kLinear, 20, false},
-    {"rope_llama3_20x2x1x64", 20, {2, 1, 64}, false, true, RopeScaling::kLlama3, 40000, false},
-    {"norm_rope_70x4x2x16", 70, {4, 2, 16}, true, true, RopeScaling::kNone, 35, false},
-    {"norm_only_9x2x2x7", 9, {2, 2, 7}, true, false, RopeScaling::kNone, 9, false},
+    {"rope_5x1x2", 5, {1, 1, 2}, false, true, RopeScalingType::kNone, 5, false},
+    {"rope_gqa_66x6x2x10", 66, {6, 2, 10}, false, true, RopeScalingType::kNone, 33, false},
+    {"rope_linear_20x2x1x8", 20, {2, 1, 8}, false, true, RopeScalingType::kLinear, 20, false},
+    {"rope_llama3_20x2x1x64", 20, {2, 1, 64}, false, true, RopeScalingType::kLlama3, 40000, false},
+    {"norm_rope_70x4x2x16", 70, {4, 2, 16}, true, true, RopeScalingType::kNone, 35, false},
+    {"norm_only_9x2x2x7", 9, {2, 2, 7}, true, false, RopeScalingType::kNone, 9, false},
     // Groups of lanes: whole, with idle lanes, a head wider than a tile's 128 columns.
-    {"norm_rope_150x3x1x64", 150, {3, 1, 64}, true, true, RopeScaling::kNone, 75, false},
-    {"norm_rope_40x2x1x80", 40, {2, 1, 80}, true, true, RopeScaling::kNone, 20, false},
-    {"norm_rope_33x1x1x256", 33, {1, 1, 256}, true, true, RopeScaling::kNone, 33, false},
-    {"rope_140x5x1x32", 140, {5, 1, 32}, false, true, RopeScaling::kNone, 70, false},
-    {"rope_long_24x2x2x128", 24, {2, 2, 128}, false, true, RopeScaling::kNone, 1000000, false},
-    {"quant_norm_rope_48x3x1x64", 48, {3, 1, 64}, true, true, RopeScaling::kNone, 48, false, true},
-    {"quant_rope_35x5x1x24", 35, {5, 1, 24}, false, true, RopeScaling::kNone, 35, false, true},
-    {"perf_4096x8x4x64", 4096, {8, 4, 64}, true, true, RopeScaling::kNone, 512, true},
+    {"norm_rope_150x3x1x64", 150, {3, 1, 64}, true, true, RopeScalingType::kNone, 75, false},
+    {"norm_rope_40x2x1x80", 40, {2, 1, 80}, true, true, RopeScalingType::kNone, 20, false},
+    {"norm_rope_33x1x1x256", 33, {1, 1, 256}, true, true, RopeScalingType::kNone, 33, false},
+    {"rope_140x5x1x32", 140, {5, 1, 32}, false, true, RopeScalingType::kNone, 70, false},
+    {"rope_long_24x2x2x128", 24, {2, 2, 128}, false, true, RopeScalingType::kNone, 1000000, false},
+    {"quant_norm_rope_48x3x1x64",
+     48,
+     {3, 1, 64},
+     true,
+     true,
+     RopeScalingType::kNone,
+     48,
+     false,
+     true},
+    {"quant_rope_35x5x1x24", 35, {5, 1, 24}, false, true, RopeScalingType::kNone, 35, false, true},
+    {"perf_4096x8x4x64", 4096, {8, 4, 64}, true, true, RopeScalingType::kNone, 512, true},
     {"perf_36864x12x3x64",
      36864,
      {12, 3, 64},
      false,
      true,
-     RopeScaling::kNone,
+     RopeScalingType::kNone,
      2048,
      true,
      false,
@@ -51,7 +59,7 @@ constexpr Shape kShapes[] = {
      {12, 3, 64},
      true,
      true,
-     RopeScaling::kNone,
+     RopeScalingType::kNone,
      2048,
      true,
      true,
@@ -63,7 +71,7 @@ struct BlockShape {
   BlockStyle style;
 };
 
-constexpr RopeScaling kNoScaling = RopeScaling::kNone;
+constexpr RopeScalingType kNoScaling = RopeScalingType::kNone;
 
 // Whole tiles of 128 x 128 and tiles cut off by the last row, by the last head and by both.
 constexpr BlockShape kBlockShapes[] = {
@@ -104,9 +112,9 @@ constexpr BlockShape kBlockShapes[] = {
 RopeConfig ConfigOf(const Shape& s) {
   RopeConfig rope;
   rope.enabled = s.rope;
-  rope.scaling = s.scaling;
-  rope.factor = s.scaling == RopeScaling::kNone ? 1.0 : 8.0;
-  rope.theta = s.scaling == RopeScaling::kLlama3 ? 500000.0 : 10000.0;
+  rope.scaling.type = s.scaling;
+  rope.scaling.factor = s.scaling == RopeScalingType::kNone ? 1.0 : 8.0;
+  rope.theta = s.scaling == RopeScalingType::kLlama3 ? 500000.0 : 10000.0;
   return rope;
 }
 

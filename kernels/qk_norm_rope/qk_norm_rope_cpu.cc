@@ -1,23 +1,17 @@
-#include <numbers>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/block_quantize/block_quantize.h"
 #include "kernels/core/cpu.h"
-#include "kernels/cuda/dispatch.h"
 #include "kernels/formats/quant.h"
 #include "kernels/formats/span.h"
-#include "kernels/qk_norm_rope/partition.h"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
 
 namespace hearth::kernels {
 namespace {
 
 constexpr char kOp[] = "qk_norm_rope";
-
-int64_t RowWidth(const QkHeads& dims) {
-  return (dims.heads + 2 * dims.kv_heads) * dims.head_dim;
-}
 
 // cos and sin of every position in use. Indexed by position while the positions stay below the
 // number of rows, which is the usual case and shares entries between sequences; else by row.
@@ -152,7 +146,7 @@ template <typename T>
 absl::Status ForwardImpl(const Exec& exec, const QkNormRopeForwardArgs& args) {
   const int64_t dim = args.dims.head_dim;
   const int64_t rotated = args.dims.heads + args.dims.kv_heads;
-  const int64_t width = RowWidth(args.dims);
+  const int64_t width = args.dims.width();
   const int64_t rows = args.qkv.rows();
   const auto table = BuildTable<T>(exec, args.dims, args.rope, args.positions, rows);
   const bool norm = !args.q_weight.empty();
@@ -193,7 +187,7 @@ void BackwardOneRow(const QkNormRopeBackwardArgs& args,
                     T* d_qkv) {
   const int64_t dim = args.dims.head_dim;
   const int64_t rotated = args.dims.heads + args.dims.kv_heads;
-  const int64_t width = RowWidth(args.dims);
+  const int64_t width = args.dims.width();
   const T* d_out = args.d_out.as<T>() + row * width;
   if (d_out != d_qkv) {
     std::copy_n(d_out, width, d_qkv);
@@ -273,33 +267,6 @@ absl::Status BackwardImpl(const Exec& exec, const QkNormRopeBackwardArgs& args) 
   return absl::OkStatus();
 }
 
-// Of the statistics kept beside a tensor of `dtype`.
-DType StatisticsOf(DType dtype) {
-  return dtype == DType::kF64 ? DType::kF64 : DType::kF32;
-}
-
-absl::Status CheckDims(const QkHeads& dims,
-                       const RopeConfig& rope,
-                       const TensorView& rows_view,
-                       const TensorView& positions) {
-  if (dims.heads < 1 || dims.kv_heads < 1 || dims.head_dim < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": heads, kv_heads and head_dim are ",
-                                                   dims.heads, ", ", dims.kv_heads, ", ",
-                                                   dims.head_dim));
-  }
-  if (rows_view.cols() != RowWidth(dims)) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": a row has ", rows_view.cols(),
-                                                   " elements, the heads need ", RowWidth(dims)));
-  }
-  if (!rope.enabled) {
-    return absl::OkStatus();
-  }
-  if (dims.head_dim % 2 != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": head_dim ", dims.head_dim, " is odd"));
-  }
-  return RequireCount(positions, DType::kI32, rows_view.rows(), kOp, "positions");
-}
-
 absl::Status CheckPositions(const RopeConfig& rope, const TensorView& positions) {
   const int32_t* values = positions.as<int32_t>();
   if (rope.enabled &&
@@ -311,109 +278,24 @@ absl::Status CheckPositions(const RopeConfig& rope, const TensorView& positions)
 
 }  // namespace
 
-void RopeInverseFrequencies(const RopeConfig& config, int64_t head_dim, double* inv_freq) {
-  for (int64_t i = 0; i < head_dim / 2; ++i) {
-    double freq =
-        std::pow(config.theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
-    if (config.scaling == RopeScaling::kLinear) {
-      freq /= config.factor;
-    } else if (config.scaling == RopeScaling::kLlama3) {
-      const double wavelength = 2.0 * std::numbers::pi / freq;
-      const double low = config.original_max_position / config.low_freq_factor;
-      const double high = config.original_max_position / config.high_freq_factor;
-      if (wavelength > low) {
-        freq /= config.factor;
-      } else if (wavelength >= high) {
-        const double smooth = (config.original_max_position / wavelength - config.low_freq_factor) /
-                              (config.high_freq_factor - config.low_freq_factor);
-        freq = (1.0 - smooth) * freq / config.factor + smooth * freq;
-      }
-    }
-    inv_freq[i] = freq;
-  }
-}
-
-absl::Status CanImplement(const QkNormRopeForwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireFloating(args.qkv, kOp, "qkv"));
-  HEARTH_RETURN_IF_ERROR(CheckDims(args.dims, args.rope, args.qkv, args.positions));
-  const DType dtype = args.qkv.dtype;
-  HEARTH_RETURN_IF_ERROR(RequireCount(args.out, dtype, args.qkv.numel(), kOp, "out"));
-  if (args.q_weight.empty() != args.k_weight.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kOp, ": q_weight and k_weight must both be present or both absent"));
-  }
-  if (!args.q_weight.empty()) {
-    const int64_t rotated = args.dims.heads + args.dims.kv_heads;
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.q_weight, dtype, args.dims.head_dim, kOp, "q_weight"));
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.k_weight, dtype, args.dims.head_dim, kOp, "k_weight"));
-    HEARTH_RETURN_IF_ERROR(
-        RequireCount(args.rstd, StatisticsOf(dtype), args.qkv.rows() * rotated, kOp, "rstd"));
-  }
-  return RequireRound(args.round_out, kOp);
-}
+namespace cpu {
 
 size_t QkNormRopeForwardWorkspaceBytes(const QkNormRopeForwardArgs& args) {
   return static_cast<size_t>(TableBytes(args.qkv.dtype, args.qkv.rows(), args.dims, args.rope));
 }
 
 absl::Status QkNormRopeForward(const Exec& exec, const QkNormRopeForwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.qkv.dtype, kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, QkNormRopeForward(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CheckPositions(args.rope, args.positions));
-  HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, QkNormRopeForwardWorkspaceBytes(args), kOp));
+  HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, cpu::QkNormRopeForwardWorkspaceBytes(args), kOp));
   return DispatchFloating(args.qkv.dtype, [&]<typename T>() { return ForwardImpl<T>(exec, args); });
 }
 
-absl::Status CanImplement(const QkNormRopeBackwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireFloating(args.d_out, kOp, "d_out"));
-  HEARTH_RETURN_IF_ERROR(CheckDims(args.dims, args.rope, args.d_out, args.positions));
-  const DType dtype = args.d_out.dtype;
-  HEARTH_RETURN_IF_ERROR(RequireQuant(args.d_qkv_quant, kOp));
-  HEARTH_RETURN_IF_ERROR(RequireBlocks(args.d_qkv_blocks, args.d_qkv_quant, args.d_out.rows(),
-                                       args.d_out.cols(), 1, kOp));
-  if (!args.d_qkv.empty() || (!args.d_qkv_quant.has_values() && args.d_qkv_blocks.empty())) {
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.d_qkv, dtype, args.d_out.numel(), kOp, "d_qkv"));
-  }
-  if (!args.q_weight.empty() || !args.k_weight.empty()) {
-    const int64_t rotated = args.dims.heads + args.dims.kv_heads;
-    const int64_t dim = args.dims.head_dim;
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.q_weight, dtype, dim, kOp, "q_weight"));
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.k_weight, dtype, dim, kOp, "k_weight"));
-    HEARTH_RETURN_IF_ERROR(RequireFloating(args.d_q_weight, kOp, "d_q_weight"));
-    const DType gradient = args.d_q_weight.dtype;
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.d_q_weight, gradient, dim, kOp, "d_q_weight"));
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.d_k_weight, gradient, dim, kOp, "d_k_weight"));
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.qkv, dtype, args.d_out.numel(), kOp, "qkv"));
-    HEARTH_RETURN_IF_ERROR(
-        RequireCount(args.rstd, StatisticsOf(dtype), args.d_out.rows() * rotated, kOp, "rstd"));
-  }
-  return RequireRound(args.round_d_qkv, kOp);
-}
-
 size_t QkNormRopeBackwardWorkspaceBytes(const QkNormRopeBackwardArgs& args) {
-  const size_t cuda = args.q_weight.empty() ? 0 : RopePartialBytes(args.dims, args.d_out.rows());
-  return std::max(ScratchOf(args).total, cuda);
-}
-
-bool WritesBlocks(const Exec& exec, const QkNormRopeBackwardArgs& args) {
-  const int64_t dim = args.dims.head_dim;
-  return exec.device == Device::kCpu || (dim % 16 == 0 && 128 % dim == 0);
+  return ScratchOf(args).total;
 }
 
 absl::Status QkNormRopeBackward(const Exec& exec, const QkNormRopeBackwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(CanImplement(args));
   const DType dtype = args.d_out.dtype;
-  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, dtype, kOp));
-  HEARTH_RETURN_IF_ERROR(RequireFormStorage(
-      exec, dtype, !args.d_qkv_quant.empty() || !args.d_qkv_blocks.empty(), kOp));
-  if (!args.q_weight.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.d_q_weight.dtype, kOp));
-  }
-  HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, QkNormRopeBackwardWorkspaceBytes(args), kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, QkNormRopeBackward(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(CheckPositions(args.rope, args.positions));
   if (!args.q_weight.empty()) {
     HEARTH_RETURN_IF_ERROR(
@@ -427,5 +309,7 @@ absl::Status QkNormRopeBackward(const Exec& exec, const QkNormRopeBackwardArgs& 
   return ComputeWithBlocks(exec, args.d_qkv, args.d_qkv_blocks, dtype, args.d_out.rows(),
                            args.d_out.cols(), compute);
 }
+
+}  // namespace cpu
 
 }  // namespace hearth::kernels

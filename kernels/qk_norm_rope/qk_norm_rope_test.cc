@@ -5,8 +5,8 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
-#include "kernels/formats/formats.h"
 
 namespace hearth::kernels {
 namespace {
@@ -25,8 +25,8 @@ TEST(RopeInverseFrequencies, Llama3_KeepsHighDividesLow) {
   config.theta = 500000.0;
   std::vector<double> plain(64);
   RopeInverseFrequencies(config, 128, plain.data());
-  config.scaling = RopeScaling::kLlama3;
-  config.factor = 8.0;
+  config.scaling.type = RopeScalingType::kLlama3;
+  config.scaling.factor = 8.0;
   std::vector<double> scaled(64);
   RopeInverseFrequencies(config, 128, scaled.data());
   EXPECT_EQ(scaled[0], plain[0]);

@@ -116,10 +116,114 @@ __device__ __forceinline__ void NormAndRotate(const Raw8<A> (&weight)[2],
   }
 }
 
+// The part of a tile that a thread has: 8 pairs of one head, in kRopeTurns rows of the tile.
+struct RopePlace {
+  int i;         // first pair, and column of the head's first half
+  int slot;      // of the head among the block's
+  int first;     // first head of the block
+  int head;      // the thread's
+  int tile_row;  // its first row of the tile
+  int tile_rows;
+  int64_t row0;  // first row of the tile
+  int64_t at;    // of pair i in the thread's first row
+  int64_t step;  // from one of the thread's rows to the next
+  bool mine;     // it has values of its own
+  bool turned;   // which are normed or rotated
+};
+template <typename A, bool kNorm>
+__device__ __forceinline__ RopePlace
+RopePlaceOf(const RopeParams<A>& p, bool rotates, int lane_bits, uint32_t groups) {
+  constexpr int kRowsAtOnce = kRopeThreads / kRopeRowThreads;
+  const int lanes = 1 << lane_bits;
+  const int slots = kRopeRowThreads >> lane_bits;
+  RopePlace me;
+  me.i = (threadIdx.x & (lanes - 1)) * 8;
+  me.slot = threadIdx.x % kRopeRowThreads >> lane_bits;
+  me.first = static_cast<int>(blockIdx.x % groups) * slots;
+  me.head = me.first + me.slot;
+  me.row0 = static_cast<int64_t>(blockIdx.x / groups) * kRopeRows<A>;
+  me.tile_rows = static_cast<int>(min(p.rows - me.row0, static_cast<int64_t>(kRopeRows<A>)));
+  me.tile_row = threadIdx.x / kRopeRowThreads;
+  me.mine = me.head < p.total && me.i < p.dim / 2;
+  me.turned = me.head < p.rotated && (kNorm || rotates);
+  me.at = (me.row0 + me.tile_row) * p.width + me.head * p.dim + me.i;
+  me.step = p.width * kRowsAtOnce;
+  return me;
+}
+
+// A thread's pairs, zeros beyond the tensor, and with a norm their weights.
+template <typename A, bool kNorm>
+__device__ __forceinline__ void LoadRopePairs(const RopeParams<A>& p,
+                                              const RopePlace& me,
+                                              Raw8<A> (&lo)[kRopeTurns<A>],
+                                              Raw8<A> (&hi)[kRopeTurns<A>],
+                                              Raw8<A> (&weight)[2]) {
+  const int half = p.dim / 2;
+#pragma unroll
+  for (int j = 0; j < kRopeTurns<A>; ++j) {
+    if (me.mine && me.tile_row + j * (kRopeThreads / kRopeRowThreads) < me.tile_rows) {
+      lo[j] = LoadRaw8(p.in + me.at + j * me.step);
+      hi[j] = LoadRaw8(p.in + me.at + j * me.step + half);
+    } else {
+      lo[j] = {};
+      hi[j] = {};
+    }
+  }
+  if (kNorm && me.mine && me.turned) {
+    const A* from = (me.head < p.heads ? p.q_weight : p.k_weight) + me.i;
+    weight[0] = LoadRaw8(from);
+    weight[1] = LoadRaw8(from + half);
+  }
+}
+
+// 1 / the root mean square of the head that `lanes` lanes hold 16 values of each.
+template <typename A>
+__device__ __forceinline__ float HeadRstd(
+    const Raw8<A>& lo, const Raw8<A>& hi, int lanes, int dim, float eps) {
+  float sum = 0.0F;
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    const float a = ValueOf(lo, k);
+    const float b = ValueOf(hi, k);
+    sum += a * a + b * b;
+  }
+  sum = GroupSum(sum, lanes);
+  return 1.0F / sqrtf(sum / static_cast<float>(dim) + eps);
+}
+
+// 16 values of row `r` of the tile in FP8; `at`: of the first half's in memory.
+template <typename A>
+__device__ __forceinline__ void QuantizeRopePairs(const RopeParams<A>& p,
+                                                  const RopePlace& me,
+                                                  const QuantTile<kRopeRows<A>>& tile,
+                                                  bool tiled,
+                                                  float scale,
+                                                  int r,
+                                                  int64_t at,
+                                                  const Raw8<A>& lo,
+                                                  const Raw8<A>& hi) {
+  const int half = p.dim / 2;
+  const bool e4m3 = p.quant.dtype == DType::kE4M3;
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    float v[8];
+    Unpack(part == 0 ? lo : hi, v);
+    const uint2 bytes = QuantizePack(v, scale, e4m3);
+    if (p.quant.rows != nullptr) {
+      StoreQuantRow(p.quant, at + part * half, bytes);
+    }
+    if (tiled) {
+      tile.Put(r, me.slot * p.dim + me.i + part * half, bytes);
+    } else if (p.quant.columns != nullptr) {
+      ScatterBytes(p.quant.columns, p.rows, me.row0 + r, me.head * p.dim + me.i + part * half,
+                   bytes);
+    }
+  }
+}
+
 // Block t: tile t / groups of rows, group t % groups of heads; thread: 8 pairs of one head in
 // kRopeTurns rows. `tiled`: quant.columns through a tile, rows a multiple of 16. Dynamic shared
 // memory: RopeTileBytes.
-// tidy: allow(length): one pipeline, whose registers and barriers must be seen together
 template <typename A, bool kNorm, bool kQuant>
 __global__ void __launch_bounds__(kRopeThreads, kNorm ? 3 : 4)
     RopeTileKernel(RopeParams<A> p,
@@ -138,40 +242,14 @@ __global__ void __launch_bounds__(kRopeThreads, kNorm ? 3 : 4)
 
   const int lanes = 1 << lane_bits;
   const int slots = kRopeRowThreads >> lane_bits;
-  const int i = (threadIdx.x & (lanes - 1)) * 8;
-  const int slot = threadIdx.x % kRopeRowThreads >> lane_bits;
-  const int first = static_cast<int>(blockIdx.x % groups) * slots;
-  const int head = first + slot;
-  const int64_t row0 = static_cast<int64_t>(blockIdx.x / groups) * kRopeRows<A>;
-  const int tile_rows = static_cast<int>(min(p.rows - row0, static_cast<int64_t>(kRopeRows<A>)));
-  const int tile_row = threadIdx.x / kRopeRowThreads;
-  const bool mine = head < p.total && i < half;
-  const bool turned = head < p.rotated && (kNorm || rotation.enabled);
-  const int64_t at = (row0 + tile_row) * p.width + head * p.dim + i;
-  const int64_t step = p.width * kRowsAtOnce;
+  const RopePlace me = RopePlaceOf<A, kNorm>(p, rotation.enabled, lane_bits, groups);
 
   Raw8<A> lo[kTurns];
   Raw8<A> hi[kTurns];
-#pragma unroll
-  for (int j = 0; j < kTurns; ++j) {
-    if (mine && tile_row + j * kRowsAtOnce < tile_rows) {
-      lo[j] = LoadRaw8(p.in + at + j * step);
-      hi[j] = LoadRaw8(p.in + at + j * step + half);
-    } else {
-      lo[j] = {};
-      hi[j] = {};
-    }
-  }
   Raw8<A> weight[2] = {};
-  if constexpr (kNorm) {
-    if (mine && turned) {
-      const A* from = (head < p.heads ? p.q_weight : p.k_weight) + i;
-      weight[0] = LoadRaw8(from);
-      weight[1] = LoadRaw8(from + half);
-    }
-  }
-  if (rotation.enabled && first < p.rotated) {
-    FillAngles<A>(rotation, row0, tile_rows, half, p.sign, cosines, sines);
+  LoadRopePairs<A, kNorm>(p, me, lo, hi, weight);
+  if (rotation.enabled && me.first < p.rotated) {
+    FillAngles<A>(rotation, me.row0, me.tile_rows, half, p.sign, cosines, sines);
     __syncthreads();
   }
   const QuantTile<kRopeRows<A>> tile(words, slots * p.dim);
@@ -179,66 +257,39 @@ __global__ void __launch_bounds__(kRopeThreads, kNorm ? 3 : 4)
   uint32_t amax = 0;
 #pragma unroll
   for (int j = 0; j < kTurns; ++j) {
-    const int r = tile_row + j * kRowsAtOnce;
-    const bool live = mine && r < tile_rows;
+    const int r = me.tile_row + j * kRowsAtOnce;
+    const bool live = me.mine && r < me.tile_rows;
     float rstd = 1.0F;
     if constexpr (kNorm) {
-      float sum = 0.0F;
-#pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        const float a = ValueOf(lo[j], k);
-        const float b = ValueOf(hi[j], k);
-        sum += a * a + b * b;
-      }
-      sum = GroupSum(sum, lanes);
-      rstd = 1.0F / sqrtf(sum / static_cast<float>(p.dim) + p.eps);
-      if (live && turned && i == 0) {
-        p.rstd[(row0 + r) * p.rotated + head] = rstd;
+      rstd = HeadRstd<A>(lo[j], hi[j], lanes, p.dim, p.eps);
+      if (live && me.turned && me.i == 0) {
+        p.rstd[(me.row0 + r) * p.rotated + me.head] = rstd;
       }
     }
-    if (live && turned) {
-      NormAndRotate<A, kNorm>(weight, rstd, rotation.enabled, cosines + r * AngleStride(half) + i,
-                              sines + r * AngleStride(half) + i, lo[j], hi[j]);
+    if (live && me.turned) {
+      const int angle = r * AngleStride(half) + me.i;
+      NormAndRotate<A, kNorm>(weight, rstd, rotation.enabled, cosines + angle, sines + angle, lo[j],
+                              hi[j]);
     }
     // In place, what is not turned is there already.
-    if (live && p.out != nullptr && (turned || p.out != p.in)) {
-      StoreRaw8(p.out + at + j * step, lo[j]);
-      StoreRaw8(p.out + at + j * step + half, hi[j]);
+    if (live && p.out != nullptr && (me.turned || p.out != p.in)) {
+      StoreRaw8(p.out + me.at + j * me.step, lo[j]);
+      StoreRaw8(p.out + me.at + j * me.step + half, hi[j]);
     }
-    if constexpr (kQuant) {
-      if (!live) {
-        continue;
-      }
+    if (kQuant && live) {
       amax = RaiseMagnitude(RaiseMagnitude(amax, lo[j]), hi[j]);
-      if (!p.quant.has_values()) {
-        continue;
-      }
-      const bool e4m3 = p.quant.dtype == DType::kE4M3;
-#pragma unroll
-      for (int part = 0; part < 2; ++part) {
-        float v[8];
-        Unpack(part == 0 ? lo[j] : hi[j], v);
-        const uint2 bytes = QuantizePack(v, scale, e4m3);
-        if (p.quant.rows != nullptr) {
-          StoreQuantRow(p.quant, at + j * step + part * half, bytes);
-        }
-        if (tiled) {
-          tile.Put(r, slot * p.dim + i + part * half, bytes);
-        } else if (p.quant.columns != nullptr) {
-          ScatterBytes(p.quant.columns, p.rows, row0 + r, head * p.dim + i + part * half, bytes);
-        }
+      if (p.quant.has_values()) {
+        QuantizeRopePairs(p, me, tile, tiled, scale, r, me.at + j * me.step, lo[j], hi[j]);
       }
     }
   }
-  if constexpr (kQuant) {
-    if (tiled) {
-      __syncthreads();
-      tile.WriteColumns(p.quant.columns, p.rows, row0, static_cast<int64_t>(first) * p.dim,
-                        tile_rows, min(slots, p.total - first) * p.dim);
-    }
-    if (p.quant.amax != nullptr) {
-      RaiseAmaxOfBlock(p.quant.amax, MagnitudeOf<A>(amax), scratch);
-    }
+  if (kQuant && tiled) {
+    __syncthreads();
+    tile.WriteColumns(p.quant.columns, p.rows, me.row0, static_cast<int64_t>(me.first) * p.dim,
+                      me.tile_rows, min(slots, p.total - me.first) * p.dim);
+  }
+  if (kQuant && p.quant.amax != nullptr) {
+    RaiseAmaxOfBlock(p.quant.amax, MagnitudeOf<A>(amax), scratch);
   }
 }
 

@@ -58,6 +58,7 @@ __device__ __forceinline__ uint32_t QuantizeTile(const Entry& e, uint32_t block,
   const int64_t at = (row0 + row) * e.cols + col0 + col;
   const int64_t step = e.cols * 16;
   const A* x = static_cast<const A*>(e.x) + at;
+  // All of the thread's loads before the first use, so that they are under way together.
   Raw8<A> packs[kPacks];
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
@@ -81,6 +82,7 @@ __device__ __forceinline__ uint32_t QuantizeTile(const Entry& e, uint32_t block,
       tile.Put(row + 16 * i, col, bytes);
     }
   }
+  // The tile is whole: it leaves by columns, in whole lines of memory.
   __syncthreads();
   tile.WriteColumns(e.quant.columns, e.rows, row0, col0, rows, cols);
   return amax;

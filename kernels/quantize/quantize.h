@@ -66,6 +66,11 @@ absl::Status CanImplement(const UpdateScalesArgs& args);
 size_t UpdateScalesWorkspaceBytes(const UpdateScalesArgs& args);  // 0
 absl::Status UpdateScales(const Exec& exec, const UpdateScalesArgs& args);
 
+// What the door calls once it has checked the arguments.
+namespace cpu {
+absl::Status Quantize(const Exec& exec, const QuantizeArgs& args);
+absl::Status UpdateScales(const Exec& exec, const UpdateScalesArgs& args);
+}  // namespace cpu
 namespace cuda {
 absl::Status Quantize(const Exec& exec, const QuantizeArgs& args);
 absl::Status UpdateScales(const Exec& exec, const UpdateScalesArgs& args);

@@ -8,8 +8,8 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
-#include "kernels/formats/formats.h"
 
 namespace hearth::kernels {
 namespace {

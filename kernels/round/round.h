@@ -34,6 +34,11 @@ absl::Status CanImplement(const WidenArgs& args);
 size_t WidenWorkspaceBytes(const WidenArgs& args);  // 0
 absl::Status Widen(const Exec& exec, const WidenArgs& args);
 
+// What the door calls once it has checked the arguments.
+namespace cpu {
+absl::Status RoundTo(const Exec& exec, const RoundToArgs& args);
+absl::Status Widen(const Exec& exec, const WidenArgs& args);
+}  // namespace cpu
 namespace cuda {
 absl::Status RoundTo(const Exec& exec, const RoundToArgs& args);
 absl::Status Widen(const Exec& exec, const WidenArgs& args);

@@ -4,8 +4,8 @@
 
 #include <vector>
 
+#include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
-#include "kernels/formats/formats.h"
 
 namespace hearth::kernels {
 namespace {

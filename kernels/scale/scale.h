@@ -23,6 +23,10 @@ absl::Status CanImplement(const ScaleArgs& args);
 size_t ScaleWorkspaceBytes(const ScaleArgs& args);  // 0
 absl::Status Scale(const Exec& exec, const ScaleArgs& args);
 
+// What the door calls once it has checked the arguments.
+namespace cpu {
+absl::Status Scale(const Exec& exec, const ScaleArgs& args);
+}  // namespace cpu
 namespace cuda {
 absl::Status Scale(const Exec& exec, const ScaleArgs& args);
 }  // namespace cuda

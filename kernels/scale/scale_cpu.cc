@@ -1,13 +1,10 @@
-#include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
-#include "kernels/cuda/dispatch.h"
 #include "kernels/formats/span.h"
 #include "kernels/scale/scale.h"
 
 namespace hearth::kernels {
 namespace {
 
-constexpr char kOp[] = "scale";
 constexpr int64_t kGrain = 16384;
 
 template <typename T>
@@ -44,22 +41,12 @@ absl::Status Impl(const Exec& exec, const ScaleArgs& args) {
 
 }  // namespace
 
-absl::Status CanImplement(const ScaleArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireFloating(args.x, kOp, "x"));
-  HEARTH_RETURN_IF_ERROR(RequireCount(args.y, args.x.dtype, args.x.numel(), kOp, "y"));
-  return RequireRound(args.round, kOp);
-}
-
-size_t ScaleWorkspaceBytes(const ScaleArgs&) {
-  return 0;
-}
+namespace cpu {
 
 absl::Status Scale(const Exec& exec, const ScaleArgs& args) {
-  HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, Scale(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
   return DispatchFloating(args.x.dtype, [&]<typename T>() { return Impl<T>(exec, args); });
 }
+
+}  // namespace cpu
 
 }  // namespace hearth::kernels

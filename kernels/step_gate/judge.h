@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "kernels/core/hd.h"
+#include "common/formats/hd.h"
 #include "kernels/grad_norm/clip.h"
 #include "kernels/step_gate/step_gate.h"
 

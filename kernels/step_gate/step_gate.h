@@ -16,10 +16,9 @@ struct StepInputs {
   double tokens = 0;           // the weights' sum if every token of the global batch counted
   double max_norm = 0;         // gradient clip; <= 0 = none
   double learning_rate = 0;
-  double bias_correction1 = 1;  // 1 - beta1^step
-  double bias_correction2 = 1;  // 1 - beta2^step
-  int64_t step = 0;             // 1-based number of the update
-  uint32_t micro_batch = 0;     // global index within the step, of the pass being launched
+  double optimizer[4] = {0, 0, 0, 0};  // what Optimizer::Scalars wrote
+  int64_t step = 0;                    // 1-based number of the update
+  uint32_t micro_batch = 0;            // global index within the step, of the pass being launched
   uint32_t reserved = 0;
   int32_t control[4] = {0, 0, 0, 0};  // what this rank was asked: save, pause, stop; 0
 };
@@ -69,6 +68,12 @@ absl::Status JudgeStep(const Exec& exec, const StepInputs* inputs, StepState* st
 //   where : beside the tensors
 absl::Status StampTime(const Exec& exec, uint64_t* where);
 
+// What the door calls once it has checked the arguments.
+namespace cpu {
+absl::Status BeginStep(const Exec& exec, const StepInputs* inputs, StepState* state);
+absl::Status JudgeStep(const Exec& exec, const StepInputs* inputs, StepState* state);
+absl::Status StampTime(const Exec& exec, uint64_t* where);
+}  // namespace cpu
 namespace cuda {
 absl::Status BeginStep(const Exec& exec, const StepInputs* inputs, StepState* state);
 absl::Status JudgeStep(const Exec& exec, const StepInputs* inputs, StepState* state);

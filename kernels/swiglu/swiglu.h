@@ -56,6 +56,11 @@ absl::Status CanImplement(const SwigluBackwardArgs& args);
 size_t SwigluBackwardWorkspaceBytes(const SwigluBackwardArgs& args);  // 0
 absl::Status SwigluBackward(const Exec& exec, const SwigluBackwardArgs& args);
 
+// What the door calls once it has checked the arguments.
+namespace cpu {
+absl::Status SwigluForward(const Exec& exec, const SwigluForwardArgs& args);
+absl::Status SwigluBackward(const Exec& exec, const SwigluBackwardArgs& args);
+}  // namespace cpu
 namespace cuda {
 absl::Status SwigluForward(const Exec& exec, const SwigluForwardArgs& args);
 absl::Status SwigluBackward(const Exec& exec, const SwigluBackwardArgs& args);

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/formats/formats.h"
+#include "kernels/core/formats.h"
 
 namespace hearth::kernels {
 namespace {

@@ -34,8 +34,12 @@ bool ReadFull(void* to, size_t n) {
   char* p = static_cast<char*>(to);
   while (n > 0) {
     const ssize_t got = read(STDIN_FILENO, p, n);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got <= 0) {
+      return false;
+    }
     p += got;
     n -= static_cast<size_t>(got);
   }
@@ -46,8 +50,12 @@ bool WriteFull(const void* from, size_t n) {
   const char* p = static_cast<const char*>(from);
   while (n > 0) {
     const ssize_t put = write(STDOUT_FILENO, p, n);
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) return false;
+    if (put < 0 && errno == EINTR) {
+      continue;
+    }
+    if (put <= 0) {
+      return false;
+    }
     p += put;
     n -= static_cast<size_t>(put);
   }
@@ -124,7 +132,9 @@ class Server {
   Reply Encode(const std::string& text) {
     std::vector<int> ids;
     const auto status = processor_.Encode(text, &ids);
-    if (!status.ok()) return FromStatus(status);
+    if (!status.ok()) {
+      return FromStatus(status);
+    }
     static_assert(sizeof(int) == sizeof(int32_t));
     return {0, std::string(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int))};
   }
@@ -140,12 +150,16 @@ class Server {
     }
     std::string text;
     const auto status = processor_.Decode(ids, &text);
-    if (!status.ok()) return FromStatus(status);
+    if (!status.ok()) {
+      return FromStatus(status);
+    }
     return {0, std::move(text)};
   }
 
   Reply BeginTraining(const std::string& payload) {
-    if (payload.size() < sizeof(int32_t)) return {kInvalidArgument, "short request"};
+    if (payload.size() < sizeof(int32_t)) {
+      return {kInvalidArgument, "short request"};
+    }
     std::memcpy(&vocab_, payload.data(), sizeof vocab_);
     model_type_ = payload.substr(sizeof vocab_);
     lines_.clear();
@@ -155,8 +169,12 @@ class Server {
   void AddSentences(const std::string& text) {
     for (size_t at = 0; at < text.size();) {
       size_t end = text.find('\n', at);
-      if (end == std::string::npos) end = text.size();
-      if (end > at) lines_.push_back(text.substr(at, end - at));
+      if (end == std::string::npos) {
+        end = text.size();
+      }
+      if (end > at) {
+        lines_.push_back(text.substr(at, end - at));
+      }
       at = end + 1;
     }
   }
@@ -186,7 +204,9 @@ class Server {
       // "./src/file.cc(660) [condition] text": only the text is for people.
       std::string text = status.message();
       const size_t bracket = text.find("] ");
-      if (bracket != std::string::npos) text = text.substr(bracket + 2);
+      if (bracket != std::string::npos) {
+        text = text.substr(bracket + 2);
+      }
       return {kInvalidArgument, std::move(text)};
     }
     return {0, std::move(model)};
@@ -211,10 +231,14 @@ int main(int argc, char** argv) {
   Server server;
   uint32_t size = 0;
   while (ReadFull(&size, sizeof size)) {
-    if (size == 0 || size > kMaxFrame) return 1;
+    if (size == 0 || size > kMaxFrame) {
+      return 1;
+    }
     char op = 0;
     std::string payload(size - 1, '\0');
-    if (!ReadFull(&op, 1) || !ReadFull(payload.data(), payload.size())) return 1;
+    if (!ReadFull(&op, 1) || !ReadFull(payload.data(), payload.size())) {
+      return 1;
+    }
     Reply reply;
     bool answer = true;
     try {
@@ -222,7 +246,9 @@ int main(int argc, char** argv) {
     } catch (const std::exception& e) {
       reply = {kInternal, e.what()};
     }
-    if (answer && !Send(reply)) return 1;
+    if (answer && !Send(reply)) {
+      return 1;
+    }
   }
   return 0;
 }

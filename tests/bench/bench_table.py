@@ -120,7 +120,7 @@ def run_limited(argv, limit, log, env=None):
                                    env=env)
         try:
             text, _ = process.communicate(timeout=limit)
-        except SystemExit:  # whoever stops the table stops what it started: it would disturb the next measurement
+        except SystemExit:  # stopping the table stops its child too: it would disturb the next measurement
             os.killpg(process.pid, signal.SIGKILL)
             raise
         except subprocess.TimeoutExpired:
@@ -250,7 +250,7 @@ def main():
             results.append(result)
             lines.write(json.dumps(result) + "\n")
             lines.flush()
-            # The table is written anew after each row: whoever is stopped keeps what there is.
+            # The table is rewritten after each row, so that an interrupted run keeps the rows it has.
             with open(os.path.join(args.out, "bench.txt"), "w") as f:
                 f.write(table(results, args.markdown))
     sys.stdout.write(table(results, args.markdown))

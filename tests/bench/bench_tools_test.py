@@ -1,6 +1,5 @@
 #!/usr/bin/python3
-"""bench_table.py, torch_peer.sh and gpu-check.sh with programs that only pretend: no GPU is needed. What they must do is to report each
-failure and never to hang."""
+"""bench_table.py, torch_peer.sh and gpu-check.sh with fake programs, without a GPU: they must report each failure and never hang."""
 import glob
 import json
 import os

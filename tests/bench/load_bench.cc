@@ -25,10 +25,10 @@
 #include "common/log/log.h"
 #include "common/rpc/channel.h"
 #include "coordinator/coordinator.h"
-#include "coordinator/service/tiny_spec.h"
 #include "grpcpp/create_channel.h"
 #include "hearth/v1/agent.grpc.pb.h"
 #include "hearth/v1/job.grpc.pb.h"
+#include "tests/support/coordinator/tiny_spec.h"
 
 namespace hearth::coordinator {
 namespace {

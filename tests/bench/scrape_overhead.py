@@ -22,7 +22,7 @@ import harness  # noqa: E402
 
 PROGRAMS = ("hearth-coordinator", "hearth-worker", "hearth-trainer", "jobctl")
 
-# Steps of some 20 ms: what the daemons do for each step is then little beside what a scrape costs.
+# Steps of some 20 ms: the daemons' work per step is then small compared with the cost of a scrape.
 CPU_JOB = {"model": {"layers": 4, "hidden": 128, "heads": 4, "kv_heads": 2, "ffn_hidden": 256, "vocab": 64},
            "data": {"sequence_length": 64}, "batch": {"micro_batch_size": 4, "global_batch_tokens": 1024}}
 GPU_JOB = {"model": {"layers": 8, "hidden": 512, "heads": 8, "kv_heads": 8, "ffn_hidden": 1536, "vocab": 64},

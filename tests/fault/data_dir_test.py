@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Data folders that are not as the coordinator left them: somebody else's, put back from a copy, without their store, damaged.
-Nothing is ever removed, nothing starts in silence, and one flag settles what an operator has decided."""
+"""Data folders that are not as the coordinator left them: foreign, put back from a copy, without their store, damaged. Nothing is
+ever removed, no start ignores the difference silently, and one flag confirms the operator's decision."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What faults and deletions leave under the checkpoint root, and how it goes: by itself, or when somebody prunes."""
+"""Folders that faults and deletions leave under the checkpoint root are removed automatically or by `checkpoints prune`."""
 
 import os
 import signal

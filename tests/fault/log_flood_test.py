@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A trainer that floods its log, and a worker that does not keep to the limit: users are served, and what is lost is counted."""
+"""A trainer floods its log, and a worker ignores the limit: users are still served, and lost lines are counted."""
 
 import os
 import time

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Most workers die at once, or one dies together with the coordinator; and a coordinator that hears nobody."""
+"""Most workers die at once; one dies together with the coordinator; and no worker can reach the coordinator."""
 
 import json
 import os

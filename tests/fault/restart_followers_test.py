@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The coordinator is stopped in good order and started again, 20 times, under four commands that follow a job: each goes on, says so,
+"""The coordinator is stopped in order and restarted 20 times while four commands follow a job: each continues, says so,
 and shows every step and every line of the log exactly once."""
 
 import csv

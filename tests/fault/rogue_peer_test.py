@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A worker that breaks the protocol: it gets its stream ended, with the field named, and harms nobody else."""
+"""A worker breaks the protocol: the coordinator ends its stream, names the field, and others are not affected."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ import shutil
 import peers
 import harness
 from peers import agent_pb2, grpc
-from hearth.v1 import job_pb2, trainer_pb2
+from hearth.v1 import job_pb2, step_pb2, trainer_pb2
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 
@@ -50,7 +50,7 @@ class Rank(peers.RoguePeer):
         self.send(report=agent_pb2.TaskReport(job_id=self.task.job_id, epoch=self.task.epoch, rank=0, seq=self.seq, **part))
 
     def step(self, number):
-        self.report(step=job_pb2.StepReport(step=number, loss=1.0, tokens=16 * number))
+        self.report(step=step_pb2.StepReport(step=number, loss=1.0, tokens=16 * number))
 
     def path(self, step=1):
         return f"{self.task.checkpoint_dir}/step-{step:08d}"
@@ -77,14 +77,14 @@ class RoguePeerTest(harness.ClusterTest):
     def test_each_bad_field_ends_its_stream_and_nothing_else(self):
         bad_reports = {
             "report.logs.dropped": dict(logs=agent_pb2.LogBatch(dropped=2**63 - 1, lines=[job_pb2.LogLine(text="x")])),
-            "report.step.step": dict(step=job_pb2.StepReport(step=2**62)),
+            "report.step.step": dict(step=step_pb2.StepReport(step=2**62)),
             "report.checkpoint.path": dict(checkpoint=trainer_pb2.CheckpointAnnouncement(step=1, path="/etc/../etc")),
             "report.checkpoint.step": dict(checkpoint=trainer_pb2.CheckpointAnnouncement(step=2**63 - 1, path="/x")),
             "report.dying.seconds": dict(dying=agent_pb2.TaskDying(seconds=float("nan"))),
             "report.exit.silent_seconds": dict(exit=agent_pb2.TaskExit(silent_seconds=-1e300)),
             "report.exit.exit.reason": dict(exit=agent_pb2.TaskExit(exit=trainer_pb2.TrainerExit(reason=4711))),
             "report.run_info.start_step": dict(run_info=job_pb2.RunInfo(start_step=-5)),
-            "report.step.step_seconds": dict(step=job_pb2.StepReport(step=2, step_seconds=float("inf"))),
+            "report.step.step_seconds": dict(step=step_pb2.StepReport(step=2, step_seconds=float("inf"))),
         }
         before = violations(self.cluster)
         rogue = self.rank("victim")

@@ -7,14 +7,14 @@ import peers
 import harness
 from peers import grpc
 from google.protobuf import symbol_database
-from hearth.v1 import job_pb2, worker_pb2
+from hearth.v1 import job_pb2, job_spec_pb2, worker_pb2
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 HUGE = 14 << 20
 
 
 def spec(name, path="/nowhere/data"):
-    out = job_pb2.JobSpec(name=name)
+    out = job_spec_pb2.JobSpec(name=name)
     for key, value in harness.tiny_job(path)["model"].items():
         setattr(out.model, key, value)
     out.precision.recipe = "fp32"

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Clients that never finish what they begin: half-open requests, answers nobody reads, streams without a word. Others are served."""
+"""Clients that never finish what they begin: half-open requests, unread answers, silent streams. Others are still served."""
 
 import socket
 import threading

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Strangers at the ranks' rendezvous: whoever connects to a trainer's port and says something else, or nothing, disturbs nobody."""
+"""Strangers at the ranks' rendezvous: a client that connects to a trainer's port and sends wrong bytes, or nothing, does no harm."""
 
 import os
 import socket

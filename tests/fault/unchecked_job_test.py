@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A worker that never answers what a coordinator asks about paths: a job that could not fit whatever they hold is refused all the same,
-others are accepted with a warning."""
+"""A worker never answers the coordinator's questions about paths: a job that cannot fit in any case is still refused, others are
+accepted with a warning."""
 
 import json
 import tempfile

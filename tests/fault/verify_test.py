@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Bytes whose recorded SHA-256 no longer matches are used by nobody: one byte is changed in each kind of file, and each reader refuses
-it, names it, and goes on when told not to look."""
+"""No reader uses a file whose recorded SHA-256 no longer matches: one byte is changed in each kind of file; each reader refuses the
+file, names it, and reads it only with --no-verify."""
 
 import glob
 import json

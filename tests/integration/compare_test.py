@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """`hearth-trainer compare` with real runs on the CPU: every recipe trains on the same data in the same order, each has its row, the
-picture is well-formed, what fails says why, and what was stopped goes on to the same numbers."""
+picture is well-formed, a failed run says why, and a stopped one continues to the same numbers."""
 
 import json
 import os

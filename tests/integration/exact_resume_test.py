@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Stopping at step k and going on is the same as never having stopped: same final weights bit for bit, every step in the history
-exactly once with the same loss. For each way of stopping that a user or a fault has."""
+"""A run that stops at step k and continues equals one that never stopped: the same final weights bit for bit, and every step in the
+history exactly once with the same loss. Tried for every way in which a user or a fault can stop a run."""
 
 import os
 import signal

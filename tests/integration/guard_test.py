@@ -90,7 +90,7 @@ class Guard(harness.ClusterTest):
         self.assertEqual(run.returncode, 100, run.stdout + run.stderr)
         self.assertRegex(run.stdout, r"(?m)^failed +end +FAILED at step 39 of 120: ")
         self.assertRegex(run.stdout, r"(?m)^failed +numbers +step 40 was refused, which ended the job")
-        self.assertIn(f"there is no checkpoint: jobctl resume {job} --set optimizer.lr=LOWER begins again at step 1", run.stdout)
+        self.assertIn(f"there is no checkpoint: jobctl resume {job} --set optimizer.lr=LOWER starts again at step 1", run.stdout)
         self.assertNotIn("Resume from a checkpoint", run.stdout + self.cluster.job(job)["reason"])
         self.assertEqual(self.cluster.checkpoints(job), [])
 

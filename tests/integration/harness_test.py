@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What the harness keeps of a test that failed, and removes of one that passed."""
+"""The harness keeps the folder of a failed test and removes that of a passed one."""
 
 import os
 import subprocess

@@ -52,7 +52,7 @@ class Logs(harness.ClusterTest):
         follow.send_signal(signal.SIGINT)
         _, said = follow.communicate(timeout=30)
         self.assertEqual((follow.returncode, said.strip()),
-                         (0, f"Detached; the job goes on. Follow it again with: jobctl logs -f {job}"))
+                         (0, f"Detached; the job continues. Follow it again with: jobctl logs -f {job}"))
         self.cluster.jobctl("cancel", job, "--now")
 
     def test_follow_ends_with_the_job(self):

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A job on a GPU that is played: an NVML of ours says what the test writes into a file, and a trainer of a few lines reports steps. What
-a GPU measures is kept with the job: its hottest temperature, energy and cost in describe, in the summary, in the report, over HTTP, after
+"""A job on a simulated GPU: our NVML reports what the test writes into a file, and a trainer of a few lines reports steps. The GPU's
+measurements are kept with the job: its hottest temperature, energy and cost in describe, in the summary, in the report, over HTTP, after
 the end and after a restart of the coordinator."""
 
 import json

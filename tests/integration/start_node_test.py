@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""scripts/start-node.sh: eight CPU workers and a coordinator by one command, a job on all of them, and an end without a trace."""
+"""scripts/start-node.sh: one command starts eight CPU workers and a coordinator, a job runs on all of them, and a stop leaves nothing."""
 
 import json
 import os

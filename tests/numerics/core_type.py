@@ -9,6 +9,7 @@ type (it says what is missing); 1 a command failed, or OpenBLAS did not take the
 import os
 import subprocess
 import sys
+import tempfile
 
 # Type -> what /proc/cpuinfo must list.
 NEEDS = {
@@ -49,17 +50,23 @@ def main(argv):
     if absent:
         print(f"skipped: OpenBLAS's kernels for {core_type} need {', '.join(absent)}, which this CPU lacks")
         return 77
+    # A folder of its own for the tests' files: other core types run the same tests at the same time.
+    with tempfile.TemporaryDirectory(prefix="hearth-core-type-") as folder:
+        return run_all(core_type, split_commands(argv[2:]), folder)
+
+
+def run_all(core_type, commands, folder):
     # With 2 OpenBLAS says on stderr which type it runs.
-    environment = {**os.environ, "OPENBLAS_CORETYPE": core_type, "OPENBLAS_VERBOSE": "2"}
+    environment = {**os.environ, "OPENBLAS_CORETYPE": core_type, "OPENBLAS_VERBOSE": "2", "TEST_TMPDIR": folder}
     failed = []
-    for command in split_commands(argv[2:]):
+    for command in commands:
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
         taken = f"Core: {core_type}\n" in done.stdout
         if done.returncode != 0 or not taken:
             failed.append(os.path.basename(command[0]))
             sys.stdout.write(done.stdout)
             print(f"{' '.join(command)}: exit status {done.returncode}" + ("" if taken else f", and OpenBLAS did not take {core_type}"))
-    print(f"{core_type}: {len(split_commands(argv[2:])) - len(failed)} programs passed, failed: {' '.join(failed) or 'none'}")
+    print(f"{core_type}: {len(commands) - len(failed)} programs passed, failed: {' '.join(failed) or 'none'}")
     return 1 if failed else 0
 
 

@@ -45,7 +45,7 @@ class Dashboards(unittest.TestCase):
                 titles = {p["title"] for p in lint.panels(dashboard)}
                 # Only GPU is drawn of what a GPU said.
                 missing = {t for t in titles if f">{t}<" not in picture} - {t for d, t in need_gpu if d == name and name != "gpu"}
-                self.assertEqual(missing, set(), "draw it anew: tests/bench/dashboard_pictures.py")
+                self.assertEqual(missing, set(), "draw it again: tests/bench/dashboard_pictures.py")
 
     def test_dashboards_use_recording_rules_that_exist(self):
         text = "".join(e for d in series.dashboards().values() for _, e in lint.expressions(d))

@@ -21,6 +21,13 @@ core::CoreOptions Options(int64_t generation) {
   return options;
 }
 
+template <typename Request>
+Request OfWorker(const std::string& worker_id) {
+  Request request;
+  request.set_worker_id(worker_id);
+  return request;
+}
+
 }  // namespace
 
 core::RestoredState Store::Load() const {
@@ -156,7 +163,7 @@ void World::Give(core::Command command, std::function<void(const core::Reply&)> 
     return;
   }
   ++commands_;
-  const bool tick = std::holds_alternative<core::Tick>(command);
+  const bool tick = command.As<core::Tick>() != nullptr;
   core::Effects effects = core_->Apply(command, Now());
   if (!healed_ && Chance(crash_chance_)) {
     CrashCoordinator();  // before the commit: nobody may ever see these effects
@@ -265,15 +272,15 @@ void World::UserAction() {
   const std::string& worker = daemons_[Pick(0, static_cast<int64_t>(daemons_.size()) - 1)]->name;
   switch (Pick(0, 7)) {
     case 0: {
-      core::CancelJob cancel;
-      cancel.request.set_job_id(id);
-      cancel.request.set_now(Chance(0.3));
+      v1::CancelJobRequest cancel;
+      cancel.set_job_id(id);
+      cancel.set_now(Chance(0.3));
       return Chance(0.4) ? Give(cancel) : void();
     }
     case 1:
     case 2: {
-      core::PauseJob pause;
-      pause.request.set_job_id(id);
+      v1::PauseJobRequest pause;
+      pause.set_job_id(id);
       return Give(pause);
     }
     case 3:
@@ -283,15 +290,16 @@ void World::UserAction() {
       return Give(resume);
     }
     case 5: {
-      core::UpdateJob update;
-      update.request.set_job_id(id);
-      update.request.set_priority(static_cast<int>(Pick(0, 3)));
+      v1::UpdateJobRequest update;
+      update.set_job_id(id);
+      update.set_priority(static_cast<int>(Pick(0, 3)));
       return Give(update);
     }
     case 6:
-      return Chance(0.5) ? Give(core::DrainWorker{worker}) : Give(core::CordonWorker{worker});
+      return Chance(0.5) ? Give(OfWorker<v1::DrainWorkerRequest>(worker))
+                         : Give(OfWorker<v1::CordonWorkerRequest>(worker));
     default:
-      return Give(core::UncordonWorker{worker});
+      return Give(OfWorker<v1::UncordonWorkerRequest>(worker));
   }
 }
 
@@ -373,7 +381,7 @@ void World::CheckDone() {
   bool all = store_.jobs.size() == static_cast<size_t>(job_count_) &&
              submitted_.size() == static_cast<size_t>(job_count_);
   for (const auto& daemon : daemons_) {
-    Give(core::UncordonWorker{daemon->name});
+    Give(OfWorker<v1::UncordonWorkerRequest>(daemon->name));
   }
   for (const auto& [id, record] : store_.jobs) {
     all = all && core::IsTerminal(record.job().state());

@@ -69,7 +69,7 @@ void Agent::Run() {
     }
     LogFailure(status, welcomed);
     if (welcomed && absl::IsInvalidArgument(status)) {
-      // Something that we hold is refused, and will be again: no reason to hurry.
+      // The coordinator refuses something we sent and will refuse it again, so do not hurry.
     } else if (welcomed) {
       lost_at_ = clock_.Monotonic();
       backoff_.Reset();  // the same one again first: it is most likely restarting
@@ -121,7 +121,7 @@ absl::Status Agent::RunSession() {
   }
   table_.SetWake(nullptr);
   if (table_.welcomed()) {
-    NoteWelcome();  // it may have come and gone between two looks
+    NoteWelcome();  // the stream may have begun and ended between two checks
   }
   const absl::Status status = session->status();
   return status.ok() ? absl::UnavailableError("the coordinator closed the stream") : status;
@@ -168,15 +168,15 @@ bool Agent::WaitTicking(bool until_session_end, absl::Duration timeout) {
 
 bool Agent::IsFatal(const absl::Status& status, bool welcomed) {
   if (welcomed) {
-    return false;  // whatever ended it, the answer to the next Hello decides
+    return false;  // the answer to the next Hello decides
   }
   bool fatal = false;
   if (absl::IsAborted(status)) {
     // A coordinator that has been superseded cannot judge us.
     fatal = rpc::ErrorReason(status) != "STALE_GENERATION";
   } else if (absl::IsAlreadyExists(status)) {
-    // One that had the name keeps asking for it: whoever has it now may be a stranger who will be
-    // sent away. One that never had it was started wrongly.
+    // A daemon that had the name keeps asking for it: the one that has it now may be a stranger
+    // that will be refused. A daemon that never had it was started wrongly.
     name_taken_since_ = std::min(name_taken_since_, clock_.Monotonic());
     fatal = !ever_welcomed_ && clock_.Monotonic() - name_taken_since_ >= options_.name_taken_grace;
   } else if (absl::IsInvalidArgument(status)) {

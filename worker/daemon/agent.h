@@ -1,5 +1,6 @@
-// Keeps a stream to a coordinator: dials the list round and round, says Hello, beats, and comes
-// back after every loss. What is said is the TaskTable's affair; losing the stream touches no task.
+// Keeps a stream to a coordinator: dials the coordinators in turn, sends Hello and heartbeats, and
+// reconnects after every loss. The TaskTable decides what is sent; losing the stream affects no
+// task.
 #pragma once
 
 #include <functional>
@@ -27,14 +28,14 @@ class Agent {
     bool use_tls = false;
     // Between rounds through the list.
     rpc::Backoff::Options backoff;
-    // For so long after a loss the pauses stay below `eager_cap`: a coordinator takes a worker
-    // whose stream broke for lost after 3 s.
+    // For this long after a loss the pauses stay below `eager_cap`, because a coordinator declares
+    // a worker lost 3 s after its stream broke.
     absl::Duration eager = absl::Seconds(5);
     absl::Duration eager_cap = absl::Milliseconds(500);
-    // A stream without Welcome for so long is given up and the next coordinator tried.
+    // A stream without a Welcome for this long is given up, and the next coordinator is tried.
     absl::Duration welcome_timeout = absl::Seconds(10);
-    // How long ALREADY_EXISTS is borne: the daemon that had our name before may not yet count as
-    // dead.
+    // How long ALREADY_EXISTS is tolerated: the daemon that had our name before may not yet count
+    // as dead.
     absl::Duration name_taken_grace = absl::Seconds(10);
     // How long the coordinator may take to end the stream after Stop().
     absl::Duration finish_timeout = absl::Seconds(2);
@@ -47,10 +48,10 @@ class Agent {
   };
 
   // `tick` is called on the agent's thread each heartbeat interval, connected or not; it should
-  // call TaskTable::Tick. `on_fatal` is called once, on that thread, when dialling makes no sense
-  // any more: ABORTED (a newer daemon has our name), ALREADY_EXISTS (another live one has it, or it
-  // is bound to another data dir; only before the first Welcome, later we keep asking),
-  // INVALID_ARGUMENT (the coordinator does not accept our Hello). The agent then does nothing more.
+  // call TaskTable::Tick. `on_fatal` is called once, on that thread, when reconnecting is useless:
+  // ABORTED (a newer daemon has our name), ALREADY_EXISTS (another live one has it, or it is bound
+  // to another data dir; only before the first Welcome, later we keep asking), INVALID_ARGUMENT
+  // (the coordinator does not accept our Hello). The agent then does nothing more.
   // `table` and `clock` outlive the object.
   Agent(Options options,
         TaskTable& table,
@@ -90,13 +91,13 @@ class Agent {
   bool session_ended_ ABSL_GUARDED_BY(mu_) = false;
   Counters counters_ ABSL_GUARDED_BY(mu_);
 
-  // Of the thread alone (the channel is dropped by the destructor).
+  // Used by the thread only (the channel is dropped by the destructor).
   // Kept until the next one is in use: gRPC starts and ends its threads with the first and the last
   // channel.
   std::shared_ptr<grpc::Channel> channel_;
   rpc::Backoff backoff_;
   absl::Duration next_tick_;
-  absl::Duration lost_at_;  // when the stream before ended; at first: when the agent began
+  absl::Duration lost_at_;  // when the last stream ended; before the first: when the agent began
   absl::Duration name_taken_since_ = absl::InfiniteDuration();
   bool ever_welcomed_ = false;
   std::string last_logged_;

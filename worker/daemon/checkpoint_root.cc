@@ -56,7 +56,7 @@ int64_t EpochOfName(const std::string& name) {
              : 0;
 }
 
-// Number in "step-00000012" and in whatever begins so; 0 = none.
+// Number in "step-00000012" and in longer names that begin so; 0 = none.
 int64_t StepOfName(const std::string& name) {
   const size_t end = name.find_first_not_of("0123456789", std::string_view("step-").size());
   int64_t step = 0;
@@ -82,9 +82,9 @@ v1::CheckpointFolderKind KindOfName(const std::string& name) {
                                      : v1::CHECKPOINT_FOLDER_KIND_UNSPECIFIED;
 }
 
-// Names of the folders in `dir`, without symbolic links; empty when it cannot be read. What has
-// other than printable ASCII in its name, or is longer than any of ours, is not ours: a coordinator
-// refuses a listing with it.
+// Names of the folders in `dir`, without symbolic links; empty when it cannot be read. A name with
+// characters other than printable ASCII, or longer than any of ours, is not ours; it is left out
+// because a coordinator refuses a listing with it.
 std::vector<std::string> FoldersIn(const std::string& dir) {
   std::vector<std::string> names;
   std::error_code error;
@@ -128,7 +128,7 @@ void Measure(const std::string& path, v1::CheckpointFolder& folder) {
   folder.mutable_change_time()->set_nanos(static_cast<int32_t>(changed.tv_nsec));
 }
 
-// False: the listing is to end here.
+// False: stop the listing here.
 bool ListEpoch(const std::string& job_id,
                int64_t epoch,
                const std::string& dir,
@@ -229,7 +229,7 @@ absl::StatusOr<std::string> CheckpointRoot::CheckPath(const std::string& job_id,
 }
 
 absl::Status CheckpointRoot::Remove(const std::string& folder) const {
-  // First out of sight in one step: a half-removed folder must not be taken for a checkpoint.
+  // Rename it first, which is atomic: a half-removed folder must not look like a checkpoint.
   const fs::path from = folder;
   const fs::path doomed =
       from.parent_path() / absl::StrCat(kDoomed, from.filename().string(), "-", RandomHex(4));

@@ -79,7 +79,7 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   return out;
 }
 
-// Between fork and exec in a process with threads: system calls alone, no allocation, no lock.
+// Runs between fork and exec in a process with threads: only system calls, no allocation, no lock.
 struct ChildPlan {
   const char* program;
   char* const* argv;
@@ -135,7 +135,7 @@ struct ChildPlan {
   _exit(127);
 }
 
-// 0 when exec succeeded (the pipe closed without a word), else its errno.
+// 0 when exec succeeded (the pipe closed without data), else its errno.
 int ReadExecError(const Fd& fd) {
   int error = 0;
   ssize_t got = 0;
@@ -306,9 +306,9 @@ void KillAll(pid_t leader) {
 }
 
 bool GroupIsGone(pid_t leader) {
-  // A process that forks while /proc is read can be missed there, never by kill(); zombies that
-  // another process must reap keep a group in being for kill(), never there. After a SIGKILL to the
-  // group nobody in it forks any more.
+  // Reading /proc can miss a process that forks meanwhile; kill() never does. For kill() a group
+  // still exists while another process must reap its zombies; /proc shows them as zombies. After a
+  // SIGKILL to the group no process in it forks any more.
   const bool listed = !LiveMembers(leader).empty();
   if (kill(-leader, 0) != 0 && errno == ESRCH) {
     return !listed;

@@ -1,4 +1,4 @@
-// Starting a program in a session of its own, and proving that nothing of it is left. Linux only.
+// Starts a program in a session of its own, and proves that nothing of it is left. Linux only.
 #pragma once
 
 #include <sys/types.h>
@@ -48,9 +48,9 @@ struct ChildProcess {
 
 // Starts `program` as the leader of a new session and process group, with stdin from /dev/null,
 // stdout and stderr into pipes, the other end of the socketpair as descriptor 3 and in
-// HEARTH_TRAINER_FD, default signal handling, no other descriptor of ours, and a larger share of
-// the blame when memory runs out. It is SIGKILLed when the calling *thread* ends, so call this from
-// one that lives as long as the daemon. kNotFound, kPermissionDenied, kResourceExhausted...: the
+// HEARTH_TRAINER_FD, default signal handling, no other descriptor of ours, and a higher OOM score
+// than ours. It is SIGKILLed when the calling *thread* ends, so call this from a thread that lives
+// as long as the daemon. kNotFound, kPermissionDenied, kResourceExhausted...: the
 // text names the program.
 absl::StatusOr<ChildProcess> Spawn(const SpawnOptions& options);
 

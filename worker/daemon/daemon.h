@@ -1,4 +1,4 @@
-// hearth-worker put together: who owns what, in which order things start and stop.
+// Puts hearth-worker together: who owns what, and in which order things start and stop.
 #pragma once
 
 #include <functional>
@@ -28,8 +28,8 @@ namespace hearth::worker {
 
 class Daemon {
  public:
-  // Claims name, folders and ports and starts every thread but the agent's. The text of an error
-  // says what to change.
+  // Claims name, folders and ports and starts every thread except the agent's. Errors say what to
+  // change.
   static absl::StatusOr<std::unique_ptr<Daemon>> Create(WorkerOptions options, Clock& clock);
   ~Daemon();
 
@@ -78,13 +78,13 @@ class Daemon {
   absl::Status fatal_ ABSL_GUARDED_BY(mu_);
   UsageSampler::Usage usage_ ABSL_GUARDED_BY(mu_);
 
-  // Of the agent's thread.
+  // Used by the agent's thread only.
   UsageSampler sampler_;
   absl::Duration last_look_ = absl::ZeroDuration();
 
-  // Destroyed from the last to the first: scrapes end before what they read, the stream before the
-  // table, the trainers before their listener. All but the agent are there before the HTTP server
-  // starts.
+  // Destroyed from the last to the first: scrapes end before the parts they read, the stream before
+  // the table, the trainers before their listener. All except the agent exist before the HTTP
+  // server starts.
   const std::unique_ptr<GpuMonitor> gpu_;  // null on a CPU worker
   std::unique_ptr<TaskTable> table_;
   std::unique_ptr<DiskWorker> disk_;

@@ -40,7 +40,7 @@ void InspectModel(const std::string& path, Env& env, v1::PathInfo& info) {
   }
 }
 
-// Without touching what lies beyond the roots more than following links takes.
+// Touches nothing outside the roots, except as far as following links needs it.
 bool Allowed(const std::string& path, const std::vector<std::string>& data_roots) {
   std::error_code error;
   const std::filesystem::path real = std::filesystem::weakly_canonical(path, error);

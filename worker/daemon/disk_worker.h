@@ -1,5 +1,5 @@
-// Looks at datasets and model folders, lists and removes checkpoints, on a thread of its own: a
-// slow disk holds up nobody else.
+// Looks at datasets and model folders, and lists and removes checkpoints, on a thread of its own,
+// so that a slow disk delays nothing else.
 #pragma once
 
 #include <atomic>
@@ -23,9 +23,9 @@ namespace hearth::worker {
 
 // A dataset (anything dataset::Dataset opens): kind, tokens, vocabulary. A folder with config.json:
 // kind "model", the ModelSpec of config.json and its vocabulary; model.safetensors (or its index)
-// must be there but is not opened. Whatever is wrong is in `error`. With `data_roots` (folders) a
-// path that does not lie under one of them, links followed, gets one and the same error, whether it
-// exists or not.
+// must be there but is not opened. `error` says what is wrong. With `data_roots` (folders), every
+// path that does not lie under one of them, links followed, gets the same error, whether it exists
+// or not.
 v1::PathInfo InspectPath(const std::string& path,
                          Env& env,
                          const std::vector<std::string>& data_roots = {});

@@ -20,8 +20,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
+#include "common/io/frame.h"
 #include "hearth/v1/trainer.pb.h"
-#include "worker/daemon/frame.h"
 
 namespace hearth::worker {
 namespace {
@@ -54,7 +54,11 @@ class FakeTrainer {
     }
   }
 
-  void Send(const v1::FromTrainer& message) { SendBytes(*EncodeFrame(message)); }
+  void Send(const v1::FromTrainer& message) {
+    std::string frame;
+    HEARTH_CHECK(AppendFrame(message, frame).ok(), "what it says is short");
+    SendBytes(frame);
+  }
 
   v1::ToTrainer Receive() {
     v1::ToTrainer message;

@@ -104,7 +104,7 @@ absl::StatusOr<v1::DeviceInfo> MakeGpuDeviceInfo(const OpenedGpu& gpu,
   out.set_model(info.name);
   out.set_uuid(info.uuid);
   out.set_pci_bus_id(info.pci_bus_id);
-  // What the driver keeps is not to be had: CUDA's total does not count it either.
+  // The driver's own memory is not available: CUDA's total does not count it either.
   HEARTH_ASSIGN_OR_RETURN(const nvml::GpuSample sample, gpu.gpu->Sample());
   out.set_memory_bytes(info.memory_bytes - sample.memory_reserved_bytes.value_or(0));
   out.set_threads(threads > 0 ? threads : std::max(1, facts.threads / std::max(1, gpu.gpus)));
@@ -132,7 +132,7 @@ struct GpuMonitor::Shared {
   absl::Mutex mu;
   bool stopping ABSL_GUARDED_BY(mu) = false;
   bool finished ABSL_GUARDED_BY(mu) = false;
-  bool hurry ABSL_GUARDED_BY(mu) = false;  // somebody waits for a sample
+  bool hurry ABSL_GUARDED_BY(mu) = false;  // a caller waits for a sample
   nvml::GpuSample sample ABSL_GUARDED_BY(mu);
   absl::Status status ABSL_GUARDED_BY(mu);  // of the last attempt
   // When the last complete attempt began, and the one under way (infinite future = none).

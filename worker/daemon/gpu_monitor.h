@@ -1,5 +1,5 @@
-// The GPU of this worker: found once, sampled each second on a thread of its own (a driver that
-// hangs then stops neither the heartbeats nor the supervisor), judged, and shown.
+// The GPU of this worker: found once, sampled each second, judged, and shown in metrics. Sampling
+// has a thread of its own, so that a hanging driver stops neither heartbeats nor the supervisor.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ struct OpenedGpu {
   int gpus = 1;  // on this host
 };
 
-// Of --device: "cuda:N", N as nvidia-smi counts, or as CUDA_VISIBLE_DEVICES (`visible`, "" = not
-// set) renumbers; or "cuda:GPU-...", a UUID. kInvalidArgument: not one of these; kNotFound,
-// kUnavailable: no such GPU, no driver; the text says what to do.
+// Finds the GPU that --device names: "cuda:N", N as nvidia-smi counts, or as CUDA_VISIBLE_DEVICES
+// (`visible`, "" = not set) renumbers; or "cuda:GPU-...", a UUID. kInvalidArgument: neither of
+// these; kNotFound, kUnavailable: no such GPU, no driver; the text says what to do.
 absl::StatusOr<OpenedGpu> OpenGpu(std::string_view device,
                                   const std::string& visible,
                                   const std::string& nvml_library);

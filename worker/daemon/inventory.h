@@ -60,8 +60,8 @@ class UsageSampler {
  public:
   struct Usage {
     int64_t resident_bytes = 0;
-    double utilization_ratio =
-        0.0;  // of `threads` processors since the last look at the same process, 0..1
+    // Of `threads` processors, since the last look at the same process, 0..1.
+    double utilization_ratio = 0.0;
     double cpu_seconds_total = 0.0;  // of all processes looked at so far; never falls
   };
   // `pid` 0 = none runs. `elapsed_seconds`: since the last look.

@@ -1,4 +1,4 @@
-// Lines out of what a program writes.
+// Splits the output of a program into lines.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace hearth::worker {
 
-// `text` with every byte that is not part of valid UTF-8 replaced by '?': protobuf strings hold
-// nothing else.
+// `text` with every byte that is not part of valid UTF-8 replaced by '?', because protobuf strings
+// must be valid UTF-8.
 std::string SanitizeUtf8(std::string_view text);
 
 // Not thread-safe.

@@ -33,8 +33,8 @@ int Main(const std::vector<std::string>& arguments) {
     std::fprintf(stderr, "hearth-worker: %s\n", std::string(status.message()).c_str());
     return kExitUsage;
   }
-  // Before any thread exists, so that every one inherits the mask and signals come through the
-  // descriptor alone.
+  // Before any thread exists, so that every thread inherits the mask and signals come only through
+  // the descriptor.
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);

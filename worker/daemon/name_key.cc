@@ -51,7 +51,7 @@ absl::StatusOr<std::string> ReadKey(const std::string& path) {
   return std::string(text);
 }
 
-// Whole under its final name or not there.
+// The file is whole under its final name, or absent.
 absl::Status WriteKey(const std::string& path, const std::string& key) {
   const std::string temporary = path + ".tmp";
   const Fd file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));

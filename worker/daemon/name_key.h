@@ -1,4 +1,4 @@
-// The proof that a worker's name is this daemon's.
+// The proof that a worker's name belongs to this daemon.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace hearth::worker {
 
-// The key in <data_dir>/name.key: 64 hex digits, made at the first start and readable by the owner
-// alone. The caller holds the folder's lock. kDataLoss: the file holds something else; an errno's
+// The key in <data_dir>/name.key: 64 hex digits, made at the first start and readable only by the
+// owner. The caller holds the folder's lock. kDataLoss: the file holds something else; an errno's
 // status otherwise.
 absl::StatusOr<std::string> LoadOrMakeNameKey(const std::string& data_dir);
 

@@ -41,32 +41,35 @@ void AddFlags(CLI::App& app, WorkerOptions& options, std::vector<std::string>& l
                  "cuda:GPU-UUID")
       ->capture_default_str();
   app.add_option("--name", options.name,
-                 "Unique name; default HOST-cpuK, K the least free number, or HOST-gpuK, K the "
-                 "GPU's");
+                 "Unique name; default HOST-cpuK with the lowest free number K, or HOST-gpuK with "
+                 "the GPU's number K");
   app.add_option("--advertise", options.advertise,
                  "Host or address at which other ranks reach this one; default: the address that "
                  "the coordinator sees");
   app.add_option("--threads", options.threads,
-                 "CPU threads of a rank; 0 = all, on a GPU worker the host's over its GPUs")
+                 "CPU threads of a rank; 0 = all, on a GPU worker the host's divided by its GPUs")
       ->capture_default_str();
   app.add_option("--checkpoint-root", options.checkpoint_root,
-                 "Folder for checkpoints, one per host; default $HEARTH_HOME/checkpoints");
+                 "Folder for checkpoints, the same for all workers of a host; default "
+                 "$HEARTH_HOME/checkpoints");
   app.add_option("--data-dir", options.data_dir,
-                 "Folder of this daemon; default $HEARTH_HOME/workers/NAME");
+                 "Folder for this daemon's own files; default $HEARTH_HOME/workers/NAME");
   app.add_option(
          "--data-root", options.data_roots,
-         "Folder that the datasets and model.from of jobs must lie in, repeatable; default: "
+         "Folder in which the datasets and model.from of jobs must lie, repeatable; default: "
          "anywhere")
       ->allow_extra_args(false);
   app.add_option(
       "--http", options.http,
-      "host:port of /metrics and /healthz (clear text), port 0 = any; default: first free "
-      "port from 127.0.0.1:7080");
-  app.add_option("--label", labels, "key=value, repeatable; resources.selector asks for them");
-  app.add_option("--trainer", options.trainer, "hearth-trainer program; default: beside this one");
+      "host:port of /metrics and /healthz (clear text), port 0 = any; default: the first free "
+      "port from 127.0.0.1:7080 on");
+  app.add_option("--label", labels,
+                 "key=value, repeatable; a job's resources.selector asks for labels");
+  app.add_option("--trainer", options.trainer,
+                 "hearth-trainer program; default: in the folder of this program");
   app.add_option("--trainer-silence", options.trainer_silence_seconds,
-                 "Kill a trainer that gives no sign of life for so many seconds (one that is "
-                 "stopped after 3 s); 0 = never, e.g. to look at one with a debugger")
+                 "Kill a trainer that shows no sign of life for this many seconds (a stopped one "
+                 "after 3 s); 0 = never, for example to use a debugger")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   app.add_option("--tls-ca", options.tls_ca, "CA certificate (PEM) to trust; turns TLS on");

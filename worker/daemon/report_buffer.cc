@@ -66,7 +66,7 @@ void ReportBuffer::AddLog(v1::LogLine line, absl::Duration now) {
     const auto lost = static_cast<int64_t>(tail_.front().text().size());
     tail_bytes_ -= lost;
     tail_.pop_front();
-    // Goes with the next line that is let in: the tail is never empty here.
+    // Counted with the next line that is taken in; the tail is never empty here.
     open_.set_dropped(open_.dropped() + 1);
     ++dropped_log_lines_;
     dropped_log_bytes_ += lost;

@@ -22,9 +22,10 @@ struct ReportLimits {
   int64_t step_bytes = 256 << 20;
   // A batch of log lines is sealed, that is given its number, at this size.
   int64_t batch_bytes = 64 << 10;
-  // Log lines a task may write: after a burst so many bytes a second. What is over waits, the
-  // newest `log_tail_bytes` of it, until there is room or the task ends; older lines go, counted.
-  // So a flood costs the middle of a log and neither its last words nor the coordinator's time.
+  // How fast a task may log: this many bytes a second after a burst. Of the excess, the newest
+  // `log_tail_bytes` wait until there is room or the task ends; older lines are dropped and
+  // counted. So a flood loses the middle of its log, but not its end, and does not load the
+  // coordinator.
   double log_bytes_per_second = 256 << 10;
   double log_burst_bytes = 4 << 20;
   int64_t log_tail_bytes = 256 << 10;
@@ -46,8 +47,9 @@ class ReportBuffer {
 
   // `now` is monotonic.
   void AddLog(v1::LogLine line, absl::Duration now);
-  // Lets lines in that wait for the rate, as far as there is room. To be called once a second or
-  // so: a log may fall silent, and single lines of a flood would make a report each.
+  // Takes in lines that wait for the rate, as far as there is room. Call it about once a second:
+  // after a log falls silent nothing else would take them in, and taking each line of a flood by
+  // itself would make a report of each.
   void LetIn(absl::Duration now);
 
   // Numbers the lines collected so far. False: there are none.
@@ -83,7 +85,7 @@ class ReportBuffer {
 
   int64_t& BytesOf(Kind kind);
   void Open(v1::LogLine line);
-  // Lets in what waits, whatever the rate.
+  // Takes in all that waits, ignoring the rate.
   void FlushTail();
   // Replaces the payload of `entry` by an empty LogBatch that counts `dropped` lines.
   void Hollow(Entry& entry, int64_t dropped);

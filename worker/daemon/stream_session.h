@@ -16,7 +16,7 @@
 namespace hearth::worker {
 
 // Thread-safe. Must live from Start() until `on_done` is called, and must not be destroyed on a
-// thread of gRPC: whoever drops the last channel there makes gRPC wait for that very thread.
+// thread of gRPC: dropping the last channel there makes gRPC wait for that very thread.
 class StreamSession : public grpc::ClientBidiReactor<v1::AgentMessage, v1::CoordinatorMessage> {
  public:
   // `table` outlives the object. `on_done` is called once, on a gRPC thread, as the last thing; the
@@ -59,8 +59,8 @@ class StreamSession : public grpc::ClientBidiReactor<v1::AgentMessage, v1::Coord
 
   mutable absl::Mutex mu_;
   v1::AgentMessage outgoing_ ABSL_GUARDED_BY(mu_);  // of the write in progress
-  // Hello counts as a write in progress before Start() too: until the stream exists no other write
-  // may begin, and others kick from the moment the table knows us.
+  // Hello counts as a write in progress even before Start(): no other write may begin until the
+  // stream exists, but other threads may kick as soon as the table knows us.
   bool writing_ ABSL_GUARDED_BY(mu_) = true;
   bool pumping_ ABSL_GUARDED_BY(mu_) = false;
   bool kicked_ ABSL_GUARDED_BY(mu_) = false;

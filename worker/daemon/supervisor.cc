@@ -26,17 +26,17 @@ namespace {
 constexpr size_t kMaxQueuedSends = 10000;
 constexpr size_t kReadBytes = 64 << 10;
 constexpr int kLastReads = 64;
-// How often an emptying process group is looked at; no descriptor tells.
+// How often to check whether a process group is empty; no descriptor reports it.
 constexpr absl::Duration kReapPoll = absl::Milliseconds(5);
 // The same while the group is gone and the device's next sample is awaited.
 constexpr absl::Duration kDevicePoll = absl::Milliseconds(20);
 constexpr absl::Duration kStuckPoll = absl::Seconds(1);
 // How often a running trainer's silence is measured, and its state looked at.
 constexpr absl::Duration kSilencePoll = absl::Milliseconds(200);
-// The same for the state of one that was killed and whose end nobody has been told of.
+// The same for the state of one that was killed and whose end has not been reported yet.
 constexpr absl::Duration kDyingPoll = absl::Milliseconds(100);
 // A longer gap between two rounds means that this process itself stood still (a frozen container, a
-// suspended machine), and its trainers with it: they are given time to speak.
+// suspended machine), and its trainers with it: give them time to send a sign of life.
 constexpr absl::Duration kStall = absl::Seconds(2);
 
 }  // namespace
@@ -166,13 +166,12 @@ void Supervisor::Apply(SendCommand command) {
   if (child == nullptr || !child->process.pipe.valid()) {
     return;
   }
-  absl::StatusOr<std::string> frame = EncodeFrame(command.message);
-  if (!frame.ok()) {
-    const log::TaskScope scope(command.key.job_id, command.key.epoch);
-    HEARTH_LOG_ERROR("{}: {}", command.key.ToString(), frame.status().ToString());
+  if (const absl::Status sent = AppendFrame(command.message, child->outgoing); !sent.ok()) {
+    // The trainer would wait for it: what is not sent ends the task.
+    child->facts.protocol_error = std::string(sent.message());
+    KillNow(*child);
     return;
   }
-  child->outgoing += *frame;
   Write(*child);
   if (child->outgoing.size() - child->outgoing_begin > options_.outgoing_bytes_max) {
     child->facts.protocol_error = "the trainer does not read its messages";
@@ -251,8 +250,8 @@ void Supervisor::CheckDying(Child& child) {
   if (!child.death.NoticeIsDue(now)) {
     return;
   }
-  // Its last words may still be in the pipe, a good end among them. No more than fits into it: a
-  // grandchild may go on writing.
+  // Its last messages may still be in the pipe, perhaps also its TrainerExit. Read no more than a
+  // pipe holds: a grandchild may keep writing.
   pollfd ready = {child.process.pipe.get(), POLLIN, 0};
   for (int i = 0; i < kLastReads && child.process.pipe.valid() && poll(&ready, 1, 0) > 0; ++i) {
     Read(child);
@@ -398,6 +397,10 @@ void Supervisor::Deliver(Child& child) {
       return;
     }
     child.heard = clock_.Monotonic();
+    if (message.message_case() == v1::FromTrainer::MESSAGE_NOT_SET) {
+      const log::TaskScope scope(child.key.job_id, child.key.epoch, child.rank);
+      HEARTH_LOG_WARNING("{}: a message of a kind not known here", child.key.ToString());
+    }
     child.spoke = true;
     if (message.has_alive()) {
       continue;
@@ -452,7 +455,7 @@ void Supervisor::LeaderEnded(Child& child) {
 }
 
 bool Supervisor::ProcessesGone(Child& child) const {
-  // Asked no more once it was so: the group's number may be used again.
+  // Do not ask again once it was empty: the group's number may be reused.
   if (child.gone == absl::InfiniteDuration() && child.leader_reaped &&
       GroupIsGone(child.process.pid)) {
     child.gone = clock_.Monotonic();
@@ -517,8 +520,8 @@ void Supervisor::Report(Child& child) {
     return;
   }
   child.reported = true;
-  // Whatever is in the pipes was written before the end; a descriptor that a survivor holds gives
-  // EAGAIN, not an end.
+  // Everything in the pipes was written before the end; a descriptor that a survivor holds gives
+  // EAGAIN, not end of file.
   const auto drain = [](Fd& fd, auto&& read_once) {
     pollfd ready = {fd.get(), POLLIN, 0};
     while (fd.valid() && poll(&ready, 1, 0) > 0) {

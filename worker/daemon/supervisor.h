@@ -1,7 +1,8 @@
-// Runs trainers as child processes: starts, feeds, listens, kills, and proves them gone.
+// Runs trainers as child processes: starts them, exchanges messages with them, kills them, and
+// proves that they are gone.
 //
-// One thread does everything, the forks included, and lives as long as the object: a trainer is
-// told to die with the thread that started it.
+// One thread does everything, including the forks, and lives as long as the object: the kernel
+// kills a trainer when the thread that started it ends.
 //
 //   running ──Kill(grace)──▶ terminating ──deadline──▶ killed
 //      ├───────Kill(0)──────────────┴──────Kill(0)────────▶│
@@ -27,10 +28,10 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/io/frame.h"
 #include "common/time/clock.h"
 #include "worker/daemon/child_process.h"
 #include "worker/daemon/device_check.h"
-#include "worker/daemon/frame.h"
 #include "worker/daemon/line_splitter.h"
 #include "worker/daemon/silence.h"
 #include "worker/daemon/trainer_host.h"
@@ -41,7 +42,7 @@ class Supervisor : public TrainerHost {
  public:
   struct Options {
     SpawnOptions trainer;
-    // How long to wait for SIGKILLed processes to be gone before the exit is reported as unclean.
+    // How long SIGKILLed processes may take to be gone before the exit is reported as unclean.
     absl::Duration gone_bound = absl::Seconds(10);
     // How long a trainer may live on after it closed its pipe.
     absl::Duration pipe_grace = absl::Seconds(30);
@@ -49,7 +50,7 @@ class Supervisor : public TrainerHost {
     SilenceLimits silence;
     // Bytes waiting to be read by a trainer; one that lets more pile up is killed.
     size_t outgoing_bytes_max = 128 << 20;
-    // The state of a trainer's process; ReadProcessStat but in tests.
+    // Reads the state of a trainer's process; ReadProcessStat except in tests.
     std::function<absl::StatusOr<ProcessStat>(pid_t)> read_stat = ReadProcessStat;
     // Asked whether an ended trainer has given back the device; outlives the object. Null = nothing
     // to give back (CPU).
@@ -57,12 +58,12 @@ class Supervisor : public TrainerHost {
   };
 
   // `clock` and `listener` outlive the object. kResourceExhausted, kInternal: no event descriptor
-  // to be had.
+  // is available.
   static absl::StatusOr<std::unique_ptr<Supervisor>> Create(Options options,
                                                             Clock& clock,
                                                             TrainerListener& listener);
-  // SIGKILLs what still runs and waits for it, at most gone_bound. The listener still hears of the
-  // exits.
+  // SIGKILLs what still runs and waits for it, at most gone_bound. The listener is still told of
+  // the exits.
   ~Supervisor() override;
 
   void Start(v1::Task task) override;
@@ -132,7 +133,7 @@ class Supervisor : public TrainerHost {
   void ReadOutput(Child& child, Fd& fd, LineSplitter& splitter, std::string_view level);
   void LeaderEnded(Child& child);
   bool ProcessesGone(Child& child) const;
-  // What a child whose processes are gone still holds of the device: "" = nothing.
+  // What a child whose processes are gone still holds on the device: "" = nothing.
   std::string DeviceHeld(const Child& child) const;
   // Moves `child` on when its deadline has passed or nothing of it is left. True: forget it.
   bool Advance(Child& child);
@@ -152,7 +153,7 @@ class Supervisor : public TrainerHost {
   pid_t running_pid_ ABSL_GUARDED_BY(mu_) = 0;
   std::string unhealthy_reason_ ABSL_GUARDED_BY(mu_);
 
-  // Of the thread alone.
+  // Used by the thread only.
   std::vector<std::unique_ptr<Child>> children_;
   std::string buffer_;  // to read into; not thread_local, whose space every thread's stack would
                         // have to hold

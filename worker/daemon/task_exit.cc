@@ -12,7 +12,7 @@ namespace {
 
 constexpr absl::Duration kDefaultStopGrace = absl::Seconds(60);
 
-// Why a trainer that said nothing ended.
+// Why a trainer ended that sent no TrainerExit.
 void Explain(const ExitFacts& facts, v1::TrainerExit& exit) {
   exit.set_reason(v1::EXIT_REASON_INTERNAL);
   if (!facts.start_error.empty()) {

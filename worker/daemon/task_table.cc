@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kMaxAnswers = 64;
 constexpr size_t kMaxRememberedJobs = 4096;
-// Of every text that a trainer gives for people.
+// Bound on every text for people that a trainer sends.
 constexpr size_t kMaxTextBytes = 4000;
 constexpr size_t kMaxPhaseBytes = 64;
 }  // namespace
@@ -70,7 +70,7 @@ v1::AgentMessage TaskTable::BeginSession() {
   welcomed_ = false;
   heartbeat_due_ = false;
   goodbye_sent_ = false;
-  answers_.clear();  // to questions of a stream that is no more
+  answers_.clear();  // to questions of the previous stream
   v1::AgentMessage message;
   v1::Hello& hello = *message.mutable_hello();
   hello = options_.identity;
@@ -256,7 +256,7 @@ void TaskTable::HandleStart(const v1::StartTask& start) {
   }
   if (const auto known = epochs_.find(key.job_id);
       known != epochs_.end() && key.epoch <= known->second) {
-    // Answered, not dropped: a coordinator that means it would wait for ever.
+    // Answered, not dropped: a coordinator that expects this task would wait for ever.
     return Refuse(tasks_.emplace(key, TaskState(task, options_.limits)).first->second,
                   v1::EXIT_REASON_ABORTED,
                   absl::StrCat("stale start: epoch ", known->second, " was here already"));
@@ -416,7 +416,7 @@ double TaskTable::EnergySince(TaskState& state, std::optional<double> counter) {
   if (!counter.has_value()) {
     return 0.0;
   }
-  // The counter begins again when the driver is loaded anew.
+  // The counter restarts at 0 when the driver is reloaded.
   const double used = std::max(0.0, *counter - state.energy_reported.value_or(*counter));
   state.energy_reported = counter;
   return used;
@@ -522,7 +522,7 @@ void TaskTable::OnTrainerDying(const TaskKey& key,
   {
     absl::MutexLock lock(&mu_);
     TaskState* state = Find(key);
-    // Whoever asked for its end need not be told that it comes.
+    // If the end was asked for, nobody needs a report that the task is dying.
     if (state == nullptr || state->life != Life::kRunning) {
       return;
     }

@@ -8,9 +8,9 @@
 //                                   └── all reports acknowledged, or forgotten ──▶ (gone)
 //
 // Rules. Epochs of a job only grow, until the coordinator says to forget the newest: a StartTask of
-// an older one is refused (its only report is an exit), anything else addressed to a task that is
-// not here is dropped. A StartTask of a newer epoch kills the older one first. Losing the stream
-// touches no task. A forgotten task reports nothing more.
+// an older one is refused (its only report is an exit); anything else for a task that is not here
+// is dropped. A StartTask of a newer epoch kills the older one first. Losing the stream affects no
+// task. A forgotten task reports nothing more.
 #pragma once
 
 #include <cstdint>
@@ -51,9 +51,9 @@ class TaskTable : public TrainerListener {
   struct Options {
     // Of every Hello; tasks, generation and unhealthy_reason are filled in.
     v1::Hello identity;
-    // What the trainer is told to use: cpu | cuda:0 (the one GPU that it is shown).
+    // The trainer's --device: cpu | cuda:0 (the one GPU that it can see).
     std::string device = "cpu";
-    // What people know the device as, for RunInfo; "" = as the trainer says.
+    // The device's name for people, for RunInfo; "" = as the trainer says.
     std::string device_name;
     // The device's energy counter in joules, absent when there is none; null = no counter. Called
     // without a lock held.
@@ -69,9 +69,9 @@ class TaskTable : public TrainerListener {
     std::string job_id;  // of the running task, else ""
     int64_t epoch = 0;
     int64_t step = 0;
-    // Of the running task's last StepReport (rank 0 alone has one).
+    // The running task's last StepReport; only rank 0 sends them.
     std::optional<v1::StepReport> last_step;
-    // Of the device since the running task's first heartbeat.
+    // What the device has used since the running task's first heartbeat.
     double energy_joules = 0.0;
     int64_t buffer_bytes = 0;
     int64_t dropped_log_bytes = 0;  // since the daemon started, as all below
@@ -88,15 +88,15 @@ class TaskTable : public TrainerListener {
   // Before the first message. Both outlive every other call.
   void Attach(TrainerHost& host, DiskRequests& disk);
 
-  // Of the Hellos from now on; known only once the port is bound.
+  // The address that Hellos name from now on; it is known only once the port is bound.
   void SetHttpAddress(std::string address);
 
   // `wake` is called, without a lock held, whenever NextMessage may have something new. Null =
   // nobody listens.
   void SetWake(std::function<void()> wake);
 
-  // A stream was opened: the Hello to send on it. Nothing but heartbeats follows until Welcome;
-  // then unacknowledged reports again from the first, and open KvWaits.
+  // A stream was opened: returns the Hello to send on it. Until Welcome only heartbeats follow;
+  // then all unacknowledged reports, from the first, and open KvWaits are sent again.
   v1::AgentMessage BeginSession();
 
   // The next message for the stream, or nothing for now.
@@ -108,7 +108,7 @@ class TaskTable : public TrainerListener {
 
   // True between Welcome and the next BeginSession.
   bool welcomed() const;
-  // Of the last Welcome; 1 s before.
+  // As the last Welcome set it; 1 s before the first one.
   absl::Duration heartbeat_interval() const;
 
   // Time for a heartbeat. `checkpoint_free_bytes` 0 = not known.

@@ -184,7 +184,7 @@ TEST_F(TaskTableTest, Step_DeviceWithCounter_GetsEnergySinceTheReportBefore) {
   joules = 1300.0;  // while loading
   table_->OnTrainerMessage({"job", 1}, info);
   std::vector<double> energies;
-  for (const double used : {70.0, 80.0, -500.0, 5.0}) {  // the driver was loaded anew
+  for (const double used : {70.0, 80.0, -500.0, 5.0}) {  // negative: the driver was reloaded
     joules += used;
     Step("job", 1, static_cast<int64_t>(energies.size()) + 1);
     energies.push_back(table_->snapshot().last_step->energy_joules());

@@ -18,8 +18,8 @@ struct ExitFacts {
   std::string unclean_reason;
   std::string protocol_error;  // it broke the rules of the pipe and was killed for that
   std::string hung;            // it gave no sign of life and was killed for that: what was seen
-  absl::Duration silent;       // for so long, if `hung`
-  bool before_kill = false;    // it ended, or was about to, before it was to be killed from here
+  absl::Duration silent;       // for how long, if `hung`
+  bool before_kill = false;    // it had ended, or was ending, before we came to kill it
   std::string last_words;      // last line it wrote to stderr, "" = none
 };
 
@@ -30,8 +30,8 @@ class TrainerListener {
   virtual void OnTrainerMessage(const TaskKey& key, v1::FromTrainer message) = 0;
   // A line of stdout (level "info") or stderr ("warning"), valid UTF-8.
   virtual void OnTrainerOutput(const TaskKey& key, std::string_view level, std::string text) = 0;
-  // It is ending, slowly: at most once, before OnTrainerExit. `facts` is what is known by now;
-  // `known`: how it ends is among it.
+  // It is ending slowly; called at most once, before OnTrainerExit. `facts` is what is known by
+  // now; `known`: that includes how it ends.
   virtual void OnTrainerDying(const TaskKey& key,
                               const ExitFacts& facts,
                               bool known,
@@ -45,8 +45,8 @@ class TrainerListener {
 class TrainerHost {
  public:
   virtual ~TrainerHost() = default;
-  // Starts a trainer and hands it `task`. The listener hears of everything else, a failed start
-  // included.
+  // Starts a trainer and hands it `task`. The listener is told of everything else, including a
+  // failed start.
   virtual void Start(v1::Task task) = 0;
   virtual void Send(const TaskKey& key, v1::ToTrainer message) = 0;
   // SIGTERM to the process group and, after `grace`, SIGKILL; zero grace: SIGKILL at once. A second

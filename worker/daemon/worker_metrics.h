@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/types/span.h"
 #include "common/metrics/metrics.h"
 #include "prometheus/collectable.h"
 #include "worker/daemon/gpu_monitor.h"
@@ -18,7 +17,7 @@ namespace hearth::worker {
 // Rows of hearth_worker_*, hearth_gpu_* and hearth_weight_quantizations_total; see docs/metrics.md.
 // At most one job has series (the running one), gone with its task. GPU series carry the number and
 // the UUID as DCGM's do, so that the two join.
-absl::Span<const metrics::MetricDef> WorkerMetricDefs();
+std::vector<metrics::MetricDef> WorkerMetricDefs();
 
 struct WorkerMetricValues {
   TaskTable::Snapshot tasks;

@@ -1,9 +1,6 @@
 #include "worker/daemon/worker_metrics.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -25,17 +22,6 @@ std::string Scrape(const WorkerMetricValues& values) {
 
 TEST(WorkerMetricsTest, Defs_Rules_AreKept) {
   EXPECT_THAT(metrics::CheckDefs(WorkerMetricDefs()), IsEmpty());
-}
-
-TEST(WorkerMetricsTest, Defs_Documentation_HasTheirRows) {
-  const char* root = std::getenv("HEARTH_SOURCE_DIR");
-  if (root == nullptr) {
-    GTEST_SKIP() << "HEARTH_SOURCE_DIR is not set";
-  }
-  std::ifstream file(std::string(root) + "/docs/metrics.md");
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  EXPECT_THAT(text, HasSubstr(metrics::ToMarkdown(WorkerMetricDefs())))
-      << "put the table of this message into docs/metrics.md";
 }
 
 TEST(WorkerMetricsTest, Collect_Idle_HasNoJobSeriesAndAllReasonsAtZero) {

@@ -3,11 +3,11 @@
 #include <cstring>
 #include <filesystem>
 
+#include "common/formats/codecs.h"
 #include "common/io/faulty_env.h"
 #include "gtest/gtest.h"
-#include "worker/trainer/checkpoint/convert.h"
+#include "tests/support/trainer/model_folder.h"
 #include "worker/trainer/checkpoint/hf_model.h"
-#include "worker/trainer/checkpoint/test_model.h"
 
 namespace hearth::trainer {
 namespace {
@@ -65,7 +65,7 @@ TEST_F(BackgroundWriterTest, Submit_Bf16Weights_AreCopiedWithTheirOwnSize) {
   CheckpointContent content = Content(model, moment, 1);
   std::vector<std::vector<uint16_t>> narrow;
   for (const std::vector<float>& weight : model.weights) {
-    narrow.emplace_back(weight.size(), Bf16FromFloat(weight[0]));
+    narrow.emplace_back(weight.size(), formats::EncodeBf16(weight[0]));
   }
   content.weights.clear();
   for (const auto& bits : narrow) content.bf16_weights.push_back(bits.data());
@@ -88,7 +88,7 @@ TEST_F(BackgroundWriterTest, Submit_Bf16Weights_AreCopiedWithTheirOwnSize) {
   for (auto& values : read) pointers.push_back(values.data());
   ASSERT_TRUE(LoadHfWeights(Env::Real(), (*done)->path, model.table, pointers).ok());
   for (size_t k = 0; k < read.size(); ++k) {
-    EXPECT_EQ(read[k][0], FloatFromBf16(narrow[k][0])) << model.table[k].name;
+    EXPECT_EQ(read[k][0], formats::DecodeBf16(narrow[k][0])) << model.table[k].name;
   }
 }
 

@@ -7,7 +7,7 @@
 #include "common/io/faulty_env.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/trainer/checkpoint/test_model.h"
+#include "tests/support/trainer/model_folder.h"
 
 namespace hearth::trainer {
 namespace {
@@ -170,6 +170,15 @@ TEST_F(CheckpointTest, Load_OtherModel_NamesTheFields) {
               HasSubstr("model.hidden: the checkpoint has 16, the job 32; "
                         "model.tied: the checkpoint has true, the job false"));
   EXPECT_EQ(ModelDifferences(model_.spec, other).size(), 2u);
+  // A checkpoint that is older than a field has the field's default.
+  v1::ModelSpec older = model_.spec;
+  older.clear_qk_norm();
+  older.clear_rope_scaling();
+  v1::ModelSpec now = older;
+  now.set_qk_norm(false);
+  EXPECT_THAT(ModelDifferences(older, now), ::testing::IsEmpty());
+  now.set_qk_norm(true);
+  EXPECT_EQ(ModelDifferences(older, now).size(), 1u);
 }
 
 TEST_F(CheckpointTest, Write_DiskFull_KeepsTheOldOneAndLeavesNothing) {

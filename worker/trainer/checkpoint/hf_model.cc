@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/formats/codecs.h"
 #include "common/hf/hf_config.h"
 #include "nlohmann/json.hpp"
-#include "worker/trainer/checkpoint/convert.h"
 #include "worker/trainer/checkpoint/meta.h"
 
 namespace hearth::trainer {
@@ -55,7 +55,7 @@ class ChunkedOutput {
     if (dtype_ == TensorDType::kF32) {
       Append(value);
     } else {
-      Append(dtype_ == TensorDType::kBF16 ? Bf16FromFloat(value) : F16FromFloat(value));
+      Append(dtype_ == TensorDType::kBF16 ? formats::EncodeBf16(value) : formats::EncodeF16(value));
     }
     return buffer_.size() < kChunkBytes ? absl::OkStatus() : Flush();
   }
@@ -86,7 +86,7 @@ float LoadElement(const TensorView& tensor, int64_t i) {
   }
   uint16_t bits;
   std::memcpy(&bits, data + i * 2, sizeof bits);
-  return tensor.dtype == TensorDType::kBF16 ? FloatFromBf16(bits) : FloatFromF16(bits);
+  return tensor.dtype == TensorDType::kBF16 ? formats::DecodeBf16(bits) : formats::DecodeF16(bits);
 }
 
 // All safetensors files of a folder.
@@ -173,7 +173,7 @@ float ToFloat(float value) {
   return value;
 }
 float ToFloat(uint16_t bf16) {
-  return FloatFromBf16(bf16);
+  return formats::DecodeBf16(bf16);
 }
 
 template <typename T>

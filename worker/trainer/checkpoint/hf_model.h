@@ -10,8 +10,8 @@
 #include "absl/types/span.h"
 #include "common/io/env.h"
 #include "common/io/verified_files.h"
-#include "common/spec/model.h"
-#include "common/spec/parameter_table.h"
+#include "common/spec/model/model.h"
+#include "common/spec/model/parameter_table.h"
 #include "worker/trainer/checkpoint/safetensors.h"
 
 namespace hearth::trainer {

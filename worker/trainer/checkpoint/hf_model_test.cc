@@ -2,11 +2,11 @@
 
 #include <filesystem>
 
+#include "common/formats/codecs.h"
 #include "common/hf/hf_config.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/trainer/checkpoint/convert.h"
-#include "worker/trainer/checkpoint/test_model.h"
+#include "tests/support/trainer/model_folder.h"
 
 namespace hearth::trainer {
 namespace {
@@ -51,9 +51,10 @@ TEST_P(HfModelTest, Load_OfWritten_IsTheModel) {
     for (size_t k = 0; k < m.table.size(); ++k) {
       for (size_t i = 0; i < loaded[k].size(); ++i) {
         const float w = m.weights[k][i];
-        const float want = dtype == TensorDType::kF32    ? w
-                           : dtype == TensorDType::kBF16 ? FloatFromBf16(Bf16FromFloat(w))
-                                                         : FloatFromF16(F16FromFloat(w));
+        const float want = dtype == TensorDType::kF32 ? w
+                           : dtype == TensorDType::kBF16
+                               ? formats::DecodeBf16(formats::EncodeBf16(w))
+                               : formats::DecodeF16(formats::EncodeF16(w));
         ASSERT_EQ(loaded[k][i], want) << m.table[k].name << " " << i;
       }
     }
@@ -138,14 +139,15 @@ TEST(HfModelWrite, WeightsHeldAsBf16_GiveTheFileOfTheirValues) {
   std::vector<const uint16_t*> pointers;
   for (const std::vector<float>& weight : m.weights) {
     std::vector<uint16_t>& bits = narrow.emplace_back();
-    for (const float value : weight) bits.push_back(Bf16FromFloat(value));
+    for (const float value : weight) bits.push_back(formats::EncodeBf16(value));
   }
   for (const std::vector<uint16_t>& bits : narrow) pointers.push_back(bits.data());
   for (const TensorDType dtype : {TensorDType::kBF16, TensorDType::kF32}) {
     ASSERT_TRUE(WriteHfModel(Env::Real(), dir + "/a", m.shape, 16, m.table, pointers, dtype).ok());
     // Values that bf16 holds are written as they are.
     for (size_t k = 0; k < narrow.size(); ++k) {
-      for (size_t i = 0; i < narrow[k].size(); ++i) m.weights[k][i] = FloatFromBf16(narrow[k][i]);
+      for (size_t i = 0; i < narrow[k].size(); ++i)
+        m.weights[k][i] = formats::DecodeBf16(narrow[k][i]);
     }
     ASSERT_TRUE(
         WriteHfModel(Env::Real(), dir + "/b", m.shape, 16, m.table, m.pointers(), dtype).ok());

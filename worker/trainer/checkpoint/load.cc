@@ -6,6 +6,8 @@
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
 #include "common/io/sha256.h"
+#include "common/spec/fields/conditions.h"
+#include "common/spec/fields/rows.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
 #include "worker/trainer/checkpoint/meta.h"
 #include "worker/trainer/checkpoint/shards.h"
@@ -17,6 +19,15 @@ using google::protobuf::FieldDescriptor;
 
 std::string Join(std::string_view dir, std::string_view name) {
   return absl::StrCat(std::string(dir), "/", std::string(name));
+}
+
+v1::JobSpec WithDefaults(const v1::ModelSpec& model) {
+  v1::JobSpec job;
+  *job.mutable_model() = model;
+  job.mutable_model()->clear_preset();
+  job.mutable_model()->clear_from();
+  spec::FillRowDefaults(job);
+  return job;
 }
 
 std::string ValueText(const google::protobuf::Message& message, const FieldDescriptor& field) {
@@ -114,24 +125,23 @@ absl::Status VerifyCheckpoint(Env& env, const std::string& path, std::string_vie
 
 std::vector<std::string> ModelDifferences(const v1::ModelSpec& checkpoint,
                                           const v1::ModelSpec& job) {
+  // They name or start a model, or act in training alone.
   static const auto& ignored = *new std::set<std::string>{"preset", "from", "init_std", "dropout"};
+  // A field that is younger than the checkpoint has its default there.
+  const v1::JobSpec before = WithDefaults(checkpoint);
+  const v1::JobSpec now = WithDefaults(job);
   std::vector<std::string> differences;
   const auto* descriptor = v1::ModelSpec::descriptor();
   for (int i = 0; i < descriptor->field_count(); ++i) {
     const FieldDescriptor& field = *descriptor->field(i);
-    if (ignored.count(field.name()) > 0) continue;
-    const bool learned = checkpoint.position() == "learned" && job.position() == "learned";
-    const bool rope = checkpoint.position() != "learned" && job.position() != "learned";
-    if (rope && field.name() == "max_position") continue;
-    if (learned && (field.name() == "rope_theta" || field.name() == "rope_scaling")) continue;
-    if (field.name() == "rope_scaling") {
-      const auto none = [](const v1::ModelSpec& m) {
-        return m.rope_scaling().type().empty() || m.rope_scaling().type() == "none";
-      };
-      if (none(checkpoint) && none(job)) continue;
+    const std::string& condition = spec::RowOf(field).applies_when();
+    const bool idle = !condition.empty() && spec::Evaluate(condition, before) == spec::Truth::kNo &&
+                      spec::Evaluate(condition, now) == spec::Truth::kNo;
+    if (idle || ignored.count(field.name()) > 0) {
+      continue;
     }
-    const std::string a = ValueText(checkpoint, field);
-    const std::string b = ValueText(job, field);
+    const std::string a = ValueText(before.model(), field);
+    const std::string b = ValueText(now.model(), field);
     if (a != b) {
       differences.push_back(
           absl::StrCat("model.", field.name(), ": the checkpoint has ", a, ", the job ", b));
@@ -149,7 +159,9 @@ absl::StatusOr<LoadedCheckpoint> LoadCheckpoint(Env& env,
   for (size_t i = 0; i < candidates.size(); ++i) {
     absl::StatusOr<LoadedCheckpoint> loaded = OpenVerified(env, candidates[i]);
     if (!loaded.ok()) {
-      if (i == 0) first = loaded.status();
+      if (i == 0) {
+        first = loaded.status();
+      }
       notes.push_back(absl::StrCat("checkpoint ", candidates[i].path,
                                    " cannot be used: ", std::string(loaded.status().message())));
       continue;

@@ -54,7 +54,7 @@ absl::StatusOr<int64_t> AwaitSize(Env& env, Clock& clock, const std::string& fil
     if ((size.ok() && *size == bytes) || clock.Monotonic() - begin >= kVisible) {
       return size;
     }
-    // Opening the folder makes NFS look at it anew, instead of remembering that there was no file.
+    // Opening the folder makes NFS look at it again, instead of remembering that there was no file.
     static_cast<void>(env.ListDir(file.substr(0, file.rfind('/'))).ok());
     absl::Mutex mu;
     absl::MutexLock lock(&mu);

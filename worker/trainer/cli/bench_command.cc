@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
-#include "common/spec/gpus.h"
+#include "common/spec/plan/gpus.h"
 #include "common/time/clock.h"
 #include "kernels/gemm/native_error.h"
 #include "nlohmann/json.hpp"
@@ -23,8 +23,8 @@
 #include "worker/trainer/cli/commands.h"
 #include "worker/trainer/cli/floor.h"
 #include "worker/trainer/cli/measured_gpu.h"
+#include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/step/engine.h"
-#include "worker/trainer/step/job_facts.h"
 #include "worker/trainer/step/program.h"
 
 namespace hearth::trainer {
@@ -149,7 +149,7 @@ absl::Status Bench::BuildEngine(const EngineOptions& options) {
 
 void Bench::FillBatch() {
   StageRandomBatch(*engine_);
-  *engine_->StagedInputs(0) = BenchInputs(spec_, batch_.global_tokens());
+  *engine_->StagedInputs(0) = BenchInputs(*engine_, batch_.global_tokens());
 }
 
 absl::Status Bench::Launch(int64_t step, bool quantised, bool next_quantised) {
@@ -252,7 +252,8 @@ std::optional<double> Bench::Energy() {
 absl::Status Bench::Run() {
   HEARTH_RETURN_IF_ERROR(Build());
   const bool quantised = engine_->precision().quantised();
-  HEARTH_RETURN_IF_ERROR(Launch(1, quantised && !engine_->precision().delayed, quantised));
+  HEARTH_RETURN_IF_ERROR(
+      Launch(1, quantised && !engine_->quant().ScalesAreOfEarlierSteps(), quantised));
   HEARTH_RETURN_IF_ERROR(kernels::Synchronize(engine_->exec()));
   first_step_seconds_ = ProcessAge();
   HEARTH_RETURN_IF_ERROR(TimeSteps(1, 3, quantised).status());  // caches, clocks, threads

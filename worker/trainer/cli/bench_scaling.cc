@@ -15,14 +15,14 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/base/version.h"
-#include "common/spec/job_plan.h"
-#include "common/spec/memory_plan.h"
+#include "common/spec/plan/job_plan.h"
+#include "common/spec/plan/memory_plan.h"
 #include "nlohmann/json.hpp"
 #include "worker/trainer/cli/bench_world.h"
 #include "worker/trainer/cli/commands.h"
 #include "worker/trainer/comm/nccl_version.h"
+#include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/step/engine.h"
-#include "worker/trainer/step/job_facts.h"
 
 namespace hearth::trainer {
 namespace {
@@ -76,11 +76,12 @@ absl::Status FitAlone(int64_t bytes, BenchWorld& world) {
 // Spec, micro-batch and shards of the whole world.
 absl::Status Resolve(const BenchOptions& options, BenchWorld& world) {
   HEARTH_ASSIGN_OR_RETURN(world.devices, ParseDevices(options.devices));
-  HEARTH_ASSIGN_OR_RETURN(world.spec, LoadJob(options.job));
+  JobOptions job = options.job;
+  // Before the job is checked: what acts on several ranks acts here, whatever its file says.
+  job.overrides.push_back(absl::StrCat("resources.workers=", world.size()));
+  job.overrides.push_back("resources.min_workers=1");
+  HEARTH_ASSIGN_OR_RETURN(world.spec, LoadJob(job));
   world.spec.mutable_resources()->set_device(OnGpu(world) ? "cuda" : "cpu");
-  world.spec.mutable_resources()->set_workers(world.size());
-  world.spec.mutable_resources()->set_min_workers(
-      std::min(world.spec.resources().min_workers(), world.size()));
   if (!world.spec.model().has_vocab()) {
     HEARTH_RETURN_IF_ERROR(CompleteSpec(world.spec, Env::Real()));
   }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/spec/job_plan.h"
+#include "common/spec/plan/job_plan.h"
 #include "nlohmann/json.hpp"
 #include "worker/trainer/cli/commands.h"
 

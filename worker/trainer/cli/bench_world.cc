@@ -13,7 +13,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
-#include "common/spec/gpus.h"
+#include "common/spec/plan/gpus.h"
 #include "worker/trainer/cli/bench_inputs.h"
 #include "worker/trainer/cli/commands.h"
 #include "worker/trainer/cli/measured_gpu.h"
@@ -104,7 +104,7 @@ absl::Status ScalingRank::Build() {
   }
   HEARTH_RETURN_IF_ERROR(engine_->quant().StartWeights(engine_->exec()));
   StageRandomBatch(*engine_);
-  *engine_->StagedInputs(0) = BenchInputs(world_.spec, batch_.global_tokens());
+  *engine_->StagedInputs(0) = BenchInputs(*engine_, batch_.global_tokens());
   return absl::OkStatus();
 }
 
@@ -138,7 +138,7 @@ absl::Status ScalingRank::Measure(BenchRankResult& result) {
     states = host_states_.data();
   }
   const bool quantised = engine_->precision().quantised();
-  const bool plain_first = engine_->precision().delayed;
+  const bool plain_first = engine_->quant().ScalesAreOfEarlierSteps();
   std::unique_ptr<kernels::Event> done[2];
   for (auto& event : done) {
     HEARTH_ASSIGN_OR_RETURN(event, kernels::Event::New(exec, kernels::Event::Use::kOrder));

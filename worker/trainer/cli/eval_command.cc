@@ -6,7 +6,7 @@
 #include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/cli/commands.h"
 #include "worker/trainer/data/loader.h"
-#include "worker/trainer/step/sampler.h"
+#include "worker/trainer/rank/sampler.h"
 
 namespace hearth::trainer {
 namespace {

@@ -10,6 +10,7 @@
 #include "kernels/core/rng.h"
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/gemm.h"
+#include "worker/trainer/recipe/numerics.h"
 
 namespace hearth::trainer {
 namespace {
@@ -92,7 +93,7 @@ class FloorMeter {
   absl::StatusOr<StepFloor> Run() {
     const spec::ModelShape& s = engine_.shape();
     const spec::PrecisionPlan& p = engine_.precision();
-    const bool fp8 = quantised_ && p.per_tensor;
+    const bool fp8 = quantised_ && p.quantised() && p.NeedsFp8Units() == p.recipe;
     const Layer layers[] = {
         {"qkv", s.qkv_width(), s.hidden, s.layers, fp8},
         {"attention out", s.hidden, s.q_width(), s.layers, fp8},
@@ -158,8 +159,8 @@ class FloorMeter {
     const int64_t rows = engine_.model_rows();
     const Numerics& n = engine_.numerics();
     const DType plain = n.activation;
-    const DType x = l.fp8 ? DType::kE4M3 : plain;
-    const DType dy = l.fp8 ? DType::kE5M2 : plain;
+    const DType x = l.fp8 ? engine_.recipe().fprop.a.dtype : plain;
+    const DType dy = l.fp8 ? engine_.recipe().dgrad.a.dtype : plain;
     const bool fast = engine_.recipe().fprop.fast_accumulation && l.fp8;
     HEARTH_RETURN_IF_ERROR(
         Product(l, "fprop", rows, l.out, l.in, x, x, n.fprop, false, true, fast));

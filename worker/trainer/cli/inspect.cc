@@ -8,9 +8,9 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/base/version.h"
-#include "common/spec/objective.h"
-#include "common/spec/optimizer_state.h"
-#include "common/spec/recipe.h"
+#include "common/spec/objective/objective.h"
+#include "common/spec/optimizer/optimizer_state.h"
+#include "common/spec/recipe/recipe.h"
 #include "kernels/attention/probe.h"
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/probe.h"
@@ -181,7 +181,7 @@ nlohmann::json Probe(const std::string& device) {
   }
   for (const spec::Recipe& recipe : spec::Recipes()) {
     out["recipes"][std::string(recipe.name)] =
-        std::string(spec::ExecutionName(spec::RecipeExecution(recipe.kind, cuda ? "cuda" : "cpu")));
+        std::string(spec::ExecutionName(spec::RecipeExecution(recipe, cuda ? "cuda" : "cpu")));
   }
   for (const spec::OptimizerRow& row : spec::Optimizers()) {
     out["optimizers"].push_back(std::string(row.name));

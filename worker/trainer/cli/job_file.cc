@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/config.h"
 #include "common/io/env.h"
+#include "common/spec/fields/idle.h"
 #include "common/spec/resolve.h"
 #include "worker/trainer/cli/commands.h"
 
@@ -19,6 +20,7 @@ absl::StatusOr<v1::JobSpec> LoadJob(const JobOptions& options) {
     HEARTH_RETURN_IF_ERROR(config::ApplyOverride(spec, assignment));
   }
   std::vector<spec::FieldViolation> violations;
+  spec::CheckIdleKeys(spec, violations);
   spec::Resolve(spec, violations);
   HEARTH_RETURN_IF_ERROR(spec::ViolationsToStatus(violations));
   return spec;

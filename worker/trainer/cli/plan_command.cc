@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/facts/complete_spec.h"
-#include "common/spec/gpus.h"
-#include "common/spec/plan_report.h"
+#include "common/spec/plan/gpus.h"
+#include "common/spec/plan/plan_report.h"
 #include "worker/trainer/cli/commands.h"
 #include "worker/trainer/step/engine.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "common/base/units.h"
-#include "common/spec/gpus.h"
+#include "common/spec/plan/gpus.h"
 #include "worker/trainer/cli/commands.h"
 
 namespace hearth::trainer {

@@ -15,8 +15,8 @@
 #include "worker/trainer/cli/commands.h"
 #include "worker/trainer/exit_codes.h"
 #include "worker/trainer/link/link.h"
-#include "worker/trainer/step/job_facts.h"
-#include "worker/trainer/step/run.h"
+#include "worker/trainer/rank/job_facts.h"
+#include "worker/trainer/rank/run.h"
 
 namespace hearth::trainer {
 namespace {

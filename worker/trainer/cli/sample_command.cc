@@ -5,7 +5,7 @@
 #include "common/dataset/tokenizer.h"
 #include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/cli/commands.h"
-#include "worker/trainer/step/sampler.h"
+#include "worker/trainer/rank/sampler.h"
 
 namespace hearth::trainer {
 namespace {

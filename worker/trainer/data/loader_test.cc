@@ -6,7 +6,7 @@
 #include <set>
 
 #include "common/dataset/writer.h"
-#include "common/spec/batch.h"
+#include "common/spec/plan/batch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

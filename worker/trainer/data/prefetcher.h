@@ -9,7 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "common/spec/batch.h"
+#include "common/spec/plan/batch.h"
 #include "common/time/clock.h"
 #include "worker/trainer/data/loader.h"
 

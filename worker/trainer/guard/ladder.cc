@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/spec/precision.h"
+#include "common/spec/recipe/precision.h"
 
 namespace hearth::trainer {
 namespace {

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/spec/recipe.h"
-#include "common/spec/trial.h"
+#include "common/spec/recipe/recipe.h"
+#include "common/spec/recipe/trial.h"
 
 namespace hearth::trainer {
 namespace {

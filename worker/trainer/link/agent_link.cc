@@ -2,9 +2,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/io/frame.h"
 #include "worker/trainer/exit_codes.h"
 #include "worker/trainer/link/link.h"
 #include "worker/trainer/link/proto_time.h"
@@ -22,7 +24,6 @@
 namespace hearth::trainer {
 namespace {
 
-constexpr uint32_t kMaxFrame = 64u << 20;
 constexpr int64_t kQueue = 1024;
 constexpr absl::Duration kExitFlush = absl::Seconds(30);
 constexpr absl::Duration kAlivePeriod = absl::Seconds(1);
@@ -37,22 +38,26 @@ bool WaitReady(int fd, short events) {
   return n > 0;
 }
 
-absl::Status ReadFull(int fd, void* to, size_t n) {
-  char* p = static_cast<char*>(to);
-  while (n > 0) {
-    const ssize_t got = recv(fd, p, n, 0);
+// Waits for bytes and appends them to `frames`.
+absl::Status ReadSome(int fd, FrameReader& frames) {
+  std::array<char, 1 << 16> buffer;
+  for (;;) {
+    const ssize_t got = recv(fd, buffer.data(), buffer.size(), 0);
     if (got > 0) {
-      p += got;
-      n -= static_cast<size_t>(got);
-    } else if (got == 0) {
+      frames.Append(std::string_view(buffer.data(), static_cast<size_t>(got)));
+      return absl::OkStatus();
+    }
+    if (got == 0) {
       return absl::UnavailableError("the agent closed the pipe");
-    } else if (errno == EAGAIN) {
-      if (!WaitReady(fd, POLLIN)) return absl::UnavailableError("poll failed");
+    }
+    if (errno == EAGAIN) {
+      if (!WaitReady(fd, POLLIN)) {
+        return absl::UnavailableError("poll failed");
+      }
     } else if (errno != EINTR) {
       return absl::UnavailableError(absl::StrCat("reading from the agent: ", std::strerror(errno)));
     }
   }
-  return absl::OkStatus();
 }
 
 bool WriteFull(int fd, std::string_view bytes) {
@@ -142,12 +147,7 @@ class AgentLink : public Link {
   }
   void SendLog(std::string_view level, std::string_view text) override {
     v1::FromTrainer message;
-    v1::LogLine& line = *message.mutable_log();
-    *line.mutable_time() = ToProto(clock_.Now());
-    line.set_epoch(task_.epoch());
-    line.set_rank(task_.rank());
-    line.set_level(std::string(level));
-    line.set_text(std::string(text));
+    FillLog(level, text, *message.mutable_log());
     Send(message);
   }
   void SendExit(const v1::TrainerExit& exit) override {
@@ -202,6 +202,14 @@ class AgentLink : public Link {
   }
 
  private:
+  void FillLog(std::string_view level, std::string_view text, v1::LogLine& line) const {
+    *line.mutable_time() = ToProto(clock_.Now());
+    line.set_epoch(task_.epoch());
+    line.set_rank(task_.rank());
+    line.set_level(std::string(level));
+    line.set_text(std::string(text));
+  }
+
   // Says each second that the process runs. A thread of its own: the others may wait for a step or
   // for the agent.
   void Tick() {
@@ -223,15 +231,20 @@ class AgentLink : public Link {
     if (!gone_) Queue(message);
   }
 
-  // Into the next slot of the ring, whose string keeps its memory; there must be a free one.
+  // Into the next slot of the ring, whose string keeps its memory; there must be a free one. What
+  // is too long for the pipe is replaced by a line of the log that says so.
   void Queue(const v1::FromTrainer& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const size_t size = message.ByteSizeLong();
-    if (size > kMaxFrame) return;  // nothing of ours comes near
     std::string& frame = ring_[static_cast<size_t>(tail_ % kQueue)];
-    frame.resize(sizeof(uint32_t) + size);
-    const uint32_t length = static_cast<uint32_t>(size);
-    std::memcpy(frame.data(), &length, sizeof length);
-    message.SerializeToArray(frame.data() + sizeof length, static_cast<int>(size));
+    frame.clear();
+    if (const absl::Status added = AppendFrame(message, frame); !added.ok()) {
+      v1::FromTrainer instead;
+      FillLog("error",
+              absl::StrCat(
+                  v1::FromTrainer::descriptor()->FindFieldByNumber(message.message_case())->name(),
+                  " was not sent to the worker: ", added.message()),
+              *instead.mutable_log());
+      HEARTH_CHECK(AppendFrame(instead, frame).ok(), "a line is shorter than a frame");
+    }
     ++tail_;
   }
 
@@ -255,25 +268,20 @@ class AgentLink : public Link {
     }
   }
 
-  absl::Status ReadMessage(std::string& buffer, v1::ToTrainer& message) {
-    uint32_t size = 0;
-    HEARTH_RETURN_IF_ERROR(ReadFull(options_.fd, &size, sizeof size));
-    if (size > kMaxFrame) {
-      return absl::DataLossError(absl::StrCat("a message of ", size, " bytes from the agent"));
+  absl::Status ReadMessage(v1::ToTrainer& message) {
+    for (;;) {
+      HEARTH_ASSIGN_OR_RETURN(const bool whole, frames_.Next(message));
+      if (whole) {
+        return absl::OkStatus();
+      }
+      HEARTH_RETURN_IF_ERROR(ReadSome(options_.fd, frames_));
     }
-    buffer.resize(size);
-    HEARTH_RETURN_IF_ERROR(ReadFull(options_.fd, buffer.data(), size));
-    if (!message.ParseFromArray(buffer.data(), static_cast<int>(size))) {
-      return absl::DataLossError("a message from the agent that is not a ToTrainer");
-    }
-    return absl::OkStatus();
   }
 
   void Read() {
-    std::string buffer;
     v1::ToTrainer message;
     for (;;) {
-      const absl::Status status = ReadMessage(buffer, message);
+      const absl::Status status = ReadMessage(message);
       if (!status.ok()) return ReadFailed(status);
       switch (message.message_case()) {
         case v1::ToTrainer::kTask: {
@@ -296,7 +304,10 @@ class AgentLink : public Link {
           options_.on_abort(message.abort().reason());
           break;
         case v1::ToTrainer::MESSAGE_NOT_SET:
-          break;  // of a newer agent
+          // Of a newer agent. Standard error is part of the job's log, and waits for nobody.
+          std::fprintf(stderr,
+                       "hearth-trainer: the worker sent a message of a kind not known here\n");
+          break;
       }
     }
   }
@@ -315,6 +326,7 @@ class AgentLink : public Link {
   AgentLinkOptions options_;
   Clock& clock_;
   std::atomic<uint64_t> control_{0};
+  FrameReader frames_;  // of the reader's thread
 
   absl::Mutex mu_;
   v1::Task task_;  // written once, before has_task_

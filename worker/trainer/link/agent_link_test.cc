@@ -227,6 +227,19 @@ TEST_F(AgentLinkTest, Abort_CallsBackWithTheReason) {
   EXPECT_EQ(abort_reason_, "peer lost");
 }
 
+TEST_F(AgentLinkTest, TooLongAMessage_BecomesALineThatSaysSo) {
+  const auto link = Connect();
+  v1::RunInfo info;
+  info.set_recipe(std::string(64 << 20, 'x'));
+  link->SendRunInfo(info);
+  link->SendProgress(7);
+  const v1::FromTrainer line = Receive();
+  EXPECT_EQ(line.log().level(), "error");
+  EXPECT_THAT(line.log().text(),
+              testing::StartsWith("run_info was not sent to the worker: message"));
+  EXPECT_EQ(Receive().progress().step(), 7);
+}
+
 TEST_F(AgentLinkTest, NoTask_IsAnError) {
   AgentLinkOptions options;
   options.fd = trainer_;

@@ -69,15 +69,15 @@ absl::Status DieWithParent(int64_t expected_parent);
 
 // Link of a trainer that runs alone: a line for people on stdout and a line of protobuf JSON in
 // <out_dir>/metrics.jsonl for each step; RunInfo, PrecisionTrial and TrainerExit, likewise, in
-// run.json, trial.json and exit.json there once they are sent. Control bits come from RequestControl, which may be called
-// from a signal handler.
+// run.json, trial.json and exit.json there once they are sent. Control bits come from
+// RequestControl, which may be called from a signal handler.
 class StandaloneLink : public Link {
  public:
   virtual void RequestControl(v1::ControlBit bit) = 0;  // async-signal-safe
 };
 
 // With task.resume_step > 0 metrics.jsonl is kept up to that step and appended to; else it is begun
-// anew. `quiet`: nothing on stdout.
+// again. `quiet`: nothing on stdout.
 absl::StatusOr<std::unique_ptr<StandaloneLink>> NewStandaloneLink(v1::Task task,
                                                                   const std::string& out_dir,
                                                                   bool quiet,

@@ -2,7 +2,8 @@
 
 #include <sys/mman.h>
 
-#include <string>
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,7 +25,7 @@ constexpr int kPinnedTier = static_cast<int>(MemoryTier::kPinnedHost);
 
 }  // namespace
 
-Arena::Arena(spec::MemoryPlan plan, Device device, DType wide)
+Arena::Arena(spec::TrainingPlan plan, Device device, DType wide)
     : plan_(std::move(plan)), device_(device), wide_(wide) {}
 
 Arena::~Arena() {
@@ -39,7 +40,7 @@ Arena::~Arena() {
   }
 }
 
-absl::StatusOr<std::unique_ptr<Arena>> Arena::Allocate(spec::MemoryPlan plan, DType wide) {
+absl::StatusOr<std::unique_ptr<Arena>> Arena::Allocate(spec::TrainingPlan plan, DType wide) {
   std::unique_ptr<Arena> arena(new Arena(std::move(plan), Device::kCpu, wide));
   const int64_t bytes = arena->plan_.arena_bytes();
   void* base = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
@@ -55,7 +56,7 @@ absl::StatusOr<std::unique_ptr<Arena>> Arena::Allocate(spec::MemoryPlan plan, DT
   return arena;
 }
 
-absl::StatusOr<std::unique_ptr<Arena>> Arena::AllocateOnGpu(spec::MemoryPlan plan,
+absl::StatusOr<std::unique_ptr<Arena>> Arena::AllocateOnGpu(spec::TrainingPlan plan,
                                                             const kernels::Exec& exec) {
   std::unique_ptr<Arena> arena(new Arena(std::move(plan), Device::kCuda, DType::kF32));
   arena->owned_ = true;
@@ -70,38 +71,46 @@ absl::StatusOr<std::unique_ptr<Arena>> Arena::AllocateOnGpu(spec::MemoryPlan pla
   return arena;
 }
 
-std::unique_ptr<Arena> Arena::WithoutMemory(spec::MemoryPlan plan, Device device, DType wide) {
+std::unique_ptr<Arena> Arena::WithoutMemory(spec::TrainingPlan plan, Device device, DType wide) {
   std::unique_ptr<Arena> arena(new Arena(std::move(plan), device, wide));
   // Any aligned non-null address serves: views must not look absent.
   arena->base_[kDeviceTier] = arena->base_[kPinnedTier] = reinterpret_cast<uint8_t*>(4096);
   return arena;
 }
 
-void* Arena::Bytes(std::string_view name, int64_t bytes) const {
-  const absl::StatusOr<const spec::PlannedBuffer*> buffer = plan_.Find(name);
-  HEARTH_CHECK(buffer.ok(), std::string(name).c_str());
-  HEARTH_CHECK(bytes <= (*buffer)->bytes, std::string(name).c_str());
-  return base_[static_cast<int>((*buffer)->tier)] + (*buffer)->offset;
+uint8_t* Arena::Bytes(spec::BufferId id) const {
+  if (!id.exists()) {
+    return nullptr;
+  }
+  const spec::PlannedBuffer& buffer = plan_.At(id);
+  return base_[static_cast<int>(buffer.tier)] + buffer.offset;
 }
 
-int64_t Arena::BytesOf(std::string_view name) const {
-  const absl::StatusOr<const spec::PlannedBuffer*> buffer = plan_.Find(name);
-  HEARTH_CHECK(buffer.ok(), std::string(name).c_str());
-  return (*buffer)->bytes;
+int64_t Arena::BytesOf(spec::BufferId id) const {
+  return id.exists() ? plan_.At(id).bytes : 0;
 }
 
-TensorView Arena::Typed(std::string_view name,
-                        DType dtype,
-                        std::initializer_list<int64_t> shape) const {
-  TensorView view(static_cast<void*>(nullptr), dtype, shape);
-  view.data = Bytes(name, static_cast<int64_t>(view.bytes()));
+TensorView Arena::Typed(spec::BufferId id, DType dtype) const {
+  TensorView view;
+  if (!id.exists()) {
+    return view;
+  }
+  const spec::PlannedBuffer& buffer = plan_.At(id);
+  view.data = Bytes(id);
+  view.dtype = dtype;
+  view.rank = static_cast<int>(buffer.shape.size());
+  std::copy(buffer.shape.begin(), buffer.shape.end(), view.shape.begin());
+  HEARTH_CHECK(static_cast<int64_t>(view.bytes()) == buffer.bytes, buffer.name.c_str());
   return view;
 }
 
-TensorView Arena::Floats(std::string_view name, std::initializer_list<int64_t> shape) const {
-  const absl::StatusOr<const spec::PlannedBuffer*> buffer = plan_.Find(name);
-  HEARTH_CHECK(buffer.ok() && (*buffer)->format.has_value(), std::string(name).c_str());
-  return Typed(name, device_ == Device::kCpu ? wide_ : StorageType(*(*buffer)->format), shape);
+TensorView Arena::Floats(spec::BufferId id) const {
+  if (!id.exists()) {
+    return {};
+  }
+  const std::optional<spec::DType>& format = plan_.At(id).format;
+  HEARTH_CHECK(format.has_value(), plan_.At(id).name.c_str());
+  return Typed(id, device_ == Device::kCpu ? wide_ : *format);
 }
 
 }  // namespace hearth::trainer

@@ -2,12 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
-#include <string_view>
 
 #include "absl/status/statusor.h"
-#include "common/spec/memory_plan.h"
+#include "common/base/status_macros.h"
+#include "common/spec/plan/training_plan.h"
 #include "kernels/core/exec.h"
 #include "kernels/core/tensor.h"
 
@@ -18,37 +17,42 @@ class Arena {
  public:
   // Host memory, zeroed. `wide` (kF32 or kF64) is the storage type of every floating tensor.
   // kResourceExhausted: the machine does not give the memory.
-  static absl::StatusOr<std::unique_ptr<Arena>> Allocate(spec::MemoryPlan plan,
+  static absl::StatusOr<std::unique_ptr<Arena>> Allocate(spec::TrainingPlan plan,
                                                          kernels::DType wide);
   // Memory of exec's GPU, zeroed, and pinned host memory for that tier; floating tensors have the
   // plan's formats. kResourceExhausted as above.
-  static absl::StatusOr<std::unique_ptr<Arena>> AllocateOnGpu(spec::MemoryPlan plan,
+  static absl::StatusOr<std::unique_ptr<Arena>> AllocateOnGpu(spec::TrainingPlan plan,
                                                               const kernels::Exec& exec);
   // Hands out addresses without memory behind them, to size op workspaces before the real plan is
   // made. Never read through.
-  static std::unique_ptr<Arena> WithoutMemory(spec::MemoryPlan plan,
+  static std::unique_ptr<Arena> WithoutMemory(spec::TrainingPlan plan,
                                               kernels::Device device,
                                               kernels::DType wide);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // A planned buffer as a tensor: Floats in its format or the storage type, Typed in the format
-  // given. A name that is not in the plan, or more bytes than planned, is a defect of ours: aborts.
-  kernels::TensorView Floats(std::string_view name, std::initializer_list<int64_t> shape) const;
-  kernels::TensorView Typed(std::string_view name,
-                            kernels::DType dtype,
-                            std::initializer_list<int64_t> shape) const;
-  void* Bytes(std::string_view name, int64_t bytes) const;
-  int64_t BytesOf(std::string_view name) const;
-  bool Has(std::string_view name) const { return plan_.Find(name).ok(); }
+  // A planned buffer as a tensor of its planned shape: Floats in its format or the storage type,
+  // Typed in the format given, which must fill it. Empty where the plan has none.
+  kernels::TensorView Floats(spec::BufferId id) const;
+  kernels::TensorView Typed(spec::BufferId id, kernels::DType dtype) const;
+  // Its bytes; null where the plan has none.
+  uint8_t* Bytes(spec::BufferId id) const;
+  int64_t BytesOf(spec::BufferId id) const;
+  // As one T, which fits.
+  template <typename T>
+  T* As(spec::BufferId id) const {
+    HEARTH_CHECK(static_cast<int64_t>(sizeof(T)) <= BytesOf(id), "the plan has room for it");
+    return reinterpret_cast<T*>(Bytes(id));
+  }
 
-  const spec::MemoryPlan& plan() const { return plan_; }
+  const spec::StepBuffers& ids() const { return plan_.ids; }
+  const spec::TrainingPlan& plan() const { return plan_; }
 
  private:
-  Arena(spec::MemoryPlan plan, kernels::Device device, kernels::DType wide);
+  Arena(spec::TrainingPlan plan, kernels::Device device, kernels::DType wide);
 
-  spec::MemoryPlan plan_;
+  spec::TrainingPlan plan_;
   kernels::Device device_;
   kernels::DType wide_;  // CPU alone
   uint8_t* base_[spec::kMemoryTierCount] = {nullptr, nullptr};

@@ -12,55 +12,45 @@ using kernels::TensorView;
 using spec::Recompute;
 using spec::Slot;
 
-namespace {
-
-// The operand in the buffer `name`, and its columns.
-Operand MakeX(const ModelContext& c, Slot slot, int layer, const std::string& name) {
-  const int64_t width =
-      slot == Slot::kFfnIn ? c.shape().hidden : static_cast<int64_t>(c.shape().ffn_hidden);
-  return c.XOperand(slot, layer, c.Activation(layer, name, {c.rows(), width}),
-                    c.ActivationBytes(layer, name + "_columns"));
-}
-
-Operand MakeDy(const ModelContext& c, Slot slot, int layer, const TensorView& plain) {
-  return c.plan.training ? c.DyOperand(slot, layer, plain) : Operand();
-}
-
-}  // namespace
-
 DenseFfn::DenseFfn(const ModelContext& c, int layer)
+    : DenseFfn(c, layer, c.Ids(layer).ffn, c.ids().gradients) {}
+
+DenseFfn::DenseFfn(const ModelContext& c,
+                   int layer,
+                   const spec::FfnBuffers& ids,
+                   const spec::GradientBuffers& gradients)
     : levels_(c.plan),
-      activated_again_(spec::MadeInBackward(c.plan, "ffn.activated_columns")),
-      with_gradient_(c.quant != nullptr && c.plan.training &&
+      activated_again_(ids.backward_makes_columns),
+      with_gradient_(!c.quant->empty() && c.plan.training &&
                      spec::LayoutForms(c.plan).down_dy_waits()),
       activation_(c.shape().activation),
       round_(c.numerics.activation),
       training_(c.plan.training),
       rows_(c.rows()),
-      input_(c.Activation(layer, "ffn.input", {rows_, c.shape().hidden})),
-      projected_(c.Activation(layer, "ffn.projected", {rows_, c.shape().ffn_in_width()})),
-      delta_(c.arena->Floats("stream.delta", {rows_, c.shape().hidden})),
-      norm_(c, Slot::kFfnNorm, layer, input_, c.Activation(layer, "ffn.norm_stats", {2, rows_})),
-      in_projection_(c,
-                     Slot::kFfnIn,
-                     layer,
-                     MakeX(c, Slot::kFfnIn, layer, "ffn.norm"),
-                     MakeDy(c, Slot::kFfnIn, layer, projected_)),
+      input_(c.Floats(ids.input)),
+      projected_(c.Floats(ids.projected)),
+      delta_(c.Floats(c.ids().delta)),
+      d_normed_(c.Floats(gradients.norm)),
+      d_activated_(c.Floats(gradients.activated)),
+      d_delta_(c.Floats(gradients.delta)),
+      norm_(c, Slot::kFfnNorm, layer, input_, c.Floats(ids.norm_stats)),
+      in_projection_(
+          c,
+          Slot::kFfnIn,
+          layer,
+          c.XOperand(Slot::kFfnIn, layer, c.Floats(ids.norm), c.arena->Bytes(ids.norm_columns)),
+          c.DyOperand(Slot::kFfnIn, layer, projected_)),
       down_projection_(c,
                        Slot::kFfnDown,
                        layer,
-                       MakeX(c, Slot::kFfnDown, layer, "ffn.activated"),
-                       MakeDy(c, Slot::kFfnDown, layer, StreamGradient(c))),
+                       c.XOperand(Slot::kFfnDown,
+                                  layer,
+                                  c.Floats(ids.activated),
+                                  c.arena->Bytes(ids.activated_columns)),
+                       c.DyOperand(Slot::kFfnDown, layer, c.Floats(gradients.stream))),
       dropout_(ResidualDropout(c, 2 + 2 * layer)) {
-  if (void* kept = c.ActivationBytes(layer, "ffn.kept"); kept != nullptr) {
+  if (uint8_t* kept = c.arena->Bytes(ids.kept); kept != nullptr) {
     kept_ = kernels::KeptAt(kept, rows_, c.shape().ffn_in_width());
-  }
-  if (training_) {
-    d_normed_ = c.arena->Floats("grad.norm", {rows_, c.shape().hidden});
-    d_activated_ = c.arena->Floats("grad.ffn_act", {rows_, c.shape().ffn_hidden});
-    if (c.arena->Has("grad.delta")) {
-      d_delta_ = c.arena->Floats("grad.delta", {rows_, c.shape().hidden});
-    }
   }
   norm_.AppendParams(c, params_);
   in_projection_.AppendParams(c, params_);
@@ -101,8 +91,7 @@ absl::Status DenseFfn::Activate(const kernels::Exec& exec,
   args.y = target.plain;
   args.y_quant = target.quant;
   args.y_blocks = target.blocks;
-  args.kind =
-      activation_ == spec::Activation::kGelu ? kernels::GeluKind::kErf : kernels::GeluKind::kTanh;
+  args.kind = activation_;
   args.round_y = round_;
   args.keep = written;
   args.kept = read;
@@ -138,8 +127,7 @@ absl::Status DenseFfn::ActivateBackward(const kernels::Exec& exec, const Pass& p
   args.dx = target.plain;
   args.dx_quant = target.quant;
   args.dx_blocks = target.blocks;
-  args.kind =
-      activation_ == spec::Activation::kGelu ? kernels::GeluKind::kErf : kernels::GeluKind::kTanh;
+  args.kind = activation_;
   args.round_dx = round_;
   args.kept = kept;
   HEARTH_RETURN_IF_ERROR(kernels::GeluBackward(exec, args));

@@ -28,6 +28,10 @@ class DenseFfn : public SubBlock {
                         const Operand* next) override;
 
  private:
+  DenseFfn(const ModelContext& context,
+           int layer,
+           const spec::FfnBuffers& ids,
+           const spec::GradientBuffers& gradients);
   // Norm and projection, or what the recomputation level leaves of them, and activation.
   absl::Status Normalise(const kernels::Exec& exec,
                          const Pass& pass,

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/trainer/model/test_model.h"
+#include "tests/support/trainer/test_model.h"
 
 namespace hearth::trainer {
 namespace {

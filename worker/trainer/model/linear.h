@@ -1,9 +1,10 @@
 // y = x wT + b with the formats of the recipe; its three products.
 #pragma once
 
+#include <array>
+
 #include "absl/status/status.h"
 #include "kernels/gemm/gemm.h"
-#include "worker/trainer/model/fallback_operands.h"
 #include "worker/trainer/model/sub_block.h"
 
 namespace hearth::trainer {
@@ -41,31 +42,23 @@ class Linear {
   void AppendParams(const ModelContext& context, std::vector<int>& params) const;
 
  private:
-  bool InFallback(const Pass& pass) const {
-    return x_.InForce(pass) == spec::LayerFormat::kFallback;
-  }
-  size_t FallbackWorkspaceBytes(const kernels::Exec& exec,
-                                const kernels::TensorView& y,
-                                const kernels::TensorView& dx) const;
-  kernels::GemmArgs Fprop(bool quantised, const kernels::TensorView& y) const;
-  kernels::GemmArgs Wgrad(bool quantised, const kernels::TensorView& dy) const;
-  kernels::GemmArgs Dgrad(bool quantised,
+  // Its products with the operands of one precision. `y` and `dy`, `dx`: what they write, or the
+  // plain form of what they read.
+  kernels::GemmArgs Fprop(spec::LayerFormat format, const kernels::TensorView& y) const;
+  kernels::GemmArgs Wgrad(spec::LayerFormat format, const kernels::TensorView& dy) const;
+  kernels::GemmArgs Dgrad(spec::LayerFormat format,
                           const kernels::TensorView& dy,
                           const kernels::TensorView& dx) const;
+  // Whether the recipe of that precision says so of the product.
+  bool Fast(spec::LayerFormat format, const spec::Gemm spec::Recipe::*product) const;
 
   spec::Slot slot_;
   int layer_;
   Numerics numerics_;
-  bool fast_fprop_;
-  bool fast_dgrad_;
-  bool fast_wgrad_;
+  std::array<const spec::Recipe*, 3> recipes_;  // by LayerFormat; null: plain
   Operand x_;
   Operand dy_;
-  // Quantised copies; empty if the weight is not quantised.
-  ProductOperand weight_rows_;
-  ProductOperand weight_columns_;
-  FallbackOperands fallback_;
-  const spec::Recipe* fallback_recipe_ = nullptr;
+  Operand w_;
   kernels::TensorView weight_;
   kernels::TensorView bias_;
   kernels::TensorView d_weight_;

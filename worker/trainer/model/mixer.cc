@@ -17,78 +17,52 @@ kernels::RopeConfig MakeRope(const spec::ModelShape& shape) {
   kernels::RopeConfig rope;
   rope.enabled = shape.position == spec::Position::kRope;
   rope.theta = shape.rope_theta;
-  switch (shape.rope_scaling.type) {
-    case spec::RopeScalingType::kNone:
-      rope.scaling = kernels::RopeScaling::kNone;
-      break;
-    case spec::RopeScalingType::kLinear:
-      rope.scaling = kernels::RopeScaling::kLinear;
-      break;
-    case spec::RopeScalingType::kLlama3:
-      rope.scaling = kernels::RopeScaling::kLlama3;
-      break;
-  }
-  rope.factor = shape.rope_scaling.factor;
-  rope.low_freq_factor = shape.rope_scaling.low_freq_factor;
-  rope.high_freq_factor = shape.rope_scaling.high_freq_factor;
-  rope.original_max_position = static_cast<double>(shape.rope_scaling.original_max_position);
+  rope.scaling = shape.rope_scaling;
   return rope;
-}
-
-Operand QkvX(const ModelContext& c, int layer) {
-  const TensorView saved = c.Activation(layer, "mixer.norm", {c.rows(), c.shape().hidden});
-  return c.XOperand(Slot::kQkv, layer, saved, c.ActivationBytes(layer, "mixer.norm_columns"));
-}
-
-Operand QkvDy(const ModelContext& c, int layer) {
-  return c.plan.training
-             ? c.DyOperand(Slot::kQkv, layer,
-                           c.arena->Floats("grad.qkv", {c.rows(), c.shape().qkv_width()}))
-             : Operand();
-}
-
-// Attention's backward reads the plain output too, which is kept.
-Operand OutputX(const ModelContext& c, int layer) {
-  return c.XOperand(Slot::kAttnOut, layer,
-                    c.Activation(layer, "mixer.attention", {c.rows(), c.shape().q_width()}),
-                    c.ActivationBytes(layer, "mixer.attention_columns"));
-}
-
-Operand OutputDy(const ModelContext& c, int layer) {
-  return c.plan.training ? c.DyOperand(Slot::kAttnOut, layer, StreamGradient(c)) : Operand();
 }
 
 }  // namespace
 
 AttentionMixer::AttentionMixer(const ModelContext& c, int layer)
+    : AttentionMixer(c, layer, c.Ids(layer).attention, c.ids().gradients) {}
+
+AttentionMixer::AttentionMixer(const ModelContext& c,
+                               int layer,
+                               const spec::AttentionBuffers& ids,
+                               const spec::GradientBuffers& gradients)
     : levels_(c.plan),
-      attention_again_(spec::MadeInBackward(c.plan, "mixer.attention_columns")),
+      attention_again_(ids.backward_makes_columns),
       training_(c.plan.training),
       rows_(c.rows()),
-      input_(c.Activation(layer, "mixer.input", {rows_, c.shape().hidden})),
-      qkv_(c.Activation(layer, "mixer.qkv", {rows_, c.shape().qkv_width()})),
-      rotated_(c.Activation(layer, "mixer.rotated", {rows_, c.shape().qkv_width()})),
-      attention_(c.Activation(layer, "mixer.attention", {rows_, c.shape().q_width()})),
-      delta_(c.arena->Floats("stream.delta", {rows_, c.shape().hidden})),
-      norm_(c, Slot::kAttnNorm, layer, input_, c.Activation(layer, "mixer.norm_stats", {2, rows_})),
-      qkv_projection_(c, Slot::kQkv, layer, QkvX(c, layer), QkvDy(c, layer)),
-      output_projection_(c, Slot::kAttnOut, layer, OutputX(c, layer), OutputDy(c, layer)),
+      input_(c.Floats(ids.input)),
+      qkv_(c.Floats(ids.qkv)),
+      rotated_(c.Floats(ids.rotated)),
+      attention_(c.Floats(ids.attention)),
+      delta_(c.Floats(c.ids().delta)),
+      d_normed_(c.Floats(gradients.norm)),
+      d_qkv_(c.Floats(gradients.qkv)),
+      d_attention_(c.Floats(gradients.attention)),
+      d_delta_(c.Floats(gradients.delta)),
+      norm_(c, Slot::kAttnNorm, layer, input_, c.Floats(ids.norm_stats)),
+      qkv_projection_(
+          c,
+          Slot::kQkv,
+          layer,
+          c.XOperand(Slot::kQkv, layer, c.Floats(ids.norm), c.arena->Bytes(ids.norm_columns)),
+          c.DyOperand(Slot::kQkv, layer, d_qkv_)),
+      // Attention's backward reads the plain output too, which is kept.
+      output_projection_(
+          c,
+          Slot::kAttnOut,
+          layer,
+          c.XOperand(Slot::kAttnOut, layer, attention_, c.arena->Bytes(ids.attention_columns)),
+          c.DyOperand(Slot::kAttnOut, layer, c.Floats(gradients.stream))),
       dropout_(ResidualDropout(c, 1 + 2 * layer)) {
   if (rotated_.empty()) {
     rotated_ = qkv_;
   }
-  if (training_) {
-    d_normed_ = c.arena->Floats("grad.norm", {rows_, c.shape().hidden});
-    d_qkv_ = c.arena->Floats("grad.qkv", {rows_, c.shape().qkv_width()});
-    d_attention_ = c.arena->Floats("grad.attention", {rows_, c.shape().q_width()});
-    if (c.arena->Has("grad.delta")) {
-      d_delta_ = c.arena->Floats("grad.delta", {rows_, c.shape().hidden});
-    }
-  }
-  rope_forward_.rstd = rope_backward_.rstd =
-      c.Activation(layer, "mixer.qk_stats", {rows_, c.shape().heads + c.shape().kv_heads});
-  attention_forward_.lse = attention_backward_.lse = c.Activation(
-      layer, "mixer.lse", {c.plan.micro_batch, c.shape().heads, c.plan.sequence_length});
+  rope_forward_.rstd = rope_backward_.rstd = c.Floats(ids.qk_stats);
+  attention_forward_.lse = attention_backward_.lse = c.Floats(ids.lse);
   rope_forward_.q_weight = rope_backward_.q_weight = c.parameters->FindWeight(Slot::kQNorm, layer);
   rope_forward_.k_weight = rope_backward_.k_weight = c.parameters->FindWeight(Slot::kKNorm, layer);
   rope_backward_.d_q_weight = c.parameters->FindGradient(Slot::kQNorm, layer);
@@ -109,7 +83,7 @@ void AttentionMixer::BindAttention(const ModelContext& c) {
   rope_forward_.dims = rope_backward_.dims = {s.heads, s.kv_heads, s.head_dim};
   rope_forward_.rope = rope_backward_.rope = MakeRope(s);
   rope_forward_.positions = rope_backward_.positions =
-      c.arena->Typed("batch.positions", kernels::DType::kI32, {rows_});
+      c.arena->Typed(c.ids().batch.positions, kernels::DType::kI32);
   rope_forward_.qkv = rope_backward_.qkv = qkv_;
   rope_forward_.out = rotated_;
   rope_forward_.eps = s.norm_eps;
@@ -121,7 +95,7 @@ void AttentionMixer::BindAttention(const ModelContext& c) {
   attention_forward_.qkv = attention_backward_.qkv = rotated_;
   if (c.segments) {
     attention_forward_.segments = attention_backward_.segments =
-        c.arena->Typed("batch.segments", kernels::DType::kI32, {rows_});
+        c.arena->Typed(c.ids().batch.segments, kernels::DType::kI32);
   }
   attention_forward_.out = attention_backward_.out = attention_;
   attention_backward_.d_out = d_attention_;

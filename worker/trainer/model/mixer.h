@@ -28,6 +28,10 @@ class AttentionMixer : public SubBlock {
                         const Operand* next) override;
 
  private:
+  AttentionMixer(const ModelContext& context,
+                 int layer,
+                 const spec::AttentionBuffers& ids,
+                 const spec::GradientBuffers& gradients);
   absl::Status Normalise(const kernels::Exec& exec,
                          const Pass& pass,
                          const Stream& stream,

@@ -15,40 +15,58 @@ using kernels::DType;
 using kernels::TensorView;
 using spec::Slot;
 
+namespace {
+
+// The blocks that a layer's row names.
+std::unique_ptr<SubBlock> MakeMixer(const ModelContext& context, int layer) {
+  switch (context.shape().Row(layer).mixer) {
+    case spec::MixerKind::kAttention:
+      break;
+  }
+  return std::make_unique<AttentionMixer>(context, layer);
+}
+
+std::unique_ptr<SubBlock> MakeFfn(const ModelContext& context, int layer) {
+  switch (context.shape().Row(layer).ffn) {
+    case spec::FfnKind::kDense:
+      break;
+  }
+  return std::make_unique<DenseFfn>(context, layer);
+}
+
+}  // namespace
+
 Model::Model(const ModelContext& context, const ObjectiveDef& objective)
     : context_(context), objective_(objective), embedding_dropout_(ResidualDropout(context, 0)) {
   context_.segments = objective.segments;
-  const int64_t n = rows();
   const Arena& arena = *context_.arena;
-  batch_.tokens = arena.Typed("batch.tokens", DType::kI32, {n}).as<int32_t>();
-  batch_.targets = arena.Typed("batch.targets", DType::kI32, {n}).as<int32_t>();
-  batch_.position = arena.Typed("batch.positions", DType::kI32, {n}).as<int32_t>();
-  batch_.segment = arena.Typed("batch.segments", DType::kI32, {n}).as<int32_t>();
-  batch_.loss_weight = arena.Typed("batch.loss_weight", DType::kF32, {n}).as<float>();
-  if (context_.plan.training) {
-    d_stream_ = arena.Floats("grad.stream", {n, context_.shape().hidden});
-    d_normed_ = arena.Floats("grad.norm", {n, context_.shape().hidden});
-  }
+  const spec::TokenBuffers& ids = arena.ids().batch;
+  batch_.tokens = arena.Typed(ids.tokens, DType::kI32).as<int32_t>();
+  batch_.targets = arena.Typed(ids.targets, DType::kI32).as<int32_t>();
+  batch_.position = arena.Typed(ids.positions, DType::kI32).as<int32_t>();
+  batch_.segment = arena.Typed(ids.segments, DType::kI32).as<int32_t>();
+  batch_.loss_weight = arena.Typed(ids.loss_weight, DType::kF32).as<float>();
+  d_stream_ = arena.Floats(arena.ids().gradients.stream);
+  d_normed_ = arena.Floats(arena.ids().gradients.norm);
   BindEmbedding();
   for (int layer = 0; layer < context_.shape().layers; ++layer) {
-    layers_.push_back({std::make_unique<AttentionMixer>(context_, layer),
-                       std::make_unique<DenseFfn>(context_, layer)});
+    layers_.push_back({MakeMixer(context_, layer), MakeFfn(context_, layer)});
   }
   BindHead();
 }
 
 void Model::BindEmbedding() {
   const ParameterStore& p = *context_.parameters;
-  const int64_t n = rows();
+  const spec::TokenBuffers& ids = context_.ids().batch;
   embedding_forward_.tokens = embedding_backward_.tokens =
-      context_.arena->Typed("batch.tokens", DType::kI32, {n});
+      context_.arena->Typed(ids.tokens, DType::kI32);
   embedding_forward_.table = p.FindWeight(Slot::kTokenEmbedding, -1);
   embedding_forward_.position_table = p.FindWeight(Slot::kPositionEmbedding, -1);
   if (!embedding_forward_.position_table.empty()) {
     embedding_forward_.positions = embedding_backward_.positions =
-        context_.arena->Typed("batch.positions", DType::kI32, {n});
+        context_.arena->Typed(ids.positions, DType::kI32);
   }
-  embedding_forward_.out = context_.Activation(0, "mixer.input", {n, context_.shape().hidden});
+  embedding_forward_.out = context_.Floats(context_.Ids(0).attention.input);
   embedding_forward_.round_out = context_.numerics.activation;
   embedding_backward_.d_out = d_stream_;
   embedding_backward_.d_table = p.FindGradient(Slot::kTokenEmbedding, -1);
@@ -59,38 +77,35 @@ void Model::BindHead() {
   const ParameterStore& p = *context_.parameters;
   const spec::ModelShape& s = context_.shape();
   const Arena& arena = *context_.arena;
-  const int64_t n = rows();
-  const TensorView normed = arena.Floats("head.norm", {n, s.hidden});
-  final_norm_ = std::make_unique<NormLayer>(context_, Slot::kFinalNorm, -1,
-                                            arena.Floats("head.input", {n, s.hidden}),
-                                            arena.Floats("head.norm_stats", {2, n}));
+  const spec::HeadBuffers& ids = arena.ids().head;
+  const TensorView normed = arena.Floats(ids.norm);
+  final_norm_ = std::make_unique<NormLayer>(context_, Slot::kFinalNorm, -1, arena.Floats(ids.input),
+                                            arena.Floats(ids.norm_stats));
   const Slot slot = s.tied ? Slot::kTokenEmbedding : Slot::kLmHead;
   head_.hidden = normed;
   head_.weight = p.FindWeight(slot, -1);
-  head_.targets = arena.Typed("batch.targets", DType::kI32, {n});
-  head_.loss_weight = arena.Typed("batch.loss_weight", DType::kF32, {n});
+  head_.targets = arena.Typed(arena.ids().batch.targets, DType::kI32);
+  head_.loss_weight = arena.Typed(arena.ids().batch.loss_weight, DType::kF32);
   head_.vocab = s.vocab;
   head_.d_hidden = d_normed_;
   head_.d_weight = p.FindGradient(slot, -1);
   head_.round_logits = context_.numerics.head;
   head_.round_d_hidden = context_.numerics.dgrad;
-  head_x_ = Operand(normed);
-  const QuantState* quant = context_.quant;
-  const int k = quant == nullptr ? -1 : quant->Find(spec::FindParameter(p.table(), slot, -1));
-  if (k < 0) {
-    return;
-  }
+  const bool quantised = context_.quant->Quantises(spec::FindParameter(p.table(), slot, -1));
   OperandBuffers buffers;
   buffers.plain = normed;
-  buffers.rows = arena.Bytes("head.rows", n * s.hidden);
-  buffers.columns = arena.Bytes("head.columns", n * s.hidden);
-  head_x_ = Operand(buffers, *quant, k);
-  // One scale a tensor: precision.lm_head.
-  const ProductOperand x = head_x_.Rows();
-  const ProductOperand& w = quant->WeightRows(k);
-  head_quant_ = {x.values, head_x_.Columns().values,
-                 w.values, quant->WeightColumns(k).values,
-                 x.scale,  w.scale};
+  buffers.rows = arena.Bytes(ids.rows);
+  buffers.columns = arena.Bytes(ids.columns);
+  head_x_ = context_.quant->Bind(Role::kX, spec::FindParameter(p.table(), slot, -1), buffers);
+  if (quantised) {
+    // One scale a tensor: precision.lm_head.
+    const OperandForm& x = head_x_.In(spec::LayerFormat::kOwn);
+    const Operand weight = context_.WOperand(slot, -1);
+    const OperandForm& w = weight.In(spec::LayerFormat::kOwn);
+    head_quant_ = {x.Rows(normed).values,       x.Columns(normed).values,
+                   w.Rows(head_.weight).values, w.Columns(head_.weight).values,
+                   x.Rows(normed).scale,        w.Rows(head_.weight).scale};
+  }
 }
 
 absl::Status Model::ZeroGradients(const kernels::Exec& exec) const {
@@ -210,7 +225,7 @@ absl::Status Model::ForwardBackward(
   if (!pass.accumulate) {
     HEARTH_RETURN_IF_ERROR(ZeroGradients(exec));
   }
-  if (context_.quant != nullptr && pass.format.own()) {
+  if (pass.format.own()) {
     HEARTH_RETURN_IF_ERROR(context_.quant->BeginMicroBatch(exec));
   }
   HEARTH_RETURN_IF_ERROR(Forward(exec, pass));
@@ -224,7 +239,7 @@ absl::Status Model::ForwardLoss(const kernels::Exec& exec,
                                 const Pass& pass,
                                 double* loss,
                                 double* weight) {
-  if (context_.quant != nullptr && pass.format.own()) {
+  if (pass.format.own()) {
     HEARTH_RETURN_IF_ERROR(context_.quant->BeginMicroBatch(exec));
   }
   HEARTH_RETURN_IF_ERROR(Forward(exec, pass));

@@ -2,8 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "kernels/layernorm/layernorm.h"
-#include "kernels/rmsnorm/rmsnorm.h"
+#include "kernels/norm/norm.h"
 #include "worker/trainer/model/sub_block.h"
 
 namespace hearth::trainer {

@@ -1,11 +1,9 @@
 #include "worker/trainer/model/parameter_store.h"
 
 #include <algorithm>
-#include <string>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/spec/training_plan.h"
+#include "common/spec/plan/training_plan.h"
 #include "kernels/core/rng.h"
 #include "kernels/cuda/device.h"
 #include "kernels/round/round.h"
@@ -90,27 +88,23 @@ ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
     : table_(table), numerics_(numerics), shards_(shards.shards) {
   const std::vector<int64_t> offsets = spec::TensorOffsets(table, shards_);
   const int64_t own = offsets.back() / shards_;
-  flat_weights_ = arena.Floats("parameters", {offsets.back()});
+  const spec::StoreBuffers& ids = arena.ids().store;
+  flat_weights_ = arena.Floats(ids.parameters);
   weights_ = Cut(flat_weights_, table, offsets);
-  const bool masters = arena.Has("masters");
-  const TensorView flat_masters = masters ? arena.Floats("masters", {own}) : flat_weights_;
+  const bool masters = ids.masters.exists();
+  const TensorView flat_masters = masters ? arena.Floats(ids.masters) : flat_weights_;
   if (!sharded()) {
     masters_ = Cut(flat_masters, table, offsets);
   }
-  std::vector<TensorView> flat_states;
   if (optimizer != nullptr) {
-    flat_gradients_ = arena.Floats("gradients", {offsets.back()});
+    flat_gradients_ = arena.Floats(ids.gradients);
     gradients_ = Cut(flat_gradients_, table, offsets);
-    for (const spec::StateSpec& state : optimizer->state_specs(table.front())) {
-      flat_states.push_back(arena.Floats(absl::StrCat("optimizer.", state.name), {own}));
-    }
   }
-  state_count_ = static_cast<int>(flat_states.size());
   // One bucket of everything makes of one shard the tensors themselves.
   const std::vector<spec::GradientBucket> all = {{0, offsets.back(), 0}};
-  for (const spec::ShardPiece& place :
-       spec::ShardPieces(table, offsets, sharded() ? shards.buckets : all,
-                         sharded() ? shards.rank : 0, shards_)) {
+  const std::vector<spec::ShardPiece> places = spec::ShardPieces(
+      table, offsets, sharded() ? shards.buckets : all, sharded() ? shards.rank : 0, shards_);
+  for (const spec::ShardPiece& place : places) {
     StorePiece& piece = pieces_.emplace_back();
     piece.place = place;
     piece.master = Slice(flat_masters, masters ? place.local_offset : place.offset, place.elements);
@@ -118,8 +112,20 @@ ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
     if (optimizer != nullptr) {
       piece.gradient = Slice(flat_gradients_, place.offset, place.elements);
     }
-    for (const TensorView& flat : flat_states) {
-      piece.states.push_back(Slice(flat, place.local_offset, place.elements));
+  }
+  if (optimizer != nullptr) {
+    CutStates(arena, spec::PlaceStates(*optimizer, table, places, own));
+  }
+}
+
+void ParameterStore::CutStates(const Arena& arena, const std::vector<spec::StateBuffer>& buffers) {
+  for (size_t k = 0; k < buffers.size(); ++k) {
+    const spec::StateBuffer& buffer = buffers[k];
+    const TensorView flat = arena.Floats(arena.ids().store.states[k]);
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+      pieces_[i].states.push_back(buffer.offsets[i] < 0
+                                      ? TensorView()
+                                      : Slice(flat, buffer.offsets[i], pieces_[i].place.elements));
     }
   }
 }

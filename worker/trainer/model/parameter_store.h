@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/spec/gradient_buckets.h"
-#include "common/spec/optimizer_state.h"
-#include "common/spec/parameter_table.h"
+#include "common/spec/model/parameter_table.h"
+#include "common/spec/optimizer/optimizer_state.h"
+#include "common/spec/plan/gradient_buckets.h"
 #include "kernels/core/exec.h"
 #include "kernels/core/tensor.h"
 #include "worker/trainer/model/arena.h"
@@ -22,8 +22,8 @@ struct StoreShards {
   std::vector<spec::GradientBucket> buckets;  // of more than one shard
 };
 
-// What this rank updates of one tensor, flat. `states` by the optimizer's row; without an optimizer
-// they and the gradient are empty.
+// What this rank updates of one tensor, flat. `states` in the order of the optimizer's row, empty
+// where the tensor has none; without an optimizer there are none, and the gradient is empty.
 struct StorePiece {
   spec::ShardPiece place;
   kernels::TensorView master;
@@ -53,7 +53,6 @@ class ParameterStore {
   // The weight itself where the recipe keeps no separate master. Of one shard alone.
   const kernels::TensorView& master(int i) const;
   const kernels::TensorView& gradient(int i) const { return gradients_[static_cast<size_t>(i)]; }
-  int state_count() const { return state_count_; }
   bool sharded() const { return shards_ > 1; }
   // What this rank updates, in the order of the table; of one shard every tensor whole.
   const std::vector<StorePiece>& pieces() const { return pieces_; }
@@ -84,10 +83,11 @@ class ParameterStore {
                     float* values) const;
 
  private:
+  void CutStates(const Arena& arena, const std::vector<spec::StateBuffer>& buffers);
+
   const std::vector<spec::Parameter>& table_;
   Numerics numerics_;
   int shards_ = 1;
-  int state_count_ = 0;
   std::vector<kernels::TensorView> weights_;
   std::vector<kernels::TensorView> masters_;  // of one shard
   std::vector<kernels::TensorView> gradients_;

@@ -4,14 +4,14 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "common/spec/precision.h"
+#include "common/spec/recipe/precision.h"
 #include "kernels/core/exec.h"
 #include "kernels/step_gate/step_gate.h"
 
 namespace hearth::trainer {
 
 // What happens between the parts of a pass. Moments are StepTimeline's
-// (common/spec/training_plan.h).
+// (common/spec/plan/training_plan.h).
 class PassHook {
  public:
   virtual ~PassHook() = default;
@@ -32,8 +32,8 @@ struct Pass {
   bool accumulate = true;
   // What linear layers run in.
   spec::StepFormat format = {};
-  // Count underflow and saturation of what is quantised (QuantState::Count). Never in a launch that
-  // is recorded.
+  // Count underflow and saturation of what is quantised (QuantState::Counted). Never in a launch
+  // that is recorded.
   bool count = false;
   // Record largest magnitudes for delayed scaling: training alone.
   bool record = false;

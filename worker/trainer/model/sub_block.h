@@ -4,24 +4,22 @@
 //   = (input, delta')
 //
 // The addition is fused with the norm that follows it, so the stream travels as the pair. Buffers
-// are planned in common/spec/training_plan.cc and bound by name in the constructors; no call
+// are planned in common/spec/plan/blocks and bound by their handles in the constructors; no call
 // allocates.
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/spec/training_plan.h"
+#include "common/spec/plan/training_plan.h"
 #include "kernels/core/exec.h"
 #include "kernels/core/tensor.h"
 #include "worker/trainer/model/arena.h"
-#include "worker/trainer/model/operand.h"
 #include "worker/trainer/model/parameter_store.h"
 #include "worker/trainer/model/pass.h"
-#include "worker/trainer/model/quant_state.h"
+#include "worker/trainer/precision/operand.h"
+#include "worker/trainer/precision/quant_state.h"
 #include "worker/trainer/recipe/numerics.h"
 
 namespace hearth::trainer {
@@ -32,8 +30,8 @@ struct ModelContext {
   Numerics numerics;
   const Arena* arena = nullptr;
   const ParameterStore* parameters = nullptr;
-  const QuantState* quant = nullptr;
-  bool segments = false;  // samples hold several segments that must not see one another
+  const QuantState* quant = nullptr;  // never null; empty where nothing is quantised
+  bool segments = false;              // samples hold several segments that must not see one another
 
   int64_t rows() const { return plan.micro_batch * plan.sequence_length; }
   const spec::ModelShape& shape() const { return plan.shape; }
@@ -44,19 +42,19 @@ struct ModelContext {
                    const kernels::TensorView& plain,
                    void* columns) const;
   Operand DyOperand(spec::Slot slot, int layer, const kernels::TensorView& plain) const;
-  // Bytes of "quant.forms" from an offset of its layout on.
+  // Its weight.
+  Operand WOperand(spec::Slot slot, int layer) const;
+  // Bytes of QuantBuffers::forms from an offset of its layout on.
   uint8_t* Forms(int64_t offset) const;
-  // A tensor of LayerActivations, wherever the recomputation level puts it; empty when the model
-  // does not have it.
-  kernels::TensorView Activation(int layer,
-                                 std::string_view name,
-                                 std::initializer_list<int64_t> shape) const;
-  // The same of quantised values, which have no shape of floats.
-  void* ActivationBytes(int layer, std::string_view name) const;
+  // Handles of a layer's buffers, and buffers by their handles.
+  const spec::LayerBuffers& Ids(int layer) const {
+    return arena->ids().layers[static_cast<size_t>(layer)];
+  }
+  const spec::StepBuffers& ids() const { return arena->ids(); }
+  kernels::TensorView Floats(spec::BufferId id) const { return arena->Floats(id); }
 
  private:
-  // Its buffer's name; empty when the model does not have it.
-  std::string ActivationBuffer(int layer, std::string_view name) const;
+  Operand Bind(Role role, spec::Slot slot, int layer, OperandBuffers buffers) const;
 };
 
 // The recomputation levels of a sub-block. `x`: the operand of its first linear layer.
@@ -83,9 +81,6 @@ struct Stream {
   kernels::TensorView sum;
   kernels::TensorView delta;
 };
-
-// The gradient of the residual stream, [N, C]; empty without training.
-kernels::TensorView StreamGradient(const ModelContext& context);
 
 class SubBlock {
  public:

@@ -1,22 +1,32 @@
 #include "worker/trainer/optim/optimizer.h"
 
-#include "worker/trainer/optim/adamw.h"
+#include <string_view>
+
+#include "common/base/status_macros.h"
 
 namespace hearth::trainer {
 namespace {
 
-constexpr OptimizerDef kOptimizers[] = {{spec::OptimizerKind::kAdamW, &MakeAdamW}};
+struct Maker {
+  std::string_view name;
+  std::unique_ptr<Optimizer> (*make)(const OptimizerContext& context);
+};
+
+#define HEARTH_MAKER(type, name, ...) {name, &Make##type},
+constexpr Maker kMakers[] = {HEARTH_OPTIMIZERS(HEARTH_MAKER)};
+#undef HEARTH_MAKER
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(spec::OptimizerKind kind,
-                                                         const OptimizerContext& context) {
-  for (const OptimizerDef& row : kOptimizers) {
-    if (row.kind == kind) {
-      return row.make(context);
+std::unique_ptr<Optimizer> MakeOptimizer(const spec::OptimizerRow& row,
+                                         const OptimizerContext& context) {
+  for (const Maker& maker : kMakers) {
+    if (maker.name == row.name) {
+      return maker.make(context);
     }
   }
-  return absl::UnimplementedError("this engine has no implementation of the optimizer");
+  HEARTH_CHECK(false, "both tables are made of the same rows");
+  return nullptr;
 }
 
 }  // namespace hearth::trainer

@@ -1,25 +1,25 @@
-// Optimizers of the engine, keyed by the rows of common/spec/optimizer_state.h.
+// What an optimizer of the engine is: a folder with the name of its row in
+// common/spec/optimizer/optimizer_state.h, which defines Make<Type>() and nothing that others see.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "common/spec/optimizer_state.h"
+#include "absl/types/span.h"
+#include "common/spec/optimizer/optimizer_state.h"
 #include "hearth/v1/job.pb.h"
 #include "kernels/core/exec.h"
 #include "kernels/step_gate/step_gate.h"
 #include "worker/trainer/model/parameter_store.h"
-#include "worker/trainer/model/quant_state.h"
+#include "worker/trainer/precision/quant_state.h"
 #include "worker/trainer/recipe/numerics.h"
 
 namespace hearth::trainer {
 
 // All beside the tensors.
 struct UpdateArgs {
-  const kernels::StepInputs* inputs = nullptr;  // learning rate, bias corrections, step
+  const kernels::StepInputs* inputs = nullptr;  // learning rate, step, and what Scalars() gave
   const float* grad_scale = nullptr;            // multiplies every gradient: the clip
   const int32_t* skip = nullptr;  // non-zero: nothing is written at all (the guard's verdict)
 };
@@ -32,6 +32,12 @@ class Optimizer {
   // rank's pieces alone; records the largest magnitude of those that are quantised.
   virtual absl::Status Step(const kernels::Exec& exec, const UpdateArgs& args) = 0;
   virtual size_t WorkspaceBytes() const = 0;
+  // Numbers of its own that update `step` (1-based) needs, into StepInputs::optimizer, which is
+  // zeros before.
+  virtual void Scalars(int64_t step, absl::Span<double> scalars) const {
+    static_cast<void>(step);
+    static_cast<void>(scalars);
+  }
 };
 
 struct OptimizerContext {
@@ -41,13 +47,13 @@ struct OptimizerContext {
   Numerics numerics;
 };
 
-struct OptimizerDef {
-  spec::OptimizerKind kind;
-  std::unique_ptr<Optimizer> (*make)(const OptimizerContext& context);
-};
+#define HEARTH_DECLARE_OPTIMIZER(type, ...) \
+  std::unique_ptr<Optimizer> Make##type(const OptimizerContext& context);
+HEARTH_OPTIMIZERS(HEARTH_DECLARE_OPTIMIZER)
+#undef HEARTH_DECLARE_OPTIMIZER
 
-// kUnimplemented: a row of the spec without an implementation on this device.
-absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(spec::OptimizerKind kind,
-                                                         const OptimizerContext& context);
+// The optimizer of a row of spec::Optimizers().
+std::unique_ptr<Optimizer> MakeOptimizer(const spec::OptimizerRow& row,
+                                         const OptimizerContext& context);
 
 }  // namespace hearth::trainer

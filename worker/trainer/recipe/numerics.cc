@@ -14,10 +14,10 @@ absl::StatusOr<kernels::DType> Rounding(spec::DType format,
                                         kernels::DType storage,
                                         const spec::Recipe& recipe,
                                         std::string_view what) {
-  if (format == spec::DType::kFp32) {
+  if (format == spec::DType::kF32) {
     return storage;
   }
-  if (format == spec::DType::kBf16) {
+  if (format == spec::DType::kBF16) {
     return kernels::DType::kBF16;
   }
   const std::string_view name = spec::DTypeName(format);
@@ -28,7 +28,7 @@ absl::StatusOr<kernels::DType> Rounding(spec::DType format,
 }
 
 // Plain operands are read as their producers wrote them, so each must have the format of its
-// producer; operands with scales are made by model/operand.h.
+// producer; operands with scales are made by precision/operand.h.
 absl::Status CheckOperand(const spec::Operand& operand,
                           kernels::DType produced,
                           kernels::DType storage,
@@ -49,22 +49,11 @@ absl::Status CheckOperand(const spec::Operand& operand,
 
 }  // namespace
 
-kernels::DType StorageType(spec::DType format) {
-  switch (format) {
-    case spec::DType::kFp32:
-      return kernels::DType::kF32;
-    case spec::DType::kBf16:
-      return kernels::DType::kBF16;
-    case spec::DType::kFp8E4M3:
-      return kernels::DType::kE4M3;
-    case spec::DType::kFp8E5M2:
-      return kernels::DType::kE5M2;
-    case spec::DType::kFp4E2M1:
-      return kernels::DType::kE2M1;
-    case spec::DType::kE8M0:
-      return kernels::DType::kE8M0;
+std::string_view BlockUnits(const spec::Operand& operand) {
+  if (operand.scaling != spec::Scaling::kBlock) {
+    return "fp8";
   }
-  return kernels::DType::kF32;
+  return operand.dtype == spec::DType::kE2M1 ? "nvfp4" : "mxfp8";
 }
 
 absl::StatusOr<Numerics> MakeNumerics(const spec::Recipe& recipe,

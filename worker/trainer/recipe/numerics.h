@@ -1,16 +1,18 @@
 // A recipe row in the terms of the kernels: the format of each kind of value.
 #pragma once
 
+#include <string_view>
+
 #include "absl/status/statusor.h"
-#include "common/spec/recipe.h"
-#include "kernels/core/dtype.h"
+#include "common/spec/recipe/recipe.h"
+#include "kernels/core/formats.h"
 
 namespace hearth::trainer {
 
 // On the CPU storage is wide (fp32, or fp64 for gradient checks) and a narrower format is emulated
 // by rounding every value that real storage would round; a format equal to the storage means no
 // rounding. On a GPU these are the formats of the buffers themselves. Quantised operands are no
-// part of this: they are made by the producers of operands (model/operand.h).
+// part of this: they are made by the producers of operands (precision/operand.h).
 struct Numerics {
   kernels::DType storage = kernels::DType::kF32;  // CPU: of every floating buffer
   kernels::DType weight = kernels::DType::kF32;   // working weights
@@ -22,8 +24,9 @@ struct Numerics {
   kernels::DType head = kernels::DType::kF32;      // logits and their gradient
 };
 
-// The element type of a buffer that holds `format` as it is.
-kernels::DType StorageType(spec::DType format);
+// The block-scaled units of GPUs that multiply such operands: "fp8" (with scales of 1: they are
+// merely faster there), "mxfp8" or "nvfp4", as kernels::BlockGemmChoice names them.
+std::string_view BlockUnits(const spec::Operand& operand);
 
 // `gradient` is the resolved gradients.dtype. kUnimplemented: an unscaled operand that is not as
 // its producer writes it; the text names the recipe and the operand.

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "gtest/gtest.h"
-#include "worker/trainer/step/test_run.h"
+#include "tests/support/trainer/test_run.h"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 namespace {

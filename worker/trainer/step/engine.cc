@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
-#include "common/spec/gpus.h"
-#include "common/spec/plan_report.h"
+#include "common/spec/plan/gpus.h"
+#include "common/spec/plan/plan_report.h"
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/probe.h"
 #include "kernels/grad_norm/grad_norm.h"
@@ -51,19 +51,18 @@ absl::Status Engine::CheckDevice() const {
                                                    ", this process runs on ",
                                                    on_gpu() ? "a GPU" : "the CPU"));
   }
-  const spec::Recipe* const fallback = precision().fallback;
-  if (on_gpu() && (precision().per_tensor || fallback != nullptr)) {
-    const kernels::GpuProperties& gpu = options_.cuda->gpu();
-    if (gpu.major * 10 + gpu.minor < 89) {
-      const std::string what = fallback == nullptr
-                                   ? absl::StrCat("recipe: ", options_.spec.precision().recipe())
-                                   : absl::StrCat("fallback: ", std::string(fallback->name));
-      return absl::UnimplementedError(absl::StrCat("precision.", what, " needs FP8 units, which ",
-                                                   gpu.name, " (compute capability ", gpu.major,
-                                                   ".", gpu.minor, ") lacks; set it to bf16"));
-    }
+  const spec::Recipe* const fp8 = precision().NeedsFp8Units();
+  if (!on_gpu() || fp8 == nullptr) {
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  const kernels::GpuProperties& gpu = options_.cuda->gpu();
+  if (gpu.major * 10 + gpu.minor >= 89) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(absl::StrCat(
+      "precision.", fp8 == precision().fallback ? "fallback: " : "recipe: ", std::string(fp8->name),
+      " needs FP8 units, which ", gpu.name, " (compute capability ", gpu.major, ".", gpu.minor,
+      ") lacks; set it to bf16"));
 }
 
 absl::Status Engine::CheckFits(const spec::MemoryPlan& plan) const {
@@ -110,12 +109,12 @@ absl::Status Engine::Prepare() {
     HEARTH_ASSIGN_OR_RETURN(exec_.stream, kernels::NewStream(*options_.cuda));
     HEARTH_RETURN_IF_ERROR(ChooseProducts());
   }
-  HEARTH_ASSIGN_OR_RETURN(spec::MemoryPlan sizing, spec::PlanTraining(job_plan_->options));
+  HEARTH_ASSIGN_OR_RETURN(spec::TrainingPlan sizing, spec::PlanTraining(job_plan_->options));
   HEARTH_RETURN_IF_ERROR(CheckFits(sizing));
   HEARTH_RETURN_IF_ERROR(Bind(Arena::WithoutMemory(std::move(sizing), exec_.device, DType::kF32)));
   job_plan_->options.op_workspace_bytes =
       static_cast<int64_t>(std::max<size_t>(WorkspaceBytes(), 64));
-  HEARTH_ASSIGN_OR_RETURN(spec::MemoryPlan plan, spec::PlanTraining(job_plan_->options));
+  HEARTH_ASSIGN_OR_RETURN(spec::TrainingPlan plan, spec::PlanTraining(job_plan_->options));
   HEARTH_RETURN_IF_ERROR(CheckFits(plan));
   absl::StatusOr<std::unique_ptr<Arena>> arena =
       on_gpu() ? Arena::AllocateOnGpu(std::move(plan), exec_)
@@ -129,9 +128,8 @@ absl::Status Engine::ChooseProducts() {
   if (!precision().quantised()) {
     return absl::OkStatus();
   }
-  const bool block = precision().block;
-  const bool fp4 = recipe().fprop.a.dtype == spec::DType::kFp4E2M1;
-  const std::string format = !block ? "fp8" : fp4 ? "nvfp4" : "mxfp8";
+  const std::string format(BlockUnits(recipe().fprop.a));
+  const bool needs_units = recipe().on_cuda == spec::Execution::kEmulated;
   const std::string& refused = options_.no_native_blocks;
   for (const kernels::BlockGemmChoice& choice : kernels::ChooseBlockGemms(exec_, refused.empty())) {
     if (choice.format != format) {
@@ -139,12 +137,12 @@ absl::Status Engine::ChooseProducts() {
     }
     native_blocks_ = choice.native;
     // Plain FP8 has units of its own; the block-scaled ones are merely faster where they exist.
-    execution_note_ = block || choice.native ? absl::StrCat(format, ": ", choice.why) : "";
+    execution_note_ = needs_units || choice.native ? absl::StrCat(format, ": ", choice.why) : "";
   }
   if (!refused.empty()) {
     execution_note_ = absl::StrCat(format, ": not on block-scaled units: ", refused);
   }
-  if (block && !native_blocks_ && !options_.spec.precision().emulate()) {
+  if (needs_units && !native_blocks_ && !options_.spec.precision().emulate()) {
     return absl::UnimplementedError(
         absl::StrCat("precision.recipe: this GPU does not run ", options_.spec.precision().recipe(),
                      " natively (", execution_note_, ") and precision.emulate is false"));
@@ -155,7 +153,7 @@ absl::Status Engine::ChooseProducts() {
 spec::Execution Engine::execution() const {
   return on_gpu() && native_blocks_
              ? spec::Execution::kNative
-             : spec::RecipeExecution(recipe().kind, options_.spec.resources().device());
+             : spec::RecipeExecution(recipe(), options_.spec.resources().device());
 }
 
 absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
@@ -179,24 +177,22 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
   context.numerics = numerics_;
   context.arena = arena_.get();
   context.parameters = parameters_.get();
-  context.quant = quant_->empty() ? nullptr : quant_.get();
+  context.quant = quant_.get();
   model_ = std::make_unique<Model>(context, *objective);
   if (options_.training) {
     const OptimizerContext optimizer = {&options_.spec.optimizer(), parameters_.get(),
                                         context.quant, numerics_};
-    HEARTH_ASSIGN_OR_RETURN(optimizer_,
-                            MakeOptimizer(job_plan_->options.optimizer->kind, optimizer));
+    optimizer_ = MakeOptimizer(optimizer_row(), optimizer);
   }
-  step_inputs_ =
-      static_cast<kernels::StepInputs*>(arena_->Bytes("step.inputs", sizeof(kernels::StepInputs)));
+  const spec::StepBuffers& ids = arena_->ids();
+  step_inputs_ = arena_->As<kernels::StepInputs>(ids.step_inputs);
   quant_->BindStep(seed_, step_inputs_);
-  step_state_ =
-      static_cast<kernels::StepState*>(arena_->Bytes("step.state", sizeof(kernels::StepState)));
+  step_state_ = arena_->As<kernels::StepState>(ids.step_state);
   if (options_.training) {
     BindStaging();
   }
-  const int64_t scratch = arena_->BytesOf("op.workspace");
-  exec_.workspace = {arena_->Bytes("op.workspace", scratch), static_cast<size_t>(scratch)};
+  exec_.workspace = {arena_->Bytes(ids.workspace),
+                     static_cast<size_t>(arena_->BytesOf(ids.workspace))};
   return absl::OkStatus();
 }
 
@@ -221,14 +217,7 @@ size_t Engine::WorkspaceBytes() const {
 }
 
 kernels::TensorView Engine::comm_staging() const {
-  if (!arena_->Has("comm.staging")) {
-    return {};
-  }
-  int64_t largest = 0;
-  for (const spec::GradientBucket& bucket : buckets_) {
-    largest = std::max(largest, bucket.elements());
-  }
-  return arena_->Floats("comm.staging", {largest});
+  return arena_->Floats(arena_->ids().reduction);
 }
 
 void Engine::BindStaging() {
@@ -239,17 +228,15 @@ void Engine::BindStaging() {
       staged = {model_->batch(), step_inputs_, step_state_};
       continue;
     }
-    const auto bytes = [&](const char* name, int64_t size) {
-      return arena_->Bytes(absl::StrCat("staging.", name, ".", slot), size);
-    };
-    auto* words = static_cast<int32_t*>(bytes("batch", 20 * n));
+    const spec::StagingBuffers& ids = arena_->ids().staging[static_cast<size_t>(slot)];
+    auto* words = reinterpret_cast<int32_t*>(arena_->Bytes(ids.batch));
     staged.batch.tokens = words;
     staged.batch.targets = words + n;
     staged.batch.position = words + 2 * n;
     staged.batch.segment = words + 3 * n;
     staged.batch.loss_weight = reinterpret_cast<float*>(words + 4 * n);
-    staged.inputs = static_cast<kernels::StepInputs*>(bytes("inputs", sizeof(kernels::StepInputs)));
-    staged.state = static_cast<kernels::StepState*>(bytes("state", sizeof(kernels::StepState)));
+    staged.inputs = arena_->As<kernels::StepInputs>(ids.inputs);
+    staged.state = arena_->As<kernels::StepState>(ids.state);
   }
 }
 

@@ -9,9 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/spec/gradient_buckets.h"
-#include "common/spec/job_plan.h"
-#include "common/spec/recipe.h"
+#include "common/spec/plan/gradient_buckets.h"
+#include "common/spec/plan/job_plan.h"
+#include "common/spec/recipe/recipe.h"
 #include "hearth/v1/job.pb.h"
 #include "kernels/core/exec.h"
 #include "kernels/cuda/context.h"
@@ -19,8 +19,8 @@
 #include "worker/trainer/model/arena.h"
 #include "worker/trainer/model/model.h"
 #include "worker/trainer/model/parameter_store.h"
-#include "worker/trainer/model/quant_state.h"
 #include "worker/trainer/optim/optimizer.h"
+#include "worker/trainer/precision/quant_state.h"
 #include "worker/trainer/recipe/numerics.h"
 
 namespace hearth::trainer {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
-#include "common/spec/training_plan.h"
+#include "common/spec/plan/training_plan.h"
 #include "kernels/round/round.h"
 #include "kernels/step_gate/step_gate.h"
 
@@ -185,7 +185,7 @@ absl::Status GradientExchange::ReduceStepSums() {
       beside_, TensorView(static_cast<void*>(&state.loss_sum), DType::kF64, {2})));
   HEARTH_RETURN_IF_ERROR(
       comm_.AllReduceMax(beside_, TensorView(static_cast<void*>(state.control), DType::kI32, {4})));
-  if (engine_.precision().delayed && !engine_.quant().empty()) {
+  if (engine_.quant().ScalesAreOfEarlierSteps()) {
     HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(beside_, engine_.quant().ActivationAmax()));
   }
   return comm_.GroupEnd();
@@ -251,9 +251,8 @@ int64_t GradientExchange::bytes_per_step() const {
   const DType sent = !staging_.empty() ? staging_.dtype
                      : round_to_bf16_  ? DType::kBF16
                                        : gradients_.dtype;
-  const auto reduced = static_cast<int64_t>(kernels::DTypeBytes(sent, elements));
-  const auto gathered =
-      sharded_ ? static_cast<int64_t>(kernels::DTypeBytes(weights_.dtype, elements)) : reduced;
+  const auto reduced = kernels::DTypeBytes(sent, elements);
+  const auto gathered = sharded_ ? kernels::DTypeBytes(weights_.dtype, elements) : reduced;
   return (reduced + gathered) / comm_.world_size() * (comm_.world_size() - 1);
 }
 

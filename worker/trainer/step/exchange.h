@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/spec/gradient_buckets.h"
+#include "common/spec/plan/gradient_buckets.h"
 #include "kernels/cuda/device.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/model/pass.h"

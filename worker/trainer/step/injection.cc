@@ -2,7 +2,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
-#include "common/spec/training_plan.h"
+#include "common/spec/plan/training_plan.h"
 #include "kernels/cuda/device.h"
 
 namespace hearth::trainer {

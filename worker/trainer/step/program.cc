@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/types/span.h"
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
 #include "kernels/core/rng.h"
@@ -250,6 +251,7 @@ absl::Status StepProgram::Prepare() {
   kernels::StepInputs* inputs = engine_.StagedInputs(0);
   *inputs = kernels::StepInputs{};
   inputs->step = 1;
+  engine_.optimizer().Scalars(inputs->step, absl::MakeSpan(inputs->optimizer));
   inputs->tokens = 1 / d_loss_;
   HEARTH_RETURN_IF_ERROR(
       kernels::Copy(exec, engine_.step_inputs(), inputs, sizeof(kernels::StepInputs)));

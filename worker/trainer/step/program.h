@@ -20,7 +20,7 @@ void StageRandomBatch(const Engine& engine);
 struct MicroBatchKind {
   bool operator==(const MicroBatchKind&) const = default;
 
-  bool first = true;  // of this rank's in the step: sums and gradients start anew
+  bool first = true;  // of this rank's in the step: sums and gradients start again
   bool last = true;   // of this rank's in the step: ranks sum gradients and losses
   spec::StepFormat format = {};
 };

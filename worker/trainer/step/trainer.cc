@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -80,7 +79,7 @@ absl::Status Trainer::StartPrecision(bool restored) {
   if (restored) {
     return quant.QuantizeWeights(engine_.exec(), nullptr, nullptr);
   }
-  plain_step_ = quant.precision().delayed ? step_ + 1 : 0;
+  plain_step_ = quant.ScalesAreOfEarlierSteps() ? step_ + 1 : 0;
   return quant.StartWeights(engine_.exec());
 }
 
@@ -110,16 +109,13 @@ bool Trainer::Counts(int64_t step) const {
 
 kernels::StepInputs Trainer::MakeInputs(int64_t step, const StepLimits& limits) const {
   const StepSettings settings = ladder_.At(step);
-  const v1::OptimizerSpec& optimizer = spec_.optimizer();
-  const auto exponent = static_cast<double>(step);
   kernels::StepInputs inputs;
   inputs.loss_limit = limits.loss;
   inputs.grad_norm_limit = limits.grad_norm;
   inputs.tokens = static_cast<double>(batch_.global_tokens());
-  inputs.max_norm = optimizer.grad_clip() * settings.clip;
+  inputs.max_norm = spec_.optimizer().grad_clip() * settings.clip;
   inputs.learning_rate = spec::LearningRate(schedule_, step) * settings.learning_rate;
-  inputs.bias_correction1 = 1.0 - std::pow(optimizer.beta1(), exponent);
-  inputs.bias_correction2 = 1.0 - std::pow(optimizer.beta2(), exponent);
+  engine_.optimizer().Scalars(step, absl::MakeSpan(inputs.optimizer));
   inputs.step = step;
   return inputs;
 }
@@ -154,12 +150,12 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
   inputs.control[0] = flight.asked.save ? 1 : 0;
   inputs.control[1] = flight.asked.pause ? 1 : 0;
   inputs.control[2] = flight.asked.stop ? 1 : 0;
-  flight.result.learning_rate = inputs.learning_rate;
+  flight.result.report.set_learning_rate(inputs.learning_rate);
   HEARTH_RETURN_IF_ERROR(AccumulateGradients(step, inputs));
   if (!fault::Check("trainer.illegal_access").ok()) {
     HEARTH_RETURN_IF_ERROR(kernels::ProvokeIllegalAccess(engine_.exec()));
   }
-  flight.result.data_wait_seconds = prefetcher_.TakeWaitSeconds();
+  flight.result.report.set_data_wait_seconds(prefetcher_.TakeWaitSeconds());
 
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.after_allreduce"));
 
@@ -197,14 +193,15 @@ absl::StatusOr<StepResult> Trainer::Collect() {
   StepResult result = flight.result;
   result.facts = {state.loss, state.grad_norm, state.nonfinite};
   result.verdict = static_cast<Verdict>(state.verdict);
-  result.weight_quantizations = state.weight_quantizations;
+  result.report.set_weight_quantizations(state.weight_quantizations);
   result.control = {state.control[0] != 0, state.control[1] != 0, state.control[2] != 0};
   if (comm_.world_size() > 1) {
-    result.comm_seconds = static_cast<double>(state.reduced_ns - state.backward_ns) * 1e-9;
-    result.comm_bytes = program_.comm_bytes();
+    result.report.set_comm_seconds(static_cast<double>(state.reduced_ns - state.backward_ns) *
+                                   1e-9);
+    result.report.set_comm_bytes(program_.comm_bytes());
   }
-  result.seconds = StepSeconds(flight, state);
-  watch_.Took(absl::Seconds(result.seconds));
+  result.report.set_step_seconds(StepSeconds(flight, state));
+  watch_.Took(absl::Seconds(result.report.step_seconds()));
   --in_flight_;
   if (result.verdict == Verdict::kGood) {
     step_ = result.step;
@@ -215,8 +212,9 @@ absl::StatusOr<StepResult> Trainer::Collect() {
                                     flight.limits, result.decisions);
     HEARTH_RETURN_IF_ERROR(Rewind());
   }
-  result.tokens = tokens();
-  result.data_pass = train_.PassesBegun(step_ * batch_.global_sequences());
+  result.report.set_tokens(tokens());
+  result.report.set_data_pass(
+      static_cast<int32_t>(train_.PassesBegun(step_ * batch_.global_sequences())));
   return result;
 }
 
@@ -262,7 +260,7 @@ double Trainer::StepSeconds(const Flight& flight, const kernels::StepState& stat
   // The host's clock would see when it looked, not when the GPU was done.
   const uint64_t begin = flight.follows ? ended_before : state.started_ns;
   const double seconds = static_cast<double>(state.ended_ns - begin) * 1e-9;
-  return flight.follows ? seconds : seconds + flight.result.data_wait_seconds;
+  return flight.follows ? seconds : seconds + flight.result.report.data_wait_seconds();
 }
 
 absl::StatusOr<StepResult> Trainer::Step(const ControlRequests& asked) {

@@ -9,9 +9,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/spec/batch.h"
-#include "common/spec/schedule.h"
+#include "common/spec/plan/batch.h"
+#include "common/spec/schedule/schedule.h"
 #include "common/time/clock.h"
+#include "hearth/v1/job.pb.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/data/loader.h"
 #include "worker/trainer/data/prefetcher.h"
@@ -40,18 +41,15 @@ struct StepResult {
   // another recipe, unless the last decision is to stop.
   std::vector<Decision> decisions;
   bool stops = false;
-  int rung = 0;  // of the ladder: the recipe it ran in
-  double learning_rate = 0;
-  int64_t tokens = 0;  // consumed by the job up to this step
-  int64_t data_pass = 0;
-  ControlRequests control;            // what any rank asked for
-  spec::StepFormat format;            // what linear layers ran in
-  bool counted = false;               // QuantState::Counted is about this step
-  uint64_t weight_quantizations = 0;  // tensors quantised since the trainer's start
-  double seconds = 0;  // since the step before, or since its own start where something lay between
-  double data_wait_seconds = 0;
-  double comm_seconds = 0;  // after the last backward pass, until the ranks' sums are there
-  int64_t comm_bytes = 0;   // sent by this rank
+  int rung = 0;             // of the ladder: the recipe it ran in
+  ControlRequests control;  // what any rank asked for
+  spec::StepFormat format;  // what linear layers ran in
+  bool counted = false;     // QuantState::Counted is about this step
+  // What the trainer measured, in the form in which it leaves the rank: learning_rate, tokens,
+  // data_pass, weight_quantizations, step_seconds (since the step before, or since its own start
+  // where something lay between), data_wait_seconds, comm_seconds (after the last backward pass,
+  // until the ranks' sums are there), comm_bytes. Whoever sends it adds the rest.
+  v1::StepReport report;
 };
 
 // All ranks construct it alike and call the same functions in the same order. Not thread-safe.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "worker/trainer/step/test_run.h"
+#include "tests/support/trainer/test_run.h"
 
 namespace hearth::trainer {
 namespace {
@@ -23,7 +23,7 @@ struct Curve {
 std::vector<float> DelayedScales(const Engine& engine) {
   std::vector<float> scales;
   for (const QuantStateTensor& tensor : engine.quant().Tensors()) {
-    if (engine.precision().delayed && std::string(tensor.name) == "quant.scale") {
+    if (engine.quant().ScalesAreOfEarlierSteps() && std::string(tensor.name) == "quant.scale") {
       const auto* values = static_cast<const float*>(tensor.data);
       scales.assign(values, values + tensor.bytes / static_cast<int64_t>(sizeof(float)));
     }
@@ -177,7 +177,7 @@ TEST_P(Fp8Test, Step_LearnsLikeBf16_AndQuantisesWeightsOnceAStep) {
     EXPECT_EQ(result->format.own(), i >= fp8.precision().warmup_steps());
     quantised_steps += rank->trainer->Format(result->step + 1).own() ? 1 : 0;
     loss = result->facts.loss;
-    counted = result->weight_quantizations;
+    counted = result->report.weight_quantizations();
   }
   EXPECT_LT(want.back(), 0.7 * want.front()) << "the job learns nothing";
   EXPECT_NEAR(loss, want.back(), 0.05 * want.back());
@@ -264,7 +264,7 @@ TEST_P(Fp8Test, Step_TailAndHighPrecisionLayers_QuantiseWhatIsLeft) {
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     EXPECT_EQ(result->format.own(), step > spec.precision().warmup_steps() && step <= 6) << step;
     want += rank->trainer->Format(step + 1).own() ? static_cast<uint64_t>(tensors) : 0;
-    EXPECT_EQ(result->weight_quantizations, want) << step;
+    EXPECT_EQ(result->report.weight_quantizations(), want) << step;
     const absl::StatusOr<double> validation = rank->trainer->Evaluate();
     ASSERT_TRUE(validation.ok()) << validation.status().ToString();
     EXPECT_TRUE(std::isfinite(*validation));
@@ -286,9 +286,9 @@ TEST(Trainer, Step_LearningRate_FollowsTheSchedule) {
   for (int step = 1; step <= 12; ++step) {
     const absl::StatusOr<StepResult> result = rank->trainer->Step({});
     ASSERT_TRUE(result.ok());
-    EXPECT_DOUBLE_EQ(result->learning_rate, 3e-4 * step / 20);
+    EXPECT_DOUBLE_EQ(result->report.learning_rate(), 3e-4 * step / 20);
     EXPECT_EQ(result->step, step);
-    EXPECT_EQ(result->tokens, step * 128);
+    EXPECT_EQ(result->report.tokens(), step * 128);
   }
 }
 

@@ -1,0 +1,257 @@
+#include "common/spec/fields/conditions.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
+#include "common/spec/fields/rows.h"
+#include "common/spec/model/presets.h"
+#include "common/spec/names.h"
+#include "common/spec/recipe/recipe.h"
+#include "common/spec/text.h"
+
+namespace hearth::spec {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+Truth FromBool(bool value) {
+  return value ? Truth::kYes : Truth::kNo;
+}
+
+const Recipe* RecipeOfJob(const v1::JobSpec& job_spec) {
+  return FindRecipe(ValueText(job_spec, "precision.recipe").value_or(""));
+}
+
+Truth Quantised(const v1::JobSpec& job_spec) {
+  const Recipe* recipe = RecipeOfJob(job_spec);
+  return recipe == nullptr ? Truth::kUnknown : FromBool(recipe->quantised());
+}
+
+Truth CanFallBack(const v1::JobSpec& job_spec) {
+  const auto& fallback = job_spec.precision().fallback();
+  return FromBool(!fallback.empty() && !(fallback.size() == 1 && fallback[0] == "none"));
+}
+
+// Whether the shape of the model follows from the spec alone, without a folder that only workers
+// see.
+Truth ShapeKnown(const v1::JobSpec& job_spec) {
+  const v1::ModelSpec& model = job_spec.model();
+  const bool unknown_preset = model.has_preset() && FindPreset(model.preset()) == nullptr;
+  const bool whole =
+      model.has_layers() && model.has_hidden() && model.has_heads() && model.has_ffn_hidden();
+  return FromBool(!unknown_preset && (whole || !model.has_from()));
+}
+
+std::string RecipeText(const v1::JobSpec& job_spec) {
+  return Text("precision.recipe is ", ValueText(job_spec, "precision.recipe").value_or("not set"));
+}
+
+struct Predicate {
+  std::string_view name;
+  Truth (*holds)(const v1::JobSpec& job_spec);
+  std::string_view needs;                             // completes "it acts only "
+  std::string (*found)(const v1::JobSpec& job_spec);  // what is there instead
+};
+
+const Predicate kPredicates[] = {
+    {"quantised", Quantised, "with a quantised recipe", RecipeText},
+    {"can_fall_back", CanFallBack, "with precision.fallback",
+     [](const v1::JobSpec&) { return std::string("no other recipe to fall back to is named"); }},
+    {"shape_known", ShapeKnown, "with the shape of the model in the spec",
+     [](const v1::JobSpec&) { return std::string("it is in the folder of model.from"); }},
+};
+
+enum class Op { kPredicate, kIs, kIsNot, kMore, kSet };
+
+struct Term {
+  Op op = Op::kPredicate;
+  std::string subject;               // a path, or a predicate's name
+  std::vector<std::string> operand;  // values, or the number
+};
+
+Term ParseTerm(std::string_view text) {
+  const std::vector<std::string> words =
+      absl::StrSplit(absl::string_view(text.data(), text.size()), ' ');
+  if (words.size() == 1) {
+    return {Op::kPredicate, words[0], {}};
+  }
+  HEARTH_CHECK(words.size() == 3, Text("a row's condition has the term \"", text, '"').c_str());
+  if (words[1] == "is") {
+    return {Op::kSet, words[0], {}};
+  }
+  const Op op = words[1] == ">" ? Op::kMore : (words[1] == "!=" ? Op::kIsNot : Op::kIs);
+  return {op, words[0], absl::StrSplit(words[2], '|')};
+}
+
+const Predicate& FindPredicate(const std::string& name) {
+  for (const Predicate& row : kPredicates) {
+    if (row.name == name) {
+      return row;
+    }
+  }
+  HEARTH_CHECK(
+      false,
+      Text("a row's condition names the predicate ", name, ", which does not exist").c_str());
+  return kPredicates[0];
+}
+
+bool IsSet(const v1::JobSpec& job_spec, const std::string& path) {
+  const Place place = FindPlace(job_spec, path);
+  HEARTH_CHECK(place.field != nullptr,
+               Text("a row's condition names ", path, ", which is no field").c_str());
+  if (place.message == nullptr) {
+    return false;
+  }
+  const auto& reflection = *place.message->GetReflection();
+  return place.field->is_repeated() ? reflection.FieldSize(*place.message, place.field) > 0
+                                    : reflection.HasField(*place.message, place.field);
+}
+
+Truth EvaluateTerm(const Term& term, const v1::JobSpec& job_spec) {
+  if (term.op == Op::kPredicate) {
+    return FindPredicate(term.subject).holds(job_spec);
+  }
+  if (term.op == Op::kSet) {
+    return FromBool(IsSet(job_spec, term.subject));
+  }
+  const std::optional<std::string> value = ValueText(job_spec, term.subject);
+  if (!value.has_value()) {
+    return Truth::kUnknown;
+  }
+  if (term.op == Op::kMore) {
+    double number = 0.0;
+    double bound = 0.0;
+    const bool numbers =
+        absl::SimpleAtod(*value, &number) && absl::SimpleAtod(term.operand[0], &bound);
+    return FromBool(numbers && number > bound);
+  }
+  const bool listed =
+      std::find(term.operand.begin(), term.operand.end(), *value) != term.operand.end();
+  return FromBool(listed == (term.op == Op::kIs));
+}
+
+std::string NeedsText(const Term& term) {
+  switch (term.op) {
+    case Op::kPredicate:
+      return std::string(FindPredicate(term.subject).needs);
+    case Op::kSet:
+      return "with " + term.subject;
+    case Op::kMore:
+      return Text("with ", term.subject, " > ", term.operand[0]);
+    case Op::kIsNot:
+      return Text("with ", term.subject, " other than ", absl::StrJoin(term.operand, " and "));
+    case Op::kIs:
+      return Text("with ", term.subject, ' ', absl::StrJoin(term.operand, " or "));
+  }
+  return "";
+}
+
+std::string FoundText(const Term& term, const v1::JobSpec& job_spec) {
+  if (term.op == Op::kPredicate) {
+    return FindPredicate(term.subject).found(job_spec);
+  }
+  if (term.op == Op::kSet) {
+    return term.subject + " is not given";
+  }
+  return Text(term.subject, " is ", ValueText(job_spec, term.subject).value_or("not set"));
+}
+
+struct Terms {
+  bool any = false;  // one suffices; else all must hold
+  std::vector<Term> terms;
+};
+
+Terms Parse(std::string_view condition) {
+  const absl::string_view text(condition.data(), condition.size());
+  Terms out;
+  out.any = text.find(" or ") != absl::string_view::npos;
+  for (absl::string_view term : absl::StrSplit(text, out.any ? " or " : " and ")) {
+    out.terms.push_back(ParseTerm({term.data(), term.size()}));
+  }
+  return out;
+}
+
+}  // namespace
+
+Place FindPlace(const v1::JobSpec& job_spec, std::string_view path) {
+  Place place{&job_spec, nullptr};
+  const google::protobuf::Descriptor* type = v1::JobSpec::descriptor();
+  const std::vector<std::string> names =
+      absl::StrSplit(absl::string_view(path.data(), path.size()), '.');
+  for (size_t i = 0; i < names.size(); ++i) {
+    place.field = type->FindFieldByName(names[i]);
+    if (place.field == nullptr || i + 1 == names.size()) {
+      return place;
+    }
+    if (!HasRows(*place.field)) {
+      return {nullptr, nullptr};
+    }
+    type = place.field->message_type();
+    const bool there = place.message != nullptr &&
+                       place.message->GetReflection()->HasField(*place.message, place.field);
+    place.message =
+        there ? &place.message->GetReflection()->GetMessage(*place.message, place.field) : nullptr;
+  }
+  return place;
+}
+
+std::optional<std::string> ValueText(const v1::JobSpec& job_spec, std::string_view path) {
+  const Place place = FindPlace(job_spec, path);
+  HEARTH_CHECK(place.field != nullptr,
+               Text("a row's condition names ", path, ", which is no field").c_str());
+  if (place.message == nullptr ||
+      !place.message->GetReflection()->HasField(*place.message, place.field)) {
+    const std::string& text = RowOf(*place.field).default_value();
+    return text.empty() ? std::nullopt : std::optional<std::string>(text);
+  }
+  const Message& message = *place.message;
+  const auto& reflection = *message.GetReflection();
+  switch (place.field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return Text(reflection.GetInt32(message, place.field));
+    case FieldDescriptor::CPPTYPE_INT64:
+      return Text(reflection.GetInt64(message, place.field));
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return Text(reflection.GetDouble(message, place.field));
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return reflection.GetBool(message, place.field) ? "true" : "false";
+    default:
+      return reflection.GetString(message, place.field);
+  }
+}
+
+Truth Evaluate(std::string_view condition, const v1::JobSpec& job_spec) {
+  const Terms parsed = Parse(condition);
+  const Truth decisive = parsed.any ? Truth::kYes : Truth::kNo;
+  bool unknown = false;
+  for (const Term& term : parsed.terms) {
+    const Truth truth = EvaluateTerm(term, job_spec);
+    if (truth == decisive) {
+      return decisive;
+    }
+    unknown |= truth == Truth::kUnknown;
+  }
+  return unknown ? Truth::kUnknown : FromBool(!parsed.any);
+}
+
+std::string WhyNot(std::string_view condition, const v1::JobSpec& job_spec) {
+  const Terms parsed = Parse(condition);
+  std::vector<std::string> needs;
+  std::vector<std::string> found;
+  for (const Term& term : parsed.terms) {
+    if (EvaluateTerm(term, job_spec) == Truth::kNo) {
+      needs.push_back(NeedsText(term));
+      found.push_back(FoundText(term, job_spec));
+    }
+  }
+  return Text("it acts only ", absl::StrJoin(needs, parsed.any ? " or " : " and "), "; here ",
+              absl::StrJoin(found, " and "));
+}
+
+}  // namespace hearth::spec

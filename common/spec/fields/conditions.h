@@ -1,0 +1,35 @@
+// Conditions of field rows (FieldRow.default_when and applies_when; the grammar stands in
+// hearth/v1/options.proto). Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "google/protobuf/message.h"
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::spec {
+
+enum class Truth { kNo, kYes, kUnknown };
+
+// kUnknown where a path is not set and has no default, or a predicate cannot tell. A term that
+// cannot be read ends the program.
+Truth Evaluate(std::string_view condition, const v1::JobSpec& job_spec);
+
+// Why a condition is kNo, for an error: "it acts only with schedule.name wsd; here schedule.name is
+// cosine".
+std::string WhyNot(std::string_view condition, const v1::JobSpec& job_spec);
+
+// Where a path of single messages ends.
+struct Place {
+  const google::protobuf::Message* message = nullptr;  // null: a message on the way is not set
+  const google::protobuf::FieldDescriptor* field = nullptr;  // null: there is no such field
+};
+Place FindPlace(const v1::JobSpec& job_spec, std::string_view path);
+
+// The value of a path as text, or of its row's default if it is not set; nullopt: neither. A path
+// that names no field ends the program.
+std::optional<std::string> ValueText(const v1::JobSpec& job_spec, std::string_view path);
+
+}  // namespace hearth::spec

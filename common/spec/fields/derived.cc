@@ -1,0 +1,131 @@
+#include "common/spec/fields/derived.h"
+
+#include <algorithm>
+#include <string>
+
+#include "common/spec/fields/conditions.h"
+#include "common/spec/fields/rows.h"
+#include "common/spec/recipe/precision.h"
+#include "common/spec/recipe/recipe.h"
+
+namespace hearth::spec {
+namespace {
+
+void FillModelShape(v1::JobSpec& job_spec) {
+  v1::ModelSpec& model = *job_spec.mutable_model();
+  if (!model.has_kv_heads() && model.has_heads()) {
+    model.set_kv_heads(model.heads());
+  }
+  if (!model.has_head_dim() && model.has_hidden() && model.heads() > 0 &&
+      model.hidden() % model.heads() == 0) {
+    model.set_head_dim(model.hidden() / model.heads());
+  }
+  const int32_t sequence_length = job_spec.data().sequence_length();
+  if (!model.has_max_position() && model.position() == "learned" && sequence_length > 0) {
+    model.set_max_position(sequence_length);
+  }
+}
+
+void FillMinWorkers(v1::JobSpec& job_spec) {
+  v1::ResourceSpec& resources = *job_spec.mutable_resources();
+  if (!resources.has_min_workers()) {
+    resources.set_min_workers(resources.workers());
+  }
+}
+
+void FillGlobalBatch(v1::JobSpec& job_spec) {
+  v1::BatchSpec& batch = *job_spec.mutable_batch();
+  // With an automatic micro-batch the workers find out what fits, and the global batch follows from
+  // it.
+  if (!batch.has_global_batch_tokens() && batch.micro_batch_size() > 0) {
+    batch.set_global_batch_tokens(int64_t{batch.micro_batch_size()} *
+                                  job_spec.data().sequence_length() *
+                                  job_spec.resources().workers());
+  }
+}
+
+void FillFallback(v1::JobSpec& job_spec) {
+  v1::PrecisionSpec& precision = *job_spec.mutable_precision();
+  const Recipe* recipe = FindRecipe(precision.recipe());
+  if (recipe == nullptr || !precision.fallback().empty()) {
+    return;
+  }
+  for (std::string_view name : recipe->fallback) {
+    const Recipe* fallback = FindRecipe(name);
+    if (fallback != nullptr && CanFollow(*recipe, *fallback)) {
+      precision.add_fallback(std::string(name));
+    }
+  }
+}
+
+void FillHighPrecisionLayers(v1::JobSpec& job_spec) {
+  v1::PrecisionSpec& precision = *job_spec.mutable_precision();
+  const Recipe* recipe = FindRecipe(precision.recipe());
+  const int layers = job_spec.model().layers();
+  if (recipe == nullptr || layers < 1) {
+    return;
+  }
+  // A set that the job names is taken as it is. A small model keeps at most a quarter of its layers
+  // at each end, so that most of them are quantised.
+  const int most = precision.has_high_precision_layers() ? 0 : layers / 4;
+  v1::LayerSet& range = *precision.mutable_high_precision_layers();
+  if (!range.has_first()) {
+    range.set_first(std::min(recipe->high_precision_first, most));
+  }
+  if (!range.has_last()) {
+    range.set_last(std::min(recipe->high_precision_last, most));
+  }
+}
+
+void FillRemedyRecipes(v1::JobSpec& job_spec) {
+  for (v1::PrecisionRemedy& remedy : *job_spec.mutable_precision()->mutable_remedies()) {
+    if (remedy.has_high_precision_layers() && !remedy.has_layers_recipe()) {
+      remedy.set_layers_recipe("bf16");
+    }
+  }
+}
+
+void FillGradientFormats(v1::JobSpec& job_spec) {
+  v1::GradientSpec& gradients = *job_spec.mutable_gradients();
+  const Recipe* recipe = FindRecipe(job_spec.precision().recipe());
+  if (recipe == nullptr) {
+    return;
+  }
+  if (!gradients.has_dtype()) {
+    gradients.set_dtype(std::string(DTypeName(recipe->parameters.gradient)));
+  }
+  if (!gradients.has_reduce_dtype()) {
+    gradients.set_reduce_dtype(gradients.dtype());
+  }
+}
+
+void FillDecay(v1::JobSpec& job_spec) {
+  v1::ScheduleSpec& schedule = *job_spec.mutable_schedule();
+  const v1::TrainSpec& train = job_spec.train();
+  if (!schedule.has_decay_steps() && train.has_steps()) {
+    const int64_t rest = std::max<int64_t>(0, train.steps() - schedule.warmup_steps());
+    schedule.set_decay_steps(schedule.name() == "wsd" ? std::min(train.steps() / 5, rest) : rest);
+  }
+  if (!schedule.has_min_lr_ratio()) {
+    schedule.set_min_lr_ratio(schedule.name() == "cosine" ? 0.1 : 0.0);
+  }
+}
+
+}  // namespace
+
+void FillDerivedDefaults(v1::JobSpec& job_spec) {
+  const v1::FieldRow& model =
+      RowOf(*v1::JobSpec::descriptor()->FindFieldByNumber(v1::JobSpec::kModelFieldNumber));
+  if (Evaluate(model.default_when(), job_spec) == Truth::kYes) {
+    FillModelShape(job_spec);
+  }
+  FillMinWorkers(job_spec);
+  FillGlobalBatch(job_spec);
+  FillFallback(job_spec);
+  FillHighPrecisionLayers(job_spec);
+  FillRemedyRecipes(job_spec);
+  FillGradientFormats(job_spec);
+  FillDecay(job_spec);
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,240 @@
+// The rows that fields state, and what is made of them: defaults, ranges, conditions, idle keys,
+// resume rules.
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_join.h"
+#include "common/spec/fields/conditions.h"
+#include "common/spec/fields/idle.h"
+#include "common/spec/fields/resume.h"
+#include "common/spec/fields/rows.h"
+#include "common/spec/fields/tables.h"
+#include "common/spec/model/presets.h"
+#include "common/spec/recipe/recipe.h"
+#include "common/spec/resolve.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "gtest/gtest.h"
+#include "tests/support/common/valid_job.h"
+
+namespace hearth::spec {
+namespace {
+
+using ::google::protobuf::FieldDescriptor;
+using ::testing::HasSubstr;
+
+std::string Idle(const v1::JobSpec& job) {
+  std::vector<FieldViolation> violations;
+  CheckIdleKeys(job, violations);
+  return Print(violations);
+}
+
+// `change` makes a job in which `field` alone changes nothing; without the field nothing is wrong
+// with it.
+template <typename Change>
+void ExpectIdle(std::string_view field, std::string_view why, Change change) {
+  v1::JobSpec job = ValidJob();
+  change(job);
+  std::vector<FieldViolation> violations;
+  Resolve(job, violations);
+  ASSERT_EQ(Print(violations), "") << field;
+  job = ValidJob();
+  change(job);
+  CheckIdleKeys(job, violations);
+  ASSERT_EQ(violations.size(), 1u) << field << "\n" << Print(violations);
+  EXPECT_EQ(violations[0].field, field);
+  EXPECT_THAT(violations[0].description, HasSubstr(std::string(why)));
+}
+
+TEST(FieldRows, Rows_ReferToWhatExists) {
+  const v1::JobSpec job;
+  int rows = 0;
+  ForEachField([&](const std::string& path, const FieldDescriptor& field) {
+    const v1::FieldRow& row = RowOf(field);
+    rows += row.ByteSizeLong() > 0 ? 1 : 0;
+    if (!row.table().empty()) {
+      EXPECT_FALSE(TableNames(row.table()).empty()) << path;
+    }
+    // A term or a path that does not exist ends the program.
+    for (const std::string& condition : {row.default_when(), row.applies_when()}) {
+      if (!condition.empty()) {
+        Evaluate(condition, job);
+        WhyNot(condition, job);
+      }
+    }
+    EXPECT_TRUE(row.resume().empty() || row.fixed().empty()) << path;
+  });
+  EXPECT_GT(rows, 80);
+}
+
+TEST(FieldRows, Defaults_LieInTheirRanges) {
+  v1::JobSpec job = ValidJob();
+  job.mutable_model()->mutable_rope_scaling()->set_type("llama3");
+  job.mutable_precision()->set_recipe("fp8");
+  job.mutable_precision()->mutable_trial();
+  job.mutable_precision()->add_remedies()->set_clip(0.5);
+  job.mutable_resources()->set_device("cuda");
+  ApplyPreset(*job.mutable_model());
+  FillRowDefaults(job);
+  std::vector<FieldViolation> violations;
+  Checker check(violations);
+  CheckRows(job, "", check);
+  EXPECT_EQ(Print(violations), "");
+  EXPECT_DOUBLE_EQ(job.model().rope_scaling().high_freq_factor(), 4.0);
+  EXPECT_EQ(job.model().rope_scaling().original_max_position(), 8192);
+  EXPECT_EQ(job.precision().trial().steps(), 1000);
+  EXPECT_EQ(job.precision().remedies(0).steps(), 100);
+  EXPECT_EQ(job.parallel().bucket_mib(), 25);
+  EXPECT_DOUBLE_EQ(job.optimizer().eps(), 1e-8);
+}
+
+TEST(FieldRows, Ranges_SayWhatIsAllowed) {
+  v1::JobSpec job;
+  job.mutable_batch()->set_micro_batch_size(-1);
+  job.mutable_precision()->set_stats_every(1);
+  job.mutable_optimizer()->set_beta1(1.0);
+  job.mutable_train()->set_steps(int64_t{1} << 41);
+  job.mutable_resources()->mutable_time_limit()->set_nanos(-1);
+  (*job.mutable_optimizer()->mutable_groups())["head"].set_lr_scale(-2);
+  std::vector<FieldViolation> violations;
+  Checker check(violations);
+  CheckRows(job, "", check);
+  const std::string text = Print(violations);
+  EXPECT_THAT(text,
+              HasSubstr("batch.micro_batch_size: -1 is out of range; must be auto or 1..65536\n"));
+  EXPECT_THAT(text, HasSubstr("precision.stats_every: 1 is out of range; must be 0 or >= 2\n"));
+  EXPECT_THAT(text, HasSubstr("optimizer.beta1: 1 is out of range; must be >= 0 and < 1\n"));
+  EXPECT_THAT(text,
+              HasSubstr("train.steps: 2199023255552 is out of range; must be 1..1099511627776\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("resources.time_limit: -1e-09 s is out of range; must be > 0 and <= 3153600000\n"));
+  EXPECT_THAT(text,
+              HasSubstr("optimizer.groups.head.lr_scale: -2 is out of range; must be >= 0\n"));
+}
+
+TEST(Conditions, Terms_AreEvaluatedWithDefaults) {
+  v1::JobSpec job;
+  EXPECT_EQ(Evaluate("schedule.name = wsd", job), Truth::kYes) << "its default";
+  EXPECT_EQ(Evaluate("schedule.name != wsd", job), Truth::kNo);
+  EXPECT_EQ(Evaluate("model.layers > 2", job), Truth::kUnknown);
+  EXPECT_EQ(Evaluate("data.validation is set", job), Truth::kNo);
+  job.mutable_schedule()->set_name("cosine");
+  job.mutable_train()->set_spike_grad_sigma(0.5);
+  EXPECT_EQ(Evaluate("schedule.name = wsd|cosine", job), Truth::kYes);
+  EXPECT_EQ(Evaluate("train.spike_sigma > 0 or train.spike_grad_sigma > 0", job), Truth::kYes);
+  EXPECT_EQ(Evaluate("train.spike_sigma > 0 and train.spike_grad_sigma > 0", job), Truth::kNo);
+  EXPECT_EQ(Evaluate("schedule.name = wsd and model.layers > 2", job), Truth::kNo);
+  EXPECT_EQ(WhyNot("schedule.name = wsd", job),
+            "it acts only with schedule.name wsd; here schedule.name is cosine");
+  EXPECT_EQ(WhyNot("quantised", job),
+            "it acts only with a quantised recipe; here precision.recipe is bf16");
+}
+
+TEST(IdleKeys, KeysThatChangeNothing_AreRefusedAndSayWhy) {
+  ExpectIdle("optimizer.groups.head", "no parameter in the group head", [](v1::JobSpec& job) {
+    (*job.mutable_optimizer()->mutable_groups())["head"].set_lr_scale(2);
+  });
+  ExpectIdle("optimizer.groups.bias", "no parameter in the group bias", [](v1::JobSpec& job) {
+    (*job.mutable_optimizer()->mutable_groups())["bias"].set_weight_decay(0.1);
+  });
+  ExpectIdle("schedule.decay_shape", "only with schedule.name wsd; here schedule.name is cosine",
+             [](v1::JobSpec& job) {
+               job.mutable_schedule()->set_name("cosine");
+               job.mutable_schedule()->set_decay_shape("sqrt");
+             });
+  ExpectIdle("schedule.decay_steps", "other than constant", [](v1::JobSpec& job) {
+    job.mutable_schedule()->set_name("constant");
+    job.mutable_schedule()->set_decay_steps(10);
+  });
+  ExpectIdle("model.rope_theta", "only with model.position rope", [](v1::JobSpec& job) {
+    job.mutable_model()->set_position("learned");
+    job.mutable_model()->set_rope_theta(5e5);
+  });
+  ExpectIdle("train.spike_window", "train.spike_sigma > 0 or with train.spike_grad_sigma > 0",
+             [](v1::JobSpec& job) { job.mutable_train()->set_spike_window(16); });
+  ExpectIdle("parallel.bucket_mib", "resources.workers > 1; here resources.workers is 1",
+             [](v1::JobSpec& job) { job.mutable_parallel()->set_bucket_mib(50); });
+  ExpectIdle("precision.warmup_steps", "quantised recipe",
+             [](v1::JobSpec& job) { job.mutable_precision()->set_warmup_steps(5); });
+  ExpectIdle("precision.warmup_steps", "none is left to fp8", [](v1::JobSpec& job) {
+    job.mutable_precision()->set_recipe("fp8");
+    job.mutable_precision()->set_warmup_steps(1000);
+  });
+  ExpectIdle("precision.bf16_tail", "none is left to fp8", [](v1::JobSpec& job) {
+    job.mutable_precision()->set_recipe("fp8");
+    job.mutable_precision()->set_bf16_tail(1.0);
+  });
+  ExpectIdle("train.eval_every", "data.validation is not given",
+             [](v1::JobSpec& job) { job.mutable_train()->set_eval_every(10); });
+}
+
+TEST(IdleKeys, Bf16Tail_ActsOnQuantisedRecipesAlone) {
+  for (const Recipe& recipe : Recipes()) {
+    v1::JobSpec job = ValidJob();
+    job.mutable_precision()->set_recipe(std::string(recipe.name));
+    job.mutable_precision()->set_bf16_tail(0.1);
+    EXPECT_EQ(Idle(job).empty(), recipe.quantised()) << Idle(job);
+  }
+}
+
+TEST(IdleKeys, DefaultsAndPresets_AreNoKeysOfTheUser) {
+  v1::JobSpec job = ValidJob();
+  job.mutable_train()->set_spike_window(64);
+  job.mutable_parallel()->set_shard_optimizer("auto");
+  job.mutable_precision()->set_warmup_steps(0);
+  (*job.mutable_optimizer()->mutable_groups())["head"].set_lr_scale(1);
+  EXPECT_EQ(Idle(job), "");
+  // What asks for nothing gets it.
+  job.mutable_train()->set_eval_every(0);
+  job.mutable_parallel()->set_shard_optimizer("off");
+  job.mutable_precision()->set_narrow_activations(false);
+  EXPECT_EQ(Idle(job), "");
+  // Folders of rope models say how many positions they were made for, and a resolved spec keeps it.
+  v1::JobSpec folder = ValidJob();
+  folder.mutable_model()->clear_preset();
+  folder.mutable_model()->set_from("/models/llama");
+  folder.mutable_model()->set_position("rope");
+  folder.mutable_model()->set_max_position(2048);
+  EXPECT_EQ(Idle(folder), "");
+  // The preset has a rope_theta of its own.
+  job.mutable_model()->set_preset("llama-3.2-1b");
+  job.mutable_model()->set_position("learned");
+  EXPECT_EQ(Idle(job), "");
+}
+
+TEST(IdleKeys, ResolvedSpecs_CanBeSubmittedAgain) {
+  for (const Preset& preset : Presets()) {
+    for (const Recipe& recipe : Recipes()) {
+      for (const std::string_view schedule : TableNames("schedule")) {
+        v1::JobSpec job = ValidJob();
+        job.mutable_model()->set_preset(std::string(preset.name));
+        job.mutable_precision()->set_recipe(std::string(recipe.name));
+        job.mutable_schedule()->set_name(std::string(schedule));
+        job.mutable_resources()->set_device(preset.model.layers() % 2 == 0 ? "cpu" : "cuda");
+        ASSERT_EQ(Idle(job), "") << preset.name << ' ' << recipe.name << ' ' << schedule;
+        std::vector<FieldViolation> ignored;
+        Resolve(job, ignored);
+        EXPECT_EQ(Idle(job), "") << preset.name << ' ' << recipe.name << ' ' << schedule;
+      }
+    }
+  }
+}
+
+TEST(ResumeRules, TheNearestRow_Counts) {
+  EXPECT_TRUE(FindResumeRule("train.steps").allowed);
+  EXPECT_TRUE(FindResumeRule("checkpoint").allowed);
+  EXPECT_TRUE(FindResumeRule("checkpoint.keep_last").allowed);
+  EXPECT_TRUE(FindResumeRule("labels.team").allowed);
+  EXPECT_TRUE(FindResumeRule("data.validation").allowed);
+  EXPECT_FALSE(FindResumeRule("data.train").allowed);
+  EXPECT_FALSE(FindResumeRule("data").allowed);
+  EXPECT_THAT(std::string(FindResumeRule("train.seed").why), HasSubstr("order of the data"));
+  EXPECT_FALSE(FindResumeRule("train.stepz").known);
+  EXPECT_FALSE(FindResumeRule("optimizer.groups.head.lr_scale").allowed);
+  EXPECT_TRUE(FindResumeRule("optimizer.groups.head.lr_scale").known);
+}
+
+}  // namespace
+}  // namespace hearth::spec

@@ -1,0 +1,145 @@
+#include "common/spec/fields/idle.h"
+
+#include <algorithm>
+#include <string>
+
+#include "common/spec/checker.h"
+#include "common/spec/fields/conditions.h"
+#include "common/spec/fields/rows.h"
+#include "common/spec/model/model.h"
+#include "common/spec/model/parameter_table.h"
+#include "common/spec/recipe/precision.h"
+#include "common/spec/recipe/recipe.h"
+#include "common/spec/text.h"
+#include "google/protobuf/util/message_differencer.h"
+
+namespace hearth::spec {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+v1::JobSpec Resolved(v1::JobSpec job_spec) {
+  std::vector<FieldViolation> ignored;  // found by whoever resolves the spec itself
+  Resolve(job_spec, ignored);
+  return job_spec;
+}
+
+// The message at `path`'s end, to be changed. The path leads somewhere.
+Message* MutablePlace(v1::JobSpec& job_spec, const std::string& path) {
+  Message* message = &job_spec;
+  for (size_t at = 0, dot = path.find('.'); dot != std::string::npos;
+       at = dot + 1, dot = path.find('.', at)) {
+    const FieldDescriptor* field =
+        message->GetDescriptor()->FindFieldByName(path.substr(at, dot - at));
+    message = message->GetReflection()->MutableMessage(message, field);
+  }
+  return message;
+}
+
+// Whether the job would have the same value without the key: by default, or from its preset.
+bool IsDefault(const v1::JobSpec& given, const v1::JobSpec& resolved, const std::string& path) {
+  v1::JobSpec without = given;
+  Message* message = MutablePlace(without, path);
+  const FieldDescriptor* field = FindPlace(given, path).field;
+  message->GetReflection()->ClearField(message, field);
+  without = Resolved(std::move(without));
+  const Place a = FindPlace(resolved, path);
+  const Place b = FindPlace(without, path);
+  if (a.message == nullptr || b.message == nullptr) {
+    return a.message == b.message;
+  }
+  google::protobuf::util::MessageDifferencer differencer;
+  return differencer.CompareWithFields(*a.message, *b.message, {field}, {field});
+}
+
+void CheckRow(const v1::JobSpec& given,
+              const v1::JobSpec& resolved,
+              const std::string& path,
+              const FieldDescriptor& field,
+              Checker& check) {
+  const std::string& condition = RowOf(field).applies_when();
+  const std::string& neutral = RowOf(field).neutral();
+  const Place place = FindPlace(given, path);
+  if (condition.empty() || place.message == nullptr || field.is_repeated() ||
+      !place.message->GetReflection()->HasField(*place.message, &field) ||
+      Evaluate(condition, resolved) != Truth::kNo ||
+      (!neutral.empty() && ValueText(given, path) == neutral) || IsDefault(given, resolved, path)) {
+    return;
+  }
+  check.Add(path, Text("changes nothing: ", WhyNot(condition, resolved)));
+}
+
+// Optimizer groups in which this model has no parameter.
+void CheckGroups(const v1::JobSpec& resolved, Checker& check) {
+  v1::ModelSpec model = resolved.model();
+  if (!model.has_vocab()) {
+    model.set_vocab(kVocabMultiple);  // no group depends on how many tokens there are
+  }
+  const absl::StatusOr<ModelShape> shape =
+      ResolveModelShape(model, resolved.data().sequence_length());
+  if (resolved.optimizer().groups().empty() || !shape.ok()) {
+    return;
+  }
+  const std::vector<Parameter> table = BuildParameterTable(*shape);
+  for (const auto& [name, group] : resolved.optimizer().groups()) {
+    const auto& names = ParameterGroupNames();
+    const auto it = std::find(names.begin(), names.end(), name);
+    const bool acts = group.has_weight_decay() || (group.has_lr_scale() && group.lr_scale() != 1.0);
+    const bool used = std::any_of(table.begin(), table.end(), [&](const Parameter& parameter) {
+      return static_cast<std::ptrdiff_t>(parameter.group) == it - names.begin();
+    });
+    if (it != names.end() && acts && !used) {
+      check.Add("optimizer.groups." + name,
+                Text("changes nothing: this model has no parameter in the group ", name));
+    }
+  }
+}
+
+// A quantised recipe in whose formats no step would run.
+void CheckSteps(const v1::JobSpec& resolved, Checker& check) {
+  const v1::PrecisionSpec& precision = resolved.precision();
+  const Recipe* recipe = FindRecipe(precision.recipe());
+  const int64_t steps = resolved.train().steps();
+  if (recipe == nullptr || !recipe->quantised() || steps < 1 || precision.warmup_steps() < 0) {
+    return;
+  }
+  if (precision.warmup_steps() >= steps) {
+    check.Add("precision.warmup_steps",
+              Text(precision.warmup_steps(), " of ", steps, " steps run in BF16: none is left to ",
+                   recipe->name, "; lower it, or set precision.recipe: bf16"));
+    return;
+  }
+  const PrecisionPlan plan = ResolvePrecision(resolved, *recipe, 1);
+  if (precision.bf16_tail() > 0.0 && plan.tail_step <= plan.warmup_steps + 1) {
+    check.Add("precision.bf16_tail",
+              Text("with ", precision.bf16_tail(), " every step runs in BF16: none is left to ",
+                   recipe->name, "; lower it, or set precision.recipe: bf16"));
+  }
+}
+
+}  // namespace
+
+void ClearIdlePrecision(v1::JobSpec& given) {
+  const v1::JobSpec resolved = Resolved(given);
+  v1::PrecisionSpec& precision = *given.mutable_precision();
+  const auto* type = v1::PrecisionSpec::descriptor();
+  for (int i = 0; i < type->field_count(); ++i) {
+    const std::string& condition = RowOf(*type->field(i)).applies_when();
+    if (!condition.empty() && Evaluate(condition, resolved) == Truth::kNo) {
+      precision.GetReflection()->ClearField(&precision, type->field(i));
+    }
+  }
+}
+
+void CheckIdleKeys(const v1::JobSpec& given, std::vector<FieldViolation>& violations) {
+  Checker check(violations);
+  const v1::JobSpec resolved = Resolved(given);
+  ForEachField([&](const std::string& path, const FieldDescriptor& field) {
+    CheckRow(given, resolved, path, field, check);
+  });
+  CheckGroups(resolved, check);
+  CheckSteps(resolved, check);
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,21 @@
+// Keys that change nothing in a job.
+#pragma once
+
+#include <vector>
+
+#include "common/spec/resolve.h"
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::spec {
+
+// Appends a violation for each field that `given` sets and that changes nothing in this job: its
+// row's applies_when does not hold (FieldRow), no parameter is in its optimizer group, or it leaves
+// no step to the recipe. A value equal to the default is never a violation, so a resolved spec can
+// be submitted again. `given` is a job file's spec, resolved or not. For submitting alone: a job
+// that is stored or resumed keeps what it has.
+void CheckIdleKeys(const v1::JobSpec& given, std::vector<FieldViolation>& violations);
+
+// Clears the fields of `precision` that change nothing in this job. `given` is a job file's spec.
+void ClearIdlePrecision(v1::JobSpec& given);
+
+}  // namespace hearth::spec

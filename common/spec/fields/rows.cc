@@ -1,0 +1,270 @@
+#include "common/spec/fields/rows.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "common/spec/fields/conditions.h"
+#include "common/spec/fields/tables.h"
+#include "common/spec/text.h"
+
+namespace hearth::spec {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+constexpr char kDuration[] = "google.protobuf.Duration";
+
+bool IsInteger(const FieldDescriptor& field) {
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_INT32 ||
+         field.cpp_type() == FieldDescriptor::CPPTYPE_INT64;
+}
+
+// A bound as text. Integers up to 2^53 are exact in a double.
+std::string BoundText(const FieldDescriptor& field, double bound) {
+  return IsInteger(field) ? Text(static_cast<int64_t>(bound)) : Text(bound);
+}
+
+// "1..1024", ">= 0", "> 0 and < 1", "auto or 1..65536".
+std::string RangeText(const FieldDescriptor& field, const v1::FieldRow& row) {
+  const std::string zero = row.zero().empty() ? "" : row.zero() + " or ";
+  const std::string min = BoundText(field, row.min());
+  const std::string max = BoundText(field, row.max());
+  if (row.has_min() && row.has_max() && !row.above_min() && !row.below_max()) {
+    return Text(zero, min, "..", max);
+  }
+  std::string text = zero;
+  if (row.has_min()) {
+    text += Text(row.above_min() ? "> " : ">= ", min);
+  }
+  if (row.has_max()) {
+    text += Text(row.has_min() ? " and " : "", row.below_max() ? "< " : "<= ", max);
+  }
+  return text.empty() ? "finite" : text;
+}
+
+// NaN lies in no range.
+bool Within(const v1::FieldRow& row, double value) {
+  if (!row.zero().empty() && value == 0.0) {
+    return true;
+  }
+  const bool above = !row.has_min() || (row.above_min() ? value > row.min() : value >= row.min());
+  const bool below = !row.has_max() || (row.below_max() ? value < row.max() : value <= row.max());
+  return std::isfinite(value) && above && below;
+}
+
+double Seconds(const Message& duration) {
+  const auto& value = dynamic_cast<const google::protobuf::Duration&>(duration);
+  return static_cast<double>(value.seconds()) + 1e-9 * value.nanos();
+}
+
+// What CheckNumber compares, and how it is shown.
+struct Number {
+  double value = 0.0;
+  std::string text;
+};
+
+bool IsNumber(const FieldDescriptor& field) {
+  return IsInteger(field) || field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE ||
+         (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE &&
+          field.message_type()->full_name() == kDuration);
+}
+
+Number NumberOf(const Message& message, const FieldDescriptor& field) {
+  const auto& reflection = *message.GetReflection();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32: {
+      const int32_t value = reflection.GetInt32(message, &field);
+      return {static_cast<double>(value), Text(value)};
+    }
+    case FieldDescriptor::CPPTYPE_INT64: {
+      const int64_t value = reflection.GetInt64(message, &field);
+      return {static_cast<double>(value), Text(value)};
+    }
+    case FieldDescriptor::CPPTYPE_DOUBLE: {
+      const double value = reflection.GetDouble(message, &field);
+      return {value, Text(value)};
+    }
+    default: {
+      const double seconds = Seconds(reflection.GetMessage(message, &field));
+      return {seconds, Text(seconds, " s")};
+    }
+  }
+}
+
+// What the row allows as text; empty: anything.
+std::vector<std::string_view> NamesOf(const v1::FieldRow& row) {
+  return row.table().empty()
+             ? std::vector<std::string_view>(row.one_of().begin(), row.one_of().end())
+             : TableNames(row.table());
+}
+
+void CheckName(const std::string& path,
+               const v1::FieldRow& row,
+               const std::string& value,
+               Checker& check) {
+  const std::vector<std::string_view> names = NamesOf(row);
+  if (!names.empty()) {
+    check.Name(path, value, row.what().empty() ? "value" : row.what(), names);
+  }
+}
+
+void CheckSingle(const Message& message,
+                 const FieldDescriptor& field,
+                 const std::string& path,
+                 Checker& check) {
+  const v1::FieldRow& row = RowOf(field);
+  const auto& reflection = *message.GetReflection();
+  if (IsNumber(field)) {
+    const Number number = NumberOf(message, field);
+    if (!Within(row, number.value)) {
+      check.Add(path, Text(number.text, " is out of range; must be ", RangeText(field, row)));
+    }
+  } else if (HasRows(field)) {
+    CheckRows(reflection.GetMessage(message, &field), path + '.', check);
+  } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+    const std::string value = reflection.GetString(message, &field);
+    if (row.required() && value.empty()) {
+      check.Add(path, "required");
+    } else {
+      CheckName(path, row, value, check);
+    }
+  }
+}
+
+void CheckMap(const Message& message,
+              const FieldDescriptor& field,
+              const std::string& path,
+              Checker& check) {
+  const FieldDescriptor& value = *field.message_type()->map_value();
+  for (int i = 0; i < message.GetReflection()->FieldSize(message, &field); ++i) {
+    const Message& entry = message.GetReflection()->GetRepeatedMessage(message, &field, i);
+    const std::string key =
+        entry.GetReflection()->GetString(entry, field.message_type()->map_key());
+    const std::string entry_path = Text(path, '.', key);
+    CheckName(entry_path, RowOf(field), key, check);
+    if (value.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      CheckRows(entry.GetReflection()->GetMessage(entry, &value), entry_path + '.', check);
+    }
+  }
+}
+
+void CheckList(const Message& message,
+               const FieldDescriptor& field,
+               const std::string& path,
+               Checker& check) {
+  const int size = message.GetReflection()->FieldSize(message, &field);
+  if (RowOf(field).required() && size == 0) {
+    check.Add(path, "required: at least one");
+  }
+  if (field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+    return;
+  }
+  for (int i = 0; i < size; ++i) {
+    CheckRows(message.GetReflection()->GetRepeatedMessage(message, &field, i),
+              Text(path, '[', i, "]."), check);
+  }
+}
+
+void SetFromText(Message& message, const FieldDescriptor& field, const std::string& text) {
+  const auto& reflection = *message.GetReflection();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return reflection.SetInt32(&message, &field, std::atoi(text.c_str()));
+    case FieldDescriptor::CPPTYPE_INT64:
+      return reflection.SetInt64(&message, &field, std::atoll(text.c_str()));
+    case FieldDescriptor::CPPTYPE_DOUBLE: {
+      // Not strtod, which reads by the locale.
+      double value = 0.0;
+      (void)absl::SimpleAtod(text, &value);
+      return reflection.SetDouble(&message, &field, value);
+    }
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return reflection.SetBool(&message, &field, text == "true");
+    default:
+      return reflection.SetString(&message, &field, text);
+  }
+}
+
+// `job_spec` is what conditions are about; `message` is it or lies in it.
+void Fill(const v1::JobSpec& job_spec, Message& message) {
+  const Descriptor& type = *message.GetDescriptor();
+  const auto& reflection = *message.GetReflection();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    const v1::FieldRow& row = RowOf(field);
+    if (!row.default_when().empty() && Evaluate(row.default_when(), job_spec) != Truth::kYes) {
+      continue;
+    }
+    if (HasRows(field)) {
+      if (row.present() || reflection.HasField(message, &field)) {
+        Fill(job_spec, *reflection.MutableMessage(&message, &field));
+      }
+    } else if (field.is_repeated()) {
+      const bool elements = !field.is_map() && field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
+      for (int k = 0; elements && k < reflection.FieldSize(message, &field); ++k) {
+        Fill(job_spec, *reflection.MutableRepeatedMessage(&message, &field, k));
+      }
+    } else if (!row.default_value().empty() && !reflection.HasField(message, &field)) {
+      SetFromText(message, field, row.default_value());
+    }
+  }
+}
+
+void Visit(const Descriptor& type,
+           const std::string& prefix,
+           const std::function<void(const std::string&, const FieldDescriptor&)>& visit) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    visit(prefix + field.name(), field);
+    if (HasRows(field)) {
+      Visit(*field.message_type(), prefix + field.name() + '.', visit);
+    }
+  }
+}
+
+}  // namespace
+
+const v1::FieldRow& RowOf(const FieldDescriptor& field) {
+  return field.options().GetExtension(v1::field);
+}
+
+bool HasRows(const FieldDescriptor& field) {
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field.is_repeated() &&
+         field.message_type()->file()->package() == v1::JobSpec::descriptor()->file()->package();
+}
+
+void ForEachField(const std::function<void(const std::string&, const FieldDescriptor&)>& visit) {
+  Visit(*v1::JobSpec::descriptor(), "", visit);
+}
+
+void FillRowDefaults(v1::JobSpec& job_spec) {
+  Fill(job_spec, job_spec);
+}
+
+void CheckRows(const Message& message, const std::string& prefix, Checker& check) {
+  const Descriptor& type = *message.GetDescriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    const std::string path = prefix + field.name();
+    if (field.is_map()) {
+      CheckMap(message, field, path, check);
+    } else if (field.is_repeated()) {
+      CheckList(message, field, path, check);
+    } else if (message.GetReflection()->HasField(message, &field)) {
+      CheckSingle(message, field, path, check);
+    } else if (RowOf(field).required()) {
+      check.Add(path, "required");
+    }
+  }
+}
+
+bool InRange(const Message& message, int field_number) {
+  const FieldDescriptor& field = *message.GetDescriptor()->FindFieldByNumber(field_number);
+  return Within(RowOf(field), NumberOf(message, field).value);
+}
+
+}  // namespace hearth::spec

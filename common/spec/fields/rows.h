@@ -1,0 +1,37 @@
+// The rows that fields of the job file state in their protos (hearth/v1/options.proto), read by
+// reflection: defaults, ranges and names. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "common/spec/checker.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
+#include "hearth/v1/job.pb.h"
+#include "hearth/v1/options.pb.h"
+
+namespace hearth::spec {
+
+// The field's row; an empty one where the field states none.
+const v1::FieldRow& RowOf(const google::protobuf::FieldDescriptor& field);
+
+// Whether the field is a single message of the job file, whose fields have rows of their own.
+bool HasRows(const google::protobuf::FieldDescriptor& field);
+
+// Calls `visit` with the path and descriptor of every field of a JobSpec, sections before what lies
+// in them. Elements of lists and maps are not entered.
+void ForEachField(
+    const std::function<void(const std::string&, const google::protobuf::FieldDescriptor&)>& visit);
+
+// Fills in each field that is not set and whose row has a default, in the order of the proto.
+void FillRowDefaults(v1::JobSpec& job_spec);
+
+// Checks every field of `message` and of what lies in it: required, range, names. `prefix` is the
+// message's path and a dot; empty for a JobSpec.
+void CheckRows(const google::protobuf::Message& message, const std::string& prefix, Checker& check);
+
+// Whether the field's value, 0 if it is not set, lies in the range of its row.
+bool InRange(const google::protobuf::Message& message, int field_number);
+
+}  // namespace hearth::spec

@@ -1,0 +1,51 @@
+#include "common/spec/fields/tables.h"
+
+#include "common/base/status_macros.h"
+#include "common/spec/model/model.h"
+#include "common/spec/model/parameter_table.h"
+#include "common/spec/objective/objective.h"
+#include "common/spec/optimizer/optimizer_state.h"
+#include "common/spec/recipe/recipe.h"
+#include "common/spec/schedule/schedule.h"
+#include "common/spec/text.h"
+
+namespace hearth::spec {
+namespace {
+
+struct Table {
+  std::string_view name;
+  std::vector<std::string_view> (*names)();
+};
+
+template <const std::vector<std::string_view>& (*Names)()>
+std::vector<std::string_view> Copy() {
+  return Names();
+}
+
+constexpr Table kTables[] = {
+    {"activation", Copy<ActivationNames>},
+    {"attention_bias", Copy<AttentionBiasNames>},
+    {"decay_shape", Copy<DecayShapeNames>},
+    {"norm", Copy<NormNames>},
+    {"objective", ObjectiveNames},
+    {"optimizer", OptimizerNames},
+    {"parameter_group", Copy<ParameterGroupNames>},
+    {"position", Copy<PositionNames>},
+    {"recipe", RecipeNames},
+    {"rope_scaling", Copy<RopeScalingNames>},
+    {"schedule", ScheduleNames},
+};
+
+}  // namespace
+
+std::vector<std::string_view> TableNames(std::string_view table) {
+  for (const Table& row : kTables) {
+    if (row.name == table) {
+      return row.names();
+    }
+  }
+  HEARTH_CHECK(false, Text("no table of names is called ", table).c_str());
+  return {};
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,166 @@
+#include "common/spec/model/model.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "common/spec/model/parameter_table.h"
+#include "common/spec/resolve.h"
+#include "common/spec/text.h"
+
+namespace hearth::spec {
+namespace {
+
+// The value of the enumerator named `name`; validation has made sure that it is one.
+template <typename Enum>
+Enum EnumOf(const std::vector<std::string_view>& names, std::string_view name) {
+  const auto it = std::find(names.begin(), names.end(), name);
+  return static_cast<Enum>(it == names.end() ? 0 : it - names.begin());
+}
+
+RopeScaling MakeRopeScaling(const v1::RopeScaling& spec) {
+  RopeScaling scaling;
+  scaling.type = EnumOf<RopeScalingType>(RopeScalingNames(), spec.type());
+  if (spec.has_factor()) {
+    scaling.factor = spec.factor();
+  }
+  if (spec.has_low_freq_factor()) {
+    scaling.low_freq_factor = spec.low_freq_factor();
+  }
+  if (spec.has_high_freq_factor()) {
+    scaling.high_freq_factor = spec.high_freq_factor();
+  }
+  if (spec.has_original_max_position()) {
+    scaling.original_max_position = spec.original_max_position();
+  }
+  return scaling;
+}
+
+bool SquareHeads(const ModelShape& shape) {
+  return shape.heads * shape.head_dim == shape.hidden;
+}
+
+bool RopeSwiglu(const ModelShape& s) {
+  return s.norm == Norm::kRmsNorm && s.position == Position::kRope &&
+         s.activation == Activation::kSwiglu;
+}
+
+struct HfRow {
+  HfClass hf_class;
+  bool (*expresses)(const ModelShape& shape);
+};
+
+// attention_bias of Hugging Face's Llama and Qwen3 means q, k, v and output alike: "all", never
+// "qkv".
+constexpr HfRow kHfClasses[] = {
+    {{"qwen3", "Qwen3ForCausalLM"},
+     [](const ModelShape& s) {
+       return RopeSwiglu(s) && s.qk_norm && s.attention_bias != AttentionBias::kQkv && !s.mlp_bias;
+     }},
+    {{"qwen2", "Qwen2ForCausalLM"},
+     [](const ModelShape& s) {
+       return RopeSwiglu(s) && !s.qk_norm && s.attention_bias == AttentionBias::kQkv &&
+              !s.mlp_bias && SquareHeads(s);
+     }},
+    {{"llama", "LlamaForCausalLM"},
+     [](const ModelShape& s) {
+       return RopeSwiglu(s) && !s.qk_norm && s.attention_bias != AttentionBias::kQkv;
+     }},
+    {{"gpt2", "GPT2LMHeadModel"},
+     [](const ModelShape& s) {
+       return s.norm == Norm::kLayerNorm && s.position == Position::kLearned &&
+              s.activation != Activation::kSwiglu && !s.qk_norm &&
+              s.attention_bias == AttentionBias::kAll && s.mlp_bias && s.kv_heads == s.heads &&
+              SquareHeads(s);
+     }},
+};
+
+}  // namespace
+
+const std::vector<std::string_view>& NormNames() {
+  static const auto& names = *new std::vector<std::string_view>{"rmsnorm", "layernorm"};
+  return names;
+}
+
+const std::vector<std::string_view>& PositionNames() {
+  static const auto& names = *new std::vector<std::string_view>{"rope", "learned"};
+  return names;
+}
+
+const std::vector<std::string_view>& ActivationNames() {
+  static const auto& names = *new std::vector<std::string_view>{"swiglu", "gelu", "gelu_tanh"};
+  return names;
+}
+
+const std::vector<std::string_view>& AttentionBiasNames() {
+  static const auto& names = *new std::vector<std::string_view>{"none", "qkv", "all"};
+  return names;
+}
+
+const std::vector<std::string_view>& RopeScalingNames() {
+  static const auto& names = *new std::vector<std::string_view>{"none", "linear", "llama3"};
+  return names;
+}
+
+absl::StatusOr<ModelShape> ResolveModelShape(const v1::ModelSpec& model, int64_t sequence_length) {
+  std::vector<FieldViolation> violations;
+  CheckModel(model, sequence_length, violations);
+  if (violations.empty() && !model.has_vocab()) {
+    violations.push_back({"model.vocab", "required"});
+  }
+  if (!violations.empty()) {
+    return absl::InvalidArgumentError(
+        Text(violations.front().field, ": ", violations.front().description));
+  }
+  ModelShape shape;
+  shape.layers = model.layers();
+  shape.hidden = model.hidden();
+  shape.heads = model.heads();
+  shape.kv_heads = model.kv_heads();
+  shape.head_dim = model.head_dim();
+  shape.ffn_hidden = model.ffn_hidden();
+  shape.vocab = model.vocab();
+  shape.padded_vocab = (shape.vocab + kVocabMultiple - 1) / kVocabMultiple * kVocabMultiple;
+  shape.norm = EnumOf<Norm>(NormNames(), model.norm());
+  shape.norm_eps = model.norm_eps();
+  shape.qk_norm = model.qk_norm();
+  shape.position = EnumOf<Position>(PositionNames(), model.position());
+  if (shape.position == Position::kLearned) {
+    shape.max_position = model.has_max_position() ? model.max_position() : sequence_length;
+  }
+  shape.rope_theta = model.rope_theta();
+  shape.rope_scaling = MakeRopeScaling(model.rope_scaling());
+  shape.activation = EnumOf<Activation>(ActivationNames(), model.activation());
+  shape.attention_bias = EnumOf<AttentionBias>(AttentionBiasNames(), model.attention_bias());
+  shape.mlp_bias = model.mlp_bias();
+  shape.tied = model.tied();
+  shape.dropout = model.dropout();
+  shape.init_std = model.init_std();
+  return shape;
+}
+
+int64_t CountParameters(const ModelShape& shape) {
+  int64_t count = 0;
+  for (const Parameter& parameter : BuildParameterTable(shape)) {
+    count += parameter.logical_elements();
+  }
+  return count;
+}
+
+double FlopsPerToken(const ModelShape& shape, int64_t sequence_length) {
+  const int64_t lookup_only = shape.tied ? 0 : shape.vocab * shape.hidden;
+  return 6.0 * static_cast<double>(CountParameters(shape) - lookup_only) +
+         6.0 * static_cast<double>(shape.layers * shape.heads * shape.head_dim) *
+             static_cast<double>(sequence_length);
+}
+
+HfClass DetectHfClass(const ModelShape& shape) {
+  for (const HfRow& row : kHfClasses) {
+    if (row.expresses(shape)) {
+      return row.hf_class;
+    }
+  }
+  return {"hearth", "HearthForCausalLM"};
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,101 @@
+// A model's shape in plain numbers, from a resolved ModelSpec.
+//
+// Letters (docs/glossary.md): L layers, C hidden, Hq heads, Hkv kv_heads, D head_dim, F ffn_hidden,
+// V vocab, T sequence length.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/formats/model_functions.h"
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::spec {
+
+using formats::Activation;
+using formats::RopeScaling;
+using formats::RopeScalingType;
+
+enum class Norm : uint8_t { kRmsNorm, kLayerNorm };
+enum class Position : uint8_t { kRope, kLearned };
+enum class AttentionBias : uint8_t { kNone, kQkv, kAll };
+
+// The names these enums have in the job file, in the order of the enumerators.
+const std::vector<std::string_view>& NormNames();
+const std::vector<std::string_view>& PositionNames();
+const std::vector<std::string_view>& ActivationNames();
+const std::vector<std::string_view>& AttentionBiasNames();
+const std::vector<std::string_view>& RopeScalingNames();
+
+// Rows of the padded vocabulary are a multiple of this.
+inline constexpr int64_t kVocabMultiple = 128;
+
+// What a layer is made of: a mixer and a feed-forward block, each a row of its table
+// (common/spec/plan/blocks, worker/trainer/model).
+enum class MixerKind : uint8_t { kAttention };
+enum class FfnKind : uint8_t { kDense };
+struct LayerRow {
+  MixerKind mixer = MixerKind::kAttention;
+  FfnKind ffn = FfnKind::kDense;
+};
+
+struct ModelShape {
+  int64_t layers = 0;
+  int64_t hidden = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t ffn_hidden = 0;
+  int64_t vocab = 0;         // as in checkpoints
+  int64_t padded_vocab = 0;  // as in memory, a multiple of kVocabMultiple
+  int64_t max_position = 0;  // rows of the learned position table; 0 for rope
+  Norm norm = Norm::kRmsNorm;
+  double norm_eps = 1e-5;
+  bool qk_norm = false;
+  Position position = Position::kRope;
+  double rope_theta = 10000.0;
+  RopeScaling rope_scaling;
+  Activation activation = Activation::kSwiglu;
+  AttentionBias attention_bias = AttentionBias::kNone;
+  bool mlp_bias = false;
+  bool tied = true;
+  double dropout = 0.0;
+  double init_std = 0.02;
+
+  // In this version all layers are alike.
+  LayerRow Row(int64_t /*layer*/) const { return {}; }
+  int64_t q_width() const { return heads * head_dim; }
+  int64_t kv_width() const { return kv_heads * head_dim; }
+  int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
+  // Rows of the first feed-forward matrix: gate and up for swiglu, else one.
+  int64_t ffn_in_width() const {
+    return activation == Activation::kSwiglu ? 2 * ffn_hidden : ffn_hidden;
+  }
+};
+
+// kInvalidArgument naming the first field that is unset (vocab included) or that the rules of
+// validation forbid. Expects the spec after Resolve and ResolveWithFacts; `sequence_length` fills
+// max_position where the spec has none.
+absl::StatusOr<ModelShape> ResolveModelShape(const v1::ModelSpec& model, int64_t sequence_length);
+
+// Parameters without vocabulary padding; a tied output projection is counted once.
+int64_t CountParameters(const ModelShape& shape);
+
+// Floating point operations to train on one token: 6 (N - untied input embedding) + 6 L Hq D T,
+// causal attention counted once.
+double FlopsPerToken(const ModelShape& shape, int64_t sequence_length);
+
+// A Hugging Face class that a shape may map to.
+struct HfClass {
+  std::string_view
+      model_type;  // "llama", "qwen2", "qwen3", "gpt2"; "hearth" when no class has this combination
+  std::string_view architecture;  // "LlamaForCausalLM", ...; "HearthForCausalLM"
+};
+
+// Total. The first class of the table that can express the shape; learned positions and LayerNorm
+// ask for GPT-2's whole set.
+HfClass DetectHfClass(const ModelShape& shape);
+
+}  // namespace hearth::spec

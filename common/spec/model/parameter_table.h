@@ -1,0 +1,103 @@
+// THE parameter table: every parameter of a model, in the one order that checkpoints, sharding,
+// reduction and the memory plan share. Hugging Face I/O, plan, optimizers and quantisation read it
+// and nothing else.
+//
+// Layout: linear weights are [out, in], row-major. q, k and v are one tensor [(Hq + 2 Hkv) D, C] in
+// the order q|k|v; gate and up are one tensor [2F, C] in the order gate|up. A tied output
+// projection has no tensor of its own. Order: wte, wpe; per layer attn_norm, qkv, q_norm, k_norm,
+// attn_out, ffn_norm, gate_up or fc, down; final_norm; lm_head; each weight before its bias.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/spec/dtype.h"
+#include "common/spec/model/model.h"
+#include "common/spec/recipe/recipe.h"
+
+namespace hearth::spec {
+
+// What a tensor is, without its layer.
+enum class Slot : uint8_t {
+  kTokenEmbedding,
+  kPositionEmbedding,
+  kAttnNorm,
+  kQkv,
+  kQNorm,
+  kKNorm,
+  kAttnOut,
+  kFfnNorm,
+  kFfnIn,  // gate_up or fc
+  kFfnDown,
+  kFinalNorm,
+  kLmHead,
+};
+
+// optimizer.groups in the job file.
+enum class ParameterGroup : uint8_t { kEmbedding, kMatrix, kNorm, kBias, kHead };
+const std::vector<std::string_view>& ParameterGroupNames();
+
+// What a tensor is used for in the GEMMs of a recipe.
+struct OperandRoles {
+  bool lookup = false;   // rows are gathered by token or position
+  bool fprop_w = false;  // operand w of fprop and of dgrad; its gradient is wgrad's output
+  bool head = false;     // that GEMM is the output projection, which precision.lm_head governs
+};
+
+enum class Init : uint8_t { kNormal, kOnes, kZeros };
+
+// A tensor of a Hugging Face checkpoint that covers some of our rows.
+struct HfTensor {
+  std::string name;
+  int64_t row_offset = 0;  // first of our rows
+  int64_t rows = 0;        // without vocabulary padding
+  bool transpose = false;  // stored [in, out] there (GPT-2's Conv1D)
+};
+
+// A matrix inside a fused tensor, as Muon and per-matrix scales see it.
+struct LogicalMatrix {
+  std::string name;  // "q", "k", "v", "gate", "up", or the slot's own name
+  int64_t row_offset = 0;
+  int64_t rows = 0;
+  int64_t cols = 0;
+};
+
+struct Parameter {
+  std::string name;  // "layers.3.qkv.weight"
+  Slot slot = Slot::kTokenEmbedding;
+  int layer = -1;        // -1 outside the layers
+  bool is_bias = false;  // of a linear layer or of a LayerNorm
+  // As in memory: [rows, cols] or [cols]. Rows of wte and lm_head include the vocabulary padding,
+  // which stays zero.
+  std::vector<int64_t> shape;
+  int64_t logical_rows = 0;  // shape[0] without padding; what checkpoints hold
+  // In the order of rows, together they cover logical_rows.
+  std::vector<HfTensor> hf;
+  // Of linear layers' weights and lm_head; empty for embeddings (a tied one too), norms and biases.
+  std::vector<LogicalMatrix> matrices;
+  ParameterGroup group = ParameterGroup::kMatrix;
+  bool decay = false;  // default: weight matrices and embeddings
+  OperandRoles roles;
+  DType storage = DType::kBF16;
+  DType master = DType::kF32;
+  DType gradient = DType::kF32;
+  Init init = Init::kZeros;
+  double init_std = 0.0;  // kNormal only
+
+  // Elements in memory, padding included.
+  int64_t elements() const;
+  // Elements without padding.
+  int64_t logical_elements() const;
+};
+
+// `formats` are the recipe's (GradientSpec.dtype put in by the caller). Names of Hugging Face
+// tensors follow DetectHfClass.
+std::vector<Parameter> BuildParameterTable(const ModelShape& shape,
+                                           const ParameterFormats& formats = {});
+
+// Index of a tensor in the table, -1 when the model has none.
+int FindParameter(const std::vector<Parameter>& table, Slot slot, int layer, bool is_bias = false);
+
+}  // namespace hearth::spec

@@ -1,0 +1,33 @@
+#include "common/spec/objective/objective.h"
+
+namespace hearth::spec {
+namespace {
+
+constexpr ObjectiveRow kObjectives[] = {
+    {ObjectiveKind::kPretrain, "pretrain", "predict each next token; every token weighs 1"},
+};
+
+}  // namespace
+
+absl::Span<const ObjectiveRow> Objectives() {
+  return kObjectives;
+}
+
+const ObjectiveRow* FindObjective(std::string_view name) {
+  for (const ObjectiveRow& row : kObjectives) {
+    if (row.name == name) {
+      return &row;
+    }
+  }
+  return nullptr;
+}
+
+std::vector<std::string_view> ObjectiveNames() {
+  std::vector<std::string_view> names;
+  for (const ObjectiveRow& row : kObjectives) {
+    names.push_back(row.name);
+  }
+  return names;
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,52 @@
+#include "common/spec/optimizer/optimizer_state.h"
+
+#include <cstddef>
+#include <string>
+
+namespace hearth::spec {
+namespace {
+
+#define HEARTH_ROW(type, name, comment, ...) \
+  OptimizerRow{name, comment, std::vector<StateSpec>{__VA_ARGS__}},
+
+}  // namespace
+
+absl::Span<const OptimizerRow> Optimizers() {
+  static const auto& rows = *new std::vector<OptimizerRow>{HEARTH_OPTIMIZERS(HEARTH_ROW)};
+  return rows;
+}
+
+const OptimizerRow* FindOptimizer(std::string_view name) {
+  for (const OptimizerRow& row : Optimizers()) {
+    if (row.name == name) {
+      return &row;
+    }
+  }
+  return nullptr;
+}
+
+std::vector<std::string_view> OptimizerNames() {
+  std::vector<std::string_view> names;
+  for (const OptimizerRow& row : Optimizers()) {
+    names.push_back(row.name);
+  }
+  return names;
+}
+
+GroupOptions ResolveGroupOptions(const v1::OptimizerSpec& optimizer, const Parameter& parameter) {
+  GroupOptions options;
+  options.weight_decay = parameter.decay ? optimizer.weight_decay() : 0.0;
+  const std::string_view group = ParameterGroupNames()[static_cast<size_t>(parameter.group)];
+  const auto it = optimizer.groups().find(std::string(group));
+  if (it != optimizer.groups().end()) {
+    if (it->second.has_lr_scale()) {
+      options.lr_scale = it->second.lr_scale();
+    }
+    if (it->second.has_weight_decay()) {
+      options.weight_decay = it->second.weight_decay();
+    }
+  }
+  return options;
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,52 @@
+// The optimizer table: which state an optimizer keeps for a parameter. The rest of an optimizer is
+// its folder worker/trainer/optim/<name>/.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/spec/model/parameter_table.h"
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::spec {
+
+// clang-format off
+// One row an optimizer: ROW(Type, name, comment, states...). The folder worker/trainer/optim/<name>/
+// defines Make<Type>() (worker/trainer/optim/optimizer.h).
+#define HEARTH_OPTIMIZERS(ROW)                                                  \
+  ROW(AdamW, "adamw", "Adam with decoupled weight decay; both moments in fp32", \
+      StateSpec{"exp_avg"}, StateSpec{"exp_avg_sq"})
+// clang-format on
+
+// A tensor of state kept with a parameter, of the parameter's own shape; starts as zeros.
+struct StateSpec {
+  std::string_view name;  // "exp_avg"; once in a row
+  DType dtype = DType::kF32;
+  // Which parameters have it; null: all.
+  bool (*of)(const Parameter& parameter) = nullptr;
+
+  bool Has(const Parameter& parameter) const { return of == nullptr || of(parameter); }
+};
+
+struct OptimizerRow {
+  std::string_view name;
+  std::string_view comment;
+  std::vector<StateSpec> states = {};
+};
+
+// Rows live for ever.
+absl::Span<const OptimizerRow> Optimizers();
+const OptimizerRow* FindOptimizer(std::string_view name);
+std::vector<std::string_view> OptimizerNames();
+
+// Peak-relative learning rate and decay of one parameter, after optimizer.groups.
+struct GroupOptions {
+  double lr_scale = 1.0;
+  double weight_decay = 0.0;
+};
+
+// Expects a resolved spec.
+GroupOptions ResolveGroupOptions(const v1::OptimizerSpec& optimizer, const Parameter& parameter);
+
+}  // namespace hearth::spec

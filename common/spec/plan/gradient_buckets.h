@@ -1,0 +1,74 @@
+// How the flat parameter-shaped buffers (weights, gradients, masters, optimizer state) are cut for
+// communication between data-parallel ranks.
+//
+// Backward completes the gradients from the end of the table to its start. A unit is what completes
+// at one moment (StepTimeline): head, a layer's ffn, a layer's mixer, embeddings. A bucket is a run
+// of whole units that is reduced as one. With a sharded optimizer (ZeRO stage 1, Rajbhandari et
+// al., arXiv 1910.02054) rank r of W owns the r-th of W equal parts of every bucket: it alone holds
+// their masters and optimizer state and updates them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/spec/model/parameter_table.h"
+#include "common/spec/plan/training_plan.h"
+
+namespace hearth::spec {
+
+// Elements [begin, end) of the flat buffers.
+struct GradientBucket {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int32_t ready = 0;  // moment of the step after which all of it is complete
+  int64_t elements() const { return end - begin; }
+};
+
+// In the order in which they become ready: from the end of the buffers to their start, gaps
+// included, without overlap. A bucket is closed when it holds at least `bucket_elements`, and
+// before the embeddings, which are ready last; `bucket_elements` 0: one bucket of everything.
+// `offsets` as TensorOffsets gives them for as many
+// shards; with sharding every bucket is a multiple of shards * kTensorAlignElements.
+std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
+                                            const std::vector<int64_t>& offsets,
+                                            const StepTimeline& time,
+                                            int64_t bucket_elements);
+
+// Those of a run: with the options' shards and size of a bucket.
+std::vector<GradientBucket> PlanBuckets(const TrainingPlanOptions& options);
+
+// Part of one tensor that this rank owns. Without sharding: one piece a tensor, the whole of it.
+struct ShardPiece {
+  int parameter = 0;          // index in the table
+  int64_t first_element = 0;  // in the tensor; a multiple of kTensorAlignElements
+  int64_t elements = 0;       // > 0; padding rows of the tensor included
+  int64_t offset = 0;         // in the full buffers (weights, gradients)
+  int64_t local_offset = 0;   // in this rank's buffers (masters, optimizer state)
+};
+
+// In the order of the table. Rank `rank`'s own buffers have offsets.back() / shards elements; a
+// bucket's part lies at begin / shards in them.
+std::vector<ShardPiece> ShardPieces(const std::vector<Parameter>& table,
+                                    const std::vector<int64_t>& offsets,
+                                    const std::vector<GradientBucket>& buckets,
+                                    int rank,
+                                    int shards);
+
+// One state of the optimizer (StateSpec) as a rank holds it: a buffer of that of all its pieces
+// whose parameters have it.
+struct StateBuffer {
+  std::vector<int64_t> offsets;  // by piece, in elements; -1: its parameter has no such state
+  int64_t elements = 0;
+};
+
+// In the order of the row. `owned`: elements of the rank's own parameter-shaped buffers; a state
+// that all parameters have lies as they do.
+std::vector<StateBuffer> PlaceStates(const OptimizerRow& optimizer,
+                                     const std::vector<Parameter>& table,
+                                     const std::vector<ShardPiece>& pieces,
+                                     int64_t owned);
+
+// Elements of each of those buffers, the same on every rank: what the largest needs.
+std::vector<int64_t> StateElements(const TrainingPlanOptions& options);
+
+}  // namespace hearth::spec

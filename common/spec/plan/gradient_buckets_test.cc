@@ -1,0 +1,213 @@
+#include "common/spec/plan/gradient_buckets.h"
+
+#include <random>
+#include <string>
+
+#include "common/spec/model/model.h"
+#include "gtest/gtest.h"
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::spec {
+namespace {
+
+v1::ModelSpec RandomModel(std::mt19937_64& random) {
+  const auto pick = [&](int lo, int hi) {
+    return std::uniform_int_distribution<int>(lo, hi)(random);
+  };
+  v1::ModelSpec model;
+  const int heads = pick(1, 4);
+  const int head_dim = 2 * pick(4, 12);
+  model.set_layers(pick(1, 5));
+  model.set_hidden(heads * head_dim);
+  model.set_heads(heads);
+  model.set_kv_heads(heads);
+  model.set_head_dim(head_dim);
+  model.set_ffn_hidden(pick(8, 200));
+  model.set_vocab(pick(2, 900));
+  model.set_norm(pick(0, 1) == 0 ? "rmsnorm" : "layernorm");
+  model.set_norm_eps(1e-5);
+  model.set_qk_norm(pick(0, 1) == 0);
+  model.set_position(pick(0, 1) == 0 ? "rope" : "learned");
+  model.set_rope_theta(10000);
+  model.set_max_position(16);
+  model.set_activation(pick(0, 1) == 0 ? "swiglu" : "gelu");
+  model.set_attention_bias(pick(0, 1) == 0 ? "none" : "all");
+  model.set_tied(pick(0, 1) == 0);
+  model.set_init_std(0.02);
+  return model;
+}
+
+std::vector<Parameter> TableOf(const v1::ModelSpec& model) {
+  return BuildParameterTable(*ResolveModelShape(model, 16));
+}
+
+// All of the buffers, in order from the end, aligned where they are cut.
+void CheckBuckets(const std::vector<GradientBucket>& buckets, int64_t length, int shards) {
+  int64_t end = length;
+  int32_t ready = -1;
+  for (const GradientBucket& bucket : buckets) {
+    EXPECT_EQ(bucket.end, end);
+    EXPECT_GT(bucket.elements(), 0);
+    EXPECT_EQ(bucket.elements() % (shards * kTensorAlignElements), 0);
+    EXPECT_GT(bucket.ready, ready);
+    end = bucket.begin;
+    ready = bucket.ready;
+  }
+  EXPECT_EQ(end, 0);
+}
+
+// Every element of every tensor belongs to one rank, at one place of that rank's buffers, which a
+// reduce-scatter of the bucket fills.
+void CheckPieces(const std::vector<Parameter>& table,
+                 const std::vector<int64_t>& offsets,
+                 const std::vector<GradientBucket>& buckets,
+                 int shards) {
+  std::vector<int> owners(static_cast<size_t>(offsets.back()), 0);
+  for (int rank = 0; rank < shards; ++rank) {
+    int previous = -1;
+    std::vector<int> used(static_cast<size_t>(offsets.back() / shards), 0);
+    for (const ShardPiece& piece : ShardPieces(table, offsets, buckets, rank, shards)) {
+      ASSERT_GT(piece.elements, 0);
+      EXPECT_GT(piece.parameter, previous);
+      previous = piece.parameter;
+      EXPECT_EQ(piece.first_element % kTensorAlignElements, 0);
+      EXPECT_EQ(piece.offset, offsets[static_cast<size_t>(piece.parameter)] + piece.first_element);
+      for (int64_t e = 0; e < piece.elements; ++e) {
+        ++owners[static_cast<size_t>(piece.offset + e)];
+        ++used.at(static_cast<size_t>(piece.local_offset + e));
+      }
+      for (const GradientBucket& bucket : buckets) {
+        if (piece.offset < bucket.begin || piece.offset >= bucket.end) {
+          continue;
+        }
+        const int64_t part = bucket.elements() / shards;
+        EXPECT_EQ(piece.local_offset - bucket.begin / shards,
+                  piece.offset - bucket.begin - rank * part);
+        EXPECT_LE(piece.offset + piece.elements, bucket.begin + (rank + 1) * part);
+      }
+    }
+    for (const int count : used) {
+      ASSERT_LE(count, 1);
+    }
+  }
+  for (size_t i = 0; i < table.size(); ++i) {
+    for (int64_t e = 0; e < offsets[i + 1] - offsets[i]; ++e) {
+      ASSERT_EQ(owners[static_cast<size_t>(offsets[i] + e)], e < table[i].elements() ? 1 : 0)
+          << table[i].name << "[" << e << "]";
+    }
+  }
+}
+
+TEST(GradientBucketsTest, RandomModels_BucketsCoverTheBuffers_PiecesEveryElementOnce) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 40; ++round) {
+    const v1::ModelSpec model = RandomModel(random);
+    SCOPED_TRACE(model.ShortDebugString());
+    const std::vector<Parameter> table = TableOf(model);
+    const int shards = std::uniform_int_distribution<int>(1, 9)(random);
+    const int64_t size = std::uniform_int_distribution<int64_t>(0, 60000)(random);
+    SCOPED_TRACE("shards " + std::to_string(shards) + " bucket " + std::to_string(size));
+    const std::vector<int64_t> offsets = TensorOffsets(table, shards);
+    const auto buckets =
+        GradientBuckets(table, offsets, StepTimeline{model.layers()}, round == 0 ? 0 : size);
+    CheckBuckets(buckets, offsets.back(), shards);
+    CheckPieces(table, offsets, buckets, shards);
+  }
+}
+
+class SmallModel : public testing::Test {
+ protected:
+  SmallModel() {
+    std::mt19937_64 random(1);
+    v1::ModelSpec model = RandomModel(random);
+    model.set_layers(3);
+    model.set_tied(false);
+    table_ = TableOf(model);
+  }
+  std::vector<Parameter> table_;
+  StepTimeline time_{3};
+};
+
+TEST_F(SmallModel, ATinyBucket_HoldsOneUnit_ReadyWhenItsGradientsAre) {
+  const auto buckets = GradientBuckets(table_, TensorOffsets(table_), time_, 1);
+  std::vector<int32_t> ready;
+  for (const GradientBucket& bucket : buckets) {
+    ready.push_back(bucket.ready);
+  }
+  EXPECT_EQ(ready, (std::vector<int32_t>{time_.Head(), time_.FfnBackward(2), time_.MixerBackward(2),
+                                         time_.FfnBackward(1), time_.MixerBackward(1),
+                                         time_.FfnBackward(0), time_.MixerBackward(0),
+                                         time_.EmbeddingBackward()}));
+}
+
+TEST_F(SmallModel, AnEndlessBucket_StillEndsBeforeTheEmbeddings) {
+  const std::vector<int64_t> offsets = TensorOffsets(table_, 2);
+  const auto buckets = GradientBuckets(table_, offsets, time_, int64_t{1} << 60);
+  ASSERT_EQ(buckets.size(), 2U);
+  EXPECT_EQ(buckets[0].ready, time_.MixerBackward(0));
+  EXPECT_EQ(buckets[0].begin,
+            offsets[static_cast<size_t>(FindParameter(table_, Slot::kAttnNorm, 0))]);
+  EXPECT_EQ(GradientBuckets(table_, offsets, time_, 0).size(), 1U);
+}
+
+TEST_F(SmallModel, Unsharded_PiecesAreTheTensors) {
+  const std::vector<int64_t> offsets = TensorOffsets(table_);
+  const auto buckets = GradientBuckets(table_, offsets, time_, 5000);
+  const std::vector<ShardPiece> pieces = ShardPieces(table_, offsets, buckets, 0, 1);
+  ASSERT_EQ(pieces.size(), table_.size());
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    EXPECT_EQ(pieces[i].parameter, static_cast<int>(i));
+    EXPECT_EQ(pieces[i].first_element, 0);
+    EXPECT_EQ(pieces[i].elements, table_[i].elements());
+    EXPECT_EQ(pieces[i].offset, offsets[i]);
+    EXPECT_EQ(pieces[i].local_offset, offsets[i]);
+  }
+}
+
+TEST_F(SmallModel, TensorOffsets_EachUnit_StartsAtAWholePartOfEveryShard) {
+  const std::vector<int64_t> offsets = TensorOffsets(table_, 3);
+  for (size_t i = 0; i < table_.size(); ++i) {
+    const bool first = i == 0 || UnitOf(table_[i]) != UnitOf(table_[i - 1]) ||
+                       table_[i].layer != table_[i - 1].layer;
+    EXPECT_EQ(offsets[i] % ((first ? 3 : 1) * kTensorAlignElements), 0) << table_[i].name;
+  }
+  EXPECT_EQ(offsets.back() % (3 * kTensorAlignElements), 0);
+}
+
+// A state of matrices alone takes no room for other tensors, on any rank; one that all have lies as
+// masters do.
+TEST_F(SmallModel, PlaceStates_OfSomeParameters_AreAlignedAndDoNotOverlap) {
+  constexpr int kShards = 3;
+  const OptimizerRow row = {
+      "mixed", "", {{"all"}, {"matrices", DType::kF32, [](const Parameter& p) {
+                                return p.group == ParameterGroup::kMatrix;
+                              }}}};
+  const std::vector<int64_t> offsets = TensorOffsets(table_, kShards);
+  const auto buckets = GradientBuckets(table_, offsets, time_, 5000);
+  const int64_t owned = offsets.back() / kShards;
+  for (int rank = 0; rank < kShards; ++rank) {
+    const std::vector<ShardPiece> pieces = ShardPieces(table_, offsets, buckets, rank, kShards);
+    const std::vector<StateBuffer> states = PlaceStates(row, table_, pieces, owned);
+    ASSERT_EQ(states.size(), 2U);
+    EXPECT_EQ(states[0].elements, owned);
+    EXPECT_LT(states[1].elements, owned);
+    int64_t end = 0;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      EXPECT_EQ(states[0].offsets[i], pieces[i].local_offset);
+      const Parameter& parameter = table_[static_cast<size_t>(pieces[i].parameter)];
+      if (parameter.group != ParameterGroup::kMatrix) {
+        EXPECT_EQ(states[1].offsets[i], -1) << parameter.name;
+        continue;
+      }
+      EXPECT_GE(states[1].offsets[i], end) << parameter.name;
+      EXPECT_EQ(states[1].offsets[i] % kTensorAlignElements, 0) << parameter.name;
+      end = states[1].offsets[i] + pieces[i].elements;
+    }
+    EXPECT_LE(end, states[1].elements);
+  }
+}
+
+}  // namespace
+}  // namespace hearth::spec

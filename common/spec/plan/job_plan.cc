@@ -1,0 +1,206 @@
+#include "common/spec/plan/job_plan.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/base/units.h"
+#include "common/spec/dtype.h"
+#include "common/spec/model/model.h"
+#include "common/spec/optimizer/optimizer_state.h"
+#include "common/spec/recipe/recipe.h"
+
+namespace hearth::spec {
+
+namespace {
+
+// What every extent of a quantised product must be a multiple of: FP8 operands are transposed in
+// tiles and multiplied by units that read 16 values at a time, block-scaled ones 32; a Hadamard
+// transform takes whole groups.
+int64_t ExtentUnit(const Recipe& recipe) {
+  int64_t unit = recipe.block_scaled() ? 32 : 16;
+  for (const Operand* operand : {&recipe.dgrad.a, &recipe.wgrad.a}) {
+    unit = std::max<int64_t>(unit, operand->hadamard);
+  }
+  return unit;
+}
+
+absl::Status CheckQuantisedSizes(const ModelShape& shape, const Recipe& recipe, int64_t tokens) {
+  if (!recipe.quantised()) {
+    return absl::OkStatus();
+  }
+  const int64_t unit = ExtentUnit(recipe);
+  const std::pair<const char*, int64_t> sizes[] = {
+      {"model.hidden", shape.hidden},
+      {"model.heads * head_dim", shape.q_width()},
+      {"(model.heads + 2 kv_heads) * head_dim", shape.qkv_width()},
+      {"model.ffn_hidden", shape.ffn_hidden},
+      {"micro_batch_size * sequence_length", tokens},
+  };
+  for (const auto& [name, size] : sizes) {
+    if (size % unit != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "precision.recipe: ", absl::string_view(recipe.name.data(), recipe.name.size()),
+          " needs ", name, " to be a multiple of ", unit, ", not ", size));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec,
+                                                     int64_t micro_batch,
+                                                     int threads,
+                                                     bool training,
+                                                     int world_size,
+                                                     int shards) {
+  auto job_plan = std::make_unique<JobPlan>();
+  TrainingPlanOptions& options = job_plan->options;
+  options.recipe = RecipeFor(job_spec.precision());
+  options.optimizer = FindOptimizer(job_spec.optimizer().name());
+  if (options.recipe == nullptr || options.optimizer == nullptr) {
+    return absl::InvalidArgumentError("precision.recipe or optimizer.name is not in its table");
+  }
+  const std::string refusal =
+      RecipeRefusal(*options.recipe, job_spec.resources().device(), job_spec.precision().emulate());
+  if (!refusal.empty()) {
+    return absl::UnimplementedError(absl::StrCat("precision.recipe: ", refusal));
+  }
+  if (!ParseRecompute(job_spec.recompute(), options.recompute)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("recompute: no level named \"", job_spec.recompute(), "\""));
+  }
+  options.sequence_length = job_spec.data().sequence_length();
+  HEARTH_ASSIGN_OR_RETURN(options.shape,
+                          ResolveModelShape(job_spec.model(), options.sequence_length));
+  job_plan->formats = options.recipe->parameters;
+  if (job_spec.gradients().has_dtype() &&
+      !ParseDType(job_spec.gradients().dtype(), job_plan->formats.gradient)) {
+    return absl::InvalidArgumentError("gradients.dtype: not a number format");
+  }
+  job_plan->table = BuildParameterTable(options.shape, job_plan->formats);
+  options.table = &job_plan->table;
+  if (training) {
+    HEARTH_RETURN_IF_ERROR(
+        CheckQuantisedSizes(options.shape, *options.recipe, micro_batch * options.sequence_length));
+    options.precision =
+        ResolvePrecision(job_spec, *options.recipe, static_cast<int>(options.shape.layers));
+  }
+  if (job_spec.resources().device() == "cuda") {
+    options.wide_bytes = 0;
+  }
+  options.micro_batch = micro_batch;
+  options.threads = threads;
+  options.training = training;
+  options.world_size = world_size;
+  options.shards = shards;
+  options.bucket_bytes = int64_t{job_spec.parallel().bucket_mib()} << 20;
+  options.reduce_dtype = job_plan->formats.gradient;
+  if (job_spec.gradients().has_reduce_dtype() &&
+      !ParseDType(job_spec.gradients().reduce_dtype(), options.reduce_dtype)) {
+    return absl::InvalidArgumentError("gradients.reduce_dtype: not a number format");
+  }
+  return job_plan;
+}
+
+namespace {
+
+// Whether the plan with this many shards fits; with `micro_batch` 0, whether any batch does.
+absl::StatusOr<bool> Fits(const v1::JobSpec& job_spec,
+                          int world_size,
+                          int threads,
+                          int64_t memory_bytes,
+                          int64_t micro_batch,
+                          int shards) {
+  if (micro_batch <= 0) {
+    const absl::StatusOr<int64_t> chosen =
+        ResolveMicroBatch(job_spec, world_size, threads, memory_bytes, shards);
+    if (absl::IsResourceExhausted(chosen.status())) {
+      return false;
+    }
+    HEARTH_RETURN_IF_ERROR(chosen.status());
+    micro_batch = *chosen;
+  }
+  HEARTH_ASSIGN_OR_RETURN(
+      const std::unique_ptr<JobPlan> job_plan,
+      MakeJobPlan(job_spec, micro_batch, threads, /*training=*/true, world_size, shards));
+  HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanTraining(job_plan->options));
+  return plan.arena_bytes() <= memory_bytes;
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> ResolveMicroBatch(
+    const v1::JobSpec& job_spec, int world_size, int threads, int64_t memory_bytes, int shards) {
+  if (job_spec.batch().micro_batch_size() > 0) {
+    return job_spec.batch().micro_batch_size();
+  }
+  const int64_t sequence_length = job_spec.data().sequence_length();
+  const int64_t limit = std::max<int64_t>(1, kAutoMaxMicroBatchTokens / sequence_length);
+  const std::vector<int64_t> candidates =
+      job_spec.batch().has_global_batch_tokens()
+          ? MicroBatchCandidates(job_spec.batch().global_batch_tokens(), sequence_length,
+                                 world_size, limit)
+          : PowerOfTwoCandidates(sequence_length);
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<JobPlan> job_plan,
+                          MakeJobPlan(job_spec, 1, threads, /*training=*/true, world_size, shards));
+  return ChooseMicroBatch(job_plan->options, memory_bytes, candidates);
+}
+
+absl::StatusOr<int> ResolveShards(const v1::JobSpec& job_spec,
+                                  int world_size,
+                                  int threads,
+                                  int64_t memory_bytes,
+                                  int64_t micro_batch) {
+  const std::string& choice = job_spec.parallel().shard_optimizer();
+  if (world_size <= 1 || choice == "off") {
+    return 1;
+  }
+  if (choice == "on") {
+    return world_size;
+  }
+  HEARTH_ASSIGN_OR_RETURN(const bool whole_fits,
+                          Fits(job_spec, world_size, threads, memory_bytes, micro_batch, 1));
+  if (whole_fits) {
+    return 1;
+  }
+  HEARTH_ASSIGN_OR_RETURN(const bool sharded_fits, Fits(job_spec, world_size, threads, memory_bytes,
+                                                        micro_batch, world_size));
+  return sharded_fits ? world_size : 1;
+}
+
+absl::StatusOr<std::string> DescribeSharding(
+    const v1::JobSpec& job_spec, int world_size, int threads, int64_t micro_batch, int shards) {
+  if (world_size <= 1) {
+    return std::string();
+  }
+  std::string bytes[2];
+  for (const bool divided : {false, true}) {
+    HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<JobPlan> job_plan,
+                            MakeJobPlan(job_spec, micro_batch, threads, /*training=*/true,
+                                        world_size, divided ? world_size : 1));
+    HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanTraining(job_plan->options));
+    bytes[divided] = FormatBytes(plan.arena_bytes());
+  }
+  return shards > 1 ? absl::StrCat("optimizer state is divided among ", shards,
+                                   " ranks: ", bytes[1], " a rank instead of ", bytes[0], "\n")
+                    : absl::StrCat("optimizer state is whole on each of ", world_size,
+                                   " ranks; with parallel.shard_optimizer: on a rank would need ",
+                                   bytes[1], " instead of ", bytes[0], "\n");
+}
+
+absl::StatusOr<BatchPlan> ResolveBatchPlan(const v1::JobSpec& job_spec,
+                                           int64_t micro_batch,
+                                           int world_size) {
+  const int64_t sequence_length = job_spec.data().sequence_length();
+  const int64_t tokens =
+      job_spec.batch().has_global_batch_tokens()
+          ? job_spec.batch().global_batch_tokens()
+          : micro_batch * sequence_length * std::max(1, job_spec.resources().workers());
+  return MakeBatchPlan(tokens, micro_batch, sequence_length, world_size);
+}
+
+}  // namespace hearth::spec

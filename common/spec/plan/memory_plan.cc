@@ -1,0 +1,168 @@
+#include "common/spec/plan/memory_plan.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace hearth::spec {
+namespace {
+
+constexpr std::string_view kClassNames[kBufferClassCount] = {
+    "parameters", "masters", "gradients", "optimizer", "activations", "workspace"};
+constexpr std::string_view kTierNames[kMemoryTierCount] = {"device", "pinned_host"};
+
+int64_t AlignUp(int64_t value, int64_t alignment) {
+  return (value + alignment - 1) / alignment * alignment;
+}
+
+bool AliveTogether(const PlannedBuffer& a, const PlannedBuffer& b) {
+  return a.tier == b.tier && a.first_use <= b.last_use && b.first_use <= a.last_use;
+}
+
+struct Interval {
+  int64_t begin;
+  int64_t end;
+};
+
+// The offset in the tightest gap between `taken` (sorted by begin) that holds the buffer, else
+// behind them all.
+int64_t BestFit(const std::vector<Interval>& taken, const PlannedBuffer& buffer) {
+  int64_t best_offset = -1;
+  int64_t best_slack = std::numeric_limits<int64_t>::max();
+  int64_t cursor = 0;
+  for (const Interval& interval : taken) {
+    const int64_t offset = AlignUp(cursor, buffer.alignment);
+    const int64_t slack = interval.begin - (offset + buffer.bytes);
+    if (slack >= 0 && slack < best_slack) {
+      best_slack = slack;
+      best_offset = offset;
+    }
+    cursor = std::max(cursor, interval.end);
+  }
+  return best_offset >= 0 ? best_offset : AlignUp(cursor, buffer.alignment);
+}
+
+std::string Mebibytes(int64_t bytes) {
+  return absl::StrFormat("%.2f", static_cast<double>(bytes) / (1 << 20));
+}
+
+}  // namespace
+
+std::string_view BufferClassName(BufferClass buffer_class) {
+  return kClassNames[static_cast<int>(buffer_class)];
+}
+
+std::string_view MemoryTierName(MemoryTier tier) {
+  return kTierNames[static_cast<int>(tier)];
+}
+
+absl::Status MemoryPlan::Add(PlannedBuffer buffer) {
+  if (buffer.bytes <= 0) {
+    return absl::InvalidArgumentError(absl::StrCat("buffer ", buffer.name, " has no bytes"));
+  }
+  if (buffer.alignment <= 0 || (buffer.alignment & (buffer.alignment - 1)) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("buffer ", buffer.name, ": alignment ",
+                                                   buffer.alignment, " is not a power of two"));
+  }
+  if (buffer.first_use > buffer.last_use) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("buffer ", buffer.name, " is last used before it is first used"));
+  }
+  if (!by_name_.emplace(buffer.name, buffers_.size()).second) {
+    return absl::InvalidArgumentError(absl::StrCat("buffer ", buffer.name, " planned twice"));
+  }
+  buffers_.push_back(std::move(buffer));
+  return absl::OkStatus();
+}
+
+void MemoryPlan::Place() {
+  std::vector<size_t> order(buffers_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  // Long-lived buffers first: they would otherwise split the space that the short-lived ones share.
+  std::stable_sort(order.begin(), order.end(), [this](size_t a, size_t b) {
+    const int32_t life_a = buffers_[a].last_use - buffers_[a].first_use;
+    const int32_t life_b = buffers_[b].last_use - buffers_[b].first_use;
+    if (life_a != life_b) {
+      return life_a > life_b;
+    }
+    return buffers_[a].bytes > buffers_[b].bytes;
+  });
+  int32_t end_of_time = 0;
+  for (const PlannedBuffer& buffer : buffers_) {
+    end_of_time = std::max(end_of_time, buffer.last_use);
+  }
+  int64_t base[kMemoryTierCount] = {0, 0};  // end of the buffers that live for ever
+  std::vector<size_t> placed;
+  std::vector<Interval> taken;
+  std::fill(std::begin(arena_bytes_), std::end(arena_bytes_), 0);
+  for (const size_t index : order) {
+    PlannedBuffer& buffer = buffers_[index];
+    const int tier = static_cast<int>(buffer.tier);
+    if (buffer.first_use == 0 && buffer.last_use == end_of_time) {
+      buffer.offset = AlignUp(base[tier], buffer.alignment);
+      base[tier] = buffer.offset + buffer.bytes;
+    } else {
+      taken.assign(1, Interval{0, base[tier]});
+      for (const size_t other : placed) {
+        if (AliveTogether(buffers_[other], buffer)) {
+          taken.push_back({buffers_[other].offset, buffers_[other].offset + buffers_[other].bytes});
+        }
+      }
+      std::sort(taken.begin(), taken.end(),
+                [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+      buffer.offset = BestFit(taken, buffer);
+      placed.push_back(index);
+    }
+    arena_bytes_[tier] = std::max(arena_bytes_[tier], buffer.offset + buffer.bytes);
+  }
+}
+
+absl::StatusOr<const PlannedBuffer*> MemoryPlan::Find(std::string_view name) const {
+  const auto it = by_name_.find(std::string(name));
+  if (it == by_name_.end()) {
+    return absl::NotFoundError(absl::StrCat(
+        "no buffer named ", absl::string_view(name.data(), name.size()), " in the memory plan"));
+  }
+  return &buffers_[it->second];
+}
+
+int64_t MemoryPlan::ClassBytes(BufferClass buffer_class) const {
+  int64_t bytes = 0;
+  for (const PlannedBuffer& buffer : buffers_) {
+    bytes += buffer.buffer_class == buffer_class ? buffer.bytes : 0;
+  }
+  return bytes;
+}
+
+std::string MemoryPlan::ToTable(bool verbose) const {
+  std::string out = absl::StrFormat("%-14s %12s\n", "CLASS", "MIB");
+  int64_t sum = 0;
+  for (int i = 0; i < kBufferClassCount; ++i) {
+    const int64_t bytes = ClassBytes(static_cast<BufferClass>(i));
+    sum += bytes;
+    absl::StrAppendFormat(&out, "%-14s %12s\n", std::string(kClassNames[i]), Mebibytes(bytes));
+  }
+  absl::StrAppendFormat(&out, "%-14s %12s\n", "sum", Mebibytes(sum));
+  const int64_t total = arena_bytes(MemoryTier::kDevice) + arena_bytes(MemoryTier::kPinnedHost);
+  absl::StrAppendFormat(&out, "%-14s %12s\n", "shared", Mebibytes(sum - total));
+  absl::StrAppendFormat(&out, "%-14s %12s\n", "total", Mebibytes(total));
+  if (!verbose) {
+    return out;
+  }
+  absl::StrAppendFormat(&out, "\n%-44s %-12s %-12s %14s %14s %7s %7s\n", "BUFFER", "CLASS", "TIER",
+                        "BYTES", "OFFSET", "FIRST", "LAST");
+  for (const PlannedBuffer& b : buffers_) {
+    absl::StrAppendFormat(&out, "%-44s %-12s %-12s %14d %14d %7d %7d\n", b.name,
+                          std::string(BufferClassName(b.buffer_class)),
+                          std::string(MemoryTierName(b.tier)), b.bytes, b.offset, b.first_use,
+                          b.last_use);
+  }
+  return out;
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,405 @@
+#include "common/spec/plan/training_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/spec/dtype.h"
+#include "common/spec/plan/blocks/attention.h"
+#include "common/spec/plan/blocks/block.h"
+#include "common/spec/plan/blocks/ffn.h"
+#include "common/spec/plan/blocks/head.h"
+#include "common/spec/plan/gradient_buckets.h"
+#include "common/spec/plan/plan_builder.h"
+#include "common/spec/plan/plan_report.h"
+#include "common/spec/text.h"
+
+namespace hearth::spec {
+namespace {
+
+constexpr std::string_view kRecomputeNames[kRecomputeCount] = {"none", "norm_act", "ffn",
+                                                               "attention", "block"};
+constexpr int64_t kAlignment = 256;  // of parts of quant.forms
+// Room for kernels::StepInputs or StepState (kernels/step_gate); checked where they are bound.
+constexpr int64_t kStepScalarBytes = 256;
+
+int64_t Aligned(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+int64_t Tokens(const TrainingPlanOptions& o) {
+  return o.micro_batch * o.sequence_length;
+}
+
+void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
+  const TrainingPlanOptions& o = scope.options;
+  const int64_t elements = TensorOffsets(*o.table, o.shards).back();
+  const int64_t owned = elements / o.shards;
+  const ParameterFormats& formats = o.recipe->parameters;
+  const Lifetime life = {0, scope.time.Update()};
+  StoreBuffers& ids = out.ids().store;
+  ids.parameters =
+      out.Floats("parameters", BufferClass::kParameters, formats.storage, {elements}, life);
+  if (!o.training) {
+    return;
+  }
+  if (formats.master != formats.storage) {
+    ids.masters = out.Floats("masters", BufferClass::kMasters, formats.master, {owned}, life);
+  }
+  // All parameters of a table share one gradient format.
+  ids.gradients =
+      out.Floats("gradients", BufferClass::kGradients, o.table->front().gradient, {elements}, life);
+  const std::vector<int64_t> state_elements = StateElements(o);
+  for (size_t i = 0; i < state_elements.size(); ++i) {
+    const StateSpec& state = o.optimizer->states[i];
+    ids.states.push_back(out.Floats(Text("optimizer.", state.name), BufferClass::kOptimizer,
+                                    state.dtype, {state_elements[i]}, life));
+  }
+}
+
+// Of `sites` tensors; `history` as Recipe::amax_history.
+void AddScales(const std::string& prefix,
+               int64_t sites,
+               int history,
+               const Lifetime& life,
+               bool columns,
+               QuantBuffers& quant,
+               ScaleBuffers& ids,
+               PlanBuilder& out) {
+  const auto words = [&](const char* name, int64_t bytes, std::vector<int64_t> shape) {
+    return out.Words(prefix + name, BufferClass::kWorkspace, bytes, std::move(shape), life);
+  };
+  ids.amax = words(".amax", 4, {sites});
+  ids.scale = words(".scale", 4, {sites});
+  // cuBLASLt wants each on a 16-byte boundary (kernels/quantize: kScaleInverseStride).
+  ids.scale_inverse = words(".scale_inverse", 4, {sites, 4});
+  if (columns) {
+    quant.column_scale_inverse = words(".column_scale_inverse", 4, {sites, 4});
+  }
+  ids.ring = words(".ring", 4, {std::max(1, history), sites});
+  ids.cursors = words(".cursors", 8, {2});
+}
+
+// Scales, quantised weights and the quantised operands of the GEMM at hand.
+void AddQuantised(const BlockScope& scope, PlanBuilder& out) {
+  const TrainingPlanOptions& o = scope.options;
+  const std::vector<int> weights = QuantisedParameters(*o.table, o.precision);
+  if (weights.empty() || !o.training) {
+    return;
+  }
+  const int32_t end = scope.time.Update();
+  const Lifetime life = {0, end};
+  // x and dy of every weight, then the weights themselves.
+  const auto sites = 3 * static_cast<int64_t>(weights.size());
+  QuantBuffers& ids = out.ids().quant;
+  const Recipe& recipe = *o.precision.recipe;
+  AddScales("quant", sites, recipe.amax_history, life, recipe.block_scaled(), ids, ids.own, out);
+  if (o.precision.fallback != nullptr) {
+    AddScales("fallback", sites, o.precision.fallback->amax_history, life, false, ids, ids.fallback,
+              out);
+  }
+  if (o.precision.stats) {
+    ids.counts = out.Words("quant.counts", BufferClass::kWorkspace, 8, {sites, 2}, life);
+    ids.counted_amax = out.Words("quant.counted_amax", BufferClass::kWorkspace, 4, {sites}, life);
+    if (o.wide_bytes == 0) {
+      ids.counted_on_host = out.Pinned("staging.counts", sites * (2 * 8 + 4), end);
+    }
+  }
+  const auto form = [&](const char* name, bool transposed) {
+    return out.Bytes(name, BufferClass::kParameters,
+                     QuantisedOffsets(*o.table, weights, o.precision, transposed).back(), life);
+  };
+  ids.weight_rows = form("quant.weight_rows", false);
+  ids.weight_columns = form("quant.weight_columns", true);
+  ids.forms = out.Bytes("quant.forms", BufferClass::kWorkspace, LayoutForms(o).bytes,
+                        {0, scope.time.MixerBackward(0)});
+  if (o.precision.head) {
+    AddQuantisedHead(scope, out);
+  }
+}
+
+// Gradients in the format in which they are reduced, a bucket at a time. On the CPU every format is
+// stored alike.
+void AddReduction(const BlockScope& scope, PlanBuilder& out) {
+  const TrainingPlanOptions& o = scope.options;
+  if (!o.training || o.world_size <= 1 || o.wide_bytes > 0 ||
+      o.reduce_dtype == o.table->front().gradient) {
+    return;
+  }
+  int64_t largest = 0;
+  for (const GradientBucket& bucket : PlanBuckets(o)) {
+    largest = std::max(largest, bucket.elements());
+  }
+  out.ids().reduction = out.Floats("comm.staging", BufferClass::kWorkspace, o.reduce_dtype,
+                                   {largest}, {scope.time.Head(), scope.time.Update()});
+}
+
+// What the host hands to a GPU and reads from it.
+void AddStaging(const BlockScope& scope, PlanBuilder& out) {
+  const int32_t end = scope.time.Update();
+  StepBuffers& ids = out.ids();
+  const auto scalars = [&](const char* name) {
+    return out.Bytes(name, BufferClass::kWorkspace, kStepScalarBytes, {0, end});
+  };
+  ids.step_inputs = scalars("step.inputs");
+  ids.step_state = scalars("step.state");
+  if (scope.options.wide_bytes > 0) {
+    return;
+  }
+  for (int slot = 0; slot < kStagingSlots; ++slot) {
+    StagingBuffers& staging = ids.staging.emplace_back();
+    staging.batch = out.Pinned(absl::StrCat("staging.batch.", slot), 5 * scope.tokens * 4, end);
+    staging.inputs = out.Pinned(absl::StrCat("staging.inputs.", slot), kStepScalarBytes, end);
+    staging.state = out.Pinned(absl::StrCat("staging.state.", slot), kStepScalarBytes, end);
+  }
+}
+
+// What the op with the most scratch needs, when the kernels cannot be asked: a chunk of logits, or
+// per thread a block of attention scores, and the partial sums of norm weight gradients.
+int64_t EstimateWorkspace(const TrainingPlanOptions& o) {
+  if (o.wide_bytes == 0) {
+    // A chunk of BF16 logits, at most a GiB, and cuBLASLt's scratch.
+    const int64_t row = o.shape.padded_vocab * 2;
+    return std::min(Tokens(o) * row, int64_t{1} << 30) + Tokens(o) * 16 + (int64_t{64} << 20);
+  }
+  const int64_t element = o.wide_bytes > 0 ? o.wide_bytes : 4;
+  const int64_t logits_row = o.shape.padded_vocab * element;
+  const int64_t logits =
+      std::min(Tokens(o) * logits_row, std::max<int64_t>(int64_t{8} << 20, logits_row));
+  const int64_t scores = 4 * o.threads * 64 * (o.sequence_length + o.shape.head_dim) * element;
+  const int64_t partial_sums = 64 * 2 * o.shape.hidden * element;
+  const int64_t angles = Tokens(o) * o.shape.head_dim * element;
+  return std::max({logits + logits / 8, scores, partial_sums + angles});
+}
+
+void AddBatch(const BlockScope& scope, PlanBuilder& out) {
+  const auto words = [&](const char* name) {
+    return out.Words(name, BufferClass::kWorkspace, 4, {scope.tokens}, {0, scope.time.Update()});
+  };
+  TokenBuffers& ids = out.ids().batch;
+  ids.tokens = words("batch.tokens");
+  ids.targets = words("batch.targets");
+  ids.positions = words("batch.positions");
+  ids.segments = words("batch.segments");
+  ids.loss_weight = words("batch.loss_weight");
+}
+
+// The residual stream's parts and gradients, and what all ops share.
+void AddWorkspace(const BlockScope& scope, PlanBuilder& out) {
+  const TrainingPlanOptions& o = scope.options;
+  const StepTimeline& time = scope.time;
+  const int32_t head = time.Head();
+  StepBuffers& ids = out.ids();
+  const auto stream = [&](const char* name, Lifetime life) {
+    return out.Floats(name, BufferClass::kWorkspace, scope.activation,
+                      {scope.tokens, scope.shape.hidden}, life);
+  };
+  AddBatch(scope, out);
+  const bool again = o.training && o.recompute == Recompute::kBlock;
+  ids.delta = stream("stream.delta", {0, again ? time.MixerBackward(0) : head});
+  AddHead(scope, out);
+  const int64_t scratch = o.op_workspace_bytes > 0 ? o.op_workspace_bytes : EstimateWorkspace(o);
+  ids.workspace = out.Bytes("op.workspace", BufferClass::kWorkspace, scratch, {0, time.Update()});
+  if (!o.training) {
+    return;
+  }
+  ids.gradients.stream = stream("grad.stream", {head, time.EmbeddingBackward()});
+  AddNormGradient(scope, out);
+  if (scope.shape.dropout > 0) {
+    ids.gradients.delta = stream("grad.delta", {head + 1, time.EmbeddingBackward()});
+  }
+  AddFfnGradients(scope, out);
+  AddAttentionGradients(scope, out);
+}
+
+}  // namespace
+
+std::string_view RecomputeName(Recompute recompute) {
+  return kRecomputeNames[static_cast<int>(recompute)];
+}
+
+bool ParseRecompute(std::string_view name, Recompute& recompute) {
+  for (int i = 0; i < kRecomputeCount; ++i) {
+    if (kRecomputeNames[i] == name) {
+      recompute = static_cast<Recompute>(i);
+      return true;
+    }
+  }
+  return false;
+}
+
+GradientUnit UnitOf(const Parameter& parameter) {
+  switch (parameter.slot) {
+    case Slot::kTokenEmbedding:
+    case Slot::kPositionEmbedding:
+      return GradientUnit::kEmbeddings;
+    case Slot::kAttnNorm:
+    case Slot::kQkv:
+    case Slot::kQNorm:
+    case Slot::kKNorm:
+    case Slot::kAttnOut:
+      return GradientUnit::kMixer;
+    case Slot::kFfnNorm:
+    case Slot::kFfnIn:
+    case Slot::kFfnDown:
+      return GradientUnit::kFfn;
+    case Slot::kFinalNorm:
+    case Slot::kLmHead:
+      break;
+  }
+  return GradientUnit::kHead;
+}
+
+std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table, int shards) {
+  const auto align = [](int64_t offset, int64_t unit) { return (offset + unit - 1) / unit * unit; };
+  const int64_t unit_align = shards * kTensorAlignElements;
+  std::vector<int64_t> offsets;
+  offsets.reserve(table.size() + 1);
+  int64_t offset = 0;
+  for (size_t i = 0; i < table.size(); ++i) {
+    const bool first =
+        i > 0 && (UnitOf(table[i]) != UnitOf(table[i - 1]) || table[i].layer != table[i - 1].layer);
+    offset = align(offset, first ? unit_align : kTensorAlignElements);
+    offsets.push_back(offset);
+    offset += table[i].elements();
+  }
+  offsets.push_back(align(offset, unit_align));
+  return offsets;
+}
+
+bool QuantisesActivations(const TrainingPlanOptions& o) {
+  return o.training && o.precision.quantised() && o.precision.QuantisesAnyLayer();
+}
+
+bool KeepsFourBits(const TrainingPlanOptions& o) {
+  return QuantisesActivations(o) && o.precision.recipe->wgrad.a.dtype == DType::kE2M1;
+}
+
+bool KeepsNarrow(const TrainingPlanOptions& o) {
+  return QuantisesActivations(o) && o.precision.narrow_activations &&
+         o.shape.ffn_hidden % kKeptBlock == 0;
+}
+
+FallbackLayout LayoutFallback(const TrainingPlanOptions& o, const Parameter& weight) {
+  FallbackLayout layout;
+  if (weight.roles.head) {
+    return layout;  // in BF16 there
+  }
+  const int64_t n = Tokens(o);
+  const int64_t in = weight.shape[1];
+  layout.b = Aligned(n * std::max(in, weight.shape[0]));
+  layout.bytes = layout.b + std::max(n * in, weight.elements());
+  return layout;
+}
+
+FormsLayout LayoutForms(const TrainingPlanOptions& o) {
+  const Recipe& r = *o.precision.recipe;
+  const ModelShape& s = o.shape;
+  const int64_t n = Tokens(o);
+  int64_t widest_x = 0;
+  int64_t widest_dy = 0;
+  for (const Parameter& weight : *o.table) {
+    if (weight.roles.fprop_w && !weight.roles.head && !weight.is_bias) {
+      widest_dy = std::max(widest_dy, weight.shape[0]);
+      widest_x = std::max(widest_x, weight.shape[1]);
+    }
+  }
+  FormsLayout layout;
+  int64_t end = 0;
+  const auto place = [&end](int64_t bytes) {
+    const int64_t offset = Aligned(end);
+    end = offset + bytes;
+    return offset;
+  };
+  layout.rows = place(FormBytes(r.fprop.a, n, widest_x));
+  layout.dy_rows = place(FormBytes(r.dgrad.a, n, widest_dy));
+  // The scales of fewer lines are padded to as many.
+  layout.dy_columns = place(FormBytes(r.wgrad.b, (widest_dy + 127) / 128 * 128, n));
+  // Where the activation's backward writes quantised columns, it makes those of its output again in
+  // the same pass, and so comes between down's dgrad and wgrad.
+  const bool waits = KeepsNarrow(o) && r.wgrad.a.scaling == Scaling::kTensorDelayed &&
+                     s.activation == Activation::kSwiglu;
+  layout.down_dy_columns = waits ? place(FormBytes(r.wgrad.b, s.hidden, n)) : layout.dy_columns;
+  layout.bytes = end;
+  if (o.precision.fallback != nullptr) {
+    for (const int i : QuantisedParameters(*o.table, o.precision)) {
+      const Parameter& weight = (*o.table)[static_cast<size_t>(i)];
+      layout.bytes = std::max(layout.bytes, LayoutFallback(o, weight).bytes);
+    }
+  }
+  return layout;
+}
+
+Recompute QuantisedRecompute(const TrainingPlanOptions& o) {
+  return KeepsFourBits(o) ? std::max(o.recompute, Recompute::kNormAct) : o.recompute;
+}
+
+Recompute PlainRecompute(const TrainingPlanOptions& o) {
+  if (!QuantisesActivations(o)) {
+    return o.recompute;
+  }
+  return std::max(o.recompute, KeepsNarrow(o) ? Recompute::kFfn : Recompute::kNormAct);
+}
+
+absl::StatusOr<TrainingPlan> PlanTraining(const TrainingPlanOptions& options) {
+  if (options.table == nullptr || options.table->empty() || options.recipe == nullptr ||
+      (options.training && options.optimizer == nullptr)) {
+    return absl::InvalidArgumentError("a plan needs a parameter table, a recipe and an optimizer");
+  }
+  if (options.micro_batch < 1 || options.sequence_length < 1 || options.threads < 1) {
+    return absl::InvalidArgumentError("micro-batch, sequence length and threads must be >= 1");
+  }
+  if (options.shards != 1 && options.shards != options.world_size) {
+    return absl::InvalidArgumentError(absl::StrCat("optimizer state in ", options.shards,
+                                                   " shards on ", options.world_size, " ranks"));
+  }
+  const BlockScope scope(options);
+  PlanBuilder builder(options.wide_bytes);
+  builder.ids().layers.resize(static_cast<size_t>(options.shape.layers));
+  AddPersistent(scope, builder);
+  AddAttention(scope, builder);
+  AddFfn(scope, builder);
+  AddQuantised(scope, builder);
+  AddReduction(scope, builder);
+  AddStaging(scope, builder);
+  AddWorkspace(scope, builder);
+  return std::move(builder).Finish();
+}
+
+absl::StatusOr<int64_t> ChooseMicroBatch(TrainingPlanOptions options,
+                                         int64_t memory_bytes,
+                                         const std::vector<int64_t>& candidates) {
+  if (candidates.empty()) {
+    return absl::InvalidArgumentError(
+        "no micro-batch size divides batch.global_batch_tokens for this sequence length and number "
+        "of ranks");
+  }
+  int64_t smallest_bytes = 0;
+  for (const int64_t candidate : candidates) {
+    options.micro_batch = candidate;
+    HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanTraining(options));
+    smallest_bytes = plan.arena_bytes();
+    if (smallest_bytes <= memory_bytes) {
+      return candidate;
+    }
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat("a micro-batch of ", candidates.back(), " needs ", smallest_bytes, " bytes, ",
+                   memory_bytes, " are available; ", LessMemoryAdvice(options.recompute)));
+}
+
+std::vector<int64_t> PowerOfTwoCandidates(int64_t sequence_length) {
+  const int64_t limit = std::max<int64_t>(1, kAutoMaxMicroBatchTokens / sequence_length);
+  int64_t size = 1;
+  while (size * 2 <= limit) {
+    size *= 2;
+  }
+  std::vector<int64_t> candidates;
+  for (; size >= 1; size /= 2) {
+    candidates.push_back(size);
+  }
+  return candidates;
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,155 @@
+// The memory plan of a run: which buffers one step needs, from the model's shape, the recipe, the
+// optimizer and the batch. The engine takes its buffers from this plan by their handles and
+// allocates nothing else.
+//
+// Moments of a step, in order (StepTimeline): embedding; per layer mixer, ffn; head (final norm,
+// loss and their backward); per layer from the last, ffn and mixer backward; embedding backward;
+// update.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/spec/model/model.h"
+#include "common/spec/model/parameter_table.h"
+#include "common/spec/optimizer/optimizer_state.h"
+#include "common/spec/plan/step_buffers.h"
+#include "common/spec/recipe/precision.h"
+#include "common/spec/recipe/recipe.h"
+
+namespace hearth::spec {
+
+// What backward computes again instead of keeping. Each level includes those before it.
+enum class Recompute : uint8_t {
+  kNone,
+  kNormAct,    // norm outputs and activation functions
+  kFfn,        // and the feed-forward projection
+  kAttention,  // and q, k, v and attention
+  kBlock,      // and everything else: a layer keeps its input alone
+};
+inline constexpr int kRecomputeCount = 5;
+std::string_view RecomputeName(Recompute recompute);
+// False when `name` is none of the levels.
+bool ParseRecompute(std::string_view name, Recompute& recompute);
+
+struct StepTimeline {
+  int64_t layers = 0;
+
+  int32_t Embedding() const { return 0; }
+  int32_t MixerForward(int64_t layer) const { return static_cast<int32_t>(1 + 2 * layer); }
+  int32_t FfnForward(int64_t layer) const { return static_cast<int32_t>(2 + 2 * layer); }
+  int32_t Head() const { return static_cast<int32_t>(1 + 2 * layers); }
+  int32_t FfnBackward(int64_t layer) const {
+    return static_cast<int32_t>(Head() + 1 + 2 * (layers - 1 - layer));
+  }
+  int32_t MixerBackward(int64_t layer) const { return FfnBackward(layer) + 1; }
+  int32_t EmbeddingBackward() const { return static_cast<int32_t>(Head() + 1 + 2 * layers); }
+  int32_t Update() const { return EmbeddingBackward() + 1; }
+};
+
+// Elements between the starts of consecutive tensors in the parameter, master, gradient and state
+// buffers are rounded up to this, so that each starts on a 256-byte boundary even in BF16.
+inline constexpr int64_t kTensorAlignElements = 128;
+
+// What backward completes at one moment of the step.
+enum class GradientUnit : uint8_t { kEmbeddings, kMixer, kFfn, kHead };
+GradientUnit UnitOf(const Parameter& parameter);
+
+// Element offset of each tensor of the table in those buffers, and behind them the length of the
+// buffers. With `shards` > 1 the first tensor of each unit starts at a multiple of
+// shards * kTensorAlignElements, and the length is one.
+std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table, int shards = 1);
+
+struct TrainingPlanOptions {
+  ModelShape shape;
+  const std::vector<Parameter>* table = nullptr;  // of the same shape and recipe; not owned
+  const Recipe* recipe = nullptr;
+  const OptimizerRow* optimizer = nullptr;  // ignored when not training
+  PrecisionPlan precision;
+  Recompute recompute = Recompute::kNone;
+  int64_t micro_batch = 1;         // B, sequences
+  int64_t sequence_length = 1024;  // T, tokens
+  int threads = 1;
+  // Bytes of every floating element where the device stores narrow formats widened (CPU: 4, or 8
+  // for gradient checks); 0 = each format takes its own size (CUDA).
+  int wide_bytes = 4;
+  // Scratch of the largest op call; 0 = an estimate from the shape, for programs that do not link
+  // the kernels.
+  int64_t op_workspace_bytes = 0;
+  // Ranks of the job, and among how many of them masters and optimizer state are divided: 1, or
+  // all.
+  int world_size = 1;
+  int shards = 1;
+  // Size of a gradient bucket in `reduce_dtype`; 0 = all gradients are one.
+  int64_t bucket_bytes = 0;
+  DType reduce_dtype = DType::kF32;  // of gradients on their way between ranks
+  // False: forward only (evaluation, sampling): no gradients, no optimizer, layers share all
+  // buffers.
+  bool training = true;
+};
+
+// Where a recipe quantises, what each layer keeps for backward is what its quantised passes read:
+// operands of wgrad in their GEMM's format, and, with PrecisionPlan::narrow_activations, the input
+// of the activation function in 8 bits (kernels/core/kept_input.h). These say so of the options:
+// whether any layer does, whether in four bits, and whether that input is kept in 8.
+bool QuantisesActivations(const TrainingPlanOptions& options);
+bool KeepsFourBits(const TrainingPlanOptions& options);
+bool KeepsNarrow(const TrainingPlanOptions& options);
+
+// Values under one scale where it is kept so; as kernels/core/kept_input.h has it: tests compare.
+inline constexpr int64_t kKeptBlock = 32;
+
+// The level of quantised passes: with four bits the norms' outputs are made again at each, as their
+// columns alone are quantised then.
+Recompute QuantisedRecompute(const TrainingPlanOptions& options);
+
+// The level of passes, and layers, in BF16: in a job that quantises there is one buffer for all
+// layers of what its quantised passes keep in a narrow form.
+Recompute PlainRecompute(const TrainingPlanOptions& options);
+
+// Byte offsets in the buffer QuantBuffers::forms of the quantised operands of the GEMM at hand,
+// each on a 256-byte boundary; N = tokens of a micro-batch.
+struct FormsLayout {
+  int64_t rows = 0;             // x of fprop, [N, in]
+  int64_t dy_rows = 0;          // dy of dgrad, [N, out]
+  int64_t dy_columns = 0;       // dy of wgrad, [out, N]
+  int64_t down_dy_columns = 0;  // that of the down projection, where it waits; else dy_columns
+  int64_t bytes = 0;
+
+  bool down_dy_waits() const { return down_dy_columns != dy_columns; }
+};
+// Of a plan that quantises.
+FormsLayout LayoutForms(const TrainingPlanOptions& options);
+
+// The same of the two operands of a weight's products in PrecisionPlan::fallback, over the same
+// bytes: layers that run in it use none of the others.
+struct FallbackLayout {
+  int64_t a = 0;  // x of fprop, dy of dgrad and wgrad: [N, in] or [N, out], one byte each
+  int64_t b = 0;  // the weight, x of wgrad
+  int64_t bytes = 0;
+};
+FallbackLayout LayoutFallback(const TrainingPlanOptions& options, const Parameter& weight);
+
+// Micro-batches whose data and scalars may be on their way to a GPU at one time.
+inline constexpr int kStagingSlots = 4;
+
+// The placed plan. kInvalidArgument on impossible options.
+absl::StatusOr<TrainingPlan> PlanTraining(const TrainingPlanOptions& options);
+
+// Longest micro-batch that `auto` considers; more rows than this make no operation faster.
+inline constexpr int64_t kAutoMaxMicroBatchTokens = 16384;
+
+// The largest candidate whose plan fits into `memory_bytes`; candidates as MicroBatchCandidates
+// gives them (largest first), or for an open global batch the powers of two. kResourceExhausted:
+// says asked, had, and what the smallest needs.
+absl::StatusOr<int64_t> ChooseMicroBatch(TrainingPlanOptions options,
+                                         int64_t memory_bytes,
+                                         const std::vector<int64_t>& candidates);
+
+// Powers of two from kAutoMaxMicroBatchTokens / sequence_length (at least 1) down to 1.
+std::vector<int64_t> PowerOfTwoCandidates(int64_t sequence_length);
+
+}  // namespace hearth::spec

@@ -1,0 +1,283 @@
+#include "common/spec/plan/training_plan.h"
+
+#include <string>
+#include <vector>
+
+#include "common/spec/plan/gradient_buckets.h"
+#include "common/spec/plan/job_plan.h"
+#include "common/spec/resolve.h"
+#include "gtest/gtest.h"
+
+namespace hearth::spec {
+namespace {
+
+class TrainingPlanTest : public testing::Test {
+ protected:
+  TrainingPlanTest() {
+    v1::ModelSpec model;
+    model.set_layers(6);
+    model.set_hidden(64);
+    model.set_heads(4);
+    model.set_kv_heads(2);
+    model.set_head_dim(16);
+    model.set_ffn_hidden(160);
+    model.set_vocab(1000);
+    model.set_norm("rmsnorm");
+    model.set_norm_eps(1e-5);
+    model.set_position("rope");
+    model.set_rope_theta(10000);
+    model.set_activation("swiglu");
+    model.set_attention_bias("none");
+    model.set_tied(true);
+    model.set_init_std(0.02);
+    options_.shape = *ResolveModelShape(model, 64);
+    options_.recipe = FindRecipe("bf16");
+    options_.optimizer = FindOptimizer("adamw");
+    table_ = BuildParameterTable(options_.shape, options_.recipe->parameters);
+    options_.table = &table_;
+    options_.micro_batch = 4;
+    options_.sequence_length = 64;
+  }
+  MemoryPlan Plan() { return *PlanTraining(options_); }
+
+  std::vector<Parameter> table_;
+  TrainingPlanOptions options_;
+};
+
+TEST_F(TrainingPlanTest, PlanTraining_PersistentBuffers_HaveTheSizesOfTheTable) {
+  const MemoryPlan plan = Plan();
+  const int64_t elements = TensorOffsets(table_).back();
+  EXPECT_EQ((*plan.Find("parameters"))->bytes, 4 * elements);
+  EXPECT_EQ((*plan.Find("masters"))->bytes, 4 * elements);
+  EXPECT_EQ((*plan.Find("gradients"))->bytes, 4 * elements);
+  EXPECT_EQ(plan.ClassBytes(BufferClass::kOptimizer), 8 * elements);
+  options_.wide_bytes = 0;
+  EXPECT_EQ((*Plan().Find("parameters"))->bytes, 2 * elements) << "real bf16 storage";
+}
+
+TEST_F(TrainingPlanTest, PlanTraining_HigherLevels_NeedNoMoreMemory) {
+  int64_t before = Plan().arena_bytes();
+  for (int level = 1; level < kRecomputeCount; ++level) {
+    options_.recompute = static_cast<Recompute>(level);
+    const int64_t bytes = Plan().arena_bytes();
+    EXPECT_LT(bytes, before) << RecomputeName(options_.recompute);
+    before = bytes;
+  }
+  options_.training = false;
+  EXPECT_LT(Plan().arena_bytes(), before / 2);
+}
+
+TEST_F(TrainingPlanTest, PlanTraining_GradientBuffers_ShareBytesWithDeadActivations) {
+  const MemoryPlan plan = Plan();
+  int64_t sum = 0;
+  for (const PlannedBuffer& buffer : plan.buffers()) {
+    sum += buffer.bytes;
+  }
+  EXPECT_LT(plan.arena_bytes(), sum);
+}
+
+TEST_F(TrainingPlanTest, PlanTraining_Handles_AreOfTheBuffersOfTheirLayer) {
+  const TrainingPlan plan = *PlanTraining(options_);
+  ASSERT_EQ(plan.ids.layers.size(), 6U);
+  const LayerBuffers& layer = plan.ids.layers[3];
+  EXPECT_EQ(plan.At(layer.ffn.projected).name, "layers.3.ffn.projected");
+  EXPECT_EQ(plan.At(layer.ffn.projected).shape, (std::vector<int64_t>{256, 320}));
+  EXPECT_EQ(plan.At(layer.attention.lse).shape, (std::vector<int64_t>{4, 4, 64}));
+  EXPECT_FALSE(layer.attention.rotated.exists()) << "no QK-norm";
+  EXPECT_FALSE(plan.ids.gradients.delta.exists()) << "no dropout";
+  EXPECT_TRUE(plan.ids.staging.empty()) << "the CPU";
+}
+
+TEST_F(TrainingPlanTest, PlanTraining_WhatBackwardMakesAgain_IsSharedOrLiesInItsGradient) {
+  options_.recompute = Recompute::kNormAct;
+  const TrainingPlan plan = *PlanTraining(options_);
+  for (const LayerBuffers& layer : plan.ids.layers) {
+    EXPECT_EQ(plan.At(layer.attention.norm).name, "shared.mixer.norm");
+    EXPECT_EQ(layer.ffn.norm.index, plan.ids.gradients.norm.index);
+    EXPECT_EQ(layer.ffn.activated.index, plan.ids.gradients.activated.index);
+  }
+}
+
+TEST_F(TrainingPlanTest, TensorOffsets_EachTensor_StartsAligned) {
+  const std::vector<int64_t> offsets = TensorOffsets(table_);
+  ASSERT_EQ(offsets.size(), table_.size() + 1);
+  for (size_t i = 0; i < table_.size(); ++i) {
+    EXPECT_EQ(offsets[i] % kTensorAlignElements, 0);
+    EXPECT_GE(offsets[i + 1], offsets[i] + table_[i].elements());
+  }
+}
+
+TEST_F(TrainingPlanTest, PlanTraining_Sharded_MastersAndStateTakeTheirPart) {
+  options_.world_size = options_.shards = 4;
+  const int64_t elements = TensorOffsets(table_, 4).back();
+  MemoryPlan plan = Plan();
+  EXPECT_EQ((*plan.Find("parameters"))->bytes, 4 * elements);
+  EXPECT_EQ((*plan.Find("gradients"))->bytes, 4 * elements);
+  EXPECT_EQ((*plan.Find("masters"))->bytes, elements);
+  EXPECT_EQ(plan.ClassBytes(BufferClass::kOptimizer), 2 * elements);
+  options_.shards = 2;
+  EXPECT_EQ(PlanTraining(options_).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(TrainingPlanTest, PlanTraining_OtherFormatOnTheWay_StagesTheLargestBucket) {
+  options_.wide_bytes = 0;
+  options_.world_size = 2;
+  options_.bucket_bytes = 1 << 16;
+  EXPECT_FALSE(Plan().Find("comm.staging").ok()) << "reduced as they accumulate";
+  options_.reduce_dtype = DType::kBF16;
+  int64_t largest = 0;
+  for (const GradientBucket& bucket : PlanBuckets(options_)) {
+    largest = std::max(largest, bucket.elements());
+  }
+  EXPECT_GT(PlanBuckets(options_).size(), 2U);
+  EXPECT_EQ((*Plan().Find("comm.staging"))->bytes, 2 * largest);
+  options_.wide_bytes = 4;
+  EXPECT_FALSE(Plan().Find("comm.staging").ok()) << "rounded in place on the CPU";
+  options_.wide_bytes = 0;
+  options_.world_size = 1;
+  EXPECT_FALSE(Plan().Find("comm.staging").ok());
+}
+
+// What jobs of a preset need on a GPU, in MiB: of masters and optimizer state, whole and divided.
+TEST(ShardedMemory, Presets_FourRanks_NeedAQuarterOfTheState) {
+  struct Row {
+    const char* preset;
+    const char* recipe;
+    int64_t whole_mib;
+    int64_t sharded_mib;
+  };
+  const Row rows[] = {{"hearth-112m", "bf16", 1292, 323},
+                      {"hearth-1.5b", "bf16", 17797, 4449},
+                      {"hearth-1.5b", "fp8", 17797, 4449}};
+  for (const Row& row : rows) {
+    v1::JobSpec job;
+    job.set_name("plan");
+    job.mutable_model()->set_preset(row.preset);
+    job.mutable_model()->set_vocab(50304);
+    job.mutable_data()->add_train()->set_path("x");
+    job.mutable_data()->set_sequence_length(2048);
+    job.mutable_batch()->set_micro_batch_size(4);
+    job.mutable_precision()->set_recipe(row.recipe);
+    job.mutable_train()->set_steps(10);
+    job.mutable_resources()->set_device("cuda");
+    job.mutable_resources()->set_workers(4);
+    std::vector<FieldViolation> violations;
+    Resolve(job, violations);
+    ASSERT_TRUE(violations.empty()) << ViolationsToStatus(violations);
+    const auto state_mib = [&job](int shards) {
+      const auto job_plan = MakeJobPlan(job, 4, 1, true, 4, shards);
+      const MemoryPlan plan = *PlanTraining((*job_plan)->options);
+      return (plan.ClassBytes(BufferClass::kMasters) + plan.ClassBytes(BufferClass::kOptimizer)) >>
+             20;
+    };
+    EXPECT_EQ(state_mib(1), row.whole_mib) << row.preset << " " << row.recipe;
+    EXPECT_EQ(state_mib(4), row.sharded_mib) << row.preset << " " << row.recipe;
+    const auto bytes = [&job](int shards, int64_t micro_batch = 4) {
+      const auto job_plan = MakeJobPlan(job, micro_batch, 1, true, 4, shards);
+      return PlanTraining((*job_plan)->options)->arena_bytes();
+    };
+    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1), 4), 1) << "fits whole";
+    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1) - 1, 4), 4);
+    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(4), 4), 4);
+    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(4) - 1, 4), 1) << "does not fit either way";
+    EXPECT_EQ(*ResolveShards(job, 1, 1, 1000, 4), 1);
+    EXPECT_EQ(*DescribeSharding(job, 1, 1, 4, 1), "");
+    EXPECT_NE(DescribeSharding(job, 4, 1, 4, 1)->find("shard_optimizer: on a rank would need"),
+              std::string::npos);
+    EXPECT_NE(DescribeSharding(job, 4, 1, 4, 4)->find("divided among 4 ranks"), std::string::npos);
+    job.mutable_parallel()->set_shard_optimizer("on");
+    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1), 4), 4);
+    EXPECT_EQ(*ResolveShards(job, 1, 1, bytes(1), 4), 1);
+    job.mutable_parallel()->set_shard_optimizer("off");
+    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(4), 4), 1);
+    // With the micro-batch open, sharding is for a run that fits at no size.
+    job.mutable_parallel()->set_shard_optimizer("auto");
+    job.mutable_batch()->set_micro_batch_size(0);
+    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1, 1), 0), 1);
+    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1, 1) - 1, 0), 4);
+    EXPECT_GE(*ResolveMicroBatch(job, 4, 1, bytes(4), 4), 4);
+  }
+}
+
+// What quantised jobs save on a GPU, though any step of them may have to run in BF16.
+// Arena on a GPU, in micro-batches of `batch` sequences of 1024 tokens.
+double QuantisedBytes(const char* preset, const char* recipe, int batch, bool narrow) {
+  v1::JobSpec job;
+  job.set_name("plan");
+  job.mutable_model()->set_preset(preset);
+  job.mutable_model()->set_vocab(50304);
+  job.mutable_data()->add_train()->set_path("x");
+  job.mutable_data()->set_sequence_length(1024);
+  job.mutable_batch()->set_micro_batch_size(batch);
+  job.mutable_precision()->set_recipe(recipe);
+  job.mutable_precision()->set_narrow_activations(narrow);
+  job.mutable_train()->set_steps(100);
+  job.mutable_resources()->set_device("cuda");
+  std::vector<FieldViolation> violations;
+  Resolve(job, violations);
+  EXPECT_TRUE(violations.empty()) << ViolationsToStatus(violations);
+  const auto job_plan = MakeJobPlan(job, batch, 1, true, 4, 1);
+  return static_cast<double>(PlanTraining((*job_plan)->options)->arena_bytes());
+}
+
+// The less of the arena are activations, the less there is to be saved: 36 sequences fill a GPU,
+// of 8 the weights and their state are the larger part.
+TEST(QuantisedMemory, PresetsAt36And8SequencesOf1024_NeedLessThanInBf16) {
+  struct Row {
+    const char* preset;
+    const char* recipe;
+    int batch;
+    double most;
+  };
+  for (const Row& row : {
+           Row{"hearth-112m", "fp8", 36, 0.80},
+           Row{"hearth-112m", "fp8_current", 36, 0.80},
+           Row{"hearth-112m", "mxfp8", 36, 0.80},
+           Row{"hearth-112m", "nvfp4", 36, 0.70},
+           Row{"hearth-112m", "nvfp4_eden", 36, 0.70},
+           Row{"gpt2-124m", "fp8", 36, 0.80},
+           Row{"hearth-112m", "fp8", 8, 0.93},
+           Row{"hearth-112m", "nvfp4", 8, 0.86},
+       }) {
+    SCOPED_TRACE(testing::Message() << row.preset << ", " << row.recipe << ", " << row.batch);
+    const double plain = QuantisedBytes(row.preset, "bf16", row.batch, true);
+    const double narrow = QuantisedBytes(row.preset, row.recipe, row.batch, true);
+    EXPECT_LE(narrow / plain, row.most);
+    EXPECT_LT(narrow, QuantisedBytes(row.preset, row.recipe, row.batch, false));
+  }
+}
+
+TEST_F(TrainingPlanTest, ChooseMicroBatch_TakesTheFirstThatFits) {
+  options_.micro_batch = 8;
+  const int64_t eight = Plan().arena_bytes();
+  EXPECT_EQ(*ChooseMicroBatch(options_, eight, {32, 16, 8, 4}), 8);
+  EXPECT_EQ(*ChooseMicroBatch(options_, eight - 1, {32, 16, 8, 4}), 4);
+  EXPECT_EQ(ChooseMicroBatch(options_, 1000, {2, 1}).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ChooseMicroBatch(options_, eight, {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PowerOfTwoCandidates(kAutoMaxMicroBatchTokens / 4), (std::vector<int64_t>{4, 2, 1}));
+  EXPECT_EQ(PowerOfTwoCandidates(10 * kAutoMaxMicroBatchTokens), (std::vector<int64_t>{1}));
+}
+
+TEST_F(TrainingPlanTest, ParseRecompute_KnowsEveryLevelByName) {
+  for (int level = 0; level < kRecomputeCount; ++level) {
+    Recompute parsed = Recompute::kNone;
+    ASSERT_TRUE(ParseRecompute(RecomputeName(static_cast<Recompute>(level)), parsed));
+    EXPECT_EQ(parsed, static_cast<Recompute>(level));
+  }
+  Recompute parsed = Recompute::kNone;
+  EXPECT_FALSE(ParseRecompute("everything", parsed));
+}
+
+TEST_F(TrainingPlanTest, ToTable_Verbose_ListsEveryBuffer) {
+  const MemoryPlan plan = Plan();
+  const std::string text = plan.ToTable(true);
+  for (const PlannedBuffer& buffer : plan.buffers()) {
+    EXPECT_NE(text.find(buffer.name), std::string::npos);
+  }
+  EXPECT_EQ(plan.ToTable(false).find("layers.0"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace hearth::spec

@@ -1,0 +1,425 @@
+#include "common/spec/recipe/precision.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/spec/recipe/techniques.h"
+#include "common/spec/recipe/trial.h"
+#include "common/spec/resolve.h"
+#include "common/spec/text.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hearth::spec {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+v1::JobSpec Job(const std::string& recipe) {
+  v1::JobSpec job;
+  job.set_name("ladder");
+  job.mutable_model()->set_preset("hearth-nano");
+  job.mutable_data()->add_train()->set_path("/data");
+  job.mutable_train()->set_steps(1000);
+  job.mutable_precision()->set_recipe(recipe);
+  return job;
+}
+
+std::vector<FieldViolation> Resolved(v1::JobSpec& job) {
+  std::vector<FieldViolation> violations;
+  Resolve(job, violations);
+  return violations;
+}
+
+// The violations of a job with the given precision section changed by `change`.
+template <typename Change>
+std::vector<FieldViolation> With(const std::string& recipe, const Change& change) {
+  v1::JobSpec job = Job(recipe);
+  change(*job.mutable_precision());
+  return Resolved(job);
+}
+
+testing::Matcher<std::vector<FieldViolation>> Says(const std::string& field,
+                                                   const std::string& text) {
+  return Contains(AllOf(Field(&FieldViolation::field, field),
+                        Field(&FieldViolation::description, HasSubstr(text))));
+}
+
+TEST(PrecisionLadder, Defaults_AreTheRecipeThenBf16) {
+  for (const char* recipe : {"fp8", "fp8_current"}) {
+    v1::JobSpec job = Job(recipe);
+    EXPECT_THAT(Resolved(job), IsEmpty());
+    const std::vector<const Recipe*> ladder = PrecisionLadder(job);
+    EXPECT_THAT(ladder, ElementsAre(FindRecipe(recipe), FindRecipe("bf16")));
+    EXPECT_EQ(job.precision().fallback_after(), 3);
+    const PrecisionPlan plan = ResolvePrecision(job, *ladder[0], 4);
+    EXPECT_EQ(plan.fallback, nullptr);
+    EXPECT_THAT(plan.Formats(), ElementsAre(StepFormat{}, OwnIf(true)));
+  }
+  v1::JobSpec bf16 = Job("bf16");
+  EXPECT_THAT(Resolved(bf16), IsEmpty());
+  EXPECT_EQ(PrecisionLadder(bf16).size(), 1U);
+}
+
+TEST(PrecisionLadder, None_TurnsItOff) {
+  v1::JobSpec job = Job("fp8_current");
+  job.mutable_precision()->add_fallback("none");
+  EXPECT_THAT(Resolved(job), IsEmpty());
+  EXPECT_EQ(PrecisionLadder(job).size(), 1U);
+  EXPECT_THAT(ResolvePrecision(job, *FindRecipe("fp8_current"), 4).Formats(),
+              ElementsAre(OwnIf(true)));
+}
+
+TEST(PrecisionLadder, RecipesThatOneRunCannotSwitchTo_AreRefused) {
+  const auto fallback = [](const char* name) {
+    return [name](v1::PrecisionSpec& p) { p.add_fallback(name); };
+  };
+  EXPECT_THAT(With("fp8", fallback("fp8_current")),
+              Says("precision.fallback[0]",
+                   "fp8 cannot go on in fp8_current in this version, only in bf16"));
+  EXPECT_THAT(With("bf16", fallback("fp32")),
+              Says("precision.fallback[0]", "nor in any other recipe"));
+  EXPECT_THAT(With("fp8", fallback("fp9")), Says("precision.fallback[0]", "fp9"));
+  EXPECT_THAT(With("mxfp8", fallback("fp8")), Says("precision.fallback[0]", "cannot go on"));
+  EXPECT_THAT(With("nvfp4", fallback("fp8_current")),
+              Says("precision.fallback[0]", "only in bf16 and fp8"));
+  EXPECT_THAT(With("nvfp4_eden", fallback("fp8")), IsEmpty());
+  EXPECT_THAT(With("nvfp4",
+                   [](v1::PrecisionSpec& p) {
+                     p.add_fallback("bf16");
+                     p.add_fallback("fp8");
+                   }),
+              Says("precision.fallback[1]", "narrower than the one before"));
+}
+
+TEST(PrecisionLadder, NamesThatAreNoOtherRecipe_AreRefusedForWhatTheyAre) {
+  const auto fallback = [](std::vector<const char*> names) {
+    return [names](v1::PrecisionSpec& p) {
+      for (const char* name : names) {
+        p.add_fallback(name);
+      }
+    };
+  };
+  EXPECT_THAT(
+      With("fp8", fallback({"none", "bf16"})),
+      ElementsAre(AllOf(Field(&FieldViolation::field, "precision.fallback[0]"),
+                        Field(&FieldViolation::description, HasSubstr("none stands alone")))));
+  EXPECT_THAT(With("nvfp4", fallback({"bf16", "none"})),
+              Says("precision.fallback[1]", "none stands alone"));
+  for (const char* recipe : {"bf16", "fp8", "nvfp4"}) {
+    EXPECT_THAT(With(recipe, fallback({recipe})),
+                ElementsAre(AllOf(Field(&FieldViolation::field, "precision.fallback[0]"),
+                                  Field(&FieldViolation::description,
+                                        std::string(recipe) + " is precision.recipe itself, which "
+                                                              "cannot be its own fallback"))));
+  }
+  EXPECT_THAT(With("fp8", fallback({"bf16", "bf16"})),
+              Says("precision.fallback[1]", "bf16 is named twice"));
+}
+
+// What each row has, and what a job may therefore switch, to whatever value.
+TEST(Switches, Techniques_AreRefusedWhereTheRecipeIsWithoutThem) {
+  const struct {
+    const char* technique;
+    std::vector<std::string> recipes;
+    const char* text;
+  } rows[] = {{"hadamard", {"nvfp4", "nvfp4_eden"}, "nvfp4 and nvfp4_eden"},
+              {"stochastic_rounding", {"nvfp4"}, "nvfp4"},
+              {"square_weights", {"nvfp4"}, "nvfp4"},
+              {"four_over_six", {"nvfp4_eden"}, "nvfp4_eden"}};
+  EXPECT_EQ(v1::BlockTechniques::descriptor()->field_count(), static_cast<int>(std::size(rows)));
+  for (const auto& row : rows) {
+    EXPECT_THAT(RecipesWith(row.technique), ElementsAreArray(row.recipes)) << row.technique;
+    for (const Recipe& recipe : Recipes()) {
+      for (const bool value : {false, true}) {
+        const auto violations = With(std::string(recipe.name), [&](v1::PrecisionSpec& p) {
+          v1::BlockTechniques& techniques = *p.mutable_techniques();
+          techniques.GetReflection()->SetBool(
+              &techniques, techniques.GetDescriptor()->FindFieldByName(row.technique), value);
+        });
+        if (std::count(row.recipes.begin(), row.recipes.end(), recipe.name) > 0) {
+          EXPECT_THAT(violations, IsEmpty()) << recipe.name << ' ' << row.technique;
+        } else {
+          EXPECT_THAT(violations,
+                      ElementsAre(AllOf(Field(&FieldViolation::field,
+                                              std::string("precision.techniques.") + row.technique),
+                                        Field(&FieldViolation::description,
+                                              Text("changes nothing in ", recipe.name,
+                                                   "; it acts on ", row.text)))));
+        }
+      }
+    }
+  }
+  EXPECT_THAT(RecipesWith("no_such"), IsEmpty());
+  EXPECT_THAT(With("bf16", [](v1::PrecisionSpec& p) { p.mutable_techniques(); }), IsEmpty());
+}
+
+TEST(Switches, HighPrecisionLayers_LeaveOneInTheRecipe) {
+  const auto with = [](const char* recipe, int first, int last, std::vector<int> named,
+                       const char* head = "bf16") {
+    v1::JobSpec job = Job(recipe);
+    job.mutable_model()->set_layers(4);
+    job.mutable_precision()->set_lm_head(head);
+    v1::LayerSet& set = *job.mutable_precision()->mutable_high_precision_layers();
+    set.set_first(first);
+    set.set_last(last);
+    set.mutable_layers()->Assign(named.begin(), named.end());
+    return Resolved(job);
+  };
+  const auto refused = Says("precision.high_precision_layers",
+                            "keeps all 4 layers in BF16 and none in nvfp4; name fewer");
+  EXPECT_THAT(with("nvfp4", 4, 0, {}), refused);
+  EXPECT_THAT(with("nvfp4", 2, 2, {}), refused);
+  EXPECT_THAT(with("nvfp4", 1, 1, {1, 2}), refused);
+  EXPECT_THAT(with("nvfp4", 1, 1, {1}), IsEmpty());
+  EXPECT_THAT(with("nvfp4", 3, 0, {}), IsEmpty());
+  EXPECT_THAT(with("bf16", 4, 0, {}), IsEmpty()) << "in BF16 already";
+  EXPECT_THAT(with("fp8", 4, 0, {}, "fp8"), IsEmpty()) << "the output projection is left";
+  EXPECT_THAT(with("fp8", 4, 0, {}), Says("precision.high_precision_layers", "none in fp8"));
+}
+
+// Where the layers are those of model.from they are known only to the workers.
+TEST(Switches, HighPrecisionLayers_OfAModelFolderAreCheckedWithItsLayers) {
+  v1::JobSpec known = Job("fp8");
+  EXPECT_THAT(Resolved(known), IsEmpty());
+  v1::JobSpec job = Job("fp8");
+  job.mutable_model()->clear_preset();
+  job.mutable_model()->set_from("/model");
+  job.mutable_precision()->mutable_high_precision_layers()->set_first(known.model().layers());
+  EXPECT_THAT(Resolved(job), IsEmpty());
+  v1::ModelSpec folder = known.model();
+  folder.clear_preset();
+  folder.set_vocab(256);
+  std::vector<FieldViolation> violations;
+  ResolveWithFacts(job, DataFacts(), &folder, violations);
+  EXPECT_THAT(violations, Says("precision.high_precision_layers", "none in fp8"));
+}
+
+TEST(HighPrecisionLayers, FourBits_KeepTheFirstOfModelsWithEnough) {
+  for (const auto& [layers, first] : {std::pair{2, 0}, {4, 1}, {12, 2}, {48, 2}}) {
+    for (const char* recipe : {"nvfp4", "nvfp4_eden"}) {
+      v1::JobSpec job = Job(recipe);
+      job.mutable_model()->set_layers(layers);
+      EXPECT_THAT(Resolved(job), IsEmpty());
+      EXPECT_EQ(job.precision().high_precision_layers().first(), first) << layers;
+      EXPECT_EQ(job.precision().high_precision_layers().last(), 0);
+      v1::JobSpec named = Job(recipe);
+      named.mutable_model()->set_layers(layers);
+      named.mutable_precision()->mutable_high_precision_layers()->add_layers(1);
+      EXPECT_THAT(Resolved(named), IsEmpty());
+      EXPECT_EQ(named.precision().high_precision_layers().first(), 0);
+    }
+  }
+}
+
+TEST(PrecisionLadder, FourBits_FallBackToFp8ThenBf16) {
+  for (const char* recipe : {"nvfp4", "nvfp4_eden"}) {
+    v1::JobSpec job = Job(recipe);
+    EXPECT_THAT(Resolved(job), IsEmpty());
+    EXPECT_THAT(PrecisionLadder(job),
+                ElementsAre(FindRecipe(recipe), FindRecipe("fp8"), FindRecipe("bf16")));
+    const PrecisionPlan plan = ResolvePrecision(job, *FindRecipe(recipe), 4);
+    EXPECT_EQ(plan.fallback, FindRecipe("fp8"));
+    EXPECT_THAT(plan.ladder,
+                ElementsAre(LayerFormat::kOwn, LayerFormat::kFallback, LayerFormat::kPlain));
+    EXPECT_THAT(plan.Formats(),
+                ElementsAre(StepFormat{}, OwnIf(true), StepFormat{LayerFormat::kFallback, -1}));
+    EXPECT_EQ(plan.Format(1, -1), (StepFormat{LayerFormat::kFallback, -1}));
+    EXPECT_EQ(plan.FormatOf(plan.Format(1, -1), 3), LayerFormat::kFallback);
+    EXPECT_EQ(plan.FormatOf(plan.Format(1, -1), -1), LayerFormat::kPlain) << "the head";
+  }
+}
+
+TEST(Remedies, Checked_FieldByField) {
+  const auto remedy = [](auto change) {
+    return [change](v1::PrecisionSpec& p) { change(*p.add_remedies()); };
+  };
+  EXPECT_THAT(With("fp8", remedy([](auto& r) { r.set_learning_rate(0.5); })), IsEmpty());
+  EXPECT_THAT(With("fp8", remedy([](auto& r) { r.set_steps(5); })),
+              Says("precision.remedies[0]", "changes nothing"));
+  EXPECT_THAT(With("fp8", remedy([](auto& r) { r.set_clip(1.5); })),
+              Says("precision.remedies[0].clip", "must be > 0 and < 1"));
+  EXPECT_THAT(With("bf16", remedy([](auto& r) { r.set_clip(0.5); })),
+              Says("precision.remedies", "need precision.fallback"));
+  EXPECT_THAT(With("nvfp4",
+                   [](v1::PrecisionSpec& p) {
+                     p.mutable_high_precision_layers()->set_last(1);
+                     p.add_remedies()->mutable_high_precision_layers()->set_last(1);
+                   }),
+              Says("precision.remedies[0].high_precision_layers", "changes nothing"));
+  EXPECT_THAT(With("fp8",
+                   [](v1::PrecisionSpec& p) {
+                     for (int i = 0; i < 5; ++i) {
+                       p.add_remedies()->mutable_high_precision_layers()->set_first(1);
+                     }
+                   }),
+              Says("precision.remedies[4].high_precision_layers", "at most 4"));
+  const auto layers = [&](const char* in, std::vector<int> which) {
+    return [=](v1::PrecisionSpec& p) {
+      p.mutable_high_precision_layers()->set_last(0);
+      v1::PrecisionRemedy& r = *p.add_remedies();
+      r.set_layers_recipe(in);
+      r.mutable_high_precision_layers()->mutable_layers()->Assign(which.begin(), which.end());
+    };
+  };
+  EXPECT_THAT(With("nvfp4", layers("fp8", {0, 1})), IsEmpty());
+  EXPECT_THAT(With("fp8", layers("fp8", {0})),
+              Says("precision.remedies[0].layers_recipe", "neither bf16 nor one of"));
+  EXPECT_THAT(With("nvfp4", layers("bf16", {0, 99})),
+              Says("precision.remedies[0].high_precision_layers.layers[1]", "must be 0.."));
+  EXPECT_THAT(With("nvfp4", layers("bf16", {0, 0})),
+              Says("precision.remedies[0].high_precision_layers.layers[1]", "named twice"));
+  EXPECT_THAT(With("nvfp4", remedy([](auto& r) {
+                     r.set_clip(0.5);
+                     r.set_layers_recipe("fp8");
+                   })),
+              Says("precision.remedies[0].layers_recipe", "needs high_precision_layers"));
+  EXPECT_THAT(
+      With("fp8", [](v1::PrecisionSpec& p) { p.mutable_high_precision_layers()->add_layers(-1); }),
+      Says("precision.high_precision_layers.layers[0]", "must be 0.."));
+}
+
+// 'o', 'f' or 'p' of each layer.
+std::string Layers(const PrecisionPlan& plan, int rung, int remedy) {
+  std::string out;
+  for (int l = 0; l < static_cast<int>(plan.layers.size()); ++l) {
+    out += "pfo"[static_cast<int>(plan.FormatOf(plan.Format(rung, remedy), l))];
+  }
+  return out;
+}
+
+TEST(Remedies, Layers_RunWider) {
+  v1::JobSpec job = Job("nvfp4");
+  job.mutable_model()->set_layers(8);
+  v1::PrecisionSpec& precision = *job.mutable_precision();
+  precision.mutable_high_precision_layers()->set_first(0);
+  precision.mutable_high_precision_layers()->set_last(1);
+  precision.mutable_high_precision_layers()->add_layers(3);
+  v1::PrecisionRemedy& fp8 = *precision.add_remedies();
+  fp8.mutable_high_precision_layers()->set_first(1);
+  fp8.mutable_high_precision_layers()->add_layers(3);
+  fp8.mutable_high_precision_layers()->add_layers(5);
+  fp8.set_layers_recipe("fp8");
+  precision.add_remedies()->set_clip(0.5);
+  v1::PrecisionRemedy& bf16 = *precision.add_remedies();
+  bf16.mutable_high_precision_layers()->set_last(3);
+  EXPECT_THAT(Resolved(job), IsEmpty());
+  EXPECT_EQ(bf16.steps(), 100);
+  EXPECT_EQ(bf16.layers_recipe(), "bf16");
+  const PrecisionPlan plan = ResolvePrecision(job, *FindRecipe("nvfp4"), 8);
+  EXPECT_EQ(Layers(plan, 0, -1), "ooopooop");
+  EXPECT_EQ(Layers(plan, 0, 0), "foopofop") << "what is always in bf16 stays";
+  EXPECT_EQ(Layers(plan, 0, 1), "ooopooop");
+  EXPECT_EQ(Layers(plan, 0, 2), "ooopoppp");
+  EXPECT_EQ(Layers(plan, 1, -1), "fffpfffp");
+  EXPECT_EQ(plan.Format(1, 0), plan.Format(1, -1)) << "all is in fp8";
+  EXPECT_EQ(Layers(plan, 1, 2), "fffpfppp");
+  EXPECT_EQ(Layers(plan, 2, 2), "pppppppp");
+  EXPECT_EQ(plan.Formats().size(), 6U);
+}
+
+TEST(Trial, Defaults_AndWhatItRuns) {
+  v1::JobSpec job = Job("fp8");
+  EXPECT_THAT(Resolved(job), IsEmpty());
+  EXPECT_THAT(TrialRecipes(job), IsEmpty());
+  job.mutable_precision()->mutable_trial();
+  EXPECT_THAT(Resolved(job), IsEmpty());
+  EXPECT_EQ(job.precision().trial().steps(), 1000);
+  EXPECT_EQ(job.precision().trial().max_gap(), 0.015);
+  EXPECT_THAT(TrialRecipes(job), ElementsAre("bf16", "fp8"));
+  v1::JobSpec without = Job("nvfp4");
+  without.mutable_precision()->mutable_trial();
+  without.mutable_precision()->add_fallback("none");
+  EXPECT_THAT(Resolved(without), IsEmpty());
+  EXPECT_THAT(TrialRecipes(without), ElementsAre("bf16", "nvfp4"));
+  without.mutable_precision()->clear_fallback();
+  EXPECT_THAT(Resolved(without), IsEmpty());
+  EXPECT_THAT(TrialRecipes(without), ElementsAre("bf16", "nvfp4", "fp8"));
+}
+
+TEST(Trial, Checked_FieldByField) {
+  const auto trial = [](int64_t steps, double max_gap = 0.01) {
+    return [=](v1::PrecisionSpec& p) {
+      p.mutable_trial()->set_steps(steps);
+      p.mutable_trial()->set_max_gap(max_gap);
+    };
+  };
+  EXPECT_THAT(With("fp8", trial(1000)), IsEmpty());
+  EXPECT_THAT(With("fp8", trial(10, 0)), IsEmpty());
+  EXPECT_THAT(With("bf16", trial(100)), Says("precision.trial", "precision.recipe is bf16"));
+  EXPECT_THAT(With("fp8", trial(9)), Says("precision.trial.steps", "must be 10.."));
+  EXPECT_THAT(With("fp8", trial(1001)), Says("precision.trial.steps", "train.steps 1000"));
+  EXPECT_THAT(With("fp8", trial(100, -0.01)), Says("precision.trial.max_gap", "must be 0..1"));
+  EXPECT_THAT(With("fp8", trial(100, std::nan(""))), Says("precision.trial.max_gap", "must be"));
+  const auto with = [&](auto change) {
+    return [=](v1::PrecisionSpec& p) {
+      trial(200)(p);
+      change(p);
+    };
+  };
+  EXPECT_THAT(With("fp8", with([](auto& p) { p.set_warmup_steps(200); })),
+              Says("precision.trial.steps", "precision.warmup_steps 200"));
+  EXPECT_THAT(With("fp8", with([](auto& p) { p.set_warmup_steps(199); })), IsEmpty());
+  EXPECT_THAT(With("fp8", with([](auto& p) { p.set_bf16_tail(0.801); })),
+              Says("precision.trial.steps", "precision.bf16_tail 0.801"));
+  EXPECT_THAT(With("fp8", with([](auto& p) { p.set_bf16_tail(0.8); })), IsEmpty());
+}
+
+// What a job was resolved to in its own recipe is valid in the one chosen.
+TEST(Trial, ResolvedJob_IsValidInEachRecipe) {
+  v1::JobSpec job = Job("nvfp4");
+  job.mutable_precision()->mutable_trial();
+  job.mutable_precision()->add_remedies()->set_clip(0.5);
+  job.mutable_precision()->mutable_high_precision_layers()->set_last(1);
+  EXPECT_THAT(Resolved(job), IsEmpty());
+  for (const std::string& recipe : TrialRecipes(job)) {
+    v1::JobSpec in = InRecipe(job, recipe);
+    EXPECT_EQ(in.precision().recipe(), recipe);
+    EXPECT_FALSE(in.precision().has_trial());
+    EXPECT_THAT(Resolved(in), IsEmpty()) << recipe;
+    EXPECT_EQ(in.precision().high_precision_layers().last(), 1) << "the job's own stay";
+  }
+  // A remedy in fp8 means nothing to a job that is in fp8 itself.
+  v1::PrecisionRemedy& layers = *job.mutable_precision()->add_remedies();
+  layers.mutable_high_precision_layers()->add_layers(0);
+  layers.set_layers_recipe("fp8");
+  EXPECT_THAT(Resolved(job), IsEmpty());
+  for (const char* recipe : {"fp8", "mxfp8"}) {
+    v1::JobSpec in = InRecipe(job, recipe);
+    EXPECT_THAT(Resolved(in), IsEmpty()) << recipe;
+    const PrecisionPlan plan = ResolvePrecision(in, *FindRecipe(recipe), 2);
+    EXPECT_EQ(Layers(plan, 0, 1), "pp") << recipe;
+    EXPECT_EQ(plan.fallback, nullptr);
+  }
+  // Nor do switches of four bits and of what is quantised to those without.
+  job.mutable_train()->set_steps(2000);
+  job.mutable_precision()->set_bf16_tail(0.2);
+  job.mutable_precision()->mutable_techniques()->set_hadamard(false);
+  job.mutable_precision()->mutable_techniques()->set_stochastic_rounding(false);
+  EXPECT_THAT(Resolved(job), IsEmpty());
+  EXPECT_THAT(TrialRecipes(job), ElementsAre("bf16", "nvfp4", "fp8"));
+  for (const std::string& recipe : TrialRecipes(job)) {
+    v1::JobSpec in = InRecipe(job, recipe);
+    EXPECT_THAT(Resolved(in), IsEmpty()) << recipe;
+    EXPECT_EQ(in.precision().techniques().ByteSizeLong() > 0, recipe == "nvfp4") << recipe;
+    EXPECT_EQ(in.precision().bf16_tail(), recipe == "bf16" ? 0 : 0.2) << recipe;
+  }
+  EXPECT_EQ(InRecipe(job, "nvfp4").precision().techniques().SerializeAsString(),
+            job.precision().techniques().SerializeAsString());
+  job.mutable_precision()->mutable_remedies()->RemoveLast();
+  EXPECT_EQ(InRecipe(job, "nvfp4").precision().remedies_size(), 1);
+  EXPECT_EQ(InRecipe(job, "bf16").precision().remedies_size(), 0);
+}
+
+}  // namespace
+}  // namespace hearth::spec

@@ -1,0 +1,273 @@
+#include "common/spec/recipe/recipe.h"
+
+#include <algorithm>
+#include <list>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/spec/text.h"
+
+namespace hearth::spec {
+namespace {
+
+Operand Plain(DType dtype) {
+  return {.dtype = dtype};
+}
+
+Operand PerTensor(DType dtype, Scaling scaling, Source source = Source::kHighPrecision) {
+  return {.dtype = dtype, .scaling = scaling, .source = source};
+}
+
+Operand Block(DType dtype, int rows, int cols, DType scale_dtype) {
+  return {.dtype = dtype,
+          .scaling = Scaling::kBlock,
+          .block_rows = rows,
+          .block_cols = cols,
+          .scale_dtype = scale_dtype};
+}
+
+Recipe Fp32() {
+  const Operand fp32 = Plain(DType::kF32);
+  return {.name = "fp32",
+          .comment = "everything in fp32",
+          .fprop = {.a = fp32, .b = fp32, .output = DType::kF32},
+          .dgrad = {.a = fp32, .b = fp32, .output = DType::kF32},
+          .wgrad = {.a = fp32, .b = fp32, .output = DType::kF32},
+          .activation = DType::kF32,
+          .parameters = {DType::kF32, DType::kF32, DType::kF32},
+          .on_cpu = Execution::kNative};
+}
+
+Recipe Bf16() {
+  const Operand bf16 = Plain(DType::kBF16);
+  return {.name = "bf16",
+          .comment = "bf16 GEMMs with fp32 sums, fp32 master weights and gradients",
+          .fprop = {.a = bf16, .b = bf16},
+          .dgrad = {.a = bf16, .b = bf16},
+          .wgrad = {.a = bf16, .b = bf16, .output = DType::kF32}};
+}
+
+// E4M3 forward and gradients in `gradients`; backward reuses the forward copies, whose scales are
+// per tensor.
+Recipe PerTensorFp8(Scaling scaling, DType gradients) {
+  const Operand forward = PerTensor(DType::kE4M3, scaling);
+  const Operand saved = PerTensor(DType::kE4M3, scaling, Source::kForwardCopy);
+  const Operand gradient = PerTensor(gradients, scaling);
+  Recipe recipe = Bf16();
+  recipe.fprop = {.a = forward, .b = forward, .fast_accumulation = true};
+  recipe.dgrad = {.a = gradient, .b = saved};
+  recipe.wgrad = {.a = saved, .b = gradient, .output = DType::kF32};
+  recipe.fallback = {"bf16"};
+  return recipe;
+}
+
+Recipe Fp8() {
+  Recipe recipe = PerTensorFp8(Scaling::kTensorDelayed, DType::kE5M2);
+  recipe.name = "fp8";
+  recipe.comment = "per-tensor fp8, delayed scaling: E4M3 forward, E5M2 gradients, history 16";
+  recipe.amax_history = 16;
+  return recipe;
+}
+
+Recipe Fp8Current() {
+  Recipe recipe = PerTensorFp8(Scaling::kTensorCurrent, DType::kE5M2);
+  recipe.name = "fp8_current";
+  recipe.comment = "per-tensor fp8 scaled by each tensor's own maximum";
+  return recipe;
+}
+
+// A block runs along the contracted dimension, so backward quantises its operands again from high
+// precision.
+Recipe Mxfp8() {
+  const Operand mx = Block(DType::kE4M3, 1, 32, DType::kE8M0);
+  Recipe recipe = Bf16();
+  recipe.on_cuda = Execution::kEmulated;
+  recipe.name = "mxfp8";
+  recipe.comment = "E4M3 in blocks of 32 with power-of-two scales";
+  recipe.fprop = {.a = mx, .b = mx};
+  recipe.dgrad = {.a = mx, .b = mx};
+  recipe.wgrad = {.a = mx, .b = mx, .output = DType::kF32};
+  recipe.fallback = {"bf16"};
+  return recipe;
+}
+
+// Most of what four bits cost hearth-112m is its first layer's; the last ones cost nothing
+// (docs/performance.md). NVIDIA's authors keep layers at both ends.
+constexpr int kSensitiveLayers = 2;
+
+// NVIDIA's recipe: 16x16 weight blocks (the same values forward and backward), stochastic rounding
+// of gradients, a fixed Hadamard transform on both inputs of wgrad alone.
+Recipe Nvfp4() {
+  const Operand x = Block(DType::kE2M1, 1, 16, DType::kE4M3);
+  const Operand w = Block(DType::kE2M1, 16, 16, DType::kE4M3);
+  Operand saved_w = w;
+  saved_w.source = Source::kForwardCopy;
+  Operand dy = x;
+  dy.rounding = Rounding::kStochastic;
+  Operand rotated_x = x;
+  rotated_x.hadamard = 16;
+  Operand rotated_dy = dy;
+  rotated_dy.hadamard = 16;
+  Recipe recipe = Bf16();
+  recipe.on_cuda = Execution::kEmulated;
+  recipe.name = "nvfp4";
+  recipe.comment = "NVIDIA's NVFP4 training recipe";
+  recipe.high_precision_first = kSensitiveLayers;
+  recipe.fprop = {.a = x, .b = w};
+  recipe.dgrad = {.a = dy, .b = saved_w};
+  recipe.wgrad = {.a = rotated_x, .b = rotated_dy, .output = DType::kF32};
+  recipe.fallback = {"fp8", "bf16"};
+  return recipe;
+}
+
+// Quartet II: four-over-six forward; MS-EDEN on all four backward operands, fresh signs of the
+// 128-wide transform each step. Unlike the paper, which takes x and w of the backward products from
+// the saved fp4 copies, they are quantised from high precision: one rounding instead of two.
+Recipe Nvfp4Eden() {
+  Operand forward = Block(DType::kE2M1, 1, 16, DType::kE4M3);
+  forward.rounding = Rounding::kFourOverSix;
+  Operand dy = Block(DType::kE2M1, 1, 16, DType::kE4M3);
+  dy.rounding = Rounding::kEden;
+  dy.hadamard = 128;
+  dy.signs = HadamardSigns::kSeeded;
+  Recipe recipe = Bf16();
+  recipe.on_cuda = Execution::kEmulated;
+  recipe.name = "nvfp4_eden";
+  recipe.comment = "Quartet II: NVFP4 with unbiased MS-EDEN backward";
+  recipe.high_precision_first = kSensitiveLayers;
+  recipe.fprop = {.a = forward, .b = forward};
+  recipe.dgrad = {.a = dy, .b = dy};
+  recipe.wgrad = {.a = dy, .b = dy, .output = DType::kF32};
+  recipe.fallback = {"fp8", "bf16"};
+  return recipe;
+}
+
+const std::vector<Recipe>& Table() {
+  static const std::vector<Recipe>& rows =
+      *new std::vector<Recipe>{Fp32(), Bf16(), Fp8(), Fp8Current(), Mxfp8(), Nvfp4(), Nvfp4Eden()};
+  return rows;
+}
+
+void SwitchOff(const v1::BlockTechniques& techniques, Operand& operand) {
+  const auto replace = [&operand](Rounding rounding) {
+    operand.rounding = operand.rounding == rounding ? Rounding::kNearest : operand.rounding;
+  };
+  if (techniques.has_hadamard() && !techniques.hadamard()) {
+    operand.hadamard = 0;
+    replace(Rounding::kEden);
+  }
+  if (techniques.has_stochastic_rounding() && !techniques.stochastic_rounding()) {
+    replace(Rounding::kStochastic);
+  }
+  if (techniques.has_square_weights() && !techniques.square_weights() && operand.block_rows > 1) {
+    operand.block_rows = 1;
+    operand.source = Source::kHighPrecision;
+  }
+  if (techniques.has_four_over_six() && !techniques.four_over_six()) {
+    replace(Rounding::kFourOverSix);
+  }
+}
+
+// Of a table row, what is left without some of its techniques.
+class Variants {
+ public:
+  const Recipe& Find(const Recipe& row, const v1::BlockTechniques& techniques) {
+    Recipe recipe = row;
+    for (Gemm* gemm : {&recipe.fprop, &recipe.dgrad, &recipe.wgrad}) {
+      SwitchOff(techniques, gemm->a);
+      SwitchOff(techniques, gemm->b);
+    }
+    const auto same = [&recipe](const Recipe& other) {
+      const auto equal = [](const Gemm& x, const Gemm& y) { return x.a == y.a && x.b == y.b; };
+      return other.name == recipe.name && equal(other.fprop, recipe.fprop) &&
+             equal(other.dgrad, recipe.dgrad) && equal(other.wgrad, recipe.wgrad);
+    };
+    if (same(row)) {
+      return row;
+    }
+    absl::MutexLock lock(&mu_);
+    const auto found = std::find_if(made_.begin(), made_.end(), same);
+    return found != made_.end() ? *found : made_.emplace_back(recipe);
+  }
+
+ private:
+  absl::Mutex mu_;
+  std::list<Recipe> made_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace
+
+absl::Span<const Recipe> Recipes() {
+  return Table();
+}
+
+const Recipe* FindRecipe(std::string_view name) {
+  for (const Recipe& recipe : Table()) {
+    if (recipe.name == name) {
+      return &recipe;
+    }
+  }
+  return nullptr;
+}
+
+const Recipe* RecipeFor(const v1::PrecisionSpec& precision) {
+  static Variants& variants = *new Variants();
+  const Recipe* row = FindRecipe(precision.recipe());
+  return row == nullptr ? nullptr : &variants.Find(*row, precision.techniques());
+}
+
+const Recipe& PlainRecipe() {
+  static const Recipe& plain = *FindRecipe("bf16");
+  return plain;
+}
+
+std::vector<std::string_view> RecipeNames() {
+  std::vector<std::string_view> names;
+  for (const Recipe& recipe : Table()) {
+    names.push_back(recipe.name);
+  }
+  return names;
+}
+
+ParameterFormats ResolveFormats(const v1::JobSpec& job_spec) {
+  const Recipe* recipe = FindRecipe(job_spec.precision().recipe());
+  ParameterFormats formats = (recipe ? *recipe : PlainRecipe()).parameters;
+  if (job_spec.gradients().has_dtype()) {
+    ParseDType(job_spec.gradients().dtype(), formats.gradient);
+  }
+  return formats;
+}
+
+std::string_view ExecutionName(Execution execution) {
+  switch (execution) {
+    case Execution::kNative:
+      return "native";
+    case Execution::kEmulated:
+      return "emulated";
+    case Execution::kNone:
+      break;
+  }
+  return "none";
+}
+
+Execution RecipeExecution(const Recipe& recipe, std::string_view device_kind) {
+  return device_kind == "cpu"    ? recipe.on_cpu
+         : device_kind == "cuda" ? recipe.on_cuda
+                                 : Execution::kNone;
+}
+
+std::string RecipeRefusal(const Recipe& recipe, std::string_view device_kind, bool emulate) {
+  switch (RecipeExecution(recipe, device_kind)) {
+    case Execution::kNative:
+      return "";
+    case Execution::kEmulated:
+      return emulate ? ""
+                     : Text(recipe.name, " runs only emulated on ", device_kind,
+                            "; set precision.emulate: true or precision.recipe: fp32");
+    case Execution::kNone:
+      break;
+  }
+  return Text(recipe.name, " is not implemented on ", device_kind, " in this version");
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,121 @@
+// Precision recipes as values: how each operand of the three GEMMs of a linear layer is quantised.
+//
+//   fprop: y = x wT      dgrad: dx = dy w      wgrad: dw = dyT x
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/formats/quantization.h"
+#include "common/spec/dtype.h"
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::spec {
+
+using formats::HadamardSigns;
+using formats::Rounding;
+using formats::Scaling;
+
+// What is quantised for backward: the high-precision tensor, or the copy that forward saved.
+enum class Source : uint8_t { kHighPrecision, kForwardCopy };
+
+struct Operand {
+  DType dtype = DType::kBF16;
+  Scaling scaling = Scaling::kNone;
+  // Elements under one scale: rows x columns, columns along the contracted dimension. 0 x 0 = no
+  // blocks.
+  int block_rows = 0;
+  int block_cols = 0;
+  Rounding rounding = Rounding::kNearest;
+  // Groups of so many elements along the contracted dimension go through a random Hadamard
+  // transform before they are rounded: 16, 32, 64 or 128; 0 = no transform.
+  int16_t hadamard = 0;
+  HadamardSigns signs = HadamardSigns::kFixed;
+  Source source = Source::kHighPrecision;
+  // Format of the block scales; meaningful for kBlock alone.
+  DType scale_dtype = DType::kF32;
+
+  bool operator==(const Operand&) const = default;
+};
+
+struct Gemm {
+  Operand a;  // fprop: x    dgrad: dy   wgrad: x
+  Operand b;  // fprop: w    dgrad: w    wgrad: dy
+  // Hopper only: no periodic promotion of the accumulator to fp32.
+  bool fast_accumulation = false;
+  DType output = DType::kBF16;
+};
+
+// Formats in which parameters and their gradients live.
+struct ParameterFormats {
+  DType storage = DType::kBF16;  // read by forward and backward, written to model.safetensors
+  DType master = DType::kF32;    // updated by the optimizer; equal to `storage` = no separate copy
+  DType gradient = DType::kF32;  // accumulated over micro-batches
+};
+
+enum class Execution : uint8_t {
+  kNone,      // this device cannot run it in this version
+  kEmulated,  // quantised as the recipe says, then computed in a wider format: exact but for the
+              // order of sums
+  kNative,
+};
+
+// "none", "emulated", "native".
+std::string_view ExecutionName(Execution execution);
+
+struct Recipe {
+  std::string_view name;
+  std::string_view comment;
+  Gemm fprop;
+  Gemm dgrad;
+  Gemm wgrad;
+  // Residual stream, norms, attention, softmax and what backward saves of them.
+  DType activation = DType::kBF16;
+  ParameterFormats parameters = {};
+  // Steps in the history of absolute maxima; kTensorDelayed alone.
+  int amax_history = 0;
+  // Layers kept in BF16 at either end; defaults of precision.high_precision_layers, of a model of
+  // four times as many layers or more.
+  int high_precision_first = 0;
+  int high_precision_last = 0;
+  // Default of precision.fallback: names of rows, in order.
+  std::vector<std::string_view> fallback = {};
+  // How devices run it. kEmulated on GPUs: natively where one has block-scaled units (10.x, 12.x)
+  // and they compute right; the trainer tries them, and says which way it went.
+  Execution on_cpu = Execution::kEmulated;
+  Execution on_cuda = Execution::kNative;
+
+  bool quantised() const { return fprop.a.scaling != Scaling::kNone; }
+  bool block_scaled() const { return fprop.a.scaling == Scaling::kBlock; }
+};
+
+// All rows, in the order of the help text. Lives for ever.
+absl::Span<const Recipe> Recipes();
+
+// nullptr when there is none of that name.
+const Recipe* FindRecipe(std::string_view name);
+// What steps and layers run in that are not quantised: bf16.
+const Recipe& PlainRecipe();
+
+std::vector<std::string_view> RecipeNames();
+
+// The row that the spec names, without the techniques that precision.techniques switches off; lives
+// for ever. nullptr: no such row.
+const Recipe* RecipeFor(const v1::PrecisionSpec& precision);
+
+// The recipe's parameter formats with gradients.dtype put in. Expects a resolved spec; an unknown
+// recipe counts as bf16.
+ParameterFormats ResolveFormats(const v1::JobSpec& job_spec);
+
+// How a device kind ("cpu", "cuda") runs a recipe in this version. An unknown device kind runs
+// nothing.
+Execution RecipeExecution(const Recipe& recipe, std::string_view device_kind);
+
+// Why not, as a sentence for a violation: "nvfp4 is not implemented on cpu in this version". Empty
+// when the device runs it (emulated only if `emulate`).
+std::string RecipeRefusal(const Recipe& recipe, std::string_view device_kind, bool emulate);
+
+}  // namespace hearth::spec

@@ -1,0 +1,67 @@
+#include "common/spec/recipe/trial.h"
+
+#include <algorithm>
+
+#include "common/spec/recipe/precision.h"
+#include "common/spec/recipe/techniques.h"
+
+namespace hearth::spec {
+
+v1::JobSpec InRecipe(const v1::JobSpec& job, const std::string& recipe) {
+  v1::JobSpec out = job;
+  v1::PrecisionSpec& precision = *out.mutable_precision();
+  precision.set_recipe(recipe);
+  precision.clear_trial();
+  const Recipe* row = FindRecipe(recipe);
+  if (row == nullptr) {
+    return out;
+  }
+  precision.clear_fallback();
+  for (const std::string& name : job.precision().fallback()) {
+    const Recipe* fallback = FindRecipe(name);
+    const bool none = name == "none" && row->quantised();
+    if (none || (fallback != nullptr && fallback != row && CanFollow(*row, *fallback))) {
+      precision.add_fallback(name);
+    }
+  }
+  if (!row->quantised()) {
+    precision.clear_remedies();
+    precision.clear_bf16_tail();
+  }
+  DropIdleTechniques(*row, precision);
+  // Layers that would run in a recipe which cannot follow this one run in BF16.
+  const auto& fallback = precision.fallback();
+  for (v1::PrecisionRemedy& remedy : *precision.mutable_remedies()) {
+    if (remedy.has_layers_recipe() &&
+        std::find(fallback.begin(), fallback.end(), remedy.layers_recipe()) == fallback.end()) {
+      remedy.set_layers_recipe("bf16");
+    }
+  }
+  if (!row->quantised() || row->block_scaled()) {
+    precision.clear_lm_head();
+  }
+  // A job in which only the output projection is quantised.
+  const std::vector<bool> plain =
+      LayersOf(precision.high_precision_layers(), std::max(0, job.model().layers()));
+  if (row->quantised() && !plain.empty() && precision.lm_head() != "fp8" &&
+      std::find(plain.begin(), plain.end(), false) == plain.end()) {
+    precision.clear_high_precision_layers();
+  }
+  return out;
+}
+
+std::vector<std::string> TrialRecipes(const v1::JobSpec& job) {
+  if (!job.precision().has_trial()) {
+    return {};
+  }
+  std::vector<std::string> recipes = {std::string(PlainRecipe().name)};
+  for (const Recipe* recipe : PrecisionLadder(job)) {
+    if (!recipe->quantised()) {
+      break;  // what is below it is never needed: BF16 itself is always close enough
+    }
+    recipes.emplace_back(recipe->name);
+  }
+  return recipes;
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,23 @@
+// Which recipes precision.trial compares, and a job as it runs in one of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/spec/recipe/recipe.h"
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::spec {
+
+// The job in another recipe, for a fair comparison: everything else stays, but for what the recipe
+// has no use for and would be refused with: fallbacks it cannot follow, remedies without a
+// fallback, an FP8 output projection, techniques it is without, a BF16 tail where nothing is
+// quantised, a trial. A name that is no recipe is kept, for validation to
+// refuse. `job` may be resolved; then so is the result, with the defaults of the job's own recipe.
+v1::JobSpec InRecipe(const v1::JobSpec& job, const std::string& recipe);
+
+// BF16, with which the others are compared, then the recipes of the job's ladder above BF16 in its
+// order. Empty: the job has no trial. Expects a resolved spec.
+std::vector<std::string> TrialRecipes(const v1::JobSpec& job);
+
+}  // namespace hearth::spec

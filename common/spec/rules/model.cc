@@ -1,0 +1,55 @@
+#include "common/spec/rules/rules.h"
+#include "common/spec/text.h"
+
+namespace hearth::spec {
+namespace {
+
+void CheckRopeScaling(const v1::RopeScaling& s, Checker& check) {
+  const double low = s.has_low_freq_factor() ? s.low_freq_factor() : 1.0;
+  const double high = s.has_high_freq_factor() ? s.high_freq_factor() : 4.0;
+  if (s.type() == "llama3" && high <= low) {
+    check.Add("model.rope_scaling.high_freq_factor",
+              Text(high, " must be greater than low_freq_factor ", low));
+  }
+}
+
+void CheckHeads(const v1::ModelSpec& m, Checker& check) {
+  if (m.heads() > 0 && m.kv_heads() > 0 && m.heads() % m.kv_heads() != 0) {
+    check.Add("model.kv_heads", Text("heads ", m.heads(), " is not a multiple of kv_heads ",
+                                     m.kv_heads(), "; kv_heads must divide heads"));
+  }
+  if (m.position() == "rope" && m.has_head_dim() && m.head_dim() % 2 != 0) {
+    check.Add("model.head_dim", Text(m.head_dim(), " is odd; rope needs an even head_dim"));
+  }
+}
+
+}  // namespace
+
+void CheckModelRules(const v1::ModelSpec& model, int64_t sequence_length, Checker& check) {
+  CheckRopeScaling(model.rope_scaling(), check);
+  CheckHeads(model, check);
+  if (model.position() == "learned" && model.max_position() >= 1 &&
+      sequence_length > model.max_position()) {
+    check.Add("model.max_position",
+              Text(model.max_position(), " is smaller than data.sequence_length ", sequence_length,
+                   "; learned positions need a row for each token"));
+  }
+}
+
+void CheckModelComplete(const v1::ModelSpec& model, Checker& check) {
+  const auto require = [&check](std::string_view field, bool has) {
+    if (!has) {
+      check.Add(field, "required; give model.preset, model.from or the whole shape");
+    }
+  };
+  require("model.layers", model.has_layers());
+  require("model.hidden", model.has_hidden());
+  require("model.heads", model.has_heads());
+  require("model.ffn_hidden", model.has_ffn_hidden());
+  if (model.has_hidden() && model.heads() > 0 && !model.has_head_dim()) {
+    check.Add("model.head_dim", Text("hidden ", model.hidden(), " is not a multiple of heads ",
+                                     model.heads(), "; change either or give head_dim"));
+  }
+}
+
+}  // namespace hearth::spec

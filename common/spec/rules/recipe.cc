@@ -1,0 +1,120 @@
+// The recipe, the recipes to fall back to, and what of their parts is switched off.
+#include "common/spec/recipe/recipe.h"
+
+#include <set>
+#include <vector>
+
+#include "common/spec/recipe/precision.h"
+#include "common/spec/recipe/techniques.h"
+#include "common/spec/rules/rules.h"
+#include "common/spec/text.h"
+
+namespace hearth::spec {
+namespace {
+
+// A recipe that the device runs. `name` is a row's name.
+void CheckDevice(const v1::JobSpec& job,
+                 std::string_view field,
+                 const std::string& name,
+                 Checker& check) {
+  const std::string& device = job.resources().device();
+  if (device != "cpu" && device != "cuda") {
+    return;
+  }
+  const std::string refusal = RecipeRefusal(*FindRecipe(name), device, job.precision().emulate());
+  if (!refusal.empty()) {
+    check.Add(field, refusal);
+  }
+}
+
+// Whether the device can run the recipe at all; an unknown one cannot.
+bool Runs(const v1::JobSpec& job, const std::string& name) {
+  const Recipe* recipe = FindRecipe(name);
+  return recipe != nullptr &&
+         RecipeExecution(*recipe, job.resources().device()) != Execution::kNone;
+}
+
+bool HasTensorScales(const Recipe& recipe) {
+  return recipe.fprop.a.scaling == Scaling::kTensorDelayed ||
+         recipe.fprop.a.scaling == Scaling::kTensorCurrent;
+}
+
+// What a run in the recipe can go on in on its device, as the end of a sentence.
+std::string FollowersText(const v1::JobSpec& job, const Recipe& recipe) {
+  std::vector<std::string_view> names;
+  for (const Recipe& row : Recipes()) {
+    if (CanFollow(recipe, row) && Runs(job, std::string(row.name))) {
+      names.push_back(row.name);
+    }
+  }
+  return names.empty() ? Text("nor in any other recipe; leave precision.fallback out")
+                       : Text("only in ", NamesText(names));
+}
+
+}  // namespace
+
+void CheckRecipe(const v1::JobSpec& job, Checker& check) {
+  const v1::PrecisionSpec& p = job.precision();
+  if (FindRecipe(p.recipe()) == nullptr) {
+    return;
+  }
+  CheckDevice(job, "precision.recipe", p.recipe(), check);
+  if (p.lm_head() == "fp8" && Runs(job, p.recipe()) && !HasTensorScales(*FindRecipe(p.recipe()))) {
+    check.Add("precision.lm_head",
+              Text("fp8 needs a recipe with FP8 operands (fp8 or fp8_current), not ", p.recipe()));
+  }
+}
+
+void CheckFallback(const v1::JobSpec& job, Checker& check) {
+  const v1::PrecisionSpec& p = job.precision();
+  if (p.fallback_size() == 1 && p.fallback(0) == "none") {
+    return;
+  }
+  std::set<std::string> seen;
+  bool wide = false;  // an unquantised one came before
+  for (int i = 0; i < p.fallback_size(); ++i) {
+    const std::string field = Text("precision.fallback[", i, ']');
+    if (p.fallback(i) == "none") {
+      check.Add(field, "none stands alone: it turns falling back off, so no recipe goes with it");
+      continue;
+    }
+    if (p.fallback(i) == p.recipe()) {
+      check.Add(field,
+                Text(p.recipe(), " is precision.recipe itself, which cannot be its own fallback"));
+      continue;
+    }
+    const size_t before = check.size();
+    // One refusal is enough: where the recipe does not run, neither may the fallbacks of its row.
+    if (check.Name(field, p.fallback(i), "recipe", RecipeNames()) && Runs(job, p.recipe())) {
+      CheckDevice(job, field, p.fallback(i), check);
+    }
+    if (!seen.insert(p.fallback(i)).second) {
+      check.Add(field, Text(p.fallback(i), " is named twice"));
+    }
+    if (check.size() == before && Runs(job, p.recipe()) &&
+        !CanFollow(*FindRecipe(p.recipe()), *FindRecipe(p.fallback(i)))) {
+      check.Add(field, Text("a run in ", p.recipe(), " cannot go on in ", p.fallback(i),
+                            " in this version, ", FollowersText(job, *FindRecipe(p.recipe()))));
+    }
+    const Recipe* row = FindRecipe(p.fallback(i));
+    if (row != nullptr && row->quantised() && wide) {
+      check.Add(field, Text(p.fallback(i), " is narrower than the one before it"));
+    }
+    wide |= row != nullptr && !row->quantised();
+  }
+}
+
+void CheckTechniques(const v1::JobSpec& job, Checker& check) {
+  const v1::PrecisionSpec& p = job.precision();
+  const Recipe* recipe = FindRecipe(p.recipe());
+  if (recipe == nullptr) {
+    return;
+  }
+  for (const std::string& technique : IdleTechniques(*recipe, p.techniques())) {
+    check.Add("precision.techniques." + technique,
+              Text("changes nothing in ", p.recipe(), "; it acts on ",
+                   NamesText(RecipesWith(technique))));
+  }
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,20 @@
+#include "common/spec/rules/rules.h"
+
+namespace hearth::spec {
+namespace {
+
+using Rule = void (*)(const v1::JobSpec& job, Checker& check);
+
+constexpr Rule kRules[] = {CheckLabels,    CheckBatch,      CheckRecipe,   CheckFallback,
+                           CheckJobLayers, CheckTechniques, CheckRemedies, CheckTrial,
+                           CheckSchedule,  CheckWorkers};
+
+}  // namespace
+
+void CheckJobRules(const v1::JobSpec& job, Checker& check) {
+  for (const Rule rule : kRules) {
+    rule(job, check);
+  }
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,44 @@
+// What rows of fields cannot say: rules between fields, one function each. All expect a spec with
+// its defaults filled in whose fields CheckRows has checked, and say nothing where a field they
+// read is out of its range: that is a violation already.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/spec/checker.h"
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::spec {
+
+// A model's rules. `sequence_length` 0 = unknown.
+void CheckModelRules(const v1::ModelSpec& model, int64_t sequence_length, Checker& check);
+
+// That the whole shape but vocab is there.
+void CheckModelComplete(const v1::ModelSpec& model, Checker& check);
+
+// Every rule of a job but those of its model.
+void CheckJobRules(const v1::JobSpec& job, Checker& check);
+
+// Every set of layers that the precision names, those of remedies included, against the model's
+// number of layers if that is known. One of the rules of CheckJobRules; called again once a worker
+// has read the model's folder.
+void CheckJobLayers(const v1::JobSpec& job, Checker& check);
+
+// What is wrong with a label of a job, for people; empty = nothing.
+std::string LabelProblem(std::string_view key, std::string_view value);
+
+// The rules, by file.
+void CheckLabels(const v1::JobSpec& job, Checker& check);
+void CheckBatch(const v1::JobSpec& job, Checker& check);
+void CheckRecipe(const v1::JobSpec& job, Checker& check);
+void CheckFallback(const v1::JobSpec& job, Checker& check);
+void CheckTechniques(const v1::JobSpec& job, Checker& check);
+void CheckRemedies(const v1::JobSpec& job, Checker& check);
+void CheckTrial(const v1::JobSpec& job, Checker& check);
+void CheckSchedule(const v1::JobSpec& job, Checker& check);
+void CheckWorkers(const v1::JobSpec& job, Checker& check);
+
+}  // namespace hearth::spec

@@ -1,0 +1,109 @@
+#include "common/spec/schedule/schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace hearth::spec {
+namespace {
+
+double Mix(const Schedule& schedule, double remaining) {
+  return schedule.min_lr_ratio + (1.0 - schedule.min_lr_ratio) * remaining;
+}
+
+double WsdFactor(const Schedule& schedule, double x) {
+  return Mix(schedule, schedule.decay_shape == DecayShape::kSqrt ? 1.0 - std::sqrt(x) : 1.0 - x);
+}
+
+double CosineFactor(const Schedule& schedule, double x) {
+  return Mix(schedule, 0.5 * (1.0 + std::cos(std::numbers::pi * x)));
+}
+
+double LinearFactor(const Schedule& schedule, double x) {
+  return Mix(schedule, 1.0 - x);
+}
+
+double ConstantFactor(const Schedule&, double) {
+  return 1.0;
+}
+
+constexpr ScheduleRow kSchedules[] = {
+    {ScheduleKind::kWsd, "wsd", "warm-up, constant, decay over the last decay_steps", WsdFactor},
+    {ScheduleKind::kCosine, "cosine", "warm-up, half a cosine to min_lr_ratio", CosineFactor},
+    {ScheduleKind::kLinear, "linear", "warm-up, straight line to min_lr_ratio", LinearFactor},
+    {ScheduleKind::kConstant, "constant", "warm-up, then the peak", ConstantFactor},
+};
+
+const ScheduleRow& RowOf(ScheduleKind kind) {
+  for (const ScheduleRow& row : kSchedules) {
+    if (row.kind == kind) {
+      return row;
+    }
+  }
+  return kSchedules[0];
+}
+
+}  // namespace
+
+absl::Span<const ScheduleRow> Schedules() {
+  return kSchedules;
+}
+
+const ScheduleRow* FindSchedule(std::string_view name) {
+  for (const ScheduleRow& row : kSchedules) {
+    if (row.name == name) {
+      return &row;
+    }
+  }
+  return nullptr;
+}
+
+std::vector<std::string_view> ScheduleNames() {
+  std::vector<std::string_view> names;
+  for (const ScheduleRow& row : kSchedules) {
+    names.push_back(row.name);
+  }
+  return names;
+}
+
+const std::vector<std::string_view>& DecayShapeNames() {
+  static const auto& names = *new std::vector<std::string_view>{"linear", "sqrt"};
+  return names;
+}
+
+Schedule MakeSchedule(const v1::JobSpec& job_spec) {
+  const v1::ScheduleSpec& spec = job_spec.schedule();
+  Schedule schedule;
+  if (const ScheduleRow* row = FindSchedule(spec.name())) {
+    schedule.kind = row->kind;
+  }
+  schedule.decay_shape = spec.decay_shape() == "sqrt" ? DecayShape::kSqrt : DecayShape::kLinear;
+  schedule.peak = job_spec.optimizer().lr();
+  schedule.total_steps = job_spec.train().steps();
+  schedule.warmup_steps = spec.warmup_steps();
+  schedule.decay_steps = spec.decay_steps();
+  schedule.min_lr_ratio = spec.min_lr_ratio();
+  return schedule;
+}
+
+double LearningRate(const Schedule& schedule, int64_t step) {
+  if (step <= schedule.warmup_steps && schedule.warmup_steps > 0) {
+    return schedule.peak * static_cast<double>(std::max<int64_t>(step, 0)) /
+           static_cast<double>(schedule.warmup_steps);
+  }
+  const int64_t decay_start = schedule.kind == ScheduleKind::kWsd
+                                  ? schedule.total_steps - schedule.decay_steps
+                                  : schedule.warmup_steps;
+  double x = 0.0;
+  if (schedule.decay_steps > 0 && step > decay_start) {
+    x = std::min(
+        1.0, static_cast<double>(step - decay_start) / static_cast<double>(schedule.decay_steps));
+  }
+  return schedule.peak * RowOf(schedule.kind).factor(schedule, x);
+}
+
+double LearningRate(const v1::JobSpec& job_spec, int64_t step) {
+  return LearningRate(MakeSchedule(job_spec), step);
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,75 @@
+#include "coordinator/core/folders/roots.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hearth::coordinator {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class RootsTest : public testing::Test {
+ protected:
+  RootsTest() {
+    worker_.worker().set_worker_id("w");
+    worker_.connection = 7;
+  }
+  std::vector<std::string> Due(bool seen = true, bool open = true) {
+    return roots_.TakeDue([&](const std::string&) { return seen ? &worker_ : nullptr; },
+                          [&](uint64_t) { return open; }, now_.monotonic);
+  }
+  v1::CheckpointFolders Answer(int64_t request_id) {
+    v1::CheckpointFolders answer;
+    answer.set_request_id(request_id);
+    return answer;
+  }
+
+  Now now_{absl::FromUnixSeconds(1700000000), absl::Seconds(1000)};
+  WorkerState worker_;
+  Roots roots_;
+};
+
+TEST_F(RootsTest, LookAt_IsDueOnce_AndNotAtOnceAgain) {
+  roots_.LookAt("r", absl::Seconds(5), now_.monotonic);
+  EXPECT_THAT(Due(), IsEmpty());
+  now_.monotonic += absl::Seconds(5);
+  EXPECT_THAT(Due(), ElementsAre("r"));
+  const int64_t question = roots_.Ask("r", worker_, now_.monotonic);
+  EXPECT_TRUE(roots_.TakeAnswer("r", 7, Answer(question), now_));
+  roots_.Keep("r", {v1::CheckpointFolder()});
+  roots_.LookAt("r", absl::ZeroDuration(), now_.monotonic);
+  EXPECT_THAT(Due(), IsEmpty());
+  now_.monotonic += absl::Seconds(30);
+  EXPECT_THAT(Due(), ElementsAre("r"));
+}
+
+TEST_F(RootsTest, TakeAnswer_OfAnEarlierQuestionOrStream_IsRefused) {
+  roots_.LookAt("r", absl::ZeroDuration(), now_.monotonic);
+  EXPECT_THAT(Due(), ElementsAre("r"));
+  const int64_t question = roots_.Ask("r", worker_, now_.monotonic);
+  EXPECT_FALSE(roots_.TakeAnswer("r", 8, Answer(question), now_));
+  EXPECT_FALSE(roots_.TakeAnswer("r", 7, Answer(question - 1), now_));
+  EXPECT_FALSE(roots_.TakeAnswer("other", 7, Answer(question), now_));
+  EXPECT_TRUE(roots_.TakeAnswer("r", 7, Answer(question), now_));
+}
+
+TEST_F(RootsTest, Question_WhoseStreamEnds_IsAskedAgain) {
+  roots_.LookAt("r", absl::ZeroDuration(), now_.monotonic);
+  EXPECT_THAT(Due(), ElementsAre("r"));
+  roots_.Ask("r", worker_, now_.monotonic);
+  EXPECT_THAT(Due(), IsEmpty());
+  EXPECT_THAT(Due(true, /*open=*/false), ElementsAre("r"));
+}
+
+TEST_F(RootsTest, RootThatNobodySees_IsForgotten_UnlessItHoldsFolders) {
+  roots_.LookAt("empty", absl::ZeroDuration(), now_.monotonic);
+  roots_.LookAt("full", absl::ZeroDuration(), now_.monotonic);
+  roots_.Keep("full", {v1::CheckpointFolder()});
+  EXPECT_THAT(Due(/*seen=*/false), IsEmpty());
+  EXPECT_EQ(roots_.all().count("empty"), 0u);
+  EXPECT_EQ(roots_.all().count("full"), 1u);
+}
+
+}  // namespace
+}  // namespace hearth::coordinator

@@ -1,0 +1,94 @@
+#include "coordinator/core/gangs/gang.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace hearth::coordinator {
+namespace {
+
+constexpr absl::Duration kKillAgain = absl::Seconds(10);
+// Trainers give up by themselves, and then say more than the coordinator knows.
+constexpr absl::Duration kAfterTrainers = absl::Seconds(15);
+constexpr char kMeeting[] = "rendezvous";
+constexpr char kLoading[] = "loading";
+
+}  // namespace
+
+void Gang::Progress(int64_t step, absl::Duration now) {
+  if (step > step_) {
+    step_ = step;
+    last_progress_ = now;
+  }
+}
+
+void Gang::EndBy(absl::Duration deadline) {
+  stop_deadline_ = std::min(stop_deadline_, deadline);
+}
+
+void Gang::KillSent(absl::Duration now) {
+  kill_time_ = std::min(kill_time_, now);
+  kill_again_ = now + kKillAgain;
+}
+
+void Gang::HeardPhase(int ranks, int rank, const std::string& phase, absl::Duration now) {
+  if (phases_.empty()) {
+    phases_.assign(static_cast<size_t>(ranks), {"", started_});
+  }
+  Phase& known = phases_[static_cast<size_t>(rank)];
+  if (known.name == phase) {
+    return;
+  }
+  known.name = phase;
+  known.since = now;
+  if (!phase.empty() && phase != kLoading) {
+    known.met = std::min(known.met, now);
+  }
+}
+
+std::string Gang::WhyNotFormed(const v1::JobRecord& record,
+                               const CoreOptions& options,
+                               absl::Duration now) const {
+  absl::Duration all_met = -absl::InfiniteDuration();
+  for (const Phase& phase : phases_) {
+    all_met = std::max(all_met, phase.met);
+  }
+  for (int i = 0; i < record.ranks_size(); ++i) {
+    const Phase unheard = {"", started_};
+    const Phase& phase = phases_.empty() ? unheard : phases_[static_cast<size_t>(i)];
+    const absl::Duration age = now - phase.since;
+    const std::string who = absl::StrCat("rank ", i, " on ", record.ranks(i).worker_id());
+    const absl::Duration meets = now - std::max(phase.since, all_met);
+    if (phase.name == kMeeting && meets >= options.rendezvous_timeout + kAfterTrainers) {
+      return absl::StrCat("the gang did not form within ",
+                          absl::FormatDuration(options.rendezvous_timeout),
+                          " of all ranks coming to the rendezvous: ", who, " is still there");
+    }
+    if (phase.name == kLoading && age >= options.loading_timeout) {
+      return absl::StrCat("the gang did not form: ", who, " has been loading for ",
+                          absl::FormatDuration(options.loading_timeout));
+    }
+    if (phase.name.empty() && age >= options.loading_timeout) {
+      return absl::StrCat("the gang did not form: ", who, " was started ",
+                          absl::FormatDuration(options.loading_timeout),
+                          " ago and has not said what it does");
+    }
+  }
+  return "";
+}
+
+double Gang::EnergySince(int rank, double counter) {
+  if (counter <= 0.0) {
+    return 0.0;
+  }
+  const auto [seen, first] = energy_seen_.try_emplace(rank, counter);
+  const double joules = first ? 0.0 : std::max(0.0, counter - seen->second);
+  seen->second = counter;
+  return joules;
+}
+
+void Gangs::Start(const std::string& job_id, int64_t step, absl::Duration now) {
+  gangs_.insert_or_assign(job_id, Gang(step, now));
+}
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,97 @@
+#include "coordinator/core/gangs/verdict.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace hearth::coordinator {
+namespace {
+
+bool Broken(const v1::RankRecord& rank) {
+  if (!rank.gone()) {
+    return rank.has_dying();
+  }
+  if (rank.lost()) {
+    return true;
+  }
+  const ExitClass exit_class = ExitRowOf(rank.exit().exit().reason()).exit_class;
+  return exit_class != ExitClass::kFinished && exit_class != ExitClass::kStopped;
+}
+
+}  // namespace
+
+bool Finished(const v1::RankRecord& rank) {
+  return rank.gone() && !rank.lost() && rank.exit().exit().reason() == v1::EXIT_REASON_FINISHED;
+}
+
+bool AnyBroken(const v1::JobRecord& record) {
+  return std::any_of(record.ranks().begin(), record.ranks().end(), Broken);
+}
+
+bool AllGone(const v1::JobRecord& record) {
+  return std::all_of(record.ranks().begin(), record.ranks().end(),
+                     [](const v1::RankRecord& rank) { return rank.gone(); });
+}
+
+bool ReadyToRestart(const v1::JobRecord& record) {
+  return record.job().state() == v1::JOB_STATE_RECOVERING && !record.has_stop() && AllGone(record);
+}
+
+Verdict JudgeGang(const v1::JobRecord& record) {
+  const auto& ranks = record.ranks();
+  Verdict verdict;
+  verdict.code = "trainer_stopped";
+  verdict.message = "the trainer left on request";
+  verdict.actor = "trainer";
+  if (ranks.empty() || Finished(ranks[0])) {
+    verdict.exit_class = ExitClass::kFinished;
+    verdict.code = "finished";
+    verdict.message = "all steps are done";
+    return verdict;
+  }
+  int best = 0;
+  for (int i = 0; i < ranks.size(); ++i) {
+    const v1::RankRecord& rank = ranks[i];
+    const v1::TrainerExit& end = rank.has_exit() ? rank.exit().exit() : rank.dying();
+    const ExitRow& row = ExitRowOf(end.reason());
+    if (!rank.gone() && !rank.has_dying()) {
+      continue;
+    }
+    int weight = 0;
+    if (rank.lost()) {
+      weight = 3;
+    } else if (row.exit_class == ExitClass::kFatal) {
+      weight = 4;
+    } else if (row.exit_class == ExitClass::kFailure && !rank.killed_by_us()) {
+      weight = 2;
+    } else if (row.exit_class == ExitClass::kPeers && !rank.killed_by_us()) {
+      weight = 1;
+    }
+    if (weight <= best) {
+      continue;
+    }
+    best = weight;
+    verdict.rank = i;
+    verdict.lost = rank.lost();
+    verdict.exit_class = rank.lost() ? ExitClass::kStopped : row.exit_class;
+    verdict.code = rank.lost() ? "worker_lost" : row.code;
+    verdict.actor = absl::StrCat("worker:", rank.worker_id());
+    verdict.message =
+        rank.lost()
+            ? rank.lost_reason()
+            : absl::StrCat("rank ", i, " on ", rank.worker_id(), ": ",
+                           end.message().empty()
+                               ? absl::StrCat("ended with status ", rank.exit().wait_status())
+                               : end.message());
+  }
+  if (best == 0 && record.stop().reason_code() == kGangNotFormed) {
+    verdict.exit_class = ExitClass::kPeers;
+    verdict.rank = -1;
+    verdict.code = kGangNotFormed;
+    verdict.message = record.stop().reason();
+    verdict.actor = "coordinator";
+  }
+  return verdict;
+}
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,35 @@
+// What has become of a gang, by its ranks: pure functions of the record.
+#pragma once
+
+#include <string>
+
+#include "coordinator/core/transitions.h"
+#include "hearth/v1/store.pb.h"
+
+namespace hearth::coordinator {
+
+// Reason of a gang that was ended because it did not get to its first step in time.
+inline constexpr char kGangNotFormed[] = "gang_not_formed";
+
+// The rank has done all steps.
+bool Finished(const v1::RankRecord& rank);
+// Some rank has ended, was lost, was killed by nobody of ours, or is about to be gone so: the
+// others cannot go on without it.
+bool AnyBroken(const v1::JobRecord& record);
+bool AllGone(const v1::JobRecord& record);
+// RECOVERING, old ranks gone, accounted for: waits for workers alone.
+bool ReadyToRestart(const v1::JobRecord& record);
+
+// Why the gang ended, or ends, and who is to blame: a fatal error, else a lost worker, else a
+// trainer's own failure, else peers that lost each other.
+struct Verdict {
+  ExitClass exit_class = ExitClass::kStopped;
+  bool lost = false;
+  int rank = 0;  // the one to blame; -1 = none, the gang as a whole
+  std::string code;
+  std::string message;
+  std::string actor;
+};
+Verdict JudgeGang(const v1::JobRecord& record);
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,158 @@
+#include "coordinator/core/jobs/jobs.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/clip_text.h"
+#include "common/base/status_macros.h"
+#include "coordinator/core/errors.h"
+#include "coordinator/core/transitions.h"
+
+namespace hearth::coordinator {
+namespace {
+
+// Of an event's message. It may quote what a user or a trainer said.
+constexpr size_t kEventTextMax = 4096;
+// Bounds what a store may hold after damage; far above what counts, far below an overflow.
+constexpr int64_t kSeqMax = int64_t{1} << 60;
+
+void Keep(std::set<std::string>& ids, const std::string& id, bool member) {
+  if (member) {
+    ids.insert(id);
+  } else {
+    ids.erase(id);
+  }
+}
+
+}  // namespace
+
+double Jobs::RunningSeconds(const JobState& job, absl::Duration now) {
+  return job.record.running_base() + absl::ToDoubleSeconds(now - job.running_since);
+}
+
+void Jobs::Restore(const v1::JobRecord& record, Now now) {
+  const std::string& id = record.job().job_id();
+  JobState& job = jobs_[id];
+  job.record = record;
+  for (v1::RankRecord& rank : *job.record.mutable_ranks()) {
+    rank.set_applied_seq(std::clamp<int64_t>(rank.applied_seq(), 0, kSeqMax));
+  }
+  job.job().clear_isolation();
+  job.running_since = now.monotonic;
+  if (job.state() == v1::JOB_STATE_RUNNING) {
+    job.running_since -=
+        std::max(absl::ZeroDuration(), now.wall - FromProto(record.job().state_time()));
+  }
+  Keep(waiting_, id, job.state() == v1::JOB_STATE_QUEUED);
+  Keep(active_, id, HasGang(job.state()));
+}
+
+JobState& Jobs::Add(JobState job) {
+  const std::string id = job.job().job_id();
+  waiting_.insert(id);
+  plan_.Ask();
+  return jobs_[id] = std::move(job);
+}
+
+void Jobs::Delete(const std::string& job_id, Effects& effects) {
+  effects.job_deletes.push_back(job_id);
+  jobs_.erase(job_id);
+}
+
+const JobState* Jobs::Find(const std::string& job_id) const {
+  const auto it = jobs_.find(job_id);
+  return it == jobs_.end() ? nullptr : &it->second;
+}
+
+JobState* Jobs::Edit(const std::string& job_id) {
+  const auto it = jobs_.find(job_id);
+  return it == jobs_.end() ? nullptr : &it->second;
+}
+
+void Jobs::Mark(const JobState& job, bool durable) {
+  bool& mark = dirty_[job.job().job_id()];
+  mark = mark || durable;
+}
+
+void Jobs::AddEvent(JobState& job,
+                    const EventText& text,
+                    v1::JobState from,
+                    v1::JobState to,
+                    Now now,
+                    Effects& effects) {
+  v1::JobEvent& event = effects.events.emplace_back();
+  event.set_revision(++revision_);
+  event.set_job_id(job.job().job_id());
+  *event.mutable_time() = ToProto(now.wall);
+  event.set_type(text.type);
+  event.set_actor(text.actor);
+  event.set_from_state(from);
+  event.set_to_state(to);
+  event.set_reason_code(text.code);
+  event.set_message(ClipText(text.message, kEventTextMax));
+  event.set_epoch(job.job().epoch());
+  event.set_step(job.job().step());
+  job.job().set_revision(revision_);
+  job.job().set_etag(absl::StrCat(absl::Hex(revision_)));
+  *job.job().mutable_update_time() = ToProto(now.wall);
+  Mark(job, true);
+}
+
+void Jobs::Transition(JobState& job,
+                      v1::JobState to,
+                      const std::string& actor,
+                      const std::string& code,
+                      const std::string& reason,
+                      Now now,
+                      Effects& effects) {
+  const v1::JobState from = job.state();
+  const std::string edge = absl::StrCat(StateName(from), " -> ", StateName(to));
+  HEARTH_CHECK(IsLegalTransition(from, to), edge.c_str());
+  HEARTH_CHECK(IsReasonCode(code), code.c_str());
+  v1::Job& view = job.job();
+  if (from == v1::JOB_STATE_RUNNING) {
+    view.set_running_seconds(RunningSeconds(job, now.monotonic));
+  }
+  if (to == v1::JOB_STATE_RUNNING) {
+    job.running_since = now.monotonic;
+    job.record.set_running_base(view.running_seconds());
+    if (!view.has_start_time()) {
+      *view.mutable_start_time() = ToProto(now.wall);
+    }
+  }
+  view.set_state(to);
+  view.set_reason_code(code);
+  view.set_reason(reason);
+  *view.mutable_state_time() = ToProto(now.wall);
+  view.clear_end_time();
+  if (IsTerminal(to)) {
+    *view.mutable_end_time() = ToProto(now.wall);
+  }
+  if ((IsTerminal(to) || to == v1::JOB_STATE_PAUSED) && view.recovery().seconds() == 0.0) {
+    view.clear_recovery();  // nothing will come of it
+  }
+  if (!HasGang(to)) {
+    view.clear_workers();
+    job.record.clear_stop();
+    if (HasGang(from)) {
+      view.clear_isolation();
+    }
+  }
+  Keep(active_, view.job_id(), HasGang(to));
+  Keep(waiting_, view.job_id(), to == v1::JOB_STATE_QUEUED);
+  CountReason(code);
+  plan_.Ask();
+  AddEvent(job, {"state", actor, code, reason}, from, to, now, effects);
+}
+
+void Jobs::Flush(Effects& effects) {
+  for (const auto& [id, durable] : dirty_) {
+    if (const auto it = jobs_.find(id); it != jobs_.end()) {
+      effects.jobs.push_back({it->second.record, durable});
+    }
+  }
+  dirty_.clear();
+}
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,98 @@
+// The jobs: their records, their states and their events.
+//
+// A state changes in Transition alone, which checks the edge, writes the event and keeps the sets
+// of jobs that have a gang and that wait. A job's record is one row of the store; others read it,
+// and change it through Edit, followed by an event or by Mark.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "common/base/token_bucket.h"
+#include "coordinator/core/core.h"
+#include "coordinator/core/plan_timer.h"
+
+namespace hearth::coordinator {
+
+// A job's record and what is known of it only while the process lives. Durations are monotonic
+// times.
+struct JobState {
+  v1::JobRecord record;
+  absl::Duration running_since;
+  absl::Duration checkpoint_time = -absl::InfiniteDuration();
+  absl::Duration inspect_until = -absl::InfiniteDuration();  // an inspection is out until then
+  std::optional<TokenBucket> log_rate;                       // made with the first batch
+
+  v1::Job& job() { return *record.mutable_job(); }
+  const v1::Job& job() const { return record.job(); }
+  v1::JobState state() const { return record.job().state(); }
+};
+
+// What an event says. Its job, state and step are added from the job's record.
+struct EventText {
+  std::string type;
+  std::string actor;
+  std::string code;
+  std::string message;
+};
+
+// Not thread-safe. References stay valid until the job is deleted.
+class Jobs {
+ public:
+  // `plan` outlives this. `last_revision`: of the store's last event.
+  Jobs(PlanTimer& plan, int64_t last_revision) : plan_(plan), revision_(last_revision) {}
+
+  const std::map<std::string, JobState>& all() const { return jobs_; }
+  const std::set<std::string>& active() const { return active_; }    // they have a gang
+  const std::set<std::string>& waiting() const { return waiting_; }  // QUEUED
+  const JobState& at(const std::string& job_id) const { return jobs_.at(job_id); }
+  // Null when unknown.
+  const JobState* Find(const std::string& job_id) const;
+  int64_t revision() const { return revision_; }
+  // Transitions and losses since the start, by reason code.
+  const std::map<std::string, int64_t>& reason_counts() const { return reason_counts_; }
+  // Resources' time used up to now, in seconds; of a RUNNING job.
+  static double RunningSeconds(const JobState& job, absl::Duration now);
+
+  // After a start. Numbers that damage may have left are brought within bounds.
+  void Restore(const v1::JobRecord& record, Now now);
+  // A new one, QUEUED; its id is not taken. The caller adds the event.
+  JobState& Add(JobState job);
+  void Delete(const std::string& job_id, Effects& effects);
+
+  // Null when unknown.
+  JobState* Edit(const std::string& job_id);
+  // Its row is to be written; `durable` false: for readers alone.
+  void Mark(const JobState& job, bool durable);
+  void AddEvent(JobState& job,
+                const EventText& text,
+                v1::JobState from,
+                v1::JobState to,
+                Now now,
+                Effects& effects);
+  // Aborts when the edge or the reason code is not in the tables (transitions.h). What the gang
+  // shared and left behind is the caller's to clear when the new state has none.
+  void Transition(JobState& job,
+                  v1::JobState to,
+                  const std::string& actor,
+                  const std::string& code,
+                  const std::string& reason,
+                  Now now,
+                  Effects& effects);
+  void CountReason(const std::string& code) { ++reason_counts_[code]; }
+  // Hands out the rows that were marked.
+  void Flush(Effects& effects);
+
+ private:
+  PlanTimer& plan_;
+  int64_t revision_;
+  std::map<std::string, JobState> jobs_;  // by job id
+  std::set<std::string> active_;
+  std::set<std::string> waiting_;
+  std::map<std::string, int64_t> reason_counts_;
+  std::map<std::string, bool> dirty_;  // job id -> durable
+};
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,112 @@
+#include "coordinator/core/jobs/jobs.h"
+
+#include "coordinator/core/errors.h"
+#include "coordinator/core/jobs/requests.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hearth::coordinator {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class JobsTest : public testing::Test {
+ protected:
+  JobState& Add() {
+    JobState job;
+    job.job().set_job_id("job");
+    job.job().set_state(v1::JOB_STATE_QUEUED);
+    return jobs_.Add(std::move(job));
+  }
+  void Go(v1::JobState to, const char* code) {
+    jobs_.Transition(*jobs_.Edit("job"), to, "test", code, "because", now_, effects_);
+  }
+
+  Now now_{absl::FromUnixSeconds(1700000000), absl::Seconds(1000)};
+  PlanTimer plan_{absl::Seconds(1000)};
+  Jobs jobs_{plan_, 41};
+  Effects effects_;
+};
+
+TEST_F(JobsTest, Transition_WritesOneEventAndKeepsTheSets) {
+  Add();
+  EXPECT_THAT(jobs_.waiting(), ElementsAre("job"));
+  Go(v1::JOB_STATE_STARTING, "scheduled");
+  EXPECT_THAT(jobs_.waiting(), IsEmpty());
+  EXPECT_THAT(jobs_.active(), ElementsAre("job"));
+  ASSERT_THAT(effects_.events, SizeIs(1));
+  EXPECT_EQ(effects_.events[0].revision(), 42);
+  EXPECT_EQ(effects_.events[0].from_state(), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(jobs_.at("job").job().revision(), 42);
+  EXPECT_EQ(jobs_.reason_counts().at("scheduled"), 1);
+  jobs_.Flush(effects_);
+  ASSERT_THAT(effects_.jobs, SizeIs(1));
+  EXPECT_TRUE(effects_.jobs[0].durable);
+}
+
+TEST_F(JobsTest, RunningSeconds_AddUpOverPauses) {
+  Add();
+  Go(v1::JOB_STATE_STARTING, "scheduled");
+  Go(v1::JOB_STATE_RUNNING, "first_step");
+  now_.monotonic += absl::Seconds(30);
+  Go(v1::JOB_STATE_PAUSING, "user_pause");
+  EXPECT_EQ(jobs_.at("job").job().running_seconds(), 30);
+  Go(v1::JOB_STATE_PAUSED, "user_pause");
+  Go(v1::JOB_STATE_QUEUED, "user_resume");
+  Go(v1::JOB_STATE_STARTING, "scheduled");
+  now_.monotonic += absl::Seconds(100);
+  Go(v1::JOB_STATE_RUNNING, "first_step");
+  now_.monotonic += absl::Seconds(5);
+  EXPECT_EQ(Jobs::RunningSeconds(jobs_.at("job"), now_.monotonic), 35);
+}
+
+TEST_F(JobsTest, Mark_ForReadersAlone_IsNotDurable) {
+  Add();
+  jobs_.Mark(jobs_.at("job"), false);
+  jobs_.Flush(effects_);
+  ASSERT_THAT(effects_.jobs, SizeIs(1));
+  EXPECT_FALSE(effects_.jobs[0].durable);
+  jobs_.Mark(jobs_.at("job"), true);
+  jobs_.Delete("job", effects_);
+  Effects after;
+  jobs_.Flush(after);
+  EXPECT_THAT(after.jobs, IsEmpty());
+}
+
+TEST_F(JobsTest, Restore_CountsTimeWhileTheCoordinatorWasAway) {
+  v1::JobRecord record;
+  record.mutable_job()->set_job_id("job");
+  record.mutable_job()->set_state(v1::JOB_STATE_RUNNING);
+  *record.mutable_job()->mutable_state_time() = ToProto(now_.wall - absl::Seconds(60));
+  record.add_ranks()->set_applied_seq(-5);
+  jobs_.Restore(record, now_);
+  EXPECT_EQ(Jobs::RunningSeconds(jobs_.at("job"), now_.monotonic), 60);
+  EXPECT_EQ(jobs_.at("job").record.ranks(0).applied_seq(), 0);
+  EXPECT_THAT(jobs_.active(), ElementsAre("job"));
+}
+
+TEST(RequestsTest, TheOldestAreForgotten_ByNumberAndByAge) {
+  CoreOptions options;
+  options.max_requests = 2;
+  Requests requests(options);
+  Effects effects;
+  const absl::Time start = absl::FromUnixSeconds(1700000000);
+  for (int i = 0; i < 3; ++i) {
+    v1::RequestRecord record;
+    record.set_request_id(std::string(1, static_cast<char>('a' + i)));
+    *record.mutable_time() = ToProto(start + absl::Seconds(i));
+    requests.Remember(record, effects);
+  }
+  EXPECT_THAT(effects.requests, SizeIs(3));
+  requests.Expire(start + absl::Seconds(3), effects);
+  EXPECT_THAT(effects.request_deletes, ElementsAre("a"));
+  EXPECT_EQ(requests.Find("a"), nullptr);
+  EXPECT_NE(requests.Find("b"), nullptr);
+  requests.Expire(start + options.request_ttl + absl::Seconds(1), effects);
+  EXPECT_THAT(effects.request_deletes, ElementsAre("a", "b"));
+}
+
+}  // namespace
+}  // namespace hearth::coordinator

@@ -1,0 +1,34 @@
+// Which requests were answered with which job, so that a call that is sent again changes nothing
+// twice. Bounded by age and number; the oldest are forgotten first.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "coordinator/core/core.h"
+
+namespace hearth::coordinator {
+
+// Not thread-safe.
+class Requests {
+ public:
+  // What counts is CoreOptions::max_requests and request_ttl.
+  explicit Requests(const CoreOptions& options) : options_(options) {}
+
+  void Restore(const std::vector<v1::RequestRecord>& records);
+  // Null when it was not answered, or the answer is forgotten.
+  const v1::RequestRecord* Find(const std::string& request_id) const;
+  // Its request_id is new.
+  void Remember(v1::RequestRecord record, Effects& effects);
+  // `now` is wall-clock time, as in the records.
+  void Expire(absl::Time now, Effects& effects);
+
+ private:
+  const CoreOptions options_;
+  std::map<std::string, v1::RequestRecord> requests_;  // by request_id
+  std::deque<std::string> order_;                      // oldest first
+};
+
+}  // namespace hearth::coordinator

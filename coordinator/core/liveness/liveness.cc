@@ -1,0 +1,225 @@
+#include "coordinator/core/liveness/liveness.h"
+
+#include <algorithm>
+#include <set>
+
+namespace hearth::coordinator {
+namespace {
+
+// The loop ticks at least once a second, so a longer gap means that the process itself stood still.
+constexpr absl::Duration kStall = absl::Seconds(2);
+// After that long agents' keepalives have closed the streams and they must dial again.
+constexpr absl::Duration kLongStall = absl::Seconds(10);
+// How long a loss may be part of a silence that others join.
+constexpr absl::Duration kRecentLoss = absl::Seconds(20);
+// Silences that begin within this of each other have one cause.
+constexpr absl::Duration kTogether = absl::Seconds(5);
+// A worker that missed so many heartbeats does not answer.
+constexpr int kMissedHeartbeats = 3;
+// One that was heard so many heartbeats after another's last word did not fall silent with it.
+constexpr double kHeartbeatsApart = 1.5;
+// Fewer that fall silent together are not taken for a lost network.
+constexpr size_t kIsolationWorkers = 3;
+// What a daemon takes to dial again, pauses and attempts included.
+constexpr absl::Duration kRedial = absl::Seconds(5);
+
+bool SameMachine(const WorkerState& a, const WorkerState& b) {
+  return (!a.worker().host().empty() && a.worker().host() == b.worker().host()) ||
+         (!a.address.empty() && a.address == b.address);
+}
+
+}  // namespace
+
+Liveness::Liveness(const CoreOptions& options, absl::Duration start)
+    : options_(options),
+      start_(start),
+      quiet_from_(start),
+      quiet_until_(start + options.reattach_grace),
+      isolated_until_(start) {}
+
+void Liveness::NoticeGap(absl::Duration before, absl::Duration now) {
+  const absl::Duration gap = now - before;
+  if (gap > kStall) {
+    quiet_from_ = now;
+    quiet_until_ = std::max(quiet_until_,
+                            now + (gap > kLongStall ? options_.reattach_grace : options_.silence));
+  }
+}
+
+bool Liveness::Silent(const WorkerState& worker, absl::Duration now) const {
+  return now - worker.last_seen >= options_.silence;
+}
+
+absl::Duration Liveness::Patience(const WorkerState& worker) const {
+  return worker.connection == 0 ? std::min(options_.silence, options_.disconnect_silence)
+                                : options_.silence;
+}
+
+bool Liveness::Answers(const WorkerState& worker, absl::Duration now) const {
+  return worker.connection != 0 && now - worker.last_seen < kMissedHeartbeats * options_.heartbeat;
+}
+
+bool Liveness::HeardSince(const WorkerState& other,
+                          const WorkerState& worker,
+                          absl::Duration now) const {
+  return Answers(other, now) &&
+         other.last_seen - worker.last_seen >= kHeartbeatsApart * options_.heartbeat;
+}
+
+bool Liveness::Disproves(const WorkerState& other,
+                         const WorkerState& worker,
+                         absl::Duration now) const {
+  return HeardSince(other, worker, now) && (!other.local || SameMachine(other, worker));
+}
+
+bool Liveness::IsBack(const WorkerState& worker, absl::Duration now) const {
+  return Answers(worker, now) && now - worker.connected_since >= kRedial;
+}
+
+bool Liveness::PeersAreBack(const WorkerState& worker,
+                            const std::vector<const WorkerState*>& peers,
+                            const WorkerMap& workers,
+                            absl::Duration now) const {
+  if (!peers.empty()) {
+    return std::all_of(peers.begin(), peers.end(),
+                       [this, now](const WorkerState* peer) { return IsBack(*peer, now); });
+  }
+  // Alone in its gang: then all that have tasks, and somebody who shows that the network is there.
+  bool shown = false;
+  for (const auto& [id, other] : workers) {
+    if (&other == &worker) {
+      continue;
+    }
+    if (!other.job_id.empty() && !other.lost && !IsBack(other, now)) {
+      return false;
+    }
+    shown = shown || (IsBack(other, now) && Disproves(other, worker, now));
+  }
+  return shown;
+}
+
+Liveness::Quiet Liveness::QuietOf(const WorkerState& worker, absl::Duration now) const {
+  // One that was back and has fallen silent since is like any other. After a stall the first words
+  // may be old ones of a stream that is no more.
+  const bool was_back =
+      (worker.seen && quiet_from_ == start_) || worker.last_seen >= quiet_from_ + kRedial;
+  if (now >= quiet_until_ || was_back) {
+    return Quiet::kOver;
+  }
+  return now < quiet_from_ + options_.reattach_prompt ? Quiet::kHolds : Quiet::kUnlessPeersAreBack;
+}
+
+Liveness::Cause Liveness::CauseOf(const WorkerState& worker,
+                                  const WorkerMap& workers,
+                                  absl::Duration now) const {
+  if (worker.last_seen <= isolation_mark_) {
+    return Cause::kGone;  // its silence is part of an isolation that has run out
+  }
+  // Among workers that nobody waits for: those whose silence began with this one or later.
+  const auto joins = [&worker](absl::Duration last_seen) {
+    return last_seen >= worker.last_seen - kTogether;
+  };
+  // Idle workers that the store knows are missing, too, while they may still be about to dial in.
+  // Their time counts from the first that did: before that the network may not have been there.
+  const bool deaf = now < first_return_ + options_.reattach_grace;
+  size_t known = 0;
+  size_t fallen = 0;
+  std::set<std::string> hosts;
+  bool local_answers = false;
+  bool just_back = false;
+  for (const auto& [id, other] : workers) {
+    if (HeardSince(other, worker, now)) {
+      // One that dials in again shows that the network is back; the others may be about to.
+      const bool again =
+          other.connected_since > worker.last_seen && now - other.connected_since < kRedial;
+      just_back = just_back || again;
+      if (!again && Disproves(other, worker, now)) {
+        return Cause::kGone;
+      }
+      local_answers = true;
+      ++known;
+    } else if (!other.lost && (!other.job_id.empty() || other.connection != 0 ||
+                               (deaf && !other.seen) || (other.seen && joins(other.last_seen)))) {
+      hosts.insert(other.worker().host());
+      ++fallen;
+      ++known;
+    }
+  }
+  if (just_back) {
+    return Cause::kUnclear;
+  }
+  for (const Loss& loss : recent_losses_) {
+    if (joins(loss.last_seen)) {
+      hosts.insert(loss.host);
+      ++fallen;
+      ++known;
+    }
+  }
+  if (fallen < kIsolationWorkers) {
+    return Cause::kGone;
+  }
+  if (local_answers && (hosts.size() < 2 || 2 * fallen <= known || worker.ended_by_peer)) {
+    return Cause::kGone;
+  }
+  return Cause::kCutOff;
+}
+
+void Liveness::NoteLoss(const WorkerState& worker, absl::Duration now) {
+  recent_losses_.push_back({worker.worker().worker_id(), worker.last_seen, worker.worker().host()});
+  while (now - recent_losses_.front().last_seen > kRecentLoss && recent_losses_.size() > 1) {
+    recent_losses_.pop_front();
+  }
+}
+
+void Liveness::NoteReturn(const std::string& worker_id, absl::Duration now) {
+  first_return_ = std::min(first_return_, now);
+  std::erase_if(recent_losses_,
+                [&worker_id](const Loss& loss) { return loss.worker_id == worker_id; });
+}
+
+void Liveness::BeginIsolation(absl::Duration now) {
+  isolated_ = true;
+  isolated_until_ = now + options_.isolation_grace;
+}
+
+void Liveness::EndIsolation(absl::Duration now) {
+  isolated_ = false;
+  isolated_until_ = now;
+}
+
+Liveness::Change Liveness::ReviewIsolation(const WorkerMap& workers, absl::Duration now) {
+  if (!isolated_) {
+    return Change::kNone;
+  }
+  if (now >= isolated_until_) {
+    isolation_mark_ = now;
+    EndIsolation(now);
+    return Change::kRanOut;
+  }
+  if (!ContactIsBack(workers, now)) {
+    return Change::kNone;
+  }
+  EndIsolation(now);
+  // The rest may be about to dial in.
+  quiet_from_ = now;
+  quiet_until_ = now + std::min(options_.reattach_prompt, options_.reattach_grace);
+  return Change::kContactIsBack;
+}
+
+bool Liveness::ContactIsBack(const WorkerMap& workers, absl::Duration now) const {
+  bool silent = false;
+  for (const auto& [id, worker] : workers) {
+    if (worker.job_id.empty() || worker.lost || now - worker.last_seen < Patience(worker)) {
+      continue;
+    }
+    silent = true;
+    for (const auto& [other_id, other] : workers) {
+      if (Disproves(other, worker, now)) {
+        return true;
+      }
+    }
+  }
+  return !silent;
+}
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,162 @@
+#include "jobctl/client/client.h"
+
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/status.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/security.h"
+#include "common/rpc/status.h"
+#include "google/protobuf/descriptor.h"
+#include "grpc/support/time.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/impl/codegen/client_unary_call.h"
+#include "grpcpp/impl/codegen/rpc_method.h"
+#include "hearth/v1/job.grpc.pb.h"
+
+namespace hearth::jobctl {
+namespace {
+
+// The unary call whose request is a `request`; null: there is none.
+const google::protobuf::MethodDescriptor* MethodOf(const google::protobuf::Descriptor& request) {
+  const auto& pool = *google::protobuf::DescriptorPool::generated_pool();
+  for (const char* name : {"hearth.v1.JobService", "hearth.v1.WorkerService"}) {
+    const google::protobuf::ServiceDescriptor* service = pool.FindServiceByName(name);
+    for (int i = 0; i < service->method_count(); ++i) {
+      const google::protobuf::MethodDescriptor* method = service->method(i);
+      if (method->input_type() == &request && !method->server_streaming()) {
+        return method;
+      }
+    }
+  }
+  return nullptr;
+}
+
+class GrpcClient : public Client {
+ public:
+  GrpcClient(std::shared_ptr<grpc::Channel> channel,
+             std::string address,
+             absl::Duration unary_deadline)
+      : address_(std::move(address)),
+        unary_deadline_(unary_deadline),
+        jobs_(v1::JobService::NewStub(channel)),
+        channel_(std::move(channel)) {}
+
+  absl::Status WatchJob(const v1::WatchJobRequest& request,
+                        const StreamSink<v1::WatchJobResponse>& sink) override {
+    return Stream<v1::WatchJobResponse>(&v1::JobService::Stub::WatchJob, request, sink);
+  }
+  absl::Status StreamMetrics(const v1::StreamMetricsRequest& request,
+                             const StreamSink<v1::StreamMetricsResponse>& sink) override {
+    return Stream<v1::StreamMetricsResponse>(&v1::JobService::Stub::StreamMetrics, request, sink);
+  }
+  absl::Status StreamLogs(const v1::StreamLogsRequest& request,
+                          const StreamSink<v1::StreamLogsResponse>& sink) override {
+    return Stream<v1::StreamLogsResponse>(&v1::JobService::Stub::StreamLogs, request, sink);
+  }
+
+  void CancelStreams() override {
+    absl::MutexLock lock(&mu_);
+    streams_cancelled_ = true;
+    for (grpc::ClientContext* context : streams_) {
+      context->TryCancel();
+    }
+  }
+
+ private:
+  // The error of a call that this client did not cancel itself.
+  absl::Status Fail(const grpc::Status& status) const {
+    if (status.error_code() == grpc::StatusCode::CANCELLED) {
+      // A server that shuts down cancels calls that reach it late; a retry may succeed.
+      return absl::UnavailableError(
+          absl::StrCat("the coordinator at ", address_, " stopped before it answered"));
+    }
+    const absl::Status error = rpc::FromGrpc(status);
+    if (error.code() == absl::StatusCode::kUnavailable) {
+      return Annotate(error, absl::StrCat("cannot reach the coordinator at ", address_,
+                                          " (--coordinator or HEARTH_COORDINATOR sets it)"));
+    }
+    return error;
+  }
+
+  absl::Status CallUnary(const google::protobuf::Message& request,
+                         google::protobuf::Message& response) override {
+    const google::protobuf::MethodDescriptor* method = MethodOf(*request.GetDescriptor());
+    HEARTH_CHECK(method != nullptr && method->output_type() == response.GetDescriptor(),
+                 "a call's request has a type of its own, and its response is that call's");
+    const std::string name = absl::StrCat("/", method->service()->full_name(), "/", method->name());
+    grpc::ClientContext context;
+    rpc::SetDeadline(context, unary_deadline_);
+    // What generated stubs do for a unary call.
+    const grpc::internal::RpcMethod rpc(name.c_str(), grpc::internal::RpcMethod::NORMAL_RPC);
+    const grpc::Status status = grpc::internal::BlockingUnaryCall<google::protobuf::MessageLite,
+                                                                  google::protobuf::MessageLite>(
+        channel_.get(), rpc, &context, request, &response);
+    return status.ok() ? absl::OkStatus() : Fail(status);
+  }
+
+  template <typename Response, typename Method, typename Request>
+  absl::Status Stream(Method method, const Request& request, const StreamSink<Response>& sink) {
+    grpc::ClientContext context;
+    {
+      absl::MutexLock lock(&mu_);
+      if (streams_cancelled_) {
+        return absl::CancelledError("interrupted");
+      }
+      streams_.insert(&context);
+    }
+    auto reader = ((*jobs_).*method)(&context, request);
+    Response response;
+    bool stopped = false;
+    while (reader->Read(&response)) {
+      if (!sink(response)) {
+        stopped = true;
+        context.TryCancel();
+        break;
+      }
+    }
+    const grpc::Status status = reader->Finish();
+    absl::MutexLock lock(&mu_);
+    streams_.erase(&context);
+    if (stopped || status.ok()) {
+      return absl::OkStatus();
+    }
+    return streams_cancelled_ ? absl::CancelledError("interrupted") : Fail(status);
+  }
+
+  const std::string address_;
+  const absl::Duration unary_deadline_;
+  const std::unique_ptr<v1::JobService::Stub> jobs_;
+  const std::shared_ptr<grpc::Channel> channel_;
+
+  absl::Mutex mu_;
+  bool streams_cancelled_ ABSL_GUARDED_BY(mu_) = false;
+  absl::flat_hash_set<grpc::ClientContext*> streams_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ConnectOptions& options) {
+  HEARTH_ASSIGN_OR_RETURN(rpc::CoordinatorList list,
+                          rpc::CoordinatorList::Parse(options.coordinators));
+  const rpc::TlsFiles files = {options.tls_cert, options.tls_key, options.tls_ca};
+  // With several, the first that answers within a second is used; with one, errors come from the
+  // call itself.
+  std::shared_ptr<grpc::Channel> channel;
+  for (const std::string& address : list.addresses()) {
+    HEARTH_ASSIGN_OR_RETURN(channel, rpc::Connect(address, files, /*use_tls=*/false));
+    if (list.addresses().size() == 1 ||
+        channel->WaitForConnected(gpr_time_from_seconds(1, GPR_TIMESPAN))) {
+      return std::make_unique<GrpcClient>(channel, address, options.unary_deadline);
+    }
+  }
+  return absl::UnavailableError(
+      absl::StrCat("none of the coordinators answers: ", options.coordinators));
+}
+
+}  // namespace hearth::jobctl

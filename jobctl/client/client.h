@@ -1,0 +1,67 @@
+// Calls to the coordinator, without gRPC in the header: the commands see messages and absl::Status
+// only.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "google/protobuf/message.h"
+#include "hearth/v1/job.pb.h"
+#include "hearth/v1/worker.pb.h"
+
+namespace hearth::jobctl {
+
+struct ConnectOptions {
+  std::string coordinators;  // "host:port" or a comma-separated list, tried in order
+  std::string tls_ca;        // PEM file; TLS when any of the three is set
+  std::string tls_cert;
+  std::string tls_key;
+  absl::Duration unary_deadline = absl::Seconds(10);
+};
+
+// Return false to end the stream (then the call returns OK).
+template <typename Response>
+using StreamSink = std::function<bool(const Response&)>;
+
+// Thread-safe. Every call sets a deadline (streams: none, keepalive instead). Errors keep the
+// coordinator's details; kUnavailable names the address that was tried.
+class Client {
+ public:
+  static absl::StatusOr<std::unique_ptr<Client>> Connect(const ConnectOptions& options);
+  virtual ~Client() = default;
+
+  // A unary call: the one of JobService or WorkerService whose request is a `Request`; each has a
+  // request type of its own. `Response` is that call's.
+  template <typename Response, typename Request>
+  absl::StatusOr<Response> Call(const Request& request) {
+    Response response;
+    absl::Status status = CallUnary(request, response);
+    if (!status.ok()) {
+      return status;
+    }
+    return response;
+  }
+
+  // Block until the stream ends, the sink returns false (OK) or CancelStreams is called
+  // (kCancelled). A stream that the coordinator cancels (it stops) ends with kUnavailable.
+  virtual absl::Status WatchJob(const v1::WatchJobRequest& request,
+                                const StreamSink<v1::WatchJobResponse>& sink) = 0;
+  virtual absl::Status StreamMetrics(const v1::StreamMetricsRequest& request,
+                                     const StreamSink<v1::StreamMetricsResponse>& sink) = 0;
+  virtual absl::Status StreamLogs(const v1::StreamLogsRequest& request,
+                                  const StreamSink<v1::StreamLogsResponse>& sink) = 0;
+
+  // Ends all streams, present and future. For Ctrl-C and deadlines; any thread.
+  virtual void CancelStreams() = 0;
+
+ private:
+  virtual absl::Status CallUnary(const google::protobuf::Message& request,
+                                 google::protobuf::Message& response) = 0;
+};
+
+}  // namespace hearth::jobctl

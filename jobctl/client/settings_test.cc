@@ -1,0 +1,139 @@
+#include "jobctl/client/settings.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hearth::jobctl {
+namespace {
+
+using ::testing::HasSubstr;
+
+// What a command line, an environment and a context file make of the settings.
+struct Machine {
+  CLI::App app{"", "jobctl"};
+  Context context;
+  std::map<std::string, std::string> environment;
+  std::string file;
+
+  Machine() { AddSettings(app, context); }
+  absl::Status Apply(const std::string& arguments = "") {
+    app.parse(arguments);
+    return ApplySettings(
+        app, [this](const char* name) { return environment[name]; }, "/c.json", file, context);
+  }
+};
+
+TEST(Settings, Nothing_GivesTheDefaults) {
+  Machine machine;
+  ASSERT_TRUE(machine.Apply().ok());
+  EXPECT_EQ(machine.context.connect.coordinators, "127.0.0.1:7070");
+  EXPECT_FALSE(machine.context.prices.any());
+  EXPECT_EQ(machine.context.prices.currency, "$");
+  EXPECT_EQ(machine.context.temperature_limit, 85);
+}
+
+TEST(Settings, Flag_BeforeEnvironment_BeforeFile) {
+  const std::string file =
+      R"({"coordinator": "file:1", "tls_ca": "ca.pem", "price_per_kwh": 0.1, "currency": "CHF",
+          "price_per_gpu_hour": 0.5, "temperature_limit": 70, "other": 1})";
+  Machine one;
+  one.file = file;
+  ASSERT_TRUE(one.Apply().ok());
+  EXPECT_EQ(one.context.connect.coordinators, "file:1");
+  EXPECT_EQ(one.context.connect.tls_ca, "ca.pem");
+  EXPECT_EQ(one.context.prices.per_kwh, 0.1);
+  EXPECT_EQ(one.context.prices.currency, "CHF");
+  EXPECT_EQ(one.context.temperature_limit, 70);
+  Machine two;
+  two.file = file;
+  two.environment = {{"HEARTH_COORDINATOR", "env:2"},
+                     {"HEARTH_PRICE_PER_KWH", "0.2"},
+                     {"HEARTH_PRICE_PER_GPU_HOUR", "2"},
+                     {"HEARTH_CURRENCY", "EUR"},
+                     {"HEARTH_TEMPERATURE_LIMIT", ""}};
+  ASSERT_TRUE(two.Apply("--price-per-kwh 0").ok());
+  EXPECT_EQ(two.context.connect.coordinators, "env:2");
+  EXPECT_EQ(two.context.prices.per_kwh, 0) << "a flag of 0 is a price";
+  EXPECT_EQ(two.context.prices.per_gpu_hour, 2);
+  EXPECT_EQ(two.context.prices.currency, "EUR");
+  EXPECT_EQ(two.context.temperature_limit, 70) << "empty is unset";
+}
+
+TEST(Settings, BadNumber_SaysWhichVariableAndWhatIsAccepted) {
+  for (const char* bad : {"10ct", "-1", "nan", "inf", "0,10", " "}) {
+    Machine machine;
+    machine.environment["HEARTH_PRICE_PER_KWH"] = bad;
+    const absl::Status status = machine.Apply();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_EQ(status.message(), "HEARTH_PRICE_PER_KWH is '" + std::string(bad) +
+                                    "', not a number of at least 0, e.g. 0.10");
+  }
+  Machine hot;
+  hot.environment["HEARTH_TEMPERATURE_LIMIT"] = "0";
+  EXPECT_EQ(hot.Apply().message(),
+            "HEARTH_TEMPERATURE_LIMIT is '0', not degrees Celsius, a number above 0, e.g. 85");
+}
+
+TEST(Settings, BadFile_SaysWhichKeyAndWhatIsAccepted) {
+  const std::map<std::string, std::string> cases = {
+      {R"({"price_per_gpu_hour": "2"})",
+       R"(/c.json: "price_per_gpu_hour" is "2", not a number of at least 0, e.g. 0.10)"},
+      {R"({"price_per_kwh": -1})",
+       R"(/c.json: "price_per_kwh" is -1, not a number of at least 0, e.g. 0.10)"},
+      {R"({"currency": 3})", R"(/c.json: "currency" is 3, not a text in quotes)"},
+      {"[1]", R"(/c.json is not a JSON object, e.g. {"coordinator": "host:7070"})"},
+      {"{", R"(/c.json is not a JSON object, e.g. {"coordinator": "host:7070"})"}};
+  for (const auto& [file, message] : cases) {
+    Machine machine;
+    machine.file = file;
+    EXPECT_EQ(machine.Apply().message(), message);
+  }
+  Machine overridden;
+  overridden.file = R"({"price_per_kwh": -1})";
+  overridden.environment["HEARTH_PRICE_PER_KWH"] = "0.1";
+  EXPECT_TRUE(overridden.Apply().ok());
+}
+
+TEST(Settings, BadFlag_SaysWhatIsAccepted) {
+  for (const char* bad : {"10ct", "-1", "inf"}) {
+    Machine machine;
+    try {
+      machine.app.parse(std::string("--price-per-kwh=") + bad);
+      ADD_FAILURE() << bad;
+    } catch (const CLI::ParseError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("--price-per-kwh"));
+      EXPECT_THAT(error.what(), HasSubstr("not a number of at least 0, e.g. 0.10"));
+    }
+  }
+}
+
+// Every command, present and future, that takes a job or a worker.
+TEST(Commands, TakeWhatOutputNamePrints) {
+  int jobs = 0;
+  int workers = 0;
+  for (const CommandDef& def : Commands()) {
+    CLI::App app("", "jobctl");
+    CLI::App* command = app.add_subcommand(def.name, def.help);
+    const Action action = def.setup(*command);
+    AcceptResourceNames(*command);
+    for (const CLI::Option* option : command->get_options()) {
+      const std::string kind = option->get_name();
+      if (kind != "job" && kind != "worker") {
+        continue;
+      }
+      (kind == "job" ? jobs : workers) += 1;
+      app.parse(std::string(def.name) + " " + kind + "/x-1");
+      EXPECT_EQ(option->as<std::string>(), "x-1") << def.name;
+    }
+  }
+  EXPECT_GE(jobs, 15);
+  EXPECT_EQ(workers, 6);
+}
+
+}  // namespace
+}  // namespace hearth::jobctl

@@ -1,0 +1,48 @@
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "jobctl/commands/command.h"
+
+namespace hearth::jobctl {
+
+absl::Span<const CommandDef> Commands() {
+#define JOBCTL_ROW(type, name, help) {name, help, Setup##type},
+  static constexpr CommandDef kCommands[] = {JOBCTL_COMMANDS(JOBCTL_ROW)};
+#undef JOBCTL_ROW
+  return kCommands;
+}
+
+void AcceptResourceNames(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const std::string kind = option->get_name();
+    if (option->get_positional() && (kind == "job" || kind == "worker")) {
+      option->transform([kind](const std::string& text) {
+        return std::string(absl::StripPrefix(text, absl::StrCat(kind, "/")));
+      });
+    }
+  }
+}
+
+absl::StatusOr<Client*> Context::client() {
+  if (client_ == nullptr) {
+    auto connected = Client::Connect(connect);
+    if (!connected.ok()) {
+      return connected.status();
+    }
+    client_ = *std::move(connected);
+  }
+  return client_.get();
+}
+
+int ExitCodeOf(v1::JobState state) {
+  switch (state) {
+    case v1::JOB_STATE_FAILED:
+      return kExitJobFailed;
+    case v1::JOB_STATE_CANCELLED:
+      return kExitJobCancelled;
+    default:
+      return kExitOk;
+  }
+}
+
+}  // namespace hearth::jobctl

@@ -1,0 +1,73 @@
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "jobctl/commands/command.h"
+#include "jobctl/commands/job_actions.h"
+
+namespace hearth::jobctl {
+
+namespace {
+
+struct Options {
+  v1::DeleteJobRequest request;
+  bool yes = false;
+};
+
+absl::Status ConfirmDelete(const v1::DeleteJobRequest& request) {
+  const std::string what =
+      request.checkpoints() ? "history, log and all its checkpoints" : "history and log";
+  return Confirm(absl::StrCat("Delete job/", request.job_id(), " with its ", what, "?"),
+                 absl::StrCat("delete removes the job, its ", what));
+}
+
+// Says which checkpoint folders stay or are removed, as messages: they are not the command's data.
+void SayFolders(const v1::DeleteJobResponse& response,
+                const std::string& job_id,
+                bool checkpoints) {
+  for (const v1::JobFolder& folder : response.folders()) {
+    if (folder.removing()) {
+      WriteErr(absl::StrCat("worker ", folder.worker_id(), " removes ", folder.path(), "\n"));
+    } else if (checkpoints) {
+      WriteErr(absl::StrCat("no connected worker sees ", folder.path(),
+                            ": it stays; jobctl checkpoints prune removes it later\n"));
+    } else {
+      WriteErr(absl::StrCat("its checkpoints stay in ", folder.path(),
+                            "; jobctl checkpoints prune --job ", job_id,
+                            " --min-age 0s removes them\n"));
+    }
+  }
+}
+
+}  // namespace
+
+Action SetupDelete(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option_function<std::string>(
+         "job", [options](const std::string& id) { options->request.set_job_id(id); }, "Job id")
+      ->required();
+  app.add_flag_callback(
+      "--checkpoints", [options] { options->request.set_checkpoints(true); },
+      "Also remove its checkpoint folders (default: they stay)");
+  app.add_flag("-y,--yes", options->yes, "Do not ask");
+  return [options](Context& context) -> absl::StatusOr<int> {
+    const v1::DeleteJobRequest& request = options->request;
+    if (!options->yes) {
+      HEARTH_RETURN_IF_ERROR(ConfirmDelete(request));
+    }
+    HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+    HEARTH_ASSIGN_OR_RETURN(const v1::DeleteJobResponse response,
+                            client->Call<v1::DeleteJobResponse>(request));
+    HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
+                                         absl::StrCat("job/", request.job_id()), "deleted",
+                                         response));
+    if (!context.quiet) {
+      SayFolders(response, request.job_id(), request.checkpoints());
+    }
+    return kExitOk;
+  };
+}
+
+}  // namespace hearth::jobctl

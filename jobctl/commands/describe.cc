@@ -1,0 +1,246 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "common/base/status_macros.h"
+#include "common/base/units.h"
+#include "common/config/config.h"
+#include "jobctl/client/history.h"
+#include "jobctl/commands/command.h"
+#include "jobctl/commands/cost.h"
+#include "jobctl/report/report.h"
+
+namespace hearth::jobctl {
+namespace {
+
+constexpr int kValueColumn = 15;
+
+// Indents a value of several lines so that it stays right of the names.
+void Line(std::string& out, std::string_view name, std::string_view value) {
+  const int columns = FitColumns();
+  const std::string text =
+      columns > 0 ? WrapText(value, std::max(columns - kValueColumn, kValueColumn), kValueColumn)
+                  : absl::StrReplaceAll(std::string(value),
+                                        {{"\n", "\n" + std::string(kValueColumn, ' ')}});
+  absl::StrAppendFormat(&out, "%-14s %s\n", absl::StrCat(std::string(name), ":"), text);
+}
+
+void AppendProgress(std::string& out, const v1::Job& job) {
+  const v1::StepReport& report = job.last_report();
+  Line(out, "Step", absl::StrCat(job.step(), " of ", job.spec().train().steps()));
+  if (job.step() > 0) {
+    Line(out, "Loss",
+         absl::StrFormat("%.4f (gradient norm %.3f, learning rate %.3e)", report.loss(),
+                         report.grad_norm(), report.learning_rate()));
+    Line(out, "Speed",
+         absl::StrFormat("%s tok/s, %.3f s a step", FormatCount(report.tokens_per_second()),
+                         report.step_seconds()));
+    Line(out, "Tokens", FormatCount(static_cast<double>(report.tokens())));
+  }
+  if (job.has_checkpoint()) {
+    const v1::Checkpoint& checkpoint = job.checkpoint();
+    Line(out, "Checkpoint",
+         absl::StrCat("step ", checkpoint.step(), ", ", FormatBytes(checkpoint.bytes()), ", ",
+                      checkpoint.path(), ", written ", TimeText(checkpoint.create_time())));
+  }
+}
+
+void AppendRunInfo(std::string& out, const v1::Job& job) {
+  if (!job.has_run_info()) {
+    return;
+  }
+  const v1::RunInfo& info = job.run_info();
+  Line(out, "Model",
+       absl::StrCat(FormatCount(static_cast<double>(info.parameters())), " parameters"));
+  Line(out, "Precision",
+       absl::StrCat(info.recipe(), " (", info.recipe_execution(), ") on ", info.device()));
+  Line(out, "Batch",
+       absl::StrCat(info.global_batch_tokens(), " tokens a step: micro-batch ",
+                    info.micro_batch_size(), ", ", info.world_size(), " ranks, ", info.comm()));
+  Line(out, "Deterministic", info.deterministic() ? "yes" : "no");
+  Line(out, "Memory", absl::StrCat(FormatBytes(info.planned_bytes()), " planned a rank"));
+}
+
+// The devices it ran on and how hot they became.
+void AppendDevices(std::string& out, const v1::Job& job, double temperature_limit) {
+  for (const v1::DeviceGroup& group : job.devices().groups()) {
+    std::string text =
+        absl::StrCat(group.worker_ids_size(), " x ", group.model(), " on ", group.host());
+    if (!group.driver_version().empty()) {
+      absl::StrAppend(&text, ", driver ", group.driver_version(), ", CUDA ", group.cuda_version());
+    }
+    Line(out, "Devices", absl::StrCat(text, ", hearth ", group.version()));
+  }
+  if (job.devices().hottest_celsius() > 0.0) {
+    const Finding found = JudgeTemperature(job, temperature_limit);
+    Line(out, "Temperature", absl::StrCat(VerdictName(found.verdict), ", ", found.text));
+  }
+}
+
+// What the guard did, and which of its measures are in force.
+std::string GuardText(const v1::Job& job) {
+  const v1::GuardCounts& counts = job.last_report().guard();
+  const int64_t refused = counts.non_finite() + counts.spike() + counts.grad_spike();
+  std::string text =
+      refused == 0
+          ? "no step refused"
+          : absl::StrCat(refused, " refused (", counts.non_finite(), " not finite, ",
+                         counts.spike(), " loss spikes, ", counts.grad_spike(),
+                         " gradient spikes), ", counts.redone_steps(), " done again, ",
+                         counts.remedies(), " remedies, ", counts.fallbacks(), " fallbacks");
+  const v1::GuardDecision& last = job.last_decision();
+  if (last.until_step() > job.step()) {
+    absl::StrAppend(&text, "; ", last.to(), " up to step ", last.until_step());
+  }
+  return job.has_last_decision() ? absl::StrCat(text, "; last at ", last.text()) : text;
+}
+
+// For each role the worst operand of each kind, when last measured.
+void AppendTensors(std::string& out, const v1::Job& job) {
+  for (const char* role : {"x", "dy", "w"}) {
+    v1::TensorStats low;
+    v1::TensorStats high;
+    v1::TensorStats largest;
+    for (const v1::TensorStats& row : job.last_report().worst_tensors()) {
+      if (row.role() != role) {
+        continue;
+      }
+      low = low.role().empty() || row.underflow_ratio() > low.underflow_ratio() ? row : low;
+      high = high.role().empty() || row.saturation_ratio() > high.saturation_ratio() ? row : high;
+      largest = largest.role().empty() || row.amax() > largest.amax() ? row : largest;
+    }
+    if (!low.role().empty()) {
+      Line(out, absl::StrCat("Tensors ", role),
+           absl::StrFormat("underflow %.3g %% (%s), saturation %.3g %% (%s), largest %.4g (%s)",
+                           100 * low.underflow_ratio(), low.parameter(),
+                           100 * high.saturation_ratio(), high.parameter(), largest.amax(),
+                           largest.parameter()));
+    }
+  }
+}
+
+std::string UsageLines(const Usage& usage, const std::string& currency) {
+  std::string out;
+  Line(out, "Energy", EnergySentence(usage));
+  if (usage.cost.has_value()) {
+    Line(out, "Cost", CostSentence(usage, currency));
+  }
+  return out;
+}
+
+std::string RecoveryText(const v1::Recovery& recovery) {
+  const std::string lost = absl::StrCat("lost rank ", recovery.rank(), " on ", recovery.worker_id(),
+                                        " (", recovery.reason(), ")");
+  return recovery.seconds() == 0.0
+             ? absl::StrCat("under way since ", TimeText(recovery.fault_time()), ": ", lost)
+             : absl::StrFormat("%.1f s at %s: %s, resumed from step %d with %d worker%s",
+                               recovery.seconds(), TimeText(recovery.fault_time()), lost,
+                               recovery.step(), recovery.workers(),
+                               recovery.workers() == 1 ? "" : "s");
+}
+
+std::string Indent(const std::string& text) {
+  return absl::StrCat(
+      "  ", absl::StrReplaceAll(text.substr(0, text.find_last_not_of('\n') + 1), {{"\n", "\n  "}}),
+      "\n");
+}
+
+std::string Describe(const v1::Job& job,
+                     const v1::ListEventsResponse& events,
+                     const v1::GetVersionResponse& version,
+                     const std::string& usage,
+                     double temperature_limit) {
+  std::string out;
+  Line(out, "Job", job.job_id());
+  Line(out, "State", absl::StrCat(StateName(job.state()), " since ", TimeText(job.state_time())));
+  if (!job.phase().empty()) {
+    Line(out, "Phase", job.phase());
+  }
+  Line(out, "Reason", job.reason().empty() ? "-" : job.reason());
+  if (!job.isolation().empty()) {
+    Line(out, "Cut off", job.isolation());
+  }
+  Line(out, "Created", TimeText(job.create_time()));
+  Line(out, "Started", TimeText(job.start_time()));
+  Line(out, "Ended", TimeText(job.end_time()));
+  Line(out, "Running for", HumanDuration(absl::Seconds(job.running_seconds())));
+  Line(out, "Workers",
+       job.workers_size() == 0 ? absl::StrCat("none (wants ", job.spec().resources().workers(), ")")
+                               : absl::StrJoin(job.workers(), ", "));
+  Line(out, "Epoch",
+       absl::StrCat(job.epoch(), " (", job.restarts(), " of ",
+                    job.spec().resources().max_restarts(), " restarts used)"));
+  AppendProgress(out, job);
+  out += usage;
+  AppendRunInfo(out, job);
+  if (job.has_trial()) {
+    Line(out, "Trial", job.trial().text());
+  }
+  AppendDevices(out, job, temperature_limit);
+  if (job.step() > 0) {
+    Line(out, "Guard", GuardText(job));
+    AppendTensors(out, job);
+  }
+  if (job.recovery().has_fault_time()) {
+    Line(out, "Recovery", RecoveryText(job.recovery()));
+  }
+  Line(
+      out, "Detection",
+      absl::StrFormat("a worker that is silent for %.0f s without progress counts as lost; after a "
+                      "restart of the coordinator it has %.0f s to come back (%.0f s once the "
+                      "rest of its gang is back)",
+                      version.silence_seconds(), version.reattach_grace_seconds(),
+                      version.reattach_prompt_seconds()));
+  for (const std::string& warning : job.warnings()) {
+    Line(out, "Warning", warning);
+  }
+  absl::StrAppend(&out, "Spec:\n", Indent(config::ToYaml(job.spec())));
+  absl::StrAppend(&out, "Events:\n");
+  Table table({"  TIME", "TYPE", "ACTOR", "EPOCH", "STEP", "WHAT"});
+  for (const v1::JobEvent& event : events.events()) {
+    table.Add({absl::StrCat("  ", TimeText(event.time())), event.type(), event.actor(),
+               absl::StrCat(event.epoch()), absl::StrCat(event.step()), event.message()});
+  }
+  return out + table.Render(FitColumns());
+}
+
+absl::StatusOr<int> Run(Context& context, const std::string& job_id) {
+  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+  v1::GetJobRequest request;
+  request.set_job_id(job_id);
+  HEARTH_ASSIGN_OR_RETURN(const v1::Job job, client->Call<v1::Job>(request));
+  if (context.format == OutputFormat::kJson || context.format == OutputFormat::kYaml ||
+      context.format == OutputFormat::kName) {
+    HEARTH_RETURN_IF_ERROR(PrintJobs(context.format, {job}, job));
+    return kExitOk;
+  }
+  v1::ListEventsRequest events_request;
+  events_request.set_job_id(job_id);
+  HEARTH_ASSIGN_OR_RETURN(const v1::ListEventsResponse events,
+                          client->Call<v1::ListEventsResponse>(events_request));
+  HEARTH_ASSIGN_OR_RETURN(const v1::GetVersionResponse version,
+                          client->Call<v1::GetVersionResponse>(v1::GetVersionRequest()));
+  std::string usage;
+  if (HasUsage(job, context.prices)) {
+    HEARTH_ASSIGN_OR_RETURN(const History history, LoadHistory(*client, job_id));
+    usage = UsageLines(UsageOf(job, history, context.prices), context.prices.currency);
+  }
+  WriteOut(Describe(job, events, version, usage, context.temperature_limit));
+  return kExitOk;
+}
+
+}  // namespace
+
+Action SetupDescribe(CLI::App& app) {
+  auto job_id = std::make_shared<std::string>();
+  app.add_option("job", *job_id, "Job id")->required();
+  return [job_id](Context& context) { return Run(context, *job_id); };
+}
+
+}  // namespace hearth::jobctl

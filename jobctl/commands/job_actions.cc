@@ -1,0 +1,91 @@
+#include "jobctl/commands/job_actions.h"
+
+#include <unistd.h>
+
+#include <iostream>
+#include <iterator>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/status.h"
+#include "common/base/status_macros.h"
+#include "common/base/units.h"
+#include "common/config/config.h"
+#include "common/io/env.h"
+
+namespace hearth::jobctl {
+
+absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text, std::string_view option) {
+  if (text.empty()) {
+    return absl::ZeroDuration();
+  }
+  absl::StatusOr<absl::Duration> duration = ParseDuration(text);
+  if (!duration.ok()) {
+    return Annotate(duration.status(), option);
+  }
+  return duration;
+}
+
+absl::Status Confirm(const std::string& question, const std::string& needs) {
+  if (isatty(STDIN_FILENO) == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(needs, "; without a terminal it needs --yes"));
+  }
+  WriteErr(absl::StrCat(question, " [y/N] "));
+  std::string answer;
+  std::getline(std::cin, answer);
+  if (answer != "y" && answer != "yes") {
+    return absl::CancelledError("nothing was changed");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParsePairs(
+    const std::vector<std::string>& texts, std::string_view option) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const std::string& text : texts) {
+    std::pair<std::string, std::string> pair = absl::StrSplit(text, absl::MaxSplits('=', 1));
+    if (pair.first.empty() || text.find('=') == std::string::npos) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(std::string(option), ": '", text, "' is not key=value"));
+    }
+    pairs.push_back(std::move(pair));
+  }
+  return pairs;
+}
+
+absl::StatusOr<std::string> ReadInput(const std::string& path) {
+  if (path != "-") {
+    return Env::Real().ReadFile(path);
+  }
+  return std::string(std::istreambuf_iterator<char>(std::cin), {});
+}
+
+absl::Status SafeToRetry(const absl::Status& status, const std::string& request_id) {
+  if (status.code() != absl::StatusCode::kUnavailable &&
+      status.code() != absl::StatusCode::kDeadlineExceeded) {
+    return status;
+  }
+  return absl::Status(status.code(),
+                      absl::StrCat(status.message(),
+                                   "\nIt is not known whether the coordinator took "
+                                   "the request; it is safe to retry with --request-id ",
+                                   request_id));
+}
+
+absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& path,
+                                        const std::vector<std::string>& assignments) {
+  HEARTH_ASSIGN_OR_RETURN(const std::string text, ReadInput(path));
+  HEARTH_ASSIGN_OR_RETURN(v1::JobSpec spec,
+                          config::ParseJobSpec(text, path == "-" ? "<stdin>" : path));
+  for (const std::string& assignment : assignments) {
+    const absl::Status applied = config::ApplyOverride(spec, assignment);
+    if (!applied.ok()) {
+      return Annotate(applied, absl::StrCat("--set ", assignment));
+    }
+  }
+  return spec;
+}
+
+}  // namespace hearth::jobctl

@@ -1,0 +1,50 @@
+// Pieces that several commands share.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/ids.h"
+#include "hearth/v1/job.pb.h"
+#include "jobctl/commands/command.h"
+
+namespace hearth::jobctl {
+
+// "90s", "10m", "48h"; empty = zero. kInvalidArgument names the option.
+absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text, std::string_view option);
+
+// Repeated key=value options to a map; kInvalidArgument names the option and the text.
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParsePairs(
+    const std::vector<std::string>& texts, std::string_view option);
+
+// Asks "`question` [y/N]" on a terminal. kCancelled: no; kFailedPrecondition: no terminal, `needs`
+// says for what --yes is missing.
+absl::Status Confirm(const std::string& question, const std::string& needs);
+
+// Whole file, or standard input for "-".
+absl::StatusOr<std::string> ReadInput(const std::string& path);
+
+// Gives `request` (shared pointer to a message with a request_id) a new one, and the command the
+// option --request-id to choose another: that of an earlier try, as SafeToRetry advises.
+template <typename Request>
+void AddRequestId(CLI::App& app, const std::shared_ptr<Request>& request) {
+  request->set_request_id(RandomUuid());
+  app.add_option_function<std::string>(
+      "--request-id", [request](const std::string& id) { request->set_request_id(id); },
+      "UUID that makes repeating this command harmless (default: a new one)");
+}
+
+// On an ambiguous network failure (UNAVAILABLE, DEADLINE_EXCEEDED): adds the request id and that
+// repeating is safe.
+absl::Status SafeToRetry(const absl::Status& status, const std::string& request_id);
+
+// Reads the job file, applies --set in order.
+absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& path,
+                                        const std::vector<std::string>& assignments);
+
+}  // namespace hearth::jobctl

@@ -1,0 +1,66 @@
+#include "jobctl/report/report.h"
+
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "common/base/status_macros.h"
+#include "common/time/clock.h"
+#include "jobctl/commands/command.h"
+
+namespace hearth::jobctl {
+namespace {
+
+struct Options {
+  std::string job_id;
+  std::string format;
+};
+
+absl::StatusOr<ReportFacts> Ask(Client& client, const std::string& job_id) {
+  ReportFacts facts;
+  v1::GetJobRequest get;
+  get.set_job_id(job_id);
+  HEARTH_ASSIGN_OR_RETURN(facts.job, client.Call<v1::Job>(get));
+  HEARTH_ASSIGN_OR_RETURN(facts.history, LoadHistory(client, job_id));
+  v1::ListEventsRequest list;
+  list.set_job_id(job_id);
+  HEARTH_ASSIGN_OR_RETURN(const v1::ListEventsResponse events,
+                          client.Call<v1::ListEventsResponse>(list));
+  facts.events.assign(events.events().begin(), events.events().end());
+  HEARTH_ASSIGN_OR_RETURN(facts.version,
+                          client.Call<v1::GetVersionResponse>(v1::GetVersionRequest()));
+  return facts;
+}
+
+absl::StatusOr<int> Run(Context& context, const Options& options) {
+  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+  HEARTH_ASSIGN_OR_RETURN(ReportFacts facts, Ask(*client, options.job_id));
+  facts.prices = context.prices;
+  facts.temperature_limit = context.temperature_limit;
+  facts.now = Clock::Real().Now();
+  const Report report = BuildReport(facts);
+  WriteOut(options.format == "json"   ? RenderJson(report)
+           : options.format == "html" ? RenderHtml(report)
+                                      : RenderMarkdown(report));
+  return kExitOk;
+}
+
+}  // namespace
+
+Action SetupReport(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("job", options->job_id, "Job id")->required();
+  app.add_option("-o,--output", options->format, "md (default), html, json")
+      ->check(CLI::IsMember({"md", "html", "json"}));
+  return [options](Context& context) -> absl::StatusOr<int> {
+    if (context.format == OutputFormat::kJson) {  // given before the command
+      options->format = "json";
+    } else if (context.format != OutputFormat::kTable) {
+      WriteErr("error: report: --output is md, html or json\n");
+      return kExitUsage;
+    }
+    return Run(context, *options);
+  };
+}
+
+}  // namespace hearth::jobctl

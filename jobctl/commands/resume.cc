@@ -1,0 +1,51 @@
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "jobctl/commands/command.h"
+#include "jobctl/commands/job_actions.h"
+
+namespace hearth::jobctl {
+
+namespace {
+
+// What the call did, by the job it returned: a job that was not stopped stays as it is.
+std::string ResumedText(const v1::Job& job) {
+  if (job.reason_code() == "user_resume") {
+    return "resumed";
+  }
+  return job.state() == v1::JOB_STATE_PAUSING
+             ? "is PAUSING; it resumes once it has paused"
+             : absl::StrCat("is ", StateName(job.state()), ", nothing to resume",
+                            job.reason().empty() ? "" : ": ", job.reason());
+}
+
+}  // namespace
+
+Action SetupResume(CLI::App& app) {
+  auto request = std::make_shared<v1::ResumeJobRequest>();
+  app.add_option_function<std::string>(
+         "job", [request](const std::string& id) { request->set_job_id(id); }, "Job id")
+      ->required();
+  AddRequestId(app, request);
+  app.add_option_function<std::string>(
+         "--set", [request](const std::string& assignment) { request->add_overrides(assignment); },
+         "Override a field that a resume may change: path=value, repeatable")
+      ->allow_extra_args(false)
+      ->trigger_on_parse();
+  return [request](Context& context) -> absl::StatusOr<int> {
+    HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+    const absl::StatusOr<v1::Job> job = client->Call<v1::Job>(*request);
+    if (!job.ok()) {
+      return SafeToRetry(job.status(), request->request_id());
+    }
+    HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
+                                         absl::StrCat("job/", job->job_id()), ResumedText(*job),
+                                         *job));
+    return kExitOk;
+  };
+}
+
+}  // namespace hearth::jobctl

@@ -1,0 +1,100 @@
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/config/config.h"
+#include "common/spec/fields/idle.h"
+#include "common/spec/resolve.h"
+#include "jobctl/commands/command.h"
+#include "jobctl/commands/job_actions.h"
+
+namespace hearth::jobctl {
+namespace {
+
+struct Options {
+  std::string file;
+  std::vector<std::string> assignments;
+  std::string job_id;
+  std::string request_id;
+  std::string dry_run;
+  std::string timeout;
+  bool watch = false;
+  bool wait = false;
+};
+
+absl::StatusOr<int> DryRunClient(v1::JobSpec spec) {
+  std::vector<spec::FieldViolation> violations;
+  spec::CheckIdleKeys(spec, violations);
+  spec::Resolve(spec, violations);
+  HEARTH_RETURN_IF_ERROR(spec::ViolationsToStatus(violations));
+  WriteOut(config::ToYaml(spec));
+  return kExitOk;
+}
+
+// The answer to a repeated request is the job's present state.
+std::string SubmittedText(const v1::Job& job) {
+  return job.reason_code() == "submitted"
+             ? "submitted"
+             : absl::StrCat("was submitted before and is ", StateName(job.state()));
+}
+
+absl::StatusOr<int> Run(Context& context, const Options& options) {
+  HEARTH_ASSIGN_OR_RETURN(const absl::Duration timeout, ParseTimeout(options.timeout, "--timeout"));
+  HEARTH_ASSIGN_OR_RETURN(v1::JobSpec spec, LoadJobFile(options.file, options.assignments));
+  if (options.dry_run == "client") {
+    return DryRunClient(std::move(spec));
+  }
+  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+  v1::CreateJobRequest request;
+  *request.mutable_spec() = std::move(spec);
+  request.set_job_id(options.job_id);
+  request.set_request_id(options.request_id.empty() ? RandomUuid() : options.request_id);
+  request.set_validate_only(options.dry_run == "server");
+  const absl::StatusOr<v1::Job> job = client->Call<v1::Job>(request);
+  if (!job.ok()) {
+    return SafeToRetry(job.status(), request.request_id());
+  }
+  for (const std::string& warning : job->warnings()) {
+    WriteErr(absl::StrCat("warning: ", warning, "\n"));
+  }
+  const bool dry = request.validate_only();
+  HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
+                                       absl::StrCat("job/", job->job_id()),
+                                       dry ? "would be submitted" : SubmittedText(*job), *job));
+  if (dry || !(options.watch || options.wait)) {
+    return kExitOk;
+  }
+  FollowOptions follow;
+  follow.job_id = job->job_id();
+  follow.show = options.watch;
+  follow.exit_status = true;
+  follow.timeout = timeout;
+  return FollowJob(context, follow);
+}
+
+}  // namespace
+
+Action SetupSubmit(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("-f,--file,file", options->file, "Job file (YAML), - for standard input")
+      ->required();
+  app.add_option("--set", options->assignments, "Override a field: path=value, repeatable")
+      ->allow_extra_args(false);
+  app.add_option("--job-id", options->job_id, "Id of the job (default: made from its name)");
+  app.add_option("--request-id", options->request_id,
+                 "UUID that makes repeating this command harmless (default: a new one)");
+  app.add_option("--dry-run", options->dry_run,
+                 "client: print the resolved job file; server: run all checks, store nothing")
+      ->check(CLI::IsMember({"client", "server"}));
+  app.add_flag("-w,--watch", options->watch, "Follow the job until it ends; exits as wait");
+  app.add_flag("--wait", options->wait,
+               "Wait for the end; exit 0, 100, 101, 102 or 103 (see wait)");
+  app.add_option("--timeout", options->timeout, "With --wait or --watch: give up after, e.g. 10m");
+  return [options](Context& context) { return Run(context, *options); };
+}
+
+}  // namespace hearth::jobctl

@@ -1,0 +1,52 @@
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "jobctl/commands/command.h"
+#include "jobctl/commands/job_actions.h"
+
+namespace hearth::jobctl {
+
+namespace {
+
+struct Options {
+  v1::UpdateJobRequest request;
+  std::vector<std::string> labels;
+};
+
+}  // namespace
+
+Action SetupUpdate(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option_function<std::string>(
+         "job", [options](const std::string& id) { options->request.set_job_id(id); }, "Job id")
+      ->required();
+  app.add_option_function<int>(
+      "--priority", [options](int value) { options->request.set_priority(value); },
+      "Higher runs first, -1000..1000");
+  app.add_option("--label", options->labels, "key=value, repeatable; an empty value removes it")
+      ->allow_extra_args(false);
+  app.add_option_function<std::string>(
+      "--etag", [options](const std::string& etag) { options->request.set_etag(etag); },
+      "Fail if the job has changed since this etag");
+  return [options](Context& context) -> absl::StatusOr<int> {
+    HEARTH_ASSIGN_OR_RETURN(const auto labels, ParsePairs(options->labels, "--label"));
+    if (labels.empty() && !options->request.has_priority()) {
+      return absl::InvalidArgumentError("nothing to update: give --priority or --label");
+    }
+    for (const auto& [key, value] : labels) {
+      (*options->request.mutable_labels())[key] = value;
+    }
+    HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+    HEARTH_ASSIGN_OR_RETURN(const v1::Job job, client->Call<v1::Job>(options->request));
+    HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
+                                         absl::StrCat("job/", job.job_id()), "updated", job));
+    return kExitOk;
+  };
+}
+
+}  // namespace hearth::jobctl

@@ -1,0 +1,488 @@
+#include "jobctl/views/output.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/base/units.h"
+#include "common/time/clock.h"
+#include "google/protobuf/util/json_util.h"
+#include "jobctl/views/terminal.h"
+#include "nlohmann/json.hpp"
+#include "yaml-cpp/yaml.h"
+
+namespace hearth::jobctl {
+namespace {
+
+// Bytes of the code point at `at`; 0 when there is no whole one in the shortest form.
+size_t CodePointBytes(std::string_view text, size_t at, uint32_t* value = nullptr) {
+  const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(at);
+  const size_t count = first < 0x80                    ? 1
+                       : first >= 0xc2 && first < 0xe0 ? 2
+                       : first >= 0xe0 && first < 0xf0 ? 3
+                       : first >= 0xf0 && first < 0xf5 ? 4
+                                                       : 0;
+  if (count == 0 || at + count > text.size()) {
+    return 0;
+  }
+  static constexpr uint32_t kLeadMask[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
+  static constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  uint32_t code = first & kLeadMask[count];
+  for (size_t i = at + 1; i < at + count; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) {
+      return 0;
+    }
+    code = code << 6 | (byte(i) & 0x3f);
+  }
+  if (code < kLeast[count] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) {
+    return 0;
+  }
+  if (value != nullptr) {
+    *value = code;
+  }
+  return count;
+}
+
+// Characters that move the cursor, start a terminal command or change the writing direction.
+bool CommandsTerminal(uint32_t code) {
+  return code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x202a && code <= 0x202e) ||
+         (code >= 0x2066 && code <= 0x2069);
+}
+
+using Json = nlohmann::ordered_json;
+
+void EmitYaml(const Json& json, YAML::Emitter& out) {
+  if (json.is_object()) {
+    out << YAML::BeginMap;
+    for (const auto& [key, value] : json.items()) {
+      out << YAML::Key << key << YAML::Value;
+      EmitYaml(value, out);
+    }
+    out << YAML::EndMap;
+  } else if (json.is_array()) {
+    out << YAML::BeginSeq;
+    for (const Json& item : json) {
+      EmitYaml(item, out);
+    }
+    out << YAML::EndSeq;
+  } else if (json.is_string()) {
+    out << YAML::DoubleQuoted << json.get<std::string>();
+  } else {
+    out << json.dump();
+  }
+}
+
+std::string LossText(const v1::Job& job) {
+  return job.step() > 0 ? Number(job.last_report().loss(), 4) : "-";
+}
+
+std::string SpeedText(const v1::Job& job) {
+  const bool live = job.state() == v1::JOB_STATE_RUNNING;
+  return live && job.step() > 0 ? FormatCount(job.last_report().tokens_per_second()) : "-";
+}
+
+int WorkerCount(const v1::Job& job) {
+  return job.workers_size();
+}
+
+constexpr int kGap = 2;  // blanks between columns
+constexpr int kNarrowestCut = 8;
+constexpr int kNarrowestWrap = 20;
+
+// `text` cut to at most `width` columns, with an ellipsis at the end.
+std::string Cut(const std::string& text, int width) {
+  if (DisplayWidth(text) <= width) {
+    return text;
+  }
+  constexpr std::string_view kEllipsis = "...";
+  size_t end = 0;
+  for (int left = width - DisplayWidth(kEllipsis); end < text.size() && left > 0; --left) {
+    end = std::min(text.size(), end + CodePointBytes(text, end));
+  }
+  return text.substr(0, end).append(kEllipsis);
+}
+
+// Widths with which a table fits. The last column can wrap, so it shrinks first; then the widest of
+// the others.
+std::vector<int> FitWidths(const std::vector<std::string>& header,
+                           std::vector<int> widths,
+                           int columns) {
+  const auto excess = [&widths, columns] {
+    int sum = -kGap;
+    for (const int width : widths) {
+      sum += width + kGap;
+    }
+    return columns > 0 ? sum - columns : 0;
+  };
+  if (excess() > 0) {
+    widths.back() = std::max(std::min(widths.back(), kNarrowestWrap), widths.back() - excess());
+  }
+  while (excess() > 0) {
+    // The widest that may still be cut.
+    int* widest = nullptr;
+    for (size_t i = 0; i + 1 < widths.size(); ++i) {
+      const int least = std::max(kNarrowestCut, DisplayWidth(header[i]));
+      if (widths[i] > least && (widest == nullptr || widths[i] > *widest)) {
+        widest = &widths[i];
+      }
+    }
+    if (widest == nullptr) {
+      break;
+    }
+    --*widest;
+  }
+  return widths;
+}
+
+}  // namespace
+
+absl::StatusOr<OutputFormat> ParseOutputFormat(std::string_view name) {
+  static constexpr struct {
+    std::string_view name;
+    OutputFormat format;
+  } kFormats[] = {{"table", OutputFormat::kTable},
+                  {"wide", OutputFormat::kWide},
+                  {"json", OutputFormat::kJson},
+                  {"yaml", OutputFormat::kYaml},
+                  {"name", OutputFormat::kName}};
+  for (const auto& row : kFormats) {
+    if (row.name == name) {
+      return row.format;
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--output: '", std::string(name), "' is none of table, wide, json, yaml, name"));
+}
+
+Table::Table(std::vector<std::string> header) {
+  rows_.push_back(std::move(header));
+}
+
+void Table::Add(std::vector<std::string> row) {
+  for (std::string& cell : row) {
+    cell = EscapeControl(cell, /*keep_lines=*/false);
+  }
+  rows_.push_back(std::move(row));
+}
+
+std::string Table::Render(int columns) const {
+  std::vector<int> widths(rows_[0].size(), 0);
+  for (const auto& row : rows_) {
+    for (size_t i = 0; i < row.size() && i < widths.size(); ++i) {
+      widths[i] = std::max(widths[i], DisplayWidth(row[i]));
+    }
+  }
+  const std::vector<int> fitted = FitWidths(rows_[0], widths, columns);
+  std::string out;
+  for (const auto& row : rows_) {
+    std::string line;
+    int at = 0;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const bool last = i + 1 == row.size();
+      const bool full = i == widths.size() - 1 && columns > 0;
+      const std::string cell = full ? WrapText(row[i], std::max(columns - at, kNarrowestWrap), at)
+                                    : Cut(row[i], fitted[i]);
+      line += cell;
+      if (!last) {
+        line.append(static_cast<size_t>(fitted[i] - DisplayWidth(cell) + kGap), ' ');
+        at += fitted[i] + kGap;
+      }
+    }
+    absl::StripTrailingAsciiWhitespace(&line);
+    out += line + "\n";
+  }
+  return out;
+}
+
+absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.always_print_primitive_fields = true;
+  std::string json;
+  const auto status = google::protobuf::util::MessageToJsonString(message, &json, options);
+  if (!status.ok()) {
+    return absl::InternalError(absl::StrCat("cannot print as JSON: ", status.ToString()));
+  }
+  return json;
+}
+
+absl::StatusOr<std::string> ToYaml(const google::protobuf::Message& message) {
+  const absl::StatusOr<std::string> json = ToJson(message);
+  if (!json.ok()) {
+    return json.status();
+  }
+  const Json parsed = Json::parse(*json, nullptr, /*allow_exceptions=*/false);
+  if (parsed.is_discarded()) {
+    return absl::InternalError("protobuf printed JSON that does not parse");
+  }
+  YAML::Emitter out;
+  EmitYaml(parsed, out);
+  return absl::StrCat(out.c_str(), "\n");
+}
+
+namespace {
+
+// JSON and YAML show `whole`; false: the caller prints rows.
+absl::StatusOr<bool> PrintWhole(OutputFormat format, const google::protobuf::Message& whole) {
+  if (format != OutputFormat::kJson && format != OutputFormat::kYaml) {
+    return false;
+  }
+  const absl::StatusOr<std::string> text =
+      format == OutputFormat::kJson ? ToJson(whole) : ToYaml(whole);
+  if (!text.ok()) {
+    return text.status();
+  }
+  WriteOut(*text);
+  return true;
+}
+
+}  // namespace
+
+absl::Status PrintJobs(OutputFormat format,
+                       const std::vector<v1::Job>& jobs,
+                       const google::protobuf::Message& whole,
+                       const std::vector<ExtraCell>& extra) {
+  const absl::StatusOr<bool> printed = PrintWhole(format, whole);
+  if (!printed.ok() || *printed) {
+    return printed.status();
+  }
+  if (format == OutputFormat::kName) {
+    for (const v1::Job& job : jobs) {
+      WriteOut(absl::StrCat("job/", job.job_id(), "\n"));
+    }
+    return absl::OkStatus();
+  }
+  const bool wide = format == OutputFormat::kWide;
+  std::vector<std::string> header = {"NAME", "STATE", "STEP", "LOSS", "TOK/S", "WORKERS"};
+  if (wide) {
+    header.insert(header.end(), {"PRIORITY", "EPOCH", "RECIPE", "CHECKPOINT", "REASON"});
+  }
+  for (const ExtraCell& cell : extra) {
+    header.push_back(cell.header);
+  }
+  header.push_back("AGE");
+  Table table(header);
+  const absl::Time now = Clock::Real().Now();
+  for (const v1::Job& job : jobs) {
+    std::vector<std::string> row = {
+        job.job_id(),
+        StateName(job.state()),
+        absl::StrCat(job.step(), "/", job.spec().train().steps()),
+        LossText(job),
+        SpeedText(job),
+        absl::StrCat(WorkerCount(job), "/", job.spec().resources().workers())};
+    if (wide) {
+      row.push_back(absl::StrCat(job.spec().resources().priority()));
+      row.push_back(absl::StrCat(job.epoch()));
+      row.push_back(job.spec().precision().recipe());
+      row.push_back(job.has_checkpoint() ? absl::StrCat(job.checkpoint().step()) : "-");
+      row.push_back(job.reason().empty() ? "-" : job.reason());
+    }
+    for (const ExtraCell& cell : extra) {
+      row.push_back(cell.text);
+    }
+    row.push_back(HumanDuration(now - TimeOf(job.create_time())));
+    table.Add(std::move(row));
+  }
+  WriteOut(table.Render(FitColumns()));
+  return absl::OkStatus();
+}
+
+absl::Status PrintWorkers(OutputFormat format,
+                          const std::vector<v1::Worker>& workers,
+                          const google::protobuf::Message& whole) {
+  const absl::StatusOr<bool> printed = PrintWhole(format, whole);
+  if (!printed.ok() || *printed) {
+    return printed.status();
+  }
+  if (format == OutputFormat::kName) {
+    for (const v1::Worker& worker : workers) {
+      WriteOut(absl::StrCat("worker/", worker.worker_id(), "\n"));
+    }
+    return absl::OkStatus();
+  }
+  const bool wide = format == OutputFormat::kWide;
+  std::vector<std::string> header = {"NAME", "STATE", "DEVICE", "MEMORY", "JOB"};
+  if (wide) {
+    header.insert(header.end(),
+                  {"BUSY", "POWER", "HOST", "MODEL", "HTTP", "CHECKPOINTS", "REASON"});
+  }
+  header.push_back("SEEN");
+  Table table(header);
+  const absl::Time now = Clock::Real().Now();
+  for (const v1::Worker& worker : workers) {
+    const v1::DeviceInfo& device = worker.device();
+    std::string state = StateName(worker.state());
+    if (worker.draining()) {
+      state += ",draining";
+    } else if (worker.cordoned()) {
+      state += ",cordoned";
+    }
+    std::vector<std::string> row = {
+        worker.worker_id(), state,
+        device.kind() == "cpu" ? absl::StrCat("cpu/", device.threads())
+                               : absl::StrCat(device.kind(), ":", device.index()),
+        absl::StrFormat("%.1fGiB", static_cast<double>(device.memory_bytes()) / (1 << 30)),
+        worker.job_id().empty() ? "-" : worker.job_id()};
+    if (wide) {
+      const v1::DeviceStatus& status = worker.device_status();
+      row.insert(row.end(),
+                 {absl::StrFormat("%.0f%%", status.utilization_ratio() * 100.0),
+                  status.power_watts() > 0.0 ? absl::StrFormat("%.0fW", status.power_watts()) : "-",
+                  worker.host(), device.model(), worker.http_address(), worker.checkpoint_root(),
+                  worker.reason().empty() ? "-" : worker.reason()});
+    }
+    row.push_back(worker.has_last_seen_time() ? HumanDuration(now - TimeOf(worker.last_seen_time()))
+                                              : "-");
+    table.Add(std::move(row));
+  }
+  WriteOut(table.Render(FitColumns()));
+  return absl::OkStatus();
+}
+
+absl::Status PrintMutation(OutputFormat format,
+                           bool quiet,
+                           std::string_view resource,
+                           std::string_view verbed,
+                           const google::protobuf::Message& message) {
+  const absl::StatusOr<bool> printed = PrintWhole(format, message);
+  if (!printed.ok() || *printed) {
+    return printed.status();
+  }
+  const std::string name(resource);
+  if (format == OutputFormat::kName || quiet) {
+    WriteOut(name + "\n");
+  } else {
+    WriteOut(absl::StrCat(name, " ", std::string(verbed), "\n"));
+  }
+  return absl::OkStatus();
+}
+
+bool Ended(v1::JobState state) {
+  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
+         state == v1::JOB_STATE_CANCELLED;
+}
+
+std::string StateName(v1::JobState state) {
+  const std::string name = v1::JobState_Name(state);
+  return std::string(absl::StripPrefix(name, "JOB_STATE_"));
+}
+
+std::string StateName(v1::WorkerState state) {
+  const std::string name = v1::WorkerState_Name(state);
+  return std::string(absl::StripPrefix(name, "WORKER_STATE_"));
+}
+
+std::string Number(double value, int digits) {
+  return std::isfinite(value) ? absl::StrFormat("%.*f", digits, value) : "-";
+}
+
+std::string Sparkline(const std::vector<double>& values, int width) {
+  static constexpr const char* kBars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  if (values.empty() || width <= 0) {
+    return "";
+  }
+  // The mean of each of `width` equal stretches.
+  const size_t points = std::min(values.size(), static_cast<size_t>(width));
+  std::vector<double> means(points, 0);
+  for (size_t i = 0; i < points; ++i) {
+    const size_t begin = i * values.size() / points;
+    const size_t end = std::max(begin + 1, (i + 1) * values.size() / points);
+    for (size_t j = begin; j < end; ++j) {
+      means[i] += values[j] / static_cast<double>(end - begin);
+    }
+  }
+  const auto [low, high] = std::minmax_element(means.begin(), means.end());
+  const double span = *high - *low;
+  std::string out;
+  for (const double mean : means) {
+    const double share = span > 0 ? (mean - *low) / span : 0;
+    out += std::isfinite(share) ? kBars[std::clamp(static_cast<int>(share * 7.99), 0, 7)] : " ";
+  }
+  return out;
+}
+
+absl::Time TimeOf(const google::protobuf::Timestamp& timestamp) {
+  return absl::FromUnixSeconds(timestamp.seconds()) + absl::Nanoseconds(timestamp.nanos());
+}
+
+std::string TimeText(const google::protobuf::Timestamp& timestamp) {
+  if (timestamp.seconds() == 0) {
+    return "-";
+  }
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S", TimeOf(timestamp), absl::LocalTimeZone());
+}
+
+std::string EscapeControl(std::string_view text, bool keep_lines) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    uint32_t code = static_cast<unsigned char>(text[at]);
+    const size_t bytes = CodePointBytes(text, at, &code);
+    const bool kept = code == '\t' || (code == '\n' && keep_lines);
+    if (bytes == 0 || (CommandsTerminal(code) && !kept)) {
+      absl::StrAppendFormat(&out, "\\u%04x", code);
+    } else {
+      out.append(text.substr(at, bytes));
+    }
+    at += std::max<size_t>(bytes, 1);
+  }
+  return out;
+}
+
+int DisplayWidth(std::string_view text) {
+  return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  }));
+}
+
+std::string WrapText(std::string_view text, int width, int indent) {
+  const std::string margin(static_cast<size_t>(indent), ' ');
+  const std::vector<std::string> words =
+      absl::StrSplit(std::string(text), absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  if (DisplayWidth(text) <= width && text.find('\n') == std::string_view::npos) {
+    return std::string(text);
+  }
+  std::string out;
+  int at = 0;
+  for (const std::string& word : words) {
+    const int length = DisplayWidth(word);
+    if (!out.empty() && at + 1 + length > width) {
+      absl::StrAppend(&out, "\n", margin);
+      at = 0;
+    } else if (!out.empty()) {
+      out += ' ';
+      ++at;
+    }
+    out += word;
+    at += length;
+  }
+  return out;
+}
+
+int FitColumns() {
+  return IsTerminal() ? SizeOfTerminal().columns : 0;
+}
+
+void WriteOut(std::string_view text) {
+  WriteTerminal(EscapeControl(text, /*keep_lines=*/true));
+}
+
+void WriteErr(std::string_view text) {
+  const std::string safe = EscapeControl(text, /*keep_lines=*/true);
+  std::fwrite(safe.data(), 1, safe.size(), stderr);
+}
+
+void WriteTerminal(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace hearth::jobctl

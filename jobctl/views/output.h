@@ -1,0 +1,95 @@
+// stdout is data, stderr is messages. All formatting of the commands' answers.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "google/protobuf/message.h"
+#include "hearth/v1/job.pb.h"
+#include "hearth/v1/worker.pb.h"
+
+namespace hearth::jobctl {
+
+enum class OutputFormat { kTable, kWide, kJson, kYaml, kName };
+
+absl::StatusOr<OutputFormat> ParseOutputFormat(std::string_view name);
+
+// Left-aligned columns, two spaces apart; headers have no spaces. Control characters in cells are
+// escaped, line ends too.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header);
+  void Add(std::vector<std::string> row);
+  // At most `columns` wide, 0 = any width: a long last column wraps at word boundaries, the widest
+  // of the others are cut with an ellipsis.
+  std::string Render(int columns = 0) const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// Protobuf's JSON mapping, indented, with zero-valued fields, newline at the end.
+absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message);
+absl::StatusOr<std::string> ToYaml(const google::protobuf::Message& message);
+
+// An additional column, for one row.
+struct ExtraCell {
+  std::string header;
+  std::string text;
+};
+
+// Prints a list of jobs or workers in the format asked for. `whole` is what JSON and YAML show;
+// `extra` stands before the age in tables, for lists of one job.
+absl::Status PrintJobs(OutputFormat format,
+                       const std::vector<v1::Job>& jobs,
+                       const google::protobuf::Message& whole,
+                       const std::vector<ExtraCell>& extra = {});
+absl::Status PrintWorkers(OutputFormat format,
+                          const std::vector<v1::Worker>& workers,
+                          const google::protobuf::Message& whole);
+
+// After a mutation: "job/ID verbed", or the message itself under -o json|yaml|name.
+absl::Status PrintMutation(OutputFormat format,
+                           bool quiet,
+                           std::string_view resource,
+                           std::string_view verbed,
+                           const google::protobuf::Message& message);
+
+// SUCCEEDED, FAILED or CANCELLED.
+bool Ended(v1::JobState state);
+std::string StateName(v1::JobState state);     // "RUNNING"
+std::string StateName(v1::WorkerState state);  // "IDLE"
+std::string Number(double value, int digits);  // fixed point; "-" when not finite
+std::string Sparkline(const std::vector<double>& values, int width);  // U+2581..U+2588
+absl::Time TimeOf(const google::protobuf::Timestamp& timestamp);
+// Local time with seconds; "-" when unset.
+std::string TimeText(const google::protobuf::Timestamp& timestamp);
+
+// `text` with what a terminal would take for commands, or draw out of order, as \u00XX: control
+// characters (C0 but tab and, with `keep_lines`, line end; DEL; C1), marks of writing direction,
+// and bytes that are not UTF-8. JSON and YAML strings stay what they are.
+std::string EscapeControl(std::string_view text, bool keep_lines);
+
+// Columns that UTF-8 text takes on a terminal, a code point each.
+int DisplayWidth(std::string_view text);
+
+// `text` wrapped at blanks and line ends so that each line has at most `width` columns (a longer
+// word gets a line of its own); lines after the first are indented by `indent` blanks.
+std::string WrapText(std::string_view text, int width, int indent);
+
+// The width that text for people is fitted to: the terminal's, 0 (any) where stdout is none.
+int FitColumns();
+
+// Writes all of `text`; control characters except line ends and tabs are escaped, because text from
+// users and workers must not control the terminal.
+void WriteOut(std::string_view text);  // stdout
+void WriteErr(std::string_view text);  // stderr
+// Writes `text` unchanged, for our own control sequences. Text from elsewhere must be escaped
+// first.
+void WriteTerminal(std::string_view text);  // stdout
+
+}  // namespace hearth::jobctl

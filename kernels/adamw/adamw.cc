@@ -1,0 +1,65 @@
+#include "kernels/adamw/adamw.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "kernels/cuda/dispatch.h"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr char kOp[] = "adamw";
+
+// `view` is present, floating and has `count` elements.
+absl::Status RequireElements(const TensorView& view, int64_t count, const char* name) {
+  if (view.dtype == DType::kBF16) {
+    return RequireCount(view, DType::kBF16, count, kOp, name);
+  }
+  HEARTH_RETURN_IF_ERROR(RequireFloating(view, kOp, name));
+  return RequireCount(view, view.dtype, count, kOp, name);
+}
+
+absl::Status RequireTensor(const AdamWTensor& tensor) {
+  const int64_t count = tensor.master.numel();
+  HEARTH_RETURN_IF_ERROR(RequireElements(tensor.master, count, "master"));
+  HEARTH_RETURN_IF_ERROR(RequireElements(tensor.m, count, "m"));
+  HEARTH_RETURN_IF_ERROR(RequireElements(tensor.v, count, "v"));
+  HEARTH_RETURN_IF_ERROR(RequireElements(tensor.grad, count, "grad"));
+  if (!tensor.working.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireElements(tensor.working, count, "working"));
+  } else if (tensor.amax != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": amax without a working copy"));
+  }
+  if (tensor.first_element % 4 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": first_element ", tensor.first_element, " is no multiple of 4"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CanImplement(const AdamWArgs& args) {
+  for (const AdamWTensor& tensor : args.tensors) {
+    HEARTH_RETURN_IF_ERROR(RequireTensor(tensor));
+  }
+  if ((args.inputs == nullptr && args.step < 1) || !(args.beta1 >= 0.0 && args.beta1 < 1.0) ||
+      !(args.beta2 >= 0.0 && args.beta2 < 1.0)) {
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": step ", args.step, ", beta1 ",
+                                                   args.beta1, ", beta2 ", args.beta2,
+                                                   ": step must be >= 1, betas in [0, 1)"));
+  }
+  return RequireRound(args.round_working, kOp);
+}
+
+size_t AdamWWorkspaceBytes(const AdamWArgs&) {
+  return 0;
+}
+
+absl::Status AdamWStep(const Exec& exec, const AdamWArgs& args) {
+  HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RUN_ON_CUDA(exec, kOp, AdamWStep(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  return cpu::AdamWStep(exec, args);
+}
+
+}  // namespace hearth::kernels

@@ -1,0 +1,193 @@
+#include "kernels/block_quantize/block_quantize.h"
+
+#include <cfloat>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "kernels/core/formats.h"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/formats/block_scale.h"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr char kOp[] = "block_quantize";
+constexpr char kBackOp[] = "block_dequantize";
+constexpr char kUpdateOp[] = "update_block_amax";
+
+bool IsBlockType(DType dtype) {
+  return dtype == DType::kE2M1 || dtype == DType::kE4M3 || dtype == DType::kE5M2;
+}
+
+bool IsAligned(const void* p) {
+  return reinterpret_cast<uintptr_t>(p) % 16 == 0;
+}
+
+absl::Status Invalid(const char* op, const char* form, const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat(op, ": ", form, ": ", what));
+}
+
+// What a form asks for by itself. `extent`: its K.
+absl::Status CheckForm(const BlockQuantView& quant,
+                       const BlockForm& form,
+                       const char* name,
+                       int64_t extent) {
+  const bool fp4 = quant.dtype == DType::kE2M1;
+  const int h = form.hadamard;
+  if (h != 0 && h != 16 && h != 32 && h != 64 && h != 128) {
+    return Invalid(kOp, name, absl::StrCat("a Hadamard transform of ", h));
+  }
+  if (h != 0 && extent % h != 0) {
+    return Invalid(kOp, name, absl::StrCat("groups of ", h, " along ", extent));
+  }
+  if (!form.has_values()) {
+    return absl::OkStatus();
+  }
+  if (form.scales == nullptr || !IsAligned(form.values) || !IsAligned(form.scales)) {
+    return Invalid(kOp, name, "scales are absent, or not aligned to 16 bytes as the values");
+  }
+  if (extent % 32 != 0) {
+    return Invalid(kOp, name,
+                   absl::StrCat(extent, " elements along the blocks, not a multiple of 32"));
+  }
+  if (fp4 != (form.amax != nullptr) || fp4 != (form.tensor_scale != nullptr)) {
+    return Invalid(kOp, name, "amax and tensor_scale come with E2M1 and only with it");
+  }
+  if (fp4 && form.amax == form.measured) {
+    return Invalid(kOp, name, "amax is measured");
+  }
+  const bool plain = form.rounding == Rounding::kNearest || form.rounding == Rounding::kStochastic;
+  if (!fp4 && !plain) {
+    return Invalid(kOp, name, "FP8 is rounded to nearest or by chance");
+  }
+  if (quant.square && (h != 0 || (!plain && form.rounding != Rounding::kStochasticUnclipped))) {
+    return Invalid(kOp, name, "square blocks take no transform, four over six or EDEN");
+  }
+  if (form.rounding == Rounding::kEden && h == 0) {
+    return Invalid(kOp, name, "EDEN needs a Hadamard transform");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckQuant(const BlockQuantView& quant, int64_t rows, int64_t cols) {
+  if (!IsBlockType(quant.dtype) || (quant.square && quant.dtype != DType::kE2M1)) {
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": no such format"));
+  }
+  if (cols % kSpan != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": ", cols, " columns are not a multiple of 16"));
+  }
+  if ((quant.square || quant.columns.wanted()) && rows % kSpan != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": ", rows, " rows are not a multiple of 16"));
+  }
+  HEARTH_RETURN_IF_ERROR(CheckForm(quant, quant.rows, "rows", cols));
+  return CheckForm(quant, quant.columns, "columns", rows);
+}
+
+absl::Status CheckTensor(const BlockQuantizeTensor& tensor) {
+  HEARTH_RETURN_IF_ERROR(RequireFloating(tensor.x, kOp, "x"));
+  if (!IsAligned(tensor.x.data)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": x ", DebugString(tensor.x), " is not aligned to 16 bytes"));
+  }
+  return CheckQuant(tensor.quant, tensor.x.rows(), tensor.x.cols());
+}
+
+}  // namespace
+
+absl::Status CanImplement(const BlockQuantizeArgs& args) {
+  for (const BlockQuantizeTensor& tensor : args.tensors) {
+    HEARTH_RETURN_IF_ERROR(CheckTensor(tensor));
+    const BlockQuantizeTensor& first = args.tensors[0];
+    if (tensor.x.dtype != first.x.dtype ||
+        (tensor.quant.dtype == DType::kE2M1) != (first.quant.dtype == DType::kE2M1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(kOp, ": tensors of different types in one call"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+size_t BlockQuantizeWorkspaceBytes(const BlockQuantizeArgs&) {
+  return 0;
+}
+
+absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args) {
+  HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  if (args.tensors.empty()) {
+    return absl::OkStatus();
+  }
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.tensors[0].x.dtype, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireFormStorage(exec, args.tensors[0].x.dtype, true, kOp));
+  HEARTH_RUN_ON_CUDA(exec, kOp, BlockQuantize(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  return cpu::BlockQuantize(exec, args);
+}
+
+absl::Status RequireBlocks(const BlockQuantView& blocks,
+                           const QuantView& quant,
+                           int64_t rows,
+                           int64_t cols,
+                           int64_t parts,
+                           const char* op) {
+  if (blocks.empty()) {
+    return absl::OkStatus();
+  }
+  if (!quant.empty() || !WholeBlockParts(cols, parts)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(op, ": block forms beside a quantised output, or of ", parts, " parts of ",
+                     cols, " columns that are not multiples of 128"));
+  }
+  const absl::Status checked = CheckQuant(blocks, rows, cols);
+  return checked.ok() ? checked
+                      : absl::InvalidArgumentError(absl::StrCat(op, ": ", checked.message()));
+}
+
+absl::Status CanImplement(const UpdateBlockAmaxArgs& args) {
+  const bool power =
+      args.margin >= 1.0F && (FloatBits(args.margin) & 0x7FFFFFU) == 0 && args.margin <= FLT_MAX;
+  if (args.n < 0 || (args.n > 0 && (args.measured == nullptr || args.amax == nullptr)) || !power) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kUpdateOp, ": n = ", args.n, ", margin = ", args.margin));
+  }
+  return absl::OkStatus();
+}
+
+size_t UpdateBlockAmaxWorkspaceBytes(const UpdateBlockAmaxArgs&) {
+  return 0;
+}
+
+absl::Status UpdateBlockAmax(const Exec& exec, const UpdateBlockAmaxArgs& args) {
+  HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RUN_ON_CUDA(exec, kUpdateOp, UpdateBlockAmax(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kUpdateOp));
+  return cpu::UpdateBlockAmax(exec, args);
+}
+
+absl::Status CanImplement(const BlockDequantizeArgs& args) {
+  HEARTH_RETURN_IF_ERROR(RequireFloating(args.y, kBackOp, "y"));
+  if (!IsBlockType(args.x.dtype) || args.x.values == nullptr || args.x.scales == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(kBackOp, ": x is no block-scaled form"));
+  }
+  if (args.y.cols() % 32 != 0 || !IsAligned(args.y.data) || !IsAligned(args.x.values)) {
+    return absl::InvalidArgumentError(absl::StrCat(kBackOp, ": y ", DebugString(args.y),
+                                                   " is not aligned to 32 elements and 16 bytes"));
+  }
+  return absl::OkStatus();
+}
+
+size_t BlockDequantizeWorkspaceBytes(const BlockDequantizeArgs&) {
+  return 0;
+}
+
+absl::Status BlockDequantize(const Exec& exec, const BlockDequantizeArgs& args) {
+  HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.y.dtype, kBackOp));
+  HEARTH_RUN_ON_CUDA(exec, kBackOp, BlockDequantize(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kBackOp));
+  return cpu::BlockDequantize(exec, args);
+}
+
+}  // namespace hearth::kernels

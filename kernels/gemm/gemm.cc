@@ -1,0 +1,212 @@
+#include "kernels/gemm/gemm.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "kernels/core/cpu.h"
+#include "kernels/cuda/dispatch.h"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr char kOp[] = "gemm";
+
+bool EightBits(DType dtype) {
+  return dtype == DType::kE4M3 || dtype == DType::kE5M2;
+}
+// Formats that are contracted along their rows and have scales.
+bool IsNarrow(DType dtype) {
+  return EightBits(dtype) || dtype == DType::kE2M1;
+}
+bool IsBlockScaled(const GemmArgs& args) {
+  return args.block_scales_a != nullptr;
+}
+
+// Which dtypes go together.
+absl::Status CheckTypes(const GemmArgs& args) {
+  const DType a = args.a.dtype;
+  const DType b = args.b.dtype;
+  const DType c = args.c.dtype;
+  const bool blocks = IsBlockScaled(args);
+  const bool fp8 = (EightBits(a) && EightBits(b)) || (blocks && a == b && a == DType::kE2M1);
+  if (blocks && !fp8) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        kOp, ": block scales with a ", DebugString(args.a), " and b ", DebugString(args.b)));
+  }
+  if (fp8 ? a == DType::kE5M2 && b == DType::kE5M2 : a != b) {
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": a ", DebugString(args.a), " and b ",
+                                                   DebugString(args.b), " do not go together"));
+  }
+  const bool summed = c == DType::kF32 && (fp8 || a == DType::kBF16);
+  if (!summed && c != (fp8 ? DType::kBF16 : a)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": c is ", DebugString(args.c), ", a is ", DebugString(args.a)));
+  }
+  const bool optional = blocks && a != DType::kE2M1 && args.scale_a == nullptr;
+  if ((args.block_scales_a == nullptr) != (args.block_scales_b == nullptr) ||
+      (!fp8 && (a == DType::kE2M1 || b == DType::kE2M1))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": block scales are those of both operands, and E2M1 comes with them"));
+  }
+  if ((fp8 && !optional) != (args.scale_a != nullptr) ||
+      (fp8 && !optional) != (args.scale_b != nullptr)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": scale_a and scale_b come with FP8 operands and only with them"));
+  }
+  const bool narrow_bias = c == DType::kF32 && args.bias.dtype == DType::kBF16;
+  if (!args.bias.empty() && args.bias.dtype != c && !narrow_bias) {
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": bias is ", DebugString(args.bias)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFp8Layout(const GemmArgs& args, const GemmExtents& e) {
+  if (args.transpose_a || !args.transpose_b) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": FP8 operands need transpose_b and no transpose_a"));
+  }
+  if (IsBlockScaled(args) && (e.k % 32 != 0 || e.lda != e.k || e.ldb != e.k)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": block-scaled operands are contiguous, k a multiple of 32: k = ", e.k,
+                     ", lda = ", e.lda, ", ldb = ", e.ldb));
+  }
+  if (e.k % 16 != 0 || e.n % 16 != 0 || e.lda % 16 != 0 || e.ldb % 16 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": FP8 operands need multiples of 16: k = ", e.k, ", n = ", e.n,
+                     ", lda = ", e.lda, ", ldb = ", e.ldb));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+GemmExtents ExtentsOf(const GemmArgs& args) {
+  GemmExtents e;
+  e.m = args.transpose_a ? args.a.cols() : args.a.rows();
+  e.k = args.transpose_a ? args.a.rows() : args.a.cols();
+  e.n = args.transpose_b ? args.b.rows() : args.b.cols();
+  e.lda = args.lda > 0 ? args.lda : args.a.cols();
+  e.ldb = args.ldb > 0 ? args.ldb : args.b.cols();
+  e.ldc = args.ldc > 0 ? args.ldc : args.c.cols();
+  return e;
+}
+
+absl::Status CanImplement(const GemmArgs& args) {
+  if (args.a.empty() || !IsNarrow(args.a.dtype)) {
+    HEARTH_RETURN_IF_ERROR(RequireFloating(args.a, kOp, "a"));
+  }
+  if (args.b.empty() || !IsNarrow(args.b.dtype)) {
+    HEARTH_RETURN_IF_ERROR(RequireFloating(args.b, kOp, "b"));
+  }
+  HEARTH_RETURN_IF_ERROR(RequireFloating(args.c, kOp, "c"));
+  HEARTH_RETURN_IF_ERROR(CheckTypes(args));
+  const GemmExtents e = ExtentsOf(args);
+  const int64_t k_of_b = args.transpose_b ? args.b.cols() : args.b.rows();
+  if (e.k != k_of_b) {
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": a ", DebugString(args.a), " and b ",
+                                                   DebugString(args.b), " do not match"));
+  }
+  if (args.c.rows() != e.m || args.c.cols() != e.n) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": c is ", DebugString(args.c), ", expected [", e.m, ", ", e.n, "]"));
+  }
+  if (e.lda < args.a.cols() || e.ldb < args.b.cols() || e.ldc < args.c.cols()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        kOp, ": a leading dimension is shorter than a row: ", e.lda, ", ", e.ldb, ", ", e.ldc));
+  }
+  if (std::max({e.m, e.n, e.k, e.lda, e.ldb, e.ldc}) > std::numeric_limits<int>::max()) {
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": an extent exceeds 2^31 - 1"));
+  }
+  if (IsNarrow(args.a.dtype)) {
+    HEARTH_RETURN_IF_ERROR(CheckFp8Layout(args, e));
+  }
+  if (!args.bias.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.bias, args.bias.dtype, e.n, kOp, "bias"));
+  }
+  return RequireRound(args.round_c, kOp);
+}
+
+size_t GemmWorkspaceBytes(const Exec& exec, const GemmArgs& args) {
+  const GemmExtents e = ExtentsOf(args);
+  if (exec.device == Device::kCuda) {
+    return cuda::kGemmWorkspaceBytes + cuda::EmulationBytes(args);
+  }
+  return IsNarrow(args.a.dtype) ? DTypeBytes(DType::kF32, (e.m + e.n) * e.k) : 0;
+}
+
+size_t GemmWorkspaceBytes(const GemmArgs& args) {
+  const size_t cpu = GemmWorkspaceBytes(Exec(), args);
+  return args.a.dtype == DType::kF32 || args.a.dtype == DType::kF64
+             ? cpu
+             : std::max(cpu, cuda::kGemmWorkspaceBytes + cuda::EmulationBytes(args));
+}
+
+absl::Status Gemm(const Exec& exec, const GemmArgs& args) {
+  HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RUN_ON_CUDA(exec, kOp, Gemm(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  return cpu::Gemm(exec, args);
+}
+
+size_t cuda::EmulationBytes(const GemmArgs& args) {
+  if (!IsBlockScaled(args)) {
+    return 0;
+  }
+  const GemmExtents e = ExtentsOf(args);
+  return AlignUp(DTypeBytes(DType::kBF16, e.m * e.k), 256) +
+         AlignUp(DTypeBytes(DType::kBF16, e.n * e.k), 256) + 512;
+}
+
+GemmPath GemmPathOf(const Exec& exec, const GemmArgs& args) {
+#ifdef HEARTH_WITH_CUDA
+  if (exec.device == Device::kCuda && exec.cuda != nullptr) {
+    return cuda::GemmPathOf(exec, args);
+  }
+#endif
+  static_cast<void>(exec);
+  return IsBlockScaled(args) ? GemmPath::kEmulated : GemmPath::kPlain;
+}
+
+const char* GemmPathName(GemmPath path) {
+  switch (path) {
+    case GemmPath::kNative:
+      return "native";
+    case GemmPath::kEmulated:
+      return "emulated";
+    case GemmPath::kPlain:
+      break;
+  }
+  return "plain";
+}
+
+absl::Status CanImplement(const ColumnSumArgs& args) {
+  HEARTH_RETURN_IF_ERROR(RequireFloating(args.x, "column_sum", "x"));
+  HEARTH_RETURN_IF_ERROR(RequireFloating(args.out, "column_sum", "out"));
+  const bool wide = args.x.dtype == DType::kF64;
+  if (wide != (args.out.dtype == DType::kF64)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("column_sum: x is ", DebugString(args.x), ", out ", DebugString(args.out)));
+  }
+  return RequireCount(args.out, args.out.dtype, args.x.cols(), "column_sum", "out");
+}
+
+size_t ColumnSumWorkspaceBytes(const ColumnSumArgs& args) {
+  const int64_t rows = args.x.rows();
+  const int64_t cols = args.x.cols();
+  const int64_t gpu = DTypeBytes(DType::kF32, cuda::ColumnSumParts(rows) * cols);
+  return std::max(gpu, DTypeBytes(args.x.dtype, CeilDiv(rows, kReduceRows) * cols));
+}
+
+absl::Status ColumnSum(const Exec& exec, const ColumnSumArgs& args) {
+  HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, "column_sum"));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.out.dtype, "column_sum"));
+  HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, ColumnSumWorkspaceBytes(args), "column_sum"));
+  HEARTH_RUN_ON_CUDA(exec, "column_sum", ColumnSum(exec, args));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, "column_sum"));
+  return cpu::ColumnSum(exec, args);
+}
+
+}  // namespace hearth::kernels

@@ -1,0 +1,48 @@
+#include "kernels/step_gate/step_gate.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "kernels/cuda/dispatch.h"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr char kOp[] = "step_gate";
+
+// The host has one buffer of 256 bytes for each (common/spec/plan/training_plan.cc).
+static_assert(sizeof(StepInputs) <= 256 && sizeof(StepState) <= 256);
+
+absl::Status Check(const StepInputs* inputs, const StepState* state) {
+  if (inputs == nullptr || state == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": ", inputs == nullptr ? "inputs" : "state", " is null"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status BeginStep(const Exec& exec, const StepInputs* inputs, StepState* state) {
+  HEARTH_RETURN_IF_ERROR(Check(inputs, state));
+  HEARTH_RUN_ON_CUDA(exec, kOp, BeginStep(exec, inputs, state));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  return cpu::BeginStep(exec, inputs, state);
+}
+
+absl::Status JudgeStep(const Exec& exec, const StepInputs* inputs, StepState* state) {
+  HEARTH_RETURN_IF_ERROR(Check(inputs, state));
+  HEARTH_RUN_ON_CUDA(exec, kOp, JudgeStep(exec, inputs, state));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  return cpu::JudgeStep(exec, inputs, state);
+}
+
+absl::Status StampTime(const Exec& exec, uint64_t* where) {
+  if (where == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": where is null"));
+  }
+  HEARTH_RUN_ON_CUDA(exec, kOp, StampTime(exec, where));
+  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
+  return cpu::StampTime(exec, where);
+}
+
+}  // namespace hearth::kernels

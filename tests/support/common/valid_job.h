@@ -1,0 +1,30 @@
+// A job that every rule accepts, and violations as text.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/spec/resolve.h"
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::spec {
+
+inline v1::JobSpec ValidJob() {
+  v1::JobSpec job;
+  job.set_name("a-job");
+  job.mutable_model()->set_preset("hearth-112m");
+  job.mutable_data()->add_train()->set_path("/data/x");
+  job.mutable_train()->set_steps(1000);
+  return job;
+}
+
+// "field: description", one a line.
+inline std::string Print(const std::vector<FieldViolation>& violations) {
+  std::string text;
+  for (const FieldViolation& violation : violations) {
+    text += violation.field + ": " + violation.description + "\n";
+  }
+  return text;
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,122 @@
+// A small job on made-up data, for tests of the step and of a rank's life.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/spec/resolve.h"
+#include "gtest/gtest.h"
+#include "tests/support/trainer/test_model.h"
+#include "worker/trainer/comm/collective.h"
+#include "worker/trainer/rank/job_facts.h"
+#include "worker/trainer/step/trainer.h"
+
+namespace hearth::trainer {
+
+// A folder that goes away with the object.
+class TempDir {
+ public:
+  TempDir() {
+    std::string pattern = testing::TempDir() + "/hearth_step_XXXXXX";
+    path_ = mkdtemp(pattern.data());
+  }
+  ~TempDir() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Headerless uint16 tokens below 37 with structure to learn: runs of an arithmetic sequence.
+inline std::string WriteTokens(const std::string& dir, std::string_view name, int count) {
+  const std::string path = dir + "/" + std::string(name);
+  std::ofstream out(path, std::ios::binary);
+  uint32_t state = 17;
+  uint16_t token = 0;
+  for (int i = 0; i < count; ++i) {
+    state = state * 1664525U + 1013904223U;
+    token = static_cast<uint16_t>((state >> 28) == 0 ? (state >> 8) % 37 : (token + 3) % 37);
+    out.write(reinterpret_cast<const char*>(&token), sizeof(token));
+  }
+  return path;
+}
+
+// Resolved: a two-layer Llama on `dir`/train.bin, global batch of 8 sequences of 16 tokens.
+inline v1::JobSpec SmallJob(const std::string& dir, std::string_view family = "llama") {
+  v1::JobSpec spec;
+  spec.set_name("small");
+  *spec.mutable_model() = TinyModel(family);
+  spec.mutable_data()->add_train()->set_path(WriteTokens(dir, "train.bin", 4000));
+  spec.mutable_data()->add_validation()->set_path(WriteTokens(dir, "val.bin", 700));
+  spec.mutable_data()->set_sequence_length(16);
+  spec.mutable_batch()->set_micro_batch_size(2);
+  spec.mutable_batch()->set_global_batch_tokens(128);
+  spec.mutable_precision()->set_recipe("fp32");
+  spec.mutable_optimizer()->set_lr(1e-2);
+  spec.mutable_schedule()->set_name("cosine");
+  spec.mutable_schedule()->set_warmup_steps(10);
+  spec.mutable_train()->set_steps(50);
+  spec.mutable_train()->set_eval_every(0);
+  spec.mutable_train()->set_eval_batches(2);
+  spec.mutable_checkpoint()->set_every_steps(0);
+  std::vector<spec::FieldViolation> violations;
+  spec::Resolve(spec, violations);
+  EXPECT_TRUE(violations.empty()) << spec::ViolationsToStatus(violations).ToString();
+  EXPECT_TRUE(CompleteSpec(spec, Env::Real()).ok());
+  return spec;
+}
+
+// One rank with everything it needs, initialised from the seed.
+struct TestRank {
+  std::unique_ptr<Loader> train;
+  std::unique_ptr<Loader> validation;
+  std::unique_ptr<Engine> engine;
+  spec::BatchPlan batch;
+  std::unique_ptr<Trainer> trainer;
+
+  std::vector<float> Weights() const {
+    std::vector<float> all;
+    for (int i = 0; i < engine->parameters().size(); ++i) {
+      const kernels::TensorView& master = engine->parameters().master(i);
+      all.insert(all.end(), master.as<float>(), master.as<float>() + master.numel());
+    }
+    return all;
+  }
+};
+
+// parallel.shard_optimizer says whether ranks share the optimizer's state.
+inline std::unique_ptr<TestRank> MakeRank(const v1::JobSpec& spec,
+                                          Collective& comm,
+                                          int threads = 1) {
+  auto rank = std::make_unique<TestRank>();
+  EngineOptions options;
+  options.spec = spec;
+  options.micro_batch = spec.batch().micro_batch_size();
+  options.threads = threads;
+  options.world_size = comm.world_size();
+  options.rank = comm.rank();
+  options.shards = spec.parallel().shard_optimizer() == "on" ? comm.world_size() : 1;
+  auto engine = Engine::Create(options);
+  EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+  rank->engine = *std::move(engine);
+  EXPECT_TRUE(rank->engine->Initialise().ok());
+  rank->train = *OpenLoader(spec, spec.data().train(), true, Env::Real());
+  rank->validation = *OpenLoader(spec, spec.data().validation(), false, Env::Real());
+  rank->batch = *spec::ResolveBatchPlan(spec, options.micro_batch, comm.world_size());
+  Trainer::Parts parts;
+  parts.engine = rank->engine.get();
+  parts.comm = &comm;
+  parts.train = rank->train.get();
+  parts.validation = rank->validation.get();
+  parts.clock = &Clock::Real();
+  parts.batch = rank->batch;
+  rank->trainer = std::make_unique<Trainer>(parts, 0);
+  return rank;
+}
+
+}  // namespace hearth::trainer

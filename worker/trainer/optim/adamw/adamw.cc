@@ -1,0 +1,67 @@
+#include "kernels/adamw/adamw.h"
+
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "worker/trainer/optim/optimizer.h"
+
+namespace hearth::trainer {
+namespace {
+
+class AdamW : public Optimizer {
+ public:
+  explicit AdamW(const OptimizerContext& context) {
+    const v1::OptimizerSpec& options = *context.spec;
+    const ParameterStore& p = *context.parameters;
+    for (const StorePiece& piece : p.pieces()) {
+      const int i = piece.place.parameter;
+      const spec::GroupOptions group =
+          spec::ResolveGroupOptions(options, p.table()[static_cast<size_t>(i)]);
+      kernels::AdamWTensor tensor;
+      tensor.master = piece.master;
+      tensor.m = piece.states[0];
+      tensor.v = piece.states[1];
+      tensor.grad = piece.gradient;
+      tensor.working = piece.weight;
+      tensor.lr_scale = group.lr_scale;
+      tensor.weight_decay = group.weight_decay;
+      tensor.index = static_cast<uint32_t>(i);
+      tensor.first_element = static_cast<uint64_t>(piece.place.first_element);
+      tensor.amax = context.quant->WeightAmaxOf(i);
+      tensors_.push_back(tensor);
+    }
+    args_.tensors = tensors_;
+    args_.beta1 = options.beta1();
+    args_.beta2 = options.beta2();
+    args_.eps = options.eps();
+    args_.round_working = context.numerics.weight;
+  }
+
+  absl::Status Step(const kernels::Exec& exec, const UpdateArgs& update) override {
+    args_.inputs = update.inputs;
+    args_.grad_scale = update.grad_scale;
+    args_.skip = update.skip;
+    return kernels::AdamWStep(exec, args_);
+  }
+
+  size_t WorkspaceBytes() const override { return kernels::AdamWWorkspaceBytes(args_); }
+
+  void Scalars(int64_t step, absl::Span<double> scalars) const override {
+    const auto exponent = static_cast<double>(step);
+    scalars[kernels::kBiasCorrection1] = 1.0 - std::pow(args_.beta1, exponent);
+    scalars[kernels::kBiasCorrection2] = 1.0 - std::pow(args_.beta2, exponent);
+  }
+
+ private:
+  std::vector<kernels::AdamWTensor> tensors_;
+  kernels::AdamWArgs args_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> MakeAdamW(const OptimizerContext& context) {
+  return std::make_unique<AdamW>(context);
+}
+
+}  // namespace hearth::trainer

@@ -1,0 +1,64 @@
+// One scale for each block (kernels/core/block_quant.h). Only NVFP4 has a scale of the tensor
+// besides: it is made for kBlockMargin times the largest magnitude of the step before, which lies
+// in the tensor's `scale`.
+#pragma once
+
+#include "kernels/block_quantize/block_quantize.h"
+#include "worker/trainer/precision/scaling.h"
+
+namespace hearth::trainer {
+
+// Room for growth from one step to the next: it costs the blocks' scales no precision.
+inline constexpr float kBlockMargin = 8.0F;
+
+class BlockScaling : public Scaling {
+ public:
+  explicit BlockScaling(const ScalingContext& context);
+
+  std::shared_ptr<const OperandForm> Bind(Role role,
+                                          int k,
+                                          const OperandBuffers& buffers) const override;
+  absl::Status Reset(const kernels::Exec& exec) const override;
+  void BindStep(uint64_t seed, const kernels::StepInputs* position) override;
+  absl::Status BeginStep(const kernels::Exec& exec) const override;
+  absl::Status UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const override;
+  absl::Status UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const override;
+  absl::Status QuantizeWeights(const kernels::Exec& exec,
+                               const int32_t* skip,
+                               uint64_t* counter) const override;
+  size_t underflow() const override { return 1; }  // BlockForm::counts
+
+  const ScalingContext& context() const { return context_; }
+  // How a form of `operand`, lines x extent, that begins at `data` is made at the site, and how a
+  // product reads it. `columns`: the transposed one; as the two may be rounded in different ways,
+  // each has a scale of the tensor of its own.
+  kernels::BlockForm Form(const spec::Operand& operand,
+                          int64_t site,
+                          bool columns,
+                          void* data,
+                          int64_t lines,
+                          int64_t extent) const;
+  ProductOperand Product(const spec::Operand& operand,
+                         int64_t site,
+                         bool columns,
+                         void* data,
+                         int64_t lines,
+                         int64_t extent) const;
+
+ private:
+  void AddWeight(int k);
+  absl::Status UpdateAmax(const kernels::Exec& exec,
+                          int64_t first,
+                          int64_t count,
+                          const int32_t* skip) const;
+  // Whether tensors have a scale besides those of their blocks.
+  bool delayed() const { return context_.precision->delayed; }
+  float* TensorScale(int64_t site, bool columns) const;
+
+  ScalingContext context_;
+  float* column_scale_inverse_;                          // [3 n], in steps of kScaleInverseStride
+  std::vector<kernels::BlockQuantizeTensor> weights_;    // rows and columns, but
+  std::vector<kernels::BlockQuantizeTensor> each_step_;  // columns whose signs are each step's own
+};
+
+}  // namespace hearth::trainer

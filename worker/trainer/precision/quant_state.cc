@@ -1,0 +1,221 @@
+#include "worker/trainer/precision/quant_state.h"
+
+#include <utility>
+
+#include "absl/types/span.h"
+#include "common/base/status_macros.h"
+#include "kernels/cuda/device.h"
+#include "worker/trainer/model/parameter_store.h"
+#include "worker/trainer/precision/per_tensor/on_demand.h"
+#include "worker/trainer/precision/plain/plain_operand.h"
+
+namespace hearth::trainer {
+
+using kernels::DType;
+using spec::LayerFormat;
+
+QuantState::QuantState(const spec::PrecisionPlan& precision,
+                       const ParameterStore& parameters,
+                       const Arena& arena)
+    : precision_(precision),
+      weights_(spec::QuantisedParameters(parameters.table(), precision)),
+      number_(parameters.table().size(), -1) {
+  if (weights_.empty()) {
+    return;
+  }
+  const std::vector<spec::Parameter>& table = parameters.table();
+  const spec::QuantBuffers& ids = arena.ids().quant;
+  scales_ = TensorScales(arena, ids.own, "quant", size(), *precision_.recipe);
+  if (precision_.fallback != nullptr) {
+    fallback_ = TensorScales(arena, ids.fallback, "fallback", size(), *precision_.fallback);
+  }
+  BindCounts(arena);
+  ScalingContext context;
+  context.precision = &precision_;
+  context.scales = &scales_;
+  context.arena = &arena;
+  context.counts = counts_;
+  const std::vector<int64_t> row_offsets =
+      spec::QuantisedOffsets(table, weights_, precision_, false);
+  const std::vector<int64_t> column_offsets =
+      spec::QuantisedOffsets(table, weights_, precision_, true);
+  uint8_t* const rows = arena.Bytes(ids.weight_rows);
+  uint8_t* const columns = arena.Bytes(ids.weight_columns);
+  for (size_t k = 0; k < weights_.size(); ++k) {
+    const spec::Parameter& parameter = table[static_cast<size_t>(weights_[k])];
+    number_[static_cast<size_t>(weights_[k])] = static_cast<int>(k);
+    layers_.push_back(parameter.roles.head ? -1 : parameter.layer);
+    context.weights.push_back(
+        {parameters.weight(weights_[k]), rows + row_offsets[k], columns + column_offsets[k]});
+    kernels::QuantizeTensor& measured = measured_.emplace_back();
+    measured.x = parameters.weight(weights_[k]);
+    measured.quant.amax = amax(2 * size() + static_cast<int64_t>(k));
+  }
+  scaling_ = MakeScaling(context);
+  counted_.underflow = scaling_->underflow();
+  counted_.saturation = 1 - scaling_->underflow();
+}
+
+void QuantState::BindCounts(const Arena& arena) {
+  if (!precision_.stats) {
+    return;
+  }
+  const spec::QuantBuffers& ids = arena.ids().quant;
+  counts_ = arena.Typed(ids.counts, DType::kI64).as<uint64_t>();
+  counted_amax_ = arena.Typed(ids.counted_amax, DType::kF32).as<float>();
+  counted_.amax = counted_amax_;
+  counted_.counts = counts_;
+  if (uint8_t* const host = arena.Bytes(ids.counted_on_host); host != nullptr) {
+    counted_.counts = reinterpret_cast<const uint64_t*>(host);
+    counted_.amax = reinterpret_cast<const float*>(host + CountBytes());
+  }
+}
+
+int QuantState::Find(int parameter) const {
+  return parameter < 0 || number_.empty() ? -1 : number_[static_cast<size_t>(parameter)];
+}
+
+Operand QuantState::Bind(Role role, int parameter, const OperandBuffers& buffers) const {
+  const int k = Find(parameter);
+  if (k < 0) {
+    return Operand(buffers.plain);
+  }
+  const int64_t site = static_cast<int64_t>(role) * size() + k;
+  float* const recorded =
+      role != Role::kW && ScalesAreOfEarlierSteps() ? scales_.At(site).amax : nullptr;
+  Operand::FormTable forms;
+  const auto in = [&forms](LayerFormat format) -> auto& {
+    return forms[static_cast<size_t>(format)];
+  };
+  in(LayerFormat::kPlain) = std::make_shared<PlainOperand>(buffers.plain, recorded);
+  in(LayerFormat::kOwn) = scaling_->Bind(role, k, buffers);
+  if (buffers.fallback_rows != nullptr) {
+    in(LayerFormat::kFallback) =
+        std::make_shared<OnDemandOperand>(buffers, recorded, fallback_, site);
+  }
+  return {buffers.plain, std::move(forms), precision_, layers_[static_cast<size_t>(k)]};
+}
+
+absl::Status QuantState::BeginCounts(const kernels::Exec& exec) const {
+  return kernels::Zero(exec, counts_, static_cast<size_t>(CountBytes()));
+}
+
+absl::Status QuantState::FinishCounts(const kernels::Exec& exec, bool quantised) const {
+  HEARTH_RETURN_IF_ERROR(quantised ? scaling_->CountWeights(exec) : absl::OkStatus());
+  HEARTH_RETURN_IF_ERROR(MeasureWeights(exec));
+  const auto amax_bytes = static_cast<size_t>(3 * size()) * sizeof(float);
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, counted_amax_, amax(), amax_bytes));
+  if (counted_.counts == counts_) {
+    return absl::OkStatus();
+  }
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, const_cast<uint64_t*>(counted_.counts), counts_,
+                                       static_cast<size_t>(CountBytes())));
+  return kernels::Copy(exec, const_cast<float*>(counted_.amax), counted_amax_, amax_bytes);
+}
+
+absl::Status QuantState::Reset(const kernels::Exec& exec) const {
+  if (empty()) {
+    return absl::OkStatus();
+  }
+  HEARTH_RETURN_IF_ERROR(scales_.Reset(exec));
+  HEARTH_RETURN_IF_ERROR(fallback_.empty() ? absl::OkStatus() : fallback_.Reset(exec));
+  return scaling_->Reset(exec);
+}
+
+absl::Status QuantState::BeginMicroBatch(const kernels::Exec& exec) const {
+  if (empty() || precision_.delayed) {
+    return absl::OkStatus();
+  }
+  return kernels::Zero(exec, amax(), static_cast<size_t>(2 * size()) * sizeof(float));
+}
+
+void QuantState::BindStep(uint64_t seed, const kernels::StepInputs* position) {
+  if (!empty()) {
+    scaling_->BindStep(seed, position);
+  }
+}
+
+absl::Status QuantState::BeginStep(const kernels::Exec& exec) const {
+  return empty() ? absl::OkStatus() : scaling_->BeginStep(exec);
+}
+
+absl::Status QuantState::ShareAmax(const kernels::Exec& exec, int64_t first, int64_t count) const {
+  return fallback_.empty() ? absl::OkStatus()
+                           : kernels::Copy(exec, fallback_.At(first).amax, amax(first),
+                                           static_cast<size_t>(count) * sizeof(float));
+}
+
+absl::Status QuantState::UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const {
+  if (empty()) {
+    return absl::OkStatus();
+  }
+  HEARTH_RETURN_IF_ERROR(ShareAmax(exec, 0, 2 * size()));
+  HEARTH_RETURN_IF_ERROR(scaling_->UpdateActivations(exec, skip));
+  return fallback_.empty() ? absl::OkStatus() : fallback_.UpdateActivations(exec, skip);
+}
+
+absl::Status QuantState::UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const {
+  if (empty()) {
+    return absl::OkStatus();
+  }
+  HEARTH_RETURN_IF_ERROR(ShareAmax(exec, 2 * size(), size()));
+  HEARTH_RETURN_IF_ERROR(scaling_->UpdateWeights(exec, skip));
+  return fallback_.empty() ? absl::OkStatus() : fallback_.UpdateWeights(exec, skip);
+}
+
+float* QuantState::WeightAmaxOf(int parameter) const {
+  const int k = Find(parameter);
+  return k < 0 ? nullptr : amax(2 * size() + k);
+}
+
+absl::Status QuantState::ForgetWeightAmax(const kernels::Exec& exec) const {
+  return empty()
+             ? absl::OkStatus()
+             : kernels::Zero(exec, amax(2 * size()), static_cast<size_t>(size()) * sizeof(float));
+}
+
+absl::Status QuantState::MeasureWeights(const kernels::Exec& exec) const {
+  if (empty()) {
+    return absl::OkStatus();
+  }
+  HEARTH_RETURN_IF_ERROR(ForgetWeightAmax(exec));
+  kernels::QuantizeArgs args;
+  args.tensors = measured_;
+  return kernels::Quantize(exec, args);
+}
+
+absl::Status QuantState::StartWeights(const kernels::Exec& exec) const {
+  HEARTH_RETURN_IF_ERROR(MeasureWeights(exec));
+  HEARTH_RETURN_IF_ERROR(UpdateWeights(exec, nullptr));
+  return QuantizeWeights(exec, nullptr, nullptr);
+}
+
+absl::Status QuantState::QuantizeWeights(const kernels::Exec& exec,
+                                         const int32_t* skip,
+                                         uint64_t* counter) const {
+  return empty() ? absl::OkStatus() : scaling_->QuantizeWeights(exec, skip, counter);
+}
+
+// Bits of floats that are not negative order as integers do.
+kernels::TensorView QuantState::ActivationAmax() const {
+  return {static_cast<void*>(amax()), DType::kI32, {2 * size()}};
+}
+
+kernels::TensorView QuantState::WeightAmax() const {
+  return {static_cast<void*>(amax(2 * size())), DType::kI32, {size()}};
+}
+
+std::vector<QuantStateTensor> QuantState::Tensors() const {
+  if (empty()) {
+    return {};
+  }
+  std::vector<QuantStateTensor> tensors = scales_.Tensors();
+  if (!fallback_.empty()) {
+    for (QuantStateTensor& tensor : fallback_.Tensors()) {
+      tensors.push_back(std::move(tensor));
+    }
+  }
+  return tensors;
+}
+
+}  // namespace hearth::trainer

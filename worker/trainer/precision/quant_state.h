@@ -1,0 +1,121 @@
+// What a run's recipe quantises: its sites, their magnitudes and scales, and the operands of every
+// linear layer.
+//
+//   step:  forward, backward record the largest magnitudes of x and dy  ->  UpdateActivations
+//          optimizer writes weights and their largest magnitudes        ->  UpdateWeights
+//   Scales from earlier steps: what a step quantises with comes from the steps before it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/spec/recipe/precision.h"
+#include "kernels/core/exec.h"
+#include "kernels/core/tensor.h"
+#include "kernels/quantize/quantize.h"
+#include "worker/trainer/model/arena.h"
+#include "worker/trainer/precision/operand.h"
+#include "worker/trainer/precision/per_tensor/tensor_scales.h"
+#include "worker/trainer/precision/scaling.h"
+
+namespace hearth::trainer {
+
+class ParameterStore;
+
+// Sites are numbered by the quantised weights in the order of the parameter table. Not movable:
+// operands point into it.
+class QuantState {
+ public:
+  // Nothing is quantised, and every call does nothing.
+  QuantState() = default;
+  // Parameters and arena outlive it.
+  QuantState(const spec::PrecisionPlan& precision,
+             const ParameterStore& parameters,
+             const Arena& arena);
+  QuantState(const QuantState&) = delete;
+  QuantState& operator=(const QuantState&) = delete;
+
+  bool empty() const { return scaling_ == nullptr; }
+  int64_t size() const { return static_cast<int64_t>(weights_.size()); }
+  // Parameter of a number.
+  int parameter(int k) const { return weights_[static_cast<size_t>(k)]; }
+  bool Quantises(int parameter) const { return Find(parameter) >= 0; }
+  // An operand of the parameter's products, in every precision of the job; plain alone where the
+  // parameter is not quantised.
+  Operand Bind(Role role, int parameter, const OperandBuffers& buffers) const;
+  // Whether scales come from earlier steps. Then a run without saved ones begins with a plain step,
+  // and ranks share the magnitudes they record.
+  bool ScalesAreOfEarlierSteps() const { return !empty() && precision_.delayed; }
+
+  // Scales 1, nothing recorded.
+  absl::Status Reset(const kernels::Exec& exec) const;
+  // Before each micro-batch: a tensor's own scale is measured from nothing.
+  absl::Status BeginMicroBatch(const kernels::Exec& exec) const;
+  // As Scaling's.
+  void BindStep(uint64_t seed, const kernels::StepInputs* position);
+  absl::Status BeginStep(const kernels::Exec& exec) const;
+  // After a step; `skip` as in quantize.h. The weights' magnitudes are those the optimizer wrote.
+  absl::Status UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const;
+  absl::Status UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const;
+  // Before the optimizer writes them.
+  absl::Status ForgetWeightAmax(const kernels::Exec& exec) const;
+  // Where it writes a parameter's, one float beside the tensors; null: nowhere.
+  float* WeightAmaxOf(int parameter) const;
+  // Their magnitudes from the weights themselves: at the start of a run.
+  absl::Status MeasureWeights(const kernels::Exec& exec) const;
+  // All three: measured, scaled and quantised as they are.
+  absl::Status StartWeights(const kernels::Exec& exec) const;
+  absl::Status QuantizeWeights(const kernels::Exec& exec,
+                               const int32_t* skip,
+                               uint64_t* counter) const;
+  // Before the passes of a step that counts: nothing counted.
+  absl::Status BeginCounts(const kernels::Exec& exec) const;
+  // After the last pass of a step that counts and before its update. `quantised`: the weights are.
+  // Completes counts and magnitudes of all sites and puts them where the host reads them
+  // (Counted()).
+  absl::Status FinishCounts(const kernels::Exec& exec, bool quantised) const;
+  // What a step that counted has left, to be read once the device is there: for all 3 n sites (X,
+  // Dy, W) the largest magnitude, and two numbers of elements: zero, and at the format's maximum
+  // (block scales: that became zero, and that saturated, of the form by rows; weights are not
+  // counted); both 0 where the site was not quantised.
+  struct Counts {
+    const float* amax = nullptr;
+    const uint64_t* counts = nullptr;  // [3 n][2]
+    // Which of the two numbers is which: CountCodes and BlockForm::counts differ.
+    size_t underflow = 0;
+    size_t saturation = 1;
+  };
+  Counts Counted() const { return counted_; }
+
+  // Magnitudes of x and dy, and of the weights, as integers (kI32) that order as they do: for a
+  // maximum over ranks. With a sharded optimizer each rank has recorded that of its pieces.
+  kernels::TensorView ActivationAmax() const;
+  kernels::TensorView WeightAmax() const;
+  // What an exact resume needs.
+  std::vector<QuantStateTensor> Tensors() const;
+
+ private:
+  // The number of a parameter, -1 if it is not quantised.
+  int Find(int parameter) const;
+  void BindCounts(const Arena& arena);
+  // The fallback's scales are of the same magnitudes, which an update uses up.
+  absl::Status ShareAmax(const kernels::Exec& exec, int64_t first, int64_t count) const;
+  int64_t CountBytes() const { return 3 * size() * 2 * static_cast<int64_t>(sizeof(uint64_t)); }
+  float* amax(int64_t site = 0) const { return scales_.At(site).amax; }
+
+  spec::PrecisionPlan precision_;
+  std::vector<int> weights_;
+  std::vector<int> number_;                        // by parameter
+  std::vector<int> layers_;                        // by number; -1: the output projection
+  std::vector<kernels::QuantizeTensor> measured_;  // weights, magnitude alone
+  TensorScales scales_;
+  TensorScales fallback_;       // of PrecisionPlan::fallback, from the same magnitudes; empty: none
+  uint64_t* counts_ = nullptr;  // [3n][2]
+  float* counted_amax_ = nullptr;     // [3n]
+  Counts counted_;                    // the same, or the host's copies of them
+  std::unique_ptr<Scaling> scaling_;  // null: nothing is quantised
+};
+
+}  // namespace hearth::trainer

@@ -1,0 +1,66 @@
+#include "worker/trainer/rank/agreement.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/spec/plan/job_plan.h"
+
+namespace hearth::trainer {
+
+absl::StatusOr<int32_t> AgreeOnShards(const AgreementParts& parts, v1::ExitReason& blame) {
+  blame = v1::EXIT_REASON_BAD_SPEC;
+  int32_t shards = 1;
+  for (const v1::JobSpec& form : parts.forms) {
+    HEARTH_ASSIGN_OR_RETURN(
+        const int of_form,
+        spec::ResolveShards(form, parts.task->world_size(), parts.task->threads(), parts.plan_bytes,
+                            form.batch().micro_batch_size()));
+    shards = std::max(shards, of_form);
+  }
+  blame = v1::EXIT_REASON_COMM;
+  HEARTH_RETURN_IF_ERROR(parts.comm->AllReduceMax(absl::MakeSpan(&shards, 1)));
+  return shards;
+}
+
+absl::StatusOr<int64_t> AgreeOnMicroBatch(const AgreementParts& parts,
+                                          int32_t shards,
+                                          v1::ExitReason& blame) {
+  blame = v1::EXIT_REASON_BAD_SPEC;
+  const v1::BatchSpec& batch = parts.forms.front().batch();
+  const bool automatic = batch.micro_batch_size() == 0;
+  // The order of the sums depends on it, and so does an open global batch: a resume must not choose
+  // again. Another number of ranks sums in another order anyway, and has other shares of a given
+  // batch and of the memory.
+  const bool keep = automatic && parts.resumed != nullptr &&
+                    parts.resumed->meta.micro_batch_size > 0 &&
+                    (parts.resumed->meta.world_size == parts.task->world_size() ||
+                     !batch.has_global_batch_tokens());
+  int64_t micro_batch = keep ? parts.resumed->meta.micro_batch_size : 0;
+  for (const v1::JobSpec& form : parts.forms) {
+    if (keep) {
+      break;
+    }
+    HEARTH_ASSIGN_OR_RETURN(
+        const int64_t of_form,
+        spec::ResolveMicroBatch(form, parts.task->world_size(), parts.task->threads(),
+                                parts.plan_bytes, shards));
+    micro_batch = micro_batch == 0 ? of_form : std::min(micro_batch, of_form);
+  }
+  // The smallest of all ranks, as the largest of the complements.
+  uint64_t complement = ~static_cast<uint64_t>(micro_batch);
+  blame = v1::EXIT_REASON_COMM;
+  HEARTH_RETURN_IF_ERROR(parts.comm->AllReduceMax(absl::MakeSpan(&complement, 1)));
+  return static_cast<int64_t>(~complement);
+}
+
+absl::Status CheckSame(Collective& comm, std::string_view what, int64_t value) {
+  const auto word = static_cast<uint64_t>(value);
+  uint64_t bounds[2] = {word, ~word};
+  HEARTH_RETURN_IF_ERROR(comm.AllReduceMax(absl::MakeSpan(bounds)));
+  return bounds[0] == ~bounds[1] ? absl::OkStatus()
+                                 : absl::DataLossError(absl::StrCat(
+                                       std::string(what), ": ", ~bounds[1], " and ", bounds[0]));
+}
+
+}  // namespace hearth::trainer

@@ -1,0 +1,232 @@
+// Whole runs in the block-scaled recipes, on the CPU: mxfp8, nvfp4, nvfp4_eden.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/io/sha256.h"
+#include "common/spec/plan/job_plan.h"
+#include "common/spec/plan/training_plan.h"
+#include "common/spec/recipe/precision.h"
+#include "kernels/core/block_quant.h"
+#include "kernels/core/kept_input.h"
+#include "tests/support/trainer/test_link.h"
+#include "tests/support/trainer/test_run.h"
+
+namespace hearth::trainer {
+namespace {
+
+constexpr const char* kLevels[] = {"norm_act", "ffn", "attention", "block"};  // above "none"
+
+class BlockRecipeTest : public testing::TestWithParam<const char*> {
+ protected:
+  // Every extent is a multiple of 128, which the transform of MS-EDEN takes.
+  v1::JobSpec Job(const std::string& recipe, int steps, const char* family = "qwen3") {
+    v1::JobSpec spec = SmallJob(dir_.path(), family);
+    v1::ModelSpec& model = *spec.mutable_model();
+    model.set_hidden(128);
+    model.set_heads(4);
+    model.set_kv_heads(std::string(family) == "gpt2" ? 4 : 2);
+    model.set_head_dim(32);
+    model.set_ffn_hidden(128);
+    if (model.position() == "learned") {
+      model.set_max_position(32);
+    }
+    spec.mutable_data()->set_sequence_length(32);
+    spec.mutable_batch()->set_micro_batch_size(4);
+    spec.mutable_batch()->set_global_batch_tokens(256);
+    spec.mutable_precision()->set_recipe(recipe);
+    spec.mutable_precision()->mutable_high_precision_layers()->set_last(0);
+    spec.mutable_train()->set_steps(steps);
+    spec.mutable_train()->set_eval_every(0);
+    return spec;
+  }
+  std::vector<double> Losses(const v1::JobSpec& spec, const std::string& folder) {
+    FakeLink link(MakeTask(spec, dir_.path() + "/" + folder), store_);
+    const v1::TrainerExit exit = RunTo(link);
+    EXPECT_EQ(exit.reason(), v1::EXIT_REASON_FINISHED) << exit.message();
+    std::vector<double> losses;
+    for (const v1::StepReport& step : link.steps) {
+      losses.push_back(step.loss());
+    }
+    return losses;
+  }
+  // Losses, norms, and what was counted: once, however often it is computed.
+  std::vector<double> Facts(const v1::JobSpec& spec, const std::string& folder) {
+    FakeLink link(MakeTask(spec, dir_.path() + "/" + folder), store_);
+    const v1::TrainerExit exit = RunTo(link);
+    EXPECT_EQ(exit.reason(), v1::EXIT_REASON_FINISHED) << exit.message();
+    std::vector<double> facts;
+    for (const v1::StepReport& step : link.steps) {
+      facts.insert(facts.end(), {step.loss(), step.grad_norm()});
+      for (const v1::TensorStats& row : step.tensors()) {
+        facts.insert(facts.end(), {row.amax(), row.underflow_ratio(), row.saturation_ratio()});
+      }
+    }
+    return facts;
+  }
+  TempDir dir_;
+  LocalKeyValueStore store_;
+};
+
+TEST_P(BlockRecipeTest, Run_LearnsLikeBf16) {
+  const std::vector<double> bf16 = Losses(Job("bf16", 40), "bf16");
+  const std::vector<double> got = Losses(Job(GetParam(), 40), "block");
+  ASSERT_EQ(got.size(), bf16.size());
+  EXPECT_LT(bf16.back(), 0.7 * bf16.front()) << "the job learns nothing";
+  EXPECT_NE(got.back(), bf16.back()) << "nothing was quantised";
+  EXPECT_NEAR(got.back(), bf16.back(), 0.1 * bf16.back());
+}
+
+// Random numbers, signs and scales of tensors go on where they were.
+TEST_P(BlockRecipeTest, Run_PausedAndResumed_EqualsNeverStopped) {
+  const v1::JobSpec spec = Job(GetParam(), 10);
+  FakeLink whole(MakeTask(spec, dir_.path() + "/whole"), store_);
+  ASSERT_EQ(RunTo(whole).reason(), v1::EXIT_REASON_FINISHED);
+  FakeLink first(MakeTask(spec, dir_.path() + "/e1"), store_);
+  first.AskAt(6, v1::CONTROL_BIT_PAUSE);
+  ASSERT_EQ(RunTo(first).reason(), v1::EXIT_REASON_PAUSED);
+  v1::Task task = MakeTask(spec, dir_.path() + "/e2");
+  task.set_epoch(2);
+  task.set_resume_path(first.checkpoints[0].path());
+  task.set_resume_step(6);
+  task.set_resume_manifest_sha256(first.checkpoints[0].manifest_sha256());
+  FakeLink second(task, store_);
+  ASSERT_EQ(RunTo(second).reason(), v1::EXIT_REASON_FINISHED);
+  for (size_t i = 0; i < second.steps.size(); ++i) {
+    EXPECT_EQ(second.steps[i].loss(), whole.steps[i + 6].loss()) << i;
+  }
+  const auto weights = [](const FakeLink& link) {
+    return *Sha256HexOfFile(Env::Real(), link.checkpoints.back().path() + "/model.safetensors");
+  };
+  EXPECT_EQ(weights(second), weights(whole));
+}
+
+TEST_P(BlockRecipeTest, Run_EveryRecomputationLevel_GivesTheSameBits) {
+  v1::JobSpec spec = Job(GetParam(), 4);
+  spec.mutable_precision()->set_stats_every(4);
+  spec.set_recompute("none");
+  const std::vector<double> want = Facts(spec, "none");
+  EXPECT_GT(want.size(), 4U);
+  for (const char* level : kLevels) {
+    spec.set_recompute(level);
+    EXPECT_EQ(Facts(spec, level), want) << level;
+  }
+}
+
+// One layer of three is quantised, the others keep what BF16 needs; of two kinds of models.
+TEST_P(BlockRecipeTest, Run_NarrowActivationsOrNot_EveryLevelGivesTheSameBits) {
+  for (const char* family : {"qwen3", "gpt2"}) {
+    std::set<std::vector<double>> curves;
+    for (const bool narrow : {true, false}) {
+      SCOPED_TRACE(std::string(family) + (narrow ? " narrow" : " wide"));
+      v1::JobSpec spec = Job(GetParam(), 2, family);
+      spec.mutable_model()->set_layers(3);
+      v1::PrecisionSpec& precision = *spec.mutable_precision();
+      precision.mutable_high_precision_layers()->set_first(1);
+      precision.mutable_high_precision_layers()->set_last(1);
+      precision.set_narrow_activations(narrow);
+      spec.set_recompute("none");
+      const std::string folder = std::string(family) + (narrow ? "1" : "0");
+      const std::vector<double> want = Facts(spec, folder + "none");
+      for (const char* level : kLevels) {
+        spec.set_recompute(level);
+        EXPECT_EQ(Facts(spec, folder + level), want) << level;
+      }
+      EXPECT_TRUE(curves.insert(want).second) << "the switch changes nothing";
+    }
+  }
+}
+
+// Each ratio is what its name says, and magnitudes are those of the step.
+TEST_P(BlockRecipeTest, Stats_TellUnderflowFromSaturation) {
+  v1::JobSpec spec = Job(GetParam(), 12);
+  spec.mutable_precision()->set_stats_every(6);
+  FakeLink link(MakeTask(spec, dir_.path() + "/stats"), store_);
+  ASSERT_EQ(RunTo(link).reason(), v1::EXIT_REASON_FINISHED);
+  const bool fp4 = std::string(GetParam()) != "mxfp8";
+  for (const size_t step : {6, 12}) {
+    double underflow = 0;
+    double saturation = 0;
+    for (const v1::TensorStats& row : link.steps[step - 1].tensors()) {
+      if (row.role() == "x") {
+        EXPECT_GT(row.amax(), 0);
+        underflow += row.underflow_ratio();
+        saturation += row.saturation_ratio();
+      }
+    }
+    // E8M0 scales are rounded up, so nothing saturates. Of other values, more are small within
+    // their block and become zero than lie beyond the largest.
+    EXPECT_EQ(saturation > 0, fp4) << step;
+    EXPECT_GT(underflow, saturation) << step;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, BlockRecipeTest, testing::Values("mxfp8", "nvfp4", "nvfp4_eden"));
+
+class TechniquesTest : public BlockRecipeTest {};
+
+TEST_F(TechniquesTest, EachSwitchedOff_ChangesTheCurveAndStillLearns) {
+  std::set<double> ends;
+  const auto end = [&](const v1::JobSpec& spec, const std::string& name) {
+    const std::vector<double> losses = Losses(spec, name);
+    EXPECT_LT(losses.back(), 0.8 * losses.front()) << name;
+    EXPECT_TRUE(ends.insert(losses.back()).second) << name << " changes nothing";
+  };
+  v1::JobSpec spec = Job("nvfp4", 30);
+  end(spec, "all");
+  spec.mutable_precision()->mutable_techniques()->set_hadamard(false);
+  end(spec, "hadamard");
+  spec.mutable_precision()->clear_techniques();
+  spec.mutable_precision()->mutable_techniques()->set_stochastic_rounding(false);
+  end(spec, "rounding");
+  spec.mutable_precision()->clear_techniques();
+  spec.mutable_precision()->mutable_techniques()->set_square_weights(false);
+  end(spec, "square");
+  spec.mutable_precision()->clear_techniques();
+  spec.mutable_precision()->mutable_high_precision_layers()->set_last(1);
+  end(spec, "layers");
+}
+
+// What the plan reserves is what the op writes.
+TEST(FormBytesTest, AgreesWithTheKernels) {
+  const struct {
+    const char* recipe;
+    kernels::DType dtype;
+  } rows[] = {{"nvfp4", kernels::DType::kE2M1}, {"mxfp8", kernels::DType::kE4M3}};
+  for (const auto& row : rows) {
+    const spec::Operand& operand = spec::FindRecipe(row.recipe)->fprop.a;
+    for (const int64_t lines : {32, 128, 1000}) {
+      for (const int64_t extent : {32, 96, 4096}) {
+        const int64_t values = kernels::DTypeBytes(row.dtype, lines * extent);
+        EXPECT_EQ(spec::FormScaleOffset(operand, lines, extent), values);
+        EXPECT_EQ(spec::FormBytes(operand, lines, extent),
+                  values + kernels::BlockScaleBytes(row.dtype, lines, extent));
+      }
+    }
+  }
+}
+
+class KeptBytesTest : public BlockRecipeTest {};
+
+TEST_F(KeptBytesTest, AgreeWithTheKernels) {
+  for (const char* family : {"qwen3", "gpt2"}) {
+    for (const int64_t batch : {1, 3}) {
+      const auto job = spec::MakeJobPlan(Job("nvfp4", 1, family), batch, 1, true);
+      ASSERT_TRUE(job.ok()) << job.status();
+      const spec::TrainingPlanOptions& options = (*job)->options;
+      const auto plan = spec::PlanTraining(options);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      const auto kept = plan->Find("layers.0.ffn.kept");
+      ASSERT_TRUE(kept.ok()) << kept.status();
+      EXPECT_EQ((*kept)->bytes,
+                kernels::KeptBytes(batch * options.sequence_length, options.shape.ffn_in_width()));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hearth::trainer

@@ -1,0 +1,35 @@
+#include "worker/trainer/rank/job_facts.h"
+
+#include <utility>
+
+#include "common/dataset/dataset.h"
+
+namespace hearth::trainer {
+
+absl::StatusOr<std::unique_ptr<Loader>> OpenLoader(
+    const v1::JobSpec& spec,
+    const google::protobuf::RepeatedPtrField<v1::DataSource>& sources,
+    bool shuffle,
+    Env& env) {
+  LoaderOptions options;
+  for (const v1::DataSource& source : sources) {
+    options.sources.push_back({source.path(), source.weight()});
+  }
+  options.sequence_length = spec.data().sequence_length();
+  options.vocab = spec.model().vocab();
+  options.seed = static_cast<uint64_t>(spec.train().seed());
+  options.shuffle = shuffle;
+  return Loader::Open(options, env);
+}
+
+std::string TokenizerFolder(const Loader& loader) {
+  for (int i = 0; i < loader.sources(); ++i) {
+    const dataset::Dataset& data = loader.source(i);
+    if (data.kind() == dataset::Kind::kFolder && data.info().tokenizer.kind != "none") {
+      return data.path();
+    }
+  }
+  return "";
+}
+
+}  // namespace hearth::trainer

@@ -1,0 +1,172 @@
+// The parts of a rank's life (run.h) share this. prepare.cc: up to the first step; run.cc: the
+// steps and the end.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/spec/plan/batch.h"
+#include "kernels/cuda/context.h"
+#include "worker/trainer/checkpoint/background_writer.h"
+#include "worker/trainer/checkpoint/checkpoint.h"
+#include "worker/trainer/comm/collective.h"
+#include "worker/trainer/comm/prefixed_store.h"
+#include "worker/trainer/data/background_check.h"
+#include "worker/trainer/data/loader.h"
+#include "worker/trainer/guard/ladder.h"
+#include "worker/trainer/guard/trial.h"
+#include "worker/trainer/rank/run.h"
+#include "worker/trainer/rank/trial_run.h"
+#include "worker/trainer/step/engine.h"
+#include "worker/trainer/step/trainer.h"
+
+namespace hearth::trainer {
+
+class RankRun {
+ public:
+  explicit RankRun(const RankOptions& options)
+      : link_(*options.link),
+        env_(*options.env),
+        clock_(*options.clock),
+        signals_(options.signals),
+        prune_(options.prune_checkpoints),
+        dump_gradients_(options.dump_gradients),
+        verified_folder_(options.verified_folder),
+        task_(options.link->task()),
+        spec_(task_.spec()),
+        leader_(task_.rank() == 0) {}
+
+  v1::TrainerExit Run();
+  // After Run(): kernels of a communicator may wait for peers for ever, and so would whoever frees
+  // the GPU's memory. The end of the process is the way out.
+  bool broken() const { return broken_; }
+
+ private:
+  // Whether something binds the ranks of several GPUs to one another.
+  bool Bound() const;
+  // Ends it, on all of them together. Expects comm_.
+  absl::Status Part();
+  absl::Status Prepare();
+  // May be called again once the communicator of before is gone.
+  absl::Status Meet();
+  void KeepGlobalBatch();
+  absl::Status Agree();
+  // data.verify. The model is read right away, so it is verified before; the data beside the
+  // training if that takes long.
+  absl::Status VerifyModel();
+  void StartDataCheck();
+  // What it has found so far; sets blame_.
+  absl::Status DataDamage();
+  FileVerifier Verifier() const;
+  absl::Status OpenCheckpoint();
+  // What earlier runs of precision.trial found. A job that has begun without one has none any more.
+  absl::Status RecallTrial();
+  absl::Status OpenDevice();
+  absl::StatusOr<int64_t> PlanBytes() const;
+  // The engine and the trainer for `spec`; once more without block-scaled matrix units if a product
+  // fails on them.
+  absl::Status Open(const v1::JobSpec& spec, LoadedCheckpoint* resumed);
+  absl::Status CheckSameStart();
+  // Before the first step of a job with precision.trial: spec_ gets the recipe that the trial chose
+  // or chooses here. Sets done_ when the run is over with it.
+  absl::Status ChooseRecipe();
+  absl::Status HoldTrial(Trial& trial);
+  absl::StatusOr<TrialRunResult> TryRecipe(const std::string& recipe);
+  absl::Status TakeTrialRun(const TrialRunResult& result, Trial& trial);
+  absl::Status CloseTrialRun();
+  // Engine and trainer away, on all ranks together; several GPUs meet again.
+  absl::Status CloseSession();
+  // Says so when a resume cannot repeat the bits of the run before.
+  void WarnIfNotExact();
+  void Announce();
+  // Bytes in use: of the machine by this process, or of the GPU.
+  int64_t MemoryInUse();
+
+  absl::Status Train();
+  // Launches a step or collects one, and does what follows from it. Sets done_ when the run is
+  // over.
+  absl::Status OneStep();
+  // Whether something looks at the weights after `step` before the next may be launched.
+  bool Pauses(int64_t step) const;
+  // Sets blame_ by the kind of error; returns it.
+  absl::Status Blame(const absl::Status& status);
+  absl::Status Act(const StepResult& result, double& checkpoint_seconds);
+  // Logs what was decided and keeps it for the next report.
+  void NoteDecisions(std::vector<Decision>& decisions);
+  absl::StatusOr<std::optional<double>> EvaluateIfDue(int64_t step);
+  ControlRequests TakeControl();
+  // Name of what a step ran in.
+  std::string_view RecipeOf(const spec::StepFormat& format) const;
+  void Report(const StepResult& result,
+              std::optional<double> validation_loss,
+              double checkpoint_seconds);
+  absl::Status SubmitCheckpoint();
+  // Announces finished checkpoints; with `wait`, also the one under way, which must succeed.
+  // Without, one that lacks a rank's part is only logged, up to kLackingMax in a row.
+  absl::Status TakeCheckpoints(bool wait);
+  void AnnounceCheckpoint(const CommittedCheckpoint& committed);
+
+  bool Due(int64_t step, int64_t every) const {
+    return step == spec_.train().steps() || (every > 0 && step % every == 0);
+  }
+
+  Link& link_;
+  Env& env_;
+  Clock& clock_;
+  std::atomic<uint64_t>* signals_;
+  const bool prune_;
+  const std::string dump_gradients_;
+  const std::string verified_folder_;
+  const v1::Task& task_;
+  v1::JobSpec spec_;
+  const bool leader_;
+
+  // Whom an error of the present stage is to be laid on.
+  v1::ExitReason blame_ = v1::EXIT_REASON_INTERNAL;
+  v1::ExitReason outcome_ = v1::EXIT_REASON_FINISHED;
+  bool done_ = false;
+  bool broken_ = false;
+  bool trying_ = false;  // the steps are those of a trial
+  int64_t committed_step_ = 0;
+  int64_t submitted_step_ = 0;
+  absl::Status newest_checkpoint_;       // of those that are done
+  static constexpr int kLackingMax = 3;  // checkpoints in a row without some part end a run
+  int lacking_ = 0;                      // of those that are done, since the last good one
+  double validation_loss_ = 0;           // the last one measured, at validated_step_
+  int64_t validated_step_ = 0;
+  absl::Duration last_progress_ = -absl::InfiniteDuration();
+
+  int64_t memory_asked_ = 0;
+  int64_t memory_free_ = 0;
+  int64_t memory_in_use_ = 0;
+  double flops_per_token_ = 0;
+  double peak_flops_ = 0;            // dense BF16 of the GPU; 0 = not known
+  ControlRequests asked_;            // by any rank, not acted on yet
+  std::vector<Decision> decisions_;  // not reported yet
+
+  std::unique_ptr<kernels::CudaContext> cuda_;  // null: the CPU
+  int meetings_ = 0;
+  std::unique_ptr<PrefixedStore> meeting_store_;  // of the last one, if it was not the first
+  std::unique_ptr<Collective> comm_;
+  std::unique_ptr<Loader> train_;
+  std::unique_ptr<Loader> validation_;
+  std::unique_ptr<BackgroundCheck> data_check_;  // null: nothing is to be verified
+  std::optional<LoadedCheckpoint> resumed_;
+  int32_t shards_ = 1;  // among which masters and optimizer state are divided
+  int64_t micro_batch_ = 0;
+  spec::BatchPlan batch_;
+  v1::PrecisionTrial trial_before_;          // of earlier trainers of this job
+  std::optional<v1::PrecisionTrial> trial_;  // that decided for this job
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<BackgroundWriter> writer_;  // null: others write for this rank
+};
+
+}  // namespace hearth::trainer

@@ -1,0 +1,324 @@
+#include "worker/trainer/rank/run.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "common/base/status.h"
+#include "common/base/status_macros.h"
+#include "common/base/units.h"
+#include "common/fault/fault.h"
+#include "kernels/cuda/device.h"
+#include "worker/trainer/rank/job_facts.h"
+#include "worker/trainer/rank/rank_run.h"
+#include "worker/trainer/rank/state.h"
+#include "worker/trainer/rank/step_report.h"
+
+namespace hearth::trainer {
+
+v1::TrainerExit RankRun::Run() {
+  absl::Status status = Prepare();
+  if (status.ok() && !done_) {
+    status = Train();
+  }
+  // Whatever was being done: an internal error beside a GPU is the CUDA runtime's.
+  if (cuda_ != nullptr && absl::IsInternal(status)) {
+    blame_ = v1::EXIT_REASON_DEVICE;
+  }
+  v1::TrainerExit exit;
+  exit.set_reason(status.ok() ? outcome_ : blame_);
+  exit.set_message(std::string(status.message()));
+  exit.set_step(trainer_ == nullptr || trying_ ? 0 : trainer_->step());
+  exit.set_checkpoint_step(committed_step_);
+  SetTime(*exit.mutable_time(), clock_.Now());
+  for (const Decision& decision : decisions_) {
+    ToProto(decision, *exit.add_decisions());
+  }
+  if (!status.ok()) {
+    link_.SendLog("error", std::string(status.message()));
+  }
+  broken_ = cuda_ != nullptr && task_.world_size() > 1 && Bound() && !(status.ok() && Part().ok());
+  link_.SendExit(exit);
+  HEARTH_FAULT_POINT("trainer.before_exit");
+  return exit;
+}
+
+bool RankRun::Bound() const {
+  // Between two engines peers that have not parted yet may have the first one's memory mapped.
+  return comm_ != nullptr || engine_ != nullptr;
+}
+
+absl::Status RankRun::Part() {
+  // Peers may hold this rank's memory mapped until their communicators are gone, and those wait for
+  // the graphs that hold their operations.
+  HEARTH_RETURN_IF_ERROR(comm_->Barrier());
+  trainer_.reset();
+  comm_.reset();
+  return absl::OkStatus();
+}
+
+int64_t RankRun::MemoryInUse() {
+  if (cuda_ == nullptr) {
+    return ResidentBytes();
+  }
+  // After the first steps nothing takes memory any more; the driver is asked now and then.
+  constexpr int64_t kEvery = 64;
+  int64_t total = 0;
+  if (memory_asked_++ % kEvery < 2 && kernels::DeviceMemory(*cuda_, memory_free_, total).ok()) {
+    memory_in_use_ = total - memory_free_;
+  }
+  return memory_in_use_;
+}
+
+absl::Status RankRun::Train() {
+  link_.SendPhase("training");
+  while (!done_ && trainer_->step() < spec_.train().steps()) {
+    HEARTH_RETURN_IF_ERROR(OneStep());
+  }
+  HEARTH_RETURN_IF_ERROR(DataDamage());
+  if (data_check_ != nullptr && !data_check_->done()) {
+    link_.SendLog("warning", "the training is over before all files of its data could be verified");
+  }
+  if (writer_ == nullptr) {
+    return absl::OkStatus();
+  }
+  blame_ = v1::EXIT_REASON_IO;
+  link_.SendPhase("saving");
+  const bool resumed_here = resumed_.has_value() && resumed_->meta.step == trainer_->step();
+  if (submitted_step_ != trainer_->step() && !resumed_here) {
+    HEARTH_RETURN_IF_ERROR(SubmitCheckpoint());
+  }
+  return TakeCheckpoints(true);
+}
+
+ControlRequests RankRun::TakeControl() {
+  uint64_t bits = link_.TakeControl();
+  if (signals_ != nullptr) {
+    bits |= signals_->exchange(0);
+  }
+  const auto has = [bits](v1::ControlBit bit) { return (bits >> bit & 1) != 0; };
+  return {has(v1::CONTROL_BIT_SAVE), has(v1::CONTROL_BIT_PAUSE), has(v1::CONTROL_BIT_STOP)};
+}
+
+absl::Status RankRun::Blame(const absl::Status& status) {
+  const absl::StatusCode code = status.code();
+  if (code == absl::StatusCode::kDataLoss || code == absl::StatusCode::kOutOfRange) {
+    blame_ = v1::EXIT_REASON_BAD_DATA;
+  } else if (code == absl::StatusCode::kUnavailable ||
+             code == absl::StatusCode::kDeadlineExceeded) {
+    blame_ = v1::EXIT_REASON_COMM;
+  } else {
+    blame_ = engine_->on_gpu() ? v1::EXIT_REASON_DEVICE : v1::EXIT_REASON_INTERNAL;
+  }
+  return status;
+}
+
+bool RankRun::Pauses(int64_t step) const {
+  const bool evaluates =
+      validation_ != nullptr && (step == 1 || Due(step, spec_.train().eval_every()));
+  return evaluates || Due(step, spec_.checkpoint().every_steps());
+}
+
+absl::Status RankRun::DataDamage() {
+  absl::Status found = data_check_ == nullptr ? absl::OkStatus() : data_check_->status();
+  if (!found.ok()) {
+    blame_ = v1::EXIT_REASON_BAD_DATA;
+  }
+  return found;
+}
+
+absl::Status RankRun::OneStep() {
+  HEARTH_RETURN_IF_ERROR(DataDamage());
+  // What was asked waits for the steps in flight, and so does what looks at the weights of a step.
+  const bool stops = asked_.save || asked_.pause || asked_.stop || Pauses(trainer_->launched());
+  const bool drain =
+      trainer_->in_flight() > 0 && (stops || trainer_->launched() >= spec_.train().steps());
+  if (!drain) {
+    const absl::Status launched = trainer_->Launch(TakeControl());
+    if (!launched.ok()) {
+      return Blame(launched);
+    }
+    if (trainer_->in_flight() <= trainer_->lag()) {
+      return absl::OkStatus();
+    }
+  }
+  absl::StatusOr<StepResult> result = trainer_->Collect();
+  if (!result.ok()) {
+    return Blame(result.status());
+  }
+  asked_.save |= result->control.save;
+  asked_.pause |= result->control.pause;
+  asked_.stop |= result->control.stop;
+  NoteDecisions(result->decisions);
+  if (result->stops) {
+    blame_ = v1::EXIT_REASON_NUMERICAL;
+    return absl::OutOfRangeError(VerdictText(result->verdict, result->facts, result->step));
+  }
+  if (result->verdict != Verdict::kGood) {
+    return absl::OkStatus();  // the next launch is of the same step
+  }
+  HEARTH_RETURN_IF_ERROR(fault::Check("trainer.after_step"));
+  std::optional<double> validation_loss;
+  double checkpoint_seconds = 0;
+  if (trainer_->in_flight() == 0) {
+    HEARTH_ASSIGN_OR_RETURN(validation_loss, EvaluateIfDue(result->step));
+    HEARTH_RETURN_IF_ERROR(Act(*result, checkpoint_seconds));
+  }
+  Report(*result, validation_loss, checkpoint_seconds);
+  return writer_ != nullptr ? TakeCheckpoints(false) : absl::OkStatus();
+}
+
+void RankRun::NoteDecisions(std::vector<Decision>& decisions) {
+  if (!leader_) {
+    return;
+  }
+  for (Decision& decision : decisions) {
+    link_.SendLog(decision.cause == Verdict::kGood ? "info" : "warning", DecisionText(decision));
+    decisions_.push_back(std::move(decision));
+  }
+}
+
+absl::Status RankRun::Act(const StepResult& result, double& checkpoint_seconds) {
+  const ControlRequests asked = std::exchange(asked_, ControlRequests{});
+  const bool leave = asked.stop || asked.pause;
+  if (leave && result.step < spec_.train().steps()) {
+    // Train() writes the checkpoint on the way out.
+    outcome_ = asked.stop ? v1::EXIT_REASON_STOPPED : v1::EXIT_REASON_PAUSED;
+    done_ = true;
+    return absl::OkStatus();
+  }
+  const int64_t every = spec_.checkpoint().every_steps();
+  if (writer_ != nullptr && (asked.save || Due(result.step, every))) {
+    const absl::Duration start = clock_.Monotonic();
+    blame_ = v1::EXIT_REASON_IO;
+    HEARTH_RETURN_IF_ERROR(SubmitCheckpoint());
+    checkpoint_seconds = absl::ToDoubleSeconds(clock_.Monotonic() - start);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<double>> RankRun::EvaluateIfDue(int64_t step) {
+  // The first step too, so that a run shows where it began.
+  if (validation_ == nullptr || (step != 1 && !Due(step, spec_.train().eval_every()))) {
+    return std::nullopt;
+  }
+  link_.SendPhase("evaluating");
+  absl::StatusOr<double> loss = trainer_->Evaluate();
+  if (!loss.ok()) {
+    return Blame(loss.status());
+  }
+  validation_loss_ = *loss;
+  validated_step_ = step;
+  if (leader_) {
+    link_.SendLog("info", absl::StrFormat("step %d: held-out loss %.4f", step, *loss));
+  }
+  link_.SendPhase("training");
+  return std::optional<double>(*loss);
+}
+
+void RankRun::Report(const StepResult& result,
+                     std::optional<double> validation_loss,
+                     double checkpoint_seconds) {
+  const absl::Duration now = clock_.Monotonic();
+  if (now - last_progress_ >= absl::Seconds(1)) {
+    last_progress_ = now;
+    link_.SendProgress(result.step);
+  }
+  if (!leader_) {
+    return;
+  }
+  v1::StepReport report = result.report;
+  report.set_epoch(task_.epoch());
+  report.set_step(result.step);
+  SetTime(*report.mutable_time(), clock_.Now());
+  report.set_loss(result.facts.loss);
+  report.set_grad_norm(result.facts.grad_norm);
+  const double seconds = report.step_seconds();
+  report.set_tokens_per_second(seconds > 0 ? static_cast<double>(batch_.global_tokens()) / seconds
+                                           : 0);
+  report.set_memory_bytes(MemoryInUse());
+  report.set_mfu(peak_flops_ > 0 ? report.tokens_per_second() * flops_per_token_ / peak_flops_ : 0);
+  if (validation_loss.has_value()) {
+    report.set_validation_loss(*validation_loss);
+  }
+  report.set_checkpoint_seconds(checkpoint_seconds);
+  report.set_recipe(std::string(RecipeOf(result.format)));
+  AddGuard(trainer_->ladder().counts(), decisions_, report);
+  if (result.counted) {
+    AddTensorStats(*engine_, report);
+  }
+  link_.SendStep(report);
+}
+
+std::string_view RankRun::RecipeOf(const spec::StepFormat& format) const {
+  const spec::PrecisionPlan& precision = engine_->precision();
+  if (format.own() || !precision.quantised()) {
+    return engine_->recipe().name;
+  }
+  return format.format == spec::LayerFormat::kFallback ? precision.fallback->name
+                                                       : spec::PlainRecipe().name;
+}
+
+absl::Status RankRun::SubmitCheckpoint() {
+  RunIdentity identity;
+  identity.job_id = task_.job_id();
+  identity.epoch = task_.epoch();
+  identity.validation_loss = validated_step_ == trainer_->step() ? validation_loss_ : 0;
+  identity.tokenizer_from = TokenizerFolder(*train_);
+  identity.trial = trial_.has_value() ? TrialToJson(*trial_) : "";
+  submitted_step_ = trainer_->step();
+  if (const absl::Status whole = trainer_->CompleteWeights(); !whole.ok()) {
+    return Blame(whole);
+  }
+  CheckpointContent content =
+      MakeCheckpointContent(*engine_, *trainer_, batch_, task_.world_size(), identity);
+  content.sharded.store = &link_;
+  return writer_->Submit(content);
+}
+
+absl::Status RankRun::TakeCheckpoints(bool wait) {
+  while (std::optional<absl::StatusOr<CommittedCheckpoint>> done = writer_->Take(wait)) {
+    const absl::Status& newest = newest_checkpoint_ = done->status();
+    lacking_ = newest.ok() ? 0 : lacking_ + 1;
+    if (newest.ok() && leader_) {
+      AnnounceCheckpoint(**done);
+    }
+    if (newest.ok()) {
+      continue;
+    }
+    // What the other ranks could not write, rank 0 hears; the checkpoint before still stands.
+    // Several in a row are no passing trouble.
+    const bool passing =
+        shards_ > 1 && (!leader_ || (absl::IsUnavailable(newest) && lacking_ < kLackingMax));
+    if (!passing) {
+      blame_ = v1::EXIT_REASON_IO;
+      return Annotate(newest, "checkpoint");
+    }
+    link_.SendLog("error", absl::StrCat("no checkpoint: ", newest.message()));
+  }
+  // A run does not end well without its last one, also if its failure was taken note of before.
+  return wait ? newest_checkpoint_ : absl::OkStatus();
+}
+
+void RankRun::AnnounceCheckpoint(const CommittedCheckpoint& committed) {
+  committed_step_ = committed.step;
+  link_.SendCheckpoint(MakeAnnouncement(committed));
+  link_.SendLog("info",
+                absl::StrFormat("checkpoint of step %d: %s, %s in %.2f s", committed.step,
+                                committed.path, FormatBytes(committed.bytes), committed.seconds));
+}
+
+v1::TrainerExit RunRank(const RankOptions& options) {
+  auto run = std::make_unique<RankRun>(options);
+  v1::TrainerExit exit = run->Run();
+  if (run->broken()) {
+    static_cast<void>(run.release());
+  }
+  return exit;
+}
+
+}  // namespace hearth::trainer

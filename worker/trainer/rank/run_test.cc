@@ -1,0 +1,239 @@
+#include "worker/trainer/rank/run.h"
+
+#include <cmath>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "common/io/sha256.h"
+#include "gtest/gtest.h"
+#include "tests/support/trainer/test_link.h"
+#include "tests/support/trainer/test_run.h"
+#include "worker/trainer/checkpoint/checkpoint.h"
+#include "worker/trainer/rank/sampler.h"
+
+namespace hearth::trainer {
+namespace {
+
+std::string Digest(const std::string& checkpoint) {
+  return *Sha256HexOfFile(Env::Real(), checkpoint + "/model.safetensors") +
+         *Sha256HexOfFile(Env::Real(), checkpoint + "/state/tensors.safetensors");
+}
+
+class RunTest : public testing::Test {
+ protected:
+  v1::JobSpec Job(std::string_view recipe = "bf16") {
+    v1::JobSpec spec = SmallJob(dir_.path(), "qwen3");
+    spec.mutable_precision()->set_recipe(std::string(recipe));
+    spec.mutable_model()->set_dropout(0.1);
+    if (recipe.substr(0, 3) == "fp8") {  // sizes in multiples of 16
+      spec.mutable_model()->set_head_dim(8);
+      spec.mutable_model()->set_ffn_hidden(32);
+    }
+    spec.mutable_train()->set_steps(12);
+    spec.mutable_train()->set_eval_every(5);
+    spec.mutable_train()->set_spike_sigma(50);
+    spec.mutable_train()->set_spike_window(8);
+    return spec;
+  }
+  TempDir dir_;
+  LocalKeyValueStore store_;
+};
+
+TEST_F(RunTest, RunRank_ToTheEnd_ReportsEveryStepAndTheFinalCheckpoint) {
+  FakeLink link(MakeTask(Job(), dir_.path() + "/c"), store_);
+  const v1::TrainerExit exit = RunTo(link);
+  EXPECT_EQ(exit.reason(), v1::EXIT_REASON_FINISHED) << exit.message();
+  EXPECT_EQ(exit.step(), 12);
+  EXPECT_EQ(exit.checkpoint_step(), 12);
+  ASSERT_EQ(link.steps.size(), 12U);
+  for (size_t i = 0; i < link.steps.size(); ++i) {
+    EXPECT_EQ(link.steps[i].step(), static_cast<int64_t>(i + 1));
+    EXPECT_EQ(link.steps[i].tokens(), static_cast<int64_t>(i + 1) * 128);
+    const bool evaluates = i == 0 || i + 1 == 5 || i + 1 == 10 || i + 1 == 12;
+    EXPECT_EQ(link.steps[i].has_validation_loss(), evaluates) << i + 1;
+    EXPECT_GT(link.steps[i].memory_bytes(), 0);
+  }
+  ASSERT_EQ(link.checkpoints.size(), 1U);
+  EXPECT_EQ(link.checkpoints[0].step(), 12);
+  EXPECT_EQ(link.run_info.micro_batch_size(), 2);
+  EXPECT_EQ(link.run_info.recipe_execution(), "emulated");
+  EXPECT_EQ(link.exits.size(), 1U);
+}
+
+TEST_F(RunTest, RunRank_PausedAndResumed_EqualsNeverStopped) {
+  for (const char* recipe : {"fp32", "bf16", "fp8", "fp8_current"}) {
+    SCOPED_TRACE(recipe);
+    const std::string root = dir_.path() + "/" + recipe;
+    FakeLink whole(MakeTask(Job(recipe), root + "/whole"), store_);
+    ASSERT_EQ(RunTo(whole).reason(), v1::EXIT_REASON_FINISHED);
+
+    FakeLink first(MakeTask(Job(recipe), root + "/e1"), store_);
+    first.AskAt(7, v1::CONTROL_BIT_PAUSE);
+    const v1::TrainerExit paused = RunTo(first);
+    EXPECT_EQ(paused.reason(), v1::EXIT_REASON_PAUSED);
+    EXPECT_EQ(paused.step(), 7);
+    ASSERT_EQ(first.checkpoints.size(), 1U);
+
+    v1::Task task = MakeTask(Job(recipe), root + "/e2");
+    task.set_epoch(2);
+    task.set_resume_path(first.checkpoints[0].path());
+    task.set_resume_step(7);
+    task.set_resume_manifest_sha256(first.checkpoints[0].manifest_sha256());
+    FakeLink second(task, store_);
+    EXPECT_EQ(RunTo(second).reason(), v1::EXIT_REASON_FINISHED);
+    EXPECT_EQ(second.run_info.start_step(), 7);
+    ASSERT_EQ(second.steps.size(), 5U);
+    for (size_t i = 0; i < 5; ++i) {
+      EXPECT_EQ(second.steps[i].loss(), whole.steps[i + 7].loss());
+      EXPECT_EQ(second.steps[i].grad_norm(), whole.steps[i + 7].grad_norm());
+    }
+    EXPECT_EQ(Digest(second.checkpoints.back().path()), Digest(whole.checkpoints.back().path()));
+  }
+}
+
+TEST_F(RunTest, RunRank_TornCheckpoint_FallsBackToTheOneBeforeAndSaysSo) {
+  v1::JobSpec spec = Job();
+  spec.mutable_checkpoint()->set_every_steps(4);
+  FakeLink first(MakeTask(spec, dir_.path() + "/c"), store_);
+  ASSERT_EQ(RunTo(first).reason(), v1::EXIT_REASON_FINISHED);
+  ASSERT_EQ(first.checkpoints.size(), 3U);
+  const std::string torn = first.checkpoints[2].path();
+  std::filesystem::resize_file(torn + "/model.safetensors", 100);
+  v1::Task task = MakeTask(spec, dir_.path() + "/d");
+  task.set_resume_path(torn);
+  v1::Checkpoint& earlier = *task.add_earlier_checkpoints();
+  earlier.set_path(first.checkpoints[1].path());
+  earlier.set_step(8);
+  FakeLink second(task, store_);
+  EXPECT_EQ(RunTo(second).reason(), v1::EXIT_REASON_FINISHED);
+  EXPECT_EQ(second.run_info.start_step(), 8);
+  ASSERT_FALSE(second.logs.empty());
+  EXPECT_NE(second.logs[0].find("warning"), std::string::npos);
+}
+
+TEST_F(RunTest, RunRank_TwoRanksOverGloo_BothFinishWithOneCurve) {
+  const v1::JobSpec spec = Job("fp32");
+  FakeLink solo(MakeTask(spec, dir_.path() + "/solo"), store_);
+  ASSERT_EQ(RunTo(solo).reason(), v1::EXIT_REASON_FINISHED);
+  FakeLink leader(MakeTask(spec, dir_.path() + "/duo", 0, 2), store_);
+  FakeLink follower(MakeTask(spec, dir_.path() + "/duo", 1, 2), store_);
+  leader.AskAt(9, v1::CONTROL_BIT_SAVE);
+  v1::TrainerExit follower_exit;
+  std::thread other([&] { follower_exit = RunTo(follower); });
+  const v1::TrainerExit exit = RunTo(leader);
+  other.join();
+  EXPECT_EQ(exit.reason(), v1::EXIT_REASON_FINISHED) << exit.message();
+  EXPECT_EQ(follower_exit.reason(), v1::EXIT_REASON_FINISHED) << follower_exit.message();
+  EXPECT_EQ(leader.run_info.comm(), "gloo");
+  EXPECT_TRUE(follower.steps.empty());
+  EXPECT_FALSE(follower.progress.empty());
+  EXPECT_EQ(leader.checkpoints.size(), 2U);
+  ASSERT_EQ(leader.steps.size(), solo.steps.size());
+  for (size_t i = 0; i < solo.steps.size(); ++i) {
+    EXPECT_NEAR(leader.steps[i].loss() / solo.steps[i].loss(), 1.0, 1e-5) << "step " << i + 1;
+  }
+  EXPECT_NEAR(leader.steps.back().validation_loss() / solo.steps.back().validation_loss(), 1.0,
+              1e-5);
+}
+
+TEST_F(RunTest, RunRank_StopAskedOfTheFollower_StopsBothAtOneStep) {
+  const v1::JobSpec spec = Job("fp32");
+  FakeLink leader(MakeTask(spec, dir_.path() + "/duo", 0, 2), store_);
+  FakeLink follower(MakeTask(spec, dir_.path() + "/duo", 1, 2), store_);
+  follower.AskAt(6, v1::CONTROL_BIT_STOP);
+  v1::TrainerExit follower_exit;
+  std::thread other([&] { follower_exit = RunTo(follower); });
+  const v1::TrainerExit exit = RunTo(leader);
+  other.join();
+  EXPECT_EQ(exit.reason(), v1::EXIT_REASON_STOPPED);
+  EXPECT_EQ(follower_exit.reason(), v1::EXIT_REASON_STOPPED);
+  EXPECT_EQ(exit.step(), 6);
+  EXPECT_EQ(follower_exit.step(), 6);
+  EXPECT_EQ(exit.checkpoint_step(), 6);
+}
+
+TEST_F(RunTest, RunRank_DivergingJob_EndsAsNumerical) {
+  v1::JobSpec spec = Job("fp32");
+  spec.mutable_optimizer()->set_lr(1e36);
+  spec.mutable_schedule()->set_warmup_steps(0);
+  FakeLink link(MakeTask(spec, dir_.path() + "/c"), store_);
+  const v1::TrainerExit exit = RunTo(link);
+  EXPECT_EQ(exit.reason(), v1::EXIT_REASON_NUMERICAL) << exit.message();
+  EXPECT_NE(exit.message().find("not finite"), std::string::npos) << exit.message();
+}
+
+TEST_F(RunTest, RunRank_BadInput_NamesTheCulprit) {
+  v1::JobSpec token = Job();
+  token.mutable_model()->set_vocab(20);
+  FakeLink small_vocab(MakeTask(token, dir_.path() + "/c"), store_);
+  EXPECT_EQ(RunTo(small_vocab).reason(), v1::EXIT_REASON_BAD_DATA);
+  EXPECT_NE(small_vocab.exits[0].message().find("train.bin"), std::string::npos)
+      << small_vocab.exits[0].message();
+
+  v1::JobSpec missing = Job();
+  missing.mutable_data()->mutable_train(0)->set_path("/nowhere/train.bin");
+  FakeLink no_data(MakeTask(missing, dir_.path() + "/c"), store_);
+  EXPECT_EQ(RunTo(no_data).reason(), v1::EXIT_REASON_BAD_DATA);
+  EXPECT_NE(no_data.exits[0].message().find("/nowhere/train.bin"), std::string::npos);
+
+  FakeLink maker(MakeTask(Job(), dir_.path() + "/made"), store_);
+  ASSERT_EQ(RunTo(maker).reason(), v1::EXIT_REASON_FINISHED);
+  v1::JobSpec wider = Job();
+  wider.mutable_model()->set_ffn_hidden(32);
+  v1::Task task = MakeTask(wider, dir_.path() + "/c");
+  task.set_resume_path(maker.checkpoints[0].path());
+  FakeLink other_model(task, store_);
+  EXPECT_EQ(RunTo(other_model).reason(), v1::EXIT_REASON_BAD_DATA);
+  EXPECT_NE(other_model.exits[0].message().find("ffn_hidden"), std::string::npos)
+      << other_model.exits[0].message();
+}
+
+TEST_F(RunTest, RunRank_FromModelFolder_StartsWithItsWeights) {
+  v1::JobSpec spec = Job("fp32");
+  spec.mutable_model()->set_dropout(0);
+  FakeLink maker(MakeTask(spec, dir_.path() + "/made"), store_);
+  ASSERT_EQ(RunTo(maker).reason(), v1::EXIT_REASON_FINISHED);
+  v1::JobSpec from = spec;
+  from.mutable_model()->set_from(maker.checkpoints[0].path());
+  from.mutable_train()->set_steps(1);
+  FakeLink link(MakeTask(from, dir_.path() + "/c"), store_);
+  ASSERT_EQ(RunTo(link).reason(), v1::EXIT_REASON_FINISHED) << link.exits[0].message();
+  EXPECT_LT(link.steps[0].loss(), 0.9 * maker.steps[0].loss());
+}
+
+TEST_F(RunTest, SampleNext_SameSeed_GivesTheSameTextAndTheTrainedPattern) {
+  v1::JobSpec spec = Job("fp32");
+  spec.mutable_model()->set_dropout(0);
+  spec.mutable_train()->set_steps(80);
+  FakeLink maker(MakeTask(spec, dir_.path() + "/made"), store_);
+  ASSERT_EQ(RunTo(maker).reason(), v1::EXIT_REASON_FINISHED);
+  ModelFolderOptions folder;
+  folder.path = maker.checkpoints.back().path();
+  const auto engine = LoadModelFolder(folder);
+  ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+  EXPECT_EQ((*engine)->model().rows(), 16);
+  std::vector<float> scratch;
+  std::vector<int32_t> tokens = {1, 4, 7};
+  for (int i = 0; i < 20; ++i) {
+    SamplingOptions greedy;
+    greedy.temperature = 0;
+    tokens.push_back(*SampleNext(**engine, tokens, greedy, i, scratch));
+  }
+  int pattern = 0;
+  for (size_t i = 1; i < tokens.size(); ++i) {
+    pattern += tokens[i] == (tokens[i - 1] + 3) % 37;
+  }
+  EXPECT_GE(pattern, 16);
+  for (const uint64_t seed : {1, 2}) {
+    SamplingOptions hot;
+    hot.temperature = 2;
+    hot.seed = seed;
+    EXPECT_EQ(*SampleNext(**engine, tokens, hot, 3, scratch),
+              *SampleNext(**engine, tokens, hot, 3, scratch));
+  }
+}
+
+}  // namespace
+}  // namespace hearth::trainer

@@ -1,0 +1,85 @@
+#include "worker/trainer/rank/session.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "worker/trainer/checkpoint/hf_model.h"
+#include "worker/trainer/rank/state.h"
+
+namespace hearth::trainer {
+namespace {
+
+absl::Status BuildEngine(const EngineOptions& options,
+                         std::unique_ptr<Engine>& engine,
+                         v1::ExitReason& blame) {
+  absl::StatusOr<std::unique_ptr<Engine>> built = Engine::Create(options);
+  // Memory that somebody else holds now may be free the next time.
+  if (absl::IsResourceExhausted(built.status()) || absl::IsInternal(built.status())) {
+    blame = v1::EXIT_REASON_DEVICE;
+  }
+  HEARTH_RETURN_IF_ERROR(built.status());
+  engine = *std::move(built);
+  return absl::OkStatus();
+}
+
+// Masters and weights from the folder of model.from.
+absl::Status LoadWeights(Env& env, Engine& engine) {
+  const ParameterStore& p = engine.parameters();
+  std::vector<std::vector<float>> host(static_cast<size_t>(p.size()));
+  std::vector<float*> weights;
+  for (int i = 0; i < p.size(); ++i) {
+    std::vector<float>& values = host[static_cast<size_t>(i)];
+    values.assign(static_cast<size_t>(p.weight(i).numel()), 0.0F);
+    weights.push_back(values.data());
+  }
+  const std::string& from = engine.options().spec.model().from();
+  HEARTH_RETURN_IF_ERROR(LoadHfWeights(env, from, engine.table(), weights));
+  for (int i = 0; i < p.size(); ++i) {
+    HEARTH_RETURN_IF_ERROR(p.WriteParameter(engine.exec(), i, weights[static_cast<size_t>(i)]));
+  }
+  return p.RefreshWeights(engine.exec());
+}
+
+absl::Status FillWeights(const SessionOptions& options, Engine& engine) {
+  if (options.resumed != nullptr) {
+    return RestoreTensors(engine, *options.resumed);
+  }
+  return engine.options().spec.model().has_from() ? LoadWeights(*options.env, engine)
+                                                  : engine.Initialise();
+}
+
+}  // namespace
+
+absl::Status OpenSession(const SessionOptions& options,
+                         std::unique_ptr<Engine>& engine,
+                         std::unique_ptr<Trainer>& trainer,
+                         v1::ExitReason& blame) {
+  HEARTH_RETURN_IF_ERROR(BuildEngine(options.engine, engine, blame));
+  blame = v1::EXIT_REASON_BAD_DATA;
+  HEARTH_RETURN_IF_ERROR(FillWeights(options, *engine));
+  Trainer::Parts parts = options.trainer;
+  parts.engine = engine.get();
+  LoadedCheckpoint* const resumed = options.resumed;
+  trainer = std::make_unique<Trainer>(parts, resumed == nullptr ? 0 : resumed->meta.step);
+  kernels::CudaContext* const cuda = options.engine.cuda;
+  blame = cuda == nullptr ? v1::EXIT_REASON_INTERNAL : v1::EXIT_REASON_DEVICE;
+  HEARTH_RETURN_IF_ERROR(trainer->Prepare());
+  if (cuda != nullptr) {
+    if (const absl::Status saved = cuda->SavePlans(); !saved.ok()) {
+      options.link->SendLog("warning", absl::StrCat("plans are not kept: ", saved.message()));
+    }
+  }
+  blame = v1::EXIT_REASON_BAD_DATA;
+  bool scales = false;
+  if (resumed != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(scales, RestorePrecision(*engine, *resumed));
+    HEARTH_RETURN_IF_ERROR(RestoreTrainer(*trainer, resumed->meta));
+    resumed->state.reset();
+    resumed->shards.clear();
+  }
+  return trainer->StartPrecision(scales);
+}
+
+}  // namespace hearth::trainer

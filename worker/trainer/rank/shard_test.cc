@@ -1,0 +1,498 @@
+// A sharded optimizer: the same bits as the whole one, and checkpoints that restore into any number
+// of ranks.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "common/formats/codecs.h"
+#include "common/io/faulty_env.h"
+#include "common/spec/plan/job_plan.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/trainer/test_link.h"
+#include "tests/support/trainer/test_run.h"
+#include "worker/trainer/checkpoint/background_writer.h"
+#include "worker/trainer/checkpoint/hf_model.h"
+#include "worker/trainer/checkpoint/shards.h"
+#include "worker/trainer/rank/state.h"
+
+namespace hearth::trainer {
+namespace {
+
+using ::testing::HasSubstr;
+
+v1::JobSpec ShardedJob(const std::string& dir, std::string_view recipe, int ranks) {
+  v1::JobSpec spec = SmallJob(dir, "qwen2");
+  spec.mutable_precision()->set_recipe(std::string(recipe));
+  spec.mutable_model()->set_vocab(131);  // padded: the last rows belong to nobody's checkpoint
+  spec.mutable_parallel()->set_shard_optimizer(ranks > 1 ? "on" : "off");
+  return spec;
+}
+
+std::unique_ptr<Engine> MakeEngine(const v1::JobSpec& spec, int rank, int ranks) {
+  EngineOptions options;
+  options.spec = spec;
+  options.micro_batch = 1;
+  options.world_size = ranks;
+  options.rank = rank;
+  options.shards = ranks;
+  absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(options);
+  EXPECT_TRUE(engine.ok()) << engine.status();
+  EXPECT_TRUE((*engine)->Initialise().ok());
+  return *std::move(engine);
+}
+
+// One update of every piece with gradients that depend on the element alone.
+void Update(Engine& engine, int64_t step) {
+  const ParameterStore& p = engine.parameters();
+  for (int i = 0; i < p.size(); ++i) {
+    float* gradient = p.gradient(i).as<float>();
+    for (int64_t e = 0; e < p.gradient(i).numel(); ++e) {
+      gradient[e] = std::sin(static_cast<float>(i + 3 * e + 7 * step));
+    }
+  }
+  engine.step_inputs()->learning_rate = 1e-2;
+  engine.step_inputs()->step = step;
+  engine.optimizer().Scalars(step, absl::MakeSpan(engine.step_inputs()->optimizer));
+  const float scale = 0.5F;
+  UpdateArgs args;
+  args.inputs = engine.step_inputs();
+  args.grad_scale = &scale;
+  ASSERT_TRUE(engine.optimizer().Step(engine.exec(), args).ok());
+}
+
+bool SameBits(const float* a, const float* b, int64_t count) {
+  return std::memcmp(a, b, static_cast<size_t>(count) * sizeof(float)) == 0;
+}
+
+class ShardTest : public testing::TestWithParam<const char*> {
+ protected:
+  TempDir dir_;
+};
+INSTANTIATE_TEST_SUITE_P(Recipes, ShardTest, testing::Values("fp32", "bf16"));
+
+TEST_P(ShardTest, Updates_OfEveryPiece_GiveTheBitsOfTheWhole) {
+  const v1::JobSpec spec = ShardedJob(dir_.path(), GetParam(), 1);
+  const std::unique_ptr<Engine> whole = MakeEngine(spec, 0, 1);
+  Update(*whole, 1);
+  Update(*whole, 2);
+  const std::vector<StorePiece>& tensors = whole->parameters().pieces();
+  for (const int ranks : {2, 3, 5}) {
+    std::vector<int64_t> seen(tensors.size(), 0);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::unique_ptr<Engine> engine = MakeEngine(spec, rank, ranks);
+      const ParameterStore& p = engine->parameters();
+      EXPECT_TRUE(p.sharded());
+      EXPECT_EQ(p.flat_weights().numel() / ranks,
+                engine->plan().ClassBytes(spec::BufferClass::kOptimizer) / 8);
+      Update(*engine, 1);
+      Update(*engine, 2);
+      for (const StorePiece& piece : p.pieces()) {
+        const auto i = static_cast<size_t>(piece.place.parameter);
+        const int64_t first = piece.place.first_element;
+        const int64_t n = piece.place.elements;
+        seen[i] += n;
+        EXPECT_TRUE(SameBits(piece.master.as<float>(), tensors[i].master.as<float>() + first, n));
+        EXPECT_TRUE(SameBits(piece.weight.as<float>(), tensors[i].weight.as<float>() + first, n));
+        for (size_t k = 0; k < piece.states.size(); ++k) {
+          EXPECT_TRUE(
+              SameBits(piece.states[k].as<float>(), tensors[i].states[k].as<float>() + first, n))
+              << p.table()[i].name << " of rank " << rank << " of " << ranks;
+        }
+      }
+    }
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      EXPECT_EQ(seen[i], tensors[i].place.elements);
+    }
+  }
+}
+
+TEST_P(ShardTest, Initialise_EveryRank_HasTheWholeWeights) {
+  const v1::JobSpec spec = ShardedJob(dir_.path(), GetParam(), 1);
+  const std::unique_ptr<Engine> whole = MakeEngine(spec, 0, 1);
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::unique_ptr<Engine> engine = MakeEngine(spec, rank, 3);
+    for (int i = 0; i < engine->parameters().size(); ++i) {
+      const kernels::TensorView& weight = engine->parameters().weight(i);
+      EXPECT_TRUE(
+          SameBits(weight.as<float>(), whole->parameters().weight(i).as<float>(), weight.numel()));
+    }
+  }
+}
+
+// ---- Checkpoints.
+
+// What the state tensor `kind` (0: masters) of a parameter holds at an element.
+float ValueOf(size_t kind, int parameter, int64_t element) {
+  return 1.0F + static_cast<float>(kind) * 0.25F + static_cast<float>(parameter) * 0.0078125F +
+         static_cast<float>(element) * 1.1920929e-7F;
+}
+
+std::vector<float> Values(size_t kind, int parameter, int64_t first, int64_t count) {
+  std::vector<float> values;
+  for (int64_t e = first; e < first + count; ++e) {
+    values.push_back(ValueOf(kind, parameter, e));
+  }
+  return values;
+}
+
+void FillState(const Engine& engine) {
+  const ParameterStore& p = engine.parameters();
+  for (int i = 0; i < p.size(); ++i) {
+    std::vector<float> master = Values(0, i, 0, p.weight(i).numel());
+    const spec::Parameter& parameter = p.table()[static_cast<size_t>(i)];
+    std::fill(master.begin() + parameter.logical_elements(), master.end(), 0.0F);
+    ASSERT_TRUE(p.WriteParameter(engine.exec(), i, master.data()).ok());
+  }
+  for (const StorePiece& piece : p.pieces()) {
+    for (size_t k = 0; k < piece.states.size(); ++k) {
+      const std::vector<float> values =
+          Values(k + 1, piece.place.parameter, piece.place.first_element, piece.place.elements);
+      ASSERT_TRUE(p.Write(engine.exec(), piece.states[k], values.data()).ok());
+    }
+  }
+}
+
+void ExpectState(const Engine& engine, bool bf16) {
+  const ParameterStore& p = engine.parameters();
+  for (const StorePiece& piece : p.pieces()) {
+    const int i = piece.place.parameter;
+    const spec::Parameter& parameter = p.table()[static_cast<size_t>(i)];
+    const int64_t first = piece.place.first_element;
+    for (int64_t e = 0; e < piece.place.elements; ++e) {
+      const bool padding = first + e >= parameter.logical_elements();
+      ASSERT_EQ(piece.master.as<float>()[e], padding ? 0 : ValueOf(0, i, first + e))
+          << parameter.name << "[" << first + e << "]";
+      for (size_t k = 0; k < piece.states.size(); ++k) {
+        ASSERT_EQ(piece.states[k].as<float>()[e], padding ? 0 : ValueOf(k + 1, i, first + e));
+      }
+    }
+  }
+  for (int i = 0; i < p.size(); ++i) {
+    for (int64_t e = 0; e < p.table()[static_cast<size_t>(i)].logical_elements(); ++e) {
+      const float master = ValueOf(0, i, e);
+      ASSERT_EQ(p.weight(i).as<float>()[e],
+                bf16 ? formats::DecodeBf16(formats::EncodeBf16(master)) : master);
+    }
+  }
+}
+
+// Ranks as threads that write checkpoints of a made-up state together.
+class SavedTest : public ShardTest {
+ protected:
+  struct Outcome {
+    std::vector<absl::StatusOr<CommittedCheckpoint>> ranks;
+  };
+  bool bf16() const { return std::string(GetParam()) == "bf16"; }
+  std::string folder() const { return dir_.path() + "/c"; }
+
+  // `env` of one rank may be another than the machine's; ranks of which it is null do not write.
+  Outcome Save(int ranks, int64_t step, const std::vector<Env*>& envs, absl::Duration timeout) {
+    const v1::JobSpec spec = ShardedJob(dir_.path(), GetParam(), ranks);
+    std::vector<std::unique_ptr<Collective>> comms = NewThreadCollectives(ranks);
+    std::vector<std::unique_ptr<TestRank>> all;
+    LocalKeyValueStore store;
+    Outcome outcome;
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+      all.push_back(MakeRank(spec, *comms[static_cast<size_t>(rank)]));
+      FillState(*all.back()->engine);
+      outcome.ranks.emplace_back(absl::CancelledError("did not write"));
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto r = static_cast<size_t>(rank);
+      if (envs[r] == nullptr) {
+        continue;
+      }
+      threads.emplace_back([&, r] {
+        CheckpointContent content = MakeCheckpointContent(*all[r]->engine, *all[r]->trainer,
+                                                          all[r]->batch, ranks, {"job", 3, 0, ""});
+        content.meta.step = step;
+        content.sharded.store = &store;
+        content.sharded.timeout = timeout;
+        BackgroundWriter writer(*envs[r], Clock::Real(), folder(), 0);
+        EXPECT_TRUE(writer.Submit(content).ok());
+        outcome.ranks[r] = *writer.Take(true);
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    return outcome;
+  }
+  std::string SaveAll(int ranks, int64_t step) {
+    const Outcome outcome =
+        Save(ranks, step, std::vector<Env*>(static_cast<size_t>(ranks), &Env::Real()),
+             absl::Minutes(10));
+    for (const auto& rank : outcome.ranks) {
+      EXPECT_TRUE(rank.ok()) << rank.status();
+    }
+    return outcome.ranks[0].ok() ? outcome.ranks[0]->path : "";
+  }
+  absl::StatusOr<LoadedCheckpoint> Load(const std::vector<CheckpointCandidate>& candidates) {
+    return LoadCheckpoint(Env::Real(), candidates, ShardedJob(dir_.path(), GetParam(), 1).model());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Recipes, SavedTest, testing::Values("fp32", "bf16"));
+
+TEST_P(SavedTest, WrittenByAnyNumberOfRanks_RestoresIntoAny) {
+  for (const int before : {1, 3, 4}) {
+    const std::string path = SaveAll(before, before);
+    const absl::StatusOr<LoadedCheckpoint> loaded = Load({{path, before, ""}});
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->meta.shards, before);
+    for (const int ranks : {1, 2, 3, 4}) {
+      SCOPED_TRACE(std::to_string(before) + " -> " + std::to_string(ranks));
+      const v1::JobSpec spec = ShardedJob(dir_.path(), GetParam(), ranks);
+      for (int rank = 0; rank < ranks; ++rank) {
+        const std::unique_ptr<Engine> engine = MakeEngine(spec, rank, ranks);
+        const absl::Status restored = RestoreTensors(*engine, *loaded);
+        ASSERT_TRUE(restored.ok()) << restored;
+        ExpectState(*engine, bf16());
+      }
+    }
+  }
+  EXPECT_EQ(ListCheckpointSteps(Env::Real(), folder()), (std::vector<int64_t>{1, 3, 4}));
+}
+
+TEST_P(SavedTest, WrittenByFour_ModelIsThatOfOne) {
+  const std::string one = SaveAll(1, 1);
+  const std::string four = SaveAll(4, 4);
+  EXPECT_EQ(*Env::Real().ReadFile(one + "/model.safetensors"),
+            *Env::Real().ReadFile(four + "/model.safetensors"));
+}
+
+TEST_P(SavedTest, TornShard_TheOneBeforeIsUsed_AndItIsSaid) {
+  const std::string older = SaveAll(2, 5);
+  const std::string newer = SaveAll(4, 6);
+  const std::string shard = newer + "/" + ShardFile(2, 4);
+  const std::string bytes = *Env::Real().ReadFile(shard);
+  std::string damaged = bytes;
+  damaged[bytes.size() - 5] ^= 1;
+  for (const std::string& bad : {bytes.substr(0, bytes.size() / 2), damaged, std::string()}) {
+    ASSERT_TRUE(Env::Real().RemoveAll(shard).ok());
+    if (!bad.empty()) {
+      ASSERT_TRUE(Env::Real().WriteFileAtomically(shard, bad).ok());
+    }
+    EXPECT_TRUE(absl::IsDataLoss(VerifyCheckpoint(Env::Real(), newer)));
+    const absl::StatusOr<LoadedCheckpoint> loaded = Load({{newer, 6, ""}, {older, 5, ""}});
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->meta.step, 5);
+    ASSERT_EQ(loaded->notes.size(), 2U);
+    EXPECT_THAT(loaded->notes[0], HasSubstr(ShardFile(2, 4)));
+    const auto engine = MakeEngine(ShardedJob(dir_.path(), GetParam(), 1), 0, 1);
+    ASSERT_TRUE(RestoreTensors(*engine, *loaded).ok());
+    ExpectState(*engine, bf16());
+  }
+}
+
+TEST_P(SavedTest, ARankThatDoesNotWrite_FailsTheCheckpoint_NamingIt) {
+  const std::string older = SaveAll(3, 1);
+  Env* real = &Env::Real();
+  const Outcome missing = Save(2, 2, {real, nullptr}, absl::Milliseconds(1));
+  EXPECT_TRUE(absl::IsUnavailable(missing.ranks[0].status())) << missing.ranks[0].status();
+  EXPECT_THAT(std::string(missing.ranks[0].status().message()), HasSubstr("rank 1 is missing"));
+  FaultyEnv full(Env::Real());
+  full.SetDiskSpace(1000);
+  const Outcome failed = Save(3, 3, {real, &full, real}, absl::Minutes(10));
+  EXPECT_TRUE(absl::IsUnavailable(failed.ranks[0].status())) << failed.ranks[0].status();
+  EXPECT_THAT(std::string(failed.ranks[0].status().message()),
+              HasSubstr("rank 1 could not write its part"));
+  EXPECT_TRUE(absl::IsResourceExhausted(failed.ranks[1].status())) << failed.ranks[1].status();
+  // Rank 0 may have removed the folder before rank 2 came to write there.
+  EXPECT_TRUE(failed.ranks[2].ok() || absl::IsNotFound(failed.ranks[2].status()))
+      << failed.ranks[2].status();
+  // Nothing half-written is left, and what was there still is.
+  EXPECT_EQ(*Env::Real().ListDir(folder()), (std::vector<std::string>{"step-00000001"}));
+  EXPECT_TRUE(VerifyCheckpoint(Env::Real(), older).ok());
+}
+
+TEST_P(SavedTest, RankZeroWithoutADisk_TheOthersDoNotWaitForIt) {
+  FaultyEnv broken(Env::Real());
+  broken.FailAfter(1, absl::PermissionDeniedError("no such disk"), /*sticky=*/true);
+  Env* real = &Env::Real();
+  const Outcome outcome = Save(2, 1, {&broken, real}, absl::Minutes(10));
+  EXPECT_FALSE(outcome.ranks[0].ok());
+  EXPECT_TRUE(absl::IsUnavailable(outcome.ranks[1].status())) << outcome.ranks[1].status();
+  EXPECT_THAT(std::string(outcome.ranks[1].status().message()), HasSubstr("no such disk"));
+}
+
+// ---- Whole runs.
+
+struct Gang {
+  std::vector<std::unique_ptr<FakeLink>> links;
+  std::vector<v1::TrainerExit> exits;
+};
+
+class ShardedRunTest : public testing::Test {
+ protected:
+  v1::JobSpec Job(const char* shard_optimizer) {
+    v1::JobSpec spec = SmallJob(dir_.path(), "qwen3");
+    spec.mutable_precision()->set_recipe("fp8");
+    spec.mutable_model()->set_head_dim(8);
+    spec.mutable_model()->set_ffn_hidden(32);
+    spec.mutable_train()->set_steps(12);
+    spec.mutable_train()->set_eval_every(5);
+    spec.mutable_checkpoint()->set_every_steps(3);
+    spec.mutable_parallel()->set_shard_optimizer(shard_optimizer);
+    return spec;
+  }
+
+  Gang Run(const v1::JobSpec& spec,
+           int ranks,
+           const std::string& folder,
+           int64_t epoch,
+           const v1::CheckpointAnnouncement* from) {
+    LocalKeyValueStore store;
+    Gang gang = RunWith(store, spec, ranks, folder, epoch, from);
+    for (const v1::TrainerExit& exit : gang.exits) {
+      EXPECT_EQ(exit.reason(), v1::EXIT_REASON_FINISHED) << exit.message();
+    }
+    return gang;
+  }
+
+  Gang RunWith(KeyValueStore& store,
+               const v1::JobSpec& spec,
+               int ranks,
+               const std::string& folder,
+               int64_t epoch,
+               const v1::CheckpointAnnouncement* from) {
+    Gang gang;
+    gang.exits.resize(static_cast<size_t>(ranks));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+      v1::Task task = MakeTask(spec, dir_.path() + "/" + folder, rank, ranks);
+      task.set_epoch(epoch);
+      if (from != nullptr) {
+        task.set_resume_path(from->path());
+        task.set_resume_step(from->step());
+        task.set_resume_manifest_sha256(from->manifest_sha256());
+      }
+      gang.links.push_back(std::make_unique<FakeLink>(task, store));
+    }
+    for (size_t rank = 0; rank < gang.links.size(); ++rank) {
+      threads.emplace_back([&gang, rank] { gang.exits[rank] = RunTo(*gang.links[rank]); });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    return gang;
+  }
+  TempDir dir_;
+};
+
+TEST_F(ShardedRunTest, FourRanks_ResumedByAnyNumber_FollowTheCurveOfOne) {
+  const Gang one = Run(Job("off"), 1, "one", 1, nullptr);
+  const Gang four = Run(Job("on"), 4, "four", 1, nullptr);
+  const FakeLink& leader = *four.links[0];
+  ASSERT_EQ(leader.checkpoints.size(), 4U);
+  ASSERT_EQ(leader.steps.size(), 12U);
+  for (size_t i = 0; i < 12; ++i) {
+    EXPECT_NEAR(leader.steps[i].loss() / one.links[0]->steps[i].loss(), 1.0, 1e-3) << i + 1;
+  }
+  for (size_t rank = 1; rank < 4; ++rank) {
+    EXPECT_TRUE(four.links[rank]->checkpoints.empty());
+  }
+  for (const int ranks : {1, 2, 3, 4}) {
+    SCOPED_TRACE(ranks);
+    const Gang resumed = Run(Job(ranks == 3 ? "off" : "on"), ranks, "r" + std::to_string(ranks), 2,
+                             &leader.checkpoints[1]);
+    const FakeLink& again = *resumed.links[0];
+    EXPECT_EQ(again.run_info.start_step(), 6);
+    ASSERT_EQ(again.steps.size(), 6U);
+    for (size_t i = 0; i < 6; ++i) {
+      const double ratio = again.steps[i].loss() / leader.steps[i + 6].loss();
+      EXPECT_NEAR(ratio, 1.0, ranks == 4 ? 0.0 : 1e-3) << "step " << i + 7;
+    }
+    if (ranks == 4) {
+      EXPECT_EQ(*Env::Real().ReadFile(again.checkpoints.back().path() + "/model.safetensors"),
+                *Env::Real().ReadFile(leader.checkpoints.back().path() + "/model.safetensors"));
+    }
+  }
+}
+
+// Rank 1 can never write its part.
+class PartlessStore : public LocalKeyValueStore {
+ public:
+  absl::Status Put(std::string_view key, std::string_view value) override {
+    const std::string name(key);
+    const bool part = name.rfind("checkpoint/", 0) == 0 && name.size() > 2 &&
+                      name.compare(name.size() - 2, 2, "/1") == 0;
+    return LocalKeyValueStore::Put(key, part ? "failed: read-only file system" : value);
+  }
+};
+
+TEST_F(ShardedRunTest, ARankThatNeverWritesItsPart_EndsTheRunAfterThreeCheckpoints) {
+  PartlessStore store;
+  v1::JobSpec spec = Job("on");
+  spec.mutable_train()->set_steps(60);
+  const Gang gang = RunWith(store, spec, 2, "partless", 1, nullptr);
+  EXPECT_EQ(gang.exits[0].reason(), v1::EXIT_REASON_IO) << gang.exits[0].message();
+  EXPECT_THAT(gang.exits[0].message(), HasSubstr("rank 1 could not write its part"));
+  EXPECT_LT(gang.exits[0].step(), 30);
+  EXPECT_GE(gang.exits[0].step(), 9);
+  EXPECT_TRUE(gang.links[0]->checkpoints.empty());
+}
+
+TEST_F(ShardedRunTest, MoreRanks_ThanTheMicroBatchesOfBefore_ChooseASmallerOne) {
+  v1::JobSpec spec = Job("on");
+  spec.mutable_batch()->set_micro_batch_size(0);
+  const Gang two = Run(spec, 2, "two", 1, nullptr);
+  EXPECT_EQ(two.links[0]->run_info.micro_batch_size(), 4);
+  const Gang same = Run(spec, 2, "same", 2, &two.links[0]->checkpoints[1]);
+  EXPECT_EQ(same.links[0]->steps.back().loss(), two.links[0]->steps.back().loss());
+  const Gang four = Run(spec, 4, "four", 2, &two.links[0]->checkpoints[1]);
+  EXPECT_EQ(four.links[0]->run_info.micro_batch_size(), 2);
+  EXPECT_EQ(four.links[0]->run_info.global_batch_tokens(), 128);
+}
+
+// Of a rank, with the optimizer divided among all.
+int64_t PlannedBytes(const v1::JobSpec& spec, int64_t micro_batch, int ranks) {
+  const auto job_plan = spec::MakeJobPlan(spec, micro_batch, 1, true, ranks, ranks);
+  EXPECT_TRUE(job_plan.ok()) << job_plan.status();
+  return PlanTraining((*job_plan)->options)->arena_bytes();
+}
+
+// A rank of fewer holds a larger part of a divided optimizer: the micro-batch of before no longer
+// fits, and the global batch is the same all the same.
+TEST_F(ShardedRunTest, FewerRanks_WithAnOpenBatch_TakeASmallerMicroBatchOfTheSameGlobalOne) {
+  v1::JobSpec spec = Job("on");
+  spec.mutable_batch()->set_micro_batch_size(0);
+  spec.mutable_batch()->clear_global_batch_tokens();
+  spec.mutable_resources()->set_workers(2);
+  const auto bytes = [&spec](int ranks) { return PlannedBytes(spec, 8, ranks); };
+  ASSERT_GT(bytes(1), bytes(2));
+  setenv("HEARTH_MEMORY_BYTES", std::to_string(bytes(2)).c_str(), 1);
+  const Gang two = Run(spec, 2, "two", 1, nullptr);
+  const Gang one = Run(spec, 1, "one", 2, &two.links[0]->checkpoints[1]);
+  const Gang again = Run(spec, 2, "again", 3, &one.links[0]->checkpoints[0]);
+  unsetenv("HEARTH_MEMORY_BYTES");
+  EXPECT_EQ(two.links[0]->run_info.micro_batch_size(), 8);
+  EXPECT_EQ(one.links[0]->run_info.micro_batch_size(), 4);
+  EXPECT_EQ(again.links[0]->run_info.micro_batch_size(), 8);
+  for (const Gang* gang : {&two, &one, &again}) {
+    EXPECT_EQ(gang->links[0]->run_info.global_batch_tokens(), 16 * spec.data().sequence_length());
+  }
+}
+
+TEST_F(ShardedRunTest, MoreRanks_ThanAnOpenBatchHasSequences_GrowIt) {
+  v1::JobSpec spec = Job("off");
+  spec.mutable_batch()->set_micro_batch_size(0);
+  spec.mutable_batch()->clear_global_batch_tokens();
+  spec.mutable_resources()->set_workers(1);
+  setenv("HEARTH_MEMORY_BYTES", std::to_string(PlannedBytes(spec, 1, 1)).c_str(), 1);
+  const Gang one = Run(spec, 1, "one", 1, nullptr);
+  spec.mutable_resources()->set_workers(2);
+  const Gang two = Run(spec, 2, "two", 2, &one.links[0]->checkpoints[1]);
+  unsetenv("HEARTH_MEMORY_BYTES");
+  EXPECT_EQ(one.links[0]->run_info.global_batch_tokens(), spec.data().sequence_length());
+  EXPECT_EQ(two.links[0]->run_info.micro_batch_size(), 1);
+  EXPECT_EQ(two.links[0]->run_info.global_batch_tokens(), 2 * spec.data().sequence_length());
+}
+
+}  // namespace
+}  // namespace hearth::trainer

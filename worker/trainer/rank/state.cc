@@ -1,0 +1,345 @@
+#include "worker/trainer/rank/state.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/io/sha256.h"
+#include "kernels/cuda/device.h"
+#include "nlohmann/json.hpp"
+#include "worker/trainer/checkpoint/shards.h"
+#include "worker/trainer/comm/nccl_version.h"
+
+namespace hearth::trainer {
+namespace {
+
+// A tensor of the state of one piece.
+struct StateTensor {
+  std::string name;
+  std::vector<int64_t> shape;  // without padding
+  int64_t first_element = 0;
+  kernels::TensorView view;  // elements of padding lie behind the last
+};
+
+// Of this rank, without pieces that are padding alone.
+std::vector<StateTensor> StateTensors(const Engine& engine) {
+  std::vector<StateTensor> tensors;
+  const ParameterStore& p = engine.parameters();
+  const std::vector<spec::StateSpec>& states = engine.optimizer_row().states;
+  for (const StorePiece& piece : p.pieces()) {
+    const spec::Parameter& parameter = p.table()[static_cast<size_t>(piece.place.parameter)];
+    const int64_t first = piece.place.first_element;
+    const int64_t elements = std::min(piece.place.elements, parameter.logical_elements() - first);
+    if (elements <= 0) {
+      continue;
+    }
+    std::vector<int64_t> shape = {elements};
+    if (!p.sharded()) {
+      shape = parameter.shape;
+      shape[0] = parameter.logical_rows;
+    }
+    tensors.push_back({absl::StrCat("master.", parameter.name), shape, first, piece.master});
+    for (size_t k = 0; k < piece.states.size(); ++k) {
+      if (!piece.states[k].empty()) {
+        HEARTH_CHECK(piece.states[k].dtype == kernels::DType::kF32,
+                     "checkpoints hold state in fp32 alone");
+        tensors.push_back({absl::StrCat(std::string(states[k].name), ".", parameter.name), shape,
+                           first, piece.states[k]});
+      }
+    }
+  }
+  return tensors;
+}
+
+// Which weights the scales belong to, in their order.
+std::string QuantisedNames(const Engine& engine) {
+  std::string names;
+  for (const int i : spec::QuantisedParameters(engine.table(), engine.precision())) {
+    absl::StrAppend(&names, engine.table()[static_cast<size_t>(i)].name, " ");
+  }
+  return names;
+}
+
+nlohmann::json LadderJson(const LadderState& state) {
+  const v1::GuardCounts& counts = state.counts;
+  return {{"trouble", state.trouble},
+          {"fallback_rung", state.fallback_rung},
+          {"fallback_until", state.fallback_until},
+          {"remedy_until", state.remedy_until},
+          {"next_remedy", state.next_remedy},
+          {"last_end", state.last_end},
+          {"counts",
+           {counts.non_finite(), counts.spike(), counts.grad_spike(), counts.redone_steps(),
+            counts.remedies(), counts.fallbacks()}}};
+}
+
+// Numbers of an array; false: it is none, or holds something else.
+template <typename T>
+bool ReadNumbers(const nlohmann::json& json, std::vector<T>& out) {
+  if (!json.is_array()) {
+    return false;
+  }
+  for (const nlohmann::json& value : json) {
+    if (!value.is_number()) {
+      return false;
+    }
+    out.push_back(value.get<T>());
+  }
+  return true;
+}
+
+// False: not what LadderJson writes.
+bool ReadLadder(const nlohmann::json& json, LadderState& state) {
+  std::vector<int64_t> counts;
+  const nlohmann::json none;
+  const auto at = [&](const char* key) -> const nlohmann::json& {
+    const auto found = json.find(key);
+    return found == json.end() ? none : *found;
+  };
+  for (const char* key : {"fallback_rung", "fallback_until", "next_remedy", "last_end"}) {
+    if (!at(key).is_number_integer()) {
+      return false;
+    }
+  }
+  state.fallback_rung = at("fallback_rung").get<int>();
+  state.fallback_until = at("fallback_until").get<int64_t>();
+  state.next_remedy = at("next_remedy").get<int>();
+  state.last_end = at("last_end").get<int64_t>();
+  if (!ReadNumbers(at("trouble"), state.trouble) ||
+      !ReadNumbers(at("remedy_until"), state.remedy_until) || !ReadNumbers(at("counts"), counts) ||
+      counts.size() != 6) {
+    return false;
+  }
+  state.counts.set_non_finite(counts[0]);
+  state.counts.set_spike(counts[1]);
+  state.counts.set_grad_spike(counts[2]);
+  state.counts.set_redone_steps(counts[3]);
+  state.counts.set_remedies(counts[4]);
+  state.counts.set_fallbacks(counts[5]);
+  return true;
+}
+
+std::string ExtraJson(const Engine& engine, Trainer& trainer, const std::string& trial) {
+  nlohmann::json extra;
+  if (!engine.quant().empty()) {
+    extra["quantised"] = QuantisedNames(engine);
+  }
+  extra["losses"] = trainer.guard().Losses();
+  extra["log_norms"] = trainer.guard().LogNorms();
+  extra["ladder"] = LadderJson(trainer.ladder().state());
+  if (!trial.empty()) {
+    extra["trial"] = nlohmann::json::parse(trial, nullptr, false);
+  }
+  return extra.dump();
+}
+
+// What the bits of a run depend on besides its spec.
+std::string PlansJson(const Engine& engine, int world_size) {
+  nlohmann::json plans;
+  if (engine.on_gpu()) {
+    const kernels::GpuProperties& gpu = engine.options().cuda->gpu();
+    plans["device"] = gpu.name;
+    plans["driver"] = gpu.driver_version;
+    plans["gemm"] = engine.options().cuda->gemm_version();
+    plans["attention"] = engine.options().cuda->attention_version();
+    if (world_size > 1) {
+      plans["nccl"] = NcclVersion().value_or("none");
+    }
+  } else {
+    plans["device"] = "cpu";
+    plans["threads"] = engine.options().threads;
+  }
+  plans["micro_batch_size"] = engine.options().micro_batch;
+  plans["shards"] = engine.shards();  // the gradient norm is summed in another order
+  return plans.dump();
+}
+
+}  // namespace
+
+namespace {
+
+absl::Status CopyNow(const kernels::Exec& exec, void* to, const void* from, size_t bytes) {
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, to, from, bytes));
+  return kernels::Synchronize(exec);
+}
+
+void FillMeta(const Engine& engine,
+              Trainer& trainer,
+              const spec::BatchPlan& batch,
+              int world_size,
+              const RunIdentity& identity,
+              CheckpointMeta& meta) {
+  const v1::JobSpec& spec = engine.options().spec;
+  meta.job_id = identity.job_id;
+  meta.epoch = identity.epoch;
+  meta.step = trainer.step();
+  meta.tokens = trainer.tokens();
+  meta.next_sample = trainer.step() * batch.global_sequences();
+  meta.seed = static_cast<uint64_t>(spec.train().seed());
+  meta.world_size = world_size;
+  meta.shards = engine.shards();
+  meta.global_batch_tokens = batch.global_tokens();
+  meta.micro_batch_size = static_cast<int32_t>(batch.micro_batch);
+  meta.recipe = std::string(engine.recipe().name);
+  meta.spec_sha256 = Sha256Hex(spec.SerializeAsString());
+  meta.model = spec.model();
+  meta.sequence_length = spec.data().sequence_length();
+  meta.validation_loss = identity.validation_loss;
+  meta.plans_json = PlansJson(engine, world_size);
+  meta.extra_json = ExtraJson(engine, trainer, identity.trial);
+}
+
+// Recipe state and weights: those of rank 0 are the ones that count.
+void AddWholeTensors(const Engine& engine, CheckpointContent& content) {
+  const ParameterStore& p = engine.parameters();
+  for (const QuantStateTensor& tensor : engine.quant().Tensors()) {
+    content.state.push_back({tensor.name, TensorDType::kU8, {tensor.bytes}, tensor.data});
+  }
+  for (int i = 0; i < p.size(); ++i) {
+    if (p.sharded() && p.weight(i).dtype == kernels::DType::kBF16) {
+      content.bf16_weights.push_back(p.weight(i).as<uint16_t>());
+    } else {
+      // A GPU's weights are its masters rounded to weights_dtype, which is what the writer does
+      // too.
+      const bool masters = engine.on_gpu() && !p.sharded();
+      content.weights.push_back((masters ? p.master(i) : p.weight(i)).as<float>());
+    }
+  }
+}
+
+}  // namespace
+
+CheckpointContent MakeCheckpointContent(const Engine& engine,
+                                        Trainer& trainer,
+                                        const spec::BatchPlan& batch,
+                                        int world_size,
+                                        const RunIdentity& identity) {
+  CheckpointContent content;
+  FillMeta(engine, trainer, batch, world_size, identity, content.meta);
+  content.table = &engine.table();
+  content.sharded.rank = engine.options().rank;
+  content.sharded.shards = engine.shards();
+  const bool sharded = engine.parameters().sharded();
+  for (StateTensor& tensor : StateTensors(engine)) {
+    TensorView saved = {std::move(tensor.name), TensorDType::kF32, std::move(tensor.shape),
+                        tensor.view.data};
+    if (sharded) {
+      content.pieces.push_back({std::move(saved), tensor.first_element});
+    } else {
+      content.state.push_back(std::move(saved));
+    }
+  }
+  if (!sharded || engine.options().rank == 0) {
+    AddWholeTensors(engine, content);
+  }
+  if (engine.on_gpu()) {
+    content.copy = [exec = engine.exec()](void* to, const void* from, size_t bytes) {
+      return CopyNow(exec, to, from, bytes);
+    };
+  }
+  content.weights_dtype = engine.recipe().parameters.storage == spec::DType::kF32
+                              ? TensorDType::kF32
+                              : TensorDType::kBF16;
+  content.tokenizer_from = identity.tokenizer_from;
+  return content;
+}
+
+absl::Status RestoreTensors(Engine& engine, const LoadedCheckpoint& checkpoint) {
+  const SavedTensors saved(checkpoint);
+  const ParameterStore& p = engine.parameters();
+  std::vector<float> host;
+  // Every rank reads all masters: the whole weights are theirs, rounded.
+  for (int i = 0; p.sharded() && i < p.size(); ++i) {
+    const spec::Parameter& parameter = engine.table()[static_cast<size_t>(i)];
+    host.assign(static_cast<size_t>(parameter.elements()), 0.0F);
+    HEARTH_RETURN_IF_ERROR(saved.Read(absl::StrCat("master.", parameter.name), 0,
+                                      parameter.logical_elements(), host.data()));
+    HEARTH_RETURN_IF_ERROR(p.WriteParameter(engine.exec(), i, host.data()));
+  }
+  for (const StateTensor& tensor : StateTensors(engine)) {
+    int64_t elements = 1;
+    for (const int64_t size : tensor.shape) {
+      elements *= size;
+    }
+    host.assign(static_cast<size_t>(tensor.view.numel()), 0.0F);
+    HEARTH_RETURN_IF_ERROR(saved.Read(tensor.name, tensor.first_element, elements, host.data()));
+    HEARTH_RETURN_IF_ERROR(p.Write(engine.exec(), tensor.view, host.data()));
+  }
+  HEARTH_RETURN_IF_ERROR(p.RefreshWeights(engine.exec()));
+  return kernels::Synchronize(engine.exec());
+}
+
+absl::StatusOr<bool> RestorePrecision(Engine& engine, const LoadedCheckpoint& checkpoint) {
+  const nlohmann::json extra = nlohmann::json::parse(checkpoint.meta.extra_json, nullptr, false);
+  if (!extra.is_object() || extra.value("quantised", "") != QuantisedNames(engine)) {
+    return false;
+  }
+  for (const QuantStateTensor& tensor : engine.quant().Tensors()) {
+    const TensorView* saved = checkpoint.state->Find(tensor.name);
+    if (saved == nullptr || saved->dtype != TensorDType::kU8 || saved->bytes() != tensor.bytes) {
+      return false;
+    }
+  }
+  for (const QuantStateTensor& tensor : engine.quant().Tensors()) {
+    HEARTH_RETURN_IF_ERROR(kernels::Copy(engine.exec(), tensor.data,
+                                         checkpoint.state->Find(tensor.name)->data,
+                                         static_cast<size_t>(tensor.bytes)));
+  }
+  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(engine.exec()));
+  return true;
+}
+
+absl::Status RestoreTrainer(Trainer& trainer, const CheckpointMeta& meta) {
+  const nlohmann::json extra = nlohmann::json::parse(meta.extra_json, nullptr, false);
+  if (extra.is_discarded() || !extra.is_object()) {
+    return meta.extra_json.empty()
+               ? absl::OkStatus()
+               : absl::DataLossError("the checkpoint's state/meta.json: extra is no JSON object");
+  }
+  std::vector<double> losses;
+  std::vector<double> log_norms;
+  if (!ReadNumbers(extra.value("losses", nlohmann::json::array()), losses) ||
+      !ReadNumbers(extra.value("log_norms", nlohmann::json::array()), log_norms)) {
+    return absl::DataLossError("the checkpoint's state/meta.json: losses are not numbers");
+  }
+  trainer.guard().Restore(losses, log_norms);
+  const auto ladder = extra.find("ladder");
+  if (ladder == extra.end()) {
+    return absl::OkStatus();  // of a version without one
+  }
+  LadderState state;
+  if (!ladder->is_object() || !ReadLadder(*ladder, state)) {
+    return absl::DataLossError("the checkpoint's state/meta.json: ladder is damaged");
+  }
+  trainer.ladder().Restore(std::move(state));
+  return absl::OkStatus();
+}
+
+std::vector<std::string> PlanDifferences(const std::string& plans_json,
+                                         const Engine& engine,
+                                         int world_size) {
+  const nlohmann::json before = nlohmann::json::parse(plans_json, nullptr, false);
+  const nlohmann::json now = nlohmann::json::parse(PlansJson(engine, world_size));
+  std::vector<std::string> differences;
+  if (engine.on_gpu() && !engine.options().cuda->options().deterministic) {
+    differences.push_back("train.deterministic is not true");
+  }
+  for (const auto& [key, value] : now.items()) {
+    if (key == "micro_batch_size" || !before.is_object()) {
+      continue;  // compared by its own name
+    }
+    if (key == "shards" && before.value("shards", 1) == engine.shards()) {
+      continue;
+    }
+    const auto old = before.find(key);
+    if (old == before.end() || *old != value) {
+      differences.push_back(absl::StrCat(
+          key, " was ", old == before.end() ? "not recorded" : old->dump(), ", is ", value.dump()));
+    }
+  }
+  return differences;
+}
+
+}  // namespace hearth::trainer
