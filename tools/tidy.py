@@ -4,7 +4,6 @@
   tools/tidy.py                  check the tree; exit 1 and print path:line: [rule] text for each finding
   tools/tidy.py --rules          list the rules
   tools/tidy.py --only RULE,...  only these rules
-  tools/tidy.py --counts         findings per folder of the rules that not every folder keeps yet
   tools/tidy.py --write-ratchet  record today's over-long files and functions as the most that is allowed
   tools/tidy.py --root DIR       another tree
 
@@ -13,7 +12,6 @@ Over-long files and functions are excused up to the length recorded in tools/tid
 recorded lengths and never raises one.
 """
 import argparse
-import collections
 import functools
 import os
 import re
@@ -264,7 +262,6 @@ def stale_folders(tree: Tree) -> Iterator[Finding]:
         return
     named = {prefix for _, _, allowed, _ in BANS for prefix in allowed}
     named.update(prefix for _, users, _ in RESERVED_HEADERS for prefix in users)
-    named.update(prefix for folders in KEPT_IN.values() for prefix in folders)
     tops = {path.split("/")[0] for path in tree.paths}
     for who, targets, _ in FORBIDDEN_INCLUDES:
         named.update([who] + [t for t in targets if t.split("/")[0] in tops])
@@ -274,20 +271,6 @@ def stale_folders(tree: Tree) -> Iterator[Finding]:
 
 
 # ---- Language and braces --------------------------------------------------------------------------------------------------
-
-# Rules that came after the code, and the folders (prefixes of paths) that keep them: a finding there fails the check. Findings
-# elsewhere are only counted (--counts). Add a folder once it has none.
-KEPT_IN = {
-    "plain-words": (
-        "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "cmake/", "common/base/", "common/config/", "common/dataset/",
-        "common/facts/", "common/fault/", "common/hf/", "common/io/", "common/log/", "common/metrics/", "common/nvml/", "common/rpc/",
-        "common/time/", "configs/", "coordinator/http/", "coordinator/scheduler/", "coordinator/store/", "coordinator/web/", "deploy/",
-        "docs/", "jobctl/", "libexec/", "proto/", "scripts/", "tests/", "tools/", "worker/daemon/"),
-    "braces": (
-        "common/base/", "common/config/", "common/dataset/", "common/facts/", "common/fault/", "common/hf/", "common/io/",
-        "common/log/", "common/metrics/", "common/nvml/", "common/rpc/", "common/spec/", "common/time/", "coordinator/", "jobctl/",
-        "kernels/", "libexec/", "tests/", "worker/daemon/"),
-}
 
 STIFF_WORDS = re.compile(r"\banew\b|\bbesides\b|\bnot this alone\b", re.I)
 # Sentences that begin with what belongs behind the subject: "Of a job without ...", "Who names layers ...".
@@ -634,19 +617,8 @@ def docs_title(tree: Tree) -> Iterator[Finding]:
 # ---------------------------------------------------------------------------------------------------------------------------
 
 def check(tree: Tree, names: Iterable[str] = RULES) -> List[Finding]:
-    found = [f for name in names for f in RULES[name](tree) if f.path.startswith(KEPT_IN.get(name, ""))]
+    found = [f for name in names for f in RULES[name](tree)]
     return sorted(f for f in set(found) if not tree.is_excused(f.path, f.line, f.rule))
-
-
-def print_counts(tree: Tree) -> None:
-    """Findings per folder (two levels) of the rules in KEPT_IN."""
-    for name in KEPT_IN:
-        counts = collections.Counter(
-            "/".join(os.path.dirname(f.path).split("/")[:2]) or "."
-            for f in set(RULES[name](tree)) if not tree.is_excused(f.path, f.line, f.rule))
-        print(f"{name}: {sum(counts.values())}")
-        for folder, count in sorted(counts.items()):
-            print(f"  {count:5}  {folder}")
 
 
 def rule_names(text: str) -> List[str]:
@@ -662,7 +634,6 @@ def main(argv: List[str]) -> int:
     parser.add_argument("--root", default=os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     parser.add_argument("--rules", action="store_true")
     parser.add_argument("--only", metavar="RULE,...", default=",".join(RULES), type=rule_names)
-    parser.add_argument("--counts", action="store_true")
     parser.add_argument("--write-ratchet", action="store_true")
     args = parser.parse_args(argv)
     if args.rules:
@@ -670,9 +641,6 @@ def main(argv: List[str]) -> int:
             print(f"{name:18} {function.__doc__}")
         return 0
     tree = Tree(args.root)
-    if args.counts:
-        print_counts(tree)
-        return 0
     if args.write_ratchet:
         write_ratchet(tree)
         return 0

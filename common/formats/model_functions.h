@@ -5,7 +5,7 @@
 
 namespace hearth::formats {
 
-// Of the feed-forward block. The numbers are the order of the names in job files.
+// The function of the feed-forward block. The numbers are the order of the names in job files.
 enum class Activation : uint8_t {
   kSwiglu,    // silu(gate) * up
   kGelu,      // 0.5 u (1 + erf(u / sqrt 2))

@@ -102,7 +102,7 @@ struct AgentFolders {
 // message.
 struct InspectionDone {
   std::string job_id;
-  // Of the request; an answer about an older spec is ignored. Empty = not checked.
+  // The request's etag; an answer about an older spec is ignored. Empty = not checked.
   std::string etag;
   absl::Status status;
   std::optional<v1::JobSpec> spec;
@@ -117,7 +117,7 @@ struct Tick {};
 
 struct CoreParts;
 
-// Of a call whose answer is kept: what it is found by.
+// What a kept answer is found by.
 struct RequestKey {
   std::string request_id;  // empty = the caller does not repeat it
   std::string job_id;      // empty = not known before the call
@@ -136,7 +136,7 @@ struct CommandRow {
 };
 // All rows. Made once; lives as long as the process.
 const std::vector<CommandRow>& CommandTable();
-// Of the command type; aborts if there is none.
+// The row of a command type; aborts if there is none.
 const CommandRow& RowOf(std::type_index type);
 
 // One command: its row and its arguments, which no copy changes. Cheap to copy.

@@ -185,8 +185,8 @@ struct CoreOptions {
   size_t max_requests = 1 << 18;  // answers remembered; beyond it the oldest are forgotten early
   size_t max_jobs = 100'000;      // kept, whatever their state; more: RESOURCE_EXHAUSTED
   size_t max_workers = 16'384;    // known, connected or not; more: RESOURCE_EXHAUSTED
-  // Of a job's log, all ranks together. Workers have a limit of their own; this one is for those
-  // that do not keep to it. The burst lets buffers in that filled up while we were away.
+  // Limits of a job's log, all ranks together. Workers have a limit of their own; this one is for
+  // those that do not keep to it. The burst lets buffers in that filled up while we were away.
   double log_bytes_per_second = 2 << 20;
   double log_burst_bytes = 64 << 20;
   absl::Duration worker_ttl = absl::Hours(24);  // offline workers without flags are forgotten

@@ -231,7 +231,7 @@ void CoreParts::PruneRoot(const v1::PruneCheckpointsRequest& request,
       continue;
     }
     v1::PrunableFolder& out = *response.add_folders();
-    // Of a root whose workers are all forgotten the path below the root is left.
+    // If all workers of a root are forgotten, only the path below the root is known.
     const WorkerState* seen_by = worker != nullptr ? worker : lister;
     out.set_path(PathOf(seen_by == nullptr ? v1::Worker() : seen_by->worker(), folder));
     out.set_worker_id(seen_by == nullptr ? root.worker_id : seen_by->worker().worker_id());

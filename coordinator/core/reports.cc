@@ -12,7 +12,7 @@ namespace {
 
 // No cursor grows past this, so that no sum of a few of them overflows.
 constexpr int64_t kCursorMax = int64_t{1} << 62;
-// Of a log line; longer ones are cut.
+// Limit of a log line; longer ones are cut.
 constexpr size_t kLineBytesMax = 64 << 10;
 
 }  // namespace

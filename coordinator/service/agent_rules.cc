@@ -24,7 +24,7 @@ constexpr int64_t kRefusedLater = 16 << 20;
 // Anything not named here: strings of at most 4 KiB without control characters, 1,024 entries,
 // numbers that are finite and not below 0, known enum values.
 constexpr FieldRule kRules[] = {
-    // Who it is.
+    // The worker's identity.
     {.field = "Hello.worker_id", .max_bytes = kIdBytes},
     {.field = "Hello.incarnation", .max_bytes = 64},
     {.field = "Hello.name_key", .max_bytes = 128},

@@ -76,7 +76,7 @@ class AgentStream : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Coordin
   const uint64_t connection_id_;
   std::shared_ptr<AgentStream> self_;
   v1::AgentMessage incoming_;
-  // Of the reading thread.
+  // Only the reading thread uses these.
   bool greeted_ = false;
   std::string checkpoint_root_;  // of the Hello
 

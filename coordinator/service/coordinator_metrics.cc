@@ -35,7 +35,7 @@ std::vector<std::string> RpcMethods() {
   return methods;
 }
 
-// Whether this server knows the method. What a client calls besides is its own invention.
+// Whether this server knows the method. Anything else is a client's invention.
 bool IsKnownMethod(std::string_view method) {
   static const auto* const known = [] {
     const std::vector<std::string> ours = RpcMethods();

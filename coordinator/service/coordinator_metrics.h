@@ -60,12 +60,12 @@ class CoordinatorMetrics {
   // `view` is as it was before the effects.
   void Observe(const std::vector<Effects>& effects, const View& view) ABSL_LOCKS_EXCLUDED(mu_);
   void ObserveCommit(absl::Duration duration, size_t commands);
-  // Of a pass in which the scheduler planned.
+  // One pass in which the scheduler planned.
   void ObservePlan(absl::Duration duration);
   void CountCommand(const Command& command);
   void SetQueueLength(int64_t length);
   void SetAgents(int64_t connected);
-  // Of an agent's stream that is ended with INVALID_ARGUMENT.
+  // An agent's stream ended with INVALID_ARGUMENT.
   void CountAgentViolation();
   void SetIsolated(bool isolated);
   bool isolated() const { return own_.isolated->Value() > 0.0; }

@@ -12,14 +12,14 @@
 
 namespace hearth::coordinator {
 
-// Of a list's page; it ends early when it has grown past this.
+// Limit of a list's page, bytes; the page ends early when it has grown past this.
 inline constexpr int64_t kPageBytes = 1 << 20;
 // Bytes of an entry in a list; a larger one is shortened, and whole when asked for by its id.
 inline constexpr int64_t kListEntryBytes = 64 << 10;
-// Of a job file.
+// Limit of a job file, bytes.
 inline constexpr int64_t kSpecBytes = 256 << 10;
-// Of a message to the server; gRPC refuses larger ones with RESOURCE_EXHAUSTED before it keeps
-// them.
+// Limit of a message to the server, bytes; gRPC refuses larger ones with RESOURCE_EXHAUSTED before
+// it keeps them.
 inline constexpr int kReceiveBytes = 4 << 20;
 
 // The fields that differ from the default: strings of at most 4 KiB without control characters and

@@ -24,7 +24,7 @@ class RpcMetricsInterceptor : public grpc::experimental::Interceptor {
       : metrics_(metrics), clock_(clock), method_(std::move(method)), start_(clock.Monotonic()) {
     metrics_.RpcStarted(method_);
   }
-  // Of a call that ended before it had a status to send.
+  // A call may end before it has a status to send.
   ~RpcMetricsInterceptor() override { End("Canceled"); }
   RpcMetricsInterceptor(const RpcMetricsInterceptor&) = delete;
   RpcMetricsInterceptor& operator=(const RpcMetricsInterceptor&) = delete;

@@ -61,8 +61,8 @@ struct BlockQuantView {
   BlockForm columns;
   // Optional, raised to the largest |v|, before any transform.
   float* amax = nullptr;
-  // Of the random numbers (purpose is ignored; tensor unique within the model): element e of the
-  // rows form has number e, element e of the columns form R C + e.
+  // Key of the random numbers (purpose is ignored; tensor unique within the model): element e of
+  // the rows form has number e, element e of the columns form R C + e.
   RngKey key;
   // Optional, one beside the tensors: its step and micro_batch stand for the key's.
   const StepInputs* position = nullptr;

@@ -28,7 +28,7 @@ struct StepState {
   // Sums of the step's micro-batches: set to 0 by BeginStep, raised by the loss.
   double loss_sum = 0;
   double weight_sum = 0;
-  // Of the accumulated gradients.
+  // Sums over the accumulated gradients.
   double sum_squares = 0;
   int64_t nonfinite = 0;
   // The judgement.
@@ -42,7 +42,7 @@ struct StepState {
   float reserved = 0;
   int64_t step = 0;                   // whose numbers these are
   uint64_t weight_quantizations = 0;  // since the start of the run
-  // Of the inputs; ranks take the maximum, so that all read the same word.
+  // The control word of the inputs; ranks take the maximum, so that all read the same word.
   int32_t control[4] = {0, 0, 0, 0};
   // When the step's stream (or another one, which it waits for) got there, in nanoseconds of the
   // device's own clock (StampTime); 0: nobody has said. Only BeginStep's is this op's doing.

@@ -1,4 +1,4 @@
-// What GPUs can do, by name: peaks for MFU, and memory that a run takes besides its arena.
+// What GPUs can do, by name: peaks for MFU, and the memory that a run takes outside its arena.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ absl::Span<const GpuRow> Gpus();
 // none.
 const GpuRow* FindGpu(std::string_view name);
 
-// Device memory that a process takes besides its arena, bytes: CUDA context and code, cuBLASLt,
+// Device memory that a process takes outside its arena, bytes: CUDA context and code, cuBLASLt,
 // cuDNN, graphs. Measured on one H200 (driver 580, CUDA 13.0, cuDNN
 // 9.19): 563 to 568 MB over models, batches and recipes; other GPUs differ by some ten MB.
 inline constexpr int64_t kProcessOverheadBytes = 566'000'000;
 
-// What NCCL takes besides in a world of several ranks, bytes: buffers of its channels to each peer
+// What NCCL adds to that in a world of several ranks, bytes: buffers of its channels to each peer
 // and its kernels. Measured with NCCL 2.28.3 on four H200 of a node, without NVLink multicast: 901
 // to 905 MB over recipes, buckets and ways to divide the optimizer, 200 MB less with
 // NCCL_MAX_CTAS=16; about as much with two. More GPUs and several hosts: not measured (`bench

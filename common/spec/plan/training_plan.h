@@ -121,7 +121,7 @@ struct FormsLayout {
 
   bool down_dy_waits() const { return down_dy_columns != dy_columns; }
 };
-// Of a plan that quantises.
+// The forms that a plan with a quantised recipe needs.
 FormsLayout LayoutForms(const TrainingPlanOptions& options);
 
 // The same of the two operands of a weight's products in PrecisionPlan::fallback, over the same

@@ -95,10 +95,10 @@ PrecisionPlan ResolvePrecision(const v1::JobSpec& job_spec, const Recipe& recipe
 // By layer: whether it is one of the set. Indices beyond the model's layers are none.
 std::vector<bool> LayersOf(const v1::LayerSet& set, int layers);
 
-// Whether a run in `recipe` can do steps in `fallback`: what it needs besides is there. In this
-// version: of the same formats of parameters and activations an unquantised recipe, or behind one
-// with scales of tensors besides those of blocks (nvfp4, nvfp4_eden) one with delayed scaling
-// (fp8), for which both record the same magnitudes.
+// Whether a run in `recipe` can do steps in `fallback`. Both must store parameters and activations
+// in the same formats. An unquantised fallback always works. One with delayed scaling (fp8) works
+// behind a recipe that has a scale for each tensor as well as for each block (nvfp4, nvfp4_eden),
+// because both record the same magnitudes.
 bool CanFollow(const Recipe& recipe, const Recipe& fallback);
 
 // The recipes in which a step of the job may run, in the order in which they are tried: its own,

@@ -168,7 +168,7 @@ void SwitchOff(const v1::BlockTechniques& techniques, Operand& operand) {
   }
 }
 
-// Of a table row, what is left without some of its techniques.
+// The rows of the table without some of their techniques.
 class Variants {
  public:
   const Recipe& Find(const Recipe& row, const v1::BlockTechniques& techniques) {

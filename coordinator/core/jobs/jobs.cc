@@ -12,7 +12,7 @@
 namespace hearth::coordinator {
 namespace {
 
-// Of an event's message. It may quote what a user or a trainer said.
+// Limit of an event's message. It may quote what a user or a trainer said.
 constexpr size_t kEventTextMax = 4096;
 // Bounds what a store may hold after damage; far above what counts, far below an overflow.
 constexpr int64_t kSeqMax = int64_t{1} << 60;

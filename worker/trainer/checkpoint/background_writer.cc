@@ -19,7 +19,9 @@ size_t Aligned(size_t bytes) {
 // Calls `visit(address, bytes)` for all that `content` points to; the address may be changed.
 template <typename Visit>
 void ForEachTensor(CheckpointContent& content, Visit visit) {
-  for (TensorView& t : content.state) visit(t.data, static_cast<size_t>(t.bytes()));
+  for (TensorView& t : content.state) {
+    visit(t.data, static_cast<size_t>(t.bytes()));
+  }
   for (SavedPiece& p : content.pieces) {
     visit(p.values.data, static_cast<size_t>(p.values.bytes()));
   }
@@ -64,9 +66,13 @@ absl::Status BackgroundWriter::Snapshot(const CheckpointContent& content) {
   std::map<std::pair<const void*, size_t>, size_t> offsets;  // of (address, bytes)
   size_t size = 0;
   ForEachTensor(content_, [&](const void*& data, size_t bytes) {
-    if (offsets.emplace(std::pair(data, bytes), size).second) size += Aligned(bytes);
+    if (offsets.emplace(std::pair(data, bytes), size).second) {
+      size += Aligned(bytes);
+    }
   });
-  if (snapshot_.size() < size) snapshot_.resize(size);
+  if (snapshot_.size() < size) {
+    snapshot_.resize(size);
+  }
   for (const auto& [source, offset] : offsets) {
     const auto& [data, bytes] = source;
     uint8_t* to = snapshot_.data() + offset;
@@ -87,7 +93,9 @@ void BackgroundWriter::Run() {
     {
       absl::MutexLock lock(&mu_);
       mu_.Await(absl::Condition(this, &BackgroundWriter::HasWork));
-      if (!busy_) return;
+      if (!busy_) {
+        return;
+      }
     }
     absl::StatusOr<CommittedCheckpoint> result =
         WriteCheckpoint(env_, clock_, dir_, content_, keep_last_);
@@ -99,8 +107,12 @@ void BackgroundWriter::Run() {
 
 std::optional<absl::StatusOr<CommittedCheckpoint>> BackgroundWriter::Take(bool wait) {
   absl::MutexLock lock(&mu_);
-  if (wait) mu_.Await(absl::Condition(this, &BackgroundWriter::Idle));
-  if (done_.empty()) return std::nullopt;
+  if (wait) {
+    mu_.Await(absl::Condition(this, &BackgroundWriter::Idle));
+  }
+  if (done_.empty()) {
+    return std::nullopt;
+  }
   absl::StatusOr<CommittedCheckpoint> result = std::move(done_.front());
   done_.erase(done_.begin());
   return result;

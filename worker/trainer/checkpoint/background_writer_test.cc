@@ -68,7 +68,9 @@ TEST_F(BackgroundWriterTest, Submit_Bf16Weights_AreCopiedWithTheirOwnSize) {
     narrow.emplace_back(weight.size(), formats::EncodeBf16(weight[0]));
   }
   content.weights.clear();
-  for (const auto& bits : narrow) content.bf16_weights.push_back(bits.data());
+  for (const auto& bits : narrow) {
+    content.bf16_weights.push_back(bits.data());
+  }
   size_t copied = 0;
   content.copy = [&copied](void* to, const void* from, size_t bytes) {
     std::memcpy(to, from, bytes);
@@ -80,12 +82,18 @@ TEST_F(BackgroundWriterTest, Submit_Bf16Weights_AreCopiedWithTheirOwnSize) {
   const auto done = writer.Take(true);
   ASSERT_TRUE(done.has_value() && done->ok()) << done->status();
   size_t expected = moment.size() * sizeof(float);
-  for (const auto& bits : narrow) expected += bits.size() * sizeof(uint16_t);
+  for (const auto& bits : narrow) {
+    expected += bits.size() * sizeof(uint16_t);
+  }
   EXPECT_EQ(copied, expected);
   std::vector<std::vector<float>> read;
   std::vector<float*> pointers;
-  for (const auto& bits : narrow) read.emplace_back(bits.size());
-  for (auto& values : read) pointers.push_back(values.data());
+  for (const auto& bits : narrow) {
+    read.emplace_back(bits.size());
+  }
+  for (auto& values : read) {
+    pointers.push_back(values.data());
+  }
   ASSERT_TRUE(LoadHfWeights(Env::Real(), (*done)->path, model.table, pointers).ok());
   for (size_t k = 0; k < read.size(); ++k) {
     EXPECT_EQ(read[k][0], formats::DecodeBf16(narrow[k][0])) << model.table[k].name;

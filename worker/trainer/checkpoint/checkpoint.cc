@@ -32,14 +32,20 @@ std::string Join(std::string_view dir, std::string_view name) {
 // Step of "step-00000012"; -1 for any other name, temporary ones included.
 int64_t StepOfName(const std::string& name) {
   int64_t step = 0;
-  if (!absl::StartsWith(name, "step-") || name.size() < kStepPrefix.size() + 8) return -1;
-  if (!absl::SimpleAtoi(name.substr(kStepPrefix.size()), &step) || step < 0) return -1;
+  if (!absl::StartsWith(name, "step-") || name.size() < kStepPrefix.size() + 8) {
+    return -1;
+  }
+  if (!absl::SimpleAtoi(name.substr(kStepPrefix.size()), &step) || step < 0) {
+    return -1;
+  }
   return step;
 }
 
 void RemoveTemporaries(Env& env, const std::string& dir) {
   const absl::StatusOr<std::vector<std::string>> names = env.ListDir(dir);
-  if (!names.ok()) return;
+  if (!names.ok()) {
+    return;
+  }
   for (const std::string& name : *names) {
     if (absl::StartsWith(name, "step-") && name.find(kTempMark) != std::string::npos) {
       env.RemoveAll(Join(dir, name)).IgnoreError();
@@ -107,7 +113,9 @@ absl::Status MakeFolder(Env& env,
                         const std::string& temp,
                         const CheckpointContent& content) {
   absl::Status made = fault::Check("checkpoint.before_write");
-  if (made.ok()) made = env.CreateDirs(dir);
+  if (made.ok()) {
+    made = env.CreateDirs(dir);
+  }
   if (made.ok()) {
     RemoveTemporaries(env, dir);
     made = env.CreateDirs(Join(temp, "state"));
@@ -125,8 +133,9 @@ absl::Status WriteFiles(Env& env,
                         CommittedCheckpoint& done) {
   const absl::Duration begin = clock.Monotonic();
   const CheckpointMeta& meta = content.meta;
-  if (content.table == nullptr)
+  if (content.table == nullptr) {
     return absl::InvalidArgumentError("checkpoint without a parameter table");
+  }
   HEARTH_ASSIGN_OR_RETURN(const spec::ModelShape shape,
                           spec::ResolveModelShape(meta.model, meta.sequence_length));
   const int64_t max_position =
@@ -169,14 +178,18 @@ absl::Status MoveIntoPlace(Env& env,
   HEARTH_RETURN_IF_ERROR(env.Rename(temp, path));
   HEARTH_RETURN_IF_ERROR(env.SyncDir(dir));
   HEARTH_RETURN_IF_ERROR(fault::Check("checkpoint.after_rename"));
-  if (env.Exists(old)) env.RemoveAll(old).IgnoreError();
+  if (env.Exists(old)) {
+    env.RemoveAll(old).IgnoreError();
+  }
   return absl::OkStatus();
 }
 
 // Failing to remove is no failure of the checkpoint: the next one tries again.
 std::vector<int64_t> Prune(Env& env, const std::string& dir, int32_t keep_last, int64_t newest) {
   std::vector<int64_t> removed;
-  if (keep_last <= 0) return removed;
+  if (keep_last <= 0) {
+    return removed;
+  }
   std::vector<int64_t> steps = ListCheckpointSteps(env, dir);
   // Steps above the new one are of a history that was rewound; they go first.
   std::stable_sort(steps.begin(), steps.end(), [newest](int64_t a, int64_t b) {
@@ -195,7 +208,7 @@ std::vector<int64_t> Prune(Env& env, const std::string& dir, int32_t keep_last, 
   return removed;
 }
 
-// Of a rank above 0.
+// What a rank above 0 writes.
 absl::StatusOr<CommittedCheckpoint> WritePart(Env& env,
                                               const std::string& temp,
                                               const CheckpointContent& content,
@@ -217,10 +230,14 @@ std::string CheckpointPath(std::string_view dir, int64_t step) {
 std::vector<int64_t> ListCheckpointSteps(Env& env, const std::string& dir) {
   std::vector<int64_t> steps;
   const absl::StatusOr<std::vector<std::string>> names = env.ListDir(dir);
-  if (!names.ok()) return steps;
+  if (!names.ok()) {
+    return steps;
+  }
   for (const std::string& name : *names) {
     const int64_t step = StepOfName(name);
-    if (step >= 0) steps.push_back(step);
+    if (step >= 0) {
+      steps.push_back(step);
+    }
   }
   std::sort(steps.begin(), steps.end());
   return steps;
@@ -247,8 +264,12 @@ absl::StatusOr<CommittedCheckpoint> WriteCheckpoint(Env& env,
                                                             ", rank ", content.sharded.rank));
   }
   absl::Status status = MakeFolder(env, dir, temp, content);
-  if (status.ok()) status = WriteFiles(env, clock, temp, content, done);
-  if (status.ok()) status = MoveIntoPlace(env, dir, temp, done.path);
+  if (status.ok()) {
+    status = WriteFiles(env, clock, temp, content, done);
+  }
+  if (status.ok()) {
+    status = MoveIntoPlace(env, dir, temp, done.path);
+  }
   if (!status.ok()) {
     env.RemoveAll(temp).IgnoreError();
     return Annotate(status, absl::StrCat("checkpoint of step ", done.step));

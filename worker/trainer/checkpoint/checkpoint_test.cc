@@ -64,7 +64,9 @@ TEST_F(CheckpointTest, Load_OfWritten_RoundTrips) {
   EXPECT_EQ(done->path, dir_ + "/step-00000007");
   int64_t bytes = 0;
   for (const auto& entry : fs::recursive_directory_iterator(done->path)) {
-    if (entry.is_regular_file()) bytes += static_cast<int64_t>(entry.file_size());
+    if (entry.is_regular_file()) {
+      bytes += static_cast<int64_t>(entry.file_size());
+    }
   }
   EXPECT_EQ(done->bytes, bytes);
   const auto loaded =
@@ -115,7 +117,9 @@ TEST_F(CheckpointTest, Verify_EachFileDamagedOrMissing_NamesIt) {
   ASSERT_TRUE(VerifyCheckpoint(Env::Real(), done->path, done->manifest_sha256).ok());
   std::vector<std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(done->path)) {
-    if (entry.is_regular_file()) files.push_back(entry.path());
+    if (entry.is_regular_file()) {
+      files.push_back(entry.path());
+    }
   }
   EXPECT_EQ(files.size(), 6u);
   for (const std::string& file : files) {
@@ -248,7 +252,7 @@ class StaleEnv : public FaultyEnv {
   int looks_ = 0;
 };
 
-// Whoever waits makes time pass.
+// Waiting makes time pass.
 class SteppingClock : public FakeClock {
  public:
   bool AwaitWithTimeout(absl::Mutex& mu,

@@ -27,14 +27,18 @@ int64_t Columns(const spec::Parameter& p) {
 }
 
 std::vector<int64_t> HfShape(const spec::Parameter& p, const spec::HfTensor& t) {
-  if (p.shape.size() < 2) return {t.rows};
+  if (p.shape.size() < 2) {
+    return {t.rows};
+  }
   return t.transpose ? std::vector<int64_t>{Columns(p), t.rows}
                      : std::vector<int64_t>{t.rows, Columns(p)};
 }
 
 // Index into the parameter's fp32 values of element `i` of the Hugging Face tensor.
 int64_t SourceIndex(const spec::HfTensor& t, int64_t columns, int64_t i) {
-  if (!t.transpose) return t.row_offset * columns + i;
+  if (!t.transpose) {
+    return t.row_offset * columns + i;
+  }
   return (t.row_offset + i % t.rows) * columns + i / t.rows;
 }
 
@@ -125,12 +129,18 @@ class WeightFiles {
   const TensorView* Find(std::string_view name) const {
     const size_t dot = name.find('.');
     for (const auto& file : files_) {
-      if (const TensorView* t = file->Find(name); t != nullptr) return t;
+      if (const TensorView* t = file->Find(name); t != nullptr) {
+        return t;
+      }
     }
     const std::string_view head = name.substr(0, dot);
-    if (head != "model" && head != "transformer") return nullptr;
+    if (head != "model" && head != "transformer") {
+      return nullptr;
+    }
     for (const auto& file : files_) {
-      if (const TensorView* t = file->Find(name.substr(dot + 1)); t != nullptr) return t;
+      if (const TensorView* t = file->Find(name.substr(dot + 1)); t != nullptr) {
+        return t;
+      }
     }
     return nullptr;
   }
@@ -165,7 +175,9 @@ absl::Status LoadTensor(const WeightFiles& files,
   }
   const int64_t columns = Columns(p);
   const int64_t n = t.rows * columns;
-  for (int64_t i = 0; i < n; ++i) out[SourceIndex(t, columns, i)] = LoadElement(*tensor, i);
+  for (int64_t i = 0; i < n; ++i) {
+    out[SourceIndex(t, columns, i)] = LoadElement(*tensor, i);
+  }
   return absl::OkStatus();
 }
 
@@ -193,7 +205,9 @@ absl::Status WriteWeights(Env& env,
       absl::StrCat(dir, "/config.json"), hf::HfConfig(shape, max_position, HfDTypeName(dtype))));
   std::vector<SafetensorsWriter::Entry> entries;
   for (const spec::Parameter& p : table) {
-    for (const spec::HfTensor& t : p.hf) entries.push_back({t.name, dtype, HfShape(p, t)});
+    for (const spec::HfTensor& t : p.hf) {
+      entries.push_back({t.name, dtype, HfShape(p, t)});
+    }
   }
   HEARTH_ASSIGN_OR_RETURN(
       const std::unique_ptr<SafetensorsWriter> writer,
@@ -247,8 +261,9 @@ absl::Status LoadHfWeights(Env& env,
   for (size_t k = 0; k < table.size(); ++k) {
     const spec::Parameter& p = table[k];
     std::fill_n(weights[k], p.elements(), 0.0f);
-    for (const spec::HfTensor& t : p.hf)
+    for (const spec::HfTensor& t : p.hf) {
       HEARTH_RETURN_IF_ERROR(LoadTensor(files, p, t, weights[k]));
+    }
   }
   return absl::OkStatus();
 }

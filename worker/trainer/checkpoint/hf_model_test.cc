@@ -24,8 +24,12 @@ class HfModelTest : public ::testing::TestWithParam<const char*> {
   static std::vector<std::vector<float>> Load(const TestModel& m, const std::string& dir) {
     std::vector<std::vector<float>> loaded;
     std::vector<float*> pointers;
-    for (const auto& w : m.weights) loaded.emplace_back(w.size(), -1.0f);
-    for (auto& w : loaded) pointers.push_back(w.data());
+    for (const auto& w : m.weights) {
+      loaded.emplace_back(w.size(), -1.0f);
+    }
+    for (auto& w : loaded) {
+      pointers.push_back(w.data());
+    }
     const absl::Status status = LoadHfWeights(Env::Real(), dir, m.table, pointers);
     EXPECT_TRUE(status.ok()) << status;
     return loaded;
@@ -122,8 +126,12 @@ TEST_F(HfModelTest, Load_OtherModel_NamesTensorAndShapes) {
   other.table = spec::BuildParameterTable(other.shape);
   std::vector<std::vector<float>> memory;
   std::vector<float*> pointers;
-  for (const auto& p : other.table) memory.emplace_back(static_cast<size_t>(p.elements()));
-  for (auto& w : memory) pointers.push_back(w.data());
+  for (const auto& p : other.table) {
+    memory.emplace_back(static_cast<size_t>(p.elements()));
+  }
+  for (auto& w : memory) {
+    pointers.push_back(w.data());
+  }
   const absl::Status status = LoadHfWeights(Env::Real(), dir_, other.table, pointers);
   EXPECT_TRUE(absl::IsInvalidArgument(status));
   EXPECT_THAT(
@@ -139,15 +147,20 @@ TEST(HfModelWrite, WeightsHeldAsBf16_GiveTheFileOfTheirValues) {
   std::vector<const uint16_t*> pointers;
   for (const std::vector<float>& weight : m.weights) {
     std::vector<uint16_t>& bits = narrow.emplace_back();
-    for (const float value : weight) bits.push_back(formats::EncodeBf16(value));
+    for (const float value : weight) {
+      bits.push_back(formats::EncodeBf16(value));
+    }
   }
-  for (const std::vector<uint16_t>& bits : narrow) pointers.push_back(bits.data());
+  for (const std::vector<uint16_t>& bits : narrow) {
+    pointers.push_back(bits.data());
+  }
   for (const TensorDType dtype : {TensorDType::kBF16, TensorDType::kF32}) {
     ASSERT_TRUE(WriteHfModel(Env::Real(), dir + "/a", m.shape, 16, m.table, pointers, dtype).ok());
     // Values that bf16 holds are written as they are.
     for (size_t k = 0; k < narrow.size(); ++k) {
-      for (size_t i = 0; i < narrow[k].size(); ++i)
+      for (size_t i = 0; i < narrow[k].size(); ++i) {
         m.weights[k][i] = formats::DecodeBf16(narrow[k][i]);
+      }
     }
     ASSERT_TRUE(
         WriteHfModel(Env::Real(), dir + "/b", m.shape, 16, m.table, m.pointers(), dtype).ok());

@@ -32,7 +32,9 @@ v1::JobSpec WithDefaults(const v1::ModelSpec& model) {
 
 std::string ValueText(const google::protobuf::Message& message, const FieldDescriptor& field) {
   const auto& reflection = *message.GetReflection();
-  if (!reflection.HasField(message, &field)) return "unset";
+  if (!reflection.HasField(message, &field)) {
+    return "unset";
+  }
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32:
       return absl::StrCat(reflection.GetInt32(message, &field));
@@ -93,7 +95,9 @@ absl::Status CheckListed(const std::string& manifest_file, const std::set<std::s
 
 absl::Status VerifyCheckpoint(Env& env, const std::string& path, std::string_view manifest_sha256) {
   const std::string manifest_file = Join(path, kManifestFile);
-  if (!env.Exists(path)) return absl::NotFoundError(absl::StrCat(path, ": no such checkpoint"));
+  if (!env.Exists(path)) {
+    return absl::NotFoundError(absl::StrCat(path, ": no such checkpoint"));
+  }
   if (!env.Exists(manifest_file)) {
     return absl::DataLossError(absl::StrCat(manifest_file, ": missing: the checkpoint is torn"));
   }
@@ -107,7 +111,9 @@ absl::Status VerifyCheckpoint(Env& env, const std::string& path, std::string_vie
   std::set<std::string> listed;
   for (const ManifestEntry& entry : entries) {
     const std::string file = Join(path, entry.path);
-    if (!env.Exists(file)) return absl::DataLossError(absl::StrCat(file, ": missing"));
+    if (!env.Exists(file)) {
+      return absl::DataLossError(absl::StrCat(file, ": missing"));
+    }
     HEARTH_ASSIGN_OR_RETURN(const int64_t size, env.FileSize(file));
     if (size != entry.bytes) {
       return absl::DataLossError(

@@ -26,18 +26,24 @@ class Reader {
   template <typename T>
   void Number(const char* key, T* out) {
     const auto it = json_.find(key);
-    if (it == json_.end() || !it->is_number()) return Fail(key, "is not a number");
+    if (it == json_.end() || !it->is_number()) {
+      return Fail(key, "is not a number");
+    }
     *out = it->get<T>();
   }
 
   void String(const char* key, std::string* out) {
     const auto it = json_.find(key);
-    if (it == json_.end() || !it->is_string()) return Fail(key, "is not a string");
+    if (it == json_.end() || !it->is_string()) {
+      return Fail(key, "is not a string");
+    }
     *out = it->get<std::string>();
   }
 
   void Fail(const char* key, const char* what) {
-    if (status_.ok()) status_ = absl::DataLossError(absl::StrCat(file_, ": ", key, " ", what));
+    if (status_.ok()) {
+      status_ = absl::DataLossError(absl::StrCat(file_, ": ", key, " ", what));
+    }
   }
 
   const absl::Status& status() const { return status_; }
@@ -110,7 +116,9 @@ absl::StatusOr<CheckpointMeta> ParseMeta(std::string_view text, std::string_view
   reader.Number("next_sample", &meta.next_sample);
   reader.Number("seed", &meta.seed);
   reader.Number("world_size", &meta.world_size);
-  if (json.contains("shards")) reader.Number("shards", &meta.shards);
+  if (json.contains("shards")) {
+    reader.Number("shards", &meta.shards);
+  }
   reader.Number("sequence_length", &meta.sequence_length);
   reader.Number("global_batch_tokens", &meta.global_batch_tokens);
   reader.Number("micro_batch_size", &meta.micro_batch_size);
@@ -157,7 +165,9 @@ absl::StatusOr<std::vector<ManifestEntry>> ParseManifest(std::string_view text,
   for (const Json& item : *files) {
     Reader reader(item, file_name);
     ManifestEntry entry;
-    if (!item.is_object()) reader.Fail("files", "has an entry that is not an object");
+    if (!item.is_object()) {
+      reader.Fail("files", "has an entry that is not an object");
+    }
     reader.String("path", &entry.path);
     reader.Number("bytes", &entry.bytes);
     reader.String("sha256", &entry.sha256);

@@ -42,7 +42,9 @@ const DTypeRow& Row(TensorDType dtype) {
 
 int64_t Elements(absl::Span<const int64_t> shape) {
   int64_t n = 1;
-  for (const int64_t d : shape) n *= d;
+  for (const int64_t d : shape) {
+    n *= d;
+  }
   return n;
 }
 
@@ -59,19 +61,27 @@ absl::Status ParseEntry(const std::string& name,
   const auto error = [&name](std::string_view what) {
     return absl::DataLossError(absl::StrCat("tensor \"", name, "\": ", std::string(what)));
   };
-  if (!json.is_object()) return error("entry is not an object");
+  if (!json.is_object()) {
+    return error("entry is not an object");
+  }
   const auto dtype = json.find("dtype");
   const auto shape = json.find("shape");
   const auto offsets = json.find("data_offsets");
-  if (dtype == json.end() || !dtype->is_string()) return error("no dtype");
-  if (shape == json.end() || !shape->is_array()) return error("no shape");
+  if (dtype == json.end() || !dtype->is_string()) {
+    return error("no dtype");
+  }
+  if (shape == json.end() || !shape->is_array()) {
+    return error("no shape");
+  }
   if (offsets == json.end() || !offsets->is_array() || offsets->size() != 2) {
     return error("no data_offsets");
   }
   const std::string dtype_name = dtype->get<std::string>();
   const auto* row = std::find_if(std::begin(kDTypes), std::end(kDTypes),
                                  [&](const DTypeRow& r) { return r.name == dtype_name; });
-  if (row == std::end(kDTypes)) return error(absl::StrCat("unknown dtype ", dtype_name));
+  if (row == std::end(kDTypes)) {
+    return error(absl::StrCat("unknown dtype ", dtype_name));
+  }
   int64_t bytes = row->bytes;
   tensor->name = name;
   tensor->dtype = row->dtype;
@@ -81,7 +91,9 @@ absl::Status ParseEntry(const std::string& name,
       return error("impossible shape");
     }
     const int64_t size = d.get<int64_t>();
-    if (size > 0 && bytes > data_bytes / size) return error("shape is larger than the file");
+    if (size > 0 && bytes > data_bytes / size) {
+      return error("shape is larger than the file");
+    }
     bytes *= size;
     tensor->shape.push_back(size);
   }
@@ -120,7 +132,9 @@ absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
     std::vector<Entry> entries,
     const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
+  if (!metadata.empty()) {
+    header["__metadata__"] = metadata;
+  }
   int64_t offset = 0;
   for (const Entry& entry : entries) {
     if (header.contains(entry.name)) {
@@ -166,7 +180,9 @@ absl::Status WriteSafetensors(Env& env,
                               absl::Span<const TensorView> tensors,
                               const std::map<std::string, std::string>& metadata) {
   std::vector<SafetensorsWriter::Entry> entries;
-  for (const TensorView& t : tensors) entries.push_back({t.name, t.dtype, t.shape});
+  for (const TensorView& t : tensors) {
+    entries.push_back({t.name, t.dtype, t.shape});
+  }
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<SafetensorsWriter> writer,
                           SafetensorsWriter::Create(env, path, std::move(entries), metadata));
   for (const TensorView& t : tensors) {
@@ -178,7 +194,9 @@ absl::Status WriteSafetensors(Env& env,
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(Env& env,
                                                                        const std::string& path) {
-  if (!env.Exists(path)) return absl::NotFoundError(absl::StrCat(path, ": no such file"));
+  if (!env.Exists(path)) {
+    return absl::NotFoundError(absl::StrCat(path, ": no such file"));
+  }
   std::unique_ptr<SafetensorsFile> file(new SafetensorsFile);
   file->path_ = path;
   HEARTH_ASSIGN_OR_RETURN(file->map_, env.Map(path));
@@ -192,7 +210,9 @@ absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(Env& env,
 absl::Status SafetensorsFile::Parse(absl::Span<const uint8_t> bytes) {
   const int64_t size = static_cast<int64_t>(bytes.size());
   uint64_t header_bytes = 0;
-  if (size < 8) return absl::DataLossError(absl::StrCat(size, " bytes: no safetensors header"));
+  if (size < 8) {
+    return absl::DataLossError(absl::StrCat(size, " bytes: no safetensors header"));
+  }
   std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
   if (header_bytes > static_cast<uint64_t>(std::min(size - 8, kMaxHeaderBytes))) {
     return absl::DataLossError(absl::StrCat("header length ", header_bytes,
@@ -209,9 +229,13 @@ absl::Status SafetensorsFile::Parse(absl::Span<const uint8_t> bytes) {
   std::vector<std::pair<int64_t, TensorView>> found;
   for (const auto& [name, entry] : json.items()) {
     if (name == "__metadata__") {
-      if (!entry.is_object()) return absl::DataLossError("__metadata__ is not an object");
+      if (!entry.is_object()) {
+        return absl::DataLossError("__metadata__ is not an object");
+      }
       for (const auto& [key, value] : entry.items()) {
-        if (value.is_string()) metadata_[key] = value.get<std::string>();
+        if (value.is_string()) {
+          metadata_[key] = value.get<std::string>();
+        }
       }
       continue;
     }
@@ -225,8 +249,9 @@ absl::Status SafetensorsFile::Parse(absl::Span<const uint8_t> bytes) {
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   int64_t end = 0;
   for (auto& [begin, tensor] : found) {
-    if (begin < end)
+    if (begin < end) {
       return absl::DataLossError(absl::StrCat("tensor \"", tensor.name, "\" overlaps"));
+    }
     end = begin + tensor.bytes();
     index_.emplace(tensor.name, tensors_.size());
     tensors_.push_back(std::move(tensor));

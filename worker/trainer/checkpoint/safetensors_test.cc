@@ -107,15 +107,22 @@ TEST_F(SafetensorsTest, Open_MutatedOrTruncatedFile_NeverReadsOutside) {
   uint64_t sum = 0;
   for (int round = 0; round < 500; ++round) {
     std::string bytes = good;
-    for (int i = 0; i < 1 + round % 4; ++i)
+    for (int i = 0; i < 1 + round % 4; ++i) {
       bytes[random() % bytes.size()] = static_cast<char>(random());
-    if (round % 5 == 0) bytes.resize(random() % bytes.size());
+    }
+    if (round % 5 == 0) {
+      bytes.resize(random() % bytes.size());
+    }
     Write(bytes);
     const auto file = SafetensorsFile::Open(Env::Real(), path_);
-    if (!file.ok()) continue;
+    if (!file.ok()) {
+      continue;
+    }
     for (const TensorView& t : (*file)->tensors()) {
       const auto* p = static_cast<const uint8_t*>(t.data);
-      for (int64_t i = 0; i < t.bytes(); ++i) sum += p[i];
+      for (int64_t i = 0; i < t.bytes(); ++i) {
+        sum += p[i];
+      }
     }
   }
   RecordProperty("sum", static_cast<int>(sum & 0xffff));

@@ -25,7 +25,7 @@ namespace hearth::trainer {
 
 // "state/optimizer-00001-of-00004.safetensors".
 std::string ShardFile(int rank, int shards);
-// Of a path inside a checkpoint: among how many ranks it is divided; 0: no such file.
+// Among how many ranks the file at this path inside a checkpoint is divided; 0: not such a file.
 int ShardsOfFile(std::string_view path);
 
 // Writes content.pieces into the folder `temp`, fsynced. `path` of the entry is inside it.

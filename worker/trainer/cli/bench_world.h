@@ -52,7 +52,7 @@ bool OnGpu(const BenchWorld& world);
 // process ends.
 std::vector<BenchRankResult> RunWorld(BenchWorld& world);
 
-// Of the sorted values the one at `share`, 0 to 1; 0 of nothing.
+// The sorted value at `share`, 0 to 1; 0 if there are no values.
 double Quantile(std::vector<double> values, double share);
 double Median(const std::vector<double>& values);
 

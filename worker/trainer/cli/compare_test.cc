@@ -10,8 +10,8 @@
 #include <string>
 
 #include "common/config/config.h"
-#include "common/spec/resolve.h"
 #include "common/spec/recipe/trial.h"
+#include "common/spec/resolve.h"
 #include "nlohmann/json.hpp"
 #include "worker/trainer/cli/commands.h"
 

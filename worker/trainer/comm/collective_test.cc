@@ -32,7 +32,9 @@ std::vector<std::unique_ptr<Collective>> ConnectGloo(
       ranks[static_cast<size_t>(r)] = *std::move(comm);
     });
   }
-  for (std::thread& t : threads) t.join();
+  for (std::thread& t : threads) {
+    t.join();
+  }
   return ranks;
 }
 
@@ -44,14 +46,18 @@ void OnEveryRank(std::vector<std::unique_ptr<Collective>>& ranks, const RankBody
       body(*comm);
     });
   }
-  for (std::thread& t : threads) t.join();
+  for (std::thread& t : threads) {
+    t.join();
+  }
 }
 
 std::vector<float> RandomFloats(int seed, size_t n) {
   std::mt19937 random(static_cast<uint32_t>(seed));
   std::normal_distribution<float> normal;
   std::vector<float> values(n);
-  for (float& v : values) v = normal(random);
+  for (float& v : values) {
+    v = normal(random);
+  }
   return values;
 }
 
@@ -121,7 +127,9 @@ TEST_P(CollectiveTest, Tensors_SumsPiecesAndGroups) {
     std::vector<uint8_t> bytes(static_cast<size_t>(W), 0xFF);
     bytes[static_cast<size_t>(r)] = static_cast<uint8_t>(r);
     ASSERT_TRUE(comm.AllGather(exec, kernels::View(bytes.data(), {W})).ok());
-    for (int i = 0; i < W; ++i) EXPECT_EQ(bytes[static_cast<size_t>(i)], i);
+    for (int i = 0; i < W; ++i) {
+      EXPECT_EQ(bytes[static_cast<size_t>(i)], i);
+    }
 
     std::vector<double> sums = {0.5, static_cast<double>(r)};
     std::vector<int32_t> control = {0, r, -r, 0};
@@ -165,7 +173,9 @@ TEST_P(CollectiveTest, AllReduceSum_Repeated_SameBitsOnAllRanks) {
       ASSERT_TRUE(comm.AllReduceSum(absl::MakeSpan(data)).ok());
       sums[static_cast<size_t>(comm.rank())] = std::move(data);
     });
-    if (repetition == 0) first = sums[0];
+    if (repetition == 0) {
+      first = sums[0];
+    }
     for (const auto& sum : sums) {
       ASSERT_EQ(sum.size(), n);
       EXPECT_EQ(std::memcmp(sum.data(), first.data(), n * sizeof(float)), 0);

@@ -40,7 +40,9 @@ absl::Status CpuCollective::AllGather(const kernels::Exec& exec, const kernels::
   constexpr char kOp[] = "all-gather";
   HEARTH_RETURN_IF_ERROR(kernels::RequireCpu(exec, kOp));
   HEARTH_RETURN_IF_ERROR(RequirePieces(data, world_size(), kOp));
-  if (data.numel() == 0) return absl::OkStatus();
+  if (data.numel() == 0) {
+    return absl::OkStatus();
+  }
   return AllGatherBytes(absl::Span<uint8_t>(data.as<uint8_t>(), data.bytes()));
 }
 

@@ -133,7 +133,7 @@ absl::Status Handshake::TakeGreeting() {
 absl::Status Handshake::Take(std::string_view bytes) {
   HEARTH_CHECK(bytes.size() <= wanted(), "nobody reads more than the handshake wants");
   input_.append(bytes);
-  // Whoever speaks another protocol is told from a rank by its first bytes.
+  // The first bytes tell a rank from a client of another protocol.
   if (wants_ == Wants::kGreeting) {
     const size_t seen = std::min(input_.size(), kMagic.size());
     if (std::string_view(input_).substr(0, seen) != kMagic.substr(0, seen)) {

@@ -24,7 +24,7 @@ using kernels::DType;
 constexpr size_t kStagingBytes = size_t{1} << 20;
 constexpr char kIdKey[] = "nccl/id";
 
-// Of the types that may be summed.
+// NCCL's name of a type that may be summed.
 ncclDataType_t NcclType(DType dtype) {
   switch (dtype) {
     case DType::kF64:
@@ -94,7 +94,7 @@ class NcclCollective : public Collective {
   const int rank_;
   const int world_size_;
   bool in_group_ = false;
-  // Of the operations on spans.
+  // Used by the operations on spans.
   void* stream_ = nullptr;
   void* device_ = nullptr;  // kStagingBytes
   void* pinned_ = nullptr;  // kStagingBytes

@@ -42,8 +42,12 @@ class Rank {
   }
   ~Rank() {
     comm.reset();
-    for (void* data : memory_) kernels::FreeDevice(data);
-    if (exec.stream != nullptr) kernels::DeleteStream(exec.stream);
+    for (void* data : memory_) {
+      kernels::FreeDevice(data);
+    }
+    if (exec.stream != nullptr) {
+      kernels::DeleteStream(exec.stream);
+    }
   }
 
   // A tensor of `count` zeros.
@@ -98,7 +102,9 @@ float FromBf16(uint16_t value) {
 class NcclTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (WorldSize() < 2) GTEST_SKIP() << "this machine shows " << WorldSize() << " GPUs";
+    if (WorldSize() < 2) {
+      GTEST_SKIP() << "this machine shows " << WorldSize() << " GPUs";
+    }
     const auto version = NcclVersion();
     ASSERT_TRUE(version.ok()) << version.status();
   }
@@ -129,7 +135,9 @@ class NcclTest : public ::testing::Test {
         body(rank);
       });
     }
-    for (std::thread& thread : threads) thread.join();
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
   }
 };
 
@@ -203,7 +211,9 @@ TEST_F(NcclTest, Tensors_ReduceScatterAndGather) {
     rank.Set(bytes, std::vector<uint8_t>(static_cast<size_t>(W * 5), uint8_t(comm.rank() + 1)));
     ASSERT_TRUE(comm.AllGather(rank.exec, bytes).ok());
     const std::vector<uint8_t> gathered = rank.Get<uint8_t>(bytes);
-    for (size_t i = 0; i < gathered.size(); ++i) EXPECT_EQ(gathered[i], i / 5 + 1);
+    for (size_t i = 0; i < gathered.size(); ++i) {
+      EXPECT_EQ(gathered[i], i / 5 + 1);
+    }
   });
 }
 
@@ -325,7 +335,9 @@ TEST_F(NcclTest, PeersThatAreLate_LeaveTheEventOpenAndTheTransportWell) {
     EXPECT_TRUE(comm.AllReduceSum(rank.exec, data).ok());
     EXPECT_TRUE(kernels::Synchronize(rank.exec).ok());
     EXPECT_TRUE(comm.Barrier().ok());
-    if (comm.rank() > 0) looked.WaitForNotification();
+    if (comm.rank() > 0) {
+      looked.WaitForNotification();
+    }
     EXPECT_TRUE(comm.AllReduceSum(rank.exec, data).ok());
     EXPECT_TRUE((*event)->Record(rank.exec).ok());
     if (comm.rank() == 0) {

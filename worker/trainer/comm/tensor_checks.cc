@@ -33,7 +33,9 @@ absl::Status RequireSummable(const kernels::Exec& exec,
 
 absl::Status RequireMaximum(const kernels::TensorView& data, const char* op) {
   HEARTH_RETURN_IF_ERROR(RequireData(data, op));
-  if (data.dtype == DType::kI32) return absl::OkStatus();
+  if (data.dtype == DType::kI32) {
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(
       absl::StrCat(op, ": ", kernels::DebugString(data), " is not i32"));
 }

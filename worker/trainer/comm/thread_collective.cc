@@ -70,8 +70,9 @@ class ThreadCollective : public CpuCollective {
     const size_t size = data.size();
     group_->Meet(rank_, data.data(), [root, size](const std::vector<void*>& buffers) {
       for (size_t r = 0; r < buffers.size(); ++r) {
-        if (static_cast<int>(r) != root)
+        if (static_cast<int>(r) != root) {
           std::memcpy(buffers[r], buffers[static_cast<size_t>(root)], size);
+        }
       }
     });
     return absl::OkStatus();
@@ -88,7 +89,9 @@ class ThreadCollective : public CpuCollective {
     group_->Meet(rank_, data.data(), [piece](const std::vector<void*>& buffers) {
       for (size_t from = 0; from < buffers.size(); ++from) {
         for (size_t to = 0; to < buffers.size(); ++to) {
-          if (to == from) continue;
+          if (to == from) {
+            continue;
+          }
           std::memcpy(static_cast<uint8_t*>(buffers[to]) + from * piece,
                       static_cast<const uint8_t*>(buffers[from]) + from * piece, piece);
         }
@@ -105,9 +108,13 @@ class ThreadCollective : public CpuCollective {
       T* first = static_cast<T*>(buffers[0]);
       for (size_t r = 1; r < buffers.size(); ++r) {
         const T* other = static_cast<const T*>(buffers[r]);
-        for (size_t i = 0; i < n; ++i) first[i] = op(first[i], other[i]);
+        for (size_t i = 0; i < n; ++i) {
+          first[i] = op(first[i], other[i]);
+        }
       }
-      for (size_t r = 1; r < buffers.size(); ++r) std::memcpy(buffers[r], first, n * sizeof(T));
+      for (size_t r = 1; r < buffers.size(); ++r) {
+        std::memcpy(buffers[r], first, n * sizeof(T));
+      }
     });
     return absl::OkStatus();
   }
@@ -121,8 +128,9 @@ class ThreadCollective : public CpuCollective {
 std::vector<std::unique_ptr<Collective>> NewThreadCollectives(int world_size) {
   auto group = std::make_shared<Group>(world_size);
   std::vector<std::unique_ptr<Collective>> ranks;
-  for (int r = 0; r < world_size; ++r)
+  for (int r = 0; r < world_size; ++r) {
     ranks.push_back(std::make_unique<ThreadCollective>(group, r));
+  }
   return ranks;
 }
 

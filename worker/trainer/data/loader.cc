@@ -16,7 +16,9 @@ namespace {
 constexpr int64_t kBlock = 65536;
 
 absl::Status CheckOptions(const LoaderOptions& options) {
-  if (options.sources.empty()) return absl::InvalidArgumentError("data: no dataset given");
+  if (options.sources.empty()) {
+    return absl::InvalidArgumentError("data: no dataset given");
+  }
   if (static_cast<int64_t>(options.sources.size()) > kBlock / 2) {
     return absl::InvalidArgumentError("data: too many datasets");
   }
@@ -88,12 +90,16 @@ void Loader::LayOutBlock(const std::vector<double>& weights) {
     return;
   }
   const std::vector<int64_t> quotas = Quotas(weights);
-  for (size_t i = 0; i < quotas.size(); ++i) sources_[i].quota = quotas[i];
+  for (size_t i = 0; i < quotas.size(); ++i) {
+    sources_[i].quota = quotas[i];
+  }
   std::vector<int64_t> credit(quotas.size(), 0);
   std::vector<int32_t> taken(quotas.size(), 0);
   block_.reserve(kBlock);
   for (int64_t slot = 0; slot < kBlock; ++slot) {
-    for (size_t i = 0; i < quotas.size(); ++i) credit[i] += quotas[i];
+    for (size_t i = 0; i < quotas.size(); ++i) {
+      credit[i] += quotas[i];
+    }
     const size_t next =
         static_cast<size_t>(std::max_element(credit.begin(), credit.end()) - credit.begin());
     credit[next] -= kBlock;
@@ -140,7 +146,9 @@ int64_t Loader::SamplesOfSource(int source, int64_t samples) const {
   // The last slot of the source before the end of the partial block tells its rank there.
   for (int64_t slot = samples % period - 1; slot >= 0; --slot) {
     const Slot& at = block_[static_cast<size_t>(slot)];
-    if (at.source == source) return count + at.rank + 1;
+    if (at.source == source) {
+      return count + at.rank + 1;
+    }
   }
   return count;
 }

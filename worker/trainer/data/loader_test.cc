@@ -35,7 +35,9 @@ class LoaderTest : public ::testing::Test {
     auto writer = dataset::DatasetWriter::Create(dir_ + "/" + name, options);
     EXPECT_TRUE(writer.ok()) << writer.status();
     std::vector<int32_t> all(static_cast<size_t>(tokens));
-    for (int32_t i = 0; i < tokens; ++i) all[static_cast<size_t>(i)] = base + i;
+    for (int32_t i = 0; i < tokens; ++i) {
+      all[static_cast<size_t>(i)] = base + i;
+    }
     EXPECT_TRUE((*writer)->AddDocument(all).ok());
     EXPECT_TRUE((*writer)->Finish().ok());
     return dir_ + "/" + name;
@@ -116,7 +118,9 @@ TEST_F(LoaderTest, Locate_OtherSeed_OtherOrder) {
   options.seed = 8;
   const auto two = Loader::Open(options);
   int same = 0;
-  for (int64_t i = 0; i < 100; ++i) same += (*one)->Locate(i).window == (*two)->Locate(i).window;
+  for (int64_t i = 0; i < 100; ++i) {
+    same += (*one)->Locate(i).window == (*two)->Locate(i).window;
+  }
   EXPECT_LT(same, 10);
 }
 
@@ -189,7 +193,9 @@ TEST_F(LoaderTest, Open_BadInput_SaysWhat) {
 
 TEST_F(LoaderTest, Fill_TokenOutOfRange_NamesFileAndOffset) {
   std::string bytes;
-  for (uint16_t i = 0; i < 40; ++i) bytes.append(reinterpret_cast<const char*>(&i), 2);
+  for (uint16_t i = 0; i < 40; ++i) {
+    bytes.append(reinterpret_cast<const char*>(&i), 2);
+  }
   ASSERT_TRUE(Env::Real().WriteFileAtomically(dir_ + "/r.bin", bytes).ok());
   LoaderOptions options = Options({{dir_ + "/r.bin", 1}});
   options.vocab = 30;

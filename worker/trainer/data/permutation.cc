@@ -22,7 +22,9 @@ uint64_t MixKey(uint64_t a, uint64_t b, uint64_t c) {
 }
 
 uint64_t Permute(uint64_t index, uint64_t n, uint64_t key) {
-  if (n <= 1) return 0;
+  if (n <= 1) {
+    return 0;
+  }
   // Halves of equal width: the network permutes [0, 4^half), less than 4 n, so the walk below takes
   // under 4 steps on average.
   const int half = (std::bit_width(n - 1) + 1) / 2;

@@ -40,7 +40,9 @@ TEST(Permute, DifferentKeys_DifferentOrders) {
 
 TEST(Permute, LargeSizes_StayInside) {
   const uint64_t n = (uint64_t{1} << 40) + 7;
-  for (uint64_t i = 0; i < 1000; ++i) EXPECT_LT(Permute(n - 1 - i, n, 3), n);
+  for (uint64_t i = 0; i < 1000; ++i) {
+    EXPECT_LT(Permute(n - 1 - i, n, 3), n);
+  }
 }
 
 TEST(Permute, KnownValues_DoNotChange) {

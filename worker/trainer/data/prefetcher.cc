@@ -68,7 +68,9 @@ void Prefetcher::Run() {
       {
         absl::MutexLock lock(&mu_);
         mu_.Await(absl::Condition(this, &Prefetcher::SlotFree));
-        if (stop_) return;
+        if (stop_) {
+          return;
+        }
         index = produced_;
       }
       Slot& slot = slots_[index % kSlots];
@@ -78,9 +80,13 @@ void Prefetcher::Run() {
       const bool failed = !slot.status.ok();
       absl::MutexLock lock(&mu_);
       ++produced_;
-      if (failed) return;
+      if (failed) {
+        return;
+      }
     }
-    if (rank_ >= plan_.micro_batches) return;  // this rank never has work
+    if (rank_ >= plan_.micro_batches) {
+      return;  // this rank never has work
+    }
   }
 }
 
@@ -99,7 +105,9 @@ absl::Status Prefetcher::Next(const BatchBuffers& out, int64_t* step, int64_t* g
     index = consumed_;
   }
   Slot& slot = slots_[index % kSlots];
-  if (!slot.status.ok()) return slot.status;  // not consumed: every later call meets it again
+  if (!slot.status.ok()) {
+    return slot.status;  // not consumed: every later call meets it again
+  }
   const BatchBuffers from = Buffers(slot);
   std::copy_n(from.tokens, elements_, out.tokens);
   std::copy_n(from.targets, elements_, out.targets);

@@ -15,7 +15,9 @@ class PrefetcherTest : public ::testing::Test {
     path_ = ::testing::TempDir() + "/prefetcher_" +
             ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".bin";
     std::string bytes;
-    for (uint16_t i = 0; i < 401; ++i) bytes.append(reinterpret_cast<const char*>(&i), 2);
+    for (uint16_t i = 0; i < 401; ++i) {
+      bytes.append(reinterpret_cast<const char*>(&i), 2);
+    }
     ASSERT_TRUE(Env::Real().WriteFileAtomically(path_, bytes).ok());
   }
   void TearDown() override { std::filesystem::remove(path_); }

@@ -30,7 +30,7 @@ std::optional<double> Loss(const v1::PrecisionTrialRun& run, bool held_out) {
   return loss.has_value() && std::isfinite(*loss) ? loss : std::nullopt;
 }
 
-// Of a run that is not the reference's.
+// Sets the gap of a run that is not the reference.
 void FillGap(const v1::PrecisionTrialRun& reference, v1::PrecisionTrialRun& run) {
   const bool held_out = reference.has_held_out_loss();
   const std::optional<double> gap = RelativeGap(Loss(run, held_out), Loss(reference, held_out));

@@ -22,7 +22,7 @@ namespace hearth::trainer {
 
 // Steps at the end of a run whose mean is its final training loss: a tenth, 1..200.
 int64_t FinalLossWindow(int64_t steps);
-// Of the last `window` losses, or of all if there are fewer; `losses` is not empty.
+// The mean of the last `window` losses, or of all if there are fewer; `losses` is not empty.
 double MeanOfLast(absl::Span<const double> losses, int64_t window);
 // loss / base - 1; empty unless both are there and finite and `base` is above 0.
 std::optional<double> RelativeGap(const std::optional<double>& loss,

@@ -66,7 +66,9 @@ bool WriteFull(int fd, std::string_view bytes) {
     if (put > 0) {
       bytes.remove_prefix(static_cast<size_t>(put));
     } else if (errno == EAGAIN) {
-      if (!WaitReady(fd, POLLOUT)) return false;
+      if (!WaitReady(fd, POLLOUT)) {
+        return false;
+      }
     } else if (errno != EINTR) {
       return false;
     }
@@ -82,8 +84,12 @@ class AgentLink : public Link {
  public:
   AgentLink(AgentLinkOptions options, Clock& clock)
       : options_(std::move(options)), clock_(clock), ring_(kQueue) {
-    if (!options_.on_gone) options_.on_gone = [] { Leave(); };
-    if (!options_.on_abort) options_.on_abort = [](std::string_view) { Leave(); };
+    if (!options_.on_gone) {
+      options_.on_gone = [] { Leave(); };
+    }
+    if (!options_.on_abort) {
+      options_.on_abort = [](std::string_view) { Leave(); };
+    }
     reader_ = std::thread([this] { Read(); });
     writer_ = std::thread([this] { Write(); });
     ticker_ = std::thread([this] { Tick(); });
@@ -153,7 +159,9 @@ class AgentLink : public Link {
   void SendExit(const v1::TrainerExit& exit) override {
     v1::FromTrainer message;
     *message.mutable_exit() = exit;
-    if (!exit.has_time()) *message.mutable_exit()->mutable_time() = ToProto(clock_.Now());
+    if (!exit.has_time()) {
+      *message.mutable_exit()->mutable_time() = ToProto(clock_.Now());
+    }
     Send(message);
     absl::MutexLock lock(&mu_);
     const auto flushed = [this]()
@@ -181,7 +189,9 @@ class AgentLink : public Link {
     {
       absl::MutexLock lock(&mu_);
       const auto it = values_.find(name);
-      if (it != values_.end()) return it->second;
+      if (it != values_.end()) {
+        return it->second;
+      }
     }
     v1::FromTrainer message;
     message.mutable_kv_wait()->set_key(name);
@@ -195,9 +205,13 @@ class AgentLink : public Link {
           absl::StrCat("key ", name, " did not appear within ", absl::FormatDuration(timeout)));
     }
     const auto it = values_.find(name);
-    if (const auto refused = refused_.find(name); it == values_.end() && refused != refused_.end())
+    if (const auto refused = refused_.find(name);
+        it == values_.end() && refused != refused_.end()) {
       return absl::ResourceExhaustedError(absl::StrCat("key ", name, ": ", refused->second));
-    if (it == values_.end()) return absl::UnavailableError("the agent is gone");
+    }
+    if (it == values_.end()) {
+      return absl::UnavailableError("the agent is gone");
+    }
     return it->second;
   }
 
@@ -218,7 +232,9 @@ class AgentLink : public Link {
     absl::MutexLock lock(&mu_);
     const auto over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stop_ || gone_; };
     do {
-      if (tail_ - head_ < kQueue) Queue(message);  // else the agent does not read
+      if (tail_ - head_ < kQueue) {
+        Queue(message);  // else the agent does not read
+      }
     } while (!clock_.AwaitWithTimeout(mu_, absl::Condition(&over), kAlivePeriod));
   }
 
@@ -228,7 +244,9 @@ class AgentLink : public Link {
       return gone_ || tail_ - head_ < kQueue;
     };
     mu_.Await(absl::Condition(&space));
-    if (!gone_) Queue(message);
+    if (!gone_) {
+      Queue(message);
+    }
   }
 
   // Into the next slot of the ring, whose string keeps its memory; there must be a free one. What
@@ -257,14 +275,18 @@ class AgentLink : public Link {
           return stop_ || gone_ || head_ < tail_;
         };
         mu_.Await(absl::Condition(&work));
-        if (gone_ || head_ == tail_) return;
+        if (gone_ || head_ == tail_) {
+          return;
+        }
         frame =
             &ring_[static_cast<size_t>(head_ % kQueue)];  // Send leaves it alone until head_ moves
       }
       const bool written = WriteFull(options_.fd, *frame);
       absl::MutexLock lock(&mu_);
       ++head_;
-      if (!written) gone_ = true;  // the reader meets the end of the pipe and calls on_gone
+      if (!written) {
+        gone_ = true;  // the reader meets the end of the pipe and calls on_gone
+      }
     }
   }
 
@@ -282,11 +304,15 @@ class AgentLink : public Link {
     v1::ToTrainer message;
     for (;;) {
       const absl::Status status = ReadMessage(message);
-      if (!status.ok()) return ReadFailed(status);
+      if (!status.ok()) {
+        return ReadFailed(status);
+      }
       switch (message.message_case()) {
         case v1::ToTrainer::kTask: {
           absl::MutexLock lock(&mu_);
-          if (!has_task_) task_ = std::move(*message.mutable_task());
+          if (!has_task_) {
+            task_ = std::move(*message.mutable_task());
+          }
           has_task_ = true;
           break;
         }
@@ -304,7 +330,7 @@ class AgentLink : public Link {
           options_.on_abort(message.abort().reason());
           break;
         case v1::ToTrainer::MESSAGE_NOT_SET:
-          // Of a newer agent. Standard error is part of the job's log, and waits for nobody.
+          // A newer agent sent it. Standard error is part of the job's log, and waits for nobody.
           std::fprintf(stderr,
                        "hearth-trainer: the worker sent a message of a kind not known here\n");
           break;
@@ -320,7 +346,9 @@ class AgentLink : public Link {
       read_error_ = status;
       call = has_task_ && !stop_;  // before the task, WaitForTask reports it
     }
-    if (call) options_.on_gone();
+    if (call) {
+      options_.on_gone();
+    }
   }
 
   AgentLinkOptions options_;
@@ -347,7 +375,9 @@ class AgentLink : public Link {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Link>> NewAgentLink(AgentLinkOptions options, Clock& clock) {
-  if (options.fd < 0) return absl::InvalidArgumentError("no descriptor to the agent");
+  if (options.fd < 0) {
+    return absl::InvalidArgumentError("no descriptor to the agent");
+  }
   auto link = std::make_unique<AgentLink>(std::move(options), clock);
   HEARTH_RETURN_IF_ERROR(link->WaitForTask());
   return std::unique_ptr<Link>(std::move(link));

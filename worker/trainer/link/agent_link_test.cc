@@ -25,7 +25,9 @@ class AgentLinkTest : public ::testing::Test {
   void TearDown() override { CloseAgent(); }
 
   void CloseAgent() {
-    if (agent_ >= 0) close(agent_);
+    if (agent_ >= 0) {
+      close(agent_);
+    }
     agent_ = -1;
   }
 
@@ -122,7 +124,9 @@ TEST_F(AgentLinkTest, Send_EveryKind_ArrivesInOrder) {
       reader_thread_ = std::thread([this] {
         EXPECT_EQ(Receive().phase().name(), "loading");
         EXPECT_EQ(Receive().run_info().parameters(), 5);
-        for (int k = 1; k <= 3000; ++k) ASSERT_EQ(Receive().step().step(), k);
+        for (int k = 1; k <= 3000; ++k) {
+          ASSERT_EQ(Receive().step().step(), k);
+        }
         const v1::FromTrainer log = Receive();
         EXPECT_EQ(log.log().text(), "hello");
         EXPECT_EQ(log.log().rank(), 1);
@@ -209,7 +213,9 @@ TEST_F(AgentLinkTest, AgentCloses_OnGoneIsCalledAndWaitersWake) {
   CloseAgent();
   gone_.WaitForNotification();
   waiter.join();
-  for (int i = 0; i < 3000; ++i) link->SendProgress(i);  // dropped, never blocks
+  for (int i = 0; i < 3000; ++i) {
+    link->SendProgress(i);  // dropped, never blocks
+  }
 }
 
 TEST_F(AgentLinkTest, DamagedStream_OnGoneIsCalled) {
@@ -260,18 +266,26 @@ TEST(AgentLink, DefaultOnGone_LeavesTheProcess) {
   EXPECT_EXIT(
       {
         int ends[2];
-        if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) _exit(1);
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) {
+          _exit(1);
+        }
         v1::ToTrainer message;
         message.mutable_task()->set_job_id("j");
         const std::string body = message.SerializeAsString();
         const uint32_t size = static_cast<uint32_t>(body.size());
-        if (write(ends[0], &size, 4) != 4 || write(ends[0], body.data(), size) != size) _exit(2);
+        if (write(ends[0], &size, 4) != 4 || write(ends[0], body.data(), size) != size) {
+          _exit(2);
+        }
         AgentLinkOptions options;
         options.fd = ends[1];
         auto link = NewAgentLink(std::move(options));
         close(ends[0]);
-        if (link.ok()) (void)(*link)->Wait("never", absl::InfiniteDuration()).ok();
-        for (;;) pause();
+        if (link.ok()) {
+          (void)(*link)->Wait("never", absl::InfiniteDuration()).ok();
+        }
+        for (;;) {
+          pause();
+        }
       },
       ::testing::ExitedWithCode(29), "");
 }

@@ -17,7 +17,9 @@ namespace hearth::trainer {
 
 absl::StatusOr<int> InheritedFd() {
   const char* text = std::getenv("HEARTH_TRAINER_FD");
-  if (text == nullptr || *text == '\0') return -1;
+  if (text == nullptr || *text == '\0') {
+    return -1;
+  }
   int fd = -1;
   if (!absl::SimpleAtoi(text, &fd) || fd < 0 || fcntl(fd, F_GETFD) < 0) {
     return absl::InvalidArgumentError(

@@ -25,14 +25,24 @@ std::string KeptLines(std::string_view text, int64_t last_step) {
        absl::StrSplit(absl::string_view(text.data(), text.size()), '\n')) {
     const auto json =
         nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object()) continue;
+    if (!json.is_object()) {
+      continue;
+    }
     const auto step = json.find("step");
-    if (step == json.end()) continue;
+    if (step == json.end()) {
+      continue;
+    }
     // int64 is a string in protobuf's JSON mapping.
     int64_t number = -1;
-    if (step->is_string()) number = std::strtoll(step->get<std::string>().c_str(), nullptr, 10);
-    if (step->is_number_integer()) number = step->get<int64_t>();
-    if (number >= 0 && number <= last_step) absl::StrAppend(&kept, line, "\n");
+    if (step->is_string()) {
+      number = std::strtoll(step->get<std::string>().c_str(), nullptr, 10);
+    }
+    if (step->is_number_integer()) {
+      number = step->get<int64_t>();
+    }
+    if (number >= 0 && number <= last_step) {
+      absl::StrAppend(&kept, line, "\n");
+    }
   }
   return kept;
 }
@@ -98,8 +108,9 @@ class StandaloneLinkImpl : public StandaloneLink {
         absl::StrFormat("step %d/%d  loss %.4f  grad %.3f  lr %.3g  %.0f tok/s", report.step(),
                         task_.spec().train().steps(), report.loss(), report.grad_norm(),
                         report.learning_rate(), report.tokens_per_second());
-    if (report.has_validation_loss())
+    if (report.has_validation_loss()) {
       absl::StrAppendFormat(&line, "  validation %.4f", report.validation_loss());
+    }
     Line(line);
   }
 
@@ -112,7 +123,9 @@ class StandaloneLinkImpl : public StandaloneLink {
   void SendPhase(std::string_view) override {}
 
   void SendLog(std::string_view level, std::string_view text) override {
-    if (level == "debug") return;
+    if (level == "debug") {
+      return;
+    }
     std::fprintf(stderr, "%s: %s\n", std::string(level).c_str(), std::string(text).c_str());
   }
 
@@ -148,7 +161,9 @@ class StandaloneLinkImpl : public StandaloneLink {
   }
 
   void Line(const std::string& text) {
-    if (quiet_) return;
+    if (quiet_) {
+      return;
+    }
     std::printf("%s\n", text.c_str());
     std::fflush(stdout);
   }

@@ -45,7 +45,9 @@ class StandaloneLinkTest : public ::testing::Test {
 TEST_F(StandaloneLinkTest, Resume_RewindsTheMetrics) {
   {
     const auto link = Open(0);
-    for (int64_t step = 1; step <= 5; ++step) Report(*link, step, 3.5);
+    for (int64_t step = 1; step <= 5; ++step) {
+      Report(*link, step, 3.5);
+    }
   }
   {
     const auto link = Open(3);

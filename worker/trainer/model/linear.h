@@ -17,7 +17,7 @@ class Linear {
 
   const Operand& x() const { return x_; }
   const Operand& dy() const { return dy_; }
-  // Whether somebody besides the GEMMs reads dy: the gradient of the bias.
+  // Whether something other than the GEMMs reads dy: the gradient of the bias.
   bool NeedsPlainDy() const { return !d_bias_.empty(); }
 
   // x settled; y: [N, out].

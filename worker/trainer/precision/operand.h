@@ -69,7 +69,7 @@ class OperandForm {
   virtual ~OperandForm() = default;
   // What the producer writes, and what is left to do once it has. Weights have neither: their
   // update writes them (Scaling).
-  //   keep_plain: somebody besides the products reads the plain form too
+  //   keep_plain: something other than the products reads the plain form too
   //   blocks    : the producer can write forms with block scales
   virtual OperandTarget Target(const Pass& pass,
                                bool keep_plain,

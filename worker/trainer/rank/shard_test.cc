@@ -450,7 +450,7 @@ TEST_F(ShardedRunTest, MoreRanks_ThanTheMicroBatchesOfBefore_ChooseASmallerOne) 
   EXPECT_EQ(four.links[0]->run_info.global_batch_tokens(), 128);
 }
 
-// Of a rank, with the optimizer divided among all.
+// What a rank's plan asks for, with the optimizer divided among all ranks.
 int64_t PlannedBytes(const v1::JobSpec& spec, int64_t micro_batch, int ranks) {
   const auto job_plan = spec::MakeJobPlan(spec, micro_batch, 1, true, ranks, ranks);
   EXPECT_TRUE(job_plan.ok()) << job_plan.status();

@@ -135,7 +135,7 @@ std::string ExtraJson(const Engine& engine, Trainer& trainer, const std::string&
   return extra.dump();
 }
 
-// What the bits of a run depend on besides its spec.
+// What the bits of a run depend on, apart from its spec.
 std::string PlansJson(const Engine& engine, int world_size) {
   nlohmann::json plans;
   if (engine.on_gpu()) {

@@ -12,7 +12,7 @@
 
 namespace hearth::trainer {
 
-// Who writes the checkpoint and what the trainer itself does not know.
+// Identity of the run that writes the checkpoint; the trainer itself does not know it.
 struct RunIdentity {
   std::string job_id;
   int64_t epoch = 0;

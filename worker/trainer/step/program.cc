@@ -192,8 +192,8 @@ absl::Status StepProgram::RunAllOnce(const spec::StepFormat& format) {
   return kernels::Synchronize(exec);
 }
 
-// What a step that counts launches besides: its code must be loaded before ranks wait for one
-// another on their GPUs.
+// Runs once what only a step that counts launches. Its code must be loaded before ranks wait for
+// one another on their GPUs.
 absl::Status StepProgram::CountOnce() {
   const QuantState& quant = engine_.quant();
   if (quant.empty() || !engine_.precision().stats) {

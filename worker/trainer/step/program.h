@@ -16,7 +16,7 @@ namespace hearth::trainer {
 // Random tokens into staging slot 0, every one of them counted; for tuning and measuring.
 void StageRandomBatch(const Engine& engine);
 
-// What a micro-batch's launches depend on besides data and scalars.
+// What a micro-batch's launches depend on, apart from data and scalars.
 struct MicroBatchKind {
   bool operator==(const MicroBatchKind&) const = default;
 

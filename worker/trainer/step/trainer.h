@@ -123,7 +123,7 @@ class Trainer {
   };
 
   kernels::StepInputs MakeInputs(int64_t step, const StepLimits& limits) const;
-  // Of the ladder: the recipe in which the step runs.
+  // The rung of the ladder, that is the recipe, in which the step runs.
   int Rung(int64_t step) const;
   // Whether it runs in BF16 whatever the ladder says: by plan, or as there are no scales yet.
   bool Plain(int64_t step) const;

@@ -1,6 +1,6 @@
-// One scale for each block (kernels/core/block_quant.h). Only NVFP4 has a scale of the tensor
-// besides: it is made for kBlockMargin times the largest magnitude of the step before, which lies
-// in the tensor's `scale`.
+// One scale for each block (kernels/core/block_quant.h). Only NVFP4 also has a scale of the
+// tensor: it is made for kBlockMargin times the largest magnitude of the step before, which lies in
+// the tensor's `scale`.
 #pragma once
 
 #include "kernels/block_quantize/block_quantize.h"
@@ -51,7 +51,7 @@ class BlockScaling : public Scaling {
                           int64_t first,
                           int64_t count,
                           const int32_t* skip) const;
-  // Whether tensors have a scale besides those of their blocks.
+  // Whether tensors have a scale of their own, on top of those of their blocks.
   bool delayed() const { return context_.precision->delayed; }
   float* TensorScale(int64_t site, bool columns) const;
 
