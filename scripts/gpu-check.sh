@@ -29,7 +29,7 @@ steps=(
 sanitized=(swiglu qk_norm_rope embedding quantize count_codes adamw linear_cross_entropy attention gelu dropout amax grad_norm step_gate scale round
   layernorm rmsnorm)
 
-only="" skip="" seconds=480 device=0 bin="" rows="" peer="" bench_steps=20 pack=false step="" out=""
+only="" skip="" seconds=480 device=0 bin="" rows="" peer="" bench_steps="" pack=false step="" out=""
 usage() { sed -n '2,10s/^# \{0,1\}//p' "$self" >&2; exit 2; }
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -96,7 +96,8 @@ step_perf() {
 
 step_bench() {
   command -v python3 >/dev/null || skipped "python3 is not on PATH"
-  local arguments=(--bin "$bin" --out "$out" --steps "$bench_steps" --device "$device" --budget "$GPU_CHECK_LIMIT")
+  local arguments=(--bin "$bin" --out "$out" --device "$device" --budget "$GPU_CHECK_LIMIT")
+  [ -z "$bench_steps" ] || arguments+=(--steps "$bench_steps")
   [ -z "$peer" ] || arguments+=(--peer "$peer")
   python3 "$root/tests/bench/bench_table.py" "${arguments[@]}" --log "$out/logs/bench-runs.log" "${rows:-$root/tests/bench/check.rows}"
 }
@@ -420,7 +421,7 @@ for row in "${steps[@]}"; do
   else
     echo "== $name (at most $limit s)"
     # timeout signals the whole process group; what is left 10 s later is killed.
-    GPU_CHECK_LIMIT=$((limit - 5)) timeout -k 10 "$limit" "$self" --step "$name" --device "$device" --bin "$bin" --steps "$bench_steps" \
+    GPU_CHECK_LIMIT=$((limit - 5)) timeout -k 10 "$limit" "$self" --step "$name" --device "$device" --bin "$bin" ${bench_steps:+--steps "$bench_steps"} \
       ${rows:+--rows "$rows"} ${peer:+--peer "$peer"} "$out" >"$log" 2>&1 </dev/null
     status=$?
   fi

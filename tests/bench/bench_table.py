@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Runs `hearth-trainer bench` over a table of jobs and prints what each reached.
 
-  bench_table.py [--bin DIR] [--steps N] [--repeat N] [--budget S] [--row-limit S] [--peer PEER.jsonl] [--device N] [--markdown]
-                 --out DIR ROWS...
+  bench_table.py [--bin DIR] [--steps N] [--repeat N] [--budget S] [--row-limit S] [--peer PEER.jsonl | --peer-program PEER.py]
+                 [--device N] [--markdown] --out DIR ROWS...
 
 A rows file has one run a line, `LABEL | JOB | FIELD=VALUE ...`: JOB names a file of configs/jobs without .yaml, or a path; lines of '#'
 are comments. The first word of LABEL is the model: with --peer (lines of torch_peer.sh, the median where a model has several) the share of
-that model's PyTorch BF16 speed stands beside. With --repeat all rows run N times, one after the other each time, and the table has the
-median of each figure. --markdown prints the table as our documents have it. Written to DIR: bench.jsonl (each run's own JSON with label,
-job, settings, watts) and bench.txt (the table, as printed).
+that model's PyTorch BF16 speed stands beside. With --peer-program torch_peer.sh measures that program before the rows of each round, so
+that the two alternate on one machine. With --repeat all rows run N times, one after the other each time, and the table has the median of
+each figure and the spread of the speed, (largest - smallest) / median. --markdown prints the table as our documents have it. Written to
+DIR: bench.jsonl (each run's own JSON with label, job, settings, watts) and bench.txt (the table, as printed).
 Exit status: 0 all rows ran, 1 one failed or did not fit into the budget, 2 usage. Standard library only.
 """
 import argparse
@@ -38,6 +39,7 @@ COLUMNS = [
     ("tok/J", "tokens_per_joule", lambda v: f"{v:,.0f}"),
     ("first s", "first_step_s", lambda v: f"{v:.2f}"),
     ("/ torch", "peer_ratio", lambda v: f"{v:.3f}"),
+    ("spread", "spread", lambda v: f"{100 * v:.1f} %"),
 ]
 
 
@@ -155,10 +157,20 @@ def read_peers(path):
     return {model: statistics.median(speeds) for model, speeds in peers.items()}
 
 
+def measure_peer(args, models, round_number, limit, log):
+    """One round of the peer: model -> tok/s of the models it ran."""
+    path = os.path.join(args.out, f"peer-{round_number}.jsonl")
+    argv = [os.path.join(HERE, "torch_peer.sh"), args.peer_program, path, *models]
+    run_limited(argv, limit, log, {**gpu_environment(args.device), "PRECISIONS": "bf16"})
+    return read_peers(path) if os.path.exists(path) else {}
+
+
 def measure(row, args, peers, log, limit):
     label, job, sets = row
     settings = [s for pair in [f"train.deterministic={args.deterministic}", *sets] for s in ("--set", pair)]
-    argv = [os.path.join(args.bin, "hearth-trainer"), "bench", job, "--steps", str(args.steps), "-o", "json", *settings]
+    argv = [os.path.join(args.bin, "hearth-trainer"), "bench", job, "-o", "json", *settings]
+    if args.steps:
+        argv += ["--steps", str(args.steps)]
     begin = os.path.getsize(log) if os.path.exists(log) else 0
     meter = PowerMeter(args.device)
     text, problem = run_limited(argv, limit, log, gpu_environment(args.device))
@@ -192,8 +204,11 @@ def medians(results):
             out.append((failed or runs)[0])
             continue
         headings = set().union(*(run["shown"] for run in runs))
-        out.append({"label": runs[0]["label"],
-                    "shown": {h: statistics.median(run["shown"][h] for run in runs if h in run["shown"]) for h in headings}})
+        shown = {h: statistics.median(run["shown"][h] for run in runs if h in run["shown"]) for h in headings}
+        speeds = [run["shown"]["tok/s"] for run in runs if "tok/s" in run["shown"]]
+        if len(speeds) > 1:
+            shown["spread"] = (max(speeds) - min(speeds)) / shown["tok/s"]
+        out.append({"label": runs[0]["label"], "shown": shown})
     return out
 
 
@@ -223,13 +238,15 @@ def main():
     parser.add_argument("--bin", default=os.path.join(ROOT, "bin") if os.path.isdir(os.path.join(ROOT, "bin"))
                         else os.path.join(ROOT, "build", "release", "bin"))
     parser.add_argument("--out", required=True)
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=int, help="steps measured (default: 60 or 5 s, on a GPU at least 3 s)")
     parser.add_argument("--repeat", type=int, default=1, help="how often all rows run; the table has medians")
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--deterministic", default="false", choices=("false", "true", "auto"))
     parser.add_argument("--budget", type=float, default=1e9, help="seconds for all rows; the rest is reported as not run")
     parser.add_argument("--row-limit", type=float, default=90, help="seconds for one row")
-    parser.add_argument("--peer", help="lines of torch_peer.sh")
+    peer = parser.add_mutually_exclusive_group()
+    peer.add_argument("--peer", help="lines of torch_peer.sh")
+    peer.add_argument("--peer-program", metavar="PEER.py", help="measured by torch_peer.sh before the rows of each round")
     parser.add_argument("--device", default="0", help="the GPU to measure, as nvidia-smi numbers them")
     parser.add_argument("--log", help="everything the runs printed (default: OUT/bench.log)")
     args = parser.parse_args()
@@ -241,8 +258,12 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     results = []
     with open(os.path.join(args.out, "bench.jsonl"), "w") as lines:
-        for row in rows * max(args.repeat, 1):
+        for number, row in enumerate(rows * max(args.repeat, 1)):
             left = deadline - time.monotonic()
+            if args.peer_program and number % len(rows) == 0:
+                models = list(dict.fromkeys(row[0].split()[0] for row in rows))
+                peers = measure_peer(args, models, number // len(rows) + 1, min(max(left, 1), args.row_limit * len(models)), log)
+                left = deadline - time.monotonic()
             if left < 5:
                 result = {"label": row[0], "job": os.path.basename(row[1]), "set": row[2], "error": "not run: the time was up"}
             else:

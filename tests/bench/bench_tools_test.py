@@ -96,12 +96,27 @@ class BenchTools(unittest.TestCase):
         self.assertEqual(len(lines), 4)
         self.assertTrue(lines[0].startswith("|  | tok/s | "))
         self.assertEqual(lines[1].count("---"), lines[0].count("|") - 1)
-        self.assertTrue(lines[2].startswith("| hearth-112m bf16 | 600,000 | ") and lines[2].endswith("| 1.250 |"), lines[2])
+        self.assertTrue(lines[2].startswith("| hearth-112m bf16 | 600,000 | ") and lines[2].endswith("| 1.250 | 0.0 % |"), lines[2])
         self.assertIn("| other | FAILED: ", lines[3])
         with open(self.path("bench.jsonl")) as f:
             self.assertEqual(len(f.readlines()), 4)
         runs = [{"label": "a", "shown": {"tok/s": v}} for v in (1.0, 9.0, 2.0)]
-        self.assertEqual(bench_table.medians(runs)[0]["shown"]["tok/s"], 2.0)
+        shown = bench_table.medians(runs)[0]["shown"]
+        self.assertEqual((shown["tok/s"], shown["spread"]), (2.0, 4.0))
+
+    def test_peer_program_is_measured_before_each_round(self):
+        with open(self.path("peer.py"), "w") as f:
+            f.write("import json, os, sys\n"
+                    f"rounds = {self.path('rounds')!r}\n"
+                    "open(rounds, 'a').write('x')\n"
+                    "print(json.dumps({'peer': 'torch-bf16', 'tok_s': 300000 * os.path.getsize(rounds)}))\n")
+        rows = self.rows("hearth-112m bf16 | hearth-112m-bf16\nown bf16 | hearth-112m-bf16\n")
+        run = subprocess.run([sys.executable, os.path.join(HERE, "bench_table.py"), "--bin", self.path("bin"), "--out", self.dir,
+                              "--repeat", "2", "--peer-program", self.path("peer.py"), rows], capture_output=True, text=True, timeout=60)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        with open(self.path("bench.jsonl")) as f:
+            ratios = [json.loads(line)["shown"].get("/ torch") for line in f]
+        self.assertEqual(ratios, [2.0, None, 1.0, None])  # 600,000 over 300,000, then over 600,000
 
     def test_device_is_the_gpu_that_the_run_sees(self):
         rows = self.rows("hearth-112m bf16 | hearth-112m-bf16\n")

@@ -26,7 +26,7 @@ failed=0
 mkdir -p "$(dirname "$out")"
 : >"$out"
 for model in "${models[@]}"; do
-  arguments=$(shape "$model") || { echo "torch_peer: unknown model $model" >&2; exit 2; }
+  arguments=$(shape "$model") || { echo "torch_peer: no shape for model $model" >&2; failed=1; continue; }
   for precision in ${PRECISIONS:-bf16 fp8}; do
     # shellcheck disable=SC2086  # the arguments are words
     line=$(timeout -k 5 "${LIMIT:-200}" "${PYTHON:-python3}" "$peer" $arguments --steps "${STEPS:-20}" --warmup 5 \

@@ -8,8 +8,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
@@ -50,6 +52,14 @@ double ProcessAge() {
   return uptime - static_cast<double>(start) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
+// A GPU's clocks and power settle within two seconds of load, and its energy counter moves too
+// rarely to divide by less than three.
+constexpr double kWarmUpSeconds = 2;
+constexpr double kWattsSeconds = 3;
+constexpr int kWarmUpSteps = 3;
+// A bench that is not told how many steps to measure ends at kBenchSteps or after this time.
+constexpr double kSeconds = 5;
+
 struct Percentiles {
   double median = 0, p10 = 0, p90 = 0;
 };
@@ -72,8 +82,12 @@ class Bench {
   absl::Status BuildEngine(const EngineOptions& options);
   void FillBatch();
   absl::Status Launch(int64_t step, bool quantised, bool next_quantised);
-  // Milliseconds of `steps` steps, launched one ahead as in training.
-  absl::StatusOr<std::vector<double>> TimeSteps(int64_t first, int steps, bool quantised);
+  // Milliseconds of steps `first`, `first` + 1 ... for as long as `more` (steps done, seconds) says
+  // so, at least one, launched one ahead as in training.
+  using More = absl::FunctionRef<bool(int, double)>;
+  absl::StatusOr<std::vector<double>> TimeSteps(int64_t first, More more, bool quantised);
+  bool MoreWarmUp(int steps, double seconds) const;
+  bool MoreSteps(int steps, double seconds) const;
   // Median milliseconds of a call on its own.
   template <typename Call>
   absl::StatusOr<double> TimeCall(const Call& call);
@@ -91,6 +105,7 @@ class Bench {
   MeasuredGpu measured_gpu_;
   int64_t free_before_ = 0;
   double first_step_seconds_ = 0;
+  size_t warm_up_steps_ = 0;
   nlohmann::json out_;
 };
 
@@ -164,21 +179,39 @@ absl::Status Bench::Launch(int64_t step, bool quantised, bool next_quantised) {
   return program_->Update(next_quantised);
 }
 
-absl::StatusOr<std::vector<double>> Bench::TimeSteps(int64_t first, int steps, bool quantised) {
-  const kernels::Exec& exec = engine_->exec();
-  std::vector<std::unique_ptr<kernels::Event>> done(static_cast<size_t>(steps) + 1);
-  for (std::unique_ptr<kernels::Event>& event : done) {
-    HEARTH_ASSIGN_OR_RETURN(event, kernels::Event::New(exec));
+bool Bench::MoreWarmUp(int steps, double seconds) const {
+  return steps < kWarmUpSteps || (engine_->on_gpu() && seconds < kWarmUpSeconds);
+}
+
+bool Bench::MoreSteps(int steps, double seconds) const {
+  if (options_.steps > 0) {
+    return steps < options_.steps;
   }
+  return (engine_->on_gpu() && seconds < kWattsSeconds) ||
+         (steps < kBenchSteps && seconds < kSeconds);
+}
+
+absl::StatusOr<std::vector<double>> Bench::TimeSteps(int64_t first, More more, bool quantised) {
+  const kernels::Exec& exec = engine_->exec();
+  std::vector<std::unique_ptr<kernels::Event>> done;
+  const auto record = [&]() -> absl::Status {
+    HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Event> event, kernels::Event::New(exec));
+    done.push_back(std::move(event));
+    return done.back()->Record(exec);
+  };
+  const absl::Duration begin = Clock::Real().Monotonic();
+  const auto since = [](absl::Duration then) {
+    return absl::ToDoubleSeconds(Clock::Real().Monotonic() - then);
+  };
   std::vector<double> milliseconds;
-  HEARTH_RETURN_IF_ERROR(done[0]->Record(exec));
-  for (size_t i = 1; i < done.size(); ++i) {
+  HEARTH_RETURN_IF_ERROR(record());
+  for (int steps = 0; steps == 0 || more(steps, since(begin)); ++steps) {
     const absl::Duration start = Clock::Real().Monotonic();
-    HEARTH_RETURN_IF_ERROR(Launch(first + static_cast<int64_t>(i), quantised, quantised));
-    HEARTH_RETURN_IF_ERROR(done[i]->Record(exec));
-    HEARTH_RETURN_IF_ERROR(done[i - 1]->Wait());
+    HEARTH_RETURN_IF_ERROR(Launch(first + steps, quantised, quantised));
+    HEARTH_RETURN_IF_ERROR(record());
+    HEARTH_RETURN_IF_ERROR(done[done.size() - 2]->Wait());
     if (!engine_->on_gpu()) {
-      milliseconds.push_back(absl::ToDoubleMilliseconds(Clock::Real().Monotonic() - start));
+      milliseconds.push_back(since(start) * 1e3);
     }
   }
   HEARTH_RETURN_IF_ERROR(done.back()->Wait());
@@ -227,7 +260,6 @@ absl::Status Bench::MeasurePhases() {
   out_["forward_ms"] = forward;
   out_["backward_ms"] = both - forward;
   out_["optimizer_ms"] = update;
-  out_["data_wait_ms"] = 0;
   return absl::OkStatus();
 }
 
@@ -256,15 +288,19 @@ absl::Status Bench::Run() {
       Launch(1, quantised && !engine_->quant().ScalesAreOfEarlierSteps(), quantised));
   HEARTH_RETURN_IF_ERROR(kernels::Synchronize(engine_->exec()));
   first_step_seconds_ = ProcessAge();
-  HEARTH_RETURN_IF_ERROR(TimeSteps(1, 3, quantised).status());  // caches, clocks, threads
+  const auto warm_up = [&](int steps, double seconds) { return MoreWarmUp(steps, seconds); };
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<double> warm, TimeSteps(2, warm_up, quantised));
+  warm_up_steps_ = warm.size();
+  const auto measure = [&](int steps, double seconds) { return MoreSteps(steps, seconds); };
   const std::optional<double> energy_before = Energy();
   const absl::Duration start = Clock::Real().Monotonic();
   HEARTH_ASSIGN_OR_RETURN(const std::vector<double> milliseconds,
-                          TimeSteps(4, options_.steps, quantised));
+                          TimeSteps(2 + static_cast<int64_t>(warm.size()), measure, quantised));
   const double seconds = absl::ToDoubleSeconds(Clock::Real().Monotonic() - start);
-  if (const std::optional<double> energy = Energy(); energy && energy_before && seconds > 0.5) {
+  if (const std::optional<double> energy = Energy();
+      energy && energy_before && seconds >= kWattsSeconds) {
     out_["watts"] = (*energy - *energy_before) / seconds;
-    out_["joules_per_step"] = (*energy - *energy_before) / options_.steps;
+    out_["joules_per_step"] = (*energy - *energy_before) / static_cast<double>(milliseconds.size());
   }
   HEARTH_RETURN_IF_ERROR(MeasureMemory());
   HEARTH_RETURN_IF_ERROR(kernels::Copy(engine_->exec(), engine_->StagedState(0),
@@ -304,7 +340,8 @@ void Bench::Report(const std::vector<double>& milliseconds) {
   out_["micro_batch_size"] = batch_.micro_batch;
   out_["sequence_length"] = batch_.sequence_length;
   out_["micro_batches"] = batch_.CountForRank(0);
-  out_["steps"] = options_.steps;
+  out_["steps"] = milliseconds.size();
+  out_["warm_up_steps"] = warm_up_steps_;
   out_["tok_s"] = tok_s;
   out_["tok_s_p10"] = tokens / ms.p90 * 1e3;
   out_["tok_s_p90"] = tokens / ms.p10 * 1e3;

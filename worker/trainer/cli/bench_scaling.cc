@@ -88,7 +88,7 @@ absl::Status Resolve(const BenchOptions& options, BenchWorld& world) {
   if (options.micro_batch > 0) {
     world.spec.mutable_batch()->set_micro_batch_size(options.micro_batch);
   }
-  world.steps = std::max(1, options.steps);
+  world.steps = options.steps > 0 ? options.steps : kBenchSteps;
   world.threads = std::max(1, ThreadsOrAll(options.threads) / (OnGpu(world) ? 1 : world.size()));
   int64_t bytes = CpuMemoryBytes(world.size());
   if (OnGpu(world)) {
