@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
+#include "common/base/system.h"
 #include "common/rpc/channel.h"
 #include "common/time/clock.h"
 #include "gmock/gmock.h"
@@ -32,7 +33,7 @@ class ProcessTest : public testing::Test {
   ProcessTest() {
     std::string pattern = testing::TempDir() + "/process_XXXXXX";
     root_ = mkdtemp(pattern.data());
-    const char* bin = std::getenv("HEARTH_BIN_DIR");
+    const char* bin = GetEnv("HEARTH_BIN_DIR");
     program_ =
         (bin == nullptr ? std::string("build/ctl/bin") : std::string(bin)) + "/hearth-coordinator";
   }
@@ -53,7 +54,7 @@ class ProcessTest : public testing::Test {
     argv.push_back(nullptr);
     const pid_t pid = fork();
     if (pid == 0) {
-      setenv("HEARTH_FAULTS", faults.c_str(), 1);
+      SetEnv("HEARTH_FAULTS", faults.c_str());
       const int err = open((root_ + "/stderr").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
       dup2(err, 2);
       dup2(err, 1);

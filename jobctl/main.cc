@@ -5,6 +5,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "common/base/system.h"
 #include "common/base/version.h"
 #include "common/io/env.h"
 #include "google/rpc/error_details.pb.h"
@@ -18,7 +19,7 @@ using hearth::jobctl::CommandDef;
 using hearth::jobctl::Context;
 
 std::string Environment(const char* name) {
-  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): before any thread
+  const char* value = GetEnv(name);
   return value == nullptr ? "" : value;
 }
 

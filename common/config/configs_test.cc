@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/system.h"
 #include "common/config/config.h"
 #include "common/spec/model/model.h"
 #include "common/spec/model/presets.h"
@@ -25,7 +26,7 @@ namespace fs = std::filesystem;
 
 std::vector<fs::path> YamlFiles(const std::string& folder) {
   // Read once, before any thread: ctest names the source folder.
-  const char* source = std::getenv("HEARTH_SOURCE_DIR");  // NOLINT(concurrency-mt-unsafe)
+  const char* source = GetEnv("HEARTH_SOURCE_DIR");
   const fs::path root = fs::path(source == nullptr ? "." : source) / "configs" / folder;
   std::vector<fs::path> files;
   for (const fs::directory_entry& entry : fs::directory_iterator(root)) {

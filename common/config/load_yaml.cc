@@ -61,7 +61,7 @@ std::string AsUtf8(std::string text) {
 }  // namespace
 
 absl::StatusOr<YAML::Node> LoadYaml(std::string_view text, std::vector<ReadError>& errors) {
-  const auto fail = [&errors](int line, std::string what) {
+  const auto fail = [&errors](int line, const std::string& what) {
     errors.push_back({line, "", what});
     return absl::InvalidArgumentError(what);
   };

@@ -20,8 +20,8 @@ namespace {
 // google.protobuf.Duration allows this many seconds in either direction.
 constexpr int64_t kMaxDurationSeconds = 315576000000;
 
-absl::Status Bad(std::string text) {
-  return absl::InvalidArgumentError(std::move(text));
+absl::Status Bad(const std::string& text) {
+  return absl::InvalidArgumentError(text);
 }
 
 bool IsDigit(char c) {

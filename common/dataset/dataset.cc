@@ -15,7 +15,7 @@ static_assert(std::endian::native == std::endian::little,
               "token files are read through memory maps");
 
 // llm.c: 256 int32 of header, of which magic, version and token count are used.
-constexpr int64_t kLlmcHeaderBytes = 256 * 4;
+constexpr int64_t kLlmcHeaderBytes = int64_t{256} * 4;
 struct LlmcVariant {
   int32_t magic;
   int32_t version;

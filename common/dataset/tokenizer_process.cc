@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 #include "common/dataset/tokenizer.h"
 
 extern char** environ;
@@ -120,7 +121,7 @@ absl::StatusOr<std::unique_ptr<TokenizerProcess::Pipe>> TokenizerProcess::Pipe::
   HEARTH_ASSIGN_OR_RETURN(pipe->program_, FindTokenizerProgram());
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    return absl::InternalError(absl::StrCat("socketpair: ", std::strerror(errno)));
+    return absl::InternalError(absl::StrCat("socketpair: ", ErrnoText(errno)));
   }
   pipe->fd_ = ends[0];
   posix_spawn_file_actions_t actions;
@@ -135,14 +136,14 @@ absl::StatusOr<std::unique_ptr<TokenizerProcess::Pipe>> TokenizerProcess::Pipe::
   close(ends[1]);
   if (error != 0) {
     pipe->pid_ = -1;
-    return absl::InternalError(absl::StrCat(program, ": cannot start: ", std::strerror(error)));
+    return absl::InternalError(absl::StrCat(program, ": cannot start: ", ErrnoText(error)));
   }
   return pipe;
 }
 
 absl::StatusOr<std::string> FindTokenizerProgram() {
   std::string path;
-  if (const char* folder = std::getenv("HEARTH_LIBEXEC"); folder != nullptr && *folder != '\0') {
+  if (const char* folder = GetEnv("HEARTH_LIBEXEC"); folder != nullptr && *folder != '\0') {
     path = absl::StrCat(folder, "/hearth-tokenizer");
   } else {
     char self[4096];

@@ -1,7 +1,11 @@
 #include "common/dataset/tokenizer.h"
 
-#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
 
+#include "common/base/system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -88,16 +92,17 @@ TEST(TokenizerProcess, VocabularyTooLarge_SaysSo) {
 }
 
 TEST(TokenizerProcess, ProgramMissingOrDying_IsAnError) {
-  setenv("HEARTH_LIBEXEC", "/nowhere", 1);
+  SetEnv("HEARTH_LIBEXEC", "/nowhere");
   EXPECT_TRUE(absl::IsNotFound(TokenizerProcess::Start("x").status()));
   const std::string dir = ::testing::TempDir() + "/dying";
-  const std::string script = "mkdir -p " + dir + " && printf '#!/bin/sh\\nexit 3\\n' > " + dir +
-                             "/hearth-tokenizer && chmod +x " + dir + "/hearth-tokenizer";
-  ASSERT_EQ(std::system(script.c_str()), 0);
-  setenv("HEARTH_LIBEXEC", dir.c_str(), 1);
+  const std::string program = dir + "/hearth-tokenizer";
+  std::filesystem::create_directories(dir);
+  std::ofstream(program) << "#!/bin/sh\nexit 3\n";
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  SetEnv("HEARTH_LIBEXEC", dir.c_str());
   const auto tokenizer = TokenizerProcess::Start(std::string(1 << 22, 'x'));
   EXPECT_TRUE(absl::IsUnavailable(tokenizer.status())) << tokenizer.status();
-  unsetenv("HEARTH_LIBEXEC");
+  UnsetEnv("HEARTH_LIBEXEC");
 }
 
 }  // namespace

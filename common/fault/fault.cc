@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 
 namespace hearth::fault {
 namespace internal {
@@ -185,8 +186,7 @@ absl::Status Configure(std::string_view faults) {
 }
 
 absl::Status InitFromEnvironment() {
-  const char* faults =
-      std::getenv("HEARTH_FAULTS");  // NOLINT(concurrency-mt-unsafe): before threads
+  const char* faults = GetEnv("HEARTH_FAULTS");
   return Configure(faults == nullptr ? "" : faults);
 }
 

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "common/base/system.h"
 #include "gtest/gtest.h"
 
 namespace hearth::fault {
@@ -84,7 +85,7 @@ TEST_F(FaultTest, Configure_Malformed_IsInvalidArgumentAndKeepsTheOldOnes) {
 TEST_F(FaultTest, InitFromEnvironment_CrashAtThirdHit_KillsTheProcessThen) {
   const pid_t child = fork();
   if (child == 0) {
-    setenv("HEARTH_FAULTS", "trainer.step=crash@3", 1);  // NOLINT(concurrency-mt-unsafe)
+    SetEnv("HEARTH_FAULTS", "trainer.step=crash@3");
     if (!InitFromEnvironment().ok()) {
       _exit(9);
     }

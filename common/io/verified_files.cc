@@ -23,6 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 #include "common/io/sha256.h"
 
 namespace hearth {
@@ -46,14 +47,12 @@ int64_t Nanoseconds(const timespec& time) {
 }  // namespace
 
 std::string VerifiedFilesFolder() {
-  // NOLINTBEGIN(concurrency-mt-unsafe): nobody sets them
-  if (const char* home = std::getenv("HEARTH_HOME"); home != nullptr && *home != '\0') {
+  if (const char* home = GetEnv("HEARTH_HOME"); home != nullptr && *home != '\0') {
     return absl::StrCat(home, "/verified");
   }
-  if (const char* user = std::getenv("HOME"); user != nullptr && *user != '\0') {
+  if (const char* user = GetEnv("HOME"); user != nullptr && *user != '\0') {
     return absl::StrCat(user, "/.hearth/verified");
   }
-  // NOLINTEND(concurrency-mt-unsafe)
   return "";
 }
 

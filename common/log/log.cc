@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/system.h"
 #include "common/log/task_scope.h"
 #include "spdlog/pattern_formatter.h"
 #include "spdlog/sinks/stdout_sinks.h"
@@ -143,7 +144,7 @@ absl::Status UnknownLevel(std::string_view level) {
 
 absl::Status Init(std::string_view program, std::string_view level, bool json) {
   if (level.empty()) {
-    const char* from_env = std::getenv("HEARTH_LOG_LEVEL");  // NOLINT(concurrency-mt-unsafe)
+    const char* from_env = GetEnv("HEARTH_LOG_LEVEL");
     level = from_env == nullptr || *from_env == '\0' ? "info" : from_env;
   }
   const auto parsed = ParseLevel(level);

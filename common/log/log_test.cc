@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "common/base/system.h"
 #include "common/log/task_scope.h"
 #include "gtest/gtest.h"
 
@@ -73,13 +74,13 @@ TEST(Log, Json_InATaskScope_NamesTheTask) {
 }
 
 TEST(Log, Init_LevelFromEnvironment_IsUsed) {
-  setenv("HEARTH_LOG_LEVEL", "error", 1);  // NOLINT(concurrency-mt-unsafe): one thread
+  SetEnv("HEARTH_LOG_LEVEL", "error");
   const std::string text = Captured([] {
     ASSERT_TRUE(Init("prog").ok());
     HEARTH_LOG_INFO("hidden");
     HEARTH_LOG_ERROR("shown");
   });
-  unsetenv("HEARTH_LOG_LEVEL");  // NOLINT(concurrency-mt-unsafe): one thread
+  UnsetEnv("HEARTH_LOG_LEVEL");
   EXPECT_EQ(text.find("hidden"), std::string::npos) << text;
   EXPECT_NE(text.find("shown"), std::string::npos) << text;
 }

@@ -21,6 +21,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/system.h"
 #include "common/metrics/http_connections.h"
 
 namespace hearth::metrics {
@@ -85,7 +86,7 @@ int Listen(const std::string& host, int port, std::string& why) {
   const bool ok = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) == 0 &&
                   bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0;
   if (!ok) {
-    why = strerror(errno);
+    why = ErrnoText(errno);
   }
   freeaddrinfo(found);
   if (!ok && fd >= 0) {
@@ -260,6 +261,7 @@ void HttpServer::Impl::OnConnection(void* impl,
   }
   const MHD_ConnectionInfo* const info =
       MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the library keeps a pointer for us, we a number
   *id = reinterpret_cast<void*>(self->open.Opened(info->connect_fd));
 }
 

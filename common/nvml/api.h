@@ -11,6 +11,11 @@ namespace hearth::nvml::api {
 using Device = struct DeviceOpaque*;
 using EventSet = struct EventSetOpaque*;
 using Return = int;
+// NOLINTBEGIN(google-runtime-int): the types of NVML's interface
+using ULong = unsigned long;
+using ULongLong = unsigned long long;
+using LongLong = long long;
+// NOLINTEND(google-runtime-int)
 
 inline constexpr Return kSuccess = 0;
 inline constexpr Return kInvalidArgument = 2;
@@ -27,8 +32,8 @@ inline constexpr int kTemperatureGpu = 0;
 inline constexpr int kMemoryErrorCorrected = 0;
 inline constexpr int kMemoryErrorUncorrected = 1;
 inline constexpr int kVolatileEcc = 0;
-inline constexpr unsigned long long kEventXid = 8;
-inline constexpr unsigned long long kValueNotAvailable = ~0ULL;
+inline constexpr ULongLong kEventXid = 8;
+inline constexpr ULongLong kValueNotAvailable = ~0ULL;
 
 struct PciInfo {
   char bus_id_legacy[16];
@@ -42,17 +47,17 @@ struct PciInfo {
 static_assert(sizeof(PciInfo) == 68);
 
 struct Memory {
-  unsigned long long total;
-  unsigned long long free;
-  unsigned long long used;  // includes what is reserved
+  ULongLong total;
+  ULongLong free;
+  ULongLong used;  // includes what is reserved
 };
 
 struct MemoryV2 {
   unsigned version;
-  unsigned long long total;
-  unsigned long long reserved;
-  unsigned long long free;
-  unsigned long long used;  // without what is reserved
+  ULongLong total;
+  ULongLong reserved;
+  ULongLong free;
+  ULongLong used;  // without what is reserved
 };
 static_assert(sizeof(MemoryV2) == 40);
 inline constexpr unsigned kMemoryV2 = static_cast<unsigned>(sizeof(MemoryV2)) | (2U << 24);
@@ -79,16 +84,16 @@ enum ValueType : int {
 struct FieldValue {
   unsigned field;
   unsigned scope;
-  long long timestamp_us;
-  long long latency_us;
+  LongLong timestamp_us;
+  LongLong latency_us;
   int type;  // ValueType
   Return code;
   union {
     double as_double;
     unsigned as_unsigned;
-    unsigned long as_unsigned_long;
-    unsigned long long as_unsigned_long_long;
-    long long as_signed_long_long;
+    ULong as_unsigned_long;
+    ULongLong as_unsigned_long_long;
+    LongLong as_signed_long_long;
     int as_signed;
   } value;
 };
@@ -96,7 +101,7 @@ static_assert(sizeof(FieldValue) == 40);
 
 struct ProcessInfo {
   unsigned pid;
-  unsigned long long used_bytes;  // kValueNotAvailable = not told
+  ULongLong used_bytes;  // kValueNotAvailable = not told
   unsigned gpu_instance;
   unsigned compute_instance;
 };
@@ -104,8 +109,8 @@ static_assert(sizeof(ProcessInfo) == 24);
 
 struct EventData {
   Device device;
-  unsigned long long type;
-  unsigned long long data;  // of kEventXid: the XID
+  ULongLong type;
+  ULongLong data;  // of kEventXid: the XID
   unsigned gpu_instance;
   unsigned compute_instance;
 };

@@ -15,6 +15,7 @@
 #include <sstream>
 #include <string>
 
+#include "common/base/system.h"
 #include "common/nvml/api.h"
 
 namespace {
@@ -25,7 +26,7 @@ using api::Return;
 
 std::map<std::string, std::string> State() {
   std::map<std::string, std::string> state;
-  const char* path = std::getenv("HEARTH_FAKE_NVML");  // NOLINT(concurrency-mt-unsafe): tests
+  const char* path = GetEnv("HEARTH_FAKE_NVML");
   std::ifstream file(path == nullptr ? "" : path);
   for (std::string line; std::getline(file, line);) {
     const size_t equals = line.find('=');
@@ -182,7 +183,7 @@ Return nvmlDeviceGetMemoryInfo(Device device, api::Memory* out) {
   if (Get(device, "lost", lost)) {
     return api::kGpuIsLost;
   }
-  unsigned long long reserved = 0;
+  api::ULongLong reserved = 0;
   Number(device, "reserved", &reserved);
   const Return code = Number(device, "total", &out->total);
   Number(device, "used", &out->used);
@@ -210,7 +211,7 @@ Return nvmlDeviceGetEnforcedPowerLimit(Device device, unsigned* out) {
 Return nvmlDeviceGetPowerManagementDefaultLimit(Device device, unsigned* out) {
   return Number(device, "limit_default", out);
 }
-Return nvmlDeviceGetTotalEnergyConsumption(Device device, unsigned long long* out) {
+Return nvmlDeviceGetTotalEnergyConsumption(Device device, api::ULongLong* out) {
   return Number(device, "energy", out);
 }
 Return nvmlDeviceGetUtilizationRates(Device device, api::Utilization* out) {
@@ -227,10 +228,10 @@ Return nvmlDeviceGetMaxClockInfo(Device device, int type, unsigned* out) {
   return Number(device, type == api::kClockSm ? "sm_max" : "mem_max", out);
 }
 // Has only the older of the two names, so that the fallback is tested.
-Return nvmlDeviceGetCurrentClocksThrottleReasons(Device device, unsigned long long* out) {
+Return nvmlDeviceGetCurrentClocksThrottleReasons(Device device, api::ULongLong* out) {
   return Number(device, "throttle", out);
 }
-Return nvmlDeviceGetTotalEccErrors(Device device, int type, int, unsigned long long* out) {
+Return nvmlDeviceGetTotalEccErrors(Device device, int type, int, api::ULongLong* out) {
   return Number(device, type == api::kMemoryErrorUncorrected ? "ecc" : "ecc_corrected", out);
 }
 Return nvmlDeviceGetRemappedRows(Device device,
@@ -268,7 +269,7 @@ Return nvmlDeviceGetMaxPcieLinkWidth(Device device, unsigned* out) {
 Return nvmlDeviceGetFieldValues(Device device, int count, api::FieldValue* fields) {
   for (int i = 0; i < count; ++i) {
     const std::string key = "field." + std::to_string(fields[i].field);
-    unsigned long long value = 0;
+    api::ULongLong value = 0;
     fields[i].code = Number(device, key, &value);
     const bool is_counter = fields[i].field != api::kFieldMemoryTemperature;
     fields[i].type = is_counter ? api::kValueUnsignedLongLong : api::kValueUnsigned;
@@ -301,7 +302,7 @@ Return nvmlEventSetFree(api::EventSet set) {
   delete reinterpret_cast<Events*>(set);
   return api::kSuccess;
 }
-Return nvmlDeviceRegisterEvents(Device device, unsigned long long, api::EventSet set) {
+Return nvmlDeviceRegisterEvents(Device device, api::ULongLong, api::EventSet set) {
   reinterpret_cast<Events*>(set)->device = device;
   return api::kSuccess;
 }

@@ -11,6 +11,8 @@
 #include <map>
 #include <string>
 
+#include "common/base/system.h"
+
 namespace hearth::nvml {
 
 // Owns the file and $HEARTH_FAKE_NVML, which programs started by the test inherit. One at a time.
@@ -19,11 +21,11 @@ class FakeState {
   FakeState()
       : path_(std::filesystem::temp_directory_path() /
               ("hearth-fake-nvml-" + std::to_string(getpid()))) {
-    setenv("HEARTH_FAKE_NVML", path_.c_str(), 1);
+    SetEnv("HEARTH_FAKE_NVML", path_.c_str());
     Write();
   }
   ~FakeState() {
-    unsetenv("HEARTH_FAKE_NVML");
+    UnsetEnv("HEARTH_FAKE_NVML");
     std::filesystem::remove(path_);
   }
   FakeState(const FakeState&) = delete;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 #include "common/nvml/api.h"
 
 namespace hearth::nvml {
@@ -57,13 +58,13 @@ struct Functions {
   Return (*power)(Device, unsigned*) = nullptr;
   Return (*power_limit)(Device, unsigned*) = nullptr;
   Return (*power_limit_default)(Device, unsigned*) = nullptr;
-  Return (*energy)(Device, unsigned long long*) = nullptr;
+  Return (*energy)(Device, api::ULongLong*) = nullptr;
   Return (*utilization)(Device, api::Utilization*) = nullptr;
   Return (*temperature)(Device, int, unsigned*) = nullptr;
   Return (*clock)(Device, int, unsigned*) = nullptr;
   Return (*clock_max)(Device, int, unsigned*) = nullptr;
-  Return (*throttle)(Device, unsigned long long*) = nullptr;
-  Return (*ecc)(Device, int, int, unsigned long long*) = nullptr;
+  Return (*throttle)(Device, api::ULongLong*) = nullptr;
+  Return (*ecc)(Device, int, int, api::ULongLong*) = nullptr;
   Return (*remapped_rows)(Device, unsigned*, unsigned*, unsigned*, unsigned*) = nullptr;
   Return (*pcie_replays)(Device, unsigned*) = nullptr;
   Return (*pcie_generation)(Device, unsigned*) = nullptr;
@@ -77,7 +78,7 @@ struct Functions {
   Return (*mig)(Device, unsigned*, unsigned*) = nullptr;
   Return (*event_set_create)(api::EventSet*) = nullptr;
   Return (*event_set_free)(api::EventSet) = nullptr;
-  Return (*event_register)(Device, unsigned long long, api::EventSet) = nullptr;
+  Return (*event_register)(Device, api::ULongLong, api::EventSet) = nullptr;
   Return (*event_wait)(api::EventSet, api::EventData*, unsigned) = nullptr;
 };
 
@@ -225,7 +226,7 @@ class RealGpu : public Gpu {
   const GpuInfo& info() const override { return info_; }
 
   std::optional<double> EnergyJoules() override {
-    return Number<unsigned long long>(f_.energy, device_, 1e-3);
+    return Number<api::ULongLong>(f_.energy, device_, 1e-3);
   }
 
   absl::StatusOr<GpuSample> Sample() override {
@@ -243,7 +244,7 @@ class RealGpu : public Gpu {
     }
     sample.sm_clock_hertz = Clock(f_.clock, device_, api::kClockSm);
     sample.memory_clock_hertz = Clock(f_.clock, device_, api::kClockMemory);
-    if (unsigned long long reasons = 0; Ask(f_.throttle, device_, &reasons)) {
+    if (api::ULongLong reasons = 0; Ask(f_.throttle, device_, &reasons)) {
       sample.throttle_reasons = reasons;
     }
     ReadErrors(sample);
@@ -316,7 +317,7 @@ class RealGpu : public Gpu {
   }
 
   std::optional<int64_t> EccErrors(int type) {
-    unsigned long long errors = 0;
+    api::ULongLong errors = 0;
     return Ask(f_.ecc, device_, type, api::kVolatileEcc, &errors)
                ? std::optional<int64_t>(static_cast<int64_t>(errors))
                : std::nullopt;
@@ -510,8 +511,7 @@ bool IsFatalXid(uint64_t xid) {
 }
 
 std::string DefaultLibrary() {
-  const char* given =
-      std::getenv("HEARTH_NVML_LIBRARY");  // NOLINT(concurrency-mt-unsafe): at start
+  const char* given = GetEnv("HEARTH_NVML_LIBRARY");
   return given == nullptr || *given == '\0' ? "libnvidia-ml.so.1" : given;
 }
 
@@ -528,6 +528,7 @@ absl::StatusOr<std::unique_ptr<Nvml>> Nvml::Open(const std::string& library) {
     return absl::UnimplementedError(
         absl::StrCat(library, " has no ", missing, ": the driver is too old"));
   }
+  // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): LoadAll has found `init`
   if (const Return code = functions.init(); code != api::kSuccess) {
     const std::string text = ErrorText(functions, code);
     dlclose(handle);

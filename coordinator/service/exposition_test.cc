@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/system.h"
 #include "coordinator/service/coordinator_metrics.h"
 #include "gtest/gtest.h"
 
@@ -145,13 +146,13 @@ std::string Scenario() {
 }
 
 TEST(Exposition, WhatWasExportedOnce_StaysAsItWas) {
-  const char* root = std::getenv("HEARTH_SOURCE_DIR");
+  const char* root = GetEnv("HEARTH_SOURCE_DIR");
   ASSERT_NE(root, nullptr) << "HEARTH_SOURCE_DIR names the checkout; ctest sets it";
   std::ifstream file(std::string(root) + "/coordinator/service/testdata/exposition.txt");
   const std::string recorded((std::istreambuf_iterator<char>(file)),
                              std::istreambuf_iterator<char>());
   const std::vector<std::string> now = Kept(Scenario());
-  if (const char* out = std::getenv("HEARTH_RECORD_EXPOSITION"); out != nullptr) {
+  if (const char* out = GetEnv("HEARTH_RECORD_EXPOSITION"); out != nullptr) {
     std::ofstream(out) << absl::StrJoin(now, "\n") << "\n";
   }
   const std::set<std::string> lines(now.begin(), now.end());

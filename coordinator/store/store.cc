@@ -16,6 +16,7 @@
 #include "common/base/ids.h"
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 #include "common/fault/fault.h"
 #include "common/log/log.h"
 
@@ -122,7 +123,7 @@ absl::Status Store::TakeLock() {
   if (lock_fd_ < 0) {
     const int error = errno;
     const std::string text =
-        absl::StrCat("cannot use data dir ", options_.data_dir, ": ", path, ": ", strerror(error));
+        absl::StrCat("cannot use data dir ", options_.data_dir, ": ", path, ": ", ErrnoText(error));
     return error == ENOSPC ? absl::ResourceExhaustedError(text) : absl::PermissionDeniedError(text);
   }
   if (flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
@@ -135,7 +136,7 @@ absl::Status Store::TakeLock() {
   const std::string pid = absl::StrCat(getpid(), "\n");
   if (ftruncate(lock_fd_, 0) != 0 ||
       pwrite(lock_fd_, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
-    const std::string text = absl::StrCat(path, ": ", strerror(errno));
+    const std::string text = absl::StrCat(path, ": ", ErrnoText(errno));
     return errno == ENOSPC ? absl::ResourceExhaustedError(text) : absl::InternalError(text);
   }
   return absl::OkStatus();

@@ -22,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 #include "common/base/version.h"
 #include "common/io/disk.h"
 #include "common/nvml/nvml.h"
@@ -45,11 +46,11 @@ struct Options {
 };
 
 std::string HearthHome() {
-  const char* home = std::getenv("HEARTH_HOME");  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  const char* home = GetEnv("HEARTH_HOME");
   if (home != nullptr && *home != '\0') {
     return home;
   }
-  const char* user = std::getenv("HOME");  // NOLINT(concurrency-mt-unsafe)
+  const char* user = GetEnv("HOME");
   return absl::StrCat(user == nullptr ? "" : user, "/.hearth");
 }
 

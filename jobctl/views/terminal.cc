@@ -8,14 +8,14 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "common/base/system.h"
 #include "jobctl/views/output.h"
 
 namespace hearth::jobctl {
 namespace {
 
 const char* Variable(const char* name) {
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing sets the environment
-  const char* value = std::getenv(name);
+  const char* value = GetEnv(name);
   return value == nullptr ? "" : value;
 }
 

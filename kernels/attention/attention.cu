@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/system.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/cudnn.h"
 #include "kernels/attention/own.h"
@@ -20,7 +21,7 @@ constexpr char kOp[] = "attention";
 enum class Choice { kBest, kOwn, kCudnn };
 
 Choice ChoiceOfEnvironment() {
-  const char* given = std::getenv("HEARTH_ATTENTION");
+  const char* given = GetEnv("HEARTH_ATTENTION");
   const std::string name = given == nullptr ? "" : given;
   return name == "own" ? Choice::kOwn : name == "cudnn" ? Choice::kCudnn : Choice::kBest;
 }

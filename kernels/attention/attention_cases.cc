@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "common/base/system.h"
 #include "kernels/attention/attention.h"
 #include "kernels/harness/cases.h"
 
@@ -72,7 +73,7 @@ OpCase MakeCase(const Shape& s) {
                {"d_out", {rows, d.heads * d.head_dim}},
                {"d_qkv", {rows, width}, Role::kOutput}};
   // cuDNN, which takes no segments, sums dQ with atomics.
-  const char* choice = std::getenv("HEARTH_ATTENTION");
+  const char* choice = GetEnv("HEARTH_ATTENTION");
   c.buffers.back().cuda_repeatable =
       s.segment > 0 || (choice != nullptr && std::string_view(choice) == "own");
   if (s.segment > 0) {

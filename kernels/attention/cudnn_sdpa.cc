@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 #include "kernels/attention/cudnn_backend.h"
 
 namespace hearth::kernels {
@@ -187,7 +188,7 @@ void BackwardGraph(GraphBuilder& g, const Layout& l) {
 }
 
 std::string LibraryName() {
-  const char* given = std::getenv("HEARTH_CUDNN");
+  const char* given = GetEnv("HEARTH_CUDNN");
   if (given == nullptr || given[0] == '\0') {
     return "libcudnn.so.9";
   }

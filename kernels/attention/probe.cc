@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 #include "kernels/attention/attention.h"
 #include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
@@ -149,10 +150,10 @@ std::vector<AttentionProbe> ProbeAttention(const Exec& exec) {
   if (exec.device != Device::kCuda || exec.cuda == nullptr) {
     return probes;
   }
-  const char* before = std::getenv("HEARTH_ATTENTION");
+  const char* before = GetEnv("HEARTH_ATTENTION");
   const std::string restore = before == nullptr ? "" : before;
   for (const char* which : {"cudnn", "own"}) {
-    setenv("HEARTH_ATTENTION", which, 1);
+    SetEnv("HEARTH_ATTENTION", which);
     for (const int64_t head_dim : {64, 128}) {
       AttentionProbe probe;
       probe.name = absl::StrCat(which, " head ", head_dim);
@@ -168,9 +169,9 @@ std::vector<AttentionProbe> ProbeAttention(const Exec& exec) {
     }
   }
   if (before == nullptr) {
-    unsetenv("HEARTH_ATTENTION");
+    UnsetEnv("HEARTH_ATTENTION");
   } else {
-    setenv("HEARTH_ATTENTION", restore.c_str(), 1);
+    SetEnv("HEARTH_ATTENTION", restore.c_str());
   }
   return probes;
 }

@@ -8,18 +8,19 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/system.h"
 
 namespace hearth::kernels {
 namespace {
 
 std::vector<std::string> Folders() {
   std::vector<std::string> folders = {""};
-  if (const char* given = std::getenv("HEARTH_CUDA_LIBRARIES"); given != nullptr) {
+  if (const char* given = GetEnv("HEARTH_CUDA_LIBRARIES"); given != nullptr) {
     for (absl::string_view folder : absl::StrSplit(given, ':', absl::SkipEmpty())) {
       folders.push_back(absl::StrCat(folder, "/"));
     }
   }
-  if (const char* home = std::getenv("CUDA_HOME"); home != nullptr) {
+  if (const char* home = GetEnv("CUDA_HOME"); home != nullptr) {
     folders.push_back(absl::StrCat(home, "/lib64/"));
   }
   folders.push_back("/usr/local/cuda/lib64/");

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 #include "kernels/core/block_quant.h"
 #include "kernels/cuda/status.h"
 #include "kernels/gemm/cublaslt_library.h"
@@ -529,7 +530,7 @@ absl::StatusOr<std::unique_ptr<GemmPlans>> GemmPlans::New(const GpuProperties& g
   impl->header =
       absl::StrFormat("%s 1; %s; sm_%d%d; cuBLASLt %d; driver %d", kHeaderStart, gpu.name,
                       gpu.major, gpu.minor, impl->lt.GetVersion(), gpu.driver_version);
-  const char* log = std::getenv("HEARTH_GEMM_LOG");
+  const char* log = GetEnv("HEARTH_GEMM_LOG");
   impl->log = log != nullptr && std::strcmp(log, "1") == 0;
   if (!options.plan_cache.empty()) {
     impl->stored = ReadPlanFile(options.plan_cache, impl->header);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 #include "kernels/cuda/library.h"
 
 namespace hearth::kernels {
@@ -21,7 +22,7 @@ absl::Status Find(const Library& library, const char* name, Function& function) 
 
 absl::StatusOr<CublasLt> CublasLt::Load() {
   std::vector<std::string> names = {"libcublasLt.so.13"};
-  if (const char* given = std::getenv("HEARTH_CUBLASLT"); given != nullptr) {
+  if (const char* given = GetEnv("HEARTH_CUBLASLT"); given != nullptr) {
     names = {given};
   }
   HEARTH_ASSIGN_OR_RETURN(const Library library, Library::Open(names));

@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 #include "common/io/frame.h"
 #include "hearth/v1/trainer.pb.h"
 
@@ -178,7 +179,7 @@ class FakeTrainer {
        }},
       {"env",
        [this](const std::string& name) {
-         const char* value = std::getenv(name.c_str());
+         const char* value = GetEnv(name.c_str());
          Log(absl::StrCat(name, "=", value == nullptr ? "(not set)" : value));
        }},
       {"run_info",
@@ -218,7 +219,7 @@ class FakeTrainer {
 }  // namespace hearth::worker
 
 int main() {
-  const char* fd = std::getenv("HEARTH_TRAINER_FD");
+  const char* fd = GetEnv("HEARTH_TRAINER_FD");
   if (fd == nullptr) {
     std::fprintf(stderr, "hearth_fake_trainer is started by the daemon's tests\n");
     return 2;

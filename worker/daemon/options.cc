@@ -11,6 +11,7 @@
 #include "common/base/ids.h"
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 #include "common/base/version.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/security.h"
@@ -28,7 +29,7 @@ constexpr size_t kMaxLabels = 64;
 constexpr size_t kMaxLabelBytes = 253;
 
 std::string Environment(const char* name) {
-  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): before threads start
+  const char* value = GetEnv(name);
   return value == nullptr ? "" : value;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -15,8 +16,8 @@ using ::testing::HasSubstr;
 class OptionsTest : public ::testing::Test {
  protected:
   OptionsTest() {
-    setenv("HEARTH_HOME", "/tmp/hearth-home", 1);
-    unsetenv("HEARTH_COORDINATOR");
+    SetEnv("HEARTH_HOME", "/tmp/hearth-home");
+    UnsetEnv("HEARTH_COORDINATOR");
   }
   static std::string Error(const std::vector<std::string>& arguments) {
     const auto options = ParseOptions(arguments);
@@ -34,7 +35,7 @@ TEST_F(OptionsTest, ParseOptions_Nothing_GivesDefaults) {
 }
 
 TEST_F(OptionsTest, ParseOptions_Flags_OverrideTheEnvironment) {
-  setenv("HEARTH_COORDINATOR", "127.0.0.1:1", 1);
+  SetEnv("HEARTH_COORDINATOR", "127.0.0.1:1");
   EXPECT_EQ(ParseOptions({})->coordinator, "127.0.0.1:1");
   const auto options = ParseOptions({"--coordinator", "127.0.0.1:2,localhost", "--name", "w1",
                                      "--threads", "3", "--label", "zone=a", "--label", "x=y=z"});

@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -261,8 +262,8 @@ TEST_F(SupervisorTest, Destructor_RunningTrainer_IsKilledAndReported) {
 }
 
 TEST_F(SupervisorTest, Environment_OfTheDaemon_ReachesTheTrainer) {
-  ASSERT_EQ(setenv("NCCL_DEBUG", "WARN", 1), 0);
-  ASSERT_EQ(setenv("CUDA_MODULE_LOADING", "LAZY", 1), 0);
+  ASSERT_TRUE(SetEnv("NCCL_DEBUG", "WARN"));
+  ASSERT_TRUE(SetEnv("CUDA_MODULE_LOADING", "LAZY"));
   Start("env:NCCL_DEBUG;env:CUDA_MODULE_LOADING;env:HEARTH_TEST;finish");
   recorder_.WaitForLine("NCCL_DEBUG=WARN");
   recorder_.WaitForLine("CUDA_MODULE_LOADING=LAZY");
@@ -302,7 +303,7 @@ TEST_F(SilenceTest, TrainerHeldByADebugger_LivesUntilTheLongerLimit) {
   Start("log:up;hang");
   recorder_.WaitForLine("up");
   const pid_t pid = supervisor_->running_pid();
-  ASSERT_EQ(ptrace(PTRACE_SEIZE, pid, nullptr, nullptr), 0) << strerror(errno);
+  ASSERT_EQ(ptrace(PTRACE_SEIZE, pid, nullptr, nullptr), 0) << ErrnoText(errno);
   ASSERT_EQ(ptrace(PTRACE_INTERRUPT, pid, nullptr, nullptr), 0);
   const ExitFacts facts = recorder_.WaitForExits()[0];
   EXPECT_THAT(facts.hung, ::testing::MatchesRegex("hung: no heartbeat for .*, process state t"));

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/system.h"
 #include "common/spec/plan/job_plan.h"
 #include "nlohmann/json.hpp"
 #include "worker/trainer/cli/commands.h"
@@ -95,12 +96,12 @@ TEST(ScalingBench, FitsDividedAlone_TakesWhatFitsWhole) {
     return spec::PlanTraining((*job_plan)->options)->arena_bytes();
   };
   ASSERT_GT(bytes(2, 1), bytes(2, 2));
-  setenv("HEARTH_MEMORY_BYTES", std::to_string(bytes(2, 2)).c_str(), 1);
+  SetEnv("HEARTH_MEMORY_BYTES", std::to_string(bytes(2, 2)).c_str());
   options.job.overrides = {"parallel.shard_optimizer=on"};
   EXPECT_THAT(Refusal(options), testing::HasSubstr("holds the whole optimizer and needs"));
   options.job.overrides.push_back("batch.micro_batch_size=auto");
   const nlohmann::json out = Measured(options);
-  unsetenv("HEARTH_MEMORY_BYTES");
+  UnsetEnv("HEARTH_MEMORY_BYTES");
   EXPECT_EQ(out["micro_batch_size"], 1);
   EXPECT_EQ(out["shards"], 2);
 }

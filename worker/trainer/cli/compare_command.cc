@@ -21,6 +21,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 #include "common/config/config.h"
 #include "common/io/env.h"
 #include "common/spec/fields/idle.h"
@@ -93,7 +94,7 @@ absl::StatusOr<ProcessEnd> RunProcess(std::vector<std::string> arguments, const 
   argv.push_back(nullptr);
   int ends[2];
   if (pipe(ends) != 0) {
-    return absl::InternalError(absl::StrCat("pipe: ", std::strerror(errno)));
+    return absl::InternalError(absl::StrCat("pipe: ", ErrnoText(errno)));
   }
   const sigset_t stop = StopSignals();
   sigset_t before;
@@ -119,7 +120,7 @@ absl::StatusOr<ProcessEnd> RunProcess(std::vector<std::string> arguments, const 
   std::FILE* const output = child > 0 ? fdopen(ends[0], "r") : nullptr;
   if (output == nullptr) {
     close(ends[0]);
-    return absl::InternalError(absl::StrCat(arguments[0], ": ", std::strerror(fork_error)));
+    return absl::InternalError(absl::StrCat(arguments[0], ": ", ErrnoText(fork_error)));
   }
   ProcessEnd end;
   char* buffer = nullptr;
@@ -219,7 +220,7 @@ absl::Status Compare::Prepare() {
     char path[4096];
     const ssize_t length = readlink("/proc/self/exe", path, sizeof(path));
     if (length <= 0) {
-      return absl::InternalError(absl::StrCat("/proc/self/exe: ", std::strerror(errno)));
+      return absl::InternalError(absl::StrCat("/proc/self/exe: ", ErrnoText(errno)));
     }
     program_.assign(path, static_cast<size_t>(length));
   }
@@ -375,7 +376,7 @@ void Compare::Judge(const std::string& folder, const ProcessEnd& end, ComparedRu
   }
   if (WIFSIGNALED(end.status)) {
     run.problem = absl::StrCat("killed by signal ", WTERMSIG(end.status), " (",
-                               strsignal(WTERMSIG(end.status)), ")");
+                               SignalText(WTERMSIG(end.status)), ")");
     return;
   }
   run.problem = absl::StrCat("exit status ", WEXITSTATUS(end.status), ": ",

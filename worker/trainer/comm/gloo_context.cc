@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/system.h"
 #include "gloo/common/error.h"
 #include "gloo/transport/context.h"
 #include "gloo/transport/pair.h"
@@ -230,7 +231,7 @@ void Peer::Flush() {
       if (errno == EAGAIN || errno == EWOULDBLOCK) {
         return;
       }
-      Throw(absl::StrCat("sending to ", name_, ": ", std::strerror(errno)));
+      Throw(absl::StrCat("sending to ", name_, ": ", ErrnoText(errno)));
     }
     message.done += static_cast<size_t>(put);
     if (message.done == sizeof(Header) + message.header.bytes) {
@@ -264,7 +265,7 @@ void Peer::Fill() {
       if (errno == EAGAIN || errno == EWOULDBLOCK) {
         return;
       }
-      Throw(absl::StrCat("receiving from ", name_, ": ", std::strerror(errno)));
+      Throw(absl::StrCat("receiving from ", name_, ": ", ErrnoText(errno)));
     }
     message.done += static_cast<size_t>(got);
     if (in_header && message.done == sizeof(Header) &&
@@ -328,7 +329,7 @@ void GangTransport::Wait(absl::Duration left) {
   constexpr absl::Duration kLongest = absl::Minutes(1);
   const int64_t milliseconds = absl::ToInt64Milliseconds(std::min(left, kLongest)) + 1;
   if (poll(polled_.data(), polled_.size(), static_cast<int>(milliseconds)) < 0 && errno != EINTR) {
-    Throw(absl::StrCat("poll: ", std::strerror(errno)));
+    Throw(absl::StrCat("poll: ", ErrnoText(errno)));
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 
 namespace hearth::trainer {
 namespace {
@@ -52,7 +53,7 @@ absl::Status FillRandom(void* to, size_t bytes) {
   while (bytes > 0) {
     const ssize_t got = getrandom(next, bytes, 0);
     if (got < 0 && errno != EINTR) {
-      return absl::InternalError(absl::StrCat("no random numbers: ", std::strerror(errno)));
+      return absl::InternalError(absl::StrCat("no random numbers: ", ErrnoText(errno)));
     }
     if (got > 0) {
       next += got;

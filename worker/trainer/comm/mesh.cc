@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 #include "worker/trainer/comm/handshake.h"
 
 namespace hearth::trainer {
@@ -186,7 +187,7 @@ absl::Status MeshBuilder::Accept() {
     if (!socket.valid()) {
       // What else accept says is about one connection that has ended, or passes.
       const bool broken = errno == EBADF || errno == EINVAL || errno == ENOTSOCK;
-      return broken ? absl::InternalError(absl::StrCat("accept: ", std::strerror(errno)))
+      return broken ? absl::InternalError(absl::StrCat("accept: ", ErrnoText(errno)))
                     : absl::OkStatus();
     }
     MakeRoom();
@@ -206,7 +207,7 @@ absl::Status MeshBuilder::Send(Pending& pending) {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return absl::OkStatus();
     } else if (errno != EINTR) {
-      return absl::UnavailableError(std::strerror(errno));
+      return absl::UnavailableError(ErrnoText(errno));
     }
   }
   return absl::OkStatus();
@@ -225,7 +226,7 @@ absl::Status MeshBuilder::Receive(Pending& pending) {
         continue;
       }
       return errno == EAGAIN || errno == EWOULDBLOCK ? absl::OkStatus()
-                                                     : absl::UnavailableError(std::strerror(errno));
+                                                     : absl::UnavailableError(ErrnoText(errno));
     }
     HEARTH_RETURN_IF_ERROR(
         pending.handshake.Take(std::string_view(bytes, static_cast<size_t>(got))));
@@ -331,7 +332,7 @@ absl::Status MeshBuilder::Connect() {
         std::clamp(std::min(NextEvent(), deadline) - Now(), absl::ZeroDuration(), kLongestPoll);
     const int64_t milliseconds = absl::ToInt64Milliseconds(wait + absl::Milliseconds(1));
     if (poll(polled.data(), polled.size(), static_cast<int>(milliseconds)) < 0 && errno != EINTR) {
-      return absl::InternalError(absl::StrCat("poll: ", std::strerror(errno)));
+      return absl::InternalError(absl::StrCat("poll: ", ErrnoText(errno)));
     }
     for (size_t i = 0; i < pending_.size(); ++i) {
       if (polled[i + 1].revents == 0) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 #include "kernels/cuda/library.h"
 #include "worker/trainer/comm/nccl_version.h"
 
@@ -25,7 +26,7 @@ absl::Status Find(const kernels::Library& library, const char* name, Function& f
 
 absl::StatusOr<Nccl> Nccl::Load() {
   std::vector<std::string> names = {"libnccl.so.2"};
-  if (const char* given = std::getenv("HEARTH_NCCL"); given != nullptr) {
+  if (const char* given = GetEnv("HEARTH_NCCL"); given != nullptr) {
     names = {given};
   }
   HEARTH_ASSIGN_OR_RETURN(const kernels::Library library, kernels::Library::Open(names));

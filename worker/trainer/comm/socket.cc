@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 
 namespace hearth::trainer {
 namespace {
@@ -33,7 +34,7 @@ absl::StatusOr<AddressList> Resolve(const std::string& host, const std::string& 
 }
 
 std::string LastError() {
-  return std::strerror(errno);
+  return ErrnoText(errno);
 }
 
 // Host and port as numbers.
@@ -110,7 +111,7 @@ absl::Status ConnectError(const Socket& socket) {
   if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
     error = errno;
   }
-  return error == 0 ? absl::OkStatus() : absl::UnavailableError(std::strerror(error));
+  return error == 0 ? absl::OkStatus() : absl::UnavailableError(ErrnoText(error));
 }
 
 std::string PeerName(const Socket& socket) {

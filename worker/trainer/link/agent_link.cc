@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 #include "common/io/frame.h"
 #include "worker/trainer/exit_codes.h"
 #include "worker/trainer/link/link.h"
@@ -55,7 +56,7 @@ absl::Status ReadSome(int fd, FrameReader& frames) {
         return absl::UnavailableError("poll failed");
       }
     } else if (errno != EINTR) {
-      return absl::UnavailableError(absl::StrCat("reading from the agent: ", std::strerror(errno)));
+      return absl::UnavailableError(absl::StrCat("reading from the agent: ", ErrnoText(errno)));
     }
   }
 }

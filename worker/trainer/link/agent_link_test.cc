@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "absl/synchronization/notification.h"
+#include "common/base/system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/trainer/link/link.h"
@@ -291,19 +292,19 @@ TEST(AgentLink, DefaultOnGone_LeavesTheProcess) {
 }
 
 TEST(InheritedFd, Variable_IsCheckedAndTaken) {
-  unsetenv("HEARTH_TRAINER_FD");
+  UnsetEnv("HEARTH_TRAINER_FD");
   EXPECT_EQ(*InheritedFd(), -1);
   const int fd = open("/dev/null", O_RDONLY);
-  setenv("HEARTH_TRAINER_FD", std::to_string(fd).c_str(), 1);
+  SetEnv("HEARTH_TRAINER_FD", std::to_string(fd).c_str());
   EXPECT_EQ(*InheritedFd(), fd);
   EXPECT_EQ(*InheritedFd(), -1);
   EXPECT_EQ(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
   close(fd);
   for (const char* bad : {"x", "-3", "987654"}) {
-    setenv("HEARTH_TRAINER_FD", bad, 1);
+    SetEnv("HEARTH_TRAINER_FD", bad);
     EXPECT_TRUE(absl::IsInvalidArgument(InheritedFd().status()));
   }
-  unsetenv("HEARTH_TRAINER_FD");
+  UnsetEnv("HEARTH_TRAINER_FD");
 }
 
 }  // namespace

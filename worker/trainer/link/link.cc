@@ -11,12 +11,13 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/system.h"
 #include "worker/trainer/exit_codes.h"
 
 namespace hearth::trainer {
 
 absl::StatusOr<int> InheritedFd() {
-  const char* text = std::getenv("HEARTH_TRAINER_FD");
+  const char* text = GetEnv("HEARTH_TRAINER_FD");
   if (text == nullptr || *text == '\0') {
     return -1;
   }
@@ -26,13 +27,13 @@ absl::StatusOr<int> InheritedFd() {
         absl::StrCat("HEARTH_TRAINER_FD=", text, " is not an open descriptor"));
   }
   fcntl(fd, F_SETFD, FD_CLOEXEC);
-  unsetenv("HEARTH_TRAINER_FD");
+  UnsetEnv("HEARTH_TRAINER_FD");
   return fd;
 }
 
 absl::Status DieWithParent(int64_t expected_parent) {
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
-    return absl::InternalError(absl::StrCat("prctl(PR_SET_PDEATHSIG): ", std::strerror(errno)));
+    return absl::InternalError(absl::StrCat("prctl(PR_SET_PDEATHSIG): ", ErrnoText(errno)));
   }
   // The signal is for a later end only; the parent may have ended before the call.
   if (expected_parent > 0 && getppid() != expected_parent) {

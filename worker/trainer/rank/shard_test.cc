@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/system.h"
 #include "common/formats/codecs.h"
 #include "common/io/faulty_env.h"
 #include "common/spec/plan/job_plan.h"
@@ -466,11 +467,11 @@ TEST_F(ShardedRunTest, FewerRanks_WithAnOpenBatch_TakeASmallerMicroBatchOfTheSam
   spec.mutable_resources()->set_workers(2);
   const auto bytes = [&spec](int ranks) { return PlannedBytes(spec, 8, ranks); };
   ASSERT_GT(bytes(1), bytes(2));
-  setenv("HEARTH_MEMORY_BYTES", std::to_string(bytes(2)).c_str(), 1);
+  SetEnv("HEARTH_MEMORY_BYTES", std::to_string(bytes(2)).c_str());
   const Gang two = Run(spec, 2, "two", 1, nullptr);
   const Gang one = Run(spec, 1, "one", 2, &two.links[0]->checkpoints[1]);
   const Gang again = Run(spec, 2, "again", 3, &one.links[0]->checkpoints[0]);
-  unsetenv("HEARTH_MEMORY_BYTES");
+  UnsetEnv("HEARTH_MEMORY_BYTES");
   EXPECT_EQ(two.links[0]->run_info.micro_batch_size(), 8);
   EXPECT_EQ(one.links[0]->run_info.micro_batch_size(), 4);
   EXPECT_EQ(again.links[0]->run_info.micro_batch_size(), 8);
@@ -484,11 +485,11 @@ TEST_F(ShardedRunTest, MoreRanks_ThanAnOpenBatchHasSequences_GrowIt) {
   spec.mutable_batch()->set_micro_batch_size(0);
   spec.mutable_batch()->clear_global_batch_tokens();
   spec.mutable_resources()->set_workers(1);
-  setenv("HEARTH_MEMORY_BYTES", std::to_string(PlannedBytes(spec, 1, 1)).c_str(), 1);
+  SetEnv("HEARTH_MEMORY_BYTES", std::to_string(PlannedBytes(spec, 1, 1)).c_str());
   const Gang one = Run(spec, 1, "one", 1, nullptr);
   spec.mutable_resources()->set_workers(2);
   const Gang two = Run(spec, 2, "two", 2, &one.links[0]->checkpoints[1]);
-  unsetenv("HEARTH_MEMORY_BYTES");
+  UnsetEnv("HEARTH_MEMORY_BYTES");
   EXPECT_EQ(one.links[0]->run_info.global_batch_tokens(), spec.data().sequence_length());
   EXPECT_EQ(two.links[0]->run_info.micro_batch_size(), 1);
   EXPECT_EQ(two.links[0]->run_info.global_batch_tokens(), 2 * spec.data().sequence_length());

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 #include "common/base/units.h"
 #include "common/spec/plan/gpus.h"
 #include "common/spec/plan/plan_report.h"
@@ -23,7 +24,7 @@ namespace {
 
 // Null: not set.
 const char* Environment(const char* name) {
-  return std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets it
+  return GetEnv(name);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "absl/types/span.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 #include "common/fault/fault.h"
 #include "kernels/core/rng.h"
 #include "kernels/gemm/native_error.h"
@@ -18,8 +19,7 @@ namespace {
 
 // HEARTH_GRAPHS=0 launches everything one by one: for debuggers and profilers.
 bool UseGraphs() {
-  const char* value =
-      std::getenv("HEARTH_GRAPHS");  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  const char* value = GetEnv("HEARTH_GRAPHS");
   return value == nullptr || std::string_view(value) != "0";
 }
 
