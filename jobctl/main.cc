@@ -19,7 +19,7 @@ using hearth::jobctl::CommandDef;
 using hearth::jobctl::Context;
 
 std::string Environment(const char* name) {
-  const char* value = GetEnv(name);
+  const char* value = hearth::GetEnv(name);
   return value == nullptr ? "" : value;
 }
 

@@ -26,7 +26,7 @@ using api::Return;
 
 std::map<std::string, std::string> State() {
   std::map<std::string, std::string> state;
-  const char* path = GetEnv("HEARTH_FAKE_NVML");
+  const char* path = hearth::GetEnv("HEARTH_FAKE_NVML");
   std::ifstream file(path == nullptr ? "" : path);
   for (std::string line; std::getline(file, line);) {
     const size_t equals = line.find('=');
@@ -113,6 +113,8 @@ struct Events {
 
 }  // namespace
 
+// NOLINTBEGIN(readability-identifier-naming, performance-no-int-to-ptr): the names are NVML's, and
+// a device handle is the number of the GPU.
 extern "C" {
 
 Return nvmlInit_v2() {
@@ -325,3 +327,4 @@ Return nvmlEventSetWait_v2(api::EventSet set, api::EventData* out, unsigned) {
 }
 
 }  // extern "C"
+// NOLINTEND(readability-identifier-naming, performance-no-int-to-ptr)

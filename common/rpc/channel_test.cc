@@ -1,5 +1,6 @@
 #include "common/rpc/channel.h"
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
@@ -66,7 +67,7 @@ TEST(RetryServiceConfig, MethodsThatMayBeRepeated_AreThere) {
     const std::string service = name.struct_value().fields().at("service").string_value();
     const std::string method = name.struct_value().fields().at("method").string_value();
     const auto* found = google::protobuf::DescriptorPool::generated_pool()->FindMethodByName(
-        service + "." + method);
+        absl::StrCat(service, ".", method));
     ASSERT_NE(found, nullptr) << service << "." << method;
     EXPECT_FALSE(found->client_streaming() || found->server_streaming()) << method;
     repeated.push_back(method);

@@ -38,7 +38,7 @@ struct FieldRule {
   TextKind text = TextKind::kLine;
   // Integers and floating-point numbers.
   double min = 0;
-  double max = std::numeric_limits<int64_t>::max();
+  double max = static_cast<double>(std::numeric_limits<int64_t>::max());
   // Floating-point numbers of any value, infinities and NaN included.
   bool any_number = false;
 };

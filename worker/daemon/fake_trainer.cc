@@ -219,7 +219,7 @@ class FakeTrainer {
 }  // namespace hearth::worker
 
 int main() {
-  const char* fd = GetEnv("HEARTH_TRAINER_FD");
+  const char* fd = hearth::GetEnv("HEARTH_TRAINER_FD");
   if (fd == nullptr) {
     std::fprintf(stderr, "hearth_fake_trainer is started by the daemon's tests\n");
     return 2;

@@ -174,12 +174,12 @@ int Main(int argc, char** argv) {
 // reads its environment when it is loaded, so the program starts itself again, once, with a short
 // spin. Goes on as it is where that fails.
 void ShortenSpin(char** argv) {
-  if (GetEnv("OMP_WAIT_POLICY") != nullptr || GetEnv("GOMP_SPINCOUNT") != nullptr) {
+  if (hearth::GetEnv("OMP_WAIT_POLICY") != nullptr || hearth::GetEnv("GOMP_SPINCOUNT") != nullptr) {
     return;
   }
   char path[4096];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
-  if (length > 0 && SetEnv("GOMP_SPINCOUNT", "2000", false)) {
+  if (length > 0 && hearth::SetEnv("GOMP_SPINCOUNT", "2000", false)) {
     path[length] = '\0';
     execv(path, argv);
   }
@@ -195,7 +195,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "hearth-trainer: %s\n", std::string(faults.message()).c_str());
     return 2;
   }
-  if (argc == 1 && GetEnv("HEARTH_TRAINER_FD") != nullptr) {
+  if (argc == 1 && hearth::GetEnv("HEARTH_TRAINER_FD") != nullptr) {
     return hearth::trainer::WorkerCommand();
   }
   return hearth::trainer::Main(argc, argv);

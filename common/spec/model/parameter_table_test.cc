@@ -173,7 +173,7 @@ TEST(BuildParameterTableTest, Qwen3_NamesAndOrder_AreThoseOfHuggingFace) {
   EXPECT_EQ(HfNames(table[7]), (std::vector<std::string>{"model.layers.0.mlp.gate_proj.weight",
                                                          "model.layers.0.mlp.up_proj.weight"}));
   EXPECT_EQ(HfNames(table[9]), std::vector<std::string>{"model.norm.weight"});
-  EXPECT_EQ(table[2].shape, (std::vector<int64_t>{(16 + 2 * 8) * 128, 1024}));
+  EXPECT_EQ(table[2].shape, (std::vector<int64_t>{int64_t{16 + 2 * 8} * 128, 1024}));
   EXPECT_EQ(table[5].shape, (std::vector<int64_t>{1024, 2048}));
 }
 

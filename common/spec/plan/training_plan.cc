@@ -167,8 +167,9 @@ int64_t EstimateWorkspace(const TrainingPlanOptions& o) {
   const int64_t logits_row = o.shape.padded_vocab * element;
   const int64_t logits =
       std::min(Tokens(o) * logits_row, std::max<int64_t>(int64_t{8} << 20, logits_row));
-  const int64_t scores = 4 * o.threads * 64 * (o.sequence_length + o.shape.head_dim) * element;
-  const int64_t partial_sums = 64 * 2 * o.shape.hidden * element;
+  const int64_t scores =
+      int64_t{4} * o.threads * 64 * (o.sequence_length + o.shape.head_dim) * element;
+  const int64_t partial_sums = int64_t{64} * 2 * o.shape.hidden * element;
   const int64_t angles = Tokens(o) * o.shape.head_dim * element;
   return std::max({logits + logits / 8, scores, partial_sums + angles});
 }
