@@ -16,9 +16,6 @@ namespace {
 constexpr char kOp[] = "gemm";
 constexpr size_t kAlignment = 256;
 constexpr size_t kScalarBytes = 256;
-// The E8M0 code of 1.
-constexpr int kUnitScale = 127;
-
 // Pieces of a workspace, each aligned to 256 bytes; the rest is the library's.
 class Pieces {
  public:
@@ -86,17 +83,18 @@ bool TakesUnitScales(const Exec& exec, const GemmArgs& args) {
   const GemmExtents e = ExtentsOf(args);
   return exec.cuda->gemm().native_blocks().unit_scale_fp8 && args.scale_a != nullptr &&
          args.block_scales_a == nullptr && args.scalars == nullptr && e.k % 32 == 0 &&
-         exec.workspace.bytes >=
-             UnitScaleBytes(args) + kScalarBytes + kAlignment + kGemmWorkspaceBytes / 2;
+         exec.workspace.bytes >= kScalarBytes + kAlignment + kGemmWorkspaceBytes / 2;
 }
 
 absl::Status UnitScaleFp8(const Exec& exec, GemmArgs args) {
-  const size_t bytes = UnitScaleBytes(args);
+  GemmPlans& plans = exec.cuda->gemm();
+  HEARTH_ASSIGN_OR_RETURN(const uint8_t* const scales,
+                          plans.UnitScales(exec, UnitScaleBytes(args)));
+  if (scales == nullptr) {
+    return plans.Run(exec, args);  // the same bits at half the rate
+  }
   Pieces pieces(exec);
   HEARTH_RETURN_IF_ERROR(FoldScales(exec, args, static_cast<float*>(pieces.Take(kScalarBytes))));
-  auto* const scales = static_cast<uint8_t*>(pieces.Take(bytes));
-  HEARTH_CUDA_RETURN_IF_ERROR(
-      cudaMemsetAsync(scales, kUnitScale, bytes, static_cast<cudaStream_t>(exec.stream)));
   args.block_scales_a = args.block_scales_b = scales;
   return exec.cuda->gemm().Run(pieces.rest(), args);
 }

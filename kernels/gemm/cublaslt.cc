@@ -33,6 +33,7 @@ constexpr double kSearchLaunches = 40;
 // A candidate slower than the best by this factor is dropped after one launch.
 constexpr double kHopeless = 1.5;
 constexpr uintptr_t kWorkspaceAlignment = 256;
+constexpr int kUnitScale = 127;  // the UE8M0 code of 1
 
 struct GemmKey {
   GemmExtents extents;
@@ -188,6 +189,8 @@ struct GemmPlans::Impl {
   cudaEvent_t begin = nullptr;
   cudaEvent_t end = nullptr;
   NativeBlocks native_blocks;
+  std::vector<uint8_t*> unit_scales;  // the last is the largest
+  size_t unit_scale_bytes = 0;        // of the last
   StoredPlans stored;
   bool unsaved = false;
   std::map<GemmKey, std::unique_ptr<Plan>> plans;
@@ -232,6 +235,9 @@ GemmPlans::Impl::~Impl() {
     if (event != nullptr) {
       cudaEventDestroy(event);
     }
+  }
+  for (uint8_t* scales : unit_scales) {
+    cudaFree(scales);
   }
 }
 
@@ -604,6 +610,26 @@ absl::StatusOr<bool> GemmPlans::Import(const std::string& text) {
     impl_->plans.clear();
   }
   return merged.used;
+}
+
+absl::StatusOr<const uint8_t*> GemmPlans::UnitScales(const Exec& exec, size_t bytes) {
+  if (bytes <= impl_->unit_scale_bytes) {
+    return impl_->unit_scales.back();
+  }
+  const auto stream = static_cast<cudaStream_t>(exec.stream);
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaStreamIsCapturing(stream, &capture));
+  if (capture != cudaStreamCaptureStatusNone) {
+    return nullptr;
+  }
+  void* grown = nullptr;
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaMalloc(&grown, bytes));
+  impl_->unit_scales.push_back(static_cast<uint8_t*>(grown));
+  impl_->unit_scale_bytes = bytes;
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(grown, kUnitScale, bytes, stream));
+  // Products of other streams read it too.
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
+  return impl_->unit_scales.back();
 }
 
 NativeBlocks& GemmPlans::native_blocks() {

@@ -7,6 +7,8 @@
 // byte for 16 elements (VEC16_UE4M3) or one UE8M0 byte for 32 (VEC32_UE8M0).
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -25,9 +27,8 @@ struct CublasLt;  // cublaslt_library.h
 struct NativeBlocks {
   bool nvfp4 = false;
   bool mxfp8 = false;
-  // FP8 with one scale a tensor as MXFP8 whose block scales are all 1, the tensors' scales in
-  // alpha: the same bits, twice the rate on sm_120. Where the workspace has room for the block
-  // scales.
+  // FP8 with one scale a tensor as MXFP8 whose block scales are all 1 (UnitScales), the tensors'
+  // scales in alpha: the same bits, twice the rate on sm_120.
   bool unit_scale_fp8 = false;
 };
 
@@ -57,6 +58,11 @@ class GemmPlans {
   // model, cuBLASLt or driver: false. kInvalidArgument: no such text.
   absl::StatusOr<bool> Import(const std::string& text);
   NativeBlocks& native_blocks();
+  // At least `bytes` bytes of the UE8M0 code of 1 in device memory of this object's own: one buffer
+  // for all products, as large as the largest needed (4 MiB for 131,072 x 1,024, 16 MiB for 262,144
+  // x 2,048). It grows outside of captures only: null where it is too small while the stream is
+  // being captured. Earlier buffers stay, because graphs may read them.
+  absl::StatusOr<const uint8_t*> UnitScales(const Exec& exec, size_t bytes);
   // "13.1.0"
   std::string version() const;
 
