@@ -1,12 +1,14 @@
 #include "kernels/harness/gpu.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/gemm/probe.h"
 
 namespace hearth::kernels::harness {
 namespace {
@@ -105,6 +107,16 @@ Gpu::~Gpu() {
   if (exec_.stream != nullptr) {
     DeleteStream(exec_.stream);
   }
+}
+
+absl::Status Gpu::ChooseProducts() {
+  constexpr size_t kWorkspace = 2 * cuda::kGemmWorkspaceBytes;
+  HEARTH_ASSIGN_OR_RETURN(const DeviceWorkspace workspace, DeviceWorkspace::New(exec_, kWorkspace));
+  for (const BlockGemmChoice& choice : ChooseBlockGemms(workspace.AddTo(exec_), true)) {
+    std::printf("%s on block-scaled units: %s, %s\n", choice.format.c_str(),
+                choice.native ? "yes" : "no", choice.why.c_str());
+  }
+  return absl::OkStatus();
 }
 
 std::vector<Storage> Gpu::StoragesOf(const OpCase& op_case) {

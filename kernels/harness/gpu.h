@@ -41,6 +41,9 @@ class Gpu {
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
+  // Lets block-scaled products go to the GPU's own units where they come out right, as the engine
+  // does, and prints which.
+  absl::Status ChooseProducts();
   const GpuProperties& properties() const { return context_->gpu(); }
   // The storage types that a case is checked in: A f32 and bf16, and both with bf16 gradients if
   // the case has weight gradients.

@@ -101,6 +101,10 @@ int RunIsolated(const std::vector<OpCase>& cases,
       ops.push_back(op_case.op);
     }
   }
+  if (ops.empty()) {
+    std::printf("no case has such a name\n");
+    return 1;
+  }
   std::string bad;
   for (const std::string& op : ops) {
     int from = 0;

@@ -126,6 +126,18 @@ Check CheckProbe(const nlohmann::json& row) {
   return check;
 }
 
+constexpr const char* kProbeGroups[] = {"gemm", "attention_probe"};
+
+nlohmann::json ProbedRows(const nlohmann::json& gpu) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const char* group : kProbeGroups) {
+    for (const nlohmann::json& row : gpu.value(group, nlohmann::json::array())) {
+      rows.push_back(row);
+    }
+  }
+  return rows;
+}
+
 void CheckGpu(const nlohmann::json& gpu, std::vector<Check>& checks) {
   if (gpu.contains("error")) {
     checks.push_back(
@@ -152,10 +164,8 @@ void CheckGpu(const nlohmann::json& gpu, std::vector<Check>& checks) {
   checks.push_back({"gpu memory", roomy,
                     absl::StrCat(FormatBytes(free), " of ", FormatBytes(total), " free"),
                     roomy ? "" : "another process holds GPU memory: nvidia-smi names it"});
-  for (const char* group : {"gemm", "attention_probe"}) {
-    for (const nlohmann::json& row : gpu.value(group, nlohmann::json::array())) {
-      checks.push_back(CheckProbe(row));
-    }
+  for (const nlohmann::json& row : ProbedRows(gpu)) {
+    checks.push_back(CheckProbe(row));
   }
 }
 
@@ -178,6 +188,16 @@ nlohmann::json Probe(const std::string& device) {
     absl::StatusOr<nlohmann::json> gpu = ProbeGpu(device);
     out["gpu"] =
         gpu.ok() ? *std::move(gpu) : nlohmann::json{{"error", std::string(gpu.status().message())}};
+    for (const char* group : kProbeGroups) {
+      if (!out["gpu"].contains(group)) {
+        continue;
+      }
+      for (nlohmann::json& row : out["gpu"][group]) {
+        const Check check = CheckProbe(row);
+        row["result"] = CheckResult(check);
+        row["meaning"] = check.text;
+      }
+    }
   }
   for (const spec::Recipe& recipe : spec::Recipes()) {
     out["recipes"][std::string(recipe.name)] =
@@ -193,6 +213,12 @@ nlohmann::json Probe(const std::string& device) {
     out["exit_codes"][std::string(row.name)] = row.code;
   }
   return out;
+}
+
+bool ProductsAreRight(const nlohmann::json& probe) {
+  const nlohmann::json rows = ProbedRows(probe.value("gpu", nlohmann::json::object()));
+  return std::all_of(rows.begin(), rows.end(),
+                     [](const nlohmann::json& row) { return CheckProbe(row).ok; });
 }
 
 const char* CheckResult(const Check& check) {

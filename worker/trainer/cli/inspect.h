@@ -21,8 +21,12 @@ struct Check {
 const char* CheckResult(const Check& check);
 
 // Everything `probe` prints. `device` as in jobs (cpu, cuda:N); a GPU that cannot be used is
-// reported under "gpu"."error".
+// reported under "gpu"."error". Rows of "gemm" and "attention_probe" have what the library answered
+// ("status") and what that means for jobs ("result": ok | note | FAIL, "meaning").
 nlohmann::json Probe(const std::string& device);
+
+// Whether every product and attention kernel of `probe` is right, or is replaced by one that is.
+bool ProductsAreRight(const nlohmann::json& probe);
 
 // Probe's findings as checks.
 std::vector<Check> Diagnose(const nlohmann::json& probe);

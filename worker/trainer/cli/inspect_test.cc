@@ -65,5 +65,19 @@ TEST(Diagnose, WrongProducts_AreEmulatedWhereTheEngineTriesThemAndElseFaults) {
                                 "FAIL own head 128: no memory"}));
 }
 
+TEST(ProductsAreRight, ProductIsWrongAndNothingStandsForIt_IsFalse) {
+  const auto right = [](const nlohmann::json& product, const nlohmann::json& attention) {
+    const nlohmann::json gpu = {{"gemm", nlohmann::json::array({product})},
+                                {"attention_probe", nlohmann::json::array({attention})}};
+    return ProductsAreRight({{"gpu", gpu}});
+  };
+  const nlohmann::json good = Row("bf16", true, "ok", 1e-3);
+  EXPECT_TRUE(ProductsAreRight({{"device", "cpu"}}));
+  EXPECT_TRUE(right(good, good));
+  EXPECT_TRUE(right(Row("nvfp4", false, "CUBLAS_STATUS_NOT_SUPPORTED", 0.0), good));
+  EXPECT_FALSE(right(Row("bf16", false, "wrong: 0.5", 0.5), good));
+  EXPECT_FALSE(right(good, Row("cudnn head 128", false, "off by 0.5", 0.5)));
+}
+
 }  // namespace
 }  // namespace hearth::trainer

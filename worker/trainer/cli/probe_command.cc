@@ -19,8 +19,9 @@ std::string DeviceOr(const std::string& given) {
 }  // namespace
 
 int ProbeCommand(const ProbeOptions& options) {
-  std::printf("%s\n", Probe(DeviceOr(options.device)).dump(2).c_str());
-  return 0;
+  const nlohmann::json probe = Probe(DeviceOr(options.device));
+  std::printf("%s\n", probe.dump(2).c_str());
+  return ProductsAreRight(probe) ? 0 : 1;
 }
 
 int DoctorCommand(const ProbeOptions& options) {
