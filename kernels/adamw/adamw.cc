@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "kernels/cuda/dispatch.h"
 
 namespace hearth::kernels {
 namespace {
@@ -57,9 +56,7 @@ size_t AdamWWorkspaceBytes(const AdamWArgs&) {
 
 absl::Status AdamWStep(const Exec& exec, const AdamWArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  HEARTH_RUN_ON_CUDA(exec, kOp, AdamWStep(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::AdamWStep(exec, args);
+  return RunOnDevice<cpu::AdamWStep, cuda::AdamWStep>(exec, kOp, args);
 }
 
 }  // namespace hearth::kernels

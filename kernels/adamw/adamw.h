@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "kernels/core/exec.h"
+#include "kernels/core/door.h"
 #include "kernels/step_gate/step_gate.h"
 
 namespace hearth::kernels {
@@ -66,12 +66,6 @@ absl::Status CanImplement(const AdamWArgs& args);
 size_t AdamWWorkspaceBytes(const AdamWArgs& args);  // 0
 absl::Status AdamWStep(const Exec& exec, const AdamWArgs& args);
 
-// What the door calls once it has checked the arguments.
-namespace cpu {
-absl::Status AdamWStep(const Exec& exec, const AdamWArgs& args);
-}  // namespace cpu
-namespace cuda {
-absl::Status AdamWStep(const Exec& exec, const AdamWArgs& args);
-}  // namespace cuda
+HEARTH_DECLARE_VERSIONS(AdamWStep, const AdamWArgs& args);
 
 }  // namespace hearth::kernels

@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "kernels/cuda/dispatch.h"
 
 namespace hearth::kernels {
 namespace {
@@ -27,9 +26,7 @@ absl::Status Amax(const Exec& exec, const AmaxArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, AmaxWorkspaceBytes(args), kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, Amax(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::Amax(exec, args);
+  return RunOnDevice<cpu::Amax, cuda::Amax>(exec, kOp, args);
 }
 
 }  // namespace hearth::kernels

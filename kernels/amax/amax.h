@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "kernels/core/exec.h"
+#include "kernels/core/door.h"
 
 namespace hearth::kernels {
 
@@ -19,13 +19,9 @@ absl::Status CanImplement(const AmaxArgs& args);
 size_t AmaxWorkspaceBytes(const AmaxArgs& args);
 absl::Status Amax(const Exec& exec, const AmaxArgs& args);
 
-// What the door calls once it has checked the arguments.
+HEARTH_DECLARE_VERSIONS(Amax, const AmaxArgs& args);
 namespace cpu {
 size_t AmaxWorkspaceBytes(const AmaxArgs& args);
-absl::Status Amax(const Exec& exec, const AmaxArgs& args);
 }  // namespace cpu
-namespace cuda {
-absl::Status Amax(const Exec& exec, const AmaxArgs& args);
-}  // namespace cuda
 
 }  // namespace hearth::kernels

@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "kernels/cuda/dispatch.h"
 
 namespace hearth::kernels {
 namespace {
@@ -38,6 +37,16 @@ absl::Status CheckLse(const AttentionDims& dims, DType storage, const TensorView
                       dims.batch * dims.heads * dims.sequence, kOp, "lse");
 }
 
+template <auto kOnCpu, auto kOnCuda, typename Args>
+size_t WorkspaceOnDevice(const Exec& exec, const Args& args) {
+  if constexpr (kBuiltWithCuda) {
+    if (exec.device == Device::kCuda) {
+      return kOnCuda(exec, args);
+    }
+  }
+  return kOnCpu(args, exec.threads);
+}
+
 }  // namespace
 
 absl::Status CanImplement(const AttentionForwardArgs& args) {
@@ -46,20 +55,14 @@ absl::Status CanImplement(const AttentionForwardArgs& args) {
 }
 
 size_t AttentionForwardWorkspaceBytes(const Exec& exec, const AttentionForwardArgs& args) {
-#ifdef HEARTH_WITH_CUDA
-  if (exec.device == Device::kCuda) {
-    return cuda::AttentionForwardWorkspaceBytes(exec, args);
-  }
-#endif
-  return cpu::AttentionForwardWorkspaceBytes(args, exec.threads);
+  return WorkspaceOnDevice<cpu::AttentionForwardWorkspaceBytes,
+                           cuda::AttentionForwardWorkspaceBytes>(exec, args);
 }
 
 absl::Status AttentionForward(const Exec& exec, const AttentionForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.qkv.dtype, kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, AttentionForward(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::AttentionForward(exec, args);
+  return RunOnDevice<cpu::AttentionForward, cuda::AttentionForward>(exec, kOp, args);
 }
 
 absl::Status CanImplement(const AttentionBackwardArgs& args) {
@@ -71,20 +74,14 @@ absl::Status CanImplement(const AttentionBackwardArgs& args) {
 }
 
 size_t AttentionBackwardWorkspaceBytes(const Exec& exec, const AttentionBackwardArgs& args) {
-#ifdef HEARTH_WITH_CUDA
-  if (exec.device == Device::kCuda) {
-    return cuda::AttentionBackwardWorkspaceBytes(exec, args);
-  }
-#endif
-  return cpu::AttentionBackwardWorkspaceBytes(args, exec.threads);
+  return WorkspaceOnDevice<cpu::AttentionBackwardWorkspaceBytes,
+                           cuda::AttentionBackwardWorkspaceBytes>(exec, args);
 }
 
 absl::Status AttentionBackward(const Exec& exec, const AttentionBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.qkv.dtype, kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, AttentionBackward(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::AttentionBackward(exec, args);
+  return RunOnDevice<cpu::AttentionBackward, cuda::AttentionBackward>(exec, kOp, args);
 }
 
 }  // namespace hearth::kernels

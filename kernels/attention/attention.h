@@ -14,7 +14,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "kernels/core/exec.h"
+#include "kernels/core/door.h"
 
 namespace hearth::kernels {
 
@@ -71,17 +71,14 @@ absl::Status CanImplement(const AttentionBackwardArgs& args);
 size_t AttentionBackwardWorkspaceBytes(const Exec& exec, const AttentionBackwardArgs& args);
 absl::Status AttentionBackward(const Exec& exec, const AttentionBackwardArgs& args);
 
-// What the door calls once it has checked the arguments.
+HEARTH_DECLARE_VERSIONS(AttentionForward, const AttentionForwardArgs& args);
+HEARTH_DECLARE_VERSIONS(AttentionBackward, const AttentionBackwardArgs& args);
 namespace cpu {
 // Each of Exec::threads has its own block of scores.
 size_t AttentionForwardWorkspaceBytes(const AttentionForwardArgs& args, int threads);
 size_t AttentionBackwardWorkspaceBytes(const AttentionBackwardArgs& args, int threads);
-absl::Status AttentionForward(const Exec& exec, const AttentionForwardArgs& args);
-absl::Status AttentionBackward(const Exec& exec, const AttentionBackwardArgs& args);
 }  // namespace cpu
 namespace cuda {
-absl::Status AttentionForward(const Exec& exec, const AttentionForwardArgs& args);
-absl::Status AttentionBackward(const Exec& exec, const AttentionBackwardArgs& args);
 size_t AttentionForwardWorkspaceBytes(const Exec& exec, const AttentionForwardArgs& args);
 size_t AttentionBackwardWorkspaceBytes(const Exec& exec, const AttentionBackwardArgs& args);
 }  // namespace cuda

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/core/formats.h"
-#include "kernels/cuda/dispatch.h"
 #include "kernels/formats/block_scale.h"
 
 namespace hearth::kernels {
@@ -110,10 +109,6 @@ absl::Status CanImplement(const BlockQuantizeArgs& args) {
   return absl::OkStatus();
 }
 
-size_t BlockQuantizeWorkspaceBytes(const BlockQuantizeArgs&) {
-  return 0;
-}
-
 absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   if (args.tensors.empty()) {
@@ -121,9 +116,7 @@ absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args) {
   }
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.tensors[0].x.dtype, kOp));
   HEARTH_RETURN_IF_ERROR(RequireFormStorage(exec, args.tensors[0].x.dtype, true, kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, BlockQuantize(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::BlockQuantize(exec, args);
+  return RunOnDevice<cpu::BlockQuantize, cuda::BlockQuantize>(exec, kOp, args);
 }
 
 absl::Status RequireBlocks(const BlockQuantView& blocks,
@@ -155,15 +148,9 @@ absl::Status CanImplement(const UpdateBlockAmaxArgs& args) {
   return absl::OkStatus();
 }
 
-size_t UpdateBlockAmaxWorkspaceBytes(const UpdateBlockAmaxArgs&) {
-  return 0;
-}
-
 absl::Status UpdateBlockAmax(const Exec& exec, const UpdateBlockAmaxArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  HEARTH_RUN_ON_CUDA(exec, kUpdateOp, UpdateBlockAmax(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kUpdateOp));
-  return cpu::UpdateBlockAmax(exec, args);
+  return RunOnDevice<cpu::UpdateBlockAmax, cuda::UpdateBlockAmax>(exec, kUpdateOp, args);
 }
 
 absl::Status CanImplement(const BlockDequantizeArgs& args) {
@@ -178,16 +165,10 @@ absl::Status CanImplement(const BlockDequantizeArgs& args) {
   return absl::OkStatus();
 }
 
-size_t BlockDequantizeWorkspaceBytes(const BlockDequantizeArgs&) {
-  return 0;
-}
-
 absl::Status BlockDequantize(const Exec& exec, const BlockDequantizeArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.y.dtype, kBackOp));
-  HEARTH_RUN_ON_CUDA(exec, kBackOp, BlockDequantize(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kBackOp));
-  return cpu::BlockDequantize(exec, args);
+  return RunOnDevice<cpu::BlockDequantize, cuda::BlockDequantize>(exec, kBackOp, args);
 }
 
 }  // namespace hearth::kernels

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/core/block_quant.h"
-#include "kernels/core/exec.h"
+#include "kernels/core/door.h"
 
 namespace hearth::kernels {
 
@@ -38,7 +38,6 @@ struct BlockQuantizeArgs {
 };
 
 absl::Status CanImplement(const BlockQuantizeArgs& args);
-size_t BlockQuantizeWorkspaceBytes(const BlockQuantizeArgs& args);  // 0
 absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args);
 
 // For ops that write block forms of their output [R, C] T themselves, in the pass that computes it,
@@ -75,7 +74,6 @@ struct BlockDequantizeArgs {
 };
 
 absl::Status CanImplement(const BlockDequantizeArgs& args);
-size_t BlockDequantizeWorkspaceBytes(const BlockDequantizeArgs& args);  // 0
 absl::Status BlockDequantize(const Exec& exec, const BlockDequantizeArgs& args);
 
 // From what was measured to the `amax` of later calls: amax = measured * margin, or as it was if
@@ -95,19 +93,10 @@ struct UpdateBlockAmaxArgs {
 };
 
 absl::Status CanImplement(const UpdateBlockAmaxArgs& args);
-size_t UpdateBlockAmaxWorkspaceBytes(const UpdateBlockAmaxArgs& args);  // 0
 absl::Status UpdateBlockAmax(const Exec& exec, const UpdateBlockAmaxArgs& args);
 
-// What the door calls once it has checked the arguments.
-namespace cpu {
-absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args);
-absl::Status UpdateBlockAmax(const Exec& exec, const UpdateBlockAmaxArgs& args);
-absl::Status BlockDequantize(const Exec& exec, const BlockDequantizeArgs& args);
-}  // namespace cpu
-namespace cuda {
-absl::Status UpdateBlockAmax(const Exec& exec, const UpdateBlockAmaxArgs& args);
-absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args);
-absl::Status BlockDequantize(const Exec& exec, const BlockDequantizeArgs& args);
-}  // namespace cuda
+HEARTH_DECLARE_VERSIONS(BlockQuantize, const BlockQuantizeArgs& args);
+HEARTH_DECLARE_VERSIONS(UpdateBlockAmax, const UpdateBlockAmaxArgs& args);
+HEARTH_DECLARE_VERSIONS(BlockDequantize, const BlockDequantizeArgs& args);
 
 }  // namespace hearth::kernels

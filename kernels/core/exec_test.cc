@@ -5,8 +5,40 @@
 #include <string>
 #include <vector>
 
+#include "kernels/core/door.h"
+
 namespace hearth::kernels {
 namespace {
+
+absl::Status Doubled(const Exec& exec, const int& from, int* to) {
+  *to = 2 * from + exec.threads;
+  return absl::OkStatus();
+}
+absl::Status NeverRun(const Exec&, const int&, int*) {
+  return absl::InternalError("the version of another device");
+}
+
+TEST(RunOnDevice, CpuExec_RunsTheCpuVersionWithItsArguments) {
+  int result = 0;
+  const auto run = [&result](const Exec& exec) {
+    return RunOnDevice<Doubled, NeverRun>(exec, "op", 20, &result);
+  };
+  EXPECT_TRUE(run(Exec()).ok());
+  EXPECT_EQ(result, 41);
+  Exec exec;
+  exec.threads = 0;
+  EXPECT_EQ(run(exec), RequireCpu(exec, "op"));
+}
+
+TEST(RunOnDevice, GpuWithoutContext_SaysWhatRequireCudaSays) {
+  Exec exec;
+  exec.device = Device::kCuda;
+  int result = 0;
+  const absl::Status status = RunOnDevice<Doubled, NeverRun>(exec, "op", 20, &result);
+  EXPECT_FALSE(status.ok());
+  EXPECT_EQ(status, RequireCuda(exec, "op"));
+  EXPECT_EQ(result, 0);
+}
 
 TEST(RequireView, WrongShape_SaysAskedAndHad) {
   std::vector<float> data(6);

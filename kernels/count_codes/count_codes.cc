@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "kernels/cuda/dispatch.h"
 
 namespace hearth::kernels {
 namespace {
@@ -24,9 +23,7 @@ absl::Status CanImplement(const CountCodesArgs& args) {
 
 absl::Status CountCodes(const Exec& exec, const CountCodesArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  HEARTH_RUN_ON_CUDA(exec, kOp, CountCodes(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::CountCodes(exec, args);
+  return RunOnDevice<cpu::CountCodes, cuda::CountCodes>(exec, kOp, args);
 }
 
 }  // namespace hearth::kernels

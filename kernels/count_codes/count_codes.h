@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "kernels/core/exec.h"
+#include "kernels/core/door.h"
 
 namespace hearth::kernels {
 
@@ -25,12 +25,6 @@ constexpr uint8_t LargestCode(DType dtype) {
   return dtype == DType::kE4M3 ? 0x7e : 0x7b;
 }
 
-// What the door calls once it has checked the arguments.
-namespace cpu {
-absl::Status CountCodes(const Exec& exec, const CountCodesArgs& args);
-}  // namespace cpu
-namespace cuda {
-absl::Status CountCodes(const Exec& exec, const CountCodesArgs& args);
-}  // namespace cuda
+HEARTH_DECLARE_VERSIONS(CountCodes, const CountCodesArgs& args);
 
 }  // namespace hearth::kernels

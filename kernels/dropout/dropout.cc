@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "kernels/cuda/dispatch.h"
 
 namespace hearth::kernels {
 namespace {
@@ -28,16 +27,10 @@ absl::Status CanImplement(const DropoutArgs& args) {
   return RequireRound(args.round_y, kOp);
 }
 
-size_t DropoutWorkspaceBytes(const DropoutArgs&) {
-  return 0;
-}
-
 absl::Status DropoutForward(const Exec& exec, const DropoutArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, DropoutForward(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::DropoutForward(exec, args);
+  return RunOnDevice<cpu::DropoutForward, cuda::DropoutForward>(exec, kOp, args);
 }
 
 absl::Status DropoutBackward(const Exec& exec, const DropoutArgs& args) {

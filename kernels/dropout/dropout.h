@@ -4,7 +4,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "kernels/core/exec.h"
+#include "kernels/core/door.h"
 #include "kernels/core/rng.h"
 #include "kernels/step_gate/step_gate.h"
 
@@ -29,17 +29,10 @@ struct DropoutArgs {
 };
 
 absl::Status CanImplement(const DropoutArgs& args);
-size_t DropoutWorkspaceBytes(const DropoutArgs& args);  // 0
 absl::Status DropoutForward(const Exec& exec, const DropoutArgs& args);
 // x = dy, y = dx, same p, key and first_element as forward; residual must be empty.
 absl::Status DropoutBackward(const Exec& exec, const DropoutArgs& args);
 
-// What the door calls once it has checked the arguments.
-namespace cpu {
-absl::Status DropoutForward(const Exec& exec, const DropoutArgs& args);
-}  // namespace cpu
-namespace cuda {
-absl::Status DropoutForward(const Exec& exec, const DropoutArgs& args);
-}  // namespace cuda
+HEARTH_DECLARE_VERSIONS(DropoutForward, const DropoutArgs& args);
 
 }  // namespace hearth::kernels

@@ -1,7 +1,6 @@
 #include "kernels/embedding/embedding.h"
 
 #include "common/base/status_macros.h"
-#include "kernels/cuda/dispatch.h"
 #include "kernels/embedding/segments.h"
 
 namespace hearth::kernels {
@@ -25,16 +24,10 @@ absl::Status CanImplement(const EmbeddingForwardArgs& args) {
   return RequireRound(args.round_out, kOp);
 }
 
-size_t EmbeddingForwardWorkspaceBytes(const EmbeddingForwardArgs&) {
-  return 0;
-}
-
 absl::Status EmbeddingForward(const Exec& exec, const EmbeddingForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.table.dtype, kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, EmbeddingForward(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::EmbeddingForward(exec, args);
+  return RunOnDevice<cpu::EmbeddingForward, cuda::EmbeddingForward>(exec, kOp, args);
 }
 
 absl::Status CanImplement(const EmbeddingBackwardArgs& args) {
@@ -67,9 +60,7 @@ absl::Status EmbeddingBackward(const Exec& exec, const EmbeddingBackwardArgs& ar
       HEARTH_RETURN_IF_ERROR(RequireStorage(exec, view->dtype, kOp));
     }
   }
-  HEARTH_RUN_ON_CUDA(exec, kOp, EmbeddingBackward(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::EmbeddingBackward(exec, args);
+  return RunOnDevice<cpu::EmbeddingBackward, cuda::EmbeddingBackward>(exec, kOp, args);
 }
 
 }  // namespace hearth::kernels

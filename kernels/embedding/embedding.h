@@ -4,7 +4,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "kernels/core/exec.h"
+#include "kernels/core/door.h"
 
 namespace hearth::kernels {
 
@@ -26,7 +26,6 @@ struct EmbeddingForwardArgs {
 };
 
 absl::Status CanImplement(const EmbeddingForwardArgs& args);
-size_t EmbeddingForwardWorkspaceBytes(const EmbeddingForwardArgs& args);  // 0
 absl::Status EmbeddingForward(const Exec& exec, const EmbeddingForwardArgs& args);
 
 // d_table[tokens[i]] += d_out[i]; d_position_table[positions[i]] += d_out[i], in order of i: the
@@ -48,14 +47,7 @@ absl::Status CanImplement(const EmbeddingBackwardArgs& args);
 size_t EmbeddingBackwardWorkspaceBytes(const EmbeddingBackwardArgs& args);
 absl::Status EmbeddingBackward(const Exec& exec, const EmbeddingBackwardArgs& args);
 
-// What the door calls once it has checked the arguments.
-namespace cpu {
-absl::Status EmbeddingForward(const Exec& exec, const EmbeddingForwardArgs& args);
-absl::Status EmbeddingBackward(const Exec& exec, const EmbeddingBackwardArgs& args);
-}  // namespace cpu
-namespace cuda {
-absl::Status EmbeddingForward(const Exec& exec, const EmbeddingForwardArgs& args);
-absl::Status EmbeddingBackward(const Exec& exec, const EmbeddingBackwardArgs& args);
-}  // namespace cuda
+HEARTH_DECLARE_VERSIONS(EmbeddingForward, const EmbeddingForwardArgs& args);
+HEARTH_DECLARE_VERSIONS(EmbeddingBackward, const EmbeddingBackwardArgs& args);
 
 }  // namespace hearth::kernels

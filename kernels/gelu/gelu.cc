@@ -3,7 +3,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/block_quantize/block_quantize.h"
-#include "kernels/cuda/dispatch.h"
 
 namespace hearth::kernels {
 namespace {
@@ -42,10 +41,6 @@ absl::Status CanImplement(const GeluForwardArgs& args) {
                     args.round_y);
 }
 
-size_t GeluForwardWorkspaceBytes(const GeluForwardArgs&) {
-  return 0;
-}
-
 absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
@@ -53,9 +48,7 @@ absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args) {
       exec, args.x.dtype,
       !args.y_quant.empty() || !args.y_blocks.empty() || !args.keep.empty() || !args.kept.empty(),
       kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, GeluForward(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::GeluForward(exec, args);
+  return RunOnDevice<cpu::GeluForward, cuda::GeluForward>(exec, kOp, args);
 }
 
 absl::Status CanImplement(const GeluBackwardArgs& args) {
@@ -65,19 +58,13 @@ absl::Status CanImplement(const GeluBackwardArgs& args) {
   return RequireCount(args.dy, args.x.dtype, args.x.numel(), kOp, "dy");
 }
 
-size_t GeluBackwardWorkspaceBytes(const GeluBackwardArgs&) {
-  return 0;
-}
-
 absl::Status GeluBackward(const Exec& exec, const GeluBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
   HEARTH_RETURN_IF_ERROR(RequireFormStorage(
       exec, args.x.dtype, !args.dx_quant.empty() || !args.dx_blocks.empty() || !args.kept.empty(),
       kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, GeluBackward(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::GeluBackward(exec, args);
+  return RunOnDevice<cpu::GeluBackward, cuda::GeluBackward>(exec, kOp, args);
 }
 
 }  // namespace hearth::kernels

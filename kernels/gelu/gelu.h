@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/core/block_quant.h"
-#include "kernels/core/exec.h"
+#include "kernels/core/door.h"
 #include "kernels/core/kept_input.h"
 
 namespace hearth::kernels {
@@ -33,7 +33,6 @@ struct GeluForwardArgs {
 };
 
 absl::Status CanImplement(const GeluForwardArgs& args);
-size_t GeluForwardWorkspaceBytes(const GeluForwardArgs& args);  // 0
 absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args);
 
 // dx = round_dx(dy * gelu'(x + bias)). The gradient of bias is the ColumnSum of dx (gemm.h).
@@ -54,17 +53,9 @@ struct GeluBackwardArgs {
 };
 
 absl::Status CanImplement(const GeluBackwardArgs& args);
-size_t GeluBackwardWorkspaceBytes(const GeluBackwardArgs& args);  // 0
 absl::Status GeluBackward(const Exec& exec, const GeluBackwardArgs& args);
 
-// What the door calls once it has checked the arguments.
-namespace cpu {
-absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args);
-absl::Status GeluBackward(const Exec& exec, const GeluBackwardArgs& args);
-}  // namespace cpu
-namespace cuda {
-absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args);
-absl::Status GeluBackward(const Exec& exec, const GeluBackwardArgs& args);
-}  // namespace cuda
+HEARTH_DECLARE_VERSIONS(GeluForward, const GeluForwardArgs& args);
+HEARTH_DECLARE_VERSIONS(GeluBackward, const GeluBackwardArgs& args);
 
 }  // namespace hearth::kernels

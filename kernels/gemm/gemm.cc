@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
-#include "kernels/cuda/dispatch.h"
 
 namespace hearth::kernels {
 namespace {
@@ -145,9 +144,7 @@ size_t GemmWorkspaceBytes(const GemmArgs& args) {
 
 absl::Status Gemm(const Exec& exec, const GemmArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  HEARTH_RUN_ON_CUDA(exec, kOp, Gemm(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::Gemm(exec, args);
+  return RunOnDevice<cpu::Gemm, cuda::Gemm>(exec, kOp, args);
 }
 
 size_t cuda::EmulationBytes(const GemmArgs& args) {
@@ -204,9 +201,7 @@ absl::Status ColumnSum(const Exec& exec, const ColumnSumArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, "column_sum"));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.out.dtype, "column_sum"));
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, ColumnSumWorkspaceBytes(args), "column_sum"));
-  HEARTH_RUN_ON_CUDA(exec, "column_sum", ColumnSum(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, "column_sum"));
-  return cpu::ColumnSum(exec, args);
+  return RunOnDevice<cpu::ColumnSum, cuda::ColumnSum>(exec, "column_sum", args);
 }
 
 }  // namespace hearth::kernels

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "kernels/core/exec.h"
+#include "kernels/core/door.h"
 
 namespace hearth::kernels {
 
@@ -106,11 +106,8 @@ absl::Status CanImplement(const ColumnSumArgs& args);
 size_t ColumnSumWorkspaceBytes(const ColumnSumArgs& args);  // enough for either device
 absl::Status ColumnSum(const Exec& exec, const ColumnSumArgs& args);
 
-// What the door calls once it has checked the arguments.
-namespace cpu {
-absl::Status Gemm(const Exec& exec, const GemmArgs& args);
-absl::Status ColumnSum(const Exec& exec, const ColumnSumArgs& args);
-}  // namespace cpu
+HEARTH_DECLARE_VERSIONS(Gemm, const GemmArgs& args);
+HEARTH_DECLARE_VERSIONS(ColumnSum, const ColumnSumArgs& args);
 namespace cuda {
 // What a product likes to have as workspace.
 inline constexpr size_t kGemmWorkspaceBytes = size_t{32} << 20;
@@ -125,7 +122,6 @@ constexpr int64_t ColumnSumParts(int64_t rows) {
   return parts < 256 ? parts : 256;
 }
 
-absl::Status Gemm(const Exec& exec, const GemmArgs& args);
 GemmPath GemmPathOf(const Exec& exec, const GemmArgs& args);
 // out[0] = alpha * *scale_a * *scale_b, out[1] = beta.
 absl::Status ProductScalars(const Exec& exec,
@@ -134,7 +130,6 @@ absl::Status ProductScalars(const Exec& exec,
                             const float* scale_b,
                             double beta,
                             float* out);
-absl::Status ColumnSum(const Exec& exec, const ColumnSumArgs& args);
 // c[row, :] += bias for an f32 or bf16 c with rows of `ldc` elements; bias f32 or bf16.
 absl::Status AddRowBias(const Exec& exec, const TensorView& c, int64_t ldc, const TensorView& bias);
 }  // namespace cuda

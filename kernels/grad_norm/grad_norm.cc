@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "kernels/cuda/dispatch.h"
 #include "kernels/grad_norm/clip.h"
 
 namespace hearth::kernels {
@@ -31,9 +30,7 @@ size_t SumSquaresWorkspaceBytes(const SumSquaresArgs& args) {
 absl::Status SumSquares(const Exec& exec, const SumSquaresArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, SumSquaresWorkspaceBytes(args), kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, SumSquares(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::SumSquares(exec, args);
+  return RunOnDevice<cpu::SumSquares, cuda::SumSquares>(exec, kOp, args);
 }
 
 float ClipFactor(double norm, double max_norm) {

@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "kernels/core/exec.h"
+#include "kernels/core/door.h"
 
 namespace hearth::kernels {
 
@@ -32,13 +32,9 @@ absl::Status SumSquares(const Exec& exec, const SumSquaresArgs& args);
 // A norm that is not finite gives 1: the guard decides, not the clip.
 float ClipFactor(double norm, double max_norm);
 
-// What the door calls once it has checked the arguments.
+HEARTH_DECLARE_VERSIONS(SumSquares, const SumSquaresArgs& args);
 namespace cpu {
 size_t SumSquaresWorkspaceBytes(const SumSquaresArgs& args);
-absl::Status SumSquares(const Exec& exec, const SumSquaresArgs& args);
 }  // namespace cpu
-namespace cuda {
-absl::Status SumSquares(const Exec& exec, const SumSquaresArgs& args);
-}  // namespace cuda
 
 }  // namespace hearth::kernels

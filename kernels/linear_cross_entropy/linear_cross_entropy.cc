@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "kernels/cuda/dispatch.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/linear_cross_entropy/cuda_layout.h"
 
@@ -136,9 +135,7 @@ absl::Status LinearCrossEntropy(const Exec& exec, const LinearCrossEntropyArgs& 
     HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.d_weight.dtype, kOp));
   }
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, LinearCrossEntropyWorkspaceBytes(exec, args), kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, LinearCrossEntropy(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::LinearCrossEntropy(exec, args);
+  return RunOnDevice<cpu::LinearCrossEntropy, cuda::LinearCrossEntropy>(exec, kOp, args);
 }
 
 absl::Status CanImplement(const LinearLogitsArgs& args) {

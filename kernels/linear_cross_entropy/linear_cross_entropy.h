@@ -8,7 +8,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "kernels/core/exec.h"
+#include "kernels/core/door.h"
 
 namespace hearth::kernels {
 
@@ -97,13 +97,9 @@ absl::Status CanImplement(const LinearLogitsArgs& args);
 size_t LinearLogitsWorkspaceBytes(const LinearLogitsArgs& args);
 absl::Status LinearLogits(const Exec& exec, const LinearLogitsArgs& args);
 
-// What the door calls once it has checked the arguments.
+HEARTH_DECLARE_VERSIONS(LinearCrossEntropy, const LinearCrossEntropyArgs& args);
 namespace cpu {
 size_t LinearCrossEntropyWorkspaceBytes(const LinearCrossEntropyArgs& args);
-absl::Status LinearCrossEntropy(const Exec& exec, const LinearCrossEntropyArgs& args);
 }  // namespace cpu
-namespace cuda {
-absl::Status LinearCrossEntropy(const Exec& exec, const LinearCrossEntropyArgs& args);
-}  // namespace cuda
 
 }  // namespace hearth::kernels

@@ -1,6 +1,7 @@
 // What the doors of norm.h hand to the CPU and CUDA versions: arguments that have been checked.
 #pragma once
 
+#include "kernels/core/door.h"
 #include "kernels/norm/norm.h"
 
 namespace hearth::kernels {
@@ -22,13 +23,7 @@ struct NormBackwardCall {
   TensorView d_bias;
 };
 
-namespace cpu {
-absl::Status NormForward(const Exec& exec, const NormForwardCall& call);
-absl::Status NormBackward(const Exec& exec, const NormBackwardCall& call);
-}  // namespace cpu
-namespace cuda {
-absl::Status NormForward(const Exec& exec, const NormForwardCall& call);
-absl::Status NormBackward(const Exec& exec, const NormBackwardCall& call);
-}  // namespace cuda
+HEARTH_DECLARE_VERSIONS(NormForward, const NormForwardCall& call);
+HEARTH_DECLARE_VERSIONS(NormBackward, const NormBackwardCall& call);
 
 }  // namespace hearth::kernels

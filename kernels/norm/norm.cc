@@ -6,7 +6,6 @@
 #include "common/base/status_macros.h"
 #include "kernels/block_quantize/block_quantize.h"
 #include "kernels/core/cpu.h"
-#include "kernels/cuda/dispatch.h"
 #include "kernels/norm/cuda_limits.h"
 #include "kernels/norm/implementation.h"
 
@@ -123,9 +122,7 @@ absl::Status Run(const Exec& exec, const NormForwardCall& call) {
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, call.op));
   HEARTH_RETURN_IF_ERROR(RequireFormStorage(
       exec, args.x.dtype, !args.y_quant.empty() || !args.y_blocks.empty(), call.op));
-  HEARTH_RUN_ON_CUDA(exec, call.op, NormForward(exec, call));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, call.op));
-  return cpu::NormForward(exec, call);
+  return RunOnDevice<cpu::NormForward, cuda::NormForward>(exec, call.op, call);
 }
 
 absl::Status Run(const Exec& exec, const NormBackwardCall& call) {
@@ -140,9 +137,7 @@ absl::Status Run(const Exec& exec, const NormBackwardCall& call) {
     }
   }
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, WorkspaceBytes(call), call.op));
-  HEARTH_RUN_ON_CUDA(exec, call.op, NormBackward(exec, call));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, call.op));
-  return cpu::NormBackward(exec, call);
+  return RunOnDevice<cpu::NormBackward, cuda::NormBackward>(exec, call.op, call);
 }
 
 bool ForwardWritesBlocks(const Exec& exec, const NormForwardArgs& args) {

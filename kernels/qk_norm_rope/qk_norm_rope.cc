@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/block_quantize/block_quantize.h"
-#include "kernels/cuda/dispatch.h"
 #include "kernels/qk_norm_rope/partition.h"
 
 namespace hearth::kernels {
@@ -89,9 +88,7 @@ size_t QkNormRopeForwardWorkspaceBytes(const QkNormRopeForwardArgs& args) {
 absl::Status QkNormRopeForward(const Exec& exec, const QkNormRopeForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.qkv.dtype, kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, QkNormRopeForward(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::QkNormRopeForward(exec, args);
+  return RunOnDevice<cpu::QkNormRopeForward, cuda::QkNormRopeForward>(exec, kOp, args);
 }
 
 absl::Status CanImplement(const QkNormRopeBackwardArgs& args) {
@@ -140,9 +137,7 @@ absl::Status QkNormRopeBackward(const Exec& exec, const QkNormRopeBackwardArgs& 
     HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.d_q_weight.dtype, kOp));
   }
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, QkNormRopeBackwardWorkspaceBytes(args), kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, QkNormRopeBackward(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::QkNormRopeBackward(exec, args);
+  return RunOnDevice<cpu::QkNormRopeBackward, cuda::QkNormRopeBackward>(exec, kOp, args);
 }
 
 }  // namespace hearth::kernels

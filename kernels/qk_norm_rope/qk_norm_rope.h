@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/core/block_quant.h"
-#include "kernels/core/exec.h"
+#include "kernels/core/door.h"
 
 namespace hearth::kernels {
 
@@ -89,16 +89,11 @@ size_t QkNormRopeBackwardWorkspaceBytes(const QkNormRopeBackwardArgs& args);
 bool WritesBlocks(const Exec& exec, const QkNormRopeBackwardArgs& args);
 absl::Status QkNormRopeBackward(const Exec& exec, const QkNormRopeBackwardArgs& args);
 
-// What the door calls once it has checked the arguments.
+HEARTH_DECLARE_VERSIONS(QkNormRopeForward, const QkNormRopeForwardArgs& args);
+HEARTH_DECLARE_VERSIONS(QkNormRopeBackward, const QkNormRopeBackwardArgs& args);
 namespace cpu {
 size_t QkNormRopeBackwardWorkspaceBytes(const QkNormRopeBackwardArgs& args);
 size_t QkNormRopeForwardWorkspaceBytes(const QkNormRopeForwardArgs& args);
-absl::Status QkNormRopeForward(const Exec& exec, const QkNormRopeForwardArgs& args);
-absl::Status QkNormRopeBackward(const Exec& exec, const QkNormRopeBackwardArgs& args);
 }  // namespace cpu
-namespace cuda {
-absl::Status QkNormRopeForward(const Exec& exec, const QkNormRopeForwardArgs& args);
-absl::Status QkNormRopeBackward(const Exec& exec, const QkNormRopeBackwardArgs& args);
-}  // namespace cuda
 
 }  // namespace hearth::kernels

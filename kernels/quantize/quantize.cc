@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "kernels/cuda/dispatch.h"
 
 namespace hearth::kernels {
 namespace {
@@ -31,19 +30,13 @@ absl::Status CanImplement(const QuantizeArgs& args) {
   return absl::OkStatus();
 }
 
-size_t QuantizeWorkspaceBytes(const QuantizeArgs&) {
-  return 0;
-}
-
 absl::Status Quantize(const Exec& exec, const QuantizeArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   if (args.tensors.empty()) {
     return absl::OkStatus();
   }
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.tensors[0].x.dtype, kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, Quantize(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::Quantize(exec, args);
+  return RunOnDevice<cpu::Quantize, cuda::Quantize>(exec, kOp, args);
 }
 
 absl::Status CanImplement(const UpdateScalesArgs& args) {
@@ -68,15 +61,9 @@ absl::Status CanImplement(const UpdateScalesArgs& args) {
   return absl::OkStatus();
 }
 
-size_t UpdateScalesWorkspaceBytes(const UpdateScalesArgs&) {
-  return 0;
-}
-
 absl::Status UpdateScales(const Exec& exec, const UpdateScalesArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  HEARTH_RUN_ON_CUDA(exec, kScalesOp, UpdateScales(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kScalesOp));
-  return cpu::UpdateScales(exec, args);
+  return RunOnDevice<cpu::UpdateScales, cuda::UpdateScales>(exec, kScalesOp, args);
 }
 
 }  // namespace hearth::kernels

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "kernels/core/exec.h"
+#include "kernels/core/door.h"
 
 namespace hearth::kernels {
 
@@ -31,7 +31,6 @@ struct QuantizeArgs {
 };
 
 absl::Status CanImplement(const QuantizeArgs& args);
-size_t QuantizeWorkspaceBytes(const QuantizeArgs& args);  // 0
 absl::Status Quantize(const Exec& exec, const QuantizeArgs& args);
 
 // How the scales of a range of tensors follow from their largest magnitudes.
@@ -63,17 +62,9 @@ struct UpdateScalesArgs {
 };
 
 absl::Status CanImplement(const UpdateScalesArgs& args);
-size_t UpdateScalesWorkspaceBytes(const UpdateScalesArgs& args);  // 0
 absl::Status UpdateScales(const Exec& exec, const UpdateScalesArgs& args);
 
-// What the door calls once it has checked the arguments.
-namespace cpu {
-absl::Status Quantize(const Exec& exec, const QuantizeArgs& args);
-absl::Status UpdateScales(const Exec& exec, const UpdateScalesArgs& args);
-}  // namespace cpu
-namespace cuda {
-absl::Status Quantize(const Exec& exec, const QuantizeArgs& args);
-absl::Status UpdateScales(const Exec& exec, const UpdateScalesArgs& args);
-}  // namespace cuda
+HEARTH_DECLARE_VERSIONS(Quantize, const QuantizeArgs& args);
+HEARTH_DECLARE_VERSIONS(UpdateScales, const UpdateScalesArgs& args);
 
 }  // namespace hearth::kernels

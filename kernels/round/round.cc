@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "kernels/cuda/dispatch.h"
 
 namespace hearth::kernels {
 namespace {
@@ -29,16 +28,10 @@ absl::Status CanImplement(const RoundToArgs& args) {
   return RequireCount(args.y, args.x.dtype, args.x.numel(), kOp, "y");
 }
 
-size_t RoundToWorkspaceBytes(const RoundToArgs&) {
-  return 0;
-}
-
 absl::Status RoundTo(const Exec& exec, const RoundToArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, RoundTo(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::RoundTo(exec, args);
+  return RunOnDevice<cpu::RoundTo, cuda::RoundTo>(exec, kOp, args);
 }
 
 absl::Status CanImplement(const WidenArgs& args) {
@@ -54,16 +47,10 @@ absl::Status CanImplement(const WidenArgs& args) {
   return RequireCount(args.x, args.x.dtype, args.y.numel(), "widen", "x");
 }
 
-size_t WidenWorkspaceBytes(const WidenArgs&) {
-  return 0;
-}
-
 absl::Status Widen(const Exec& exec, const WidenArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.y.dtype, "widen"));
-  HEARTH_RUN_ON_CUDA(exec, "widen", Widen(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, "widen"));
-  return cpu::Widen(exec, args);
+  return RunOnDevice<cpu::Widen, cuda::Widen>(exec, "widen", args);
 }
 
 }  // namespace hearth::kernels

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "kernels/core/exec.h"
+#include "kernels/core/door.h"
 
 namespace hearth::kernels {
 
@@ -20,7 +20,6 @@ struct RoundToArgs {
 };
 
 absl::Status CanImplement(const RoundToArgs& args);
-size_t RoundToWorkspaceBytes(const RoundToArgs& args);  // 0
 absl::Status RoundTo(const Exec& exec, const RoundToArgs& args);
 
 // y = x widened: x in kBF16, kF16, kE4M3, kE5M2, kF32 or kF64; y in kF32 or kF64 on the CPU, and
@@ -31,17 +30,9 @@ struct WidenArgs {
 };
 
 absl::Status CanImplement(const WidenArgs& args);
-size_t WidenWorkspaceBytes(const WidenArgs& args);  // 0
 absl::Status Widen(const Exec& exec, const WidenArgs& args);
 
-// What the door calls once it has checked the arguments.
-namespace cpu {
-absl::Status RoundTo(const Exec& exec, const RoundToArgs& args);
-absl::Status Widen(const Exec& exec, const WidenArgs& args);
-}  // namespace cpu
-namespace cuda {
-absl::Status RoundTo(const Exec& exec, const RoundToArgs& args);
-absl::Status Widen(const Exec& exec, const WidenArgs& args);
-}  // namespace cuda
+HEARTH_DECLARE_VERSIONS(RoundTo, const RoundToArgs& args);
+HEARTH_DECLARE_VERSIONS(Widen, const WidenArgs& args);
 
 }  // namespace hearth::kernels

@@ -1,7 +1,6 @@
 #include "kernels/scale/scale.h"
 
 #include "common/base/status_macros.h"
-#include "kernels/cuda/dispatch.h"
 
 namespace hearth::kernels {
 namespace {
@@ -16,16 +15,10 @@ absl::Status CanImplement(const ScaleArgs& args) {
   return RequireRound(args.round, kOp);
 }
 
-size_t ScaleWorkspaceBytes(const ScaleArgs&) {
-  return 0;
-}
-
 absl::Status Scale(const Exec& exec, const ScaleArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, Scale(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::Scale(exec, args);
+  return RunOnDevice<cpu::Scale, cuda::Scale>(exec, kOp, args);
 }
 
 }  // namespace hearth::kernels

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "kernels/core/exec.h"
+#include "kernels/core/door.h"
 
 namespace hearth::kernels {
 
@@ -20,15 +20,8 @@ struct ScaleArgs {
 };
 
 absl::Status CanImplement(const ScaleArgs& args);
-size_t ScaleWorkspaceBytes(const ScaleArgs& args);  // 0
 absl::Status Scale(const Exec& exec, const ScaleArgs& args);
 
-// What the door calls once it has checked the arguments.
-namespace cpu {
-absl::Status Scale(const Exec& exec, const ScaleArgs& args);
-}  // namespace cpu
-namespace cuda {
-absl::Status Scale(const Exec& exec, const ScaleArgs& args);
-}  // namespace cuda
+HEARTH_DECLARE_VERSIONS(Scale, const ScaleArgs& args);
 
 }  // namespace hearth::kernels

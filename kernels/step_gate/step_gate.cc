@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "kernels/cuda/dispatch.h"
 
 namespace hearth::kernels {
 namespace {
@@ -24,25 +23,19 @@ absl::Status Check(const StepInputs* inputs, const StepState* state) {
 
 absl::Status BeginStep(const Exec& exec, const StepInputs* inputs, StepState* state) {
   HEARTH_RETURN_IF_ERROR(Check(inputs, state));
-  HEARTH_RUN_ON_CUDA(exec, kOp, BeginStep(exec, inputs, state));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::BeginStep(exec, inputs, state);
+  return RunOnDevice<cpu::BeginStep, cuda::BeginStep>(exec, kOp, inputs, state);
 }
 
 absl::Status JudgeStep(const Exec& exec, const StepInputs* inputs, StepState* state) {
   HEARTH_RETURN_IF_ERROR(Check(inputs, state));
-  HEARTH_RUN_ON_CUDA(exec, kOp, JudgeStep(exec, inputs, state));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::JudgeStep(exec, inputs, state);
+  return RunOnDevice<cpu::JudgeStep, cuda::JudgeStep>(exec, kOp, inputs, state);
 }
 
 absl::Status StampTime(const Exec& exec, uint64_t* where) {
   if (where == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(kOp, ": where is null"));
   }
-  HEARTH_RUN_ON_CUDA(exec, kOp, StampTime(exec, where));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::StampTime(exec, where);
+  return RunOnDevice<cpu::StampTime, cuda::StampTime>(exec, kOp, where);
 }
 
 }  // namespace hearth::kernels

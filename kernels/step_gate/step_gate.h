@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "kernels/core/exec.h"
+#include "kernels/core/door.h"
 
 namespace hearth::kernels {
 
@@ -68,16 +68,8 @@ absl::Status JudgeStep(const Exec& exec, const StepInputs* inputs, StepState* st
 //   where : beside the tensors
 absl::Status StampTime(const Exec& exec, uint64_t* where);
 
-// What the door calls once it has checked the arguments.
-namespace cpu {
-absl::Status BeginStep(const Exec& exec, const StepInputs* inputs, StepState* state);
-absl::Status JudgeStep(const Exec& exec, const StepInputs* inputs, StepState* state);
-absl::Status StampTime(const Exec& exec, uint64_t* where);
-}  // namespace cpu
-namespace cuda {
-absl::Status BeginStep(const Exec& exec, const StepInputs* inputs, StepState* state);
-absl::Status JudgeStep(const Exec& exec, const StepInputs* inputs, StepState* state);
-absl::Status StampTime(const Exec& exec, uint64_t* where);
-}  // namespace cuda
+HEARTH_DECLARE_VERSIONS(BeginStep, const StepInputs* inputs, StepState* state);
+HEARTH_DECLARE_VERSIONS(JudgeStep, const StepInputs* inputs, StepState* state);
+HEARTH_DECLARE_VERSIONS(StampTime, uint64_t* where);
 
 }  // namespace hearth::kernels

@@ -2,7 +2,6 @@
 
 #include "common/base/status_macros.h"
 #include "kernels/block_quantize/block_quantize.h"
-#include "kernels/cuda/dispatch.h"
 
 namespace hearth::kernels {
 namespace {
@@ -26,10 +25,6 @@ absl::Status CanImplement(const SwigluForwardArgs& args) {
   return RequireRound(args.round_y, kOp);
 }
 
-size_t SwigluForwardWorkspaceBytes(const SwigluForwardArgs&) {
-  return 0;
-}
-
 absl::Status SwigluForward(const Exec& exec, const SwigluForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   const DType dtype = args.gate_up.dtype;
@@ -38,9 +33,7 @@ absl::Status SwigluForward(const Exec& exec, const SwigluForwardArgs& args) {
       exec, dtype,
       !args.y_quant.empty() || !args.y_blocks.empty() || !args.keep.empty() || !args.kept.empty(),
       kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, SwigluForward(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::SwigluForward(exec, args);
+  return RunOnDevice<cpu::SwigluForward, cuda::SwigluForward>(exec, kOp, args);
 }
 
 absl::Status CanImplement(const SwigluBackwardArgs& args) {
@@ -67,10 +60,6 @@ absl::Status CanImplement(const SwigluBackwardArgs& args) {
   return RequireRound(args.round_d_gate_up, kOp);
 }
 
-size_t SwigluBackwardWorkspaceBytes(const SwigluBackwardArgs&) {
-  return 0;
-}
-
 absl::Status SwigluBackward(const Exec& exec, const SwigluBackwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.dy.dtype, kOp));
@@ -79,9 +68,7 @@ absl::Status SwigluBackward(const Exec& exec, const SwigluBackwardArgs& args) {
                                                 !args.d_gate_up_blocks.empty() ||
                                                 !args.kept.empty() || !args.y_quant.empty(),
                                             kOp));
-  HEARTH_RUN_ON_CUDA(exec, kOp, SwigluBackward(exec, args));
-  HEARTH_RETURN_IF_ERROR(RequireCpu(exec, kOp));
-  return cpu::SwigluBackward(exec, args);
+  return RunOnDevice<cpu::SwigluBackward, cuda::SwigluBackward>(exec, kOp, args);
 }
 
 }  // namespace hearth::kernels

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/core/block_quant.h"
-#include "kernels/core/exec.h"
+#include "kernels/core/door.h"
 #include "kernels/core/kept_input.h"
 
 namespace hearth::kernels {
@@ -30,7 +30,6 @@ struct SwigluForwardArgs {
 };
 
 absl::Status CanImplement(const SwigluForwardArgs& args);
-size_t SwigluForwardWorkspaceBytes(const SwigluForwardArgs& args);  // 0
 absl::Status SwigluForward(const Exec& exec, const SwigluForwardArgs& args);
 
 //   dy : [N, F] T     gate_up, d_gate_up : [N, 2F] T; d_gate_up may alias gate_up, and may be
@@ -53,17 +52,9 @@ struct SwigluBackwardArgs {
 };
 
 absl::Status CanImplement(const SwigluBackwardArgs& args);
-size_t SwigluBackwardWorkspaceBytes(const SwigluBackwardArgs& args);  // 0
 absl::Status SwigluBackward(const Exec& exec, const SwigluBackwardArgs& args);
 
-// What the door calls once it has checked the arguments.
-namespace cpu {
-absl::Status SwigluForward(const Exec& exec, const SwigluForwardArgs& args);
-absl::Status SwigluBackward(const Exec& exec, const SwigluBackwardArgs& args);
-}  // namespace cpu
-namespace cuda {
-absl::Status SwigluForward(const Exec& exec, const SwigluForwardArgs& args);
-absl::Status SwigluBackward(const Exec& exec, const SwigluBackwardArgs& args);
-}  // namespace cuda
+HEARTH_DECLARE_VERSIONS(SwigluForward, const SwigluForwardArgs& args);
+HEARTH_DECLARE_VERSIONS(SwigluBackward, const SwigluBackwardArgs& args);
 
 }  // namespace hearth::kernels

@@ -137,8 +137,7 @@ size_t Model::WorkspaceBytes(const kernels::Exec& exec) const {
   head.quant = head_quant_;
   size_t bytes = std::max(kernels::LinearCrossEntropyWorkspaceBytes(exec, head_),
                           kernels::LinearCrossEntropyWorkspaceBytes(exec, head));
-  bytes = std::max({bytes, kernels::EmbeddingForwardWorkspaceBytes(embedding_forward_),
-                    final_norm_->WorkspaceBytes(context_.plan.training)});
+  bytes = std::max(bytes, final_norm_->WorkspaceBytes(context_.plan.training));
   if (context_.plan.training) {
     bytes = std::max(bytes, kernels::EmbeddingBackwardWorkspaceBytes(embedding_backward_));
   }
