@@ -83,39 +83,39 @@ BufferSpec State(const char* name, int64_t count, DType dtype, const Fill& fill 
   return spec;
 }
 
+OpCase MakeCase(const Shape& s) {
+  OpCase c;
+  c.op = "adamw";
+  c.name = s.name;
+  const Fill positive = {Fill::kUniform, 0.0, 1.0};
+  const Fill skip = {Fill::kConstant, s.skip ? 1.0 : 0.0, 0.0};
+  // A skipped step must leave even the working copy alone.
+  const Role written = s.skip ? Role::kAccumulate : Role::kOutput;
+  c.buffers = {State("p0", s.first, s.master),
+               State("m0", s.first, s.moments),
+               State("v0", s.first, s.moments, positive),
+               WeightGradient("g0", {s.first}, Role::kInput),
+               {"w0", {s.first}, written},
+               State("p1", s.second, s.master),
+               State("m1", s.second, s.moments),
+               State("v1", s.second, s.moments, positive),
+               WeightGradient("g1", {s.second}, Role::kInput),
+               {"amax", {1}, Role::kAccumulate, positive, DType::kU8},
+               {"grad_scale", {1}, Role::kInput, {Fill::kConstant, 0.75, 0.0}, DType::kU8},
+               {"skip", {1}, Role::kInput, skip, DType::kI32},
+               Struct("inputs", InputsOf(s))};
+  c.forward = [s](const Exec& exec, const Buffers& b) { return Run(s, exec, b); };
+  c.slack = s.skip ? 0.0 : 8.0;
+  c.perf = s.perf;
+  c.cuda_only = s.cuda_only;
+  c.forward_traffic = {"p0", "p0", "m0", "m0", "v0", "v0", "g0", "w0"};
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> AdamWCases() {
-  std::vector<OpCase> cases;
-  for (const Shape& s : kShapes) {
-    OpCase c;
-    c.op = "adamw";
-    c.name = s.name;
-    const Fill positive = {Fill::kUniform, 0.0, 1.0};
-    const Fill skip = {Fill::kConstant, s.skip ? 1.0 : 0.0, 0.0};
-    // A skipped step must leave even the working copy alone.
-    const Role written = s.skip ? Role::kAccumulate : Role::kOutput;
-    c.buffers = {State("p0", s.first, s.master),
-                 State("m0", s.first, s.moments),
-                 State("v0", s.first, s.moments, positive),
-                 WeightGradient("g0", {s.first}, Role::kInput),
-                 {"w0", {s.first}, written},
-                 State("p1", s.second, s.master),
-                 State("m1", s.second, s.moments),
-                 State("v1", s.second, s.moments, positive),
-                 WeightGradient("g1", {s.second}, Role::kInput),
-                 {"amax", {1}, Role::kAccumulate, positive, DType::kU8},
-                 {"grad_scale", {1}, Role::kInput, {Fill::kConstant, 0.75, 0.0}, DType::kU8},
-                 {"skip", {1}, Role::kInput, skip, DType::kI32},
-                 Struct("inputs", InputsOf(s))};
-    c.forward = [s](const Exec& exec, const Buffers& b) { return Run(s, exec, b); };
-    c.slack = s.skip ? 0.0 : 8.0;
-    c.perf = s.perf;
-    c.cuda_only = s.cuda_only;
-    c.forward_traffic = {"p0", "p0", "m0", "m0", "v0", "v0", "g0", "w0"};
-    cases.push_back(c);
-  }
-  return cases;
+  return CasesOf(kShapes, MakeCase);
 }
 
 }  // namespace hearth::kernels::harness

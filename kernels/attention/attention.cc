@@ -8,11 +8,9 @@ namespace {
 
 constexpr char kOp[] = "attention";
 
-absl::Status CheckShapes(const AttentionDims& dims,
-                         const TensorView& qkv,
-                         const TensorView& out,
-                         const TensorView& segments,
-                         DType round) {
+absl::Status CheckShapes(const AttentionArgs& args) {
+  const AttentionDims& dims = args.dims;
+  const TensorView& qkv = args.qkv;
   HEARTH_RETURN_IF_ERROR(RequireFloating(qkv, kOp, "qkv"));
   if (dims.batch < 1 || dims.sequence < 1 || dims.heads < 1 || dims.kv_heads < 1 ||
       dims.head_dim < 1 || dims.heads % dims.kv_heads != 0) {
@@ -25,16 +23,25 @@ absl::Status CheckShapes(const AttentionDims& dims,
   HEARTH_RETURN_IF_ERROR(RequireCount(
       qkv, qkv.dtype, rows * (dims.heads + 2 * dims.kv_heads) * dims.head_dim, kOp, "qkv"));
   HEARTH_RETURN_IF_ERROR(
-      RequireCount(out, qkv.dtype, rows * dims.heads * dims.head_dim, kOp, "out"));
-  if (!segments.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireCount(segments, DType::kI32, rows, kOp, "segments"));
+      RequireCount(args.out, qkv.dtype, rows * dims.heads * dims.head_dim, kOp, "out"));
+  if (!args.segments.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.segments, DType::kI32, rows, kOp, "segments"));
   }
-  return RequireRound(round, kOp);
+  return RequireRound(args.round, kOp);
 }
 
-absl::Status CheckLse(const AttentionDims& dims, DType storage, const TensorView& lse) {
-  return RequireCount(lse, storage == DType::kBF16 ? DType::kF32 : storage,
-                      dims.batch * dims.heads * dims.sequence, kOp, "lse");
+absl::Status CheckLse(const AttentionArgs& args) {
+  const DType storage = args.qkv.dtype;
+  return RequireCount(args.lse, storage == DType::kBF16 ? DType::kF32 : storage,
+                      args.dims.batch * args.dims.heads * args.dims.sequence, kOp, "lse");
+}
+
+// The door's last steps, the same for both directions.
+template <auto kOnCpu, auto kOnCuda, typename Args>
+absl::Status Run(const Exec& exec, const Args& args) {
+  HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.qkv.dtype, kOp));
+  return RunOnDevice<kOnCpu, kOnCuda>(exec, kOp, args);
 }
 
 template <auto kOnCpu, auto kOnCuda, typename Args>
@@ -50,8 +57,8 @@ size_t WorkspaceOnDevice(const Exec& exec, const Args& args) {
 }  // namespace
 
 absl::Status CanImplement(const AttentionForwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(CheckShapes(args.dims, args.qkv, args.out, args.segments, args.round));
-  return args.lse.empty() ? absl::OkStatus() : CheckLse(args.dims, args.qkv.dtype, args.lse);
+  HEARTH_RETURN_IF_ERROR(CheckShapes(args));
+  return args.lse.empty() ? absl::OkStatus() : CheckLse(args);
 }
 
 size_t AttentionForwardWorkspaceBytes(const Exec& exec, const AttentionForwardArgs& args) {
@@ -60,17 +67,15 @@ size_t AttentionForwardWorkspaceBytes(const Exec& exec, const AttentionForwardAr
 }
 
 absl::Status AttentionForward(const Exec& exec, const AttentionForwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.qkv.dtype, kOp));
-  return RunOnDevice<cpu::AttentionForward, cuda::AttentionForward>(exec, kOp, args);
+  return Run<cpu::AttentionForward, cuda::AttentionForward>(exec, args);
 }
 
 absl::Status CanImplement(const AttentionBackwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(CheckShapes(args.dims, args.qkv, args.out, args.segments, args.round));
+  HEARTH_RETURN_IF_ERROR(CheckShapes(args));
   const DType dtype = args.qkv.dtype;
   HEARTH_RETURN_IF_ERROR(RequireCount(args.d_out, dtype, args.out.numel(), kOp, "d_out"));
   HEARTH_RETURN_IF_ERROR(RequireCount(args.d_qkv, dtype, args.qkv.numel(), kOp, "d_qkv"));
-  return CheckLse(args.dims, dtype, args.lse);
+  return CheckLse(args);
 }
 
 size_t AttentionBackwardWorkspaceBytes(const Exec& exec, const AttentionBackwardArgs& args) {
@@ -79,9 +84,7 @@ size_t AttentionBackwardWorkspaceBytes(const Exec& exec, const AttentionBackward
 }
 
 absl::Status AttentionBackward(const Exec& exec, const AttentionBackwardArgs& args) {
-  HEARTH_RETURN_IF_ERROR(CanImplement(args));
-  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.qkv.dtype, kOp));
-  return RunOnDevice<cpu::AttentionBackward, cuda::AttentionBackward>(exec, kOp, args);
+  return Run<cpu::AttentionBackward, cuda::AttentionBackward>(exec, args);
 }
 
 }  // namespace hearth::kernels

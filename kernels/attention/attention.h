@@ -26,16 +26,14 @@ struct AttentionDims {
   int64_t head_dim = 0;  // D
 };
 
-// out = softmax(scale * q kT, causal, same segment) v
-//   qkv      : [B*T, (Hq + 2 Hkv) D] A        out : [B*T, Hq D] A, no aliasing
+// What both directions take.
+//   qkv      : [B*T, (Hq + 2 Hkv) D] A        out : [B*T, Hq D] A
 //   segments : [B*T] i32, optional
 //   lse      : [B, Hq, T] A, kF32 if A is kBF16: the log of the sum of exponentials of the
-//              scaled scores, kept for backward; optional (evaluation)
+//              scaled scores
 //   scale    : 0 means 1 / sqrt(D)
-//   round    : probabilities (before the product with v) and out are rounded to it; on a GPU
-//              probabilities are rounded to A
 // Errors: kInvalidArgument (shape, dtype, workspace); kUnimplemented (rounding, head_dim).
-struct AttentionForwardArgs {
+struct AttentionArgs {
   AttentionDims dims;
   TensorView qkv;
   TensorView segments;
@@ -45,26 +43,25 @@ struct AttentionForwardArgs {
   DType round = DType::kF32;
 };
 
+// out = softmax(scale * q kT, causal, same segment) v; out aliases nothing.
+//   lse   : kept for backward; optional (evaluation)
+//   round : probabilities (before the product with v) and out are rounded to it; on a GPU
+//           probabilities are rounded to A
+struct AttentionForwardArgs : AttentionArgs {};
+
 absl::Status CanImplement(const AttentionForwardArgs& args);
 // On a GPU the first call for a shape builds cuDNN's plan (up to seconds, may allocate): never
 // while a graph is recorded. Views may lack their data; their rank says whether they are there.
 size_t AttentionForwardWorkspaceBytes(const Exec& exec, const AttentionForwardArgs& args);
 absl::Status AttentionForward(const Exec& exec, const AttentionForwardArgs& args);
 
-// d_qkv from d_out; probabilities are computed again from qkv and lse.
-//   qkv, out, lse, segments : forward's
+// d_qkv from d_out; probabilities are computed again from qkv and lse. What forward took and made
+// is as it was.
 //   d_out : [B*T, Hq D] A      d_qkv : [B*T, (Hq + 2 Hkv) D] A, overwritten; no aliasing
 //   round : probabilities, score gradients and d_qkv are rounded to it
-struct AttentionBackwardArgs {
-  AttentionDims dims;
-  TensorView qkv;
-  TensorView segments;
-  TensorView out;
+struct AttentionBackwardArgs : AttentionArgs {
   TensorView d_out;
-  TensorView lse;
   TensorView d_qkv;
-  double scale = 0.0;
-  DType round = DType::kF32;
 };
 
 absl::Status CanImplement(const AttentionBackwardArgs& args);

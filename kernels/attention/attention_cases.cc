@@ -38,8 +38,10 @@ constexpr Shape kShapes[] = {
     {"perf_segments_18x2048x12x3x64", {18, 2048, 12, 3, 64}, 300, true},
 };
 
-AttentionForwardArgs ForwardArgs(const Shape& s, const Buffers& b) {
-  AttentionForwardArgs args;
+// What both directions take.
+template <typename Args>
+Args ArgsOf(const Shape& s, const Buffers& b) {
+  Args args;
   args.dims = s.dims;
   args.qkv = b["qkv"];
   args.segments = b["segments"];
@@ -48,14 +50,13 @@ AttentionForwardArgs ForwardArgs(const Shape& s, const Buffers& b) {
   return args;
 }
 
+AttentionForwardArgs ForwardArgs(const Shape& s, const Buffers& b) {
+  return ArgsOf<AttentionForwardArgs>(s, b);
+}
+
 AttentionBackwardArgs BackwardArgs(const Shape& s, const Buffers& b) {
-  AttentionBackwardArgs args;
-  args.dims = s.dims;
-  args.qkv = b["qkv"];
-  args.segments = b["segments"];
-  args.out = b["out"];
+  auto args = ArgsOf<AttentionBackwardArgs>(s, b);
   args.d_out = b["d_out"];
-  args.lse = b["lse"];
   args.d_qkv = b["d_qkv"];
   return args;
 }
@@ -114,11 +115,7 @@ OpCase MakeCase(const Shape& s) {
 }  // namespace
 
 std::vector<OpCase> AttentionCases() {
-  std::vector<OpCase> cases;
-  for (const Shape& shape : kShapes) {
-    cases.push_back(MakeCase(shape));
-  }
-  return cases;
+  return CasesOf(kShapes, MakeCase);
 }
 
 }  // namespace hearth::kernels::harness

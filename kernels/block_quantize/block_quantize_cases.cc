@@ -1,3 +1,4 @@
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <iterator>
@@ -413,13 +414,9 @@ OpCase UpdateCase(bool skip) {
 }  // namespace
 
 std::vector<OpCase> BlockQuantizeCases() {
-  std::vector<OpCase> cases;
-  for (const Shape& s : kShapes) {
-    cases.push_back(BlockQuantizeCase(s));
-  }
+  std::vector<OpCase> cases =
+      CasesOf(kShapes, BlockQuantizeCase, std::array{false, true}, UpdateCase);
   cases.push_back(ManyCase());
-  cases.push_back(UpdateCase(false));
-  cases.push_back(UpdateCase(true));
   return cases;
 }
 

@@ -16,25 +16,25 @@ constexpr Row kRows[] = {{"e4m3_1x1", 1, 1, DType::kE4M3, false},
                          {"e5m2_64x1040", 64, 1040, DType::kE5M2, false},
                          {"perf_16m", 4096, 4096, DType::kE4M3, true}};
 
+// Class exact: integers.
+OpCase MakeCase(const Row& row) {
+  OpCase c;
+  c.op = "count_codes";
+  c.name = row.name;
+  c.buffers = {{"x", {row.rows, row.cols}, Role::kInput, {Fill::kNormal, 0, 300}, row.dtype},
+               {"counts", {2}, Role::kOutput, {}, DType::kI64}};
+  c.forward = [](const Exec& exec, const Buffers& b) {
+    return CountCodes(exec, {b["x"], reinterpret_cast<uint64_t*>(b["counts"].as<int64_t>())});
+  };
+  c.slack = 0.0;
+  c.perf = row.perf;
+  return c;
+}
+
 }  // namespace
 
-// Class exact: integers.
 std::vector<OpCase> CountCodesCases() {
-  std::vector<OpCase> cases;
-  for (const Row& row : kRows) {
-    OpCase c;
-    c.op = "count_codes";
-    c.name = row.name;
-    c.buffers = {{"x", {row.rows, row.cols}, Role::kInput, {Fill::kNormal, 0, 300}, row.dtype},
-                 {"counts", {2}, Role::kOutput, {}, DType::kI64}};
-    c.forward = [](const Exec& exec, const Buffers& b) {
-      return CountCodes(exec, {b["x"], reinterpret_cast<uint64_t*>(b["counts"].as<int64_t>())});
-    };
-    c.slack = 0.0;
-    c.perf = row.perf;
-    cases.push_back(c);
-  }
-  return cases;
+  return CasesOf(kRows, MakeCase);
 }
 
 }  // namespace hearth::kernels::harness

@@ -32,38 +32,38 @@ DropoutArgs ArgsOf(const Shape& s, const TensorView& x, const TensorView& y) {
   return args;
 }
 
+OpCase MakeCase(const Shape& s) {
+  OpCase c;
+  c.op = "dropout";
+  c.name = s.name;
+  c.buffers = {{"x", {s.count}},
+               {"y", {s.count}, Role::kOutput},
+               {"dy", {s.count}},
+               {"dx", {s.count}, Role::kOutput}};
+  c.outputs = {{"y", "dy"}};
+  c.inputs = {{"x", "dx"}};
+  if (s.residual) {
+    c.buffers.push_back({"residual", {s.count}});
+  }
+  c.forward = [s](const Exec& exec, const Buffers& b) {
+    DropoutArgs args = ArgsOf(s, b["x"], b["y"]);
+    args.residual = b["residual"];
+    return DropoutForward(exec, args);
+  };
+  c.backward = [s](const Exec& exec, const Buffers& b) {
+    return DropoutBackward(exec, ArgsOf(s, b["dy"], b["dx"]));
+  };
+  c.perf = s.perf;
+  c.cuda_only = s.cuda_only;
+  c.forward_traffic = {"x", "residual", "y"};
+  c.backward_traffic = {"dy", "dx"};
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> DropoutCases() {
-  std::vector<OpCase> cases;
-  for (const Shape& s : kShapes) {
-    OpCase c;
-    c.op = "dropout";
-    c.name = s.name;
-    c.buffers = {{"x", {s.count}},
-                 {"y", {s.count}, Role::kOutput},
-                 {"dy", {s.count}},
-                 {"dx", {s.count}, Role::kOutput}};
-    c.outputs = {{"y", "dy"}};
-    c.inputs = {{"x", "dx"}};
-    if (s.residual) {
-      c.buffers.push_back({"residual", {s.count}});
-    }
-    c.forward = [s](const Exec& exec, const Buffers& b) {
-      DropoutArgs args = ArgsOf(s, b["x"], b["y"]);
-      args.residual = b["residual"];
-      return DropoutForward(exec, args);
-    };
-    c.backward = [s](const Exec& exec, const Buffers& b) {
-      return DropoutBackward(exec, ArgsOf(s, b["dy"], b["dx"]));
-    };
-    c.perf = s.perf;
-    c.cuda_only = s.cuda_only;
-    c.forward_traffic = {"x", "residual", "y"};
-    c.backward_traffic = {"dy", "dx"};
-    cases.push_back(c);
-  }
-  return cases;
+  return CasesOf(kShapes, MakeCase);
 }
 
 }  // namespace hearth::kernels::harness

@@ -42,50 +42,50 @@ EmbeddingBackwardArgs BackwardArgs(const Buffers& b) {
   return args;
 }
 
+OpCase MakeCase(const Shape& s) {
+  OpCase c;
+  c.op = "embedding";
+  c.name = s.name;
+  c.buffers = {
+      {"tokens", {s.N}, Role::kInput, {Fill::kIndex, 0, static_cast<double>(s.V)}, DType::kI32},
+      {"table", {s.V, s.C}},
+      {"out", {s.N, s.C}, Role::kOutput},
+      {"d_out", {s.N, s.C}},
+      WeightGradient("d_table", {s.V, s.C})};
+  c.outputs = {{"out", "d_out"}};
+  c.inputs = {{"table", "d_table"}};
+  if (s.P > 0) {
+    c.buffers.push_back({"positions",
+                         {s.N},
+                         Role::kInput,
+                         {Fill::kRamp, static_cast<double>(s.P), 0},
+                         DType::kI32});
+    c.buffers.push_back({"position_table", {s.P, s.C}});
+    c.buffers.push_back(WeightGradient("d_position_table", {s.P, s.C}));
+    c.inputs.push_back({"position_table", "d_position_table"});
+  }
+  c.forward = [](const Exec& exec, const Buffers& b) {
+    return EmbeddingForward(exec, ForwardArgs(b));
+  };
+  c.backward = [](const Exec& exec, const Buffers& b) {
+    return EmbeddingBackward(exec, BackwardArgs(b));
+  };
+  c.workspace = [](const Buffers& b, int) {
+    return EmbeddingBackwardWorkspaceBytes(BackwardArgs(b));
+  };
+  c.reduction = s.N;
+  c.perf = s.perf;
+  c.cuda_only = s.cuda_only;
+  // A row of the table for each row out; backward, about half of the rows read and written.
+  c.forward_traffic = {"out", "out"};
+  c.backward_traffic = {"d_out", "d_table"};
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> EmbeddingCases() {
-  std::vector<OpCase> cases;
-  for (const Shape& s : kShapes) {
-    OpCase c;
-    c.op = "embedding";
-    c.name = s.name;
-    c.buffers = {
-        {"tokens", {s.N}, Role::kInput, {Fill::kIndex, 0, static_cast<double>(s.V)}, DType::kI32},
-        {"table", {s.V, s.C}},
-        {"out", {s.N, s.C}, Role::kOutput},
-        {"d_out", {s.N, s.C}},
-        WeightGradient("d_table", {s.V, s.C})};
-    c.outputs = {{"out", "d_out"}};
-    c.inputs = {{"table", "d_table"}};
-    if (s.P > 0) {
-      c.buffers.push_back({"positions",
-                           {s.N},
-                           Role::kInput,
-                           {Fill::kRamp, static_cast<double>(s.P), 0},
-                           DType::kI32});
-      c.buffers.push_back({"position_table", {s.P, s.C}});
-      c.buffers.push_back(WeightGradient("d_position_table", {s.P, s.C}));
-      c.inputs.push_back({"position_table", "d_position_table"});
-    }
-    c.forward = [](const Exec& exec, const Buffers& b) {
-      return EmbeddingForward(exec, ForwardArgs(b));
-    };
-    c.backward = [](const Exec& exec, const Buffers& b) {
-      return EmbeddingBackward(exec, BackwardArgs(b));
-    };
-    c.workspace = [](const Buffers& b, int) {
-      return EmbeddingBackwardWorkspaceBytes(BackwardArgs(b));
-    };
-    c.reduction = s.N;
-    c.perf = s.perf;
-    c.cuda_only = s.cuda_only;
-    // A row of the table for each row out; backward, about half of the rows read and written.
-    c.forward_traffic = {"out", "out"};
-    c.backward_traffic = {"d_out", "d_table"};
-    cases.push_back(c);
-  }
-  return cases;
+  return CasesOf(kShapes, MakeCase);
 }
 
 }  // namespace hearth::kernels::harness

@@ -44,10 +44,7 @@ absl::Status CanImplement(const GeluForwardArgs& args) {
 absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.x.dtype, kOp));
-  HEARTH_RETURN_IF_ERROR(RequireFormStorage(
-      exec, args.x.dtype,
-      !args.y_quant.empty() || !args.y_blocks.empty() || !args.keep.empty() || !args.kept.empty(),
-      kOp));
+  HEARTH_RETURN_IF_ERROR(RequireFormStorage(exec, args.x.dtype, args.has_forms(), kOp));
   return RunOnDevice<cpu::GeluForward, cuda::GeluForward>(exec, kOp, args);
 }
 

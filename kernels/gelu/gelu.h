@@ -4,32 +4,18 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "kernels/core/block_quant.h"
+#include "kernels/core/activation.h"
 #include "kernels/core/door.h"
-#include "kernels/core/kept_input.h"
 
 namespace hearth::kernels {
 
 // y = round_y(gelu(x + bias))
-//   x, y : [N, F] T; y may alias x (backward then lacks its input), and may be absent if y_quant
-//          has values or there are y_blocks
+//   x, y : [N, F] T; y may alias x (backward then lacks its input)
 //   bias : [F] T, optional
-//   y_blocks: block-scaled forms of y, the bits that BlockQuantize (block_quantize.h) gives of it,
-//          in the same pass; instead of y_quant, with what BlockQuantize asks of shapes. On CUDA
-//          all views are aligned to 16 bytes then
-//   keep : x for backward in 8 bits, [N, F]; F is a multiple of 32, y_quant has no columns. On CUDA
-//          all views are aligned to 16 bytes then
-//   kept : read instead of x, which then gives shape and type alone
-struct GeluForwardArgs {
+struct GeluForwardArgs : ActivationOutputs {
   TensorView x;
   TensorView bias;
-  TensorView y;
-  QuantView y_quant;
   Activation kind = Activation::kGelu;
-  DType round_y = DType::kF32;
-  BlockQuantView y_blocks;
-  KeptInput keep;
-  KeptInput kept;
 };
 
 absl::Status CanImplement(const GeluForwardArgs& args);
@@ -39,7 +25,7 @@ absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args);
 //   dy, x, dx : [N, F] T; dx may alias dy or x, and may be absent if dx_quant has values
 //               or there are dx_blocks
 //   bias      : [F] T, present if it was in forward
-//   dx_blocks, kept : as above, of dx
+//   dx_blocks, kept : as forward's, of dx
 struct GeluBackwardArgs {
   TensorView dy;
   TensorView x;

@@ -377,17 +377,12 @@ OpCase BlockScaledCase(const BlockShape& s) {
 }  // namespace
 
 std::vector<OpCase> GemmCases() {
-  std::vector<OpCase> cases;
-  for (const Shape& shape : kLinear) {
-    cases.push_back(LinearCase(shape));
-  }
+  std::vector<OpCase> cases =
+      CasesOf(kLinear, LinearCase, kFp8, Fp8Case, kBlockScaled, BlockScaledCase);
   for (bool transpose_a : {false, true}) {
     for (bool transpose_b : {false, true}) {
       cases.push_back(TransposeCase(transpose_a, transpose_b));
     }
-  }
-  for (const Fp8Shape& shape : kFp8) {
-    cases.push_back(Fp8Case(shape));
   }
   for (const PerfShape& shape : kPerf) {
     cases.push_back(PerfCase(shape, false));
@@ -395,9 +390,6 @@ std::vector<OpCase> GemmCases() {
   }
   cases.push_back(ColumnSumCase(201, 37));
   cases.push_back(ColumnSumCase(3001, 72));
-  for (const BlockShape& s : kBlockScaled) {
-    cases.push_back(BlockScaledCase(s));
-  }
   return cases;
 }
 

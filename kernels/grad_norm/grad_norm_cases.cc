@@ -26,38 +26,38 @@ constexpr Shape kShapes[] = {
     {"perf_1543m", 1'543'714'304, 1536, 1.0, true, true},
 };
 
+OpCase MakeCase(const Shape& s) {
+  OpCase c;
+  c.op = "grad_norm";
+  c.name = s.name;
+  c.buffers = {WeightGradient("a", {s.first}, Role::kInput),
+               WeightGradient("b", {s.second}, Role::kInput),
+               {"sum", {1}, Role::kOutput, {}, DType::kF64},
+               {"nonfinite", {1}, Role::kOutput, {}, DType::kI64}};
+  c.buffers[0].fill = c.buffers[1].fill = {Fill::kNormal, 0.0, s.spread};
+  c.forward = [](const Exec& exec, const Buffers& b) {
+    const std::array<TensorView, 2> tensors = {b["a"], b["b"]};
+    return SumSquares(exec, {tensors, b["sum"].as<double>(), b["nonfinite"].as<int64_t>()});
+  };
+  c.workspace = [](const Buffers& b, int) {
+    const std::array<TensorView, 2> tensors = {b["a"], b["b"]};
+    return SumSquaresWorkspaceBytes({tensors, nullptr, nullptr});
+  };
+  // The same numbers, squared and summed in double in the same order up to the width of the
+  // vector unit: a relative 2^-40. On CUDA eight squares at a time are summed in fp32: 2^-21.
+  c.slack = 0x1p-16;
+  c.cuda_slack = 8.0;
+  c.bf16_slack = 0.0;
+  c.perf = s.perf;
+  c.cuda_only = s.cuda_only;
+  c.forward_traffic = {"a", "b"};
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> GradNormCases() {
-  std::vector<OpCase> cases;
-  for (const Shape& s : kShapes) {
-    OpCase c;
-    c.op = "grad_norm";
-    c.name = s.name;
-    c.buffers = {WeightGradient("a", {s.first}, Role::kInput),
-                 WeightGradient("b", {s.second}, Role::kInput),
-                 {"sum", {1}, Role::kOutput, {}, DType::kF64},
-                 {"nonfinite", {1}, Role::kOutput, {}, DType::kI64}};
-    c.buffers[0].fill = c.buffers[1].fill = {Fill::kNormal, 0.0, s.spread};
-    c.forward = [](const Exec& exec, const Buffers& b) {
-      const std::array<TensorView, 2> tensors = {b["a"], b["b"]};
-      return SumSquares(exec, {tensors, b["sum"].as<double>(), b["nonfinite"].as<int64_t>()});
-    };
-    c.workspace = [](const Buffers& b, int) {
-      const std::array<TensorView, 2> tensors = {b["a"], b["b"]};
-      return SumSquaresWorkspaceBytes({tensors, nullptr, nullptr});
-    };
-    // The same numbers, squared and summed in double in the same order up to the width of the
-    // vector unit: a relative 2^-40. On CUDA eight squares at a time are summed in fp32: 2^-21.
-    c.slack = 0x1p-16;
-    c.cuda_slack = 8.0;
-    c.bf16_slack = 0.0;
-    c.perf = s.perf;
-    c.cuda_only = s.cuda_only;
-    c.forward_traffic = {"a", "b"};
-    cases.push_back(c);
-  }
-  return cases;
+  return CasesOf(kShapes, MakeCase);
 }
 
 }  // namespace hearth::kernels::harness

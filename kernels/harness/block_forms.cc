@@ -1,6 +1,7 @@
 #include "kernels/harness/block_forms.h"
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -153,6 +154,15 @@ void AddBlockForms(
     const std::string error = before ? before(b) : "";
     return error.empty() ? CheckForms(b, of) : error;
   };
+}
+
+std::vector<std::string> WithForms(std::vector<std::string> others, const std::string& of) {
+  for (const char* form : kForms) {
+    for (const char* part : {".values", ".scales"}) {
+      others.push_back(absl::StrCat(of, ".alone", form, part));
+    }
+  }
+  return others;
 }
 
 absl::Status RunWithBlocks(

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -44,6 +45,9 @@ void AddBlockForms(
 // unless the case is only timed, `of`.without, of a call without them. They start at 0; summed in
 // another order, they are near each other.
 void AddGradientTwice(OpCase& c, const std::string& of, int64_t cols);
+
+// The traffic of a timed case: `others`, and the forms of `of` that the op writes by itself.
+std::vector<std::string> WithForms(std::vector<std::string> others, const std::string& of);
 
 // run(plain output, its forms) for each copy.
 absl::Status RunWithBlocks(

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -230,6 +231,23 @@ void AddKeptTwice(OpCase& c, int64_t rows, int64_t cols);
 // plain output. Columns where both extents are multiples of 16.
 void AddQuantised(
     OpCase& c, const std::string& of, const std::vector<int64_t>& shape, DType dtype, bool twice);
+
+// One case for each row of `shapes`, which `make` builds of it; then those of the tables and
+// functions that follow: CasesOf(kShapes, PlainCase, kBlockShapes, BlockCase).
+inline std::vector<OpCase> CasesOf() {
+  return {};
+}
+template <typename Shapes, typename Make, typename... More>
+std::vector<OpCase> CasesOf(const Shapes& shapes, const Make& make, const More&... more) {
+  std::vector<OpCase> cases;
+  for (const auto& shape : shapes) {
+    cases.push_back(make(shape));
+  }
+  for (OpCase& op_case : CasesOf(more...)) {
+    cases.push_back(std::move(op_case));
+  }
+  return cases;
+}
 
 // All cases, op by op (cases.cc lists them).
 std::vector<OpCase> AllCases();

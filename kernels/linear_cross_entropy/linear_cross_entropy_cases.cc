@@ -267,13 +267,7 @@ OpCase LogitsCase() {
 }  // namespace
 
 std::vector<OpCase> LinearCrossEntropyCases() {
-  std::vector<OpCase> cases;
-  for (const Shape& shape : kShapes) {
-    cases.push_back(MakeCase(shape));
-  }
-  for (const QuantShape& shape : kQuantShapes) {
-    cases.push_back(QuantCase(shape));
-  }
+  std::vector<OpCase> cases = CasesOf(kShapes, MakeCase, kQuantShapes, QuantCase);
   cases.push_back(LogitsCase());
   return cases;
 }

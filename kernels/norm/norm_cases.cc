@@ -1,7 +1,6 @@
-#include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/types/span.h"
 #include "common/base/status_macros.h"
 #include "kernels/harness/block_forms.h"
 #include "kernels/harness/cases.h"
@@ -302,35 +301,21 @@ OpCase BlockCase(const BlockShape& s) {
     c.forward_traffic.push_back("mean");
     c.backward_traffic.push_back("mean");
   }
-  for (const char* part : {"rows.values", "rows.scales", "columns.values", "columns.scales"}) {
-    c.forward_traffic.push_back(std::string("y.alone.") + part);
-    c.backward_traffic.push_back(std::string("dx.alone.") + part);
-  }
+  c.forward_traffic = WithForms(std::move(c.forward_traffic), "y");
+  c.backward_traffic = WithForms(std::move(c.backward_traffic), "dx");
   SetBlockCalls<Norm>(c, s);
   c.reduction = s.C;
   return c;
 }
 
-template <typename Norm>
-std::vector<OpCase> CasesOf(absl::Span<const Shape> shapes, absl::Span<const BlockShape> blocks) {
-  std::vector<OpCase> cases;
-  for (const Shape& s : shapes) {
-    cases.push_back(PlainCase<Norm>(s));
-  }
-  for (const BlockShape& s : blocks) {
-    cases.push_back(BlockCase<Norm>(s));
-  }
-  return cases;
-}
-
 }  // namespace
 
 std::vector<OpCase> RmsNormCases() {
-  return CasesOf<Rms>(kRmsShapes, kRmsBlockShapes);
+  return CasesOf(kRmsShapes, PlainCase<Rms>, kRmsBlockShapes, BlockCase<Rms>);
 }
 
 std::vector<OpCase> LayerNormCases() {
-  return CasesOf<Layer>(kLayerShapes, kLayerBlockShapes);
+  return CasesOf(kLayerShapes, PlainCase<Layer>, kLayerBlockShapes, BlockCase<Layer>);
 }
 
 }  // namespace hearth::kernels::harness

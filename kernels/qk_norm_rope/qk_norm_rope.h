@@ -29,24 +29,29 @@ struct QkHeads {
   constexpr int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }  // of a fused row
 };
 
-// out = rope(norm(qkv)) for the q and k heads, out = qkv for the v heads.
-//   qkv, out  : [N, (Hq + 2 Hkv) D] T; out may alias qkv (with QK-norm, backward needs the input:
-//               then keep it elsewhere)
+// What both directions take.
+//   qkv       : [N, (Hq + 2 Hkv) D] T, forward's input; backward needs it with QK-norm alone
 //   positions : [N] i32, >= 0 (checked on the CPU); required if rope.enabled
 //   q_weight, k_weight : [D] T; both present (QK-norm) or both absent
 //   rstd      : [N, Hq + Hkv] T, kept for backward; required with QK-norm
-// Workspace (CPU): cos and sin of each row, 2 * N * D/2 of T.
 // Errors: kInvalidArgument (shape, dtype, odd D with rope); kOutOfRange (position, CPU);
 // kUnimplemented (rounding, storage, D > 256 on CUDA).
-struct QkNormRopeForwardArgs {
+struct QkNormRopeArgs {
   QkHeads dims;
   RopeConfig rope;
   TensorView qkv;
   TensorView positions;
   TensorView q_weight;
   TensorView k_weight;
-  TensorView out;
   TensorView rstd;
+};
+
+// out = rope(norm(qkv)) for the q and k heads, out = qkv for the v heads.
+//   out : [N, (Hq + 2 Hkv) D] T; may alias qkv (with QK-norm, backward needs the input: then keep
+//         it elsewhere)
+// Workspace (CPU): cos and sin of each row, 2 * N * D/2 of T.
+struct QkNormRopeForwardArgs : QkNormRopeArgs {
+  TensorView out;
   double eps = 1e-6;
   DType round_out = DType::kF32;
 };
@@ -63,18 +68,10 @@ absl::Status QkNormRopeForward(const Exec& exec, const QkNormRopeForwardArgs& ar
 //                  BlockQuantize asks of shapes. On CUDA D is 16, 32, 64 or 128 then and all views
 //                  are aligned to 16 bytes; NVFP4 in both directions: 3.1 bytes an element (bf16;
 //                  with QK-norm 5.1, rstd apart) are the floor
-//   qkv, rstd    : forward's input and rstd; required with QK-norm, else unused
 //   d_q_weight, d_k_weight : [D] T; required with QK-norm
 // Workspace: forward's plus partial sums of the weight gradients.
-struct QkNormRopeBackwardArgs {
-  QkHeads dims;
-  RopeConfig rope;
+struct QkNormRopeBackwardArgs : QkNormRopeArgs {
   TensorView d_out;
-  TensorView qkv;
-  TensorView positions;
-  TensorView q_weight;
-  TensorView k_weight;
-  TensorView rstd;
   TensorView d_qkv;
   QuantView d_qkv_quant;
   BlockQuantView d_qkv_blocks;

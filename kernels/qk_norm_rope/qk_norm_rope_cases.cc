@@ -118,29 +118,29 @@ RopeConfig ConfigOf(const Shape& s) {
   return rope;
 }
 
-QkNormRopeForwardArgs ForwardArgs(const Shape& s, const Buffers& b) {
-  QkNormRopeForwardArgs args;
+// What both directions take.
+template <typename Args>
+Args ArgsOf(const Shape& s, const Buffers& b) {
+  Args args;
   args.dims = s.dims;
   args.rope = ConfigOf(s);
   args.qkv = b["qkv"];
   args.positions = b["positions"];
   args.q_weight = b["q_weight"];
   args.k_weight = b["k_weight"];
-  args.out = b["out"];
   args.rstd = b["rstd"];
+  return args;
+}
+
+QkNormRopeForwardArgs ForwardArgs(const Shape& s, const Buffers& b) {
+  auto args = ArgsOf<QkNormRopeForwardArgs>(s, b);
+  args.out = b["out"];
   return args;
 }
 
 QkNormRopeBackwardArgs BackwardArgs(const Shape& s, const Buffers& b) {
-  QkNormRopeBackwardArgs args;
-  args.dims = s.dims;
-  args.rope = ConfigOf(s);
+  auto args = ArgsOf<QkNormRopeBackwardArgs>(s, b);
   args.d_out = b["d_out"];
-  args.qkv = b["qkv"];
-  args.positions = b["positions"];
-  args.q_weight = b["q_weight"];
-  args.k_weight = b["k_weight"];
-  args.rstd = b["rstd"];
   args.d_qkv = b["d_qkv"];
   args.d_q_weight = b["d_q_weight"];
   args.d_k_weight = b["d_k_weight"];
@@ -216,12 +216,7 @@ OpCase BlockCase(const BlockShape& block) {
                            return QkNormRopeBackward(exec, args);
                          });
   };
-  c.backward_traffic = {"d_out",
-                        "rstd",
-                        "d_qkv.alone.rows.values",
-                        "d_qkv.alone.rows.scales",
-                        "d_qkv.alone.columns.values",
-                        "d_qkv.alone.columns.scales"};
+  c.backward_traffic = WithForms({"d_out", "rstd"}, "d_qkv");
   if (s.norm) {
     c.backward_traffic.push_back("qkv");
   }
@@ -231,14 +226,7 @@ OpCase BlockCase(const BlockShape& block) {
 }  // namespace
 
 std::vector<OpCase> QkNormRopeCases() {
-  std::vector<OpCase> cases;
-  for (const Shape& shape : kShapes) {
-    cases.push_back(MakeCase(shape));
-  }
-  for (const BlockShape& shape : kBlockShapes) {
-    cases.push_back(BlockCase(shape));
-  }
-  return cases;
+  return CasesOf(kShapes, MakeCase, kBlockShapes, BlockCase);
 }
 
 }  // namespace hearth::kernels::harness

@@ -153,14 +153,8 @@ OpCase ScalesCase(const ScalesShape& s) {
 
 // Class exact: the same bits on both devices.
 std::vector<OpCase> QuantizeCases() {
-  std::vector<OpCase> cases;
-  for (const Shape& shape : kShapes) {
-    cases.push_back(QuantizeCase(shape));
-  }
+  std::vector<OpCase> cases = CasesOf(kShapes, QuantizeCase, kScales, ScalesCase);
   cases.push_back(ManyCase());
-  for (const ScalesShape& shape : kScales) {
-    cases.push_back(ScalesCase(shape));
-  }
   return cases;
 }
 

@@ -20,24 +20,24 @@ constexpr Shape kShapes[] = {
     {"perf_bf16_8m", int64_t{8} << 20, DType::kBF16, true},
 };
 
+OpCase MakeCase(const Shape& s) {
+  OpCase c;
+  c.op = "round";
+  c.name = s.name;
+  c.buffers = {{"x", {s.count}, Role::kInput, {Fill::kNormal, 0.0, 20.0}},
+               {"y", {s.count}, Role::kOutput}};
+  c.forward = [s](const Exec& exec, const Buffers& b) {
+    return RoundTo(exec, {b["x"], b["y"], s.to});
+  };
+  c.slack = 0.0;
+  c.perf = s.perf;
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> RoundCases() {
-  std::vector<OpCase> cases;
-  for (const Shape& s : kShapes) {
-    OpCase c;
-    c.op = "round";
-    c.name = s.name;
-    c.buffers = {{"x", {s.count}, Role::kInput, {Fill::kNormal, 0.0, 20.0}},
-                 {"y", {s.count}, Role::kOutput}};
-    c.forward = [s](const Exec& exec, const Buffers& b) {
-      return RoundTo(exec, {b["x"], b["y"], s.to});
-    };
-    c.slack = 0.0;
-    c.perf = s.perf;
-    cases.push_back(c);
-  }
-  return cases;
+  return CasesOf(kShapes, MakeCase);
 }
 
 }  // namespace hearth::kernels::harness

@@ -20,28 +20,28 @@ constexpr Shape kShapes[] = {
     {"perf_8m", int64_t{8} << 20, 0.5, 1.0, Role::kAccumulate, 8.0, true},
 };
 
+OpCase MakeCase(const Shape& s) {
+  OpCase c;
+  c.op = "scale";
+  c.name = s.name;
+  c.buffers = {{"x", {s.count}}, {"y", {s.count}, s.role}};
+  c.forward = [s](const Exec& exec, const Buffers& b) {
+    ScaleArgs args;
+    args.x = b["x"];
+    args.y = b["y"];
+    args.alpha = s.alpha;
+    args.beta = s.beta;
+    return Scale(exec, args);
+  };
+  c.slack = s.slack;
+  c.perf = s.perf;
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> ScaleCases() {
-  std::vector<OpCase> cases;
-  for (const Shape& s : kShapes) {
-    OpCase c;
-    c.op = "scale";
-    c.name = s.name;
-    c.buffers = {{"x", {s.count}}, {"y", {s.count}, s.role}};
-    c.forward = [s](const Exec& exec, const Buffers& b) {
-      ScaleArgs args;
-      args.x = b["x"];
-      args.y = b["y"];
-      args.alpha = s.alpha;
-      args.beta = s.beta;
-      return Scale(exec, args);
-    };
-    c.slack = s.slack;
-    c.perf = s.perf;
-    cases.push_back(c);
-  }
-  return cases;
+  return CasesOf(kShapes, MakeCase);
 }
 
 }  // namespace hearth::kernels::harness

@@ -26,48 +26,48 @@ constexpr Row kRows[] = {
     {"not_finite", 1.0, 321.5, kInfinity, kInfinity, kInfinity, 1.0, 3, 0},
 };
 
+// Class exact: the same doubles on both devices, compared as bytes.
+OpCase MakeCase(const Row& row) {
+  StepInputs inputs;
+  inputs.loss_limit = row.loss_limit;
+  inputs.grad_norm_limit = row.norm_limit;
+  inputs.tokens = 512;
+  inputs.max_norm = row.max_norm;
+  inputs.step = 41;
+  inputs.control[1] = 3;
+  StepState state;
+  state.loss_sum = row.loss_sum;
+  state.weight_sum = row.weight_sum;
+  state.sum_squares = row.sum_squares;
+  state.nonfinite = row.nonfinite;
+  state.skip = row.skip;
+  StepState old = state;
+  old.verdict = 1;
+  old.weight_quantizations = 99;
+  old.ended_ns = 77;
+  OpCase c;
+  c.op = "step_gate";
+  c.name = row.name;
+  c.buffers = {Struct("inputs", inputs), Struct("state", state, Role::kAccumulate),
+               Struct("old", old, Role::kAccumulate)};
+  c.forward = [](const Exec& exec, const Buffers& b) {
+    const StepInputs* given = b["inputs"].as<StepInputs>();
+    HEARTH_RETURN_IF_ERROR(JudgeStep(exec, given, b["state"].as<StepState>()));
+    StepState* const old_state = b["old"].as<StepState>();
+    HEARTH_RETURN_IF_ERROR(BeginStep(exec, given, old_state));
+    HEARTH_RETURN_IF_ERROR(StampTime(exec, &old_state->reduced_ns));
+    // The clocks' readings are nobody's to compare.
+    HEARTH_RETURN_IF_ERROR(Zero(exec, &old_state->started_ns, sizeof(uint64_t)));
+    return Zero(exec, &old_state->reduced_ns, sizeof(uint64_t));
+  };
+  c.slack = 0.0;
+  return c;
+}
+
 }  // namespace
 
-// Class exact: the same doubles on both devices, compared as bytes.
 std::vector<OpCase> StepGateCases() {
-  std::vector<OpCase> cases;
-  for (const Row& row : kRows) {
-    StepInputs inputs;
-    inputs.loss_limit = row.loss_limit;
-    inputs.grad_norm_limit = row.norm_limit;
-    inputs.tokens = 512;
-    inputs.max_norm = row.max_norm;
-    inputs.step = 41;
-    inputs.control[1] = 3;
-    StepState state;
-    state.loss_sum = row.loss_sum;
-    state.weight_sum = row.weight_sum;
-    state.sum_squares = row.sum_squares;
-    state.nonfinite = row.nonfinite;
-    state.skip = row.skip;
-    StepState old = state;
-    old.verdict = 1;
-    old.weight_quantizations = 99;
-    old.ended_ns = 77;
-    OpCase c;
-    c.op = "step_gate";
-    c.name = row.name;
-    c.buffers = {Struct("inputs", inputs), Struct("state", state, Role::kAccumulate),
-                 Struct("old", old, Role::kAccumulate)};
-    c.forward = [](const Exec& exec, const Buffers& b) {
-      const StepInputs* given = b["inputs"].as<StepInputs>();
-      HEARTH_RETURN_IF_ERROR(JudgeStep(exec, given, b["state"].as<StepState>()));
-      StepState* const old_state = b["old"].as<StepState>();
-      HEARTH_RETURN_IF_ERROR(BeginStep(exec, given, old_state));
-      HEARTH_RETURN_IF_ERROR(StampTime(exec, &old_state->reduced_ns));
-      // The clocks' readings are nobody's to compare.
-      HEARTH_RETURN_IF_ERROR(Zero(exec, &old_state->started_ns, sizeof(uint64_t)));
-      return Zero(exec, &old_state->reduced_ns, sizeof(uint64_t));
-    };
-    c.slack = 0.0;
-    cases.push_back(c);
-  }
-  return cases;
+  return CasesOf(kRows, MakeCase);
 }
 
 }  // namespace hearth::kernels::harness

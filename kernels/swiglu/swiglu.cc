@@ -29,10 +29,7 @@ absl::Status SwigluForward(const Exec& exec, const SwigluForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   const DType dtype = args.gate_up.dtype;
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, dtype, kOp));
-  HEARTH_RETURN_IF_ERROR(RequireFormStorage(
-      exec, dtype,
-      !args.y_quant.empty() || !args.y_blocks.empty() || !args.keep.empty() || !args.kept.empty(),
-      kOp));
+  HEARTH_RETURN_IF_ERROR(RequireFormStorage(exec, dtype, args.has_forms(), kOp));
   return RunOnDevice<cpu::SwigluForward, cuda::SwigluForward>(exec, kOp, args);
 }
 

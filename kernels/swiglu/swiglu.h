@@ -5,28 +5,14 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "kernels/core/block_quant.h"
+#include "kernels/core/activation.h"
 #include "kernels/core/door.h"
-#include "kernels/core/kept_input.h"
 
 namespace hearth::kernels {
 
-//   gate_up : [N, 2F] T       y : [N, F] T, no aliasing; may be absent if y_quant has values or
-//                                 there are y_blocks
-//   y_blocks: block-scaled forms of y, the bits that BlockQuantize (block_quantize.h) gives of it,
-//             in the same pass; instead of y_quant, with what BlockQuantize asks of shapes. On CUDA
-//             all views are aligned to 16 bytes then
-//   keep    : gate_up for backward in 8 bits, [N, 2F]; F is a multiple of 32, y_quant has no
-//             columns. On CUDA all views are aligned to 16 bytes then
-//   kept    : read instead of gate_up, which then gives shape and type alone
-struct SwigluForwardArgs {
+//   gate_up : [N, 2F] T       y : [N, F] T, no aliasing
+struct SwigluForwardArgs : ActivationOutputs {
   TensorView gate_up;
-  TensorView y;
-  QuantView y_quant;
-  DType round_y = DType::kF32;
-  BlockQuantView y_blocks;
-  KeptInput keep;
-  KeptInput kept;
 };
 
 absl::Status CanImplement(const SwigluForwardArgs& args);
@@ -34,9 +20,9 @@ absl::Status SwigluForward(const Exec& exec, const SwigluForwardArgs& args);
 
 //   dy : [N, F] T     gate_up, d_gate_up : [N, 2F] T; d_gate_up may alias gate_up, and may be
 //                     absent if d_gate_up_quant has values or there are d_gate_up_blocks
-//   d_gate_up_blocks: as y_blocks above; F is a multiple of 128. In fp32 on CUDA d_gate_up is not
+//   d_gate_up_blocks: as y_blocks forward; F is a multiple of 128. In fp32 on CUDA d_gate_up is not
 //                     gate_up then
-//   kept            : as above
+//   kept            : as forward
 //   y_quant         : y once more, as SwigluForward makes it of `kept`: the columns alone, without
 //                     amax, beside columns of d_gate_up_quant
 struct SwigluBackwardArgs {

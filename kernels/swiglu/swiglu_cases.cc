@@ -1,10 +1,7 @@
 #include <cmath>
 
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
-#include "kernels/harness/block_forms.h"
+#include "kernels/harness/activation_cases.h"
 #include "kernels/harness/cases.h"
-#include "kernels/harness/kept_extremes.h"
 #include "kernels/swiglu/swiglu.h"
 
 namespace hearth::kernels::harness {
@@ -72,23 +69,67 @@ constexpr KeptShape kKeptShapes[] = {
     {"perf_kept_again_36864x2048", 36864, 2048, 1.0, true, true},
 };
 
-// Forward keeps its input, then y and d_gate_up come from what it kept.
+SwigluBackwardArgs BackwardArgs(const Buffers& b, const ActivationGradient& gradient) {
+  SwigluBackwardArgs args;
+  args.dy = b["dy"];
+  args.gate_up = b["gate_up"];
+  args.d_gate_up = gradient.dx;
+  args.d_gate_up_quant = gradient.dx_quant;
+  args.d_gate_up_blocks = gradient.dx_blocks;
+  args.kept = gradient.kept;
+  return args;
+}
+
+ActivationCalls Calls(double spread) {
+  ActivationCalls calls;
+  calls.op = "swiglu";
+  calls.input = "gate_up";
+  calls.gradient = "d_gate_up";
+  calls.parts = 2;
+  calls.spread = spread;
+  calls.forward = [](const Exec& exec, const Buffers& b, const ActivationOutputs& outputs) {
+    SwigluForwardArgs args;
+    static_cast<ActivationOutputs&>(args) = outputs;
+    args.gate_up = b["gate_up"];
+    return SwigluForward(exec, args);
+  };
+  calls.backward = [](const Exec& exec, const Buffers& b, const ActivationGradient& gradient) {
+    return SwigluBackward(exec, BackwardArgs(b, gradient));
+  };
+  return calls;
+}
+
+// The calls of a case whose backward makes y's columns too: those that forward made of "y_again".
+ActivationCalls CallsWithColumns(double spread) {
+  ActivationCalls calls = Calls(spread);
+  calls.backward = [](const Exec& exec, const Buffers& b, const ActivationGradient& gradient) {
+    SwigluBackwardArgs args = BackwardArgs(b, gradient);
+    if (const QuantView y = b.Quant("y_again_quant"); !y.empty()) {
+      args.y_quant.dtype = y.dtype;
+      args.y_quant.columns = b["y_columns"].data;
+      args.y_quant.scale = y.scale;
+    }
+    return SwigluBackward(exec, args);
+  };
+  return calls;
+}
+
+OpCase PlainCase(const Shape& s) {
+  OpCase c = ActivationCase(Calls(s.spread), s.name, s.N, s.F, s.quant, s.perf);
+  c.cuda_only = s.cuda_only;
+  return c;
+}
+
+OpCase BlockCase(const BlockShape& s) {
+  return ActivationBlockCase(Calls(1.0), s.name, s.N, s.F, s.y, s.d_gate_up, s.kept, s.perf);
+}
+
 OpCase KeptCase(const KeptShape& s) {
-  OpCase c;
-  c.op = "swiglu";
-  c.name = s.name;
-  c.perf = c.cuda_only = s.perf;
-  c.buffers = {{"gate_up", {s.N, 2 * s.F}, Role::kInput, {Fill::kNormal, 0.0, s.spread}},
-               {"y", {s.N, s.F}, Role::kOutput},
-               {"y_again", {s.N, s.F}, Role::kOutput},
-               {"dy", {s.N, s.F}},
-               {"d_gate_up", {s.N, 2 * s.F}, Role::kOutput},
-               KeptWords("kept", s.N, 2 * s.F),
-               Quantised("y_rows", "y", {s.N, s.F}, DType::kE4M3, false)};
-  AddQuantised(c, "y_again", {s.N, s.F}, DType::kE4M3, false);
-  AddQuantised(c, "d_gate_up", {s.N, 2 * s.F}, DType::kE5M2, false);
+  OpCase c = ActivationKeptCase(s.again ? CallsWithColumns(s.spread) : Calls(s.spread), s.name, s.N,
+                                s.F, s.perf);
   if (s.again) {
     c.buffers.push_back(Words("y_columns", static_cast<size_t>(s.N * s.F)));
+    c.backward_traffic.emplace_back("y_columns");
     c.double_reference = false;  // doubles are not quantised
     c.check = [](const Buffers& b) -> std::string {
       return b.Quant("y_again_quant").empty() ||
@@ -97,168 +138,19 @@ OpCase KeptCase(const KeptShape& s) {
                  : "backward makes other columns of y than forward";
     };
   }
-  const auto kept = [s](const Buffers& b) { return KeptAt(b["kept"].data, s.N, 2 * s.F); };
-  c.forward = [s, kept](const Exec& exec, const Buffers& b) {
-    SwigluForwardArgs args;
-    args.gate_up = b["gate_up"];
-    args.y = s.perf ? TensorView() : b["y"];
-    args.y_quant = b.Quant("y_rows");
-    args.keep = kept(b);
-    HEARTH_RETURN_IF_ERROR(SwigluForward(exec, args));
-    args.y = b["y_again"];
-    args.y_quant = b.Quant("y_again_quant");
-    args.keep = {};
-    args.kept = kept(b);
-    return s.perf ? absl::OkStatus() : SwigluForward(exec, args);
-  };
-  c.backward = [s, kept](const Exec& exec, const Buffers& b) {
-    SwigluBackwardArgs args;
-    args.dy = b["dy"];
-    args.gate_up = b["gate_up"];
-    args.kept = kept(b);
-    args.d_gate_up = s.perf ? TensorView() : b["d_gate_up"];
-    args.d_gate_up_quant = b.Quant("d_gate_up_quant");
-    if (const QuantView y = b.Quant("y_again_quant"); s.again && !y.empty()) {
-      args.y_quant.dtype = y.dtype;
-      args.y_quant.columns = b["y_columns"].data;
-      args.y_quant.scale = y.scale;
-    }
-    return SwigluBackward(exec, args);
-  };
-  c.forward_traffic = {"gate_up", "kept", "y_rows"};
-  c.backward_traffic = {"kept", "dy", "d_gate_up_quant"};
-  if (s.again) {
-    c.backward_traffic.emplace_back("y_columns");
-  }
   return c;
 }
 
-// y is made of what a call before has kept.
-OpCase ExtremesCase(int64_t N, int64_t F) {
-  OpCase c;
-  c.op = "swiglu";
-  c.name = absl::StrCat("kept_extremes_", N, "x", F);
-  AddKeptExtremes(c, "gate_up", "y", N, 2 * F, 2, [](const std::vector<double>& v) {
-    return v[0] / (1.0 + std::exp(-v[0])) * v[1];
-  });
-  c.buffers.push_back({"y_before", {N, F}, Role::kOutput});
-  c.forward = [N, F](const Exec& exec, const Buffers& b) {
-    SwigluForwardArgs args;
-    args.gate_up = b["gate_up"];
-    args.y = b["y_before"];
-    args.keep = KeptAt(b["kept"].data, N, 2 * F);
-    HEARTH_RETURN_IF_ERROR(SwigluForward(exec, args));
-    args.y = b["y"];
-    args.kept = args.keep;
-    args.keep = {};
-    return SwigluForward(exec, args);
-  };
-  return c;
-}
-
-OpCase BlockCase(const BlockShape& s) {
-  OpCase c;
-  c.op = "swiglu";
-  c.name = s.name;
-  c.perf = c.cuda_only = s.perf;
-  c.buffers = {{"gate_up", {s.N, 2 * s.F}},
-               {"y", {s.N, s.F}, Role::kOutput},
-               {"dy", {s.N, s.F}},
-               {"d_gate_up", {s.N, 2 * s.F}, Role::kOutput}};
-  AddBlockForms(c, "y", s.N, s.F, s.y);
-  AddBlockForms(c, "d_gate_up", s.N, 2 * s.F, s.d_gate_up);
-  if (s.kept) {
-    AddKeptTwice(c, s.N, 2 * s.F);
-  }
-  const auto kept = [s](const Buffers& b, const char* name) {
-    return s.kept ? KeptAt(b[name].data, s.N, 2 * s.F) : KeptInput();
-  };
-  c.forward = [s, kept](const Exec& exec, const Buffers& b) {
-    return RunWithBlocks(exec, b, "y", s.y, [&](const TensorView& y, const BlockQuantView& blocks) {
-      SwigluForwardArgs args;
-      args.gate_up = b["gate_up"];
-      args.y = y;
-      args.y_blocks = blocks;
-      args.keep = kept(b, blocks.empty() ? "kept.without" : "kept");
-      return SwigluForward(exec, args);
-    });
-  };
-  c.backward = [s, kept](const Exec& exec, const Buffers& b) {
-    return RunWithBlocks(exec, b, "d_gate_up", s.d_gate_up,
-                         [&](const TensorView& d_gate_up, const BlockQuantView& blocks) {
-                           SwigluBackwardArgs args;
-                           args.dy = b["dy"];
-                           args.gate_up = b["gate_up"];
-                           args.d_gate_up = d_gate_up;
-                           args.d_gate_up_blocks = blocks;
-                           args.kept = kept(b, "kept");
-                           return SwigluBackward(exec, args);
-                         });
-  };
-  c.forward_traffic = {"gate_up", "y.alone.rows.values", "y.alone.rows.scales",
-                       "y.alone.columns.values", "y.alone.columns.scales"};
-  c.backward_traffic = {"gate_up",
-                        "dy",
-                        "d_gate_up.alone.rows.values",
-                        "d_gate_up.alone.rows.scales",
-                        "d_gate_up.alone.columns.values",
-                        "d_gate_up.alone.columns.scales"};
-  return c;
+double Swiglu(const std::vector<double>& v) {
+  return v[0] / (1.0 + std::exp(-v[0])) * v[1];
 }
 
 }  // namespace
 
 std::vector<OpCase> SwigluCases() {
-  std::vector<OpCase> cases;
-  for (const Shape& s : kShapes) {
-    OpCase c;
-    c.op = "swiglu";
-    c.name = s.name;
-    c.buffers = {{"gate_up", {s.N, 2 * s.F}, Role::kInput, {Fill::kNormal, 0.0, s.spread}},
-                 {"y", {s.N, s.F}, Role::kOutput},
-                 {"dy", {s.N, s.F}},
-                 {"d_gate_up", {s.N, 2 * s.F}, Role::kOutput}};
-    if (s.quant) {
-      // The second copies are made without a plain output.
-      AddQuantised(c, "y", {s.N, s.F}, DType::kE4M3, !s.perf);
-      AddQuantised(c, "d_gate_up", {s.N, 2 * s.F}, DType::kE5M2, !s.perf);
-    }
-    c.outputs = {{"y", "dy"}};
-    c.inputs = {{"gate_up", "d_gate_up"}};
-    c.forward = [](const Exec& exec, const Buffers& b) {
-      SwigluForwardArgs args;
-      args.gate_up = b["gate_up"];
-      args.y = b["y"];
-      args.y_quant = b.Quant("y_quant");
-      HEARTH_RETURN_IF_ERROR(SwigluForward(exec, args));
-      args.y = TensorView();
-      args.y_quant = b.Quant("y_alone");
-      return args.y_quant.empty() ? absl::OkStatus() : SwigluForward(exec, args);
-    };
-    c.backward = [](const Exec& exec, const Buffers& b) {
-      SwigluBackwardArgs args;
-      args.dy = b["dy"];
-      args.gate_up = b["gate_up"];
-      args.d_gate_up = b["d_gate_up"];
-      args.d_gate_up_quant = b.Quant("d_gate_up_quant");
-      HEARTH_RETURN_IF_ERROR(SwigluBackward(exec, args));
-      args.d_gate_up = TensorView();
-      args.d_gate_up_quant = b.Quant("d_gate_up_alone");
-      return args.d_gate_up_quant.empty() ? absl::OkStatus() : SwigluBackward(exec, args);
-    };
-    c.perf = s.perf;
-    c.cuda_only = s.cuda_only;
-    c.forward_traffic = {"gate_up", "y", "y_quant"};
-    c.backward_traffic = {"gate_up", "dy", "d_gate_up", "d_gate_up_quant"};
-    cases.push_back(c);
-  }
-  for (const BlockShape& s : kBlockShapes) {
-    cases.push_back(BlockCase(s));
-  }
-  for (const KeptShape& s : kKeptShapes) {
-    cases.push_back(KeptCase(s));
-  }
-  cases.push_back(ExtremesCase(40, 96));
+  std::vector<OpCase> cases =
+      CasesOf(kShapes, PlainCase, kBlockShapes, BlockCase, kKeptShapes, KeptCase);
+  cases.push_back(ActivationExtremesCase(Calls(1.0), 40, 96, Swiglu));
   return cases;
 }
 
