@@ -320,6 +320,17 @@ Buffers::Buffers(Buffers&& other) noexcept
       entries_(std::move(other.entries_)),
       arena_(std::exchange(other.arena_, nullptr)) {}
 
+Buffers Buffers::Clone() const {
+  HEARTH_CHECK(arena_ == nullptr, "only an image in host memory is cloned");
+  Buffers copy;
+  copy.storage_ = storage_;
+  copy.entries_ = entries_;
+  for (auto& [name, entry] : copy.entries_) {
+    entry.view.data = entry.memory.data() + kGuardWords;
+  }
+  return copy;
+}
+
 absl::Status Buffers::AllocateDeviceMemory(const Exec& exec, size_t guard_bytes) {
   size_t total = 0;
   for (const auto& [name, entry] : entries_) {

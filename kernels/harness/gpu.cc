@@ -168,8 +168,7 @@ absl::Status Gpu::Launch(const OpCase& op_case,
   return Synchronize(exec);
 }
 
-absl::StatusOr<Buffers> Gpu::Run(const OpCase& op_case, const Storage& storage, bool graph) {
-  Buffers buffers(op_case.buffers, storage, storage, kSeed, false);
+absl::StatusOr<Buffers> Gpu::Run(const OpCase& op_case, Buffers buffers, bool graph) {
   HEARTH_RETURN_IF_ERROR(buffers.Upload(exec_));
   const size_t bytes = op_case.workspace ? op_case.workspace(buffers, 1) : 0;
   HEARTH_ASSIGN_OR_RETURN(const DeviceWorkspace workspace, DeviceWorkspace::New(exec_, bytes));
@@ -184,7 +183,8 @@ absl::StatusOr<Buffers> Gpu::Run(const OpCase& op_case, const Storage& storage, 
 }
 
 Outcome Gpu::Try(const OpCase& op_case, const Storage& storage) {
-  const absl::Status status = Run(op_case, storage, false).status();
+  const absl::Status status =
+      Run(op_case, Buffers(op_case.buffers, storage, storage, kSeed, false), false).status();
   return {status.ok()                     ? Outcome::kOk
           : absl::IsUnimplemented(status) ? Outcome::kSkipped
                                           : Outcome::kFailed,
@@ -192,8 +192,10 @@ Outcome Gpu::Try(const OpCase& op_case, const Storage& storage) {
 }
 
 // One run against what it was given, its QuantViews and the CPU's run of the same values.
-std::string Gpu::CheckRun(const OpCase& op_case, const Storage& storage, const Buffers& run) {
-  const Buffers untouched(op_case.buffers, storage, storage, kSeed, false);
+std::string Gpu::CheckRun(const OpCase& op_case,
+                          const Storage& storage,
+                          const Buffers& untouched,
+                          const Buffers& run) {
   for (const BufferSpec& spec : op_case.buffers) {
     if (spec.role == Role::kInput && !run.BitEqual(untouched, spec.name)) {
       return absl::StrCat("input ", spec.name, " was written");
@@ -211,18 +213,19 @@ std::string Gpu::CheckRun(const OpCase& op_case, const Storage& storage, const B
 }
 
 Outcome Gpu::Check(const OpCase& op_case, const Storage& storage) {
-  const absl::StatusOr<Buffers> first = Run(op_case, storage, false);
+  const Buffers untouched(op_case.buffers, storage, storage, kSeed, false);
+  const absl::StatusOr<Buffers> first = Run(op_case, untouched.Clone(), false);
   if (!first.ok()) {
     return {absl::IsUnimplemented(first.status()) ? Outcome::kSkipped : Outcome::kFailed,
             first.status().ToString()};
   }
-  std::string error = CheckRun(op_case, storage, *first);
+  std::string error = CheckRun(op_case, storage, untouched, *first);
   for (bool graph : {false, true}) {
     if (!error.empty()) {
       break;
     }
     const char* how = graph ? "a replayed graph" : "a second run";
-    const absl::StatusOr<Buffers> again = Run(op_case, storage, graph);
+    const absl::StatusOr<Buffers> again = Run(op_case, untouched.Clone(), graph);
     if (!again.ok()) {
       return {Outcome::kFailed, absl::StrCat(how, ": ", again.status().ToString())};
     }
@@ -235,7 +238,7 @@ Outcome Gpu::Check(const OpCase& op_case, const Storage& storage) {
       }
     }
     if (error.empty() && loose) {
-      error = CheckRun(op_case, storage, *again);
+      error = CheckRun(op_case, storage, untouched, *again);
     }
   }
   return {error.empty() ? Outcome::kOk : Outcome::kFailed, error};

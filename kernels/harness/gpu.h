@@ -62,9 +62,13 @@ class Gpu {
 
  private:
   explicit Gpu(std::unique_ptr<CudaContext> context) : context_(std::move(context)) {}
-  std::string CheckRun(const OpCase& op_case, const Storage& storage, const Buffers& run);
+  std::string CheckRun(const OpCase& op_case,
+                       const Storage& storage,
+                       const Buffers& untouched,
+                       const Buffers& run);
   absl::Status Launch(const OpCase& op_case, const Exec& exec, const Buffers& buffers, bool graph);
-  absl::StatusOr<Buffers> Run(const OpCase& op_case, const Storage& storage, bool graph);
+  // Runs on `buffers`, which hold the first values, and gives them back with the results.
+  absl::StatusOr<Buffers> Run(const OpCase& op_case, Buffers buffers, bool graph);
   absl::StatusOr<double> Time(const RunFn& run,
                               const Exec& exec,
                               const std::vector<Buffers>& copies);

@@ -43,8 +43,11 @@ class GuardedWorkspace {
   std::unique_ptr<unsigned char, void (*)(void*)> memory_;
 };
 
-std::string CompareRepeat(const OpCase& op_case, const Buffers& first, int threads) {
-  const Buffers second(op_case.buffers, DType::kF32, kSeed, false);
+std::string CompareRepeat(const OpCase& op_case,
+                          const Buffers& untouched,
+                          const Buffers& first,
+                          int threads) {
+  const Buffers second = untouched.Clone();
   const std::string error = RunOnCpu(op_case, second, threads);
   if (!error.empty()) {
     return error;
@@ -276,8 +279,8 @@ std::string CompareWithDouble(const OpCase& op_case,
 }
 
 std::string CheckAgainstDouble(const OpCase& op_case) {
-  const Buffers single(op_case.buffers, DType::kF32, kSeed, false);
   const Buffers untouched(op_case.buffers, DType::kF32, kSeed, false);
+  const Buffers single = untouched.Clone();
   std::string error = RunOnCpu(op_case, single, 1);
   if (error.empty()) {
     error = CheckImage(op_case, single);
@@ -297,11 +300,11 @@ std::string CheckAgainstDouble(const OpCase& op_case) {
       return absl::StrCat("input ", spec.name, " was written");
     }
   }
-  error = CompareRepeat(op_case, single, 1);
+  error = CompareRepeat(op_case, untouched, single, 1);
   if (!error.empty() || !op_case.thread_invariant) {
     return error;
   }
-  return CompareRepeat(op_case, single, 3);
+  return CompareRepeat(op_case, untouched, single, 3);
 }
 
 std::string CheckGradients(const OpCase& op_case) {

@@ -134,6 +134,10 @@ class Buffers {
   Buffers(const Buffers&) = delete;
   Buffers& operator=(const Buffers&) = delete;
 
+  // The same image again, for one more run of the same first values: filling is slow. Only before
+  // Upload.
+  Buffers Clone() const;
+
   // Copies the image to exec's GPU; from then on views are of device memory.
   absl::Status Upload(const Exec& exec);
   // Waits for the stream and copies everything back into the image, guards too.

@@ -123,5 +123,25 @@ TEST(Buffers, ValuesOfBf16_AreSharedWithTheDoubleRun) {
   }
 }
 
+TEST(Buffers, Clone_HasTheSameImageInMemoryOfItsOwn) {
+  const std::vector<BufferSpec> specs = {{"x", {48, 16}},
+                                         {"y", {48, 16}, Role::kOutput},
+                                         Quantised("y_quant", "y", {48, 16}, DType::kE4M3)};
+  const Buffers first(specs, DType::kF32, kSeed, false);
+  Buffers clone = first.Clone();
+  for (const char* name : {"x", "y"}) {
+    EXPECT_TRUE(clone.BitEqual(first, name)) << name;
+  }
+  EXPECT_EQ(clone.Bytes("y_quant"), first.Bytes("y_quant"));
+  const double before = first.Get("x", 7);
+  clone.Set("x", 7, before + 1.0);
+  EXPECT_EQ(first.Get("x", 7), before);
+  // A write behind the clone's buffer is one of its own too.
+  float* const x = clone["x"].as<float>();
+  x[48 * 16] = 0.0F;
+  EXPECT_EQ(clone.DamagedGuard(), "x (behind it)");
+  EXPECT_EQ(first.DamagedGuard(), "");
+}
+
 }  // namespace
 }  // namespace hearth::kernels::harness
