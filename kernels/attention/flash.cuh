@@ -315,4 +315,21 @@ __device__ __forceinline__ float Exp2(float x) {
   return y;
 }
 
+// What both directions are launched with; out_rw, d_out, delta and d_qkv are left to them.
+inline FlashParams FlashParamsOf(const AttentionArgs& args, float scale) {
+  const AttentionDims& dims = args.dims;
+  FlashParams p = {};
+  p.qkv = args.qkv.as<Bf16>();
+  p.segments = args.segments.as<int32_t>();
+  p.lse = args.lse.as<float>();
+  p.sequence = static_cast<int>(dims.sequence);
+  p.heads = static_cast<int>(dims.heads);
+  p.kv_heads = static_cast<int>(dims.kv_heads);
+  p.head_dim = static_cast<int>(dims.head_dim);
+  p.width = (dims.heads + 2 * dims.kv_heads) * dims.head_dim;
+  p.out_width = dims.heads * dims.head_dim;
+  p.scale = scale;
+  return p;
+}
+
 }  // namespace hearth::kernels::cuda

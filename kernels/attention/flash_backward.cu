@@ -340,20 +340,10 @@ absl::Status FlashBackward(const Exec& exec,
                            float scale,
                            float* delta) {
   const AttentionDims& dims = args.dims;
-  FlashParams p = {};
-  p.qkv = args.qkv.as<Bf16>();
-  p.segments = args.segments.as<int32_t>();
-  p.lse = args.lse.as<float>();
+  FlashParams p = FlashParamsOf(args, scale);
   p.d_out = args.d_out.as<Bf16>();
   p.delta = delta;
   p.d_qkv = args.d_qkv.as<Bf16>();
-  p.sequence = static_cast<int>(dims.sequence);
-  p.heads = static_cast<int>(dims.heads);
-  p.kv_heads = static_cast<int>(dims.kv_heads);
-  p.head_dim = static_cast<int>(dims.head_dim);
-  p.width = (dims.heads + 2 * dims.kv_heads) * dims.head_dim;
-  p.out_width = dims.heads * dims.head_dim;
-  p.scale = scale;
   if (const absl::Status status = AttentionDelta(exec, args, delta); !status.ok()) {
     return status;
   }

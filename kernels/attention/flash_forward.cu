@@ -199,18 +199,8 @@ absl::Status Launch(const Exec& exec, const AttentionDims& dims, const FlashPara
 
 absl::Status FlashForward(const Exec& exec, const AttentionForwardArgs& args, float scale) {
   const AttentionDims& dims = args.dims;
-  FlashParams p = {};
-  p.qkv = args.qkv.as<Bf16>();
-  p.segments = args.segments.as<int32_t>();
+  FlashParams p = FlashParamsOf(args, scale);
   p.out_rw = args.out.as<Bf16>();
-  p.lse = args.lse.as<float>();
-  p.sequence = static_cast<int>(dims.sequence);
-  p.heads = static_cast<int>(dims.heads);
-  p.kv_heads = static_cast<int>(dims.kv_heads);
-  p.head_dim = static_cast<int>(dims.head_dim);
-  p.width = (dims.heads + 2 * dims.kv_heads) * dims.head_dim;
-  p.out_width = dims.heads * dims.head_dim;
-  p.scale = scale;
   return dims.head_dim <= 64 ? Launch<64>(exec, dims, p) : Launch<128>(exec, dims, p);
 }
 

@@ -33,14 +33,16 @@ void RaiseAmax(float* amax, uint32_t bits) {
   }
 }
 
+}  // namespace
+
 template <typename T>
-void Quantize(const QuantView& quant,
-              int64_t rows,
-              int64_t cols,
-              int64_t row,
-              int64_t col,
-              const T* v,
-              int64_t count) {
+void QuantizeRow(const QuantView& quant,
+                 int64_t rows,
+                 int64_t cols,
+                 int64_t row,
+                 int64_t col,
+                 const T* v,
+                 int64_t count) {
   if (quant.amax != nullptr) {
     RaiseAmax(quant.amax, LargestMagnitude(v, count));
   }
@@ -68,26 +70,9 @@ void Quantize(const QuantView& quant,
   }
 }
 
-}  // namespace
-
-void QuantizeRow(const QuantView& quant,
-                 int64_t rows,
-                 int64_t cols,
-                 int64_t row,
-                 int64_t col,
-                 const float* v,
-                 int64_t count) {
-  Quantize(quant, rows, cols, row, col, v, count);
-}
-
-void QuantizeRow(const QuantView& quant,
-                 int64_t rows,
-                 int64_t cols,
-                 int64_t row,
-                 int64_t col,
-                 const double* v,
-                 int64_t count) {
-  Quantize(quant, rows, cols, row, col, v, count);
-}
+template void QuantizeRow(
+    const QuantView&, int64_t, int64_t, int64_t, int64_t, const float*, int64_t);
+template void QuantizeRow(
+    const QuantView&, int64_t, int64_t, int64_t, int64_t, const double*, int64_t);
 
 }  // namespace hearth::kernels
