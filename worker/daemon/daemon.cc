@@ -22,7 +22,7 @@
 #include "common/io/env.h"
 #include "common/log/log.h"
 #include "common/rpc/security.h"
-#include "worker/daemon/name_key.h"
+#include "worker/daemon/agent/name_key.h"
 
 namespace hearth::worker {
 namespace {

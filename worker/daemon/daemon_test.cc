@@ -17,7 +17,7 @@
 #include "common/rpc/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/daemon/fake_coordinator.h"
+#include "worker/daemon/agent/fake_coordinator.h"
 
 namespace hearth::worker {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "common/metrics/metrics.h"
 #include "prometheus/collectable.h"
-#include "worker/daemon/gpu_monitor.h"
-#include "worker/daemon/task_table.h"
+#include "worker/daemon/device/gpu_monitor.h"
+#include "worker/daemon/supervise/task_table.h"
 
 namespace hearth::worker {
 

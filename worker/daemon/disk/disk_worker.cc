@@ -1,0 +1,214 @@
+#include "worker/daemon/disk/disk_worker.h"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/dataset/dataset.h"
+#include "common/hf/hf_config.h"
+#include "common/io/disk.h"
+#include "common/log/log.h"
+#include "common/log/task_scope.h"
+#include "common/time/clock.h"
+
+namespace hearth::worker {
+namespace {
+
+constexpr size_t kMaxRequests = 4096;
+// As in agent.proto.
+constexpr int kMaxFolders = 2000;
+constexpr absl::Duration kSpacePeriod = absl::Seconds(10);
+
+void InspectModel(const std::string& path, Env& env, v1::PathInfo& info) {
+  info.set_kind("model");
+  const absl::StatusOr<v1::ModelSpec> model = hf::ReadHfConfig(path, env);
+  if (!model.ok()) {
+    info.set_error(std::string(model.status().message()));
+    return;
+  }
+  *info.mutable_model() = *model;
+  info.set_vocab(model->vocab());
+  if (!env.Exists(path + "/model.safetensors") &&
+      !env.Exists(path + "/model.safetensors.index.json")) {
+    info.set_error(absl::StrCat(path, " has config.json but no model.safetensors"));
+  }
+}
+
+// Touches nothing outside the roots, except as far as following links needs it.
+bool Allowed(const std::string& path, const std::vector<std::string>& data_roots) {
+  std::error_code error;
+  const std::filesystem::path real = std::filesystem::weakly_canonical(path, error);
+  return !error &&
+         std::any_of(data_roots.begin(), data_roots.end(), [&real](const std::string& folder) {
+           std::error_code none;
+           const std::filesystem::path root = std::filesystem::weakly_canonical(
+               folder.substr(0, folder.find_last_not_of('/') + 1), none);
+           return !none &&
+                  std::mismatch(root.begin(), root.end(), real.begin(), real.end()).first ==
+                      root.end();
+         });
+}
+
+}  // namespace
+
+v1::PathInfo InspectPath(const std::string& path,
+                         Env& env,
+                         const std::vector<std::string>& data_roots) {
+  v1::PathInfo info;
+  info.set_path(path);
+  if (!data_roots.empty() && !Allowed(path, data_roots)) {
+    info.set_error("does not lie under a folder that the worker may read (its --data-root)");
+    return info;
+  }
+  if (!env.Exists(path)) {
+    info.set_error(absl::StrCat(path, ": no such file or folder"));
+    return info;
+  }
+  if (env.Exists(path + "/config.json") && !env.Exists(path + "/dataset.json")) {
+    InspectModel(path, env, info);
+    return info;
+  }
+  const auto dataset = dataset::Dataset::Open(path, env);
+  if (!dataset.ok()) {
+    info.set_error(std::string(dataset.status().message()));
+    return info;
+  }
+  const std::string_view kind = dataset::KindName((*dataset)->kind());
+  info.set_kind(kind.data(), kind.size());
+  info.set_tokens((*dataset)->tokens());
+  info.set_vocab((*dataset)->vocab());
+  return info;
+}
+
+DiskWorker::DiskWorker(const CheckpointRoot& root,
+                       Env& env,
+                       Answer answer,
+                       std::vector<std::string> data_roots)
+    : root_(root),
+      env_(env),
+      answer_(std::move(answer)),
+      data_roots_(std::move(data_roots)),
+      thread_([this] { Run(); }) {}
+
+DiskWorker::~DiskWorker() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  thread_.join();
+}
+
+void DiskWorker::Inspect(const v1::InspectPaths& request) {
+  Post(request);
+}
+
+void DiskWorker::Delete(const v1::DeleteCheckpointFolder& request) {
+  Post(request);
+}
+
+void DiskWorker::List(const v1::ListCheckpointFolders& request) {
+  Post(request);
+}
+
+void DiskWorker::Post(Request request) {
+  absl::MutexLock lock(&mu_);
+  if (queue_.size() >= kMaxRequests) {
+    HEARTH_LOG_WARNING("{} requests about files wait; one more is dropped", queue_.size());
+    return;
+  }
+  queue_.push_back(std::move(request));
+}
+
+void DiskWorker::Run() {
+  prctl(PR_SET_NAME, "disk");
+  absl::Duration look = -absl::InfiniteDuration();
+  while (true) {
+    if (Clock::Real().Monotonic() - look >= kSpacePeriod) {
+      look = Clock::Real().Monotonic();
+      const absl::StatusOr<DiskSpace> space = ReadDiskSpace(root_.path());
+      free_bytes_.store(space.ok() ? space->free_bytes : 0, std::memory_order_relaxed);
+    }
+    const std::optional<Request> request = Take();
+    if (request.has_value()) {
+      std::visit([this](const auto& value) { Do(value); }, *request);
+    }
+    absl::MutexLock lock(&mu_);
+    if (stopping_) {
+      return;
+    }
+  }
+}
+
+std::optional<DiskWorker::Request> DiskWorker::Take() {
+  const auto ready = [this] {
+    mu_.AssertHeld();
+    return stopping_ || !queue_.empty();
+  };
+  absl::MutexLock lock(&mu_);
+  mu_.AwaitWithTimeout(absl::Condition(&ready), kSpacePeriod);
+  if (stopping_ || queue_.empty()) {
+    return std::nullopt;
+  }
+  Request request = std::move(queue_.front());
+  queue_.pop_front();
+  return request;
+}
+
+void DiskWorker::Do(const v1::InspectPaths& request) {
+  v1::AgentMessage message;
+  v1::InspectPathsResult& result = *message.mutable_inspect_result();
+  result.set_request_id(request.request_id());
+  for (const std::string& path : request.paths()) {
+    *result.add_paths() = InspectPath(path, env_, data_roots_);
+  }
+  answer_(std::move(message));
+}
+
+void DiskWorker::Do(const v1::DeleteCheckpointFolder& request) {
+  const log::TaskScope scope(request.job_id(), -1);
+  const absl::Status status = request.only_if_empty()
+                                  ? root_.DeleteIfEmpty(request.job_id(), request.path())
+                                  : root_.Delete(request.job_id(), request.path());
+  if (status.ok()) {
+    HEARTH_LOG_INFO("{}: removed {}", request.job_id(), request.path());
+  } else {
+    HEARTH_LOG_WARNING("{}: checkpoint not removed: {}", request.job_id(), status.ToString());
+  }
+}
+
+void DiskWorker::Do(const v1::ListCheckpointFolders& request) {
+  v1::AgentMessage message;
+  *message.mutable_checkpoint_folders() =
+      root_.List(kMaxFolders, [this] { return InspectMeanwhile(); });
+  message.mutable_checkpoint_folders()->set_request_id(request.request_id());
+  answer_(std::move(message));
+}
+
+bool DiskWorker::InspectMeanwhile() {
+  std::vector<v1::InspectPaths> waiting;
+  {
+    absl::MutexLock lock(&mu_);
+    if (stopping_) {
+      return false;
+    }
+    std::erase_if(queue_, [&waiting](const Request& request) {
+      const auto* inspect = std::get_if<v1::InspectPaths>(&request);
+      if (inspect != nullptr) {
+        waiting.push_back(*inspect);
+      }
+      return inspect != nullptr;
+    });
+  }
+  for (const v1::InspectPaths& request : waiting) {
+    Do(request);
+  }
+  return true;
+}
+
+}  // namespace hearth::worker

@@ -1,0 +1,126 @@
+#include "worker/daemon/disk/disk_worker.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "common/base/ids.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hearth::worker {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class DiskWorkerTest : public ::testing::Test {
+ protected:
+  DiskWorkerTest()
+      : dir_(fs::canonical(fs::temp_directory_path()) / ("hearth-disk-" + RandomHex(6))) {
+    fs::create_directories(dir_);
+  }
+  ~DiskWorkerTest() override { fs::remove_all(dir_); }
+
+  std::string WriteRawBin(int tokens) {
+    const std::string path = (dir_ / "raw.bin").string();
+    const std::vector<uint16_t> data(tokens, 7);
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(data.data()), 2 * tokens);
+    return path;
+  }
+
+  const fs::path dir_;
+};
+
+TEST_F(DiskWorkerTest, InspectPath_RawBin_CountsTokens) {
+  const v1::PathInfo info = InspectPath(WriteRawBin(1000), Env::Real());
+  EXPECT_EQ(info.error(), "");
+  EXPECT_EQ(info.kind(), "raw_bin");
+  EXPECT_EQ(info.tokens(), 1000);
+  EXPECT_EQ(info.vocab(), 0);
+}
+
+TEST_F(DiskWorkerTest, InspectPath_Missing_SaysSo) {
+  const std::string path = (dir_ / "nowhere").string();
+  EXPECT_THAT(InspectPath(path, Env::Real()).error(), HasSubstr(path));
+}
+
+TEST_F(DiskWorkerTest, InspectPath_BeyondTheRoots_OneAnswerWhetherItExists) {
+  const std::vector<std::string> roots = {(dir_ / "data").string() + "/"};
+  fs::create_directories(dir_ / "data");
+  fs::create_directories(dir_ / "data-of-others");
+  std::ofstream(dir_ / "data-of-others/there.bin", std::ios::binary) << "abcd";
+  fs::create_symlink(dir_ / "data-of-others", dir_ / "data/link");
+  std::set<std::string> errors;
+  for (const char* path :
+       {"data-of-others/there.bin", "data-of-others/absent.bin", "data/link/there.bin",
+        "data/link/absent.bin", "data/../data-of-others/there.bin", "absent"}) {
+    const v1::PathInfo info = InspectPath((dir_ / path).string(), Env::Real(), roots);
+    errors.insert(info.error());
+    EXPECT_EQ(info.kind(), "") << path;
+  }
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_THAT(*errors.begin(), HasSubstr("--data-root"));
+  fs::rename(WriteRawBin(10), dir_ / "data/raw.bin");
+  EXPECT_EQ(InspectPath((dir_ / "data/raw.bin").string(), Env::Real(), roots).error(), "");
+  EXPECT_THAT(InspectPath((dir_ / "data/absent.bin").string(), Env::Real(), roots).error(),
+              HasSubstr("no such file"));
+}
+
+TEST_F(DiskWorkerTest, InspectPath_NotADataset_SaysWhy) {
+  EXPECT_NE(InspectPath(dir_.string(), Env::Real()).error(), "");
+}
+
+TEST_F(DiskWorkerTest, InspectPath_ModelFolder_GivesShapeAndMissesWeights) {
+  std::ofstream(dir_ / "config.json") << R"({"model_type": "llama", "hidden_size": 64,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128,
+    "vocab_size": 320, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "max_position_embeddings": 128,
+    "hidden_act": "silu", "tie_word_embeddings": true})";
+  v1::PathInfo info = InspectPath(dir_.string(), Env::Real());
+  EXPECT_EQ(info.kind(), "model");
+  EXPECT_EQ(info.vocab(), 320);
+  EXPECT_EQ(info.model().layers(), 2);
+  EXPECT_THAT(info.error(), HasSubstr("no model.safetensors"));
+  std::ofstream(dir_ / "model.safetensors") << "x";
+  info = InspectPath(dir_.string(), Env::Real());
+  EXPECT_EQ(info.error(), "");
+}
+
+TEST_F(DiskWorkerTest, Requests_InspectAndDelete_AreDoneInOrder) {
+  const auto root = CheckpointRoot::Open((dir_ / "root").string());
+  ASSERT_TRUE(root.ok());
+  const fs::path step = dir_ / "root/job-1/e1/step-00000001";
+  fs::create_directories(step);
+  absl::Mutex mu;
+  std::vector<v1::AgentMessage> answers;
+  const auto answered = [&] { return !answers.empty(); };
+  DiskWorker disk(*root, Env::Real(), [&](v1::AgentMessage message) {
+    absl::MutexLock lock(&mu);
+    answers.push_back(std::move(message));
+  });
+  v1::DeleteCheckpointFolder remove;
+  remove.set_job_id("job-1");
+  remove.set_path(step.string());
+  disk.Delete(remove);
+  v1::InspectPaths inspect;
+  inspect.set_request_id(42);
+  inspect.add_paths(WriteRawBin(10));
+  inspect.add_paths(step.string());
+  disk.Inspect(inspect);
+  absl::MutexLock lock(&mu);
+  ASSERT_TRUE(mu.AwaitWithTimeout(absl::Condition(&answered), absl::Seconds(30)));
+  const v1::InspectPathsResult& result = answers[0].inspect_result();
+  EXPECT_EQ(result.request_id(), 42);
+  ASSERT_EQ(result.paths_size(), 2);
+  EXPECT_EQ(result.paths(0).tokens(), 10);
+  EXPECT_NE(result.paths(1).error(), "");
+  EXPECT_FALSE(fs::exists(step));
+}
+
+}  // namespace
+}  // namespace hearth::worker

@@ -1,0 +1,27 @@
+// The keys that a trainer waits for until the coordinator answers.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+
+namespace hearth::worker {
+
+// Not thread-safe.
+class KeyWaits {
+ public:
+  void Add(const std::string& key);
+  // A new stream: all that are not answered are to be asked for again.
+  void AskAgain() { to_ask_ = waiting_; }
+  // The next one to ask for; each once a stream.
+  std::optional<std::string> TakeToAsk();
+  // False: nobody waits for it.
+  bool Answer(const std::string& key);
+  void Clear();
+
+ private:
+  std::set<std::string> waiting_;
+  std::set<std::string> to_ask_;  // of these, not asked for on this stream
+};
+
+}  // namespace hearth::worker

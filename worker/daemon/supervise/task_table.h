@@ -1,0 +1,189 @@
+// Which tasks this worker runs, by (job, epoch): admits, starts, kills and forgets them, and hands
+// messages between the coordinator's stream and the trainers. What a task has to report is its
+// WorkerTask's, how far the conversation with the coordinator is the Conversation's. Knows neither
+// sockets nor processes.
+//
+//   StartTask ──▶ pending ──no other lives──▶ running ──kill, forget, newer epoch──▶ ending
+//                    │ kill                     │ exit                                │ exit
+//                    └──────────▶ ended ◀───────┴─────────────────────────────────────┘
+//                                   └── all reports acknowledged, or forgotten ──▶ (gone)
+//
+// Rules. Epochs of a job only grow, until the coordinator says to forget the newest: a StartTask of
+// an older one is refused (its only report is an exit); anything else for a task that is not here
+// is dropped. A StartTask of a newer epoch kills the older one first. Losing the stream affects no
+// task. A forgotten task reports nothing more.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/time/clock.h"
+#include "hearth/v1/agent.pb.h"
+#include "worker/daemon/agent/conversation.h"
+#include "worker/daemon/agent/report_buffer.h"
+#include "worker/daemon/disk/checkpoint_root.h"
+#include "worker/daemon/supervise/epoch_memory.h"
+#include "worker/daemon/supervise/trainer_host.h"
+#include "worker/daemon/supervise/worker_task.h"
+
+namespace hearth::worker {
+
+// Slow answers about files. Thread-safe; calls only queue the request.
+class DiskRequests {
+ public:
+  virtual ~DiskRequests() = default;
+  virtual void Inspect(const v1::InspectPaths& request) = 0;
+  virtual void Delete(const v1::DeleteCheckpointFolder& request) = 0;
+  virtual void List(const v1::ListCheckpointFolders& request) = 0;
+};
+
+// Thread-safe.
+class TaskTable : public TrainerListener {
+ public:
+  struct Options {
+    // Of every Hello; tasks, generation and unhealthy_reason are filled in.
+    v1::Hello identity;
+    // The trainer's --device: cpu | cuda:0 (the one GPU that it can see).
+    std::string device = "cpu";
+    // The device's name for people, for RunInfo; "" = as the trainer says.
+    std::string device_name;
+    // The device's energy counter in joules, absent when there is none; null = no counter. Called
+    // without a lock held.
+    std::function<std::optional<double>()> energy;
+    int threads = 1;
+    std::string advertise_host = "127.0.0.1";
+    ReportLimits limits;
+  };
+
+  // What the metrics show.
+  struct Snapshot {
+    bool running = false;
+    std::string job_id;  // of the running task, else ""
+    int64_t epoch = 0;
+    int64_t step = 0;
+    // The running task's last StepReport; only rank 0 sends them.
+    std::optional<v1::StepReport> last_step;
+    // What the device has used since the running task's first heartbeat.
+    double energy_joules = 0.0;
+    int64_t buffer_bytes = 0;
+    int64_t dropped_log_bytes = 0;  // since the daemon started, as all below
+    int64_t dropped_log_lines = 0;
+    int64_t dropped_steps = 0;
+    int64_t tasks_started = 0;
+    std::map<v1::ExitReason, int64_t> exits;
+    std::string unhealthy_reason;
+  };
+
+  // `root` and `clock` outlive the object.
+  TaskTable(Options options, const CheckpointRoot& root, Clock& clock);
+
+  // Before the first message. Both outlive every other call.
+  void Attach(TrainerHost& host, DiskRequests& disk);
+
+  // The address that Hellos name from now on; it is known only once the port is bound.
+  void SetHttpAddress(std::string address);
+
+  // `wake` is called, without a lock held, whenever NextMessage may have something new. Null =
+  // nobody listens.
+  void SetWake(std::function<void()> wake);
+
+  // A stream was opened: returns the Hello to send on it. Until Welcome only heartbeats follow;
+  // then all unacknowledged reports, from the first, and open KvWaits are sent again.
+  v1::AgentMessage BeginSession();
+
+  // The next message for the stream, or nothing for now.
+  std::optional<v1::AgentMessage> NextMessage();
+
+  // kFailedPrecondition: its generation is lower than one seen before; the caller must close the
+  // stream. The message then had no effect.
+  absl::Status OnMessage(const v1::CoordinatorMessage& message);
+
+  // True between Welcome and the next BeginSession.
+  bool welcomed() const;
+  // As the last Welcome set it; 1 s before the first one.
+  absl::Duration heartbeat_interval() const;
+
+  // Time for a heartbeat. `checkpoint_free_bytes` 0 = not known.
+  void Tick(const v1::DeviceStatus& status,
+            const std::string& unhealthy_reason,
+            int64_t checkpoint_free_bytes = 0);
+
+  // Queues an answer of DiskRequests; beyond 64 waiting ones it is dropped (the asker times out and
+  // asks again).
+  void Answer(v1::AgentMessage message);
+
+  // The daemon is leaving: tasks get the stop bit and SIGTERM, and SIGKILL after their spec's
+  // checkpoint.grace_seconds; no new one is accepted. Returns the longest grace.
+  absl::Duration StopAll();
+  // SIGKILL to all, now.
+  void KillAllNow();
+  // Waits until no task lives. False: `timeout` passed.
+  bool AwaitNoTask(absl::Duration timeout);
+  // Waits until no task lives and every report is acknowledged. False: `timeout` passed.
+  bool AwaitDelivered(absl::Duration timeout);
+  // Queues a Goodbye; it goes out after everything else that is ready.
+  void SayGoodbye(std::string reason);
+  bool goodbye_sent() const;
+
+  Snapshot snapshot() const;
+
+  void OnTrainerMessage(const TaskKey& key, v1::FromTrainer message) override;
+  void OnTrainerOutput(const TaskKey& key, std::string_view level, std::string text) override;
+  void OnTrainerDying(const TaskKey& key,
+                      const ExitFacts& facts,
+                      bool known,
+                      absl::Duration dying_for) override;
+  void OnTrainerExit(const TaskKey& key, const ExitFacts& facts) override;
+
+ private:
+  using Tasks = std::map<TaskKey, WorkerTask>;
+
+  void Wake();
+  WorkerTask* Find(const TaskKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Lives() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool AllDelivered() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Handle(const v1::CoordinatorMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void HandleStart(const v1::StartTask& start) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The task ends without ever having run.
+  void Refuse(WorkerTask& task, v1::ExitReason reason, const std::string& why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void HandleControl(const v1::ControlTask& control) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void HandleKill(const v1::KillTask& kill) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void HandleKvValue(const v1::TaskKvValue& value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void HandleForget(const v1::ForgetTask& forget) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void HandleAck(const v1::ReportAck& ack) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void HandleWelcome(const v1::Welcome& welcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndLife(WorkerTask& task, absl::Duration grace) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void StartPending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EraseIfDone(const TaskKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  v1::AgentMessage MakeHeartbeat() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const Options options_;
+  const CheckpointRoot& root_;
+  Clock& clock_;
+
+  mutable absl::Mutex mu_;
+  std::string http_address_ ABSL_GUARDED_BY(mu_);
+  TrainerHost* host_ ABSL_GUARDED_BY(mu_) = nullptr;
+  DiskRequests* disk_ ABSL_GUARDED_BY(mu_) = nullptr;
+  std::function<void()> wake_ ABSL_GUARDED_BY(mu_);
+  Conversation talk_ ABSL_GUARDED_BY(mu_);
+  Tasks tasks_ ABSL_GUARDED_BY(mu_);
+  EpochMemory epochs_ ABSL_GUARDED_BY(mu_);
+  v1::DeviceStatus device_status_ ABSL_GUARDED_BY(mu_);
+  int64_t checkpoint_free_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  std::string unhealthy_reason_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  // Of tasks that are gone; the living ones' are added in snapshot().
+  Snapshot totals_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace hearth::worker
