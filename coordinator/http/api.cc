@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -197,6 +198,35 @@ bool QueryNumber(const std::string& query,
   return true;
 }
 
+// The picture in which the page draws a row: that of the row whose name ends its own, or its own
+// ("validation_loss" is a line beside "loss").
+std::string ChartOf(const metrics::StepMetric& row) {
+  for (const metrics::StepMetric* other : CurveRows()) {
+    if (absl::EndsWith(row.field(), absl::StrCat("_", other->field()))) {
+      return other->field();
+    }
+  }
+  return row.field();
+}
+
+// What the page draws, and how: the page knows no metric by its name. Positions only ever grow, and
+// are left out.
+Json DrawnCurves() {
+  Json out = Json::array();
+  for (const metrics::StepMetric* row : CurveRows()) {
+    const v1::Metric& option = row->option();
+    if (!option.plot().empty() && option.kind() != v1::Metric::POSITION) {
+      out.push_back({{"column", row->field()},
+                     {"chart", ChartOf(*row)},
+                     {"plot", option.plot()},
+                     {"unit", option.unit()},
+                     {"sparse", option.sparse()},
+                     {"help", option.help()}});
+    }
+  }
+  return out;
+}
+
 metrics::HttpResponse Metrics(CurveCache& curves,
                               const std::string& job_id,
                               const std::string& query) {
@@ -233,7 +263,8 @@ metrics::HttpResponse Metrics(CurveCache& curves,
   return Answer(200, {{"job_id", job_id},
                       {"rewinds", sampled->rewinds},
                       {"complete", sampled->complete},
-                      {"columns", std::move(columns)}});
+                      {"columns", std::move(columns)},
+                      {"curves", DrawnCurves()}});
 }
 
 }  // namespace

@@ -8,11 +8,14 @@
 
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/io/env.h"
+#include "common/metrics/step_metrics.h"
 #include "coordinator/store/store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -204,6 +207,33 @@ TEST_F(ApiTest, Metrics_WhatWasNotMeasured_IsNull) {
   EXPECT_DOUBLE_EQ(one["mfu"][0].get<double>(), 0.35);
 }
 
+TEST_F(ApiTest, Metrics_Curves_AreTheRowsThatCanBePlotted) {
+  PutJob("a");
+  const Json answer = Ask("jobs/a/metrics");
+  std::map<std::string, Json> curves;
+  for (const Json& curve : answer["curves"]) {
+    EXPECT_TRUE(answer["columns"].contains(curve["column"])) << curve;
+    EXPECT_TRUE(answer["columns"].contains(curve["chart"])) << curve;
+    curves[curve["column"].get<std::string>()] = curve;
+  }
+  for (const metrics::StepMetric& row : metrics::StepMetrics()) {
+    const v1::Metric& option = row.option();
+    const bool drawn = option.curve() != v1::Metric::NO_CURVE && !option.plot().empty() &&
+                       option.kind() != v1::Metric::POSITION;
+    ASSERT_EQ(curves.count(row.field()) == 1, drawn) << row.field();
+    if (drawn) {
+      const Json& curve = curves[row.field()];
+      EXPECT_EQ(curve["plot"], option.plot());
+      EXPECT_EQ(curve["unit"], option.unit());
+      EXPECT_EQ(curve["sparse"], option.sparse());
+      EXPECT_EQ(curve["help"], option.help());
+    }
+  }
+  EXPECT_EQ(curves["loss"]["chart"], "loss");
+  EXPECT_EQ(curves["validation_loss"]["chart"], "loss") << "drawn beside the training loss";
+  EXPECT_EQ(curves["tokens_per_second"]["chart"], "tokens_per_second");
+}
+
 TEST_F(ApiTest, Workers_WhatWasNotMeasured_IsNull) {
   Effects effects;
   v1::Worker& silent = *effects.workers.emplace_back().record.mutable_worker();
@@ -265,6 +295,20 @@ TEST_F(ApiTest, Metrics_BadQuery_Is400) {
   for (const char* query : {"since_step=x", "since_step=-1", "since_step=", "points=0",
                             "points=1001", "points=1e3", "since_step=99999999999999999999"}) {
     EXPECT_EQ(Ask("jobs/a/metrics", 400, query)["error"]["code"], 400) << query;
+  }
+}
+
+// Charts follow the rows: what the page drew by name would be missing for a row that is new.
+TEST(Page, Script_NamesNoMetric) {
+  const auto handlers = PageHandlers();
+  const std::string script = handlers.at("/app.js")({"/app.js", ""}).body;
+  ASSERT_THAT(script, HasSubstr("answer.curves"));
+  for (const metrics::StepMetric* row : CurveRows()) {
+    const std::string& name = row->field();
+    if (!row->option().plot().empty()) {
+      EXPECT_FALSE(absl::StrContains(script, absl::StrCat("\"", name, "\""))) << name;
+      EXPECT_FALSE(absl::StrContains(script, absl::StrCat("columns.", name))) << name;
+    }
   }
 }
 

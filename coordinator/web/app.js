@@ -6,16 +6,10 @@ const kPollMs = 2000;
 const kPoints = 500;  // per curve: more than there are pixels
 const kTimeoutMs = 10000;
 
-// What is drawn for a job: [title, columns, names of the columns, how to write a value].
-const kCharts = [
-  ["Loss", ["loss", "validation_loss"], ["training", "validation"], (v) => v.toPrecision(4)],
-  ["Tokens per second", ["tokens_per_second"], [""], short],
-  ["Gradient norm", ["grad_norm"], [""], (v) => v.toPrecision(3)],
-  ["Learning rate", ["learning_rate"], [""], (v) => v.toExponential(2)],
-  ["MFU", ["mfu"], [""], (v) => (100 * v).toFixed(1) + " %"],
-  ["Device memory", ["memory_bytes"], [""], bytes],
-  ["Power of rank 0", ["power_watts"], [""], (v) => v.toFixed(0) + " W"],
-];
+// How a value of a unit is written; the server says which unit a metric has.
+const kUnits = {
+  bytes, ratio: (v) => (100 * v).toFixed(1) + " %", watts: (v) => v.toFixed(0) + " W", seconds: (v) => short(v) + " s",
+};
 const kTone = {
   running: "good", succeeded: "good", busy: "busy", idle: "good", starting: "busy", queued: "wait", paused: "wait",
   pausing: "wait", requeueing: "wait", recovering: "wait", cancelling: "wait", unreachable: "wait",
@@ -41,6 +35,13 @@ function bytes(value) {
     ++k;
   }
   return value.toPrecision(3) + " " + units[k];
+}
+
+// From learning rates to tokens per second.
+function number(value) {
+  const size = Math.abs(value);
+  if (size >= 1e4) return short(value);
+  return size > 0 && size < 1e-3 ? value.toExponential(2) : value.toPrecision(4);
 }
 
 function ago(seconds) {
@@ -183,10 +184,13 @@ function showFacts(job) {
 }
 
 // Lines over steps; null values are holes. Redrawn whole: the curve of a rewound job is simply the new one.
-function drawChart(figure, [title, keys, names, write], columns) {
+// `rows` are the lines of one picture.
+function drawChart(figure, title, rows, columns) {
   const [width, height, left, right, top, bottom] = [380, 170, 56, 8, 8, 20];
   const steps = columns.step;
-  const values = keys.flatMap((key) => columns[key]).filter((v) => v !== null);
+  const write = kUnits[rows[0].unit] || number;
+  const say = (row, value) => (rows.length > 1 ? words(row.column) + " " : "") + write(value);
+  const values = rows.flatMap((row) => columns[row.column]).filter((v) => v !== null);
   let low = Math.min(...values);
   let high = Math.max(...values);
   if (low === high) {
@@ -196,8 +200,8 @@ function drawChart(figure, [title, keys, names, write], columns) {
   const [from, to] = [steps[0], Math.max(steps[steps.length - 1], steps[0] + 1)];
   const x = (step) => left + (width - left - right) * (step - from) / (to - from);
   const y = (value) => top + (height - top - bottom) * (high - value) / (high - low);
-  const last = keys.map((key) => columns[key].findLast((v) => v !== null));
-  const says = keys.map((key, k) => last[k] === undefined ? "" : `${names[k]} ${write(last[k])}`.trim()).filter(Boolean).join(", ");
+  const last = rows.map((row) => columns[row.column].findLast((v) => v !== null));
+  const says = rows.map((row, k) => last[k] === undefined ? "" : say(row, last[k])).filter(Boolean).join(", ");
   const picture = svg("svg", {viewBox: `0 0 ${width} ${height}`, role: "img",
     "aria-label": `${title}: ${says} at step ${steps[steps.length - 1]}`});
   for (const part of [0, 0.5, 1]) {
@@ -207,12 +211,11 @@ function drawChart(figure, [title, keys, names, write], columns) {
   }
   picture.append(svg("text", {x: left, y: height - 5}, short(from)),
     svg("text", {x: width - right, y: height - 5, "text-anchor": "end"}, "step " + short(to)));
-  keys.forEach((key, k) => {
-    const sparse = key === "validation_loss";  // measured now and then: joined over the steps between
+  rows.forEach(({column, sparse}, k) => {  // sparse: measured now and then, joined over the steps between
     let path = "";
     let drawing = false;
     let points = 0;
-    columns[key].forEach((value, i) => {
+    columns[column].forEach((value, i) => {
       if (value === null) {
         drawing = drawing && sparse;
         return;
@@ -227,12 +230,13 @@ function drawChart(figure, [title, keys, names, write], columns) {
   const caption = element("figcaption");
   const reading = element("span", says);
   caption.append(element("strong", title), reading);
+  figure.title = rows.map((row) => row.help).join(" ");
   picture.addEventListener("pointermove", (event) => {
     const box = picture.getBoundingClientRect();
     const at = from + (to - from) * ((event.clientX - box.left) * width / box.width - left) / (width - left - right);
     let i = steps.findIndex((step) => step >= at);
     if (i < 0) i = steps.length - 1;
-    const there = keys.map((key, k) => columns[key][i] === null ? "" : `${names[k]} ${write(columns[key][i])}`.trim());
+    const there = rows.map((row) => columns[row.column][i] === null ? "" : say(row, columns[row.column][i]));
     reading.textContent = `step ${steps[i]}: ` + there.filter(Boolean).join(", ");
     picture.querySelector(".cursor")?.remove();
     picture.append(svg("line", {class: "cursor", x1: x(steps[i]), x2: x(steps[i]), y1: top, y2: height - bottom}));
@@ -244,15 +248,24 @@ function drawChart(figure, [title, keys, names, write], columns) {
   figure.replaceChildren(caption, picture);
 }
 
+const words = (column) => column.replaceAll("_", " ");
+
+// The rows of each picture, by its name; no metric is known here by its own.
+function chartsOf(curves) {
+  const charts = new Map();
+  for (const row of curves) charts.set(row.chart, [...(charts.get(row.chart) || []), row]);
+  return charts;
+}
+
 function showCurves(jobId, answer) {
   const charts = byId("charts");
   if (charts.dataset.job !== jobId) charts.replaceChildren();
   charts.dataset.job = jobId;
   rewinds = answer.rewinds;
   const columns = answer.columns;
-  for (const chart of kCharts) {
-    const [title, keys] = chart;
-    const known = keys.some((key) => columns[key].some((v) => v !== null && (v !== 0 || key === "loss" || key === "learning_rate")));
+  for (const [name, rows] of chartsOf(answer.curves)) {
+    const title = words(name);
+    const known = rows.some((row) => columns[row.column].some((v) => v !== null));
     let figure = [...charts.children].find((child) => child.dataset.title === title);
     if (!known) {
       figure?.remove();
@@ -263,7 +276,7 @@ function showCurves(jobId, answer) {
       figure.dataset.title = title;
       charts.append(figure);
     }
-    if (!figure.matches(":hover")) drawChart(figure, chart, columns);  // holds still while it is read
+    if (!figure.matches(":hover")) drawChart(figure, title, rows, columns);  // holds still while it is read
   }
 }
 

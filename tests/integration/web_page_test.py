@@ -54,8 +54,8 @@ class WebPage(harness.ClusterTest):
 
     def chart_step(self):
         """The last step of the loss curve that is drawn, 0 = none yet."""
-        label = self.script("document.querySelector('figure[data-title=Loss] svg')?.getAttribute('aria-label') ?? ''")
-        found = re.search(r"^Loss: training [\d.e+-]+ at step (\d+)$", label)
+        label = self.script("document.querySelector('figure[data-title=loss] svg')?.getAttribute('aria-label') ?? ''")
+        found = re.search(r"^loss: loss [\d.e+-]+ at step (\d+)$", label)
         return int(found.group(1)) if found else 0
 
     def emulate(self, scheme, width, height=900):
@@ -99,8 +99,12 @@ class WebPage(harness.ClusterTest):
         columns = self.api(f"jobs/{job}/metrics")["columns"]
         self.assertEqual({value for key in ("power_watts", "mfu") for value in columns[key]}, {None})
         titles = self.script("[...document.querySelectorAll('figure')].map(f => f.dataset.title).join()")
-        self.assertIn("Loss", titles)
-        self.assertNotRegex(titles, "Power|MFU")
+        # What is drawn is what the rows say and the job measured, in their order.
+        curves = self.api(f"jobs/{job}/metrics")["curves"]
+        measured = [c["chart"].replace("_", " ") for c in curves if any(v is not None for v in columns[c["column"]])]
+        self.assertEqual(sorted(titles.split(",")), sorted(set(measured)))
+        self.assertIn("loss", titles)
+        self.assertNotRegex(titles, "power|mfu")
         self.assertNotRegex(self.script("document.body.textContent"), r"NaN|null|undefined|\b0 W\b|°C")
 
         for scheme in ("light", "dark"):
