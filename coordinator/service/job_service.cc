@@ -139,6 +139,40 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
                                        v1::GetVersionResponse* response) override;
 
  private:
+  // A call that only reads: finishes with what `read` says of a request within its limits.
+  template <typename Request, typename Read>
+  static grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
+                                          const Request& request,
+                                          const Read& read) {
+    absl::Status status = CheckRequest(request);
+    if (status.ok()) {
+      status = read();
+    }
+    return FinishNow(context, status);
+  }
+  // ... about one job, which `read` is given.
+  template <typename Request, typename Read>
+  grpc::ServerUnaryReactor* AnswerOf(grpc::CallbackServerContext* context,
+                                     const Request& request,
+                                     const Read& read) const {
+    return Answer(context, request, [&]() -> absl::Status {
+      const JobPtr job = parts_.view.FindJob(request.job_id());
+      return job == nullptr ? rpc::NotFoundError("job", request.job_id()) : read(*job);
+    });
+  }
+  // Lets a stream about one job begin; it ends at once when the request is not within its limits.
+  template <typename Stream, typename Request>
+  Stream* Open(grpc::CallbackServerContext* context,
+               const Request& request,
+               const std::shared_ptr<Stream>& stream) {
+    const absl::Status allowed = CheckRequest(request);
+    if (allowed.ok()) {
+      parts_.view.Subscribe(request.job_id(), stream);
+    }
+    stream->Start(parts_.streams, rpc::AddressOfPeer(context->peer()), allowed);
+    return stream.get();
+  }
+
   // Fills in the command, with the overrides merged into the job's spec.
   absl::Status MakeResume(const v1::ResumeJobRequest& request,
                           coordinator::ResumeJob& command) const;
@@ -224,23 +258,15 @@ grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* JobServiceImpl::GetJob(grpc::CallbackServerContext* context,
                                                  const v1::GetJobRequest* request,
                                                  v1::Job* response) {
-  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
-    return FinishNow(context, allowed);
-  }
-  const JobPtr job = parts_.view.FindJob(request->job_id());
-  if (job == nullptr) {
-    return FinishNow(context, rpc::NotFoundError("job", request->job_id()));
-  }
-  *response = job->job();
-  return FinishNow(context, absl::OkStatus());
+  return AnswerOf(context, *request, [response](const v1::JobRecord& job) {
+    *response = job.job();
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::ListJobs(grpc::CallbackServerContext* context,
                                                    const v1::ListJobsRequest* request,
                                                    v1::ListJobsResponse* response) {
-  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
-    return FinishNow(context, allowed);
-  }
   const auto list = [&]() -> absl::Status {
     if (request->page_size() < 0) {
       return absl::InvalidArgumentError("page_size is negative");
@@ -262,11 +288,13 @@ grpc::ServerUnaryReactor* JobServiceImpl::ListJobs(grpc::CallbackServerContext* 
     response->set_next_page_token(std::move(page.next_token));
     return absl::OkStatus();
   };
-  absl::Status status = list();
-  if (!status.ok() && rpc::ErrorReason(status).empty()) {
-    status = rpc::MakeError(status.code(), std::string(status.message()), "BAD_LIST_REQUEST");
-  }
-  return FinishNow(context, status);
+  return Answer(context, *request, [&list]() -> absl::Status {
+    const absl::Status status = list();
+    if (!status.ok() && rpc::ErrorReason(status).empty()) {
+      return rpc::MakeError(status.code(), std::string(status.message()), "BAD_LIST_REQUEST");
+    }
+    return status;
+  });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::UpdateJob(grpc::CallbackServerContext* context,
@@ -345,93 +373,65 @@ grpc::ServerUnaryReactor* JobServiceImpl::ResumeJob(grpc::CallbackServerContext*
 
 grpc::ServerWriteReactor<v1::WatchJobResponse>* JobServiceImpl::WatchJob(
     grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) {
-  const auto stream = std::make_shared<WatchReactor>(parts_.executor, parts_.view, *request);
-  const absl::Status allowed = CheckRequest(*request);
-  if (allowed.ok()) {
-    parts_.view.Subscribe(request->job_id(), stream);
-  }
-  stream->Start(parts_.streams, rpc::AddressOfPeer(context->peer()), allowed);
-  return stream.get();
+  return Open(context, *request,
+              std::make_shared<WatchReactor>(parts_.executor, parts_.view, *request));
 }
 
 grpc::ServerWriteReactor<v1::StreamMetricsResponse>* JobServiceImpl::StreamMetrics(
     grpc::CallbackServerContext* context, const v1::StreamMetricsRequest* request) {
-  const auto stream =
-      std::make_shared<MetricsReactor>(parts_.executor, parts_.view, parts_.store, *request);
-  const absl::Status allowed = CheckRequest(*request);
-  if (allowed.ok()) {
-    parts_.view.Subscribe(request->job_id(), stream);
-  }
-  stream->Start(parts_.streams, rpc::AddressOfPeer(context->peer()), allowed);
-  return stream.get();
+  return Open(
+      context, *request,
+      std::make_shared<MetricsReactor>(parts_.executor, parts_.view, parts_.store, *request));
 }
 
 grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobServiceImpl::StreamLogs(
     grpc::CallbackServerContext* context, const v1::StreamLogsRequest* request) {
-  const auto stream =
-      std::make_shared<LogsReactor>(parts_.executor, parts_.view, parts_.store, *request);
-  const absl::Status allowed = CheckRequest(*request);
-  if (allowed.ok()) {
-    parts_.view.Subscribe(request->job_id(), stream);
-  }
-  stream->Start(parts_.streams, rpc::AddressOfPeer(context->peer()), allowed);
-  return stream.get();
+  return Open(context, *request,
+              std::make_shared<LogsReactor>(parts_.executor, parts_.view, parts_.store, *request));
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::ListEvents(grpc::CallbackServerContext* context,
                                                      const v1::ListEventsRequest* request,
                                                      v1::ListEventsResponse* response) {
-  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
-    return FinishNow(context, allowed);
-  }
-  const View::Changes changes = parts_.view.ChangesSince(request->job_id(), request->cursor());
-  if (changes.job == nullptr) {
-    return FinishNow(context, rpc::NotFoundError("job", request->job_id()));
-  }
-  if (changes.compacted && request->cursor() > 0) {
-    return FinishNow(context, rpc::MakeError(absl::StatusCode::kOutOfRange,
-                                             absl::StrCat("events after cursor ", request->cursor(),
-                                                          " are no longer all kept; list from 0"),
-                                             "CURSOR_TOO_OLD"));
-  }
-  for (const EventPtr& event : changes.events) {
-    *response->add_events() = *event;
-  }
-  return FinishNow(context, absl::OkStatus());
+  return Answer(context, *request, [&]() -> absl::Status {
+    const View::Changes changes = parts_.view.ChangesSince(request->job_id(), request->cursor());
+    if (changes.job == nullptr) {
+      return rpc::NotFoundError("job", request->job_id());
+    }
+    if (changes.compacted && request->cursor() > 0) {
+      return rpc::MakeError(absl::StatusCode::kOutOfRange,
+                            absl::StrCat("events after cursor ", request->cursor(),
+                                         " are no longer all kept; list from 0"),
+                            "CURSOR_TOO_OLD");
+    }
+    for (const EventPtr& event : changes.events) {
+      *response->add_events() = *event;
+    }
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::ListCheckpoints(grpc::CallbackServerContext* context,
                                                           const v1::ListCheckpointsRequest* request,
                                                           v1::ListCheckpointsResponse* response) {
-  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
-    return FinishNow(context, allowed);
-  }
-  const JobPtr job = parts_.view.FindJob(request->job_id());
-  if (job == nullptr) {
-    return FinishNow(context, rpc::NotFoundError("job", request->job_id()));
-  }
-  *response->mutable_checkpoints() = job->checkpoints();
-  return FinishNow(context, absl::OkStatus());
+  return AnswerOf(context, *request, [response](const v1::JobRecord& job) {
+    *response->mutable_checkpoints() = job.checkpoints();
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::GetCheckpoint(grpc::CallbackServerContext* context,
                                                         const v1::GetCheckpointRequest* request,
                                                         v1::Checkpoint* response) {
-  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
-    return FinishNow(context, allowed);
-  }
-  const JobPtr job = parts_.view.FindJob(request->job_id());
-  if (job == nullptr) {
-    return FinishNow(context, rpc::NotFoundError("job", request->job_id()));
-  }
-  for (const v1::Checkpoint& checkpoint : job->checkpoints()) {  // newest first
-    if (request->step() == 0 || checkpoint.step() == request->step()) {
-      *response = checkpoint;
-      return FinishNow(context, absl::OkStatus());
+  return AnswerOf(context, *request, [request, response](const v1::JobRecord& job) {
+    for (const v1::Checkpoint& checkpoint : job.checkpoints()) {  // newest first
+      if (request->step() == 0 || checkpoint.step() == request->step()) {
+        *response = checkpoint;
+        return absl::OkStatus();
+      }
     }
-  }
-  return FinishNow(context, rpc::NotFoundError("checkpoint", absl::StrCat(request->job_id(), "/",
-                                                                          request->step())));
+    return rpc::NotFoundError("checkpoint", absl::StrCat(request->job_id(), "/", request->step()));
+  });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::GetVersion(grpc::CallbackServerContext* context,

@@ -1,6 +1,9 @@
 #include "coordinator/service/job_streams.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -16,6 +19,34 @@ absl::Status NoJob(const std::string& job_id) {
 
 absl::Status Unparsable(const std::string& job_id, int64_t cursor) {
   return absl::DataLossError(absl::StrCat("job ", job_id, ": record ", cursor, " is damaged"));
+}
+
+// The next records of a job's log; nothing when the stream ends with `status`.
+std::optional<SegmentLog::ReadResult> ReadOn(const std::string& job_id,
+                                             const SegmentLog& log,
+                                             SegmentLog::ReadState& state,
+                                             absl::Status& status) {
+  absl::StatusOr<SegmentLog::ReadResult> read = status.ok() ? log.Read(state, kReadBytes) : status;
+  if (read.ok()) {
+    return *std::move(read);
+  }
+  status = absl::IsNotFound(read.status()) ? NoJob(job_id) : read.status();
+  return std::nullopt;
+}
+
+// Calls `see` with each record from `state` to the present end.
+absl::Status ReadToEnd(const SegmentLog& log,
+                       SegmentLog::ReadState& state,
+                       const std::function<absl::Status(const SegmentLog::Record&)>& see) {
+  while (true) {
+    HEARTH_ASSIGN_OR_RETURN(const SegmentLog::ReadResult read, log.Read(state, kReadBytes));
+    for (const SegmentLog::Record& record : read.records) {
+      HEARTH_RETURN_IF_ERROR(see(record));
+    }
+    if (read.at_end) {
+      return absl::OkStatus();
+    }
+  }
 }
 
 }  // namespace
@@ -66,22 +97,17 @@ MetricsReactor::MetricsReactor(Executor& executor,
 absl::Status MetricsReactor::FindRewinds(const SegmentLog& log) {
   rewinds_known_ = true;
   SegmentLog::ReadState state;
-  while (true) {
-    HEARTH_ASSIGN_OR_RETURN(const SegmentLog::ReadResult read, log.Read(state, kReadBytes));
-    for (const SegmentLog::Record& record : read.records) {
-      v1::Rewind rewind;
-      if (record.kind == kRewindRecord) {
-        if (!rewind.ParseFromString(record.payload)) {
-          return Unparsable(request_.job_id(), record.cursor);
-        }
-        rewinds_.emplace_back(record.cursor, rewind.to_step());
+  HEARTH_RETURN_IF_ERROR(ReadToEnd(log, state, [this](const SegmentLog::Record& record) {
+    v1::Rewind rewind;
+    if (record.kind == kRewindRecord) {
+      if (!rewind.ParseFromString(record.payload)) {
+        return Unparsable(request_.job_id(), record.cursor);
       }
-      rewinds_through_ = record.cursor;
+      rewinds_.emplace_back(record.cursor, rewind.to_step());
     }
-    if (read.at_end) {
-      break;
-    }
-  }
+    rewinds_through_ = record.cursor;
+    return absl::OkStatus();
+  }));
   for (size_t i = rewinds_.size(); i-- > 1;) {
     rewinds_[i - 1].second = std::min(rewinds_[i - 1].second, rewinds_[i].second);
   }
@@ -111,10 +137,9 @@ MetricsReactor::Next MetricsReactor::Produce(v1::StreamMetricsResponse& response
     if (leaves_out && !rewinds_known_) {
       status = FindRewinds(*log);
     }
-    absl::StatusOr<SegmentLog::ReadResult> read =
-        status.ok() ? log->Read(state_, kReadBytes) : status;
-    if (!read.ok()) {
-      status = absl::IsNotFound(read.status()) ? NoJob(request_.job_id()) : read.status();
+    const std::optional<SegmentLog::ReadResult> read =
+        ReadOn(request_.job_id(), *log, state_, status);
+    if (!read.has_value()) {
       return Next::kEnd;
     }
     for (const SegmentLog::Record& record : read->records) {
@@ -164,24 +189,19 @@ absl::Status LogsReactor::SkipToTail(const SegmentLog& log) {
   }
   std::deque<int64_t> last;  // cursors of the last matching lines
   SegmentLog::ReadState state = state_;
-  while (true) {
-    HEARTH_ASSIGN_OR_RETURN(const SegmentLog::ReadResult read, log.Read(state, kReadBytes));
-    for (const SegmentLog::Record& record : read.records) {
-      v1::LogLine line;
-      if (!line.ParseFromString(record.payload)) {
-        return Unparsable(request_.job_id(), record.cursor);
-      }
-      if (Wanted(line)) {
-        last.push_back(record.cursor);
-        if (last.size() > static_cast<size_t>(request_.tail())) {
-          last.pop_front();
-        }
+  HEARTH_RETURN_IF_ERROR(ReadToEnd(log, state, [&](const SegmentLog::Record& record) {
+    v1::LogLine line;
+    if (!line.ParseFromString(record.payload)) {
+      return Unparsable(request_.job_id(), record.cursor);
+    }
+    if (Wanted(line)) {
+      last.push_back(record.cursor);
+      if (last.size() > static_cast<size_t>(request_.tail())) {
+        last.pop_front();
       }
     }
-    if (read.at_end) {
-      break;
-    }
-  }
+    return absl::OkStatus();
+  }));
   state_ = SegmentLog::ReadState{.next = last.empty() ? state.next : last.front()};
   return absl::OkStatus();
 }
@@ -199,10 +219,9 @@ LogsReactor::Next LogsReactor::Produce(v1::StreamLogsResponse& response, absl::S
     if (!tail_done_) {
       status = SkipToTail(*log);
     }
-    absl::StatusOr<SegmentLog::ReadResult> read =
-        status.ok() ? log->Read(state_, kReadBytes) : status;
-    if (!read.ok()) {
-      status = absl::IsNotFound(read.status()) ? NoJob(request_.job_id()) : read.status();
+    const std::optional<SegmentLog::ReadResult> read =
+        ReadOn(request_.job_id(), *log, state_, status);
+    if (!read.has_value()) {
       return Next::kEnd;
     }
     dropped += read->dropped;

@@ -15,6 +15,16 @@ namespace {
 
 using ::testing::HasSubstr;
 
+std::shared_ptr<v1::Worker> CpuWorker(int64_t memory) {
+  auto worker = std::make_shared<v1::Worker>();
+  worker->set_worker_id("w1");
+  worker->set_state(v1::WORKER_STATE_IDLE);
+  worker->mutable_device()->set_kind("cpu");
+  worker->mutable_device()->set_threads(1);
+  worker->mutable_device()->set_memory_bytes(memory);
+  return worker;
+}
+
 // Fewer ranks hold larger parts of a divided optimizer.
 TEST(CheckMemory, FitsWithAllWorkersButNotWithTheFewest_IsRefusedAndSaysSo) {
   v1::JobSpec job = TinySpec();
@@ -27,15 +37,7 @@ TEST(CheckMemory, FitsWithAllWorkersButNotWithTheFewest_IsRefusedAndSaysSo) {
   std::vector<spec::FieldViolation> violations;
   spec::Resolve(job, violations);
   ASSERT_TRUE(violations.empty()) << spec::ViolationsToStatus(violations);
-  const auto check = [&job](int64_t memory) {
-    auto worker = std::make_shared<v1::Worker>();
-    worker->set_worker_id("w1");
-    worker->set_state(v1::WORKER_STATE_IDLE);
-    worker->mutable_device()->set_kind("cpu");
-    worker->mutable_device()->set_threads(1);
-    worker->mutable_device()->set_memory_bytes(memory);
-    return CheckMemory(job, {worker});
-  };
+  const auto check = [&job](int64_t memory) { return CheckMemory(job, {CpuWorker(memory)}); };
   // The least memory that all eight need.
   int64_t low = 0;
   int64_t high = int64_t{1} << 40;
@@ -52,16 +54,6 @@ TEST(CheckMemory, FitsWithAllWorkersButNotWithTheFewest_IsRefusedAndSaysSo) {
 }
 
 v1::JobSpec Resolved(v1::JobSpec job);
-
-std::shared_ptr<v1::Worker> CpuWorker(int64_t memory) {
-  auto worker = std::make_shared<v1::Worker>();
-  worker->set_worker_id("w1");
-  worker->set_state(v1::WORKER_STATE_IDLE);
-  worker->mutable_device()->set_kind("cpu");
-  worker->mutable_device()->set_threads(1);
-  worker->mutable_device()->set_memory_bytes(memory);
-  return worker;
-}
 
 TEST(CheckMemoryUnseen, JobOfAPebibyte_IsRefusedWithoutAWorkersAnswer) {
   v1::JobSpec job = TinySpec();
