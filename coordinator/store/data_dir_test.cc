@@ -15,6 +15,7 @@
 #include "coordinator/store/store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/coordinator/stored_effects.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -27,32 +28,6 @@ constexpr absl::Time kNow = absl::FromUnixSeconds(1'795'000'000);
 constexpr const char* kStamp = "2026-11-18T11-06-40Z";
 
 // A job's row, an event, a step and a log line with cursor `n`, and a worker and a request.
-Effects Everything(const std::string& job_id, int64_t n) {
-  Effects effects;
-  JobRow& row = effects.jobs.emplace_back();
-  row.record.mutable_job()->set_job_id(job_id);
-  row.record.mutable_job()->mutable_spec()->set_name("name of " + job_id);
-  row.record.mutable_job()->set_step(n);
-  row.record.mutable_job()->set_revision(n);
-  row.record.set_history_cursor(n);
-  row.record.set_log_cursor(n);
-  v1::JobEvent& event = effects.events.emplace_back();
-  event.set_job_id(job_id);
-  event.set_revision(n);
-  event.set_message(std::string(40, 'e'));
-  effects.requests.emplace_back().set_request_id(absl::StrCat("request-", n));
-  effects.workers.emplace_back().record.mutable_worker()->set_worker_id(absl::StrCat("w", n));
-  HistoryAppend& history = effects.history.emplace_back();
-  history.job_id = job_id;
-  history.record.set_cursor(n);
-  history.record.mutable_step()->set_step(n);
-  LogAppend& log = effects.logs.emplace_back();
-  log.job_id = job_id;
-  log.lines.emplace_back().set_cursor(n);
-  log.lines.back().set_text(absl::StrCat("line ", n));
-  return effects;
-}
-
 class DataDirTest : public testing::Test {
  protected:
   DataDirTest() {
@@ -77,7 +52,7 @@ class DataDirTest : public testing::Test {
     for (int64_t n = first; n <= last; ++n) {
       std::vector<Effects> batch;
       for (const std::string& job : jobs) {
-        batch.push_back(Everything(job, n));
+        batch.push_back(StoredEffects(job, n));
       }
       ASSERT_TRUE(store.Commit(batch).ok());
     }

@@ -12,6 +12,7 @@
 #include "common/io/faulty_env.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/coordinator/stored_effects.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -37,33 +38,6 @@ class StoreTest : public testing::Test {
 
   // One of everything for `job_id`: row, event, request, kv, worker, a step and a log line with
   // cursor `n`.
-  static Effects Everything(const std::string& job_id, int64_t n) {
-    Effects effects;
-    JobRow& row = effects.jobs.emplace_back();
-    row.record.mutable_job()->set_job_id(job_id);
-    row.record.mutable_job()->set_step(n);
-    row.record.mutable_job()->set_revision(n);
-    row.record.set_history_cursor(n);
-    row.record.set_log_cursor(n);
-    v1::JobEvent& event = effects.events.emplace_back();
-    event.set_job_id(job_id);
-    event.set_revision(n);
-    effects.requests.emplace_back().set_request_id(absl::StrCat("request-", n));
-    v1::KvRecord& kv = effects.kv_puts.emplace_back();
-    kv.set_job_id(job_id);
-    kv.set_key(absl::StrCat("key-", n));
-    effects.workers.emplace_back().record.mutable_worker()->set_worker_id(absl::StrCat("w", n));
-    HistoryAppend& history = effects.history.emplace_back();
-    history.job_id = job_id;
-    history.record.set_cursor(n);
-    history.record.mutable_step()->set_step(n);
-    LogAppend& log = effects.logs.emplace_back();
-    log.job_id = job_id;
-    log.lines.emplace_back().set_cursor(n);
-    log.lines.back().set_text(absl::StrCat("line ", n));
-    return effects;
-  }
-
   static int64_t CountRecords(const Store& store, const std::string& job_id, StreamKind kind) {
     const auto log = store.Find(job_id, kind);
     if (log == nullptr) {
@@ -87,7 +61,7 @@ TEST_F(StoreTest, Commit_Everything_IsThereAfterReopen) {
   {
     auto store = Open();
     ASSERT_TRUE(store->Load().ok());
-    const Effects batch[] = {Everything("a", 1), Everything("a", 2), Everything("b", 3)};
+    const Effects batch[] = {StoredEffects("a", 1), StoredEffects("a", 2), StoredEffects("b", 3)};
     const auto revision = store->Commit(batch);
     ASSERT_TRUE(revision.ok()) << revision.status();
     EXPECT_EQ(*revision, 3);
@@ -110,7 +84,7 @@ TEST_F(StoreTest, Commit_Everything_IsThereAfterReopen) {
 
 TEST_F(StoreTest, Commit_RowsThatAreNotDurable_AreNotWritten) {
   auto store = Open();
-  Effects effects = Everything("a", 1);
+  Effects effects = StoredEffects("a", 1);
   effects.jobs[0].durable = false;
   effects.workers[0].durable = false;
   ASSERT_TRUE(store->Commit({&effects, 1}).ok());
@@ -122,9 +96,9 @@ TEST_F(StoreTest, Commit_RowsThatAreNotDurable_AreNotWritten) {
 TEST_F(StoreTest, Commit_KvClearBetweenPuts_KeepsOnlyTheLaterKeys) {
   auto store = Open();
   Effects batch[3];
-  batch[0] = Everything("a", 1);
+  batch[0] = StoredEffects("a", 1);
   batch[1].kv_clears = {"a"};
-  batch[2] = Everything("a", 2);
+  batch[2] = StoredEffects("a", 2);
   ASSERT_TRUE(store->Commit(batch).ok());
   const auto state = store->Load();
   ASSERT_EQ(state->core.kv.size(), 1u);
@@ -134,8 +108,8 @@ TEST_F(StoreTest, Commit_KvClearBetweenPuts_KeepsOnlyTheLaterKeys) {
 TEST_F(StoreTest, Commit_KvDelete_RemovesThatKeyAlone) {
   auto store = Open();
   Effects batch[3];
-  batch[0] = Everything("a", 1);
-  batch[1] = Everything("a", 2);
+  batch[0] = StoredEffects("a", 1);
+  batch[1] = StoredEffects("a", 2);
   batch[2].kv_deletes = {batch[0].kv_puts[0]};
   ASSERT_TRUE(store->Commit(batch).ok());
   const auto state = store->Load();
@@ -145,7 +119,7 @@ TEST_F(StoreTest, Commit_KvDelete_RemovesThatKeyAlone) {
 
 TEST_F(StoreTest, Commit_JobDelete_RemovesRowsAndFilesButKeepsRequests) {
   auto store = Open();
-  Effects effects = Everything("a", 1);
+  Effects effects = StoredEffects("a", 1);
   ASSERT_TRUE(store->Commit({&effects, 1}).ok());
   Effects deletion;
   deletion.job_deletes = {"a"};
@@ -164,7 +138,7 @@ TEST_F(StoreTest, Commit_ManyEvents_KeepsTheNewest) {
   auto opened = Store::Open({.data_dir = root_, .events_per_job = 3});
   ASSERT_TRUE(opened.ok());
   for (int64_t n = 1; n <= 10; ++n) {
-    Effects effects = Everything("a", n);
+    Effects effects = StoredEffects("a", n);
     ASSERT_TRUE((*opened)->Commit({&effects, 1}).ok());
   }
   const auto state = (*opened)->Load();
@@ -223,9 +197,9 @@ TEST_F(StoreTest, Open_FolderIsAFile_IsAnErrorThatNamesIt) {
 TEST_F(StoreTest, Commit_AfterAFailedOne_IsRefused) {
   auto store = Open();
   ASSERT_TRUE(fault::Configure("store.before_commit=error@1").ok());
-  Effects effects = Everything("a", 1);
+  Effects effects = StoredEffects("a", 1);
   EXPECT_EQ(store->Commit({&effects, 1}).status().code(), absl::StatusCode::kInternal);
-  Effects next = Everything("b", 2);
+  Effects next = StoredEffects("b", 2);
   EXPECT_EQ(store->Commit({&next, 1}).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -239,17 +213,17 @@ TEST_F(StoreTest, Flush_DiskFailsAnywhere_LosesNothing) {
       {
         FaultyEnv env(Env::Real());
         auto store = Open(env);
-        const Effects first[] = {Everything("a", 1), Everything("b", 2)};
+        const Effects first[] = {StoredEffects("a", 1), StoredEffects("b", 2)};
         ASSERT_TRUE(store->Commit(first).ok());
         ASSERT_TRUE(store->Flush().ok());
-        const Effects second[] = {Everything("a", 3), Everything("b", 4)};
+        const Effects second[] = {StoredEffects("a", 3), StoredEffects("b", 4)};
         ASSERT_TRUE(store->Commit(second).ok());
         env.FailAfter(n, absl::ResourceExhaustedError("disk full"), true);
         const absl::Status status = store->Flush();
         failed = !status.ok();
         if (failed) {
           EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
-          Effects next = Everything("a", 5);
+          Effects next = StoredEffects("a", 5);
           EXPECT_EQ(store->Commit({&next, 1}).status().code(),
                     absl::StatusCode::kFailedPrecondition);
         }
@@ -266,7 +240,7 @@ TEST_F(StoreTest, Flush_DiskFailsAnywhere_LosesNothing) {
         EXPECT_EQ(CountRecords(*store, job, StreamKind::kHistory), 2) << "operation " << n;
         EXPECT_EQ(CountRecords(*store, job, StreamKind::kLog), 2) << "operation " << n;
       }
-      Effects next = Everything("a", 5);
+      Effects next = StoredEffects("a", 5);
       ASSERT_TRUE(store->Commit({&next, 1}).ok());
       ASSERT_TRUE(store->Flush().ok());
       EXPECT_EQ(CountRecords(*store, "a", StreamKind::kHistory), 3);
@@ -282,7 +256,7 @@ TEST_F(StoreTest, Commit_MoreThanTheJournalHolds_MovesRecordsToTheFiles) {
   auto opened = Store::Open({.data_dir = root_, .journal_bytes = 500});
   ASSERT_TRUE(opened.ok()) << opened.status();
   for (int64_t n = 1; n <= 200; ++n) {
-    const Effects effects = Everything("a", n);
+    const Effects effects = StoredEffects("a", n);
     ASSERT_TRUE((*opened)->Commit({&effects, 1}).ok());
   }
   EXPECT_GT((*opened)->Find("a", StreamKind::kHistory)->synced().end, 0);
@@ -297,12 +271,12 @@ TEST_F(StoreTest, Commit_MoreThanTheJournalHolds_MovesRecordsToTheFiles) {
 TEST_F(StoreTest, Load_JobDeletedAndMadeAgain_HasTheLaterRecordsAlone) {
   {
     auto store = Open();
-    const Effects first[] = {Everything("a", 1), Everything("a", 2), Everything("a", 3)};
+    const Effects first[] = {StoredEffects("a", 1), StoredEffects("a", 2), StoredEffects("a", 3)};
     ASSERT_TRUE(store->Commit(first).ok());
     Effects deletion;
     deletion.job_deletes = {"a"};
     ASSERT_TRUE(store->Commit({&deletion, 1}).ok());
-    const Effects again = Everything("a", 4);
+    const Effects again = StoredEffects("a", 4);
     ASSERT_TRUE(store->Commit({&again, 1}).ok());
     EXPECT_EQ(CountRecords(*store, "a", StreamKind::kHistory), 1);
   }
@@ -314,7 +288,7 @@ TEST_F(StoreTest, Load_JobDeletedAndMadeAgain_HasTheLaterRecordsAlone) {
 TEST_F(StoreTest, Commit_DeletionWhileItsRecordsAreFlushed_LeavesNoFiles) {
   auto store = Open();
   for (int64_t n = 1; n <= 20; ++n) {
-    const Effects effects = Everything("a", n);
+    const Effects effects = StoredEffects("a", n);
     ASSERT_TRUE(store->Commit({&effects, 1}).ok());
     ASSERT_TRUE(store->Flush().ok());
   }
@@ -346,7 +320,7 @@ TEST_P(StoreCrashTest, Commit_KilledAtFaultPoint_IsAllOrNothing) {
       _exit(2);
     }
     for (int64_t n = 1; n <= 2; ++n) {
-      const Effects effects = Everything("a", n);
+      const Effects effects = StoredEffects("a", n);
       if (!(*store)->Commit({&effects, 1}).ok() || !(*store)->Flush().ok()) {
         _exit(3);
       }
@@ -370,7 +344,7 @@ TEST_P(StoreCrashTest, Commit_KilledAtFaultPoint_IsAllOrNothing) {
   EXPECT_EQ(CountRecords(*store, "a", StreamKind::kHistory), n);
   EXPECT_EQ(CountRecords(*store, "a", StreamKind::kLog), n);
   // And it goes on from there.
-  const Effects next = Everything("a", n + 1);
+  const Effects next = StoredEffects("a", n + 1);
   ASSERT_TRUE(store->Commit({&next, 1}).ok());
   EXPECT_EQ(CountRecords(*store, "a", StreamKind::kHistory), n + 1);
 }
