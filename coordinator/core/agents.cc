@@ -129,17 +129,17 @@ void CoreParts::Reconcile(const WorkerState& worker, const v1::Hello& hello) {
     ack.set_job_id(status.job_id());
     ack.set_epoch(status.epoch());
     ack.set_rank(status.rank());
-    if (rank < 0 || job->record.ranks(rank).lost()) {
+    if (rank < 0 || job->record().ranks(rank).lost()) {
       ack.set_seq(status.last_seq());
       stale.push_back(&status);
       continue;
     }
-    v1::RankRecord& record = *job->record.mutable_ranks(rank);
+    const v1::RankRecord& record = job->record().ranks(rank);
     if (status.first_unacked_seq() > record.applied_seq() + 1) {
       Note(*job, "warning", absl::StrCat("worker:", hello.worker_id()),
            absl::StrCat("rank ", rank, ": ", status.first_unacked_seq() - record.applied_seq() - 1,
                         " reports were lost to the worker's bounded buffer"));
-      record.set_applied_seq(status.first_unacked_seq() - 1);
+      job->gang().Applied(rank, status.first_unacked_seq() - 1);
     }
     ack.set_seq(record.applied_seq());
     matches.push_back({job, rank, &status});
@@ -173,7 +173,7 @@ void CoreParts::ReconcileRank(const WorkerState& worker,
                               JobState& job,
                               int rank,
                               const v1::TaskStatus* status) {
-  v1::RankRecord& record = *job.record.mutable_ranks(rank);
+  const v1::RankRecord& record = job.record().ranks(rank);
   if (record.gone()) {
     return;  // its exit is known; the Welcome acknowledged it
   }
@@ -182,7 +182,7 @@ void CoreParts::ReconcileRank(const WorkerState& worker,
     if (record.confirmed() || record.applied_seq() > 0) {
       LoseRank(job, rank, absl::StrCat("worker ", name, " no longer knows its task"),
                "task_vanished");
-    } else if (job.state() == v1::JOB_STATE_STARTING && !job.record.has_stop()) {
+    } else if (job.state() == v1::JOB_STATE_STARTING && !job.record().has_stop()) {
       SendStart(job, rank);  // the first StartTask was lost with its stream
     } else {
       LoseRank(job, rank, absl::StrCat("worker ", name, " had not started its task"),
@@ -190,8 +190,7 @@ void CoreParts::ReconcileRank(const WorkerState& worker,
     }
     return;
   }
-  if (!record.confirmed()) {
-    record.set_confirmed(true);
+  if (job.gang().Confirm(rank)) {
     jobs_.Mark(job, true);
   }
   gangs_.of(job.job().job_id()).Progress(std::min(status->step(), LastStep(job)), Mono());
@@ -228,11 +227,10 @@ void CoreParts::On(const AgentHeartbeat& command) {
   workers_.HeardHealth(*worker, heartbeat.unhealthy_reason());
   JobState* job = heartbeat.job_id().empty() ? nullptr : jobs_.Edit(heartbeat.job_id());
   const int rank = job == nullptr ? -1 : RankOf(*job, heartbeat.epoch(), *worker);
-  if (rank < 0 || job->record.ranks(rank).gone()) {
+  if (rank < 0 || job->record().ranks(rank).gone()) {
     return;
   }
-  if (!job->record.ranks(rank).confirmed()) {
-    job->record.mutable_ranks(rank)->set_confirmed(true);
+  if (job->gang().Confirm(rank)) {
     jobs_.Mark(*job, true);
   }
   if (heartbeat.step() > LastStep(*job)) {
@@ -241,7 +239,7 @@ void CoreParts::On(const AgentHeartbeat& command) {
   }
   Gang& gang = gangs_.of(heartbeat.job_id());
   gang.Progress(heartbeat.step(), Mono());
-  gang.HeardPhase(job->record.ranks_size(), rank, heartbeat.phase(), Mono());
+  gang.HeardPhase(job->record().ranks_size(), rank, heartbeat.phase(), Mono());
   if (rank == 0 && heartbeat.phase() != job->job().phase()) {
     job->job().set_phase(heartbeat.phase());
     jobs_.Mark(*job, false);

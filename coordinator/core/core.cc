@@ -64,7 +64,7 @@ absl::Duration Core::NextDeadline() const {
 
 const v1::JobRecord* Core::FindJob(const std::string& job_id) const {
   const JobState* job = parts_->jobs_.Find(job_id);
-  return job == nullptr ? nullptr : &job->record;
+  return job == nullptr ? nullptr : &job->record();
 }
 
 const v1::WorkerRecord* Core::FindWorker(const std::string& worker_id) const {
@@ -75,7 +75,7 @@ const v1::WorkerRecord* Core::FindWorker(const std::string& worker_id) const {
 std::vector<const v1::JobRecord*> Core::Jobs() const {
   std::vector<const v1::JobRecord*> out;
   for (const auto& [id, job] : parts_->jobs_.all()) {
-    out.push_back(&job.record);
+    out.push_back(&job.record());
   }
   return out;
 }

@@ -35,15 +35,15 @@ void CoreParts::On(const Tick&) {
 }
 
 void CoreParts::CheckDeadlines(JobState& job) {
-  if (gangs_.of(job.job().job_id()).GraceIsOver(Mono()) && !job.record.stop().kill() &&
-      !ReadyToRestart(job.record)) {
+  if (gangs_.of(job.job().job_id()).GraceIsOver(Mono()) && !job.record().stop().kill() &&
+      !ReadyToRestart(job.record())) {
     const std::string why =
         absl::StrCat("grace of ", absl::FormatDuration(Grace(job.job())), " is over");
     Note(job, "update", "coordinator", absl::StrCat(why, "; killing the ranks that are left"));
     Kill(job, why);
   }
   const v1::ResourceSpec& spec = job.job().spec().resources();
-  if (job.state() == v1::JOB_STATE_RUNNING && spec.has_time_limit() && !job.record.has_stop()) {
+  if (job.state() == v1::JOB_STATE_RUNNING && spec.has_time_limit() && !job.record().has_stop()) {
     const double limit =
         static_cast<double>(spec.time_limit().seconds()) + 1e-9 * spec.time_limit().nanos();
     const double used = Jobs::RunningSeconds(job, Mono());
@@ -52,21 +52,21 @@ void CoreParts::CheckDeadlines(JobState& job) {
       Stop(job, v1::JOB_STATE_CANCELLING, v1::CONTROL_BIT_STOP, "coordinator", "time_limit", reason,
            false);
       if (job.state() == v1::JOB_STATE_CANCELLING) {
-        job.record.mutable_stop()->set_fail(true);
+        job.gang().EndInFailure(true);
       }
     }
   }
 }
 
 void CoreParts::CheckKills(JobState& job) {
-  if (!job.record.stop().kill() || !HasGang(job.state())) {
+  if (!job.record().stop().kill() || !HasGang(job.state())) {
     return;
   }
   const Gang& gang = gangs_.of(job.job().job_id());
   const bool again = gang.KillIsDue(Mono());
   const bool over = gang.KillTimedOut(Mono(), options_.kill_timeout);
-  for (int i = 0; i < job.record.ranks_size() && HasGang(job.state()); ++i) {
-    const v1::RankRecord& rank = job.record.ranks(i);
+  for (int i = 0; i < job.record().ranks_size() && HasGang(job.state()); ++i) {
+    const v1::RankRecord& rank = job.record().ranks(i);
     const WorkerState& worker = workers_.at(rank.worker_id());
     if (rank.gone() || worker.connection == 0) {
       continue;
@@ -89,30 +89,30 @@ void CoreParts::CheckKills(JobState& job) {
 // What a gang computes once it has formed (a trial, the first step) is not bounded: nothing tells a
 // long computation from one that hangs, see HearthJobStuck.
 void CoreParts::CheckStart(JobState& job) {
-  if (job.state() != v1::JOB_STATE_STARTING || job.record.has_stop()) {
+  if (job.state() != v1::JOB_STATE_STARTING || job.record().has_stop()) {
     return;
   }
   // Of ranks that are out of reach only old phases are known; whether they are lost is decided
   // elsewhere.
-  for (const v1::RankRecord& rank : job.record.ranks()) {
+  for (const v1::RankRecord& rank : job.record().ranks()) {
     const WorkerState& worker = workers_.at(rank.worker_id());
     if (rank.gone() || worker.connection == 0 || Silent(worker)) {
       return;
     }
   }
-  const std::string why = gangs_.of(job.job().job_id()).WhyNotFormed(job.record, options_, Mono());
+  const std::string why =
+      gangs_.of(job.job().job_id()).WhyNotFormed(job.record(), options_, Mono());
   if (why.empty()) {
     return;
   }
   Transition(job, v1::JOB_STATE_RECOVERING, "coordinator", kGangNotFormed, why);
-  job.record.mutable_stop()->set_reason_code(kGangNotFormed);
-  job.record.mutable_stop()->set_reason(why);
+  job.gang().SayWhy(kGangNotFormed, why);
   Kill(job, why);
 }
 
 bool CoreParts::HasRank(const WorkerState& worker) const {
   const auto holds = [&](const std::string& job_id) {
-    const auto& ranks = jobs_.at(job_id).record.ranks();
+    const auto& ranks = jobs_.at(job_id).record().ranks();
     return std::any_of(ranks.begin(), ranks.end(), [&](const v1::RankRecord& rank) {
       return rank.worker_id() == worker.worker().worker_id();
     });

@@ -89,7 +89,7 @@ const WorkerState* CoreParts::WorkerOfRoot(const std::string& root_uuid) {
 }
 
 void CoreParts::LookAtRootsOf(const JobState& job) {
-  for (const v1::RankRecord& rank : job.record.ranks()) {
+  for (const v1::RankRecord& rank : job.record().ranks()) {
     roots_.LookAt(workers_.at(rank.worker_id()).worker().root_uuid(), kAfterGang, Mono());
   }
 }
@@ -115,10 +115,10 @@ CoreParts::Leftover CoreParts::JudgeFolder(const v1::CheckpointFolder& folder) c
   }
   const JobState& job = found->second;
   const v1::Job& view = job.job();
-  if (folder.epoch() == view.epoch() && !AllGone(job.record)) {
+  if (folder.epoch() == view.epoch() && !AllGone(job.record())) {
     return out;  // being written, or announced by a report that has not arrived
   }
-  const auto& kept = job.record.checkpoints();
+  const auto& kept = job.record().checkpoints();
   const bool complete = folder.kind() == v1::CHECKPOINT_FOLDER_KIND_COMPLETE;
   if (complete && std::any_of(kept.begin(), kept.end(), [&folder](const v1::Checkpoint& c) {
         return c.epoch() == folder.epoch() && c.step() == folder.step();
@@ -139,7 +139,7 @@ CoreParts::Leftover CoreParts::JudgeFolder(const v1::CheckpointFolder& folder) c
   }
   const absl::Time changed = FromProto(folder.change_time());
   const bool over = IsTerminal(job.state()) || folder.epoch() == view.epoch();
-  const absl::Time last = FromProto(over ? view.state_time() : job.record.epoch_time());
+  const absl::Time last = FromProto(over ? view.state_time() : job.record().epoch_time());
   const bool ours = changed >= FromProto(view.create_time()) && changed <= last + kClockSlack;
   const bool overtaken = view.has_checkpoint() && folder.step() <= view.checkpoint().step();
   out.reason = !complete   ? "the rest of an interrupted write or removal"
@@ -189,7 +189,7 @@ void CoreParts::On(const AgentFolders& command) {
 std::vector<v1::JobFolder> CoreParts::FoldersOf(const JobState& job) {
   const std::string& id = job.job().job_id();
   std::map<std::string, std::string> paths;  // by root; as the newest record names it
-  for (const v1::Checkpoint& checkpoint : job.record.checkpoints()) {
+  for (const v1::Checkpoint& checkpoint : job.record().checkpoints()) {
     const size_t end = checkpoint.path().rfind(absl::StrCat("/", id, "/e"));
     paths.try_emplace(checkpoint.root_uuid(),
                       end == std::string::npos ? checkpoint.path()

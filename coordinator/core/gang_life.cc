@@ -30,23 +30,18 @@ std::string FolderOn(const v1::Worker& worker, const v1::Checkpoint& checkpoint)
 }
 
 void CoreParts::StartGang(JobState& job, const std::vector<std::string>& workers) {
-  HEARTH_CHECK(AllGone(job.record), "a gang starts only when the ranks of the last one are gone");
+  HEARTH_CHECK(AllGone(job.record()), "a gang starts only when the ranks of the last one are gone");
   rendezvous_.Clear(job.job().job_id(), effects_);
   LookAtRootsOf(job);
   v1::Job& view = job.job();
   view.set_epoch(view.epoch() + 1);
   view.clear_workers();
   view.clear_run_info();
-  job.record.clear_ranks();
-  job.record.clear_stop();
-  job.record.set_epoch_opened(false);
-  *job.record.mutable_epoch_time() = ToProto(now_.wall);
+  job.gang().Begin(now_.wall);
   gangs_.Start(view.job_id(), view.checkpoint().step(), Mono());
   for (const std::string& id : workers) {
     const WorkerState& worker = workers_.at(id);
-    v1::RankRecord& rank = *job.record.add_ranks();
-    rank.set_worker_id(id);
-    rank.set_incarnation(worker.worker().incarnation());
+    job.gang().AddRank(id, worker.worker().incarnation());
     view.add_workers(id);
     workers_.Assign(worker, view.job_id());
   }
@@ -56,7 +51,7 @@ void CoreParts::StartGang(JobState& job, const std::vector<std::string>& workers
       absl::StrCat(
           "epoch ", view.epoch(), " on ", absl::StrJoin(workers, ", "),
           view.has_checkpoint() ? absl::StrCat(" from step ", view.checkpoint().step()) : ""));
-  for (int i = 0; i < job.record.ranks_size(); ++i) {
+  for (int i = 0; i < job.record().ranks_size(); ++i) {
     SendStart(job, i);
   }
 }
@@ -64,7 +59,7 @@ void CoreParts::StartGang(JobState& job, const std::vector<std::string>& workers
 void CoreParts::NoteDevices(JobState& job) {
   auto& groups = *job.job().mutable_devices()->mutable_groups();
   groups.Clear();
-  for (const v1::RankRecord& rank : job.record.ranks()) {
+  for (const v1::RankRecord& rank : job.record().ranks()) {
     const v1::Worker& worker = workers_.at(rank.worker_id()).worker();
     const v1::DeviceInfo& device = worker.device();
     v1::DeviceGroup made;
@@ -90,14 +85,14 @@ void CoreParts::NoteDevices(JobState& job) {
 
 void CoreParts::SendStart(JobState& job, int rank) {
   const v1::Job& view = job.job();
-  const WorkerState& worker = workers_.at(job.record.ranks(rank).worker_id());
+  const WorkerState& worker = workers_.at(job.record().ranks(rank).worker_id());
   const v1::Worker& host = worker.worker();
   v1::CoordinatorMessage message;
   v1::Task& task = *message.mutable_start()->mutable_task();
   task.set_job_id(view.job_id());
   task.set_epoch(view.epoch());
   task.set_rank(rank);
-  task.set_world_size(job.record.ranks_size());
+  task.set_world_size(job.record().ranks_size());
   *task.mutable_spec() = view.spec();
   if (view.has_trial()) {
     *task.mutable_trial() = view.trial();
@@ -111,7 +106,7 @@ void CoreParts::SendStart(JobState& job, int rank) {
   // Longer than the coordinator waits: it knows which rank the others wait for.
   task.set_gather_seconds(2 * absl::ToDoubleSeconds(options_.loading_timeout));
   task.set_threads(std::max(1, threads > 0 ? threads : host.device().threads()));
-  for (const v1::Checkpoint& checkpoint : job.record.checkpoints()) {
+  for (const v1::Checkpoint& checkpoint : job.record().checkpoints()) {
     if (task.resume_path().empty()) {
       task.set_resume_path(FolderOn(host, checkpoint));
       task.set_resume_step(checkpoint.step());
@@ -135,7 +130,7 @@ void CoreParts::Stop(JobState& job,
   // Before its first step a gang has nothing to save and may hang in rendezvous. A worker out of
   // reach may have trained on, so it is asked.
   bool all_reached = true;
-  for (const v1::RankRecord& rank : job.record.ranks()) {
+  for (const v1::RankRecord& rank : job.record().ranks()) {
     const WorkerState& worker = workers_.at(rank.worker_id());
     all_reached = all_reached && (rank.gone() || (worker.connection != 0 && !Silent(worker)));
   }
@@ -143,16 +138,12 @@ void CoreParts::Stop(JobState& job,
       job.state() == v1::JOB_STATE_STARTING && all_reached &&
       gangs_.of(job.job().job_id()).step() <= job.job().checkpoint().step();
   Transition(job, to, actor, code, reason);
-  v1::StopRecord& stop = *job.record.mutable_stop();
-  stop.set_control_bit(bit);
-  stop.set_reason_code(code);
-  stop.set_reason(reason);
-  stop.set_fail(false);
+  job.gang().Stop(bit, code, reason);
   gangs_.of(job.job().job_id()).EndBy(Mono() + Grace(job.job()));
   if (kill_now || nothing_to_save) {
     Kill(job, reason);
   } else {
-    for (int i = 0; i < job.record.ranks_size(); ++i) {
+    for (int i = 0; i < job.record().ranks_size(); ++i) {
       SendStop(job, i);
     }
   }
@@ -160,20 +151,17 @@ void CoreParts::Stop(JobState& job,
 }
 
 void CoreParts::Kill(JobState& job, const std::string& why) {
-  job.record.mutable_stop()->set_kill(true);
-  if (job.record.stop().reason().empty()) {
-    job.record.mutable_stop()->set_reason(why);
-  }
+  job.gang().Kill(why);
   jobs_.Mark(job, true);
-  for (int i = 0; i < job.record.ranks_size(); ++i) {
+  for (int i = 0; i < job.record().ranks_size(); ++i) {
     SendStop(job, i);
   }
 }
 
 void CoreParts::SendStop(JobState& job, int rank) {
-  const v1::StopRecord& stop = job.record.stop();
-  const v1::RankRecord& record = job.record.ranks(rank);
-  if (!job.record.has_stop() || record.gone()) {
+  const v1::StopRecord& stop = job.record().stop();
+  const v1::RankRecord& record = job.record().ranks(rank);
+  if (!job.record().has_stop() || record.gone()) {
     return;
   }
   v1::CoordinatorMessage message;
@@ -196,22 +184,16 @@ void CoreParts::ReleaseWorker(JobState& job, int rank) {
   if (rank == 0) {
     job.job().clear_phase();
   }
-  workers_.Release(workers_.at(job.record.ranks(rank).worker_id()), job.job().job_id(), Mono());
+  workers_.Release(workers_.at(job.record().ranks(rank).worker_id()), job.job().job_id(), Mono());
 }
 
 void CoreParts::LoseRank(JobState& job, int rank, const std::string& why, const std::string& code) {
   HEARTH_CHECK(rank >= 0, "a worker's task is a rank of its job");
-  v1::RankRecord& record = *job.record.mutable_ranks(rank);
+  const v1::RankRecord& record = job.record().ranks(rank);
   if (record.gone()) {
     return;
   }
-  record.set_gone(true);
-  record.set_lost(true);
-  record.set_lost_reason(why);
-  if (!record.has_dying()) {
-    *record.mutable_fault_time() =
-        ToProto(now_.wall - (Mono() - workers_.at(record.worker_id()).last_seen));
-  }
+  job.gang().Lost(rank, why, now_.wall - (Mono() - workers_.at(record.worker_id()).last_seen));
   jobs_.CountReason(code);
   jobs_.Mark(job, true);
   ReleaseWorker(job, rank);
@@ -226,7 +208,7 @@ void CoreParts::NoteFault(JobState& job, const Verdict& verdict) {
   if (recovery.seconds() > 0.0) {
     recovery.Clear();  // of an earlier one
   }
-  const v1::RankRecord& rank = job.record.ranks(verdict.rank);
+  const v1::RankRecord& rank = job.record().ranks(verdict.rank);
   const absl::Time fault = rank.has_fault_time() ? FromProto(rank.fault_time()) : now_.wall;
   if (!recovery.has_fault_time() || fault < FromProto(recovery.fault_time())) {
     *recovery.mutable_fault_time() = ToProto(fault);
@@ -254,7 +236,7 @@ void CoreParts::NoteRecovered(JobState& job, int64_t step) {
   recovery.set_seconds(
       std::max(0.001, absl::ToDoubleSeconds(now_.wall - FromProto(recovery.fault_time()))));
   recovery.set_step(step - 1);
-  recovery.set_workers(job.record.ranks_size());
+  recovery.set_workers(job.record().ranks_size());
   AddEvent(
       job, "recovery", "coordinator", recovery.reason_code(),
       absl::StrFormat("recovered in %.1f s: lost rank %d on %s (%s), resumed from step %d with "
@@ -299,32 +281,32 @@ void CoreParts::Finish(JobState& job,
 }
 
 void CoreParts::SettleRunning(JobState& job) {
-  const auto& ranks = job.record.ranks();
+  const auto& ranks = job.record().ranks();
   if (Finished(ranks[0])) {
     // The final checkpoint is announced; what becomes of the others cannot undo that.
-    if (AllGone(job.record)) {
+    if (AllGone(job.record())) {
       Finish(job, v1::JOB_STATE_SUCCEEDED, "finished", "all steps are done");
     } else {
       gangs_.of(job.job().job_id()).EndBy(Mono() + Grace(job.job()));
     }
     return;
   }
-  const bool broken = AnyBroken(job.record);
+  const bool broken = AnyBroken(job.record());
   const bool left = std::any_of(ranks.begin(), ranks.end(), [](const v1::RankRecord& rank) {
     return rank.gone() && !Finished(rank);
   });
-  if (broken || left || AllGone(job.record)) {
+  if (broken || left || AllGone(job.record())) {
     Recover(job);
   }
 }
 
 void CoreParts::Recover(JobState& job) {
-  const Verdict verdict = JudgeGang(job.record);
-  if (AllGone(job.record) && verdict.exit_class == ExitClass::kFatal) {
+  const Verdict verdict = JudgeGang(job.record());
+  if (AllGone(job.record()) && verdict.exit_class == ExitClass::kFatal) {
     Finish(job, v1::JOB_STATE_FAILED, verdict.code, verdict.message);
     return;
   }
-  if (AllGone(job.record) && !verdict.lost && verdict.exit_class != ExitClass::kStopped &&
+  if (AllGone(job.record()) && !verdict.lost && verdict.exit_class != ExitClass::kStopped &&
       !MayRestart(job)) {
     Finish(job, v1::JOB_STATE_FAILED, "max_restarts",
            absl::StrCat("failed ", job.job().restarts(),
@@ -333,29 +315,28 @@ void CoreParts::Recover(JobState& job) {
   }
   NoteFault(job, verdict);
   Transition(job, v1::JOB_STATE_RECOVERING, verdict.actor, verdict.code, verdict.message);
-  if (AllGone(job.record)) {
-    job.record.clear_stop();
+  if (AllGone(job.record())) {
+    job.gang().ClearStop();
     return;
   }
-  job.record.mutable_stop()->set_reason_code(verdict.code);
-  job.record.mutable_stop()->set_reason(verdict.message);
+  job.gang().SayWhy(verdict.code, verdict.message);
   gangs_.of(job.job().job_id()).EndBy(Mono() + Grace(job.job()));
-  if (AnyBroken(job.record)) {
+  if (AnyBroken(job.record())) {
     Kill(job, verdict.message);
   }
 }
 
 void CoreParts::SettleRecovering(JobState& job) {
-  if (!AllGone(job.record)) {
-    if (!job.record.stop().kill() && AnyBroken(job.record)) {
-      Kill(job, JudgeGang(job.record).message);
+  if (!AllGone(job.record())) {
+    if (!job.record().stop().kill() && AnyBroken(job.record())) {
+      Kill(job, JudgeGang(job.record()).message);
     }
     return;
   }
-  if (!job.record.has_stop()) {
+  if (!job.record().has_stop()) {
     return;
   }
-  const Verdict verdict = JudgeGang(job.record);
+  const Verdict verdict = JudgeGang(job.record());
   if (verdict.exit_class == ExitClass::kFatal) {
     Finish(job, v1::JOB_STATE_FAILED, verdict.code, verdict.message);
     return;
@@ -369,7 +350,7 @@ void CoreParts::SettleRecovering(JobState& job) {
     return;
   }
   NoteFault(job, verdict);  // by now it may be known better who was first
-  job.record.clear_stop();
+  job.gang().ClearStop();
   job.job().set_reason_code(verdict.code);
   job.job().set_reason(absl::StrCat(verdict.message, "; all ranks are gone"));
   jobs_.Mark(job, true);
@@ -377,14 +358,14 @@ void CoreParts::SettleRecovering(JobState& job) {
 }
 
 void CoreParts::SettleStopping(JobState& job) {
-  if (!AllGone(job.record)) {
-    if (!job.record.stop().kill() && AnyBroken(job.record)) {
-      Kill(job, JudgeGang(job.record).message);
+  if (!AllGone(job.record())) {
+    if (!job.record().stop().kill() && AnyBroken(job.record())) {
+      Kill(job, JudgeGang(job.record()).message);
     }
     return;
   }
-  const Verdict verdict = JudgeGang(job.record);
-  const v1::StopRecord stop = job.record.stop();
+  const Verdict verdict = JudgeGang(job.record());
+  const v1::StopRecord stop = job.record().stop();
   if (verdict.exit_class == ExitClass::kFinished) {
     Finish(job, v1::JOB_STATE_SUCCEEDED, "finished", "all steps are done");
     return;

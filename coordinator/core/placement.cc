@@ -31,21 +31,21 @@ void CoreParts::AddJobView(const JobState& job, ClusterView& view) const {
     out.root_uuid = job.job().checkpoint().root_uuid();
     out.checkpoint_step = job.job().checkpoint().step();
   }
-  if (job.state() == v1::JOB_STATE_QUEUED || ReadyToRestart(job.record)) {
+  if (job.state() == v1::JOB_STATE_QUEUED || ReadyToRestart(job.record())) {
     out.phase = JobPhase::kWaiting;
     view.jobs.push_back(std::move(out));
     return;
   }
   const bool running =
       job.state() == v1::JOB_STATE_RUNNING || job.state() == v1::JOB_STATE_STARTING;
-  out.phase = running && !job.record.has_stop() ? JobPhase::kRunning : JobPhase::kStopping;
+  out.phase = running && !job.record().has_stop() ? JobPhase::kRunning : JobPhase::kStopping;
   out.workers.assign(job.job().workers().begin(), job.job().workers().end());
   out.started = gangs_.of(job.job().job_id()).started();
   const v1::CheckpointSpec& spec = job.job().spec().checkpoint();
   out.at_checkpoint = (spec.has_every_steps() && spec.every_steps() == 0) ||
                       Mono() - job.checkpoint_time < kCheckpointFresh;
   out.movable = job.state() == v1::JOB_STATE_RUNNING;
-  for (const v1::RankRecord& rank : job.record.ranks()) {
+  for (const v1::RankRecord& rank : job.record().ranks()) {
     const WorkerState& worker = workers_.at(rank.worker_id());
     out.movable = out.movable && !rank.gone() && worker.connection != 0 && !Silent(worker);
   }
@@ -73,8 +73,8 @@ ClusterView CoreParts::View() const {
   const bool isolated = liveness_.HoldsLosses(Mono());
   for (const std::string& id : jobs_.active()) {
     const JobState& job = jobs_.at(id);
-    const auto& ranks = job.record.ranks();
-    const bool held = isolated && ReadyToRestart(job.record) &&
+    const auto& ranks = job.record().ranks();
+    const bool held = isolated && ReadyToRestart(job.record()) &&
                       std::any_of(ranks.begin(), ranks.end(),
                                   [](const v1::RankRecord& rank) { return rank.lost(); });
     if (!held) {
@@ -118,7 +118,7 @@ void CoreParts::Schedule() {
 
 void CoreParts::Start(const StartDecision& decision) {
   JobState& job = *jobs_.Edit(decision.job_id);
-  if (job.record.paths_checked() || job.state() != v1::JOB_STATE_QUEUED) {
+  if (job.record().paths_checked() || job.state() != v1::JOB_STATE_QUEUED) {
     StartGang(job, decision.workers);
     return;
   }

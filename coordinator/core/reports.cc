@@ -28,8 +28,8 @@ int CoreParts::RankOf(const JobState& job, int64_t epoch, const WorkerState& wor
   if (epoch != job.job().epoch()) {
     return -1;
   }
-  for (int i = 0; i < job.record.ranks_size(); ++i) {
-    const v1::RankRecord& rank = job.record.ranks(i);
+  for (int i = 0; i < job.record().ranks_size(); ++i) {
+    const v1::RankRecord& rank = job.record().ranks(i);
     if (rank.worker_id() == worker.worker().worker_id() &&
         rank.incarnation() == worker.worker().incarnation()) {
       return i;
@@ -58,11 +58,11 @@ void CoreParts::On(const AgentReport& command) {
   const v1::TaskReport& report = command.report;
   JobState* job = jobs_.Edit(report.job_id());
   const int rank = job == nullptr ? -1 : RankOf(*job, report.epoch(), *worker);
-  if (rank < 0 || job->record.ranks(rank).lost()) {
+  if (rank < 0 || job->record().ranks(rank).lost()) {
     StaleReport(*worker, report);
     return;
   }
-  v1::RankRecord& record = *job->record.mutable_ranks(rank);
+  const v1::RankRecord& record = job->record().ranks(rank);
   if (report.seq() > record.applied_seq() + 1) {
     Close(*worker, absl::UnavailableError(
                        absl::StrCat("report ", report.seq(), " of ", report.job_id(), " follows ",
@@ -74,15 +74,15 @@ void CoreParts::On(const AgentReport& command) {
       Close(*worker, status);
       return;
     }
-    record.set_applied_seq(report.seq());
-    record.set_confirmed(true);
+    job->gang().Applied(rank, report.seq());
+    job->gang().Confirm(rank);
     jobs_.Mark(*job, true);
     if (!record.gone()) {
       ApplyReport(*worker, *job, rank, report);
     }
   }
   Ack(*worker, report.job_id(), report.epoch(), report.rank(),
-      job->record.ranks(rank).applied_seq());
+      job->record().ranks(rank).applied_seq());
 }
 
 int64_t CoreParts::LastStep(const JobState& job) {
@@ -161,19 +161,19 @@ void CoreParts::ApplyReport(const WorkerState& worker,
 }
 
 void CoreParts::AppendHistory(JobState& job, v1::MetricRecord record) {
-  if (job.record.history_cursor() >= kCursorMax) {
+  if (job.record().history_cursor() >= kCursorMax) {
     return;  // of a damaged store: there is no number left for it
   }
-  job.record.set_history_cursor(job.record.history_cursor() + 1);
-  record.set_cursor(job.record.history_cursor());
+  job.set_history_cursor(job.record().history_cursor() + 1);
+  record.set_cursor(job.record().history_cursor());
   effects_.history.push_back({job.job().job_id(), std::move(record)});
 }
 
 void CoreParts::OpenEpoch(JobState& job, int64_t start_step) {
-  if (job.record.epoch_opened()) {
+  if (job.record().epoch_opened()) {
     return;
   }
-  job.record.set_epoch_opened(true);
+  job.gang().OpenEpoch();
   gangs_.of(job.job().job_id()).ForgetEnergy();
   EnergyOfOtherRanks(job);
   v1::Job& view = job.job();
@@ -194,8 +194,8 @@ void CoreParts::OpenEpoch(JobState& job, int64_t start_step) {
 double CoreParts::EnergyOfOtherRanks(JobState& job) {
   Gang& gang = gangs_.of(job.job().job_id());
   double joules = 0.0;
-  for (int rank = 1; rank < job.record.ranks_size(); ++rank) {
-    const WorkerState* worker = workers_.Find(job.record.ranks(rank).worker_id());
+  for (int rank = 1; rank < job.record().ranks_size(); ++rank) {
+    const WorkerState* worker = workers_.Find(job.record().ranks(rank).worker_id());
     const double counter =
         worker == nullptr ? 0.0 : worker->worker().device_status().energy_joules();
     joules += gang.EnergySince(rank, counter);
@@ -266,7 +266,7 @@ void CoreParts::ApplyLogs(JobState& job, int rank, const v1::LogBatch& logs) {
     job.log_rate.emplace(options_.log_bytes_per_second, options_.log_burst_bytes);
   }
   // Lines that were lost leave a gap in the cursors, by which readers see it.
-  int64_t cursor = job.record.log_cursor();
+  int64_t cursor = job.record().log_cursor();
   const auto drop = [&append, &cursor](int64_t lines) {
     append.dropped += lines;
     cursor += std::min(lines, std::max<int64_t>(0, kCursorMax - cursor));
@@ -287,7 +287,7 @@ void CoreParts::ApplyLogs(JobState& job, int rank, const v1::LogBatch& logs) {
     kept.set_rank(rank);
     kept.set_cursor(++cursor);
   }
-  job.record.set_log_cursor(cursor);
+  job.set_log_cursor(cursor);
   effects_.logs.push_back(std::move(append));
 }
 
@@ -310,7 +310,7 @@ void CoreParts::ApplyCheckpoint(const WorkerState& worker,
   checkpoint.set_validation_loss(announcement.validation_loss());
   *checkpoint.mutable_create_time() = ToProto(now_.wall);
 
-  auto& kept = *job.record.mutable_checkpoints();
+  auto& kept = job.checkpoints();
   kept.erase(std::remove_if(kept.begin(), kept.end(),
                             [&](const v1::Checkpoint& old) {
                               const auto& removed = announcement.removed_steps();
@@ -357,7 +357,7 @@ void CoreParts::On(const AgentKvWait& command) {
   workers_.Heard(*worker, now_);
   JobState* job = jobs_.Edit(command.wait.job_id());
   const int rank = job == nullptr ? -1 : RankOf(*job, command.wait.epoch(), *worker);
-  if (rank < 0 || job->record.ranks(rank).gone()) {
+  if (rank < 0 || job->record().ranks(rank).gone()) {
     return;
   }
   if (auto value = rendezvous_.Wait(job->job().job_id(), rank, command.wait.key())) {
@@ -366,7 +366,7 @@ void CoreParts::On(const AgentKvWait& command) {
 }
 
 void CoreParts::AnswerKv(const JobState& job, int rank, v1::KvValue value) {
-  const v1::RankRecord& record = job.record.ranks(rank);
+  const v1::RankRecord& record = job.record().ranks(rank);
   const WorkerState* worker = workers_.Find(record.worker_id());
   if (worker == nullptr || worker->worker().incarnation() != record.incarnation()) {
     return;
@@ -385,7 +385,7 @@ void CoreParts::AnswerKv(const JobState& job, int rank, v1::KvValue value) {
 void CoreParts::PruneCheckpoints(JobState& job) {
   const v1::CheckpointSpec& spec = job.job().spec().checkpoint();
   const int keep = spec.has_keep_last() ? std::max(1, spec.keep_last()) : 3;
-  auto& kept = *job.record.mutable_checkpoints();
+  auto& kept = job.checkpoints();
   for (int i = kept.size() - 1; i >= keep; --i) {
     DropFolder(kept[i]);
     kept.erase(kept.begin() + i);
@@ -393,35 +393,19 @@ void CoreParts::PruneCheckpoints(JobState& job) {
 }
 
 void CoreParts::ApplyDying(JobState& job, int rank, const v1::TaskDying& dying) {
-  v1::RankRecord& record = *job.record.mutable_ranks(rank);
-  if (record.has_dying() || job.record.stop().kill()) {
-    return;  // they are all being killed already
+  if (job.gang().Dying(rank, dying, now_.wall)) {
+    Settle(job);
   }
-  *record.mutable_dying() = dying.exit();
-  *record.mutable_fault_time() = ToProto(now_.wall - absl::Seconds(dying.seconds()));
-  Settle(job);
 }
 
 void CoreParts::ApplyExit(const WorkerState& worker,
                           JobState& job,
                           int rank,
                           const v1::TaskExit& exit) {
-  v1::RankRecord& record = *job.record.mutable_ranks(rank);
-  *record.mutable_exit() = exit;
-  record.set_gone(true);
+  job.gang().Exited(rank, exit, now_.wall);
   if (rank == 0) {
     NoteDecisions(job, exit.exit().decisions());
   }
-  if (!record.has_dying()) {
-    *record.mutable_fault_time() = ToProto(now_.wall - absl::Seconds(exit.silent_seconds()));
-  }
-  const v1::ExitReason reason = exit.exit().reason();
-  // One that was dying before we killed it is the cause, not a consequence.
-  const bool own_death = exit.before_kill() && reason == v1::EXIT_REASON_KILLED;
-  record.set_killed_by_us(job.record.stop().kill() && !record.has_dying() && !own_death &&
-                          (reason == v1::EXIT_REASON_KILLED || reason == v1::EXIT_REASON_ABORTED ||
-                           reason == v1::EXIT_REASON_COMM ||
-                           reason == v1::EXIT_REASON_UNSPECIFIED));
   if (!exit.clean()) {
     workers_.MarkUnhealthy(worker, exit.unclean_reason().empty() ? "a task could not be proven gone"
                                                                  : exit.unclean_reason());

@@ -24,7 +24,7 @@ bool CoreParts::InQuiet(const WorkerState& worker) const {
     return quiet != Liveness::Quiet::kOver;
   }
   std::vector<const WorkerState*> peers;
-  for (const v1::RankRecord& rank : jobs_.at(worker.job_id).record.ranks()) {
+  for (const v1::RankRecord& rank : jobs_.at(worker.job_id).record().ranks()) {
     const WorkerState& peer = workers_.at(rank.worker_id());
     if (!rank.gone() && &peer != &worker) {
       peers.push_back(&peer);
@@ -96,7 +96,7 @@ void CoreParts::Lose(const WorkerState& worker, const std::string& by) {
 void CoreParts::NoteIsolation() {
   for (const std::string& id : jobs_.active()) {
     JobState& job = *jobs_.Edit(id);
-    const auto& ranks = job.record.ranks();
+    const auto& ranks = job.record().ranks();
     const auto silent =
         std::count_if(ranks.begin(), ranks.end(), [this](const v1::RankRecord& rank) {
           return !rank.gone() && !liveness_.Answers(workers_.at(rank.worker_id()), Mono());

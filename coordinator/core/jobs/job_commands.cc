@@ -110,7 +110,7 @@ void CoreParts::On(const CreateJob& command) {
     return;
   }
   JobState job;
-  job.record.set_paths_checked(command.paths_checked);
+  job.set_paths_checked(command.paths_checked);
   v1::Job& view = job.job();
   view.set_job_id(id);
   *view.mutable_spec() = command.spec;
@@ -210,10 +210,9 @@ void CoreParts::On(const v1::CancelJobRequest& request) {
     Transition(*job, v1::JOB_STATE_CANCELLED, "user", "user_cancel", reason);
   } else if (state == v1::JOB_STATE_CANCELLING) {
     // A stop by the time limit becomes the user's.
-    job->record.mutable_stop()->set_fail(false);
-    job->record.mutable_stop()->set_reason_code("user_cancel");
-    job->record.mutable_stop()->set_reason(reason);
-    if (request.now() && !job->record.stop().kill()) {
+    job->gang().EndInFailure(false);
+    job->gang().SayWhy("user_cancel", reason);
+    if (request.now() && !job->record().stop().kill()) {
       Note(*job, "update", "user", "cancel without a checkpoint");
       Kill(*job, reason);
     }
@@ -298,7 +297,7 @@ void CoreParts::On(const ResumeJob& command) {
       *job->job().mutable_spec() = *command.spec;
     }
     for (const FieldOverride& change : command.overrides) {
-      job->record.set_paths_checked(false);
+      job->set_paths_checked(false);
       Note(*job, "override", "user",
            absl::StrCat(change.field, ": ", change.old_value, " -> ", change.new_value));
     }
@@ -365,7 +364,7 @@ void CoreParts::On(const v1::DeleteCheckpointRequest& request) {
   if (job == nullptr) {
     return;
   }
-  auto& kept = *job->record.mutable_checkpoints();
+  auto& kept = job->checkpoints();
   auto it = std::find_if(kept.begin(), kept.end(), [&request](const v1::Checkpoint& c) {
     return c.step() == request.step() && c.epoch() == request.epoch();
   });
@@ -393,7 +392,7 @@ void CoreParts::On(const v1::DeleteCheckpointRequest& request) {
 
 void CoreParts::On(const InspectionDone& command) {
   JobState* job = jobs_.Edit(command.job_id);
-  if (job == nullptr || job->record.paths_checked() || job->state() != v1::JOB_STATE_QUEUED) {
+  if (job == nullptr || job->record().paths_checked() || job->state() != v1::JOB_STATE_QUEUED) {
     return;
   }
   plan_.Ask();
@@ -412,7 +411,7 @@ void CoreParts::On(const InspectionDone& command) {
                std::string(command.status.message()));
     return;
   }
-  job->record.set_paths_checked(true);
+  job->set_paths_checked(true);
   if (command.spec.has_value()) {
     *job->job().mutable_spec() = *command.spec;
   }

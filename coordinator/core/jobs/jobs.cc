@@ -14,8 +14,6 @@ namespace {
 
 // Limit of an event's message. It may quote what a user or a trainer said.
 constexpr size_t kEventTextMax = 4096;
-// Bounds what a store may hold after damage; far above what counts, far below an overflow.
-constexpr int64_t kSeqMax = int64_t{1} << 60;
 
 void Keep(std::set<std::string>& ids, const std::string& id, bool member) {
   if (member) {
@@ -28,16 +26,13 @@ void Keep(std::set<std::string>& ids, const std::string& id, bool member) {
 }  // namespace
 
 double Jobs::RunningSeconds(const JobState& job, absl::Duration now) {
-  return job.record.running_base() + absl::ToDoubleSeconds(now - job.running_since);
+  return job.record().running_base() + absl::ToDoubleSeconds(now - job.running_since);
 }
 
 void Jobs::Restore(const v1::JobRecord& record, Now now) {
   const std::string& id = record.job().job_id();
-  JobState& job = jobs_[id];
-  job.record = record;
-  for (v1::RankRecord& rank : *job.record.mutable_ranks()) {
-    rank.set_applied_seq(std::clamp<int64_t>(rank.applied_seq(), 0, kSeqMax));
-  }
+  JobState& job = jobs_[id] = JobState(record);
+  job.gang().Restored();
   job.job().clear_isolation();
   job.running_since = now.monotonic;
   if (job.state() == v1::JOB_STATE_RUNNING) {
@@ -116,7 +111,7 @@ void Jobs::Transition(JobState& job,
   }
   if (to == v1::JOB_STATE_RUNNING) {
     job.running_since = now.monotonic;
-    job.record.set_running_base(view.running_seconds());
+    job.set_running_base(view.running_seconds());
     if (!view.has_start_time()) {
       *view.mutable_start_time() = ToProto(now.wall);
     }
@@ -134,7 +129,7 @@ void Jobs::Transition(JobState& job,
   }
   if (!HasGang(to)) {
     view.clear_workers();
-    job.record.clear_stop();
+    job.gang().ClearStop();
     if (HasGang(from)) {
       view.clear_isolation();
     }
@@ -149,7 +144,7 @@ void Jobs::Transition(JobState& job,
 void Jobs::Flush(Effects& effects) {
   for (const auto& [id, durable] : dirty_) {
     if (const auto it = jobs_.find(id); it != jobs_.end()) {
-      effects.jobs.push_back({it->second.record, durable});
+      effects.jobs.push_back({it->second.record(), durable});
     }
   }
   dirty_.clear();

@@ -1,33 +1,55 @@
 // The jobs: their records, their states and their events.
 //
 // A state changes in Transition alone, which checks the edge, writes the event and keeps the sets
-// of jobs that have a gang and that wait. A job's record is one row of the store; others read it,
-// and change it through Edit, followed by an event or by Mark.
+// of jobs that have a gang and that wait. A job's record is one row of the store, which it shares
+// with its gang: others read it, and change it through Edit and what JobState offers, followed by
+// an event or by Mark.
 #pragma once
 
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "common/base/token_bucket.h"
 #include "coordinator/core/core.h"
+#include "coordinator/core/gangs/gang_row.h"
 #include "coordinator/core/plan_timer.h"
+#include "hearth/v1/store.pb.h"
 
 namespace hearth::coordinator {
 
 // A job's record and what is known of it only while the process lives. Durations are monotonic
 // times.
-struct JobState {
-  v1::JobRecord record;
+class JobState {
+ public:
+  JobState() = default;
+  explicit JobState(v1::JobRecord row) : row_(std::move(row)) {}
+
+  const v1::JobRecord& record() const { return row_; }
+  v1::Job& job() { return *row_.mutable_job(); }
+  const v1::Job& job() const { return row_.job(); }
+  v1::JobState state() const { return row_.job().state(); }
+  // The ranks and the stop under way.
+  GangRow gang() { return GangRow(row_); }
+
+  // The fields of the row that are the job's own.
+  google::protobuf::RepeatedPtrField<v1::Checkpoint>& checkpoints() {
+    return *row_.mutable_checkpoints();
+  }
+  void set_paths_checked(bool checked) { row_.set_paths_checked(checked); }
+  void set_running_base(double seconds) { row_.set_running_base(seconds); }
+  void set_history_cursor(int64_t cursor) { row_.set_history_cursor(cursor); }
+  void set_log_cursor(int64_t cursor) { row_.set_log_cursor(cursor); }
+
   absl::Duration running_since;
   absl::Duration checkpoint_time = -absl::InfiniteDuration();
   absl::Duration inspect_until = -absl::InfiniteDuration();  // an inspection is out until then
   std::optional<TokenBucket> log_rate;                       // made with the first batch
 
-  v1::Job& job() { return *record.mutable_job(); }
-  const v1::Job& job() const { return record.job(); }
-  v1::JobState state() const { return record.job().state(); }
+ private:
+  v1::JobRecord row_;
 };
 
 // What an event says. Its job, state and step are added from the job's record.

@@ -83,7 +83,7 @@ TEST_F(JobsTest, Restore_CountsTimeWhileTheCoordinatorWasAway) {
   record.add_ranks()->set_applied_seq(-5);
   jobs_.Restore(record, now_);
   EXPECT_EQ(Jobs::RunningSeconds(jobs_.at("job"), now_.monotonic), 60);
-  EXPECT_EQ(jobs_.at("job").record.ranks(0).applied_seq(), 0);
+  EXPECT_EQ(jobs_.at("job").record().ranks(0).applied_seq(), 0);
   EXPECT_THAT(jobs_.active(), ElementsAre("job"));
 }
 
