@@ -113,6 +113,27 @@ TEST_F(FoldersTest, AfterAReconnect_TheRootIsListedAgain) {
   EXPECT_EQ(h_.Sent(M::kListCheckpoints), 2);
 }
 
+// A listing beyond the limits ends its stream, and the worker dials in at once: the coordinator
+// asks it again after a pause, so that the two do not go round in a loop. A person does not wait.
+TEST_F(FoldersTest, RefusedListing_IsAskedForAfterAPause_AndAtOnceForAPerson) {
+  h_.Connect("a");
+  h_.Tick();
+  ASSERT_EQ(h_.Sent(M::kListCheckpoints), 1);
+  h_.Disconnect("a");
+  h_.Tick();
+  h_.Connect("a");
+  h_.Pass(absl::Seconds(5), {"a"});
+  EXPECT_EQ(h_.Sent(M::kListCheckpoints), 1);
+  const auto asked = *Prune(/*dry_run=*/true).reply->pruned;
+  EXPECT_TRUE(asked.roots(0).pending());
+  h_.Tick();
+  EXPECT_EQ(h_.Sent(M::kListCheckpoints), 2);
+  List("a", {Folder("unknown", 1, 5)});
+  const auto listed = *Prune(/*dry_run=*/true).reply->pruned;
+  EXPECT_FALSE(listed.roots(0).pending());
+  EXPECT_EQ(listed.folders_size(), 1);
+}
+
 TEST_F(FoldersTest, WhatTheJobHasLeftBehind_IsRemoved) {
   TwoEpochs();
   LookAgain();
