@@ -209,6 +209,24 @@ TEST_F(IsolationTest, ContactForAMoment_IsNoReasonToLoseTheOthers) {
   EXPECT_EQ(h_.State("job"), v1::JOB_STATE_RUNNING);
 }
 
+// One worker of the gang is heard in the moment between two cuts, and those without a job are not.
+TEST_F(IsolationTest, ContactForAMoment_IdleWorkersStillCountAsMissing) {
+  Begin({"x1", "y1"}, {"z1", "w1"});
+  for (const char* name : {"x1", "y1", "z1", "w1"}) {
+    h_.Disconnect(name);
+  }
+  h_.Pass(absl::Seconds(20), {});
+  ASSERT_TRUE(h_.core->isolated());
+  Reattach("x1", 0);
+  h_.Pass(absl::Seconds(1), {}, false);
+  EXPECT_FALSE(h_.core->isolated());
+  h_.Disconnect("x1");
+  h_.Pass(absl::Minutes(1), {}, false);
+  EXPECT_TRUE(h_.core->isolated()) << "all are silent again";
+  EXPECT_EQ(h_.State("job"), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(h_.WorkerState("x1"), v1::WORKER_STATE_UNREACHABLE);
+}
+
 TEST_F(IsolationTest, FirstOneDialsInAsTheOthersRunOutOfPatience_TheyAreWaitedFor) {
   Begin({"x1", "y1", "z1"}, {});
   h_.Pass(absl::Seconds(4.5), {});

@@ -72,7 +72,7 @@ void CoreParts::CheckSilence() {
         Lose(*worker, "");
         break;
       case Liveness::Cause::kCutOff:
-        liveness_.BeginIsolation(Mono());
+        liveness_.BeginIsolation(worker->last_seen, Mono());
         NoteIsolation();
         return;
       case Liveness::Cause::kUnclear:

@@ -35,7 +35,8 @@ Liveness::Liveness(const CoreOptions& options, absl::Duration start)
       start_(start),
       quiet_from_(start),
       quiet_until_(start + options.reattach_grace),
-      isolated_until_(start) {}
+      isolated_until_(start),
+      isolation_from_(start) {}
 
 void Liveness::NoticeGap(absl::Duration before, absl::Duration now) {
   const absl::Duration gap = now - before;
@@ -115,10 +116,11 @@ Liveness::Cause Liveness::CauseOf(const WorkerState& worker,
   if (worker.last_seen <= isolation_mark_) {
     return Cause::kGone;  // its silence is part of an isolation that has run out
   }
-  // Among workers that nobody waits for: those whose silence began with this one or later.
-  const auto joins = [&worker](absl::Duration last_seen) {
-    return last_seen >= worker.last_seen - kTogether;
-  };
+  // Among workers that nobody waits for: those whose silence began with this one or later. One that
+  // was heard for a moment at the end of an isolation fell silent with the others of it.
+  const absl::Duration began =
+      now < contact_until_ ? std::min(worker.last_seen, isolation_from_) : worker.last_seen;
+  const auto joins = [began](absl::Duration last_seen) { return last_seen >= began - kTogether; };
   // Idle workers that the store knows are missing, too, while they may still be about to dial in.
   // Their time counts from the first that did: before that the network may not have been there.
   const bool deaf = now < first_return_ + options_.reattach_grace;
@@ -177,7 +179,8 @@ void Liveness::NoteReturn(const std::string& worker_id, absl::Duration now) {
                 [&worker_id](const Loss& loss) { return loss.worker_id == worker_id; });
 }
 
-void Liveness::BeginIsolation(absl::Duration now) {
+void Liveness::BeginIsolation(absl::Duration silent_since, absl::Duration now) {
+  isolation_from_ = now < contact_until_ ? std::min(isolation_from_, silent_since) : silent_since;
   isolated_ = true;
   isolated_until_ = now + options_.isolation_grace;
 }
@@ -203,6 +206,7 @@ Liveness::Change Liveness::ReviewIsolation(const WorkerMap& workers, absl::Durat
   // The rest may be about to dial in.
   quiet_from_ = now;
   quiet_until_ = now + std::min(options_.reattach_prompt, options_.reattach_grace);
+  contact_until_ = now + options_.reattach_grace;
   return Change::kContactIsBack;
 }
 

@@ -64,7 +64,8 @@ class Liveness {
   bool isolated() const { return isolated_; }
   // Until the isolation is over, jobs that have lost ranks wait instead of starting elsewhere.
   bool HoldsLosses(absl::Duration now) const { return now < isolated_until_; }
-  void BeginIsolation(absl::Duration now);
+  // `silent_since`: the last word of the worker whose silence showed it.
+  void BeginIsolation(absl::Duration silent_since, absl::Duration now);
   void EndIsolation(absl::Duration now);
   // Ends an isolation whose time is over or in which some worker was heard again.
   enum class Change { kNone, kRanOut, kContactIsBack };
@@ -93,6 +94,10 @@ class Liveness {
   absl::Duration quiet_until_;  // nobody is silent before
   bool isolated_ = false;
   absl::Duration isolated_until_;
+  // The last isolation's silences began then. While they may still be about to dial in after a
+  // contact, workers that were heard for a moment count as part of them.
+  absl::Duration isolation_from_;
+  absl::Duration contact_until_ = -absl::InfiniteDuration();
   // Silences that began before this are part of an isolation that is over.
   absl::Duration isolation_mark_ = -absl::InfiniteDuration();
   std::deque<Loss> recent_losses_;  // newest last

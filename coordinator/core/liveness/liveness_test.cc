@@ -105,6 +105,23 @@ TEST_F(LivenessTest, CauseOf_OneThatIsKnownHasNotDialledInYet_IsCutOff) {
   EXPECT_EQ(CauseOf("w0"), Cause::kGone) << "it has had its time";
 }
 
+TEST_F(LivenessTest, CauseOf_HeardForAMomentAfterAnIsolation_IsStillPartOfIt) {
+  Add(4);
+  for (const char* idle : {"w1", "w2", "w3"}) {
+    workers_[idle].job_id = "";
+    workers_[idle].connection = 0;
+  }
+  const absl::Duration silent_since = now_;
+  Pass(absl::Seconds(5));
+  liveness_.BeginIsolation(silent_since, now_);
+  Pass(absl::Seconds(10), {"w0"});
+  ASSERT_EQ(liveness_.ReviewIsolation(workers_, now_), Liveness::Change::kContactIsBack);
+  Pass(options_.reattach_grace - absl::Seconds(1));
+  EXPECT_EQ(CauseOf("w0"), Cause::kCutOff);
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(CauseOf("w0"), Cause::kGone) << "the others have had their time to dial in";
+}
+
 TEST_F(LivenessTest, NoticeGap_HoldsSilenceUp_UntilPeersAreBack) {
   Add(2);
   const absl::Duration before = now_;
@@ -126,7 +143,7 @@ TEST_F(LivenessTest, NoticeGap_HoldsSilenceUp_UntilPeersAreBack) {
 TEST_F(LivenessTest, Isolation_EndsWhenOneIsHeardOrItsTimeIsOver) {
   Add(3);
   Pass(absl::Seconds(5));
-  liveness_.BeginIsolation(now_);
+  liveness_.BeginIsolation(workers_["w0"].last_seen, now_);
   EXPECT_TRUE(liveness_.HoldsLosses(now_));
   EXPECT_EQ(liveness_.ReviewIsolation(workers_, now_), Liveness::Change::kNone);
   Pass(absl::Seconds(5), {"w0"});
@@ -135,7 +152,7 @@ TEST_F(LivenessTest, Isolation_EndsWhenOneIsHeardOrItsTimeIsOver) {
   EXPECT_EQ(liveness_.QuietOf(workers_["w1"], now_), Liveness::Quiet::kHolds);
 
   Pass(absl::Minutes(1));
-  liveness_.BeginIsolation(now_);
+  liveness_.BeginIsolation(workers_["w0"].last_seen, now_);
   Pass(options_.isolation_grace);
   EXPECT_EQ(liveness_.ReviewIsolation(workers_, now_), Liveness::Change::kRanOut);
   EXPECT_EQ(CauseOf("w1"), Cause::kGone) << "its silence is part of what has run out";
