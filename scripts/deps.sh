@@ -10,7 +10,7 @@ set -euo pipefail
 # The tool chain, then the libraries of cmake/Dependencies.cmake in its order.
 packages=(
   build-essential cmake ninja-build ccache pkg-config git python3 curl ca-certificates xz-utils
-  libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgrpc++-dev libabsl-dev libssl-dev zlib1g-dev
+  libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgrpc++-dev libabsl-dev libssl-dev zlib1g-dev libxxhash-dev
   libyaml-cpp-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libsqlite3-dev
   prometheus-cpp-dev libmicrohttpd-dev
   libopenblas-openmp-dev libgloo-dev libsentencepiece-dev

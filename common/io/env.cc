@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -53,6 +54,10 @@ class Fd {
   }
   Fd(const Fd&) = delete;
   Fd& operator=(const Fd&) = delete;
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
   int get() const { return fd_; }
   int Release() { return std::exchange(fd_, -1); }
 
@@ -86,6 +91,44 @@ class PosixWritableFile : public WritableFile {
     return absl::OkStatus();
   }
 
+  absl::Status Allocate(int64_t bytes) override {
+    if (bytes > 0 && fallocate(fd_.get(), 0, 0, bytes) != 0) {
+      if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) {
+        return ErrnoStatus(errno, "allocating", path_);
+      }
+      if (ftruncate(fd_.get(), bytes) != 0) {
+        return ErrnoStatus(errno, "sizing", path_);
+      }
+    }
+    // A file system without it refuses the open or the first write.
+    direct_ = Fd(OpenRetrying(path_, O_WRONLY | O_DIRECT));
+    is_direct_ = direct_.get() >= 0;
+    return absl::OkStatus();
+  }
+
+  absl::Status WriteAt(int64_t offset, std::string_view data) override {
+    while (!data.empty()) {
+      const bool aligned =
+          (reinterpret_cast<uintptr_t>(data.data()) | static_cast<uint64_t>(offset) | data.size()) %
+              kDirectWriteBytes ==
+          0;
+      const bool direct = aligned && is_direct_.load();
+      const ssize_t written =
+          pwrite(direct ? direct_.get() : fd_.get(), data.data(), data.size(), offset);
+      if (written < 0) {
+        if (direct && (errno == EINVAL || errno == EFAULT)) {
+          is_direct_ = false;
+        } else if (errno != EINTR) {
+          return ErrnoStatus(errno, "writing", path_);
+        }
+        continue;
+      }
+      data.remove_prefix(static_cast<size_t>(written));
+      offset += written;
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Sync() override {
     if (fsync(fd_.get()) != 0) {
       return ErrnoStatus(errno, "syncing", path_);
@@ -94,6 +137,7 @@ class PosixWritableFile : public WritableFile {
   }
 
   absl::Status Close() override {
+    direct_ = Fd(-1);
     const int fd = fd_.Release();
     // On Linux the descriptor is gone even after EINTR, and a second close could hit another file.
     if (fd >= 0 && close(fd) != 0 && errno != EINTR) {
@@ -105,6 +149,8 @@ class PosixWritableFile : public WritableFile {
  private:
   const std::string path_;
   Fd fd_;
+  Fd direct_{-1};  // the same file, past the page cache; -1: none
+  std::atomic<bool> is_direct_{false};
 };
 
 class PosixMappedFile : public MappedFile {

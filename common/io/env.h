@@ -1,6 +1,7 @@
 // Files, behind an interface so that tests can make the disk fail.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,12 +14,20 @@
 
 namespace hearth {
 
-// An open file to append to. Not thread-safe.
+// Writes whose memory, offset and size are multiples of this go past the page cache where the file
+// system can.
+inline constexpr size_t kDirectWriteBytes = 4096;
+
+// An open file, either to append to or to write at offsets. Not thread-safe except for WriteAt.
 class WritableFile {
  public:
   virtual ~WritableFile() = default;  // closes, without an error report: call Close() to know
   // kResourceExhausted: disk full (text names the file); kInternal: other I/O errors.
   virtual absl::Status Append(std::string_view data) = 0;
+  // Makes a new file `bytes` long and takes the disk space for it where the file system can.
+  virtual absl::Status Allocate(int64_t bytes) = 0;
+  // From any thread; what parallel calls write must not overlap.
+  virtual absl::Status WriteAt(int64_t offset, std::string_view data) = 0;
   // Data and metadata are on the disk when it returns OK.
   virtual absl::Status Sync() = 0;
   virtual absl::Status Close() = 0;

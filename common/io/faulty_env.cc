@@ -18,6 +18,21 @@ class FaultyEnv::File : public WritableFile {
     return env_.Append(*this, data);
   }
 
+  absl::Status Allocate(int64_t bytes) override {
+    HEARTH_RETURN_IF_ERROR(Alive());
+    return env_.Allocate(*this, bytes);
+  }
+
+  absl::Status WriteAt(int64_t offset, std::string_view data) override {
+    HEARTH_RETURN_IF_ERROR(Alive());
+    const absl::Status fault = env_.Step(path_);
+    if (!fault.ok()) {
+      file_->WriteAt(offset, data.substr(0, data.size() / 2)).IgnoreError();
+      return fault;
+    }
+    return file_->WriteAt(offset, data);
+  }
+
   absl::Status Sync() override {
     HEARTH_RETURN_IF_ERROR(Alive());
     HEARTH_RETURN_IF_ERROR(env_.Step(path_));
@@ -110,6 +125,21 @@ absl::Status FaultyEnv::Append(File& file, std::string_view data) {
         absl::StrCat("writing ", file.path(), ": No space left on device"));
   }
   return absl::OkStatus();
+}
+
+absl::Status FaultyEnv::Allocate(File& file, int64_t bytes) {
+  HEARTH_RETURN_IF_ERROR(Step(file.path()));
+  {
+    absl::MutexLock lock(&mu_);
+    if (space_left_ >= 0) {
+      if (bytes > space_left_) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("allocating ", file.path(), ": No space left on device"));
+      }
+      space_left_ -= bytes;
+    }
+  }
+  return file.base().Allocate(bytes);
 }
 
 absl::StatusOr<std::unique_ptr<WritableFile>> FaultyEnv::Open(const std::string& path,

@@ -15,19 +15,19 @@
 namespace hearth {
 
 // Passes everything on to `base` (not owned, outlives this) and counts the operations that change
-// the disk: opening for writing, Append, Sync, Close, Rename, SyncDir, CreateDirs, RemoveAll,
-// Truncate. Reads never fail. WriteFileAtomically is made of these steps, so it can fail between
-// any two. Thread-safe; files must not outlive the Env.
+// the disk: opening for writing, Append, Allocate, WriteAt, Sync, Close, Rename, SyncDir,
+// CreateDirs, RemoveAll, Truncate. Reads never fail. WriteFileAtomically is made of these steps, so
+// it can fail between any two. Thread-safe; files must not outlive the Env.
 class FaultyEnv : public Env {
  public:
   explicit FaultyEnv(Env& base);
 
   // The n-th changing operation from now (1 = the next) returns `status` and does nothing; later
-  // ones work again unless `sticky`. A failing Append writes the first half of its data, as a full
-  // disk does.
+  // ones work again unless `sticky`. A failing Append or WriteAt writes the first half of its data,
+  // as a full disk does.
   void FailAfter(int64_t n, absl::Status status, bool sticky = false);
-  // Appends past `bytes` more bytes write what fits and return kResourceExhausted naming the file,
-  // until Heal().
+  // Past `bytes` more bytes an Append writes what fits, an Allocate takes nothing, and both return
+  // kResourceExhausted naming the file, until Heal().
   void SetDiskSpace(int64_t bytes);
   // Clears FailAfter and SetDiskSpace.
   void Heal();
@@ -61,6 +61,7 @@ class FaultyEnv : public Env {
   // Counts one operation on `path` and returns the fault due, if any.
   absl::Status Step(const std::string& path) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Append(File& file, std::string_view data) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Allocate(File& file, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<std::unique_ptr<WritableFile>> Open(const std::string& path, bool append);
 
   Env& base_;

@@ -24,13 +24,11 @@
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
-#include "common/io/sha256.h"
 
 namespace hearth {
 namespace {
 
 constexpr absl::string_view kTitle = "hearth verified files 1";
-constexpr size_t kChunk = size_t{16} << 20;
 // Lines kept, newest last.
 constexpr size_t kMostLines = 20000;
 constexpr int kLocks = 64;
@@ -74,8 +72,12 @@ struct FileVerifier::Identity {
   }
   bool operator==(const Identity&) const = default;
   std::string Line(const RecordedFile& file) const {
-    return absl::StrCat(file.sha256, " ", size, " ", modified, " ", changed, " ", device, " ",
-                        inode, " ", file.path);
+    // A line with the digest alone is of SHA-256: older versions know no other.
+    const std::string kind = file.checksum.kind == ChecksumKind::kSha256
+                                 ? ""
+                                 : absl::StrCat(KeyOf(file.checksum.kind), ":");
+    return absl::StrCat(kind, file.checksum.hex, " ", size, " ", modified, " ", changed, " ",
+                        device, " ", inode, " ", file.path);
   }
 };
 
@@ -276,20 +278,12 @@ void FileVerifier::Remember(const std::vector<Found>& found) const {
 }
 
 absl::Status FileVerifier::Check(const Found& found, const std::atomic<bool>* stop) const {
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> map, env_.Map(found.file.path));
-  absl::Span<const uint8_t> bytes = map->bytes();
-  Sha256 hash;
-  while (!bytes.empty()) {
-    if (stop != nullptr && stop->load()) {
-      return absl::CancelledError(absl::StrCat("the check of ", found.file.path, " was given up"));
-    }
-    const absl::Span<const uint8_t> chunk = bytes.subspan(0, kChunk);
-    hash.Update(chunk);
-    bytes.remove_prefix(chunk.size());
-  }
-  if (const std::string hex = hash.Hex(); hex != found.file.sha256) {
-    return absl::DataLossError(
-        absl::StrCat(found.file.path, ": SHA-256 is ", hex, ", recorded ", found.file.sha256));
+  HEARTH_ASSIGN_OR_RETURN(
+      const Checksum sum,
+      ChecksumOfFile(env_, found.file.path, found.file.checksum.kind, threads_, stop));
+  if (!(sum == found.file.checksum)) {
+    return absl::DataLossError(absl::StrCat(found.file.path, ": ", LabelOf(sum.kind), " is ",
+                                            sum.hex, ", recorded ", found.file.checksum.hex));
   }
   return absl::OkStatus();
 }

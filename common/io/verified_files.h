@@ -1,4 +1,4 @@
-// Files whose SHA-256 is recorded somewhere, and which of them have been found to have it.
+// Files whose checksum is recorded somewhere, and which of them have been found to have it.
 #pragma once
 
 #include <atomic>
@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/io/checksum.h"
 #include "common/io/env.h"
 #include "common/time/clock.h"
 
@@ -15,7 +16,7 @@ namespace hearth {
 
 struct RecordedFile {
   std::string path;
-  std::string sha256;  // hex, lower case
+  Checksum checksum;
 };
 
 // $HEARTH_HOME/verified, else ~/.hearth/verified; "" when neither variable is set.
@@ -29,8 +30,8 @@ std::string VerifiedFilesFolder();
 // Thread-safe.
 class FileVerifier {
  public:
-  // `folder`: as above, made if absent; "" = nothing is kept. `threads`, >= 1: files read at a
-  // time.
+  // `folder`: as above, made if absent; "" = nothing is kept. `threads`, >= 1: of a
+  // call; they share out files, and chunks of files where the checksum allows that.
   FileVerifier(std::string folder,
                int threads,
                Env& env = Env::Real(),

@@ -62,15 +62,27 @@ TEST_F(FileVerifierTest, GoodFile_IsReadOnce) {
   EXPECT_EQ(env_.reads, 1);
 }
 
+TEST_F(FileVerifierTest, OtherChecksum_IsReadOnceAndDamageIsFound) {
+  RecordedFile file = Write("a", "some bytes");
+  file.checksum = *ChecksumOfFile(Env::Real(), file.path, ChecksumKind::kXxh3, 1);
+  EXPECT_TRUE(Verify({file}).ok());
+  EXPECT_TRUE(Verify({file}).ok());
+  EXPECT_EQ(env_.reads, 1);
+  Write("a", "some bytez");
+  const absl::Status status = Verify({file});
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("a: XXH3 is "));
+}
+
 TEST_F(FileVerifierTest, ChangedByte_IsDataLossNamingFileAndBothHashes) {
   RecordedFile file = Write("a", "some bytes");
   EXPECT_TRUE(Verify({file}).ok());
-  const std::string recorded = file.sha256;
+  const std::string recorded = file.checksum.hex;
   const RecordedFile changed = Write("a", "some bytez");
   const absl::Status status = Verify({file});
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
-  EXPECT_EQ(status.message(),
-            absl::StrCat(file.path, ": SHA-256 is ", changed.sha256, ", recorded ", recorded));
+  EXPECT_EQ(status.message(), absl::StrCat(file.path, ": SHA-256 is ", changed.checksum.hex,
+                                           ", recorded ", recorded));
   EXPECT_TRUE(absl::IsDataLoss(Verify({file}))) << "a bad file is never remembered as good";
   EXPECT_TRUE(Verify({changed}).ok()) << "by its own hash it is good";
 }
@@ -151,7 +163,7 @@ TEST_F(FileVerifierTest, OneBadAmongMany_IsNamed) {
   for (int i = 0; i < 8; ++i) {
     files.push_back(Write(absl::StrCat("f", i), absl::StrCat("text ", i)));
   }
-  files[5].sha256 = Sha256Hex("another text");
+  files[5].checksum.hex = Sha256Hex("another text");
   const absl::Status status = Verify(files, 4);
   EXPECT_TRUE(absl::IsDataLoss(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("/f5: SHA-256 is "));

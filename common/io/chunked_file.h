@@ -1,0 +1,27 @@
+// Large files written by several threads, a chunk at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/io/checksum.h"
+#include "common/io/env.h"
+
+namespace hearth {
+
+// Fills `out` with the file's bytes from `offset` on. A function of the offset alone; called from
+// several threads at a time.
+using FillChunk = std::function<absl::Status(int64_t offset, absl::Span<uint8_t> out)>;
+
+// Writes a file of `bytes` bytes, which is on the disk when it returns OK, and returns their kXxh3,
+// taken from memory before they were written. Bytes and checksum do not depend on `threads` (>= 1).
+// Takes threads * kFileChunkBytes of memory. Errors: those of `fill` and of Env; the file is then
+// left as it is.
+absl::StatusOr<Checksum> WriteChunkedFile(
+    Env& env, const std::string& path, int64_t bytes, const FillChunk& fill, int threads);
+
+}  // namespace hearth
