@@ -74,6 +74,21 @@ void FreePinned(void* data) {
   cudaFreeHost(data);
 }
 
+absl::Status Pin(CudaContext& context, void* data, size_t bytes) {
+  HEARTH_RETURN_IF_ERROR(MakeCurrent(context));
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaHostRegister(data, bytes, cudaHostRegisterDefault));
+  return absl::OkStatus();
+}
+
+void Unpin(void* data) {
+  cudaHostUnregister(data);
+}
+
+absl::Status MakeCurrent(CudaContext& context) {
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaSetDevice(context.gpu().ordinal));
+  return absl::OkStatus();
+}
+
 absl::Status DeviceMemory(CudaContext& /*context*/, int64_t& free_bytes, int64_t& total_bytes) {
   size_t free = 0;
   size_t total = 0;

@@ -26,6 +26,11 @@ void FreeDevice(void* data);
 // Host memory that copies to and from the GPU without a stop.
 absl::StatusOr<void*> AllocatePinned(size_t bytes);
 void FreePinned(void* data);
+// Makes host memory of the caller such; back before it is freed. `data` page-aligned.
+absl::Status Pin(CudaContext& context, void* data, size_t bytes);
+void Unpin(void* data);
+// Makes the GPU current on the calling thread: on every thread that waits for events or pins.
+absl::Status MakeCurrent(CudaContext& context);
 // Free and total bytes of the GPU's memory.
 absl::Status DeviceMemory(CudaContext& context, int64_t& free_bytes, int64_t& total_bytes);
 

@@ -61,6 +61,13 @@ absl::StatusOr<void*> AllocatePinned(size_t) {
   return None();
 }
 void FreePinned(void*) {}
+absl::Status Pin(CudaContext&, void*, size_t) {
+  return None();
+}
+void Unpin(void*) {}
+absl::Status MakeCurrent(CudaContext&) {
+  return None();
+}
 absl::Status DeviceMemory(CudaContext&, int64_t&, int64_t&) {
   return None();
 }

@@ -87,7 +87,8 @@ class VerifyTest(unittest.TestCase):
             with self.subTest(file=os.path.basename(path), reader=name):
                 run = self.run_program("hearth-trainer", *args)
                 self.assertEqual(run.returncode, BAD_DATA if name == "run" else 1, run.stdout + run.stderr)
-                self.assertRegex(run.stderr, rf"{path}: SHA-256 is [0-9a-f]{{64}}, recorded [0-9a-f]{{64}}")
+                kind, digits = ("SHA-256", 64) if of_data else ("XXH3", 32)  # checkpoints carry XXH3
+                self.assertRegex(run.stderr, rf"{path}: {kind} is [0-9a-f]{{{digits}}}, recorded [0-9a-f]{{{digits}}}")
         for name, (args, reads_data, reads_model) in self.commands().items():
             if not (reads_data if of_data else reads_model) or path.endswith(".json"):
                 continue  # what a changed json means is another question

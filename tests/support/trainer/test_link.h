@@ -87,6 +87,7 @@ inline v1::Task MakeTask(const v1::JobSpec& spec,
 inline v1::TrainerExit RunTo(FakeLink& link) {
   RankOptions options;
   options.link = &link;
+  options.checkpoint_patience = absl::InfiniteDuration();  // each test says which it expects
   return RunRank(options);
 }
 

@@ -1,45 +1,18 @@
 #include "worker/trainer/checkpoint/background_writer.h"
 
-#include <cstring>
-#include <map>
-#include <type_traits>
 #include <utility>
 
 #include "common/base/status_macros.h"
 
 namespace hearth::trainer {
-namespace {
 
-constexpr size_t kAlignment = 64;
-
-size_t Aligned(size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-// Calls `visit(address, bytes)` for all that `content` points to; the address may be changed.
-template <typename Visit>
-void ForEachTensor(CheckpointContent& content, Visit visit) {
-  for (TensorView& t : content.state) {
-    visit(t.data, static_cast<size_t>(t.bytes()));
-  }
-  for (SavedPiece& p : content.pieces) {
-    visit(p.values.data, static_cast<size_t>(p.values.bytes()));
-  }
-  const auto weights = [&](auto& pointers) {
-    for (size_t i = 0; i < pointers.size(); ++i) {
-      const void* data = pointers[i];
-      visit(data, static_cast<size_t>((*content.table)[i].elements()) * sizeof(*pointers[i]));
-      pointers[i] = static_cast<std::decay_t<decltype(pointers[i])>>(data);
-    }
-  };
-  weights(content.weights);
-  weights(content.bf16_weights);
-}
-
-}  // namespace
-
-BackgroundWriter::BackgroundWriter(Env& env, Clock& clock, std::string dir, int32_t keep_last)
-    : env_(env), clock_(clock), dir_(std::move(dir)), keep_last_(keep_last) {
+BackgroundWriter::BackgroundWriter(
+    Env& env, Clock& clock, std::string dir, int32_t keep_last, PinHooks hooks)
+    : env_(env),
+      clock_(clock),
+      dir_(std::move(dir)),
+      keep_last_(keep_last),
+      snapshot_(std::move(hooks)) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -51,54 +24,76 @@ BackgroundWriter::~BackgroundWriter() {
   thread_.join();
 }
 
-absl::Status BackgroundWriter::Submit(const CheckpointContent& content) {
+void BackgroundWriter::Begin(size_t reserve) {
   absl::MutexLock lock(&mu_);
-  mu_.Await(absl::Condition(this, &BackgroundWriter::Idle));
-  HEARTH_RETURN_IF_ERROR(Snapshot(content));
+  reserve_ = reserve;
   busy_ = true;
+}
+
+void BackgroundWriter::Reserve(const CheckpointContent& content) {
+  AwaitIdle(absl::InfiniteDuration());
+  content_.threads = content.threads;
+  if (const size_t bytes = Snapshot::Bytes(content); bytes > 0) {
+    Begin(bytes);
+  }
+}
+
+bool BackgroundWriter::AwaitIdle(absl::Duration patience) {
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(this, &BackgroundWriter::Reserved));
+  const absl::Condition idle(this, &BackgroundWriter::Idle);
+  if (patience == absl::InfiniteDuration()) {
+    mu_.Await(idle);
+    return true;
+  }
+  return clock_.AwaitWithTimeout(mu_, idle, patience);
+}
+
+absl::Status BackgroundWriter::Submit(const CheckpointContent& content) {
+  AwaitIdle(absl::InfiniteDuration());
+  const size_t bytes = Snapshot::Bytes(content);
+  if (!snapshot_.Reserve(bytes, AvailableMemory(env_), content.threads).ok()) {
+    absl::StatusOr<CommittedCheckpoint> result =
+        WriteCheckpoint(env_, clock_, dir_, content, keep_last_);
+    if (result.ok()) {
+      result->stood_still = true;
+    }
+    absl::MutexLock lock(&mu_);
+    done_.push_back(std::move(result));
+    return absl::OkStatus();
+  }
+  HEARTH_ASSIGN_OR_RETURN(content_, snapshot_.Take(content));
+  reader_ = content.reader;
+  Begin(/*reserve=*/0);
   return absl::OkStatus();
 }
 
-// Weights that are also state (fp32 masters) are copied once.
-absl::Status BackgroundWriter::Snapshot(const CheckpointContent& content) {
-  content_ = content;
-  content_.copy = nullptr;
-  std::map<std::pair<const void*, size_t>, size_t> offsets;  // of (address, bytes)
-  size_t size = 0;
-  ForEachTensor(content_, [&](const void*& data, size_t bytes) {
-    if (offsets.emplace(std::pair(data, bytes), size).second) {
-      size += Aligned(bytes);
-    }
-  });
-  if (snapshot_.size() < size) {
-    snapshot_.resize(size);
+absl::StatusOr<CommittedCheckpoint> BackgroundWriter::Write() {
+  if (reader_ != nullptr) {
+    HEARTH_RETURN_IF_ERROR(reader_->Finish());
   }
-  for (const auto& [source, offset] : offsets) {
-    const auto& [data, bytes] = source;
-    uint8_t* to = snapshot_.data() + offset;
-    if (content.copy) {
-      HEARTH_RETURN_IF_ERROR(content.copy(to, data, bytes));
-    } else if (bytes > 0) {
-      std::memcpy(to, data, bytes);
-    }
-  }
-  ForEachTensor(content_, [&](const void*& data, size_t bytes) {
-    data = snapshot_.data() + offsets[std::pair(data, bytes)];
-  });
-  return absl::OkStatus();
+  return WriteCheckpoint(env_, clock_, dir_, content_, keep_last_);
 }
 
 void BackgroundWriter::Run() {
   for (;;) {
+    size_t reserve = 0;
     {
       absl::MutexLock lock(&mu_);
       mu_.Await(absl::Condition(this, &BackgroundWriter::HasWork));
       if (!busy_) {
         return;
       }
+      reserve = reserve_;
     }
-    absl::StatusOr<CommittedCheckpoint> result =
-        WriteCheckpoint(env_, clock_, dir_, content_, keep_last_);
+    if (reserve > 0) {
+      // Too little memory now is met again, and told, by Submit.
+      snapshot_.Reserve(reserve, AvailableMemory(env_), content_.threads).IgnoreError();
+      absl::MutexLock lock(&mu_);
+      busy_ = false;
+      continue;
+    }
+    absl::StatusOr<CommittedCheckpoint> result = Write();
     absl::MutexLock lock(&mu_);
     done_.push_back(std::move(result));
     busy_ = false;
@@ -106,10 +101,10 @@ void BackgroundWriter::Run() {
 }
 
 std::optional<absl::StatusOr<CommittedCheckpoint>> BackgroundWriter::Take(bool wait) {
-  absl::MutexLock lock(&mu_);
   if (wait) {
-    mu_.Await(absl::Condition(this, &BackgroundWriter::Idle));
+    AwaitIdle(absl::InfiniteDuration());
   }
+  absl::MutexLock lock(&mu_);
   if (done_.empty()) {
     return std::nullopt;
   }

@@ -96,7 +96,8 @@ absl::Status WriteManifest(Env& env,
       entry = *found;
     } else {
       HEARTH_ASSIGN_OR_RETURN(entry.bytes, env.FileSize(Join(dir, file)));
-      HEARTH_ASSIGN_OR_RETURN(entry.sha256, Sha256HexOfFile(env, Join(dir, file)));
+      HEARTH_ASSIGN_OR_RETURN(
+          entry.checksum, ChecksumOfFile(env, Join(dir, file), ChecksumKind::kXxh3, /*threads=*/1));
     }
     done.bytes += entry.bytes;
     entries.push_back(std::move(entry));
@@ -140,28 +141,39 @@ absl::Status WriteFiles(Env& env,
                           spec::ResolveModelShape(meta.model, meta.sequence_length));
   const int64_t max_position =
       meta.model.max_position() > 0 ? meta.model.max_position() : meta.sequence_length;
-  if (content.bf16_weights.empty()) {
-    HEARTH_RETURN_IF_ERROR(WriteHfModel(env, temp, shape, max_position, *content.table,
-                                        content.weights, content.weights_dtype));
-  } else {
-    HEARTH_RETURN_IF_ERROR(WriteHfModel(env, temp, shape, max_position, *content.table,
-                                        content.bf16_weights, content.weights_dtype));
+  std::vector<ManifestEntry> written;
+  HfSource source;
+  source.threads = content.threads;
+  if (content.reader != nullptr) {
+    source.read = [&content](void* to, const void* from, size_t bytes) {
+      return content.reader->Read(to, from, bytes);
+    };
   }
+  HEARTH_ASSIGN_OR_RETURN(const FileFacts weights,
+                          content.bf16_weights.empty()
+                              ? WriteHfModel(env, temp, shape, max_position, *content.table,
+                                             content.weights, content.weights_dtype, source)
+                              : WriteHfModel(env, temp, shape, max_position, *content.table,
+                                             content.bf16_weights, content.weights_dtype, source));
+  written.push_back({std::string(kHfWeightsFile), weights.bytes, weights.checksum});
   if (!content.tokenizer_from.empty()) {
     HEARTH_RETURN_IF_ERROR(dataset::CopyTokenizer(content.tokenizer_from, temp, env));
   }
-  HEARTH_RETURN_IF_ERROR(WriteSafetensors(env, Join(temp, kStateFile), content.state));
+  HEARTH_ASSIGN_OR_RETURN(const FileFacts state,
+                          WriteTensors(env, Join(temp, kStateFile), content.state, {}, content));
+  written.push_back({std::string(kStateFile), state.bytes, state.checksum});
   HEARTH_RETURN_IF_ERROR(env.WriteFileAtomically(Join(temp, kMetaFile), MetaToJson(meta)));
   HEARTH_RETURN_IF_ERROR(env.WriteFileAtomically(
       Join(temp, kPlansFile), meta.plans_json.empty() ? "{}\n" : meta.plans_json));
   HEARTH_RETURN_IF_ERROR(env.SyncDir(Join(temp, "state")));
-  std::vector<ManifestEntry> shards;
   if (content.sharded.shards > 1) {
     HEARTH_ASSIGN_OR_RETURN(const ManifestEntry own, WriteShard(env, temp, content));
-    HEARTH_ASSIGN_OR_RETURN(shards, CollectShards(env, clock, begin, temp, content));
-    shards.push_back(own);
+    HEARTH_ASSIGN_OR_RETURN(const std::vector<ManifestEntry> others,
+                            CollectShards(env, clock, begin, temp, content));
+    written.push_back(own);
+    written.insert(written.end(), others.begin(), others.end());
   }
-  HEARTH_RETURN_IF_ERROR(WriteManifest(env, temp, meta.step, shards, done));
+  HEARTH_RETURN_IF_ERROR(WriteManifest(env, temp, meta.step, written, done));
   return env.SyncDir(temp);
 }
 
@@ -222,6 +234,25 @@ absl::StatusOr<CommittedCheckpoint> WritePart(Env& env,
 }
 
 }  // namespace
+
+absl::StatusOr<FileFacts> WriteTensors(Env& env,
+                                       const std::string& path,
+                                       const std::vector<TensorView>& tensors,
+                                       const std::map<std::string, std::string>& metadata,
+                                       const CheckpointContent& content) {
+  if (content.reader == nullptr) {
+    return WriteSafetensors(env, path, tensors, metadata, content.threads);
+  }
+  std::vector<TensorEntry> entries;
+  for (const TensorView& t : tensors) {
+    entries.push_back({t.name, t.dtype, t.shape});
+  }
+  const auto fill = [&](size_t index, int64_t begin, absl::Span<uint8_t> out) {
+    return content.reader->Read(
+        out.data(), static_cast<const uint8_t*>(tensors[index].data) + begin, out.size());
+  };
+  return WriteSafetensors(env, path, entries, metadata, fill, content.threads);
+}
 
 std::string CheckpointPath(std::string_view dir, int64_t step) {
   return absl::StrFormat("%s/step-%08d", std::string(dir), step);

@@ -2,8 +2,8 @@
 // both.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -57,15 +57,31 @@ struct SavedPiece {
   int64_t first_element = 0;
 };
 
+// Copies a checkpoint's content from where it is to host memory.
+class ContentReader {
+ public:
+  virtual ~ContentReader() = default;
+  // From several threads at a time; the bytes are there when it returns.
+  virtual absl::Status Read(void* to, const void* from, size_t bytes) = 0;
+
+  // For a snapshot, by the thread that trains: begins one copy after the other, then AllStarted
+  // once. `from` may change when the reader's owner says so.
+  virtual absl::Status Start(void* to, const void* from, size_t bytes) = 0;
+  virtual absl::Status AllStarted() = 0;
+  // Until all that was begun is there. From any thread.
+  virtual absl::Status Finish() = 0;
+};
+
 // What to write. Nothing is owned: all pointers stay valid and unchanged until the write returns.
 struct CheckpointContent {
   CheckpointMeta meta;
   // Ranks above 0 write `pieces` alone and need nothing below but the step and epoch of `meta`.
   ShardedWrite sharded;
   std::vector<SavedPiece> pieces;  // of several shards
-  // How bytes of tensors and weights get into host memory, for BackgroundWriter; empty: they are
-  // there.
-  std::function<absl::Status(void* to, const void* from, size_t bytes)> copy = nullptr;
+  // How bytes of tensors and weights get into host memory; null: they are there. Not owned.
+  ContentReader* reader = nullptr;
+  // That write files; their bytes do not depend on it.
+  int threads = FileThreads();
   // Everything an exact resume needs: masters, optimizer state, recipe state, under names of the
   // engine's choice.
   std::vector<TensorView> state;
@@ -86,6 +102,7 @@ struct CommittedCheckpoint {
   std::string manifest_sha256;
   double validation_loss = 0;  // of its meta
   double seconds = 0;
+  bool stood_still = false;  // written while training waited, for want of memory for a snapshot
   std::vector<int64_t> removed_steps;
 };
 
@@ -108,9 +125,9 @@ absl::StatusOr<CommittedCheckpoint> WriteCheckpoint(Env& env,
 
 std::string CheckpointPath(std::string_view dir, int64_t step);
 
-// MANIFEST.json against the files: presence, size, SHA-256. kDataLoss names the file that is torn
-// or damaged. `manifest_sha256` non-empty: MANIFEST.json itself must have that digest. kNotFound:
-// no checkpoint at `path`.
+// MANIFEST.json against the files: presence, size, checksum, by several threads. kDataLoss names
+// the file that is torn or damaged. `manifest_sha256` non-empty: MANIFEST.json itself must have
+// that digest. kNotFound: no checkpoint at `path`.
 absl::Status VerifyCheckpoint(Env& env,
                               const std::string& path,
                               std::string_view manifest_sha256 = "");

@@ -5,8 +5,10 @@
 #include <thread>
 
 #include "common/io/faulty_env.h"
+#include "common/io/sha256.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/support/trainer/model_folder.h"
 
 namespace hearth::trainer {
@@ -139,6 +141,63 @@ TEST_F(CheckpointTest, Verify_EachFileDamagedOrMissing_NamesIt) {
     ASSERT_TRUE(Env::Real().WriteFileAtomically(file, bytes).ok());
   }
   EXPECT_TRUE(absl::IsNotFound(VerifyCheckpoint(Env::Real(), dir_ + "/none")));
+}
+
+TEST_F(CheckpointTest, Write_AnyNumberOfThreads_SameBytes) {
+  std::vector<std::string> digests;
+  for (const int threads : {1, 2, 5}) {
+    CheckpointContent content = Content(7);
+    content.threads = threads;
+    const auto done = WriteCheckpoint(Env::Real(), Clock::Real(), dir_, content, 0);
+    ASSERT_TRUE(done.ok()) << done.status();
+    digests.push_back(done->manifest_sha256);
+  }
+  EXPECT_EQ(digests[0], digests[1]);
+  EXPECT_EQ(digests[0], digests[2]);
+}
+
+// As version 1 wrote it.
+std::string OldManifest(const std::string& path) {
+  nlohmann::ordered_json json = {{"format", "hearth-checkpoint"}, {"version", 1}, {"step", 3}};
+  for (const auto& entry : fs::recursive_directory_iterator(path)) {
+    if (entry.is_regular_file() && entry.path().filename() != "MANIFEST.json") {
+      json["files"].push_back({{"path", fs::relative(entry.path(), path).string()},
+                               {"bytes", entry.file_size()},
+                               {"sha256", *Sha256HexOfFile(Env::Real(), entry.path())}});
+    }
+  }
+  return json.dump(2) + "\n";
+}
+
+TEST_F(CheckpointTest, Load_OldManifest_VerifiesBySha256) {
+  const auto done = Write(3);
+  ASSERT_TRUE(done.ok());
+  const std::string manifest = OldManifest(done->path);
+  ASSERT_TRUE(Env::Real().WriteFileAtomically(done->path + "/MANIFEST.json", manifest).ok());
+  const auto loaded =
+      LoadCheckpoint(Env::Real(), {{done->path, 3, Sha256Hex(manifest)}}, model_.spec);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const std::string file = done->path + "/state/tensors.safetensors";
+  std::string bytes = *Env::Real().ReadFile(file);
+  bytes.back() ^= 1;
+  ASSERT_TRUE(Env::Real().WriteFileAtomically(file, bytes).ok());
+  const absl::Status status = VerifyCheckpoint(Env::Real(), done->path);
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("tensors.safetensors: SHA-256 is "));
+}
+
+TEST_F(CheckpointTest, Verify_ManifestOfANewerVersion_SaysSo) {
+  const auto done = Write(3);
+  ASSERT_TRUE(done.ok());
+  const std::string file = done->path + "/MANIFEST.json";
+  std::string manifest = *Env::Real().ReadFile(file);
+  const std::string version = "\"version\": 2";
+  ASSERT_THAT(manifest, HasSubstr(version));
+  manifest.replace(manifest.find(version), version.size(), "\"version\": 3");
+  ASSERT_TRUE(Env::Real().WriteFileAtomically(file, manifest).ok());
+  const absl::Status status = VerifyCheckpoint(Env::Real(), done->path);
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version is not one of 1 to 2"));
 }
 
 TEST_F(CheckpointTest, Load_TornNewest_FallsBackAndSaysSo) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -12,15 +13,14 @@
 #include "common/base/status_macros.h"
 #include "common/formats/codecs.h"
 #include "common/hf/hf_config.h"
+#include "common/io/chunk_threads.h"
 #include "nlohmann/json.hpp"
 #include "worker/trainer/checkpoint/meta.h"
 
 namespace hearth::trainer {
 namespace {
 
-constexpr std::string_view kWeightsFile = "model.safetensors";
 constexpr std::string_view kIndexFile = "model.safetensors.index.json";
-constexpr size_t kChunkBytes = size_t{1} << 20;
 
 int64_t Columns(const spec::Parameter& p) {
   return p.shape.size() > 1 ? p.shape[1] : 1;
@@ -47,39 +47,6 @@ std::string_view HfDTypeName(TensorDType dtype) {
          : dtype == TensorDType::kF16 ? "float16"
                                       : "float32";
 }
-
-// Converts to the file's format a chunk at a time.
-class ChunkedOutput {
- public:
-  ChunkedOutput(SafetensorsWriter& writer, TensorDType dtype) : writer_(writer), dtype_(dtype) {
-    buffer_.reserve(kChunkBytes + sizeof(float));
-  }
-
-  absl::Status Put(float value) {
-    if (dtype_ == TensorDType::kF32) {
-      Append(value);
-    } else {
-      Append(dtype_ == TensorDType::kBF16 ? formats::EncodeBf16(value) : formats::EncodeF16(value));
-    }
-    return buffer_.size() < kChunkBytes ? absl::OkStatus() : Flush();
-  }
-
-  absl::Status Flush() {
-    HEARTH_RETURN_IF_ERROR(writer_.Append(buffer_));
-    buffer_.clear();
-    return absl::OkStatus();
-  }
-
- private:
-  template <typename T>
-  void Append(T value) {
-    buffer_.append(reinterpret_cast<const char*>(&value), sizeof value);
-  }
-
-  SafetensorsWriter& writer_;
-  const TensorDType dtype_;
-  std::string buffer_;
-};
 
 float LoadElement(const TensorView& tensor, int64_t i) {
   const char* data = static_cast<const char*>(tensor.data);
@@ -115,7 +82,7 @@ class WeightFiles {
         names.insert(file.get<std::string>());
       }
     } else {
-      names.insert(std::string(kWeightsFile));
+      names.insert(std::string(kHfWeightsFile));
     }
     for (const std::string& name : names) {
       HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsFile> file,
@@ -188,14 +155,72 @@ float ToFloat(uint16_t bf16) {
   return formats::DecodeBf16(bf16);
 }
 
+// A Hugging Face tensor and the parameter that it is a part of.
+struct Part {
+  size_t parameter = 0;
+  const spec::HfTensor* hf = nullptr;
+  int64_t columns = 1;
+};
+
+// The source elements [first, last] of elements [begin, end) of a part.
+std::pair<int64_t, int64_t> SourceRange(const Part& part, int64_t begin, int64_t end) {
+  const spec::HfTensor& t = *part.hf;
+  if (!t.transpose) {
+    return {SourceIndex(t, part.columns, begin), SourceIndex(t, part.columns, end - 1)};
+  }
+  return {t.row_offset * part.columns + begin / t.rows,
+          (t.row_offset + t.rows - 1) * part.columns + (end - 1) / t.rows};
+}
+
+template <typename From, typename To, typename Encode>
+void ConvertPart(const Part& part,
+                 const From* source,  // of element 0 of the parameter
+                 int64_t begin,
+                 absl::Span<uint8_t> out,
+                 const Encode& encode) {
+  const auto count = static_cast<int64_t>(out.size() / sizeof(To));
+  uint8_t* to = out.data();
+  for (int64_t i = begin; i < begin + count; ++i, to += sizeof(To)) {
+    const To value = encode(ToFloat(source[SourceIndex(*part.hf, part.columns, i)]));
+    std::memcpy(to, &value, sizeof value);
+  }
+}
+
+// Elements of a part as the file has them.
 template <typename T>
-absl::Status WriteWeights(Env& env,
-                          const std::string& dir,
-                          const spec::ModelShape& shape,
-                          int64_t max_position,
-                          const std::vector<spec::Parameter>& table,
-                          absl::Span<const T* const> weights,
-                          TensorDType dtype) {
+absl::Status FillPart(const Part& part,
+                      const T* weights,
+                      TensorDType dtype,
+                      const HfSource& source,
+                      int64_t begin,
+                      absl::Span<uint8_t> out) {
+  const int64_t end = begin + static_cast<int64_t>(out.size()) / TensorDTypeBytes(dtype);
+  std::vector<T> host;
+  if (source.read) {
+    const auto [first, last] = SourceRange(part, begin, end);
+    host.resize(static_cast<size_t>(last - first + 1));
+    HEARTH_RETURN_IF_ERROR(source.read(host.data(), weights + first, host.size() * sizeof(T)));
+    weights = host.data() - first;
+  }
+  if (dtype == TensorDType::kF32) {
+    ConvertPart<T, float>(part, weights, begin, out, [](float value) { return value; });
+  } else if (dtype == TensorDType::kBF16) {
+    ConvertPart<T, uint16_t>(part, weights, begin, out, formats::EncodeBf16);
+  } else {
+    ConvertPart<T, uint16_t>(part, weights, begin, out, formats::EncodeF16);
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::StatusOr<FileFacts> WriteWeights(Env& env,
+                                       const std::string& dir,
+                                       const spec::ModelShape& shape,
+                                       int64_t max_position,
+                                       const std::vector<spec::Parameter>& table,
+                                       absl::Span<const T* const> weights,
+                                       TensorDType dtype,
+                                       const HfSource& source) {
   if (weights.size() != table.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat(weights.size(), " weights for a table of ", table.size()));
@@ -203,50 +228,55 @@ absl::Status WriteWeights(Env& env,
   HEARTH_RETURN_IF_ERROR(env.CreateDirs(dir));
   HEARTH_RETURN_IF_ERROR(env.WriteFileAtomically(
       absl::StrCat(dir, "/config.json"), hf::HfConfig(shape, max_position, HfDTypeName(dtype))));
-  std::vector<SafetensorsWriter::Entry> entries;
-  for (const spec::Parameter& p : table) {
-    for (const spec::HfTensor& t : p.hf) {
-      entries.push_back({t.name, dtype, HfShape(p, t)});
-    }
-  }
-  HEARTH_ASSIGN_OR_RETURN(
-      const std::unique_ptr<SafetensorsWriter> writer,
-      SafetensorsWriter::Create(env, absl::StrCat(dir, "/", std::string(kWeightsFile)),
-                                std::move(entries), {{"format", "pt"}}));
-  ChunkedOutput output(*writer, dtype);
+  std::vector<TensorEntry> entries;
+  std::vector<Part> parts;
   for (size_t k = 0; k < table.size(); ++k) {
-    const int64_t columns = Columns(table[k]);
     for (const spec::HfTensor& t : table[k].hf) {
-      const int64_t n = t.rows * columns;
-      for (int64_t i = 0; i < n; ++i) {
-        HEARTH_RETURN_IF_ERROR(output.Put(ToFloat(weights[k][SourceIndex(t, columns, i)])));
-      }
+      entries.push_back({t.name, dtype, HfShape(table[k], t)});
+      parts.push_back({k, &t, Columns(table[k])});
     }
   }
-  HEARTH_RETURN_IF_ERROR(output.Flush());
-  return writer->Finish();
+  const auto fill = [&](size_t index, int64_t begin, absl::Span<uint8_t> out) -> absl::Status {
+    // A chunk of the file may begin or end in the middle of an element.
+    const int64_t element = TensorDTypeBytes(dtype);
+    const Part& part = parts[index];
+    const T* const from = weights[part.parameter];
+    if (begin % element == 0 && static_cast<int64_t>(out.size()) % element == 0) {
+      return FillPart(part, from, dtype, source, begin / element, out);
+    }
+    const int64_t first = begin / element;
+    const int64_t last = (begin + static_cast<int64_t>(out.size()) - 1) / element;
+    std::vector<uint8_t> whole(static_cast<size_t>((last - first + 1) * element));
+    HEARTH_RETURN_IF_ERROR(FillPart(part, from, dtype, source, first, absl::MakeSpan(whole)));
+    std::memcpy(out.data(), whole.data() + (begin - first * element), out.size());
+    return absl::OkStatus();
+  };
+  return WriteSafetensors(env, absl::StrCat(dir, "/", std::string(kHfWeightsFile)), entries,
+                          {{"format", "pt"}}, fill, source.threads);
 }
 
 }  // namespace
 
-absl::Status WriteHfModel(Env& env,
-                          const std::string& dir,
-                          const spec::ModelShape& shape,
-                          int64_t max_position,
-                          const std::vector<spec::Parameter>& table,
-                          absl::Span<const float* const> weights,
-                          TensorDType dtype) {
-  return WriteWeights(env, dir, shape, max_position, table, weights, dtype);
+absl::StatusOr<FileFacts> WriteHfModel(Env& env,
+                                       const std::string& dir,
+                                       const spec::ModelShape& shape,
+                                       int64_t max_position,
+                                       const std::vector<spec::Parameter>& table,
+                                       absl::Span<const float* const> weights,
+                                       TensorDType dtype,
+                                       const HfSource& source) {
+  return WriteWeights(env, dir, shape, max_position, table, weights, dtype, source);
 }
 
-absl::Status WriteHfModel(Env& env,
-                          const std::string& dir,
-                          const spec::ModelShape& shape,
-                          int64_t max_position,
-                          const std::vector<spec::Parameter>& table,
-                          absl::Span<const uint16_t* const> weights,
-                          TensorDType dtype) {
-  return WriteWeights(env, dir, shape, max_position, table, weights, dtype);
+absl::StatusOr<FileFacts> WriteHfModel(Env& env,
+                                       const std::string& dir,
+                                       const spec::ModelShape& shape,
+                                       int64_t max_position,
+                                       const std::vector<spec::Parameter>& table,
+                                       absl::Span<const uint16_t* const> weights,
+                                       TensorDType dtype,
+                                       const HfSource& source) {
+  return WriteWeights(env, dir, shape, max_position, table, weights, dtype, source);
 }
 
 absl::Status LoadHfWeights(Env& env,
@@ -258,14 +288,15 @@ absl::Status LoadHfWeights(Env& env,
         absl::StrCat(weights.size(), " weights for a table of ", table.size()));
   }
   HEARTH_ASSIGN_OR_RETURN(const WeightFiles files, WeightFiles::Open(env, dir));
-  for (size_t k = 0; k < table.size(); ++k) {
-    const spec::Parameter& p = table[k];
-    std::fill_n(weights[k], p.elements(), 0.0f);
-    for (const spec::HfTensor& t : p.hf) {
-      HEARTH_RETURN_IF_ERROR(LoadTensor(files, p, t, weights[k]));
-    }
-  }
-  return absl::OkStatus();
+  return ForEachChunk(static_cast<int64_t>(table.size()), FileThreads(),
+                      [&](int64_t i) -> absl::Status {
+                        const auto k = static_cast<size_t>(i);
+                        std::fill_n(weights[k], table[k].elements(), 0.0f);
+                        for (const spec::HfTensor& t : table[k].hf) {
+                          HEARTH_RETURN_IF_ERROR(LoadTensor(files, table[k], t, weights[k]));
+                        }
+                        return absl::OkStatus();
+                      });
 }
 
 absl::StatusOr<std::vector<RecordedFile>> RecordedModelFiles(Env& env, const std::string& dir) {
@@ -278,7 +309,7 @@ absl::StatusOr<std::vector<RecordedFile>> RecordedModelFiles(Env& env, const std
   HEARTH_ASSIGN_OR_RETURN(const std::vector<ManifestEntry> entries, ParseManifest(text, manifest));
   for (const ManifestEntry& entry : entries) {
     if (!absl::StartsWith(entry.path, "state/") || entry.path == kMetaFile) {
-      files.push_back({absl::StrCat(dir, "/", entry.path), entry.sha256});
+      files.push_back({absl::StrCat(dir, "/", entry.path), entry.checksum});
     }
   }
   return files;

@@ -12,7 +12,8 @@ namespace {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr int kVersion = 1;
+constexpr int kStateVersion = 1;
+constexpr int kManifestVersion = 2;
 
 std::string Dump(const OrderedJson& json) {
   return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
@@ -56,7 +57,8 @@ class Reader {
 
 absl::StatusOr<Json> ParseObject(std::string_view text,
                                  std::string_view file_name,
-                                 std::string_view format) {
+                                 std::string_view format,
+                                 int newest_version) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   const std::string file(file_name);
   if (json.is_discarded() || !json.is_object()) {
@@ -67,9 +69,9 @@ absl::StatusOr<Json> ParseObject(std::string_view text,
     return absl::DataLossError(absl::StrCat(file, ": format is not ", std::string(format)));
   }
   const auto version = json.find("version");
-  if (version == json.end() || !version->is_number_integer() ||
-      version->get<int64_t>() != kVersion) {
-    return absl::DataLossError(absl::StrCat(file, ": version is not ", kVersion));
+  if (version == json.end() || !version->is_number_integer() || version->get<int64_t>() < 1 ||
+      version->get<int64_t>() > newest_version) {
+    return absl::DataLossError(absl::StrCat(file, ": version is not one of 1 to ", newest_version));
   }
   return json;
 }
@@ -84,7 +86,7 @@ std::string MetaToJson(const CheckpointMeta& meta) {
                "every ModelSpec has a JSON form");
   OrderedJson json;
   json["format"] = "hearth-state";
-  json["version"] = kVersion;
+  json["version"] = kStateVersion;
   json["job_id"] = meta.job_id;
   json["epoch"] = meta.epoch;
   json["step"] = meta.step;
@@ -106,7 +108,8 @@ std::string MetaToJson(const CheckpointMeta& meta) {
 }
 
 absl::StatusOr<CheckpointMeta> ParseMeta(std::string_view text, std::string_view file_name) {
-  HEARTH_ASSIGN_OR_RETURN(const Json json, ParseObject(text, file_name, "hearth-state"));
+  HEARTH_ASSIGN_OR_RETURN(const Json json,
+                          ParseObject(text, file_name, "hearth-state", kStateVersion));
   Reader reader(json, file_name);
   CheckpointMeta meta;
   reader.String("job_id", &meta.job_id);
@@ -141,14 +144,14 @@ absl::StatusOr<CheckpointMeta> ParseMeta(std::string_view text, std::string_view
 std::string ManifestToJson(int64_t step, const std::vector<ManifestEntry>& files) {
   OrderedJson json;
   json["format"] = "hearth-checkpoint";
-  json["version"] = kVersion;
+  json["version"] = kManifestVersion;
   json["step"] = step;
   json["files"] = OrderedJson::array();
   for (const ManifestEntry& file : files) {
     OrderedJson entry;
     entry["path"] = file.path;
     entry["bytes"] = file.bytes;
-    entry["sha256"] = file.sha256;
+    entry[std::string(KeyOf(file.checksum.kind))] = file.checksum.hex;
     json["files"].push_back(entry);
   }
   return Dump(json);
@@ -156,7 +159,8 @@ std::string ManifestToJson(int64_t step, const std::vector<ManifestEntry>& files
 
 absl::StatusOr<std::vector<ManifestEntry>> ParseManifest(std::string_view text,
                                                          std::string_view file_name) {
-  HEARTH_ASSIGN_OR_RETURN(const Json json, ParseObject(text, file_name, "hearth-checkpoint"));
+  HEARTH_ASSIGN_OR_RETURN(const Json json,
+                          ParseObject(text, file_name, "hearth-checkpoint", kManifestVersion));
   const auto files = json.find("files");
   if (files == json.end() || !files->is_array() || files->empty()) {
     return absl::DataLossError(absl::StrCat(std::string(file_name), ": no files"));
@@ -170,7 +174,12 @@ absl::StatusOr<std::vector<ManifestEntry>> ParseManifest(std::string_view text,
     }
     reader.String("path", &entry.path);
     reader.Number("bytes", &entry.bytes);
-    reader.String("sha256", &entry.sha256);
+    for (const ChecksumRow& row : kChecksums) {
+      if (item.contains(std::string(row.key))) {
+        entry.checksum.kind = row.kind;
+      }
+    }
+    reader.String(KeyOf(entry.checksum.kind).data(), &entry.checksum.hex);
     if (entry.path.empty() || entry.path[0] == '/' || entry.path.find("..") != std::string::npos) {
       reader.Fail("path", "leaves the folder");
     }

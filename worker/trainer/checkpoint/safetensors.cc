@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/io/chunked_file.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::trainer {
@@ -126,70 +127,77 @@ int64_t TensorView::elements() const {
   return Elements(shape);
 }
 
-absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
-    Env& env,
-    const std::string& path,
-    std::vector<Entry> entries,
-    const std::map<std::string, std::string>& metadata) {
+absl::StatusOr<FileFacts> WriteSafetensors(Env& env,
+                                           const std::string& path,
+                                           absl::Span<const TensorEntry> entries,
+                                           const std::map<std::string, std::string>& metadata,
+                                           const FillTensor& fill,
+                                           int threads) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) {
     header["__metadata__"] = metadata;
   }
-  int64_t offset = 0;
-  for (const Entry& entry : entries) {
+  std::vector<int64_t> begins = {0};  // of each tensor in the data, then the end
+  for (const TensorEntry& entry : entries) {
     if (header.contains(entry.name)) {
       return absl::InvalidArgumentError(absl::StrCat(path, ": two tensors named ", entry.name));
     }
-    const int64_t bytes = Elements(entry.shape) * Row(entry.dtype).bytes;
+    const int64_t begin = begins.back();
+    begins.push_back(begin + Elements(entry.shape) * Row(entry.dtype).bytes);
     nlohmann::ordered_json json;
     json["dtype"] = std::string(Row(entry.dtype).name);
     json["shape"] = entry.shape;
-    json["data_offsets"] = {offset, offset + bytes};
+    json["data_offsets"] = {begin, begins.back()};
     header[entry.name] = std::move(json);
-    offset += bytes;
   }
   std::string text = header.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   text.resize((text.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
   const uint64_t size = text.size();
   std::string head(reinterpret_cast<const char*>(&size), sizeof size);
   head += text;
-  std::unique_ptr<SafetensorsWriter> writer(new SafetensorsWriter);
-  writer->path_ = path;
-  writer->expected_ = offset;
-  HEARTH_ASSIGN_OR_RETURN(writer->file_, env.NewWritableFile(path));
-  HEARTH_RETURN_IF_ERROR(writer->file_->Append(head));
-  return writer;
+  const auto head_bytes = static_cast<int64_t>(head.size());
+  const auto fill_chunk = [&](int64_t offset, absl::Span<uint8_t> out) -> absl::Status {
+    if (offset < head_bytes) {
+      const size_t n = std::min(out.size(), static_cast<size_t>(head_bytes - offset));
+      std::memcpy(out.data(), head.data() + offset, n);
+      out.remove_prefix(n);
+      offset += static_cast<int64_t>(n);
+    }
+    int64_t at = offset - head_bytes;
+    // The last tensor that begins at or before `at`; empty ones before it have no bytes.
+    auto tensor = static_cast<size_t>(std::upper_bound(begins.begin(), begins.end(), at) -
+                                      begins.begin() - 1);
+    for (; !out.empty(); ++tensor) {
+      const size_t n = std::min(out.size(), static_cast<size_t>(begins[tensor + 1] - at));
+      if (n > 0) {
+        HEARTH_RETURN_IF_ERROR(fill(tensor, at - begins[tensor], out.subspan(0, n)));
+      }
+      out.remove_prefix(n);
+      at += static_cast<int64_t>(n);
+    }
+    return absl::OkStatus();
+  };
+  FileFacts facts;
+  facts.bytes = head_bytes + begins.back();
+  HEARTH_ASSIGN_OR_RETURN(facts.checksum,
+                          WriteChunkedFile(env, path, facts.bytes, fill_chunk, threads));
+  return facts;
 }
 
-absl::Status SafetensorsWriter::Append(std::string_view bytes) {
-  written_ += static_cast<int64_t>(bytes.size());
-  return file_->Append(bytes);
-}
-
-absl::Status SafetensorsWriter::Finish() {
-  if (written_ != expected_) {
-    return absl::InternalError(
-        absl::StrCat(path_, ": ", written_, " bytes of tensors written, announced ", expected_));
-  }
-  HEARTH_RETURN_IF_ERROR(file_->Sync());
-  return file_->Close();
-}
-
-absl::Status WriteSafetensors(Env& env,
-                              const std::string& path,
-                              absl::Span<const TensorView> tensors,
-                              const std::map<std::string, std::string>& metadata) {
-  std::vector<SafetensorsWriter::Entry> entries;
+absl::StatusOr<FileFacts> WriteSafetensors(Env& env,
+                                           const std::string& path,
+                                           absl::Span<const TensorView> tensors,
+                                           const std::map<std::string, std::string>& metadata,
+                                           int threads) {
+  std::vector<TensorEntry> entries;
   for (const TensorView& t : tensors) {
     entries.push_back({t.name, t.dtype, t.shape});
   }
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<SafetensorsWriter> writer,
-                          SafetensorsWriter::Create(env, path, std::move(entries), metadata));
-  for (const TensorView& t : tensors) {
-    HEARTH_RETURN_IF_ERROR(writer->Append(
-        std::string_view(static_cast<const char*>(t.data), static_cast<size_t>(t.bytes()))));
-  }
-  return writer->Finish();
+  const auto fill = [&](size_t index, int64_t begin, absl::Span<uint8_t> out) {
+    std::memcpy(out.data(), static_cast<const uint8_t*>(tensors[index].data) + begin, out.size());
+    return absl::OkStatus();
+  };
+  return WriteSafetensors(env, path, entries, metadata, fill, threads);
 }
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(Env& env,

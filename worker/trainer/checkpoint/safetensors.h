@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/io/checksum.h"
 #include "common/io/env.h"
 
 namespace hearth::trainer {
@@ -48,39 +50,38 @@ struct TensorView {
   int64_t bytes() const { return elements() * TensorDTypeBytes(dtype); }
 };
 
-// Streams tensors whose bytes come one after the other; the header is written first, from the names
-// and shapes.
-class SafetensorsWriter {
- public:
-  struct Entry {
-    std::string name;
-    TensorDType dtype = TensorDType::kF32;
-    std::vector<int64_t> shape;
-  };
-  // kInvalidArgument: two entries of one name.
-  static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(
-      Env& env,
-      const std::string& path,
-      std::vector<Entry> entries,
-      const std::map<std::string, std::string>& metadata = {});
-
-  // The next bytes of the data section, in the order of the entries; pieces of any size.
-  absl::Status Append(std::string_view bytes);
-  // fsync and close. kInternal: fewer or more bytes than the entries have.
-  absl::Status Finish();
-
- private:
-  SafetensorsWriter() = default;
-  std::string path_;
-  std::unique_ptr<WritableFile> file_;
-  int64_t expected_ = 0;
-  int64_t written_ = 0;
+// A tensor of a file that is to be written.
+struct TensorEntry {
+  std::string name;
+  TensorDType dtype = TensorDType::kF32;
+  std::vector<int64_t> shape;
 };
 
-absl::Status WriteSafetensors(Env& env,
-                              const std::string& path,
-                              absl::Span<const TensorView> tensors,
-                              const std::map<std::string, std::string>& metadata = {});
+// Fills `out` with the bytes of tensor `index` from `begin` on. A function of these alone; called
+// from several threads at a time.
+using FillTensor =
+    std::function<absl::Status(size_t index, int64_t begin, absl::Span<uint8_t> out)>;
+
+// What was written: the file is on the disk.
+struct FileFacts {
+  int64_t bytes = 0;
+  Checksum checksum;
+};
+
+// Writes the file with `threads` threads (>= 1), on which its bytes do not depend.
+// kInvalidArgument: two entries of one name. Errors: those of `fill` and Env.
+absl::StatusOr<FileFacts> WriteSafetensors(Env& env,
+                                           const std::string& path,
+                                           absl::Span<const TensorEntry> entries,
+                                           const std::map<std::string, std::string>& metadata,
+                                           const FillTensor& fill,
+                                           int threads);
+// The same of tensors in memory.
+absl::StatusOr<FileFacts> WriteSafetensors(Env& env,
+                                           const std::string& path,
+                                           absl::Span<const TensorView> tensors,
+                                           const std::map<std::string, std::string>& metadata = {},
+                                           int threads = 1);
 
 // An open file; the views point into its memory map. Thread-safe.
 class SafetensorsFile {

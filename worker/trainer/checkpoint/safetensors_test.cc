@@ -61,7 +61,7 @@ TEST_F(SafetensorsTest, Open_WrittenFile_RoundTrips) {
 
 TEST_F(SafetensorsTest, Write_TwoOfOneName_Refused) {
   tensors_[1].name = "b";
-  EXPECT_TRUE(absl::IsInvalidArgument(WriteSafetensors(Env::Real(), path_, tensors_)));
+  EXPECT_TRUE(absl::IsInvalidArgument(WriteSafetensors(Env::Real(), path_, tensors_).status()));
 }
 
 TEST_F(SafetensorsTest, Open_BadFile_IsDataLossNamingIt) {

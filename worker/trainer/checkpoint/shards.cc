@@ -13,12 +13,11 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
-#include "common/io/sha256.h"
 
 namespace hearth::trainer {
 namespace {
 
-constexpr char kWritten[] = "written ";  // then bytes and SHA-256
+constexpr char kWritten[] = "written ";  // then bytes and XXH3
 constexpr char kFailed[] = "failed: ";
 // How long the file of an announced part may stay unseen.
 constexpr absl::Duration kVisible = absl::Seconds(5);
@@ -41,7 +40,7 @@ absl::StatusOr<ManifestEntry> ParseAnnouncement(const std::string& text, int ran
     return absl::UnavailableError(absl::StrCat(
         "rank ", rank, " could not write its part: ", absl::StripPrefix(text, kFailed)));
   }
-  entry.sha256 = words[2];
+  entry.checksum = {words[2], ChecksumKind::kXxh3};
   return entry;
 }
 
@@ -116,10 +115,10 @@ absl::StatusOr<ManifestEntry> WriteShard(Env& env,
   }
   ManifestEntry entry;
   entry.path = ShardFile(content.sharded.rank, content.sharded.shards);
-  const std::string file = Join(temp, entry.path);
-  HEARTH_RETURN_IF_ERROR(WriteSafetensors(env, file, tensors, metadata));
-  HEARTH_ASSIGN_OR_RETURN(entry.bytes, env.FileSize(file));
-  HEARTH_ASSIGN_OR_RETURN(entry.sha256, Sha256HexOfFile(env, file));
+  HEARTH_ASSIGN_OR_RETURN(const FileFacts facts,
+                          WriteTensors(env, Join(temp, entry.path), tensors, metadata, content));
+  entry.bytes = facts.bytes;
+  entry.checksum = facts.checksum;
   HEARTH_RETURN_IF_ERROR(env.SyncDir(Join(temp, "state")));
   return entry;
 }
@@ -143,7 +142,7 @@ absl::Status AwaitFolder(const CheckpointContent& content) {
 absl::Status AnnounceShard(const CheckpointContent& content,
                            const absl::StatusOr<ManifestEntry>& written) {
   const std::string text = written.ok()
-                               ? absl::StrCat(kWritten, written->bytes, " ", written->sha256)
+                               ? absl::StrCat(kWritten, written->bytes, " ", written->checksum.hex)
                                : absl::StrCat(kFailed, written.status().message());
   return content.sharded.store->Put(Key(content, absl::StrCat(content.sharded.rank)), text);
 }

@@ -3,7 +3,7 @@
 //
 //   rank 0       : makes the folder -> "folder" -> writes its files -> waits for all -> manifest,
 //                  rename
-//   other ranks  : wait for "folder" -> write their file -> announce its size and SHA-256
+//   other ranks  : wait for "folder" -> write their file -> announce its size and XXH3
 #pragma once
 
 #include <cstdint>

@@ -69,8 +69,7 @@ absl::Status RankRun::Prepare() {
   HEARTH_RETURN_IF_ERROR(Open(spec_, resumed_.has_value() ? &*resumed_ : nullptr));
   HEARTH_RETURN_IF_ERROR(CheckSameStart());
   if (leader_ || shards_ > 1) {
-    writer_ = std::make_unique<BackgroundWriter>(env_, clock_, task_.checkpoint_dir(),
-                                                 prune_ ? spec_.checkpoint().keep_last() : 0);
+    HEARTH_RETURN_IF_ERROR(StartWriter());
   }
   if (leader_) {
     WarnIfNotExact();

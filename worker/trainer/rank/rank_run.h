@@ -22,6 +22,7 @@
 #include "worker/trainer/data/loader.h"
 #include "worker/trainer/guard/ladder.h"
 #include "worker/trainer/guard/trial.h"
+#include "worker/trainer/rank/device_reader.h"
 #include "worker/trainer/rank/run.h"
 #include "worker/trainer/rank/trial_run.h"
 #include "worker/trainer/step/engine.h"
@@ -37,6 +38,8 @@ class RankRun {
         clock_(*options.clock),
         signals_(options.signals),
         prune_(options.prune_checkpoints),
+        patience_(options.checkpoint_patience),
+        started_(options.clock->Monotonic()),
         dump_gradients_(options.dump_gradients),
         verified_folder_(options.verified_folder),
         task_(options.link->task()),
@@ -107,7 +110,16 @@ class RankRun {
   void Report(const StepResult& result,
               std::optional<double> validation_loss,
               double checkpoint_seconds);
+  // What is to be written now.
+  CheckpointContent Content();
   absl::Status SubmitCheckpoint();
+  // Whether the writers of all ranks can begin at once, for which it waits: `asked` for as long as
+  // it takes, else for patience_. All ranks that write call it together.
+  absl::StatusOr<bool> WritersReady(bool asked);
+  // Takes the memory for snapshots beside the first steps.
+  absl::Status StartWriter();
+  // After the first step of a resumed run.
+  void NoteResumed(int64_t step);
   // Announces finished checkpoints; with `wait`, also the one under way, which must succeed.
   // Without, one that lacks a rank's part is only logged, up to kLackingMax in a row.
   absl::Status TakeCheckpoints(bool wait);
@@ -122,6 +134,8 @@ class RankRun {
   Clock& clock_;
   std::atomic<uint64_t>* signals_;
   const bool prune_;
+  const absl::Duration patience_;
+  const absl::Duration started_;
   const std::string dump_gradients_;
   const std::string verified_folder_;
   const v1::Task& task_;
@@ -136,6 +150,7 @@ class RankRun {
   bool trying_ = false;  // the steps are those of a trial
   int64_t committed_step_ = 0;
   int64_t submitted_step_ = 0;
+  bool stepped_ = false;
   absl::Status newest_checkpoint_;       // of those that are done
   static constexpr int kLackingMax = 3;  // checkpoints in a row without some part end a run
   int lacking_ = 0;                      // of those that are done, since the last good one
@@ -166,6 +181,7 @@ class RankRun {
   std::optional<v1::PrecisionTrial> trial_;  // that decided for this job
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<DeviceReader> reader_;      // null: the CPU
   std::unique_ptr<BackgroundWriter> writer_;  // null: others write for this rank
 };
 

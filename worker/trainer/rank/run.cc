@@ -168,8 +168,18 @@ absl::Status RankRun::OneStep() {
     HEARTH_ASSIGN_OR_RETURN(validation_loss, EvaluateIfDue(result->step));
     HEARTH_RETURN_IF_ERROR(Act(*result, checkpoint_seconds));
   }
+  NoteResumed(result->step);
   Report(*result, validation_loss, checkpoint_seconds);
   return writer_ != nullptr ? TakeCheckpoints(false) : absl::OkStatus();
+}
+
+void RankRun::NoteResumed(int64_t step) {
+  if (std::exchange(stepped_, true) || !resumed_.has_value() || !leader_) {
+    return;
+  }
+  link_.SendLog("info",
+                absl::StrFormat("resumed: step %d is done %.2f s after this trainer began", step,
+                                absl::ToDoubleSeconds(clock_.Monotonic() - started_)));
 }
 
 void RankRun::NoteDecisions(std::vector<Decision>& decisions) {
@@ -195,7 +205,16 @@ absl::Status RankRun::Act(const StepResult& result, double& checkpoint_seconds) 
   if (writer_ != nullptr && (asked.save || Due(result.step, every))) {
     const absl::Duration start = clock_.Monotonic();
     blame_ = v1::EXIT_REASON_IO;
-    HEARTH_RETURN_IF_ERROR(SubmitCheckpoint());
+    const bool needed = asked.save || result.step == spec_.train().steps();
+    HEARTH_ASSIGN_OR_RETURN(const bool ready, WritersReady(needed));
+    if (ready) {
+      HEARTH_RETURN_IF_ERROR(SubmitCheckpoint());
+    } else {
+      link_.SendLog("warning",
+                    absl::StrFormat("no checkpoint of step %d: the one before is still being "
+                                    "written; checkpoint.every_steps %d is too often for this disk",
+                                    result.step, every));
+    }
     checkpoint_seconds = absl::ToDoubleSeconds(clock_.Monotonic() - start);
   }
   return absl::OkStatus();
@@ -263,21 +282,54 @@ std::string_view RankRun::RecipeOf(const spec::StepFormat& format) const {
                                                        : spec::PlainRecipe().name;
 }
 
-absl::Status RankRun::SubmitCheckpoint() {
+CheckpointContent RankRun::Content() {
   RunIdentity identity;
   identity.job_id = task_.job_id();
   identity.epoch = task_.epoch();
   identity.validation_loss = validated_step_ == trainer_->step() ? validation_loss_ : 0;
   identity.tokenizer_from = TokenizerFolder(*train_);
   identity.trial = trial_.has_value() ? TrialToJson(*trial_) : "";
+  CheckpointContent content =
+      MakeCheckpointContent(*engine_, *trainer_, batch_, task_.world_size(), identity);
+  content.sharded.store = &link_;
+  content.reader = reader_.get();
+  return content;
+}
+
+absl::Status RankRun::StartWriter() {
+  PinHooks hooks;
+  if (engine_->on_gpu()) {
+    HEARTH_ASSIGN_OR_RETURN(reader_, DeviceReader::New(*engine_));
+    hooks = reader_->hooks();
+  }
+  writer_ = std::make_unique<BackgroundWriter>(env_, clock_, task_.checkpoint_dir(),
+                                               prune_ ? spec_.checkpoint().keep_last() : 0,
+                                               std::move(hooks));
+  writer_->Reserve(Content());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> RankRun::WritersReady(bool asked) {
+  int32_t busy = writer_->AwaitIdle(asked ? absl::InfiniteDuration() : patience_) ? 0 : 1;
+  if (shards_ > 1) {
+    const absl::Status agreed = comm_->AllReduceMax(absl::MakeSpan(&busy, 1));
+    if (!agreed.ok()) {
+      return Blame(agreed);
+    }
+  }
+  return busy == 0;
+}
+
+absl::Status RankRun::SubmitCheckpoint() {
   submitted_step_ = trainer_->step();
   if (const absl::Status whole = trainer_->CompleteWeights(); !whole.ok()) {
     return Blame(whole);
   }
-  CheckpointContent content =
-      MakeCheckpointContent(*engine_, *trainer_, batch_, task_.world_size(), identity);
-  content.sharded.store = &link_;
-  return writer_->Submit(content);
+  HEARTH_RETURN_IF_ERROR(writer_->Submit(Content()));
+  if (reader_ != nullptr) {
+    trainer_->HoldUpdate(reader_->updates_may_begin());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RankRun::TakeCheckpoints(bool wait) {
@@ -310,6 +362,11 @@ void RankRun::AnnounceCheckpoint(const CommittedCheckpoint& committed) {
   link_.SendLog("info",
                 absl::StrFormat("checkpoint of step %d: %s, %s in %.2f s", committed.step,
                                 committed.path, FormatBytes(committed.bytes), committed.seconds));
+  if (committed.stood_still) {
+    link_.SendLog("warning",
+                  "training stood still while the checkpoint was written: there is too "
+                  "little memory for a snapshot of it");
+  }
 }
 
 v1::TrainerExit RunRank(const RankOptions& options) {

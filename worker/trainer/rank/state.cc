@@ -160,11 +160,6 @@ std::string PlansJson(const Engine& engine, int world_size) {
 
 namespace {
 
-absl::Status CopyNow(const kernels::Exec& exec, void* to, const void* from, size_t bytes) {
-  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, to, from, bytes));
-  return kernels::Synchronize(exec);
-}
-
 void FillMeta(const Engine& engine,
               Trainer& trainer,
               const spec::BatchPlan& batch,
@@ -233,11 +228,6 @@ CheckpointContent MakeCheckpointContent(const Engine& engine,
   }
   if (!sharded || engine.options().rank == 0) {
     AddWholeTensors(engine, content);
-  }
-  if (engine.on_gpu()) {
-    content.copy = [exec = engine.exec()](void* to, const void* from, size_t bytes) {
-      return CopyNow(exec, to, from, bytes);
-    };
   }
   content.weights_dtype = engine.recipe().parameters.storage == spec::DType::kF32
                               ? TensorDType::kF32

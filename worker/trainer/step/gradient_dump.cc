@@ -20,7 +20,8 @@ absl::Status WriteGradients(const Engine& engine, const std::string& dir) {
   }
   return WriteHfModel(Env::Real(), dir, engine.shape(),
                       engine.options().spec.data().sequence_length(), p.table(), values,
-                      TensorDType::kF32);
+                      TensorDType::kF32)
+      .status();
 }
 
 }  // namespace hearth::trainer

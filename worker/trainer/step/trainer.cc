@@ -172,6 +172,9 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
         engine_.quant().FinishCounts(engine_.exec(), flight.result.format.own()));
   }
 
+  if (hold_ != nullptr) {
+    HEARTH_RETURN_IF_ERROR(kernels::StreamWait(engine_.exec(), *std::exchange(hold_, nullptr)));
+  }
   // Guard, clip, optimizer.
   HEARTH_RETURN_IF_ERROR(program_.Update(Format(step + 1).own()));
   HEARTH_RETURN_IF_ERROR(kernels::Copy(engine_.exec(), engine_.StagedState(slot),

@@ -103,6 +103,9 @@ class Trainer {
   // Before anything reads the weights between steps: with a sharded optimizer each rank has its
   // parts of the newest. All ranks call it together; nothing may be in flight.
   absl::Status CompleteWeights();
+  // The next update's work on the device waits for the moment that `event`, which outlives the next
+  // Launch, recorded last: until then somebody copies what updates change.
+  void HoldUpdate(const kernels::Event& event) { hold_ = &event; }
 
   int64_t step() const { return step_; }
   int64_t tokens() const { return step_ * batch_.global_tokens(); }
@@ -173,6 +176,7 @@ class Trainer {
   std::unique_ptr<kernels::Event> uploaded_[spec::kStagingSlots];
   std::unique_ptr<kernels::Event> finished_[spec::kStagingSlots];
   std::unique_ptr<kernels::Event> drained_;
+  const kernels::Event* hold_ = nullptr;  // of HoldUpdate, until the next Launch
   StepWatch watch_;
   absl::Duration last_collect_ = -absl::InfiniteDuration();
   uint64_t last_ended_ns_ = 0;  // StepState's
