@@ -1,6 +1,7 @@
 #include "worker/trainer/model/parameter_store.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "common/base/status_macros.h"
 #include "common/spec/plan/training_plan.h"
@@ -36,27 +37,26 @@ std::vector<TensorView> Cut(const TensorView& flat,
   return views;
 }
 
-// Elements [begin, end) of the initial value, which is a function of the element alone.
+// Elements [begin, begin + count) of the initial value, which is a function of the element alone.
 template <typename T>
 void Fill(const spec::Parameter& parameter,
           uint64_t seed,
           uint32_t index,
           int64_t begin,
-          int64_t end,
-          T* data) {
-  const int64_t logical = std::clamp(parameter.logical_elements(), begin, end);
-  std::fill(data + logical, data + end, T{0});
+          int64_t count,
+          T* out) {
+  const int64_t logical = std::clamp<int64_t>(parameter.logical_elements() - begin, 0, count);
+  std::fill(out + logical, out + count, T{0});
   switch (parameter.init) {
     case spec::Init::kZeros:
-      std::fill(data + begin, data + logical, T{0});
+      std::fill(out, out + logical, T{0});
       break;
     case spec::Init::kOnes:
-      std::fill(data + begin, data + logical, T{1});
+      std::fill(out, out + logical, T{1});
       break;
     case spec::Init::kNormal: {
       const kernels::RngKey key{seed, kernels::RngPurpose::kInit, 0, 0, index};
-      kernels::FillNormal(key, static_cast<uint64_t>(begin), 0.0, parameter.init_std, data + begin,
-                          logical - begin);
+      kernels::FillNormal(key, static_cast<uint64_t>(begin), 0.0, parameter.init_std, out, logical);
       break;
     }
   }
@@ -74,7 +74,8 @@ void FillAll(const kernels::Exec& exec,
   const int64_t pieces = (elements + kPiece - 1) / kPiece;
 #pragma omp parallel for schedule(static) num_threads(exec.threads)
   for (int64_t piece = 0; piece < pieces; ++piece) {
-    Fill(parameter, seed, index, piece * kPiece, std::min(elements, (piece + 1) * kPiece), data);
+    const int64_t begin = piece * kPiece;
+    Fill(parameter, seed, index, begin, std::min(elements - begin, kPiece), data + begin);
   }
 }
 
@@ -146,7 +147,7 @@ TensorView ParameterStore::FindGradient(spec::Slot slot, int layer, bool is_bias
 }
 
 absl::Status ParameterStore::Initialise(const kernels::Exec& exec, uint64_t seed) const {
-  std::vector<float> host;
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Upload> upload, Upload::New(exec));
   for (int i = 0; i < size(); ++i) {
     const spec::Parameter& parameter = table_[static_cast<size_t>(i)];
     const auto index = static_cast<uint32_t>(i);
@@ -156,23 +157,32 @@ absl::Status ParameterStore::Initialise(const kernels::Exec& exec, uint64_t seed
     } else if (in_place) {
       FillAll(exec, parameter, seed, index, master(i).as<float>());
     } else {
-      host.resize(static_cast<size_t>(parameter.elements()));
-      FillAll(exec, parameter, seed, index, host.data());
-      HEARTH_RETURN_IF_ERROR(WriteParameter(exec, i, host.data()));
+      const auto values = [&](int64_t first, absl::Span<float> out) {
+        Fill(parameter, seed, index, first, static_cast<int64_t>(out.size()), out.data());
+        return absl::OkStatus();
+      };
+      HEARTH_RETURN_IF_ERROR(WriteParameter(exec, *upload, i, values));
     }
   }
   return RefreshWeights(exec);
 }
 
 absl::Status ParameterStore::WriteParameter(const kernels::Exec& exec,
+                                            Upload& upload,
                                             int i,
-                                            const float* values) const {
-  HEARTH_RETURN_IF_ERROR(Write(exec, weight(i), values));
+                                            const Upload::Values& values) const {
+  kernels::RoundToArgs round;
+  round.y = weight(i);
+  round.to = numerics_.weight;
+  if (!sharded()) {
+    HEARTH_RETURN_IF_ERROR(upload.Write(master(i), values));
+    round.x = master(i);
+    return kernels::RoundTo(exec, round);
+  }
+  HEARTH_RETURN_IF_ERROR(upload.Write(weight(i), values));
   // Where formats are stored wide the copy alone does not round.
   if (weight(i).dtype != numerics_.weight) {
-    kernels::RoundToArgs round;
-    round.x = round.y = weight(i);
-    round.to = numerics_.weight;
+    round.x = weight(i);
     HEARTH_RETURN_IF_ERROR(kernels::RoundTo(exec, round));
   }
   const auto piece = std::lower_bound(
@@ -181,7 +191,10 @@ absl::Status ParameterStore::WriteParameter(const kernels::Exec& exec,
   if (piece == pieces_.end() || piece->place.parameter != i) {
     return absl::OkStatus();
   }
-  return Write(exec, piece->master, values + piece->place.first_element);
+  const int64_t offset = piece->place.first_element;
+  return upload.Write(piece->master, [&values, offset](int64_t first, absl::Span<float> out) {
+    return values(offset + first, out);
+  });
 }
 
 absl::Status ParameterStore::Write(const kernels::Exec& exec,

@@ -11,6 +11,7 @@
 #include "kernels/core/exec.h"
 #include "kernels/core/tensor.h"
 #include "worker/trainer/model/arena.h"
+#include "worker/trainer/model/upload.h"
 #include "worker/trainer/recipe/numerics.h"
 
 namespace hearth::trainer {
@@ -68,9 +69,12 @@ class ParameterStore {
 
   // Initial masters and weights as the table says: a function of (seed, parameter, element) alone.
   absl::Status Initialise(const kernels::Exec& exec, uint64_t seed) const;
-  // Parameter i's master, as far as this rank has it, and its whole weight from fp32 values in host
-  // memory (elements() of them, padding included). Waits for the stream.
-  absl::Status WriteParameter(const kernels::Exec& exec, int i, const float* values) const;
+  // Parameter i's master, as far as this rank has it, and its whole weight from fp32 values
+  // (elements() of them, padding included). On a GPU done when the stream gets there.
+  absl::Status WriteParameter(const kernels::Exec& exec,
+                              Upload& upload,
+                              int i,
+                              const Upload::Values& values) const;
   // weight = master rounded to the working format, of this rank's pieces.
   absl::Status RefreshWeights(const kernels::Exec& exec) const;
   // Between host memory and a tensor or piece of the run, fp32 on the host side (numel() values).

@@ -1,5 +1,6 @@
 #include "worker/trainer/rank/session.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -36,8 +37,14 @@ absl::Status LoadWeights(Env& env, Engine& engine) {
   }
   const std::string& from = engine.options().spec.model().from();
   HEARTH_RETURN_IF_ERROR(LoadHfWeights(env, from, engine.table(), weights));
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Upload> upload, Upload::New(engine.exec()));
   for (int i = 0; i < p.size(); ++i) {
-    HEARTH_RETURN_IF_ERROR(p.WriteParameter(engine.exec(), i, weights[static_cast<size_t>(i)]));
+    const float* const loaded = weights[static_cast<size_t>(i)];
+    const auto values = [loaded](int64_t first, absl::Span<float> out) {
+      std::copy_n(loaded + first, out.size(), out.data());
+      return absl::OkStatus();
+    };
+    HEARTH_RETURN_IF_ERROR(p.WriteParameter(engine.exec(), *upload, i, values));
   }
   return p.RefreshWeights(engine.exec());
 }

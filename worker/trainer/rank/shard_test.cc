@@ -147,7 +147,12 @@ void FillState(const Engine& engine) {
     std::vector<float> master = Values(0, i, 0, p.weight(i).numel());
     const spec::Parameter& parameter = p.table()[static_cast<size_t>(i)];
     std::fill(master.begin() + parameter.logical_elements(), master.end(), 0.0F);
-    ASSERT_TRUE(p.WriteParameter(engine.exec(), i, master.data()).ok());
+    const auto values = [&master](int64_t first, absl::Span<float> out) {
+      std::copy_n(master.data() + first, out.size(), out.data());
+      return absl::OkStatus();
+    };
+    const auto upload = Upload::New(engine.exec());
+    ASSERT_TRUE(upload.ok() && p.WriteParameter(engine.exec(), **upload, i, values).ok());
   }
   for (const StorePiece& piece : p.pieces()) {
     for (size_t k = 0; k < piece.states.size(); ++k) {

@@ -239,23 +239,29 @@ CheckpointContent MakeCheckpointContent(const Engine& engine,
 absl::Status RestoreTensors(Engine& engine, const LoadedCheckpoint& checkpoint) {
   const SavedTensors saved(checkpoint);
   const ParameterStore& p = engine.parameters();
-  std::vector<float> host;
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Upload> upload, Upload::New(engine.exec()));
+  // Elements from `first_element` on of a saved tensor; zeros behind its first `count`: padding.
+  const auto read = [&saved](const std::string& name, int64_t first_element, int64_t count) {
+    return [&saved, name, first_element, count](int64_t first, absl::Span<float> out) {
+      const int64_t n = std::clamp<int64_t>(count - first, 0, static_cast<int64_t>(out.size()));
+      std::fill(out.begin() + n, out.end(), 0.0F);
+      return saved.Read(name, first_element + first, n, out.data());
+    };
+  };
   // Every rank reads all masters: the whole weights are theirs, rounded.
   for (int i = 0; p.sharded() && i < p.size(); ++i) {
     const spec::Parameter& parameter = engine.table()[static_cast<size_t>(i)];
-    host.assign(static_cast<size_t>(parameter.elements()), 0.0F);
-    HEARTH_RETURN_IF_ERROR(saved.Read(absl::StrCat("master.", parameter.name), 0,
-                                      parameter.logical_elements(), host.data()));
-    HEARTH_RETURN_IF_ERROR(p.WriteParameter(engine.exec(), i, host.data()));
+    HEARTH_RETURN_IF_ERROR(p.WriteParameter(
+        engine.exec(), *upload, i,
+        read(absl::StrCat("master.", parameter.name), 0, parameter.logical_elements())));
   }
   for (const StateTensor& tensor : StateTensors(engine)) {
     int64_t elements = 1;
     for (const int64_t size : tensor.shape) {
       elements *= size;
     }
-    host.assign(static_cast<size_t>(tensor.view.numel()), 0.0F);
-    HEARTH_RETURN_IF_ERROR(saved.Read(tensor.name, tensor.first_element, elements, host.data()));
-    HEARTH_RETURN_IF_ERROR(p.Write(engine.exec(), tensor.view, host.data()));
+    HEARTH_RETURN_IF_ERROR(
+        upload->Write(tensor.view, read(tensor.name, tensor.first_element, elements)));
   }
   HEARTH_RETURN_IF_ERROR(p.RefreshWeights(engine.exec()));
   return kernels::Synchronize(engine.exec());
