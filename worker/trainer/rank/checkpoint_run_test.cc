@@ -1,6 +1,7 @@
 // A rank's life with a disk that is slower than its checkpoints are due.
-#include <memory>
+#include <functional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -74,6 +75,38 @@ TEST(CheckpointRunTest, SlowDisk_StepsGoOnAndDueCheckpointsAreSkipped) {
   EXPECT_EQ(StepsOf(link).back(), 9);  // the last one waits
   EXPECT_THAT(link.logs, Contains(HasSubstr("warning: no checkpoint of step 4:")));
   EXPECT_THAT(link.logs, Contains(HasSubstr("warning: no checkpoint of step 6:")));
+}
+
+// Rank 1 has soon written its part and could begin the next, which rank 0 skips.
+TEST(CheckpointRunTest, SlowDiskOfOneRank_AllSkipTheSameCheckpoints) {
+  const TempDir dir;
+  v1::JobSpec spec = SmallJob(dir.path());
+  spec.mutable_train()->set_steps(9);
+  spec.mutable_checkpoint()->set_every_steps(2);
+  spec.mutable_parallel()->set_shard_optimizer("on");
+  LocalKeyValueStore store;
+  SlowEnv env;
+  ReleasingLink leader(MakeTask(spec, dir.path() + "/c", 0, 2), store, env, 7);
+  FakeLink other(MakeTask(spec, dir.path() + "/c", 1, 2), store);
+  const auto run = [](Link& link, Env& of_rank) {
+    RankOptions options;
+    options.link = &link;
+    options.env = &of_rank;
+    options.checkpoint_patience = absl::ZeroDuration();
+    return RunRank(options);
+  };
+  v1::TrainerExit other_exit;
+  std::thread thread([&] { other_exit = run(other, Env::Real()); });
+  const v1::TrainerExit exit = run(leader, env);
+  thread.join();
+  EXPECT_EQ(exit.reason(), v1::EXIT_REASON_FINISHED) << exit.message();
+  EXPECT_EQ(other_exit.reason(), v1::EXIT_REASON_FINISHED) << other_exit.message();
+  EXPECT_EQ(StepsOf(leader).front(), 2);
+  EXPECT_EQ(StepsOf(leader).back(), 9);
+  for (const FakeLink* link : {static_cast<const FakeLink*>(&leader), &std::as_const(other)}) {
+    EXPECT_THAT(link->logs, Contains(HasSubstr("warning: no checkpoint of step 4:")));
+    EXPECT_THAT(link->logs, Contains(HasSubstr("warning: no checkpoint of step 6:")));
+  }
 }
 
 TEST(CheckpointRunTest, SlowDisk_PauseWaitsForItsCheckpoint) {
