@@ -42,8 +42,7 @@ TEST_P(HfModelTest, Load_OfWritten_IsTheModel) {
   const TestModel m = MakeTestModel(GetParam());
   for (const TensorDType dtype : {TensorDType::kF32, TensorDType::kBF16, TensorDType::kF16}) {
     const std::string dir = dir_ + "/" + std::string(TensorDTypeName(dtype));
-    const auto written =
-        WriteHfModel(Env::Real(), dir, m.shape, 32, m.table, m.pointers(), dtype);
+    const auto written = WriteHfModel(Env::Real(), dir, m.shape, 32, m.table, m.pointers(), dtype);
     ASSERT_TRUE(written.ok()) << written.status();
     const auto spec = hf::ReadHfConfig(dir);
     ASSERT_TRUE(spec.ok()) << spec.status();
