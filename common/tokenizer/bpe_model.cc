@@ -1,0 +1,234 @@
+#include "common/tokenizer/bpe_model.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace hearth::tokenizer {
+namespace {
+
+constexpr size_t kShortPiece = 48;   // above it a heap beats looking at all pairs
+constexpr size_t kCachedBytes = 31;  // the key's last byte is the length
+constexpr size_t kCachedTokens = 7;
+constexpr int kCacheBits = 16;
+constexpr uint64_t kHashFactor = 0x9e3779b97f4a7c15u;
+
+struct Key {
+  uint64_t words[4];
+  bool operator==(const Key& other) const {
+    return ((words[0] ^ other.words[0]) | (words[1] ^ other.words[1]) |
+            (words[2] ^ other.words[2]) | (words[3] ^ other.words[3])) == 0;
+  }
+};
+
+// A piece of at most kCachedBytes bytes, zeros, its length.
+Key MakeKey(std::string_view piece) {
+  Key key = {};
+  std::memcpy(key.words, piece.data(), piece.size());
+  key.words[3] |= static_cast<uint64_t>(piece.size()) << 56;
+  return key;
+}
+
+size_t CacheSlot(const Key& key) {
+  uint64_t h = key.words[0] * kHashFactor;
+  h = (h ^ (h >> 32) ^ key.words[1]) * kHashFactor;
+  h = (h ^ (h >> 32) ^ key.words[2]) * kHashFactor;
+  h = (h ^ (h >> 32) ^ key.words[3]) * kHashFactor;
+  return h >> (64 - kCacheBits);
+}
+
+struct CacheEntry {
+  Key key;  // all zero: empty, as no piece has the length 0
+  int32_t count;
+  int32_t tokens[kCachedTokens];
+};
+static_assert(sizeof(CacheEntry) == 64);
+
+}  // namespace
+
+struct BpeModel::HeapEntry {
+  uint32_t rank;
+  uint32_t at;
+  int32_t left;
+  int32_t right;
+  bool operator<(const HeapEntry& other) const {  // the heap's top is the best, leftmost
+    return rank != other.rank ? rank > other.rank : at > other.at;
+  }
+};
+
+struct BpeModel::Scratch::State {
+  std::vector<CacheEntry> cache = std::vector<CacheEntry>(size_t{1} << kCacheBits);
+  std::vector<int32_t> tokens;
+  std::vector<uint32_t> previous;
+  std::vector<uint32_t> next;
+  std::vector<HeapEntry> heap;
+};
+
+BpeModel::Scratch::Scratch() : state_(std::make_unique<State>()) {}
+BpeModel::Scratch::~Scratch() = default;
+
+BpeModel::BpeModel(Parts parts) : parts_(std::move(parts)) {
+  int bits = 4;
+  while (size_t{1} << bits < parts_.merges.size() * 2 + 1) {
+    ++bits;
+  }
+  shift_ = 64 - bits;
+  table_.resize(size_t{1} << bits);
+  const size_t mask = table_.size() - 1;
+  for (size_t i = 0; i < parts_.merges.size(); ++i) {
+    const Merge& merge = parts_.merges[i];
+    const uint64_t pair = Pair(merge.left, merge.right);
+    size_t at = (pair * kHashFactor) >> shift_;
+    while (table_[at].pair != kNoPair && table_[at].pair != pair) {
+      at = (at + 1) & mask;
+    }
+    table_[at] = {pair, static_cast<uint32_t>(i), merge.result};
+  }
+  parts_.merges.clear();
+  parts_.merges.shrink_to_fit();
+}
+
+const BpeModel::Slot* BpeModel::Find(int32_t left, int32_t right) const {
+  const uint64_t pair = Pair(left, right);
+  const size_t mask = table_.size() - 1;
+  for (size_t at = (pair * kHashFactor) >> shift_;; at = (at + 1) & mask) {
+    const Slot& slot = table_[at];
+    if (slot.pair == pair) {
+      return &slot;
+    }
+    if (slot.pair == kNoPair) {
+      return nullptr;
+    }
+  }
+}
+
+uint32_t BpeModel::Rank(int32_t left, int32_t right) const {
+  const Slot* slot = Find(left, right);
+  return slot == nullptr ? kNoRank : slot->rank;
+}
+
+size_t BpeModel::MergeShort(int32_t* tokens, size_t n) const {
+  uint32_t ranks[kShortPiece];
+  for (size_t i = 0; i + 1 < n; ++i) {
+    ranks[i] = Rank(tokens[i], tokens[i + 1]);
+  }
+  while (n > 1) {
+    const size_t best = static_cast<size_t>(std::min_element(ranks, ranks + n - 1) - ranks);
+    if (ranks[best] == kNoRank) {
+      break;
+    }
+    tokens[best] = Find(tokens[best], tokens[best + 1])->result;
+    std::copy(tokens + best + 2, tokens + n, tokens + best + 1);
+    --n;
+    if (best + 1 < n) {
+      std::copy(ranks + best + 2, ranks + n, ranks + best + 1);
+      ranks[best] = Rank(tokens[best], tokens[best + 1]);
+    }
+    if (best > 0) {
+      ranks[best - 1] = Rank(tokens[best - 1], tokens[best]);
+    }
+  }
+  return n;
+}
+
+void BpeModel::MergeLong(Scratch::State* state) const {
+  std::vector<int32_t>& tokens = state->tokens;
+  const uint32_t n = static_cast<uint32_t>(tokens.size());
+  state->previous.resize(n);
+  state->next.resize(n);
+  std::vector<HeapEntry>& heap = state->heap;
+  heap.clear();
+  for (uint32_t i = 0; i < n; ++i) {
+    state->previous[i] = i - 1;
+    state->next[i] = i + 1;
+    if (i + 1 < n) {
+      if (const uint32_t rank = Rank(tokens[i], tokens[i + 1]); rank != kNoRank) {
+        heap.push_back({rank, i, tokens[i], tokens[i + 1]});
+      }
+    }
+  }
+  std::make_heap(heap.begin(), heap.end());
+  const auto push = [&](uint32_t at, uint32_t after) {
+    if (const uint32_t rank = Rank(tokens[at], tokens[after]); rank != kNoRank) {
+      heap.push_back({rank, at, tokens[at], tokens[after]});
+      std::push_heap(heap.begin(), heap.end());
+    }
+  };
+  while (!heap.empty()) {
+    const HeapEntry top = heap.front();
+    std::pop_heap(heap.begin(), heap.end());
+    heap.pop_back();
+    const uint32_t after = state->next[top.at];
+    // A token that was merged into the one before it is -1, so entries of earlier pairs fail here.
+    if (tokens[top.at] != top.left || after >= n || tokens[after] != top.right) {
+      continue;
+    }
+    tokens[top.at] = Find(top.left, top.right)->result;
+    tokens[after] = -1;
+    const uint32_t following = state->next[after];
+    state->next[top.at] = following;
+    if (following < n) {
+      state->previous[following] = top.at;
+      push(top.at, following);
+    }
+    if (top.at > 0) {
+      push(state->previous[top.at], top.at);
+    }
+  }
+  tokens.erase(std::remove(tokens.begin(), tokens.end(), -1), tokens.end());
+}
+
+void BpeModel::EncodeUncached(std::string_view piece, Scratch::State* state) const {
+  std::vector<int32_t>& tokens = state->tokens;
+  if (!parts_.whole.empty()) {
+    if (const auto it = parts_.whole.find(absl::string_view(piece.data(), piece.size()));
+        it != parts_.whole.end()) {
+      tokens.assign(1, it->second);
+      return;
+    }
+  }
+  tokens.resize(piece.size());
+  for (size_t i = 0; i < piece.size(); ++i) {
+    tokens[i] = parts_.byte_tokens[static_cast<uint8_t>(piece[i])];
+  }
+  if (tokens.size() <= kShortPiece) {
+    tokens.resize(MergeShort(tokens.data(), tokens.size()));
+  } else {
+    MergeLong(state);
+  }
+}
+
+void BpeModel::Encode(std::string_view piece,
+                      Scratch* scratch,
+                      std::vector<int32_t>* out,
+                      size_t* size) const {
+  Scratch::State* state = scratch->state_.get();
+  if (out->size() < *size + kCachedTokens) {
+    out->resize(*size + *size / 2 + 1024);
+  }
+  CacheEntry* entry = nullptr;
+  Key key;
+  if (piece.size() <= kCachedBytes) {
+    key = MakeKey(piece);
+    entry = &state->cache[CacheSlot(key)];
+    if (entry->key == key) {
+      std::memcpy(out->data() + *size, entry->tokens, sizeof entry->tokens);
+      *size += static_cast<size_t>(entry->count);
+      return;
+    }
+  }
+  EncodeUncached(piece, state);
+  const std::vector<int32_t>& tokens = state->tokens;
+  if (entry != nullptr && tokens.size() <= kCachedTokens) {
+    entry->key = key;
+    entry->count = static_cast<int32_t>(tokens.size());
+    std::copy(tokens.begin(), tokens.end(), entry->tokens);
+  }
+  if (out->size() < *size + tokens.size()) {
+    out->resize(*size + *size / 2 + tokens.size() + 1024);
+  }
+  std::copy(tokens.begin(), tokens.end(), out->begin() + static_cast<std::ptrdiff_t>(*size));
+  *size += tokens.size();
+}
+
+}  // namespace hearth::tokenizer

@@ -1,0 +1,233 @@
+#include "common/tokenizer/unicode.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <bitset>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "common/base/status_macros.h"
+#include "common/tokenizer/regex.h"
+
+namespace hearth::tokenizer {
+namespace {
+
+bool IsSurrogate(uint32_t code_point) {
+  return code_point >= 0xd800 && code_point < 0xe000;
+}
+
+// What NFC may do to a code point in some context.
+class NfcTable {
+ public:
+  static const NfcTable& Get() {
+    static const NfcTable& table = *new NfcTable;
+    return table;
+  }
+  // It may be replaced, or join what stands before it.
+  bool Changes(uint32_t c) const { return c < kEnd && changes_[c]; }
+  // It has a combining class, so it may change places with its neighbours.
+  bool Moves(uint32_t c) const { return c < kEnd && moves_[c]; }
+
+ private:
+  static constexpr uint32_t kEnd = 0x40000;
+
+  NfcTable() {
+    for (uint32_t c = 0; c < kEnd; ++c) {
+      if (IsSurrogate(c)) {
+        continue;
+      }
+      const auto code_point = static_cast<utf8proc_int32_t>(c);
+      moves_[c] = utf8proc_get_property(code_point)->combining_class != 0;
+      utf8proc_int32_t parts[8];
+      const utf8proc_ssize_t n =
+          utf8proc_decompose_char(code_point, parts, 8, UTF8PROC_DECOMPOSE, nullptr);
+      if (n <= 1 && (n < 1 || parts[0] == code_point)) {
+        continue;
+      }
+      for (utf8proc_ssize_t i = 1; i < std::min<utf8proc_ssize_t>(n, 8); ++i) {
+        changes_[static_cast<uint32_t>(parts[i])] = true;
+      }
+      // A composition that NFC keeps as it is stays out.
+      const utf8proc_ssize_t composed = utf8proc_normalize_utf32(
+          parts, n, static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+      if (composed != 1 || parts[0] != code_point) {
+        changes_[c] = true;
+      }
+    }
+  }
+
+  std::bitset<kEnd> changes_;
+  std::bitset<kEnd> moves_;
+};
+
+void AppendNfc(std::string_view text, std::string* out) {
+  utf8proc_uint8_t* normal = nullptr;
+  const utf8proc_ssize_t size =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                   static_cast<utf8proc_ssize_t>(text.size()), &normal,
+                   static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+  HEARTH_CHECK(size >= 0, "text for NFC is valid UTF-8");
+  out->append(reinterpret_cast<const char*>(normal), static_cast<size_t>(size));
+  std::free(normal);  // utf8proc allocates with malloc
+}
+
+}  // namespace
+
+CharClasses::CharClasses() {
+  std::string all;
+  std::unique_ptr<uint32_t[]> at(new uint32_t[size_t{kEnd} * 4]);  // byte -> code point
+  for (uint32_t c = 0; c < kEnd; ++c) {
+    classes_[c] = CharClass::kOther;
+    if (!IsSurrogate(c)) {
+      at[all.size()] = c;
+      AppendUtf8(c, &all);
+    }
+  }
+  const struct {
+    const char* pattern;
+    CharClass value;
+  } rows[] = {
+      {R"(\p{L}+)", CharClass::kLetter},
+      {R"(\p{N}+)", CharClass::kNumber},
+      {R"(\s+)", CharClass::kSpace},
+      {R"([\r\n]+)", CharClass::kNewline},
+  };
+  for (const auto& row : rows) {
+    const auto regex = Regex::Compile(row.pattern);
+    HEARTH_CHECK(regex.ok(), "PCRE2 knows the properties of Unicode");
+    RegexScratch scratch;
+    size_t begin = 0;
+    size_t end = 0;
+    while ((*regex)->Find(all, end, &scratch, &begin, &end).value_or(false)) {
+      for (size_t i = begin; i < end;) {
+        size_t size = 0;
+        DecodeValid(reinterpret_cast<const uint8_t*>(all.data()) + i, &size);
+        classes_[at[i]] = row.value;
+        i += size;
+      }
+    }
+  }
+}
+
+const CharClasses& CharClasses::Get() {
+  static const CharClasses& classes = *new CharClasses;
+  return classes;
+}
+
+size_t FirstInvalidUtf8(std::string_view text) {
+  const auto* p = reinterpret_cast<const uint8_t*>(text.data());
+  const size_t n = text.size();
+  size_t i = 0;
+  while (i < n) {
+    if (p[i] < 0x80) {
+      uint64_t word = 0;
+      while (i + 8 <= n) {
+        std::memcpy(&word, p + i, 8);
+        if ((word & 0x8080808080808080u) != 0) {
+          break;
+        }
+        i += 8;
+      }
+      while (i < n && p[i] < 0x80) {
+        ++i;
+      }
+      continue;
+    }
+    const size_t size = p[i] >= 0xf0 && p[i] <= 0xf4  ? 4
+                        : p[i] >= 0xe0 && p[i] < 0xf0 ? 3
+                        : p[i] >= 0xc2 && p[i] < 0xe0 ? 2
+                                                      : 0;
+    if (size == 0 || i + size > n) {
+      return i;
+    }
+    for (size_t k = 1; k < size; ++k) {
+      if ((p[i + k] & 0xc0) != 0x80) {
+        return i;
+      }
+    }
+    size_t unused = 0;
+    const uint32_t c = DecodeValid(p + i, &unused);
+    if ((size == 3 && (c < 0x800 || IsSurrogate(c))) ||
+        (size == 4 && (c < 0x10000 || c > 0x10ffff))) {
+      return i;
+    }
+    i += size;
+  }
+  return n;
+}
+
+void AppendUtf8(uint32_t c, std::string* out) {
+  if (c < 0x80) {
+    out->push_back(static_cast<char>(c));
+  } else if (c < 0x800) {
+    out->push_back(static_cast<char>(0xc0 | c >> 6));
+    out->push_back(static_cast<char>(0x80 | (c & 0x3f)));
+  } else if (c < 0x10000) {
+    out->push_back(static_cast<char>(0xe0 | c >> 12));
+    out->push_back(static_cast<char>(0x80 | (c >> 6 & 0x3f)));
+    out->push_back(static_cast<char>(0x80 | (c & 0x3f)));
+  } else {
+    out->push_back(static_cast<char>(0xf0 | c >> 18));
+    out->push_back(static_cast<char>(0x80 | (c >> 12 & 0x3f)));
+    out->push_back(static_cast<char>(0x80 | (c >> 6 & 0x3f)));
+    out->push_back(static_cast<char>(0x80 | (c & 0x3f)));
+  }
+}
+
+bool NormalizeNfc(std::string_view text, std::string* out) {
+  const auto* p = reinterpret_cast<const uint8_t*>(text.data());
+  const size_t n = text.size();
+  const NfcTable& table = NfcTable::Get();
+  std::string result;
+  size_t copied = 0;   // text[0, copied) is in `result`
+  size_t starter = 0;  // the last code point that starts a segment
+  for (size_t i = 0; i < n;) {
+    if (p[i] < 0xcc) {  // below U+0300
+      starter = i;
+      i += p[i] < 0x80 ? 1 : 2;
+      continue;
+    }
+    size_t size = 0;
+    uint32_t c = DecodeValid(p + i, &size);
+    if (!table.Changes(c) && !table.Moves(c)) {
+      starter = i;
+      i += size;
+      continue;
+    }
+    // The starter and all that may join it or move behind it are one segment: NFC of the whole is
+    // the NFC of the segments one after the other.
+    size_t count = 0;
+    bool may_change = false;
+    size_t end = i;
+    while (end < n) {
+      c = DecodeValid(p + end, &size);
+      if (!table.Changes(c) && !table.Moves(c)) {
+        break;
+      }
+      may_change = may_change || table.Changes(c);
+      end += size;
+      ++count;
+    }
+    if (may_change || count > 1) {
+      // A segment at the very beginning has no starter before it.
+      result.append(text, copied, starter - copied);
+      AppendNfc(text.substr(starter, end - starter), &result);
+      copied = end;
+      starter = end;
+    }
+    i = end;
+  }
+  if (copied == 0) {
+    return false;
+  }
+  result.append(text, copied, n - copied);
+  if (result == text) {
+    return false;
+  }
+  *out = std::move(result);
+  return true;
+}
+
+}  // namespace hearth::tokenizer
