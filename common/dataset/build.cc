@@ -7,11 +7,11 @@
 #include <unordered_set>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
+#include "common/dataset/choose_tokenizer.h"
 #include "common/dataset/text_files.h"
 #include "common/dataset/tokenizer.h"
 #include "common/dataset/writer.h"
@@ -19,9 +19,6 @@
 
 namespace hearth::dataset {
 namespace {
-
-constexpr std::string_view kSentencePiecePrefix = "sentencepiece:";
-constexpr size_t kMaxTrainingLine = 4096;
 
 // First 8 bytes of the SHA-256: uniform, and the same everywhere.
 uint64_t Hash64(std::string_view bytes) {
@@ -50,21 +47,7 @@ absl::Status CheckOptions(const BuildOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--validation-fraction: is ", options.validation_fraction, ", must be in [0, 1)"));
   }
-  const std::string& tokenizer = options.tokenizer;
-  if (tokenizer == "bytes" || absl::EndsWith(tokenizer, ".model")) {
-    return absl::OkStatus();
-  }
-  if (absl::StartsWith(tokenizer, "sentencepiece:")) {
-    int32_t vocab = 0;
-    if (absl::SimpleAtoi(tokenizer.substr(kSentencePiecePrefix.size()), &vocab) && vocab >= 300 &&
-        vocab <= 1 << 20) {
-      return absl::OkStatus();
-    }
-    return absl::InvalidArgumentError(
-        absl::StrCat("--tokenizer: ", tokenizer, ": the vocabulary must be 300..1048576"));
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--tokenizer: \"", tokenizer, "\" is not one of bytes, sentencepiece:VOCAB, FILE.model"));
+  return absl::OkStatus();
 }
 
 // Reads, checks and deduplicates the text one file at a time.
@@ -152,62 +135,24 @@ bool IsValidation(std::string_view text, double fraction) {
   return static_cast<double>(Hash64(text) >> 11) < fraction * 9007199254740992.0;
 }
 
-// Lines for training the tokenizer: from each file of the training part the first lines, up to its
-// share of the budget.
-std::vector<std::string> TrainingLines(const BuildOptions& options, Corpus& corpus, int64_t bytes) {
-  std::vector<std::string> lines;
-  const double share = std::min(
-      1.0, static_cast<double>(options.tokenizer_train_bytes) / static_cast<double>(bytes));
+// Gives `take` the beginning of each file of the training part, up to its share of `wanted` bytes,
+// in whole lines.
+void ForTrainingTexts(const BuildOptions& options,
+                      Corpus& corpus,
+                      int64_t corpus_bytes,
+                      int64_t wanted,
+                      const std::function<void(std::string_view)>& take) {
+  const double share =
+      std::min(1.0, static_cast<double>(wanted) / static_cast<double>(corpus_bytes));
   for (const std::string& path : corpus.taken()) {
     const std::optional<std::string> text = corpus.ReadText(path);
     if (!text.has_value() || IsValidation(*text, options.validation_fraction)) {
       continue;
     }
     const size_t budget = static_cast<size_t>(share * static_cast<double>(text->size())) + 1;
-    for (size_t at = 0; at < std::min(budget, text->size());) {
-      const size_t end = std::min(text->find('\n', at), text->size());
-      const size_t length = end - at;
-      if (length > 0 && length <= kMaxTrainingLine) {
-        lines.push_back(text->substr(at, length));
-      }
-      at = end + 1;
-    }
+    const size_t end = budget < text->size() ? text->find('\n', budget - 1) : std::string::npos;
+    take(std::string_view(*text).substr(0, end));
   }
-  return lines;
-}
-
-struct ChosenTokenizer {
-  std::unique_ptr<Tokenizer> tokenizer;
-  std::string model;  // bytes; empty for kind bytes
-};
-
-absl::StatusOr<ChosenTokenizer> ChooseTokenizer(const BuildOptions& options,
-                                                Env& env,
-                                                Corpus& corpus,
-                                                int64_t bytes) {
-  ChosenTokenizer chosen;
-  if (options.tokenizer == "bytes") {
-    chosen.tokenizer = NewBytesTokenizer();
-    return chosen;
-  }
-  if (absl::EndsWith(options.tokenizer, ".model")) {
-    HEARTH_ASSIGN_OR_RETURN(chosen.model, env.ReadFile(options.tokenizer));
-  } else {
-    SentencePieceTraining training;
-    if (!absl::SimpleAtoi(options.tokenizer.substr(kSentencePiecePrefix.size()), &training.vocab)) {
-      return absl::InternalError("tokenizer option was not checked");
-    }
-    const std::vector<std::string> lines = TrainingLines(options, corpus, bytes);
-    Say(options, absl::StrCat("training a sentencepiece model of ", training.vocab, " tokens on ",
-                              lines.size(), " lines"));
-    HEARTH_ASSIGN_OR_RETURN(chosen.model, TokenizerProcess::Train(lines, training));
-  }
-  absl::StatusOr<std::unique_ptr<TokenizerProcess>> process = TokenizerProcess::Start(chosen.model);
-  if (!process.ok()) {
-    return Annotate(process.status(), absl::StrCat("--tokenizer: ", options.tokenizer));
-  }
-  chosen.tokenizer = *std::move(process);
-  return chosen;
 }
 
 // One dataset at `out`, or two in it. The two are built in a folder that this run makes: beside
@@ -242,7 +187,7 @@ class Splits {
       writer.info.tokenizer = chosen.tokenizer->info();
       writer.info.vocab = chosen.tokenizer->vocab();
       writer.info.eos = chosen.tokenizer->eos();
-      writer.tokenizer_model = chosen.model;
+      writer.tokenizer_files = chosen.files;
       writer.shard_tokens = options.shard_tokens;
       paths_.push_back(both ? absl::StrCat(options.out, "/", split) : options.out);
       HEARTH_ASSIGN_OR_RETURN(
@@ -311,6 +256,8 @@ absl::StatusOr<BuildReport> Build(const BuildOptions& given, Env& env) {
     options.out.pop_back();
   }
   HEARTH_RETURN_IF_ERROR(CheckOptions(options));
+  HEARTH_ASSIGN_OR_RETURN(const TokenizerChoice choice,
+                          ParseTokenizerChoice(options.tokenizer, env));
   if (env.Exists(options.out)) {
     if (!env.IsDirectory(options.out)) {
       return absl::AlreadyExistsError(absl::StrCat(options.out, ": exists"));
@@ -324,16 +271,24 @@ absl::StatusOr<BuildReport> Build(const BuildOptions& given, Env& env) {
   Corpus corpus(options, env, report);
   HEARTH_RETURN_IF_ERROR(corpus.Collect());
   Say(options, absl::StrCat(report.files, " text files, ", report.bytes, " bytes"));
-  HEARTH_ASSIGN_OR_RETURN(const ChosenTokenizer chosen,
-                          ChooseTokenizer(options, env, corpus, report.bytes));
+  absl::StatusOr<ChosenTokenizer> chosen = ChooseTokenizer(
+      choice, options.end_token,
+      [&](int64_t wanted, const std::function<void(std::string_view)>& take) {
+        Say(options, absl::StrCat("training ", options.tokenizer));
+        ForTrainingTexts(options, corpus, report.bytes, wanted, take);
+      },
+      env);
+  if (!chosen.ok()) {
+    return Annotate(chosen.status(), absl::StrCat("--tokenizer: ", options.tokenizer));
+  }
   Splits splits(env);
-  HEARTH_RETURN_IF_ERROR(splits.Create(options, chosen));
+  HEARTH_RETURN_IF_ERROR(splits.Create(options, *chosen));
   for (const std::string& path : corpus.taken()) {
     const std::optional<std::string> text = corpus.ReadText(path);
     if (!text.has_value()) {
       return absl::AbortedError(absl::StrCat(path, ": changed while the dataset was being built"));
     }
-    absl::StatusOr<std::vector<int32_t>> tokens = chosen.tokenizer->Encode(*text);
+    absl::StatusOr<std::vector<int32_t>> tokens = chosen->tokenizer->Encode(*text);
     if (!tokens.ok()) {
       return Annotate(tokens.status(), path);
     }

@@ -16,7 +16,8 @@ namespace hearth::dataset {
 struct BuildOptions {
   // Files and folders; folders recursively, without following links inside them.
   std::vector<std::string> inputs;
-  std::string tokenizer;  // bytes | sentencepiece:VOCAB | FILE.model
+  std::string tokenizer;  // one of the forms of TokenizerChoice (choose_tokenizer.h)
+  std::string end_token;  // of a given tokenizer.json; empty: its tokenizer_config.json says it
   std::string out;        // folder to create; must be absent or empty
   std::string name;       // default: last component of `out`
   // > 0: documents are split by the hash of their text into <out>/train and <out>/validation; else
@@ -24,7 +25,6 @@ struct BuildOptions {
   double validation_fraction = 0;
   int64_t max_bytes = 0;  // of text taken; 0 = all. The choice is by hash of the path
   int64_t max_document_bytes = int64_t{16} << 20;  // larger files are skipped
-  int64_t tokenizer_train_bytes = int64_t{4} << 20;
   int64_t shard_tokens = int64_t{1} << 27;
   std::function<void(std::string_view)> progress;  // lines for people; may be empty
 };

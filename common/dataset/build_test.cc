@@ -120,6 +120,62 @@ TEST_F(BuildTest, Build_SentencePieceWithSplit_IsDeterministicAndDisjoint) {
   EXPECT_EQ(three->outputs[0].info.vocab, 360);
 }
 
+TEST_F(BuildTest, Build_TrainedBpe_TravelsWithItsFiles) {
+  BuildOptions options = Options("one");
+  options.tokenizer = "bpe:300";
+  options.validation_fraction = 0.2;
+  const auto one = Build(options);
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->outputs[0].info.tokenizer.kind, "bpe");
+  EXPECT_EQ(one->outputs[0].info.vocab, 300);
+  EXPECT_EQ(one->outputs[0].info.eos, 299);
+  EXPECT_LT(one->outputs[0].info.tokens + one->outputs[1].info.tokens, one->bytes / 2);
+  const std::string train = root_ + "/one/train";
+  EXPECT_THAT(Contents(train + "/tokenizer_config.json"), HasSubstr("<|endoftext|>"));
+
+  // Text comes back, document by document.
+  const auto data = Dataset::Open(train);
+  ASSERT_TRUE(data.ok()) << data.status();
+  auto tokenizer = OpenTokenizerIn(train);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  std::vector<int32_t> tokens(static_cast<size_t>((*data)->tokens()));
+  ASSERT_TRUE((*data)->Read(0, absl::MakeSpan(tokens), 300).ok());
+  const std::string text = *(*tokenizer)->Decode(tokens);
+  EXPECT_THAT(text, HasSubstr(Contents(root_ + "/in/sub/d9.txt")));
+
+  // A dataset folder is a tokenizer for the next one; the same text gives the same tokens.
+  options.tokenizer = train;
+  options.out = root_ + "/two";
+  options.name = "one";
+  ASSERT_TRUE(Build(options).ok());
+  EXPECT_EQ(Contents(train + "/shard-00000.bin"), Contents(root_ + "/two/train/shard-00000.bin"));
+  EXPECT_EQ(Contents(train + "/dataset.json"), Contents(root_ + "/two/train/dataset.json"));
+
+  // A checkpoint folder gets all files.
+  fs::create_directories(root_ + "/checkpoint");
+  ASSERT_TRUE(CopyTokenizer(train, root_ + "/checkpoint").ok());
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
+    EXPECT_EQ(Contents(root_ + "/checkpoint/" + file), Contents(train + "/" + file)) << file;
+  }
+  EXPECT_EQ(*(*OpenTokenizerIn(root_ + "/checkpoint"))->Decode(tokens), text);
+}
+
+TEST_F(BuildTest, Build_GivenJsonWithoutEndToken_AsksForIt) {
+  BuildOptions options = Options("one");
+  options.tokenizer = "bpe:280";
+  ASSERT_TRUE(Build(options).ok());
+  fs::remove(root_ + "/one/tokenizer_config.json");
+  options.tokenizer = root_ + "/one/tokenizer.json";
+  options.out = root_ + "/two";
+  EXPECT_THAT(std::string(Build(options).status().message()), HasSubstr("--end-token"));
+  options.end_token = "<|nothing|>";
+  EXPECT_THAT(std::string(Build(options).status().message()),
+              HasSubstr("\"<|nothing|>\" is not one of its added_tokens"));
+  options.end_token = "<|endoftext|>";
+  ASSERT_TRUE(Build(options).ok());
+  EXPECT_EQ(Contents(root_ + "/one/shard-00000.bin"), Contents(root_ + "/two/shard-00000.bin"));
+}
+
 TEST_F(BuildTest, Build_MaxBytes_IsKept) {
   BuildOptions options = Options("out");
   options.max_bytes = 20000;

@@ -81,9 +81,10 @@ bool IsPlainFileName(const std::string& name) {
 absl::Status ParseTokenizer(const Json& json, const std::string& where, TokenizerInfo* out) {
   const Fields fields(json, where);
   HEARTH_RETURN_IF_ERROR(fields.String("kind", true, &out->kind));
-  if (out->kind != "bytes" && out->kind != "sentencepiece" && out->kind != "none") {
+  const bool has_file = out->kind == "sentencepiece" || out->kind == "bpe";
+  if (!has_file && out->kind != "bytes" && out->kind != "none") {
     return fields.Error(
-        "kind", absl::StrCat("\"", out->kind, "\" is not one of bytes, sentencepiece, none"));
+        "kind", absl::StrCat("\"", out->kind, "\" is not one of bytes, sentencepiece, bpe, none"));
   }
   if (out->kind == "none") {
     return absl::OkStatus();
@@ -94,7 +95,7 @@ absl::Status ParseTokenizer(const Json& json, const std::string& where, Tokenize
   HEARTH_RETURN_IF_ERROR(fields.Int("eos", -1, vocab - 1, &eos));
   out->vocab = static_cast<int32_t>(vocab);
   out->eos = static_cast<int32_t>(eos);
-  if (out->kind != "sentencepiece") {
+  if (!has_file) {
     return absl::OkStatus();
   }
   HEARTH_RETURN_IF_ERROR(fields.String("file", true, &out->file));

@@ -20,8 +20,8 @@ inline int Bytes(TokenWidth width) {
 }
 
 struct TokenizerInfo {
-  std::string kind = "none";  // bytes | sentencepiece | none
-  std::string file;           // sentencepiece: model file inside the folder; else empty
+  std::string kind = "none";  // bytes | sentencepiece | bpe | none
+  std::string file;           // sentencepiece, bpe: file inside the folder; else empty
   int32_t vocab = 0;
   int32_t eos = -1;  // -1 = none
 };

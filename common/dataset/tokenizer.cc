@@ -1,7 +1,12 @@
 #include "common/dataset/tokenizer.h"
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/tokenizer/bpe_tokenizer.h"
 
 namespace hearth::dataset {
 namespace {
@@ -39,10 +44,46 @@ class BytesTokenizer : public Tokenizer {
   TokenizerInfo info() const override { return {"bytes", "", kByteVocab, kByteEos}; }
 };
 
+class BpeAdapter : public Tokenizer {
+ public:
+  BpeAdapter(std::unique_ptr<tokenizer::BpeTokenizer> bpe, int32_t eos)
+      : bpe_(std::move(bpe)), eos_(eos) {}
+
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) override {
+    return bpe_->Encode(text, tokenizer::BpeTokenizer::SpecialTokens::kNone);
+  }
+
+  absl::StatusOr<std::string> Decode(absl::Span<const int32_t> tokens) override {
+    std::vector<int32_t> kept;
+    kept.reserve(tokens.size());
+    std::copy_if(tokens.begin(), tokens.end(), std::back_inserter(kept),
+                 [this](int32_t token) { return token != eos_; });
+    return bpe_->Decode(kept);
+  }
+
+  int32_t vocab() const override { return bpe_->vocab(); }
+  int32_t eos() const override { return eos_; }
+  TokenizerInfo info() const override {
+    return {"bpe", std::string(kBpeFileName), bpe_->vocab(), eos_};
+  }
+
+ private:
+  const std::unique_ptr<tokenizer::BpeTokenizer> bpe_;
+  const int32_t eos_;
+};
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> NewBytesTokenizer() {
   return std::make_unique<BytesTokenizer>();
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> NewBpeTokenizer(std::string_view json,
+                                                           std::string_view file_name,
+                                                           int32_t eos) {
+  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<tokenizer::BpeTokenizer> bpe,
+                          tokenizer::BpeTokenizer::Parse(json, file_name));
+  return std::unique_ptr<Tokenizer>(std::make_unique<BpeAdapter>(std::move(bpe), eos));
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const TokenizerInfo& info,
@@ -57,6 +98,11 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const TokenizerInfo& in
     HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<TokenizerProcess> tokenizer,
                             TokenizerProcess::Start(model));
     return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+  }
+  if (info.kind == "bpe") {
+    const std::string path = absl::StrCat(dir, "/", info.file);
+    HEARTH_ASSIGN_OR_RETURN(const std::string json, env.ReadFile(path));
+    return NewBpeTokenizer(json, path, info.eos);
   }
   return absl::FailedPreconditionError(absl::StrCat(dir, ": the dataset records no tokenizer"));
 }
@@ -76,6 +122,12 @@ absl::Status CopyTokenizer(const std::string& from, const std::string& to, Env& 
                             env.ReadFile(absl::StrCat(from, "/", info.tokenizer.file)));
     HEARTH_RETURN_IF_ERROR(
         env.WriteFileAtomically(absl::StrCat(to, "/", info.tokenizer.file), model));
+  }
+  const std::string config = absl::StrCat(from, "/", std::string(kTokenizerConfigName));
+  if (env.Exists(config)) {
+    HEARTH_ASSIGN_OR_RETURN(const std::string bytes, env.ReadFile(config));
+    HEARTH_RETURN_IF_ERROR(
+        env.WriteFileAtomically(absl::StrCat(to, "/", std::string(kTokenizerConfigName)), bytes));
   }
   return env.WriteFileAtomically(absl::StrCat(to, "/", std::string(kTokenizerFileName)),
                                  ToJson(info.tokenizer));

@@ -33,6 +33,16 @@ class Tokenizer {
 // Token i < 256 is byte i; 256 ends a document. vocab 257.
 std::unique_ptr<Tokenizer> NewBytesTokenizer();
 
+// Byte-level BPE as common/tokenizer reads it. `json`: a tokenizer.json (`file_name` in errors);
+// `eos`: id of the token that ends a document, -1 = none. Errors: those of BpeTokenizer::Parse.
+absl::StatusOr<std::unique_ptr<Tokenizer>> NewBpeTokenizer(std::string_view json,
+                                                           std::string_view file_name,
+                                                           int32_t eos);
+
+// Names of a byte-level BPE's files in dataset and checkpoint folders.
+inline constexpr std::string_view kBpeFileName = "tokenizer.json";
+inline constexpr std::string_view kTokenizerConfigName = "tokenizer_config.json";
+
 struct SentencePieceTraining {
   int32_t vocab = 4096;
   std::string model_type = "bpe";  // bpe | unigram
@@ -82,8 +92,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const TokenizerInfo& in
 // File in a checkpoint folder that says how its tokens become text: {kind, file, vocab, eos}.
 inline constexpr std::string_view kTokenizerFileName = "hearth_tokenizer.json";
 
-// Copies the tokenizer of dataset folder `from` into folder `to`: hearth_tokenizer.json and, for
-// sentencepiece, the model. Does nothing when `from` records none (a .bin file, kind "none").
+// Copies the tokenizer of dataset folder `from` into folder `to`: hearth_tokenizer.json, the model
+// or tokenizer.json, and tokenizer_config.json where there is one. Does nothing when `from` records
+// none (a .bin file, kind "none").
 absl::Status CopyTokenizer(const std::string& from, const std::string& to, Env& env = Env::Real());
 
 // The tokenizer of a dataset folder or of a checkpoint folder. kFailedPrecondition: neither, or

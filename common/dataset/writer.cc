@@ -118,9 +118,8 @@ absl::StatusOr<DatasetInfo> DatasetWriter::Finish() {
     return absl::InvalidArgumentError(absl::StrCat(dir_, ": no tokens"));
   }
   HEARTH_RETURN_IF_ERROR(CloseShard());
-  if (!options_.tokenizer_model.empty()) {
-    HEARTH_RETURN_IF_ERROR(env_.WriteFileAtomically(
-        absl::StrCat(temp_dir_, "/", info.tokenizer.file), options_.tokenizer_model));
+  for (const auto& [name, bytes] : options_.tokenizer_files) {
+    HEARTH_RETURN_IF_ERROR(env_.WriteFileAtomically(absl::StrCat(temp_dir_, "/", name), bytes));
   }
   HEARTH_RETURN_IF_ERROR(env_.WriteFileAtomically(
       absl::StrCat(temp_dir_, "/", std::string(kDatasetFileName)), ToJson(info)));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -22,7 +23,8 @@ class DatasetWriter {
   struct Options {
     DatasetInfo info;  // name, split, tokenizer, vocab, eos; the rest is filled in
     int64_t shard_tokens = int64_t{1} << 27;  // tokens per shard file
-    std::string tokenizer_model;  // bytes of the sentencepiece model, copied in as tokenizer.model
+    std::map<std::string, std::string>
+        tokenizer_files;  // name and bytes, written beside the shards
   };
 
   // The token width follows from info.vocab (uint16 up to 65536). kAlreadyExists: `dir` exists and

@@ -57,8 +57,12 @@ Action SetupDataset(CLI::App& app) {
       ->required();
   options->build
       ->add_option("--tokenizer", build.tokenizer,
-                   "bytes, sentencepiece:VOCAB (trained on the input) or FILE.model")
+                   "bytes; sentencepiece:VOCAB or bpe:VOCAB (trained on the input); FILE.model of "
+                   "sentencepiece; tokenizer.json of a byte-level BPE, or the folder that has it")
       ->required();
+  options->build->add_option("--end-token", build.end_token,
+                             "Token of a given tokenizer.json that ends a document (default: "
+                             "eos_token of the tokenizer_config.json beside it)");
   options->build->add_option("--out", build.out, "Folder to create")->required();
   options->build->add_option("--name", build.name,
                              "Name of the dataset (default: last part of --out)");

@@ -1,0 +1,169 @@
+#include "common/dataset/choose_tokenizer.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/tokenizer/bpe_tokenizer.h"
+#include "common/tokenizer/tokenizer_file.h"
+#include "common/tokenizer/train.h"
+
+namespace hearth::dataset {
+namespace {
+
+using Kind = TokenizerChoice::Kind;
+
+constexpr size_t kMaxTrainingLine = 4096;
+constexpr int32_t kMaxVocab = 1 << 20;
+
+// How much text a training reads. sentencepiece keeps all of it in memory, BPE only its words.
+constexpr int64_t kSentencePieceBytes = int64_t{4} << 20;
+constexpr int64_t kBpeBytes = int64_t{256} << 20;
+
+struct TrainedForm {
+  std::string_view prefix;
+  Kind kind;
+  int32_t min_vocab;
+};
+constexpr TrainedForm kTrainedForms[] = {
+    {"sentencepiece:", Kind::kTrainSentencePiece, 300},
+    {"bpe:", Kind::kTrainBpe, 257},
+};
+
+absl::StatusOr<std::string> TrainSentencePiece(int32_t vocab, const TrainingTexts& texts) {
+  std::vector<std::string> lines;
+  texts(kSentencePieceBytes, [&lines](std::string_view text) {
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = std::min(text.find('\n', at), text.size());
+      if (end > at && end - at <= kMaxTrainingLine) {
+        lines.emplace_back(text.substr(at, end - at));
+      }
+      at = end + 1;
+    }
+  });
+  SentencePieceTraining training;
+  training.vocab = vocab;
+  return TokenizerProcess::Train(lines, training);
+}
+
+absl::Status UseModel(const std::string& model, ChosenTokenizer* chosen) {
+  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<TokenizerProcess> process,
+                          TokenizerProcess::Start(model));
+  chosen->files[process->info().file] = model;
+  chosen->tokenizer = std::move(process);
+  return absl::OkStatus();
+}
+
+absl::Status TrainBpe(int32_t vocab, const TrainingTexts& texts, ChosenTokenizer* chosen) {
+  tokenizer::PieceCounts counts;
+  texts(kBpeBytes, [&counts](std::string_view text) { counts.Add(text); });
+  HEARTH_ASSIGN_OR_RETURN(const std::string json, tokenizer::TrainBpe(counts, vocab));
+  HEARTH_ASSIGN_OR_RETURN(chosen->tokenizer, NewBpeTokenizer(json, kBpeFileName, vocab - 1));
+  chosen->files[std::string(kBpeFileName)] = json;
+  chosen->files[std::string(kTokenizerConfigName)] = tokenizer::TrainedTokenizerConfig();
+  return absl::OkStatus();
+}
+
+absl::Status UseJson(const std::string& path,
+                     std::string_view end_token,
+                     Env& env,
+                     ChosenTokenizer* chosen) {
+  HEARTH_ASSIGN_OR_RETURN(const std::string json, env.ReadFile(path));
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<tokenizer::BpeTokenizer> parsed,
+                          tokenizer::BpeTokenizer::Parse(json, path));
+  const size_t slash = path.find_last_of('/');
+  const std::string config_path =
+      absl::StrCat(slash == std::string::npos ? "" : path.substr(0, slash + 1),
+                   std::string(kTokenizerConfigName));
+  std::string end(end_token);
+  if (env.Exists(config_path)) {
+    HEARTH_ASSIGN_OR_RETURN(const std::string config, env.ReadFile(config_path));
+    chosen->files[std::string(kTokenizerConfigName)] = config;
+    if (end.empty()) {
+      HEARTH_ASSIGN_OR_RETURN(end, tokenizer::ConfigToken(config, "eos_token", config_path));
+    }
+  }
+  if (end.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": no eos_token in ", config_path, "; --end-token says which token ends a document"));
+  }
+  const int32_t eos = parsed->IdOf(end);
+  if (eos < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": the end token \"", end, "\" is not one of its added_tokens"));
+  }
+  HEARTH_ASSIGN_OR_RETURN(chosen->tokenizer, NewBpeTokenizer(json, path, eos));
+  chosen->files[std::string(kBpeFileName)] = json;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<TokenizerChoice> ParseTokenizerChoice(std::string_view text, Env& env) {
+  const std::string name(text);
+  if (text == "bytes") {
+    return TokenizerChoice{};
+  }
+  for (const TrainedForm& form : kTrainedForms) {
+    if (!text.starts_with(form.prefix)) {
+      continue;
+    }
+    const std::string number = name.substr(form.prefix.size());
+    int32_t vocab = 0;
+    if (!absl::SimpleAtoi(number, &vocab) || vocab < form.min_vocab || vocab > kMaxVocab) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--tokenizer: ", name, ": the vocabulary must be ", form.min_vocab, "..", kMaxVocab));
+    }
+    return TokenizerChoice{form.kind, vocab, ""};
+  }
+  if (text.ends_with(".model")) {
+    return TokenizerChoice{Kind::kModelFile, 0, name};
+  }
+  if (text.ends_with(".json")) {
+    return TokenizerChoice{Kind::kJsonFile, 0, name};
+  }
+  if (env.IsDirectory(name)) {
+    return TokenizerChoice{Kind::kJsonFile, 0, absl::StrCat(name, "/", std::string(kBpeFileName))};
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--tokenizer: \"", name,
+                   "\" is not one of bytes, sentencepiece:VOCAB, bpe:VOCAB, FILE.model, FILE.json "
+                   "or a folder with tokenizer.json"));
+}
+
+absl::StatusOr<ChosenTokenizer> ChooseTokenizer(const TokenizerChoice& choice,
+                                                std::string_view end_token,
+                                                const TrainingTexts& texts,
+                                                Env& env) {
+  ChosenTokenizer chosen;
+  if (!end_token.empty() && choice.kind != Kind::kJsonFile) {
+    return absl::InvalidArgumentError("--end-token: only a given tokenizer.json needs it");
+  }
+  switch (choice.kind) {
+    case Kind::kBytes:
+      chosen.tokenizer = NewBytesTokenizer();
+      break;
+    case Kind::kTrainSentencePiece: {
+      HEARTH_ASSIGN_OR_RETURN(const std::string model, TrainSentencePiece(choice.vocab, texts));
+      HEARTH_RETURN_IF_ERROR(UseModel(model, &chosen));
+      break;
+    }
+    case Kind::kTrainBpe:
+      HEARTH_RETURN_IF_ERROR(TrainBpe(choice.vocab, texts, &chosen));
+      break;
+    case Kind::kModelFile: {
+      HEARTH_ASSIGN_OR_RETURN(const std::string model, env.ReadFile(choice.file));
+      HEARTH_RETURN_IF_ERROR(UseModel(model, &chosen));
+      break;
+    }
+    case Kind::kJsonFile:
+      HEARTH_RETURN_IF_ERROR(UseJson(choice.file, end_token, env, &chosen));
+      break;
+  }
+  return chosen;
+}
+
+}  // namespace hearth::dataset
