@@ -18,6 +18,22 @@ bool IsSurrogate(uint32_t code_point) {
   return code_point >= 0xd800 && code_point < 0xe000;
 }
 
+// The first byte at or after `i` that is not ASCII; `n` if all are.
+size_t SkipAscii(const uint8_t* p, size_t i, size_t n) {
+  uint64_t word = 0;
+  while (i + 8 <= n) {
+    std::memcpy(&word, p + i, 8);
+    if ((word & 0x8080808080808080u) != 0) {
+      break;
+    }
+    i += 8;
+  }
+  while (i < n && p[i] < 0x80) {
+    ++i;
+  }
+  return i;
+}
+
 // What NFC may do to a code point in some context.
 class NfcTable {
  public:
@@ -122,17 +138,7 @@ size_t FirstInvalidUtf8(std::string_view text) {
   size_t i = 0;
   while (i < n) {
     if (p[i] < 0x80) {
-      uint64_t word = 0;
-      while (i + 8 <= n) {
-        std::memcpy(&word, p + i, 8);
-        if ((word & 0x8080808080808080u) != 0) {
-          break;
-        }
-        i += 8;
-      }
-      while (i < n && p[i] < 0x80) {
-        ++i;
-      }
+      i = SkipAscii(p, i, n);
       continue;
     }
     const size_t size = p[i] >= 0xf0 && p[i] <= 0xf4  ? 4
@@ -184,9 +190,14 @@ bool NormalizeNfc(std::string_view text, std::string* out) {
   size_t copied = 0;   // text[0, copied) is in `result`
   size_t starter = 0;  // the last code point that starts a segment
   for (size_t i = 0; i < n;) {
+    if (p[i] < 0x80) {
+      i = SkipAscii(p, i, n);
+      starter = i - 1;
+      continue;
+    }
     if (p[i] < 0xcc) {  // below U+0300
       starter = i;
-      i += p[i] < 0x80 ? 1 : 2;
+      i += 2;
       continue;
     }
     size_t size = 0;
