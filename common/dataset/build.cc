@@ -1,18 +1,19 @@
 #include "common/dataset/build.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
-#include <optional>
-#include <unordered_set>
+#include <thread>
+#include <utility>
+#include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
 #include "common/dataset/choose_tokenizer.h"
-#include "common/dataset/text_files.h"
+#include "common/dataset/corpus.h"
 #include "common/dataset/tokenizer.h"
 #include "common/dataset/writer.h"
 #include "common/io/sha256.h"
@@ -50,109 +51,29 @@ absl::Status CheckOptions(const BuildOptions& options) {
   return absl::OkStatus();
 }
 
-// Reads, checks and deduplicates the text one file at a time.
-class Corpus {
- public:
-  Corpus(const BuildOptions& options, Env& env, BuildReport& report)
-      : options_(options), env_(env), report_(report) {}
-
-  absl::Status Collect() {
-    HEARTH_ASSIGN_OR_RETURN(std::vector<TextFile> files,
-                            FindFiles(options_.inputs, &report_.unreadable));
-    if (options_.max_bytes > 0) {
-      std::stable_sort(files.begin(), files.end(), [](const TextFile& a, const TextFile& b) {
-        return Hash64(a.path) < Hash64(b.path);
-      });
-    }
-    for (const TextFile& file : files) {
-      Add(file);
-    }
-    std::sort(taken_.begin(), taken_.end());
-    if (taken_.empty()) {
-      return absl::InvalidArgumentError("--input: no text files found");
-    }
-    return absl::OkStatus();
-  }
-
-  const std::vector<std::string>& taken() const { return taken_; }
-
-  // nullopt with one of the report's counters raised when it is not text.
-  std::optional<std::string> ReadText(const std::string& path) {
-    absl::StatusOr<std::string> bytes = env_.ReadFile(path);
-    if (!bytes.ok()) {
-      ++report_.unreadable;
-      return std::nullopt;
-    }
-    if (absl::EndsWith(path, ".gz")) {
-      bytes = Gunzip(*bytes, options_.max_document_bytes);
-      if (!bytes.ok()) {
-        ++(absl::IsResourceExhausted(bytes.status()) ? report_.oversized : report_.binary);
-        return std::nullopt;
-      }
-    }
-    if (!IsText(*bytes)) {
-      ++report_.binary;
-      return std::nullopt;
-    }
-    return *std::move(bytes);
-  }
-
- private:
-  void Add(const TextFile& file) {
-    // Unpacked text is at least as large as its file, so a file that cannot fit is not read.
-    const int64_t left = options_.max_bytes > 0 ? options_.max_bytes - report_.bytes : file.size;
-    if (file.size > options_.max_document_bytes || file.size > left) {
-      ++report_.oversized;
-      return;
-    }
-    const std::optional<std::string> text = ReadText(file.path);
-    if (!text.has_value()) {
-      return;
-    }
-    const int64_t size = static_cast<int64_t>(text->size());
-    if (size == 0) {
-      ++report_.empty;
-    } else if (options_.max_bytes > 0 && report_.bytes + size > options_.max_bytes) {
-      ++report_.oversized;
-    } else if (!seen_.insert(Sha256Hex(*text)).second) {
-      ++report_.duplicates;
-    } else {
-      ++report_.files;
-      report_.bytes += size;
-      taken_.push_back(file.path);
-    }
-  }
-
-  const BuildOptions& options_;
-  Env& env_;
-  BuildReport& report_;
-  std::unordered_set<std::string> seen_;
-  std::vector<std::string> taken_;
-};
-
 bool IsValidation(std::string_view text, double fraction) {
   // 2^53 keeps the comparison exact in double.
   return static_cast<double>(Hash64(text) >> 11) < fraction * 9007199254740992.0;
 }
 
-// Gives `take` the beginning of each file of the training part, up to its share of `wanted` bytes,
-// in whole lines.
-void ForTrainingTexts(const BuildOptions& options,
-                      Corpus& corpus,
-                      int64_t corpus_bytes,
-                      int64_t wanted,
-                      const std::function<void(std::string_view)>& take) {
+// Gives `take` the beginning of each document of the training part, up to its share of `wanted`
+// bytes, in whole lines.
+absl::Status ForTrainingTexts(const BuildOptions& options,
+                              Corpus& corpus,
+                              int64_t corpus_bytes,
+                              int64_t wanted,
+                              const std::function<void(std::string_view)>& take) {
   const double share =
       std::min(1.0, static_cast<double>(wanted) / static_cast<double>(corpus_bytes));
-  for (const std::string& path : corpus.taken()) {
-    const std::optional<std::string> text = corpus.ReadText(path);
-    if (!text.has_value() || IsValidation(*text, options.validation_fraction)) {
-      continue;
+  return corpus.ForEach([&](const Corpus::Document& document) {
+    const std::string& text = document.text;
+    if (!IsValidation(text, options.validation_fraction)) {
+      const size_t budget = static_cast<size_t>(share * static_cast<double>(text.size())) + 1;
+      const size_t end = budget < text.size() ? text.find('\n', budget - 1) : std::string::npos;
+      take(std::string_view(text).substr(0, end));
     }
-    const size_t budget = static_cast<size_t>(share * static_cast<double>(text->size())) + 1;
-    const size_t end = budget < text->size() ? text->find('\n', budget - 1) : std::string::npos;
-    take(std::string_view(*text).substr(0, end));
-  }
+    return absl::OkStatus();
+  });
 }
 
 // One dataset at `out`, or two in it. The two are built in a folder that this run makes: beside
@@ -248,6 +169,60 @@ class Splits {
   std::vector<std::unique_ptr<DatasetWriter>> writers_;
 };
 
+// Encodes documents in batches, a share of each batch a thread, and writes them in their order.
+class Encoder {
+ public:
+  Encoder(Tokenizer& tokenizer, int threads, Splits& splits)
+      : tokenizer_(tokenizer),
+        threads_(threads > 0 ? static_cast<size_t>(threads)
+                             : std::max(1u, std::thread::hardware_concurrency())),
+        splits_(splits) {}
+
+  absl::Status Add(Corpus::Document document) {
+    bytes_ += document.text.size();
+    batch_.push_back(std::move(document));
+    return bytes_ >= kBatchBytes ? Flush() : absl::OkStatus();
+  }
+
+  absl::Status Flush() {
+    using Tokens = absl::StatusOr<std::vector<int32_t>>;
+    std::vector<Tokens> tokens(batch_.size(), Tokens(absl::UnknownError("not encoded")));
+    std::atomic<size_t> next{0};
+    const auto work = [&] {
+      for (size_t i = next++; i < batch_.size(); i = next++) {
+        tokens[i] = tokenizer_.Encode(batch_[i].text);
+      }
+    };
+    std::vector<std::thread> threads;
+    for (size_t i = 1; i < std::min(threads_, batch_.size()); ++i) {
+      threads.emplace_back(work);
+    }
+    work();
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    for (size_t i = 0; i < batch_.size(); ++i) {
+      if (!tokens[i].ok()) {
+        return Annotate(tokens[i].status(), batch_[i].where);
+      }
+      HEARTH_RETURN_IF_ERROR(splits_.For(batch_[i].text).AddDocument(*tokens[i]));
+    }
+    batch_.clear();
+    bytes_ = 0;
+    return absl::OkStatus();
+  }
+
+ private:
+  // Of text; its tokens take four bytes each, one or fewer a byte.
+  static constexpr size_t kBatchBytes = size_t{8} << 20;
+
+  Tokenizer& tokenizer_;
+  const size_t threads_;
+  Splits& splits_;
+  std::vector<Corpus::Document> batch_;
+  size_t bytes_ = 0;
+};
+
 }  // namespace
 
 absl::StatusOr<BuildReport> Build(const BuildOptions& given, Env& env) {
@@ -275,7 +250,7 @@ absl::StatusOr<BuildReport> Build(const BuildOptions& given, Env& env) {
       choice, options.end_token,
       [&](int64_t wanted, const std::function<void(std::string_view)>& take) {
         Say(options, absl::StrCat("training ", options.tokenizer));
-        ForTrainingTexts(options, corpus, report.bytes, wanted, take);
+        return ForTrainingTexts(options, corpus, report.bytes, wanted, take);
       },
       env);
   if (!chosen.ok()) {
@@ -283,17 +258,10 @@ absl::StatusOr<BuildReport> Build(const BuildOptions& given, Env& env) {
   }
   Splits splits(env);
   HEARTH_RETURN_IF_ERROR(splits.Create(options, *chosen));
-  for (const std::string& path : corpus.taken()) {
-    const std::optional<std::string> text = corpus.ReadText(path);
-    if (!text.has_value()) {
-      return absl::AbortedError(absl::StrCat(path, ": changed while the dataset was being built"));
-    }
-    absl::StatusOr<std::vector<int32_t>> tokens = chosen->tokenizer->Encode(*text);
-    if (!tokens.ok()) {
-      return Annotate(tokens.status(), path);
-    }
-    HEARTH_RETURN_IF_ERROR(splits.For(*text).AddDocument(*tokens));
-  }
+  Encoder encoder(*chosen->tokenizer, options.threads, splits);
+  HEARTH_RETURN_IF_ERROR(corpus.ForEach(
+      [&encoder](Corpus::Document document) { return encoder.Add(std::move(document)); }));
+  HEARTH_RETURN_IF_ERROR(encoder.Flush());
   HEARTH_RETURN_IF_ERROR(splits.Finish(report.outputs));
   return report;
 }

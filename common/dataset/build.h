@@ -16,6 +16,10 @@ namespace hearth::dataset {
 struct BuildOptions {
   // Files and folders; folders recursively, without following links inside them.
   std::vector<std::string> inputs;
+  // Of .jsonl files (also .gz, .zst): which field of each line is a document; a name, or names with
+  // dots between them.
+  std::string field;
+  int threads = 0;        // that encode; 0: one for each CPU. The number changes no byte
   std::string tokenizer;  // one of the forms of TokenizerChoice (choose_tokenizer.h)
   std::string end_token;  // of a given tokenizer.json; empty: its tokenizer_config.json says it
   std::string out;        // folder to create; must be absent or empty
@@ -35,8 +39,8 @@ struct BuildReport {
     DatasetInfo info;
   };
   int64_t files = 0;       // taken
-  int64_t binary = 0;      // skipped: not UTF-8 text, or a .gz that does not unpack
-  int64_t duplicates = 0;  // skipped: same text as an earlier file
+  int64_t binary = 0;      // skipped: not UTF-8 text, or a .gz or .zst that does not unpack
+  int64_t duplicates = 0;  // skipped: same text as an earlier document
   int64_t oversized = 0;   // skipped: larger than max_document_bytes, or beyond max_bytes
   int64_t unreadable = 0;
   int64_t empty = 0;
@@ -44,9 +48,9 @@ struct BuildReport {
   std::vector<Output> outputs;
 };
 
-// Each text file (also .gz) is one document. The same input files give the same bytes out.
-// A build that fails leaves `out` as it was. kInvalidArgument names the option; kNotFound the
-// input; kAlreadyExists `out`.
+// Each text file (also .gz, .zst) is one document, each line of a .jsonl is one. The same input
+// files give the same bytes out. A build that fails leaves `out` as it was. kInvalidArgument names
+// the option, or file and line; kNotFound the input; kAlreadyExists `out`.
 absl::StatusOr<BuildReport> Build(const BuildOptions& options, Env& env = Env::Real());
 
 std::string ToText(const BuildReport& report);  // several lines, for people

@@ -176,6 +176,62 @@ TEST_F(BuildTest, Build_GivenJsonWithoutEndToken_AsksForIt) {
   EXPECT_EQ(Contents(root_ + "/one/shard-00000.bin"), Contents(root_ + "/two/shard-00000.bin"));
 }
 
+TEST_F(BuildTest, Build_JsonLines_EachLineIsADocument) {
+  BuildOptions options = Options("out");
+  Write("in/web.jsonl",
+        "{\"meta\": {\"text\": \"one\"}}\n\n{\"meta\": {\"text\": \"two\"}}\n"
+        "{\"meta\": {\"text\": \"one\"}}\n{\"meta\": {\"text\": \"\"}}\n");
+  options.inputs = {root_ + "/in/web.jsonl"};
+  EXPECT_THAT(std::string(Build(options).status().message()), HasSubstr("web.jsonl: --field"));
+  options.field = "meta.text";
+  const auto report = Build(options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->duplicates, 1);
+  EXPECT_EQ(report->empty, 1);
+  EXPECT_EQ(report->outputs[0].info.documents, 2);
+  const auto data = Dataset::Open(root_ + "/out");
+  std::vector<int32_t> tokens(8);
+  ASSERT_TRUE((*data)->Read(0, absl::MakeSpan(tokens), 257).ok());
+  EXPECT_EQ(*NewBytesTokenizer()->Decode(tokens), "onetwo");
+}
+
+TEST_F(BuildTest, Build_BadJsonLine_NamesFileAndLine) {
+  BuildOptions options = Options("out");
+  options.field = "text";
+  Write("in/bad.jsonl", "{\"text\": \"good\"}\n{\"text\": \n");
+  EXPECT_THAT(std::string(Build(options).status().message()), HasSubstr("bad.jsonl:2: byte"));
+  Write("in/bad.jsonl", "{\"body\": \"good\"}\n");
+  EXPECT_THAT(std::string(Build(options).status().message()),
+              HasSubstr("bad.jsonl:1: no field \"text\""));
+  Write("in/bad.jsonl", "{\"text\": 3}\n");
+  EXPECT_THAT(std::string(Build(options).status().message()), HasSubstr("is not a string"));
+  EXPECT_FALSE(fs::exists(root_ + "/out"));
+}
+
+TEST_F(BuildTest, Build_AnyNumberOfThreads_SameBytes) {
+  std::string lines;
+  for (int i = 0; i < 3000; ++i) {
+    lines += "{\"text\": \"" + std::string(static_cast<size_t>(i % 4000), 'a') + std::to_string(i) +
+             "\"}\n";
+  }
+  Write("in/many.jsonl", lines);
+  BuildOptions options = Options("t1");
+  options.field = "text";
+  options.tokenizer = "bpe:300";
+  options.validation_fraction = 0.1;
+  options.name = "same";
+  for (const int threads : {1, 2, 5}) {
+    options.threads = threads;
+    options.out = root_ + "/t" + std::to_string(threads);
+    const auto report = Build(options);
+    ASSERT_TRUE(report.ok()) << report.status();
+    for (const char* file : {"/train/shard-00000.bin", "/train/dataset.json",
+                             "/train/tokenizer.json", "/validation/shard-00000.bin"}) {
+      EXPECT_EQ(Contents(root_ + "/t1" + file), Contents(options.out + file)) << threads << file;
+    }
+  }
+}
+
 TEST_F(BuildTest, Build_MaxBytes_IsKept) {
   BuildOptions options = Options("out");
   options.max_bytes = 20000;

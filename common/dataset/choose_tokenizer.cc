@@ -35,7 +35,7 @@ constexpr TrainedForm kTrainedForms[] = {
 
 absl::StatusOr<std::string> TrainSentencePiece(int32_t vocab, const TrainingTexts& texts) {
   std::vector<std::string> lines;
-  texts(kSentencePieceBytes, [&lines](std::string_view text) {
+  HEARTH_RETURN_IF_ERROR(texts(kSentencePieceBytes, [&lines](std::string_view text) {
     for (size_t at = 0; at < text.size();) {
       const size_t end = std::min(text.find('\n', at), text.size());
       if (end > at && end - at <= kMaxTrainingLine) {
@@ -43,7 +43,7 @@ absl::StatusOr<std::string> TrainSentencePiece(int32_t vocab, const TrainingText
       }
       at = end + 1;
     }
-  });
+  }));
   SentencePieceTraining training;
   training.vocab = vocab;
   return TokenizerProcess::Train(lines, training);
@@ -59,7 +59,7 @@ absl::Status UseModel(const std::string& model, ChosenTokenizer* chosen) {
 
 absl::Status TrainBpe(int32_t vocab, const TrainingTexts& texts, ChosenTokenizer* chosen) {
   tokenizer::PieceCounts counts;
-  texts(kBpeBytes, [&counts](std::string_view text) { counts.Add(text); });
+  HEARTH_RETURN_IF_ERROR(texts(kBpeBytes, [&counts](std::string_view text) { counts.Add(text); }));
   HEARTH_ASSIGN_OR_RETURN(const std::string json, tokenizer::TrainBpe(counts, vocab));
   HEARTH_ASSIGN_OR_RETURN(chosen->tokenizer, NewBpeTokenizer(json, kBpeFileName, vocab - 1));
   chosen->files[std::string(kBpeFileName)] = json;

@@ -33,7 +33,7 @@ struct ChosenTokenizer {
 
 // Calls `take(text)` for the texts to learn from, in a fixed order, up to about `bytes` in all.
 using TrainingTexts =
-    std::function<void(int64_t bytes, const std::function<void(std::string_view)>& take)>;
+    std::function<absl::Status(int64_t bytes, const std::function<void(std::string_view)>& take)>;
 
 // Reads or trains it. `end_token` names the token that ends a document in a FILE.json; empty: what
 // the eos_token of the tokenizer_config.json beside it says. kInvalidArgument: no such token.

@@ -1,9 +1,11 @@
 #include "common/dataset/text_files.h"
 
 #include <zlib.h>
+#include <zstd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -136,6 +138,35 @@ absl::StatusOr<std::string> Gunzip(std::string_view packed, int64_t max_bytes) {
   inflateEnd(&stream);
   if (!status.ok()) {
     return status;
+  }
+  return text;
+}
+
+absl::StatusOr<std::string> Unzstd(std::string_view packed, int64_t max_bytes) {
+  const std::unique_ptr<ZSTD_DStream, decltype(&ZSTD_freeDStream)> stream(ZSTD_createDStream(),
+                                                                          &ZSTD_freeDStream);
+  if (stream == nullptr) {
+    return absl::InternalError("zstd: no memory");
+  }
+  ZSTD_inBuffer in{packed.data(), packed.size(), 0};
+  std::string text;
+  std::vector<char> buffer(ZSTD_DStreamOutSize());
+  size_t result = 0;
+  ZSTD_outBuffer out{};
+  do {
+    out = {buffer.data(), buffer.size(), 0};
+    result = ZSTD_decompressStream(stream.get(), &out, &in);
+    if (ZSTD_isError(result) != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("damaged zstd data: ", ZSTD_getErrorName(result)));
+    }
+    text.append(buffer.data(), out.pos);
+    if (static_cast<int64_t>(text.size()) > max_bytes) {
+      return absl::ResourceExhaustedError("unpacks to too much");
+    }
+  } while (in.pos < in.size || (result != 0 && out.pos > 0));
+  if (result != 0) {
+    return absl::InvalidArgumentError("zstd data ends early");
   }
   return text;
 }

@@ -28,4 +28,7 @@ bool IsText(std::string_view bytes);
 // than `max_bytes`.
 absl::StatusOr<std::string> Gunzip(std::string_view packed, int64_t max_bytes);
 
+// The same of a .zst file (all frames).
+absl::StatusOr<std::string> Unzstd(std::string_view packed, int64_t max_bytes);
+
 }  // namespace hearth::dataset

@@ -53,8 +53,17 @@ Action SetupDataset(CLI::App& app) {
   options->build = app.add_subcommand("build", "Make a dataset folder from text files");
   dataset::BuildOptions& build = options->build_options;
   options->build
-      ->add_option("--input", build.inputs, "Files and folders (recursively); .gz is unpacked")
+      ->add_option("--input", build.inputs,
+                   "Files and folders (recursively); .gz and .zst are unpacked. A file is one "
+                   "document; .jsonl files have one in each line")
       ->required();
+  options->build->add_option("--field", build.field,
+                             "Field of each line of .jsonl files that has the text: text, or a "
+                             "path such as data.text");
+  options->build
+      ->add_option("--threads", build.threads,
+                   "Threads that encode (default: all CPUs); changes no byte")
+      ->check(CLI::Range(1, 1024));
   options->build
       ->add_option("--tokenizer", build.tokenizer,
                    "bytes; sentencepiece:VOCAB or bpe:VOCAB (trained on the input); FILE.model of "
