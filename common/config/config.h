@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "google/protobuf/descriptor.h"
 #include "hearth/v1/job.pb.h"
 
 namespace hearth::config {
@@ -29,5 +30,10 @@ std::string ToYaml(const v1::JobSpec& job_spec);
 absl::Status ApplyResumeOverride(v1::JobSpec& job_spec,
                                  std::string_view assignment,
                                  std::vector<std::string>& changes);
+
+// "unknown key; did you mean micro_batch_size?": the field that people also call `key`, here or
+// elsewhere in the file, else the nearest name here, else the path of a field of that name. `type`
+// is the section that was meant to have it.
+std::string UnknownKeyText(std::string_view key, const google::protobuf::Descriptor& type);
 
 }  // namespace hearth::config

@@ -6,7 +6,12 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_join.h"
+#include "common/config/config.h"
 #include "common/config/scalars.h"
+#include "common/spec/fields/facts.h"
+#include "common/spec/fields/rows.h"
 #include "common/spec/names.h"
 #include "hearth/v1/job.pb.h"
 
@@ -74,27 +79,41 @@ absl::StatusOr<int32_t> ParseInt32(const Scalar& scalar, bool or_auto) {
   return static_cast<int32_t>(*value);
 }
 
-// Path of the field named `key` under `descriptor`, "" when there is none: of the one with the
-// fewest sections above it, of those the first.
-std::string FindElsewhere(std::string_view key, const Descriptor& descriptor) {
+// More fields than this are no suggestion.
+constexpr size_t kMaxSuggestions = 3;
+
+// The paths of all fields under `descriptor` that `matches` takes, outside of lists and maps.
+template <typename Matches>
+void FindPaths(const Descriptor& descriptor,
+               const std::string& prefix,
+               const Matches& matches,
+               std::vector<std::string>& found) {
+  for (int i = 0; i < descriptor.field_count(); ++i) {
+    const FieldDescriptor& field = *descriptor.field(i);
+    if (matches(field)) {
+      found.push_back(prefix + field.name());
+    }
+    if (spec::HasRows(field)) {
+      FindPaths(*field.message_type(), prefix + field.name() + '.', matches, found);
+    }
+  }
+}
+
+// The fields of the job file that `matches` takes with the fewest sections above them, as
+// "schedule.warmup_steps or precision.warmup_steps"; "" when there are none or too many.
+template <typename Matches>
+std::string FindElsewhere(const Matches& matches) {
+  std::vector<std::string> found;
+  FindPaths(*v1::JobSpec::descriptor(), "", matches, found);
   const auto depth = [](const std::string& path) {
     return std::count(path.begin(), path.end(), '.');
   };
-  std::string found;
-  for (int i = 0; i < descriptor.field_count(); ++i) {
-    const FieldDescriptor& field = *descriptor.field(i);
-    if (field.name() == key) {
-      return field.name();
-    }
-    if (field.message_type() != nullptr && !field.is_map() && !field.is_repeated() &&
-        !IsDuration(field)) {
-      const std::string below = FindElsewhere(key, *field.message_type());
-      if (!below.empty() && (found.empty() || depth(below) + 1 < depth(found))) {
-        found = field.name() + '.' + below;
-      }
-    }
+  std::stable_sort(found.begin(), found.end(),
+                   [&](const std::string& a, const std::string& b) { return depth(a) < depth(b); });
+  while (!found.empty() && depth(found.back()) > depth(found.front())) {
+    found.pop_back();
   }
-  return found;
+  return found.size() > kMaxSuggestions ? "" : absl::StrJoin(found, " or ");
 }
 
 bool IsKnownTag(const std::string& tag) {
@@ -104,14 +123,24 @@ bool IsKnownTag(const std::string& tag) {
 }  // namespace
 
 std::string UnknownKeyText(std::string_view key, const Descriptor& descriptor) {
+  const std::string lower = absl::AsciiStrToLower(absl::string_view(key.data(), key.size()));
   std::vector<std::string_view> names;
   names.reserve(static_cast<size_t>(descriptor.field_count()));
   for (int i = 0; i < descriptor.field_count(); ++i) {
     names.push_back(descriptor.field(i)->name());
   }
-  std::string suggestion(spec::NearestName(key, names));
+  const FieldDescriptor* synonym = spec::FindSynonym(lower, descriptor);
+  std::string suggestion = synonym == nullptr ? "" : synonym->name();
   if (suggestion.empty()) {
-    suggestion = FindElsewhere(key, *v1::JobSpec::descriptor());
+    suggestion = FindElsewhere([&](const FieldDescriptor& field) {
+      return spec::FindSynonym(lower, *field.containing_type()) == &field;
+    });
+  }
+  if (suggestion.empty()) {
+    suggestion = std::string(spec::NearestName(key, names));
+  }
+  if (suggestion.empty()) {
+    suggestion = FindElsewhere([&](const FieldDescriptor& field) { return field.name() == key; });
   }
   return suggestion.empty() ? "unknown key" : "unknown key; did you mean " + suggestion + "?";
 }

@@ -87,8 +87,4 @@ class Reader {
   int entries_ = 0;
 };
 
-// "unknown key; did you mean micro_batch_size?", with the path of a field of that name elsewhere in
-// the file if there is one.
-std::string UnknownKeyText(std::string_view key, const google::protobuf::Descriptor& descriptor);
-
 }  // namespace hearth::config

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "absl/strings/ascii.h"
 #include "common/spec/text.h"
 
 namespace hearth::spec {
@@ -30,18 +31,20 @@ int EditDistance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
-std::string_view NearestName(std::string_view name,
+std::string_view NearestName(std::string_view given,
                              const std::vector<std::string_view>& candidates) {
   // A longer text cannot be a slip of any name of ours; the bound keeps hostile input cheap.
-  if (name.empty() || name.size() > 128) {
+  if (given.empty() || given.size() > 128) {
     return {};
   }
+  const std::string name = absl::AsciiStrToLower(absl::string_view(given.data(), given.size()));
   std::string_view best;
   int best_distance = 0;
   for (std::string_view candidate : candidates) {
     int distance = EditDistance(name, candidate);
-    const std::string_view shorter = name.size() < candidate.size() ? name : candidate;
-    const std::string_view longer = name.size() < candidate.size() ? candidate : name;
+    const std::string_view whole = name;
+    const std::string_view shorter = whole.size() < candidate.size() ? whole : candidate;
+    const std::string_view longer = whole.size() < candidate.size() ? candidate : whole;
     if (shorter.size() >= 2 && longer.substr(0, shorter.size()) == shorter) {
       distance = std::min(distance, 1);
     }
@@ -56,9 +59,11 @@ std::string_view NearestName(std::string_view name,
 
 std::string UnknownNameText(std::string_view value,
                             std::string_view what,
-                            const std::vector<std::string_view>& candidates) {
-  std::string text = Text('"', value, "\" is not a ", what);
-  const std::string_view nearest = NearestName(value, candidates);
+                            const std::vector<std::string_view>& candidates,
+                            std::string_view meant) {
+  const bool vowel = !what.empty() && std::string_view("aeiou").find(what[0]) != std::string::npos;
+  std::string text = Text('"', value, vowel ? "\" is not an " : "\" is not a ", what);
+  const std::string_view nearest = meant.empty() ? NearestName(value, candidates) : meant;
   if (!nearest.empty()) {
     text += Text("; did you mean ", nearest, "?");
   }

@@ -67,7 +67,7 @@ const Predicate kPredicates[] = {
      [](const v1::JobSpec&) { return std::string("it is in the folder of model.from"); }},
 };
 
-enum class Op { kPredicate, kIs, kIsNot, kMore, kSet };
+enum class Op { kPredicate, kIs, kIsNot, kMore, kSet, kUnset };
 
 struct Term {
   Op op = Op::kPredicate;
@@ -83,7 +83,7 @@ Term ParseTerm(std::string_view text) {
   }
   HEARTH_CHECK(words.size() == 3, Text("a row's condition has the term \"", text, '"').c_str());
   if (words[1] == "is") {
-    return {Op::kSet, words[0], {}};
+    return {words[2] == "unset" ? Op::kUnset : Op::kSet, words[0], {}};
   }
   const Op op = words[1] == ">" ? Op::kMore : (words[1] == "!=" ? Op::kIsNot : Op::kIs);
   return {op, words[0], absl::StrSplit(words[2], '|')};
@@ -117,8 +117,8 @@ Truth EvaluateTerm(const Term& term, const v1::JobSpec& job_spec) {
   if (term.op == Op::kPredicate) {
     return FindPredicate(term.subject).holds(job_spec);
   }
-  if (term.op == Op::kSet) {
-    return FromBool(IsSet(job_spec, term.subject));
+  if (term.op == Op::kSet || term.op == Op::kUnset) {
+    return FromBool(IsSet(job_spec, term.subject) == (term.op == Op::kSet));
   }
   const std::optional<std::string> value = ValueText(job_spec, term.subject);
   if (!value.has_value()) {
@@ -142,6 +142,8 @@ std::string NeedsText(const Term& term) {
       return std::string(FindPredicate(term.subject).needs);
     case Op::kSet:
       return "with " + term.subject;
+    case Op::kUnset:
+      return "without " + term.subject;
     case Op::kMore:
       return Text("with ", term.subject, " > ", term.operand[0]);
     case Op::kIsNot:
@@ -158,6 +160,9 @@ std::string FoundText(const Term& term, const v1::JobSpec& job_spec) {
   }
   if (term.op == Op::kSet) {
     return term.subject + " is not given";
+  }
+  if (term.op == Op::kUnset) {
+    return term.subject + " is given";
   }
   return Text(term.subject, " is ", ValueText(job_spec, term.subject).value_or("not set"));
 }
@@ -238,6 +243,16 @@ Truth Evaluate(std::string_view condition, const v1::JobSpec& job_spec) {
     unknown |= truth == Truth::kUnknown;
   }
   return unknown ? Truth::kUnknown : FromBool(!parsed.any);
+}
+
+std::string Needs(std::string_view condition) {
+  const Terms parsed = Parse(condition);
+  std::vector<std::string> needs;
+  needs.reserve(parsed.terms.size());
+  for (const Term& term : parsed.terms) {
+    needs.push_back(NeedsText(term));
+  }
+  return absl::StrJoin(needs, parsed.any ? " or " : " and ");
 }
 
 std::string WhyNot(std::string_view condition, const v1::JobSpec& job_spec) {

@@ -17,6 +17,9 @@ enum class Truth { kNo, kYes, kUnknown };
 // cannot be read ends the program.
 Truth Evaluate(std::string_view condition, const v1::JobSpec& job_spec);
 
+// What a condition asks for: "with schedule.name wsd and with schedule.decay_steps > 0".
+std::string Needs(std::string_view condition);
+
 // Why a condition is kNo, for an error: "it acts only with schedule.name wsd; here schedule.name is
 // cosine".
 std::string WhyNot(std::string_view condition, const v1::JobSpec& job_spec);

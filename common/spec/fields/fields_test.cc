@@ -148,6 +148,23 @@ TEST(IdleKeys, KeysThatChangeNothing_AreRefusedAndSayWhy) {
     job.mutable_schedule()->set_name("constant");
     job.mutable_schedule()->set_decay_steps(10);
   });
+  ExpectIdle("schedule.decay_shape", "schedule.decay_steps > 0; here schedule.decay_steps is 0",
+             [](v1::JobSpec& job) {
+               job.mutable_schedule()->set_decay_steps(0);
+               job.mutable_schedule()->set_decay_shape("sqrt");
+             });
+  ExpectIdle("schedule.min_lr_ratio", "schedule.decay_steps > 0; here schedule.decay_steps is 0",
+             [](v1::JobSpec& job) {
+               job.mutable_schedule()->set_name("cosine");
+               job.mutable_schedule()->set_decay_steps(0);
+               job.mutable_schedule()->set_min_lr_ratio(0.2);
+             });
+  ExpectIdle("model.init_std", "only without model.from; here model.from is given",
+             [](v1::JobSpec& job) {
+               job.mutable_model()->clear_preset();
+               job.mutable_model()->set_from("/models/llama");
+               job.mutable_model()->set_init_std(0.1);
+             });
   ExpectIdle("model.rope_theta", "only with model.position rope", [](v1::JobSpec& job) {
     job.mutable_model()->set_position("learned");
     job.mutable_model()->set_rope_theta(5e5);

@@ -1,9 +1,11 @@
 #include "common/spec/fields/rows.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "common/spec/fields/conditions.h"
 #include "common/spec/fields/tables.h"
@@ -26,24 +28,6 @@ bool IsInteger(const FieldDescriptor& field) {
 // A bound as text. Integers up to 2^53 are exact in a double.
 std::string BoundText(const FieldDescriptor& field, double bound) {
   return IsInteger(field) ? Text(static_cast<int64_t>(bound)) : Text(bound);
-}
-
-// "1..1024", ">= 0", "> 0 and < 1", "auto or 1..65536".
-std::string RangeText(const FieldDescriptor& field, const v1::FieldRow& row) {
-  const std::string zero = row.zero().empty() ? "" : row.zero() + " or ";
-  const std::string min = BoundText(field, row.min());
-  const std::string max = BoundText(field, row.max());
-  if (row.has_min() && row.has_max() && !row.above_min() && !row.below_max()) {
-    return Text(zero, min, "..", max);
-  }
-  std::string text = zero;
-  if (row.has_min()) {
-    text += Text(row.above_min() ? "> " : ">= ", min);
-  }
-  if (row.has_max()) {
-    text += Text(row.has_min() ? " and " : "", row.below_max() ? "< " : "<= ", max);
-  }
-  return text.empty() ? "finite" : text;
 }
 
 // NaN lies in no range.
@@ -95,11 +79,17 @@ Number NumberOf(const Message& message, const FieldDescriptor& field) {
   }
 }
 
-// What the row allows as text; empty: anything.
-std::vector<std::string_view> NamesOf(const v1::FieldRow& row) {
-  return row.table().empty()
-             ? std::vector<std::string_view>(row.one_of().begin(), row.one_of().end())
-             : TableNames(row.table());
+// The value of the row that people also call `value`; "": none.
+std::string_view SynonymOf(const v1::FieldRow& row, const std::string& value) {
+  const std::string lower = absl::AsciiStrToLower(value);
+  for (const std::string& synonym : row.value_synonyms()) {
+    const std::string_view pair = synonym;
+    const size_t equals = pair.find('=');
+    if (pair.substr(0, equals) == lower) {
+      return pair.substr(equals + 1);
+    }
+  }
+  return {};
 }
 
 void CheckName(const std::string& path,
@@ -107,9 +97,11 @@ void CheckName(const std::string& path,
                const std::string& value,
                Checker& check) {
   const std::vector<std::string_view> names = NamesOf(row);
-  if (!names.empty()) {
-    check.Name(path, value, row.what().empty() ? "value" : row.what(), names);
+  if (names.empty() || std::find(names.begin(), names.end(), value) != names.end()) {
+    return;
   }
+  check.Add(path, UnknownNameText(value, row.what().empty() ? "value" : row.what(), names,
+                                  SynonymOf(row, value)));
 }
 
 void CheckSingle(const Message& message,
@@ -121,7 +113,7 @@ void CheckSingle(const Message& message,
   if (IsNumber(field)) {
     const Number number = NumberOf(message, field);
     if (!Within(row, number.value)) {
-      check.Add(path, Text(number.text, " is out of range; must be ", RangeText(field, row)));
+      check.Add(path, Text(number.text, " is out of range; must be ", RangeText(field)));
     }
   } else if (HasRows(field)) {
     CheckRows(reflection.GetMessage(message, &field), path + '.', check);
@@ -235,6 +227,30 @@ const v1::FieldRow& RowOf(const FieldDescriptor& field) {
 bool HasRows(const FieldDescriptor& field) {
   return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field.is_repeated() &&
          field.message_type()->file()->package() == v1::JobSpec::descriptor()->file()->package();
+}
+
+std::string RangeText(const FieldDescriptor& field) {
+  const v1::FieldRow& row = RowOf(field);
+  const std::string zero = row.zero().empty() ? "" : row.zero() + " or ";
+  const std::string min = BoundText(field, row.min());
+  const std::string max = BoundText(field, row.max());
+  if (row.has_min() && row.has_max() && !row.above_min() && !row.below_max()) {
+    return Text(zero, min, "..", max);
+  }
+  std::string text = zero;
+  if (row.has_min()) {
+    text += Text(row.above_min() ? "> " : ">= ", min);
+  }
+  if (row.has_max()) {
+    text += Text(row.has_min() ? " and " : "", row.below_max() ? "< " : "<= ", max);
+  }
+  return text.empty() ? "finite" : text;
+}
+
+std::vector<std::string_view> NamesOf(const v1::FieldRow& row) {
+  return row.table().empty()
+             ? std::vector<std::string_view>(row.one_of().begin(), row.one_of().end())
+             : TableNames(row.table());
 }
 
 void ForEachField(const std::function<void(const std::string&, const FieldDescriptor&)>& visit) {

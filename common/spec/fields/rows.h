@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "common/spec/checker.h"
 #include "google/protobuf/descriptor.h"
@@ -18,6 +20,12 @@ const v1::FieldRow& RowOf(const google::protobuf::FieldDescriptor& field);
 
 // Whether the field is a single message of the job file, whose fields have rows of their own.
 bool HasRows(const google::protobuf::FieldDescriptor& field);
+
+// What the field's row allows a number to be: "1..1024", "> 0 and < 1", "auto or 1..65536".
+std::string RangeText(const google::protobuf::FieldDescriptor& field);
+
+// The values that the row allows, or the keys of a map; empty: anything.
+std::vector<std::string_view> NamesOf(const v1::FieldRow& row);
 
 // Calls `visit` with the path and descriptor of every field of a JobSpec, sections before what lies
 // in them. Elements of lists and maps are not entered.
