@@ -69,6 +69,8 @@ void AcceptResourceNames(CLI::App& app);
 // One row a command, in the order of the help text: ROW(Type, name, help). Its file in this folder
 // defines Setup<Type>().
 #define JOBCTL_COMMANDS(ROW) \
+  ROW(Explain, "explain", "Explain the job file, or one of its fields") \
+  ROW(Init, "init", "Write a commented job file to start from") \
   ROW(Submit, "submit", "Send a job file to the coordinator") \
   ROW(List, "list", "List jobs, newest first") \
   ROW(Get, "get", "Show one job in a row (everything with -o json)") \

@@ -8,6 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "common/spec/fields/facts.h"
+#include "common/spec/fields/rows.h"
+#include "common/spec/model/presets.h"
 #include "jobctl/commands/command.h"
 #include "jobctl/views/metrics_plot.h"
 
@@ -22,6 +25,7 @@ struct Entry {
   std::vector<std::string> valued;   // the options among them that take a value
   bool takes_job = false;
   bool takes_worker = false;
+  bool takes_field = false;  // of the job file
 };
 
 void Walk(const CLI::App& app, const std::string& path, std::vector<Entry>& entries) {
@@ -45,6 +49,7 @@ void Walk(const CLI::App& app, const std::string& path, std::vector<Entry>& entr
     }
     entry.takes_job = entry.takes_job || option->get_name() == "job";
     entry.takes_worker = entry.takes_worker || option->get_name() == "worker";
+    entry.takes_field = entry.takes_field || option->get_name() == "field";
   }
   const auto subcommands = app.get_subcommands([](const CLI::App*) { return true; });
   for (const CLI::App* subcommand : subcommands) {
@@ -65,6 +70,85 @@ constexpr const char* kStates =
     "queued starting running recovering pausing requeueing cancelling paused succeeded failed "
     "cancelled";
 
+std::string PresetWords() {
+  std::string words;
+  for (const std::string_view name : spec::PresetNames()) {
+    absl::StrAppend(&words, words.empty() ? "" : " ", std::string(name));
+  }
+  return words;
+}
+
+// The fields that --set takes, those that a resume may change, and all with their sections.
+struct Fields {
+  std::string settable;   // "train.steps= ..."
+  std::string resumable;  // "train.steps= ..."
+  std::string all;
+  // Lines of a case statement: the values of fields that have names, by path.
+  std::string value_cases;
+  std::string with_values;  // for fish: "train.steps= optimizer.name=adamw ..."
+};
+
+Fields FieldsOfRows() {
+  Fields out;
+  for (const spec::FieldFacts& facts : spec::JobFileFields()) {
+    if (facts.path.find_first_of("[N") != std::string::npos) {
+      continue;  // elements of lists and entries of maps have no path of their own
+    }
+    absl::StrAppend(&out.all, facts.path, " ");
+    if (spec::HasRows(*facts.field)) {
+      continue;
+    }
+    absl::StrAppend(&out.settable, facts.path, "= ");
+    absl::StrAppend(&out.resumable, facts.resumable ? absl::StrCat(facts.path, "= ") : "");
+    std::vector<std::string_view> values =
+        facts.field->is_map() ? std::vector<std::string_view>() : facts.names;
+    if (facts.type == "boolean") {
+      values = {"true", "false"};
+    } else if (facts.path == "model.preset") {
+      values = spec::PresetNames();
+    }
+    absl::StrAppend(&out.with_values, values.empty() ? absl::StrCat(facts.path, "= ") : "");
+    std::string names;
+    for (const std::string_view value : values) {
+      absl::StrAppend(&names, names.empty() ? "" : " ", std::string(value));
+      absl::StrAppend(&out.with_values, facts.path, "=", std::string(value), " ");
+    }
+    if (!names.empty()) {
+      absl::StrAppend(&out.value_cases, "    ", facts.path, ") echo \"", names, "\" ;;\n");
+    }
+  }
+  return out;
+}
+
+// The part of the bash script about --set. readline cuts PATH=VALUE into three words, zsh does not.
+constexpr const char* kBashSet = R"bash(_jobctl_values() {
+  case "$1" in
+@VALUES@  esac
+}
+_jobctl_set() {
+  local cur="${COMP_WORDS[COMP_CWORD]}" before=("${COMP_WORDS[@]:0:COMP_CWORD}") n=$COMP_CWORD fields
+  if [ "$cur" = = ] && [ "$n" -gt 2 ] && [ "${before[n - 2]}" = --set ]; then
+    COMPREPLY=($(compgen -W "$(_jobctl_values "${before[n - 1]}")")); return 0
+  elif [ "$n" -gt 3 ] && [ "${before[n - 1]}" = = ] && [ "${before[n - 3]}" = --set ]; then
+    COMPREPLY=($(compgen -W "$(_jobctl_values "${before[n - 2]}")" -- "$cur")); return 0
+  elif [ "$n" -lt 2 ] || [ "${before[n - 1]}" != --set ]; then
+    return 1
+  elif [[ "$cur" == *=* ]]; then
+    COMPREPLY=($(compgen -P "${cur%%=*}=" -W "$(_jobctl_values "${cur%%=*}")" -- "${cur#*=}")); return 0
+  fi
+  fields="@SETTABLE@"
+  [[ " ${before[*]} " == *" resume "* ]] && fields="@RESUMABLE@"
+  compopt -o nospace 2>/dev/null
+  COMPREPLY=($(compgen -W "$fields" -- "$cur")); return 0
+}
+)bash";
+
+std::string BashSet(const Fields& fields) {
+  return absl::StrReplaceAll(kBashSet, {{"@VALUES@", fields.value_cases},
+                                        {"@SETTABLE@", fields.settable},
+                                        {"@RESUMABLE@", fields.resumable}});
+}
+
 std::string Words(const Entry& entry) {
   std::vector<std::string> words = entry.subcommands;
   words.insert(words.end(), entry.options.begin(), entry.options.end());
@@ -72,6 +156,7 @@ std::string Words(const Entry& entry) {
 }
 
 std::string Bash(const std::vector<Entry>& entries) {
+  const Fields fields = FieldsOfRows();
   std::string cases;
   for (const Entry& entry : entries) {
     std::string live;
@@ -79,15 +164,18 @@ std::string Bash(const std::vector<Entry>& entries) {
       live = absl::StrCat(" $(", kJobs, ")");
     } else if (entry.takes_worker) {
       live = absl::StrCat(" $(", kWorkers, ")");
+    } else if (entry.takes_field) {
+      live = " " + fields.all;
     }
     absl::StrAppend(&cases, "    \"", entry.path, "\") words=\"", Words(entry), live, "\" ;;\n");
   }
   // Jobs' -f is a flag in logs and metrics, so only the options of jobctl itself tell where the
   // command begins.
   const std::string valued = absl::StrJoin(entries.front().valued, "|");
-  return absl::StrCat(R"(# jobctl completion for bash: source <(jobctl completion bash)
-_jobctl() {
+  return absl::StrCat("# jobctl completion for bash: source <(jobctl completion bash)\n",
+                      BashSet(fields), R"(_jobctl() {
   local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" path="" words="" i
+  _jobctl_set && return
   for ((i = 1; i < COMP_CWORD; i++)); do
     case "${COMP_WORDS[i]}" in
       )",
@@ -100,13 +188,15 @@ _jobctl() {
     esac
   done
   [[ "$cur" == -* ]] || case "$path $prev" in
-    "submit -f"|"submit --file"|"plan -f"|"plan --file"|"submit submit"|"plan plan"|*" --input"|*" --out"|*" --tls-"*)
+    "submit -f"|"submit --file"|"plan -f"|"plan --file"|"submit submit"|"plan plan"|*" --input"|*" --out"|*" --tls-"*|"init -f"|"init --file"|"init --from"|"init --data")
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
     "metrics -o"|"metrics --output") COMPREPLY=($(compgen -W "table csv json" -- "$cur")); return ;;
     "report -o"|"report --output") COMPREPLY=($(compgen -W "md html json" -- "$cur")); return ;;
     *" --plot") COMPREPLY=($(compgen -W ")",
                       PlotMetricNames(" "), R"(" -- "$cur")); return ;;
     *" -o"|*" --output") COMPREPLY=($(compgen -W "table wide json yaml name" -- "$cur")); return ;;
+    *" --preset") COMPREPLY=($(compgen -W ")",
+                      PresetWords(), R"(" -- "$cur")); return ;;
     *" --dry-run") COMPREPLY=($(compgen -W "client server" -- "$cur")); return ;;
     *" --state") COMPREPLY=($(compgen -W ")",
                       kStates, R"(" -- "$cur")); return ;;
@@ -116,7 +206,11 @@ _jobctl() {
   case "$path" in
 )",
                       cases, R"(  esac
-  COMPREPLY=($(compgen -W "$words" -- "$cur"))
+  case "$cur" in
+    job/*) COMPREPLY=($(compgen -P job/ -W "$words" -- "${cur#job/}")) ;;
+    worker/*) COMPREPLY=($(compgen -P worker/ -W "$words" -- "${cur#worker/}")) ;;
+    *) COMPREPLY=($(compgen -W "$words" -- "$cur")) ;;
+  esac
 }
 complete -o default -F _jobctl jobctl
 )");
@@ -130,6 +224,7 @@ std::string Zsh(const std::vector<Entry>& entries) {
 }
 
 std::string Fish(const std::vector<Entry>& entries) {
+  const Fields fields = FieldsOfRows();
   std::string out = "# jobctl completion for fish: jobctl completion fish | source\n";
   for (const Entry& entry : entries) {
     const bool root = entry.path.empty();
@@ -148,6 +243,20 @@ std::string Fish(const std::vector<Entry>& entries) {
       absl::StrAppend(&out, head, "-f -a \"(",
                       absl::StrReplaceAll(entry.takes_job ? kJobs : kWorkers, {{"\"", "\\\""}}),
                       ")\"\n");
+      // The form with its kind, once the person has begun it.
+      const char* kind = entry.takes_job ? "job" : "worker";
+      absl::StrAppend(&out, "complete -c jobctl -n '", when, "; and string match -q \"", kind,
+                      "/*\" -- (commandline -ct)' -f -a \"(", entry.takes_job ? kJobs : kWorkers,
+                      " | sed 's,^,", kind, "/,')\"\n");
+    }
+    if (entry.takes_field) {
+      absl::StrAppend(&out, head, "-f -a \"", fields.all, "\"\n");
+    }
+    for (const std::string& option : entry.valued) {
+      if (option == "--set") {
+        absl::StrAppend(&out, head, "-l set -x -a \"",
+                        entry.path == "resume" ? fields.resumable : fields.with_values, "\"\n");
+      }
     }
   }
   return out;

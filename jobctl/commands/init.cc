@@ -1,0 +1,151 @@
+// A job file to start from.
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/base/status_macros.h"
+#include "common/config/config.h"
+#include "common/io/env.h"
+#include "common/spec/fields/idle.h"
+#include "common/spec/resolve.h"
+#include "jobctl/commands/command.h"
+#include "jobctl/views/job_template.h"
+
+namespace hearth::jobctl {
+namespace {
+
+constexpr const char* kSmallPreset = "hearth-tiny";
+constexpr int64_t kSteps = 1000;
+constexpr int64_t kWarmupSteps = 100;
+
+struct Options {
+  std::string preset;
+  std::string from;
+  std::string data;
+  std::string file;
+  std::vector<std::string> assignments;
+};
+
+std::string Absolute(const std::string& path) {
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
+// `text` as the name of a job: lower case, other characters as '-'.
+std::string JobName(const std::string& text) {
+  std::string name = absl::AsciiStrToLower(text).substr(0, 63);
+  for (char& c : name) {
+    c = absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' ? c : '-';
+  }
+  const auto is_end = [](char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)); };
+  name.erase(std::find_if(name.rbegin(), name.rend(), is_end).base(), name.end());
+  name.erase(name.begin(), std::find_if(name.begin(), name.end(), is_end));
+  return name.empty() ? "my-job" : name;
+}
+
+absl::Status SetModel(const Options& options, v1::JobSpec& spec) {
+  if (options.from.empty()) {
+    const std::string preset = options.preset.empty() ? kSmallPreset : options.preset;
+    spec.set_name(JobName(preset));
+    spec.mutable_model()->set_preset(preset);
+    return absl::OkStatus();
+  }
+  const std::filesystem::path folder = Absolute(options.from);
+  if (!Env::Real().Exists((folder / "config.json").string())) {
+    return absl::NotFoundError(
+        absl::StrCat("--from ", options.from,
+                     ": there is no config.json; give a Hugging Face model folder, or --preset"));
+  }
+  spec.set_name(JobName(folder.filename().empty() ? folder.parent_path().filename().string()
+                                                  : folder.filename().string()));
+  spec.mutable_model()->set_from(folder.string());
+  return absl::OkStatus();
+}
+
+// --data is a dataset, or a folder of the two that `dataset build --validation-fraction` makes.
+absl::Status SetData(const Options& options, v1::JobSpec& spec) {
+  const std::filesystem::path data = Absolute(options.data.empty() ? "data" : options.data);
+  const std::string train = (data / "train").string();
+  const std::string validation = (data / "validation").string();
+  Env& env = Env::Real();
+  if (!options.data.empty() && !env.Exists(data.string())) {
+    return absl::NotFoundError(absl::StrCat("--data ", options.data,
+                                            ": there is no such folder or file; jobctl dataset "
+                                            "build makes one"));
+  }
+  const bool split = options.data.empty() || env.Exists(train);
+  spec.mutable_data()->add_train()->set_path(split ? train : data.string());
+  if (split && env.Exists(validation)) {
+    spec.mutable_data()->add_validation()->set_path(validation);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::JobSpec> StartingPoint(const Options& options) {
+  v1::JobSpec spec;
+  HEARTH_RETURN_IF_ERROR(SetModel(options, spec));
+  HEARTH_RETURN_IF_ERROR(SetData(options, spec));
+  spec.mutable_optimizer()->set_lr(3e-4);
+  spec.mutable_schedule()->set_warmup_steps(kWarmupSteps);
+  spec.mutable_train()->set_steps(kSteps);
+  spec.mutable_resources()->set_workers(1);
+  spec.mutable_resources()->set_device("cpu");
+  for (const std::string& assignment : options.assignments) {
+    const absl::Status applied = config::ApplyOverride(spec, assignment);
+    if (!applied.ok()) {
+      return Annotate(applied, absl::StrCat("--set ", assignment));
+    }
+  }
+  if (!spec.precision().has_recipe()) {
+    spec.mutable_precision()->set_recipe(spec.resources().device() == "cuda" ? "bf16" : "fp32");
+  }
+  v1::JobSpec resolved = spec;
+  std::vector<spec::FieldViolation> violations;
+  spec::CheckIdleKeys(resolved, violations);
+  spec::Resolve(resolved, violations);
+  HEARTH_RETURN_IF_ERROR(spec::ViolationsToStatus(violations));
+  return spec;
+}
+
+absl::StatusOr<int> Run(Context& context, const Options& options) {
+  HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec spec, StartingPoint(options));
+  const std::string text = JobTemplate(spec);
+  if (options.file.empty() || options.file == "-") {
+    WriteOut(text);
+    return kExitOk;
+  }
+  if (Env::Real().Exists(options.file)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(options.file, " exists and is not overwritten; give another -f"));
+  }
+  HEARTH_RETURN_IF_ERROR(Env::Real().WriteFileAtomically(options.file, text));
+  if (!context.quiet) {
+    WriteErr(absl::StrCat("wrote ", options.file, "; jobctl submit ", options.file,
+                          " --dry-run client checks it, without --dry-run it starts\n"));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Action SetupInit(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::Option* preset = app.add_option(
+      "--preset", options->preset,
+      absl::StrCat("Model preset (default ", kSmallPreset, "); jobctl plan --presets lists them"));
+  app.add_option("--from", options->from, "Start from this Hugging Face model folder")
+      ->excludes(preset);
+  app.add_option("--data", options->data,
+                 "Dataset, or folder with train and validation datasets (default: ./data)");
+  app.add_option("-f,--file", options->file, "File to write (default: standard output)");
+  app.add_option("--set", options->assignments, "Set a field: path=value, repeatable")
+      ->allow_extra_args(false);
+  return [options](Context& context) { return Run(context, *options); };
+}
+
+}  // namespace hearth::jobctl

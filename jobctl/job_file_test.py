@@ -1,0 +1,106 @@
+"""The job file from the command line, without a coordinator: init, explain, hints and completion. Usage: job_file_test.py JOBCTL"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+JOBCTL = sys.argv.pop(1)
+COMPLETE = """
+source <(jobctl completion bash)
+COMP_WORDS=("$@"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=()
+_jobctl; printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+class JobFileTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.dir = pathlib.Path(folder.name).resolve()
+        self.env = {"PATH": os.path.dirname(JOBCTL) + ":/usr/bin:/bin", "HOME": str(self.dir / "home")}
+
+    def jobctl(self, *args, fails=False):
+        run = subprocess.run([JOBCTL, *args], cwd=self.dir, env=self.env, capture_output=True, text=True, timeout=60)
+        self.assertEqual(run.returncode != 0, fails, run.stdout + run.stderr)
+        return run.stderr if fails else run.stdout
+
+    def complete(self, *words):
+        run = subprocess.run(["bash", "-c", COMPLETE, "bash", "jobctl", *words], env=self.env, capture_output=True, text=True,
+                             timeout=60, cwd=self.dir)
+        self.assertEqual(run.stderr, "")
+        return run.stdout.split()
+
+    def presets(self):
+        return [line.split()[0] for line in self.jobctl("plan", "--presets").splitlines()[1:]]
+
+    def test_init_of_each_preset_passes_without_an_edit(self):
+        presets = self.presets()
+        self.assertGreater(len(presets), 8)
+        for device in ("cpu", "cuda"):
+            for preset in presets:
+                with self.subTest(preset, device=device):
+                    name = f"{preset}-{device}.yaml"
+                    self.jobctl("init", "--preset", preset, "--set", f"resources.device={device}", "-f", name)
+                    resolved = self.jobctl("submit", name, "--dry-run", "client")
+                    self.assertIn(f"  preset: {preset}\n", resolved)
+                    self.assertIn(f"  device: {device}\n", resolved)
+
+    def test_init_takes_a_model_folder_and_datasets(self):
+        model = self.dir / "My Model_7B"
+        model.mkdir()
+        self.assertIn("config.json", self.jobctl("init", "--from", model.name, fails=True))
+        (model / "config.json").write_text("{}")
+        for part in ("train", "validation"):
+            (self.dir / "sets" / part).mkdir(parents=True)
+        self.jobctl("init", "--from", model.name, "--data", "sets", "-f", "job.yaml")
+        resolved = self.jobctl("submit", "job.yaml", "--dry-run", "client")
+        for text in ("name: my-model-7b\n", f"from: \"{model}\"\n", str(self.dir / "sets/train"), str(self.dir / "sets/validation")):
+            self.assertIn(text, resolved)
+        self.assertIn("exists and is not overwritten", self.jobctl("init", "-f", "job.yaml", fails=True))
+        self.assertIn("--data nowhere", self.jobctl("init", "--data", "nowhere", fails=True))
+        self.assertIn("did you mean hearth-112m?", self.jobctl("init", "--preset", "hearth-112", fails=True))
+
+    def test_explain_knows_every_field(self):
+        rows = json.loads(self.jobctl("explain", "-o", "json"))
+        self.assertGreater(len(rows), 100)
+        by_path = {row["path"]: row for row in rows}
+        self.assertEqual(by_path["optimizer.lr"]["default"], "3e-4")
+        self.assertEqual(by_path["resources.device"]["one_of"], ["cpu", "cuda"])
+        self.assertEqual([row["path"] for row in json.loads(self.jobctl("explain", "batch", "-o", "json"))],
+                         ["batch", "batch.micro_batch_size", "batch.global_batch_tokens"])
+        text = self.jobctl("explain", "schedule.decay_shape")
+        for line in ("  type       string\n", "  one of     linear, sqrt\n", "  default    linear\n",
+                     "  acts only  with schedule.name wsd and with schedule.decay_steps > 0\n",
+                     "  a resume   may change it: the learning rate is a function of the step alone\n"):
+            self.assertIn(line, text)
+        self.assertIn("did you mean lr?", self.jobctl("explain", "optimizer.learning_rate", fails=True))
+        self.assertIn("did you mean train.steps?", self.jobctl("explain", "max_steps", fails=True))
+        overview = self.jobctl("explain")
+        for section in ("model", "data", "train", "resources"):
+            self.assertRegex(overview, rf"(?m)^{section} +section")
+
+    def test_completion_of_fields_and_values(self):
+        self.assertEqual(self.complete("submit", "job.yaml", "--set", "optimizer.l"), ["optimizer.lr="])
+        self.assertEqual(self.complete("submit", "job.yaml", "--set", "resources.device", "="), ["cpu", "cuda"])
+        self.assertEqual(self.complete("submit", "job.yaml", "--set", "schedule.name", "=", "co"), ["cosine", "constant"])
+        self.assertEqual(self.complete("plan", "--set", "schedule.name=co"), ["schedule.name=cosine", "schedule.name=constant"])
+        self.assertIn("model.layers=", self.complete("submit", "--set", ""))
+        self.assertNotIn("model.layers=", self.complete("resume", "a-job", "--set", ""))
+        self.assertIn("train.steps=", self.complete("resume", "a-job", "--set", ""))
+        self.assertEqual(self.complete("explain", "train.see"), ["train.seed"])
+        self.assertEqual(self.complete("init", "--preset", "gpt2-"), ["gpt2-124m"])
+        self.assertEqual(self.complete("plan", "--preset"), ["--presets"])
+
+    def test_completion_scripts_are_well_formed(self):
+        self.assertEqual(subprocess.run(["bash", "-n"], input=self.jobctl("completion", "bash"), text=True, check=False).returncode, 0)
+        fish = self.jobctl("completion", "fish")
+        self.assertIn("-l set -x -a ", fish)
+        self.assertIn("resources.device=cuda", fish)
+        self.assertIn("_jobctl_set", self.jobctl("completion", "zsh"))
+
+
+if __name__ == "__main__":
+    unittest.main()
