@@ -82,6 +82,18 @@ class JobFileTest(unittest.TestCase):
         for section in ("model", "data", "train", "resources"):
             self.assertRegex(overview, rf"(?m)^{section} +section")
 
+    def test_paths_from_here_become_absolute(self):
+        self.jobctl("init", "--set", "data.train=[~/a, ./b, c]", "-f", "job.yaml")
+        resolved = self.jobctl("submit", "job.yaml", "--dry-run", "client", "--set", "data.validation=../d")
+        self.assertIn(f"{self.dir}/home/a", resolved)
+        self.assertIn(f"{self.dir}/b", resolved)
+        self.assertIn(f"{self.dir.parent}/d", resolved)
+        self.assertIn("path: c", resolved)
+
+    def test_a_coordinator_that_is_down_says_what_to_do(self):
+        down = self.jobctl("--coordinator", "http://127.0.0.1:1/", "list", fails=True)
+        self.assertIn("cannot reach the coordinator at 127.0.0.1:1 (scripts/start-node.sh starts one", down)
+
     def test_completion_of_fields_and_values(self):
         self.assertEqual(self.complete("submit", "job.yaml", "--set", "optimizer.l"), ["optimizer.lr="])
         self.assertEqual(self.complete("submit", "job.yaml", "--set", "resources.device", "="), ["cpu", "cuda"])

@@ -11,6 +11,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "jobctl/client/settings.h"
 #include "jobctl/commands/command.h"
+#include "jobctl/commands/usage.h"
 
 namespace {
 
@@ -93,17 +94,13 @@ int main(int argc, char** argv) {
   }
   try {
     app.parse(argc, argv);
-  } catch (const CLI::RequiredError& error) {
-    // If the given word is not a command, CLI11 only says that a command is missing.
-    const std::vector<std::string> rest = app.remaining();
-    if (app.get_subcommands().empty() && !rest.empty() && rest.front().front() != '-') {
-      hearth::jobctl::WriteErr(
-          absl::StrCat("error: no command \"", rest.front(), "\"; jobctl --help lists them\n"));
-    } else {
-      app.exit(error);
-    }
-    return hearth::jobctl::kExitUsage;
   } catch (const CLI::ParseError& error) {
+    const std::string text =
+        hearth::jobctl::UsageText(app, std::vector<std::string>(argv + 1, argv + argc), error);
+    if (!text.empty()) {
+      hearth::jobctl::WriteErr(text);
+      return hearth::jobctl::kExitUsage;
+    }
     const int code = app.exit(error);
     return code == 0 ? 0 : static_cast<int>(hearth::jobctl::kExitUsage);
   }

@@ -18,6 +18,7 @@
 #include "grpcpp/impl/codegen/client_unary_call.h"
 #include "grpcpp/impl/codegen/rpc_method.h"
 #include "hearth/v1/job.grpc.pb.h"
+#include "jobctl/client/address.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -78,8 +79,8 @@ class GrpcClient : public Client {
     }
     const absl::Status error = rpc::FromGrpc(status);
     if (error.code() == absl::StatusCode::kUnavailable) {
-      return Annotate(error, absl::StrCat("cannot reach the coordinator at ", address_,
-                                          " (--coordinator or HEARTH_COORDINATOR sets it)"));
+      return Annotate(error, absl::StrCat("cannot reach the coordinator at ", address_, " (",
+                                          WhenUnreachable(address_), ")"));
     }
     return error;
   }
@@ -143,7 +144,7 @@ class GrpcClient : public Client {
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ConnectOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(rpc::CoordinatorList list,
-                          rpc::CoordinatorList::Parse(options.coordinators));
+                          rpc::CoordinatorList::Parse(CleanAddresses(options.coordinators)));
   const rpc::TlsFiles files = {options.tls_cert, options.tls_key, options.tls_ca};
   // With several, the first that answers within a second is used; with one, errors come from the
   // call itself.
@@ -156,7 +157,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ConnectOptions& op
     }
   }
   return absl::UnavailableError(
-      absl::StrCat("none of the coordinators answers: ", options.coordinators));
+      absl::StrCat("none of the coordinators answers: ", options.coordinators, " (",
+                   WhenUnreachable(list.addresses().front()), ")"));
 }
 
 }  // namespace hearth::jobctl

@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <iterator>
 #include <string>
@@ -13,6 +16,7 @@
 #include "common/base/units.h"
 #include "common/config/config.h"
 #include "common/io/env.h"
+#include "jobctl/client/paths.h"
 
 namespace hearth::jobctl {
 
@@ -74,6 +78,22 @@ absl::Status SafeToRetry(const absl::Status& status, const std::string& request_
                                    request_id));
 }
 
+std::string DeviceWarning(const std::string& device, const std::vector<v1::Worker>& workers) {
+  const bool there = std::any_of(workers.begin(), workers.end(), [&](const v1::Worker& worker) {
+    return worker.device().kind() == device;
+  });
+  if (there) {
+    return "";
+  }
+  const std::string all = workers.empty() ? "there is no worker yet"
+                                          : absl::StrCat("none of the ", workers.size(),
+                                                         " workers has resources.device ", device);
+  const bool other = !workers.empty() && device == "cuda";
+  return absl::StrCat(all, "; the job waits until hearth-worker --device ",
+                      device == "cuda" ? "cuda:0" : device, " joins",
+                      other ? " (on the CPU: --set resources.device=cpu)" : "");
+}
+
 absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& path,
                                         const std::vector<std::string>& assignments) {
   HEARTH_ASSIGN_OR_RETURN(const std::string text, ReadInput(path));
@@ -85,6 +105,10 @@ absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& path,
       return Annotate(applied, absl::StrCat("--set ", assignment));
     }
   }
+  const char* home = std::getenv("HOME");  // NOLINT(concurrency-mt-unsafe): nothing sets it
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::current_path(error);
+  MakePathsAbsolute(spec, home == nullptr ? "" : home, error ? "/" : folder.string());
   return spec;
 }
 

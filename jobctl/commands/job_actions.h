@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/base/ids.h"
 #include "hearth/v1/job.pb.h"
+#include "hearth/v1/worker.pb.h"
 #include "jobctl/commands/command.h"
 
 namespace hearth::jobctl {
@@ -43,8 +44,12 @@ void AddRequestId(CLI::App& app, const std::shared_ptr<Request>& request) {
 // repeating is safe.
 absl::Status SafeToRetry(const absl::Status& status, const std::string& request_id);
 
-// Reads the job file, applies --set in order.
+// Reads the job file, applies --set in order, and makes paths that begin with ~ or . absolute.
 absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& path,
                                         const std::vector<std::string>& assignments);
+
+// What is wrong if no worker among `workers`, all that the coordinator knows, trains on `device`
+// ("cpu" or "cuda"); "" otherwise. A worker that is lost or offline counts, as it may come back.
+std::string DeviceWarning(const std::string& device, const std::vector<v1::Worker>& workers);
 
 }  // namespace hearth::jobctl

@@ -35,6 +35,21 @@ absl::StatusOr<int> DryRunClient(v1::JobSpec spec) {
   return kExitOk;
 }
 
+// Says so if no worker of the known ones has the device that the job asks for: it would wait for
+// ever.
+void WarnAboutDevice(Client& client, const v1::Job& job) {
+  const std::string& device = job.spec().resources().device();
+  const auto workers = client.Call<v1::ListWorkersResponse>(v1::ListWorkersRequest());
+  if (!workers.ok() || Ended(job.state())) {
+    return;  // the job is submitted; this is a hint, not a check
+  }
+  const std::string text =
+      DeviceWarning(device, {workers->workers().begin(), workers->workers().end()});
+  if (!text.empty()) {
+    WriteErr(absl::StrCat("warning: ", text, "\n"));
+  }
+}
+
 // The answer to a repeated request is the job's present state.
 std::string SubmittedText(const v1::Job& job) {
   return job.reason_code() == "submitted"
@@ -61,6 +76,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   for (const std::string& warning : job->warnings()) {
     WriteErr(absl::StrCat("warning: ", warning, "\n"));
   }
+  WarnAboutDevice(*client, *job);
   const bool dry = request.validate_only();
   HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
                                        absl::StrCat("job/", job->job_id()),

@@ -1,0 +1,15 @@
+// Addresses of coordinators as people write them, and what to try when none answers there. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace hearth::jobctl {
+
+// Without what belongs to a browser: "http://host:7071/jobs, b" is "host:7071,b".
+std::string CleanAddresses(std::string_view addresses);
+
+// What to do if nothing, or no coordinator, answers at "host:port".
+std::string WhenUnreachable(std::string_view address);
+
+}  // namespace hearth::jobctl

@@ -1,0 +1,204 @@
+// What people type instead of what is right, and what they are told: keys and values of the job
+// file, commands, options, devices.
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_split.h"
+#include "common/config/config.h"
+#include "common/spec/fields/idle.h"
+#include "common/spec/resolve.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "jobctl/client/settings.h"
+#include "jobctl/commands/command.h"
+#include "jobctl/commands/job_actions.h"
+#include "jobctl/commands/usage.h"
+#include "tests/support/common/valid_job.h"
+
+namespace hearth::jobctl {
+namespace {
+
+// What a job with `assignment` is refused with, without the list of all names.
+std::string Refusal(const std::string& assignment) {
+  v1::JobSpec job = spec::ValidJob();
+  const absl::Status applied = config::ApplyOverride(job, assignment);
+  std::vector<spec::FieldViolation> violations;
+  spec::CheckIdleKeys(job, violations);
+  spec::Resolve(job, violations);
+  const std::string text((applied.ok() ? spec::ViolationsToStatus(violations) : applied).message());
+  return text.substr(0, text.find(" (one of"));
+}
+
+struct Slip {
+  const char* typed;
+  const char* told;
+};
+
+TEST(Hints, WrongKeys_NameTheRightOne) {
+  constexpr Slip kSlips[] = {
+      {"train.stesp=1", "did you mean steps?"},
+      {"train.max_steps=1", "did you mean steps?"},
+      {"max_steps=1", "did you mean train.steps?"},
+      {"train.iterations=1", "did you mean steps?"},
+      {"optimizer.learning_rate=1e-3", "did you mean lr?"},
+      {"learning_rate=1e-3", "did you mean optimizer.lr?"},
+      {"train.lr=1e-3", "did you mean optimizer.lr?"},
+      {"optimizer.wd=0", "did you mean weight_decay?"},
+      {"optimizer.max_grad_norm=1", "did you mean grad_clip?"},
+      {"max_grad_norm=1", "did you mean optimizer.grad_clip?"},
+      {"resources.gpus=2", "did you mean workers?"},
+      {"resources.gpu=2", "did you mean workers?"},
+      {"gpus=2", "did you mean resources.workers?"},
+      {"resources.timeout=1h", "did you mean time_limit?"},
+      {"batch_size=8", "did you mean batch.micro_batch_size?"},
+      {"batch.batch_size=8", "did you mean micro_batch_size?"},
+      {"batch.Micro_Batch_Size=8", "did you mean micro_batch_size?"},
+      {"data.block_size=512", "did you mean sequence_length?"},
+      {"data.seq_len=512", "did you mean sequence_length?"},
+      {"data.val=/x", "did you mean validation?"},
+      {"dataset=/x", "did you mean data?"},
+      {"scheduler.name=cosine", "did you mean schedule?"},
+      {"schedule.warmup=5", "did you mean warmup_steps?"},
+      {"warmup_steps=5", "did you mean precision.warmup_steps or schedule.warmup_steps?"},
+      {"schedule.min_lr=0.1", "did you mean min_lr_ratio?"},
+      {"checkpoint.save_every=5", "did you mean every_steps?"},
+      {"checkpoint.save_total_limit=5", "did you mean keep_last?"},
+      {"train.eval_interval=5", "did you mean eval_every?"},
+      {"train.gradient_checkpointing=true", "did you mean recompute?"},
+      {"mixed_precision=bf16", "did you mean precision.recipe?"},
+      {"model.n_layer=2", "did you mean layers?"},
+      {"model.hidden_size=64", "did you mean hidden?"},
+      {"model.num_attention_heads=2", "did you mean heads?"},
+      {"model.vocab_size=512", "did you mean vocab?"},
+      {"model.intermediate_size=512", "did you mean ffn_hidden?"},
+      {"model.tie_word_embeddings=true", "did you mean tied?"},
+      {"train.deterministc=true", "did you mean deterministic?"},
+      {"seed=1", "did you mean train.seed?"},
+  };
+  for (const Slip& slip : kSlips) {
+    const std::string path = std::string(slip.typed).substr(0, std::string(slip.typed).find('='));
+    EXPECT_EQ(Refusal(slip.typed), path + ": unknown key; " + slip.told);
+  }
+  EXPECT_EQ(Refusal("zzz=1"), "zzz: unknown key");
+}
+
+TEST(Hints, WrongValues_NameTheRightOne) {
+  constexpr Slip kSlips[] = {
+      {"resources.device=gpu", "\"gpu\" is not a device; did you mean cuda?"},
+      {"resources.device=CUDA", "\"CUDA\" is not a device; did you mean cuda?"},
+      {"precision.recipe=bf61", "\"bf61\" is not a recipe; did you mean bf16?"},
+      {"precision.recipe=bfloat16", "\"bfloat16\" is not a recipe; did you mean bf16?"},
+      {"precision.recipe=FP8", "\"FP8\" is not a recipe; did you mean fp8?"},
+      {"optimizer.name=adam", "\"adam\" is not an optimizer; did you mean adamw?"},
+      {"schedule.name=cos", "\"cos\" is not a schedule; did you mean cosine?"},
+      {"model.activation=silu", "\"silu\" is not an activation; did you mean swiglu?"},
+      {"model.norm=layer_norm", "\"layer_norm\" is not a norm; did you mean layernorm?"},
+      {"model.position=rotary", "\"rotary\" is not a position encoding; did you mean rope?"},
+      {"recompute=full", "\"full\" is not a recomputation; did you mean block?"},
+      {"task=causal_lm", "\"causal_lm\" is not a task; did you mean pretrain?"},
+      {"train.steps=0", "0 is out of range; must be 1..1099511627776"},
+      {"optimizer.lr=-1", "-1 is out of range; must be > 0"},
+      {"batch.micro_batch_size=-1", "-1 is out of range; must be auto or 1..65536"},
+  };
+  for (const Slip& slip : kSlips) {
+    const std::string path = std::string(slip.typed).substr(0, std::string(slip.typed).find('='));
+    EXPECT_EQ(Refusal(slip.typed), path + ": " + slip.told);
+  }
+}
+
+// What jobctl says to the words.
+std::string Said(const std::string& line) {
+  Context context;
+  CLI::App app("", "jobctl");
+  app.require_subcommand(1);
+  app.fallthrough();
+  AddSettings(app, context);
+  std::string format;
+  app.add_option("-o,--output", format);
+  std::vector<Action> actions;
+  for (const CommandDef& def : Commands()) {
+    actions.push_back(def.setup(*app.add_subcommand(def.name, def.help)));
+  }
+  const std::vector<std::string> args = absl::StrSplit(line, ' ');
+  try {
+    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
+  } catch (const CLI::ParseError& error) {
+    return UsageText(app, args, error);
+  }
+  return "taken";
+}
+
+TEST(Hints, WrongCommands_NameTheRightOne) {
+  constexpr Slip kSlips[] = {
+      {"ls", "list"},
+      {"ps", "list"},
+      {"squeue -l a=b", "list"},
+      {"status my-job", "describe"},
+      {"show my-job", "describe"},
+      {"stop my-job", "pause JOB, or jobctl cancel JOB"},
+      {"kill my-job", "cancel --now"},
+      {"rm my-job", "delete"},
+      {"sumbit job.yaml", "submit"},
+      {"run job.yaml", "submit"},
+      {"restart my-job", "resume"},
+      {"tail my-job", "logs -f"},
+      {"nodes", "workers"},
+      {"wrokers", "workers"},
+      {"help", "--help"},
+  };
+  for (const Slip& slip : kSlips) {
+    const std::string line = slip.typed;
+    EXPECT_EQ(Said(line), "error: jobctl has no command \"" + line.substr(0, line.find(' ')) +
+                              "\"; did you mean jobctl " + slip.told + "?\n");
+  }
+  EXPECT_EQ(Said("xyzzy"), "error: jobctl has no command \"xyzzy\"; jobctl --help lists them\n");
+  EXPECT_EQ(Said("dataset buidl"),
+            "error: jobctl dataset has no command \"buidl\"; did you mean jobctl dataset build?\n");
+}
+
+TEST(Hints, WrongOptions_NameTheRightOneInTheOrderTyped) {
+  EXPECT_EQ(Said("submit job.yaml --wacth"),
+            "error: jobctl submit has no option --wacth; did you mean --watch?\n");
+  EXPECT_EQ(Said("submit job.yaml --wiat --coordinater h:1 --lr=1e-4"),
+            "error: jobctl submit has no option --wiat; did you mean --wait?\n"
+            "error: jobctl submit has no option --coordinater; did you mean --coordinator?\n"
+            "error: jobctl submit has no option --lr; did you mean --set optimizer.lr=VALUE?\n");
+  EXPECT_EQ(Said("submit job.yaml --gpus 4"),
+            "error: jobctl submit has no option --gpus; did you mean --set "
+            "resources.workers=VALUE?\n");
+  EXPECT_EQ(Said("list --qqqqqq"),
+            "error: jobctl list has no option --qqqqqq; jobctl list --help lists them\n");
+  EXPECT_EQ(Said("pause a b c"),
+            "error: jobctl pause does not take \"b\"\n"
+            "error: jobctl pause does not take \"c\"\n");
+  EXPECT_EQ(Said("submit job.yaml --watch"), "taken");
+  // Other errors are CLI11's to explain.
+  EXPECT_EQ(Said("submit"), "");
+  EXPECT_EQ(Said("submit job.yaml --dry-run maybe"), "");
+}
+
+TEST(Hints, CommandsAreNoAliases) {
+  for (const Alias& alias : CommandAliases()) {
+    for (const CommandDef& def : Commands()) {
+      EXPECT_STRNE(alias.typed, def.name);
+    }
+  }
+}
+
+TEST(Hints, ADeviceThatNoWorkerHas_IsToldAtSubmit) {
+  v1::Worker cpu;
+  cpu.mutable_device()->set_kind("cpu");
+  v1::Worker gpu;
+  gpu.mutable_device()->set_kind("cuda");
+  EXPECT_EQ(DeviceWarning("cuda", {cpu, cpu}),
+            "none of the 2 workers has resources.device cuda; the job waits until hearth-worker "
+            "--device cuda:0 joins (on the CPU: --set resources.device=cpu)");
+  EXPECT_EQ(DeviceWarning("cpu", {}),
+            "there is no worker yet; the job waits until hearth-worker --device cpu joins");
+  EXPECT_EQ(DeviceWarning("cuda", {cpu, gpu}), "");
+  EXPECT_EQ(DeviceWarning("cpu", {cpu}), "");
+}
+
+}  // namespace
+}  // namespace hearth::jobctl
