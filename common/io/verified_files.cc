@@ -282,8 +282,11 @@ absl::Status FileVerifier::Check(const Found& found, const std::atomic<bool>* st
       const Checksum sum,
       ChecksumOfFile(env_, found.file.path, found.file.checksum.kind, threads_, stop));
   if (!(sum == found.file.checksum)) {
-    return absl::DataLossError(absl::StrCat(found.file.path, ": ", LabelOf(sum.kind), " is ",
-                                            sum.hex, ", recorded ", found.file.checksum.hex));
+    return absl::DataLossError(
+        absl::StrCat(found.file.path, ": ", LabelOf(sum.kind), " is ", sum.hex, ", recorded ",
+                     found.file.checksum.hex,
+                     "; copy the file again, or use it as it is with data.verify: false in the job "
+                     "file (--no-verify on the command line)"));
   }
   return absl::OkStatus();
 }

@@ -81,8 +81,10 @@ TEST_F(FileVerifierTest, ChangedByte_IsDataLossNamingFileAndBothHashes) {
   const RecordedFile changed = Write("a", "some bytez");
   const absl::Status status = Verify({file});
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
-  EXPECT_EQ(status.message(), absl::StrCat(file.path, ": SHA-256 is ", changed.checksum.hex,
-                                           ", recorded ", recorded));
+  EXPECT_EQ(status.message(),
+            absl::StrCat(file.path, ": SHA-256 is ", changed.checksum.hex, ", recorded ", recorded,
+                         "; copy the file again, or use it as it is with data.verify: false in the "
+                         "job file (--no-verify on the command line)"));
   EXPECT_TRUE(absl::IsDataLoss(Verify({file}))) << "a bad file is never remembered as good";
   EXPECT_TRUE(Verify({changed}).ok()) << "by its own hash it is good";
 }

@@ -62,7 +62,8 @@ void AppendRunInfo(std::string& out, const v1::Job& job) {
        absl::StrCat(info.recipe(), " (", info.recipe_execution(), ") on ", info.device()));
   Line(out, "Batch",
        absl::StrCat(info.global_batch_tokens(), " tokens a step: micro-batch ",
-                    info.micro_batch_size(), ", ", info.world_size(), " ranks, ", info.comm()));
+                    info.micro_batch_size(), ", ", info.world_size(),
+                    info.world_size() == 1 ? " rank, " : " ranks, ", info.comm()));
   Line(out, "Deterministic", info.deterministic() ? "yes" : "no");
   Line(out, "Memory", absl::StrCat(FormatBytes(info.planned_bytes()), " planned a rank"));
 }

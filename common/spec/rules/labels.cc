@@ -62,8 +62,8 @@ std::string LabelProblem(std::string_view key, std::string_view value) {
   });
   return value.size() <= kNameBytes && printable
              ? ""
-             : Text('"', Quotable(value),
-                    "\" must have at most 63 characters, none of them a control character");
+             : Text("the value \"", Quotable(value), "\" of ", key,
+                    " must have at most 63 characters, none of them a control character");
 }
 
 void CheckLabels(const v1::JobSpec& job, Checker& check) {
