@@ -127,8 +127,12 @@ TEST(Commands, TakeWhatOutputNamePrints) {
         continue;
       }
       (kind == "job" ? jobs : workers) += 1;
-      app.parse(std::string(def.name) + " " + kind + "/x-1");
+      std::string line = std::string(def.name) + " " + kind + "/x-1";
+      CLI::Option* const other = command->get_option_no_throw("other");  // a second job
+      line += other == nullptr ? "" : " job/y-2";
+      app.parse(line);
       EXPECT_EQ(option->as<std::string>(), "x-1") << def.name;
+      EXPECT_TRUE(other == nullptr || other->as<std::string>() == "y-2") << def.name;
     }
   }
   EXPECT_GE(jobs, 15);

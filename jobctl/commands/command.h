@@ -80,6 +80,8 @@ void AcceptResourceNames(CLI::App& app);
   ROW(Events, "events", "Print what happened to a job and why") \
   ROW(Metrics, "metrics", "Print or plot a job's step history") \
   ROW(Report, "report", "Summarise a job for others: verdict, cost, versions, curve") \
+  ROW(Diff, "diff", "Show in which keys two jobs differ") \
+  ROW(Rerun, "rerun", "Submit a job again as a new one, with changes") \
   ROW(Cancel, "cancel", "Stop a job (a checkpoint is written unless --now)") \
   ROW(Pause, "pause", "Write a checkpoint and free the workers") \
   ROW(Resume, "resume", "Continue a paused, failed or cancelled job") \

@@ -14,7 +14,8 @@ absl::Span<const CommandDef> Commands() {
 
 void AcceptResourceNames(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
-    const std::string kind = option->get_name();
+    // The job that another one is compared with.
+    const std::string kind = option->get_name() == "other" ? "job" : option->get_name();
     if (option->get_positional() && (kind == "job" || kind == "worker")) {
       option->transform([kind](const std::string& text) {
         return std::string(absl::StripPrefix(text, absl::StrCat(kind, "/")));

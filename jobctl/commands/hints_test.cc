@@ -191,9 +191,10 @@ TEST(Hints, ADeviceThatNoWorkerHas_IsToldAtSubmit) {
   cpu.mutable_device()->set_kind("cpu");
   v1::Worker gpu;
   gpu.mutable_device()->set_kind("cuda");
-  EXPECT_EQ(DeviceWarning("cuda", {cpu, cpu}),
-            "none of the 2 workers has resources.device cuda; the job waits until hearth-worker "
-            "--device cuda:0 joins (on the CPU: --set resources.device=cpu)");
+  EXPECT_EQ(
+      DeviceWarning("cuda", {cpu, cpu}),
+      "no worker has resources.device cuda; the job waits until hearth-worker --device cuda:0 "
+      "joins (on the CPU: --set resources.device=cpu)");
   EXPECT_EQ(DeviceWarning("cpu", {}),
             "there is no worker yet; the job waits until hearth-worker --device cpu joins");
   EXPECT_EQ(DeviceWarning("cuda", {cpu, gpu}), "");

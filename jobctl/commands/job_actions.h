@@ -44,6 +44,12 @@ void AddRequestId(CLI::App& app, const std::shared_ptr<Request>& request) {
 // repeating is safe.
 absl::Status SafeToRetry(const absl::Status& status, const std::string& request_id);
 
+// Applies --set in order; errors begin with "--set path=value: ".
+absl::Status ApplyAssignments(const std::vector<std::string>& assignments, v1::JobSpec& spec);
+// The same to a spec with all defaults: resources.min_workers stays equal to workers if it was.
+// Other values that once followed from a changed one stay as they are.
+absl::Status ChangeStoredSpec(const std::vector<std::string>& assignments, v1::JobSpec& spec);
+
 // Reads the job file, applies --set in order, and makes paths that begin with ~ or . absolute.
 absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& path,
                                         const std::vector<std::string>& assignments);

@@ -67,6 +67,33 @@ class CommandLineTest(harness.ClusterTest):
         self.assertEqual(self.complete("submit", "--dr"), ["--dry-run"])
         self.assertEqual(self.complete("submit", "tok"), ["tokens.bin"])
 
+    def test_names_complete_with_their_kind(self):
+        job = self.cluster.submit(harness.tiny_job(self.data, steps=2, workers=1))
+        self.assertIn("job/" + job, self.complete("get", "job/"))
+        self.assertEqual(self.complete("get", "job/" + job[:-1]), ["job/" + job])
+        self.assertEqual(self.complete("cordon", "worker/w"), ["worker/w0"])
+
+    def test_submit_says_that_no_worker_has_the_device(self):
+        spec = harness.tiny_job(self.data, steps=2, workers=1)
+        path = os.path.join(self.cluster.dir, "waits.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(spec, file)
+        run = self.cluster.jobctl("submit", path, "--set", "resources.device=cuda", "-q")
+        self.assertIn("warning: no worker has resources.device cuda; the job waits until", run.stderr)
+        self.cluster.jobctl("cancel", run.stdout.strip(), "--now")
+        self.assertNotIn("no worker", self.cluster.jobctl("submit", path).stderr)
+
+    def test_a_job_is_run_again_and_compared(self):
+        one = self.cluster.submit(harness.tiny_job(self.data, steps=2, workers=1))
+        changes = ("--set", "train.steps=3", "--set", "optimizer.lr=0.5")
+        two = self.cluster.jobctl("rerun", one, *changes, "-q").stdout.strip().removeprefix("job/")
+        rows = json.loads(self.cluster.jobctl("diff", one, two, "-o", "json").stdout)
+        self.assertEqual([(row["key"], row[two]) for row in rows], [("optimizer.lr", "0.5"), ("train.steps", "3")])
+        self.assertIn("optimizer.lr", self.cluster.jobctl("diff", one, f"job/{two}").stdout)
+        self.assertIn("the same", self.cluster.jobctl("diff", one, one).stderr)
+        self.cluster.jobctl("wait", two)
+        self.assertEqual(self.cluster.job(two)["state"], "JOB_STATE_SUCCEEDED")
+
     def test_plot_draws_jobs_by_step(self):
         one = self.cluster.submit(harness.tiny_job(self.data, steps=30, workers=1))
         two = self.cluster.submit(harness.tiny_job(self.data, steps=20, workers=1))

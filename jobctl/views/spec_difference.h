@@ -1,0 +1,21 @@
+// Where two job files differ, key by key. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::jobctl {
+
+struct KeyDifference {
+  std::string path;  // of a field that is no section
+  std::string a;     // as the job file writes it; "unset" = not given
+  std::string b;
+};
+
+// The fields in which `a` and `b` differ, in the order of the job file. Lists and maps are compared
+// as a whole.
+std::vector<KeyDifference> SpecDifferences(const v1::JobSpec& a, const v1::JobSpec& b);
+
+}  // namespace hearth::jobctl
