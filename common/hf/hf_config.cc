@@ -253,8 +253,8 @@ void WriteLlamaLike(const spec::ModelShape& s,
     json["head_dim"] = s.head_dim;
   }
   json["vocab_size"] = s.vocab;
-  json["rms_norm_eps"] = s.norm_eps;
-  json["rope_theta"] = s.rope_theta;
+  json["rms_norm_eps"] = s.spec.norm_eps();
+  json["rope_theta"] = s.spec.rope_theta();
   json["rope_scaling"] = RopeScalingJson(s.rope_scaling);
   json["max_position_embeddings"] = max_position;
   json["hidden_act"] = "silu";
@@ -265,7 +265,7 @@ void WriteLlamaLike(const spec::ModelShape& s,
     json["attention_bias"] = s.attention_bias == spec::AttentionBias::kAll;
   }
   if (type == "llama") {
-    json["mlp_bias"] = s.mlp_bias;
+    json["mlp_bias"] = s.spec.mlp_bias();
   }
   json["attention_dropout"] = 0.0;
 }
@@ -277,7 +277,7 @@ void WriteGpt2(const spec::ModelShape& s, OrderedJson& json) {
   json["n_inner"] = s.ffn_hidden;
   json["n_positions"] = s.max_position;
   json["vocab_size"] = s.vocab;
-  json["layer_norm_epsilon"] = s.norm_eps;
+  json["layer_norm_epsilon"] = s.spec.norm_eps();
   json["activation_function"] = s.activation == spec::Activation::kGelu ? "gelu" : "gelu_new";
   for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) {
     json[key] = 0.0;
@@ -293,15 +293,15 @@ void WriteHearth(const spec::ModelShape& s, int64_t max_position, OrderedJson& j
   json["ffn_hidden"] = s.ffn_hidden;
   json["vocab_size"] = s.vocab;
   json["norm"] = Name(spec::NormNames(), s.norm);
-  json["norm_eps"] = s.norm_eps;
-  json["qk_norm"] = s.qk_norm;
+  json["norm_eps"] = s.spec.norm_eps();
+  json["qk_norm"] = s.spec.qk_norm();
   json["position"] = Name(spec::PositionNames(), s.position);
-  json["rope_theta"] = s.rope_theta;
+  json["rope_theta"] = s.spec.rope_theta();
   json["rope_scaling"] = RopeScalingJson(s.rope_scaling);
   json["max_position_embeddings"] = max_position;
   json["activation"] = Name(spec::ActivationNames(), s.activation);
   json["attention_bias"] = Name(spec::AttentionBiasNames(), s.attention_bias);
-  json["mlp_bias"] = s.mlp_bias;
+  json["mlp_bias"] = s.spec.mlp_bias();
 }
 
 }  // namespace
@@ -344,8 +344,8 @@ std::string HfConfig(const spec::ModelShape& shape, int64_t max_position, std::s
   } else {
     WriteLlamaLike(shape, hf_class.model_type, positions, json);
   }
-  json["initializer_range"] = shape.init_std;
-  json["tie_word_embeddings"] = shape.tied;
+  json["initializer_range"] = shape.spec.init_std();
+  json["tie_word_embeddings"] = shape.spec.tied();
   json["torch_dtype"] = std::string(dtype);
   json["use_cache"] = true;
   return json.dump(2) + "\n";

@@ -347,6 +347,20 @@ TEST(ResolveWithFactsTest, From_Folder_GivesTheShapeAndRefusesAnother) {
   EXPECT_THAT(Find(violations, "model.layers"), HasSubstr("6 differs from 12"));
 }
 
+TEST(ResolveModelShapeTest, FieldOfALaterVersion_HasItsRowsDefault) {
+  v1::JobSpec job;
+  job.mutable_model()->set_preset("hearth-nano");
+  std::vector<FieldViolation> violations;
+  Resolve(job, violations);
+  job.mutable_model()->set_vocab(500);
+  job.mutable_model()->clear_init_std();
+  job.mutable_model()->set_norm_eps(1e-6);
+  const auto shape = ResolveModelShape(job.model(), 128);
+  ASSERT_TRUE(shape.ok()) << shape.status();
+  EXPECT_EQ(shape->spec.init_std(), 0.02);
+  EXPECT_EQ(shape->spec.norm_eps(), 1e-6);
+}
+
 TEST(ResolveModelShapeTest, Unresolved_Model_IsRefused) {
   v1::ModelSpec model;
   model.set_preset("hearth-112m");

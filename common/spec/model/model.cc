@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "absl/status/status.h"
+#include "common/spec/fields/rows.h"
 #include "common/spec/model/parameter_table.h"
 #include "common/spec/resolve.h"
 #include "common/spec/text.h"
@@ -55,23 +56,24 @@ struct HfRow {
 constexpr HfRow kHfClasses[] = {
     {{"qwen3", "Qwen3ForCausalLM"},
      [](const ModelShape& s) {
-       return RopeSwiglu(s) && s.qk_norm && s.attention_bias != AttentionBias::kQkv && !s.mlp_bias;
+       return RopeSwiglu(s) && s.spec.qk_norm() && s.attention_bias != AttentionBias::kQkv &&
+              !s.spec.mlp_bias();
      }},
     {{"qwen2", "Qwen2ForCausalLM"},
      [](const ModelShape& s) {
-       return RopeSwiglu(s) && !s.qk_norm && s.attention_bias == AttentionBias::kQkv &&
-              !s.mlp_bias && SquareHeads(s);
+       return RopeSwiglu(s) && !s.spec.qk_norm() && s.attention_bias == AttentionBias::kQkv &&
+              !s.spec.mlp_bias() && SquareHeads(s);
      }},
     {{"llama", "LlamaForCausalLM"},
      [](const ModelShape& s) {
-       return RopeSwiglu(s) && !s.qk_norm && s.attention_bias != AttentionBias::kQkv;
+       return RopeSwiglu(s) && !s.spec.qk_norm() && s.attention_bias != AttentionBias::kQkv;
      }},
     {{"gpt2", "GPT2LMHeadModel"},
      [](const ModelShape& s) {
        return s.norm == Norm::kLayerNorm && s.position == Position::kLearned &&
-              s.activation != Activation::kSwiglu && !s.qk_norm &&
-              s.attention_bias == AttentionBias::kAll && s.mlp_bias && s.kv_heads == s.heads &&
-              SquareHeads(s);
+              s.activation != Activation::kSwiglu && !s.spec.qk_norm() &&
+              s.attention_bias == AttentionBias::kAll && s.spec.mlp_bias() &&
+              s.kv_heads == s.heads && SquareHeads(s);
      }},
 };
 
@@ -113,6 +115,11 @@ absl::StatusOr<ModelShape> ResolveModelShape(const v1::ModelSpec& model, int64_t
         Text(violations.front().field, ": ", violations.front().description));
   }
   ModelShape shape;
+  // A spec that an older version resolved lacks younger fields; they have their rows' defaults.
+  v1::JobSpec job_spec;
+  *job_spec.mutable_model() = model;
+  FillRowDefaults(job_spec);
+  shape.spec.Swap(job_spec.mutable_model());
   shape.layers = model.layers();
   shape.hidden = model.hidden();
   shape.heads = model.heads();
@@ -122,20 +129,13 @@ absl::StatusOr<ModelShape> ResolveModelShape(const v1::ModelSpec& model, int64_t
   shape.vocab = model.vocab();
   shape.padded_vocab = (shape.vocab + kVocabMultiple - 1) / kVocabMultiple * kVocabMultiple;
   shape.norm = EnumOf<Norm>(NormNames(), model.norm());
-  shape.norm_eps = model.norm_eps();
-  shape.qk_norm = model.qk_norm();
   shape.position = EnumOf<Position>(PositionNames(), model.position());
   if (shape.position == Position::kLearned) {
     shape.max_position = model.has_max_position() ? model.max_position() : sequence_length;
   }
-  shape.rope_theta = model.rope_theta();
   shape.rope_scaling = MakeRopeScaling(model.rope_scaling());
   shape.activation = EnumOf<Activation>(ActivationNames(), model.activation());
   shape.attention_bias = EnumOf<AttentionBias>(AttentionBiasNames(), model.attention_bias());
-  shape.mlp_bias = model.mlp_bias();
-  shape.tied = model.tied();
-  shape.dropout = model.dropout();
-  shape.init_std = model.init_std();
   return shape;
 }
 
@@ -148,7 +148,7 @@ int64_t CountParameters(const ModelShape& shape) {
 }
 
 double FlopsPerToken(const ModelShape& shape, int64_t sequence_length) {
-  const int64_t lookup_only = shape.tied ? 0 : shape.vocab * shape.hidden;
+  const int64_t lookup_only = shape.spec.tied() ? 0 : shape.vocab * shape.hidden;
   return 6.0 * static_cast<double>(CountParameters(shape) - lookup_only) +
          6.0 * static_cast<double>(shape.layers * shape.heads * shape.head_dim) *
              static_cast<double>(sequence_length);

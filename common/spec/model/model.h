@@ -1,4 +1,4 @@
-// A model's shape in plain numbers, from a resolved ModelSpec.
+// A model's shape: the resolved ModelSpec, its sizes as 64-bit numbers, and what follows from it.
 //
 // Letters (docs/glossary.md): L layers, C hidden, Hq heads, Hkv kv_heads, D head_dim, F ffn_hidden,
 // V vocab, T sequence length.
@@ -42,27 +42,25 @@ struct LayerRow {
 };
 
 struct ModelShape {
+  // What the job says, resolved; fields that it lacks have their rows' defaults. A setting that
+  // nothing below derives is read here: spec.norm_eps().
+  v1::ModelSpec spec;
+  // The spec's sizes, in 64 bits because they are multiplied with each other.
   int64_t layers = 0;
   int64_t hidden = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   int64_t ffn_hidden = 0;
-  int64_t vocab = 0;         // as in checkpoints
+  int64_t vocab = 0;  // as in checkpoints
+  // Derived: paddings, defaults, and names as enumerators.
   int64_t padded_vocab = 0;  // as in memory, a multiple of kVocabMultiple
   int64_t max_position = 0;  // rows of the learned position table; 0 for rope
   Norm norm = Norm::kRmsNorm;
-  double norm_eps = 1e-5;
-  bool qk_norm = false;
   Position position = Position::kRope;
-  double rope_theta = 10000.0;
   RopeScaling rope_scaling;
   Activation activation = Activation::kSwiglu;
   AttentionBias attention_bias = AttentionBias::kNone;
-  bool mlp_bias = false;
-  bool tied = true;
-  double dropout = 0.0;
-  double init_std = 0.02;
 
   // In this version all layers are alike.
   LayerRow Row(int64_t /*layer*/) const { return {}; }

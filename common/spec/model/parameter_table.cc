@@ -75,7 +75,7 @@ class TableBuilder {
 
   void SetNormal(Parameter& parameter, double scale) {
     parameter.init = Init::kNormal;
-    parameter.init_std = shape_.init_std * scale;
+    parameter.init_std = shape_.spec.init_std() * scale;
     parameter.decay = true;
   }
 
@@ -86,7 +86,7 @@ class TableBuilder {
     wte.logical_rows = shape_.vocab;
     wte.hf = {{Text(hf_prefix_, names_.token_embedding, ".weight"), 0, shape_.vocab, false}};
     wte.group = ParameterGroup::kEmbedding;
-    wte.roles = {.lookup = true, .fprop_w = shape_.tied, .head = shape_.tied};
+    wte.roles = {.lookup = true, .fprop_w = shape_.spec.tied(), .head = shape_.spec.tied()};
     SetNormal(wte, 1.0);
     if (shape_.position == Position::kLearned) {
       Parameter& wpe = Add(Slot::kPositionEmbedding, "wpe", false);
@@ -178,7 +178,7 @@ class TableBuilder {
                {"k", module("k"), shape_.kv_width()},
                {"v", module("v"), shape_.kv_width()}},
               shape_.hidden, shape_.attention_bias != AttentionBias::kNone, 1.0);
-    if (shape_.qk_norm) {
+    if (shape_.spec.qk_norm()) {
       AddNorm(Slot::kQNorm, "q_norm", "self_attn.q_norm", shape_.head_dim, Norm::kRmsNorm);
       AddNorm(Slot::kKNorm, "k_norm", "self_attn.k_norm", shape_.head_dim, Norm::kRmsNorm);
     }
@@ -193,17 +193,17 @@ class TableBuilder {
       AddLinear(
           Slot::kFfnIn, "gate_up",
           {{"gate", "mlp.gate_proj", shape_.ffn_hidden}, {"up", "mlp.up_proj", shape_.ffn_hidden}},
-          shape_.hidden, shape_.mlp_bias, 1.0);
+          shape_.hidden, shape_.spec.mlp_bias(), 1.0);
     } else {
       AddLinear(Slot::kFfnIn, "fc", {{"fc", std::string(names_.ffn_in), shape_.ffn_hidden}},
-                shape_.hidden, shape_.mlp_bias, 1.0);
+                shape_.hidden, shape_.spec.mlp_bias(), 1.0);
     }
     AddLinear(Slot::kFfnDown, "down", {{"down", std::string(names_.ffn_down), shape_.hidden}},
-              shape_.ffn_hidden, shape_.mlp_bias, ResidualScale());
+              shape_.ffn_hidden, shape_.spec.mlp_bias(), ResidualScale());
   }
 
   void AddHead() {
-    if (shape_.tied) {
+    if (shape_.spec.tied()) {
       return;
     }
     Parameter& head = Add(Slot::kLmHead, "lm_head", false);

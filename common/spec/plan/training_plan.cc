@@ -207,7 +207,7 @@ void AddWorkspace(const BlockScope& scope, PlanBuilder& out) {
   }
   ids.gradients.stream = stream("grad.stream", {head, time.EmbeddingBackward()});
   AddNormGradient(scope, out);
-  if (scope.shape.dropout > 0) {
+  if (scope.shape.spec.dropout() > 0) {
     ids.gradients.delta = stream("grad.delta", {head + 1, time.EmbeddingBackward()});
   }
   AddFfnGradients(scope, out);

@@ -16,7 +16,7 @@ namespace {
 kernels::RopeConfig MakeRope(const spec::ModelShape& shape) {
   kernels::RopeConfig rope;
   rope.enabled = shape.position == spec::Position::kRope;
-  rope.theta = shape.rope_theta;
+  rope.theta = shape.spec.rope_theta();
   rope.scaling = shape.rope_scaling;
   return rope;
 }
@@ -86,7 +86,7 @@ void AttentionMixer::BindAttention(const ModelContext& c) {
       c.arena->Typed(c.ids().batch.positions, kernels::DType::kI32);
   rope_forward_.qkv = rope_backward_.qkv = qkv_;
   rope_forward_.out = rotated_;
-  rope_forward_.eps = s.norm_eps;
+  rope_forward_.eps = s.spec.norm_eps();
   rope_forward_.round_out = c.numerics.activation;
   rope_backward_.d_out = rope_backward_.d_qkv = d_qkv_;
   rope_backward_.round_d_qkv = c.numerics.activation;

@@ -81,7 +81,7 @@ void Model::BindHead() {
   const TensorView normed = arena.Floats(ids.norm);
   final_norm_ = std::make_unique<NormLayer>(context_, Slot::kFinalNorm, -1, arena.Floats(ids.input),
                                             arena.Floats(ids.norm_stats));
-  const Slot slot = s.tied ? Slot::kTokenEmbedding : Slot::kLmHead;
+  const Slot slot = s.spec.tied() ? Slot::kTokenEmbedding : Slot::kLmHead;
   head_.hidden = normed;
   head_.weight = p.FindWeight(slot, -1);
   head_.targets = arena.Typed(arena.ids().batch.targets, DType::kI32);

@@ -37,7 +37,7 @@ NormLayer::NormLayer(const ModelContext& context,
   layer_forward_.bias = p.FindWeight(slot, layer, true);
   layer_forward_.mean = Row(stats, 0);
   rms_forward_.rstd = layer_forward_.rstd = Row(stats, 1);
-  rms_forward_.eps = layer_forward_.eps = context.shape().norm_eps;
+  rms_forward_.eps = layer_forward_.eps = context.shape().spec.norm_eps();
   rms_forward_.round_sum = layer_forward_.round_sum = n.activation;
   rms_forward_.round_y = layer_forward_.round_y = n.activation;
   rms_backward_.s = layer_backward_.s = input;

@@ -10,7 +10,7 @@ namespace hearth::trainer {
 // `tensor` numbers the place within the model: 0 embedding, 1 + 2 layer mixer, 2 + 2 layer ffn.
 inline kernels::DropoutArgs ResidualDropout(const ModelContext& context, int tensor) {
   kernels::DropoutArgs args;
-  args.p = context.shape().dropout;
+  args.p = context.shape().spec.dropout();
   args.key.purpose = kernels::RngPurpose::kDropout;
   args.key.tensor = static_cast<uint32_t>(tensor);
   args.round_y = context.numerics.activation;

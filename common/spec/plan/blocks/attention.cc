@@ -19,7 +19,7 @@ ActivationRows<AttentionBuffers> Rows(const BlockScope& b) {
   const bool again = BackwardMakesColumns(b);
   // Of models with QK-norm alone.
   const auto normed = [&s](std::vector<int64_t> shape) {
-    return s.qk_norm ? std::move(shape) : std::vector<int64_t>();
+    return s.spec.qk_norm() ? std::move(shape) : std::vector<int64_t>();
   };
   return {
       {.id = &Ids::input,
