@@ -213,7 +213,7 @@ class Encoder {
   }
 
  private:
-  // Of text; its tokens take four bytes each, one or fewer a byte.
+  // Bytes of text in a batch; its tokens take four bytes each, one or fewer a byte.
   static constexpr size_t kBatchBytes = size_t{8} << 20;
 
   Tokenizer& tokenizer_;

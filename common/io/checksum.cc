@@ -24,9 +24,9 @@ absl::Status Cancelled(const std::string& path) {
 // Reads ahead what a thread is about to sum: page by page the kernel would read too little at once.
 void ReadAhead(absl::Span<const uint8_t> chunk) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(chunk.data()) / page * page;
-  const auto end = reinterpret_cast<uintptr_t>(chunk.data() + chunk.size());
-  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
+  const uintptr_t past_page = reinterpret_cast<uintptr_t>(chunk.data()) % page;
+  auto* const begin = const_cast<uint8_t*>(chunk.data()) - past_page;
+  madvise(begin, chunk.size() + past_page, MADV_WILLNEED);
 }
 
 absl::StatusOr<Checksum> Sha256OfBytes(absl::Span<const uint8_t> bytes,

@@ -42,7 +42,7 @@ class FileVerifierTest : public ::testing::Test {
   RecordedFile Write(const std::string& name, const std::string& text) {
     const std::string path = absl::StrCat(dir_, "/", name);
     EXPECT_TRUE(Env::Real().WriteFileAtomically(path, text).ok());
-    return {path, Sha256Hex(text)};
+    return {path, {Sha256Hex(text)}};
   }
   absl::Status Verify(const std::vector<RecordedFile>& files, int threads = 1) {
     return FileVerifier(folder_, threads, env_, clock_).Verify(files);
@@ -114,7 +114,7 @@ TEST_F(FileVerifierTest, FileThatIsJustWritten_IsReadAgain) {
 }
 
 TEST_F(FileVerifierTest, AbsentFile_IsPassedOver) {
-  EXPECT_TRUE(Verify({{dir_ + "/none", Sha256Hex("")}}).ok());
+  EXPECT_TRUE(Verify({{dir_ + "/none", {Sha256Hex("")}}}).ok());
 }
 
 TEST_F(FileVerifierTest, DamagedMemory_IsIgnoredAndReplaced) {

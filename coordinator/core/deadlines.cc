@@ -92,8 +92,7 @@ void CoreParts::CheckStart(JobState& job) {
   if (job.state() != v1::JOB_STATE_STARTING || job.record().has_stop()) {
     return;
   }
-  // Of ranks that are out of reach only old phases are known; whether they are lost is decided
-  // elsewhere.
+  // A rank that is out of reach has told only old phases; whether it is lost is decided elsewhere.
   for (const v1::RankRecord& rank : job.record().ranks()) {
     const WorkerState& worker = workers_.at(rank.worker_id());
     if (rank.gone() || worker.connection == 0 || Silent(worker)) {

@@ -9,7 +9,7 @@ namespace hearth::jobctl {
 
 struct PlotSeries {
   std::string name;  // for the legend
-  // Of equal length, x ascending. A y that is not finite parts the line.
+  // Both have the same length, x ascending. A y that is not finite parts the line.
   std::vector<double> x;
   std::vector<double> y;
 };

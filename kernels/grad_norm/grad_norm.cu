@@ -120,7 +120,7 @@ __device__ __noinline__ double SlowSum(const T* block, int64_t n, int lane, int6
   return WarpSum(sum);
 }
 
-// Of one block by one warp; every lane returns the same.
+// The sum over one block, by one warp; every lane returns the same.
 template <typename T>
 __device__ __forceinline__ double SumOfBlock(const T* block, int64_t n, int64_t& nonfinite) {
   const int lane = threadIdx.x % 32;

@@ -28,8 +28,8 @@ constexpr size_t RoundUp(size_t bytes) {
   return (bytes + 255) / 256 * 256;
 }
 
-// Of Fill::kExtremes: what bf16 holds too, or zero in its place. Blocks of 32 of one kind each,
-// most of them with other values beside.
+// A value of Fill::kExtremes: one that bf16 holds too, or zero in its place. Blocks of 32 have one
+// kind each, most of them with other values beside.
 double Extreme(const RngKey& key, int64_t i) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const uint64_t element = static_cast<uint64_t>(i);

@@ -72,7 +72,7 @@ struct BlockShape {
   bool cuda_only = false;
 };
 
-// Of rows that are no multiple of 128 columns.
+// For rows that are no multiple of 128 columns.
 constexpr BlockStyle kQuartetGradient32 = {DType::kE2M1, Rounding::kEden,       Rounding::kEden, 32,
                                            32,           HadamardSigns::kSeeded};
 
@@ -232,8 +232,9 @@ OpCase PlainCase(const Shape& s) {
   return c;
 }
 
-// Of one of RunWithBlocks' calls. dx is written in each of them; the gradients of parameters beside
-// all of the plain output and its forms, and without forms to buffers of their own.
+// The buffers of one of RunWithBlocks' calls. dx is written in each of them; the gradients of
+// parameters beside all of the plain output and its forms, and without forms to buffers of their
+// own.
 template <typename Norm>
 typename Norm::BackwardArgs BlockBackwardArgs(const Buffers& b,
                                               const TensorView& dx,

@@ -53,7 +53,7 @@ void OfJob(const Values& values, Series& out) {
   }
 }
 
-// Of its last step report.
+// A number of the task's last step report.
 template <auto kNumber>
 void OfStep(const Values& values, Series& out) {
   if (values.tasks.running && values.tasks.last_step.has_value()) {

@@ -14,9 +14,11 @@
 #include "google/protobuf/descriptor.pb.h"
 
 namespace hearth {
-// The protos with their comments (common/spec/CMakeLists.txt).
+// The protos with their comments (common/spec/CMakeLists.txt), in a generated file.
+// NOLINTBEGIN(readability-identifier-naming)
 extern const unsigned char job_file_protos[];
 extern const std::size_t job_file_protos_size;
+// NOLINTEND(readability-identifier-naming)
 }  // namespace hearth
 
 namespace hearth::spec {

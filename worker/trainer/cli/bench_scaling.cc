@@ -104,7 +104,7 @@ absl::Status Resolve(const BenchOptions& options, BenchWorld& world) {
   return world.shards > 1 ? FitAlone(bytes, world) : absl::OkStatus();
 }
 
-// Of each step, the slowest rank.
+// The slowest rank of each step, milliseconds.
 std::vector<double> SlowestOf(const std::vector<BenchRankResult>& ranks) {
   std::vector<double> slowest(ranks.front().steps_ms.size(), 0.0);
   for (const BenchRankResult& rank : ranks) {
@@ -115,7 +115,7 @@ std::vector<double> SlowestOf(const std::vector<BenchRankResult>& ranks) {
   return slowest;
 }
 
-// Of each step, how long the first rank to get there waited for the last one.
+// How long the first rank to get there waited for the last one, for each step, milliseconds.
 std::vector<double> SkewOf(const std::vector<BenchRankResult>& ranks) {
   std::vector<double> skew;
   for (size_t i = 0; i < ranks.front().exposed_steps_ms.size(); ++i) {

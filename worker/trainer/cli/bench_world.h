@@ -31,7 +31,7 @@ struct BenchWorld {
   int size() const { return static_cast<int>(devices.size()); }
 };
 
-// Of one rank; milliseconds are medians over the steps.
+// What one rank measured; milliseconds are medians over the steps.
 struct BenchRankResult {
   double step_ms = 0;
   std::vector<double> steps_ms;

@@ -23,7 +23,7 @@ struct MeshOptions {
   absl::Duration gather_timeout = absl::Minutes(1);
   // From then on, until all are connected.
   absl::Duration connect_timeout = absl::Minutes(1);
-  // Of whoever dialled this rank: dropped if its handshake takes longer. A rank dials again.
+  // A connection is dropped if its handshake takes longer than this. A rank dials again.
   absl::Duration handshake_timeout = absl::Seconds(5);
   // Told of connections that were dropped because no rank was behind them: "10.0.0.7:51234: its
   // first bytes are no greeting". The first 8 are told. May be empty.

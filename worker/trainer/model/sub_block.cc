@@ -11,7 +11,7 @@ uint8_t* ModelContext::Forms(int64_t offset) const {
 Operand ModelContext::Bind(Role role, spec::Slot slot, int layer, OperandBuffers buffers) const {
   const int parameter = spec::FindParameter(parameters->table(), slot, layer);
   if (plan.precision.fallback != nullptr && quant->Quantises(parameter) && layer >= 0) {
-    // Of x and dy only what was quantised last is read, and of weights and columns of x.
+    // The products read only what was quantised last of x, dy, weights and columns of x.
     const spec::FallbackLayout layout =
         spec::LayoutFallback(plan, parameters->table()[static_cast<size_t>(parameter)]);
     buffers.fallback_rows = Forms(role == Role::kW ? layout.b : layout.a);

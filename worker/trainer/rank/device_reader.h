@@ -30,7 +30,7 @@ class DeviceReader : public ContentReader {
   DeviceReader(const DeviceReader&) = delete;
   DeviceReader& operator=(const DeviceReader&) = delete;
 
-  // Of this GPU.
+  // Hooks that pin memory for this GPU.
   PinHooks hooks() const;
 
   absl::Status Read(void* to, const void* from, size_t bytes) override;

@@ -23,7 +23,7 @@ struct StateTensor {
   kernels::TensorView view;  // elements of padding lie behind the last
 };
 
-// Of this rank, without pieces that are padding alone.
+// This rank's tensors, without pieces that are only padding.
 std::vector<StateTensor> StateTensors(const Engine& engine) {
   std::vector<StateTensor> tensors;
   const ParameterStore& p = engine.parameters();

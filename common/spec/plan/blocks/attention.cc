@@ -17,7 +17,7 @@ ActivationRows<AttentionBuffers> Rows(const BlockScope& b) {
   const ModelShape& s = b.shape;
   const int64_t n = b.tokens;
   const bool again = BackwardMakesColumns(b);
-  // Of models with QK-norm alone.
+  // Shapes that only models with QK-norm have.
   const auto normed = [&s](std::vector<int64_t> shape) {
     return s.spec.qk_norm() ? std::move(shape) : std::vector<int64_t>();
   };
