@@ -199,6 +199,7 @@ class Reader {
 
   static absl::Status Off(const JsonPlace& field) {
     const Json& value = field.value();
+    // NOLINTNEXTLINE(readability-container-size-empty): empty() of a JSON string is always false
     const bool off = value.is_null() || value == "" || (value.is_number() && value == 0.0);
     return off ? absl::OkStatus() : field.Refuse(value.dump());
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/tokenizer/bpe_tokenizer.h"
 #include "common/tokenizer/byte_alphabet.h"
 #include "common/tokenizer/pretokenizer.h"
@@ -62,7 +63,7 @@ std::vector<std::string> PlainMerges(const std::string& text, size_t count) {
       left = id == best->first.first ? name : left;
       right = id == best->first.second ? name : right;
     }
-    merges.push_back(left + " " + right);
+    merges.push_back(absl::StrCat(left, " ", right));
     ids.emplace(left + right, ids.size());
     for (auto& [parts, n] : words) {
       for (size_t i = 0; i + 1 < parts.size(); ++i) {
