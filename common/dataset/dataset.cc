@@ -178,7 +178,7 @@ std::vector<RecordedFile> Dataset::RecordedFiles() const {
   std::vector<RecordedFile> files;
   for (size_t i = 0; i < shards_.size(); ++i) {
     if (!info_.shards[i].sha256.empty()) {
-      files.push_back({shards_[i].path, info_.shards[i].sha256});
+      files.push_back({shards_[i].path, {info_.shards[i].sha256}});
     }
   }
   return files;

@@ -145,7 +145,7 @@ class Command {
   // Type is the one of a row.
   template <typename T, typename Type = std::remove_cvref_t<T>>
   requires(!std::is_same_v<Type, Command>)
-      Command(T&& args)  // NOLINT(google-explicit-constructor): a command is its arguments
+      Command(T&& args)  // NOLINT: a command is its arguments; the constraint leaves copies alone
       : row_(&RowOf(typeid(Type))), args_(std::make_shared<const Type>(std::forward<T>(args))) {
     if constexpr (requires { As<Type>()->validate_only; }) {
       changes_nothing_ = As<Type>()->validate_only;
