@@ -13,7 +13,7 @@
 #include "common/io/env.h"
 #include "common/log/log.h"
 #include "common/rpc/channel.h"
-#include "common/rpc/status.h"
+#include "common/rpc/grpc_status.h"
 #include "coordinator/http/http.h"
 #include "coordinator/service/limits.h"
 #include "coordinator/service/rpc_metrics.h"

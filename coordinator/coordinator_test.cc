@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
 #include "common/rpc/channel.h"
-#include "common/rpc/status.h"
+#include "common/rpc/grpc_status.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"

@@ -10,7 +10,7 @@
 #include "common/io/env.h"
 #include "google/rpc/error_details.pb.h"
 #include "jobctl/client/settings.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 #include "jobctl/commands/usage.h"
 
 namespace {

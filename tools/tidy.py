@@ -274,8 +274,18 @@ def stale_folders(tree: Tree) -> Iterator[Finding]:
 
 STIFF_WORDS = re.compile(r"\banew\b|\bbesides\b|\bnot this alone\b", re.I)
 # Sentences that begin with what belongs behind the subject: "Of a job without ...", "Who names layers ...".
-STIFF_START = re.compile(r"(?://|#|^\s*\*)\s*((?:Of (?:a|an|the)|Who|Whoever)) ")
+STIFF_START = re.compile(r"(?://|#|^\s*\*)\s*(Of|Who|Whoever) ")
 TEXT = SOURCE + (".md", ".txt", ".js", ".html", ".service")
+
+
+@rule
+def header_names(tree: Tree) -> Iterator[Finding]:
+    """No two headers share a name: a name alone says which file is meant."""
+    first: Dict[str, str] = {}
+    for path in tree.having(".h", ".cuh"):
+        other = first.setdefault(os.path.basename(path), path)
+        if other != path:
+            yield Finding(path, 0, "header-names", f"has the name of {other}")
 
 
 @rule

@@ -4,7 +4,7 @@
 #include <exception>
 
 #include "common/config/reader.h"
-#include "common/config/writer.h"
+#include "common/config/yaml_writer.h"
 
 namespace hearth::config {
 namespace {

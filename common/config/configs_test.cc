@@ -10,7 +10,7 @@
 
 #include "common/base/system.h"
 #include "common/config/config.h"
-#include "common/spec/model/model.h"
+#include "common/spec/model/model_shape.h"
 #include "common/spec/model/presets.h"
 #include "common/spec/plan/job_plan.h"
 #include "common/spec/resolve.h"

@@ -5,7 +5,7 @@
 #include "common/config/config.h"
 #include "common/config/reader.h"
 #include "common/config/scalars.h"
-#include "common/config/writer.h"
+#include "common/config/yaml_writer.h"
 #include "common/spec/fields/resume.h"
 #include "common/spec/resolve.h"
 

@@ -14,8 +14,8 @@
 #include "common/base/status_macros.h"
 #include "common/dataset/choose_tokenizer.h"
 #include "common/dataset/corpus.h"
+#include "common/dataset/dataset_writer.h"
 #include "common/dataset/tokenizer.h"
-#include "common/dataset/writer.h"
 #include "common/io/sha256.h"
 
 namespace hearth::dataset {

@@ -16,8 +16,8 @@ namespace hearth::dataset {
 struct BuildOptions {
   // Files and folders; folders recursively, without following links inside them.
   std::vector<std::string> inputs;
-  // Of .jsonl files (also .gz, .zst): which field of each line is a document; a name, or names with
-  // dots between them.
+  // For .jsonl files (also .gz, .zst): which field of each line is a document; a name, or names
+  // with dots between them.
   std::string field;
   int threads = 0;        // that encode; 0: one for each CPU. The number changes no byte
   std::string tokenizer;  // one of the forms of TokenizerChoice (choose_tokenizer.h)

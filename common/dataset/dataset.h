@@ -34,7 +34,7 @@ class Dataset {
 
   Kind kind() const { return kind_; }
   const std::string& path() const { return path_; }
-  // Of .bin files: vocab 0 (not recorded), no tokenizer.
+  // For .bin files: vocab 0 (not recorded), no tokenizer.
   const DatasetInfo& info() const { return info_; }
   // Files whose SHA-256 dataset.json records; none of a .bin file.
   std::vector<RecordedFile> RecordedFiles() const;

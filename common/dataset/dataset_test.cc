@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/dataset/writer.h"
+#include "common/dataset/dataset_writer.h"
 #include "common/io/faulty_env.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/io/env.h"
-#include "common/spec/model/model.h"
+#include "common/spec/model/model_shape.h"
 #include "hearth/v1/job.pb.h"
 
 namespace hearth::hf {

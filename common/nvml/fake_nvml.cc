@@ -16,7 +16,7 @@
 #include <string>
 
 #include "common/base/system.h"
-#include "common/nvml/api.h"
+#include "common/nvml/nvml_api.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
-#include "common/nvml/api.h"
+#include "common/nvml/nvml_api.h"
 
 namespace hearth::nvml {
 namespace {

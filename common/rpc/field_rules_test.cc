@@ -4,7 +4,7 @@
 #include <limits>
 #include <string>
 
-#include "common/rpc/status.h"
+#include "common/rpc/grpc_status.h"
 #include "gmock/gmock.h"
 #include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "common/spec/model/model.h"
+#include "common/spec/model/model_shape.h"
 #include "common/spec/model/presets.h"
 #include "common/spec/recipe/recipe.h"
 #include "gmock/gmock.h"

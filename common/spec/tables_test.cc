@@ -2,9 +2,9 @@
 #include <set>
 #include <string>
 
-#include "common/spec/dtype.h"
+#include "common/spec/dtype_alias.h"
 #include "common/spec/names.h"
-#include "common/spec/objective/objective.h"
+#include "common/spec/objective/objective_table.h"
 #include "common/spec/plan/gpus.h"
 #include "common/spec/recipe/recipe.h"
 #include "gtest/gtest.h"

@@ -49,7 +49,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "coordinator/core/commands.h"
+#include "coordinator/core/core_commands.h"
 #include "hearth/v1/agent.pb.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/store.pb.h"

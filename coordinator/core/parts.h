@@ -29,7 +29,7 @@ absl::Duration Grace(const v1::Job& job);
 // places.
 std::string FolderOn(const v1::Worker& worker, const v1::Checkpoint& checkpoint);
 
-// The rows of each owner (commands.h).
+// The rows of each owner (core_commands.h).
 std::vector<CommandRow> JobCommands();
 std::vector<CommandRow> WorkerCommands();
 std::vector<CommandRow> IsolationCommands();

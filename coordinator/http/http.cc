@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "coordinator/http/api.h"
+#include "coordinator/http/page_api.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::coordinator {

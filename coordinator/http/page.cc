@@ -1,7 +1,7 @@
 #include <string>
 #include <utility>
 
-#include "coordinator/http/api.h"
+#include "coordinator/http/page_api.h"
 #include "coordinator/http/page_files.h"
 #include "coordinator/http/runbook.h"
 

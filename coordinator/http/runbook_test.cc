@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "coordinator/http/api.h"
+#include "coordinator/http/page_api.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

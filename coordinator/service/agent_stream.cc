@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/io/sha256.h"
 #include "common/log/log.h"
+#include "common/rpc/grpc_status.h"
 #include "common/rpc/peer.h"
-#include "common/rpc/status.h"
 #include "coordinator/service/agent_rules.h"
 
 namespace hearth::coordinator {

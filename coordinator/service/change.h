@@ -49,7 +49,7 @@ void PostChange(Loop& loop,
   });
 }
 
-// The whole of a call whose request is a command (commands.h): the bounds of its fields are
+// The whole of a call whose request is a command (core_commands.h): the bounds of its fields are
 // checked, then it is applied.
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* Change(Loop& loop,

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "common/rpc/status.h"
+#include "common/rpc/grpc_status.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
-#include "common/rpc/status.h"
+#include "common/rpc/grpc_status.h"
 #include "common/spec/fields/idle.h"
 #include "common/spec/plan/gpus.h"
 #include "common/spec/plan/job_plan.h"

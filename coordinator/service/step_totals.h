@@ -27,7 +27,7 @@ class StepTotals {
   void Show(size_t row, const std::string& job_id, metrics::Series& out) const;
 
  private:
-  // Of one row; which of it counts follows from the row's kind.
+  // One row's; which of it counts follows from the row's kind.
   struct Total {
     std::optional<double> value;    // the sum, or the newest
     double position = 0;            // in the report that was added last

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "common/rpc/status.h"
+#include "common/rpc/grpc_status.h"
 #include "coordinator/service/executor.h"
 #include "coordinator/service/view.h"
 #include "grpcpp/support/server_callback.h"

@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
-#include "coordinator/store/frame.h"
+#include "coordinator/store/record_frame.h"
 
 namespace hearth::coordinator {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "coordinator/store/frame.h"
+#include "coordinator/store/record_frame.h"
 
 namespace hearth::coordinator {
 

@@ -1,6 +1,6 @@
 // An append-only, bounded sequence of records in files: a job's step history or its log.
 //
-//   <dir>/<cursor of its first record, 20 digits>.seg: frames (frame.h)
+//   <dir>/<cursor of its first record, 20 digits>.seg: frames (record_frame.h)
 //
 // Cursors grow strictly from 1 and are never reused; a gap means records that were dropped. Records
 // are durable in the store's journal first; then they are kept in memory, and Sync moves them to

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "coordinator/store/frame.h"
+#include "coordinator/store/record_frame.h"
 
 namespace hearth::coordinator {
 namespace {

@@ -16,7 +16,7 @@
 #include "common/rpc/channel.h"
 #include "common/time/clock.h"
 #include "jobctl/client/history.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 #include "jobctl/report/report.h"
 #include "jobctl/views/terminal.h"
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 #include "jobctl/views/output.h"
 
 namespace hearth::jobctl {

@@ -5,7 +5,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/rpc/channel.h"
 #include "common/time/clock.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 
 namespace hearth::jobctl {
 

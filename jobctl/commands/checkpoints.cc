@@ -8,7 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/time/clock.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 #include "jobctl/commands/job_actions.h"
 
 namespace hearth::jobctl {

@@ -1,7 +1,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 
 namespace hearth::jobctl {
 

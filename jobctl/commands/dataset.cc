@@ -8,7 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/dataset/build.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 
 namespace hearth::jobctl {
 namespace {

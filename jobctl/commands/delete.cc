@@ -4,7 +4,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 #include "jobctl/commands/job_actions.h"
 
 namespace hearth::jobctl {

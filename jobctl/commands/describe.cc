@@ -12,7 +12,7 @@
 #include "common/base/units.h"
 #include "common/config/config.h"
 #include "jobctl/client/history.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 #include "jobctl/commands/cost.h"
 #include "jobctl/report/report.h"
 

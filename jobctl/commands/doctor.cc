@@ -27,7 +27,7 @@
 #include "common/io/disk.h"
 #include "common/nvml/nvml.h"
 #include "common/time/clock.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 #include "jobctl/doctor/doctor_checks.h"
 #include "jobctl/doctor/doctor_job.h"
 

@@ -9,7 +9,7 @@
 #include "common/config/config.h"
 #include "common/spec/fields/facts.h"
 #include "common/spec/fields/rows.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::jobctl {

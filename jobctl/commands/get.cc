@@ -6,7 +6,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/config.h"
 #include "jobctl/client/history.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 #include "jobctl/commands/cost.h"
 
 namespace hearth::jobctl {

@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "jobctl/client/settings.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 #include "jobctl/commands/job_actions.h"
 #include "jobctl/commands/usage.h"
 #include "tests/support/common/valid_job.h"

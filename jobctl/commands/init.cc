@@ -14,7 +14,7 @@
 #include "common/io/env.h"
 #include "common/spec/fields/idle.h"
 #include "common/spec/resolve.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 #include "jobctl/views/job_template.h"
 
 namespace hearth::jobctl {

@@ -12,7 +12,7 @@
 #include "common/base/ids.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/worker.pb.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 
 namespace hearth::jobctl {
 

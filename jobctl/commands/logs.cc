@@ -10,7 +10,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/time/clock.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::jobctl {

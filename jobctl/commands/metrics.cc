@@ -9,7 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/metrics/step_metrics.h"
 #include "google/protobuf/util/json_util.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 #include "jobctl/views/metrics_plot.h"
 
 namespace hearth::jobctl {

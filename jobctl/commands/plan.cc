@@ -10,12 +10,12 @@
 #include "common/facts/complete_spec.h"
 #include "common/io/env.h"
 #include "common/spec/fields/idle.h"
-#include "common/spec/model/model.h"
+#include "common/spec/model/model_shape.h"
 #include "common/spec/model/presets.h"
 #include "common/spec/plan/gpus.h"
 #include "common/spec/plan/plan_report.h"
 #include "common/spec/resolve.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 #include "jobctl/commands/job_actions.h"
 
 namespace hearth::jobctl {

@@ -6,7 +6,7 @@
 #include "CLI/CLI.hpp"
 #include "common/base/status_macros.h"
 #include "common/time/clock.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -9,7 +9,7 @@
 #include "common/config/config.h"
 #include "common/spec/fields/idle.h"
 #include "common/spec/resolve.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 #include "jobctl/commands/job_actions.h"
 
 namespace hearth::jobctl {

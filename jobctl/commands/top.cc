@@ -14,7 +14,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/time/clock.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 #include "jobctl/views/terminal.h"
 
 namespace hearth::jobctl {

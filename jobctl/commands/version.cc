@@ -8,7 +8,7 @@
 #include "common/base/status_macros.h"
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 #include "jobctl/views/output.h"
 
 namespace hearth::jobctl {

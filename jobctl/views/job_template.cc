@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "common/config/writer.h"
+#include "common/config/yaml_writer.h"
 #include "common/spec/fields/conditions.h"
 #include "common/spec/fields/facts.h"
 #include "common/spec/fields/rows.h"

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/metrics/step_metrics.h"
 #include "hearth/v1/job.pb.h"
-#include "jobctl/commands/command.h"
+#include "jobctl/commands/command_row.h"
 #include "jobctl/views/plot.h"
 
 namespace hearth::jobctl {

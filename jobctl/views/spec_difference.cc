@@ -1,6 +1,6 @@
 #include "jobctl/views/spec_difference.h"
 
-#include "common/config/writer.h"
+#include "common/config/yaml_writer.h"
 #include "common/spec/fields/conditions.h"
 #include "common/spec/fields/rows.h"
 

@@ -15,7 +15,7 @@
 
 namespace hearth::kernels {
 
-// Of StepInputs::optimizer: 1 - beta1^step and 1 - beta2^step.
+// Indices into StepInputs::optimizer: 1 - beta1^step and 1 - beta2^step.
 inline constexpr int kBiasCorrection1 = 0;
 inline constexpr int kBiasCorrection2 = 1;
 

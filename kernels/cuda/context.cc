@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "kernels/attention/cudnn.h"
-#include "kernels/cuda/status.h"
+#include "kernels/cuda/cuda_status.h"
 #include "kernels/gemm/cublaslt.h"
 
 namespace hearth::kernels {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/cuda/context.h"
-#include "kernels/cuda/status.h"
+#include "kernels/cuda/cuda_status.h"
 
 namespace hearth::kernels {
 namespace {

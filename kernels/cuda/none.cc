@@ -3,7 +3,7 @@
 
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/device.h"
-#include "kernels/gemm/probe.h"
+#include "kernels/gemm/gemm_probe.h"
 
 namespace hearth::kernels {
 namespace {

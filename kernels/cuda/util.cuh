@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "kernels/core/exec.h"
-#include "kernels/cuda/status.h"
+#include "kernels/cuda/cuda_status.h"
 
 namespace hearth::kernels::cuda {
 

@@ -5,7 +5,7 @@
 #include "kernels/block_quantize/block_quantize.h"
 #include "kernels/core/cpu.h"
 #include "kernels/cuda/context.h"
-#include "kernels/cuda/status.h"
+#include "kernels/cuda/cuda_status.h"
 #include "kernels/gemm/cublaslt.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/native_error.h"

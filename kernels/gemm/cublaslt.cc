@@ -17,7 +17,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
 #include "kernels/core/block_quant.h"
-#include "kernels/cuda/status.h"
+#include "kernels/cuda/cuda_status.h"
 #include "kernels/gemm/cublaslt_library.h"
 #include "kernels/gemm/plan_file.h"
 

@@ -23,7 +23,7 @@ namespace hearth::kernels {
 struct CublasLt;  // cublaslt_library.h
 
 // Which products with block-scaled operands go to cuBLASLt as they are: where ChooseBlockGemms
-// (probe.h) has seen the library compute them right.
+// (gemm_probe.h) has seen the library compute them right.
 struct NativeBlocks {
   bool nvfp4 = false;
   bool mxfp8 = false;

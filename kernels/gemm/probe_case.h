@@ -1,5 +1,5 @@
-// The products by which a GPU's matrix units are judged (probe.h), and what must come out of them:
-// made and compared on the host, in double.
+// The products by which a GPU's matrix units are judged (gemm_probe.h), and what must come out of
+// them: made and compared on the host, in double.
 #pragma once
 
 #include <cstdint>

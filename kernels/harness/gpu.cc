@@ -8,7 +8,7 @@
 #include "common/base/status_macros.h"
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/gemm.h"
-#include "kernels/gemm/probe.h"
+#include "kernels/gemm/gemm_probe.h"
 
 namespace hearth::kernels::harness {
 namespace {

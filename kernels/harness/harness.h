@@ -261,7 +261,7 @@ std::string CheckAgainstDouble(const OpCase& op_case);
 std::string CheckGradients(const OpCase& op_case);
 // Forward, then backward where there is one, on the CPU. Empty, or what failed.
 std::string RunOnCpu(const OpCase& op_case, const Buffers& buffers, int threads);
-// Of one run: every QuantView against the buffer it is of, then op_case.check.
+// Checks one run: every QuantView against the buffer it is of, then op_case.check.
 std::string CheckImage(const OpCase& op_case, const Buffers& buffers);
 // All buffers that are not inputs, with the tolerance of the case; `cuda`: its figures for a GPU.
 std::string CompareWithDouble(const OpCase& op_case,

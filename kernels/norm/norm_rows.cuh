@@ -150,7 +150,7 @@ class NormStage {
   static constexpr int kChunkBytes = kNormThreads * 16;
 
  public:
-  // Of shared memory, a block.
+  // Shared memory a block.
   static constexpr __host__ __device__ int Bytes(int operands) {
     return operands * V * kChunks * kChunkBytes;
   }

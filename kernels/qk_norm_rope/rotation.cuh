@@ -43,7 +43,7 @@ inline Rotation RotationOf(const RopeConfig& config,
 template <typename A>
 __device__ __forceinline__ void CosSin(uint64_t turns, int64_t position, float& c, float& s) {
   const uint64_t turn = turns * static_cast<uint64_t>(position);
-  // Of one turn, in [-1/2, 1/2) times 2^32.
+  // The fraction of one turn, in [-1/2, 1/2) times 2^32.
   const float fraction = static_cast<float>(static_cast<int32_t>(turn >> 32));
   if constexpr (sizeof(A) == 2) {
     const float angle = fraction * (0x1p-31F * 3.14159265358979F);

@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "common/base/status_macros.h"
 #include "common/io/chunk_threads.h"
-#include "common/spec/model/model.h"
+#include "common/spec/model/model_shape.h"
 #include "worker/trainer/checkpoint/background_writer.h"
 
 namespace hearth::trainer {

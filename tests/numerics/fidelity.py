@@ -13,7 +13,7 @@ import sys
 from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT, LEFT, RIGHT = 860, 620, 64, 150
-# Of middle lightness, so that they stand out from white and from black.
+# Medium lightness: they stand out from white and from black.
 COLOURS = ["#3b82c4", "#d9822b", "#3f9f5f", "#b65fb0", "#c0504d", "#8a8a2f"]
 GREY = "#808080"
 

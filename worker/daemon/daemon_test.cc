@@ -14,7 +14,7 @@
 
 #include "common/base/ids.h"
 #include "common/nvml/fake_state.h"
-#include "common/rpc/status.h"
+#include "common/rpc/grpc_status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/daemon/agent/fake_coordinator.h"

@@ -33,7 +33,7 @@ inline constexpr ExitCode kExitCodes[] = {
     {v1::EXIT_REASON_ABORTED, 29, "aborted", "asked to leave at once"},
 };
 
-// Of reasons outside the table: that of EXIT_REASON_INTERNAL.
+// Reasons outside the table have the code of EXIT_REASON_INTERNAL.
 inline const ExitCode& ExitCodeOf(v1::ExitReason reason) {
   const ExitCode* internal = nullptr;
   for (const ExitCode& row : kExitCodes) {

@@ -11,7 +11,7 @@
 #include "common/base/version.h"
 #include "common/fault/fault.h"
 #include "common/log/log.h"
-#include "worker/trainer/cli/commands.h"
+#include "worker/trainer/cli/verbs.h"
 
 namespace hearth::trainer {
 namespace {

@@ -1,9 +1,9 @@
 #include "common/spec/fields/tables.h"
 
 #include "common/base/status_macros.h"
-#include "common/spec/model/model.h"
+#include "common/spec/model/model_shape.h"
 #include "common/spec/model/parameter_table.h"
-#include "common/spec/objective/objective.h"
+#include "common/spec/objective/objective_table.h"
 #include "common/spec/optimizer/optimizer_state.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/schedule/schedule.h"

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "common/spec/dtype.h"
-#include "common/spec/model/model.h"
+#include "common/spec/dtype_alias.h"
+#include "common/spec/model/model_shape.h"
 #include "common/spec/recipe/recipe.h"
 
 namespace hearth::spec {
@@ -75,7 +75,7 @@ struct Parameter {
   int64_t logical_rows = 0;  // shape[0] without padding; what checkpoints hold
   // In the order of rows, together they cover logical_rows.
   std::vector<HfTensor> hf;
-  // Of linear layers' weights and lm_head; empty for embeddings (a tied one too), norms and biases.
+  // For weights of linear layers and lm_head; empty for embeddings (tied too), norms and biases.
   std::vector<LogicalMatrix> matrices;
   ParameterGroup group = ParameterGroup::kMatrix;
   bool decay = false;  // default: weight matrices and embeddings

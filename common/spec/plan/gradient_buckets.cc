@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "common/base/status_macros.h"
-#include "common/spec/dtype.h"
+#include "common/spec/dtype_alias.h"
 
 namespace hearth::spec {
 namespace {

@@ -3,7 +3,7 @@
 #include <random>
 #include <string>
 
-#include "common/spec/model/model.h"
+#include "common/spec/model/model_shape.h"
 #include "gtest/gtest.h"
 #include "hearth/v1/job.pb.h"
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
-#include "common/spec/dtype.h"
-#include "common/spec/model/model.h"
+#include "common/spec/dtype_alias.h"
+#include "common/spec/model/model_shape.h"
 #include "common/spec/optimizer/optimizer_state.h"
 #include "common/spec/recipe/recipe.h"
 

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/spec/dtype.h"
+#include "common/spec/dtype_alias.h"
 
 namespace hearth::spec {
 

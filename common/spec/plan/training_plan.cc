@@ -5,11 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/spec/dtype.h"
-#include "common/spec/plan/blocks/attention.h"
+#include "common/spec/dtype_alias.h"
+#include "common/spec/plan/blocks/attention_block.h"
 #include "common/spec/plan/blocks/block.h"
-#include "common/spec/plan/blocks/ffn.h"
-#include "common/spec/plan/blocks/head.h"
+#include "common/spec/plan/blocks/ffn_block.h"
+#include "common/spec/plan/blocks/head_block.h"
 #include "common/spec/plan/gradient_buckets.h"
 #include "common/spec/plan/plan_builder.h"
 #include "common/spec/plan/plan_report.h"
@@ -58,7 +58,7 @@ void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
   }
 }
 
-// Of `sites` tensors; `history` as Recipe::amax_history.
+// Buffers for the scales of `sites` tensors; `history` as Recipe::amax_history.
 void AddScales(const std::string& prefix,
                int64_t sites,
                int history,

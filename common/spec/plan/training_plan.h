@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/spec/model/model.h"
+#include "common/spec/model/model_shape.h"
 #include "common/spec/model/parameter_table.h"
 #include "common/spec/optimizer/optimizer_state.h"
 #include "common/spec/plan/step_buffers.h"

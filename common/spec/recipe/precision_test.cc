@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/spec/recipe/techniques.h"
-#include "common/spec/recipe/trial.h"
+#include "common/spec/recipe/trial_recipes.h"
 #include "common/spec/resolve.h"
 #include "common/spec/text.h"
 #include "gmock/gmock.h"

@@ -10,7 +10,7 @@
 
 #include "absl/types/span.h"
 #include "common/formats/quantization.h"
-#include "common/spec/dtype.h"
+#include "common/spec/dtype_alias.h"
 #include "hearth/v1/job.pb.h"
 
 namespace hearth::spec {

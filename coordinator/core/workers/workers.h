@@ -28,7 +28,7 @@ class Workers {
   const WorkerMap& all() const { return workers_; }
   // Null when unknown.
   const WorkerState* Find(const std::string& worker_id) const;
-  // Of ranks' workers, which are always known.
+  // For ranks' workers, which are always known.
   const WorkerState& at(const std::string& worker_id) const { return workers_.at(worker_id); }
   // Null when the stream is no longer its worker's newest.
   const WorkerState* OnConnection(uint64_t connection_id) const;

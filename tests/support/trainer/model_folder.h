@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/spec/model/model.h"
+#include "common/spec/model/model_shape.h"
 #include "common/spec/model/parameter_table.h"
 #include "gtest/gtest.h"
 #include "hearth/v1/job.pb.h"

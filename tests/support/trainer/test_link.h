@@ -11,7 +11,7 @@
 
 #include "worker/trainer/comm/key_value_store.h"
 #include "worker/trainer/link/link.h"
-#include "worker/trainer/rank/run.h"
+#include "worker/trainer/rank/rank.h"
 
 namespace hearth::trainer {
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/fault/fault.h"
 #include "common/log/log.h"
-#include "common/rpc/status.h"
+#include "common/rpc/grpc_status.h"
 
 namespace hearth::worker {
 

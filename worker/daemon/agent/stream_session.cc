@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/fault/fault.h"
-#include "common/rpc/status.h"
+#include "common/rpc/grpc_status.h"
 
 namespace hearth::worker {
 

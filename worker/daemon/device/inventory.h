@@ -31,8 +31,8 @@ int64_t ParseMeminfo(std::string_view meminfo, std::string_view key);
 // kInvalidArgument: not 0..4096.
 absl::Status CheckThreads(int threads);
 
-// Of --device cpu and --threads (0 = all); gpu_monitor.h has what cuda needs. kInvalidArgument: not
-// a device, threads out of range.
+// For --device cpu and --threads (0 = all); gpu_monitor.h has what cuda needs. kInvalidArgument:
+// not a device, threads out of range.
 absl::StatusOr<v1::DeviceInfo> MakeDeviceInfo(std::string_view device,
                                               int threads,
                                               const HostFacts& facts);
@@ -60,7 +60,7 @@ class UsageSampler {
  public:
   struct Usage {
     int64_t resident_bytes = 0;
-    // Of `threads` processors, since the last look at the same process, 0..1.
+    // Share of `threads` processors since the last look at the same process, 0..1.
     double utilization_ratio = 0.0;
     double cpu_seconds_total = 0.0;  // of all processes looked at so far; never falls
   };

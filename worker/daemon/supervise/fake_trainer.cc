@@ -21,7 +21,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
-#include "common/io/frame.h"
+#include "common/io/message_frame.h"
 #include "hearth/v1/trainer.pb.h"
 
 namespace hearth::worker {

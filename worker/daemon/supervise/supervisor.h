@@ -28,7 +28,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/io/frame.h"
+#include "common/io/message_frame.h"
 #include "common/time/clock.h"
 #include "worker/daemon/device/device_check.h"
 #include "worker/daemon/supervise/child_process.h"

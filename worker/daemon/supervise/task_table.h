@@ -49,7 +49,7 @@ class DiskRequests {
 class TaskTable : public TrainerListener {
  public:
   struct Options {
-    // Of every Hello; tasks, generation and unhealthy_reason are filled in.
+    // Sent with every Hello; tasks, generation and unhealthy_reason are filled in.
     v1::Hello identity;
     // The trainer's --device: cpu | cuda:0 (the one GPU that it can see).
     std::string device = "cpu";
@@ -182,7 +182,7 @@ class TaskTable : public TrainerListener {
   int64_t checkpoint_free_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::string unhealthy_reason_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  // Of tasks that are gone; the living ones' are added in snapshot().
+  // Sums over tasks that are gone; the living ones' are added in snapshot().
   Snapshot totals_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -14,7 +14,7 @@
 #include "common/dataset/tokenizer.h"
 #include "common/fault/fault.h"
 #include "common/io/sha256.h"
-#include "common/spec/model/model.h"
+#include "common/spec/model/model_shape.h"
 #include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/checkpoint/meta.h"
 #include "worker/trainer/checkpoint/shards.h"

@@ -13,7 +13,7 @@
 #include "absl/types/span.h"
 #include "common/io/env.h"
 #include "common/io/verified_files.h"
-#include "common/spec/model/model.h"
+#include "common/spec/model/model_shape.h"
 #include "common/spec/model/parameter_table.h"
 #include "worker/trainer/checkpoint/safetensors.h"
 

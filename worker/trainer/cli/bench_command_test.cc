@@ -5,7 +5,7 @@
 
 #include "common/fault/fault.h"
 #include "nlohmann/json.hpp"
-#include "worker/trainer/cli/commands.h"
+#include "worker/trainer/cli/verbs.h"
 
 namespace hearth::trainer {
 namespace {

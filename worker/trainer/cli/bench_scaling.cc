@@ -19,7 +19,7 @@
 #include "common/spec/plan/memory_plan.h"
 #include "nlohmann/json.hpp"
 #include "worker/trainer/cli/bench_world.h"
-#include "worker/trainer/cli/commands.h"
+#include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/comm/nccl_version.h"
 #include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/step/engine.h"

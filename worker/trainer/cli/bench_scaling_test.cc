@@ -10,7 +10,7 @@
 #include "common/base/system.h"
 #include "common/spec/plan/job_plan.h"
 #include "nlohmann/json.hpp"
-#include "worker/trainer/cli/commands.h"
+#include "worker/trainer/cli/verbs.h"
 
 namespace hearth::trainer {
 namespace {

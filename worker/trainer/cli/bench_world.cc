@@ -15,8 +15,8 @@
 #include "common/base/status_macros.h"
 #include "common/spec/plan/gpus.h"
 #include "worker/trainer/cli/bench_inputs.h"
-#include "worker/trainer/cli/commands.h"
 #include "worker/trainer/cli/measured_gpu.h"
+#include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/program.h"
 

@@ -12,7 +12,7 @@
 #include "common/base/version.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
-#include "worker/trainer/guard/trial.h"
+#include "worker/trainer/guard/recipe_trial.h"
 
 namespace hearth::trainer {
 namespace {

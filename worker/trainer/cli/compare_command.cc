@@ -25,15 +25,15 @@
 #include "common/config/config.h"
 #include "common/io/env.h"
 #include "common/spec/fields/idle.h"
-#include "common/spec/recipe/trial.h"
+#include "common/spec/recipe/trial_recipes.h"
 #include "common/spec/resolve.h"
 #include "common/time/clock.h"
 #include "google/protobuf/util/json_util.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
-#include "worker/trainer/cli/commands.h"
 #include "worker/trainer/cli/compare.h"
+#include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/exit_codes.h"
-#include "worker/trainer/guard/trial.h"
+#include "worker/trainer/guard/recipe_trial.h"
 #include "worker/trainer/link/link.h"
 
 namespace hearth::trainer {

@@ -10,10 +10,10 @@
 #include <string>
 
 #include "common/config/config.h"
-#include "common/spec/recipe/trial.h"
+#include "common/spec/recipe/trial_recipes.h"
 #include "common/spec/resolve.h"
 #include "nlohmann/json.hpp"
-#include "worker/trainer/cli/commands.h"
+#include "worker/trainer/cli/verbs.h"
 
 namespace hearth::trainer {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "common/base/status_macros.h"
 #include "worker/trainer/checkpoint/hf_model.h"
-#include "worker/trainer/cli/commands.h"
+#include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/data/loader.h"
 #include "worker/trainer/rank/sampler.h"
 

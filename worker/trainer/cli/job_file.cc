@@ -9,7 +9,7 @@
 #include "common/io/env.h"
 #include "common/spec/fields/idle.h"
 #include "common/spec/resolve.h"
-#include "worker/trainer/cli/commands.h"
+#include "worker/trainer/cli/verbs.h"
 
 namespace hearth::trainer {
 

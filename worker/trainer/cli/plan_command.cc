@@ -7,7 +7,7 @@
 #include "common/facts/complete_spec.h"
 #include "common/spec/plan/gpus.h"
 #include "common/spec/plan/plan_report.h"
-#include "worker/trainer/cli/commands.h"
+#include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/step/engine.h"
 
 namespace hearth::trainer {

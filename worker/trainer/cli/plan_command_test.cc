@@ -6,7 +6,7 @@
 
 #include "common/base/units.h"
 #include "common/spec/plan/gpus.h"
-#include "worker/trainer/cli/commands.h"
+#include "worker/trainer/cli/verbs.h"
 
 namespace hearth::trainer {
 namespace {

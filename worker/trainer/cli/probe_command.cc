@@ -3,8 +3,8 @@
 #include <string>
 
 #include "kernels/cuda/context.h"
-#include "worker/trainer/cli/commands.h"
-#include "worker/trainer/cli/inspect.h"
+#include "worker/trainer/cli/machine_probe.h"
+#include "worker/trainer/cli/verbs.h"
 
 namespace hearth::trainer {
 namespace {

@@ -12,11 +12,11 @@
 #include "common/base/status_macros.h"
 #include "common/io/verified_files.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
-#include "worker/trainer/cli/commands.h"
+#include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/exit_codes.h"
 #include "worker/trainer/link/link.h"
 #include "worker/trainer/rank/job_facts.h"
-#include "worker/trainer/rank/run.h"
+#include "worker/trainer/rank/rank.h"
 
 namespace hearth::trainer {
 namespace {

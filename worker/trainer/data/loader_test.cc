@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "common/dataset/writer.h"
+#include "common/dataset/dataset_writer.h"
 #include "common/spec/plan/batch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

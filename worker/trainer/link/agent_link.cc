@@ -17,7 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
-#include "common/io/frame.h"
+#include "common/io/message_frame.h"
 #include "worker/trainer/exit_codes.h"
 #include "worker/trainer/link/link.h"
 #include "worker/trainer/link/proto_time.h"

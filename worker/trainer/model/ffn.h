@@ -6,7 +6,7 @@
 #include "kernels/gelu/gelu.h"
 #include "kernels/swiglu/swiglu.h"
 #include "worker/trainer/model/linear.h"
-#include "worker/trainer/model/norm.h"
+#include "worker/trainer/model/norm_layer.h"
 #include "worker/trainer/model/sub_block.h"
 
 namespace hearth::trainer {

@@ -6,7 +6,7 @@
 #include "kernels/dropout/dropout.h"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
 #include "worker/trainer/model/linear.h"
-#include "worker/trainer/model/norm.h"
+#include "worker/trainer/model/norm_layer.h"
 #include "worker/trainer/model/sub_block.h"
 
 namespace hearth::trainer {

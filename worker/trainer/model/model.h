@@ -12,7 +12,7 @@
 #include "kernels/embedding/embedding.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 #include "worker/trainer/data/loader.h"
-#include "worker/trainer/model/norm.h"
+#include "worker/trainer/model/norm_layer.h"
 #include "worker/trainer/model/sub_block.h"
 #include "worker/trainer/objective/objective.h"
 

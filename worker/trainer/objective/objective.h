@@ -1,9 +1,9 @@
 // Objectives: how the output projection and the loss run, keyed by the rows of
-// common/spec/objective/objective.h.
+// common/spec/objective/objective_table.h.
 #pragma once
 
 #include "absl/status/status.h"
-#include "common/spec/objective/objective.h"
+#include "common/spec/objective/objective_table.h"
 #include "kernels/core/exec.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 

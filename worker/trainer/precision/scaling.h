@@ -35,7 +35,7 @@ struct ScalingContext {
   uint64_t* counts = nullptr;            // [3 n][2]; null: nothing is counted
 
   int64_t size() const { return static_cast<int64_t>(weights.size()); }
-  // Of operand `role` of weight `k` among the sites of TensorScales.
+  // The site of operand `role` of weight `k` in TensorScales.
   int64_t Site(Role role, int k) const { return static_cast<int64_t>(role) * size() + k; }
 };
 

@@ -18,7 +18,7 @@
 #include "tests/support/trainer/test_run.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
 #include "worker/trainer/guard/guard.h"
-#include "worker/trainer/rank/run.h"
+#include "worker/trainer/rank/rank.h"
 
 namespace hearth::trainer {
 namespace {

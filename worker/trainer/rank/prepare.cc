@@ -12,7 +12,7 @@
 #include "common/fault/fault.h"
 #include "common/spec/plan/gpus.h"
 #include "common/spec/recipe/recipe.h"
-#include "common/spec/recipe/trial.h"
+#include "common/spec/recipe/trial_recipes.h"
 #include "kernels/gemm/native_error.h"
 #include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/rank/agreement.h"

@@ -1,5 +1,5 @@
-// The parts of a rank's life (run.h) share this. prepare.cc: up to the first step; run.cc: the
-// steps and the end.
+// The parts of a rank's life (rank.h) share this. prepare.cc: up to the first step; rank_run.cc:
+// the steps and the end.
 #pragma once
 
 #include <atomic>
@@ -21,9 +21,9 @@
 #include "worker/trainer/data/background_check.h"
 #include "worker/trainer/data/loader.h"
 #include "worker/trainer/guard/ladder.h"
-#include "worker/trainer/guard/trial.h"
+#include "worker/trainer/guard/recipe_trial.h"
 #include "worker/trainer/rank/device_reader.h"
-#include "worker/trainer/rank/run.h"
+#include "worker/trainer/rank/rank.h"
 #include "worker/trainer/rank/trial_run.h"
 #include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/trainer.h"

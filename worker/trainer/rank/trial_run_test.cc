@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/trainer/test_link.h"
 #include "tests/support/trainer/test_run.h"
-#include "worker/trainer/rank/run.h"
+#include "worker/trainer/rank/rank.h"
 
 namespace hearth::trainer {
 namespace {

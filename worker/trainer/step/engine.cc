@@ -14,7 +14,7 @@
 #include "common/spec/plan/gpus.h"
 #include "common/spec/plan/plan_report.h"
 #include "kernels/cuda/device.h"
-#include "kernels/gemm/probe.h"
+#include "kernels/gemm/gemm_probe.h"
 #include "kernels/grad_norm/grad_norm.h"
 
 namespace hearth::trainer {

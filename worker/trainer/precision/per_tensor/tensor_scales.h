@@ -58,7 +58,7 @@ class TensorScales {
   // Scales of all x and dy, or of all weights, from what was recorded; `skip` as in quantize.h.
   absl::Status UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const;
   absl::Status UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const;
-  // Of one site from its own magnitude.
+  // One site's scale, from its own magnitude.
   absl::Status UpdateOne(const kernels::Exec& exec, int64_t index) const;
   // What an exact resume needs.
   std::vector<QuantStateTensor> Tensors() const;

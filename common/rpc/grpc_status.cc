@@ -1,4 +1,4 @@
-#include "common/rpc/status.h"
+#include "common/rpc/grpc_status.h"
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

@@ -1,4 +1,4 @@
-#include "worker/trainer/model/norm.h"
+#include "worker/trainer/model/norm_layer.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "worker/trainer/cli/inspect.h"
+#include "worker/trainer/cli/machine_probe.h"
 
 #include <memory>
 #include <utility>
@@ -8,13 +8,13 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/base/version.h"
-#include "common/spec/objective/objective.h"
+#include "common/spec/objective/objective_table.h"
 #include "common/spec/optimizer/optimizer_state.h"
 #include "common/spec/recipe/recipe.h"
-#include "kernels/attention/probe.h"
+#include "kernels/attention/attention_probe.h"
 #include "kernels/cuda/device.h"
-#include "kernels/gemm/probe.h"
-#include "worker/trainer/cli/commands.h"
+#include "kernels/gemm/gemm_probe.h"
+#include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/comm/nccl_version.h"
 #include "worker/trainer/exit_codes.h"
 #include "worker/trainer/step/engine.h"

@@ -1,4 +1,4 @@
-#include "common/spec/recipe/trial.h"
+#include "common/spec/recipe/trial_recipes.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "kernels/attention/probe.h"
+#include "kernels/attention/attention_probe.h"
 
 #include <algorithm>
 #include <cmath>

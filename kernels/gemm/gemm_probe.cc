@@ -1,4 +1,4 @@
-#include "kernels/gemm/probe.h"
+#include "kernels/gemm/gemm_probe.h"
 
 #include <algorithm>
 

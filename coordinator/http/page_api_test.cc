@@ -1,4 +1,4 @@
-#include "coordinator/http/api.h"
+#include "coordinator/http/page_api.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

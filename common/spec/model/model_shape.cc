@@ -1,4 +1,4 @@
-#include "common/spec/model/model.h"
+#include "common/spec/model/model_shape.h"
 
 #include <algorithm>
 #include <cstddef>

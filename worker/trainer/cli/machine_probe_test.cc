@@ -1,4 +1,4 @@
-#include "worker/trainer/cli/inspect.h"
+#include "worker/trainer/cli/machine_probe.h"
 
 #include <limits>
 #include <string>

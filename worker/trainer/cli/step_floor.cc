@@ -1,4 +1,4 @@
-#include "worker/trainer/cli/floor.h"
+#include "worker/trainer/cli/step_floor.h"
 
 #include <algorithm>
 #include <cstring>

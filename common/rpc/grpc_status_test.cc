@@ -1,4 +1,4 @@
-#include "common/rpc/status.h"
+#include "common/rpc/grpc_status.h"
 
 #include "google/rpc/status.pb.h"
 #include "gtest/gtest.h"

@@ -1,4 +1,4 @@
-#include "worker/trainer/guard/trial.h"
+#include "worker/trainer/guard/recipe_trial.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/spec/recipe/recipe.h"
-#include "common/spec/recipe/trial.h"
+#include "common/spec/recipe/trial_recipes.h"
 
 namespace hearth::trainer {
 namespace {

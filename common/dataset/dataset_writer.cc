@@ -1,4 +1,4 @@
-#include "common/dataset/writer.h"
+#include "common/dataset/dataset_writer.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

@@ -1,4 +1,4 @@
-#include "coordinator/store/frame.h"
+#include "coordinator/store/record_frame.h"
 
 #include <array>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "common/spec/plan/blocks/ffn.h"
+#include "common/spec/plan/blocks/ffn_block.h"
 
 namespace hearth::spec {
 namespace {

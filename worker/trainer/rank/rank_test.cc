@@ -1,4 +1,4 @@
-#include "worker/trainer/rank/run.h"
+#include "worker/trainer/rank/rank.h"
 
 #include <cmath>
 #include <map>

@@ -1,4 +1,4 @@
-#include "common/config/writer.h"
+#include "common/config/yaml_writer.h"
 
 #include <algorithm>
 #include <vector>

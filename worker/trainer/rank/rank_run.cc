@@ -1,4 +1,4 @@
-#include "worker/trainer/rank/run.h"
+#include "worker/trainer/rank/rank_run.h"
 
 #include <optional>
 #include <string>
@@ -14,7 +14,7 @@
 #include "common/fault/fault.h"
 #include "kernels/cuda/device.h"
 #include "worker/trainer/rank/job_facts.h"
-#include "worker/trainer/rank/rank_run.h"
+#include "worker/trainer/rank/rank.h"
 #include "worker/trainer/rank/state.h"
 #include "worker/trainer/rank/step_report.h"
 

@@ -1,4 +1,4 @@
-#include "common/spec/plan/blocks/attention.h"
+#include "common/spec/plan/blocks/attention_block.h"
 
 namespace hearth::spec {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/spec/plan/blocks/head.h"
+#include "common/spec/plan/blocks/head_block.h"
 
 namespace hearth::spec {
 

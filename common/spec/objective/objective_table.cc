@@ -1,4 +1,4 @@
-#include "common/spec/objective/objective.h"
+#include "common/spec/objective/objective_table.h"
 
 namespace hearth::spec {
 namespace {

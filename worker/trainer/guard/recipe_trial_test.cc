@@ -1,4 +1,4 @@
-#include "worker/trainer/guard/trial.h"
+#include "worker/trainer/guard/recipe_trial.h"
 
 #include <cmath>
 #include <limits>

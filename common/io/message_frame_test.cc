@@ -1,4 +1,4 @@
-#include "common/io/frame.h"
+#include "common/io/message_frame.h"
 
 #include <string>
 
