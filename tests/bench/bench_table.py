@@ -40,6 +40,7 @@ COLUMNS = [
     ("first s", "first_step_s", lambda v: f"{v:.2f}"),
     ("/ torch", "peer_ratio", lambda v: f"{v:.3f}"),
     ("spread", "spread", lambda v: f"{100 * v:.1f} %"),
+    ("runs", "runs", lambda v: f"{v:.0f}"),
 ]
 
 
@@ -193,14 +194,17 @@ def measure(row, args, peers, log, limit):
 
 
 def medians(results):
-    """One result a label: the median of each figure of its runs, or what failed first."""
+    """One result a label: the median of each figure of its runs, or what failed first. Rounds for which no time was left do not
+    hide those that ran; the column "runs" counts these."""
     by_label = {}
     for result in results:
         by_label.setdefault(result["label"], []).append(result)
     out = []
     for runs in by_label.values():
+        repeated = len(runs) > 1
+        runs = [run for run in runs if not run.get("not_run")] or runs[:1]
         failed = [run for run in runs if "error" in run]
-        if failed or len(runs) == 1:
+        if failed or not repeated:
             out.append((failed or runs)[0])
             continue
         headings = set().union(*(run["shown"] for run in runs))
@@ -208,6 +212,7 @@ def medians(results):
         speeds = [run["shown"]["tok/s"] for run in runs if "tok/s" in run["shown"]]
         if len(speeds) > 1:
             shown["spread"] = (max(speeds) - min(speeds)) / shown["tok/s"]
+        shown["runs"] = len(runs)
         out.append({"label": runs[0]["label"], "shown": shown})
     return out
 
@@ -265,7 +270,8 @@ def main():
                 peers = measure_peer(args, models, number // len(rows) + 1, min(max(left, 1), args.row_limit * len(models)), log)
                 left = deadline - time.monotonic()
             if left < 5:
-                result = {"label": row[0], "job": os.path.basename(row[1]), "set": row[2], "error": "not run: the time was up"}
+                result = {"label": row[0], "job": os.path.basename(row[1]), "set": row[2], "not_run": True,
+                          "error": "not run: the time was up"}
             else:
                 result = measure(row, args, peers, log, min(args.row_limit, left))
             results.append(result)

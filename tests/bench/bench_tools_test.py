@@ -96,13 +96,18 @@ class BenchTools(unittest.TestCase):
         self.assertEqual(len(lines), 4)
         self.assertTrue(lines[0].startswith("|  | tok/s | "))
         self.assertEqual(lines[1].count("---"), lines[0].count("|") - 1)
-        self.assertTrue(lines[2].startswith("| hearth-112m bf16 | 600,000 | ") and lines[2].endswith("| 1.250 | 0.0 % |"), lines[2])
+        self.assertTrue(lines[2].startswith("| hearth-112m bf16 | 600,000 | ") and lines[2].endswith("| 1.250 | 0.0 % | 2 |"), lines[2])
         self.assertIn("| other | FAILED: ", lines[3])
         with open(self.path("bench.jsonl")) as f:
             self.assertEqual(len(f.readlines()), 4)
         runs = [{"label": "a", "shown": {"tok/s": v}} for v in (1.0, 9.0, 2.0)]
         shown = bench_table.medians(runs)[0]["shown"]
         self.assertEqual((shown["tok/s"], shown["spread"]), (2.0, 4.0))
+        not_run = {"label": "a", "error": "not run", "not_run": True}
+        shown = bench_table.medians([*runs, not_run])[0]["shown"]
+        self.assertEqual((shown["tok/s"], shown["runs"]), (2.0, 3))
+        self.assertEqual(bench_table.medians([not_run, not_run])[0], not_run)
+        self.assertEqual(bench_table.medians([*runs, {"label": "a", "error": "exit status 1"}])[0]["error"], "exit status 1")
 
     def test_peer_program_is_measured_before_each_round(self):
         with open(self.path("peer.py"), "w") as f:
