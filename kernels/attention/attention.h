@@ -3,14 +3,15 @@
 //   h / (Hq / Hkv). Row r of the views is position r % T of sequence r / T.
 //   With segments, a query sees only keys of its own segment (documents packed into one sequence);
 //   segments must not decrease along a sequence.
-//   Blocked over query rows: no buffer of B * Hq * T * T exists.
+//   Blocked over query rows: no buffer of B * Hq * T * T exists, except in cuDNN's backward in a
+//   fixed order.
 //   "A" below is the storage type (exec.h), the same for all floating views of a call but lse.
 //   Bits do not depend on exec.threads.
 //   On a GPU: cuDNN's engines for bf16 without segments, where there are any (cudnn.h), else
 //   kernels of our own, on tensor cores for bf16 with head_dim a multiple of 8 up to 128, slow ones
 //   for the rest up to head_dim 256. HEARTH_ATTENTION=own or =cudnn allows only one of them. Every
 //   call gives the same bits in every run but cuDNN's backward, which CudaOptions::deterministic
-//   excludes.
+//   builds in a fixed order (on Hopper; elsewhere our own kernel runs).
 #pragma once
 
 #include "absl/status/status.h"

@@ -94,11 +94,14 @@ OpCase MakeCase(const Shape& s) {
     return AttentionBackward(exec, BackwardArgs(s, b));
   };
   c.workspace = [s](const Buffers& b, int threads) {
-    // On a GPU: our own kernels' row sums, or the most that a plan of cuDNN's is taken with.
+    // On a GPU: our own kernels' row sums, or the most that a plan of cuDNN's is taken with, the
+    // scores' gradients of a fixed order among it.
     const size_t all = static_cast<size_t>(s.dims.batch * s.dims.heads * s.dims.sequence);
-    const size_t gpu = b["qkv"].dtype == DType::kBF16
-                           ? all * static_cast<size_t>(s.dims.head_dim) * 24 + (size_t{64} << 20)
-                           : all * sizeof(float);
+    const size_t scores = std::min(all * static_cast<size_t>(s.dims.sequence) * 2, size_t{2} << 30);
+    const size_t gpu =
+        b["qkv"].dtype == DType::kBF16
+            ? all * static_cast<size_t>(s.dims.head_dim) * 24 + scores + (size_t{64} << 20)
+            : all * sizeof(float);
     return std::max({gpu, cpu::AttentionForwardWorkspaceBytes(ForwardArgs(s, b), threads),
                      cpu::AttentionBackwardWorkspaceBytes(BackwardArgs(s, b), threads)});
   };

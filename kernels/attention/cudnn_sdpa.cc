@@ -133,7 +133,7 @@ void KeyGradient(
   g.Reduce(CUDNN_REDUCE_TENSOR_ADD, every_head, out);
 }
 
-void BackwardGraph(GraphBuilder& g, const Layout& l) {
+void BackwardGraph(GraphBuilder& g, const Layout& l, bool deterministic) {
   const Dims q = l.HeadDims(l.dims.heads);
   const Dims kv = l.HeadDims(l.dims.kv_heads);
   const Dims rows = l.HeadStrides(l.width);
@@ -179,12 +179,19 @@ void BackwardGraph(GraphBuilder& g, const Layout& l) {
   g.Pointwise2(CUDNN_POINTWISE_MUL, weighted, scale, ds);
   KeyGradient(g, l, ds, query, g.Real(kDK, CUDNN_DATA_BFLOAT16, kv, rows));
 
-  // dQ = dS k, in fp32 and then rounded
+  // dQ = dS k
   const Tensor plain_key = g.Virtual(CUDNN_DATA_FLOAT, kv, rows);
   g.Reshape(key, plain_key);
+  const Tensor dq = g.Real(kDQ, CUDNN_DATA_BFLOAT16, q, rows);
+  if (deterministic) {
+    // cuDNN takes this graph as one that stores dS in its scratch.
+    g.Matmul(ds, plain_key, dq);
+    return;
+  }
+  // Blocks of keys add their parts to fp32 sums, in any order.
   const Tensor dq_sum = g.Real(kDQSum, CUDNN_DATA_FLOAT, q, Layout::Packed(q));
   g.Matmul(ds, plain_key, dq_sum);
-  g.Pointwise1(CUDNN_POINTWISE_IDENTITY, dq_sum, g.Real(kDQ, CUDNN_DATA_BFLOAT16, q, rows));
+  g.Pointwise1(CUDNN_POINTWISE_IDENTITY, dq_sum, dq);
 }
 
 std::string LibraryName() {
@@ -331,9 +338,10 @@ absl::Status MakeGraph(const Api& api, cudnnHandle_t handle, PlanState& state) {
   const AttentionDims& d = state.problem.dims;
   const Layout layout(d);
   if (state.problem.backward) {
-    BackwardGraph(builder, layout);
+    BackwardGraph(builder, layout, state.problem.deterministic);
     state.delta_bytes = static_cast<size_t>(d.batch * d.heads * d.sequence) * sizeof(float);
-    state.dq_bytes = state.delta_bytes * static_cast<size_t>(d.head_dim);
+    state.dq_bytes =
+        state.problem.deterministic ? 0 : state.delta_bytes * static_cast<size_t>(d.head_dim);
   } else {
     ForwardGraph(builder, layout, state.problem.keep_lse);
   }
@@ -400,9 +408,6 @@ absl::StatusOr<std::unique_ptr<Cudnn>> Cudnn::Load() {
 }
 
 absl::StatusOr<std::unique_ptr<SdpaPlan>> Cudnn::Build(const SdpaProblem& problem) {
-  if (problem.deterministic && problem.backward) {
-    return absl::UnimplementedError("cuDNN's backward sums dQ with atomics");
-  }
   Target target;
   HEARTH_ASSIGN_OR_RETURN(target.handle, impl_->Handle());
   auto plan = std::make_unique<SdpaPlan::Impl>();
@@ -432,7 +437,7 @@ absl::StatusOr<std::vector<int64_t>> Cudnn::Engines(const SdpaProblem& problem,
     for (Descriptor& config : configs) {
       state.config = std::move(config);
       HEARTH_RETURN_IF_ERROR(ReadEngine(api, state));
-      if (!problem.deterministic || !(state.nondeterministic || problem.backward)) {
+      if (!problem.deterministic || !state.nondeterministic) {
         engines.push_back(state.engine);
       }
     }
@@ -476,7 +481,9 @@ absl::Status Cudnn::Run(const SdpaPlan& plan,
     add(kDV, part(pointers.d_qkv, d.heads + d.kv_heads));
     add(kOne, &one);
     add(kDelta, scratch);
-    add(kDQSum, scratch + Align256(state.delta_bytes));
+    if (state.dq_bytes > 0) {
+      add(kDQSum, scratch + Align256(state.delta_bytes));
+    }
   }
   Descriptor pack(api, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.Set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, static_cast<int64_t>(ids.size()),

@@ -17,8 +17,9 @@ struct SdpaProblem {
   AttentionDims dims;
   bool backward = false;
   bool keep_lse = true;  // forward: lse is written
-  // Only engines that promise the same bits in every run. No backward is built then: cuDNN sums dQ
-  // with atomics there, without the note that would say so.
+  // Only engines that promise the same bits in every run. Backward then stores dS, bf16 [batch,
+  // heads, sequence, sequence], in its workspace, where it otherwise sums dQ with atomics; that is
+  // known to be of fixed order on Hopper (NVIDIA's cudnn-frontend takes this graph there).
   bool deterministic = false;
 };
 

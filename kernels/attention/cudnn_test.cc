@@ -113,13 +113,18 @@ TEST_F(CudnnTest, Engines_WithoutLse_Some) {
   EXPECT_FALSE(Engines(problem, kRtx5090).empty());
 }
 
-TEST_F(CudnnTest, Engines_Deterministic_ForwardOnly) {
-  SdpaProblem problem;
-  problem.dims = kShapes[0].dims;
-  problem.deterministic = true;
-  EXPECT_FALSE(Engines(problem, kH200).empty());
-  problem.backward = true;
-  EXPECT_TRUE(Engines(problem, kH200).empty());
+// The graph of fixed order is Hopper's fused backward too.
+TEST_F(CudnnTest, Engines_Deterministic_Fused) {
+  for (const Shape& shape : kShapes) {
+    SdpaProblem problem;
+    problem.dims = shape.dims;
+    problem.deterministic = true;
+    EXPECT_FALSE(Engines(problem, kH200).empty()) << shape.name;
+    problem.backward = true;
+    const std::vector<int64_t> engines = Engines(problem, kH200);
+    ASSERT_FALSE(engines.empty()) << shape.name;
+    EXPECT_EQ(engines[0], 6) << shape.name;
+  }
 }
 
 }  // namespace
