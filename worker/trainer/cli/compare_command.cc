@@ -98,7 +98,7 @@ absl::StatusOr<ProcessEnd> RunProcess(std::vector<std::string> arguments, const 
   }
   const sigset_t stop = StopSignals();
   sigset_t before;
-  sigprocmask(SIG_BLOCK, &stop, &before);  // none may come while the child is not known yet
+  pthread_sigmask(SIG_BLOCK, &stop, &before);  // none may come while the child is not known yet
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child == 0) {
@@ -107,7 +107,7 @@ absl::StatusOr<ProcessEnd> RunProcess(std::vector<std::string> arguments, const 
     dup2(ends[1], STDERR_FILENO);
     close(ends[0]);
     close(ends[1]);
-    sigprocmask(SIG_SETMASK, &before, nullptr);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (DieWithParent(parent).ok()) {
       execv(argv[0], argv.data());
     }
@@ -115,7 +115,7 @@ absl::StatusOr<ProcessEnd> RunProcess(std::vector<std::string> arguments, const 
   }
   const int fork_error = errno;
   g_run = std::max(child, 0);
-  sigprocmask(SIG_SETMASK, &before, nullptr);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   close(ends[1]);
   std::FILE* const output = child > 0 ? fdopen(ends[0], "r") : nullptr;
   if (output == nullptr) {
@@ -136,11 +136,11 @@ absl::StatusOr<ProcessEnd> RunProcess(std::vector<std::string> arguments, const 
   std::fclose(output);
   // The child's end of the pipe is closed: it is gone, or about to be. From here its id may become
   // another's.
-  sigprocmask(SIG_BLOCK, &stop, nullptr);
+  pthread_sigmask(SIG_BLOCK, &stop, nullptr);
   while (waitpid(child, &end.status, 0) < 0 && errno == EINTR) {
   }
   g_run = 0;
-  sigprocmask(SIG_SETMASK, &before, nullptr);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return end;
 }
 

@@ -74,7 +74,10 @@ struct Drawn {
   std::vector<Curve> training, held_out;
 
   // The fall at the beginning does not set the scale.
-  double skipped() const { return static_cast<double>(steps / 10); }
+  double skipped() const {
+    const int64_t first = steps / 10;
+    return static_cast<double>(first);
+  }
   Range x() const { return {1, static_cast<double>(std::max<int64_t>(2, steps))}; }
 };
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace hearth::trainer {
@@ -34,22 +35,23 @@ std::vector<std::string> Results(const nlohmann::json& gemm, const nlohmann::jso
 // As cuBLASLt answers on a GPU without block-scaled units.
 TEST(Diagnose, FormatsThatThisGpuLacks_AreNotesThatSayWhatHappensInstead) {
   const std::string refused = "cublasLtMatmul: CUBLAS_STATUS_NOT_SUPPORTED";
-  EXPECT_EQ(Results({Row("bf16", true, "ok", 1e-3), Row("fp8 e4m3 x e4m3", false, refused, 0.0),
-                     Row("mxfp8", false, refused, 0.0), Row("nvfp4 gradient", false, refused, 0.0),
-                     Row("fp8 unit scales e5m2", false, refused, 0.0)},
-                    {Row("cudnn head 64", false, "no libcudnn.so.9", 0.0),
-                     Row("own head 64", true, "ok", 1e-3)}),
-            (std::vector<std::string>{
-                "ok bf16: ok",
-                "note fp8 e4m3 x e4m3: not on this GPU: the recipes fp8 and fp8_current do not run "
-                "(" +
-                    refused + ")",
-                "note mxfp8: not on this GPU: emulated (" + refused + ")",
-                "note nvfp4 gradient: not on this GPU: emulated (" + refused + ")",
-                "note fp8 unit scales e5m2: not on this GPU: plain FP8 instead (" + refused + ")",
-                "note cudnn head 64: not on this GPU: attention runs on our own kernel "
-                "(no libcudnn.so.9)",
-                "ok own head 64: ok"}));
+  EXPECT_EQ(
+      Results({Row("bf16", true, "ok", 1e-3), Row("fp8 e4m3 x e4m3", false, refused, 0.0),
+               Row("mxfp8", false, refused, 0.0), Row("nvfp4 gradient", false, refused, 0.0),
+               Row("fp8 unit scales e5m2", false, refused, 0.0)},
+              {Row("cudnn head 64", false, "no libcudnn.so.9", 0.0),
+               Row("own head 64", true, "ok", 1e-3)}),
+      (std::vector<std::string>{
+          "ok bf16: ok",
+          absl::StrCat("note fp8 e4m3 x e4m3: not on this GPU: the recipes fp8 and fp8_current "
+                       "do not run (",
+                       refused, ")"),
+          "note mxfp8: not on this GPU: emulated (" + refused + ")",
+          "note nvfp4 gradient: not on this GPU: emulated (" + refused + ")",
+          "note fp8 unit scales e5m2: not on this GPU: plain FP8 instead (" + refused + ")",
+          absl::StrCat("note cudnn head 64: not on this GPU: attention runs on our own kernel "
+                       "(no libcudnn.so.9)"),
+          "ok own head 64: ok"}));
 }
 
 TEST(Diagnose, WrongProducts_AreEmulatedWhereTheEngineTriesThemAndElseFaults) {

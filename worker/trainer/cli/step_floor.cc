@@ -116,17 +116,16 @@ class FloorMeter {
   }
 
   // c [m, n] = a b, contracted over k.
-  absl::Status Product(const Layer& layer,
-                       const char* what,
-                       int64_t m,
-                       int64_t n,
-                       int64_t k,
-                       DType a,
-                       DType b,
-                       DType c,
-                       bool transpose_a,
-                       bool transpose_b,
-                       bool fast) {
+  struct ProductShape {
+    const char* what;
+    int64_t m, n, k;
+    DType a, b, c;
+    bool transpose_a, transpose_b;
+    bool fast;  // accumulation
+  };
+
+  absl::Status Product(const Layer& layer, const ProductShape& product) {
+    const auto [what, m, n, k, a, b, c, transpose_a, transpose_b, fast] = product;
     const kernels::Exec& exec = engine_.exec();
     const bool fp8 = layer.fp8;
     HEARTH_ASSIGN_OR_RETURN(const auto left,
@@ -163,10 +162,10 @@ class FloorMeter {
     const DType dy = l.fp8 ? engine_.recipe().dgrad.a.dtype : plain;
     const bool fast = engine_.recipe().fprop.fast_accumulation && l.fp8;
     HEARTH_RETURN_IF_ERROR(
-        Product(l, "fprop", rows, l.out, l.in, x, x, n.fprop, false, true, fast));
+        Product(l, {"fprop", rows, l.out, l.in, x, x, n.fprop, false, true, fast}));
     HEARTH_RETURN_IF_ERROR(
-        Product(l, "dgrad", rows, l.in, l.out, dy, x, n.dgrad, false, l.fp8, false));
-    return Product(l, "wgrad", l.out, l.in, rows, dy, x, n.gradient, !l.fp8, l.fp8, false);
+        Product(l, {"dgrad", rows, l.in, l.out, dy, x, n.dgrad, false, l.fp8, false}));
+    return Product(l, {"wgrad", l.out, l.in, rows, dy, x, n.gradient, !l.fp8, l.fp8, false});
   }
 
   absl::Status Attention() {

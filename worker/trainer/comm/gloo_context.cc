@@ -71,8 +71,8 @@ class Peer : public gloo::transport::Pair {
   void Flush();
   void Fill();
   // For poll; 0 = it waits for nothing.
-  short events() const {
-    return static_cast<short>((out_.empty() ? 0 : POLLOUT) | (in_.empty() ? 0 : POLLIN));
+  int16_t events() const {
+    return static_cast<int16_t>((out_.empty() ? 0 : POLLOUT) | (in_.empty() ? 0 : POLLIN));
   }
   int fd() const { return socket_.get(); }
   const std::string& name() const { return name_; }
