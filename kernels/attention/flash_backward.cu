@@ -81,9 +81,81 @@ __device__ __forceinline__ void KeyGradients(const float* lse,
   }
 }
 
+// A warp's keys, and for each the last query that sees it.
+template <int kMT>
+__device__ __forceinline__ void StartKeys(
+    const int32_t* segments, int first_row, int sequence, int (&key)[kMT][2], int (&last)[kMT][2]) {
+#pragma unroll
+  for (int mt = 0; mt < kMT; ++mt) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first_row + mt * 16 + half * 8 + threadIdx.x % 32 / 4;
+      key[mt][half] = row;
+      last[mt][half] = LastQuery(segments, min(row, sequence - 1), sequence);
+    }
+  }
+}
+
+// Starts to copy a step of KeyKernel: q, then d_out, of the kStep queries from m0 into `stage`, and
+// their lse and delta into `statistics`.
+template <int D>
+__device__ __forceinline__ void LoadQueries(
+    const FlashParams& p, const Heads& h, int m0, uint32_t stage, float* statistics) {
+  Tile<D>::template Load<kStep, kThreads<D>>(stage, h.q + static_cast<int64_t>(m0) * p.width,
+                                             p.width, p.sequence - m0, p.head_dim);
+  Tile<D>::template Load<kStep, kThreads<D>>(stage + kStep * D * 2,
+                                             h.d_out + static_cast<int64_t>(m0) * p.out_width,
+                                             p.out_width, p.sequence - m0, p.head_dim);
+  if (threadIdx.x < 2 * kStep) {
+    // Queries beyond the end get lse = delta = 0; their q and d_out are 0, and so is all they add.
+    const int query = m0 + threadIdx.x % kStep;
+    const float* from = threadIdx.x < kStep ? h.lse : h.delta;
+    const bool valid = query < p.sequence;
+    CopyFloat(SharedAddress(statistics + threadIdx.x), from + (valid ? query : 0), valid);
+  }
+  CommitCopies();
+}
+
+// Writes a warp's dK and dV by way of its own rows of the tiles of k and v; `d_rows` is d_qkv at
+// the block's first key.
+template <int D>
+__device__ __forceinline__ void StoreKeyGradients(const FlashParams& p,
+                                                  const float (&dk)[kTiles<D>][D / 8][4],
+                                                  const float (&dv)[kTiles<D>][D / 8][4],
+                                                  uint32_t k_tile,
+                                                  uint32_t v_tile,
+                                                  int warp_row,
+                                                  Bf16* d_rows,
+                                                  int kv_head,
+                                                  int rows_left) {
+  constexpr int kMT = kTiles<D>;
+  float one[kMT][2];
+  float scale[kMT][2];
+#pragma unroll
+  for (int mt = 0; mt < kMT; ++mt) {
+    one[mt][0] = one[mt][1] = 1.0F;
+    scale[mt][0] = scale[mt][1] = p.scale;
+  }
+  // A warp has read only its own rows of k and v, so they are free.
+  __syncwarp();
+  StageResults<D>(dk, scale, k_tile, warp_row);
+  StageResults<D>(dv, one, v_tile, warp_row);
+  __syncwarp();
+  const int64_t d = p.head_dim;
+  Tile<D>::template Store<kMT * 16>(k_tile, warp_row, d_rows + (p.heads + kv_head) * d, p.width,
+                                    rows_left, p.head_dim);
+  Tile<D>::template Store<kMT * 16>(v_tile, warp_row, d_rows + (p.heads + p.kv_heads + kv_head) * d,
+                                    p.width, rows_left, p.head_dim);
+}
+
+// Behind KeyKernel's tiles: [stage][lse, delta].
+template <int D>
+__device__ __forceinline__ float* Statistics(unsigned char* shared) {
+  return reinterpret_cast<float*>(shared + (2 * kBlock + 4 * kStep) * D * 2);
+}
+
 // dK and dV of 128 keys of one key/value head. Scores are held as [keys, queries], which makes
 // probabilities the left operand of dV's product as they are.
-// tidy: allow(length): one pipeline, whose registers and barriers must be seen together
 template <int D>
 __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) KeyKernel(const FlashParams p) {
   constexpr int kMT = kTiles<D>;
@@ -92,28 +164,18 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) KeyKernel(const 
   const uint32_t v_tile = k_tile + kBlock * D * 2;
   const uint32_t stages = v_tile + kBlock * D * 2;
   constexpr uint32_t kTileBytes = kStep * D * 2;
-  float* const statistics =
-      reinterpret_cast<float*>(shared + (2 * kBlock + 4 * kStep) * D * 2);  // [stage][lse, delta]
+  float* const statistics = Statistics<D>(shared);
 
   const int kv_head = blockIdx.x % p.kv_heads;
   const int64_t batch = blockIdx.x / p.kv_heads;
   const int group = p.heads / p.kv_heads;
-  // The first keys are seen by the most queries: long blocks first.
-  const int n0 = blockIdx.y * kBlock;
+  const int n0 = blockIdx.y * kBlock;  // the first keys are seen by the most queries
   const int warp_row = threadIdx.x / 32 * (kMT * 16);
   const int32_t* segments = p.segments == nullptr ? nullptr : p.segments + batch * p.sequence;
 
   int key[kMT][2];
   int last[kMT][2];
-#pragma unroll
-  for (int mt = 0; mt < kMT; ++mt) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = n0 + warp_row + mt * 16 + half * 8 + threadIdx.x % 32 / 4;
-      key[mt][half] = row;
-      last[mt][half] = LastQuery(segments, min(row, p.sequence - 1), p.sequence);
-    }
-  }
+  StartKeys(segments, n0 + warp_row, p.sequence, key, last);
   const int smallest_last = LastQuery(segments, n0, p.sequence);
   const int m_begin = n0 / kStep;
   const int m_end = LastQuery(segments, min(n0 + kBlock, p.sequence) - 1, p.sequence) / kStep + 1;
@@ -121,24 +183,8 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) KeyKernel(const 
 
   // Step i is tile m_begin + i % steps of query head i / steps of the group.
   const auto load = [&](int i) {
-    const Heads h = HeadsOf(p, batch, kv_head * group + i / steps);
-    const int m0 = (m_begin + i % steps) * kStep;
-    const uint32_t stage = stages + i % 2 * 2 * kTileBytes;
-    Tile<D>::template Load<kStep, kThreads<D>>(stage, h.q + static_cast<int64_t>(m0) * p.width,
-                                               p.width, p.sequence - m0, p.head_dim);
-    Tile<D>::template Load<kStep, kThreads<D>>(stage + kTileBytes,
-                                               h.d_out + static_cast<int64_t>(m0) * p.out_width,
-                                               p.out_width, p.sequence - m0, p.head_dim);
-    if (threadIdx.x < 2 * kStep) {
-      // Queries beyond the end get lse = delta = 0; their q and d_out are 0, and so is all they
-      // add.
-      const int query = m0 + threadIdx.x % kStep;
-      const float* from = threadIdx.x < kStep ? h.lse : h.delta;
-      const bool valid = query < p.sequence;
-      CopyFloat(SharedAddress(statistics + i % 2 * 2 * kStep + threadIdx.x),
-                from + (valid ? query : 0), valid);
-    }
-    CommitCopies();
+    LoadQueries<D>(p, HeadsOf(p, batch, kv_head * group + i / steps), (m_begin + i % steps) * kStep,
+                   stages + i % 2 * 2 * kTileBytes, statistics + i % 2 * 2 * kStep);
   };
   const Heads own = HeadsOf(p, batch, kv_head * group);
   Tile<D>::template Load<kBlock, kThreads<D>>(k_tile, own.k + static_cast<int64_t>(n0) * p.width,
@@ -177,28 +223,115 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) KeyKernel(const 
     AddProduct<D>(dp, q_tile, dk);
   }
 
-  float one[kMT][2];
+  StoreKeyGradients<D>(p, dk, dv, k_tile, v_tile, warp_row,
+                       p.d_qkv + (batch * p.sequence + n0) * p.width, kv_head, p.sequence - n0);
+}
+
+// A warp's queries: lse in powers of 2, delta, and the first key each sees.
+template <int kMT>
+struct QueryRows {
+  float shift[kMT][2];
+  float delta[kMT][2];
+  int first[kMT][2];
+};
+
+template <int kMT>
+__device__ __forceinline__ void StartQueries(
+    const int32_t* segments, const Heads& h, int first_row, int sequence, QueryRows<kMT>& rows) {
+#pragma unroll
+  for (int mt = 0; mt < kMT; ++mt) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = min(first_row + mt * 16 + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4,
+                          sequence - 1);
+      rows.shift[mt][half] = h.lse[row] * kLog2e;
+      rows.delta[mt][half] = h.delta[row];
+      rows.first[mt][half] = FirstKey(segments, row);
+    }
+  }
+}
+
+// dS of kStep keys from n0, without the scale, from scores and dP, into `s`.
+template <int kMT>
+__device__ __forceinline__ void QueryGradients(const QueryRows<kMT>& rows,
+                                               float scale_log2,
+                                               bool masked,
+                                               int first_row,
+                                               int n0,
+                                               float (&s)[kMT][kST][4],
+                                               const float (&dp)[kMT][kST][4]) {
+#pragma unroll
+  for (int mt = 0; mt < kMT; ++mt) {
+#pragma unroll
+    for (int nt = 0; nt < kST; ++nt) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int half = i / 2;
+        float value = Exp2(fmaf(s[mt][nt][i], scale_log2, -rows.shift[mt][half]));
+        if (masked) {
+          const int column = n0 + nt * 8 + threadIdx.x % 4 * 2 + i % 2;
+          const int row = first_row + mt * 16 + half * 8 + threadIdx.x % 32 / 4;
+          value = column >= rows.first[mt][half] && column <= row ? value : 0.0F;
+        }
+        s[mt][nt][i] = value * (dp[mt][nt][i] - rows.delta[mt][half]);
+      }
+    }
+  }
+}
+
+// Starts to copy step n of QueryKernel: k, then v, of kStep keys into `stage`.
+template <int D>
+__device__ __forceinline__ void LoadKeys(const FlashParams& p,
+                                         const Heads& h,
+                                         int n,
+                                         uint32_t stage) {
+  const int64_t offset = static_cast<int64_t>(n) * kStep * p.width;
+  const int rows = p.sequence - n * kStep;
+  Tile<D>::template Load<kStep, kThreads<D>>(stage, h.k + offset, p.width, rows, p.head_dim);
+  Tile<D>::template Load<kStep, kThreads<D>>(stage + kStep * D * 2, h.v + offset, p.width, rows,
+                                             p.head_dim);
+  CommitCopies();
+}
+
+// A warp's rows of q and d_out from their tiles.
+template <int D>
+__device__ __forceinline__ void LoadLefts(uint32_t q_tile,
+                                          uint32_t d_out_tile,
+                                          int warp_row,
+                                          uint32_t (&q)[kTiles<D>][D / 16][4],
+                                          uint32_t (&d_out)[kTiles<D>][D / 16][4]) {
+#pragma unroll
+  for (int mt = 0; mt < kTiles<D>; ++mt) {
+#pragma unroll
+    for (int kt = 0; kt < D / 16; ++kt) {
+      LoadLeft<D>(q_tile, warp_row + mt * 16, kt, q[mt][kt]);
+      LoadLeft<D>(d_out_tile, warp_row + mt * 16, kt, d_out[mt][kt]);
+    }
+  }
+}
+
+// Writes a warp's dQ by way of its own rows of q's tile, which nobody else has read; `to` is d_qkv
+// at the block's first query and the head.
+template <int D>
+__device__ __forceinline__ void StoreQueryGradients(const FlashParams& p,
+                                                    const float (&dq)[kTiles<D>][D / 8][4],
+                                                    uint32_t q_tile,
+                                                    int warp_row,
+                                                    Bf16* to,
+                                                    int rows_left) {
+  constexpr int kMT = kTiles<D>;
   float scale[kMT][2];
 #pragma unroll
   for (int mt = 0; mt < kMT; ++mt) {
-    one[mt][0] = one[mt][1] = 1.0F;
     scale[mt][0] = scale[mt][1] = p.scale;
   }
-  // A warp has read only its own rows of k and v, so they are free.
   __syncwarp();
-  StageResults<D>(dk, scale, k_tile, warp_row);
-  StageResults<D>(dv, one, v_tile, warp_row);
+  StageResults<D>(dq, scale, q_tile, warp_row);
   __syncwarp();
-  Bf16* d_rows = p.d_qkv + (batch * p.sequence + n0) * p.width;
-  const int64_t d = p.head_dim;
-  Tile<D>::template Store<kMT * 16>(k_tile, warp_row, d_rows + (p.heads + kv_head) * d, p.width,
-                                    p.sequence - n0, p.head_dim);
-  Tile<D>::template Store<kMT * 16>(v_tile, warp_row, d_rows + (p.heads + p.kv_heads + kv_head) * d,
-                                    p.width, p.sequence - n0, p.head_dim);
+  Tile<D>::template Store<kMT * 16>(q_tile, warp_row, to, p.width, rows_left, p.head_dim);
 }
 
 // dQ of 128 queries of one head. q and d_out are held in registers as left operands.
-// tidy: allow(length): one pipeline, whose registers and barriers must be seen together
 template <int D>
 __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) QueryKernel(const FlashParams p) {
   constexpr int kMT = kTiles<D>;
@@ -215,35 +348,14 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) QueryKernel(cons
   const int32_t* segments = p.segments == nullptr ? nullptr : p.segments + batch * p.sequence;
   const Heads h = HeadsOf(p, batch, head);
 
-  float shift[kMT][2];  // lse in powers of 2
-  float delta[kMT][2];
-  int first[kMT][2];
-#pragma unroll
-  for (int mt = 0; mt < kMT; ++mt) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row =
-          min(m0 + warp_row + mt * 16 + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4,
-              p.sequence - 1);
-      shift[mt][half] = h.lse[row] * kLog2e;
-      delta[mt][half] = h.delta[row];
-      first[mt][half] = FirstKey(segments, row);
-    }
-  }
+  QueryRows<kMT> rows;
+  StartQueries(segments, h, m0 + warp_row, p.sequence, rows);
   const int end = min(m0 + kBlock, p.sequence);
   const int n_begin = FirstKey(segments, m0) / kStep;
   const int n_end = (end - 1) / kStep + 1;
   const int largest_first = FirstKey(segments, end - 1);
 
-  const auto load = [&](int n) {
-    const uint32_t stage = stages + n % 2 * 2 * kTileBytes;
-    const int64_t offset = static_cast<int64_t>(n) * kStep * p.width;
-    Tile<D>::template Load<kStep, kThreads<D>>(stage, h.k + offset, p.width, p.sequence - n * kStep,
-                                               p.head_dim);
-    Tile<D>::template Load<kStep, kThreads<D>>(stage + kTileBytes, h.v + offset, p.width,
-                                               p.sequence - n * kStep, p.head_dim);
-    CommitCopies();
-  };
+  const auto load = [&](int n) { LoadKeys<D>(p, h, n, stages + n % 2 * 2 * kTileBytes); };
   Tile<D>::template Load<kBlock, kThreads<D>>(q_tile, h.q + static_cast<int64_t>(m0) * p.width,
                                               p.width, p.sequence - m0, p.head_dim);
   Tile<D>::template Load<kBlock, kThreads<D>>(d_out_tile,
@@ -254,14 +366,7 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) QueryKernel(cons
   __syncthreads();
   uint32_t q[kMT][D / 16][4];
   uint32_t d_out[kMT][D / 16][4];
-#pragma unroll
-  for (int mt = 0; mt < kMT; ++mt) {
-#pragma unroll
-    for (int kt = 0; kt < D / 16; ++kt) {
-      LoadLeft<D>(q_tile, warp_row + mt * 16, kt, q[mt][kt]);
-      LoadLeft<D>(d_out_tile, warp_row + mt * 16, kt, d_out[mt][kt]);
-    }
-  }
+  LoadLefts<D>(q_tile, d_out_tile, warp_row, q, d_out);
 
   float dq[kMT][D / 8][4];
   Clear(dq);
@@ -284,38 +389,13 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) QueryKernel(cons
     MultiplyByRows<D>(q, k_tile, s);
     MultiplyByRows<D>(d_out, k_tile + kTileBytes, dp);
     const bool masked = n0 + kStep - 1 > m0 + warp_row || n0 < largest_first;
-#pragma unroll
-    for (int mt = 0; mt < kMT; ++mt) {
-#pragma unroll
-      for (int nt = 0; nt < kST; ++nt) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int half = i / 2;
-          float value = Exp2(fmaf(s[mt][nt][i], scale_log2, -shift[mt][half]));
-          if (masked) {
-            const int column = n0 + nt * 8 + threadIdx.x % 4 * 2 + i % 2;
-            const int row = m0 + warp_row + mt * 16 + half * 8 + threadIdx.x % 32 / 4;
-            value = column >= first[mt][half] && column <= row ? value : 0.0F;
-          }
-          s[mt][nt][i] = value * (dp[mt][nt][i] - delta[mt][half]);
-        }
-      }
-    }
+    QueryGradients(rows, scale_log2, masked, m0 + warp_row, n0, s, dp);
     AddProduct<D>(s, k_tile, dq);
   }
 
-  float scale[kMT][2];
-#pragma unroll
-  for (int mt = 0; mt < kMT; ++mt) {
-    scale[mt][0] = scale[mt][1] = p.scale;
-  }
-  // A warp has read only its own rows of q, so they are free.
-  __syncwarp();
-  StageResults<D>(dq, scale, q_tile, warp_row);
-  __syncwarp();
   Bf16* to =
       p.d_qkv + (batch * p.sequence + m0) * p.width + static_cast<int64_t>(head) * p.head_dim;
-  Tile<D>::template Store<kMT * 16>(q_tile, warp_row, to, p.width, p.sequence - m0, p.head_dim);
+  StoreQueryGradients<D>(p, dq, q_tile, warp_row, to, p.sequence - m0);
 }
 
 template <int D>

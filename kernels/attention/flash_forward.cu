@@ -84,8 +84,62 @@ __device__ __forceinline__ void SoftmaxStep(float scale_log2,
   }
 }
 
+// A warp's rows before the first key.
+__device__ __forceinline__ void StartRows(const int32_t* segments,
+                                          int first_row,
+                                          int sequence,
+                                          Rows& rows) {
+#pragma unroll
+  for (int mt = 0; mt < kMT; ++mt) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first_row + mt * 16 + half * 8 + threadIdx.x % 32 / 4;
+      rows.index[mt][half] = row;
+      rows.first[mt][half] = FirstKey(segments, min(row, sequence - 1));
+      rows.max[mt][half] = -INFINITY;
+      rows.sum[mt][half] = 0.0F;
+    }
+  }
+}
+
+// One over the rows' sums; writes lse, [T] of this head, where it is wanted.
+__device__ __forceinline__ void FinishRows(const FlashParams& p,
+                                           const Rows& rows,
+                                           float* lse,
+                                           float (&inverse)[kMT][2]) {
+#pragma unroll
+  for (int mt = 0; mt < kMT; ++mt) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sum = rows.sum[mt][half];
+      sum += __shfl_xor_sync(0xFFFFFFFF, sum, 1);
+      sum += __shfl_xor_sync(0xFFFFFFFF, sum, 2);
+      inverse[mt][half] = 1.0F / sum;
+      const int row = rows.index[mt][half];
+      if (lse != nullptr && threadIdx.x % 4 == 0 && row < p.sequence) {
+        lse[row] = rows.max[mt][half] * p.scale + logf(sum);
+      }
+    }
+  }
+}
+
+// Writes a warp's rows, o / sum, by way of its own rows of q's tile, which nobody else has read;
+// `out` is that of the block's first row.
+template <int D>
+__device__ __forceinline__ void StoreRows(const FlashParams& p,
+                                          const float (&o)[kMT][D / 8][4],
+                                          const float (&inverse)[kMT][2],
+                                          uint32_t q_tile,
+                                          int warp_row,
+                                          Bf16* out,
+                                          int rows_left) {
+  __syncwarp();
+  StageResults<D>(o, inverse, q_tile, warp_row);
+  __syncwarp();
+  Tile<D>::template Store<kMT * 16>(q_tile, warp_row, out, p.out_width, rows_left, p.head_dim);
+}
+
 // The copy of the next K runs under softmax and PV, that of V under QK.
-// tidy: allow(length): one pipeline, whose registers and barriers must be seen together
 template <int D>
 __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(const FlashParams p) {
   extern __shared__ __align__(128) unsigned char shared[];
@@ -104,17 +158,7 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(const FlashParams p
   const int32_t* segments = p.segments == nullptr ? nullptr : p.segments + batch * p.sequence;
 
   Rows rows;
-#pragma unroll
-  for (int mt = 0; mt < kMT; ++mt) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = m0 + warp_row + mt * 16 + half * 8 + threadIdx.x % 32 / 4;
-      rows.index[mt][half] = row;
-      rows.first[mt][half] = FirstKey(segments, min(row, p.sequence - 1));
-      rows.max[mt][half] = -INFINITY;
-      rows.sum[mt][half] = 0.0F;
-    }
-  }
+  StartRows(segments, m0 + warp_row, p.sequence, rows);
   const int end = min(m0 + kM, p.sequence);  // of the block's keys
   const int n_begin = FirstKey(segments, m0) / kN;
   const int n_last = (end - 1) / kN;
@@ -160,29 +204,11 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(const FlashParams p
   }
 
   float inverse[kMT][2];
-#pragma unroll
-  for (int mt = 0; mt < kMT; ++mt) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float sum = rows.sum[mt][half];
-      sum += __shfl_xor_sync(0xFFFFFFFF, sum, 1);
-      sum += __shfl_xor_sync(0xFFFFFFFF, sum, 2);
-      inverse[mt][half] = 1.0F / sum;
-      const int row = rows.index[mt][half];
-      if (p.lse != nullptr && threadIdx.x % 4 == 0 && row < p.sequence) {
-        p.lse[(batch * p.heads + head) * p.sequence + row] =
-            rows.max[mt][half] * p.scale + logf(sum);
-      }
-    }
-  }
-  // A warp has read only its own rows of q, so they are free.
-  __syncwarp();
-  StageResults<D>(o, inverse, q_tile, warp_row);
-  __syncwarp();
+  FinishRows(p, rows, p.lse == nullptr ? nullptr : p.lse + (batch * p.heads + head) * p.sequence,
+             inverse);
   Bf16* out =
       p.out_rw + (batch * p.sequence + m0) * p.out_width + static_cast<int64_t>(head) * p.head_dim;
-  Tile<D>::template Store<kMT * 16>(q_tile, warp_row, out, p.out_width, p.sequence - m0,
-                                    p.head_dim);
+  StoreRows<D>(p, o, inverse, q_tile, warp_row, out, p.sequence - m0);
 }
 
 template <int D>
