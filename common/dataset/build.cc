@@ -1,35 +1,40 @@
 #include "common/dataset/build.h"
 
+#include <unistd.h>
+
 #include <algorithm>
-#include <atomic>
-#include <cstring>
+#include <cerrno>
+#include <filesystem>
 #include <memory>
-#include <thread>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/ids.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
+#include "common/base/version.h"
+#include "common/dataset/build_folder.h"
 #include "common/dataset/choose_tokenizer.h"
 #include "common/dataset/corpus.h"
 #include "common/dataset/dataset_writer.h"
 #include "common/dataset/tokenizer.h"
+#include "common/fault/fault.h"
 #include "common/io/sha256.h"
+#include "nlohmann/json.hpp"
 
 namespace hearth::dataset {
 namespace {
 
-// First 8 bytes of the SHA-256: uniform, and the same everywhere.
-uint64_t Hash64(std::string_view bytes) {
-  Sha256 hash;
-  hash.Update(bytes);
-  const auto digest = hash.Finish();
-  uint64_t value;
-  std::memcpy(&value, digest.data(), sizeof value);
-  return value;
-}
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr int kStateVersion = 1;
+constexpr size_t kPipeBytes = size_t{1} << 20;
+constexpr std::string_view kSplits[] = {"train", "validation"};
 
 void Say(const BuildOptions& options, const std::string& line) {
   if (options.progress) {
@@ -41,6 +46,9 @@ absl::Status CheckOptions(const BuildOptions& options) {
   if (options.inputs.empty()) {
     return absl::InvalidArgumentError("--input: no path given");
   }
+  if (std::count(options.inputs.begin(), options.inputs.end(), "-") > 1) {
+    return absl::InvalidArgumentError("--input: - can be read once");
+  }
   if (options.out.empty()) {
     return absl::InvalidArgumentError("--out: no folder given");
   }
@@ -48,179 +56,369 @@ absl::Status CheckOptions(const BuildOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--validation-fraction: is ", options.validation_fraction, ", must be in [0, 1)"));
   }
+  if (!(options.fraction > 0 && options.fraction <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--fraction: is ", options.fraction, ", must be in (0, 1]"));
+  }
+  if (options.max_tokens < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--max-tokens: is ", options.max_tokens, ", must be >= 0"));
+  }
   return absl::OkStatus();
 }
 
-bool IsValidation(std::string_view text, double fraction) {
-  // 2^53 keeps the comparison exact in double.
-  return static_cast<double>(Hash64(text) >> 11) < fraction * 9007199254740992.0;
+bool IsValidation(const Corpus::Document& document, double fraction) {
+  return IsBelow(document.digest[0], fraction);
 }
 
-// Gives `take` the beginning of each document of the training part, up to its share of `wanted`
-// bytes, in whole lines.
-absl::Status ForTrainingTexts(const BuildOptions& options,
-                              Corpus& corpus,
-                              int64_t corpus_bytes,
-                              int64_t wanted,
-                              const std::function<void(std::string_view)>& take) {
-  const double share =
-      std::min(1.0, static_cast<double>(wanted) / static_cast<double>(corpus_bytes));
-  return corpus.ForEach([&](const Corpus::Document& document) {
-    const std::string& text = document.text;
-    if (!IsValidation(text, options.validation_fraction)) {
-      const size_t budget = static_cast<size_t>(share * static_cast<double>(text.size())) + 1;
-      const size_t end = budget < text.size() ? text.find('\n', budget - 1) : std::string::npos;
-      take(std::string_view(text).substr(0, end));
+// Size and time of change of a file, as far as they can be had.
+std::string StampOf(const std::string& path) {
+  std::error_code error;
+  const uintmax_t size = fs::file_size(path, error);
+  const auto time = fs::last_write_time(path, error);
+  return absl::StrCat(path, " ", error ? 0 : size, " ", error ? 0 : time.time_since_epoch().count(),
+                      "\n");
+}
+
+// Differs whenever the dataset could.
+std::string FingerprintOf(const BuildOptions& options,
+                          const TokenizerChoice& choice,
+                          const std::vector<TextFile>& files) {
+  std::string text = absl::StrCat(VersionString(), "\n");
+  for (const std::string& word :
+       {options.format, options.field, options.tokenizer, options.end_token, options.name,
+        options.out, absl::StrFormat("%a %a", options.validation_fraction, options.fraction),
+        absl::StrCat(options.max_bytes, " ", options.max_tokens, " ", options.max_document_bytes,
+                     " ", options.shard_tokens)}) {
+    absl::StrAppend(&text, word.size(), ":", word, "\n");
+  }
+  if (!choice.file.empty()) {
+    const fs::path file(choice.file);
+    absl::StrAppend(&text, StampOf(choice.file),
+                    StampOf((file.parent_path() / std::string(kTokenizerConfigName)).string()));
+  }
+  for (const TextFile& file : files) {
+    absl::StrAppend(&text, StampOf(file.path));
+  }
+  return Sha256Hex(text);
+}
+
+// Copies what comes from `from` to the file `path`.
+absl::Status CopyPipe(int from, const std::string& path, Env& env) {
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, env.NewWritableFile(path));
+  std::string buffer(kPipeBytes, '\0');
+  while (true) {
+    const ssize_t got = read(from, buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) {
+      continue;
     }
-    return absl::OkStatus();
-  });
+    if (got < 0) {
+      return absl::UnavailableError(absl::StrCat("standard input: ", ErrnoText(errno)));
+    }
+    if (got == 0) {
+      return file->Close();
+    }
+    HEARTH_RETURN_IF_ERROR(
+        file->Append(std::string_view(buffer).substr(0, static_cast<size_t>(got))));
+  }
 }
 
-// One dataset at `out`, or two in it. The two are built in a folder that this run makes: beside
-// `out` if that does not exist (the folder is renamed to `out` when both are whole), else inside
-// `out` (which may be a mount point or a link). Nothing else is ever removed.
-class Splits {
+// One run of Build, whose steps are its functions in their order.
+class Builder {
  public:
-  explicit Splits(Env& env) : env_(env) {}
-  ~Splits() {
-    writers_.clear();
-    if (!staging_.empty()) {
-      env_.RemoveAll(staging_).IgnoreError();
+  Builder(BuildOptions options, Env& env)
+      : options_(std::move(options)),
+        env_(env),
+        pipe_(std::find(options_.inputs.begin(), options_.inputs.end(), "-") !=
+              options_.inputs.end()),
+        corpus_(options_, report_) {}
+
+  absl::StatusOr<BuildReport> Run() {
+    HEARTH_ASSIGN_OR_RETURN(const TokenizerChoice choice,
+                            ParseTokenizerChoice(options_.tokenizer, env_));
+    const std::string path =
+        BuildFolder::PathFor(options_.out, options_.validation_fraction > 0, env_);
+    if (!pipe_) {
+      HEARTH_RETURN_IF_ERROR(corpus_.Find(path));
+      fingerprint_ = FingerprintOf(options_, choice, corpus_.files());
     }
+    std::vector<std::string> splits;
+    if (options_.validation_fraction > 0) {
+      splits.assign(std::begin(kSplits), std::end(kSplits));
+    }
+    HEARTH_ASSIGN_OR_RETURN(folder_, BuildFolder::Open(options_.out, splits, env_));
+    HEARTH_RETURN_IF_ERROR(LoadState());
+    if (pipe_) {
+      HEARTH_RETURN_IF_ERROR(TakePipe());
+    }
+    HEARTH_RETURN_IF_ERROR(corpus_.Choose());
+    Say(options_, absl::StrCat(report_.files, " text files, ", report_.bytes, " bytes"));
+    HEARTH_RETURN_IF_ERROR(Choose(choice));
+    HEARTH_RETURN_IF_ERROR(OpenWriters());
+    HEARTH_RETURN_IF_ERROR(Encode());
+    HEARTH_RETURN_IF_ERROR(Finish());
+    return std::move(report_);
   }
 
-  absl::Status Create(const BuildOptions& options, const ChosenTokenizer& chosen) {
-    fraction_ = options.validation_fraction;
-    out_ = options.out;
-    std::string name = options.name;
-    if (name.empty()) {
-      name = options.out.substr(options.out.find_last_of('/') + 1);
-    }
-    const bool both = options.validation_fraction > 0;
-    if (both) {
-      out_exists_ = env_.Exists(options.out);
-      staging_ = absl::StrCat(options.out, out_exists_ ? "/" : "", ".tmp-", RandomHex(4));
-    }
-    for (const char* split : {"train", "validation"}) {
-      DatasetWriter::Options writer;
-      writer.info.name = name;
-      writer.info.split = both ? split : "all";
-      writer.info.tokenizer = chosen.tokenizer->info();
-      writer.info.vocab = chosen.tokenizer->vocab();
-      writer.info.eos = chosen.tokenizer->eos();
-      writer.tokenizer_files = chosen.files;
-      writer.shard_tokens = options.shard_tokens;
-      paths_.push_back(both ? absl::StrCat(options.out, "/", split) : options.out);
-      HEARTH_ASSIGN_OR_RETURN(
-          std::unique_ptr<DatasetWriter> created,
-          DatasetWriter::Create(both ? absl::StrCat(staging_, "/", split) : options.out,
-                                std::move(writer), env_));
-      writers_.push_back(std::move(created));
-      if (!both) {
-        break;
-      }
-    }
-    return absl::OkStatus();
+ private:
+  std::string StatePath(std::string_view name) const {
+    return absl::StrCat(folder_->path(), "/", std::string(name));
   }
 
-  DatasetWriter& For(std::string_view text) {
-    return *writers_[writers_.size() > 1 && IsValidation(text, fraction_) ? 1 : 0];
-  }
-
-  absl::Status Finish(std::vector<BuildReport::Output>& outputs) {
-    for (size_t i = 0; i < writers_.size(); ++i) {
-      absl::StatusOr<DatasetInfo> info = writers_[i]->Finish();
-      if (absl::IsInvalidArgument(info.status())) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "--validation-fraction: no document fell to ", paths_[i], "; give more text"));
-      }
-      HEARTH_RETURN_IF_ERROR(info.status());
-      outputs.push_back({paths_[i], *std::move(info)});
-    }
-    if (staging_.empty()) {
+  // What a killed build with the same options left; nothing of another one stays.
+  absl::Status LoadState() {
+    absl::StatusOr<std::optional<std::string>> text = folder_->LoadState();
+    if (text.ok() && text->has_value() && !fingerprint_.empty() && ParseState(**text)) {
+      report_.resumed = taken_;
+      Say(options_,
+          absl::StrCat("going on behind ", taken_, " documents of a build that was ended"));
       return absl::OkStatus();
     }
-    if (out_exists_) {
-      return MoveBothIntoOut();
+    taken_ = 0;
+    saved_.clear();
+    report_.lengths = Lengths();
+    return folder_->Clear();
+  }
+
+  // Whether it is a state of this build.
+  bool ParseState(const std::string& text) {
+    const Json state = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const auto number = [&](const char* key) {
+      const auto it = state.find(key);
+      return it != state.end() && it->is_number_integer() ? it->get<int64_t>() : -1;
+    };
+    const auto words = [&](const char* key) {
+      const auto it = state.find(key);
+      return it != state.end() && it->is_string() ? it->get<std::string>() : std::string();
+    };
+    if (!state.is_object() || number("version") != kStateVersion ||
+        words("fingerprint") != fingerprint_ || number("documents") < 0 ||
+        !state.contains("outputs") || !state["outputs"].is_array()) {
+      return false;
     }
-    HEARTH_RETURN_IF_ERROR(env_.Rename(staging_, out_));
-    staging_.clear();
-    const size_t slash = out_.find_last_of('/');
-    return env_.SyncDir(slash == std::string::npos ? "."
-                        : slash == 0               ? "/"
-                                                   : out_.substr(0, slash));
+    for (const Json& output : state["outputs"]) {
+      absl::StatusOr<DatasetInfo> info = ParseDatasetInfo(output.dump(), "build.json");
+      if (!info.ok()) {
+        return false;
+      }
+      saved_.push_back(*std::move(info));
+    }
+    absl::StatusOr<Lengths> lengths = Lengths::Parse(words("lengths"));
+    if (!lengths.ok()) {
+      return false;
+    }
+    report_.lengths = *std::move(lengths);
+    taken_ = number("documents");
+    return true;
+  }
+
+  absl::Status Save() {
+    Json state;
+    state["version"] = kStateVersion;
+    state["fingerprint"] = fingerprint_;
+    state["documents"] = taken_;
+    state["lengths"] = report_.lengths.ToText();
+    state["outputs"] = Json::array();
+    for (const std::unique_ptr<DatasetWriter>& writer : writers_) {
+      if (writer->info().tokens == 0) {
+        return absl::OkStatus();  // too early: such a dataset has no description
+      }
+      HEARTH_ASSIGN_OR_RETURN(const DatasetInfo info, writer->Save());
+      state["outputs"].push_back(Json::parse(ToJson(info)));
+    }
+    HEARTH_RETURN_IF_ERROR(folder_->SaveState(state.dump()));
+    unsaved_ = 0;
+    return fault::Check("dataset.saved");
+  }
+
+  absl::Status TakePipe() {
+    const std::string format = options_.format.empty() ? "text" : options_.format;
+    pipe_path_ = StatePath(absl::StrCat("standard-input.", format));
+    HEARTH_RETURN_IF_ERROR(CopyPipe(options_.standard_input, pipe_path_, env_));
+    for (std::string& input : options_.inputs) {
+      if (input == "-") {
+        input = pipe_path_;
+      }
+    }
+    return corpus_.Find("");
+  }
+
+ public:
+  // An error's text with the name that people know.
+  absl::Status Named(const absl::Status& status) const {
+    return pipe_path_.empty()
+               ? status
+               : absl::Status(status.code(), absl::StrReplaceAll(std::string(status.message()),
+                                                                 {{pipe_path_, "standard input"}}));
   }
 
  private:
-  absl::Status MoveBothIntoOut() {
-    for (const char* split : {"train", "validation"}) {
-      HEARTH_RETURN_IF_ERROR(
-          env_.Rename(absl::StrCat(staging_, "/", split), absl::StrCat(out_, "/", split)));
-    }
-    return env_.SyncDir(out_);
-  }
-
-  Env& env_;
-  double fraction_ = 0;
-  std::string out_;
-  bool out_exists_ = false;
-  std::string staging_;  // empty: one dataset, or it has its name
-  std::vector<std::string> paths_;
-  std::vector<std::unique_ptr<DatasetWriter>> writers_;
-};
-
-// Encodes documents in batches, a share of each batch a thread, and writes them in their order.
-class Encoder {
- public:
-  Encoder(Tokenizer& tokenizer, int threads, Splits& splits)
-      : tokenizer_(tokenizer),
-        threads_(threads > 0 ? static_cast<size_t>(threads)
-                             : std::max(1u, std::thread::hardware_concurrency())),
-        splits_(splits) {}
-
-  absl::Status Add(Corpus::Document document) {
-    bytes_ += document.text.size();
-    batch_.push_back(std::move(document));
-    return bytes_ >= kBatchBytes ? Flush() : absl::OkStatus();
-  }
-
-  absl::Status Flush() {
-    using Tokens = absl::StatusOr<std::vector<int32_t>>;
-    std::vector<Tokens> tokens(batch_.size(), Tokens(absl::UnknownError("not encoded")));
-    std::atomic<size_t> next{0};
-    const auto work = [&] {
-      for (size_t i = next++; i < batch_.size(); i = next++) {
-        tokens[i] = tokenizer_.Encode(batch_[i].text);
+  // Begins of the documents of the training part, each up to its share of `wanted` bytes, in whole
+  // lines.
+  absl::Status ForTrainingTexts(int64_t wanted,
+                                const TrainingTexts::Take& work,
+                                const TrainingTexts::Take& commit) {
+    const double share =
+        std::min(1.0, static_cast<double>(wanted) / static_cast<double>(report_.bytes));
+    const auto give = [this, share](const Corpus::Document& document,
+                                    const TrainingTexts::Take& take) {
+      const std::string& text = document.text;
+      if (!IsValidation(document, options_.validation_fraction)) {
+        const size_t budget = static_cast<size_t>(share * static_cast<double>(text.size())) + 1;
+        const size_t end = budget < text.size() ? text.find('\n', budget - 1) : std::string::npos;
+        take(std::string_view(text).substr(0, end));
       }
+      return absl::OkStatus();
     };
-    std::vector<std::thread> threads;
-    for (size_t i = 1; i < std::min(threads_, batch_.size()); ++i) {
-      threads.emplace_back(work);
+    return corpus_.ForEach(
+        "training", 0, [&](Corpus::Document& document) { return give(document, work); },
+        [&](Corpus::Document& document) { return give(document, commit); });
+  }
+
+  absl::Status Choose(const TokenizerChoice& choice) {
+    const std::string dir = StatePath("tokenizer");
+    const std::string meta = absl::StrCat(dir, "/", std::string(kTokenizerFileName));
+    if (!saved_.empty() && env_.Exists(meta)) {
+      return LoadTokenizer(dir);
     }
-    work();
-    for (std::thread& thread : threads) {
-      thread.join();
+    absl::StatusOr<ChosenTokenizer> chosen = ChooseTokenizer(
+        choice, options_.end_token,
+        {[&](int64_t wanted, const TrainingTexts::Take& work, const TrainingTexts::Take& commit) {
+          Say(options_, absl::StrCat("training ", options_.tokenizer));
+          return ForTrainingTexts(wanted, work, commit);
+        }},
+        env_);
+    if (!chosen.ok()) {
+      return Annotate(chosen.status(), absl::StrCat("--tokenizer: ", options_.tokenizer));
     }
-    for (size_t i = 0; i < batch_.size(); ++i) {
-      if (!tokens[i].ok()) {
-        return Annotate(tokens[i].status(), batch_[i].where);
+    chosen_ = *std::move(chosen);
+    HEARTH_RETURN_IF_ERROR(env_.CreateDirs(dir));
+    for (const auto& [name, bytes] : chosen_.files) {
+      HEARTH_RETURN_IF_ERROR(env_.WriteFileAtomically(absl::StrCat(dir, "/", name), bytes));
+    }
+    return env_.WriteFileAtomically(meta, ToJson(chosen_.tokenizer->info()));
+  }
+
+  absl::Status LoadTokenizer(const std::string& dir) {
+    HEARTH_ASSIGN_OR_RETURN(chosen_.tokenizer, OpenTokenizerIn(dir, env_));
+    HEARTH_ASSIGN_OR_RETURN(const std::vector<std::string> names, env_.ListDir(dir));
+    for (const std::string& name : names) {
+      if (name != kTokenizerFileName) {
+        HEARTH_ASSIGN_OR_RETURN(chosen_.files[name], env_.ReadFile(absl::StrCat(dir, "/", name)));
       }
-      HEARTH_RETURN_IF_ERROR(splits_.For(batch_[i].text).AddDocument(*tokens[i]));
     }
-    batch_.clear();
-    bytes_ = 0;
     return absl::OkStatus();
   }
 
- private:
-  // Bytes of text in a batch; its tokens take four bytes each, one or fewer a byte.
-  static constexpr size_t kBatchBytes = size_t{8} << 20;
+  absl::Status OpenWriters() {
+    const size_t outputs = options_.validation_fraction > 0 ? 2 : 1;
+    std::string name = options_.name;
+    if (name.empty()) {
+      name = options_.out.substr(options_.out.find_last_of('/') + 1);
+    }
+    for (size_t i = 0; i < outputs; ++i) {
+      DatasetWriter::Options writer;
+      writer.info.name = name;
+      writer.info.split = outputs == 1 ? "all" : std::string(kSplits[i]);
+      writer.info.tokenizer = chosen_.tokenizer->info();
+      writer.info.vocab = chosen_.tokenizer->vocab();
+      writer.info.eos = chosen_.tokenizer->eos();
+      writer.tokenizer_files = chosen_.files;
+      writer.shard_tokens = options_.shard_tokens;
+      writer.work_dir = folder_->WorkPath(i);
+      if (i < saved_.size()) {
+        writer.resume = saved_[i];
+      }
+      HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<DatasetWriter> created,
+                              DatasetWriter::Create(folder_->DataPath(i), std::move(writer), env_));
+      tokens_ += created->info().tokens;
+      writers_.push_back(std::move(created));
+    }
+    return outputs == 1 ? absl::OkStatus() : env_.CreateDirs(StatePath("data"));
+  }
 
-  Tokenizer& tokenizer_;
-  const size_t threads_;
-  Splits& splits_;
-  std::vector<Corpus::Document> batch_;
-  size_t bytes_ = 0;
+  // Makes the document's text into tokens as shards have them. Thread-safe.
+  absl::Status Pack(Corpus::Document& document) const {
+    const TokenWidth width = WidthOf(chosen_.tokenizer->vocab());
+    absl::StatusOr<std::vector<int32_t>> tokens = chosen_.tokenizer->Encode(document.text);
+    if (!tokens.ok()) {
+      return Annotate(tokens.status(), document.where);
+    }
+    if (chosen_.tokenizer->eos() >= 0) {
+      tokens->push_back(chosen_.tokenizer->eos());
+    }
+    document.packed.reserve(tokens->size() * static_cast<size_t>(Bytes(width)));
+    for (const int32_t token : *tokens) {
+      if (token < 0 || token >= chosen_.tokenizer->vocab()) {
+        return absl::InternalError(absl::StrCat(document.where, ": token ", token,
+                                                " is not below the vocabulary ",
+                                                chosen_.tokenizer->vocab()));
+      }
+      AppendToken(width, token, &document.packed);
+    }
+    document.tokens = static_cast<int64_t>(tokens->size());
+    document.text_bytes = static_cast<int64_t>(document.text.size());
+    document.text = std::string();
+    return absl::OkStatus();
+  }
+
+  absl::Status Write(const Corpus::Document& document) {
+    if (options_.max_tokens > 0 && tokens_ + document.tokens > options_.max_tokens) {
+      return absl::CancelledError("--max-tokens is reached");
+    }
+    tokens_ += document.tokens;
+    ++taken_;
+    report_.lengths.Add(document.tokens);
+    const size_t output =
+        writers_.size() > 1 && IsValidation(document, options_.validation_fraction) ? 1 : 0;
+    HEARTH_RETURN_IF_ERROR(writers_[output]->AddPackedDocument(document.packed, document.tokens));
+    unsaved_ += document.text_bytes;
+    HEARTH_RETURN_IF_ERROR(fault::Check("dataset.document"));
+    return unsaved_ >= options_.save_bytes && !pipe_ ? Save() : absl::OkStatus();
+  }
+
+  absl::Status Encode() {
+    HEARTH_RETURN_IF_ERROR(corpus_.ForEach(
+        "encoding", taken_, [this](Corpus::Document& document) { return Pack(document); },
+        [this](Corpus::Document& document) { return Write(document); }));
+    report_.over_cap = corpus_.chosen() - taken_;
+    if (taken_ == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--max-tokens: is ", options_.max_tokens, ", the first document is longer"));
+    }
+    return Save();
+  }
+
+  absl::Status Finish() {
+    for (size_t i = 0; i < writers_.size(); ++i) {
+      const std::string path = writers_.size() == 1
+                                   ? options_.out
+                                   : absl::StrCat(options_.out, "/", std::string(kSplits[i]));
+      absl::StatusOr<DatasetInfo> info = writers_[i]->Finish();
+      if (absl::IsInvalidArgument(info.status())) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--validation-fraction: no document fell to ", path, "; give more text"));
+      }
+      HEARTH_RETURN_IF_ERROR(info.status());
+      report_.outputs.push_back({path, *std::move(info)});
+    }
+    return folder_->Publish();
+  }
+
+  BuildOptions options_;
+  Env& env_;
+  const bool pipe_;  // an input is "-"
+  std::string pipe_path_;
+  std::string fingerprint_;  // empty: the build cannot be continued
+  BuildReport report_;
+  Corpus corpus_;
+  std::unique_ptr<BuildFolder> folder_;
+  ChosenTokenizer chosen_;
+  std::vector<DatasetInfo> saved_;  // by a killed build
+  std::vector<std::unique_ptr<DatasetWriter>> writers_;
+  int64_t taken_ = 0;    // documents written
+  int64_t tokens_ = 0;   // theirs
+  int64_t unsaved_ = 0;  // bytes of text since the last Save
 };
 
 }  // namespace
@@ -231,46 +429,58 @@ absl::StatusOr<BuildReport> Build(const BuildOptions& given, Env& env) {
     options.out.pop_back();
   }
   HEARTH_RETURN_IF_ERROR(CheckOptions(options));
-  HEARTH_ASSIGN_OR_RETURN(const TokenizerChoice choice,
-                          ParseTokenizerChoice(options.tokenizer, env));
-  if (env.Exists(options.out)) {
-    if (!env.IsDirectory(options.out)) {
-      return absl::AlreadyExistsError(absl::StrCat(options.out, ": exists"));
-    }
-    HEARTH_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.ListDir(options.out));
-    if (!names.empty()) {
-      return absl::AlreadyExistsError(absl::StrCat(options.out, ": exists and is not empty"));
-    }
+  Builder builder(std::move(options), env);
+  absl::StatusOr<BuildReport> report = builder.Run();
+  return report.ok() ? std::move(report) : builder.Named(report.status());
+}
+
+std::string ToLine(const BuildProgress& progress, absl::Duration elapsed) {
+  const double done = static_cast<double>(progress.done);
+  const double total = static_cast<double>(std::max<int64_t>(progress.total, 1));
+  const double seconds = absl::ToDoubleSeconds(elapsed);
+  std::string line = absl::StrFormat("%s %d %%, %.2f of %.2f GB", std::string(progress.phase),
+                                     static_cast<int>(100 * done / total), done / 1e9, total / 1e9);
+  if (seconds > 0 && done > 0) {
+    const int64_t left = static_cast<int64_t>(seconds * (total - done) / done + 0.5);
+    absl::StrAppendFormat(&line, ", %.1f MB/s, %d:%02d left", done / seconds / 1e6, left / 60,
+                          left % 60);
   }
-  BuildReport report;
-  Corpus corpus(options, env, report);
-  HEARTH_RETURN_IF_ERROR(corpus.Collect());
-  Say(options, absl::StrCat(report.files, " text files, ", report.bytes, " bytes"));
-  absl::StatusOr<ChosenTokenizer> chosen = ChooseTokenizer(
-      choice, options.end_token,
-      [&](int64_t wanted, const std::function<void(std::string_view)>& take) {
-        Say(options, absl::StrCat("training ", options.tokenizer));
-        return ForTrainingTexts(options, corpus, report.bytes, wanted, take);
-      },
-      env);
-  if (!chosen.ok()) {
-    return Annotate(chosen.status(), absl::StrCat("--tokenizer: ", options.tokenizer));
-  }
-  Splits splits(env);
-  HEARTH_RETURN_IF_ERROR(splits.Create(options, *chosen));
-  Encoder encoder(*chosen->tokenizer, options.threads, splits);
-  HEARTH_RETURN_IF_ERROR(corpus.ForEach(
-      [&encoder](Corpus::Document document) { return encoder.Add(std::move(document)); }));
-  HEARTH_RETURN_IF_ERROR(encoder.Flush());
-  HEARTH_RETURN_IF_ERROR(splits.Finish(report.outputs));
-  return report;
+  return line;
 }
 
 std::string ToText(const BuildReport& report) {
   std::string text = absl::StrCat(
       "files       ", report.files, " (", report.bytes, " bytes)\nskipped     ", report.binary,
       " not text, ", report.duplicates, " duplicates, ", report.oversized,
-      " too large or over the cap, ", report.empty, " empty, ", report.unreadable, " unreadable\n");
+      " too large or over the cap, ", report.empty, " empty, ", report.unreadable, " unreadable");
+  if (report.sampled_out > 0) {
+    absl::StrAppend(&text, ", ", report.sampled_out, " by --fraction");
+  }
+  if (report.over_cap > 0) {
+    absl::StrAppend(&text, ", ", report.over_cap, " beyond --max-tokens");
+  }
+  absl::StrAppend(&text, "\n");
+  int64_t tokens = 0;
+  for (const BuildReport::Output& output : report.outputs) {
+    tokens += output.info.tokens;
+  }
+  const int64_t documents = report.lengths.count();
+  if (documents > 0) {
+    absl::StrAppendFormat(
+        &text,
+        "lengths     mean %.0f tokens, half of the documents up to %d, 90 %% up to %d, 99 %% "
+        "up to %d, longest %d\n",
+        static_cast<double>(tokens) / static_cast<double>(documents), report.lengths.Quantile(0.5),
+        report.lengths.Quantile(0.9), report.lengths.Quantile(0.99), report.lengths.longest());
+  }
+  if (tokens > documents && report.over_cap == 0) {
+    absl::StrAppendFormat(
+        &text, "density     %.3f bytes a token\n",
+        static_cast<double>(report.bytes) / static_cast<double>(tokens - documents));
+  }
+  if (report.resumed > 0) {
+    absl::StrAppend(&text, "resumed     behind ", report.resumed, " documents\n");
+  }
   for (const BuildReport::Output& output : report.outputs) {
     absl::StrAppend(&text, "dataset     ", output.path, ": ", output.info.tokens, " tokens, ",
                     output.info.documents, " documents, vocabulary ", output.info.vocab, " (",

@@ -1,10 +1,17 @@
 #include "common/dataset/build.h"
 
+#include <unistd.h>
+
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "common/dataset/dataset.h"
 #include "common/dataset/tokenizer.h"
+#include "common/fault/fault.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -53,6 +60,15 @@ class BuildTest : public ::testing::Test {
   static std::string Contents(const std::string& path) {
     std::ifstream f(path, std::ios::binary);
     return std::string(std::istreambuf_iterator<char>(f), {});
+  }
+
+  // All tokens of a dataset of bytes, decoded.
+  std::string TextOf(const std::string& name) {
+    const auto data = Dataset::Open(root_ + "/" + name);
+    EXPECT_TRUE(data.ok()) << data.status();
+    std::vector<int32_t> tokens(static_cast<size_t>((*data)->tokens()));
+    EXPECT_TRUE((*data)->Read(0, absl::MakeSpan(tokens), 257).ok());
+    return *NewBytesTokenizer()->Decode(tokens);
   }
 
   std::string root_;
@@ -240,6 +256,205 @@ TEST_F(BuildTest, Build_MaxBytes_IsKept) {
   EXPECT_LE(report->bytes, 20000);
   EXPECT_GT(report->bytes, 15000);
   EXPECT_GT(report->oversized, 10);
+}
+
+TEST_F(BuildTest, Build_Csv_FieldIsTheDocument) {
+  fs::remove_all(root_ + "/in");
+  fs::create_directories(root_ + "/in");
+  Write("in/a.csv", "id,text\r\n1,one\r\n2,\"two, \"\"2\"\"\"\r\n3,one\r\n4,\r\n");
+  BuildOptions options = Options("out");
+  EXPECT_THAT(std::string(Build(options).status().message()), HasSubstr("a.csv: --field must say"));
+  options.field = "text";
+  const auto report = Build(options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->duplicates, 1);
+  EXPECT_EQ(report->empty, 1);
+  EXPECT_EQ(TextOf("out"), "onetwo, \"2\"");
+  Write("in/b.csv", "text\ngood\n\"bad\"x\n");
+  options.out = root_ + "/bad";
+  EXPECT_THAT(std::string(Build(options).status().message()), HasSubstr("b.csv:3: byte 6"));
+  EXPECT_FALSE(fs::exists(root_ + "/bad"));
+  EXPECT_FALSE(fs::exists(root_ + "/bad.building"));
+}
+
+TEST_F(BuildTest, Build_StandardInput_IsReadAsFormatSays) {
+  const std::string lines = "{\"text\": \"one\"}\n{\"text\": \"two\"}\n";
+  const auto build = [&](const std::string& text, const std::string& out) {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    EXPECT_EQ(write(ends[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    close(ends[1]);
+    BuildOptions options = Options(out);
+    options.inputs = {"-", root_ + "/in/a"};
+    options.standard_input = ends[0];
+    options.format = "jsonl";
+    options.field = "text";
+    const absl::Status status = Build(options).status();
+    close(ends[0]);
+    return status;
+  };
+  Write("in/a", "{\"text\": \"three\"}");  // its name says no format either
+  ASSERT_TRUE(build(lines, "out").ok());
+  EXPECT_EQ(TextOf("out"), "threeonetwo");
+  EXPECT_THAT(std::string(build(lines + "x", "bad").message()),
+              HasSubstr("standard input:3: byte"));
+  EXPECT_FALSE(fs::exists(root_ + "/bad.building"));
+}
+
+TEST_F(BuildTest, Build_LargeTextFile_IsCutAndRead) {
+  fs::remove_all(root_ + "/in");
+  fs::create_directories(root_ + "/in");
+  std::string text;
+  for (int i = 0; text.size() < size_t{3} << 20; ++i) {
+    text += "line " + std::to_string(i) + "\n";
+  }
+  Write("in/large.txt", text);
+  BuildOptions options = Options("out");
+  options.max_document_bytes = 100'000;
+  const auto report = Build(options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_GT(report->lengths.count(), 30);
+  EXPECT_LE(report->lengths.longest(), 100'001);
+  EXPECT_TRUE(TextOf("out") == text);
+}
+
+TEST_F(BuildTest, Build_Fraction_ChoosesByText) {
+  BuildOptions options = Options("all");
+  const auto all = Build(options);
+  ASSERT_TRUE(all.ok()) << all.status();
+  options.out = root_ + "/half";
+  options.fraction = 0.5;
+  const auto half = Build(options);
+  ASSERT_TRUE(half.ok()) << half.status();
+  const int64_t taken = half->outputs[0].info.documents;
+  EXPECT_EQ(taken + half->sampled_out + half->duplicates, 62);
+  EXPECT_GT(taken, 15);
+  EXPECT_LT(taken, 46);
+  // More text beside it changes no choice.
+  options.out = root_ + "/again";
+  Write("in/z", "one more");
+  const auto again = Build(options);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(TextOf("again").starts_with(TextOf("half")));
+  options.fraction = 0;
+  EXPECT_THAT(std::string(Build(options).status().message()), HasSubstr("--fraction"));
+}
+
+TEST_F(BuildTest, Build_MaxTokens_EndsBeforeTheDocumentThatDoesNotFit) {
+  const auto all = Build(Options("all"));
+  ASSERT_TRUE(all.ok()) << all.status();
+  BuildOptions options = Options("some");
+  options.max_tokens = 20'000;
+  const auto some = Build(options);
+  ASSERT_TRUE(some.ok()) << some.status();
+  EXPECT_LE(some->outputs[0].info.tokens, 20'000);
+  EXPECT_GT(some->outputs[0].info.tokens + all->lengths.longest(), 20'000);
+  EXPECT_EQ(some->outputs[0].info.documents + some->over_cap, 61);
+  EXPECT_TRUE(TextOf("all").starts_with(TextOf("some")));
+  EXPECT_THAT(ToText(*some), HasSubstr(" beyond --max-tokens"));
+  options.max_tokens = 2;
+  options.out = root_ + "/none";
+  EXPECT_THAT(std::string(Build(options).status().message()), HasSubstr("--max-tokens"));
+}
+
+TEST_F(BuildTest, Build_KilledAndCalledAgain_SameBytes) {
+  BuildOptions options = Options("whole/d");
+  options.tokenizer = "bpe:300";
+  options.validation_fraction = 0.2;
+  options.save_bytes = 20'000;
+  options.shard_tokens = 5000;
+  options.threads = 2;
+  ASSERT_TRUE(Build(options).ok());
+  for (const bool exists : {false, true}) {  // `out`, at the beginning
+    for (const char* fault :
+         {"dataset.document=crash@4", "dataset.document=crash@31", "dataset.saved=crash@2",
+          "dataset.before_publish=crash", "dataset.after_split=crash@1"}) {
+      SCOPED_TRACE(fault);
+      fs::remove_all(root_ + "/killed");
+      fs::create_directories(root_ + (exists ? "/killed/d" : "/killed"));
+      options.out = root_ + "/killed/d";
+      const bool dies = exists || !std::string_view(fault).starts_with("dataset.after_split");
+      if (dies) {
+        EXPECT_EXIT(
+            {
+              fault::Configure(fault).IgnoreError();
+              Build(options).IgnoreError();
+              _exit(0);
+            },
+            ::testing::KilledBySignal(SIGKILL), "");
+        EXPECT_FALSE(fs::exists(options.out + "/train/dataset.json") &&
+                     fs::exists(options.out + "/validation/dataset.json"));
+      }
+      const auto report = Build(options);
+      ASSERT_TRUE(report.ok()) << report.status();
+      EXPECT_EQ(report->lengths.count(), 61);
+      if (dies && !std::string_view(fault).ends_with("@4")) {
+        EXPECT_GT(report->resumed, 5);
+      }
+      int compared = 0;
+      for (const auto& entry : fs::recursive_directory_iterator(root_ + "/whole/d")) {
+        const std::string name = entry.path().string().substr(root_.size() + 7);
+        if (entry.is_regular_file()) {
+          EXPECT_TRUE(Contents(entry.path()) == Contents(root_ + "/killed/" + name)) << name;
+          ++compared;
+        }
+      }
+      EXPECT_GT(compared, 8);
+      const auto left = fs::recursive_directory_iterator(root_ + "/killed");
+      EXPECT_EQ(std::distance(left, fs::recursive_directory_iterator()), compared + 3) << "no more";
+    }
+  }
+}
+
+TEST_F(BuildTest, Build_KilledThenOtherOptions_BeginsAgain) {
+  BuildOptions options = Options("out");
+  options.save_bytes = 20'000;
+  EXPECT_EXIT(
+      {
+        fault::Configure("dataset.document=crash@31").IgnoreError();
+        Build(options).IgnoreError();
+        _exit(0);
+      },
+      ::testing::KilledBySignal(SIGKILL), "");
+  EXPECT_FALSE(fs::exists(options.out));
+  EXPECT_FALSE(Dataset::Open(options.out + ".building/work-0").ok());
+  Write("in/z", "one more");
+  const auto report = Build(options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->resumed, 0);
+  EXPECT_EQ(report->lengths.count(), 62);
+  EXPECT_FALSE(fs::exists(options.out + ".building"));
+}
+
+TEST_F(BuildTest, Build_FolderOfAnother_IsLeftAlone) {
+  fs::create_directories(root_ + "/out.building");
+  Write("out.building/mine", "precious");
+  EXPECT_TRUE(absl::IsAlreadyExists(Build(Options("out")).status()));
+  EXPECT_EQ(Contents(root_ + "/out.building/mine"), "precious");
+}
+
+TEST_F(BuildTest, Build_Progress_GoesToTheEnd) {
+  BuildOptions options = Options("out");
+  std::vector<std::string> phases;
+  BuildProgress last;
+  options.tokenizer = "bpe:280";
+  options.on_progress = [&](const BuildProgress& progress) {
+    if (phases.empty() || phases.back() != progress.phase) {
+      phases.emplace_back(progress.phase);
+    }
+    EXPECT_LE(progress.done, progress.total);
+    last = progress;
+  };
+  ASSERT_TRUE(Build(options).ok());
+  EXPECT_THAT(phases, ::testing::ElementsAre("reading", "training", "encoding"));
+  EXPECT_EQ(last.done, last.total);
+  EXPECT_GT(last.total, 60'000);
+}
+
+TEST(ToLine, Progress_HasRateAndTimeLeft) {
+  EXPECT_EQ(ToLine({"encoding", 1'200'000'000, 2'000'000'000}, absl::Seconds(120)),
+            "encoding 60 %, 1.20 of 2.00 GB, 10.0 MB/s, 1:20 left");
+  EXPECT_EQ(ToLine({"reading", 0, 0}, absl::ZeroDuration()), "reading 0 %, 0.00 of 0.00 GB");
 }
 
 TEST_F(BuildTest, Build_BadOption_NamesIt) {

@@ -4,8 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/tokenizer/bpe_tokenizer.h"
 #include "common/tokenizer/tokenizer_file.h"
@@ -35,7 +37,8 @@ constexpr TrainedForm kTrainedForms[] = {
 
 absl::StatusOr<std::string> TrainSentencePiece(int32_t vocab, const TrainingTexts& texts) {
   std::vector<std::string> lines;
-  HEARTH_RETURN_IF_ERROR(texts(kSentencePieceBytes, [&lines](std::string_view text) {
+  const auto nothing = [](std::string_view) {};
+  HEARTH_RETURN_IF_ERROR(texts.for_each(kSentencePieceBytes, nothing, [&](std::string_view text) {
     for (size_t at = 0; at < text.size();) {
       const size_t end = std::min(text.find('\n', at), text.size());
       if (end > at && end - at <= kMaxTrainingLine) {
@@ -57,9 +60,49 @@ absl::Status UseModel(const std::string& model, ChosenTokenizer* chosen) {
   return absl::OkStatus();
 }
 
+// Thread-safe; a thread that adds has counts to itself meanwhile.
+class CountsOfThreads {
+ public:
+  void Add(std::string_view text) {
+    std::unique_ptr<tokenizer::PieceCounts> counts;
+    {
+      const absl::MutexLock lock(&mu_);
+      if (!idle_.empty()) {
+        counts = std::move(idle_.back());
+        idle_.pop_back();
+      }
+    }
+    if (counts == nullptr) {
+      counts = std::make_unique<tokenizer::PieceCounts>();
+    }
+    counts->Add(text);
+    const absl::MutexLock lock(&mu_);
+    idle_.push_back(std::move(counts));
+  }
+
+  // When no thread adds. The counts are gone then.
+  tokenizer::PieceCounts Sum() {
+    const absl::MutexLock lock(&mu_);
+    tokenizer::PieceCounts sum;
+    for (std::unique_ptr<tokenizer::PieceCounts>& counts : idle_) {
+      sum.Add(*counts);
+      counts.reset();
+    }
+    idle_.clear();
+    return sum;
+  }
+
+ private:
+  absl::Mutex mu_;
+  std::vector<std::unique_ptr<tokenizer::PieceCounts>> idle_ ABSL_GUARDED_BY(mu_);
+};
+
 absl::Status TrainBpe(int32_t vocab, const TrainingTexts& texts, ChosenTokenizer* chosen) {
-  tokenizer::PieceCounts counts;
-  HEARTH_RETURN_IF_ERROR(texts(kBpeBytes, [&counts](std::string_view text) { counts.Add(text); }));
+  CountsOfThreads counts_of_threads;
+  const auto nothing = [](std::string_view) {};
+  HEARTH_RETURN_IF_ERROR(texts.for_each(
+      kBpeBytes, [&](std::string_view text) { counts_of_threads.Add(text); }, nothing));
+  const tokenizer::PieceCounts counts = counts_of_threads.Sum();
   HEARTH_ASSIGN_OR_RETURN(const std::string json, tokenizer::TrainBpe(counts, vocab));
   HEARTH_ASSIGN_OR_RETURN(chosen->tokenizer, NewBpeTokenizer(json, kBpeFileName, vocab - 1));
   chosen->files[std::string(kBpeFileName)] = json;

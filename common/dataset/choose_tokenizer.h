@@ -31,9 +31,12 @@ struct ChosenTokenizer {
   std::map<std::string, std::string> files;  // that travel with it: name and bytes
 };
 
-// Calls `take(text)` for the texts to learn from, in a fixed order, up to about `bytes` in all.
-using TrainingTexts =
-    std::function<absl::Status(int64_t bytes, const std::function<void(std::string_view)>& take)>;
+// Texts to learn from, up to about `bytes` in all: calls `work` for each, several at a time, and
+// `commit` in a fixed order, one at a time.
+struct TrainingTexts {
+  using Take = std::function<void(std::string_view)>;
+  std::function<absl::Status(int64_t bytes, const Take& work, const Take& commit)> for_each;
+};
 
 // Reads or trains it. `end_token` names the token that ends a document in a FILE.json; empty: what
 // the eos_token of the tokenizer_config.json beside it says. kInvalidArgument: no such token.

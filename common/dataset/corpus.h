@@ -2,9 +2,10 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
-#include <optional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,52 +14,86 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/dataset/build.h"
+#include "common/dataset/record_reader.h"
 #include "common/dataset/text_files.h"
-#include "common/io/env.h"
 
 namespace hearth::dataset {
 
-// A text file is a document; a .jsonl file (also .gz, .zst) has one in each line, in the field
-// --field. Keeps one document in memory, 16 bytes and a bit of each. Not thread-safe.
+// Whether a hash, uniform in 64 bits, lies in the lowest `fraction` of them.
+bool IsBelow(uint64_t hash, double fraction);
+
+// Reads with options.threads threads. Keeps the documents of a few batches in memory, and about 16
+// bytes of each other one. Not thread-safe.
 class Corpus {
  public:
   struct Document {
-    std::string where;  // file, and line of a .jsonl, for errors
+    std::string where;  // file, and line in it, for errors
     std::string text;
+    std::array<uint64_t, 2> digest{};  // half of the SHA-256 of the text
+    // What ForEach's `work` makes of it for `commit`.
+    std::string packed;  // tokens as a shard has them
+    int64_t tokens = 0;
+    int64_t text_bytes = 0;
   };
+  using Step = std::function<absl::Status(Document&)>;
 
-  // All three must outlive it. Counts what it skips in `report`.
-  Corpus(const BuildOptions& options, Env& env, BuildReport& report)
-      : options_(options), env_(env), report_(report) {}
+  // Both must outlive it. Counts what it skips in `report`.
+  Corpus(const BuildOptions& options, BuildReport& report);
 
-  // Reads all and chooses. kInvalidArgument: no text, a .jsonl without --field, a line that is no
-  // JSON or lacks the field (with file and line); kResourceExhausted: a file that unpacks to far
-  // too much.
-  absl::Status Collect();
+  // Finds the files, without those in folder `except`; to be called first. kInvalidArgument: a file
+  // whose format needs --field, or an unknown --format.
+  absl::Status Find(const std::string& except);
 
-  // Calls `take` for each chosen document, files in the order of their paths; an error of `take`
-  // ends it. kAborted: a file has changed.
-  absl::Status ForEach(const std::function<absl::Status(Document)>& take);
+  // Reads all and chooses. kInvalidArgument: no text, or damaged input (with file and position);
+  // kResourceExhausted: a file that unpacks to far too much.
+  absl::Status Choose();
+
+  // `phase` is for progress. Calls `work` for each chosen document but the first `skip`, several
+  // at a time, then `commit` in the order of the files' paths, one at a time. An error of either
+  // ends it; kCancelled of `commit` ends it without one. kAborted: a file has changed.
+  absl::Status ForEach(std::string_view phase, int64_t skip, const Step& work, const Step& commit);
+
+  const std::vector<TextFile>& files() const { return files_; }
+  int threads() const { return threads_; }
+  int64_t chosen() const { return chosen_; }  // documents
 
  private:
   struct Source {
-    std::string path;
-    std::vector<bool> chosen;  // by line of a .jsonl; {true} for another file
+    TextFile file;
+    std::vector<bool> chosen;  // by record
   };
+  enum class Finding { kText, kBinary, kTooLong, kUnreadable };
+  struct Item {
+    size_t source = 0;
+    std::shared_ptr<const RecordParser> parser;
+    Record record;
+    Finding finding = Finding::kText;
+    int64_t bytes = 0;  // of the text
+    Document document;
+  };
+  struct Batch {
+    std::vector<Item> items;
+    int64_t files_bytes = 0;  // on disk, of what was read up to here
+  };
+  class Reading;
 
-  absl::Status Add(const TextFile& file);
-  bool Choose(std::string_view text);
-  std::optional<std::string> ReadText(const std::string& path);
-  // Calls `take(line number, text)`; the text is absent if the line was too long.
-  absl::Status ForEachLine(
-      const std::string& path,
-      const std::function<absl::Status(int64_t, std::optional<std::string>)>& take) const;
+  absl::Status Inspect(Batch& batch) const;
+  void ChooseFrom(Batch& batch);
+  bool Take(const Item& item);
+  void Say(std::string_view phase, const Batch& batch) const;
+  // Whether a file, unless it is cut, is larger than what --max-bytes leaves of `taken`.
+  bool IsOverCap(const TextFile& file, int64_t taken) const;
 
   const BuildOptions& options_;
-  Env& env_;
   BuildReport& report_;
-  absl::flat_hash_set<std::array<uint64_t, 2>> seen_;  // of texts: half of the SHA-256
+  const int threads_;
+  const InputFormat* const format_;       // of files whose name does not say it; null: unknown
+  std::atomic<int64_t> taken_bytes_ = 0;  // those in report_; read while others commit
+  absl::flat_hash_set<std::array<uint64_t, 2>> seen_;  // digests
+  std::vector<TextFile> files_;
+  int64_t files_bytes_ = 0;  // of all, on disk
   std::vector<Source> sources_;
+  int64_t chosen_ = 0;
 };
 
 }  // namespace hearth::dataset

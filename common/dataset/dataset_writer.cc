@@ -1,5 +1,9 @@
 #include "common/dataset/dataset_writer.h"
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/ids.h"
@@ -14,13 +18,15 @@ constexpr size_t kBufferBytes = size_t{1} << 20;
 
 DatasetWriter::DatasetWriter(std::string dir, Options options, Env& env)
     : dir_(std::move(dir)),
-      temp_dir_(absl::StrCat(dir_, ".tmp-", RandomHex(4))),
+      temp_dir_(options.work_dir.empty() ? absl::StrCat(dir_, ".tmp-", RandomHex(4))
+                                         : options.work_dir),
+      keep_temp_dir_(!options.work_dir.empty()),
       options_(std::move(options)),
       env_(env) {}
 
 DatasetWriter::~DatasetWriter() {
   file_.reset();
-  if (!finished_) {
+  if (!finished_ && !keep_temp_dir_) {
     env_.RemoveAll(temp_dir_).IgnoreError();
   }
 }
@@ -48,7 +54,7 @@ absl::StatusOr<std::unique_ptr<DatasetWriter>> DatasetWriter::Create(const std::
   if (info.vocab <= 0) {
     return absl::InvalidArgumentError("dataset vocab: must be > 0");
   }
-  info.width = info.vocab <= 65536 ? TokenWidth::kUint16 : TokenWidth::kUint32;
+  info.width = WidthOf(info.vocab);
   info.documents = info.tokens = 0;
   info.shards.clear();
   if (options.shard_tokens < 1) {
@@ -56,7 +62,36 @@ absl::StatusOr<std::unique_ptr<DatasetWriter>> DatasetWriter::Create(const std::
   }
   std::unique_ptr<DatasetWriter> writer(new DatasetWriter(clean, std::move(options), env));
   HEARTH_RETURN_IF_ERROR(env.CreateDirs(writer->temp_dir_));
+  if (const std::optional<DatasetInfo> resume = std::move(writer->options_.resume)) {
+    HEARTH_RETURN_IF_ERROR(writer->Resume(*resume));
+  }
   return writer;
+}
+
+absl::Status DatasetWriter::Resume(const DatasetInfo& saved) {
+  DatasetInfo& info = options_.info;
+  info.documents = saved.documents;
+  info.tokens = saved.tokens;
+  info.shards = saved.shards;
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<std::string> names, env_.ListDir(temp_dir_));
+  for (const std::string& name : names) {
+    const bool known = std::any_of(info.shards.begin(), info.shards.end(),
+                                   [&name](const ShardInfo& shard) { return shard.file == name; });
+    if (!known) {
+      HEARTH_RETURN_IF_ERROR(env_.RemoveAll(absl::StrCat(temp_dir_, "/", name)));
+    }
+  }
+  if (info.shards.empty() || !info.shards.back().sha256.empty()) {
+    return absl::OkStatus();
+  }
+  const std::string path = absl::StrCat(temp_dir_, "/", info.shards.back().file);
+  HEARTH_RETURN_IF_ERROR(env_.Truncate(path, info.shards.back().tokens * Bytes(info.width)));
+  {
+    HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> written, env_.Map(path));
+    hash_.Update(written->bytes());
+  }
+  HEARTH_ASSIGN_OR_RETURN(file_, env_.NewAppendableFile(path));
+  return absl::OkStatus();
 }
 
 absl::Status DatasetWriter::AddDocument(absl::Span<const int32_t> tokens) {
@@ -70,12 +105,40 @@ absl::Status DatasetWriter::AddDocument(absl::Span<const int32_t> tokens) {
   return absl::OkStatus();
 }
 
-absl::Status DatasetWriter::Put(int32_t token) {
+absl::Status DatasetWriter::AddPackedDocument(std::string_view packed, int64_t count) {
   DatasetInfo& info = options_.info;
-  if (token < 0 || token >= info.vocab) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(dir_, ": token ", token, " is not below the vocabulary ", info.vocab));
+  const size_t width = static_cast<size_t>(Bytes(info.width));
+  HEARTH_DCHECK(packed.size() == static_cast<size_t>(count) * width, "whole tokens");
+  while (!packed.empty()) {
+    HEARTH_RETURN_IF_ERROR(OpenShard());
+    ShardInfo& shard = info.shards.back();
+    const int64_t room = options_.shard_tokens - shard.tokens;
+    const size_t bytes = std::min(packed.size(), static_cast<size_t>(room) * width);
+    buffer_.append(packed.substr(0, bytes));
+    packed.remove_prefix(bytes);
+    const int64_t tokens = static_cast<int64_t>(bytes / width);
+    shard.tokens += tokens;
+    info.tokens += tokens;
+    if (buffer_.size() >= kBufferBytes) {
+      HEARTH_RETURN_IF_ERROR(Flush());
+    }
   }
+  ++info.documents;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DatasetInfo> DatasetWriter::Save() {
+  HEARTH_RETURN_IF_ERROR(Flush());
+  if (file_ != nullptr) {
+    HEARTH_RETURN_IF_ERROR(file_->Sync());
+  }
+  HEARTH_RETURN_IF_ERROR(env_.SyncDir(temp_dir_));
+  return options_.info;
+}
+
+// A shard that has room.
+absl::Status DatasetWriter::OpenShard() {
+  DatasetInfo& info = options_.info;
   if (file_ != nullptr && info.shards.back().tokens >= options_.shard_tokens) {
     HEARTH_RETURN_IF_ERROR(CloseShard());
   }
@@ -84,10 +147,17 @@ absl::Status DatasetWriter::Put(int32_t token) {
     HEARTH_ASSIGN_OR_RETURN(file_, env_.NewWritableFile(absl::StrCat(temp_dir_, "/", name)));
     info.shards.push_back({name, 0, ""});
   }
-  const uint32_t value = static_cast<uint32_t>(token);
-  for (int i = 0; i < Bytes(info.width); ++i) {
-    buffer_.push_back(static_cast<char>(value >> (8 * i) & 0xff));
+  return absl::OkStatus();
+}
+
+absl::Status DatasetWriter::Put(int32_t token) {
+  DatasetInfo& info = options_.info;
+  if (token < 0 || token >= info.vocab) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(dir_, ": token ", token, " is not below the vocabulary ", info.vocab));
   }
+  HEARTH_RETURN_IF_ERROR(OpenShard());
+  AppendToken(info.width, token, &buffer_);
   ++info.shards.back().tokens;
   ++info.tokens;
   return buffer_.size() >= kBufferBytes ? Flush() : absl::OkStatus();
@@ -117,7 +187,9 @@ absl::StatusOr<DatasetInfo> DatasetWriter::Finish() {
   if (info.tokens == 0) {
     return absl::InvalidArgumentError(absl::StrCat(dir_, ": no tokens"));
   }
-  HEARTH_RETURN_IF_ERROR(CloseShard());
+  if (file_ != nullptr) {
+    HEARTH_RETURN_IF_ERROR(CloseShard());
+  }
   for (const auto& [name, bytes] : options_.tokenizer_files) {
     HEARTH_RETURN_IF_ERROR(env_.WriteFileAtomically(absl::StrCat(temp_dir_, "/", name), bytes));
   }

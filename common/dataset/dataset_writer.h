@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,8 +17,21 @@
 
 namespace hearth::dataset {
 
-// Writes shards into `<dir>.tmp` and renames it to `dir` in Finish: `dir` is whole or absent. Not
-// thread-safe. Destroyed before Finish it removes what it wrote.
+// `token` as a shard has it.
+inline void AppendToken(TokenWidth width, int32_t token, std::string* out) {
+  const uint32_t value = static_cast<uint32_t>(token);
+  const char bytes[] = {static_cast<char>(value), static_cast<char>(value >> 8),
+                        static_cast<char>(value >> 16), static_cast<char>(value >> 24)};
+  out->append(bytes, static_cast<size_t>(Bytes(width)));
+}
+
+// uint16 up to 65536.
+inline TokenWidth WidthOf(int32_t vocab) {
+  return vocab <= 65536 ? TokenWidth::kUint16 : TokenWidth::kUint32;
+}
+
+// Writes shards into a folder of another name and renames it to `dir` in Finish: `dir` is whole or
+// absent. Not thread-safe.
 class DatasetWriter {
  public:
   struct Options {
@@ -25,6 +39,11 @@ class DatasetWriter {
     int64_t shard_tokens = int64_t{1} << 27;  // tokens per shard file
     std::map<std::string, std::string>
         tokenizer_files;  // name and bytes, written beside the shards
+    // Folder to write in. Empty: `<dir>.tmp-` and a random number, removed by the destructor if
+    // Finish was not called.
+    std::string work_dir;
+    // What Save returned: go on in `work_dir` from there. What was written later is dropped.
+    std::optional<DatasetInfo> resume;
   };
 
   // The token width follows from info.vocab (uint16 up to 65536). kAlreadyExists: `dir` exists and
@@ -38,6 +57,16 @@ class DatasetWriter {
   // token outside [0, vocab).
   absl::Status AddDocument(absl::Span<const int32_t> tokens);
 
+  // The same from tokens as shards have them: `count` of `width()` bytes each, with the end token,
+  // all below the vocabulary.
+  absl::Status AddPackedDocument(std::string_view packed, int64_t count);
+
+  TokenWidth width() const { return options_.info.width; }
+  const DatasetInfo& info() const { return options_.info; }  // so far
+
+  // Makes durable what was added, and returns what Options.resume needs to go on from here.
+  absl::StatusOr<DatasetInfo> Save();
+
   // Flushes, fsyncs, writes dataset.json, renames. Call it once, last. kInvalidArgument: no
   // token was added.
   absl::StatusOr<DatasetInfo> Finish();
@@ -45,11 +74,14 @@ class DatasetWriter {
  private:
   DatasetWriter(std::string dir, Options options, Env& env);
   absl::Status Put(int32_t token);
+  absl::Status OpenShard();
+  absl::Status Resume(const DatasetInfo& info);
   absl::Status Flush();
   absl::Status CloseShard();
 
   const std::string dir_;
   const std::string temp_dir_;
+  const bool keep_temp_dir_;
   Options options_;
   Env& env_;
   std::unique_ptr<WritableFile> file_;

@@ -1,14 +1,13 @@
 #include "common/dataset/text_files.h"
 
-#include <zlib.h>
-#include <zstd.h>
+#include <glob.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <memory>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace hearth::dataset {
 namespace {
@@ -47,12 +46,34 @@ void Walk(const fs::path& root, std::vector<TextFile>& files, int64_t* unreadabl
   }
 }
 
+// Adds the paths that match the pattern `input`, or `input` itself if it has no wildcard or exists.
+absl::Status Expand(const std::string& input, std::vector<std::string>& paths) {
+  std::error_code error;
+  if (input.find_first_of("*?[") == std::string::npos ||
+      fs::exists(fs::symlink_status(input, error))) {
+    paths.push_back(input);
+    return absl::OkStatus();
+  }
+  glob_t found = {};
+  const int result = glob(input.c_str(), GLOB_NOSORT, nullptr, &found);
+  for (size_t i = 0; result == 0 && i < found.gl_pathc; ++i) {
+    paths.emplace_back(found.gl_pathv[i]);
+  }
+  globfree(&found);
+  return result == 0 ? absl::OkStatus()
+                     : absl::NotFoundError(absl::StrCat(input, ": no file matches the pattern"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<TextFile>> FindFiles(const std::vector<std::string>& inputs,
                                                 int64_t* unreadable) {
-  std::vector<TextFile> files;
+  std::vector<std::string> paths;
   for (const std::string& input : inputs) {
+    HEARTH_RETURN_IF_ERROR(Expand(input, paths));
+  }
+  std::vector<TextFile> files;
+  for (const std::string& input : paths) {
     std::error_code error;
     const fs::file_status status = fs::status(input, error);
     if (error || !fs::exists(status)) {
@@ -106,69 +127,6 @@ bool IsText(std::string_view bytes) {
     }
   }
   return true;
-}
-
-absl::StatusOr<std::string> Gunzip(std::string_view packed, int64_t max_bytes) {
-  z_stream stream = {};
-  if (inflateInit2(&stream, 16 + MAX_WBITS) != Z_OK) {
-    return absl::InternalError("zlib: no memory");
-  }
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data()));
-  stream.avail_in = static_cast<uInt>(packed.size());
-  std::string text;
-  absl::Status status;
-  std::vector<char> buffer(size_t{1} << 16);
-  while (status.ok()) {
-    stream.next_out = reinterpret_cast<Bytef*>(buffer.data());
-    stream.avail_out = static_cast<uInt>(buffer.size());
-    const int result = inflate(&stream, Z_NO_FLUSH);
-    text.append(buffer.data(), buffer.size() - stream.avail_out);
-    if (static_cast<int64_t>(text.size()) > max_bytes) {
-      status = absl::ResourceExhaustedError("unpacks to too much");
-    } else if (result == Z_STREAM_END) {
-      if (stream.avail_in == 0 || inflateReset(&stream) != Z_OK) {
-        break;  // else the next member
-      }
-    } else if (result != Z_OK) {
-      status = absl::InvalidArgumentError("damaged gzip data");
-    } else if (stream.avail_in == 0 && stream.avail_out != 0) {
-      status = absl::InvalidArgumentError("gzip data ends early");
-    }
-  }
-  inflateEnd(&stream);
-  if (!status.ok()) {
-    return status;
-  }
-  return text;
-}
-
-absl::StatusOr<std::string> Unzstd(std::string_view packed, int64_t max_bytes) {
-  const std::unique_ptr<ZSTD_DStream, decltype(&ZSTD_freeDStream)> stream(ZSTD_createDStream(),
-                                                                          &ZSTD_freeDStream);
-  if (stream == nullptr) {
-    return absl::InternalError("zstd: no memory");
-  }
-  ZSTD_inBuffer in{packed.data(), packed.size(), 0};
-  std::string text;
-  std::vector<char> buffer(ZSTD_DStreamOutSize());
-  size_t result = 0;
-  ZSTD_outBuffer out{};
-  do {
-    out = {buffer.data(), buffer.size(), 0};
-    result = ZSTD_decompressStream(stream.get(), &out, &in);
-    if (ZSTD_isError(result) != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("damaged zstd data: ", ZSTD_getErrorName(result)));
-    }
-    text.append(buffer.data(), out.pos);
-    if (static_cast<int64_t>(text.size()) > max_bytes) {
-      return absl::ResourceExhaustedError("unpacks to too much");
-    }
-  } while (in.pos < in.size || (result != 0 && out.pos > 0));
-  if (result != 0) {
-    return absl::InvalidArgumentError("zstd data ends early");
-  }
-  return text;
 }
 
 }  // namespace hearth::dataset

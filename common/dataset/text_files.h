@@ -16,19 +16,13 @@ struct TextFile {
 };
 
 // Regular files under `inputs` in byte order of their paths, each once. An input may be a file, a
-// folder or a link to one; links inside folders are not followed. kNotFound names an input that is
-// not there. `unreadable` counts folders without permission.
+// folder, a link to one or a pattern with *, ? or [] (glob(7)); links inside folders are not
+// followed. kNotFound names an input that is not there. `unreadable` counts folders without
+// permission.
 absl::StatusOr<std::vector<TextFile>> FindFiles(const std::vector<std::string>& inputs,
                                                 int64_t* unreadable);
 
 // Whether `bytes` is UTF-8 (no surrogates, no overlong forms, at most U+10FFFF) without NUL.
 bool IsText(std::string_view bytes);
-
-// Unpacks a .gz file's bytes (all members). kInvalidArgument: damaged; kResourceExhausted: more
-// than `max_bytes`.
-absl::StatusOr<std::string> Gunzip(std::string_view packed, int64_t max_bytes);
-
-// The same of a .zst file (all frames).
-absl::StatusOr<std::string> Unzstd(std::string_view packed, int64_t max_bytes);
 
 }  // namespace hearth::dataset

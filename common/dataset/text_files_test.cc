@@ -1,27 +1,18 @@
 #include "common/dataset/text_files.h"
 
-#include <zlib.h>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
 
-#include <cstring>
-
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace hearth::dataset {
 namespace {
 
-std::string Gzip(const std::string& text) {
-  z_stream stream = {};
-  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
-  std::string out(text.size() + 1000, '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  out.resize(out.size() - stream.avail_out);
-  deflateEnd(&stream);
-  return out;
-}
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(IsText, Utf8_IsRecognised) {
   using namespace std::literals;
@@ -34,19 +25,29 @@ TEST(IsText, Utf8_IsRecognised) {
   }
 }
 
-TEST(Gunzip, OneAndTwoMembers_Unpack) {
-  const std::string text(300000, 'x');
-  EXPECT_EQ(*Gunzip(Gzip(text), 1 << 20), text);
-  EXPECT_EQ(*Gunzip(Gzip("ab") + Gzip("cd"), 100), "abcd");
-}
-
-TEST(Gunzip, DamagedOrHuge_IsAnError) {
-  const std::string packed = Gzip(std::string(300000, 'x'));
-  EXPECT_TRUE(absl::IsInvalidArgument(Gunzip("not gzip", 100).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(Gunzip("", 100).status()));
-  EXPECT_TRUE(
-      absl::IsInvalidArgument(Gunzip(packed.substr(0, packed.size() / 2), 1 << 20).status()));
-  EXPECT_TRUE(absl::IsResourceExhausted(Gunzip(packed, 1000).status()));
+TEST(FindFiles, Pattern_MatchesFilesAndFolders) {
+  const std::string root = ::testing::TempDir() + "/find_files";
+  std::filesystem::remove_all(root);
+  std::filesystem::create_directories(root + "/part-1");
+  for (const char* name : {"a.md", "b.txt", "c.md", "part-1/x", "odd[1].txt", "odd1.txt"}) {
+    std::ofstream(root + "/" + name) << "text";
+  }
+  int64_t unreadable = 0;
+  const auto names = [&](const std::string& input) {
+    std::vector<std::string> found;
+    const auto files = FindFiles({root + "/" + input}, &unreadable);
+    EXPECT_TRUE(files.ok()) << files.status();
+    for (const TextFile& file : *files) {
+      found.push_back(file.path.substr(root.size() + 1));
+    }
+    return found;
+  };
+  EXPECT_THAT(names("*.md"), ElementsAre("a.md", "c.md"));
+  EXPECT_THAT(names("[bp]*"), ElementsAre("b.txt", "part-1/x"));
+  EXPECT_THAT(names("odd[1].txt"), ElementsAre("odd[1].txt")) << "a file's name is no pattern";
+  EXPECT_THAT(std::string(FindFiles({root + "/*.zip"}, &unreadable).status().message()),
+              HasSubstr("*.zip: no file matches"));
+  std::filesystem::remove_all(root);
 }
 
 }  // namespace

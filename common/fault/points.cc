@@ -39,6 +39,10 @@ constexpr Point kPoints[] = {
     {"checkpoint.before_shard", "the folder is there, this rank's part is not"},
     {"checkpoint.before_rename", "all files written and synced under the temporary name"},
     {"checkpoint.after_rename", "the folder has its name, not announced"},
+    {"dataset.document", "a document was added to a dataset's shards, nothing is saved"},
+    {"dataset.saved", "the state of a dataset build is durable"},
+    {"dataset.before_publish", "all datasets of a build are whole, none has its name"},
+    {"dataset.after_split", "a dataset of a split has its name, the next one may not"},
     {"checkpoint.before_load", "a checkpoint was chosen, nothing read"},
 };
 

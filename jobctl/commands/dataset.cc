@@ -1,13 +1,19 @@
 #include "common/dataset/dataset.h"
 
+#include <unistd.h>
+
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/dataset/build.h"
+#include "common/dataset/record_reader.h"
+#include "common/time/clock.h"
 #include "jobctl/commands/command_row.h"
 
 namespace hearth::jobctl {
@@ -22,17 +28,60 @@ struct Options {
   bool scan = true;
 };
 
+// A line on a terminal that says how far a build is.
+class ProgressLine {
+ public:
+  explicit ProgressLine(Clock& clock) : clock_(clock) {}
+
+  void Show(const dataset::BuildProgress& progress) {
+    const absl::Duration now = clock_.Monotonic();
+    if (phase_ != progress.phase) {
+      phase_ = progress.phase;
+      began_ = now;
+    }
+    if (now - shown_ < absl::Milliseconds(200)) {
+      return;
+    }
+    shown_ = now;
+    visible_ = true;
+    WriteErr(absl::StrCat("\r\x1b[K", dataset::ToLine(progress, now - began_)));
+  }
+
+  void Clear() {
+    if (visible_) {
+      WriteErr("\r\x1b[K");
+      visible_ = false;
+    }
+  }
+
+ private:
+  Clock& clock_;
+  std::string phase_;
+  absl::Duration began_;
+  absl::Duration shown_ = -absl::InfiniteDuration();
+  bool visible_ = false;
+};
+
 absl::StatusOr<int> Build(Context& context, Options& options) {
   if (!options.max_bytes.empty()) {
     HEARTH_ASSIGN_OR_RETURN(options.build_options.max_bytes, ParseBytes(options.max_bytes));
   }
+  ProgressLine line(Clock::Real());
   if (!context.quiet) {
-    options.build_options.progress = [](std::string_view line) {
-      WriteErr(absl::StrCat(std::string(line), "\n"));
+    options.build_options.progress = [&line](std::string_view text) {
+      line.Clear();
+      WriteErr(absl::StrCat(std::string(text), "\n"));
     };
+    if (isatty(STDERR_FILENO) == 1) {
+      options.build_options.on_progress = [&line](const dataset::BuildProgress& progress) {
+        line.Show(progress);
+      };
+    }
   }
-  HEARTH_ASSIGN_OR_RETURN(const dataset::BuildReport report, dataset::Build(options.build_options));
-  WriteOut(absl::StrCat(dataset::ToText(report), "\n"));
+  const absl::StatusOr<dataset::BuildReport> report = dataset::Build(options.build_options);
+  line.Clear();
+  HEARTH_RETURN_IF_ERROR(report.status());
+  WriteOut(absl::StrCat(dataset::ToText(*report), "\n"));
   return kExitOk;
 }
 
@@ -44,6 +93,14 @@ absl::StatusOr<int> Inspect(Context& context, const Options& options) {
   return summary.problems.empty() ? kExitOk : kExitError;
 }
 
+std::vector<std::string> FormatNames() {
+  std::vector<std::string> names;
+  for (const dataset::InputFormat& format : dataset::InputFormats()) {
+    names.emplace_back(format.name);
+  }
+  return names;
+}
+
 }  // namespace
 
 Action SetupDataset(CLI::App& app) {
@@ -53,16 +110,22 @@ Action SetupDataset(CLI::App& app) {
   options->build = app.add_subcommand("build", "Make a dataset folder from text files");
   dataset::BuildOptions& build = options->build_options;
   options->build
-      ->add_option("--input", build.inputs,
-                   "Files and folders (recursively); .gz and .zst are unpacked. A file is one "
-                   "document; .jsonl files have one in each line")
+      ->add_option(
+          "--input", build.inputs,
+          "Files, folders (recursively), quoted patterns, or - for standard input; .gz and "
+          ".zst are unpacked. A text file is one document; .jsonl files have one in each "
+          "line, .csv files in each record")
       ->required();
   options->build->add_option("--field", build.field,
-                             "Field of each line of .jsonl files that has the text: text, or a "
-                             "path such as data.text");
+                             "Field of .jsonl and .csv files that has the text: text, or in .jsonl "
+                             "a path such as data.text");
   options->build
-      ->add_option("--threads", build.threads,
-                   "Threads that encode (default: all CPUs); changes no byte")
+      ->add_option(
+          "--format", build.format,
+          "Format of standard input and of files whose names do not say it (default: text)")
+      ->check(CLI::IsMember(FormatNames()));
+  options->build
+      ->add_option("--threads", build.threads, "Threads (default: all CPUs); changes no byte")
       ->check(CLI::Range(1, 1024));
   options->build
       ->add_option("--tokenizer", build.tokenizer,
@@ -80,7 +143,15 @@ Action SetupDataset(CLI::App& app) {
                    "Hold out this share of the documents: OUT/train and OUT/validation")
       ->check(CLI::Range(0.0, 0.9));
   options->build->add_option("--max-bytes", options->max_bytes,
-                             "Read at most this much text, e.g. 8MiB");
+                             "Take at most this much text, e.g. 8MiB");
+  options->build
+      ->add_option("--max-tokens", build.max_tokens,
+                   "End before the document that would make it more tokens")
+      ->check(CLI::PositiveNumber);
+  options->build
+      ->add_option("--fraction", build.fraction,
+                   "Take this share of the documents, chosen by their text")
+      ->check(CLI::Range(0.0, 1.0));
 
   options->inspect = app.add_subcommand("inspect", "Check a dataset and print what is in it");
   options->inspect->add_option("path", options->path, "Dataset folder or .bin file")->required();

@@ -1,4 +1,4 @@
-#include "common/dataset/packed_lines.h"
+#include "common/dataset/packed_bytes.h"
 
 #include <zlib.h>
 #include <zstd.h>
@@ -23,22 +23,13 @@ constexpr int64_t kMaxRatio = 300;                // text packs to a tenth; defl
 constexpr int64_t kFreeBytes = int64_t{1} << 20;  // small files may be above the ratio
 constexpr int kMaxZstdWindowLog = 27;             // 128 MiB of memory
 
-}  // namespace
-
-class PackedLines::Source {
- public:
-  virtual ~Source() = default;
-  // Appends some bytes to `out`; none at the end.
-  virtual absl::Status Append(std::string* out) = 0;
-};
-
 // zlib passes plain files through as they are.
-class PackedLines::GzipSource : public Source {
+class GzipBytes : public PackedBytes {
  public:
-  explicit GzipSource(gzFile file) : file_(file) { gzbuffer(file_, kChunk); }
-  ~GzipSource() override { gzclose_r(file_); }
+  explicit GzipBytes(gzFile file) : file_(file) { gzbuffer(file_, kChunk); }
+  ~GzipBytes() override { gzclose_r(file_); }
 
-  absl::Status Append(std::string* out) override {
+  absl::Status AppendChunk(std::string* out) override {
     const size_t before = out->size();
     out->resize(before + kChunk);
     const int got = gzread(file_, out->data() + before, static_cast<unsigned>(kChunk));
@@ -51,22 +42,24 @@ class PackedLines::GzipSource : public Source {
                                                                  : "damaged gzip data");
   }
 
+  int64_t Position() override { return gzoffset(file_); }
+
  private:
   const gzFile file_;
 };
 
-class PackedLines::ZstdSource : public Source {
+class ZstdBytes : public PackedBytes {
  public:
-  explicit ZstdSource(std::FILE* file) : file_(file), stream_(ZSTD_createDStream()), in_(kChunk) {
+  explicit ZstdBytes(std::FILE* file) : file_(file), stream_(ZSTD_createDStream()), in_(kChunk) {
     HEARTH_CHECK(stream_ != nullptr, "zstd gets memory");
     ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax, kMaxZstdWindowLog);
   }
-  ~ZstdSource() override {
+  ~ZstdBytes() override {
     ZSTD_freeDStream(stream_);
     std::fclose(file_);
   }
 
-  absl::Status Append(std::string* out) override {
+  absl::Status AppendChunk(std::string* out) override {
     const size_t before = out->size();
     out->resize(before + kChunk);
     ZSTD_outBuffer to{out->data() + before, kChunk, 0};
@@ -92,6 +85,8 @@ class PackedLines::ZstdSource : public Source {
     return absl::OkStatus();
   }
 
+  int64_t Position() override { return std::ftell(file_); }
+
  private:
   std::FILE* const file_;
   ZSTD_DStream* const stream_;
@@ -100,80 +95,46 @@ class PackedLines::ZstdSource : public Source {
   bool inside_ = false;  // a frame has begun and not ended
 };
 
-PackedLines::PackedLines(std::string path, int64_t packed_bytes, int64_t max_line_bytes)
-    : path_(std::move(path)),
-      max_unpacked_(packed_bytes * kMaxRatio + kFreeBytes),
-      max_line_(static_cast<size_t>(max_line_bytes)) {}
+}  // namespace
 
-PackedLines::~PackedLines() = default;
-
-absl::StatusOr<std::unique_ptr<PackedLines>> PackedLines::Open(const std::string& path,
-                                                               int64_t max_line_bytes) {
+absl::StatusOr<std::unique_ptr<PackedBytes>> PackedBytes::Open(const std::string& path) {
   std::error_code error;
   const uintmax_t size = std::filesystem::file_size(path, error);
   if (error) {
     return absl::NotFoundError(absl::StrCat(path, ": ", error.message()));
   }
-  std::unique_ptr<PackedLines> lines(
-      new PackedLines(path, static_cast<int64_t>(size), max_line_bytes));
+  std::unique_ptr<PackedBytes> bytes;
   if (absl::EndsWith(path, ".zst")) {
     if (std::FILE* file = std::fopen(path.c_str(), "rb"); file != nullptr) {
-      lines->source_ = std::make_unique<ZstdSource>(file);
+      bytes = std::make_unique<ZstdBytes>(file);
     }
   } else if (gzFile file = gzopen(path.c_str(), "rb"); file != nullptr) {
-    lines->source_ = std::make_unique<GzipSource>(file);
+    bytes = std::make_unique<GzipBytes>(file);
+    if (absl::EndsWith(path, ".gz") && size > 0 && gzdirect(file) != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": not gzip data"));
+    }
   }
-  if (lines->source_ == nullptr) {
+  if (bytes == nullptr) {
     return absl::PermissionDeniedError(absl::StrCat(path, ": cannot be opened"));
   }
-  return lines;
+  bytes->path_ = path;
+  bytes->max_unpacked_ = static_cast<int64_t>(size) * kMaxRatio + kFreeBytes;
+  return bytes;
 }
 
-absl::Status PackedLines::Fill() {
-  buffer_.erase(0, at_);
-  at_ = 0;
-  const size_t before = buffer_.size();
-  if (absl::Status status = source_->Append(&buffer_); !status.ok()) {
-    return absl::Status(status.code(), absl::StrCat(path_, ": behind line ", line_number_, ": ",
+absl::Status PackedBytes::Append(std::string* out) {
+  const size_t before = out->size();
+  if (absl::Status status = AppendChunk(out); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat(path_, ": behind byte ", unpacked_, ": ",
                                                     std::string(status.message())));
   }
-  end_ = buffer_.size() == before;
-  unpacked_ += static_cast<int64_t>(buffer_.size() - before);
+  unpacked_ += static_cast<int64_t>(out->size() - before);
+  consumed_ = Position();
   if (unpacked_ > max_unpacked_) {
     return absl::ResourceExhaustedError(
         absl::StrCat(path_, ": unpacks to more than ", kMaxRatio, " times its size"));
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<PackedLines::Next> PackedLines::Read(std::string* line) {
-  bool too_long = false;
-  size_t searched = 0;  // of the bytes from at_ on: these have no line end
-  while (true) {
-    const size_t line_end = buffer_.find('\n', at_ + searched);
-    if (line_end != std::string::npos || end_) {
-      const size_t end = line_end == std::string::npos ? buffer_.size() : line_end;
-      if (line_end == std::string::npos && end == at_ && !too_long) {
-        return Next::kEnd;
-      }
-      too_long = too_long || end - at_ > max_line_;
-      if (!too_long) {
-        line->assign(buffer_, at_, end - at_);
-        if (!line->empty() && line->back() == '\r') {
-          line->pop_back();
-        }
-      }
-      at_ = line_end == std::string::npos ? end : end + 1;
-      ++line_number_;
-      return too_long ? Next::kTooLong : Next::kLine;
-    }
-    if (buffer_.size() - at_ > max_line_) {
-      too_long = true;
-      at_ = buffer_.size();
-    }
-    searched = buffer_.size() - at_;
-    HEARTH_RETURN_IF_ERROR(Fill());
-  }
 }
 
 }  // namespace hearth::dataset
