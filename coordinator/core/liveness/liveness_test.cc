@@ -38,7 +38,7 @@ class LivenessTest : public testing::Test {
     return liveness_.CauseOf(workers_[name], workers_, now_);
   }
 
-  const CoreOptions options_;
+  const CoreOptions options_ = {};
   absl::Duration now_ = absl::Seconds(1000);
   Liveness liveness_{options_, absl::Seconds(100)};
   WorkerMap workers_;
