@@ -13,6 +13,7 @@
 #include "common/spec/model/model_shape.h"
 #include "common/spec/model/presets.h"
 #include "common/spec/plan/gpus.h"
+#include "common/spec/plan/parameter_table.h"
 #include "common/spec/plan/plan_report.h"
 #include "common/spec/resolve.h"
 #include "jobctl/commands/command_row.h"

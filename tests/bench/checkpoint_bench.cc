@@ -16,6 +16,7 @@
 #include "common/base/status_macros.h"
 #include "common/io/chunk_threads.h"
 #include "common/spec/model/model_shape.h"
+#include "common/spec/plan/parameter_table.h"
 #include "worker/trainer/checkpoint/background_writer.h"
 
 namespace hearth::trainer {

@@ -7,7 +7,7 @@
 #include "common/spec/fields/conditions.h"
 #include "common/spec/fields/rows.h"
 #include "common/spec/model/model_shape.h"
-#include "common/spec/model/parameter_table.h"
+#include "common/spec/plan/parameter_table.h"
 #include "common/spec/recipe/precision.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/text.h"

@@ -2,7 +2,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/spec/model/model_shape.h"
-#include "common/spec/model/parameter_table.h"
+#include "common/spec/model/parameter.h"
 #include "common/spec/objective/objective_table.h"
 #include "common/spec/optimizer/optimizer_state.h"
 #include "common/spec/recipe/recipe.h"

@@ -5,7 +5,6 @@
 
 #include "absl/status/status.h"
 #include "common/spec/fields/rows.h"
-#include "common/spec/model/parameter_table.h"
 #include "common/spec/resolve.h"
 #include "common/spec/text.h"
 
@@ -137,21 +136,6 @@ absl::StatusOr<ModelShape> ResolveModelShape(const v1::ModelSpec& model, int64_t
   shape.activation = EnumOf<Activation>(ActivationNames(), model.activation());
   shape.attention_bias = EnumOf<AttentionBias>(AttentionBiasNames(), model.attention_bias());
   return shape;
-}
-
-int64_t CountParameters(const ModelShape& shape) {
-  int64_t count = 0;
-  for (const Parameter& parameter : BuildParameterTable(shape)) {
-    count += parameter.logical_elements();
-  }
-  return count;
-}
-
-double FlopsPerToken(const ModelShape& shape, int64_t sequence_length) {
-  const int64_t lookup_only = shape.spec.tied() ? 0 : shape.vocab * shape.hidden;
-  return 6.0 * static_cast<double>(CountParameters(shape) - lookup_only) +
-         6.0 * static_cast<double>(shape.layers * shape.heads * shape.head_dim) *
-             static_cast<double>(sequence_length);
 }
 
 HfClass DetectHfClass(const ModelShape& shape) {

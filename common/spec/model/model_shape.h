@@ -78,13 +78,6 @@ struct ModelShape {
 // max_position where the spec has none.
 absl::StatusOr<ModelShape> ResolveModelShape(const v1::ModelSpec& model, int64_t sequence_length);
 
-// Parameters without vocabulary padding; a tied output projection is counted once.
-int64_t CountParameters(const ModelShape& shape);
-
-// Floating point operations to train on one token: 6 (N - untied input embedding) + 6 L Hq D T,
-// causal attention counted once.
-double FlopsPerToken(const ModelShape& shape, int64_t sequence_length);
-
 // A Hugging Face class that a shape may map to.
 struct HfClass {
   std::string_view

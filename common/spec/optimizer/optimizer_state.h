@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/spec/model/parameter_table.h"
+#include "common/spec/model/parameter.h"
 #include "hearth/v1/job.pb.h"
 
 namespace hearth::spec {

@@ -7,26 +7,6 @@
 #include "common/spec/dtype_alias.h"
 
 namespace hearth::spec {
-namespace {
-
-// The moment after which a parameter's gradient is complete. A tied embedding gets its last part
-// from the embedding's backward.
-int32_t ReadyMoment(const Parameter& parameter, const StepTimeline& time) {
-  switch (UnitOf(parameter)) {
-    case GradientUnit::kEmbeddings:
-      return time.EmbeddingBackward();
-    case GradientUnit::kMixer:
-      return time.MixerBackward(parameter.layer);
-    case GradientUnit::kFfn:
-      return time.FfnBackward(parameter.layer);
-    case GradientUnit::kHead:
-      break;
-  }
-  return time.Head();
-}
-
-}  // namespace
-
 std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
                                             const std::vector<int64_t>& offsets,
                                             const StepTimeline& time,
@@ -36,7 +16,7 @@ std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
   GradientBucket open;
   open.begin = open.end = offsets.back();
   for (size_t i = table.size(); i-- > 0;) {
-    const int32_t ready = ReadyMoment(table[i], time);
+    const int32_t ready = time.Backward(table[i].unit, table[i].layer);
     const bool full = open.elements() >= bucket_elements || ready == time.EmbeddingBackward();
     if (bucket_elements > 0 && full && open.elements() > 0 && ready != open.ready) {
       buckets.push_back(open);

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/spec/model/parameter_table.h"
+#include "common/spec/model/parameter.h"
 #include "common/spec/plan/training_plan.h"
 
 namespace hearth::spec {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/spec/model/model_shape.h"
+#include "common/spec/plan/parameter_table.h"
 #include "gtest/gtest.h"
 #include "hearth/v1/job.pb.h"
 
@@ -169,8 +170,8 @@ TEST_F(SmallModel, Unsharded_PiecesAreTheTensors) {
 TEST_F(SmallModel, TensorOffsets_EachUnit_StartsAtAWholePartOfEveryShard) {
   const std::vector<int64_t> offsets = TensorOffsets(table_, 3);
   for (size_t i = 0; i < table_.size(); ++i) {
-    const bool first = i == 0 || UnitOf(table_[i]) != UnitOf(table_[i - 1]) ||
-                       table_[i].layer != table_[i - 1].layer;
+    const bool first =
+        i == 0 || table_[i].unit != table_[i - 1].unit || table_[i].layer != table_[i - 1].layer;
     EXPECT_EQ(offsets[i] % ((first ? 3 : 1) * kTensorAlignElements), 0) << table_[i].name;
   }
   EXPECT_EQ(offsets.back() % (3 * kTensorAlignElements), 0);

@@ -10,6 +10,7 @@
 #include "common/spec/dtype_alias.h"
 #include "common/spec/model/model_shape.h"
 #include "common/spec/optimizer/optimizer_state.h"
+#include "common/spec/plan/parameter_table.h"
 #include "common/spec/recipe/recipe.h"
 
 namespace hearth::spec {

@@ -5,38 +5,25 @@
 
 #include <vector>
 
+#include "common/spec/model/parameter.h"
+#include "common/spec/plan/blocks/attention_block.h"
+#include "common/spec/plan/blocks/ffn_block.h"
+#include "common/spec/plan/blocks/head_block.h"
 #include "common/spec/plan/memory_plan.h"
 
 namespace hearth::spec {
 
-// What one attention sub-block keeps for backward; N tokens, [N, width] where nothing else is said.
-struct AttentionBuffers {
-  BufferId input;         // of the norm, the residual stream
-  BufferId norm;          // its output, plain
-  BufferId norm_columns;  // and as wgrad reads it quantised
-  BufferId norm_stats;    // [2, N] mean and rstd
-  BufferId qkv;
-  BufferId rotated;   // of QK-norm, whose backward needs qkv too; none: in place of qkv
-  BufferId qk_stats;  // [N, Hq + Hkv]
-  BufferId attention;
-  BufferId attention_columns;  // as wgrad reads it quantised
-  BufferId lse;                // [B, Hq, T]
-  // Backward makes attention_columns from what else is kept, at every level of recomputation.
+// What a weight's three products read. A block has the same handles under names of their own.
+struct SiteBuffers {
+  Slot weight = Slot::kTokenEmbedding;
+  int layer = -1;  // -1 outside the layers
+  BufferId x;
+  BufferId x_columns;  // as wgrad reads it quantised
+  BufferId dy;         // none for the head: the loss has it a chunk at a time
+  // Backward makes x_columns from what else is kept, at every level of recomputation.
   bool backward_makes_columns = false;
-};
-
-// What one feed-forward sub-block keeps.
-struct FfnBuffers {
-  BufferId input;
-  BufferId norm;
-  BufferId norm_columns;
-  BufferId norm_stats;
-  BufferId projected;  // input of the activation function
-  BufferId kept;       // the same in 8 bits (kernels/core/kept_input.h)
-  BufferId activated;
-  BufferId activated_columns;
-  // Backward makes activated_columns from what else is kept, at every level of recomputation.
-  bool backward_makes_columns = false;
+  // Something else is quantised between dgrad and wgrad: FormsLayout::waiting_dy_columns.
+  bool dy_waits = false;
 };
 
 struct LayerBuffers {
@@ -44,23 +31,13 @@ struct LayerBuffers {
   FfnBuffers ffn;
 };
 
-// Final norm and output projection.
-struct HeadBuffers {
-  BufferId input;
-  BufferId norm;
-  BufferId norm_stats;
-  BufferId rows;  // the norm's output in FP8
-  BufferId columns;
-};
-
 // Gradients of activations, which all layers share.
 struct GradientBuffers {
   BufferId stream;
   BufferId norm;   // of a norm's output
   BufferId delta;  // of what a sub-block adds; none without dropout
-  BufferId activated;
-  BufferId attention;
-  BufferId qkv;
+  AttentionGradients attention;
+  FfnGradients ffn;
 };
 
 // The micro-batch, [N] each.
@@ -70,6 +47,16 @@ struct TokenBuffers {
   BufferId positions;
   BufferId segments;
   BufferId loss_weight;
+};
+
+// Byte offsets in the buffer QuantBuffers::forms of the quantised operands of the GEMM at hand,
+// each on a 256-byte boundary; N = tokens of a micro-batch.
+struct FormsLayout {
+  int64_t rows = 0;                // x of fprop, [N, in]
+  int64_t dy_rows = 0;             // dy of dgrad, [N, out]
+  int64_t dy_columns = 0;          // dy of wgrad, [out, N]
+  int64_t waiting_dy_columns = 0;  // the same of sites whose dy waits; without any, dy_columns
+  int64_t bytes = 0;
 };
 
 // The scales of n quantised weights: one float for each of 3 n sites unless a field says otherwise.
@@ -90,7 +77,8 @@ struct QuantBuffers {
   BufferId counted_on_host;  // both, counts first
   BufferId weight_rows;
   BufferId weight_columns;
-  BufferId forms;  // FormsLayout
+  BufferId forms;
+  FormsLayout layout;  // of `forms`
 };
 
 // Parameter-shaped.
@@ -112,7 +100,8 @@ struct StepBuffers {
   StoreBuffers store;
   TokenBuffers batch;
   std::vector<LayerBuffers> layers;
-  BufferId delta;  // what a sub-block adds to the residual stream
+  std::vector<SiteBuffers> sites;  // in the order of forward
+  BufferId delta;                  // what a sub-block adds to the residual stream
   HeadBuffers head;
   GradientBuffers gradients;
   QuantBuffers quant;
@@ -121,6 +110,9 @@ struct StepBuffers {
   std::vector<StagingBuffers> staging;  // by slot; empty on the CPU
   BufferId reduction;                   // a bucket in gradients.reduce_dtype
   BufferId workspace;                   // scratch of the largest op
+
+  // `weight` is one of the model's that a product reads.
+  const SiteBuffers& Site(Slot weight, int layer) const;
 };
 
 // A placed plan and its handles.

@@ -6,10 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/spec/dtype_alias.h"
-#include "common/spec/plan/blocks/attention_block.h"
 #include "common/spec/plan/blocks/block.h"
-#include "common/spec/plan/blocks/ffn_block.h"
-#include "common/spec/plan/blocks/head_block.h"
+#include "common/spec/plan/blocks/block_plan.h"
+#include "common/spec/plan/blocks/block_table.h"
 #include "common/spec/plan/gradient_buckets.h"
 #include "common/spec/plan/plan_builder.h"
 #include "common/spec/plan/plan_report.h"
@@ -112,11 +111,9 @@ void AddQuantised(const BlockScope& scope, PlanBuilder& out) {
   };
   ids.weight_rows = form("quant.weight_rows", false);
   ids.weight_columns = form("quant.weight_columns", true);
-  ids.forms = out.Bytes("quant.forms", BufferClass::kWorkspace, LayoutForms(o).bytes,
+  ids.layout = LayoutForms(o);
+  ids.forms = out.Bytes("quant.forms", BufferClass::kWorkspace, ids.layout.bytes,
                         {0, scope.time.MixerBackward(0)});
-  if (o.precision.head) {
-    AddQuantisedHead(scope, out);
-  }
 }
 
 // Gradients in the format in which they are reduced, a bucket at a time. On the CPU every format is
@@ -199,19 +196,24 @@ void AddWorkspace(const BlockScope& scope, PlanBuilder& out) {
   AddBatch(scope, out);
   const bool again = o.training && o.recompute == Recompute::kBlock;
   ids.delta = stream("stream.delta", {0, again ? time.MixerBackward(0) : head});
-  AddHead(scope, out);
+  AddWork(scope, out);
   const int64_t scratch = o.op_workspace_bytes > 0 ? o.op_workspace_bytes : EstimateWorkspace(o);
   ids.workspace = out.Bytes("op.workspace", BufferClass::kWorkspace, scratch, {0, time.Update()});
   if (!o.training) {
     return;
   }
   ids.gradients.stream = stream("grad.stream", {head, time.EmbeddingBackward()});
-  AddNormGradient(scope, out);
+  AddGradient(scope,
+              {.id = Of(&GradientBuffers::norm),
+               .name = "grad.norm",
+               .shape = {scope.tokens, scope.shape.hidden},
+               .format = scope.activation,
+               .life = {head, time.MixerBackward(0)}},
+              out);
   if (scope.shape.spec.dropout() > 0) {
     ids.gradients.delta = stream("grad.delta", {head + 1, time.EmbeddingBackward()});
   }
-  AddFfnGradients(scope, out);
-  AddAttentionGradients(scope, out);
+  AddGradients(scope, out);
 }
 
 }  // namespace
@@ -230,26 +232,32 @@ bool ParseRecompute(std::string_view name, Recompute& recompute) {
   return false;
 }
 
-GradientUnit UnitOf(const Parameter& parameter) {
-  switch (parameter.slot) {
-    case Slot::kTokenEmbedding:
-    case Slot::kPositionEmbedding:
-      return GradientUnit::kEmbeddings;
-    case Slot::kAttnNorm:
-    case Slot::kQkv:
-    case Slot::kQNorm:
-    case Slot::kKNorm:
-    case Slot::kAttnOut:
-      return GradientUnit::kMixer;
-    case Slot::kFfnNorm:
-    case Slot::kFfnIn:
-    case Slot::kFfnDown:
-      return GradientUnit::kFfn;
-    case Slot::kFinalNorm:
-    case Slot::kLmHead:
+int32_t StepTimeline::Forward(GradientUnit unit, int64_t layer) const {
+  switch (unit) {
+    case GradientUnit::kEmbeddings:
+      return Embedding();
+    case GradientUnit::kMixer:
+      return MixerForward(layer);
+    case GradientUnit::kFfn:
+      return FfnForward(layer);
+    case GradientUnit::kHead:
       break;
   }
-  return GradientUnit::kHead;
+  return Head();
+}
+
+int32_t StepTimeline::Backward(GradientUnit unit, int64_t layer) const {
+  switch (unit) {
+    case GradientUnit::kEmbeddings:
+      return EmbeddingBackward();
+    case GradientUnit::kMixer:
+      return MixerBackward(layer);
+    case GradientUnit::kFfn:
+      return FfnBackward(layer);
+    case GradientUnit::kHead:
+      break;
+  }
+  return Head();
 }
 
 std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table, int shards) {
@@ -260,7 +268,7 @@ std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table, int shar
   int64_t offset = 0;
   for (size_t i = 0; i < table.size(); ++i) {
     const bool first =
-        i > 0 && (UnitOf(table[i]) != UnitOf(table[i - 1]) || table[i].layer != table[i - 1].layer);
+        i > 0 && (table[i].unit != table[i - 1].unit || table[i].layer != table[i - 1].layer);
     offset = align(offset, first ? unit_align : kTensorAlignElements);
     offsets.push_back(offset);
     offset += table[i].elements();
@@ -294,9 +302,27 @@ FallbackLayout LayoutFallback(const TrainingPlanOptions& o, const Parameter& wei
   return layout;
 }
 
+namespace {
+
+// Width of the widest dy whose columns wait; 0: none do.
+int64_t WidestWaitingDy(const TrainingPlanOptions& o) {
+  const BlockScope scope(o);
+  int64_t widest = 0;
+  for (const PlacedBlock& placed : BlocksOf(o.shape)) {
+    for (const GemmSites& sites : placed.block->sites(o.shape)) {
+      const int weight = FindParameter(*o.table, sites.weight, placed.layer);
+      if (weight >= 0 && sites.dy_waits != nullptr && sites.dy_waits(scope)) {
+        widest = std::max(widest, (*o.table)[static_cast<size_t>(weight)].shape[0]);
+      }
+    }
+  }
+  return widest;
+}
+
+}  // namespace
+
 FormsLayout LayoutForms(const TrainingPlanOptions& o) {
   const Recipe& r = *o.precision.recipe;
-  const ModelShape& s = o.shape;
   const int64_t n = Tokens(o);
   int64_t widest_x = 0;
   int64_t widest_dy = 0;
@@ -317,11 +343,9 @@ FormsLayout LayoutForms(const TrainingPlanOptions& o) {
   layout.dy_rows = place(FormBytes(r.dgrad.a, n, widest_dy));
   // The scales of fewer lines are padded to as many.
   layout.dy_columns = place(FormBytes(r.wgrad.b, (widest_dy + 127) / 128 * 128, n));
-  // Where the activation's backward writes quantised columns, it makes those of its output again in
-  // the same pass, and so comes between down's dgrad and wgrad.
-  const bool waits = KeepsNarrow(o) && r.wgrad.a.scaling == Scaling::kTensorDelayed &&
-                     s.activation == Activation::kSwiglu;
-  layout.down_dy_columns = waits ? place(FormBytes(r.wgrad.b, s.hidden, n)) : layout.dy_columns;
+  const int64_t waiting = WidestWaitingDy(o);
+  layout.waiting_dy_columns =
+      waiting > 0 ? place(FormBytes(r.wgrad.b, waiting, n)) : layout.dy_columns;
   layout.bytes = end;
   if (o.precision.fallback != nullptr) {
     for (const int i : QuantisedParameters(*o.table, o.precision)) {
@@ -359,12 +383,12 @@ absl::StatusOr<TrainingPlan> PlanTraining(const TrainingPlanOptions& options) {
   PlanBuilder builder(options.wide_bytes);
   builder.ids().layers.resize(static_cast<size_t>(options.shape.layers));
   AddPersistent(scope, builder);
-  AddAttention(scope, builder);
-  AddFfn(scope, builder);
+  AddActivations(scope, builder);
   AddQuantised(scope, builder);
   AddReduction(scope, builder);
   AddStaging(scope, builder);
   AddWorkspace(scope, builder);
+  BindSites(scope, builder.ids());
   return std::move(builder).Finish();
 }
 

@@ -14,7 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/spec/model/model_shape.h"
-#include "common/spec/model/parameter_table.h"
+#include "common/spec/model/parameter.h"
 #include "common/spec/optimizer/optimizer_state.h"
 #include "common/spec/plan/step_buffers.h"
 #include "common/spec/recipe/precision.h"
@@ -48,15 +48,14 @@ struct StepTimeline {
   int32_t MixerBackward(int64_t layer) const { return FfnBackward(layer) + 1; }
   int32_t EmbeddingBackward() const { return static_cast<int32_t>(Head() + 1 + 2 * layers); }
   int32_t Update() const { return EmbeddingBackward() + 1; }
+  // When the unit runs; `layer` counts for those of layers alone.
+  int32_t Forward(GradientUnit unit, int64_t layer) const;
+  int32_t Backward(GradientUnit unit, int64_t layer) const;
 };
 
 // Elements between the starts of consecutive tensors in the parameter, master, gradient and state
 // buffers are rounded up to this, so that each starts on a 256-byte boundary even in BF16.
 inline constexpr int64_t kTensorAlignElements = 128;
-
-// What backward completes at one moment of the step.
-enum class GradientUnit : uint8_t { kEmbeddings, kMixer, kFfn, kHead };
-GradientUnit UnitOf(const Parameter& parameter);
 
 // Element offset of each tensor of the table in those buffers, and behind them the length of the
 // buffers. With `shards` > 1 the first tensor of each unit starts at a multiple of
@@ -110,17 +109,6 @@ Recompute QuantisedRecompute(const TrainingPlanOptions& options);
 // layers of what its quantised passes keep in a narrow form.
 Recompute PlainRecompute(const TrainingPlanOptions& options);
 
-// Byte offsets in the buffer QuantBuffers::forms of the quantised operands of the GEMM at hand,
-// each on a 256-byte boundary; N = tokens of a micro-batch.
-struct FormsLayout {
-  int64_t rows = 0;             // x of fprop, [N, in]
-  int64_t dy_rows = 0;          // dy of dgrad, [N, out]
-  int64_t dy_columns = 0;       // dy of wgrad, [out, N]
-  int64_t down_dy_columns = 0;  // that of the down projection, where it waits; else dy_columns
-  int64_t bytes = 0;
-
-  bool down_dy_waits() const { return down_dy_columns != dy_columns; }
-};
 // The forms that a plan with a quantised recipe needs.
 FormsLayout LayoutForms(const TrainingPlanOptions& options);
 

@@ -5,6 +5,7 @@
 
 #include "common/spec/plan/gradient_buckets.h"
 #include "common/spec/plan/job_plan.h"
+#include "common/spec/plan/parameter_table.h"
 #include "common/spec/resolve.h"
 #include "gtest/gtest.h"
 
@@ -94,7 +95,7 @@ TEST_F(TrainingPlanTest, PlanTraining_WhatBackwardMakesAgain_IsSharedOrLiesInIts
   for (const LayerBuffers& layer : plan.ids.layers) {
     EXPECT_EQ(plan.At(layer.attention.norm).name, "shared.mixer.norm");
     EXPECT_EQ(layer.ffn.norm.index, plan.ids.gradients.norm.index);
-    EXPECT_EQ(layer.ffn.activated.index, plan.ids.gradients.activated.index);
+    EXPECT_EQ(layer.ffn.activated.index, plan.ids.gradients.ffn.activated.index);
   }
 }
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "common/spec/model/parameter_table.h"
+#include "common/spec/model/parameter.h"
 #include "common/spec/recipe/recipe.h"
 #include "hearth/v1/job.pb.h"
 

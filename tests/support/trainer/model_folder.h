@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/spec/model/model_shape.h"
-#include "common/spec/model/parameter_table.h"
+#include "common/spec/plan/parameter_table.h"
 #include "gtest/gtest.h"
 #include "hearth/v1/job.pb.h"
 

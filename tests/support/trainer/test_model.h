@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/status_macros.h"
+#include "common/spec/plan/parameter_table.h"
 #include "common/spec/plan/training_plan.h"
 #include "hearth/v1/job.pb.h"
 #include "worker/trainer/model/model.h"

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/io/env.h"
-#include "common/spec/model/parameter_table.h"
+#include "common/spec/model/parameter.h"
 #include "common/time/clock.h"
 #include "hearth/v1/job.pb.h"
 #include "worker/trainer/checkpoint/safetensors.h"

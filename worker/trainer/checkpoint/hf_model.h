@@ -14,7 +14,7 @@
 #include "common/io/env.h"
 #include "common/io/verified_files.h"
 #include "common/spec/model/model_shape.h"
-#include "common/spec/model/parameter_table.h"
+#include "common/spec/model/parameter.h"
 #include "worker/trainer/checkpoint/safetensors.h"
 
 namespace hearth::trainer {

@@ -4,6 +4,7 @@
 
 #include "common/formats/codecs.h"
 #include "common/hf/hf_config.h"
+#include "common/spec/plan/parameter_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/trainer/model_folder.h"

@@ -18,6 +18,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
 #include "common/spec/plan/gpus.h"
+#include "common/spec/plan/parameter_table.h"
 #include "common/time/clock.h"
 #include "kernels/gemm/native_error.h"
 #include "nlohmann/json.hpp"

@@ -10,6 +10,26 @@ using kernels::GemmArgs;
 using kernels::TensorView;
 using spec::LayerFormat;
 
+namespace {
+
+Operand SiteX(const ModelContext& context, const spec::SiteBuffers& site) {
+  return context.XOperand(site.weight, site.layer, context.Floats(site.x),
+                          context.arena->Bytes(site.x_columns));
+}
+
+Operand SiteDy(const ModelContext& context, const spec::SiteBuffers& site) {
+  return context.DyOperand(site.weight, site.layer, context.Floats(site.dy));
+}
+
+}  // namespace
+
+Linear::Linear(const ModelContext& context, spec::Slot slot, int layer)
+    : Linear(context,
+             slot,
+             layer,
+             SiteX(context, context.Site(slot, layer)),
+             SiteDy(context, context.Site(slot, layer))) {}
+
 Linear::Linear(
     const ModelContext& context, spec::Slot slot, int layer, const Operand& x, const Operand& dy)
     : slot_(slot),

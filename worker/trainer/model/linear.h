@@ -11,6 +11,8 @@ namespace hearth::trainer {
 
 class Linear {
  public:
+  // Bound to the buffers that the plan has for its GEMM sites.
+  Linear(const ModelContext& context, spec::Slot slot, int layer);
   // `x` and `dy` are this layer's operands; `dy` is empty without training.
   Linear(
       const ModelContext& context, spec::Slot slot, int layer, const Operand& x, const Operand& dy);

@@ -31,7 +31,7 @@ AttentionMixer::AttentionMixer(const ModelContext& c,
                                const spec::AttentionBuffers& ids,
                                const spec::GradientBuffers& gradients)
     : levels_(c.plan),
-      attention_again_(ids.backward_makes_columns),
+      attention_again_(c.Site(Slot::kAttnOut, layer).backward_makes_columns),
       training_(c.plan.training),
       rows_(c.rows()),
       input_(c.Floats(ids.input)),
@@ -40,23 +40,12 @@ AttentionMixer::AttentionMixer(const ModelContext& c,
       attention_(c.Floats(ids.attention)),
       delta_(c.Floats(c.ids().delta)),
       d_normed_(c.Floats(gradients.norm)),
-      d_qkv_(c.Floats(gradients.qkv)),
-      d_attention_(c.Floats(gradients.attention)),
+      d_qkv_(c.Floats(gradients.attention.qkv)),
+      d_attention_(c.Floats(gradients.attention.attention)),
       d_delta_(c.Floats(gradients.delta)),
       norm_(c, Slot::kAttnNorm, layer, input_, c.Floats(ids.norm_stats)),
-      qkv_projection_(
-          c,
-          Slot::kQkv,
-          layer,
-          c.XOperand(Slot::kQkv, layer, c.Floats(ids.norm), c.arena->Bytes(ids.norm_columns)),
-          c.DyOperand(Slot::kQkv, layer, d_qkv_)),
-      // Attention's backward reads the plain output too, which is kept.
-      output_projection_(
-          c,
-          Slot::kAttnOut,
-          layer,
-          c.XOperand(Slot::kAttnOut, layer, attention_, c.arena->Bytes(ids.attention_columns)),
-          c.DyOperand(Slot::kAttnOut, layer, c.Floats(gradients.stream))),
+      qkv_projection_(c, Slot::kQkv, layer),
+      output_projection_(c, Slot::kAttnOut, layer),
       dropout_(ResidualDropout(c, 1 + 2 * layer)) {
   if (rotated_.empty()) {
     rotated_ = qkv_;

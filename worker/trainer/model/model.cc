@@ -81,9 +81,10 @@ void Model::BindHead() {
   const TensorView normed = arena.Floats(ids.norm);
   final_norm_ = std::make_unique<NormLayer>(context_, Slot::kFinalNorm, -1, arena.Floats(ids.input),
                                             arena.Floats(ids.norm_stats));
-  const Slot slot = s.spec.tied() ? Slot::kTokenEmbedding : Slot::kLmHead;
+  const int projection = spec::FindHead(p.table());
+  const Slot slot = p.table()[static_cast<size_t>(projection)].slot;
   head_.hidden = normed;
-  head_.weight = p.FindWeight(slot, -1);
+  head_.weight = p.weight(projection);
   head_.targets = arena.Typed(arena.ids().batch.targets, DType::kI32);
   head_.loss_weight = arena.Typed(arena.ids().batch.loss_weight, DType::kF32);
   head_.vocab = s.vocab;
@@ -91,12 +92,12 @@ void Model::BindHead() {
   head_.d_weight = p.FindGradient(slot, -1);
   head_.round_logits = context_.numerics.head;
   head_.round_d_hidden = context_.numerics.dgrad;
-  const bool quantised = context_.quant->Quantises(spec::FindParameter(p.table(), slot, -1));
+  const bool quantised = context_.quant->Quantises(projection);
   OperandBuffers buffers;
   buffers.plain = normed;
   buffers.rows = arena.Bytes(ids.rows);
   buffers.columns = arena.Bytes(ids.columns);
-  head_x_ = context_.quant->Bind(Role::kX, spec::FindParameter(p.table(), slot, -1), buffers);
+  head_x_ = context_.quant->Bind(Role::kX, projection, buffers);
   if (quantised) {
     // One scale a tensor: precision.lm_head.
     const OperandForm& x = head_x_.In(spec::LayerFormat::kOwn);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/spec/model/parameter_table.h"
+#include "common/spec/model/parameter.h"
 #include "common/spec/optimizer/optimizer_state.h"
 #include "common/spec/plan/gradient_buckets.h"
 #include "kernels/core/exec.h"

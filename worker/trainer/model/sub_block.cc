@@ -26,7 +26,7 @@ Operand ModelContext::XOperand(spec::Slot slot,
                                void* columns) const {
   OperandBuffers buffers;
   buffers.plain = plain;
-  buffers.rows = quant->empty() ? nullptr : Forms(spec::LayoutForms(plan).rows);
+  buffers.rows = quant->empty() ? nullptr : Forms(ids().quant.layout.rows);
   buffers.columns = columns;
   return Bind(Role::kX, slot, layer, buffers);
 }
@@ -35,10 +35,10 @@ Operand ModelContext::DyOperand(spec::Slot slot, int layer, const TensorView& pl
   OperandBuffers buffers;
   buffers.plain = plain;
   if (!quant->empty()) {
-    const spec::FormsLayout layout = spec::LayoutForms(plan);
+    const spec::FormsLayout& layout = ids().quant.layout;
     buffers.rows = Forms(layout.dy_rows);
     buffers.columns =
-        Forms(slot == spec::Slot::kFfnDown ? layout.down_dy_columns : layout.dy_columns);
+        Forms(ids().Site(slot, layer).dy_waits ? layout.waiting_dy_columns : layout.dy_columns);
   }
   return Bind(Role::kDy, slot, layer, buffers);
 }

@@ -51,6 +51,9 @@ struct ModelContext {
     return arena->ids().layers[static_cast<size_t>(layer)];
   }
   const spec::StepBuffers& ids() const { return arena->ids(); }
+  const spec::SiteBuffers& Site(spec::Slot slot, int layer) const {
+    return ids().Site(slot, layer);
+  }
   kernels::TensorView Floats(spec::BufferId id) const { return arena->Floats(id); }
 
  private:

@@ -11,6 +11,7 @@
 #include "common/base/units.h"
 #include "common/fault/fault.h"
 #include "common/spec/plan/gpus.h"
+#include "common/spec/plan/parameter_table.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/recipe/trial_recipes.h"
 #include "kernels/gemm/native_error.h"

@@ -1,19 +1,60 @@
 #include "common/spec/plan/blocks/attention_block.h"
 
+#include <utility>
+
+#include "common/spec/plan/blocks/block.h"
+
 namespace hearth::spec {
 namespace {
 
-constexpr LayerBlock<AttentionBuffers> kBlock = {
-    "mixer", &LayerBuffers::attention,
-    [](const LayerRow& row) { return row.mixer == MixerKind::kAttention; },
-    &StepTimeline::MixerForward, &StepTimeline::MixerBackward};
+using Ids = AttentionBuffers;
+
+Handle Id(BufferId Ids::*id) {
+  return Of(&LayerBuffers::attention, id);
+}
+
+std::vector<WeightRow> Weights(const ModelShape& s) {
+  const auto part = [](std::string_view name, std::string_view llama, int64_t rows) {
+    return WeightPart{name, {llama, "attn.c_attn"}, rows};
+  };
+  std::vector<WeightRow> rows = {
+      NormWeight(Slot::kAttnNorm, "attn_norm", {"input_layernorm", "ln_1"}, s.hidden, s.norm),
+      LinearWeight(
+          Slot::kQkv, "qkv",
+          {part("q", "self_attn.q_proj", s.q_width()), part("k", "self_attn.k_proj", s.kv_width()),
+           part("v", "self_attn.v_proj", s.kv_width())},
+          s.hidden, s.attention_bias != AttentionBias::kNone)};
+  if (s.spec.qk_norm()) {
+    rows.push_back(NormWeight(Slot::kQNorm, "q_norm", {"self_attn.q_norm", ""}, s.head_dim));
+    rows.push_back(NormWeight(Slot::kKNorm, "k_norm", {"self_attn.k_norm", ""}, s.head_dim));
+  }
+  rows.push_back(LinearWeight(Slot::kAttnOut, "attn_out",
+                              {{"attn_out", {"self_attn.o_proj", "attn.c_proj"}, s.hidden}},
+                              s.q_width(), s.attention_bias == AttentionBias::kAll));
+  rows.back().init_scale = ResidualScale(s);
+  return rows;
+}
 
 bool BackwardMakesColumns(const BlockScope& b) {
   return b.four_bits;
 }
 
-ActivationRows<AttentionBuffers> Rows(const BlockScope& b) {
-  using Ids = AttentionBuffers;
+std::vector<GemmSites> Sites(const ModelShape& /*shape*/) {
+  return {
+      {.weight = Slot::kQkv,
+       .x = Id(&Ids::norm),
+       .x_columns = Id(&Ids::norm_columns),
+       .dy = Of(&GradientBuffers::attention, &AttentionGradients::qkv)},
+      // Attention's backward reads the plain output too, which is kept.
+      {.weight = Slot::kAttnOut,
+       .x = Id(&Ids::attention),
+       .x_columns = Id(&Ids::attention_columns),
+       .dy = Of(&GradientBuffers::stream),
+       .backward_makes_columns = &BackwardMakesColumns},
+  };
+}
+
+std::vector<ActivationRow> Activations(const BlockScope& b) {
   const ModelShape& s = b.shape;
   const int64_t n = b.tokens;
   const bool again = BackwardMakesColumns(b);
@@ -22,54 +63,54 @@ ActivationRows<AttentionBuffers> Rows(const BlockScope& b) {
     return s.spec.qk_norm() ? std::move(shape) : std::vector<int64_t>();
   };
   return {
-      {.id = &Ids::input,
+      {.id = Id(&Ids::input),
        .name = "input",
        .shape = {n, s.hidden},
        .format = b.activation,
        .input = true},
-      {.id = &Ids::norm,
+      {.id = Id(&Ids::norm),
        .name = "norm",
        .shape = {n, s.hidden},
        .format = b.activation,
        .shared_from = b.plain_operand},
-      {.id = &Ids::norm_columns,
+      {.id = Id(&Ids::norm_columns),
        .name = "norm_columns",
        .bytes = b.ColumnBytes(s.hidden),
        .shared_from = b.four_bits ? Recompute::kNone : Recompute::kNormAct,
        .in_quantised_layers = true},
-      {.id = &Ids::norm_stats,
+      {.id = Id(&Ids::norm_stats),
        .name = "norm_stats",
        .shape = {2, n},
        .format = DType::kF32,
        .shared_from = Recompute::kNormAct},
-      {.id = &Ids::qkv,
+      {.id = Id(&Ids::qkv),
        .name = "qkv",
        .shape = {n, s.qkv_width()},
        .format = b.activation,
        .shared_from = Recompute::kAttention},
-      {.id = &Ids::rotated,
+      {.id = Id(&Ids::rotated),
        .name = "rotated",
        .shape = normed({n, s.qkv_width()}),
        .format = b.activation,
        .shared_from = Recompute::kAttention},
-      {.id = &Ids::qk_stats,
+      {.id = Id(&Ids::qk_stats),
        .name = "qk_stats",
        .shape = normed({n, s.heads + s.kv_heads}),
        .format = DType::kF32,
        .shared_from = Recompute::kAttention},
-      {.id = &Ids::attention,
+      {.id = Id(&Ids::attention),
        .name = "attention",
        .shape = {n, s.q_width()},
        .format = b.activation,
        .shared_from = Recompute::kAttention},
       // Attention's backward reads its output in full precision, wgrad these.
-      {.id = &Ids::attention_columns,
+      {.id = Id(&Ids::attention_columns),
        .name = "attention_columns",
        .bytes = b.ColumnBytes(s.q_width()),
        .shared_from = again ? Recompute::kNone : Recompute::kAttention,
        .in_quantised_layers = true,
        .backward_alone = again},
-      {.id = &Ids::lse,
+      {.id = Id(&Ids::lse),
        .name = "lse",
        .shape = {b.options.micro_batch, s.heads, b.options.sequence_length},
        .format = DType::kF32,
@@ -77,23 +118,33 @@ ActivationRows<AttentionBuffers> Rows(const BlockScope& b) {
   };
 }
 
+std::vector<WorkRow> Work(const BlockScope& b) {
+  const Lifetime life = {b.time.Head() + 2, b.time.MixerBackward(0)};
+  return {
+      {.id = Of(&GradientBuffers::attention, &AttentionGradients::attention),
+       .name = "grad.attention",
+       .shape = {b.tokens, b.shape.q_width()},
+       .format = b.activation,
+       .life = life,
+       .gradient = true},
+      {.id = Of(&GradientBuffers::attention, &AttentionGradients::qkv),
+       .name = "grad.qkv",
+       .shape = {b.tokens, b.shape.qkv_width()},
+       .format = b.activation,
+       .life = life,
+       .gradient = true},
+  };
+}
+
 }  // namespace
 
-void AddAttention(const BlockScope& scope, PlanBuilder& out) {
-  AddActivations(scope, kBlock, Rows(scope), out);
-  for (LayerBuffers& layer : out.ids().layers) {
-    layer.attention.backward_makes_columns = BackwardMakesColumns(scope);
-  }
-}
-
-void AddAttentionGradients(const BlockScope& scope, PlanBuilder& out) {
-  const ModelShape& s = scope.shape;
-  const Lifetime life = {scope.time.Head() + 2, scope.time.MixerBackward(0)};
-  GradientBuffers& ids = out.ids().gradients;
-  ids.attention = out.Floats("grad.attention", BufferClass::kWorkspace, scope.activation,
-                             {scope.tokens, s.q_width()}, life);
-  ids.qkv = out.Floats("grad.qkv", BufferClass::kWorkspace, scope.activation,
-                       {scope.tokens, s.qkv_width()}, life);
-}
+constinit const Block kAttentionBlock = {
+    .unit = GradientUnit::kMixer,
+    .place = "mixer",
+    .of = [](const LayerRow& row) { return row.mixer == MixerKind::kAttention; },
+    .weights = &Weights,
+    .sites = &Sites,
+    .activations = &Activations,
+    .work = &Work};
 
 }  // namespace hearth::spec

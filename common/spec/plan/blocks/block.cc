@@ -1,8 +1,34 @@
 #include "common/spec/plan/blocks/block.h"
 
+#include <cmath>
+#include <utility>
+
 #include "common/spec/recipe/precision.h"
 
 namespace hearth::spec {
+
+WeightRow NormWeight(Slot slot, std::string_view name, HfModule module, int64_t width, Norm norm) {
+  return {.slot = slot,
+          .name = name,
+          .kind = WeightKind::kNorm,
+          .group = ParameterGroup::kNorm,
+          .parts = {{name, module, width}},
+          .bias = norm == Norm::kLayerNorm};
+}
+
+WeightRow LinearWeight(
+    Slot slot, std::string_view name, std::vector<WeightPart> parts, int64_t in, bool bias) {
+  return {.slot = slot,
+          .name = name,
+          .parts = std::move(parts),
+          .cols = in,
+          .bias = bias,
+          .conv1d = true};
+}
+
+double ResidualScale(const ModelShape& shape) {
+  return 1.0 / std::sqrt(2.0 * static_cast<double>(shape.layers));
+}
 
 BlockScope::BlockScope(const TrainingPlanOptions& plan_options)
     : options(plan_options),
@@ -17,6 +43,14 @@ BlockScope::BlockScope(const TrainingPlanOptions& plan_options)
 
 int64_t BlockScope::ColumnBytes(int64_t width) const {
   return quantised ? FormBytes(options.precision.recipe->wgrad.a, width, tokens) : 0;
+}
+
+Handle Of(BufferId GradientBuffers::*id) {
+  return [id](StepBuffers& ids, int64_t) -> BufferId& { return ids.gradients.*id; };
+}
+
+Handle Of(BufferId HeadBuffers::*id) {
+  return [id](StepBuffers& ids, int64_t) -> BufferId& { return ids.head.*id; };
 }
 
 }  // namespace hearth::spec

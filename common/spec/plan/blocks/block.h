@@ -1,20 +1,69 @@
-// A block of a model describes itself once: which tensors it keeps for backward, in which shape,
-// format and for how long, and which gradients it works with. Each has a file beside this one; a
-// layer's row (ModelShape::Row) says which of them a layer is made of.
+// A block of a model describes itself once: its parameters with their names here and in Hugging
+// Face checkpoints, the GEMM sites, which tensors it keeps for backward in which shape, format and
+// for how long, and the short-lived buffers that it works with. Each block has a file beside this
+// one and a row in block_table.cc; a layer's row (ModelShape::Row) says which of them a layer is
+// made of.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "common/spec/model/model_shape.h"
+#include "common/spec/model/parameter.h"
 #include "common/spec/plan/plan_builder.h"
 #include "common/spec/plan/step_buffers.h"
 #include "common/spec/plan/training_plan.h"
 
 namespace hearth::spec {
 
-// What descriptions read.
+// A module's name in a Llama-like checkpoint and in one of GPT-2's class; empty: that class has no
+// such module.
+struct HfModule {
+  std::string_view llama;
+  std::string_view gpt2;
+};
+
+// Rows of a weight that are a matrix of their own. Parts of one module are one tensor in Hugging
+// Face checkpoints (GPT-2's c_attn).
+struct WeightPart {
+  std::string_view name;
+  HfModule module;
+  int64_t rows = 0;  // without padding
+};
+
+enum class WeightKind : uint8_t {
+  kTable,   // rows are looked up
+  kNorm,    // a vector of ones
+  kLinear,  // [out, in]
+};
+
+// A weight of a block, with the bias behind it if there is one.
+struct WeightRow {
+  Slot slot = Slot::kTokenEmbedding;
+  std::string_view name;  // "qkv"
+  WeightKind kind = WeightKind::kLinear;
+  ParameterGroup group = ParameterGroup::kMatrix;
+  std::vector<WeightPart> parts = {};
+  int64_t padded_rows = 0;  // as in memory; 0: as many as the parts have
+  int64_t cols = 0;         // 0: a vector
+  bool bias = false;
+  double init_scale = 1.0;  // of model.init_std; norms begin with ones
+  bool conv1d = false;      // GPT-2's class stores it [in, out]
+  // Its name in Hugging Face checkpoints stands outside the class's own module.
+  bool hf_outside = false;
+};
+
+// Rows of the two kinds that several blocks have. LayerNorm has a bias.
+WeightRow NormWeight(
+    Slot slot, std::string_view name, HfModule module, int64_t width, Norm norm = Norm::kRmsNorm);
+WeightRow LinearWeight(
+    Slot slot, std::string_view name, std::vector<WeightPart> parts, int64_t in, bool bias);
+// Initial values of what is added to the residual stream are smaller the more layers add to it.
+double ResidualScale(const ModelShape& shape);
+
+// What descriptions of buffers read.
 struct BlockScope {
   explicit BlockScope(const TrainingPlanOptions& plan_options);
 
@@ -34,11 +83,39 @@ struct BlockScope {
   int64_t ColumnBytes(int64_t width) const;
 };
 
+// Where a buffer's handle is. `layer` counts for those of layers alone.
+using Handle = std::function<BufferId&(StepBuffers& ids, int64_t layer)>;
+
+template <typename Ids>
+Handle Of(Ids LayerBuffers::*block, BufferId Ids::*id) {
+  return [=](StepBuffers& ids, int64_t layer) -> BufferId& {
+    return ids.layers[static_cast<size_t>(layer)].*block.*id;
+  };
+}
+template <typename Ids>
+Handle Of(Ids GradientBuffers::*block, BufferId Ids::*id) {
+  return [=](StepBuffers& ids, int64_t) -> BufferId& { return ids.gradients.*block.*id; };
+}
+Handle Of(BufferId GradientBuffers::*id);
+Handle Of(BufferId HeadBuffers::*id);
+
+// The three products of a weight (y = x wT, dx = dy w, dw = dyT x), by the operands that they read.
+struct GemmSites {
+  Slot weight;  // of the same layer; or outside of the layers
+  Handle x;     // in the plain format
+  Handle x_columns;
+  Handle dy = nullptr;
+  // At every level of recomputation backward makes x_columns from what else is kept. Null: where x
+  // is made, they are.
+  bool (*backward_makes_columns)(const BlockScope& scope) = nullptr;
+  // Something else is quantised between dgrad and wgrad, so dy's columns have bytes of their own.
+  bool (*dy_waits)(const BlockScope& scope) = nullptr;
+};
+
 // A tensor that backward reads. It has one buffer for each layer, or from `shared_from` on, where
 // it is computed again, one for all.
-template <typename Ids>
 struct ActivationRow {
-  BufferId Ids::*id = nullptr;
+  Handle id;
   std::string_view name;
   std::vector<int64_t> shape = {};  // of a floating tensor; empty with bytes 0: the model has none
   DType format = DType::kBF16;
@@ -50,7 +127,7 @@ struct ActivationRow {
   bool input = false;
   // Where it is shared, it lies in this gradient's buffer, which the GEMM after wgrad, its last
   // reader, writes.
-  BufferId GradientBuffers::*stand_in = nullptr;
+  Handle stand_in = nullptr;
 
   bool exists() const { return !shape.empty() || bytes > 0; }
   bool Shared(const TrainingPlanOptions& o) const {
@@ -61,89 +138,36 @@ struct ActivationRow {
   }
 };
 
-template <typename Ids>
-using ActivationRows = std::vector<ActivationRow<Ids>>;
+// A buffer of a few moments, which all layers share.
+struct WorkRow {
+  Handle id;
+  std::string_view name;
+  std::vector<int64_t> shape = {};
+  DType format = DType::kBF16;
+  int64_t bytes = 0;  // of quantised values, which have no shape; with an empty shape 0: none
+  Lifetime life;
+  bool gradient = false;  // in training alone
 
-// A block as part of a layer.
-template <typename Ids>
-struct LayerBlock {
-  std::string_view place;  // in buffers' names: "mixer" or "ffn"
-  Ids LayerBuffers::*ids;
-  bool (*of)(const LayerRow& row);  // whether a layer has it
-  int32_t (StepTimeline::*forward)(int64_t layer) const;
-  int32_t (StepTimeline::*backward)(int64_t layer) const;
+  bool exists() const { return !shape.empty() || bytes > 0; }
 };
 
-// Plans the rows of every layer that has the block, as "layers.<l>.<place>.<name>" or
-// "shared.<place>.<name>", and fills its handles.
-template <typename Ids>
-void AddActivations(const BlockScope& scope,
-                    const LayerBlock<Ids>& block,
-                    const ActivationRows<Ids>& rows,
-                    PlanBuilder& out) {
-  const StepTimeline& time = scope.time;
-  const auto add = [&](const ActivationRow<Ids>& row, std::string_view owner, Lifetime life) {
-    std::string name(owner);
-    name.append(block.place).append(".").append(row.name);
-    return row.bytes > 0 ? out.Bytes(std::move(name), BufferClass::kActivations, row.bytes, life)
-                         : out.Floats(std::move(name), BufferClass::kActivations, row.format,
-                                      row.shape, life);
-  };
-  for (const ActivationRow<Ids>& row : rows) {
-    if (!row.exists() || row.StandsIn(scope.options)) {
-      continue;
-    }
-    if (row.Shared(scope.options)) {
-      const int32_t first = row.backward_alone ? time.FfnBackward(time.layers - 1)
-                            : row.input        ? time.Embedding()
-                                               : time.MixerForward(0);
-      const BufferId id = add(
-          row, "shared.", {first, scope.options.training ? time.MixerBackward(0) : time.Head()});
-      for (LayerBuffers& layer : out.ids().layers) {
-        (layer.*block.ids).*row.id = id;
-      }
-      continue;
-    }
-    for (int64_t l = 0; l < time.layers; ++l) {
-      if (!block.of(scope.shape.Row(l)) ||
-          (row.in_quantised_layers && !scope.options.precision.QuantisesLayer(l))) {
-        continue;
-      }
-      // The embedding writes the first layer's input.
-      const int32_t first = row.input && l == 0 ? time.Embedding() : (time.*block.forward)(l);
-      (out.ids().layers[static_cast<size_t>(l)].*block.ids).*row.id =
-          add(row, absl::StrCat("layers.", l, "."), {first, (time.*block.backward)(l)});
-    }
-  }
+template <typename Row>
+std::vector<Row> NoRows(const BlockScope& /*scope*/) {
+  return {};
+}
+inline std::vector<GemmSites> NoSites(const ModelShape& /*shape*/) {
+  return {};
 }
 
-// Gradients that rows lie in: once those are planned.
-template <typename Ids>
-void BindStandIns(const BlockScope& scope,
-                  const ActivationRows<Ids>& rows,
-                  Ids LayerBuffers::*ids,
-                  StepBuffers& buffers) {
-  for (const ActivationRow<Ids>& row : rows) {
-    for (LayerBuffers& layer : buffers.layers) {
-      if (row.StandsIn(scope.options)) {
-        (layer.*ids).*row.id = buffers.gradients.*row.stand_in;
-      }
-    }
-  }
-}
-
-// When the gradient's buffer is first used: in forward where a row lies in it.
-template <typename Ids>
-int32_t FirstUse(const BlockScope& scope,
-                 const ActivationRows<Ids>& rows,
-                 BufferId GradientBuffers::*gradient,
-                 int32_t moment) {
-  for (const ActivationRow<Ids>& row : rows) {
-    if (row.stand_in == gradient && row.StandsIn(scope.options)) {
-      return scope.time.FfnForward(0);
-    }
-  }
-  return moment;
-}
+struct Block {
+  GradientUnit unit;       // when it runs, and the unit of backward that completes its gradients
+  std::string_view place;  // in buffers' names: "mixer"
+  bool (*of)(const LayerRow& row);  // whether a layer has it; null: it stands outside the layers
+  // In the order of the parameter table.
+  std::vector<WeightRow> (*weights)(const ModelShape& shape);
+  std::vector<GemmSites> (*sites)(const ModelShape& shape) = &NoSites;
+  std::vector<ActivationRow> (*activations)(const BlockScope& scope) = &NoRows<ActivationRow>;
+  std::vector<WorkRow> (*work)(const BlockScope& scope) = &NoRows<WorkRow>;
+};
 
 }  // namespace hearth::spec

@@ -1,56 +1,100 @@
 #include "common/spec/plan/blocks/ffn_block.h"
 
+#include "common/spec/plan/blocks/block.h"
+
 namespace hearth::spec {
 namespace {
 
-constexpr LayerBlock<FfnBuffers> kBlock = {
-    "ffn", &LayerBuffers::ffn, [](const LayerRow& row) { return row.ffn == FfnKind::kDense; },
-    &StepTimeline::FfnForward, &StepTimeline::FfnBackward};
+using Ids = FfnBuffers;
+
+Handle Id(BufferId Ids::*id) {
+  return Of(&LayerBuffers::ffn, id);
+}
+
+std::vector<WeightRow> Weights(const ModelShape& s) {
+  const bool bias = s.spec.mlp_bias();
+  const WeightRow in =
+      s.activation == Activation::kSwiglu
+          ? LinearWeight(Slot::kFfnIn, "gate_up",
+                         {{"gate", {"mlp.gate_proj", ""}, s.ffn_hidden},
+                          {"up", {"mlp.up_proj", ""}, s.ffn_hidden}},
+                         s.hidden, bias)
+          : LinearWeight(Slot::kFfnIn, "fc", {{"fc", {"mlp.up_proj", "mlp.c_fc"}, s.ffn_hidden}},
+                         s.hidden, bias);
+  WeightRow down =
+      LinearWeight(Slot::kFfnDown, "down", {{"down", {"mlp.down_proj", "mlp.c_proj"}, s.hidden}},
+                   s.ffn_hidden, bias);
+  down.init_scale = ResidualScale(s);
+  return {NormWeight(Slot::kFfnNorm, "ffn_norm", {"post_attention_layernorm", "ln_2"}, s.hidden,
+                     s.norm),
+          in, down};
+}
 
 bool BackwardMakesColumns(const BlockScope& b) {
   return b.narrow || b.four_bits;
 }
 
-ActivationRows<FfnBuffers> Rows(const BlockScope& b) {
-  using Ids = FfnBuffers;
+// Where the activation's backward writes quantised columns, it makes those of its output again in
+// the same pass, and so comes between down's dgrad and wgrad.
+bool DownGradientWaits(const BlockScope& b) {
+  return b.narrow && b.options.precision.recipe->wgrad.a.scaling == Scaling::kTensorDelayed &&
+         b.shape.activation == Activation::kSwiglu;
+}
+
+std::vector<GemmSites> Sites(const ModelShape& /*shape*/) {
+  return {
+      {.weight = Slot::kFfnIn,
+       .x = Id(&Ids::norm),
+       .x_columns = Id(&Ids::norm_columns),
+       .dy = Id(&Ids::projected)},
+      {.weight = Slot::kFfnDown,
+       .x = Id(&Ids::activated),
+       .x_columns = Id(&Ids::activated_columns),
+       .dy = Of(&GradientBuffers::stream),
+       .backward_makes_columns = &BackwardMakesColumns,
+       .dy_waits = &DownGradientWaits},
+  };
+}
+
+std::vector<ActivationRow> Activations(const BlockScope& b) {
   const ModelShape& s = b.shape;
   const int64_t n = b.tokens;
   const bool again = BackwardMakesColumns(b);
   return {
-      {.id = &Ids::input, .name = "input", .shape = {n, s.hidden}, .format = b.activation},
-      {.id = &Ids::norm,
+      {.id = Id(&Ids::input), .name = "input", .shape = {n, s.hidden}, .format = b.activation},
+      {.id = Id(&Ids::norm),
        .name = "norm",
        .shape = {n, s.hidden},
        .format = b.activation,
        .shared_from = b.plain_operand,
-       .stand_in = &GradientBuffers::norm},
-      {.id = &Ids::norm_columns,
+       .stand_in = Of(&GradientBuffers::norm)},
+      {.id = Id(&Ids::norm_columns),
        .name = "norm_columns",
        .bytes = b.ColumnBytes(s.hidden),
        .shared_from = b.four_bits ? Recompute::kNone : Recompute::kNormAct,
        .in_quantised_layers = true},
-      {.id = &Ids::norm_stats,
+      {.id = Id(&Ids::norm_stats),
        .name = "norm_stats",
        .shape = {2, n},
        .format = DType::kF32,
        .shared_from = Recompute::kNormAct},
-      {.id = &Ids::projected,
+      {.id = Id(&Ids::projected),
        .name = "projected",
        .shape = {n, s.ffn_in_width()},
        .format = b.activation,
        .shared_from = b.narrow ? Recompute::kNone : Recompute::kFfn},
-      {.id = &Ids::kept,
+      {.id = Id(&Ids::kept),
        .name = "kept",
        .bytes = b.narrow ? n * s.ffn_in_width() + n * s.ffn_in_width() / kKeptBlock : 0,
        .shared_from = Recompute::kFfn,
        .in_quantised_layers = true},
-      {.id = &Ids::activated,
+      {.id = Id(&Ids::activated),
        .name = "activated",
        .shape = {n, s.ffn_hidden},
        .format = b.activation,
        .shared_from = b.plain_operand,
-       .stand_in = &GradientBuffers::activated},
-      {.id = &Ids::activated_columns,
+       .stand_in = Of(&GradientBuffers::ffn, &FfnGradients::activated)},
+      {.id = Id(&Ids::activated_columns),
        .name = "activated_columns",
        .bytes = b.ColumnBytes(s.ffn_hidden),
        .shared_from = again ? Recompute::kNone : Recompute::kNormAct,
@@ -59,29 +103,24 @@ ActivationRows<FfnBuffers> Rows(const BlockScope& b) {
   };
 }
 
+std::vector<WorkRow> Work(const BlockScope& b) {
+  return {{.id = Of(&GradientBuffers::ffn, &FfnGradients::activated),
+           .name = "grad.ffn_act",
+           .shape = {b.tokens, b.shape.ffn_hidden},
+           .format = b.activation,
+           .life = {b.time.Head() + 1, b.time.FfnBackward(0)},
+           .gradient = true}};
+}
+
 }  // namespace
 
-void AddFfn(const BlockScope& scope, PlanBuilder& out) {
-  AddActivations(scope, kBlock, Rows(scope), out);
-  for (LayerBuffers& layer : out.ids().layers) {
-    layer.ffn.backward_makes_columns = BackwardMakesColumns(scope);
-  }
-}
-
-void AddNormGradient(const BlockScope& scope, PlanBuilder& out) {
-  const int32_t first = FirstUse(scope, Rows(scope), &GradientBuffers::norm, scope.time.Head());
-  out.ids().gradients.norm =
-      out.Floats("grad.norm", BufferClass::kWorkspace, scope.activation,
-                 {scope.tokens, scope.shape.hidden}, {first, scope.time.MixerBackward(0)});
-}
-
-void AddFfnGradients(const BlockScope& scope, PlanBuilder& out) {
-  const int32_t first =
-      FirstUse(scope, Rows(scope), &GradientBuffers::activated, scope.time.Head() + 1);
-  out.ids().gradients.activated =
-      out.Floats("grad.ffn_act", BufferClass::kWorkspace, scope.activation,
-                 {scope.tokens, scope.shape.ffn_hidden}, {first, scope.time.FfnBackward(0)});
-  BindStandIns(scope, Rows(scope), &LayerBuffers::ffn, out.ids());
-}
+constinit const Block kDenseFfnBlock = {
+    .unit = GradientUnit::kFfn,
+    .place = "ffn",
+    .of = [](const LayerRow& row) { return row.ffn == FfnKind::kDense; },
+    .weights = &Weights,
+    .sites = &Sites,
+    .activations = &Activations,
+    .work = &Work};
 
 }  // namespace hearth::spec

@@ -1,14 +1,30 @@
-// Norm, projection (gate|up or fc), activation function, down projection.
+// The dense feed-forward block: norm, projection (gate|up or fc), activation function, down
+// projection.
 #pragma once
 
-#include "common/spec/plan/blocks/block.h"
+#include "common/spec/plan/memory_plan.h"
 
 namespace hearth::spec {
 
-void AddFfn(const BlockScope& scope, PlanBuilder& out);
-// The gradient of a norm's output too, in which this block's norm may lie; mixer and head use it as
-// well.
-void AddNormGradient(const BlockScope& scope, PlanBuilder& out);
-void AddFfnGradients(const BlockScope& scope, PlanBuilder& out);
+struct Block;
+
+// What one layer's keeps for backward; N tokens, [N, width] where nothing else is said.
+struct FfnBuffers {
+  BufferId input;  // of the norm, the residual stream
+  BufferId norm;
+  BufferId norm_columns;
+  BufferId norm_stats;
+  BufferId projected;  // input of the activation function
+  BufferId kept;       // the same in 8 bits (kernels/core/kept_input.h)
+  BufferId activated;
+  BufferId activated_columns;
+};
+
+// Gradients, which all layers share.
+struct FfnGradients {
+  BufferId activated;
+};
+
+extern const Block kDenseFfnBlock;
 
 }  // namespace hearth::spec

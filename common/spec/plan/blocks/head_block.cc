@@ -1,25 +1,68 @@
 #include "common/spec/plan/blocks/head_block.h"
 
+#include "common/spec/plan/blocks/block.h"
+
 namespace hearth::spec {
+namespace {
 
-void AddHead(const BlockScope& scope, PlanBuilder& out) {
-  const int64_t n = scope.tokens;
-  const int64_t hidden = scope.shape.hidden;
-  const Lifetime life = {scope.time.Head(), scope.time.Head()};
-  HeadBuffers& ids = out.ids().head;
-  ids.norm_stats =
-      out.Floats("head.norm_stats", BufferClass::kWorkspace, DType::kF32, {2, n}, life);
-  ids.input =
-      out.Floats("head.input", BufferClass::kWorkspace, scope.activation, {n, hidden}, life);
-  ids.norm = out.Floats("head.norm", BufferClass::kWorkspace, scope.activation, {n, hidden}, life);
+using Ids = HeadBuffers;
+
+std::vector<WeightRow> Weights(const ModelShape& s) {
+  std::vector<WeightRow> rows = {
+      NormWeight(Slot::kFinalNorm, "final_norm", {"norm", "ln_f"}, s.hidden, s.norm)};
+  if (!s.spec.tied()) {
+    rows.push_back({.slot = Slot::kLmHead,
+                    .name = "lm_head",
+                    .group = ParameterGroup::kHead,
+                    .parts = {{"lm_head", {"lm_head", "lm_head"}, s.vocab}},
+                    .padded_rows = s.padded_vocab,
+                    .cols = s.hidden,
+                    .hf_outside = true});
+  }
+  return rows;
 }
 
-void AddQuantisedHead(const BlockScope& scope, PlanBuilder& out) {
-  const int64_t bytes = scope.tokens * scope.shape.hidden;
-  const Lifetime life = {scope.time.Head(), scope.time.Head()};
-  HeadBuffers& ids = out.ids().head;
-  ids.rows = out.Bytes("head.rows", BufferClass::kWorkspace, bytes, life);
-  ids.columns = out.Bytes("head.columns", BufferClass::kWorkspace, bytes, life);
+std::vector<GemmSites> Sites(const ModelShape& s) {
+  return {{.weight = s.spec.tied() ? Slot::kTokenEmbedding : Slot::kLmHead,
+           .x = Of(&Ids::norm),
+           .x_columns = Of(&Ids::columns)}};
 }
+
+std::vector<WorkRow> Work(const BlockScope& b) {
+  const int64_t n = b.tokens;
+  const int64_t hidden = b.shape.hidden;
+  const Lifetime life = {b.time.Head(), b.time.Head()};
+  const PrecisionPlan& precision = b.options.precision;
+  const bool quantised = b.options.training && precision.quantised() && precision.head;
+  const int64_t bytes = quantised ? n * hidden : 0;
+  return {
+      {.id = Of(&Ids::norm_stats),
+       .name = "head.norm_stats",
+       .shape = {2, n},
+       .format = DType::kF32,
+       .life = life},
+      {.id = Of(&Ids::input),
+       .name = "head.input",
+       .shape = {n, hidden},
+       .format = b.activation,
+       .life = life},
+      {.id = Of(&Ids::norm),
+       .name = "head.norm",
+       .shape = {n, hidden},
+       .format = b.activation,
+       .life = life},
+      {.id = Of(&Ids::rows), .name = "head.rows", .bytes = bytes, .life = life},
+      {.id = Of(&Ids::columns), .name = "head.columns", .bytes = bytes, .life = life},
+  };
+}
+
+}  // namespace
+
+constinit const Block kHeadBlock = {.unit = GradientUnit::kHead,
+                                    .place = "head",
+                                    .of = nullptr,
+                                    .weights = &Weights,
+                                    .sites = &Sites,
+                                    .work = &Work};
 
 }  // namespace hearth::spec

@@ -1,4 +1,4 @@
-#include "common/spec/model/parameter_table.h"
+#include "common/spec/plan/parameter_table.h"
 
 #include <cmath>
 #include <map>

@@ -1,11 +1,10 @@
-// THE parameter table: every parameter of a model, in the one order that checkpoints, sharding,
-// reduction and the memory plan share. Hugging Face I/O, plan, optimizers and quantisation read it
-// and nothing else.
+// A parameter of a model: what its tensor is, how it lies in memory and in a Hugging Face
+// checkpoint. The table of them (common/spec/plan/parameter_table.h) is made of what the model's
+// blocks describe.
 //
 // Layout: linear weights are [out, in], row-major. q, k and v are one tensor [(Hq + 2 Hkv) D, C] in
 // the order q|k|v; gate and up are one tensor [2F, C] in the order gate|up. A tied output
-// projection has no tensor of its own. Order: wte, wpe; per layer attn_norm, qkv, q_norm, k_norm,
-// attn_out, ffn_norm, gate_up or fc, down; final_norm; lm_head; each weight before its bias.
+// projection has no tensor of its own.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +13,6 @@
 #include <vector>
 
 #include "common/spec/dtype_alias.h"
-#include "common/spec/model/model_shape.h"
-#include "common/spec/recipe/recipe.h"
 
 namespace hearth::spec {
 
@@ -34,6 +31,10 @@ enum class Slot : uint8_t {
   kFinalNorm,
   kLmHead,
 };
+
+// The part of a step in which a block of the model runs. Its backward completes the gradients of
+// the block's parameters.
+enum class GradientUnit : uint8_t { kEmbeddings, kMixer, kFfn, kHead };
 
 // optimizer.groups in the job file.
 enum class ParameterGroup : uint8_t { kEmbedding, kMatrix, kNorm, kBias, kHead };
@@ -67,7 +68,9 @@ struct LogicalMatrix {
 struct Parameter {
   std::string name;  // "layers.3.qkv.weight"
   Slot slot = Slot::kTokenEmbedding;
-  int layer = -1;        // -1 outside the layers
+  int layer = -1;  // -1 outside the layers
+  // Backward of this completes the gradient. That of a tied embedding gets its last part there.
+  GradientUnit unit = GradientUnit::kEmbeddings;
   bool is_bias = false;  // of a linear layer or of a LayerNorm
   // As in memory: [rows, cols] or [cols]. Rows of wte and lm_head include the vocabulary padding,
   // which stays zero.
@@ -92,12 +95,10 @@ struct Parameter {
   int64_t logical_elements() const;
 };
 
-// `formats` are the recipe's (GradientSpec.dtype put in by the caller). Names of Hugging Face
-// tensors follow DetectHfClass.
-std::vector<Parameter> BuildParameterTable(const ModelShape& shape,
-                                           const ParameterFormats& formats = {});
-
 // Index of a tensor in the table, -1 when the model has none.
 int FindParameter(const std::vector<Parameter>& table, Slot slot, int layer, bool is_bias = false);
+
+// Index of the weight of the output projection: that of the token embedding where they are tied.
+int FindHead(const std::vector<Parameter>& table);
 
 }  // namespace hearth::spec

@@ -1,0 +1,22 @@
+// Plans what the blocks of a model describe, and fills their handles.
+#pragma once
+
+#include "common/spec/plan/blocks/block.h"
+#include "common/spec/plan/plan_builder.h"
+
+namespace hearth::spec {
+
+// What backward reads of every layer, as "layers.<l>.<place>.<name>" or "shared.<place>.<name>".
+void AddActivations(const BlockScope& scope, PlanBuilder& out);
+
+// Short-lived buffers other than gradients, in the order of forward.
+void AddWork(const BlockScope& scope, PlanBuilder& out);
+// One that the blocks share, and those of their own, in the order of backward. In forward already
+// where an activation lies in one.
+BufferId AddGradient(const BlockScope& scope, const WorkRow& row, PlanBuilder& out);
+void AddGradients(const BlockScope& scope, PlanBuilder& out);
+
+// Handles of activations that lie in gradients, and then those of the GEMM sites. After all others.
+void BindSites(const BlockScope& scope, StepBuffers& ids);
+
+}  // namespace hearth::spec

@@ -1,0 +1,128 @@
+// The blocks' descriptions against the parameter table and the plan that are made of them.
+#include "common/spec/plan/blocks/block_table.h"
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "common/spec/model/presets.h"
+#include "common/spec/plan/job_plan.h"
+#include "common/spec/resolve.h"
+#include "gtest/gtest.h"
+
+namespace hearth::spec {
+namespace {
+
+std::unique_ptr<JobPlan> PlanOf(std::string_view preset, std::string_view recipe, bool training) {
+  v1::JobSpec job;
+  job.set_name("plan");
+  job.mutable_model()->set_preset(std::string(preset));
+  job.mutable_model()->set_layers(3);
+  job.mutable_model()->set_vocab(500);
+  job.mutable_data()->add_train()->set_path("x");
+  job.mutable_data()->set_sequence_length(64);
+  job.mutable_batch()->set_micro_batch_size(2);
+  job.mutable_precision()->set_recipe(std::string(recipe));
+  job.mutable_train()->set_steps(100);
+  job.mutable_resources()->set_device("cuda");
+  std::vector<FieldViolation> violations;
+  Resolve(job, violations);
+  EXPECT_TRUE(violations.empty()) << ViolationsToStatus(violations);
+  return *MakeJobPlan(job, 2, 1, training);
+}
+
+TEST(BlocksTest, EachLayer_HasOneBlockOfEachUnit) {
+  const auto job_plan = PlanOf("hearth-nano", "bf16", true);
+  std::map<int, std::set<GradientUnit>> units;
+  for (const PlacedBlock& placed : BlocksOf(job_plan->options.shape)) {
+    EXPECT_TRUE(units[placed.layer].insert(placed.block->unit).second) << placed.layer;
+  }
+  EXPECT_EQ(units.size(), 4U);
+  const std::set<GradientUnit> outside = {GradientUnit::kEmbeddings, GradientUnit::kHead};
+  const std::set<GradientUnit> layer = {GradientUnit::kMixer, GradientUnit::kFfn};
+  for (const auto& [index, of_layer] : units) {
+    EXPECT_EQ(of_layer, index < 0 ? outside : layer) << index;
+  }
+}
+
+TEST(BlocksTest, Rows_BelongToOneBlockAlone) {
+  std::set<std::string_view> places;
+  for (const Preset& preset : Presets()) {
+    const auto job_plan = PlanOf(preset.name, "bf16", true);
+    std::map<Slot, const Block*> owners;
+    for (const PlacedBlock& placed : BlocksOf(job_plan->options.shape)) {
+      for (const WeightRow& row : placed.block->weights(job_plan->options.shape)) {
+        const auto [owner, added] = owners.emplace(row.slot, placed.block);
+        EXPECT_TRUE(added || owner->second == placed.block) << row.name;
+      }
+    }
+    for (const Parameter& parameter : job_plan->table) {
+      ASSERT_EQ(owners.count(parameter.slot), 1U) << parameter.name;
+      EXPECT_EQ(parameter.unit, owners[parameter.slot]->unit) << parameter.name;
+    }
+  }
+  for (const Block* block : Blocks()) {
+    EXPECT_TRUE(places.insert(block->place).second) << block->place;
+  }
+}
+
+// Every weight that a GEMM reads has its sites once, with operands of its own extents; the engine
+// binds linear layers by them.
+TEST(BlocksTest, PlannedSites_HaveTheExtentsOfTheirWeights) {
+  for (const Preset& preset : Presets()) {
+    for (const bool training : {true, false}) {
+      const auto job_plan = PlanOf(preset.name, "bf16", training);
+      const TrainingPlan plan = *PlanTraining(job_plan->options);
+      size_t weights = 0;
+      for (const Parameter& p : job_plan->table) {
+        if (!p.roles.fprop_w) {
+          continue;
+        }
+        ++weights;
+        const SiteBuffers& site = plan.ids.Site(p.slot, p.layer);
+        ASSERT_TRUE(site.x.exists()) << p.name;
+        EXPECT_EQ(plan.At(site.x).shape, (std::vector<int64_t>{128, p.shape[1]})) << p.name;
+        EXPECT_EQ(site.dy.exists(), !p.roles.head && (training || p.slot == Slot::kFfnIn))
+            << p.name;
+        if (site.dy.exists()) {
+          EXPECT_EQ(plan.At(site.dy).shape, (std::vector<int64_t>{128, p.shape[0]})) << p.name;
+        }
+        EXPECT_FALSE(site.x_columns.exists() || site.dy_waits) << p.name;
+      }
+      EXPECT_EQ(plan.ids.sites.size(), weights);
+    }
+  }
+}
+
+TEST(BlocksTest, QuantisedSites_SayWhatBackwardMakesAndWhatWaits) {
+  struct Row {
+    const char* preset;
+    const char* recipe;
+    bool attention_again;
+    bool activated_again;
+    bool waits;  // SwiGLU's backward quantises its output before down's wgrad
+  };
+  for (const Row& row : {Row{"hearth-112m", "fp8", false, true, true},
+                         Row{"hearth-112m", "fp8_current", false, true, false},
+                         Row{"hearth-112m", "nvfp4", true, true, false},
+                         Row{"gpt2-124m", "fp8", false, true, false}}) {
+    SCOPED_TRACE(testing::Message() << row.preset << " " << row.recipe);
+    const auto job_plan = PlanOf(row.preset, row.recipe, true);
+    const TrainingPlan plan = *PlanTraining(job_plan->options);
+    const SiteBuffers& out = plan.ids.Site(Slot::kAttnOut, 1);
+    const SiteBuffers& down = plan.ids.Site(Slot::kFfnDown, 1);
+    EXPECT_TRUE(down.x_columns.exists());
+    EXPECT_EQ(out.backward_makes_columns, row.attention_again);
+    EXPECT_EQ(down.backward_makes_columns, row.activated_again);
+    EXPECT_EQ(down.dy_waits, row.waits);
+    const FormsLayout& layout = plan.ids.quant.layout;
+    EXPECT_EQ(layout.waiting_dy_columns != layout.dy_columns, row.waits);
+    EXPECT_EQ(layout.bytes, plan.At(plan.ids.quant.forms).bytes);
+    for (const SiteBuffers& site : plan.ids.sites) {
+      EXPECT_TRUE(!site.dy_waits || site.weight == Slot::kFfnDown);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hearth::spec

@@ -1,0 +1,34 @@
+#include "common/spec/plan/blocks/embedding_block.h"
+
+#include "common/spec/plan/blocks/block.h"
+
+namespace hearth::spec {
+namespace {
+
+WeightRow Table(
+    Slot slot, std::string_view name, HfModule module, int64_t rows, const ModelShape& shape) {
+  return {.slot = slot,
+          .name = name,
+          .kind = WeightKind::kTable,
+          .group = ParameterGroup::kEmbedding,
+          .parts = {{name, module, rows}},
+          .cols = shape.hidden};
+}
+
+std::vector<WeightRow> Weights(const ModelShape& s) {
+  std::vector<WeightRow> rows = {
+      Table(Slot::kTokenEmbedding, "wte", {"embed_tokens", "wte"}, s.vocab, s)};
+  rows.back().padded_rows = s.padded_vocab;
+  if (s.position == Position::kLearned) {
+    rows.push_back(
+        Table(Slot::kPositionEmbedding, "wpe", {"embed_positions", "wpe"}, s.max_position, s));
+  }
+  return rows;
+}
+
+}  // namespace
+
+constinit const Block kEmbeddingBlock = {
+    .unit = GradientUnit::kEmbeddings, .place = "embedding", .of = nullptr, .weights = &Weights};
+
+}  // namespace hearth::spec

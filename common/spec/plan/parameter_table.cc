@@ -1,0 +1,135 @@
+#include "common/spec/plan/parameter_table.h"
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "common/spec/plan/blocks/block_table.h"
+#include "common/spec/text.h"
+
+namespace hearth::spec {
+namespace {
+
+class TableBuilder {
+ public:
+  TableBuilder(const ModelShape& shape, const ParameterFormats& formats)
+      : shape_(shape),
+        formats_(formats),
+        gpt2_(DetectHfClass(shape).model_type == "gpt2"),
+        hf_model_(gpt2_ ? "transformer." : "model.") {}
+
+  std::vector<Parameter> Build() {
+    const std::vector<PlacedBlock> blocks = BlocksOf(shape_);
+    for (const PlacedBlock& placed : blocks) {
+      for (const WeightRow& row : placed.block->weights(shape_)) {
+        AddWeight(placed, row);
+      }
+    }
+    for (const PlacedBlock& placed : blocks) {
+      for (const GemmSites& sites : placed.block->sites(shape_)) {
+        const int weight = FindParameter(table_, sites.weight, placed.layer);
+        OperandRoles& roles = table_[static_cast<size_t>(weight)].roles;
+        roles.fprop_w = true;
+        roles.head = placed.block->unit == GradientUnit::kHead;
+      }
+    }
+    return std::move(table_);
+  }
+
+ private:
+  Parameter& Add(const PlacedBlock& placed, const WeightRow& row, bool is_bias) {
+    Parameter& parameter = table_.emplace_back();
+    parameter.name =
+        placed.layer < 0 ? Text(row.name) : Text("layers.", placed.layer, '.', row.name);
+    parameter.name += is_bias ? ".bias" : ".weight";
+    parameter.slot = row.slot;
+    parameter.layer = placed.layer;
+    parameter.unit = placed.block->unit;
+    parameter.is_bias = is_bias;
+    for (const WeightPart& part : row.parts) {
+      parameter.logical_rows += part.rows;
+    }
+    parameter.shape = {row.padded_rows > 0 ? row.padded_rows : parameter.logical_rows};
+    parameter.group = is_bias ? ParameterGroup::kBias : row.group;
+    parameter.hf = HfTensors(placed.layer, row, is_bias);
+    parameter.storage = formats_.storage;
+    parameter.master = formats_.master;
+    parameter.gradient = formats_.gradient;
+    return parameter;
+  }
+
+  void AddWeight(const PlacedBlock& placed, const WeightRow& row) {
+    Parameter& weight = Add(placed, row, false);
+    if (row.cols > 0) {
+      weight.shape.push_back(row.cols);
+      weight.init = Init::kNormal;
+      weight.init_std = shape_.spec.init_std() * row.init_scale;
+      weight.decay = true;
+    } else {
+      weight.init = Init::kOnes;
+    }
+    weight.roles.lookup = row.kind == WeightKind::kTable;
+    if (row.kind == WeightKind::kLinear) {
+      int64_t first = 0;
+      for (const WeightPart& part : row.parts) {
+        weight.matrices.push_back({std::string(part.name), first, part.rows, row.cols});
+        first += part.rows;
+      }
+    }
+    if (row.bias) {
+      Add(placed, row, true);
+    }
+  }
+
+  // Parts that name the same module are one tensor there (GPT-2's c_attn).
+  std::vector<HfTensor> HfTensors(int layer, const WeightRow& row, bool is_bias) const {
+    std::string prefix = row.hf_outside ? std::string() : std::string(hf_model_);
+    if (layer >= 0) {
+      prefix += Text(gpt2_ ? "h." : "layers.", layer, '.');
+    }
+    std::vector<HfTensor> tensors;
+    int64_t first = 0;
+    for (const WeightPart& part : row.parts) {
+      std::string name =
+          Text(prefix, gpt2_ ? part.module.gpt2 : part.module.llama, is_bias ? ".bias" : ".weight");
+      if (!tensors.empty() && tensors.back().name == name) {
+        tensors.back().rows += part.rows;
+      } else {
+        tensors.push_back({std::move(name), first, part.rows, gpt2_ && row.conv1d && !is_bias});
+      }
+      first += part.rows;
+    }
+    return tensors;
+  }
+
+  const ModelShape& shape_;
+  const ParameterFormats formats_;
+  const bool gpt2_;
+  const std::string_view hf_model_;
+  std::vector<Parameter> table_;
+};
+
+}  // namespace
+
+std::vector<Parameter> BuildParameterTable(const ModelShape& shape,
+                                           const ParameterFormats& formats) {
+  return TableBuilder(shape, formats).Build();
+}
+
+int64_t CountParameters(const ModelShape& shape) {
+  int64_t count = 0;
+  for (const Parameter& parameter : BuildParameterTable(shape)) {
+    count += parameter.logical_elements();
+  }
+  return count;
+}
+
+double FlopsPerToken(const ModelShape& shape, int64_t sequence_length) {
+  const int64_t lookup_only = shape.spec.tied() ? 0 : shape.vocab * shape.hidden;
+  return 6.0 * static_cast<double>(CountParameters(shape) - lookup_only) +
+         6.0 * static_cast<double>(shape.layers * shape.heads * shape.head_dim) *
+             static_cast<double>(sequence_length);
+}
+
+}  // namespace hearth::spec

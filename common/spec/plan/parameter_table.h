@@ -1,0 +1,30 @@
+// THE parameter table: every parameter of a model, in the one order that checkpoints, sharding,
+// reduction and the memory plan share. Hugging Face I/O, plan, optimizers and quantisation read it
+// and nothing else. It is made of what the model's blocks describe (common/spec/plan/blocks).
+//
+// Order: that of the blocks, embedding, the layers' mixers and feed-forward blocks, head; in each
+// as it lists them, a weight before its bias.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/spec/model/model_shape.h"
+#include "common/spec/model/parameter.h"
+#include "common/spec/recipe/recipe.h"
+
+namespace hearth::spec {
+
+// `formats` are the recipe's (GradientSpec.dtype put in by the caller). Names of Hugging Face
+// tensors follow DetectHfClass.
+std::vector<Parameter> BuildParameterTable(const ModelShape& shape,
+                                           const ParameterFormats& formats = {});
+
+// Parameters without vocabulary padding; a tied output projection is counted once.
+int64_t CountParameters(const ModelShape& shape);
+
+// Floating point operations to train on one token: 6 (N - untied input embedding) + 6 L Hq D T,
+// causal attention counted once.
+double FlopsPerToken(const ModelShape& shape, int64_t sequence_length);
+
+}  // namespace hearth::spec
