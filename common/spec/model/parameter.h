@@ -65,6 +65,14 @@ struct LogicalMatrix {
   int64_t cols = 0;
 };
 
+// A tensor of an optimizer's state that is kept with a parameter, of its shape; starts as zeros.
+struct ParameterState {
+  std::string_view name;  // "exp_avg"; once with a parameter
+  DType dtype = DType::kF32;
+
+  bool operator==(const ParameterState&) const = default;
+};
+
 struct Parameter {
   std::string name;  // "layers.3.qkv.weight"
   Slot slot = Slot::kTokenEmbedding;
@@ -86,6 +94,8 @@ struct Parameter {
   DType storage = DType::kBF16;
   DType master = DType::kF32;
   DType gradient = DType::kF32;
+  // In the order of the optimizer's row (common/spec/optimizer); empty without an optimizer.
+  std::vector<ParameterState> states = {};
   Init init = Init::kZeros;
   double init_std = 0.0;  // kNormal only
 

@@ -33,6 +33,16 @@ std::vector<std::string_view> OptimizerNames() {
   return names;
 }
 
+std::vector<ParameterState> StatesOf(const OptimizerRow& optimizer, const Parameter& parameter) {
+  std::vector<ParameterState> states;
+  for (const StateSpec& state : optimizer.states) {
+    if (state.Has(parameter)) {
+      states.push_back({state.name, state.dtype});
+    }
+  }
+  return states;
+}
+
 GroupOptions ResolveGroupOptions(const v1::OptimizerSpec& optimizer, const Parameter& parameter) {
   GroupOptions options;
   options.weight_decay = parameter.decay ? optimizer.weight_decay() : 0.0;

@@ -19,10 +19,11 @@ namespace hearth::spec {
       StateSpec{"exp_avg"}, StateSpec{"exp_avg_sq"})
 // clang-format on
 
-// A tensor of state kept with a parameter, of the parameter's own shape; starts as zeros.
+// State that is kept with parameters. Two of one name and different formats are of different
+// parameters.
 struct StateSpec {
-  std::string_view name;  // "exp_avg"; once in a row
-  DType dtype = DType::kF32;
+  std::string_view name;      // "exp_avg"
+  DType dtype = DType::kF32;  // kF32 or kBF16; a CPU too holds kBF16 in 16 bits
   // Which parameters have it; null: all.
   bool (*of)(const Parameter& parameter) = nullptr;
 
@@ -39,6 +40,9 @@ struct OptimizerRow {
 absl::Span<const OptimizerRow> Optimizers();
 const OptimizerRow* FindOptimizer(std::string_view name);
 std::vector<std::string_view> OptimizerNames();
+
+// What the optimizer keeps with the parameter.
+std::vector<ParameterState> StatesOf(const OptimizerRow& optimizer, const Parameter& parameter);
 
 // Peak-relative learning rate and decay of one parameter, after optimizer.groups.
 struct GroupOptions {

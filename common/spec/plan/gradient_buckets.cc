@@ -2,32 +2,59 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 
 #include "common/base/status_macros.h"
 #include "common/spec/dtype_alias.h"
 
 namespace hearth::spec {
+namespace {
+
+bool Has(const Parameter& parameter, const ParameterState& state) {
+  return std::find(parameter.states.begin(), parameter.states.end(), state) !=
+         parameter.states.end();
+}
+
+// All that parameters have, in the order in which the table begins to use them.
+std::vector<ParameterState> States(const std::vector<Parameter>& table) {
+  std::vector<ParameterState> states;
+  for (const Parameter& parameter : table) {
+    for (const ParameterState& state : parameter.states) {
+      if (std::find(states.begin(), states.end(), state) == states.end()) {
+        states.push_back(state);
+      }
+    }
+  }
+  return states;
+}
+
+}  // namespace
 std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
                                             const std::vector<int64_t>& offsets,
                                             const StepTimeline& time,
                                             int64_t bucket_elements) {
   HEARTH_CHECK(offsets.size() == table.size() + 1, "offsets are of another table");
   std::vector<GradientBucket> buckets;
-  GradientBucket open;
-  open.begin = open.end = offsets.back();
-  for (size_t i = table.size(); i-- > 0;) {
-    const int32_t ready = time.Backward(table[i].unit, table[i].layer);
-    const bool full = open.elements() >= bucket_elements || ready == time.EmbeddingBackward();
-    if (bucket_elements > 0 && full && open.elements() > 0 && ready != open.ready) {
-      buckets.push_back(open);
-      open.end = open.begin;
+  for (const GradientGroup& group : GradientGroups(table, offsets)) {
+    GradientBucket open = {group.end, group.end, 0, group.format};
+    for (size_t i = table.size(); i-- > 0;) {
+      if (table[i].gradient != group.format) {
+        continue;
+      }
+      const int32_t ready = time.Backward(table[i].unit, table[i].layer);
+      const bool full = open.elements() >= bucket_elements || ready == time.EmbeddingBackward();
+      if (bucket_elements > 0 && full && open.elements() > 0 && ready != open.ready) {
+        buckets.push_back(open);
+        open.end = open.begin;
+      }
+      open.begin = offsets[i];
+      open.ready = ready;
     }
-    open.begin = offsets[i];
-    open.ready = ready;
-  }
-  if (open.elements() > 0) {
     buckets.push_back(open);
   }
+  std::stable_sort(
+      buckets.begin(), buckets.end(),
+      [](const GradientBucket& a, const GradientBucket& b) { return a.ready < b.ready; });
   return buckets;
 }
 
@@ -48,14 +75,13 @@ std::vector<ShardPiece> ShardPieces(const std::vector<Parameter>& table,
   HEARTH_CHECK(offsets.size() == table.size() + 1, "offsets are of another table");
   HEARTH_CHECK(shards >= 1 && rank >= 0 && rank < shards, "rank outside the shards");
   std::vector<ShardPiece> pieces;
-  size_t bucket = buckets.size();
   for (size_t i = 0; i < table.size(); ++i) {
-    // Buckets lie from the end of the buffers to their start, tensors the other way.
-    while (bucket == buckets.size() || buckets[bucket].end <= offsets[i]) {
-      HEARTH_CHECK(bucket > 0, "buckets do not cover the table");
-      --bucket;
-    }
-    const GradientBucket& b = buckets[bucket];
+    const auto bucket =
+        std::find_if(buckets.begin(), buckets.end(), [&](const GradientBucket& candidate) {
+          return candidate.begin <= offsets[i] && offsets[i] < candidate.end;
+        });
+    HEARTH_CHECK(bucket != buckets.end(), "buckets do not cover the table");
+    const GradientBucket& b = *bucket;
     const int64_t part = b.elements() / shards;
     HEARTH_CHECK(b.elements() % (shards * kTensorAlignElements) == 0,
                  "offsets are of another number of shards");
@@ -70,18 +96,26 @@ std::vector<ShardPiece> ShardPieces(const std::vector<Parameter>& table,
   return pieces;
 }
 
-std::vector<StateBuffer> PlaceStates(const OptimizerRow& optimizer,
-                                     const std::vector<Parameter>& table,
+std::vector<StateBuffer> PlaceStates(const std::vector<Parameter>& table,
                                      const std::vector<ShardPiece>& pieces,
                                      int64_t owned) {
+  // Pieces as they lie: with gradients of several formats that is not the order of the table.
+  std::vector<size_t> order(pieces.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&pieces](size_t a, size_t b) {
+    return pieces[a].local_offset < pieces[b].local_offset;
+  });
   std::vector<StateBuffer> buffers;
-  for (const StateSpec& state : optimizer.states) {
+  for (const ParameterState& state : States(table)) {
     StateBuffer& buffer = buffers.emplace_back();
+    buffer.state = state;
+    buffer.offsets.assign(pieces.size(), -1);
     int64_t skipped = 0;  // whole alignment units, so that what follows stays aligned
-    for (const ShardPiece& piece : pieces) {
-      const bool has = state.Has(table[static_cast<size_t>(piece.parameter)]);
-      buffer.offsets.push_back(has ? piece.local_offset - skipped : -1);
-      if (!has) {
+    for (const size_t i : order) {
+      const ShardPiece& piece = pieces[i];
+      if (Has(table[static_cast<size_t>(piece.parameter)], state)) {
+        buffer.offsets[i] = piece.local_offset - skipped;
+      } else {
         skipped += (piece.elements + kTensorAlignElements - 1) / kTensorAlignElements *
                    kTensorAlignElements;
       }
@@ -91,20 +125,20 @@ std::vector<StateBuffer> PlaceStates(const OptimizerRow& optimizer,
   return buffers;
 }
 
-std::vector<int64_t> StateElements(const TrainingPlanOptions& options) {
+std::vector<StateBuffer> LargestStates(const TrainingPlanOptions& options) {
   const std::vector<int64_t> offsets = TensorOffsets(*options.table, options.shards);
   const std::vector<GradientBucket> buckets = PlanBuckets(options);
-  std::vector<int64_t> elements(options.optimizer->states.size(), 0);
+  std::vector<StateBuffer> largest;
   for (int rank = 0; rank < options.shards; ++rank) {
-    const std::vector<StateBuffer> buffers =
-        PlaceStates(*options.optimizer, *options.table,
-                    ShardPieces(*options.table, offsets, buckets, rank, options.shards),
-                    offsets.back() / options.shards);
+    std::vector<StateBuffer> buffers = PlaceStates(
+        *options.table, ShardPieces(*options.table, offsets, buckets, rank, options.shards),
+        offsets.back() / options.shards);
+    largest.resize(buffers.size());
     for (size_t i = 0; i < buffers.size(); ++i) {
-      elements[i] = std::max(elements[i], buffers[i].elements);
+      largest[i] = {buffers[i].state, {}, std::max(largest[i].elements, buffers[i].elements)};
     }
   }
-  return elements;
+  return largest;
 }
 
 }  // namespace hearth::spec

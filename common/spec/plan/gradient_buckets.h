@@ -20,15 +20,16 @@ namespace hearth::spec {
 struct GradientBucket {
   int64_t begin = 0;
   int64_t end = 0;
-  int32_t ready = 0;  // moment of the step after which all of it is complete
+  int32_t ready = 0;           // moment of the step after which all of it is complete
+  DType format = DType::kF32;  // of its gradients
   int64_t elements() const { return end - begin; }
 };
 
-// In the order in which they become ready: from the end of the buffers to their start, gaps
-// included, without overlap. A bucket is closed when it holds at least `bucket_elements`, and
-// before the embeddings, which are ready last; `bucket_elements` 0: one bucket of everything.
-// `offsets` as TensorOffsets gives them for as many
-// shards; with sharding every bucket is a multiple of shards * kTensorAlignElements.
+// In the order in which they become ready: in each of GradientGroups from its end to its start.
+// Gaps included they cover the buffers without overlap. A bucket is closed when it holds at least
+// `bucket_elements`, and before the embeddings, which are ready last; `bucket_elements` 0: one
+// bucket for each group. `offsets` as TensorOffsets gives them for as many shards; with sharding
+// every bucket is a multiple of shards * kTensorAlignElements.
 std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
                                             const std::vector<int64_t>& offsets,
                                             const StepTimeline& time,
@@ -54,21 +55,21 @@ std::vector<ShardPiece> ShardPieces(const std::vector<Parameter>& table,
                                     int rank,
                                     int shards);
 
-// One state of the optimizer (StateSpec) as a rank holds it: a buffer of that of all its pieces
-// whose parameters have it.
+// One state as a rank holds it: a buffer of that of all its pieces whose parameters have it, in
+// one format.
 struct StateBuffer {
+  ParameterState state;
   std::vector<int64_t> offsets;  // by piece, in elements; -1: its parameter has no such state
   int64_t elements = 0;
 };
 
-// In the order of the row. `owned`: elements of the rank's own parameter-shaped buffers; a state
-// that all parameters have lies as they do.
-std::vector<StateBuffer> PlaceStates(const OptimizerRow& optimizer,
-                                     const std::vector<Parameter>& table,
+// In the order in which the table begins to use them. `owned`: elements of the rank's own
+// parameter-shaped buffers; a state that all parameters have lies as they do.
+std::vector<StateBuffer> PlaceStates(const std::vector<Parameter>& table,
                                      const std::vector<ShardPiece>& pieces,
                                      int64_t owned);
 
-// Elements of each of those buffers, the same on every rank: what the largest needs.
-std::vector<int64_t> StateElements(const TrainingPlanOptions& options);
+// Those buffers without offsets, the same on every rank: with the elements that the largest needs.
+std::vector<StateBuffer> LargestStates(const TrainingPlanOptions& options);
 
 }  // namespace hearth::spec

@@ -1,5 +1,6 @@
 #include "common/spec/plan/gradient_buckets.h"
 
+#include <map>
 #include <random>
 #include <string>
 
@@ -185,12 +186,15 @@ TEST_F(SmallModel, PlaceStates_OfSomeParameters_AreAlignedAndDoNotOverlap) {
       "mixed", "", {{"all"}, {"matrices", DType::kF32, [](const Parameter& p) {
                                 return p.group == ParameterGroup::kMatrix;
                               }}}};
+  for (Parameter& p : table_) {
+    p.states = StatesOf(row, p);
+  }
   const std::vector<int64_t> offsets = TensorOffsets(table_, kShards);
   const auto buckets = GradientBuckets(table_, offsets, time_, 5000);
   const int64_t owned = offsets.back() / kShards;
   for (int rank = 0; rank < kShards; ++rank) {
     const std::vector<ShardPiece> pieces = ShardPieces(table_, offsets, buckets, rank, kShards);
-    const std::vector<StateBuffer> states = PlaceStates(row, table_, pieces, owned);
+    const std::vector<StateBuffer> states = PlaceStates(table_, pieces, owned);
     ASSERT_EQ(states.size(), 2U);
     EXPECT_EQ(states[0].elements, owned);
     EXPECT_LT(states[1].elements, owned);
@@ -207,6 +211,68 @@ TEST_F(SmallModel, PlaceStates_OfSomeParameters_AreAlignedAndDoNotOverlap) {
       end = states[1].offsets[i] + pieces[i].elements;
     }
     EXPECT_LE(end, states[1].elements);
+  }
+}
+
+// Gradients of matrices in another format: each format has a run of the flat buffers, and buckets
+// of its own, which ranks share as they do those of one format.
+TEST_F(SmallModel, TwoGradientFormats_LieApartAndAreSharedWhole) {
+  for (Parameter& p : table_) {
+    p.gradient = p.group == ParameterGroup::kMatrix ? DType::kBF16 : DType::kF32;
+    p.states = {{"exp_avg", p.gradient}};
+  }
+  EXPECT_EQ(GradientFormats(table_), (std::vector<DType>{DType::kF32, DType::kBF16}));
+  for (const int shards : {1, 3}) {
+    for (const int64_t bucket_elements : {int64_t{0}, int64_t{5000}}) {
+      const std::vector<int64_t> offsets = TensorOffsets(table_, shards);
+      const std::vector<GradientGroup> groups = GradientGroups(table_, offsets);
+      ASSERT_EQ(groups.size(), 2U);
+      EXPECT_EQ(groups[0].begin, 0);
+      EXPECT_EQ(groups[0].end, groups[1].begin);
+      EXPECT_EQ(groups[1].end, offsets.back());
+      for (size_t i = 0; i < table_.size(); ++i) {
+        const GradientGroup& group = groups[table_[i].gradient == DType::kBF16 ? 1 : 0];
+        EXPECT_TRUE(group.begin <= offsets[i] && offsets[i] + table_[i].elements() <= group.end)
+            << table_[i].name;
+      }
+      const auto buckets = GradientBuckets(table_, offsets, time_, bucket_elements);
+      int64_t covered = 0;
+      for (size_t b = 0; b < buckets.size(); ++b) {
+        const GradientGroup& group = groups[buckets[b].format == DType::kBF16 ? 1 : 0];
+        EXPECT_TRUE(group.begin <= buckets[b].begin && buckets[b].end <= group.end);
+        EXPECT_EQ(buckets[b].elements() % (shards * kTensorAlignElements), 0);
+        EXPECT_TRUE(b == 0 || buckets[b].ready >= buckets[b - 1].ready);
+        covered += buckets[b].elements();
+      }
+      EXPECT_EQ(covered, offsets.back());
+      std::vector<int64_t> seen(table_.size(), 0);
+      for (int rank = 0; rank < shards; ++rank) {
+        const auto pieces = ShardPieces(table_, offsets, buckets, rank, shards);
+        const auto states = PlaceStates(table_, pieces, offsets.back() / shards);
+        ASSERT_EQ(states.size(), 2U);
+        for (size_t k = 0; k < states.size(); ++k) {
+          std::map<int64_t, int64_t> taken;
+          for (size_t i = 0; i < pieces.size(); ++i) {
+            const auto parameter = static_cast<size_t>(pieces[i].parameter);
+            seen[parameter] += k == 0 ? pieces[i].elements : 0;
+            const bool has = table_[parameter].gradient == states[k].state.dtype;
+            EXPECT_EQ(states[k].offsets[i] >= 0, has);
+            if (has) {
+              taken[states[k].offsets[i]] = pieces[i].elements;
+            }
+          }
+          int64_t end = 0;
+          for (const auto& [begin, elements] : taken) {
+            EXPECT_GE(begin, end);
+            end = begin + elements;
+          }
+          EXPECT_LE(end, states[k].elements);
+        }
+      }
+      for (size_t i = 0; i < table_.size(); ++i) {
+        EXPECT_EQ(seen[i], table_[i].elements()) << table_[i].name;
+      }
+    }
   }
 }
 

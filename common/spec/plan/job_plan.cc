@@ -61,8 +61,8 @@ absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec
   auto job_plan = std::make_unique<JobPlan>();
   TrainingPlanOptions& options = job_plan->options;
   options.recipe = RecipeFor(job_spec.precision());
-  options.optimizer = FindOptimizer(job_spec.optimizer().name());
-  if (options.recipe == nullptr || options.optimizer == nullptr) {
+  job_plan->optimizer = FindOptimizer(job_spec.optimizer().name());
+  if (options.recipe == nullptr || job_plan->optimizer == nullptr) {
     return absl::InvalidArgumentError("precision.recipe or optimizer.name is not in its table");
   }
   const std::string refusal =
@@ -77,12 +77,12 @@ absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec
   options.sequence_length = job_spec.data().sequence_length();
   HEARTH_ASSIGN_OR_RETURN(options.shape,
                           ResolveModelShape(job_spec.model(), options.sequence_length));
-  job_plan->formats = options.recipe->parameters;
+  ParameterFormats formats = options.recipe->parameters;
   if (job_spec.gradients().has_dtype() &&
-      !ParseDType(job_spec.gradients().dtype(), job_plan->formats.gradient)) {
+      !ParseDType(job_spec.gradients().dtype(), formats.gradient)) {
     return absl::InvalidArgumentError("gradients.dtype: not a number format");
   }
-  job_plan->table = BuildParameterTable(options.shape, job_plan->formats);
+  job_plan->table = BuildParameterTable(options.shape, formats, job_plan->optimizer);
   options.table = &job_plan->table;
   if (training) {
     HEARTH_RETURN_IF_ERROR(
@@ -99,7 +99,7 @@ absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec
   options.world_size = world_size;
   options.shards = shards;
   options.bucket_bytes = int64_t{job_spec.parallel().bucket_mib()} << 20;
-  options.reduce_dtype = job_plan->formats.gradient;
+  options.reduce_dtype = formats.gradient;
   if (job_spec.gradients().has_reduce_dtype() &&
       !ParseDType(job_spec.gradients().reduce_dtype(), options.reduce_dtype)) {
     return absl::InvalidArgumentError("gradients.reduce_dtype: not a number format");

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/spec/optimizer/optimizer_state.h"
 #include "common/spec/plan/batch.h"
 #include "common/spec/plan/training_plan.h"
 #include "hearth/v1/job.pb.h"
@@ -18,7 +19,7 @@ namespace hearth::spec {
 // The options of PlanTraining with the table they point at. Not movable.
 struct JobPlan {
   std::vector<Parameter> table;
-  ParameterFormats formats;  // the recipe's, with gradients.dtype applied
+  const OptimizerRow* optimizer = nullptr;  // whose states the table has
   TrainingPlanOptions options;
 
   JobPlan() = default;

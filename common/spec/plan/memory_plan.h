@@ -49,9 +49,10 @@ struct PlannedBuffer {
   int32_t first_use = 0;   // moments of the step, see StepTimeline
   int32_t last_use = 0;
   MemoryTier tier = MemoryTier::kDevice;
-  // Element format of a floating tensor; devices that widen hold it in their storage type. Empty:
-  // bytes or integers.
+  // Element format of a floating tensor; devices that widen hold it in their storage type, unless
+  // it is packed. Empty: bytes or integers.
   std::optional<DType> format = std::nullopt;
+  bool packed = false;
   std::vector<int64_t> shape = {};  // empty: bytes
   int64_t offset = 0;               // set by Place()
 };

@@ -113,8 +113,15 @@ class TableBuilder {
 }  // namespace
 
 std::vector<Parameter> BuildParameterTable(const ModelShape& shape,
-                                           const ParameterFormats& formats) {
-  return TableBuilder(shape, formats).Build();
+                                           const ParameterFormats& formats,
+                                           const OptimizerRow* optimizer) {
+  std::vector<Parameter> table = TableBuilder(shape, formats).Build();
+  for (Parameter& parameter : table) {
+    if (optimizer != nullptr) {
+      parameter.states = StatesOf(*optimizer, parameter);
+    }
+  }
+  return table;
 }
 
 int64_t CountParameters(const ModelShape& shape) {

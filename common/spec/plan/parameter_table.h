@@ -11,14 +11,16 @@
 
 #include "common/spec/model/model_shape.h"
 #include "common/spec/model/parameter.h"
+#include "common/spec/optimizer/optimizer_state.h"
 #include "common/spec/recipe/recipe.h"
 
 namespace hearth::spec {
 
 // `formats` are the recipe's (GradientSpec.dtype put in by the caller). Names of Hugging Face
-// tensors follow DetectHfClass.
+// tensors follow DetectHfClass. Without an optimizer parameters have no states.
 std::vector<Parameter> BuildParameterTable(const ModelShape& shape,
-                                           const ParameterFormats& formats = {});
+                                           const ParameterFormats& formats = {},
+                                           const OptimizerRow* optimizer = nullptr);
 
 // Parameters without vocabulary padding; a tied output projection is counted once.
 int64_t CountParameters(const ModelShape& shape);

@@ -236,14 +236,17 @@ TEST(FindParameterTest, SlotLayerBias_FindsTheTensorOrSaysNo) {
   EXPECT_EQ(FindParameter(table, Slot::kAttnOut, 5, true), -1);
 }
 
-TEST(OptimizersTest, AllRows_HaveANameAndStatesOfDifferentNames) {
+TEST(OptimizersTest, AllRows_HaveANameAndStatesOfDifferentNamesForEachParameter) {
   std::set<std::string_view> rows;
   for (const OptimizerRow& row : Optimizers()) {
     EXPECT_TRUE(rows.insert(row.name).second) << row.name;
     EXPECT_EQ(FindOptimizer(row.name), &row);
-    std::set<std::string_view> states;
-    for (const StateSpec& state : row.states) {
-      EXPECT_TRUE(states.insert(state.name).second) << row.name << ' ' << state.name;
+    for (const Parameter& p : BuildParameterTable(PresetShape("gpt2"), {}, &row)) {
+      EXPECT_EQ(p.states, StatesOf(row, p));
+      std::set<std::string_view> states;
+      for (const ParameterState& state : p.states) {
+        EXPECT_TRUE(states.insert(state.name).second) << p.name << ' ' << state.name;
+      }
     }
   }
 }

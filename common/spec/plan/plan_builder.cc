@@ -49,6 +49,19 @@ BufferId PlanBuilder::Floats(std::string name,
   return Add(std::move(buffer));
 }
 
+BufferId PlanBuilder::Packed(std::string name,
+                             BufferClass buffer_class,
+                             DType format,
+                             std::vector<int64_t> shape,
+                             Lifetime life) {
+  PlannedBuffer buffer =
+      Make(std::move(name), buffer_class, DTypeBytes(format, Elements(shape)), life);
+  buffer.format = format;
+  buffer.packed = true;
+  buffer.shape = std::move(shape);
+  return Add(std::move(buffer));
+}
+
 BufferId PlanBuilder::Words(std::string name,
                             BufferClass buffer_class,
                             int64_t element_bytes,

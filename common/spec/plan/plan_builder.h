@@ -30,6 +30,12 @@ class PlanBuilder {
                   DType format,
                   std::vector<int64_t> shape,
                   Lifetime life);
+  // A floating tensor in the format on every device.
+  BufferId Packed(std::string name,
+                  BufferClass buffer_class,
+                  DType format,
+                  std::vector<int64_t> shape,
+                  Lifetime life);
   // Elements of so many bytes each on every device.
   BufferId Words(std::string name,
                  BufferClass buffer_class,

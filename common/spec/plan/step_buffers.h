@@ -84,9 +84,9 @@ struct QuantBuffers {
 // Parameter-shaped.
 struct StoreBuffers {
   BufferId parameters;
-  BufferId masters;  // none: the parameters themselves
-  BufferId gradients;
-  std::vector<BufferId> states;  // in the order of the optimizer's row
+  BufferId masters;                 // none: the parameters themselves
+  std::vector<BufferId> gradients;  // of each of GradientGroups
+  std::vector<BufferId> states;     // of each of PlaceStates
 };
 
 // Host memory of a micro-batch on its way to a GPU.

@@ -1,6 +1,8 @@
 #include "common/spec/plan/training_plan.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -31,9 +33,21 @@ int64_t Tokens(const TrainingPlanOptions& o) {
   return o.micro_batch * o.sequence_length;
 }
 
+// Names of buffers of one purpose in several formats: the first bears the plain name.
+class FormatNames {
+ public:
+  std::string Of(const std::string& name, DType format) {
+    return used_.insert(name).second ? name : Text(name, '.', DTypeName(format));
+  }
+
+ private:
+  std::set<std::string> used_;
+};
+
 void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
   const TrainingPlanOptions& o = scope.options;
-  const int64_t elements = TensorOffsets(*o.table, o.shards).back();
+  const std::vector<int64_t> offsets = TensorOffsets(*o.table, o.shards);
+  const int64_t elements = offsets.back();
   const int64_t owned = elements / o.shards;
   const ParameterFormats& formats = o.recipe->parameters;
   const Lifetime life = {0, scope.time.Update()};
@@ -46,14 +60,18 @@ void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
   if (formats.master != formats.storage) {
     ids.masters = out.Floats("masters", BufferClass::kMasters, formats.master, {owned}, life);
   }
-  // All parameters of a table share one gradient format.
-  ids.gradients =
-      out.Floats("gradients", BufferClass::kGradients, o.table->front().gradient, {elements}, life);
-  const std::vector<int64_t> state_elements = StateElements(o);
-  for (size_t i = 0; i < state_elements.size(); ++i) {
-    const StateSpec& state = o.optimizer->states[i];
-    ids.states.push_back(out.Floats(Text("optimizer.", state.name), BufferClass::kOptimizer,
-                                    state.dtype, {state_elements[i]}, life));
+  FormatNames names;
+  for (const GradientGroup& group : GradientGroups(*o.table, offsets)) {
+    ids.gradients.push_back(out.Floats(names.Of("gradients", group.format), BufferClass::kGradients,
+                                       group.format, {group.end - group.begin}, life));
+  }
+  for (const StateBuffer& buffer : LargestStates(o)) {
+    const DType dtype = buffer.state.dtype;
+    std::string name = names.Of(Text("optimizer.", buffer.state.name), dtype);
+    ids.states.push_back(
+        dtype == DType::kF32
+            ? out.Floats(std::move(name), BufferClass::kOptimizer, dtype, {buffer.elements}, life)
+            : out.Packed(std::move(name), BufferClass::kOptimizer, dtype, {buffer.elements}, life));
   }
 }
 
@@ -120,13 +138,17 @@ void AddQuantised(const BlockScope& scope, PlanBuilder& out) {
 // stored alike.
 void AddReduction(const BlockScope& scope, PlanBuilder& out) {
   const TrainingPlanOptions& o = scope.options;
-  if (!o.training || o.world_size <= 1 || o.wide_bytes > 0 ||
-      o.reduce_dtype == o.table->front().gradient) {
+  if (!o.training || o.world_size <= 1 || o.wide_bytes > 0) {
     return;
   }
   int64_t largest = 0;
   for (const GradientBucket& bucket : PlanBuckets(o)) {
-    largest = std::max(largest, bucket.elements());
+    if (bucket.format != o.reduce_dtype) {
+      largest = std::max(largest, bucket.elements());
+    }
+  }
+  if (largest == 0) {
+    return;
   }
   out.ids().reduction = out.Floats("comm.staging", BufferClass::kWorkspace, o.reduce_dtype,
                                    {largest}, {scope.time.Head(), scope.time.Update()});
@@ -260,21 +282,52 @@ int32_t StepTimeline::Backward(GradientUnit unit, int64_t layer) const {
   return Head();
 }
 
+std::vector<DType> GradientFormats(const std::vector<Parameter>& table) {
+  std::vector<DType> formats;
+  for (const Parameter& parameter : table) {
+    if (std::find(formats.begin(), formats.end(), parameter.gradient) == formats.end()) {
+      formats.push_back(parameter.gradient);
+    }
+  }
+  return formats;
+}
+
 std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table, int shards) {
   const auto align = [](int64_t offset, int64_t unit) { return (offset + unit - 1) / unit * unit; };
   const int64_t unit_align = shards * kTensorAlignElements;
-  std::vector<int64_t> offsets;
-  offsets.reserve(table.size() + 1);
+  std::vector<int64_t> offsets(table.size() + 1);
   int64_t offset = 0;
-  for (size_t i = 0; i < table.size(); ++i) {
-    const bool first =
-        i > 0 && (table[i].unit != table[i - 1].unit || table[i].layer != table[i - 1].layer);
-    offset = align(offset, first ? unit_align : kTensorAlignElements);
-    offsets.push_back(offset);
-    offset += table[i].elements();
+  for (const DType format : GradientFormats(table)) {
+    const Parameter* before = nullptr;  // of the same format
+    for (size_t i = 0; i < table.size(); ++i) {
+      const Parameter& p = table[i];
+      if (p.gradient != format) {
+        continue;
+      }
+      const bool first = before == nullptr || before->unit != p.unit || before->layer != p.layer;
+      offset = align(offset, first ? unit_align : kTensorAlignElements);
+      offsets[i] = offset;
+      offset += p.elements();
+      before = &p;
+    }
   }
-  offsets.push_back(align(offset, unit_align));
+  offsets.back() = align(offset, unit_align);
   return offsets;
+}
+
+std::vector<GradientGroup> GradientGroups(const std::vector<Parameter>& table,
+                                          const std::vector<int64_t>& offsets) {
+  std::vector<GradientGroup> groups;
+  for (const DType format : GradientFormats(table)) {
+    const auto first = std::find_if(table.begin(), table.end(),
+                                    [format](const Parameter& p) { return p.gradient == format; });
+    const int64_t begin = offsets[static_cast<size_t>(first - table.begin())];
+    if (!groups.empty()) {
+      groups.back().end = begin;
+    }
+    groups.push_back({format, begin, offsets.back()});
+  }
+  return groups;
 }
 
 bool QuantisesActivations(const TrainingPlanOptions& o) {
@@ -368,9 +421,8 @@ Recompute PlainRecompute(const TrainingPlanOptions& o) {
 }
 
 absl::StatusOr<TrainingPlan> PlanTraining(const TrainingPlanOptions& options) {
-  if (options.table == nullptr || options.table->empty() || options.recipe == nullptr ||
-      (options.training && options.optimizer == nullptr)) {
-    return absl::InvalidArgumentError("a plan needs a parameter table, a recipe and an optimizer");
+  if (options.table == nullptr || options.table->empty() || options.recipe == nullptr) {
+    return absl::InvalidArgumentError("a plan needs a parameter table and a recipe");
   }
   if (options.micro_batch < 1 || options.sequence_length < 1 || options.threads < 1) {
     return absl::InvalidArgumentError("micro-batch, sequence length and threads must be >= 1");

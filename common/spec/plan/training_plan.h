@@ -15,7 +15,6 @@
 #include "absl/status/statusor.h"
 #include "common/spec/model/model_shape.h"
 #include "common/spec/model/parameter.h"
-#include "common/spec/optimizer/optimizer_state.h"
 #include "common/spec/plan/step_buffers.h"
 #include "common/spec/recipe/precision.h"
 #include "common/spec/recipe/recipe.h"
@@ -58,15 +57,30 @@ struct StepTimeline {
 inline constexpr int64_t kTensorAlignElements = 128;
 
 // Element offset of each tensor of the table in those buffers, and behind them the length of the
-// buffers. With `shards` > 1 the first tensor of each unit starts at a multiple of
+// buffers. Tensors whose gradients have one format lie together (GradientGroups), in the order of
+// the table. With `shards` > 1 the first tensor of each unit starts at a multiple of
 // shards * kTensorAlignElements, and the length is one.
 std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table, int shards = 1);
 
+// Formats that gradients of the table have, in the order in which it begins to use them.
+std::vector<DType> GradientFormats(const std::vector<Parameter>& table);
+
+// Elements [begin, end) of the buffers whose gradients have one format, and so a buffer.
+struct GradientGroup {
+  DType format = DType::kF32;
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+// One for each of GradientFormats, in its order; together they cover the buffers. `offsets` as
+// TensorOffsets gives them.
+std::vector<GradientGroup> GradientGroups(const std::vector<Parameter>& table,
+                                          const std::vector<int64_t>& offsets);
+
 struct TrainingPlanOptions {
   ModelShape shape;
-  const std::vector<Parameter>* table = nullptr;  // of the same shape and recipe; not owned
+  // The model's, with the recipe's formats and the optimizer's states; not owned.
+  const std::vector<Parameter>* table = nullptr;
   const Recipe* recipe = nullptr;
-  const OptimizerRow* optimizer = nullptr;  // ignored when not training
   PrecisionPlan precision;
   Recompute recompute = Recompute::kNone;
   int64_t micro_batch = 1;         // B, sequences

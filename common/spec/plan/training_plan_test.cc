@@ -33,8 +33,8 @@ class TrainingPlanTest : public testing::Test {
     model.set_init_std(0.02);
     options_.shape = *ResolveModelShape(model, 64);
     options_.recipe = FindRecipe("bf16");
-    options_.optimizer = FindOptimizer("adamw");
-    table_ = BuildParameterTable(options_.shape, options_.recipe->parameters);
+    table_ =
+        BuildParameterTable(options_.shape, options_.recipe->parameters, FindOptimizer("adamw"));
     options_.table = &table_;
     options_.micro_batch = 4;
     options_.sequence_length = 64;
@@ -137,6 +137,38 @@ TEST_F(TrainingPlanTest, PlanTraining_OtherFormatOnTheWay_StagesTheLargestBucket
   options_.wide_bytes = 0;
   options_.world_size = 1;
   EXPECT_FALSE(Plan().Find("comm.staging").ok());
+}
+
+TEST_F(TrainingPlanTest, PlanTraining_SeveralFormats_HaveABufferEach) {
+  const auto matrix = [](const Parameter& p) { return p.group == ParameterGroup::kMatrix; };
+  int64_t matrices = 0;
+  for (Parameter& p : table_) {
+    p.gradient = matrix(p) ? DType::kBF16 : DType::kF32;
+    p.states = {{"exp_avg", matrix(p) ? DType::kBF16 : DType::kF32}, {"exp_avg_sq", DType::kF32}};
+    matrices += matrix(p) ? p.elements() : 0;
+  }
+  const int64_t others = TensorOffsets(table_).back() - matrices;
+  ASSERT_EQ(matrices % kTensorAlignElements, 0) << "no gaps between matrices";
+  for (const int wide : {4, 0}) {
+    options_.wide_bytes = wide;
+    const TrainingPlan plan = *PlanTraining(options_);
+    EXPECT_EQ((*plan.Find("gradients"))->bytes, 4 * others);
+    EXPECT_EQ((*plan.Find("gradients.bf16"))->bytes, (wide > 0 ? 4 : 2) * matrices);
+    EXPECT_EQ((*plan.Find("optimizer.exp_avg"))->bytes, 4 * others);
+    EXPECT_EQ((*plan.Find("optimizer.exp_avg.bf16"))->bytes, 2 * matrices) << "on a CPU too";
+    EXPECT_EQ((*plan.Find("optimizer.exp_avg_sq"))->bytes, 4 * (others + matrices));
+    EXPECT_EQ(plan.ids.store.gradients.size(), 2U);
+    EXPECT_EQ(plan.ids.store.states.size(), 3U);
+  }
+  // What is accumulated in the format of the way needs no room there.
+  options_.world_size = 2;
+  options_.bucket_bytes = 1 << 16;
+  options_.reduce_dtype = DType::kBF16;
+  int64_t largest = 0;
+  for (const GradientBucket& bucket : PlanBuckets(options_)) {
+    largest = std::max(largest, bucket.format == DType::kF32 ? bucket.elements() : 0);
+  }
+  EXPECT_EQ((*Plan().Find("comm.staging"))->bytes, 2 * largest);
 }
 
 // What jobs of a preset need on a GPU, in MiB: of masters and optimizer state, whole and divided.

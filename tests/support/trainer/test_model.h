@@ -1,6 +1,7 @@
 // Tiny models for tests of the engine.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -66,6 +67,9 @@ struct TestModelOptions {
   v1::ModelSpec model;
   std::string recipe = "fp32";
   const spec::Recipe* row = nullptr;  // stands for `recipe`; outlives the model
+  const spec::OptimizerRow* optimizer = spec::FindOptimizer("adamw");
+  // Changes the table before anything is made of it.
+  std::function<void(std::vector<spec::Parameter>&)> change_table = nullptr;
   kernels::DType storage = kernels::DType::kF64;
   spec::Recompute recompute = spec::Recompute::kNone;
   int64_t micro_batch = 2;
@@ -79,23 +83,25 @@ inline absl::StatusOr<std::unique_ptr<TestModel>> MakeTestModel(const TestModelO
   ModelContext& context = out->context;
   HEARTH_ASSIGN_OR_RETURN(context.plan.shape,
                           spec::ResolveModelShape(options.model, options.sequence_length));
-  out->table = spec::BuildParameterTable(context.plan.shape, recipe->parameters);
+  out->table = spec::BuildParameterTable(context.plan.shape, recipe->parameters, options.optimizer);
+  if (options.change_table) {
+    options.change_table(out->table);
+  }
   context.plan.table = &out->table;
   context.plan.recipe = recipe;
   context.plan.precision =
       spec::ResolvePrecision(v1::JobSpec(), *recipe, static_cast<int>(context.plan.shape.layers));
-  context.plan.optimizer = spec::FindOptimizer("adamw");
   context.plan.recompute = options.recompute;
   context.plan.micro_batch = options.micro_batch;
   context.plan.sequence_length = options.sequence_length;
   context.plan.wide_bytes = options.storage == kernels::DType::kF64 ? 8 : 4;
   context.plan.op_workspace_bytes = 1 << 24;
-  HEARTH_ASSIGN_OR_RETURN(context.numerics,
-                          MakeNumerics(*recipe, recipe->parameters.gradient, options.storage));
+  HEARTH_ASSIGN_OR_RETURN(
+      context.numerics, MakeNumerics(*recipe, spec::GradientFormats(out->table), options.storage));
   HEARTH_ASSIGN_OR_RETURN(spec::TrainingPlan plan, spec::PlanTraining(context.plan));
   HEARTH_ASSIGN_OR_RETURN(out->arena, Arena::Allocate(std::move(plan), options.storage));
   out->parameters = std::make_unique<ParameterStore>(out->table, *out->arena, context.numerics,
-                                                     context.plan.optimizer);
+                                                     context.plan.training);
   context.arena = out->arena.get();
   context.parameters = out->parameters.get();
   out->quant = std::make_unique<QuantState>(context.plan.precision, *out->parameters, *out->arena);

@@ -53,7 +53,7 @@ struct ShardedWrite {
 
 // Consecutive elements of a tensor.
 struct SavedPiece {
-  TensorView values;  // fp32, one dimension
+  TensorView values;  // one dimension
   int64_t first_element = 0;
 };
 

@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
+#include "common/formats/codecs.h"
 
 namespace hearth::trainer {
 namespace {
@@ -42,6 +43,15 @@ absl::StatusOr<ManifestEntry> ParseAnnouncement(const std::string& text, int ran
   }
   entry.checksum = {words[2], ChecksumKind::kXxh3};
   return entry;
+}
+
+// Files align nothing.
+void WidenBf16(const uint8_t* from, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    uint16_t bits = 0;
+    std::memcpy(&bits, from + i * static_cast<int64_t>(sizeof bits), sizeof bits);
+    out[i] = formats::DecodeBf16(bits);
+  }
 }
 
 // Bytes of `file`, which another host has written: a network file system may show it late. Returns
@@ -164,8 +174,9 @@ absl::StatusOr<std::vector<ManifestEntry>> CollectShards(Env& env,
 
 SavedTensors::SavedTensors(const LoadedCheckpoint& checkpoint) : path_(checkpoint.path) {
   const auto add = [this](const TensorView& tensor, int64_t first) {
-    if (tensor.dtype == TensorDType::kF32) {
-      pieces_[tensor.name][first] = {tensor.elements(), static_cast<const float*>(tensor.data)};
+    if (tensor.dtype == TensorDType::kF32 || tensor.dtype == TensorDType::kBF16) {
+      pieces_[tensor.name][first] = {tensor.elements(), tensor.dtype,
+                                     static_cast<const uint8_t*>(tensor.data)};
     }
   };
   for (const TensorView& tensor : checkpoint.state->tensors()) {
@@ -203,7 +214,12 @@ absl::Status SavedTensors::Read(const std::string& name,
           absl::StrCat(path_, ": no file has tensor \"", name, "\" from element ", first));
     }
     const int64_t n = std::min(end, begin + piece->elements) - first;
-    std::memcpy(out, piece->values + (first - begin), static_cast<size_t>(n) * sizeof(float));
+    const uint8_t* const from = piece->values + (first - begin) * TensorDTypeBytes(piece->dtype);
+    if (piece->dtype == TensorDType::kF32) {
+      std::memcpy(out, from, static_cast<size_t>(n) * sizeof(float));
+    } else {
+      WidenBf16(from, n, out);
+    }
     out += n;
     first += n;
   }

@@ -55,14 +55,15 @@ class SavedTensors {
  public:
   explicit SavedTensors(const LoadedCheckpoint& checkpoint);
 
-  // Elements [first, first + count) of the tensor `name` of fp32. kDataLoss names the tensor and
-  // the first element that no file has.
+  // Elements [first, first + count) of the tensor `name`, which a file has in fp32 or bf16.
+  // kDataLoss names the tensor and the first element that no file has so.
   absl::Status Read(const std::string& name, int64_t first, int64_t count, float* out) const;
 
  private:
   struct Piece {
     int64_t elements = 0;
-    const float* values = nullptr;
+    TensorDType dtype = TensorDType::kF32;
+    const uint8_t* values = nullptr;
   };
   const std::string path_;
   std::map<std::string, std::map<int64_t, Piece>> pieces_;  // by first element

@@ -84,6 +84,7 @@ struct Layer {
   const char* name;
   int64_t out, in, calls;
   bool fp8;
+  const spec::Parameter& weight;  // of the first layer
 };
 
 class FloorMeter {
@@ -94,12 +95,16 @@ class FloorMeter {
     const spec::ModelShape& s = engine_.shape();
     const spec::PrecisionPlan& p = engine_.precision();
     const bool fp8 = quantised_ && p.quantised() && p.NeedsFp8Units() == p.recipe;
+    const auto weight = [this](spec::Slot slot) -> const spec::Parameter& {
+      return engine_.parameters().Find(slot, 0);
+    };
+    const auto& head = engine_.table()[static_cast<size_t>(spec::FindHead(engine_.table()))];
     const Layer layers[] = {
-        {"qkv", s.qkv_width(), s.hidden, s.layers, fp8},
-        {"attention out", s.hidden, s.q_width(), s.layers, fp8},
-        {"ffn in", s.ffn_in_width(), s.hidden, s.layers, fp8},
-        {"ffn down", s.hidden, s.ffn_hidden, s.layers, fp8},
-        {"head", s.padded_vocab, s.hidden, 1, fp8 && p.head},
+        {"qkv", s.qkv_width(), s.hidden, s.layers, fp8, weight(spec::Slot::kQkv)},
+        {"attention out", s.hidden, s.q_width(), s.layers, fp8, weight(spec::Slot::kAttnOut)},
+        {"ffn in", s.ffn_in_width(), s.hidden, s.layers, fp8, weight(spec::Slot::kFfnIn)},
+        {"ffn down", s.hidden, s.ffn_hidden, s.layers, fp8, weight(spec::Slot::kFfnDown)},
+        {"head", s.padded_vocab, s.hidden, 1, fp8 && p.head, head},
     };
     for (const Layer& layer : layers) {
       HEARTH_RETURN_IF_ERROR(Linear(layer));
@@ -165,7 +170,8 @@ class FloorMeter {
         Product(l, {"fprop", rows, l.out, l.in, x, x, n.fprop, false, true, fast}));
     HEARTH_RETURN_IF_ERROR(
         Product(l, {"dgrad", rows, l.in, l.out, dy, x, n.dgrad, false, l.fp8, false}));
-    return Product(l, {"wgrad", l.out, l.in, rows, dy, x, n.gradient, !l.fp8, l.fp8, false});
+    const DType gradient = n.Gradient(l.weight.gradient);
+    return Product(l, {"wgrad", l.out, l.in, rows, dy, x, gradient, !l.fp8, l.fp8, false});
   }
 
   absl::Status Attention() {

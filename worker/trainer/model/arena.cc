@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -108,9 +107,9 @@ TensorView Arena::Floats(spec::BufferId id) const {
   if (!id.exists()) {
     return {};
   }
-  const std::optional<spec::DType>& format = plan_.At(id).format;
-  HEARTH_CHECK(format.has_value(), plan_.At(id).name.c_str());
-  return Typed(id, device_ == Device::kCpu ? wide_ : *format);
+  const spec::PlannedBuffer& buffer = plan_.At(id);
+  HEARTH_CHECK(buffer.format.has_value(), buffer.name.c_str());
+  return Typed(id, device_ == Device::kCpu && !buffer.packed ? wide_ : *buffer.format);
 }
 
 }  // namespace hearth::trainer

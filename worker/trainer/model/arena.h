@@ -15,7 +15,7 @@ namespace hearth::trainer {
 // Const access is thread-safe.
 class Arena {
  public:
-  // Host memory, zeroed. `wide` (kF32 or kF64) is the storage type of every floating tensor.
+  // Host memory, zeroed. `wide` (kF32 or kF64) is the storage type of floating tensors.
   // kResourceExhausted: the machine does not give the memory.
   static absl::StatusOr<std::unique_ptr<Arena>> Allocate(spec::TrainingPlan plan,
                                                          kernels::DType wide);
@@ -32,8 +32,9 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // A planned buffer as a tensor of its planned shape: Floats in its format or the storage type,
-  // Typed in the format given, which must fill it. Empty where the plan has none.
+  // A planned buffer as a tensor of its planned shape: Floats in its format, or on the CPU in the
+  // storage type unless it is packed, Typed in the format given, which must fill it. Empty where
+  // the plan has none.
   kernels::TensorView Floats(spec::BufferId id) const;
   kernels::TensorView Typed(spec::BufferId id, kernels::DType dtype) const;
   // Its bytes; null where the plan has none.

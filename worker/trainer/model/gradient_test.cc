@@ -78,10 +78,11 @@ TEST_P(GradientTest, ForwardBackward_EveryGradient_MatchesFiniteDifferences) {
       p.weight(i).as<double>()[j] += 0.05 * std::sin(static_cast<double>(7 * i + 3 * j));
     }
   }
-  std::memset(p.flat_gradients().data, 0, p.flat_gradients().bytes());
+  const kernels::TensorView& gradients = p.flat_gradients().front();
+  std::memset(gradients.data, 0, gradients.bytes());
   Loss(test, pass);
-  const double* flat = p.flat_gradients().as<double>();
-  const std::vector<double> analytic(flat, flat + p.flat_gradients().numel());
+  const double* flat = gradients.as<double>();
+  const std::vector<double> analytic(flat, flat + gradients.numel());
   for (int i = 0; i < p.size(); ++i) {
     const spec::Parameter& parameter = p.table()[static_cast<size_t>(i)];
     const auto* gradient = analytic.data() + (p.gradient(i).as<double>() - flat);
@@ -166,7 +167,7 @@ TEST_P(RecomputeTest, ForwardBackward_EveryLevel_GivesTheSameBits) {
       FillTestBatch(*test.model, kSequence, options.model.vocab(), micro_batch);
       losses.push_back(Loss(test, {11, 2, micro_batch, true}));
     }
-    const kernels::TensorView& flat = test.parameters->flat_gradients();
+    const kernels::TensorView& flat = test.parameters->flat_gradients().front();
     gradients.emplace_back(flat.as<float>(), flat.as<float>() + flat.numel());
   }
   EXPECT_EQ(losses[0], losses[2]);

@@ -35,6 +35,7 @@ Linear::Linear(
     : slot_(slot),
       layer_(layer),
       numerics_(context.numerics),
+      round_gradient_(numerics_.Gradient(context.parameters->Find(slot, layer).gradient)),
       recipes_{nullptr, context.plan.precision.fallback, context.plan.precision.recipe},
       x_(x),
       dy_(dy),
@@ -79,7 +80,7 @@ GemmArgs Linear::Fprop(LayerFormat format, const TensorView& y) const {
 GemmArgs Linear::Wgrad(LayerFormat format, const TensorView& dy) const {
   GemmArgs gemm;
   gemm.c = d_weight_;
-  gemm.round_c = numerics_.gradient;
+  gemm.round_c = round_gradient_;
   SetOperands(dy_.In(format).Columns(dy), x_.In(format).Columns(x_.plain()),
               Fast(format, &spec::Recipe::wgrad), gemm);
   return gemm;

@@ -57,6 +57,7 @@ class Linear {
   spec::Slot slot_;
   int layer_;
   Numerics numerics_;
+  kernels::DType round_gradient_;               // of the weight
   std::array<const spec::Recipe*, 3> recipes_;  // by LayerFormat; null: plain
   Operand x_;
   Operand dy_;

@@ -211,13 +211,16 @@ absl::Status Model::BackwardEmbedding(const kernels::Exec& exec, const Pass& pas
 }
 
 absl::Status Model::RoundGradients(const kernels::Exec& exec) const {
-  if (context_.numerics.gradient == context_.parameters->flat_gradients().dtype) {
-    return absl::OkStatus();
+  const ParameterStore& p = *context_.parameters;
+  for (size_t g = 0; g < p.flat_gradients().size(); ++g) {
+    kernels::RoundToArgs round;
+    round.x = round.y = p.flat_gradients()[g];
+    round.to = context_.numerics.Gradient(p.gradient_groups()[g].format);
+    if (round.to != round.x.dtype) {
+      HEARTH_RETURN_IF_ERROR(kernels::RoundTo(exec, round));
+    }
   }
-  kernels::RoundToArgs round;
-  round.x = round.y = context_.parameters->flat_gradients();
-  round.to = context_.numerics.gradient;
-  return kernels::RoundTo(exec, round);
+  return absl::OkStatus();
 }
 
 absl::Status Model::ForwardBackward(

@@ -22,17 +22,19 @@ TensorView Slice(const TensorView& flat, int64_t begin, int64_t count) {
       static_cast<void*>(flat.as<uint8_t>() + DTypeBytes(flat.dtype, begin)), flat.dtype, {count}};
 }
 
+// A flat view of a parameter's elements in its shape.
+TensorView Shaped(TensorView view, const spec::Parameter& parameter) {
+  view.rank = static_cast<int>(parameter.shape.size());
+  std::copy(parameter.shape.begin(), parameter.shape.end(), view.shape.begin());
+  return view;
+}
+
 std::vector<TensorView> Cut(const TensorView& flat,
                             const std::vector<spec::Parameter>& table,
                             const std::vector<int64_t>& offsets) {
   std::vector<TensorView> views;
   for (size_t i = 0; i < table.size(); ++i) {
-    TensorView view;
-    view.data = flat.as<uint8_t>() + DTypeBytes(flat.dtype, offsets[i]);
-    view.dtype = flat.dtype;
-    view.rank = static_cast<int>(table[i].shape.size());
-    std::copy(table[i].shape.begin(), table[i].shape.end(), view.shape.begin());
-    views.push_back(view);
+    views.push_back(Shaped(Slice(flat, offsets[i], table[i].elements()), table[i]));
   }
   return views;
 }
@@ -84,7 +86,7 @@ void FillAll(const kernels::Exec& exec,
 ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
                                const Arena& arena,
                                const Numerics& numerics,
-                               const spec::OptimizerRow* optimizer,
+                               bool training,
                                const StoreShards& shards)
     : table_(table), numerics_(numerics), shards_(shards.shards) {
   const std::vector<int64_t> offsets = spec::TensorOffsets(table, shards_);
@@ -97,9 +99,8 @@ ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
   if (!sharded()) {
     masters_ = Cut(flat_masters, table, offsets);
   }
-  if (optimizer != nullptr) {
-    flat_gradients_ = arena.Floats(ids.gradients);
-    gradients_ = Cut(flat_gradients_, table, offsets);
+  if (training) {
+    BindGradients(arena, offsets);
   }
   // One bucket of everything makes of one shard the tensors themselves.
   const std::vector<spec::GradientBucket> all = {{0, offsets.back(), 0}};
@@ -110,23 +111,47 @@ ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
     piece.place = place;
     piece.master = Slice(flat_masters, masters ? place.local_offset : place.offset, place.elements);
     piece.weight = Slice(flat_weights_, place.offset, place.elements);
-    if (optimizer != nullptr) {
-      piece.gradient = Slice(flat_gradients_, place.offset, place.elements);
+    if (training) {
+      piece.gradient = GradientRange(place.offset, place.elements);
     }
   }
-  if (optimizer != nullptr) {
-    CutStates(arena, spec::PlaceStates(*optimizer, table, places, own));
+  if (training) {
+    CutStates(arena, spec::PlaceStates(table, places, own));
   }
 }
 
+void ParameterStore::BindGradients(const Arena& arena, const std::vector<int64_t>& offsets) {
+  groups_ = spec::GradientGroups(table_, offsets);
+  for (const spec::BufferId id : arena.ids().store.gradients) {
+    flat_gradients_.push_back(arena.Floats(id));
+  }
+  for (size_t i = 0; i < table_.size(); ++i) {
+    gradients_.push_back(Shaped(GradientRange(offsets[i], table_[i].elements()), table_[i]));
+  }
+}
+
+TensorView ParameterStore::GradientRange(int64_t begin, int64_t elements) const {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    if (groups_[g].begin <= begin && begin + elements <= groups_[g].end) {
+      return Slice(flat_gradients_[g], begin - groups_[g].begin, elements);
+    }
+  }
+  HEARTH_CHECK(false, "a range of gradients lies in one group");
+  return {};
+}
+
 void ParameterStore::CutStates(const Arena& arena, const std::vector<spec::StateBuffer>& buffers) {
-  for (size_t k = 0; k < buffers.size(); ++k) {
-    const spec::StateBuffer& buffer = buffers[k];
-    const TensorView flat = arena.Floats(arena.ids().store.states[k]);
-    for (size_t i = 0; i < pieces_.size(); ++i) {
-      pieces_[i].states.push_back(buffer.offsets[i] < 0
-                                      ? TensorView()
-                                      : Slice(flat, buffer.offsets[i], pieces_[i].place.elements));
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    StorePiece& piece = pieces_[i];
+    const spec::Parameter& parameter = table_[static_cast<size_t>(piece.place.parameter)];
+    for (const spec::ParameterState& state : parameter.states) {
+      const auto buffer =
+          std::find_if(buffers.begin(), buffers.end(),
+                       [&state](const spec::StateBuffer& b) { return b.state == state; });
+      HEARTH_CHECK(buffer != buffers.end(), "every state has a buffer");
+      const auto k = static_cast<size_t>(buffer - buffers.begin());
+      piece.states.push_back(Slice(arena.Floats(arena.ids().store.states[k]), buffer->offsets[i],
+                                   piece.place.elements));
     }
   }
 }
@@ -134,6 +159,12 @@ void ParameterStore::CutStates(const Arena& arena, const std::vector<spec::State
 const TensorView& ParameterStore::master(int i) const {
   HEARTH_CHECK(!sharded(), "no rank has a whole master of a sharded optimizer");
   return masters_[static_cast<size_t>(i)];
+}
+
+const spec::Parameter& ParameterStore::Find(spec::Slot slot, int layer) const {
+  const int i = spec::FindParameter(table_, slot, layer);
+  HEARTH_CHECK(i >= 0, "the model has the weight");
+  return table_[static_cast<size_t>(i)];
 }
 
 TensorView ParameterStore::FindWeight(spec::Slot slot, int layer, bool is_bias) const {

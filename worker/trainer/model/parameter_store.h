@@ -6,7 +6,6 @@
 
 #include "absl/status/status.h"
 #include "common/spec/model/parameter.h"
-#include "common/spec/optimizer/optimizer_state.h"
 #include "common/spec/plan/gradient_buckets.h"
 #include "kernels/core/exec.h"
 #include "kernels/core/tensor.h"
@@ -23,8 +22,8 @@ struct StoreShards {
   std::vector<spec::GradientBucket> buckets;  // of more than one shard
 };
 
-// What this rank updates of one tensor, flat. `states` in the order of the optimizer's row, empty
-// where the tensor has none; without an optimizer there are none, and the gradient is empty.
+// What this rank updates of one tensor, flat. `states` as Parameter::states; without training
+// there are none, and the gradient is empty.
 struct StorePiece {
   spec::ShardPiece place;
   kernels::TensorView master;
@@ -36,15 +35,16 @@ struct StorePiece {
 // Weights and gradients are whole on every rank; with several shards a rank has masters and
 // optimizer state of its pieces alone.
 //
-// Owns nothing: arena and table outlive it. On the CPU storage type throughout, narrower formats
-// are values rounded to them; on a GPU each buffer has its own format.
+// Owns nothing: arena and table outlive it. On a GPU each buffer has its own format. On the CPU
+// optimizer state has, too; the others are of the storage type, and narrower formats are values
+// rounded to them.
 class ParameterStore {
  public:
-  // `optimizer` null: weights alone (evaluation, sampling).
+  // Without training: weights alone (evaluation, sampling).
   ParameterStore(const std::vector<spec::Parameter>& table,
                  const Arena& arena,
                  const Numerics& numerics,
-                 const spec::OptimizerRow* optimizer,
+                 bool training,
                  const StoreShards& shards = {});
 
   const std::vector<spec::Parameter>& table() const { return table_; }
@@ -58,11 +58,17 @@ class ParameterStore {
   // What this rank updates, in the order of the table; of one shard every tensor whole.
   const std::vector<StorePiece>& pieces() const { return pieces_; }
 
-  // All gradients as one tensor, alignment gaps (zeros) included; empty without an optimizer.
-  const kernels::TensorView& flat_gradients() const { return flat_gradients_; }
+  // All gradients, a tensor for each of spec::GradientGroups, alignment gaps (zeros) included; none
+  // without training.
+  const std::vector<kernels::TensorView>& flat_gradients() const { return flat_gradients_; }
+  const std::vector<spec::GradientGroup>& gradient_groups() const { return groups_; }
+  // The gradients of elements [begin, begin + elements) of flat_weights(), which lie in one group.
+  kernels::TensorView GradientRange(int64_t begin, int64_t elements) const;
   const kernels::TensorView& flat_weights() const { return flat_weights_; }
   const std::vector<kernels::TensorView>& gradients() const { return gradients_; }
 
+  // The row of a weight that the model has.
+  const spec::Parameter& Find(spec::Slot slot, int layer) const;
   // weight, or an empty view when the model has no such tensor.
   kernels::TensorView FindWeight(spec::Slot slot, int layer, bool is_bias = false) const;
   kernels::TensorView FindGradient(spec::Slot slot, int layer, bool is_bias = false) const;
@@ -87,6 +93,7 @@ class ParameterStore {
                     float* values) const;
 
  private:
+  void BindGradients(const Arena& arena, const std::vector<int64_t>& offsets);
   void CutStates(const Arena& arena, const std::vector<spec::StateBuffer>& buffers);
 
   const std::vector<spec::Parameter>& table_;
@@ -97,7 +104,8 @@ class ParameterStore {
   std::vector<kernels::TensorView> gradients_;
   std::vector<StorePiece> pieces_;
   kernels::TensorView flat_weights_;
-  kernels::TensorView flat_gradients_;
+  std::vector<spec::GradientGroup> groups_;
+  std::vector<kernels::TensorView> flat_gradients_;  // by group
 };
 
 }  // namespace hearth::trainer

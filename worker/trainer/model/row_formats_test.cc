@@ -139,7 +139,7 @@ double StepDistance(const spec::Recipe& row) {
   Pass pass;
   pass.record = true;
   pass.accumulate = false;
-  const kernels::TensorView flat = test->parameters->flat_gradients();
+  const kernels::TensorView flat = test->parameters->flat_gradients().front();
   std::vector<double> plain;
   for (const bool quantised : {false, true}) {
     pass.format = spec::OwnIf(quantised);

@@ -51,7 +51,7 @@ absl::Status LoadWeights(Env& env, Engine& engine) {
 
 absl::Status FillWeights(const SessionOptions& options, Engine& engine) {
   if (options.resumed != nullptr) {
-    return RestoreTensors(engine, *options.resumed);
+    return RestoreTensors(engine.exec(), engine.parameters(), *options.resumed);
   }
   return engine.options().spec.model().has_from() ? LoadWeights(*options.env, engine)
                                                   : engine.Initialise();

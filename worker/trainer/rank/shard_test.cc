@@ -256,7 +256,7 @@ TEST_P(SavedTest, WrittenByAnyNumberOfRanks_RestoresIntoAny) {
       const v1::JobSpec spec = ShardedJob(dir_.path(), GetParam(), ranks);
       for (int rank = 0; rank < ranks; ++rank) {
         const std::unique_ptr<Engine> engine = MakeEngine(spec, rank, ranks);
-        const absl::Status restored = RestoreTensors(*engine, *loaded);
+        const absl::Status restored = RestoreTensors(engine->exec(), engine->parameters(), *loaded);
         ASSERT_TRUE(restored.ok()) << restored;
         ExpectState(*engine, bf16());
       }
@@ -291,7 +291,7 @@ TEST_P(SavedTest, TornShard_TheOneBeforeIsUsed_AndItIsSaid) {
     ASSERT_EQ(loaded->notes.size(), 2U);
     EXPECT_THAT(loaded->notes[0], HasSubstr(ShardFile(2, 4)));
     const auto engine = MakeEngine(ShardedJob(dir_.path(), GetParam(), 1), 0, 1);
-    ASSERT_TRUE(RestoreTensors(*engine, *loaded).ok());
+    ASSERT_TRUE(RestoreTensors(engine->exec(), engine->parameters(), *loaded).ok());
     ExpectState(*engine, bf16());
   }
 }

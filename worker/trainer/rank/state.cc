@@ -24,10 +24,8 @@ struct StateTensor {
 };
 
 // This rank's tensors, without pieces that are only padding.
-std::vector<StateTensor> StateTensors(const Engine& engine) {
+std::vector<StateTensor> StateTensors(const ParameterStore& p) {
   std::vector<StateTensor> tensors;
-  const ParameterStore& p = engine.parameters();
-  const std::vector<spec::StateSpec>& states = engine.optimizer_row().states;
   for (const StorePiece& piece : p.pieces()) {
     const spec::Parameter& parameter = p.table()[static_cast<size_t>(piece.place.parameter)];
     const int64_t first = piece.place.first_element;
@@ -42,15 +40,18 @@ std::vector<StateTensor> StateTensors(const Engine& engine) {
     }
     tensors.push_back({absl::StrCat("master.", parameter.name), shape, first, piece.master});
     for (size_t k = 0; k < piece.states.size(); ++k) {
-      if (!piece.states[k].empty()) {
-        HEARTH_CHECK(piece.states[k].dtype == kernels::DType::kF32,
-                     "checkpoints hold state in fp32 alone");
-        tensors.push_back({absl::StrCat(std::string(states[k].name), ".", parameter.name), shape,
-                           first, piece.states[k]});
-      }
+      tensors.push_back({absl::StrCat(std::string(parameter.states[k].name), ".", parameter.name),
+                         shape, first, piece.states[k]});
     }
   }
   return tensors;
+}
+
+// Optimizer state is saved in the format that it is held in.
+TensorDType SavedDType(kernels::DType dtype) {
+  HEARTH_CHECK(dtype == kernels::DType::kF32 || dtype == kernels::DType::kBF16,
+               "checkpoints hold state in fp32 and bf16");
+  return dtype == kernels::DType::kBF16 ? TensorDType::kBF16 : TensorDType::kF32;
 }
 
 // Which weights the scales belong to, in their order.
@@ -206,6 +207,18 @@ void AddWholeTensors(const Engine& engine, CheckpointContent& content) {
 
 }  // namespace
 
+void AddTrainingState(const ParameterStore& parameters, CheckpointContent& content) {
+  for (StateTensor& tensor : StateTensors(parameters)) {
+    TensorView saved = {std::move(tensor.name), SavedDType(tensor.view.dtype),
+                        std::move(tensor.shape), tensor.view.data};
+    if (parameters.sharded()) {
+      content.pieces.push_back({std::move(saved), tensor.first_element});
+    } else {
+      content.state.push_back(std::move(saved));
+    }
+  }
+}
+
 CheckpointContent MakeCheckpointContent(const Engine& engine,
                                         Trainer& trainer,
                                         const spec::BatchPlan& batch,
@@ -216,17 +229,8 @@ CheckpointContent MakeCheckpointContent(const Engine& engine,
   content.table = &engine.table();
   content.sharded.rank = engine.options().rank;
   content.sharded.shards = engine.shards();
-  const bool sharded = engine.parameters().sharded();
-  for (StateTensor& tensor : StateTensors(engine)) {
-    TensorView saved = {std::move(tensor.name), TensorDType::kF32, std::move(tensor.shape),
-                        tensor.view.data};
-    if (sharded) {
-      content.pieces.push_back({std::move(saved), tensor.first_element});
-    } else {
-      content.state.push_back(std::move(saved));
-    }
-  }
-  if (!sharded || engine.options().rank == 0) {
+  AddTrainingState(engine.parameters(), content);
+  if (!engine.parameters().sharded() || engine.options().rank == 0) {
     AddWholeTensors(engine, content);
   }
   content.weights_dtype = engine.recipe().parameters.storage == spec::DType::kF32
@@ -236,10 +240,11 @@ CheckpointContent MakeCheckpointContent(const Engine& engine,
   return content;
 }
 
-absl::Status RestoreTensors(Engine& engine, const LoadedCheckpoint& checkpoint) {
+absl::Status RestoreTensors(const kernels::Exec& exec,
+                            const ParameterStore& p,
+                            const LoadedCheckpoint& checkpoint) {
   const SavedTensors saved(checkpoint);
-  const ParameterStore& p = engine.parameters();
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Upload> upload, Upload::New(engine.exec()));
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Upload> upload, Upload::New(exec));
   // Elements from `first_element` on of a saved tensor; zeros behind its first `count`: padding.
   const auto read = [&saved](const std::string& name, int64_t first_element, int64_t count) {
     return [&saved, name, first_element, count](int64_t first, absl::Span<float> out) {
@@ -250,12 +255,12 @@ absl::Status RestoreTensors(Engine& engine, const LoadedCheckpoint& checkpoint) 
   };
   // Every rank reads all masters: the whole weights are theirs, rounded.
   for (int i = 0; p.sharded() && i < p.size(); ++i) {
-    const spec::Parameter& parameter = engine.table()[static_cast<size_t>(i)];
+    const spec::Parameter& parameter = p.table()[static_cast<size_t>(i)];
     HEARTH_RETURN_IF_ERROR(p.WriteParameter(
-        engine.exec(), *upload, i,
+        exec, *upload, i,
         read(absl::StrCat("master.", parameter.name), 0, parameter.logical_elements())));
   }
-  for (const StateTensor& tensor : StateTensors(engine)) {
+  for (const StateTensor& tensor : StateTensors(p)) {
     int64_t elements = 1;
     for (const int64_t size : tensor.shape) {
       elements *= size;
@@ -263,8 +268,8 @@ absl::Status RestoreTensors(Engine& engine, const LoadedCheckpoint& checkpoint) 
     HEARTH_RETURN_IF_ERROR(
         upload->Write(tensor.view, read(tensor.name, tensor.first_element, elements)));
   }
-  HEARTH_RETURN_IF_ERROR(p.RefreshWeights(engine.exec()));
-  return kernels::Synchronize(engine.exec());
+  HEARTH_RETURN_IF_ERROR(p.RefreshWeights(exec));
+  return kernels::Synchronize(exec);
 }
 
 absl::StatusOr<bool> RestorePrecision(Engine& engine, const LoadedCheckpoint& checkpoint) {

@@ -34,9 +34,14 @@ CheckpointContent MakeCheckpointContent(const Engine& engine,
                                         int world_size,
                                         const RunIdentity& identity);
 
+// The masters and optimizer state of it: this rank's, each in the format that it is held in.
+void AddTrainingState(const ParameterStore& parameters, CheckpointContent& content);
+
 // Fills this rank's masters and optimizer state, and the working weights, from a checkpoint of any
-// number of shards. kDataLoss: a tensor or part of one is missing.
-absl::Status RestoreTensors(Engine& engine, const LoadedCheckpoint& checkpoint);
+// number of shards and state of any format. kDataLoss: a tensor or part of one is missing.
+absl::Status RestoreTensors(const kernels::Exec& exec,
+                            const ParameterStore& parameters,
+                            const LoadedCheckpoint& checkpoint);
 // Fills the scales of a quantised recipe. False: the checkpoint has none that fit (another recipe,
 // other layers quantised); they must be measured again.
 absl::StatusOr<bool> RestorePrecision(Engine& engine, const LoadedCheckpoint& checkpoint);

@@ -57,7 +57,7 @@ std::string_view BlockUnits(const spec::Operand& operand) {
 }
 
 absl::StatusOr<Numerics> MakeNumerics(const spec::Recipe& recipe,
-                                      spec::DType gradient,
+                                      absl::Span<const spec::DType> gradients,
                                       kernels::DType storage) {
   Numerics n;
   n.storage = storage;
@@ -65,10 +65,12 @@ absl::StatusOr<Numerics> MakeNumerics(const spec::Recipe& recipe,
                                                              {recipe.activation, &n.activation},
                                                              {recipe.fprop.output, &n.fprop},
                                                              {recipe.dgrad.output, &n.dgrad},
-                                                             {gradient, &n.gradient},
                                                              {recipe.activation, &n.head}};
   for (const auto& [format, out] : formats) {
     HEARTH_ASSIGN_OR_RETURN(*out, Rounding(format, storage, recipe, "a tensor"));
+  }
+  for (const spec::DType gradient : gradients) {
+    HEARTH_RETURN_IF_ERROR(Rounding(gradient, storage, recipe, "a gradient").status());
   }
   const struct {
     const spec::Operand& operand;

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/spec/recipe/recipe.h"
 #include "kernels/core/formats.h"
 
@@ -18,20 +19,25 @@ struct Numerics {
   kernels::DType weight = kernels::DType::kF32;   // working weights
   kernels::DType activation =
       kernels::DType::kF32;  // residual stream, norms, attention and what backward saves
-  kernels::DType fprop = kernels::DType::kF32;     // output of y = x wT
-  kernels::DType dgrad = kernels::DType::kF32;     // output of dx = dy w
-  kernels::DType gradient = kernels::DType::kF32;  // accumulated weight gradients
-  kernels::DType head = kernels::DType::kF32;      // logits and their gradient
+  kernels::DType fprop = kernels::DType::kF32;  // output of y = x wT
+  kernels::DType dgrad = kernels::DType::kF32;  // output of dx = dy w
+  kernels::DType head = kernels::DType::kF32;   // logits and their gradient
+
+  // Accumulated gradients that the parameter table has in `format`.
+  kernels::DType Gradient(spec::DType format) const {
+    return format == spec::DType::kF32 ? storage : format;
+  }
 };
 
 // The block-scaled units of GPUs that multiply such operands: "fp8" (with scales of 1: they are
 // merely faster there), "mxfp8" or "nvfp4", as kernels::BlockGemmChoice names them.
 std::string_view BlockUnits(const spec::Operand& operand);
 
-// `gradient` is the resolved gradients.dtype. kUnimplemented: an unscaled operand that is not as
-// its producer writes it; the text names the recipe and the operand.
+// `gradients`: the formats of the table (spec::GradientFormats). kUnimplemented: a format that
+// cannot be accumulated in; an unscaled operand that is not as its producer writes it. The text
+// names the recipe and the operand.
 absl::StatusOr<Numerics> MakeNumerics(const spec::Recipe& recipe,
-                                      spec::DType gradient,
+                                      absl::Span<const spec::DType> gradients,
                                       kernels::DType storage);
 
 }  // namespace hearth::trainer

@@ -101,7 +101,7 @@ absl::Status Engine::Prepare() {
                                    options_.training, options_.world_size, options_.shards));
   buckets_ = spec::PlanBuckets(job_plan_->options);
   HEARTH_ASSIGN_OR_RETURN(numerics_,
-                          MakeNumerics(recipe(), job_plan_->formats.gradient, DType::kF32));
+                          MakeNumerics(recipe(), spec::GradientFormats(table()), DType::kF32));
   HEARTH_RETURN_IF_ERROR(CheckDevice());
   exec_.threads = options_.threads;
   if (on_gpu()) {
@@ -163,9 +163,9 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
   quant_.reset();
   parameters_.reset();
   arena_ = std::move(arena);
-  parameters_ = std::make_unique<ParameterStore>(
-      table(), *arena_, numerics_, options_.training ? job_plan_->options.optimizer : nullptr,
-      StoreShards{options_.rank, options_.shards, buckets_});
+  parameters_ =
+      std::make_unique<ParameterStore>(table(), *arena_, numerics_, options_.training,
+                                       StoreShards{options_.rank, options_.shards, buckets_});
   quant_ = std::make_unique<QuantState>(precision(), *parameters_, *arena_);
   const spec::ObjectiveRow* row = spec::FindObjective(options_.spec.task());
   const ObjectiveDef* objective = row == nullptr ? nullptr : FindObjectiveDef(row->kind);
@@ -203,14 +203,12 @@ size_t Engine::WorkspaceBytes() const {
     return bytes;
   }
   // The norm of all gradients, or of what this rank owns of each bucket.
-  const kernels::TensorView flat = parameters_->flat_gradients();
   std::vector<kernels::TensorView> parts;
   for (const spec::GradientBucket& bucket : buckets_) {
-    parts.emplace_back(flat.data, flat.dtype,
-                       std::initializer_list<int64_t>{bucket.elements() / options_.shards});
+    parts.push_back(parameters_->GradientRange(bucket.begin, bucket.elements() / options_.shards));
   }
   kernels::SumSquaresArgs whole;
-  whole.tensors = absl::MakeConstSpan(&flat, 1);
+  whole.tensors = parameters_->flat_gradients();
   kernels::SumSquaresArgs owned;
   owned.tensors = parts;
   return std::max({bytes, kernels::SumSquaresWorkspaceBytes(whole),

@@ -75,7 +75,7 @@ class Engine {
   const spec::MemoryPlan& plan() const { return arena_->plan(); }
   const std::vector<spec::Parameter>& table() const { return job_plan_->table; }
   const ParameterStore& parameters() const { return *parameters_; }
-  const spec::OptimizerRow& optimizer_row() const { return *job_plan_->options.optimizer; }
+  const spec::OptimizerRow& optimizer_row() const { return *job_plan_->optimizer; }
   const Numerics& numerics() const { return numerics_; }
   const spec::PrecisionPlan& precision() const { return job_plan_->options.precision; }
   const QuantState& quant() const { return *quant_; }

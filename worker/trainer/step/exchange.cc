@@ -44,7 +44,6 @@ GradientExchange::GradientExchange(Engine& engine, Collective& comm)
       sharded_(engine.shards() > 1),
       round_to_bf16_(!engine.on_gpu() &&
                      engine.options().spec.gradients().reduce_dtype() == "bf16"),
-      gradients_(engine.parameters().flat_gradients()),
       weights_(engine.parameters().flat_weights()) {}
 
 GradientExchange::~GradientExchange() {
@@ -62,10 +61,10 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::New(Engine& 
   e.buckets_ = engine.gradient_buckets();
   e.staging_ = engine.comm_staging();
   for (const spec::GradientBucket& bucket : e.buckets_) {
-    e.owned_gradients_.push_back(e.Owned(e.gradients_, bucket));
+    e.owned_gradients_.push_back(e.Owned(e.Gradients(bucket)));
   }
   if (!e.sharded_) {
-    e.owned_gradients_ = {e.gradients_};
+    e.owned_gradients_ = engine.parameters().flat_gradients();
   }
   if (what == Exchanged::kStepSums) {
     e.buckets_.clear();
@@ -88,13 +87,16 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::New(Engine& 
   return made;
 }
 
-TensorView GradientExchange::Owned(const TensorView& flat,
-                                   const spec::GradientBucket& bucket) const {
+TensorView GradientExchange::Gradients(const spec::GradientBucket& bucket) const {
+  return engine_.parameters().GradientRange(bucket.begin, bucket.elements());
+}
+
+TensorView GradientExchange::Owned(const TensorView& gradients) const {
   if (!sharded_) {
-    return Slice(flat, bucket.begin, bucket.elements());
+    return gradients;
   }
-  const int64_t part = bucket.elements() / comm_.world_size();
-  return Slice(flat, bucket.begin + comm_.rank() * part, part);
+  const int64_t part = gradients.numel() / comm_.world_size();
+  return Slice(gradients, comm_.rank() * part, part);
 }
 
 absl::Status GradientExchange::Fork(const kernels::Exec& exec) {
@@ -114,9 +116,9 @@ absl::Status GradientExchange::ReduceInPlace(const TensorView& data) {
 absl::Status GradientExchange::ReduceBucket(const kernels::Exec& exec,
                                             const spec::GradientBucket& bucket) {
   HEARTH_RETURN_IF_ERROR(Fork(exec));
-  const TensorView data = Slice(gradients_, bucket.begin, bucket.elements());
-  const TensorView owned = Owned(gradients_, bucket);
-  if (!staging_.empty()) {
+  const TensorView data = Gradients(bucket);
+  const TensorView owned = Owned(data);
+  if (!staging_.empty() && staging_.dtype != data.dtype) {
     const TensorView staged = Slice(staging_, 0, bucket.elements());
     HEARTH_RETURN_IF_ERROR(Convert(beside_, data, staged));
     HEARTH_RETURN_IF_ERROR(ReduceInPlace(staged));
@@ -247,12 +249,15 @@ int64_t GradientExchange::bytes_per_step() const {
   if (buckets_.empty()) {
     return 0;
   }
-  const int64_t elements = gradients_.numel();
-  const DType sent = !staging_.empty() ? staging_.dtype
-                     : round_to_bf16_  ? DType::kBF16
-                                       : gradients_.dtype;
-  const auto reduced = kernels::DTypeBytes(sent, elements);
-  const auto gathered = sharded_ ? kernels::DTypeBytes(weights_.dtype, elements) : reduced;
+  int64_t reduced = 0;
+  for (const TensorView& gradients : engine_.parameters().flat_gradients()) {
+    const DType sent = !staging_.empty() ? staging_.dtype
+                       : round_to_bf16_  ? DType::kBF16
+                                         : gradients.dtype;
+    reduced += kernels::DTypeBytes(sent, gradients.numel());
+  }
+  const int64_t gathered =
+      sharded_ ? kernels::DTypeBytes(weights_.dtype, weights_.numel()) : reduced;
   return (reduced + gathered) / comm_.world_size() * (comm_.world_size() - 1);
 }
 

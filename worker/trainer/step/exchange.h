@@ -46,7 +46,7 @@ class GradientExchange : public PassHook {
   absl::Status FinishPass(const kernels::Exec& exec);
 
   bool sharded() const { return sharded_; }
-  // This rank's parts of the gradients, one view a bucket; without sharding all of them as one.
+  // This rank's parts of the gradients, one view a bucket; without sharding ParameterStore's.
   const std::vector<kernels::TensorView>& owned_gradients() const { return owned_gradients_; }
   // Sharded: squares and non-finite counts of the parts, summed over the ranks.
   absl::Status ReduceNorm(const kernels::Exec& exec);
@@ -68,18 +68,19 @@ class GradientExchange : public PassHook {
   // The second stream goes on from where the first is now, and the other way round.
   absl::Status Fork(const kernels::Exec& exec);
   absl::Status Join(const kernels::Exec& exec);
-  // Part of `bucket` that this rank owns of a flat buffer.
-  kernels::TensorView Owned(const kernels::TensorView& flat,
-                            const spec::GradientBucket& bucket) const;
+  // Part of a bucket's gradients that this rank owns.
+  kernels::TensorView Owned(const kernels::TensorView& gradients) const;
+  kernels::TensorView Gradients(const spec::GradientBucket& bucket) const;
 
   Engine& engine_;
   Collective& comm_;
   const bool sharded_;
   const bool round_to_bf16_;                   // CPU: bf16 gradients are values in wide storage
   std::vector<spec::GradientBucket> buckets_;  // none: kStepSums
-  kernels::TensorView gradients_;              // flat
   kernels::TensorView weights_;                // flat
-  kernels::TensorView staging_;  // of the largest bucket in reduce_dtype; empty: reduced in place
+  // In reduce_dtype, as large as the largest bucket that is not accumulated so; empty: all are
+  // reduced in place.
+  kernels::TensorView staging_;
   std::vector<kernels::TensorView> owned_gradients_;
   kernels::Exec beside_;  // the second stream; on the CPU exec itself
   std::unique_ptr<kernels::Event> forked_;

@@ -111,9 +111,8 @@ absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind,
 absl::Status StepProgram::SumSquares() {
   kernels::StepState* state = engine_.step_state();
   kernels::SumSquaresArgs norm;
-  norm.tensors = exchange_ == nullptr
-                     ? absl::MakeConstSpan(&engine_.parameters().flat_gradients(), 1)
-                     : absl::MakeConstSpan(exchange_->owned_gradients());
+  norm.tensors = exchange_ == nullptr ? absl::MakeConstSpan(engine_.parameters().flat_gradients())
+                                      : absl::MakeConstSpan(exchange_->owned_gradients());
   norm.sum_squares = &state->sum_squares;
   norm.nonfinite = &state->nonfinite;
   HEARTH_RETURN_IF_ERROR(kernels::SumSquares(engine_.exec(), norm));
