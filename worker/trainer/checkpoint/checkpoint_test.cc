@@ -6,6 +6,8 @@
 
 #include "common/io/faulty_env.h"
 #include "common/io/sha256.h"
+#include "common/spec/fields/conditions.h"
+#include "common/spec/fields/rows.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -242,6 +244,48 @@ TEST_F(CheckpointTest, Load_OtherModel_NamesTheFields) {
   EXPECT_THAT(ModelDifferences(older, now), ::testing::IsEmpty());
   now.set_qk_norm(true);
   EXPECT_EQ(ModelDifferences(older, now).size(), 1u);
+}
+
+// Another value of the field, in the formats that fields of a model have.
+void ChangeValue(const google::protobuf::FieldDescriptor& field, v1::ModelSpec& model) {
+  using google::protobuf::FieldDescriptor;
+  const auto& reflection = *model.GetReflection();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return reflection.SetInt32(&model, &field, reflection.GetInt32(model, &field) + 1);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return reflection.SetDouble(&model, &field, reflection.GetDouble(model, &field) + 0.25);
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return reflection.SetBool(&model, &field, !reflection.GetBool(model, &field));
+    case FieldDescriptor::CPPTYPE_STRING:
+      return reflection.SetString(&model, &field, "other");
+    default:
+      ASSERT_EQ(field.name(), "rope_scaling") << "say here how to change it";
+      model.mutable_rope_scaling()->set_type("linear");
+  }
+}
+
+TEST_F(CheckpointTest, ModelDifferences_EveryField_IsComparedUnlessItsRowSaysSameModel) {
+  v1::JobSpec job;
+  *job.mutable_model() = model_.spec;
+  spec::FillRowDefaults(job);
+  for (const char* position : {"rope", "learned"}) {
+    job.mutable_model()->set_position(position);
+    const v1::ModelSpec& model = job.model();
+    for (int i = 0; i < v1::ModelSpec::descriptor()->field_count(); ++i) {
+      const google::protobuf::FieldDescriptor& field = *v1::ModelSpec::descriptor()->field(i);
+      v1::JobSpec other = job;
+      ChangeValue(field, *other.mutable_model());
+      const std::string& condition = spec::RowOf(field).applies_when();
+      const bool idle = !condition.empty() && spec::Evaluate(condition, job) == spec::Truth::kNo;
+      if (idle || spec::RowOf(field).same_model()) {
+        EXPECT_THAT(ModelDifferences(model, other.model()), ::testing::IsEmpty()) << field.name();
+      } else {
+        EXPECT_THAT(ModelDifferences(model, other.model()),
+                    ::testing::Contains(HasSubstr("model." + field.name() + ": ")));
+      }
+    }
+  }
 }
 
 TEST_F(CheckpointTest, Write_DiskFull_KeepsTheOldOneAndLeavesNothing) {

@@ -9,6 +9,7 @@
 #include "common/io/sha256.h"
 #include "common/spec/fields/conditions.h"
 #include "common/spec/fields/rows.h"
+#include "google/protobuf/text_format.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
 #include "worker/trainer/checkpoint/meta.h"
 #include "worker/trainer/checkpoint/shards.h"
@@ -22,17 +23,32 @@ std::string Join(std::string_view dir, std::string_view name) {
   return absl::StrCat(std::string(dir), "/", std::string(name));
 }
 
+// What tells the model from others, in a job of its own.
 v1::JobSpec WithDefaults(const v1::ModelSpec& model) {
   v1::JobSpec job;
   *job.mutable_model() = model;
-  job.mutable_model()->clear_preset();
-  job.mutable_model()->clear_from();
+  const auto* descriptor = v1::ModelSpec::descriptor();
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const FieldDescriptor* field = descriptor->field(i);
+    if (spec::RowOf(*field).same_model()) {
+      model.GetReflection()->ClearField(job.mutable_model(), field);
+    }
+  }
   spec::FillRowDefaults(job);
   return job;
 }
 
 std::string ValueText(const google::protobuf::Message& message, const FieldDescriptor& field) {
   const auto& reflection = *message.GetReflection();
+  std::string text;
+  if (field.is_repeated()) {
+    for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
+      std::string element;
+      google::protobuf::TextFormat::PrintFieldValueToString(message, &field, i, &element);
+      absl::StrAppend(&text, i > 0 ? ", " : "", element);
+    }
+    return absl::StrCat("[", text, "]");
+  }
   if (!reflection.HasField(message, &field)) {
     return "unset";
   }
@@ -45,8 +61,11 @@ std::string ValueText(const google::protobuf::Message& message, const FieldDescr
       return reflection.GetBool(message, &field) ? "true" : "false";
     case FieldDescriptor::CPPTYPE_STRING:
       return reflection.GetString(message, &field);
-    default:
+    case FieldDescriptor::CPPTYPE_MESSAGE:
       return reflection.GetMessage(message, &field).ShortDebugString();
+    default:
+      google::protobuf::TextFormat::PrintFieldValueToString(message, &field, -1, &text);
+      return text;
   }
 }
 
@@ -154,8 +173,6 @@ absl::Status VerifyCheckpoint(Env& env, const std::string& path, std::string_vie
 
 std::vector<std::string> ModelDifferences(const v1::ModelSpec& checkpoint,
                                           const v1::ModelSpec& job) {
-  // They name or start a model, or act in training alone.
-  static const auto& ignored = *new std::set<std::string>{"preset", "from", "init_std", "dropout"};
   // A field that is younger than the checkpoint has its default there.
   const v1::JobSpec before = WithDefaults(checkpoint);
   const v1::JobSpec now = WithDefaults(job);
@@ -163,10 +180,11 @@ std::vector<std::string> ModelDifferences(const v1::ModelSpec& checkpoint,
   const auto* descriptor = v1::ModelSpec::descriptor();
   for (int i = 0; i < descriptor->field_count(); ++i) {
     const FieldDescriptor& field = *descriptor->field(i);
-    const std::string& condition = spec::RowOf(field).applies_when();
+    const v1::FieldRow& row = spec::RowOf(field);
+    const std::string& condition = row.applies_when();
     const bool idle = !condition.empty() && spec::Evaluate(condition, before) == spec::Truth::kNo &&
                       spec::Evaluate(condition, now) == spec::Truth::kNo;
-    if (idle || ignored.count(field.name()) > 0) {
+    if (idle || row.same_model()) {
       continue;
     }
     const std::string a = ValueText(before.model(), field);
