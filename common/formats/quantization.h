@@ -1,11 +1,8 @@
-// How values are put into narrow formats: what a scale covers, how values and scales are rounded,
-// and where the scales of blocks lie in memory. C++17, for CUDA files too.
+// How values are put into narrow formats: what a scale covers, and how values and scales are
+// rounded. C++17, for CUDA files too.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-
-#include "common/formats/dtype.h"
 
 namespace hearth::formats {
 
@@ -14,12 +11,12 @@ enum class Scaling : uint8_t {
   // One scale a tensor, from the largest of the absolute maxima of the last steps.
   kTensorDelayed,
   kTensorCurrent,  // one scale a tensor, from this tensor's own absolute maximum
-  // One scale a block, and a tensor scale where the block scale's range asks for it.
+  // One scale a block, as common/formats/block_layout.h says.
   kBlock,
 };
 
 // How values, and the scales of their blocks, are rounded. All but kNearest and kStochastic exist
-// for E2M1 alone, in blocks of 1 x 16.
+// for blocks of E2M1 alone.
 enum class Rounding : uint8_t {
   // To nearest even.
   kNearest = 0,
@@ -48,28 +45,5 @@ enum class HadamardSigns : uint8_t {
   // same rotation gets the same signs, so that they cancel in a product.
   kSeeded = 1,
 };
-
-// Elements that share a scale along the axis of the blocks: NVFP4's 16, MXFP8's 32.
-constexpr int BlockLength(DType dtype) {
-  return dtype == DType::kE2M1 ? 16 : 32;
-}
-
-// cuBLASLt's order of block scales (also CUTLASS's on SM100 and SM120): tiles of 512 bytes, 128
-// rows by 4 blocks, one row of tiles after the other. cuBLAS 13 documentation, "1D block scaling
-// factors layout"; CUTLASS media/docs/cpp/blackwell_functionality.md.
-constexpr int64_t SwizzledScaleOffset(int64_t row, int64_t block, int64_t blocks) {
-  const int64_t tile = row / 128 * ((blocks + 3) / 4) + block / 4;
-  return tile * 512 + row % 32 * 16 + row % 128 / 32 * 4 + block % 4;
-}
-
-// Bytes of the scales of `rows` rows of `blocks` blocks: padded to 128 x 4.
-constexpr int64_t SwizzledScaleBytes(int64_t rows, int64_t blocks) {
-  return (rows + 127) / 128 * ((blocks + 3) / 4) * 512;
-}
-
-// Bytes of the scales of `lines` lines of `extent` elements in blocks of BlockLength(dtype).
-constexpr int64_t BlockScaleBytes(DType dtype, int64_t lines, int64_t extent) {
-  return SwizzledScaleBytes(lines, (extent + BlockLength(dtype) - 1) / BlockLength(dtype));
-}
 
 }  // namespace hearth::formats

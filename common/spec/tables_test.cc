@@ -40,18 +40,26 @@ TEST(RecipesTest, AllRows_HaveSoundOperandsAndKnownFallbacks) {
         const bool narrow = DTypeBits(operand->dtype) < 16;
         EXPECT_EQ(narrow, recipe.quantised()) << recipe.name;
         EXPECT_EQ(narrow, operand->scaling != Scaling::kNone) << recipe.name;
-        EXPECT_EQ(operand->scaling == Scaling::kBlock,
-                  operand->block_rows * operand->block_cols > 0)
-            << recipe.name;
+        if (operand->scaling == Scaling::kBlock) {
+          const formats::BlockLayoutRow& layout = formats::RowOf(operand->layout);
+          EXPECT_TRUE(formats::HoldsValues(layout, operand->dtype)) << recipe.name;
+          EXPECT_TRUE(layout.square || !operand->square) << recipe.name;
+        }
         delayed = delayed || operand->scaling == Scaling::kTensorDelayed;
       }
     }
     EXPECT_EQ(delayed, recipe.amax_history > 0) << recipe.name;
-    // With one scale a tensor both forms of it are written in one pass, in one format.
-    if (recipe.quantised() && !recipe.block_scaled()) {
-      EXPECT_EQ(recipe.fprop.a.dtype, recipe.wgrad.a.dtype) << recipe.name;
-      EXPECT_EQ(recipe.dgrad.a.dtype, recipe.wgrad.b.dtype) << recipe.name;
-      EXPECT_EQ(recipe.fprop.b.dtype, recipe.dgrad.b.dtype) << recipe.name;
+    // Both forms of a tensor are written in one pass, in one format and in blocks of one kind.
+    const auto alike = [](const Operand& rows, const Operand& columns) {
+      return rows.dtype == columns.dtype && rows.layout == columns.layout &&
+             rows.delayed() == columns.delayed();
+    };
+    EXPECT_TRUE(alike(recipe.fprop.a, recipe.wgrad.a)) << recipe.name;
+    EXPECT_TRUE(alike(recipe.dgrad.a, recipe.wgrad.b)) << recipe.name;
+    EXPECT_TRUE(alike(recipe.fprop.b, recipe.dgrad.b)) << recipe.name;
+    // So are both operands of a product.
+    for (const Gemm* gemm : {&recipe.fprop, &recipe.dgrad, &recipe.wgrad}) {
+      EXPECT_EQ(gemm->a.layout, gemm->b.layout) << recipe.name;
     }
     // A rotation of one operand of a GEMM cancels only against the same one of the other.
     for (const Gemm* gemm : {&recipe.fprop, &recipe.dgrad, &recipe.wgrad}) {
@@ -85,8 +93,8 @@ TEST(RecipesTest, Rows_FollowTheirPapers) {
   EXPECT_TRUE(fp8.fprop.fast_accumulation);
   EXPECT_FALSE(fp8.dgrad.fast_accumulation || fp8.wgrad.fast_accumulation);
   const Recipe& nvfp4 = *FindRecipe("nvfp4");
-  EXPECT_EQ(nvfp4.fprop.b.block_rows, 16);
-  EXPECT_EQ(nvfp4.fprop.a.block_rows, 1);
+  EXPECT_TRUE(nvfp4.fprop.b.square);
+  EXPECT_FALSE(nvfp4.fprop.a.square);
   EXPECT_EQ(nvfp4.dgrad.a.rounding, Rounding::kStochastic);
   EXPECT_EQ(nvfp4.dgrad.a.hadamard, 0);
   EXPECT_EQ(nvfp4.wgrad.a.hadamard, 16);
@@ -115,7 +123,7 @@ TEST(RecipesTest, Techniques_CanBeSwitchedOffOneByOne) {
   const Recipe* bare = RecipeFor(precision);
   EXPECT_NE(bare, plain);
   EXPECT_EQ(bare->dgrad.a.rounding, Rounding::kNearest);
-  EXPECT_EQ(bare->fprop.b.block_rows, 1);
+  EXPECT_FALSE(bare->fprop.b.square);
   EXPECT_EQ(bare->dgrad.b.source, Source::kHighPrecision);
   precision.set_recipe("nvfp4_eden");
   const Recipe* eden = RecipeFor(precision);

@@ -15,10 +15,6 @@ constexpr char kOp[] = "block_quantize";
 constexpr char kBackOp[] = "block_dequantize";
 constexpr char kUpdateOp[] = "update_block_amax";
 
-bool IsBlockType(DType dtype) {
-  return dtype == DType::kE2M1 || dtype == DType::kE4M3 || dtype == DType::kE5M2;
-}
-
 bool IsAligned(const void* p) {
   return reinterpret_cast<uintptr_t>(p) % 16 == 0;
 }
@@ -32,7 +28,7 @@ absl::Status CheckForm(const BlockQuantView& quant,
                        const BlockForm& form,
                        const char* name,
                        int64_t extent) {
-  const bool fp4 = quant.dtype == DType::kE2M1;
+  const BlockLayoutRow& layout = RowOf(quant.layout);
   const int h = form.hadamard;
   if (h != 0 && h != 16 && h != 32 && h != 64 && h != 128) {
     return Invalid(kOp, name, absl::StrCat("a Hadamard transform of ", h));
@@ -50,14 +46,17 @@ absl::Status CheckForm(const BlockQuantView& quant,
     return Invalid(kOp, name,
                    absl::StrCat(extent, " elements along the blocks, not a multiple of 32"));
   }
-  if (fp4 != (form.amax != nullptr) || fp4 != (form.tensor_scale != nullptr)) {
-    return Invalid(kOp, name, "amax and tensor_scale come with E2M1 and only with it");
+  if (layout.tensor_scale != (form.amax != nullptr) ||
+      layout.tensor_scale != (form.tensor_scale != nullptr)) {
+    return Invalid(kOp, name,
+                   absl::StrCat(layout.name, layout.tensor_scale ? " needs" : " takes no",
+                                " amax and tensor_scale"));
   }
-  if (fp4 && form.amax == form.measured) {
+  if (layout.tensor_scale && form.amax == form.measured) {
     return Invalid(kOp, name, "amax is measured");
   }
   const bool plain = form.rounding == Rounding::kNearest || form.rounding == Rounding::kStochastic;
-  if (!fp4 && !plain) {
+  if (!layout.fp4 && !plain) {
     return Invalid(kOp, name, "FP8 is rounded to nearest or by chance");
   }
   if (quant.square && (h != 0 || (!plain && form.rounding != Rounding::kStochasticUnclipped))) {
@@ -70,8 +69,10 @@ absl::Status CheckForm(const BlockQuantView& quant,
 }
 
 absl::Status CheckQuant(const BlockQuantView& quant, int64_t rows, int64_t cols) {
-  if (!IsBlockType(quant.dtype) || (quant.square && quant.dtype != DType::kE2M1)) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": no such format"));
+  const BlockLayoutRow& layout = RowOf(quant.layout);
+  if (!HoldsValues(layout, quant.dtype) || (quant.square && !layout.square)) {
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": ", layout.name, " has no such ",
+                                                   quant.square ? "square " : "", "blocks"));
   }
   if (cols % kSpan != 0) {
     return absl::InvalidArgumentError(
@@ -100,10 +101,9 @@ absl::Status CanImplement(const BlockQuantizeArgs& args) {
   for (const BlockQuantizeTensor& tensor : args.tensors) {
     HEARTH_RETURN_IF_ERROR(CheckTensor(tensor));
     const BlockQuantizeTensor& first = args.tensors[0];
-    if (tensor.x.dtype != first.x.dtype ||
-        (tensor.quant.dtype == DType::kE2M1) != (first.quant.dtype == DType::kE2M1)) {
+    if (tensor.x.dtype != first.x.dtype || tensor.quant.layout != first.quant.layout) {
       return absl::InvalidArgumentError(
-          absl::StrCat(kOp, ": tensors of different types in one call"));
+          absl::StrCat(kOp, ": tensors of different types or layouts in one call"));
     }
   }
   return absl::OkStatus();
@@ -155,7 +155,8 @@ absl::Status UpdateBlockAmax(const Exec& exec, const UpdateBlockAmaxArgs& args) 
 
 absl::Status CanImplement(const BlockDequantizeArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireFloating(args.y, kBackOp, "y"));
-  if (!IsBlockType(args.x.dtype) || args.x.values == nullptr || args.x.scales == nullptr) {
+  if (!HoldsValues(RowOf(args.x.layout), args.x.dtype) || args.x.values == nullptr ||
+      args.x.scales == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(kBackOp, ": x is no block-scaled form"));
   }
   if (args.y.cols() % 32 != 0 || !IsAligned(args.y.data) || !IsAligned(args.x.values)) {

@@ -65,7 +65,7 @@ LoadTile(const Entry& e, int64_t row0, int64_t col0, BlockTile<A>& tile) {
   return MagnitudeOf<A>(bits);
 }
 
-template <typename A, bool kFp4, int kCapacity>
+template <typename A, BlockLayout kLayout, int kCapacity>
 __global__ void __launch_bounds__(kThreads, ResidentBlocks<A>(1))
     BlockQuantizeKernel(const __grid_constant__ Table<kCapacity> table) {
   extern __shared__ __align__(16) unsigned char memory[];
@@ -88,13 +88,13 @@ __global__ void __launch_bounds__(kThreads, ResidentBlocks<A>(1))
   const BlockPlace place = {e.rows, e.cols, row0, col0, block == 0};
   const uint32_t largest = LoadTile(e, row0, col0, tile);
   __syncthreads();
-  WriteBlockForms<A, kFp4>(e.quant, place, largest, tile);
+  WriteBlockForms<A, kLayout>(e.quant, place, largest, tile);
 }
 
-template <typename A, bool kFp4, int kCapacity>
+template <typename A, BlockLayout kLayout, int kCapacity>
 absl::Status LaunchTable(const Exec& exec, const Table<kCapacity>& table, int64_t blocks) {
   constexpr int kBytes = static_cast<int>(sizeof(BlockTile<A>));
-  const auto kernel = BlockQuantizeKernel<A, kFp4, kCapacity>;
+  const auto kernel = BlockQuantizeKernel<A, kLayout, kCapacity>;
   if (kBytes > 48 * 1024) {
     HEARTH_CUDA_RETURN_IF_ERROR(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
@@ -103,7 +103,7 @@ absl::Status LaunchTable(const Exec& exec, const Table<kCapacity>& table, int64_
   return HEARTH_CUDA_LAUNCHED(kOp);
 }
 
-template <typename A, bool kFp4, int kCapacity>
+template <typename A, BlockLayout kLayout, int kCapacity>
 absl::Status Launch(const Exec& exec, const BlockQuantizeArgs& args) {
   Table<kCapacity> table;
   table.skip = args.skip;
@@ -123,7 +123,7 @@ absl::Status Launch(const Exec& exec, const BlockQuantizeArgs& args) {
       blocks += CeilDiv(entry.rows, kTile) * entry.tiles_across;
     }
     if (table.count > 0 && (table.count == kCapacity || i + 1 == args.tensors.size())) {
-      const absl::Status launched = LaunchTable<A, kFp4>(exec, table, blocks);
+      const absl::Status launched = LaunchTable<A, kLayout>(exec, table, blocks);
       if (!launched.ok()) {
         return launched;
       }
@@ -137,11 +137,11 @@ absl::Status Launch(const Exec& exec, const BlockQuantizeArgs& args) {
 
 template <typename A>
 absl::Status LaunchTyped(const Exec& exec, const BlockQuantizeArgs& args) {
-  const bool fp4 = args.tensors[0].quant.dtype == DType::kE2M1;
-  if (args.tensors.size() <= kFew) {
-    return fp4 ? Launch<A, true, kFew>(exec, args) : Launch<A, false, kFew>(exec, args);
-  }
-  return fp4 ? Launch<A, true, kMany>(exec, args) : Launch<A, false, kMany>(exec, args);
+  return VisitLayout(args.tensors[0].quant.layout, [&](auto layout) {
+    constexpr BlockLayout kLayout = decltype(layout)::value;
+    return args.tensors.size() <= kFew ? Launch<A, kLayout, kFew>(exec, args)
+                                       : Launch<A, kLayout, kMany>(exec, args);
+  });
 }
 
 // Eight codes of E2M1 as bf16: high and low bytes by table (__byte_perm looks up four nibbles whose
@@ -162,7 +162,7 @@ __device__ __forceinline__ void E2m1ToBf16(uint32_t codes, uint32_t (&out)[4]) {
 }
 
 // Eight values of a line times their block's scale. 128 x 128 elements a block of threads.
-template <typename A>
+template <typename A, BlockLayout kLayout>
 __global__ void __launch_bounds__(kThreads) BlockDequantizeKernel(const uint8_t* values,
                                                                   const uint8_t* scales,
                                                                   DType dtype,
@@ -170,15 +170,15 @@ __global__ void __launch_bounds__(kThreads) BlockDequantizeKernel(const uint8_t*
                                                                   int64_t extent,
                                                                   A* y) {
   __shared__ __align__(16) uint8_t tile_scales[1024];
-  const bool fp4 = dtype == DType::kE2M1;
+  constexpr bool kFp4 = RowOf(kLayout).fp4;
+  constexpr int kLength = RowOf(kLayout).length;
   const int64_t line0 = static_cast<int64_t>(blockIdx.y) * kTile;
   const int64_t k0 = static_cast<int64_t>(blockIdx.x) * kTile;
-  const int block_length = fp4 ? 16 : 32;
   // 128 lines of scales are contiguous in cuBLASLt's order, 512 bytes for 4 blocks: the tile's are
   // one (MXFP8) or two (NVFP4) such pieces.
-  const int64_t across = CeilDiv(extent / block_length, 4);
-  const int64_t first = k0 / block_length / 4;
-  const int tiles = static_cast<int>(min(across - first, int64_t{fp4 ? 2 : 1}));
+  const int64_t across = CeilDiv(extent / kLength, 4);
+  const int64_t first = k0 / kLength / 4;
+  const int tiles = static_cast<int>(min(across - first, int64_t{kTile / kLength / 4}));
   if (threadIdx.x < tiles * 128) {
     reinterpret_cast<uint32_t*>(tile_scales)[threadIdx.x] = reinterpret_cast<const uint32_t*>(
         scales + (line0 / kTile * across + first) * 512)[threadIdx.x];
@@ -191,11 +191,10 @@ __global__ void __launch_bounds__(kThreads) BlockDequantizeKernel(const uint8_t*
     if (line0 + row >= lines || k >= extent) {
       continue;
     }
-    const uint8_t code =
-        tile_scales[SwizzledScaleOffset(row, col / block_length, kTile / block_length)];
-    const float scale = fp4 ? DecodeE4m3(code) : DecodeE8m0(code);
+    const uint8_t code = tile_scales[SwizzledScaleOffset(row, col / kLength, kTile / kLength)];
+    const float scale = ScaleOf<kLayout>::Decode(code);
     Raw8<A> out;
-    if (fp4 && sizeof(A) == 2) {
+    if constexpr (kFp4 && sizeof(A) == 2) {
       // A 4-bit value times an E4M3 scale has at most 6 significant bits: exact in bf16.
       uint32_t words[4];
       E2m1ToBf16(*reinterpret_cast<const uint32_t*>(values + at / 2), words);
@@ -208,12 +207,12 @@ __global__ void __launch_bounds__(kThreads) BlockDequantizeKernel(const uint8_t*
       }
     } else {
       float v[8];
-      const uint2 codes = fp4 ? make_uint2(*reinterpret_cast<const uint32_t*>(values + at / 2), 0)
-                              : *reinterpret_cast<const uint2*>(values + at);
+      const uint2 codes = kFp4 ? make_uint2(*reinterpret_cast<const uint32_t*>(values + at / 2), 0)
+                               : *reinterpret_cast<const uint2*>(values + at);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const uint32_t byte = ((i < 4 ? codes.x : codes.y) >> (i % 4 * 8)) & 0xFFU;
-        const float value = fp4                     ? DecodeE2m1((codes.x >> (i * 4)) & 15U)
+        const float value = kFp4                    ? DecodeE2m1((codes.x >> (i * 4)) & 15U)
                             : dtype == DType::kE4M3 ? DecodeE4m3(static_cast<uint8_t>(byte))
                                                     : DecodeE5m2(static_cast<uint8_t>(byte));
         v[i] = MulRn(value, scale);
@@ -251,14 +250,17 @@ absl::Status BlockDequantize(const Exec& exec, const BlockDequantizeArgs& args) 
   const dim3 grid(static_cast<unsigned>(CeilDiv(extent, kTile)),
                   static_cast<unsigned>(CeilDiv(lines, kTile)));
   const auto* values = static_cast<const uint8_t*>(args.x.values);
-  if (args.y.dtype == DType::kBF16) {
-    BlockDequantizeKernel<<<grid, kThreads, 0, StreamOf(exec)>>>(
-        values, args.x.scales, args.x.dtype, lines, extent, args.y.as<Bf16>());
-  } else {
-    BlockDequantizeKernel<<<grid, kThreads, 0, StreamOf(exec)>>>(
-        values, args.x.scales, args.x.dtype, lines, extent, args.y.as<float>());
-  }
-  return HEARTH_CUDA_LAUNCHED("block_dequantize");
+  return VisitLayout(args.x.layout, [&](auto layout) -> absl::Status {
+    constexpr BlockLayout kLayout = decltype(layout)::value;
+    if (args.y.dtype == DType::kBF16) {
+      BlockDequantizeKernel<Bf16, kLayout><<<grid, kThreads, 0, StreamOf(exec)>>>(
+          values, args.x.scales, args.x.dtype, lines, extent, args.y.as<Bf16>());
+    } else {
+      BlockDequantizeKernel<float, kLayout><<<grid, kThreads, 0, StreamOf(exec)>>>(
+          values, args.x.scales, args.x.dtype, lines, extent, args.y.as<float>());
+    }
+    return HEARTH_CUDA_LAUNCHED("block_dequantize");
+  });
 }
 
 absl::Status UpdateBlockAmax(const Exec& exec, const UpdateBlockAmaxArgs& args) {

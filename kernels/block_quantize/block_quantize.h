@@ -1,5 +1,6 @@
-// NVFP4 and MXFP8: block-scaled copies of tensors, and back. T = kF32 or kF64 on the CPU; on CUDA
-// kBF16, and on the way back A (core/exec.h). Values are quantised as floats.
+// Block-scaled copies of tensors in every layout of common/formats/block_layout.h, and back.
+// T = kF32 or kF64 on the CPU; on CUDA kBF16, and on the way back A (core/exec.h). Values are
+// quantised as floats.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ struct BlockQuantizeTensor {
 // Writes every form that is wanted in one pass over x: tiles of 128 x 128 go through shared memory,
 // both forms, the magnitudes and the counts come from there. NVFP4 in both directions reads 2 and
 // writes 2 * 0.5625 bytes an element (bf16): 3.1 bytes are the floor.
-//   tensors: all x of one T, all dtypes E2M1 or all FP8
+//   tensors: all x of one T, all of one layout
 //   counter: optional, one uint64 beside the tensors, raised by the number of tensors of which
 //            values were written, by the kernel that writes them
 //   skip   : optional, one int32 beside the tensors: if it is not 0 nothing is written at all

@@ -25,10 +25,18 @@ struct FormShape {
 
 enum class Special : uint8_t { kNone, kAdversarial, kSkipped, kPerf, kUnbiased };
 
+struct Blocks {
+  BlockLayout layout;
+  DType dtype;
+};
+constexpr Blocks kNvfp4 = {BlockLayout::kNvfp4, DType::kE2M1};
+constexpr Blocks kMxfp8 = {BlockLayout::kMxfp8, DType::kE4M3};
+constexpr Blocks kMxfp8E5m2 = {BlockLayout::kMxfp8, DType::kE5M2};
+
 struct Shape {
   const char* name;
   int64_t R, C;
-  DType dtype;
+  Blocks blocks;
   FormShape rows, columns;
   bool square = false;
   Special special = Special::kNone;
@@ -37,51 +45,51 @@ struct Shape {
 constexpr FormShape kAbsent = {Rounding::kNearest, 0, Signs::kFixed, false};
 
 constexpr Shape kShapes[] = {
-    {"nvfp4_rows_7x64", 7, 64, DType::kE2M1, {}, kAbsent},
-    {"nvfp4_columns_64x16", 64, 16, DType::kE2M1, kAbsent, {}},
-    {"nvfp4_nearest_96x160", 96, 160, DType::kE2M1, {}, {}},
-    {"nvfp4_square_160x288", 160, 288, DType::kE2M1, {}, {}, true},
+    {"nvfp4_rows_7x64", 7, 64, kNvfp4, {}, kAbsent},
+    {"nvfp4_columns_64x16", 64, 16, kNvfp4, kAbsent, {}},
+    {"nvfp4_nearest_96x160", 96, 160, kNvfp4, {}, {}},
+    {"nvfp4_square_160x288", 160, 288, kNvfp4, {}, {}, true},
     {"nvfp4_nvidia_gradient_160x192",
      160,
      192,
-     DType::kE2M1,
+     kNvfp4,
      {Rounding::kStochastic},
      {Rounding::kStochastic, 16, Signs::kFixed}},
     {"nvfp4_unclipped_64x96",
      64,
      96,
-     DType::kE2M1,
+     kNvfp4,
      {Rounding::kStochasticUnclipped, 32, Signs::kSeeded},
      {Rounding::kStochasticUnclipped, 64, Signs::kSeeded}},
     {"nvfp4_quartet_input_256x192",
      256,
      192,
-     DType::kE2M1,
+     kNvfp4,
      {Rounding::kFourOverSix},
      {Rounding::kEden, 128, Signs::kSeeded}},
     {"nvfp4_quartet_gradient_128x384",
      128,
      384,
-     DType::kE2M1,
+     kNvfp4,
      {Rounding::kEden, 128, Signs::kSeeded},
      {Rounding::kEden, 128, Signs::kSeeded}},
     {"nvfp4_eden_small_groups_96x160",
      96,
      160,
-     DType::kE2M1,
+     kNvfp4,
      {Rounding::kEden, 16, Signs::kFixed},
      {Rounding::kEden, 32, Signs::kSeeded}},
-    {"mxfp8_e4m3_160x288", 160, 288, DType::kE4M3, {}, {}},
+    {"mxfp8_e4m3_160x288", 160, 288, kMxfp8, {}, {}},
     {"mxfp8_e5m2_stochastic_96x64",
      96,
      64,
-     DType::kE5M2,
+     kMxfp8E5m2,
      {Rounding::kStochastic},
      {Rounding::kStochastic, 32, Signs::kSeeded}},
     {"nvfp4_adversarial_128x192",
      128,
      192,
-     DType::kE2M1,
+     kNvfp4,
      {},
      {Rounding::kStochastic},
      false,
@@ -89,7 +97,7 @@ constexpr Shape kShapes[] = {
     {"nvfp4_adversarial_square_128x192",
      128,
      192,
-     DType::kE2M1,
+     kNvfp4,
      {Rounding::kStochasticUnclipped},
      {},
      true,
@@ -97,7 +105,7 @@ constexpr Shape kShapes[] = {
     {"nvfp4_adversarial_eden_128x256",
      128,
      256,
-     DType::kE2M1,
+     kNvfp4,
      {Rounding::kEden, 128, Signs::kSeeded},
      {Rounding::kFourOverSix},
      false,
@@ -105,35 +113,28 @@ constexpr Shape kShapes[] = {
     {"mxfp8_adversarial_128x192",
      128,
      192,
-     DType::kE4M3,
+     kMxfp8,
      {},
      {Rounding::kStochastic},
      false,
      Special::kAdversarial},
-    {"mxfp8_adversarial_e5m2_128x192",
-     128,
-     192,
-     DType::kE5M2,
-     {},
-     {},
-     false,
-     Special::kAdversarial},
-    {"nvfp4_skipped_32x32", 32, 32, DType::kE2M1, {}, {}, false, Special::kSkipped},
+    {"mxfp8_adversarial_e5m2_128x192", 128, 192, kMxfp8E5m2, {}, {}, false, Special::kAdversarial},
+    {"nvfp4_skipped_32x32", 32, 32, kNvfp4, {}, {}, false, Special::kSkipped},
     {"nvfp4_unbiased_1024x1024",
      1024,
      1024,
-     DType::kE2M1,
+     kNvfp4,
      {Rounding::kStochasticUnclipped},
      {Rounding::kStochasticUnclipped},
      false,
      Special::kUnbiased},
-    {"perf_nvfp4_rows_8192x3072", 8192, 3072, DType::kE2M1, {}, kAbsent, false, Special::kPerf},
-    {"perf_nvfp4_nearest_8192x3072", 8192, 3072, DType::kE2M1, {}, {}, false, Special::kPerf},
-    {"perf_nvfp4_square_3072x3072", 3072, 3072, DType::kE2M1, {}, {}, true, Special::kPerf},
+    {"perf_nvfp4_rows_8192x3072", 8192, 3072, kNvfp4, {}, kAbsent, false, Special::kPerf},
+    {"perf_nvfp4_nearest_8192x3072", 8192, 3072, kNvfp4, {}, {}, false, Special::kPerf},
+    {"perf_nvfp4_square_3072x3072", 3072, 3072, kNvfp4, {}, {}, true, Special::kPerf},
     {"perf_nvfp4_nvidia_gradient_8192x3072",
      8192,
      3072,
-     DType::kE2M1,
+     kNvfp4,
      {Rounding::kStochastic},
      {Rounding::kStochastic, 16, Signs::kFixed},
      false,
@@ -141,7 +142,7 @@ constexpr Shape kShapes[] = {
     {"perf_nvfp4_quartet_input_8192x3072",
      8192,
      3072,
-     DType::kE2M1,
+     kNvfp4,
      {Rounding::kFourOverSix},
      {Rounding::kEden, 128, Signs::kSeeded},
      false,
@@ -149,12 +150,12 @@ constexpr Shape kShapes[] = {
     {"perf_nvfp4_quartet_gradient_8192x3072",
      8192,
      3072,
-     DType::kE2M1,
+     kNvfp4,
      {Rounding::kEden, 128, Signs::kSeeded},
      {Rounding::kEden, 128, Signs::kSeeded},
      false,
      Special::kPerf},
-    {"perf_mxfp8_8192x3072", 8192, 3072, DType::kE4M3, {}, {}, false, Special::kPerf},
+    {"perf_mxfp8_8192x3072", 8192, 3072, kMxfp8, {}, {}, false, Special::kPerf},
 };
 
 // Every power of two, zeros of both signs, subnormals, the largest values, infinities and NaN, and
@@ -197,8 +198,8 @@ void AddForm(OpCase& c,
   }
   const Fill zero = {Fill::kConstant, 0.0, 0.0};
   const Role out = s.special == Special::kSkipped ? Role::kAccumulate : Role::kOutput;
-  c.buffers.push_back(Words(name + ".values", DTypeBytes(s.dtype, lines * extent)));
-  c.buffers.push_back(Words(name + ".scales", BlockScaleBytes(s.dtype, lines, extent)));
+  c.buffers.push_back(Words(name + ".values", DTypeBytes(s.blocks.dtype, lines * extent)));
+  c.buffers.push_back(Words(name + ".scales", BlockScaleBytes(s.blocks.layout, lines, extent)));
   c.buffers.push_back({name + ".tensor_scale", {1}, Role::kAccumulate, zero, DType::kU8});
   c.buffers.push_back({name + ".measured", {1}, Role::kAccumulate, zero, DType::kU8});
   c.buffers.push_back({name + ".counts", {2}, Role::kAccumulate, zero, DType::kI64});
@@ -221,11 +222,11 @@ BlockForm FormOf(const Shape& s,
   if (!shape.wanted) {
     return form;
   }
-  const bool fp4 = s.dtype == DType::kE2M1;
+  const bool tensor_scale = RowOf(s.blocks.layout).tensor_scale;
   form.values = b[name + ".values"].data;
   form.scales = b[name + ".scales"].as<uint8_t>();
-  form.amax = fp4 ? b["amax"].as<float>() : nullptr;
-  form.tensor_scale = fp4 ? b[name + ".tensor_scale"].as<float>() : nullptr;
+  form.amax = tensor_scale ? b["amax"].as<float>() : nullptr;
+  form.tensor_scale = tensor_scale ? b[name + ".tensor_scale"].as<float>() : nullptr;
   form.measured = b[name + ".measured"].as<float>();
   form.counts = s.special == Special::kPerf ? nullptr : b[name + ".counts"].as<uint64_t>();
   form.rounding = shape.rounding;
@@ -237,7 +238,8 @@ BlockForm FormOf(const Shape& s,
 absl::Status Run(const Shape& s, const Exec& exec, const Buffers& b) {
   BlockQuantizeTensor tensor;
   tensor.x = b["x"];
-  tensor.quant.dtype = s.dtype;
+  tensor.quant.layout = s.blocks.layout;
+  tensor.quant.dtype = s.blocks.dtype;
   tensor.quant.square = s.square;
   tensor.quant.rows = FormOf(s, s.rows, b, "rows");
   tensor.quant.columns = FormOf(s, s.columns, b, "columns");
@@ -253,7 +255,7 @@ absl::Status Run(const Shape& s, const Exec& exec, const Buffers& b) {
     const std::string name = form;
     const TensorView back = b[name + ".back"];
     if (!back.empty()) {
-      const BlockScaledView view = {s.dtype, b[name + ".values"].data,
+      const BlockScaledView view = {s.blocks.layout, s.blocks.dtype, b[name + ".values"].data,
                                     b[name + ".scales"].as<uint8_t>(), nullptr};
       HEARTH_RETURN_IF_ERROR(BlockDequantize(exec, {view, back}));
     }
@@ -355,8 +357,10 @@ OpCase ManyCase() {
     for (const char* form : {".rows", ".columns"}) {
       c.buffers.push_back(Words(absl::StrCat(name, form), DTypeBytes(DType::kE2M1, rows * cols)));
     }
-    c.buffers.push_back(Words(name + ".row_scales", BlockScaleBytes(DType::kE2M1, rows, cols)));
-    c.buffers.push_back(Words(name + ".column_scales", BlockScaleBytes(DType::kE2M1, cols, rows)));
+    c.buffers.push_back(
+        Words(name + ".row_scales", BlockScaleBytes(BlockLayout::kNvfp4, rows, cols)));
+    c.buffers.push_back(
+        Words(name + ".column_scales", BlockScaleBytes(BlockLayout::kNvfp4, cols, rows)));
   }
   c.forward = [](const Exec& exec, const Buffers& b) {
     std::vector<BlockQuantizeTensor> tensors(kCount);

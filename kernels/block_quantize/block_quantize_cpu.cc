@@ -41,6 +41,7 @@ struct Job {
   SignWords signs;
   RngKey key;
   uint64_t first_element;
+  std::vector<uint32_t> squares;  // magnitudes of the square tiles, a row of tiles after the other
 
   float At(int64_t line, int64_t k) const {
     return static_cast<float>(x[line * line_step + k * step]);
@@ -103,29 +104,41 @@ void Load(const Job<T>& job, int64_t line, int64_t begin, Group& group) {
   }
 }
 
-// The magnitude of the 16 x 16 tile around (line, begin).
+// The magnitudes of the tiles of length x length, where they share a scale.
 template <typename T>
-uint32_t TileMagnitude(const Job<T>& job, int64_t line, int64_t begin) {
-  uint32_t largest = 0;
-  for (int64_t l = line / kSpan * kSpan; l < line / kSpan * kSpan + kSpan; ++l) {
-    for (int64_t k = begin; k < begin + kSpan; ++k) {
-      largest = std::max(largest, FloatBits(job.At(l, k)) & 0x7FFFFFFFU);
+void MeasureSquares(const Exec& exec, int64_t length, Job<T>& job) {
+  const int64_t across = CeilDiv(job.extent, length);
+  job.squares.assign(static_cast<size_t>(CeilDiv(job.lines, length) * across), 0);
+  ParallelFor(exec, CeilDiv(job.lines, length), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t line = begin * length; line < std::min(end * length, job.lines); ++line) {
+      for (int64_t k = 0; k < job.extent; ++k) {
+        uint32_t& largest = job.squares[static_cast<size_t>(line / length * across + k / length)];
+        largest = std::max(largest, FloatBits(job.At(line, k)) & 0x7FFFFFFFU);
+      }
     }
-  }
-  return largest;
+  });
 }
 
 template <typename T>
-uint8_t& ScaleAt(const Job<T>& job, int64_t line, int64_t k) {
-  const int64_t block = BlockLength(job.quant->dtype);
-  return job.form->scales[SwizzledScaleOffset(line, k / block, job.extent / block)];
+uint32_t SquareMagnitude(const Job<T>& job, int64_t length, int64_t line, int64_t k) {
+  return job.squares[static_cast<size_t>(line / length * CeilDiv(job.extent, length) + k / length)];
 }
 
-template <typename T>
+template <BlockLayout kLayout, typename T>
+void StoreScale(const Job<T>& job,
+                int64_t line,
+                int64_t k,
+                typename ScaleOf<kLayout>::Stored scale) {
+  const int64_t at =
+      BlockScaleOffset(kLayout, line, k / RowOf(kLayout).length, job.lines, job.extent);
+  std::memcpy(job.form->scales + at, &scale, sizeof(scale));
+}
+
+template <BlockLayout kLayout, typename T>
 void StoreE2m1(const Job<T>& job, int64_t line, int64_t k, const E2m1Codes& codes, uint8_t scale) {
   std::memcpy(static_cast<uint8_t*>(job.form->values) + (line * job.extent + k) / 2, codes.words,
               sizeof(codes.words));
-  ScaleAt(job, line, k) = scale;
+  StoreScale<kLayout>(job, line, k, scale);
 }
 
 // Sums over `count` spans as pairs of pairs.
@@ -134,7 +147,7 @@ float TreeSum(const float* values, int count) {
                     : AddRn(TreeSum(values, count / 2), TreeSum(values + count / 2, count / 2));
 }
 
-template <typename T>
+template <BlockLayout kLayout, typename T>
 void QuantizeEdenGroup(
     const Job<T>& job, int64_t line, int64_t begin, const Group& group, LineResult& result) {
   EdenBlock blocks[kMaxSpans];
@@ -152,7 +165,7 @@ void QuantizeEdenGroup(
     const uint64_t element = job.first_element + static_cast<uint64_t>(line * job.extent + k);
     const uint32_t random = RngBlock(job.key, element / 8)[0] & 0xFFFFU;
     const uint8_t scale = EdenScale(blocks[s].base, sum, projection, random);
-    StoreE2m1(job, line, k, blocks[s].codes, scale);
+    StoreE2m1<kLayout>(job, line, k, blocks[s].codes, scale);
     if (scale != kE4m3Nan) {
       result.Add(
           CountSpan<4>(group.v[s], blocks[s].codes.words, blocks[s].factor, kE2m1Max, scale == 0));
@@ -160,31 +173,40 @@ void QuantizeEdenGroup(
   }
 }
 
-template <typename T>
+template <BlockLayout kLayout, typename T>
 void QuantizeE2m1Span(
     const Job<T>& job, int64_t line, int64_t k, const Group& group, int s, LineResult& result) {
-  const uint32_t largest = job.quant->square ? TileMagnitude(job, line, k) : group.largest[s];
+  const uint32_t largest =
+      job.quant->square ? SquareMagnitude(job, RowOf(kLayout).length, line, k) : group.largest[s];
   const uint64_t element = job.first_element + static_cast<uint64_t>(line * job.extent + k);
   const E2m1Block block =
       QuantizeE2m1(group.v[s], largest, job.form->rounding, job.tensor, job.key, element);
-  StoreE2m1(job, line, k, block.codes, block.scale);
+  StoreE2m1<kLayout>(job, line, k, block.codes, block.scale);
   if (block.scale != kE4m3Nan) {
     result.Add(
         CountSpan<4>(group.v[s], block.codes.words, block.factor, kE2m1Max, block.scale == 0));
   }
 }
 
-template <typename T>
+template <BlockLayout kLayout, typename T>
 void QuantizeFp8Span(
     const Job<T>& job, int64_t line, int64_t k, const Group& group, int s, LineResult& result) {
+  using Scale = ScaleOf<kLayout>;
+  constexpr int kSpans = RowOf(kLayout).length / kSpan;
   const bool e4m3 = job.quant->dtype == DType::kE4M3;
-  const int first = s / 2 * 2;
-  const uint32_t largest = std::max(group.largest[first], group.largest[first + 1]);
-  const uint8_t scale = MxBlockScale(largest, MaxFiniteInverse(e4m3));
+  uint32_t largest = 0;
+  if (job.quant->square) {
+    largest = SquareMagnitude(job, RowOf(kLayout).length, line, k);
+  } else {
+    const int first = s / kSpans * kSpans;
+    largest = *std::max_element(group.largest + first,
+                                group.largest + std::min(first + kSpans, group.spans));
+  }
+  const typename Scale::Stored scale = Scale::Make(largest, MaxFiniteInverse(e4m3));
   const uint64_t element = job.first_element + static_cast<uint64_t>(line * job.extent + k);
   Fp8Codes codes;
-  if (scale != kE8m0Nan) {
-    const float factor = InverseE8m0(scale);
+  if (Scale::IsFinite(scale)) {
+    const float factor = Scale::Inverse(scale);
     codes = job.form->rounding == Rounding::kNearest
                 ? EncodeFp8Span(group.v[s], factor, e4m3)
                 : EncodeFp8SpanStochastic(group.v[s], factor, e4m3, job.key, element);
@@ -192,14 +214,13 @@ void QuantizeFp8Span(
   }
   std::memcpy(static_cast<uint8_t*>(job.form->values) + line * job.extent + k, codes.words,
               sizeof(codes.words));
-  ScaleAt(job, line, k) = scale;
+  StoreScale<kLayout>(job, line, k, scale);
 }
 
-template <typename T>
+template <BlockLayout kLayout, typename T>
 void QuantizeLine(const Job<T>& job, int64_t line, LineResult& result) {
-  const bool fp4 = job.quant->dtype == DType::kE2M1;
-  // With values the extent is a multiple of 32; without them the last group may be half of one.
-  const int64_t length = std::max<int64_t>(job.form->hadamard, BlockLength(job.quant->dtype));
+  // The last group may be shorter than the others.
+  const int64_t length = std::max<int64_t>(job.form->hadamard, RowOf(kLayout).length);
   for (int64_t begin = 0; begin < job.extent; begin += length) {
     Group group;
     group.spans = static_cast<int>(std::min(length, job.extent - begin) / kSpan);
@@ -211,28 +232,33 @@ void QuantizeLine(const Job<T>& job, int64_t line, LineResult& result) {
       continue;
     }
     if (job.form->rounding == Rounding::kEden) {
-      QuantizeEdenGroup(job, line, begin, group, result);
+      if constexpr (RowOf(kLayout).fp4) {
+        QuantizeEdenGroup<kLayout>(job, line, begin, group, result);
+      }
       continue;
     }
     for (int s = 0; s < group.spans; ++s) {
-      if (fp4) {
-        QuantizeE2m1Span(job, line, begin + int64_t{s} * kSpan, group, s, result);
+      if constexpr (RowOf(kLayout).fp4) {
+        QuantizeE2m1Span<kLayout>(job, line, begin + int64_t{s} * kSpan, group, s, result);
       } else {
-        QuantizeFp8Span(job, line, begin + int64_t{s} * kSpan, group, s, result);
+        QuantizeFp8Span<kLayout>(job, line, begin + int64_t{s} * kSpan, group, s, result);
       }
     }
   }
 }
 
-template <typename T>
+template <BlockLayout kLayout, typename T>
 void QuantizeForm(const Exec& exec, Job<T> job) {
   const BlockForm& form = *job.form;
   if (!form.wanted()) {
     return;
   }
   if (form.has_values()) {
-    std::memset(form.scales, 0, BlockScaleBytes(job.quant->dtype, job.lines, job.extent));
-    if (job.quant->dtype == DType::kE2M1) {
+    std::memset(form.scales, 0, BlockScaleBytes(kLayout, job.lines, job.extent));
+    if (job.quant->square) {
+      MeasureSquares(exec, RowOf(kLayout).length, job);
+    }
+    if (RowOf(kLayout).tensor_scale) {
       job.tensor = TensorScaleOf(*form.amax, form.rounding);
       *form.tensor_scale = job.tensor.decode;
     }
@@ -241,7 +267,7 @@ void QuantizeForm(const Exec& exec, Job<T> job) {
   ParallelFor(exec, job.lines, RowGrain(job.extent), [&](int64_t begin, int64_t end) {
     LineResult result;
     for (int64_t line = begin; line < end; ++line) {
-      QuantizeLine(job, line, result);
+      QuantizeLine<kLayout>(job, line, result);
     }
     if (form.measured != nullptr) {
       RaiseAmax(form.measured, result.largest);
@@ -253,23 +279,24 @@ void QuantizeForm(const Exec& exec, Job<T> job) {
   });
 }
 
-template <typename T>
+template <BlockLayout kLayout, typename T>
 void QuantizeOne(const Exec& exec, const BlockQuantizeTensor& tensor) {
   const BlockQuantView& quant = tensor.quant;
   const int64_t rows = tensor.x.rows();
   const int64_t cols = tensor.x.cols();
-  Job<T> job = {tensor.x.as<T>(), rows, cols, cols, 1, &quant, &quant.rows, {}, {}, quant.key, 0};
+  Job<T> job = {tensor.x.as<T>(), rows, cols, cols,      1, &quant,
+                &quant.rows,      {},   {},   quant.key, 0, {}};
   job.key.purpose = RngPurpose::kBlockRounding;
   if (quant.position != nullptr) {
     job.key.step = static_cast<uint32_t>(quant.position->step);
     job.key.micro_batch = quant.position->micro_batch;
   }
-  QuantizeForm(exec, job);
+  QuantizeForm<kLayout>(exec, job);
   job.form = &quant.columns;
   std::swap(job.lines, job.extent);
   std::swap(job.line_step, job.step);
   job.first_element = static_cast<uint64_t>(rows * cols);
-  QuantizeForm(exec, job);
+  QuantizeForm<kLayout>(exec, job);
   if (quant.amax != nullptr) {
     uint32_t largest = 0;
     for (int64_t i = 0; i < rows * cols; ++i) {
@@ -297,25 +324,29 @@ void DecodeSpan(const BlockScaledView& x, int64_t at, float (&out)[kSpan]) {
   }
 }
 
-// Sixteen elements of line `line` from k on, times their block's scale.
-template <typename T>
-void DequantizeSpan(const BlockScaledView& x, int64_t extent, int64_t line, int64_t k, T* out) {
-  const int64_t block = BlockLength(x.dtype);
-  const uint8_t code = x.scales[SwizzledScaleOffset(line, k / block, extent / block)];
-  const float scale = x.dtype == DType::kE2M1 ? DecodeE4m3(code) : DecodeE8m0(code);
+// Sixteen elements from number `at` on, of one line, times their block's scale.
+template <BlockLayout kLayout, typename T>
+void DequantizeSpan(const BlockScaledView& x, int64_t lines, int64_t extent, int64_t at, T* out) {
+  const int64_t line = at / extent;
+  const int64_t k = at % extent;
+  typename ScaleOf<kLayout>::Stored stored;
+  std::memcpy(&stored,
+              x.scales + BlockScaleOffset(kLayout, line, k / RowOf(kLayout).length, lines, extent),
+              sizeof(stored));
+  const float scale = ScaleOf<kLayout>::Decode(stored);
   float v[kSpan];
-  DecodeSpan(x, line * extent + k, v);
+  DecodeSpan(x, at, v);
   for (int i = 0; i < kSpan; ++i) {
     out[i] = T{MulRn(v[i], scale)};
   }
 }
 
-template <typename T>
+template <BlockLayout kLayout, typename T>
 void DequantizeImpl(const Exec& exec, const BlockDequantizeArgs& args) {
   const int64_t extent = args.y.cols();
   ParallelFor(exec, args.y.rows(), RowGrain(extent), [&](int64_t begin, int64_t end) {
     for (int64_t at = begin * extent; at < end * extent; at += kSpan) {
-      DequantizeSpan(args.x, extent, at / extent, at % extent, args.y.as<T>() + at);
+      DequantizeSpan<kLayout>(args.x, args.y.rows(), extent, at, args.y.as<T>() + at);
     }
   });
 }
@@ -357,8 +388,10 @@ absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args) {
       continue;
     }
     DispatchFloating(tensor.x.dtype, [&]<typename T>() {
-      QuantizeOne<T>(exec, tensor);
-      return 0;
+      return VisitLayout(tensor.quant.layout, [&](auto layout) {
+        QuantizeOne<layout.value, T>(exec, tensor);
+        return 0;
+      });
     });
     const bool written = tensor.quant.rows.has_values() || tensor.quant.columns.has_values();
     if (args.counter != nullptr && written) {
@@ -381,8 +414,10 @@ absl::Status UpdateBlockAmax(const Exec&, const UpdateBlockAmaxArgs& args) {
 
 absl::Status BlockDequantize(const Exec& exec, const BlockDequantizeArgs& args) {
   return DispatchFloating(args.y.dtype, [&]<typename T>() {
-    DequantizeImpl<T>(exec, args);
-    return absl::OkStatus();
+    return VisitLayout(args.x.layout, [&](auto layout) {
+      DequantizeImpl<layout.value, T>(exec, args);
+      return absl::OkStatus();
+    });
   });
 }
 

@@ -32,18 +32,29 @@ struct Owned {
   uint64_t counts[2] = {0, 0};
   int64_t lines = 0;
   int64_t extent = 0;
-  DType dtype = DType::kE2M1;
+  const BlockLayoutRow& layout;
+  DType dtype;
 
-  Owned(DType dtype_in, int64_t lines_in, int64_t extent_in, float amax_in)
-      : amax(amax_in), lines(lines_in), extent(extent_in), dtype(dtype_in) {
+  Owned(BlockLayout layout_in, int64_t lines_in, int64_t extent_in, float amax_in)
+      : Owned(layout_in,
+              lines_in,
+              extent_in,
+              amax_in,
+              RowOf(layout_in).fp4 ? DType::kE2M1 : DType::kE4M3) {}
+  Owned(BlockLayout layout_in, int64_t lines_in, int64_t extent_in, float amax_in, DType dtype_in)
+      : amax(amax_in),
+        lines(lines_in),
+        extent(extent_in),
+        layout(RowOf(layout_in)),
+        dtype(dtype_in) {
     const size_t values = DTypeBytes(dtype, lines * extent);
-    storage.resize(values + BlockScaleBytes(dtype, lines, extent) + 16);
+    storage.resize(values + BlockScaleBytes(layout.layout, lines, extent) + 32);
     uint8_t* begin = storage.data();
     begin += (16 - reinterpret_cast<uintptr_t>(begin) % 16) % 16;
     form.values = begin;
     form.scales = begin + (values + 15) / 16 * 16;
-    form.amax = dtype == DType::kE2M1 ? &amax : nullptr;
-    form.tensor_scale = dtype == DType::kE2M1 ? &tensor_scale : nullptr;
+    form.amax = layout.tensor_scale ? &amax : nullptr;
+    form.tensor_scale = layout.tensor_scale ? &tensor_scale : nullptr;
     form.measured = &measured;
     form.counts = counts;
   }
@@ -58,10 +69,10 @@ struct Owned {
       ++begin;
     }
     BlockDequantizeArgs args;
-    args.x = {dtype, form.values, form.scales, nullptr};
+    args.x = {layout.layout, dtype, form.values, form.scales, nullptr};
     args.y = View(begin, {lines, extent});
     EXPECT_TRUE(BlockDequantize(Exec(), args).ok());
-    const double scale = dtype == DType::kE2M1 ? double{tensor_scale} : 1.0;
+    const double scale = layout.tensor_scale ? double{tensor_scale} : 1.0;
     std::vector<double> decoded(Index(lines * extent));
     std::transform(begin, begin + lines * extent, decoded.begin(),
                    [scale](float v) { return double{v} * scale; });
@@ -107,6 +118,7 @@ absl::Status QuantizeMatrix(const Matrix& x, const BlockQuantView& quant) {
 
 BlockQuantView RowsOf(const Owned& rows) {
   BlockQuantView quant;
+  quant.layout = rows.layout.layout;
   quant.dtype = rows.dtype;
   quant.rows = rows.form;
   quant.key.seed = 5;
@@ -138,7 +150,7 @@ double Slope(const Matrix& x, const std::vector<double>& got) {
 TEST(BlockQuantize, Nvfp4Nearest_FollowsTheFormulas) {
   Matrix x(16, 64);
   FillNormalMatrix(x, 1);
-  Owned rows(DType::kE2M1, 16, 64, x.Amax());
+  Owned rows(BlockLayout::kNvfp4, 16, 64, x.Amax());
   ASSERT_TRUE(QuantizeMatrix(x, RowsOf(rows)).ok());
   const float encode = 2688.0F / x.Amax();
   const float decode = 1.0F / encode;
@@ -166,32 +178,37 @@ TEST(BlockQuantize, Nvfp4Nearest_FollowsTheFormulas) {
 }
 
 TEST(BlockQuantize, SquareBlocks_RowsAndColumnsDecodeAlike) {
-  Matrix x(160, 96);
-  FillNormalMatrix(x, 2);
-  Owned rows(DType::kE2M1, 160, 96, x.Amax());
-  Owned columns(DType::kE2M1, 96, 160, x.Amax());
-  BlockQuantView quant = RowsOf(rows);
-  quant.columns = columns.form;
-  quant.square = true;
-  float amax = 0.0F;
-  quant.amax = &amax;
-  ASSERT_TRUE(QuantizeMatrix(x, quant).ok());
-  const std::vector<double> by_rows = rows.Decoded();
-  const std::vector<double> by_columns = columns.Decoded();
-  for (int64_t row = 0; row < 160; ++row) {
-    for (int64_t col = 0; col < 96; ++col) {
-      ASSERT_EQ(by_rows[Index(row * 96 + col)], by_columns[Index(col * 160 + row)]);
+  for (const BlockLayoutRow& layout : kBlockLayouts) {
+    if (!layout.square) {
+      continue;
     }
+    Matrix x(160, 96);
+    FillNormalMatrix(x, 2);
+    Owned rows(layout.layout, 160, 96, x.Amax());
+    Owned columns(layout.layout, 96, 160, x.Amax());
+    BlockQuantView quant = RowsOf(rows);
+    quant.columns = columns.form;
+    quant.square = true;
+    float amax = 0.0F;
+    quant.amax = &amax;
+    ASSERT_TRUE(QuantizeMatrix(x, quant).ok());
+    const std::vector<double> by_rows = rows.Decoded();
+    const std::vector<double> by_columns = columns.Decoded();
+    for (int64_t row = 0; row < 160; ++row) {
+      for (int64_t col = 0; col < 96; ++col) {
+        ASSERT_EQ(by_rows[Index(row * 96 + col)], by_columns[Index(col * 160 + row)]);
+      }
+    }
+    EXPECT_EQ(amax, x.Amax());
+    EXPECT_LT(RelativeSquareError(x, by_rows), 0.015);
   }
-  EXPECT_EQ(amax, x.Amax());
-  EXPECT_LT(RelativeSquareError(x, by_rows), 0.015);
 }
 
 TEST(BlockQuantize, FourOverSix_LowersTheError) {
   Matrix x(256, 512);
   FillNormalMatrix(x, 3);
-  Owned nearest(DType::kE2M1, 256, 512, x.Amax());
-  Owned chosen(DType::kE2M1, 256, 512, x.Amax());
+  Owned nearest(BlockLayout::kNvfp4, 256, 512, x.Amax());
+  Owned chosen(BlockLayout::kNvfp4, 256, 512, x.Amax());
   chosen.form.rounding = Rounding::kFourOverSix;
   ASSERT_TRUE(QuantizeMatrix(x, RowsOf(nearest)).ok());
   ASSERT_TRUE(QuantizeMatrix(x, RowsOf(chosen)).ok());
@@ -202,21 +219,26 @@ TEST(BlockQuantize, FourOverSix_LowersTheError) {
   EXPECT_NEAR(better, 0.00756, 0.0004);
 }
 
-TEST(BlockQuantize, Mxfp8_NothingSaturates) {
-  for (const DType dtype : {DType::kE4M3, DType::kE5M2}) {
-    Matrix x(128, 256);
-    FillNormalMatrix(x, 4);
-    Owned rows(dtype, 128, 256, 0.0F);
-    Owned columns(dtype, 256, 128, 0.0F);
-    BlockQuantView quant = RowsOf(rows);
-    quant.columns = columns.form;
-    ASSERT_TRUE(QuantizeMatrix(x, quant).ok());
-    EXPECT_EQ(rows.counts[0] + columns.counts[0], 0U);
-    EXPECT_LT(RelativeSquareError(x, rows.Decoded()), dtype == DType::kE4M3 ? 0.001 : 0.004);
-    const std::vector<double> back = columns.Decoded();
-    for (int64_t col = 0; col < 256; ++col) {
-      ASSERT_NEAR(back[Index(col * 128)], double{x.At(0, col)},
-                  0.126 * std::fabs(double{x.At(0, col)}) + 1e-4);
+TEST(BlockQuantize, Fp8_NothingSaturates) {
+  for (const BlockLayoutRow& layout : kBlockLayouts) {
+    if (layout.fp4) {
+      continue;
+    }
+    for (const DType dtype : {DType::kE4M3, DType::kE5M2}) {
+      Matrix x(128, 256);
+      FillNormalMatrix(x, 4);
+      Owned rows(layout.layout, 128, 256, 0.0F, dtype);
+      Owned columns(layout.layout, 256, 128, 0.0F, dtype);
+      BlockQuantView quant = RowsOf(rows);
+      quant.columns = columns.form;
+      ASSERT_TRUE(QuantizeMatrix(x, quant).ok());
+      EXPECT_EQ(rows.counts[0] + columns.counts[0], 0U);
+      EXPECT_LT(RelativeSquareError(x, rows.Decoded()), dtype == DType::kE4M3 ? 0.001 : 0.004);
+      const std::vector<double> back = columns.Decoded();
+      for (int64_t col = 0; col < 256; ++col) {
+        ASSERT_NEAR(back[Index(col * 128)], double{x.At(0, col)},
+                    0.126 * std::fabs(double{x.At(0, col)}) + 1e-4);
+      }
     }
   }
 }
@@ -232,8 +254,8 @@ TEST(BlockQuantize, Stochastic_MillionDraws_EveryMeanIsItsValue) {
       x.At(row, k) = k % 3 == 0 ? -value : value;
     }
   }
-  for (const DType dtype : {DType::kE2M1, DType::kE4M3}) {
-    Owned rows(dtype, kDraws, 32, 3.0F);
+  for (const BlockLayoutRow& layout : kBlockLayouts) {
+    Owned rows(layout.layout, kDraws, 32, 3.0F);
     rows.form.rounding = Rounding::kStochastic;
     ASSERT_TRUE(QuantizeMatrix(x, RowsOf(rows)).ok());
     const std::vector<double> got = rows.Decoded();
@@ -259,7 +281,7 @@ TEST(BlockQuantize, Stochastic_MillionNormals_BiasIsAsStated) {
   Matrix x(1024, 1024);
   FillNormalMatrix(x, 6);
   const auto measure = [&](Rounding rounding) {
-    Owned rows(DType::kE2M1, 1024, 1024, x.Amax());
+    Owned rows(BlockLayout::kNvfp4, 1024, 1024, x.Amax());
     rows.form.rounding = rounding;
     EXPECT_TRUE(QuantizeMatrix(x, RowsOf(rows)).ok());
     const std::vector<double> got = rows.Decoded();
@@ -308,7 +330,7 @@ TEST(BlockQuantize, Eden_MillionDraws_UnbiasedOverSteps) {
   double slope = 0.0;
   double error = 0.0;
   for (uint32_t step = 0; step < kSteps; ++step) {
-    Owned rows(DType::kE2M1, 64, 128, 5.5F);
+    Owned rows(BlockLayout::kNvfp4, 64, 128, 5.5F);
     rows.form.rounding = Rounding::kEden;
     rows.form.hadamard = 128;
     rows.form.signs = HadamardSigns::kSeeded;
@@ -346,7 +368,7 @@ TEST(BlockQuantize, Hadamard_CancelsInAProduct) {
   for (const int16_t hadamard : {int16_t{16}, int16_t{32}, int16_t{64}, int16_t{128}}) {
     Matrix x(1, 256);
     FillNormalMatrix(x, 8);
-    Owned a(DType::kE4M3, 1, 256, 0.0F);
+    Owned a(BlockLayout::kMxfp8, 1, 256, 0.0F);
     a.form.hadamard = hadamard;
     a.form.signs = HadamardSigns::kSeeded;
     ASSERT_TRUE(QuantizeMatrix(x, RowsOf(a)).ok());
@@ -365,17 +387,17 @@ TEST(BlockQuantize, Hadamard_CancelsInAProduct) {
 
 TEST(BlockQuantize, NotFiniteBlock_IsNanAndNothingElseIs) {
   for (const float bad : {kInf, -kInf, std::nanf("")}) {
-    for (const DType dtype : {DType::kE2M1, DType::kE4M3}) {
+    for (const BlockLayoutRow& layout : kBlockLayouts) {
       Matrix x(32, 64);
       FillNormalMatrix(x, 9);
       x.At(3, 40) = bad;
-      Owned rows(dtype, 32, 64, 4.0F);
-      Owned columns(dtype, 64, 32, 4.0F);
+      Owned rows(layout.layout, 32, 64, 4.0F);
+      Owned columns(layout.layout, 64, 32, 4.0F);
       BlockQuantView quant = RowsOf(rows);
       quant.columns = columns.form;
       ASSERT_TRUE(QuantizeMatrix(x, quant).ok());
       const std::vector<double> got = rows.Decoded();
-      const int64_t block = BlockLength(dtype);
+      const int64_t block = layout.length;
       for (int64_t i = 0; i < 32 * 64; ++i) {
         const bool inside = i / 64 == 3 && i % 64 / block == 40 / block;
         ASSERT_EQ(std::isnan(got[Index(i)]), inside) << i;
@@ -389,9 +411,9 @@ TEST(BlockQuantize, NotFiniteBlock_IsNanAndNothingElseIs) {
 TEST(BlockQuantize, AmaxTooSmall_SaturatesAndCounts) {
   Matrix x(64, 256);
   FillNormalMatrix(x, 10);
-  Owned good(DType::kE2M1, 64, 256, x.Amax());
-  Owned small(DType::kE2M1, 64, 256, x.Amax() / 8);
-  Owned large(DType::kE2M1, 64, 256, x.Amax() * 1024);
+  Owned good(BlockLayout::kNvfp4, 64, 256, x.Amax());
+  Owned small(BlockLayout::kNvfp4, 64, 256, x.Amax() / 8);
+  Owned large(BlockLayout::kNvfp4, 64, 256, x.Amax() * 1024);
   for (Owned* rows : {&good, &small, &large}) {
     ASSERT_TRUE(QuantizeMatrix(x, RowsOf(*rows)).ok());
   }
@@ -447,7 +469,7 @@ TEST(UpdateBlockAmax, UsableMagnitudes_GetTheMargin) {
 TEST(BlockQuantize, UndefinedCombinations_AreRefused) {
   Matrix x(32, 64);
   const auto code = [&](const auto& change) {
-    Owned rows(DType::kE2M1, 32, 64, 1.0F);
+    Owned rows(BlockLayout::kNvfp4, 32, 64, 1.0F);
     BlockQuantView quant = RowsOf(rows);
     change(quant);
     return QuantizeMatrix(x, quant).code();

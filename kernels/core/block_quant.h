@@ -12,23 +12,25 @@ namespace hearth::kernels {
 struct StepInputs;  // step_gate/step_gate.h
 
 // One direction of a tensor: [L, K], quantised in blocks along K, the axis a product sums over.
+// Layouts whose row has a tensor_scale (common/formats/block_layout.h) have `amax` and
+// `tensor_scale`, others have neither.
 // A block (with a transform: a group) that holds a NaN or an infinity gets the scale NaN and zero
 // values: what is multiplied with it becomes NaN, and nothing is lost silently.
 struct BlockForm {
   // Packed, row-major, 16-byte aligned. E2M1: K / 2 bytes a row, the even element in the low
   // nibble; E4M3, E5M2: K bytes a row. Absent: only `measured` is wanted.
   void* values = nullptr;
-  // BlockScaleBytes(dtype, L, K) bytes in cuBLASLt's order, 16-byte aligned; every byte is written,
-  // padding as 0.
+  // BlockScaleBytes(layout, L, K) bytes in the layout's order, 16-byte aligned; every byte is
+  // written, padding as 0.
   uint8_t* scales = nullptr;
-  // Read (E2M1 only): the largest magnitude that the scale of the tensor is made for, one device
+  // Read: the largest magnitude that the scale of the tensor is made for, one device
   // float; 0, infinity or NaN count as "unknown": scale 1. It need not be this tensor's: with that
   // of an earlier step one pass is enough, and a power of two more is cheap, because the blocks'
   // E4M3 scales keep their relative precision (a factor of 2^10 costs nothing that is above 2^-4 of
   // the largest block). If it is too small, the scale of a block beyond it stays at its largest and
   // the block's values saturate; if it is far too large, small blocks underflow to zero.
   const float* amax = nullptr;
-  // Written (E2M1 only): one float, the factor that belongs to the products' alpha:
+  // Written: one float, the factor that belongs to the products' alpha:
   // element = value * block scale * tensor_scale.
   float* tensor_scale = nullptr;
   // Optional, raised to the largest magnitude after the transform; NaN if any is. Not the same
@@ -49,11 +51,11 @@ struct BlockForm {
 
 // Both forms of v [R, C].
 struct BlockQuantView {
-  // kE2M1: NVFP4, blocks of 16, E4M3 scales, a tensor scale. kE4M3 or kE5M2: MXFP8, blocks of 32,
-  // E8M0 scales (rounded up: nothing saturates).
+  BlockLayout layout = BlockLayout::kNvfp4;
+  // One that the layout holds. FP8: scales are rounded up, so that nothing saturates.
   DType dtype = DType::kE2M1;
-  // E2M1: one scale for each 16 x 16 tile (weights), so that rows and columns hold the same values.
-  // kNearest or kStochastic*, no transform.
+  // One scale for each tile of length x length (weights), so that rows and columns hold the same
+  // values. kNearest or kStochastic*, no transform.
   bool square = false;
   // [R, C] in blocks along C.
   BlockForm rows;
@@ -74,6 +76,7 @@ struct BlockQuantView {
 
 // A form [L, K] as it is read again; the tensor's scale is absent where there is none.
 struct BlockScaledView {
+  BlockLayout layout = BlockLayout::kNvfp4;
   DType dtype = DType::kE2M1;
   const void* values = nullptr;
   const uint8_t* scales = nullptr;

@@ -1,6 +1,7 @@
 // The names of common/formats as kernels say them.
 #pragma once
 
+#include "common/formats/block_layout.h"
 #include "common/formats/codecs.h"
 #include "common/formats/dtype.h"
 #include "common/formats/hd.h"
@@ -12,8 +13,11 @@ namespace hearth::kernels {
 using formats::Activation;
 using formats::AddRn;
 using formats::BitsFloat;
-using formats::BlockLength;
+using formats::BlockLayout;
+using formats::BlockLayoutRow;
 using formats::BlockScaleBytes;
+using formats::BlockScaleOffset;
+using formats::BlocksOf;
 using formats::DecodeBf16;
 using formats::DecodeE2m1;
 using formats::DecodeE4m3;
@@ -39,7 +43,10 @@ using formats::EncodeE8m0Up;
 using formats::EncodeF16;
 using formats::FloatBits;
 using formats::HadamardSigns;
+using formats::HoldsValues;
 using formats::InverseE8m0;
+using formats::kBlockLayoutCount;
+using formats::kBlockLayouts;
 using formats::kE2m1Max;
 using formats::MaxFinite;
 using formats::MulRn;
@@ -48,8 +55,10 @@ using formats::RopeScalingType;
 using formats::RoundBf16;
 using formats::Rounding;
 using formats::RoundToFormat;
+using formats::RowOf;
 using formats::SubRn;
 using formats::SwizzledScaleBytes;
 using formats::SwizzledScaleOffset;
+using formats::VisitLayout;
 
 }  // namespace hearth::kernels

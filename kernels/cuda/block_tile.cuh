@@ -11,9 +11,10 @@
 //     tile.Put(row, col, v);
 //   }
 //   __syncthreads();
-//   WriteBlockForms<A, kFp4>(quant, place, MagnitudeOf<A>(largest), tile);
+//   WriteBlockForms<A, kLayout>(quant, place, MagnitudeOf<A>(largest), tile);
 //
-// block_quantize/block_quantize.cu is the plain example, pointwise.cuh the producers.
+// kLayout is quant.layout (VisitLayout). block_quantize/block_quantize.cu is the plain example,
+// pointwise.cuh the producers.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,7 @@ struct BlockTile {
   uint32_t words[kWords];
   uint8_t row_scales[1024];  // as they lie in memory
   uint8_t column_scales[1024];
-  uint32_t largest[kBlockSegments * kBlockSegments];  // of the 16 x 16 tiles
+  uint32_t largest[kBlockSegments * kBlockSegments];  // MeasureSquares
   uint32_t scratch[3][32];
 
   __device__ __forceinline__ uint32_t* At(int row, int word) {
@@ -92,8 +93,9 @@ __device__ __forceinline__ void ReadRow(BlockTile<A>& tile, int row, int seg, fl
   }
 }
 
-// The magnitudes of the 16 x 16 tiles, four threads each.
-template <typename A>
+// The magnitudes of the squares that share a scale, at each of their 16 x 16 tiles, of which four
+// threads measure one.
+template <typename A, BlockLayout kLayout>
 __device__ __forceinline__ void MeasureSquares(BlockTile<A>& tile) {
   const int square = threadIdx.x / 4;
   uint32_t largest = 0;
@@ -109,6 +111,21 @@ __device__ __forceinline__ void MeasureSquares(BlockTile<A>& tile) {
     tile.largest[square] = largest;
   }
   __syncthreads();
+  constexpr int kSpans = RowOf(kLayout).length / kSpan;
+  if constexpr (kSpans > 1) {
+    uint32_t shared = 0;
+    const int at = threadIdx.x % (kBlockSegments * kBlockSegments);
+    const int first = at / kBlockSegments / kSpans * kSpans * kBlockSegments +
+                      at % kBlockSegments / kSpans * kSpans;
+    for (int i = 0; i < kSpans * kSpans; ++i) {
+      shared = max(shared, tile.largest[first + i / kSpans * kBlockSegments + i % kSpans]);
+    }
+    __syncthreads();
+    if (threadIdx.x < kBlockSegments * kBlockSegments) {
+      tile.largest[at] = shared;
+    }
+    __syncthreads();
+  }
 }
 
 // What a thread knows of the form it works on, and what it has found. Spans are numbered as they
@@ -234,24 +251,30 @@ __device__ __forceinline__ void StoreFp4(FormState& f,
   }
 }
 
-template <int kLaneStep>
+template <BlockLayout kLayout, int kLaneStep>
 __device__ __forceinline__ void StoreFp8(FormState& f,
                                          const float (&v)[kSpan],
                                          uint32_t largest,
                                          int line) {
-  largest = max(largest, __shfl_xor_sync(0xFFFFFFFF, largest, kLaneStep));
-  const uint8_t scale = MxBlockScale(largest, MaxFiniteInverse(f.e4m3));
+  using Scale = ScaleOf<kLayout>;
+  constexpr int kSpans = RowOf(kLayout).length / kSpan;
+#pragma unroll
+  for (int distance = 1; distance < kSpans; distance *= 2) {
+    largest = max(largest, __shfl_xor_sync(0xFFFFFFFF, largest, distance * kLaneStep));
+  }
+  const typename Scale::Stored scale = Scale::Make(largest, MaxFiniteInverse(f.e4m3));
   const bool inside = line < f.lines;
-  if (f.seg % 2 == 0) {
-    f.scales[SwizzledScaleOffset(line, f.seg / 2, kBlockSegments / 2)] = inside ? scale : 0;
+  if (f.seg % kSpans == 0) {
+    f.scales[SwizzledScaleOffset(line, f.seg / kSpans, kBlockSegments / kSpans)] =
+        inside ? scale : 0;
   }
   if (!inside) {
     return;
   }
   const uint32_t at = f.SpanOf(line);
   Fp8Codes codes;
-  if (scale != kE8m0Nan) {
-    const float factor = InverseE8m0(scale);
+  if (Scale::IsFinite(scale)) {
+    const float factor = Scale::Inverse(scale);
     if (f.form.rounding == Rounding::kNearest) {
 #pragma unroll
       for (int i = 0; i < kSpan; i += 2) {
@@ -274,8 +297,8 @@ __device__ __forceinline__ void StoreFp8(FormState& f,
 }
 
 // A span of the form: segment f.seg of line `line` of the tile; the spans of a group are kLaneStep
-// lanes apart. `square`: the magnitude of its 16 x 16 tile, if that counts.
-template <bool kFp4, int kLaneStep>
+// lanes apart. `square`: the magnitude of its square, if that counts.
+template <BlockLayout kLayout, int kLaneStep>
 __device__ __forceinline__ void QuantizeSpan(
     FormState& f, float (&v)[kSpan], int line, bool squares, uint32_t square) {
   if (f.form.hadamard > 0) {
@@ -286,25 +309,27 @@ __device__ __forceinline__ void QuantizeSpan(
   if (!f.form.has_values()) {
     return;
   }
-  if constexpr (kFp4) {
-    StoreFp4<kLaneStep>(f, v, squares ? square : largest, line);
+  const uint32_t scaled = RowOf(kLayout).square && squares ? square : largest;
+  if constexpr (RowOf(kLayout).fp4) {
+    StoreFp4<kLaneStep>(f, v, scaled, line);
   } else {
-    StoreFp8<kLaneStep>(f, v, largest, line);
+    StoreFp8<kLayout, kLaneStep>(f, v, scaled, line);
   }
 }
 
-template <typename A, bool kFp4>
+template <typename A, BlockLayout kLayout>
 __device__ __forceinline__ void QuantizeRows(FormState& f, BlockTile<A>& tile, bool squares) {
   const int first = threadIdx.x / 32 * 4 + threadIdx.x % 32 / kBlockSegments;
 #pragma unroll 1
   for (int line = first; line < kBlockTile; line += kBlockThreads / kBlockSegments) {
     float v[kSpan];
     ReadRow(tile, line, f.seg, v);
-    QuantizeSpan<kFp4, 1>(f, v, line, squares, tile.largest[line / kSpan * kBlockSegments + f.seg]);
+    QuantizeSpan<kLayout, 1>(f, v, line, squares,
+                             tile.largest[line / kSpan * kBlockSegments + f.seg]);
   }
 }
 
-template <typename A, bool kFp4>
+template <typename A, BlockLayout kLayout>
 __device__ __forceinline__ void QuantizeColumns(FormState& f, BlockTile<A>& tile, bool squares) {
   constexpr int kPerWord = 4 / static_cast<int>(sizeof(A));  // columns
   const int first = threadIdx.x / 32 * 4 + threadIdx.x % 4;
@@ -321,26 +346,26 @@ __device__ __forceinline__ void QuantizeColumns(FormState& f, BlockTile<A>& tile
         v[i] = __uint_as_float(part == 0 ? low : raw & 0xFFFF0000U);
       }
       const int line = word * kPerWord + part;
-      QuantizeSpan<kFp4, 4>(f, v, line, squares,
-                            tile.largest[f.seg * kBlockSegments + line / kSpan]);
+      QuantizeSpan<kLayout, 4>(f, v, line, squares,
+                               tile.largest[f.seg * kBlockSegments + line / kSpan]);
     }
   }
 }
 
 // After a form: its scales, totals and, by the tensor's first tile, the scale of the tensor.
-template <bool kFp4>
+template <BlockLayout kLayout>
 __device__ __forceinline__ void FinishForm(const FormState& f,
                                            const BlockPlace& place,
                                            bool columns,
                                            uint32_t* scratch) {
   if (f.form.has_values()) {
-    constexpr int kBlock = kFp4 ? 16 : 32;
+    constexpr int kBlock = RowOf(kLayout).length;
     const int64_t extent = columns ? place.rows : place.cols;
     const int64_t line0 = columns ? place.col0 : place.row0;
     const int64_t k0 = columns ? place.row0 : place.col0;
     const int64_t across = CeilDiv(extent / kBlock, 4);
     const int64_t at = k0 / kBlock / 4;
-    const int tiles = static_cast<int>(min(across - at, int64_t{kFp4 ? 2 : 1}));
+    const int tiles = static_cast<int>(min(across - at, int64_t{kBlockTile / kBlock / 4}));
     if (threadIdx.x < tiles * 128) {
       reinterpret_cast<uint32_t*>(f.form.scales +
                                   (line0 / kBlockTile * across + at) * 512)[threadIdx.x] =
@@ -368,26 +393,26 @@ __device__ __forceinline__ void FinishForm(const FormState& f,
 // Everything that `quant` wants of the tile, by the kBlockThreads threads of the block, after a
 // barrier that follows the last Put. `largest`: the largest magnitude among what the thread put. A
 // barrier must come before the next Put. quant is best a parameter of the kernel: it is read often.
-template <typename A, bool kFp4>
+template <typename A, BlockLayout kLayout>
 __device__ __forceinline__ void WriteBlockForms(const BlockQuantView& quant,
                                                 const BlockPlace& place,
                                                 uint32_t largest,
                                                 BlockTile<A>& tile) {
-  if (quant.square) {
-    MeasureSquares(tile);
+  if (RowOf(kLayout).square && quant.square) {
+    MeasureSquares<A, kLayout>(tile);
   }
   const int lane = threadIdx.x % 32;
   if (quant.rows.wanted()) {
     FormState f = StateOf(quant, place, false, lane % kBlockSegments, tile.row_scales);
-    QuantizeRows<A, kFp4>(f, tile, quant.square);
+    QuantizeRows<A, kLayout>(f, tile, quant.square);
     __syncthreads();
-    FinishForm<kFp4>(f, place, false, tile.scratch[0]);
+    FinishForm<kLayout>(f, place, false, tile.scratch[0]);
   }
   if (quant.columns.wanted()) {
     FormState f = StateOf(quant, place, true, lane / 4, tile.column_scales);
-    QuantizeColumns<A, kFp4>(f, tile, quant.square);
+    QuantizeColumns<A, kLayout>(f, tile, quant.square);
     __syncthreads();
-    FinishForm<kFp4>(f, place, true, tile.scratch[1]);
+    FinishForm<kLayout>(f, place, true, tile.scratch[1]);
   }
   if (quant.amax != nullptr) {
     RaiseAmaxOfBlock(quant.amax, RecordedMagnitude(largest), tile.scratch[2]);

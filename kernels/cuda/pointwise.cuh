@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKerne
 
 // With block forms of the output [rows, kOutputs * cols]. cols is a multiple of 16, and of 128 if
 // there are several outputs; everything is aligned to 16 bytes.
-template <typename A, typename Op, bool kFp4>
+template <typename A, typename Op, BlockLayout kLayout>
 __global__ void __launch_bounds__(kPointwiseThreads, ResidentBlocks<A>(Op::kOutputs))
     PointwiseBlockKernel(Op op,
                          A* out,
@@ -266,7 +266,7 @@ __global__ void __launch_bounds__(kPointwiseThreads, ResidentBlocks<A>(Op::kOutp
     const BlockPlace place = {rows, Op::kOutputs * cols, row0, part * cols + col0,
                               blockIdx.x == 0 && part == 0};
     // The magnitude of all parts counts once.
-    WriteBlockForms<A, kFp4>(quant, place, part == 0 ? MagnitudeOf<A>(largest) : 0, tiles[part]);
+    WriteBlockForms<A, kLayout>(quant, place, part == 0 ? MagnitudeOf<A>(largest) : 0, tiles[part]);
   }
 }
 
@@ -342,8 +342,9 @@ absl::Status PointwiseBlocks(const Exec& exec,
     return HEARTH_CUDA_LAUNCHED(name);
   };
   if constexpr (Op::kExtra == 0) {
-    return blocks.dtype == DType::kE2M1 ? launch(PointwiseBlockKernel<A, Op, true>)
-                                        : launch(PointwiseBlockKernel<A, Op, false>);
+    return VisitLayout(blocks.layout, [&](auto layout) {
+      return launch(PointwiseBlockKernel<A, Op, decltype(layout)::value>);
+    });
   }
   return absl::InvalidArgumentError(absl::StrCat(name, ": block forms beside one scale a tensor"));
 }

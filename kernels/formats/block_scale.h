@@ -308,6 +308,31 @@ HEARTH_HD inline uint8_t MxBlockScale(uint32_t largest, float max_finite_inverse
                                   : kE8m0Nan;
 }
 
+// Stored scales of blocks, by their format: all that a kernel knows of it.
+//   Stored     : as it lies in memory       Decode : what the block's values are multiplied by
+// and where a scale follows from its block alone:
+//   Make       : of the largest magnitude; a NaN if that is not finite
+//   Inverse    : the factor of the values, if IsFinite
+template <DType kFormat>
+struct BlockScale;
+template <>
+struct BlockScale<DType::kE4M3> {
+  using Stored = uint8_t;
+  HEARTH_HD static float Decode(Stored scale) { return DecodeE4m3(scale); }
+};
+template <>
+struct BlockScale<DType::kE8M0> {
+  using Stored = uint8_t;
+  HEARTH_HD static Stored Make(uint32_t largest, float max_finite_inverse) {
+    return MxBlockScale(largest, max_finite_inverse);
+  }
+  HEARTH_HD static bool IsFinite(Stored scale) { return scale != kE8m0Nan; }
+  HEARTH_HD static float Inverse(Stored scale) { return InverseE8m0(scale); }
+  HEARTH_HD static float Decode(Stored scale) { return DecodeE8m0(scale); }
+};
+template <BlockLayout kLayout>
+using ScaleOf = BlockScale<RowOf(kLayout).scale_dtype>;
+
 // 1 / the largest value of an FP8 format.
 HEARTH_HD inline float MaxFiniteInverse(bool e4m3) {
   return e4m3 ? 1.0F / 448.0F : 1.0F / 57344.0F;

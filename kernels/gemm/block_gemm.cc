@@ -60,8 +60,9 @@ absl::Status Emulated(const Exec& exec, GemmArgs args) {
   HEARTH_RETURN_IF_ERROR(FoldScales(exec, args, static_cast<float*>(pieces.Take(kScalarBytes))));
   const auto widen = [&](TensorView& operand, const uint8_t*& scales, int64_t lines) {
     void* const wide = pieces.Take(AlignUp(DTypeBytes(DType::kBF16, lines * e.k), kAlignment));
-    const BlockDequantizeArgs from = {{operand.dtype, operand.data, scales, nullptr},
-                                      TensorView(wide, DType::kBF16, {lines, e.k})};
+    const BlockDequantizeArgs from = {
+        {args.block_layout, operand.dtype, operand.data, scales, nullptr},
+        TensorView(wide, DType::kBF16, {lines, e.k})};
     operand = from.y;
     scales = nullptr;
     return cuda::BlockDequantize(exec, from);
@@ -75,7 +76,7 @@ absl::Status Emulated(const Exec& exec, GemmArgs args) {
 // Bytes of block scales that serve both operands of an FP8 product.
 size_t UnitScaleBytes(const GemmArgs& args) {
   const GemmExtents e = ExtentsOf(args);
-  return SwizzledScaleBytes(std::max(e.m, e.n), e.k / 32);
+  return BlockScaleBytes(BlockLayout::kMxfp8, std::max(e.m, e.n), e.k);
 }
 
 // Half of what the library likes must be left for it.
@@ -96,6 +97,7 @@ absl::Status UnitScaleFp8(const Exec& exec, GemmArgs args) {
   Pieces pieces(exec);
   HEARTH_RETURN_IF_ERROR(FoldScales(exec, args, static_cast<float*>(pieces.Take(kScalarBytes))));
   args.block_scales_a = args.block_scales_b = scales;
+  args.block_layout = BlockLayout::kMxfp8;
   return exec.cuda->gemm().Run(pieces.rest(), args);
 }
 
@@ -106,8 +108,8 @@ GemmPath GemmPathOf(const Exec& exec, const GemmArgs& args) {
   if (args.block_scales_a == nullptr) {
     return TakesUnitScales(exec, args) ? GemmPath::kNative : GemmPath::kPlain;
   }
-  const bool has_units = args.a.dtype == DType::kE2M1 ? native.nvfp4 : native.mxfp8;
-  return has_units ? GemmPath::kNative : GemmPath::kEmulated;
+  return native.layouts[static_cast<size_t>(args.block_layout)] ? GemmPath::kNative
+                                                                : GemmPath::kEmulated;
 }
 
 absl::Status Gemm(const Exec& exec, const GemmArgs& args) {

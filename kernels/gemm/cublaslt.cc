@@ -45,7 +45,8 @@ struct GemmKey {
   bool bias = false;        // a bf16 bias of a bf16 c, cuBLASLt's epilogue
   bool accumulate = false;  // beta != 0
   bool fast = false;
-  int block = 0;          // elements that share a scale; 0: none do
+  bool blocks = false;  // block scales, in `layout`
+  BlockLayout layout = BlockLayout::kMxfp8;
   bool scalars = false;   // alpha and beta are on the device
   uint32_t align_a = 16;  // bytes, up to 16
   uint32_t align_b = 16;
@@ -55,7 +56,8 @@ struct GemmKey {
   auto Tied() const {
     const GemmExtents& e = extents;
     return std::tie(e.m, e.n, e.k, e.lda, e.ldb, e.ldc, a, b, c, transpose_a, transpose_b, bias,
-                    accumulate, fast, block, scalars, align_a, align_b, align_c, align_bias);
+                    accumulate, fast, blocks, layout, scalars, align_a, align_b, align_c,
+                    align_bias);
   }
   bool operator<(const GemmKey& other) const { return Tied() < other.Tied(); }
 };
@@ -75,8 +77,9 @@ GemmKey KeyOf(const GemmArgs& args) {
   key.transpose_b = args.transpose_b;
   key.bias = !args.bias.empty() && args.bias.dtype == DType::kBF16 && args.c.dtype == DType::kBF16;
   key.accumulate = args.beta != 0.0;
-  key.block = args.block_scales_a != nullptr ? BlockLength(args.a.dtype) : 0;
-  key.fast = args.fast_accumulation && args.scale_a != nullptr && key.block == 0;
+  key.blocks = args.block_scales_a != nullptr;
+  key.layout = key.blocks ? args.block_layout : key.layout;
+  key.fast = args.fast_accumulation && args.scale_a != nullptr && !key.blocks;
   key.scalars = args.scalars != nullptr;
   key.align_a = Alignment(args.a.data);
   key.align_b = Alignment(args.b.data);
@@ -92,9 +95,9 @@ std::string KeyText(const GemmKey& key, bool deterministic) {
   const auto name = [](DType dtype) {
     return dtype == DType::kF32 ? "f32" : std::string(DTypeName(dtype));
   };
-  const std::string scaled = key.block > 0 || key.scalars
-                                 ? absl::StrFormat("_block%d_scalars%d", key.block, key.scalars)
-                                 : "";
+  const int block = key.blocks ? RowOf(key.layout).length : 0;
+  const std::string scaled =
+      key.blocks || key.scalars ? absl::StrFormat("_block%d_scalars%d", block, key.scalars) : "";
   return absl::StrFormat(
       "m%d_n%d_k%d_%s_%s_%s_%s%s_ld%d.%d.%d_bias%d_beta%d_fast%d_align%d.%d.%d.%d_det%d%s", e.m,
       e.n, e.k, name(key.a), name(key.b), name(key.c), key.transpose_a ? "t" : "n",
@@ -255,8 +258,8 @@ absl::StatusOr<std::unique_ptr<Plan>> GemmPlans::Impl::NewPlan(const GemmKey& ke
   if (key.fast) {
     HEARTH_RETURN_IF_ERROR(objects.Set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1}));
   }
-  if (key.block > 0) {
-    const cublasLtMatmulMatrixScale_t mode = key.block == 16
+  if (key.blocks) {
+    const cublasLtMatmulMatrixScale_t mode = key.layout == BlockLayout::kNvfp4
                                                  ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3
                                                  : CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
     HEARTH_RETURN_IF_ERROR(objects.Set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode));

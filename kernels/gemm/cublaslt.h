@@ -4,9 +4,10 @@
 // transpositions, leading dimensions, bias, accumulation, alignment of the operands. Row-major
 // c = op(a) op(b) is handed over as column-major cT = op(b)T op(a)T: cuBLASLt's A is b, its B is a.
 // Scales are one float a tensor (SCALAR_32F), or with block_scales_a and _b of GemmArgs one E4M3
-// byte for 16 elements (VEC16_UE4M3) or one UE8M0 byte for 32 (VEC32_UE8M0).
+// byte for 16 elements (VEC16_UE4M3) or one UE8M0 byte for 32 (VEC32_UE8M0), as block_layout says.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -25,8 +26,7 @@ struct CublasLt;  // cublaslt_library.h
 // Which products with block-scaled operands go to cuBLASLt as they are: where ChooseBlockGemms
 // (gemm_probe.h) has seen the library compute them right.
 struct NativeBlocks {
-  bool nvfp4 = false;
-  bool mxfp8 = false;
+  std::array<bool, kBlockLayoutCount> layouts = {};  // by BlockLayout
   // FP8 with one scale a tensor as MXFP8 whose block scales are all 1 (UnitScales), the tensors'
   // scales in alpha: the same bits, twice the rate on sm_120.
   bool unit_scale_fp8 = false;

@@ -29,10 +29,13 @@ absl::Status CheckTypes(const GemmArgs& args) {
   const DType b = args.b.dtype;
   const DType c = args.c.dtype;
   const bool blocks = IsBlockScaled(args);
-  const bool fp8 = (EightBits(a) && EightBits(b)) || (blocks && a == b && a == DType::kE2M1);
+  const BlockLayoutRow& layout = RowOf(args.block_layout);
+  const bool fp8 =
+      blocks ? HoldsValues(layout, a) && HoldsValues(layout, b) : EightBits(a) && EightBits(b);
   if (blocks && !fp8) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        kOp, ": block scales with a ", DebugString(args.a), " and b ", DebugString(args.b)));
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": block scales of ", layout.name,
+                                                   " with a ", DebugString(args.a), " and b ",
+                                                   DebugString(args.b)));
   }
   if (fp8 ? a == DType::kE5M2 && b == DType::kE5M2 : a != b) {
     return absl::InvalidArgumentError(absl::StrCat(kOp, ": a ", DebugString(args.a), " and b ",
@@ -43,7 +46,7 @@ absl::Status CheckTypes(const GemmArgs& args) {
     return absl::InvalidArgumentError(
         absl::StrCat(kOp, ": c is ", DebugString(args.c), ", a is ", DebugString(args.a)));
   }
-  const bool optional = blocks && a != DType::kE2M1 && args.scale_a == nullptr;
+  const bool optional = blocks && !layout.tensor_scale && args.scale_a == nullptr;
   if ((args.block_scales_a == nullptr) != (args.block_scales_b == nullptr) ||
       (!fp8 && (a == DType::kE2M1 || b == DType::kE2M1))) {
     return absl::InvalidArgumentError(

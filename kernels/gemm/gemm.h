@@ -22,14 +22,14 @@ namespace hearth::kernels {
 //   fast_accumulation: partial sums stay in the tensor core's short accumulator (13 fraction bits
 //                      on Hopper): for forward products. No meaning elsewhere
 //   lda, ldb, ldc    : elements from one row of a, b, c as stored to the next; 0: contiguous
-// Block-scaled operands (core/block_quant.h): block_scales_a and block_scales_b present; a and b
-// both e2m1 (NVFP4, blocks of 16, scale_a and scale_b: the tensors' scales, required) or e4m3 /
-// e5m2 as above (MXFP8, blocks of 32, scale_a and scale_b optional, both or neither). Layout as
-// FP8, K a multiple of 32, a and b contiguous and aligned to 16 bytes. Native on GPUs that have the
-// units and for which ChooseBlockGemms (gemm/probe.h) found them right (an error is then marked,
-// gemm/native_error.h); elsewhere emulated: both
-// operands become bf16 in the workspace (exact for NVFP4), one bf16 product with fp32 sums and the
-// tensors' scales in its alpha, so that only the order of the sums differs. GemmPathOf tells which.
+// Block-scaled operands (core/block_quant.h): block_scales_a and block_scales_b present, both in
+// block_layout; a and b both e2m1, or e4m3 / e5m2 as above, whichever the layout holds; scale_a and
+// scale_b: the tensors' scales, both or neither, required where the layout has them. Extents as
+// FP8's, K a multiple of 32, a and b contiguous and aligned to 16 bytes. Native on GPUs that have
+// the units and for which ChooseBlockGemms (gemm_probe.h) found them right (an error is then
+// marked, gemm/native_error.h); elsewhere emulated: both operands become bf16 in the workspace
+// (exact for NVFP4), one bf16 product with fp32 sums and the tensors' scales in its alpha, so that
+// only the order of the sums differs. GemmPathOf tells which.
 //   scalars : CUDA, optional: two floats beside the tensors that stand for alpha and beta when the
 //             product runs; whether c is read is still said by `beta`
 // The three products of a linear layer with weight w [N, K] (Hugging Face layout):
@@ -52,6 +52,7 @@ struct GemmArgs {
   const float* scale_b = nullptr;
   const uint8_t* block_scales_a = nullptr;
   const uint8_t* block_scales_b = nullptr;
+  BlockLayout block_layout = BlockLayout::kNvfp4;
   const float* scalars = nullptr;
   bool fast_accumulation = false;
   int64_t lda = 0;

@@ -238,6 +238,7 @@ OpCase ColumnSumCase(int64_t rows, int64_t cols) {
 struct BlockShape {
   const char* name;
   int64_t M, N, K;
+  BlockLayout layout;
   DType a, b;
   bool bias = false;
   bool perf = false;
@@ -245,17 +246,25 @@ struct BlockShape {
 };
 
 constexpr BlockShape kBlockScaled[] = {
-    {"nvfp4_130x48x96", 130, 48, 96, DType::kE2M1, DType::kE2M1},
-    {"nvfp4_64x144x160_bias", 64, 144, 160, DType::kE2M1, DType::kE2M1, true},
-    {"nvfp4_256x128x512_beta", 256, 128, 512, DType::kE2M1, DType::kE2M1, false, false, 1.0},
-    {"mxfp8_130x48x96", 130, 48, 96, DType::kE4M3, DType::kE4M3},
-    {"mxfp8_e5m2_64x144x160_beta", 64, 144, 160, DType::kE5M2, DType::kE4M3, false, false, 1.0},
-    {"nvfp4_perf_8192x2048x768", 8192, 2048, 768, DType::kE2M1, DType::kE2M1, false, true},
-    {"mxfp8_perf_8192x2048x768", 8192, 2048, 768, DType::kE4M3, DType::kE4M3, false, true},
+    {"nvfp4_130x48x96", 130, 48, 96, BlockLayout::kNvfp4, DType::kE2M1, DType::kE2M1},
+    {"nvfp4_64x144x160_bias", 64, 144, 160, BlockLayout::kNvfp4, DType::kE2M1, DType::kE2M1, true},
+    {"nvfp4_256x128x512_beta", 256, 128, 512, BlockLayout::kNvfp4, DType::kE2M1, DType::kE2M1,
+     false, false, 1.0},
+    {"mxfp8_130x48x96", 130, 48, 96, BlockLayout::kMxfp8, DType::kE4M3, DType::kE4M3},
+    {"mxfp8_e5m2_64x144x160_beta", 64, 144, 160, BlockLayout::kMxfp8, DType::kE5M2, DType::kE4M3,
+     false, false, 1.0},
+    {"nvfp4_perf_8192x2048x768", 8192, 2048, 768, BlockLayout::kNvfp4, DType::kE2M1, DType::kE2M1,
+     false, true},
+    {"mxfp8_perf_8192x2048x768", 8192, 2048, 768, BlockLayout::kMxfp8, DType::kE4M3, DType::kE4M3,
+     false, true},
 };
 
-void AddBlockOperand(
-    OpCase& c, const std::string& name, DType dtype, int64_t lines, int64_t extent, bool back) {
+void AddBlockOperand(OpCase& c,
+                     const std::string& name,
+                     const BlockShape& s,
+                     DType dtype,
+                     int64_t lines,
+                     int64_t extent) {
   const auto words = [&](const char* part, size_t bytes) {
     BufferSpec spec = {name + part, {static_cast<int64_t>(bytes / 8)}, Role::kOutput};
     spec.dtype = DType::kI64;
@@ -264,33 +273,31 @@ void AddBlockOperand(
   const Fill zero = {Fill::kConstant, 0.0, 0.0};
   c.buffers.push_back({name, {lines, extent}});
   words(".values", DTypeBytes(dtype, lines * extent));
-  words(".scales", BlockScaleBytes(dtype, lines, extent));
+  words(".scales", BlockScaleBytes(s.layout, lines, extent));
   c.buffers.push_back({name + ".scale", {1}, Role::kAccumulate, zero, DType::kU8});
-  if (back) {
+  if (!s.perf) {
     c.buffers.push_back({name + ".back", {lines, extent}, Role::kOutput});
   }
 }
 
-absl::Status QuantizeBlockOperand(const Exec& exec,
-                                  const Buffers& b,
-                                  const std::string& name,
-                                  DType dtype) {
+absl::Status QuantizeBlockOperand(
+    const Exec& exec, const Buffers& b, const std::string& name, BlockLayout layout, DType dtype) {
   BlockQuantizeTensor tensor;
   tensor.x = b[name];
+  tensor.quant.layout = layout;
   tensor.quant.dtype = dtype;
   tensor.quant.rows.values = b[name + ".values"].data;
   tensor.quant.rows.scales = b[name + ".scales"].as<uint8_t>();
-  if (dtype == DType::kE2M1) {
+  if (RowOf(layout).tensor_scale) {
     tensor.quant.rows.amax = b["amax"].as<float>();
     tensor.quant.rows.tensor_scale = b[name + ".scale"].as<float>();
   }
   HEARTH_RETURN_IF_ERROR(BlockQuantize(exec, {absl::MakeConstSpan(&tensor, 1), nullptr}));
   const TensorView back = b[name + ".back"];
-  return back.empty()
-             ? absl::OkStatus()
-             : BlockDequantize(
-                   exec,
-                   {{dtype, tensor.quant.rows.values, tensor.quant.rows.scales, nullptr}, back});
+  return back.empty() ? absl::OkStatus()
+                      : BlockDequantize(exec, {{layout, dtype, tensor.quant.rows.values,
+                                                tensor.quant.rows.scales, nullptr},
+                                               back});
 }
 
 GemmArgs BlockProduct(const BlockShape& s, const Buffers& b) {
@@ -304,7 +311,8 @@ GemmArgs BlockProduct(const BlockShape& s, const Buffers& b) {
   args.beta = s.beta;
   args.block_scales_a = b["a.scales"].as<uint8_t>();
   args.block_scales_b = b["b.scales"].as<uint8_t>();
-  if (s.a == DType::kE2M1) {
+  args.block_layout = s.layout;
+  if (RowOf(s.layout).tensor_scale) {
     args.scale_a = b["a.scale"].as<float>();
     args.scale_b = b["b.scale"].as<float>();
   }
@@ -317,8 +325,8 @@ std::string CheckBlockProduct(const BlockShape& s, const Buffers& b) {
   const std::vector<double> x = b.Values("a.back");
   const std::vector<double> y = b.Values("b.back");
   const std::vector<double> bias = s.bias ? b.Values("bias") : std::vector<double>();
-  const bool fp4 = s.a == DType::kE2M1;
-  const double alpha = fp4 ? 0.5 * b.Get("a.scale", 0) * b.Get("b.scale", 0) : 0.5;
+  const bool scaled = RowOf(s.layout).tensor_scale;
+  const double alpha = scaled ? 0.5 * b.Get("a.scale", 0) * b.Get("b.scale", 0) : 0.5;
   const double bound = b.TypeOf("c") == DType::kBF16 ? 0x1p-7 : 1e-5;
   for (int64_t m = 0; m < s.M; ++m) {
     for (int64_t n = 0; n < s.N; ++n) {
@@ -348,16 +356,16 @@ OpCase BlockScaledCase(const BlockShape& s) {
   c.name = s.name;
   c.buffers = {{"amax", {1}, Role::kInput, {Fill::kConstant, 4.5, 0.0}, DType::kU8},
                {"c", {s.M, s.N}, Role::kAccumulate, {Fill::kConstant, 0.75, 0.0}}};
-  AddBlockOperand(c, "a", s.a, s.M, s.K, !s.perf);
-  AddBlockOperand(c, "b", s.b, s.N, s.K, !s.perf);
+  AddBlockOperand(c, "a", s, s.a, s.M, s.K);
+  AddBlockOperand(c, "b", s, s.b, s.N, s.K);
   if (s.bias) {
     c.buffers.push_back({"bias", {s.N}});
   }
   c.forward = [s](const Exec& exec, const Buffers& b) {
     // Timed: the product alone, of zeros.
     if (!s.perf) {
-      HEARTH_RETURN_IF_ERROR(QuantizeBlockOperand(exec, b, "a", s.a));
-      HEARTH_RETURN_IF_ERROR(QuantizeBlockOperand(exec, b, "b", s.b));
+      HEARTH_RETURN_IF_ERROR(QuantizeBlockOperand(exec, b, "a", s.layout, s.a));
+      HEARTH_RETURN_IF_ERROR(QuantizeBlockOperand(exec, b, "b", s.layout, s.b));
     }
     return Gemm(exec, BlockProduct(s, b));
   };

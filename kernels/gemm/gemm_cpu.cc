@@ -75,9 +75,11 @@ absl::Status GemmBlockScaled(const Exec& exec, const GemmArgs& args) {
   float* a = static_cast<float*>(exec.workspace.data);
   float* b = a + e.m * e.k;
   HEARTH_RETURN_IF_ERROR(BlockDequantize(
-      exec, {{args.a.dtype, args.a.data, args.block_scales_a, nullptr}, View(a, {e.m, e.k})}));
+      exec, {{args.block_layout, args.a.dtype, args.a.data, args.block_scales_a, nullptr},
+             View(a, {e.m, e.k})}));
   HEARTH_RETURN_IF_ERROR(BlockDequantize(
-      exec, {{args.b.dtype, args.b.data, args.block_scales_b, nullptr}, View(b, {e.n, e.k})}));
+      exec, {{args.block_layout, args.b.dtype, args.b.data, args.block_scales_b, nullptr},
+             View(b, {e.n, e.k})}));
   e.lda = e.ldb = e.k;
   const double scale =
       args.scale_a != nullptr ? double{*args.scale_a} * double{*args.scale_b} : 1.0;

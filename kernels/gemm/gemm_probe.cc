@@ -34,7 +34,8 @@ class DeviceBytes {
 class ForceNative {
  public:
   explicit ForceNative(GemmPlans& plans) : plans_(plans), before_(plans.native_blocks()) {
-    plans_.native_blocks() = {true, true, true};
+    plans_.native_blocks().layouts.fill(true);
+    plans_.native_blocks().unit_scale_fp8 = true;
   }
   ~ForceNative() { plans_.native_blocks() = before_; }
   ForceNative(const ForceNative&) = delete;
@@ -160,13 +161,13 @@ std::vector<BlockGemmChoice> ChooseBlockGemms(const Exec& exec, bool allow_nativ
   if (exec.device != Device::kCuda || exec.cuda == nullptr) {
     return choices;
   }
-  for (const char* format : {"mxfp8", "nvfp4", "fp8"}) {
-    choices.push_back(Choose(exec, format, allow_native));
-  }
   NativeBlocks chosen;
-  chosen.mxfp8 = choices[0].native;
-  chosen.nvfp4 = choices[1].native;
-  chosen.unit_scale_fp8 = choices[2].native;
+  for (size_t i = 0; i < kBlockLayoutCount; ++i) {
+    choices.push_back(Choose(exec, kBlockLayouts[i].name, allow_native));
+    chosen.layouts[i] = choices.back().native;
+  }
+  choices.push_back(Choose(exec, "fp8", allow_native));
+  chosen.unit_scale_fp8 = choices.back().native;
   exec.cuda->gemm().native_blocks() = chosen;
   return choices;
 }

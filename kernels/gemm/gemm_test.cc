@@ -139,7 +139,8 @@ TEST(Gemm, LeadingDimensions_SameAsContiguous) {
 struct BlockProblem {
   BlockProblem(DType type_a, DType type_b)
       : values(static_cast<size_t>(kM + kN) * 64 + 16),
-        scales(2 * BlockScaleBytes(type_a, kN, 64), type_a == DType::kE2M1 ? 0x38 : 127),
+        scales(2 * BlockScaleBytes(BlockLayout::kNvfp4, kN, 64),
+               type_a == DType::kE2M1 ? 0x38 : 127),
         c(kM * kN) {
     uint8_t* begin = values.data() + (16 - reinterpret_cast<uintptr_t>(values.data()) % 16) % 16;
     args.a = TensorView(begin, type_a, {kM, 64});
@@ -149,6 +150,7 @@ struct BlockProblem {
     args.scale_a = &kScaleA;
     args.scale_b = &kScaleB;
     args.block_scales_a = args.block_scales_b = scales.data();
+    args.block_layout = type_a == DType::kE2M1 ? BlockLayout::kNvfp4 : BlockLayout::kMxfp8;
   }
   std::vector<uint8_t> values;
   std::vector<uint8_t> scales;
@@ -169,6 +171,8 @@ TEST(GemmBlockScaled, CanImplement_ChecksWhatGoesTogether) {
   };
   const auto nothing = [](GemmArgs&) {};
   EXPECT_TRUE(refused(DType::kE2M1, DType::kE4M3, nothing));
+  EXPECT_TRUE(refused(DType::kE4M3, DType::kE4M3,
+                      [](GemmArgs& g) { g.block_layout = BlockLayout::kNvfp4; }));
   EXPECT_TRUE(refused(DType::kE5M2, DType::kE5M2, nothing));
   EXPECT_TRUE(refused(DType::kE2M1, DType::kE2M1, [](GemmArgs& g) { g.scale_a = nullptr; }));
   EXPECT_TRUE(refused(DType::kE4M3, DType::kE4M3, [](GemmArgs& g) { g.scale_a = nullptr; }));

@@ -12,20 +12,25 @@
 namespace hearth::kernels {
 namespace {
 
+constexpr const BlockLayoutRow* kMxfp8 = &RowOf(BlockLayout::kMxfp8);
+constexpr const BlockLayoutRow* kNvfp4 = &RowOf(BlockLayout::kNvfp4);
+
 // The bounds leave room for the rounding of c (bf16: 2^-9 of each element) and, for FP8 on Hopper,
 // for its accumulator of 13 fraction bits.
 constexpr ProbeCase kCases[] = {
-    {"bf16", "", 0x1p-7, 0, DType::kBF16, DType::kBF16, DType::kBF16, false},
-    {"f32", "", 1e-5, 0, DType::kF32, DType::kF32, DType::kF32, false},
-    {"fp8 e4m3 x e4m3", "", 0x1p-8, 0, DType::kE4M3, DType::kE4M3, DType::kF32, false},
-    {"fp8 e5m2 x e4m3", "", 0x1p-8, 0, DType::kE5M2, DType::kE4M3, DType::kF32, false},
-    {"mxfp8", "mxfp8", 0x1p-7, 32, DType::kE4M3, DType::kE4M3, DType::kBF16, false},
-    {"mxfp8 gradient", "mxfp8", 0x1p-8, 32, DType::kE4M3, DType::kE4M3, DType::kF32, true},
-    {"nvfp4", "nvfp4", 0x1p-7, 16, DType::kE2M1, DType::kE2M1, DType::kBF16, false},
-    {"nvfp4 gradient", "nvfp4", 0x1p-8, 16, DType::kE2M1, DType::kE2M1, DType::kF32, true},
-    {"fp8 unit scales", "fp8", 0x1p-7, 0, DType::kE4M3, DType::kE4M3, DType::kBF16, false},
-    {"fp8 unit scales e5m2", "fp8", 0x1p-7, 0, DType::kE5M2, DType::kE4M3, DType::kBF16, false},
-    {"fp8 unit scales gradient", "fp8", 0x1p-8, 0, DType::kE5M2, DType::kE4M3, DType::kF32, true},
+    {"bf16", "", 0x1p-7, nullptr, DType::kBF16, DType::kBF16, DType::kBF16, false},
+    {"f32", "", 1e-5, nullptr, DType::kF32, DType::kF32, DType::kF32, false},
+    {"fp8 e4m3 x e4m3", "", 0x1p-8, nullptr, DType::kE4M3, DType::kE4M3, DType::kF32, false},
+    {"fp8 e5m2 x e4m3", "", 0x1p-8, nullptr, DType::kE5M2, DType::kE4M3, DType::kF32, false},
+    {"mxfp8", "mxfp8", 0x1p-7, kMxfp8, DType::kE4M3, DType::kE4M3, DType::kBF16, false},
+    {"mxfp8 gradient", "mxfp8", 0x1p-8, kMxfp8, DType::kE4M3, DType::kE4M3, DType::kF32, true},
+    {"nvfp4", "nvfp4", 0x1p-7, kNvfp4, DType::kE2M1, DType::kE2M1, DType::kBF16, false},
+    {"nvfp4 gradient", "nvfp4", 0x1p-8, kNvfp4, DType::kE2M1, DType::kE2M1, DType::kF32, true},
+    {"fp8 unit scales", "fp8", 0x1p-7, nullptr, DType::kE4M3, DType::kE4M3, DType::kBF16, false},
+    {"fp8 unit scales e5m2", "fp8", 0x1p-7, nullptr, DType::kE5M2, DType::kE4M3, DType::kBF16,
+     false},
+    {"fp8 unit scales gradient", "fp8", 0x1p-8, nullptr, DType::kE5M2, DType::kE4M3, DType::kF32,
+     true},
 };
 
 RngKey Key(uint32_t tensor, uint32_t what) {
@@ -57,7 +62,7 @@ void FillValues(const RngKey& key,
 // A few powers of two, or all that occur: each row has a range of its own, which together are all
 // finite codes of E4M3, or 2^-33 to 2^32. E4M3's 0 is that of a block of zeros.
 uint8_t ScaleCode(const ProbeCase& which, int64_t row, uint32_t word) {
-  const bool e4m3 = which.block == 16;
+  const bool e4m3 = which.blocks->scale_dtype == DType::kE4M3;
   if (!which.gradient) {
     const int power = static_cast<int>(word % 4) - 2;
     return e4m3 ? EncodeE4m3(std::ldexp(1.0F, power)) : static_cast<uint8_t>(127 + power);
@@ -77,17 +82,20 @@ std::vector<double> FillOperand(const ProbeCase& which,
                                 ProbeOperand& out) {
   std::vector<double> values;
   FillValues(Key(tensor, 0), dtype, rows * k, out.bytes, values);
-  if (which.block == 0) {
+  if (which.blocks == nullptr) {
     return values;
   }
-  const int64_t blocks = k / which.block;
-  out.scales.resize(SwizzledScaleBytes(rows, blocks));
+  const BlockLayoutRow& layout = *which.blocks;
+  const int64_t blocks = BlocksOf(layout, k);
+  out.scales.resize(BlockScaleBytes(layout.layout, rows, k));
   for (int64_t at = 0; at < rows * blocks; ++at) {
     const int64_t row = at / blocks;
     const uint8_t code = ScaleCode(which, row, RngWord(Key(tensor, 1), static_cast<uint64_t>(at)));
-    out.scales[static_cast<size_t>(SwizzledScaleOffset(row, at % blocks, blocks))] = code;
-    const double scale = double{which.block == 16 ? DecodeE4m3(code) : DecodeE8m0(code)};
-    for (int64_t i = at * which.block; i < (at + 1) * which.block; ++i) {
+    out.scales[static_cast<size_t>(BlockScaleOffset(layout.layout, row, at % blocks, rows, k))] =
+        code;
+    const double scale =
+        double{layout.scale_dtype == DType::kE4M3 ? DecodeE4m3(code) : DecodeE8m0(code)};
+    for (int64_t i = at * layout.length; i < (at + 1) * layout.length; ++i) {
       values[static_cast<size_t>(i)] *= scale;
     }
   }
@@ -170,7 +178,8 @@ GemmArgs ProbeArgs(const ProbeCase& which, const ProbeProduct& product) {
     args.scale_a = &product.a.scale;
     args.scale_b = &product.b.scale;
   }
-  if (which.block > 0) {
+  if (which.blocks != nullptr) {
+    args.block_layout = which.blocks->layout;
     args.block_scales_a = product.a.scales.data();
     args.block_scales_b = product.b.scales.data();
   }

@@ -17,8 +17,8 @@ struct ProbeCase {
   // The choice of ChooseBlockGemms that hangs on it: "nvfp4", "mxfp8", or "fp8" (as MXFP8 with unit
   // scales); empty: none does.
   std::string_view format;
-  double bound;   // of ProbeError
-  int64_t block;  // elements that share a scale; 0: one float for the tensor
+  double bound;                  // of ProbeError
+  const BlockLayoutRow* blocks;  // null: one scale for the tensor
   DType a;
   DType b;
   DType c;
@@ -28,8 +28,8 @@ struct ProbeCase {
 };
 absl::Span<const ProbeCase> ProbeCases();
 
-// [rows, k] as stored, and its scales: of blocks in cuBLASLt's order (core/block_quant.h; empty
-// without blocks), and the tensor's.
+// [rows, k] as stored, and its scales: of blocks as block_layout.h says (empty without
+// blocks), and the tensor's.
 struct ProbeOperand {
   std::vector<uint8_t> bytes;
   std::vector<uint8_t> scales;

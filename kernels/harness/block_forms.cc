@@ -26,7 +26,7 @@ void AddCopy(
     const int64_t extent = transposed ? rows : cols;
     const std::string name = copy + form;
     c.buffers.push_back(Words(name + ".values", DTypeBytes(style.dtype, lines * extent)));
-    c.buffers.push_back(Words(name + ".scales", BlockScaleBytes(style.dtype, lines, extent)));
+    c.buffers.push_back(Words(name + ".scales", BlockScaleBytes(style.layout, lines, extent)));
     c.buffers.push_back({name + ".tensor_scale", {1}, Role::kAccumulate, zero, DType::kU8});
     c.buffers.push_back({name + ".measured", {1}, Role::kAccumulate, zero, DType::kU8});
     c.buffers.push_back({name + ".counts", {2}, Role::kAccumulate, zero, DType::kI64});
@@ -34,13 +34,13 @@ void AddCopy(
   c.buffers.push_back({copy + ".amax", {1}, Role::kAccumulate, zero, DType::kU8});
 }
 
-BlockForm FormOf(const Buffers& b, const std::string& name, DType dtype) {
-  const bool fp4 = dtype == DType::kE2M1;
+BlockForm FormOf(const Buffers& b, const std::string& name, BlockLayout layout) {
+  const bool tensor_scale = RowOf(layout).tensor_scale;
   BlockForm form;
   form.values = b[name + ".values"].data;
   form.scales = b[name + ".scales"].as<uint8_t>();
-  form.amax = fp4 ? b[kAmax].as<float>() : nullptr;
-  form.tensor_scale = fp4 ? b[name + ".tensor_scale"].as<float>() : nullptr;
+  form.amax = tensor_scale ? b[kAmax].as<float>() : nullptr;
+  form.tensor_scale = tensor_scale ? b[name + ".tensor_scale"].as<float>() : nullptr;
   form.measured = b[name + ".measured"].as<float>();
   form.counts = b[name + ".counts"].as<uint64_t>();
   return form;
@@ -48,12 +48,13 @@ BlockForm FormOf(const Buffers& b, const std::string& name, DType dtype) {
 
 BlockQuantView BlocksOf(const Buffers& b, const std::string& copy, const BlockStyle& style) {
   BlockQuantView quant;
+  quant.layout = style.layout;
   quant.dtype = style.dtype;
-  quant.rows = FormOf(b, copy + kForms[0], style.dtype);
+  quant.rows = FormOf(b, copy + kForms[0], style.layout);
   quant.rows.rounding = style.rows;
   quant.rows.hadamard = style.rows_hadamard;
   quant.rows.signs = style.signs;
-  quant.columns = FormOf(b, copy + kForms[1], style.dtype);
+  quant.columns = FormOf(b, copy + kForms[1], style.layout);
   quant.columns.rounding = style.columns;
   quant.columns.hadamard = style.columns_hadamard;
   quant.columns.signs = style.signs;

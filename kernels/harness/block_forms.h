@@ -15,6 +15,7 @@ namespace hearth::kernels::harness {
 
 // What of a form is made; with `rows` alone the other stays absent.
 struct BlockStyle {
+  BlockLayout layout = BlockLayout::kNvfp4;
   DType dtype = DType::kE2M1;
   Rounding rows = Rounding::kNearest;
   Rounding columns = Rounding::kNearest;
@@ -24,16 +25,18 @@ struct BlockStyle {
 };
 
 // The recipes' activations and gradients.
-inline constexpr BlockStyle kNvidiaInput = {DType::kE2M1, Rounding::kNearest, Rounding::kNearest, 0,
-                                            16};
-inline constexpr BlockStyle kNvidiaGradient = {DType::kE2M1, Rounding::kStochastic,
-                                               Rounding::kStochastic, 0, 16};
+inline constexpr BlockStyle kNvidiaInput = {
+    BlockLayout::kNvfp4, DType::kE2M1, Rounding::kNearest, Rounding::kNearest, 0, 16};
+inline constexpr BlockStyle kNvidiaGradient = {
+    BlockLayout::kNvfp4, DType::kE2M1, Rounding::kStochastic, Rounding::kStochastic, 0, 16};
 inline constexpr BlockStyle kQuartetInput = {
-    DType::kE2M1, Rounding::kFourOverSix, Rounding::kEden, 0, 128, HadamardSigns::kSeeded};
+    BlockLayout::kNvfp4,   DType::kE2M1, Rounding::kFourOverSix, Rounding::kEden, 0, 128,
+    HadamardSigns::kSeeded};
 inline constexpr BlockStyle kQuartetGradient = {
-    DType::kE2M1, Rounding::kEden, Rounding::kEden, 128, 128, HadamardSigns::kSeeded};
-inline constexpr BlockStyle kMxfp8Blocks = {DType::kE4M3};
-inline constexpr BlockStyle kMxfp8Gradient = {DType::kE5M2};
+    BlockLayout::kNvfp4,   DType::kE2M1, Rounding::kEden, Rounding::kEden, 128, 128,
+    HadamardSigns::kSeeded};
+inline constexpr BlockStyle kMxfp8Blocks = {BlockLayout::kMxfp8, DType::kE4M3};
+inline constexpr BlockStyle kMxfp8Gradient = {BlockLayout::kMxfp8, DType::kE5M2};
 
 // The buffers for the output `of` [rows, cols] of `c`, whose plain values a call without block
 // forms writes to `of`.without: they are those beside block forms too. The case has no double

@@ -141,7 +141,7 @@ __device__ __forceinline__ uint32_t NormTileOfStrip(
 }
 
 // Block b: strip b / ranks, rank b % ranks of its cluster. rstd is present; packs is 1 to 4.
-template <typename A, bool kCentred, bool kFp4>
+template <typename A, bool kCentred, BlockLayout kLayout>
 __global__ void __launch_bounds__(kNormThreads, ResidentBlocks<A>(1))
     NormForwardBlocksKernel(const __grid_constant__ NormForwardParams<A> p,
                             const __grid_constant__ BlockQuantView blocks,
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kNormThreads, ResidentBlocks<A>(1))
     const uint32_t largest = NormTileOfStrip<A, kCentred>(p, row0, rows, col0, tile);
     __syncthreads();
     const BlockPlace place = {p.shape.rows, p.shape.cols, row0, col0, row0 == 0 && col0 == 0};
-    WriteBlockForms<A, kFp4>(blocks, place, MagnitudeOf<A>(largest), tile);
+    WriteBlockForms<A, kLayout>(blocks, place, MagnitudeOf<A>(largest), tile);
     __syncthreads();
   }
 }
@@ -219,8 +219,9 @@ absl::Status LaunchNormForwardBlocks(const Exec& exec,
         cudaLaunchKernelEx(&config, kernel, p, blocks, static_cast<int>(ranks)));
     return HEARTH_CUDA_LAUNCHED(op);
   };
-  return blocks.dtype == DType::kE2M1 ? launch(NormForwardBlocksKernel<A, kCentred, true>)
-                                      : launch(NormForwardBlocksKernel<A, kCentred, false>);
+  return VisitLayout(blocks.layout, [&](auto layout) {
+    return launch(NormForwardBlocksKernel<A, kCentred, decltype(layout)::value>);
+  });
 }
 
 }  // namespace hearth::kernels::cuda

@@ -73,8 +73,9 @@ struct BlockShape {
 };
 
 // For rows that are no multiple of 128 columns.
-constexpr BlockStyle kQuartetGradient32 = {DType::kE2M1, Rounding::kEden,       Rounding::kEden, 32,
-                                           32,           HadamardSigns::kSeeded};
+constexpr BlockStyle kQuartetGradient32 = {BlockLayout::kNvfp4,   DType::kE2M1, Rounding::kEden,
+                                           Rounding::kEden,       32,           32,
+                                           HadamardSigns::kSeeded};
 
 // On a GPU: whole strips of 128 rows and a part of one; a part of a tile; one to eight blocks of a
 // cluster, with one tile each or more; rows in 1 to 8 warps; backward several strips a cluster, of

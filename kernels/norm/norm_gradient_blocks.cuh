@@ -168,7 +168,7 @@ TileFromL2(const A* x, int64_t row0, int rows, int col0, int cols, BlockTile<A>&
 
 // Block b: rank b % ranks of cluster b / ranks, which takes the strips of that number and every
 // (gridDim.x / ranks)th from there; there are no fewer strips than clusters. packs is 1 to 4.
-template <typename A, bool kCentred, bool kFp4>
+template <typename A, bool kCentred, BlockLayout kLayout>
 __global__ void __launch_bounds__(kNormThreads, (NormGradientResidentBlocks<A, kCentred>()))
     NormBackwardBlocksKernel(const __grid_constant__ NormBackwardParams<A> p,
                              const __grid_constant__ BlockQuantView blocks,
@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(kNormThreads, (NormGradientResidentBlocks<A, k
       const uint32_t largest = TileFromL2<A>(p.dx, row0, rows, col0, p.shape.cols, tile);
       __syncthreads();
       const BlockPlace place = {p.shape.rows, p.shape.cols, row0, col0, row0 == 0 && col0 == 0};
-      WriteBlockForms<A, kFp4>(blocks, place, MagnitudeOf<A>(largest), tile);
+      WriteBlockForms<A, kLayout>(blocks, place, MagnitudeOf<A>(largest), tile);
       __syncthreads();
     }
   }
@@ -236,7 +236,7 @@ absl::StatusOr<int64_t> NormClustersAtOnce(const Exec& exec,
 }
 
 // Runs the kernel and sets p's partial sums; `partials`: of how many blocks they are.
-template <typename A, bool kCentred, bool kFp4>
+template <typename A, bool kCentred, BlockLayout kLayout>
 absl::Status RunNormBackwardBlocks(const Exec& exec,
                                    const BlockQuantView& blocks,
                                    const TensorView& d_weight,
@@ -244,7 +244,7 @@ absl::Status RunNormBackwardBlocks(const Exec& exec,
                                    const char* op,
                                    NormBackwardParams<A>& p,
                                    int64_t& partials) {
-  const auto kernel = NormBackwardBlocksKernel<A, kCentred, kFp4>;
+  const auto kernel = NormBackwardBlocksKernel<A, kCentred, kLayout>;
   const auto bytes = static_cast<int>(
       NormGradientBlocksBytes(static_cast<int64_t>(sizeof(A)), p.shape.cols, kCentred ? 2 : 1));
   HEARTH_CUDA_RETURN_IF_ERROR(
@@ -303,9 +303,10 @@ absl::Status LaunchNormBackwardBlocks(const Exec& exec,
                      exec.cuda->gpu().shared_memory_bytes, " bytes of shared memory for a block"));
   }
   int64_t partials = 0;
-  const auto run = blocks.dtype == DType::kE2M1 ? RunNormBackwardBlocks<A, kCentred, true>
-                                                : RunNormBackwardBlocks<A, kCentred, false>;
-  HEARTH_RETURN_IF_ERROR(run(exec, blocks, d_weight, d_bias, op, p, partials));
+  HEARTH_RETURN_IF_ERROR(VisitLayout(blocks.layout, [&](auto layout) {
+    return RunNormBackwardBlocks<A, kCentred, decltype(layout)::value>(exec, blocks, d_weight,
+                                                                       d_bias, op, p, partials);
+  }));
   return AddNormGradients(exec, p, d_weight, d_bias, partials, op);
 }
 

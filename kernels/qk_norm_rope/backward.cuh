@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(kRopeThreads, 2) RopeNormBackwardKernel(
 // With block-scaled forms, for heads of which 128 columns are a whole number. Block (x, y): rows
 // 128 x and on, columns 128 y and on. Dynamic shared memory: the tile, then a row of dim floats for
 // each warp (with a norm).
-template <typename A, bool kNorm, bool kFp4>
+template <typename A, bool kNorm, BlockLayout kLayout>
 __global__ void __launch_bounds__(kRopeThreads, 2)
     RopeBackwardBlocksKernel(const __grid_constant__ RopeBackwardParams<A> p,
                              const __grid_constant__ BlockQuantView blocks,
@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(kRopeThreads, 2)
   __syncthreads();
   const BlockPlace place = {p.rows, p.width, tile.row0, static_cast<int64_t>(tile.first) * p.dim,
                             tile.row0 == 0 && tile.first == 0};
-  WriteBlockForms<A, kFp4>(blocks, place, MagnitudeOf<A>(largest), values);
+  WriteBlockForms<A, kLayout>(blocks, place, MagnitudeOf<A>(largest), values);
 }
 
 inline constexpr int kRopeAnyPairs = kMaxHeadDim / 2 / 32;  // of a lane

@@ -175,8 +175,9 @@ absl::Status LaunchBackwardBlocks(const Exec& exec,
     kernel<<<grid, kRopeThreads, shared, StreamOf(exec)>>>(p, blocks, rotation, GroupLanes(p.dim));
     return HEARTH_CUDA_LAUNCHED(kOp);
   };
-  return blocks.dtype == DType::kE2M1 ? launch(RopeBackwardBlocksKernel<A, kNorm, true>)
-                                      : launch(RopeBackwardBlocksKernel<A, kNorm, false>);
+  return VisitLayout(blocks.layout, [&](auto layout) {
+    return launch(RopeBackwardBlocksKernel<A, kNorm, decltype(layout)::value>);
+  });
 }
 
 template <typename A>

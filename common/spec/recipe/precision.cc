@@ -96,9 +96,7 @@ PrecisionPlan ResolvePrecision(const v1::JobSpec& job_spec, const Recipe& recipe
   }
   plan.recipe = &recipe;
   const v1::PrecisionSpec& precision = job_spec.precision();
-  // The E8M0 scales of MXFP8 reach everywhere by themselves.
-  plan.delayed = recipe.fprop.a.scaling == Scaling::kTensorDelayed ||
-                 (recipe.block_scaled() && recipe.fprop.a.scale_dtype == DType::kE4M3);
+  plan.delayed = recipe.fprop.a.delayed();
   plan.head = precision.lm_head() == "fp8";
   plan.layers = LayersOf(precision.high_precision_layers(), layers);
   plan.layers.flip();
@@ -132,7 +130,7 @@ bool CanFollow(const Recipe& recipe, const Recipe& fallback) {
   const bool alike = recipe.quantised() && recipe.activation == fallback.activation &&
                      recipe.parameters.storage == fallback.parameters.storage &&
                      recipe.parameters.master == fallback.parameters.master;
-  const bool magnitudes = recipe.block_scaled() && recipe.fprop.a.scale_dtype == DType::kE4M3 &&
+  const bool magnitudes = recipe.block_scaled() && recipe.fprop.a.delayed() &&
                           fallback.fprop.a.scaling == Scaling::kTensorDelayed;
   return alike && (!fallback.quantised() || magnitudes);
 }
@@ -165,8 +163,7 @@ int64_t FormScaleOffset(const Operand& operand, int64_t lines, int64_t extent) {
 int64_t FormBytes(const Operand& operand, int64_t lines, int64_t extent) {
   int64_t bytes = FormScaleOffset(operand, lines, extent);
   if (operand.scaling == Scaling::kBlock) {
-    bytes +=
-        formats::SwizzledScaleBytes(lines, (extent + operand.block_cols - 1) / operand.block_cols);
+    bytes += formats::BlockScaleBytes(operand.layout, lines, extent);
   }
   return bytes;
 }

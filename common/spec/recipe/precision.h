@@ -110,7 +110,7 @@ std::vector<int> QuantisedParameters(const std::vector<Parameter>& table,
                                      const PrecisionPlan& precision);
 
 // Bytes of the quantised form of a tensor [lines, extent] whose products sum over the extent: its
-// values, and for block scales also those, in cuBLASLt's order (kernels/core/block_quant.h), from
+// values, and for block scales also those (common/formats/block_layout.h), from
 // FormScaleOffset() on.
 int64_t FormBytes(const Operand& operand, int64_t lines, int64_t extent);
 int64_t FormScaleOffset(const Operand& operand, int64_t lines, int64_t extent);

@@ -18,12 +18,8 @@ Operand PerTensor(DType dtype, Scaling scaling, Source source = Source::kHighPre
   return {.dtype = dtype, .scaling = scaling, .source = source};
 }
 
-Operand Block(DType dtype, int rows, int cols, DType scale_dtype) {
-  return {.dtype = dtype,
-          .scaling = Scaling::kBlock,
-          .block_rows = rows,
-          .block_cols = cols,
-          .scale_dtype = scale_dtype};
+Operand Block(DType dtype, BlockLayout layout, bool square = false) {
+  return {.dtype = dtype, .scaling = Scaling::kBlock, .layout = layout, .square = square};
 }
 
 Recipe Fp32() {
@@ -79,7 +75,7 @@ Recipe Fp8Current() {
 // A block runs along the contracted dimension, so backward quantises its operands again from high
 // precision.
 Recipe Mxfp8() {
-  const Operand mx = Block(DType::kE4M3, 1, 32, DType::kE8M0);
+  const Operand mx = Block(DType::kE4M3, BlockLayout::kMxfp8);
   Recipe recipe = Bf16();
   recipe.on_cuda = Execution::kEmulated;
   recipe.name = "mxfp8";
@@ -98,8 +94,8 @@ constexpr int kSensitiveLayers = 2;
 // NVIDIA's recipe: 16x16 weight blocks (the same values forward and backward), stochastic rounding
 // of gradients, a fixed Hadamard transform on both inputs of wgrad alone.
 Recipe Nvfp4() {
-  const Operand x = Block(DType::kE2M1, 1, 16, DType::kE4M3);
-  const Operand w = Block(DType::kE2M1, 16, 16, DType::kE4M3);
+  const Operand x = Block(DType::kE2M1, BlockLayout::kNvfp4);
+  const Operand w = Block(DType::kE2M1, BlockLayout::kNvfp4, true);
   Operand saved_w = w;
   saved_w.source = Source::kForwardCopy;
   Operand dy = x;
@@ -124,9 +120,9 @@ Recipe Nvfp4() {
 // 128-wide transform each step. Unlike the paper, which takes x and w of the backward products from
 // the saved fp4 copies, they are quantised from high precision: one rounding instead of two.
 Recipe Nvfp4Eden() {
-  Operand forward = Block(DType::kE2M1, 1, 16, DType::kE4M3);
+  Operand forward = Block(DType::kE2M1, BlockLayout::kNvfp4);
   forward.rounding = Rounding::kFourOverSix;
-  Operand dy = Block(DType::kE2M1, 1, 16, DType::kE4M3);
+  Operand dy = Block(DType::kE2M1, BlockLayout::kNvfp4);
   dy.rounding = Rounding::kEden;
   dy.hadamard = 128;
   dy.signs = HadamardSigns::kSeeded;
@@ -159,8 +155,8 @@ void SwitchOff(const v1::BlockTechniques& techniques, Operand& operand) {
   if (techniques.has_stochastic_rounding() && !techniques.stochastic_rounding()) {
     replace(Rounding::kStochastic);
   }
-  if (techniques.has_square_weights() && !techniques.square_weights() && operand.block_rows > 1) {
-    operand.block_rows = 1;
+  if (techniques.has_square_weights() && !techniques.square_weights() && operand.square) {
+    operand.square = false;
     operand.source = Source::kHighPrecision;
   }
   if (techniques.has_four_over_six() && !techniques.four_over_six()) {

@@ -9,12 +9,14 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/formats/block_layout.h"
 #include "common/formats/quantization.h"
 #include "common/spec/dtype_alias.h"
 #include "hearth/v1/job.pb.h"
 
 namespace hearth::spec {
 
+using formats::BlockLayout;
 using formats::HadamardSigns;
 using formats::Rounding;
 using formats::Scaling;
@@ -25,19 +27,21 @@ enum class Source : uint8_t { kHighPrecision, kForwardCopy };
 struct Operand {
   DType dtype = DType::kBF16;
   Scaling scaling = Scaling::kNone;
-  // Elements under one scale: rows x columns, columns along the contracted dimension. 0 x 0 = no
-  // blocks.
-  int block_rows = 0;
-  int block_cols = 0;
+  // Meaningful for kBlock alone: which elements share a scale, and whether they are a square.
+  BlockLayout layout = BlockLayout::kMxfp8;
+  bool square = false;
   Rounding rounding = Rounding::kNearest;
   // Groups of so many elements along the contracted dimension go through a random Hadamard
   // transform before they are rounded: 16, 32, 64 or 128; 0 = no transform.
   int16_t hadamard = 0;
   HadamardSigns signs = HadamardSigns::kFixed;
   Source source = Source::kHighPrecision;
-  // Format of the block scales; meaningful for kBlock alone.
-  DType scale_dtype = DType::kF32;
 
+  // Whether a scale of the tensor is made from the magnitudes of earlier steps.
+  bool delayed() const {
+    return scaling == Scaling::kTensorDelayed ||
+           (scaling == Scaling::kBlock && formats::RowOf(layout).tensor_scale);
+  }
   bool operator==(const Operand&) const = default;
 };
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "common/config/config.h"
+#include "common/spec/recipe/recipe.h"
 #include "common/spec/recipe/trial_recipes.h"
 #include "common/spec/resolve.h"
 #include "nlohmann/json.hpp"
@@ -49,9 +50,8 @@ std::string Violations(v1::JobSpec job) {
 }
 
 TEST(InRecipe, LeavesOutWhatTheRecipeWouldBeRefusedWith) {
-  for (const char* const recipe :
-       {"fp32", "bf16", "fp8", "fp8_current", "mxfp8", "nvfp4", "nvfp4_eden"}) {
-    EXPECT_EQ(Violations(InRecipe(Job(), recipe)), "OK") << recipe;
+  for (const std::string_view name : spec::RecipeNames()) {
+    EXPECT_EQ(Violations(InRecipe(Job(), std::string(name))), "OK") << name;
   }
   EXPECT_EQ(InRecipe(Job(), "bf16").precision().fallback_size(), 0);
   EXPECT_EQ(InRecipe(Job(), "fp8").precision().fallback(0), "bf16");
@@ -75,15 +75,15 @@ TEST(InRecipe, DropsSwitchesThatWouldChangeNothing) {
   job.mutable_precision()->set_bf16_tail(0.1);
   job.mutable_precision()->mutable_techniques()->set_square_weights(false);
   ASSERT_EQ(Violations(job), "OK");
-  for (const char* const recipe :
-       {"fp32", "bf16", "fp8", "fp8_current", "mxfp8", "nvfp4", "nvfp4_eden"}) {
+  for (const spec::Recipe& row : spec::Recipes()) {
+    const std::string recipe(row.name);
     const v1::PrecisionSpec in = InRecipe(job, recipe).precision();
     EXPECT_EQ(Violations(InRecipe(job, recipe)), "OK") << recipe;
-    EXPECT_EQ(in.has_bf16_tail(), spec::FindRecipe(recipe)->quantised()) << recipe;
-    const bool four_bits = std::string(recipe).substr(0, 5) == "nvfp4";
-    EXPECT_EQ(in.has_techniques(), four_bits) << recipe;
-    EXPECT_EQ(in.techniques().has_hadamard(), four_bits) << recipe;
-    EXPECT_EQ(in.techniques().has_square_weights(), recipe == std::string("nvfp4")) << recipe;
+    EXPECT_EQ(in.has_bf16_tail(), row.quantised()) << recipe;
+    const bool rotates = row.wgrad.a.hadamard > 0;
+    EXPECT_EQ(in.has_techniques(), rotates || row.fprop.b.square) << recipe;
+    EXPECT_EQ(in.techniques().has_hadamard(), rotates) << recipe;
+    EXPECT_EQ(in.techniques().has_square_weights(), row.fprop.b.square) << recipe;
   }
 }
 

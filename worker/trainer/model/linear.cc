@@ -55,6 +55,7 @@ void SetOperands(const ProductOperand& a, const ProductOperand& b, bool fast, Ge
   gemm.scale_b = b.scale;
   gemm.block_scales_a = a.block_scales;
   gemm.block_scales_b = b.block_scales;
+  gemm.block_layout = a.layout;
   gemm.transpose_a = a.transposed;
   gemm.transpose_b = !b.transposed;
   gemm.fast_accumulation = fast;

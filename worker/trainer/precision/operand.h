@@ -57,9 +57,10 @@ struct OperandBuffers {
 // An operand as a product reads it, which sums along its rows (kernels/gemm/gemm.h).
 struct ProductOperand {
   kernels::TensorView values;
-  const float* scale = nullptr;           // null: none
-  const uint8_t* block_scales = nullptr;  // null: one scale for the tensor
-  bool transposed = false;                // `values` are the transpose of what the product reads
+  const float* scale = nullptr;                                // null: none
+  const uint8_t* block_scales = nullptr;                       // null: one scale for the tensor
+  kernels::BlockLayout layout = kernels::BlockLayout::kMxfp8;  // of block_scales
+  bool transposed = false;  // `values` are the transpose of what the product reads
 };
 
 // One operand in one way of scaling, bound to its buffers. No call allocates. `plain` stands for

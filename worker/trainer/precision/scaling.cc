@@ -4,6 +4,25 @@
 #include "worker/trainer/precision/per_tensor/tensor_scaling.h"
 
 namespace hearth::trainer {
+namespace {
+
+template <typename T>
+std::unique_ptr<Scaling> New(const ScalingContext& context) {
+  return std::make_unique<T>(context);
+}
+
+// Every way of scaling and its implementation, a folder each.
+struct ScalingRow {
+  spec::Scaling scaling;
+  std::unique_ptr<Scaling> (*make)(const ScalingContext& context);
+};
+constexpr ScalingRow kScalings[] = {
+    {spec::Scaling::kTensorDelayed, New<TensorScaling>},
+    {spec::Scaling::kTensorCurrent, New<TensorScaling>},
+    {spec::Scaling::kBlock, New<BlockScaling>},
+};
+
+}  // namespace
 
 absl::Status Scaling::Reset(const kernels::Exec& /*exec*/) const {
   return absl::OkStatus();
@@ -23,14 +42,10 @@ std::unique_ptr<Scaling> MakeScaling(const ScalingContext& context) {
   if (context.weights.empty()) {
     return nullptr;
   }
-  switch (context.precision->recipe->fprop.a.scaling) {
-    case spec::Scaling::kTensorDelayed:
-    case spec::Scaling::kTensorCurrent:
-      return std::make_unique<TensorScaling>(context);
-    case spec::Scaling::kBlock:
-      return std::make_unique<BlockScaling>(context);
-    case spec::Scaling::kNone:
-      break;
+  for (const ScalingRow& row : kScalings) {
+    if (row.scaling == context.precision->recipe->fprop.a.scaling) {
+      return row.make(context);
+    }
   }
   return nullptr;
 }

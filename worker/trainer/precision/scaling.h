@@ -1,6 +1,6 @@
 // How one recipe scales what it quantises: the forms of its operands, and what it does for all of
-// them at once between passes. MakeScaling chooses the implementation from the recipe's row; nobody
-// else asks what it is.
+// them at once between passes. MakeScaling takes the implementation of the recipe's way of scaling
+// from a table; nobody else asks what it is.
 #pragma once
 
 #include <cstddef>

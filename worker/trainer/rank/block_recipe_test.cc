@@ -1,4 +1,4 @@
-// Whole runs in the block-scaled recipes, on the CPU: mxfp8, nvfp4, nvfp4_eden.
+// Whole runs in every block-scaled recipe, on the CPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,17 @@ namespace {
 
 constexpr const char* kLevels[] = {"norm_act", "ffn", "attention", "block"};  // above "none"
 
-class BlockRecipeTest : public testing::TestWithParam<const char*> {
+std::vector<std::string> BlockRecipes() {
+  std::vector<std::string> names;
+  for (const spec::Recipe& recipe : spec::Recipes()) {
+    if (recipe.block_scaled()) {
+      names.emplace_back(recipe.name);
+    }
+  }
+  return names;
+}
+
+class BlockRecipeTest : public testing::TestWithParam<std::string> {
  protected:
   // Every extent is a multiple of 128, which the transform of MS-EDEN takes.
   v1::JobSpec Job(const std::string& recipe, int steps, const char* family = "qwen3") {
@@ -147,7 +157,7 @@ TEST_P(BlockRecipeTest, Stats_TellUnderflowFromSaturation) {
   spec.mutable_precision()->set_stats_every(6);
   FakeLink link(MakeTask(spec, dir_.path() + "/stats"), store_);
   ASSERT_EQ(RunTo(link).reason(), v1::EXIT_REASON_FINISHED);
-  const bool fp4 = std::string(GetParam()) != "mxfp8";
+  const bool fp4 = spec::FindRecipe(GetParam())->fprop.a.dtype == spec::DType::kE2M1;
   for (const size_t step : {6, 12}) {
     double underflow = 0;
     double saturation = 0;
@@ -158,14 +168,14 @@ TEST_P(BlockRecipeTest, Stats_TellUnderflowFromSaturation) {
         saturation += row.saturation_ratio();
       }
     }
-    // E8M0 scales are rounded up, so nothing saturates. Of other values, more are small within
+    // Scales of FP8 are rounded up, so nothing saturates. Of other values, more are small within
     // their block and become zero than lie beyond the largest.
     EXPECT_EQ(saturation > 0, fp4) << step;
     EXPECT_GT(underflow, saturation) << step;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, BlockRecipeTest, testing::Values("mxfp8", "nvfp4", "nvfp4_eden"));
+INSTANTIATE_TEST_SUITE_P(Recipes, BlockRecipeTest, testing::ValuesIn(BlockRecipes()));
 
 class TechniquesTest : public BlockRecipeTest {};
 
@@ -193,18 +203,17 @@ TEST_F(TechniquesTest, EachSwitchedOff_ChangesTheCurveAndStillLearns) {
 
 // What the plan reserves is what the op writes.
 TEST(FormBytesTest, AgreesWithTheKernels) {
-  const struct {
-    const char* recipe;
-    kernels::DType dtype;
-  } rows[] = {{"nvfp4", kernels::DType::kE2M1}, {"mxfp8", kernels::DType::kE4M3}};
-  for (const auto& row : rows) {
-    const spec::Operand& operand = spec::FindRecipe(row.recipe)->fprop.a;
+  for (const spec::Recipe& recipe : spec::Recipes()) {
+    if (!recipe.block_scaled()) {
+      continue;
+    }
+    const spec::Operand& operand = recipe.fprop.a;
     for (const int64_t lines : {32, 128, 1000}) {
       for (const int64_t extent : {32, 96, 4096}) {
-        const int64_t values = kernels::DTypeBytes(row.dtype, lines * extent);
+        const int64_t values = kernels::DTypeBytes(operand.dtype, lines * extent);
         EXPECT_EQ(spec::FormScaleOffset(operand, lines, extent), values);
         EXPECT_EQ(spec::FormBytes(operand, lines, extent),
-                  values + kernels::BlockScaleBytes(row.dtype, lines, extent));
+                  values + kernels::BlockScaleBytes(operand.layout, lines, extent));
       }
     }
   }

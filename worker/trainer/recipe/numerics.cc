@@ -50,10 +50,7 @@ absl::Status CheckOperand(const spec::Operand& operand,
 }  // namespace
 
 std::string_view BlockUnits(const spec::Operand& operand) {
-  if (operand.scaling != spec::Scaling::kBlock) {
-    return "fp8";
-  }
-  return operand.dtype == spec::DType::kE2M1 ? "nvfp4" : "mxfp8";
+  return operand.scaling == spec::Scaling::kBlock ? kernels::RowOf(operand.layout).name : "fp8";
 }
 
 absl::StatusOr<Numerics> MakeNumerics(const spec::Recipe& recipe,

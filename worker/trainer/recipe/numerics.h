@@ -29,8 +29,8 @@ struct Numerics {
   }
 };
 
-// The block-scaled units of GPUs that multiply such operands: "fp8" (with scales of 1: they are
-// merely faster there), "mxfp8" or "nvfp4", as kernels::BlockGemmChoice names them.
+// The block-scaled units of GPUs that multiply such operands, as kernels::BlockGemmChoice names
+// them: "fp8" (with scales of 1: they are merely faster there), else the name of the block layout.
 std::string_view BlockUnits(const spec::Operand& operand);
 
 // `gradients`: the formats of the table (spec::GradientFormats). kUnimplemented: a format that

@@ -79,6 +79,7 @@ class BlockOperand : public StoredForm {
     const int64_t cols = buffers_.plain.cols();
     kernels::BlockQuantView quant;
     quant.dtype = rows_.dtype;
+    quant.layout = rows_.layout;
     if (forms != Forms::kColumns) {
       quant.rows = scaling_.Form(rows_, site_, false, buffers_.rows, rows, cols);
       quant.amax = pass.record ? context.scales->At(site_).amax : nullptr;
@@ -127,7 +128,8 @@ void BlockScaling::AddWeight(int k) {
   kernels::BlockQuantizeTensor tensor;
   tensor.x = weight.weight;
   tensor.quant.dtype = recipe.fprop.b.dtype;
-  tensor.quant.square = recipe.fprop.b.block_rows > 1;
+  tensor.quant.layout = recipe.fprop.b.layout;
+  tensor.quant.square = recipe.fprop.b.square;
   tensor.quant.key.tensor = static_cast<uint32_t>(site);
   tensor.quant.rotation = static_cast<uint32_t>(k);
   const kernels::BlockForm columns = Form(recipe.dgrad.b, site, true, weight.columns, in, out);
@@ -191,6 +193,7 @@ ProductOperand BlockScaling::Product(const spec::Operand& operand,
   product.values = TensorView(data, operand.dtype, {lines, extent});
   product.block_scales =
       static_cast<const uint8_t*>(data) + spec::FormScaleOffset(operand, lines, extent);
+  product.layout = operand.layout;
   product.scale = delayed() ? TensorScale(site, columns) : nullptr;
   return product;
 }
