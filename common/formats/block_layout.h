@@ -13,7 +13,7 @@
 namespace hearth::formats {
 
 // In the order of kBlockLayouts.
-enum class BlockLayout : uint8_t { kMxfp8, kNvfp4 };
+enum class BlockLayout : uint8_t { kMxfp8, kNvfp4, kFp8Block };
 
 struct BlockLayoutRow {
   BlockLayout layout;
@@ -29,6 +29,7 @@ struct BlockLayoutRow {
 inline constexpr BlockLayoutRow kBlockLayouts[] = {
     {BlockLayout::kMxfp8, "mxfp8", false, 32, false, DType::kE8M0, false},
     {BlockLayout::kNvfp4, "nvfp4", true, 16, true, DType::kE4M3, true},
+    {BlockLayout::kFp8Block, "fp8_block", false, 128, true, DType::kF32, false},
 };
 inline constexpr size_t kBlockLayoutCount = std::size(kBlockLayouts);
 
@@ -59,14 +60,24 @@ constexpr int64_t SwizzledScaleBytes(int64_t rows, int64_t blocks) {
   return (rows + 127) / 128 * ((blocks + 3) / 4) * 512;
 }
 
+// cuBLASLt's order of fp32 scales (VEC128_32F): the first block's of all lines, then the second's,
+// each padded to whole 16 bytes.
+constexpr int64_t PaddedScaleLines(int64_t lines) {
+  return (lines + 3) / 4 * 4;
+}
+
 // The scales of a form of `lines` lines of `extent` elements: the bytes of all, and where that of
 // block `block` of a line begins.
 constexpr int64_t BlockScaleBytes(BlockLayout layout, int64_t lines, int64_t extent) {
-  return SwizzledScaleBytes(lines, BlocksOf(RowOf(layout), extent));
+  const int64_t blocks = BlocksOf(RowOf(layout), extent);
+  return RowOf(layout).scale_dtype == DType::kF32 ? 4 * PaddedScaleLines(lines) * blocks
+                                                  : SwizzledScaleBytes(lines, blocks);
 }
 constexpr int64_t BlockScaleOffset(
-    BlockLayout layout, int64_t line, int64_t block, int64_t /*lines*/, int64_t extent) {
-  return SwizzledScaleOffset(line, block, BlocksOf(RowOf(layout), extent));
+    BlockLayout layout, int64_t line, int64_t block, int64_t lines, int64_t extent) {
+  return RowOf(layout).scale_dtype == DType::kF32
+             ? 4 * (block * PaddedScaleLines(lines) + line)
+             : SwizzledScaleOffset(line, block, BlocksOf(RowOf(layout), extent));
 }
 
 // f(std::integral_constant<BlockLayout, layout>()), so that code is compiled for each row.

@@ -92,6 +92,11 @@ TEST(RecipesTest, Rows_FollowTheirPapers) {
   EXPECT_EQ(fp8.wgrad.b.dtype, DType::kE5M2);
   EXPECT_TRUE(fp8.fprop.fast_accumulation);
   EXPECT_FALSE(fp8.dgrad.fast_accumulation || fp8.wgrad.fast_accumulation);
+  const Recipe& fp8_block = *FindRecipe("fp8_block");
+  EXPECT_EQ(fp8_block.dgrad.a.dtype, DType::kE4M3);
+  EXPECT_EQ(formats::RowOf(fp8_block.dgrad.a.layout).length, 128);
+  EXPECT_TRUE(fp8_block.fprop.b.square);
+  EXPECT_FALSE(fp8_block.fprop.a.square || fp8_block.dgrad.a.square || fp8_block.wgrad.b.square);
   const Recipe& nvfp4 = *FindRecipe("nvfp4");
   EXPECT_TRUE(nvfp4.fprop.b.square);
   EXPECT_FALSE(nvfp4.fprop.a.square);

@@ -174,16 +174,19 @@ __global__ void __launch_bounds__(kThreads) BlockDequantizeKernel(const uint8_t*
   constexpr int kLength = RowOf(kLayout).length;
   const int64_t line0 = static_cast<int64_t>(blockIdx.y) * kTile;
   const int64_t k0 = static_cast<int64_t>(blockIdx.x) * kTile;
-  // 128 lines of scales are contiguous in cuBLASLt's order, 512 bytes for 4 blocks: the tile's are
-  // one (MXFP8) or two (NVFP4) such pieces.
-  const int64_t across = CeilDiv(extent / kLength, 4);
-  const int64_t first = k0 / kLength / 4;
-  const int tiles = static_cast<int>(min(across - first, int64_t{kTile / kLength / 4}));
-  if (threadIdx.x < tiles * 128) {
-    reinterpret_cast<uint32_t*>(tile_scales)[threadIdx.x] = reinterpret_cast<const uint32_t*>(
-        scales + (line0 / kTile * across + first) * 512)[threadIdx.x];
+  // 128 lines of narrow scales are contiguous in cuBLASLt's order, 512 bytes for 4 blocks: the
+  // tile's are one (MXFP8) or two (NVFP4) such pieces.
+  constexpr bool kSwizzled = RowOf(kLayout).scale_dtype != DType::kF32;
+  if constexpr (kSwizzled) {
+    const int64_t across = CeilDiv(extent / kLength, 4);
+    const int64_t first = k0 / kLength / 4;
+    const int tiles = static_cast<int>(min(across - first, int64_t{kTile / kLength / 4}));
+    if (threadIdx.x < tiles * 128) {
+      reinterpret_cast<uint32_t*>(tile_scales)[threadIdx.x] = reinterpret_cast<const uint32_t*>(
+          scales + (line0 / kTile * across + first) * 512)[threadIdx.x];
+    }
+    __syncthreads();
   }
-  __syncthreads();
   const int col = threadIdx.x % 16 * 8;
   const int64_t k = k0 + col;
   for (int row = threadIdx.x / 16; row < kTile; row += kThreads / 16) {
@@ -191,8 +194,11 @@ __global__ void __launch_bounds__(kThreads) BlockDequantizeKernel(const uint8_t*
     if (line0 + row >= lines || k >= extent) {
       continue;
     }
-    const uint8_t code = tile_scales[SwizzledScaleOffset(row, col / kLength, kTile / kLength)];
-    const float scale = ScaleOf<kLayout>::Decode(code);
+    const uint8_t* const stored =
+        kSwizzled ? tile_scales + SwizzledScaleOffset(row, col / kLength, kTile / kLength)
+                  : scales + BlockScaleOffset(kLayout, line0 + row, k / kLength, lines, extent);
+    const float scale = ScaleOf<kLayout>::Decode(
+        *reinterpret_cast<const typename ScaleOf<kLayout>::Stored*>(stored));
     Raw8<A> out;
     if constexpr (kFp4 && sizeof(A) == 2) {
       // A 4-bit value times an E4M3 scale has at most 6 significant bits: exact in bf16.

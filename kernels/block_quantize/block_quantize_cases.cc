@@ -30,6 +30,8 @@ struct Blocks {
   DType dtype;
 };
 constexpr Blocks kNvfp4 = {BlockLayout::kNvfp4, DType::kE2M1};
+constexpr Blocks kFp8Block = {BlockLayout::kFp8Block, DType::kE4M3};
+constexpr Blocks kFp8BlockE5m2 = {BlockLayout::kFp8Block, DType::kE5M2};
 constexpr Blocks kMxfp8 = {BlockLayout::kMxfp8, DType::kE4M3};
 constexpr Blocks kMxfp8E5m2 = {BlockLayout::kMxfp8, DType::kE5M2};
 
@@ -119,6 +121,31 @@ constexpr Shape kShapes[] = {
      false,
      Special::kAdversarial},
     {"mxfp8_adversarial_e5m2_128x192", 128, 192, kMxfp8E5m2, {}, {}, false, Special::kAdversarial},
+    {"fp8_block_rows_7x96", 7, 96, kFp8Block, {}, kAbsent},
+    {"fp8_block_160x288", 160, 288, kFp8Block, {}, {}},
+    {"fp8_block_square_160x352", 160, 352, kFp8Block, {}, {}, true},
+    {"fp8_block_e5m2_stochastic_96x192",
+     96,
+     192,
+     kFp8BlockE5m2,
+     {Rounding::kStochastic},
+     {Rounding::kStochastic, 32, Signs::kSeeded}},
+    {"fp8_block_adversarial_160x192",
+     160,
+     192,
+     kFp8Block,
+     {},
+     {Rounding::kStochastic},
+     false,
+     Special::kAdversarial},
+    {"fp8_block_adversarial_square_128x192",
+     128,
+     192,
+     kFp8Block,
+     {},
+     {},
+     true,
+     Special::kAdversarial},
     {"nvfp4_skipped_32x32", 32, 32, kNvfp4, {}, {}, false, Special::kSkipped},
     {"nvfp4_unbiased_1024x1024",
      1024,
@@ -156,6 +183,8 @@ constexpr Shape kShapes[] = {
      false,
      Special::kPerf},
     {"perf_mxfp8_8192x3072", 8192, 3072, kMxfp8, {}, {}, false, Special::kPerf},
+    {"perf_fp8_block_8192x3072", 8192, 3072, kFp8Block, {}, {}, false, Special::kPerf},
+    {"perf_fp8_block_square_3072x3072", 3072, 3072, kFp8Block, {}, {}, true, Special::kPerf},
 };
 
 // Every power of two, zeros of both signs, subnormals, the largest values, infinities and NaN, and

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -201,6 +202,32 @@ TEST(BlockQuantize, SquareBlocks_RowsAndColumnsDecodeAlike) {
     }
     EXPECT_EQ(amax, x.Amax());
     EXPECT_LT(RelativeSquareError(x, by_rows), 0.015);
+  }
+}
+
+// The second block of a line is shorter; lines are padded to a multiple of four.
+TEST(BlockQuantize, Fp8Block_ScalesArePowersOfTwoAboveTheirBlocks) {
+  Matrix x(5, 160);
+  FillNormalMatrix(x, 12);
+  Owned rows(BlockLayout::kFp8Block, 5, 160, 0.0F);
+  ASSERT_TRUE(QuantizeMatrix(x, RowsOf(rows)).ok());
+  const std::vector<double> got = rows.Decoded();
+  for (int64_t block = 0; block < 2; ++block) {
+    for (int64_t row = 0; row < 8; ++row) {
+      float scale = -1.0F;
+      std::memcpy(&scale, rows.form.scales + 4 * (block * 8 + row), sizeof(scale));
+      if (row >= 5) {
+        EXPECT_EQ(scale, 0.0F);
+        continue;
+      }
+      double largest = 0.0;
+      for (int64_t col = block * 128; col < std::min<int64_t>(block * 128 + 128, 160); ++col) {
+        largest = std::max(largest, std::fabs(double{x.At(row, col)}));
+        EXPECT_NEAR(got[Index(row * 160 + col)], double{x.At(row, col)},
+                    std::fabs(double{x.At(row, col)}) / 16 + double{scale} * 0x1p-10);
+      }
+      EXPECT_EQ(double{scale}, std::exp2(std::ceil(std::log2(largest / 448))));
+    }
   }
 }
 

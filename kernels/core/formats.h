@@ -50,6 +50,7 @@ using formats::kBlockLayouts;
 using formats::kE2m1Max;
 using formats::MaxFinite;
 using formats::MulRn;
+using formats::PaddedScaleLines;
 using formats::RopeScaling;
 using formats::RopeScalingType;
 using formats::RoundBf16;

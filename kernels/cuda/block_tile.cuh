@@ -265,8 +265,12 @@ __device__ __forceinline__ void StoreFp8(FormState& f,
   const typename Scale::Stored scale = Scale::Make(largest, MaxFiniteInverse(f.e4m3));
   const bool inside = line < f.lines;
   if (f.seg % kSpans == 0) {
-    f.scales[SwizzledScaleOffset(line, f.seg / kSpans, kBlockSegments / kSpans)] =
-        inside ? scale : 0;
+    const typename Scale::Stored put = inside ? scale : 0;
+    if constexpr (RowOf(kLayout).scale_dtype == DType::kF32) {
+      reinterpret_cast<float*>(f.scales)[f.seg / kSpans * kBlockTile + line] = put;
+    } else {
+      f.scales[SwizzledScaleOffset(line, f.seg / kSpans, kBlockSegments / kSpans)] = put;
+    }
   }
   if (!inside) {
     return;
@@ -352,17 +356,24 @@ __device__ __forceinline__ void QuantizeColumns(FormState& f, BlockTile<A>& tile
   }
 }
 
-// After a form: its scales, totals and, by the tensor's first tile, the scale of the tensor.
+// The tile's scales from shared memory to where they lie among the form's.
 template <BlockLayout kLayout>
-__device__ __forceinline__ void FinishForm(const FormState& f,
+__device__ __forceinline__ void CopyScales(const FormState& f,
                                            const BlockPlace& place,
-                                           bool columns,
-                                           uint32_t* scratch) {
-  if (f.form.has_values()) {
-    constexpr int kBlock = RowOf(kLayout).length;
-    const int64_t extent = columns ? place.rows : place.cols;
-    const int64_t line0 = columns ? place.col0 : place.row0;
-    const int64_t k0 = columns ? place.row0 : place.col0;
+                                           bool columns) {
+  constexpr int kBlock = RowOf(kLayout).length;
+  const int64_t extent = columns ? place.rows : place.cols;
+  const int64_t line0 = columns ? place.col0 : place.row0;
+  const int64_t k0 = columns ? place.row0 : place.col0;
+  if constexpr (RowOf(kLayout).scale_dtype == DType::kF32) {
+    const int64_t lines = PaddedScaleLines(columns ? place.cols : place.rows);
+    const int block = threadIdx.x / kBlockTile;
+    const int line = threadIdx.x % kBlockTile;
+    if (block < kBlockTile / kBlock && k0 + block * kBlock < extent && line0 + line < lines) {
+      reinterpret_cast<float*>(f.form.scales)[(k0 / kBlock + block) * lines + line0 + line] =
+          reinterpret_cast<const float*>(f.scales)[threadIdx.x];
+    }
+  } else {
     const int64_t across = CeilDiv(extent / kBlock, 4);
     const int64_t at = k0 / kBlock / 4;
     const int tiles = static_cast<int>(min(across - at, int64_t{kBlockTile / kBlock / 4}));
@@ -371,6 +382,17 @@ __device__ __forceinline__ void FinishForm(const FormState& f,
                                   (line0 / kBlockTile * across + at) * 512)[threadIdx.x] =
           reinterpret_cast<const uint32_t*>(f.scales)[threadIdx.x];
     }
+  }
+}
+
+// After a form: its scales, totals and, by the tensor's first tile, the scale of the tensor.
+template <BlockLayout kLayout>
+__device__ __forceinline__ void FinishForm(const FormState& f,
+                                           const BlockPlace& place,
+                                           bool columns,
+                                           uint32_t* scratch) {
+  if (f.form.has_values()) {
+    CopyScales<kLayout>(f, place, columns);
     if (f.form.counts != nullptr) {
       const uint32_t counted = __reduce_add_sync(0xFFFFFFFF, f.counts);
       auto* counts = reinterpret_cast<unsigned long long*>(f.form.counts);

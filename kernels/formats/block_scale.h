@@ -11,7 +11,8 @@
 //   q       = round_e2m1(x * factor)                                       x ~ q * b * decode
 // EDEN stores, instead of b (1 if that is 0), round_stochastic_e4m3(b * sum(y y) / sum(y q)) with
 // y = x * factor and the sums over the Hadamard group, 1 for their quotient if sum(y q) is 0.
-// MXFP8: b = round_up_e8m0(amax of the block * (1 / largest)), q = round(x / b).
+// MXFP8, and FP8 in blocks of 128:
+//   b = round_up_e8m0(amax of the block * (1 / largest)), q = round(x / b)
 #pragma once
 
 #include "common/formats/hd.h"
@@ -329,6 +330,17 @@ struct BlockScale<DType::kE8M0> {
   HEARTH_HD static bool IsFinite(Stored scale) { return scale != kE8m0Nan; }
   HEARTH_HD static float Inverse(Stored scale) { return InverseE8m0(scale); }
   HEARTH_HD static float Decode(Stored scale) { return DecodeE8m0(scale); }
+};
+// Powers of two as E8M0's, so that values times scales are exact in bf16.
+template <>
+struct BlockScale<DType::kF32> {
+  using Stored = float;
+  HEARTH_HD static Stored Make(uint32_t largest, float max_finite_inverse) {
+    return DecodeE8m0(MxBlockScale(largest, max_finite_inverse));
+  }
+  HEARTH_HD static bool IsFinite(Stored scale) { return scale == scale; }
+  HEARTH_HD static float Inverse(Stored scale) { return DivRn(1.0F, scale); }
+  HEARTH_HD static float Decode(Stored scale) { return scale; }
 };
 template <BlockLayout kLayout>
 using ScaleOf = BlockScale<RowOf(kLayout).scale_dtype>;

@@ -79,6 +79,7 @@ constexpr BlockShape kBlockShapes[] = {
     {"blocks_nvidia_erf_160x288", 160, 288, Activation::kGelu, kNvidiaInput, kNvidiaGradient},
     {"blocks_quartet_tanh_128x256", 128, 256, Activation::kGeluTanh, kQuartetInput,
      kQuartetGradient},
+    {"blocks_fp8_block_tanh_32x96", 32, 96, Activation::kGeluTanh, kFp8Blocks, kFp8Blocks},
     {"blocks_mxfp8_tanh_32x96", 32, 96, Activation::kGeluTanh, kMxfp8Blocks, kMxfp8Blocks},
     {"blocks_kept_nvidia_erf_160x288", 160, 288, Activation::kGelu, kNvidiaInput, kNvidiaGradient,
      false, true},

@@ -257,6 +257,9 @@ constexpr BlockShape kBlockScaled[] = {
      false, true},
     {"mxfp8_perf_8192x2048x768", 8192, 2048, 768, BlockLayout::kMxfp8, DType::kE4M3, DType::kE4M3,
      false, true},
+    {"fp8_block_130x48x96", 130, 48, 96, BlockLayout::kFp8Block, DType::kE4M3, DType::kE4M3},
+    {"fp8_block_64x144x288_beta", 64, 144, 288, BlockLayout::kFp8Block, DType::kE5M2, DType::kE4M3,
+     false, false, 1.0},
 };
 
 void AddBlockOperand(OpCase& c,

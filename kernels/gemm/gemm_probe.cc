@@ -138,7 +138,11 @@ BlockGemmChoice Choose(const Exec& exec, absl::string_view format, bool allow_na
     error = std::max(error, probe.max_relative_error);
     ++right;
   }
-  choice.native = right > 0;
+  if (right == 0) {
+    choice.why = "no native product in this version";
+    return choice;
+  }
+  choice.native = true;
   choice.why = absl::StrFormat("%d trial products were right to %.1g", right, error);
   return choice;
 }

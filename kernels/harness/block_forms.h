@@ -36,6 +36,7 @@ inline constexpr BlockStyle kQuartetGradient = {
     BlockLayout::kNvfp4,   DType::kE2M1, Rounding::kEden, Rounding::kEden, 128, 128,
     HadamardSigns::kSeeded};
 inline constexpr BlockStyle kMxfp8Blocks = {BlockLayout::kMxfp8, DType::kE4M3};
+inline constexpr BlockStyle kFp8Blocks = {BlockLayout::kFp8Block, DType::kE4M3};
 inline constexpr BlockStyle kMxfp8Gradient = {BlockLayout::kMxfp8, DType::kE5M2};
 
 // The buffers for the output `of` [rows, cols] of `c`, whose plain values a call without block

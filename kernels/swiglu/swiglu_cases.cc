@@ -42,6 +42,7 @@ constexpr BlockShape kBlockShapes[] = {
     {"blocks_nvidia_160x128", 160, 128, kNvidiaInput, kNvidiaGradient},
     {"blocks_quartet_256x384", 256, 384, kQuartetInput, kQuartetGradient},
     {"blocks_mxfp8_96x256", 96, 256, kMxfp8Blocks, kMxfp8Blocks},
+    {"blocks_fp8_block_160x256", 160, 256, kFp8Blocks, kFp8Blocks},
     {"blocks_kept_nvidia_160x128", 160, 128, kNvidiaInput, kNvidiaGradient, false, true},
     {"blocks_kept_quartet_256x384", 256, 384, kQuartetInput, kQuartetGradient, false, true},
     {"blocks_kept_mxfp8_96x256", 96, 256, kMxfp8Blocks, kMxfp8Blocks, false, true},

@@ -135,7 +135,7 @@ TEST(Switches, Techniques_AreRefusedWhereTheRecipeIsWithoutThem) {
     const char* text;
   } rows[] = {{"hadamard", {"nvfp4", "nvfp4_eden"}, "nvfp4 and nvfp4_eden"},
               {"stochastic_rounding", {"nvfp4"}, "nvfp4"},
-              {"square_weights", {"nvfp4"}, "nvfp4"},
+              {"square_weights", {"fp8_block", "nvfp4"}, "fp8_block and nvfp4"},
               {"four_over_six", {"nvfp4_eden"}, "nvfp4_eden"}};
   EXPECT_EQ(v1::BlockTechniques::descriptor()->field_count(), static_cast<int>(std::size(rows)));
   for (const auto& row : rows) {

@@ -87,6 +87,24 @@ Recipe Mxfp8() {
   return recipe;
 }
 
+// DeepSeek-V3's (arXiv 2412.19437) as Transformer Engine has it: E4M3 everywhere, one scale for 128
+// elements of x and dy and for 128 x 128 of a weight, powers of two in fp32.
+Recipe Fp8Block() {
+  const Operand x = Block(DType::kE4M3, BlockLayout::kFp8Block);
+  const Operand w = Block(DType::kE4M3, BlockLayout::kFp8Block, true);
+  Operand saved_w = w;
+  saved_w.source = Source::kForwardCopy;
+  Recipe recipe = Bf16();
+  recipe.on_cuda = Execution::kEmulated;
+  recipe.name = "fp8_block";
+  recipe.comment = "DeepSeek-V3's: E4M3 in blocks of 128, of weights 128 x 128";
+  recipe.fprop = {.a = x, .b = w};
+  recipe.dgrad = {.a = x, .b = saved_w};
+  recipe.wgrad = {.a = x, .b = x, .output = DType::kF32};
+  recipe.fallback = {"bf16"};
+  return recipe;
+}
+
 // Most of what four bits cost hearth-112m is its first layer's; the last ones cost nothing
 // (docs/performance.md). NVIDIA's authors keep layers at both ends.
 constexpr int kSensitiveLayers = 2;
@@ -139,8 +157,8 @@ Recipe Nvfp4Eden() {
 }
 
 const std::vector<Recipe>& Table() {
-  static const std::vector<Recipe>& rows =
-      *new std::vector<Recipe>{Fp32(), Bf16(), Fp8(), Fp8Current(), Mxfp8(), Nvfp4(), Nvfp4Eden()};
+  static const std::vector<Recipe>& rows = *new std::vector<Recipe>{
+      Fp32(), Bf16(), Fp8(), Fp8Current(), Fp8Block(), Mxfp8(), Nvfp4(), Nvfp4Eden()};
   return rows;
 }
 
