@@ -93,6 +93,8 @@ constexpr FieldRule kRules[] = {
     {.field = "StepReport.data_wait_seconds", .max = kSecondsMax},
     {.field = "StepReport.comm_seconds", .max = kSecondsMax},
     {.field = "StepReport.checkpoint_seconds", .max = kSecondsMax},
+    {.field = "StepReport.resume_seconds", .max = kSecondsMax},
+    {.field = "StepReport.skipped_checkpoints", .max = kCountMax},
     {.field = "StepReport.energy_joules", .max = 1e15},
     {.field = "StepReport.power_watts", .max = 1e9},
     {.field = "StepReport.skipped_steps", .max = kCountMax},

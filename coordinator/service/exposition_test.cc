@@ -68,6 +68,8 @@ void FillReport(int64_t step, v1::StepReport& report) {
     report.set_checkpoint_seconds(0.75);
   }
   report.set_skipped_steps(6);
+  report.set_skipped_checkpoints(3);
+  report.set_resume_seconds(2.5);
   report.set_data_wait_seconds(0.5);
   report.set_comm_seconds(0.25);
   report.set_comm_bytes(1000);

@@ -274,8 +274,10 @@ JOB = [
           ("sum by (job_id, cause) (hearth_job_restarts_total{@j}) > 0 or 0 * count by (job_id) (hearth_job_info{@j})",
            "{{job_id}} {{cause}}"),
           ("hearth_job_recovery_seconds{@j}", "{{job_id}} last recovery, seconds"), min=0),
-    panel("Writing checkpoints", "Time that the newest checkpoint took to write, mostly while steps went on.", "s",
-          ("hearth_job_checkpoint_duration_seconds{@j}", "{{job_id}}"), min=0, width=12),
+    panel("Writing checkpoints", "Time that the newest checkpoint took to write, mostly while steps went on, and that the last resume took to its "
+          "first step; checkpoints skipped in the window because the one before was still being written.", "s",
+          ("hearth_job_checkpoint_duration_seconds{@j}", "{{job_id}}"), ("hearth_job_resume_seconds{@j}", "{{job_id}} resume"),
+          ("increase(hearth_job_skipped_checkpoints_total{@j}[$__rate_interval])", "{{job_id}} skipped, count"), min=0, width=12),
     panel("Share of time lost to checkpoints", "Time for which steps stood still because of checkpoints, over all time.", "percentunit",
           ("rate(hearth_job_checkpoint_stall_seconds_total{@j}[$__rate_interval])", "{{job_id}}"), min=0, width=12, steps=[(0.05, "yellow")]),
     row("Are its numbers sound?"),

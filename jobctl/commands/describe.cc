@@ -49,6 +49,17 @@ void AppendProgress(std::string& out, const v1::Job& job) {
          absl::StrCat("step ", checkpoint.step(), ", ", FormatBytes(checkpoint.bytes()), ", ",
                       checkpoint.path(), ", written ", TimeText(checkpoint.create_time())));
   }
+  if (report.skipped_checkpoints() > 0) {
+    Line(out, "Skipped",
+         absl::StrCat(report.skipped_checkpoints(),
+                      report.skipped_checkpoints() == 1 ? " checkpoint" : " checkpoints",
+                      " since the last start: the one before was still being written"));
+  }
+  if (report.resume_seconds() > 0) {
+    Line(out, "Resumed",
+         absl::StrFormat("%.1f s from the trainer's start to its first step",
+                         report.resume_seconds()));
+  }
 }
 
 void AppendRunInfo(std::string& out, const v1::Job& job) {

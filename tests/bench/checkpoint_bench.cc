@@ -127,7 +127,7 @@ class Bench {
     BackgroundWriter writer(Env::Real(), Clock::Real(), dir_, 0);
     double begin = Now();
     writer.Reserve(content_);
-    writer.AwaitIdle(absl::InfiniteDuration());
+    writer.AwaitIdle();
     Print("memory for the snapshot", Now() - begin, bytes_);
     begin = Now();
     HEARTH_RETURN_IF_ERROR(writer.Submit(content_));

@@ -31,26 +31,26 @@ void BackgroundWriter::Begin(size_t reserve) {
 }
 
 void BackgroundWriter::Reserve(const CheckpointContent& content) {
-  AwaitIdle(absl::InfiniteDuration());
+  AwaitIdle();
   content_.threads = content.threads;
   if (const size_t bytes = Snapshot::Bytes(content); bytes > 0) {
     Begin(bytes);
   }
 }
 
-bool BackgroundWriter::AwaitIdle(absl::Duration patience) {
+bool BackgroundWriter::CanBegin() {
   absl::MutexLock lock(&mu_);
   mu_.Await(absl::Condition(this, &BackgroundWriter::Reserved));
-  const absl::Condition idle(this, &BackgroundWriter::Idle);
-  if (patience == absl::InfiniteDuration()) {
-    mu_.Await(idle);
-    return true;
-  }
-  return clock_.AwaitWithTimeout(mu_, idle, patience);
+  return !busy_;
+}
+
+void BackgroundWriter::AwaitIdle() {
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(this, &BackgroundWriter::Idle));
 }
 
 absl::Status BackgroundWriter::Submit(const CheckpointContent& content) {
-  AwaitIdle(absl::InfiniteDuration());
+  AwaitIdle();
   const size_t bytes = Snapshot::Bytes(content);
   if (!snapshot_.Reserve(bytes, AvailableMemory(env_), content.threads).ok()) {
     absl::StatusOr<CommittedCheckpoint> result =
@@ -102,7 +102,7 @@ void BackgroundWriter::Run() {
 
 std::optional<absl::StatusOr<CommittedCheckpoint>> BackgroundWriter::Take(bool wait) {
   if (wait) {
-    AwaitIdle(absl::InfiniteDuration());
+    AwaitIdle();
   }
   absl::MutexLock lock(&mu_);
   if (done_.empty()) {

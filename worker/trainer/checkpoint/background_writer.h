@@ -29,9 +29,11 @@ class BackgroundWriter {
   // if there is too little memory, the first Submit tries.
   void Reserve(const CheckpointContent& content);
 
-  // Whether Submit would begin at once; waits for at most `patience` while a checkpoint is being
-  // written, and as long as it takes for the memory of Reserve.
-  bool AwaitIdle(absl::Duration patience);
+  // Whether no checkpoint is being written, so that Submit would begin at once. Waits for the
+  // memory of Reserve, never for a checkpoint.
+  bool CanBegin();
+  // Waits until CanBegin().
+  void AwaitIdle();
 
   // Waits for the write before, takes a snapshot of `content` and returns. In host memory the
   // tensors of `content` may then change; with content.reader, when the reader says so.

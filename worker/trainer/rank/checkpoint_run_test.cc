@@ -1,5 +1,6 @@
 // A rank's life with a disk that is slower than its checkpoints are due.
-#include <functional>
+#include <filesystem>
+#include <map>
 #include <string>
 #include <thread>
 #include <utility>
@@ -34,7 +35,9 @@ class SlowEnv : public FaultyEnv {
 class ReleasingLink : public FakeLink {
  public:
   ReleasingLink(v1::Task task, KeyValueStore& store, SlowEnv& env, int64_t step)
-      : FakeLink(std::move(task), store), env_(env), step_(step) {}
+      : FakeLink(std::move(task), store), env_(env), step_(step) {
+    AskForDue(false);
+  }
   void SendStep(const v1::StepReport& report) override {
     FakeLink::SendStep(report);
     if (report.step() == step_) {
@@ -67,7 +70,6 @@ TEST(CheckpointRunTest, SlowDisk_StepsGoOnAndDueCheckpointsAreSkipped) {
   RankOptions options;
   options.link = &link;
   options.env = &env;
-  options.checkpoint_patience = absl::ZeroDuration();
   const v1::TrainerExit exit = RunRank(options);
   EXPECT_EQ(exit.reason(), v1::EXIT_REASON_FINISHED) << exit.message();
   EXPECT_EQ(link.steps.size(), 9U);
@@ -75,6 +77,8 @@ TEST(CheckpointRunTest, SlowDisk_StepsGoOnAndDueCheckpointsAreSkipped) {
   EXPECT_EQ(StepsOf(link).back(), 9);  // the last one waits
   EXPECT_THAT(link.logs, Contains(HasSubstr("warning: no checkpoint of step 4:")));
   EXPECT_THAT(link.logs, Contains(HasSubstr("warning: no checkpoint of step 6:")));
+  EXPECT_EQ(link.steps[2].skipped_checkpoints(), 0);
+  EXPECT_EQ(link.steps[6].skipped_checkpoints(), 2);
 }
 
 // Rank 1 has soon written its part and could begin the next, which rank 0 skips.
@@ -92,7 +96,6 @@ TEST(CheckpointRunTest, SlowDiskOfOneRank_AllSkipTheSameCheckpoints) {
     RankOptions options;
     options.link = &link;
     options.env = &of_rank;
-    options.checkpoint_patience = absl::ZeroDuration();
     return RunRank(options);
   };
   v1::TrainerExit other_exit;
@@ -109,6 +112,77 @@ TEST(CheckpointRunTest, SlowDiskOfOneRank_AllSkipTheSameCheckpoints) {
   }
 }
 
+// Bytes of the files under `dir` by their paths in it, without those that say when or by whom the
+// checkpoint was written.
+std::map<std::string, std::string> FilesOf(const std::string& dir) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(dir)) {
+    const std::string name = std::filesystem::relative(entry.path(), dir);
+    if (entry.is_regular_file() && name != "MANIFEST.json") {
+      files[name] = *Env::Real().ReadFile(entry.path());
+    }
+  }
+  return files;
+}
+
+TEST(CheckpointRunTest, TakenBesideRunningSteps_EqualsTheOneOfARunThatStopsThere) {
+  for (const char* recipe : {"bf16", "fp8"}) {
+    SCOPED_TRACE(recipe);
+    const TempDir dir;
+    v1::JobSpec spec = SmallJob(dir.path(), "qwen3");
+    spec.mutable_precision()->set_recipe(recipe);
+    spec.mutable_model()->set_dropout(0.1);
+    spec.mutable_model()->set_head_dim(8);  // FP8 wants multiples of 16
+    spec.mutable_model()->set_ffn_hidden(32);
+    spec.mutable_train()->set_deterministic("true");
+    spec.mutable_train()->set_steps(9);
+    spec.mutable_checkpoint()->set_every_steps(3);
+    LocalKeyValueStore store;
+    SlowEnv env;
+    // Its writing begins when five more steps are done.
+    ReleasingLink beside(MakeTask(spec, dir.path() + "/beside"), store, env, 8);
+    RankOptions options;
+    options.link = &beside;
+    options.env = &env;
+    ASSERT_EQ(RunRank(options).reason(), v1::EXIT_REASON_FINISHED);
+    ASSERT_EQ(StepsOf(beside).front(), 3);
+
+    FakeLink stops(MakeTask(spec, dir.path() + "/stops"), store);
+    stops.AskAt(3, v1::CONTROL_BIT_PAUSE);
+    ASSERT_EQ(RunTo(stops).reason(), v1::EXIT_REASON_PAUSED);
+    ASSERT_THAT(StepsOf(stops), ElementsAre(3));
+
+    const auto want = FilesOf(stops.checkpoints[0].path());
+    EXPECT_EQ(want.count("model.safetensors"), 1U);
+    EXPECT_EQ(want.count("state/tensors.safetensors"), 1U);
+    EXPECT_TRUE(FilesOf(beside.checkpoints[0].path()) == want);
+    EXPECT_FALSE(FilesOf(beside.checkpoints.back().path()) == want);
+  }
+}
+
+TEST(CheckpointRunTest, Resumed_EveryReportHasTheTimeToResume) {
+  const TempDir dir;
+  v1::JobSpec spec = SmallJob(dir.path());
+  spec.mutable_train()->set_steps(4);
+  spec.mutable_checkpoint()->set_every_steps(2);
+  LocalKeyValueStore store;
+  FakeLink first(MakeTask(spec, dir.path() + "/first"), store);
+  ASSERT_EQ(RunTo(first).reason(), v1::EXIT_REASON_FINISHED);
+  ASSERT_THAT(StepsOf(first), ElementsAre(2, 4));
+  v1::Task task = MakeTask(spec, dir.path() + "/second");
+  task.set_resume_path(first.checkpoints[0].path());
+  task.set_resume_step(2);
+  FakeLink second(task, store);
+  ASSERT_EQ(RunTo(second).reason(), v1::EXIT_REASON_FINISHED);
+  for (const v1::StepReport& step : first.steps) {
+    EXPECT_EQ(step.resume_seconds(), 0);
+    EXPECT_EQ(step.skipped_checkpoints(), 0);
+  }
+  ASSERT_EQ(second.steps.size(), 2U);
+  EXPECT_GT(second.steps[0].resume_seconds(), 0);
+  EXPECT_EQ(second.steps[1].resume_seconds(), second.steps[0].resume_seconds());
+}
+
 TEST(CheckpointRunTest, SlowDisk_PauseWaitsForItsCheckpoint) {
   const TempDir dir;
   v1::JobSpec spec = SmallJob(dir.path());
@@ -121,7 +195,6 @@ TEST(CheckpointRunTest, SlowDisk_PauseWaitsForItsCheckpoint) {
   RankOptions options;
   options.link = &link;
   options.env = &env;
-  options.checkpoint_patience = absl::ZeroDuration();
   const v1::TrainerExit exit = RunRank(options);
   EXPECT_EQ(exit.reason(), v1::EXIT_REASON_PAUSED) << exit.message();
   EXPECT_EQ(exit.checkpoint_step(), 3);

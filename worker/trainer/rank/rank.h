@@ -8,7 +8,6 @@
 #include <memory>
 #include <string>
 
-#include "absl/time/time.h"
 #include "common/io/env.h"
 #include "common/time/clock.h"
 #include "hearth/v1/trainer.pb.h"
@@ -26,9 +25,6 @@ struct RankOptions {
   // recorded, and a folder that goes before its successor is recorded would leave nothing to resume
   // from.
   bool prune_checkpoints = true;
-  // So long a checkpoint that is due waits for the one before; then it is skipped, with a line in
-  // the log. The last one, and those that are asked for, wait as long as it takes.
-  absl::Duration checkpoint_patience = absl::Milliseconds(500);
   std::string dump_gradients;   // Trainer::Parts
   std::string verified_folder;  // of FileVerifier, for data.verify
 };

@@ -163,13 +163,12 @@ absl::Status RankRun::OneStep() {
   }
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.after_step"));
   std::optional<double> validation_loss;
-  double checkpoint_seconds = 0;
   if (trainer_->in_flight() == 0) {
     HEARTH_ASSIGN_OR_RETURN(validation_loss, EvaluateIfDue(result->step));
-    HEARTH_RETURN_IF_ERROR(Act(*result, checkpoint_seconds));
+    HEARTH_RETURN_IF_ERROR(Act(*result));
   }
   NoteResumed(result->step);
-  Report(*result, validation_loss, checkpoint_seconds);
+  Report(*result, validation_loss);
   return writer_ != nullptr ? TakeCheckpoints(false) : absl::OkStatus();
 }
 
@@ -177,9 +176,9 @@ void RankRun::NoteResumed(int64_t step) {
   if (std::exchange(stepped_, true) || !resumed_.has_value() || !leader_) {
     return;
   }
-  link_.SendLog("info",
-                absl::StrFormat("resumed: step %d is done %.2f s after this trainer began", step,
-                                absl::ToDoubleSeconds(clock_.Monotonic() - started_)));
+  resume_time_ = clock_.Monotonic() - started_;
+  link_.SendLog("info", absl::StrFormat("resumed: step %d is done %.2f s after this trainer began",
+                                        step, absl::ToDoubleSeconds(resume_time_)));
 }
 
 void RankRun::NoteDecisions(std::vector<Decision>& decisions) {
@@ -192,7 +191,7 @@ void RankRun::NoteDecisions(std::vector<Decision>& decisions) {
   }
 }
 
-absl::Status RankRun::Act(const StepResult& result, double& checkpoint_seconds) {
+absl::Status RankRun::Act(StepResult& result) {
   const ControlRequests asked = std::exchange(asked_, ControlRequests{});
   const bool leave = asked.stop || asked.pause;
   if (leave && result.step < spec_.train().steps()) {
@@ -210,12 +209,13 @@ absl::Status RankRun::Act(const StepResult& result, double& checkpoint_seconds) 
     if (ready) {
       HEARTH_RETURN_IF_ERROR(SubmitCheckpoint());
     } else {
+      ++skipped_checkpoints_;
       link_.SendLog("warning",
                     absl::StrFormat("no checkpoint of step %d: the one before is still being "
                                     "written; checkpoint.every_steps %d is too often for this disk",
                                     result.step, every));
     }
-    checkpoint_seconds = absl::ToDoubleSeconds(clock_.Monotonic() - start);
+    result.report.set_checkpoint_seconds(absl::ToDoubleSeconds(clock_.Monotonic() - start));
   }
   return absl::OkStatus();
 }
@@ -239,9 +239,7 @@ absl::StatusOr<std::optional<double>> RankRun::EvaluateIfDue(int64_t step) {
   return std::optional<double>(*loss);
 }
 
-void RankRun::Report(const StepResult& result,
-                     std::optional<double> validation_loss,
-                     double checkpoint_seconds) {
+void RankRun::Report(const StepResult& result, std::optional<double> validation_loss) {
   const absl::Duration now = clock_.Monotonic();
   if (now - last_progress_ >= absl::Seconds(1)) {
     last_progress_ = now;
@@ -264,7 +262,8 @@ void RankRun::Report(const StepResult& result,
   if (validation_loss.has_value()) {
     report.set_validation_loss(*validation_loss);
   }
-  report.set_checkpoint_seconds(checkpoint_seconds);
+  report.set_skipped_checkpoints(skipped_checkpoints_);
+  report.set_resume_seconds(absl::ToDoubleSeconds(resume_time_));
   report.set_recipe(std::string(RecipeOf(result.format)));
   AddGuard(trainer_->ladder().counts(), decisions_, report);
   if (result.counted) {
@@ -309,8 +308,11 @@ absl::Status RankRun::StartWriter() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> RankRun::WritersReady(bool asked) {
-  int32_t busy = writer_->AwaitIdle(asked ? absl::InfiniteDuration() : patience_) ? 0 : 1;
+absl::StatusOr<bool> RankRun::WritersReady(bool needed) {
+  if (needed) {
+    writer_->AwaitIdle();
+  }
+  int32_t busy = writer_->CanBegin() ? 0 : 1;
   if (shards_ > 1) {
     const absl::Status agreed = comm_->AllReduceMax(absl::MakeSpan(&busy, 1));
     if (!agreed.ok()) {

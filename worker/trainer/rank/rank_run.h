@@ -38,7 +38,6 @@ class RankRun {
         clock_(*options.clock),
         signals_(options.signals),
         prune_(options.prune_checkpoints),
-        patience_(options.checkpoint_patience),
         started_(options.clock->Monotonic()),
         dump_gradients_(options.dump_gradients),
         verified_folder_(options.verified_folder),
@@ -100,22 +99,21 @@ class RankRun {
   bool Pauses(int64_t step) const;
   // Sets blame_ by the kind of error; returns it.
   absl::Status Blame(const absl::Status& status);
-  absl::Status Act(const StepResult& result, double& checkpoint_seconds);
+  // What follows from a good step with nothing in flight: the run ends, or a checkpoint begins.
+  absl::Status Act(StepResult& result);
   // Logs what was decided and keeps it for the next report.
   void NoteDecisions(std::vector<Decision>& decisions);
   absl::StatusOr<std::optional<double>> EvaluateIfDue(int64_t step);
   ControlRequests TakeControl();
   // Name of what a step ran in.
   std::string_view RecipeOf(const spec::StepFormat& format) const;
-  void Report(const StepResult& result,
-              std::optional<double> validation_loss,
-              double checkpoint_seconds);
+  void Report(const StepResult& result, std::optional<double> validation_loss);
   // What is to be written now.
   CheckpointContent Content();
   absl::Status SubmitCheckpoint();
-  // Whether the writers of all ranks can begin at once, for which it waits: `asked` for as long as
-  // it takes, else for patience_. All ranks that write call it together.
-  absl::StatusOr<bool> WritersReady(bool asked);
+  // Whether the writers of all ranks can begin at once. With `needed` it waits until they can. All
+  // ranks that write call it together.
+  absl::StatusOr<bool> WritersReady(bool needed);
   // Takes the memory for snapshots beside the first steps.
   absl::Status StartWriter();
   // After the first step of a resumed run.
@@ -134,7 +132,6 @@ class RankRun {
   Clock& clock_;
   std::atomic<uint64_t>* signals_;
   const bool prune_;
-  const absl::Duration patience_;
   const absl::Duration started_;
   const std::string dump_gradients_;
   const std::string verified_folder_;
@@ -150,8 +147,10 @@ class RankRun {
   bool trying_ = false;  // the steps are those of a trial
   int64_t committed_step_ = 0;
   int64_t submitted_step_ = 0;
+  int64_t skipped_checkpoints_ = 0;
   bool stepped_ = false;
-  absl::Status newest_checkpoint_;       // of those that are done
+  absl::Duration resume_time_;      // from started_ to the end of the first step; 0 = not resumed
+  absl::Status newest_checkpoint_;  // of those that are done
   static constexpr int kLackingMax = 3;  // checkpoints in a row without some part end a run
   int lacking_ = 0;                      // of those that are done, since the last good one
   double validation_loss_ = 0;           // the last one measured, at validated_step_
