@@ -1,30 +1,62 @@
 #include "kernels/core/rng.h"
 
-#include <cmath>
-#include <numbers>
+#include <algorithm>
+
+#include "kernels/core/cpu.h"
+#include "kernels/core/normal_pair.h"
 
 namespace hearth::kernels {
 namespace {
 
-// Two normals from two words. The first word is moved off zero so that the logarithm is finite.
-std::array<double, 2> BoxMuller(uint32_t a, uint32_t b) {
-  const double u = (static_cast<double>(a) + 0.5) * 0x1p-32;
-  const double angle = 2.0 * std::numbers::pi * (static_cast<double>(b) * 0x1p-32);
-  const double radius = std::sqrt(-2.0 * std::log(u));
-  return {radius * std::cos(angle), radius * std::sin(angle)};
+// Philox blocks that are made at once: enough to fill vectors, little enough for the L1 cache.
+constexpr int64_t kBlocks = 128;
+
+// RngBlock of kBlocks blocks from `first` on, word by word.
+HEARTH_INLINE void RngBlocks(const RngKey& key, uint64_t first, uint32_t (&words)[4][kBlocks]) {
+#pragma omp simd
+  for (int64_t i = 0; i < kBlocks; ++i) {
+    const std::array<uint32_t, 4> block = RngBlock(key, first + static_cast<uint64_t>(i));
+    words[0][i] = block[0];
+    words[1][i] = block[1];
+    words[2][i] = block[2];
+    words[3][i] = block[3];
+  }
+}
+
+// Normal numbers of the 4 * kBlocks elements of those blocks.
+HEARTH_SIMD void NormalsOfBlocks(const RngKey& key, uint64_t first, double* out) {
+  uint32_t words[4][kBlocks];
+  double normals[4][kBlocks];
+  RngBlocks(key, first, words);
+  for (int pair = 0; pair < 4; pair += 2) {
+#pragma omp simd
+    for (int64_t i = 0; i < kBlocks; ++i) {
+      const NormalPair normal = MakeNormalPair(words[pair][i], words[pair + 1][i]);
+      normals[pair][i] = normal.first;
+      normals[pair + 1][i] = normal.second;
+    }
+  }
+  for (int64_t i = 0; i < kBlocks; ++i) {
+    for (int64_t word = 0; word < 4; ++word) {
+      out[4 * i + word] = normals[word][i];
+    }
+  }
 }
 
 template <typename T>
 void FillNormalImpl(
     const RngKey& key, uint64_t first, double mean, double stddev, T* out, int64_t count) {
-  for (int64_t i = 0; i < count;) {
-    const uint64_t element = first + static_cast<uint64_t>(i);
-    const auto words = RngBlock(key, element / 4);
-    const uint64_t lane = element % 4;
-    const auto pair = BoxMuller(words[lane & 2], words[(lane & 2) + 1]);
-    for (uint64_t j = lane % 2; j < 2 && i < count; ++j, ++i) {
-      out[i] = static_cast<T>(mean + stddev * pair[j]);
+  double normals[4 * kBlocks];
+  int64_t skipped = static_cast<int64_t>(first % 4);  // elements of the first block before `first`
+  uint64_t block = first / 4;
+  for (int64_t done = 0; done < count; block += kBlocks) {
+    NormalsOfBlocks(key, block, normals);
+    const int64_t taken = std::min(4 * kBlocks - skipped, count - done);
+    for (int64_t i = 0; i < taken; ++i) {
+      out[done + i] = static_cast<T>(mean + stddev * normals[skipped + i]);
     }
+    done += taken;
+    skipped = 0;
   }
 }
 
@@ -32,7 +64,8 @@ void FillNormalImpl(
 
 double RngNormal(const RngKey& key, uint64_t element) {
   const auto words = RngBlock(key, element / 4);
-  return BoxMuller(words[element & 2], words[(element & 2) + 1])[element & 1];
+  const NormalPair pair = MakeNormalPair(words[element & 2], words[(element & 2) + 1]);
+  return (element & 1) == 0 ? pair.first : pair.second;
 }
 
 void FillNormal(const RngKey& key,

@@ -62,7 +62,8 @@ HEARTH_HD inline float RngUniform(const RngKey& key, uint64_t element) {
   return static_cast<float>(RngWord(key, element) >> 8) * 0x1p-24F;
 }
 
-// Standard normal by Box-Muller over the element pair (element & ~1, element | 1).
+// Standard normal by Box-Muller over the element pair (element & ~1, element | 1); the same bits on
+// every machine (core/normal_pair.h).
 double RngNormal(const RngKey& key, uint64_t element);
 
 // out[i] = mean + stddev * normal(first_element + i).

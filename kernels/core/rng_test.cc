@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
+#include <numbers>
 #include <vector>
+
+#include "kernels/core/normal_pair.h"
 
 namespace hearth::kernels {
 namespace {
@@ -44,6 +48,54 @@ TEST(Rng, Normal_ManyDraws_MomentsMatch) {
   }
   EXPECT_NEAR(sum / kCount, 0.0, 0.01);
   EXPECT_NEAR(squares / kCount, 1.0, 0.02);
+}
+
+// Box-Muller with the C library's functions.
+NormalPair PairOfLibm(uint32_t a, uint32_t b) {
+  const double u = (static_cast<double>(a) + 0.5) * 0x1p-32;
+  const double angle = 2.0 * std::numbers::pi * (static_cast<double>(b) * 0x1p-32);
+  const double radius = std::sqrt(-2.0 * std::log(u));
+  return {radius * std::cos(angle), radius * std::sin(angle)};
+}
+
+void ExpectNear(double got, double want, uint32_t a, uint32_t b) {
+  // Beside a zero of sine or cosine the rounding of the angle is most of the value.
+  const double bound = std::fabs(want) < 1e-14 ? 1e-9 : 1e-15;
+  EXPECT_LE(std::fabs(got - want), bound * std::fabs(want)) << a << " " << b;
+}
+
+TEST(Rng, NormalPair_EdgesAndManyWords_AreLibms) {
+  constexpr uint32_t kEdges[] = {0,          1,          0x1FFFFFFF, 0x20000000, 0x3FFFFFFF,
+                                 0x40000000, 0x40000001, 0x60000000, 0x7FFFFFFF, 0x80000000,
+                                 0x80000001, 0xA0000000, 0xC0000000, 0xE0000000, 0xFFFFFFFF};
+  const auto compare = [](uint32_t a, uint32_t b) {
+    const NormalPair got = MakeNormalPair(a, b);
+    const NormalPair want = PairOfLibm(a, b);
+    ExpectNear(got.first, want.first, a, b);
+    ExpectNear(got.second, want.second, a, b);
+  };
+  for (const uint32_t a : kEdges) {
+    for (const uint32_t b : kEdges) {
+      compare(a, b);
+    }
+  }
+  const RngKey key = {42, RngPurpose::kTest, 0, 0, 1};
+  for (uint64_t element = 0; element < 400000; element += 2) {
+    compare(RngWord(key, element), RngWord(key, element + 1));
+  }
+}
+
+// Weights of a job are drawn like this: the bits are a promise to whoever repeats a run.
+TEST(Rng, FillNormal_BitsOfWeights_DoNotChange) {
+  std::vector<float> draws(1 << 16);
+  FillNormal({1234, RngPurpose::kInit, 0, 0, 5}, 1, 0.0, 0.02, draws.data(), 1 << 16);
+  uint64_t hash = 0xCBF29CE484222325;  // FNV-1a over the bits
+  for (const float draw : draws) {
+    uint32_t bits;
+    std::memcpy(&bits, &draw, sizeof(bits));
+    hash = (hash ^ bits) * 0x100000001B3;
+  }
+  EXPECT_EQ(hash, uint64_t{11696738594343352241U});
 }
 
 TEST(Rng, FillNormal_SplitAnywhere_SameNumbers) {

@@ -13,7 +13,7 @@ std::vector<OpCase> AllCases() {
       DropoutCases,       AdamWCases,      GradNormCases,
       ScaleCases,         RoundCases,      AmaxCases,
       StepGateCases,      QuantizeCases,   CountCodesCases,
-      BlockQuantizeCases,
+      BlockQuantizeCases, DrawNormalCases,
   };
   std::vector<OpCase> all;
   for (Table table : kTables) {

@@ -22,6 +22,7 @@ std::vector<OpCase> GradNormCases();
 std::vector<OpCase> ScaleCases();
 std::vector<OpCase> RoundCases();
 std::vector<OpCase> AmaxCases();
+std::vector<OpCase> DrawNormalCases();
 std::vector<OpCase> StepGateCases();
 std::vector<OpCase> CountCodesCases();
 std::vector<OpCase> QuantizeCases();

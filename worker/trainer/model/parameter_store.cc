@@ -1,12 +1,11 @@
 #include "worker/trainer/model/parameter_store.h"
 
 #include <algorithm>
-#include <memory>
 
 #include "common/base/status_macros.h"
 #include "common/spec/plan/training_plan.h"
-#include "kernels/core/rng.h"
 #include "kernels/cuda/device.h"
+#include "kernels/draw_normal/draw_normal.h"
 #include "kernels/round/round.h"
 
 namespace hearth::trainer {
@@ -39,46 +38,21 @@ std::vector<TensorView> Cut(const TensorView& flat,
   return views;
 }
 
-// Elements [begin, begin + count) of the initial value, which is a function of the element alone.
-template <typename T>
-void Fill(const spec::Parameter& parameter,
-          uint64_t seed,
-          uint32_t index,
-          int64_t begin,
-          int64_t count,
-          T* out) {
-  const int64_t logical = std::clamp<int64_t>(parameter.logical_elements() - begin, 0, count);
-  std::fill(out + logical, out + count, T{0});
-  switch (parameter.init) {
-    case spec::Init::kZeros:
-      std::fill(out, out + logical, T{0});
-      break;
-    case spec::Init::kOnes:
-      std::fill(out, out + logical, T{1});
-      break;
-    case spec::Init::kNormal: {
-      const kernels::RngKey key{seed, kernels::RngPurpose::kInit, 0, 0, index};
-      kernels::FillNormal(key, static_cast<uint64_t>(begin), 0.0, parameter.init_std, out, logical);
-      break;
-    }
-  }
-}
-
-// All of it, on as many threads as `exec` has.
-template <typename T>
-void FillAll(const kernels::Exec& exec,
-             const spec::Parameter& parameter,
-             uint64_t seed,
-             uint32_t index,
-             T* data) {
-  constexpr int64_t kPiece = int64_t{1} << 16;
-  const int64_t elements = parameter.elements();
-  const int64_t pieces = (elements + kPiece - 1) / kPiece;
-#pragma omp parallel for schedule(static) num_threads(exec.threads)
-  for (int64_t piece = 0; piece < pieces; ++piece) {
-    const int64_t begin = piece * kPiece;
-    Fill(parameter, seed, index, begin, std::min(elements - begin, kPiece), data + begin);
-  }
+// `out`, from element `first` of the parameter on, as the table says it begins.
+absl::Status Draw(const kernels::Exec& exec,
+                  const spec::Parameter& parameter,
+                  uint64_t seed,
+                  uint32_t index,
+                  int64_t first,
+                  const TensorView& out) {
+  kernels::DrawNormalArgs draw;
+  draw.y = out;
+  draw.key = {seed, kernels::RngPurpose::kInit, 0, 0, index};
+  draw.first_element = static_cast<uint64_t>(first);
+  draw.end = static_cast<uint64_t>(parameter.logical_elements());
+  draw.mean = parameter.init == spec::Init::kOnes ? 1.0 : 0.0;
+  draw.stddev = parameter.init == spec::Init::kNormal ? parameter.init_std : 0.0;
+  return kernels::DrawNormal(exec, draw);
 }
 
 }  // namespace
@@ -178,22 +152,22 @@ TensorView ParameterStore::FindGradient(spec::Slot slot, int layer, bool is_bias
 }
 
 absl::Status ParameterStore::Initialise(const kernels::Exec& exec, uint64_t seed) const {
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Upload> upload, Upload::New(exec));
-  for (int i = 0; i < size(); ++i) {
+  for (int i = 0; sharded() && i < size(); ++i) {
     const spec::Parameter& parameter = table_[static_cast<size_t>(i)];
-    const auto index = static_cast<uint32_t>(i);
-    const bool in_place = exec.device == kernels::Device::kCpu && !sharded();
-    if (in_place && numerics_.storage == DType::kF64) {
-      FillAll(exec, parameter, seed, index, master(i).as<double>());
-    } else if (in_place) {
-      FillAll(exec, parameter, seed, index, master(i).as<float>());
-    } else {
-      const auto values = [&](int64_t first, absl::Span<float> out) {
-        Fill(parameter, seed, index, first, static_cast<int64_t>(out.size()), out.data());
-        return absl::OkStatus();
-      };
-      HEARTH_RETURN_IF_ERROR(WriteParameter(exec, *upload, i, values));
+    HEARTH_RETURN_IF_ERROR(Draw(exec, parameter, seed, static_cast<uint32_t>(i), 0, weight(i)));
+    // Where formats are stored wide drawing does not round.
+    if (weight(i).dtype != numerics_.weight) {
+      kernels::RoundToArgs round;
+      round.x = weight(i);
+      round.y = weight(i);
+      round.to = numerics_.weight;
+      HEARTH_RETURN_IF_ERROR(kernels::RoundTo(exec, round));
     }
+  }
+  for (const StorePiece& piece : pieces_) {
+    const int i = piece.place.parameter;
+    HEARTH_RETURN_IF_ERROR(Draw(exec, table_[static_cast<size_t>(i)], seed,
+                                static_cast<uint32_t>(i), piece.place.first_element, piece.master));
   }
   return RefreshWeights(exec);
 }

@@ -73,7 +73,8 @@ class ParameterStore {
   kernels::TensorView FindWeight(spec::Slot slot, int layer, bool is_bias = false) const;
   kernels::TensorView FindGradient(spec::Slot slot, int layer, bool is_bias = false) const;
 
-  // Initial masters and weights as the table says: a function of (seed, parameter, element) alone.
+  // Initial masters and weights as the table says: a function of (seed, parameter, element) alone,
+  // with the same bits on every device. On a GPU done when the stream gets there.
   absl::Status Initialise(const kernels::Exec& exec, uint64_t seed) const;
   // Parameter i's master, as far as this rank has it, and its whole weight from fp32 values
   // (elements() of them, padding included). On a GPU done when the stream gets there.
