@@ -93,6 +93,10 @@ absl::StatusOr<bool> CudaContext::ImportPlans(const std::string& text) {
   return gemm_->Import(text);
 }
 
+int CudaContext::untuned_products() const {
+  return gemm_->untuned();
+}
+
 absl::Status CudaContext::SavePlans() {
   return gemm_->Save();
 }

@@ -33,6 +33,9 @@ struct CudaOptions {
   int ordinal = 0;
   // File in which tuned plans are kept from run to run; empty = none.
   std::string plan_cache;
+  // For so long, in all, the candidates of matrix products are timed. Products that come later run
+  // cuBLASLt's first choice; untuned_products() counts them.
+  double tuning_seconds = 5.0;
   // Only algorithms that give the same bits in every run.
   bool deterministic = false;
 };
@@ -62,6 +65,8 @@ class CudaContext {
   // graphs after it. Of another GPU model or version: false.
   // kInvalidArgument: not such a text.
   absl::StatusOr<bool> ImportPlans(const std::string& text);
+  // Products that run cuBLASLt's first choice because options().tuning_seconds were over.
+  int untuned_products() const;
   // Writes tuned plans to options().plan_cache, if any are new; never fails a run: kUnavailable is
   // for a log.
   absl::Status SavePlans();

@@ -45,6 +45,9 @@ std::string CudaContext::ExportPlans() const {
 absl::StatusOr<bool> CudaContext::ImportPlans(const std::string&) {
   return None();
 }
+int CudaContext::untuned_products() const {
+  return 0;
+}
 absl::Status CudaContext::SavePlans() {
   return None();
 }

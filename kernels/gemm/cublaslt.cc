@@ -196,6 +196,8 @@ struct GemmPlans::Impl {
   size_t unit_scale_bytes = 0;        // of the last
   StoredPlans stored;
   bool unsaved = false;
+  double searched_microseconds = 0.0;  // over all keys
+  int untuned = 0;
   std::map<GemmKey, std::unique_ptr<Plan>> plans;
 
   ~Impl();
@@ -226,7 +228,12 @@ struct GemmPlans::Impl {
                       void* c,
                       const cublasLtMatmulAlgo_t& algorithm,
                       size_t workspace_bytes);
-  void Record(const GemmKey& key, const Plan& plan, size_t tried, double microseconds);
+  bool TuningIsOver(double microseconds) const {
+    return searched_microseconds + microseconds >= options.tuning_seconds * 1e6;
+  }
+  void TakeFirst(const GemmKey& key, Plan& plan);
+  // Keeps a plan for the file. `microseconds`: when it was timed.
+  void Record(const GemmKey& key, const Plan& plan, double microseconds);
 };
 
 GemmPlans::Impl::~Impl() {
@@ -460,39 +467,51 @@ absl::Status GemmPlans::Impl::Search(const Exec& exec,
       plan.algorithm = candidate.algo;
       plan.workspace_bytes = candidate.workspaceSize;
     }
+    const double spent = watch.microseconds();
     if (best > 0.0 &&
-        watch.microseconds() > std::max(kSearchMicroseconds, kSearchLaunches * best)) {
+        (spent > std::max(kSearchMicroseconds, kSearchLaunches * best) || TuningIsOver(spent))) {
       break;
     }
   }
   // A fault of a trial would show here and in every later call.
   HEARTH_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
   plan.settled = true;
-  if (best > 0.0) {
-    Record(key, plan, tried, best);
+  searched_microseconds += watch.microseconds();
+  if (best == 0.0) {
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
-}
-
-void GemmPlans::Impl::Record(const GemmKey& key,
-                             const Plan& plan,
-                             size_t tried,
-                             double microseconds) {
-  const std::string text = KeyText(key, options.deterministic);
-  // With a bias that the epilogue does not take the key alone would not restore the plan.
-  if (plan.epilogue_bias == key.bias) {
-    StoredPlan& entry = stored[text];
-    std::memcpy(entry.algorithm.data(), &plan.algorithm, sizeof(plan.algorithm));
-    entry.workspace_bytes = static_cast<int64_t>(plan.workspace_bytes);
-    entry.microseconds = microseconds;
-    unsaved = true;
-  }
+  Record(key, plan, best);
   if (log) {
     const GemmExtents& e = key.extents;
     const double flops =
         2.0 * static_cast<double>(e.m) * static_cast<double>(e.n) * static_cast<double>(e.k);
-    absl::FPrintF(stderr, "gemm %s: %d candidates, %.1f us, %.1f TFLOP/s, workspace %d\n", text,
-                  tried, microseconds, flops / microseconds * 1e-6, plan.workspace_bytes);
+    absl::FPrintF(stderr, "gemm %s: %d candidates, %.1f us, %.1f TFLOP/s, workspace %d\n",
+                  KeyText(key, options.deterministic), tried, best, flops / best * 1e-6,
+                  plan.workspace_bytes);
+  }
+  return absl::OkStatus();
+}
+
+void GemmPlans::Impl::TakeFirst(const GemmKey& key, Plan& plan) {
+  plan.settled = true;
+  ++untuned;
+  if (options.deterministic) {
+    Record(key, plan, 0.0);  // a later run that timed it would have other bits
+  }
+  if (log) {
+    absl::FPrintF(stderr, "gemm %s: cuBLASLt's first choice, the time for tuning is over\n",
+                  KeyText(key, options.deterministic));
+  }
+}
+
+void GemmPlans::Impl::Record(const GemmKey& key, const Plan& plan, double microseconds) {
+  // With a bias that the epilogue does not take the key alone would not restore the plan.
+  if (plan.epilogue_bias == key.bias) {
+    StoredPlan& entry = stored[KeyText(key, options.deterministic)];
+    std::memcpy(entry.algorithm.data(), &plan.algorithm, sizeof(plan.algorithm));
+    entry.workspace_bytes = static_cast<int64_t>(plan.workspace_bytes);
+    entry.microseconds = microseconds;
+    unsaved = true;
   }
 }
 
@@ -518,6 +537,8 @@ absl::StatusOr<std::unique_ptr<Plan>> GemmPlans::Impl::Prepare(const Exec& exec,
   if (options.deterministic && options.plan_cache.empty()) {
     // The times of this run would decide the bits, and nothing would tell the next run.
     plan->settled = true;
+  } else if (!capturing && TuningIsOver(0.0)) {
+    TakeFirst(key, *plan);
   } else if (!capturing) {
     HEARTH_RETURN_IF_ERROR(Search(exec, key, args, *candidates, *plan));
   }
@@ -578,6 +599,10 @@ absl::Status GemmPlans::Run(const Exec& exec, const GemmArgs& args) {
   return args.bias.empty() || plan.epilogue_bias
              ? absl::OkStatus()
              : cuda::AddRowBias(exec, args.c, key.extents.ldc, args.bias);
+}
+
+int GemmPlans::untuned() const {
+  return impl_->untuned;
 }
 
 absl::Status GemmPlans::Save() {

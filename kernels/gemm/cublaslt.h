@@ -46,8 +46,12 @@ class GemmPlans {
   // writes c several times, or, where it accumulates into c, memory of its own. While the stream is
   // being captured nothing is timed: such a key gets cuBLASLt's own first choice, which is not
   // recorded. A deterministic context without a plan file never times: its bits are those of
-  // cuBLASLt's first choices. HEARTH_GEMM_LOG=1: a line a plan to stderr.
+  // cuBLASLt's first choices. After CudaOptions::tuning_seconds of timing the keys that come get
+  // the first choice too. A deterministic context records it, so that later runs have its bits;
+  // others leave the key to the next run. HEARTH_GEMM_LOG=1: a line a plan to stderr.
   absl::Status Run(const Exec& exec, const GemmArgs& args);
+  // Keys that got cuBLASLt's first choice because the time for tuning was over.
+  int untuned() const;
   // Writes the plan file if plans are new.
   absl::Status Save();
   // The plans as text: the plan file's header and lines; keys that were never timed are not in it.

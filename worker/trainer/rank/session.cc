@@ -77,6 +77,15 @@ absl::Status OpenSession(const SessionOptions& options,
     if (const absl::Status saved = cuda->SavePlans(); !saved.ok()) {
       options.link->SendLog("warning", absl::StrCat("plans are not kept: ", saved.message()));
     }
+    if (const int untuned = cuda->untuned_products(); untuned > 0) {
+      options.link->SendLog(
+          "info", absl::StrCat(untuned,
+                               " matrix products run cuBLASLt's first choice: tuning ended "
+                               "after ",
+                               cuda->options().tuning_seconds, " s (HEARTH_TUNING_SECONDS); ",
+                               cuda->options().deterministic ? "later runs keep these bits"
+                                                             : "the next run tunes them"));
+    }
   }
   blame = v1::EXIT_REASON_BAD_DATA;
   bool scales = false;

@@ -270,6 +270,12 @@ absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(std::string_view d
   } else if (user != nullptr) {
     options.plan_cache = absl::StrCat(user, "/.hearth/plans.txt");
   }
+  const char* tuning = Environment("HEARTH_TUNING_SECONDS");
+  if (tuning != nullptr &&
+      (!absl::SimpleAtod(tuning, &options.tuning_seconds) || !(options.tuning_seconds >= 0.0))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("HEARTH_TUNING_SECONDS=", tuning, ": must be a number of seconds from 0 on"));
+  }
   return kernels::CudaContext::Open(options);
 }
 
