@@ -285,8 +285,8 @@ absl::Status FileVerifier::Check(const Found& found, const std::atomic<bool>* st
     return absl::DataLossError(
         absl::StrCat(found.file.path, ": ", LabelOf(sum.kind), " is ", sum.hex, ", recorded ",
                      found.file.checksum.hex,
-                     "; copy the file again, or use it as it is with data.verify: false in the job "
-                     "file (--no-verify on the command line)"));
+                     "; copy the file again, or use it as it is: a job's data and model.from with "
+                     "data.verify: false, a folder given to hearth-trainer with --no-verify"));
   }
   return absl::OkStatus();
 }

@@ -83,8 +83,9 @@ TEST_F(FileVerifierTest, ChangedByte_IsDataLossNamingFileAndBothHashes) {
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_EQ(status.message(),
             absl::StrCat(file.path, ": SHA-256 is ", changed.checksum.hex, ", recorded ", recorded,
-                         "; copy the file again, or use it as it is with data.verify: false in the "
-                         "job file (--no-verify on the command line)"));
+                         "; copy the file again, or use it as it is: a job's data and model.from "
+                         "with data.verify: false, a folder given to hearth-trainer with "
+                         "--no-verify"));
   EXPECT_TRUE(absl::IsDataLoss(Verify({file}))) << "a bad file is never remembered as good";
   EXPECT_TRUE(Verify({changed}).ok()) << "by its own hash it is good";
 }

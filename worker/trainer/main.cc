@@ -22,8 +22,9 @@ void AddJob(CLI::App& app, JobOptions& job) {
 }
 
 void AddVerify(CLI::App& app, bool& verify) {
-  app.add_flag("!--no-verify", verify,
-               "use files of datasets and models whatever SHA-256 is recorded for them");
+  app.add_flag_callback(
+      "--no-verify", [&verify] { verify = false; },
+      "use files of datasets and models whatever checksum is recorded for them");
 }
 
 void AddSample(CLI::App& parent, SampleOptions& sample, int& result) {
@@ -67,7 +68,9 @@ void AddBench(CLI::App& parent, BenchOptions& bench, int& result) {
       .add_option("--devices", bench.devices,
                   "several GPUs, as 0,1,2,3 (or cpu,cpu): a rank on each, against the first alone")
       ->excludes("--device");
-  bench_app.add_flag("!--no-floor", bench.floor, "do not measure the GEMMs and attention alone");
+  bench_app.add_flag_callback(
+      "--no-floor", [&bench] { bench.floor = false; },
+      "do not measure the GEMMs and attention alone");
   bench_app
       .add_option_function<std::string>(
           "-o,--output", [&bench](const std::string& format) { bench.json = format == "json"; },

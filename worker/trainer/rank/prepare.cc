@@ -421,13 +421,14 @@ void RankRun::Announce() {
   if (!engine_->execution_note().empty()) {
     link_.SendLog("info", engine_->execution_note());
   }
-  link_.SendLog("info", absl::StrFormat(
-                            "%s parameters, recipe %s (%s), %d ranks over %s, %d tokens a step in "
-                            "micro-batches of %d sequences, %s planned, from step %d",
-                            FormatCount(static_cast<double>(info.parameters())), info.recipe(),
-                            info.recipe_execution(), info.world_size(), info.comm(),
-                            info.global_batch_tokens(), info.micro_batch_size(),
-                            FormatBytes(info.planned_bytes()), info.start_step()));
+  link_.SendLog(
+      "info",
+      absl::StrFormat("%s parameters, recipe %s (%s), %d rank%s over %s, %d tokens a step in "
+                      "micro-batches of %d sequences, %s planned, from step %d",
+                      FormatCount(static_cast<double>(info.parameters())), info.recipe(),
+                      info.recipe_execution(), info.world_size(), info.world_size() == 1 ? "" : "s",
+                      info.comm(), info.global_batch_tokens(), info.micro_batch_size(),
+                      FormatBytes(info.planned_bytes()), info.start_step()));
 }
 
 }  // namespace hearth::trainer
