@@ -364,12 +364,16 @@ OpCase BlockScaledCase(const BlockShape& s) {
   if (s.bias) {
     c.buffers.push_back({"bias", {s.N}});
   }
-  c.forward = [s](const Exec& exec, const Buffers& b) {
-    // Timed: the product alone, of zeros.
-    if (!s.perf) {
-      HEARTH_RETURN_IF_ERROR(QuantizeBlockOperand(exec, b, "a", s.layout, s.a));
-      HEARTH_RETURN_IF_ERROR(QuantizeBlockOperand(exec, b, "b", s.layout, s.b));
-    }
+  const RunFn quantize = [s](const Exec& exec, const Buffers& b) {
+    HEARTH_RETURN_IF_ERROR(QuantizeBlockOperand(exec, b, "a", s.layout, s.a));
+    return QuantizeBlockOperand(exec, b, "b", s.layout, s.b);
+  };
+  // Timed: the product alone, of normal numbers: zeros draw less power, which makes it faster.
+  if (s.perf) {
+    c.prepare = quantize;
+  }
+  c.forward = [s, quantize](const Exec& exec, const Buffers& b) {
+    HEARTH_RETURN_IF_ERROR(s.perf ? absl::OkStatus() : quantize(exec, b));
     return Gemm(exec, BlockProduct(s, b));
   };
   c.workspace = [s](const Buffers& b, int) { return GemmWorkspaceBytes(BlockProduct(s, b)); };

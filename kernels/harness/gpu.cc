@@ -286,6 +286,11 @@ absl::StatusOr<GpuTiming> Gpu::Measure(const OpCase& op_case, const Storage& sto
                           DeviceWorkspace::New(exec_, std::max(bytes, kLeastWorkspace)));
   const Exec exec = workspace.AddTo(exec_);
   GpuTiming timing;
+  if (op_case.prepare) {
+    for (const Buffers& copy : copies) {
+      HEARTH_RETURN_IF_ERROR(op_case.prepare(exec, copy));
+    }
+  }
   HEARTH_ASSIGN_OR_RETURN(timing.forward_s, Time(op_case.forward, exec, copies));
   if (op_case.backward) {
     for (const Buffers& copy : copies) {

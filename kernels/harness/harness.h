@@ -193,6 +193,7 @@ struct OpCase {
   std::string op;
   std::string name;
   std::vector<BufferSpec> buffers;
+  RunFn prepare;  // optional: on a GPU, once before forward is timed; not for the checks
   RunFn forward;
   RunFn backward;         // optional
   WorkspaceFn workspace;  // optional: bytes for either
