@@ -25,6 +25,8 @@ constexpr Point kPoints[] = {
     {"trainer.native_gemm",
      "error: a product fails on block-scaled units before the first step of a quantised recipe, on "
      "the CPU too; not once such products are emulated"},
+    {"trainer.attention",
+     "error: cuDNN's attention counts as wrong when it is checked before the first step; on a GPU"},
     {"trainer.step", "before the forward pass of a step"},
     {"trainer.before_allreduce", "gradients of a step are ready, not reduced"},
     {"trainer.after_allreduce", "gradients reduced, optimizer not run"},

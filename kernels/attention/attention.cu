@@ -89,6 +89,14 @@ absl::Status AttentionBackward(const Exec& exec, const AttentionBackwardArgs& ar
   return OwnBackward(exec, args);
 }
 
+bool RunsCudnn(const Exec& exec, const AttentionForwardArgs& args) {
+  return ChoiceOfEnvironment() != Choice::kOwn && exec.cuda->attention().Takes(args);
+}
+
+bool RunsCudnn(const Exec& exec, const AttentionBackwardArgs& args) {
+  return ChoiceOfEnvironment() != Choice::kOwn && exec.cuda->attention().Takes(args);
+}
+
 size_t AttentionForwardWorkspaceBytes(const Exec& exec, const AttentionForwardArgs& args) {
   return ChoiceOfEnvironment() == Choice::kOwn ? 0
                                                : exec.cuda->attention().ForwardWorkspaceBytes(args);

@@ -72,12 +72,16 @@ struct AttentionPlans::Impl {
   bool deterministic = false;
   std::unique_ptr<Cudnn> cudnn;
   std::string error;
+  std::string refused;  // Refuse
   std::map<Key, Entry> plans;
 };
 
 absl::Status AttentionPlans::Impl::Applies(Kind kind, const AttentionDims& dims) const {
   if (cudnn == nullptr) {
     return Decline(error);
+  }
+  if (!refused.empty()) {
+    return Decline(refused);
   }
   // cuDNN 9.18.1 is the first whose sm_120 engines are known to be right.
   if (gpu.major == 12 && cudnn->version() < 91801) {
@@ -225,6 +229,18 @@ size_t AttentionPlans::ForwardWorkspaceBytes(const AttentionForwardArgs& args) {
 size_t AttentionPlans::BackwardWorkspaceBytes(const AttentionBackwardArgs& args) {
   const absl::StatusOr<const Impl::Entry*> entry = impl_->Find(args);
   return entry.ok() ? (*entry)->plan->workspace_bytes() : 0;
+}
+
+bool AttentionPlans::Takes(const AttentionForwardArgs& args) {
+  return impl_->Find(args).ok();
+}
+
+bool AttentionPlans::Takes(const AttentionBackwardArgs& args) {
+  return impl_->Find(args).ok();
+}
+
+void AttentionPlans::Refuse(std::string why) {
+  impl_->refused = std::move(why);
 }
 
 std::string AttentionPlans::version() const {

@@ -29,6 +29,12 @@ class AttentionPlans {
   size_t ForwardWorkspaceBytes(const AttentionForwardArgs& args);
   size_t BackwardWorkspaceBytes(const AttentionBackwardArgs& args);
 
+  // Whether Forward or Backward would run them. The first call of a shape builds its plan.
+  bool Takes(const AttentionForwardArgs& args);
+  bool Takes(const AttentionBackwardArgs& args);
+  // Not empty: every call is declined with this reason from now on. Empty: none is.
+  void Refuse(std::string why);
+
   // "9.19.0", empty without cuDNN.
   std::string version() const;
   std::string cudnn_error() const;

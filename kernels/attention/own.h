@@ -23,6 +23,10 @@ absl::Status PlainBackward(const Exec& exec,
                            float scale,
                            float* delta);
 
+// Whether cuDNN runs these (cudnn.h), as HEARTH_ATTENTION allows; else the kernels of our own do.
+bool RunsCudnn(const Exec& exec, const AttentionForwardArgs& args);
+bool RunsCudnn(const Exec& exec, const AttentionBackwardArgs& args);
+
 // delta[b, h, t] = sum over d of out * d_out. Any head_dim.
 absl::Status AttentionDelta(const Exec& exec, const AttentionBackwardArgs& args, float* delta);
 

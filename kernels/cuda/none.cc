@@ -1,6 +1,7 @@
 // The CUDA backend of a build without CUDA: the CPU halves of cuda/device.h, and refusals.
 #include <cstring>
 
+#include "kernels/attention/attention_check.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/gemm_probe.h"
@@ -25,6 +26,13 @@ std::vector<GemmProbe> ProbeGemms(const Exec&) {
 }
 std::vector<BlockGemmChoice> ChooseBlockGemms(const Exec&, bool) {
   return {};
+}
+
+absl::StatusOr<AttentionEngines> CheckAttention(const Exec&,
+                                                const AttentionForwardArgs&,
+                                                const AttentionBackwardArgs&,
+                                                double) {
+  return AttentionEngines();
 }
 
 int GpuCount() {

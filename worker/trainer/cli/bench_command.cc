@@ -149,6 +149,9 @@ absl::Status Bench::Build() {
   HEARTH_RETURN_IF_ERROR(built);
   if (cuda_ != nullptr) {
     HEARTH_RETURN_IF_ERROR(cuda_->SavePlans());
+    if (const std::string& refused = program_->attention().refused; !refused.empty()) {
+      absl::FPrintF(stderr, "bench: attention runs our own kernels: %s\n", refused);
+    }
   }
   HEARTH_RETURN_IF_ERROR(engine_->quant().StartWeights(engine_->exec()));
   FillBatch();
@@ -359,6 +362,9 @@ void Bench::Report(const std::vector<double>& milliseconds) {
   if (cuda_ != nullptr) {
     out_["device"] = cuda_->gpu().name;
     out_["attention"] = cuda_->attention_version();
+    out_["attention_forward"] = program_->attention().forward;
+    out_["attention_backward"] = program_->attention().backward;
+    out_["untuned_products"] = cuda_->untuned_products();
     out_["gemm"] = cuda_->gemm_version();
     out_["deterministic"] = cuda_->options().deterministic;
     if (const spec::GpuRow* row = spec::FindGpu(cuda_->gpu().name); row != nullptr) {

@@ -17,6 +17,11 @@ class AttentionMixer : public SubBlock {
 
   const std::vector<int>& Params() const override { return params_; }
   size_t WorkspaceBytes(const kernels::Exec& exec) const override;
+  // For a training plan alone: forward and backward are bound.
+  absl::StatusOr<kernels::AttentionEngines> CheckAttention(const kernels::Exec& exec,
+                                                           double tolerance) const override {
+    return kernels::CheckAttention(exec, attention_forward_, attention_backward_, tolerance);
+  }
   absl::Status Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
   absl::Status Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
   const Operand* OutputGradient() const override {

@@ -133,6 +133,18 @@ kernels::LinearCrossEntropyArgs Model::HeadArgs(const Pass& pass,
   return head;
 }
 
+absl::StatusOr<kernels::AttentionEngines> Model::CheckAttention(const kernels::Exec& exec,
+                                                                double tolerance) const {
+  for (const Layer& layer : layers_) {
+    HEARTH_ASSIGN_OR_RETURN(const kernels::AttentionEngines engines,
+                            layer.mixer->CheckAttention(exec, tolerance));
+    if (!engines.forward.empty()) {
+      return engines;
+    }
+  }
+  return kernels::AttentionEngines();
+}
+
 size_t Model::WorkspaceBytes(const kernels::Exec& exec) const {
   kernels::LinearCrossEntropyArgs head = head_;
   head.quant = head_quant_;

@@ -34,6 +34,10 @@ class Model {
   // Scratch of the largest op; what op.workspace must hold.
   size_t WorkspaceBytes(const kernels::Exec& exec) const;
 
+  // SubBlock::CheckAttention of the first layer that has attention: all have one shape.
+  absl::StatusOr<kernels::AttentionEngines> CheckAttention(const kernels::Exec& exec,
+                                                           double tolerance) const;
+
   // Where the ops read the micro-batch: [B, T] each, beside the tensors.
   BatchBuffers batch() const { return batch_; }
   int64_t rows() const { return context_.rows(); }

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/spec/plan/training_plan.h"
+#include "kernels/attention/attention_check.h"
 #include "kernels/core/exec.h"
 #include "kernels/core/tensor.h"
 #include "worker/trainer/model/arena.h"
@@ -93,6 +95,13 @@ class SubBlock {
   virtual const std::vector<int>& Params() const = 0;
   // Scratch of the largest op this sub-block calls.
   virtual size_t WorkspaceBytes(const kernels::Exec& exec) const = 0;
+
+  // kernels::CheckAttention of its attention; empty names where it has none. Overwrites
+  // activations.
+  virtual absl::StatusOr<kernels::AttentionEngines> CheckAttention(const kernels::Exec& /*exec*/,
+                                                                   double /*tolerance*/) const {
+    return kernels::AttentionEngines();
+  }
 
   virtual absl::Status Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) = 0;
   // Computes again what the recomputation level did not keep. `stream` as before Forward, where the

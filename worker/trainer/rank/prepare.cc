@@ -421,6 +421,11 @@ void RankRun::Announce() {
   if (!engine_->execution_note().empty()) {
     link_.SendLog("info", engine_->execution_note());
   }
+  if (const kernels::AttentionEngines& attention = trainer_->program().attention();
+      !attention.forward.empty()) {
+    link_.SendLog("info", absl::StrCat("attention: forward ", attention.forward, ", backward ",
+                                       attention.backward));
+  }
   link_.SendLog(
       "info",
       absl::StrFormat("%s parameters, recipe %s (%s), %d rank%s over %s, %d tokens a step in "

@@ -73,6 +73,12 @@ absl::Status OpenSession(const SessionOptions& options,
   kernels::CudaContext* const cuda = options.engine.cuda;
   blame = cuda == nullptr ? v1::EXIT_REASON_INTERNAL : v1::EXIT_REASON_DEVICE;
   HEARTH_RETURN_IF_ERROR(trainer->Prepare());
+  if (const std::string& refused = trainer->program().attention().refused; !refused.empty()) {
+    options.link->SendLog("warning",
+                          absl::StrCat("attention runs our own kernels, which are slower, because "
+                                       "the library's are not right here: ",
+                                       refused));
+  }
   if (cuda != nullptr) {
     if (const absl::Status saved = cuda->SavePlans(); !saved.ok()) {
       options.link->SendLog("warning", absl::StrCat("plans are not kept: ", saved.message()));

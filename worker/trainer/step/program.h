@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "kernels/attention/attention_check.h"
 #include "kernels/cuda/device.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/step/engine.h"
@@ -69,6 +70,8 @@ class StepProgram {
 
   // Launches in the graphs of a plain step; 0 on the CPU.
   int64_t graph_nodes() const;
+  // What attention runs on, after Prepare on a GPU.
+  const kernels::AttentionEngines& attention() const { return attention_; }
   // Bytes this rank sends in a step; 0 in a world of one.
   int64_t comm_bytes() const { return exchange_ == nullptr ? 0 : exchange_->bytes_per_step(); }
   bool sharded() const { return exchange_ != nullptr && exchange_->sharded(); }
@@ -93,6 +96,7 @@ class StepProgram {
   const double d_loss_;
   const int64_t micro_batches_;
   const Exchanged exchanged_;
+  kernels::AttentionEngines attention_;
   std::unique_ptr<GradientExchange> exchange_;  // null in a world of one
   struct Recorded {
     MicroBatchKind kind;

@@ -1,0 +1,16 @@
+// How far two BF16 matrices are apart, row by row.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace hearth::kernels {
+
+// The largest over rows of ||got - want|| / (||want|| + the root mean square of all ||want||), so
+// that rows of almost nothing count little and one wrong tile among thousands counts whole.
+// Infinite if anything is not finite. Both hold codes of bf16, [rows, cols], cols > 0.
+double LargestRowDifference(const std::vector<uint16_t>& got,
+                            const std::vector<uint16_t>& want,
+                            int64_t cols);
+
+}  // namespace hearth::kernels
