@@ -157,8 +157,9 @@ absl::StatusOr<LoadedCheckpoint> LoadCheckpoint(Env& env,
 // not count.
 std::vector<int64_t> ListCheckpointSteps(Env& env, const std::string& dir);
 
-// Fields of the shape that differ: "model.hidden: the checkpoint has 256, the job 512". Fields whose
-// rows say same_model, which change neither the state's layout nor its meaning, are not compared.
+// Fields of the shape that differ: "model.hidden: the checkpoint has 256, the job 512". Fields
+// whose rows say same_model, which change neither the state's layout nor its meaning, are not
+// compared.
 std::vector<std::string> ModelDifferences(const v1::ModelSpec& checkpoint,
                                           const v1::ModelSpec& job);
 
