@@ -252,7 +252,7 @@ TEST(ResolveTest, Parallel_SeveralGpus_BucketsAndShardingAreTaken) {
 }
 
 TEST(ResolveTest, Device_NoFp8OrNoEmulation_IsRefusedOnce) {
-  ExpectOnly("precision.lm_head", "needs a recipe with FP8 operands",
+  ExpectOnly("precision.lm_head", "needs a recipe with one scale a tensor (fp8 and fp8_current)",
              [](v1::JobSpec& job) { job.mutable_precision()->set_lm_head("fp8"); });
   ExpectOnly("precision.recipe", "only emulated on cpu",
              [](v1::JobSpec& job) { job.mutable_precision()->set_emulate(false); });

@@ -60,8 +60,14 @@ void CheckRecipe(const v1::JobSpec& job, Checker& check) {
   }
   CheckDevice(job, "precision.recipe", p.recipe(), check);
   if (p.lm_head() == "fp8" && Runs(job, p.recipe()) && !HasTensorScales(*FindRecipe(p.recipe()))) {
-    check.Add("precision.lm_head",
-              Text("fp8 needs a recipe with FP8 operands (fp8 or fp8_current), not ", p.recipe()));
+    std::vector<std::string_view> names;
+    for (const Recipe& row : Recipes()) {
+      if (HasTensorScales(row)) {
+        names.push_back(row.name);
+      }
+    }
+    check.Add("precision.lm_head", Text("fp8 needs a recipe with one scale a tensor (",
+                                        NamesText(names), "), not ", p.recipe()));
   }
 }
 

@@ -42,10 +42,10 @@ const std::vector<std::string_view>& DecayShapeNames();
 Schedule MakeSchedule(const v1::JobSpec& job_spec);
 
 // Learning rate of update `step`, 1-based.
-//   step <= warmup            peak * step / warmup
-//   wsd                       peak until total - decay, then peak * (min + (1 - min) * shape(x)), x
-//   = (step - (total - decay)) / decay cosine, linear            x = (step - warmup) / decay,
-//   clipped to 1: at the end of the decay the rate is peak * min
+//   step <= warmup   peak * step / warmup
+//   wsd              peak until total - decay, then peak * (min + (1 - min) * shape(x)) with
+//                    x = (step - (total - decay)) / decay
+//   cosine, linear   the same with x = (step - warmup) / decay, at most 1: it ends at peak * min
 // Steps beyond the end keep the last rate.
 double LearningRate(const Schedule& schedule, int64_t step);
 double LearningRate(const v1::JobSpec& job_spec, int64_t step);

@@ -21,17 +21,17 @@ namespace {
 std::unique_ptr<SubBlock> MakeMixer(const ModelContext& context, int layer) {
   switch (context.shape().Row(layer).mixer) {
     case spec::MixerKind::kAttention:
-      break;
+      return std::make_unique<AttentionMixer>(context, layer);
   }
-  return std::make_unique<AttentionMixer>(context, layer);
+  return nullptr;  // -Wswitch: every kind has its case
 }
 
 std::unique_ptr<SubBlock> MakeFfn(const ModelContext& context, int layer) {
   switch (context.shape().Row(layer).ffn) {
     case spec::FfnKind::kDense:
-      break;
+      return std::make_unique<DenseFfn>(context, layer);
   }
-  return std::make_unique<DenseFfn>(context, layer);
+  return nullptr;  // -Wswitch: every kind has its case
 }
 
 }  // namespace

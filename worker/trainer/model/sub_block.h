@@ -1,7 +1,7 @@
 // A layer is two sub-blocks on the residual stream, mixer and ffn, behind one interface.
 //
-//   stream value = sum + delta;   Forward:  input = sum + delta;  delta' = f(norm(input));  stream'
-//   = (input, delta')
+//   The stream's value is sum + delta.
+//   Forward:  input = sum + delta;  delta' = f(norm(input));  stream' = (input, delta')
 //
 // The addition is fused with the norm that follows it, so the stream travels as the pair. Buffers
 // are planned in common/spec/plan/blocks and bound by their handles in the constructors; no call

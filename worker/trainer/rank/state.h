@@ -25,9 +25,8 @@ struct RunIdentity {
 // Tensors of the state, by name: "master.<parameter>" and "<optimizer state>.<parameter>", without
 // vocabulary padding. With a sharded optimizer every rank makes one of its own pieces, on rank 0
 // with the weights, which must be gathered by then; the caller sets sharded.store, and the reader
-// of a GPU. Everything
-// points into `engine` and `trainer`, which must not change until the content has been copied or
-// written.
+// of a GPU. Everything points into `engine` and `trainer`, which must not change until the content
+// has been copied or written.
 CheckpointContent MakeCheckpointContent(const Engine& engine,
                                         Trainer& trainer,
                                         const spec::BatchPlan& batch,

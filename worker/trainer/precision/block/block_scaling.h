@@ -57,8 +57,8 @@ class BlockScaling : public Scaling {
 
   ScalingContext context_;
   float* column_scale_inverse_;                          // [3 n], in steps of kScaleInverseStride
-  std::vector<kernels::BlockQuantizeTensor> weights_;    // rows and columns, but
-  std::vector<kernels::BlockQuantizeTensor> each_step_;  // columns whose signs are each step's own
+  std::vector<kernels::BlockQuantizeTensor> weights_;    // every form but those below
+  std::vector<kernels::BlockQuantizeTensor> each_step_;  // columns whose signs are new in each step
 };
 
 }  // namespace hearth::trainer
