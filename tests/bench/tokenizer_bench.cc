@@ -71,11 +71,11 @@ int main(int argc, char** argv) {
   }
   const size_t threads = argc > 3 ? static_cast<size_t>(std::max(1, std::atoi(argv[3]))) : 1;
   const auto chosen = hearth::dataset::ChooseTokenizer(
-      *choice, "",
-      [&](int64_t, const auto& take) {
-        take(*text);
+      *choice, "", {[&](int64_t, const auto& work, const auto& commit) {
+        work(*text);
+        commit(*text);
         return absl::OkStatus();
-      },
+      }},
       env);
   if (!chosen.ok()) {
     std::fprintf(stderr, "%s\n", chosen.status().ToString().c_str());
