@@ -195,8 +195,10 @@ __global__ void __launch_bounds__(kThreads) BlockDequantizeKernel(const uint8_t*
       continue;
     }
     const uint8_t* const stored =
-        kSwizzled ? tile_scales + SwizzledScaleOffset(row, col / kLength, kTile / kLength)
-                  : scales + BlockScaleOffset(kLayout, line0 + row, k / kLength, lines, extent);
+        kSwizzled
+            ? tile_scales + SwizzledScaleOffset(row, col / kLength, kTile / kLength)
+            // As BlockScaleOffset, which would read the table of layouts in the host's memory.
+            : scales + 4 * (k / kLength * PaddedScaleLines(lines) + line0 + row);
     const float scale = ScaleOf<kLayout>::Decode(
         *reinterpret_cast<const typename ScaleOf<kLayout>::Stored*>(stored));
     Raw8<A> out;
