@@ -3,9 +3,9 @@
 #include <memory>
 #include <string>
 
-#include "common/nvml/fake_state.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/fake_state.h"
 
 namespace hearth::nvml {
 namespace {

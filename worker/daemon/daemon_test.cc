@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "common/base/ids.h"
-#include "common/nvml/fake_state.h"
 #include "common/rpc/grpc_status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/daemon/agent/fake_coordinator.h"
+#include "tests/support/common/fake_state.h"
+#include "tests/support/daemon/fake_coordinator.h"
 
 namespace hearth::worker {
 namespace {

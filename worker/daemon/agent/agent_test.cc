@@ -14,7 +14,7 @@
 #include "common/rpc/grpc_status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/daemon/agent/fake_coordinator.h"
+#include "tests/support/daemon/fake_coordinator.h"
 #include "worker/daemon/disk/disk_worker.h"
 #include "worker/daemon/supervise/supervisor.h"
 

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/synchronization/notification.h"
-#include "common/nvml/fake_state.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/fake_state.h"
 
 namespace hearth::worker {
 namespace {
