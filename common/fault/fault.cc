@@ -25,11 +25,12 @@ std::atomic<bool> enabled{false};
 
 namespace {
 
-enum class Action { kCrash, kStop, kError, kDelay };
+enum class Action { kCrash, kStop, kError, kDelay, kHang, kHold };
 
 struct Fault {
   Action action = Action::kError;
   absl::Duration delay;
+  std::string file;     // of kHold
   int64_t from = 1;     // acts at this hit, or step
   bool repeats = true;  // and at all later ones
   int64_t to = 0;       // at a step: up to this one
@@ -70,9 +71,15 @@ absl::Status ParseAction(absl::string_view text, Fault& fault) {
   } else if (absl::ConsumePrefix(&text, "delay:") && absl::ParseDuration(text, &fault.delay) &&
              fault.delay >= absl::ZeroDuration()) {
     fault.action = Action::kDelay;
+  } else if (text == "hang") {
+    fault.action = Action::kHang;
+  } else if (absl::ConsumePrefix(&text, "hold:") && !text.empty()) {
+    fault.action = Action::kHold;
+    fault.file = std::string(text);
   } else {
-    return absl::InvalidArgumentError(absl::StrCat("HEARTH_FAULTS: unknown action \"", text,
-                                                   "\" (crash, stop, error, delay:100ms)"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("HEARTH_FAULTS: unknown action \"", text,
+                     "\" (crash, stop, error, delay:100ms, hang, hold:FILE)"));
   }
   return absl::OkStatus();
 }
@@ -155,6 +162,14 @@ absl::Status Act(std::string_view name, const Fault& fault) {
       break;
     case Action::kDelay:
       absl::SleepFor(fault.delay);
+      break;
+    case Action::kHang:
+      absl::SleepFor(absl::InfiniteDuration());
+      break;
+    case Action::kHold:
+      while (access(fault.file.c_str(), F_OK) != 0) {
+        absl::SleepFor(absl::Milliseconds(2));
+      }
       break;
     case Action::kError:
       return absl::InternalError(absl::StrCat("injected fault at ", Sv(name)));

@@ -3,7 +3,8 @@
 //   HEARTH_FAULTS="store.before_commit=crash@3,trainer.step=delay:100ms,agent.send=error"
 //
 // Actions: crash (SIGKILL of oneself), stop (SIGSTOP of oneself), error (Check returns kInternal),
-// delay:DURATION.
+// delay:DURATION, hang (the thread never goes on), hold:FILE (it goes on when FILE exists; the name
+// has no comma and no @).
 // "@N" acts only the N-th time the point is reached (from 1; default: each time); "@N+" from the
 // N-th on. At points marked by_step, N is a number of a step: "@N" acts in the first attempt at
 // step N, "@N+" and "@N-L" in the first attempt at each step from N on or up to L, and a further

@@ -4,9 +4,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "common/base/system.h"
 #include "gtest/gtest.h"
@@ -76,7 +80,8 @@ TEST_F(FaultTest, CheckStep_ByStepAndAttempt_ActsWhereAsked) {
 TEST_F(FaultTest, Configure_Malformed_IsInvalidArgumentAndKeepsTheOldOnes) {
   ASSERT_TRUE(Configure("agent.send=error").ok());
   for (const char* bad : {"nowhere=crash", "agent.send", "agent.send=explode", "agent.send=error@0",
-                          "agent.send=error@x", "agent.send=delay:soon", "agent.send=delay:-1s"}) {
+                          "agent.send=error@x", "agent.send=delay:soon", "agent.send=delay:-1s",
+                          "agent.send=hold:", "agent.send=hang:1s"}) {
     EXPECT_EQ(Configure(bad).code(), absl::StatusCode::kInvalidArgument) << bad;
   }
   EXPECT_FALSE(Check("agent.send").ok());
@@ -116,6 +121,41 @@ TEST_F(FaultTest, Check_Stop_StopsTheProcessUntilContinued) {
   kill(child, SIGCONT);
   ASSERT_EQ(waitpid(child, &wait_status, 0), child);
   EXPECT_EQ(WEXITSTATUS(wait_status), 3);
+}
+
+TEST_F(FaultTest, Check_Hold_GoesOnWhenTheFileExists) {
+  const std::string file = testing::TempDir() + "/fault_test_hold";
+  ASSERT_TRUE(Configure("trainer.step=hold:" + file + "@2").ok());
+  std::atomic<int> passed{0};
+  std::thread held([&passed] {
+    for (int i = 0; i < 3; ++i) {
+      HEARTH_FAULT_POINT("trainer.step");
+      ++passed;
+    }
+  });
+  while (Hits("trainer.step") < 2) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(passed, 1);
+  std::ofstream(file).put('\n');
+  held.join();
+  EXPECT_EQ(passed, 3);
+  std::remove(file.c_str());
+}
+
+TEST_F(FaultTest, Check_Hang_NeverGoesOn) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool ok = Configure("trainer.step=hang@2").ok();
+    HEARTH_FAULT_POINT("trainer.step");
+    ualarm(50'000, 0);  // ends what hangs
+    HEARTH_FAULT_POINT("trainer.step");
+    _exit(ok ? 3 : 4);
+  }
+  int wait_status = 0;
+  ASSERT_EQ(waitpid(child, &wait_status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(wait_status)) << WEXITSTATUS(wait_status);
+  EXPECT_EQ(WTERMSIG(wait_status), SIGALRM);
 }
 
 TEST(Points, Table_NamesAreUniqueAndDescribed) {

@@ -12,19 +12,15 @@ STEPS = 120
 
 class ExactResume(harness.ClusterTest):
     reference = None
-
-    def setUp(self):
-        # Slow enough (about 10 ms a step) that a fault lands in mid-run.
-        os.environ["HEARTH_FAULTS"] = "trainer.step=delay:10ms"
-        self.addCleanup(os.environ.pop, "HEARTH_FAULTS")
-        super().setUp()
+    GATES = {"step": "trainer.step@60"}
 
     def spec(self, name):
         return harness.tiny_job(self.data, STEPS, name=name, checkpoint={"every_steps": 25})
 
     def finish(self, job):
         """Waits for success; returns (weights checksum, losses)."""
-        self.cluster.wait_state(job, "SUCCEEDED", timeout=120)
+        self.release()
+        self.cluster.wait_state(job, "SUCCEEDED")
         rows = self.assert_every_step_once(job, STEPS)
         checkpoint = self.cluster.final_checkpoint(job)
         self.assertEqual(int(checkpoint["step"]), STEPS)
@@ -39,6 +35,8 @@ class ExactResume(harness.ClusterTest):
         self.assertEqual(found[0], ExactResume.reference[0])
 
     def running(self, name, step=35):
+        """A job that is in mid-run until it is released."""
+        self.hold()
         job = self.cluster.submit(self.spec(name))
         self.cluster.wait_step(job, step)
         return job
@@ -46,6 +44,7 @@ class ExactResume(harness.ClusterTest):
     def test_pause_resume(self):
         job = self.running("pause")
         self.cluster.jobctl("pause", job)
+        self.release()
         paused = self.cluster.wait_state(job, "PAUSED")
         self.assertLess(int(paused["step"]), STEPS)
         self.assertEqual(paused["checkpoint"]["step"], paused["step"])
@@ -56,6 +55,7 @@ class ExactResume(harness.ClusterTest):
     def test_cancel_resume(self):
         job = self.running("cancel")
         self.cluster.jobctl("cancel", job)
+        self.release()
         self.cluster.wait_state(job, "CANCELLED")
         self.cluster.jobctl("resume", job)
         self.compare(job)
@@ -95,6 +95,7 @@ class ExactResume(harness.ClusterTest):
         pids = self.cluster.trainer_pids("w0") + self.cluster.trainer_pids("w1")
         self.cluster.coordinator.kill()
         self.cluster.start_coordinator()
+        self.release()
         running = self.cluster.wait_step(job, int(self.cluster.job(job)["step"]) + 1)
         self.assertIn(running["state"], ("JOB_STATE_RUNNING", "JOB_STATE_SUCCEEDED"))
         self.compare(job)

@@ -10,14 +10,11 @@ import signal
 import harness
 
 STEPS = 120
-FAULTS = "trainer.step=delay:8ms,trainer.nan_gradient=error@40,trainer.loss_spike=error@80"
 
 
 class Guard(harness.ClusterTest):
-    def setUp(self):
-        os.environ["HEARTH_FAULTS"] = FAULTS
-        self.addCleanup(os.environ.pop, "HEARTH_FAULTS")
-        super().setUp()
+    GATES = {"step": "trainer.step@60"}
+    FAULTS = "trainer.nan_gradient=error@40,trainer.loss_spike=error@80"
 
     def spec(self, name, **precision):
         return harness.tiny_job(self.data, STEPS, name=name, checkpoint={"every_steps": 25},
@@ -28,7 +25,7 @@ class Guard(harness.ClusterTest):
         return [(int(e["step"]), e["message"]) for e in self.cluster.events(job) if e["type"] == "precision"]
 
     def finish(self, job):
-        self.cluster.wait_state(job, "SUCCEEDED", timeout=120)
+        self.cluster.wait_state(job, "SUCCEEDED")
         rows = self.assert_every_step_once(job, STEPS)
         return harness.weights_sha256(self.cluster.final_checkpoint(job)), [r["loss"] for r in rows]
 
@@ -55,16 +52,18 @@ class Guard(harness.ClusterTest):
         self.assertIn(f'hearth_job_tensor_underflow_ratio{{{label},role="dy"}}', scrape)
 
         # The same job, killed between the two: from the checkpoint of step 25 it decides and computes alike.
+        self.hold()
         killed = self.cluster.submit(self.spec("killed"))
         self.cluster.wait_step(killed, 45)
         os.kill(self.cluster.trainer_pids("w1")[0], signal.SIGKILL)
+        self.release()
         self.assertEqual(self.finish(killed), (weights, losses))
         self.assertEqual(int(self.cluster.job(killed)["epoch"]), 2)
         found = self.decisions(killed)
         self.check_decisions(found[-2:])
 
         # And a clean run ends where the spoiled one does.
-        self.cluster.env["HEARTH_FAULTS"] = "trainer.step=delay:1ms"
+        del self.cluster.env["HEARTH_FAULTS"]
         for name in ("w0", "w1"):
             self.cluster.workers[name].kill(signal.SIGTERM)
             self.cluster.start_worker(name)

@@ -98,14 +98,17 @@ class Live(harness.ClusterTest):
             return not missing
 
         try:
-            harness.wait_until("data", all_seen, timeout=25)
+            harness.wait_until("data", all_seen, timeout=100)
         except AssertionError as error:
             raise AssertionError("no data:\n" + "\n".join(f"{where}: {e}" for where, e in missing)) from error
 
     def lose_a_trainer(self):
+        restarts = f'sum(hearth_job_restarts_total{{job_id="{self.job}"}})'
+        # An increase is seen only from a sample of before.
+        harness.wait_until("the job's counter", lambda: has_number(self.prometheus.query(restarts)))
         before = int(self.cluster.job(self.job)["step"])
         os.kill(self.cluster.trainer_pids("w1")[0], signal.SIGKILL)
-        harness.wait_until("a restart in the metrics", lambda: has_number(self.prometheus.query("hearth_job_restarts_total")))
+        harness.wait_until("a restart in the metrics", lambda: has_number(self.prometheus.query(restarts + " > 0")))
         self.cluster.wait_step(self.job, before + 50)
 
     def test_every_expression(self):

@@ -14,10 +14,8 @@ TRIAL = {"steps": 40, "max_gap": 1}
 
 
 class Trial(harness.ClusterTest):
-    def setUp(self):
-        os.environ["HEARTH_FAULTS"] = "trainer.step=delay:8ms"
-        self.addCleanup(os.environ.pop, "HEARTH_FAULTS")
-        super().setUp()
+    # In BF16's run, in fp8's, and after the decision, before the first checkpoint.
+    GATES = {"bf16": "trainer.step@20", "fp8": "trainer.before_allreduce@60", "decided": "trainer.after_allreduce@90"}
 
     def spec(self, name, trial=TRIAL):
         precision = {"recipe": "fp8", "trial": trial} if trial else {"recipe": "fp8"}
@@ -27,15 +25,16 @@ class Trial(harness.ClusterTest):
         return [e["message"] for e in self.cluster.events(job) if e["type"] == "precision"]
 
     def finish(self, job):
-        self.cluster.wait_state(job, "SUCCEEDED", timeout=120)
+        self.cluster.wait_state(job, "SUCCEEDED")
         rows = self.assert_every_step_once(job, STEPS)
         return harness.weights_sha256(self.cluster.final_checkpoint(job)), [r["loss"] for r in rows]
 
     def wait_finding(self, job, text):
-        harness.wait_until(f"{text!r} in the events of {job}", lambda: any(text in m for m in self.findings(job)), timeout=60)
+        harness.wait_until(f"{text!r} in the events of {job}", lambda: any(text in m for m in self.findings(job)))
 
-    def kill_trainer(self):
+    def kill_trainer(self, gate):
         os.kill(self.cluster.trainer_pids("w1")[0], signal.SIGKILL)
+        self.release(gate)
 
     def test_killed_anywhere(self):
         plain = self.cluster.submit(self.spec("plain", None))
@@ -52,31 +51,35 @@ class Trial(harness.ClusterTest):
         self.assertIn(f"Trial:         {found[2]}\n", described)
         self.assertIn("Precision:     fp8 (emulated)", described)
 
-        # In BF16's run, in fp8's, and between the decision and the first checkpoint.
+        self.hold("bf16")
         early = self.cluster.submit(self.spec("early"))
         self.wait_finding(early, "before the first")
-        self.kill_trainer()
+        self.kill_trainer("bf16")
         self.assertEqual(self.finish(early), want)
         self.assertEqual(self.findings(early), found[:1] + found)
 
+        self.hold("fp8")
         middle = self.cluster.submit(self.spec("middle"))
         self.wait_finding(middle, "next fp8")
-        self.kill_trainer()
+        self.kill_trainer("fp8")
         self.assertEqual(self.finish(middle), want)
         self.assertEqual(self.findings(middle), found)
 
+        self.hold("decided")
         late = self.cluster.submit(self.spec("late"))
         self.cluster.wait_step(late, 3)
-        self.kill_trainer()
+        self.kill_trainer("decided")
         self.assertEqual(self.finish(late), want)
         self.assertEqual(self.findings(late), found)
         for job in (early, middle, late):
             self.assertEqual(int(self.cluster.job(job)["epoch"]), 2)
 
     def test_paused_in_the_trial(self):
+        self.hold("fp8")
         job = self.cluster.submit(self.spec("paused"))
         self.wait_finding(job, "next fp8")
         self.cluster.jobctl("pause", job)
+        self.release("fp8")
         self.cluster.wait_state(job, "PAUSED")
         self.cluster.jobctl("resume", job)
         self.finish(job)

@@ -29,6 +29,8 @@ MISSING = [name for name, found in
 
 @unittest.skipIf(MISSING, f"not installed: {' '.join(MISSING)} (scripts/deps.sh --tests)")
 class WebPage(harness.ClusterTest):
+    GATES = {"step": "trainer.step@640"}
+
     def setUp(self):
         super().setUp()
         options = webdriver.ChromeOptions()
@@ -80,7 +82,7 @@ class WebPage(harness.ClusterTest):
 
     def wait_job(self, what, job, condition):
         """Through the page's own API: starting jobctl over and over takes the processor from the browser."""
-        return harness.wait_until(what, lambda: condition(self.api(f"jobs/{job}")), 90)
+        return harness.wait_until(what, lambda: condition(self.api(f"jobs/{job}")))
 
     def test_running_job(self):
         job = self.cluster.submit(harness.tiny_job(self.data, 10**6, name="first-run", checkpoint={"every_steps": 200}))
@@ -139,16 +141,20 @@ class WebPage(harness.ClusterTest):
             self.assertAlmostEqual(loss, sum(losses[first - 1:last]) / (last - first + 1), places=4)
 
     def test_cancelled_and_resumed_job(self):
-        steps = 8000
+        steps = 2000
+        self.hold()
         job = self.cluster.submit(harness.tiny_job(self.data, steps, workers=1, checkpoint={"every_steps": 500}))
         self.open_page("#" + job)
         self.wait_job("some steps", job, lambda j: j["step"] >= 620)
         self.cluster.jobctl("cancel", job, "--now")  # what came after step 500 is void
+        self.release()
         self.wait_job("the cancel", job, lambda j: j["state"] == "cancelled")
         harness.wait_until("the state", lambda: "cancelled" in self.script("document.getElementById('job-title').textContent"))
+        self.hold()  # 640 steps after that checkpoint
         self.cluster.jobctl("resume", job)
         self.wait_job("more steps", job, lambda j: j["step"] >= 1120 and j["state"] == "running")
         self.cluster.jobctl("cancel", job)  # with a checkpoint of its own
+        self.release()
         self.wait_job("the cancel", job, lambda j: j["state"] == "cancelled")
         self.cluster.jobctl("resume", job)
         self.wait_job("the end", job, lambda j: j["state"] == "succeeded")
@@ -158,10 +164,12 @@ class WebPage(harness.ClusterTest):
 
     def test_rewound_job(self):
         steps = 2000
+        self.hold()
         job = self.cluster.submit(harness.tiny_job(self.data, steps, workers=1, checkpoint={"every_steps": 500}))
         self.open_page("#" + job)
         worker = self.wait_job("some steps", job, lambda j: j["step"] >= 620 and j["workers"])[0]
         os.kill(self.cluster.trainer_pids(worker)[0], signal.SIGKILL)
+        self.release()
         self.wait_job("the end", job, lambda j: j["state"] == "succeeded")
         harness.wait_until("the whole curve", lambda: self.chart_step() == steps)
         self.assertIn("Rewinds", self.script("document.getElementById('job-facts').textContent"))
