@@ -1,10 +1,10 @@
 // hearth-coordinator: accepts jobs over gRPC, schedules them onto workers, keeps their history.
 //
-// Exit codes: 0 stopped by SIGTERM or SIGINT, or --check found no damage; 1 could not start; 2
-// wrong usage; 3 the data dir is in use by another coordinator; 4 the store failed while running
-// (disk full, I/O error): nothing acknowledged is lost, start it again once there is room; 5 the
-// data dir is refused (not ours, damaged, older than its folder) or --check found damage: a person
-// has to decide, a restart does not help.
+// Exit codes: 0 stopped by SIGTERM or SIGINT, --check found no damage, or --backup made a copy; 1
+// could not start or copy; 2 wrong usage; 3 the data dir is in use by another coordinator; 4 the
+// store failed while running (disk full, I/O error): nothing acknowledged is lost, start it again
+// once there is room; 5 the data dir is refused (not ours, damaged, older than its folder), or
+// --check or --backup found damage: a person has to decide, a restart does not help.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -17,6 +17,7 @@
 #include "common/fault/fault.h"
 #include "common/log/log.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/store/backup.h"
 #include "coordinator/store/check.h"
 
 namespace hearth::coordinator {
@@ -40,6 +41,7 @@ struct Flags {
   bool log_json = false;
   int64_t min_free_mib = 16;
   bool check = false;
+  std::string backup;
 };
 
 // Durations of the core, in seconds; CoreOptions has the defaults.
@@ -80,8 +82,14 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.set_version_flag("--version", "hearth-coordinator " + VersionString());
   app.add_option("--data-dir", options.store.data_dir, "Folder of the store; created if absent")
       ->required();
-  app.add_flag("--check", flags.check,
-               "Read the whole data dir, report damage, change nothing and exit; code 5 = damaged");
+  CLI::Option* check = app.add_flag(
+      "--check", flags.check,
+      "Read the whole data dir, report damage, change nothing and exit; code 5 = damaged");
+  app.add_option("--backup", flags.backup,
+                 "Copy the data dir to this new folder, read the copy back and exit; a coordinator "
+                 "may be running on the data dir")
+      ->type_name("FOLDER")
+      ->excludes(check);
   app.add_flag(
       "--restore", options.store.restore,
       "Start although store.db was put back from a copy or is missing: nothing is removed; what "
@@ -153,9 +161,23 @@ int Check(const std::string& data_dir) {
   return report->damage.empty() ? 0 : kExitRefused;
 }
 
+int Backup(const std::string& data_dir, const std::string& folder) {
+  const absl::StatusOr<BackupReport> report = BackupDataDir(data_dir, folder);
+  if (!report.ok()) {
+    return StartFailure(report.status());
+  }
+  std::printf("%s: %lld jobs, %lld histories and logs, %lld bytes copied and read back\n",
+              folder.c_str(), static_cast<long long>(report->jobs),
+              static_cast<long long>(report->files), static_cast<long long>(report->bytes));
+  return 0;
+}
+
 int Run(Flags& flags) {
   if (flags.check) {
     return Check(flags.options.store.data_dir);
+  }
+  if (!flags.backup.empty()) {
+    return Backup(flags.options.store.data_dir, flags.backup);
   }
   Convert(flags);
   absl::Status ready = log::Init("hearth-coordinator", flags.log_level, flags.log_json);

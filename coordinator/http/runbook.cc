@@ -1,9 +1,12 @@
 #include "coordinator/http/runbook.h"
 
+#include <optional>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/html.h"
 
 namespace hearth::coordinator {
@@ -60,6 +63,16 @@ std::string Inline(absl::string_view text) {
   return out;
 }
 
+// A block between two lines of ``` without empty lines in it; else nothing.
+std::optional<absl::string_view> Fenced(absl::string_view text) {
+  const size_t first_end = text.find('\n');
+  if (first_end == absl::string_view::npos || !absl::ConsumeSuffix(&text, "\n```") ||
+      !absl::StartsWith(text, "```")) {
+    return std::nullopt;
+  }
+  return text.substr(first_end + 1);
+}
+
 }  // namespace
 
 std::string RunbookHtml(std::string_view markdown) {
@@ -69,6 +82,10 @@ std::string RunbookHtml(std::string_view markdown) {
     const absl::string_view text = absl::StripAsciiWhitespace(block);
     const size_t level = text.find_first_not_of('#');
     if (text.empty() || level == absl::string_view::npos) {
+      continue;
+    }
+    if (const std::optional<absl::string_view> code = Fenced(text)) {
+      absl::StrAppend(&body, "<pre><code>", HtmlEscaped(*code), "</code></pre>\n");
       continue;
     }
     if (level == 0) {

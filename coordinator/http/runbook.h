@@ -7,8 +7,9 @@
 namespace hearth::coordinator {
 
 // docs/runbook.md as an HTML page. Knows the Markdown that is used there: headings, each with the
-// id that GitHub gives it, paragraphs, `code` and [links](to). Links within the repository become
-// plain text, because they lead nowhere from here. Everything else is shown as written, escaped.
+// id that GitHub gives it, paragraphs, `code`, blocks between ``` and [links](to). Links within the
+// repository become plain text, because they lead nowhere from here. Everything else is shown as
+// written, escaped.
 std::string RunbookHtml(std::string_view markdown);
 
 }  // namespace hearth::coordinator

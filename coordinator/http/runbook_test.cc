@@ -16,12 +16,14 @@ TEST(Runbook, HeadingsAndMarks_BecomeHtml) {
   const std::string page = RunbookHtml(
       "# Run book\n\nOne of [the rules](../rules/a.yml#b),\nsee [NVIDIA](https://x.org/?a=1&b=2) "
       "and "
-      "[below](#hearthjobstuck).\n\n## HearthJobStuck\n\n`jobctl cancel <JOB>` & [that.\n");
+      "[below](#hearthjobstuck).\n\n## HearthJobStuck\n\n`jobctl cancel <JOB>` & [that.\n\n"
+      "```sh\nmv A <B>\ncp C D\n```\n");
   EXPECT_THAT(page, HasSubstr("<h1 id=\"run-book\">Run book</h1>\n<p>One of the rules,\nsee "
                               "<a href=\"https://x.org/?a=1&amp;b=2\">NVIDIA</a> and "
                               "<a href=\"#hearthjobstuck\">below</a>.</p>\n"
                               "<h2 id=\"hearthjobstuck\">HearthJobStuck</h2>\n"
-                              "<p><code>jobctl cancel &lt;JOB&gt;</code> &amp; [that.</p>\n"));
+                              "<p><code>jobctl cancel &lt;JOB&gt;</code> &amp; [that.</p>\n"
+                              "<pre><code>mv A &lt;B&gt;\ncp C D</code></pre>\n"));
 }
 
 TEST(Runbook, ThatOfTheProgram_IsServedWithAllItsMarksTaken) {
@@ -33,7 +35,8 @@ TEST(Runbook, ThatOfTheProgram_IsServedWithAllItsMarksTaken) {
   EXPECT_THAT(response.body,
               HasSubstr("<h2 id=\"hearthcoordinatordown\">HearthCoordinatorDown</h2>"));
   // What RunbookHtml does not know would stand there as it is written.
-  for (const char* mark : {"`", "](", "\n- ", "**", "\n|", "<p>    "}) {
+  EXPECT_THAT(response.body, HasSubstr("<pre><code>hearth-coordinator --data-dir DIR --backup "));
+  for (const char* mark : {"`", "<code></code>", "](", "\n- ", "**", "\n|", "<p>    "}) {
     EXPECT_THAT(response.body, Not(HasSubstr(mark)));
   }
 }

@@ -15,6 +15,7 @@
 #include "common/base/status_macros.h"
 #include "coordinator/store/data_dir.h"
 #include "coordinator/store/journal.h"
+#include "coordinator/store/positions.h"
 #include "coordinator/store/schema.h"
 #include "coordinator/store/segment_log.h"
 #include "coordinator/store/sqlite.h"
@@ -78,14 +79,7 @@ class Checker {
       Damage(absl::StrCat(dir_, "/store.db: ", line));
     }
     HEARTH_ASSIGN_OR_RETURN(const SchemaInfo schema, ReadSchema(*database_));
-    if (schema.version > kSchemaVersion) {
-      return absl::FailedPreconditionError(absl::StrCat("schema version ", schema.version,
-                                                        " is newer than this program's (",
-                                                        kSchemaVersion, ")"));
-    }
-    if (schema.version == 0) {
-      return absl::DataLossError(dir_ + "/store.db is not a store of hearth-coordinator");
-    }
+    HEARTH_RETURN_IF_ERROR(AdmitVersion(schema, dir_));
     checked_ = schema.version >= 2;
     if (checked_) {
       HEARTH_RETURN_IF_ERROR(CheckRows(folder));
@@ -137,26 +131,16 @@ class Checker {
       known.insert(jobs.ColumnBytes(0));
     }
     report_.jobs = static_cast<int64_t>(known.size());
-    HEARTH_ASSIGN_OR_RETURN(
-        Statement files,
-        database_->Prepare(
-            "SELECT job_id, stream, first, last, tail_first, tail_bytes FROM files"));
-    while (true) {
-      HEARTH_ASSIGN_OR_RETURN(const bool row, files.Step());
-      if (!row) {
-        break;
-      }
-      const SegmentLog::Position position{.first = files.ColumnInt(2),
-                                          .end = files.ColumnInt(3),
-                                          .tail_first = files.ColumnInt(4),
-                                          .tail_bytes = files.ColumnInt(5)};
-      const std::string dir = absl::StrCat(dir_, "/jobs/", files.ColumnBytes(0), "/",
-                                           files.ColumnInt(1) == 0 ? "history" : "log");
-      for (const std::string& problem : SegmentLog::Check(env_, dir, position)) {
-        Damage(absl::StrCat("job ", absl::CHexEscape(files.ColumnBytes(0)), ": ", problem));
-      }
-      ++report_.files;
-    }
+    HEARTH_RETURN_IF_ERROR(ForEachPosition(
+        *database_,
+        [this](const std::string& job_id, StreamKind kind, const SegmentLog::Position& position) {
+          const std::string dir = StreamFolder(dir_, job_id, kind);
+          for (const std::string& problem : SegmentLog::Check(env_, dir, position)) {
+            Damage(absl::StrCat("job ", absl::CHexEscape(job_id), ": ", problem));
+          }
+          ++report_.files;
+          return absl::OkStatus();
+        }));
     if (checked_) {
       HEARTH_RETURN_IF_ERROR(CheckJournal());
     }

@@ -40,6 +40,10 @@ std::string SumOf(std::string_view body) {
 
 }  // namespace
 
+std::string MarkerPath(const std::string& dir) {
+  return absl::StrCat(dir, "/", kMarkerName);
+}
+
 std::string MarkerText(const Marker& marker) {
   const std::string body = BodyOf(marker);
   return body + SumOf(body);
@@ -118,7 +122,7 @@ absl::Status AdmitFolder(const FolderState& folder, const std::string& dir, bool
 }
 
 absl::Status WriteMarker(Env& env, const std::string& dir, const Marker& marker) {
-  return env.WriteFileAtomically(absl::StrCat(dir, "/", kMarkerName), MarkerText(marker));
+  return env.WriteFileAtomically(MarkerPath(dir), MarkerText(marker));
 }
 
 Quarantine::Quarantine(Env& env, std::string data_dir, absl::Time now)

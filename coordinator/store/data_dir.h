@@ -24,6 +24,7 @@ struct Marker {
   int64_t generation = 0;  // of the last start
 };
 
+std::string MarkerPath(const std::string& dir);
 std::string MarkerText(const Marker& marker);
 // kDataLoss: no marker of ours, or its checksum differs.
 absl::StatusOr<Marker> ParseMarker(std::string_view text);

@@ -219,6 +219,18 @@ absl::StatusOr<SchemaInfo> ReadSchema(Database& database) {
   return info;
 }
 
+absl::Status AdmitVersion(const SchemaInfo& schema, const std::string& data_dir) {
+  if (schema.version == 0) {
+    return absl::DataLossError(data_dir + "/store.db is not a store of hearth-coordinator");
+  }
+  if (schema.version > kSchemaVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "schema version ", schema.version, " is newer than this program's (", kSchemaVersion,
+        "): it was written by a later hearth-coordinator; use that one"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CreateTables(Database& database) {
   return database.Execute(
       absl::StrCat("BEGIN IMMEDIATE;", Str(kSchema), Str(kSchema2),

@@ -39,6 +39,9 @@ struct SchemaInfo {
 };
 // kDataLoss: damaged so badly that the version cannot be read.
 absl::StatusOr<SchemaInfo> ReadSchema(Database& database);
+// Whether this program may use tables of that version (an older one after Migrate).
+// kFailedPrecondition: newer than kSchemaVersion; kDataLoss: not a store of ours.
+absl::Status AdmitVersion(const SchemaInfo& schema, const std::string& data_dir);
 
 // Makes the tables in an empty database.
 absl::Status CreateTables(Database& database);

@@ -337,6 +337,38 @@ absl::StatusOr<SegmentLog::Position> SegmentLog::Rebuild(Env& env,
   return position;
 }
 
+absl::StatusOr<int64_t> SegmentLog::Copy(Env& env,
+                                         const std::string& from,
+                                         const std::string& to,
+                                         const Position& recorded) {
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<int64_t> firsts, ListSegments(env, from));
+  int64_t copied = 0;
+  bool have_tail = recorded.tail_first == 0;
+  for (const int64_t first : firsts) {
+    if (first > recorded.tail_first) {
+      break;
+    }
+    HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> map, env.Map(PathOf(from, first)));
+    absl::string_view bytes(reinterpret_cast<const char*>(map->bytes().data()),
+                            map->bytes().size());
+    if (first == recorded.tail_first) {
+      have_tail = true;
+      bytes = bytes.substr(0, recorded.tail_bytes);  // what follows is not recorded yet
+    }
+    HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
+                            env.NewWritableFile(PathOf(to, first)));
+    HEARTH_RETURN_IF_ERROR(file->Append(std::string_view(bytes.data(), bytes.size())));
+    HEARTH_RETURN_IF_ERROR(file->Sync());
+    HEARTH_RETURN_IF_ERROR(file->Close());
+    copied += static_cast<int64_t>(bytes.size());
+  }
+  if (!have_tail) {
+    return absl::NotFoundError(PathOf(from, recorded.tail_first) + " is gone");
+  }
+  HEARTH_RETURN_IF_ERROR(env.SyncDir(to));
+  return copied;
+}
+
 std::vector<std::string> SegmentLog::Check(Env& env,
                                            const std::string& dir,
                                            const Position& recorded) {

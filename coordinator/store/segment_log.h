@@ -108,6 +108,12 @@ class SegmentLog {
   // The position of files whose recorded position is lost: all whole frames in them, up to the
   // cursor `end_max`.
   static absl::StatusOr<Position> Rebuild(Env& env, const std::string& dir, int64_t end_max);
+  // Copies the files up to `recorded` into the new folder `to`, syncs them, and returns their
+  // bytes. kNotFound: a segment was removed meanwhile, or the job with all of them.
+  static absl::StatusOr<int64_t> Copy(Env& env,
+                                      const std::string& from,
+                                      const std::string& to,
+                                      const Position& recorded);
   // Reads every frame up to `recorded` and returns what is damaged or missing, a line each.
   static std::vector<std::string> Check(Env& env, const std::string& dir, const Position& recorded);
 

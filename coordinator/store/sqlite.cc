@@ -33,10 +33,13 @@ absl::StatusCode CodeOf(int rc) {
 
 absl::Status ErrorOf(sqlite3* db, int rc) {
   const char* file = db == nullptr ? nullptr : sqlite3_db_filename(db, "main");
-  const char* text = db == nullptr ? sqlite3_errstr(rc) : sqlite3_errmsg(db);
   const bool full =
       (rc & 0xff) == SQLITE_IOERR && db != nullptr && sqlite3_system_errno(db) == ENOSPC;
   const absl::StatusCode code = full ? absl::StatusCode::kResourceExhausted : CodeOf(rc);
+  // SQLite calls a full disk "disk I/O error" when it is a write to the WAL that fails.
+  const char* text = full            ? "the disk is full"
+                     : db == nullptr ? sqlite3_errstr(rc)
+                                     : sqlite3_errmsg(db);
   return absl::Status(code, absl::StrCat(file == nullptr ? "store" : file, ": ", text));
 }
 
@@ -199,6 +202,25 @@ absl::StatusOr<std::vector<std::string>> Database::FindDamage(int max) {
   }
   found.emplace_back(query.status().message());  // too damaged to be checked to the end
   return found;
+}
+
+absl::Status Database::BackupTo(const std::string& path) {
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Database> copy,
+                          OpenWith(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
+  HEARTH_RETURN_IF_ERROR(copy->Execute("PRAGMA synchronous=FULL"));
+  sqlite3_backup* backup = sqlite3_backup_init(copy->db_, "main", db_, "main");
+  if (backup == nullptr) {
+    return ErrorOf(copy->db_, sqlite3_errcode(copy->db_));
+  }
+  // All pages in one step: one read transaction, which a writer in WAL mode does not wait for.
+  // Several steps would begin again after each commit of the coordinator.
+  const int rc = sqlite3_backup_step(backup, -1);
+  const int finished = sqlite3_backup_finish(backup);
+  if (rc != SQLITE_DONE) {
+    return ErrorOf(copy->db_, finished == SQLITE_OK ? rc : finished);
+  }
+  // The pages bring the original's WAL mode with them.
+  return copy->Execute("PRAGMA journal_mode=DELETE");
 }
 
 absl::Status Database::Execute(const std::string& sql) {

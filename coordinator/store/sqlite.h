@@ -64,6 +64,10 @@ class Database {
   // What PRAGMA integrity_check finds, at most `max` lines; empty = the file is sound.
   absl::StatusOr<std::vector<std::string>> FindDamage(int max);
 
+  // Copies the database, as committed at one moment, to a new file and syncs it; others may write
+  // meanwhile (SQLite's online backup). The copy needs no -wal beside it.
+  absl::Status BackupTo(const std::string& path);
+
   absl::Status Execute(const std::string& sql);
   absl::StatusOr<Statement> Prepare(std::string_view sql);
 

@@ -19,6 +19,7 @@
 #include "common/base/system.h"
 #include "common/fault/fault.h"
 #include "common/log/log.h"
+#include "coordinator/store/positions.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -26,10 +27,6 @@ namespace {
 // A commit waits for the flush when the journal is this many times its bound.
 constexpr int64_t kJournalFull = 4;
 constexpr int kDamageTold = 20;
-
-std::string StreamName(StreamKind kind) {
-  return kind == StreamKind::kHistory ? "history" : "log";
-}
 
 // A random id > 0.
 int64_t NewDataId() {
@@ -47,11 +44,6 @@ std::string ReadPid(int fd) {
                 : std::string(absl::StripAsciiWhitespace(absl::string_view(buffer, n)));
 }
 
-absl::Status NotAStore(const std::string& data_dir) {
-  return absl::DataLossError(
-      absl::StrCat(data_dir, "/store.db is not a store of hearth-coordinator"));
-}
-
 // Somebody else's database is refused before anything is written: opening one for writing switches
 // its journal mode. A damaged file passes; it is looked at when it is opened.
 absl::Status RefuseForeignDatabase(const FolderState& folder, const std::string& data_dir) {
@@ -63,7 +55,7 @@ absl::Status RefuseForeignDatabase(const FolderState& folder, const std::string&
     return absl::OkStatus();
   }
   const absl::StatusOr<SchemaInfo> schema = ReadSchema(**database);
-  return schema.ok() && !schema->fresh && schema->version == 0 ? NotAStore(data_dir)
+  return schema.ok() && !schema->fresh && schema->version == 0 ? AdmitVersion(*schema, data_dir)
                                                                : absl::OkStatus();
 }
 
@@ -195,14 +187,7 @@ absl::Status Store::CheckSchema(const FolderState& folder) {
     HEARTH_RETURN_IF_ERROR(AdmitFolder(empty, options_.data_dir, options_.restore));
     return CreateTables(*database_);
   }
-  if (schema.version == 0) {
-    return NotAStore(options_.data_dir);
-  }
-  if (schema.version > kSchemaVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "schema version ", schema.version, " is newer than this program's (", kSchemaVersion,
-        "): it was written by a later hearth-coordinator; use that one"));
-  }
+  HEARTH_RETURN_IF_ERROR(AdmitVersion(schema, options_.data_dir));
   return Migrate(*database_, schema.version);
 }
 
@@ -330,11 +315,6 @@ std::string Store::JobsDir() const {
   return options_.data_dir + "/jobs";
 }
 
-std::string Store::LogDir(std::string_view job_id, StreamKind kind) const {
-  return absl::StrCat(JobsDir(), "/", absl::string_view(job_id.data(), job_id.size()), "/",
-                      StreamName(kind));
-}
-
 const SegmentLogOptions& Store::LogOptions(StreamKind kind) const {
   return kind == StreamKind::kHistory ? options_.history : options_.log;
 }
@@ -359,10 +339,10 @@ SegmentLog& Store::LogOf(const std::string& job_id, StreamKind kind) {
   if (inserted) {
     absl::MutexLock lock(&mu_);
     const auto found = logs_.find(key);
-    entry->second = found != logs_.end()
-                        ? found->second
-                        : std::make_shared<SegmentLog>(env_, LogDir(job_id, kind), LogOptions(kind),
-                                                       SegmentLog::Position{});
+    entry->second = found != logs_.end() ? found->second
+                                         : std::make_shared<SegmentLog>(
+                                               env_, StreamFolder(options_.data_dir, job_id, kind),
+                                               LogOptions(kind), SegmentLog::Position{});
   }
   return *entry->second;
 }
@@ -666,7 +646,7 @@ absl::Status Store::RemoveJobFolder(const std::string& job_id) {
     return absl::OkStatus();
   }
   for (const StreamKind kind : {StreamKind::kHistory, StreamKind::kLog}) {
-    HEARTH_RETURN_IF_ERROR(env_.RemoveAll(LogDir(job_id, kind)));
+    HEARTH_RETURN_IF_ERROR(env_.RemoveAll(StreamFolder(options_.data_dir, job_id, kind)));
   }
   HEARTH_ASSIGN_OR_RETURN(const std::vector<std::string> rest, env_.ListDir(dir));
   if (rest.empty()) {

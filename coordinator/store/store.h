@@ -162,7 +162,6 @@ class Store {
   const SegmentLogOptions& LogOptions(StreamKind kind) const;
   std::string DatabasePath() const { return options_.data_dir + "/store.db"; }
   std::string JobsDir() const;
-  std::string LogDir(std::string_view job_id, StreamKind kind) const;
 
   const StoreOptions options_;
   Env& env_;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "coordinator/store/positions.h"
 #include "coordinator/store/store.h"
 
 namespace hearth::coordinator {
@@ -80,22 +81,11 @@ absl::Status Store::LoadRows(LoadedState& state) {
 }
 
 absl::Status Store::LoadPositions(Recovery& recovery) {
-  HEARTH_ASSIGN_OR_RETURN(
-      Statement query,
-      database_->Prepare(
-          "SELECT job_id, stream, first, last, tail_first, tail_bytes, dropped FROM files"));
-  while (true) {
-    HEARTH_ASSIGN_OR_RETURN(const bool row, query.Step());
-    if (!row) {
-      return absl::OkStatus();
-    }
-    const LogKey key(query.ColumnBytes(0), static_cast<StreamKind>(query.ColumnInt(1)));
-    recovery.positions[key] = {.first = query.ColumnInt(2),
-                               .end = query.ColumnInt(3),
-                               .tail_first = query.ColumnInt(4),
-                               .tail_bytes = query.ColumnInt(5),
-                               .dropped = query.ColumnInt(6)};
-  }
+  return ForEachPosition(*database_, [&recovery](const std::string& job_id, StreamKind kind,
+                                                 const SegmentLog::Position& position) {
+    recovery.positions[LogKey(job_id, kind)] = position;
+    return absl::OkStatus();
+  });
 }
 
 absl::Status Store::LoadJournal(Recovery& recovery, LoadedState& state) {
@@ -149,7 +139,7 @@ absl::Status Store::FindUnrecorded(Recovery& recovery, LoadedState& state) {
     for (const StreamKind kind : {StreamKind::kHistory, StreamKind::kLog}) {
       const LogKey key(job_id, kind);
       const bool recorded = recovery.positions.count(key) > 0;
-      const std::string dir = LogDir(job_id, kind);
+      const std::string dir = StreamFolder(options_.data_dir, job_id, kind);
       const int64_t end_max = recovery.EndMax(key);
       if (recorded ? recovery.positions[key].end <= end_max : !env_.IsDirectory(dir)) {
         continue;
@@ -173,8 +163,9 @@ absl::Status Store::LoadLog(const LogKey& key, Recovery& recovery, LoadedState& 
   std::erase_if(records, [&](const auto& record) { return record.cursor > end_max; });
   const SegmentLog::Position& position = recovery.positions[key];
   const int64_t known_end = std::max(position.end, records.empty() ? 0 : records.back().cursor);
-  const auto log = std::make_shared<SegmentLog>(env_, LogDir(key.first, key.second),
-                                                LogOptions(key.second), position);
+  const auto log =
+      std::make_shared<SegmentLog>(env_, StreamFolder(options_.data_dir, key.first, key.second),
+                                   LogOptions(key.second), position);
   const auto keep = [this](const std::string& path, bool whole) {
     return whole ? quarantine_.Move(path) : quarantine_.Copy(path);
   };

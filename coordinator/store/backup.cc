@@ -1,0 +1,149 @@
+#include "coordinator/store/backup.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
+#include "coordinator/store/check.h"
+#include "coordinator/store/data_dir.h"
+#include "coordinator/store/positions.h"
+#include "coordinator/store/schema.h"
+#include "coordinator/store/segment_log.h"
+#include "coordinator/store/sqlite.h"
+
+namespace hearth::coordinator {
+namespace {
+
+// A running coordinator drops a segment at most every few seconds, and copying takes less.
+constexpr int kAttempts = 5;
+constexpr size_t kDamageTold = 5;
+
+class Backup {
+ public:
+  Backup(std::string data_dir, std::string folder, Env& env)
+      : from_(std::move(data_dir)),
+        folder_(absl::StripSuffix(folder, "/")),
+        partial_(folder_ + ".partial"),
+        env_(env) {}
+
+  absl::StatusOr<BackupReport> Run() {
+    HEARTH_RETURN_IF_ERROR(CheckFolders());
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      const absl::Status copied = Copy();
+      if (copied.ok()) {
+        HEARTH_RETURN_IF_ERROR(Verify());
+        HEARTH_RETURN_IF_ERROR(Show());
+        return report_;
+      }
+      // store.db names a file that the coordinator has removed since: begin with a newer one.
+      if (!absl::IsNotFound(copied)) {
+        return copied;
+      }
+    }
+    return absl::AbortedError(absl::StrCat("files of ", from_, " were removed during each of ",
+                                           kAttempts, " attempts to copy them; try again later"));
+  }
+
+ private:
+  absl::Status CheckFolders() {
+    HEARTH_ASSIGN_OR_RETURN(const FolderState from, LookAtFolder(env_, from_));
+    if (!from.has_database) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(from_, " has no store.db: it is no data dir of hearth-coordinator"));
+    }
+    const absl::StatusOr<std::vector<std::string>> there = env_.ListDir(folder_);
+    if (env_.Exists(folder_) && (!there.ok() || !there->empty())) {
+      return absl::AlreadyExistsError(
+          absl::StrCat(folder_, " is there and not an empty folder; name a new one"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Copy() {
+    report_ = BackupReport();
+    HEARTH_RETURN_IF_ERROR(env_.RemoveAll(partial_));
+    HEARTH_RETURN_IF_ERROR(env_.CreateDirs(partial_ + "/jobs"));
+    // The database first: what it says of the files is on the disk already, and stays there.
+    const std::string copy = partial_ + "/store.db";
+    {
+      HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Database> database,
+                              Database::OpenReadOnly(from_ + "/store.db"));
+      HEARTH_RETURN_IF_ERROR(database->BackupTo(copy));
+    }
+    HEARTH_RETURN_IF_ERROR(CopyFilesOf(copy));
+    HEARTH_ASSIGN_OR_RETURN(const int64_t bytes, env_.FileSize(copy));
+    report_.bytes += bytes;
+    // A store of the first version has no marker; its first start makes one.
+    if (env_.Exists(MarkerPath(from_))) {
+      HEARTH_ASSIGN_OR_RETURN(const std::string marker, env_.ReadFile(MarkerPath(from_)));
+      HEARTH_RETURN_IF_ERROR(env_.WriteFileAtomically(MarkerPath(partial_), marker));
+    }
+    HEARTH_RETURN_IF_ERROR(env_.SyncDir(partial_ + "/jobs"));
+    return env_.SyncDir(partial_);
+  }
+
+  absl::Status CopyFilesOf(const std::string& store) {
+    HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Database> database,
+                            Database::OpenReadOnly(store));
+    HEARTH_ASSIGN_OR_RETURN(const SchemaInfo schema, ReadSchema(*database));
+    HEARTH_RETURN_IF_ERROR(AdmitVersion(schema, from_));
+    HEARTH_ASSIGN_OR_RETURN(Statement jobs, database->Prepare("SELECT count(*) FROM jobs"));
+    HEARTH_RETURN_IF_ERROR(jobs.Step().status());
+    report_.jobs = jobs.ColumnInt(0);
+    return ForEachPosition(*database, [this](const std::string& job_id, StreamKind kind,
+                                             const SegmentLog::Position& position) {
+      const std::string to = StreamFolder(partial_, job_id, kind);
+      HEARTH_RETURN_IF_ERROR(env_.CreateDirs(to));
+      HEARTH_ASSIGN_OR_RETURN(
+          const int64_t bytes,
+          SegmentLog::Copy(env_, StreamFolder(from_, job_id, kind), to, position));
+      HEARTH_RETURN_IF_ERROR(env_.SyncDir(partial_ + "/jobs/" + job_id));
+      report_.bytes += bytes;
+      ++report_.files;
+      return absl::OkStatus();
+    });
+  }
+
+  // A copy that nobody can read back is none.
+  absl::Status Verify() {
+    HEARTH_ASSIGN_OR_RETURN(const CheckReport check, CheckDataDir(partial_, env_));
+    if (check.damage.empty()) {
+      return absl::OkStatus();
+    }
+    std::vector<std::string> told = check.damage;
+    told.resize(std::min(told.size(), kDamageTold));
+    return absl::DataLossError(absl::StrCat("the copy has ", check.damage.size(),
+                                            " damaged places (run --check on ", from_,
+                                            "): ", absl::StrJoin(told, "; ")));
+  }
+
+  absl::Status Show() {
+    HEARTH_RETURN_IF_ERROR(env_.RemoveAll(folder_));  // empty, see CheckFolders
+    HEARTH_RETURN_IF_ERROR(env_.Rename(partial_, folder_));
+    const size_t slash = folder_.rfind('/');
+    return env_.SyncDir(slash == std::string::npos ? "."
+                        : slash == 0               ? "/"
+                                                   : folder_.substr(0, slash));
+  }
+
+  const std::string from_;
+  const std::string folder_;
+  const std::string partial_;
+  Env& env_;
+  BackupReport report_;
+};
+
+}  // namespace
+
+absl::StatusOr<BackupReport> BackupDataDir(const std::string& data_dir,
+                                           const std::string& folder,
+                                           Env& env) {
+  return Backup(data_dir, folder, env).Run();
+}
+
+}  // namespace hearth::coordinator
