@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 
@@ -136,20 +137,41 @@ void ReadRope(Reader& top, v1::ModelSpec& model) {
   }
 }
 
+// A class of config.json: what a key that is absent means, and which keys it has.
+struct HfFormat {
+  std::string_view model_type;
+  void (*read)(Reader& top, const HfFormat& format, v1::ModelSpec& model);
+  // nullptr: read only; DetectHfClass never names it.
+  void (*write)(const spec::ModelShape& shape,
+                const HfFormat& format,
+                int64_t max_position,
+                OrderedJson& json);
+  // Classes like Llama.
+  bool has_head_dim = true;  // else hidden / heads
+  int32_t head_dim = 0;      // without the key; 0 = hidden / heads
+  bool qk_norm = false;
+  bool qkv_bias = false;            // q, k and v have biases, whatever the file says
+  bool has_attention_bias = false;  // the key exists
+  bool has_mlp_bias = false;        // the key exists
+  bool window_by_value = false;     // a sliding_window that is not null is one
+  bool writes_use_sliding_window = false;
+};
+
 // Llama, Mistral, Qwen2, Qwen3.
-void ReadLlamaLike(Reader& top, const std::string& type, v1::ModelSpec& model) {
+void ReadLlamaLike(Reader& top, const HfFormat& format, v1::ModelSpec& model) {
   const int64_t heads = top.Int("num_attention_heads");
   const int64_t hidden = top.Int("hidden_size");
   model.set_layers(Int32(top.Int("num_hidden_layers")));
   model.set_hidden(Int32(hidden));
   model.set_heads(Int32(heads));
   model.set_kv_heads(Int32(top.Int("num_key_value_heads", heads)));
-  model.set_head_dim(Int32(top.Int("head_dim", type == "qwen3" ? 128 : hidden / heads)));
+  model.set_head_dim(
+      Int32(top.Int("head_dim", format.head_dim > 0 ? format.head_dim : hidden / heads)));
   model.set_ffn_hidden(Int32(top.Int("intermediate_size")));
   model.set_vocab(Int32(top.Int("vocab_size")));
   model.set_norm("rmsnorm");
   model.set_norm_eps(top.Double("rms_norm_eps", 1e-6));
-  model.set_qk_norm(type == "qwen3");
+  model.set_qk_norm(format.qk_norm);
   ReadRope(top, model);
   model.set_max_position(Int32(top.Int("max_position_embeddings", 2048)));
   model.set_activation("swiglu");
@@ -158,18 +180,18 @@ void ReadLlamaLike(Reader& top, const std::string& type, v1::ModelSpec& model) {
     top.Fail(kUnimplemented, "hidden_act",
              absl::StrCat("\"", act, "\" is not supported, only silu"));
   }
-  const bool bias = type != "mistral" && top.Bool("attention_bias", false);
-  model.set_attention_bias(type == "qwen2" ? "qkv" : bias ? "all" : "none");
-  model.set_mlp_bias(type == "llama" && top.Bool("mlp_bias", false));
+  const bool bias = format.has_attention_bias && top.Bool("attention_bias", false);
+  model.set_attention_bias(format.qkv_bias ? "qkv" : bias ? "all" : "none");
+  model.set_mlp_bias(format.has_mlp_bias && top.Bool("mlp_bias", false));
   model.set_tied(top.Bool("tie_word_embeddings", false));
   const bool window =
-      type == "mistral" ? top.Has("sliding_window") : top.Bool("use_sliding_window", false);
+      format.window_by_value ? top.Has("sliding_window") : top.Bool("use_sliding_window", false);
   if (window) {
     top.Fail(kUnimplemented, "sliding_window", "sliding-window attention is not supported");
   }
 }
 
-void ReadGpt2(Reader& top, v1::ModelSpec& model) {
+void ReadGpt2(Reader& top, const HfFormat& /*format*/, v1::ModelSpec& model) {
   const int64_t hidden = top.Int("n_embd");
   const int64_t heads = top.Int("n_head");
   model.set_layers(Int32(top.Int("n_layer")));
@@ -201,7 +223,7 @@ void ReadGpt2(Reader& top, v1::ModelSpec& model) {
 }
 
 // Our own class: the fields of ModelSpec under their own names.
-void ReadHearth(Reader& top, v1::ModelSpec& model) {
+void ReadHearth(Reader& top, const HfFormat& /*format*/, v1::ModelSpec& model) {
   ReadRope(top, model);
   model.set_layers(Int32(top.Int("layers")));
   model.set_hidden(Int32(top.Int("hidden")));
@@ -241,7 +263,7 @@ OrderedJson RopeScalingJson(const spec::RopeScaling& scaling) {
 }
 
 void WriteLlamaLike(const spec::ModelShape& s,
-                    std::string_view type,
+                    const HfFormat& format,
                     int64_t max_position,
                     OrderedJson& json) {
   json["hidden_size"] = s.hidden;
@@ -249,7 +271,7 @@ void WriteLlamaLike(const spec::ModelShape& s,
   json["num_hidden_layers"] = s.layers;
   json["num_attention_heads"] = s.heads;
   json["num_key_value_heads"] = s.kv_heads;
-  if (type != "qwen2") {
+  if (format.has_head_dim) {
     json["head_dim"] = s.head_dim;
   }
   json["vocab_size"] = s.vocab;
@@ -258,19 +280,22 @@ void WriteLlamaLike(const spec::ModelShape& s,
   json["rope_scaling"] = RopeScalingJson(s.rope_scaling);
   json["max_position_embeddings"] = max_position;
   json["hidden_act"] = "silu";
-  if (type == "qwen2" || type == "qwen3") {
+  if (format.writes_use_sliding_window) {
     json["use_sliding_window"] = false;
   }
-  if (type != "qwen2") {
+  if (format.has_attention_bias) {
     json["attention_bias"] = s.attention_bias == spec::AttentionBias::kAll;
   }
-  if (type == "llama") {
+  if (format.has_mlp_bias) {
     json["mlp_bias"] = s.spec.mlp_bias();
   }
   json["attention_dropout"] = 0.0;
 }
 
-void WriteGpt2(const spec::ModelShape& s, OrderedJson& json) {
+void WriteGpt2(const spec::ModelShape& s,
+               const HfFormat& /*format*/,
+               int64_t /*max_position*/,
+               OrderedJson& json) {
   json["n_embd"] = s.hidden;
   json["n_layer"] = s.layers;
   json["n_head"] = s.heads;
@@ -284,7 +309,10 @@ void WriteGpt2(const spec::ModelShape& s, OrderedJson& json) {
   }
 }
 
-void WriteHearth(const spec::ModelShape& s, int64_t max_position, OrderedJson& json) {
+void WriteHearth(const spec::ModelShape& s,
+                 const HfFormat& /*format*/,
+                 int64_t max_position,
+                 OrderedJson& json) {
   json["layers"] = s.layers;
   json["hidden"] = s.hidden;
   json["heads"] = s.heads;
@@ -304,6 +332,47 @@ void WriteHearth(const spec::ModelShape& s, int64_t max_position, OrderedJson& j
   json["mlp_bias"] = s.spec.mlp_bias();
 }
 
+constexpr HfFormat kFormats[] = {
+    {.model_type = "llama",
+     .read = ReadLlamaLike,
+     .write = WriteLlamaLike,
+     .has_attention_bias = true,
+     .has_mlp_bias = true},
+    {.model_type = "mistral", .read = ReadLlamaLike, .write = nullptr, .window_by_value = true},
+    {.model_type = "qwen2",
+     .read = ReadLlamaLike,
+     .write = WriteLlamaLike,
+     .has_head_dim = false,
+     .qkv_bias = true,
+     .writes_use_sliding_window = true},
+    {.model_type = "qwen3",
+     .read = ReadLlamaLike,
+     .write = WriteLlamaLike,
+     .head_dim = 128,
+     .qk_norm = true,
+     .has_attention_bias = true,
+     .writes_use_sliding_window = true},
+    {.model_type = "gpt2", .read = ReadGpt2, .write = WriteGpt2},
+    {.model_type = "hearth", .read = ReadHearth, .write = WriteHearth},
+};
+
+const HfFormat* FindFormat(std::string_view model_type) {
+  for (const HfFormat& format : kFormats) {
+    if (format.model_type == model_type) {
+      return &format;
+    }
+  }
+  return nullptr;
+}
+
+std::string FormatNames() {
+  std::vector<std::string> names;
+  for (const HfFormat& format : kFormats) {
+    names.emplace_back(format.model_type);
+  }
+  return absl::StrJoin(names, ", ");
+}
+
 }  // namespace
 
 absl::StatusOr<v1::ModelSpec> ModelSpecFromHfConfig(std::string_view text,
@@ -315,16 +384,11 @@ absl::StatusOr<v1::ModelSpec> ModelSpecFromHfConfig(std::string_view text,
   Reader top(json, file_name);
   const std::string type = top.String("model_type", "");
   v1::ModelSpec model;
-  if (type == "llama" || type == "mistral" || type == "qwen2" || type == "qwen3") {
-    ReadLlamaLike(top, type, model);
-  } else if (type == "gpt2") {
-    ReadGpt2(top, model);
-  } else if (type == "hearth") {
-    ReadHearth(top, model);
+  if (const HfFormat* format = FindFormat(type); format != nullptr) {
+    format->read(top, *format, model);
   } else {
-    top.Fail(
-        kUnimplemented, "model_type",
-        absl::StrCat("\"", type, "\" is not one of llama, mistral, qwen2, qwen3, gpt2, hearth"));
+    top.Fail(kUnimplemented, "model_type",
+             absl::StrCat("\"", type, "\" is not one of ", FormatNames()));
   }
   HEARTH_RETURN_IF_ERROR(top.status());
   return model;
@@ -337,13 +401,9 @@ std::string HfConfig(const spec::ModelShape& shape, int64_t max_position, std::s
   OrderedJson json;
   json["architectures"] = {std::string(hf_class.architecture)};
   json["model_type"] = std::string(hf_class.model_type);
-  if (hf_class.model_type == "gpt2") {
-    WriteGpt2(shape, json);
-  } else if (hf_class.model_type == "hearth") {
-    WriteHearth(shape, positions, json);
-  } else {
-    WriteLlamaLike(shape, hf_class.model_type, positions, json);
-  }
+  const HfFormat* format = FindFormat(hf_class.model_type);
+  HEARTH_CHECK(format != nullptr && format->write != nullptr, "no writer for the class");
+  format->write(shape, *format, positions, json);
   json["initializer_range"] = shape.spec.init_std();
   json["tie_word_embeddings"] = shape.spec.tied();
   json["torch_dtype"] = std::string(dtype);

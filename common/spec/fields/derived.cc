@@ -7,6 +7,7 @@
 #include "common/spec/fields/rows.h"
 #include "common/spec/recipe/precision.h"
 #include "common/spec/recipe/recipe.h"
+#include "common/spec/schedule/schedule.h"
 
 namespace hearth::spec {
 namespace {
@@ -80,7 +81,7 @@ void FillHighPrecisionLayers(v1::JobSpec& job_spec) {
 void FillRemedyRecipes(v1::JobSpec& job_spec) {
   for (v1::PrecisionRemedy& remedy : *job_spec.mutable_precision()->mutable_remedies()) {
     if (remedy.has_high_precision_layers() && !remedy.has_layers_recipe()) {
-      remedy.set_layers_recipe("bf16");
+      remedy.set_layers_recipe(std::string(PlainRecipe().name));
     }
   }
 }
@@ -102,12 +103,13 @@ void FillGradientFormats(v1::JobSpec& job_spec) {
 void FillDecay(v1::JobSpec& job_spec) {
   v1::ScheduleSpec& schedule = *job_spec.mutable_schedule();
   const v1::TrainSpec& train = job_spec.train();
+  const ScheduleRow& row = RowOf(schedule);
   if (!schedule.has_decay_steps() && train.has_steps()) {
     const int64_t rest = std::max<int64_t>(0, train.steps() - schedule.warmup_steps());
-    schedule.set_decay_steps(schedule.name() == "wsd" ? std::min(train.steps() / 5, rest) : rest);
+    schedule.set_decay_steps(std::min(train.steps() / row.decay_part, rest));
   }
   if (!schedule.has_min_lr_ratio()) {
-    schedule.set_min_lr_ratio(schedule.name() == "cosine" ? 0.1 : 0.0);
+    schedule.set_min_lr_ratio(row.min_lr_ratio);
   }
 }
 

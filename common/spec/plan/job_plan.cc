@@ -17,22 +17,8 @@ namespace hearth::spec {
 
 namespace {
 
-// What every extent of a quantised product must be a multiple of: FP8 operands are transposed in
-// tiles and multiplied by units that read 16 values at a time, block-scaled ones 32; a Hadamard
-// transform takes whole groups.
-int64_t ExtentUnit(const Recipe& recipe) {
-  int64_t unit = recipe.block_scaled() ? 32 : 16;
-  for (const Operand* operand : {&recipe.dgrad.a, &recipe.wgrad.a}) {
-    unit = std::max<int64_t>(unit, operand->hadamard);
-  }
-  return unit;
-}
-
 absl::Status CheckQuantisedSizes(const ModelShape& shape, const Recipe& recipe, int64_t tokens) {
-  if (!recipe.quantised()) {
-    return absl::OkStatus();
-  }
-  const int64_t unit = ExtentUnit(recipe);
+  const int64_t unit = recipe.extent_unit();
   const std::pair<const char*, int64_t> sizes[] = {
       {"model.hidden", shape.hidden},
       {"model.heads * head_dim", shape.q_width()},

@@ -1,6 +1,8 @@
 #include "common/spec/plan/parameter_table.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,13 +13,29 @@
 namespace hearth::spec {
 namespace {
 
+// How checkpoints of a Hugging Face class name and store their tensors.
+struct HfNames {
+  std::string_view model_type;  // "" = every class without a row of its own
+  std::string_view model;       // before all names but those outside the model
+  std::string_view layer;       // before a layer's number
+  std::string_view HfModule::*module;
+  bool conv1d;  // weights are stored transposed where their row says so
+};
+constexpr HfNames kNames[] = {
+    {"gpt2", "transformer.", "h.", &HfModule::gpt2, true},
+    {"", "model.", "layers.", &HfModule::llama, false},
+};
+
+const HfNames& NamesOf(const HfClass& hf_class) {
+  return *std::find_if(std::begin(kNames), std::end(kNames), [&](const HfNames& names) {
+    return names.model_type.empty() || names.model_type == hf_class.model_type;
+  });
+}
+
 class TableBuilder {
  public:
   TableBuilder(const ModelShape& shape, const ParameterFormats& formats)
-      : shape_(shape),
-        formats_(formats),
-        gpt2_(DetectHfClass(shape).model_type == "gpt2"),
-        hf_model_(gpt2_ ? "transformer." : "model.") {}
+      : shape_(shape), formats_(formats), names_(NamesOf(DetectHfClass(shape))) {}
 
   std::vector<Parameter> Build() {
     const std::vector<PlacedBlock> blocks = BlocksOf(shape_);
@@ -84,19 +102,19 @@ class TableBuilder {
 
   // Parts that name the same module are one tensor there (GPT-2's c_attn).
   std::vector<HfTensor> HfTensors(int layer, const WeightRow& row, bool is_bias) const {
-    std::string prefix = row.hf_outside ? std::string() : std::string(hf_model_);
+    std::string prefix = row.hf_outside ? std::string() : std::string(names_.model);
     if (layer >= 0) {
-      prefix += Text(gpt2_ ? "h." : "layers.", layer, '.');
+      prefix += Text(names_.layer, layer, '.');
     }
     std::vector<HfTensor> tensors;
     int64_t first = 0;
     for (const WeightPart& part : row.parts) {
-      std::string name =
-          Text(prefix, gpt2_ ? part.module.gpt2 : part.module.llama, is_bias ? ".bias" : ".weight");
+      std::string name = Text(prefix, part.module.*names_.module, is_bias ? ".bias" : ".weight");
       if (!tensors.empty() && tensors.back().name == name) {
         tensors.back().rows += part.rows;
       } else {
-        tensors.push_back({std::move(name), first, part.rows, gpt2_ && row.conv1d && !is_bias});
+        tensors.push_back(
+            {std::move(name), first, part.rows, names_.conv1d && row.conv1d && !is_bias});
       }
       first += part.rows;
     }
@@ -105,8 +123,7 @@ class TableBuilder {
 
   const ModelShape& shape_;
   const ParameterFormats formats_;
-  const bool gpt2_;
-  const std::string_view hf_model_;
+  const HfNames& names_;
   std::vector<Parameter> table_;
 };
 

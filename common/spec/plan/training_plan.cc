@@ -111,7 +111,7 @@ void AddQuantised(const BlockScope& scope, PlanBuilder& out) {
   const auto sites = 3 * static_cast<int64_t>(weights.size());
   QuantBuffers& ids = out.ids().quant;
   const Recipe& recipe = *o.precision.recipe;
-  AddScales("quant", sites, recipe.amax_history, life, recipe.block_scaled(), ids, ids.own, out);
+  AddScales("quant", sites, recipe.amax_history, life, recipe.column_scales(), ids, ids.own, out);
   if (o.precision.fallback != nullptr) {
     AddScales("fallback", sites, o.precision.fallback->amax_history, life, false, ids, ids.fallback,
               out);

@@ -18,7 +18,7 @@ bool PrecisionPlan::Quantises(const Parameter& parameter) const {
 
 const Recipe* PrecisionPlan::NeedsFp8Units() const {
   for (const Recipe* row : {recipe, fallback}) {
-    if (row != nullptr && !row->block_scaled()) {
+    if (row != nullptr && row->tensor_scaled()) {
       return row;
     }
   }
@@ -130,7 +130,7 @@ bool CanFollow(const Recipe& recipe, const Recipe& fallback) {
   const bool alike = recipe.quantised() && recipe.activation == fallback.activation &&
                      recipe.parameters.storage == fallback.parameters.storage &&
                      recipe.parameters.master == fallback.parameters.master;
-  const bool magnitudes = recipe.block_scaled() && recipe.fprop.a.delayed() &&
+  const bool magnitudes = recipe.fprop.a.scaling == Scaling::kBlock && recipe.fprop.a.delayed() &&
                           fallback.fprop.a.scaling == Scaling::kTensorDelayed;
   return alike && (!fallback.quantised() || magnitudes);
 }

@@ -230,6 +230,14 @@ const Recipe* RecipeFor(const v1::PrecisionSpec& precision) {
   return row == nullptr ? nullptr : &variants.Find(*row, precision.techniques());
 }
 
+int64_t Recipe::extent_unit() const {
+  int64_t unit = 1;
+  for (const Gemm* gemm : {&fprop, &dgrad, &wgrad}) {
+    unit = std::max({unit, gemm->a.extent_unit(), gemm->b.extent_unit()});
+  }
+  return unit;
+}
+
 const Recipe& PlainRecipe() {
   static const Recipe& plain = *FindRecipe("bf16");
   return plain;

@@ -3,6 +3,7 @@
 //   fprop: y = x wT      dgrad: dx = dy w      wgrad: dw = dyT x
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -41,6 +42,13 @@ struct Operand {
   bool delayed() const {
     return scaling == Scaling::kTensorDelayed ||
            (scaling == Scaling::kBlock && formats::RowOf(layout).tensor_scale);
+  }
+  // What every extent of a product with such an operand must be a multiple of: FP8 operands are
+  // transposed in tiles and multiplied by units that read 16 values at a time, block-scaled ones
+  // 32; a Hadamard transform takes whole groups.
+  int64_t extent_unit() const {
+    const int64_t unit = scaling == Scaling::kNone ? 1 : scaling == Scaling::kBlock ? 32 : 16;
+    return std::max<int64_t>(unit, hadamard);
   }
   bool operator==(const Operand&) const = default;
 };
@@ -93,7 +101,12 @@ struct Recipe {
   Execution on_cuda = Execution::kNative;
 
   bool quantised() const { return fprop.a.scaling != Scaling::kNone; }
-  bool block_scaled() const { return fprop.a.scaling == Scaling::kBlock; }
+  // One scale for a tensor: what the FP8 units of a GPU multiply.
+  bool tensor_scaled() const { return quantised() && fprop.a.scaling != Scaling::kBlock; }
+  // A tensor's copy along columns has scales of its own, beside those along rows.
+  bool column_scales() const { return fprop.a.scaling == Scaling::kBlock; }
+  // The largest extent_unit() of all operands.
+  int64_t extent_unit() const;
 };
 
 // All rows, in the order of the help text. Lives for ever.

@@ -34,10 +34,10 @@ v1::JobSpec InRecipe(const v1::JobSpec& job, const std::string& recipe) {
   for (v1::PrecisionRemedy& remedy : *precision.mutable_remedies()) {
     if (remedy.has_layers_recipe() &&
         std::find(fallback.begin(), fallback.end(), remedy.layers_recipe()) == fallback.end()) {
-      remedy.set_layers_recipe("bf16");
+      remedy.set_layers_recipe(std::string(PlainRecipe().name));
     }
   }
-  if (!row->quantised() || row->block_scaled()) {
+  if (!row->tensor_scaled()) {
     precision.clear_lm_head();
   }
   // A job in which only the output projection is quantised.

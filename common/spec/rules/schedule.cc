@@ -1,3 +1,5 @@
+#include "common/spec/schedule/schedule.h"
+
 #include "common/spec/rules/rules.h"
 #include "common/spec/text.h"
 
@@ -11,7 +13,7 @@ void CheckSchedule(const v1::JobSpec& job, Checker& check) {
   }
   if (s.warmup_steps() > steps) {
     check.Add("schedule.warmup_steps", Text(s.warmup_steps(), " is more than train.steps ", steps));
-  } else if (s.name() != "constant" && s.decay_steps() > steps - s.warmup_steps()) {
+  } else if (RowOf(s).decay != DecayPlace::kNone && s.decay_steps() > steps - s.warmup_steps()) {
     check.Add("schedule.decay_steps",
               Text("warmup_steps ", s.warmup_steps(), " and decay_steps ", s.decay_steps(),
                    " are together more than train.steps ", steps));

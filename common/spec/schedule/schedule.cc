@@ -28,10 +28,34 @@ double ConstantFactor(const Schedule&, double) {
 }
 
 constexpr ScheduleRow kSchedules[] = {
-    {ScheduleKind::kWsd, "wsd", "warm-up, constant, decay over the last decay_steps", WsdFactor},
-    {ScheduleKind::kCosine, "cosine", "warm-up, half a cosine to min_lr_ratio", CosineFactor},
-    {ScheduleKind::kLinear, "linear", "warm-up, straight line to min_lr_ratio", LinearFactor},
-    {ScheduleKind::kConstant, "constant", "warm-up, then the peak", ConstantFactor},
+    {.kind = ScheduleKind::kWsd,
+     .name = "wsd",
+     .comment = "warm-up, constant, decay over the last decay_steps",
+     .decay = DecayPlace::kAtEnd,
+     .decay_part = 5,
+     .min_lr_ratio = 0.0,
+     .factor = WsdFactor},
+    {.kind = ScheduleKind::kCosine,
+     .name = "cosine",
+     .comment = "warm-up, half a cosine to min_lr_ratio",
+     .decay = DecayPlace::kAfterWarmup,
+     .decay_part = 1,
+     .min_lr_ratio = 0.1,
+     .factor = CosineFactor},
+    {.kind = ScheduleKind::kLinear,
+     .name = "linear",
+     .comment = "warm-up, straight line to min_lr_ratio",
+     .decay = DecayPlace::kAfterWarmup,
+     .decay_part = 1,
+     .min_lr_ratio = 0.0,
+     .factor = LinearFactor},
+    {.kind = ScheduleKind::kConstant,
+     .name = "constant",
+     .comment = "warm-up, then the peak",
+     .decay = DecayPlace::kNone,
+     .decay_part = 1,
+     .min_lr_ratio = 0.0,
+     .factor = ConstantFactor},
 };
 
 const ScheduleRow& RowOf(ScheduleKind kind) {
@@ -58,6 +82,11 @@ const ScheduleRow* FindSchedule(std::string_view name) {
   return nullptr;
 }
 
+const ScheduleRow& RowOf(const v1::ScheduleSpec& schedule) {
+  const ScheduleRow* row = FindSchedule(schedule.name());
+  return row == nullptr ? kSchedules[0] : *row;
+}
+
 std::vector<std::string_view> ScheduleNames() {
   std::vector<std::string_view> names;
   for (const ScheduleRow& row : kSchedules) {
@@ -74,9 +103,7 @@ const std::vector<std::string_view>& DecayShapeNames() {
 Schedule MakeSchedule(const v1::JobSpec& job_spec) {
   const v1::ScheduleSpec& spec = job_spec.schedule();
   Schedule schedule;
-  if (const ScheduleRow* row = FindSchedule(spec.name())) {
-    schedule.kind = row->kind;
-  }
+  schedule.kind = RowOf(spec).kind;
   schedule.decay_shape = spec.decay_shape() == "sqrt" ? DecayShape::kSqrt : DecayShape::kLinear;
   schedule.peak = job_spec.optimizer().lr();
   schedule.total_steps = job_spec.train().steps();
@@ -91,7 +118,8 @@ double LearningRate(const Schedule& schedule, int64_t step) {
     return schedule.peak * static_cast<double>(std::max<int64_t>(step, 0)) /
            static_cast<double>(schedule.warmup_steps);
   }
-  const int64_t decay_start = schedule.kind == ScheduleKind::kWsd
+  const ScheduleRow& row = RowOf(schedule.kind);
+  const int64_t decay_start = row.decay == DecayPlace::kAtEnd
                                   ? schedule.total_steps - schedule.decay_steps
                                   : schedule.warmup_steps;
   double x = 0.0;
@@ -99,7 +127,7 @@ double LearningRate(const Schedule& schedule, int64_t step) {
     x = std::min(
         1.0, static_cast<double>(step - decay_start) / static_cast<double>(schedule.decay_steps));
   }
-  return schedule.peak * RowOf(schedule.kind).factor(schedule, x);
+  return schedule.peak * row.factor(schedule, x);
 }
 
 double LearningRate(const v1::JobSpec& job_spec, int64_t step) {

@@ -24,10 +24,17 @@ struct Schedule {
   double min_lr_ratio = 0.0;
 };
 
+enum class DecayPlace : uint8_t { kNone, kAfterWarmup, kAtEnd };
+
 struct ScheduleRow {
   ScheduleKind kind;
   std::string_view name;
   std::string_view comment;
+  DecayPlace decay;  // which steps decay_steps names; kNone: the key says nothing
+  // Defaults: decay_steps is this part of train.steps (1 / decay_part, at most all steps after
+  // warm-up), and min_lr_ratio.
+  int64_t decay_part;
+  double min_lr_ratio;
   // Learning rate over the peak after warm-up; x in [0, 1] is the fraction of the decay that is
   // over.
   double (*factor)(const Schedule& schedule, double x);
@@ -35,6 +42,8 @@ struct ScheduleRow {
 
 absl::Span<const ScheduleRow> Schedules();
 const ScheduleRow* FindSchedule(std::string_view name);
+// The row that the spec names; an unknown name counts as the first row's.
+const ScheduleRow& RowOf(const v1::ScheduleSpec& schedule);
 std::vector<std::string_view> ScheduleNames();
 const std::vector<std::string_view>& DecayShapeNames();
 

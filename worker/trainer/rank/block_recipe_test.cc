@@ -24,7 +24,7 @@ constexpr const char* kLevels[] = {"norm_act", "ffn", "attention", "block"};  //
 std::vector<std::string> BlockRecipes() {
   std::vector<std::string> names;
   for (const spec::Recipe& recipe : spec::Recipes()) {
-    if (recipe.block_scaled()) {
+    if (recipe.column_scales()) {
       names.emplace_back(recipe.name);
     }
   }
@@ -204,7 +204,7 @@ TEST_F(TechniquesTest, EachSwitchedOff_ChangesTheCurveAndStillLearns) {
 // What the plan reserves is what the op writes.
 TEST(FormBytesTest, AgreesWithTheKernels) {
   for (const spec::Recipe& recipe : spec::Recipes()) {
-    if (!recipe.block_scaled()) {
+    if (!recipe.column_scales()) {
       continue;
     }
     const spec::Operand& operand = recipe.fprop.a;

@@ -42,8 +42,8 @@ GradientExchange::GradientExchange(Engine& engine, Collective& comm)
     : engine_(engine),
       comm_(comm),
       sharded_(engine.shards() > 1),
-      round_to_bf16_(!engine.on_gpu() &&
-                     engine.options().spec.gradients().reduce_dtype() == "bf16"),
+      round_to_bf16_(!engine.on_gpu() && engine.options().spec.gradients().reduce_dtype() ==
+                                             formats::DTypeName(DType::kBF16)),
       weights_(engine.parameters().flat_weights()) {}
 
 GradientExchange::~GradientExchange() {
