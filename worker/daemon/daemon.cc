@@ -187,6 +187,8 @@ absl::Status Daemon::StartParts() {
       options_.data_roots);
   Supervisor::Options supervisor;
   supervisor.trainer.program = options_.trainer;
+  supervisor.trainer.arguments = {"worker", "--hang-seconds",
+                                  absl::StrCat(options_.trainer_hang_seconds)};
   supervisor.gone_bound = options_.gone_bound;
   supervisor.silence.silence = options_.trainer_silence_seconds > 0
                                    ? absl::Seconds(options_.trainer_silence_seconds)

@@ -73,6 +73,12 @@ void AddFlags(CLI::App& app, WorkerOptions& options, std::vector<std::string>& l
                  "after 3 s); 0 = never, for example to use a debugger")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--trainer-hang", options.trainer_hang_seconds,
+                 "Stop a trainer whose step makes no progress for this many seconds, and for 3 "
+                 "times the time of a step; its log shows what it did, and the job goes on from "
+                 "its last checkpoint. 0 = never, for example to use a debugger")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--tls-ca", options.tls_ca, "CA certificate (PEM) to trust; turns TLS on");
   app.add_option("--tls-cert", options.tls_cert, "Our certificate (PEM), for mutual TLS");
   app.add_option("--tls-key", options.tls_key, "Its key (PEM)");

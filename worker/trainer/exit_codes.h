@@ -31,6 +31,7 @@ inline constexpr ExitCode kExitCodes[] = {
     {v1::EXIT_REASON_IO, 27, "io", "a checkpoint could not be written"},
     {v1::EXIT_REASON_INTERNAL, 28, "internal", "a defect of the trainer"},
     {v1::EXIT_REASON_ABORTED, 29, "aborted", "asked to leave at once"},
+    {v1::EXIT_REASON_HUNG, 30, "hung", "a step made no progress; the log has what each thread did"},
 };
 
 // Reasons outside the table have the code of EXIT_REASON_INTERNAL.

@@ -128,9 +128,16 @@ int Main(int argc, char** argv) {
   AddVerify(run_app, run.verify);
   run_app.callback([&] { result = RunCommand(run); });
 
-  app.add_subcommand("worker", "one rank under hearth-worker (HEARTH_TRAINER_FD)")->callback([&] {
-    result = WorkerCommand();
-  });
+  WorkerRunOptions worker;
+  CLI::App& worker_app =
+      *app.add_subcommand("worker", "one rank under hearth-worker (HEARTH_TRAINER_FD)");
+  worker_app
+      .add_option("--hang-seconds", worker.hang_seconds,
+                  "a step hangs after so long without progress, and 3 times a step's time; 0 = "
+                  "never")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  worker_app.callback([&] { result = WorkerCommand(worker); });
 
   PlanOptions plan;
   CLI::App& plan_app = *app.add_subcommand("plan", "print the memory plan of a job");
@@ -198,8 +205,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "hearth-trainer: %s\n", std::string(faults.message()).c_str());
     return 2;
   }
+  // As a daemon of an earlier version starts it.
   if (argc == 1 && hearth::GetEnv("HEARTH_TRAINER_FD") != nullptr) {
-    return hearth::trainer::WorkerCommand();
+    return hearth::trainer::WorkerCommand({});
   }
   return hearth::trainer::Main(argc, argv);
 }

@@ -15,6 +15,8 @@
 #include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/exit_codes.h"
 #include "worker/trainer/link/link.h"
+#include "worker/trainer/pulse/pulse_thread.h"
+#include "worker/trainer/pulse/stacks.h"
 #include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/rank/rank.h"
 
@@ -139,7 +141,7 @@ int RunCommand(const RunOptions& options) {
   return ReportExit(RunRank(rank));
 }
 
-int WorkerCommand() {
+int WorkerCommand(const WorkerRunOptions& options) {
   absl::StatusOr<int> fd = InheritedFd();
   if (!fd.ok() || *fd < 0) {
     return Fail(fd.ok() ? absl::FailedPreconditionError(
@@ -150,9 +152,9 @@ int WorkerCommand() {
   if (const absl::Status status = DieWithParent(0); !status.ok()) {
     return Fail(status);
   }
-  AgentLinkOptions options;
-  options.fd = *fd;
-  absl::StatusOr<std::unique_ptr<Link>> link = NewAgentLink(std::move(options));
+  AgentLinkOptions agent;
+  agent.fd = *fd;
+  absl::StatusOr<std::unique_ptr<Link>> link = NewAgentLink(std::move(agent));
   if (!link.ok()) {
     Fail(link.status());
     return ExitCodeOf(v1::EXIT_REASON_INTERNAL).code;
@@ -163,6 +165,17 @@ int WorkerCommand() {
   rank.verified_folder = VerifiedFilesFolder();
   rank.link = link->get();
   rank.signals = &g_signals;
+  // Its watch outlives this function's other objects, not the process.
+  static Pulse pulse;
+  rank.pulse = &pulse;
+  PulseThreadOptions watch;
+  watch.limits.least =
+      options.hang_seconds > 0 ? absl::Seconds(options.hang_seconds) : absl::InfiniteDuration();
+  watch.on_gpu = absl::StartsWith((*link)->task().device(), "cuda");
+  watch.link = link->get();
+  watch.pulse = &pulse;
+  PrepareStacks();
+  StartPulseThread(watch);
   // Everything has been sent. Without destructors: after a failure they may wait for the GPU for
   // ever.
   _exit(ExitCodeOf(RunRank(rank).reason()).code);

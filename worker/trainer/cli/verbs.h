@@ -85,13 +85,17 @@ struct CompareOptions {
   bool quiet = false;
 };
 
+struct WorkerRunOptions {
+  double hang_seconds = 4;  // HangLimits::least; 0 = infinite
+};
+
 struct ProbeOptions {
   std::string device;  // cpu | cuda:N; empty = the first GPU if there is one
   bool json = false;   // doctor
 };
 
 int RunCommand(const RunOptions& options);
-int WorkerCommand();
+int WorkerCommand(const WorkerRunOptions& options);
 int PlanCommand(const PlanOptions& options);
 int EvalCommand(const EvalOptions& options);
 int SampleCommand(const SampleOptions& options);

@@ -16,6 +16,7 @@
 #include "common/spec/recipe/trial_recipes.h"
 #include "kernels/gemm/native_error.h"
 #include "worker/trainer/checkpoint/hf_model.h"
+#include "worker/trainer/pulse/watched_collective.h"
 #include "worker/trainer/rank/agreement.h"
 #include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/rank/rank_run.h"
@@ -162,6 +163,12 @@ absl::Status RankRun::Meet() {
   }
   link_.SendPhase("rendezvous");
   blame_ = v1::EXIT_REASON_COMM;
+  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Collective> connected, Connect());
+  comm_ = Watched(std::move(connected), pulse_);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Collective>> RankRun::Connect() {
   KeyValueStore* store = &link_;
   if (meetings_++ > 0) {
     meeting_store_ =
@@ -179,8 +186,7 @@ absl::Status RankRun::Meet() {
     options.host = task_.advertise_host();
     options.gather_timeout = gather_timeout;
     options.rendezvous_timeout = timeout;
-    HEARTH_ASSIGN_OR_RETURN(comm_, NewNcclCollective(options, *store));
-    return absl::OkStatus();
+    return NewNcclCollective(options, *store);
   }
   GlooOptions options;
   options.rank = task_.rank();
@@ -192,8 +198,7 @@ absl::Status RankRun::Meet() {
     link_.SendLog("warning", absl::StrCat("rendezvous: turned a stranger away: ",
                                           absl::string_view(text.data(), text.size())));
   };
-  HEARTH_ASSIGN_OR_RETURN(comm_, NewGlooCollective(options, *store));
-  return absl::OkStatus();
+  return NewGlooCollective(options, *store);
 }
 
 // An open global batch stays what the run took at its beginning, whatever fits now, if it has a
@@ -232,6 +237,7 @@ absl::Status RankRun::Agree() {
 }
 
 absl::Status RankRun::Open(const v1::JobSpec& spec, LoadedCheckpoint* resumed) {
+  pulse_.Begin(Activity::kOther, "loading");
   SessionOptions options;
   options.engine.spec = spec;
   options.engine.micro_batch = micro_batch_;
@@ -245,6 +251,7 @@ absl::Status RankRun::Open(const v1::JobSpec& spec, LoadedCheckpoint* resumed) {
   options.trainer.validation = validation_.get();
   options.trainer.clock = &clock_;
   options.trainer.batch = batch_;
+  options.trainer.pulse = &pulse_;
   options.trainer.dump_gradients = trying_ ? "" : dump_gradients_;
   options.env = &env_;
   options.link = &link_;
@@ -343,6 +350,7 @@ absl::StatusOr<TrialRunResult> RankRun::TryRecipe(const std::string& recipe) {
   options.link = leader_ ? &link_ : nullptr;
   options.take_control = [this] { return TakeControl(); };
   absl::StatusOr<TrialRunResult> result = RunTrial(*trainer_, options);
+  pulse_.Begin(Activity::kOther, "ending a run of the trial");
   return result.ok() ? std::move(result) : Blame(result.status());
 }
 

@@ -12,6 +12,7 @@
 #include "common/time/clock.h"
 #include "hearth/v1/trainer.pb.h"
 #include "worker/trainer/link/link.h"
+#include "worker/trainer/pulse/pulse.h"
 
 namespace hearth::trainer {
 
@@ -25,6 +26,7 @@ struct RankOptions {
   // recorded, and a folder that goes before its successor is recorded would leave nothing to resume
   // from.
   bool prune_checkpoints = true;
+  Pulse* pulse = nullptr;       // what this rank is doing; null = nobody watches
   std::string dump_gradients;   // Trainer::Parts
   std::string verified_folder;  // of FileVerifier, for data.verify
 };

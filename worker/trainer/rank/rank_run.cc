@@ -76,6 +76,7 @@ int64_t RankRun::MemoryInUse() {
 
 absl::Status RankRun::Train() {
   link_.SendPhase("training");
+  pulse_.Begin(Activity::kPreparing, "the first step");
   while (!done_ && trainer_->step() < spec_.train().steps()) {
     HEARTH_RETURN_IF_ERROR(OneStep());
   }
@@ -86,6 +87,7 @@ absl::Status RankRun::Train() {
   if (writer_ == nullptr) {
     return absl::OkStatus();
   }
+  pulse_.Begin(Activity::kOther, "saving");
   blame_ = v1::EXIT_REASON_IO;
   link_.SendPhase("saving");
   const bool resumed_here = resumed_.has_value() && resumed_->meta.step == trainer_->step();
@@ -240,6 +242,7 @@ absl::StatusOr<std::optional<double>> RankRun::EvaluateIfDue(int64_t step) {
 }
 
 void RankRun::Report(const StepResult& result, std::optional<double> validation_loss) {
+  const Pulse::Scope reports(pulse_, Activity::kOther, "reporting to the worker");
   const absl::Duration now = clock_.Monotonic();
   if (now - last_progress_ >= absl::Seconds(1)) {
     last_progress_ = now;
@@ -310,6 +313,7 @@ absl::Status RankRun::StartWriter() {
 
 absl::StatusOr<bool> RankRun::WritersReady(bool needed) {
   if (needed) {
+    const Pulse::Scope waits(pulse_, Activity::kOther, "waiting for the checkpoint before");
     writer_->AwaitIdle();
   }
   int32_t busy = writer_->CanBegin() ? 0 : 1;
@@ -323,6 +327,7 @@ absl::StatusOr<bool> RankRun::WritersReady(bool needed) {
 }
 
 absl::Status RankRun::SubmitCheckpoint() {
+  const Pulse::Scope saves(pulse_, Activity::kOther, "beginning a checkpoint");
   submitted_step_ = trainer_->step();
   if (const absl::Status whole = trainer_->CompleteWeights(); !whole.ok()) {
     return Blame(whole);
@@ -335,6 +340,7 @@ absl::Status RankRun::SubmitCheckpoint() {
 }
 
 absl::Status RankRun::TakeCheckpoints(bool wait) {
+  const Pulse::Scope saves(pulse_, Activity::kOther, "waiting for a checkpoint");
   while (std::optional<absl::StatusOr<CommittedCheckpoint>> done = writer_->Take(wait)) {
     const absl::Status& newest = newest_checkpoint_ = done->status();
     lacking_ = newest.ok() ? 0 : lacking_ + 1;

@@ -22,6 +22,7 @@
 #include "worker/trainer/data/loader.h"
 #include "worker/trainer/guard/ladder.h"
 #include "worker/trainer/guard/recipe_trial.h"
+#include "worker/trainer/pulse/pulse.h"
 #include "worker/trainer/rank/device_reader.h"
 #include "worker/trainer/rank/rank.h"
 #include "worker/trainer/rank/trial_run.h"
@@ -39,6 +40,7 @@ class RankRun {
         signals_(options.signals),
         prune_(options.prune_checkpoints),
         started_(options.clock->Monotonic()),
+        pulse_(options.pulse == nullptr ? unwatched_ : *options.pulse),
         dump_gradients_(options.dump_gradients),
         verified_folder_(options.verified_folder),
         task_(options.link->task()),
@@ -58,6 +60,7 @@ class RankRun {
   absl::Status Prepare();
   // May be called again once the communicator of before is gone.
   absl::Status Meet();
+  absl::StatusOr<std::unique_ptr<Collective>> Connect();
   void KeepGlobalBatch();
   absl::Status Agree();
   // data.verify. The model is read right away, so it is verified before; the data beside the
@@ -133,6 +136,8 @@ class RankRun {
   std::atomic<uint64_t>* signals_;
   const bool prune_;
   const absl::Duration started_;
+  Pulse unwatched_;
+  Pulse& pulse_;
   const std::string dump_gradients_;
   const std::string verified_folder_;
   const v1::Task& task_;

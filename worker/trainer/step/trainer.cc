@@ -32,7 +32,8 @@ Trainer::Trainer(const Parts& parts, int64_t step)
               spec_.train().spike_window(), lag()}),
       ladder_(MakeLadderOptions(spec_)),
       step_(step),
-      watch_(comm_, clock_) {}
+      watch_(comm_, clock_),
+      pulse_(parts.pulse == nullptr ? unwatched_ : *parts.pulse) {}
 
 Trainer::~Trainer() {
   // Graphs and staging memory must not go while the device uses them; a device that has failed says
@@ -120,6 +121,15 @@ kernels::StepInputs Trainer::MakeInputs(int64_t step, const StepLimits& limits) 
   return inputs;
 }
 
+void Trainer::BeginStep(const StepKind& kind) {
+  if (std::find(kinds_.begin(), kinds_.end(), kind) == kinds_.end()) {
+    kinds_.push_back(kind);
+    pulse_.Begin(Activity::kPreparing, "the first step of its kind");
+  } else {
+    pulse_.Begin(Activity::kStep, "computing a step");
+  }
+}
+
 absl::Status Trainer::Launch(const ControlRequests& asked) {
   if (finished_[0] == nullptr) {
     HEARTH_RETURN_IF_ERROR(Prepare());
@@ -144,6 +154,7 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
     watch_.Paused();
   }
 
+  BeginStep({flight.result.format, flight.result.counted});
   // Forward and backward of this rank's micro-batches.
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.step"));
   kernels::StepInputs inputs = MakeInputs(step, flight.limits);
@@ -205,6 +216,7 @@ absl::StatusOr<StepResult> Trainer::Collect() {
   }
   result.report.set_step_seconds(StepSeconds(flight, state));
   watch_.Took(absl::Seconds(result.report.step_seconds()));
+  pulse_.StepDone(result.step, absl::Seconds(result.report.step_seconds()));
   --in_flight_;
   if (result.verdict == Verdict::kGood) {
     step_ = result.step;
@@ -239,6 +251,8 @@ absl::Status Trainer::Await(kernels::Event& event, int64_t step) {
   if (!engine_.on_gpu() || comm_.world_size() == 1) {
     return event.Wait();
   }
+  const Pulse::Scope waits(pulse_, Activity::kPeers,
+                           "waiting for the GPU, which may wait for peers");
   return watch_.Await(step, [&event] { return event.Done(); });
 }
 
@@ -278,7 +292,10 @@ absl::Status Trainer::StageMicroBatch(int64_t step, const kernels::StepInputs& i
   HEARTH_RETURN_IF_ERROR(Await(uploaded, step));
   int64_t of_step = 0;
   int64_t micro_batch = 0;
-  HEARTH_RETURN_IF_ERROR(prefetcher_.Next(engine_.StagedBatch(slot), &of_step, &micro_batch));
+  {
+    const Pulse::Scope waits(pulse_, Activity::kData, "waiting for data");
+    HEARTH_RETURN_IF_ERROR(prefetcher_.Next(engine_.StagedBatch(slot), &of_step, &micro_batch));
+  }
   if (of_step != step) {
     return absl::InternalError("the data is not that of the step");
   }
@@ -321,6 +338,7 @@ absl::StatusOr<double> Trainer::Evaluate() {
   if (validation_ == nullptr) {
     return absl::FailedPreconditionError("the job has no data.validation");
   }
+  const Pulse::Scope evaluates(pulse_, Activity::kEvaluation, "evaluating");
   const kernels::Exec& exec = engine_.exec();
   const int64_t windows =
       std::max<int64_t>(1, (validation_->tokens() - 1) / batch_.sequence_length);
@@ -348,6 +366,7 @@ absl::StatusOr<double> Trainer::Evaluate() {
 
 absl::Status Trainer::EvaluateMicroBatch(int64_t first, int64_t count, int64_t as_step) {
   const int slot = static_cast<int>(uploads_++ % spec::kStagingSlots);
+  pulse_.Begin(Activity::kEvaluation, "evaluating");
   HEARTH_RETURN_IF_ERROR(Await(*uploaded_[static_cast<size_t>(slot)], step_));
   const BatchBuffers batch = engine_.StagedBatch(slot);
   HEARTH_RETURN_IF_ERROR(validation_->Fill(first, count, batch));

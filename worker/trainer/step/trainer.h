@@ -18,6 +18,7 @@
 #include "worker/trainer/data/prefetcher.h"
 #include "worker/trainer/guard/guard.h"
 #include "worker/trainer/guard/ladder.h"
+#include "worker/trainer/pulse/pulse.h"
 #include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/program.h"
 #include "worker/trainer/step/step_watch.h"
@@ -67,6 +68,7 @@ class Trainer {
     const Loader* validation = nullptr;  // null: no evaluation
     Clock* clock = nullptr;
     spec::BatchPlan batch;
+    Pulse* pulse = nullptr;  // null: nobody watches
     // Folder into which the first step's accumulated gradients are written as a Hugging Face model
     // whose weights they are; empty = none.
     std::string dump_gradients;
@@ -125,6 +127,14 @@ class Trainer {
     bool follows = false;  // launched behind another: its time is counted from that one's end
   };
 
+  struct StepKind {
+    spec::StepFormat format;
+    bool counted = false;
+    bool operator==(const StepKind&) const = default;
+  };
+  // Tells the pulse that a step of this kind begins.
+  void BeginStep(const StepKind& kind);
+
   kernels::StepInputs MakeInputs(int64_t step, const StepLimits& limits) const;
   // The rung of the ladder, that is the recipe, in which the step runs.
   int Rung(int64_t step) const;
@@ -178,6 +188,10 @@ class Trainer {
   std::unique_ptr<kernels::Event> drained_;
   const kernels::Event* hold_ = nullptr;  // of HoldUpdate, until the next Launch
   StepWatch watch_;
+  Pulse unwatched_;
+  Pulse& pulse_;
+  // The kinds of steps that were launched: each prepares something the first time.
+  std::vector<StepKind> kinds_;
   absl::Duration last_collect_ = -absl::InfiniteDuration();
   uint64_t last_ended_ns_ = 0;  // StepState's
 };

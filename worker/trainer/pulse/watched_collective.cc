@@ -1,0 +1,76 @@
+#include "worker/trainer/pulse/watched_collective.h"
+
+#include <utility>
+
+namespace hearth::trainer {
+namespace {
+
+class WatchedCollective : public Collective {
+ public:
+  WatchedCollective(std::unique_ptr<Collective> inner, Pulse& pulse)
+      : inner_(std::move(inner)), pulse_(pulse) {}
+
+  int rank() const override { return inner_->rank(); }
+  int world_size() const override { return inner_->world_size(); }
+  std::string_view transport() const override { return inner_->transport(); }
+
+  absl::Status AllReduceSum(absl::Span<float> data) override {
+    const Pulse::Scope waits(pulse_, Activity::kPeers, "all-reduce of numbers");
+    return inner_->AllReduceSum(data);
+  }
+  absl::Status AllReduceSum(absl::Span<double> data) override {
+    const Pulse::Scope waits(pulse_, Activity::kPeers, "all-reduce of numbers");
+    return inner_->AllReduceSum(data);
+  }
+  absl::Status AllReduceMax(absl::Span<int32_t> data) override {
+    const Pulse::Scope waits(pulse_, Activity::kPeers, "all-reduce of a maximum");
+    return inner_->AllReduceMax(data);
+  }
+  absl::Status AllReduceMax(absl::Span<uint64_t> data) override {
+    const Pulse::Scope waits(pulse_, Activity::kPeers, "all-reduce of a maximum");
+    return inner_->AllReduceMax(data);
+  }
+  absl::Status Broadcast(absl::Span<uint8_t> data, int root) override {
+    const Pulse::Scope waits(pulse_, Activity::kPeers, "broadcast");
+    return inner_->Broadcast(data, root);
+  }
+  absl::Status Barrier() override {
+    const Pulse::Scope waits(pulse_, Activity::kPeers, "barrier");
+    return inner_->Barrier();
+  }
+  absl::Status AllReduceSum(const kernels::Exec& exec, const kernels::TensorView& data) override {
+    const Pulse::Scope waits(pulse_, Activity::kPeers, "all-reduce of gradients");
+    return inner_->AllReduceSum(exec, data);
+  }
+  absl::Status AllReduceMax(const kernels::Exec& exec, const kernels::TensorView& data) override {
+    const Pulse::Scope waits(pulse_, Activity::kPeers, "all-reduce of control bits");
+    return inner_->AllReduceMax(exec, data);
+  }
+  absl::Status ReduceScatterSum(const kernels::Exec& exec,
+                                const kernels::TensorView& data) override {
+    const Pulse::Scope waits(pulse_, Activity::kPeers, "reduce-scatter of gradients");
+    return inner_->ReduceScatterSum(exec, data);
+  }
+  absl::Status AllGather(const kernels::Exec& exec, const kernels::TensorView& data) override {
+    const Pulse::Scope waits(pulse_, Activity::kPeers, "all-gather of weights");
+    return inner_->AllGather(exec, data);
+  }
+  absl::Status GroupBegin() override { return inner_->GroupBegin(); }
+  absl::Status GroupEnd() override {
+    const Pulse::Scope waits(pulse_, Activity::kPeers, "group of collectives");
+    return inner_->GroupEnd();
+  }
+  absl::Status Health() override { return inner_->Health(); }
+
+ private:
+  const std::unique_ptr<Collective> inner_;
+  Pulse& pulse_;
+};
+
+}  // namespace
+
+std::unique_ptr<Collective> Watched(std::unique_ptr<Collective> inner, Pulse& pulse) {
+  return std::make_unique<WatchedCollective>(std::move(inner), pulse);
+}
+
+}  // namespace hearth::trainer
