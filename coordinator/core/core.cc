@@ -131,7 +131,7 @@ void CoreParts::Restore(const RestoredState& state) {
   for (const v1::JobRecord& record : state.jobs) {
     RestoreJob(record);
   }
-  requests_.Restore(state.requests);
+  requests_.Restore(state.requests, Mono());
   for (const v1::KvRecord& record : state.kv) {
     const JobState* job = jobs_.Find(record.job_id());
     if (job != nullptr && job->job().epoch() == record.epoch()) {

@@ -120,7 +120,7 @@ bool CoreParts::HasRank(const WorkerState& worker) const {
 }
 
 void CoreParts::Expire() {
-  requests_.Expire(now_.wall, effects_);
+  requests_.Expire(Mono(), effects_);
   workers_.Expire([this](const WorkerState& worker) { return HasRank(worker); }, Mono(), effects_);
 }
 

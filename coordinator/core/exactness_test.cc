@@ -624,13 +624,36 @@ TEST(Recovery, WorkerThatNeverConfirmsTheKill_IsGivenUp) {
   EXPECT_GE(h.Sent(M::kKill), 5);
 }
 
+TEST(Clock, WallTimeJumpsADayEitherWay_ChangesNoState) {
+  Harness h;
+  h.Running(2);
+  h.Checkpoint("job", 1);
+  h.Create(9, "waits");
+  h.Pass(absl::Seconds(5), {"a", "b"});
+  const size_t events = h.events.size();
+  h.sent.clear();
+  for (const absl::Duration jump : {absl::Hours(24), -absl::Hours(48), absl::Hours(24)}) {
+    h.now.wall += jump;
+    h.Pass(absl::Seconds(5), {"a", "b"});
+    EXPECT_EQ(h.State("job"), v1::JOB_STATE_RUNNING) << jump;
+    EXPECT_EQ(h.State("waits"), v1::JOB_STATE_QUEUED) << jump;
+    EXPECT_EQ(h.WorkerState("a"), v1::WORKER_STATE_BUSY) << jump;
+  }
+  EXPECT_EQ(h.events.size(), events);
+  EXPECT_EQ(h.Sent(M::kKill) + h.Sent(M::kStart), 0);
+  EXPECT_EQ(h.Job("job").epoch(), 1);
+}
+
 TEST(Requests, Old_AreForgotten) {
   Harness h;
   CreateJob create;
   create.job_id = "x";
   create.request_id = "r";
   h.Do(create);
-  h.now.wall += absl::Hours(25);
+  h.now.wall += absl::Hours(25);  // a jump of the clock
+  h.Tick();
+  EXPECT_THAT(h.last.request_deletes, ::testing::IsEmpty());
+  h.now.monotonic += absl::Hours(25);
   h.Tick();
   EXPECT_THAT(h.last.request_deletes, ::testing::ElementsAre("r"));
 }

@@ -273,8 +273,7 @@ void CoreParts::On(const v1::PruneCheckpointsRequest& request) {
   v1::PruneCheckpointsResponse response;
   for (const auto& [uuid, root] : roots_.all()) {
     const WorkerState* worker = WorkerOfRoot(uuid);
-    if (request.dry_run() && worker != nullptr &&
-        (!root.list_time.has_value() || now_.wall - *root.list_time > kFresh)) {
+    if (request.dry_run() && worker != nullptr && Mono() - root.listed > kFresh) {
       roots_.LookNow(uuid, Mono());
     }
     if (!root.worker_id.empty()) {

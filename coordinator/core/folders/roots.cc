@@ -75,6 +75,7 @@ bool Roots::TakeAnswer(const std::string& uuid,
   Root& root = found->second;
   root.connection = 0;
   root.list_time = now.wall;
+  root.listed = now.monotonic;
   root.truncated = answer.truncated();
   root.folders.clear();
   return true;

@@ -19,7 +19,8 @@ struct Root {
   int64_t request_id = 0;
   absl::Duration asked = -absl::InfiniteDuration();
   absl::Duration due = absl::InfiniteDuration();
-  std::optional<absl::Time> list_time;  // wall clock
+  std::optional<absl::Time> list_time;  // of the last answer, by the wall clock, for people
+  absl::Duration listed = -absl::InfiniteDuration();  // the same moment
   std::vector<v1::CheckpointFolder> folders;
   bool truncated = false;
 };

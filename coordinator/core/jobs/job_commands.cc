@@ -84,7 +84,7 @@ void CoreParts::Remember(const std::string& request_id,
   record.set_method(row.request_method);
   record.set_job_id(job_id);
   *record.mutable_time() = ToProto(now_.wall);
-  requests_.Remember(std::move(record), effects_);
+  requests_.Remember(std::move(record), Mono(), effects_);
 }
 
 void CoreParts::On(const CreateJob& command) {

@@ -92,12 +92,11 @@ TEST(RequestsTest, TheOldestAreForgotten_ByNumberAndByAge) {
   options.max_requests = 2;
   Requests requests(options);
   Effects effects;
-  const absl::Time start = absl::FromUnixSeconds(1700000000);
+  const absl::Duration start = absl::Hours(1);
   for (int i = 0; i < 3; ++i) {
     v1::RequestRecord record;
     record.set_request_id(std::string(1, static_cast<char>('a' + i)));
-    *record.mutable_time() = ToProto(start + absl::Seconds(i));
-    requests.Remember(record, effects);
+    requests.Remember(record, start + absl::Seconds(i), effects);
   }
   EXPECT_THAT(effects.requests, SizeIs(3));
   requests.Expire(start + absl::Seconds(3), effects);
@@ -106,6 +105,24 @@ TEST(RequestsTest, TheOldestAreForgotten_ByNumberAndByAge) {
   EXPECT_NE(requests.Find("b"), nullptr);
   requests.Expire(start + options.request_ttl + absl::Seconds(1), effects);
   EXPECT_THAT(effects.request_deletes, ElementsAre("a", "b"));
+}
+
+TEST(RequestsTest, Restored_AreKeptForTheWholeTimeWhateverTheWallClockSays) {
+  const CoreOptions options;
+  Requests requests(options);
+  v1::RequestRecord newer;
+  newer.set_request_id("newer");
+  *newer.mutable_time() = ToProto(absl::FromUnixSeconds(1700000000));
+  v1::RequestRecord older;
+  older.set_request_id("older");
+  *older.mutable_time() = ToProto(absl::FromUnixSeconds(1));
+  const absl::Duration start = absl::Hours(1);
+  requests.Restore({newer, older}, start);
+  Effects effects;
+  requests.Expire(start + options.request_ttl - absl::Seconds(1), effects);
+  EXPECT_THAT(effects.request_deletes, IsEmpty());
+  requests.Expire(start + options.request_ttl, effects);
+  EXPECT_THAT(effects.request_deletes, ElementsAre("older", "newer"));
 }
 
 }  // namespace

@@ -7,13 +7,13 @@
 
 namespace hearth::coordinator {
 
-void Requests::Restore(const std::vector<v1::RequestRecord>& records) {
+void Requests::Restore(const std::vector<v1::RequestRecord>& records, absl::Duration now) {
   for (const v1::RequestRecord& record : records) {
     requests_[record.request_id()] = record;
-    order_.push_back(record.request_id());
+    order_.push_back({record.request_id(), now});
   }
-  std::sort(order_.begin(), order_.end(), [this](const std::string& a, const std::string& b) {
-    return FromProto(requests_[a].time()) < FromProto(requests_[b].time());
+  std::sort(order_.begin(), order_.end(), [this](const Known& a, const Known& b) {
+    return FromProto(requests_[a.request_id].time()) < FromProto(requests_[b.request_id].time());
   });
 }
 
@@ -22,23 +22,17 @@ const v1::RequestRecord* Requests::Find(const std::string& request_id) const {
   return it == requests_.end() ? nullptr : &it->second;
 }
 
-void Requests::Remember(v1::RequestRecord record, Effects& effects) {
-  order_.push_back(record.request_id());
+void Requests::Remember(v1::RequestRecord record, absl::Duration now, Effects& effects) {
+  order_.push_back({record.request_id(), now});
   requests_[record.request_id()] = record;
   effects.requests.push_back(std::move(record));
 }
 
-void Requests::Expire(absl::Time now, Effects& effects) {
-  while (!order_.empty()) {
-    const auto oldest = requests_.find(order_.front());
-    if (oldest != requests_.end()) {
-      if (requests_.size() <= options_.max_requests &&
-          now - FromProto(oldest->second.time()) < options_.request_ttl) {
-        break;
-      }
-      effects.request_deletes.push_back(oldest->first);
-      requests_.erase(oldest);
-    }
+void Requests::Expire(absl::Duration now, Effects& effects) {
+  while (!order_.empty() && (requests_.size() > options_.max_requests ||
+                             now - order_.front().since >= options_.request_ttl)) {
+    effects.request_deletes.push_back(order_.front().request_id);
+    requests_.erase(order_.front().request_id);
     order_.pop_front();
   }
 }
