@@ -163,6 +163,7 @@ TEST(Points, Table_NamesAreUniqueAndDescribed) {
   for (const Point& point : Points()) {
     EXPECT_TRUE(names.insert(point.name).second) << point.name;
     EXPECT_FALSE(point.where.empty()) << point.name;
+    EXPECT_NE(PointList().find("\n" + std::string(point.name) + " "), std::string::npos);
   }
 }
 

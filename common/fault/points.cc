@@ -1,5 +1,7 @@
 #include "common/fault/points.h"
 
+#include "absl/strings/str_format.h"
+
 namespace hearth::fault {
 namespace {
 
@@ -52,6 +54,18 @@ constexpr Point kPoints[] = {
 
 absl::Span<const Point> Points() {
   return kPoints;
+}
+
+std::string PointList() {
+  std::string list =
+      "HEARTH_FAULTS=POINT=ACTION[@VISIT],... makes a program that reaches a point\n"
+      "crash | stop | error | delay:100ms | hang | hold:FILE (until FILE exists)\n"
+      "@N: only the N-th visit, @N+: from the N-th on; at points by step N is a step.\n\n";
+  for (const Point& point : Points()) {
+    absl::StrAppendFormat(&list, "%-28s %s%s\n", point.name, point.where,
+                          point.by_step ? " (by step)" : "");
+  }
+  return list;
 }
 
 }  // namespace hearth::fault

@@ -2,6 +2,7 @@
 // (when faults are on) and in tools/tidy.py (always).
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "absl/types/span.h"
@@ -15,5 +16,8 @@ struct Point {
 };
 
 absl::Span<const Point> Points();
+
+// For people: a line for each point, and before them what HEARTH_FAULTS may say.
+std::string PointList();
 
 }  // namespace hearth::fault

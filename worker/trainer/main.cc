@@ -10,6 +10,7 @@
 #include "common/base/system.h"
 #include "common/base/version.h"
 #include "common/fault/fault.h"
+#include "common/fault/points.h"
 #include "common/log/log.h"
 #include "worker/trainer/cli/verbs.h"
 
@@ -108,6 +109,18 @@ void AddCompare(CLI::App& parent, CompareOptions& compare, int& result) {
   app.callback([&compare, &result] { result = CompareCommand(compare); });
 }
 
+void AddWorker(CLI::App& parent, WorkerRunOptions& worker, int& result) {
+  CLI::App& worker_app =
+      *parent.add_subcommand("worker", "one rank under hearth-worker (HEARTH_TRAINER_FD)");
+  worker_app
+      .add_option("--hang-seconds", worker.hang_seconds,
+                  "a step hangs after so long without progress, and 3 times a step's time; 0 = "
+                  "never")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  worker_app.callback([&worker, &result] { result = WorkerCommand(worker); });
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Hearth's training engine: one rank.");
   app.set_version_flag("--version", VersionString());
@@ -129,15 +142,7 @@ int Main(int argc, char** argv) {
   run_app.callback([&] { result = RunCommand(run); });
 
   WorkerRunOptions worker;
-  CLI::App& worker_app =
-      *app.add_subcommand("worker", "one rank under hearth-worker (HEARTH_TRAINER_FD)");
-  worker_app
-      .add_option("--hang-seconds", worker.hang_seconds,
-                  "a step hangs after so long without progress, and 3 times a step's time; 0 = "
-                  "never")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  worker_app.callback([&] { result = WorkerCommand(worker); });
+  AddWorker(app, worker, result);
 
   PlanOptions plan;
   CLI::App& plan_app = *app.add_subcommand("plan", "print the memory plan of a job");
@@ -157,6 +162,9 @@ int Main(int argc, char** argv) {
   eval_app.add_option("--threads", eval.threads, "CPU threads (default: all)");
   AddVerify(eval_app, eval.verify);
   eval_app.callback([&] { result = EvalCommand(eval); });
+
+  app.add_subcommand("fault-points", "places where HEARTH_FAULTS makes a program fail, for tests")
+      ->callback([] { std::fputs(fault::PointList().c_str(), stdout); });
 
   SampleOptions sample;
   AddSample(app, sample, result);
