@@ -150,8 +150,8 @@ int64_t CountParameters(const ModelShape& shape) {
 }
 
 double FlopsPerToken(const ModelShape& shape, int64_t sequence_length) {
-  const int64_t lookup_only = shape.spec.tied() ? 0 : shape.vocab * shape.hidden;
-  return 6.0 * static_cast<double>(CountParameters(shape) - lookup_only) +
+  const int64_t looked_up = (shape.spec.tied() ? 0 : shape.vocab) + shape.max_position;
+  return 6.0 * static_cast<double>(CountParameters(shape) - looked_up * shape.hidden) +
          6.0 * static_cast<double>(shape.layers * shape.heads * shape.head_dim) *
              static_cast<double>(sequence_length);
 }

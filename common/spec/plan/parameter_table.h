@@ -25,8 +25,9 @@ std::vector<Parameter> BuildParameterTable(const ModelShape& shape,
 // Parameters without vocabulary padding; a tied output projection is counted once.
 int64_t CountParameters(const ModelShape& shape);
 
-// Floating point operations to train on one token: 6 (N - untied input embedding) + 6 L Hq D T,
-// causal attention counted once.
+// Floating point operations to train on one token: 6 (N - tables that are only looked up) +
+// 6 L Hq D T, causal attention counted once. Looked up are an untied input embedding and a learned
+// position table.
 double FlopsPerToken(const ModelShape& shape, int64_t sequence_length);
 
 }  // namespace hearth::spec

@@ -111,6 +111,14 @@ TEST(FlopsPerTokenTest, TiedAndUntied_FollowTheFormula) {
   EXPECT_DOUBLE_EQ(FlopsPerToken(ShapeOf(model), 2048), 6.0 * 112085760 + attention);
 }
 
+TEST(FlopsPerTokenTest, LearnedPositions_AreLookedUpAndNotMultiplied) {
+  v1::ModelSpec model;
+  model.set_preset("gpt2");
+  EXPECT_EQ(CountParameters(ShapeOf(model)), 124439808);
+  EXPECT_DOUBLE_EQ(FlopsPerToken(ShapeOf(model), 1024),
+                   6.0 * (124439808 - 1024 * 768) + 6.0 * 12 * 12 * 64 * 1024);
+}
+
 TEST(BuildParameterTableTest, AllPresets_TensorsAreCoveredByHfTensorsAndMatrices) {
   for (const Preset& preset : Presets()) {
     const ModelShape shape = PresetShape(preset.name);
