@@ -113,14 +113,18 @@ absl::StatusOr<ProcessEnd> RunProcess(std::vector<std::string> arguments, const 
     }
     _exit(127);
   }
-  const int fork_error = errno;
-  g_run = std::max(child, 0);
+  std::FILE* const output = child > 0 ? fdopen(ends[0], "r") : nullptr;
+  const int error = errno;
+  g_run = output == nullptr ? 0 : child;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   close(ends[1]);
-  std::FILE* const output = child > 0 ? fdopen(ends[0], "r") : nullptr;
   if (output == nullptr) {
     close(ends[0]);
-    return absl::InternalError(absl::StrCat(arguments[0], ": ", ErrnoText(fork_error)));
+    if (child > 0) {
+      kill(child, SIGKILL);
+      waitpid(child, nullptr, 0);
+    }
+    return absl::InternalError(absl::StrCat(arguments[0], ": ", ErrnoText(error)));
   }
   ProcessEnd end;
   char* buffer = nullptr;
