@@ -9,6 +9,7 @@
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
 #include "common/io/env.h"
+#include "common/io/private_files.h"
 
 namespace hearth::rpc {
 namespace {
@@ -33,7 +34,7 @@ absl::Status CheckPair(const TlsFiles& files) {
   if (files.cert.empty() != files.key.empty()) {
     return absl::InvalidArgumentError("--tls-cert and --tls-key go together");
   }
-  return absl::OkStatus();
+  return files.key.empty() ? absl::OkStatus() : Annotate(CheckPrivateFile(files.key), "--tls-key");
 }
 
 absl::Status BadAddress(std::string_view address, std::string_view why) {

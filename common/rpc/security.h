@@ -23,7 +23,8 @@ struct TlsFiles {
 };
 
 // No files: clear text. kInvalidArgument: cert without key or the reverse, or a server with a CA
-// alone; kNotFound, kPermissionDenied: a file cannot be read.
+// alone; kNotFound, kPermissionDenied: a file cannot be read, or others can read the key
+// (CheckPrivateFile).
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
     const TlsFiles& files);
 

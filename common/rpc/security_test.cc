@@ -1,5 +1,7 @@
 #include "common/rpc/security.h"
 
+#include <sys/stat.h>
+
 #include "common/base/ids.h"
 #include "common/io/env.h"
 #include "gmock/gmock.h"
@@ -64,6 +66,7 @@ class TlsTest : public testing::Test {
         Env::Real()
             .WriteFileAtomically(pem_, "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
             .ok());
+    EXPECT_EQ(chmod(pem_.c_str(), 0600), 0);
   }
   ~TlsTest() override { EXPECT_TRUE(Env::Real().RemoveAll(pem_).ok()); }
   const std::string pem_;
@@ -91,8 +94,19 @@ TEST_F(TlsTest, IncompleteOrUnreadable_SaysWhichFlag) {
   const absl::Status absent = MakeServerCredentials({pem_, "/absent/key.pem", ""}).status();
   EXPECT_EQ(absent.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(absent.message()), HasSubstr("--tls-key"));
-  EXPECT_EQ(MakeServerCredentials({pem_, "/proc/self/status", ""}).status().code(),
+  EXPECT_EQ(MakeServerCredentials({"/proc/self/status", pem_, ""}).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(TlsTest, KeyThatOthersCanRead_IsRefused) {
+  ASSERT_EQ(chmod(pem_.c_str(), 0644), 0);
+  for (const absl::Status& refused : {MakeServerCredentials({pem_, pem_, ""}).status(),
+                                      MakeChannelCredentials({pem_, pem_, ""}, false).status()}) {
+    EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("--tls-key"));
+  }
+  EXPECT_TRUE(MakeServerCredentials({}).ok());
+  EXPECT_TRUE(MakeChannelCredentials({"", "", pem_}, false).ok()) << "a CA is no secret";
 }
 
 }  // namespace

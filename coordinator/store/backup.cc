@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
+#include "common/io/private_files.h"
 #include "coordinator/store/check.h"
 #include "coordinator/store/data_dir.h"
 #include "coordinator/store/positions.h"
@@ -67,6 +68,7 @@ class Backup {
   absl::Status Copy() {
     report_ = BackupReport();
     HEARTH_RETURN_IF_ERROR(env_.RemoveAll(partial_));
+    HEARTH_RETURN_IF_ERROR(CreatePrivateDir(env_, partial_));
     HEARTH_RETURN_IF_ERROR(env_.CreateDirs(partial_ + "/jobs"));
     // The database first: what it says of the files is on the disk already, and stays there.
     const std::string copy = partial_ + "/store.db";

@@ -18,6 +18,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
 #include "common/fault/fault.h"
+#include "common/io/private_files.h"
 #include "common/log/log.h"
 #include "coordinator/store/positions.h"
 
@@ -103,6 +104,7 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(const StoreOptions& options, 
   HEARTH_RETURN_IF_ERROR(Annotate(folder.status(), context));
   HEARTH_RETURN_IF_ERROR(AdmitFolder(*folder, options.data_dir, options.restore));
   HEARTH_RETURN_IF_ERROR(RefuseForeignDatabase(*folder, options.data_dir));
+  HEARTH_RETURN_IF_ERROR(Annotate(CreatePrivateDir(env, options.data_dir), context));
   HEARTH_RETURN_IF_ERROR(Annotate(env.CreateDirs(store->JobsDir()), context));
   HEARTH_RETURN_IF_ERROR(store->TakeLock());
   HEARTH_RETURN_IF_ERROR(Annotate(store->OpenDatabase(*folder), context));

@@ -20,6 +20,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
 #include "common/io/env.h"
+#include "common/io/private_files.h"
 #include "common/log/log.h"
 #include "common/rpc/security.h"
 #include "worker/daemon/agent/name_key.h"
@@ -50,7 +51,7 @@ absl::StatusOr<std::string> FindTrainer(const std::string& given) {
 }
 
 absl::StatusOr<Fd> LockDataDir(const std::string& dir) {
-  HEARTH_RETURN_IF_ERROR(Annotate(Env::Real().CreateDirs(dir), "--data-dir"));
+  HEARTH_RETURN_IF_ERROR(Annotate(CreatePrivateDir(Env::Real(), dir), "--data-dir"));
   const std::string path = dir + "/lock";
   Fd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!lock.valid()) {

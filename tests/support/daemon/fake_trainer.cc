@@ -2,6 +2,7 @@
 // of "verb[:argument]" separated by ';'. Being told to hang, it lives until it is killed.
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -196,7 +197,8 @@ class FakeTrainer {
       {"ids",
        [this](const std::string&) {
          Log(absl::StrCat("own session ", getsid(0) == getpid(), " own group ",
-                          getpgrp() == getpid(), " fd ", fd_));
+                          getpgrp() == getpid(), " fd ", fd_, " no new privileges ",
+                          prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)));
        }},
       {"garbage",
        [this](const std::string&) { SendBytes(std::string_view("\xff\xff\xff\xff", 4)); }},

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -50,6 +51,25 @@ void SetNonBlocking(const Fd& fd) {
   fcntl(fd.get(), F_SETFL, fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
 }
 
+// What a trainer inherits of its worker's environment: what the system, compilers' runtimes and
+// the libraries of training read. Whatever else a service manager or a shell holds, tokens of
+// other programs for example, is none of its business. A name that ends in _ stands for all that
+// begin so.
+constexpr std::string_view kInherited[] = {
+    "PATH",          "HOME",        "USER",      "LOGNAME", "LANG",           "LANGUAGE",
+    "LC_",           "TZ",          "TMPDIR",    "LD_",     "XDG_CACHE_HOME", "HEARTH_",
+    "OMP_",          "GOMP_",       "OPENBLAS_", "MALLOC_", "GLIBC_TUNABLES", "CUDA_",
+    "NVIDIA_",       "CUBLAS_",     "CUBLASLT_", "CUDNN_",  "NCCL_",          "GLOO_",
+    "UCX_",          "FI_",         "MLX5_",     "RDMAV_",  "ASAN_OPTIONS",   "LSAN_OPTIONS",
+    "UBSAN_OPTIONS", "TSAN_OPTIONS"};
+
+bool IsInherited(std::string_view entry) {
+  const std::string_view name = entry.substr(0, entry.find('='));
+  return std::any_of(std::begin(kInherited), std::end(kInherited), [name](std::string_view row) {
+    return row.back() == '_' ? name.substr(0, row.size()) == row : name == row;
+  });
+}
+
 std::vector<std::string> MergedEnvironment(const std::vector<std::string>& extra) {
   std::vector<std::string> all = extra;
   all.push_back(absl::StrCat("HEARTH_TRAINER_FD=", kTrainerFd));
@@ -62,7 +82,7 @@ std::vector<std::string> MergedEnvironment(const std::vector<std::string>& extra
     const bool replaced = std::any_of(keys.begin(), keys.end(), [text](const std::string& key) {
       return text.substr(0, key.size()) == key;
     });
-    if (!replaced) {
+    if (!replaced && IsInherited(text)) {
       all.emplace_back(text);
     }
   }
@@ -100,6 +120,7 @@ struct ChildPlan {
       error = ECHILD;  // the daemon is already gone
       break;
     }
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);  // set-user-ID programs give it nothing
     for (int number = 1; number < NSIG; ++number) {
       signal(number, SIG_DFL);
     }

@@ -156,7 +156,8 @@ TEST_F(SupervisorTest, Start_WellBehavedTrainer_RelaysInOrderThenCleanExit) {
 
 TEST_F(SupervisorTest, Start_Trainer_LeadsSessionAndGroupWithPipeOnThree) {
   Start("ids");
-  EXPECT_THAT(recorder_.WaitForLine("own"), HasSubstr("own session 1 own group 1 fd 3"));
+  EXPECT_THAT(recorder_.WaitForLine("own"),
+              HasSubstr("own session 1 own group 1 fd 3 no new privileges 1"));
 }
 
 TEST_F(SupervisorTest, Output_StdoutAndStderr_BecomeLinesPartialOnesToo) {
@@ -261,13 +262,18 @@ TEST_F(SupervisorTest, Destructor_RunningTrainer_IsKilledAndReported) {
   EXPECT_EQ(recorder_.WaitForExits()[0].wait_status, -SIGKILL);
 }
 
-TEST_F(SupervisorTest, Environment_OfTheDaemon_ReachesTheTrainer) {
+TEST_F(SupervisorTest, Environment_OfTheDaemon_WhatTrainingReadsReachesTheTrainer) {
   ASSERT_TRUE(SetEnv("NCCL_DEBUG", "WARN"));
   ASSERT_TRUE(SetEnv("CUDA_MODULE_LOADING", "LAZY"));
-  Start("env:NCCL_DEBUG;env:CUDA_MODULE_LOADING;env:HEARTH_TEST;finish");
+  ASSERT_TRUE(SetEnv("FORGE_TOKEN", "secret"));
+  ASSERT_TRUE(SetEnv("NCCLISH", "no"));
+  Start(
+      "env:NCCL_DEBUG;env:CUDA_MODULE_LOADING;env:HEARTH_TEST;env:FORGE_TOKEN;env:NCCLISH;finish");
   recorder_.WaitForLine("NCCL_DEBUG=WARN");
   recorder_.WaitForLine("CUDA_MODULE_LOADING=LAZY");
   recorder_.WaitForLine("HEARTH_TEST=1");
+  recorder_.WaitForLine("FORGE_TOKEN=(not set)");
+  recorder_.WaitForLine("NCCLISH=(not set)");
   recorder_.WaitForExits();
 }
 

@@ -1,0 +1,20 @@
+// Files and folders that nobody but their owner shall read.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/io/env.h"
+
+namespace hearth {
+
+// Like Env::CreateDirs; the last folder of `dir` has mode 0700 if this made it. One that is there
+// stays as its owner made it.
+absl::Status CreatePrivateDir(Env& env, const std::string& dir);
+
+// kPermissionDenied when others can read the file, with what to do. As for PostgreSQL's
+// ssl_key_file, a file of root may be read by its group: so Debian's group ssl-cert shares keys.
+// kNotFound and others: it cannot be looked at.
+absl::Status CheckPrivateFile(const std::string& path);
+
+}  // namespace hearth
