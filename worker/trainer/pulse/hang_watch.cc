@@ -42,6 +42,10 @@ absl::Duration Allowance(const HangLimits& limits, const Pulse::Reading& reading
     return absl::InfiniteDuration();
   }
   const ActivityRow& row = RowOf(reading.activity);
+  if (row.learns && reading.learned == absl::ZeroDuration()) {
+    // On a GPU the second step is launched before the first is done.
+    return RowOf(Activity::kPreparing).least;
+  }
   return row.learns ? std::max({row.least, limits.least, limits.times * reading.learned})
                     : row.least;
 }

@@ -101,7 +101,8 @@ TEST(PulseThreadTest, StartPulseThread_PeerHangs_SaysWhatItWaitsFor) {
   waits->pulse.StepDone(3, absl::Milliseconds(5));
   waits->pulse.Begin(Activity::kPeers, "all-reduce of gradients");
   StartPulseThread(hangs->options);
-  hangs->pulse.Begin(Activity::kStep, "launching a step");
+  hangs->pulse.StepDone(3, absl::Milliseconds(5));
+  hangs->pulse.Begin(Activity::kStep, "computing a step");
   hangs->AdvanceUntilLeft();
   const std::string line = waits->link.AwaitLog("rank 0 was at");
   EXPECT_TRUE(absl::StrContains(
