@@ -86,7 +86,7 @@ constexpr ReasonRow kReasons[] = {
     {"io_failed", "a checkpoint could not be written"},
     {"gang_not_formed", "the ranks did not load or find one another in time"},
     {"trainer_killed", "the trainer was killed by a signal"},
-    {"trainer_hung", "the trainer was stopped or gave no sign of life, and was killed"},
+    {"trainer_hung", "a step made no progress, or the trainer was stopped or gave no sign of life"},
     {"bad_spec", "the job cannot run as written; not retried"},
     {"bad_data", "a dataset or checkpoint cannot be read; not retried"},
     {"numerical", "loss or gradients are not finite, or the loss spiked; not retried"},

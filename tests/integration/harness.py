@@ -116,6 +116,7 @@ class Cluster:
         self.coordinator = None
         self.address = self.http = None
         self.client_args = []
+        self.worker_args = []  # of every worker
         self.prefix = []  # what programs are started through, e.g. in a network namespace; must exec them
         self.env = dict(os.environ, HEARTH_HOME=self.dir, OMP_NUM_THREADS="1", NO_COLOR="1")
 
@@ -145,7 +146,8 @@ class Cluster:
     def start_worker(self, name, *extra):
         self.workers[name] = Daemon(
             [*self.prefix, program("hearth-worker"), "--coordinator", self.address, "--name", name, "--threads", "1", "--data-dir",
-             os.path.join(self.dir, name), "--http", "127.0.0.1:0", *extra], os.path.join(self.dir, name + ".log"), self.env)
+             os.path.join(self.dir, name), "--http", "127.0.0.1:0", *self.worker_args, *extra],
+            os.path.join(self.dir, name + ".log"), self.env)
         return self.workers[name]
 
     def start(self, workers=2):
@@ -318,6 +320,7 @@ class ClusterTest(unittest.TestCase):
             point, visit = place.split("@")
             faults.append(f"{point}=hold:{self.gate(gate)}@{visit}")
             self.release(gate)
+            self.cluster.worker_args = ["--trainer-hang", "0"]  # whoever waits at a gate does not hang
         if faults:
             self.cluster.env["HEARTH_FAULTS"] = ",".join(faults)
         self.addCleanup(self.cluster.close)

@@ -114,8 +114,8 @@ void AddWorker(CLI::App& parent, WorkerRunOptions& worker, int& result) {
       *parent.add_subcommand("worker", "one rank under hearth-worker (HEARTH_TRAINER_FD)");
   worker_app
       .add_option("--hang-seconds", worker.hang_seconds,
-                  "a step hangs after so long without progress, and 3 times a step's time; 0 = "
-                  "never")
+                  "a step that makes no progress for so many seconds, and for 3 times a step's "
+                  "time, hangs; 0 = never")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   worker_app.callback([&worker, &result] { result = WorkerCommand(worker); });

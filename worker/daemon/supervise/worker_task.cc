@@ -112,7 +112,9 @@ void WorkerTask::Take(v1::FromTrainer message, const DeviceReading& device) {
     case v1::FromTrainer::kKvWait:
       return keys_.Add(message.kv_wait().key());
     case v1::FromTrainer::kExit:
-      said_ = std::move(*message.mutable_exit());
+      if (!said_.has_value()) {  // a second one would come from a watch that was late
+        said_ = std::move(*message.mutable_exit());
+      }
       return;
     case v1::FromTrainer::kPhase:
       phase_ = ClipText(message.phase().name(), kMaxPhaseBytes);

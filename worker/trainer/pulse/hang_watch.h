@@ -26,7 +26,7 @@ class HangWatch {
   // How often Look should be called. A longer pause between two calls counts as twice this: the
   // whole process stood still, which is no fault of the step thread's.
   static constexpr absl::Duration kPeriod = absl::Milliseconds(200);
-  // A thread that computes without progress is let be for so many allowances, at least a minute.
+  // A thread that computes without progress may go on for so many allowances, at least a minute.
   static constexpr int kBusyTimes = 20;
 
   // `computes`: whether a thread of this process runs, or would if it had a CPU. Asked only while

@@ -11,8 +11,17 @@ void Pulse::Begin(Activity activity, const char* what) {
 }
 
 void Pulse::StepDone(int64_t step, absl::Duration took) {
-  took_ns_[static_cast<size_t>(step) % kSteps].store(
-      std::max<int64_t>(1, absl::ToInt64Nanoseconds(took)), std::memory_order_relaxed);
+  took_ns_[attempts_++ % kSteps].store(std::max<int64_t>(1, absl::ToInt64Nanoseconds(took)),
+                                       std::memory_order_relaxed);
+  step_.store(step, std::memory_order_relaxed);
+  marks_.fetch_add(1, std::memory_order_release);
+}
+
+void Pulse::Restart(int64_t step) {
+  for (std::atomic<int64_t>& ns : took_ns_) {
+    ns.store(0, std::memory_order_relaxed);
+  }
+  attempts_ = 0;
   step_.store(step, std::memory_order_relaxed);
   marks_.fetch_add(1, std::memory_order_release);
 }

@@ -36,8 +36,10 @@ class Pulse {
 
   // `what` is a string literal.
   void Begin(Activity activity, const char* what);
-  // A step is done and took this long.
+  // An attempt at a step is over and took this long; `step` is the last one that is done.
   void StepDone(int64_t step, absl::Duration took);
+  // What follows has nothing to do with the steps before it; the last one that is done is `step`.
+  void Restart(int64_t step);
 
   // Another activity for a while; its end is progress of the one before.
   class Scope {
@@ -70,7 +72,8 @@ class Pulse {
   std::atomic<const char*> what_{"starts"};
   std::atomic<int64_t> step_{0};
   std::atomic<uint64_t> marks_{0};
-  std::array<std::atomic<int64_t>, kSteps> took_ns_{};  // step s at s mod kSteps; 0 = none
+  std::array<std::atomic<int64_t>, kSteps> took_ns_{};  // the newest ones; 0 = none
+  size_t attempts_ = 0;                                 // since Restart; the writer's alone
 };
 
 }  // namespace hearth::trainer

@@ -47,5 +47,13 @@ TEST(PulseTest, StepDone_ManySteps_LearnsTheNinthTenthOfTheLast32) {
   EXPECT_EQ(reading.learned, absl::Milliseconds(37));
 }
 
+TEST(PulseTest, Restart_AfterSteps_ForgetsHowLongTheyTook) {
+  Pulse pulse;
+  pulse.StepDone(40, absl::Seconds(1));
+  pulse.Restart(12);
+  EXPECT_EQ(pulse.Read().learned, absl::ZeroDuration());
+  EXPECT_EQ(pulse.Read().step, 12);
+}
+
 }  // namespace
 }  // namespace hearth::trainer

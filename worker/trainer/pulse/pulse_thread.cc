@@ -18,6 +18,8 @@ constexpr const char* kKey = "hang";
 // For everything between the verdict and the end: logging takes memory and locks, which the thread
 // that hangs may hold.
 constexpr unsigned kLastWordsSeconds = 15;
+// A look takes memory, too: a thread that hangs with the allocator's lock ends the process so.
+constexpr unsigned kLookSeconds = 60;
 // Peers lose their connections when this rank leaves: until then they can say what they wait for.
 constexpr absl::Duration kPeersTalk = absl::Milliseconds(700);
 
@@ -33,7 +35,9 @@ class PulseThread {
   void Watch() {
     for (;;) {
       Pause(HangWatch::kPeriod);
+      alarm(kLookSeconds);
       const std::string seen = watch_.Look(options_.pulse->Read(), options_.clock->Monotonic());
+      alarm(0);
       if (!seen.empty()) {
         return Leave(absl::StrCat("rank ", rank_, " hangs: ", seen));
       }

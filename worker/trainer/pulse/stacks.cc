@@ -63,7 +63,7 @@ extern "C" void WriteStack(int /*signal*/) {
   errno = error;
 }
 
-// Whether an answer came within `timeout_ms`, -1 = whenever; takes it.
+// Whether an answer came within `timeout_ms`; takes it.
 bool TakeAnswer(const Slot& slot, int timeout_ms) {
   pollfd answered{slot.answered, POLLIN, 0};
   int ready = 0;
@@ -114,18 +114,20 @@ std::string Calls(const Slot& slot) {
 
 std::string DumpThread(pid_t thread) {
   Slot& slot = TheSlot();
+  TakeAnswer(slot, 0);  // one that came too late belongs to no question
   slot.asked = thread;
   std::string head = absl::StrCat("thread ", thread, " (", FirstLine(thread, "comm"), "): ");
   if (syscall(SYS_tgkill, getpid(), thread, Signal()) != 0) {
+    const int error = errno;
     slot.asked = 0;
-    return absl::StrCat(head, "has ended");
+    return absl::StrCat(head, error == ESRCH ? "has ended" : "cannot be asked");
   }
   if (TakeAnswer(slot, kAnswerMs)) {
     return head + Calls(slot);
   }
   // Take the question back; if it is being answered at this very moment, take the answer.
-  if (pid_t expected = thread; !slot.asked.compare_exchange_strong(expected, 0)) {
-    TakeAnswer(slot, -1);
+  if (pid_t expected = thread;
+      !slot.asked.compare_exchange_strong(expected, 0) && TakeAnswer(slot, kAnswerMs)) {
     return head + Calls(slot);
   }
   return absl::StrCat(head, "does not answer: it is in the kernel");

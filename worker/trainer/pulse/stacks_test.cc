@@ -50,12 +50,16 @@ class NamedThread {
 TEST(StacksTest, DumpStacks_ThreadThatWaits_ItsNameAndItsCalls) {
   PrepareStacks();
   const NamedThread waits;
-  for (int i = 0; i < 20; ++i) {  // again and again: an answer never belongs to another question
+  for (int i = 0; i < 20;) {  // again and again: an answer never belongs to another question
     const std::vector<std::string> lines = DumpStacks();
     const auto line = std::find_if(lines.begin(), lines.end(), [](const std::string& text) {
       return absl::StrContains(text, "(the waiting one)");
     });
     ASSERT_NE(line, lines.end()) << absl::StrJoin(lines, "\n");
+    if (absl::StrContains(*line, "does not answer")) {
+      continue;  // a busy machine
+    }
+    ++i;
     EXPECT_TRUE(absl::StrContains(*line, "WaitInANamedFunction")) << *line;
     EXPECT_TRUE(absl::StrContains(*line, " < ")) << *line;
   }

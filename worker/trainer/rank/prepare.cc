@@ -237,6 +237,12 @@ absl::Status RankRun::Agree() {
 }
 
 absl::Status RankRun::Open(const v1::JobSpec& spec, LoadedCheckpoint* resumed) {
+  HEARTH_RETURN_IF_ERROR(OpenEngine(spec, resumed));
+  pulse_.Restart(trainer_->step());
+  return absl::OkStatus();
+}
+
+absl::Status RankRun::OpenEngine(const v1::JobSpec& spec, LoadedCheckpoint* resumed) {
   pulse_.Begin(Activity::kOther, "loading");
   SessionOptions options;
   options.engine.spec = spec;

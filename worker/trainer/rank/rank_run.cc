@@ -25,6 +25,7 @@ v1::TrainerExit RankRun::Run() {
   if (status.ok() && !done_) {
     status = Train();
   }
+  pulse_.Begin(Activity::kOther, "ending");
   // Whatever was being done: an internal error beside a GPU is the CUDA runtime's.
   if (cuda_ != nullptr && absl::IsInternal(status)) {
     blame_ = v1::EXIT_REASON_DEVICE;
@@ -152,6 +153,8 @@ absl::Status RankRun::OneStep() {
   if (!result.ok()) {
     return Blame(result.status());
   }
+  // From here to the next launch this rank waits for the worker, the disk and its peers.
+  const Pulse::Scope between(pulse_, Activity::kOther, "between two steps");
   asked_.save |= result->control.save;
   asked_.pause |= result->control.pause;
   asked_.stop |= result->control.stop;
@@ -242,7 +245,6 @@ absl::StatusOr<std::optional<double>> RankRun::EvaluateIfDue(int64_t step) {
 }
 
 void RankRun::Report(const StepResult& result, std::optional<double> validation_loss) {
-  const Pulse::Scope reports(pulse_, Activity::kOther, "reporting to the worker");
   const absl::Duration now = clock_.Monotonic();
   if (now - last_progress_ >= absl::Seconds(1)) {
     last_progress_ = now;
@@ -313,7 +315,6 @@ absl::Status RankRun::StartWriter() {
 
 absl::StatusOr<bool> RankRun::WritersReady(bool needed) {
   if (needed) {
-    const Pulse::Scope waits(pulse_, Activity::kOther, "waiting for the checkpoint before");
     writer_->AwaitIdle();
   }
   int32_t busy = writer_->CanBegin() ? 0 : 1;
@@ -327,7 +328,6 @@ absl::StatusOr<bool> RankRun::WritersReady(bool needed) {
 }
 
 absl::Status RankRun::SubmitCheckpoint() {
-  const Pulse::Scope saves(pulse_, Activity::kOther, "beginning a checkpoint");
   submitted_step_ = trainer_->step();
   if (const absl::Status whole = trainer_->CompleteWeights(); !whole.ok()) {
     return Blame(whole);
@@ -340,7 +340,6 @@ absl::Status RankRun::SubmitCheckpoint() {
 }
 
 absl::Status RankRun::TakeCheckpoints(bool wait) {
-  const Pulse::Scope saves(pulse_, Activity::kOther, "waiting for a checkpoint");
   while (std::optional<absl::StatusOr<CommittedCheckpoint>> done = writer_->Take(wait)) {
     const absl::Status& newest = newest_checkpoint_ = done->status();
     lacking_ = newest.ok() ? 0 : lacking_ + 1;

@@ -78,6 +78,7 @@ class RankRun {
   // The engine and the trainer for `spec`; once more without block-scaled matrix units if a product
   // fails on them.
   absl::Status Open(const v1::JobSpec& spec, LoadedCheckpoint* resumed);
+  absl::Status OpenEngine(const v1::JobSpec& spec, LoadedCheckpoint* resumed);
   absl::Status CheckSameStart();
   // Before the first step of a job with precision.trial: spec_ gets the recipe that the trial chose
   // or chooses here. Sets done_ when the run is over with it.

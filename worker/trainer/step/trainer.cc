@@ -121,13 +121,22 @@ kernels::StepInputs Trainer::MakeInputs(int64_t step, const StepLimits& limits) 
   return inputs;
 }
 
-void Trainer::BeginStep(const StepKind& kind) {
-  if (std::find(kinds_.begin(), kinds_.end(), kind) == kinds_.end()) {
+bool Trainer::IsFirst(const StepKind& kind) {
+  const bool first = std::find(kinds_.begin(), kinds_.end(), kind) == kinds_.end();
+  if (first) {
     kinds_.push_back(kind);
-    pulse_.Begin(Activity::kPreparing, "the first step of its kind");
-  } else {
-    pulse_.Begin(Activity::kStep, "computing a step");
   }
+  return first;
+}
+
+void Trainer::TellStep(bool slow) {
+  for (int i = 0; i < in_flight_; ++i) {
+    slow = slow || flights_[static_cast<size_t>((step_ + 1 + i) % spec::kStagingSlots)].slow;
+  }
+  // A launch may wait for the peers of several GPUs; StepWatch has their limits.
+  slow = slow || (engine_.on_gpu() && comm_.world_size() > 1);
+  pulse_.Begin(slow ? Activity::kPreparing : Activity::kStep,
+               slow ? "a step that may take long" : "computing a step");
 }
 
 absl::Status Trainer::Launch(const ControlRequests& asked) {
@@ -154,7 +163,8 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
     watch_.Paused();
   }
 
-  BeginStep({flight.result.format, flight.result.counted});
+  flight.slow = IsFirst({flight.result.format, flight.result.counted}) || hold_ != nullptr;
+  TellStep(flight.slow);
   // Forward and backward of this rank's micro-batches.
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.step"));
   kernels::StepInputs inputs = MakeInputs(step, flight.limits);
@@ -202,6 +212,7 @@ absl::StatusOr<StepResult> Trainer::Collect() {
   }
   const int slot = static_cast<int>((step_ + 1) % spec::kStagingSlots);
   const Flight& flight = flights_[static_cast<size_t>(slot)];
+  TellStep(false);
   HEARTH_RETURN_IF_ERROR(Await(*finished_[static_cast<size_t>(slot)], flight.result.step));
   const kernels::StepState& state = *engine_.StagedState(slot);
   StepResult result = flight.result;
@@ -216,7 +227,6 @@ absl::StatusOr<StepResult> Trainer::Collect() {
   }
   result.report.set_step_seconds(StepSeconds(flight, state));
   watch_.Took(absl::Seconds(result.report.step_seconds()));
-  pulse_.StepDone(result.step, absl::Seconds(result.report.step_seconds()));
   --in_flight_;
   if (result.verdict == Verdict::kGood) {
     step_ = result.step;
@@ -227,6 +237,7 @@ absl::StatusOr<StepResult> Trainer::Collect() {
                                     flight.limits, result.decisions);
     HEARTH_RETURN_IF_ERROR(Rewind());
   }
+  pulse_.StepDone(step_, absl::Seconds(result.report.step_seconds()));
   result.report.set_tokens(tokens());
   result.report.set_data_pass(
       static_cast<int32_t>(train_.PassesBegun(step_ * batch_.global_sequences())));
@@ -366,7 +377,8 @@ absl::StatusOr<double> Trainer::Evaluate() {
 
 absl::Status Trainer::EvaluateMicroBatch(int64_t first, int64_t count, int64_t as_step) {
   const int slot = static_cast<int>(uploads_++ % spec::kStagingSlots);
-  pulse_.Begin(Activity::kEvaluation, "evaluating");
+  pulse_.Begin(std::exchange(evaluated_, true) ? Activity::kEvaluation : Activity::kPreparing,
+               "evaluating");
   HEARTH_RETURN_IF_ERROR(Await(*uploaded_[static_cast<size_t>(slot)], step_));
   const BatchBuffers batch = engine_.StagedBatch(slot);
   HEARTH_RETURN_IF_ERROR(validation_->Fill(first, count, batch));

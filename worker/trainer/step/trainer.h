@@ -125,6 +125,7 @@ class Trainer {
     ControlRequests asked;  // of this rank
     absl::Duration start;
     bool follows = false;  // launched behind another: its time is counted from that one's end
+    bool slow = false;     // the first of its kind, or waits for a snapshot: takes what it takes
   };
 
   struct StepKind {
@@ -132,8 +133,10 @@ class Trainer {
     bool counted = false;
     bool operator==(const StepKind&) const = default;
   };
-  // Tells the pulse that a step of this kind begins.
-  void BeginStep(const StepKind& kind);
+  // Whether no step of this kind was launched before.
+  bool IsFirst(const StepKind& kind);
+  // Tells the pulse what is under way: the step that is launched, and those in flight.
+  void TellStep(bool slow);
 
   kernels::StepInputs MakeInputs(int64_t step, const StepLimits& limits) const;
   // The rung of the ladder, that is the recipe, in which the step runs.
@@ -192,6 +195,7 @@ class Trainer {
   Pulse& pulse_;
   // The kinds of steps that were launched: each prepares something the first time.
   std::vector<StepKind> kinds_;
+  bool evaluated_ = false;  // a micro-batch at least
   absl::Duration last_collect_ = -absl::InfiniteDuration();
   uint64_t last_ended_ns_ = 0;  // StepState's
 };
