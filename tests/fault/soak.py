@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Random faults on a real cluster for as long as you like: trainers, workers and the coordinator are killed, stopped, asked to leave and
-made to hang, one at a time or two at once, while jobs run, pause, are cancelled and go on. After each fault: the jobs that it hit make steps again, and no other job has
+made to hang, alone or one right behind another, while jobs run, pause, are cancelled and go on. After each fault: the jobs that it hit make steps again, and no other job has
 been restarted. At the end: every job whose submission was acknowledged is there and has succeeded, each of its steps is in the history
 once with the losses of an undisturbed run, its weights are those of that run bit for bit, no folder is left that no job needs, and no
 process.
@@ -26,7 +26,7 @@ STEPS = 1500
 CHECKPOINT_EVERY = 100
 STEP_DELAY_MS = 2
 RECOVERY_MAX = 120  # seconds until a fault counts as not recovered from
-TWO_AT_ONCE = 0.25  # of the faults have another right behind them
+ONE_BEHIND_ANOTHER = 0.25  # of the faults have another right behind them
 
 
 class Failure(Exception):
@@ -121,10 +121,13 @@ class Soak:
 
     def hang_step(self, jobs):
         worker = self.any_worker(jobs)
+        pids = self.cluster.trainer_pids(worker)
+        [job] = [job_id for job_id, job in jobs.items() if worker in job["workers"]]
+        if not pids or self.cluster.job(job)["state"] != "JOB_STATE_RUNNING":
+            return None  # a fault before is not over yet; the first step may take long
         gate = self.gate(worker)
         os.unlink(gate)
         # Back once the trainer has ended, for the next one.
-        pids = self.cluster.trainer_pids(worker)
         harness.wait_until("the hanging trainer to end", lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), RECOVERY_MAX)
         open(gate, "w").close()
         return {worker}
@@ -207,7 +210,7 @@ class Soak:
         jobs = self.running()
         began = time.monotonic()
         names, hit, restarted = [], set(), set()
-        for kinds in (self.FAULTS + self.ALONE, self.FAULTS)[:2 if self.random.random() < TWO_AT_ONCE else 1]:
+        for kinds in (self.FAULTS + self.ALONE, self.FAULTS)[:2 if self.random.random() < ONE_BEHIND_ANOTHER else 1]:
             fault, _, restarts = self.random.choices(kinds, [weight for _, weight, _ in kinds])[0]
             workers = fault(self, jobs)
             if workers is not None:
@@ -220,7 +223,7 @@ class Soak:
 
     def expect_recovery(self, jobs, began, names, hit, restarted):
         """Jobs in `restarted` were hit by something that they cannot have got over without a new start."""
-        kind = "two at once" if len(names) == 2 else names[0].split()[0]
+        kind = "one behind another" if len(names) == 2 else names[0].split()[0]
 
         def goes_on(job_id):
             before, now = jobs[job_id], self.cluster.job(job_id)
@@ -250,7 +253,7 @@ class Soak:
         return [r["loss"] for r in rows], harness.weights_sha256(self.cluster.final_checkpoint(job_id))
 
     def check(self):
-        known = {job["jobId"]: job["state"] for job in self.cluster.json("list").get("jobs", [])}
+        known = {job["jobId"]: job["state"] for job in self.cluster.json("list", "--limit", 0).get("jobs", [])}
         for job_id in self.acknowledged:
             if known.get(job_id) != "JOB_STATE_SUCCEEDED":
                 raise Failure(f"{job_id} was acknowledged and is {known.get(job_id, 'lost')}")
@@ -262,7 +265,8 @@ class Soak:
         trainers = [pid for name in self.cluster.workers for pid in self.cluster.trainer_pids(name)]
         if trainers:
             raise Failure(f"trainers are left: {trainers}")
-        self.cluster.close()
+        for daemon in [*self.cluster.workers.values(), self.cluster.coordinator]:
+            daemon.kill(signal.SIGTERM)
         left = [pid for pid in filter(str.isdigit, os.listdir("/proc")) if self.is_ours(pid)]
         if left:
             raise Failure(f"processes are left: {left}")
@@ -307,9 +311,9 @@ def main():
     soak = Soak(options.seed, folder)
     try:
         soak.run(options.faults)
-    except (Failure, AssertionError) as error:
+    except Exception as error:
         harness.Outcome.count += 1  # keeps the folder
-        print(f"FAILED after {soak.done} faults: {error}", file=sys.stderr)
+        print(f"FAILED after {soak.done} faults: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     finally:
         soak.cluster.close()
