@@ -26,8 +26,9 @@ absl::Status CheckPrivateFile(const std::string& path) {
   }
   const mode_t others = info.st_uid == 0 ? S_IWGRP | S_IXGRP | S_IRWXO : S_IRWXG | S_IRWXO;
   if ((info.st_mode & others) != 0) {
-    return absl::PermissionDeniedError(absl::StrFormat(
-        "%s has mode %04o: others can read it; chmod 600 %s", path, info.st_mode & 07777, path));
+    return absl::PermissionDeniedError(
+        absl::StrFormat("%s has mode %04o: others have access to it; chmod 600 %s", path,
+                        info.st_mode & 07777, path));
   }
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// Files and folders that nobody but their owner shall read.
+// Files and folders that only their owner may read.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace hearth {
 // stays as its owner made it.
 absl::Status CreatePrivateDir(Env& env, const std::string& dir);
 
-// kPermissionDenied when others can read the file, with what to do. As for PostgreSQL's
+// kPermissionDenied when others have access to the file, with what to do. As for PostgreSQL's
 // ssl_key_file, a file of root may be read by its group: so Debian's group ssl-cert shares keys.
 // kNotFound and others: it cannot be looked at.
 absl::Status CheckPrivateFile(const std::string& path);

@@ -31,9 +31,11 @@ class PrivateFilesTest : public testing::Test {
 };
 
 TEST_F(PrivateFilesTest, CreatePrivateDir_New_OnlyTheLastIsPrivate) {
+  const mode_t before = umask(022);
   ASSERT_TRUE(CreatePrivateDir(Env::Real(), root_ + "/a/b").ok());
   EXPECT_EQ(ModeOf(root_ + "/a/b"), 0700u);
-  EXPECT_NE(ModeOf(root_ + "/a"), 0700u);
+  EXPECT_EQ(ModeOf(root_ + "/a"), 0755u);
+  umask(before);
 }
 
 TEST_F(PrivateFilesTest, CreatePrivateDir_There_StaysAsItIs) {

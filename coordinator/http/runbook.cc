@@ -70,7 +70,7 @@ std::optional<absl::string_view> Fenced(absl::string_view text) {
       !absl::StartsWith(text, "```")) {
     return std::nullopt;
   }
-  return text.substr(first_end + 1);
+  return first_end < text.size() ? text.substr(first_end + 1) : absl::string_view();
 }
 
 }  // namespace

@@ -26,6 +26,10 @@ TEST(Runbook, HeadingsAndMarks_BecomeHtml) {
                               "<pre><code>mv A &lt;B&gt;\ncp C D</code></pre>\n"));
 }
 
+TEST(Runbook, EmptyBlock_IsEmpty) {
+  EXPECT_THAT(RunbookHtml("```sh\n```\n\nEnd"), HasSubstr("<pre><code></code></pre>\n<p>End</p>"));
+}
+
 TEST(Runbook, ThatOfTheProgram_IsServedWithAllItsMarksTaken) {
   const auto handlers = PageHandlers();
   ASSERT_EQ(handlers.count("/runbook"), 1u);

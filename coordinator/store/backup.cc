@@ -57,6 +57,10 @@ class Backup {
       return absl::FailedPreconditionError(
           absl::StrCat(from_, " has no store.db: it is no data dir of hearth-coordinator"));
     }
+    const size_t slash = folder_.rfind('/');
+    if (slash != std::string::npos && slash > 0 && !env_.Exists(folder_.substr(0, slash))) {
+      return absl::NotFoundError(absl::StrCat(folder_.substr(0, slash), " does not exist"));
+    }
     const absl::StatusOr<std::vector<std::string>> there = env_.ListDir(folder_);
     if (env_.Exists(folder_) && (!there.ok() || !there->empty())) {
       return absl::AlreadyExistsError(

@@ -23,9 +23,10 @@ struct BackupReport {
 // asked for is always whole. Everything in it is on the disk when this returns OK.
 //
 // kFailedPrecondition: no data dir of ours, or the schema is newer than this program's;
-// kAlreadyExists: `folder` has something in it; kDataLoss: the copy, and so most likely the
-// original, is damaged (the text names what; `<folder>.partial` stays); kAborted: jobs were deleted
-// or segments dropped during each of several attempts; other errors as in Env and Database.
+// kAlreadyExists: `folder` has something in it; kNotFound: its parent does not exist; kDataLoss:
+// the copy, and so most likely the original, is damaged (the text names what; `<folder>.partial`
+// stays); kAborted: jobs were deleted or segments dropped during each of several attempts; other
+// errors as in Env and Database.
 absl::StatusOr<BackupReport> BackupDataDir(const std::string& data_dir,
                                            const std::string& folder,
                                            Env& env = Env::Real());

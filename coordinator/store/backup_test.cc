@@ -166,6 +166,9 @@ TEST_F(BackupTest, WhatIsNoDataDirIsRefused) {
   EXPECT_EQ(report.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(report.status().message(), HasSubstr("no store.db"));
   EXPECT_FALSE(std::filesystem::exists(Path("copy.partial")));
+  ASSERT_NE(Open("data"), nullptr);
+  EXPECT_EQ(BackupDataDir(Path("data"), Path("absent/copy")).status().code(),
+            absl::StatusCode::kNotFound);
 }
 
 TEST_F(BackupTest, DamageIsFoundAndTheCopyIsNotShown) {

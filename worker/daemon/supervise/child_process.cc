@@ -56,12 +56,14 @@ void SetNonBlocking(const Fd& fd) {
 // other programs for example, is none of its business. A name that ends in _ stands for all that
 // begin so.
 constexpr std::string_view kInherited[] = {
-    "PATH",          "HOME",        "USER",      "LOGNAME", "LANG",           "LANGUAGE",
-    "LC_",           "TZ",          "TMPDIR",    "LD_",     "XDG_CACHE_HOME", "HEARTH_",
-    "OMP_",          "GOMP_",       "OPENBLAS_", "MALLOC_", "GLIBC_TUNABLES", "CUDA_",
-    "NVIDIA_",       "CUBLAS_",     "CUBLASLT_", "CUDNN_",  "NCCL_",          "GLOO_",
-    "UCX_",          "FI_",         "MLX5_",     "RDMAV_",  "ASAN_OPTIONS",   "LSAN_OPTIONS",
-    "UBSAN_OPTIONS", "TSAN_OPTIONS"};
+    "PATH",          "HOME",         "USER",      "LOGNAME", "LANG",           "LANGUAGE",
+    "LC_",           "TZ",           "TMPDIR",    "LD_",     "XDG_CACHE_HOME", "HEARTH_",
+    "OMP_",          "GOMP_",        "OPENBLAS_", "MALLOC_", "GLIBC_TUNABLES", "CUDA_",
+    "NVIDIA_",       "CUBLAS_",      "CUBLASLT_", "CUDNN_",  "NCCL_",          "GLOO_",
+    "UCX_",          "FI_",          "MLX5_",     "RDMAV_",  "ASAN_OPTIONS",   "LSAN_OPTIONS",
+    "UBSAN_OPTIONS", "TSAN_OPTIONS", "OFI_NCCL_", "IBV_",    "MLX4_",          "PSM2_",
+    "PSM3_",         "SHARP_",       "NVTX_",     "CUPTI_",  "NSYS_",          "LLVM_PROFILE_FILE",
+    "GCOV_"};
 
 bool IsInherited(std::string_view entry) {
   const std::string_view name = entry.substr(0, entry.find('='));
@@ -120,7 +122,10 @@ struct ChildPlan {
       error = ECHILD;  // the daemon is already gone
       break;
     }
-    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);  // set-user-ID programs give it nothing
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {  // set-user-ID programs give it nothing
+      error = errno;
+      break;
+    }
     for (int number = 1; number < NSIG; ++number) {
       signal(number, SIG_DFL);
     }

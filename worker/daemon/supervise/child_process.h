@@ -35,7 +35,7 @@ class Fd {
 struct SpawnOptions {
   std::string program;                   // path; not searched for
   std::vector<std::string> arguments;    // after argv[0]
-  std::vector<std::string> environment;  // "KEY=value", added to (or replacing in) our own
+  std::vector<std::string> environment;  // "KEY=value", added to what it inherits of ours
 };
 
 struct ChildProcess {
@@ -46,13 +46,13 @@ struct ChildProcess {
   Fd err;          // stderr, non-blocking
 };
 
-// Starts `program` as the leader of a new session and process group, without ways to gain
-// privileges (PR_SET_NO_NEW_PRIVS), with what a trainer needs of our environment, with stdin from
-// /dev/null, stdout and stderr into pipes, the other end of the socketpair as descriptor 3 and in
-// HEARTH_TRAINER_FD, default signal handling, no other descriptor of ours, and a higher OOM score
-// than ours. It is SIGKILLed when the calling *thread* ends, so call this from a thread that lives
-// as long as the daemon. kNotFound, kPermissionDenied, kResourceExhausted...: the text names the
-// program.
+// Starts `program` as the leader of a new session and process group. It has stdin from /dev/null,
+// stdout and stderr into pipes, the other end of the socketpair as descriptor 3 and in
+// HEARTH_TRAINER_FD, and no other descriptor of ours; of our environment it has what training
+// reads. Signals are handled by default, its OOM score is higher than ours, and it cannot gain
+// privileges (PR_SET_NO_NEW_PRIVS). It is SIGKILLed when the calling *thread* ends, so call this
+// from a thread that lives as long as the daemon. kNotFound, kPermissionDenied,
+// kResourceExhausted...: the text names the program.
 absl::StatusOr<ChildProcess> Spawn(const SpawnOptions& options);
 
 // Makes this process the parent of its descendants' orphans, so that it can reap them where pid 1
