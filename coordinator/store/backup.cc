@@ -26,7 +26,7 @@ constexpr size_t kDamageTold = 5;
 
 class Backup {
  public:
-  Backup(std::string data_dir, std::string folder, Env& env)
+  Backup(std::string data_dir, const std::string& folder, Env& env)
       : from_(std::move(data_dir)),
         folder_(absl::StripSuffix(folder, "/")),
         partial_(folder_ + ".partial"),

@@ -1,6 +1,5 @@
 #include "worker/daemon/supervise/child_process.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <signal.h>
@@ -14,9 +13,11 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -131,7 +132,7 @@ struct ChildPlan {
     }
     sigset_t none;
     sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
+    pthread_sigmask(SIG_SETMASK, &none, nullptr);
     const int oom = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (oom >= 0) {
       static_cast<void>(!write(oom, "500", 3));
@@ -301,13 +302,12 @@ absl::StatusOr<ProcessStat> ReadProcessStat(pid_t pid) {
 
 std::vector<pid_t> LiveMembers(pid_t leader) {
   std::vector<pid_t> out;
-  DIR* proc = opendir("/proc");
-  if (proc == nullptr) {
-    return out;
-  }
-  while (const dirent* entry = readdir(proc)) {
+  std::error_code error;
+  const std::filesystem::directory_iterator end;
+  for (std::filesystem::directory_iterator it("/proc", error); !error && it != end;
+       it.increment(error)) {
     pid_t pid = 0;
-    if (!absl::SimpleAtoi(entry->d_name, &pid)) {
+    if (!absl::SimpleAtoi(it->path().filename().string(), &pid)) {
       continue;
     }
     const auto stat = ReadProcessStat(pid);
@@ -320,7 +320,6 @@ std::vector<pid_t> LiveMembers(pid_t leader) {
       waitpid(pid, nullptr, WNOHANG);  // an orphan that came to us
     }
   }
-  closedir(proc);
   return out;
 }
 

@@ -1,6 +1,5 @@
 #include "worker/trainer/pulse/stacks.h"
 
-#include <dirent.h>
 #include <execinfo.h>
 #include <poll.h>
 #include <signal.h>
@@ -13,9 +12,11 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <string>
+#include <system_error>
 
 #include "absl/debugging/symbolize.h"
 #include "absl/strings/str_cat.h"
@@ -83,18 +84,16 @@ std::string FirstLine(pid_t thread, const char* file) {
 
 std::vector<pid_t> OtherThreads() {
   std::vector<pid_t> threads;
-  DIR* const folder = opendir("/proc/self/task");
-  if (folder == nullptr) {
-    return threads;
-  }
   const pid_t me = ThreadId();
-  while (const dirent* entry = readdir(folder)) {
-    const pid_t thread = std::atoi(entry->d_name);
+  std::error_code error;
+  const std::filesystem::directory_iterator end;
+  for (std::filesystem::directory_iterator it("/proc/self/task", error); !error && it != end;
+       it.increment(error)) {
+    const pid_t thread = std::atoi(it->path().filename().c_str());
     if (thread > 0 && thread != me) {
       threads.push_back(thread);
     }
   }
-  closedir(folder);
   return threads;
 }
 
