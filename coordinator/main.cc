@@ -211,6 +211,7 @@ int Run(Flags& flags) {
 }  // namespace
 }  // namespace hearth::coordinator
 
+// NOLINTNEXTLINE(bugprone-exception-escape): what escapes is a failed allocation, which may end it
 int main(int argc, char** argv) {
   CLI::App app("Hearth's coordinator: accepts jobs, schedules them onto workers, keeps history.");
   hearth::coordinator::Flags flags;

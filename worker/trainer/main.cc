@@ -206,6 +206,7 @@ void ShortenSpin(char** argv) {
 }  // namespace
 }  // namespace hearth::trainer
 
+// NOLINTNEXTLINE(bugprone-exception-escape): what escapes is a failed allocation, which may end it
 int main(int argc, char** argv) {
   hearth::trainer::ShortenSpin(argv);
   static_cast<void>(hearth::log::Init("hearth-trainer"));

@@ -25,7 +25,6 @@ namespace hearth::worker {
 namespace {
 
 using ::testing::Contains;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kLong = absl::Seconds(30);
