@@ -66,7 +66,7 @@ class DataDirTest(unittest.TestCase):
         return run.stderr
 
     def check(self):
-        return subprocess.run([harness.program("hearth-coordinator"), "--check", "--data-dir", self.data], capture_output=True,
+        return subprocess.run([harness.program("hearth-coordinator"), "--check", "--data-dir", self.data], capture_output=True, errors="backslashreplace",
                               text=True, timeout=60)
 
     def submit(self, endpoints, job_id):

@@ -8,11 +8,14 @@ import peers  # noqa: F401  (finds the harness)
 import harness
 
 STEPS = 600
-HANGS_AT = 400  # more steps than are left after the last checkpoint: the trainer that goes on does not reach so many
+HANGS_AT = 400
 
 
 class Hang(harness.ClusterTest):
     WORKERS = 0
+
+    def gate(self, name):
+        return self.data + "-" + name
 
     def job(self, group):
         return harness.tiny_job(self.data, STEPS, name=group, checkpoint={"every_steps": 50},
@@ -21,11 +24,13 @@ class Hang(harness.ClusterTest):
     def test_step_of_one_rank_hangs(self):
         for name in ("healthy0", "healthy1", "spoiled0", "spoiled1"):
             if name == "spoiled1":
-                self.cluster.env["HEARTH_FAULTS"] = f"trainer.step=hang@{HANGS_AT}"
+                self.cluster.env["HEARTH_FAULTS"] = f"trainer.step=hold:{self.gate('hang')}@{HANGS_AT}"
             self.cluster.start_worker(name, "--label", f"group={name[:-1]}")
             self.cluster.wait_worker(name)
 
         job, beside = self.cluster.submit(self.job("spoiled")), self.cluster.submit(self.job("healthy"))
+        harness.wait_until("the hang to be found", lambda: int(self.cluster.job(job)["epoch"]) == 2)
+        self.release("hang")  # the next trainer may come to as many steps
         done, untouched = self.cluster.wait_state(job, "SUCCEEDED"), self.cluster.wait_state(beside, "SUCCEEDED")
         self.assertEqual((int(done["epoch"]), int(untouched["epoch"])), (2, 1))
         self.assertNotIn("JOB_STATE_RECOVERING", [e["toState"] for e in self.cluster.events(beside)])

@@ -228,6 +228,10 @@ class Cluster:
 
         return wait_until(f"{job_id} at step {step}", reached, timeout)
 
+    def recorded_step(self, job_id):
+        """The step that a job goes on from: 0 when a slow disk has no checkpoint of it yet."""
+        return int(self.job(job_id).get("checkpoint", {}).get("step", 0))
+
     def job_log(self, job_id):
         return self.jobctl("logs", job_id, check=False).stdout
 

@@ -150,9 +150,10 @@ class WebPage(harness.ClusterTest):
         self.release()
         self.wait_job("the cancel", job, lambda j: j["state"] == "cancelled")
         harness.wait_until("the state", lambda: "cancelled" in self.script("document.getElementById('job-title').textContent"))
-        self.hold()  # 640 steps after that checkpoint
+        self.hold()  # 640 steps after the checkpoint
+        more = self.cluster.recorded_step(job) + 620
         self.cluster.jobctl("resume", job)
-        self.wait_job("more steps", job, lambda j: j["step"] >= 1120 and j["state"] == "running")
+        self.wait_job("more steps", job, lambda j: j["step"] >= more and j["state"] == "running")
         self.cluster.jobctl("cancel", job)  # with a checkpoint of its own
         self.release()
         self.wait_job("the cancel", job, lambda j: j["state"] == "cancelled")
