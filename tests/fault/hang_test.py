@@ -14,9 +14,6 @@ HANGS_AT = 400
 class Hang(harness.ClusterTest):
     WORKERS = 0
 
-    def gate(self, name):
-        return self.data + "-" + name
-
     def job(self, group):
         return harness.tiny_job(self.data, STEPS, name=group, checkpoint={"every_steps": 50},
                                 resources={"workers": 2, "selector": {"group": group}})

@@ -60,10 +60,7 @@ class PulseThread {
   void Pause(absl::Duration time) const {
     absl::Mutex never;
     absl::MutexLock lock(&never);
-    options_.clock->AwaitWithTimeout(never,
-                                     absl::Condition(
-                                         +[](bool* no) { return *no; }, &no_),
-                                     time);
+    options_.clock->AwaitWithTimeout(never, absl::Condition(&no_), time);
   }
 
   void Leave(const std::string& text) {
@@ -95,7 +92,7 @@ class PulseThread {
   const PulseThreadOptions options_;
   HangWatch watch_;
   const int rank_;
-  mutable bool no_ = false;
+  const bool no_ = false;
 };
 
 }  // namespace
