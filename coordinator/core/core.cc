@@ -1,28 +1,69 @@
+// The core: its parts put together, and the way of a command to the one that applies it.
 #include "coordinator/core/core.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
-#include "coordinator/core/parts.h"
+#include "coordinator/core/agents/agent_sessions.h"
+#include "coordinator/core/agents/heartbeats.h"
+#include "coordinator/core/gangs/deadlines.h"
+#include "coordinator/core/jobs/inspections.h"
+#include "coordinator/core/jobs/job_commands.h"
+#include "coordinator/core/jobs/job_deletion.h"
+#include "coordinator/core/liveness/loss_declaration.h"
+#include "coordinator/core/placement/placement.h"
+#include "coordinator/core/reports/reports.h"
+#include "coordinator/core/ticks.h"
+#include "coordinator/core/transitions.h"
+#include "coordinator/core/workers/worker_commands.h"
 
 namespace hearth::coordinator {
 namespace {
 
-constexpr absl::Duration kTickIdle = absl::Seconds(1);
-constexpr absl::Duration kTickBusy = absl::Milliseconds(250);
+// The parts with rows in the command table: a part that is named here has its rows in it, and
+// cannot be left out of CoreAssembly.
+using CommandParts = std::tuple<JobCommands*,
+                                JobDeletion*,
+                                Checkpoints*,
+                                Inspections*,
+                                WorkerCommands*,
+                                LossDeclaration*,
+                                CheckpointFolders*,
+                                AgentSessions*,
+                                Heartbeats*,
+                                Reports*,
+                                KeyValues*,
+                                Ticks*>;
+
+template <typename... Part>
+std::vector<CommandRow> RowsOf(const std::tuple<Part*...>* /*parts*/) {
+  std::vector<CommandRow> rows;
+  for (const auto& part : {Part::Rows()...}) {
+    rows.insert(rows.end(), part.begin(), part.end());
+  }
+  return rows;
+}
+
+// The part of a row.
+void* PartOf(const CommandParts& parts, std::type_index type) {
+  void* found = nullptr;
+  std::apply(
+      [&found, type](auto*... part) {
+        ((found = type == typeid(*part) ? static_cast<void*>(part) : found), ...);
+      },
+      parts);
+  HEARTH_CHECK(found != nullptr, type.name());
+  return found;
+}
+
 }  // namespace
 
 const std::vector<CommandRow>& CommandTable() {
-  static const auto* const table = [] {
-    auto* rows = new std::vector<CommandRow>;
-    for (const auto& part : {JobCommands(), WorkerCommands(), IsolationCommands(), FolderCommands(),
-                             AgentCommands(), ReportCommands(), TimeCommands()}) {
-      rows->insert(rows->end(), part.begin(), part.end());
-    }
-    return rows;
-  }();
+  static const auto* const table =
+      new std::vector<CommandRow>(RowsOf(static_cast<const CommandParts*>(nullptr)));
   return *table;
 }
 
@@ -47,8 +88,132 @@ std::string MakeJobId(const std::string& name, const std::string& suffix) {
   return absl::StrCat(Slug(name, 62 - suffix.size()), "-", suffix);
 }
 
+// All parts, in the order in which they need one another: each is given what it may use, which
+// stands above it. Two parts that need each other do not compile, as each header includes those of
+// the parts that it uses.
+struct CoreAssembly {
+  CoreAssembly(const CoreOptions& core_options, const RestoredState& state, Now now);
+
+  void Restore(const RestoredState& state);
+  void RestoreJob(const v1::JobRecord& record);
+  Effects Apply(const Command& command, Now now);
+
+  const CoreOptions options;
+  Turn turn;
+  PlanTimer plan;
+
+  // State, with its owners.
+  Workers workers{options, plan};
+  Liveness liveness{options, turn.mono()};
+  Rendezvous rendezvous;
+  Jobs jobs;
+  Gangs gangs;
+
+  // What happens to it.
+  WorkerViews views{turn, workers, jobs, liveness};
+  RepeatedCalls calls{options, turn, jobs};
+  CheckpointFolders folders{turn, workers, jobs, liveness};
+  JobStates states{turn, jobs, rendezvous, folders};
+  Inspections inspections{turn, workers, jobs, liveness, states, plan};
+  Checkpoints checkpoints{turn, gangs, rendezvous, folders, states, plan};
+  KeyValues key_values{turn, workers, jobs, rendezvous, states};
+
+  Recoveries recoveries{turn, workers, jobs, states};
+  GangStarts starts{turn, options, workers, gangs, rendezvous, folders, states};
+  GangEnds ends{turn, workers, liveness, jobs, gangs, states, recoveries, plan};
+  Deadlines deadlines{turn, options, workers, liveness, jobs, gangs, states, ends};
+
+  Isolation isolation{turn, options, workers, liveness, jobs, states, plan};
+  SilentWorkers silent{turn, workers, liveness, jobs, gangs, states, ends, isolation};
+  ClusterViews clusters{turn, options, workers, jobs, gangs, liveness};
+  Placement placement{turn, jobs, clusters, states, starts, ends, inspections, plan};
+
+  StepReports steps{turn, workers, gangs, states, recoveries};
+  JobLogs logs{options, turn};
+  Reports reports{turn, workers, jobs, steps, logs, key_values, checkpoints, ends};
+
+  Admission admission{turn, options, workers, liveness};
+  HelloTasks hello_tasks{turn, options, workers, jobs, gangs, states, starts, ends};
+  AgentSessions sessions{turn, workers, liveness, admission, hello_tasks, ends, folders, views};
+  Heartbeats heartbeats{turn, workers, jobs, gangs};
+
+  JobCommands job_commands{turn, options, jobs, states, ends, plan};
+  JobDeletion job_deletion{turn, workers, jobs, gangs, rendezvous, folders, states};
+  WorkerCommands worker_commands{turn, workers, views, plan};
+  LossDeclaration declaration{turn, workers, liveness, silent, isolation, views, plan};
+  Ticks ticks{turn, jobs, silent, folders, deadlines, views, calls, placement};
+
+  const CommandParts command_parts{&job_commands,    &job_deletion, &checkpoints, &inspections,
+                                   &worker_commands, &declaration,  &folders,     &sessions,
+                                   &heartbeats,      &reports,      &key_values,  &ticks};
+};
+
+CoreAssembly::CoreAssembly(const CoreOptions& core_options, const RestoredState& state, Now now)
+    : options(core_options),
+      turn(core_options.generation, now),
+      plan(now.monotonic),
+      jobs(plan, state.last_revision) {
+  Restore(state);
+}
+
+void CoreAssembly::Restore(const RestoredState& state) {
+  for (const v1::WorkerRecord& record : state.workers) {
+    workers.Restore(record, turn.mono());
+  }
+  for (const v1::JobRecord& record : state.jobs) {
+    RestoreJob(record);
+  }
+  calls.Restore(state.requests);
+  for (const v1::KvRecord& record : state.kv) {
+    const JobState* job = jobs.Find(record.job_id());
+    if (job != nullptr && job->job().epoch() == record.epoch()) {
+      rendezvous.Restore(record);
+    }
+  }
+  for (const auto& [id, worker] : workers.all()) {
+    views.Update(worker);
+  }
+}
+
+void CoreAssembly::RestoreJob(const v1::JobRecord& record) {
+  const std::string& id = record.job().job_id();
+  jobs.Restore(record, turn.now());
+  gangs.Start(id, record.job().step(), turn.mono());
+  if (!HasGang(record.job().state())) {
+    return;
+  }
+  for (const v1::RankRecord& rank : record.ranks()) {
+    workers.RestoreRank(rank, id, turn.mono());
+  }
+  const bool some_gone = std::any_of(record.ranks().begin(), record.ranks().end(),
+                                     [](const v1::RankRecord& rank) { return rank.gone(); });
+  if (record.has_stop() || some_gone) {
+    gangs.of(id).EndBy(turn.mono() + Grace(record.job()));
+  }
+}
+
+Effects CoreAssembly::Apply(const Command& command, Now now) {
+  const absl::Duration before = turn.mono();
+  turn.Begin(now);
+  liveness.NoticeGap(before, turn.mono());
+  const CommandRow& row = command.row();
+  const RequestKey key = row.key == nullptr ? RequestKey() : row.key(command.args());
+  if (!calls.AnsweredBefore(key, row)) {
+    row.apply(PartOf(command_parts, row.part), command.args());
+    // Only what was done: a refused call may be sent again under its request_id.
+    const std::optional<Reply>& reply = turn.effects().reply;
+    if (reply.has_value() && reply->job.has_value() && !command.changes_nothing()) {
+      calls.Remember(key, row, reply->job->job_id());
+    }
+  }
+  // Views first: they may add rows.
+  views.Flush();
+  jobs.Flush(turn.effects());
+  return turn.Take();
+}
+
 Core::Core(const CoreOptions& options, const RestoredState& state, Now now)
-    : parts_(std::make_unique<CoreParts>(options, state, now)) {}
+    : parts_(std::make_unique<CoreAssembly>(options, state, now)) {}
 Core::~Core() = default;
 
 Effects Core::Apply(const Command& command, Now now) {
@@ -56,25 +221,22 @@ Effects Core::Apply(const Command& command, Now now) {
 }
 
 absl::Duration Core::NextDeadline() const {
-  // From the last Tick, not from the last command: a steady stream of reports must not put it off.
-  const absl::Duration tick =
-      parts_->last_tick_ + (parts_->jobs_.active().empty() ? kTickIdle : kTickBusy);
-  return std::min(tick, parts_->plan_.Deadline(parts_->Mono()));
+  return std::min(parts_->ticks.Due(), parts_->plan.Deadline(parts_->turn.mono()));
 }
 
 const v1::JobRecord* Core::FindJob(const std::string& job_id) const {
-  const JobState* job = parts_->jobs_.Find(job_id);
+  const JobState* job = parts_->jobs.Find(job_id);
   return job == nullptr ? nullptr : &job->record();
 }
 
 const v1::WorkerRecord* Core::FindWorker(const std::string& worker_id) const {
-  const WorkerState* worker = parts_->workers_.Find(worker_id);
+  const WorkerState* worker = parts_->workers.Find(worker_id);
   return worker == nullptr ? nullptr : &worker->record;
 }
 
 std::vector<const v1::JobRecord*> Core::Jobs() const {
   std::vector<const v1::JobRecord*> out;
-  for (const auto& [id, job] : parts_->jobs_.all()) {
+  for (const auto& [id, job] : parts_->jobs.all()) {
     out.push_back(&job.record());
   }
   return out;
@@ -82,164 +244,31 @@ std::vector<const v1::JobRecord*> Core::Jobs() const {
 
 std::vector<const v1::WorkerRecord*> Core::Workers() const {
   std::vector<const v1::WorkerRecord*> out;
-  for (const auto& [id, worker] : parts_->workers_.all()) {
+  for (const auto& [id, worker] : parts_->workers.all()) {
     out.push_back(&worker.record);
   }
   return out;
 }
 
 std::optional<Core::Eligible> Core::FindInspector(const v1::JobSpec& spec) const {
-  for (const auto& [id, worker] : parts_->workers_.all()) {
-    if (worker.connection != 0 && !worker.Unhealthy() && !parts_->Silent(worker) &&
-        Suits(worker.worker(), spec.resources())) {
-      return Eligible{id, worker.connection, worker.worker().root_uuid()};
-    }
+  const WorkerState* worker = parts_->inspections.FindWorker(spec);
+  if (worker == nullptr) {
+    return std::nullopt;
   }
-  return std::nullopt;
+  return Eligible{worker->worker().worker_id(), worker->connection, worker->worker().root_uuid()};
 }
 
 int64_t Core::last_revision() const {
-  return parts_->jobs_.revision();
+  return parts_->jobs.revision();
 }
 const CoreOptions& Core::options() const {
-  return parts_->options_;
+  return parts_->options;
 }
 bool Core::isolated() const {
-  return parts_->liveness_.isolated();
+  return parts_->liveness.isolated();
 }
 const std::map<std::string, int64_t>& Core::reason_counts() const {
-  return parts_->jobs_.reason_counts();
-}
-
-CoreParts::CoreParts(const CoreOptions& core_options, const RestoredState& state, Now now)
-    : options_(core_options),
-      now_(now),
-      start_time_(now.monotonic),
-      last_tick_(now.monotonic),
-      plan_(now.monotonic),
-      workers_(core_options, plan_),
-      liveness_(core_options, now.monotonic),
-      jobs_(plan_, state.last_revision),
-      requests_(core_options) {
-  Restore(state);
-}
-
-void CoreParts::Restore(const RestoredState& state) {
-  for (const v1::WorkerRecord& record : state.workers) {
-    workers_.Restore(record, Mono());
-  }
-  for (const v1::JobRecord& record : state.jobs) {
-    RestoreJob(record);
-  }
-  requests_.Restore(state.requests, Mono());
-  for (const v1::KvRecord& record : state.kv) {
-    const JobState* job = jobs_.Find(record.job_id());
-    if (job != nullptr && job->job().epoch() == record.epoch()) {
-      rendezvous_.Restore(record);
-    }
-  }
-  for (const auto& [id, worker] : workers_.all()) {
-    UpdateWorkerView(worker);
-  }
-}
-
-void CoreParts::RestoreJob(const v1::JobRecord& record) {
-  const std::string& id = record.job().job_id();
-  jobs_.Restore(record, now_);
-  gangs_.Start(id, record.job().step(), Mono());
-  if (!HasGang(record.job().state())) {
-    return;
-  }
-  for (const v1::RankRecord& rank : record.ranks()) {
-    workers_.RestoreRank(rank, id, Mono());
-  }
-  const bool some_gone = std::any_of(record.ranks().begin(), record.ranks().end(),
-                                     [](const v1::RankRecord& rank) { return rank.gone(); });
-  if (record.has_stop() || some_gone) {
-    gangs_.of(id).EndBy(Mono() + Grace(record.job()));
-  }
-}
-
-Effects CoreParts::Apply(const Command& command, Now now) {
-  HEARTH_CHECK(now.monotonic >= now_.monotonic, "monotonic time never goes back");
-  liveness_.NoticeGap(Mono(), now.monotonic);
-  now_ = now;
-  effects_ = Effects();
-  const CommandRow& row = command.row();
-  const RequestKey key = row.key == nullptr ? RequestKey() : row.key(command.args());
-  if (!AnsweredBefore(key, row)) {
-    row.apply(*this, command.args());
-    // Only what was done: a refused call may be sent again under its request_id.
-    if (effects_.reply.has_value() && effects_.reply->job.has_value() &&
-        !command.changes_nothing()) {
-      Remember(key.request_id, row, effects_.reply->job->job_id());
-    }
-  }
-  Flush();
-  return std::move(effects_);
-}
-
-void CoreParts::Flush() {
-  // Views first: they may add rows.
-  workers_.Flush([this](const WorkerState& worker) { return FactsOf(worker); }, effects_);
-  jobs_.Flush(effects_);
-}
-
-Workers::Facts CoreParts::FactsOf(const WorkerState& worker) const {
-  Workers::Facts facts;
-  if (!worker.job_id.empty()) {
-    const JobState& job = jobs_.at(worker.job_id);
-    facts.epoch = job.job().epoch();
-    facts.rank = RankOf(job, facts.epoch, worker);
-  }
-  facts.silent = liveness_.JudgesSilence(Mono()) && Silent(worker);
-  return facts;
-}
-
-void CoreParts::AddEvent(JobState& job,
-                         const std::string& type,
-                         const std::string& actor,
-                         const std::string& code,
-                         const std::string& message,
-                         v1::JobState from,
-                         v1::JobState to) {
-  jobs_.AddEvent(job, {type, actor, code, message}, from, to, now_, effects_);
-}
-
-void CoreParts::Note(JobState& job,
-                     const std::string& type,
-                     const std::string& actor,
-                     const std::string& message) {
-  AddEvent(job, type, actor, job.job().reason_code(), message, job.state(), job.state());
-}
-
-void CoreParts::Transition(JobState& job,
-                           v1::JobState to,
-                           const std::string& actor,
-                           const std::string& code,
-                           const std::string& reason) {
-  const bool had_gang = HasGang(job.state());
-  jobs_.Transition(job, to, actor, code, reason, now_, effects_);
-  if (had_gang && !HasGang(to)) {
-    rendezvous_.Clear(job.job().job_id(), effects_);
-    LookAtRootsOf(job);  // the gang may have left folders behind
-  }
-}
-
-void CoreParts::Send(const WorkerState& worker, v1::CoordinatorMessage message) {
-  if (worker.connection == 0) {
-    return;  // said again when it is back
-  }
-  message.set_generation(options_.generation);
-  effects_.messages.push_back({worker.connection, worker.worker().worker_id(),
-                               worker.worker().incarnation(), std::move(message)});
-}
-
-void CoreParts::Close(const WorkerState& worker, const absl::Status& status) {
-  if (worker.connection != 0) {
-    effects_.closes.push_back({worker.connection, status});
-    workers_.Disconnect(worker, Mono());
-  }
+  return parts_->jobs.reason_counts();
 }
 
 }  // namespace hearth::coordinator

@@ -195,6 +195,8 @@ struct CoreOptions {
 // "Fine Web/112M", "k3x9q" -> "fine-web-112m-k3x9q"; at most 63 characters.
 std::string MakeJobId(const std::string& name, const std::string& suffix);
 
+struct CoreAssembly;  // all parts (core.cc)
+
 // Not thread-safe: one event-loop thread owns it.
 class Core {
  public:
@@ -238,7 +240,7 @@ class Core {
   const std::map<std::string, int64_t>& reason_counts() const;
 
  private:
-  std::unique_ptr<CoreParts> parts_;
+  std::unique_ptr<CoreAssembly> parts_;
 };
 
 }  // namespace hearth::coordinator

@@ -2,9 +2,9 @@
 //
 // A call whose request says everything is its own command (v1::CancelJobRequest and so on); the
 // others have a struct here. A command is one row in the file of the part that owns what it changes
-// (JobCommands, WorkerCommands and so on): its type, its name, what it needs, and the function
-// that applies it. The label in the metrics, the refusal on a full disk and the answer to a
-// repeated request_id follow from the row.
+// (JobCommands, WorkerCommands and so on; part_rows.h): its type, its name, what it needs, and the
+// function that applies it. The label in the metrics, the refusal on a full disk and the answer to
+// a repeated request_id follow from the row.
 #pragma once
 
 #include <cstdint>
@@ -115,8 +115,6 @@ struct Tick {};
 // -------------------------------------------------------------------------------------------------
 // The table.
 
-struct CoreParts;
-
 // What a kept answer is found by.
 struct RequestKey {
   std::string request_id;  // empty = the caller does not repeat it
@@ -131,8 +129,9 @@ struct CommandRow {
   // Not empty: the call is idempotent by its request_id. This is RequestRecord.method, so it never
   // changes. A repeated request gets the job as it is now, and `apply` is not called.
   const char* request_method;
-  RequestKey (*key)(const void* args);  // null without request_method
-  void (*apply)(CoreParts& core, const void* args);
+  RequestKey (*key)(const void* args);          // null without request_method
+  std::type_index part;                         // the class of the core that applies it
+  void (*apply)(void* part, const void* args);  // `part` is that one
 };
 // All rows. Made once; lives as long as the process.
 const std::vector<CommandRow>& CommandTable();

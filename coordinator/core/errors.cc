@@ -28,6 +28,21 @@ absl::Status FieldError(const std::string& field, int64_t value, int64_t max) {
                    {{"field", field}});
 }
 
+absl::Status JobNotFound(const std::string& job_id) {
+  return MakeError(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", absl::StrCat("no job ", job_id),
+                   {{"job_id", job_id}});
+}
+
+absl::Status WorkerNotFound(const std::string& worker_id) {
+  return MakeError(absl::StatusCode::kNotFound, "WORKER_NOT_FOUND",
+                   absl::StrCat("no worker ", worker_id), {{"worker_id", worker_id}});
+}
+
+absl::Status EtagMismatch(const std::string& job_id) {
+  return MakeError(absl::StatusCode::kAborted, "ETAG_MISMATCH",
+                   absl::StrCat("job ", job_id, " has changed since it was read; read it again"));
+}
+
 google::protobuf::Timestamp ToProto(absl::Time time) {
   google::protobuf::Timestamp out;
   const absl::Duration since = time - absl::UnixEpoch();

@@ -21,6 +21,12 @@ absl::Status MakeError(absl::StatusCode code,
 // kInvalidArgument FIELD_OUT_OF_BOUNDS: what an agent said of a step that the job cannot be at.
 absl::Status FieldError(const std::string& field, int64_t value, int64_t max);
 
+// kNotFound JOB_NOT_FOUND, WORKER_NOT_FOUND.
+absl::Status JobNotFound(const std::string& job_id);
+absl::Status WorkerNotFound(const std::string& worker_id);
+// kAborted ETAG_MISMATCH.
+absl::Status EtagMismatch(const std::string& job_id);
+
 google::protobuf::Timestamp ToProto(absl::Time time);
 absl::Time FromProto(const google::protobuf::Timestamp& time);
 

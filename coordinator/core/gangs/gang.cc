@@ -10,10 +10,16 @@ namespace {
 constexpr absl::Duration kKillAgain = absl::Seconds(10);
 // Trainers give up by themselves, and then say more than the coordinator knows.
 constexpr absl::Duration kAfterTrainers = absl::Seconds(15);
+constexpr int kDefaultGraceSeconds = 60;
 constexpr char kMeeting[] = "rendezvous";
 constexpr char kLoading[] = "loading";
 
 }  // namespace
+
+absl::Duration Grace(const v1::Job& job) {
+  const v1::CheckpointSpec& spec = job.spec().checkpoint();
+  return absl::Seconds(spec.has_grace_seconds() ? spec.grace_seconds() : kDefaultGraceSeconds);
+}
 
 void Gang::Progress(int64_t step, absl::Duration now) {
   if (step > step_) {

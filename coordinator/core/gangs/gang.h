@@ -12,6 +12,9 @@
 
 namespace hearth::coordinator {
 
+// Time that a stopping gang may take.
+absl::Duration Grace(const v1::Job& job);
+
 // One job's present gang. All durations are monotonic times. Not thread-safe.
 class Gang {
  public:

@@ -28,6 +28,19 @@ bool AnyBroken(const v1::JobRecord& record) {
   return std::any_of(record.ranks().begin(), record.ranks().end(), Broken);
 }
 
+int RankOf(const v1::JobRecord& record, int64_t epoch, const v1::Worker& worker) {
+  if (epoch != record.job().epoch()) {
+    return -1;
+  }
+  for (int i = 0; i < record.ranks_size(); ++i) {
+    const v1::RankRecord& rank = record.ranks(i);
+    if (rank.worker_id() == worker.worker_id() && rank.incarnation() == worker.incarnation()) {
+      return i;
+    }
+  }
+  return -1;
+}
+
 bool AllGone(const v1::JobRecord& record) {
   return std::all_of(record.ranks().begin(), record.ranks().end(),
                      [](const v1::RankRecord& rank) { return rank.gone(); });

@@ -1,6 +1,7 @@
 // What has become of a gang, by its ranks: pure functions of the record.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "coordinator/core/transitions.h"
@@ -16,6 +17,8 @@ bool Finished(const v1::RankRecord& rank);
 // Some rank has ended, was lost, was killed by nobody of ours, or is about to be gone so: the
 // others cannot go on without it.
 bool AnyBroken(const v1::JobRecord& record);
+// Rank of the job's present epoch that this worker's present daemon runs or ran; -1 = none.
+int RankOf(const v1::JobRecord& record, int64_t epoch, const v1::Worker& worker);
 bool AllGone(const v1::JobRecord& record);
 // RECOVERING, old ranks gone, accounted for: waits for workers alone.
 bool ReadyToRestart(const v1::JobRecord& record);

@@ -29,6 +29,12 @@ double Jobs::RunningSeconds(const JobState& job, absl::Duration now) {
   return job.record().running_base() + absl::ToDoubleSeconds(now - job.running_since);
 }
 
+int64_t Jobs::LastStep(const JobState& job) {
+  // A resume may have set train.steps below what is done.
+  return std::max(
+      {job.job().spec().train().steps(), job.job().step(), job.job().checkpoint().step()});
+}
+
 void Jobs::Restore(const v1::JobRecord& record, Now now) {
   const std::string& id = record.job().job_id();
   JobState& job = jobs_[id] = JobState(record);

@@ -6,6 +6,7 @@
 // an event or by Mark.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -15,7 +16,7 @@
 #include "common/base/token_bucket.h"
 #include "coordinator/core/core.h"
 #include "coordinator/core/gangs/gang_row.h"
-#include "coordinator/core/plan_timer.h"
+#include "coordinator/core/placement/plan_timer.h"
 #include "hearth/v1/store.pb.h"
 
 namespace hearth::coordinator {
@@ -52,6 +53,9 @@ class JobState {
   v1::JobRecord row_;
 };
 
+// No cursor of a history or a log grows past this, so that no sum of a few of them overflows.
+inline constexpr int64_t kCursorMax = int64_t{1} << 62;
+
 // What an event says. Its job, state and step are added from the job's record.
 struct EventText {
   std::string type;
@@ -77,6 +81,8 @@ class Jobs {
   const std::map<std::string, int64_t>& reason_counts() const { return reason_counts_; }
   // Resources' time used up to now, in seconds; of a RUNNING job.
   static double RunningSeconds(const JobState& job, absl::Duration now);
+  // The last step that the job may be at.
+  static int64_t LastStep(const JobState& job);
 
   // After a start. Numbers that damage may have left are brought within bounds.
   void Restore(const v1::JobRecord& record, Now now);

@@ -119,6 +119,16 @@ void Workers::SaidGoodbye(const WorkerState& worker, absl::Duration now) {
   Mark(worker, true);
 }
 
+void Workers::Close(const WorkerState& worker,
+                    const absl::Status& status,
+                    absl::Duration now,
+                    Effects& effects) {
+  if (worker.connection != 0) {
+    effects.closes.push_back({worker.connection, status});
+    Disconnect(worker, now);
+  }
+}
+
 void Workers::MarkLost(const WorkerState& worker) {
   Mine(worker).lost = true;
   Mark(worker, false);

@@ -10,7 +10,7 @@
 #include <unordered_map>
 
 #include "coordinator/core/core.h"
-#include "coordinator/core/plan_timer.h"
+#include "coordinator/core/placement/plan_timer.h"
 #include "coordinator/core/workers/worker_state.h"
 
 namespace hearth::coordinator {
@@ -48,6 +48,11 @@ class Workers {
   void StreamEnded(const WorkerState& worker, absl::Duration now);
   // ... and it said why before.
   void SaidGoodbye(const WorkerState& worker, absl::Duration now);
+  // It is we who end its stream, with that status. Nothing happens when it has none.
+  void Close(const WorkerState& worker,
+             const absl::Status& status,
+             absl::Duration now,
+             Effects& effects);
   // It is lost until it says Hello.
   void MarkLost(const WorkerState& worker);
 

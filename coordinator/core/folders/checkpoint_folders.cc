@@ -1,20 +1,16 @@
-// What lies under the workers' checkpoint roots, and what of it nobody needs. One worker of each
-// root is asked to list it: after it dials in, when gangs end, and from time to time.
-//
-// Removed without being asked is only what a job of ours has left behind for certain: in an epoch
-// whose ranks are all gone (so that no announcement can still arrive) what is no checkpoint, and
-// checkpoints that no record names and that a recorded one has overtaken. All else stays until
-// somebody prunes: folders of jobs that are not known here (deleted, or another coordinator's), of
-// epochs that the job has not reached (the store is an older copy, or the name was used before),
-// and what was changed when the job could not have done it.
+#include "coordinator/core/folders/checkpoint_folders.h"
+
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
 #include "coordinator/core/errors.h"
-#include "coordinator/core/parts.h"
+#include "coordinator/core/gangs/verdict.h"
+#include "coordinator/core/transitions.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -71,16 +67,25 @@ v1::CoordinatorMessage DeleteMessage(const std::string& job_id,
 
 }  // namespace
 
-std::vector<CommandRow> FolderCommands() {
+std::string FolderOn(const v1::Worker& worker, const v1::Checkpoint& checkpoint) {
+  const std::string part = absl::StrCat("/", checkpoint.job_id(), "/e", checkpoint.epoch(), "/");
+  const size_t at = checkpoint.path().rfind(part);
+  if (at == std::string::npos || worker.checkpoint_root().empty()) {
+    return checkpoint.path();
+  }
+  return worker.checkpoint_root() + checkpoint.path().substr(at);
+}
+
+std::vector<CommandRow> CheckpointFolders::Rows() {
   return {
-      Row<v1::PruneCheckpointsRequest>("prune_folders"),
-      Row<AgentFolders>("agent_folders"),
+      Row<&CheckpointFolders::Prune>("prune_folders"),
+      Row<&CheckpointFolders::Listed>("agent_folders"),
   };
 }
 
-const WorkerState* CoreParts::WorkerOfRoot(const std::string& root_uuid) {
+const WorkerState* CheckpointFolders::WorkerOfRoot(const std::string& root_uuid) const {
   for (const auto& [id, worker] : workers_.all()) {
-    if (!root_uuid.empty() && worker.connection != 0 && !Silent(worker) &&
+    if (!root_uuid.empty() && worker.connection != 0 && !liveness_.Silent(worker, turn_.mono()) &&
         worker.worker().root_uuid() == root_uuid) {
       return &worker;
     }
@@ -88,24 +93,35 @@ const WorkerState* CoreParts::WorkerOfRoot(const std::string& root_uuid) {
   return nullptr;
 }
 
-void CoreParts::LookAtRootsOf(const JobState& job) {
+void CheckpointFolders::LookAtRootsOf(const JobState& job) {
   for (const v1::RankRecord& rank : job.record().ranks()) {
-    roots_.LookAt(workers_.at(rank.worker_id()).worker().root_uuid(), kAfterGang, Mono());
+    roots_.LookAt(workers_.at(rank.worker_id()).worker().root_uuid(), kAfterGang, turn_.mono());
   }
 }
 
-void CoreParts::AskForFolders() {
+void CheckpointFolders::AskForListings() {
   const auto worker_of = [this](const std::string& uuid) { return WorkerOfRoot(uuid); };
   const auto is_open = [this](uint64_t id) { return workers_.OnConnection(id) != nullptr; };
-  for (const std::string& uuid : roots_.TakeDue(worker_of, is_open, Mono())) {
+  for (const std::string& uuid : roots_.TakeDue(worker_of, is_open, turn_.mono())) {
     const WorkerState& worker = *WorkerOfRoot(uuid);
     v1::CoordinatorMessage message;
-    message.mutable_list_checkpoints()->set_request_id(roots_.Ask(uuid, worker, Mono()));
-    Send(worker, std::move(message));
+    message.mutable_list_checkpoints()->set_request_id(roots_.Ask(uuid, worker, turn_.mono()));
+    turn_.Send(worker, std::move(message));
   }
 }
 
-CoreParts::Leftover CoreParts::JudgeFolder(const v1::CheckpointFolder& folder) const {
+void CheckpointFolders::Drop(const v1::Checkpoint& checkpoint) {
+  if (const WorkerState* worker = WorkerOfRoot(checkpoint.root_uuid())) {
+    v1::CoordinatorMessage message;
+    message.mutable_delete_checkpoint()->set_job_id(checkpoint.job_id());
+    message.mutable_delete_checkpoint()->set_path(FolderOn(worker->worker(), checkpoint));
+    turn_.Send(*worker, std::move(message));
+  }
+  // Else it is found when one dials in.
+}
+
+CheckpointFolders::Leftover CheckpointFolders::JudgeFolder(
+    const v1::CheckpointFolder& folder) const {
   Leftover out;
   const auto found = jobs_.all().find(folder.job_id());
   if (found == jobs_.all().end()) {
@@ -152,18 +168,19 @@ CoreParts::Leftover CoreParts::JudgeFolder(const v1::CheckpointFolder& folder) c
   return out;
 }
 
-void CoreParts::RemoveFolder(const WorkerState& worker, const v1::CheckpointFolder& folder) {
-  Send(worker, DeleteMessage(folder.job_id(), PathOf(worker.worker(), folder),
-                             folder.kind() == v1::CHECKPOINT_FOLDER_KIND_EMPTY_EPOCH));
+void CheckpointFolders::RemoveFolder(const WorkerState& worker,
+                                     const v1::CheckpointFolder& folder) {
+  turn_.Send(worker, DeleteMessage(folder.job_id(), PathOf(worker.worker(), folder),
+                                   folder.kind() == v1::CHECKPOINT_FOLDER_KIND_EMPTY_EPOCH));
 }
 
-void CoreParts::On(const AgentFolders& command) {
+void CheckpointFolders::Listed(const AgentFolders& command) {
   const WorkerState* worker = workers_.OnConnection(command.connection_id);
   if (worker == nullptr) {
     return;
   }
   const std::string& uuid = worker->worker().root_uuid();
-  if (!roots_.TakeAnswer(uuid, command.connection_id, command.folders, now_)) {
+  if (!roots_.TakeAnswer(uuid, command.connection_id, command.folders, turn_.now())) {
     return;
   }
   std::vector<v1::CheckpointFolder> kept;
@@ -183,10 +200,10 @@ void CoreParts::On(const AgentFolders& command) {
   roots_.Keep(uuid, std::move(kept));
   // More of a long list shows when what could go has gone.
   const bool more = command.folders.truncated() && removed;
-  roots_.LookAt(uuid, more ? absl::ZeroDuration() : kLookEvery, Mono());
+  roots_.LookAt(uuid, more ? absl::ZeroDuration() : kLookEvery, turn_.mono());
 }
 
-std::vector<v1::JobFolder> CoreParts::FoldersOf(const JobState& job) {
+std::vector<v1::JobFolder> CheckpointFolders::FoldersOf(const JobState& job) const {
   const std::string& id = job.job().job_id();
   std::map<std::string, std::string> paths;  // by root; as the newest record names it
   for (const v1::Checkpoint& checkpoint : job.record().checkpoints()) {
@@ -214,10 +231,10 @@ std::vector<v1::JobFolder> CoreParts::FoldersOf(const JobState& job) {
   return folders;
 }
 
-void CoreParts::PruneRoot(const v1::PruneCheckpointsRequest& request,
-                          const std::string& uuid,
-                          const Root& root,
-                          v1::PruneCheckpointsResponse& response) {
+void CheckpointFolders::PruneRoot(const v1::PruneCheckpointsRequest& request,
+                                  const std::string& uuid,
+                                  const Root& root,
+                                  v1::PruneCheckpointsResponse& response) {
   const WorkerState* worker = WorkerOfRoot(uuid);
   const WorkerState* lister = workers_.Find(root.worker_id);
   std::set<std::string> emptied;  // unknown jobs of which something goes
@@ -238,7 +255,7 @@ void CoreParts::PruneRoot(const v1::PruneCheckpointsRequest& request,
     out.set_root_uuid(uuid);
     out.set_reason(judged.reason);
     const bool unknown = jobs_.Find(folder.job_id()) == nullptr;
-    const absl::Duration age = now_.wall - FromProto(folder.change_time());
+    const absl::Duration age = turn_.wall() - FromProto(folder.change_time());
     if (worker == nullptr) {
       out.set_kept("no connected worker sees this root");
     } else if (unknown && age < absl::Seconds(request.min_age_seconds())) {
@@ -259,22 +276,22 @@ void CoreParts::PruneRoot(const v1::PruneCheckpointsRequest& request,
   roots_.Keep(uuid, std::move(rest));
   for (const std::string& id : emptied) {
     const std::string path = absl::StrCat(worker->worker().checkpoint_root(), "/", id);
-    Send(*worker, DeleteMessage(id, path, /*only_if_empty=*/true));
+    turn_.Send(*worker, DeleteMessage(id, path, /*only_if_empty=*/true));
   }
 }
 
-void CoreParts::On(const v1::PruneCheckpointsRequest& request) {
+void CheckpointFolders::Prune(const v1::PruneCheckpointsRequest& request) {
   if (request.min_age_seconds() < 0) {
-    ReplyError(MakeError(absl::StatusCode::kInvalidArgument, "OUT_OF_RANGE",
-                         absl::StrCat("min_age_seconds is ", request.min_age_seconds(),
-                                      "; it must not be negative")));
+    turn_.ReplyError(MakeError(absl::StatusCode::kInvalidArgument, "OUT_OF_RANGE",
+                               absl::StrCat("min_age_seconds is ", request.min_age_seconds(),
+                                            "; it must not be negative")));
     return;
   }
   v1::PruneCheckpointsResponse response;
   for (const auto& [uuid, root] : roots_.all()) {
     const WorkerState* worker = WorkerOfRoot(uuid);
-    if (request.dry_run() && worker != nullptr && Mono() - root.listed > kFresh) {
-      roots_.LookNow(uuid, Mono());
+    if (request.dry_run() && worker != nullptr && turn_.mono() - root.listed > kFresh) {
+      roots_.LookNow(uuid, turn_.mono());
     }
     if (!root.worker_id.empty()) {
       PruneRoot(request, uuid, root, response);
@@ -282,14 +299,13 @@ void CoreParts::On(const v1::PruneCheckpointsRequest& request) {
     v1::CheckpointRootState& state = *response.add_roots();
     state.set_root_uuid(uuid);
     state.set_worker_id(root.worker_id);
-    state.set_pending(root.connection != 0 || (worker != nullptr && root.due <= Mono()));
+    state.set_pending(root.connection != 0 || (worker != nullptr && root.due <= turn_.mono()));
     state.set_truncated(root.truncated);
     if (root.list_time.has_value()) {
       *state.mutable_list_time() = ToProto(*root.list_time);
     }
   }
-  effects_.reply = Reply{absl::OkStatus(), std::nullopt, std::nullopt};
-  effects_.reply->pruned = std::move(response);
+  turn_.ReplyOk().pruned = std::move(response);
 }
 
 }  // namespace hearth::coordinator

@@ -1,0 +1,78 @@
+// What lies under the workers' checkpoint roots, and what of it nobody needs. One worker of each
+// root is asked to list it: after it dials in, when gangs end, and from time to time. Owns the
+// listings; reads jobs and workers, and changes neither.
+//
+// It removes without being asked only what a job of ours has left behind for certain: in an epoch
+// whose ranks are all gone (so that no announcement can still arrive) what is no checkpoint, and
+// checkpoints that no record names and that a recorded one has overtaken. All else stays until
+// somebody prunes: folders of jobs that are not known here (deleted, or another coordinator's), of
+// epochs that the job has not reached (the store is an older copy, or the name was used before),
+// and what was changed when the job could not have done it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "coordinator/core/folders/roots.h"
+#include "coordinator/core/jobs/jobs.h"
+#include "coordinator/core/liveness/liveness.h"
+#include "coordinator/core/part_rows.h"
+#include "coordinator/core/turn.h"
+#include "coordinator/core/workers/workers.h"
+
+namespace hearth::coordinator {
+
+// The checkpoint's folder as that worker sees it; roots that are shared may be mounted at different
+// places.
+std::string FolderOn(const v1::Worker& worker, const v1::Checkpoint& checkpoint);
+
+// Not thread-safe.
+class CheckpointFolders {
+ public:
+  // All that is passed in outlives this.
+  CheckpointFolders(Turn& turn, const Workers& workers, const Jobs& jobs, const Liveness& liveness)
+      : turn_(turn), workers_(workers), jobs_(jobs), liveness_(liveness) {}
+
+  static std::vector<CommandRow> Rows();
+
+  // The root is to be listed again, `after` at the earliest (Roots::LookAt).
+  void LookAt(const std::string& root_uuid, absl::Duration after) {
+    roots_.LookAt(root_uuid, after, turn_.mono());
+  }
+  // ... those of the gang's workers, soon: it may have left folders behind.
+  void LookAtRootsOf(const JobState& job);
+  // Asks workers for the listings that are due.
+  void AskForListings();
+  // <root>/<job id> of each root with checkpoints of the job.
+  std::vector<v1::JobFolder> FoldersOf(const JobState& job) const;
+  // Removes a checkpoint's folder that no record names any more. If no worker sees it now, it is
+  // found when one dials in.
+  void Drop(const v1::Checkpoint& checkpoint);
+
+ private:
+  struct Leftover {
+    bool needed = true;      // recorded, or may be being written
+    bool by_itself = false;  // to be removed without being asked
+    std::string reason;      // why nobody needs it
+  };
+
+  void Prune(const v1::PruneCheckpointsRequest& request);
+  void Listed(const AgentFolders& command);
+  // A connected worker that sees this root; null = none.
+  const WorkerState* WorkerOfRoot(const std::string& root_uuid) const;
+  Leftover JudgeFolder(const v1::CheckpointFolder& folder) const;
+  void RemoveFolder(const WorkerState& worker, const v1::CheckpointFolder& folder);
+  // Adds what is left under a root to the answer and, unless it is a dry run, removes it.
+  void PruneRoot(const v1::PruneCheckpointsRequest& request,
+                 const std::string& uuid,
+                 const Root& root,
+                 v1::PruneCheckpointsResponse& response);
+
+  Turn& turn_;
+  const Workers& workers_;
+  const Jobs& jobs_;
+  const Liveness& liveness_;
+  Roots roots_;
+};
+
+}  // namespace hearth::coordinator

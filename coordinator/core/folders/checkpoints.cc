@@ -1,0 +1,109 @@
+#include "coordinator/core/folders/checkpoints.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/core/errors.h"
+#include "coordinator/core/transitions.h"
+
+namespace hearth::coordinator {
+
+std::vector<CommandRow> Checkpoints::Rows() {
+  return {
+      Row<&Checkpoints::Delete>("delete_checkpoint"),
+  };
+}
+
+void Checkpoints::Announced(const WorkerState& worker,
+                            JobState& job,
+                            int rank,
+                            const v1::CheckpointAnnouncement& announcement) {
+  if (rank != 0) {
+    return;
+  }
+  v1::Job& view = job.job();
+  v1::Checkpoint checkpoint;
+  checkpoint.set_job_id(view.job_id());
+  checkpoint.set_epoch(view.epoch());
+  checkpoint.set_step(announcement.step());
+  checkpoint.set_path(announcement.path());
+  checkpoint.set_root_uuid(worker.worker().root_uuid());
+  checkpoint.set_bytes(announcement.bytes());
+  checkpoint.set_manifest_sha256(announcement.manifest_sha256());
+  checkpoint.set_validation_loss(announcement.validation_loss());
+  *checkpoint.mutable_create_time() = ToProto(turn_.wall());
+
+  auto& kept = job.checkpoints();
+  kept.erase(std::remove_if(kept.begin(), kept.end(),
+                            [&](const v1::Checkpoint& old) {
+                              const auto& removed = announcement.removed_steps();
+                              return old.epoch() == view.epoch() &&
+                                     (old.step() == announcement.step() ||
+                                      std::find(removed.begin(), removed.end(), old.step()) !=
+                                          removed.end());
+                            }),
+             kept.end());
+  *kept.Add() = checkpoint;
+  for (int i = kept.size() - 1; i > 0; --i) {
+    kept.SwapElements(i, i - 1);
+  }
+  *view.mutable_checkpoint() = checkpoint;
+  view.set_restarts(0);
+  job.checkpoint_time = turn_.mono();
+  turn_.effects().checkpoint_writes.push_back({view.job_id(), announcement.seconds()});
+  rendezvous_.ForgetCheckpoints(view.job_id(), view.epoch(), announcement.step(), turn_.effects());
+  gangs_.of(view.job_id()).Progress(announcement.step(), turn_.mono());
+  Prune(job);
+  states_.Note(
+      job, "checkpoint", "trainer",
+      absl::StrCat("checkpoint of step ", announcement.step(), " in ", announcement.path()));
+  if (view.workers_size() < view.spec().resources().workers()) {
+    plan_.Ask();  // it may grow right after a checkpoint
+  }
+}
+
+void Checkpoints::Prune(JobState& job) {
+  const v1::CheckpointSpec& spec = job.job().spec().checkpoint();
+  const int keep = spec.has_keep_last() ? std::max(1, spec.keep_last()) : 3;
+  auto& kept = job.checkpoints();
+  for (int i = kept.size() - 1; i >= keep; --i) {
+    folders_.Drop(kept[i]);
+    kept.erase(kept.begin() + i);
+  }
+}
+
+void Checkpoints::Delete(const v1::DeleteCheckpointRequest& request) {
+  JobState* job = states_.FindOrReply(request.job_id());
+  if (job == nullptr) {
+    return;
+  }
+  auto& kept = job->checkpoints();
+  auto it = std::find_if(kept.begin(), kept.end(), [&request](const v1::Checkpoint& c) {
+    return c.step() == request.step() && c.epoch() == request.epoch();
+  });
+  if (it == kept.end()) {
+    turn_.ReplyError(
+        MakeError(absl::StatusCode::kNotFound, "CHECKPOINT_NOT_FOUND",
+                  absl::StrCat("job ", request.job_id(), " has no checkpoint of epoch ",
+                               request.epoch(), ", step ", request.step())));
+    return;
+  }
+  if (it == kept.begin() && !IsTerminal(job->state())) {
+    turn_.ReplyError(MakeError(absl::StatusCode::kFailedPrecondition, "NEWEST_CHECKPOINT",
+                               "the newest checkpoint of a living job is what it resumes from"));
+    return;
+  }
+  folders_.Drop(*it);
+  kept.erase(it);
+  if (kept.empty()) {
+    job->job().clear_checkpoint();
+  } else {
+    *job->job().mutable_checkpoint() = kept[0];
+  }
+  states_.Note(*job, "checkpoint", "user",
+               absl::StrCat("checkpoint of step ", request.step(), " deleted"));
+  turn_.ReplyJob(job->job());
+}
+
+}  // namespace hearth::coordinator

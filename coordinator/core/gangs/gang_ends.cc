@@ -1,0 +1,279 @@
+#include "coordinator/core/gangs/gang_ends.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "coordinator/core/gangs/verdict.h"
+#include "coordinator/core/transitions.h"
+
+namespace hearth::coordinator {
+namespace {
+
+constexpr int kDefaultMaxRestarts = 3;
+
+}  // namespace
+
+void GangEnds::Stop(JobState& job,
+                    v1::JobState to,
+                    v1::ControlBit bit,
+                    const std::string& actor,
+                    const std::string& code,
+                    const std::string& reason,
+                    bool kill_now) {
+  // Before its first step a gang has nothing to save and may hang in rendezvous. A worker out of
+  // reach may have trained on, so it is asked.
+  bool all_reached = true;
+  for (const v1::RankRecord& rank : job.record().ranks()) {
+    const WorkerState& worker = workers_.at(rank.worker_id());
+    all_reached =
+        all_reached &&
+        (rank.gone() || (worker.connection != 0 && !liveness_.Silent(worker, turn_.mono())));
+  }
+  const bool nothing_to_save =
+      job.state() == v1::JOB_STATE_STARTING && all_reached &&
+      gangs_.of(job.job().job_id()).step() <= job.job().checkpoint().step();
+  states_.Transition(job, to, actor, code, reason);
+  job.gang().Stop(bit, code, reason);
+  gangs_.of(job.job().job_id()).EndBy(turn_.mono() + Grace(job.job()));
+  if (kill_now || nothing_to_save) {
+    Kill(job, reason);
+  } else {
+    for (int i = 0; i < job.record().ranks_size(); ++i) {
+      SendStop(job, i);
+    }
+  }
+  Settle(job);
+}
+
+void GangEnds::Kill(JobState& job, const std::string& why) {
+  job.gang().Kill(why);
+  jobs_.Mark(job, true);
+  for (int i = 0; i < job.record().ranks_size(); ++i) {
+    SendStop(job, i);
+  }
+}
+
+void GangEnds::SendStop(JobState& job, int rank) {
+  const v1::StopRecord& stop = job.record().stop();
+  const v1::RankRecord& record = job.record().ranks(rank);
+  if (!job.record().has_stop() || record.gone()) {
+    return;
+  }
+  v1::CoordinatorMessage message;
+  if (stop.kill()) {
+    gangs_.of(job.job().job_id()).KillSent(turn_.mono());
+    message.mutable_kill()->set_job_id(job.job().job_id());
+    message.mutable_kill()->set_epoch(job.job().epoch());
+    message.mutable_kill()->set_reason(stop.reason());
+  } else if (stop.control_bit() != v1::CONTROL_BIT_UNSPECIFIED) {
+    message.mutable_control()->set_job_id(job.job().job_id());
+    message.mutable_control()->set_epoch(job.job().epoch());
+    message.mutable_control()->set_bit(static_cast<v1::ControlBit>(stop.control_bit()));
+  } else {
+    return;
+  }
+  turn_.Send(workers_.at(record.worker_id()), std::move(message));
+}
+
+void GangEnds::ReleaseWorker(JobState& job, int rank) {
+  if (rank == 0) {
+    job.job().clear_phase();
+  }
+  workers_.Release(workers_.at(job.record().ranks(rank).worker_id()), job.job().job_id(),
+                   turn_.mono());
+}
+
+void GangEnds::LoseRank(JobState& job, int rank, const std::string& why, const std::string& code) {
+  HEARTH_CHECK(rank >= 0, "a worker's task is a rank of its job");
+  const v1::RankRecord& record = job.record().ranks(rank);
+  if (record.gone()) {
+    return;
+  }
+  job.gang().Lost(rank, why,
+                  turn_.wall() - (turn_.mono() - workers_.at(record.worker_id()).last_seen));
+  jobs_.CountReason(code);
+  jobs_.Mark(job, true);
+  ReleaseWorker(job, rank);
+  Settle(job);
+}
+
+void GangEnds::LoseRankOn(const WorkerState& worker, const std::string& why) {
+  if (JobState* job = worker.job_id.empty() ? nullptr : jobs_.Edit(worker.job_id)) {
+    LoseRank(*job, RankOf(job->record(), job->job().epoch(), worker.worker()), why, "worker_lost");
+  }
+}
+
+void GangEnds::Dying(JobState& job, int rank, const v1::TaskDying& dying) {
+  if (job.gang().Dying(rank, dying, turn_.wall())) {
+    Settle(job);
+  }
+}
+
+void GangEnds::Exited(const WorkerState& worker,
+                      JobState& job,
+                      int rank,
+                      const v1::TaskExit& exit) {
+  job.gang().Exited(rank, exit, turn_.wall());
+  if (!exit.clean()) {
+    workers_.MarkUnhealthy(worker, exit.unclean_reason().empty() ? "a task could not be proven gone"
+                                                                 : exit.unclean_reason());
+    states_.Note(job, "warning", absl::StrCat("worker:", worker.worker().worker_id()),
+                 absl::StrCat("unhealthy: ", worker.record.unhealthy()));
+  }
+  ReleaseWorker(job, rank);
+  Settle(job);
+}
+
+bool GangEnds::MayRestart(JobState& job) {
+  const v1::ResourceSpec& spec = job.job().spec().resources();
+  job.job().set_restarts(job.job().restarts() + 1);
+  jobs_.Mark(job, true);
+  return job.job().restarts() <=
+         (spec.has_max_restarts() ? spec.max_restarts() : kDefaultMaxRestarts);
+}
+
+void GangEnds::Settle(JobState& job) {
+  switch (job.state()) {
+    case v1::JOB_STATE_STARTING:
+    case v1::JOB_STATE_RUNNING:
+      return SettleRunning(job);
+    case v1::JOB_STATE_RECOVERING:
+      return SettleRecovering(job);
+    case v1::JOB_STATE_PAUSING:
+    case v1::JOB_STATE_REQUEUEING:
+    case v1::JOB_STATE_CANCELLING:
+      return SettleStopping(job);
+    default:
+      return;
+  }
+}
+
+void GangEnds::Finish(JobState& job,
+                      v1::JobState to,
+                      const std::string& code,
+                      const std::string& reason) {
+  if (to == v1::JOB_STATE_SUCCEEDED && job.state() == v1::JOB_STATE_STARTING) {
+    states_.Transition(job, v1::JOB_STATE_RUNNING, "trainer", "finished", "no step was left to do");
+  }
+  states_.Transition(job, to, "trainer", code, reason);
+}
+
+void GangEnds::SettleRunning(JobState& job) {
+  const auto& ranks = job.record().ranks();
+  if (Finished(ranks[0])) {
+    // The final checkpoint is announced; what becomes of the others cannot undo that.
+    if (AllGone(job.record())) {
+      Finish(job, v1::JOB_STATE_SUCCEEDED, "finished", "all steps are done");
+    } else {
+      gangs_.of(job.job().job_id()).EndBy(turn_.mono() + Grace(job.job()));
+    }
+    return;
+  }
+  const bool broken = AnyBroken(job.record());
+  const bool left = std::any_of(ranks.begin(), ranks.end(), [](const v1::RankRecord& rank) {
+    return rank.gone() && !Finished(rank);
+  });
+  if (broken || left || AllGone(job.record())) {
+    Recover(job);
+  }
+}
+
+void GangEnds::Recover(JobState& job) {
+  const Verdict verdict = JudgeGang(job.record());
+  if (AllGone(job.record()) && verdict.exit_class == ExitClass::kFatal) {
+    Finish(job, v1::JOB_STATE_FAILED, verdict.code, verdict.message);
+    return;
+  }
+  if (AllGone(job.record()) && !verdict.lost && verdict.exit_class != ExitClass::kStopped &&
+      !MayRestart(job)) {
+    Finish(job, v1::JOB_STATE_FAILED, "max_restarts",
+           absl::StrCat("failed ", job.job().restarts(),
+                        " times without a new checkpoint; last: ", verdict.message));
+    return;
+  }
+  recoveries_.NoteFault(job, verdict);
+  states_.Transition(job, v1::JOB_STATE_RECOVERING, verdict.actor, verdict.code, verdict.message);
+  if (AllGone(job.record())) {
+    job.gang().ClearStop();
+    return;
+  }
+  job.gang().SayWhy(verdict.code, verdict.message);
+  gangs_.of(job.job().job_id()).EndBy(turn_.mono() + Grace(job.job()));
+  if (AnyBroken(job.record())) {
+    Kill(job, verdict.message);
+  }
+}
+
+void GangEnds::SettleRecovering(JobState& job) {
+  if (!AllGone(job.record())) {
+    if (!job.record().stop().kill() && AnyBroken(job.record())) {
+      Kill(job, JudgeGang(job.record()).message);
+    }
+    return;
+  }
+  if (!job.record().has_stop()) {
+    return;
+  }
+  const Verdict verdict = JudgeGang(job.record());
+  if (verdict.exit_class == ExitClass::kFatal) {
+    Finish(job, v1::JOB_STATE_FAILED, verdict.code, verdict.message);
+    return;
+  }
+  const bool counts = !verdict.lost && verdict.exit_class != ExitClass::kStopped &&
+                      verdict.exit_class != ExitClass::kFinished;
+  if (counts && !MayRestart(job)) {
+    Finish(job, v1::JOB_STATE_FAILED, "max_restarts",
+           absl::StrCat("failed ", job.job().restarts(),
+                        " times without a new checkpoint; last: ", verdict.message));
+    return;
+  }
+  recoveries_.NoteFault(job, verdict);  // by now it may be known better who was first
+  job.gang().ClearStop();
+  job.job().set_reason_code(verdict.code);
+  job.job().set_reason(absl::StrCat(verdict.message, "; all ranks are gone"));
+  jobs_.Mark(job, true);
+  plan_.Ask();
+}
+
+void GangEnds::SettleStopping(JobState& job) {
+  if (!AllGone(job.record())) {
+    if (!job.record().stop().kill() && AnyBroken(job.record())) {
+      Kill(job, JudgeGang(job.record()).message);
+    }
+    return;
+  }
+  const Verdict verdict = JudgeGang(job.record());
+  const v1::StopRecord stop = job.record().stop();
+  if (verdict.exit_class == ExitClass::kFinished) {
+    Finish(job, v1::JOB_STATE_SUCCEEDED, "finished", "all steps are done");
+    return;
+  }
+  if (verdict.exit_class == ExitClass::kFatal) {
+    Finish(job, v1::JOB_STATE_FAILED, verdict.code, verdict.message);
+    return;
+  }
+  std::string reason = stop.reason();
+  const bool failed =
+      verdict.exit_class == ExitClass::kFailure || verdict.exit_class == ExitClass::kPeers;
+  if (failed || verdict.lost) {
+    absl::StrAppend(&reason, "; ended at the last checkpoint: ", verdict.message);
+  }
+  if (stop.fail()) {
+    Finish(job, v1::JOB_STATE_FAILED, stop.reason_code(), reason);
+  } else if (job.state() == v1::JOB_STATE_CANCELLING) {
+    Finish(job, v1::JOB_STATE_CANCELLED, stop.reason_code(), reason);
+  } else if (job.state() == v1::JOB_STATE_PAUSING) {
+    Finish(job, v1::JOB_STATE_PAUSED, stop.reason_code(), reason);
+    if (job.job().desired() == v1::DESIRED_RUN) {
+      states_.Transition(job, v1::JOB_STATE_QUEUED, "user", "user_resume", "resumed by the user");
+    }
+  } else if (failed && !MayRestart(job)) {
+    Finish(job, v1::JOB_STATE_FAILED, "max_restarts", reason);
+  } else {
+    Finish(job, v1::JOB_STATE_QUEUED, stop.reason_code(), reason);
+  }
+}
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,80 @@
+// How a gang is stopped, how its ranks are lost, and what follows for the job when they are gone.
+// Owns nothing; the stop under way is GangRow's, the clocks are Gang's.
+#pragma once
+
+#include <string>
+
+#include "coordinator/core/gangs/gang.h"
+#include "coordinator/core/gangs/recoveries.h"
+#include "coordinator/core/jobs/job_states.h"
+#include "coordinator/core/jobs/jobs.h"
+#include "coordinator/core/liveness/liveness.h"
+#include "coordinator/core/placement/plan_timer.h"
+#include "coordinator/core/turn.h"
+#include "coordinator/core/workers/workers.h"
+
+namespace hearth::coordinator {
+
+// Not thread-safe.
+class GangEnds {
+ public:
+  // All that is passed in outlives this.
+  GangEnds(Turn& turn,
+           Workers& workers,
+           const Liveness& liveness,
+           Jobs& jobs,
+           Gangs& gangs,
+           JobStates& states,
+           Recoveries& recoveries,
+           PlanTimer& plan)
+      : turn_(turn),
+        workers_(workers),
+        liveness_(liveness),
+        jobs_(jobs),
+        gangs_(gangs),
+        states_(states),
+        recoveries_(recoveries),
+        plan_(plan) {}
+
+  // Control bit first, SIGKILL when grace_seconds are over; `kill_now` kills at once.
+  void Stop(JobState& job,
+            v1::JobState to,
+            v1::ControlBit bit,
+            const std::string& actor,
+            const std::string& code,
+            const std::string& reason,
+            bool kill_now);
+  void Kill(JobState& job, const std::string& why);
+  // Sends a rank what the stop under way asks for; nothing without one.
+  void SendStop(JobState& job, int rank);
+  // Nothing happens when the rank is gone already.
+  void LoseRank(JobState& job, int rank, const std::string& why, const std::string& code);
+  // ... of the rank that this worker has, if it has one.
+  void LoseRankOn(const WorkerState& worker, const std::string& why);
+  // A rank reports that it is dying, or has exited.
+  void Dying(JobState& job, int rank, const v1::TaskDying& dying);
+  void Exited(const WorkerState& worker, JobState& job, int rank, const v1::TaskExit& exit);
+
+ private:
+  void ReleaseWorker(JobState& job, int rank);
+  // To be called after any rank has gone: moves the job on.
+  void Settle(JobState& job);
+  void SettleRunning(JobState& job);
+  void SettleRecovering(JobState& job);
+  void SettleStopping(JobState& job);
+  void Recover(JobState& job);
+  void Finish(JobState& job, v1::JobState to, const std::string& code, const std::string& reason);
+  // Counts a failure; true if the job may be started again.
+  bool MayRestart(JobState& job);
+
+  Turn& turn_;
+  Workers& workers_;
+  const Liveness& liveness_;
+  Jobs& jobs_;
+  Gangs& gangs_;
+  JobStates& states_;
+  Recoveries& recoveries_;
+  PlanTimer& plan_;
+};
+
+}  // namespace hearth::coordinator

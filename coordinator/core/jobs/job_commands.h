@@ -1,0 +1,46 @@
+// What users ask of jobs: create, update, cancel, pause, resume. Owns nothing.
+#pragma once
+
+#include <vector>
+
+#include "coordinator/core/core.h"
+#include "coordinator/core/gangs/gang_ends.h"
+#include "coordinator/core/jobs/job_states.h"
+#include "coordinator/core/jobs/jobs.h"
+#include "coordinator/core/part_rows.h"
+#include "coordinator/core/placement/plan_timer.h"
+#include "coordinator/core/turn.h"
+
+namespace hearth::coordinator {
+
+// Not thread-safe.
+class JobCommands {
+ public:
+  // All that is passed in outlives this.
+  JobCommands(Turn& turn,
+              const CoreOptions& options,
+              Jobs& jobs,
+              JobStates& states,
+              GangEnds& ends,
+              PlanTimer& plan)
+      : turn_(turn), options_(options), jobs_(jobs), states_(states), ends_(ends), plan_(plan) {}
+
+  static std::vector<CommandRow> Rows();
+
+ private:
+  void Create(const CreateJob& command);
+  void Update(const v1::UpdateJobRequest& request);
+  void Cancel(const v1::CancelJobRequest& request);
+  void Pause(const v1::PauseJobRequest& request);
+  void Resume(const ResumeJob& command);
+  static absl::Status CheckResume(const JobState& job, const ResumeJob& command);
+
+  Turn& turn_;
+  const CoreOptions& options_;
+  Jobs& jobs_;
+  JobStates& states_;
+  GangEnds& ends_;
+  PlanTimer& plan_;
+};
+
+}  // namespace hearth::coordinator

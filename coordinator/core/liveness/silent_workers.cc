@@ -1,0 +1,86 @@
+#include "coordinator/core/liveness/silent_workers.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace hearth::coordinator {
+
+void SilentWorkers::Check() {
+  if (isolation_.Review()) {
+    return;
+  }
+  std::vector<const WorkerState*> silent;
+  for (const auto& [id, worker] : workers_.all()) {
+    if (!worker.lost && turn_.mono() - worker.last_seen >= liveness_.Patience(worker) &&
+        !InQuiet(worker) && (!worker.job_id.empty() || worker.connection != 0)) {
+      silent.push_back(&worker);
+    }
+  }
+  // One by one: a loss is part of what the next one is judged by.
+  for (const WorkerState* worker : silent) {
+    if (worker->job_id.empty()) {
+      Lose(*worker, "");  // idle: nothing to recover, it is merely not there
+      continue;
+    }
+    if (turn_.mono() - std::max(worker->last_seen, gangs_.of(worker->job_id).last_progress()) <
+        liveness_.Patience(*worker)) {
+      continue;  // UNREACHABLE: the all-reduce proves it alive
+    }
+    switch (liveness_.CauseOf(*worker, workers_.all(), turn_.mono())) {
+      case Liveness::Cause::kGone:
+        Lose(*worker, "");
+        break;
+      case Liveness::Cause::kCutOff:
+        isolation_.Begin(worker->last_seen);
+        return;
+      case Liveness::Cause::kUnclear:
+        break;
+    }
+  }
+}
+
+void SilentWorkers::DeclareLost(const WorkerState& worker) {
+  if (worker.lost) {
+    return;
+  }
+  if (JobState* job = worker.job_id.empty() ? nullptr : jobs_.Edit(worker.job_id)) {
+    states_.Note(
+        *job, "update", "user",
+        absl::StrCat("worker ", worker.worker().worker_id(), " declared lost by the user"));
+  }
+  Lose(worker, ", declared lost by the user");
+}
+
+bool SilentWorkers::InQuiet(const WorkerState& worker) const {
+  const Liveness::Quiet quiet = liveness_.QuietOf(worker, turn_.mono());
+  if (quiet != Liveness::Quiet::kUnlessPeersAreBack || worker.job_id.empty()) {
+    return quiet != Liveness::Quiet::kOver;
+  }
+  std::vector<const WorkerState*> peers;
+  for (const v1::RankRecord& rank : jobs_.at(worker.job_id).record().ranks()) {
+    const WorkerState& peer = workers_.at(rank.worker_id());
+    if (!rank.gone() && &peer != &worker) {
+      peers.push_back(&peer);
+    }
+  }
+  return !liveness_.PeersAreBack(worker, peers, workers_.all(), turn_.mono());
+}
+
+void SilentWorkers::Lose(const WorkerState& worker, const std::string& by) {
+  workers_.MarkLost(worker);
+  const std::string name = worker.worker().worker_id();
+  // Its tasks are over for us; it must say Hello before it counts again.
+  workers_.Close(worker,
+                 absl::UnavailableError("nothing was heard from this worker; connect again"),
+                 turn_.mono(), turn_.effects());
+  liveness_.NoteLoss(worker, turn_.mono());
+  ends_.LoseRankOn(worker,
+                   absl::StrCat("worker ", name, " is silent for ",
+                                absl::FormatDuration(absl::Trunc(turn_.mono() - worker.last_seen,
+                                                                 absl::Milliseconds(100))),
+                                by));
+}
+
+}  // namespace hearth::coordinator

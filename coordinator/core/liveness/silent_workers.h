@@ -1,0 +1,60 @@
+// What follows from silence: workers are lost, and their ranks with them. Owns nothing; Liveness
+// judges.
+#pragma once
+
+#include <string>
+
+#include "coordinator/core/gangs/gang.h"
+#include "coordinator/core/gangs/gang_ends.h"
+#include "coordinator/core/jobs/job_states.h"
+#include "coordinator/core/jobs/jobs.h"
+#include "coordinator/core/liveness/isolation.h"
+#include "coordinator/core/liveness/liveness.h"
+#include "coordinator/core/turn.h"
+#include "coordinator/core/workers/workers.h"
+
+namespace hearth::coordinator {
+
+// Not thread-safe.
+class SilentWorkers {
+ public:
+  // All that is passed in outlives this.
+  SilentWorkers(Turn& turn,
+                Workers& workers,
+                Liveness& liveness,
+                Jobs& jobs,
+                const Gangs& gangs,
+                JobStates& states,
+                GangEnds& ends,
+                Isolation& isolation)
+      : turn_(turn),
+        workers_(workers),
+        liveness_(liveness),
+        jobs_(jobs),
+        gangs_(gangs),
+        states_(states),
+        ends_(ends),
+        isolation_(isolation) {}
+
+  // In a Tick.
+  void Check();
+  // A user says that this silent worker is gone. Nothing happens when it is lost already.
+  void DeclareLost(const WorkerState& worker);
+
+ private:
+  // A grace after a start, a stall or an isolation still holds for this worker.
+  bool InQuiet(const WorkerState& worker) const;
+  // `by` is appended to the reason; "" = the coordinator itself has noticed.
+  void Lose(const WorkerState& worker, const std::string& by);
+
+  Turn& turn_;
+  Workers& workers_;
+  Liveness& liveness_;
+  Jobs& jobs_;
+  const Gangs& gangs_;
+  JobStates& states_;
+  GangEnds& ends_;
+  Isolation& isolation_;
+};
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,96 @@
+#include "coordinator/core/placement/cluster_views.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "coordinator/core/errors.h"
+#include "coordinator/core/gangs/verdict.h"
+
+namespace hearth::coordinator {
+namespace {
+
+// A resize starts right after a checkpoint, so that little is repeated.
+constexpr absl::Duration kCheckpointFresh = absl::Seconds(10);
+
+}  // namespace
+
+ClusterView ClusterViews::View() const {
+  ClusterView view;
+  view.resize_interval = options_.resize_interval;
+  view.resize_settle = options_.resize_settle;
+  for (const auto& [id, worker] : workers_.all()) {
+    WorkerView out;
+    out.worker = &worker.worker();
+    out.usable = Usable(worker);
+    const bool wanted =
+        !worker.worker().cordoned() && !worker.worker().draining() && !worker.Unhealthy();
+    out.expected =
+        !out.usable && wanted &&
+        turn_.mono() - std::max(worker.gone_since, worker.last_seen) < options_.return_grace;
+    out.draining = worker.worker().draining();
+    out.unhealthy = worker.Unhealthy();
+    out.busy_with = !worker.foreign.empty() ? worker.foreign.begin()->first.first : worker.job_id;
+    out.idle_since = worker.idle_since;
+    view.workers.push_back(std::move(out));
+  }
+  const bool isolated = liveness_.HoldsLosses(turn_.mono());
+  for (const std::string& id : jobs_.active()) {
+    const JobState& job = jobs_.at(id);
+    const auto& ranks = job.record().ranks();
+    const bool held = isolated && ReadyToRestart(job.record()) &&
+                      std::any_of(ranks.begin(), ranks.end(),
+                                  [](const v1::RankRecord& rank) { return rank.lost(); });
+    if (!held) {
+      AddJob(job, view);
+    }
+  }
+  for (const std::string& id : jobs_.waiting()) {
+    AddJob(jobs_.at(id), view);
+  }
+  return view;
+}
+
+bool ClusterViews::EverybodyIsBack() const {
+  return std::all_of(workers_.all().begin(), workers_.all().end(),
+                     [](const auto& entry) { return entry.second.connection != 0; });
+}
+
+void ClusterViews::AddJob(const JobState& job, ClusterView& view) const {
+  JobView out;
+  out.job_id = job.job().job_id();
+  out.spec = &job.job().spec();
+  out.create_time = FromProto(job.job().create_time());
+  if (job.job().has_checkpoint()) {
+    out.root_uuid = job.job().checkpoint().root_uuid();
+    out.checkpoint_step = job.job().checkpoint().step();
+  }
+  if (job.state() == v1::JOB_STATE_QUEUED || ReadyToRestart(job.record())) {
+    out.phase = JobPhase::kWaiting;
+    view.jobs.push_back(std::move(out));
+    return;
+  }
+  const bool running =
+      job.state() == v1::JOB_STATE_RUNNING || job.state() == v1::JOB_STATE_STARTING;
+  out.phase = running && !job.record().has_stop() ? JobPhase::kRunning : JobPhase::kStopping;
+  out.workers.assign(job.job().workers().begin(), job.job().workers().end());
+  out.started = gangs_.of(job.job().job_id()).started();
+  const v1::CheckpointSpec& spec = job.job().spec().checkpoint();
+  out.at_checkpoint = (spec.has_every_steps() && spec.every_steps() == 0) ||
+                      turn_.mono() - job.checkpoint_time < kCheckpointFresh;
+  out.movable = job.state() == v1::JOB_STATE_RUNNING;
+  for (const v1::RankRecord& rank : job.record().ranks()) {
+    const WorkerState& worker = workers_.at(rank.worker_id());
+    out.movable = out.movable && !rank.gone() && worker.connection != 0 &&
+                  !liveness_.Silent(worker, turn_.mono());
+  }
+  view.jobs.push_back(std::move(out));
+}
+
+bool ClusterViews::Usable(const WorkerState& worker) const {
+  const v1::Worker& view = worker.worker();
+  return worker.connection != 0 && !worker.Unhealthy() && !view.cordoned() && !view.draining() &&
+         !liveness_.Silent(worker, turn_.mono());
+}
+
+}  // namespace hearth::coordinator

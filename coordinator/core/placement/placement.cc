@@ -1,0 +1,75 @@
+#include "coordinator/core/placement/placement.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace hearth::coordinator {
+namespace {
+
+// After a start the first workers to dial in are not taken for the whole cluster.
+constexpr absl::Duration kSettleAfterStart = absl::Seconds(3);
+
+}  // namespace
+
+void Placement::PlanIfDue() {
+  if (plan_.DueAt(turn_.mono())) {
+    plan_.Begin(turn_.mono(), jobs_.waiting().size());
+    turn_.effects().planned = true;
+    Schedule();
+  }
+}
+
+void Placement::Schedule() {
+  if (turn_.mono() - start_time_ < kSettleAfterStart) {
+    if (!clusters_.EverybodyIsBack()) {
+      plan_.PlanAt(start_time_ + kSettleAfterStart);
+      for (const std::string& id : jobs_.waiting()) {
+        Wait({id, "reattaching", "the coordinator has just started and waits for its workers"});
+      }
+      return;
+    }
+  }
+  const Decisions decisions = Plan(clusters_.View(), turn_.mono());
+  for (const RequeueDecision& requeue : decisions.requeues) {
+    ends_.Stop(*jobs_.Edit(requeue.job_id), v1::JOB_STATE_REQUEUEING, v1::CONTROL_BIT_STOP,
+               "scheduler", requeue.reason_code, requeue.reason, false);
+  }
+  for (const StartDecision& start : decisions.starts) {
+    Start(start);
+  }
+  for (const WaitDecision& wait : decisions.waits) {
+    Wait(wait);
+  }
+  if (decisions.starts.empty() && decisions.requeues.empty()) {
+    plan_.Forget();  // moving jobs to the queue changes nothing that a second plan would see
+  }
+}
+
+void Placement::Start(const StartDecision& decision) {
+  JobState& job = *jobs_.Edit(decision.job_id);
+  if (job.record().paths_checked() || job.state() != v1::JOB_STATE_QUEUED) {
+    starts_.Start(job, decision.workers);
+    return;
+  }
+  const std::string& inspector = decision.workers.front();
+  Wait({decision.job_id, "checking_paths", absl::StrCat("checking its paths on ", inspector)});
+  inspections_.Ask(job, inspector);
+}
+
+void Placement::Wait(const WaitDecision& decision) {
+  JobState& job = *jobs_.Edit(decision.job_id);
+  if (job.state() == v1::JOB_STATE_RECOVERING) {
+    states_.Transition(job, v1::JOB_STATE_QUEUED, "scheduler", decision.reason_code,
+                       decision.reason);
+    return;
+  }
+  v1::Job& view = job.job();
+  if (view.reason() != decision.reason || view.reason_code() != decision.reason_code) {
+    view.set_reason_code(decision.reason_code);
+    view.set_reason(decision.reason);
+    jobs_.Mark(job, false);
+  }
+}
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,109 @@
+#include "coordinator/core/reports/step_reports.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace hearth::coordinator {
+
+void StepReports::TakeRunInfo(JobState& job, int rank, const v1::RunInfo& info) {
+  if (rank == 0) {
+    OpenEpoch(job, info.start_step());
+    *job.job().mutable_run_info() = info;
+  }
+}
+
+void StepReports::TakeStep(JobState& job, int rank, const v1::StepReport& step) {
+  if (rank != 0) {
+    return;
+  }
+  OpenEpoch(job, step.step() - 1);
+  v1::Job& view = job.job();
+  gangs_.of(view.job_id()).Progress(step.step(), turn_.mono());
+  if (step.step() <= view.step()) {
+    return;  // the history has it
+  }
+  v1::MetricRecord record;
+  *record.mutable_step() = step;
+  record.mutable_step()->set_epoch(view.epoch());
+  record.mutable_step()->set_energy_joules(step.energy_joules() + EnergyOfOtherRanks(job));
+  view.set_step(step.step());
+  // Tensor statistics come now and then; the newest stay in sight.
+  auto worst = std::move(*view.mutable_last_report()->mutable_worst_tensors());
+  *view.mutable_last_report() = record.step();
+  view.mutable_last_report()->clear_decisions();
+  if (step.worst_tensors().empty()) {
+    *view.mutable_last_report()->mutable_worst_tensors() = std::move(worst);
+  }
+  AppendHistory(job, std::move(record));
+  if (job.state() == v1::JOB_STATE_STARTING) {
+    states_.Transition(job, v1::JOB_STATE_RUNNING, "trainer", "first_step",
+                       absl::StrCat("running since step ", step.step()));
+    recoveries_.NoteRecovered(job, step.step());
+  } else if (job.state() == v1::JOB_STATE_RUNNING) {
+    view.set_running_seconds(Jobs::RunningSeconds(job, turn_.mono()));
+  }
+  NoteDecisions(job, step.decisions());
+}
+
+void StepReports::TakeTrial(JobState& job, int rank, const v1::PrecisionTrial& trial) {
+  if (rank != 0) {
+    return;
+  }
+  *job.job().mutable_trial() = trial;
+  states_.Note(job, "precision", "trainer", trial.text());
+}
+
+void StepReports::NoteDecisions(
+    JobState& job, const google::protobuf::RepeatedPtrField<v1::GuardDecision>& decisions) {
+  for (const v1::GuardDecision& decision : decisions) {
+    *job.job().mutable_last_decision() = decision;
+    states_.Note(job, "precision", "trainer", decision.text());
+  }
+}
+
+void StepReports::OpenEpoch(JobState& job, int64_t start_step) {
+  if (job.record().epoch_opened()) {
+    return;
+  }
+  job.gang().OpenEpoch();
+  gangs_.of(job.job().job_id()).ForgetEnergy();
+  EnergyOfOtherRanks(job);
+  v1::Job& view = job.job();
+  const int64_t expected = view.checkpoint().step();
+  if (start_step != expected) {
+    states_.Note(
+        job, "warning", "trainer",
+        absl::StrCat("was to resume from step ", expected, " but starts from step ", start_step));
+  }
+  if (start_step < view.step()) {
+    v1::MetricRecord record;
+    record.mutable_rewind()->set_epoch(view.epoch());
+    record.mutable_rewind()->set_to_step(start_step);
+    AppendHistory(job, std::move(record));
+  }
+  view.set_step(start_step);
+}
+
+double StepReports::EnergyOfOtherRanks(const JobState& job) {
+  Gang& gang = gangs_.of(job.job().job_id());
+  double joules = 0.0;
+  for (int rank = 1; rank < job.record().ranks_size(); ++rank) {
+    const WorkerState* worker = workers_.Find(job.record().ranks(rank).worker_id());
+    const double counter =
+        worker == nullptr ? 0.0 : worker->worker().device_status().energy_joules();
+    joules += gang.EnergySince(rank, counter);
+  }
+  return joules;
+}
+
+void StepReports::AppendHistory(JobState& job, v1::MetricRecord record) {
+  if (job.record().history_cursor() >= kCursorMax) {
+    return;  // of a damaged store: there is no number left for it
+  }
+  job.set_history_cursor(job.record().history_cursor() + 1);
+  record.set_cursor(job.record().history_cursor());
+  turn_.effects().history.push_back({job.job().job_id(), std::move(record)});
+}
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,33 @@
+#include "coordinator/core/ticks.h"
+
+namespace hearth::coordinator {
+namespace {
+
+constexpr absl::Duration kTickIdle = absl::Seconds(1);
+constexpr absl::Duration kTickBusy = absl::Milliseconds(250);
+
+}  // namespace
+
+std::vector<CommandRow> Ticks::Rows() {
+  return {
+      Row<&Ticks::Pass>("tick"),
+  };
+}
+
+absl::Duration Ticks::Due() const {
+  // From the last one, not from the last command: a steady stream of reports must not put it off.
+  return last_ + (jobs_.active().empty() ? kTickIdle : kTickBusy);
+}
+
+void Ticks::Pass(const Tick& /*tick*/) {
+  last_ = turn_.mono();
+  silent_.Check();
+  folders_.AskForListings();
+  deadlines_.Check();
+  views_.Review();
+  calls_.Expire();
+  views_.Expire();
+  placement_.PlanIfDue();
+}
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,59 @@
+// A Tick: what time brings, in its order. Owns the time of the last one.
+#pragma once
+
+#include <vector>
+
+#include "coordinator/core/folders/checkpoint_folders.h"
+#include "coordinator/core/gangs/deadlines.h"
+#include "coordinator/core/jobs/jobs.h"
+#include "coordinator/core/jobs/repeated_calls.h"
+#include "coordinator/core/liveness/silent_workers.h"
+#include "coordinator/core/part_rows.h"
+#include "coordinator/core/placement/placement.h"
+#include "coordinator/core/turn.h"
+#include "coordinator/core/workers/worker_views.h"
+
+namespace hearth::coordinator {
+
+// Not thread-safe.
+class Ticks {
+ public:
+  // All that is passed in outlives this.
+  Ticks(const Turn& turn,
+        const Jobs& jobs,
+        SilentWorkers& silent,
+        CheckpointFolders& folders,
+        Deadlines& deadlines,
+        WorkerViews& views,
+        RepeatedCalls& calls,
+        Placement& placement)
+      : turn_(turn),
+        jobs_(jobs),
+        silent_(silent),
+        folders_(folders),
+        deadlines_(deadlines),
+        views_(views),
+        calls_(calls),
+        placement_(placement),
+        last_(turn.mono()) {}
+
+  static std::vector<CommandRow> Rows();
+
+  // When the next one is due, whatever is asked for.
+  absl::Duration Due() const;
+
+ private:
+  void Pass(const Tick& tick);
+
+  const Turn& turn_;
+  const Jobs& jobs_;
+  SilentWorkers& silent_;
+  CheckpointFolders& folders_;
+  Deadlines& deadlines_;
+  WorkerViews& views_;
+  RepeatedCalls& calls_;
+  Placement& placement_;
+  absl::Duration last_;  // monotonic
+};
+
+}  // namespace hearth::coordinator
