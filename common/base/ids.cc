@@ -53,6 +53,21 @@ absl::Status Refuse(std::string_view what, std::string_view id, std::string_view
       absl::StrCat(std::string(what), " \"", std::string(id), "\" ", std::string(why)));
 }
 
+absl::Status ValidateName(const char* what, std::string_view id) {
+  if (id.empty() || id.size() > kMaxIdLength) {
+    return Refuse(what, id, "must have 1 to 63 characters");
+  }
+  for (const char c : id) {
+    if (!IsAlphanumeric(c) && c != '-' && c != '.' && c != '_') {
+      return Refuse(what, id, "may only contain letters, digits, '.', '_' and '-'");
+    }
+  }
+  if (!IsAlphanumeric(id.front()) || !IsAlphanumeric(id.back())) {
+    return Refuse(what, id, "must start and end with a letter or digit");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string RandomHex(size_t bytes) {
@@ -99,18 +114,11 @@ absl::Status ValidateJobId(std::string_view id) {
 }
 
 absl::Status ValidateWorkerId(std::string_view id) {
-  if (id.empty() || id.size() > kMaxIdLength) {
-    return Refuse("worker name", id, "must have 1 to 63 characters");
-  }
-  for (const char c : id) {
-    if (!IsAlphanumeric(c) && c != '-' && c != '.' && c != '_') {
-      return Refuse("worker name", id, "may only contain letters, digits, '.', '_' and '-'");
-    }
-  }
-  if (!IsAlphanumeric(id.front()) || !IsAlphanumeric(id.back())) {
-    return Refuse("worker name", id, "must start and end with a letter or digit");
-  }
-  return absl::OkStatus();
+  return ValidateName("worker name", id);
+}
+
+absl::Status ValidateUserName(std::string_view name) {
+  return ValidateName("user name", name);
 }
 
 std::string Slug(std::string_view name, size_t max_length) {

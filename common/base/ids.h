@@ -25,6 +25,9 @@ absl::Status ValidateJobId(std::string_view id);
 // Worker names: 1 to 63 of [A-Za-z0-9._-], starting and ending with a letter or digit.
 absl::Status ValidateWorkerId(std::string_view id);
 
+// Users: the same alphabet as worker names.
+absl::Status ValidateUserName(std::string_view name);
+
 // A valid job id made of `name`: lower case, other characters become '-', runs are joined, cut to
 // `max_length` (<= 63). "job" when nothing is left.
 std::string Slug(std::string_view name, size_t max_length = 63);

@@ -1,14 +1,58 @@
 #include "common/io/private_files.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 
 namespace hearth {
+namespace {
+
+absl::Status Failed(const std::string& what) {
+  const int error = errno;
+  return error == ENOSPC || error == EDQUOT ? absl::ResourceExhaustedError(what + ": disk full")
+                                            : absl::ErrnoToStatus(error, what);
+}
+
+// Writes all of `data` and syncs it.
+absl::Status WriteAll(int fd, const std::string& path, std::string_view data) {
+  while (!data.empty()) {
+    const ssize_t written = write(fd, data.data(), data.size());
+    if (written < 0 && errno != EINTR) {
+      return Failed(path);
+    }
+    data.remove_prefix(written > 0 ? static_cast<size_t>(written) : 0);
+  }
+  return fsync(fd) == 0 ? absl::OkStatus() : Failed(path);
+}
+
+}  // namespace
+
+absl::Status WritePrivateFile(const std::string& path, std::string_view data) {
+  std::string temporary = path + ".XXXXXX";
+  const int fd = mkostemp(temporary.data(), O_CLOEXEC);  // mode 0600
+  if (fd < 0) {
+    return Failed(path);
+  }
+  absl::Status status = WriteAll(fd, path, data);
+  close(fd);
+  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {
+    status = Failed(path);
+  }
+  if (!status.ok()) {
+    unlink(temporary.c_str());
+    return status;
+  }
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return Env::Real().SyncDir(folder.empty() ? "." : folder);
+}
 
 absl::Status CreatePrivateDir(Env& env, const std::string& dir) {
   const bool there = env.Exists(dir);

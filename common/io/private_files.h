@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "common/io/env.h"
@@ -11,6 +12,10 @@ namespace hearth {
 // Like Env::CreateDirs; the last folder of `dir` has mode 0700 if this made it. One that is there
 // stays as its owner made it.
 absl::Status CreatePrivateDir(Env& env, const std::string& dir);
+
+// Replaces the file by one of mode 0600 with `data`: after a crash the old or the new content is
+// there, whole. Nobody else can open it at any moment. Errors as Env::WriteFileAtomically.
+absl::Status WritePrivateFile(const std::string& path, std::string_view data);
 
 // kPermissionDenied when others have access to the file, with what to do. As for PostgreSQL's
 // ssl_key_file, a file of root may be read by its group: so Debian's group ssl-cert shares keys.

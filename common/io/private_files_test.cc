@@ -45,6 +45,21 @@ TEST_F(PrivateFilesTest, CreatePrivateDir_There_StaysAsItIs) {
   EXPECT_EQ(ModeOf(root_ + "/a"), 0750u);
 }
 
+TEST_F(PrivateFilesTest, WritePrivateFile_NewOrThere_IsPrivateAndWhole) {
+  const std::string path = root_ + "/token";
+  std::ofstream(path) << "old";
+  ASSERT_EQ(chmod(path.c_str(), 0644), 0);
+  for (const std::string& name : {path, root_ + "/new"}) {
+    ASSERT_TRUE(WritePrivateFile(name, "secret\n").ok());
+    EXPECT_EQ(ModeOf(name), 0600u);
+    EXPECT_EQ(*Env::Real().ReadFile(name), "secret\n");
+  }
+  EXPECT_EQ(Env::Real().ListDir(root_)->size(), 2u) << "no temporary file stays";
+  const absl::Status absent = WritePrivateFile(root_ + "/absent/token", "secret\n");
+  EXPECT_EQ(absent.code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(absl::StrContains(absent.message(), root_ + "/absent/token")) << absent;
+}
+
 TEST_F(PrivateFilesTest, CheckPrivateFile_OtherModes_AreRefusedWithAdvice) {
   const std::string key = root_ + "/key.pem";
   EXPECT_EQ(CheckPrivateFile(key).code(), absl::StatusCode::kNotFound);

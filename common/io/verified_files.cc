@@ -23,7 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
-#include "common/base/system.h"
+#include "common/io/home.h"
 
 namespace hearth {
 namespace {
@@ -45,13 +45,8 @@ int64_t Nanoseconds(const timespec& time) {
 }  // namespace
 
 std::string VerifiedFilesFolder() {
-  if (const char* home = GetEnv("HEARTH_HOME"); home != nullptr && *home != '\0') {
-    return absl::StrCat(home, "/verified");
-  }
-  if (const char* user = GetEnv("HOME"); user != nullptr && *user != '\0') {
-    return absl::StrCat(user, "/.hearth/verified");
-  }
-  return "";
+  const std::string home = HearthHome();
+  return home.empty() ? "" : absl::StrCat(home, "/verified");
 }
 
 // The facts by which a changed file is recognised.

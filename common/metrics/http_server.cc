@@ -142,6 +142,25 @@ struct Exchange {
   Answer answer;  // set by a handler's thread while the connection is suspended
 };
 
+std::string Header(MHD_Connection* connection, const char* name) {
+  const char* const value = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
+  return value == nullptr ? "" : value;
+}
+
+std::string ClientAddress(MHD_Connection* connection) {
+  const MHD_ConnectionInfo* const info =
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+  if (info == nullptr || info->client_addr == nullptr) {
+    return "";
+  }
+  const sockaddr* const address = info->client_addr;
+  const socklen_t size =
+      address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  char text[NI_MAXHOST];
+  return getnameinfo(address, size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0 ? text
+                                                                                         : "";
+}
+
 uintptr_t IdOf(MHD_Connection* connection) {
   const MHD_ConnectionInfo* const info =
       MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -151,11 +170,17 @@ uintptr_t IdOf(MHD_Connection* connection) {
 }  // namespace
 
 struct HttpServer::Impl {
-  Impl(std::map<std::string, HttpHandler> its_handlers, const HttpLimits& limits)
-      : handlers(std::move(its_handlers)), max_connections(limits.connections), open(limits) {}
+  Impl(std::map<std::string, HttpHandler> its_handlers,
+       const HttpLimits& limits,
+       HttpAccess its_access)
+      : handlers(std::move(its_handlers)),
+        access(std::move(its_access)),
+        max_connections(limits.connections),
+        open(limits) {}
   ~Impl();
 
   absl::Status Start(const std::string& address);
+  void StartLibrary(int fd, std::string& why);
 
   // Callbacks of the library, on its one thread.
   static void* OnUri(void* impl, const char* uri, MHD_Connection* connection);
@@ -188,6 +213,7 @@ struct HttpServer::Impl {
   const HttpHandler* Find(std::string path) const;
 
   const std::map<std::string, HttpHandler> handlers;
+  const HttpAccess access;
   const size_t max_connections;
   std::string host;
   int port = 0;
@@ -209,17 +235,7 @@ absl::Status HttpServer::Impl::Start(const std::string& address) {
   const int fd = Listen(host, port, why);
   if (fd >= 0) {
     port = PortOf(fd);
-    daemon = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, nullptr, nullptr, &OnRequest,
-        this, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-        static_cast<unsigned int>(max_connections + kSpareConnections),
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes, MHD_OPTION_URI_LOG_CALLBACK, &OnUri,
-        this, MHD_OPTION_NOTIFY_COMPLETED, &OnCompleted, this, MHD_OPTION_NOTIFY_CONNECTION,
-        &OnConnection, this, MHD_OPTION_END);
-    if (daemon == nullptr) {
-      why = "the HTTP library does not start";
-      close(fd);
-    }
+    StartLibrary(fd, why);
   }
   if (daemon == nullptr) {
     return absl::UnavailableError(absl::StrCat("cannot listen for HTTP on ", address, ": ", why));
@@ -233,6 +249,31 @@ absl::Status HttpServer::Impl::Start(const std::string& address) {
     }
   }
   return absl::OkStatus();
+}
+
+// Takes the listening socket; leaves `daemon` null, and says why, when the library refuses.
+void HttpServer::Impl::StartLibrary(int fd, std::string& why) {
+  const bool tls = !access.tls_cert.empty();
+  const MHD_OptionItem tls_options[] = {
+      {MHD_OPTION_HTTPS_MEM_CERT, 0, const_cast<char*>(access.tls_cert.c_str())},
+      {MHD_OPTION_HTTPS_MEM_KEY, 0, const_cast<char*>(access.tls_key.c_str())},
+      {MHD_OPTION_END, 0, nullptr}};
+  const MHD_OptionItem no_options[] = {{MHD_OPTION_END, 0, nullptr}};
+  unsigned int flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
+  if (tls) {
+    flags |= MHD_USE_TLS;
+  }
+  daemon = MHD_start_daemon(
+      flags, 0, nullptr, nullptr, &OnRequest, this, MHD_OPTION_LISTEN_SOCKET, fd,
+      MHD_OPTION_CONNECTION_LIMIT, static_cast<unsigned int>(max_connections + kSpareConnections),
+      MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes, MHD_OPTION_URI_LOG_CALLBACK, &OnUri,
+      this, MHD_OPTION_NOTIFY_COMPLETED, &OnCompleted, this, MHD_OPTION_NOTIFY_CONNECTION,
+      &OnConnection, this, MHD_OPTION_ARRAY, tls ? tls_options : no_options, MHD_OPTION_END);
+  if (daemon == nullptr) {
+    why = tls ? "the HTTP library does not start: are certificate and key good PEM?"
+              : "the HTTP library does not start";
+    close(fd);
+  }
 }
 
 // The library must not be stopped while a connection is suspended: first the handlers' threads
@@ -304,6 +345,14 @@ MHD_Result HttpServer::Impl::OnRequest(void* impl,
   if (url[0] != '/' || HasControlCharacter(exchange->request.path)) {
     return self->Send(connection, MakeAnswer({400, "text/plain; charset=utf-8",
                                               "not a request for this server\n"}));
+  }
+  if (self->access.guard != nullptr) {
+    exchange->request.host = Header(connection, MHD_HTTP_HEADER_HOST);
+    exchange->request.authorization = Header(connection, MHD_HTTP_HEADER_AUTHORIZATION);
+    exchange->request.address = ClientAddress(connection);
+    if (const auto refused = self->access.guard(exchange->request); refused.has_value()) {
+      return self->Send(connection, MakeAnswer(*refused));
+    }
   }
   self->open.Set(IdOf(connection), Waits::kForHandler);
   if (!self->Suspend(exchange)) {
@@ -392,8 +441,9 @@ const HttpHandler* HttpServer::Impl::Find(std::string path) const {
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
     const std::string& address,
     std::map<std::string, HttpHandler> handlers,
-    const HttpLimits& limits) {
-  auto impl = std::make_unique<Impl>(std::move(handlers), limits);
+    const HttpLimits& limits,
+    HttpAccess access) {
+  auto impl = std::make_unique<Impl>(std::move(handlers), limits, std::move(access));
   const absl::Status started = impl->Start(address);
   if (!started.ok()) {
     return started;

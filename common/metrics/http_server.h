@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -34,10 +35,25 @@ struct HttpResponse {
 struct HttpRequest {
   std::string path;
   std::string query;  // without '?', not decoded
+  // Headers as they were sent; "" when there is none.
+  std::string host = {};
+  std::string authorization = {};
+  std::string address = {};  // IP address of the client; "" when it cannot be told
 };
 
 // Called on server threads, several at once; must not block for long.
 using HttpHandler = std::function<HttpResponse(const HttpRequest&)>;
+
+// Asked before each request, on the server's one thread: it must not block. An answer refuses the
+// request; nullopt lets it through.
+using HttpGuard = std::function<std::optional<HttpResponse>(const HttpRequest&)>;
+
+struct HttpAccess {
+  HttpGuard guard = nullptr;  // null: all may read
+  // PEM texts: the server speaks TLS. Both or neither.
+  std::string tls_cert = {};
+  std::string tls_key = {};
+};
 
 struct HttpLimits {
   absl::Duration head = absl::Seconds(5);    // from accept to the end of the request's head
@@ -49,13 +65,14 @@ class HttpServer {
  public:
   // Listens on "host:port" (port 0: any free one) and serves exact paths, and for a key that ends
   // in "/*" all paths below it that no longer key covers; others get 404. Hosts are numeric,
-  // "localhost" or empty (all IPv4 addresses). Clear text only; the loopback rule is the caller's:
-  // rpc::CheckListenAddress(address, false, insecure). kInvalidArgument: bad address; kUnavailable:
+  // "localhost" or empty (all IPv4 addresses). The loopback rule is the caller's:
+  // rpc::CheckListenAddress(address, tls, insecure). kInvalidArgument: bad address; kUnavailable:
   // cannot listen, the text says where and why.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
       const std::string& address,
       std::map<std::string, HttpHandler> handlers,
-      const HttpLimits& limits = {});
+      const HttpLimits& limits = {},
+      HttpAccess access = {});
 
   // Start on the first free port of host:first_port .. first_port + count - 1.
   static absl::StatusOr<std::unique_ptr<HttpServer>> StartOnFreePort(

@@ -15,6 +15,7 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "grpcpp/create_channel.h"
+#include "hearth/v1/identity.pb.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/worker.pb.h"
 
@@ -53,7 +54,8 @@ bool IsRepeatable(const google::protobuf::MethodDescriptor& method) {
 std::string RetryServiceConfig() {
   std::vector<std::string> names;
   for (const google::protobuf::FileDescriptor* file :
-       {v1::Job::descriptor()->file(), v1::Worker::descriptor()->file()}) {
+       {v1::Job::descriptor()->file(), v1::Worker::descriptor()->file(),
+        v1::Token::descriptor()->file()}) {
     for (int i = 0; i < file->service_count(); ++i) {
       const google::protobuf::ServiceDescriptor& service = *file->service(i);
       for (int k = 0; k < service.method_count(); ++k) {
