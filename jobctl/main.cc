@@ -27,9 +27,13 @@ std::string Environment(const char* name) {
 absl::Status ApplySettings(const CLI::App& app, Context& context) {
   const std::string config_home = Environment("XDG_CONFIG_HOME");
   const std::string home = config_home.empty() ? Environment("HOME") + "/.config" : config_home;
-  const std::string path = home + "/hearth/context.json";
-  const auto text = hearth::Env::Real().ReadFile(path);
-  return hearth::jobctl::ApplySettings(app, Environment, path, text.ok() ? *text : "", context);
+  context.context_path = home + "/hearth/context.json";
+  if (app.got_subcommand("context")) {
+    return absl::OkStatus();  // it changes the file, which may name a context that is gone
+  }
+  const auto text = hearth::Env::Real().ReadFile(context.context_path);
+  return hearth::jobctl::ApplySettings(app, Environment, context.context_path,
+                                       text.ok() ? *text : "", context);
 }
 
 int Fail(const absl::Status& status) {
@@ -45,7 +49,8 @@ int Fail(const absl::Status& status) {
     }
   }
   hearth::jobctl::WriteErr(text);
-  return hearth::jobctl::kExitError;
+  return hearth::jobctl::IsRefusedCaller(status) ? hearth::jobctl::kExitAuth
+                                                 : hearth::jobctl::kExitError;
 }
 
 struct Bound {

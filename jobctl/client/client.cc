@@ -8,6 +8,8 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
+#include "common/io/home.h"
+#include "common/rpc/bearer.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/security.h"
@@ -26,7 +28,8 @@ namespace {
 // The unary call whose request is a `request`; null: there is none.
 const google::protobuf::MethodDescriptor* MethodOf(const google::protobuf::Descriptor& request) {
   const auto& pool = *google::protobuf::DescriptorPool::generated_pool();
-  for (const char* name : {"hearth.v1.JobService", "hearth.v1.WorkerService"}) {
+  for (const char* name :
+       {"hearth.v1.JobService", "hearth.v1.WorkerService", "hearth.v1.IdentityService"}) {
     const google::protobuf::ServiceDescriptor* service = pool.FindServiceByName(name);
     for (int i = 0; i < service->method_count(); ++i) {
       const google::protobuf::MethodDescriptor* method = service->method(i);
@@ -38,12 +41,56 @@ const google::protobuf::MethodDescriptor* MethodOf(const google::protobuf::Descr
   return nullptr;
 }
 
+constexpr const char* kRefusedCaller = "hearth.jobctl/refused-caller";
+
+absl::Status RefusedCaller(absl::Status status) {
+  if (!status.ok()) {
+    status.SetPayload(kRefusedCaller, absl::Cord());
+  }
+  return status;
+}
+
+// Where a token would come from that was not found.
+std::string WithoutToken(const std::string& address) {
+  const auto parsed = rpc::ParseHostPort(address);
+  const std::string home = HearthHome();
+  const bool local = parsed.ok() && rpc::IsLoopback(parsed->host) && !home.empty();
+  return absl::StrCat(
+      "no token for ", address, ": give --token-file FILE, or ask an admin for one (jobctl token ",
+      "create)",
+      local ? absl::StrCat("; the coordinator leaves one for its own account in ",
+                           rpc::LocalTokenPath(home, parsed->port, rpc::LocalToken::kAdmin),
+                           " when it runs with the same HEARTH_HOME")
+            : "");
+}
+
+// What to send to the coordinator at `address`.
+absl::StatusOr<rpc::Credentials> CredentialsFor(const std::string& address,
+                                                const ConnectOptions& options,
+                                                bool tls) {
+  rpc::Credentials credentials{.token = "", .act_as = options.act_as};
+  absl::StatusOr<std::string> token =
+      rpc::FindToken(address, options.token_file, rpc::LocalToken::kAdmin);
+  if (!token.ok()) {
+    return RefusedCaller(Annotate(token.status(), "token"));
+  }
+  credentials.token = *std::move(token);
+  const absl::Status secret =
+      rpc::CheckTokenStaysSecret(address, credentials, tls, options.insecure);
+  if (!secret.ok()) {
+    return RefusedCaller(secret);
+  }
+  return credentials;
+}
+
 class GrpcClient : public Client {
  public:
   GrpcClient(std::shared_ptr<grpc::Channel> channel,
              std::string address,
+             rpc::Credentials credentials,
              absl::Duration unary_deadline)
       : address_(std::move(address)),
+        credentials_(std::move(credentials)),
         unary_deadline_(unary_deadline),
         jobs_(v1::JobService::NewStub(channel)),
         channel_(std::move(channel)) {}
@@ -82,7 +129,11 @@ class GrpcClient : public Client {
       return Annotate(error, absl::StrCat("cannot reach the coordinator at ", address_, " (",
                                           WhenUnreachable(address_), ")"));
     }
-    return error;
+    if (error.code() == absl::StatusCode::kUnauthenticated) {
+      return RefusedCaller(credentials_.token.empty() ? Annotate(error, WithoutToken(address_))
+                                                      : error);
+    }
+    return error.code() == absl::StatusCode::kPermissionDenied ? RefusedCaller(error) : error;
   }
 
   absl::Status CallUnary(const google::protobuf::Message& request,
@@ -92,6 +143,7 @@ class GrpcClient : public Client {
                  "a call's request has a type of its own, and its response is that call's");
     const std::string name = absl::StrCat("/", method->service()->full_name(), "/", method->name());
     grpc::ClientContext context;
+    rpc::Authorize(context, credentials_);
     rpc::SetDeadline(context, unary_deadline_);
     // What generated stubs do for a unary call.
     const grpc::internal::RpcMethod rpc(name.c_str(), grpc::internal::RpcMethod::NORMAL_RPC);
@@ -104,6 +156,7 @@ class GrpcClient : public Client {
   template <typename Response, typename Method, typename Request>
   absl::Status Stream(Method method, const Request& request, const StreamSink<Response>& sink) {
     grpc::ClientContext context;
+    rpc::Authorize(context, credentials_);
     {
       absl::MutexLock lock(&mu_);
       if (streams_cancelled_) {
@@ -131,6 +184,7 @@ class GrpcClient : public Client {
   }
 
   const std::string address_;
+  const rpc::Credentials credentials_;
   const absl::Duration unary_deadline_;
   const std::unique_ptr<v1::JobService::Stub> jobs_;
   const std::shared_ptr<grpc::Channel> channel_;
@@ -141,6 +195,10 @@ class GrpcClient : public Client {
 };
 
 }  // namespace
+
+bool IsRefusedCaller(const absl::Status& status) {
+  return status.GetPayload(kRefusedCaller).has_value();
+}
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ConnectOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(rpc::CoordinatorList list,
@@ -153,7 +211,10 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ConnectOptions& op
     HEARTH_ASSIGN_OR_RETURN(channel, rpc::Connect(address, files, /*use_tls=*/false));
     if (list.addresses().size() == 1 ||
         channel->WaitForConnected(gpr_time_from_seconds(1, GPR_TIMESPAN))) {
-      return std::make_unique<GrpcClient>(channel, address, options.unary_deadline);
+      HEARTH_ASSIGN_OR_RETURN(rpc::Credentials credentials,
+                              CredentialsFor(address, options, files.any()));
+      return std::make_unique<GrpcClient>(channel, address, std::move(credentials),
+                                          options.unary_deadline);
     }
   }
   return absl::UnavailableError(

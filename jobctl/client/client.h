@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "google/protobuf/message.h"
+#include "hearth/v1/identity.pb.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/worker.pb.h"
 
@@ -21,6 +22,9 @@ struct ConnectOptions {
   std::string tls_ca;        // PEM file; TLS when any of the three is set
   std::string tls_cert;
   std::string tls_key;
+  std::string token_file;  // "" = the file that a coordinator of this machine left for us, if any
+  std::string act_as;      // the user that an admin acts as; "" = nobody
+  bool insecure = false;   // a token may travel in clear text
   absl::Duration unary_deadline = absl::Seconds(10);
 };
 
@@ -28,15 +32,21 @@ struct ConnectOptions {
 template <typename Response>
 using StreamSink = std::function<bool(const Response&)>;
 
+// The error is about who calls: there is no usable token, or the coordinator refuses the caller or
+// what it asks for.
+bool IsRefusedCaller(const absl::Status& status);
+
 // Thread-safe. Every call sets a deadline (streams: none, keepalive instead). Errors keep the
 // coordinator's details; kUnavailable names the address that was tried.
 class Client {
  public:
+  // kInvalidArgument, kNotFound and kPermissionDenied (with IsRefusedCaller): the token file cannot
+  // be used, or the token would travel in clear text.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ConnectOptions& options);
   virtual ~Client() = default;
 
-  // A unary call: the one of JobService or WorkerService whose request is a `Request`; each has a
-  // request type of its own. `Response` is that call's.
+  // A unary call: the one of JobService, WorkerService or IdentityService whose request is a
+  // `Request`; each has a request type of its own. `Response` is that call's.
   template <typename Response, typename Request>
   absl::StatusOr<Response> Call(const Request& request) {
     Response response;

@@ -99,6 +99,102 @@ TEST(Settings, BadFile_SaysWhichKeyAndWhatIsAccepted) {
   EXPECT_TRUE(overridden.Apply().ok());
 }
 
+constexpr char kContexts[] = R"({
+  "coordinator": "top:1", "token_file": "/top.token", "currency": "EUR", "current": "lab",
+  "contexts": {"lab": {"coordinator": "lab:7070", "token_file": "/lab.token", "insecure": true},
+               "home": {"coordinator": "home:7070", "price_per_kwh": 0.2}}})";
+
+TEST(Settings, Contexts_CurrentUnlessAnotherIsNamed) {
+  Machine current;
+  current.file = kContexts;
+  ASSERT_TRUE(current.Apply().ok());
+  EXPECT_EQ(current.context.connect.coordinators, "lab:7070");
+  EXPECT_EQ(current.context.connect.token_file, "/lab.token");
+  EXPECT_TRUE(current.context.connect.insecure);
+  EXPECT_EQ(current.context.prices.currency, "EUR") << "the top fills what the context leaves out";
+  EXPECT_EQ(current.context.context_name, "lab");
+
+  Machine variable;
+  variable.file = kContexts;
+  variable.environment["HEARTH_CONTEXT"] = "home";
+  ASSERT_TRUE(variable.Apply().ok());
+  EXPECT_EQ(variable.context.connect.coordinators, "home:7070");
+  EXPECT_EQ(variable.context.prices.per_kwh, 0.2);
+  EXPECT_FALSE(variable.context.connect.insecure);
+
+  Machine absent;
+  absent.file = kContexts;
+  const absl::Status refused = absent.Apply("--context nowhere");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("there are: home, lab"));
+}
+
+TEST(Settings, ContextThatAFlagNames_GoesBeforeTheEnvironment) {
+  Machine machine;
+  machine.file = kContexts;
+  machine.environment = {{"HEARTH_COORDINATOR", "env:1"}, {"HEARTH_CURRENCY", "CHF"}};
+  ASSERT_TRUE(machine.Apply("--context lab").ok());
+  EXPECT_EQ(machine.context.connect.coordinators, "lab:7070");
+  EXPECT_EQ(machine.context.connect.token_file, "/lab.token");
+  EXPECT_EQ(machine.context.prices.currency, "CHF") << "the context has none";
+}
+
+// Otherwise a token of one coordinator would be shown to another.
+TEST(Settings, TokenBesideACoordinator_IsForThatOneAlone) {
+  Machine flag;
+  flag.file = kContexts;
+  ASSERT_TRUE(flag.Apply("--coordinator other:7070").ok());
+  EXPECT_EQ(flag.context.connect.token_file, "");
+  Machine variable;
+  variable.file = kContexts;
+  variable.environment["HEARTH_COORDINATOR"] = "127.0.0.1:7070";
+  ASSERT_TRUE(variable.Apply().ok());
+  EXPECT_EQ(variable.context.connect.token_file, "");
+  Machine without;
+  without.file = kContexts;
+  without.environment["HEARTH_CONTEXT"] = "home";
+  ASSERT_TRUE(without.Apply().ok());
+  EXPECT_EQ(without.context.connect.token_file, "") << "the top's token is for the top's";
+  Machine given;
+  given.file = kContexts;
+  given.environment["HEARTH_TOKEN_FILE"] = "/mine.token";
+  ASSERT_TRUE(given.Apply("--coordinator other:7070").ok());
+  EXPECT_EQ(given.context.connect.token_file, "/mine.token");
+  Machine loose;
+  loose.file = R"({"token_file": "/any.token"})";
+  ASSERT_TRUE(loose.Apply("--coordinator other:7070").ok());
+  EXPECT_EQ(loose.context.connect.token_file, "/any.token") << "no coordinator stands beside it";
+}
+
+TEST(Settings, AsAndInsecure_ComeFromFlags) {
+  Machine machine;
+  machine.file = R"({"as": "mallory"})";
+  ASSERT_TRUE(machine.Apply("--as bob --insecure").ok());
+  EXPECT_EQ(machine.context.connect.act_as, "bob");
+  EXPECT_TRUE(machine.context.connect.insecure);
+  Machine none;
+  none.file = R"({"as": "mallory"})";
+  ASSERT_TRUE(none.Apply().ok());
+  EXPECT_EQ(none.context.connect.act_as, "");
+  Machine wrong;
+  wrong.file = R"({"contexts": {"a": {"insecure": "yes"}}})";
+  EXPECT_EQ(wrong.Apply("--context a").message(),
+            R"(/c.json: "a": "insecure" is "yes", not true or false)");
+}
+
+TEST(Settings, SettingsGiven_AreThoseOfTheCommandLine) {
+  Machine machine;
+  machine.app.parse(
+      "--coordinator lab:7070 --token-file x/lab.token --tls-ca /ca.pem --price-per-kwh 0.1 "
+      "--as bob --insecure");
+  EXPECT_EQ(SettingsGiven(machine.app, "/here"),
+            (nlohmann::json{{"coordinator", "lab:7070"},
+                            {"token_file", "/here/x/lab.token"},
+                            {"tls_ca", "/ca.pem"},
+                            {"price_per_kwh", 0.1},
+                            {"insecure", true}}));
+}
+
 TEST(Settings, BadFlag_SaysWhatIsAccepted) {
   for (const char* bad : {"10ct", "-1", "inf"}) {
     Machine machine;

@@ -26,6 +26,7 @@ enum ExitCode {
   kExitOk = 0,
   kExitError = 1,
   kExitUsage = 2,
+  kExitAuth = 4,  // no usable token, or the coordinator refuses the caller
   kExitJobFailed = 100,
   kExitTimedOut = 101,
   kExitNotFound = 102,
@@ -35,6 +36,8 @@ enum ExitCode {
 // What all commands share. Lives as long as the process.
 struct Context {
   ConnectOptions connect;
+  std::string context_path;  // of the context file; need not exist
+  std::string context_name;  // of the context that counts, "" = none
   OutputFormat format = OutputFormat::kTable;
   bool quiet = false;
   bool no_color = false;  // --no-color; ColorWanted() also reads NO_COLOR
@@ -61,8 +64,8 @@ struct CommandDef {
 // All commands, in the order of the help text.
 absl::Span<const CommandDef> Commands();
 
-// Makes the arguments "job" and "worker" of a command also take what `-o name` prints: job/ID,
-// worker/NAME. Call it after the command's setup.
+// Makes the arguments "job", "worker", "token" and "context" of a command and its subcommands also
+// take what `-o name` prints: job/ID, worker/NAME. Call it after the command's setup.
 void AcceptResourceNames(CLI::App& app);
 
 // clang-format off
@@ -96,6 +99,10 @@ void AcceptResourceNames(CLI::App& app);
   ROW(Forget, "forget", "Forget a worker, so that another daemon may take its name") \
   ROW(DeclareLost, "declare-lost", "Say that silent workers are gone for good") \
   ROW(Checkpoints, "checkpoints", "List a job's checkpoints; remove folders that no job needs") \
+  ROW(Token, "token", "Make, list and revoke the tokens that say who may do what") \
+  ROW(WhoAmI, "whoami", "Show whom the coordinator takes you for") \
+  ROW(Audit, "audit", "Show who did what, and what was refused") \
+  ROW(Contexts, "context", "Keep the settings of several coordinators, and choose one") \
   ROW(Dataset, "dataset", "Build and inspect datasets") \
   ROW(Plan, "plan", "Show the memory a job needs, without submitting it") \
   ROW(Doctor, "doctor", "Check this machine, the coordinator and the workers, or find why a job is slow") \

@@ -16,11 +16,15 @@ void AcceptResourceNames(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     // The job that another one is compared with.
     const std::string kind = option->get_name() == "other" ? "job" : option->get_name();
-    if (option->get_positional() && (kind == "job" || kind == "worker")) {
+    const bool named = kind == "job" || kind == "worker" || kind == "token" || kind == "context";
+    if (option->get_positional() && named) {
       option->transform([kind](const std::string& text) {
         return std::string(absl::StripPrefix(text, absl::StrCat(kind, "/")));
       });
     }
+  }
+  for (CLI::App* subcommand : app.get_subcommands([](CLI::App*) { return true; })) {
+    AcceptResourceNames(*subcommand);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "common/spec/fields/facts.h"
 #include "common/spec/fields/rows.h"
 #include "common/spec/model/presets.h"
+#include "jobctl/commands/callers.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/views/metrics_plot.h"
 
@@ -23,10 +24,30 @@ struct Entry {
   std::vector<std::string> subcommands;
   std::vector<std::string> options;  // with dashes
   std::vector<std::string> valued;   // the options among them that take a value
-  bool takes_job = false;
-  bool takes_worker = false;
-  bool takes_field = false;  // of the job file
+  const char* live = nullptr;        // kind of the live names that it takes: "job"
+  bool takes_field = false;          // of the job file
 };
+
+// Live names come from the coordinator or the context file; none when it does not answer.
+struct LiveNames {
+  const char* kind;  // of the argument, and before the slash in `-o name`
+  const char* command;
+};
+constexpr LiveNames kLiveNames[] = {
+    {"job", "jobctl list -o name --limit 0 2>/dev/null | sed 's,^job/,,'"},
+    {"worker", "jobctl workers -o name 2>/dev/null | sed 's,^worker/,,'"},
+    {"token", "jobctl token list -o name 2>/dev/null | sed 's,^token/,,'"},
+    {"context", "jobctl context list -o name 2>/dev/null | sed 's,^context/,,'"},
+};
+
+std::string CommandOfKind(const std::string& kind) {
+  for (const LiveNames& row : kLiveNames) {
+    if (kind == row.kind) {
+      return row.command;
+    }
+  }
+  return "";
+}
 
 void Walk(const CLI::App& app, const std::string& path, std::vector<Entry>& entries) {
   Entry entry;
@@ -47,8 +68,9 @@ void Walk(const CLI::App& app, const std::string& path, std::vector<Entry>& entr
         entry.valued.push_back("-" + name);
       }
     }
-    entry.takes_job = entry.takes_job || option->get_name() == "job";
-    entry.takes_worker = entry.takes_worker || option->get_name() == "worker";
+    for (const LiveNames& row : kLiveNames) {
+      entry.live = entry.live == nullptr && option->get_name() == row.kind ? row.kind : entry.live;
+    }
     entry.takes_field = entry.takes_field || option->get_name() == "field";
   }
   const auto subcommands = app.get_subcommands([](const CLI::App*) { return true; });
@@ -61,10 +83,6 @@ void Walk(const CLI::App& app, const std::string& path, std::vector<Entry>& entr
          entries);
   }
 }
-
-// Live names come from the coordinator; none when it does not answer.
-constexpr const char* kJobs = "jobctl list -o name --limit 0 2>/dev/null | sed 's,^job/,,'";
-constexpr const char* kWorkers = "jobctl workers -o name 2>/dev/null | sed 's,^worker/,,'";
 
 constexpr const char* kStates =
     "queued starting running recovering pausing requeueing cancelling paused succeeded failed "
@@ -155,15 +173,24 @@ std::string Words(const Entry& entry) {
   return absl::StrJoin(words, " ");
 }
 
+// The commands of two words, as a pattern: "dataset build"|"dataset inspect"|...
+std::string NestedPaths(const std::vector<Entry>& entries) {
+  std::string nested;
+  for (const Entry& entry : entries) {
+    if (entry.path.find(' ') != std::string::npos) {
+      absl::StrAppend(&nested, nested.empty() ? "" : "|", "\"", entry.path, "\"");
+    }
+  }
+  return nested;
+}
+
 std::string Bash(const std::vector<Entry>& entries) {
   const Fields fields = FieldsOfRows();
   std::string cases;
   for (const Entry& entry : entries) {
     std::string live;
-    if (entry.takes_job) {
-      live = absl::StrCat(" $(", kJobs, ")");
-    } else if (entry.takes_worker) {
-      live = absl::StrCat(" $(", kWorkers, ")");
+    if (entry.live != nullptr) {
+      live = absl::StrCat(" $(", CommandOfKind(entry.live), ")");
     } else if (entry.takes_field) {
       live = " " + fields.all;
     }
@@ -183,12 +210,15 @@ std::string Bash(const std::vector<Entry>& entries) {
         i=$((i + 1)); [ "${COMP_WORDS[i]}" = = ] && i=$((i + 1))
         [ "${COMP_WORDS[i + 1]}" = : ] && i=$((i + 2)) ;;  # host:port is three words to readline
       -*) ;;
-      dataset|build|inspect|checkpoints|prune) path="${path:+$path }${COMP_WORDS[i]}" ;;
-      *) [ -z "$path" ] && path="${COMP_WORDS[i]}" ;;
+      *) case "$path ${COMP_WORDS[i]}" in
+           )",
+                      NestedPaths(entries), R"() path="$path ${COMP_WORDS[i]}" ;;
+           *) [ -z "$path" ] && path="${COMP_WORDS[i]}" ;;
+         esac ;;
     esac
   done
   [[ "$cur" == -* ]] || case "$path $prev" in
-    "submit -f"|"submit --file"|"plan -f"|"plan --file"|"submit submit"|"plan plan"|*" --input"|*" --out"|*" --tls-"*|"init -f"|"init --file"|"init --from"|"init --data")
+    "submit -f"|"submit --file"|"plan -f"|"plan --file"|"submit submit"|"plan plan"|*" --input"|*" --out"|*" --tls-"*|*" --token-file"|*" --output-file"|"init -f"|"init --file"|"init --from"|"init --data")
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
     "metrics -o"|"metrics --output") COMPREPLY=($(compgen -W "table csv json" -- "$cur")); return ;;
     "report -o"|"report --output") COMPREPLY=($(compgen -W "md html json" -- "$cur")); return ;;
@@ -198,6 +228,10 @@ std::string Bash(const std::vector<Entry>& entries) {
     *" --preset") COMPREPLY=($(compgen -W ")",
                       PresetWords(), R"(" -- "$cur")); return ;;
     *" --dry-run") COMPREPLY=($(compgen -W "client server" -- "$cur")); return ;;
+    *" --role") COMPREPLY=($(compgen -W ")",
+                      absl::StrJoin(RoleNames(), " "), R"(" -- "$cur")); return ;;
+    *" --context") COMPREPLY=($(compgen -W "$()",
+                      CommandOfKind("context"), ")", R"(" -- "$cur")); return ;;
     *" --state") COMPREPLY=($(compgen -W ")",
                       kStates, R"(" -- "$cur")); return ;;
     *" --tokenizer") COMPREPLY=($(compgen -W "bytes sentencepiece:" -- "$cur") $(compgen -f -X '!*.model' -- "$cur")); return ;;
@@ -207,8 +241,7 @@ std::string Bash(const std::vector<Entry>& entries) {
 )",
                       cases, R"(  esac
   case "$cur" in
-    job/*) COMPREPLY=($(compgen -P job/ -W "$words" -- "${cur#job/}")) ;;
-    worker/*) COMPREPLY=($(compgen -P worker/ -W "$words" -- "${cur#worker/}")) ;;
+    job/*|worker/*|token/*|context/*) COMPREPLY=($(compgen -P "${cur%%/*}/" -W "$words" -- "${cur#*/}")) ;;
     *) COMPREPLY=($(compgen -W "$words" -- "$cur")) ;;
   esac
 }
@@ -228,9 +261,11 @@ std::string Fish(const std::vector<Entry>& entries) {
   std::string out = "# jobctl completion for fish: jobctl completion fish | source\n";
   for (const Entry& entry : entries) {
     const bool root = entry.path.empty();
-    const std::string when = root ? "__fish_use_subcommand"
-                                  : absl::StrCat("__fish_seen_subcommand_from ",
-                                                 entry.path.substr(entry.path.rfind(' ') + 1));
+    const std::string when =
+        root ? "__fish_use_subcommand"
+             : absl::StrCat(
+                   "__fish_seen_subcommand_from ",
+                   absl::StrReplaceAll(entry.path, {{" ", "; and __fish_seen_subcommand_from "}}));
     const std::string head = absl::StrCat("complete -c jobctl -n '", when, "' ");
     for (const std::string& subcommand : entry.subcommands) {
       absl::StrAppend(&out, head, "-f -a ", subcommand, "\n");
@@ -239,15 +274,14 @@ std::string Fish(const std::vector<Entry>& entries) {
       const bool is_long = option.rfind("--", 0) == 0;
       absl::StrAppend(&out, head, is_long ? "-l " : "-s ", option.substr(is_long ? 2 : 1), "\n");
     }
-    if (entry.takes_job || entry.takes_worker) {
-      absl::StrAppend(&out, head, "-f -a \"(",
-                      absl::StrReplaceAll(entry.takes_job ? kJobs : kWorkers, {{"\"", "\\\""}}),
+    if (entry.live != nullptr) {
+      const std::string command = CommandOfKind(entry.live);
+      absl::StrAppend(&out, head, "-f -a \"(", absl::StrReplaceAll(command, {{"\"", "\\\""}}),
                       ")\"\n");
       // The form with its kind, once the person has begun it.
-      const char* kind = entry.takes_job ? "job" : "worker";
-      absl::StrAppend(&out, "complete -c jobctl -n '", when, "; and string match -q \"", kind,
-                      "/*\" -- (commandline -ct)' -f -a \"(", entry.takes_job ? kJobs : kWorkers,
-                      " | sed 's,^,", kind, "/,')\"\n");
+      absl::StrAppend(&out, "complete -c jobctl -n '", when, "; and string match -q \"", entry.live,
+                      "/*\" -- (commandline -ct)' -f -a \"(", command, " | sed 's,^,", entry.live,
+                      "/,')\"\n");
     }
     if (entry.takes_field) {
       absl::StrAppend(&out, head, "-f -a \"", fields.all, "\"\n");

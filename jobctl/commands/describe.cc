@@ -170,6 +170,7 @@ std::string Describe(const v1::Job& job,
                      double temperature_limit) {
   std::string out;
   Line(out, "Job", job.job_id());
+  Line(out, "Owner", job.owner().empty() ? "-" : job.owner());
   Line(out, "State", absl::StrCat(StateName(job.state()), " since ", TimeText(job.state_time())));
   if (!job.phase().empty()) {
     Line(out, "Phase", job.phase());

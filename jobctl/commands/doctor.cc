@@ -204,8 +204,10 @@ void CheckService(Context& context, Findings& out) {
   }
   if (!status.ok()) {
     out.push_back({Verdict::kFailed, "coordinator", std::string(status.message()),
-                   "start hearth-coordinator there, or name the right one; TLS needs --tls-ca on "
-                   "both sides"});
+                   IsRefusedCaller(status)
+                       ? "it runs, but does not take you: see docs/security.md, tokens"
+                       : "start hearth-coordinator there, or name the right one; TLS needs "
+                         "--tls-ca on both sides"});
     return;
   }
   CheckCoordinator(facts, VersionString(), out);

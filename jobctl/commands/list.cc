@@ -15,6 +15,7 @@ constexpr int kMaxPage = 1000;
 struct Options {
   std::string filter;
   std::string states;
+  std::string owner;
   std::vector<std::string> labels;
   int limit = 50;
 };
@@ -25,6 +26,9 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   std::string filter = options.filter;
   if (!options.states.empty()) {
     absl::StrAppend(&filter, " state=", options.states);
+  }
+  if (!options.owner.empty()) {
+    absl::StrAppend(&filter, " owner=", options.owner);
   }
   for (const std::string& label : options.labels) {
     absl::StrAppend(&filter, " label.", label);
@@ -55,6 +59,7 @@ Action SetupList(CLI::App& app) {
   app.add_option("--filter", options->filter,
                  "Terms that must all hold, e.g. 'state=running name=x'");
   app.add_option("--state", options->states, "Only these states, e.g. running,queued");
+  app.add_option("--owner", options->owner, "Only jobs of this user");
   app.add_option("-l,--label", options->labels, "Only jobs with this label: key=value, repeatable")
       ->allow_extra_args(false);
   app.add_option("--limit", options->limit, "Show at most this many, 0 = all")

@@ -262,7 +262,7 @@ absl::Status PrintJobs(OutputFormat format,
   const bool wide = format == OutputFormat::kWide;
   std::vector<std::string> header = {"NAME", "STATE", "STEP", "LOSS", "TOK/S", "WORKERS"};
   if (wide) {
-    header.insert(header.end(), {"PRIORITY", "EPOCH", "RECIPE", "CHECKPOINT", "REASON"});
+    header.insert(header.end(), {"OWNER", "PRIORITY", "EPOCH", "RECIPE", "CHECKPOINT", "REASON"});
   }
   for (const ExtraCell& cell : extra) {
     header.push_back(cell.header);
@@ -279,6 +279,7 @@ absl::Status PrintJobs(OutputFormat format,
         SpeedText(job),
         absl::StrCat(WorkerCount(job), "/", job.spec().resources().workers())};
     if (wide) {
+      row.push_back(job.owner().empty() ? "-" : job.owner());
       row.push_back(absl::StrCat(job.spec().resources().priority()));
       row.push_back(absl::StrCat(job.epoch()));
       row.push_back(job.spec().precision().recipe());
