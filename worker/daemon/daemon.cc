@@ -245,6 +245,7 @@ absl::Status Daemon::StartAgent() {
   const Agent::Options agent{
       .coordinators = std::move(coordinators),
       .tls = {options_.tls_cert, options_.tls_key, options_.tls_ca},
+      .token_file = options_.token_file,
       .backoff = {.cap = kReconnectCap},
   };
   absl::MutexLock lock(&mu_);

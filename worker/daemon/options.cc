@@ -13,6 +13,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
 #include "common/base/version.h"
+#include "common/io/home.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/security.h"
 
@@ -82,6 +83,9 @@ void AddFlags(CLI::App& app, WorkerOptions& options, std::vector<std::string>& l
   app.add_option("--tls-ca", options.tls_ca, "CA certificate (PEM) to trust; turns TLS on");
   app.add_option("--tls-cert", options.tls_cert, "Our certificate (PEM), for mutual TLS");
   app.add_option("--tls-key", options.tls_key, "Its key (PEM)");
+  app.add_option("--token-file", options.token_file,
+                 "File with this worker's token; default: what a coordinator of this machine left "
+                 "in $HEARTH_HOME/tokens. Read at each connect");
   app.add_flag("--insecure", options.insecure, "Allow clear text beyond this machine");
   app.add_option("--log-level", options.log_level,
                  "trace | debug | info | warning | error | off (env HEARTH_LOG_LEVEL)");
@@ -163,11 +167,7 @@ absl::StatusOr<WorkerOptions> ParseOptions(const std::vector<std::string>& argum
   }
   HEARTH_RETURN_IF_ERROR(CheckAddresses(options));
   options.cuda_visible_devices = Environment("CUDA_VISIBLE_DEVICES");
-  options.home = Environment("HEARTH_HOME");
-  if (options.home.empty()) {
-    const std::string home = Environment("HOME");
-    options.home = home.empty() ? "" : home + "/.hearth";
-  }
+  options.home = HearthHome();
   if (options.home.empty()) {
     return absl::InvalidArgumentError("neither HEARTH_HOME nor HOME is set");
   }

@@ -43,6 +43,7 @@ struct WorkerOptions {
   std::string tls_cert;
   std::string tls_key;
   std::string tls_ca;
+  std::string token_file;  // "" = what a coordinator of this machine left in <home>/tokens
   bool insecure = false;
   std::string log_level;
   bool log_json = false;

@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/rpc/bearer.h"
 #include "common/rpc/channel.h"
 #include "common/time/clock.h"
 #include "grpcpp/server.h"
@@ -141,12 +142,22 @@ class FakeCoordinator : public v1::AgentService::CallbackService {
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
 
   grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage>* Connect(
-      grpc::CallbackServerContext* /*context*/) override {
+      grpc::CallbackServerContext* context) override {
     auto stream = std::make_unique<Stream>();
     Stream* const raw = stream.get();
+    const auto& metadata = context->client_metadata();
+    const auto sent = metadata.find(rpc::kAuthorizationKey);
     absl::MutexLock lock(&mu_);
+    authorization_ =
+        sent == metadata.end() ? "" : std::string(sent->second.data(), sent->second.size());
     streams_.push_back(std::move(stream));
     return raw;
+  }
+
+  // What the newest stream sent with its call; "" = nothing.
+  std::string authorization() {
+    absl::MutexLock lock(&mu_);
+    return authorization_;
   }
 
   // The stream number `index`, from 0, when it has come.
@@ -162,6 +173,7 @@ class FakeCoordinator : public v1::AgentService::CallbackService {
   std::unique_ptr<grpc::Server> server_;
   absl::Mutex mu_;
   std::vector<std::unique_ptr<Stream>> streams_ ABSL_GUARDED_BY(mu_);
+  std::string authorization_ ABSL_GUARDED_BY(mu_);
 };
 
 // Reads Hello and answers with Welcome.

@@ -11,6 +11,13 @@
 #include "common/rpc/grpc_status.h"
 
 namespace hearth::worker {
+namespace {
+
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status);
+}
+
+}  // namespace
 
 Agent::Agent(Options options,
              TaskTable& table,
@@ -77,22 +84,34 @@ void Agent::Run() {
       continue;
     }
     const bool eager = clock_.Monotonic() - lost_at_ < options_.eager;
-    WaitTicking(/*until_session_end=*/false,
-                std::min(backoff_.Next(), eager ? options_.eager_cap : absl::InfiniteDuration()));
+    // One that was welcomed may have a newer token by now, and its job should not wait.
+    const absl::Duration least =
+        !welcomed && IsRefusal(status) ? options_.refused_pause : absl::ZeroDuration();
+    WaitTicking(
+        /*until_session_end=*/false,
+        std::max(least,
+                 std::min(backoff_.Next(), eager ? options_.eager_cap : absl::InfiniteDuration())));
   }
 }
 
 absl::Status Agent::RunSession() {
   HEARTH_FAULT_POINT("agent.before_connect");
+  dialled_ = false;
   auto channel = rpc::Connect(options_.coordinators.current(), options_.tls, options_.use_tls);
   if (!channel.ok()) {
     return channel.status();
   }
+  const absl::StatusOr<rpc::Credentials> credentials = FindCredentials();
+  if (!credentials.ok()) {
+    return credentials.status();
+  }
+  has_token_ = !credentials->token.empty();
+  dialled_ = true;
   {
     absl::MutexLock lock(&mu_);
     session_ended_ = false;
   }
-  const auto session = std::make_shared<StreamSession>(*channel, table_, [this] {
+  const auto session = std::make_shared<StreamSession>(*channel, *credentials, table_, [this] {
     absl::MutexLock lock(&mu_);
     session_ended_ = true;
   });
@@ -125,6 +144,16 @@ absl::Status Agent::RunSession() {
   }
   const absl::Status status = session->status();
   return status.ok() ? absl::UnavailableError("the coordinator closed the stream") : status;
+}
+
+absl::StatusOr<rpc::Credentials> Agent::FindCredentials() const {
+  absl::StatusOr<std::string> token = rpc::FindToken(options_.coordinators.current(),
+                                                     options_.token_file, rpc::LocalToken::kWorker);
+  if (!token.ok()) {
+    // Another code could be taken for the coordinator's own answer.
+    return absl::FailedPreconditionError(absl::StrCat("token: ", token.status().message()));
+  }
+  return rpc::Credentials{.token = *std::move(token), .act_as = ""};
 }
 
 void Agent::NoteWelcome() {
@@ -190,11 +219,16 @@ bool Agent::IsFatal(const absl::Status& status, bool welcomed) {
 
 void Agent::LogFailure(const absl::Status& status, bool welcomed) {
   const bool unreachable = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
-  const std::string text =
-      absl::StrCat(welcomed      ? "lost coordinator "
-                   : unreachable ? "no coordinator at "
-                                 : "refused by coordinator ",
-                   options_.coordinators.current(), ": ", rpc::Describe(status));
+  const bool no_token = absl::IsUnauthenticated(status) && !has_token_ && !welcomed;
+  const std::string text = absl::StrCat(
+      welcomed      ? "lost coordinator "
+      : !dialled_   ? "cannot dial coordinator "
+      : unreachable ? "no coordinator at "
+                    : "refused by coordinator ",
+      options_.coordinators.current(), ": ", rpc::Describe(status),
+      no_token ? "; an admin makes this worker's token (jobctl token create NAME --role worker "
+                 "--worker WORKER --output-file FILE), --token-file FILE names it"
+               : "");
   if (text != last_logged_) {
     HEARTH_LOG_WARNING("{}", text);
     last_logged_ = text;

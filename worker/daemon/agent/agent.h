@@ -10,8 +10,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/rpc/bearer.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/security.h"
 #include "common/time/clock.h"
@@ -26,12 +28,17 @@ class Agent {
     rpc::CoordinatorList coordinators;
     rpc::TlsFiles tls;
     bool use_tls = false;
+    // Read at each dial, so that a token that comes later is found. "" = rpc::FindToken's local
+    // file.
+    std::string token_file;
     // Between rounds through the list.
     rpc::Backoff::Options backoff;
     // For this long after a loss the pauses stay below `eager_cap`, because a coordinator declares
     // a worker lost 3 s after its stream broke.
     absl::Duration eager = absl::Seconds(5);
     absl::Duration eager_cap = absl::Milliseconds(500);
+    // The least pause after a coordinator did not take our token: it writes each refusal down.
+    absl::Duration refused_pause = absl::Seconds(5);
     // A stream without a Welcome for this long is given up, and the next coordinator is tried.
     absl::Duration welcome_timeout = absl::Seconds(10);
     // How long ALREADY_EXISTS is tolerated: the daemon that had our name before may not yet count
@@ -51,7 +58,8 @@ class Agent {
   // call TaskTable::Tick. `on_fatal` is called once, on that thread, when reconnecting is useless:
   // ABORTED (a newer daemon has our name), ALREADY_EXISTS (another live one has it, or it is bound
   // to another data dir; only before the first Welcome, later we keep asking), INVALID_ARGUMENT
-  // (the coordinator does not accept our Hello). The agent then does nothing more.
+  // (the coordinator does not accept our Hello). The agent then does nothing more. UNAUTHENTICATED
+  // and PERMISSION_DENIED are none of these: an admin may make the token while we ask.
   // `table` and `clock` outlive the object.
   Agent(Options options,
         TaskTable& table,
@@ -78,6 +86,8 @@ class Agent {
   // True when the error is final; calls on_fatal.
   bool IsFatal(const absl::Status& status, bool welcomed);
   void LogFailure(const absl::Status& status, bool welcomed);
+  // The token for the present coordinator; kFailedPrecondition: its file cannot be used.
+  absl::StatusOr<rpc::Credentials> FindCredentials() const;
   bool stopping() const;
 
   Options options_;
@@ -100,6 +110,8 @@ class Agent {
   absl::Duration lost_at_;  // when the last stream ended; before the first: when the agent began
   absl::Duration name_taken_since_ = absl::InfiniteDuration();
   bool ever_welcomed_ = false;
+  bool dialled_ = false;    // the last attempt came so far
+  bool has_token_ = false;  // its stream had one
   std::string last_logged_;
 
   std::thread thread_;

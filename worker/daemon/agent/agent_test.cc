@@ -6,11 +6,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
+#include "common/io/private_files.h"
 #include "common/rpc/grpc_status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -52,10 +54,13 @@ class AgentTest : public ::testing::Test {
             absl::Duration name_taken_grace = kLong,
             rpc::Backoff::Options backoff = {.initial = absl::Milliseconds(5),
                                              .cap = absl::Milliseconds(50)}) {
-    Agent::Options options{
-        .coordinators = *rpc::CoordinatorList::Parse(coordinators), .tls = {}, .backoff = backoff};
+    Agent::Options options{.coordinators = *rpc::CoordinatorList::Parse(coordinators),
+                           .tls = {},
+                           .token_file = token_file_,
+                           .backoff = backoff};
     options.eager_cap = absl::Milliseconds(100);
     options.name_taken_grace = name_taken_grace;
+    options.refused_pause = absl::Milliseconds(5);
     agent_ = std::make_unique<Agent>(
         options, *table_, Clock::Real(), [this] { table_->Tick({}, ""); },
         [this](const absl::Status& status) {
@@ -94,6 +99,7 @@ class AgentTest : public ::testing::Test {
   }
 
   const fs::path dir_;
+  std::string token_file_;  // of Dial
   std::unique_ptr<CheckpointRoot> root_;
   std::unique_ptr<TaskTable> table_;
   std::unique_ptr<DiskWorker> disk_;
@@ -117,7 +123,7 @@ TEST_F(AgentTest, Kick_BeforeTheStreamIsOpen_HelloStillGoesFirst) {
   FakeCoordinator coordinator;
   absl::Mutex mu;
   bool ended = false;
-  StreamSession session(*rpc::Connect(coordinator.address(), {}, /*use_tls=*/false), *table_,
+  StreamSession session(*rpc::Connect(coordinator.address(), {}, /*use_tls=*/false), {}, *table_,
                         [&mu, &ended] {
                           absl::MutexLock lock(&mu);
                           ended = true;
@@ -302,6 +308,24 @@ TEST_F(AgentTest, Hello_NameTakenAfterAWelcome_IsAskedForAgain) {
     coordinator.Wait(i).Close(taken);
   }
   Greet(coordinator.Wait(4));
+}
+
+TEST_F(AgentTest, Token_MissingThenRefusedThenTaken_IsTriedAgain) {
+  FakeCoordinator coordinator;
+  token_file_ = (dir_ / "w1.token").string();
+  Dial(coordinator.address());
+  while (agent_->counters().failed_attempts < 2) {
+    std::this_thread::yield();
+  }
+  ASSERT_TRUE(WritePrivateFile(token_file_, "old\n").ok());
+  FakeCoordinator::Stream& refused = coordinator.Wait(0);
+  EXPECT_EQ(coordinator.authorization(), "Bearer old");
+  ASSERT_TRUE(WritePrivateFile(token_file_, "new\n").ok());
+  refused.Close(grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "revoked"));
+  FakeCoordinator::Stream& second = coordinator.Wait(1);
+  EXPECT_EQ(coordinator.authorization(), "Bearer new");
+  second.Close(grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "another worker's token"));
+  Greet(coordinator.Wait(2));
 }
 
 TEST_F(AgentTest, Kill_OverTheStream_EndsWithCleanKilledExit) {

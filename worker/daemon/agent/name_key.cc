@@ -1,7 +1,6 @@
 #include "worker/daemon/agent/name_key.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,8 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/ids.h"
+#include "common/base/status.h"
 #include "common/base/status_macros.h"
-#include "common/io/env.h"
+#include "common/io/private_files.h"
 #include "worker/daemon/supervise/child_process.h"
 
 namespace hearth::worker {
@@ -51,23 +51,6 @@ absl::StatusOr<std::string> ReadKey(const std::string& path) {
   return std::string(text);
 }
 
-// The file is whole under its final name, or absent.
-absl::Status WriteKey(const std::string& path, const std::string& key) {
-  const std::string temporary = path + ".tmp";
-  const Fd file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!file.valid()) {
-    return Fail("cannot create", temporary);
-  }
-  const std::string text = key + "\n";
-  if (fchmod(file.get(), 0600) != 0 ||
-      write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      fsync(file.get()) != 0) {
-    return Fail("cannot write", temporary);
-  }
-  return rename(temporary.c_str(), path.c_str()) == 0 ? absl::OkStatus()
-                                                      : Fail("cannot make", path);
-}
-
 }  // namespace
 
 absl::StatusOr<std::string> LoadOrMakeNameKey(const std::string& data_dir) {
@@ -76,8 +59,7 @@ absl::StatusOr<std::string> LoadOrMakeNameKey(const std::string& data_dir) {
     return ReadKey(path);
   }
   std::string key = RandomHex(kKeyBytes);
-  HEARTH_RETURN_IF_ERROR(WriteKey(path, key));
-  HEARTH_RETURN_IF_ERROR(Env::Real().SyncDir(data_dir));
+  HEARTH_RETURN_IF_ERROR(Annotate(WritePrivateFile(path, key + "\n"), "--data-dir"));
   return key;
 }
 

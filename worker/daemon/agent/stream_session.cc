@@ -9,11 +9,14 @@
 namespace hearth::worker {
 
 StreamSession::StreamSession(std::shared_ptr<grpc::Channel> channel,
+                             const rpc::Credentials& credentials,
                              TaskTable& table,
                              std::function<void()> on_done)
     : stub_(v1::AgentService::NewStub(std::move(channel))),
       table_(table),
-      on_done_(std::move(on_done)) {}
+      on_done_(std::move(on_done)) {
+  rpc::Authorize(context_, credentials);
+}
 
 void StreamSession::Start() {
   HEARTH_FAULT_POINT("agent.before_hello");

@@ -7,6 +7,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "common/rpc/bearer.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/client_callback.h"
@@ -19,9 +20,10 @@ namespace hearth::worker {
 // thread of gRPC: dropping the last channel there makes gRPC wait for that very thread.
 class StreamSession : public grpc::ClientBidiReactor<v1::AgentMessage, v1::CoordinatorMessage> {
  public:
-  // `table` outlives the object. `on_done` is called once, on a gRPC thread, as the last thing; the
-  // object may be destroyed from then on.
+  // `credentials` go with the stream. `table` outlives the object. `on_done` is called once, on a
+  // gRPC thread, as the last thing; the object may be destroyed from then on.
   StreamSession(std::shared_ptr<grpc::Channel> channel,
+                const rpc::Credentials& credentials,
                 TaskTable& table,
                 std::function<void()> on_done);
 
