@@ -14,7 +14,10 @@
 #include "common/log/log.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/grpc_status.h"
+#include "coordinator/http/access.h"
 #include "coordinator/http/http.h"
+#include "coordinator/service/identity/identity_service.h"
+#include "coordinator/service/identity/local_tokens.h"
 #include "coordinator/service/limits.h"
 #include "coordinator/service/rpc_metrics.h"
 #include "grpc/health/v1/health.pb.h"
@@ -28,7 +31,7 @@ namespace {
 
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
 constexpr const char* kServices[] = {"", "hearth.v1.JobService", "hearth.v1.WorkerService",
-                                     "hearth.v1.AgentService"};
+                                     "hearth.v1.AgentService", "hearth.v1.IdentityService"};
 
 std::string JoinHostPort(const std::string& host, int port) {
   return host.find(':') == std::string::npos ? absl::StrCat(host, ":", port)
@@ -41,8 +44,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const Coordinato
                                                                 Clock& clock) {
   const bool tls = !options.tls.cert.empty();
   HEARTH_RETURN_IF_ERROR(rpc::CheckListenAddress(options.listen, tls, options.insecure));
-  // The HTTP endpoints are always clear text.
-  HEARTH_RETURN_IF_ERROR(rpc::CheckListenAddress(options.http, false, options.insecure));
+  HEARTH_RETURN_IF_ERROR(rpc::CheckListenAddress(options.http, tls, options.insecure));
   std::unique_ptr<Coordinator> coordinator(new Coordinator(options, clock));
   HEARTH_RETURN_IF_ERROR(coordinator->StartParts());
   return coordinator;
@@ -66,6 +68,8 @@ absl::Status Coordinator::StartParts() {
   loop_ = std::make_unique<Loop>(options_.loop, clock_, *store_, state, *view_, hub_, *inspector_,
                                  *metrics_);
   checker_ = std::make_unique<SpecChecker>(*loop_, *view_, *inspector_);
+  HEARTH_CHECK(CallTableProblem().empty(), CallTableProblem().c_str());
+  gate_ = std::make_unique<Gate>(*view_, *loop_, clock_, options_.no_auth);
   HEARTH_RETURN_IF_ERROR(fault::Check("coordinator.before_serve"));
   loop_->Start([this](const InspectionRequest& request) { checker_->Inspect(request); },
                [this](const absl::Status& status) {
@@ -73,6 +77,11 @@ absl::Status Coordinator::StartParts() {
                  failure_ = status;
                  failed_ = true;
                  serving_ = false;
+               },
+               [this] {
+                 sessions_.Check(clock_.Monotonic(), [this](const v1::Caller& caller) {
+                   return gate_->StillValid(caller);
+                 });
                });
   HEARTH_RETURN_IF_ERROR(StartGrpc());
   HEARTH_RETURN_IF_ERROR(StartHttp());
@@ -101,11 +110,12 @@ v1::GetVersionResponse Coordinator::MakeVersion() const {
 }
 
 absl::Status Coordinator::StartGrpc() {
-  const ServiceParts parts{*loop_,    *view_,     *store_,  hub_,      *inspector_,
-                           *checker_, *executor_, streams_, *metrics_, clock_};
+  const ServiceParts parts{*loop_,     *view_,   *store_,   hub_,   *inspector_, *checker_,
+                           *executor_, streams_, *metrics_, clock_, *gate_,      sessions_};
   job_service_ = MakeJobService(parts, MakeVersion());
   worker_service_ = MakeWorkerService(parts);
   agent_service_ = MakeAgentService(parts);
+  identity_service_ = MakeIdentityService(parts);
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -124,6 +134,7 @@ absl::Status Coordinator::StartGrpc() {
   builder.RegisterService(job_service_.get());
   builder.RegisterService(worker_service_.get());
   builder.RegisterService(agent_service_.get());
+  builder.RegisterService(identity_service_.get());
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(std::make_unique<RpcMetricsFactory>(*metrics_, clock_));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
@@ -131,6 +142,9 @@ absl::Status Coordinator::StartGrpc() {
   if (server_ == nullptr || port == 0) {
     return absl::UnavailableError(
         absl::StrCat("cannot listen on ", options_.listen, " (--listen): is the port taken?"));
+  }
+  if (!options_.no_auth) {
+    HEARTH_RETURN_IF_ERROR(AllowLocalTokens(port, *gate_));
   }
   for (const char* service : kServices) {
     server_->GetHealthCheckService()->SetServingStatus(service, true);
@@ -145,8 +159,21 @@ absl::Status Coordinator::StartHttp() {
       [this] { return clock_.Monotonic() - start_time_ < options_.loop.core.reattach_grace; },
       [this] { return serving_.load(); },
       [this](std::string_view job_id) { return store_->Find(job_id, StreamKind::kHistory); }};
-  HEARTH_ASSIGN_OR_RETURN(http_server_,
-                          metrics::HttpServer::Start(options_.http, MakeHttpHandlers(parts)));
+  HEARTH_ASSIGN_OR_RETURN(const rpc::HostPort address, rpc::ParseHostPort(options_.http));
+  const bool loopback = rpc::IsLoopback(address.host);
+  metrics::HttpAccess access;
+  access.guard = MakeHttpGuard(
+      {loopback, options_.no_auth, options_.open_metrics, options_.http_hosts},
+      [this](const metrics::HttpRequest& request) {
+        return gate_->AdmitReader(request.authorization, request.address, request.path).status();
+      });
+  if (!loopback && !options_.tls.cert.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(access.tls_cert, Env::Real().ReadFile(options_.tls.cert));
+    HEARTH_ASSIGN_OR_RETURN(access.tls_key, Env::Real().ReadFile(options_.tls.key));
+  }
+  HEARTH_ASSIGN_OR_RETURN(
+      http_server_,
+      metrics::HttpServer::Start(options_.http, MakeHttpHandlers(parts), {}, std::move(access)));
   http_address_ = JoinHostPort(http_server_->host(), http_server_->port());
   return absl::OkStatus();
 }

@@ -14,6 +14,8 @@
 #include "common/rpc/security.h"
 #include "common/time/clock.h"
 #include "coordinator/service/executor.h"
+#include "coordinator/service/identity/gate.h"
+#include "coordinator/service/identity/sessions.h"
 #include "coordinator/service/job_service.h"
 #include "coordinator/service/loop.h"
 #include "coordinator/service/spec_check.h"
@@ -29,8 +31,11 @@ struct CoordinatorOptions {
   LoopOptions loop;
   std::string listen = "127.0.0.1:7070";  // port 0 = any free one
   std::string http = "127.0.0.1:7071";
-  bool insecure = false;  // clear text on non-loopback addresses
+  bool open_metrics = false;            // /metrics and /sd/workers need no token
+  std::vector<std::string> http_hosts;  // HttpAccessOptions::hosts
+  bool insecure = false;                // clear text on non-loopback addresses
   rpc::TlsFiles tls;
+  bool no_auth = false;  // everyone who reaches the coordinator may do everything
   int stream_threads = 2;
 };
 
@@ -95,9 +100,12 @@ class Coordinator {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<SpecChecker> checker_;
+  std::unique_ptr<Gate> gate_;
+  Sessions sessions_;
   std::unique_ptr<grpc::Service> job_service_;
   std::unique_ptr<grpc::Service> worker_service_;
   std::unique_ptr<grpc::Service> agent_service_;
+  std::unique_ptr<grpc::Service> identity_service_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<metrics::HttpServer> http_server_;
 };

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
 #include "common/base/system.h"
+#include "common/rpc/bearer.h"
 #include "common/rpc/channel.h"
 #include "common/time/clock.h"
 #include "gmock/gmock.h"
@@ -36,6 +37,7 @@ class ProcessTest : public testing::Test {
     const char* bin = GetEnv("HEARTH_BIN_DIR");
     program_ =
         (bin == nullptr ? std::string("build/ctl/bin") : std::string(bin)) + "/hearth-coordinator";
+    SetEnv("HEARTH_HOME", root_.c_str());  // of the programs too: there they leave our token
   }
   ~ProcessTest() override {
     for (const pid_t pid : started_) {
@@ -101,6 +103,13 @@ class ProcessTest : public testing::Test {
     return "";
   }
 
+  // A deadline, and the token that the coordinator left for us.
+  static void Prepare(grpc::ClientContext& context, const std::string& address) {
+    rpc::SetDeadline(context);
+    const auto token = rpc::FindToken(address, "", rpc::LocalToken::kAdmin);
+    rpc::Authorize(context, {token.ok() ? *token : "", ""});
+  }
+
   static grpc::Status Create(const std::string& address,
                              const std::string& request_id,
                              v1::Job* job) {
@@ -113,7 +122,7 @@ class ProcessTest : public testing::Test {
     request.mutable_spec()->mutable_data()->add_train()->set_path("/data");
     request.mutable_spec()->mutable_train()->set_steps(10);
     grpc::ClientContext context;
-    rpc::SetDeadline(context);
+    Prepare(context, address);
     return stub->CreateJob(&context, request, job);
   }
 
@@ -121,7 +130,7 @@ class ProcessTest : public testing::Test {
     const auto stub =
         v1::JobService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
     grpc::ClientContext context;
-    rpc::SetDeadline(context);
+    Prepare(context, address);
     v1::ListJobsResponse response;
     return stub->ListJobs(&context, {}, &response).ok() ? response.jobs_size() : -1;
   }

@@ -27,6 +27,7 @@ class StoredDataTest : public testing::Test {
         (std::filesystem::temp_directory_path() / absl::StrCat("hearth-stored-", RandomHex(6)))
             .string();
     options_.listen = options_.http = "127.0.0.1:0";
+    options_.no_auth = true;
   }
   ~StoredDataTest() override {
     coordinator_.reset();

@@ -168,6 +168,7 @@ class CoordinatorTest : public testing::Test {
     root_ = mkdtemp(pattern.data());
     options_.store.data_dir = root_ + "/data";
     options_.listen = "127.0.0.1:0";
+    options_.no_auth = true;
     options_.http = "127.0.0.1:0";
     StartCoordinator();
   }

@@ -98,9 +98,17 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--listen", options.listen, "gRPC address, port 0 = any free one")
       ->capture_default_str();
   app.add_option("--http", options.http,
-                 "Address of the web page, /metrics, /sd/workers and /healthz")
+                 "Address of the web page, /metrics, /sd/workers and /healthz; TLS beyond "
+                 "loopback if --tls-cert is given")
       ->capture_default_str();
+  app.add_option("--http-host", options.http_hosts,
+                 "Another name under which a proxy reaches the web page on loopback, repeatable")
+      ->type_name("NAME");
+  app.add_flag("--open-metrics", options.open_metrics,
+               "/metrics and /sd/workers need no token beyond loopback");
   app.add_flag("--insecure", options.insecure, "Allow clear text on non-loopback addresses");
+  app.add_flag("--no-auth", options.no_auth,
+               "Ask for no tokens: everyone who reaches the coordinator may do everything");
   app.add_option("--tls-cert", options.tls.cert, "Certificate chain (PEM)");
   app.add_option("--tls-key", options.tls.key, "Private key (PEM)");
   app.add_option("--tls-ca", options.tls.ca, "Require client certificates signed by this CA (PEM)");

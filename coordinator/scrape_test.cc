@@ -18,6 +18,7 @@ TEST(Scrape, EventLoopBusy_IsAnswered) {
   CoordinatorOptions options;
   options.store.data_dir = root + "/data";
   options.listen = "127.0.0.1:0";
+  options.no_auth = true;
   options.http = "127.0.0.1:0";
   auto coordinator = Coordinator::Start(options);
   ASSERT_TRUE(coordinator.ok()) << coordinator.status();

@@ -10,6 +10,7 @@
 #include "coordinator/core/agents/agent_sessions.h"
 #include "coordinator/core/agents/heartbeats.h"
 #include "coordinator/core/gangs/deadlines.h"
+#include "coordinator/core/identity/token_commands.h"
 #include "coordinator/core/jobs/inspections.h"
 #include "coordinator/core/jobs/job_commands.h"
 #include "coordinator/core/jobs/job_deletion.h"
@@ -31,6 +32,7 @@ using CommandParts = std::tuple<JobCommands*,
                                 Inspections*,
                                 WorkerCommands*,
                                 LossDeclaration*,
+                                TokenCommands*,
                                 CheckpointFolders*,
                                 AgentSessions*,
                                 Heartbeats*,
@@ -81,7 +83,7 @@ bool Effects::NothingDurable() const {
          std::none_of(workers.begin(), workers.end(), durable) && job_deletes.empty() &&
          events.empty() && history.empty() && logs.empty() && worker_deletes.empty() &&
          requests.empty() && request_deletes.empty() && kv_clears.empty() && kv_deletes.empty() &&
-         kv_puts.empty();
+         kv_puts.empty() && token_deletes.empty() && token_puts.empty() && audit.empty();
 }
 
 std::string MakeJobId(const std::string& name, const std::string& suffix) {
@@ -108,6 +110,7 @@ struct CoreAssembly {
   Rendezvous rendezvous;
   Jobs jobs;
   Gangs gangs;
+  Tokens tokens;
 
   // What happens to it.
   WorkerViews views{turn, workers, jobs, liveness};
@@ -141,11 +144,13 @@ struct CoreAssembly {
   JobDeletion job_deletion{turn, workers, jobs, gangs, rendezvous, folders, states};
   WorkerCommands worker_commands{turn, workers, views, plan};
   LossDeclaration declaration{turn, workers, liveness, silent, isolation, views, plan};
-  Ticks ticks{turn, jobs, silent, folders, deadlines, views, calls, placement};
+  TokenCommands token_commands{turn, tokens};
+  Ticks ticks{turn, jobs, silent, folders, deadlines, views, calls, token_commands, placement};
 
-  const CommandParts command_parts{&job_commands,    &job_deletion, &checkpoints, &inspections,
-                                   &worker_commands, &declaration,  &folders,     &sessions,
-                                   &heartbeats,      &reports,      &key_values,  &ticks};
+  const CommandParts command_parts{
+      &job_commands, &job_deletion,   &checkpoints, &inspections, &worker_commands,
+      &declaration,  &token_commands, &folders,     &sessions,    &heartbeats,
+      &reports,      &key_values,     &ticks};
 };
 
 CoreAssembly::CoreAssembly(const CoreOptions& core_options, const RestoredState& state, Now now)
@@ -164,6 +169,7 @@ void CoreAssembly::Restore(const RestoredState& state) {
     RestoreJob(record);
   }
   calls.Restore(state.requests);
+  tokens.Restore(state.tokens);
   for (const v1::KvRecord& record : state.kv) {
     const JobState* job = jobs.Find(record.job_id());
     if (job != nullptr && job->job().epoch() == record.epoch()) {
@@ -194,7 +200,7 @@ void CoreAssembly::RestoreJob(const v1::JobRecord& record) {
 
 Effects CoreAssembly::Apply(const Command& command, Now now) {
   const absl::Duration before = turn.mono();
-  turn.Begin(now);
+  turn.Begin(now, command.origin());
   liveness.NoticeGap(before, turn.mono());
   const CommandRow& row = command.row();
   const RequestKey key = row.key == nullptr ? RequestKey() : row.key(command.args());

@@ -51,6 +51,7 @@
 #include "absl/time/time.h"
 #include "coordinator/core/core_commands.h"
 #include "hearth/v1/agent.pb.h"
+#include "hearth/v1/identity.pb.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/store.pb.h"
 #include "hearth/v1/worker.pb.h"
@@ -113,6 +114,7 @@ struct Reply {
   std::optional<v1::DeleteJobResponse> deleted = std::nullopt;
   std::optional<v1::DeclareLostResponse> declared = std::nullopt;
   std::optional<v1::PruneCheckpointsResponse> pruned = std::nullopt;
+  std::optional<v1::Token> token = std::nullopt;
 };
 
 // A checkpoint was recorded that took this long to write.
@@ -120,6 +122,9 @@ struct CheckpointWrite {
   std::string job_id;
   double seconds = 0;
 };
+
+// Records of the audit log that a coordinator keeps in memory, for ListAudit. The store has more.
+inline constexpr int64_t kAuditShown = 10'000;
 
 struct Effects {
   std::vector<JobRow> jobs;              // at most one per job; final state after the command
@@ -135,6 +140,9 @@ struct Effects {
   std::vector<std::string> kv_clears;    // job ids; to be done before kv_puts
   std::vector<v1::KvRecord> kv_deletes;  // without values; before kv_puts
   std::vector<v1::KvRecord> kv_puts;
+  std::vector<std::string> token_deletes;  // names; before token_puts
+  std::vector<v1::TokenRecord> token_puts;
+  std::vector<v1::AuditRecord> audit;  // numbers without gaps over the life of the store
   // After the commit:
   std::vector<OutgoingMessage>
       messages;                         // in order per connection; to a closed connection: dropped
@@ -154,6 +162,7 @@ struct RestoredState {
   std::vector<v1::WorkerRecord> workers;
   std::vector<v1::RequestRecord> requests;
   std::vector<v1::KvRecord> kv;
+  std::vector<v1::TokenRecord> tokens;
   int64_t last_revision = 0;
 };
 

@@ -17,7 +17,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "hearth/v1/agent.pb.h"
+#include "hearth/v1/identity.pb.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/worker.pb.h"
 
@@ -40,6 +42,7 @@ struct CreateJob {
   // The spec was not checked, for the request has an answer. Should that be forgotten by now:
   // UNAVAILABLE, to be sent again.
   bool answered = false;
+  std::string owner;  // the user who submits it; empty = nobody who is known
 };
 struct FieldOverride {
   std::string field;  // "train.steps"
@@ -53,6 +56,13 @@ struct ResumeJob {
   std::optional<v1::JobSpec> spec;       // resolved, with overrides merged; unset = unchanged
   std::vector<FieldOverride> overrides;  // one event each
   bool answered = false;                 // as in CreateJob
+};
+
+// The caller has made the secret.
+struct CreateToken {
+  v1::Token token;            // without times
+  std::string secret_sha256;  // 32 bytes; empty with a certificate
+  absl::Duration expires_in = absl::InfiniteDuration();
 };
 
 // Agents. `connection_id` is unique per stream for the life of the process, > 0, chosen by the
@@ -138,7 +148,15 @@ const std::vector<CommandRow>& CommandTable();
 // The row of a command type; aborts if there is none.
 const CommandRow& RowOf(std::type_index type);
 
-// One command: its row and its arguments, which no copy changes. Cheap to copy.
+// Who asks, for events and the audit log. Commands of agents and of the coordinator itself have
+// none.
+struct Origin {
+  v1::Caller caller;
+  std::string method;  // of the API: "CancelJob"
+  std::string target;  // the job, worker or token that it is about; empty = none
+};
+
+// One command: its row, its arguments and its origin, which no copy changes. Cheap to copy.
 class Command {
  public:
   // Type is the one of a row.
@@ -151,7 +169,15 @@ class Command {
     }
   }
 
+  // The same, asked by somebody.
+  Command By(Origin origin) && {
+    origin_ = std::make_shared<const Origin>(std::move(origin));
+    return std::move(*this);
+  }
+
   const CommandRow& row() const { return *row_; }
+  // Null: nobody asks.
+  const Origin* origin() const { return origin_.get(); }
   const void* args() const { return args_.get(); }
   // Null when the command is another one.
   template <typename T>
@@ -165,6 +191,7 @@ class Command {
  private:
   const CommandRow* row_;
   std::shared_ptr<const void> args_;
+  std::shared_ptr<const Origin> origin_;
   bool changes_nothing_ = false;  // it only asks whether a change would be taken
 };
 

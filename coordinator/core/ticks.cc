@@ -26,6 +26,7 @@ void Ticks::Pass(const Tick& /*tick*/) {
   deadlines_.Check();
   views_.Review();
   calls_.Expire();
+  tokens_.Expire();
   views_.Expire();
   placement_.PlanIfDue();
 }

@@ -5,6 +5,7 @@
 
 #include "coordinator/core/folders/checkpoint_folders.h"
 #include "coordinator/core/gangs/deadlines.h"
+#include "coordinator/core/identity/token_commands.h"
 #include "coordinator/core/jobs/jobs.h"
 #include "coordinator/core/jobs/repeated_calls.h"
 #include "coordinator/core/liveness/silent_workers.h"
@@ -26,6 +27,7 @@ class Ticks {
         Deadlines& deadlines,
         WorkerViews& views,
         RepeatedCalls& calls,
+        TokenCommands& tokens,
         Placement& placement)
       : turn_(turn),
         jobs_(jobs),
@@ -34,6 +36,7 @@ class Ticks {
         deadlines_(deadlines),
         views_(views),
         calls_(calls),
+        tokens_(tokens),
         placement_(placement),
         last_(turn.mono()) {}
 
@@ -52,6 +55,7 @@ class Ticks {
   Deadlines& deadlines_;
   WorkerViews& views_;
   RepeatedCalls& calls_;
+  TokenCommands& tokens_;
   Placement& placement_;
   absl::Duration last_;  // monotonic
 };

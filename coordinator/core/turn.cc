@@ -1,12 +1,15 @@
 #include "coordinator/core/turn.h"
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
 namespace hearth::coordinator {
 
-void Turn::Begin(Now now) {
+void Turn::Begin(Now now, const Origin* origin) {
   HEARTH_CHECK(now.monotonic >= now_.monotonic, "monotonic time never goes back");
   now_ = now;
+  const bool known = origin != nullptr && !origin->caller.user().empty();
+  user_ = known ? absl::StrCat("user:", origin->caller.user()) : "user";
   effects_ = Effects();
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -20,14 +21,17 @@ class Turn {
   // `generation` goes into each message. `start` is the time until the first command.
   Turn(int64_t generation, Now start) : generation_(generation), now_(start) {}
 
-  // The next command's. Time never goes back.
-  void Begin(Now now);
+  // The next command's. Time never goes back. `origin`: who asks; null = nobody who is known.
+  void Begin(Now now, const Origin* origin = nullptr);
   // The command is applied: hands out its effects.
   Effects Take() { return std::exchange(effects_, Effects()); }
 
   const Now& now() const { return now_; }
   absl::Time wall() const { return now_.wall; }
   absl::Duration mono() const { return now_.monotonic; }
+
+  // JobEvent.actor of what a user asked for: "user:alice", or "user" when nobody is known.
+  const std::string& user() const { return user_; }
 
   Effects& effects() { return effects_; }
   // Nothing is sent to a worker without a stream: it is said again when it is back.
@@ -43,6 +47,7 @@ class Turn {
  private:
   const int64_t generation_;
   Now now_;
+  std::string user_;
   Effects effects_;
 };
 

@@ -1,6 +1,6 @@
 // The coordinator's HTTP endpoints: /metrics (Prometheus text 0.0.4), /sd/workers (Prometheus
-// http_sd), /healthz, the runbook, and the built-in page with what it reads (page_api.h). All are
-// clear text and ask for no credentials; anyone who reaches the port may read.
+// http_sd), /healthz, the runbook, and the built-in page with what it reads (page_api.h). Who may
+// read: access.h.
 #pragma once
 
 #include <functional>

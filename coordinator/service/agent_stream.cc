@@ -13,6 +13,19 @@ namespace hearth::coordinator {
 
 void AgentStream::Start() {
   self_ = shared_from_this();
+  absl::StatusOr<v1::Caller> caller = gate_.Admit(*context_, v1::AgentMessage());
+  if (!caller.ok()) {
+    Close(caller.status());
+    return;
+  }
+  caller_ = *std::move(caller);
+  sessions_.Add(caller_, [weak = weak_from_this()](const absl::Status& status) {
+    const std::shared_ptr<AgentStream> stream = weak.lock();
+    if (stream != nullptr && !status.ok()) {
+      stream->Close(status);
+    }
+    return stream != nullptr;
+  });
   if (!hub_.AddWaiting(connection_id_, rpc::AddressOfPeer(context_->peer()),
                        clock_.Monotonic() + AgentHub::kHelloDeadline, self_)) {
     Close(rpc::MakeError(
@@ -87,6 +100,10 @@ void AgentStream::TakeHello() {
   v1::Hello& hello = *incoming_.mutable_hello();
   const std::string address = rpc::AddressOfPeer(context_->peer());
   hub_.RemoveWaiting(connection_id_);
+  if (const absl::Status allowed = gate_.CheckWorker(caller_, hello.worker_id()); !allowed.ok()) {
+    Close(allowed);
+    return;
+  }
   if (!hub_.Add(connection_id_, address, self_)) {
     Close(rpc::MakeError(
         absl::StatusCode::kResourceExhausted,

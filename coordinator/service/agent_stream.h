@@ -11,11 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "common/time/clock.h"
-#include "coordinator/service/agent_hub.h"
-#include "coordinator/service/coordinator_metrics.h"
-#include "coordinator/service/inspector.h"
-#include "coordinator/service/loop.h"
+#include "coordinator/service/service_parts.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 #include "hearth/v1/agent.pb.h"
@@ -32,18 +28,16 @@ class AgentStream : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Coordin
   static constexpr size_t kOutgoingMax = 8192;
 
   AgentStream(grpc::CallbackServerContext* context,
-              Loop& loop,
-              AgentHub& hub,
-              Inspector& inspector,
-              CoordinatorMetrics& metrics,
-              Clock& clock,
+              const ServiceParts& parts,
               uint64_t connection_id)
       : context_(context),
-        loop_(loop),
-        hub_(hub),
-        inspector_(inspector),
-        metrics_(metrics),
-        clock_(clock),
+        loop_(parts.loop),
+        hub_(parts.hub),
+        inspector_(parts.inspector),
+        metrics_(parts.metrics),
+        clock_(parts.clock),
+        gate_(parts.gate),
+        sessions_(parts.sessions),
         connection_id_(connection_id) {}
 
   void Start();
@@ -73,10 +67,13 @@ class AgentStream : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Coordin
   Inspector& inspector_;
   CoordinatorMetrics& metrics_;
   Clock& clock_;
+  Gate& gate_;
+  Sessions& sessions_;
   const uint64_t connection_id_;
   std::shared_ptr<AgentStream> self_;
   v1::AgentMessage incoming_;
   // Only the reading thread uses these.
+  v1::Caller caller_;
   bool greeted_ = false;
   std::string checkpoint_root_;  // of the Hello
 

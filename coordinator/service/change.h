@@ -6,8 +6,9 @@
 
 #include "coordinator/core/core.h"
 #include "coordinator/service/finish.h"
-#include "coordinator/service/limits.h"
+#include "coordinator/service/identity/gate.h"
 #include "coordinator/service/loop.h"
+#include "coordinator/service/service_parts.h"
 
 namespace hearth::coordinator {
 
@@ -30,6 +31,9 @@ inline const std::optional<v1::PruneCheckpointsResponse>& PartOf(
     const Reply& reply, const v1::PruneCheckpointsResponse*) {
   return reply.pruned;
 }
+inline const std::optional<v1::Token>& PartOf(const Reply& reply, const v1::Token*) {
+  return reply.token;
+}
 template <typename Response>
 std::optional<Response> PartOf(const Reply&, const Response*) {
   return std::nullopt;
@@ -49,18 +53,19 @@ void PostChange(Loop& loop,
   });
 }
 
-// The whole of a call whose request is a command (core_commands.h): the bounds of its fields are
-// checked, then it is applied.
+// The whole of a call whose request is a command (core_commands.h): the gate lets it in, then it is
+// applied.
 template <typename Request, typename Response>
-grpc::ServerUnaryReactor* Change(Loop& loop,
+grpc::ServerUnaryReactor* Change(const ServiceParts& parts,
                                  grpc::CallbackServerContext* context,
                                  const Request& request,
                                  Response* response) {
-  if (const absl::Status allowed = CheckRequest(request); !allowed.ok()) {
-    return FinishNow(context, allowed);
+  const absl::StatusOr<v1::Caller> caller = parts.gate.Admit(*context, request);
+  if (!caller.ok()) {
+    return FinishNow(context, caller.status());
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  PostChange(loop, request, reactor, response);
+  PostChange(parts.loop, Command(request).By(OriginOf(*caller, request)), reactor, response);
   return reactor;
 }
 

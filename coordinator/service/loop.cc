@@ -6,15 +6,18 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/clip_text.h"
 #include "common/fault/fault.h"
 #include "common/log/log.h"
 #include "common/rpc/grpc_status.h"
+#include "coordinator/core/errors.h"
 
 namespace hearth::coordinator {
 namespace {
 
 // Pause after a Tick, in times its duration.
 constexpr double kTickPause = 4;
+constexpr size_t kAuditMessageBytes = 200;
 
 CoreOptions WithGeneration(CoreOptions options, int64_t generation) {
   options.generation = generation;
@@ -27,6 +30,18 @@ Reply Refusal(absl::Status status) {
 
 absl::Status StoppingError() {
   return rpc::UnavailableError("the coordinator is stopping", "STOPPING", absl::Seconds(1));
+}
+
+v1::AuditRecord AuditRecordOf(const Origin& origin,
+                              absl::StatusCode outcome,
+                              const std::string& message) {
+  v1::AuditRecord record;
+  *record.mutable_caller() = origin.caller;
+  record.set_method(origin.method);
+  record.set_target(origin.target);
+  record.set_outcome(absl::StatusCodeToString(outcome));
+  record.set_message(ClipText(message, kAuditMessageBytes));
+  return record;
 }
 
 // Answers a batch that could not be stored.
@@ -65,17 +80,22 @@ Loop::Loop(const LoopOptions& options,
       hub_(hub),
       inspector_(inspector),
       metrics_(metrics),
+      last_audit_(state.audit.empty() ? 0 : state.audit.back().number()),
       core_(WithGeneration(options.core, store.generation()), state.core, ReadClock()) {
   view_.Load(core_, state.events, state.core);
+  view_.identity().Load(state.core.tokens, state.audit);
 }
 
 Loop::~Loop() {
   Stop();
 }
 
-void Loop::Start(Inspect inspect, std::function<void(const absl::Status&)> on_fatal) {
+void Loop::Start(Inspect inspect,
+                 std::function<void(const absl::Status&)> on_fatal,
+                 std::function<void()> on_turn) {
   inspect_ = std::move(inspect);
   on_fatal_ = std::move(on_fatal);
+  on_turn_ = std::move(on_turn);
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "hearth-loop");
     Run();
@@ -97,15 +117,23 @@ Now Loop::ReadClock() {
 }
 
 void Loop::Post(Command command, Done done) {
-  Enqueue(Item{std::move(command), std::move(done), nullptr}, true);
+  Enqueue(Item{std::move(command), std::move(done), nullptr, std::nullopt}, true);
 }
 
 void Loop::PostFromAgent(Command command, Done done) {
-  Enqueue(Item{std::move(command), std::move(done), nullptr}, false);
+  Enqueue(Item{std::move(command), std::move(done), nullptr, std::nullopt}, false);
+}
+
+void Loop::NoteRefusal(const Origin& origin, const absl::Status& status, int64_t left_out) {
+  std::string message(status.message());
+  if (left_out > 0) {
+    absl::StrAppend(&message, " (and ", left_out, " refusals before it)");
+  }
+  Enqueue(Item{Tick{}, nullptr, nullptr, AuditRecordOf(origin, status.code(), message)}, true);
 }
 
 void Loop::Query(std::function<void(const Core*)> query) {
-  Enqueue(Item{Tick{}, nullptr, std::move(query)}, false);
+  Enqueue(Item{Tick{}, nullptr, std::move(query), std::nullopt}, false);
 }
 
 void Loop::Enqueue(Item item, bool limited) {
@@ -133,6 +161,9 @@ void Loop::Run() {
     Process(TakeBatch());
     inspector_.Expire();
     hub_.Expire(clock_.Monotonic());
+    if (on_turn_ != nullptr) {
+      on_turn_();
+    }
   }
   std::deque<Item> rest;
   {
@@ -191,6 +222,10 @@ void Loop::Process(std::vector<Item> items) {
       item.query(&core_);
       continue;
     }
+    if (item.refusal.has_value()) {
+      effects.push_back(AuditOf(*std::move(item.refusal)));
+      continue;
+    }
     if (low_space && item.command.NeedsDisk()) {
       const std::string text = absl::StrCat(
           "not enough disk space for the coordinator's data dir: ", free_bytes >> 20, " MiB free, ",
@@ -201,8 +236,7 @@ void Loop::Process(std::vector<Item> items) {
       continue;
     }
     NameUnknownTasks(item.command);
-    effects.push_back(core_.Apply(item.command, ReadClock()));
-    metrics_.CountCommand(item.command);
+    effects.push_back(Apply(item.command));
     Reply reply;
     if (effects.back().reply.has_value()) {
       reply = *std::move(effects.back().reply);
@@ -246,6 +280,30 @@ void Loop::Process(std::vector<Item> items) {
     }
   }
   LetKnow(effects);
+}
+
+// What the core does, and what the audit log says of it.
+Effects Loop::Apply(const Command& command) {
+  Effects effects = core_.Apply(command, ReadClock());
+  metrics_.CountCommand(command);
+  if (command.origin() == nullptr || command.changes_nothing() || !effects.reply.has_value()) {
+    return effects;
+  }
+  v1::AuditRecord record = AuditRecordOf(*command.origin(), effects.reply->status.code(),
+                                         std::string(effects.reply->status.message()));
+  if (record.target().empty() && effects.reply->job.has_value()) {
+    record.set_target(effects.reply->job->job_id());  // the job that this call has made
+  }
+  effects.audit = std::move(AuditOf(std::move(record)).audit);
+  return effects;
+}
+
+Effects Loop::AuditOf(v1::AuditRecord record) {
+  record.set_number(++last_audit_);
+  *record.mutable_time() = ToProto(clock_.Now());
+  Effects effects;
+  effects.audit.push_back(std::move(record));
+  return effects;
 }
 
 // A worker that comes with a task of a job that the store does not have is told to end it. After a

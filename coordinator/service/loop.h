@@ -20,6 +20,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -64,7 +65,10 @@ class Loop {
        CoordinatorMetrics& metrics);
   ~Loop();
 
-  void Start(Inspect inspect, std::function<void(const absl::Status&)> on_fatal);
+  // `on_turn` is called on the loop's thread at least once a second; it must not block.
+  void Start(Inspect inspect,
+             std::function<void(const absl::Status&)> on_fatal,
+             std::function<void()> on_turn = nullptr);
   // Finishes what is queued, refuses what comes later, and joins the thread.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -72,6 +76,10 @@ class Loop {
   void Post(Command command, Done done) ABSL_LOCKS_EXCLUDED(mu_);
   // Thread-safe. Agents' commands: never refused for fullness.
   void PostFromAgent(Command command, Done done) ABSL_LOCKS_EXCLUDED(mu_);
+  // Thread-safe. Puts a call that was refused for who made it into the audit log. `left_out`: how
+  // many before it were not written down. Dropped when the queue is full.
+  void NoteRefusal(const Origin& origin, const absl::Status& status, int64_t left_out)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Thread-safe. Runs `query` between two batches; null when the loop has stopped.
   void Query(std::function<void(const Core*)> query) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -80,12 +88,15 @@ class Loop {
     Command command;
     Done done;
     std::function<void(const Core*)> query;
+    std::optional<v1::AuditRecord> refusal;
   };
 
   void Run();
   bool WaitForWork() ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<Item> TakeBatch() ABSL_LOCKS_EXCLUDED(mu_);
   void Process(std::vector<Item> items);
+  Effects Apply(const Command& command);
+  Effects AuditOf(v1::AuditRecord record);
   void Enqueue(Item item, bool limited) ABSL_LOCKS_EXCLUDED(mu_);
   void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   void LetKnow(std::vector<Effects>& effects);
@@ -104,7 +115,9 @@ class Loop {
   CoordinatorMetrics& metrics_;
   Inspect inspect_;
   std::function<void(const absl::Status&)> on_fatal_;
-  Core core_;  // of the loop's thread once started
+  std::function<void()> on_turn_;
+  int64_t last_audit_;  // number of the newest record; of the loop's thread
+  Core core_;           // of the loop's thread once started
   absl::Duration tick_allowed_ = -absl::InfiniteDuration();
   std::deque<Item>
       held_back_;  // of the loop's thread: the rest of a batch that a deletion cut short

@@ -60,11 +60,13 @@ absl::StatusOr<JobFilter> JobFilter::Parse(std::string_view text) {
       }
     } else if (key == "name") {
       filter.names_.emplace_back(value);
+    } else if (key == "owner") {
+      filter.owners_.emplace_back(value);
     } else if (absl::ConsumePrefix(&label, "label.") && !label.empty()) {
       filter.labels_.emplace_back(std::string(label), std::string(value));
     } else {
-      return absl::InvalidArgumentError(
-          absl::StrCat("filter: unknown key \"", key, "\"; keys are state, name and label.KEY"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "filter: unknown key \"", key, "\"; keys are state, name, owner and label.KEY"));
     }
   }
   return filter;
@@ -76,6 +78,11 @@ bool JobFilter::Matches(const v1::Job& job) const {
   }
   for (const std::string& name : names_) {
     if (job.spec().name() != name) {
+      return false;
+    }
+  }
+  for (const std::string& owner : owners_) {
+    if (job.owner() != owner) {
       return false;
     }
   }
@@ -121,6 +128,9 @@ void View::Load(const Core& core,
 void View::Apply(absl::Span<Effects> batch) {
   std::set<std::string> changed;
   std::vector<std::shared_ptr<Waker>> wakers;
+  for (const Effects& effects : batch) {
+    identity_.Apply(effects);
+  }
   {
     absl::MutexLock lock(&mu_);
     for (Effects& effects : batch) {

@@ -21,6 +21,7 @@
 #include "absl/types/span.h"
 #include "coordinator/core/core.h"
 #include "coordinator/core/transitions.h"
+#include "coordinator/service/identity/identity_view.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/store.pb.h"
 #include "hearth/v1/worker.pb.h"
@@ -31,7 +32,7 @@ using JobPtr = std::shared_ptr<const v1::JobRecord>;
 using WorkerPtr = std::shared_ptr<const v1::Worker>;
 using EventPtr = std::shared_ptr<const v1::JobEvent>;
 
-// The filter of ListJobs: "state=running,queued name=x label.team=research"; all terms must hold,
+// The filter of ListJobs: "state=running,queued name=x owner=alice label.team=research"; all terms must hold,
 // an empty filter matches all.
 class JobFilter {
  public:
@@ -42,6 +43,7 @@ class JobFilter {
  private:
   std::set<v1::JobState> states_;  // empty = any
   std::vector<std::string> names_;
+  std::vector<std::string> owners_;
   std::vector<std::pair<std::string, std::string>> labels_;
 };
 
@@ -56,7 +58,11 @@ class Waker {
 // Thread-safe. Load and Apply belong to the event loop.
 class View {
  public:
-  explicit View(size_t events_per_job) : events_per_job_(events_per_job) {}
+  explicit View(size_t events_per_job)
+      : events_per_job_(events_per_job), identity_(static_cast<size_t>(kAuditShown)) {}
+
+  IdentityView& identity() { return identity_; }
+  const IdentityView& identity() const { return identity_; }
 
   // State at the start. `restored_workers` are those that the store knew.
   void Load(const Core& core,
@@ -120,6 +126,7 @@ class View {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const size_t events_per_job_;
+  IdentityView identity_;
   mutable absl::Mutex mu_;
   absl::flat_hash_map<std::string, Entry> jobs_ ABSL_GUARDED_BY(mu_);
   std::map<OrderKey, JobPtr, std::greater<>> by_age_ ABSL_GUARDED_BY(mu_);

@@ -18,6 +18,7 @@ JobRow MakeJob(int64_t n, v1::JobState state = v1::JOB_STATE_QUEUED) {
   job.mutable_create_time()->set_seconds(1000 + n);
   job.mutable_spec()->set_name(n % 2 == 0 ? "even" : "odd");
   (*job.mutable_spec()->mutable_labels())["team"] = n < 3 ? "research" : "other";
+  job.set_owner(n == 5 ? "ada" : "");
   return row;
 }
 
@@ -83,10 +84,11 @@ TEST_F(ViewTest, List_Filters_AllTermsMustHold) {
   EXPECT_EQ(list("state=running,queued name=even"), "job-6 job-4 job-2");
   EXPECT_EQ(list("label.team=research name=odd"), "job-1");
   EXPECT_EQ(list("label.none=x"), "");
+  EXPECT_EQ(list("owner=ada"), "job-5");
 }
 
 TEST(JobFilter, Parse_BadTerms_SayWhatIsAllowed) {
-  for (const char* bad : {"state=sleeping", "nonsense", "owner=x", "=x", "label.=x"}) {
+  for (const char* bad : {"state=sleeping", "nonsense", "colour=x", "=x", "label.=x"}) {
     EXPECT_EQ(JobFilter::Parse(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
   }
   EXPECT_NE(JobFilter::Parse("state=sleeping").status().message().find("paused"),

@@ -31,27 +31,27 @@ class WorkerServiceImpl final : public v1::WorkerService::CallbackService {
   grpc::ServerUnaryReactor* CordonWorker(grpc::CallbackServerContext* context,
                                          const v1::CordonWorkerRequest* request,
                                          v1::Worker* response) override {
-    return Change(parts_.loop, context, *request, response);
+    return Change(parts_, context, *request, response);
   }
   grpc::ServerUnaryReactor* UncordonWorker(grpc::CallbackServerContext* context,
                                            const v1::UncordonWorkerRequest* request,
                                            v1::Worker* response) override {
-    return Change(parts_.loop, context, *request, response);
+    return Change(parts_, context, *request, response);
   }
   grpc::ServerUnaryReactor* DrainWorker(grpc::CallbackServerContext* context,
                                         const v1::DrainWorkerRequest* request,
                                         v1::Worker* response) override {
-    return Change(parts_.loop, context, *request, response);
+    return Change(parts_, context, *request, response);
   }
   grpc::ServerUnaryReactor* DeleteWorker(grpc::CallbackServerContext* context,
                                          const v1::DeleteWorkerRequest* request,
                                          v1::DeleteWorkerResponse* response) override {
-    return Change(parts_.loop, context, *request, response);
+    return Change(parts_, context, *request, response);
   }
   grpc::ServerUnaryReactor* DeclareLost(grpc::CallbackServerContext* context,
                                         const v1::DeclareLostRequest* request,
                                         v1::DeclareLostResponse* response) override {
-    return Change(parts_.loop, context, *request, response);
+    return Change(parts_, context, *request, response);
   }
 
  private:
@@ -65,8 +65,7 @@ class AgentServiceImpl final : public v1::AgentService::CallbackService {
   grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage>* Connect(
       grpc::CallbackServerContext* context) override {
     const auto stream =
-        std::make_shared<AgentStream>(context, parts_.loop, parts_.hub, parts_.inspector,
-                                      parts_.metrics, parts_.clock, next_connection_.fetch_add(1));
+        std::make_shared<AgentStream>(context, parts_, next_connection_.fetch_add(1));
     stream->Start();
     return stream.get();
   }
@@ -79,7 +78,7 @@ class AgentServiceImpl final : public v1::AgentService::CallbackService {
 grpc::ServerUnaryReactor* WorkerServiceImpl::ListWorkers(grpc::CallbackServerContext* context,
                                                          const v1::ListWorkersRequest* request,
                                                          v1::ListWorkersResponse* response) {
-  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
+  if (const absl::Status allowed = parts_.gate.Admit(*context, *request).status(); !allowed.ok()) {
     return FinishNow(context, allowed);
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -111,7 +110,7 @@ grpc::ServerUnaryReactor* WorkerServiceImpl::ListWorkers(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* WorkerServiceImpl::GetWorker(grpc::CallbackServerContext* context,
                                                        const v1::GetWorkerRequest* request,
                                                        v1::Worker* response) {
-  if (const absl::Status allowed = CheckRequest(*request); !allowed.ok()) {
+  if (const absl::Status allowed = parts_.gate.Admit(*context, *request).status(); !allowed.ok()) {
     return FinishNow(context, allowed);
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "coordinator/service/job_service.h"
+#include "coordinator/service/service_parts.h"
 #include "grpcpp/impl/codegen/service_type.h"
 
 namespace hearth::coordinator {

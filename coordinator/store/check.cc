@@ -82,15 +82,15 @@ class Checker {
     HEARTH_RETURN_IF_ERROR(AdmitVersion(schema, dir_));
     checked_ = schema.version >= 2;
     if (checked_) {
-      HEARTH_RETURN_IF_ERROR(CheckRows(folder));
+      HEARTH_RETURN_IF_ERROR(CheckRows(folder, schema.version));
     } else {
       report_.notes.push_back("store of an older version: its rows have no checksums yet");
     }
     return CheckFiles();
   }
 
-  absl::Status CheckRows(const FolderState& folder) {
-    HEARTH_ASSIGN_OR_RETURN(const std::vector<BadRow> rows, FindBadRows(*database_));
+  absl::Status CheckRows(const FolderState& folder, int64_t version) {
+    HEARTH_ASSIGN_OR_RETURN(const std::vector<BadRow> rows, FindBadRows(*database_, version));
     for (const BadRow& row : rows) {
       Damage(absl::StrCat(dir_, "/store.db: ", Describe(row)));
     }

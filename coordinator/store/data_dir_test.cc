@@ -310,6 +310,62 @@ INSERT INTO files VALUES ('old', 0, 1, 2, 1, )sql",
   EXPECT_EQ(store->Load()->core.jobs.size(), 1u);
 }
 
+// The store of version 2 had neither tokens nor an audit log.
+TEST_F(DataDirTest, Open_AStoreOfVersion2_IsMigratedWithAllItHas) {
+  Make(4);
+  Execute(
+      "DROP TABLE tokens; DROP TABLE audit; UPDATE meta SET value = 2, crc = row_crc('meta', key, "
+      "2) "
+      "WHERE key = 'schema_version'; PRAGMA user_version = 2");
+  const auto before = CheckDataDir(dir_);
+  ASSERT_TRUE(before.ok()) << before.status();
+  EXPECT_THAT(before->damage, IsEmpty());
+  {
+    auto store = Open();
+    ASSERT_NE(store, nullptr);
+    const auto state = store->Load();
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_THAT(state->warnings, IsEmpty());
+    EXPECT_EQ(state->core.jobs.size(), 2u);
+    EXPECT_THAT(state->core.tokens, IsEmpty());
+    EXPECT_EQ(CountRecords(*store, "a"), 4);
+    Effects effects;
+    effects.token_puts.emplace_back().mutable_token()->set_name("olga");
+    effects.audit.emplace_back().set_number(1);
+    ASSERT_TRUE(store->Commit({&effects, 1}).ok());
+  }
+  const auto after = CheckDataDir(dir_);
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_THAT(after->damage, IsEmpty());
+  auto store = Open();
+  ASSERT_NE(store, nullptr);
+  const auto state = store->Load();
+  ASSERT_TRUE(state.ok()) << state.status();
+  ASSERT_EQ(state->core.tokens.size(), 1u);
+  EXPECT_EQ(state->core.tokens[0].token().name(), "olga");
+  EXPECT_EQ(state->audit.size(), 1u);
+}
+
+TEST_F(DataDirTest, Commit_OfTheAuditLog_KeepsTheNewestRecords) {
+  StoreOptions options;
+  options.data_dir = dir_;
+  options.audit_records = 3;
+  auto store = Store::Open(options);
+  ASSERT_TRUE(store.ok()) << store.status();
+  ASSERT_TRUE((*store)->Load().ok());
+  for (int64_t number = 1; number <= 5; ++number) {
+    Effects effects;
+    effects.audit.emplace_back().set_number(number);
+    ASSERT_TRUE((*store)->Commit({&effects, 1}).ok());
+  }
+  store->reset();
+  store = Store::Open(options);
+  const auto state = (*store)->Load();
+  ASSERT_TRUE(state.ok()) << state.status();
+  ASSERT_EQ(state->audit.size(), 3u);
+  EXPECT_EQ(state->audit[0].number(), 3);
+}
+
 // One row each way; the rest serves.
 TEST_F(DataDirTest, Load_OneBadRow_IsSetAsideNamedAndTheRestServes) {
   const struct {

@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "hearth/v1/job.pb.h"
@@ -24,16 +25,18 @@ bool Parses(std::string_view bytes) {
 constexpr std::string_view kJournal = "journal";
 
 constexpr TableDef kTables[] = {
-    {"meta", "key, value", "", "", nullptr},
-    {"jobs", "job_id, name, state, epoch, revision, record", "job_id", "record",
+    {"meta", 1, "key, value", "", "", nullptr},
+    {"jobs", 1, "job_id, name, state, epoch, revision, record", "job_id", "record",
      &Parses<v1::JobRecord>},
-    {"events", "job_id, revision, event", "job_id", "event", &Parses<v1::JobEvent>},
-    {"requests", "request_id, record", "", "record", &Parses<v1::RequestRecord>},
-    {"workers", "worker_id, record", "", "record", &Parses<v1::WorkerRecord>},
-    {"kv", "job_id, epoch, key, record", "job_id", "record", &Parses<v1::KvRecord>},
-    {"files", "job_id, stream, first, last, tail_first, tail_bytes, dropped", "job_id", "",
+    {"events", 1, "job_id, revision, event", "job_id", "event", &Parses<v1::JobEvent>},
+    {"requests", 1, "request_id, record", "", "record", &Parses<v1::RequestRecord>},
+    {"workers", 1, "worker_id, record", "", "record", &Parses<v1::WorkerRecord>},
+    {"kv", 1, "job_id, epoch, key, record", "job_id", "record", &Parses<v1::KvRecord>},
+    {"files", 1, "job_id, stream, first, last, tail_first, tail_bytes, dropped", "job_id", "",
      nullptr},
-    {kJournal, "id, records", "", "", nullptr},
+    {kJournal, 2, "id, records", "", "", nullptr},
+    {"tokens", 3, "name, record", "", "record", &Parses<v1::TokenRecord>},
+    {"audit", 3, "number, record", "", "record", &Parses<v1::AuditRecord>},
 };
 
 constexpr std::string_view kSchema = R"sql(
@@ -61,6 +64,12 @@ CREATE TABLE damaged (
   id INTEGER PRIMARY KEY, time INTEGER NOT NULL, table_name TEXT NOT NULL, problem TEXT NOT NULL, content TEXT NOT NULL);
 )sql";
 
+// New in version 3.
+constexpr std::string_view kSchema3 = R"sql(
+CREATE TABLE tokens (name TEXT PRIMARY KEY, record BLOB NOT NULL, crc INTEGER) WITHOUT ROWID;
+CREATE TABLE audit (number INTEGER PRIMARY KEY, record BLOB NOT NULL, crc INTEGER);
+)sql";
+
 constexpr size_t kContentShown = 120;
 constexpr const char* kChecksumDiffers = "its checksum differs";
 
@@ -82,6 +91,19 @@ std::string CrcSql(const TableDef& table, const std::string& columns) {
 
 std::string IsBadSql(const TableDef& table) {
   return absl::StrCat("crc IS NOT ", CrcSql(table, Str(table.columns)));
+}
+
+// From version 1 to 2: the journal, and a checksum for each row.
+std::string AddChecksumsSql() {
+  std::string sql = absl::StrCat(Str(kSchema2),
+                                 "INSERT OR REPLACE INTO meta (key, value) VALUES ('data_id', 0);");
+  for (const TableDef& table : kTables) {
+    if (table.since == 1) {
+      absl::StrAppend(&sql, "ALTER TABLE ", Str(table.name), " ADD COLUMN crc INTEGER; UPDATE ",
+                      Str(table.name), " SET crc = ", CrcSql(table, Str(table.columns)), ";");
+    }
+  }
+  return sql;
 }
 
 // All columns of a row as one text of SQL literals.
@@ -233,7 +255,7 @@ absl::Status AdmitVersion(const SchemaInfo& schema, const std::string& data_dir)
 
 absl::Status CreateTables(Database& database) {
   return database.Execute(
-      absl::StrCat("BEGIN IMMEDIATE;", Str(kSchema), Str(kSchema2),
+      absl::StrCat("BEGIN IMMEDIATE;", Str(kSchema), Str(kSchema2), Str(kSchema3),
                    "INSERT INTO meta (key, value) VALUES ('schema_version', ", kSchemaVersion,
                    "), ('generation', 0), ('revision', 0), ('data_id', 0);",
                    "UPDATE meta SET crc = ", CrcSql(TableOf("meta"), "key, value"),
@@ -244,16 +266,16 @@ absl::Status Migrate(Database& database, int64_t version) {
   if (version >= kSchemaVersion) {
     return absl::OkStatus();
   }
-  std::string sql =
-      absl::StrCat("BEGIN IMMEDIATE;", Str(kSchema2),
-                   "INSERT OR REPLACE INTO meta (key, value) VALUES ('schema_version', ",
-                   kSchemaVersion, "), ('data_id', 0);");
-  for (const TableDef& table : kTables) {
-    if (table.name != kJournal) {
-      absl::StrAppend(&sql, "ALTER TABLE ", Str(table.name), " ADD COLUMN crc INTEGER; UPDATE ",
-                      Str(table.name), " SET crc = ", CrcSql(table, Str(table.columns)), ";");
-    }
+  // One step a version, in order; a store of any older one takes those that it lacks.
+  const std::string steps[] = {AddChecksumsSql(), Str(kSchema3)};
+  static_assert(std::size(steps) == kSchemaVersion - 1);
+  std::string sql = "BEGIN IMMEDIATE;";
+  for (int64_t from = version; from < kSchemaVersion; ++from) {
+    absl::StrAppend(&sql, steps[from - 1]);
   }
+  absl::StrAppend(&sql, PutRowSql("meta"), ";");
+  sql =
+      absl::StrReplaceAll(sql, {{"?1", "'schema_version'"}, {"?2", absl::StrCat(kSchemaVersion)}});
   absl::StrAppend(&sql, "PRAGMA user_version = ", kSchemaVersion, ";COMMIT;");
   absl::Status status = database.Execute(sql);
   if (!status.ok()) {
@@ -262,9 +284,12 @@ absl::Status Migrate(Database& database, int64_t version) {
   return status;
 }
 
-absl::StatusOr<std::vector<BadRow>> FindBadRows(Database& database) {
+absl::StatusOr<std::vector<BadRow>> FindBadRows(Database& database, int64_t version) {
   std::vector<BadRow> bad;
   for (const TableDef& table : kTables) {
+    if (table.since > version) {
+      continue;
+    }
     HEARTH_ASSIGN_OR_RETURN(const auto conditions, Conditions(database, table));
     for (const auto& [where, problem] : conditions) {
       HEARTH_RETURN_IF_ERROR(CollectBad(database, table, where, problem, bad));

@@ -18,11 +18,12 @@
 namespace hearth::coordinator {
 
 // Version of the tables and files; a store of a newer one is refused, an older one is migrated on
-// Open. 2: checksums of rows, the journal.
-inline constexpr int kSchemaVersion = 2;
+// Open. 2: checksums of rows, the journal. 3: tokens and the audit log.
+inline constexpr int kSchemaVersion = 3;
 
 struct TableDef {
   std::string_view name;
+  int since;                 // the version that brought it
   std::string_view columns;  // without the checksum, comma separated, in order
   std::string_view job_id;   // the column that names the job; "" = none
   std::string_view message;  // the column with a serialized message; "" = none
@@ -55,8 +56,8 @@ struct BadRow {
   std::string problem;  // "its checksum differs" or "its message cannot be parsed"
   std::string content;  // SQL literals of all columns, cut for people
 };
-// Changes nothing. Expects tables of kSchemaVersion.
-absl::StatusOr<std::vector<BadRow>> FindBadRows(Database& database);
+// Changes nothing. Expects the tables of `version`, which is 2 or later.
+absl::StatusOr<std::vector<BadRow>> FindBadRows(Database& database, int64_t version);
 // Moves damaged rows to the table `damaged`, in one transaction, and returns them. Leaves out the
 // journal, whose records have their own checksums. `time`: seconds since 1970, recorded with them.
 absl::StatusOr<std::vector<BadRow>> SetBadRowsAside(Database& database, int64_t time);

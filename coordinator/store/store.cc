@@ -80,6 +80,10 @@ struct Store::Statements {
   Statement delete_job;
   Statement delete_events;
   Statement delete_files;
+  Statement put_token;
+  Statement delete_token;
+  Statement put_audit;
+  Statement trim_audit;
 };
 
 Store::Store(const StoreOptions& options, Env& env)
@@ -306,6 +310,10 @@ absl::Status Store::PrepareStatements() {
       {&statements_->delete_job, "DELETE FROM jobs WHERE job_id = ?"},
       {&statements_->delete_events, "DELETE FROM events WHERE job_id = ?"},
       {&statements_->delete_files, "DELETE FROM files WHERE job_id = ?"},
+      {&statements_->put_token, PutRowSql("tokens")},
+      {&statements_->delete_token, "DELETE FROM tokens WHERE name = ?"},
+      {&statements_->put_audit, PutRowSql("audit")},
+      {&statements_->trim_audit, "DELETE FROM audit WHERE number <= ?"},
   };
   for (const auto& [statement, sql] : all) {
     HEARTH_ASSIGN_OR_RETURN(*statement, database_->Prepare(sql));
@@ -499,6 +507,23 @@ absl::Status Store::WriteEffects(const Effects& effects) {
                                .Text(kv.key())
                                .Blob(kv.SerializeAsString())
                                .Run());
+  }
+  return WriteIdentity(effects);
+}
+
+absl::Status Store::WriteIdentity(const Effects& effects) {
+  for (const std::string& name : effects.token_deletes) {
+    HEARTH_RETURN_IF_ERROR(statements_->delete_token.Text(name).Run());
+  }
+  for (const v1::TokenRecord& token : effects.token_puts) {
+    HEARTH_RETURN_IF_ERROR(
+        statements_->put_token.Text(token.token().name()).Blob(token.SerializeAsString()).Run());
+  }
+  for (const v1::AuditRecord& record : effects.audit) {
+    HEARTH_RETURN_IF_ERROR(
+        statements_->put_audit.Int(record.number()).Blob(record.SerializeAsString()).Run());
+    HEARTH_RETURN_IF_ERROR(
+        statements_->trim_audit.Int(record.number() - options_.audit_records).Run());
   }
   return absl::OkStatus();
 }

@@ -59,6 +59,8 @@ struct StoreOptions {
   SegmentLogOptions log{.segment_bytes = 4 << 20, .max_bytes = 64 << 20};
   // Newest events kept per job.
   int64_t events_per_job = 1000;
+  // Newest records kept of the audit log; each has about 200 bytes.
+  int64_t audit_records = 1'000'000;
   // Records of histories and logs wait in the journal, and in memory, until they reach this many
   // bytes; then they are moved to the files. At four times as many bytes a commit waits for that.
   int64_t journal_bytes = 32 << 20;
@@ -71,8 +73,9 @@ struct StoreOptions {
 
 struct LoadedState {
   RestoredState core;
-  std::vector<v1::JobEvent> events;   // by job, then revision
-  std::vector<std::string> warnings;  // what was damaged, missing or not known, for the log
+  std::vector<v1::JobEvent> events;    // by job, then revision
+  std::vector<v1::AuditRecord> audit;  // the newest kAuditShown, oldest first
+  std::vector<std::string> warnings;   // what was damaged, missing or not known, for the log
   int64_t set_aside = 0;  // damaged rows, and files that were not known, in the quarantine now
 };
 
@@ -148,6 +151,7 @@ class Store {
   absl::Status PutJournalRow(const std::string& row);
   absl::Status WriteTransaction(absl::Span<const Effects> batch);
   absl::Status WriteEffects(const Effects& effects);
+  absl::Status WriteIdentity(const Effects& effects);
   absl::Status WriteEvents(const Effects& effects);
   absl::Status WriteJob(const v1::JobRecord& record);
   absl::Status DeleteJobRows(const std::string& job_id);

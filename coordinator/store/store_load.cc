@@ -76,6 +76,12 @@ absl::Status Store::LoadRows(LoadedState& state) {
       load("SELECT record FROM kv" + of_known_jobs + "epoch, key", state.core.kv));
   HEARTH_RETURN_IF_ERROR(
       load("SELECT event FROM events" + of_known_jobs + "revision", state.events));
+  HEARTH_RETURN_IF_ERROR(load("SELECT record FROM tokens ORDER BY name", state.core.tokens));
+  HEARTH_RETURN_IF_ERROR(
+      load(absl::StrCat("SELECT record FROM (SELECT number, record FROM audit ORDER BY number DESC "
+                        "LIMIT ",
+                        kAuditShown, ") ORDER BY number"),
+           state.audit));
   state.core.last_revision = revision_;
   return absl::OkStatus();
 }

@@ -16,7 +16,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/ids.h"
+#include "common/base/system.h"
 #include "common/log/log.h"
+#include "common/rpc/bearer.h"
 #include "common/rpc/channel.h"
 #include "coordinator/coordinator.h"
 #include "grpcpp/create_channel.h"
@@ -49,6 +51,12 @@ std::unique_ptr<v1::JobService::Stub> Connect(const std::string& address, int cl
       grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
 }
 
+// The token that the coordinator left for this account.
+rpc::Credentials LocalCredentials(const std::string& address) {
+  const auto token = rpc::FindToken(address, "", rpc::LocalToken::kAdmin);
+  return {token.ok() ? *token : "", ""};
+}
+
 double Percentile(std::vector<double> values, double fraction) {
   std::sort(values.begin(), values.end());
   return values[static_cast<size_t>(fraction * static_cast<double>(values.size() - 1))];
@@ -64,6 +72,7 @@ bool Report(const char* what, double value, const char* unit, double target, boo
 // Submits `count` jobs from kClients threads; fills the latencies in ms and returns jobs per
 // second.
 double SubmitAll(const std::string& address, int count, std::vector<double>& latencies_ms) {
+  const rpc::Credentials credentials = LocalCredentials(address);
   std::vector<std::vector<double>> per_client(kClients);
   std::atomic<int> left{count};
   std::atomic<int> failures{0};
@@ -78,6 +87,7 @@ double SubmitAll(const std::string& address, int count, std::vector<double>& lat
         request.set_request_id(RandomUuid());
         grpc::ClientContext context;
         rpc::SetDeadline(context);
+        rpc::Authorize(context, credentials);
         v1::Job job;
         const absl::Time before = absl::Now();
         failures += stub->CreateJob(&context, request, &job).ok() ? 0 : 1;
@@ -100,6 +110,7 @@ double SubmitAll(const std::string& address, int count, std::vector<double>& lat
 
 std::vector<double> ListPages(const std::string& address, int page_size, const char* filter) {
   const auto stub = Connect(address, 0);
+  const rpc::Credentials credentials = LocalCredentials(address);
   std::vector<double> latencies;
   v1::ListJobsRequest request;
   request.set_page_size(page_size);
@@ -107,6 +118,7 @@ std::vector<double> ListPages(const std::string& address, int page_size, const c
   for (int i = 0; i < 50; ++i) {
     grpc::ClientContext context;
     rpc::SetDeadline(context);
+    rpc::Authorize(context, credentials);
     v1::ListJobsResponse response;
     const absl::Time before = absl::Now();
     if (!stub->ListJobs(&context, request, &response).ok()) {
@@ -119,8 +131,9 @@ std::vector<double> ListPages(const std::string& address, int page_size, const c
 }
 
 int Run(const std::string& data_dir) {
+  SetEnv("HEARTH_HOME", data_dir.c_str());  // where the token will be
   CoordinatorOptions options;
-  options.store.data_dir = data_dir;
+  options.store.data_dir = data_dir + "/data";
   options.listen = "127.0.0.1:0";
   options.http = "127.0.0.1:0";
   auto coordinator = Coordinator::Start(options);

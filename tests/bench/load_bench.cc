@@ -344,6 +344,7 @@ int Run(int jobs, double rate, int seconds, const std::string& data_dir) {
   CoordinatorOptions options;
   options.store.data_dir = data_dir;
   options.listen = "127.0.0.1:0";
+  options.no_auth = true;
   options.http = "127.0.0.1:0";
   auto coordinator = Coordinator::Start(options);
   if (!coordinator.ok()) {

@@ -101,7 +101,7 @@ void Checkpoints::Delete(const v1::DeleteCheckpointRequest& request) {
   } else {
     *job->job().mutable_checkpoint() = kept[0];
   }
-  states_.Note(*job, "checkpoint", "user",
+  states_.Note(*job, "checkpoint", turn_.user(),
                absl::StrCat("checkpoint of step ", request.step(), " deleted"));
   turn_.ReplyJob(job->job());
 }

@@ -58,6 +58,7 @@ void JobCommands::Create(const CreateJob& command) {
   v1::Job& view = job.job();
   view.set_job_id(id);
   *view.mutable_spec() = command.spec;
+  view.set_owner(command.owner);
   view.set_state(v1::JOB_STATE_QUEUED);
   view.set_desired(v1::DESIRED_RUN);
   view.set_reason_code("submitted");
@@ -80,7 +81,7 @@ void JobCommands::Create(const CreateJob& command) {
     return;
   }
   JobState& kept = jobs_.Add(std::move(job));
-  states_.AddEvent(kept, "state", "user", "submitted", "submitted", v1::JOB_STATE_UNSPECIFIED,
+  states_.AddEvent(kept, "state", turn_.user(), "submitted", "submitted", v1::JOB_STATE_UNSPECIFIED,
                    v1::JOB_STATE_QUEUED);
   for (const std::string& warning : command.warnings) {
     states_.Note(kept, "warning", "coordinator", warning);
@@ -127,7 +128,7 @@ void JobCommands::Update(const v1::UpdateJobRequest& request) {
   if (!message.empty()) {
     message.resize(message.size() - 2);
     *job->job().mutable_spec() = std::move(spec);
-    states_.Note(*job, "update", "user", message);
+    states_.Note(*job, "update", turn_.user(), message);
     plan_.Ask();
   }
   turn_.ReplyJob(job->job());
@@ -151,18 +152,18 @@ void JobCommands::Cancel(const v1::CancelJobRequest& request) {
     jobs_.Mark(*job, true);
   }
   if (state == v1::JOB_STATE_QUEUED || state == v1::JOB_STATE_PAUSED) {
-    states_.Transition(*job, v1::JOB_STATE_CANCELLED, "user", "user_cancel", reason);
+    states_.Transition(*job, v1::JOB_STATE_CANCELLED, turn_.user(), "user_cancel", reason);
   } else if (state == v1::JOB_STATE_CANCELLING) {
     // A stop by the time limit becomes the user's.
     job->gang().EndInFailure(false);
     job->gang().SayWhy("user_cancel", reason);
     if (request.now() && !job->record().stop().kill()) {
-      states_.Note(*job, "update", "user", "cancel without a checkpoint");
+      states_.Note(*job, "update", turn_.user(), "cancel without a checkpoint");
       ends_.Kill(*job, reason);
     }
   } else if (HasGang(state)) {
-    ends_.Stop(*job, v1::JOB_STATE_CANCELLING, v1::CONTROL_BIT_STOP, "user", "user_cancel", reason,
-               request.now());
+    ends_.Stop(*job, v1::JOB_STATE_CANCELLING, v1::CONTROL_BIT_STOP, turn_.user(), "user_cancel",
+               reason, request.now());
   }
   turn_.ReplyJob(job->job());
 }
@@ -182,9 +183,10 @@ void JobCommands::Pause(const v1::PauseJobRequest& request) {
   job->job().set_desired(v1::DESIRED_PAUSE);
   jobs_.Mark(*job, true);
   if (state == v1::JOB_STATE_QUEUED) {
-    states_.Transition(*job, v1::JOB_STATE_PAUSED, "user", "user_pause", "paused by the user");
+    states_.Transition(*job, v1::JOB_STATE_PAUSED, turn_.user(), "user_pause",
+                       "paused by the user");
   } else if (state != v1::JOB_STATE_PAUSING && state != v1::JOB_STATE_PAUSED) {
-    ends_.Stop(*job, v1::JOB_STATE_PAUSING, v1::CONTROL_BIT_PAUSE, "user", "user_pause",
+    ends_.Stop(*job, v1::JOB_STATE_PAUSING, v1::CONTROL_BIT_PAUSE, turn_.user(), "user_pause",
                "paused by the user", false);
   }
   turn_.ReplyJob(job->job());
@@ -235,19 +237,20 @@ void JobCommands::Resume(const ResumeJob& command) {
     // Starts again as soon as it has stopped; there is no way back from a control word that was
     // sent.
     job->job().set_desired(v1::DESIRED_RUN);
-    states_.Note(*job, "update", "user", "will be resumed when it has paused");
+    states_.Note(*job, "update", turn_.user(), "will be resumed when it has paused");
   } else if (!HasGang(state) && state != v1::JOB_STATE_QUEUED) {
     if (command.spec.has_value()) {
       *job->job().mutable_spec() = *command.spec;
     }
     for (const FieldOverride& change : command.overrides) {
       job->set_paths_checked(false);
-      states_.Note(*job, "override", "user",
+      states_.Note(*job, "override", turn_.user(),
                    absl::StrCat(change.field, ": ", change.old_value, " -> ", change.new_value));
     }
     job->job().set_desired(v1::DESIRED_RUN);
     job->job().set_restarts(0);
-    states_.Transition(*job, v1::JOB_STATE_QUEUED, "user", "user_resume", "resumed by the user");
+    states_.Transition(*job, v1::JOB_STATE_QUEUED, turn_.user(), "user_resume",
+                       "resumed by the user");
   }
   turn_.ReplyJob(job->job());
 }

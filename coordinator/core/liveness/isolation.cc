@@ -32,7 +32,7 @@ void Isolation::Begin(absl::Duration silent_since) {
 
 void Isolation::EndByUser() {
   liveness_.EndIsolation(turn_.mono());
-  NoteEnd("user", "isolation ended by the user");
+  NoteEnd(turn_.user(), "isolation ended by the user");
 }
 
 void Isolation::Note() {

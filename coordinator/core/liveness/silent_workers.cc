@@ -47,7 +47,7 @@ void SilentWorkers::DeclareLost(const WorkerState& worker) {
   }
   if (JobState* job = worker.job_id.empty() ? nullptr : jobs_.Edit(worker.job_id)) {
     states_.Note(
-        *job, "update", "user",
+        *job, "update", turn_.user(),
         absl::StrCat("worker ", worker.worker().worker_id(), " declared lost by the user"));
   }
   Lose(worker, ", declared lost by the user");

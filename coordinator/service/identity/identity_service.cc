@@ -1,0 +1,112 @@
+#include "coordinator/service/identity/identity_service.h"
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/ids.h"
+#include "common/io/sha256.h"
+#include "coordinator/service/change.h"
+#include "coordinator/service/finish.h"
+#include "hearth/v1/identity.grpc.pb.h"
+
+namespace hearth::coordinator {
+namespace {
+
+// So that people, and programs that look for leaked secrets, can tell what it is.
+constexpr const char* kSecretPrefix = "hearth_";
+constexpr size_t kSecretBytes = 32;
+
+class IdentityServiceImpl final : public v1::IdentityService::CallbackService {
+ public:
+  explicit IdentityServiceImpl(const ServiceParts& parts) : parts_(parts) {}
+
+  grpc::ServerUnaryReactor* CreateToken(grpc::CallbackServerContext* context,
+                                        const v1::CreateTokenRequest* request,
+                                        v1::CreateTokenResponse* response) override;
+  grpc::ServerUnaryReactor* ListTokens(grpc::CallbackServerContext* context,
+                                       const v1::ListTokensRequest* request,
+                                       v1::ListTokensResponse* response) override {
+    const absl::Status allowed = parts_.gate.Admit(*context, *request).status();
+    if (allowed.ok()) {
+      for (const TokenPtr& token : parts_.view.identity().All()) {
+        *response->add_tokens() = *token;
+      }
+    }
+    return FinishNow(context, allowed);
+  }
+  grpc::ServerUnaryReactor* RevokeToken(grpc::CallbackServerContext* context,
+                                        const v1::RevokeTokenRequest* request,
+                                        v1::Token* response) override {
+    return Change(parts_, context, *request, response);
+  }
+  grpc::ServerUnaryReactor* WhoAmI(grpc::CallbackServerContext* context,
+                                   const v1::WhoAmIRequest* request,
+                                   v1::Caller* response) override {
+    absl::StatusOr<v1::Caller> caller = parts_.gate.Admit(*context, *request);
+    if (caller.ok()) {
+      *response = *std::move(caller);
+    }
+    return FinishNow(context, caller.status());
+  }
+  grpc::ServerUnaryReactor* ListAudit(grpc::CallbackServerContext* context,
+                                      const v1::ListAuditRequest* request,
+                                      v1::ListAuditResponse* response) override {
+    const absl::Status allowed = parts_.gate.Admit(*context, *request).status();
+    if (allowed.ok()) {
+      *response = parts_.view.identity().Audit(*request);
+    }
+    return FinishNow(context, allowed);
+  }
+
+ private:
+  const ServiceParts parts_;
+};
+
+grpc::ServerUnaryReactor* IdentityServiceImpl::CreateToken(grpc::CallbackServerContext* context,
+                                                           const v1::CreateTokenRequest* request,
+                                                           v1::CreateTokenResponse* response) {
+  const absl::StatusOr<v1::Caller> caller = parts_.gate.Admit(*context, *request);
+  if (!caller.ok()) {
+    return FinishNow(context, caller.status());
+  }
+  // Named in full: the method of the class hides the command.
+  coordinator::CreateToken command;
+  v1::Token& token = command.token;
+  token.set_name(request->name());
+  token.set_role(request->role());
+  token.set_user(request->user().empty() ? request->name() : request->user());
+  token.set_worker_id(request->worker_id());
+  token.set_certificate(request->certificate());
+  token.set_created_by(caller->user());
+  if (request->has_expires_in()) {
+    command.expires_in = absl::Seconds(request->expires_in().seconds());
+  }
+  std::string secret;
+  if (request->certificate().empty()) {
+    secret = absl::StrCat(kSecretPrefix, RandomHex(kSecretBytes));
+    Sha256 hash;
+    hash.Update(secret);
+    const std::array<uint8_t, 32> digest = hash.Finish();
+    command.secret_sha256.assign(digest.begin(), digest.end());
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  parts_.loop.Post(Command(std::move(command)).By(OriginOf(*caller, *request)),
+                   [reactor, response, secret = std::move(secret)](const Reply& reply) {
+                     if (reply.token.has_value()) {
+                       *response->mutable_token() = *reply.token;
+                       response->set_secret(secret);
+                     }
+                     reactor->Finish(rpc::ToGrpc(reply.status));
+                   });
+  return reactor;
+}
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeIdentityService(const ServiceParts& parts) {
+  return std::make_unique<IdentityServiceImpl>(parts);
+}
+
+}  // namespace hearth::coordinator

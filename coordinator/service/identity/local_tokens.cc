@@ -1,0 +1,74 @@
+#include "coordinator/service/identity/local_tokens.h"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/ids.h"
+#include "common/base/status.h"
+#include "common/base/status_macros.h"
+#include "common/io/env.h"
+#include "common/io/home.h"
+#include "common/io/private_files.h"
+#include "common/log/log.h"
+#include "common/rpc/bearer.h"
+
+namespace hearth::coordinator {
+namespace {
+
+constexpr size_t kSecretBytes = 32;
+
+// The name of the account that this process runs under.
+std::string AccountName() {
+  std::vector<char> buffer(16384);
+  passwd entry{};
+  passwd* found = nullptr;
+  if (getpwuid_r(geteuid(), &entry, buffer.data(), buffer.size(), &found) == 0 &&
+      found != nullptr && ValidateUserName(found->pw_name).ok()) {
+    return found->pw_name;
+  }
+  return absl::StrCat("uid-", geteuid());
+}
+
+absl::StatusOr<std::string> LoadOrMake(const std::string& path) {
+  if (Env::Real().Exists(path)) {
+    return rpc::ReadToken(path);
+  }
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  HEARTH_RETURN_IF_ERROR(CreatePrivateDir(Env::Real(), folder));
+  const std::string secret = absl::StrCat("hearth_local_", RandomHex(kSecretBytes));
+  HEARTH_RETURN_IF_ERROR(WritePrivateFile(path, secret + "\n"));
+  return secret;
+}
+
+}  // namespace
+
+absl::Status AllowLocalTokens(int port, Gate& gate) {
+  const std::string home = HearthHome();
+  if (home.empty()) {
+    HEARTH_LOG_WARNING(
+        "neither HEARTH_HOME nor HOME is set: there is no token for this machine's own account");
+    return absl::OkStatus();
+  }
+  v1::Caller caller;
+  caller.set_token("local");
+  caller.set_user(AccountName());
+  caller.set_role(v1::ROLE_ADMIN);
+  for (const rpc::LocalToken kind : {rpc::LocalToken::kAdmin, rpc::LocalToken::kWorker}) {
+    const std::string path = rpc::LocalTokenPath(home, port, kind);
+    const absl::StatusOr<std::string> secret = LoadOrMake(path);
+    if (!secret.ok()) {
+      return Annotate(secret.status(), "the token of this machine's own account");
+    }
+    gate.AllowLocal(*secret, caller);
+    caller.set_user("");
+    caller.set_role(v1::ROLE_WORKER);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,54 @@
+#include "coordinator/service/identity/sessions.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hearth::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+v1::Caller CallerWith(const std::string& token) {
+  v1::Caller caller;
+  caller.set_token(token);
+  return caller;
+}
+
+TEST(SessionsTest, Check_EndsThoseWhoseTokenIsGone_OnceASecondAtMost) {
+  Sessions sessions;
+  std::vector<std::string> ended;
+  for (const std::string token : {"a", "b"}) {
+    sessions.Add(CallerWith(token), [&ended, token](const absl::Status& status) {
+      if (!status.ok()) {
+        ended.push_back(token);
+      }
+      return true;
+    });
+  }
+  std::string revoked;
+  const Sessions::Judge judge = [&revoked](const v1::Caller& caller) {
+    return caller.token() == revoked ? absl::UnauthenticatedError("revoked") : absl::OkStatus();
+  };
+  sessions.Check(absl::Seconds(1), judge);
+  EXPECT_EQ(sessions.size(), 2u);
+  revoked = "a";
+  sessions.Check(absl::Seconds(1.5), judge);
+  EXPECT_THAT(ended, IsEmpty());
+  sessions.Check(absl::Seconds(2), judge);
+  EXPECT_THAT(ended, ElementsAre("a"));
+  EXPECT_EQ(sessions.size(), 1u);
+}
+
+TEST(SessionsTest, Check_ForgetsStreamsThatHaveEnded) {
+  Sessions sessions;
+  sessions.Add(CallerWith("a"), [](const absl::Status&) { return false; });
+  sessions.Check(absl::Seconds(1), [](const v1::Caller&) { return absl::OkStatus(); });
+  EXPECT_EQ(sessions.size(), 0u);
+}
+
+}  // namespace
+}  // namespace hearth::coordinator
