@@ -5,6 +5,7 @@
 #   scripts/start-node.sh --cpu N                 N workers on the CPU instead of the GPUs
 #   scripts/start-node.sh --status | --stop       list what runs; stop everything (trainers write a checkpoint first)
 # Options: --bin DIR (programs), --listen HOST:PORT and --http HOST:PORT (of the coordinator; port 0 = any free one),
+#   --token-file PATH (with --coordinator: a worker's token, or a folder with the token of each worker in NAME.token),
 #   --timeout SECONDS (default 60 to start, 120 to stop). Run again, it starts what is missing and does not touch what runs.
 # Environment: HEARTH_HOME (default ~/.hearth; logs and process ids in $HEARTH_HOME/node), HEARTH_COORDINATOR_FLAGS,
 #   HEARTH_WORKER_FLAGS, HEARTH_JOBCTL_FLAGS (more arguments, split at blanks), CUDA_VISIBLE_DEVICES (which GPUs).
@@ -15,17 +16,17 @@ root=$(dirname "$(dirname "$self")")
 export HEARTH_HOME=${HEARTH_HOME:-$HOME/.hearth}
 node=$HEARTH_HOME/node
 
-usage() { sed -n '2,11s/^# \{0,1\}//p' "$self" >&2; exit 2; }
+usage() { sed -n '2,12s/^# \{0,1\}//p' "$self" >&2; exit 2; }
 die() { echo "start-node: $1" >&2; exit "${2:-1}"; }
 
-action=start cpu="" coordinator="" bin="" listen=127.0.0.1:7070 http=127.0.0.1:7071 timeout=""
+action=start cpu="" coordinator="" tokens="" bin="" listen=127.0.0.1:7070 http=127.0.0.1:7071 timeout=""
 while [ $# -gt 0 ]; do
   case "$1" in
     --stop | --status) action=${1#--}; shift ;;
-    --cpu | --coordinator | --bin | --listen | --http | --timeout)
+    --cpu | --coordinator | --token-file | --bin | --listen | --http | --timeout)
       [ $# -ge 2 ] || usage
       case "$1" in
-        --cpu) cpu=$2 ;; --coordinator) coordinator=$2 ;; --bin) bin=$2 ;;
+        --cpu) cpu=$2 ;; --coordinator) coordinator=$2 ;; --token-file) tokens=$2 ;; --bin) bin=$2 ;;
         --listen) listen=$2 ;; --http) http=$2 ;; --timeout) timeout=$2 ;;
       esac
       shift 2 ;;
@@ -34,6 +35,8 @@ while [ $# -gt 0 ]; do
 done
 [[ ${cpu:-1} =~ ^[1-9][0-9]*$ ]] || die "--cpu $cpu is not a number of workers" 2
 [[ ${timeout:-1} =~ ^[1-9][0-9]*$ ]] || die "--timeout $timeout is not a number of seconds" 2
+[ -z "$tokens" ] || [ -n "$coordinator" ] || die "--token-file goes with --coordinator: workers find the token of a coordinator of their own" 2
+[ -z "$tokens" ] || [ -r "$tokens" ] || die "--token-file $tokens: no such file or folder, or it is not ours" 2
 if [ -z "$bin" ]; then
   for bin in "$root/bin" "$root/build/release/bin" "$root/build/dev/bin"; do [ ! -x "$bin/hearth-worker" ] || break; done
 fi
@@ -94,10 +97,23 @@ fail() {  # fail MESSAGE [UNIT]: takes back what this call started
   exit 1
 }
 
+loopback() { [[ $1 =~ ^(127\.[0-9.]+|localhost|\[::1\]):[0-9]+$ ]]; }
+# The token of a worker; nothing where hearth-worker finds it by itself.
+token_of() {
+  if [ -d "$tokens" ]; then echo "$tokens/$1.token"; else echo "$tokens"; fi
+}
+# Whether a worker says that the coordinator has welcomed it: its token allows no question to the coordinator.
+connected() {  # connected NAME
+  local http host
+  http=$(sed -n 's/.*"http": *"\([^"]*\)".*/\1/p' "$HEARTH_HOME/workers/$1/endpoints.json" 2>/dev/null)
+  [ -n "$http" ] || return 1
+  host=${http%:*}
+  (exec 8<>"/dev/tcp/${host//[\[\]]/}/${http##*:}" && printf 'GET /metrics HTTP/1.0\r\n\r\n' >&8 && grep -q '^hearth_worker_connected 1' <&8) 2>/dev/null
+}
 endpoint() { sed -n "s/.*\"$1\": *\"\([^\"]*\)\".*/\1/p" "$HEARTH_HOME/coordinator/endpoints.json" 2>/dev/null; }
 # Where to dial what listens on all addresses.
 dialled() { sed 's/^0\.0\.0\.0:/127.0.0.1:/; s/^\[::\]:/[::1]:/'; }
-jobctl() { "$bin/jobctl" --coordinator "$address" ${HEARTH_JOBCTL_FLAGS:-} "$@"; }
+jobctl() { "$bin/jobctl" --coordinator "$address" ${own_jobctl_flags[@]+"${own_jobctl_flags[@]}"} ${HEARTH_JOBCTL_FLAGS:-} "$@"; }
 
 if [ "$action" != start ]; then
   workers=() found=false
@@ -117,7 +133,7 @@ if [ "$action" != start ]; then
   status=0
   if [ ${#workers[@]} -gt 0 ]; then stop_units "${timeout:-120}" "${workers[@]}" || status=1; fi
   stop_units 30 coordinator || status=1
-  rm -f "$node/address" "$node/listen"
+  rm -f "$node/address" "$node/listen" "$node/token-file"
   [ $status != 0 ] || echo "stopped"
   exit $status
 fi
@@ -177,8 +193,26 @@ elif ! running coordinator >/dev/null; then
 fi
 if [ -z "$coordinator" ]; then address=$(endpoint listen | dialled); fi
 echo "$address" >"$node/address"
+if [ -n "$tokens" ]; then readlink -f "$tokens" >"$node/token-file"; fi
+if [ -n "$coordinator" ] && [ -s "$node/token-file" ]; then tokens=$(cat "$node/token-file"); fi
+own_jobctl_flags=() export_token=""
+own_token=$HEARTH_HOME/tokens/local-${address##*:}
+if [ -z "$coordinator" ] && ! loopback "$address" && [ -e "$own_token" ]; then
+  # Programs look for the coordinator's own tokens by themselves only where they dial a loopback address.
+  tokens=$own_token-worker
+  own_jobctl_flags=(--token-file "$own_token")
+  export_token=" HEARTH_TOKEN_FILE=$own_token"
+  [[ " ${HEARTH_COORDINATOR_FLAGS:-} " != *" --insecure "* ]] || own_jobctl_flags+=(--insecure)
+fi
 
 host=$(hostname -s | tr 'A-Z' 'a-z' | tr -c 'a-z0-9\n' '-' | sed 's/^-*//; s/-*$//')
+if [ -n "$coordinator" ] && [ -f "$tokens" ] && [ ${#wanted[@]} -gt 1 ]; then
+  die "--token-file $tokens is the token of one worker, and ${#wanted[@]} start here: give a folder with $host-${wanted[0]}.token and so on" 2
+fi
+for unit in "${wanted[@]}"; do
+  [ ! -d "$tokens" ] || [ -r "$(token_of "$host-$unit")" ] ||
+    die "no $(token_of "$host-$unit"); an admin makes it: jobctl token create $host-$unit --role worker --worker $host-$unit --output-file $host-$unit.token" 2
+done
 new=0
 for unit in "${wanted[@]}"; do
   if running "$unit" >/dev/null; then continue; fi
@@ -189,12 +223,20 @@ for unit in "${wanted[@]}"; do
   else
     device=(--device "cuda:${unit#gpu}")
   fi
+  if [ -n "$tokens" ]; then device+=(--token-file "$(token_of "$host-$unit")"); fi
   # shellcheck disable=SC2086
   launch "$unit" hearth-worker --coordinator "$address" --name "$host-$unit" "${device[@]}" ${HEARTH_WORKER_FLAGS:-}
 done
 
 # IDLE or BUSY: the coordinator counts on them.
-online() { jobctl workers 2>"$node/jobctl.log" | awk 'NR > 1 && tolower($2) ~ /idle|busy/ { print $1 }'; }
+online() {
+  if [ -n "$coordinator" ]; then
+    for unit in "${wanted[@]}"; do if connected "$host-$unit"; then echo "$host-$unit"; fi; done
+    return
+  fi
+  jobctl workers 2>"$node/jobctl.log" | awk 'NR > 1 && tolower($2) ~ /idle|busy/ { print $1 }'
+}
+: >"$node/jobctl.log"
 while :; do
   missing=() there=$(online) || true
   for unit in "${wanted[@]}"; do
@@ -213,10 +255,30 @@ elif [ $new = 0 ]; then
   echo "the coordinator had ended and is started again; the workers were running"
 fi
 echo "coordinator $address, ${#wanted[@]} workers: $host-${wanted[0]} .. $host-${wanted[-1]}; logs in $node"
-cat <<END
+if [ -n "$coordinator" ] && [ -n "$tokens" ]; then
+  echo "A worker's token submits no jobs; people have tokens of their own: jobctl --coordinator $address --token-file FILE submit -f JOB.yaml"
+else
+  cat <<END
 
-  export PATH=$bin:\$PATH HEARTH_COORDINATOR=$address
+  export PATH=$bin:\$PATH HEARTH_COORDINATOR=$address$export_token
   jobctl submit -f JOB.yaml --set resources.workers=${#wanted[@]} --watch
+END
+fi
+listening=$(endpoint listen)
+if [ -z "$coordinator" ] && ! loopback "$listening"; then
+  reach=$(sed "s/^0\.0\.0\.0:/$(hostname):/; s/^\[::\]:/$(hostname):/" <<<"$listening")
+  flags="--tls-ca CA.crt"
+  [[ " ${HEARTH_COORDINATOR_FLAGS:-} " != *" --insecure "* ]] || flags=--insecure
+  cat <<END
+
+Another machine joins with a token for each of its workers, which are called HOST-gpu0, HOST-gpu1, .. (HOST as hostname -s says there).
+Here, for each of them:
+  mkdir -p tokens && jobctl token create HOST-gpu0 --role worker --worker HOST-gpu0 --output-file tokens/HOST-gpu0.token
+There, with that folder:
+  HEARTH_WORKER_FLAGS="$flags" $0 --coordinator $reach --token-file tokens
+END
+fi
+cat <<END
 
 To stop: $([ "$HEARTH_HOME" = "$HOME/.hearth" ] || echo "HEARTH_HOME=$HEARTH_HOME ")$self --stop
 END

@@ -25,6 +25,7 @@ class DataDirTest(unittest.TestCase):
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="hearth-test-")
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+        os.environ["HEARTH_HOME"] = os.path.join(self.dir, "home")
         self.data = os.path.join(self.dir, "data")
         self.daemon = None
         self.starts = 0

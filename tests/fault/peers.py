@@ -14,22 +14,41 @@ sys.path[:0] = [os.environ.get("HEARTH_PYTHON_STUBS", os.path.join(SOURCE, "buil
                 os.path.join(os.path.dirname(HERE), "integration")]
 
 import grpc  # noqa: E402
-from hearth.v1 import agent_pb2, agent_pb2_grpc, job_pb2_grpc, worker_pb2, worker_pb2_grpc  # noqa: E402
+import harness  # noqa: E402
+from hearth.v1 import agent_pb2, agent_pb2_grpc, identity_pb2_grpc, job_pb2_grpc, worker_pb2, worker_pb2_grpc  # noqa: E402
 
 UNBOUNDED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
 
-def channel(address):
+class Bearer(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor, grpc.StreamStreamClientInterceptor):
+    """Adds metadata to every call."""
+
+    def __init__(self, metadata):
+        self.metadata = list(metadata)
+
+    def _go_on(self, goes_on, details, request):
+        return goes_on(details._replace(metadata=[*(details.metadata or ()), *self.metadata]), request)
+
+    intercept_unary_unary = intercept_unary_stream = intercept_stream_stream = _go_on
+
+
+def channel(address, metadata=()):
     """A connection of its own: channels of one process would share one otherwise."""
-    return grpc.insecure_channel(address, options=[*UNBOUNDED, ("grpc.use_local_subchannel_pool", 1)])
+    plain = grpc.insecure_channel(address, options=[*UNBOUNDED, ("grpc.use_local_subchannel_pool", 1)])
+    return grpc.intercept_channel(plain, Bearer(metadata))
 
 
 def jobs(address):
-    return job_pb2_grpc.JobServiceStub(channel(address))
+    """As the admin that the coordinator's own token makes of its account."""
+    return job_pb2_grpc.JobServiceStub(channel(address, harness.metadata(address)))
 
 
 def workers(address):
-    return worker_pb2_grpc.WorkerServiceStub(channel(address))
+    return worker_pb2_grpc.WorkerServiceStub(channel(address, harness.metadata(address)))
+
+
+def identity(address):
+    return identity_pb2_grpc.IdentityServiceStub(channel(address, harness.metadata(address)))
 
 
 def hello(name, **over):
@@ -44,8 +63,9 @@ def hello(name, **over):
 class RoguePeer:
     """One Connect stream. What is sent is up to the test; what arrives is kept in `received`, the end of the stream in `ended`."""
 
-    def __init__(self, address):
-        self.channel = channel(address)
+    def __init__(self, address, metadata=None):
+        """`metadata`: of the call; None = the coordinator's own token for the workers of its machine."""
+        self.channel = channel(address, harness.metadata(address, worker=True) if metadata is None else metadata)
         self.outgoing = queue.Queue()
         self.received = []
         self.ended = threading.Event()

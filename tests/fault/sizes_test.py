@@ -7,7 +7,7 @@ import peers
 import harness
 from peers import grpc
 from google.protobuf import symbol_database
-from hearth.v1 import job_pb2, job_spec_pb2, worker_pb2
+from hearth.v1 import identity_pb2, job_pb2, job_spec_pb2, worker_pb2
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 HUGE = 14 << 20
@@ -38,6 +38,7 @@ class SizesTest(harness.ClusterTest):
         super().setUp()
         self.jobs = peers.jobs(self.cluster.address)
         self.workers = peers.workers(self.cluster.address)
+        self.identity = peers.identity(self.cluster.address)
 
     def assert_refused(self, call, *parts, codes=(INVALID,)):
         with self.assertRaises(grpc.RpcError) as caught:
@@ -49,7 +50,7 @@ class SizesTest(harness.ClusterTest):
 
     def test_every_string_of_every_method_has_a_limit(self):
         checked = 0
-        for module, stub in ((job_pb2, self.jobs), (worker_pb2, self.workers)):
+        for module, stub in ((job_pb2, self.jobs), (worker_pb2, self.workers), (identity_pb2, self.identity)):
             for service in module.DESCRIPTOR.services_by_name.values():
                 for method in service.methods:
                     for field in method.input_type.fields:

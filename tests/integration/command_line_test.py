@@ -65,7 +65,13 @@ class CommandLineTest(harness.ClusterTest):
         self.assertEqual(self.complete("submit", "--dry-run", "s"), ["server"])
         self.assertEqual(self.complete("list", "--state", "can"), ["cancelling", "cancelled"])
         self.assertEqual(self.complete("submit", "--dr"), ["--dry-run"])
-        self.assertEqual(self.complete("submit", "tok"), ["tokens.bin"])
+        self.assertEqual(self.complete("submit", "tokens.b"), ["tokens.bin"])
+        self.cluster.jobctl("token", "create", "ci", "--role", "viewer")
+        self.assertIn("ci", self.complete("token", "revoke", ""))
+        self.assertEqual(self.complete("token", "revoke", "token/"), ["token/ci"])
+        self.assertEqual(self.complete("token", "create", "x", "--role", "op"), ["operator"])
+        self.assertEqual(self.complete("token", "create", "x", "--out"), ["--output-file"])
+        self.assertIn("use", self.complete("context", ""))
 
     def test_names_complete_with_their_kind(self):
         job = self.cluster.submit(harness.tiny_job(self.data, steps=2, workers=1))

@@ -40,6 +40,17 @@ def wait_until(what, condition, timeout=120.0):
         time.sleep(0.02)
 
 
+def token_file(address, worker=False):
+    """Where the coordinator at that address, of this machine and $HEARTH_HOME, leaves its token for admins, or for workers."""
+    return os.path.join(os.environ["HEARTH_HOME"], "tokens", f"local-{address.rsplit(':', 1)[1]}" + ("-worker" if worker else ""))
+
+
+def metadata(address, worker=False):
+    """What a caller sends to prove who it is."""
+    with open(token_file(address, worker)) as f:
+        return [("authorization", "Bearer " + f.readline().strip())]
+
+
 class Daemon:
     """A process of ours in its own session, with its output in a file."""
 
@@ -118,7 +129,8 @@ class Cluster:
         self.client_args = []
         self.worker_args = []  # of every worker
         self.prefix = []  # what programs are started through, e.g. in a network namespace; must exec them
-        self.env = dict(os.environ, HEARTH_HOME=self.dir, OMP_NUM_THREADS="1", NO_COLOR="1")
+        os.environ["HEARTH_HOME"] = self.dir  # for programs and peers that a test starts by itself: the tokens are there
+        self.env = dict(os.environ, OMP_NUM_THREADS="1", NO_COLOR="1")
 
     # -- daemons ------------------------------------------------------------------------------------------------
     def start_coordinator(self, *extra):

@@ -32,7 +32,8 @@ def reflection_messages():
 
 
 class GenericClient:
-    def __init__(self, address):
+    def __init__(self, address, metadata=()):
+        self.metadata = list(metadata)  # of calls; reflection itself needs none
         self.channel = grpc.insecure_channel(address)
         self.request_type, self.response_type = reflection_messages()
         self.pool = descriptor_pool.DescriptorPool()
@@ -65,7 +66,7 @@ class GenericClient:
         reply = factory.GetPrototype(descriptor.output_type)
         unary = self.channel.unary_unary(f"/{service}/{method}", request_serializer=type(request).SerializeToString,
                                          response_deserializer=reply.FromString)
-        return unary(request, timeout=10)
+        return unary(request, timeout=10, metadata=self.metadata)
 
 
 class Reflection(harness.ClusterTest):
@@ -74,9 +75,10 @@ class Reflection(harness.ClusterTest):
     def test_lists_services_and_calls_get_job(self):
         job = self.cluster.submit(harness.tiny_job(self.data, 5, workers=1))
         self.cluster.wait_state(job, "SUCCEEDED")
-        client = GenericClient(self.cluster.address)
+        client = GenericClient(self.cluster.address, harness.metadata(self.cluster.address))
         services = client.services()
-        for name in ("hearth.v1.JobService", "hearth.v1.WorkerService", "hearth.v1.AgentService", "grpc.health.v1.Health"):
+        for name in ("hearth.v1.JobService", "hearth.v1.WorkerService", "hearth.v1.AgentService", "hearth.v1.IdentityService",
+                     "grpc.health.v1.Health"):
             self.assertIn(name, services)
         reply = client.call("hearth.v1.JobService", "GetJob", job_id=job)
         self.assertEqual((reply.job_id, reply.spec.train.steps, reply.step), (job, 5, 5))
@@ -84,7 +86,7 @@ class Reflection(harness.ClusterTest):
         self.assertEqual(health.status, 1)
 
     def test_errors_carry_details(self):
-        client = GenericClient(self.cluster.address)
+        client = GenericClient(self.cluster.address, harness.metadata(self.cluster.address))
         with self.assertRaises(grpc.RpcError) as caught:
             client.call("hearth.v1.JobService", "GetJob", job_id="none")
         self.assertEqual(caught.exception.code(), grpc.StatusCode.NOT_FOUND)

@@ -15,6 +15,9 @@ import harness
 
 SCRIPT = os.path.join(harness.SOURCE, "scripts", "start-node.sh")
 
+# The name of this machine in those of its workers, as the script has it.
+HOST = "hostname -s | tr A-Z a-z | tr -c 'a-z0-9\\n' - | sed 's/^-*//; s/-*$//'"
+
 FAKE_NVML = os.path.join(os.path.dirname(harness.BIN), "tests", "libhearth_fake_nvml.so")
 
 
@@ -137,6 +140,8 @@ class StartNodeTest(unittest.TestCase):
         self.env["HEARTH_COORDINATOR_FLAGS"] = "--insecure"
         out = self.node("--cpu", "1", "--listen", "0.0.0.0:0", "--http", "127.0.0.1:0").stdout
         port = re.search(r"HEARTH_COORDINATOR=127\.0\.0\.1:(\d+)", out).group(1)
+        self.assertIn(f"--coordinator {socket.gethostname()}:{port} --token-file tokens", out)
+        self.assertNotIn("HEARTH_TOKEN_FILE", out)
         before = self.pids()
         os.kill(before["coordinator"], signal.SIGKILL)
         harness.wait_until("the coordinator's end", lambda: "coordinator has ended" in self.node("--status").stdout)
@@ -149,6 +154,60 @@ class StartNodeTest(unittest.TestCase):
         self.assertEqual(after["cpu0"], before["cpu0"])
         with open(f"/proc/{after['coordinator']}/cmdline") as f:
             self.assertIn(f"0.0.0.0:{port}", f.read().split("\0"))
+
+    def test_a_node_joins_with_a_token_for_each_worker(self):
+        cluster = harness.Cluster()
+        self.addCleanup(cluster.close)
+        cluster.start_coordinator()
+        host = subprocess.run(["bash", "-c", HOST], capture_output=True, text=True, check=True).stdout.strip()
+        tokens = os.path.join(self.home, "tokens-given")
+        os.mkdir(tokens)
+
+        def join(*args, check=True):
+            return self.node("--cpu", "2", "--coordinator", cluster.address, *args, check=check)
+
+        run = join("--token-file", tokens, check=False)
+        self.assertEqual(run.returncode, 2)
+        self.assertIn(f"jobctl token create {host}-cpu0 --role worker --worker {host}-cpu0", run.stderr)
+        for unit in ("cpu0", "cpu1"):
+            cluster.jobctl("token", "create", f"{host}-{unit}", "--role", "worker", "--worker", f"{host}-{unit}", "--output-file",
+                           os.path.join(tokens, f"{host}-{unit}.token"))
+        run = join("--token-file", os.path.join(tokens, f"{host}-cpu0.token"), check=False)
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("is the token of one worker", run.stderr)
+        run = self.node("--cpu", "1", "--token-file", tokens, check=False)
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("goes with --coordinator", run.stderr)
+        self.assertIn("2 workers", join("--token-file", tokens).stdout)
+        self.assertEqual(sorted(w["workerId"] for w in cluster.list_workers()), [f"{host}-cpu0", f"{host}-cpu1"])
+        os.kill(self.pids()["cpu1"], signal.SIGKILL)
+        harness.wait_until("the worker's end", lambda: "cpu1 has ended" in self.node("--status").stdout)
+        join()  # it remembers the folder
+        cluster.jobctl("token", "revoke", f"{host}-cpu0")
+        self.assertIn("stopped", self.node("--stop").stdout)
+        run = self.node("--cpu", "1", "--coordinator", cluster.address, "--token-file", tokens, "--timeout", "5", check=False)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn(f"not registered at {cluster.address} in time: cpu0", run.stderr)
+        self.assertIn("refused by coordinator", run.stderr)
+
+    def test_coordinator_of_this_machines_address_is_found_and_says_how_to_join(self):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(("192.0.2.1", 9))  # sends nothing: it only chooses an address of ours
+                address = probe.getsockname()[0]
+            except OSError:
+                self.skipTest("this machine has no address but loopback")
+        self.env.update(HEARTH_COORDINATOR_FLAGS="--insecure", HEARTH_WORKER_FLAGS="--insecure")
+        out = self.node("--cpu", "1", "--listen", f"{address}:0", "--http", "127.0.0.1:0").stdout
+        port = re.search(rf"HEARTH_COORDINATOR={re.escape(address)}:(\d+)", out).group(1)
+        self.assertIn(f"HEARTH_TOKEN_FILE={self.home}/tokens/local-{port}", out)
+        self.assertIn("jobctl token create HOST-gpu0 --role worker --worker HOST-gpu0", out)
+        self.assertIn(f'HEARTH_WORKER_FLAGS="--insecure" {SCRIPT} --coordinator {address}:{port} --token-file tokens', out)
+        self.env.update(HEARTH_COORDINATOR=f"{address}:{port}", HEARTH_TOKEN_FILE=f"{self.home}/tokens/local-{port}")
+        refused = self.jobctl("list")
+        self.assertEqual(refused.returncode, 4, refused.stderr)
+        self.assertIn("in clear text", refused.stderr)
+        self.assertEqual(self.jobctl("--insecure", "list").returncode, 0)
 
     def test_failed_start_is_taken_back(self):
         env = dict(self.env, HEARTH_WORKER_FLAGS="--no-such-flag")

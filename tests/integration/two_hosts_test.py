@@ -53,10 +53,12 @@ class TwoHostsTest(unittest.TestCase):
         c.prefix = self.on(0)
         c.address = f"{COORDINATOR_ADDRESS}:0"
         c.start_coordinator()
+        c.client_args = ["--insecure", "--token-file", harness.token_file(c.address)]
+        c.worker_args = ["--insecure", "--token-file", harness.token_file(c.address, worker=True)]
         for host, address, workers in ((0, COORDINATOR_ADDRESS, ("a0", "a1")), (1, OTHER_ADDRESS, ("b0",))):
             for name in workers:
                 c.prefix = self.on(host)
-                c.start_worker(name, "--insecure", "--advertise", address)
+                c.start_worker(name, "--advertise", address)
         c.prefix = self.on(0)
         for name in c.workers:
             c.wait_worker(name)
