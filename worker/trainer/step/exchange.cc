@@ -154,9 +154,9 @@ absl::Status GradientExchange::BeginPass(const kernels::Exec& exec, bool gather,
 }
 
 absl::Status GradientExchange::BeforeForward(const kernels::Exec& exec, int32_t moment) {
-  // A part's gradients are ready in the mirrored moment of the backward pass.
-  const spec::StepTimeline time{engine_.shape().layers};
-  const int32_t ready = 2 * time.Head() - moment;
+  // In forward a moment is the number of its block.
+  const spec::StepTimeline time = spec::TimelineOf(engine_.shape());
+  const int32_t ready = time.Backward(moment);
   const auto bucket =
       std::find_if(buckets_.begin(), buckets_.end(),
                    [ready](const spec::GradientBucket& b) { return b.ready >= ready; });
@@ -170,7 +170,7 @@ absl::Status GradientExchange::BeforeForward(const kernels::Exec& exec, int32_t 
 
 absl::Status GradientExchange::AfterBackward(const kernels::Exec& exec, int32_t moment) {
   // On the CPU gradients are rounded to their format at the end of the pass.
-  const spec::StepTimeline time{engine_.shape().layers};
+  const spec::StepTimeline time = spec::TimelineOf(engine_.shape());
   if (!reduce_ || (!engine_.on_gpu() && moment < time.EmbeddingBackward())) {
     return absl::OkStatus();
   }
