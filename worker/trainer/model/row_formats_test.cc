@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "kernels/core/formats.h"
 #include "tests/support/trainer/test_model.h"
+#include "tests/support/trainer/test_recipes.h"
 #include "worker/trainer/model/linear.h"
 
 namespace hearth::trainer {
@@ -83,8 +84,8 @@ std::vector<float> Waves(int64_t count, float frequency) {
   return values;
 }
 
-class RowFormatsTest : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Recipes, RowFormatsTest, testing::Values("fp8", "fp8_current"));
+class RowFormatsTest : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Recipes, RowFormatsTest, testing::ValuesIn(TensorScaledRecipes()));
 
 TEST_P(RowFormatsTest, GradientsInE4m3_MultiplyAsTheyWereWritten) {
   const spec::Recipe row = WithGradients(GetParam(), spec::DType::kE4M3);
