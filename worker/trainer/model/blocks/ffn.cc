@@ -243,6 +243,7 @@ absl::Status DenseFfn::Backward(const kernels::Exec& exec,
     HEARTH_RETURN_IF_ERROR(down_projection_.dy().Make(exec, pass, d_delta));
   }
   if (with_gradient_ && Quantised(pass)) {
+    // wgrad comes last: it reads columns that the activation function's backward makes again.
     HEARTH_RETURN_IF_ERROR(down_projection_.InputGradient(exec, pass, d_delta, d_activated_));
     HEARTH_RETURN_IF_ERROR(ActivateBackward(exec, pass));
     HEARTH_RETURN_IF_ERROR(down_projection_.WeightGradient(exec, pass, d_delta));
