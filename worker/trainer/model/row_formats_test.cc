@@ -164,5 +164,34 @@ TEST_P(RowFormatsTest, GradientsInE4m3_OfAWholeStep_AreNearerThanInE5m2) {
   EXPECT_LT(e5m2, 0.5) << "of noise, not of other numbers";
 }
 
+// A recipe in blocks, x and weights of one layout and gradients of another.
+spec::Recipe InBlocks(const formats::BlockLayoutRow& forward,
+                      const formats::BlockLayoutRow& gradients) {
+  const auto operand = [](const formats::BlockLayoutRow& layout) {
+    return spec::Operand{.dtype = layout.fp4 ? spec::DType::kE2M1 : spec::DType::kE4M3,
+                         .scaling = spec::Scaling::kBlock,
+                         .layout = layout.layout};
+  };
+  spec::Recipe row = *spec::FindRecipe("mxfp8");
+  row.fprop.a = row.fprop.b = row.dgrad.b = row.wgrad.a = operand(forward);
+  row.dgrad.a = row.wgrad.b = operand(gradients);
+  return row;
+}
+
+// Each operand is read in the layout that it was written in: a step is no further off than with
+// the coarser of the two layouts everywhere.
+TEST(RowLayoutsTest, GradientsInOtherBlocks_OfAWholeStep_AreAsNearAsTheCoarserLayout) {
+  for (const formats::BlockLayoutRow& forward : formats::kBlockLayouts) {
+    for (const formats::BlockLayoutRow& gradients : formats::kBlockLayouts) {
+      SCOPED_TRACE(testing::Message() << forward.name << ", gradients " << gradients.name);
+      const double coarser = std::max(StepDistance(InBlocks(forward, forward)),
+                                      StepDistance(InBlocks(gradients, gradients)));
+      const double distance = StepDistance(InBlocks(forward, gradients));
+      EXPECT_GT(distance, 0);
+      EXPECT_LT(distance, 1.1 * coarser);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hearth::trainer
