@@ -107,7 +107,7 @@ TEST(PrecisionLadder, RecipesThatOneRunCannotSwitchTo_AreRefused) {
 }
 
 TEST(PrecisionLadder, NamesThatAreNoOtherRecipe_AreRefusedForWhatTheyAre) {
-  const auto fallback = [](std::vector<const char*> names) {
+  const auto fallback = [](const std::vector<const char*>& names) {
     return [names](v1::PrecisionSpec& p) {
       for (const char* name : names) {
         p.add_fallback(name);
@@ -276,7 +276,7 @@ TEST(Remedies, Checked_FieldByField) {
                      }
                    }),
               Says("precision.remedies[4].high_precision_layers", "at most 4"));
-  const auto layers = [&](const char* in, std::vector<int> which) {
+  const auto layers = [&](const char* in, const std::vector<int>& which) {
     return [=](v1::PrecisionSpec& p) {
       p.mutable_high_precision_layers()->set_last(0);
       v1::PrecisionRemedy& r = *p.add_remedies();
