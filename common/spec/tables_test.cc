@@ -57,9 +57,10 @@ TEST(RecipesTest, AllRows_HaveSoundOperandsAndKnownFallbacks) {
     EXPECT_TRUE(alike(recipe.fprop.a, recipe.wgrad.a)) << recipe.name;
     EXPECT_TRUE(alike(recipe.dgrad.a, recipe.wgrad.b)) << recipe.name;
     EXPECT_TRUE(alike(recipe.fprop.b, recipe.dgrad.b)) << recipe.name;
-    // So are both operands of a product.
-    for (const Gemm* gemm : {&recipe.fprop, &recipe.dgrad, &recipe.wgrad}) {
-      EXPECT_EQ(gemm->a.layout, gemm->b.layout) << recipe.name;
+    // One implementation scales all operands of a recipe (worker/trainer/precision/scaling.cc), and
+    // each operand has the blocks that its layout says.
+    for (const Operand* operand : recipe.operands()) {
+      EXPECT_EQ(operand->scaling, recipe.fprop.a.scaling) << recipe.name;
     }
     // A rotation of one operand of a GEMM cancels only against the same one of the other.
     for (const Gemm* gemm : {&recipe.fprop, &recipe.dgrad, &recipe.wgrad}) {

@@ -176,6 +176,8 @@ void ForwardHead(const AttentionForwardArgs& args, int64_t b, int64_t h, T* scor
       args.segments.empty() ? nullptr : args.segments.as<int32_t>() + b * T_len;
   const T scale = static_cast<T>(ScaleOf(args.scale, g.dims));
   for (int64_t begin = 0; begin < T_len; begin += kQueryBlock) {
+    // Only keys that some query of the block sees are multiplied; SoftmaxRow clears those that a
+    // row does not see.
     const Block block = BlockAt(segments, begin, T_len);
     blas::Gemm(false, true, block.queries(), block.keys(), dim, scale, q + begin * g.width, g.width,
                k + block.base * g.width, g.width, T{0}, scores, block.keys());
@@ -233,6 +235,7 @@ void ScoreGradients(const AttentionBackwardArgs& args,
     const RowRange range = RangeOf(block, segments, row);
     T* p_row = p + row * block.keys();
     T* ds_row = ds + row * block.keys();
+    // Softmax's backward needs sum(p dp) of the row, which is the product of out and d_out.
     const T delta = Dot(out + row * g.out_width, d_out + row * g.out_width, dim);
     ProbabilityRow(range, lse[row], p_row);
     ScoreGradientRow(range, p_row, delta, ds_row);
@@ -256,6 +259,8 @@ void BackwardHead(const AttentionBackwardArgs& args, int64_t b, int64_t kv, T* p
     std::fill_n(d_rows + row * g.width + g.Key(kv), dim, T{0});
     std::fill_n(d_rows + row * g.width + g.Value(kv), dim, T{0});
   }
+  // Each query head and block of queries adds to the gradients of keys and values (beta 1). A row
+  // of queries lies in one block, so its gradient is written once (beta 0).
   for (int64_t h = kv * g.group; h < (kv + 1) * g.group; ++h) {
     const T* d_out = args.d_out.as<T>() + b * T_len * g.out_width + g.Query(h);
     for (int64_t begin = 0; begin < T_len; begin += kQueryBlock) {

@@ -71,6 +71,7 @@ void Transform(const SignWords& signs, int hadamard, Group& group) {
   for (int s = 0; s < group.spans; ++s) {
     HadamardSpan(group.v[s], signs.Of(s % spans * kSpan));
   }
+  // The stages beyond a span: each adds and subtracts spans that are `distance` apart.
   for (int distance = 1; distance < spans; distance *= 2) {
     for (int s = 0; s < group.spans; ++s) {
       for (int i = 0; i < kSpan && (s & distance) == 0; ++i) {
@@ -158,6 +159,7 @@ void QuantizeEdenGroup(
     squares[s] = blocks[s].squares;
     projections[s] = blocks[s].projection;
   }
+  // One factor for the whole group makes its projection exact; the blocks' scales take it up.
   const float sum = TreeSum(squares, group.spans);
   const float projection = TreeSum(projections, group.spans);
   for (int s = 0; s < group.spans; ++s) {

@@ -37,7 +37,7 @@ class Pieces {
 
 // Tensors' scales into alpha, for a product that takes its scalars from the device.
 absl::Status FoldScales(const Exec& exec, GemmArgs& args, float* out) {
-  if (args.scale_a != nullptr) {
+  if (args.scale_a != nullptr || args.scale_b != nullptr) {
     HEARTH_RETURN_IF_ERROR(
         ProductScalars(exec, args.alpha, args.scale_a, args.scale_b, args.beta, out));
     args.scalars = out;
@@ -58,17 +58,17 @@ absl::Status Emulated(const Exec& exec, GemmArgs args) {
   const GemmExtents e = ExtentsOf(args);
   Pieces pieces(exec);
   HEARTH_RETURN_IF_ERROR(FoldScales(exec, args, static_cast<float*>(pieces.Take(kScalarBytes))));
-  const auto widen = [&](TensorView& operand, const uint8_t*& scales, int64_t lines) {
+  const auto widen = [&](BlockLayout layout, TensorView& operand, const uint8_t*& scales,
+                         int64_t lines) {
     void* const wide = pieces.Take(AlignUp(DTypeBytes(DType::kBF16, lines * e.k), kAlignment));
-    const BlockDequantizeArgs from = {
-        {args.block_layout, operand.dtype, operand.data, scales, nullptr},
-        TensorView(wide, DType::kBF16, {lines, e.k})};
+    const BlockDequantizeArgs from = {{layout, operand.dtype, operand.data, scales, nullptr},
+                                      TensorView(wide, DType::kBF16, {lines, e.k})};
     operand = from.y;
     scales = nullptr;
     return cuda::BlockDequantize(exec, from);
   };
-  HEARTH_RETURN_IF_ERROR(widen(args.a, args.block_scales_a, e.m));
-  HEARTH_RETURN_IF_ERROR(widen(args.b, args.block_scales_b, e.n));
+  HEARTH_RETURN_IF_ERROR(widen(args.block_layout_a, args.a, args.block_scales_a, e.m));
+  HEARTH_RETURN_IF_ERROR(widen(args.block_layout_b, args.b, args.block_scales_b, e.n));
   args.lda = args.ldb = 0;
   return exec.cuda->gemm().Run(pieces.rest(), args);
 }
@@ -97,7 +97,7 @@ absl::Status UnitScaleFp8(const Exec& exec, GemmArgs args) {
   Pieces pieces(exec);
   HEARTH_RETURN_IF_ERROR(FoldScales(exec, args, static_cast<float*>(pieces.Take(kScalarBytes))));
   args.block_scales_a = args.block_scales_b = scales;
-  args.block_layout = BlockLayout::kMxfp8;
+  args.block_layout_a = args.block_layout_b = BlockLayout::kMxfp8;
   return exec.cuda->gemm().Run(pieces.rest(), args);
 }
 
@@ -108,8 +108,9 @@ GemmPath GemmPathOf(const Exec& exec, const GemmArgs& args) {
   if (args.block_scales_a == nullptr) {
     return TakesUnitScales(exec, args) ? GemmPath::kNative : GemmPath::kPlain;
   }
-  return native.layouts[static_cast<size_t>(args.block_layout)] ? GemmPath::kNative
-                                                                : GemmPath::kEmulated;
+  const bool alike = args.block_layout_a == args.block_layout_b;
+  return alike && native.layouts[static_cast<size_t>(args.block_layout_a)] ? GemmPath::kNative
+                                                                           : GemmPath::kEmulated;
 }
 
 absl::Status Gemm(const Exec& exec, const GemmArgs& args) {

@@ -78,7 +78,7 @@ GemmKey KeyOf(const GemmArgs& args) {
   key.bias = !args.bias.empty() && args.bias.dtype == DType::kBF16 && args.c.dtype == DType::kBF16;
   key.accumulate = args.beta != 0.0;
   key.blocks = args.block_scales_a != nullptr;
-  key.layout = key.blocks ? args.block_layout : key.layout;
+  key.layout = key.blocks ? args.block_layout_a : key.layout;
   key.fast = args.fast_accumulation && args.scale_a != nullptr && !key.blocks;
   key.scalars = args.scalars != nullptr;
   key.align_a = Alignment(args.a.data);

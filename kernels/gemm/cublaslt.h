@@ -4,7 +4,7 @@
 // transpositions, leading dimensions, bias, accumulation, alignment of the operands. Row-major
 // c = op(a) op(b) is handed over as column-major cT = op(b)T op(a)T: cuBLASLt's A is b, its B is a.
 // Scales are one float a tensor (SCALAR_32F), or with block_scales_a and _b of GemmArgs one E4M3
-// byte for 16 elements (VEC16_UE4M3) or one UE8M0 byte for 32 (VEC32_UE8M0), as block_layout says.
+// byte for 16 elements (VEC16_UE4M3) or one UE8M0 byte for 32 (VEC32_UE8M0), as their layout says.
 #pragma once
 
 #include <array>

@@ -29,13 +29,14 @@ absl::Status CheckTypes(const GemmArgs& args) {
   const DType b = args.b.dtype;
   const DType c = args.c.dtype;
   const bool blocks = IsBlockScaled(args);
-  const BlockLayoutRow& layout = RowOf(args.block_layout);
+  const BlockLayoutRow& layout_a = RowOf(args.block_layout_a);
+  const BlockLayoutRow& layout_b = RowOf(args.block_layout_b);
   const bool fp8 =
-      blocks ? HoldsValues(layout, a) && HoldsValues(layout, b) : EightBits(a) && EightBits(b);
+      blocks ? HoldsValues(layout_a, a) && HoldsValues(layout_b, b) : EightBits(a) && EightBits(b);
   if (blocks && !fp8) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": block scales of ", layout.name,
-                                                   " with a ", DebugString(args.a), " and b ",
-                                                   DebugString(args.b)));
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": block scales of ", layout_a.name,
+                                                   " with a ", DebugString(args.a), " and of ",
+                                                   layout_b.name, " with b ", DebugString(args.b)));
   }
   if (fp8 ? a == DType::kE5M2 && b == DType::kE5M2 : a != b) {
     return absl::InvalidArgumentError(absl::StrCat(kOp, ": a ", DebugString(args.a), " and b ",
@@ -46,14 +47,16 @@ absl::Status CheckTypes(const GemmArgs& args) {
     return absl::InvalidArgumentError(
         absl::StrCat(kOp, ": c is ", DebugString(args.c), ", a is ", DebugString(args.a)));
   }
-  const bool optional = blocks && !layout.tensor_scale && args.scale_a == nullptr;
   if ((args.block_scales_a == nullptr) != (args.block_scales_b == nullptr) ||
       (!fp8 && (a == DType::kE2M1 || b == DType::kE2M1))) {
     return absl::InvalidArgumentError(
         absl::StrCat(kOp, ": block scales are those of both operands, and E2M1 comes with them"));
   }
-  if ((fp8 && !optional) != (args.scale_a != nullptr) ||
-      (fp8 && !optional) != (args.scale_b != nullptr)) {
+  // Blocks of a layout without a scale of the tensor may have one all the same.
+  const auto wrong = [&](const float* scale, const BlockLayoutRow& layout) {
+    return scale == nullptr ? fp8 && (!blocks || layout.tensor_scale) : !fp8;
+  };
+  if (wrong(args.scale_a, layout_a) || wrong(args.scale_b, layout_b)) {
     return absl::InvalidArgumentError(
         absl::StrCat(kOp, ": scale_a and scale_b come with FP8 operands and only with them"));
   }

@@ -125,7 +125,9 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void ProductScalarsKernel(
     float alpha, const float* scale_a, const float* scale_b, float beta, float* out) {
-  out[0] = __fmul_rn(alpha, __fmul_rn(*scale_a, *scale_b));
+  const float a = scale_a == nullptr ? 1.0F : *scale_a;
+  const float b = scale_b == nullptr ? 1.0F : *scale_b;
+  out[0] = __fmul_rn(alpha, __fmul_rn(a, b));
   out[1] = beta;
 }
 

@@ -22,12 +22,12 @@ namespace hearth::kernels {
 //   fast_accumulation: partial sums stay in the tensor core's short accumulator (13 fraction bits
 //                      on Hopper): for forward products. No meaning elsewhere
 //   lda, ldb, ldc    : elements from one row of a, b, c as stored to the next; 0: contiguous
-// Block-scaled operands (core/block_quant.h): block_scales_a and block_scales_b present, both in
-// block_layout; a and b both e2m1, or e4m3 / e5m2 as above, whichever the layout holds; scale_a and
-// scale_b: the tensors' scales, both or neither, required where the layout has them. Extents as
-// FP8's, K a multiple of 32, a and b contiguous and aligned to 16 bytes. Native on GPUs that have
-// the units and for which ChooseBlockGemms (gemm_probe.h) found them right (an error is then
-// marked, gemm/native_error.h); elsewhere emulated: both operands become bf16 in the workspace
+// Block-scaled operands (core/block_quant.h): block_scales_a and block_scales_b present, each in
+// its block_layout; a and b e2m1, or e4m3 / e5m2 as above, whichever its layout holds; scale_a and
+// scale_b: the tensors' scales, each required where its layout has one. Extents as FP8's, K a
+// multiple of 32, a and b contiguous and aligned to 16 bytes. Native if both have one layout, on
+// GPUs that have the units and for which ChooseBlockGemms (gemm_probe.h) found them right (an error
+// is then marked, gemm/native_error.h); else emulated: both operands become bf16 in the workspace
 // (exact for NVFP4), one bf16 product with fp32 sums and the tensors' scales in its alpha, so that
 // only the order of the sums differs. GemmPathOf tells which.
 //   scalars : CUDA, optional: two floats beside the tensors that stand for alpha and beta when the
@@ -52,7 +52,8 @@ struct GemmArgs {
   const float* scale_b = nullptr;
   const uint8_t* block_scales_a = nullptr;
   const uint8_t* block_scales_b = nullptr;
-  BlockLayout block_layout = BlockLayout::kNvfp4;
+  BlockLayout block_layout_a = BlockLayout::kNvfp4;
+  BlockLayout block_layout_b = BlockLayout::kNvfp4;
   const float* scalars = nullptr;
   bool fast_accumulation = false;
   int64_t lda = 0;
@@ -124,7 +125,7 @@ constexpr int64_t ColumnSumParts(int64_t rows) {
 }
 
 GemmPath GemmPathOf(const Exec& exec, const GemmArgs& args);
-// out[0] = alpha * *scale_a * *scale_b, out[1] = beta.
+// out[0] = alpha * *scale_a * *scale_b, out[1] = beta. A scale that is null counts as 1.
 absl::Status ProductScalars(const Exec& exec,
                             double alpha,
                             const float* scale_a,

@@ -235,37 +235,47 @@ OpCase ColumnSumCase(int64_t rows, int64_t cols) {
   return c;
 }
 
+struct BlockKind {
+  BlockLayout layout;
+  DType dtype;
+
+  bool scaled() const { return RowOf(layout).tensor_scale; }
+};
+constexpr BlockKind kNv = {BlockLayout::kNvfp4, DType::kE2M1};
+constexpr BlockKind kMx = {BlockLayout::kMxfp8, DType::kE4M3};
+constexpr BlockKind kMxE5m2 = {BlockLayout::kMxfp8, DType::kE5M2};
+constexpr BlockKind kFp8Block = {BlockLayout::kFp8Block, DType::kE4M3};
+constexpr BlockKind kFp8BlockE5m2 = {BlockLayout::kFp8Block, DType::kE5M2};
+
 struct BlockShape {
   const char* name;
   int64_t M, N, K;
-  BlockLayout layout;
-  DType a, b;
+  BlockKind a, b;
   bool bias = false;
   bool perf = false;
   double beta = 0.0;
 };
 
 constexpr BlockShape kBlockScaled[] = {
-    {"nvfp4_130x48x96", 130, 48, 96, BlockLayout::kNvfp4, DType::kE2M1, DType::kE2M1},
-    {"nvfp4_64x144x160_bias", 64, 144, 160, BlockLayout::kNvfp4, DType::kE2M1, DType::kE2M1, true},
-    {"nvfp4_256x128x512_beta", 256, 128, 512, BlockLayout::kNvfp4, DType::kE2M1, DType::kE2M1,
-     false, false, 1.0},
-    {"mxfp8_130x48x96", 130, 48, 96, BlockLayout::kMxfp8, DType::kE4M3, DType::kE4M3},
-    {"mxfp8_e5m2_64x144x160_beta", 64, 144, 160, BlockLayout::kMxfp8, DType::kE5M2, DType::kE4M3,
-     false, false, 1.0},
-    {"nvfp4_perf_8192x2048x768", 8192, 2048, 768, BlockLayout::kNvfp4, DType::kE2M1, DType::kE2M1,
-     false, true},
-    {"mxfp8_perf_8192x2048x768", 8192, 2048, 768, BlockLayout::kMxfp8, DType::kE4M3, DType::kE4M3,
-     false, true},
-    {"fp8_block_130x48x96", 130, 48, 96, BlockLayout::kFp8Block, DType::kE4M3, DType::kE4M3},
-    {"fp8_block_64x144x288_beta", 64, 144, 288, BlockLayout::kFp8Block, DType::kE5M2, DType::kE4M3,
-     false, false, 1.0},
+    {"nvfp4_130x48x96", 130, 48, 96, kNv, kNv},
+    {"nvfp4_64x144x160_bias", 64, 144, 160, kNv, kNv, true},
+    {"nvfp4_256x128x512_beta", 256, 128, 512, kNv, kNv, false, false, 1.0},
+    {"mxfp8_130x48x96", 130, 48, 96, kMx, kMx},
+    {"mxfp8_e5m2_64x144x160_beta", 64, 144, 160, kMxE5m2, kMx, false, false, 1.0},
+    {"nvfp4_perf_8192x2048x768", 8192, 2048, 768, kNv, kNv, false, true},
+    {"mxfp8_perf_8192x2048x768", 8192, 2048, 768, kMx, kMx, false, true},
+    {"fp8_block_130x48x96", 130, 48, 96, kFp8Block, kFp8Block},
+    {"fp8_block_64x144x288_beta", 64, 144, 288, kFp8BlockE5m2, kFp8Block, false, false, 1.0},
+    // Operands of two layouts, of which none, one, or the other has a scale of the tensor.
+    {"fp8_block_mxfp8_130x48x160", 130, 48, 160, kFp8Block, kMx},
+    {"nvfp4_fp8_block_64x144x160_beta", 64, 144, 160, kNv, kFp8Block, false, false, 1.0},
+    {"mxfp8_nvfp4_130x48x96_bias", 130, 48, 96, kMx, kNv, true},
 };
 
 void AddBlockOperand(OpCase& c,
                      const std::string& name,
                      const BlockShape& s,
-                     DType dtype,
+                     const BlockKind& kind,
                      int64_t lines,
                      int64_t extent) {
   const auto words = [&](const char* part, size_t bytes) {
@@ -275,38 +285,40 @@ void AddBlockOperand(OpCase& c,
   };
   const Fill zero = {Fill::kConstant, 0.0, 0.0};
   c.buffers.push_back({name, {lines, extent}});
-  words(".values", DTypeBytes(dtype, lines * extent));
-  words(".scales", BlockScaleBytes(s.layout, lines, extent));
+  words(".values", DTypeBytes(kind.dtype, lines * extent));
+  words(".scales", BlockScaleBytes(kind.layout, lines, extent));
   c.buffers.push_back({name + ".scale", {1}, Role::kAccumulate, zero, DType::kU8});
   if (!s.perf) {
     c.buffers.push_back({name + ".back", {lines, extent}, Role::kOutput});
   }
 }
 
-absl::Status QuantizeBlockOperand(
-    const Exec& exec, const Buffers& b, const std::string& name, BlockLayout layout, DType dtype) {
+absl::Status QuantizeBlockOperand(const Exec& exec,
+                                  const Buffers& b,
+                                  const std::string& name,
+                                  const BlockKind& kind) {
   BlockQuantizeTensor tensor;
   tensor.x = b[name];
-  tensor.quant.layout = layout;
-  tensor.quant.dtype = dtype;
+  tensor.quant.layout = kind.layout;
+  tensor.quant.dtype = kind.dtype;
   tensor.quant.rows.values = b[name + ".values"].data;
   tensor.quant.rows.scales = b[name + ".scales"].as<uint8_t>();
-  if (RowOf(layout).tensor_scale) {
+  if (kind.scaled()) {
     tensor.quant.rows.amax = b["amax"].as<float>();
     tensor.quant.rows.tensor_scale = b[name + ".scale"].as<float>();
   }
   HEARTH_RETURN_IF_ERROR(BlockQuantize(exec, {absl::MakeConstSpan(&tensor, 1), nullptr}));
   const TensorView back = b[name + ".back"];
   return back.empty() ? absl::OkStatus()
-                      : BlockDequantize(exec, {{layout, dtype, tensor.quant.rows.values,
+                      : BlockDequantize(exec, {{kind.layout, kind.dtype, tensor.quant.rows.values,
                                                 tensor.quant.rows.scales, nullptr},
                                                back});
 }
 
 GemmArgs BlockProduct(const BlockShape& s, const Buffers& b) {
   GemmArgs args;
-  args.a = TensorView(b["a.values"].data, s.a, {s.M, s.K});
-  args.b = TensorView(b["b.values"].data, s.b, {s.N, s.K});
+  args.a = TensorView(b["a.values"].data, s.a.dtype, {s.M, s.K});
+  args.b = TensorView(b["b.values"].data, s.b.dtype, {s.N, s.K});
   args.c = b["c"];
   args.bias = b["bias"];
   args.transpose_b = true;
@@ -314,11 +326,10 @@ GemmArgs BlockProduct(const BlockShape& s, const Buffers& b) {
   args.beta = s.beta;
   args.block_scales_a = b["a.scales"].as<uint8_t>();
   args.block_scales_b = b["b.scales"].as<uint8_t>();
-  args.block_layout = s.layout;
-  if (RowOf(s.layout).tensor_scale) {
-    args.scale_a = b["a.scale"].as<float>();
-    args.scale_b = b["b.scale"].as<float>();
-  }
+  args.block_layout_a = s.a.layout;
+  args.block_layout_b = s.b.layout;
+  args.scale_a = s.a.scaled() ? b["a.scale"].as<float>() : nullptr;
+  args.scale_b = s.b.scaled() ? b["b.scale"].as<float>() : nullptr;
   return args;
 }
 
@@ -328,8 +339,8 @@ std::string CheckBlockProduct(const BlockShape& s, const Buffers& b) {
   const std::vector<double> x = b.Values("a.back");
   const std::vector<double> y = b.Values("b.back");
   const std::vector<double> bias = s.bias ? b.Values("bias") : std::vector<double>();
-  const bool scaled = RowOf(s.layout).tensor_scale;
-  const double alpha = scaled ? 0.5 * b.Get("a.scale", 0) * b.Get("b.scale", 0) : 0.5;
+  const double alpha =
+      0.5 * (s.a.scaled() ? b.Get("a.scale", 0) : 1.0) * (s.b.scaled() ? b.Get("b.scale", 0) : 1.0);
   const double bound = b.TypeOf("c") == DType::kBF16 ? 0x1p-7 : 1e-5;
   for (int64_t m = 0; m < s.M; ++m) {
     for (int64_t n = 0; n < s.N; ++n) {
@@ -365,8 +376,8 @@ OpCase BlockScaledCase(const BlockShape& s) {
     c.buffers.push_back({"bias", {s.N}});
   }
   const RunFn quantize = [s](const Exec& exec, const Buffers& b) {
-    HEARTH_RETURN_IF_ERROR(QuantizeBlockOperand(exec, b, "a", s.layout, s.a));
-    return QuantizeBlockOperand(exec, b, "b", s.layout, s.b);
+    HEARTH_RETURN_IF_ERROR(QuantizeBlockOperand(exec, b, "a", s.a));
+    return QuantizeBlockOperand(exec, b, "b", s.b);
   };
   // Timed: the product alone, of normal numbers: zeros draw less power, which makes it faster.
   if (s.perf) {

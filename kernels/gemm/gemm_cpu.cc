@@ -75,14 +75,14 @@ absl::Status GemmBlockScaled(const Exec& exec, const GemmArgs& args) {
   float* a = static_cast<float*>(exec.workspace.data);
   float* b = a + e.m * e.k;
   HEARTH_RETURN_IF_ERROR(BlockDequantize(
-      exec, {{args.block_layout, args.a.dtype, args.a.data, args.block_scales_a, nullptr},
+      exec, {{args.block_layout_a, args.a.dtype, args.a.data, args.block_scales_a, nullptr},
              View(a, {e.m, e.k})}));
   HEARTH_RETURN_IF_ERROR(BlockDequantize(
-      exec, {{args.block_layout, args.b.dtype, args.b.data, args.block_scales_b, nullptr},
+      exec, {{args.block_layout_b, args.b.dtype, args.b.data, args.block_scales_b, nullptr},
              View(b, {e.n, e.k})}));
   e.lda = e.ldb = e.k;
-  const double scale =
-      args.scale_a != nullptr ? double{*args.scale_a} * double{*args.scale_b} : 1.0;
+  const double scale = (args.scale_a != nullptr ? double{*args.scale_a} : 1.0) *
+                       (args.scale_b != nullptr ? double{*args.scale_b} : 1.0);
   Multiply(exec, args, static_cast<float>(args.alpha * scale), a, b, e);
   return absl::OkStatus();
 }

@@ -150,7 +150,11 @@ struct BlockProblem {
     args.scale_a = &kScaleA;
     args.scale_b = &kScaleB;
     args.block_scales_a = args.block_scales_b = scales.data();
-    args.block_layout = type_a == DType::kE2M1 ? BlockLayout::kNvfp4 : BlockLayout::kMxfp8;
+    const auto layout = [](DType type) {
+      return type == DType::kE2M1 ? BlockLayout::kNvfp4 : BlockLayout::kMxfp8;
+    };
+    args.block_layout_a = layout(type_a);
+    args.block_layout_b = layout(type_b);
   }
   std::vector<uint8_t> values;
   std::vector<uint8_t> scales;
@@ -161,6 +165,10 @@ struct BlockProblem {
 TEST(GemmBlockScaled, CanImplement_ChecksWhatGoesTogether) {
   EXPECT_TRUE(CanImplement(BlockProblem(DType::kE2M1, DType::kE2M1).args).ok());
   EXPECT_TRUE(CanImplement(BlockProblem(DType::kE5M2, DType::kE4M3).args).ok());
+  // Each operand has a layout of its own, and a scale of the tensor where that has one.
+  BlockProblem mixed(DType::kE4M3, DType::kE2M1);
+  mixed.args.scale_a = nullptr;
+  EXPECT_TRUE(CanImplement(mixed.args).ok());
   BlockProblem unscaled(DType::kE4M3, DType::kE4M3);
   unscaled.args.scale_a = unscaled.args.scale_b = nullptr;
   EXPECT_TRUE(CanImplement(unscaled.args).ok());
@@ -170,12 +178,13 @@ TEST(GemmBlockScaled, CanImplement_ChecksWhatGoesTogether) {
     return CanImplement(problem.args).code() == absl::StatusCode::kInvalidArgument;
   };
   const auto nothing = [](GemmArgs&) {};
-  EXPECT_TRUE(refused(DType::kE2M1, DType::kE4M3, nothing));
+  EXPECT_TRUE(refused(DType::kE4M3, DType::kE2M1, [](GemmArgs& g) { g.scale_b = nullptr; }));
   EXPECT_TRUE(refused(DType::kE4M3, DType::kE4M3,
-                      [](GemmArgs& g) { g.block_layout = BlockLayout::kNvfp4; }));
+                      [](GemmArgs& g) { g.block_layout_a = BlockLayout::kNvfp4; }));
+  EXPECT_TRUE(refused(DType::kE4M3, DType::kE4M3,
+                      [](GemmArgs& g) { g.block_layout_b = BlockLayout::kNvfp4; }));
   EXPECT_TRUE(refused(DType::kE5M2, DType::kE5M2, nothing));
   EXPECT_TRUE(refused(DType::kE2M1, DType::kE2M1, [](GemmArgs& g) { g.scale_a = nullptr; }));
-  EXPECT_TRUE(refused(DType::kE4M3, DType::kE4M3, [](GemmArgs& g) { g.scale_a = nullptr; }));
   EXPECT_TRUE(refused(DType::kE2M1, DType::kE2M1, [](GemmArgs& g) { g.block_scales_b = nullptr; }));
   EXPECT_TRUE(refused(DType::kE2M1, DType::kE2M1,
                       [](GemmArgs& g) { g.block_scales_a = g.block_scales_b = nullptr; }));

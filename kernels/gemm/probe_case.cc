@@ -179,7 +179,7 @@ GemmArgs ProbeArgs(const ProbeCase& which, const ProbeProduct& product) {
     args.scale_b = &product.b.scale;
   }
   if (which.blocks != nullptr) {
-    args.block_layout = which.blocks->layout;
+    args.block_layout_a = args.block_layout_b = which.blocks->layout;
     args.block_scales_a = product.a.scales.data();
     args.block_scales_b = product.b.scales.data();
   }

@@ -169,6 +169,7 @@ absl::Status ForwardImpl(const Exec& exec, const QkNormRopeForwardArgs& args) {
           std::copy_n(from, dim, to);
         }
       }
+      // Values are neither normalised nor rotated.
       if (in != out) {
         std::copy_n(in + rotated * dim, args.dims.kv_heads * dim, out + rotated * dim);
       }

@@ -55,6 +55,7 @@ absl::Status Quantize(const Exec& exec, const QuantizeArgs& args) {
 absl::Status UpdateScales(const Exec&, const UpdateScalesArgs& args) {
   const bool delayed = args.history > 0;
   if (args.skip != nullptr && *args.skip != 0) {
+    // The magnitudes of a refused step must not reach the history.
     if (delayed) {
       std::fill_n(args.amax, args.n, 0.0F);
     }

@@ -103,6 +103,11 @@ const std::vector<std::string_view>& RopeScalingNames() {
   return names;
 }
 
+LayerRow ModelShape::Row(int64_t /*layer*/) const {
+  static constexpr BlockKind kRow[] = {BlockKind::kAttention, BlockKind::kDenseFfn};
+  return kRow;
+}
+
 absl::StatusOr<ModelShape> ResolveModelShape(const v1::ModelSpec& model, int64_t sequence_length) {
   std::vector<FieldViolation> violations;
   CheckModel(model, sequence_length, violations);

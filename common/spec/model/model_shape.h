@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/formats/model_functions.h"
+#include "common/spec/model/layer_blocks.h"
 #include "hearth/v1/job.pb.h"
 
 namespace hearth::spec {
@@ -32,14 +34,8 @@ const std::vector<std::string_view>& RopeScalingNames();
 // Rows of the padded vocabulary are a multiple of this.
 inline constexpr int64_t kVocabMultiple = 128;
 
-// What a layer is made of: a mixer and a feed-forward block, each a row of its table
-// (common/spec/plan/blocks, worker/trainer/model).
-enum class MixerKind : uint8_t { kAttention };
-enum class FfnKind : uint8_t { kDense };
-struct LayerRow {
-  MixerKind mixer = MixerKind::kAttention;
-  FfnKind ffn = FfnKind::kDense;
-};
+// What a layer is made of, in the order of forward: rows of layer_blocks.h, each at most once.
+using LayerRow = absl::Span<const BlockKind>;
 
 struct ModelShape {
   // What the job says, resolved; fields that it lacks have their rows' defaults. A setting that
@@ -63,7 +59,7 @@ struct ModelShape {
   AttentionBias attention_bias = AttentionBias::kNone;
 
   // In this version all layers are alike.
-  LayerRow Row(int64_t /*layer*/) const { return {}; }
+  LayerRow Row(int64_t layer) const;
   int64_t q_width() const { return heads * head_dim; }
   int64_t kv_width() const { return kv_heads * head_dim; }
   int64_t qkv_width() const { return q_width() + 2 * kv_width(); }

@@ -13,28 +13,20 @@
 #include <vector>
 
 #include "common/spec/dtype_alias.h"
+#include "common/spec/model/layer_blocks.h"
 
 namespace hearth::spec {
 
-// What a tensor is, without its layer.
+// What a tensor is, without its layer: a weight of the embedding, of a row of layer_blocks.h,
+// or of the head.
+#define HEARTH_SLOTS(Kind, name, ...) , __VA_ARGS__
 enum class Slot : uint8_t {
   kTokenEmbedding,
-  kPositionEmbedding,
-  kAttnNorm,
-  kQkv,
-  kQNorm,
-  kKNorm,
-  kAttnOut,
-  kFfnNorm,
-  kFfnIn,  // gate_up or fc
-  kFfnDown,
+  kPositionEmbedding HEARTH_LAYER_BLOCKS(HEARTH_SLOTS),
   kFinalNorm,
   kLmHead,
 };
-
-// The part of a step in which a block of the model runs. Its backward completes the gradients of
-// the block's parameters.
-enum class GradientUnit : uint8_t { kEmbeddings, kMixer, kFfn, kHead };
+#undef HEARTH_SLOTS
 
 // optimizer.groups in the job file.
 enum class ParameterGroup : uint8_t { kEmbedding, kMatrix, kNorm, kBias, kHead };
@@ -77,8 +69,9 @@ struct Parameter {
   std::string name;  // "layers.3.qkv.weight"
   Slot slot = Slot::kTokenEmbedding;
   int layer = -1;  // -1 outside the layers
-  // Backward of this completes the gradient. That of a tied embedding gets its last part there.
-  GradientUnit unit = GradientUnit::kEmbeddings;
+  // Number of its block in the order of forward (BlocksOf in plan/blocks/block_table.h). Backward
+  // of that block completes the gradient: that of a tied embedding gets its last part there.
+  int block = 0;
   bool is_bias = false;  // of a linear layer or of a LayerNorm
   // As in memory: [rows, cols] or [cols]. Rows of wte and lm_head include the vocabulary padding,
   // which stays zero.

@@ -41,7 +41,7 @@ std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
       if (table[i].gradient != group.format) {
         continue;
       }
-      const int32_t ready = time.Backward(table[i].unit, table[i].layer);
+      const int32_t ready = time.Backward(table[i].block);
       const bool full = open.elements() >= bucket_elements || ready == time.EmbeddingBackward();
       if (bucket_elements > 0 && full && open.elements() > 0 && ready != open.ready) {
         buckets.push_back(open);
@@ -64,7 +64,7 @@ std::vector<GradientBucket> PlanBuckets(const TrainingPlanOptions& options) {
           ? 0
           : std::max<int64_t>(1, options.bucket_bytes / DTypeBytes(options.reduce_dtype, 1));
   return GradientBuckets(*options.table, TensorOffsets(*options.table, options.shards),
-                         StepTimeline{options.shape.layers}, elements);
+                         TimelineOf(options.shape), elements);
 }
 
 std::vector<ShardPiece> ShardPieces(const std::vector<Parameter>& table,

@@ -2,10 +2,10 @@
 // communication between data-parallel ranks.
 //
 // Backward completes the gradients from the end of the table to its start. A unit is what completes
-// at one moment (StepTimeline): head, a layer's ffn, a layer's mixer, embeddings. A bucket is a run
-// of whole units that is reduced as one. With a sharded optimizer (ZeRO stage 1, Rajbhandari et
-// al., arXiv 1910.02054) rank r of W owns the r-th of W equal parts of every bucket: it alone holds
-// their masters and optimizer state and updates them.
+// at one moment (StepTimeline): the gradients of one block. A bucket is a run of whole units that
+// is reduced as one. With a sharded optimizer (ZeRO stage 1, Rajbhandari et al., arXiv 1910.02054)
+// rank r of W owns the r-th of W equal parts of every bucket: it alone holds their masters and
+// optimizer state and updates them.
 #pragma once
 
 #include <cstdint>

@@ -112,8 +112,8 @@ TEST(GradientBucketsTest, RandomModels_BucketsCoverTheBuffers_PiecesEveryElement
     const int64_t size = std::uniform_int_distribution<int64_t>(0, 60000)(random);
     SCOPED_TRACE("shards " + std::to_string(shards) + " bucket " + std::to_string(size));
     const std::vector<int64_t> offsets = TensorOffsets(table, shards);
-    const auto buckets =
-        GradientBuckets(table, offsets, StepTimeline{model.layers()}, round == 0 ? 0 : size);
+    const auto buckets = GradientBuckets(table, offsets, StepTimeline{2 + 2 * model.layers()},
+                                         round == 0 ? 0 : size);
     CheckBuckets(buckets, offsets.back(), shards);
     CheckPieces(table, offsets, buckets, shards);
   }
@@ -129,7 +129,7 @@ class SmallModel : public testing::Test {
     table_ = TableOf(model);
   }
   std::vector<Parameter> table_;
-  StepTimeline time_{3};
+  StepTimeline time_{8};  // embedding, three layers of two blocks, head
 };
 
 TEST_F(SmallModel, ATinyBucket_HoldsOneUnit_ReadyWhenItsGradientsAre) {
@@ -138,17 +138,16 @@ TEST_F(SmallModel, ATinyBucket_HoldsOneUnit_ReadyWhenItsGradientsAre) {
   for (const GradientBucket& bucket : buckets) {
     ready.push_back(bucket.ready);
   }
-  EXPECT_EQ(ready, (std::vector<int32_t>{time_.Head(), time_.FfnBackward(2), time_.MixerBackward(2),
-                                         time_.FfnBackward(1), time_.MixerBackward(1),
-                                         time_.FfnBackward(0), time_.MixerBackward(0),
-                                         time_.EmbeddingBackward()}));
+  EXPECT_EQ(ready, (std::vector<int32_t>{7, 8, 9, 10, 11, 12, 13, 14}));
+  EXPECT_EQ(time_.Head(), 7);
+  EXPECT_EQ(time_.EmbeddingBackward(), 14);
 }
 
 TEST_F(SmallModel, AnEndlessBucket_StillEndsBeforeTheEmbeddings) {
   const std::vector<int64_t> offsets = TensorOffsets(table_, 2);
   const auto buckets = GradientBuckets(table_, offsets, time_, int64_t{1} << 60);
   ASSERT_EQ(buckets.size(), 2U);
-  EXPECT_EQ(buckets[0].ready, time_.MixerBackward(0));
+  EXPECT_EQ(buckets[0].ready, time_.LayersBackwardEnd());
   EXPECT_EQ(buckets[0].begin,
             offsets[static_cast<size_t>(FindParameter(table_, Slot::kAttnNorm, 0))]);
   EXPECT_EQ(GradientBuckets(table_, offsets, time_, 0).size(), 1U);
@@ -171,8 +170,7 @@ TEST_F(SmallModel, Unsharded_PiecesAreTheTensors) {
 TEST_F(SmallModel, TensorOffsets_EachUnit_StartsAtAWholePartOfEveryShard) {
   const std::vector<int64_t> offsets = TensorOffsets(table_, 3);
   for (size_t i = 0; i < table_.size(); ++i) {
-    const bool first =
-        i == 0 || table_[i].unit != table_[i - 1].unit || table_[i].layer != table_[i - 1].layer;
+    const bool first = i == 0 || table_[i].block != table_[i - 1].block;
     EXPECT_EQ(offsets[i] % ((first ? 3 : 1) * kTensorAlignElements), 0) << table_[i].name;
   }
   EXPECT_EQ(offsets.back() % (3 * kTensorAlignElements), 0);

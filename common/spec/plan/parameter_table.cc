@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/spec/plan/blocks/block_table.h"
+#include "common/spec/plan/blocks/head_block.h"
 #include "common/spec/text.h"
 
 namespace hearth::spec {
@@ -49,7 +50,7 @@ class TableBuilder {
         const int weight = FindParameter(table_, sites.weight, placed.layer);
         OperandRoles& roles = table_[static_cast<size_t>(weight)].roles;
         roles.fprop_w = true;
-        roles.head = placed.block->unit == GradientUnit::kHead;
+        roles.head = placed.block == &kHeadBlock;
       }
     }
     return std::move(table_);
@@ -63,7 +64,7 @@ class TableBuilder {
     parameter.name += is_bias ? ".bias" : ".weight";
     parameter.slot = row.slot;
     parameter.layer = placed.layer;
-    parameter.unit = placed.block->unit;
+    parameter.block = placed.number;
     parameter.is_bias = is_bias;
     for (const WeightPart& part : row.parts) {
       parameter.logical_rows += part.rows;

@@ -2,8 +2,8 @@
 // reduction and the memory plan share. Hugging Face I/O, plan, optimizers and quantisation read it
 // and nothing else. It is made of what the model's blocks describe (common/spec/plan/blocks).
 //
-// Order: that of the blocks, embedding, the layers' mixers and feed-forward blocks, head; in each
-// as it lists them, a weight before its bias.
+// Order: that of the blocks, embedding, the blocks of each layer, head; in each as it lists them, a
+// weight before its bias.
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "common/spec/model/layer_blocks.h"
 #include "common/spec/model/parameter.h"
 #include "common/spec/plan/blocks/attention_block.h"
 #include "common/spec/plan/blocks/ffn_block.h"
@@ -26,9 +27,12 @@ struct SiteBuffers {
   bool dy_waits = false;
 };
 
+// By the names of the rows of model/layer_blocks.h. A block that the layer lacks has no buffers.
 struct LayerBuffers {
-  AttentionBuffers attention;
-  FfnBuffers ffn;
+  BufferId input;  // of the layer's first block: where the layer before leaves the residual stream
+#define HEARTH_BUFFERS(Kind, name, ...) Kind##Buffers name;
+  HEARTH_LAYER_BLOCKS(HEARTH_BUFFERS)
+#undef HEARTH_BUFFERS
 };
 
 // Gradients of activations, which all layers share.
@@ -36,8 +40,9 @@ struct GradientBuffers {
   BufferId stream;
   BufferId norm;   // of a norm's output
   BufferId delta;  // of what a sub-block adds; none without dropout
-  AttentionGradients attention;
-  FfnGradients ffn;
+#define HEARTH_GRADIENTS(Kind, name, ...) Kind##Gradients name;
+  HEARTH_LAYER_BLOCKS(HEARTH_GRADIENTS)
+#undef HEARTH_GRADIENTS
 };
 
 // The micro-batch, [N] each.

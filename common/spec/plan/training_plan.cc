@@ -131,7 +131,7 @@ void AddQuantised(const BlockScope& scope, PlanBuilder& out) {
   ids.weight_columns = form("quant.weight_columns", true);
   ids.layout = LayoutForms(o);
   ids.forms = out.Bytes("quant.forms", BufferClass::kWorkspace, ids.layout.bytes,
-                        {0, scope.time.MixerBackward(0)});
+                        {0, scope.time.LayersBackwardEnd()});
 }
 
 // Gradients in the format in which they are reduced, a bucket at a time. On the CPU every format is
@@ -217,7 +217,7 @@ void AddWorkspace(const BlockScope& scope, PlanBuilder& out) {
   };
   AddBatch(scope, out);
   const bool again = o.training && o.recompute == Recompute::kBlock;
-  ids.delta = stream("stream.delta", {0, again ? time.MixerBackward(0) : head});
+  ids.delta = stream("stream.delta", {0, again ? time.LayersBackwardEnd() : head});
   AddWork(scope, out);
   const int64_t scratch = o.op_workspace_bytes > 0 ? o.op_workspace_bytes : EstimateWorkspace(o);
   ids.workspace = out.Bytes("op.workspace", BufferClass::kWorkspace, scratch, {0, time.Update()});
@@ -230,7 +230,7 @@ void AddWorkspace(const BlockScope& scope, PlanBuilder& out) {
                .name = "grad.norm",
                .shape = {scope.tokens, scope.shape.hidden},
                .format = scope.activation,
-               .life = {head, time.MixerBackward(0)}},
+               .life = {head, time.LayersBackwardEnd()}},
               out);
   if (scope.shape.spec.dropout() > 0) {
     ids.gradients.delta = stream("grad.delta", {head + 1, time.EmbeddingBackward()});
@@ -254,32 +254,12 @@ bool ParseRecompute(std::string_view name, Recompute& recompute) {
   return false;
 }
 
-int32_t StepTimeline::Forward(GradientUnit unit, int64_t layer) const {
-  switch (unit) {
-    case GradientUnit::kEmbeddings:
-      return Embedding();
-    case GradientUnit::kMixer:
-      return MixerForward(layer);
-    case GradientUnit::kFfn:
-      return FfnForward(layer);
-    case GradientUnit::kHead:
-      break;
+StepTimeline TimelineOf(const ModelShape& shape) {
+  StepTimeline time = {2};  // embedding and head
+  for (int64_t l = 0; l < shape.layers; ++l) {
+    time.blocks += static_cast<int32_t>(shape.Row(l).size());
   }
-  return Head();
-}
-
-int32_t StepTimeline::Backward(GradientUnit unit, int64_t layer) const {
-  switch (unit) {
-    case GradientUnit::kEmbeddings:
-      return EmbeddingBackward();
-    case GradientUnit::kMixer:
-      return MixerBackward(layer);
-    case GradientUnit::kFfn:
-      return FfnBackward(layer);
-    case GradientUnit::kHead:
-      break;
-  }
-  return Head();
+  return time;
 }
 
 std::vector<DType> GradientFormats(const std::vector<Parameter>& table) {
@@ -304,7 +284,7 @@ std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table, int shar
       if (p.gradient != format) {
         continue;
       }
-      const bool first = before == nullptr || before->unit != p.unit || before->layer != p.layer;
+      const bool first = before == nullptr || before->block != p.block;
       offset = align(offset, first ? unit_align : kTensorAlignElements);
       offsets[i] = offset;
       offset += p.elements();

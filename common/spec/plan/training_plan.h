@@ -2,9 +2,9 @@
 // optimizer and the batch. The engine takes its buffers from this plan by their handles and
 // allocates nothing else.
 //
-// Moments of a step, in order (StepTimeline): embedding; per layer mixer, ffn; head (final norm,
-// loss and their backward); per layer from the last, ffn and mixer backward; embedding backward;
-// update.
+// Moments of a step, in order (StepTimeline): embedding; the blocks of each layer; head (final
+// norm, loss and their backward); the blocks' backward from the last to the first; embedding
+// backward; update.
 #pragma once
 
 #include <cstdint>
@@ -34,23 +34,24 @@ std::string_view RecomputeName(Recompute recompute);
 // False when `name` is none of the levels.
 bool ParseRecompute(std::string_view name, Recompute& recompute);
 
+// Blocks are numbered in the order of forward, as BlocksOf (plan/blocks/block_table.h) lists them:
+// 0 the embedding, then the blocks of the layers, last the head.
 struct StepTimeline {
-  int64_t layers = 0;
+  int32_t blocks = 0;
 
   int32_t Embedding() const { return 0; }
-  int32_t MixerForward(int64_t layer) const { return static_cast<int32_t>(1 + 2 * layer); }
-  int32_t FfnForward(int64_t layer) const { return static_cast<int32_t>(2 + 2 * layer); }
-  int32_t Head() const { return static_cast<int32_t>(1 + 2 * layers); }
-  int32_t FfnBackward(int64_t layer) const {
-    return static_cast<int32_t>(Head() + 1 + 2 * (layers - 1 - layer));
-  }
-  int32_t MixerBackward(int64_t layer) const { return FfnBackward(layer) + 1; }
-  int32_t EmbeddingBackward() const { return static_cast<int32_t>(Head() + 1 + 2 * layers); }
+  int32_t Head() const { return blocks - 1; }
+  int32_t EmbeddingBackward() const { return Backward(0); }
   int32_t Update() const { return EmbeddingBackward() + 1; }
-  // When the unit runs; `layer` counts for those of layers alone.
-  int32_t Forward(GradientUnit unit, int64_t layer) const;
-  int32_t Backward(GradientUnit unit, int64_t layer) const;
+  // When a block runs. The head's backward belongs to its forward.
+  int32_t Forward(int block) const { return block; }
+  int32_t Backward(int block) const { return 2 * Head() - block; }
+  // When the blocks of the layers begin, and where their backward begins and ends.
+  int32_t LayersForward() const { return Forward(1); }
+  int32_t LayersBackward() const { return Head() + 1; }
+  int32_t LayersBackwardEnd() const { return Backward(1); }
 };
+StepTimeline TimelineOf(const ModelShape& shape);
 
 // Elements between the starts of consecutive tensors in the parameter, master, gradient and state
 // buffers are rounded up to this, so that each starts on a 256-byte boundary even in BF16.

@@ -96,7 +96,7 @@ PrecisionPlan ResolvePrecision(const v1::JobSpec& job_spec, const Recipe& recipe
   }
   plan.recipe = &recipe;
   const v1::PrecisionSpec& precision = job_spec.precision();
-  plan.delayed = recipe.fprop.a.delayed();
+  plan.delayed = recipe.delayed();
   plan.head = precision.lm_head() == "fp8";
   plan.layers = LayersOf(precision.high_precision_layers(), layers);
   plan.layers.flip();
@@ -130,8 +130,9 @@ bool CanFollow(const Recipe& recipe, const Recipe& fallback) {
   const bool alike = recipe.quantised() && recipe.activation == fallback.activation &&
                      recipe.parameters.storage == fallback.parameters.storage &&
                      recipe.parameters.master == fallback.parameters.master;
-  const bool magnitudes = recipe.fprop.a.scaling == Scaling::kBlock && recipe.fprop.a.delayed() &&
-                          fallback.fprop.a.scaling == Scaling::kTensorDelayed;
+  // Delayed scales go on from the magnitudes that this recipe records.
+  const bool magnitudes =
+      recipe.column_scales() && recipe.delayed() && fallback.tensor_scaled() && fallback.delayed();
   return alike && (!fallback.quantised() || magnitudes);
 }
 

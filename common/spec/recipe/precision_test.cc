@@ -56,11 +56,15 @@ testing::Matcher<std::vector<FieldViolation>> Says(const std::string& field,
 }
 
 TEST(PrecisionLadder, Defaults_AreTheRecipeThenBf16) {
-  for (const char* recipe : {"fp8", "fp8_current"}) {
-    v1::JobSpec job = Job(recipe);
+  for (const Recipe& recipe : Recipes()) {
+    if (recipe.fallback != std::vector<std::string_view>{"bf16"}) {
+      continue;  // not quantised, or by way of another recipe
+    }
+    SCOPED_TRACE(std::string(recipe.name));
+    v1::JobSpec job = Job(std::string(recipe.name));
     EXPECT_THAT(Resolved(job), IsEmpty());
     const std::vector<const Recipe*> ladder = PrecisionLadder(job);
-    EXPECT_THAT(ladder, ElementsAre(FindRecipe(recipe), FindRecipe("bf16")));
+    EXPECT_THAT(ladder, ElementsAre(&recipe, FindRecipe("bf16")));
     EXPECT_EQ(job.precision().fallback_after(), 3);
     const PrecisionPlan plan = ResolvePrecision(job, *ladder[0], 4);
     EXPECT_EQ(plan.fallback, nullptr);
@@ -103,7 +107,7 @@ TEST(PrecisionLadder, RecipesThatOneRunCannotSwitchTo_AreRefused) {
 }
 
 TEST(PrecisionLadder, NamesThatAreNoOtherRecipe_AreRefusedForWhatTheyAre) {
-  const auto fallback = [](std::vector<const char*> names) {
+  const auto fallback = [](const std::vector<const char*>& names) {
     return [names](v1::PrecisionSpec& p) {
       for (const char* name : names) {
         p.add_fallback(name);
@@ -116,12 +120,13 @@ TEST(PrecisionLadder, NamesThatAreNoOtherRecipe_AreRefusedForWhatTheyAre) {
                         Field(&FieldViolation::description, HasSubstr("none stands alone")))));
   EXPECT_THAT(With("nvfp4", fallback({"bf16", "none"})),
               Says("precision.fallback[1]", "none stands alone"));
-  for (const char* recipe : {"bf16", "fp8", "nvfp4"}) {
-    EXPECT_THAT(With(recipe, fallback({recipe})),
+  for (const Recipe& row : Recipes()) {
+    const std::string recipe(row.name);
+    EXPECT_THAT(With(recipe, fallback({recipe.c_str()})),
                 ElementsAre(AllOf(Field(&FieldViolation::field, "precision.fallback[0]"),
                                   Field(&FieldViolation::description,
-                                        std::string(recipe) + " is precision.recipe itself, which "
-                                                              "cannot be its own fallback"))));
+                                        recipe + " is precision.recipe itself, which "
+                                                 "cannot be its own fallback"))));
   }
   EXPECT_THAT(With("fp8", fallback({"bf16", "bf16"})),
               Says("precision.fallback[1]", "bf16 is named twice"));
@@ -207,7 +212,11 @@ TEST(Switches, HighPrecisionLayers_OfAModelFolderAreCheckedWithItsLayers) {
 
 TEST(HighPrecisionLayers, FourBits_KeepTheFirstOfModelsWithEnough) {
   for (const auto& [layers, first] : {std::pair{2, 0}, {4, 1}, {12, 2}, {48, 2}}) {
-    for (const char* recipe : {"nvfp4", "nvfp4_eden"}) {
+    for (const Recipe& row : Recipes()) {
+      if (row.high_precision_first != 2) {
+        continue;
+      }
+      const std::string recipe(row.name);
       v1::JobSpec job = Job(recipe);
       job.mutable_model()->set_layers(layers);
       EXPECT_THAT(Resolved(job), IsEmpty());
@@ -223,12 +232,15 @@ TEST(HighPrecisionLayers, FourBits_KeepTheFirstOfModelsWithEnough) {
 }
 
 TEST(PrecisionLadder, FourBits_FallBackToFp8ThenBf16) {
-  for (const char* recipe : {"nvfp4", "nvfp4_eden"}) {
-    v1::JobSpec job = Job(recipe);
+  for (const Recipe& recipe : Recipes()) {
+    if (recipe.fallback != std::vector<std::string_view>{"fp8", "bf16"}) {
+      continue;
+    }
+    SCOPED_TRACE(std::string(recipe.name));
+    v1::JobSpec job = Job(std::string(recipe.name));
     EXPECT_THAT(Resolved(job), IsEmpty());
-    EXPECT_THAT(PrecisionLadder(job),
-                ElementsAre(FindRecipe(recipe), FindRecipe("fp8"), FindRecipe("bf16")));
-    const PrecisionPlan plan = ResolvePrecision(job, *FindRecipe(recipe), 4);
+    EXPECT_THAT(PrecisionLadder(job), ElementsAre(&recipe, FindRecipe("fp8"), FindRecipe("bf16")));
+    const PrecisionPlan plan = ResolvePrecision(job, recipe, 4);
     EXPECT_EQ(plan.fallback, FindRecipe("fp8"));
     EXPECT_THAT(plan.ladder,
                 ElementsAre(LayerFormat::kOwn, LayerFormat::kFallback, LayerFormat::kPlain));
@@ -264,7 +276,7 @@ TEST(Remedies, Checked_FieldByField) {
                      }
                    }),
               Says("precision.remedies[4].high_precision_layers", "at most 4"));
-  const auto layers = [&](const char* in, std::vector<int> which) {
+  const auto layers = [&](const char* in, const std::vector<int>& which) {
     return [=](v1::PrecisionSpec& p) {
       p.mutable_high_precision_layers()->set_last(0);
       v1::PrecisionRemedy& r = *p.add_remedies();

@@ -232,8 +232,8 @@ const Recipe* RecipeFor(const v1::PrecisionSpec& precision) {
 
 int64_t Recipe::extent_unit() const {
   int64_t unit = 1;
-  for (const Gemm* gemm : {&fprop, &dgrad, &wgrad}) {
-    unit = std::max({unit, gemm->a.extent_unit(), gemm->b.extent_unit()});
+  for (const Operand* operand : operands()) {
+    unit = std::max(unit, operand->extent_unit());
   }
   return unit;
 }

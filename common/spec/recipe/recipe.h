@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -100,11 +101,29 @@ struct Recipe {
   Execution on_cpu = Execution::kEmulated;
   Execution on_cuda = Execution::kNative;
 
-  bool quantised() const { return fprop.a.scaling != Scaling::kNone; }
-  // One scale for a tensor: what the FP8 units of a GPU multiply.
-  bool tensor_scaled() const { return quantised() && fprop.a.scaling != Scaling::kBlock; }
+  // Those of all products.
+  std::array<const Operand*, 6> operands() const {
+    return {&fprop.a, &fprop.b, &dgrad.a, &dgrad.b, &wgrad.a, &wgrad.b};
+  }
+  // Whether any operand fits.
+  template <typename Fits>
+  bool Any(Fits fits) const {
+    const std::array<const Operand*, 6> all = operands();
+    return std::any_of(all.begin(), all.end(), [&fits](const Operand* o) { return fits(*o); });
+  }
+  bool quantised() const {
+    return Any([](const Operand& o) { return o.scaling != Scaling::kNone; });
+  }
   // A tensor's copy along columns has scales of its own, beside those along rows.
-  bool column_scales() const { return fprop.a.scaling == Scaling::kBlock; }
+  bool column_scales() const {
+    return Any([](const Operand& o) { return o.scaling == Scaling::kBlock; });
+  }
+  // One scale for a tensor: what the FP8 units of a GPU multiply.
+  bool tensor_scaled() const { return quantised() && !column_scales(); }
+  // Scales of tensors are made from the magnitudes of earlier steps.
+  bool delayed() const {
+    return Any([](const Operand& o) { return o.delayed(); });
+  }
   // The largest extent_unit() of all operands.
   int64_t extent_unit() const;
 };

@@ -34,11 +34,6 @@ bool Runs(const v1::JobSpec& job, const std::string& name) {
          RecipeExecution(*recipe, job.resources().device()) != Execution::kNone;
 }
 
-bool HasTensorScales(const Recipe& recipe) {
-  return recipe.fprop.a.scaling == Scaling::kTensorDelayed ||
-         recipe.fprop.a.scaling == Scaling::kTensorCurrent;
-}
-
 // What a run in the recipe can go on in on its device, as the end of a sentence.
 std::string FollowersText(const v1::JobSpec& job, const Recipe& recipe) {
   std::vector<std::string_view> names;
@@ -59,10 +54,10 @@ void CheckRecipe(const v1::JobSpec& job, Checker& check) {
     return;
   }
   CheckDevice(job, "precision.recipe", p.recipe(), check);
-  if (p.lm_head() == "fp8" && Runs(job, p.recipe()) && !HasTensorScales(*FindRecipe(p.recipe()))) {
+  if (p.lm_head() == "fp8" && Runs(job, p.recipe()) && !FindRecipe(p.recipe())->tensor_scaled()) {
     std::vector<std::string_view> names;
     for (const Recipe& row : Recipes()) {
-      if (HasTensorScales(row)) {
+      if (row.tensor_scaled()) {
         names.push_back(row.name);
       }
     }

@@ -16,8 +16,11 @@
 
 namespace hearth::trainer {
 
-// "llama", "qwen2", "qwen3", "gpt2": the four families at a size that finite differences can
-// afford.
+inline std::vector<std::string> Families() {
+  return {"llama", "qwen2", "qwen3", "gpt2"};
+}
+
+// One of the families, at a size that finite differences can afford.
 inline v1::ModelSpec TinyModel(std::string_view family) {
   v1::ModelSpec m;
   m.set_layers(2);

@@ -113,6 +113,7 @@ std::string Handshake::Mac(std::string_view side) const {
 }
 
 absl::Status Handshake::TakeMac(std::string_view side, std::string_view mac) const {
+  // In constant time: how long it takes must not tell how many bytes were right.
   if (CRYPTO_memcmp(mac.data(), Mac(side).data(), kMacBytes) != 0) {
     return absl::PermissionDeniedError("it does not know the gang's secret");
   }
@@ -125,6 +126,7 @@ absl::Status Handshake::TakeGreeting() {
   if (RankOf(ranks.substr(kRankBytes)) != self_) {
     return absl::PermissionDeniedError("its greeting is for another rank");
   }
+  // Both proofs are over both nonces, so that neither can be replayed on another connection.
   transcript_ = absl::StrCat(input_, std::string(Text(nonce_)));
   absl::StrAppend(&output_, std::string(Text(nonce_)), Mac(kListenerSide));
   Expect(Wants::kProof);

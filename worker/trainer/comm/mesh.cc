@@ -102,6 +102,8 @@ absl::Status MeshBuilder::Gather(KeyValueStore& store) {
         store.Put(kSecretKey,
                   std::string_view(reinterpret_cast<const char*>(secret_.data()), secret_.size())));
   }
+  // Each rank tells its own address before it waits for others, so that none waits for one that
+  // waits for it.
   HEARTH_RETURN_IF_ERROR(store.Put(AddressKey(options_.rank), listener_.address));
   for (int rank = 0; rank < options_.world_size; ++rank) {
     if (rank == options_.rank) {
@@ -113,6 +115,7 @@ absl::Status MeshBuilder::Gather(KeyValueStore& store) {
           address.status().code(),
           absl::StrCat("rank ", rank, " did not come: ", address.status().message()));
     }
+    // The higher rank of a pair dials. The address of a higher one only shows that it has come.
     if (rank < options_.rank) {
       targets_[static_cast<size_t>(rank)].address = *std::move(address);
     }
@@ -157,6 +160,7 @@ absl::Status MeshBuilder::DialDue() {
       target.pause = std::min(2 * target.pause, kLongestRedial);
       continue;
     }
+    // Settle() sets the time of the next attempt if this one fails.
     target.next_dial = absl::InfiniteDuration();
     pending_.push_back(std::make_unique<Pending>(Pending{
         *std::move(socket),
@@ -228,6 +232,7 @@ absl::Status MeshBuilder::Receive(Pending& pending) {
       return errno == EAGAIN || errno == EWOULDBLOCK ? absl::OkStatus()
                                                      : absl::UnavailableError(ErrnoText(errno));
     }
+    // Receive asks for no byte beyond the handshake: what follows belongs to the collectives.
     HEARTH_RETURN_IF_ERROR(
         pending.handshake.Take(std::string_view(bytes, static_cast<size_t>(got))));
     HEARTH_RETURN_IF_ERROR(Send(pending));
@@ -318,6 +323,7 @@ absl::Status MeshBuilder::Connect() {
     target.next_dial = Now();
   }
   std::vector<pollfd> polled;
+  // One thread drives all connections, so that a silent stranger holds nobody up.
   for (int missing = FirstMissing(); missing >= 0; missing = FirstMissing()) {
     if (Now() >= deadline) {
       return NotConnected(missing);

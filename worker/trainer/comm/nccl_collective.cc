@@ -189,6 +189,7 @@ template <typename T>
 absl::Status NcclCollective::ReduceSpan(absl::Span<T> data, ncclDataType_t type, ncclRedOp_t op) {
   constexpr size_t kPiece = kStagingBytes / sizeof(T);
   const std::string what = OfBytes("all-reduce", data.size() * sizeof(T));
+  // Every rank has the same count, so all take the same pieces in the same order.
   for (size_t at = 0; at < data.size(); at += kPiece) {
     const size_t count = std::min(kPiece, data.size() - at);
     HEARTH_RETURN_IF_ERROR(ThroughDevice(what, data.data() + at, count * sizeof(T), [&] {

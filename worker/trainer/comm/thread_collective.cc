@@ -29,6 +29,7 @@ class Group {
     }
     const auto over = [this, round]()
                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return round_ != round; };
+    // Combining happens under the lock, so whoever wakes up sees its result.
     mu_.Await(absl::Condition(&over));
   }
 

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/trainer/test_model.h"
+#include "tests/support/trainer/test_recipes.h"
 
 namespace hearth::trainer {
 namespace {
@@ -23,7 +24,7 @@ struct Variant {
 
 std::vector<Variant> Variants() {
   std::vector<Variant> variants;
-  for (const char* family : {"llama", "qwen2", "qwen3", "gpt2"}) {
+  for (const std::string& family : Families()) {
     variants.push_back({family, TinyModel(family)});
   }
   Variant dropout = {"dropout_gelu", TinyModel("gpt2")};
@@ -177,8 +178,8 @@ TEST_P(RecomputeTest, ForwardBackward_EveryLevel_GivesTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Levels,
                          RecomputeTest,
-                         testing::Combine(testing::Values("llama", "qwen3", "gpt2"),
-                                          testing::Values("fp32", "bf16"),
+                         testing::Combine(testing::ValuesIn(Families()),
+                                          testing::ValuesIn(PlainRecipes()),
                                           testing::Values(spec::Recompute::kNormAct,
                                                           spec::Recompute::kFfn,
                                                           spec::Recompute::kAttention,

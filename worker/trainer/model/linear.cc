@@ -55,7 +55,8 @@ void SetOperands(const ProductOperand& a, const ProductOperand& b, bool fast, Ge
   gemm.scale_b = b.scale;
   gemm.block_scales_a = a.block_scales;
   gemm.block_scales_b = b.block_scales;
-  gemm.block_layout = a.layout;
+  gemm.block_layout_a = a.layout;
+  gemm.block_layout_b = b.layout;
   gemm.transpose_a = a.transposed;
   gemm.transpose_b = !b.transposed;
   gemm.fast_accumulation = fast;
@@ -109,6 +110,8 @@ absl::Status Linear::Backward(const kernels::Exec& exec,
                               const Pass& pass,
                               const TensorView& plain_dy,
                               const TensorView& dx) const {
+  // wgrad first: an x that backward makes again may lie in the buffer that dgrad writes
+  // (ActivationRow::stand_in).
   HEARTH_RETURN_IF_ERROR(WeightGradient(exec, pass, plain_dy));
   return InputGradient(exec, pass, plain_dy, dx);
 }

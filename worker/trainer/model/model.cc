@@ -5,8 +5,7 @@
 #include "common/base/status_macros.h"
 #include "kernels/cuda/device.h"
 #include "kernels/round/round.h"
-#include "worker/trainer/model/ffn.h"
-#include "worker/trainer/model/mixer.h"
+#include "worker/trainer/model/blocks/block_maker.h"
 #include "worker/trainer/model/residual_dropout.h"
 
 namespace hearth::trainer {
@@ -15,29 +14,11 @@ using kernels::DType;
 using kernels::TensorView;
 using spec::Slot;
 
-namespace {
-
-// The blocks that a layer's row names.
-std::unique_ptr<SubBlock> MakeMixer(const ModelContext& context, int layer) {
-  switch (context.shape().Row(layer).mixer) {
-    case spec::MixerKind::kAttention:
-      return std::make_unique<AttentionMixer>(context, layer);
-  }
-  return nullptr;  // -Wswitch: every kind has its case
-}
-
-std::unique_ptr<SubBlock> MakeFfn(const ModelContext& context, int layer) {
-  switch (context.shape().Row(layer).ffn) {
-    case spec::FfnKind::kDense:
-      return std::make_unique<DenseFfn>(context, layer);
-  }
-  return nullptr;  // -Wswitch: every kind has its case
-}
-
-}  // namespace
-
 Model::Model(const ModelContext& context, const ObjectiveDef& objective)
-    : context_(context), objective_(objective), embedding_dropout_(ResidualDropout(context, 0)) {
+    : context_(context),
+      time_(spec::TimelineOf(context.shape())),
+      objective_(objective),
+      embedding_dropout_(ResidualDropout(context, time_.Embedding())) {
   context_.segments = objective.segments;
   const Arena& arena = *context_.arena;
   const spec::TokenBuffers& ids = arena.ids().batch;
@@ -49,10 +30,22 @@ Model::Model(const ModelContext& context, const ObjectiveDef& objective)
   d_stream_ = arena.Floats(arena.ids().gradients.stream);
   d_normed_ = arena.Floats(arena.ids().gradients.norm);
   BindEmbedding();
-  for (int layer = 0; layer < context_.shape().layers; ++layer) {
-    layers_.push_back({MakeMixer(context_, layer), MakeFfn(context_, layer)});
-  }
+  BindLayers();
   BindHead();
+}
+
+void Model::BindLayers() {
+  for (const spec::PlacedBlock& placed : spec::BlocksOf(context_.shape())) {
+    if (placed.layer < 0) {
+      continue;  // embedding and head are the model's own
+    }
+    if (placed.first) {
+      Layer& layer = layers_.emplace_back();
+      layer.input = context_.Floats(context_.Ids(placed.layer).input);
+      layer.first = placed.number;
+    }
+    layers_.back().blocks.push_back(MakeBlock(context_, placed));
+  }
 }
 
 void Model::BindEmbedding() {
@@ -66,7 +59,7 @@ void Model::BindEmbedding() {
     embedding_forward_.positions = embedding_backward_.positions =
         context_.arena->Typed(ids.positions, DType::kI32);
   }
-  embedding_forward_.out = context_.Floats(context_.Ids(0).attention.input);
+  embedding_forward_.out = context_.Floats(context_.Ids(0).input);
   embedding_forward_.round_out = context_.numerics.activation;
   embedding_backward_.d_out = d_stream_;
   embedding_backward_.d_table = p.FindGradient(Slot::kTokenEmbedding, -1);
@@ -136,10 +129,12 @@ kernels::LinearCrossEntropyArgs Model::HeadArgs(const Pass& pass,
 absl::StatusOr<kernels::AttentionEngines> Model::CheckAttention(const kernels::Exec& exec,
                                                                 double tolerance) const {
   for (const Layer& layer : layers_) {
-    HEARTH_ASSIGN_OR_RETURN(const kernels::AttentionEngines engines,
-                            layer.mixer->CheckAttention(exec, tolerance));
-    if (!engines.forward.empty()) {
-      return engines;
+    for (const std::unique_ptr<SubBlock>& block : layer.blocks) {
+      HEARTH_ASSIGN_OR_RETURN(const kernels::AttentionEngines engines,
+                              block->CheckAttention(exec, tolerance));
+      if (!engines.forward.empty()) {
+        return engines;
+      }
     }
   }
   return kernels::AttentionEngines();
@@ -156,13 +151,11 @@ size_t Model::WorkspaceBytes(const kernels::Exec& exec) const {
   }
   // All layers have the same shapes; the outer ones may be in high precision.
   for (const Layer& layer : layers_) {
-    bytes = std::max({bytes, layer.mixer->WorkspaceBytes(exec), layer.ffn->WorkspaceBytes(exec)});
+    for (const std::unique_ptr<SubBlock>& block : layer.blocks) {
+      bytes = std::max(bytes, block->WorkspaceBytes(exec));
+    }
   }
   return bytes;
-}
-
-spec::StepTimeline Model::timeline() const {
-  return {context_.shape().layers};
 }
 
 absl::Status Model::Before(const kernels::Exec& exec, const Pass& pass, int32_t moment) {
@@ -174,46 +167,54 @@ absl::Status Model::After(const kernels::Exec& exec, const Pass& pass, int32_t m
 }
 
 absl::Status Model::Forward(const kernels::Exec& exec, const Pass& pass) {
-  const spec::StepTimeline time = timeline();
-  HEARTH_RETURN_IF_ERROR(Before(exec, pass, time.Embedding()));
+  HEARTH_RETURN_IF_ERROR(Before(exec, pass, time_.Embedding()));
   HEARTH_RETURN_IF_ERROR(kernels::EmbeddingForward(exec, embedding_forward_));
   HEARTH_RETURN_IF_ERROR(DropForward(exec, pass, embedding_dropout_, embedding_forward_.out));
   Stream stream = {embedding_forward_.out, TensorView()};
-  for (int64_t l = 0; l < time.layers; ++l) {
-    const Layer& layer = layers_[static_cast<size_t>(l)];
-    HEARTH_RETURN_IF_ERROR(Before(exec, pass, time.MixerForward(l)));
-    HEARTH_RETURN_IF_ERROR(layer.mixer->Forward(exec, pass, stream));
-    HEARTH_RETURN_IF_ERROR(Before(exec, pass, time.FfnForward(l)));
-    HEARTH_RETURN_IF_ERROR(layer.ffn->Forward(exec, pass, stream));
+  for (const Layer& layer : layers_) {
+    for (size_t b = 0; b < layer.blocks.size(); ++b) {
+      HEARTH_RETURN_IF_ERROR(Before(exec, pass, time_.Forward(layer.number(b))));
+      HEARTH_RETURN_IF_ERROR(layer.blocks[b]->Forward(exec, pass, stream));
+    }
   }
-  HEARTH_RETURN_IF_ERROR(Before(exec, pass, time.Head()));
+  HEARTH_RETURN_IF_ERROR(Before(exec, pass, time_.Head()));
+  // The final norm adds what the last block left in the stream, and writes the head's operand.
   HEARTH_RETURN_IF_ERROR(final_norm_->Forward(exec, stream, head_x_.Target(pass, false)));
   return head_x_.Settle(exec, pass);
 }
 
 absl::Status Model::Backward(const kernels::Exec& exec, const Pass& pass) {
-  const spec::StepTimeline time = timeline();
-  Pass again = pass;
-  again.count = false;  // forward has
   HEARTH_RETURN_IF_ERROR(final_norm_->Backward(exec, pass, d_normed_, d_stream_, false,
-                                               layers_.back().ffn->OutputGradient()));
-  HEARTH_RETURN_IF_ERROR(After(exec, pass, time.Head()));
-  for (int64_t l = time.layers - 1; l >= 0; --l) {
-    const Layer& layer = layers_[static_cast<size_t>(l)];
-    Stream stream;
-    HEARTH_RETURN_IF_ERROR(layer.mixer->Restore(exec, again, stream));
-    HEARTH_RETURN_IF_ERROR(layer.ffn->Restore(exec, again, stream));
-    HEARTH_RETURN_IF_ERROR(
-        layer.ffn->Backward(exec, pass, d_stream_, layer.mixer->OutputGradient()));
-    HEARTH_RETURN_IF_ERROR(After(exec, pass, time.FfnBackward(l)));
-    HEARTH_RETURN_IF_ERROR(layer.mixer->Backward(
-        exec, pass, d_stream_,
-        l == 0 ? nullptr : layers_[static_cast<size_t>(l - 1)].ffn->OutputGradient()));
-    HEARTH_RETURN_IF_ERROR(After(exec, pass, time.MixerBackward(l)));
+                                               layers_.back().blocks.back()->OutputGradient()));
+  HEARTH_RETURN_IF_ERROR(After(exec, pass, time_.Head()));
+  for (size_t l = layers_.size(); l-- > 0;) {
+    HEARTH_RETURN_IF_ERROR(BackwardLayer(
+        exec, pass, layers_[l], l == 0 ? nullptr : layers_[l - 1].blocks.back()->OutputGradient()));
   }
   HEARTH_RETURN_IF_ERROR(BackwardEmbedding(exec, pass));
+  // After the embedding, whose table gets its last part only then.
   HEARTH_RETURN_IF_ERROR(RoundGradients(exec));
-  return After(exec, pass, time.EmbeddingBackward());
+  return After(exec, pass, time_.EmbeddingBackward());
+}
+
+absl::Status Model::BackwardLayer(const kernels::Exec& exec,
+                                  const Pass& pass,
+                                  const Layer& layer,
+                                  const Operand* before) {
+  Pass again = pass;
+  again.count = false;  // forward has
+  // The whole layer in the order of forward, before any of its blocks goes backward: where a level
+  // recomputes whole blocks, each begins with what the one before it makes again.
+  Stream stream = {layer.input, TensorView()};
+  for (const std::unique_ptr<SubBlock>& block : layer.blocks) {
+    HEARTH_RETURN_IF_ERROR(block->Restore(exec, again, stream));
+  }
+  for (size_t b = layer.blocks.size(); b-- > 0;) {
+    const Operand* next = b == 0 ? before : layer.blocks[b - 1]->OutputGradient();
+    HEARTH_RETURN_IF_ERROR(layer.blocks[b]->Backward(exec, pass, d_stream_, next));
+    HEARTH_RETURN_IF_ERROR(After(exec, pass, time_.Backward(layer.number(b))));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Model::BackwardEmbedding(const kernels::Exec& exec, const Pass& pass) {

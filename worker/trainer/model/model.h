@@ -1,4 +1,4 @@
-// A decoder-only transformer: embedding, layers of mixer and ffn, head. Forward and backward are
+// A decoder-only transformer: embedding, the blocks of the layers, head. Forward and backward are
 // explicit.
 #pragma once
 
@@ -68,18 +68,26 @@ class Model {
 
  private:
   struct Layer {
-    std::unique_ptr<SubBlock> mixer;
-    std::unique_ptr<SubBlock> ffn;
+    kernels::TensorView input;  // the residual stream as the layer before leaves it
+    int first = 0;              // number of its first block (StepTimeline)
+    std::vector<std::unique_ptr<SubBlock>> blocks;
+
+    int number(size_t b) const { return first + static_cast<int>(b); }
   };
 
-  spec::StepTimeline timeline() const;
   static absl::Status Before(const kernels::Exec& exec, const Pass& pass, int32_t moment);
   static absl::Status After(const kernels::Exec& exec, const Pass& pass, int32_t moment);
   void BindEmbedding();
+  void BindLayers();
   void BindHead();
   // Up to and including the final norm.
   absl::Status Forward(const kernels::Exec& exec, const Pass& pass);
   absl::Status Backward(const kernels::Exec& exec, const Pass& pass);
+  // `before`: the OutputGradient of the last block of the layer before; null for the first.
+  absl::Status BackwardLayer(const kernels::Exec& exec,
+                             const Pass& pass,
+                             const Layer& layer,
+                             const Operand* before);
   // Gradients that the first micro-batch does not overwrite.
   absl::Status ZeroGradients(const kernels::Exec& exec) const;
   kernels::LinearCrossEntropyArgs HeadArgs(const Pass& pass, double* loss, double* weight) const;
@@ -88,6 +96,7 @@ class Model {
   absl::Status RoundGradients(const kernels::Exec& exec) const;
 
   ModelContext context_;
+  const spec::StepTimeline time_;
   const ObjectiveDef& objective_;
   BatchBuffers batch_;
   kernels::EmbeddingForwardArgs embedding_forward_;

@@ -64,6 +64,8 @@ absl::Status NormLayer::Forward(const kernels::Exec& exec,
   if (!fused && stream.sum.data != input_.data) {
     return absl::InternalError("a norm without a delta must read its own input buffer");
   }
+  // Both norms have arguments of the same names. The sum goes into the input's buffer, where the
+  // backward pass reads it.
   const auto bind = [&](auto& args) {
     args.x = fused ? stream.delta : input_;
     args.residual = fused ? stream.sum : TensorView();
@@ -109,6 +111,7 @@ absl::Status NormLayer::RunBackward(const kernels::Exec& exec,
                                     const OperandTarget& target) {
   const auto bind = [&](auto& args) {
     args.dy = dy;
+    // Accumulating: d_stream has the gradient that passes this sub-block by.
     args.d_sum = accumulate ? d_stream : TensorView();
     args.dx = d_stream;
     args.dx_quant = target.quant;

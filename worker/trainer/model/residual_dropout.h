@@ -7,7 +7,8 @@
 
 namespace hearth::trainer {
 
-// `tensor` numbers the place within the model: 0 embedding, 1 + 2 layer mixer, 2 + 2 layer ffn.
+// `tensor`: the number of the block that drops (spec::StepTimeline), whose random numbers are its
+// own.
 inline kernels::DropoutArgs ResidualDropout(const ModelContext& context, int tensor) {
   kernels::DropoutArgs args;
   args.p = context.shape().spec.dropout();

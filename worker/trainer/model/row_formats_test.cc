@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "kernels/core/formats.h"
 #include "tests/support/trainer/test_model.h"
+#include "tests/support/trainer/test_recipes.h"
 #include "worker/trainer/model/linear.h"
 
 namespace hearth::trainer {
@@ -83,8 +84,8 @@ std::vector<float> Waves(int64_t count, float frequency) {
   return values;
 }
 
-class RowFormatsTest : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Recipes, RowFormatsTest, testing::Values("fp8", "fp8_current"));
+class RowFormatsTest : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Recipes, RowFormatsTest, testing::ValuesIn(TensorScaledRecipes()));
 
 TEST_P(RowFormatsTest, GradientsInE4m3_MultiplyAsTheyWereWritten) {
   const spec::Recipe row = WithGradients(GetParam(), spec::DType::kE4M3);
@@ -161,6 +162,35 @@ TEST_P(RowFormatsTest, GradientsInE4m3_OfAWholeStep_AreNearerThanInE5m2) {
   EXPECT_GT(e4m3, 0);
   EXPECT_LT(e4m3, e5m2);
   EXPECT_LT(e5m2, 0.5) << "of noise, not of other numbers";
+}
+
+// A recipe in blocks, x and weights of one layout and gradients of another.
+spec::Recipe InBlocks(const formats::BlockLayoutRow& forward,
+                      const formats::BlockLayoutRow& gradients) {
+  const auto operand = [](const formats::BlockLayoutRow& layout) {
+    return spec::Operand{.dtype = layout.fp4 ? spec::DType::kE2M1 : spec::DType::kE4M3,
+                         .scaling = spec::Scaling::kBlock,
+                         .layout = layout.layout};
+  };
+  spec::Recipe row = *spec::FindRecipe("mxfp8");
+  row.fprop.a = row.fprop.b = row.dgrad.b = row.wgrad.a = operand(forward);
+  row.dgrad.a = row.wgrad.b = operand(gradients);
+  return row;
+}
+
+// Each operand is read in the layout that it was written in: a step is no further off than with
+// the coarser of the two layouts everywhere.
+TEST(RowLayoutsTest, GradientsInOtherBlocks_OfAWholeStep_AreAsNearAsTheCoarserLayout) {
+  for (const formats::BlockLayoutRow& forward : formats::kBlockLayouts) {
+    for (const formats::BlockLayoutRow& gradients : formats::kBlockLayouts) {
+      SCOPED_TRACE(testing::Message() << forward.name << ", gradients " << gradients.name);
+      const double coarser = std::max(StepDistance(InBlocks(forward, forward)),
+                                      StepDistance(InBlocks(gradients, gradients)));
+      const double distance = StepDistance(InBlocks(forward, gradients));
+      EXPECT_GT(distance, 0);
+      EXPECT_LT(distance, 1.1 * coarser);
+    }
+  }
 }
 
 }  // namespace

@@ -77,6 +77,7 @@ absl::Status Upload::Write(const TensorView& tensor, const Values& values) {
   }
   for (int64_t first = 0; first < elements; first += kSlotElements) {
     const int64_t count = std::min(kSlotElements, elements - first);
+    // While one slot is on its way to the device the host fills the next.
     Slot& slot = slots_[next_++ % slots_.size()];
     HEARTH_RETURN_IF_ERROR(slot.copied->Wait());
     HEARTH_RETURN_IF_ERROR(Make(tensor, first, count, values, slot.data));

@@ -81,6 +81,8 @@ Operand QuantState::Bind(Role role, int parameter, const OperandBuffers& buffers
     return Operand(buffers.plain);
   }
   const int64_t site = static_cast<int64_t>(role) * size() + k;
+  // Steps in BF16 and in the fallback record magnitudes too: the scales of the first quantised step
+  // after them come from there. The optimizer records those of weights.
   float* const recorded =
       role != Role::kW && ScalesAreOfEarlierSteps() ? scales_.At(site).amax : nullptr;
   Operand::FormTable forms;
@@ -123,6 +125,7 @@ absl::Status QuantState::Reset(const kernels::Exec& exec) const {
 }
 
 absl::Status QuantState::BeginMicroBatch(const kernels::Exec& exec) const {
+  // Delayed scales are made of the whole step's magnitudes, which go on over its micro-batches.
   if (empty() || precision_.delayed) {
     return absl::OkStatus();
   }

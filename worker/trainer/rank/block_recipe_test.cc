@@ -14,22 +14,13 @@
 #include "kernels/core/block_quant.h"
 #include "kernels/core/kept_input.h"
 #include "tests/support/trainer/test_link.h"
+#include "tests/support/trainer/test_recipes.h"
 #include "tests/support/trainer/test_run.h"
 
 namespace hearth::trainer {
 namespace {
 
 constexpr const char* kLevels[] = {"norm_act", "ffn", "attention", "block"};  // above "none"
-
-std::vector<std::string> BlockRecipes() {
-  std::vector<std::string> names;
-  for (const spec::Recipe& recipe : spec::Recipes()) {
-    if (recipe.column_scales()) {
-      names.emplace_back(recipe.name);
-    }
-  }
-  return names;
-}
 
 class BlockRecipeTest : public testing::TestWithParam<std::string> {
  protected:
@@ -175,7 +166,7 @@ TEST_P(BlockRecipeTest, Stats_TellUnderflowFromSaturation) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, BlockRecipeTest, testing::ValuesIn(BlockRecipes()));
+INSTANTIATE_TEST_SUITE_P(Recipes, BlockRecipeTest, testing::ValuesIn(BlockScaledRecipes()));
 
 class TechniquesTest : public BlockRecipeTest {};
 

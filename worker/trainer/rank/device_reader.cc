@@ -63,11 +63,14 @@ absl::Status DeviceReader::Read(void* to, const void* from, size_t bytes) {
 }
 
 absl::Status DeviceReader::Start(void* to, const void* from, size_t bytes) {
+  // The copies wait for the step before them, whose results they are.
   if (!begun_) {
     HEARTH_RETURN_IF_ERROR(forked_->Record(engine_.exec()));
     HEARTH_RETURN_IF_ERROR(kernels::StreamWait(beside_, *forked_));
     begun_ = true;
   }
+  // What only updates change is copied beside the next step, whose update waits for it. Anything
+  // else the next step may overwrite at once, so its copy stands in front of that step.
   return kernels::Copy(ChangesInUpdatesAlone(from) ? beside_ : engine_.exec(), to, from, bytes);
 }
 

@@ -15,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/trainer/test_link.h"
+#include "tests/support/trainer/test_recipes.h"
 #include "tests/support/trainer/test_run.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
 #include "worker/trainer/guard/guard.h"
@@ -53,17 +54,17 @@ std::vector<std::string> Decisions(const FakeLink& link) {
   return out;
 }
 
-class GuardRunTest : public testing::TestWithParam<const char*> {
+class GuardRunTest : public testing::TestWithParam<std::string> {
  protected:
   ~GuardRunTest() override { EXPECT_TRUE(fault::Configure("").ok()); }
 
-  v1::JobSpec Job(std::string_view recipe = GetParam()) {
+  v1::JobSpec Job(const std::string& recipe = GetParam()) {
     v1::JobSpec spec = SmallJob(dir_.path(), "qwen3");
     spec.mutable_model()->set_head_dim(8);
     spec.mutable_model()->set_ffn_hidden(32);
     spec.mutable_model()->set_dropout(0.1);
     v1::PrecisionSpec& precision = *spec.mutable_precision();
-    precision.set_recipe(std::string(recipe));
+    precision.set_recipe(recipe);
     precision.clear_fallback();
     precision.add_fallback("bf16");
     precision.set_fallback_steps(5);
@@ -345,16 +346,16 @@ TEST_P(GuardRunTest, Stats_SayWhatTheFormatsDoAndChangeNothing) {
     EXPECT_GT(underflow["dy"] + underflow["x"], 0);
     EXPECT_GE(step.worst_tensors_size(), 3);
     EXPECT_LE(step.worst_tensors_size(), 9);
-    if (std::string(GetParam()) == "fp8_current") {
+    if (spec::FindRecipe(GetParam())->fprop.a.scaling == spec::Scaling::kTensorCurrent) {
       // Scaled by its own maximum every tensor has an element at the top.
       EXPECT_GT(step.worst_tensors(0).saturation_ratio(), 0);
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, GuardRunTest, testing::Values("fp8", "fp8_current"));
+INSTANTIATE_TEST_SUITE_P(Recipes, GuardRunTest, testing::ValuesIn(TensorScaledRecipes()));
 
-// Recipes in four bits, whose refused steps are done again in fp8.
+// Recipes whose refused steps are done again in fp8.
 class Fp8FallbackTest : public GuardRunTest {
  protected:
   v1::JobSpec Four(const std::string& recipe = GetParam()) {
@@ -476,17 +477,17 @@ TEST_P(Fp8FallbackTest, TwoRanks_ShardedOrNot_GoOnAsOne) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, Fp8FallbackTest, testing::Values("nvfp4", "nvfp4_eden"));
+INSTANTIATE_TEST_SUITE_P(Recipes, Fp8FallbackTest, testing::ValuesIn(RecipesBefore("fp8")));
 
+// All recipes with block scales, each with the fallback of its row.
 class BlockGuardTest : public Fp8FallbackTest {};
 
 TEST_P(BlockGuardTest, NanAndSpike_EndAsTheCleanRunAndTheSameBitsAgain) {
   v1::JobSpec spec = Four();
   v1::PrecisionSpec& precision = *spec.mutable_precision();
-  const bool four_bits = std::string(GetParam()) != "mxfp8";
-  if (!four_bits) {
-    precision.clear_fallback();
-    precision.add_fallback("bf16");
+  precision.clear_fallback();
+  for (const std::string_view name : spec::FindRecipe(GetParam())->fallback) {
+    precision.add_fallback(std::string(name));
   }
   precision.set_warmup_steps(1);
   spec.mutable_train()->set_steps(24);
@@ -496,7 +497,7 @@ TEST_P(BlockGuardTest, NanAndSpike_EndAsTheCleanRunAndTheSameBitsAgain) {
   const std::string faults = "trainer.nan_gradient=error@10,trainer.loss_spike=error@18";
   const auto spoiled = Run(spec, faults);
   ASSERT_EQ(spoiled->exits[0].reason(), v1::EXIT_REASON_FINISHED) << spoiled->exits[0].message();
-  const std::string redo = std::string(" redo ") + GetParam() + (four_bits ? ">fp8" : ">bf16");
+  const std::string redo = std::string(" redo ") + GetParam() + ">" + precision.fallback(0);
   EXPECT_THAT(Decisions(*spoiled), ElementsAre("10" + redo, "18" + redo));
   EXPECT_EQ(spoiled->steps[17].decisions(0).cause(), "spike");
   EXPECT_EQ(spoiled->steps[18].recipe(), GetParam());
@@ -506,7 +507,7 @@ TEST_P(BlockGuardTest, NanAndSpike_EndAsTheCleanRunAndTheSameBitsAgain) {
   EXPECT_NE(Digest(clean->checkpoints.back().path()), Digest(spoiled->checkpoints.back().path()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, BlockGuardTest, testing::Values("mxfp8", "nvfp4", "nvfp4_eden"));
+INSTANTIATE_TEST_SUITE_P(Recipes, BlockGuardTest, testing::ValuesIn(BlockScaledRecipes()));
 
 }  // namespace
 }  // namespace hearth::trainer

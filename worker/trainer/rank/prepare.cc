@@ -53,6 +53,7 @@ absl::Status RankRun::Prepare() {
     HEARTH_ASSIGN_OR_RETURN(validation_, OpenLoader(spec_, spec_.data().validation(), false, env_));
   }
   StartDataCheck();
+  // What can fail on one rank alone comes before the rendezvous: its peers would wait for it.
   HEARTH_RETURN_IF_ERROR(OpenCheckpoint());
   HEARTH_RETURN_IF_ERROR(RecallTrial());
   HEARTH_RETURN_IF_ERROR(OpenDevice());
@@ -264,9 +265,9 @@ absl::Status RankRun::OpenEngine(const v1::JobSpec& spec, LoadedCheckpoint* resu
   options.resumed = resumed;
   blame_ = v1::EXIT_REASON_BAD_SPEC;
   const absl::Status opened = OpenSession(options, engine_, trainer_, blame_);
-  // What the library refuses one rank it refuses all, whose GPUs and libraries are of one kind;
-  // another failure may be this rank's alone or have spoilt the device, and is the end. Should
-  // ranks differ all the same, those that go on meet a deadline where they wait for the others.
+  // All ranks have GPUs and libraries of one kind, so the library refuses a product to all of them
+  // or to none. Any other failure may be this rank's alone or have spoilt the device, and ends the
+  // run. If ranks differ all the same, those that go on meet a deadline where they wait for peers.
   const spec::Recipe* recipe = spec::FindRecipe(spec.precision().recipe());
   const bool native_or_nothing =
       recipe->on_cuda == spec::Execution::kEmulated && !spec.precision().emulate();
@@ -288,7 +289,7 @@ absl::Status RankRun::ChooseRecipe() {
   if (!task_.spec().precision().has_trial()) {
     return absl::OkStatus();
   }
-  // A rank that passes it over takes part in none of its collectives.
+  // A rank that passes the trial over takes part in none of its collectives, so all must agree.
   blame_ = v1::EXIT_REASON_COMM;
   const bool counts = spec_.precision().has_trial();
   HEARTH_RETURN_IF_ERROR(

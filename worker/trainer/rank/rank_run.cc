@@ -26,13 +26,14 @@ v1::TrainerExit RankRun::Run() {
     status = Train();
   }
   pulse_.Begin(Activity::kOther, "ending");
-  // Whatever was being done: an internal error beside a GPU is the CUDA runtime's.
+  // Whatever this rank was doing: in a process with a GPU an internal error is the CUDA runtime's.
   if (cuda_ != nullptr && absl::IsInternal(status)) {
     blame_ = v1::EXIT_REASON_DEVICE;
   }
   v1::TrainerExit exit;
   exit.set_reason(status.ok() ? outcome_ : blame_);
   exit.set_message(std::string(status.message()));
+  // The steps of a trial are not the job's.
   exit.set_step(trainer_ == nullptr || trying_ ? 0 : trainer_->step());
   exit.set_checkpoint_step(committed_step_);
   SetTime(*exit.mutable_time(), clock_.Now());
@@ -136,7 +137,8 @@ absl::Status RankRun::DataDamage() {
 
 absl::Status RankRun::OneStep() {
   HEARTH_RETURN_IF_ERROR(DataDamage());
-  // What was asked waits for the steps in flight, and so does what looks at the weights of a step.
+  // A save, a pause or a stop waits until the steps in flight are collected. So do evaluations and
+  // checkpoints, which look at the weights of one step.
   const bool stops = asked_.save || asked_.pause || asked_.stop || Pauses(trainer_->launched());
   const bool drain =
       trainer_->in_flight() > 0 && (stops || trainer_->launched() >= spec_.train().steps());
@@ -145,6 +147,8 @@ absl::Status RankRun::OneStep() {
     if (!launched.ok()) {
       return Blame(launched);
     }
+    // The device always has a next step to go on with: the numbers of a step are read once lag()
+    // more are launched.
     if (trainer_->in_flight() <= trainer_->lag()) {
       return absl::OkStatus();
     }
@@ -318,6 +322,7 @@ absl::StatusOr<bool> RankRun::WritersReady(bool needed) {
     writer_->AwaitIdle();
   }
   int32_t busy = writer_->CanBegin() ? 0 : 1;
+  // A divided checkpoint needs a piece from each rank, so all begin one or none does.
   if (shards_ > 1) {
     const absl::Status agreed = comm_->AllReduceMax(absl::MakeSpan(&busy, 1));
     if (!agreed.ok()) {
@@ -333,6 +338,7 @@ absl::Status RankRun::SubmitCheckpoint() {
     return Blame(whole);
   }
   HEARTH_RETURN_IF_ERROR(writer_->Submit(Content()));
+  // The next step may run, but its update must not overwrite what is still being copied.
   if (reader_ != nullptr) {
     trainer_->HoldUpdate(reader_->updates_may_begin());
   }
@@ -349,8 +355,8 @@ absl::Status RankRun::TakeCheckpoints(bool wait) {
     if (newest.ok()) {
       continue;
     }
-    // What the other ranks could not write, rank 0 hears; the checkpoint before still stands.
-    // Several in a row are no passing trouble.
+    // Rank 0 hears what the other ranks could not write, and the checkpoint before still stands.
+    // Trouble of several checkpoints in a row does not pass by itself.
     const bool passing =
         shards_ > 1 && (!leader_ || (absl::IsUnavailable(newest) && lacking_ < kLackingMax));
     if (!passing) {
@@ -359,7 +365,7 @@ absl::Status RankRun::TakeCheckpoints(bool wait) {
     }
     link_.SendLog("error", absl::StrCat("no checkpoint: ", newest.message()));
   }
-  // A run does not end well without its last one, also if its failure was taken note of before.
+  // A run does not end well without its last checkpoint, even if that failure was logged before.
   return wait ? newest_checkpoint_ : absl::OkStatus();
 }
 

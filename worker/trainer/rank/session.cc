@@ -93,11 +93,13 @@ absl::Status OpenSession(const SessionOptions& options,
                                                              : "the next run tunes them"));
     }
   }
+  // Only now: on a GPU preparing runs everything once and resets the scales.
   blame = v1::EXIT_REASON_BAD_DATA;
   bool scales = false;
   if (resumed != nullptr) {
     HEARTH_ASSIGN_OR_RETURN(scales, RestorePrecision(*engine, *resumed));
     HEARTH_RETURN_IF_ERROR(RestoreTrainer(*trainer, resumed->meta));
+    // All of it is restored: the files are not read again.
     resumed->state.reset();
     resumed->shards.clear();
   }

@@ -15,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/trainer/test_link.h"
+#include "tests/support/trainer/test_recipes.h"
 #include "tests/support/trainer/test_run.h"
 #include "worker/trainer/checkpoint/background_writer.h"
 #include "worker/trainer/checkpoint/hf_model.h"
@@ -70,11 +71,11 @@ bool SameBits(const float* a, const float* b, int64_t count) {
   return std::memcmp(a, b, static_cast<size_t>(count) * sizeof(float)) == 0;
 }
 
-class ShardTest : public testing::TestWithParam<const char*> {
+class ShardTest : public testing::TestWithParam<std::string> {
  protected:
   TempDir dir_;
 };
-INSTANTIATE_TEST_SUITE_P(Recipes, ShardTest, testing::Values("fp32", "bf16"));
+INSTANTIATE_TEST_SUITE_P(Recipes, ShardTest, testing::ValuesIn(PlainRecipes()));
 
 TEST_P(ShardTest, Updates_OfEveryPiece_GiveTheBitsOfTheWhole) {
   const v1::JobSpec spec = ShardedJob(dir_.path(), GetParam(), 1);
@@ -193,7 +194,9 @@ class SavedTest : public ShardTest {
   struct Outcome {
     std::vector<absl::StatusOr<CommittedCheckpoint>> ranks;
   };
-  bool bf16() const { return std::string(GetParam()) == "bf16"; }
+  bool bf16() const {
+    return spec::FindRecipe(GetParam())->parameters.storage == spec::DType::kBF16;
+  }
   std::string folder() const { return dir_.path() + "/c"; }
 
   // `env` of one rank may be another than the machine's; ranks of which it is null do not write.
@@ -243,7 +246,7 @@ class SavedTest : public ShardTest {
     return LoadCheckpoint(Env::Real(), candidates, ShardedJob(dir_.path(), GetParam(), 1).model());
   }
 };
-INSTANTIATE_TEST_SUITE_P(Recipes, SavedTest, testing::Values("fp32", "bf16"));
+INSTANTIATE_TEST_SUITE_P(Recipes, SavedTest, testing::ValuesIn(PlainRecipes()));
 
 TEST_P(SavedTest, WrittenByAnyNumberOfRanks_RestoresIntoAny) {
   for (const int before : {1, 3, 4}) {

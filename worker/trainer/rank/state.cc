@@ -230,6 +230,7 @@ CheckpointContent MakeCheckpointContent(const Engine& engine,
   content.sharded.rank = engine.options().rank;
   content.sharded.shards = engine.shards();
   AddTrainingState(engine.parameters(), content);
+  // All ranks have the same weights and scales: of a divided checkpoint rank 0 writes them.
   if (!engine.parameters().sharded() || engine.options().rank == 0) {
     AddWholeTensors(engine, content);
   }
@@ -277,6 +278,7 @@ absl::StatusOr<bool> RestorePrecision(Engine& engine, const LoadedCheckpoint& ch
   if (!extra.is_object() || extra.value("quantised", "") != QuantisedNames(engine)) {
     return false;
   }
+  // All of them are looked for before any is copied: half a restored state would be of no step.
   for (const QuantStateTensor& tensor : engine.quant().Tensors()) {
     const TensorView* saved = checkpoint.state->Find(tensor.name);
     if (saved == nullptr || saved->dtype != TensorDType::kU8 || saved->bytes() != tensor.bytes) {

@@ -49,8 +49,13 @@ absl::Status CheckOperand(const spec::Operand& operand,
 
 }  // namespace
 
-std::string_view BlockUnits(const spec::Operand& operand) {
-  return operand.scaling == spec::Scaling::kBlock ? kernels::RowOf(operand.layout).name : "fp8";
+std::string_view BlockUnits(const spec::Recipe& recipe) {
+  if (recipe.tensor_scaled()) {
+    return "fp8";
+  }
+  const spec::Operand& x = recipe.fprop.a;
+  const bool several = recipe.Any([&x](const spec::Operand& o) { return o.layout != x.layout; });
+  return several ? "" : kernels::RowOf(x.layout).name;
 }
 
 absl::StatusOr<Numerics> MakeNumerics(const spec::Recipe& recipe,

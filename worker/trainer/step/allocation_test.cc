@@ -46,7 +46,7 @@ int posix_memalign(void** out, size_t alignment, size_t bytes) {
 namespace hearth::trainer {
 namespace {
 
-class AllocationTest : public testing::TestWithParam<std::tuple<const char*, int>> {};
+class AllocationTest : public testing::TestWithParam<std::tuple<std::string, int>> {};
 
 TEST_P(AllocationTest, Step_AfterTheFirst_AllocatesNothing) {
   TempDir dir;
@@ -95,8 +95,7 @@ TEST(StepWatch, Await_AllocatesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Families,
                          AllocationTest,
-                         testing::Combine(testing::Values("llama", "qwen3", "gpt2"),
-                                          testing::Values(1, 2)));
+                         testing::Combine(testing::ValuesIn(Families()), testing::Values(1, 2)));
 
 }  // namespace
 }  // namespace hearth::trainer

@@ -129,18 +129,21 @@ absl::Status Engine::ChooseProducts() {
   if (!precision().quantised()) {
     return absl::OkStatus();
   }
-  const std::string format(BlockUnits(recipe().fprop.a));
+  const std::string units(BlockUnits(recipe()));
+  const std::string format = units.empty() ? "blocks of several layouts" : units;
   const bool needs_units = recipe().on_cuda == spec::Execution::kEmulated;
   const std::string& refused = options_.no_native_blocks;
   for (const kernels::BlockGemmChoice& choice : kernels::ChooseBlockGemms(exec_, refused.empty())) {
-    if (choice.format != format) {
+    if (choice.format != units) {
       continue;
     }
     native_blocks_ = choice.native;
     // Plain FP8 has units of its own; the block-scaled ones are merely faster where they exist.
     execution_note_ = needs_units || choice.native ? absl::StrCat(format, ": ", choice.why) : "";
   }
-  if (!refused.empty()) {
+  if (units.empty()) {
+    execution_note_ = absl::StrCat(format, ": no unit multiplies them");
+  } else if (!refused.empty()) {
     execution_note_ = absl::StrCat(format, ": not on block-scaled units: ", refused);
   }
   if (needs_units && !native_blocks_ && !options_.spec.precision().emulate()) {

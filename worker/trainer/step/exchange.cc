@@ -118,6 +118,8 @@ absl::Status GradientExchange::ReduceBucket(const kernels::Exec& exec,
   HEARTH_RETURN_IF_ERROR(Fork(exec));
   const TensorView data = Gradients(bucket);
   const TensorView owned = Owned(data);
+  // Reduced in another format than they are kept in: through the staging buffer, from which only
+  // what this rank owns comes back.
   if (!staging_.empty() && staging_.dtype != data.dtype) {
     const TensorView staged = Slice(staging_, 0, bucket.elements());
     HEARTH_RETURN_IF_ERROR(Convert(beside_, data, staged));
@@ -125,6 +127,7 @@ absl::Status GradientExchange::ReduceBucket(const kernels::Exec& exec,
     const int64_t begin = sharded_ ? comm_.rank() * owned.numel() : 0;
     return Convert(beside_, Slice(staged, begin, owned.numel()), owned);
   }
+  // The CPU holds every format in wide storage, so both what is sent and the sum are rounded.
   kernels::RoundToArgs round;
   round.to = DType::kBF16;
   round.x = round.y = data;
@@ -154,9 +157,9 @@ absl::Status GradientExchange::BeginPass(const kernels::Exec& exec, bool gather,
 }
 
 absl::Status GradientExchange::BeforeForward(const kernels::Exec& exec, int32_t moment) {
-  // A part's gradients are ready in the mirrored moment of the backward pass.
-  const spec::StepTimeline time{engine_.shape().layers};
-  const int32_t ready = 2 * time.Head() - moment;
+  // In forward a moment is the number of its block.
+  const spec::StepTimeline time = spec::TimelineOf(engine_.shape());
+  const int32_t ready = time.Backward(moment);
   const auto bucket =
       std::find_if(buckets_.begin(), buckets_.end(),
                    [ready](const spec::GradientBucket& b) { return b.ready >= ready; });
@@ -164,13 +167,14 @@ absl::Status GradientExchange::BeforeForward(const kernels::Exec& exec, int32_t 
   if (index >= waited_) {
     return absl::OkStatus();
   }
+  // Gathers run from the last bucket to the first: this one's end covers those behind it.
   waited_ = index;
   return kernels::StreamWait(exec, *gathered_[index]);
 }
 
 absl::Status GradientExchange::AfterBackward(const kernels::Exec& exec, int32_t moment) {
   // On the CPU gradients are rounded to their format at the end of the pass.
-  const spec::StepTimeline time{engine_.shape().layers};
+  const spec::StepTimeline time = spec::TimelineOf(engine_.shape());
   if (!reduce_ || (!engine_.on_gpu() && moment < time.EmbeddingBackward())) {
     return absl::OkStatus();
   }
@@ -182,6 +186,8 @@ absl::Status GradientExchange::AfterBackward(const kernels::Exec& exec, int32_t 
 
 absl::Status GradientExchange::ReduceStepSums() {
   kernels::StepState& state = *engine_.step_state();
+  // The loss's two sums, then what any rank was asked: the maximum makes all act alike after this
+  // step.
   HEARTH_RETURN_IF_ERROR(comm_.GroupBegin());
   HEARTH_RETURN_IF_ERROR(comm_.AllReduceSum(
       beside_, TensorView(static_cast<void*>(&state.loss_sum), DType::kF64, {2})));

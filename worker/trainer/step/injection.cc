@@ -34,7 +34,7 @@ absl::Status GradientSpoiler::BeforeForward(const kernels::Exec& exec, int32_t m
 }
 
 absl::Status GradientSpoiler::AfterBackward(const kernels::Exec& exec, int32_t moment) {
-  const spec::StepTimeline time{engine_.shape().layers};
+  const spec::StepTimeline time = spec::TimelineOf(engine_.shape());
   if (moment == time.EmbeddingBackward()) {
     const kernels::TensorView gradient =
         engine_.parameters().FindGradient(spec::Slot::kTokenEmbedding, -1);

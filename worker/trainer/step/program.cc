@@ -129,6 +129,8 @@ absl::Status StepProgram::LaunchUpdate(bool quantise_weights) {
   HEARTH_RETURN_IF_ERROR(SumSquares());
   HEARTH_RETURN_IF_ERROR(kernels::JudgeStep(exec, engine_.step_inputs(), state));
   const QuantState& quant = engine_.quant();
+  // From here on the device knows whether the step counts. What follows reads `skip` and leaves the
+  // weights, states and scales of a refused step alone, so the host need not wait for the verdict.
   HEARTH_RETURN_IF_ERROR(quant.ForgetWeightAmax(exec));
   UpdateArgs update;
   update.inputs = engine_.step_inputs();
@@ -137,6 +139,8 @@ absl::Status StepProgram::LaunchUpdate(bool quantise_weights) {
   HEARTH_RETURN_IF_ERROR(engine_.optimizer().Step(exec, update));
   HEARTH_RETURN_IF_ERROR(quant.UpdateActivations(exec, &state->skip));
   if (exchange_ != nullptr) {
+    // Each rank has updated its pieces alone: scales are of the largest magnitude of all, and whole
+    // weights are needed to quantise them.
     HEARTH_RETURN_IF_ERROR(exchange_->ReduceWeightAmax(exec));
     HEARTH_RETURN_IF_ERROR(quantise_weights ? exchange_->GatherWeights(exec) : absl::OkStatus());
   }
@@ -160,6 +164,7 @@ absl::Status StepProgram::MicroBatch(const MicroBatchKind& kind,
                                      const Pass& pass,
                                      const MicroBatchExtra& extra) {
   HEARTH_RETURN_IF_ERROR(OpenExchange());
+  // A graph has what it recorded; extras are in none.
   kernels::Graph* const graph = extra.any() ? nullptr : FindGraph(kind);
   weights_partial_ = weights_partial_ && !kind.first;
   return graph != nullptr ? graph->Launch(engine_.exec()) : LaunchMicroBatch(kind, pass, extra);

@@ -64,8 +64,9 @@ absl::Status Trainer::PrepareAlike() {
   if (!engine_.on_gpu() || comm_.world_size() == 1) {
     return program_.Prepare();
   }
-  // What rank 0 knows from earlier runs nobody need time, and nobody chooses otherwise. What no run
-  // has timed yet all ranks time beside one another, and only then may they differ.
+  // All ranks take the plans that rank 0 knows from earlier runs and time none of them again. They
+  // time new products themselves and may choose different plans for those: the second exchange
+  // settles it, and graphs that were recorded with other plans are recorded again.
   HEARTH_RETURN_IF_ERROR(TakePlansOfRank0().status());
   HEARTH_RETURN_IF_ERROR(program_.Prepare());
   HEARTH_ASSIGN_OR_RETURN(const bool differed, TakePlansOfRank0());
@@ -156,6 +157,7 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
   flight.result.rung = Rung(step);
   flight.result.counted = Counts(step);
   flight.limits = guard_.Limits(lag() - in_flight_);
+  // What was asked in steps that a refusal dropped is asked again.
   const ControlRequests again = std::exchange(again_, ControlRequests{});
   flight.asked = {asked.save || again.save, asked.pause || again.pause, asked.stop || again.stop};
   flight.follows = in_flight_ > 0;
@@ -193,11 +195,13 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
         engine_.quant().FinishCounts(engine_.exec(), flight.result.format.own()));
   }
 
+  // A checkpoint is still being copied from what the update overwrites.
   if (hold_ != nullptr) {
     HEARTH_RETURN_IF_ERROR(kernels::StreamWait(engine_.exec(), *std::exchange(hold_, nullptr)));
   }
-  // Guard, clip, optimizer.
+  // Guard, clip, optimizer. The weights are quantised for the step that reads them, the next one.
   HEARTH_RETURN_IF_ERROR(program_.Update(Format(step + 1).own()));
+  // The next step overwrites the state before the host reads it: each step has a slot of its own.
   HEARTH_RETURN_IF_ERROR(kernels::Copy(engine_.exec(), engine_.StagedState(slot),
                                        engine_.step_state(), sizeof(kernels::StepState)));
   HEARTH_RETURN_IF_ERROR(finished_[static_cast<size_t>(slot)]->Record(engine_.exec()));
@@ -228,6 +232,7 @@ absl::StatusOr<StepResult> Trainer::Collect() {
   result.report.set_step_seconds(StepSeconds(flight, state));
   watch_.Took(absl::Seconds(result.report.step_seconds()));
   --in_flight_;
+  // Only accepted steps count for the guard's window: a refused one would widen its limits.
   if (result.verdict == Verdict::kGood) {
     step_ = result.step;
     guard_.Record(result.facts);
@@ -253,6 +258,8 @@ absl::Status Trainer::Rewind() {
     again_ = {again_.save || lost.save, again_.pause || lost.pause, again_.stop || lost.stop};
   }
   in_flight_ = 0;
+  // The same samples come again. `skip` has kept every update since the refusal from writing; the
+  // step that is done again may write.
   prefetcher_.Rewind(step_ + 1);
   return kernels::Zero(engine_.exec(), &engine_.step_state()->skip,
                        sizeof(engine_.step_state()->skip));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/support/trainer/test_recipes.h"
 #include "tests/support/trainer/test_run.h"
 
 namespace hearth::trainer {
@@ -71,11 +72,13 @@ void ExpectClose(const Curve& a, const Curve& b) {
   EXPECT_NEAR(a.validation / b.validation, 1.0, 1e-5);
 }
 
-v1::JobSpec Fp8Job(const std::string& dir, const char* recipe, const char* family = "llama") {
+v1::JobSpec Fp8Job(const std::string& dir,
+                   const std::string& recipe,
+                   const char* family = "llama") {
   v1::JobSpec spec = SmallJob(dir, family);
   spec.mutable_model()->set_ffn_hidden(32);
   spec.mutable_precision()->set_recipe(recipe);
-  spec.mutable_precision()->set_warmup_steps(std::string(recipe) == "fp8" ? 2 : 0);
+  spec.mutable_precision()->set_warmup_steps(spec::FindRecipe(recipe)->fprop.a.delayed() ? 2 : 0);
   return spec;
 }
 
@@ -155,7 +158,7 @@ TEST(Trainer, Step_Bf16_LearnsLikeFp32) {
   EXPECT_NEAR(gradients.losses.back() / bf16.losses.back(), 1.0, 0.1);
 }
 
-class Fp8Test : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
+class Fp8Test : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
 
 TEST_P(Fp8Test, Step_LearnsLikeBf16_AndQuantisesWeightsOnceAStep) {
   const auto& [recipe, head] = GetParam();
@@ -183,7 +186,7 @@ TEST_P(Fp8Test, Step_LearnsLikeBf16_AndQuantisesWeightsOnceAStep) {
   EXPECT_NEAR(loss, want.back(), 0.05 * want.back());
   // Four micro-batches a step: once a tensor and step all the same.
   ASSERT_EQ(rank->batch.CountForRank(0), 4);
-  const int64_t tensors = 2 * 4 + (std::string(head) == "fp8" ? 1 : 0);
+  const int64_t tensors = 2 * 4 + (head == "fp8" ? 1 : 0);
   EXPECT_EQ(counted, static_cast<uint64_t>(quantised_steps * tensors));
 }
 
@@ -257,7 +260,7 @@ TEST_P(Fp8Test, Step_TailAndHighPrecisionLayers_QuantiseWhatIsLeft) {
   spec.mutable_train()->set_steps(10);
   const std::unique_ptr<Collective> comm = NewSoloCollective();
   const std::unique_ptr<TestRank> rank = MakeRank(spec, *comm);
-  const int64_t tensors = 4 + (std::string(head) == "fp8" ? 1 : 0);  // of one layer, and the head
+  const int64_t tensors = 4 + (head == "fp8" ? 1 : 0);  // of one layer, and the head
   uint64_t want = 0;
   for (int step = 1; step <= 10; ++step) {
     const absl::StatusOr<StepResult> result = rank->trainer->Step({});
@@ -273,7 +276,7 @@ TEST_P(Fp8Test, Step_TailAndHighPrecisionLayers_QuantiseWhatIsLeft) {
 
 INSTANTIATE_TEST_SUITE_P(Recipes,
                          Fp8Test,
-                         testing::Combine(testing::Values("fp8", "fp8_current"),
+                         testing::Combine(testing::ValuesIn(TensorScaledRecipes()),
                                           testing::Values("bf16", "fp8")));
 
 TEST(Trainer, Step_LearningRate_FollowsTheSchedule) {

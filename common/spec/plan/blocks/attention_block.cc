@@ -119,32 +119,26 @@ std::vector<ActivationRow> Activations(const BlockScope& b) {
 }
 
 std::vector<WorkRow> Work(const BlockScope& b) {
-  const Lifetime life = {b.time.Head() + 2, b.time.MixerBackward(0)};
   return {
       {.id = Of(&GradientBuffers::attention, &AttentionGradients::attention),
        .name = "grad.attention",
        .shape = {b.tokens, b.shape.q_width()},
        .format = b.activation,
-       .life = life,
        .gradient = true},
       {.id = Of(&GradientBuffers::attention, &AttentionGradients::qkv),
        .name = "grad.qkv",
        .shape = {b.tokens, b.shape.qkv_width()},
        .format = b.activation,
-       .life = life,
        .gradient = true},
   };
 }
 
 }  // namespace
 
-constinit const Block kAttentionBlock = {
-    .unit = GradientUnit::kMixer,
-    .place = "mixer",
-    .of = [](const LayerRow& row) { return row.mixer == MixerKind::kAttention; },
-    .weights = &Weights,
-    .sites = &Sites,
-    .activations = &Activations,
-    .work = &Work};
+constinit const Block kAttentionBlock = {.place = "mixer",
+                                         .weights = &Weights,
+                                         .sites = &Sites,
+                                         .activations = &Activations,
+                                         .work = &Work};
 
 }  // namespace hearth::spec

@@ -33,7 +33,7 @@ double ResidualScale(const ModelShape& shape) {
 BlockScope::BlockScope(const TrainingPlanOptions& plan_options)
     : options(plan_options),
       shape(plan_options.shape),
-      time{plan_options.shape.layers},
+      time(TimelineOf(plan_options.shape)),
       tokens(plan_options.micro_batch * plan_options.sequence_length),
       activation(plan_options.recipe->activation),
       quantised(QuantisesActivations(plan_options)),

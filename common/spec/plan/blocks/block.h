@@ -1,8 +1,8 @@
 // A block of a model describes itself once: its parameters with their names here and in Hugging
 // Face checkpoints, the GEMM sites, which tensors it keeps for backward in which shape, format and
 // for how long, and the short-lived buffers that it works with. Each block has a file beside this
-// one and a row in block_table.cc; a layer's row (ModelShape::Row) says which of them a layer is
-// made of.
+// one; those of layers are rows of model/layer_blocks.h, and a layer's row (ModelShape::Row) says
+// which of them it is made of.
 #pragma once
 
 #include <cstdint>
@@ -123,15 +123,17 @@ struct ActivationRow {
   Recompute shared_from = Recompute::kBlock;
   bool in_quantised_layers = false;  // in those alone
   bool backward_alone = false;       // only backward uses it
-  // The layer's input: the part before writes it, and every level keeps it.
+  // The residual stream before the block. Of a layer's first block, the part before writes it, and
+  // every level keeps it.
   bool input = false;
   // Where it is shared, it lies in this gradient's buffer, which the GEMM after wgrad, its last
   // reader, writes.
   Handle stand_in = nullptr;
 
   bool exists() const { return !shape.empty() || bytes > 0; }
+  // But for the input of a layer's first block.
   bool Shared(const TrainingPlanOptions& o) const {
-    return !o.training || (!input && o.recompute >= shared_from);
+    return !o.training || o.recompute >= shared_from;
   }
   bool StandsIn(const TrainingPlanOptions& o) const {
     return stand_in != nullptr && o.training && Shared(o) && exists();
@@ -145,8 +147,9 @@ struct WorkRow {
   std::vector<int64_t> shape = {};
   DType format = DType::kBF16;
   int64_t bytes = 0;  // of quantised values, which have no shape; with an empty shape 0: none
-  Lifetime life;
-  bool gradient = false;  // in training alone
+  Lifetime life = {};
+  // In training alone, from the first backward of such a block to the last: `life` follows.
+  bool gradient = false;
 
   bool exists() const { return !shape.empty() || bytes > 0; }
 };
@@ -160,9 +163,7 @@ inline std::vector<GemmSites> NoSites(const ModelShape& /*shape*/) {
 }
 
 struct Block {
-  GradientUnit unit;       // when it runs, and the unit of backward that completes its gradients
   std::string_view place;  // in buffers' names: "mixer"
-  bool (*of)(const LayerRow& row);  // whether a layer has it; null: it stands outside the layers
   // In the order of the parameter table.
   std::vector<WeightRow> (*weights)(const ModelShape& shape);
   std::vector<GemmSites> (*sites)(const ModelShape& shape) = &NoSites;

@@ -1,5 +1,6 @@
 #include "common/spec/plan/blocks/block_plan.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -8,16 +9,6 @@
 
 namespace hearth::spec {
 namespace {
-
-std::vector<int64_t> LayersWith(const Block& block, const ModelShape& shape) {
-  std::vector<int64_t> layers;
-  for (int64_t l = 0; l < shape.layers; ++l) {
-    if (block.of != nullptr && block.of(shape.Row(l))) {
-      layers.push_back(l);
-    }
-  }
-  return layers;
-}
 
 BufferId AddActivation(const Block& block,
                        const ActivationRow& row,
@@ -31,50 +22,53 @@ BufferId AddActivation(const Block& block,
              : out.Floats(std::move(name), BufferClass::kActivations, row.format, row.shape, life);
 }
 
-// One buffer for all layers.
+// One buffer for all these layers.
 void AddShared(const BlockScope& scope,
-               const Block& block,
                const ActivationRow& row,
-               const std::vector<int64_t>& layers,
+               const std::vector<PlacedBlock>& places,
                PlanBuilder& out) {
   const StepTimeline& time = scope.time;
-  const int32_t first = row.backward_alone ? time.FfnBackward(time.layers - 1)
-                        : row.input        ? time.Embedding()
-                                           : time.MixerForward(0);
-  const int32_t last = scope.options.training ? time.MixerBackward(0) : time.Head();
-  const BufferId id = AddActivation(block, row, "shared.", {first, last}, out);
-  for (const int64_t l : layers) {
-    row.id(out.ids(), l) = id;
+  // The part before a layer writes the input of its first block, and before the first layer that is
+  // the embedding.
+  const bool embedding = row.input && places.front().first;
+  const int32_t first = row.backward_alone ? time.LayersBackward()
+                        : embedding        ? time.Embedding()
+                                           : time.LayersForward();
+  const int32_t last = scope.options.training ? time.LayersBackwardEnd() : time.Head();
+  const BufferId id = AddActivation(*places.front().block, row, "shared.", {first, last}, out);
+  for (const PlacedBlock& placed : places) {
+    row.id(out.ids(), placed.layer) = id;
   }
 }
 
 void AddOfLayers(const BlockScope& scope,
-                 const Block& block,
                  const ActivationRow& row,
-                 const std::vector<int64_t>& layers,
+                 const std::vector<PlacedBlock>& places,
                  PlanBuilder& out) {
   const StepTimeline& time = scope.time;
-  for (const int64_t l : layers) {
-    if (row.in_quantised_layers && !scope.options.precision.QuantisesLayer(l)) {
+  for (const PlacedBlock& placed : places) {
+    if (row.in_quantised_layers && !scope.options.precision.QuantisesLayer(placed.layer)) {
       continue;
     }
     // The embedding writes the first layer's input.
-    const int32_t first = row.input && l == 0 ? time.Embedding() : time.Forward(block.unit, l);
-    row.id(out.ids(), l) = AddActivation(block, row, absl::StrCat("layers.", l, "."),
-                                         {first, time.Backward(block.unit, l)}, out);
+    const bool embedding = row.input && placed.first && placed.layer == 0;
+    const int32_t first = embedding ? time.Embedding() : time.Forward(placed.number);
+    row.id(out.ids(), placed.layer) =
+        AddActivation(*placed.block, row, absl::StrCat("layers.", placed.layer, "."),
+                      {first, time.Backward(placed.number)}, out);
   }
 }
 
-// Calls `visit(block, row, layers)` for each row of each block that a layer has.
+// Calls `visit(row, places)` for each row of each block of the layers that the model has.
 template <typename Visit>
 void ForEachActivation(const BlockScope& scope, Visit visit) {
   for (const Block* block : Blocks()) {
-    const std::vector<int64_t> layers = LayersWith(*block, scope.shape);
-    if (layers.empty()) {
+    const std::vector<PlacedBlock> places = PlacesOf(*block, scope.shape);
+    if (places.empty()) {
       continue;
     }
     for (const ActivationRow& row : block->activations(scope)) {
-      visit(*block, row, layers);
+      visit(row, places);
     }
   }
 }
@@ -89,21 +83,35 @@ BufferId AddWorkRow(const WorkRow& row, Lifetime life, PlanBuilder& out) {
 }  // namespace
 
 void AddActivations(const BlockScope& scope, PlanBuilder& out) {
-  ForEachActivation(
-      scope, [&](const Block& block, const ActivationRow& row, const std::vector<int64_t>& layers) {
-        if (!row.exists() || row.StandsIn(scope.options)) {
-          return;
-        }
-        if (row.Shared(scope.options)) {
-          AddShared(scope, block, row, layers, out);
-        } else {
-          AddOfLayers(scope, block, row, layers, out);
-        }
-      });
+  const TrainingPlanOptions& o = scope.options;
+  ForEachActivation(scope, [&](const ActivationRow& row, const std::vector<PlacedBlock>& places) {
+    if (!row.exists() || row.StandsIn(o)) {
+      return;
+    }
+    std::vector<PlacedBlock> shared;
+    std::vector<PlacedBlock> own;
+    for (const PlacedBlock& placed : places) {
+      // Recomputing a layer begins with the input of its first block, so that one is always kept.
+      const bool kept = o.training && row.input && placed.first;
+      (row.Shared(o) && !kept ? shared : own).push_back(placed);
+    }
+    if (!shared.empty()) {
+      AddShared(scope, row, shared, out);
+    }
+    AddOfLayers(scope, row, own, out);
+    for (const PlacedBlock& placed : places) {
+      if (row.input && placed.first) {
+        out.ids().layers[static_cast<size_t>(placed.layer)].input = row.id(out.ids(), placed.layer);
+      }
+    }
+  });
 }
 
 void AddWork(const BlockScope& scope, PlanBuilder& out) {
   for (const Block* block : Blocks()) {
+    if (PlacesOf(*block, scope.shape).empty()) {
+      continue;
+    }
     for (const WorkRow& row : block->work(scope)) {
       if (row.exists() && !row.gradient) {
         row.id(out.ids(), 0) = AddWorkRow(row, row.life, out);
@@ -115,10 +123,9 @@ void AddWork(const BlockScope& scope, PlanBuilder& out) {
 BufferId AddGradient(const BlockScope& scope, const WorkRow& row, PlanBuilder& out) {
   Lifetime life = row.life;
   const BufferId* const handle = &row.id(out.ids(), 0);
-  ForEachActivation(scope, [&](const Block& /*block*/, const ActivationRow& lies,
-                               const std::vector<int64_t>& layers) {
+  ForEachActivation(scope, [&](const ActivationRow& lies, const std::vector<PlacedBlock>& places) {
     if (lies.StandsIn(scope.options) && &lies.stand_in(out.ids(), 0) == handle) {
-      life.first = std::min(life.first, scope.time.FfnForward(layers.front()));
+      life.first = std::min(life.first, scope.time.Forward(places.front().number));
     }
   });
   return row.id(out.ids(), 0) = AddWorkRow(row, life, out);
@@ -127,8 +134,14 @@ BufferId AddGradient(const BlockScope& scope, const WorkRow& row, PlanBuilder& o
 void AddGradients(const BlockScope& scope, PlanBuilder& out) {
   const absl::Span<const Block* const> blocks = Blocks();
   for (size_t i = blocks.size(); i-- > 0;) {
-    for (const WorkRow& row : blocks[i]->work(scope)) {
+    const std::vector<PlacedBlock> places = PlacesOf(*blocks[i], scope.shape);
+    if (places.empty()) {
+      continue;
+    }
+    for (WorkRow& row : blocks[i]->work(scope)) {
       if (row.exists() && row.gradient) {
+        row.life = {scope.time.Backward(places.back().number),
+                    scope.time.Backward(places.front().number)};
         AddGradient(scope, row, out);
       }
     }
@@ -136,11 +149,10 @@ void AddGradients(const BlockScope& scope, PlanBuilder& out) {
 }
 
 void BindSites(const BlockScope& scope, StepBuffers& ids) {
-  ForEachActivation(scope, [&](const Block& /*block*/, const ActivationRow& row,
-                               const std::vector<int64_t>& layers) {
-    for (const int64_t l : layers) {
+  ForEachActivation(scope, [&](const ActivationRow& row, const std::vector<PlacedBlock>& places) {
+    for (const PlacedBlock& placed : places) {
       if (row.StandsIn(scope.options)) {
-        row.id(ids, l) = row.stand_in(ids, l);
+        row.id(ids, placed.layer) = row.stand_in(ids, placed.layer);
       }
     }
   });

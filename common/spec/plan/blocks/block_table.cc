@@ -1,23 +1,17 @@
 #include "common/spec/plan/blocks/block_table.h"
 
-#include "common/spec/plan/blocks/attention_block.h"
 #include "common/spec/plan/blocks/embedding_block.h"
-#include "common/spec/plan/blocks/ffn_block.h"
 #include "common/spec/plan/blocks/head_block.h"
+#include "common/spec/plan/step_buffers.h"
 
 namespace hearth::spec {
 namespace {
 
-constexpr const Block* kBlocks[] = {&kEmbeddingBlock, &kAttentionBlock, &kDenseFfnBlock,
+// The layers' blocks by their kinds, between what stands outside the layers.
+#define HEARTH_BLOCK(Kind, ...) , &k##Kind##Block
+constexpr const Block* kBlocks[] = {&kEmbeddingBlock HEARTH_LAYER_BLOCKS(HEARTH_BLOCK),
                                     &kHeadBlock};
-
-void AddOutside(GradientUnit unit, std::vector<PlacedBlock>& out) {
-  for (const Block* block : kBlocks) {
-    if (block->of == nullptr && block->unit == unit) {
-      out.push_back({block, -1});
-    }
-  }
-}
+#undef HEARTH_BLOCK
 
 }  // namespace
 
@@ -26,18 +20,25 @@ absl::Span<const Block* const> Blocks() {
 }
 
 std::vector<PlacedBlock> BlocksOf(const ModelShape& shape) {
-  std::vector<PlacedBlock> blocks;
-  AddOutside(GradientUnit::kEmbeddings, blocks);
+  std::vector<PlacedBlock> blocks = {{.block = &kEmbeddingBlock}};
+  const auto add = [&blocks](const Block* block, int layer, bool first) {
+    blocks.push_back({block, layer, static_cast<int>(blocks.size()), first});
+  };
   for (int layer = 0; layer < shape.layers; ++layer) {
-    const LayerRow row = shape.Row(layer);
-    for (const Block* block : kBlocks) {
-      if (block->of != nullptr && block->of(row)) {
-        blocks.push_back({block, layer});
-      }
+    bool first = true;
+    for (const BlockKind kind : shape.Row(layer)) {
+      add(kBlocks[1 + static_cast<size_t>(kind)], layer, first);
+      first = false;
     }
   }
-  AddOutside(GradientUnit::kHead, blocks);
+  add(&kHeadBlock, -1, false);
   return blocks;
+}
+
+std::vector<PlacedBlock> PlacesOf(const Block& block, const ModelShape& shape) {
+  std::vector<PlacedBlock> places = BlocksOf(shape);
+  std::erase_if(places, [&block](const PlacedBlock& placed) { return placed.block != &block; });
+  return places;
 }
 
 }  // namespace hearth::spec

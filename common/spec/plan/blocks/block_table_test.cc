@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "common/spec/model/presets.h"
 #include "common/spec/plan/job_plan.h"
@@ -31,17 +32,30 @@ std::unique_ptr<JobPlan> PlanOf(std::string_view preset, std::string_view recipe
   return *MakeJobPlan(job, 2, 1, training);
 }
 
-TEST(BlocksTest, EachLayer_HasOneBlockOfEachUnit) {
+TEST(BlocksTest, BlocksOfAModel_AreNumberedAsTheTimelineCounts) {
   const auto job_plan = PlanOf("hearth-nano", "bf16", true);
-  std::map<int, std::set<GradientUnit>> units;
-  for (const PlacedBlock& placed : BlocksOf(job_plan->options.shape)) {
-    EXPECT_TRUE(units[placed.layer].insert(placed.block->unit).second) << placed.layer;
+  const ModelShape& shape = job_plan->options.shape;
+  const std::vector<PlacedBlock> blocks = BlocksOf(shape);
+  const StepTimeline time = TimelineOf(shape);
+  ASSERT_EQ(static_cast<size_t>(time.blocks), blocks.size());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    EXPECT_EQ(blocks[i].number, static_cast<int>(i));
+    const bool outside = i == 0 || i + 1 == blocks.size();
+    EXPECT_EQ(blocks[i].layer < 0, outside) << i;
+    EXPECT_EQ(blocks[i].first, !outside && blocks[i].layer != blocks[i - 1].layer) << i;
   }
-  EXPECT_EQ(units.size(), 4U);
-  const std::set<GradientUnit> outside = {GradientUnit::kEmbeddings, GradientUnit::kHead};
-  const std::set<GradientUnit> layer = {GradientUnit::kMixer, GradientUnit::kFfn};
-  for (const auto& [index, of_layer] : units) {
-    EXPECT_EQ(of_layer, index < 0 ? outside : layer) << index;
+  EXPECT_EQ(blocks.back().number, time.Head());
+  EXPECT_EQ(time.Backward(time.Head()), time.Head())
+      << "the head's backward belongs to its forward";
+  EXPECT_EQ(time.LayersBackward(), time.Backward(blocks.back().number - 1));
+}
+
+// Slots, and so parameters and handles, are found by their layer alone.
+TEST(BlocksTest, EachLayer_HasABlockOnce) {
+  const auto job_plan = PlanOf("hearth-nano", "bf16", true);
+  std::set<std::pair<int, const Block*>> seen;
+  for (const PlacedBlock& placed : BlocksOf(job_plan->options.shape)) {
+    EXPECT_TRUE(seen.emplace(placed.layer, placed.block).second) << placed.block->place;
   }
 }
 
@@ -50,7 +64,8 @@ TEST(BlocksTest, Rows_BelongToOneBlockAlone) {
   for (const Preset& preset : Presets()) {
     const auto job_plan = PlanOf(preset.name, "bf16", true);
     std::map<Slot, const Block*> owners;
-    for (const PlacedBlock& placed : BlocksOf(job_plan->options.shape)) {
+    const std::vector<PlacedBlock> blocks = BlocksOf(job_plan->options.shape);
+    for (const PlacedBlock& placed : blocks) {
       for (const WeightRow& row : placed.block->weights(job_plan->options.shape)) {
         const auto [owner, added] = owners.emplace(row.slot, placed.block);
         EXPECT_TRUE(added || owner->second == placed.block) << row.name;
@@ -58,7 +73,9 @@ TEST(BlocksTest, Rows_BelongToOneBlockAlone) {
     }
     for (const Parameter& parameter : job_plan->table) {
       ASSERT_EQ(owners.count(parameter.slot), 1U) << parameter.name;
-      EXPECT_EQ(parameter.unit, owners[parameter.slot]->unit) << parameter.name;
+      const PlacedBlock& placed = blocks[static_cast<size_t>(parameter.block)];
+      EXPECT_EQ(placed.block, owners[parameter.slot]) << parameter.name;
+      EXPECT_EQ(placed.layer, parameter.layer) << parameter.name;
     }
   }
   for (const Block* block : Blocks()) {

@@ -28,7 +28,6 @@ std::vector<WeightRow> Weights(const ModelShape& s) {
 
 }  // namespace
 
-constinit const Block kEmbeddingBlock = {
-    .unit = GradientUnit::kEmbeddings, .place = "embedding", .of = nullptr, .weights = &Weights};
+constinit const Block kEmbeddingBlock = {.place = "embedding", .weights = &Weights};
 
 }  // namespace hearth::spec

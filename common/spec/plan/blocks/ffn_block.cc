@@ -5,7 +5,7 @@
 namespace hearth::spec {
 namespace {
 
-using Ids = FfnBuffers;
+using Ids = DenseFfnBuffers;
 
 Handle Id(BufferId Ids::*id) {
   return Of(&LayerBuffers::ffn, id);
@@ -61,7 +61,11 @@ std::vector<ActivationRow> Activations(const BlockScope& b) {
   const int64_t n = b.tokens;
   const bool again = BackwardMakesColumns(b);
   return {
-      {.id = Id(&Ids::input), .name = "input", .shape = {n, s.hidden}, .format = b.activation},
+      {.id = Id(&Ids::input),
+       .name = "input",
+       .shape = {n, s.hidden},
+       .format = b.activation,
+       .input = true},
       {.id = Id(&Ids::norm),
        .name = "norm",
        .shape = {n, s.hidden},
@@ -93,7 +97,7 @@ std::vector<ActivationRow> Activations(const BlockScope& b) {
        .shape = {n, s.ffn_hidden},
        .format = b.activation,
        .shared_from = b.plain_operand,
-       .stand_in = Of(&GradientBuffers::ffn, &FfnGradients::activated)},
+       .stand_in = Of(&GradientBuffers::ffn, &DenseFfnGradients::activated)},
       {.id = Id(&Ids::activated_columns),
        .name = "activated_columns",
        .bytes = b.ColumnBytes(s.ffn_hidden),
@@ -104,23 +108,19 @@ std::vector<ActivationRow> Activations(const BlockScope& b) {
 }
 
 std::vector<WorkRow> Work(const BlockScope& b) {
-  return {{.id = Of(&GradientBuffers::ffn, &FfnGradients::activated),
+  return {{.id = Of(&GradientBuffers::ffn, &DenseFfnGradients::activated),
            .name = "grad.ffn_act",
            .shape = {b.tokens, b.shape.ffn_hidden},
            .format = b.activation,
-           .life = {b.time.Head() + 1, b.time.FfnBackward(0)},
            .gradient = true}};
 }
 
 }  // namespace
 
-constinit const Block kDenseFfnBlock = {
-    .unit = GradientUnit::kFfn,
-    .place = "ffn",
-    .of = [](const LayerRow& row) { return row.ffn == FfnKind::kDense; },
-    .weights = &Weights,
-    .sites = &Sites,
-    .activations = &Activations,
-    .work = &Work};
+constinit const Block kDenseFfnBlock = {.place = "ffn",
+                                        .weights = &Weights,
+                                        .sites = &Sites,
+                                        .activations = &Activations,
+                                        .work = &Work};
 
 }  // namespace hearth::spec

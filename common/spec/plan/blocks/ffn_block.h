@@ -9,7 +9,7 @@ namespace hearth::spec {
 struct Block;
 
 // What one layer's keeps for backward; N tokens, [N, width] where nothing else is said.
-struct FfnBuffers {
+struct DenseFfnBuffers {
   BufferId input;  // of the norm, the residual stream
   BufferId norm;
   BufferId norm_columns;
@@ -21,7 +21,7 @@ struct FfnBuffers {
 };
 
 // Gradients, which all layers share.
-struct FfnGradients {
+struct DenseFfnGradients {
   BufferId activated;
 };
 

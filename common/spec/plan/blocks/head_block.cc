@@ -58,11 +58,7 @@ std::vector<WorkRow> Work(const BlockScope& b) {
 
 }  // namespace
 
-constinit const Block kHeadBlock = {.unit = GradientUnit::kHead,
-                                    .place = "head",
-                                    .of = nullptr,
-                                    .weights = &Weights,
-                                    .sites = &Sites,
-                                    .work = &Work};
+constinit const Block kHeadBlock = {
+    .place = "head", .weights = &Weights, .sites = &Sites, .work = &Work};
 
 }  // namespace hearth::spec

@@ -133,6 +133,8 @@ void BlockScaling::AddWeight(int k) {
   tensor.quant.key.tensor = static_cast<uint32_t>(site);
   tensor.quant.rotation = static_cast<uint32_t>(k);
   const kernels::BlockForm columns = Form(recipe.dgrad.b, site, true, weight.columns, in, out);
+  // Signs that are drawn in each step are not known yet when the update writes the weights: these
+  // columns are made when the step begins (BeginStep).
   if (recipe.dgrad.b.signs == spec::HadamardSigns::kSeeded) {
     tensor.quant.columns = columns;
     each_step_.push_back(tensor);
@@ -173,7 +175,7 @@ kernels::BlockForm BlockScaling::Form(const spec::Operand& operand,
   kernels::BlockForm form;
   form.values = data;
   form.scales = static_cast<uint8_t*>(data) + spec::FormScaleOffset(operand, lines, extent);
-  if (delayed()) {
+  if (operand.delayed()) {
     form.amax = context_.scales->At(site).scale;
     form.tensor_scale = TensorScale(site, columns);
   }
@@ -194,7 +196,7 @@ ProductOperand BlockScaling::Product(const spec::Operand& operand,
   product.block_scales =
       static_cast<const uint8_t*>(data) + spec::FormScaleOffset(operand, lines, extent);
   product.layout = operand.layout;
-  product.scale = delayed() ? TensorScale(site, columns) : nullptr;
+  product.scale = operand.delayed() ? TensorScale(site, columns) : nullptr;
   return product;
 }
 
@@ -222,8 +224,8 @@ absl::Status BlockScaling::UpdateAmax(const kernels::Exec& exec,
                                       int64_t first,
                                       int64_t count,
                                       const int32_t* skip) const {
-  if (!delayed()) {
-    return absl::OkStatus();
+  if (!context_.precision->delayed) {
+    return absl::OkStatus();  // no operand has a scale of the tensor
   }
   kernels::UpdateBlockAmaxArgs args;
   args.n = count;

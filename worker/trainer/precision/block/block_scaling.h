@@ -51,8 +51,6 @@ class BlockScaling : public Scaling {
                           int64_t first,
                           int64_t count,
                           const int32_t* skip) const;
-  // Whether tensors have a scale of their own, on top of those of their blocks.
-  bool delayed() const { return context_.precision->delayed; }
   float* TensorScale(int64_t site, bool columns) const;
 
   ScalingContext context_;

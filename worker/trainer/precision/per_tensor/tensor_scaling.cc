@@ -40,7 +40,7 @@ class TensorOperand : public StoredForm {
                       const OperandTarget& /*target*/,
                       Forms forms) const override {
     if (forms == Forms::kColumns) {
-      return absl::OkStatus();
+      return absl::OkStatus();  // the producer wrote them with forward's scale, and forward counted
     }
     if (scaling_.delayed()) {
       return Count(exec, pass);

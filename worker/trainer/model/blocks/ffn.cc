@@ -1,10 +1,19 @@
-#include "worker/trainer/model/ffn.h"
-
+// The dense feed-forward block: norm, projection (gate|up or fc), activation, down projection,
+// dropout.
 #include <algorithm>
+#include <memory>
+#include <vector>
 
 #include "common/base/status_macros.h"
 #include "kernels/block_quantize/block_quantize.h"
+#include "kernels/dropout/dropout.h"
+#include "kernels/gelu/gelu.h"
+#include "kernels/swiglu/swiglu.h"
+#include "worker/trainer/model/blocks/block_maker.h"
+#include "worker/trainer/model/linear.h"
+#include "worker/trainer/model/norm_layer.h"
 #include "worker/trainer/model/residual_dropout.h"
+#include "worker/trainer/model/sub_block.h"
 
 namespace hearth::trainer {
 
@@ -12,16 +21,71 @@ using kernels::TensorView;
 using spec::Recompute;
 using spec::Slot;
 
-DenseFfn::DenseFfn(const ModelContext& c, int layer)
-    : DenseFfn(c, layer, c.Ids(layer).ffn, c.ids().gradients) {}
+namespace {
+
+class DenseFfn : public SubBlock {
+ public:
+  DenseFfn(const ModelContext& context, const spec::PlacedBlock& placed);
+
+  const std::vector<int>& Params() const override { return params_; }
+  size_t WorkspaceBytes(const kernels::Exec& exec) const override;
+  absl::Status Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
+  absl::Status Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
+  const Operand* OutputGradient() const override {
+    return d_delta_.empty() ? &down_projection_.dy() : nullptr;
+  }
+  absl::Status Backward(const kernels::Exec& exec,
+                        const Pass& pass,
+                        const kernels::TensorView& d_stream,
+                        const Operand* next) override;
+
+ private:
+  DenseFfn(const ModelContext& context,
+           const spec::PlacedBlock& placed,
+           const spec::DenseFfnBuffers& ids,
+           const spec::GradientBuffers& gradients);
+  // Norm and projection, or what the recomputation level leaves of them, and activation.
+  absl::Status Normalise(const kernels::Exec& exec,
+                         const Pass& pass,
+                         const Stream& stream,
+                         Forms forms);
+  // kColumns: of what was kept. Else of projected_, with `keep` keeping it as the plan says.
+  absl::Status Activate(const kernels::Exec& exec, const Pass& pass, Forms forms, bool keep) const;
+  // d_activated_ to the gradient of projected_, whose plain form overwrites projected_.
+  absl::Status ActivateBackward(const kernels::Exec& exec, const Pass& pass) const;
+  bool Quantised(const Pass& pass) const { return in_projection_.x().Quantised(pass); }
+
+  RecomputeLevels levels_;
+  bool activated_again_;  // backward makes the columns of the activation function's output
+  bool with_gradient_;    // and that together with its gradient
+  spec::Activation activation_;
+  kernels::DType round_;
+  bool training_;
+  int64_t rows_;
+  kernels::TensorView input_;
+  kernels::TensorView projected_;
+  kernels::KeptInput kept_;  // projected_ as quantised passes keep it; empty: as it is
+  kernels::TensorView delta_;
+  kernels::TensorView d_normed_;
+  kernels::TensorView d_activated_;
+  kernels::TensorView d_delta_;  // empty without dropout
+  NormLayer norm_;
+  Linear in_projection_;
+  Linear down_projection_;
+  kernels::DropoutArgs dropout_;
+  std::vector<int> params_;
+};
+
+DenseFfn::DenseFfn(const ModelContext& c, const spec::PlacedBlock& placed)
+    : DenseFfn(c, placed, c.Ids(placed.layer).ffn, c.ids().gradients) {}
 
 DenseFfn::DenseFfn(const ModelContext& c,
-                   int layer,
-                   const spec::FfnBuffers& ids,
+                   const spec::PlacedBlock& placed,
+                   const spec::DenseFfnBuffers& ids,
                    const spec::GradientBuffers& gradients)
     : levels_(c.plan),
-      activated_again_(c.Site(Slot::kFfnDown, layer).backward_makes_columns),
-      with_gradient_(c.Site(Slot::kFfnDown, layer).dy_waits),
+      activated_again_(c.Site(Slot::kFfnDown, placed.layer).backward_makes_columns),
+      with_gradient_(c.Site(Slot::kFfnDown, placed.layer).dy_waits),
       activation_(c.shape().activation),
       round_(c.numerics.activation),
       training_(c.plan.training),
@@ -32,10 +96,10 @@ DenseFfn::DenseFfn(const ModelContext& c,
       d_normed_(c.Floats(gradients.norm)),
       d_activated_(c.Floats(gradients.ffn.activated)),
       d_delta_(c.Floats(gradients.delta)),
-      norm_(c, Slot::kFfnNorm, layer, input_, c.Floats(ids.norm_stats)),
-      in_projection_(c, Slot::kFfnIn, layer),
-      down_projection_(c, Slot::kFfnDown, layer),
-      dropout_(ResidualDropout(c, 2 + 2 * layer)) {
+      norm_(c, Slot::kFfnNorm, placed.layer, input_, c.Floats(ids.norm_stats)),
+      in_projection_(c, Slot::kFfnIn, placed.layer),
+      down_projection_(c, Slot::kFfnDown, placed.layer),
+      dropout_(ResidualDropout(c, placed.number)) {
   if (uint8_t* kept = c.arena->Bytes(ids.kept); kept != nullptr) {
     kept_ = kernels::KeptAt(kept, rows_, c.shape().ffn_in_width());
   }
@@ -149,7 +213,8 @@ absl::Status DenseFfn::Restore(const kernels::Exec& exec, const Pass& pass, Stre
   const Recompute level = levels_.Of(in_projection_.x(), pass);
   const bool quantised = Quantised(pass);
   if (level >= Recompute::kNormAct) {
-    // Whole blocks are recomputed from the mixer's result; else this sub-block kept its own input.
+    // Whole blocks are recomputed from what the one before them left; else this sub-block kept its
+    // own input.
     const Stream own = {input_, TensorView()};
     HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, level == Recompute::kBlock ? stream : own,
                                      level >= Recompute::kFfn ? Forms::kBoth : Forms::kColumns));
@@ -178,6 +243,7 @@ absl::Status DenseFfn::Backward(const kernels::Exec& exec,
     HEARTH_RETURN_IF_ERROR(down_projection_.dy().Make(exec, pass, d_delta));
   }
   if (with_gradient_ && Quantised(pass)) {
+    // wgrad comes last: it reads columns that the activation function's backward makes again.
     HEARTH_RETURN_IF_ERROR(down_projection_.InputGradient(exec, pass, d_delta, d_activated_));
     HEARTH_RETURN_IF_ERROR(ActivateBackward(exec, pass));
     HEARTH_RETURN_IF_ERROR(down_projection_.WeightGradient(exec, pass, d_delta));
@@ -187,6 +253,13 @@ absl::Status DenseFfn::Backward(const kernels::Exec& exec,
   }
   HEARTH_RETURN_IF_ERROR(in_projection_.Backward(exec, pass, projected_, d_normed_));
   return norm_.Backward(exec, pass, d_normed_, d_stream, true, next);
+}
+
+}  // namespace
+
+std::unique_ptr<SubBlock> MakeDenseFfn(const ModelContext& context,
+                                       const spec::PlacedBlock& placed) {
+  return std::make_unique<DenseFfn>(context, placed);
 }
 
 }  // namespace hearth::trainer

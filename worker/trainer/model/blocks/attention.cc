@@ -1,0 +1,258 @@
+// Causal self-attention: norm, fused q|k|v projection, QK-norm and rope, attention, output
+// projection, dropout.
+#include "kernels/attention/attention.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "common/base/status_macros.h"
+#include "kernels/dropout/dropout.h"
+#include "kernels/qk_norm_rope/qk_norm_rope.h"
+#include "worker/trainer/model/blocks/block_maker.h"
+#include "worker/trainer/model/linear.h"
+#include "worker/trainer/model/norm_layer.h"
+#include "worker/trainer/model/residual_dropout.h"
+#include "worker/trainer/model/sub_block.h"
+
+namespace hearth::trainer {
+
+using kernels::TensorView;
+using spec::Recompute;
+using spec::Slot;
+
+namespace {
+
+class Attention : public SubBlock {
+ public:
+  Attention(const ModelContext& context, const spec::PlacedBlock& placed);
+
+  const std::vector<int>& Params() const override { return params_; }
+  size_t WorkspaceBytes(const kernels::Exec& exec) const override;
+  // For a training plan alone: forward and backward are bound.
+  absl::StatusOr<kernels::AttentionEngines> CheckAttention(const kernels::Exec& exec,
+                                                           double tolerance) const override {
+    return kernels::CheckAttention(exec, attention_forward_, attention_backward_, tolerance);
+  }
+  absl::Status Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
+  absl::Status Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
+  const Operand* OutputGradient() const override {
+    return d_delta_.empty() ? &output_projection_.dy() : nullptr;
+  }
+  absl::Status Backward(const kernels::Exec& exec,
+                        const Pass& pass,
+                        const kernels::TensorView& d_stream,
+                        const Operand* next) override;
+
+ private:
+  Attention(const ModelContext& context,
+            const spec::PlacedBlock& placed,
+            const spec::AttentionBuffers& ids,
+            const spec::GradientBuffers& gradients);
+  absl::Status Normalise(const kernels::Exec& exec,
+                         const Pass& pass,
+                         const Stream& stream,
+                         Forms forms);
+  // All of Forward, with these forms of the norm's output.
+  absl::Status Run(const kernels::Exec& exec, const Pass& pass, Stream& stream, Forms forms);
+  // Normed input to attention output, in every form.
+  absl::Status Attend(const kernels::Exec& exec, const Pass& pass);
+  void BindAttention(const ModelContext& context);
+
+  RecomputeLevels levels_;
+  bool attention_again_;  // backward makes the columns of attention's output
+  bool training_;
+  int64_t rows_;
+  kernels::TensorView input_;
+  kernels::TensorView qkv_;
+  kernels::TensorView rotated_;  // qkv_ itself without QK-norm
+  kernels::TensorView attention_;
+  kernels::TensorView delta_;
+  kernels::TensorView d_normed_;
+  kernels::TensorView d_qkv_;
+  kernels::TensorView d_attention_;
+  kernels::TensorView d_delta_;  // empty without dropout
+  NormLayer norm_;
+  Linear qkv_projection_;
+  Linear output_projection_;
+  kernels::QkNormRopeForwardArgs rope_forward_;
+  kernels::QkNormRopeBackwardArgs rope_backward_;
+  kernels::AttentionForwardArgs attention_forward_;
+  kernels::AttentionBackwardArgs attention_backward_;
+  kernels::DropoutArgs dropout_;
+  std::vector<int> params_;
+};
+
+kernels::RopeConfig MakeRope(const spec::ModelShape& shape) {
+  kernels::RopeConfig rope;
+  rope.enabled = shape.position == spec::Position::kRope;
+  rope.theta = shape.spec.rope_theta();
+  rope.scaling = shape.rope_scaling;
+  return rope;
+}
+
+Attention::Attention(const ModelContext& c, const spec::PlacedBlock& placed)
+    : Attention(c, placed, c.Ids(placed.layer).attention, c.ids().gradients) {}
+
+Attention::Attention(const ModelContext& c,
+                     const spec::PlacedBlock& placed,
+                     const spec::AttentionBuffers& ids,
+                     const spec::GradientBuffers& gradients)
+    : levels_(c.plan),
+      attention_again_(c.Site(Slot::kAttnOut, placed.layer).backward_makes_columns),
+      training_(c.plan.training),
+      rows_(c.rows()),
+      input_(c.Floats(ids.input)),
+      qkv_(c.Floats(ids.qkv)),
+      rotated_(c.Floats(ids.rotated)),
+      attention_(c.Floats(ids.attention)),
+      delta_(c.Floats(c.ids().delta)),
+      d_normed_(c.Floats(gradients.norm)),
+      d_qkv_(c.Floats(gradients.attention.qkv)),
+      d_attention_(c.Floats(gradients.attention.attention)),
+      d_delta_(c.Floats(gradients.delta)),
+      norm_(c, Slot::kAttnNorm, placed.layer, input_, c.Floats(ids.norm_stats)),
+      qkv_projection_(c, Slot::kQkv, placed.layer),
+      output_projection_(c, Slot::kAttnOut, placed.layer),
+      dropout_(ResidualDropout(c, placed.number)) {
+  if (rotated_.empty()) {
+    rotated_ = qkv_;
+  }
+  rope_forward_.rstd = rope_backward_.rstd = c.Floats(ids.qk_stats);
+  attention_forward_.lse = attention_backward_.lse = c.Floats(ids.lse);
+  rope_forward_.q_weight = rope_backward_.q_weight =
+      c.parameters->FindWeight(Slot::kQNorm, placed.layer);
+  rope_forward_.k_weight = rope_backward_.k_weight =
+      c.parameters->FindWeight(Slot::kKNorm, placed.layer);
+  rope_backward_.d_q_weight = c.parameters->FindGradient(Slot::kQNorm, placed.layer);
+  rope_backward_.d_k_weight = c.parameters->FindGradient(Slot::kKNorm, placed.layer);
+  BindAttention(c);
+  norm_.AppendParams(c, params_);
+  qkv_projection_.AppendParams(c, params_);
+  for (const Slot slot : {Slot::kQNorm, Slot::kKNorm}) {
+    if (const int i = spec::FindParameter(c.parameters->table(), slot, placed.layer); i >= 0) {
+      params_.push_back(i);
+    }
+  }
+  output_projection_.AppendParams(c, params_);
+}
+
+void Attention::BindAttention(const ModelContext& c) {
+  const spec::ModelShape& s = c.shape();
+  rope_forward_.dims = rope_backward_.dims = {s.heads, s.kv_heads, s.head_dim};
+  rope_forward_.rope = rope_backward_.rope = MakeRope(s);
+  rope_forward_.positions = rope_backward_.positions =
+      c.arena->Typed(c.ids().batch.positions, kernels::DType::kI32);
+  rope_forward_.qkv = rope_backward_.qkv = qkv_;
+  rope_forward_.out = rotated_;
+  rope_forward_.eps = s.spec.norm_eps();
+  rope_forward_.round_out = c.numerics.activation;
+  rope_backward_.d_out = rope_backward_.d_qkv = d_qkv_;
+  rope_backward_.round_d_qkv = c.numerics.activation;
+  attention_forward_.dims = attention_backward_.dims = {c.plan.micro_batch, c.plan.sequence_length,
+                                                        s.heads, s.kv_heads, s.head_dim};
+  attention_forward_.qkv = attention_backward_.qkv = rotated_;
+  if (c.segments) {
+    attention_forward_.segments = attention_backward_.segments =
+        c.arena->Typed(c.ids().batch.segments, kernels::DType::kI32);
+  }
+  attention_forward_.out = attention_backward_.out = attention_;
+  attention_backward_.d_out = d_attention_;
+  attention_backward_.d_qkv = d_qkv_;
+  attention_forward_.round = attention_backward_.round = c.numerics.activation;
+}
+
+size_t Attention::WorkspaceBytes(const kernels::Exec& exec) const {
+  size_t bytes = std::max({norm_.WorkspaceBytes(training_), qkv_projection_.WorkspaceBytes(exec),
+                           output_projection_.WorkspaceBytes(exec),
+                           kernels::QkNormRopeForwardWorkspaceBytes(rope_forward_),
+                           kernels::AttentionForwardWorkspaceBytes(exec, attention_forward_)});
+  if (training_) {
+    bytes = std::max({bytes, kernels::QkNormRopeBackwardWorkspaceBytes(rope_backward_),
+                      kernels::AttentionBackwardWorkspaceBytes(exec, attention_backward_)});
+  }
+  return bytes;
+}
+
+absl::Status Attention::Normalise(const kernels::Exec& exec,
+                                  const Pass& pass,
+                                  const Stream& stream,
+                                  Forms forms) {
+  const Operand& x = qkv_projection_.x();
+  const OperandTarget target = x.Target(pass, false, norm_.WritesBlocks(exec), forms);
+  HEARTH_RETURN_IF_ERROR(norm_.Forward(exec, stream, target));
+  return x.Settle(exec, pass, target, forms);
+}
+
+absl::Status Attention::Attend(const kernels::Exec& exec, const Pass& pass) {
+  HEARTH_RETURN_IF_ERROR(qkv_projection_.Forward(exec, pass, qkv_));
+  HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeForward(exec, rope_forward_));
+  HEARTH_RETURN_IF_ERROR(kernels::AttentionForward(exec, attention_forward_));
+  return output_projection_.x().Make(exec, pass, attention_,
+                                     attention_again_ ? Forms::kRows : Forms::kBoth);
+}
+
+absl::Status Attention::Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
+  return Run(exec, pass, stream, levels_.NormForms(qkv_projection_.x(), pass));
+}
+
+absl::Status Attention::Run(const kernels::Exec& exec,
+                            const Pass& pass,
+                            Stream& stream,
+                            Forms forms) {
+  HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, stream, forms));
+  HEARTH_RETURN_IF_ERROR(Attend(exec, pass));
+  HEARTH_RETURN_IF_ERROR(output_projection_.Forward(exec, pass, delta_));
+  HEARTH_RETURN_IF_ERROR(DropForward(exec, pass, dropout_, delta_));
+  stream = {input_, delta_};
+  return absl::OkStatus();
+}
+
+absl::Status Attention::Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
+  const Recompute level = levels_.Of(qkv_projection_.x(), pass);
+  // Below kBlock the stream was not made again: this sub-block kept its own input.
+  const Stream own = {input_, TensorView()};
+  if (level == Recompute::kBlock) {
+    HEARTH_RETURN_IF_ERROR(Run(exec, pass, stream, Forms::kBoth));
+  } else if (level == Recompute::kAttention) {
+    HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, own, Forms::kBoth));
+    HEARTH_RETURN_IF_ERROR(Attend(exec, pass));
+  } else if (level >= Recompute::kNormAct) {
+    HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, own, Forms::kColumns));
+  }
+  const Operand& x = output_projection_.x();
+  return attention_again_ && x.Quantised(pass) ? x.Make(exec, pass, attention_, Forms::kColumns)
+                                               : absl::OkStatus();
+}
+
+absl::Status Attention::Backward(const kernels::Exec& exec,
+                                 const Pass& pass,
+                                 const TensorView& d_stream,
+                                 const Operand* next) {
+  TensorView d_delta = d_stream;
+  HEARTH_RETURN_IF_ERROR(DropBackward(exec, pass, dropout_, d_delta_, d_delta));
+  if (OutputGradient() == nullptr) {
+    HEARTH_RETURN_IF_ERROR(output_projection_.dy().Make(exec, pass, d_delta));
+  }
+  HEARTH_RETURN_IF_ERROR(output_projection_.Backward(exec, pass, d_delta, d_attention_));
+  HEARTH_RETURN_IF_ERROR(kernels::AttentionBackward(exec, attention_backward_));
+  const Operand& d_qkv = qkv_projection_.dy();
+  const OperandTarget target = d_qkv.Target(pass, qkv_projection_.NeedsPlainDy(),
+                                            kernels::WritesBlocks(exec, rope_backward_));
+  rope_backward_.d_qkv = target.plain;
+  rope_backward_.d_qkv_quant = target.quant;
+  rope_backward_.d_qkv_blocks = target.blocks;
+  HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeBackward(exec, rope_backward_));
+  HEARTH_RETURN_IF_ERROR(d_qkv.Settle(exec, pass, target));
+  HEARTH_RETURN_IF_ERROR(qkv_projection_.Backward(exec, pass, d_qkv_, d_normed_));
+  return norm_.Backward(exec, pass, d_normed_, d_stream, true, next);
+}
+
+}  // namespace
+
+std::unique_ptr<SubBlock> MakeAttention(const ModelContext& context,
+                                        const spec::PlacedBlock& placed) {
+  return std::make_unique<Attention>(context, placed);
+}
+
+}  // namespace hearth::trainer
