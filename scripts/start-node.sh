@@ -264,7 +264,7 @@ else
   jobctl submit -f JOB.yaml --set resources.workers=${#wanted[@]} --watch
 END
 fi
-listening=$(endpoint listen)
+listening=$([ -n "$coordinator" ] || endpoint listen)
 if [ -z "$coordinator" ] && ! loopback "$listening"; then
   reach=$(sed "s/^0\.0\.0\.0:/$(hostname):/; s/^\[::\]:/$(hostname):/" <<<"$listening")
   flags="--tls-ca CA.crt"

@@ -112,7 +112,7 @@ class CutOffTest(unittest.TestCase):
         out = self.cluster.jobctl("declare-lost", "--all", "--yes").stdout
         self.assertEqual(sorted(out.split("\n")), ["", *(f"worker/w{k} declared lost" for k in range(3))])
         self.assertFalse(isolated(self.cluster))
-        self.assertTrue(any(e["actor"] == "user" and "declared lost" in e["message"]
+        self.assertTrue(any(e["actor"].startswith("user:") and "declared lost" in e["message"]
                             for e in self.cluster.events(self.job)), json.dumps(self.cluster.events(self.job)[-5:]))
         self.assertNotEqual(self.cluster.job(self.job)["state"], "JOB_STATE_RUNNING")
 

@@ -158,7 +158,7 @@ class RolesTest(harness.ClusterTest):
         self.cluster.wait_step(job, 1)
         followers = [subprocess.Popen([harness.program("jobctl"), "--coordinator", self.cluster.address, *alice, *command],
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env_away)
-                     for command in (["watch", job], ["logs", "-f", job], ["metrics", "-f", job])]
+                     for command in (["watch", job], ["logs", "-f", job], ["metrics", "-f", job, "-o", "csv"])]
         for follower in followers:
             self.assertTrue(follower.stdout.readline())
         self.assertIn("revoked", self.cluster.jobctl("token", "revoke", "alice").stdout)
