@@ -79,9 +79,12 @@ absl::Status Coordinator::StartParts() {
                  serving_ = false;
                },
                [this] {
-                 sessions_.Check(clock_.Monotonic(), [this](const v1::Caller& caller) {
-                   return gate_->StillValid(caller);
+                 sessions_.Check(clock_.Monotonic(), [this](const TokenPtr& token) {
+                   return gate_->StillValid(token);
                  });
+               },
+               [this](const Origin& origin, const v1::JobRecord* job) {
+                 return gate_->Recheck(origin, job);
                });
   HEARTH_RETURN_IF_ERROR(StartGrpc());
   HEARTH_RETURN_IF_ERROR(StartHttp());
@@ -127,6 +130,10 @@ absl::Status Coordinator::StartGrpc() {
   builder.SetMaxReceiveMessageSize(kReceiveBytes);
   HEARTH_ASSIGN_OR_RETURN(const auto credentials, rpc::MakeServerCredentials(options_.tls));
   HEARTH_ASSIGN_OR_RETURN(const rpc::HostPort address, rpc::ParseHostPort(options_.listen));
+  // Before the first call where the port is known; where it is not, nobody calls yet.
+  if (!options_.no_auth && address.port != 0) {
+    HEARTH_RETURN_IF_ERROR(AllowLocalTokens(address.port, *gate_));
+  }
   int port = 0;
   // A second process must not share the port silently.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -143,7 +150,7 @@ absl::Status Coordinator::StartGrpc() {
     return absl::UnavailableError(
         absl::StrCat("cannot listen on ", options_.listen, " (--listen): is the port taken?"));
   }
-  if (!options_.no_auth) {
+  if (!options_.no_auth && address.port == 0) {
     HEARTH_RETURN_IF_ERROR(AllowLocalTokens(port, *gate_));
   }
   for (const char* service : kServices) {

@@ -255,16 +255,19 @@ elif [ $new = 0 ]; then
   echo "the coordinator had ended and is started again; the workers were running"
 fi
 echo "coordinator $address, ${#wanted[@]} workers: $host-${wanted[0]} .. $host-${wanted[-1]}; logs in $node"
+listening=$([ -n "$coordinator" ] || endpoint listen)
+# jobctl sends a token in clear text beyond loopback only when it is told to.
+clear=""
+if [[ " ${HEARTH_COORDINATOR_FLAGS:-} " == *" --insecure "* ]] && ! loopback "$address"; then clear=" --insecure"; fi
 if [ -n "$coordinator" ] && [ -n "$tokens" ]; then
   echo "A worker's token submits no jobs; people have tokens of their own: jobctl --coordinator $address --token-file FILE submit -f JOB.yaml"
 else
   cat <<END
 
   export PATH=$bin:\$PATH HEARTH_COORDINATOR=$address$export_token
-  jobctl submit -f JOB.yaml --set resources.workers=${#wanted[@]} --watch
+  jobctl$clear submit -f JOB.yaml --set resources.workers=${#wanted[@]} --watch
 END
 fi
-listening=$([ -n "$coordinator" ] || endpoint listen)
 if [ -z "$coordinator" ] && ! loopback "$listening"; then
   reach=$(sed "s/^0\.0\.0\.0:/$(hostname):/; s/^\[::\]:/$(hostname):/" <<<"$listening")
   flags="--tls-ca CA.crt"
@@ -273,7 +276,7 @@ if [ -z "$coordinator" ] && ! loopback "$listening"; then
 
 Another machine joins with a token for each of its workers, which are called HOST-gpu0, HOST-gpu1, .. (HOST as hostname -s says there).
 Here, for each of them:
-  mkdir -p tokens && jobctl token create HOST-gpu0 --role worker --worker HOST-gpu0 --output-file tokens/HOST-gpu0.token
+  mkdir -p tokens && jobctl$clear token create HOST-gpu0 --role worker --worker HOST-gpu0 --output-file tokens/HOST-gpu0.token
 There, with that folder:
   HEARTH_WORKER_FLAGS="$flags" $0 --coordinator $reach --token-file tokens
 END

@@ -63,6 +63,34 @@ absl::Status CreatePrivateDir(Env& env, const std::string& dir) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> ReadPrivateFile(const std::string& path) {
+  constexpr size_t kMostBytes = 64 << 10;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO must not block
+  if (fd < 0) {
+    return absl::ErrnoToStatus(errno, path);
+  }
+  // What is looked at is what is read: the name may stand for another file by then.
+  struct stat info = {};
+  std::string text(kMostBytes, 0);
+  const bool known = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+  const ssize_t bytes = known ? pread(fd, text.data(), text.size(), 0) : -1;
+  const int error = known ? errno : EINVAL;
+  close(fd);
+  if (bytes < 0) {
+    return absl::ErrnoToStatus(error, path);
+  }
+  if (info.st_uid != geteuid() && info.st_uid != 0 && geteuid() != 0) {
+    return absl::PermissionDeniedError(path + " belongs to another account");
+  }
+  if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrFormat("%s has mode %04o: others have access to it; chmod 600 %s", path,
+                        info.st_mode & 07777, path));
+  }
+  text.resize(static_cast<size_t>(bytes));
+  return text;
+}
+
 absl::Status CheckPrivateFile(const std::string& path) {
   struct stat info = {};
   if (stat(path.c_str(), &info) != 0) {

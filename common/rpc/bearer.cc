@@ -18,8 +18,7 @@ std::string LocalTokenPath(std::string_view home, int port, LocalToken kind) {
 }
 
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
-  HEARTH_RETURN_IF_ERROR(CheckPrivateFile(path));
-  HEARTH_ASSIGN_OR_RETURN(const std::string text, Env::Real().ReadFile(path));
+  HEARTH_ASSIGN_OR_RETURN(const std::string text, ReadPrivateFile(path));
   const std::vector<std::string> lines = absl::StrSplit(text, absl::MaxSplits('\n', 1));
   std::string token(absl::StripAsciiWhitespace(lines.front()));
   for (const char c : token) {

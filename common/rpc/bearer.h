@@ -26,8 +26,7 @@ enum class LocalToken { kAdmin, kWorker };
 // own account: <home>/tokens/local-PORT, or local-PORT-worker. Mode 0600.
 std::string LocalTokenPath(std::string_view home, int port, LocalToken kind);
 
-// The token in a file: its first line. kPermissionDenied: others can read the file
-// (CheckPrivateFile); kNotFound; kInvalidArgument: no token in it.
+// The token in a file: its first line. Errors as ReadPrivateFile; kInvalidArgument: no token in it.
 absl::StatusOr<std::string> ReadToken(const std::string& path);
 
 // The token for the coordinator at `address` ("host:port"): of `token_file` if one is given, else,

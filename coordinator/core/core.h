@@ -123,8 +123,12 @@ struct CheckpointWrite {
   double seconds = 0;
 };
 
-// Records of the audit log that a coordinator keeps in memory, for ListAudit. The store has more.
+// Records of the audit log that a coordinator keeps in memory, for ListAudit: of calls that were
+// let in, and of refusals. The store has more.
 inline constexpr int64_t kAuditShown = 10'000;
+inline constexpr int64_t kRefusalsShown = 1'000;
+// A call that was refused for who made it.
+bool IsRefusal(const v1::AuditRecord& record);
 
 struct Effects {
   std::vector<JobRow> jobs;              // at most one per job; final state after the command
@@ -142,7 +146,7 @@ struct Effects {
   std::vector<v1::KvRecord> kv_puts;
   std::vector<std::string> token_deletes;  // names; before token_puts
   std::vector<v1::TokenRecord> token_puts;
-  std::vector<v1::AuditRecord> audit;  // numbers without gaps over the life of the store
+  std::vector<v1::AuditRecord> audit;  // numbers strictly increasing over the life of the store
   // After the commit:
   std::vector<OutgoingMessage>
       messages;                         // in order per connection; to a closed connection: dropped

@@ -148,12 +148,16 @@ const std::vector<CommandRow>& CommandTable();
 // The row of a command type; aborts if there is none.
 const CommandRow& RowOf(std::type_index type);
 
-// Who asks, for events and the audit log. Commands of agents and of the coordinator itself have
-// none.
+// The caller of a command, for events, the audit log and the check before it is applied. Commands
+// of agents and of the coordinator itself have none.
 struct Origin {
   v1::Caller caller;
   std::string method;  // of the API: "CancelJob"
   std::string target;  // the job, worker or token that it is about; empty = none
+  std::string detail;  // AuditRecord.message of a call that was not refused
+  // The record by which the caller was known; null: a token that is not in the store.
+  std::shared_ptr<const v1::Token> token;
+  bool own_job = false;  // an operator may do it to their own jobs only (CallRow.own_job)
 };
 
 // One command: its row, its arguments and its origin, which no copy changes. Cheap to copy.

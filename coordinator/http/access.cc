@@ -33,7 +33,8 @@ std::optional<metrics::HttpResponse> CheckHost(const HttpAccessOptions& options,
                                                const metrics::HttpRequest& request) {
   const std::string name = NameOf(request.host);
   const bool known =
-      std::find(options.hosts.begin(), options.hosts.end(), name) != options.hosts.end();
+      std::any_of(options.hosts.begin(), options.hosts.end(),
+                  [&name](const std::string& host) { return absl::AsciiStrToLower(host) == name; });
   if (request.host.empty() || rpc::IsLoopback(name) || known) {
     return std::nullopt;
   }
@@ -51,8 +52,7 @@ metrics::HttpGuard MakeHttpGuard(const HttpAccessOptions& options, AdmitReader a
       return std::nullopt;
     }
     if (options.loopback) {
-      // Prometheus in a container may name us otherwise, and no browser shows metrics to a page.
-      return IsMetrics(request.path) ? std::nullopt : CheckHost(options, request);
+      return CheckHost(options, request);
     }
     if (open) {
       return std::nullopt;

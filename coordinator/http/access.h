@@ -1,4 +1,4 @@
-// Who may read over HTTP.
+// The rules of reading over HTTP.
 //
 // On loopback everyone on this machine may, as long as the request names this machine: a page from
 // elsewhere that a browser was made to believe is here ("DNS rebinding") names another. Beyond

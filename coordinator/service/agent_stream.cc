@@ -13,13 +13,13 @@ namespace hearth::coordinator {
 
 void AgentStream::Start() {
   self_ = shared_from_this();
-  absl::StatusOr<v1::Caller> caller = gate_.Admit(*context_, v1::AgentMessage());
+  absl::StatusOr<Admitted> caller = gate_.Admit(*context_, v1::AgentMessage());
   if (!caller.ok()) {
     Close(caller.status());
     return;
   }
   caller_ = *std::move(caller);
-  sessions_.Add(caller_, [weak = weak_from_this()](const absl::Status& status) {
+  sessions_.Add(caller_.token, [weak = weak_from_this()](const absl::Status& status) {
     const std::shared_ptr<AgentStream> stream = weak.lock();
     if (stream != nullptr && !status.ok()) {
       stream->Close(status);

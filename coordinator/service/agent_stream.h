@@ -73,7 +73,7 @@ class AgentStream : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Coordin
   std::shared_ptr<AgentStream> self_;
   v1::AgentMessage incoming_;
   // Only the reading thread uses these.
-  v1::Caller caller_;
+  Admitted caller_;
   bool greeted_ = false;
   std::string checkpoint_root_;  // of the Hello
 

@@ -60,7 +60,7 @@ grpc::ServerUnaryReactor* Change(const ServiceParts& parts,
                                  grpc::CallbackServerContext* context,
                                  const Request& request,
                                  Response* response) {
-  const absl::StatusOr<v1::Caller> caller = parts.gate.Admit(*context, request);
+  const absl::StatusOr<Admitted> caller = parts.gate.Admit(*context, request);
   if (!caller.ok()) {
     return FinishNow(context, caller.status());
   }

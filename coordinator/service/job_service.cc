@@ -181,10 +181,10 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   Stream* Open(grpc::CallbackServerContext* context,
                const Request& request,
                const std::shared_ptr<Stream>& stream) {
-    const absl::StatusOr<v1::Caller> caller = parts_.gate.Admit(*context, request);
+    const absl::StatusOr<Admitted> caller = parts_.gate.Admit(*context, request);
     if (caller.ok()) {
       parts_.view.Subscribe(request.job_id(), stream);
-      parts_.sessions.Add(*caller, EndOf(stream));
+      parts_.sessions.Add(caller->token, EndOf(stream));
     }
     stream->Start(parts_.streams, rpc::AddressOfPeer(context->peer()), caller.status());
     return stream.get();
@@ -243,7 +243,7 @@ absl::Status JobServiceImpl::ExplainConflict(const absl::Status& status,
 grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext* context,
                                                     const v1::CreateJobRequest* request,
                                                     v1::Job* response) {
-  const absl::StatusOr<v1::Caller> caller = parts_.gate.Admit(*context, *request);
+  const absl::StatusOr<Admitted> caller = parts_.gate.Admit(*context, *request);
   if (!caller.ok()) {
     return FinishNow(context, caller.status());
   }
@@ -252,7 +252,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext*
   const bool answered =
       !request->request_id().empty() && parts_.view.KnowsRequest(request->request_id());
   const auto post = [this, reactor, request, response, answered,
-                     caller = *caller](CheckedSpec checked) {
+                     origin = OriginOf(*caller, *request)](CheckedSpec checked) {
     if (!checked.status.ok()) {
       reactor->Finish(rpc::ToGrpc(checked.status));
       return;
@@ -265,7 +265,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext*
                                    .warnings = std::move(checked.warnings),
                                    .validate_only = request->validate_only(),
                                    .answered = answered,
-                                   .owner = caller.user()};
+                                   .owner = origin.caller.user()};
     const auto reply_to = [this, reactor, request, response,
                            submitted = std::move(checked.spec)](const Reply& reply) {
       absl::Status status = reply.status;
@@ -276,7 +276,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext*
       }
       reactor->Finish(rpc::ToGrpc(status));
     };
-    parts_.loop.Post(Command(std::move(command)).By(OriginOf(caller, *request)), reply_to);
+    parts_.loop.Post(Command(std::move(command)).By(origin), reply_to);
   };
   if (answered) {
     post({absl::OkStatus(), request->spec(), false, {}});
@@ -331,7 +331,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::ListJobs(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* JobServiceImpl::UpdateJob(grpc::CallbackServerContext* context,
                                                     const v1::UpdateJobRequest* request,
                                                     v1::Job* response) {
-  const absl::StatusOr<v1::Caller> caller = parts_.gate.Admit(*context, *request);
+  const absl::StatusOr<Admitted> caller = parts_.gate.Admit(*context, *request);
   if (!caller.ok()) {
     return FinishNow(context, caller.status());
   }
@@ -374,7 +374,7 @@ absl::Status JobServiceImpl::MakeResume(const v1::ResumeJobRequest& request,
 grpc::ServerUnaryReactor* JobServiceImpl::ResumeJob(grpc::CallbackServerContext* context,
                                                     const v1::ResumeJobRequest* request,
                                                     v1::Job* response) {
-  const absl::StatusOr<v1::Caller> caller = parts_.gate.Admit(*context, *request);
+  const absl::StatusOr<Admitted> caller = parts_.gate.Admit(*context, *request);
   if (!caller.ok()) {
     return FinishNow(context, caller.status());
   }
@@ -472,7 +472,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::GetCheckpoint(grpc::CallbackServerCont
 grpc::ServerUnaryReactor* JobServiceImpl::GetVersion(grpc::CallbackServerContext* context,
                                                      const v1::GetVersionRequest* request,
                                                      v1::GetVersionResponse* response) {
-  const absl::StatusOr<v1::Caller> caller = parts_.gate.Admit(*context, *request);
+  const absl::StatusOr<Admitted> caller = parts_.gate.Admit(*context, *request);
   if (!caller.ok()) {
     return FinishNow(context, caller.status());
   }

@@ -92,10 +92,12 @@ Loop::~Loop() {
 
 void Loop::Start(Inspect inspect,
                  std::function<void(const absl::Status&)> on_fatal,
-                 std::function<void()> on_turn) {
+                 std::function<void()> on_turn,
+                 Recheck recheck) {
   inspect_ = std::move(inspect);
   on_fatal_ = std::move(on_fatal);
   on_turn_ = std::move(on_turn);
+  recheck_ = std::move(recheck);
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "hearth-loop");
     Run();
@@ -125,10 +127,9 @@ void Loop::PostFromAgent(Command command, Done done) {
 }
 
 void Loop::NoteRefusal(const Origin& origin, const absl::Status& status, int64_t left_out) {
-  std::string message(status.message());
-  if (left_out > 0) {
-    absl::StrAppend(&message, " (and ", left_out, " refusals before it)");
-  }
+  const std::string message =
+      left_out == 0 ? std::string(status.message())
+                    : absl::StrCat("(after ", left_out, " more refusals) ", status.message());
   Enqueue(Item{Tick{}, nullptr, nullptr, AuditRecordOf(origin, status.code(), message)}, true);
 }
 
@@ -223,16 +224,13 @@ void Loop::Process(std::vector<Item> items) {
       continue;
     }
     if (item.refusal.has_value()) {
-      effects.push_back(AuditOf(*std::move(item.refusal)));
+      if (!low_space) {  // what strangers do must not take the last room
+        effects.push_back(AuditOf(*std::move(item.refusal)));
+      }
       continue;
     }
     if (low_space && item.command.NeedsDisk()) {
-      const std::string text = absl::StrCat(
-          "not enough disk space for the coordinator's data dir: ", free_bytes >> 20, " MiB free, ",
-          options_.min_free_bytes >> 20, " MiB needed; nothing was changed");
-      replies.emplace_back(
-          std::move(item.done),
-          Refusal(rpc::MakeError(absl::StatusCode::kResourceExhausted, text, "DISK_FULL")));
+      replies.emplace_back(std::move(item.done), Refusal(DiskFull(free_bytes)));
       continue;
     }
     NameUnknownTasks(item.command);
@@ -282,15 +280,35 @@ void Loop::Process(std::vector<Item> items) {
   LetKnow(effects);
 }
 
-// What the core does, and what the audit log says of it.
+absl::Status Loop::DiskFull(int64_t free_bytes) const {
+  return rpc::MakeError(absl::StatusCode::kResourceExhausted,
+                        absl::StrCat("not enough disk space for the coordinator's data dir: ",
+                                     free_bytes >> 20, " MiB free, ", options_.min_free_bytes >> 20,
+                                     " MiB needed; nothing was changed"),
+                        "DISK_FULL");
+}
+
+// What the core does, and what the audit log says of it. The caller is judged again: since the gate
+// let the call in, its token may have ended, or its job may be another one.
 Effects Loop::Apply(const Command& command) {
-  Effects effects = core_.Apply(command, ReadClock());
-  metrics_.CountCommand(command);
-  if (command.origin() == nullptr || command.changes_nothing() || !effects.reply.has_value()) {
+  const Origin* origin = command.origin();
+  absl::Status allowed;
+  if (origin != nullptr && recheck_ != nullptr) {
+    allowed = recheck_(*origin, core_.FindJob(origin->target));
+  }
+  Effects effects;
+  if (allowed.ok()) {
+    effects = core_.Apply(command, ReadClock());
+    metrics_.CountCommand(command);
+  } else {
+    effects.reply = Refusal(allowed);
+  }
+  if (origin == nullptr || command.changes_nothing() || !effects.reply.has_value()) {
     return effects;
   }
-  v1::AuditRecord record = AuditRecordOf(*command.origin(), effects.reply->status.code(),
-                                         std::string(effects.reply->status.message()));
+  const absl::Status& outcome = effects.reply->status;
+  v1::AuditRecord record = AuditRecordOf(
+      *origin, outcome.code(), outcome.ok() ? origin->detail : std::string(outcome.message()));
   if (record.target().empty() && effects.reply->job.has_value()) {
     record.set_target(effects.reply->job->job_id());  // the job that this call has made
   }

@@ -65,10 +65,15 @@ class Loop {
        CoordinatorMetrics& metrics);
   ~Loop();
 
+  // Called on the loop's thread, must not block: before a command that somebody asked for is
+  // applied, with its target if that is a job. An error is the answer, and nothing is applied.
+  using Recheck = std::function<absl::Status(const Origin&, const v1::JobRecord*)>;
+
   // `on_turn` is called on the loop's thread at least once a second; it must not block.
   void Start(Inspect inspect,
              std::function<void(const absl::Status&)> on_fatal,
-             std::function<void()> on_turn = nullptr);
+             std::function<void()> on_turn = nullptr,
+             Recheck recheck = nullptr);
   // Finishes what is queued, refuses what comes later, and joins the thread.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -97,6 +102,7 @@ class Loop {
   void Process(std::vector<Item> items);
   Effects Apply(const Command& command);
   Effects AuditOf(v1::AuditRecord record);
+  absl::Status DiskFull(int64_t free_bytes) const;
   void Enqueue(Item item, bool limited) ABSL_LOCKS_EXCLUDED(mu_);
   void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   void LetKnow(std::vector<Effects>& effects);
@@ -116,6 +122,7 @@ class Loop {
   Inspect inspect_;
   std::function<void(const absl::Status&)> on_fatal_;
   std::function<void()> on_turn_;
+  Recheck recheck_;
   int64_t last_audit_;  // number of the newest record; of the loop's thread
   Core core_;           // of the loop's thread once started
   absl::Duration tick_allowed_ = -absl::InfiniteDuration();

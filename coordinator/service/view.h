@@ -32,8 +32,8 @@ using JobPtr = std::shared_ptr<const v1::JobRecord>;
 using WorkerPtr = std::shared_ptr<const v1::Worker>;
 using EventPtr = std::shared_ptr<const v1::JobEvent>;
 
-// The filter of ListJobs: "state=running,queued name=x owner=alice label.team=research"; all terms must hold,
-// an empty filter matches all.
+// The filter of ListJobs: "state=running,queued name=x owner=alice label.team=research"; all terms
+// must hold, an empty filter matches all.
 class JobFilter {
  public:
   // kInvalidArgument: the text says which term and what is allowed.
@@ -58,8 +58,7 @@ class Waker {
 // Thread-safe. Load and Apply belong to the event loop.
 class View {
  public:
-  explicit View(size_t events_per_job)
-      : events_per_job_(events_per_job), identity_(static_cast<size_t>(kAuditShown)) {}
+  explicit View(size_t events_per_job) : events_per_job_(events_per_job) {}
 
   IdentityView& identity() { return identity_; }
   const IdentityView& identity() const { return identity_; }

@@ -346,24 +346,30 @@ TEST_F(DataDirTest, Open_AStoreOfVersion2_IsMigratedWithAllItHas) {
   EXPECT_EQ(state->audit.size(), 1u);
 }
 
-TEST_F(DataDirTest, Commit_OfTheAuditLog_KeepsTheNewestRecords) {
+TEST_F(DataDirTest, Commit_OfTheAuditLog_KeepsTheNewestOfEachKind) {
   StoreOptions options;
   options.data_dir = dir_;
   options.audit_records = 3;
+  options.audit_refusals = 2;
   auto store = Store::Open(options);
   ASSERT_TRUE(store.ok()) << store.status();
   ASSERT_TRUE((*store)->Load().ok());
-  for (int64_t number = 1; number <= 5; ++number) {
-    Effects effects;
-    effects.audit.emplace_back().set_number(number);
-    ASSERT_TRUE((*store)->Commit({&effects, 1}).ok());
+  Effects effects;
+  for (int64_t number = 1; number <= 256; ++number) {
+    v1::AuditRecord& record = effects.audit.emplace_back();
+    record.set_number(number);
+    record.set_outcome(number <= 6 ? "OK" : "UNAUTHENTICATED");
   }
+  ASSERT_TRUE((*store)->Commit({&effects, 1}).ok());
   store->reset();
   store = Store::Open(options);
   const auto state = (*store)->Load();
   ASSERT_TRUE(state.ok()) << state.status();
-  ASSERT_EQ(state->audit.size(), 3u);
-  EXPECT_EQ(state->audit[0].number(), 3);
+  std::vector<int64_t> numbers;
+  for (const v1::AuditRecord& record : state->audit) {
+    numbers.push_back(record.number());
+  }
+  EXPECT_THAT(numbers, testing::ElementsAre(4, 5, 6, 255, 256));
 }
 
 // One row each way; the rest serves.

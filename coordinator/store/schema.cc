@@ -36,7 +36,7 @@ constexpr TableDef kTables[] = {
      nullptr},
     {kJournal, 2, "id, records", "", "", nullptr},
     {"tokens", 3, "name, record", "", "record", &Parses<v1::TokenRecord>},
-    {"audit", 3, "number, record", "", "record", &Parses<v1::AuditRecord>},
+    {"audit", 3, "refused, number, record", "", "record", &Parses<v1::AuditRecord>},
 };
 
 constexpr std::string_view kSchema = R"sql(
@@ -67,7 +67,9 @@ CREATE TABLE damaged (
 // New in version 3.
 constexpr std::string_view kSchema3 = R"sql(
 CREATE TABLE tokens (name TEXT PRIMARY KEY, record BLOB NOT NULL, crc INTEGER) WITHOUT ROWID;
-CREATE TABLE audit (number INTEGER PRIMARY KEY, record BLOB NOT NULL, crc INTEGER);
+CREATE TABLE audit (
+  refused INTEGER NOT NULL, number INTEGER NOT NULL, record BLOB NOT NULL, crc INTEGER,
+  PRIMARY KEY (refused, number)) WITHOUT ROWID;
 )sql";
 
 constexpr size_t kContentShown = 120;

@@ -25,6 +25,9 @@
 namespace hearth::coordinator {
 namespace {
 
+// Finding out what to trim reads all that is kept.
+constexpr int64_t kTrimAuditEvery = 256;
+
 // A commit waits for the flush when the journal is this many times its bound.
 constexpr int64_t kJournalFull = 4;
 constexpr int kDamageTold = 20;
@@ -313,7 +316,9 @@ absl::Status Store::PrepareStatements() {
       {&statements_->put_token, PutRowSql("tokens")},
       {&statements_->delete_token, "DELETE FROM tokens WHERE name = ?"},
       {&statements_->put_audit, PutRowSql("audit")},
-      {&statements_->trim_audit, "DELETE FROM audit WHERE number <= ?"},
+      {&statements_->trim_audit,
+       "DELETE FROM audit WHERE refused = ?1 AND number <= (SELECT number FROM audit "
+       "WHERE refused = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)"},
   };
   for (const auto& [statement, sql] : all) {
     HEARTH_ASSIGN_OR_RETURN(*statement, database_->Prepare(sql));
@@ -520,10 +525,18 @@ absl::Status Store::WriteIdentity(const Effects& effects) {
         statements_->put_token.Text(token.token().name()).Blob(token.SerializeAsString()).Run());
   }
   for (const v1::AuditRecord& record : effects.audit) {
-    HEARTH_RETURN_IF_ERROR(
-        statements_->put_audit.Int(record.number()).Blob(record.SerializeAsString()).Run());
-    HEARTH_RETURN_IF_ERROR(
-        statements_->trim_audit.Int(record.number() - options_.audit_records).Run());
+    HEARTH_RETURN_IF_ERROR(statements_->put_audit.Int(IsRefusal(record) ? 1 : 0)
+                               .Int(record.number())
+                               .Blob(record.SerializeAsString())
+                               .Run());
+    if (record.number() % kTrimAuditEvery == 0) {
+      for (const int64_t refused : {0, 1}) {
+        HEARTH_RETURN_IF_ERROR(
+            statements_->trim_audit.Int(refused)
+                .Int(refused == 0 ? options_.audit_records : options_.audit_refusals)
+                .Run());
+      }
+    }
   }
   return absl::OkStatus();
 }

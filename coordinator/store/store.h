@@ -59,8 +59,10 @@ struct StoreOptions {
   SegmentLogOptions log{.segment_bytes = 4 << 20, .max_bytes = 64 << 20};
   // Newest events kept per job.
   int64_t events_per_job = 1000;
-  // Newest records kept of the audit log; each has about 200 bytes.
-  int64_t audit_records = 1'000'000;
+  // Newest records kept of the audit log, about 200 bytes each: of calls that were let in, and of
+  // refusals, so that a stranger's calls never push out what was done. Up to 256 more stay a while.
+  int64_t audit_records = 100'000;
+  int64_t audit_refusals = 10'000;
   // Records of histories and logs wait in the journal, and in memory, until they reach this many
   // bytes; then they are moved to the files. At four times as many bytes a commit waits for that.
   int64_t journal_bytes = 32 << 20;

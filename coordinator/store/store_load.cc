@@ -78,10 +78,16 @@ absl::Status Store::LoadRows(LoadedState& state) {
       load("SELECT event FROM events" + of_known_jobs + "revision", state.events));
   HEARTH_RETURN_IF_ERROR(load("SELECT record FROM tokens ORDER BY name", state.core.tokens));
   HEARTH_RETURN_IF_ERROR(
-      load(absl::StrCat("SELECT record FROM (SELECT number, record FROM audit ORDER BY number DESC "
-                        "LIMIT ",
-                        kAuditShown, ") ORDER BY number"),
+      load(absl::StrCat("SELECT record FROM audit WHERE refused = 0 ORDER BY number DESC LIMIT ",
+                        kAuditShown),
            state.audit));
+  HEARTH_RETURN_IF_ERROR(
+      load(absl::StrCat("SELECT record FROM audit WHERE refused = 1 ORDER BY number DESC LIMIT ",
+                        kRefusalsShown),
+           state.audit));
+  std::sort(
+      state.audit.begin(), state.audit.end(),
+      [](const v1::AuditRecord& a, const v1::AuditRecord& b) { return a.number() < b.number(); });
   state.core.last_revision = revision_;
   return absl::OkStatus();
 }

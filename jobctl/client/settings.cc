@@ -127,9 +127,10 @@ absl::Status Refused(const std::string& where,
   return absl::InvalidArgumentError(absl::StrCat(where, " is ", value, ", not ", setting.accepted));
 }
 
-// True when the file's token is meant for another coordinator than the one that is called.
-bool IsForAnother(const Sources& sources, const std::string& coordinator) {
-  const bool in_context = sources.context.contains(kTokenFileKey);
+// True when what the file says of `key` is meant for another coordinator than the one that is
+// called.
+bool IsForAnother(const Sources& sources, const char* key, const std::string& coordinator) {
+  const bool in_context = sources.context.contains(key);
   const nlohmann::json& beside = in_context ? sources.context : sources.defaults;
   return beside.contains(kCoordinatorKey) && beside[kCoordinatorKey] != coordinator;
 }
@@ -148,7 +149,7 @@ absl::Status ApplyText(const Sources& sources,
   }
   const Place place = InFile(sources, setting.key);
   if (place.value == nullptr ||
-      (setting.key == kTokenFileKey && IsForAnother(sources, coordinator))) {
+      (setting.key == kTokenFileKey && IsForAnother(sources, kTokenFileKey, coordinator))) {
     return absl::OkStatus();
   }
   if (!place.value->is_string()) {
@@ -180,9 +181,9 @@ absl::Status ApplyNumber(const Sources& sources, const NumberSetting& setting) {
   return absl::OkStatus();
 }
 
-absl::Status ApplyInsecure(const Sources& sources, bool& insecure) {
+absl::Status ApplyInsecure(const Sources& sources, const std::string& coordinator, bool& insecure) {
   const Place place = InFile(sources, kInsecureKey);
-  if (insecure || place.value == nullptr) {
+  if (insecure || place.value == nullptr || IsForAnother(sources, kInsecureKey, coordinator)) {
     return absl::OkStatus();
   }
   if (!place.value->is_boolean()) {
@@ -235,7 +236,8 @@ absl::Status ApplySettings(const CLI::App& app,
   for (const TextSetting& setting : TextSettings(context)) {
     HEARTH_RETURN_IF_ERROR(ApplyText(sources, setting, context.connect.coordinators));
   }
-  HEARTH_RETURN_IF_ERROR(ApplyInsecure(sources, context.connect.insecure));
+  HEARTH_RETURN_IF_ERROR(
+      ApplyInsecure(sources, context.connect.coordinators, context.connect.insecure));
   if (context.connect.coordinators.empty()) {
     context.connect.coordinators = "127.0.0.1:7070";
   }

@@ -122,6 +122,13 @@ TEST(Settings, Contexts_CurrentUnlessAnotherIsNamed) {
   EXPECT_EQ(variable.context.prices.per_kwh, 0.2);
   EXPECT_FALSE(variable.context.connect.insecure);
 
+  // What a context allows is for its own coordinator.
+  Machine elsewhere;
+  elsewhere.file = kContexts;
+  ASSERT_TRUE(elsewhere.Apply("--coordinator prod:7070").ok());
+  EXPECT_FALSE(elsewhere.context.connect.insecure);
+  EXPECT_EQ(elsewhere.context.connect.token_file, "");
+
   Machine absent;
   absent.file = kContexts;
   const absl::Status refused = absent.Apply("--context nowhere");

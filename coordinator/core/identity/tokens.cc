@@ -19,6 +19,13 @@ absl::Status BadToken(const std::string& field, const std::string& problem) {
                    absl::StrCat(field, ": ", problem), {{"field", field}});
 }
 
+// A second at least; a date that no calendar has is no use either.
+absl::Status CheckExpiry(absl::Duration expires_in) {
+  const bool good = expires_in == absl::InfiniteDuration() ||
+                    (expires_in >= absl::Seconds(1) && expires_in <= absl::Hours(24 * 36525));
+  return good ? absl::OkStatus() : BadToken("expires_in", "from 1 second to 100 years");
+}
+
 absl::Status CheckToken(const v1::Token& token) {
   if (const absl::Status valid = ValidateUserName(token.name()); !valid.ok()) {
     return BadToken("name", std::string(valid.message()));
@@ -53,6 +60,7 @@ void Tokens::Restore(const std::vector<v1::TokenRecord>& records) {
 absl::StatusOr<v1::Token> Tokens::Create(const CreateToken& command,
                                          absl::Time now,
                                          Effects& effects) {
+  HEARTH_RETURN_IF_ERROR(CheckExpiry(command.expires_in));
   v1::TokenRecord record;
   v1::Token& token = *record.mutable_token();
   token = command.token;

@@ -30,10 +30,14 @@ TEST(TokensTest, Create_WhatIsMissingOrTooMuch_IsRefused) {
   viewer_of_worker.token.set_worker_id("w1");
   CreateToken bad_user = Command("v", v1::ROLE_VIEWER);
   bad_user.token.set_user("a b");
+  CreateToken brief = Command("v", v1::ROLE_VIEWER);
+  brief.expires_in = absl::Milliseconds(999);
+  CreateToken endless = Command("v", v1::ROLE_VIEWER);
+  endless.expires_in = absl::Hours(24.0 * 365 * 1000);
   for (const CreateToken& command :
        {Command("", v1::ROLE_VIEWER), Command("a b", v1::ROLE_VIEWER),
         Command("local", v1::ROLE_VIEWER), Command("a", v1::ROLE_UNSPECIFIED), worker,
-        viewer_of_worker, bad_user}) {
+        viewer_of_worker, bad_user, brief, endless}) {
     EXPECT_TRUE(absl::IsInvalidArgument(tokens.Create(command, kNow, effects).status()))
         << command.token.DebugString();
   }

@@ -1,5 +1,5 @@
-// Who may make which call: the rows that the methods of the API state ((hearth.v1.call) in the
-// protos), found by the request's type. Each call has a request type of its own.
+// The role that each call asks for: the rows that the methods of the API state ((hearth.v1.call) in
+// the protos), found by the request's type. Each call has a request type of its own.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ const Call* FindCall(const google::protobuf::Descriptor* request);
 // "" if each call of hearth.v1 has a role and a request type of its own, else what is wrong.
 std::string CallTableProblem();
 
-// "operator". Of ROLE_UNSPECIFIED: "nobody".
+// "operator"; "nobody" for ROLE_UNSPECIFIED.
 std::string RoleName(v1::Role role);
 
 // Whether a caller of role `has` may make a call that asks for `needs`. Roles of people include the

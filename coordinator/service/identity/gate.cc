@@ -6,6 +6,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/base/clip_text.h"
 #include "common/base/ids.h"
@@ -21,8 +22,8 @@
 namespace hearth::coordinator {
 namespace {
 
-constexpr double kRefusalsPerSecond = 10;
-constexpr double kRefusalsBurst = 100;
+constexpr double kRefusalsPerSecond = 1;
+constexpr double kRefusalsBurst = 50;
 
 absl::Status Unauthenticated(const std::string& reason, const std::string& text) {
   return rpc::MakeError(absl::StatusCode::kUnauthenticated, text, reason);
@@ -41,8 +42,9 @@ absl::StatusOr<std::string> OneValue(const grpc::CallbackServerContext& context,
   if (first == last) {
     return "";
   }
-  if (std::distance(first, last) > 1) {
-    return Unauthenticated("BAD_TOKEN", absl::StrCat("the call has more than one \"", key, "\""));
+  if (std::distance(first, last) > 1 || first->second.empty()) {
+    return Unauthenticated("BAD_TOKEN",
+                           absl::StrCat("the call needs one \"", key, "\" that is not empty"));
   }
   return std::string(first->second.data(), first->second.size());
 }
@@ -78,22 +80,55 @@ std::string CertificateName(const grpc::CallbackServerContext& context) {
   return names.size() == 1 ? std::string(names.front().data(), names.front().size()) : "";
 }
 
+// The text of a field, of a repeated one joined by commas; "" when there is no such field.
 std::string TextField(const google::protobuf::Message& message, const char* name) {
   const google::protobuf::FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(name);
-  return field == nullptr || field->is_repeated() ||
-                 field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_STRING
-             ? ""
-             : message.GetReflection()->GetString(message, field);
+  if (field == nullptr || field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_STRING) {
+    return "";
+  }
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  return field->is_repeated()
+             ? absl::StrJoin(reflection.GetRepeatedFieldRef<std::string>(message, field), ",")
+             : reflection.GetString(message, field);
+}
+
+absl::Status CheckExpiry(const v1::Token& token, absl::Time now) {
+  if (!token.has_expire_time() || FromProto(token.expire_time()) > now) {
+    return absl::OkStatus();
+  }
+  return Unauthenticated(
+      "TOKEN_EXPIRED",
+      absl::StrCat("the token ", token.name(), " expired at ",
+                   absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", FromProto(token.expire_time()),
+                                    absl::UTCTimeZone())));
+}
+
+// Operators change their own jobs. A job that is not there is the answer of the call itself.
+absl::Status CheckOwner(const Origin& origin, const v1::JobRecord* job) {
+  if (!origin.own_job || origin.caller.role() != v1::ROLE_OPERATOR || job == nullptr ||
+      job->job().owner() == origin.caller.user()) {
+    return absl::OkStatus();
+  }
+  const std::string& owner = job->job().owner();
+  return rpc::MakeError(absl::StatusCode::kPermissionDenied,
+                        absl::StrCat("job ", origin.target, " belongs to ",
+                                     owner.empty() ? "nobody: it is older than users" : owner,
+                                     "; an operator may change their own jobs only"),
+                        "NOT_YOUR_JOB", {{"job_id", origin.target}, {"owner", owner}});
 }
 
 }  // namespace
 
-Origin OriginOf(const v1::Caller& caller, const google::protobuf::Message& request) {
+Origin OriginOf(const Admitted& admitted, const google::protobuf::Message& request) {
   Origin origin;
-  origin.caller = caller;
+  origin.caller = admitted.caller;
+  origin.token = admitted.token;
   const Call* call = FindCall(request.GetDescriptor());
-  origin.method = call == nullptr ? request.GetDescriptor()->name() : call->method->name();
-  for (const char* field : {"job_id", "worker_id", "name"}) {
+  if (call != nullptr) {
+    origin.method = call->method->name();
+    origin.own_job = call->row.own_job();
+  }
+  for (const char* field : {"job_id", "name", "worker_id", "worker_ids"}) {
     if (origin.target.empty()) {
       origin.target = ClipText(TextField(request, field), 128);
     }
@@ -114,104 +149,107 @@ void Gate::AllowLocal(std::string_view secret, const v1::Caller& caller) {
   local_.push_back({Sha256Of(secret), caller});
 }
 
-absl::StatusOr<v1::Caller> Gate::Admit(const grpc::CallbackServerContext& context,
-                                       const google::protobuf::Message& request) {
+absl::StatusOr<Admitted> Gate::Admit(const grpc::CallbackServerContext& context,
+                                     const google::protobuf::Message& request) {
   const Call* call = FindCall(request.GetDescriptor());
   if (call == nullptr) {
     return absl::InternalError(absl::StrCat(request.GetTypeName(), " is no request of a call"));
   }
-  v1::Caller caller;
+  Admitted admitted;
+  v1::Caller& caller = admitted.caller;
   caller.set_address(rpc::AddressOfPeer(context.peer()));
   if (open_) {
     caller.set_role(call->row.role());
     HEARTH_RETURN_IF_ERROR(CheckRequest(request));
-    return caller;
+    return admitted;
   }
-  absl::StatusOr<v1::Caller> known = Authenticate(context);
-  if (!known.ok()) {
-    return Refuse(known.status(), OriginOf(caller, request));
+  if (const absl::Status known = Authenticate(context, admitted); !known.ok()) {
+    return Refuse(known, OriginOf(admitted, request));
   }
-  known->set_address(caller.address());
-  if (!RoleAllows(known->role(), call->row.role())) {
+  if (!RoleAllows(caller.role(), call->row.role())) {
     return Refuse(rpc::MakeError(absl::StatusCode::kPermissionDenied,
                                  absl::StrCat(call->method->name(), " needs the role ",
-                                              RoleName(call->row.role()), "; ", known->user(),
-                                              known->real_user().empty() ? "" : " (--as)",
-                                              " has the role ", RoleName(known->role())),
+                                              RoleName(call->row.role()), "; ", caller.user(),
+                                              caller.real_user().empty() ? "" : " (--as)",
+                                              " has the role ", RoleName(caller.role())),
                                  "ROLE_TOO_SMALL"),
-                  OriginOf(*known, request));
+                  OriginOf(admitted, request));
   }
   HEARTH_RETURN_IF_ERROR(CheckRequest(request));
-  if (const absl::Status owns = CheckOwner(*known, *call, request); !owns.ok()) {
-    return Refuse(owns, OriginOf(*known, request));
+  const Origin origin = OriginOf(admitted, request);
+  const JobPtr job = origin.own_job ? view_.FindJob(origin.target) : nullptr;
+  if (const absl::Status owns = CheckOwner(origin, job.get()); !owns.ok()) {
+    return Refuse(owns, origin);
   }
-  return known;
+  return admitted;
 }
 
-absl::StatusOr<v1::Caller> Gate::Authenticate(const grpc::CallbackServerContext& context) const {
+absl::Status Gate::Authenticate(const grpc::CallbackServerContext& context,
+                                Admitted& admitted) const {
   HEARTH_ASSIGN_OR_RETURN(const std::string header, OneValue(context, rpc::kAuthorizationKey));
   HEARTH_ASSIGN_OR_RETURN(const std::string act_as, OneValue(context, rpc::kActAsKey));
-  absl::StatusOr<v1::Caller> caller;
   if (!header.empty()) {
-    const absl::StatusOr<std::string> secret = BearerOf(header);
-    caller = secret.ok() ? FindToken(*secret) : secret.status();
+    HEARTH_ASSIGN_OR_RETURN(const std::string secret, BearerOf(header));
+    HEARTH_RETURN_IF_ERROR(FindToken(secret, admitted));
   } else if (const std::string name = CertificateName(context); !name.empty()) {
     const TokenPtr token = view_.identity().FindCertificate(name);
-    caller = token == nullptr
-                 ? Unauthenticated("UNKNOWN_CERTIFICATE",
-                                   absl::StrCat("the certificate of \"", ClipText(name, 64),
-                                                "\" has no role here (jobctl token create "
-                                                "--certificate)"))
-                 : CallerOf(token);
+    if (token == nullptr) {
+      return Unauthenticated(
+          "UNKNOWN_CERTIFICATE",
+          absl::StrCat("the certificate of \"", ClipText(name, 64),
+                       "\" has no role here (jobctl token create --certificate)"));
+    }
+    HEARTH_RETURN_IF_ERROR(UseToken(token, admitted));
   } else {
-    caller = Unauthenticated("NO_TOKEN", "this call needs a token (--token-file)");
+    return Unauthenticated("NO_TOKEN", "this call needs a token (--token-file)");
   }
-  HEARTH_RETURN_IF_ERROR(caller.status());
   if (act_as.empty()) {
-    return caller;
+    return absl::OkStatus();
   }
-  if (caller->role() != v1::ROLE_ADMIN) {
+  v1::Caller& caller = admitted.caller;
+  if (caller.role() != v1::ROLE_ADMIN || !ValidateUserName(act_as).ok()) {
     return rpc::MakeError(absl::StatusCode::kPermissionDenied,
-                          "only an admin may act as another user", "ROLE_TOO_SMALL");
+                          absl::StrCat("only an admin may act as another user, and \"",
+                                       ClipText(act_as, 64), "\" must be a user's name"),
+                          "ROLE_TOO_SMALL");
   }
-  HEARTH_RETURN_IF_ERROR(ValidateUserName(act_as));
-  caller->set_real_user(caller->user());
-  caller->set_user(act_as);
-  caller->set_role(v1::ROLE_OPERATOR);
-  return caller;
+  caller.set_real_user(caller.user());
+  caller.set_user(act_as);
+  caller.set_role(v1::ROLE_OPERATOR);
+  return absl::OkStatus();
 }
 
-absl::StatusOr<v1::Caller> Gate::AdmitReader(std::string_view authorization,
-                                             const std::string& address,
-                                             const std::string& path) {
+absl::StatusOr<Admitted> Gate::AdmitReader(std::string_view authorization,
+                                           const std::string& address,
+                                           const std::string& path) {
+  if (authorization.empty()) {  // a browser that has not asked for the password yet
+    return Unauthenticated("NO_TOKEN", "this page needs a token: give it as the password");
+  }
+  Admitted admitted;
+  admitted.caller.set_address(address);
   absl::StatusOr<std::string> secret = BearerOf(authorization);
   if (!secret.ok()) {
     secret = PasswordOf(authorization);
   }
-  v1::Caller stranger;
-  stranger.set_address(address);
-  Origin origin{stranger, "HTTP", ClipText(path, 128)};
-  if (authorization.empty()) {  // a browser that has not asked for the password yet
-    return Unauthenticated("NO_TOKEN", "this page needs a token: give it as the password");
+  absl::Status allowed = secret.ok() ? FindToken(*secret, admitted) : secret.status();
+  if (allowed.ok() && !RoleAllows(admitted.caller.role(), v1::ROLE_VIEWER)) {
+    allowed = rpc::MakeError(absl::StatusCode::kPermissionDenied, "this page needs the role viewer",
+                             "ROLE_TOO_SMALL");
   }
-  absl::StatusOr<v1::Caller> caller = secret.ok() ? FindToken(*secret) : secret.status();
-  if (!caller.ok()) {
-    return Refuse(caller.status(), origin);
+  if (!allowed.ok()) {
+    Origin origin;
+    origin.caller = admitted.caller;
+    origin.method = "HTTP";
+    origin.target = ClipText(path, 128);
+    return Refuse(allowed, origin);
   }
-  caller->set_address(address);
-  if (!RoleAllows(caller->role(), v1::ROLE_VIEWER)) {
-    origin.caller = *caller;
-    return Refuse(rpc::MakeError(absl::StatusCode::kPermissionDenied,
-                                 "this page needs the role viewer", "ROLE_TOO_SMALL"),
-                  origin);
-  }
-  return caller;
+  return admitted;
 }
 
-absl::StatusOr<v1::Caller> Gate::FindToken(std::string_view secret) const {
+absl::Status Gate::FindToken(std::string_view secret, Admitted& admitted) const {
   const std::string sha256 = Sha256Of(secret);
   if (const TokenPtr token = view_.identity().FindSecret(sha256); token != nullptr) {
-    return CallerOf(token);
+    return UseToken(token, admitted);
   }
   absl::ReaderMutexLock lock(&mu_);
   const auto found = std::find_if(local_.begin(), local_.end(),
@@ -221,71 +259,50 @@ absl::StatusOr<v1::Caller> Gate::FindToken(std::string_view secret) const {
                            "this token is not known here: it was revoked, or is of another "
                            "coordinator");
   }
-  return found->caller;
+  admitted.caller.MergeFrom(found->caller);
+  return absl::OkStatus();
 }
 
-absl::StatusOr<v1::Caller> Gate::CallerOf(const TokenPtr& token) const {
-  if (token->has_expire_time() && FromProto(token->expire_time()) <= clock_.Now()) {
-    return Unauthenticated(
-        "TOKEN_EXPIRED",
-        absl::StrCat("the token ", token->name(), " expired at ",
-                     absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", FromProto(token->expire_time()),
-                                      absl::UTCTimeZone())));
-  }
-  v1::Caller caller;
+absl::Status Gate::UseToken(const TokenPtr& token, Admitted& admitted) const {
+  admitted.token = token;
+  v1::Caller& caller = admitted.caller;
   caller.set_user(token->user());
   caller.set_role(token->role());
   caller.set_token(token->name());
   caller.set_worker_id(token->worker_id());
-  return caller;
+  return CheckExpiry(*token, clock_.Now());
 }
 
-absl::Status Gate::CheckOwner(const v1::Caller& caller,
-                              const Call& call,
-                              const google::protobuf::Message& request) const {
-  if (!call.row.own_job() || caller.role() != v1::ROLE_OPERATOR) {
-    return absl::OkStatus();
-  }
-  const std::string job_id = TextField(request, "job_id");
-  const JobPtr job = view_.FindJob(job_id);
-  if (job == nullptr || job->job().owner() == caller.user()) {
-    return absl::OkStatus();  // a job that is not there is the answer of the call itself
-  }
-  const std::string& owner = job->job().owner();
-  return rpc::MakeError(absl::StatusCode::kPermissionDenied,
-                        absl::StrCat("job ", job_id, " belongs to ",
-                                     owner.empty() ? "nobody: it is older than users" : owner,
-                                     "; an operator may change their own jobs only"),
-                        "NOT_YOUR_JOB", {{"job_id", job_id}, {"owner", owner}});
-}
-
-absl::Status Gate::CheckWorker(const v1::Caller& caller, const std::string& worker_id) {
+absl::Status Gate::CheckWorker(const Admitted& agent, const std::string& worker_id) {
+  const v1::Caller& caller = agent.caller;
   if (open_ || caller.worker_id().empty() || caller.worker_id() == worker_id) {
     return absl::OkStatus();
   }
+  Origin origin;
+  origin.caller = caller;
+  origin.method = "Connect";
+  origin.target = worker_id;
   return Refuse(rpc::MakeError(absl::StatusCode::kPermissionDenied,
                                absl::StrCat("the token ", caller.token(), " is of worker ",
                                             caller.worker_id(), ", not of ", worker_id),
                                "NOT_YOUR_WORKER"),
-                Origin{caller, "Connect", worker_id});
+                origin);
 }
 
-absl::Status Gate::StillValid(const v1::Caller& caller) const {
-  {
-    absl::ReaderMutexLock lock(&mu_);
-    const auto is_local = [&](const Local& local) {
-      return local.caller.token() == caller.token();
-    };
-    if (open_ || std::any_of(local_.begin(), local_.end(), is_local)) {
-      return absl::OkStatus();
-    }
-  }
-  const TokenPtr token = view_.identity().Find(caller.token());
+absl::Status Gate::StillValid(const TokenPtr& token) const {
   if (token == nullptr) {
-    return Unauthenticated("UNKNOWN_TOKEN",
-                           absl::StrCat("the token ", caller.token(), " was revoked"));
+    return absl::OkStatus();  // local tokens hold as long as this process
   }
-  return CallerOf(token).status();
+  if (view_.identity().Find(token->name()) != token) {
+    return Unauthenticated("UNKNOWN_TOKEN",
+                           absl::StrCat("the token ", token->name(), " was revoked"));
+  }
+  return CheckExpiry(*token, clock_.Now());
+}
+
+absl::Status Gate::Recheck(const Origin& origin, const v1::JobRecord* job) const {
+  HEARTH_RETURN_IF_ERROR(StillValid(origin.token));
+  return CheckOwner(origin, job);
 }
 
 absl::Status Gate::Refuse(const absl::Status& status, const Origin& origin) {

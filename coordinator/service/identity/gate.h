@@ -19,6 +19,13 @@
 
 namespace hearth::coordinator {
 
+// A caller whom the gate has let in.
+struct Admitted {
+  v1::Caller caller;
+  // The record by which the caller was known; null: a local token, or an open coordinator.
+  TokenPtr token;
+};
+
 // Thread-safe. The references outlive it.
 class Gate {
  public:
@@ -28,21 +35,25 @@ class Gate {
   // A token that is not in the store: that of this machine's own account.
   void AllowLocal(std::string_view secret, const v1::Caller& caller) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Who makes the call, if they may make it with this request. kUnauthenticated: no token, or one
+  // The caller, if they may make the call with this request. kUnauthenticated: no token, or one
   // that is not known or has expired; kPermissionDenied: the role, or the job is another user's;
   // kInvalidArgument: a field out of its bounds (limits.h), or hearth-as. Refusals are audited.
-  absl::StatusOr<v1::Caller> Admit(const grpc::CallbackServerContext& context,
-                                   const google::protobuf::Message& request);
-  // The same for a reader over HTTP, who needs the role viewer. `authorization`: the header, "Bearer
+  absl::StatusOr<Admitted> Admit(const grpc::CallbackServerContext& context,
+                                 const google::protobuf::Message& request);
+  // The same for a reader over HTTP, with the role viewer. `authorization`: the header, "Bearer
   // TOKEN" or "Basic ..." with the token as the password.
-  absl::StatusOr<v1::Caller> AdmitReader(std::string_view authorization,
-                                         const std::string& address,
-                                         const std::string& path);
+  absl::StatusOr<Admitted> AdmitReader(std::string_view authorization,
+                                       const std::string& address,
+                                       const std::string& path);
   // Whether an agent may call itself `worker_id`. kPermissionDenied.
-  absl::Status CheckWorker(const v1::Caller& caller, const std::string& worker_id);
+  absl::Status CheckWorker(const Admitted& agent, const std::string& worker_id);
 
-  // kUnauthenticated: the token that the caller proved is revoked or has expired since.
-  absl::Status StillValid(const v1::Caller& caller) const;
+  // kUnauthenticated: the token that let the caller in is revoked or has expired since. Another
+  // token of the same name is not it.
+  absl::Status StillValid(const TokenPtr& token) const;
+  // The same, and the owner, as of the moment at which a command is applied. `job`: its target as
+  // the core has it; null: there is no such job.
+  absl::Status Recheck(const Origin& origin, const v1::JobRecord* job) const;
 
  private:
   struct Local {
@@ -50,13 +61,12 @@ class Gate {
     v1::Caller caller;
   };
 
-  absl::StatusOr<v1::Caller> Authenticate(const grpc::CallbackServerContext& context) const
+  // Fills `admitted` as far as the caller is known, also when it is refused.
+  absl::Status Authenticate(const grpc::CallbackServerContext& context, Admitted& admitted) const
       ABSL_LOCKS_EXCLUDED(mu_);
-  absl::StatusOr<v1::Caller> FindToken(std::string_view secret) const ABSL_LOCKS_EXCLUDED(mu_);
-  absl::StatusOr<v1::Caller> CallerOf(const TokenPtr& token) const;
-  absl::Status CheckOwner(const v1::Caller& caller,
-                          const Call& call,
-                          const google::protobuf::Message& request) const;
+  absl::Status FindToken(std::string_view secret, Admitted& admitted) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status UseToken(const TokenPtr& token, Admitted& admitted) const;
   // Returns `status`.
   absl::Status Refuse(const absl::Status& status, const Origin& origin) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -72,8 +82,8 @@ class Gate {
   int64_t refusals_left_out_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// Whom and what an audit record names: the method of the request, and the job, worker or token in
-// it.
-Origin OriginOf(const v1::Caller& caller, const google::protobuf::Message& request);
+// What an audit record names: the caller, the method of the request, and the job, worker or token
+// in it.
+Origin OriginOf(const Admitted& admitted, const google::protobuf::Message& request);
 
 }  // namespace hearth::coordinator

@@ -44,9 +44,9 @@ class IdentityServiceImpl final : public v1::IdentityService::CallbackService {
   grpc::ServerUnaryReactor* WhoAmI(grpc::CallbackServerContext* context,
                                    const v1::WhoAmIRequest* request,
                                    v1::Caller* response) override {
-    absl::StatusOr<v1::Caller> caller = parts_.gate.Admit(*context, *request);
+    absl::StatusOr<Admitted> caller = parts_.gate.Admit(*context, *request);
     if (caller.ok()) {
-      *response = *std::move(caller);
+      *response = std::move(caller->caller);
     }
     return FinishNow(context, caller.status());
   }
@@ -67,7 +67,7 @@ class IdentityServiceImpl final : public v1::IdentityService::CallbackService {
 grpc::ServerUnaryReactor* IdentityServiceImpl::CreateToken(grpc::CallbackServerContext* context,
                                                            const v1::CreateTokenRequest* request,
                                                            v1::CreateTokenResponse* response) {
-  const absl::StatusOr<v1::Caller> caller = parts_.gate.Admit(*context, *request);
+  const absl::StatusOr<Admitted> caller = parts_.gate.Admit(*context, *request);
   if (!caller.ok()) {
     return FinishNow(context, caller.status());
   }
@@ -79,9 +79,10 @@ grpc::ServerUnaryReactor* IdentityServiceImpl::CreateToken(grpc::CallbackServerC
   token.set_user(request->user().empty() ? request->name() : request->user());
   token.set_worker_id(request->worker_id());
   token.set_certificate(request->certificate());
-  token.set_created_by(caller->user());
+  token.set_created_by(caller->caller.user());
   if (request->has_expires_in()) {
-    command.expires_in = absl::Seconds(request->expires_in().seconds());
+    command.expires_in = absl::Seconds(request->expires_in().seconds()) +
+                         absl::Nanoseconds(request->expires_in().nanos());
   }
   std::string secret;
   if (request->certificate().empty()) {
@@ -92,7 +93,10 @@ grpc::ServerUnaryReactor* IdentityServiceImpl::CreateToken(grpc::CallbackServerC
     command.secret_sha256.assign(digest.begin(), digest.end());
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  parts_.loop.Post(Command(std::move(command)).By(OriginOf(*caller, *request)),
+  Origin origin = OriginOf(*caller, *request);
+  origin.detail = absl::StrCat(RoleName(token.role()), " ",
+                               token.worker_id().empty() ? token.user() : token.worker_id());
+  parts_.loop.Post(Command(std::move(command)).By(std::move(origin)),
                    [reactor, response, secret = std::move(secret)](const Reply& reply) {
                      if (reply.token.has_value()) {
                        *response->mutable_token() = *reply.token;

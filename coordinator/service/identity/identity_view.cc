@@ -18,8 +18,7 @@ bool Matches(const v1::AuditRecord& record, const v1::ListAuditRequest& request)
          (request.user().empty() || caller.user() == request.user() ||
           caller.real_user() == request.user()) &&
          (request.target().empty() || record.target() == request.target()) &&
-         (!request.refused_only() || record.outcome() == "PERMISSION_DENIED" ||
-          record.outcome() == "UNAUTHENTICATED");
+         (!request.refused_only() || IsRefusal(record));
 }
 
 template <typename Map>
@@ -65,7 +64,11 @@ void IdentityView::PutLocked(const v1::TokenRecord& record) {
     by_secret_[record.secret_sha256()] = token;
   }
   if (!token->certificate().empty()) {
-    by_certificate_[token->certificate()] = token;
+    // The newest counts: one that has expired may stand for the same certificate.
+    TokenPtr& newest = by_certificate_[token->certificate()];
+    if (newest == nullptr || newest->create_time().seconds() <= token->create_time().seconds()) {
+      newest = token;
+    }
   }
 }
 
@@ -84,9 +87,11 @@ void IdentityView::RemoveLocked(const std::string& name) {
 }
 
 void IdentityView::PutAuditLocked(const v1::AuditRecord& record) {
-  audit_.push_back(record);
-  if (audit_.size() > audit_shown_) {
-    audit_.pop_front();
+  const bool refusal = IsRefusal(record);
+  std::deque<v1::AuditRecord>& kept = refusal ? refusals_ : audit_;
+  kept.push_back(record);
+  if (kept.size() > static_cast<size_t>(refusal ? kRefusalsShown : kAuditShown)) {
+    kept.pop_front();
   }
 }
 
@@ -121,22 +126,23 @@ v1::ListAuditResponse IdentityView::Audit(const v1::ListAuditRequest& request) c
       request.page_size() <= 0 ? kDefaultPageSize : std::min(request.page_size(), kMaxPageSize);
   v1::ListAuditResponse response;
   absl::ReaderMutexLock lock(&mu_);
-  for (auto record = audit_.rbegin(); record != audit_.rend(); ++record) {
-    if (!Matches(*record, request)) {
+  // Both are in order; the newer of the two heads comes next.
+  auto change = audit_.rbegin();
+  auto refusal = refusals_.rbegin();
+  while (change != audit_.rend() || refusal != refusals_.rend()) {
+    const bool from_refusals = change == audit_.rend() || (refusal != refusals_.rend() &&
+                                                           refusal->number() > change->number());
+    const v1::AuditRecord& record = from_refusals ? *refusal++ : *change++;
+    if (!Matches(record, request)) {
       continue;
     }
     if (response.records_size() == size) {
       response.set_next_before(response.records(size - 1).number());
       break;
     }
-    *response.add_records() = *record;
+    *response.add_records() = record;
   }
   return response;
-}
-
-int64_t IdentityView::last_audit() const {
-  absl::ReaderMutexLock lock(&mu_);
-  return audit_.empty() ? 0 : audit_.back().number();
 }
 
 }  // namespace hearth::coordinator

@@ -23,9 +23,6 @@ using TokenPtr = std::shared_ptr<const v1::Token>;
 // Thread-safe. Load and Apply belong to the event loop.
 class IdentityView {
  public:
-  // `audit_shown`: records of the audit log to keep.
-  explicit IdentityView(size_t audit_shown) : audit_shown_(audit_shown) {}
-
   void Load(const std::vector<v1::TokenRecord>& tokens, const std::vector<v1::AuditRecord>& audit)
       ABSL_LOCKS_EXCLUDED(mu_);
   void Apply(const Effects& effects) ABSL_LOCKS_EXCLUDED(mu_);
@@ -39,8 +36,6 @@ class IdentityView {
   TokenPtr Find(std::string_view name) const ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<TokenPtr> All() const ABSL_LOCKS_EXCLUDED(mu_);  // ordered by name
   v1::ListAuditResponse Audit(const v1::ListAuditRequest& request) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Of the newest audit record; 0 = none.
-  int64_t last_audit() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Entry {
@@ -51,12 +46,13 @@ class IdentityView {
   void RemoveLocked(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PutAuditLocked(const v1::AuditRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const size_t audit_shown_;
   mutable absl::Mutex mu_;
   std::map<std::string, Entry, std::less<>> tokens_ ABSL_GUARDED_BY(mu_);  // by name
   absl::flat_hash_map<std::string, TokenPtr> by_secret_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<std::string, TokenPtr> by_certificate_ ABSL_GUARDED_BY(mu_);
-  std::deque<v1::AuditRecord> audit_ ABSL_GUARDED_BY(mu_);  // oldest first
+  // Oldest first.
+  std::deque<v1::AuditRecord> audit_ ABSL_GUARDED_BY(mu_);
+  std::deque<v1::AuditRecord> refusals_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace hearth::coordinator

@@ -1,8 +1,10 @@
 #include "coordinator/service/identity/local_tokens.h"
 
 #include <pwd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -34,12 +36,29 @@ std::string AccountName() {
   return absl::StrCat("uid-", geteuid());
 }
 
-absl::StatusOr<std::string> LoadOrMake(const std::string& path) {
-  if (Env::Real().Exists(path)) {
-    return rpc::ReadToken(path);
+// A secret that somebody else put there would let them in.
+absl::Status CheckOurs(const std::string& path, mode_t kind) {
+  struct stat info = {};
+  if (lstat(path.c_str(), &info) != 0) {
+    return absl::ErrnoToStatus(errno, path);
   }
+  if ((info.st_mode & S_IFMT) != kind || info.st_uid != geteuid() ||
+      (info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        path, " is not a ", kind == S_IFDIR ? "folder" : "file",
+        " of this account that only it can write; remove it, and the next start makes it"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> LoadOrMake(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   HEARTH_RETURN_IF_ERROR(CreatePrivateDir(Env::Real(), folder));
+  HEARTH_RETURN_IF_ERROR(CheckOurs(folder, S_IFDIR));
+  if (Env::Real().Exists(path)) {
+    HEARTH_RETURN_IF_ERROR(CheckOurs(path, S_IFREG));
+    return rpc::ReadToken(path);
+  }
   const std::string secret = absl::StrCat("hearth_local_", RandomHex(kSecretBytes));
   HEARTH_RETURN_IF_ERROR(WritePrivateFile(path, secret + "\n"));
   return secret;

@@ -4,9 +4,9 @@
 
 namespace hearth::coordinator {
 
-void Sessions::Add(v1::Caller caller, End end) {
+void Sessions::Add(TokenPtr token, End end) {
   absl::MutexLock lock(&mu_);
-  sessions_.push_back({std::move(caller), std::move(end)});
+  sessions_.push_back({std::move(token), std::move(end)});
 }
 
 void Sessions::Check(absl::Duration now, const Judge& judge) {
@@ -21,7 +21,7 @@ void Sessions::Check(absl::Duration now, const Judge& judge) {
   }
   // Outside the lock: ending a stream may start another.
   all.remove_if([&judge](const Session& session) {
-    const absl::Status valid = judge(session.caller);
+    const absl::Status valid = judge(session.token);
     return !session.end(valid) || !valid.ok();
   });
   absl::MutexLock lock(&mu_);

@@ -1,4 +1,4 @@
-// Streams that are open, each with whom it was opened for: they end when that token does.
+// Streams that are open, each with the token that let it in: they end when the token does.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "hearth/v1/identity.pb.h"
+#include "coordinator/service/identity/identity_view.h"
 
 namespace hearth::coordinator {
 
@@ -19,18 +19,18 @@ class Sessions {
 
   // Ends the stream if it still runs; returns whether it does.
   using End = std::function<bool(const absl::Status&)>;
-  // OK: as Gate::StillValid.
-  using Judge = std::function<absl::Status(const v1::Caller&)>;
+  // As Gate::StillValid.
+  using Judge = std::function<absl::Status(const TokenPtr&)>;
 
   // `end` with OK only asks whether the stream still runs.
-  void Add(v1::Caller caller, End end) ABSL_LOCKS_EXCLUDED(mu_);
-  // Ends the streams whose caller `judge` refuses; looks once in kEvery at most.
+  void Add(TokenPtr token, End end) ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends the streams whose token `judge` refuses; looks once in kEvery at most.
   void Check(absl::Duration now, const Judge& judge) ABSL_LOCKS_EXCLUDED(mu_);
   size_t size() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Session {
-    v1::Caller caller;
+    TokenPtr token;
     End end;
   };
   mutable absl::Mutex mu_;

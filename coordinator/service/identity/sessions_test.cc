@@ -1,5 +1,6 @@
 #include "coordinator/service/identity/sessions.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,17 +13,17 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-v1::Caller CallerWith(const std::string& token) {
-  v1::Caller caller;
-  caller.set_token(token);
-  return caller;
+TokenPtr TokenOf(const std::string& name) {
+  v1::Token token;
+  token.set_name(name);
+  return std::make_shared<const v1::Token>(token);
 }
 
 TEST(SessionsTest, Check_EndsThoseWhoseTokenIsGone_OnceASecondAtMost) {
   Sessions sessions;
   std::vector<std::string> ended;
   for (const std::string token : {"a", "b"}) {
-    sessions.Add(CallerWith(token), [&ended, token](const absl::Status& status) {
+    sessions.Add(TokenOf(token), [&ended, token](const absl::Status& status) {
       if (!status.ok()) {
         ended.push_back(token);
       }
@@ -30,8 +31,8 @@ TEST(SessionsTest, Check_EndsThoseWhoseTokenIsGone_OnceASecondAtMost) {
     });
   }
   std::string revoked;
-  const Sessions::Judge judge = [&revoked](const v1::Caller& caller) {
-    return caller.token() == revoked ? absl::UnauthenticatedError("revoked") : absl::OkStatus();
+  const Sessions::Judge judge = [&revoked](const TokenPtr& token) {
+    return token->name() == revoked ? absl::UnauthenticatedError("revoked") : absl::OkStatus();
   };
   sessions.Check(absl::Seconds(1), judge);
   EXPECT_EQ(sessions.size(), 2u);
@@ -45,8 +46,8 @@ TEST(SessionsTest, Check_EndsThoseWhoseTokenIsGone_OnceASecondAtMost) {
 
 TEST(SessionsTest, Check_ForgetsStreamsThatHaveEnded) {
   Sessions sessions;
-  sessions.Add(CallerWith("a"), [](const absl::Status&) { return false; });
-  sessions.Check(absl::Seconds(1), [](const v1::Caller&) { return absl::OkStatus(); });
+  sessions.Add(TokenOf("a"), [](const absl::Status&) { return false; });
+  sessions.Check(absl::Seconds(1), [](const TokenPtr&) { return absl::OkStatus(); });
   EXPECT_EQ(sessions.size(), 0u);
 }
 
