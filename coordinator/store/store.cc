@@ -24,10 +24,6 @@
 
 namespace hearth::coordinator {
 namespace {
-
-// Finding out what to trim reads all that is kept.
-constexpr int64_t kTrimAuditEvery = 256;
-
 // A commit waits for the flush when the journal is this many times its bound.
 constexpr int64_t kJournalFull = 4;
 constexpr int kDamageTold = 20;

@@ -51,6 +51,9 @@ namespace hearth::coordinator {
 inline constexpr uint8_t kStepRecord = 1;
 inline constexpr uint8_t kRewindRecord = 2;
 
+// Records of the audit log between two trims: to find what to trim reads all that is kept.
+inline constexpr int64_t kTrimAuditEvery = 256;
+
 struct StoreOptions {
   std::string data_dir;
   // Bounds of one job's files. 1 GiB holds about 6 million steps; the oldest segments go first and
