@@ -31,7 +31,7 @@ struct Numerics {
 
 // The block-scaled units of GPUs that multiply the recipe's operands, as kernels::BlockGemmChoice
 // names them: "fp8" (with scales of 1: they are merely faster there), else the name of the block
-// layout. Empty: operands have several layouts, and no unit multiplies them.
+// layout. Empty: operands have several layouts, and all products are emulated.
 std::string_view BlockUnits(const spec::Recipe& recipe);
 
 // `gradients`: the formats of the table (spec::GradientFormats). kUnimplemented: a format that

@@ -133,7 +133,9 @@ absl::Status Engine::ChooseProducts() {
   const std::string format = units.empty() ? "blocks of several layouts" : units;
   const bool needs_units = recipe().on_cuda == spec::Execution::kEmulated;
   const std::string& refused = options_.no_native_blocks;
-  for (const kernels::BlockGemmChoice& choice : kernels::ChooseBlockGemms(exec_, refused.empty())) {
+  // Products of several layouts are all emulated, also those whose two operands have one.
+  const bool allow_native = refused.empty() && !units.empty();
+  for (const kernels::BlockGemmChoice& choice : kernels::ChooseBlockGemms(exec_, allow_native)) {
     if (choice.format != units) {
       continue;
     }
@@ -142,7 +144,7 @@ absl::Status Engine::ChooseProducts() {
     execution_note_ = needs_units || choice.native ? absl::StrCat(format, ": ", choice.why) : "";
   }
   if (units.empty()) {
-    execution_note_ = absl::StrCat(format, ": no unit multiplies them");
+    execution_note_ = absl::StrCat(format, ": all products are emulated");
   } else if (!refused.empty()) {
     execution_note_ = absl::StrCat(format, ": not on block-scaled units: ", refused);
   }
