@@ -55,18 +55,34 @@ testing::Matcher<std::vector<FieldViolation>> Says(const std::string& field,
                         Field(&FieldViolation::description, HasSubstr(text))));
 }
 
-TEST(PrecisionLadder, Defaults_AreTheRecipeThenBf16) {
+TEST(PrecisionLadder, Defaults_AreTheRecipeThenTheFallbacksOfItsRow) {
+  int tested = 0;
   for (const Recipe& recipe : Recipes()) {
-    if (recipe.fallback != std::vector<std::string_view>{"bf16"}) {
-      continue;  // not quantised, or by way of another recipe
+    if (!recipe.quantised()) {
+      continue;
     }
+    ++tested;
     SCOPED_TRACE(std::string(recipe.name));
     v1::JobSpec job = Job(std::string(recipe.name));
     EXPECT_THAT(Resolved(job), IsEmpty());
-    const std::vector<const Recipe*> ladder = PrecisionLadder(job);
-    EXPECT_THAT(ladder, ElementsAre(&recipe, FindRecipe("bf16")));
+    std::vector<const Recipe*> ladder = {&recipe};
+    for (const std::string_view name : recipe.fallback) {
+      ladder.push_back(FindRecipe(name));
+    }
+    EXPECT_THAT(PrecisionLadder(job), ElementsAreArray(ladder));
+  }
+  EXPECT_GT(tested, 0);
+}
+
+TEST(PrecisionLadder, Fp8_FallsBackToBf16) {
+  for (const char* name : {"fp8", "fp8_current"}) {
+    SCOPED_TRACE(name);
+    const Recipe& recipe = *FindRecipe(name);
+    v1::JobSpec job = Job(name);
+    EXPECT_THAT(Resolved(job), IsEmpty());
+    EXPECT_THAT(PrecisionLadder(job), ElementsAre(&recipe, FindRecipe("bf16")));
     EXPECT_EQ(job.precision().fallback_after(), 3);
-    const PrecisionPlan plan = ResolvePrecision(job, *ladder[0], 4);
+    const PrecisionPlan plan = ResolvePrecision(job, recipe, 4);
     EXPECT_EQ(plan.fallback, nullptr);
     EXPECT_THAT(plan.Formats(), ElementsAre(StepFormat{}, OwnIf(true)));
   }
@@ -211,11 +227,13 @@ TEST(Switches, HighPrecisionLayers_OfAModelFolderAreCheckedWithItsLayers) {
 }
 
 TEST(HighPrecisionLayers, FourBits_KeepTheFirstOfModelsWithEnough) {
+  int tested = 0;
   for (const auto& [layers, first] : {std::pair{2, 0}, {4, 1}, {12, 2}, {48, 2}}) {
     for (const Recipe& row : Recipes()) {
-      if (row.high_precision_first != 2) {
+      if (row.fprop.a.dtype != DType::kE2M1) {
         continue;
       }
+      ++tested;
       const std::string recipe(row.name);
       v1::JobSpec job = Job(recipe);
       job.mutable_model()->set_layers(layers);
@@ -229,15 +247,14 @@ TEST(HighPrecisionLayers, FourBits_KeepTheFirstOfModelsWithEnough) {
       EXPECT_EQ(named.precision().high_precision_layers().first(), 0);
     }
   }
+  EXPECT_GT(tested, 0);
 }
 
 TEST(PrecisionLadder, FourBits_FallBackToFp8ThenBf16) {
-  for (const Recipe& recipe : Recipes()) {
-    if (recipe.fallback != std::vector<std::string_view>{"fp8", "bf16"}) {
-      continue;
-    }
-    SCOPED_TRACE(std::string(recipe.name));
-    v1::JobSpec job = Job(std::string(recipe.name));
+  for (const char* name : {"nvfp4", "nvfp4_eden"}) {
+    SCOPED_TRACE(name);
+    const Recipe& recipe = *FindRecipe(name);
+    v1::JobSpec job = Job(name);
     EXPECT_THAT(Resolved(job), IsEmpty());
     EXPECT_THAT(PrecisionLadder(job), ElementsAre(&recipe, FindRecipe("fp8"), FindRecipe("bf16")));
     const PrecisionPlan plan = ResolvePrecision(job, recipe, 4);
