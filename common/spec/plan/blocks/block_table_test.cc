@@ -50,6 +50,37 @@ TEST(BlocksTest, BlocksOfAModel_AreNumberedAsTheTimelineCounts) {
   EXPECT_EQ(time.LayersBackward(), time.Backward(blocks.back().number - 1));
 }
 
+TEST(BlocksTest, EachBlockOfALayer_HasOneInput) {
+  for (const Preset& preset : Presets()) {
+    for (const bool training : {true, false}) {
+      SCOPED_TRACE(testing::Message() << preset.name << (training ? "" : ", evaluation"));
+      const auto job_plan = PlanOf(preset.name, "bf16", training);
+      const BlockScope scope(job_plan->options);
+      TrainingPlan plan = *PlanTraining(job_plan->options);
+      int tested = 0;
+      for (const PlacedBlock& placed : BlocksOf(scope.shape)) {
+        if (placed.layer < 0) {
+          continue;
+        }
+        ++tested;
+        int inputs = 0;
+        for (const ActivationRow& row : placed.block->activations(scope)) {
+          if (row.input) {
+            ++inputs;
+            EXPECT_TRUE(row.id(plan.ids, placed.layer).exists()) << placed.block->place;
+          }
+        }
+        EXPECT_EQ(inputs, 1) << placed.block->place;
+      }
+      EXPECT_GT(tested, 0);
+      ASSERT_EQ(plan.ids.layers.size(), static_cast<size_t>(scope.shape.layers));
+      for (size_t l = 0; l < plan.ids.layers.size(); ++l) {
+        EXPECT_TRUE(plan.ids.layers[l].input.exists()) << l;
+      }
+    }
+  }
+}
+
 // Slots, and so parameters and handles, are found by their layer alone.
 TEST(BlocksTest, EachLayer_HasABlockOnce) {
   const auto job_plan = PlanOf("hearth-nano", "bf16", true);
