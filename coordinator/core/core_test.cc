@@ -258,7 +258,10 @@ TEST(Job, ResumeWhilePausing_RunsAgainAfterThePause) {
   h.Running(1);
   h.Pause("job");
   EXPECT_TRUE(h.Resume("job").status.ok());
+  EXPECT_EQ(h.events.back().actor(), "user");
   h.Exit("job", 0, v1::EXIT_REASON_PAUSED);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(h.events.back().actor(), "coordinator");
   h.Tick();
   EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(h.Job("job").epoch(), 2);

@@ -267,7 +267,9 @@ void GangEnds::SettleStopping(JobState& job) {
   } else if (job.state() == v1::JOB_STATE_PAUSING) {
     Finish(job, v1::JOB_STATE_PAUSED, stop.reason_code(), reason);
     if (job.job().desired() == v1::DESIRED_RUN) {
-      states_.Transition(job, v1::JOB_STATE_QUEUED, "user", "user_resume", "resumed by the user");
+      // The user is the actor of the event that asked for it (JobCommands::Resume).
+      states_.Transition(job, v1::JOB_STATE_QUEUED, "coordinator", "user_resume",
+                         "resumed by the user");
     }
   } else if (failed && !MayRestart(job)) {
     Finish(job, v1::JOB_STATE_FAILED, "max_restarts", reason);

@@ -47,9 +47,9 @@ class GangEnds {
   void Kill(JobState& job, const std::string& why);
   // Sends a rank what the stop under way asks for; nothing without one.
   void SendStop(JobState& job, int rank);
-  // Nothing happens when the rank is gone already.
+  // Marks the rank lost, for `why`; `code` is counted in reason_counts. Does nothing if it is gone.
   void LoseRank(JobState& job, int rank, const std::string& why, const std::string& code);
-  // ... of the rank that this worker has, if it has one.
+  // The same, with worker_lost, for the rank that this worker runs, if any.
   void LoseRankOn(const WorkerState& worker, const std::string& why);
   // A rank reports that it is dying, or has exited.
   void Dying(JobState& job, int rank, const v1::TaskDying& dying);
