@@ -11,7 +11,7 @@ bool Isolation::Review() {
     case Liveness::Change::kRanOut:
       NoteEnd("coordinator",
               absl::StrCat("nobody was heard for ", absl::FormatDuration(options_.isolation_grace),
-                           ": who is silent counts as lost from now on"));
+                           ": workers that are silent count as lost from now on"));
       return false;
     case Liveness::Change::kContactIsBack:
       NoteEnd("coordinator", "contact with the workers is back");

@@ -42,9 +42,6 @@ void SilentWorkers::Check() {
 }
 
 void SilentWorkers::DeclareLost(const WorkerState& worker) {
-  if (worker.lost) {
-    return;
-  }
   if (JobState* job = worker.job_id.empty() ? nullptr : jobs_.Edit(worker.job_id)) {
     states_.Note(
         *job, "update", turn_.user(),

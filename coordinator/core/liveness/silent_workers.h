@@ -38,7 +38,7 @@ class SilentWorkers {
 
   // In a Tick.
   void Check();
-  // A user says that this silent worker is gone. Nothing happens when it is lost already.
+  // A user says that this silent worker, which is not lost yet, is gone.
   void DeclareLost(const WorkerState& worker);
 
  private:
