@@ -1,5 +1,6 @@
 // What a worker's record shows of things that other parts know: the epoch and rank of its task, and
-// whether it is silent. Owns nothing.
+// whether it is silent. In a Tick, makes workers unhealthy whose fenced tasks do not end, and
+// forgets those that have been away for long. Owns nothing.
 #pragma once
 
 #include "coordinator/core/jobs/jobs.h"
@@ -18,7 +19,8 @@ class WorkerViews {
 
   // Brings the derived fields of its record up to date.
   void Update(const WorkerState& worker) { workers_.UpdateView(worker, FactsOf(worker)); }
-  // In a Tick, for all: tasks that do not end, and states that time alone changes.
+  // In a Tick, for all: makes those unhealthy whose fenced tasks do not end (Workers::CheckFenced),
+  // and updates states that time alone changes.
   void Review();
   // Forgets the workers that have been away for long and have no rank.
   void Expire();

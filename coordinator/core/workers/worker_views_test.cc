@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -72,6 +73,24 @@ TEST_F(WorkerViewsTest, Flush_HandsOutRowsThatAreUpToDate) {
   views_.Flush();
   ASSERT_EQ(turn_.effects().workers.size(), 1);
   EXPECT_EQ(turn_.effects().workers[0].record.worker().epoch(), 3);
+}
+
+TEST_F(WorkerViewsTest, Expire_ForgetsThoseThatAreAwayForLongAndHaveNoRank) {
+  const WorkerState& busy = Connect("busy", 1);
+  const WorkerState& away = Connect("away", 2);
+  Connect("here", 3);
+  RunOn(busy);
+  workers_.Disconnect(busy, now_.monotonic);
+  workers_.Disconnect(away, now_.monotonic);
+  Pass(options_.worker_ttl - absl::Seconds(1));
+  views_.Expire();
+  EXPECT_TRUE(turn_.effects().worker_deletes.empty());
+  Pass(absl::Seconds(1));
+  views_.Expire();
+  EXPECT_EQ(turn_.effects().worker_deletes, std::vector<std::string>{"away"});
+  EXPECT_EQ(workers_.Find("away"), nullptr);
+  EXPECT_NE(workers_.Find("busy"), nullptr);
+  EXPECT_NE(workers_.Find("here"), nullptr);
 }
 
 TEST_F(WorkerViewsTest, HasRank_ByItsTaskOrByTheRecordOfAGang) {
