@@ -1,7 +1,7 @@
 // What is asked of the core, and the one table of all that can be asked.
 //
 // A call whose request says everything is its own command (v1::CancelJobRequest and so on); the
-// others have a struct here. A command is one row in the file of the part that owns what it changes
+// others have a struct here. A command is one row in the file of the class that applies it
 // (JobCommands, WorkerCommands and so on; part_rows.h): its type, its name, what it needs, and the
 // function that applies it. The label in the metrics, the refusal on a full disk and the answer to
 // a repeated request_id follow from the row.

@@ -21,7 +21,8 @@ class Turn {
   // `generation` goes into each message. `start` is the time until the first command.
   Turn(int64_t generation, Now start) : generation_(generation), now_(start) {}
 
-  // The next command's. Time never goes back. `origin`: who asks; null = nobody who is known.
+  // The next command's. Aborts if monotonic time goes back. `origin`: who asks; null = nobody who
+  // is known.
   void Begin(Now now, const Origin* origin = nullptr);
   // The command is applied: hands out its effects.
   Effects Take() { return std::exchange(effects_, Effects()); }
@@ -37,8 +38,8 @@ class Turn {
   // Nothing is sent to a worker without a stream: it is said again when it is back.
   void Send(const WorkerState& worker, v1::CoordinatorMessage message);
 
-  // The answer to the caller; a later one replaces it. The caller adds to ReplyOk's what is neither
-  // a job nor a worker.
+  // The answer to the caller; a later one replaces it. The caller adds to ReplyOk's what the two
+  // below do not set.
   Reply& ReplyOk();
   void ReplyError(absl::Status status);
   void ReplyJob(const v1::Job& job);

@@ -1,6 +1,5 @@
-// Deletes a job, and with it what every part knows of it: its gang, its keys, its place on the
-// workers and, if the user asks for that, its checkpoint folders. Owns
-// nothing.
+// Deletes a job with its gang and its keys, tells all workers to forget its task, and removes its
+// checkpoint folders if the user asks. Answers to old request_ids stay. Owns nothing.
 #pragma once
 
 #include <vector>
