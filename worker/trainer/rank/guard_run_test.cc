@@ -355,10 +355,10 @@ TEST_P(GuardRunTest, Stats_SayWhatTheFormatsDoAndChangeNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Recipes, GuardRunTest, testing::ValuesIn(TensorScaledRecipes()));
 
-// Recipes whose refused steps are done again in fp8.
-class Fp8FallbackTest : public GuardRunTest {
+// Runs of recipes with block scales: extents that are multiples of what their products need.
+class BlockJobTest : public GuardRunTest {
  protected:
-  v1::JobSpec Four(const std::string& recipe = GetParam()) {
+  v1::JobSpec BlockJob(const std::string& recipe = GetParam()) {
     v1::JobSpec spec = Job(recipe);
     v1::ModelSpec& model = *spec.mutable_model();
     model.set_hidden(128);
@@ -384,16 +384,19 @@ class Fp8FallbackTest : public GuardRunTest {
   }
 };
 
+// Recipes whose refused steps are done again in fp8.
+class Fp8FallbackTest : public BlockJobTest {};
+
 // The same magnitudes lead to the same scales, and these to the same bits.
 TEST_P(Fp8FallbackTest, RedoneStep_IsTheStepOfAnFp8Job) {
   for (const char* recompute : {"none", "block"}) {
     SCOPED_TRACE(recompute);
-    v1::JobSpec spec = Four();
+    v1::JobSpec spec = BlockJob();
     spec.set_recompute(recompute);
     const auto spoiled = Run(spec, "trainer.nan_gradient=error@4");
     ASSERT_EQ(spoiled->exits[0].reason(), v1::EXIT_REASON_FINISHED) << spoiled->exits[0].message();
     EXPECT_THAT(Decisions(*spoiled), ElementsAre(std::string("4 redo ") + GetParam() + ">fp8"));
-    const auto fp8 = Run(Four("fp8"), "");
+    const auto fp8 = Run(BlockJob("fp8"), "");
     ASSERT_EQ(fp8->exits[0].reason(), v1::EXIT_REASON_FINISHED) << fp8->exits[0].message();
     EXPECT_EQ(spoiled->steps[2].recipe(), "bf16");
     EXPECT_EQ(spoiled->steps[3].recipe(), "fp8");
@@ -407,7 +410,7 @@ TEST_P(Fp8FallbackTest, RedoneStep_IsTheStepOfAnFp8Job) {
 }
 
 TEST_P(Fp8FallbackTest, RefusedInFp8Too_IsDoneInBf16) {
-  const auto run = Run(Four(), "trainer.nan_gradient=error@6x2");
+  const auto run = Run(BlockJob(), "trainer.nan_gradient=error@6x2");
   ASSERT_EQ(run->exits[0].reason(), v1::EXIT_REASON_FINISHED) << run->exits[0].message();
   EXPECT_THAT(Decisions(*run),
               ElementsAre(std::string("6 redo ") + GetParam() + ">fp8", "6 redo fp8>bf16"));
@@ -417,7 +420,7 @@ TEST_P(Fp8FallbackTest, RefusedInFp8Too_IsDoneInBf16) {
 
 // A remedy that moves a named layer to fp8, then a time in fp8; cut in each.
 TEST_P(Fp8FallbackTest, LayersThenAllInFp8_ResumedAnywhere_EqualsNeverStopped) {
-  v1::JobSpec spec = Four();
+  v1::JobSpec spec = BlockJob();
   v1::PrecisionSpec& precision = *spec.mutable_precision();
   precision.set_fallback_after(1);
   precision.set_fallback_steps(3);
@@ -456,11 +459,11 @@ TEST_P(Fp8FallbackTest, LayersThenAllInFp8_ResumedAnywhere_EqualsNeverStopped) {
 
 TEST_P(Fp8FallbackTest, TwoRanks_ShardedOrNot_GoOnAsOne) {
   const std::string faults = "trainer.nan_gradient=error@6";
-  const auto solo = Run(Four(), faults);
+  const auto solo = Run(BlockJob(), faults);
   std::vector<double> whole;
   for (const char* shard : {"off", "on"}) {
     SCOPED_TRACE(shard);
-    v1::JobSpec spec = Four();
+    v1::JobSpec spec = BlockJob();
     spec.mutable_parallel()->set_shard_optimizer(shard);
     const auto [leader, follower] = RunTwo(spec, faults);
     EXPECT_EQ(leader->exits[0].reason(), v1::EXIT_REASON_FINISHED) << leader->exits[0].message();
@@ -480,10 +483,10 @@ TEST_P(Fp8FallbackTest, TwoRanks_ShardedOrNot_GoOnAsOne) {
 INSTANTIATE_TEST_SUITE_P(Recipes, Fp8FallbackTest, testing::ValuesIn(RecipesBefore("fp8")));
 
 // All recipes with block scales, each with the fallback of its row.
-class BlockGuardTest : public Fp8FallbackTest {};
+class BlockGuardTest : public BlockJobTest {};
 
 TEST_P(BlockGuardTest, NanAndSpike_EndAsTheCleanRunAndTheSameBitsAgain) {
-  v1::JobSpec spec = Four();
+  v1::JobSpec spec = BlockJob();
   v1::PrecisionSpec& precision = *spec.mutable_precision();
   precision.clear_fallback();
   for (const std::string_view name : spec::FindRecipe(GetParam())->fallback) {
