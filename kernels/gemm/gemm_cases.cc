@@ -84,13 +84,15 @@ OpCase LinearCase(const Shape& s) {
 
 // c = 0.5 op(a) op(b) - 2 c, all four transpositions.
 OpCase TransposeCase(bool transpose_a, bool transpose_b) {
-  constexpr int64_t M = 9, N = 17, K = 21;
+  constexpr int64_t kM = 9;
+  constexpr int64_t kN = 17;
+  constexpr int64_t kK = 21;
   OpCase c;
   c.op = "gemm";
   c.name = absl::StrCat("alpha_beta_", transpose_a ? "t" : "n", transpose_b ? "t" : "n");
-  c.buffers = {{"a", transpose_a ? std::vector<int64_t>{K, M} : std::vector<int64_t>{M, K}},
-               {"b", transpose_b ? std::vector<int64_t>{N, K} : std::vector<int64_t>{K, N}},
-               {"c", {M, N}, Role::kAccumulate}};
+  c.buffers = {{"a", transpose_a ? std::vector<int64_t>{kK, kM} : std::vector<int64_t>{kM, kK}},
+               {"b", transpose_b ? std::vector<int64_t>{kN, kK} : std::vector<int64_t>{kK, kN}},
+               {"c", {kM, kN}, Role::kAccumulate}};
   c.forward = [transpose_a, transpose_b](const Exec& exec, const Buffers& b) {
     GemmArgs args = Product(b["a"], b["b"], b["c"]);
     args.transpose_a = transpose_a;
@@ -102,7 +104,7 @@ OpCase TransposeCase(bool transpose_a, bool transpose_b) {
   c.workspace = [](const Buffers& b, int) {
     return GemmWorkspaceBytes(Product(b["a"], b["b"], b["c"]));
   };
-  c.reduction = K;
+  c.reduction = kK;
   c.thread_invariant = false;
   return c;
 }

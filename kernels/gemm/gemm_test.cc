@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <vector>
 
 #include "kernels/core/block_quant.h"
@@ -48,10 +49,12 @@ struct Problem {
     args.ldc = kLdc;
   }
   absl::Status Execute() {
-    memory.resize(GemmWorkspaceBytes(Exec(), args) / sizeof(float) + 32);
-    const uintptr_t begin = (reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64;
+    const size_t bytes = GemmWorkspaceBytes(Exec(), args);
+    memory.resize(bytes / sizeof(float) + 32);
+    void* begin = memory.data();
+    size_t space = memory.size() * sizeof(float);
     Exec exec;
-    exec.workspace = {reinterpret_cast<void*>(begin), GemmWorkspaceBytes(Exec(), args)};
+    exec.workspace = {std::align(64, bytes, begin, space), bytes};
     return Gemm(exec, args);
   }
 

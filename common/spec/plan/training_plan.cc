@@ -68,10 +68,9 @@ void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
   for (const StateBuffer& buffer : LargestStates(o)) {
     const DType dtype = buffer.state.dtype;
     std::string name = names.Of(Text("optimizer.", buffer.state.name), dtype);
+    const auto add = dtype == DType::kF32 ? &PlanBuilder::Floats : &PlanBuilder::Packed;
     ids.states.push_back(
-        dtype == DType::kF32
-            ? out.Floats(std::move(name), BufferClass::kOptimizer, dtype, {buffer.elements}, life)
-            : out.Packed(std::move(name), BufferClass::kOptimizer, dtype, {buffer.elements}, life));
+        (out.*add)(std::move(name), BufferClass::kOptimizer, dtype, {buffer.elements}, life));
   }
 }
 
