@@ -46,7 +46,7 @@ struct StepTimeline {
   // When a block runs. The head's backward belongs to its forward.
   int32_t Forward(int block) const { return block; }
   int32_t Backward(int block) const { return 2 * Head() - block; }
-  // When the blocks of the layers begin, and where their backward begins and ends.
+  // When the blocks of the layers begin, and when their backward begins and ends.
   int32_t LayersForward() const { return Forward(1); }
   int32_t LayersBackward() const { return Head() + 1; }
   int32_t LayersBackwardEnd() const { return Backward(1); }

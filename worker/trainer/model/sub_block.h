@@ -1,5 +1,5 @@
-// A layer is sub-blocks on the residual stream, such as attention and feed-forward, behind one
-// interface. common/spec/model/layer_blocks.h is their table.
+// A layer is made of sub-blocks on the residual stream, such as attention and feed-forward, behind
+// one interface. common/spec/model/layer_blocks.h is their table.
 //
 //   The stream's value is sum + delta.
 //   Forward:  input = sum + delta;  delta' = f(norm(input));  stream' = (input, delta')

@@ -93,7 +93,7 @@ absl::Status OpenSession(const SessionOptions& options,
                                                              : "the next run tunes them"));
     }
   }
-  // Only now: on a GPU preparing runs everything once and resets the scales.
+  // Restored after Prepare, which on a GPU runs everything once and resets the scales.
   blame = v1::EXIT_REASON_BAD_DATA;
   bool scales = false;
   if (resumed != nullptr) {

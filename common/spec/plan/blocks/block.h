@@ -123,15 +123,15 @@ struct ActivationRow {
   Recompute shared_from = Recompute::kBlock;
   bool in_quantised_layers = false;  // in those alone
   bool backward_alone = false;       // only backward uses it
-  // The residual stream before the block. Of a layer's first block, the part before writes it, and
-  // every level keeps it.
+  // The residual stream before the block. The part before a layer writes the input of its first
+  // block; every level keeps it.
   bool input = false;
   // Where it is shared, it lies in this gradient's buffer, which the GEMM after wgrad, its last
   // reader, writes.
   Handle stand_in = nullptr;
 
   bool exists() const { return !shape.empty() || bytes > 0; }
-  // But for the input of a layer's first block.
+  // The input of a layer's first block is kept all the same (AddActivations).
   bool Shared(const TrainingPlanOptions& o) const {
     return !o.training || o.recompute >= shared_from;
   }
