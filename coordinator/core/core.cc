@@ -86,10 +86,6 @@ bool Effects::NothingDurable() const {
          kv_puts.empty() && token_deletes.empty() && token_puts.empty() && audit.empty();
 }
 
-bool IsRefusal(const v1::AuditRecord& record) {
-  return record.outcome() == "PERMISSION_DENIED" || record.outcome() == "UNAUTHENTICATED";
-}
-
 std::string MakeJobId(const std::string& name, const std::string& suffix) {
   return absl::StrCat(Slug(name, 62 - suffix.size()), "-", suffix);
 }

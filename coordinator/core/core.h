@@ -128,7 +128,9 @@ struct CheckpointWrite {
 inline constexpr int64_t kAuditShown = 10'000;
 inline constexpr int64_t kRefusalsShown = 1'000;
 // A call that was refused for who made it.
-bool IsRefusal(const v1::AuditRecord& record);
+inline bool IsRefusal(const v1::AuditRecord& record) {
+  return record.outcome() == "PERMISSION_DENIED" || record.outcome() == "UNAUTHENTICATED";
+}
 
 struct Effects {
   std::vector<JobRow> jobs;              // at most one per job; final state after the command

@@ -24,6 +24,7 @@
 
 namespace hearth::coordinator {
 namespace {
+
 // A commit waits for the flush when the journal is this many times its bound.
 constexpr int64_t kJournalFull = 4;
 constexpr int kDamageTold = 20;
