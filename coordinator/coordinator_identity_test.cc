@@ -32,7 +32,6 @@ namespace hearth::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
 

@@ -42,10 +42,10 @@ std::optional<Response> PartOf(const Reply&, const Response*) {
 // Posts `command` and finishes the call with its reply. `response` lives until then.
 template <typename Response>
 void PostChange(Loop& loop,
-                Command command,
+                const Command& command,
                 grpc::ServerUnaryReactor* reactor,
                 Response* response) {
-  loop.Post(std::move(command), [reactor, response](const Reply& reply) {
+  loop.Post(command, [reactor, response](const Reply& reply) {
     if (const auto& part = PartOf(reply, response); part.has_value()) {
       *response = *part;
     }

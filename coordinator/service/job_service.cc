@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/types/span.h"
 #include "common/base/clip_text.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
@@ -232,7 +233,7 @@ absl::Status JobServiceImpl::ExplainConflict(const absl::Status& status,
   }
   const size_t shown = std::min<size_t>(lines.size(), 5);
   std::string what = absl::StrCat("with another spec: ",
-                                  absl::StrJoin(lines.begin(), lines.begin() + shown, "; "));
+                                  absl::StrJoin(absl::MakeConstSpan(lines).first(shown), "; "));
   if (lines.size() > shown) {
     absl::StrAppend(&what, " and ", lines.size() - shown, " more");
   }

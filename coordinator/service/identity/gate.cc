@@ -17,6 +17,7 @@
 #include "common/rpc/peer.h"
 #include "coordinator/core/errors.h"
 #include "coordinator/service/limits.h"
+#include "google/protobuf/reflection.h"
 #include "grpc/grpc_security_constants.h"
 
 namespace hearth::coordinator {
