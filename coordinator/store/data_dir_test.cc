@@ -48,7 +48,10 @@ class DataDirTest : public testing::Test {
   }
 
   // Commits records `first`..`last` of each job, one commit for all jobs of a number.
-  static void Fill(Store& store, std::vector<std::string> jobs, int64_t first, int64_t last) {
+  static void Fill(Store& store,
+                   const std::vector<std::string>& jobs,
+                   int64_t first,
+                   int64_t last) {
     for (int64_t n = first; n <= last; ++n) {
       std::vector<Effects> batch;
       for (const std::string& job : jobs) {
@@ -112,7 +115,7 @@ TEST_F(DataDirTest, Admit_EveryFolder_AsItsTableSays) {
     const char* what;
     bool marker, damaged, database, jobs, others;
     bool plain, restore;  // admitted
-  } kRows[] = {
+  } rows[] = {
       {"empty", false, false, false, false, false, true, true},
       {"foreign", false, false, false, false, true, false, false},
       {"jobs alone", false, false, false, true, false, false, false},
@@ -122,7 +125,7 @@ TEST_F(DataDirTest, Admit_EveryFolder_AsItsTableSays) {
       {"marker damaged", false, true, true, true, false, false, true},
       {"marker damaged, store.db missing", false, true, false, true, false, false, false},
   };
-  for (const auto& row : kRows) {
+  for (const auto& row : rows) {
     FolderState folder;
     if (row.marker) {
       folder.marker = Marker{1, 1};
@@ -378,7 +381,7 @@ TEST_F(DataDirTest, Load_OneBadRow_IsSetAsideNamedAndTheRestServes) {
     const char* sql;
     const char* named;
     size_t jobs;
-  } kRows[] = {
+  } rows[] = {
       {"UPDATE jobs SET record = x'0a' WHERE job_id = 'a'", "job a", 1},
       {"UPDATE jobs SET state = state + 1 WHERE job_id = 'a'", "job a", 1},
       {"UPDATE events SET event = x'ff' WHERE job_id = 'a' AND revision = 2", "job a", 2},
@@ -390,7 +393,7 @@ TEST_F(DataDirTest, Load_OneBadRow_IsSetAsideNamedAndTheRestServes) {
       {"UPDATE meta SET value = 99 WHERE key = 'schema_version'", "meta", 2},
       {"UPDATE journal SET records = substr(records, 1, length(records) - 1)", "journal", 2},
   };
-  for (const auto& row : kRows) {
+  for (const auto& row : rows) {
     std::filesystem::remove_all(dir_);
     Make(4);
     Execute(row.sql);
