@@ -201,7 +201,7 @@ class StartNodeTest(unittest.TestCase):
         out = self.node("--cpu", "1", "--listen", f"{address}:0", "--http", "127.0.0.1:0").stdout
         port = re.search(rf"HEARTH_COORDINATOR={re.escape(address)}:(\d+)", out).group(1)
         self.assertIn(f"HEARTH_TOKEN_FILE={self.home}/tokens/local-{port}", out)
-        self.assertIn("jobctl token create HOST-gpu0 --role worker --worker HOST-gpu0", out)
+        self.assertIn("jobctl --insecure token create HOST-gpu0 --role worker --worker HOST-gpu0", out)
         self.assertIn(f'HEARTH_WORKER_FLAGS="--insecure" {SCRIPT} --coordinator {address}:{port} --token-file tokens', out)
         self.env.update(HEARTH_COORDINATOR=f"{address}:{port}", HEARTH_TOKEN_FILE=f"{self.home}/tokens/local-{port}")
         refused = self.jobctl("list")
