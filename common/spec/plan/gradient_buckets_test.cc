@@ -212,6 +212,26 @@ TEST_F(SmallModel, PlaceStates_OfSomeParameters_AreAlignedAndDoNotOverlap) {
   }
 }
 
+// The pieces whose gradient has the state's format, and no others, have a place in it, each its own.
+template <typename Pieces, typename State>
+void ExpectApart(const std::vector<Parameter>& table, const Pieces& pieces, const State& state) {
+  std::map<int64_t, int64_t> taken;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const Parameter& parameter = table[static_cast<size_t>(pieces[i].parameter)];
+    const bool has = parameter.gradient == state.state.dtype;
+    EXPECT_EQ(state.offsets[i] >= 0, has) << parameter.name;
+    if (has) {
+      taken[state.offsets[i]] = pieces[i].elements;
+    }
+  }
+  int64_t end = 0;
+  for (const auto& [begin, elements] : taken) {
+    EXPECT_GE(begin, end);
+    end = begin + elements;
+  }
+  EXPECT_LE(end, state.elements);
+}
+
 // Gradients of matrices in another format: each format has a run of the flat buffers, and buckets
 // of its own, which ranks share as they do those of one format.
 TEST_F(SmallModel, TwoGradientFormats_LieApartAndAreSharedWhole) {
@@ -248,23 +268,11 @@ TEST_F(SmallModel, TwoGradientFormats_LieApartAndAreSharedWhole) {
         const auto pieces = ShardPieces(table_, offsets, buckets, rank, shards);
         const auto states = PlaceStates(table_, pieces, offsets.back() / shards);
         ASSERT_EQ(states.size(), 2U);
-        for (size_t k = 0; k < states.size(); ++k) {
-          std::map<int64_t, int64_t> taken;
-          for (size_t i = 0; i < pieces.size(); ++i) {
-            const auto parameter = static_cast<size_t>(pieces[i].parameter);
-            seen[parameter] += k == 0 ? pieces[i].elements : 0;
-            const bool has = table_[parameter].gradient == states[k].state.dtype;
-            EXPECT_EQ(states[k].offsets[i] >= 0, has);
-            if (has) {
-              taken[states[k].offsets[i]] = pieces[i].elements;
-            }
-          }
-          int64_t end = 0;
-          for (const auto& [begin, elements] : taken) {
-            EXPECT_GE(begin, end);
-            end = begin + elements;
-          }
-          EXPECT_LE(end, states[k].elements);
+        for (const auto& piece : pieces) {
+          seen[static_cast<size_t>(piece.parameter)] += piece.elements;
+        }
+        for (const auto& state : states) {
+          ExpectApart(table_, pieces, state);
         }
       }
       for (size_t i = 0; i < table_.size(); ++i) {
