@@ -191,7 +191,8 @@ std::string Table::Render(int columns) const {
                                     : Cut(row[i], fitted[i]);
       line += cell;
       if (!last) {
-        line.append(static_cast<size_t>(fitted[i] - DisplayWidth(cell) + kGap), ' ');
+        line.append(static_cast<size_t>(fitted[i]) - static_cast<size_t>(DisplayWidth(cell)) + kGap,
+                    ' ');
         at += fitted[i] + kGap;
       }
     }

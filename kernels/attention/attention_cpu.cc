@@ -164,21 +164,21 @@ RowRange RangeOf(const Block& block, const int32_t* segments, int64_t row) {
 template <typename T>
 void ForwardHead(const AttentionForwardArgs& args, int64_t b, int64_t h, T* scores) {
   const Geometry g(args.dims);
-  const int64_t T_len = g.dims.sequence;
+  const int64_t t_len = g.dims.sequence;
   const int64_t dim = g.dims.head_dim;
-  const T* rows = args.qkv.as<T>() + b * T_len * g.width;
+  const T* rows = args.qkv.as<T>() + b * t_len * g.width;
   const T* q = rows + g.Query(h);
   const T* k = rows + g.Key(h / g.group);
   const T* v = rows + g.Value(h / g.group);
-  T* out = args.out.as<T>() + b * T_len * g.out_width + g.Query(h);
-  T* lse = args.lse.empty() ? nullptr : args.lse.as<T>() + (b * g.dims.heads + h) * T_len;
+  T* out = args.out.as<T>() + b * t_len * g.out_width + g.Query(h);
+  T* lse = args.lse.empty() ? nullptr : args.lse.as<T>() + (b * g.dims.heads + h) * t_len;
   const int32_t* segments =
-      args.segments.empty() ? nullptr : args.segments.as<int32_t>() + b * T_len;
+      args.segments.empty() ? nullptr : args.segments.as<int32_t>() + b * t_len;
   const T scale = static_cast<T>(ScaleOf(args.scale, g.dims));
-  for (int64_t begin = 0; begin < T_len; begin += kQueryBlock) {
+  for (int64_t begin = 0; begin < t_len; begin += kQueryBlock) {
     // Only keys that some query of the block sees are multiplied; SoftmaxRow clears those that a
     // row does not see.
-    const Block block = BlockAt(segments, begin, T_len);
+    const Block block = BlockAt(segments, begin, t_len);
     blas::Gemm(false, true, block.queries(), block.keys(), dim, scale, q + begin * g.width, g.width,
                k + block.base * g.width, g.width, T{0}, scores, block.keys());
     for (int64_t row = 0; row < block.queries(); ++row) {
@@ -219,12 +219,12 @@ void ScoreGradients(const AttentionBackwardArgs& args,
                     const int32_t* segments,
                     T* p,
                     T* ds) {
-  const int64_t T_len = g.dims.sequence;
+  const int64_t t_len = g.dims.sequence;
   const int64_t dim = g.dims.head_dim;
-  const T* rows = args.qkv.as<T>() + b * T_len * g.width;
-  const T* out = args.out.as<T>() + (b * T_len + block.begin) * g.out_width + g.Query(h);
-  const T* d_out = args.d_out.as<T>() + (b * T_len + block.begin) * g.out_width + g.Query(h);
-  const T* lse = args.lse.as<T>() + (b * g.dims.heads + h) * T_len + block.begin;
+  const T* rows = args.qkv.as<T>() + b * t_len * g.width;
+  const T* out = args.out.as<T>() + (b * t_len + block.begin) * g.out_width + g.Query(h);
+  const T* d_out = args.d_out.as<T>() + (b * t_len + block.begin) * g.out_width + g.Query(h);
+  const T* lse = args.lse.as<T>() + (b * g.dims.heads + h) * t_len + block.begin;
   const T scale = static_cast<T>(ScaleOf(args.scale, g.dims));
   blas::Gemm(false, true, block.queries(), block.keys(), dim, scale,
              rows + block.begin * g.width + g.Query(h), g.width,
@@ -248,23 +248,23 @@ void ScoreGradients(const AttentionBackwardArgs& args,
 template <typename T>
 void BackwardHead(const AttentionBackwardArgs& args, int64_t b, int64_t kv, T* p, T* ds) {
   const Geometry g(args.dims);
-  const int64_t T_len = g.dims.sequence;
+  const int64_t t_len = g.dims.sequence;
   const int64_t dim = g.dims.head_dim;
-  const T* rows = args.qkv.as<T>() + b * T_len * g.width;
-  T* d_rows = args.d_qkv.as<T>() + b * T_len * g.width;
+  const T* rows = args.qkv.as<T>() + b * t_len * g.width;
+  T* d_rows = args.d_qkv.as<T>() + b * t_len * g.width;
   const int32_t* segments =
-      args.segments.empty() ? nullptr : args.segments.as<int32_t>() + b * T_len;
+      args.segments.empty() ? nullptr : args.segments.as<int32_t>() + b * t_len;
   const T scale = static_cast<T>(ScaleOf(args.scale, g.dims));
-  for (int64_t row = 0; row < T_len; ++row) {
+  for (int64_t row = 0; row < t_len; ++row) {
     std::fill_n(d_rows + row * g.width + g.Key(kv), dim, T{0});
     std::fill_n(d_rows + row * g.width + g.Value(kv), dim, T{0});
   }
   // Each query head and block of queries adds to the gradients of keys and values (beta 1). A row
   // of queries lies in one block, so its gradient is written once (beta 0).
   for (int64_t h = kv * g.group; h < (kv + 1) * g.group; ++h) {
-    const T* d_out = args.d_out.as<T>() + b * T_len * g.out_width + g.Query(h);
-    for (int64_t begin = 0; begin < T_len; begin += kQueryBlock) {
-      const Block block = BlockAt(segments, begin, T_len);
+    const T* d_out = args.d_out.as<T>() + b * t_len * g.out_width + g.Query(h);
+    for (int64_t begin = 0; begin < t_len; begin += kQueryBlock) {
+      const Block block = BlockAt(segments, begin, t_len);
       ScoreGradients(args, g, block, b, h, segments, p, ds);
       const int64_t query_at = begin * g.width + g.Query(h);
       const int64_t key_at = block.base * g.width + g.Key(kv);
@@ -277,7 +277,7 @@ void BackwardHead(const AttentionBackwardArgs& args, int64_t b, int64_t kv, T* p
                  rows + key_at, g.width, T{0}, d_rows + query_at, g.width);
     }
   }
-  for (int64_t row = 0; row < T_len; ++row) {
+  for (int64_t row = 0; row < t_len; ++row) {
     T* d_row = d_rows + row * g.width;
     RoundSpan(d_row + g.Query(kv * g.group), g.group * dim, args.round);
     RoundSpan(d_row + g.Key(kv), dim, args.round);
@@ -292,7 +292,7 @@ absl::Status BackwardImpl(const Exec& exec, const AttentionBackwardArgs& args) {
   T* workspace = static_cast<T*>(exec.workspace.data);
   blas::SetThreads(1);
   ParallelFor(exec, args.dims.batch * heads, 1, [&](int64_t piece, int64_t) {
-    T* p = workspace + omp_get_thread_num() * 2 * block;
+    T* p = workspace + int64_t{2} * omp_get_thread_num() * block;
     BackwardHead(args, piece / heads, piece % heads, p, p + block);
   });
   return absl::OkStatus();
@@ -307,7 +307,7 @@ size_t AttentionForwardWorkspaceBytes(const AttentionForwardArgs& args, int thre
 }
 
 size_t AttentionBackwardWorkspaceBytes(const AttentionBackwardArgs& args, int threads) {
-  return DTypeBytes(args.qkv.dtype, threads * 2 * kQueryBlock * args.dims.sequence);
+  return DTypeBytes(args.qkv.dtype, int64_t{2} * threads * kQueryBlock * args.dims.sequence);
 }
 
 absl::Status AttentionForward(const Exec& exec, const AttentionForwardArgs& args) {

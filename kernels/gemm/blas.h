@@ -13,6 +13,7 @@ namespace hearth::kernels::blas {
 void SetThreads(int threads);
 
 // c[m, n] = alpha * op(a) * op(b) + beta * c, row-major with leading dimensions in elements.
+// NOLINTNEXTLINE(readability-function-size): the parameters are those of BLAS
 inline void Gemm(bool transpose_a,
                  bool transpose_b,
                  int64_t m,
@@ -32,6 +33,7 @@ inline void Gemm(bool transpose_a,
               b, static_cast<blasint>(ldb), beta, c, static_cast<blasint>(ldc));
 }
 
+// NOLINTNEXTLINE(readability-function-size): the parameters are those of BLAS
 inline void Gemm(bool transpose_a,
                  bool transpose_b,
                  int64_t m,
