@@ -212,7 +212,7 @@ TEST_F(SmallModel, PlaceStates_OfSomeParameters_AreAlignedAndDoNotOverlap) {
   }
 }
 
-// The pieces whose gradient has the state's format, and no others, have a place in it, each its own.
+// Pieces whose gradient has the state's format, and no others, have a place in it, each its own.
 template <typename Pieces, typename State>
 void ExpectApart(const std::vector<Parameter>& table, const Pieces& pieces, const State& state) {
   std::map<int64_t, int64_t> taken;
