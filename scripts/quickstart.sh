@@ -139,7 +139,8 @@ checkpoint  $checkpoint   (a Hugging Face model folder)
 metrics     http://$http/metrics   (Prometheus: deploy/prometheus/prometheus.yml)
 logs        $run/*.log
 
-  export PATH=$bin:\$PATH HEARTH_COORDINATOR=$HEARTH_COORDINATOR
+  export PATH=$bin:\$PATH HEARTH_COORDINATOR=$HEARTH_COORDINATOR \\
+    HEARTH_TOKEN_FILE=$run/tokens/local-${HEARTH_COORDINATOR##*:}
   jobctl list
   jobctl describe $job
   jobctl submit configs/jobs/quickstart.yaml --set data.train=$run/data/train --set data.validation=$run/data/validation --watch
