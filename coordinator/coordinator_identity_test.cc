@@ -266,6 +266,16 @@ TEST_F(IdentityTest, Operators_ChangeTheirOwnJobs_AdminsAll) {
   EXPECT_TRUE(absl::IsNotFound(Cancel("none", otto).status()));
 }
 
+TEST_F(IdentityTest, WithoutAuth_EveryoneMayChangeAJobThatHasAnOwner) {
+  const auto job = Submit({Token("olga", v1::ROLE_OPERATOR), ""});
+  ASSERT_TRUE(job.ok()) << job.status();
+  coordinator_.reset();
+  options_.no_auth = true;
+  Start();
+  const auto cancelled = Cancel(job->job_id(), {"", ""});
+  EXPECT_TRUE(cancelled.ok()) << cancelled.status();
+}
+
 TEST_F(IdentityTest, ActAs_GivesAnAdminTheUsersJobs_AndNobodyElse) {
   const rpc::Credentials as_olga = {local_, "olga"};
   const auto job = Submit(as_olga);
