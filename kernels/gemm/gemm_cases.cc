@@ -268,7 +268,7 @@ constexpr BlockShape kBlockScaled[] = {
     {"mxfp8_perf_8192x2048x768", 8192, 2048, 768, kMx, kMx, false, true},
     {"fp8_block_130x48x96", 130, 48, 96, kFp8Block, kFp8Block},
     {"fp8_block_64x144x288_beta", 64, 144, 288, kFp8BlockE5m2, kFp8Block, false, false, 1.0},
-    // Operands of two layouts, of which none, one, or the other has a scale of the tensor.
+    // The operands have two layouts; neither, the first or the second has a scale of the tensor.
     {"fp8_block_mxfp8_130x48x160", 130, 48, 160, kFp8Block, kMx},
     {"nvfp4_fp8_block_64x144x160_beta", 64, 144, 160, kNv, kFp8Block, false, false, 1.0},
     {"mxfp8_nvfp4_130x48x96_bias", 130, 48, 96, kMx, kNv, true},
