@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <system_error>
@@ -441,7 +442,7 @@ std::string ToLine(const BuildProgress& progress, absl::Duration elapsed) {
   std::string line = absl::StrFormat("%s %d %%, %.2f of %.2f GB", std::string(progress.phase),
                                      static_cast<int>(100 * done / total), done / 1e9, total / 1e9);
   if (seconds > 0 && done > 0) {
-    const int64_t left = static_cast<int64_t>(seconds * (total - done) / done + 0.5);
+    const int64_t left = std::llround(seconds * (total - done) / done);
     absl::StrAppendFormat(&line, ", %.1f MB/s, %d:%02d left", done / seconds / 1e6, left / 60,
                           left % 60);
   }

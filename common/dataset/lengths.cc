@@ -14,7 +14,7 @@ int Lengths::BucketOf(int64_t length) {
   if (length < kExact) {
     return static_cast<int>(length);
   }
-  const int doubling = std::bit_width(static_cast<uint64_t>(length)) - 1;  // >= 6
+  const int doubling = static_cast<int>(std::bit_width(static_cast<uint64_t>(length))) - 1;  // >= 6
   const int step = static_cast<int>(length >> (doubling - 5)) - kSteps;
   return kExact + (doubling - 6) * kSteps + step;
 }

@@ -55,7 +55,9 @@ absl::Status Expand(const std::string& input, std::vector<std::string>& paths) {
     return absl::OkStatus();
   }
   glob_t found = {};
-  const int result = glob(input.c_str(), GLOB_NOSORT, nullptr, &found);
+  // Not thread-safe only with ~ in patterns, which GLOB_TILDE would ask for.
+  const int result =
+      glob(input.c_str(), GLOB_NOSORT, nullptr, &found);  // NOLINT(concurrency-mt-unsafe)
   for (size_t i = 0; result == 0 && i < found.gl_pathc; ++i) {
     paths.emplace_back(found.gl_pathv[i]);
   }

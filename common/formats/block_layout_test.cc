@@ -26,22 +26,26 @@ TEST(BlockLayouts, Rows_AreInTheOrderOfTheEnumerators) {
 }
 
 // No two scales overlap, and all lie within the bytes of the form.
+void ExpectScalesApart(const BlockLayoutRow& row, int64_t lines, int64_t extent) {
+  const int64_t bytes = DTypeBytes(row.scale_dtype, 1);
+  std::vector<int> hits(static_cast<size_t>(BlockScaleBytes(row.layout, lines, extent)));
+  for (int64_t line = 0; line < lines; ++line) {
+    for (int64_t block = 0; block < BlocksOf(row, extent); ++block) {
+      const int64_t at = BlockScaleOffset(row.layout, line, block, lines, extent);
+      ASSERT_EQ(at % bytes, 0) << row.name;
+      for (int64_t i = 0; i < bytes; ++i) {
+        ASSERT_EQ(++hits.at(static_cast<size_t>(at + i)), 1) << row.name;
+      }
+    }
+  }
+  EXPECT_EQ(hits.size() % 16, 0U) << row.name << ": what follows would not be aligned";
+}
+
 TEST(BlockLayouts, Scales_LieApartWithinTheirBytes) {
   for (const BlockLayoutRow& row : kBlockLayouts) {
-    const int64_t bytes = DTypeBytes(row.scale_dtype, 1);
     for (const int64_t lines : {1, 32, 129, 200}) {
       for (const int64_t extent : {32, 96, 128, 672}) {
-        std::vector<int> hits(static_cast<size_t>(BlockScaleBytes(row.layout, lines, extent)));
-        for (int64_t line = 0; line < lines; ++line) {
-          for (int64_t block = 0; block < BlocksOf(row, extent); ++block) {
-            const int64_t at = BlockScaleOffset(row.layout, line, block, lines, extent);
-            ASSERT_EQ(at % bytes, 0) << row.name;
-            for (int64_t i = 0; i < bytes; ++i) {
-              ASSERT_EQ(++hits.at(static_cast<size_t>(at + i)), 1) << row.name;
-            }
-          }
-        }
-        EXPECT_EQ(hits.size() % 16, 0U) << row.name << ": what follows would not be aligned";
+        ExpectScalesApart(row, lines, extent);
       }
     }
   }

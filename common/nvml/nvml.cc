@@ -518,7 +518,7 @@ std::string DefaultLibrary() {
 absl::StatusOr<std::unique_ptr<Nvml>> Nvml::Open(const std::string& library) {
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    const char* why = dlerror();
+    const char* why = dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps one a thread
     return absl::NotFoundError(
         absl::StrCat("no NVIDIA driver here: ", why == nullptr ? library : why));
   }

@@ -44,7 +44,7 @@ class Cluster {
     view.jobs.push_back(job);
     return spec;
   }
-  v1::JobSpec& AddRunning(const std::string& id, std::vector<size_t> on, int priority = 0) {
+  v1::JobSpec& AddRunning(const std::string& id, const std::vector<size_t>& on, int priority = 0) {
     v1::JobSpec& spec = AddJob(id, static_cast<int>(on.size()), priority);
     JobView& job = view.jobs.back();
     job.phase = JobPhase::kRunning;
@@ -273,7 +273,7 @@ TEST(Plan, Elastic_NeverMoreRanksThanMicroBatches) {
   spec.mutable_resources()->set_min_workers(1);
   spec.mutable_data()->set_sequence_length(128);
   spec.mutable_batch()->set_micro_batch_size(2);
-  spec.mutable_batch()->set_global_batch_tokens(3 * 256);
+  spec.mutable_batch()->set_global_batch_tokens(768);
   EXPECT_EQ(MaxRanks(spec), 3);
   EXPECT_THAT(c.Plan().starts.at(0).workers, SizeIs(3));
   spec.mutable_resources()->set_min_workers(4);

@@ -3,7 +3,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/base/status_macros.h"
 
 namespace hearth::jobctl {
 
@@ -35,16 +34,6 @@ std::string CallerName(const v1::Caller& caller) {
     return caller.worker_id().empty() ? "any worker" : absl::StrCat("worker ", caller.worker_id());
   }
   return caller.user().empty() ? "-" : caller.user();
-}
-
-absl::StatusOr<bool> PrintMessage(OutputFormat format, const google::protobuf::Message& message) {
-  if (format != OutputFormat::kJson && format != OutputFormat::kYaml) {
-    return false;
-  }
-  HEARTH_ASSIGN_OR_RETURN(const std::string text,
-                          format == OutputFormat::kJson ? ToJson(message) : ToYaml(message));
-  WriteOut(text);
-  return true;
 }
 
 }  // namespace hearth::jobctl

@@ -4,10 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "google/protobuf/message.h"
 #include "hearth/v1/identity.pb.h"
-#include "jobctl/views/output.h"
 
 namespace hearth::jobctl {
 
@@ -19,8 +16,5 @@ v1::Role RoleCalled(const std::string& name);
 
 // "alice", "alice as bob", "worker w1"; "-" when nobody is known.
 std::string CallerName(const v1::Caller& caller);
-
-// JSON and YAML show `message`; false: the caller prints it another way.
-absl::StatusOr<bool> PrintMessage(OutputFormat format, const google::protobuf::Message& message);
 
 }  // namespace hearth::jobctl

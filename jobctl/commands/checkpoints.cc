@@ -26,23 +26,13 @@ struct Options {
   bool yes = false;
 };
 
-absl::StatusOr<bool> PrintWhole(OutputFormat format, const google::protobuf::Message& message) {
-  if (format != OutputFormat::kJson && format != OutputFormat::kYaml) {
-    return false;
-  }
-  HEARTH_ASSIGN_OR_RETURN(const std::string text,
-                          format == OutputFormat::kJson ? ToJson(message) : ToYaml(message));
-  WriteOut(text);
-  return true;
-}
-
 absl::StatusOr<int> List(Context& context, const std::string& job_id) {
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
   v1::ListCheckpointsRequest request;
   request.set_job_id(job_id);
   HEARTH_ASSIGN_OR_RETURN(const v1::ListCheckpointsResponse response,
                           client->Call<v1::ListCheckpointsResponse>(request));
-  HEARTH_ASSIGN_OR_RETURN(const bool printed, PrintWhole(context.format, response));
+  HEARTH_ASSIGN_OR_RETURN(const bool printed, PrintMessage(context.format, response));
   if (printed) {
     return kExitOk;
   }
@@ -130,7 +120,7 @@ absl::StatusOr<int> Prune(Context& context, Options& options) {
     }
     HEARTH_ASSIGN_OR_RETURN(response, client->Call<v1::PruneCheckpointsResponse>(request));
   }
-  HEARTH_RETURN_IF_ERROR(PrintWhole(context.format, response).status());
+  HEARTH_RETURN_IF_ERROR(PrintMessage(context.format, response).status());
   if (!context.quiet) {
     WriteErr(absl::StrCat(what, request.dry_run() ? " would be removed\n" : " being removed\n"));
     if (response.truncated()) {

@@ -17,11 +17,8 @@ Action SetupEvents(CLI::App& app) {
     request.set_job_id(*job_id);
     HEARTH_ASSIGN_OR_RETURN(const v1::ListEventsResponse response,
                             client->Call<v1::ListEventsResponse>(request));
-    if (context.format == OutputFormat::kJson || context.format == OutputFormat::kYaml) {
-      HEARTH_ASSIGN_OR_RETURN(const std::string text, context.format == OutputFormat::kJson
-                                                          ? ToJson(response)
-                                                          : ToYaml(response));
-      WriteOut(text);
+    HEARTH_ASSIGN_OR_RETURN(const bool printed, PrintMessage(context.format, response));
+    if (printed) {
       return kExitOk;
     }
     Table table({"TIME", "TYPE", "ACTOR", "FROM", "TO", "EPOCH", "STEP", "WHAT"});

@@ -30,9 +30,7 @@ absl::StatusOr<int> PrintWhole(Context& context, bool client_only) {
       return absl::InternalError(std::string(parsed.message()));
     }
   }
-  HEARTH_ASSIGN_OR_RETURN(const std::string text,
-                          context.format == OutputFormat::kJson ? ToJson(out) : ToYaml(out));
-  WriteOut(text);
+  HEARTH_RETURN_IF_ERROR(PrintMessage(context.format, out).status());
   return kExitOk;
 }
 

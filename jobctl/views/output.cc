@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/time/clock.h"
 #include "google/protobuf/util/json_util.h"
@@ -228,29 +229,21 @@ absl::StatusOr<std::string> ToYaml(const google::protobuf::Message& message) {
   return absl::StrCat(out.c_str(), "\n");
 }
 
-namespace {
-
-// JSON and YAML show `whole`; false: the caller prints rows.
-absl::StatusOr<bool> PrintWhole(OutputFormat format, const google::protobuf::Message& whole) {
+absl::StatusOr<bool> PrintMessage(OutputFormat format, const google::protobuf::Message& message) {
   if (format != OutputFormat::kJson && format != OutputFormat::kYaml) {
     return false;
   }
-  const absl::StatusOr<std::string> text =
-      format == OutputFormat::kJson ? ToJson(whole) : ToYaml(whole);
-  if (!text.ok()) {
-    return text.status();
-  }
-  WriteOut(*text);
+  HEARTH_ASSIGN_OR_RETURN(const std::string text,
+                          format == OutputFormat::kJson ? ToJson(message) : ToYaml(message));
+  WriteOut(text);
   return true;
 }
-
-}  // namespace
 
 absl::Status PrintJobs(OutputFormat format,
                        const std::vector<v1::Job>& jobs,
                        const google::protobuf::Message& whole,
                        const std::vector<ExtraCell>& extra) {
-  const absl::StatusOr<bool> printed = PrintWhole(format, whole);
+  const absl::StatusOr<bool> printed = PrintMessage(format, whole);
   if (!printed.ok() || *printed) {
     return printed.status();
   }
@@ -300,7 +293,7 @@ absl::Status PrintJobs(OutputFormat format,
 absl::Status PrintWorkers(OutputFormat format,
                           const std::vector<v1::Worker>& workers,
                           const google::protobuf::Message& whole) {
-  const absl::StatusOr<bool> printed = PrintWhole(format, whole);
+  const absl::StatusOr<bool> printed = PrintMessage(format, whole);
   if (!printed.ok() || *printed) {
     return printed.status();
   }
@@ -354,7 +347,7 @@ absl::Status PrintMutation(OutputFormat format,
                            std::string_view resource,
                            std::string_view verbed,
                            const google::protobuf::Message& message) {
-  const absl::StatusOr<bool> printed = PrintWhole(format, message);
+  const absl::StatusOr<bool> printed = PrintMessage(format, message);
   if (!printed.ok() || *printed) {
     return printed.status();
   }

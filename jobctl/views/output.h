@@ -35,6 +35,8 @@ class Table {
 // Protobuf's JSON mapping, indented, with zero-valued fields, newline at the end.
 absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message);
 absl::StatusOr<std::string> ToYaml(const google::protobuf::Message& message);
+// Prints `message` as JSON or YAML. False: another format was asked for, and nothing is printed.
+absl::StatusOr<bool> PrintMessage(OutputFormat format, const google::protobuf::Message& message);
 
 // An additional column, for one row.
 struct ExtraCell {

@@ -39,7 +39,7 @@ absl::StatusOr<Library> Library::Open(const std::vector<std::string>& names) {
       if (void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL); handle != nullptr) {
         return Library(handle, path);
       }
-      const char* why = dlerror();
+      const char* why = dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps one a thread
       absl::StrAppend(&tried, tried.empty() ? "" : "; ", why == nullptr ? path : why);
     }
   }

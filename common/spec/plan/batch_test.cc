@@ -76,8 +76,8 @@ TEST(BatchPlanTest, FirstSample_ConsecutiveSteps_LeaveNoGap) {
 }
 
 TEST(MicroBatchCandidatesTest, Divisors_LargestFirstWithinLimits) {
-  EXPECT_THAT(MicroBatchCandidates(12 * 64, 64, 2, 100), ElementsAre(6, 4, 3, 2, 1));
-  EXPECT_THAT(MicroBatchCandidates(12 * 64, 64, 2, 3), ElementsAre(3, 2, 1));
+  EXPECT_THAT(MicroBatchCandidates(768, 64, 2, 100), ElementsAre(6, 4, 3, 2, 1));
+  EXPECT_THAT(MicroBatchCandidates(768, 64, 2, 3), ElementsAre(3, 2, 1));
   EXPECT_TRUE(MicroBatchCandidates(100, 64, 1, 8).empty());
   EXPECT_TRUE(MicroBatchCandidates(64, 64, 2, 8).empty());
 }

@@ -56,7 +56,8 @@ TEST(MemoryPlan, Place_RandomPlans_LiveBuffersNeverOverlap) {
     for (int i = 0; i < count; ++i) {
       const auto first = static_cast<int32_t>(random() % 40);
       const auto last = first + static_cast<int32_t>(random() % (41 - first));
-      PlannedBuffer buffer = Buffer("b" + std::to_string(i), 1 + random() % 5000, first, last);
+      PlannedBuffer buffer =
+          Buffer("b" + std::to_string(i), 1 + static_cast<int64_t>(random() % 5000), first, last);
       buffer.alignment = int64_t{1} << (random() % 9);
       buffer.tier = random() % 4 == 0 ? MemoryTier::kPinnedHost : MemoryTier::kDevice;
       ASSERT_TRUE(plan.Add(buffer).ok());

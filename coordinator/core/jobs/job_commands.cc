@@ -90,12 +90,8 @@ void JobCommands::Create(const CreateJob& command) {
 }
 
 void JobCommands::Update(const v1::UpdateJobRequest& request) {
-  JobState* job = states_.FindOrReply(request.job_id());
+  JobState* job = states_.FindOrReply(request.job_id(), request.etag());
   if (job == nullptr) {
-    return;
-  }
-  if (!request.etag().empty() && request.etag() != job->job().etag()) {
-    turn_.ReplyError(EtagMismatch(request.job_id()));
     return;
   }
   if (request.has_priority() && (request.priority() < -1000 || request.priority() > 1000)) {

@@ -15,12 +15,8 @@ std::vector<CommandRow> JobDeletion::Rows() {
 }
 
 void JobDeletion::Delete(const v1::DeleteJobRequest& request) {
-  JobState* job = states_.FindOrReply(request.job_id());
+  JobState* job = states_.FindOrReply(request.job_id(), request.etag());
   if (job == nullptr) {
-    return;
-  }
-  if (!request.etag().empty() && request.etag() != job->job().etag()) {
-    turn_.ReplyError(EtagMismatch(request.job_id()));
     return;
   }
   if (!IsTerminal(job->state()) && job->state() != v1::JOB_STATE_PAUSED) {

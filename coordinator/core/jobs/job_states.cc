@@ -13,6 +13,15 @@ JobState* JobStates::FindOrReply(const std::string& job_id) {
   return job;
 }
 
+JobState* JobStates::FindOrReply(const std::string& job_id, const std::string& etag) {
+  JobState* job = FindOrReply(job_id);
+  if (job != nullptr && !etag.empty() && etag != job->job().etag()) {
+    turn_.ReplyError(EtagMismatch(job_id));
+    return nullptr;
+  }
+  return job;
+}
+
 void JobStates::AddEvent(JobState& job,
                          const std::string& type,
                          const std::string& actor,

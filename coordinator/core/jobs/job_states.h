@@ -21,6 +21,8 @@ class JobStates {
 
   // Null, with an error as the reply, when the job is unknown.
   JobState* FindOrReply(const std::string& job_id);
+  // The same, and when `etag` is neither empty nor the job's.
+  JobState* FindOrReply(const std::string& job_id, const std::string& etag);
   void AddEvent(JobState& job,
                 const std::string& type,
                 const std::string& actor,

@@ -31,7 +31,7 @@ class WorkersTest : public testing::Test {
     return effects;
   }
 
-  const CoreOptions options_;
+  CoreOptions options_;
   Now now_{absl::FromUnixSeconds(1700000000), absl::Seconds(1000)};
   PlanTimer plan_{absl::Seconds(1000)};
   Workers workers_{options_, plan_};
