@@ -76,7 +76,7 @@ int Dispatch(const std::vector<Bound>& commands, Context& context) {
 
 }  // namespace
 
-// NOLINTNEXTLINE(bugprone-exception-escape): what escapes is a failed allocation, which may end it
+// NOLINTNEXTLINE(bugprone-exception-escape): only a failed allocation can escape
 int main(int argc, char** argv) {
   hearth::jobctl::BlockInterrupts();
   Context context;

@@ -11,7 +11,7 @@ namespace hearth::fault {
 
 struct Point {
   std::string_view name;
-  std::string_view where;  // what has and has not happened yet when it is reached
+  std::string_view where;  // what has already happened when it is reached
   bool by_step = false;    // reached by CheckStep
 };
 

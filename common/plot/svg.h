@@ -28,7 +28,7 @@ inline constexpr const char* kColours[] = {"#3b82c4", "#d9822b", "#3f9f5f", "#b6
 
 // Makes room for the finite values after step `after`.
 void Widen(const Curve& curve, double after, Range& range);
-// With a margin above and below; {0, 1} for kNothing.
+// With a margin above and below; {0, 1} if there are no values.
 Range WithMargin(Range range);
 
 // The colour of curve number i.

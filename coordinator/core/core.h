@@ -135,8 +135,8 @@ inline bool IsRefusal(const v1::AuditRecord& record) {
 struct Effects {
   std::vector<JobRow> jobs;              // at most one per job; final state after the command
   std::vector<std::string> job_deletes;  // row, events, history, log, requests stay
-  std::vector<v1::JobEvent>
-      events;  // revisions strictly increasing without gaps over the life of the store
+  // Revisions strictly increasing without gaps over the life of the store.
+  std::vector<v1::JobEvent> events;
   std::vector<HistoryAppend> history;
   std::vector<LogAppend> logs;
   std::vector<WorkerRow> workers;
@@ -149,9 +149,8 @@ struct Effects {
   std::vector<std::string> token_deletes;  // names; before token_puts
   std::vector<v1::TokenRecord> token_puts;
   std::vector<v1::AuditRecord> audit;  // numbers strictly increasing over the life of the store
-  // After the commit:
-  std::vector<OutgoingMessage>
-      messages;                         // in order per connection; to a closed connection: dropped
+  // After the commit. Messages are in order per connection; those to a closed one are dropped.
+  std::vector<OutgoingMessage> messages;
   std::vector<CloseConnection> closes;  // after the messages
   std::vector<InspectionRequest> inspections;
   std::optional<Reply> reply;  // of commands that have one
@@ -184,24 +183,24 @@ struct CoreOptions {
   // Above what a daemon takes to dial again (about 5 s at worst).
   absl::Duration reattach_prompt = absl::Seconds(8);
   absl::Duration isolation_grace = absl::Minutes(10);  // cut off from the workers: recover nothing
-  absl::Duration kill_timeout =
-      absl::Seconds(60);  // live worker that does not confirm a kill = unhealthy
+  // A live worker that does not confirm a kill for this long is unhealthy.
+  absl::Duration kill_timeout = absl::Seconds(60);
   // From the moment all ranks of a gang have come to the rendezvous until they are connected; else
   // they are started again.
   absl::Duration rendezvous_timeout = absl::Seconds(60);
   // Longest time that a rank loads (data, model, plans) before and after the rendezvous.
   absl::Duration loading_timeout = absl::Minutes(30);
-  absl::Duration return_grace =
-      absl::Seconds(60);  // a vanished worker still counts as existing for the queue's head
-  absl::Duration resize_interval =
-      absl::Minutes(5);                              // shortest life of a gang before it is resized
-  absl::Duration resize_settle = absl::Seconds(30);  // a spare worker must have been free so long
+  // For this long a vanished worker still counts as existing for the queue's head.
+  absl::Duration return_grace = absl::Seconds(60);
+  absl::Duration resize_interval = absl::Minutes(5);  // shortest life of a gang before a resize
+  absl::Duration resize_settle = absl::Seconds(30);   // a spare worker must be free for this long
   absl::Duration request_ttl = absl::Hours(24);
   size_t max_requests = 1 << 18;  // answers remembered; beyond it the oldest are forgotten early
   size_t max_jobs = 100'000;      // kept, whatever their state; more: RESOURCE_EXHAUSTED
   size_t max_workers = 16'384;    // known, connected or not; more: RESOURCE_EXHAUSTED
   // Limits of a job's log, all ranks together. Workers have a limit of their own; this one is for
-  // those that do not keep to it. The burst lets buffers in that filled up while we were away.
+  // those that do not keep to it. The burst lets in the buffers that filled while the coordinator
+  // was down.
   double log_bytes_per_second = 2 << 20;
   double log_burst_bytes = 64 << 20;
   absl::Duration worker_ttl = absl::Hours(24);  // offline workers without flags are forgotten

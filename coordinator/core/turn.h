@@ -21,8 +21,8 @@ class Turn {
   // `generation` goes into each message. `start` is the time until the first command.
   Turn(int64_t generation, Now start) : generation_(generation), now_(start) {}
 
-  // The next command's. Aborts if monotonic time goes back. `origin`: who asks; null = nobody who
-  // is known.
+  // Starts the next command. Aborts if monotonic time goes back. `origin`: who asks; null = nobody
+  // who is known.
   void Begin(Now now, const Origin* origin = nullptr);
   // The command is applied: hands out its effects.
   Effects Take() { return std::exchange(effects_, Effects()); }

@@ -18,8 +18,8 @@
 namespace hearth::coordinator {
 namespace {
 
-// Lines of our families but for the build's; of those that are not of jobs the name, type and help
-// alone.
+// The lines of our metric families, except build_info. Of families that are not about jobs, only
+// name, type and help.
 std::vector<std::string> Kept(const std::string& text) {
   std::vector<std::string> kept;
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {

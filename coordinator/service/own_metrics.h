@@ -28,7 +28,7 @@ struct OwnMetrics {
       "version that does not fit, or a stranger."};
   metrics::Gauge isolated{
       table, "hearth_coordinator_isolated",
-      "1 while the coordinator takes itself to be cut off from its workers and replaces none."};
+      "1 while the coordinator assumes that it is cut off from its workers and replaces none."};
   metrics::Gauge generation{table, "hearth_coordinator_generation",
                             "Starts of the coordinator on this data dir."};
   metrics::Gauge set_aside{table, "hearth_coordinator_store_set_aside",
@@ -60,8 +60,8 @@ struct OwnMetrics {
   metrics::Counter rpc_handled{table, "hearth_grpc_server_handled_total",
                                "RPCs ended, by status code.", "grpc_service,grpc_method,grpc_code"};
   metrics::Gauge rpc_in_flight{table, "hearth_grpc_server_in_flight",
-                               "RPCs begun and not ended: of Connect the workers' streams, of "
-                               "Stream and Watch methods those who look on.",
+                               "RPCs in progress: for Connect the workers' streams, for Stream "
+                               "and Watch methods the clients that follow.",
                                "grpc_service,grpc_method"};
   metrics::Histogram rpc_seconds{table, "hearth_grpc_server_handling_seconds", "Duration of RPCs.",
                                  "grpc_service,grpc_method"};

@@ -205,7 +205,7 @@ void CheckService(Context& context, Findings& out) {
   if (!status.ok()) {
     out.push_back({Verdict::kFailed, "coordinator", std::string(status.message()),
                    IsRefusedCaller(status)
-                       ? "it runs, but does not take you: see docs/security.md, tokens"
+                       ? "it runs, but refused your token: see docs/security.md, tokens"
                        : "start hearth-coordinator there, or name the right one; TLS needs "
                          "--tls-ca on both sides"});
     return;

@@ -113,7 +113,7 @@ absl::Status RequireFormStorage(const Exec& exec, DType dtype, bool wanted, cons
     return absl::OkStatus();
   }
   return absl::UnimplementedError(absl::StrCat(op, ": quantised or kept forms of ", Name(dtype),
-                                               " tensors on a GPU, bf16 alone has them"));
+                                               " tensors on a GPU; only bf16 tensors have them"));
 }
 
 absl::Status RequireGradient(

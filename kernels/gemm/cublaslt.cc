@@ -505,7 +505,7 @@ void GemmPlans::Impl::TakeFirst(const GemmKey& key, Plan& plan) {
 }
 
 void GemmPlans::Impl::Record(const GemmKey& key, const Plan& plan, double microseconds) {
-  // With a bias that the epilogue does not take the key alone would not restore the plan.
+  // The key does not say whether the epilogue takes the bias, so a plan without it is not recorded.
   if (plan.epilogue_bias == key.bias) {
     StoredPlan& entry = stored[KeyText(key, options.deterministic)];
     std::memcpy(entry.algorithm.data(), &plan.algorithm, sizeof(plan.algorithm));

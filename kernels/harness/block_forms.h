@@ -40,8 +40,8 @@ inline constexpr BlockStyle kFp8Blocks = {BlockLayout::kFp8Block, DType::kE4M3};
 inline constexpr BlockStyle kMxfp8Gradient = {BlockLayout::kMxfp8, DType::kE5M2};
 
 // The buffers for the output `of` [rows, cols] of `c`, whose plain values a call without block
-// forms writes to `of`.without: they are those beside block forms too. The case has no double
-// version then; its check tells. Of a case that is timed the op's own forms alone.
+// forms writes to `of`.without: a call with block forms must write the same. The case has no double
+// version then; its check tells. Timed cases measure only the op's own forms.
 void AddBlockForms(
     OpCase& c, const std::string& of, int64_t rows, int64_t cols, const BlockStyle& style);
 

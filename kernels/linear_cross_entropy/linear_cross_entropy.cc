@@ -65,7 +65,8 @@ absl::Status CheckQuant(const LinearCrossEntropyArgs& args) {
     return absl::InvalidArgumentError(absl::StrCat(kOp, ": FP8 operands without scales"));
   }
   if (args.hidden.dtype != DType::kF32 && args.hidden.dtype != DType::kBF16) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": an FP8 head is fp32 or bf16 elsewhere"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": with FP8 operands, hidden must be fp32 or bf16"));
   }
   if ((tokens | channels | padded | args.chunk) % 16 != 0) {
     return absl::InvalidArgumentError(

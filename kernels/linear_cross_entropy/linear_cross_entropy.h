@@ -93,7 +93,7 @@ struct LinearLogitsArgs {
 };
 
 absl::Status CanImplement(const LinearLogitsArgs& args);
-// Not required; CUDA: the more algorithms can be tried.
+// Not required. On CUDA, more workspace lets more algorithms be tried.
 size_t LinearLogitsWorkspaceBytes(const LinearLogitsArgs& args);
 absl::Status LinearLogits(const Exec& exec, const LinearLogitsArgs& args);
 

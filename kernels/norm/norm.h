@@ -21,8 +21,8 @@ namespace hearth::kernels {
 //
 // CUDA: every byte moves once if C is a multiple of 8 (16 for columns) and at most 8192. With
 // y_blocks rstd is present, C is at most 8192 and all views are aligned to 16 bytes; blocks of a
-// cluster share 128 rows and read s a second time, from the L2 cache: of NVFP4 in both directions
-// with a residual 7.1 bytes an element (bf16) are the floor.
+// cluster share 128 rows and read s a second time, from the L2 cache. With NVFP4 in both directions
+// and a residual, at least 7.1 bytes an element (bf16) must move.
 struct NormForwardArgs {
   // [N, C] T.
   TensorView x;

@@ -45,7 +45,7 @@ struct StepState {
   // The control word of the inputs; ranks take the maximum, so that all read the same word.
   int32_t control[4] = {0, 0, 0, 0};
   // When the step's stream (or another one, which it waits for) got there, in nanoseconds of the
-  // device's own clock (StampTime); 0: nobody has said. Only BeginStep's is this op's doing.
+  // device's own clock (StampTime); 0: nobody has said. This op itself writes only BeginStep's.
   uint64_t started_ns = 0;
   uint64_t backward_ns = 0;  // the last gradients are complete, not yet summed over the ranks
   uint64_t reduced_ns = 0;   // they are summed

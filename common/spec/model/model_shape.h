@@ -76,13 +76,13 @@ absl::StatusOr<ModelShape> ResolveModelShape(const v1::ModelSpec& model, int64_t
 
 // A Hugging Face class that a shape may map to.
 struct HfClass {
-  std::string_view
-      model_type;  // "llama", "qwen2", "qwen3", "gpt2"; "hearth" when no class has this combination
+  // "llama", "qwen2", "qwen3", "gpt2"; "hearth" when no class has this combination.
+  std::string_view model_type;
   std::string_view architecture;  // "LlamaForCausalLM", ...; "HearthForCausalLM"
 };
 
-// Total. The first class of the table that can express the shape; learned positions and LayerNorm
-// ask for GPT-2's whole set.
+// Every shape has a class: the first of the table that can express it. Learned positions and
+// LayerNorm ask for GPT-2's whole set.
 HfClass DetectHfClass(const ModelShape& shape);
 
 }  // namespace hearth::spec

@@ -38,8 +38,8 @@ constexpr int64_t OverheadBytes(int world_size) {
   return kProcessOverheadBytes + (world_size > 1 ? kNcclOverheadBytes : 0);
 }
 
-// What of a device's memory (bytes, all of it) a plan may take: all but OverheadBytes on "cuda",
-// all on "cpu". May be negative.
+// How much of a device's total memory (bytes) a plan may take: all but OverheadBytes on "cuda", all
+// on "cpu". May be negative.
 int64_t PlannableBytes(std::string_view device, int64_t memory_bytes, int world_size);
 
 }  // namespace hearth::spec

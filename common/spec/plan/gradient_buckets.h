@@ -35,7 +35,7 @@ std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
                                             const StepTimeline& time,
                                             int64_t bucket_elements);
 
-// Those of a run: with the options' shards and size of a bucket.
+// The buckets of a run, for the shards and bucket size of its options.
 std::vector<GradientBucket> PlanBuckets(const TrainingPlanOptions& options);
 
 // Part of one tensor that this rank owns. Without sharding: one piece a tensor, the whole of it.

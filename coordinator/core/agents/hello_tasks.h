@@ -1,5 +1,5 @@
-// What the tasks that a Hello lists are to us: some go on, some are told to end or to be forgotten,
-// and those that are missing are lost or started again. Owns nothing.
+// Decides what happens to the tasks that a Hello lists: some go on, some are told to end or to be
+// forgotten, and those that are missing are lost or started again. Owns nothing.
 #pragma once
 
 #include "coordinator/core/core.h"

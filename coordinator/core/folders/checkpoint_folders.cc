@@ -117,7 +117,7 @@ void CheckpointFolders::Drop(const v1::Checkpoint& checkpoint) {
     message.mutable_delete_checkpoint()->set_path(FolderOn(worker->worker(), checkpoint));
     turn_.Send(*worker, std::move(message));
   }
-  // Else it is found when one dials in.
+  // Otherwise it is found when a worker connects.
 }
 
 CheckpointFolders::Leftover CheckpointFolders::JudgeFolder(

@@ -14,8 +14,8 @@ inline constexpr char kGangNotFormed[] = "gang_not_formed";
 
 // The rank has done all steps.
 bool Finished(const v1::RankRecord& rank);
-// Some rank has ended, was lost, was killed by nobody of ours, or is about to be gone so: the
-// others cannot go on without it.
+// Some rank has ended, was lost, was killed, but not by us, or is about to end in one of these
+// ways: the others cannot go on without it.
 bool AnyBroken(const v1::JobRecord& record);
 // Rank of the job's present epoch that this worker's present daemon runs or ran; -1 = none.
 int RankOf(const v1::JobRecord& record, int64_t epoch, const v1::Worker& worker);

@@ -1,5 +1,5 @@
-// The time in which the coordinator takes itself to be cut off from its workers and loses none: how
-// it begins and ends, and what its jobs are told. Owns nothing; Liveness judges.
+// The time in which the coordinator assumes that it is cut off from its workers and declares none
+// lost: how it begins and ends, and what its jobs are told. Owns nothing; Liveness judges.
 #pragma once
 
 #include <string>
@@ -33,7 +33,7 @@ class Isolation {
         states_(states),
         plan_(plan) {}
 
-  // In a Tick. True: nobody is to be lost in this one.
+  // In a Tick. True: no worker is declared lost in this Tick.
   bool Review();
   // `silent_since`: the last word of the worker whose silence showed it.
   void Begin(absl::Duration silent_since);

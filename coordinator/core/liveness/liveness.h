@@ -26,7 +26,7 @@ class Liveness {
  public:
   Liveness(const CoreOptions& options, absl::Duration start);
 
-  // To be called before a command with the time of the one before: a gap means that nobody was
+  // Call this before each command, with the time of the previous one: a gap means that nobody was
   // heard because nobody listened.
   void NoticeGap(absl::Duration before, absl::Duration now);
 
@@ -60,7 +60,7 @@ class Liveness {
   void NoteLoss(const WorkerState& worker, absl::Duration now);
   void NoteReturn(const std::string& worker_id, absl::Duration now);
 
-  // The coordinator takes itself to be cut off from its workers.
+  // The coordinator assumes that it is cut off from its workers.
   bool isolated() const { return isolated_; }
   // Until the isolation is over, jobs that have lost ranks wait instead of starting elsewhere.
   bool HoldsLosses(absl::Duration now) const { return now < isolated_until_; }

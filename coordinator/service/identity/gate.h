@@ -32,7 +32,7 @@ class Gate {
   // `open`: everyone who reaches the coordinator may do everything.
   Gate(const View& view, Loop& loop, Clock& clock, bool open);
 
-  // A token that is not in the store: that of this machine's own account.
+  // A token that is not in the store: the token of the coordinator's own account on this machine.
   void AllowLocal(std::string_view secret, const v1::Caller& caller) ABSL_LOCKS_EXCLUDED(mu_);
 
   // The caller, if they may make the call with this request. kUnauthenticated: no token, or one

@@ -68,7 +68,7 @@ class ContentReader {
   // once. `from` may change when the reader's owner says so.
   virtual absl::Status Start(void* to, const void* from, size_t bytes) = 0;
   virtual absl::Status AllStarted() = 0;
-  // Until all that was begun is there. From any thread.
+  // Waits until every copy that was begun has arrived. Any thread may call it.
   virtual absl::Status Finish() = 0;
 };
 
@@ -80,7 +80,7 @@ struct CheckpointContent {
   std::vector<SavedPiece> pieces;  // of several shards
   // How bytes of tensors and weights get into host memory; null: they are there. Not owned.
   ContentReader* reader = nullptr;
-  // That write files; their bytes do not depend on it.
+  // How many threads write files; the bytes do not depend on it.
   int threads = FileThreads();
   // Everything an exact resume needs: masters, optimizer state, recipe state, under names of the
   // engine's choice.
@@ -88,7 +88,7 @@ struct CheckpointContent {
   // For the Hugging Face part: table and fp32 weights as WriteHfModel takes them.
   const std::vector<spec::Parameter>* table = nullptr;
   std::vector<const float*> weights;
-  // Instead of `weights`, where they are held so.
+  // Used instead of `weights` where weights are held in BF16.
   std::vector<const uint16_t*> bf16_weights;
   TensorDType weights_dtype = TensorDType::kBF16;
   // Dataset folder whose tokenizer files are copied in; empty = none.

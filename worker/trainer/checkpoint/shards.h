@@ -56,7 +56,7 @@ class SavedTensors {
   explicit SavedTensors(const LoadedCheckpoint& checkpoint);
 
   // Elements [first, first + count) of the tensor `name`, which a file has in fp32 or bf16.
-  // kDataLoss names the tensor and the first element that no file has so.
+  // kDataLoss names the tensor and the first element that no file has in such a format.
   absl::Status Read(const std::string& name, int64_t first, int64_t count, float* out) const;
 
  private:

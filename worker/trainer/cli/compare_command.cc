@@ -158,7 +158,7 @@ class Compare {
 
  private:
   absl::Status Prepare();
-  // The files of an earlier comparison of the same job are gone on with. kAlreadyExists: of another
+  // An earlier comparison of the same job is continued. kAlreadyExists: the files are of another
   // job.
   absl::Status RunRecipe(ComparedRun& run);
   absl::Status StartRun(const std::string& folder, const std::string& job_file, ComparedRun& run);
@@ -353,7 +353,7 @@ absl::Status Compare::StartRun(const std::string& folder,
   HEARTH_RETURN_IF_ERROR(logged);
   Judge(folder, end, run);
   ReadNumbers(folder, run);
-  // One that was stopped can be gone on with; the others' weights nobody asked for.
+  // A stopped run can be continued, so its checkpoints stay; nobody asked for the others' weights.
   return run.state == "stopped" ? absl::OkStatus() : env_.RemoveAll(folder + "/checkpoints");
 }
 

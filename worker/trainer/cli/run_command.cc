@@ -115,7 +115,7 @@ int RunCommand(const RunOptions& options) {
     with_out.out = absl::StrCat("runs/", task->spec().name());
     task->set_checkpoint_dir(with_out.out + "/checkpoints");
   }
-  // A run of before is gone on with, or kept: never mixed with another.
+  // An earlier run is continued, or kept: never mixed with another.
   if (task.ok() && options.resume.empty() &&
       !ListCheckpointSteps(Env::Real(), task->checkpoint_dir()).empty()) {
     task = absl::AlreadyExistsError(absl::StrCat(

@@ -57,7 +57,7 @@ class Collective {
 
   // What went wrong with operations that the GPU is still busy with, as far as the transport knows;
   // OK while nothing did. Does not wait and allocates nothing while it is OK. A peer that is merely
-  // silent is no error to it: whoever waits needs a limit of his own (StepWatch).
+  // silent is no error to it: whoever waits needs a limit (StepWatch).
   virtual absl::Status Health() { return absl::OkStatus(); }
 };
 
@@ -106,7 +106,7 @@ struct NcclOptions {
 // without blocking and polled until the deadline. NCCL's own listeners tell ranks from strangers by
 // the eight random bytes in that id, and are not ours to guard. Host-side operations go through a
 // small device buffer and wait for it. Graphs that hold its operations must be destroyed before it.
-// Its destructor takes leave of the peers (10 s at most); after an error it aborts (5 s at most),
+// Its destructor says goodbye to the peers (10 s at most); after an error it aborts (5 s at most),
 // GPU memory that a kernel of NCCL may still use should then stay until the process ends, soon.
 // kUnavailable: no NCCL, or what NCCL says; kInternal: this GPU's errors; kDeadlineExceeded: not
 // all ranks came, naming the first missing one if it did not even start; kInvalidArgument: an id of

@@ -101,7 +101,7 @@ class NcclCollective : public Collective {
 };
 
 NcclCollective::~NcclCollective() {
-  if (in_group_) {  // somebody left on an error of his own
+  if (in_group_) {  // somebody left after an error
     nccl().GroupEnd();
     static_cast<void>(comm_->Fail(absl::StatusCode::kInternal, "group", "it was not ended"));
   }

@@ -25,7 +25,7 @@ struct AgreementParts {
 };
 
 // Among how many ranks masters and optimizer state are divided: as many as any rank, in any form of
-// the job, needs. `blame` is set to whom an error is to be laid on.
+// the job, needs. `blame` is set to who is to blame for an error.
 absl::StatusOr<int32_t> AgreeOnShards(const AgreementParts& parts, v1::ExitReason& blame);
 
 // The micro-batch size that all ranks have memory for, in every form of the job.

@@ -63,7 +63,7 @@ class RankRun {
   absl::StatusOr<std::unique_ptr<Collective>> Connect();
   void KeepGlobalBatch();
   absl::Status Agree();
-  // data.verify. The model is read right away, so it is verified before; the data beside the
+  // data.verify. The model is read right away, so it is verified first; the data is verified during
   // training if that takes long.
   absl::Status VerifyModel();
   void StartDataCheck();
@@ -71,7 +71,7 @@ class RankRun {
   absl::Status DataDamage();
   FileVerifier Verifier() const;
   absl::Status OpenCheckpoint();
-  // What earlier runs of precision.trial found. A job that has begun without one has none any more.
+  // What earlier runs of precision.trial found. A job that began without a trial gets none later.
   absl::Status RecallTrial();
   absl::Status OpenDevice();
   absl::StatusOr<int64_t> PlanBytes() const;
@@ -145,7 +145,7 @@ class RankRun {
   v1::JobSpec spec_;
   const bool leader_;
 
-  // Whom an error of the present stage is to be laid on.
+  // Who is to blame for an error of the present stage.
   v1::ExitReason blame_ = v1::EXIT_REASON_INTERNAL;
   v1::ExitReason outcome_ = v1::EXIT_REASON_FINISHED;
   bool done_ = false;

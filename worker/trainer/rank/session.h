@@ -24,8 +24,8 @@ struct SessionOptions {
   LoadedCheckpoint* resumed = nullptr;
 };
 
-// Fills `engine` and `trainer`, also half where it fails: with GPUs of several ranks it is for the
-// caller to know when their memory may be freed. `blame`: on whom an error is to be laid; as it was
+// Fills `engine` and `trainer`, possibly only one of them when it fails: with GPUs of several ranks
+// the caller knows when their memory may be freed. `blame`: who is to blame for an error; unchanged
 // for a spec that the engine cannot run.
 absl::Status OpenSession(const SessionOptions& options,
                          std::unique_ptr<Engine>& engine,

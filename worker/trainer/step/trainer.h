@@ -125,7 +125,7 @@ class Trainer {
     ControlRequests asked;  // of this rank
     absl::Duration start;
     bool follows = false;  // launched behind another: its time is counted from that one's end
-    bool slow = false;     // the first of its kind, or waits for a snapshot: takes what it takes
+    bool slow = false;     // the first of its kind, or waits for a snapshot: may take any time
   };
 
   struct StepKind {

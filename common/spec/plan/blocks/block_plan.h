@@ -11,9 +11,10 @@ void AddActivations(const BlockScope& scope, PlanBuilder& out);
 
 // Short-lived buffers other than gradients, in the order of forward.
 void AddWork(const BlockScope& scope, PlanBuilder& out);
-// One that the blocks share, and those of their own, in the order of backward. In forward already
-// where an activation lies in one.
+// Adds one gradient that all blocks share. A gradient whose buffer also holds an activation lives
+// from forward on.
 BufferId AddGradient(const BlockScope& scope, const WorkRow& row, PlanBuilder& out);
+// Adds each block's own gradients, in the order of backward.
 void AddGradients(const BlockScope& scope, PlanBuilder& out);
 
 // Handles of activations that lie in gradients, and then those of the GEMM sites. After all others.
