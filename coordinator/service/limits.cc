@@ -13,7 +13,7 @@ using rpc::TextKind;
 
 constexpr int64_t kIdBytes = 128;  // longer than any id that there can be
 constexpr int64_t kRequestIdBytes = 128;
-constexpr double kCursorMax = int64_t{1} << 62;
+constexpr double kCursorMax = 0x1p62;
 
 constexpr FieldRule kDefault = {.min = std::numeric_limits<double>::lowest(),
                                 .max = std::numeric_limits<double>::max(),

@@ -212,7 +212,10 @@ TEST_F(CoordinatorMetricsTest, Observe_ManyEnds_KeepsTheRecentOnes) {
   for (size_t i = 0; i < kRecentJobs + 50; ++i) {
     const std::string id = absl::StrCat("job-", i);
     Effects effects;
-    Job(effects, id, v1::JOB_STATE_SUCCEEDED).mutable_job()->mutable_end_time()->set_seconds(1 + i);
+    Job(effects, id, v1::JOB_STATE_SUCCEEDED)
+        .mutable_job()
+        ->mutable_end_time()
+        ->set_seconds(static_cast<int64_t>(1 + i));
     effects.history.emplace_back(HistoryAppend{id, {}}).record.mutable_step()->set_tokens(5);
     Event(effects, v1::JOB_STATE_RUNNING, v1::JOB_STATE_SUCCEEDED, 1, "finished");
     effects.events.back().set_job_id(id);

@@ -145,7 +145,7 @@ class RankRun {
   v1::JobSpec spec_;
   const bool leader_;
 
-  // Who is to blame for an error of the present stage.
+  // The one to blame for an error of the present stage.
   v1::ExitReason blame_ = v1::EXIT_REASON_INTERNAL;
   v1::ExitReason outcome_ = v1::EXIT_REASON_FINISHED;
   bool done_ = false;
