@@ -33,6 +33,8 @@ struct Scalars {
 template <typename T>
 HEARTH_INLINE void UpdateImpl(
     const Scalars<T>& k, const T* grad, int64_t n, T* master, T* m, T* v) {
+  // A copy, because the stores below could alias `k`: the compiler then keeps the scalars in
+  // registers.
   const Scalars<T> c = k;
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
@@ -41,6 +43,8 @@ HEARTH_INLINE void UpdateImpl(
     const T second = c.beta2 * v[i] + c.one_minus_beta2 * g * g;
     m[i] = first;
     v[i] = second;
+    // Decay is decoupled (AdamW): it scales the weight, not the gradient. Bias corrections are
+    // folded into step_size and root_bias2, so that nothing is divided twice.
     master[i] =
         master[i] * c.shrink - c.step_size * first / (std::sqrt(second) * c.root_bias2 + c.eps);
   }
@@ -67,6 +71,7 @@ Step StepOf(const AdamWArgs& args) {
     return {args.inputs->learning_rate, args.inputs->optimizer[kBiasCorrection1],
             args.inputs->optimizer[kBiasCorrection2], static_cast<uint32_t>(args.inputs->step)};
   }
+  // In double: 1 - beta2^t would lose half its digits in float during the first steps.
   const double t = static_cast<double>(args.step);
   return {args.lr, 1.0 - std::pow(args.beta1, t), 1.0 - std::pow(args.beta2, t),
           static_cast<uint32_t>(args.step)};
@@ -130,6 +135,7 @@ void RaiseAmax(const T* x, int64_t n, float* amax) {
   for (int64_t i = 0; i < n; ++i) {
     largest = std::max(largest, std::bit_cast<uint32_t>(static_cast<float>(x[i])) & 0x7FFFFFFF);
   }
+  // Threads race for the largest. Most of them find a larger one there and write nothing.
   const std::atomic_ref<float> shared(*amax);
   float old = shared.load(std::memory_order_relaxed);
   while (largest > std::bit_cast<uint32_t>(old) &&

@@ -99,6 +99,7 @@ Daemon::Daemon(WorkerOptions options,
       gpu_(std::move(gpu)) {}
 
 Daemon::~Daemon() {
+  // The HTTP threads and the agent call into the parts below, so both end before any part does.
   http_.reset();
   StopAgent();
 }
@@ -118,6 +119,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(WorkerOptions options, Cl
     HEARTH_ASSIGN_OR_RETURN(device, MakeDeviceInfo(options.device, options.threads, facts));
   }
   HEARTH_ASSIGN_OR_RETURN(options.trainer, FindTrainer(options.trainer));
+  // A key that cannot be used must show now, not when the agent first connects.
   const rpc::TlsFiles tls{options.tls_cert, options.tls_key, options.tls_ca};
   HEARTH_RETURN_IF_ERROR(rpc::MakeChannelCredentials(tls, /*use_tls=*/false).status());
   if (options.checkpoint_root.empty()) {
@@ -126,6 +128,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(WorkerOptions options, Cl
   HEARTH_ASSIGN_OR_RETURN(CheckpointRoot root, CheckpointRoot::Open(options.checkpoint_root));
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(options), std::move(root), std::move(facts),
                                             std::move(device), std::move(gpu), clock));
+  // The name comes first: it is in every message and decides the data folder. HTTP comes last: its
+  // handlers read the parts.
   HEARTH_RETURN_IF_ERROR(daemon->ClaimName());
   HEARTH_RETURN_IF_ERROR(daemon->StartParts());
   HEARTH_RETURN_IF_ERROR(daemon->StartHttp());
@@ -134,6 +138,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(WorkerOptions options, Cl
 
 absl::Status Daemon::ClaimName() {
   const std::string run_dir = options_.home + "/run";
+  // One daemon a GPU, whatever it is called: two would share the GPU and both report it as free.
   if (gpu_ != nullptr) {
     HEARTH_ASSIGN_OR_RETURN(DaemonIndex index,
                             DaemonIndex::ClaimGpu(run_dir, device_.uuid(), device_.index()));
@@ -151,6 +156,7 @@ absl::Status Daemon::ClaimName() {
   }
   HEARTH_ASSIGN_OR_RETURN(data_dir_lock_, LockDataDir(options_.data_dir));
   HEARTH_ASSIGN_OR_RETURN(name_key_, LoadOrMakeNameKey(options_.data_dir));
+  // Peers of a gang connect to this address, so it is the one that faces the coordinator.
   HEARTH_ASSIGN_OR_RETURN(const rpc::CoordinatorList coordinators,
                           rpc::CoordinatorList::Parse(options_.coordinator));
   advertise_ = options_.advertise.empty() ? SourceAddressTowards(coordinators.current())
@@ -166,6 +172,7 @@ absl::Status Daemon::StartParts() {
   TaskTable::Options table;
   v1::Hello& identity = table.identity;
   identity.set_worker_id(options_.name);
+  // New at each start: it tells the coordinator that tasks of an earlier daemon are gone.
   identity.set_incarnation(RandomHex(16));
   identity.set_host(facts_.host);
   *identity.mutable_device() = device_;
@@ -176,6 +183,7 @@ absl::Status Daemon::StartParts() {
   identity.set_name_key(name_key_);
   table.device = options_.device;
   if (gpu_ != nullptr) {
+    // The trainer sees one GPU only (CUDA_VISIBLE_DEVICES below), which is number 0 there.
     table.device = "cuda:0";
     table.device_name = absl::StrCat("cuda:", device_.index());
     table.energy = [this] { return gpu_->EnergyJoules(); };
@@ -199,6 +207,7 @@ absl::Status Daemon::StartParts() {
     supervisor.device = gpu_.get();
   }
   HEARTH_ASSIGN_OR_RETURN(supervisor_, Supervisor::Create(supervisor, clock_, *table_));
+  // Table, disk and supervisor call each other, so the table gets the other two afterwards.
   table_->Attach(*supervisor_, *disk_);
   metrics_ = std::make_unique<WorkerMetrics>([this] { return ReadMetrics(); });
   process_metrics_ = std::make_unique<metrics::ProcessMetrics>("hearth-worker");
@@ -248,6 +257,7 @@ absl::Status Daemon::StartAgent() {
       .token_file = options_.token_file,
       .backoff = {.cap = kReconnectCap},
   };
+  // The agent may call Tick at once, from its own thread: everything that Tick reads exists by now.
   absl::MutexLock lock(&mu_);
   agent_ = std::make_unique<Agent>(
       agent, *table_, clock_, [this] { Tick(); },
@@ -256,6 +266,7 @@ absl::Status Daemon::StartAgent() {
 }
 
 void Daemon::StopAgent() {
+  // The agent is destroyed outside the lock: its thread may be in Tick, which takes the lock.
   std::unique_ptr<Agent> agent;
   {
     absl::MutexLock lock(&mu_);
@@ -290,6 +301,7 @@ void Daemon::OnFatal(const absl::Status& status) {
     absl::MutexLock lock(&mu_);
     fatal_ = status;
   }
+  // Run waits for this event; the agent must not be destroyed in its own thread.
   const uint64_t one = 1;
   static_cast<void>(!write(fatal_event_.get(), &one, sizeof(one)));
 }
@@ -342,6 +354,7 @@ void Daemon::WaitFor(int signals,
   const absl::Duration deadline = clock_.Monotonic() + timeout;
   while (!signalled && !done() && clock_.Monotonic() < deadline) {
     pollfd fd = {signals, POLLIN, 0};
+    // Short, because `done` is asked again only after it.
     poll(&fd, 1, 20);
     signalled = TakeSignal(signals) != 0;
   }
@@ -349,6 +362,8 @@ void Daemon::WaitFor(int signals,
 
 ExitCode Daemon::StopInOrder(int signals) {
   bool signalled = false;
+  // First the tasks end, then their last reports reach the coordinator, then it hears goodbye. In
+  // another order it would take an orderly stop for a lost worker.
   const absl::Duration grace = table_->StopAll();
   WaitFor(
       signals, grace + 2 * options_.gone_bound,
@@ -361,6 +376,7 @@ ExitCode Daemon::StopInOrder(int signals) {
     return KillAndLeave();
   }
   table_->SayGoodbye("stopped");
+  // A coordinator that never answered gets no goodbye, and would let us wait for nothing.
   if (table_->welcomed()) {
     WaitFor(
         signals, kGoodbyeTimeout, [this] { return table_->goodbye_sent(); }, signalled);
@@ -371,6 +387,7 @@ ExitCode Daemon::StopInOrder(int signals) {
 }
 
 ExitCode Daemon::KillAndLeave() {
+  // The GPU must be free when this process is gone, so it waits until the kernel has reaped them.
   table_->KillAllNow();
   table_->AwaitNoTask(2 * options_.gone_bound);
   StopAgent();
@@ -383,6 +400,7 @@ ExitCode Daemon::LeaveFenced() {
     absl::MutexLock lock(&mu_);
     status = fatal_;
   }
+  // The coordinator has given our tasks to others: they must not go on writing checkpoints.
   HEARTH_LOG_ERROR("leaving: {}", status.ToString());
   KillAndLeave();
   if (absl::IsAborted(status)) {

@@ -70,12 +70,14 @@ absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec
   }
   job_plan->table = BuildParameterTable(options.shape, formats, job_plan->optimizer);
   options.table = &job_plan->table;
+  // Inference reads plain weights, so block sizes bind training only.
   if (training) {
     HEARTH_RETURN_IF_ERROR(
         CheckQuantisedSizes(options.shape, *options.recipe, micro_batch * options.sequence_length));
     options.precision =
         ResolvePrecision(job_spec, *options.recipe, static_cast<int>(options.shape.layers));
   }
+  // On CPUs narrow formats are stored widened to fp32; a GPU stores each in its own size.
   if (job_spec.resources().device() == "cuda") {
     options.wide_bytes = 0;
   }
@@ -85,6 +87,7 @@ absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec
   options.world_size = world_size;
   options.shards = shards;
   options.bucket_bytes = int64_t{job_spec.parallel().bucket_mib()} << 20;
+  // Gradients travel in the format they are kept in unless the job says otherwise.
   options.reduce_dtype = formats.gradient;
   if (job_spec.gradients().has_reduce_dtype() &&
       !ParseDType(job_spec.gradients().reduce_dtype(), options.reduce_dtype)) {
@@ -102,6 +105,7 @@ absl::StatusOr<bool> Fits(const v1::JobSpec& job_spec,
                           int64_t memory_bytes,
                           int64_t micro_batch,
                           int shards) {
+  // Only lack of memory means "does not fit"; any other error is the job's and must be shown.
   if (micro_batch <= 0) {
     const absl::StatusOr<int64_t> chosen =
         ResolveMicroBatch(job_spec, world_size, threads, memory_bytes, shards);
@@ -132,6 +136,8 @@ absl::StatusOr<int64_t> ResolveMicroBatch(
           ? MicroBatchCandidates(job_spec.batch().global_batch_tokens(), sequence_length,
                                  world_size, limit)
           : PowerOfTwoCandidates(sequence_length);
+  // The plan for a batch of one is the base; ChooseMicroBatch tries the candidates on it, largest
+  // first.
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<JobPlan> job_plan,
                           MakeJobPlan(job_spec, 1, threads, /*training=*/true, world_size, shards));
   return ChooseMicroBatch(job_plan->options, memory_bytes, candidates);
@@ -149,6 +155,8 @@ absl::StatusOr<int> ResolveShards(const v1::JobSpec& job_spec,
   if (choice == "on") {
     return world_size;
   }
+  // "auto" divides only where it must: a whole optimizer needs no gather of weights. Where neither
+  // fits, the whole one stays, so that the error speaks of the plainer plan.
   HEARTH_ASSIGN_OR_RETURN(const bool whole_fits,
                           Fits(job_spec, world_size, threads, memory_bytes, micro_batch, 1));
   if (whole_fits) {
