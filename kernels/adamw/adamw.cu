@@ -125,6 +125,8 @@ __device__ __forceinline__ void Store(T* to, int64_t at, int64_t end, float (&x)
 // As EncodeBf16Stochastic (common/formats/codecs.h), widened again.
 __device__ __forceinline__ float RoundStochastic(float x, uint32_t word) {
   const uint32_t bits = __float_as_uint(x);
+  // Adding noise below the kept bits carries into them with the probability of the cut-off part.
+  // Infinity and NaN would become other numbers, so they take the plain path.
   const bool finite = (bits & 0x7F800000) != 0x7F800000;
   return finite ? __uint_as_float((bits + (word & 0xFFFF)) & 0xFFFF0000) : Rounded<Bf16>(x);
 }
@@ -214,10 +216,14 @@ template <typename P, typename M, typename V, typename G>
 __global__ void __launch_bounds__(kThreads) AdamWKernel(const __grid_constant__ Table table) {
   __shared__ Scalars scalars;
   __shared__ float scratch[32];
+  // The guard decides on the GPU, within the step: a refused step leaves state and weights as they
+  // are without a round trip to the host.
   if (table.skip != nullptr && *table.skip != 0) {
     return;
   }
   const int64_t chunk = blockIdx.x;
+  // The last tensor whose first chunk is not behind this one. All threads search alike: nine steps
+  // at most cost less than a barrier.
   int low = 0;
   int high = table.tensors - 1;
   while (low < high) {
@@ -229,6 +235,7 @@ __global__ void __launch_bounds__(kThreads) AdamWKernel(const __grid_constant__ 
     }
   }
   const Slot& slot = table.slots[low];
+  // In double, as on the CPU, but by one thread: double arithmetic is slow on these GPUs.
   if (threadIdx.x == 0) {
     scalars = ScalarsOf(table, slot);
   }
@@ -236,6 +243,8 @@ __global__ void __launch_bounds__(kThreads) AdamWKernel(const __grid_constant__ 
   const Scalars k = scalars;
   const int64_t begin = (chunk - table.first_chunk[low]) * kChunk;
   const int64_t end = slot.count - begin < kChunk ? slot.count : begin + kChunk;
+  // Only a whole chunk of aligned views can be read in vectors; the tail of a tensor goes one by
+  // one.
   float largest = slot.aligned && end - begin == kChunk
                       ? UpdateChunk<true, P, M, V, G>(table, slot, k, begin, end)
                       : UpdateChunk<false, P, M, V, G>(table, slot, k, begin, end);

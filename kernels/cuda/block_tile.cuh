@@ -83,6 +83,7 @@ __device__ __forceinline__ void ReadRow(BlockTile<A>& tile, int row, int seg, fl
     const uint32_t words[4] = {part.x, part.y, part.z, part.w};
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
+      // bf16 is the upper half of an fp32, so two values unpack with a shift and a mask.
       if constexpr (sizeof(A) == 2) {
         v[i * 8 + k * 2] = __uint_as_float(words[k] << 16);
         v[i * 8 + k * 2 + 1] = __uint_as_float(words[k] & 0xFFFF0000U);
@@ -105,6 +106,7 @@ __device__ __forceinline__ void MeasureSquares(BlockTile<A>& tile) {
             square % kBlockSegments, v);
     largest = max(largest, LargestMagnitude(v));
   }
+  // The four threads of a square are neighbours in a warp: two exchanges give all four the maximum.
   largest = max(largest, __shfl_xor_sync(0xFFFFFFFF, largest, 1));
   largest = max(largest, __shfl_xor_sync(0xFFFFFFFF, largest, 2));
   if (threadIdx.x % 4 == 0) {
@@ -113,6 +115,8 @@ __device__ __forceinline__ void MeasureSquares(BlockTile<A>& tile) {
   __syncthreads();
   constexpr int kSpans = RowOf(kLayout).length / kSpan;
   if constexpr (kSpans > 1) {
+    // A scale covers kSpans x kSpans squares. All threads read before any writes: the neighbours of
+    // a square need its own magnitude, not the shared one.
     uint32_t shared = 0;
     const int at = threadIdx.x % (kBlockSegments * kBlockSegments);
     const int first = at / kBlockSegments / kSpans * kSpans * kBlockSegments +
@@ -166,6 +170,7 @@ __device__ __forceinline__ FormState StateOf(
   const int64_t line0 = columns ? place.col0 : place.row0;
   const int64_t k = (columns ? place.row0 : place.col0) + seg * kSpan;
   const int64_t lines = (columns ? place.cols : place.rows) - line0;
+  // Rows and columns of one tensor draw different random numbers: columns count on from the rows.
   f.first_span = columns ? static_cast<uint32_t>(place.rows * place.cols / kSpan) : 0;
   f.span = static_cast<uint32_t>((line0 * extent + k) / kSpan);
   f.line_spans = static_cast<uint32_t>(extent / kSpan);
@@ -174,6 +179,8 @@ __device__ __forceinline__ FormState StateOf(
   f.signs = 0;
   if (f.form.hadamard > 0) {
     const SignWords words = SignsOf(f.form.signs, f.key.seed, f.key.step, quant.rotation);
+    // Selected, not indexed: an index that is only known at run time would put `words` into local
+    // memory.
     const int at = seg * kSpan % f.form.hadamard;
     const uint32_t word = at < 32   ? words.words[0]
                           : at < 64 ? words.words[1]
@@ -194,6 +201,8 @@ __device__ __forceinline__ FormState StateOf(
 template <int kLaneStep>
 __device__ __forceinline__ void Transform(const FormState& f, float (&v)[kSpan]) {
   HadamardSpan(v, f.signs);
+  // HadamardSpan has done the stages within 16 values. Each further stage pairs two spans, which
+  // lie in different lanes.
   for (int distance = 1; distance < f.form.hadamard / kSpan; distance *= 2) {
     const bool upper = (f.seg & distance) != 0;
 #pragma unroll
@@ -221,6 +230,7 @@ QuantizeEdenSpan(const FormState& f, const float (&v)[kSpan], uint32_t largest, 
   E2m1Block block;
   block.codes = part.codes;
   block.factor = part.factor;
+  // One random word for a block of 16, the first of its group of eight elements.
   block.scale = EdenScale(part.base, part.squares, part.projection,
                           RngBlock(f.key, element / 8)[0] & 0xFFFFU);
   return block;
@@ -241,6 +251,8 @@ __device__ __forceinline__ void StoreFp4(FormState& f,
           ? QuantizeEdenSpan<kLaneStep>(f, v, largest, f.Element(at))
           : QuantizeE2m1(v, largest, f.form.rounding, f.tensor, f.key, f.Element(at));
   const bool inside = line < f.lines;
+  // Scales beyond the tensor are zeros: a product reads whole tiles of 128 lines, and a scale that
+  // is left over from before could be NaN.
   f.scales[SwizzledScaleOffset(line, f.seg, kBlockSegments)] = inside ? block.scale : 0;
   if (!inside) {
     return;
@@ -263,6 +275,7 @@ __device__ __forceinline__ void StoreFp8(FormState& f,
     largest = max(largest, __shfl_xor_sync(0xFFFFFFFF, largest, distance * kLaneStep));
   }
   const typename Scale::Stored scale = Scale::Make(largest, MaxFiniteInverse(f.e4m3));
+  // All lanes of the block know its magnitude; the first one writes the scale.
   const bool inside = line < f.lines;
   if (f.seg % kSpans == 0) {
     const typename Scale::Stored put = inside ? scale : 0;

@@ -100,6 +100,7 @@ __device__ __forceinline__ void UnpackRow(const RowPack<A, W>& pack,
       out[j] = ToFloat(pack.at[j]);
     }
   }
+  // Only the last packs of a row can reach into the padding, so the test is made once a pack.
   if ((i + 1) * W > vocab) {
 #pragma unroll
     for (int j = 0; j < W; ++j) {
@@ -121,6 +122,7 @@ __device__ __forceinline__ void StoreGradient(const LossArgs<A>& args,
       StoreFloats<W>(args.logits + at, g);
     }
   } else if constexpr (W % 2 == 0) {
+    // Rounded to A first: FP8 codes must be those that quantising the plain gradient would give.
     float v[W];
     if constexpr (W == 8) {
       Unpack(PackRaw8<A>(g), v);
@@ -153,7 +155,10 @@ struct Softmax {
     for (int j = 0; j < W; ++j) {
       top = fmaxf(top, v[j]);
     }
+    // The sum so far was taken relative to the old maximum. kNoMaximum is finite, so that the first
+    // call gives 0 and not NaN.
     sum *= Exp2((max - top) * kLog2E);
+    // e^(v - top) = 2^(v log2 e - top log2 e): one multiply-add and one instruction for 2^x.
     const float offset = top * kLog2E;
 #pragma unroll
     for (int j = 0; j < W; ++j) {
@@ -174,6 +179,7 @@ class RowReader {
         kept_(reinterpret_cast<RowPack<A, W>*>(shared)),
         packs_(static_cast<int>(args.padded / W)) {
     const int threads = static_cast<int>(blockDim.x);
+    // Rounded up to whole turns of the block, so that a thread meets the same packs in every pass.
     span_ = (args.kept + threads * kGroups - 1) / (threads * kGroups) * threads;
   }
 
@@ -208,6 +214,8 @@ class RowReader {
     if (args_.kept > 0) {
 #pragma unroll
       for (int g = 0; g < kGroups; ++g) {
+        // Groups arrive in the order in which they were started: the first is read while the others
+        // are still under way.
         WaitForGroups(kGroups - 1 - g);
 #pragma unroll 2
         for (int i = GroupBegin(g); i < GroupEnd(g); i += blockDim.x) {
@@ -217,6 +225,7 @@ class RowReader {
       }
     }
     for (int first = args_.kept + threadIdx.x; first < packs_; first += blockDim.x * kInFlight) {
+      // All loads of a turn are issued before the first is used, to have them in flight together.
       RowPack<A, W> in[kInFlight];
 #pragma unroll
       for (int u = 0; u < kInFlight; ++u) {
@@ -246,6 +255,7 @@ class RowReader {
       for (int i = GroupBegin(g); i < GroupEnd(g); i += blockDim.x) {
         Kept(i, v);
         put(i, v);
+        // The pack has been read, so its place may take the next row's. No other thread reads it.
         if (next != nullptr) {
           Start(next, i);
         }

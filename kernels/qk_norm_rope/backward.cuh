@@ -42,6 +42,8 @@ __device__ __forceinline__ void NormBackward(
     dot = fmaf(d.hi[k] * w.hi[k], x.hi[k], dot);
   }
   dot = GroupSum(dot, lanes);
+  // y = w x rstd with rstd = (mean(x^2) + eps)^-1/2, hence dx = w dy rstd - x rstd^3 sum(w dy x) /
+  // dim.
   const float slope = dot * rstd * rstd * rstd / static_cast<float>(dim);
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
@@ -74,6 +76,7 @@ __device__ __forceinline__ void StorePartial(
   for (int col = threadIdx.x; col < dim; col += kRopeThreads) {
     float sum = 0.0F;
 #pragma unroll
+    // Always in the order of the warps: the gradient of the weights has the same bits in each run.
     for (int warp = 0; warp < kRopeThreads / 32; ++warp) {
       sum += shared[warp * dim + col];
     }
@@ -119,6 +122,7 @@ __device__ __forceinline__ void RopeBackwardHeads(const RopeBackwardParams<A>& p
     const bool turned = head < p.rotated;
     Pairs weight = {};
     Pairs sums = {};
+    // V heads lie behind Q and K. They are neither normed nor rotated, only copied and quantised.
     if (kNorm && turned && i < half) {
       RawPairs<A> raw;
       raw.Load(head < p.heads ? p.q_weight : p.k_weight, i, half);

@@ -46,6 +46,7 @@ void RemoveTemporaries(Env& env, const std::string& dir) {
   if (!names.ok()) {
     return;
   }
+  // A folder with the mark is of a writer that died: one job has one writer at a time.
   for (const std::string& name : *names) {
     if (absl::StartsWith(name, "step-") && name.find(kTempMark) != std::string::npos) {
       env.RemoveAll(Join(dir, name)).IgnoreError();
@@ -84,6 +85,7 @@ absl::Status WriteManifest(Env& env,
     files.push_back(written.path);
   }
   std::sort(files.begin(), files.end());
+  // Sorted, so that the manifest, and with it its SHA-256, does not depend on the file system.
   files.erase(std::unique(files.begin(), files.end()), files.end());
   std::vector<ManifestEntry> entries;
   for (const std::string& file : files) {
@@ -173,6 +175,7 @@ absl::Status WriteFiles(Env& env,
     written.push_back(own);
     written.insert(written.end(), others.begin(), others.end());
   }
+  // The manifest is last: it is there only if everything that it lists is.
   HEARTH_RETURN_IF_ERROR(WriteManifest(env, temp, meta.step, written, done));
   return env.SyncDir(temp);
 }
@@ -183,11 +186,14 @@ absl::Status MoveIntoPlace(Env& env,
                            const std::string& path) {
   HEARTH_RETURN_IF_ERROR(fault::Check("checkpoint.before_rename"));
   const std::string old = absl::StrCat(path, std::string(kTempMark), "old");
+  // A run that was rewound writes a step again. rename(2) does not replace a folder that has files,
+  // so the old one steps aside first.
   if (env.Exists(path)) {
     HEARTH_RETURN_IF_ERROR(env.RemoveAll(old));
     HEARTH_RETURN_IF_ERROR(env.Rename(path, old));
   }
   HEARTH_RETURN_IF_ERROR(env.Rename(temp, path));
+  // Until the parent folder is synced, a power cut may undo the rename.
   HEARTH_RETURN_IF_ERROR(env.SyncDir(dir));
   HEARTH_RETURN_IF_ERROR(fault::Check("checkpoint.after_rename"));
   if (env.Exists(old)) {
@@ -207,6 +213,7 @@ std::vector<int64_t> Prune(Env& env, const std::string& dir, int32_t keep_last, 
   std::stable_sort(steps.begin(), steps.end(), [newest](int64_t a, int64_t b) {
     return std::pair(a <= newest, a) < std::pair(b <= newest, b);
   });
+  // Never fewer than two: if the newest turns out to be damaged, the one before is resumed from.
   const size_t keep = static_cast<size_t>(std::max(keep_last, 2));
   for (size_t i = 0; i + keep < steps.size(); ++i) {
     const std::string path = CheckpointPath(dir, steps[i]);

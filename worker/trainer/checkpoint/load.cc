@@ -34,6 +34,7 @@ v1::JobSpec WithDefaults(const v1::ModelSpec& model) {
       model.GetReflection()->ClearField(job.mutable_model(), field);
     }
   }
+  // With defaults, so that an old checkpoint and a new job can be compared field by field.
   spec::FillRowDefaults(job);
   return job;
 }
@@ -71,6 +72,7 @@ std::string ValueText(const google::protobuf::Message& message, const FieldDescr
 
 // What verifies at one path, or why it does not.
 absl::StatusOr<LoadedCheckpoint> OpenVerified(Env& env, const CheckpointCandidate& candidate) {
+  // Everything is verified before anything is parsed: damaged bytes never reach the parsers below.
   HEARTH_RETURN_IF_ERROR(VerifyCheckpoint(env, candidate.path, candidate.manifest_sha256));
   LoadedCheckpoint loaded;
   loaded.path = candidate.path;
@@ -98,6 +100,7 @@ absl::Status CheckListed(const std::string& manifest_file, const std::set<std::s
   std::vector<std::string> needed = {std::string(kMetaFile), std::string(kPlansFile),
                                      std::string(kStateFile)};
   for (const std::string& file : listed) {
+    // The name of one shard says how many there are; all of them must be listed.
     const int shards = ShardsOfFile(file);
     for (int rank = 0; rank < shards && file == ShardFile(0, shards); ++rank) {
       needed.push_back(ShardFile(rank, shards));
@@ -148,6 +151,8 @@ absl::Status VerifyCheckpoint(Env& env, const std::string& path, std::string_vie
     return absl::DataLossError(absl::StrCat(manifest_file, ": missing: the checkpoint is torn"));
   }
   HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(manifest_file));
+  // The coordinator has the hash of the manifest, the manifest has those of the files: a folder
+  // that somebody replaced is noticed even if it is consistent in itself.
   if (!manifest_sha256.empty() && Sha256Hex(text) != manifest_sha256) {
     return absl::DataLossError(absl::StrCat(manifest_file, ": SHA-256 is ", Sha256Hex(text),
                                             ", recorded ", std::string(manifest_sha256)));
@@ -160,6 +165,7 @@ absl::Status VerifyCheckpoint(Env& env, const std::string& path, std::string_vie
     if (!env.Exists(file)) {
       return absl::DataLossError(absl::StrCat(file, ": missing"));
     }
+    // Sizes of all files first: they cost nothing, and a torn file is found without reading 20 GiB.
     HEARTH_ASSIGN_OR_RETURN(const int64_t size, env.FileSize(file));
     if (size != entry.bytes) {
       return absl::DataLossError(
@@ -205,6 +211,7 @@ absl::StatusOr<LoadedCheckpoint> LoadCheckpoint(Env& env,
   std::vector<std::string> notes;
   for (size_t i = 0; i < candidates.size(); ++i) {
     absl::StatusOr<LoadedCheckpoint> loaded = OpenVerified(env, candidates[i]);
+    // The newest one's error is what the user should see if none can be used.
     if (!loaded.ok()) {
       if (i == 0) {
         first = loaded.status();
@@ -214,6 +221,7 @@ absl::StatusOr<LoadedCheckpoint> LoadCheckpoint(Env& env,
       continue;
     }
     const std::vector<std::string> differences = ModelDifferences(loaded->meta.model, model);
+    // An older checkpoint would be of the same other model, so there is no point in trying it.
     if (!differences.empty()) {
       return absl::FailedPreconditionError(
           absl::StrCat(candidates[i].path,

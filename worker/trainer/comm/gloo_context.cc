@@ -54,6 +54,7 @@ class Peer : public gloo::transport::Pair {
  public:
   Peer(int rank, Socket socket) : rank_(rank), socket_(std::move(socket)) {
     name_ = absl::StrCat("rank ", rank_, " (", PeerName(socket_), ")");
+    // A collective waits for each small message: none may be held back to be sent with the next.
     const int on = 1;
     setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   }
@@ -196,6 +197,7 @@ void Peer::send(gloo::transport::UnboundBuffer* buffer,
                 uint64_t slot,
                 size_t offset,
                 size_t bytes) {
+  // Sent at once as far as the socket takes it: the peer may already wait. The rest goes in Drive.
   out_.push_back(MessageOf(buffer, slot, offset, bytes));
   Flush();
 }
