@@ -39,6 +39,7 @@ class Reader {
       }
       return absent.value_or(1);
     }
+    // The file may be anybody's: a count that is absurd must not become an allocation.
     if (!value->is_number_integer() || value->get<double>() < 1 || value->get<double>() > 1e9) {
       Fail(absl::StatusCode::kInvalidArgument, key, "must be a positive integer");
       return 1;
@@ -118,6 +119,7 @@ void ReadRope(Reader& top, v1::ModelSpec& model) {
   if (object == nullptr) {
     return;
   }
+  // Newer files keep rope_theta in the object, older ones beside it; the object's wins.
   Reader rope(*object, "in rope_scaling");
   model.set_rope_theta(rope.Double("rope_theta", model.rope_theta()));
   const std::string type = rope.String("rope_type", rope.String("type", "default"));
@@ -130,6 +132,7 @@ void ReadRope(Reader& top, v1::ModelSpec& model) {
       scaling.set_original_max_position(Int32(rope.Int("original_max_position_embeddings", 8192)));
     }
   } else if (type != "default") {
+    // Ignored, it would train without an error and with other positions.
     rope.Fail(kUnimplemented, "rope_type", absl::StrCat("\"", type, "\" is not supported"));
   }
   if (!rope.status().ok()) {
@@ -180,6 +183,7 @@ void ReadLlamaLike(Reader& top, const HfFormat& format, v1::ModelSpec& model) {
     top.Fail(kUnimplemented, "hidden_act",
              absl::StrCat("\"", act, "\" is not supported, only silu"));
   }
+  // The class decides whether the key means anything: transformers ignores it in the others.
   const bool bias = format.has_attention_bias && top.Bool("attention_bias", false);
   model.set_attention_bias(format.qkv_bias ? "qkv" : bias ? "all" : "none");
   model.set_mlp_bias(format.has_mlp_bias && top.Bool("mlp_bias", false));
@@ -206,6 +210,7 @@ void ReadGpt2(Reader& top, const HfFormat& /*format*/, v1::ModelSpec& model) {
   model.set_qk_norm(false);
   model.set_position("learned");
   model.set_max_position(Int32(top.Int("n_positions", 1024)));
+  // gelu_new is the tanh approximation; plain gelu uses erf.
   const std::string act = top.String("activation_function", "gelu_new");
   if (act == "gelu_new" || act == "gelu_pytorch_tanh") {
     model.set_activation("gelu_tanh");

@@ -134,8 +134,11 @@ __global__ void __launch_bounds__(kNormThreads, kNormForwardBlocks<A>)
       const bool inside = row < shape.rows;
       const int64_t begin = row * shape.cols;
       Raw8<A> s[V];
+      // One row is in flight at a time, so waiting for all groups waits for that row.
       stage.template Wait<0>();
       TakeNormInput(p, stage, me, begin, inside, s);
+      // The next row is on its way while this one is computed. At the end of a tile it is the first
+      // row of the next tile.
       ask(r + me.slots < here.rows ? row + me.slots : next.row0 + me.slot);
       float mean;
       float rstd;
@@ -179,6 +182,7 @@ __device__ __forceinline__ void StorePartial(const float (&sums)[V][8],
                                              int cols,
                                              float* partial) {
   float* shared = reinterpret_cast<float*>(norm_shared);
+  // One slot after the other: without atomics the sum has the same bits in each run.
   for (int turn = 0; turn < me.slots; ++turn) {
     __syncthreads();
 #pragma unroll

@@ -70,6 +70,7 @@ HEARTH_INLINE Moments<T> MomentsImpl(Layer, const T* s, int64_t n, T eps) {
     sum += s[i];
   }
   const T mean = sum / static_cast<T>(n);
+  // A second pass over the row: mean(x^2) - mean(x)^2 would cancel where the mean is large.
   T squares = 0;
 #pragma omp simd reduction(+ : squares)
   for (int64_t i = 0; i < n; ++i) {
@@ -127,6 +128,7 @@ HEARTH_INLINE void BackwardRowImpl(Rms, const BackwardRow<T>& r, int64_t n) {
       d_weight[i] += dy[i] * (s[i] * rstd);
     }
   }
+  // With rstd = (mean(s^2) + eps)^-1/2: dx = w dy rstd - s rstd^3 sum(w dy s) / n.
   const T slope = dot * rstd * rstd * rstd / static_cast<T>(n);
   if (d_sum != nullptr) {
 #pragma omp simd
@@ -162,6 +164,7 @@ HEARTH_INLINE void BackwardRowImpl(Layer, const BackwardRow<T>& r, int64_t n) {
     d_weight[i] += dy[i] * normalized;
     d_bias[i] += dy[i];
   }
+  // With x^ = (s - mean) rstd: dx = (w dy - mean(w dy) - x^ mean(w dy x^)) rstd.
   dot /= static_cast<T>(n);
   total /= static_cast<T>(n);
   if (d_sum != nullptr) {

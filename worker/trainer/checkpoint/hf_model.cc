@@ -39,6 +39,7 @@ int64_t SourceIndex(const spec::HfTensor& t, int64_t columns, int64_t i) {
   if (!t.transpose) {
     return t.row_offset * columns + i;
   }
+  // GPT-2's Conv1D keeps weights as [in, out]: element i is row i % rows of column i / rows.
   return (t.row_offset + i % t.rows) * columns + i / t.rows;
 }
 
@@ -52,6 +53,7 @@ float LoadElement(const TensorView& tensor, int64_t i) {
   const char* data = static_cast<const char*>(tensor.data);
   if (tensor.dtype == TensorDType::kF32) {
     float value;
+    // Tensors of a file need not be aligned.
     std::memcpy(&value, data + i * 4, sizeof value);
     return value;
   }
@@ -76,6 +78,7 @@ class WeightFiles {
         return absl::DataLossError(absl::StrCat(index, ": no weight_map"));
       }
       for (const auto& [tensor, file] : map->items()) {
+        // A name with a slash could lead out of the folder.
         if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos) {
           return absl::DataLossError(absl::StrCat(index, ": bad file name for ", tensor));
         }
@@ -197,9 +200,11 @@ absl::Status FillPart(const Part& part,
   const int64_t end = begin + static_cast<int64_t>(out.size()) / TensorDTypeBytes(dtype);
   std::vector<T> host;
   if (source.read) {
+    // Only the range that this piece needs leaves the GPU; the buffer stays as small as the piece.
     const auto [first, last] = SourceRange(part, begin, end);
     host.resize(static_cast<size_t>(last - first + 1));
     HEARTH_RETURN_IF_ERROR(source.read(host.data(), weights + first, host.size() * sizeof(T)));
+    // So that SourceIndex, which counts from the parameter's begin, finds it.
     weights = host.data() - first;
   }
   if (dtype == TensorDType::kF32) {

@@ -163,6 +163,7 @@ StepSettings Ladder::At(int64_t step) const {
   if (step <= state_.fallback_until) {
     settings.rung = state_.fallback_rung;
   }
+  // A step that is done again during a fallback takes the safer of the two recipes.
   if (step == redo_step_) {
     settings.rung = std::max(settings.rung, redo_rung_);
   }
@@ -199,6 +200,7 @@ bool Ladder::Refused(int64_t step,
     decisions.push_back(std::move(refused));
     return false;
   }
+  // Trouble is counted once a step, however often the step has to be done again.
   const bool first = Attempt(step) == 0;
   attempt_ = first ? 1 : attempt_ + 1;
   redo_step_ = step;
@@ -223,9 +225,11 @@ bool Ladder::Refused(int64_t step,
 bool Ladder::Escalate(const Decision& refused, int rung, std::vector<Decision>& decisions) {
   const int64_t step = refused.step;
   if (!InForce(step) && step - state_.last_end > options_.window) {
+    // Remedies are tried in their order, one for each trouble that repeats.
     state_.next_remedy = 0;  // all has been well for long: this is new trouble
   }
   state_.trouble.clear();
+  // Trouble within a fallback calls for the next rung: a remedy would keep the failing recipe.
   const bool in_fallback = step <= state_.fallback_until;
   Decision decision = refused;
   if (!in_fallback && state_.next_remedy < static_cast<int>(options_.remedies.size())) {
@@ -244,6 +248,7 @@ bool Ladder::Escalate(const Decision& refused, int rung, std::vector<Decision>& 
     state_.counts.set_fallbacks(state_.counts.fallbacks() + 1);
   }
   state_.last_end = std::max(state_.last_end, decision.until_step);
+  // A fallback says how the step is done again; with a remedy the caller adds that decision.
   const bool fallback = decision.action == Action::kFallback;
   decisions.push_back(std::move(decision));
   return fallback;
