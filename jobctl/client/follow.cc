@@ -256,11 +256,8 @@ class Follower {
       facts.job = job_;
     }
     HEARTH_RETURN_IF_ERROR(RetryStream([&](const auto&) {
-      absl::StatusOr<History> history = LoadHistory(client_, options_.job_id);
-      if (history.ok()) {
-        facts.history = *std::move(history);
-      }
-      return history.status();
+      HEARTH_ASSIGN_OR_RETURN(facts.history, LoadHistory(client_, options_.job_id));
+      return absl::OkStatus();
     }));
     facts.prices = context_.prices;
     facts.temperature_limit = context_.temperature_limit;

@@ -32,7 +32,7 @@ class DoctorJobTest : public ::testing::Test {
     info.set_recipe_execution("native");
     info.set_micro_batch_size(18);
     info.set_world_size(1);
-    info.set_global_batch_tokens(18 * 2048 * 16);
+    info.set_global_batch_tokens(int64_t{18} * 2048 * 16);
     info.set_comm("nccl");
     v1::Worker& worker = facts_.workers.emplace_back();
     worker.set_worker_id("w");

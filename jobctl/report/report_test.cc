@@ -203,9 +203,8 @@ TEST(RenderMarkdown, HealthyRun_HasAllParts) {
         "| Worker g0 | NVIDIA H200 on node, driver 580.82.07, CUDA 13.0, hearth 0.1.0 (abc) |\n",
         "| Coordinator | 0.1.0 (1a2b3c4d5e6f) |\n", ", step 40: recovered in 3.1 s: lost rank 0\n",
         "```\nloss by step\n",
-        "`jobctl get run-1 --spec | jobctl submit -f -` runs it again, or `jobctl submit -f FILE` "
-        "with this "
-        "as FILE:\n\n```yaml\nname: run\n"}) {
+        ("`jobctl get run-1 --spec | jobctl submit -f -` runs it again, or `jobctl submit -f FILE` "
+         "with this as FILE:\n\n```yaml\nname: run\n")}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\nis not in\n" << text;
   }
 }
