@@ -79,6 +79,26 @@ TEST_F(IsolationTest, NetworkComesLateAndGoesAgain_IsTakenForALostNetwork) {
   EXPECT_EQ(h_.Job("job").epoch(), 1);
 }
 
+// All workers are idle when the network goes, so they are lost at once. One is back for a moment,
+// gets a job, and the network goes again (seed 6770 of the simulation).
+TEST_F(IsolationTest, IdleWorkersAreLost_OneReturnsForAMoment_IsTakenForALostNetwork) {
+  ConnectAll({"x1", "y1", "z1"});
+  h_.Pass(absl::Seconds(31), {"x1", "y1", "z1"});
+  h_.Pass(absl::Seconds(9));
+  ASSERT_EQ(h_.WorkerState("z1"), v1::WORKER_STATE_LOST);
+  ConnectAll({"x1"});
+  h_.Create(1);
+  h_.Tick();
+  h_.Step("job", 1);
+  ASSERT_EQ(h_.State("job"), v1::JOB_STATE_RUNNING);
+  h_.Pass(absl::Seconds(10), {}, false);
+  EXPECT_TRUE(h_.core->isolated());
+  EXPECT_EQ(h_.State("job"), v1::JOB_STATE_RUNNING);
+  h_.Pass(absl::Seconds(10), {"x1"});
+  EXPECT_FALSE(h_.core->isolated());
+  EXPECT_EQ(h_.Job("job").epoch(), 1);
+}
+
 TEST_F(IsolationTest, NobodyAnswers_IsTakenForALostNetwork) {
   Begin({"x1", "x2", "y1", "y2"}, {"z1"});
   h_.Pass(absl::Minutes(9), {});

@@ -168,19 +168,36 @@ Liveness::Cause Liveness::CauseOf(const WorkerState& worker,
 
 void Liveness::NoteLoss(const WorkerState& worker, absl::Duration now) {
   recent_losses_.push_back({worker.worker().worker_id(), worker.last_seen, worker.worker().host()});
-  while (now - recent_losses_.front().last_seen > kRecentLoss && recent_losses_.size() > 1) {
+  absl::Duration kept = now - kRecentLoss;
+  if (now < contact_until_) {
+    kept = std::min(kept, isolation_from_ - kTogether);
+  }
+  while (recent_losses_.front().last_seen < kept && recent_losses_.size() > 1) {
     recent_losses_.pop_front();
   }
 }
 
 void Liveness::NoteReturn(const std::string& worker_id, absl::Duration now) {
   first_return_ = std::min(first_return_, now);
-  std::erase_if(recent_losses_,
-                [&worker_id](const Loss& loss) { return loss.worker_id == worker_id; });
+  const auto loss =
+      std::find_if(recent_losses_.begin(), recent_losses_.end(),
+                   [&worker_id](const Loss& recent) { return recent.worker_id == worker_id; });
+  if (loss == recent_losses_.end()) {
+    return;
+  }
+  // Workers without a job are lost even if all fall silent at once: nobody waits for them. The
+  // first that is back shows that the others may be about to dial in, as after an isolation.
+  NoteSilence(loss->last_seen, now);
+  contact_until_ = now + options_.reattach_grace;
+  recent_losses_.erase(loss);
+}
+
+void Liveness::NoteSilence(absl::Duration since, absl::Duration now) {
+  isolation_from_ = now < contact_until_ ? std::min(isolation_from_, since) : since;
 }
 
 void Liveness::BeginIsolation(absl::Duration silent_since, absl::Duration now) {
-  isolation_from_ = now < contact_until_ ? std::min(isolation_from_, silent_since) : silent_since;
+  NoteSilence(silent_since, now);
   isolated_ = true;
   isolated_until_ = now + options_.isolation_grace;
 }

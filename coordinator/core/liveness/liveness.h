@@ -84,6 +84,8 @@ class Liveness {
   bool HeardSince(const WorkerState& other, const WorkerState& worker, absl::Duration now) const;
   // ... and so shows that it is not the network that keeps `worker` silent.
   bool Disproves(const WorkerState& other, const WorkerState& worker, absl::Duration now) const;
+  // A silence that began at `since` belongs to the isolation, or to what may have been one.
+  void NoteSilence(absl::Duration since, absl::Duration now);
   // It has dialled in a while ago and answers.
   bool IsBack(const WorkerState& worker, absl::Duration now) const;
 
@@ -94,8 +96,9 @@ class Liveness {
   absl::Duration quiet_until_;  // nobody is silent before
   bool isolated_ = false;
   absl::Duration isolated_until_;
-  // The last isolation's silences began then. While they may still be about to dial in after a
-  // contact, workers that were heard for a moment count as part of them.
+  // The silences of the last isolation, or of the workers that were lost before the last one came
+  // back, began then. While they may still be about to dial in after a contact, workers that were
+  // heard for a moment count as part of them.
   absl::Duration isolation_from_;
   absl::Duration contact_until_ = -absl::InfiniteDuration();
   // Silences that began before this are part of an isolation that is over.
