@@ -215,6 +215,8 @@ Effects CoreAssembly::Apply(const Command& command, Now now) {
   // Views first: they may add rows.
   views.Flush();
   jobs.Flush(turn.effects());
+  turn.effects().visits.jobs += jobs.TakeVisits();
+  turn.effects().visits.workers += workers.TakeVisits();
   return turn.Take();
 }
 

@@ -50,6 +50,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "coordinator/core/core_commands.h"
+#include "coordinator/scheduler/visits.h"
 #include "hearth/v1/agent.pb.h"
 #include "hearth/v1/identity.pb.h"
 #include "hearth/v1/job.pb.h"
@@ -155,6 +156,7 @@ struct Effects {
   std::vector<InspectionRequest> inspections;
   std::optional<Reply> reply;  // of commands that have one
   bool planned = false;        // a Tick in which the scheduler planned
+  Visits visits;               // what the command has cost
   std::vector<CheckpointWrite> checkpoint_writes;
 
   // Nothing that needs a commit.

@@ -1,7 +1,6 @@
 #include "coordinator/scheduler/order.h"
 
 #include <algorithm>
-#include <map>
 #include <tuple>
 
 #include "common/base/status_macros.h"
@@ -14,43 +13,58 @@ auto RankKey(const v1::Worker& worker) {
                          worker.device().index(), std::cref(worker.worker_id()));
 }
 
+using Candidates = std::vector<const v1::Worker*>;
+
+// Candidates of one host: they are neighbours in rank order.
+struct Host {
+  size_t first = 0;
+  size_t size = 0;
+};
+
+std::vector<Host> HostsOf(const Candidates& candidates) {
+  std::vector<Host> hosts;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (i == 0 || candidates[i]->host() != candidates[i - 1]->host()) {
+      hosts.push_back({i, 0});
+    }
+    ++hosts.back().size;
+  }
+  return hosts;
+}
+
 }  // namespace
 
-std::vector<std::string> PackedRankOrder(std::vector<const v1::Worker*> candidates, int64_t count) {
+bool RankBefore(const v1::Worker& a, const v1::Worker& b) {
+  return RankKey(a) < RankKey(b);
+}
+
+std::vector<std::string> PackedRankOrder(const Candidates& candidates, int64_t count) {
   const auto wanted = static_cast<size_t>(count);
   HEARTH_CHECK(candidates.size() >= wanted, "the planner counted the candidates");
-  std::sort(candidates.begin(), candidates.end(),
-            [](const v1::Worker* a, const v1::Worker* b) { return RankKey(*a) < RankKey(*b); });
-  std::map<std::string, std::vector<const v1::Worker*>> by_host;
-  for (const v1::Worker* worker : candidates) {
-    by_host[worker->host()].push_back(worker);
-  }
-  std::vector<const std::vector<const v1::Worker*>*> hosts;
-  for (const auto& [host, workers] : by_host) {
-    hosts.push_back(&workers);
-  }
-  // First hosts that are enough by themselves, the tightest first; then the largest of the others.
-  std::stable_sort(hosts.begin(), hosts.end(), [wanted](const auto* a, const auto* b) {
-    const bool a_alone = a->size() >= wanted;
-    const bool b_alone = b->size() >= wanted;
-    if (a_alone != b_alone) {
-      return a_alone;
-    }
-    return a_alone ? a->size() < b->size() : a->size() > b->size();
-  });
-  std::vector<const v1::Worker*> chosen;
-  for (const auto* workers : hosts) {
-    for (const v1::Worker* worker : *workers) {
-      if (chosen.size() < wanted) {
-        chosen.push_back(worker);
-      }
+  std::vector<Host> hosts = HostsOf(candidates);
+  // The tightest of the hosts that are enough by themselves; without one, the largest first.
+  const Host* alone = nullptr;
+  for (const Host& host : hosts) {
+    if (host.size >= wanted && (alone == nullptr || host.size < alone->size)) {
+      alone = &host;
     }
   }
-  std::sort(chosen.begin(), chosen.end(),
-            [](const v1::Worker* a, const v1::Worker* b) { return RankKey(*a) < RankKey(*b); });
+  if (alone != nullptr) {
+    hosts = {*alone};
+  } else {
+    std::stable_sort(hosts.begin(), hosts.end(),
+                     [](const Host& a, const Host& b) { return a.size > b.size; });
+  }
+  std::vector<size_t> chosen;
+  for (const Host& host : hosts) {
+    for (size_t i = 0; i < host.size && chosen.size() < wanted; ++i) {
+      chosen.push_back(host.first + i);
+    }
+  }
+  std::sort(chosen.begin(), chosen.end());
   std::vector<std::string> ids;
-  for (const v1::Worker* worker : chosen) {
-    ids.push_back(worker->worker_id());
+  for (const size_t i : chosen) {
+    ids.push_back(candidates[i]->worker_id());
   }
   return ids;
 }

@@ -9,9 +9,13 @@
 
 namespace hearth::coordinator {
 
-// Chooses `count` of `candidates` (at least as many), on as few hosts as possible; among hosts that
-// are enough by themselves, the one with the fewest candidates to spare. Returned in rank order:
-// host, PCI bus id, device index, worker id.
-std::vector<std::string> PackedRankOrder(std::vector<const v1::Worker*> candidates, int64_t count);
+// Whether `a` comes before `b` as a rank: by host, PCI bus id, device index, worker id.
+bool RankBefore(const v1::Worker& a, const v1::Worker& b);
+
+// Chooses `count` of `candidates` (at least as many, in rank order), on as few hosts as possible;
+// among hosts that are enough by themselves, the one with the fewest candidates to spare. Returned
+// in rank order.
+std::vector<std::string> PackedRankOrder(const std::vector<const v1::Worker*>& candidates,
+                                         int64_t count);
 
 }  // namespace hearth::coordinator

@@ -1,7 +1,11 @@
 #include "coordinator/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
+#include <numeric>
+#include <set>
+#include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -14,34 +18,33 @@ namespace {
 
 enum class Use { kFree, kSoon, kBusy, kNone };
 
+constexpr size_t kNobody = SIZE_MAX;
+
 // What Plan knows about a worker while it decides.
 struct Slot {
   const WorkerView* view = nullptr;
   Use use = Use::kNone;
   bool reserved = false;  // for a waiting job ahead of the one being looked at
+  size_t job = kNobody;   // the gang that is on it, as an index into ClusterView::jobs
   size_t root_group = 0;  // workers that share a checkpoint root have the same
   size_t host_group = 0;  // workers that share root and host have the same
 };
 
-struct Need {
-  int64_t wanted = 0;
-  int64_t least = 0;
+using Group = std::vector<size_t>;  // indices of slots, ascending
+
+// The workers that may serve demands of one kind: whether they exist does not change while a plan
+// is made.
+struct Pool {
+  int64_t exist = 0;  // suitable, there or expected back
+  int64_t cordoned = 0;
+  int64_t unhealthy = 0;
+  int64_t with_root = 0;     // of `exist`: they see the checkpoint's root
+  int64_t largest_root = 0;  // size of the largest group that shares a root
+  int64_t largest = 0;       // size of the largest of `groups`
+  std::vector<Group> groups;
+  // A job of this pool that needs so many has reserved all groups that are large enough.
+  int64_t reserved_from = INT64_MAX;
 };
-
-Need NeedOf(const v1::JobSpec& spec) {
-  const v1::ResourceSpec& resources = spec.resources();
-  Need need;
-  need.wanted = std::max(1, resources.has_workers() ? resources.workers() : 1);
-  need.least = resources.has_min_workers()
-                   ? std::clamp<int64_t>(resources.min_workers(), 1, need.wanted)
-                   : need.wanted;
-  need.wanted = std::max(need.least, std::min(need.wanted, MaxRanks(spec)));
-  return need;
-}
-
-bool SpansHosts(const v1::JobSpec& spec) {
-  return !spec.resources().has_span_hosts() || spec.resources().span_hosts();
-}
 
 // Workers with the same key may serve in one gang.
 std::string GroupKey(const v1::Worker& worker, bool span_hosts) {
@@ -55,72 +58,111 @@ std::string Plural(int64_t n, const std::string& what) {
   return absl::StrCat(n, " ", what, n == 1 ? "" : "s");
 }
 
-// "cuda worker with gpu=5090"
-std::string Describe(const v1::ResourceSpec& resources, int64_t n) {
-  std::string out = absl::StrCat(n, " ", resources.has_device() ? resources.device() + " " : "",
+// "2 cuda workers with gpu=5090"
+std::string Describe(const Demand& demand, int64_t n) {
+  std::string out = absl::StrCat(n, " ", demand.device.empty() ? "" : demand.device + " ",
                                  n == 1 ? "worker" : "workers");
-  const std::map<std::string, std::string> selector(resources.selector().begin(),
-                                                    resources.selector().end());
   const char* separator = " with ";
-  for (const auto& [key, value] : selector) {
+  for (const auto& [key, value] : demand.selector) {
     absl::StrAppend(&out, separator, key, "=", value);
     separator = ", ";
   }
   return out;
 }
 
+// A job that is looked at.
+struct Candidate {
+  const Demand& demand;
+  const QueuePlace& place;
+
+  int64_t priority() const { return -place.minus_priority; }
+};
+
+// The jobs of a line that have not been looked at; or a job of its own.
+struct Cursor {
+  const Demand* demand = nullptr;
+  const WaitingLines::Line* line = nullptr;  // null: one job
+  std::set<QueuePlace>::const_iterator next;
+  const QueuePlace* place = nullptr;
+};
+
+// Orders a heap so that the first of the queue is on top.
+bool Behind(const Cursor& a, const Cursor& b) {
+  return *b.place < *a.place;
+}
+
+QueuePlace PlaceOf(const JobView& job) {
+  return {-int64_t{job.spec->resources().priority()}, job.create_time, job.job_id};
+}
+
 class Planner {
  public:
-  Planner(const ClusterView& view, absl::Duration now) : view_(view), now_(now) {}
+  Planner(const ClusterView& view, absl::Duration now, Visits& visits)
+      : view_(view), now_(now), visits_(visits) {}
 
   Decisions Run();
 
  private:
-  using Group = std::vector<size_t>;  // indices into slots_
-  using Groups = std::vector<Group>;
-
   void Prepare();
+  void AddSlots();
   void Drain();
-  void Place(const JobView& job);
-  void Grow(const JobView& job);
+  void PlaceAll();
+  // False when the job waits.
+  bool Place(const Candidate& job);
+  void Grow(size_t index);
 
-  // Workers that suit the job and are there (or expected back): the groups that are large enough.
-  // If there is none `wait` says why.
-  Groups Existing(const JobView& job, const Need& need, WaitDecision& wait) const;
-  bool TryStart(const JobView& job, const Need& need, const Groups& groups);
+  Pool& PoolOf(const Demand& demand);
+  void Fill(const Demand& demand, Pool& pool);
+  // Why no group is large enough; its code is empty when one is.
+  WaitText WhyTooFew(const Demand& demand, const Pool& pool) const;
+  bool TryStart(const Candidate& job, const Pool& pool);
   // Asks jobs of lower priority to leave; false if that cannot help.
-  bool Preempt(const JobView& job, const Need& need, const Groups& groups);
-  std::vector<size_t> Victims(const JobView& job, const Need& need, const Group& group) const;
-  void ExplainBusy(const Need& need, const Groups& groups, WaitDecision& wait) const;
+  bool Preempt(const Candidate& job, const Pool& pool);
+  std::vector<size_t> Victims(const Candidate& job, const Group& group) const;
+  WaitText ExplainBusy(const Demand& demand, const Pool& pool) const;
+  void Wait(const Candidate& job, const WaitText& text) {
+    out_.waits.push_back({job.place.job_id, text.code, text.reason});
+  }
   void Requeue(size_t job, const std::string& code, const std::string& reason);
   int64_t Count(const Group& group, Use use, bool with_reserved) const;
 
   const ClusterView& view_;
   const absl::Duration now_;
+  Visits& visits_;
   std::vector<Slot> slots_;
-  std::unordered_map<std::string, size_t> job_index_;
-  std::unordered_map<std::string, size_t> slot_index_;
+  std::vector<size_t> by_rank_;  // slots in rank order; empty until a job starts
+  std::unordered_map<std::string_view, size_t> job_index_;
+  std::unordered_map<std::string_view, size_t> slot_index_;
   std::vector<JobPhase> phases_;
-  std::vector<size_t> order_;  // of jobs, by queue order
-  std::map<std::string, size_t> root_groups_;
-  std::map<std::string, size_t> host_groups_;
-  bool any_free_ = false;
+  std::vector<size_t> order_;  // of view_.jobs, by queue order
+  std::vector<QueuePlace> places_;
+  std::vector<std::pair<Demand, QueuePlace>> singles_;
+  std::unordered_map<std::string, size_t> root_groups_;
+  std::unordered_map<std::string, size_t> host_groups_;
+  std::map<Demand, Pool> pools_;  // by the demand's kind: its numbers are 0
+  WaitText rest_;                 // of Place: what the jobs behind it in its line say
+  int64_t free_ = 0;
   Decisions out_;
 };
 
 void Planner::Prepare() {
-  phases_.reserve(view_.jobs.size());
   for (size_t i = 0; i < view_.jobs.size(); ++i) {
-    job_index_[view_.jobs[i].job_id] = i;
-    phases_.push_back(view_.jobs[i].phase);
+    const JobView& job = view_.jobs[i];
+    job_index_[job.job_id] = i;
+    phases_.push_back(job.phase);
     order_.push_back(i);
+    places_.push_back(PlaceOf(job));
+    if (job.phase == JobPhase::kWaiting) {
+      singles_.emplace_back(DemandOf(*job.spec, job.root_uuid, job.checkpoint_step), places_[i]);
+    }
   }
-  std::sort(order_.begin(), order_.end(), [this](size_t a, size_t b) {
-    const JobView& x = view_.jobs[a];
-    const JobView& y = view_.jobs[b];
-    return std::make_tuple(-x.spec->resources().priority(), x.create_time, std::cref(x.job_id)) <
-           std::make_tuple(-y.spec->resources().priority(), y.create_time, std::cref(y.job_id));
-  });
+  std::sort(order_.begin(), order_.end(),
+            [this](size_t a, size_t b) { return places_[a] < places_[b]; });
+  AddSlots();
+}
+
+void Planner::AddSlots() {
+  slots_.reserve(view_.workers.size());
   for (const WorkerView& worker : view_.workers) {
     slot_index_[worker.worker->worker_id()] = slots_.size();
     Slot& slot = slots_.emplace_back();
@@ -129,6 +171,9 @@ void Planner::Prepare() {
         root_groups_.emplace(GroupKey(*worker.worker, true), root_groups_.size()).first->second;
     slot.host_group =
         host_groups_.emplace(GroupKey(*worker.worker, false), host_groups_.size()).first->second;
+    if (const auto job = job_index_.find(worker.busy_with); job != job_index_.end()) {
+      slot.job = job->second;
+    }
   }
 }
 
@@ -153,10 +198,9 @@ void Planner::Drain() {
       slot.use = worker.expected ? Use::kBusy : Use::kNone;
     } else if (worker.busy_with.empty()) {
       slot.use = Use::kFree;
-      any_free_ = true;
+      ++free_;
     } else {
-      auto job = job_index_.find(worker.busy_with);
-      const bool stays = job != job_index_.end() && phases_[job->second] == JobPhase::kRunning;
+      const bool stays = slot.job != kNobody && phases_[slot.job] == JobPhase::kRunning;
       slot.use = stays ? Use::kBusy : Use::kSoon;
     }
   }
@@ -166,7 +210,7 @@ void Planner::Requeue(size_t job, const std::string& code, const std::string& re
   out_.requeues.push_back({view_.jobs[job].job_id, code, reason});
   phases_[job] = JobPhase::kStopping;
   for (Slot& slot : slots_) {
-    if (slot.use == Use::kBusy && slot.view->busy_with == view_.jobs[job].job_id) {
+    if (slot.use == Use::kBusy && slot.job == job) {
       slot.use = Use::kSoon;
     }
   }
@@ -178,79 +222,93 @@ int64_t Planner::Count(const Group& group, Use use, bool with_reserved) const {
   });
 }
 
-Planner::Groups Planner::Existing(const JobView& job, const Need& need, WaitDecision& wait) const {
-  const v1::ResourceSpec& resources = job.spec->resources();
-  const bool span = SpansHosts(*job.spec);
-  Groups by_root(root_groups_.size());
-  Groups groups(span ? 0 : host_groups_.size());
-  int64_t exist = 0;
-  int64_t cordoned = 0;
-  int64_t unhealthy = 0;
-  int64_t with_root = 0;
+Pool& Planner::PoolOf(const Demand& demand) {
+  Demand key;
+  key.device = demand.device;
+  key.selector = demand.selector;
+  key.span_hosts = demand.span_hosts;
+  key.root_uuid = demand.root_uuid;
+  const auto [pool, made] = pools_.try_emplace(std::move(key));
+  if (made) {
+    Fill(demand, pool->second);
+  }
+  return pool->second;
+}
+
+void Planner::Fill(const Demand& demand, Pool& pool) {
+  std::vector<Group> by_root(root_groups_.size());
+  std::vector<Group> by_host(demand.span_hosts ? 0 : host_groups_.size());
+  visits_.workers += static_cast<int64_t>(slots_.size());
   for (size_t i = 0; i < slots_.size(); ++i) {
     const v1::Worker& worker = *slots_[i].view->worker;
-    if (!Suits(worker, resources)) {
+    if (!Suits(worker, demand)) {
       continue;
     }
     if (slots_[i].use == Use::kNone) {
       const bool closed = worker.cordoned() || worker.draining();
-      cordoned += closed ? 1 : 0;
-      unhealthy += !closed && slots_[i].view->unhealthy ? 1 : 0;
+      pool.cordoned += closed ? 1 : 0;
+      pool.unhealthy += !closed && slots_[i].view->unhealthy ? 1 : 0;
       continue;
     }
-    ++exist;
-    if (!job.root_uuid.empty() && worker.root_uuid() != job.root_uuid) {
+    ++pool.exist;
+    if (!demand.root_uuid.empty() && worker.root_uuid() != demand.root_uuid) {
       continue;
     }
-    ++with_root;
+    ++pool.with_root;
     by_root[slots_[i].root_group].push_back(i);
-    if (!span) {
-      groups[slots_[i].host_group].push_back(i);
+    if (!demand.span_hosts) {
+      by_host[slots_[i].host_group].push_back(i);
     }
   }
-  auto largest = [](const Groups& of) {
+  auto largest = [](const std::vector<Group>& groups) {
     size_t most = 0;
-    for (const Group& group : of) {
+    for (const Group& group : groups) {
       most = std::max(most, group.size());
     }
     return static_cast<int64_t>(most);
   };
-  const int64_t largest_root = largest(by_root);
-  if (span) {
-    groups = std::move(by_root);
-  }
-  auto set = [&wait, &resources, &need](const char* code, const std::string& rest) {
-    wait.reason_code = code;
-    wait.reason = absl::StrCat("needs ", Describe(resources, need.least), rest);
-  };
-  if (exist < need.least) {
-    set("insufficient_workers",
-        absl::StrCat(", ", exist, exist == 1 ? " exists" : " exist",
-                     cordoned == 0 ? "" : absl::StrCat(" and ", cordoned, " cordoned"),
-                     unhealthy == 0 ? "" : absl::StrCat(" and ", unhealthy, " unhealthy")));
-  } else if (with_root < need.least) {
-    set("checkpoint_root",
-        absl::StrCat(" that see the checkpoint root ", job.root_uuid, " of step ",
-                     job.checkpoint_step, ", ", with_root, with_root == 1 ? " does" : " do"));
-  } else if (largest_root < need.least) {
-    set("no_shared_root",
-        absl::StrCat(" that share one checkpoint root, at most ", largest_root, " do"));
-  } else if (largest(groups) < need.least) {
-    set("span_hosts",
-        absl::StrCat(" on one host (span_hosts is false), the largest has ", largest(groups)));
-  }
-  std::erase_if(groups, [&need](const Group& group) {
-    return static_cast<int64_t>(group.size()) < need.least;
-  });
-  return groups;
+  pool.largest_root = largest(by_root);
+  pool.groups = demand.span_hosts ? std::move(by_root) : std::move(by_host);
+  pool.largest = largest(pool.groups);
+  std::erase_if(pool.groups, [](const Group& group) { return group.empty(); });
 }
 
-bool Planner::TryStart(const JobView& job, const Need& need, const Groups& groups) {
+WaitText Planner::WhyTooFew(const Demand& demand, const Pool& pool) const {
+  const auto text = [&demand](const char* code, const std::string& rest) {
+    return WaitText{code, absl::StrCat("needs ", Describe(demand, demand.least), rest)};
+  };
+  if (pool.exist < demand.least) {
+    return text(
+        "insufficient_workers",
+        absl::StrCat(
+            ", ", pool.exist, pool.exist == 1 ? " exists" : " exist",
+            pool.cordoned == 0 ? "" : absl::StrCat(" and ", pool.cordoned, " cordoned"),
+            pool.unhealthy == 0 ? "" : absl::StrCat(" and ", pool.unhealthy, " unhealthy")));
+  }
+  if (pool.with_root < demand.least) {
+    return text("checkpoint_root",
+                absl::StrCat(" that see the checkpoint root ", demand.root_uuid, " of step ",
+                             demand.checkpoint_step, ", ", pool.with_root,
+                             pool.with_root == 1 ? " does" : " do"));
+  }
+  if (pool.largest_root < demand.least) {
+    return text("no_shared_root", absl::StrCat(" that share one checkpoint root, at most ",
+                                               pool.largest_root, " do"));
+  }
+  if (pool.largest < demand.least) {
+    return text("span_hosts",
+                absl::StrCat(" on one host (span_hosts is false), the largest has ", pool.largest));
+  }
+  return {};
+}
+
+bool Planner::TryStart(const Candidate& job, const Pool& pool) {
   const Group* best = nullptr;
   int64_t best_free = 0;
-  for (const Group& group : groups) {
-    const int64_t free = std::min(need.wanted, Count(group, Use::kFree, false));
-    if (free >= need.least && free > best_free) {
+  for (const Group& group : pool.groups) {
+    visits_.workers += static_cast<int64_t>(group.size());
+    const int64_t free = std::min(job.demand.wanted, Count(group, Use::kFree, false));
+    if (free >= job.demand.least && free > best_free) {
       best = &group;
       best_free = free;
     }
@@ -258,40 +316,47 @@ bool Planner::TryStart(const JobView& job, const Need& need, const Groups& group
   if (best == nullptr) {
     return false;
   }
-  std::vector<const v1::Worker*> candidates;
+  if (by_rank_.empty()) {
+    by_rank_.resize(slots_.size());
+    std::iota(by_rank_.begin(), by_rank_.end(), size_t{0});
+    std::sort(by_rank_.begin(), by_rank_.end(), [this](size_t a, size_t b) {
+      return RankBefore(*slots_[a].view->worker, *slots_[b].view->worker);
+    });
+  }
+  std::vector<bool> usable(slots_.size());
   for (size_t i : *best) {
-    if (slots_[i].use == Use::kFree && !slots_[i].reserved) {
+    usable[i] = slots_[i].use == Use::kFree && !slots_[i].reserved;
+  }
+  std::vector<const v1::Worker*> candidates;
+  for (size_t i : by_rank_) {
+    if (usable[i]) {
       candidates.push_back(slots_[i].view->worker);
     }
   }
-  StartDecision start{job.job_id, PackedRankOrder(std::move(candidates), best_free)};
+  StartDecision start{job.place.job_id, PackedRankOrder(candidates, best_free)};
   for (const std::string& id : start.workers) {
     slots_[slot_index_.at(id)].use = Use::kBusy;
+    --free_;
   }
   out_.starts.push_back(std::move(start));
-  any_free_ = std::any_of(slots_.begin(), slots_.end(),
-                          [](const Slot& slot) { return slot.use == Use::kFree; });
   return true;
 }
 
 // Fewest jobs of lower priority whose workers, with those that are free or soon will be, make a
 // gang out of `group`. Empty: none needed or not enough (the caller knows which).
-std::vector<size_t> Planner::Victims(const JobView& job,
-                                     const Need& need,
-                                     const Group& group) const {
+std::vector<size_t> Planner::Victims(const Candidate& job, const Group& group) const {
+  const int64_t least = job.demand.least;
   int64_t have = Count(group, Use::kFree, false) + Count(group, Use::kSoon, false);
   std::map<size_t, int64_t> yields;
   for (size_t i : group) {
     const Slot& slot = slots_[i];
-    auto other = job_index_.find(slot.view->busy_with);
-    if (slot.use != Use::kBusy || slot.reserved || !slot.view->usable ||
-        other == job_index_.end()) {
+    if (slot.use != Use::kBusy || slot.reserved || !slot.view->usable || slot.job == kNobody) {
       continue;
     }
-    const JobView& victim = view_.jobs[other->second];
-    if (phases_[other->second] == JobPhase::kRunning && victim.movable &&
-        victim.spec->resources().priority() < job.spec->resources().priority()) {
-      ++yields[other->second];
+    const JobView& victim = view_.jobs[slot.job];
+    if (phases_[slot.job] == JobPhase::kRunning && victim.movable &&
+        victim.spec->resources().priority() < job.priority()) {
+      ++yields[slot.job];
     }
   }
   std::vector<size_t> victims;
@@ -305,16 +370,16 @@ std::vector<size_t> Planner::Victims(const JobView& job,
            std::make_tuple(y.spec->resources().priority(), -y.started, std::cref(y.job_id));
   });
   size_t taken = 0;
-  while (taken < victims.size() && have < need.least) {
+  while (taken < victims.size() && have < least) {
     have += yields[victims[taken++]];
   }
   victims.resize(taken);
-  if (have < need.least) {
+  if (have < least) {
     return {};
   }
   // A later, larger victim may have made an earlier one needless.
   for (auto it = victims.begin(); it != victims.end();) {
-    if (have - yields[*it] >= need.least) {
+    if (have - yields[*it] >= least) {
       have -= yields[*it];
       it = victims.erase(it);
     } else {
@@ -324,115 +389,159 @@ std::vector<size_t> Planner::Victims(const JobView& job,
   return victims;
 }
 
-bool Planner::Preempt(const JobView& job, const Need& need, const Groups& groups) {
+bool Planner::Preempt(const Candidate& job, const Pool& pool) {
   std::vector<size_t> best;
-  for (const Group& group : groups) {
-    if (Count(group, Use::kFree, false) + Count(group, Use::kSoon, false) >= need.least) {
+  for (const Group& group : pool.groups) {
+    if (static_cast<int64_t>(group.size()) < job.demand.least) {
+      continue;
+    }
+    visits_.workers += static_cast<int64_t>(group.size());
+    if (Count(group, Use::kFree, false) + Count(group, Use::kSoon, false) >= job.demand.least) {
       return true;  // enough is on its way already
     }
-    std::vector<size_t> victims = Victims(job, need, group);
+    std::vector<size_t> victims = Victims(job, group);
     if (!victims.empty() && (best.empty() || victims.size() < best.size())) {
       best = std::move(victims);
     }
   }
   for (size_t victim : best) {
     Requeue(victim, "preempted",
-            absl::StrCat("makes room for ", job.job_id, " (priority ",
-                         job.spec->resources().priority(), ")"));
+            absl::StrCat("makes room for ", job.place.job_id, " (priority ", job.priority(), ")"));
   }
   return !best.empty();
 }
 
-void Planner::ExplainBusy(const Need& need, const Groups& groups, WaitDecision& wait) const {
+WaitText Planner::ExplainBusy(const Demand& demand, const Pool& pool) const {
   int64_t free = 0;
   int64_t exist = 0;
-  for (const Group& group : groups) {
-    free = std::max(free, Count(group, Use::kFree, true));
-    exist = std::max(exist, static_cast<int64_t>(group.size()));
-  }
-  if (free >= need.least) {
-    wait.reason_code = "reserved";
-    wait.reason = absl::StrCat("needs ", Plural(need.least, "worker"),
-                               "; the free ones are reserved for jobs ahead of it in the queue");
-  } else {
-    wait.reason_code = "workers_busy";
-    wait.reason = absl::StrCat("needs ", Plural(need.least, "worker"), ", ", free, " of ", exist,
-                               free == 1 ? " is free" : " are free");
-  }
-}
-
-void Planner::Place(const JobView& job) {
-  const Need need = NeedOf(*job.spec);
-  WaitDecision wait{job.job_id, "", ""};
-  if (need.least > MaxRanks(*job.spec)) {
-    wait.reason_code = "batch";
-    wait.reason = absl::StrCat("min_workers is ", need.least, ", but a global batch has only ",
-                               MaxRanks(*job.spec), " micro-batches to share");
-    out_.waits.push_back(std::move(wait));
-    return;
-  }
-  const Groups groups = Existing(job, need, wait);
-  if (groups.empty()) {
-    out_.waits.push_back(std::move(wait));
-    return;  // reserves nothing, because it cannot start in any case
-  }
-  if (any_free_ && TryStart(job, need, groups)) {
-    return;
-  }
-  const bool coming = Preempt(job, need, groups);
-  ExplainBusy(need, groups, wait);
-  if (coming && wait.reason_code == "workers_busy") {
-    wait.reason_code = "waits_for_stop";
-    absl::StrAppend(&wait.reason, "; others are being stopped for it");
-  }
-  for (const Group& group : groups) {
-    for (size_t i : group) {
-      slots_[i].reserved = true;
+  for (const Group& group : pool.groups) {
+    if (static_cast<int64_t>(group.size()) >= demand.least) {
+      visits_.workers += static_cast<int64_t>(group.size());
+      free = std::max(free, Count(group, Use::kFree, true));
+      exist = std::max(exist, static_cast<int64_t>(group.size()));
     }
   }
-  out_.waits.push_back(std::move(wait));
+  if (free >= demand.least) {
+    return {"reserved",
+            absl::StrCat("needs ", Plural(demand.least, "worker"),
+                         "; the free ones are reserved for jobs ahead of it in the queue")};
+  }
+  return {"workers_busy", absl::StrCat("needs ", Plural(demand.least, "worker"), ", ", free, " of ",
+                                       exist, free == 1 ? " is free" : " are free")};
 }
 
-void Planner::Grow(const JobView& job) {
-  const Need need = NeedOf(*job.spec);
-  const int64_t size = static_cast<int64_t>(job.workers.size());
-  if (!any_free_ || !job.movable || !job.at_checkpoint || size >= need.wanted || size == 0 ||
+bool Planner::Place(const Candidate& job) {
+  ++visits_.jobs;
+  const Demand& demand = job.demand;
+  if (demand.batch_ranks > 0) {
+    rest_ = {"batch",
+             absl::StrCat("min_workers is ", demand.least, ", but a global batch has only ",
+                          demand.batch_ranks, " micro-batches to share")};
+    Wait(job, rest_);
+    return false;
+  }
+  Pool& pool = PoolOf(demand);
+  rest_ = WhyTooFew(demand, pool);
+  if (!rest_.code.empty()) {
+    Wait(job, rest_);
+    return false;  // reserves nothing, because it cannot start in any case
+  }
+  const bool closed = demand.least >= pool.reserved_from;  // nothing is left to take or to reserve
+  if (!closed && free_ > 0 && TryStart(job, pool)) {
+    return true;
+  }
+  const bool coming = !closed && Preempt(job, pool);
+  rest_ = ExplainBusy(demand, pool);
+  WaitText text = rest_;
+  if (coming && text.code == "workers_busy") {
+    text.code = "waits_for_stop";
+    absl::StrAppend(&text.reason, "; others are being stopped for it");
+  }
+  Wait(job, text);
+  if (!closed) {
+    pool.reserved_from = demand.least;
+    for (const Group& group : pool.groups) {
+      for (size_t i : group) {
+        slots_[i].reserved =
+            slots_[i].reserved || static_cast<int64_t>(group.size()) >= demand.least;
+      }
+    }
+  }
+  return false;
+}
+
+void Planner::Grow(size_t index) {
+  const JobView& job = view_.jobs[index];
+  if (free_ == 0 || !job.movable || !job.at_checkpoint ||
       now_ - job.started < view_.resize_interval) {
+    return;
+  }
+  const Demand demand = DemandOf(*job.spec, job.root_uuid, job.checkpoint_step);
+  const int64_t size = static_cast<int64_t>(job.workers.size());
+  if (size >= demand.wanted || size == 0) {
     return;
   }
   auto first = slot_index_.find(job.workers.front());
   if (first == slot_index_.end()) {
     return;
   }
-  const bool span = SpansHosts(*job.spec);
   const Slot& own = slots_[first->second];
   int64_t spare = 0;
   for (Slot& slot : slots_) {
-    if (size + spare < need.wanted && slot.use == Use::kFree && !slot.reserved &&
+    if (size + spare < demand.wanted && slot.use == Use::kFree && !slot.reserved &&
         now_ - slot.view->idle_since >= view_.resize_settle &&
-        (span ? slot.root_group == own.root_group : slot.host_group == own.host_group) &&
-        Suits(*slot.view->worker, job.spec->resources())) {
+        (demand.span_hosts ? slot.root_group == own.root_group
+                           : slot.host_group == own.host_group) &&
+        Suits(*slot.view->worker, demand)) {
       slot.use = Use::kBusy;
       ++spare;
     }
   }
   if (spare > 0) {
-    Requeue(job_index_.at(job.job_id), "resized",
+    Requeue(index, "resized",
             absl::StrCat("grows from ", size, " to ", Plural(size + spare, "worker")));
   }
 }
 
-Decisions Planner::Run() {
-  Prepare();
-  Drain();
-  for (size_t i : order_) {
-    if (phases_[i] == JobPhase::kWaiting) {
-      Place(view_.jobs[i]);
+// A job that waits reserves all that its line could take, so the jobs behind it in its line wait,
+// too: they need not be looked at.
+void Planner::PlaceAll() {
+  std::vector<Cursor> heads;
+  for (const auto& [demand, place] : singles_) {
+    heads.push_back({&demand, nullptr, {}, &place});
+  }
+  if (view_.waiting != nullptr) {
+    for (const auto& [demand, line] : view_.waiting->lines()) {
+      heads.push_back({&demand, &line, line.places().begin(), &*line.places().begin()});
     }
   }
+  std::make_heap(heads.begin(), heads.end(), Behind);
+  while (!heads.empty()) {
+    std::pop_heap(heads.begin(), heads.end(), Behind);
+    Cursor& head = heads.back();
+    const bool started = Place({*head.demand, *head.place});
+    const bool last = head.line == nullptr || ++head.next == head.line->places().end();
+    if (!started && !last) {
+      out_.lines.push_back({*head.demand, rest_});
+    }
+    if (!started || last) {
+      heads.pop_back();
+      continue;
+    }
+    head.place = &*head.next;
+    std::push_heap(heads.begin(), heads.end(), Behind);
+  }
+}
+
+Decisions Planner::Run() {
+  visits_.jobs += static_cast<int64_t>(view_.jobs.size());
+  visits_.workers += static_cast<int64_t>(view_.workers.size());
+  Prepare();
+  Drain();
+  PlaceAll();
   for (size_t i : order_) {
     if (phases_[i] == JobPhase::kRunning) {
-      Grow(view_.jobs[i]);
+      Grow(i);
     }
   }
   return std::move(out_);
@@ -440,32 +549,13 @@ Decisions Planner::Run() {
 
 }  // namespace
 
+Decisions Plan(const ClusterView& view, absl::Duration now, Visits& visits) {
+  return Planner(view, now, visits).Run();
+}
+
 Decisions Plan(const ClusterView& view, absl::Duration now) {
-  return Planner(view, now).Run();
-}
-
-int64_t MaxRanks(const v1::JobSpec& spec) {
-  const int64_t sequence = std::max(1, spec.data().sequence_length());
-  const int64_t micro = std::max(1, spec.batch().micro_batch_size());
-  const int64_t tokens = spec.batch().global_batch_tokens();
-  if (tokens <= 0) {
-    return INT32_MAX;  // by default a global batch is one micro-batch for each rank wanted
-  }
-  return std::max<int64_t>(1, tokens / (sequence * micro));
-}
-
-bool Suits(const v1::Worker& worker, const v1::ResourceSpec& resources) {
-  const std::string kind = resources.has_device() ? resources.device() : "cpu";
-  if (worker.device().kind() != kind) {
-    return false;
-  }
-  for (const auto& [key, value] : resources.selector()) {
-    auto label = worker.labels().find(key);
-    if (label == worker.labels().end() || label->second != value) {
-      return false;
-    }
-  }
-  return true;
+  Visits visits;
+  return Plan(view, now, visits);
 }
 
 }  // namespace hearth::coordinator

@@ -27,6 +27,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "coordinator/scheduler/demand.h"
+#include "coordinator/scheduler/visits.h"
+#include "coordinator/scheduler/waiting_lines.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/worker.pb.h"
 
@@ -63,7 +66,8 @@ struct JobView {
 
 struct ClusterView {
   std::vector<WorkerView> workers;
-  std::vector<JobView> jobs;
+  std::vector<JobView> jobs;              // those with a gang; may hold any others
+  const WaitingLines* waiting = nullptr;  // jobs that are not in `jobs`; null = none
   absl::Duration resize_interval = absl::Minutes(5);
   absl::Duration resize_settle = absl::Seconds(30);
 };
@@ -82,20 +86,23 @@ struct WaitDecision {
   std::string reason_code;
   std::string reason;
 };
+// The rest of a line waits, too.
+struct LineDecision {
+  Demand demand;
+  WaitText text;
+};
 struct Decisions {
   std::vector<StartDecision> starts;
   std::vector<RequeueDecision> requeues;
-  std::vector<WaitDecision> waits;  // every waiting job that does not start, in queue order
+  // In queue order: the jobs of ClusterView::jobs that wait, and of each line the first that does.
+  std::vector<WaitDecision> waits;
+  std::vector<LineDecision> lines;  // where a job behind the first one waits
 };
 
 // `now` is monotonic.
 Decisions Plan(const ClusterView& view, absl::Duration now);
 
-// Most ranks that can share a global batch so that each has work: its micro-batches, or its
-// sequences while micro_batch_size is auto.
-int64_t MaxRanks(const v1::JobSpec& spec);
-
-// True if the worker's device kind and labels suit the job.
-bool Suits(const v1::Worker& worker, const v1::ResourceSpec& resources);
+// `visits` is added to.
+Decisions Plan(const ClusterView& view, absl::Duration now, Visits& visits);
 
 }  // namespace hearth::coordinator

@@ -1,7 +1,7 @@
 #include "coordinator/core/folders/checkpoint_folders.h"
 
 #include <algorithm>
-#include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -83,14 +83,28 @@ std::vector<CommandRow> CheckpointFolders::Rows() {
   };
 }
 
+bool CheckpointFolders::Sees(const WorkerState& worker) const {
+  return !worker.worker().root_uuid().empty() && worker.connection != 0 &&
+         !liveness_.Silent(worker, turn_.mono());
+}
+
 const WorkerState* CheckpointFolders::WorkerOfRoot(const std::string& root_uuid) const {
   for (const auto& [id, worker] : workers_.all()) {
-    if (!root_uuid.empty() && worker.connection != 0 && !liveness_.Silent(worker, turn_.mono()) &&
-        worker.worker().root_uuid() == root_uuid) {
+    if (worker.worker().root_uuid() == root_uuid && Sees(worker)) {
       return &worker;
     }
   }
   return nullptr;
+}
+
+std::map<std::string_view, const WorkerState*> CheckpointFolders::SeersOfRoots() const {
+  std::map<std::string_view, const WorkerState*> seers;
+  for (const auto& [id, worker] : workers_.all()) {
+    if (Sees(worker)) {
+      seers.try_emplace(worker.worker().root_uuid(), &worker);
+    }
+  }
+  return seers;
 }
 
 void CheckpointFolders::LookAtRootsOf(const JobState& job) {
@@ -100,10 +114,17 @@ void CheckpointFolders::LookAtRootsOf(const JobState& job) {
 }
 
 void CheckpointFolders::AskForListings() {
-  const auto worker_of = [this](const std::string& uuid) { return WorkerOfRoot(uuid); };
+  std::optional<std::map<std::string_view, const WorkerState*>> seers;  // made when somebody asks
+  const auto worker_of = [this, &seers](const std::string& uuid) -> const WorkerState* {
+    if (!seers.has_value()) {
+      seers = SeersOfRoots();
+    }
+    const auto found = seers->find(uuid);
+    return found == seers->end() ? nullptr : found->second;
+  };
   const auto is_open = [this](uint64_t id) { return workers_.OnConnection(id) != nullptr; };
   for (const std::string& uuid : roots_.TakeDue(worker_of, is_open, turn_.mono())) {
-    const WorkerState& worker = *WorkerOfRoot(uuid);
+    const WorkerState& worker = *worker_of(uuid);
     v1::CoordinatorMessage message;
     message.mutable_list_checkpoints()->set_request_id(roots_.Ask(uuid, worker, turn_.mono()));
     turn_.Send(worker, std::move(message));

@@ -10,7 +10,9 @@
 // and what was changed when the job could not have done it.
 #pragma once
 
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "coordinator/core/folders/roots.h"
@@ -58,8 +60,12 @@ class CheckpointFolders {
 
   void Prune(const v1::PruneCheckpointsRequest& request);
   void Listed(const AgentFolders& command);
-  // A connected worker that sees this root; null = none.
+  // Connected, not silent, and it has a root.
+  bool Sees(const WorkerState& worker) const;
+  // The first such worker of this root; null = none.
   const WorkerState* WorkerOfRoot(const std::string& root_uuid) const;
+  // The same of all roots.
+  std::map<std::string_view, const WorkerState*> SeersOfRoots() const;
   Leftover JudgeFolder(const v1::CheckpointFolder& folder) const;
   void RemoveFolder(const WorkerState& worker, const v1::CheckpointFolder& folder);
   // Adds what is left under a root to the answer and, unless it is a dry run, removes it.

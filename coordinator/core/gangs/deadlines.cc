@@ -10,11 +10,12 @@
 namespace hearth::coordinator {
 
 void Deadlines::Check() {
-  const std::set<std::string> active = jobs_.active();
+  const std::set<std::string> active = jobs_.active();  // a copy: gangs end here
   for (const std::string& id : active) {
-    CheckStop(*jobs_.Edit(id));
-    CheckStart(*jobs_.Edit(id));
-    CheckKills(*jobs_.Edit(id));
+    JobState& job = *jobs_.Edit(id);
+    CheckStop(job);
+    CheckStart(job);
+    CheckKills(job);
   }
 }
 

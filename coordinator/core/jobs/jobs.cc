@@ -15,14 +15,6 @@ namespace {
 // Limit of an event's message. It may quote what a user or a trainer said.
 constexpr size_t kEventTextMax = 4096;
 
-void Keep(std::set<std::string>& ids, const std::string& id, bool member) {
-  if (member) {
-    ids.insert(id);
-  } else {
-    ids.erase(id);
-  }
-}
-
 }  // namespace
 
 double Jobs::RunningSeconds(const JobState& job, absl::Duration now) {
@@ -45,28 +37,47 @@ void Jobs::Restore(const v1::JobRecord& record, Now now) {
     job.running_since -=
         std::max(absl::ZeroDuration(), now.wall - FromProto(record.job().state_time()));
   }
-  Keep(waiting_, id, job.state() == v1::JOB_STATE_QUEUED);
-  Keep(active_, id, HasGang(job.state()));
+  KeepSets(job);
 }
 
 JobState& Jobs::Add(JobState job) {
   const std::string id = job.job().job_id();
-  waiting_.insert(id);
   plan_.Ask();
-  return jobs_[id] = std::move(job);
+  JobState& kept = jobs_[id] = std::move(job);
+  KeepSets(kept);
+  return kept;
 }
 
 void Jobs::Delete(const std::string& job_id, Effects& effects) {
   effects.job_deletes.push_back(job_id);
+  waiting_.Remove(job_id);
   jobs_.erase(job_id);
 }
 
+void Jobs::KeepSets(const JobState& job) {
+  const v1::Job& view = job.job();
+  if (HasGang(job.state())) {
+    active_.insert(view.job_id());
+  } else {
+    active_.erase(view.job_id());
+  }
+  if (job.state() != v1::JOB_STATE_QUEUED) {
+    waiting_.Remove(view.job_id());
+    return;
+  }
+  waiting_.Put(
+      DemandOf(view.spec(), view.checkpoint().root_uuid(), view.checkpoint().step()),
+      {-int64_t{view.spec().resources().priority()}, FromProto(view.create_time()), view.job_id()});
+}
+
 const JobState* Jobs::Find(const std::string& job_id) const {
+  ++visits_;
   const auto it = jobs_.find(job_id);
   return it == jobs_.end() ? nullptr : &it->second;
 }
 
 JobState* Jobs::Edit(const std::string& job_id) {
+  ++visits_;
   const auto it = jobs_.find(job_id);
   return it == jobs_.end() ? nullptr : &it->second;
 }
@@ -140,8 +151,7 @@ void Jobs::Transition(JobState& job,
       view.clear_isolation();
     }
   }
-  Keep(active_, view.job_id(), HasGang(to));
-  Keep(waiting_, view.job_id(), to == v1::JOB_STATE_QUEUED);
+  KeepSets(job);
   CountReason(code);
   plan_.Ask();
   AddEvent(job, {"state", actor, code, reason}, from, to, now, effects);
@@ -150,6 +160,9 @@ void Jobs::Transition(JobState& job,
 void Jobs::Flush(Effects& effects) {
   for (const auto& [id, durable] : dirty_) {
     if (const auto it = jobs_.find(id); it != jobs_.end()) {
+      if (durable) {
+        KeepSets(it->second);
+      }
       effects.jobs.push_back({it->second.record(), durable});
     }
   }

@@ -17,6 +17,7 @@
 #include "coordinator/core/core.h"
 #include "coordinator/core/gangs/gang_row.h"
 #include "coordinator/core/placement/plan_timer.h"
+#include "coordinator/scheduler/waiting_lines.h"
 #include "hearth/v1/store.pb.h"
 
 namespace hearth::coordinator {
@@ -71,9 +72,14 @@ class Jobs {
   Jobs(PlanTimer& plan, int64_t last_revision) : plan_(plan), revision_(last_revision) {}
 
   const std::map<std::string, JobState>& all() const { return jobs_; }
-  const std::set<std::string>& active() const { return active_; }    // they have a gang
-  const std::set<std::string>& waiting() const { return waiting_; }  // QUEUED
-  const JobState& at(const std::string& job_id) const { return jobs_.at(job_id); }
+  const std::set<std::string>& active() const { return active_; }  // they have a gang
+  const WaitingLines& waiting() const { return waiting_; }         // QUEUED
+  // For what is said of why they wait.
+  WaitingLines& waiting_texts() { return waiting_; }
+  const JobState& at(const std::string& job_id) const {
+    ++visits_;
+    return jobs_.at(job_id);
+  }
   // Null when unknown.
   const JobState* Find(const std::string& job_id) const;
   int64_t revision() const { return revision_; }
@@ -92,7 +98,8 @@ class Jobs {
 
   // Null when unknown.
   JobState* Edit(const std::string& job_id);
-  // Its row is to be written; `durable` false: for readers alone.
+  // Its row is to be written; `durable` false: for readers alone, nothing that a plan looks at has
+  // changed.
   void Mark(const JobState& job, bool durable);
   void AddEvent(JobState& job,
                 const EventText& text,
@@ -110,17 +117,23 @@ class Jobs {
                   Now now,
                   Effects& effects);
   void CountReason(const std::string& code) { ++reason_counts_[code]; }
+  // Jobs that were looked up since the last call; Visits.
+  int64_t TakeVisits() { return std::exchange(visits_, 0); }
   // Hands out the rows that were marked.
   void Flush(Effects& effects);
 
  private:
+  // Keeps the sets up to date with its state, its spec and its checkpoint.
+  void KeepSets(const JobState& job);
+
   PlanTimer& plan_;
   int64_t revision_;
   std::map<std::string, JobState> jobs_;  // by job id
   std::set<std::string> active_;
-  std::set<std::string> waiting_;
+  WaitingLines waiting_;
   std::map<std::string, int64_t> reason_counts_;
   std::map<std::string, bool> dirty_;  // job id -> durable
+  mutable int64_t visits_ = 0;
 };
 
 }  // namespace hearth::coordinator

@@ -32,9 +32,9 @@ class JobsTest : public testing::Test {
 
 TEST_F(JobsTest, Transition_WritesOneEventAndKeepsTheSets) {
   Add();
-  EXPECT_THAT(jobs_.waiting(), ElementsAre("job"));
+  EXPECT_TRUE(jobs_.waiting().Has("job"));
   Go(v1::JOB_STATE_STARTING, "scheduled");
-  EXPECT_THAT(jobs_.waiting(), IsEmpty());
+  EXPECT_FALSE(jobs_.waiting().Has("job"));
   EXPECT_THAT(jobs_.active(), ElementsAre("job"));
   ASSERT_THAT(effects_.events, SizeIs(1));
   EXPECT_EQ(effects_.events[0].revision(), 42);

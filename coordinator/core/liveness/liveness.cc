@@ -77,26 +77,59 @@ bool Liveness::IsBack(const WorkerState& worker, absl::Duration now) const {
   return Answers(worker, now) && now - worker.connected_since >= kRedial;
 }
 
+void Liveness::Witnesses::Add(const WorkerState& worker) {
+  const auto later = [&worker](absl::Duration& last_seen) {
+    last_seen = std::max(last_seen, worker.last_seen);
+  };
+  if (!worker.local) {
+    later(anywhere_);
+  }
+  if (!worker.worker().host().empty()) {
+    later(hosts_.try_emplace(worker.worker().host(), -absl::InfiniteDuration()).first->second);
+  }
+  if (!worker.address.empty()) {
+    later(addresses_.try_emplace(worker.address, -absl::InfiniteDuration()).first->second);
+  }
+}
+
+absl::Duration Liveness::Witnesses::LastHeard(const WorkerState& worker) const {
+  absl::Duration last = anywhere_;
+  if (const auto host = hosts_.find(worker.worker().host()); host != hosts_.end()) {
+    last = std::max(last, host->second);
+  }
+  if (const auto address = addresses_.find(worker.address); address != addresses_.end()) {
+    last = std::max(last, address->second);
+  }
+  return last;
+}
+
+bool Liveness::Disprove(const Witnesses& witnesses, const WorkerState& worker) const {
+  return witnesses.LastHeard(worker) - worker.last_seen >= kHeartbeatsApart * options_.heartbeat;
+}
+
+Liveness::Returns Liveness::ReturnsOf(const WorkerMap& workers, absl::Duration now) const {
+  Returns returns;
+  for (const auto& [id, worker] : workers) {
+    if (IsBack(worker, now)) {
+      returns.back.Add(worker);
+    } else if (!worker.job_id.empty() && !worker.lost) {
+      ++returns.missing;
+    }
+  }
+  return returns;
+}
+
 bool Liveness::PeersAreBack(const WorkerState& worker,
                             const std::vector<const WorkerState*>& peers,
-                            const WorkerMap& workers,
+                            const Returns& returns,
                             absl::Duration now) const {
   if (!peers.empty()) {
     return std::all_of(peers.begin(), peers.end(),
                        [this, now](const WorkerState* peer) { return IsBack(*peer, now); });
   }
   // Alone in its gang: then all that have tasks, and somebody who shows that the network is there.
-  bool shown = false;
-  for (const auto& [id, other] : workers) {
-    if (&other == &worker) {
-      continue;
-    }
-    if (!other.job_id.empty() && !other.lost && !IsBack(other, now)) {
-      return false;
-    }
-    shown = shown || (IsBack(other, now) && Disproves(other, worker, now));
-  }
-  return shown;
+  const bool counted = !IsBack(worker, now) && !worker.job_id.empty() && !worker.lost;
+  return returns.missing == (counted ? 1 : 0) && Disprove(returns.back, worker);
 }
 
 Liveness::Quiet Liveness::QuietOf(const WorkerState& worker, absl::Duration now) const {
@@ -228,17 +261,21 @@ Liveness::Change Liveness::ReviewIsolation(const WorkerMap& workers, absl::Durat
 }
 
 bool Liveness::ContactIsBack(const WorkerMap& workers, absl::Duration now) const {
+  Witnesses witnesses;
+  for (const auto& [id, worker] : workers) {
+    if (Answers(worker, now)) {
+      witnesses.Add(worker);
+    }
+  }
   bool silent = false;
   for (const auto& [id, worker] : workers) {
     if (worker.job_id.empty() || worker.lost || now - worker.last_seen < Patience(worker)) {
       continue;
     }
-    silent = true;
-    for (const auto& [other_id, other] : workers) {
-      if (Disproves(other, worker, now)) {
-        return true;
-      }
+    if (Disprove(witnesses, worker)) {
+      return true;
     }
+    silent = true;
   }
   return !silent;
 }

@@ -12,8 +12,11 @@
 // are monotonic times unless they say otherwise.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "coordinator/core/core.h"
@@ -46,11 +49,32 @@ class Liveness {
     kHolds,
   };
   Quiet QuietOf(const WorkerState& worker, absl::Duration now) const;
+
+  // Workers whose words show that the network is there: everywhere, or on their machine alone when
+  // they are on the coordinator's.
+  class Witnesses {
+   public:
+    void Add(const WorkerState& worker);
+    // The last word that shows it for this worker's place.
+    absl::Duration LastHeard(const WorkerState& worker) const;
+
+   private:
+    absl::Duration anywhere_ = -absl::InfiniteDuration();
+    std::unordered_map<std::string_view, absl::Duration> hosts_;
+    std::unordered_map<std::string_view, absl::Duration> addresses_;
+  };
+  // How many are back after a grace began.
+  struct Returns {
+    int64_t missing = 0;  // those with a task that are neither back nor lost
+    Witnesses back;
+  };
+  // Valid until a worker changes.
+  Returns ReturnsOf(const WorkerMap& workers, absl::Duration now) const;
   // All that this missing worker is measured by have dialled in a while ago. `peers`: the workers
   // of its gang's other ranks that are not gone.
   bool PeersAreBack(const WorkerState& worker,
                     const std::vector<const WorkerState*>& peers,
-                    const WorkerMap& workers,
+                    const Returns& returns,
                     absl::Duration now) const;
 
   enum class Cause { kGone, kCutOff, kUnclear };
@@ -82,7 +106,9 @@ class Liveness {
 
   // `other` answers, and was heard well after `worker`'s last word.
   bool HeardSince(const WorkerState& other, const WorkerState& worker, absl::Duration now) const;
-  // ... and so shows that it is not the network that keeps `worker` silent.
+  // Some witness was heard well after `worker`'s last word.
+  bool Disprove(const Witnesses& witnesses, const WorkerState& worker) const;
+  // `other` was heard so, and shows that it is not the network that keeps `worker` silent.
   bool Disproves(const WorkerState& other, const WorkerState& worker, absl::Duration now) const;
   // A silence that began at `since` belongs to the isolation, or to what may have been one.
   void NoteSilence(absl::Duration since, absl::Duration now);

@@ -133,9 +133,11 @@ TEST_F(LivenessTest, NoticeGap_HoldsSilenceUp_UntilPeersAreBack) {
   Pass(options_.reattach_prompt, {"w1"});
   EXPECT_EQ(liveness_.QuietOf(workers_["w0"], now_), Liveness::Quiet::kUnlessPeersAreBack);
   const std::vector<const WorkerState*> peers = {&workers_["w1"]};
-  EXPECT_TRUE(liveness_.PeersAreBack(workers_["w0"], peers, workers_, now_));
+  EXPECT_TRUE(
+      liveness_.PeersAreBack(workers_["w0"], peers, liveness_.ReturnsOf(workers_, now_), now_));
   workers_["w1"].connected_since = now_ - absl::Seconds(1);
-  EXPECT_FALSE(liveness_.PeersAreBack(workers_["w0"], peers, workers_, now_));
+  EXPECT_FALSE(
+      liveness_.PeersAreBack(workers_["w0"], peers, liveness_.ReturnsOf(workers_, now_), now_));
   Pass(options_.reattach_grace);
   EXPECT_EQ(liveness_.QuietOf(workers_["w0"], now_), Liveness::Quiet::kOver);
 }

@@ -12,9 +12,10 @@ void SilentWorkers::Check() {
     return;
   }
   std::vector<const WorkerState*> silent;
+  std::optional<Liveness::Returns> returns;
   for (const auto& [id, worker] : workers_.all()) {
     if (!worker.lost && turn_.mono() - worker.last_seen >= liveness_.Patience(worker) &&
-        !InQuiet(worker) && (!worker.job_id.empty() || worker.connection != 0)) {
+        !InQuiet(worker, returns) && (!worker.job_id.empty() || worker.connection != 0)) {
       silent.push_back(&worker);
     }
   }
@@ -50,7 +51,8 @@ void SilentWorkers::DeclareLost(const WorkerState& worker) {
   Lose(worker, ", declared lost by the user");
 }
 
-bool SilentWorkers::InQuiet(const WorkerState& worker) const {
+bool SilentWorkers::InQuiet(const WorkerState& worker,
+                            std::optional<Liveness::Returns>& returns) const {
   const Liveness::Quiet quiet = liveness_.QuietOf(worker, turn_.mono());
   if (quiet != Liveness::Quiet::kUnlessPeersAreBack || worker.job_id.empty()) {
     return quiet != Liveness::Quiet::kOver;
@@ -62,7 +64,10 @@ bool SilentWorkers::InQuiet(const WorkerState& worker) const {
       peers.push_back(&peer);
     }
   }
-  return !liveness_.PeersAreBack(worker, peers, workers_.all(), turn_.mono());
+  if (!returns.has_value()) {
+    returns = liveness_.ReturnsOf(workers_.all(), turn_.mono());
+  }
+  return !liveness_.PeersAreBack(worker, peers, *returns, turn_.mono());
 }
 
 void SilentWorkers::Lose(const WorkerState& worker, const std::string& by) {

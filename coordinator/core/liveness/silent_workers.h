@@ -2,6 +2,7 @@
 // judges.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "coordinator/core/gangs/gang.h"
@@ -43,7 +44,8 @@ class SilentWorkers {
 
  private:
   // A grace after a start, a stall or an isolation still holds for this worker.
-  bool InQuiet(const WorkerState& worker) const;
+  // `returns` is made when it is needed.
+  bool InQuiet(const WorkerState& worker, std::optional<Liveness::Returns>& returns) const;
   // `by` is appended to the reason; "" = the coordinator itself has noticed.
   void Lose(const WorkerState& worker, const std::string& by);
 

@@ -45,9 +45,7 @@ ClusterView ClusterViews::View() const {
       AddJob(job, view);
     }
   }
-  for (const std::string& id : jobs_.waiting()) {
-    AddJob(jobs_.at(id), view);
-  }
+  view.waiting = &jobs_.waiting();
   return view;
 }
 
@@ -65,7 +63,7 @@ void ClusterViews::AddJob(const JobState& job, ClusterView& view) const {
     out.root_uuid = job.job().checkpoint().root_uuid();
     out.checkpoint_step = job.job().checkpoint().step();
   }
-  if (job.state() == v1::JOB_STATE_QUEUED || ReadyToRestart(job.record())) {
+  if (ReadyToRestart(job.record())) {
     out.phase = JobPhase::kWaiting;
     view.jobs.push_back(std::move(out));
     return;

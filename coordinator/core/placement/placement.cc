@@ -9,6 +9,9 @@ namespace {
 
 // After a start the first workers to dial in are not taken for the whole cluster.
 constexpr absl::Duration kSettleAfterStart = absl::Seconds(3);
+// Jobs of a long queue that are told in one Tick why they wait. Readers see each of their rows
+// change, which takes its time.
+constexpr size_t kToldAtOnce = 500;
 
 }  // namespace
 
@@ -18,19 +21,23 @@ void Placement::PlanIfDue() {
     turn_.effects().planned = true;
     Schedule();
   }
+  for (const auto& [id, text] : jobs_.waiting_texts().TakeUntold(kToldAtOnce)) {
+    Say(*jobs_.Edit(id), text);
+  }
 }
 
 void Placement::Schedule() {
   if (turn_.mono() - start_time_ < kSettleAfterStart) {
     if (!clusters_.EverybodyIsBack()) {
       plan_.PlanAt(start_time_ + kSettleAfterStart);
-      for (const std::string& id : jobs_.waiting()) {
-        Wait({id, "reattaching", "the coordinator has just started and waits for its workers"});
-      }
+      jobs_.waiting_texts().BeginTexts();
+      jobs_.waiting_texts().SetTextOfAll(
+          {"reattaching", "the coordinator has just started and waits for its workers"});
       return;
     }
   }
-  const Decisions decisions = Plan(clusters_.View(), turn_.mono());
+  const Decisions decisions = Plan(clusters_.View(), turn_.mono(), turn_.effects().visits);
+  jobs_.waiting_texts().BeginTexts();
   for (const RequeueDecision& requeue : decisions.requeues) {
     ends_.Stop(*jobs_.Edit(requeue.job_id), v1::JOB_STATE_REQUEUEING, v1::CONTROL_BIT_STOP,
                "scheduler", requeue.reason_code, requeue.reason, false);
@@ -40,6 +47,9 @@ void Placement::Schedule() {
   }
   for (const WaitDecision& wait : decisions.waits) {
     Wait(wait);
+  }
+  for (const LineDecision& line : decisions.lines) {
+    jobs_.waiting_texts().SetText(line.demand, line.text);
   }
   if (decisions.starts.empty() && decisions.requeues.empty()) {
     plan_.Forget();  // moving jobs to the queue changes nothing that a second plan would see
@@ -62,12 +72,18 @@ void Placement::Wait(const WaitDecision& decision) {
   if (job.state() == v1::JOB_STATE_RECOVERING) {
     states_.Transition(job, v1::JOB_STATE_QUEUED, "scheduler", decision.reason_code,
                        decision.reason);
+    jobs_.waiting_texts().SpokenFor(decision.job_id);
     return;
   }
+  jobs_.waiting_texts().SpokenFor(decision.job_id);
+  Say(job, {decision.reason_code, decision.reason});
+}
+
+void Placement::Say(JobState& job, const WaitText& text) {
   v1::Job& view = job.job();
-  if (view.reason() != decision.reason || view.reason_code() != decision.reason_code) {
-    view.set_reason_code(decision.reason_code);
-    view.set_reason(decision.reason);
+  if (view.reason() != text.reason || view.reason_code() != text.code) {
+    view.set_reason_code(text.code);
+    view.set_reason(text.reason);
     jobs_.Mark(job, false);
   }
 }

@@ -36,13 +36,16 @@ class Placement {
         plan_(plan),
         start_time_(turn.mono()) {}
 
-  // In a Tick: makes a plan if somebody asked for one, or it is time.
+  // In a Tick: makes a plan if somebody asked for one, or it is time; tells waiting jobs why they
+  // wait.
   void PlanIfDue();
 
  private:
   void Schedule();
   void Start(const StartDecision& decision);
   void Wait(const WaitDecision& decision);
+  // Why it waits, for readers.
+  void Say(JobState& job, const WaitText& text);
 
   Turn& turn_;
   Jobs& jobs_;

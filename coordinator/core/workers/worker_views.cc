@@ -1,6 +1,7 @@
 #include "coordinator/core/workers/worker_views.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "coordinator/core/gangs/verdict.h"
 
@@ -14,8 +15,24 @@ void WorkerViews::Review() {
 }
 
 void WorkerViews::Expire() {
-  workers_.Expire([this](const WorkerState& worker) { return HasRank(worker); }, turn_.mono(),
-                  turn_.effects());
+  std::optional<std::set<std::string_view>> named;  // by gangs; made when somebody asks
+  const auto has_rank = [&](const WorkerState& worker) {
+    if (!named.has_value()) {
+      named = WorkersOfGangs();
+    }
+    return !worker.job_id.empty() || named->contains(worker.worker().worker_id());
+  };
+  workers_.Expire(has_rank, turn_.mono(), turn_.effects());
+}
+
+std::set<std::string_view> WorkerViews::WorkersOfGangs() const {
+  std::set<std::string_view> named;
+  for (const std::string& job_id : jobs_.active()) {
+    for (const v1::RankRecord& rank : jobs_.at(job_id).record().ranks()) {
+      named.insert(rank.worker_id());
+    }
+  }
+  return named;
 }
 
 void WorkerViews::Flush() {

@@ -3,6 +3,9 @@
 // forgets those that have been away for long. Owns nothing.
 #pragma once
 
+#include <set>
+#include <string_view>
+
 #include "coordinator/core/jobs/jobs.h"
 #include "coordinator/core/liveness/liveness.h"
 #include "coordinator/core/turn.h"
@@ -30,6 +33,8 @@ class WorkerViews {
   bool HasRank(const WorkerState& worker) const;
 
  private:
+  // Whom the records of gangs that are not over name.
+  std::set<std::string_view> WorkersOfGangs() const;
   Workers::Facts FactsOf(const WorkerState& worker) const;
 
   Turn& turn_;

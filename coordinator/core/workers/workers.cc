@@ -26,6 +26,7 @@ void Workers::Mark(const WorkerState& worker, bool durable) {
 }
 
 const WorkerState* Workers::Find(const std::string& worker_id) const {
+  ++visits_;
   const auto it = workers_.find(worker_id);
   return it == workers_.end() ? nullptr : &it->second;
 }
@@ -237,6 +238,7 @@ void Workers::Delete(const std::string& worker_id, Effects& effects) {
 void Workers::Expire(const std::function<bool(const WorkerState&)>& has_rank,
                      absl::Duration now,
                      Effects& effects) {
+  visits_ += static_cast<int64_t>(workers_.size());
   for (auto it = workers_.begin(); it != workers_.end();) {
     const WorkerState& worker = (it++)->second;
     if (worker.connection == 0 && !worker.worker().cordoned() &&

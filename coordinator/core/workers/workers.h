@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "coordinator/core/core.h"
 #include "coordinator/core/placement/plan_timer.h"
@@ -25,11 +26,18 @@ class Workers {
   // `plan` outlives this.
   Workers(const CoreOptions& options, PlanTimer& plan) : options_(options), plan_(plan) {}
 
-  const WorkerMap& all() const { return workers_; }
+  // To be gone through.
+  const WorkerMap& all() const {
+    visits_ += static_cast<int64_t>(workers_.size());
+    return workers_;
+  }
   // Null when unknown.
   const WorkerState* Find(const std::string& worker_id) const;
   // For ranks' workers, which are always known.
-  const WorkerState& at(const std::string& worker_id) const { return workers_.at(worker_id); }
+  const WorkerState& at(const std::string& worker_id) const {
+    ++visits_;
+    return workers_.at(worker_id);
+  }
   // Null when the stream is no longer its worker's newest.
   const WorkerState* OnConnection(uint64_t connection_id) const;
 
@@ -99,6 +107,8 @@ class Workers {
   void UpdateView(const WorkerState& worker, const Facts& facts);
   // The same, and marks the row if the state is another one.
   void ReviewState(const WorkerState& worker, const Facts& facts);
+  // Workers that were looked up or gone through since the last call; Visits.
+  int64_t TakeVisits() { return std::exchange(visits_, 0); }
   // Hands out the rows that were marked.
   void Flush(const std::function<Facts(const WorkerState&)>& facts, Effects& effects);
 
@@ -111,6 +121,7 @@ class Workers {
   WorkerMap workers_;
   std::unordered_map<uint64_t, std::string> connections_;  // -> worker_id
   std::map<std::string, bool> dirty_;                      // worker_id -> durable
+  mutable int64_t visits_ = 0;
 };
 
 }  // namespace hearth::coordinator

@@ -1,0 +1,61 @@
+#include "coordinator/scheduler/demand.h"
+
+#include <algorithm>
+
+namespace hearth::coordinator {
+namespace {
+
+template <typename Selector>
+bool HasKindAndLabels(const v1::Worker& worker, std::string_view device, const Selector& selector) {
+  if (worker.device().kind() != (device.empty() ? "cpu" : device)) {
+    return false;
+  }
+  for (const auto& [key, value] : selector) {
+    const auto label = worker.labels().find(key);
+    if (label == worker.labels().end() || label->second != value) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Demand DemandOf(const v1::JobSpec& spec, std::string_view root_uuid, int64_t checkpoint_step) {
+  const v1::ResourceSpec& resources = spec.resources();
+  Demand demand;
+  demand.device = resources.device();
+  demand.selector.insert(resources.selector().begin(), resources.selector().end());
+  demand.span_hosts = !resources.has_span_hosts() || resources.span_hosts();
+  demand.root_uuid = root_uuid;
+  demand.checkpoint_step = root_uuid.empty() ? 0 : checkpoint_step;
+  demand.wanted = std::max(1, resources.has_workers() ? resources.workers() : 1);
+  demand.least = resources.has_min_workers()
+                     ? std::clamp<int64_t>(resources.min_workers(), 1, demand.wanted)
+                     : demand.wanted;
+  const int64_t most = MaxRanks(spec);
+  demand.wanted = std::max(demand.least, std::min(demand.wanted, most));
+  demand.batch_ranks = demand.least > most ? most : 0;
+  return demand;
+}
+
+int64_t MaxRanks(const v1::JobSpec& spec) {
+  const int64_t sequence = std::max(1, spec.data().sequence_length());
+  const int64_t micro = std::max(1, spec.batch().micro_batch_size());
+  const int64_t tokens = spec.batch().global_batch_tokens();
+  if (tokens <= 0) {
+    return INT32_MAX;  // by default a global batch is one micro-batch for each rank wanted
+  }
+  return std::max<int64_t>(1, tokens / (sequence * micro));
+}
+
+bool Suits(const v1::Worker& worker, const v1::ResourceSpec& resources) {
+  return HasKindAndLabels(worker, resources.has_device() ? resources.device() : "cpu",
+                          resources.selector());
+}
+
+bool Suits(const v1::Worker& worker, const Demand& demand) {
+  return HasKindAndLabels(worker, demand.device, demand.selector);
+}
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,41 @@
+// What a waiting job asks of the workers: all that a plan looks at, but for its place in the queue.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "hearth/v1/job.pb.h"
+#include "hearth/v1/worker.pb.h"
+
+namespace hearth::coordinator {
+
+// Jobs with equal demands are interchangeable, so the fields are what decisions and reasons are
+// made of, and no more.
+struct Demand {
+  std::string device;  // as the spec names it; empty = it names none, which means cpu
+  std::map<std::string, std::string> selector;
+  bool span_hosts = true;
+  std::string root_uuid;        // root of the checkpoint to resume from; empty = none
+  int64_t checkpoint_step = 0;  // for the reason text; 0 without a checkpoint
+  int64_t wanted = 0;           // workers
+  int64_t least = 0;            // 1 <= least <= wanted
+  int64_t batch_ranks = 0;      // MaxRanks, if that is fewer than `least`; else 0
+
+  auto operator<=>(const Demand&) const = default;
+  bool operator==(const Demand&) const = default;
+};
+
+// `root_uuid`, `checkpoint_step`: of the checkpoint to resume from, if there is one.
+Demand DemandOf(const v1::JobSpec& spec, std::string_view root_uuid, int64_t checkpoint_step);
+
+// Most ranks that can share a global batch so that each has work: its micro-batches, or its
+// sequences while micro_batch_size is auto.
+int64_t MaxRanks(const v1::JobSpec& spec);
+
+// True if the worker's device kind and labels suit the job.
+bool Suits(const v1::Worker& worker, const v1::ResourceSpec& resources);
+bool Suits(const v1::Worker& worker, const Demand& demand);
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,97 @@
+// The jobs that wait for workers, in lines of equal demand.
+//
+// A plan looks at the heads of the lines: once a head has to wait, so has the rest of its line, for
+// one reason. So neither a plan nor a tick grows with the number of jobs that wait.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "coordinator/scheduler/demand.h"
+
+namespace hearth::coordinator {
+
+// Where a job stands: higher priority first, then earlier submit time, then id.
+struct QueuePlace {
+  int64_t minus_priority = 0;
+  absl::Time create_time;
+  std::string job_id;
+
+  friend bool operator<(const QueuePlace& a, const QueuePlace& b) {
+    return std::tie(a.minus_priority, a.create_time, a.job_id) <
+           std::tie(b.minus_priority, b.create_time, b.job_id);
+  }
+  friend bool operator==(const QueuePlace& a, const QueuePlace& b) = default;
+};
+
+struct WaitText {
+  std::string code;
+  std::string reason;
+
+  friend bool operator==(const WaitText& a, const WaitText& b) = default;
+};
+
+// Not thread-safe.
+class WaitingLines {
+ public:
+  class Line {
+   public:
+    // In queue order; never empty.
+    const std::set<QueuePlace>& places() const { return places_; }
+
+   private:
+    friend class WaitingLines;
+
+    std::set<QueuePlace> places_;
+    WaitText text_;                   // the code is empty until a plan has looked at the line
+    std::optional<QueuePlace> next_;  // jobs from there on may not say `text_`
+    std::set<QueuePlace> untold_;     // nor do these
+  };
+  using Lines = std::map<Demand, Line>;
+
+  const Lines& lines() const { return lines_; }
+  size_t size() const { return where_.size(); }
+  bool empty() const { return where_.empty(); }
+  bool Has(const std::string& job_id) const { return where_.contains(job_id); }
+
+  // The job waits from now on, or what it asks for or its place has changed.
+  void Put(const Demand& demand, const QueuePlace& place);
+  // It waits no longer; nothing happens if it did not.
+  void Remove(const std::string& job_id);
+
+  // Why the jobs of a line wait. They are told a few at a time: a long line takes several calls of
+  // TakeUntold.
+  //
+  // A plan is being made: what was said for single jobs no longer holds.
+  void BeginTexts();
+  // Until the next plan this job says something else than its line.
+  void SpokenFor(const std::string& job_id);
+  // Nothing happens when there is no such line.
+  void SetText(const Demand& demand, const WaitText& text);
+  // ... of all lines, for a reason that is not the scheduler's.
+  void SetTextOfAll(const WaitText& text);
+  // At most `most` jobs that may not say their line's text, with that text; they are told now.
+  std::vector<std::pair<std::string, WaitText>> TakeUntold(size_t most);
+
+ private:
+  struct Where {
+    Lines::iterator line;
+    QueuePlace place;
+  };
+  static void SetText(Line& line, const WaitText& text);
+
+  Lines lines_;
+  std::unordered_map<std::string, Where> where_;  // by job id
+  std::set<std::string> spoken_for_;
+};
+
+}  // namespace hearth::coordinator
