@@ -2,7 +2,7 @@
 """Runs `hearth-trainer bench` over a table of jobs and prints what each reached.
 
   bench_table.py [--bin DIR] [--steps N] [--repeat N] [--budget S] [--row-limit S] [--peer PEER.jsonl | --peer-program PEER.py]
-                 [--device N] [--markdown] --out DIR ROWS...
+                 [--device N] [--free-seconds S] [--markdown] --out DIR ROWS...
 
 A rows file has one run a line, `LABEL | JOB | FIELD=VALUE ...`: JOB names a file of configs/jobs without .yaml, or a path; lines of '#'
 are comments. The first word of LABEL is the model: with --peer (lines of torch_peer.sh, the median where a model has several) the share of
@@ -10,6 +10,8 @@ that model's PyTorch BF16 speed stands beside. With --peer-program torch_peer.sh
 that the two alternate on one machine. With --repeat all rows run N times, one after the other each time, and the table has the median of
 each figure and the spread of the speed, (largest - smallest) / median. --markdown prints the table as our documents have it. Written to
 DIR: bench.jsonl (each run's own JSON with label, job, settings, watts) and bench.txt (the table, as printed).
+A program starts when the memory of the one before is free again, by nvidia-smi; what is not free after --free-seconds fails the row.
+SIGINT, SIGTERM and SIGHUP also end the program that runs.
 Exit status: 0 all rows ran, 1 one failed or did not fit into the budget, 2 usage. Standard library only.
 """
 import argparse
@@ -78,6 +80,41 @@ def last_json(text):
             at = start + 1
 
 
+class GpuMemory:
+    """Memory of a GPU by nvidia-smi. A driver may take seconds to free what a program held that has ended."""
+    MARGIN_MIB = 1024  # other programs' ups and downs
+
+    def __init__(self, device, limit, clock=time.monotonic, sleep=time.sleep):
+        self.device, self.limit, self.clock, self.sleep = device, limit, clock, sleep
+        self.at_start = self.used_mib()
+
+    def used_mib(self):
+        """None without nvidia-smi, and where it does not answer with a number."""
+        try:
+            run = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", str(self.device)],
+                                 capture_output=True, text=True, timeout=30)
+            return int(run.stdout)
+        except (OSError, ValueError, subprocess.TimeoutExpired):
+            return None
+
+    def wait_until_free(self):
+        """Waits until no more is used than at the start; the problem if that does not happen, else ""."""
+        if self.at_start is None:
+            return ""
+        deadline = self.clock() + self.limit
+        while True:
+            used = self.used_mib()
+            if used is not None and used <= self.at_start + self.MARGIN_MIB:
+                return ""
+            if self.clock() >= deadline:
+                break
+            self.sleep(0.2)
+        if used is None:
+            return f"nvidia-smi does not say how much memory of GPU {self.device} is used"
+        return (f"GPU {self.device} uses {used} MiB, {self.at_start} MiB when the table began, {self.limit:g} s after the program before"
+                " ended; see nvidia-smi for what still runs on it")
+
+
 class PowerMeter:
     """nvidia-smi beside a run. Watts while it was busy: the mean of the upper half of the samples, which leaves out start and end."""
 
@@ -114,8 +151,38 @@ def gpu_environment(device):
     return {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(device)}
 
 
+def session_members(session):
+    """Processes of a session that have not ended. A process group is too little: `timeout` gives its program one of its own."""
+    members = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat") as f:
+                state, _, _, of_session = f.read().rsplit(")", 1)[1].split()[:4]
+        except OSError:  # it has ended
+            continue
+        if int(of_session) == session and state not in "ZX":
+            members.append(int(name))
+    return members
+
+
+def end_session(session):
+    """Kills all processes of a session and waits up to 30 s until they are gone: what holds a GPU may take a while to end."""
+    for _ in range(1500):
+        members = session_members(session)
+        if not members:
+            return
+        for member in members:
+            try:
+                os.kill(member, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(0.02)
+
+
 def run_limited(argv, limit, log, env=None):
-    """Output of `argv`, or None after `limit` seconds; its whole group is killed then."""
+    """Output of `argv` and "", or None and what went wrong. Whatever it started has ended when this returns or raises."""
     with open(log, "ab") as out:
         out.write((" ".join(argv) + "\n").encode())
         out.flush()
@@ -123,18 +190,31 @@ def run_limited(argv, limit, log, env=None):
                                    env=env)
         try:
             text, _ = process.communicate(timeout=limit)
-        except SystemExit:  # stopping the table stops its child too: it would disturb the next measurement
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            end_session(process.pid)
             process.communicate()
             out.write(f"killed after {limit:.0f} s\n".encode())
             return None, "no end after %.0f s" % limit
+        finally:
+            end_session(process.pid)
         out.write(text)
     if process.returncode != 0:
         return None, f"exit status {process.returncode}"
     return text.decode(errors="replace"), ""
+
+
+def stop_on_signals():
+    """The signals that end a program end the table through an exception, which ends the program that runs."""
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def stop(number, _):
+        for each in signals:  # a second one must not disturb what the first began
+            signal.signal(each, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    for each in signals:
+        if signal.getsignal(each) != signal.SIG_IGN:  # nohup
+            signal.signal(each, stop)
 
 
 def failure_text(log, begin, fallback):
@@ -158,24 +238,37 @@ def read_peers(path):
     return {model: statistics.median(speeds) for model, speeds in peers.items()}
 
 
-def measure_peer(args, models, round_number, limit, log):
+def measure_peer(args, models, round_number, memory, limit, log):
     """One round of the peer: model -> tok/s of the models it ran."""
-    path = os.path.join(args.out, f"peer-{round_number}.jsonl")
-    argv = [os.path.join(HERE, "torch_peer.sh"), args.peer_program, path, *models]
-    run_limited(argv, limit, log, {**gpu_environment(args.device), "PRECISIONS": "bf16"})
-    return read_peers(path) if os.path.exists(path) else {}
+    deadline = time.monotonic() + limit
+    peers = {}
+    for model in models:
+        path = os.path.join(args.out, f"peer-{round_number}-{model}.jsonl")
+        problem = memory.wait_until_free()
+        if not problem:
+            argv = [os.path.join(HERE, "torch_peer.sh"), args.peer_program, path, model]
+            _, problem = run_limited(argv, max(deadline - time.monotonic(), 1), log, {**gpu_environment(args.device), "PRECISIONS": "bf16"})
+        if problem:
+            print(f"bench_table: no peer for {model}: {problem}; see {log}", file=sys.stderr)
+        else:
+            peers.update(read_peers(path))
+    return peers
 
 
-def measure(row, args, peers, log, limit):
+def measure(row, args, peers, memory, log, limit):
     label, job, sets = row
     settings = [s for pair in [f"train.deterministic={args.deterministic}", *sets] for s in ("--set", pair)]
     argv = [os.path.join(args.bin, "hearth-trainer"), "bench", job, "-o", "json", *settings]
     if args.steps:
         argv += ["--steps", str(args.steps)]
+    if problem := memory.wait_until_free():
+        return {"label": label, "job": os.path.basename(job), "set": sets, "error": problem}
     begin = os.path.getsize(log) if os.path.exists(log) else 0
     meter = PowerMeter(args.device)
-    text, problem = run_limited(argv, limit, log, gpu_environment(args.device))
-    watts = meter.stop()
+    try:
+        text, problem = run_limited(argv, limit, log, gpu_environment(args.device))
+    finally:
+        watts = meter.stop()
     found = last_json(text) if text is not None else None
     if found is None:
         return {"label": label, "job": os.path.basename(job), "set": sets,
@@ -253,6 +346,7 @@ def main():
     peer.add_argument("--peer", help="lines of torch_peer.sh")
     peer.add_argument("--peer-program", metavar="PEER.py", help="measured by torch_peer.sh before the rows of each round")
     parser.add_argument("--device", default="0", help="the GPU to measure, as nvidia-smi numbers them")
+    parser.add_argument("--free-seconds", type=float, default=60, help="how long memory of the program before may take to be free")
     parser.add_argument("--log", help="everything the runs printed (default: OUT/bench.log)")
     args = parser.parse_args()
     rows = [row for path in args.rows for row in parse_rows(path)]
@@ -260,20 +354,21 @@ def main():
     os.makedirs(args.out, exist_ok=True)
     log = args.log or os.path.join(args.out, "bench.log")
     deadline = time.monotonic() + args.budget
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    stop_on_signals()
+    memory = GpuMemory(args.device, args.free_seconds)
     results = []
     with open(os.path.join(args.out, "bench.jsonl"), "w") as lines:
         for number, row in enumerate(rows * max(args.repeat, 1)):
             left = deadline - time.monotonic()
             if args.peer_program and number % len(rows) == 0:
                 models = list(dict.fromkeys(row[0].split()[0] for row in rows))
-                peers = measure_peer(args, models, number // len(rows) + 1, min(max(left, 1), args.row_limit * len(models)), log)
+                peers = measure_peer(args, models, number // len(rows) + 1, memory, min(max(left, 1), args.row_limit * len(models)), log)
                 left = deadline - time.monotonic()
             if left < 5:
                 result = {"label": row[0], "job": os.path.basename(row[1]), "set": row[2], "not_run": True,
                           "error": "not run: the time was up"}
             else:
-                result = measure(row, args, peers, log, min(args.row_limit, left))
+                result = measure(row, args, peers, memory, log, min(args.row_limit, left))
             results.append(result)
             lines.write(json.dumps(result) + "\n")
             lines.flush()

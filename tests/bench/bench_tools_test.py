@@ -3,11 +3,13 @@
 import glob
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -130,23 +132,70 @@ class BenchTools(unittest.TestCase):
         with open(self.path("bench.jsonl")) as f:
             self.assertEqual(json.loads(f.readline())["bench"]["gpu"], "PCI_BUS_ID 3")
 
-    def test_stopped_table_stops_its_run(self):
-        rows = self.rows("other slow | hearth-112m-bf16 | hang=1\n")
-        table = subprocess.Popen([sys.executable, os.path.join(HERE, "bench_table.py"), "--bin", self.path("bin"), "--out", self.dir, rows],
-                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        log = self.path("bench.log")
-        while not (os.path.exists(log) and os.path.getsize(log)):
-            time.sleep(0.02)
-        name = self.path("bin", "hearth-trainer")
+    def processes_of(self, name):
+        return name in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+
+    def stop_table(self, number, name, *args):
+        """Sends the signal when `name` runs; `name` must end with the table."""
+        table = subprocess.Popen([sys.executable, os.path.join(HERE, "bench_table.py"), "--bin", self.path("bin"), "--out", self.dir, *args],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                 preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
         deadline = time.monotonic() + 20
-        while name not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout:
+        while not self.processes_of(name):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.02)
-        table.terminate()
-        self.assertEqual(table.wait(20), 143)
-        while name in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout:
-            self.assertLess(time.monotonic(), deadline, "the run outlived its table")
-            time.sleep(0.02)
+        table.send_signal(number)
+        self.assertEqual(table.wait(20), 128 + number)
+        self.assertFalse(self.processes_of(name), f"{name} outlived its table")
+
+    def test_stopped_table_stops_its_run(self):
+        rows = self.rows("other slow | hearth-112m-bf16 | hang=1\n")
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            with self.subTest(number=number):
+                self.stop_table(number, self.path("bin", "hearth-trainer"), rows)
+
+    def test_stopped_table_stops_the_peer_which_has_a_process_group_of_its_own(self):
+        with open(self.path("peer.py"), "w") as f:
+            f.write("import time\ntime.sleep(300)\n")
+        rows = self.rows("hearth-112m bf16 | hearth-112m-bf16\n")
+        self.stop_table(signal.SIGTERM, self.path("peer.py") + " --layers", "--peer-program", self.path("peer.py"), rows)
+
+    def fake_nvidia_smi(self, *used):
+        """An nvidia-smi on PATH that answers one of `used` after the other, and the last one from then on."""
+        with open(self.path("answers"), "w") as f:
+            f.write("".join(f"{answer}\n" for answer in used))
+        with open(self.path("bin", "nvidia-smi"), "w") as f:
+            f.write('#!/bin/sh\ncase "$*" in *power*) exit 0 ;; esac\necho "$*" >>"%s"\n' % self.path("asked")
+                    + 'head -n 1 "%s"\n' % self.path("answers")
+                    + '[ "$(wc -l <"{0}")" -lt 2 ] || sed -i 1d "{0}"\n'.format(self.path("answers")))
+        os.chmod(self.path("bin", "nvidia-smi"), 0o755)
+        path = unittest.mock.patch.dict(os.environ, {"PATH": self.path("bin") + os.pathsep + os.environ["PATH"]})
+        path.start()
+        self.addCleanup(path.stop)
+
+    def test_memory_is_waited_for_until_it_is_free(self):
+        self.fake_nvidia_smi(900, 66000, 66000, "[Unknown Error]", 1000, 70000)
+        waits = []
+        memory = bench_table.GpuMemory(3, 10, clock=lambda: sum(waits), sleep=waits.append)
+        self.assertEqual(memory.wait_until_free(), "")
+        self.assertEqual(len(waits), 3)
+        with open(self.path("asked")) as f:
+            self.assertTrue(all("memory.used" in line and line.endswith("-i 3\n") for line in f))
+        problem = memory.wait_until_free()
+        self.assertIn("GPU 3 uses 70000 MiB, 900 MiB when the table began, 10 s after", problem)
+        self.fake_nvidia_smi("[N/A]")
+        self.assertIn("nvidia-smi does not say", memory.wait_until_free())
+        self.assertEqual(bench_table.GpuMemory(3, 10).wait_until_free(), "")  # a machine whose GPUs nvidia-smi cannot ask
+
+    def test_row_fails_where_memory_does_not_become_free(self):
+        # At the start, before and after the first row, then for good.
+        self.fake_nvidia_smi(900, 900, 66000)
+        rows = self.rows("first | hearth-112m-bf16\nsecond | hearth-112m-bf16\n")
+        run = subprocess.run([sys.executable, os.path.join(HERE, "bench_table.py"), "--bin", self.path("bin"), "--out", self.dir,
+                              "--free-seconds", "0.3", rows], capture_output=True, text=True, timeout=60)
+        self.assertEqual(run.returncode, 1, run.stderr)
+        self.assertRegex(run.stdout, r"first +600,000")
+        self.assertRegex(run.stdout, r"second +FAILED: GPU 0 uses 66000 MiB, 900 MiB when the table began, 0.3 s after")
 
     def test_last_json_is_found_among_other_lines(self):
         self.assertEqual(bench_table.last_json('{"a": 1}\nx\n{\n "b": {"c": 2}\n}\nend'), {"b": {"c": 2}})
