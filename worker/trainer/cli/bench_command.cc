@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -23,6 +22,8 @@
 #include "kernels/gemm/native_error.h"
 #include "nlohmann/json.hpp"
 #include "worker/trainer/cli/bench_inputs.h"
+#include "worker/trainer/cli/bench_length.h"
+#include "worker/trainer/cli/bench_world.h"
 #include "worker/trainer/cli/measured_gpu.h"
 #include "worker/trainer/cli/step_floor.h"
 #include "worker/trainer/cli/verbs.h"
@@ -53,26 +54,6 @@ double ProcessAge() {
   return uptime - static_cast<double>(start) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-// A GPU's clocks and power settle within two seconds of load, and its energy counter moves too
-// rarely to divide by less than three.
-constexpr double kWarmUpSeconds = 2;
-constexpr double kWattsSeconds = 3;
-constexpr int kWarmUpSteps = 3;
-// A bench that is not told how many steps to measure ends at kBenchSteps or after this time.
-constexpr double kSeconds = 5;
-
-struct Percentiles {
-  double median = 0, p10 = 0, p90 = 0;
-};
-
-Percentiles Spread(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const auto at = [&](double share) {
-    return values[static_cast<size_t>(std::lround(share * static_cast<double>(values.size() - 1)))];
-  };
-  return {at(0.5), at(0.1), at(0.9)};
-}
-
 class Bench {
  public:
   explicit Bench(const BenchOptions& options) : options_(options) {}
@@ -87,8 +68,6 @@ class Bench {
   // so, at least one, launched one ahead as in training.
   using More = absl::FunctionRef<bool(int, double)>;
   absl::StatusOr<std::vector<double>> TimeSteps(int64_t first, More more, bool quantised);
-  bool MoreWarmUp(int steps, double seconds) const;
-  bool MoreSteps(int steps, double seconds) const;
   // Median milliseconds of a call on its own.
   template <typename Call>
   absl::StatusOr<double> TimeCall(const Call& call);
@@ -183,18 +162,6 @@ absl::Status Bench::Launch(int64_t step, bool quantised, bool next_quantised) {
   return program_->Update(next_quantised);
 }
 
-bool Bench::MoreWarmUp(int steps, double seconds) const {
-  return steps < kWarmUpSteps || (engine_->on_gpu() && seconds < kWarmUpSeconds);
-}
-
-bool Bench::MoreSteps(int steps, double seconds) const {
-  if (options_.steps > 0) {
-    return steps < options_.steps;
-  }
-  return (engine_->on_gpu() && seconds < kWattsSeconds) ||
-         (steps < kBenchSteps && seconds < kSeconds);
-}
-
 absl::StatusOr<std::vector<double>> Bench::TimeSteps(int64_t first, More more, bool quantised) {
   const kernels::Exec& exec = engine_->exec();
   std::vector<std::unique_ptr<kernels::Event>> done;
@@ -241,7 +208,7 @@ absl::StatusOr<double> Bench::TimeCall(const Call& call) {
                                ? end->MillisecondsSince(*begin)
                                : absl::ToDoubleMilliseconds(Clock::Real().Monotonic() - start));
   }
-  return Spread(milliseconds).median;
+  return Median(milliseconds);
 }
 
 absl::Status Bench::MeasurePhases() {
@@ -292,10 +259,11 @@ absl::Status Bench::Run() {
       Launch(1, quantised && !engine_->quant().ScalesAreOfEarlierSteps(), quantised));
   HEARTH_RETURN_IF_ERROR(kernels::Synchronize(engine_->exec()));
   first_step_seconds_ = ProcessAge();
-  const auto warm_up = [&](int steps, double seconds) { return MoreWarmUp(steps, seconds); };
+  const BenchLength length{.on_gpu = engine_->on_gpu(), .steps = options_.steps};
+  const auto warm_up = [&](int steps, double seconds) { return length.MoreWarmUp(steps, seconds); };
   HEARTH_ASSIGN_OR_RETURN(const std::vector<double> warm, TimeSteps(2, warm_up, quantised));
   warm_up_steps_ = warm.size();
-  const auto measure = [&](int steps, double seconds) { return MoreSteps(steps, seconds); };
+  const auto measure = [&](int steps, double seconds) { return length.MoreSteps(steps, seconds); };
   const std::optional<double> energy_before = Energy();
   const absl::Duration start = Clock::Real().Monotonic();
   HEARTH_ASSIGN_OR_RETURN(const std::vector<double> milliseconds,
@@ -330,10 +298,10 @@ absl::Status Bench::Run() {
 }
 
 void Bench::Report(const std::vector<double>& milliseconds) {
-  const Percentiles ms = Spread(milliseconds);
+  const double step_ms = Median(milliseconds);
   const auto tokens =
       static_cast<double>(batch_.CountForRank(0) * batch_.micro_batch * batch_.sequence_length);
-  const double tok_s = tokens / ms.median * 1e3;
+  const double tok_s = tokens / step_ms * 1e3;
   const double flops = tok_s * spec::FlopsPerToken(engine_->shape(), batch_.sequence_length);
   out_["job"] = spec_.name();
   out_["commit"] = std::string(GitCommit());
@@ -347,14 +315,16 @@ void Bench::Report(const std::vector<double>& milliseconds) {
   out_["steps"] = milliseconds.size();
   out_["warm_up_steps"] = warm_up_steps_;
   out_["tok_s"] = tok_s;
-  out_["tok_s_p10"] = tokens / ms.p90 * 1e3;
-  out_["tok_s_p90"] = tokens / ms.p10 * 1e3;
-  out_["step_ms"] = ms.median;
+  out_["tok_s_p10"] = tokens / Quantile(milliseconds, 0.9) * 1e3;
+  out_["tok_s_p90"] = tokens / Quantile(milliseconds, 0.1) * 1e3;
+  out_["step_ms"] = step_ms;
+  out_["step_ms_p10"] = Quantile(milliseconds, 0.1);
+  out_["step_ms_p90"] = Quantile(milliseconds, 0.9);
   out_["model_tflops"] = flops * 1e-12;
   out_["first_step_s"] = first_step_seconds_;
   out_["graph_nodes"] = program_->graph_nodes();
   if (out_.contains("floor_ms")) {
-    out_["share_of_floor"] = out_["floor_ms"].get<double>() / ms.median;
+    out_["share_of_floor"] = out_["floor_ms"].get<double>() / step_ms;
   }
   if (out_.contains("joules_per_step")) {
     out_["tokens_per_joule"] = tokens / out_["joules_per_step"].get<double>();

@@ -88,7 +88,7 @@ absl::Status Resolve(const BenchOptions& options, BenchWorld& world) {
   if (options.micro_batch > 0) {
     world.spec.mutable_batch()->set_micro_batch_size(options.micro_batch);
   }
-  world.steps = options.steps > 0 ? options.steps : kBenchSteps;
+  world.steps = options.steps;
   world.threads = std::max(1, ThreadsOrAll(options.threads) / (OnGpu(world) ? 1 : world.size()));
   int64_t bytes = CpuMemoryBytes(world.size());
   if (OnGpu(world)) {
@@ -104,9 +104,14 @@ absl::Status Resolve(const BenchOptions& options, BenchWorld& world) {
   return world.shards > 1 ? FitAlone(bytes, world) : absl::OkStatus();
 }
 
-// The slowest rank of each step, milliseconds.
+// The slowest rank of each step, milliseconds. Ranks that run each for itself may have taken more
+// steps than others.
 std::vector<double> SlowestOf(const std::vector<BenchRankResult>& ranks) {
-  std::vector<double> slowest(ranks.front().steps_ms.size(), 0.0);
+  size_t steps = ranks.front().steps_ms.size();
+  for (const BenchRankResult& rank : ranks) {
+    steps = std::min(steps, rank.steps_ms.size());
+  }
+  std::vector<double> slowest(steps, 0.0);
   for (const BenchRankResult& rank : ranks) {
     for (size_t i = 0; i < slowest.size(); ++i) {
       slowest[i] = std::max(slowest[i], rank.steps_ms[i]);
@@ -140,6 +145,8 @@ struct AloneResult {
   double apart_in_step = 0;
   // All of them, each step begun together: they exchange the step's sums, a few numbers.
   double lockstep = 0;
+  double lockstep_p10 = 0;
+  double lockstep_p90 = 0;
   double mean() const { return (before + after) / 2; }
 };
 
@@ -165,7 +172,8 @@ nlohmann::json FactsOf(const BenchWorld& world,
   out["micro_batches"] = batch.rounds();
   out["sequence_length"] = batch.sequence_length;
   out["global_batch_tokens"] = batch.global_tokens();
-  out["steps"] = world.steps;
+  out["steps"] = rank.steps_ms.size();
+  out["warm_up_steps"] = rank.warm_up_steps;
   return out;
 }
 
@@ -189,6 +197,8 @@ nlohmann::json ReportOf(const BenchWorld& world,
   out["tok_s"] = all;
   out["step_ms"] = step_ms;
   const std::vector<double> joint = SlowestOf(ranks);
+  out["tok_s_p10"] = static_cast<double>(batch.global_tokens()) / Quantile(joint, 0.9) * 1e3;
+  out["tok_s_p90"] = static_cast<double>(batch.global_tokens()) / Quantile(joint, 0.1) * 1e3;
   out["step_ms_p10"] = Quantile(joint, 0.1);
   out["step_ms_p90"] = Quantile(joint, 0.9);
   out["step_ms_ranks"] = by_rank;
@@ -201,6 +211,8 @@ nlohmann::json ReportOf(const BenchWorld& world,
   out["step_ms_apart"] = alone.apart;
   out["step_ms_apart_in_step"] = alone.apart_in_step;
   out["step_ms_lockstep"] = alone.lockstep;
+  out["step_ms_lockstep_p10"] = alone.lockstep_p10;
+  out["step_ms_lockstep_p90"] = alone.lockstep_p90;
   out["scaling_efficiency"] = all / (world.size() * one);
   out["scaling_efficiency_apart"] = alone.apart / step_ms;
   out["scaling_efficiency_in_step"] = alone.apart_in_step / step_ms;
@@ -254,8 +266,8 @@ std::vector<BenchRankResult> MeasureAlone(const BenchWorld& world,
   return results;
 }
 
-// Median step of the ranks of `world` when all they exchange is the step's sums.
-double MeasureLockstep(const BenchWorld& world) {
+// Into `alone`: the step of the ranks of `world` when all they exchange is the step's sums.
+void MeasureLockstep(const BenchWorld& world, AloneResult& alone) {
   BenchWorld lockstep;
   lockstep.spec = world.spec;
   lockstep.devices = world.devices;
@@ -265,11 +277,13 @@ double MeasureLockstep(const BenchWorld& world) {
   lockstep.shards = world.shards;
   lockstep.plans = world.plans;
   lockstep.exchanged = Exchanged::kStepSums;
-  double step_ms = 0;
-  for (const BenchRankResult& rank : RunWorld(lockstep)) {
-    step_ms = std::max(step_ms, rank.step_ms);
+  const std::vector<BenchRankResult> ranks = RunWorld(lockstep);
+  for (const BenchRankResult& rank : ranks) {
+    alone.lockstep = std::max(alone.lockstep, rank.step_ms);
   }
-  return step_ms;
+  const std::vector<double> slowest = SlowestOf(ranks);
+  alone.lockstep_p10 = Quantile(slowest, 0.1);
+  alone.lockstep_p90 = Quantile(slowest, 0.9);
 }
 
 absl::Status RunScaling(const BenchOptions& options) {
@@ -300,7 +314,7 @@ absl::Status RunScaling(const BenchOptions& options) {
   }
   alone.apart_in_step = Median(SlowestOf(apart));
   next("all devices in step, without gradients");
-  alone.lockstep = MeasureLockstep(world);
+  MeasureLockstep(world, alone);
   world.save_plans = true;
   next("all devices together");
   const std::vector<BenchRankResult> ranks = RunWorld(world);

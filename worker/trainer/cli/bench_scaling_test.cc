@@ -73,7 +73,12 @@ TEST(ScalingBench, TwoRanks_AgreeAndSayWhatTheySent) {
     EXPECT_LE(out["step_ms_p10"].get<double>(), out["step_ms_p90"].get<double>());
     EXPECT_LE(out["step_ms_alone_p10"].get<double>(), out["step_ms_alone_p90"].get<double>());
     EXPECT_GE(out["step_ms_apart_in_step"].get<double>(), 0.5 * out["step_ms_apart"].get<double>());
+    EXPECT_EQ(out["steps"], options.steps);
+    EXPECT_EQ(out["warm_up_steps"], 3);
+    EXPECT_LE(out["tok_s_p10"].get<double>(), out["tok_s_p90"].get<double>());
     EXPECT_GT(out["step_ms_lockstep"].get<double>(), 0);
+    EXPECT_GT(out["step_ms_lockstep_p10"].get<double>(), 0);
+    EXPECT_LE(out["step_ms_lockstep_p10"].get<double>(), out["step_ms_lockstep_p90"].get<double>());
     EXPECT_DOUBLE_EQ(out["scaling_efficiency_lockstep"].get<double>(),
                      out["step_ms_lockstep"].get<double>() / out["step_ms"].get<double>());
     EXPECT_GE(out["skew_ms"].get<double>(), 0);

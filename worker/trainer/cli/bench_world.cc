@@ -15,6 +15,7 @@
 #include "common/base/status_macros.h"
 #include "common/spec/plan/gpus.h"
 #include "worker/trainer/cli/bench_inputs.h"
+#include "worker/trainer/cli/bench_length.h"
 #include "worker/trainer/cli/measured_gpu.h"
 #include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/step/engine.h"
@@ -23,15 +24,13 @@
 namespace hearth::trainer {
 namespace {
 
-// A GPU at its power limit needs about a second to settle; so many steps at least.
-constexpr int kWarmUpSteps = 8;
-
 // One rank from its GPU to its numbers; made, used and destroyed by one thread. The members'
 // order is that of what must outlive what: graphs end before the communicator that they hold, and
 // it before the memory that it has registered.
 class ScalingRank {
  public:
-  ScalingRank(BenchWorld& world, int rank) : world_(world), rank_(rank) {}
+  ScalingRank(BenchWorld& world, BenchTurns& turns, int rank)
+      : world_(world), turns_(turns), rank_(rank) {}
   ~ScalingRank() {
     if (states_ != nullptr) {
       kernels::FreePinned(states_);
@@ -43,19 +42,20 @@ class ScalingRank {
   absl::Status Connect();
   absl::Status Build();
   absl::Status Measure(BenchRankResult& result);
+  absl::Status RunSteps(std::vector<kernels::StepState>& steps);
   absl::Status MeasureMemory(BenchRankResult& result);
   absl::Status Upload();
   absl::Status Step(int64_t step, bool quantised);
 
   BenchWorld& world_;
+  BenchTurns& turns_;
   const int rank_;
   spec::BatchPlan batch_;
   std::unique_ptr<kernels::CudaContext> cuda_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Collective> comm_;
   std::unique_ptr<StepProgram> program_;
-  std::vector<kernels::StepState> host_states_;  // CPU
-  kernels::StepState* states_ = nullptr;         // GPU: pinned, owned
+  kernels::StepState* states_ = nullptr;  // of the last two steps; pinned, owned; null on the CPU
 };
 
 absl::Status ScalingRank::Connect() {
@@ -125,48 +125,58 @@ absl::Status ScalingRank::Step(int64_t step, bool quantised) {
   return program_->Update(engine_->precision().quantised());
 }
 
-absl::Status ScalingRank::Measure(BenchRankResult& result) {
+// The state of each step, of warm-up and measurement. Launched one ahead, as in training.
+absl::Status ScalingRank::RunSteps(std::vector<kernels::StepState>& steps) {
+  constexpr size_t kSlots = 2;
   const kernels::Exec& exec = engine_->exec();
-  const int count = kWarmUpSteps + world_.steps;
-  const size_t bytes = static_cast<size_t>(count) * sizeof(kernels::StepState);
-  kernels::StepState* states = nullptr;
+  kernels::StepState on_cpu[kSlots];
+  kernels::StepState* slots = on_cpu;
   if (engine_->on_gpu()) {
-    HEARTH_ASSIGN_OR_RETURN(void* const pinned, kernels::AllocatePinned(bytes));
-    states = states_ = static_cast<kernels::StepState*>(pinned);
-  } else {
-    host_states_.resize(static_cast<size_t>(count));
-    states = host_states_.data();
+    HEARTH_ASSIGN_OR_RETURN(void* const pinned, kernels::AllocatePinned(sizeof(on_cpu)));
+    slots = states_ = static_cast<kernels::StepState*>(pinned);
   }
-  const bool quantised = engine_->precision().quantised();
-  const bool plain_first = engine_->quant().ScalesAreOfEarlierSteps();
-  std::unique_ptr<kernels::Event> done[2];
+  std::unique_ptr<kernels::Event> done[kSlots];
   for (auto& event : done) {
     HEARTH_ASSIGN_OR_RETURN(event, kernels::Event::New(exec, kernels::Event::Use::kOrder));
   }
-  HEARTH_RETURN_IF_ERROR(comm_->Barrier());
-  for (int i = 0; i < count; ++i) {  // launched one ahead, as in training
-    HEARTH_RETURN_IF_ERROR(Step(i + 1, quantised && (i > 0 || !plain_first)));
+  const auto finish = [&]() -> absl::Status {  // the next one
+    const size_t slot = steps.size() % kSlots;
+    HEARTH_RETURN_IF_ERROR(done[slot]->Wait());
+    steps.push_back(slots[slot]);
+    return absl::OkStatus();
+  };
+  const bool quantised = engine_->precision().quantised();
+  const bool plain_first = engine_->quant().ScalesAreOfEarlierSteps();
+  int launched = 0;
+  while (rank_ == 0 ? turns_.Decide(launched) : turns_.Await(launched)) {
+    const size_t slot = static_cast<size_t>(launched) % kSlots;
+    HEARTH_RETURN_IF_ERROR(Step(launched + 1, quantised && (launched > 0 || !plain_first)));
     HEARTH_RETURN_IF_ERROR(
-        kernels::Copy(exec, states + i, engine_->step_state(), sizeof(kernels::StepState)));
-    HEARTH_RETURN_IF_ERROR(done[i % 2]->Record(exec));
-    HEARTH_RETURN_IF_ERROR(i > 0 ? done[(i - 1) % 2]->Wait() : absl::OkStatus());
+        kernels::Copy(exec, slots + slot, engine_->step_state(), sizeof(kernels::StepState)));
+    HEARTH_RETURN_IF_ERROR(done[slot]->Record(exec));
+    HEARTH_RETURN_IF_ERROR(launched > 0 ? finish() : absl::OkStatus());
+    ++launched;
   }
-  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec));
-  std::vector<double> step_ms;
-  std::vector<double> exposed_ms;
-  for (int i = kWarmUpSteps; i < count; ++i) {
-    step_ms.push_back(1e-6 * static_cast<double>(states[i].ended_ns - states[i - 1].ended_ns));
+  return finish();
+}
+
+absl::Status ScalingRank::Measure(BenchRankResult& result) {
+  HEARTH_RETURN_IF_ERROR(comm_->Barrier());
+  std::vector<kernels::StepState> steps;
+  HEARTH_RETURN_IF_ERROR(RunSteps(steps));
+  result.warm_up_steps = turns_.warm_up_steps();
+  for (size_t i = static_cast<size_t>(result.warm_up_steps); i < steps.size(); ++i) {
+    result.steps_ms.push_back(1e-6 *
+                              static_cast<double>(steps[i].ended_ns - steps[i - 1].ended_ns));
     if (world_.size() > 1) {
-      exposed_ms.push_back(1e-6 *
-                           static_cast<double>(states[i].reduced_ns - states[i].backward_ns));
+      result.exposed_steps_ms.push_back(
+          1e-6 * static_cast<double>(steps[i].reduced_ns - steps[i].backward_ns));
     }
   }
-  result.step_ms = Median(step_ms);
-  result.steps_ms = step_ms;
-  result.exposed_ms = Median(exposed_ms);
-  result.exposed_steps_ms = exposed_ms;
+  result.step_ms = Median(result.steps_ms);
+  result.exposed_ms = Median(result.exposed_steps_ms);
   result.comm_bytes = program_->comm_bytes();
-  result.loss = states[count - 1].loss;
+  result.loss = steps.back().loss;
   return absl::OkStatus();
 }
 
@@ -216,13 +226,14 @@ std::vector<BenchRankResult> RunWorld(BenchWorld& world) {
   if (!OnGpu(world) && world.size() > 1) {
     world.cpu_ranks = NewThreadCollectives(world.size());
   }
+  BenchTurns turns({.on_gpu = OnGpu(world), .steps = world.steps}, Clock::Real());
   std::vector<BenchRankResult> results(world.devices.size());
   absl::Mutex mu;
   std::vector<std::thread> threads;
   threads.reserve(world.size());
   for (int r = 0; r < world.size(); ++r) {
-    threads.emplace_back([&world, &results, &mu, r] {
-      absl::StatusOr<BenchRankResult> result = ScalingRank(world, r).Run();
+    threads.emplace_back([&world, &turns, &results, &mu, r] {
+      absl::StatusOr<BenchRankResult> result = ScalingRank(world, turns, r).Run();
       absl::MutexLock lock(&mu);
       if (!result.ok()) {
         Fail(result.status());

@@ -18,7 +18,7 @@ struct BenchWorld {
   std::vector<std::string> devices;  // of the ranks
   int64_t micro_batch = 0;
   int threads = 1;
-  int steps = 0;
+  int steps = 0;  // BenchLength::steps
   int shards = 1;
   std::string plans;  // GEMM choices; empty: every rank makes its own
   // Rank 0 keeps its choices for later runs. Not where several worlds run at once: their rank 0s
@@ -35,6 +35,7 @@ struct BenchWorld {
 struct BenchRankResult {
   double step_ms = 0;
   std::vector<double> steps_ms;
+  int warm_up_steps = 0;  // before those
   double exposed_ms = 0;  // after the last gradient, until the ranks' sums are there
   std::vector<double> exposed_steps_ms;
   int64_t comm_bytes = 0;
@@ -47,9 +48,9 @@ struct BenchRankResult {
 
 bool OnGpu(const BenchWorld& world);
 
-// Runs `world.steps` steps on all of its ranks, after some that are not counted. After a rank's
-// error the others wait for it in a collective that nothing can wake: the error is printed and the
-// process ends.
+// Runs a warm-up and `world.steps` steps on all of its ranks, as many on each (BenchTurns). After a
+// rank's error the others wait for it in a collective that nothing can wake: the error is printed
+// and the process ends.
 std::vector<BenchRankResult> RunWorld(BenchWorld& world);
 
 // The sorted value at `share`, 0 to 1; 0 if there are no values.

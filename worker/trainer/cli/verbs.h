@@ -58,9 +58,6 @@ struct SampleOptions {
   bool verify = true;  // the checkpoint against the hashes recorded for it
 };
 
-// Steps that `bench` measures when it is not told a number.
-inline constexpr int kBenchSteps = 60;
-
 struct BenchOptions {
   JobOptions job;
   std::string device;   // cpu | cuda:N; empty = the job's
@@ -68,7 +65,7 @@ struct BenchOptions {
   bool json = false;
   bool floor = true;  // measure the speed of light too
   int threads = 0;
-  int steps = 0;        // measured; 0 = by time: at least 3 s on a GPU, then 60 steps or 5 s
+  int steps = 0;        // measured; 0 = as BenchLength says
   int micro_batch = 0;  // 0 = the job's
 };
 

@@ -1,0 +1,54 @@
+// How long a benchmark repeats a job's step.
+#pragma once
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/time/clock.h"
+
+namespace hearth::trainer {
+
+// A GPU's clocks and power settle within so many seconds of load, and its energy counter moves too
+// rarely to divide by less than kWattsSeconds.
+inline constexpr double kWarmUpSeconds = 2;
+inline constexpr double kWattsSeconds = 3;
+inline constexpr int kWarmUpSteps = 3;
+// A bench that is not told how many steps to measure ends at kBenchSteps or after kBenchSeconds,
+// on a GPU not before kWattsSeconds.
+inline constexpr int kBenchSteps = 60;
+inline constexpr double kBenchSeconds = 5;
+
+struct BenchLength {
+  bool on_gpu = false;
+  int steps = 0;  // measured; 0: as the time allows
+
+  // Whether to go on after so many steps and seconds.
+  bool MoreWarmUp(int steps_done, double seconds) const;
+  bool MoreSteps(int steps_done, double seconds) const;
+};
+
+// The same length for ranks that step together, a thread each: rank 0 decides about one step after
+// the other, the others follow it.
+class BenchTurns {
+ public:
+  BenchTurns(const BenchLength& length, Clock& clock) : length_(length), clock_(clock) {}
+
+  // Decides about step `step`: 0, then 1, ... of warm-up and measurement together. False: there is
+  // none, they are over. Rank 0 alone.
+  bool Decide(int step);
+  // What rank 0 decided about the step; waits for it.
+  bool Await(int step);
+  // Steps of the warm-up. After it is over; for every rank.
+  int warm_up_steps();
+
+ private:
+  const BenchLength length_;
+  Clock& clock_;
+  absl::Mutex mu_;
+  int decided_ ABSL_GUARDED_BY(mu_) = 0;  // steps that take place, or have
+  bool over_ ABSL_GUARDED_BY(mu_) = false;
+  int warm_up_ ABSL_GUARDED_BY(mu_) = -1;      // -1: still going on
+  absl::Duration begin_ ABSL_GUARDED_BY(mu_);  // of the warm-up, then of the measurement
+};
+
+}  // namespace hearth::trainer
