@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -79,7 +80,7 @@ class Gangs {
   const Gang& of(const std::string& job_id) const { return gangs_.at(job_id); }
 
  private:
-  std::map<std::string, Gang> gangs_;  // by job id
+  std::unordered_map<std::string, Gang> gangs_;  // by job id
 };
 
 }  // namespace hearth::coordinator

@@ -28,8 +28,7 @@ int64_t Jobs::LastStep(const JobState& job) {
 }
 
 void Jobs::Restore(const v1::JobRecord& record, Now now) {
-  const std::string& id = record.job().job_id();
-  JobState& job = jobs_[id] = JobState(record);
+  JobState& job = Keep(JobState(record));
   job.gang().Restored();
   job.job().clear_isolation();
   job.running_since = now.monotonic;
@@ -41,9 +40,8 @@ void Jobs::Restore(const v1::JobRecord& record, Now now) {
 }
 
 JobState& Jobs::Add(JobState job) {
-  const std::string id = job.job().job_id();
   plan_.Ask();
-  JobState& kept = jobs_[id] = std::move(job);
+  JobState& kept = Keep(std::move(job));
   KeepSets(kept);
   return kept;
 }
@@ -51,7 +49,15 @@ JobState& Jobs::Add(JobState job) {
 void Jobs::Delete(const std::string& job_id, Effects& effects) {
   effects.job_deletes.push_back(job_id);
   waiting_.Remove(job_id);
+  index_.erase(job_id);
   jobs_.erase(job_id);
+}
+
+JobState& Jobs::Keep(JobState job) {
+  const std::string id = job.job().job_id();
+  const auto kept = jobs_.insert_or_assign(id, std::move(job)).first;
+  index_[kept->first] = &kept->second;
+  return kept->second;
 }
 
 void Jobs::KeepSets(const JobState& job) {
@@ -72,14 +78,14 @@ void Jobs::KeepSets(const JobState& job) {
 
 const JobState* Jobs::Find(const std::string& job_id) const {
   ++visits_;
-  const auto it = jobs_.find(job_id);
-  return it == jobs_.end() ? nullptr : &it->second;
+  const auto it = index_.find(job_id);
+  return it == index_.end() ? nullptr : it->second;
 }
 
 JobState* Jobs::Edit(const std::string& job_id) {
   ++visits_;
-  const auto it = jobs_.find(job_id);
-  return it == jobs_.end() ? nullptr : &it->second;
+  const auto it = index_.find(job_id);
+  return it == index_.end() ? nullptr : it->second;
 }
 
 void Jobs::Mark(const JobState& job, bool durable) {
@@ -159,11 +165,11 @@ void Jobs::Transition(JobState& job,
 
 void Jobs::Flush(Effects& effects) {
   for (const auto& [id, durable] : dirty_) {
-    if (const auto it = jobs_.find(id); it != jobs_.end()) {
+    if (const auto it = index_.find(id); it != index_.end()) {
       if (durable) {
-        KeepSets(it->second);
+        KeepSets(*it->second);
       }
-      effects.jobs.push_back({it->second.record(), durable});
+      effects.jobs.push_back({it->second->record(), durable});
     }
   }
   dirty_.clear();

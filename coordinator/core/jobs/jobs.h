@@ -11,6 +11,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "common/base/token_bucket.h"
@@ -78,7 +80,7 @@ class Jobs {
   WaitingLines& waiting_texts() { return waiting_; }
   const JobState& at(const std::string& job_id) const {
     ++visits_;
-    return jobs_.at(job_id);
+    return *index_.at(job_id);
   }
   // Null when unknown.
   const JobState* Find(const std::string& job_id) const;
@@ -123,12 +125,14 @@ class Jobs {
   void Flush(Effects& effects);
 
  private:
+  JobState& Keep(JobState job);
   // Keeps the sets up to date with its state, its spec and its checkpoint.
   void KeepSets(const JobState& job);
 
   PlanTimer& plan_;
   int64_t revision_;
-  std::map<std::string, JobState> jobs_;  // by job id
+  std::map<std::string, JobState> jobs_;                   // by job id
+  std::unordered_map<std::string_view, JobState*> index_;  // the same, to look up
   std::set<std::string> active_;
   WaitingLines waiting_;
   std::map<std::string, int64_t> reason_counts_;

@@ -11,7 +11,7 @@ namespace {
 constexpr absl::Duration kSettleAfterStart = absl::Seconds(3);
 // Jobs of a long queue that are told in one Tick why they wait. Readers see each of their rows
 // change, which takes its time.
-constexpr size_t kToldAtOnce = 500;
+constexpr size_t kToldAtOnce = 200;
 
 }  // namespace
 

@@ -17,7 +17,13 @@ constexpr int kEndedAtOnce = 3;
 }  // namespace
 
 WorkerState& Workers::Mine(const WorkerState& worker) {
-  return workers_.at(worker.worker().worker_id());
+  return *index_.at(worker.worker().worker_id());
+}
+
+WorkerState& Workers::Known(const std::string& worker_id) {
+  const auto known = workers_.try_emplace(worker_id).first;
+  index_[known->first] = &known->second;
+  return known->second;
 }
 
 void Workers::Mark(const WorkerState& worker, bool durable) {
@@ -27,8 +33,8 @@ void Workers::Mark(const WorkerState& worker, bool durable) {
 
 const WorkerState* Workers::Find(const std::string& worker_id) const {
   ++visits_;
-  const auto it = workers_.find(worker_id);
-  return it == workers_.end() ? nullptr : &it->second;
+  const auto it = index_.find(worker_id);
+  return it == index_.end() ? nullptr : it->second;
 }
 
 const WorkerState* Workers::OnConnection(uint64_t connection_id) const {
@@ -37,7 +43,7 @@ const WorkerState* Workers::OnConnection(uint64_t connection_id) const {
 }
 
 void Workers::Restore(const v1::WorkerRecord& record, absl::Duration now) {
-  WorkerState& worker = workers_[record.worker().worker_id()];
+  WorkerState& worker = Known(record.worker().worker_id());
   worker.record = record;
   worker.last_seen = worker.gone_since = worker.idle_since = worker.connected_since = now;
 }
@@ -45,14 +51,14 @@ void Workers::Restore(const v1::WorkerRecord& record, absl::Duration now) {
 void Workers::RestoreRank(const v1::RankRecord& rank,
                           const std::string& job_id,
                           absl::Duration now) {
-  if (workers_.count(rank.worker_id()) == 0) {
+  if (!index_.contains(rank.worker_id())) {
     v1::WorkerRecord record;
     record.mutable_worker()->set_worker_id(rank.worker_id());
     record.mutable_worker()->set_incarnation(rank.incarnation());
     Restore(record, now);
   }
   if (!rank.gone()) {
-    workers_.at(rank.worker_id()).job_id = job_id;
+    index_.at(rank.worker_id())->job_id = job_id;
   }
 }
 
@@ -71,7 +77,7 @@ void Workers::RetireIncarnation(const WorkerState& worker) {
 
 const WorkerState& Workers::Connect(const AgentConnected& command, Now now) {
   const v1::Hello& hello = command.hello;
-  WorkerState& worker = workers_[hello.worker_id()];
+  WorkerState& worker = Known(hello.worker_id());
   v1::Worker& view = worker.worker();
   view.set_worker_id(hello.worker_id());
   view.set_incarnation(hello.incarnation());
@@ -232,6 +238,7 @@ v1::WorkerRecord& Workers::Edit(const WorkerState& worker) {
 void Workers::Delete(const std::string& worker_id, Effects& effects) {
   effects.worker_deletes.push_back(worker_id);
   dirty_.erase(worker_id);
+  index_.erase(worker_id);
   workers_.erase(worker_id);
 }
 

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -36,7 +37,7 @@ class Workers {
   // For ranks' workers, which are always known.
   const WorkerState& at(const std::string& worker_id) const {
     ++visits_;
-    return workers_.at(worker_id);
+    return *index_.at(worker_id);
   }
   // Null when the stream is no longer its worker's newest.
   const WorkerState* OnConnection(uint64_t connection_id) const;
@@ -113,14 +114,17 @@ class Workers {
   void Flush(const std::function<Facts(const WorkerState&)>& facts, Effects& effects);
 
  private:
+  // The worker of that name, a new one if there is none.
+  WorkerState& Known(const std::string& worker_id);
   WorkerState& Mine(const WorkerState& worker);
   void Mark(const WorkerState& worker, bool durable);
 
   const CoreOptions options_;
   PlanTimer& plan_;
   WorkerMap workers_;
-  std::unordered_map<uint64_t, std::string> connections_;  // -> worker_id
-  std::map<std::string, bool> dirty_;                      // worker_id -> durable
+  std::unordered_map<std::string_view, WorkerState*> index_;  // the same, to look up
+  std::unordered_map<uint64_t, std::string> connections_;     // -> worker_id
+  std::map<std::string, bool> dirty_;                         // worker_id -> durable
   mutable int64_t visits_ = 0;
 };
 
