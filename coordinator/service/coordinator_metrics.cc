@@ -118,6 +118,10 @@ void CoordinatorMetrics::ObservePlan(absl::Duration duration) {
   own_.plan_seconds->Observe(absl::ToDoubleSeconds(duration));
 }
 
+void CoordinatorMetrics::ObserveTurn(absl::Duration duration) {
+  own_.turn_seconds->Observe(absl::ToDoubleSeconds(duration));
+}
+
 void CoordinatorMetrics::CountCommand(const Command& command) {
   own_.commands.With({{"command", command.row().name}}).Increment();
 }

@@ -62,6 +62,7 @@ class CoordinatorMetrics {
   void ObserveCommit(absl::Duration duration, size_t commands);
   // One pass in which the scheduler planned.
   void ObservePlan(absl::Duration duration);
+  void ObserveTurn(absl::Duration duration);
   void CountCommand(const Command& command);
   void SetQueueLength(int64_t length);
   void SetAgents(int64_t connected);

@@ -140,6 +140,7 @@ std::string Scenario() {
   metrics.RpcHandled("/hearth.v1.JobService/GetJob", "OK", absl::Seconds(1));
   metrics.ObserveCommit(absl::Milliseconds(3), 4);
   metrics.ObservePlan(absl::Milliseconds(3));
+  metrics.ObserveTurn(absl::Milliseconds(3));
   metrics.SetQueueLength(5);
   metrics.SetAgents(6);
   metrics.CountAgentViolation();

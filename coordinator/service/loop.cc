@@ -159,9 +159,11 @@ void Loop::Enqueue(Item item, bool limited) {
 
 void Loop::Run() {
   while (WaitForWork()) {
+    const absl::Duration start = clock_.Monotonic();
     Process(TakeBatch());
     inspector_.Expire();
     hub_.Expire(clock_.Monotonic());
+    metrics_.ObserveTurn(clock_.Monotonic() - start);
     if (on_turn_ != nullptr) {
       on_turn_();
     }

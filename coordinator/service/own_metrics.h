@@ -17,6 +17,9 @@ struct OwnMetrics {
   metrics::Histogram plan_seconds{table, "hearth_coordinator_schedule_duration_seconds",
                                   "Time of the event loop's passes in which the scheduler planned: "
                                   "who starts, who stops, why the rest waits."};
+  metrics::Histogram turn_seconds{
+      table, "hearth_coordinator_turn_duration_seconds",
+      "Time of the event loop's turns: commands, time's work, the commit and the answers."};
   metrics::Counter commands{table, "hearth_coordinator_commands_total",
                             "Commands applied by the event loop.", "command"};
   metrics::Gauge queue_length{table, "hearth_coordinator_queue_commands",
