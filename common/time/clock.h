@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <string_view>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -18,8 +20,12 @@ class Clock {
   // Wall time (UTC). May jump.
   virtual absl::Time Now() = 0;
 
-  // Time since an arbitrary origin; never goes back. Not comparable between processes.
+  // Time since an arbitrary origin; never goes back. Comparable between processes that have the
+  // same BootId, if that is not empty.
   virtual absl::Duration Monotonic() = 0;
+
+  // The machine's boot in which this process runs; "" = not known. Lives as long as the clock.
+  virtual std::string_view BootId() { return ""; }
 
   // Blocks with `mu` held until `condition` is true or `timeout` (of this clock) has passed;
   // returns condition(). `condition` is evaluated with `mu` held.
@@ -38,6 +44,7 @@ class FakeClock : public Clock {
 
   absl::Time Now() override;
   absl::Duration Monotonic() override;
+  std::string_view BootId() override { return "fake"; }
 
   // Returns when the condition holds or Advance() has moved past the deadline.
   bool AwaitWithTimeout(absl::Mutex& mu,

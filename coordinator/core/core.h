@@ -50,6 +50,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "coordinator/core/core_commands.h"
+#include "coordinator/core/moment.h"
 #include "coordinator/scheduler/visits.h"
 #include "hearth/v1/agent.pb.h"
 #include "hearth/v1/identity.pb.h"
@@ -58,13 +59,6 @@
 #include "hearth/v1/worker.pb.h"
 
 namespace hearth::coordinator {
-
-// One reading of the clock. `wall` goes into records; every duration and deadline is measured with
-// `monotonic`.
-struct Now {
-  absl::Time wall;
-  absl::Duration monotonic;
-};
 
 // -------------------------------------------------------------------------------------------------
 // Effects. Rows, history and log are to be made durable first, as one batch (the effects of several

@@ -644,6 +644,41 @@ TEST(Clock, WallTimeJumpsADayEitherWay_ChangesNoState) {
   EXPECT_EQ(h.Job("job").epoch(), 1);
 }
 
+// The machine runs on while the coordinator is restarted, and its wall clock jumps meanwhile.
+TEST(Clock, WallTimeJumpsWhileTheCoordinatorIsAway_DurationsAreRight) {
+  for (const absl::Duration jump : {absl::Hours(24), -absl::Hours(24)}) {
+    Harness h;
+    h.now.boot_id = "boot";
+    h.Running(2);
+    Settled(h, {"a", "b"});
+    h.Checkpoint("job", 5);
+    const double before = h.Job("job").running_seconds();
+    h.Pass(absl::Seconds(2), {"a", "b"});
+    h.now.wall += jump;
+    h.now.monotonic += absl::Seconds(3);
+    h.Restart();
+    h.Connect("a");
+    h.Connect("b");
+    h.Step("job", 6);
+    const double after = h.Job("job").running_seconds();
+    EXPECT_GE(after - before, 5.0) << jump;
+    EXPECT_LT(after - before, 60.0) << jump;
+
+    h.Dying("job", 1, v1::EXIT_REASON_KILLED, "SIGKILL", 0.5);
+    h.Exit("job", 0, v1::EXIT_REASON_COMM, "lost rank 1");
+    h.Exit("job", 1, v1::EXIT_REASON_KILLED);
+    h.now.wall -= jump;
+    h.now.monotonic += absl::Seconds(4);
+    h.Restart();
+    h.Connect("a");
+    h.Connect("b");
+    h.Tick();
+    ASSERT_EQ(h.State("job"), v1::JOB_STATE_STARTING) << jump;
+    h.Step("job", 6);
+    EXPECT_NEAR(h.Job("job").recovery().seconds(), 4.5, 0.5) << jump;
+  }
+}
+
 TEST(Requests, Old_AreForgotten) {
   Harness h;
   CreateJob create;

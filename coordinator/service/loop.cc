@@ -115,7 +115,7 @@ void Loop::Stop() {
 }
 
 Now Loop::ReadClock() {
-  return Now{clock_.Now(), clock_.Monotonic()};
+  return Now{clock_.Now(), clock_.Monotonic(), clock_.BootId()};
 }
 
 void Loop::Post(Command command, Done done) {

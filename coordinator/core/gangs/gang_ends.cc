@@ -92,7 +92,7 @@ void GangEnds::LoseRank(JobState& job, int rank, const std::string& why, const s
     return;
   }
   job.gang().Lost(rank, why,
-                  turn_.wall() - (turn_.mono() - workers_.at(record.worker_id()).last_seen));
+                  Before(turn_.now(), turn_.mono() - workers_.at(record.worker_id()).last_seen));
   jobs_.CountReason(code);
   jobs_.Mark(job, true);
   ReleaseWorker(job, rank);
@@ -106,7 +106,7 @@ void GangEnds::LoseRankOn(const WorkerState& worker, const std::string& why) {
 }
 
 void GangEnds::Dying(JobState& job, int rank, const v1::TaskDying& dying) {
-  if (job.gang().Dying(rank, dying, turn_.wall())) {
+  if (job.gang().Dying(rank, dying, turn_.now())) {
     Settle(job);
   }
 }
@@ -115,7 +115,7 @@ void GangEnds::Exited(const WorkerState& worker,
                       JobState& job,
                       int rank,
                       const v1::TaskExit& exit) {
-  job.gang().Exited(rank, exit, turn_.wall());
+  job.gang().Exited(rank, exit, turn_.now());
   if (!exit.clean()) {
     workers_.MarkUnhealthy(worker, exit.unclean_reason().empty() ? "a task could not be proven gone"
                                                                  : exit.unclean_reason());

@@ -10,6 +10,11 @@ namespace {
 // Bounds what a store may hold after damage; far above what counts, far below an overflow.
 constexpr int64_t kSeqMax = int64_t{1} << 60;
 
+void SetFault(v1::RankRecord& record, Now fault) {
+  *record.mutable_fault_time() = ToProto(fault.wall);
+  *record.mutable_fault_moment() = MomentOf(fault);
+}
+
 }  // namespace
 
 void GangRow::Restored() {
@@ -43,22 +48,22 @@ void GangRow::Applied(int rank, int64_t seq) {
   row_.mutable_ranks(rank)->set_applied_seq(seq);
 }
 
-bool GangRow::Dying(int rank, const v1::TaskDying& dying, absl::Time now) {
+bool GangRow::Dying(int rank, const v1::TaskDying& dying, Now now) {
   v1::RankRecord& record = *row_.mutable_ranks(rank);
   if (record.has_dying() || row_.stop().kill()) {
     return false;
   }
   *record.mutable_dying() = dying.exit();
-  *record.mutable_fault_time() = ToProto(now - absl::Seconds(dying.seconds()));
+  SetFault(record, Before(now, absl::Seconds(dying.seconds())));
   return true;
 }
 
-void GangRow::Exited(int rank, const v1::TaskExit& exit, absl::Time now) {
+void GangRow::Exited(int rank, const v1::TaskExit& exit, Now now) {
   v1::RankRecord& record = *row_.mutable_ranks(rank);
   *record.mutable_exit() = exit;
   record.set_gone(true);
   if (!record.has_dying()) {
-    *record.mutable_fault_time() = ToProto(now - absl::Seconds(exit.silent_seconds()));
+    SetFault(record, Before(now, absl::Seconds(exit.silent_seconds())));
   }
   const v1::ExitReason reason = exit.exit().reason();
   // One that was dying before we killed it is the cause, not a consequence.
@@ -69,13 +74,13 @@ void GangRow::Exited(int rank, const v1::TaskExit& exit, absl::Time now) {
                            reason == v1::EXIT_REASON_UNSPECIFIED));
 }
 
-void GangRow::Lost(int rank, const std::string& why, absl::Time last_seen) {
+void GangRow::Lost(int rank, const std::string& why, Now last_seen) {
   v1::RankRecord& record = *row_.mutable_ranks(rank);
   record.set_gone(true);
   record.set_lost(true);
   record.set_lost_reason(why);
   if (!record.has_dying()) {
-    *record.mutable_fault_time() = ToProto(last_seen);
+    SetFault(record, last_seen);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "coordinator/core/moment.h"
 #include "hearth/v1/agent.pb.h"
 #include "hearth/v1/store.pb.h"
 
@@ -34,11 +35,11 @@ class GangRow {
   void Applied(int rank, int64_t seq);
   // It computes no more and is not gone. False: nothing new, it is known to die or all are being
   // killed.
-  bool Dying(int rank, const v1::TaskDying& dying, absl::Time now);
+  bool Dying(int rank, const v1::TaskDying& dying, Now now);
   // It has exited.
-  void Exited(int rank, const v1::TaskExit& exit, absl::Time now);
+  void Exited(int rank, const v1::TaskExit& exit, Now now);
   // It counts as gone and is not believed any more. `last_seen`: its worker's last sign of life.
-  void Lost(int rank, const std::string& why, absl::Time last_seen);
+  void Lost(int rank, const std::string& why, Now last_seen);
 
   // The gang is being stopped; `bit` is what ranks are sent, and the reason is that of the state in
   // which the stop ends. Replaces a stop that was under way.

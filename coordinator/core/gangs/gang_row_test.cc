@@ -11,7 +11,7 @@ class GangRowTest : public testing::Test {
   GangRowTest() {
     row_.mutable_job()->set_job_id("job");
     row_.add_checkpoints()->set_step(7);
-    gang_.Begin(now_);
+    gang_.Begin(now_.wall);
     gang_.AddRank("a", "i1");
     gang_.AddRank("b", "i2");
   }
@@ -23,7 +23,7 @@ class GangRowTest : public testing::Test {
   }
   absl::Time FaultOf(int rank) const { return FromProto(row_.ranks(rank).fault_time()); }
 
-  const absl::Time now_ = absl::FromUnixSeconds(1700000000);
+  const Now now_{absl::FromUnixSeconds(1700000000), absl::Seconds(1000), "boot"};
   v1::JobRecord row_;
   GangRow gang_{row_};
 };
@@ -31,11 +31,11 @@ class GangRowTest : public testing::Test {
 TEST_F(GangRowTest, Begin_ForgetsTheGangAndNothingOfTheJob) {
   gang_.OpenEpoch();
   gang_.Kill("why");
-  gang_.Begin(now_ + absl::Seconds(9));
+  gang_.Begin(now_.wall + absl::Seconds(9));
   EXPECT_EQ(row_.ranks_size(), 0);
   EXPECT_FALSE(row_.has_stop());
   EXPECT_FALSE(row_.epoch_opened());
-  EXPECT_EQ(FromProto(row_.epoch_time()), now_ + absl::Seconds(9));
+  EXPECT_EQ(FromProto(row_.epoch_time()), now_.wall + absl::Seconds(9));
   EXPECT_EQ(row_.job().job_id(), "job");
   EXPECT_EQ(row_.checkpoints(0).step(), 7);
 }
@@ -76,20 +76,22 @@ TEST_F(GangRowTest, Dying_KeepsTheTimeOfTheFault) {
   dying.mutable_exit()->set_reason(v1::EXIT_REASON_KILLED);
   dying.set_seconds(3);
   EXPECT_TRUE(gang_.Dying(0, dying, now_));
-  EXPECT_FALSE(gang_.Dying(0, dying, now_ + absl::Seconds(1)));
+  EXPECT_FALSE(gang_.Dying(0, dying, Before(now_, -absl::Seconds(1))));
   EXPECT_FALSE(row_.ranks(0).gone());
   gang_.Kill("why");
-  gang_.Exited(0, Exit(v1::EXIT_REASON_KILLED), now_ + absl::Seconds(20));
-  EXPECT_EQ(FaultOf(0), now_ - absl::Seconds(3));
+  gang_.Exited(0, Exit(v1::EXIT_REASON_KILLED), Before(now_, -absl::Seconds(20)));
+  EXPECT_EQ(FaultOf(0), now_.wall - absl::Seconds(3));
+  EXPECT_EQ(TimeSince(row_.ranks(0).fault_moment(), now_), absl::Seconds(3));
   EXPECT_FALSE(row_.ranks(0).killed_by_us()) << "it is the cause";
   EXPECT_FALSE(gang_.Dying(1, dying, now_)) << "all are being killed";
 }
 
 TEST_F(GangRowTest, Lost_IsGoneSinceItsWorkersLastWord) {
-  gang_.Lost(1, "silent", now_ - absl::Seconds(5));
+  gang_.Lost(1, "silent", Before(now_, absl::Seconds(5)));
   EXPECT_TRUE(row_.ranks(1).gone() && row_.ranks(1).lost());
   EXPECT_EQ(row_.ranks(1).lost_reason(), "silent");
-  EXPECT_EQ(FaultOf(1), now_ - absl::Seconds(5));
+  EXPECT_EQ(FaultOf(1), now_.wall - absl::Seconds(5));
+  EXPECT_EQ(TimeSince(row_.ranks(1).fault_moment(), now_), absl::Seconds(5));
 }
 
 TEST_F(GangRowTest, Kill_KeepsTheReasonOfTheStop) {

@@ -8,6 +8,11 @@
 
 namespace hearth::coordinator {
 
+absl::Duration Recoveries::Age(const v1::Moment& moment,
+                               const google::protobuf::Timestamp& time) const {
+  return TimeSince(moment, turn_.now()).value_or(turn_.wall() - FromProto(time));
+}
+
 void Recoveries::NoteFault(JobState& job, const Verdict& verdict) {
   if (verdict.rank < 0) {
     return;
@@ -17,9 +22,14 @@ void Recoveries::NoteFault(JobState& job, const Verdict& verdict) {
     recovery.Clear();  // of an earlier one
   }
   const v1::RankRecord& rank = job.record().ranks(verdict.rank);
-  const absl::Time fault = rank.has_fault_time() ? FromProto(rank.fault_time()) : turn_.wall();
-  if (!recovery.has_fault_time() || fault < FromProto(recovery.fault_time())) {
-    *recovery.mutable_fault_time() = ToProto(fault);
+  const absl::Duration age =
+      rank.has_fault_time() ? Age(rank.fault_moment(), rank.fault_time()) : absl::ZeroDuration();
+  if (!recovery.has_fault_time() ||
+      age > Age(job.record().recovery_since(), recovery.fault_time())) {
+    const Now fault = Before(turn_.now(), age);
+    *recovery.mutable_fault_time() =
+        rank.has_fault_time() ? rank.fault_time() : ToProto(fault.wall);
+    job.set_recovery_since(MomentOf(fault));
   }
   recovery.set_rank(verdict.rank);
   recovery.set_worker_id(rank.worker_id());
@@ -40,9 +50,8 @@ void Recoveries::NoteRecovered(JobState& job, int64_t step) {
   if (!recovery.has_fault_time() || recovery.seconds() > 0.0) {
     return;
   }
-  // By the wall clock, for a restart of the coordinator may lie between.
-  recovery.set_seconds(
-      std::max(0.001, absl::ToDoubleSeconds(turn_.wall() - FromProto(recovery.fault_time()))));
+  recovery.set_seconds(std::max(
+      0.001, absl::ToDoubleSeconds(Age(job.record().recovery_since(), recovery.fault_time()))));
   recovery.set_step(step - 1);
   recovery.set_workers(job.record().ranks_size());
   states_.AddEvent(

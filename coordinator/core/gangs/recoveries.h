@@ -26,6 +26,10 @@ class Recoveries {
   void NoteRecovered(JobState& job, int64_t step);
 
  private:
+  // How long ago that was: by the monotonic clock, also over restarts of the coordinator; by the
+  // wall clock when its machine was booted meanwhile.
+  absl::Duration Age(const v1::Moment& moment, const google::protobuf::Timestamp& time) const;
+
   const Turn& turn_;
   const Workers& workers_;
   Jobs& jobs_;

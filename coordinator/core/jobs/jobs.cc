@@ -33,8 +33,12 @@ void Jobs::Restore(const v1::JobRecord& record, Now now) {
   job.job().clear_isolation();
   job.running_since = now.monotonic;
   if (job.state() == v1::JOB_STATE_RUNNING) {
-    job.running_since -=
-        std::max(absl::ZeroDuration(), now.wall - FromProto(record.job().state_time()));
+    if (const auto since = TimeSince(record.running_since(), now)) {
+      job.running_since -= *since;
+    } else {
+      job.set_running(std::max(record.running_base(), record.job().running_seconds()),
+                      MomentOf(now));
+    }
   }
   KeepSets(job);
 }
@@ -134,7 +138,7 @@ void Jobs::Transition(JobState& job,
   }
   if (to == v1::JOB_STATE_RUNNING) {
     job.running_since = now.monotonic;
-    job.set_running_base(view.running_seconds());
+    job.set_running(view.running_seconds(), MomentOf(now));
     if (!view.has_start_time()) {
       *view.mutable_start_time() = ToProto(now.wall);
     }

@@ -43,7 +43,12 @@ class JobState {
     return *row_.mutable_checkpoints();
   }
   void set_paths_checked(bool checked) { row_.set_paths_checked(checked); }
-  void set_running_base(double seconds) { row_.set_running_base(seconds); }
+  // RUNNING since then, with so many seconds before.
+  void set_running(double base, v1::Moment since) {
+    row_.set_running_base(base);
+    *row_.mutable_running_since() = std::move(since);
+  }
+  void set_recovery_since(v1::Moment since) { *row_.mutable_recovery_since() = std::move(since); }
   void set_history_cursor(int64_t cursor) { row_.set_history_cursor(cursor); }
   void set_log_cursor(int64_t cursor) { row_.set_log_cursor(cursor); }
 
@@ -87,7 +92,8 @@ class Jobs {
   int64_t revision() const { return revision_; }
   // Transitions and losses since the start, by reason code.
   const std::map<std::string, int64_t>& reason_counts() const { return reason_counts_; }
-  // Resources' time used up to now, in seconds; of a RUNNING job.
+  // Resources' time used up to now, in seconds; of a RUNNING job. Goes on while the coordinator is
+  // away; not while its machine is, as far as no step was reported before.
   static double RunningSeconds(const JobState& job, absl::Duration now);
   // The last step that the job may be at.
   static int64_t LastStep(const JobState& job);

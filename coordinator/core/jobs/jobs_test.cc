@@ -24,7 +24,7 @@ class JobsTest : public testing::Test {
     jobs_.Transition(*jobs_.Edit("job"), to, "test", code, "because", now_, effects_);
   }
 
-  Now now_{absl::FromUnixSeconds(1700000000), absl::Seconds(1000)};
+  Now now_{absl::FromUnixSeconds(1700000000), absl::Seconds(1000), "boot"};
   PlanTimer plan_{absl::Seconds(1000)};
   Jobs jobs_{plan_, 41};
   Effects effects_;
@@ -75,16 +75,37 @@ TEST_F(JobsTest, Mark_ForReadersAlone_IsNotDurable) {
   EXPECT_THAT(after.jobs, IsEmpty());
 }
 
-TEST_F(JobsTest, Restore_CountsTimeWhileTheCoordinatorWasAway) {
+// The wall clock has jumped by a day meanwhile, either way.
+TEST_F(JobsTest, Restore_CountsTimeWhileTheCoordinatorWasAway_ByTheMonotonicClock) {
   v1::JobRecord record;
   record.mutable_job()->set_job_id("job");
   record.mutable_job()->set_state(v1::JOB_STATE_RUNNING);
-  *record.mutable_job()->mutable_state_time() = ToProto(now_.wall - absl::Seconds(60));
+  record.set_running_base(7);
+  *record.mutable_running_since() = MomentOf(Before(now_, absl::Seconds(60)));
   record.add_ranks()->set_applied_seq(-5);
-  jobs_.Restore(record, now_);
-  EXPECT_EQ(Jobs::RunningSeconds(jobs_.at("job"), now_.monotonic), 60);
+  for (const absl::Duration jump : {absl::Hours(24), -absl::Hours(24)}) {
+    *record.mutable_job()->mutable_state_time() = ToProto(now_.wall + jump);
+    jobs_.Restore(record, now_);
+    EXPECT_EQ(Jobs::RunningSeconds(jobs_.at("job"), now_.monotonic), 67);
+  }
   EXPECT_EQ(jobs_.at("job").record().ranks(0).applied_seq(), 0);
   EXPECT_THAT(jobs_.active(), ElementsAre("job"));
+}
+
+TEST_F(JobsTest, Restore_AfterABootOfTheMachine_CountsWhatWasReported) {
+  v1::JobRecord record;
+  record.mutable_job()->set_job_id("job");
+  record.mutable_job()->set_state(v1::JOB_STATE_RUNNING);
+  record.mutable_job()->set_running_seconds(40);
+  record.set_running_base(7);
+  *record.mutable_running_since() = MomentOf({now_.wall, absl::Hours(100), "the boot before"});
+  jobs_.Restore(record, now_);
+  EXPECT_EQ(Jobs::RunningSeconds(jobs_.at("job"), now_.monotonic + absl::Seconds(2)), 42);
+  // A further restart of the coordinator counts on from there.
+  const v1::JobRecord again = jobs_.at("job").record();
+  now_.monotonic += absl::Seconds(10);
+  jobs_.Restore(again, now_);
+  EXPECT_EQ(Jobs::RunningSeconds(jobs_.at("job"), now_.monotonic), 50);
 }
 
 TEST(RequestsTest, TheOldestAreForgotten_ByNumberAndByAge) {
