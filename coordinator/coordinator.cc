@@ -16,6 +16,7 @@
 #include "common/rpc/grpc_status.h"
 #include "coordinator/http/access.h"
 #include "coordinator/http/http.h"
+#include "coordinator/service/coordinator_service.h"
 #include "coordinator/service/identity/identity_service.h"
 #include "coordinator/service/identity/local_tokens.h"
 #include "coordinator/service/limits.h"
@@ -30,8 +31,12 @@ namespace hearth::coordinator {
 namespace {
 
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
-constexpr const char* kServices[] = {"", "hearth.v1.JobService", "hearth.v1.WorkerService",
-                                     "hearth.v1.AgentService", "hearth.v1.IdentityService"};
+constexpr const char* kServices[] = {"",
+                                     "hearth.v1.JobService",
+                                     "hearth.v1.WorkerService",
+                                     "hearth.v1.AgentService",
+                                     "hearth.v1.IdentityService",
+                                     "hearth.v1.CoordinatorService"};
 
 std::string JoinHostPort(const std::string& host, int port) {
   return host.find(':') == std::string::npos ? absl::StrCat(host, ":", port)
@@ -54,7 +59,19 @@ Coordinator::~Coordinator() {
   Stop();
 }
 
+absl::Status Coordinator::StartBackups() {
+  BackupFolder folder = options_.backups;
+  if (folder.path.empty()) {
+    folder.path = DefaultBackupFolder(options_.store.data_dir);
+  }
+  folder.min_free_bytes = options_.loop.min_free_bytes;
+  HEARTH_RETURN_IF_ERROR(CheckBackupFolder(folder.path, options_.store.data_dir));
+  backups_ = std::make_unique<Backups>(options_.store.data_dir, std::move(folder), clock_);
+  return absl::OkStatus();
+}
+
 absl::Status Coordinator::StartParts() {
+  HEARTH_RETURN_IF_ERROR(StartBackups());
   HEARTH_ASSIGN_OR_RETURN(store_, Store::Open(options_.store));
   HEARTH_ASSIGN_OR_RETURN(const LoadedState state, store_->Load());
   for (const std::string& warning : state.warnings) {
@@ -113,12 +130,13 @@ v1::GetVersionResponse Coordinator::MakeVersion() const {
 }
 
 absl::Status Coordinator::StartGrpc() {
-  const ServiceParts parts{*loop_,     *view_,   *store_,   hub_,   *inspector_, *checker_,
-                           *executor_, streams_, *metrics_, clock_, *gate_,      sessions_};
+  const ServiceParts parts{*loop_,   *view_,    *store_, hub_,   *inspector_, *checker_, *executor_,
+                           streams_, *metrics_, clock_,  *gate_, sessions_,   *backups_};
   job_service_ = MakeJobService(parts, MakeVersion());
   worker_service_ = MakeWorkerService(parts);
   agent_service_ = MakeAgentService(parts);
   identity_service_ = MakeIdentityService(parts);
+  coordinator_service_ = MakeCoordinatorService(parts);
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -142,6 +160,7 @@ absl::Status Coordinator::StartGrpc() {
   builder.RegisterService(worker_service_.get());
   builder.RegisterService(agent_service_.get());
   builder.RegisterService(identity_service_.get());
+  builder.RegisterService(coordinator_service_.get());
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(std::make_unique<RpcMetricsFactory>(*metrics_, clock_));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
@@ -206,6 +225,7 @@ void Coordinator::Stop() {
     server_->GetHealthCheckService()->SetServingStatus(false);
     streams_.CloseAll(stopping);
     hub_.CloseAll(stopping);
+    backups_->Stop();
     server_->Shutdown(absl::ToChronoTime(Clock::Real().Now() + kShutdownGrace));
     server_->Wait();
   }

@@ -13,6 +13,7 @@
 #include "common/metrics/http_server.h"
 #include "common/rpc/security.h"
 #include "common/time/clock.h"
+#include "coordinator/service/backups.h"
 #include "coordinator/service/executor.h"
 #include "coordinator/service/identity/gate.h"
 #include "coordinator/service/identity/sessions.h"
@@ -29,6 +30,7 @@ namespace hearth::coordinator {
 struct CoordinatorOptions {
   StoreOptions store;  // data_dir is required
   LoopOptions loop;
+  BackupFolder backups;  // path "" = DefaultBackupFolder; min_free_bytes is the loop's
   std::string listen = "127.0.0.1:7070";  // port 0 = any free one
   std::string http = "127.0.0.1:7071";
   bool open_metrics = false;            // /metrics and /sd/workers need no token
@@ -73,6 +75,7 @@ class Coordinator {
  private:
   Coordinator(const CoordinatorOptions& options, Clock& clock) : options_(options), clock_(clock) {}
   absl::Status StartParts();
+  absl::Status StartBackups();
   absl::Status StartGrpc();
   absl::Status StartHttp();
   absl::Status WriteEndpoints();
@@ -101,11 +104,13 @@ class Coordinator {
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<SpecChecker> checker_;
   std::unique_ptr<Gate> gate_;
+  std::unique_ptr<Backups> backups_;
   Sessions sessions_;
   std::unique_ptr<grpc::Service> job_service_;
   std::unique_ptr<grpc::Service> worker_service_;
   std::unique_ptr<grpc::Service> agent_service_;
   std::unique_ptr<grpc::Service> identity_service_;
+  std::unique_ptr<grpc::Service> coordinator_service_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<metrics::HttpServer> http_server_;
 };

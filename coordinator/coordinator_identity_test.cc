@@ -141,7 +141,8 @@ class IdentityTest : public ::testing::Test {
   static std::vector<const google::protobuf::MethodDescriptor*> Methods() {
     std::vector<const google::protobuf::MethodDescriptor*> out;
     const auto& pool = *google::protobuf::DescriptorPool::generated_pool();
-    for (const char* name : {"JobService", "WorkerService", "AgentService", "IdentityService"}) {
+    for (const char* name :
+         {"JobService", "WorkerService", "AgentService", "IdentityService", "CoordinatorService"}) {
       const auto* service = pool.FindServiceByName(absl::StrCat("hearth.v1.", name));
       for (int i = 0; i < service->method_count(); ++i) {
         out.push_back(service->method(i));

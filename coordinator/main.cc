@@ -1,10 +1,11 @@
 // hearth-coordinator: accepts jobs over gRPC, schedules them onto workers, keeps their history.
 //
-// Exit codes: 0 stopped by SIGTERM or SIGINT, --check found no damage, or --backup made a copy; 1
-// could not start or copy; 2 wrong usage; 3 the data dir is in use by another coordinator; 4 the
-// store failed while running (disk full, I/O error): nothing acknowledged is lost, start it again
-// once there is room; 5 the data dir is refused (not ours, damaged, older than its folder), or
-// --check or --backup found damage: a person has to decide, a restart does not help.
+// Exit codes: 0 stopped by SIGTERM or SIGINT, --check found no damage (or --repair left none), or
+// --backup made a copy; 1 could not start or copy; 2 wrong usage; 3 the data dir is in use by
+// another coordinator; 4 the store failed while running (disk full, I/O error): nothing
+// acknowledged is lost, start it again once there is room; 5 the data dir is refused (not ours,
+// damaged, older than its folder), or --check or --backup found damage: a person has to decide, a
+// restart does not help.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -16,6 +17,7 @@
 #include "common/base/version.h"
 #include "common/fault/fault.h"
 #include "common/log/log.h"
+#include "common/time/clock.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/store/backup.h"
 #include "coordinator/store/check.h"
@@ -41,6 +43,7 @@ struct Flags {
   bool log_json = false;
   int64_t min_free_mib = 16;
   bool check = false;
+  bool repair = false;
   std::string backup;
 };
 
@@ -84,12 +87,26 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->required();
   CLI::Option* check = app.add_flag(
       "--check", flags.check,
-      "Read the whole data dir, report damage, change nothing and exit; code 5 = damaged");
+      "Read the whole data dir, report damage and what mends it, change nothing and exit; code 5 = "
+      "damaged");
+  app.add_flag(
+         "--repair", flags.repair,
+         "With --check: mend what needs no decision of a person, say what was done, and check "
+         "again; nothing is removed")
+      ->needs(check);
   app.add_option("--backup", flags.backup,
                  "Copy the data dir to this new folder, read the copy back and exit; a coordinator "
                  "may be running on the data dir")
       ->type_name("FOLDER")
       ->excludes(check);
+  app.add_option("--backup-dir", options.backups.path,
+                 "Where `jobctl backup` puts its copies (default: the data dir's name with "
+                 "-backups)")
+      ->type_name("FOLDER");
+  app.add_option("--backup-keep", options.backups.keep,
+                 "How many of these copies are kept; the oldest go")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   app.add_flag(
       "--restore", options.store.restore,
       "Start although store.db was put back from a copy or is missing: nothing is removed; what "
@@ -152,21 +169,35 @@ int StartFailure(const absl::Status& status) {
                                                         : kExitStart);
 }
 
+int Print(const std::string& data_dir, const CheckReport& report) {
+  for (const bool damage : {false, true}) {
+    for (const Finding& finding : report.findings) {
+      if (finding.kind->damage == damage) {
+        std::printf("%s: %s\n    %s\n", damage ? "DAMAGE" : "note", finding.text.c_str(),
+                    MendText(*finding.kind).c_str());
+      }
+    }
+  }
+  const size_t damaged = report.damage().size();
+  std::printf("%s: %lld jobs, %lld histories and logs read, %zu damaged\n", data_dir.c_str(),
+              static_cast<long long>(report.jobs), static_cast<long long>(report.files), damaged);
+  return damaged == 0 ? 0 : kExitRefused;
+}
+
 int Check(const std::string& data_dir) {
   const absl::StatusOr<CheckReport> report = CheckDataDir(data_dir);
+  return report.ok() ? Print(data_dir, *report) : StartFailure(report.status());
+}
+
+int Repair(const std::string& data_dir) {
+  const absl::StatusOr<RepairReport> report = RepairDataDir(data_dir, Clock::Real().Now());
   if (!report.ok()) {
     return StartFailure(report.status());
   }
-  for (const std::string& line : report->notes) {
-    std::printf("note: %s\n", line.c_str());
+  for (const std::string& line : report->done) {
+    std::printf("repaired: %s\n", line.c_str());
   }
-  for (const std::string& line : report->damage) {
-    std::printf("DAMAGE: %s\n", line.c_str());
-  }
-  std::printf("%s: %lld jobs, %lld histories and logs read, %zu damaged\n", data_dir.c_str(),
-              static_cast<long long>(report->jobs), static_cast<long long>(report->files),
-              report->damage.size());
-  return report->damage.empty() ? 0 : kExitRefused;
+  return Print(data_dir, report->after);
 }
 
 int Backup(const std::string& data_dir, const std::string& folder) {
@@ -182,7 +213,8 @@ int Backup(const std::string& data_dir, const std::string& folder) {
 
 int Run(Flags& flags) {
   if (flags.check) {
-    return Check(flags.options.store.data_dir);
+    return flags.repair ? Repair(flags.options.store.data_dir)
+                        : Check(flags.options.store.data_dir);
   }
   if (!flags.backup.empty()) {
     return Backup(flags.options.store.data_dir, flags.backup);

@@ -85,6 +85,11 @@ class Loop {
   // many before it were not written down. Dropped when the queue is full.
   void NoteRefusal(const Origin& origin, const absl::Status& status, int64_t left_out)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Thread-safe. Puts a call that the core has no command for into the audit log. Dropped when the
+  // queue is full.
+  void NoteCall(const Origin& origin, const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mu_) {
+    NoteRefusal(origin, outcome, 0);
+  }
   // Thread-safe. Runs `query` between two batches; null when the loop has stopped.
   void Query(std::function<void(const Core*)> query) ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -3,6 +3,7 @@
 
 #include "common/time/clock.h"
 #include "coordinator/service/agent_hub.h"
+#include "coordinator/service/backups.h"
 #include "coordinator/service/coordinator_metrics.h"
 #include "coordinator/service/executor.h"
 #include "coordinator/service/identity/gate.h"
@@ -30,6 +31,7 @@ struct ServiceParts {
   Clock& clock;
   Gate& gate;
   Sessions& sessions;
+  Backups& backups;
 };
 
 }  // namespace hearth::coordinator

@@ -24,12 +24,22 @@ namespace {
 constexpr int kAttempts = 5;
 constexpr size_t kDamageTold = 5;
 
+// The folder that holds `path`.
+std::string ParentOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
 class Backup {
  public:
-  Backup(std::string data_dir, const std::string& folder, Env& env)
+  Backup(std::string data_dir,
+         const std::string& folder,
+         const std::function<bool()>& stopped,
+         Env& env)
       : from_(std::move(data_dir)),
         folder_(absl::StripSuffix(folder, "/")),
         partial_(folder_ + ".partial"),
+        stopped_(stopped),
         env_(env) {}
 
   absl::StatusOr<BackupReport> Run() {
@@ -37,6 +47,7 @@ class Backup {
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       const absl::Status copied = Copy();
       if (copied.ok()) {
+        HEARTH_RETURN_IF_ERROR(CheckStopped());
         HEARTH_RETURN_IF_ERROR(Verify());
         HEARTH_RETURN_IF_ERROR(Show());
         return report_;
@@ -57,9 +68,8 @@ class Backup {
       return absl::FailedPreconditionError(
           absl::StrCat(from_, " has no store.db: it is no data dir of hearth-coordinator"));
     }
-    const size_t slash = folder_.rfind('/');
-    if (slash != std::string::npos && slash > 0 && !env_.Exists(folder_.substr(0, slash))) {
-      return absl::NotFoundError(absl::StrCat(folder_.substr(0, slash), " does not exist"));
+    if (!env_.Exists(ParentOf(folder_))) {
+      return absl::NotFoundError(absl::StrCat(ParentOf(folder_), " does not exist"));
     }
     const absl::StatusOr<std::vector<std::string>> there = env_.ListDir(folder_);
     if (env_.Exists(folder_) && (!there.ok() || !there->empty())) {
@@ -103,6 +113,7 @@ class Backup {
     report_.jobs = jobs.ColumnInt(0);
     return ForEachPosition(*database, [this](const std::string& job_id, StreamKind kind,
                                              const SegmentLog::Position& position) {
+      HEARTH_RETURN_IF_ERROR(CheckStopped());
       const std::string to = StreamFolder(partial_, job_id, kind);
       HEARTH_RETURN_IF_ERROR(env_.CreateDirs(to));
       HEARTH_ASSIGN_OR_RETURN(
@@ -118,12 +129,13 @@ class Backup {
   // A copy that nobody can read back is none.
   absl::Status Verify() {
     HEARTH_ASSIGN_OR_RETURN(const CheckReport check, CheckDataDir(partial_, env_));
-    if (check.damage.empty()) {
+    std::vector<std::string> told = check.damage();
+    if (told.empty()) {
       return absl::OkStatus();
     }
-    std::vector<std::string> told = check.damage;
+    const size_t places = told.size();
     told.resize(std::min(told.size(), kDamageTold));
-    return absl::DataLossError(absl::StrCat("the copy has ", check.damage.size(),
+    return absl::DataLossError(absl::StrCat("the copy has ", places,
                                             " damaged places (run --check on ", from_,
                                             "): ", absl::StrJoin(told, "; ")));
   }
@@ -131,15 +143,22 @@ class Backup {
   absl::Status Show() {
     HEARTH_RETURN_IF_ERROR(env_.RemoveAll(folder_));  // empty, see CheckFolders
     HEARTH_RETURN_IF_ERROR(env_.Rename(partial_, folder_));
-    const size_t slash = folder_.rfind('/');
-    return env_.SyncDir(slash == std::string::npos ? "."
-                        : slash == 0               ? "/"
-                                                   : folder_.substr(0, slash));
+    return env_.SyncDir(ParentOf(folder_));
+  }
+
+  // Removes what was copied so far if nobody wants it any more.
+  absl::Status CheckStopped() {
+    if (stopped_ == nullptr || !stopped_()) {
+      return absl::OkStatus();
+    }
+    HEARTH_RETURN_IF_ERROR(env_.RemoveAll(partial_));
+    return absl::UnavailableError("the backup was stopped");
   }
 
   const std::string from_;
   const std::string folder_;
   const std::string partial_;
+  const std::function<bool()>& stopped_;
   Env& env_;
   BackupReport report_;
 };
@@ -148,8 +167,9 @@ class Backup {
 
 absl::StatusOr<BackupReport> BackupDataDir(const std::string& data_dir,
                                            const std::string& folder,
+                                           const std::function<bool()>& stopped,
                                            Env& env) {
-  return Backup(data_dir, folder, env).Run();
+  return Backup(data_dir, folder, stopped, env).Run();
 }
 
 }  // namespace hearth::coordinator

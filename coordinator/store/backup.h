@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -20,7 +21,8 @@ struct BackupReport {
 // holds what was committed at one moment: store.db through SQLite's online backup, then each
 // history and log exactly as far as that store.db records them. It is made as `<folder>.partial`,
 // read back like --check does, and renamed only if nothing is damaged, so a folder with the name
-// asked for is always whole. Everything in it is on the disk when this returns OK.
+// asked for is always whole. Everything in it is on the disk when this returns OK. `stopped` is
+// asked before each file: when it says true, the copy ends with kUnavailable and nothing is left.
 //
 // kFailedPrecondition: no data dir of ours, or the schema is newer than this program's;
 // kAlreadyExists: `folder` has something in it; kNotFound: its parent does not exist; kDataLoss:
@@ -29,6 +31,7 @@ struct BackupReport {
 // errors as in Env and Database.
 absl::StatusOr<BackupReport> BackupDataDir(const std::string& data_dir,
                                            const std::string& folder,
+                                           const std::function<bool()>& stopped = nullptr,
                                            Env& env = Env::Real());
 
 }  // namespace hearth::coordinator

@@ -80,7 +80,7 @@ class BackupTest : public testing::Test {
   void ExpectWhole(const std::string& name, const std::string& job, int64_t at_least) {
     const auto check = CheckDataDir(Path(name));
     ASSERT_TRUE(check.ok()) << check.status();
-    EXPECT_THAT(check->damage, IsEmpty());
+    EXPECT_THAT(check->damage(), IsEmpty());
     const auto store = Open(name, true);
     ASSERT_NE(store, nullptr);
     const auto state = store->Load();

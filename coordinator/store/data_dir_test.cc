@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -90,6 +91,36 @@ class DataDirTest : public testing::Test {
 
   std::string Kept(const std::string& name) {
     return absl::StrCat(dir_, "/quarantine/", kStamp, "/", name);
+  }
+
+  // The check finds `kind` and says `said`; the repair does what the kind's row promises and says
+  // `done`; afterwards `of_b` records of job b can be read.
+  void ExpectMended(const std::string& kind,
+                    const std::string& said,
+                    const std::string& done,
+                    int64_t of_b) {
+    SCOPED_TRACE(kind);
+    const auto before = CheckDataDir(dir_);
+    ASSERT_TRUE(before.ok()) << before.status();
+    const auto found = std::find_if(before->findings.begin(), before->findings.end(),
+                                    [&](const Finding& f) { return f.kind->name == kind; });
+    ASSERT_NE(found, before->findings.end()) << absl::StrJoin(before->damage(), "; ");
+    EXPECT_THAT(found->text, HasSubstr(said));
+    EXPECT_TRUE(std::all_of(found->text.begin(), found->text.end(), absl::ascii_isprint))
+        << found->text;
+    const auto repaired = RepairDataDir(dir_, kNow);
+    if (found->kind->mend == Mend::kByPerson) {
+      EXPECT_EQ(repaired.status().code(), absl::StatusCode::kDataLoss);
+      EXPECT_THAT(repaired.status().message(), HasSubstr(found->kind->how));
+      return;
+    }
+    ASSERT_TRUE(repaired.ok()) << repaired.status();
+    EXPECT_THAT(absl::StrJoin(repaired->done, "; "), HasSubstr(done));
+    EXPECT_THAT(repaired->after.damage(), IsEmpty());
+    const auto store = Open();
+    ASSERT_NE(store, nullptr);
+    ASSERT_TRUE(store->Load().ok());
+    EXPECT_EQ(CountRecords(*store, "b"), of_b);
   }
 
   std::string root_;
@@ -295,7 +326,7 @@ INSERT INTO files VALUES ('old', 0, 1, 2, 1, )sql",
       absl::BytesToHexString(record), "')"));
   const auto before = CheckDataDir(dir_);
   ASSERT_TRUE(before.ok()) << before.status();
-  EXPECT_THAT(before->damage, IsEmpty());
+  EXPECT_THAT(before->damage(), IsEmpty());
 
   auto store = Open();
   ASSERT_NE(store, nullptr);
@@ -322,7 +353,7 @@ TEST_F(DataDirTest, Open_AStoreOfVersion2_IsMigratedWithAllItHas) {
       "WHERE key = 'schema_version'; PRAGMA user_version = 2");
   const auto before = CheckDataDir(dir_);
   ASSERT_TRUE(before.ok()) << before.status();
-  EXPECT_THAT(before->damage, IsEmpty());
+  EXPECT_THAT(before->damage(), IsEmpty());
   {
     auto store = Open();
     ASSERT_NE(store, nullptr);
@@ -339,7 +370,7 @@ TEST_F(DataDirTest, Open_AStoreOfVersion2_IsMigratedWithAllItHas) {
   }
   const auto after = CheckDataDir(dir_);
   ASSERT_TRUE(after.ok()) << after.status();
-  EXPECT_THAT(after->damage, IsEmpty());
+  EXPECT_THAT(after->damage(), IsEmpty());
   auto store = Open();
   ASSERT_NE(store, nullptr);
   const auto state = store->Load();
@@ -399,7 +430,7 @@ TEST_F(DataDirTest, Load_OneBadRow_IsSetAsideNamedAndTheRestServes) {
     Execute(row.sql);
     const auto report = CheckDataDir(dir_);
     ASSERT_TRUE(report.ok()) << report.status();
-    EXPECT_THAT(report->damage, Contains(HasSubstr(row.named))) << row.sql;
+    EXPECT_THAT(report->damage(), Contains(HasSubstr(row.named))) << row.sql;
     auto store = Open();
     ASSERT_NE(store, nullptr) << row.sql;
     EXPECT_EQ(store->generation(), 2) << row.sql;
@@ -414,8 +445,8 @@ TEST_F(DataDirTest, Load_OneBadRow_IsSetAsideNamedAndTheRestServes) {
     ASSERT_TRUE(store->Flush().ok()) << row.sql;
     store.reset();
     const auto mended = CheckDataDir(dir_);
-    EXPECT_THAT(mended->damage, IsEmpty())
-        << row.sql << ": " << absl::StrJoin(mended->damage, "; ");
+    EXPECT_THAT(mended->damage(), IsEmpty())
+        << row.sql << ": " << absl::StrJoin(mended->damage(), "; ");
   }
 }
 
@@ -464,7 +495,7 @@ TEST_F(DataDirTest, Open_RandomlyDamagedStore_IsNeverSilent) {
     ASSERT_TRUE(Env::Real().WriteFileAtomically(dir_ + "/store.db", bytes).ok());
     const std::string what = absl::StrCat("round ", round, ": ", length, " bytes at ", at);
     const auto report = CheckDataDir(dir_);
-    const bool found = !report.ok() || !report->damage.empty();
+    const bool found = !report.ok() || !report->damage().empty();
     auto store = TryOpen();
     if (!store.ok()) {
       EXPECT_TRUE(found) << what << ": " << store.status();
@@ -478,7 +509,7 @@ TEST_F(DataDirTest, Open_RandomlyDamagedStore_IsNeverSilent) {
       ++named;
       continue;
     }
-    EXPECT_FALSE(found) << what << ": " << (report.ok() ? report->damage.front() : "");
+    EXPECT_FALSE(found) << what << ": " << (report.ok() ? report->damage().front() : "");
     ASSERT_EQ(state->core.jobs.size(), 2u) << what;
     EXPECT_EQ(state->core.jobs[0].job().step(), 40) << what;
     EXPECT_EQ(state->core.jobs[1].job().step(), 40) << what;
@@ -498,9 +529,9 @@ TEST_F(DataDirTest, Check_SegmentFile_NamesTheJobAndTheOffset) {
   ASSERT_TRUE(Env::Real().WriteFileAtomically(path, bytes).ok());
   const auto report = CheckDataDir(dir_);
   ASSERT_TRUE(report.ok());
-  ASSERT_EQ(report->damage.size(), 1u) << absl::StrJoin(report->damage, "; ");
-  EXPECT_THAT(report->damage[0], HasSubstr("job b"));
-  EXPECT_THAT(report->damage[0], HasSubstr("offset"));
+  ASSERT_EQ(report->damage().size(), 1u) << absl::StrJoin(report->damage(), "; ");
+  EXPECT_THAT(report->damage()[0], HasSubstr("job b"));
+  EXPECT_THAT(report->damage()[0], HasSubstr("offset"));
 }
 
 TEST_F(DataDirTest, Check_WholeFolder_FindsNothingAndChangesNothing) {
@@ -508,13 +539,68 @@ TEST_F(DataDirTest, Check_WholeFolder_FindsNothingAndChangesNothing) {
   const std::string before = *Env::Real().ReadFile(dir_ + "/store.db");
   const auto report = CheckDataDir(dir_);
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_THAT(report->damage, IsEmpty());
+  EXPECT_THAT(report->damage(), IsEmpty());
   EXPECT_EQ(report->jobs, 2);
   EXPECT_EQ(report->files, 4);
   EXPECT_EQ(*Env::Real().ReadFile(dir_ + "/store.db"), before);
   EXPECT_EQ(CheckDataDir(root_ + "/absent").status().code(), absl::StatusCode::kFailedPrecondition);
   auto store = Open();
   EXPECT_EQ(CheckDataDir(dir_).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// Damages a folder in each way that a check knows; says what it finds and what then mends it.
+TEST_F(DataDirTest, CheckAndRepair_EachKind_AsItsRowSays) {
+  const std::string segment = "/jobs/b/history/00000000000000000001.seg";
+  const auto spoil = [&](size_t from_end, size_t cut) {
+    std::string bytes = *Env::Real().ReadFile(dir_ + segment);
+    bytes[bytes.size() - from_end] ^= 1;
+    bytes.resize(bytes.size() - cut);
+    ASSERT_TRUE(Env::Real().WriteFileAtomically(dir_ + segment, bytes).ok());
+  };
+  const struct {
+    const char* kind;
+    std::function<void()> damage;
+    const char* said;  // by the check
+    const char* done;  // by the repair; "" = it refuses
+    int64_t of_b;      // records of job b that can be read afterwards
+  } rows[] = {
+      {"row_damaged", [&] { Execute("UPDATE events SET event = x'ff' WHERE job_id = 'a'"); },
+       "row of job a in table events", "kept in the table", 40},
+      {"journal_damaged", [&] { Execute("UPDATE journal SET records = x'ff01'"); },
+       "of the journal is damaged", "row 40 of the journal", 39},
+      {"records_missing", [&] { spoil(3, 5); }, "job b: ", "1 recorded entries are missing", 39},
+      {"records_damaged", [&] { spoil(3, 0); }, "damaged at offset", "were cut out", 39},
+      {"records_damaged", [&] { spoil(400, 0); }, "damaged at offset", "were cut out", 39},
+      {"unknown_folder", [&] { Touch(dir_ + "/jobs/my-\xff\n/x"); },
+       "my-\\xff\\x0a belongs to no job", "moved to", 40},
+      {"history_behind", [&] { Execute("DELETE FROM journal"); }, "its row says 40", "are missing",
+       39},
+      {"not_ours", [&] { Touch(dir_ + "/thesis"); }, "thesis is not the store's", "", 40},
+      {"marker_damaged", [&] { Touch(dir_ + "/.hearth-data"); }, ".hearth-data is damaged", "", 0},
+      {"store_missing", [&] { std::filesystem::resize_file(dir_ + "/store.db", 0); },
+       "is missing or empty", "", 0},
+      {"older_store",
+       [&] {
+         ASSERT_TRUE(WriteMarker(Env::Real(), dir_, {.id = 5, .generation = 9}).ok());
+         Execute("UPDATE meta SET value = 5, crc = row_crc('meta', key, 5) WHERE key = 'data_id'");
+       },
+       "is of generation 1, the folder has seen 9", "", 0},
+      {"foreign_store",
+       [&] { ASSERT_TRUE(WriteMarker(Env::Real(), dir_, {.id = 5, .generation = 1}).ok()); },
+       "belongs to another folder", "", 0},
+      {"no_marker",
+       [&] {
+         std::filesystem::remove(dir_ + "/.hearth-data");
+         Execute("UPDATE meta SET value = 0, crc = row_crc('meta', key, 0) WHERE key = 'data_id'");
+       },
+       "has no marker", "", 40},
+  };
+  for (const auto& row : rows) {
+    std::filesystem::remove_all(dir_);
+    Make(40);
+    row.damage();
+    ExpectMended(row.kind, row.said, row.done, row.of_b);
+  }
 }
 
 }  // namespace

@@ -64,6 +64,35 @@ absl::StatusOr<Prefix> IntactPrefix(Env& env,
   return prefix;
 }
 
+// Whether the file simply ends at `offset` or in the frame that begins there.
+bool TornAt(Env& env, const std::string& path, int64_t offset) {
+  const absl::StatusOr<std::unique_ptr<MappedFile>> map = env.Map(path);
+  Frame frame;
+  return map.ok() &&
+         !GetFrame((*map)->bytes(), offset, static_cast<int64_t>((*map)->bytes().size()), frame);
+}
+
+// The frames of a segment that are whole, in the order of their cursors. `lost` gets the number of
+// all other bytes.
+std::string WholeFrames(const std::string& bytes, int64_t& lost) {
+  const absl::Span<const uint8_t> all(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+  std::string whole;
+  int64_t at = 0;
+  int64_t last = 0;
+  Frame frame;
+  while (GetFrame(all, at, static_cast<int64_t>(bytes.size()), frame)) {
+    if (frame.Intact() && frame.cursor > last) {
+      whole.append(bytes, at, frame.size());
+      last = frame.cursor;
+    } else {
+      lost += frame.size();
+    }
+    at += frame.size();
+  }
+  lost += static_cast<int64_t>(bytes.size()) - at;
+  return whole;
+}
+
 }  // namespace
 
 SegmentLog::SegmentLog(Env& env, std::string dir, SegmentLogOptions options, Position recorded)
@@ -369,14 +398,14 @@ absl::StatusOr<int64_t> SegmentLog::Copy(Env& env,
   return copied;
 }
 
-std::vector<std::string> SegmentLog::Check(Env& env,
-                                           const std::string& dir,
-                                           const Position& recorded) {
+std::vector<SegmentLog::Problem> SegmentLog::Check(Env& env,
+                                                   const std::string& dir,
+                                                   const Position& recorded) {
   const absl::StatusOr<std::vector<int64_t>> firsts = ListSegments(env, dir);
   if (!firsts.ok()) {
-    return {std::string(firsts.status().message())};
+    return {{std::string(firsts.status().message())}};
   }
-  std::vector<std::string> problems;
+  std::vector<Problem> problems;
   bool have_tail = recorded.tail_first == 0;
   for (const int64_t first : *firsts) {
     const std::string path = PathOf(dir, first);
@@ -385,17 +414,48 @@ std::vector<std::string> SegmentLog::Check(Env& env,
     const absl::StatusOr<int64_t> size = env.FileSize(path);
     const absl::StatusOr<Prefix> prefix = IntactPrefix(env, path);
     if (!size.ok() || !prefix.ok()) {
-      problems.emplace_back((size.ok() ? prefix.status() : size.status()).message());
+      problems.push_back({std::string((size.ok() ? prefix.status() : size.status()).message())});
     } else if (first <= recorded.tail_first &&
                prefix->bytes < (tail ? recorded.tail_bytes : *size)) {
-      problems.push_back(absl::StrCat(path, ": damaged or cut at offset ", prefix->bytes,
-                                      " (record after ", std::max(prefix->last, first - 1), ")"));
+      const bool torn = tail && *size < recorded.tail_bytes && TornAt(env, path, prefix->bytes);
+      problems.push_back(
+          {absl::StrCat(path, torn ? ": cut off" : ": damaged", " at offset ", prefix->bytes,
+                        " (record after ", std::max(prefix->last, first - 1), ")"),
+           torn});
     }
   }
   if (!have_tail) {
-    problems.push_back(absl::StrCat(PathOf(dir, recorded.tail_first), ": missing"));
+    problems.push_back({absl::StrCat(PathOf(dir, recorded.tail_first), ": missing"), true});
   }
   return problems;
+}
+
+absl::Status SegmentLog::Mend(Env& env,
+                              const std::string& dir,
+                              const Position& recorded,
+                              const std::function<absl::Status(const std::string& path)>& keep,
+                              std::vector<std::string>& done) {
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<int64_t> firsts, ListSegments(env, dir));
+  for (const int64_t first : firsts) {
+    if (first > recorded.tail_first) {
+      break;
+    }
+    const std::string path = PathOf(dir, first);
+    HEARTH_ASSIGN_OR_RETURN(std::string bytes, env.ReadFile(path));
+    if (first == recorded.tail_first) {
+      bytes.resize(std::min<size_t>(bytes.size(), recorded.tail_bytes));
+    }
+    int64_t lost_bytes = 0;
+    const std::string whole = WholeFrames(bytes, lost_bytes);
+    if (lost_bytes == 0) {
+      continue;
+    }
+    HEARTH_RETURN_IF_ERROR(keep(path));
+    HEARTH_RETURN_IF_ERROR(env.WriteFileAtomically(path, whole));
+    done.push_back(absl::StrCat(path, ": ", lost_bytes, " damaged bytes were cut out, ",
+                                whole.size(), " bytes of whole records stay"));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<SegmentLog::ReadResult> SegmentLog::Read(ReadState& state, int64_t max_bytes) const {

@@ -114,8 +114,21 @@ class SegmentLog {
                                       const std::string& from,
                                       const std::string& to,
                                       const Position& recorded);
-  // Reads every frame up to `recorded` and returns what is damaged or missing, a line each.
-  static std::vector<std::string> Check(Env& env, const std::string& dir, const Position& recorded);
+  // What is wrong with a file, for people. `missing`: it ends before `recorded` and all that is
+  // there is whole, so that Recover copes with it.
+  struct Problem {
+    std::string text;
+    bool missing = false;
+  };
+  // Reads every frame up to `recorded` and returns what is damaged or missing.
+  static std::vector<Problem> Check(Env& env, const std::string& dir, const Position& recorded);
+  // Leaves the whole frames in files that have damaged ones up to `recorded`; `keep` gets such a
+  // file first, and `done` a line about it. Call Recover afterwards.
+  static absl::Status Mend(Env& env,
+                           const std::string& dir,
+                           const Position& recorded,
+                           const std::function<absl::Status(const std::string& path)>& keep,
+                           std::vector<std::string>& done);
 
  private:
   struct Segment {

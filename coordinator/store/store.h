@@ -72,6 +72,8 @@ struct StoreOptions {
   // The store or the folder was put back from a copy, or the store is gone: open it anyway.
   // The generation becomes higher than any that workers have seen (it is taken from the time).
   bool restore = false;
+  // Also cut damaged records out of histories and logs, after a copy of their files.
+  bool mend_records = false;
   // Names the quarantine's folder, and with `restore` the generation.
   absl::Time now = Clock::Real().Now();
 };

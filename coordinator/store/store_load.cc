@@ -181,6 +181,11 @@ absl::Status Store::LoadLog(const LogKey& key, Recovery& recovery, LoadedState& 
   const auto keep = [this](const std::string& path, bool whole) {
     return whole ? quarantine_.Move(path) : quarantine_.Copy(path);
   };
+  if (options_.mend_records) {
+    HEARTH_RETURN_IF_ERROR(SegmentLog::Mend(
+        env_, StreamFolder(options_.data_dir, key.first, key.second), position,
+        [&keep](const std::string& path) { return keep(path, false); }, state.warnings));
+  }
   HEARTH_RETURN_IF_ERROR(log->Recover(known_end, keep, state.warnings));
   if (log->synced() != position) {
     recovery.changed[key] = log->synced();

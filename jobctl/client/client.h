@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "google/protobuf/message.h"
+#include "hearth/v1/coordinator.pb.h"
 #include "hearth/v1/identity.pb.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/worker.pb.h"
@@ -45,8 +46,8 @@ class Client {
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ConnectOptions& options);
   virtual ~Client() = default;
 
-  // A unary call: the one of JobService, WorkerService or IdentityService whose request is a
-  // `Request`; each has a request type of its own. `Response` is that call's.
+  // A unary call: the one of the coordinator's services whose request is a `Request`; each has a
+  // request type of its own. `Response` is that call's.
   template <typename Response, typename Request>
   absl::StatusOr<Response> Call(const Request& request) {
     Response response;

@@ -102,6 +102,7 @@ void AcceptResourceNames(CLI::App& app);
   ROW(Token, "token", "Make, list and revoke the tokens that say who may do what") \
   ROW(WhoAmI, "whoami", "Show whom the coordinator takes you for") \
   ROW(Audit, "audit", "Show who did what, and what was refused") \
+  ROW(Backup, "backup", "Have the coordinator copy what it knows to a folder on its machine") \
   ROW(Contexts, "context", "Keep the settings of several coordinators, and choose one") \
   ROW(Dataset, "dataset", "Build and inspect datasets") \
   ROW(Plan, "plan", "Show the memory a job needs, without submitting it") \

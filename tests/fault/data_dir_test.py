@@ -66,9 +66,10 @@ class DataDirTest(unittest.TestCase):
         self.assertEqual(run.returncode, REFUSED, run.stdout + run.stderr)
         return run.stderr
 
-    def check(self):
-        return subprocess.run([harness.program("hearth-coordinator"), "--check", "--data-dir", self.data], capture_output=True, errors="backslashreplace",
-                              text=True, timeout=60)
+    def check(self, *extra):
+        """What it prints is text, whatever it found."""
+        return subprocess.run([harness.program("hearth-coordinator"), "--check", *extra, "--data-dir", self.data], capture_output=True,
+                              encoding="ascii", timeout=60)
 
     def submit(self, endpoints, job_id):
         from hearth.v1 import job_pb2
@@ -76,6 +77,10 @@ class DataDirTest(unittest.TestCase):
         request = job_pb2.CreateJobRequest(job_id=job_id)
         json_format.ParseDict(SPEC, request.spec)
         peers.jobs(endpoints["listen"]).CreateJob(request, timeout=10)
+
+    def cancel(self, endpoints, job_id):
+        from hearth.v1 import job_pb2
+        peers.jobs(endpoints["listen"]).CancelJob(job_pb2.CancelJobRequest(job_id=job_id, now=True), timeout=10)
 
     def job_ids(self, endpoints):
         from hearth.v1 import job_pb2
@@ -216,6 +221,52 @@ class DataDirTest(unittest.TestCase):
         self.submit(endpoints, "another")
         self.stop(signal.SIGTERM)
         self.assertEqual(self.check().returncode, 0, self.check().stdout)
+
+    def test_repair_does_what_the_check_promised(self):
+        """Histories whose last record is torn or spoilt, a bad row, and a folder of nobody; then damage for a person."""
+        endpoints = self.start()
+        jobs = ["fine", "rows", "spoilt", "torn"]
+        for job_id in jobs:
+            self.submit(endpoints, job_id)
+        for job_id in jobs:
+            self.run_a_step(endpoints, job_id)
+            self.cancel(endpoints, job_id)
+        self.stop(signal.SIGTERM)
+        self.assertEqual(self.check("--repair").returncode, 0)  # moves the records to their files
+        segment = "history/00000000000000000001.seg"
+        with open(self.path("jobs", "torn", segment), "r+b") as f:
+            f.truncate(f.seek(0, os.SEEK_END) - 3)
+        with open(self.path("jobs", "spoilt", segment), "r+b") as f:
+            f.seek(20)
+            f.write(b"\xff\x1b")
+        with sqlite3.connect(self.path("store.db")) as db:
+            db.execute("UPDATE events SET event = x'ff' WHERE job_id = 'rows'")
+        db.close()
+        os.makedirs(self.path("jobs", "nobody\x1b[31m"))
+
+        found = self.check()
+        self.assertEqual(found.returncode, REFUSED)
+        for text in ("job torn: ", "cut off at offset", "job spoilt: ", "damaged at offset", "row of job rows in table events",
+                     "nobody\\x1b[31m belongs to no job", "mended by the next start or --repair", "mended by --repair: "):
+            self.assertIn(text, found.stdout)
+        self.assertFalse(os.path.exists(self.path("quarantine")))
+        repaired = self.check("--repair")
+        self.assertEqual(repaired.returncode, 0, repaired.stdout)
+        for text in ("repaired: ", "jobs/torn/history: 1 recorded entries are missing", "damaged bytes were cut out", " 0 damaged"):
+            self.assertIn(text, repaired.stdout)
+        self.assertEqual(self.check().returncode, 0)
+        kept = {name for _, names, files in os.walk(self.path("quarantine")) for name in names + files}
+        self.assertLessEqual({"spoilt", "nobody\x1b[31m"}, kept)
+        endpoints = self.start()
+        self.assertEqual(self.job_ids(endpoints), jobs)
+        self.stop(signal.SIGTERM)
+
+        with open(self.path(".hearth-data"), "w") as f:
+            f.write("spoilt")
+        refused = self.check("--repair")
+        self.assertEqual(refused.returncode, REFUSED)
+        self.assertIn("start once with --restore", refused.stderr)
+        self.start("--restore")
 
     def test_random_damage_is_never_silent(self):
         endpoints = self.start()

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "hearth/v1/agent.pb.h"
+#include "hearth/v1/coordinator.pb.h"
 #include "hearth/v1/identity.pb.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/worker.pb.h"
@@ -39,7 +40,8 @@ const Table& CallTable() {
     auto* made = new Table;
     for (const google::protobuf::FileDescriptor* file :
          {v1::Job::descriptor()->file(), v1::Worker::descriptor()->file(),
-          v1::AgentMessage::descriptor()->file(), v1::Token::descriptor()->file()}) {
+          v1::AgentMessage::descriptor()->file(), v1::Token::descriptor()->file(),
+          v1::MakeBackupRequest::descriptor()->file()}) {
       for (int i = 0; i < file->service_count(); ++i) {
         AddService(*file->service(i), *made);
       }
