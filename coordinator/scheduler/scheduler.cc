@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "coordinator/scheduler/order.h"
 
 namespace hearth::coordinator {
@@ -38,20 +39,23 @@ struct Pool {
   int64_t exist = 0;  // suitable, there or expected back
   int64_t cordoned = 0;
   int64_t unhealthy = 0;
-  int64_t with_root = 0;     // of `exist`: they see the checkpoint's root
-  int64_t largest_root = 0;  // size of the largest group that shares a root
-  int64_t largest = 0;       // size of the largest of `groups`
+  int64_t with_root = 0;           // of `exist`: they see the checkpoint's root
+  int64_t largest_root = 0;        // size of the largest group that shares a root
+  int64_t largest = 0;             // size of the largest of `groups`
+  std::set<std::string> versions;  // of `exist`
   std::vector<Group> groups;
   // A job of this pool that needs so many has reserved all groups that are large enough.
   int64_t reserved_from = INT64_MAX;
 };
 
-// Workers with the same key may serve in one gang.
+// Workers with the same key may serve in one gang. Ranks of two versions may order their messages
+// differently, so all are of one: in a rolling upgrade a gang waits for enough of either.
 std::string GroupKey(const v1::Worker& worker, bool span_hosts) {
   // A worker that named no root shares only with its host.
   std::string root =
       worker.root_uuid().empty() ? absl::StrCat("host ", worker.host()) : worker.root_uuid();
-  return span_hosts ? root : absl::StrCat(root, "\n", worker.host());
+  const std::string key = absl::StrCat(root, "\n", worker.version());
+  return span_hosts ? key : absl::StrCat(key, "\n", worker.host());
 }
 
 std::string Plural(int64_t n, const std::string& what) {
@@ -251,6 +255,7 @@ void Planner::Fill(const Demand& demand, Pool& pool) {
       continue;
     }
     ++pool.exist;
+    pool.versions.insert(worker.version());
     if (!demand.root_uuid.empty() && worker.root_uuid() != demand.root_uuid) {
       continue;
     }
@@ -292,8 +297,12 @@ WaitText Planner::WhyTooFew(const Demand& demand, const Pool& pool) const {
                              pool.with_root == 1 ? " does" : " do"));
   }
   if (pool.largest_root < demand.least) {
-    return text("no_shared_root", absl::StrCat(" that share one checkpoint root, at most ",
-                                               pool.largest_root, " do"));
+    const std::string versions = pool.versions.size() < 2
+                                     ? ""
+                                     : absl::StrCat(" and one version of hearth-worker (",
+                                                    absl::StrJoin(pool.versions, ", "), ")");
+    return text("no_shared_root", absl::StrCat(" that share one checkpoint root", versions,
+                                               ", at most ", pool.largest_root, " do"));
   }
   if (pool.largest < demand.least) {
     return text("span_hosts",

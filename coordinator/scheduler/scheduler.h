@@ -2,8 +2,8 @@
 //
 // Rules
 //  - Gang: a job gets at least min_workers workers or none, at most `workers`; all of one
-//    device kind, all with the selector's labels, all seeing one checkpoint root (the
-//    checkpoint's, for a resume), on one host if span_hosts is false.
+//    device kind and one version of hearth-worker, all with the selector's labels, all seeing one
+//    checkpoint root (the checkpoint's, for a resume), on one host if span_hosts is false.
 //  - Order: priority (higher first), then submit time, then id.
 //  - Backfill: a job that waits for workers that exist (busy, or gone for less than
 //    ClusterView::return_grace) reserves every worker that it could use. Run times are unknown,

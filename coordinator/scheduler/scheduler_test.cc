@@ -392,5 +392,29 @@ TEST(Plan, TenThousandWaitingJobs_ArePlannedQuickly) {
   EXPECT_LT(took, absl::Seconds(2));
 }
 
+// A rolling upgrade: no gang has ranks of two versions, whatever that makes it wait for.
+TEST(Plan, TwoVersions_NeverShareAGang) {
+  Cluster c;
+  for (const char* id : {"a", "b", "c"}) {
+    c.AddWorker(id);
+  }
+  c.worker(0).set_version("0.1.0 (new)");
+  c.worker(1).set_version("0.1.0 (old)");
+  c.worker(2).set_version("0.1.0 (old)");
+  c.AddJob("three", 3);
+  c.AddJob("two", 2);
+  Decisions d = c.Plan();
+  ASSERT_THAT(Started(d), ElementsAre("two"));
+  EXPECT_THAT(d.starts[0].workers, ElementsAre("b", "c"));
+  ASSERT_THAT(d.waits, SizeIs(1));
+  EXPECT_EQ(d.waits[0].reason,
+            "needs 3 cpu workers that share one checkpoint root and one version of hearth-worker "
+            "(0.1.0 (new), 0.1.0 (old)), at most 2 do");
+  c.worker(1).set_version("0.1.0 (new)");
+  c.worker(2).set_version("0.1.0 (new)");
+  d = c.Plan();
+  EXPECT_THAT(Started(d), ElementsAre("three"));
+}
+
 }  // namespace
 }  // namespace hearth::coordinator

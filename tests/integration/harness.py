@@ -129,8 +129,18 @@ class Cluster:
         self.client_args = []
         self.worker_args = []  # of every worker
         self.prefix = []  # what programs are started through, e.g. in a network namespace; must exec them
+        # By daemon, "coordinator" or a worker's name: a prefix of its own, the folder of its programs, and further environment.
+        self.prefixes, self.bins, self.envs = {}, {}, {}
         os.environ["HEARTH_HOME"] = self.dir  # for programs and peers that a test starts by itself: the tokens are there
         self.env = dict(os.environ, OMP_NUM_THREADS="1", NO_COLOR="1")
+
+    def start_of(self, daemon):
+        """How its command line begins."""
+        binary = "hearth-coordinator" if daemon == "coordinator" else "hearth-worker"
+        return [*self.prefixes.get(daemon, self.prefix), os.path.join(self.bins.get(daemon, BIN), binary)]
+
+    def env_of(self, daemon):
+        return dict(self.env, **self.envs.get(daemon, {}))
 
     # -- daemons ------------------------------------------------------------------------------------------------
     def start_coordinator(self, *extra):
@@ -139,8 +149,8 @@ class Cluster:
         if os.path.exists(endpoints):
             os.unlink(endpoints)
         self.coordinator = Daemon(
-            [*self.prefix, program("hearth-coordinator"), "--data-dir", os.path.join(self.dir, "coordinator"), "--listen", listen,
-             "--http", http, *self.coordinator_args, *extra], os.path.join(self.dir, "coordinator.log"), self.env)
+            [*self.start_of("coordinator"), "--data-dir", os.path.join(self.dir, "coordinator"), "--listen", listen,
+             "--http", http, *self.coordinator_args, *extra], os.path.join(self.dir, "coordinator.log"), self.env_of("coordinator"))
 
         def ready():
             if not self.coordinator.alive():
@@ -157,9 +167,9 @@ class Cluster:
 
     def start_worker(self, name, *extra):
         self.workers[name] = Daemon(
-            [*self.prefix, program("hearth-worker"), "--coordinator", self.address, "--name", name, "--threads", "1", "--data-dir",
+            [*self.start_of(name), "--coordinator", self.address, "--name", name, "--threads", "1", "--data-dir",
              os.path.join(self.dir, name), "--http", "127.0.0.1:0", *self.worker_args, *extra],
-            os.path.join(self.dir, name + ".log"), self.env)
+            os.path.join(self.dir, name + ".log"), self.env_of(name))
         return self.workers[name]
 
     def start(self, workers=2):
@@ -180,11 +190,15 @@ class Cluster:
         wait_until(f"worker {name} in {states}", online, timeout)
 
     def close(self):
+        self.stop()
+        remove_or_keep(self.dir, self.failures_before)
+
+    def stop(self):
+        """All daemons, and with the workers their trainers."""
         for daemon in [*self.workers.values(), self.coordinator]:
             if daemon is not None and daemon.alive():
                 daemon.kill(signal.SIGCONT, wait=False)
                 daemon.kill()
-        remove_or_keep(self.dir, self.failures_before)
 
     def logs(self):
         """Tails of all daemons' output, for failure messages."""
