@@ -1,0 +1,273 @@
+"""The faults of the soak: a row each. An action gets the soak and its running jobs, does its harm, undoes what must be undone, and returns
+the workers whose jobs it may stop; None when there was nothing to hit."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import harness
+
+DAY = 86400
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    name: str
+    weight: int
+    act: object
+    restarts: bool  # a job that it hits cannot get over it without a new start
+    alone: bool = False  # only as the first of two
+    needs: str = ""  # of the soak: "hosts", "disks"
+    what: str = ""  # for the table
+
+
+def stopped(pid):
+    """SIGSTOP; false when the process has just ended."""
+    try:
+        os.kill(pid, signal.SIGSTOP)
+        return True
+    except ProcessLookupError:
+        return False
+
+
+def any_worker(soak, jobs):
+    return soak.random.choice(sorted(w for job in jobs.values() for w in job["workers"]))
+
+
+# -- trainers ------------------------------------------------------------------------------------------------------
+def kill_trainer(soak, jobs):
+    worker = any_worker(soak, jobs)
+    pids = soak.cluster.trainer_pids(worker)
+    if not pids:
+        return None
+    os.kill(pids[0], signal.SIGKILL)
+    return {worker}
+
+
+def stop_trainer(soak, jobs):
+    worker = any_worker(soak, jobs)
+    pids = soak.cluster.trainer_pids(worker)
+    return {worker} if pids and stopped(pids[0]) else None
+
+
+def hang_step(soak, jobs):
+    worker = any_worker(soak, jobs)
+    pids = soak.cluster.trainer_pids(worker)
+    [job] = [job_id for job_id, job in jobs.items() if worker in job["workers"]]
+    if not pids or soak.cluster.job(job)["state"] != "JOB_STATE_RUNNING":
+        return None  # a fault before is not over yet; the first step may take long
+    gate = soak.gate(worker)
+    os.unlink(gate)
+    # Back once the trainer has ended, for the next one.
+    harness.wait_until("the hanging trainer to end", lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), soak.RECOVERY_MAX)
+    open(gate, "w").close()
+    return {worker}
+
+
+# -- workers -------------------------------------------------------------------------------------------------------
+def restart_worker(soak, jobs, how, upgrade=False):
+    worker = any_worker(soak, jobs)
+    soak.cluster.workers[worker].kill(how)
+    soak.pause(0, 3)
+    if upgrade:
+        soak.other_version(worker)
+    soak.start_worker(worker)
+    return {worker}
+
+
+def kill_worker(soak, jobs):
+    return restart_worker(soak, jobs, signal.SIGKILL)
+
+
+def end_worker(soak, jobs):
+    return restart_worker(soak, jobs, signal.SIGTERM)
+
+
+def upgrade_worker(soak, jobs):
+    return restart_worker(soak, jobs, soak.random.choice([signal.SIGTERM, signal.SIGKILL]), upgrade=True)
+
+
+def stop_worker(soak, jobs):
+    worker = any_worker(soak, jobs)
+    soak.cluster.workers[worker].kill(signal.SIGSTOP, wait=False)
+    soak.pause(0.2, 9)
+    soak.cluster.workers[worker].kill(signal.SIGCONT, wait=False)
+    return {worker}
+
+
+# -- the network ---------------------------------------------------------------------------------------------------
+def cut_worker(soak, jobs):
+    worker = any_worker(soak, jobs)
+    soak.hosts.pull(worker)
+    soak.pause(0.2, 9)
+    soak.hosts.plug(worker)
+    soak.wait_heard(worker)
+    return {worker}
+
+
+def one_way(soak, worker, pairs):
+    for source, target in pairs:
+        soak.hosts.lose(source, target)
+    soak.pause(0.2, 9)
+    for source, target in pairs:
+        soak.hosts.deliver(source, target)
+    soak.wait_heard(worker)
+
+
+def mute_worker(soak, jobs):
+    worker = any_worker(soak, jobs)
+    one_way(soak, worker, [(worker, other) for other in soak.hosts.names if other != worker])
+    return {worker}
+
+
+def deafen_worker(soak, jobs):
+    worker = any_worker(soak, jobs)
+    one_way(soak, worker, [(other, worker) for other in soak.hosts.names if other != worker])
+    return {worker}
+
+
+# -- the coordinator -----------------------------------------------------------------------------------------------
+def restart_coordinator(soak, how):
+    soak.cluster.coordinator.kill(how)
+    soak.pause(0, 2)
+    soak.start_coordinator()
+    return set()
+
+
+def kill_coordinator(soak, _jobs):
+    return restart_coordinator(soak, signal.SIGKILL)
+
+
+def end_coordinator(soak, _jobs):
+    return restart_coordinator(soak, signal.SIGTERM)
+
+
+def upgrade_coordinator(soak, _jobs):
+    soak.other_version("coordinator")
+    return restart_coordinator(soak, soak.random.choice([signal.SIGTERM, signal.SIGKILL]))
+
+
+def stop_coordinator(soak, _jobs):
+    soak.cluster.coordinator.kill(signal.SIGSTOP, wait=False)
+    soak.pause(0.2, 4)
+    soak.cluster.coordinator.kill(signal.SIGCONT, wait=False)
+    return set()
+
+
+def second_coordinator(soak, _jobs):
+    """It must leave at once, with the exit code of a data dir in use."""
+    data = os.path.join(soak.cluster.dir, "coordinator")
+    run = subprocess.run([*soak.cluster.start_of("coordinator"), "--data-dir", data, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"],
+                         capture_output=True, text=True, timeout=60, env=soak.cluster.env_of("coordinator"))
+    if run.returncode != 3:
+        raise AssertionError(f"a second coordinator on {data} exited with {run.returncode}: {run.stderr}")
+    return set()
+
+
+def submit_into_a_kill(soak, jobs):
+    """A submission is on its way when the coordinator dies: it was acknowledged or it was not."""
+    sent = threading.Thread(target=soak.submit_or_not)
+    sent.start()
+    soak.pause(0, 0.1)
+    hit = kill_coordinator(soak, jobs)
+    sent.join()
+    return hit
+
+
+# -- disks ---------------------------------------------------------------------------------------------------------
+def with_faults(soak, faults, seconds):
+    """The coordinator runs so for a while, or until it ends by itself."""
+    soak.cluster.coordinator.kill(signal.SIGTERM)
+    soak.cluster.envs["coordinator"]["HEARTH_FAULTS"] = faults
+    try:
+        soak.start_coordinator()
+        over = time.monotonic() + seconds
+        while time.monotonic() < over and soak.cluster.coordinator.alive():
+            time.sleep(0.05)
+    finally:
+        del soak.cluster.envs["coordinator"]["HEARTH_FAULTS"]
+    soak.cluster.coordinator.kill(signal.SIGKILL)
+    soak.start_coordinator()
+    return set()
+
+
+def slow_disk(soak, _jobs):
+    return with_faults(soak, "store.before_commit=delay:100ms,store.before_flush=delay:1s", soak.random.uniform(1, 4))
+
+
+def failing_disk(soak, _jobs):
+    point = soak.random.choice(["store.before_commit", "store.after_commit", "store.before_flush", "store.after_flush"])
+    return with_faults(soak, f"{point}=error@{soak.random.randint(2, 30)}", 3)
+
+
+def full_data_disk(soak, _jobs):
+    """The coordinator refuses changes, or ends with what it has acknowledged on the disk."""
+    soak.disks["coordinator"].fill()
+    soak.pause(0.5, 4)
+    soak.disks["coordinator"].empty()
+    if not soak.cluster.coordinator.alive():
+        soak.start_coordinator()
+    return set()
+
+
+def full_checkpoint_disk(soak, jobs):
+    soak.disks["checkpoints"].fill()
+    soak.pause(0.5, 4)
+    soak.disks["checkpoints"].empty()
+    return {worker for job in jobs.values() for worker in job["workers"]}
+
+
+# -- clocks --------------------------------------------------------------------------------------------------------
+def jump_clock(soak, jobs):
+    daemon = soak.random.choice(["coordinator", any_worker(soak, jobs)])
+    soak.clocks[daemon].set(soak.random.choice([-DAY, 0, DAY]))
+    return set()
+
+
+# -- users ---------------------------------------------------------------------------------------------------------
+def again(soak, jobs, verb, state, *flags):
+    job = soak.random.choice(sorted(jobs))
+    soak.cluster.jobctl(verb, job, *flags, check=False)
+    now = harness.wait_until(f"{job} {state} or succeeded", lambda: (lambda j: j["state"] if j["state"] in
+                             ("JOB_STATE_" + state, "JOB_STATE_SUCCEEDED") else None)(soak.cluster.job(job)), soak.RECOVERY_MAX)
+    if now != "JOB_STATE_SUCCEEDED":
+        soak.cluster.jobctl("resume", job)
+    return set(jobs[job]["workers"])
+
+
+def pause(soak, jobs):
+    return again(soak, jobs, "pause", "PAUSED")
+
+
+def cancel(soak, jobs):
+    return again(soak, jobs, "cancel", "CANCELLED", "--now")
+
+
+FAULTS = (
+    Fault("kill_trainer", 4, kill_trainer, True, what="a trainer is killed"),
+    Fault("stop_trainer", 2, stop_trainer, True, what="a trainer is stopped (SIGSTOP)"),
+    Fault("hang_step", 2, hang_step, True, what="a step hangs"),
+    Fault("kill_worker", 3, kill_worker, True, what="a worker is killed, and back within 3 s"),
+    Fault("end_worker", 1, end_worker, True, what="a worker is asked to leave, and back within 3 s"),
+    Fault("upgrade_worker", 1, upgrade_worker, True, what="a worker is replaced by another version"),
+    Fault("stop_worker", 2, stop_worker, False, what="a worker is stopped for 0.2 to 9 s"),
+    Fault("cut_worker", 2, cut_worker, False, needs="hosts", what="a worker's cable is pulled for 0.2 to 9 s"),
+    Fault("mute_worker", 1, mute_worker, False, needs="hosts", what="what a worker sends is lost for 0.2 to 9 s"),
+    Fault("deafen_worker", 1, deafen_worker, False, needs="hosts", what="what is sent to a worker is lost for 0.2 to 9 s"),
+    Fault("kill_coordinator", 3, kill_coordinator, False, what="the coordinator is killed, and back within 2 s"),
+    Fault("end_coordinator", 1, end_coordinator, False, what="the coordinator is asked to end, and back within 2 s"),
+    Fault("upgrade_coordinator", 1, upgrade_coordinator, False, what="the coordinator is replaced by another version"),
+    Fault("stop_coordinator", 2, stop_coordinator, False, what="the coordinator is stopped for 0.2 to 4 s"),
+    Fault("second_coordinator", 1, second_coordinator, False, what="a second coordinator starts on the data dir"),
+    Fault("slow_disk", 1, slow_disk, False, what="commits take 100 ms longer, moving records 1 s"),
+    Fault("failing_disk", 1, failing_disk, False, what="a write of the store fails"),
+    Fault("full_data_disk", 1, full_data_disk, False, needs="disks", what="the data dir's disk is full for 0.5 to 4 s"),
+    Fault("full_checkpoint_disk", 1, full_checkpoint_disk, False, needs="disks", what="the checkpoints' disk is full for 0.5 to 4 s"),
+    Fault("jump_clock", 2, jump_clock, False, what="a daemon's wall clock jumps by a day or two"),
+    Fault("submit_into_a_kill", 1, submit_into_a_kill, False, alone=True, what="the coordinator is killed while a job is submitted"),
+    Fault("pause", 1, pause, True, alone=True, what="a job is paused and resumed"),
+    Fault("cancel", 1, cancel, True, alone=True, what="a job is cancelled and resumed"),
+)
