@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import xml.etree.ElementTree as ET
 
 import numpy as np
 
@@ -79,18 +78,13 @@ class Tools(unittest.TestCase):
             f.write(len(header).to_bytes(8, "little") + header + bytes([0x80, 0x3F, 0x40, 0xC0]))
         np.testing.assert_array_equal(tensor_file.read(self.path("bf16"))["x"], [1.0, -3.0])
 
-    def test_fidelity_gaps_and_picture(self):
+    def test_fidelity_gaps(self):
         base = self.metrics("bf16.jsonl")
         near = self.metrics("fp8.jsonl", lambda s: 1.003)
         far = self.metrics("bad.jsonl", lambda s: 1.006)
-        svg = self.path("curves.svg")
-        run = self.run_tool("fidelity.py", f"bf16={base}", f"fp8={near}", "--svg", svg, "--title", "BF16 & FP8 <curves>")
+        run = self.run_tool("fidelity.py", f"bf16={base}", f"fp8={near}")
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         self.assertIn("+0.30 %", run.stdout)
-        root = ET.parse(svg).getroot()
-        lines = root.findall("{http://www.w3.org/2000/svg}polyline")
-        self.assertEqual(len(lines), 2 + 2 + 1)  # the bound twice, two losses, one gap
-        self.assertEqual(len(root.findall("{http://www.w3.org/2000/svg}circle")), 8)
         self.assertEqual(self.run_tool("fidelity.py", f"bf16={base}", f"fp8={far}").returncode, 1)
         # Held-out losses count too, and runs of different length are not compared in silence.
         short = self.metrics("short.jsonl", steps=300)
