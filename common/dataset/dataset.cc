@@ -188,7 +188,7 @@ absl::Status Dataset::Read(int64_t first, absl::Span<int32_t> out, int32_t vocab
   const int64_t count = static_cast<int64_t>(out.size());
   if (first < 0 || first > tokens() - count) {
     return absl::OutOfRangeError(
-        absl::StrCat(path_, ": tokens ", first, "..", first + count, " of ", tokens()));
+        absl::StrCat(path_, ": ", count, " tokens from ", first, " on, of ", tokens()));
   }
   auto shard = std::upper_bound(shards_.begin(), shards_.end(), first,
                                 [](int64_t at, const Shard& s) { return at < s.first + s.tokens; });

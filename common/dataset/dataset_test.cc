@@ -84,6 +84,8 @@ void ExpectRoundTrip(const std::string& path, int32_t vocab) {
   EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + 14));
   EXPECT_TRUE(absl::IsOutOfRange((*data)->Read(61, absl::MakeSpan(part), vocab)));
   EXPECT_TRUE(absl::IsOutOfRange((*data)->Read(-1, absl::MakeSpan(part), vocab)));
+  // Nothing is added to the place before it is checked, not even for the text.
+  EXPECT_TRUE(absl::IsOutOfRange((*data)->Read(INT64_MAX, absl::MakeSpan(part), vocab)));
 }
 
 TEST_F(DatasetTest, Open_Uint16Folder_RoundTrips) {
