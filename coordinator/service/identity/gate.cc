@@ -4,10 +4,8 @@
 #include <array>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "common/base/clip_text.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
@@ -16,6 +14,7 @@
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/peer.h"
 #include "coordinator/core/errors.h"
+#include "coordinator/service/identity/authorization.h"
 #include "coordinator/service/limits.h"
 #include "google/protobuf/reflection.h"
 #include "grpc/grpc_security_constants.h"
@@ -25,10 +24,6 @@ namespace {
 
 constexpr double kRefusalsPerSecond = 1;
 constexpr double kRefusalsBurst = 50;
-
-absl::Status Unauthenticated(const std::string& reason, const std::string& text) {
-  return rpc::MakeError(absl::StatusCode::kUnauthenticated, text, reason);
-}
 
 std::string Sha256Of(std::string_view text) {
   Sha256 hash;
@@ -48,27 +43,6 @@ absl::StatusOr<std::string> OneValue(const grpc::CallbackServerContext& context,
                            absl::StrCat("the call needs one \"", key, "\" that is not empty"));
   }
   return std::string(first->second.data(), first->second.size());
-}
-
-absl::StatusOr<std::string> BearerOf(std::string_view header) {
-  absl::string_view secret(header.data(), header.size());
-  if (!absl::ConsumePrefix(&secret, "Bearer ") && !absl::ConsumePrefix(&secret, "bearer ")) {
-    return Unauthenticated("BAD_TOKEN", "authorization is not \"Bearer TOKEN\"");
-  }
-  return std::string(secret);
-}
-
-// The password of "Basic base64(user:password)" (RFC 7617).
-absl::StatusOr<std::string> PasswordOf(std::string_view header) {
-  absl::string_view encoded(header.data(), header.size());
-  std::string pair;
-  const bool basic =
-      absl::ConsumePrefix(&encoded, "Basic ") && absl::Base64Unescape(encoded, &pair);
-  const size_t colon = pair.find(':');
-  if (!basic || colon == std::string::npos) {
-    return Unauthenticated("BAD_TOKEN", "authorization is neither \"Bearer\" nor \"Basic\"");
-  }
-  return pair.substr(colon + 1);
 }
 
 // The common name of a client certificate that our CA has signed; "" when there is none.

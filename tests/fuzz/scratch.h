@@ -1,0 +1,12 @@
+// A folder in memory for parsers that read files; gone when the process ends.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace hearth::fuzz {
+
+// Writes the file into the folder of this process, which holds nothing else of that name; its path.
+std::string ScratchFile(const std::string& name, std::string_view bytes);
+
+}  // namespace hearth::fuzz
