@@ -78,7 +78,7 @@ TEST(RequireFormStorage, OnAGpu_FormsAreBesideBf16Alone) {
   const absl::Status status = RequireFormStorage(gpu, DType::kF32, true, "op");
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(status.message(),
-            "op: quantised or kept forms of fp32 tensors on a GPU, bf16 alone has them");
+            "op: quantised or kept forms of fp32 tensors on a GPU; only bf16 tensors have them");
 }
 
 TEST(TensorView, FourDimensions_FoldToRowsAndCols) {

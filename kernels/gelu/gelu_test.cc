@@ -100,7 +100,7 @@ TEST(Gelu, QuantisedBesideFp32OnAGpu_IsRefused) {
   const auto forward = [&args](const Exec& exec) { return GeluForward(exec, args); };
   args.y_quant = {DType::kE4M3, o.rows.data(), nullptr, &scale, &amax};
   EXPECT_EQ(refused(forward),
-            "gelu: quantised or kept forms of fp32 tensors on a GPU, bf16 alone has them");
+            "gelu: quantised or kept forms of fp32 tensors on a GPU; only bf16 tensors have them");
   GeluBackwardArgs back;
   back.dy = View(o.dy.data(), {kRows, kCols});
   back.x = args.x;

@@ -48,7 +48,7 @@ void Isolation::Note() {
     }
     const std::string text = absl::StrCat(
         silent, " of its ", ranks.size(), " workers fell silent together with others, and nobody ",
-        "answers who would show that the network is there: the coordinator takes itself to be cut ",
+        "answers who would show that the network is there: the coordinator assumes that it is cut ",
         "off and replaces none for ", absl::FormatDuration(options_.isolation_grace),
         ", or until one answers. `jobctl declare-lost` ends that if they are gone");
     job.job().set_isolation(text);
