@@ -39,7 +39,7 @@ TEST(Runbook, ThatOfTheProgram_IsServedWithAllItsMarksTaken) {
   EXPECT_THAT(response.body,
               HasSubstr("<h2 id=\"hearthcoordinatordown\">HearthCoordinatorDown</h2>"));
   // What RunbookHtml does not know would stand there as it is written.
-  EXPECT_THAT(response.body, HasSubstr("<pre><code>hearth-coordinator --data-dir DIR --backup "));
+  EXPECT_THAT(response.body, HasSubstr("<pre><code>hearth-coordinator --check --data-dir COPY\n"));
   for (const char* mark : {"`", "<code></code>", "](", "\n- ", "**", "\n|", "<p>    "}) {
     EXPECT_THAT(response.body, Not(HasSubstr(mark)));
   }
