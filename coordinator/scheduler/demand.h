@@ -23,7 +23,8 @@ struct Demand {
   int64_t least = 0;            // 1 <= least <= wanted
   int64_t batch_ranks = 0;      // MaxRanks, if that is fewer than `least`; else 0
 
-  auto operator<=>(const Demand&) const = default;
+  // clang-tidy 14 takes the 0 that <=> compares with for a pointer.
+  auto operator<=>(const Demand&) const = default;  // NOLINT(modernize-use-nullptr)
   bool operator==(const Demand&) const = default;
 };
 

@@ -91,7 +91,7 @@ class RandomCluster {
       resources.set_span_hosts(Chance(50));
     }
     if (Chance(15)) {
-      spec.mutable_batch()->set_global_batch_tokens(16 * (1 + Below(4)));
+      spec.mutable_batch()->set_global_batch_tokens(int64_t{16} * (1 + Below(4)));
       spec.mutable_data()->set_sequence_length(16);
     }
     JobView job;
@@ -100,7 +100,7 @@ class RandomCluster {
     job.create_time = absl::FromUnixSeconds(Below(5));
     if (Chance(20)) {
       job.root_uuid = absl::StrCat("root", Below(3));
-      job.checkpoint_step = 10 * (1 + Below(2));
+      job.checkpoint_step = int64_t{10} * (1 + Below(2));
     }
     Occupy(job, wanted);
     view_.jobs.push_back(std::move(job));
