@@ -79,7 +79,7 @@ Server Launch(const std::string& data_dir) {
   int from[2];
   int to[2];
   if (pipe(from) != 0 || pipe(to) != 0) {
-    std::exit(2);
+    std::exit(2);  // NOLINT(concurrency-mt-unsafe): no other thread runs yet
   }
   Server server;
   server.pid = fork();
@@ -100,7 +100,7 @@ Server Launch(const std::string& data_dir) {
   const std::vector<std::string> addresses = absl::StrSplit(said, ' ');
   if (addresses.size() != 2) {
     std::printf("%s\n", said.c_str());
-    std::exit(2);
+    std::exit(2);  // NOLINT(concurrency-mt-unsafe): no other thread runs yet
   }
   server.listen = addresses[0];
   server.http = addresses[1];
