@@ -10,6 +10,7 @@
 #include "coordinator/core/agents/agent_sessions.h"
 #include "coordinator/core/agents/heartbeats.h"
 #include "coordinator/core/gangs/deadlines.h"
+#include "coordinator/core/gangs/stragglers.h"
 #include "coordinator/core/identity/token_commands.h"
 #include "coordinator/core/jobs/inspections.h"
 #include "coordinator/core/jobs/job_commands.h"
@@ -126,6 +127,8 @@ struct CoreAssembly {
   GangEnds ends{turn, workers, liveness, jobs, gangs, states, recoveries, plan};
   Deadlines deadlines{turn, options, workers, liveness, jobs, gangs, states, ends};
 
+  Stragglers stragglers{turn, jobs, gangs, states};
+
   Isolation isolation{turn, options, workers, liveness, jobs, states, plan};
   SilentWorkers silent{turn, workers, liveness, jobs, gangs, states, ends, isolation};
   ClusterViews clusters{turn, options, workers, jobs, gangs, liveness};
@@ -145,7 +148,8 @@ struct CoreAssembly {
   WorkerCommands worker_commands{turn, workers, views, plan};
   LossDeclaration declaration{turn, workers, liveness, silent, isolation, views, plan};
   TokenCommands token_commands{turn, tokens};
-  Ticks ticks{turn, jobs, silent, folders, deadlines, views, calls, token_commands, placement};
+  Ticks ticks{turn,       jobs,  silent, folders,        deadlines,
+              stragglers, views, calls,  token_commands, placement};
 
   const CommandParts command_parts{
       &job_commands, &job_deletion,   &checkpoints, &inspections, &worker_commands,

@@ -24,6 +24,7 @@ void Ticks::Pass(const Tick& /*tick*/) {
   silent_.Check();
   folders_.AskForListings();
   deadlines_.Check();
+  stragglers_.Check();
   views_.Review();
   calls_.Expire();
   tokens_.Expire();

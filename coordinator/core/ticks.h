@@ -5,6 +5,7 @@
 
 #include "coordinator/core/folders/checkpoint_folders.h"
 #include "coordinator/core/gangs/deadlines.h"
+#include "coordinator/core/gangs/stragglers.h"
 #include "coordinator/core/identity/token_commands.h"
 #include "coordinator/core/jobs/jobs.h"
 #include "coordinator/core/jobs/repeated_calls.h"
@@ -25,6 +26,7 @@ class Ticks {
         SilentWorkers& silent,
         CheckpointFolders& folders,
         Deadlines& deadlines,
+        Stragglers& stragglers,
         WorkerViews& views,
         RepeatedCalls& calls,
         TokenCommands& tokens,
@@ -34,6 +36,7 @@ class Ticks {
         silent_(silent),
         folders_(folders),
         deadlines_(deadlines),
+        stragglers_(stragglers),
         views_(views),
         calls_(calls),
         tokens_(tokens),
@@ -53,6 +56,7 @@ class Ticks {
   SilentWorkers& silent_;
   CheckpointFolders& folders_;
   Deadlines& deadlines_;
+  Stragglers& stragglers_;
   WorkerViews& views_;
   RepeatedCalls& calls_;
   TokenCommands& tokens_;

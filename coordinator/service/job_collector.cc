@@ -36,6 +36,9 @@ std::string ModelName(const v1::ModelSpec& model) {
   return model.from().empty() ? "custom" : model.from();
 }
 
+// A job has a bound on its series (docs/metrics.md); more slow ranks than this have one cause.
+constexpr int kStragglersShown = 8;
+
 // What a scrape shows of one job.
 struct JobFacts {
   const v1::Job& job;
@@ -137,6 +140,18 @@ constexpr JobFamily kJobFamilies[] = {
     {{"hearth_job_restarts_total", MetricType::kCounter,
       "Recoveries since the coordinator started, by cause.", "job_id,cause", Stability::kBeta},
      AddRestarts},
+    {{"hearth_job_straggler_ratio", MetricType::kGauge,
+      "Time of the own work of a rank that the others wait for, divided by the median of theirs. "
+      "No "
+      "row while there is none.",
+      "job_id,rank,worker_id", Stability::kBeta},
+     [](const JobFacts& facts, Series& out) {
+       for (int i = 0; i < std::min(facts.job.stragglers_size(), kStragglersShown); ++i) {
+         const v1::Straggler& straggler = facts.job.stragglers(i);
+         out.Add(straggler.ratio(),
+                 {facts.job.job_id(), absl::StrCat(straggler.rank()), straggler.worker_id()});
+       }
+     }},
     {{"hearth_job_recovery_seconds", MetricType::kGauge,
       "Last recovery: time from a rank's last sign of life to the next step.", "job_id",
       Stability::kBeta},

@@ -186,6 +186,11 @@ std::string Describe(const v1::Job& job,
   Line(out, "Workers",
        job.workers_size() == 0 ? absl::StrCat("none (wants ", job.spec().resources().workers(), ")")
                                : absl::StrJoin(job.workers(), ", "));
+  for (const v1::Straggler& slow : job.stragglers()) {
+    Line(out, "Straggler",
+         absl::StrFormat("rank %d on %s is %.1f x slower than the median of the others since %s",
+                         slow.rank(), slow.worker_id(), slow.ratio(), TimeText(slow.since())));
+  }
   Line(out, "Epoch",
        absl::StrCat(job.epoch(), " (", job.restarts(), " of ",
                     job.spec().resources().max_restarts(), " restarts used)"));

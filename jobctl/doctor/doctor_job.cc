@@ -91,6 +91,7 @@ class Diagnosis {
     }
     Speed();
     Precision();
+    Stragglers();
     for (const v1::Worker* worker : gang_) {
       Gpu(*worker);
     }
@@ -195,6 +196,18 @@ class Diagnosis {
                         ": the run has fallen back"),
            absl::StrCat("jobctl events ", job_.job_id(),
                         " says why; a lower learning rate or more warm-up may avoid it"));
+    }
+  }
+
+  void Stragglers() {
+    for (const v1::Straggler& slow : job_.stragglers()) {
+      Warn("stragglers",
+           absl::StrFormat("rank %d on %s is %.1f x slower than the median of the others, which "
+                           "wait for it in every step",
+                           slow.rank(), slow.worker_id(), slow.ratio()),
+           "look at that machine: other load, clocks, heat, its disk; jobctl drain moves the job "
+           "off "
+           "it");
     }
   }
 

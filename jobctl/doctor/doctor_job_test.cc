@@ -103,6 +103,15 @@ TEST_F(DoctorJobTest, OtherRecipe_WarmUpTailOrFallback) {
   EXPECT_THAT(Text(), HasSubstr("for the last 950 steps (bf16_tail)"));
 }
 
+TEST_F(DoctorJobTest, Straggler_IsNamedWithItsWorker) {
+  v1::Straggler& slow = *facts_.job.add_stragglers();
+  slow.set_rank(2);
+  slow.set_worker_id("w3");
+  slow.set_ratio(1.42);
+  EXPECT_THAT(Text(),
+              HasSubstr("warning stragglers: rank 2 on w3 is 1.4 x slower than the median"));
+}
+
 TEST_F(DoctorJobTest, Throttled_NamesReasonClocksAndRemedy) {
   status().add_throttle_reasons("sw_thermal_slowdown");
   status().set_temperature_celsius(88);

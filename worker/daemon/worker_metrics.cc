@@ -198,6 +198,15 @@ constexpr Family kFamilies[] = {
     {{"hearth_worker_job_epoch", MetricType::kGauge, "Gang start that the running task belongs to",
       "job_id", Stability::kBeta},
      OfJob<&Tasks::epoch>},
+    {{"hearth_worker_job_compute_seconds", MetricType::kGauge,
+      "Time of this rank's own work on a micro-batch, without waits for other ranks: the median of "
+      "its last steps; none for a job of one rank",
+      "job_id", Stability::kBeta},
+     [](const Values& values, Series& out) {
+       if (values.tasks.running && values.tasks.compute_seconds > 0) {
+         out.Add(values.tasks.compute_seconds, {values.tasks.job_id});
+       }
+     }},
     {{"hearth_worker_job_loss", MetricType::kGauge,
       "Training loss of the last step, nats per token (rank 0 alone)", "job_id", Stability::kBeta},
      OfStep<&v1::StepReport::loss>},

@@ -90,6 +90,7 @@ TEST(WorkerMetricsTest, Collect_AllThatAGpuCanTell_StaysWithinTheDocumentedBound
   values.tasks.running = true;
   values.tasks.job_id = "job-1";
   values.tasks.last_step.emplace();
+  values.tasks.compute_seconds = 1.0;
   GpuReading& gpu = values.gpu.emplace();
   gpu.info.power_limit_default_watts = gpu.info.sm_clock_max_hertz = 1.0;
   gpu.info.memory_clock_max_hertz = 1.0;

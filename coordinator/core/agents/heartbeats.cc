@@ -36,6 +36,7 @@ void Heartbeats::Heard(const AgentHeartbeat& command) {
   Gang& gang = gangs_.of(heartbeat.job_id());
   gang.Progress(heartbeat.step(), turn_.mono());
   gang.HeardPhase(job->record().ranks_size(), rank, heartbeat.phase(), turn_.mono());
+  gang.stragglers().Heard(job->record().ranks_size(), rank, heartbeat.compute_seconds());
   if (rank == 0 && heartbeat.phase() != job->job().phase()) {
     job->job().set_phase(heartbeat.phase());
     jobs_.Mark(*job, false);

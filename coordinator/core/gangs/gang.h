@@ -10,6 +10,7 @@
 
 #include "absl/time/time.h"
 #include "coordinator/core/core.h"
+#include "coordinator/core/gangs/straggler_watch.h"
 
 namespace hearth::coordinator {
 
@@ -46,6 +47,8 @@ class Gang {
                            const CoreOptions& options,
                            absl::Duration now) const;
 
+  StragglerWatch& stragglers() { return stragglers_; }
+
   // Joules that the device of this rank (not 0) used since it was asked before; 0 the first time.
   // `counter` is the device's own.
   double EnergySince(int rank, double counter);
@@ -66,6 +69,7 @@ class Gang {
   absl::Duration stop_deadline_ = absl::InfiniteDuration();
   absl::Duration kill_time_ = absl::InfiniteDuration();  // of the first KillTask
   absl::Duration kill_again_ = absl::InfiniteDuration();
+  StragglerWatch stragglers_;
   std::map<int, double> energy_seen_;  // rank -> its device's counter when last added
 };
 

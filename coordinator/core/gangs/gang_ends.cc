@@ -80,6 +80,7 @@ void GangEnds::SendStop(JobState& job, int rank) {
 void GangEnds::ReleaseWorker(JobState& job, int rank) {
   if (rank == 0) {
     job.job().clear_phase();
+    job.job().clear_stragglers();
   }
   workers_.Release(workers_.at(job.record().ranks(rank).worker_id()), job.job().job_id(),
                    turn_.mono());

@@ -88,6 +88,7 @@ const WorkerState& Workers::Connect(const AgentConnected& command, Now now) {
   view.set_checkpoint_root(hello.checkpoint_root());
   view.set_root_uuid(hello.root_uuid());
   view.set_version(hello.version());
+  *view.mutable_confinement() = hello.confinement();
   *view.mutable_connect_time() = ToProto(now.wall);
   HeardHealth(worker, hello.unhealthy_reason());
   worker.foreign.clear();

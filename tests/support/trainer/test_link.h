@@ -46,7 +46,7 @@ class FakeLink : public Link {
   void SendCheckpoint(const v1::CheckpointAnnouncement& checkpoint) override {
     checkpoints.push_back(checkpoint);
   }
-  void SendProgress(int64_t step) override { progress.push_back(step); }
+  void SendProgress(int64_t step, double) override { progress.push_back(step); }
   void SendPhase(std::string_view phase) override { phases.emplace_back(phase); }
   void SendLog(std::string_view level, std::string_view text) override {
     logs.push_back(std::string(level) + ": " + std::string(text));

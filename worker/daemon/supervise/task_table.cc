@@ -100,6 +100,7 @@ v1::AgentMessage TaskTable::MakeHeartbeat() const {
       heartbeat.set_epoch(key.epoch);
       heartbeat.set_step(task.step());
       heartbeat.set_phase(task.phase());
+      heartbeat.set_compute_seconds(task.compute_seconds());
     }
   }
   return message;
@@ -472,6 +473,7 @@ TaskTable::Snapshot TaskTable::snapshot() const {
       out.job_id = key.job_id;
       out.epoch = key.epoch;
       out.step = task.step();
+      out.compute_seconds = task.compute_seconds();
       out.last_step = task.last_step();
       out.energy_joules = task.EnergyTotal(device_status_.energy_joules());
     }

@@ -71,6 +71,7 @@ class TaskTable : public TrainerListener {
     int64_t step = 0;
     // The running task's last StepReport; only rank 0 sends them.
     std::optional<v1::StepReport> last_step;
+    double compute_seconds = 0;  // as in Progress; 0 = not known
     // What the device has used since the running task's first heartbeat.
     double energy_joules = 0.0;
     int64_t buffer_bytes = 0;

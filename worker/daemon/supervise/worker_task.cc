@@ -121,6 +121,7 @@ void WorkerTask::Take(v1::FromTrainer message, const DeviceReading& device) {
       return;
     case v1::FromTrainer::kProgress:
       step_ = std::max(step_, message.progress().step());
+      compute_seconds_ = message.progress().compute_seconds();
       return;
     case v1::FromTrainer::kAlive:  // the host has taken note
     case v1::FromTrainer::MESSAGE_NOT_SET:

@@ -36,6 +36,7 @@ class WorkerTask {
   TaskKey key() const { return {task_.job_id(), task_.epoch()}; }
   int64_t step() const { return step_; }
   const std::string& phase() const { return phase_; }
+  double compute_seconds() const { return compute_seconds_; }  // as in Progress
   const ReportBuffer& reports() const { return reports_; }
   const std::optional<v1::StepReport>& last_step() const { return last_step_; }
   double EnergyTotal(double counter) const { return energy_.Total(counter); }
@@ -104,6 +105,7 @@ class WorkerTask {
   int64_t step_ = 0;
   int64_t checkpoint_step_ = 0;
   std::string phase_;
+  double compute_seconds_ = 0;
   std::optional<v1::TrainerExit> said_;  // the trainer's own word on its end
   std::optional<v1::StepReport> last_step_;
   EnergyMeter energy_;

@@ -110,8 +110,10 @@ TEST_F(WorkerTaskTest, Progress_NeverGoesBack) {
   progress.mutable_progress()->set_step(7);
   task_.Take(progress, {});
   progress.mutable_progress()->set_step(5);
+  progress.mutable_progress()->set_compute_seconds(0.25);
   task_.Take(progress, {});
   EXPECT_EQ(task_.Status().step(), 7);
+  EXPECT_EQ(task_.compute_seconds(), 0.25) << "the newest";
 }
 
 TEST_F(WorkerTaskTest, BeginSession_SendsWhatIsNotAcknowledgedAgain) {

@@ -142,9 +142,10 @@ class AgentLink : public Link {
     *message.mutable_checkpoint() = checkpoint;
     Send(message);
   }
-  void SendProgress(int64_t step) override {
+  void SendProgress(int64_t step, double compute_seconds) override {
     v1::FromTrainer message;
     message.mutable_progress()->set_step(step);
+    message.mutable_progress()->set_compute_seconds(compute_seconds);
     Send(message);
   }
   void SendPhase(std::string_view phase) override {

@@ -134,7 +134,9 @@ TEST_F(AgentLinkTest, Send_EveryKind_ArrivesInOrder) {
         EXPECT_EQ(log.log().epoch(), 3);
         EXPECT_GT(log.log().time().seconds(), 0);
         EXPECT_EQ(Receive().checkpoint().step(), 9);
-        EXPECT_EQ(Receive().progress().step(), 10);
+        const v1::FromTrainer progress = Receive();
+        EXPECT_EQ(progress.progress().step(), 10);
+        EXPECT_EQ(progress.progress().compute_seconds(), 0.25);
         EXPECT_EQ(Receive().exit().reason(), v1::EXIT_REASON_FINISHED);
       });
     }
@@ -147,7 +149,7 @@ TEST_F(AgentLinkTest, Send_EveryKind_ArrivesInOrder) {
   v1::CheckpointAnnouncement checkpoint;
   checkpoint.set_step(9);
   link->SendCheckpoint(checkpoint);
-  link->SendProgress(10);
+  link->SendProgress(10, 0.25);
   v1::TrainerExit exit;
   exit.set_reason(v1::EXIT_REASON_FINISHED);
   link->SendExit(exit);
@@ -215,7 +217,7 @@ TEST_F(AgentLinkTest, AgentCloses_OnGoneIsCalledAndWaitersWake) {
   gone_.WaitForNotification();
   waiter.join();
   for (int i = 0; i < 3000; ++i) {
-    link->SendProgress(i);  // dropped, never blocks
+    link->SendProgress(i, 0);  // dropped, never blocks
   }
 }
 
@@ -239,7 +241,7 @@ TEST_F(AgentLinkTest, TooLongAMessage_BecomesALineThatSaysSo) {
   v1::RunInfo info;
   info.set_recipe(std::string(64 << 20, 'x'));
   link->SendRunInfo(info);
-  link->SendProgress(7);
+  link->SendProgress(7, 0);
   const v1::FromTrainer line = Receive();
   EXPECT_EQ(line.log().level(), "error");
   EXPECT_THAT(line.log().text(),

@@ -33,7 +33,8 @@ class Link : public KeyValueStore {
   virtual void SendTrial(const v1::PrecisionTrial& trial) = 0;
   virtual void SendStep(const v1::StepReport& report) = 0;
   virtual void SendCheckpoint(const v1::CheckpointAnnouncement& checkpoint) = 0;
-  virtual void SendProgress(int64_t step) = 0;
+  // `compute_seconds`: Progress.compute_seconds.
+  virtual void SendProgress(int64_t step, double compute_seconds) = 0;
   virtual void SendPhase(
       std::string_view phase) = 0;  // loading | rendezvous | trial | training | evaluating | saving
   // `level`: debug | info | warning | error.

@@ -119,7 +119,7 @@ class StandaloneLinkImpl : public StandaloneLink {
                          checkpoint.path(), checkpoint.bytes(), checkpoint.seconds()));
   }
 
-  void SendProgress(int64_t) override {}
+  void SendProgress(int64_t, double) override {}
   void SendPhase(std::string_view) override {}
 
   void SendLog(std::string_view level, std::string_view text) override {

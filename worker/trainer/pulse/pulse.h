@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "absl/time/time.h"
 
@@ -40,6 +41,11 @@ class Pulse {
   void StepDone(int64_t step, absl::Duration took);
   // What follows has nothing to do with the steps before it; the last one that is done is `step`.
   void Restart(int64_t step);
+
+  // So long the step thread was held up in collectives; for the thread alone.
+  void Waited(absl::Duration time) { waited_ += time; }
+  // All since the call before.
+  absl::Duration TakeWaited() { return std::exchange(waited_, absl::ZeroDuration()); }
 
   // Another activity for a while; its end is progress of the one before.
   class Scope {
@@ -73,6 +79,7 @@ class Pulse {
   std::atomic<int64_t> step_{0};
   std::atomic<uint64_t> marks_{0};
   std::array<std::atomic<int64_t>, kSteps> took_ns_{};  // the newest ones; 0 = none
+  absl::Duration waited_;                               // the writer's alone, as attempts_
   size_t attempts_ = 0;                                 // since Restart; the writer's alone
 };
 

@@ -165,7 +165,7 @@ absl::Status RankRun::Meet() {
   link_.SendPhase("rendezvous");
   blame_ = v1::EXIT_REASON_COMM;
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Collective> connected, Connect());
-  comm_ = Watched(std::move(connected), pulse_);
+  comm_ = Watched(std::move(connected), pulse_, clock_);
   return absl::OkStatus();
 }
 

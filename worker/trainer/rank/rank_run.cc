@@ -249,10 +249,11 @@ absl::StatusOr<std::optional<double>> RankRun::EvaluateIfDue(int64_t step) {
 }
 
 void RankRun::Report(const StepResult& result, std::optional<double> validation_loss) {
+  compute_times_.Add(result.compute_seconds);
   const absl::Duration now = clock_.Monotonic();
   if (now - last_progress_ >= absl::Seconds(1)) {
     last_progress_ = now;
-    link_.SendProgress(result.step);
+    link_.SendProgress(result.step, compute_times_.Median());
   }
   if (!leader_) {
     return;

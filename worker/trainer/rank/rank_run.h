@@ -27,6 +27,7 @@
 #include "worker/trainer/rank/rank.h"
 #include "worker/trainer/rank/trial_run.h"
 #include "worker/trainer/step/engine.h"
+#include "worker/trainer/step/recent_times.h"
 #include "worker/trainer/step/trainer.h"
 
 namespace hearth::trainer {
@@ -162,6 +163,7 @@ class RankRun {
   double validation_loss_ = 0;           // the last one measured, at validated_step_
   int64_t validated_step_ = 0;
   absl::Duration last_progress_ = -absl::InfiniteDuration();
+  RecentTimes compute_times_;
 
   int64_t memory_asked_ = 0;
   int64_t memory_free_ = 0;

@@ -161,8 +161,8 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
   const ControlRequests again = std::exchange(again_, ControlRequests{});
   flight.asked = {asked.save || again.save, asked.pause || again.pause, asked.stop || again.stop};
   flight.follows = in_flight_ > 0;
-  if (!flight.follows && last_collect_ != -absl::InfiniteDuration()) {
-    watch_.Paused();
+  if (!flight.follows) {
+    NothingAhead();
   }
 
   flight.slow = IsFirst({flight.result.format, flight.result.counted}) || hold_ != nullptr;
@@ -229,7 +229,7 @@ absl::StatusOr<StepResult> Trainer::Collect() {
                                    1e-9);
     result.report.set_comm_bytes(program_.comm_bytes());
   }
-  result.report.set_step_seconds(StepSeconds(flight, state));
+  AddTimes(flight, state, result);
   watch_.Took(absl::Seconds(result.report.step_seconds()));
   --in_flight_;
   // Only accepted steps count for the guard's window: a refused one would widen its limits.
@@ -285,17 +285,33 @@ absl::Status Trainer::CompleteWeights() {
   return program_.sharded() ? Drain() : absl::OkStatus();
 }
 
-double Trainer::StepSeconds(const Flight& flight, const kernels::StepState& state) {
+void Trainer::NothingAhead() {
+  if (last_collect_ != -absl::InfiniteDuration()) {
+    watch_.Paused();
+  }
+  pulse_.TakeWaited();  // that was between steps
+}
+
+void Trainer::AddTimes(const Flight& flight, const kernels::StepState& state, StepResult& result) {
   const absl::Duration now = clock_.Monotonic();
   const absl::Duration since = now - std::max(flight.start, std::exchange(last_collect_, now));
   const uint64_t ended_before = std::exchange(last_ended_ns_, state.ended_ns);
-  if (!engine_.on_gpu()) {
-    return absl::ToDoubleSeconds(since);
+  const absl::Duration waited = pulse_.TakeWaited();
+  double step = absl::ToDoubleSeconds(since);
+  double compute = absl::ToDoubleSeconds(since - waited);
+  if (engine_.on_gpu()) {
+    // The host's clock would see when it looked, not when the GPU was done. Up to the last backward
+    // pass the ops' stream waits for no peer, unless weights are divided.
+    const uint64_t begin = flight.follows ? ended_before : state.started_ns;
+    const double before = flight.follows ? 0 : flight.result.report.data_wait_seconds();
+    step = before + static_cast<double>(state.ended_ns - begin) * 1e-9;
+    compute = before + static_cast<double>(state.backward_ns - begin) * 1e-9;
   }
-  // The host's clock would see when it looked, not when the GPU was done.
-  const uint64_t begin = flight.follows ? ended_before : state.started_ns;
-  const double seconds = static_cast<double>(state.ended_ns - begin) * 1e-9;
-  return flight.follows ? seconds : seconds + flight.result.report.data_wait_seconds();
+  result.report.set_step_seconds(step);
+  const int64_t micro_batches = batch_.CountForRank(comm_.rank());
+  if (comm_.world_size() > 1 && !flight.slow && micro_batches > 0) {
+    result.compute_seconds = compute / static_cast<double>(micro_batches);
+  }
 }
 
 absl::StatusOr<StepResult> Trainer::Step(const ControlRequests& asked) {

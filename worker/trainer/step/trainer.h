@@ -46,6 +46,9 @@ struct StepResult {
   ControlRequests control;  // what any rank asked for
   spec::StepFormat format;  // what linear layers ran in
   bool counted = false;     // QuantState::Counted is about this step
+  // Time of this rank's own work on a micro-batch of the step, without waits for its peers; 0 = not
+  // known, or a step of a kind that was new.
+  double compute_seconds = 0;
   // What the trainer measured, in the form in which it leaves the rank: learning_rate, tokens,
   // data_pass, weight_quantizations, step_seconds (since the step before, or since its own start
   // where something lay between), data_wait_seconds, comm_seconds (after the last backward pass,
@@ -162,7 +165,10 @@ class Trainer {
   absl::Status Await(kernels::Event& event, int64_t step);
   // The same for all that was launched. Of whatever is between steps.
   absl::Status Drain();
-  double StepSeconds(const Flight& flight, const kernels::StepState& state);
+  // A step is launched with nothing in flight ahead of it.
+  void NothingAhead();
+  // Fills in step_seconds and compute_seconds.
+  void AddTimes(const Flight& flight, const kernels::StepState& state, StepResult& result);
   absl::Status EvaluateMicroBatch(int64_t first, int64_t count, int64_t as_step);
 
   Engine& engine_;
