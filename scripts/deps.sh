@@ -13,7 +13,7 @@ packages=(
   libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgrpc++-dev libabsl-dev libssl-dev zlib1g-dev libxxhash-dev
   libyaml-cpp-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libsqlite3-dev
   prometheus-cpp-dev libmicrohttpd-dev
-  libopenblas-openmp-dev libgloo-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev libzstd-dev
+  libopenblas-openmp-dev libgloo-dev libsentencepiece-dev libpcre2-dev libseccomp-dev libutf8proc-dev libzstd-dev
 )
 
 tests=(libgtest-dev libgmock-dev libbenchmark-dev clang-format clang-tidy sqlite3

@@ -129,9 +129,11 @@ void CheckWorker(const v1::Worker& worker, const std::string& version, Findings&
   switch (worker.state()) {
     case v1::WORKER_STATE_IDLE:
     case v1::WORKER_STATE_BUSY:
-      collector.Ok(absl::StrCat(
-          worker.state() == v1::WORKER_STATE_IDLE ? "idle" : "runs " + worker.job_id(), ", ",
-          worker.device().model(), " on ", worker.host(), ", ", worker.version()));
+      collector.Ok(
+          absl::StrCat(worker.state() == v1::WORKER_STATE_IDLE ? "idle" : "runs " + worker.job_id(),
+                       ", ", worker.device().model(), " on ", worker.host(), ", ", worker.version(),
+                       worker.confinement().empty() ? "" : ", trainers with ",
+                       absl::StrJoin(worker.confinement(), ", ")));
       break;
     case v1::WORKER_STATE_UNHEALTHY:
       collector.Fail(absl::StrCat("unhealthy, not scheduled", why),

@@ -103,6 +103,11 @@ TEST(CheckWorkers, States_AreJudged) {
   EXPECT_THAT(WorkersText({}), HasSubstr("failed workers"));
   EXPECT_THAT(WorkersText({Gpu(v1::WORKER_STATE_IDLE)}), HasSubstr("ok worker h-gpu0: idle"));
   EXPECT_THAT(WorkersText({Gpu(v1::WORKER_STATE_LOST)}), HasSubstr("failed worker h-gpu0"));
+  v1::Worker confined = Gpu(v1::WORKER_STATE_IDLE);
+  confined.add_confinement("no capabilities");
+  confined.add_confinement("system calls filtered");
+  EXPECT_THAT(WorkersText({confined}),
+              HasSubstr("trainers with no capabilities, system calls filtered"));
   v1::Worker sick = Gpu(v1::WORKER_STATE_UNHEALTHY);
   sick.set_reason("GPU-1 has 2.0 GiB more memory in use than before the task");
   const std::string text = WorkersText({sick});

@@ -15,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/ids.h"
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
@@ -131,6 +132,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(WorkerOptions options, Cl
   // The name comes first: it is in every message and decides the data folder. HTTP comes last: its
   // handlers read the parts.
   HEARTH_RETURN_IF_ERROR(daemon->ClaimName());
+  HEARTH_RETURN_IF_ERROR(daemon->ConfineTrainers());
   HEARTH_RETURN_IF_ERROR(daemon->StartParts());
   HEARTH_RETURN_IF_ERROR(daemon->StartHttp());
   return daemon;
@@ -164,11 +166,35 @@ absl::Status Daemon::ClaimName() {
   return absl::OkStatus();
 }
 
+absl::Status Daemon::ConfineTrainers() {
+  ConfinementOptions confine;
+  confine.user = options_.trainer_user;
+  confine.filter_calls = options_.trainer_filter;
+  confine.limits = options_.trainer_limits;
+  confine.name = options_.name;
+  confine.gpu = gpu_ != nullptr;
+  confine.checkpoint_root = root_.path();
+  confine.home = options_.home;
+  HEARTH_ASSIGN_OR_RETURN(Confinement confinement,
+                          Confinement::Prepare(confine, {options_.trainer}));
+  confinement_ = std::make_shared<const Confinement>(std::move(confinement));
+  HEARTH_LOG_INFO("trainers run with: {}", absl::StrJoin(confinement_->InForce(), "; "));
+  // Only root's processes with capabilities could make it.
+  if (gpu_ != nullptr && access("/dev/nvidia-uvm", F_OK) != 0) {
+    HEARTH_LOG_WARNING(
+        "/dev/nvidia-uvm does not exist, and trainers cannot make it: run nvidia-modprobe -u -c 0");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Daemon::StartParts() {
   fatal_event_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!fatal_event_.valid()) {
     return absl::ErrnoToStatus(errno, "eventfd");
   }
+  files_ = std::make_unique<RootedEnv>(
+      Env::Real(),
+      FileRoots{options_.data_roots, {root_.path()}, absl::StrCat("worker ", options_.name)});
   TaskTable::Options table;
   v1::Hello& identity = table.identity;
   identity.set_worker_id(options_.name);
@@ -181,6 +207,9 @@ absl::Status Daemon::StartParts() {
   identity.set_root_uuid(root_.uuid());
   identity.set_version(VersionString());
   identity.set_name_key(name_key_);
+  for (const std::string& measure : confinement_->InForce()) {
+    identity.add_confinement(measure);
+  }
   table.device = options_.device;
   if (gpu_ != nullptr) {
     // The trainer sees one GPU only (CUDA_VISIBLE_DEVICES below), which is number 0 there.
@@ -192,12 +221,18 @@ absl::Status Daemon::StartParts() {
   table.advertise_host = advertise_;
   table_ = std::make_unique<TaskTable>(std::move(table), root_, clock_);
   disk_ = std::make_unique<DiskWorker>(
-      root_, Env::Real(), [this](v1::AgentMessage answer) { table_->Answer(std::move(answer)); },
-      options_.data_roots);
+      root_, *files_, [this](v1::AgentMessage answer) { table_->Answer(std::move(answer)); });
   Supervisor::Options supervisor;
   supervisor.trainer.program = options_.trainer;
-  supervisor.trainer.arguments = {"worker", "--hang-seconds",
-                                  absl::StrCat(options_.trainer_hang_seconds)};
+  supervisor.trainer.confinement = confinement_;
+  supervisor.trainer.arguments = {
+      "worker",    "--hang-seconds", absl::StrCat(options_.trainer_hang_seconds),
+      "--worker",  options_.name,    "--checkpoint-root",
+      root_.path()};
+  for (const std::string& folder : options_.data_roots) {
+    supervisor.trainer.arguments.insert(supervisor.trainer.arguments.end(),
+                                        {"--data-root", folder});
+  }
   supervisor.gone_bound = options_.gone_bound;
   supervisor.silence.silence = options_.trainer_silence_seconds > 0
                                    ? absl::Seconds(options_.trainer_silence_seconds)

@@ -10,10 +10,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "common/io/rooted_env.h"
 #include "common/metrics/http_server.h"
 #include "common/metrics/metrics.h"
 #include "common/time/clock.h"
 #include "worker/daemon/agent/agent.h"
+#include "worker/daemon/confine/confinement.h"
 #include "worker/daemon/device/gpu_monitor.h"
 #include "worker/daemon/device/inventory.h"
 #include "worker/daemon/disk/checkpoint_root.h"
@@ -46,6 +48,7 @@ class Daemon {
          Clock& clock);
 
   absl::Status ClaimName();
+  absl::Status ConfineTrainers();
   absl::Status StartParts();
   absl::Status StartHttp();
   absl::Status StartAgent();
@@ -71,6 +74,7 @@ class Daemon {
   std::optional<DaemonIndex> index_;
   Fd data_dir_lock_;
   std::string name_key_;
+  std::shared_ptr<const Confinement> confinement_;
   Fd fatal_event_;  // eventfd, written by OnFatal
   std::string advertise_;
 
@@ -87,6 +91,7 @@ class Daemon {
   // server starts.
   const std::unique_ptr<GpuMonitor> gpu_;  // null on a CPU worker
   std::unique_ptr<TaskTable> table_;
+  std::unique_ptr<RootedEnv> files_;  // that jobs may name
   std::unique_ptr<DiskWorker> disk_;
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<WorkerMetrics> metrics_;

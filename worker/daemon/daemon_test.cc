@@ -86,6 +86,7 @@ TEST_F(DaemonTest, Hello_Identity_SaysWhatTheHostIs) {
   EXPECT_EQ(hello.device().kind(), "cpu");
   EXPECT_EQ(hello.device().threads(), 1);
   EXPECT_EQ(hello.labels().at("zone"), "a");
+  EXPECT_THAT(hello.confinement(), ::testing::Contains("system calls filtered"));
   EXPECT_EQ(hello.checkpoint_root(), (home_ / "checkpoints").string());
   EXPECT_TRUE(IsUuid(hello.root_uuid()));
   EXPECT_THAT(hello.http_address(), HasSubstr("127.0.0.1:"));

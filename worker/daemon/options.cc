@@ -12,6 +12,7 @@
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
+#include "common/base/units.h"
 #include "common/base/version.h"
 #include "common/io/home.h"
 #include "common/rpc/channel.h"
@@ -32,6 +33,31 @@ constexpr size_t kMaxLabelBytes = 253;
 std::string Environment(const char* name) {
   const char* value = GetEnv(name);
   return value == nullptr ? "" : value;
+}
+
+void AddConfinementFlags(CLI::App& app, WorkerOptions& options) {
+  app.add_option("--trainer-user", options.trainer_user,
+                 "Account under which trainers run; needs a worker that root runs. It gets the "
+                 "checkpoint root and the groups of the GPUs' devices");
+  app.add_option_function<std::string>(
+         "--trainer-memory",
+         [&options](const std::string& text) {
+           options.trainer_limits.memory_bytes = ParseBytes(text).value_or(0);
+         },
+         "Memory that trainers may take, such as 64GiB; this and the next two need a cgroup v2 "
+         "that is delegated to this worker")
+      ->check([](const std::string& text) {
+        return ParseBytes(text).value_or(0) > 0 ? "" : "expected a size, such as 64GiB";
+      });
+  app.add_option("--trainer-pids", options.trainer_limits.processes,
+                 "Processes and threads that trainers may have")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--trainer-cpus", options.trainer_limits.cpus,
+                 "Processors' worth of time that trainers may take, such as 7.5")
+      ->check(CLI::PositiveNumber);
+  app.add_flag_callback(
+      "--no-trainer-filter", [&options] { options.trainer_filter = false; },
+      "Let trainers make all system calls, for example to profile them");
 }
 
 void AddFlags(CLI::App& app, WorkerOptions& options, std::vector<std::string>& labels) {
@@ -58,8 +84,8 @@ void AddFlags(CLI::App& app, WorkerOptions& options, std::vector<std::string>& l
                  "Folder for this daemon's own files; default $HEARTH_HOME/workers/NAME");
   app.add_option(
          "--data-root", options.data_roots,
-         "Folder in which the datasets and model.from of jobs must lie, repeatable; default: "
-         "anywhere")
+         "Folder in which the datasets and model.from of jobs must lie, if not in the checkpoint "
+         "root; repeatable; default: anywhere")
       ->allow_extra_args(false);
   app.add_option(
       "--http", options.http,
@@ -80,6 +106,7 @@ void AddFlags(CLI::App& app, WorkerOptions& options, std::vector<std::string>& l
                  "its last checkpoint. 0 = never, for example to use a debugger")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  AddConfinementFlags(app, options);
   app.add_option("--tls-ca", options.tls_ca, "CA certificate (PEM) to trust; turns TLS on");
   app.add_option("--tls-cert", options.tls_cert, "Our certificate (PEM), for mutual TLS");
   app.add_option("--tls-key", options.tls_key, "Its key (PEM)");

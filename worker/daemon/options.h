@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "worker/daemon/confine/cgroup.h"
 
 namespace hearth::worker {
 
@@ -40,6 +41,9 @@ struct WorkerOptions {
   double trainer_silence_seconds = 15;  // without a sign of life; 0 = never kill one for that
   double trainer_hang_seconds = 4;      // of a step without progress; 0 = never stop one for that
   std::string trainer;                  // "" = hearth-trainer beside this program
+  std::string trainer_user;             // account of trainers, "" = ours
+  CgroupLimits trainer_limits;          // of all trainers of this worker together
+  bool trainer_filter = true;           // of system calls
   std::string tls_cert;
   std::string tls_key;
   std::string tls_ca;

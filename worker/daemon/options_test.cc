@@ -64,6 +64,23 @@ TEST_F(OptionsTest, ParseOptions_ClearTextBeyondTheMachine_NeedsInsecure) {
   EXPECT_TRUE(ParseOptions({"--http", "0.0.0.0:0", "--insecure"}).ok());
 }
 
+TEST_F(OptionsTest, ParseOptions_Confinement_IsOnUnlessTurnedOff) {
+  const auto plain = ParseOptions({});
+  EXPECT_TRUE(plain->trainer_filter);
+  EXPECT_FALSE(plain->trainer_limits.any());
+  const auto options =
+      ParseOptions({"--trainer-user", "hearth-trainer", "--trainer-memory", "64GiB",
+                    "--trainer-pids", "500", "--trainer-cpus", "7.5", "--no-trainer-filter"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->trainer_user, "hearth-trainer");
+  EXPECT_EQ(options->trainer_limits.memory_bytes, int64_t{64} << 30);
+  EXPECT_EQ(options->trainer_limits.processes, 500);
+  EXPECT_EQ(options->trainer_limits.cpus, 7.5);
+  EXPECT_FALSE(options->trainer_filter);
+  EXPECT_THAT(Error({"--trainer-memory", "much"}), HasSubstr("--trainer-memory"));
+  EXPECT_THAT(Error({"--trainer-pids", "0"}), HasSubstr("--trainer-pids"));
+}
+
 TEST_F(OptionsTest, ParseOptions_HelpAndVersion_AreTheMessage) {
   const auto help = ParseOptions({"--help"});
   EXPECT_EQ(help.status().code(), absl::StatusCode::kCancelled);

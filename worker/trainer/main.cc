@@ -118,6 +118,13 @@ void AddWorker(CLI::App& parent, WorkerRunOptions& worker, int& result) {
                   "time, hangs; 0 = never")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  worker_app.add_option("--worker", worker.worker, "name of the worker, for errors");
+  worker_app
+      .add_option("--data-root", worker.data_roots,
+                  "folder in which datasets and models must lie, repeatable (default: anywhere)")
+      ->allow_extra_args(false);
+  worker_app.add_option("--checkpoint-root", worker.checkpoint_root,
+                        "folder below which checkpoints must lie (default: anywhere)");
   worker_app.callback([&worker, &result] { result = WorkerCommand(worker); });
 }
 

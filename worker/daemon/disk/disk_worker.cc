@@ -2,9 +2,6 @@
 
 #include <sys/prctl.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -40,32 +37,11 @@ void InspectModel(const std::string& path, Env& env, v1::PathInfo& info) {
   }
 }
 
-// Touches nothing outside the roots, except as far as following links needs it.
-bool Allowed(const std::string& path, const std::vector<std::string>& data_roots) {
-  std::error_code error;
-  const std::filesystem::path real = std::filesystem::weakly_canonical(path, error);
-  return !error &&
-         std::any_of(data_roots.begin(), data_roots.end(), [&real](const std::string& folder) {
-           std::error_code none;
-           const std::filesystem::path root = std::filesystem::weakly_canonical(
-               folder.substr(0, folder.find_last_not_of('/') + 1), none);
-           return !none &&
-                  std::mismatch(root.begin(), root.end(), real.begin(), real.end()).first ==
-                      root.end();
-         });
-}
-
 }  // namespace
 
-v1::PathInfo InspectPath(const std::string& path,
-                         Env& env,
-                         const std::vector<std::string>& data_roots) {
+v1::PathInfo InspectPath(const std::string& path, Env& env) {
   v1::PathInfo info;
   info.set_path(path);
-  if (!data_roots.empty() && !Allowed(path, data_roots)) {
-    info.set_error("does not lie under a folder that the worker may read (its --data-root)");
-    return info;
-  }
   if (!env.Exists(path)) {
     info.set_error(absl::StrCat(path, ": no such file or folder"));
     return info;
@@ -86,15 +62,8 @@ v1::PathInfo InspectPath(const std::string& path,
   return info;
 }
 
-DiskWorker::DiskWorker(const CheckpointRoot& root,
-                       Env& env,
-                       Answer answer,
-                       std::vector<std::string> data_roots)
-    : root_(root),
-      env_(env),
-      answer_(std::move(answer)),
-      data_roots_(std::move(data_roots)),
-      thread_([this] { Run(); }) {}
+DiskWorker::DiskWorker(const CheckpointRoot& root, Env& env, Answer answer)
+    : root_(root), env_(env), answer_(std::move(answer)), thread_([this] { Run(); }) {}
 
 DiskWorker::~DiskWorker() {
   {
@@ -165,7 +134,7 @@ void DiskWorker::Do(const v1::InspectPaths& request) {
   v1::InspectPathsResult& result = *message.mutable_inspect_result();
   result.set_request_id(request.request_id());
   for (const std::string& path : request.paths()) {
-    *result.add_paths() = InspectPath(path, env_, data_roots_);
+    *result.add_paths() = InspectPath(path, env_);
   }
   answer_(std::move(message));
 }

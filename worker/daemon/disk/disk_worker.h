@@ -10,7 +10,6 @@
 #include <string>
 #include <thread>
 #include <variant>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -23,22 +22,17 @@ namespace hearth::worker {
 
 // A dataset (anything dataset::Dataset opens): kind, tokens, vocabulary. A folder with config.json:
 // kind "model", the ModelSpec of config.json and its vocabulary; model.safetensors (or its index)
-// must be there but is not opened. `error` says what is wrong. With `data_roots` (folders), every
-// path that does not lie under one of them, links followed, gets the same error, whether it exists
-// or not.
-v1::PathInfo InspectPath(const std::string& path,
-                         Env& env,
-                         const std::vector<std::string>& data_roots = {});
+// must be there but is not opened. `error` says what is wrong; with a RootedEnv it is the same for
+// every path outside of the roots, whether it exists or not.
+v1::PathInfo InspectPath(const std::string& path, Env& env);
 
 class DiskWorker : public DiskRequests {
  public:
   using Answer = std::function<void(v1::AgentMessage)>;
 
-  // `root` and `env` outlive the object. `answer` is called on the thread.
-  DiskWorker(const CheckpointRoot& root,
-             Env& env,
-             Answer answer,
-             std::vector<std::string> data_roots = {});
+  // `root` and `env` outlive the object. `answer` is called on the thread. `env` reads what jobs
+  // name; checkpoints are the root's own affair.
+  DiskWorker(const CheckpointRoot& root, Env& env, Answer answer);
   // Finishes the request in progress; queued ones are dropped.
   ~DiskWorker() override;
 
@@ -69,7 +63,6 @@ class DiskWorker : public DiskRequests {
   const CheckpointRoot& root_;
   Env& env_;
   const Answer answer_;
-  const std::vector<std::string> data_roots_;
   absl::Mutex mu_;
   std::deque<Request> queue_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

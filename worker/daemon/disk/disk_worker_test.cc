@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/ids.h"
+#include "common/io/rooted_env.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -51,7 +53,7 @@ TEST_F(DiskWorkerTest, InspectPath_Missing_SaysSo) {
 }
 
 TEST_F(DiskWorkerTest, InspectPath_BeyondTheRoots_OneAnswerWhetherItExists) {
-  const std::vector<std::string> roots = {(dir_ / "data").string() + "/"};
+  RootedEnv bounded(Env::Real(), {{(dir_ / "data").string() + "/"}, {}, "worker w1"});
   fs::create_directories(dir_ / "data");
   fs::create_directories(dir_ / "data-of-others");
   std::ofstream(dir_ / "data-of-others/there.bin", std::ios::binary) << "abcd";
@@ -60,15 +62,15 @@ TEST_F(DiskWorkerTest, InspectPath_BeyondTheRoots_OneAnswerWhetherItExists) {
   for (const char* path :
        {"data-of-others/there.bin", "data-of-others/absent.bin", "data/link/there.bin",
         "data/link/absent.bin", "data/../data-of-others/there.bin", "absent"}) {
-    const v1::PathInfo info = InspectPath((dir_ / path).string(), Env::Real(), roots);
-    errors.insert(info.error());
+    const v1::PathInfo info = InspectPath((dir_ / path).string(), bounded);
+    errors.insert(absl::StrReplaceAll(info.error(), {{(dir_ / path).string(), "PATH"}}));
     EXPECT_EQ(info.kind(), "") << path;
   }
   ASSERT_EQ(errors.size(), 1U);
-  EXPECT_THAT(*errors.begin(), HasSubstr("--data-root"));
+  EXPECT_THAT(*errors.begin(), HasSubstr("PATH lies outside of the folders that worker w1 reads"));
   fs::rename(WriteRawBin(10), dir_ / "data/raw.bin");
-  EXPECT_EQ(InspectPath((dir_ / "data/raw.bin").string(), Env::Real(), roots).error(), "");
-  EXPECT_THAT(InspectPath((dir_ / "data/absent.bin").string(), Env::Real(), roots).error(),
+  EXPECT_EQ(InspectPath((dir_ / "data/raw.bin").string(), bounded).error(), "");
+  EXPECT_THAT(InspectPath((dir_ / "data/absent.bin").string(), bounded).error(),
               HasSubstr("no such file"));
 }
 

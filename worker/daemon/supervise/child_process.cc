@@ -23,6 +23,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "worker/daemon/confine/confinement.h"
 
 extern char** environ;
 
@@ -73,8 +74,10 @@ bool IsInherited(std::string_view entry) {
   });
 }
 
-std::vector<std::string> MergedEnvironment(const std::vector<std::string>& extra) {
+std::vector<std::string> MergedEnvironment(const std::vector<std::string>& extra,
+                                           const Confinement& confinement) {
   std::vector<std::string> all = extra;
+  all.insert(all.end(), confinement.environment().begin(), confinement.environment().end());
   all.push_back(absl::StrCat("HEARTH_TRAINER_FD=", kTrainerFd));
   std::vector<std::string> keys;
   for (const std::string& entry : all) {
@@ -108,6 +111,7 @@ struct ChildPlan {
   char* const* argv;
   char* const* envp;
   pid_t parent;
+  const Confinement* confinement;
   int null_fd;
   int out_fd;
   int err_fd;
@@ -115,18 +119,12 @@ struct ChildPlan {
   int error_fd;
 };
 
+// What it writes if exec does not come about: the measure that failed, or none.
 [[noreturn]] void RunChild(const ChildPlan& plan) {
-  int error = 0;
+  Confinement::Failure failure;
+  int& error = failure.error;
   do {
     setsid();
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != plan.parent) {
-      error = ECHILD;  // the daemon is already gone
-      break;
-    }
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {  // set-user-ID programs give it nothing
-      error = errno;
-      break;
-    }
     for (int number = 1; number < NSIG; ++number) {
       signal(number, SIG_DFL);
     }
@@ -137,6 +135,14 @@ struct ChildPlan {
     if (oom >= 0) {
       static_cast<void>(!write(oom, "500", 3));
       close(oom);
+    }
+    if (failure = plan.confinement->Enter(); error != 0) {
+      break;
+    }
+    // After Enter(): a change of the account takes it away.
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != plan.parent) {
+      error = ECHILD;  // the daemon is already gone
+      break;
     }
     // Lift all five above the numbers they are about to take.
     const int sources[] = {plan.null_fd, plan.out_fd, plan.err_fd, plan.pipe_fd, plan.error_fd};
@@ -155,21 +161,21 @@ struct ChildPlan {
     syscall(SYS_close_range, kErrorFd + 1, ~0U, 0);
     execve(plan.program, plan.argv, plan.envp);
     error = errno;
-    static_cast<void>(!write(kErrorFd, &error, sizeof(error)));
+    static_cast<void>(!write(kErrorFd, &failure, sizeof(failure)));
     _exit(127);
   } while (false);
-  static_cast<void>(!write(plan.error_fd, &error, sizeof(error)));
+  static_cast<void>(!write(plan.error_fd, &failure, sizeof(failure)));
   _exit(127);
 }
 
-// 0 when exec succeeded (the pipe closed without data), else its errno.
-int ReadExecError(const Fd& fd) {
-  int error = 0;
+// No error when exec succeeded (the pipe closed without data).
+Confinement::Failure ReadExecError(const Fd& fd) {
+  Confinement::Failure failure;
   ssize_t got = 0;
   do {
-    got = read(fd.get(), &error, sizeof(error));
+    got = read(fd.get(), &failure, sizeof(failure));
   } while (got < 0 && errno == EINTR);
-  return got == static_cast<ssize_t>(sizeof(error)) ? error : 0;
+  return got == static_cast<ssize_t>(sizeof(failure)) ? failure : Confinement::Failure{};
 }
 
 }  // namespace
@@ -218,12 +224,14 @@ absl::StatusOr<ChildProcess> Spawn(const SpawnOptions& options) {
 
   std::vector<std::string> arguments = {options.program};
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
-  std::vector<std::string> environment = MergedEnvironment(options.environment);
+  static const Confinement kLeast{};
+  const Confinement& confinement = options.confinement == nullptr ? kLeast : *options.confinement;
+  std::vector<std::string> environment = MergedEnvironment(options.environment, confinement);
   const std::vector<char*> argv = Pointers(arguments);
   const std::vector<char*> envp = Pointers(environment);
-  const ChildPlan plan = {options.program.c_str(), argv.data(),     envp.data(),     getpid(),
-                          null_fd.get(),           out_write.get(), err_write.get(), theirs.get(),
-                          error_write.get()};
+  const ChildPlan plan = {
+      options.program.c_str(), argv.data(),     envp.data(),     getpid(),     &confinement,
+      null_fd.get(),           out_write.get(), err_write.get(), theirs.get(), error_write.get()};
   const pid_t pid = fork();
   if (pid < 0) {
     return ErrnoStatus(errno, "fork");
@@ -233,9 +241,13 @@ absl::StatusOr<ChildProcess> Spawn(const SpawnOptions& options) {
   }
   error_write.Reset();
   child.pid = pid;
-  if (const int error = ReadExecError(error_read); error != 0) {
+  if (const Confinement::Failure failure = ReadExecError(error_read); failure.error != 0) {
     waitpid(pid, nullptr, 0);
-    return ErrnoStatus(error, absl::StrCat("cannot run ", options.program));
+    const std::string_view measure = Confinement::MeasureName(failure);
+    return ErrnoStatus(
+        failure.error,
+        absl::StrCat("cannot run ", options.program, measure.empty() ? "" : ", confinement: ",
+                     absl::string_view(measure.data(), measure.size())));
   }
   child.pidfd = Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (!child.pidfd.valid()) {

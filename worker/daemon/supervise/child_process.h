@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@
 #include "absl/status/statusor.h"
 
 namespace hearth::worker {
+
+class Confinement;
 
 // A file descriptor, closed by the destructor. -1 = none.
 class Fd {
@@ -36,6 +39,8 @@ struct SpawnOptions {
   std::string program;                   // path; not searched for
   std::vector<std::string> arguments;    // after argv[0]
   std::vector<std::string> environment;  // "KEY=value", added to what it inherits of ours
+  // What confines it; its environment is added too. Null = that it cannot gain privileges.
+  std::shared_ptr<const Confinement> confinement;
 };
 
 struct ChildProcess {
@@ -49,9 +54,9 @@ struct ChildProcess {
 // Starts `program` as the leader of a new session and process group. It has stdin from /dev/null,
 // stdout and stderr into pipes, the other end of the socketpair as descriptor 3 and in
 // HEARTH_TRAINER_FD, and no other descriptor of ours; of our environment it has what training
-// reads. Signals are handled by default, its OOM score is higher than ours, and it cannot gain
-// privileges (PR_SET_NO_NEW_PRIVS). It is SIGKILLed when the calling *thread* ends, so call this
-// from a thread that lives as long as the daemon. kNotFound, kPermissionDenied,
+// reads. Signals are handled by default, its OOM score is higher than ours, and it is confined from
+// its first instruction on, as are its children. It is SIGKILLed when the calling *thread* ends, so
+// call this from a thread that lives as long as the daemon. kNotFound, kPermissionDenied,
 // kResourceExhausted...: the text names the program.
 absl::StatusOr<ChildProcess> Spawn(const SpawnOptions& options);
 

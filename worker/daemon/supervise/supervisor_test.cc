@@ -15,11 +15,13 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/daemon/confine/confinement.h"
 
 namespace hearth::worker {
 namespace {
@@ -110,8 +112,9 @@ class SupervisorTest : public ::testing::Test {
  protected:
   void SetUp() override { Make(HEARTH_FAKE_TRAINER); }
 
-  void Make(const std::string& program) {
+  void Make(const std::string& program, std::shared_ptr<const Confinement> confinement = nullptr) {
     Supervisor::Options options;
+    options.trainer.confinement = std::move(confinement);
     options.trainer.program = program;
     options.trainer.environment = {"HEARTH_TEST=1"};
     auto supervisor = Supervisor::Create(options, Clock::Real(), recorder_);
@@ -157,6 +160,25 @@ TEST_F(SupervisorTest, Start_Trainer_LeadsSessionAndGroupWithPipeOnThree) {
   Start("ids");
   EXPECT_THAT(recorder_.WaitForLine("own"),
               HasSubstr("own session 1 own group 1 fd 3 no new privileges 1"));
+}
+
+TEST_F(SupervisorTest, Confined_Trainer_CannotMakeCallsThatNoTrainerNeeds) {
+  supervisor_.reset();
+  ConfinementOptions options;
+  options.checkpoint_root = ::testing::TempDir();
+  auto confinement = Confinement::Prepare(options, {HEARTH_FAKE_TRAINER});
+  ASSERT_TRUE(confinement.ok()) << confinement.status();
+  Make(HEARTH_FAKE_TRAINER, std::make_shared<const Confinement>(*std::move(confinement)));
+  Start("calls;log:confined", "confined");
+  recorder_.WaitForLine("confined: confined");
+  const std::string denied = ErrnoText(EPERM);
+  for (const char* call : {"keyctl", "unshare", "io_uring_setup"}) {
+    EXPECT_THAT(recorder_.lines(), Contains(absl::StrCat("confined: call ", call, ": ", denied)));
+  }
+  EXPECT_THAT(recorder_.lines(),
+              Contains(absl::StrCat("confined: call clone3: ", ErrnoText(ENOSYS))));
+  EXPECT_THAT(recorder_.lines(), Contains("confined: call mlock: done"));
+  EXPECT_THAT(recorder_.lines(), Contains("confined: call memfd_create: done"));
 }
 
 TEST_F(SupervisorTest, Output_StdoutAndStderr_BecomeLinesPartialOnesToo) {

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/io/rooted_env.h"
 #include "common/io/verified_files.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
 #include "worker/trainer/cli/verbs.h"
@@ -81,6 +82,20 @@ absl::Status FillResume(const std::string& path, v1::Task& task) {
     earlier.set_path(CheckpointPath(dir, *step));
   }
   return absl::OkStatus();
+}
+
+// The files that a rank under a worker may open. Lives as long as the process.
+Env& FilesOf(const WorkerRunOptions& options) {
+  FileRoots roots{options.data_roots, {}, absl::StrCat("worker ", options.worker)};
+  if (!options.checkpoint_root.empty()) {
+    roots.write.push_back(options.checkpoint_root);
+    // The record of verified files is this program's own.
+    if (std::string verified = VerifiedFilesFolder(); !verified.empty()) {
+      roots.write.push_back(std::move(verified));
+    }
+  }
+  static RootedEnv env(Env::Real(), std::move(roots));
+  return env;
 }
 
 absl::StatusOr<v1::Task> MakeTask(const RunOptions& options) {
@@ -161,6 +176,7 @@ int WorkerCommand(const WorkerRunOptions& options) {
   }
   ThreadsOrAll((*link)->task().threads());
   RankOptions rank;
+  rank.env = &FilesOf(options);
   rank.prune_checkpoints = false;
   rank.verified_folder = VerifiedFilesFolder();
   rank.link = link->get();
