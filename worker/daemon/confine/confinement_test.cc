@@ -138,7 +138,10 @@ class RootConfinementTest : public ConfinementTest {
     if (geteuid() != 0) {
       GTEST_SKIP() << "needs root: another account, and capabilities to drop";
     }
-    const passwd* found = getpwnam(kUser);
+    std::string buffer(16 << 10, '\0');
+    passwd entry{};
+    passwd* found = nullptr;
+    ASSERT_EQ(getpwnam_r(kUser, &entry, buffer.data(), buffer.size(), &found), 0);
     ASSERT_NE(found, nullptr);
     uid_ = found->pw_uid;
   }
