@@ -58,6 +58,35 @@ int64_t Widen(const uint8_t* from, int64_t n, int32_t vocab, int32_t* out) {
   return -1;
 }
 
+// Appends base + the positions behind the tokens equal to `end` among `n` ones.
+template <typename T>
+void AppendEnds(const uint8_t* from, int64_t n, T end, int64_t base, std::vector<int64_t>& ends) {
+  constexpr int64_t kBlock = 256;
+  const auto at = [from](int64_t i) {
+    T token;
+    std::memcpy(&token, from + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+    return token;
+  };
+  int64_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) {
+    // Most blocks have none. Without a branch inside, the compiler compares many tokens at a time.
+    T found = 0;
+    for (int64_t k = 0; k < kBlock; ++k) {
+      found |= static_cast<T>(at(i + k) == end);
+    }
+    for (int64_t k = 0; found != 0 && k < kBlock; ++k) {
+      if (at(i + k) == end) {
+        ends.push_back(base + i + k + 1);
+      }
+    }
+  }
+  for (; i < n; ++i) {
+    if (at(i) == end) {
+      ends.push_back(base + i + 1);
+    }
+  }
+}
+
 }  // namespace
 
 std::string_view KindName(Kind kind) {
@@ -182,6 +211,25 @@ std::vector<RecordedFile> Dataset::RecordedFiles() const {
     }
   }
   return files;
+}
+
+void Dataset::FindEnds(int64_t first, int64_t last, std::vector<int64_t>& ends) const {
+  if (info_.eos < 0) {
+    return;
+  }
+  for (const Shard& shard : shards_) {
+    const int64_t begin = std::max(first, shard.first);
+    const int64_t end = std::min(last, shard.first + shard.tokens);
+    if (begin >= end) {
+      continue;
+    }
+    const uint8_t* from = shard.data + (begin - shard.first) * Bytes(info_.width);
+    if (info_.width == TokenWidth::kUint16) {
+      AppendEnds(from, end - begin, static_cast<uint16_t>(info_.eos), begin, ends);
+    } else {
+      AppendEnds(from, end - begin, static_cast<uint32_t>(info_.eos), begin, ends);
+    }
+  }
 }
 
 absl::Status Dataset::Read(int64_t first, absl::Span<int32_t> out, int32_t vocab) const {

@@ -45,6 +45,10 @@ class Dataset {
   // naming file and byte offset of the first token that is not below it. kOutOfRange: past the end.
   absl::Status Read(int64_t first, absl::Span<int32_t> out, int32_t vocab) const;
 
+  // Appends the positions behind the end tokens (info().eos) among tokens [first, last): where
+  // documents end. None where no end token is recorded. [first, last) lies in the stream.
+  void FindEnds(int64_t first, int64_t last, std::vector<int64_t>& ends) const;
+
  private:
   struct Shard {
     std::string path;

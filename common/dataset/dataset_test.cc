@@ -1,5 +1,6 @@
 #include "common/dataset/dataset.h"
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -94,6 +95,38 @@ TEST_F(DatasetTest, Open_Uint16Folder_RoundTrips) {
 
 TEST_F(DatasetTest, Open_Uint32Folder_RoundTrips) {
   ExpectRoundTrip(WriteFolder(65537), 65537);
+}
+
+TEST_F(DatasetTest, FindEnds_AnyRange_GivesWhatLiesInIt) {
+  for (const int32_t vocab : {1000, 100000}) {
+    SCOPED_TRACE(vocab);
+    std::filesystem::remove_all(dir_ + "/e");
+    DatasetWriter::Options options;
+    options.info.vocab = vocab;
+    options.info.eos = vocab - 1;
+    options.shard_tokens = 700;
+    auto writer = DatasetWriter::Create(dir_ + "/e", options);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    std::vector<int64_t> want;
+    int64_t at = 0;
+    for (const int length : {1, 1, 300, 2, 255, 256, 257, 900, 1, 40}) {
+      ASSERT_TRUE((*writer)->AddDocument(std::vector<int32_t>(length - 1, 3)).ok());
+      want.push_back(at += length);
+    }
+    ASSERT_TRUE((*writer)->Finish().ok());
+    const auto data = Dataset::Open(dir_ + "/e");
+    ASSERT_TRUE(data.ok()) << data.status();
+    for (const int64_t first : {0, 1, 2, 303, 699, 700, 1000}) {
+      for (const int64_t last : {first, first + 1, first + 500, at}) {
+        std::vector<int64_t> inside;
+        std::copy_if(want.begin(), want.end(), std::back_inserter(inside),
+                     [&](int64_t end) { return end > first && end <= last; });
+        std::vector<int64_t> got;
+        (*data)->FindEnds(first, last, got);
+        EXPECT_EQ(got, inside) << first << " " << last;
+      }
+    }
+  }
 }
 
 TEST_F(DatasetTest, Open_LlmcBin_ReadsBothVariants) {
