@@ -24,8 +24,8 @@ absl::Status CheckShapes(const AttentionArgs& args) {
       qkv, qkv.dtype, rows * (dims.heads + 2 * dims.kv_heads) * dims.head_dim, kOp, "qkv"));
   HEARTH_RETURN_IF_ERROR(
       RequireCount(args.out, qkv.dtype, rows * dims.heads * dims.head_dim, kOp, "out"));
-  if (!args.segments.empty()) {
-    HEARTH_RETURN_IF_ERROR(RequireCount(args.segments, DType::kI32, rows, kOp, "segments"));
+  if (!args.starts.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.starts, DType::kI32, rows, kOp, "starts"));
   }
   return RequireRound(args.round, kOp);
 }

@@ -1,13 +1,13 @@
 // Causal self-attention with grouped queries on the fused projection.
 //   The fused row is [q: Hq*D | k: Hkv*D | v: Hkv*D]; query head h reads key/value head
 //   h / (Hq / Hkv). Row r of the views is position r % T of sequence r / T.
-//   With segments, a query sees only keys of its own segment (documents packed into one sequence);
-//   segments must not decrease along a sequence.
+//   With starts, several documents share a sequence and a query sees only keys of its own: query i
+//   sees keys starts[i] .. i. Whole tiles of unseen keys are skipped, except by cuDNN.
 //   Blocked over query rows: no buffer of B * Hq * T * T exists, except in cuDNN's backward in a
 //   fixed order.
 //   "A" below is the storage type (exec.h), the same for all floating views of a call but lse.
 //   Bits do not depend on exec.threads.
-//   On a GPU: cuDNN's engines for bf16 without segments, where there are any (cudnn.h), else
+//   On a GPU: cuDNN's engines for bf16, where there are any (cudnn.h) and documents are long, else
 //   kernels of our own, on tensor cores for bf16 with head_dim a multiple of 8 up to 128, slow ones
 //   for the rest up to head_dim 256. HEARTH_ATTENTION=own or =cudnn allows only one of them. Every
 //   call gives the same bits in every run but cuDNN's backward, which CudaOptions::deterministic
@@ -29,22 +29,27 @@ struct AttentionDims {
 
 // What both directions take.
 //   qkv      : [B*T, (Hq + 2 Hkv) D] A        out : [B*T, Hq D] A
-//   segments : [B*T] i32, optional
+//   starts   : [B*T] i32, optional: position in its sequence at which the row's document begins;
+//              0 <= starts[i] <= i, the same for all rows of a document
+//   seen     : with starts, about this share of the pairs key <= query see each other, in (0, 1];
+//              on a GPU it decides whether cuDNN runs, which skips nothing. Bits depend on it there
 //   lse      : [B, Hq, T] A, kF32 if A is kBF16: the log of the sum of exponentials of the
 //              scaled scores
 //   scale    : 0 means 1 / sqrt(D)
-// Errors: kInvalidArgument (shape, dtype, workspace); kUnimplemented (rounding, head_dim).
+// Errors: kInvalidArgument (shape, dtype, workspace); kUnimplemented (rounding, head_dim);
+// kOutOfRange (starts, CPU).
 struct AttentionArgs {
   AttentionDims dims;
   TensorView qkv;
-  TensorView segments;
+  TensorView starts;
+  double seen = 1.0;
   TensorView out;
   TensorView lse;
   double scale = 0.0;
   DType round = DType::kF32;
 };
 
-// out = softmax(scale * q kT, causal, same segment) v; out aliases nothing.
+// out = softmax(scale * q kT, causal, same document) v; out aliases nothing.
 //   lse   : kept for backward; optional (evaluation)
 //   round : probabilities (before the product with v) and out are rounded to it; on a GPU
 //           probabilities are rounded to A

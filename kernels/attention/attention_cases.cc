@@ -12,7 +12,7 @@ namespace {
 struct Shape {
   const char* name;
   AttentionDims dims;
-  int64_t segment;  // length of a document; 0: no segments
+  int64_t document;  // length of each; 0: the sequence is one, without starts
   bool perf;
 };
 
@@ -21,8 +21,8 @@ constexpr Shape kShapes[] = {
     {"2x9x2x2x4", {2, 9, 2, 2, 4}, 0, false},
     {"gqa_2x65x6x2x5", {2, 65, 6, 2, 5}, 0, false},
     {"mqa_1x130x4x1x16", {1, 130, 4, 1, 16}, 0, false},
-    {"segments_2x131x2x1x8", {2, 131, 2, 1, 8}, 37, false},
-    {"segments_short_1x70x2x2x4", {1, 70, 2, 2, 4}, 3, false},
+    {"documents_2x131x2x1x8", {2, 131, 2, 1, 8}, 37, false},
+    {"documents_short_1x70x2x2x4", {1, 70, 2, 2, 4}, 3, false},
     {"gqa_2x130x4x2x64", {2, 130, 4, 2, 64}, 0, false},
     {"mha_1x257x2x2x64", {1, 257, 2, 2, 64}, 0, false},
     {"gqa_1x257x4x1x128", {1, 257, 4, 1, 128}, 0, false},
@@ -30,16 +30,34 @@ constexpr Shape kShapes[] = {
     {"narrow_1x200x2x1x40", {1, 200, 2, 1, 40}, 0, false},
     {"between_1x140x2x1x96", {1, 140, 2, 1, 96}, 0, false},
     {"wide_1x70x2x1x256", {1, 70, 2, 1, 256}, 0, false},
-    {"segments_2x130x4x2x64", {2, 130, 4, 2, 64}, 41, false},
-    {"segments_1x300x2x1x128", {1, 300, 2, 1, 128}, 77, false},
+    {"documents_2x130x4x2x64", {2, 130, 4, 2, 64}, 41, false},
+    {"documents_1x300x2x1x128", {1, 300, 2, 1, 128}, 77, false},
     {"long_1x2048x2x1x64", {1, 2048, 2, 1, 64}, 0, false},
     {"long_1x2048x1x1x128", {1, 2048, 1, 1, 128}, 0, false},
-    {"long_segments_1x2048x2x1x64", {1, 2048, 2, 1, 64}, 300, false},
+    {"long_documents_1x2048x2x1x64", {1, 2048, 2, 1, 64}, 300, false},
+    {"one_document_1x2048x2x1x64", {1, 2048, 2, 1, 64}, 2048, false},
+    {"documents_64_1x2048x4x2x64", {1, 2048, 4, 2, 64}, 64, false},
+    {"documents_129_1x2048x2x2x128", {1, 2048, 2, 2, 128}, 129, false},
+    {"documents_500_2x2048x4x2x64", {2, 2048, 4, 2, 64}, 500, false},
+    {"documents_1200_2x2048x4x2x64", {2, 2048, 4, 2, 64}, 1200, false},
+    {"documents_200_2x256x4x2x128", {2, 256, 4, 2, 128}, 200, false},
     {"perf_8x512x8x4x64", {8, 512, 8, 4, 64}, 0, true},
     {"perf_18x2048x12x3x64", {18, 2048, 12, 3, 64}, 0, true},
     {"perf_16x1024x12x2x128", {16, 1024, 12, 2, 128}, 0, true},
-    {"perf_segments_18x2048x12x3x64", {18, 2048, 12, 3, 64}, 300, true},
+    {"perf_documents_2048_18x2048x12x3x64", {18, 2048, 12, 3, 64}, 2048, true},
+    {"perf_documents_512_18x2048x12x3x64", {18, 2048, 12, 3, 64}, 512, true},
+    {"perf_documents_300_18x2048x12x3x64", {18, 2048, 12, 3, 64}, 300, true},
+    {"perf_documents_128_18x2048x12x3x64", {18, 2048, 12, 3, 64}, 128, true},
 };
+
+// The share of the pairs key <= query that lie within a document.
+double SeenShare(const Shape& s) {
+  const auto pairs = [](int64_t n) { return n * (n + 1) / 2; };
+  const int64_t sequence = s.dims.sequence;
+  const int64_t whole = sequence / s.document;
+  const int64_t seen = whole * pairs(s.document) + pairs(sequence % s.document);
+  return static_cast<double>(seen) / static_cast<double>(pairs(sequence));
+}
 
 // What both directions take.
 template <typename Args>
@@ -47,7 +65,10 @@ Args ArgsOf(const Shape& s, const Buffers& b) {
   Args args;
   args.dims = s.dims;
   args.qkv = b["qkv"];
-  args.segments = b["segments"];
+  if (s.document > 0) {
+    args.starts = b["starts"];
+    args.seen = SeenShare(s);
+  }
   args.out = b["out"];
   args.lse = b["lse"];
   return args;
@@ -76,16 +97,16 @@ OpCase MakeCase(const Shape& s) {
                Statistic("lse", {d.batch, d.heads, d.sequence}),
                {"d_out", {rows, d.heads * d.head_dim}},
                {"d_qkv", {rows, width}, Role::kOutput}};
-  // cuDNN, which takes no segments, sums dQ with atomics.
+  // cuDNN sums dQ with atomics, and takes long documents too.
   const char* choice = GetEnv("HEARTH_ATTENTION");
-  c.buffers.back().cuda_repeatable =
-      s.segment > 0 || (choice != nullptr && std::string_view(choice) == "own");
-  if (s.segment > 0) {
+  c.buffers.back().cuda_repeatable = (s.document > 0 && SeenShare(s) < 0.4) ||
+                                     (choice != nullptr && std::string_view(choice) == "own");
+  if (s.document > 0) {
     c.buffers.push_back(
-        {"segments",
+        {"starts",
          {rows},
          Role::kInput,
-         {Fill::kSteps, static_cast<double>(d.sequence), static_cast<double>(s.segment)},
+         {Fill::kStarts, static_cast<double>(d.sequence), static_cast<double>(s.document)},
          DType::kI32});
   }
   c.outputs = {{"out", "d_out"}};
@@ -114,7 +135,7 @@ OpCase MakeCase(const Shape& s) {
   c.cuda_only = s.perf ? d.batch * d.sequence > 8192 : d.sequence >= 2048;
   // Probabilities, score gradients and outputs are rounded to bf16, 0.17 % rms each.
   c.bf16_slack = 1.1;
-  // Causal: half of the scores count.
+  // Causal: half of the scores count, whatever documents hide.
   c.forward_flops =
       2.0 * static_cast<double>(d.batch * d.heads * d.sequence * d.sequence * d.head_dim);
   c.backward_flops = 2.5 * c.forward_flops;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/attention/attention.h"
 #include "kernels/core/cpu.h"
@@ -31,16 +32,23 @@ struct Geometry {
   int64_t group;
 };
 
-// First key a query may see: the start of its segment, within [floor, query].
-int64_t FirstKey(const int32_t* segments, int64_t query, int64_t floor) {
-  if (segments == nullptr) {
-    return floor;
+// First key that `query` sees.
+int64_t FirstKey(const int32_t* starts, int64_t query) {
+  return starts == nullptr ? 0 : starts[query];
+}
+
+// Starts are read as indices: kernels that trust them would read outside the sequence.
+absl::Status CheckStarts(const AttentionArgs& args) {
+  const int32_t* starts = args.starts.empty() ? nullptr : args.starts.as<int32_t>();
+  for (int64_t row = 0; starts != nullptr && row < args.dims.batch * args.dims.sequence; ++row) {
+    const int64_t at = row % args.dims.sequence;
+    const int64_t start = starts[row];
+    if (start < 0 || start > at || (start < at && start != starts[row - 1])) {
+      return absl::OutOfRangeError(
+          absl::StrCat(kOp, ": row ", row, " cannot have a document that starts at ", start));
+    }
   }
-  int64_t first = query;
-  while (first > floor && segments[first - 1] == segments[query]) {
-    --first;
-  }
-  return first;
+  return absl::OkStatus();
 }
 
 // Keys [first, query] of one row of scores, which begins at key `base`.
@@ -152,13 +160,13 @@ struct Block {
   int64_t keys() const { return end - base; }
 };
 
-Block BlockAt(const int32_t* segments, int64_t begin, int64_t sequence) {
-  return {begin, std::min(begin + kQueryBlock, sequence), FirstKey(segments, begin, 0)};
+Block BlockAt(const int32_t* starts, int64_t begin, int64_t sequence) {
+  return {begin, std::min(begin + kQueryBlock, sequence), FirstKey(starts, begin)};
 }
 
-RowRange RangeOf(const Block& block, const int32_t* segments, int64_t row) {
+RowRange RangeOf(const Block& block, const int32_t* starts, int64_t row) {
   const int64_t query = block.begin + row;
-  return {FirstKey(segments, query, block.base) - block.base, query + 1 - block.base, block.keys()};
+  return {FirstKey(starts, query) - block.base, query + 1 - block.base, block.keys()};
 }
 
 template <typename T>
@@ -172,18 +180,17 @@ void ForwardHead(const AttentionForwardArgs& args, int64_t b, int64_t h, T* scor
   const T* v = rows + g.Value(h / g.group);
   T* out = args.out.as<T>() + b * t_len * g.out_width + g.Query(h);
   T* lse = args.lse.empty() ? nullptr : args.lse.as<T>() + (b * g.dims.heads + h) * t_len;
-  const int32_t* segments =
-      args.segments.empty() ? nullptr : args.segments.as<int32_t>() + b * t_len;
+  const int32_t* starts = args.starts.empty() ? nullptr : args.starts.as<int32_t>() + b * t_len;
   const T scale = static_cast<T>(ScaleOf(args.scale, g.dims));
   for (int64_t begin = 0; begin < t_len; begin += kQueryBlock) {
     // Only keys that some query of the block sees are multiplied; SoftmaxRow clears those that a
     // row does not see.
-    const Block block = BlockAt(segments, begin, t_len);
+    const Block block = BlockAt(starts, begin, t_len);
     blas::Gemm(false, true, block.queries(), block.keys(), dim, scale, q + begin * g.width, g.width,
                k + block.base * g.width, g.width, T{0}, scores, block.keys());
     for (int64_t row = 0; row < block.queries(); ++row) {
       T* s = scores + row * block.keys();
-      const T value = SoftmaxRow(RangeOf(block, segments, row), s);
+      const T value = SoftmaxRow(RangeOf(block, starts, row), s);
       RoundSpan(s, block.keys(), args.round);
       if (lse != nullptr) {
         lse[begin + row] = value;
@@ -199,6 +206,7 @@ void ForwardHead(const AttentionForwardArgs& args, int64_t b, int64_t h, T* scor
 
 template <typename T>
 absl::Status ForwardImpl(const Exec& exec, const AttentionForwardArgs& args) {
+  HEARTH_RETURN_IF_ERROR(CheckStarts(args));
   const int64_t heads = args.dims.heads;
   T* workspace = static_cast<T*>(exec.workspace.data);
   blas::SetThreads(1);
@@ -216,7 +224,7 @@ void ScoreGradients(const AttentionBackwardArgs& args,
                     const Block& block,
                     int64_t b,
                     int64_t h,
-                    const int32_t* segments,
+                    const int32_t* starts,
                     T* p,
                     T* ds) {
   const int64_t t_len = g.dims.sequence;
@@ -232,7 +240,7 @@ void ScoreGradients(const AttentionBackwardArgs& args,
   blas::Gemm(false, true, block.queries(), block.keys(), dim, T{1}, d_out, g.out_width,
              rows + block.base * g.width + g.Value(h / g.group), g.width, T{0}, ds, block.keys());
   for (int64_t row = 0; row < block.queries(); ++row) {
-    const RowRange range = RangeOf(block, segments, row);
+    const RowRange range = RangeOf(block, starts, row);
     T* p_row = p + row * block.keys();
     T* ds_row = ds + row * block.keys();
     // Softmax's backward needs sum(p dp) of the row, which is the product of out and d_out.
@@ -252,8 +260,7 @@ void BackwardHead(const AttentionBackwardArgs& args, int64_t b, int64_t kv, T* p
   const int64_t dim = g.dims.head_dim;
   const T* rows = args.qkv.as<T>() + b * t_len * g.width;
   T* d_rows = args.d_qkv.as<T>() + b * t_len * g.width;
-  const int32_t* segments =
-      args.segments.empty() ? nullptr : args.segments.as<int32_t>() + b * t_len;
+  const int32_t* starts = args.starts.empty() ? nullptr : args.starts.as<int32_t>() + b * t_len;
   const T scale = static_cast<T>(ScaleOf(args.scale, g.dims));
   for (int64_t row = 0; row < t_len; ++row) {
     std::fill_n(d_rows + row * g.width + g.Key(kv), dim, T{0});
@@ -264,8 +271,8 @@ void BackwardHead(const AttentionBackwardArgs& args, int64_t b, int64_t kv, T* p
   for (int64_t h = kv * g.group; h < (kv + 1) * g.group; ++h) {
     const T* d_out = args.d_out.as<T>() + b * t_len * g.out_width + g.Query(h);
     for (int64_t begin = 0; begin < t_len; begin += kQueryBlock) {
-      const Block block = BlockAt(segments, begin, t_len);
-      ScoreGradients(args, g, block, b, h, segments, p, ds);
+      const Block block = BlockAt(starts, begin, t_len);
+      ScoreGradients(args, g, block, b, h, starts, p, ds);
       const int64_t query_at = begin * g.width + g.Query(h);
       const int64_t key_at = block.base * g.width + g.Key(kv);
       const int64_t value_at = block.base * g.width + g.Value(kv);
@@ -287,6 +294,7 @@ void BackwardHead(const AttentionBackwardArgs& args, int64_t b, int64_t kv, T* p
 
 template <typename T>
 absl::Status BackwardImpl(const Exec& exec, const AttentionBackwardArgs& args) {
+  HEARTH_RETURN_IF_ERROR(CheckStarts(args));
   const int64_t heads = args.dims.kv_heads;
   const int64_t block = kQueryBlock * args.dims.sequence;
   T* workspace = static_cast<T*>(exec.workspace.data);

@@ -13,7 +13,7 @@ namespace {
 struct Problem {
   AttentionDims dims;
   std::vector<double> qkv;
-  std::vector<int32_t> segments;
+  std::vector<int32_t> starts;
   std::vector<double> out;
 
   explicit Problem(const AttentionDims& d)
@@ -29,8 +29,8 @@ struct Problem {
     args.dims = dims;
     args.qkv = View(qkv.data(), {static_cast<int64_t>(qkv.size())});
     args.out = View(out.data(), {static_cast<int64_t>(out.size())});
-    if (!segments.empty()) {
-      args.segments = View(segments.data(), {static_cast<int64_t>(segments.size())});
+    if (!starts.empty()) {
+      args.starts = View(starts.data(), {static_cast<int64_t>(starts.size())});
     }
     const size_t bytes = cpu::AttentionForwardWorkspaceBytes(args, 1);
     workspace_.resize(bytes + 64);
@@ -62,8 +62,8 @@ std::vector<double> Reference(const Problem& run) {
         for (int64_t k = 0; k < d.sequence; ++k) {
           const size_t row = static_cast<size_t>(b * d.sequence);
           const bool seen =
-              k <= q && (run.segments.empty() || run.segments[row + static_cast<size_t>(k)] ==
-                                                     run.segments[row + static_cast<size_t>(q)]);
+              k <= q && (run.starts.empty() || run.starts[row + static_cast<size_t>(k)] ==
+                                                   run.starts[row + static_cast<size_t>(q)]);
           double dot = 0.0;
           for (int64_t i = 0; i < d.head_dim; ++i) {
             dot += at(b, q, h * d.head_dim + i) * at(b, k, key + i);
@@ -97,14 +97,41 @@ TEST(AttentionForward, GroupedQueries_MatchDefinition) {
   ExpectNear(run.out, Reference(run));
 }
 
-TEST(AttentionForward, Segments_DocumentsDoNotSeeEachOther) {
+TEST(AttentionForward, Starts_DocumentsDoNotSeeEachOther) {
   Problem run({1, 100, 2, 1, 4});
-  run.segments.assign(100, 0);
+  run.starts.assign(100, 0);
   for (size_t i = 10; i < 100; ++i) {
-    run.segments[i] = i < 67 ? 1 : 2;
+    run.starts[i] = i < 67 ? 10 : 67;
   }
   ASSERT_TRUE(run.Forward().ok());
   ExpectNear(run.out, Reference(run));
+}
+
+// A change in one document leaves every bit of the others as it was, whatever blocks they share.
+TEST(AttentionForward, Starts_OtherDocumentChanges_SameBits) {
+  Problem run({1, 100, 2, 1, 4});
+  run.starts.assign(100, 0);
+  for (size_t i = 10; i < 100; ++i) {
+    run.starts[i] = i < 67 ? 10 : 67;
+  }
+  ASSERT_TRUE(run.Forward().ok());
+  const std::vector<double> before = run.out;
+  for (size_t i = 10 * 16; i < 67 * 16; ++i) {
+    run.qkv[i] = -3.0 * run.qkv[i] + 1.0;
+  }
+  ASSERT_TRUE(run.Forward().ok());
+  for (size_t i = 0; i < run.out.size(); ++i) {
+    const size_t row = i / 8;
+    EXPECT_EQ(run.out[i] == before[i], row < 10 || row >= 67) << i;
+  }
+}
+
+TEST(AttentionForward, StartsOutOfRange_AreRefused) {
+  for (const int32_t wrong : {-1, 3, 6, 100}) {
+    Problem run({1, 8, 1, 1, 2});
+    run.starts = {0, 0, 2, 2, 2, wrong, 2, 2};
+    EXPECT_EQ(run.Forward().code(), absl::StatusCode::kOutOfRange) << wrong;
+  }
 }
 
 TEST(AttentionForward, HeadsNotAMultiple_IsRefused) {

@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kShortest = 64;
 
 enum class Kind { kForward, kForwardWithLse, kBackward };
-using Key = std::tuple<Kind, int64_t, int64_t, int64_t, int64_t, int64_t>;
+using Key = std::tuple<Kind, bool, int64_t, int64_t, int64_t, int64_t, int64_t>;
 
 bool Aligned16(const TensorView& view) {
   return reinterpret_cast<uintptr_t>(view.data) % 16 == 0;
@@ -62,11 +62,11 @@ struct AttentionPlans::Impl {
 
   // What can be said before a plan is built.
   absl::Status Applies(Kind kind, const AttentionDims& dims) const;
-  absl::StatusOr<const Entry*> Find(Kind kind, const AttentionDims& dims);
+  absl::StatusOr<const Entry*> Find(Kind kind, const AttentionArgs& args);
   // By the views' rank, not their data: memory may be laid out after this is asked.
   absl::StatusOr<const Entry*> Find(const AttentionForwardArgs& args);
   absl::StatusOr<const Entry*> Find(const AttentionBackwardArgs& args);
-  Entry Build(Kind kind, const AttentionDims& dims);
+  Entry Build(Kind kind, const AttentionDims& dims, bool documents);
 
   GpuProperties gpu;
   bool deterministic = false;
@@ -105,9 +105,12 @@ absl::Status AttentionPlans::Impl::Applies(Kind kind, const AttentionDims& dims)
   return absl::OkStatus();
 }
 
-AttentionPlans::Impl::Entry AttentionPlans::Impl::Build(Kind kind, const AttentionDims& dims) {
+AttentionPlans::Impl::Entry AttentionPlans::Impl::Build(Kind kind,
+                                                        const AttentionDims& dims,
+                                                        bool documents) {
   SdpaProblem problem;
   problem.dims = dims;
+  problem.documents = documents;
   problem.backward = kind == Kind::kBackward;
   problem.keep_lse = kind == Kind::kForwardWithLse;
   problem.deterministic = deterministic;
@@ -130,12 +133,22 @@ AttentionPlans::Impl::Entry AttentionPlans::Impl::Build(Kind kind, const Attenti
 }
 
 absl::StatusOr<const AttentionPlans::Impl::Entry*> AttentionPlans::Impl::Find(
-    Kind kind, const AttentionDims& dims) {
+    Kind kind, const AttentionArgs& args) {
+  const AttentionDims& dims = args.dims;
+  if (args.qkv.dtype != DType::kBF16) {
+    return Decline("bf16 only");
+  }
+  if (!Aligned16(args.qkv) || !Aligned16(args.out) || !Aligned16(args.lse) ||
+      !Aligned16(args.starts)) {
+    return Decline("operands must be 16-byte aligned");
+  }
   HEARTH_RETURN_IF_ERROR(Applies(kind, dims));
-  const Key key = {kind, dims.batch, dims.sequence, dims.heads, dims.kv_heads, dims.head_dim};
+  const bool documents = args.starts.rank > 0;
+  const Key key = {kind,       documents,     dims.batch,   dims.sequence,
+                   dims.heads, dims.kv_heads, dims.head_dim};
   auto found = plans.find(key);
   if (found == plans.end()) {
-    found = plans.emplace(key, Build(kind, dims)).first;
+    found = plans.emplace(key, Build(kind, dims, documents)).first;
   }
   HEARTH_RETURN_IF_ERROR(found->second.status);
   return &found->second;
@@ -143,25 +156,15 @@ absl::StatusOr<const AttentionPlans::Impl::Entry*> AttentionPlans::Impl::Find(
 
 absl::StatusOr<const AttentionPlans::Impl::Entry*> AttentionPlans::Impl::Find(
     const AttentionForwardArgs& args) {
-  if (args.qkv.dtype != DType::kBF16 || args.segments.rank > 0) {
-    return Decline("bf16 without segments only");
-  }
-  if (!Aligned16(args.qkv) || !Aligned16(args.out) || !Aligned16(args.lse)) {
-    return Decline("operands must be 16-byte aligned");
-  }
-  return Find(args.lse.rank > 0 ? Kind::kForwardWithLse : Kind::kForward, args.dims);
+  return Find(args.lse.rank > 0 ? Kind::kForwardWithLse : Kind::kForward, args);
 }
 
 absl::StatusOr<const AttentionPlans::Impl::Entry*> AttentionPlans::Impl::Find(
     const AttentionBackwardArgs& args) {
-  if (args.qkv.dtype != DType::kBF16 || args.segments.rank > 0) {
-    return Decline("bf16 without segments only");
-  }
-  if (!Aligned16(args.qkv) || !Aligned16(args.out) || !Aligned16(args.lse) ||
-      !Aligned16(args.d_out) || !Aligned16(args.d_qkv)) {
+  if (!Aligned16(args.d_out) || !Aligned16(args.d_qkv)) {
     return Decline("operands must be 16-byte aligned");
   }
-  return Find(Kind::kBackward, args.dims);
+  return Find(Kind::kBackward, args);
 }
 
 AttentionPlans::AttentionPlans(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -192,6 +195,7 @@ absl::Status AttentionPlans::Forward(const Exec& exec, const AttentionForwardArg
   pointers.qkv = args.qkv.data;
   pointers.out = args.out.data;
   pointers.lse = args.lse.data;
+  pointers.starts = args.starts.data;
   pointers.scale = ScaleOf(args.scale, args.dims);
   return impl_->cudnn->Run(*entry->plan, pointers, exec.stream, exec.workspace.data);
 }
@@ -212,6 +216,7 @@ absl::Status AttentionPlans::Backward(const Exec& exec, const AttentionBackwardA
     pointers.qkv = part(args.qkv, fused, 2);
     pointers.out = part(args.out, out, 2);
     pointers.lse = part(args.lse, first * d.heads, sizeof(float));
+    pointers.starts = part(args.starts, first, sizeof(int32_t));
     pointers.d_out = part(args.d_out, out, 2);
     pointers.d_qkv = part(args.d_qkv, fused, 2);
     pointers.scale = ScaleOf(args.scale, d);

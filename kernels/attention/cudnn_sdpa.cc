@@ -42,6 +42,7 @@ enum Uid : int64_t {
   kMasked,  // host scalars
   kDelta,
   kDQSum,  // scratch
+  kStarts,
 };
 
 constexpr size_t Align256(size_t bytes) {
@@ -68,7 +69,9 @@ struct Layout {
   int64_t out_width;
 };
 
-Tensor Causal(GraphBuilder& g, const Tensor& scores) {
+// Scores of pairs that do not see each other become kMasked. Engines for Hopper take the second
+// comparison into the fused kernel as well; those for other GPUs only forward.
+Tensor Masked(GraphBuilder& g, const Layout& l, const Tensor& scores, bool documents) {
   const Tensor row = g.VirtualLike(scores, CUDNN_DATA_INT32);
   const Tensor column = g.VirtualLike(scores, CUDNN_DATA_INT32);
   const Tensor seen = g.VirtualLike(scores, CUDNN_DATA_BOOLEAN);
@@ -76,11 +79,22 @@ Tensor Causal(GraphBuilder& g, const Tensor& scores) {
   g.Index(scores, 2, row);
   g.Index(scores, 3, column);
   g.Pointwise2(CUDNN_POINTWISE_CMP_GE, row, column, seen, CUDNN_DATA_BOOLEAN);
-  g.Select(scores, g.Scalar(kMasked), seen, out);
-  return out;
+  const Tensor masked = g.Scalar(kMasked);
+  g.Select(scores, masked, seen, out);
+  if (!documents) {
+    return out;
+  }
+  const int64_t sequence = l.dims.sequence;
+  const Tensor starts =
+      g.Real(kStarts, CUDNN_DATA_INT32, {l.dims.batch, 1, sequence, 1}, {sequence, sequence, 1, 1});
+  const Tensor same = g.VirtualLike(scores, CUDNN_DATA_BOOLEAN);
+  const Tensor of_document = g.VirtualLike(scores);
+  g.Pointwise2(CUDNN_POINTWISE_CMP_GE, column, starts, same, CUDNN_DATA_BOOLEAN);
+  g.Select(out, masked, same, of_document);
+  return of_document;
 }
 
-void ForwardGraph(GraphBuilder& g, const Layout& l, bool keep_lse) {
+void ForwardGraph(GraphBuilder& g, const Layout& l, const SdpaProblem& problem) {
   const Dims q = l.HeadDims(l.dims.heads);
   const Dims kv = l.HeadDims(l.dims.kv_heads);
   const Dims rows = l.HeadStrides(l.width);
@@ -97,7 +111,7 @@ void ForwardGraph(GraphBuilder& g, const Layout& l, bool keep_lse) {
   g.Matmul(query, key, scores);
   const Tensor scaled = g.VirtualLike(scores);
   g.Pointwise2(CUDNN_POINTWISE_MUL, scores, g.Scalar(kScale), scaled);
-  const Tensor masked = Causal(g, scaled);
+  const Tensor masked = Masked(g, l, scaled, problem.documents);
   const Tensor max = row_stats();
   g.Reduce(CUDNN_REDUCE_TENSOR_MAX, masked, max);
   const Tensor shifted = g.VirtualLike(scores);
@@ -108,8 +122,9 @@ void ForwardGraph(GraphBuilder& g, const Layout& l, bool keep_lse) {
   g.Reduce(CUDNN_REDUCE_TENSOR_ADD, powers, sum);
   const Tensor log_sum = row_stats();
   g.Pointwise1(CUDNN_POINTWISE_LOG, sum, log_sum);
-  const Tensor lse =
-      keep_lse ? g.Real(kLse, CUDNN_DATA_FLOAT, l.RowStats(), l.RowStatsStrides()) : row_stats();
+  const Tensor lse = problem.keep_lse
+                         ? g.Real(kLse, CUDNN_DATA_FLOAT, l.RowStats(), l.RowStatsStrides())
+                         : row_stats();
   g.Pointwise2(CUDNN_POINTWISE_ADD, max, log_sum, lse);
   const Tensor probabilities = g.VirtualLike(scores, CUDNN_DATA_BFLOAT16);
   g.Pointwise2(CUDNN_POINTWISE_DIV, powers, sum, probabilities);
@@ -133,7 +148,7 @@ void KeyGradient(
   g.Reduce(CUDNN_REDUCE_TENSOR_ADD, every_head, out);
 }
 
-void BackwardGraph(GraphBuilder& g, const Layout& l, bool deterministic) {
+void BackwardGraph(GraphBuilder& g, const Layout& l, const SdpaProblem& problem) {
   const Dims q = l.HeadDims(l.dims.heads);
   const Dims kv = l.HeadDims(l.dims.kv_heads);
   const Dims rows = l.HeadStrides(l.width);
@@ -163,7 +178,7 @@ void BackwardGraph(GraphBuilder& g, const Layout& l, bool deterministic) {
   g.Pointwise2(CUDNN_POINTWISE_MUL, scores, scale, scaled);
   const Tensor shifted = g.VirtualLike(scores);
   g.Pointwise2(CUDNN_POINTWISE_SUB, scaled, lse, shifted);
-  const Tensor masked = Causal(g, shifted);
+  const Tensor masked = Masked(g, l, shifted, problem.documents);
   const Tensor p = g.VirtualLike(scores);
   g.Pointwise1(CUDNN_POINTWISE_EXP, masked, p);
   KeyGradient(g, l, p, d_out, g.Real(kDV, CUDNN_DATA_BFLOAT16, kv, rows));
@@ -183,7 +198,7 @@ void BackwardGraph(GraphBuilder& g, const Layout& l, bool deterministic) {
   const Tensor plain_key = g.Virtual(CUDNN_DATA_FLOAT, kv, rows);
   g.Reshape(key, plain_key);
   const Tensor dq = g.Real(kDQ, CUDNN_DATA_BFLOAT16, q, rows);
-  if (deterministic) {
+  if (problem.deterministic) {
     // cuDNN takes this graph as one that stores dS in its scratch.
     g.Matmul(ds, plain_key, dq);
     return;
@@ -338,12 +353,12 @@ absl::Status MakeGraph(const Api& api, cudnnHandle_t handle, PlanState& state) {
   const AttentionDims& d = state.problem.dims;
   const Layout layout(d);
   if (state.problem.backward) {
-    BackwardGraph(builder, layout, state.problem.deterministic);
+    BackwardGraph(builder, layout, state.problem);
     state.delta_bytes = static_cast<size_t>(d.batch * d.heads * d.sequence) * sizeof(float);
     state.dq_bytes =
         state.problem.deterministic ? 0 : state.delta_bytes * static_cast<size_t>(d.head_dim);
   } else {
-    ForwardGraph(builder, layout, state.problem.keep_lse);
+    ForwardGraph(builder, layout, state.problem);
   }
   HEARTH_ASSIGN_OR_RETURN(state.graph, builder.Finish(handle));
   state.tensors_and_operations = builder.TakeDescriptors();
@@ -472,6 +487,9 @@ absl::Status Cudnn::Run(const SdpaPlan& plan,
   };
   if (state.problem.backward || state.problem.keep_lse) {
     add(kLse, pointers.lse);
+  }
+  if (state.problem.documents) {
+    add(kStarts, pointers.starts);
   }
   if (state.problem.backward) {
     char* scratch = static_cast<char*>(workspace) + Align256(state.cudnn_bytes);

@@ -1,4 +1,5 @@
-// Plans of cuDNN for causal attention, built through its backend API. Used by AttentionPlans.
+// Plans of cuDNN for causal attention, also within documents, built through its backend API. Used
+// by AttentionPlans.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +17,21 @@ namespace hearth::kernels {
 struct SdpaProblem {
   AttentionDims dims;
   bool backward = false;
-  bool keep_lse = true;  // forward: lse is written
+  bool keep_lse = true;    // forward: lse is written
+  bool documents = false;  // a query sees keys from its starts on alone
   // Only engines that promise the same bits in every run. Backward then stores dS, bf16 [batch,
   // heads, sequence, sequence], in its workspace, where it otherwise sums dQ with atomics; that is
   // known to be of fixed order on Hopper (NVIDIA's cudnn-frontend takes this graph there).
   bool deterministic = false;
 };
 
-// Operands as attention.h describes them, all bf16 but lse. Backward's fields are unused forward.
+// Operands as attention.h describes them, all bf16 but lse and starts. Backward's fields are unused
+// forward.
 struct SdpaPointers {
   void* qkv = nullptr;
   void* out = nullptr;
   void* lse = nullptr;
+  void* starts = nullptr;  // 16-byte aligned; unused without SdpaProblem::documents
   void* d_out = nullptr;
   void* d_qkv = nullptr;
   float scale = 1.0F;

@@ -113,6 +113,26 @@ TEST_F(CudnnTest, Engines_WithoutLse_Some) {
   EXPECT_FALSE(Engines(problem, kRtx5090).empty());
 }
 
+// The second comparison of attention within documents stays in Hopper's fused kernels, with and
+// without atomics.
+TEST_F(CudnnTest, Engines_HopperDocuments_Fused) {
+  for (const Shape& shape : kShapes) {
+    for (const bool deterministic : {false, true}) {
+      SdpaProblem problem;
+      problem.dims = shape.dims;
+      problem.documents = true;
+      problem.deterministic = deterministic;
+      const std::vector<int64_t> forward = Engines(problem, kH200);
+      ASSERT_FALSE(forward.empty()) << shape.name;
+      EXPECT_LE(forward[0], 2) << shape.name;
+      problem.backward = true;
+      const std::vector<int64_t> backward = Engines(problem, kH200);
+      ASSERT_FALSE(backward.empty()) << shape.name;
+      EXPECT_EQ(backward[0], 6) << shape.name;
+    }
+  }
+}
+
 // The graph of fixed order is Hopper's fused backward too.
 TEST_F(CudnnTest, Engines_Deterministic_Fused) {
   for (const Shape& shape : kShapes) {

@@ -17,8 +17,8 @@ constexpr float kLog2e = 1.4426950408889634F;
 // (attention.h).
 struct FlashParams {
   const Bf16* qkv;
-  const int32_t* segments;  // may be null
-  const Bf16* out;          // forward writes it through out_rw
+  const int32_t* starts;  // may be null
+  const Bf16* out;        // forward writes it through out_rw
   Bf16* out_rw;
   float* lse;  // [B, Hq, T]; forward: may be null
   const Bf16* d_out;
@@ -33,42 +33,49 @@ struct FlashParams {
   float scale;  // > 0
 };
 
-// First key that `query` sees: where its segment begins.
-__device__ __forceinline__ int FirstKey(const int32_t* segments, int query) {
-  if (segments == nullptr) {
-    return 0;
-  }
-  const int32_t own = segments[query];
-  int low = 0;
-  int high = query;
-  while (low < high) {
-    const int middle = (low + high) / 2;
-    if (segments[middle] < own) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
+// First key that `query` sees.
+__device__ __forceinline__ int FirstKey(const int32_t* starts, int query) {
+  return starts == nullptr ? 0 : starts[query];
 }
 
-// Last query that sees `key`: where its segment ends.
-__device__ __forceinline__ int LastQuery(const int32_t* segments, int key, int sequence) {
-  if (segments == nullptr) {
+// Last query that sees `key`: the row before the next document.
+__device__ __forceinline__ int LastQuery(const int32_t* starts, int key, int sequence) {
+  if (starts == nullptr) {
     return sequence - 1;
   }
-  const int32_t own = segments[key];
   int low = key;
   int high = sequence - 1;
   while (low < high) {
     const int middle = (low + high + 1) / 2;
-    if (segments[middle] > own) {
+    if (starts[middle] > key) {
       high = middle - 1;
     } else {
       low = middle;
     }
   }
   return low;
+}
+
+// What some rows see of the keys.
+struct SeenKeys {
+  int smallest_first;  // no row sees a key before it
+  int largest_first;   // every row sees all keys from it up to the row itself
+};
+
+// For `rows` rows from `first_row` on, as far as the sequence goes.
+__device__ __forceinline__ SeenKeys SeenByRows(const int32_t* starts,
+                                               int first_row,
+                                               int rows,
+                                               int sequence) {
+  return {FirstKey(starts, min(first_row, sequence - 1)),
+          FirstKey(starts, min(first_row + rows, sequence) - 1)};
+}
+
+// The starts of a sequence; null: it is one document.
+__device__ __forceinline__ const int32_t* StartsOf(const int32_t* starts,
+                                                   int64_t batch,
+                                                   int sequence) {
+  return starts == nullptr ? nullptr : starts + batch * sequence;
 }
 
 __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
@@ -125,7 +132,7 @@ struct Tile {
 };
 
 // Four bytes; zero if not `valid` (`from` must be readable all the same).
-__device__ __forceinline__ void CopyFloat(uint32_t to, const float* from, bool valid) {
+__device__ __forceinline__ void CopyWord(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from),
                "r"(valid ? 4 : 0));
 }
@@ -320,7 +327,7 @@ inline FlashParams FlashParamsOf(const AttentionArgs& args, float scale) {
   const AttentionDims& dims = args.dims;
   FlashParams p = {};
   p.qkv = args.qkv.as<Bf16>();
-  p.segments = args.segments.as<int32_t>();
+  p.starts = args.starts.as<int32_t>();
   p.lse = args.lse.as<float>();
   p.sequence = static_cast<int>(dims.sequence);
   p.heads = static_cast<int>(dims.heads);

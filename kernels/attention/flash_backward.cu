@@ -10,10 +10,13 @@ constexpr int kBlock = 128;  // rows that a block owns
 constexpr int kStep = 32;    // rows of the other side at a time
 constexpr int kST = kStep / 8;
 
+// What KeyKernel keeps of each row of a stage: lse, delta and where the row's document starts.
+constexpr int kStatistics = 3;
+
 // Two tiles of owned rows for as long as the block lives, two stages of two tiles that pass by, and
-// two statistics for each row of a stage.
+// the statistics of both.
 template <int D>
-constexpr int kSharedBytes = (2 * kBlock + 2 * 2 * kStep) * D * 2 + 2 * 2 * kStep * 4;
+constexpr int kSharedBytes = (2 * kBlock + 2 * 2 * kStep) * D * 2 + 2 * kStatistics* kStep * 4;
 
 // With D = 128 a warp of 32 rows would not have the registers.
 template <int D>
@@ -29,6 +32,7 @@ struct Heads {
   const Bf16* d_out;
   const float* lse;
   const float* delta;
+  const int32_t* starts;  // may be null
 };
 
 __device__ __forceinline__ Heads HeadsOf(const FlashParams& p, int64_t batch, int head) {
@@ -41,19 +45,21 @@ __device__ __forceinline__ Heads HeadsOf(const FlashParams& p, int64_t batch, in
           rows + (p.heads + p.kv_heads + kv_head) * d,
           p.d_out + batch * p.sequence * p.out_width + head * d,
           p.lse + statistics,
-          p.delta + statistics};
+          p.delta + statistics,
+          StartsOf(p.starts, batch, p.sequence)};
 }
 
 // Scores [keys, queries] to probabilities and `dp` to the gradient of the scores.
-// `lse`, `delta`: shared memory, of the step's queries. `masked`: some pairs do not see each other.
+// `lse`, `delta`, `starts`: shared memory, of the step's queries. `masked`: some pairs do not see
+// each other. `first_key`: the warp's.
 template <int kMT>
 __device__ __forceinline__ void KeyGradients(const float* lse,
                                              const float* delta,
+                                             const int* starts,
                                              float scale_log2,
                                              bool masked,
                                              int m0,
-                                             const int (&key)[kMT][2],
-                                             const int (&last)[kMT][2],
+                                             int first_key,
                                              float (&s)[kMT][kST][4],
                                              float (&dp)[kMT][kST][4]) {
 #pragma unroll
@@ -70,8 +76,8 @@ __device__ __forceinline__ void KeyGradients(const float* lse,
           const int i = 2 * half + e;
           float value = Exp2(fmaf(s[mt][nt][i], scale_log2, -shift));
           if (masked) {
-            const int query = m0 + column;
-            value = query >= key[mt][half] && query <= last[mt][half] ? value : 0.0F;
+            const int key = first_key + mt * 16 + half * 8 + threadIdx.x % 32 / 4;
+            value = m0 + column >= key && starts[column] <= key ? value : 0.0F;
           }
           s[mt][nt][i] = value;
           dp[mt][nt][i] = value * (dp[mt][nt][i] - d);
@@ -81,23 +87,8 @@ __device__ __forceinline__ void KeyGradients(const float* lse,
   }
 }
 
-// A warp's keys, and for each the last query that sees it.
-template <int kMT>
-__device__ __forceinline__ void StartKeys(
-    const int32_t* segments, int first_row, int sequence, int (&key)[kMT][2], int (&last)[kMT][2]) {
-#pragma unroll
-  for (int mt = 0; mt < kMT; ++mt) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = first_row + mt * 16 + half * 8 + threadIdx.x % 32 / 4;
-      key[mt][half] = row;
-      last[mt][half] = LastQuery(segments, min(row, sequence - 1), sequence);
-    }
-  }
-}
-
 // Starts to copy a step of KeyKernel: q, then d_out, of the kStep queries from m0 into `stage`, and
-// their lse and delta into `statistics`.
+// their lse, delta and starts into `statistics`.
 template <int D>
 __device__ __forceinline__ void LoadQueries(
     const FlashParams& p, const Heads& h, int m0, uint32_t stage, float* statistics) {
@@ -106,12 +97,16 @@ __device__ __forceinline__ void LoadQueries(
   Tile<D>::template Load<kStep, kThreads<D>>(stage + kStep * D * 2,
                                              h.d_out + static_cast<int64_t>(m0) * p.out_width,
                                              p.out_width, p.sequence - m0, p.head_dim);
-  if (threadIdx.x < 2 * kStep) {
+  if (threadIdx.x < kStatistics * kStep) {
     // Queries beyond the end get lse = delta = 0; their q and d_out are 0, and so is all they add.
+    // Without documents every query starts at 0.
     const int query = m0 + threadIdx.x % kStep;
-    const float* from = threadIdx.x < kStep ? h.lse : h.delta;
-    const bool valid = query < p.sequence;
-    CopyFloat(SharedAddress(statistics + threadIdx.x), from + (valid ? query : 0), valid);
+    const bool is_start = threadIdx.x >= 2 * kStep;
+    const bool valid = query < p.sequence && !(is_start && h.starts == nullptr);
+    const float* from = threadIdx.x < kStep || (is_start && h.starts == nullptr) ? h.lse
+                        : is_start ? reinterpret_cast<const float*>(h.starts)
+                                   : h.delta;
+    CopyWord(SharedAddress(statistics + threadIdx.x), from + (valid ? query : 0), valid);
   }
   CommitCopies();
 }
@@ -148,7 +143,7 @@ __device__ __forceinline__ void StoreKeyGradients(const FlashParams& p,
                                     p.width, rows_left, p.head_dim);
 }
 
-// Behind KeyKernel's tiles: [stage][lse, delta].
+// Behind KeyKernel's tiles: [stage][lse, delta, starts].
 template <int D>
 __device__ __forceinline__ float* Statistics(unsigned char* shared) {
   return reinterpret_cast<float*>(shared + (2 * kBlock + 4 * kStep) * D * 2);
@@ -171,26 +166,21 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) KeyKernel(const 
   const int group = p.heads / p.kv_heads;
   const int n0 = blockIdx.y * kBlock;  // the first keys are seen by the most queries
   const int warp_row = threadIdx.x / 32 * (kMT * 16);
-  const int32_t* segments = p.segments == nullptr ? nullptr : p.segments + batch * p.sequence;
-
-  int key[kMT][2];
-  int last[kMT][2];
-  StartKeys(segments, n0 + warp_row, p.sequence, key, last);
-  const int smallest_last = LastQuery(segments, n0, p.sequence);
-  const int m_begin = n0 / kStep;
-  const int m_end = LastQuery(segments, min(n0 + kBlock, p.sequence) - 1, p.sequence) / kStep + 1;
-  const int steps = m_end - m_begin;
-
-  // Step i is tile m_begin + i % steps of query head i / steps of the group.
-  const auto load = [&](int i) {
-    LoadQueries<D>(p, HeadsOf(p, batch, kv_head * group + i / steps), (m_begin + i % steps) * kStep,
-                   stages + i % 2 * 2 * kTileBytes, statistics + i % 2 * 2 * kStep);
-  };
   const Heads own = HeadsOf(p, batch, kv_head * group);
   Tile<D>::template Load<kBlock, kThreads<D>>(k_tile, own.k + static_cast<int64_t>(n0) * p.width,
                                               p.width, p.sequence - n0, p.head_dim);
   Tile<D>::template Load<kBlock, kThreads<D>>(v_tile, own.v + static_cast<int64_t>(n0) * p.width,
                                               p.width, p.sequence - n0, p.head_dim);
+  // The search runs under the copies.
+  const int m_begin = n0 / kStep;
+  const int last_key = min(n0 + kBlock, p.sequence) - 1;
+  const int steps = LastQuery(own.starts, last_key, p.sequence) / kStep + 1 - m_begin;
+
+  // Step i is tile m_begin + i % steps of query head i / steps of the group.
+  const auto load = [&](int i) {
+    LoadQueries<D>(p, HeadsOf(p, batch, kv_head * group + i / steps), (m_begin + i % steps) * kStep,
+                   stages + i % 2 * 2 * kTileBytes, statistics + i % 2 * kStatistics * kStep);
+  };
   load(0);
 
   float dk[kMT][D / 8][4];
@@ -205,20 +195,22 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) KeyKernel(const 
       load(i + 1);
     }
     const int m0 = (m_begin + i % steps) * kStep;
-    if (m0 + kStep <= n0 + warp_row) {
-      continue;  // all of the warp's keys come later
+    const float* const lse = statistics + i % 2 * kStatistics * kStep;
+    const int* const start = reinterpret_cast<const int*>(lse + 2 * kStep);
+    if (m0 + kStep <= n0 + warp_row || start[0] >= n0 + warp_row + kMT * 16) {
+      continue;  // all of the warp's keys come later, or their documents have ended
     }
     const uint32_t q_tile = stages + i % 2 * 2 * kTileBytes;
     const uint32_t d_out_tile = q_tile + kTileBytes;
-    const float* const lse = statistics + i % 2 * 2 * kStep;
     float s[kMT][kST][4];
     float dp[kMT][kST][4];
     Clear(s);
     Clear(dp);
     MultiplyByRows<D>(k_tile, warp_row, q_tile, s);
     MultiplyByRows<D>(v_tile, warp_row, d_out_tile, dp);
-    const bool masked = m0 < n0 + warp_row + kMT * 16 - 1 || m0 + kStep - 1 > smallest_last;
-    KeyGradients(lse, lse + kStep, scale_log2, masked, m0, key, last, s, dp);
+    const bool masked =
+        m0 < n0 + warp_row + kMT * 16 - 1 || start[min(kStep, p.sequence - m0) - 1] > n0 + warp_row;
+    KeyGradients(lse, lse + kStep, start, scale_log2, masked, m0, n0 + warp_row, s, dp);
     AddProduct<D>(s, d_out_tile, dv);
     AddProduct<D>(dp, q_tile, dk);
   }
@@ -236,8 +228,10 @@ struct QueryRows {
 };
 
 template <int kMT>
-__device__ __forceinline__ void StartQueries(
-    const int32_t* segments, const Heads& h, int first_row, int sequence, QueryRows<kMT>& rows) {
+__device__ __forceinline__ void StartQueries(const Heads& h,
+                                             int first_row,
+                                             int sequence,
+                                             QueryRows<kMT>& rows) {
 #pragma unroll
   for (int mt = 0; mt < kMT; ++mt) {
 #pragma unroll
@@ -246,7 +240,7 @@ __device__ __forceinline__ void StartQueries(
                           sequence - 1);
       rows.shift[mt][half] = h.lse[row] * kLog2e;
       rows.delta[mt][half] = h.delta[row];
-      rows.first[mt][half] = FirstKey(segments, row);
+      rows.first[mt][half] = FirstKey(h.starts, row);
     }
   }
 }
@@ -345,15 +339,14 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) QueryKernel(cons
   const int64_t batch = blockIdx.x / p.heads;
   const int m0 = (gridDim.y - 1 - blockIdx.y) * kBlock;
   const int warp_row = threadIdx.x / 32 * (kMT * 16);
-  const int32_t* segments = p.segments == nullptr ? nullptr : p.segments + batch * p.sequence;
   const Heads h = HeadsOf(p, batch, head);
 
   QueryRows<kMT> rows;
-  StartQueries(segments, h, m0 + warp_row, p.sequence, rows);
+  StartQueries(h, m0 + warp_row, p.sequence, rows);
   const int end = min(m0 + kBlock, p.sequence);
-  const int n_begin = FirstKey(segments, m0) / kStep;
+  const int n_begin = FirstKey(h.starts, m0) / kStep;
   const int n_end = (end - 1) / kStep + 1;
-  const int largest_first = FirstKey(segments, end - 1);
+  const SeenKeys warp = SeenByRows(h.starts, m0 + warp_row, kMT * 16, p.sequence);
 
   const auto load = [&](int n) { LoadKeys<D>(p, h, n, stages + n % 2 * 2 * kTileBytes); };
   Tile<D>::template Load<kBlock, kThreads<D>>(q_tile, h.q + static_cast<int64_t>(m0) * p.width,
@@ -378,8 +371,8 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) QueryKernel(cons
       load(n + 1);
     }
     const int n0 = n * kStep;
-    if (n0 >= m0 + warp_row + kMT * 16) {
-      continue;  // all of the warp's queries come earlier
+    if (n0 >= m0 + warp_row + kMT * 16 || n0 + kStep <= warp.smallest_first) {
+      continue;  // all of the warp's queries come earlier, or their documents begin later
     }
     const uint32_t k_tile = stages + n % 2 * 2 * kTileBytes;
     float s[kMT][kST][4];
@@ -388,7 +381,7 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) QueryKernel(cons
     Clear(dp);
     MultiplyByRows<D>(q, k_tile, s);
     MultiplyByRows<D>(d_out, k_tile + kTileBytes, dp);
-    const bool masked = n0 + kStep - 1 > m0 + warp_row || n0 < largest_first;
+    const bool masked = n0 + kStep - 1 > m0 + warp_row || n0 < warp.largest_first;
     QueryGradients(rows, scale_log2, masked, m0 + warp_row, n0, s, dp);
     AddProduct<D>(s, k_tile, dq);
   }

@@ -85,7 +85,7 @@ __device__ __forceinline__ void SoftmaxStep(float scale_log2,
 }
 
 // A warp's rows before the first key.
-__device__ __forceinline__ void StartRows(const int32_t* segments,
+__device__ __forceinline__ void StartRows(const int32_t* starts,
                                           int first_row,
                                           int sequence,
                                           Rows& rows) {
@@ -95,7 +95,7 @@ __device__ __forceinline__ void StartRows(const int32_t* segments,
     for (int half = 0; half < 2; ++half) {
       const int row = first_row + mt * 16 + half * 8 + threadIdx.x % 32 / 4;
       rows.index[mt][half] = row;
-      rows.first[mt][half] = FirstKey(segments, min(row, sequence - 1));
+      rows.first[mt][half] = FirstKey(starts, min(row, sequence - 1));
       rows.max[mt][half] = -INFINITY;
       rows.sum[mt][half] = 0.0F;
     }
@@ -155,15 +155,13 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(const FlashParams p
   const Bf16* q = p.qkv + batch * p.sequence * p.width + static_cast<int64_t>(head) * p.head_dim;
   const Bf16* k = q + static_cast<int64_t>(p.heads - head + kv_head) * p.head_dim;
   const Bf16* v = k + static_cast<int64_t>(p.kv_heads) * p.head_dim;
-  const int32_t* segments = p.segments == nullptr ? nullptr : p.segments + batch * p.sequence;
+  const int32_t* starts = StartsOf(p.starts, batch, p.sequence);
 
   Rows rows;
-  StartRows(segments, m0 + warp_row, p.sequence, rows);
-  const int end = min(m0 + kM, p.sequence);  // of the block's keys
-  const int n_begin = FirstKey(segments, m0) / kN;
-  const int n_last = (end - 1) / kN;
-  // Below this key some row does not see every key.
-  const int largest_first = FirstKey(segments, end - 1);
+  StartRows(starts, m0 + warp_row, p.sequence, rows);
+  const SeenKeys warp = SeenByRows(starts, m0 + warp_row, kMT * 16, p.sequence);
+  const int n_begin = FirstKey(starts, m0) / kN;
+  const int n_last = (min(m0 + kM, p.sequence) - 1) / kN;
 
   const auto load = [&](uint32_t tile, const Bf16* from, int n) {
     Tile<D>::template Load<kN, kThreads>(tile, from + static_cast<int64_t>(n) * kN * p.width,
@@ -182,7 +180,7 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(const FlashParams p
     WaitForCopies();
     __syncthreads();  // K is there; nobody reads the last V any more
     load(v_tile, v, n);
-    const bool seen = n0 < m0 + warp_row + kMT * 16;  // by some row of this warp
+    const bool seen = n0 < m0 + warp_row + kMT * 16 && n0 + kN > warp.smallest_first;
     float s[kMT][kNT][4];
     Clear(s);
     if (seen) {
@@ -196,7 +194,7 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(const FlashParams p
     if (!seen) {
       continue;
     }
-    if (n0 + kN - 1 > m0 + warp_row || n0 < largest_first) {
+    if (n0 + kN - 1 > m0 + warp_row || n0 < warp.largest_first) {
       MaskScores(rows, n0, s);
     }
     SoftmaxStep<D>(scale_log2, rows, s, o);

@@ -1,4 +1,4 @@
-// Attention kernels of our own: causal, grouped queries, segments; the same bits in every run.
+// Attention kernels of our own: causal, grouped queries, documents; the same bits in every run.
 // For attention.cu, which checks the arguments.
 #pragma once
 

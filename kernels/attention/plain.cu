@@ -11,7 +11,7 @@ constexpr int kWarps = 4;
 constexpr int kPer = kPlainMaxHeadDim / 32;  // elements of a lane: lane + 32 i
 
 struct Shape {
-  const int32_t* segments;
+  const int32_t* starts;
   int64_t width;
   int64_t out_width;
   int64_t rows;  // of the grid: warps with work
@@ -22,9 +22,9 @@ struct Shape {
   float scale;
 };
 
-Shape ShapeOf(const AttentionDims& d, const TensorView& segments, float scale) {
+Shape ShapeOf(const AttentionDims& d, const TensorView& starts, float scale) {
   Shape s;
-  s.segments = segments.as<int32_t>();
+  s.starts = starts.as<int32_t>();
   s.width = (d.heads + 2 * d.kv_heads) * d.head_dim;
   s.out_width = d.heads * d.head_dim;
   s.rows = 0;
@@ -93,9 +93,6 @@ __device__ __forceinline__ int64_t Offset(const Shape& s,
                                           int64_t head) {
   return (batch * s.sequence + row) * s.width + head * s.head_dim;
 }
-__device__ __forceinline__ const int32_t* SegmentsOf(const Shape& s, int64_t batch) {
-  return s.segments == nullptr ? nullptr : s.segments + batch * s.sequence;
-}
 
 template <typename A>
 __global__ void __launch_bounds__(kWarps * 32)
@@ -111,7 +108,7 @@ __global__ void __launch_bounds__(kWarps * 32)
   float sum[kPer] = {};
   float max = -INFINITY;
   float total = 0.0F;
-  for (int key = FirstKey(SegmentsOf(s, at.batch), at.row); key <= at.row; ++key) {
+  for (int key = FirstKey(StartsOf(s.starts, at.batch, s.sequence), at.row); key <= at.row; ++key) {
     float x[kPer];
     LoadRow(qkv + Offset(s, at.batch, key, s.heads + kv), s.head_dim, x);
     const float score = Dot(q, x) * s.scale;
@@ -153,7 +150,7 @@ __global__ void __launch_bounds__(kWarps * 32) QueryKernel(
               static_cast<int64_t>(at.head) * s.head_dim,
           s.head_dim, dy);
   float sum[kPer] = {};
-  for (int key = FirstKey(SegmentsOf(s, at.batch), at.row); key <= at.row; ++key) {
+  for (int key = FirstKey(StartsOf(s.starts, at.batch, s.sequence), at.row); key <= at.row; ++key) {
     float k[kPer];
     float v[kPer];
     LoadRow(qkv + Offset(s, at.batch, key, s.heads + kv), s.head_dim, k);
@@ -181,7 +178,7 @@ __global__ void __launch_bounds__(kWarps * 32) KeyKernel(
   LoadRow(qkv + v_at, s.head_dim, v);
   float dk[kPer] = {};
   float dv[kPer] = {};
-  const int last = LastQuery(SegmentsOf(s, at.batch), at.row, s.sequence);
+  const int last = LastQuery(StartsOf(s.starts, at.batch, s.sequence), at.row, s.sequence);
   for (int head = at.head * group; head < (at.head + 1) * group; ++head) {
     const int64_t statistics = (at.batch * s.heads + head) * s.sequence;
     for (int query = at.row; query <= last; ++query) {
@@ -252,7 +249,7 @@ bool Aligned16(const TensorView& view) {
 
 template <typename A>
 absl::Status Forward(const Exec& exec, const AttentionForwardArgs& args, float scale) {
-  Shape s = ShapeOf(args.dims, args.segments, scale);
+  Shape s = ShapeOf(args.dims, args.starts, scale);
   s.rows = args.dims.batch * args.dims.heads * args.dims.sequence;
   ForwardKernel<A>
       <<<static_cast<unsigned>(CeilDiv(s.rows, kWarps)), kWarps * 32, 0, StreamOf(exec)>>>(
@@ -265,7 +262,7 @@ absl::Status Backward(const Exec& exec,
                       const AttentionBackwardArgs& args,
                       float scale,
                       const float* delta) {
-  Shape s = ShapeOf(args.dims, args.segments, scale);
+  Shape s = ShapeOf(args.dims, args.starts, scale);
   s.rows = args.dims.batch * args.dims.heads * args.dims.sequence;
   QueryKernel<A>
       <<<static_cast<unsigned>(CeilDiv(s.rows, kWarps)), kWarps * 32, 0, StreamOf(exec)>>>(
@@ -279,7 +276,7 @@ absl::Status Backward(const Exec& exec,
 
 template <typename A>
 absl::Status Delta(const Exec& exec, const AttentionBackwardArgs& args, float* delta) {
-  Shape s = ShapeOf(args.dims, args.segments, 1.0F);
+  Shape s = ShapeOf(args.dims, args.starts, 1.0F);
   s.rows = args.dims.batch * args.dims.heads * args.dims.sequence;
   const bool vectors =
       s.head_dim % kPackWidth<A> == 0 && Aligned16(args.out) && Aligned16(args.d_out);

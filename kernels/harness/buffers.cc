@@ -81,6 +81,10 @@ double ValueAt(const Fill& fill, const RngKey& key, int64_t i) {
       return static_cast<double>(i % static_cast<int64_t>(fill.a));
     case Fill::kSteps:
       return static_cast<double>(i % static_cast<int64_t>(fill.a) / static_cast<int64_t>(fill.b));
+    case Fill::kStarts: {
+      const int64_t at = i % static_cast<int64_t>(fill.a);
+      return static_cast<double>(at - at % static_cast<int64_t>(fill.b));
+    }
     case Fill::kWeights:
       return i % 3 == 1 ? 0.0 : static_cast<float>(0.5 + double{RngUniform(key, element)});
     case Fill::kExtremes:
@@ -381,7 +385,7 @@ absl::StatusOr<Buffers> Buffers::ForTiming(const std::vector<BufferSpec>& specs,
     }
     const TensorView view = Shaped(StorageOf(spec, storage), spec.shape);
     buffers.Add(spec.name, view, DType::kF32);
-    // Positions, segments, tokens and structs keep their meaning only as a whole.
+    // Positions, starts, tokens and structs keep their meaning only as a whole.
     const bool whole = view.dtype == DType::kI32 || view.dtype == DType::kI64;
     if (spec.role == Role::kInput || !spec.contents.empty()) {
       small.push_back(spec);

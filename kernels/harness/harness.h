@@ -32,7 +32,8 @@ struct Fill {
     kConstant,  // a
     kIndex,     // integers uniform in [a, b)
     kRamp,      // i mod a: positions of packed sequences
-    kSteps,     // (i mod a) / b, rounded down: segments
+    kSteps,     // (i mod a) / b, rounded down
+    kStarts,    // (i mod a) rounded down to a multiple of b: where documents of b rows begin
     kWeights,   // loss weights: 0 for every third element, else in [0.5, 1.5)
     kExtremes,  // per 32 elements: powers of two, zeros, subnormals, largest, infinities, NaN
   };

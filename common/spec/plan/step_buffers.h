@@ -50,8 +50,8 @@ struct TokenBuffers {
   BufferId tokens;
   BufferId targets;
   BufferId positions;
-  BufferId segments;
-  BufferId loss_weight;
+  BufferId starts;       // position in its sample at which each token's document begins
+  BufferId loss_weight;  // of each target
 };
 
 // Byte offsets in the buffer QuantBuffers::forms of the quantised operands of the GEMM at hand,

@@ -200,7 +200,7 @@ void AddBatch(const BlockScope& scope, PlanBuilder& out) {
   ids.tokens = words("batch.tokens");
   ids.targets = words("batch.targets");
   ids.positions = words("batch.positions");
-  ids.segments = words("batch.segments");
+  ids.starts = words("batch.starts");
   ids.loss_weight = words("batch.loss_weight");
 }
 

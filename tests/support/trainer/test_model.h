@@ -77,6 +77,7 @@ struct TestModelOptions {
   spec::Recompute recompute = spec::Recompute::kNone;
   int64_t micro_batch = 2;
   int64_t sequence_length = 7;
+  bool documents = false;
 };
 
 inline absl::StatusOr<std::unique_ptr<TestModel>> MakeTestModel(const TestModelOptions& options) {
@@ -109,6 +110,7 @@ inline absl::StatusOr<std::unique_ptr<TestModel>> MakeTestModel(const TestModelO
   context.parameters = out->parameters.get();
   out->quant = std::make_unique<QuantState>(context.plan.precision, *out->parameters, *out->arena);
   context.quant = out->quant.get();
+  context.documents = options.documents;
   out->exec.workspace = {out->arena->Bytes(out->arena->ids().workspace), 1 << 24};
   HEARTH_RETURN_IF_ERROR(out->parameters->Initialise(out->exec, 5));
   out->model = std::make_unique<Model>(context, *FindObjectiveDef(spec::ObjectiveKind::kPretrain));
@@ -129,7 +131,7 @@ inline void FillTestBatch(Model& model, int64_t sequence_length, int32_t vocab, 
     batch.targets[i] = static_cast<int32_t>((state >> 8) % static_cast<uint32_t>(vocab));
     batch.loss_weight[i] = i % 5 == 4 ? 0.0F : (i == 1 ? 0.5F : 1.0F);
     batch.position[i] = static_cast<int32_t>(i % sequence_length);
-    batch.segment[i] = 0;
+    batch.start[i] = 0;
   }
 }
 

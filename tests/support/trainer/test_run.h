@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/dataset/dataset_writer.h"
 #include "common/spec/resolve.h"
 #include "gtest/gtest.h"
 #include "tests/support/trainer/test_model.h"
@@ -68,6 +69,38 @@ inline v1::JobSpec SmallJob(const std::string& dir, std::string_view family = "l
   spec::Resolve(spec, violations);
   EXPECT_TRUE(violations.empty()) << spec::ViolationsToStatus(violations).ToString();
   EXPECT_TRUE(CompleteSpec(spec, Env::Real()).ok());
+  return spec;
+}
+
+// A dataset of `count` documents of 2 to 31 tokens: arithmetic sequences, then the end token 36.
+inline std::string WriteDocuments(const std::string& dir, std::string_view name, int count) {
+  dataset::DatasetWriter::Options options;
+  options.info.vocab = 37;
+  options.info.eos = 36;
+  const std::string path = dir + "/" + std::string(name);
+  auto writer = dataset::DatasetWriter::Create(path, options);
+  EXPECT_TRUE(writer.ok()) << writer.status().ToString();
+  uint32_t state = 23;
+  for (int d = 0; d < count; ++d) {
+    state = state * 1664525U + 1013904223U;
+    std::vector<int32_t> tokens(1 + (state >> 8) % 30);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = static_cast<int32_t>(((state >> 16) + 3 * i) % 36);
+    }
+    EXPECT_TRUE((*writer)->AddDocument(tokens).ok());
+  }
+  EXPECT_TRUE((*writer)->Finish().ok());
+  return path;
+}
+
+// SmallJob on documents that are packed and see nothing of one another.
+inline v1::JobSpec DocumentJob(const std::string& dir, std::string_view family = "llama") {
+  v1::JobSpec spec = SmallJob(dir, family);
+  v1::DataSpec& data = *spec.mutable_data();
+  data.mutable_train(0)->set_path(WriteDocuments(dir, "documents", 300));
+  data.mutable_validation(0)->set_path(WriteDocuments(dir, "held_out", 60));
+  data.set_packing("best_fit");
+  data.set_attention("document");
   return spec;
 }
 

@@ -40,6 +40,8 @@ class CheckpointTest : public ::testing::Test {
     content.meta.next_sample = step * 4;
     content.meta.seed = 0xffffffffffffffffu;
     content.meta.sequence_length = 16;
+    content.meta.packing = "best_fit";
+    content.meta.attention = "document";
     content.meta.model = model_.spec;
     content.meta.plans_json = "{\"threads\": 2}\n";
     content.meta.extra_json = "{\"window\": [1.5]}";
@@ -80,6 +82,8 @@ TEST_F(CheckpointTest, Load_OfWritten_RoundTrips) {
   EXPECT_EQ(loaded->meta.step, 7);
   EXPECT_EQ(loaded->meta.next_sample, 28);
   EXPECT_EQ(loaded->meta.seed, 0xffffffffffffffffu);
+  EXPECT_EQ(loaded->meta.packing, "best_fit");
+  EXPECT_EQ(loaded->meta.attention, "document");
   EXPECT_EQ(loaded->meta.plans_json, "{\"threads\": 2}\n");
   EXPECT_EQ(loaded->meta.extra_json, "{\"window\":[1.5]}");
   for (const TensorView& want : Content(7).state) {

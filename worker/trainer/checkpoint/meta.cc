@@ -1,5 +1,7 @@
 #include "worker/trainer/checkpoint/meta.h"
 
+#include <utility>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -96,6 +98,8 @@ std::string MetaToJson(const CheckpointMeta& meta) {
   json["world_size"] = meta.world_size;
   json["shards"] = meta.shards;
   json["sequence_length"] = meta.sequence_length;
+  json["packing"] = meta.packing;
+  json["attention"] = meta.attention;
   json["global_batch_tokens"] = meta.global_batch_tokens;
   json["micro_batch_size"] = meta.micro_batch_size;
   json["recipe"] = meta.recipe;
@@ -123,6 +127,12 @@ absl::StatusOr<CheckpointMeta> ParseMeta(std::string_view text, std::string_view
     reader.Number("shards", &meta.shards);
   }
   reader.Number("sequence_length", &meta.sequence_length);
+  for (const auto& [name, value] :
+       {std::pair{"packing", &meta.packing}, {"attention", &meta.attention}}) {
+    if (json.contains(name)) {
+      reader.String(name, value);
+    }
+  }
   reader.Number("global_batch_tokens", &meta.global_batch_tokens);
   reader.Number("micro_batch_size", &meta.micro_batch_size);
   reader.String("recipe", &meta.recipe);

@@ -6,6 +6,7 @@
 #include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/data/loader.h"
+#include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/rank/sampler.h"
 
 namespace hearth::trainer {
@@ -33,11 +34,14 @@ absl::Status Evaluate(const EvalOptions& options) {
   data.sequence_length = static_cast<int32_t>(length);
   data.vocab = static_cast<int32_t>(engine->shape().vocab);
   data.shuffle = false;
+  const v1::DataSpec& as_trained = engine->options().spec.data();
+  data.packing = PackingOf(as_trained);
+  data.documents = engine->documents();
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, Loader::Open(data));
   if (options.verify) {
     HEARTH_RETURN_IF_ERROR(VerifyFiles(loader->RecordedFiles()));
   }
-  int64_t samples = std::max<int64_t>(1, (loader->tokens() - 1) / length);
+  int64_t samples = loader->samples_of_pass();
   if (options.batches > 0) {
     samples = std::min(samples, options.batches * kMicroBatch);
   }

@@ -49,6 +49,37 @@ std::vector<int64_t> Quotas(const std::vector<double>& weights) {
 
 }  // namespace
 
+absl::StatusOr<Loader::Source> Loader::OpenSource(const LoaderOptions& options,
+                                                  const std::string& path,
+                                                  Env& env) {
+  Source source;
+  HEARTH_ASSIGN_OR_RETURN(source.data, dataset::Dataset::Open(path, env));
+  const dataset::Dataset& data = *source.data;
+  const bool packs = options.packing == Packing::kBestFit;
+  if (options.vocab > 0 && data.vocab() > options.vocab) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": vocabulary ", data.vocab(),
+                                                   " is larger than model.vocab ", options.vocab));
+  }
+  if ((packs || options.documents) && data.info().eos < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": records no end token (eos in dataset.json), so nobody knows where its documents ",
+        "end; data.packing: concat and data.attention: causal need none"));
+  }
+  if (packs) {
+    HEARTH_ASSIGN_OR_RETURN(source.packed,
+                            BestFit::Pack(data, int64_t{options.sequence_length} + 1));
+    source.windows = source.packed->windows();
+    return source;
+  }
+  if (data.tokens() <= options.sequence_length) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": ", data.tokens(), " tokens are fewer than data.sequence_length + 1 = ",
+        int64_t{options.sequence_length} + 1));
+  }
+  source.windows = (data.tokens() - 1) / options.sequence_length;
+  return source;
+}
+
 absl::StatusOr<std::unique_ptr<Loader>> Loader::Open(const LoaderOptions& options, Env& env) {
   HEARTH_RETURN_IF_ERROR(CheckOptions(options));
   std::unique_ptr<Loader> loader(new Loader);
@@ -56,23 +87,11 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Open(const LoaderOptions& option
   loader->vocab_ = options.vocab;
   loader->seed_ = options.seed;
   loader->shuffle_ = options.shuffle;
+  loader->documents_ = options.documents;
   std::vector<double> weights;
   for (const LoaderOptions::Source& given : options.sources) {
-    Source source;
-    HEARTH_ASSIGN_OR_RETURN(source.data, dataset::Dataset::Open(given.path, env));
-    const int64_t tokens = source.data->tokens();
-    if (tokens <= options.sequence_length) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          given.path, ": ", tokens, " tokens are fewer than data.sequence_length + 1 = ",
-          int64_t{options.sequence_length} + 1));
-    }
-    if (options.vocab > 0 && source.data->vocab() > options.vocab) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(given.path, ": vocabulary ", source.data->vocab(),
-                       " is larger than model.vocab ", options.vocab));
-    }
-    source.windows = (tokens - 1) / options.sequence_length;
-    loader->tokens_ += tokens;
+    HEARTH_ASSIGN_OR_RETURN(Source source, OpenSource(options, given.path, env));
+    loader->tokens_ += source.data->tokens();
     loader->largest_vocab_ = std::max(loader->largest_vocab_, source.data->vocab());
     loader->sources_.push_back(std::move(source));
     weights.push_back(given.weight);
@@ -162,22 +181,102 @@ int64_t Loader::PassesBegun(int64_t samples) const {
   return passes;
 }
 
+int64_t Loader::samples_of_pass() const {
+  if (!sources_[0].packed.has_value()) {
+    return std::max<int64_t>(1, (tokens_ - 1) / sequence_length_);
+  }
+  return std::accumulate(sources_.begin(), sources_.end(), int64_t{0},
+                         [](int64_t sum, const Source& source) { return sum + source.windows; });
+}
+
+absl::StatusOr<double> Loader::SeenShare() const {
+  constexpr int64_t kSamples = 64;
+  const auto length = static_cast<size_t>(sequence_length_);
+  std::vector<int32_t> words(4 * length);
+  std::vector<float> weights(length);
+  const BatchBuffers sample = {words.data(), words.data() + length, weights.data(),
+                               words.data() + 2 * length, words.data() + 3 * length};
+  int64_t seen = 0;
+  int64_t all = 0;
+  for (int64_t s = 0; s < kSamples; ++s) {
+    HEARTH_RETURN_IF_ERROR(Fill(s, 1, sample));
+    for (int64_t i = 0; i < sequence_length_; ++i) {
+      seen += i + 1 - sample.start[i];
+      all += i + 1;
+    }
+  }
+  return static_cast<double>(seen) / static_cast<double>(all);
+}
+
+absl::Status Loader::FillConcat(const dataset::Dataset& data,
+                                int64_t window,
+                                const BatchBuffers& out) const {
+  const int64_t T = sequence_length_;
+  HEARTH_RETURN_IF_ERROR(
+      data.Read(window * T, absl::MakeSpan(out.tokens, static_cast<size_t>(T)), vocab_));
+  std::copy(out.tokens + 1, out.tokens + T, out.targets);
+  HEARTH_RETURN_IF_ERROR(data.Read(window * T + T, absl::MakeSpan(out.targets + T - 1, 1), vocab_));
+  std::fill_n(out.loss_weight, T, 1.0f);
+  std::fill_n(out.start, T, 0);
+  for (int64_t i = 0; documents_ && i < T; ++i) {
+    const bool ends = out.tokens[i] == data.info().eos;
+    out.loss_weight[i] = ends ? 0.0f : 1.0f;
+    if (i + 1 < T) {
+      out.start[i + 1] = ends ? static_cast<int32_t>(i + 1) : out.start[i];
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Loader::FillPacked(const Source& source,
+                                int64_t window,
+                                const BatchBuffers& out) const {
+  const int64_t T = sequence_length_;
+  const int32_t end = source.data->info().eos;
+  std::fill_n(out.loss_weight, T, 1.0f);
+  int64_t at = 0;
+  for (const Piece& piece : source.packed->Window(window)) {
+    const auto first = static_cast<int64_t>(piece.first);
+    const auto tokens = static_cast<int64_t>(piece.tokens);
+    // The last of T + 1 tokens is a target alone.
+    const int64_t inputs = std::min(tokens, T - at);
+    const int64_t last = at + inputs - 1;
+    HEARTH_RETURN_IF_ERROR(source.data->Read(
+        first, absl::MakeSpan(out.tokens + at, static_cast<size_t>(inputs)), vocab_));
+    std::copy(out.tokens + at + 1, out.tokens + last + 1, out.targets + at);
+    if (inputs < tokens) {
+      HEARTH_RETURN_IF_ERROR(
+          source.data->Read(first + inputs, absl::MakeSpan(out.targets + last, 1), vocab_));
+    } else {
+      out.targets[last] = end;
+      out.loss_weight[last] = 0.0f;
+    }
+    std::fill_n(out.start + at, inputs, static_cast<int32_t>(at));
+    at += inputs;
+  }
+  std::fill(out.tokens + at, out.tokens + T, end);
+  std::fill(out.targets + at, out.targets + T, end);
+  std::fill(out.loss_weight + at, out.loss_weight + T, 0.0f);
+  std::fill(out.start + at, out.start + T, static_cast<int32_t>(at));
+  return absl::OkStatus();
+}
+
 absl::Status Loader::Fill(int64_t first, int64_t count, const BatchBuffers& out) const {
   const int64_t T = sequence_length_;
   for (int64_t s = 0; s < count; ++s) {
     const Location at = Locate(first + s);
-    const dataset::Dataset& data = *sources_[static_cast<size_t>(at.source)].data;
+    const Source& source = sources_[static_cast<size_t>(at.source)];
     const int64_t row = s * T;
-    int32_t* tokens = out.tokens + row;
-    int32_t* targets = out.targets + row;
-    HEARTH_RETURN_IF_ERROR(
-        data.Read(at.window * T, absl::MakeSpan(tokens, static_cast<size_t>(T)), vocab_));
-    std::copy(tokens + 1, tokens + T, targets);
-    HEARTH_RETURN_IF_ERROR(
-        data.Read(at.window * T + T, absl::MakeSpan(targets + T - 1, 1), vocab_));
-    std::fill_n(out.loss_weight + row, T, 1.0f);
-    std::iota(out.position + row, out.position + row + T, 0);
-    std::fill_n(out.segment + row, T, 0);
+    const BatchBuffers sample = {out.tokens + row, out.targets + row, out.loss_weight + row,
+                                 out.position + row, out.start + row};
+    HEARTH_RETURN_IF_ERROR(source.packed.has_value() ? FillPacked(source, at.window, sample)
+                                                     : FillConcat(*source.data, at.window, sample));
+    if (!documents_) {
+      std::fill_n(sample.start, T, 0);
+    }
+    for (int64_t i = 0; i < T; ++i) {
+      sample.position[i] = static_cast<int32_t>(i) - sample.start[i];
+    }
   }
   return absl::OkStatus();
 }

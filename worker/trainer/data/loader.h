@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "absl/types/span.h"
 #include "common/dataset/dataset.h"
 #include "common/io/env.h"
+#include "worker/trainer/data/best_fit.h"
 
 namespace hearth::trainer {
 
@@ -18,9 +20,15 @@ namespace hearth::trainer {
 struct BatchBuffers {
   int32_t* tokens = nullptr;
   int32_t* targets = nullptr;    // the token after
-  float* loss_weight = nullptr;  // 1 for every target of pretraining
-  int32_t* position = nullptr;   // 0 .. T-1
-  int32_t* segment = nullptr;    // 0: a sample is one segment
+  float* loss_weight = nullptr;  // of each target; 0: it does not count
+  int32_t* position = nullptr;   // in the sample, or in the document
+  int32_t* start = nullptr;      // position in the sample at which the token's document begins
+};
+
+// How documents fill samples (data.packing).
+enum class Packing : uint8_t {
+  kConcat,   // end to end, cut where a sample ends
+  kBestFit,  // whole where they fit into a sample (best_fit.h); the room that is left is padding
 };
 
 struct LoaderOptions {
@@ -33,17 +41,27 @@ struct LoaderOptions {
   int32_t vocab = 0;            // of the model; a token not below it is an error
   uint64_t seed = 0;
   bool shuffle = true;
+  Packing packing = Packing::kConcat;
+  bool documents = false;  // attention within documents (data.attention)
 };
 
 // Sample n = f(options, n), n = 0, 1, ...: independent of ranks, micro-batches and what was read
 // before, so a resume needs the number alone. Shares of the sources are exact in every 65536
 // samples and spread evenly within. Inside a source sample k is window k mod W of pass k / W (W
-// windows of T+1 tokens, one overlapping), permuted per pass when shuffled. Thread-safe; Fill
-// allocates nothing.
+// windows of T+1 tokens; kConcat: one overlapping), permuted per pass when shuffled. Thread-safe;
+// Fill allocates nothing.
+//
+// What a sample says about documents:
+//   kConcat, not `documents`: every target counts, positions are 0 .. T-1, start is 0.
+//   else a target counts if its document is that of its token: the first token of a document is
+//   nobody's target, as the tokens before it say nothing about it. Padding counts for nothing.
+//   documents: positions begin at 0 in each document, and start is where that is. A document that a
+//   sample cuts begins where the sample does. Padding is a document of its own.
 class Loader {
  public:
-  // Errors: those of Dataset::Open; kInvalidArgument: a dataset shorter than T+1 tokens, a
-  // vocabulary larger than the model's.
+  // Errors: those of Dataset::Open and BestFit::Pack; kInvalidArgument: a dataset shorter than T+1
+  // tokens, a vocabulary larger than the model's, documents are asked for and a dataset has no end
+  // token. kBestFit reads all tokens and keeps 8 bytes for each document.
   static absl::StatusOr<std::unique_ptr<Loader>> Open(const LoaderOptions& options,
                                                       Env& env = Env::Real());
 
@@ -54,9 +72,17 @@ class Loader {
   struct Location {
     int source = 0;
     int64_t pass = 0;    // from 0
-    int64_t window = 0;  // tokens [window * T, window * T + T]
+    int64_t window = 0;  // kConcat: tokens [window * T, window * T + T]; kBestFit: BestFit's
   };
   Location Locate(int64_t sample) const;
+
+  // Samples that hold all of the data about once, >= 1: held-out data is not read any further.
+  int64_t samples_of_pass() const;
+
+  // The share of all pairs (token, token before it or itself) of a sample that are in one document,
+  // measured on the first samples of the run: what attention within documents multiplies. In
+  // (0, 1].
+  absl::StatusOr<double> SeenShare() const;
 
   // Passes over source 0 .. n - 1 that have begun after `samples` samples: the largest over the
   // sources. 0 = none.
@@ -73,6 +99,7 @@ class Loader {
  private:
   struct Source {
     std::unique_ptr<dataset::Dataset> data;
+    std::optional<BestFit> packed;  // kBestFit
     int64_t windows = 0;
     int64_t quota = 0;  // samples of each block
   };
@@ -82,6 +109,14 @@ class Loader {
   };
 
   Loader() = default;
+  static absl::StatusOr<Source> OpenSource(const LoaderOptions& options,
+                                           const std::string& path,
+                                           Env& env);
+  // One sample, written to the first T elements of each buffer of `out`.
+  absl::Status FillConcat(const dataset::Dataset& data,
+                          int64_t window,
+                          const BatchBuffers& out) const;
+  absl::Status FillPacked(const Source& source, int64_t window, const BatchBuffers& out) const;
   void LayOutBlock(const std::vector<double>& weights);
   int64_t SamplesOfSource(int source, int64_t samples) const;
 
@@ -89,6 +124,7 @@ class Loader {
   int32_t vocab_ = 0;
   uint64_t seed_ = 0;
   bool shuffle_ = true;
+  bool documents_ = false;
   int64_t tokens_ = 0;
   int32_t largest_vocab_ = 0;
   std::vector<Source> sources_;

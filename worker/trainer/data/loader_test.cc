@@ -43,6 +43,26 @@ class LoaderTest : public ::testing::Test {
     return dir_ + "/" + name;
   }
 
+  // One with the documents {10, 11, 99}, {20, 21, 22, 23, 99}, {30, 99}, ... of these lengths,
+  // whose end token is 99.
+  std::string MakeDocuments(const std::string& name, const std::vector<int32_t>& lengths) {
+    dataset::DatasetWriter::Options options;
+    options.info.vocab = 100;
+    options.info.eos = 99;
+    options.shard_tokens = 7;
+    auto writer = dataset::DatasetWriter::Create(dir_ + "/" + name, options);
+    EXPECT_TRUE(writer.ok()) << writer.status();
+    for (size_t d = 0; d < lengths.size(); ++d) {
+      std::vector<int32_t> tokens(static_cast<size_t>(lengths[d] - 1));
+      for (size_t i = 0; i < tokens.size(); ++i) {
+        tokens[i] = static_cast<int32_t>((10 * (d + 1) + i) % 99);
+      }
+      EXPECT_TRUE((*writer)->AddDocument(tokens).ok());
+    }
+    EXPECT_TRUE((*writer)->Finish().ok());
+    return dir_ + "/" + name;
+  }
+
   static LoaderOptions Options(std::vector<LoaderOptions::Source> sources) {
     LoaderOptions options;
     options.sources = std::move(sources);
@@ -60,12 +80,12 @@ struct Batch {
       : tokens(samples * kT),
         targets(samples * kT),
         position(samples * kT),
-        segment(samples * kT),
+        start(samples * kT),
         loss_weight(samples * kT) {}
   BatchBuffers buffers() {
-    return {tokens.data(), targets.data(), loss_weight.data(), position.data(), segment.data()};
+    return {tokens.data(), targets.data(), loss_weight.data(), position.data(), start.data()};
   }
-  std::vector<int32_t> tokens, targets, position, segment;
+  std::vector<int32_t> tokens, targets, position, start;
   std::vector<float> loss_weight;
 };
 
@@ -82,7 +102,7 @@ TEST_F(LoaderTest, Fill_NoShuffle_ReadsFrontToBackAndAgain) {
       EXPECT_EQ(batch.tokens[i], 100 + s % 10 * kT + t);
       EXPECT_EQ(batch.targets[i], batch.tokens[i] + 1);
       EXPECT_EQ(batch.position[i], t);
-      EXPECT_EQ(batch.segment[i], 0);
+      EXPECT_EQ(batch.start[i], 0);
       EXPECT_EQ(batch.loss_weight[i], 1.0f);
     }
   }
@@ -160,7 +180,7 @@ TEST_F(LoaderTest, Fill_AnyWorldSizeAndMicroBatch_SameGlobalBatch) {
   ASSERT_TRUE(loader.ok()) << loader.status();
   std::set<std::multiset<int32_t>> batches;
   for (const auto& [micro, world] : {std::pair{24, 1}, {12, 2}, {4, 3}, {2, 5}, {1, 1}}) {
-    const auto plan = spec::MakeBatchPlan(24 * kT, micro, kT, world);
+    const auto plan = spec::MakeBatchPlan(int64_t{24} * kT, micro, kT, world);
     ASSERT_TRUE(plan.ok()) << plan.status();
     std::multiset<int32_t> all;
     for (int rank = 0; rank < world; ++rank) {
@@ -174,6 +194,105 @@ TEST_F(LoaderTest, Fill_AnyWorldSizeAndMicroBatch_SameGlobalBatch) {
     batches.insert(all);
   }
   EXPECT_EQ(batches.size(), 1u);
+}
+
+using Ints = std::vector<int32_t>;
+using Floats = std::vector<float>;
+
+TEST_F(LoaderTest, Fill_Documents_PositionsBeginAgainAndNoTargetIsOfAnother) {
+  LoaderOptions options = Options({{MakeDocuments("a", {3, 5, 2, 4, 3}), 1}});
+  options.shuffle = false;
+  options.documents = true;
+  const auto loader = Loader::Open(options);
+  ASSERT_TRUE(loader.ok()) << loader.status();
+  Batch batch(2);
+  ASSERT_TRUE((*loader)->Fill(0, 2, batch.buffers()).ok());
+  EXPECT_EQ(batch.tokens, (Ints{10, 11, 99, 20, 21, 22, 23, 99,  //
+                                30, 99, 40, 41, 42, 99, 50, 51}));
+  EXPECT_EQ(batch.targets, (Ints{11, 99, 20, 21, 22, 23, 99, 30,  //
+                                 99, 40, 41, 42, 99, 50, 51, 99}));
+  EXPECT_EQ(batch.loss_weight, (Floats{1, 1, 0, 1, 1, 1, 1, 0,  //
+                                       1, 0, 1, 1, 1, 0, 1, 1}));
+  EXPECT_EQ(batch.start, (Ints{0, 0, 0, 3, 3, 3, 3, 3,  //
+                               0, 0, 2, 2, 2, 2, 6, 6}));
+  EXPECT_EQ(batch.position, (Ints{0, 1, 2, 0, 1, 2, 3, 4,  //
+                                  0, 1, 0, 1, 2, 3, 0, 1}));
+  const auto seen = (*loader)->SeenShare();
+  ASSERT_TRUE(seen.ok());
+  // 6 + 15 of 36 pairs in one window, 3 + 10 + 3 in the other.
+  EXPECT_DOUBLE_EQ(*seen, (21.0 + 16.0) / 72.0);
+}
+
+TEST_F(LoaderTest, Fill_BestFit_WholeDocumentsThenPadding) {
+  LoaderOptions options = Options({{MakeDocuments("a", {3, 5, 2, 9, 3}), 1}});
+  options.shuffle = false;
+  options.packing = Packing::kBestFit;
+  for (const bool documents : {false, true}) {
+    SCOPED_TRACE(documents);
+    options.documents = documents;
+    const auto loader = Loader::Open(options);
+    ASSERT_TRUE(loader.ok()) << loader.status();
+    EXPECT_EQ((*loader)->samples_of_pass(), 3);
+    Batch batch(3);
+    ASSERT_TRUE((*loader)->Fill(0, 3, batch.buffers()).ok());
+    EXPECT_EQ(batch.tokens, (Ints{10, 11, 99, 20, 21, 22, 23, 99,  //
+                                  40, 41, 42, 43, 44, 45, 46, 47,  //
+                                  30, 99, 50, 51, 99, 99, 99, 99}));
+    EXPECT_EQ(batch.targets, (Ints{11, 99, 99, 21, 22, 23, 99, 99,  //
+                                   41, 42, 43, 44, 45, 46, 47, 99,  //
+                                   99, 99, 51, 99, 99, 99, 99, 99}));
+    EXPECT_EQ(batch.loss_weight, (Floats{1, 1, 0, 1, 1, 1, 1, 0,  //
+                                         1, 1, 1, 1, 1, 1, 1, 1,  //
+                                         1, 0, 1, 1, 0, 0, 0, 0}));
+    const Ints starts = {0, 0, 0, 3, 3, 3, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 5, 5, 5};
+    for (int i = 0; i < 24; ++i) {
+      EXPECT_EQ(batch.start[i], documents ? starts[i] : 0) << i;
+      EXPECT_EQ(batch.position[i], i % kT - batch.start[i]) << i;
+    }
+    EXPECT_EQ((*loader)->PassesBegun(3), 1);
+    EXPECT_EQ((*loader)->PassesBegun(4), 2);
+  }
+}
+
+// What a step trains on is a function of its number, whatever the ranks: so a resume needs the
+// number alone.
+TEST_F(LoaderTest, Fill_BestFitAnyWorldSizeAndMicroBatch_SameGlobalBatch) {
+  Ints lengths;
+  for (int i = 0; i < 200; ++i) {
+    lengths.push_back(2 + i * 7 % 11);
+  }
+  LoaderOptions options = Options({{MakeDocuments("a", lengths), 1}});
+  options.packing = Packing::kBestFit;
+  options.documents = true;
+  std::set<std::multiset<Ints>> batches;
+  for (const auto& [micro, world] : {std::pair{24, 1}, {12, 2}, {4, 3}, {2, 5}, {1, 1}}) {
+    const auto loader = Loader::Open(options);
+    ASSERT_TRUE(loader.ok()) << loader.status();
+    const auto plan = spec::MakeBatchPlan(int64_t{24} * kT, micro, kT, world);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    std::multiset<Ints> all;
+    for (int rank = 0; rank < world; ++rank) {
+      for (int64_t m = rank; m < plan->micro_batches; m += world) {
+        Batch batch(micro);
+        ASSERT_TRUE((*loader)->Fill(plan->FirstSample(5, m), micro, batch.buffers()).ok());
+        for (int64_t s = 0; s < micro; ++s) {
+          all.insert(Ints(batch.tokens.begin() + s * kT, batch.tokens.begin() + (s + 1) * kT));
+        }
+      }
+    }
+    batches.insert(all);
+  }
+  EXPECT_EQ(batches.size(), 1u);
+}
+
+TEST_F(LoaderTest, Open_DocumentsWithoutEndToken_AreRefused) {
+  LoaderOptions options = Options({{Make("a", 80, 0), 1}});
+  options.documents = true;
+  EXPECT_THAT(std::string(Loader::Open(options).status().message()),
+              HasSubstr("/a: records no end token"));
+  options.documents = false;
+  options.packing = Packing::kBestFit;
+  EXPECT_TRUE(absl::IsInvalidArgument(Loader::Open(options).status()));
 }
 
 TEST_F(LoaderTest, Open_BadInput_SaysWhat) {

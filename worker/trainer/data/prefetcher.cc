@@ -113,7 +113,7 @@ absl::Status Prefetcher::Next(const BatchBuffers& out, int64_t* step, int64_t* g
   std::copy_n(from.targets, elements_, out.targets);
   std::copy_n(from.loss_weight, elements_, out.loss_weight);
   std::copy_n(from.position, elements_, out.position);
-  std::copy_n(from.segment, elements_, out.segment);
+  std::copy_n(from.start, elements_, out.start);
   *step = slot.step;
   *global_micro_batch = slot.micro_batch;
   absl::MutexLock lock(&mu_);

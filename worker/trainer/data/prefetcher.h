@@ -42,7 +42,7 @@ class Prefetcher {
 
  private:
   struct Slot {
-    std::vector<int32_t> words;  // tokens, targets, position, segment
+    std::vector<int32_t> words;  // tokens, targets, position, start
     std::vector<float> loss_weight;
     int64_t step = 0;
     int64_t micro_batch = 0;

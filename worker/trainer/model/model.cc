@@ -19,13 +19,12 @@ Model::Model(const ModelContext& context, const ObjectiveDef& objective)
       time_(spec::TimelineOf(context.shape())),
       objective_(objective),
       embedding_dropout_(ResidualDropout(context, time_.Embedding())) {
-  context_.segments = objective.segments;
   const Arena& arena = *context_.arena;
   const spec::TokenBuffers& ids = arena.ids().batch;
   batch_.tokens = arena.Typed(ids.tokens, DType::kI32).as<int32_t>();
   batch_.targets = arena.Typed(ids.targets, DType::kI32).as<int32_t>();
   batch_.position = arena.Typed(ids.positions, DType::kI32).as<int32_t>();
-  batch_.segment = arena.Typed(ids.segments, DType::kI32).as<int32_t>();
+  batch_.start = arena.Typed(ids.starts, DType::kI32).as<int32_t>();
   batch_.loss_weight = arena.Typed(ids.loss_weight, DType::kF32).as<float>();
   d_stream_ = arena.Floats(arena.ids().gradients.stream);
   d_normed_ = arena.Floats(arena.ids().gradients.norm);

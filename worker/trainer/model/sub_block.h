@@ -34,7 +34,8 @@ struct ModelContext {
   const Arena* arena = nullptr;
   const ParameterStore* parameters = nullptr;
   const QuantState* quant = nullptr;  // never null; empty where nothing is quantised
-  bool segments = false;              // samples hold several segments that must not see one another
+  bool documents = false;             // samples hold documents that must not see one another
+  double seen = 1;                    // with documents: AttentionArgs::seen
 
   int64_t rows() const { return plan.micro_batch * plan.sequence_length; }
   const spec::ModelShape& shape() const { return plan.shape; }

@@ -4,7 +4,7 @@ namespace hearth::trainer {
 namespace {
 
 constexpr ObjectiveDef kObjectives[] = {
-    {spec::ObjectiveKind::kPretrain, &kernels::LinearCrossEntropy, false},
+    {spec::ObjectiveKind::kPretrain, &kernels::LinearCrossEntropy},
 };
 
 }  // namespace

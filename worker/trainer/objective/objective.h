@@ -16,8 +16,6 @@ struct ObjectiveDef {
   // weighted likelihood.
   absl::Status (*head)(const kernels::Exec& exec,
                        const kernels::LinearCrossEntropyArgs& args) = nullptr;
-  // Whether samples hold several segments.
-  bool segments = false;
 };
 
 // nullptr when this engine has no such objective.

@@ -6,6 +6,10 @@
 
 namespace hearth::trainer {
 
+Packing PackingOf(const v1::DataSpec& data) {
+  return data.packing() == "best_fit" ? Packing::kBestFit : Packing::kConcat;
+}
+
 absl::StatusOr<std::unique_ptr<Loader>> OpenLoader(
     const v1::JobSpec& spec,
     const google::protobuf::RepeatedPtrField<v1::DataSource>& sources,
@@ -19,6 +23,8 @@ absl::StatusOr<std::unique_ptr<Loader>> OpenLoader(
   options.vocab = spec.model().vocab();
   options.seed = static_cast<uint64_t>(spec.train().seed());
   options.shuffle = shuffle;
+  options.packing = PackingOf(spec.data());
+  options.documents = spec.data().attention() == "document";
   return Loader::Open(options, env);
 }
 

@@ -16,6 +16,8 @@ namespace hearth::trainer {
 
 using facts::CompleteSpec;
 
+Packing PackingOf(const v1::DataSpec& data);
+
 // The loader of data.train or data.validation of a complete spec. Held-out data is read front to
 // back.
 absl::StatusOr<std::unique_ptr<Loader>> OpenLoader(

@@ -253,6 +253,10 @@ absl::Status RankRun::OpenEngine(const v1::JobSpec& spec, LoadedCheckpoint* resu
   options.engine.world_size = std::max(1, task_.world_size());
   options.engine.rank = task_.rank();
   options.engine.shards = shards_;
+  if (spec.data().attention() == "document") {
+    blame_ = v1::EXIT_REASON_BAD_DATA;
+    HEARTH_ASSIGN_OR_RETURN(options.engine.seen, train_->SeenShare());
+  }
   options.trainer.comm = comm_.get();
   options.trainer.train = train_.get();
   options.trainer.validation = validation_.get();
@@ -438,8 +442,12 @@ void RankRun::Announce() {
   }
   if (const kernels::AttentionEngines& attention = trainer_->program().attention();
       !attention.forward.empty()) {
+    const std::string within =
+        engine_->documents() ? absl::StrFormat("; within documents, %.0f %% of the causal pairs",
+                                               100 * engine_->options().seen)
+                             : "";
     link_.SendLog("info", absl::StrCat("attention: forward ", attention.forward, ", backward ",
-                                       attention.backward));
+                                       attention.backward, within));
   }
   link_.SendLog(
       "info",

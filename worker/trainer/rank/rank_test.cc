@@ -38,6 +38,34 @@ class RunTest : public testing::Test {
     spec.mutable_train()->set_spike_window(8);
     return spec;
   }
+  // A run that is paused after step 7 and resumed takes the steps of one that is not.
+  void ExpectResumeIsExact(const v1::JobSpec& spec, const std::string& root) {
+    FakeLink whole(MakeTask(spec, root + "/whole"), store_);
+    ASSERT_EQ(RunTo(whole).reason(), v1::EXIT_REASON_FINISHED);
+
+    FakeLink first(MakeTask(spec, root + "/e1"), store_);
+    first.AskAt(7, v1::CONTROL_BIT_PAUSE);
+    const v1::TrainerExit paused = RunTo(first);
+    EXPECT_EQ(paused.reason(), v1::EXIT_REASON_PAUSED);
+    EXPECT_EQ(paused.step(), 7);
+    ASSERT_EQ(first.checkpoints.size(), 1U);
+
+    v1::Task task = MakeTask(spec, root + "/e2");
+    task.set_epoch(2);
+    task.set_resume_path(first.checkpoints[0].path());
+    task.set_resume_step(7);
+    task.set_resume_manifest_sha256(first.checkpoints[0].manifest_sha256());
+    FakeLink second(task, store_);
+    EXPECT_EQ(RunTo(second).reason(), v1::EXIT_REASON_FINISHED);
+    EXPECT_EQ(second.run_info.start_step(), 7);
+    ASSERT_EQ(second.steps.size(), 5U);
+    for (size_t i = 0; i < 5; ++i) {
+      EXPECT_EQ(second.steps[i].loss(), whole.steps[i + 7].loss());
+      EXPECT_EQ(second.steps[i].grad_norm(), whole.steps[i + 7].grad_norm());
+    }
+    EXPECT_EQ(Digest(second.checkpoints.back().path()), Digest(whole.checkpoints.back().path()));
+  }
+
   TempDir dir_;
   LocalKeyValueStore store_;
 };
@@ -68,32 +96,38 @@ TEST_F(RunTest, RunRank_PausedAndResumed_EqualsNeverStopped) {
   for (const std::string& recipe :
        RecipesWhere([](const spec::Recipe& r) { return !r.column_scales(); })) {
     SCOPED_TRACE(recipe);
-    const std::string root = dir_.path() + "/" + recipe;
-    FakeLink whole(MakeTask(Job(recipe), root + "/whole"), store_);
-    ASSERT_EQ(RunTo(whole).reason(), v1::EXIT_REASON_FINISHED);
-
-    FakeLink first(MakeTask(Job(recipe), root + "/e1"), store_);
-    first.AskAt(7, v1::CONTROL_BIT_PAUSE);
-    const v1::TrainerExit paused = RunTo(first);
-    EXPECT_EQ(paused.reason(), v1::EXIT_REASON_PAUSED);
-    EXPECT_EQ(paused.step(), 7);
-    ASSERT_EQ(first.checkpoints.size(), 1U);
-
-    v1::Task task = MakeTask(Job(recipe), root + "/e2");
-    task.set_epoch(2);
-    task.set_resume_path(first.checkpoints[0].path());
-    task.set_resume_step(7);
-    task.set_resume_manifest_sha256(first.checkpoints[0].manifest_sha256());
-    FakeLink second(task, store_);
-    EXPECT_EQ(RunTo(second).reason(), v1::EXIT_REASON_FINISHED);
-    EXPECT_EQ(second.run_info.start_step(), 7);
-    ASSERT_EQ(second.steps.size(), 5U);
-    for (size_t i = 0; i < 5; ++i) {
-      EXPECT_EQ(second.steps[i].loss(), whole.steps[i + 7].loss());
-      EXPECT_EQ(second.steps[i].grad_norm(), whole.steps[i + 7].grad_norm());
-    }
-    EXPECT_EQ(Digest(second.checkpoints.back().path()), Digest(whole.checkpoints.back().path()));
+    ExpectResumeIsExact(Job(recipe), dir_.path() + "/" + recipe);
   }
+}
+
+TEST_F(RunTest, RunRank_PackedDocumentsPausedAndResumed_EqualsNeverStopped) {
+  v1::JobSpec spec = Job();
+  const v1::JobSpec documents = DocumentJob(dir_.path(), "qwen3");
+  *spec.mutable_data() = documents.data();
+  ExpectResumeIsExact(spec, dir_.path() + "/documents");
+}
+
+TEST_F(RunTest, LoadModelFolder_OfPackedDocuments_EvaluatesAsTheJobDid) {
+  v1::JobSpec spec = Job("fp32");
+  *spec.mutable_data() = DocumentJob(dir_.path(), "qwen3").data();
+  FakeLink maker(MakeTask(spec, dir_.path() + "/made"), store_);
+  ASSERT_EQ(RunTo(maker).reason(), v1::EXIT_REASON_FINISHED);
+  ModelFolderOptions folder;
+  folder.path = maker.checkpoints.back().path();
+  folder.micro_batch = 4;
+  const auto engine = LoadModelFolder(folder);
+  ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+  const v1::DataSpec& data = (*engine)->options().spec.data();
+  EXPECT_EQ(PackingOf(data), Packing::kBestFit);
+  EXPECT_TRUE((*engine)->documents());
+  const auto loader = OpenLoader(spec, spec.data().validation(), false, Env::Real());
+  ASSERT_TRUE(loader.ok()) << loader.status().ToString();
+  LossSums sums;
+  for (int64_t first = 0; first < 16; first += folder.micro_batch) {
+    ASSERT_TRUE((*loader)->Fill(first, folder.micro_batch, (*engine)->model().batch()).ok());
+    ASSERT_TRUE((*engine)->model().ForwardLoss((*engine)->exec(), sums).ok());
+  }
+  EXPECT_NEAR(sums.loss / sums.weight / maker.steps.back().validation_loss(), 1.0, 1e-5);
 }
 
 TEST_F(RunTest, RunRank_TornCheckpoint_FallsBackToTheOneBeforeAndSaysSo) {

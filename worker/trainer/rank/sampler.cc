@@ -19,17 +19,30 @@ namespace {
 
 constexpr int64_t kDefaultSequenceLength = 256;
 
-int64_t SequenceLengthOf(const std::string& folder, const v1::ModelSpec& model, Env& env) {
+// How the checkpoint's job made samples of its data; of another model folder the defaults.
+void FillData(const ModelFolderOptions& options, Env& env, v1::JobSpec& spec) {
   int64_t length = kDefaultSequenceLength;
-  if (const absl::StatusOr<std::string> meta =
-          env.ReadFile(absl::StrCat(folder, "/state/meta.json"));
-      meta.ok()) {
-    const absl::StatusOr<CheckpointMeta> parsed = ParseMeta(*meta, folder);
-    if (parsed.ok() && parsed->sequence_length > 0) {
-      length = parsed->sequence_length;
+  v1::DataSpec& data = *spec.mutable_data();
+  const absl::StatusOr<std::string> text =
+      env.ReadFile(absl::StrCat(options.path, "/state/meta.json"));
+  const absl::StatusOr<CheckpointMeta> meta =
+      text.ok() ? ParseMeta(*text, options.path) : text.status();
+  if (meta.ok()) {
+    length = meta->sequence_length > 0 ? meta->sequence_length : length;
+    if (!meta->packing.empty()) {
+      data.set_packing(meta->packing);
+    }
+    if (!meta->attention.empty()) {
+      data.set_attention(meta->attention);
     }
   }
-  return model.position() == "learned" ? std::min<int64_t>(length, model.max_position()) : length;
+  const v1::ModelSpec& model = spec.model();
+  if (model.position() == "learned") {
+    length = std::min<int64_t>(length, model.max_position());
+  }
+  data.set_sequence_length(
+      static_cast<int32_t>(options.sequence_length > 0 ? options.sequence_length : length));
+  data.add_train()->set_path(options.path);
 }
 
 }  // namespace
@@ -39,11 +52,7 @@ absl::StatusOr<std::unique_ptr<Engine>> LoadModelFolder(const ModelFolderOptions
   v1::JobSpec spec;
   spec.set_name("model");
   HEARTH_ASSIGN_OR_RETURN(*spec.mutable_model(), hf::ReadHfConfig(options.path, env));
-  const int64_t sequence_length = options.sequence_length > 0
-                                      ? options.sequence_length
-                                      : SequenceLengthOf(options.path, spec.model(), env);
-  spec.mutable_data()->set_sequence_length(static_cast<int32_t>(sequence_length));
-  spec.mutable_data()->add_train()->set_path(options.path);
+  FillData(options, env, spec);
   spec.mutable_train()->set_steps(1);
   spec.mutable_precision()->set_recipe("fp32");
   std::vector<spec::FieldViolation> violations;
@@ -117,7 +126,7 @@ absl::StatusOr<int32_t> SampleNext(Engine& engine,
     batch.targets[i] = 0;
     batch.loss_weight[i] = 0;
     batch.position[i] = static_cast<int32_t>(i);
-    batch.segment[i] = 0;
+    batch.start[i] = 0;
   }
   const int64_t vocab = engine.shape().vocab;
   scratch.resize(static_cast<size_t>(vocab));

@@ -19,7 +19,8 @@ struct ModelFolderOptions {
   int threads = 1;
 };
 
-// A forward-only engine in fp32 with the folder's weights.
+// A forward-only engine in fp32 with the folder's weights. Of a checkpoint its spec has the job's
+// data.packing and data.attention.
 absl::StatusOr<std::unique_ptr<Engine>> LoadModelFolder(const ModelFolderOptions& options,
                                                         Env& env = Env::Real());
 

@@ -182,6 +182,8 @@ void FillMeta(const Engine& engine,
   meta.spec_sha256 = Sha256Hex(spec.SerializeAsString());
   meta.model = spec.model();
   meta.sequence_length = spec.data().sequence_length();
+  meta.packing = spec.data().packing();
+  meta.attention = spec.data().attention();
   meta.validation_loss = identity.validation_loss;
   meta.plans_json = PlansJson(engine, world_size);
   meta.extra_json = ExtraJson(engine, trainer, identity.trial);

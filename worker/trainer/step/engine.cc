@@ -184,6 +184,8 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
   context.arena = arena_.get();
   context.parameters = parameters_.get();
   context.quant = quant_.get();
+  context.documents = documents();
+  context.seen = options_.seen;
   model_ = std::make_unique<Model>(context, *objective);
   if (options_.training) {
     const OptimizerContext optimizer = {&options_.spec.optimizer(), parameters_.get(),
@@ -237,7 +239,7 @@ void Engine::BindStaging() {
     staged.batch.tokens = words;
     staged.batch.targets = words + n;
     staged.batch.position = words + 2 * n;
-    staged.batch.segment = words + 3 * n;
+    staged.batch.start = words + 3 * n;
     staged.batch.loss_weight = reinterpret_cast<float*>(words + 4 * n);
     staged.inputs = arena_->As<kernels::StepInputs>(ids.inputs);
     staged.state = arena_->As<kernels::StepState>(ids.state);
@@ -254,7 +256,7 @@ absl::Status Engine::UploadBatch(int slot) const {
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, to.tokens, from.tokens, bytes));
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, to.targets, from.targets, bytes));
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, to.position, from.position, bytes));
-  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, to.segment, from.segment, bytes));
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, to.start, from.start, bytes));
   return kernels::Copy(exec_, to.loss_weight, from.loss_weight, bytes);
 }
 

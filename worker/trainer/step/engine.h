@@ -37,6 +37,9 @@ struct EngineOptions {
   int rank = 0;
   int shards = 1;
   bool training = true;  // false: forward only, one buffer set for all layers
+  // data.attention: document: Loader::SeenShare of the training data, which chooses attention's
+  // kernel on a GPU.
+  double seen = 1;
   // Why no product goes to block-scaled matrix units; empty: those do that the GPU gets right.
   std::string no_native_blocks;
 };
@@ -80,6 +83,8 @@ class Engine {
   const spec::PrecisionPlan& precision() const { return job_plan_->options.precision; }
   const QuantState& quant() const { return *quant_; }
   int shards() const { return options_.shards; }
+  // Tokens see their own document alone.
+  bool documents() const { return options_.spec.data().attention() == "document"; }
   // How gradients are reduced; in the order in which backward completes them.
   const std::vector<spec::GradientBucket>& gradient_buckets() const { return buckets_; }
   // Room for the largest bucket in gradients.reduce_dtype; empty where gradients are reduced in

@@ -1,5 +1,6 @@
 #include "worker/trainer/step/program.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -44,6 +45,12 @@ void StageRandomBatch(const Engine& engine) {
   const kernels::RngKey key{1, kernels::RngPurpose::kTest, 0, 0, 0};
   const int64_t sequence = engine.options().spec.data().sequence_length();
   const auto vocab = static_cast<uint32_t>(engine.shape().vocab);
+  // Documents of one length that see about as much as those of the data, two at least.
+  const double share = std::min(engine.options().seen, 0.75);
+  const int64_t document =
+      engine.documents()
+          ? std::max<int64_t>(1, static_cast<int64_t>(share * static_cast<double>(sequence)))
+          : sequence;
   for (int64_t i = 0; i < engine.model_rows(); ++i) {
     const auto token = [&](int64_t n) {
       return static_cast<int32_t>(kernels::RngWord(key, static_cast<uint64_t>(n)) % vocab);
@@ -51,8 +58,8 @@ void StageRandomBatch(const Engine& engine) {
     batch.tokens[i] = token(i);
     batch.targets[i] = token(i + 1);
     batch.loss_weight[i] = 1.0F;
-    batch.position[i] = static_cast<int32_t>(i % sequence);
-    batch.segment[i] = 0;
+    batch.position[i] = static_cast<int32_t>(i % sequence % document);
+    batch.start[i] = static_cast<int32_t>(i % sequence) - batch.position[i];
   }
 }
 
@@ -263,14 +270,14 @@ absl::Status StepProgram::Prepare() {
   inputs->tokens = 1 / d_loss_;
   HEARTH_RETURN_IF_ERROR(
       kernels::Copy(exec, engine_.step_inputs(), inputs, sizeof(kernels::StepInputs)));
+  StageRandomBatch(engine_);
+  HEARTH_RETURN_IF_ERROR(engine_.UploadBatch(0));
   if (attention_.forward.empty()) {
     // A test asks for a mismatch.
     const bool injected = !fault::Check("trainer.attention").ok();
     HEARTH_ASSIGN_OR_RETURN(
         attention_, engine_.model().CheckAttention(exec, injected ? -1.0 : kAttentionTolerance));
   }
-  StageRandomBatch(engine_);
-  HEARTH_RETURN_IF_ERROR(engine_.UploadBatch(0));
   HEARTH_RETURN_IF_ERROR(engine_.quant().StartWeights(exec));
   // Everything has run once before anything is recorded: code is loaded, plans are chosen.
   for (const spec::StepFormat& format : formats) {

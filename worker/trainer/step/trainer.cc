@@ -374,10 +374,8 @@ absl::StatusOr<double> Trainer::Evaluate() {
   }
   const Pulse::Scope evaluates(pulse_, Activity::kEvaluation, "evaluating");
   const kernels::Exec& exec = engine_.exec();
-  const int64_t windows =
-      std::max<int64_t>(1, (validation_->tokens() - 1) / batch_.sequence_length);
-  const int64_t samples =
-      std::min(spec_.train().eval_batches() * batch_.global_sequences(), windows);
+  const int64_t samples = std::min(spec_.train().eval_batches() * batch_.global_sequences(),
+                                   validation_->samples_of_pass());
   // Between steps the sums of the step are free. The weights are in the precision of the next step,
   // or after the last one in that of the last.
   kernels::StepState* state = engine_.step_state();
@@ -411,7 +409,7 @@ absl::Status Trainer::EvaluateMicroBatch(int64_t first, int64_t count, int64_t a
     batch.tokens[i] = batch.targets[i] = 0;
     batch.loss_weight[i] = 0.0F;
     batch.position[i] = static_cast<int32_t>(i % batch_.sequence_length);
-    batch.segment[i] = 0;
+    batch.start[i] = 0;
   }
   HEARTH_RETURN_IF_ERROR(engine_.UploadBatch(slot));
   HEARTH_RETURN_IF_ERROR(uploaded_[static_cast<size_t>(slot)]->Record(engine_.exec()));

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -132,6 +133,39 @@ TEST(Trainer, Step_MicroBatchSizes_GiveOneCurve) {
     spec.mutable_batch()->set_micro_batch_size(micro_batch);
     ExpectClose(Train(spec, 1), two);
   }
+}
+
+// Micro-batches differ in how many of their targets count; the mean is over those of the whole
+// global batch all the same.
+TEST(Trainer, Step_PackedDocuments_RanksAndMicroBatchesGiveOneCurve) {
+  TempDir dir;
+  v1::JobSpec spec = DocumentJob(dir.path());
+  const Curve one = Train(spec, 1);
+  EXPECT_LT(one.losses.back(), 0.7 * one.losses.front());
+  for (const int ranks : {2, 3, 4}) {
+    SCOPED_TRACE(ranks);
+    ExpectClose(Train(spec, ranks), one);
+  }
+  for (const int micro_batch : {1, 8}) {
+    SCOPED_TRACE(micro_batch);
+    spec.mutable_batch()->set_micro_batch_size(micro_batch);
+    ExpectClose(Train(spec, 1), one);
+  }
+}
+
+TEST(Trainer, Step_PackingAndAttention_EachChangesTheCurve) {
+  TempDir dir;
+  v1::JobSpec spec = DocumentJob(dir.path(), "gpt2");
+  spec.mutable_train()->set_steps(3);
+  std::set<double> losses;
+  for (const char* packing : {"concat", "best_fit"}) {
+    for (const char* attention : {"causal", "document"}) {
+      spec.mutable_data()->set_packing(packing);
+      spec.mutable_data()->set_attention(attention);
+      losses.insert(Train(spec, 1).losses.back());
+    }
+  }
+  EXPECT_EQ(losses.size(), 4U);
 }
 
 TEST(Trainer, Step_SameJobTwice_GivesTheSameBits) {

@@ -152,9 +152,10 @@ void Attention::BindAttention(const ModelContext& c) {
   attention_forward_.dims = attention_backward_.dims = {c.plan.micro_batch, c.plan.sequence_length,
                                                         s.heads, s.kv_heads, s.head_dim};
   attention_forward_.qkv = attention_backward_.qkv = rotated_;
-  if (c.segments) {
-    attention_forward_.segments = attention_backward_.segments =
-        c.arena->Typed(c.ids().batch.segments, kernels::DType::kI32);
+  if (c.documents) {
+    attention_forward_.starts = attention_backward_.starts =
+        c.arena->Typed(c.ids().batch.starts, kernels::DType::kI32);
+    attention_forward_.seen = attention_backward_.seen = c.seen;
   }
   attention_forward_.out = attention_backward_.out = attention_;
   attention_backward_.d_out = d_attention_;
