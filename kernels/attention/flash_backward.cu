@@ -219,12 +219,11 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) KeyKernel(const 
                        p.d_qkv + (batch * p.sequence + n0) * p.width, kv_head, p.sequence - n0);
 }
 
-// A warp's queries: lse in powers of 2, delta, and the first key each sees.
+// A warp's queries: lse in powers of 2, and delta.
 template <int kMT>
 struct QueryRows {
   float shift[kMT][2];
   float delta[kMT][2];
-  int first[kMT][2];
 };
 
 template <int kMT>
@@ -240,14 +239,16 @@ __device__ __forceinline__ void StartQueries(const Heads& h,
                           sequence - 1);
       rows.shift[mt][half] = h.lse[row] * kLog2e;
       rows.delta[mt][half] = h.delta[row];
-      rows.first[mt][half] = FirstKey(h.starts, row);
     }
   }
 }
 
-// dS of kStep keys from n0, without the scale, from scores and dP, into `s`.
+// dS of kStep keys from n0, without the scale, from scores and dP, into `s`. First keys are read
+// here, where few tiles come by: there are no registers to keep them in.
 template <int kMT>
-__device__ __forceinline__ void QueryGradients(const QueryRows<kMT>& rows,
+__device__ __forceinline__ void QueryGradients(const int32_t* starts,
+                                               int sequence,
+                                               const QueryRows<kMT>& rows,
                                                float scale_log2,
                                                bool masked,
                                                int first_row,
@@ -257,17 +258,21 @@ __device__ __forceinline__ void QueryGradients(const QueryRows<kMT>& rows,
 #pragma unroll
   for (int mt = 0; mt < kMT; ++mt) {
 #pragma unroll
-    for (int nt = 0; nt < kST; ++nt) {
+    for (int half = 0; half < 2; ++half) {
+      const int row = first_row + mt * 16 + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
+      const int first = masked ? FirstKey(starts, min(row, sequence - 1)) : 0;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int half = i / 2;
-        float value = Exp2(fmaf(s[mt][nt][i], scale_log2, -rows.shift[mt][half]));
-        if (masked) {
-          const int column = n0 + nt * 8 + threadIdx.x % 4 * 2 + i % 2;
-          const int row = first_row + mt * 16 + half * 8 + threadIdx.x % 32 / 4;
-          value = column >= rows.first[mt][half] && column <= row ? value : 0.0F;
+      for (int nt = 0; nt < kST; ++nt) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int i = 2 * half + e;
+          float value = Exp2(fmaf(s[mt][nt][i], scale_log2, -rows.shift[mt][half]));
+          if (masked) {
+            const int column = n0 + nt * 8 + threadIdx.x % 4 * 2 + e;
+            value = column >= first && column <= row ? value : 0.0F;
+          }
+          s[mt][nt][i] = value * (dp[mt][nt][i] - rows.delta[mt][half]);
         }
-        s[mt][nt][i] = value * (dp[mt][nt][i] - rows.delta[mt][half]);
       }
     }
   }
@@ -382,7 +387,7 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) QueryKernel(cons
     MultiplyByRows<D>(q, k_tile, s);
     MultiplyByRows<D>(d_out, k_tile + kTileBytes, dp);
     const bool masked = n0 + kStep - 1 > m0 + warp_row || n0 < warp.largest_first;
-    QueryGradients(rows, scale_log2, masked, m0 + warp_row, n0, s, dp);
+    QueryGradients(h.starts, p.sequence, rows, scale_log2, masked, m0 + warp_row, n0, s, dp);
     AddProduct<D>(s, k_tile, dq);
   }
 
