@@ -133,20 +133,28 @@ absl::Status CopyTokenizer(const std::string& from, const std::string& to, Env& 
                                  ToJson(info.tokenizer));
 }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizerIn(const std::string& dir, Env& env) {
+absl::StatusOr<std::optional<TokenizerInfo>> RecordedTokenizer(const std::string& dir, Env& env) {
   const std::string file = absl::StrCat(dir, "/", std::string(kTokenizerFileName));
   if (env.Exists(file)) {
     HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(file));
-    HEARTH_ASSIGN_OR_RETURN(const TokenizerInfo info, ParseTokenizerInfo(text, file));
-    return OpenTokenizer(info, dir, env);
+    HEARTH_ASSIGN_OR_RETURN(TokenizerInfo info, ParseTokenizerInfo(text, file));
+    return std::optional<TokenizerInfo>(std::move(info));
   }
   const std::string meta = absl::StrCat(dir, "/", std::string(kDatasetFileName));
   if (!env.Exists(meta)) {
-    return absl::FailedPreconditionError(absl::StrCat(dir, ": no tokenizer is recorded here"));
+    return std::optional<TokenizerInfo>();
   }
   HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(meta));
-  HEARTH_ASSIGN_OR_RETURN(const DatasetInfo info, ParseDatasetInfo(text, meta));
-  return OpenTokenizer(info.tokenizer, dir, env);
+  HEARTH_ASSIGN_OR_RETURN(DatasetInfo info, ParseDatasetInfo(text, meta));
+  return std::optional<TokenizerInfo>(std::move(info.tokenizer));
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizerIn(const std::string& dir, Env& env) {
+  HEARTH_ASSIGN_OR_RETURN(const std::optional<TokenizerInfo> info, RecordedTokenizer(dir, env));
+  if (!info.has_value()) {
+    return absl::FailedPreconditionError(absl::StrCat(dir, ": no tokenizer is recorded here"));
+  }
+  return OpenTokenizer(*info, dir, env);
 }
 
 }  // namespace hearth::dataset

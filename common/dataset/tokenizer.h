@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -96,6 +97,11 @@ inline constexpr std::string_view kTokenizerFileName = "hearth_tokenizer.json";
 // or tokenizer.json, and tokenizer_config.json where there is one. Does nothing when `from` records
 // none (a .bin file, kind "none").
 absl::Status CopyTokenizer(const std::string& from, const std::string& to, Env& env = Env::Real());
+
+// What hearth_tokenizer.json of a checkpoint folder or dataset.json of a dataset folder says of the
+// tokenizer; nothing: `dir` has neither. Errors: those of ParseTokenizerInfo and ParseDatasetInfo.
+absl::StatusOr<std::optional<TokenizerInfo>> RecordedTokenizer(const std::string& dir,
+                                                               Env& env = Env::Real());
 
 // The tokenizer of a dataset folder or of a checkpoint folder. kFailedPrecondition: neither, or
 // kind "none".

@@ -5,47 +5,140 @@
 #include <optional>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/dataset/dataset.h"
+#include "common/facts/tokenizer_facts.h"
 #include "common/hf/hf_config.h"
+#include "common/spec/fields/conditions.h"
 #include "common/spec/resolve.h"
+#include "common/spec/rules/rules.h"
 
 namespace hearth::facts {
 namespace {
 
-absl::StatusOr<spec::DataFacts> ReadData(const v1::JobSpec& spec, Env& env) {
-  spec::DataFacts facts;
-  for (const auto* sources : {&spec.data().train(), &spec.data().validation()}) {
-    for (const v1::DataSource& source : *sources) {
-      HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<dataset::Dataset> data,
-                              dataset::Dataset::Open(source.path(), env));
-      facts.vocab = std::max(facts.vocab, data->vocab());
-      facts.train_tokens += sources == &spec.data().train() ? data->tokens() : 0;
+enum class Missing { kError, kSkipped };
+
+class Reader {
+ public:
+  Reader(const v1::JobSpec& spec, Env& env, Tokenizers tokenizers, Missing missing)
+      : spec_(spec),
+        env_(env),
+        tokenizers_(env),
+        compare_(tokenizers == Tokenizers::kCompare && !spec.data().allow_other_tokenizer() &&
+                 spec::Evaluate("compares_tokenizers", spec) == spec::Truth::kYes),
+        missing_(missing) {}
+
+  absl::Status ReadData() {
+    for (int i = 0; i < spec_.data().train_size(); ++i) {
+      HEARTH_RETURN_IF_ERROR(ReadDataset(absl::StrCat("data.train[", i, "].path"),
+                                         spec_.data().train(i).path(), true));
     }
+    for (int i = 0; i < spec_.data().validation_size(); ++i) {
+      HEARTH_RETURN_IF_ERROR(ReadDataset(absl::StrCat("data.validation[", i, "].path"),
+                                         spec_.data().validation(i).path(), false));
+    }
+    return absl::OkStatus();
   }
-  return facts;
+
+  absl::Status ReadModel() {
+    const std::string& path = spec_.model().from();
+    if (!spec_.model().has_from() || IsSkipped(path)) {
+      return absl::OkStatus();
+    }
+    HEARTH_ASSIGN_OR_RETURN(model_, hf::ReadHfConfig(path, env_));
+    if (compare_) {
+      HEARTH_ASSIGN_OR_RETURN(v1::TokenizerFacts tokenizer, tokenizers_.Read(path));
+      facts_.model = spec::PathTokenizer{"model.from", path, model_->vocab(), std::move(tokenizer)};
+    }
+    return absl::OkStatus();
+  }
+
+  const spec::DataFacts& facts() const { return facts_; }
+  const v1::ModelSpec* model() const { return model_.has_value() ? &*model_ : nullptr; }
+  bool skipped() const { return skipped_; }
+
+ private:
+  bool IsSkipped(const std::string& path) {
+    const bool skip = missing_ == Missing::kSkipped && !env_.Exists(path);
+    skipped_ = skipped_ || skip;
+    return skip;
+  }
+
+  absl::Status ReadDataset(const std::string& field, const std::string& path, bool train) {
+    if (IsSkipped(path)) {
+      return absl::OkStatus();
+    }
+    HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<dataset::Dataset> data,
+                            dataset::Dataset::Open(path, env_));
+    facts_.vocab = std::max(facts_.vocab, data->vocab());
+    facts_.train_tokens += train ? data->tokens() : 0;
+    if (compare_) {
+      HEARTH_ASSIGN_OR_RETURN(v1::TokenizerFacts tokenizer, tokenizers_.Read(path));
+      facts_.datasets.push_back({field, path, data->vocab(), std::move(tokenizer)});
+    }
+    return absl::OkStatus();
+  }
+
+  const v1::JobSpec& spec_;
+  Env& env_;
+  TokenizerReader tokenizers_;
+  const bool compare_;
+  const Missing missing_;
+  bool skipped_ = false;  // a path that is not on this machine
+  spec::DataFacts facts_;
+  std::optional<v1::ModelSpec> model_;
+};
+
+absl::Status Complete(v1::JobSpec& spec, const Reader& reader) {
+  std::vector<spec::FieldViolation> violations;
+  spec::ResolveWithFacts(spec, reader.facts(), reader.model(), violations);
+  return spec::ViolationsToStatus(violations);
 }
 
-absl::Status Complete(v1::JobSpec& spec, const spec::DataFacts& facts, Env& env) {
-  std::optional<v1::ModelSpec> from;
-  if (spec.model().has_from()) {
-    HEARTH_ASSIGN_OR_RETURN(from, hf::ReadHfConfig(spec.model().from(), env));
-  }
+absl::Status Compare(const v1::JobSpec& spec, const Reader& reader) {
   std::vector<spec::FieldViolation> violations;
-  spec::ResolveWithFacts(spec, facts, from.has_value() ? &*from : nullptr, violations);
+  spec::Checker check(violations);
+  spec::CheckTokenizers(spec, reader.facts(), check);
   return spec::ViolationsToStatus(violations);
 }
 
 }  // namespace
 
-absl::Status CompleteSpec(v1::JobSpec& spec, Env& env) {
-  HEARTH_ASSIGN_OR_RETURN(const spec::DataFacts facts, ReadData(spec, env));
-  return Complete(spec, facts, env);
+absl::Status CompleteSpec(v1::JobSpec& spec, Env& env, Tokenizers tokenizers) {
+  const v1::JobSpec given = spec;
+  Reader reader(given, env, tokenizers, Missing::kError);
+  HEARTH_RETURN_IF_ERROR(reader.ReadData());
+  HEARTH_RETURN_IF_ERROR(reader.ReadModel());
+  return Complete(spec, reader);
 }
 
 absl::Status CompleteForPlan(v1::JobSpec& spec, Env& env) {
-  return spec.model().has_vocab() || spec.model().has_from() ? Complete(spec, {}, env)
-                                                             : CompleteSpec(spec, env);
+  if (!spec.model().has_vocab() && !spec.model().has_from()) {
+    return CompleteSpec(spec, env);
+  }
+  const v1::JobSpec given = spec;
+  Reader reader(given, env, Tokenizers::kAsTheyAre, Missing::kError);
+  HEARTH_RETURN_IF_ERROR(reader.ReadModel());
+  return Complete(spec, reader);
+}
+
+absl::Status CheckWhatIsHere(const v1::JobSpec& spec, Env& env) {
+  Reader reader(spec, env, Tokenizers::kCompare, Missing::kSkipped);
+  HEARTH_RETURN_IF_ERROR(reader.ReadData());
+  HEARTH_RETURN_IF_ERROR(reader.ReadModel());
+  if (reader.skipped()) {
+    return Compare(spec, reader);
+  }
+  v1::JobSpec copy = spec;
+  return Complete(copy, reader);
+}
+
+absl::Status CompareTokenizers(const v1::JobSpec& spec, Env& env) {
+  Reader reader(spec, env, Tokenizers::kCompare, Missing::kSkipped);
+  HEARTH_RETURN_IF_ERROR(reader.ReadData());
+  HEARTH_RETURN_IF_ERROR(reader.ReadModel());
+  return Compare(spec, reader);
 }
 
 }  // namespace hearth::facts

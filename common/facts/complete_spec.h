@@ -8,12 +8,27 @@
 
 namespace hearth::facts {
 
+enum class Tokenizers {
+  kCompare,    // those of datasets and model.from must agree, unless data.allow_other_tokenizer
+  kAsTheyAre,  // a resume: the job has begun with them
+};
+
 // Fills model.vocab and the shape of model.from, and checks the datasets. kInvalidArgument lists
 // all violations; errors of opening the datasets and the model folder as they are.
-absl::Status CompleteSpec(v1::JobSpec& spec, Env& env);
+absl::Status CompleteSpec(v1::JobSpec& spec,
+                          Env& env,
+                          Tokenizers tokenizers = Tokenizers::kCompare);
 
 // The same as far as a memory plan needs it: datasets are opened only if nothing else gives the
 // vocabulary.
 absl::Status CompleteForPlan(v1::JobSpec& spec, Env& env);
+
+// What CompleteSpec would say, as far as the paths are on this machine; `spec` stays as it is. If
+// only some are here, their tokenizers are compared and nothing else.
+absl::Status CheckWhatIsHere(const v1::JobSpec& spec, Env& env);
+
+// The comparison of tokenizers alone, of the paths that are on this machine. `spec` need not be
+// resolved.
+absl::Status CompareTokenizers(const v1::JobSpec& spec, Env& env);
 
 }  // namespace hearth::facts

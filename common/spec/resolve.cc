@@ -59,6 +59,7 @@ void CheckFacts(const v1::JobSpec& job_spec, const DataFacts& facts, Checker& ch
     check.Add("data.train", Text(facts.train_tokens, " tokens are fewer than one sample of ",
                                  sample, " (data.sequence_length + 1)"));
   }
+  CheckTokenizers(job_spec, facts, check);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "common/spec/model/model_shape.h"
 #include "common/spec/model/presets.h"
 #include "common/spec/recipe/recipe.h"
+#include "common/spec/rules/rules.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "google/rpc/error_details.pb.h"
@@ -345,6 +346,55 @@ TEST(ResolveWithFactsTest, From_Folder_GivesTheShapeAndRefusesAnother) {
   again.mutable_model()->set_layers(6);
   ResolveWithFacts(again, {}, &folder, violations);
   EXPECT_THAT(Find(violations, "model.layers"), HasSubstr("6 differs from 12"));
+}
+
+PathTokenizer Tokens(const std::string& field, const std::string& kind, const std::string& sha) {
+  PathTokenizer path{field, "/" + field, 1000, {}};
+  path.tokenizer.set_kind(kind);
+  path.tokenizer.set_sha256(sha);
+  path.tokenizer.set_vocab(1000);
+  return path;
+}
+
+std::string Compared(const PathTokenizer& data, const PathTokenizer& model) {
+  std::vector<FieldViolation> violations;
+  Checker check(violations);
+  CheckTokenizers(v1::JobSpec(), {.datasets = {data}, .model = model}, check);
+  return Print(violations);
+}
+
+TEST(TokenizersTest, SameFileOrSameTokens_AreOne) {
+  PathTokenizer data = Tokens("data.train[0].path", "bpe", "aa");
+  PathTokenizer model = Tokens("model.from", "bpe", "aa");
+  EXPECT_EQ(Compared(data, model), "");
+  model.tokenizer.set_sha256("bb");
+  EXPECT_THAT(Compared(data, model), HasSubstr("data.train[0].path")) << "no probe says more";
+  for (const int32_t token : {5, 6, 7}) {
+    data.tokenizer.add_probe(token);
+    model.tokenizer.add_probe(token);
+  }
+  EXPECT_EQ(Compared(data, model), "") << "the same tokenizer, written otherwise";
+  model.tokenizer.add_probe(8);
+  EXPECT_NE(Compared(data, model), "");
+  data.tokenizer.add_probe(8);
+  model.tokenizer.set_vocab(1001);
+  EXPECT_NE(Compared(data, model), "");
+  EXPECT_EQ(Compared(Tokens("d", "bytes", ""), Tokens("model.from", "bytes", "")), "");
+  EXPECT_NE(Compared(Tokens("d", "sentencepiece", "aa"), Tokens("model.from", "bytes", "")), "");
+  EXPECT_NE(Compared(Tokens("d", "sentencepiece", "a"), Tokens("model.from", "sentencepiece", "b")),
+            "");
+}
+
+TEST(TokenizersTest, WithoutATokenizer_VocabulariesMayDifferByPadding) {
+  const PathTokenizer data = Tokens("data.train[0].path", "bytes", "");
+  PathTokenizer model = Tokens("model.from", "", "");
+  model.vocab = 1000 + 1024;
+  EXPECT_EQ(Compared(data, model), "");
+  model.vocab += 1;
+  EXPECT_THAT(Compared(data, model), HasSubstr("no tokenizer and a vocabulary of 2025"));
+  PathTokenizer raw = Tokens("data.train[0].path", "", "");
+  raw.vocab = 0;
+  EXPECT_EQ(Compared(raw, model), "") << "a .bin file says nothing";
 }
 
 TEST(ResolveModelShapeTest, FieldOfALaterVersion_HasItsRowsDefault) {

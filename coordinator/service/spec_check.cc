@@ -73,7 +73,9 @@ absl::Status ApplyFacts(v1::JobSpec& spec, const std::vector<v1::PathInfo>& path
                                info.kind())});
     } else if (is_model) {
       from_model = &info.model();
+      facts.model = spec::PathTokenizer{field, info.path(), info.vocab(), info.tokenizer()};
     } else {
+      facts.datasets.push_back({field, info.path(), info.vocab(), info.tokenizer()});
       facts.vocab = std::max(facts.vocab, info.vocab());
       facts.train_tokens += n < train ? info.tokens() : 0;
     }

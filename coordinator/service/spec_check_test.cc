@@ -137,5 +137,32 @@ TEST(SpecDifferences, ModelFolder_IsFilledFromTheOther) {
   EXPECT_FALSE(SpecDifferences(kept, other).empty());
 }
 
+TEST(ApplyFacts, TokenizersThatDiffer_AreRefusedUnlessAllowed) {
+  v1::JobSpec job = TinySpec();
+  job.mutable_model()->Clear();
+  job.mutable_model()->set_from("/models/qwen");
+  job = Resolved(job);
+  v1::PathInfo dataset;
+  dataset.set_path("/data/train");
+  dataset.set_kind("dataset");
+  dataset.set_tokens(1000);
+  dataset.set_vocab(256);
+  dataset.mutable_tokenizer()->set_kind("bytes");
+  v1::PathInfo model;
+  model.set_path("/models/qwen");
+  model.set_kind("model");
+  *model.mutable_model() = TinySpec().model();
+  model.mutable_model()->set_vocab(256);
+  model.mutable_tokenizer()->set_kind("bpe");
+  model.mutable_tokenizer()->set_file("tokenizer.json");
+  v1::JobSpec checked = job;
+  EXPECT_THAT(std::string(ApplyFacts(checked, {dataset, model}).message()),
+              ::testing::AllOf(HasSubstr("/data/train has the tokenizer bytes"),
+                               HasSubstr("/models/qwen has the tokenizer bpe")));
+  checked = job;
+  checked.mutable_data()->set_allow_other_tokenizer(true);
+  EXPECT_TRUE(ApplyFacts(checked, {dataset, model}).ok());
+}
+
 }  // namespace
 }  // namespace hearth::coordinator

@@ -7,6 +7,8 @@
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/config/config.h"
+#include "common/facts/complete_spec.h"
+#include "common/io/env.h"
 #include "common/spec/fields/idle.h"
 #include "common/spec/resolve.h"
 #include "jobctl/commands/command_row.h"
@@ -31,6 +33,7 @@ absl::StatusOr<int> DryRunClient(v1::JobSpec spec) {
   spec::CheckIdleKeys(spec, violations);
   spec::Resolve(spec, violations);
   HEARTH_RETURN_IF_ERROR(spec::ViolationsToStatus(violations));
+  HEARTH_RETURN_IF_ERROR(facts::CheckWhatIsHere(spec, Env::Real()));
   WriteOut(config::ToYaml(spec));
   return kExitOk;
 }
@@ -103,8 +106,10 @@ Action SetupSubmit(CLI::App& app) {
   app.add_option("--job-id", options->job_id, "Id of the job (default: made from its name)");
   app.add_option("--request-id", options->request_id,
                  "UUID that makes repeating this command harmless (default: a new one)");
-  app.add_option("--dry-run", options->dry_run,
-                 "client: print the resolved job file; server: run all checks, store nothing")
+  app.add_option(
+         "--dry-run", options->dry_run,
+         "client: check what can be checked here and print the resolved job file; server: run "
+         "all checks, store nothing")
       ->check(CLI::IsMember({"client", "server"}));
   app.add_flag("-w,--watch", options->watch, "Follow the job until it ends; exits as wait");
   app.add_flag("--wait", options->wait,

@@ -48,6 +48,12 @@ Truth ShapeKnown(const v1::JobSpec& job_spec) {
   return FromBool(!unknown_preset && (whole || !model.has_from()));
 }
 
+// Whether there are two paths whose tokenizers could differ.
+Truth ComparesTokenizers(const v1::JobSpec& job_spec) {
+  const int datasets = job_spec.data().train_size() + job_spec.data().validation_size();
+  return FromBool(job_spec.model().has_from() || datasets > 1);
+}
+
 std::string RecipeText(const v1::JobSpec& job_spec) {
   return Text("precision.recipe is ", ValueText(job_spec, "precision.recipe").value_or("not set"));
 }
@@ -65,6 +71,8 @@ const Predicate kPredicates[] = {
      [](const v1::JobSpec&) { return std::string("no other recipe to fall back to is named"); }},
     {"shape_known", ShapeKnown, "with the shape of the model in the spec",
      [](const v1::JobSpec&) { return std::string("it is in the folder of model.from"); }},
+    {"compares_tokenizers", ComparesTokenizers, "with model.from or several datasets",
+     [](const v1::JobSpec&) { return std::string("there is one dataset and no model.from"); }},
 };
 
 enum class Op { kPredicate, kIs, kIsNot, kMore, kSet, kUnset };

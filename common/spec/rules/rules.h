@@ -27,6 +27,11 @@ void CheckJobRules(const v1::JobSpec& job, Checker& check);
 // has read the model's folder.
 void CheckJobLayers(const v1::JobSpec& job, Checker& check);
 
+// That the datasets have the tokenizer of model.from, or without it that of the first of them;
+// where one of two has none recorded, that their vocabularies could belong together. Says nothing
+// with data.allow_other_tokenizer.
+void CheckTokenizers(const v1::JobSpec& job, const DataFacts& facts, Checker& check);
+
 // What is wrong with a label of a job, for people; empty = nothing.
 std::string LabelProblem(std::string_view key, std::string_view value);
 

@@ -37,9 +37,21 @@ void InspectModel(const std::string& path, Env& env, v1::PathInfo& info) {
   }
 }
 
+void ReadTokenizer(facts::TokenizerReader& tokenizers, v1::PathInfo& info) {
+  if (!info.error().empty()) {
+    return;
+  }
+  const absl::StatusOr<v1::TokenizerFacts> facts = tokenizers.Read(info.path());
+  if (!facts.ok()) {
+    info.set_error(std::string(facts.status().message()));
+  } else if (!facts->kind().empty()) {
+    *info.mutable_tokenizer() = *facts;
+  }
+}
+
 }  // namespace
 
-v1::PathInfo InspectPath(const std::string& path, Env& env) {
+v1::PathInfo InspectPath(const std::string& path, Env& env, facts::TokenizerReader& tokenizers) {
   v1::PathInfo info;
   info.set_path(path);
   if (!env.Exists(path)) {
@@ -48,6 +60,7 @@ v1::PathInfo InspectPath(const std::string& path, Env& env) {
   }
   if (env.Exists(path + "/config.json") && !env.Exists(path + "/dataset.json")) {
     InspectModel(path, env, info);
+    ReadTokenizer(tokenizers, info);
     return info;
   }
   const auto dataset = dataset::Dataset::Open(path, env);
@@ -59,11 +72,16 @@ v1::PathInfo InspectPath(const std::string& path, Env& env) {
   info.set_kind(kind.data(), kind.size());
   info.set_tokens((*dataset)->tokens());
   info.set_vocab((*dataset)->vocab());
+  ReadTokenizer(tokenizers, info);
   return info;
 }
 
 DiskWorker::DiskWorker(const CheckpointRoot& root, Env& env, Answer answer)
-    : root_(root), env_(env), answer_(std::move(answer)), thread_([this] { Run(); }) {}
+    : root_(root),
+      env_(env),
+      tokenizers_(env),
+      answer_(std::move(answer)),
+      thread_([this] { Run(); }) {}
 
 DiskWorker::~DiskWorker() {
   {
@@ -134,7 +152,7 @@ void DiskWorker::Do(const v1::InspectPaths& request) {
   v1::InspectPathsResult& result = *message.mutable_inspect_result();
   result.set_request_id(request.request_id());
   for (const std::string& path : request.paths()) {
-    *result.add_paths() = InspectPath(path, env_);
+    *result.add_paths() = InspectPath(path, env_, tokenizers_);
   }
   answer_(std::move(message));
 }

@@ -13,6 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/facts/tokenizer_facts.h"
 #include "common/io/env.h"
 #include "hearth/v1/agent.pb.h"
 #include "worker/daemon/disk/checkpoint_root.h"
@@ -22,9 +23,10 @@ namespace hearth::worker {
 
 // A dataset (anything dataset::Dataset opens): kind, tokens, vocabulary. A folder with config.json:
 // kind "model", the ModelSpec of config.json and its vocabulary; model.safetensors (or its index)
-// must be there but is not opened. `error` says what is wrong; with a RootedEnv it is the same for
-// every path outside of the roots, whether it exists or not.
-v1::PathInfo InspectPath(const std::string& path, Env& env);
+// must be there but is not opened. Both with the tokenizer that they record. `error` says what is
+// wrong; with a RootedEnv it is the same for every path outside of the roots, whether it exists or
+// not. `tokenizers` reads through the same `env`.
+v1::PathInfo InspectPath(const std::string& path, Env& env, facts::TokenizerReader& tokenizers);
 
 class DiskWorker : public DiskRequests {
  public:
@@ -62,6 +64,7 @@ class DiskWorker : public DiskRequests {
 
   const CheckpointRoot& root_;
   Env& env_;
+  facts::TokenizerReader tokenizers_;  // of the thread
   const Answer answer_;
   absl::Mutex mu_;
   std::deque<Request> queue_ ABSL_GUARDED_BY(mu_);

@@ -36,11 +36,16 @@ class DiskWorkerTest : public ::testing::Test {
     return path;
   }
 
+  static v1::PathInfo InspectPath(const std::string& path, Env& env = Env::Real()) {
+    facts::TokenizerReader tokenizers(env);
+    return worker::InspectPath(path, env, tokenizers);
+  }
+
   const fs::path dir_;
 };
 
 TEST_F(DiskWorkerTest, InspectPath_RawBin_CountsTokens) {
-  const v1::PathInfo info = InspectPath(WriteRawBin(1000), Env::Real());
+  const v1::PathInfo info = InspectPath(WriteRawBin(1000));
   EXPECT_EQ(info.error(), "");
   EXPECT_EQ(info.kind(), "raw_bin");
   EXPECT_EQ(info.tokens(), 1000);
@@ -49,7 +54,7 @@ TEST_F(DiskWorkerTest, InspectPath_RawBin_CountsTokens) {
 
 TEST_F(DiskWorkerTest, InspectPath_Missing_SaysSo) {
   const std::string path = (dir_ / "nowhere").string();
-  EXPECT_THAT(InspectPath(path, Env::Real()).error(), HasSubstr(path));
+  EXPECT_THAT(InspectPath(path).error(), HasSubstr(path));
 }
 
 TEST_F(DiskWorkerTest, InspectPath_BeyondTheRoots_OneAnswerWhetherItExists) {
@@ -75,7 +80,7 @@ TEST_F(DiskWorkerTest, InspectPath_BeyondTheRoots_OneAnswerWhetherItExists) {
 }
 
 TEST_F(DiskWorkerTest, InspectPath_NotADataset_SaysWhy) {
-  EXPECT_NE(InspectPath(dir_.string(), Env::Real()).error(), "");
+  EXPECT_NE(InspectPath(dir_.string()).error(), "");
 }
 
 TEST_F(DiskWorkerTest, InspectPath_ModelFolder_GivesShapeAndMissesWeights) {
@@ -83,13 +88,13 @@ TEST_F(DiskWorkerTest, InspectPath_ModelFolder_GivesShapeAndMissesWeights) {
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128,
     "vocab_size": 320, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "max_position_embeddings": 128,
     "hidden_act": "silu", "tie_word_embeddings": true})";
-  v1::PathInfo info = InspectPath(dir_.string(), Env::Real());
+  v1::PathInfo info = InspectPath(dir_.string());
   EXPECT_EQ(info.kind(), "model");
   EXPECT_EQ(info.vocab(), 320);
   EXPECT_EQ(info.model().layers(), 2);
   EXPECT_THAT(info.error(), HasSubstr("no model.safetensors"));
   std::ofstream(dir_ / "model.safetensors") << "x";
-  info = InspectPath(dir_.string(), Env::Real());
+  info = InspectPath(dir_.string());
   EXPECT_EQ(info.error(), "");
 }
 

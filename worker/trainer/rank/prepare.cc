@@ -42,7 +42,9 @@ absl::Status RankRun::Prepare() {
   link_.SendPhase("loading");
   blame_ = v1::EXIT_REASON_BAD_DATA;
   HEARTH_RETURN_IF_ERROR(VerifyModel());
-  const absl::Status complete = CompleteSpec(spec_, env_);
+  const absl::Status complete = CompleteSpec(
+      spec_, env_,
+      task_.resume_path().empty() ? facts::Tokenizers::kCompare : facts::Tokenizers::kAsTheyAre);
   if (absl::IsInvalidArgument(complete)) {
     blame_ = v1::EXIT_REASON_BAD_SPEC;
   }
