@@ -104,7 +104,7 @@ void AcceptResourceNames(CLI::App& app);
   ROW(Audit, "audit", "Show who did what, and what was refused") \
   ROW(Backup, "backup", "Have the coordinator copy what it knows to a folder on its machine") \
   ROW(Contexts, "context", "Keep the settings of several coordinators, and choose one") \
-  ROW(Dataset, "dataset", "Build and inspect datasets") \
+  ROW(Dataset, "dataset", "Build, inspect and mix datasets") \
   ROW(Plan, "plan", "Show the memory a job needs, without submitting it") \
   ROW(Doctor, "doctor", "Check this machine, the coordinator and the workers, or find why a job is slow") \
   ROW(Completion, "completion", "Print a shell completion script") \

@@ -12,14 +12,11 @@
 namespace hearth::trainer {
 namespace {
 
-// Samples after which the mixture repeats: shares are multiples of 1/65536.
-constexpr int64_t kBlock = 65536;
-
 absl::Status CheckOptions(const LoaderOptions& options) {
   if (options.sources.empty()) {
     return absl::InvalidArgumentError("data: no dataset given");
   }
-  if (static_cast<int64_t>(options.sources.size()) > kBlock / 2) {
+  if (static_cast<int64_t>(options.sources.size()) > dataset::Mixture::kPeriod / 2) {
     return absl::InvalidArgumentError("data: too many datasets");
   }
   if (options.sequence_length < 1) {
@@ -32,19 +29,6 @@ absl::Status CheckOptions(const LoaderOptions& options) {
     }
   }
   return absl::OkStatus();
-}
-
-// Shares of the block in proportion to the weights, each at least 1, together exactly kBlock.
-std::vector<int64_t> Quotas(const std::vector<double>& weights) {
-  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-  std::vector<int64_t> quotas(weights.size());
-  int64_t left = kBlock;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    quotas[i] = std::max<int64_t>(1, std::llround(weights[i] / sum * static_cast<double>(kBlock)));
-    left -= quotas[i];
-  }
-  *std::max_element(quotas.begin(), quotas.end()) += left;  // rounding: at most one half per source
-  return quotas;
 }
 
 }  // namespace
@@ -96,48 +80,20 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Open(const LoaderOptions& option
     loader->sources_.push_back(std::move(source));
     weights.push_back(given.weight);
   }
-  loader->LayOutBlock(weights);
+  loader->mixture_ = std::make_unique<const dataset::Mixture>(weights);
   return loader;
 }
 
-// Smooth weighted round-robin: after every prefix of the block each source has had its share to
-// within one sample or so.
-void Loader::LayOutBlock(const std::vector<double>& weights) {
-  if (sources_.size() == 1) {
-    sources_[0].quota = 1;
-    block_ = {{0, 0}};
-    return;
-  }
-  const std::vector<int64_t> quotas = Quotas(weights);
-  for (size_t i = 0; i < quotas.size(); ++i) {
-    sources_[i].quota = quotas[i];
-  }
-  std::vector<int64_t> credit(quotas.size(), 0);
-  std::vector<int32_t> taken(quotas.size(), 0);
-  block_.reserve(kBlock);
-  for (int64_t slot = 0; slot < kBlock; ++slot) {
-    for (size_t i = 0; i < quotas.size(); ++i) {
-      credit[i] += quotas[i];
-    }
-    const size_t next =
-        static_cast<size_t>(std::max_element(credit.begin(), credit.end()) - credit.begin());
-    credit[next] -= kBlock;
-    block_.push_back({static_cast<int32_t>(next), taken[next]++});
-  }
-}
-
 Loader::Location Loader::Locate(int64_t sample) const {
-  const int64_t period = static_cast<int64_t>(block_.size());
-  const Slot slot = block_[static_cast<size_t>(sample % period)];
-  const Source& source = sources_[static_cast<size_t>(slot.source)];
-  const int64_t of_source = sample / period * source.quota + slot.rank;
+  const dataset::Mixture::Place place = mixture_->At(sample);
+  const Source& source = sources_[static_cast<size_t>(place.source)];
   Location location;
-  location.source = slot.source;
-  location.pass = of_source / source.windows;
-  location.window = of_source % source.windows;
+  location.source = place.source;
+  location.pass = place.sample / source.windows;
+  location.window = place.sample % source.windows;
   if (shuffle_) {
     const uint64_t key =
-        MixKey(seed_, static_cast<uint64_t>(slot.source), static_cast<uint64_t>(location.pass));
+        MixKey(seed_, static_cast<uint64_t>(place.source), static_cast<uint64_t>(location.pass));
     location.window = static_cast<int64_t>(Permute(static_cast<uint64_t>(location.window),
                                                    static_cast<uint64_t>(source.windows), key));
   }
@@ -159,24 +115,11 @@ std::vector<RecordedFile> Loader::RecordedFiles() const {
   return out;
 }
 
-int64_t Loader::SamplesOfSource(int source, int64_t samples) const {
-  const int64_t period = static_cast<int64_t>(block_.size());
-  int64_t count = samples / period * sources_[static_cast<size_t>(source)].quota;
-  // The last slot of the source before the end of the partial block tells its rank there.
-  for (int64_t slot = samples % period - 1; slot >= 0; --slot) {
-    const Slot& at = block_[static_cast<size_t>(slot)];
-    if (at.source == source) {
-      return count + at.rank + 1;
-    }
-  }
-  return count;
-}
-
 int64_t Loader::PassesBegun(int64_t samples) const {
   int64_t passes = 0;
   for (int i = 0; i < sources(); ++i) {
     const int64_t windows = sources_[static_cast<size_t>(i)].windows;
-    passes = std::max(passes, (SamplesOfSource(i, samples) + windows - 1) / windows);
+    passes = std::max(passes, (mixture_->SamplesOf(i, samples) + windows - 1) / windows);
   }
   return passes;
 }

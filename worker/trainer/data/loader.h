@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/dataset/dataset.h"
+#include "common/dataset/mixture.h"
 #include "common/io/env.h"
 #include "worker/trainer/data/best_fit.h"
 
@@ -46,10 +47,9 @@ struct LoaderOptions {
 };
 
 // Sample n = f(options, n), n = 0, 1, ...: independent of ranks, micro-batches and what was read
-// before, so a resume needs the number alone. Shares of the sources are exact in every 65536
-// samples and spread evenly within. Inside a source sample k is window k mod W of pass k / W (W
-// windows of T+1 tokens; kConcat: one overlapping), permuted per pass when shuffled. Thread-safe;
-// Fill allocates nothing.
+// before, so a resume needs the number alone. dataset::Mixture says which source it is of. Inside a
+// source sample k is window k mod W of pass k / W (W windows of T+1 tokens; kConcat: one
+// overlapping), permuted per pass when shuffled. Thread-safe; Fill allocates nothing.
 //
 // What a sample says about documents:
 //   kConcat, not `documents`: every target counts, positions are 0 .. T-1, start is 0.
@@ -101,11 +101,6 @@ class Loader {
     std::unique_ptr<dataset::Dataset> data;
     std::optional<BestFit> packed;  // kBestFit
     int64_t windows = 0;
-    int64_t quota = 0;  // samples of each block
-  };
-  struct Slot {
-    int32_t source = 0;
-    int32_t rank = 0;  // among this source's slots of the block
   };
 
   Loader() = default;
@@ -117,8 +112,6 @@ class Loader {
                           int64_t window,
                           const BatchBuffers& out) const;
   absl::Status FillPacked(const Source& source, int64_t window, const BatchBuffers& out) const;
-  void LayOutBlock(const std::vector<double>& weights);
-  int64_t SamplesOfSource(int source, int64_t samples) const;
 
   int32_t sequence_length_ = 0;
   int32_t vocab_ = 0;
@@ -128,7 +121,7 @@ class Loader {
   int64_t tokens_ = 0;
   int32_t largest_vocab_ = 0;
   std::vector<Source> sources_;
-  std::vector<Slot> block_;  // one period of the mixture; a single slot when there is one source
+  std::unique_ptr<const dataset::Mixture> mixture_;
 };
 
 }  // namespace hearth::trainer
