@@ -61,6 +61,11 @@ absl::Status CheckOptions(const BuildOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--fraction: is ", options.fraction, ", must be in (0, 1]"));
   }
+  if (options.near_duplicates != 0 &&
+      !(options.near_duplicates >= 0.5 && options.near_duplicates <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--near-duplicates: is ", options.near_duplicates, ", must be in [0.5, 1]"));
+  }
   if (options.max_tokens < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("--max-tokens: is ", options.max_tokens, ", must be >= 0"));
@@ -88,7 +93,9 @@ std::string FingerprintOf(const BuildOptions& options,
   std::string text = absl::StrCat(VersionString(), "\n");
   for (const std::string& word :
        {options.format, options.field, options.tokenizer, options.end_token, options.name,
-        options.out, absl::StrFormat("%a %a", options.validation_fraction, options.fraction),
+        options.out,
+        absl::StrFormat("%a %a %a", options.validation_fraction, options.fraction,
+                        options.near_duplicates),
         absl::StrCat(options.max_bytes, " ", options.max_tokens, " ", options.max_document_bytes,
                      " ", options.shard_tokens)}) {
     absl::StrAppend(&text, word.size(), ":", word, "\n");
@@ -153,6 +160,8 @@ class Builder {
       HEARTH_RETURN_IF_ERROR(TakePipe());
     }
     HEARTH_RETURN_IF_ERROR(corpus_.Choose());
+    report_.near_example.where = Named(report_.near_example.where);
+    report_.near_example.earlier = Named(report_.near_example.earlier);
     Say(options_, absl::StrCat(report_.files, " text files, ", report_.bytes, " bytes"));
     HEARTH_RETURN_IF_ERROR(Choose(choice));
     HEARTH_RETURN_IF_ERROR(OpenWriters());
@@ -247,13 +256,14 @@ class Builder {
  public:
   // An error's text with the name that people know.
   absl::Status Named(const absl::Status& status) const {
-    return pipe_path_.empty()
-               ? status
-               : absl::Status(status.code(), absl::StrReplaceAll(std::string(status.message()),
-                                                                 {{pipe_path_, "standard input"}}));
+    return status.ok() ? status : absl::Status(status.code(), Named(std::string(status.message())));
   }
 
  private:
+  std::string Named(const std::string& text) const {
+    return pipe_path_.empty() ? text : absl::StrReplaceAll(text, {{pipe_path_, "standard input"}});
+  }
+
   // Begins of the documents of the training part, each up to its share of `wanted` bytes, in whole
   // lines.
   absl::Status ForTrainingTexts(int64_t wanted,
@@ -454,6 +464,9 @@ std::string ToText(const BuildReport& report) {
       "files       ", report.files, " (", report.bytes, " bytes)\nskipped     ", report.binary,
       " not text, ", report.duplicates, " duplicates, ", report.oversized,
       " too large or over the cap, ", report.empty, " empty, ", report.unreadable, " unreadable");
+  if (report.near_duplicates > 0) {
+    absl::StrAppend(&text, ", ", report.near_duplicates, " near duplicates");
+  }
   if (report.sampled_out > 0) {
     absl::StrAppend(&text, ", ", report.sampled_out, " by --fraction");
   }
@@ -461,6 +474,10 @@ std::string ToText(const BuildReport& report) {
     absl::StrAppend(&text, ", ", report.over_cap, " beyond --max-tokens");
   }
   absl::StrAppend(&text, "\n");
+  if (report.near_duplicates > 0) {
+    absl::StrAppendFormat(&text, "near        %s is %.2f like %s\n", report.near_example.where,
+                          report.near_example.similarity, report.near_example.earlier);
+  }
   int64_t tokens = 0;
   for (const BuildReport::Output& output : report.outputs) {
     tokens += output.info.tokens;

@@ -44,7 +44,10 @@ struct BuildOptions {
   // > 0: documents are split by the hash of their text into <out>/train and <out>/validation; else
   // `out` is the dataset.
   double validation_fraction = 0;
-  double fraction = 1;     // (0, 1]: of the documents, chosen by the hash of their text
+  double fraction = 1;  // (0, 1]: of the documents, chosen by the hash of their text
+  // > 0, within [0.5, 1]: documents whose estimated similarity to an earlier one is at least this
+  // are dropped (near_duplicates.h). Needs 0.4 KB of memory for each document taken.
+  double near_duplicates = 0;
   int64_t max_bytes = 0;   // of text taken; 0 = all. The choice is by hash of the path
   int64_t max_tokens = 0;  // 0 = all; ends at the first document that does not fit
   // Longer documents are skipped; text files are cut instead.
@@ -61,17 +64,25 @@ struct BuildReport {
     std::string path;
     DatasetInfo info;
   };
-  int64_t files = 0;        // taken
-  int64_t binary = 0;       // skipped: not UTF-8 text
-  int64_t duplicates = 0;   // skipped: same text as an earlier document
-  int64_t oversized = 0;    // skipped: larger than max_document_bytes, or beyond max_bytes
-  int64_t unreadable = 0;   // skipped: no permission
-  int64_t empty = 0;        // skipped
-  int64_t sampled_out = 0;  // skipped: by `fraction`
-  int64_t over_cap = 0;     // skipped: beyond max_tokens
-  int64_t bytes = 0;        // of text taken
-  int64_t resumed = 0;      // documents that a killed build had encoded
-  Lengths lengths;          // of documents taken, in tokens, end token included
+  int64_t files = 0;       // taken
+  int64_t binary = 0;      // skipped: not UTF-8 text
+  int64_t duplicates = 0;  // skipped: same text as an earlier document
+  // Skipped: nearly the same text as an earlier one, and one such pair.
+  struct NearDuplicate {
+    std::string where;    // file, and line unless the document is the whole file
+    std::string earlier;  // the same of the one that was taken
+    double similarity = 0;
+  };
+  int64_t near_duplicates = 0;
+  NearDuplicate near_example;  // the first one
+  int64_t oversized = 0;       // skipped: larger than max_document_bytes, or beyond max_bytes
+  int64_t unreadable = 0;      // skipped: no permission
+  int64_t empty = 0;           // skipped
+  int64_t sampled_out = 0;     // skipped: by `fraction`
+  int64_t over_cap = 0;        // skipped: beyond max_tokens
+  int64_t bytes = 0;           // of text taken
+  int64_t resumed = 0;         // documents that a killed build had encoded
+  Lengths lengths;             // of documents taken, in tokens, end token included
   std::vector<Output> outputs;
 };
 

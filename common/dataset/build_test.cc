@@ -340,6 +340,46 @@ TEST_F(BuildTest, Build_Fraction_ChoosesByText) {
   EXPECT_THAT(std::string(Build(options).status().message()), HasSubstr("--fraction"));
 }
 
+TEST_F(BuildTest, Build_NearDuplicates_AreDroppedAndNamed) {
+  std::string lines;
+  std::string page;
+  for (int i = 0; i < 200; ++i) {
+    page += "word" + std::to_string(i * i) + " ";
+  }
+  lines += R"({"text": ")" + page + "\"}\n";
+  lines += R"({"text": "something else that is not like the page"})"
+           "\n";
+  lines += R"({"text": ")" + page + " and a footer\"}\n";
+  Write("in/pages.jsonl", lines);
+  BuildOptions options = Options("out");
+  options.inputs = {root_ + "/in/pages.jsonl"};
+  options.field = "text";
+  options.tokenizer = "bytes";
+  auto report = Build(options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->near_duplicates, 0) << "not asked for";
+  EXPECT_EQ(report->lengths.count(), 3);
+  std::string first;
+  for (const int threads : {1, 2, 5}) {
+    options.threads = threads;
+    options.near_duplicates = 0.8;
+    options.out = root_ + "/out" + std::to_string(threads);
+    report = Build(options);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->near_duplicates, 1);
+    EXPECT_EQ(report->lengths.count(), 2);
+    EXPECT_THAT(report->near_example.where, HasSubstr("pages.jsonl:3"));
+    EXPECT_THAT(report->near_example.earlier, HasSubstr("pages.jsonl:1"));
+    EXPECT_GT(report->near_example.similarity, 0.9);
+    EXPECT_THAT(ToText(*report), HasSubstr("1 near duplicates\nnear        "));
+    const std::string bytes = Contents(options.out + "/shard-00000.bin");
+    EXPECT_EQ(first.empty() ? bytes : first, bytes);
+    first = bytes;
+  }
+  options.near_duplicates = 0.3;
+  EXPECT_THAT(std::string(Build(options).status().message()), HasSubstr("--near-duplicates"));
+}
+
 TEST_F(BuildTest, Build_MaxTokens_EndsBeforeTheDocumentThatDoesNotFit) {
   const auto all = Build(Options("all"));
   ASSERT_TRUE(all.ok()) << all.status();

@@ -201,7 +201,10 @@ absl::Status Corpus::Find(const std::string& except) {
 
 absl::Status Corpus::Choose() {
   for (const TextFile& file : files_) {
-    sources_.push_back({file, {}});
+    sources_.push_back({file, static_cast<uint32_t>(sources_.size()), {}});
+  }
+  if (options_.near_duplicates > 0) {
+    near_.emplace(options_.near_duplicates);
   }
   if (options_.max_bytes > 0) {
     std::stable_sort(sources_.begin(), sources_.end(), [](const Source& a, const Source& b) {
@@ -225,6 +228,8 @@ absl::Status Corpus::Choose() {
     chosen_ += chosen;
   }
   seen_ = {};
+  near_.reset();
+  spots_ = {};
   if (chosen_ == 0) {
     return absl::InvalidArgumentError(
         report_.sampled_out > 0 ? absl::StrCat("--fraction: no document fell to ",
@@ -255,6 +260,9 @@ absl::Status Corpus::Inspect(Batch& batch) const {
     item.bytes = static_cast<int64_t>(text.size());
     if (IsText(text)) {
       item.document.digest = Digest(text);
+      if (near_.has_value()) {
+        item.document.signature = MakeSignature(text);
+      }
     } else {
       item.finding = Finding::kBinary;
     }
@@ -301,8 +309,33 @@ bool Corpus::Take(const Item& item) {
     ++report_.duplicates;
     return false;
   }
+  if (near_.has_value() && IsNearDuplicate(item)) {
+    return false;
+  }
   report_.bytes += item.bytes;
   return true;
+}
+
+bool Corpus::IsNearDuplicate(const Item& item) {
+  if (!item.document.signature.has_value()) {
+    return false;  // no word
+  }
+  const Spot spot = {sources_[item.source].index,
+                     item.record.whole ? 0 : static_cast<uint32_t>(item.record.line)};
+  const std::optional<NearDuplicates::Match> match = near_->FindOrAdd(*item.document.signature);
+  if (!match.has_value()) {
+    spots_.push_back(spot);
+    return false;
+  }
+  if (++report_.near_duplicates == 1) {
+    report_.near_example = {Text(spot), Text(spots_[match->text]), match->similarity};
+  }
+  return true;
+}
+
+std::string Corpus::Text(const Spot& spot) const {
+  const std::string& path = files_[spot.file].path;
+  return spot.line == 0 ? path : absl::StrCat(path, ":", spot.line);
 }
 
 void Corpus::Say(std::string_view phase, const Batch& batch) const {

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/dataset/build.h"
+#include "common/dataset/near_duplicates.h"
 #include "common/dataset/record_reader.h"
 #include "common/dataset/text_files.h"
 
@@ -23,13 +24,14 @@ namespace hearth::dataset {
 bool IsBelow(uint64_t hash, double fraction);
 
 // Reads with options.threads threads. Keeps the documents of a few batches in memory, and about 16
-// bytes of each other one. Not thread-safe.
+// bytes of each other one (with --near-duplicates 350). Not thread-safe.
 class Corpus {
  public:
   struct Document {
     std::string where;  // file, and line in it, for errors
     std::string text;
-    std::array<uint64_t, 2> digest{};  // half of the SHA-256 of the text
+    std::array<uint64_t, 2> digest{};    // half of the SHA-256 of the text
+    std::optional<Signature> signature;  // with --near-duplicates
     // What ForEach's `work` makes of it for `commit`.
     std::string packed;  // tokens as a shard has them
     int64_t tokens = 0;
@@ -60,6 +62,7 @@ class Corpus {
  private:
   struct Source {
     TextFile file;
+    uint32_t index = 0;        // in files_
     std::vector<bool> chosen;  // by record
   };
   enum class Finding { kText, kBinary, kTooLong, kUnreadable };
@@ -75,11 +78,19 @@ class Corpus {
     std::vector<Item> items;
     int64_t files_bytes = 0;  // on disk, of what was read up to here
   };
+  // Where a document stands, in few bytes.
+  struct Spot {
+    uint32_t file = 0;  // index in files_
+    uint32_t line = 0;  // 0: it is the whole file
+  };
   class Reading;
 
   absl::Status Inspect(Batch& batch) const;
   void ChooseFrom(Batch& batch);
   bool Take(const Item& item);
+  // Else it is known from now on.
+  bool IsNearDuplicate(const Item& item);
+  std::string Text(const Spot& spot) const;
   void Say(std::string_view phase, const Batch& batch) const;
   // Whether a file, unless it is cut, is larger than what --max-bytes leaves of `taken`.
   bool IsOverCap(const TextFile& file, int64_t taken) const;
@@ -90,6 +101,8 @@ class Corpus {
   const InputFormat* const format_;       // of files whose name does not say it; null: unknown
   std::atomic<int64_t> taken_bytes_ = 0;  // those in report_; read while others commit
   absl::flat_hash_set<std::array<uint64_t, 2>> seen_;  // digests
+  std::optional<NearDuplicates> near_;
+  std::vector<Spot> spots_;  // of what near_ has
   std::vector<TextFile> files_;
   int64_t files_bytes_ = 0;  // of all, on disk
   std::vector<Source> sources_;

@@ -160,6 +160,13 @@ void AddBuild(CLI::App& app, Options& options) {
                    "End before the document that would make it more tokens")
       ->check(CLI::PositiveNumber);
   options.build
+      ->add_option("--near-duplicates", build.near_duplicates,
+                   "Drop documents of which so much is like an earlier one (default: 0.8): the "
+                   "share of 5-grams of words, estimated")
+      ->expected(0, 1)
+      ->default_str("0.8")
+      ->check(CLI::Range(0.5, 1.0));
+  options.build
       ->add_option("--fraction", build.fraction,
                    "Take this share of the documents, chosen by their text")
       ->check(CLI::Range(0.0, 1.0));
