@@ -141,6 +141,21 @@ TEST(HostileTokenizerTest, BadPipelines_ErrorWithFileAndPlace) {
   ExpectRefused(BadPipelines());
 }
 
+// A merge whose result is one of its parts would never end.
+TEST(HostileTokenizerTest, CyclicMerges_AreRefused) {
+  Json json = TestTokenizer(20).Json(ByteLevelJson());
+  for (const char* merge : {"a ", " a", " "}) {
+    Json cyclic = json;
+    cyclic["model"]["merges"][0] = merge;
+    const absl::Status status = ParseText(cyclic.dump());
+    EXPECT_FALSE(status.ok()) << merge;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("model.merges[0]: \"")) << merge;
+    cyclic["model"]["vocab"][""] = 900;
+    EXPECT_THAT(std::string(ParseText(cyclic.dump()).message()),
+                HasSubstr("a token must not be empty"));
+  }
+}
+
 TEST(HostileTokenizerTest, NotJson_ErrorWithByte) {
   EXPECT_THAT(std::string(ParseText("{\"model\": ").message()), HasSubstr(": not JSON"));
   EXPECT_THAT(std::string(ParseText("{\"a\": \"\xff\"}").message()), HasSubstr("byte 7 is not"));

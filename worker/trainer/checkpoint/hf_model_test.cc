@@ -140,6 +140,49 @@ TEST_F(HfModelTest, Load_OtherModel_NamesTensorAndShapes) {
           "model.layers.0.mlp.gate_proj.weight\" has shape [24, 16], the model needs [32, 16]"));
 }
 
+// A model's folder with something missing or wrong: an error that names the file or the tensor.
+TEST_F(HfModelTest, Load_HostileFolder_ErrorNamesPlace) {
+  const TestModel m = MakeTestModel("qwen2");
+  const auto said = [&](const std::string& dir) {
+    std::vector<std::vector<float>> memory;
+    std::vector<float*> pointers;
+    for (const auto& p : m.table) {
+      memory.emplace_back(static_cast<size_t>(p.elements()));
+      pointers.push_back(memory.back().data());
+    }
+    const absl::Status status = LoadHfWeights(Env::Real(), dir, m.table, pointers);
+    EXPECT_FALSE(status.ok());
+    return std::string(status.message());
+  };
+  ASSERT_TRUE(
+      WriteHfModel(Env::Real(), dir_, m.shape, 32, m.table, m.pointers(), TensorDType::kF32).ok());
+  const auto file = SafetensorsFile::Open(Env::Real(), dir_ + "/model.safetensors");
+  ASSERT_TRUE(file.ok());
+  const std::string bad = dir_ + "/bad";
+  std::filesystem::create_directories(bad);
+  const std::string last = (*file)->tensors().back().name;
+  std::vector<TensorView> tensors = (*file)->tensors();
+  tensors.pop_back();
+  ASSERT_TRUE(WriteSafetensors(Env::Real(), bad + "/model.safetensors", tensors).ok());
+  EXPECT_THAT(said(bad), HasSubstr(bad + ": no tensor \"" + last + '"'));
+
+  tensors = (*file)->tensors();
+  tensors.back().shape.push_back(1);
+  ASSERT_TRUE(WriteSafetensors(Env::Real(), bad + "/model.safetensors", tensors).ok());
+  EXPECT_THAT(said(bad), HasSubstr(bad + ": tensor \"" + last + "\" has shape"));
+
+  const auto with_index = [&](const std::string& text) {
+    EXPECT_TRUE(Env::Real().WriteFileAtomically(bad + "/model.safetensors.index.json", text).ok());
+    return said(bad);
+  };
+  EXPECT_THAT(with_index("{"), HasSubstr("model.safetensors.index.json: no weight_map"));
+  EXPECT_THAT(with_index(R"({"weight_map": {"x": "../../secret.safetensors"}})"),
+              HasSubstr("bad file name for x"));
+  EXPECT_THAT(with_index(R"({"weight_map": {"x": "absent.safetensors"}})"),
+              HasSubstr(bad + "/absent.safetensors: no such file"));
+  EXPECT_THAT(with_index(R"({"weight_map": {}})"), HasSubstr("no tensor"));
+}
+
 TEST(HfModelWrite, WeightsHeldAsBf16_GiveTheFileOfTheirValues) {
   const std::string dir = ::testing::TempDir() + "/hf_bf16";
   TestModel m = MakeTestModel("gpt2");
