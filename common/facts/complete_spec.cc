@@ -31,27 +31,21 @@ class Reader {
 
   absl::Status ReadData() {
     for (int i = 0; i < spec_.data().train_size(); ++i) {
-      HEARTH_RETURN_IF_ERROR(ReadDataset(absl::StrCat("data.train[", i, "].path"),
-                                         spec_.data().train(i).path(), true));
+      HEARTH_RETURN_IF_ERROR(Judge(ReadDataset(absl::StrCat("data.train[", i, "].path"),
+                                               spec_.data().train(i).path(), true)));
     }
     for (int i = 0; i < spec_.data().validation_size(); ++i) {
-      HEARTH_RETURN_IF_ERROR(ReadDataset(absl::StrCat("data.validation[", i, "].path"),
-                                         spec_.data().validation(i).path(), false));
+      HEARTH_RETURN_IF_ERROR(Judge(ReadDataset(absl::StrCat("data.validation[", i, "].path"),
+                                               spec_.data().validation(i).path(), false)));
     }
     return absl::OkStatus();
   }
 
   absl::Status ReadModel() {
-    const std::string& path = spec_.model().from();
-    if (!spec_.model().has_from() || IsSkipped(path)) {
+    if (!spec_.model().has_from()) {
       return absl::OkStatus();
     }
-    HEARTH_ASSIGN_OR_RETURN(model_, hf::ReadHfConfig(path, env_));
-    if (compare_) {
-      HEARTH_ASSIGN_OR_RETURN(v1::TokenizerFacts tokenizer, tokenizers_.Read(path));
-      facts_.model = spec::PathTokenizer{"model.from", path, model_->vocab(), std::move(tokenizer)};
-    }
-    return absl::OkStatus();
+    return Judge(ReadFolder(spec_.model().from()));
   }
 
   const spec::DataFacts& facts() const { return facts_; }
@@ -59,16 +53,26 @@ class Reader {
   bool skipped() const { return skipped_; }
 
  private:
-  bool IsSkipped(const std::string& path) {
-    const bool skip = missing_ == Missing::kSkipped && !env_.Exists(path);
-    skipped_ = skipped_ || skip;
-    return skip;
+  // A path that cannot be read is an error, or taken for one of another machine.
+  absl::Status Judge(const absl::Status& status) {
+    if (status.ok() || missing_ == Missing::kError) {
+      return status;
+    }
+    skipped_ = true;
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadFolder(const std::string& path) {
+    HEARTH_ASSIGN_OR_RETURN(v1::ModelSpec model, hf::ReadHfConfig(path, env_));
+    if (compare_) {
+      HEARTH_ASSIGN_OR_RETURN(v1::TokenizerFacts tokenizer, tokenizers_.Read(path));
+      facts_.model = spec::PathTokenizer{"model.from", path, model.vocab(), std::move(tokenizer)};
+    }
+    model_ = std::move(model);
+    return absl::OkStatus();
   }
 
   absl::Status ReadDataset(const std::string& field, const std::string& path, bool train) {
-    if (IsSkipped(path)) {
-      return absl::OkStatus();
-    }
     HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<dataset::Dataset> data,
                             dataset::Dataset::Open(path, env_));
     facts_.vocab = std::max(facts_.vocab, data->vocab());
@@ -85,7 +89,7 @@ class Reader {
   TokenizerReader tokenizers_;
   const bool compare_;
   const Missing missing_;
-  bool skipped_ = false;  // a path that is not on this machine
+  bool skipped_ = false;  // a path that is not to be read on this machine
   spec::DataFacts facts_;
   std::optional<v1::ModelSpec> model_;
 };

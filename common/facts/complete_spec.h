@@ -23,12 +23,12 @@ absl::Status CompleteSpec(v1::JobSpec& spec,
 // vocabulary.
 absl::Status CompleteForPlan(v1::JobSpec& spec, Env& env);
 
-// What CompleteSpec would say, as far as the paths are on this machine; `spec` stays as it is. If
-// only some are here, their tokenizers are compared and nothing else.
+// What CompleteSpec would say, as far as the paths can be read on this machine; `spec` stays as it
+// is. If only some can, their tokenizers are compared and nothing else.
 absl::Status CheckWhatIsHere(const v1::JobSpec& spec, Env& env);
 
-// The comparison of tokenizers alone, of the paths that are on this machine. `spec` need not be
-// resolved.
+// The comparison of tokenizers alone, of the paths that can be read on this machine. `spec` need
+// not be resolved.
 absl::Status CompareTokenizers(const v1::JobSpec& spec, Env& env);
 
 }  // namespace hearth::facts

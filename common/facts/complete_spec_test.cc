@@ -123,6 +123,8 @@ TEST_F(CompleteSpecTest, WhatIsNotHere_IsNotChecked) {
   const std::string bytes = WriteDataset("bytes", "bytes");
   const std::string pieces = WriteDataset("pieces", "sentencepiece");
   EXPECT_TRUE(CheckWhatIsHere(Resolved({bytes, "/elsewhere"}, "/nowhere"), Env::Real()).ok());
+  EXPECT_TRUE(CheckWhatIsHere(Resolved({bytes, Path("")}, ""), Env::Real()).ok())
+      << "a folder of the same name that is no dataset";
   EXPECT_THAT(Said(CheckWhatIsHere(Resolved({bytes, "/elsewhere", pieces}, ""), Env::Real())),
               HasSubstr("data.train[2].path"));
 }
