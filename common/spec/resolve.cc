@@ -85,9 +85,6 @@ void Resolve(v1::JobSpec& job_spec, std::vector<FieldViolation>& violations) {
   const bool preset_known = ApplyPreset(*job_spec.mutable_model());
   FillDefaults(job_spec);
   const v1::ModelSpec& model = job_spec.model();
-  if (!preset_known) {
-    check.Name("model.preset", model.preset(), "preset", PresetNames());
-  }
   if (model.has_preset() && model.has_from()) {
     check.Add("model.from", "give either model.preset or model.from, not both");
   }

@@ -306,6 +306,23 @@ TEST(Job, Etag_DetectsALostRace) {
   EXPECT_EQ(h.Do(update).reply->status.code(), absl::StatusCode::kAborted);
 }
 
+TEST(Job, UpdatedPriority_IsInTheRangeOfItsRow) {
+  Harness h;
+  h.Create(1);
+  v1::UpdateJobRequest update;
+  update.set_job_id("job");
+  for (const int beyond : {-1001, 1001}) {
+    update.set_priority(beyond);
+    const absl::Status status = h.Do(update).reply->status;
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("it must be within -1000..1000"));
+    EXPECT_EQ(h.Job("job").spec().resources().priority(), 0);
+  }
+  update.set_priority(1000);
+  EXPECT_TRUE(h.Do(update).reply->status.ok());
+  EXPECT_EQ(h.Job("job").spec().resources().priority(), 1000);
+}
+
 TEST(Job, TimeLimit_StopsAndFails) {
   Harness h;
   h.Connect("a");

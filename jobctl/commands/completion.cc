@@ -122,8 +122,6 @@ Fields FieldsOfRows() {
         facts.field->is_map() ? std::vector<std::string_view>() : facts.names;
     if (facts.type == "boolean") {
       values = {"true", "false"};
-    } else if (facts.path == "model.preset") {
-      values = spec::PresetNames();
     }
     absl::StrAppend(&out.with_values, values.empty() ? absl::StrCat(facts.path, "= ") : "");
     std::string names;

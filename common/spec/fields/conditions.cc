@@ -11,7 +11,9 @@
 #include "common/spec/fields/rows.h"
 #include "common/spec/model/presets.h"
 #include "common/spec/names.h"
+#include "common/spec/recipe/precision.h"
 #include "common/spec/recipe/recipe.h"
+#include "common/spec/recipe/techniques.h"
 #include "common/spec/text.h"
 
 namespace hearth::spec {
@@ -34,8 +36,7 @@ Truth Quantised(const v1::JobSpec& job_spec) {
 }
 
 Truth CanFallBack(const v1::JobSpec& job_spec) {
-  const auto& fallback = job_spec.precision().fallback();
-  return FromBool(!fallback.empty() && !(fallback.size() == 1 && fallback[0] == "none"));
+  return FromBool(FallsBack(job_spec.precision()));
 }
 
 // Whether the shape of the model follows from the spec alone, without a folder that only workers
@@ -75,7 +76,7 @@ const Predicate kPredicates[] = {
      [](const v1::JobSpec&) { return std::string("there is one dataset and no model.from"); }},
 };
 
-enum class Op { kPredicate, kIs, kIsNot, kMore, kSet, kUnset };
+enum class Op { kPredicate, kIs, kIsNot, kMore, kSet, kUnset, kHas };
 
 struct Term {
   Op op = Op::kPredicate;
@@ -92,6 +93,11 @@ Term ParseTerm(std::string_view text) {
   HEARTH_CHECK(words.size() == 3, Text("a row's condition has the term \"", text, '"').c_str());
   if (words[1] == "is") {
     return {words[2] == "unset" ? Op::kUnset : Op::kSet, words[0], {}};
+  }
+  if (words[1] == "has") {
+    HEARTH_CHECK(!RecipesWith(words[2]).empty(),
+                 Text("a row's condition names ", words[2], ", which no recipe has").c_str());
+    return {Op::kHas, words[0], {words[2]}};
   }
   const Op op = words[1] == ">" ? Op::kMore : (words[1] == "!=" ? Op::kIsNot : Op::kIs);
   return {op, words[0], absl::StrSplit(words[2], '|')};
@@ -139,6 +145,10 @@ Truth EvaluateTerm(const Term& term, const v1::JobSpec& job_spec) {
         absl::SimpleAtod(*value, &number) && absl::SimpleAtod(term.operand[0], &bound);
     return FromBool(numbers && number > bound);
   }
+  if (term.op == Op::kHas) {
+    const Recipe* recipe = FindRecipe(*value);
+    return recipe == nullptr ? Truth::kUnknown : FromBool(HasTechnique(*recipe, term.operand[0]));
+  }
   const bool listed =
       std::find(term.operand.begin(), term.operand.end(), *value) != term.operand.end();
   return FromBool(listed == (term.op == Op::kIs));
@@ -154,6 +164,11 @@ std::string NeedsText(const Term& term) {
       return "without " + term.subject;
     case Op::kMore:
       return Text("with ", term.subject, " > ", term.operand[0]);
+    case Op::kHas: {
+      const std::vector<std::string_view> names = RecipesWith(term.operand[0]);
+      return Text("with ", term.subject, ' ',
+                  absl::StrJoin(std::vector<std::string>(names.begin(), names.end()), " or "));
+    }
     case Op::kIsNot:
       return Text("with ", term.subject, " other than ", absl::StrJoin(term.operand, " and "));
     case Op::kIs:

@@ -153,6 +153,11 @@ class Collector {
           !row.zero().empty() && row.default_value() == "0" ? row.zero() : row.default_value();
       if (!row.default_when().empty()) {
         facts.default_text += ", " + Needs(row.default_when());
+        // The comment says what holds elsewhere: "25; on cpu all at once".
+        const size_t elsewhere = facts.comment_default.find(';');
+        if (elsewhere != std::string::npos) {
+          facts.default_text += facts.comment_default.substr(elsewhere);
+        }
       }
     }
     if (row.has_min() || row.has_max()) {

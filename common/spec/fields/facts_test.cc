@@ -92,6 +92,10 @@ TEST(FieldFacts, DefaultsInComments_AreThoseOfTheRows) {
     double a = 0.0;
     double b = 0.0;
     const std::string& text = facts.comment_default;
+    if (!RowOf(*facts.field).default_when().empty() && text.find(';') != std::string::npos) {
+      EXPECT_EQ(text.substr(0, text.find(';')), row) << facts.path;
+      continue;
+    }
     if (row.empty() || text.find(' ') != std::string::npos) {
       continue;
     }
@@ -137,6 +141,21 @@ TEST(FieldFacts, Facts_SayWhatTheRowSays) {
   EXPECT_THAT(FindFieldFacts("train.seed")->resume_why, HasSubstr("order of the data"));
   EXPECT_EQ(FindFieldFacts("model.rope_theta")->default_text, "10000, with model.position rope");
   EXPECT_EQ(FindFieldFacts("model.kv_heads")->default_text, "heads");
+  EXPECT_EQ(FindFieldFacts("parallel.bucket_mib")->default_text,
+            "25, with resources.device cuda; on cpu all at once");
+  EXPECT_EQ(FindFieldFacts("model.preset")->names, PresetNames());
+  EXPECT_THAT(FindFieldFacts("precision.fallback")->names, ::testing::Contains("none"));
+  EXPECT_EQ(FindFieldFacts("precision.remedies.layers_recipe")->names, RecipeNames());
+}
+
+TEST(FieldFacts, Techniques_SayTheirDefaultAndWhereTheyAct) {
+  const FieldFacts& hadamard = *FindFieldFacts("precision.techniques.hadamard");
+  EXPECT_EQ(hadamard.needs, "with precision.recipe nvfp4 or nvfp4_eden");
+  EXPECT_EQ(hadamard.default_text, "true, with precision.recipe nvfp4 or nvfp4_eden");
+  for (const FieldFacts* facts : FieldsIn("precision.techniques")) {
+    EXPECT_FALSE(facts->needs.empty()) << facts->path;
+    EXPECT_THAT(facts->default_text, HasSubstr("true, ")) << facts->path;
+  }
 }
 
 TEST(Synonyms, TheyAreNoFieldsAndPointToOneEach) {

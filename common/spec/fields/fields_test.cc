@@ -5,15 +5,18 @@
 #include <string>
 
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "common/spec/fields/conditions.h"
 #include "common/spec/fields/idle.h"
 #include "common/spec/fields/resume.h"
 #include "common/spec/fields/rows.h"
 #include "common/spec/fields/tables.h"
+#include "common/spec/model/parameter.h"
 #include "common/spec/model/presets.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/resolve.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
 #include "tests/support/common/valid_job.h"
@@ -114,8 +117,32 @@ TEST(FieldRows, Ranges_SayWhatIsAllowed) {
               HasSubstr("optimizer.groups.head.lr_scale: -2 is out of range; must be >= 0\n"));
 }
 
+TEST(FieldRows, NamesInLists_AreChecked) {
+  v1::JobSpec job;
+  job.set_name("names");
+  job.mutable_precision()->add_fallback("none");
+  job.mutable_precision()->add_fallback("bf61");
+  job.mutable_precision()->add_remedies()->set_layers_recipe("fp9");
+  job.mutable_model()->set_preset("hearth-112");
+  std::vector<FieldViolation> violations;
+  Checker check(violations);
+  CheckRows(job, "", check);
+  ASSERT_EQ(violations.size(), 3u) << Print(violations);
+  EXPECT_EQ(violations[0].field, "model.preset");
+  EXPECT_EQ(violations[1].field, "precision.fallback[1]");
+  EXPECT_THAT(violations[1].description, HasSubstr("is not a recipe; did you mean bf16?"));
+  EXPECT_EQ(violations[2].field, "precision.remedies[0].layers_recipe");
+}
+
 TEST(Conditions, Terms_AreEvaluatedWithDefaults) {
   v1::JobSpec job;
+  EXPECT_EQ(Evaluate("precision.recipe has hadamard", job), Truth::kNo) << "bf16";
+  job.mutable_precision()->set_recipe("nvfp4");
+  EXPECT_EQ(Evaluate("precision.recipe has hadamard", job), Truth::kYes);
+  EXPECT_EQ(Evaluate("precision.recipe has four_over_six", job), Truth::kNo);
+  job.mutable_precision()->set_recipe("fp9");
+  EXPECT_EQ(Evaluate("precision.recipe has hadamard", job), Truth::kUnknown);
+  job.clear_precision();
   EXPECT_EQ(Evaluate("schedule.name = wsd", job), Truth::kYes) << "its default";
   EXPECT_EQ(Evaluate("schedule.name != wsd", job), Truth::kNo);
   EXPECT_EQ(Evaluate("model.layers > 2", job), Truth::kUnknown);
@@ -133,12 +160,26 @@ TEST(Conditions, Terms_AreEvaluatedWithDefaults) {
 }
 
 TEST(IdleKeys, KeysThatChangeNothing_AreRefusedAndSayWhy) {
-  ExpectIdle("optimizer.groups.head", "no parameter in the group head", [](v1::JobSpec& job) {
-    (*job.mutable_optimizer()->mutable_groups())["head"].set_lr_scale(2);
+  ExpectIdle("optimizer.groups.head", "no parameter in the group head; model.tied is true",
+             [](v1::JobSpec& job) {
+               (*job.mutable_optimizer()->mutable_groups())["head"].set_lr_scale(2);
+             });
+  ExpectIdle("optimizer.groups.head", "model.tied is true", [](v1::JobSpec& job) {
+    job.mutable_optimizer()->set_weight_decay(0.05);
+    (*job.mutable_optimizer()->mutable_groups())["head"].set_weight_decay(0.1);
   });
-  ExpectIdle("optimizer.groups.bias", "no parameter in the group bias", [](v1::JobSpec& job) {
-    (*job.mutable_optimizer()->mutable_groups())["bias"].set_weight_decay(0.1);
-  });
+  ExpectIdle("optimizer.groups.bias",
+             "no parameter in the group bias; model.attention_bias is none, model.mlp_bias is "
+             "false and model.norm is rmsnorm",
+             [](v1::JobSpec& job) {
+               (*job.mutable_optimizer()->mutable_groups())["bias"].set_weight_decay(0.1);
+             });
+  ExpectIdle("precision.techniques.hadamard",
+             "only with precision.recipe nvfp4 or nvfp4_eden; here precision.recipe is fp8",
+             [](v1::JobSpec& job) {
+               job.mutable_precision()->set_recipe("fp8");
+               job.mutable_precision()->mutable_techniques()->set_hadamard(false);
+             });
   ExpectIdle("schedule.decay_shape", "only with schedule.name wsd; here schedule.name is cosine",
              [](v1::JobSpec& job) {
                job.mutable_schedule()->set_name("cosine");
@@ -196,6 +237,46 @@ TEST(IdleKeys, Bf16Tail_ActsOnQuantisedRecipesAlone) {
   }
 }
 
+// A row's default counts as such even where a condition keeps it out of the resolved spec.
+TEST(IdleKeys, DefaultsOfRows_AreNeverRefused) {
+  int tried = 0;
+  ForEachField([&tried](const std::string& path, const FieldDescriptor& field) {
+    const std::string& value = RowOf(field).default_value();
+    if (value.empty()) {
+      return;
+    }
+    for (const char* position : {"rope", "learned"}) {
+      v1::JobSpec job = ValidJob();
+      job.mutable_model()->set_position(position);
+      google::protobuf::Message* message = &job;
+      for (const absl::string_view name : absl::StrSplit(path, '.')) {
+        const FieldDescriptor& part = *message->GetDescriptor()->FindFieldByName(std::string(name));
+        if (&part != &field) {
+          message = message->GetReflection()->MutableMessage(message, &part);
+        }
+      }
+      const bool text = field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+      ASSERT_TRUE(google::protobuf::TextFormat::ParseFieldValueFromString(
+          text ? '"' + value + '"' : value, &field, message))
+          << path;
+      EXPECT_EQ(Idle(job), "") << path;
+      ++tried;
+    }
+  });
+  EXPECT_GT(tried, 100);
+}
+
+TEST(IdleKeys, GroupsThatAskForTheirDefaults_AreNeverRefused) {
+  v1::JobSpec job = ValidJob();
+  auto& groups = *job.mutable_optimizer()->mutable_groups();
+  groups["bias"].set_weight_decay(0);
+  groups["head"].set_weight_decay(0.1);
+  EXPECT_EQ(Idle(job), "");
+  job.mutable_optimizer()->set_weight_decay(0.05);
+  groups["head"].set_weight_decay(0.05);
+  EXPECT_EQ(Idle(job), "");
+}
+
 TEST(IdleKeys, DefaultsAndPresets_AreNoKeysOfTheUser) {
   v1::JobSpec job = ValidJob();
   job.mutable_train()->set_spike_window(64);
@@ -230,6 +311,14 @@ TEST(IdleKeys, ResolvedSpecs_CanBeSubmittedAgain) {
         job.mutable_precision()->set_recipe(std::string(recipe.name));
         job.mutable_schedule()->set_name(std::string(schedule));
         job.mutable_resources()->set_device(preset.model.layers() % 2 == 0 ? "cpu" : "cuda");
+        job.mutable_optimizer()->set_weight_decay(0.05);
+        job.mutable_precision()->mutable_techniques();
+        for (const std::string_view name : ParameterGroupNames()) {
+          v1::OptimizerGroup& group =
+              (*job.mutable_optimizer()->mutable_groups())[std::string(name)];
+          group.set_lr_scale(1);
+          group.set_weight_decay(name == "norm" || name == "bias" ? 0 : 0.05);
+        }
         ASSERT_EQ(Idle(job), "") << preset.name << ' ' << recipe.name << ' ' << schedule;
         std::vector<FieldViolation> ignored;
         Resolve(job, ignored);

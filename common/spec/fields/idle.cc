@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "common/spec/checker.h"
 #include "common/spec/fields/conditions.h"
 #include "common/spec/fields/rows.h"
 #include "common/spec/model/model_shape.h"
+#include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/recipe/precision.h"
 #include "common/spec/recipe/recipe.h"
@@ -37,17 +39,29 @@ Message* MutablePlace(v1::JobSpec& job_spec, const std::string& path) {
   return message;
 }
 
-// Whether the job would have the same value without the key: by default, or from its preset.
+// Whether it is the default of the row, or the job would have the same value without the key: by
+// default, or from its preset.
 bool IsDefault(const v1::JobSpec& given, const v1::JobSpec& resolved, const std::string& path) {
+  const Place place = FindPlace(given, path);
+  if (IsRowDefault(*place.message, *place.field)) {
+    return true;
+  }
   v1::JobSpec without = given;
   Message* message = MutablePlace(without, path);
-  const FieldDescriptor* field = FindPlace(given, path).field;
+  const FieldDescriptor* field = place.field;
   message->GetReflection()->ClearField(message, field);
   without = Resolved(std::move(without));
   const Place a = FindPlace(resolved, path);
   const Place b = FindPlace(without, path);
   if (a.message == nullptr || b.message == nullptr) {
     return a.message == b.message;
+  }
+  // CompareWithFields takes a field that is not set for one of value 0.
+  const auto set = [field](const Message& at) {
+    return field->is_repeated() || at.GetReflection()->HasField(at, field);
+  };
+  if (set(*a.message) != set(*b.message)) {
+    return false;
   }
   google::protobuf::util::MessageDifferencer differencer;
   return differencer.CompareWithFields(*a.message, *b.message, {field}, {field});
@@ -70,6 +84,19 @@ void CheckRow(const v1::JobSpec& given,
   check.Add(path, Text("changes nothing: ", WhyNot(condition, resolved)));
 }
 
+// Why a model has no parameter in the group; "" for groups in which each model has some.
+std::string WhyEmpty(ParameterGroup group, const v1::ModelSpec& model) {
+  switch (group) {
+    case ParameterGroup::kHead:
+      return "model.tied is true";
+    case ParameterGroup::kBias:
+      return Text("model.attention_bias is ", model.attention_bias(),
+                  ", model.mlp_bias is false and model.norm is ", model.norm());
+    default:
+      return "";
+  }
+}
+
 // Optimizer groups in which this model has no parameter.
 void CheckGroups(const v1::JobSpec& resolved, Checker& check) {
   v1::ModelSpec model = resolved.model();
@@ -82,16 +109,24 @@ void CheckGroups(const v1::JobSpec& resolved, Checker& check) {
     return;
   }
   const std::vector<Parameter> table = BuildParameterTable(*shape);
-  for (const auto& [name, group] : resolved.optimizer().groups()) {
-    const auto& names = ParameterGroupNames();
+  v1::OptimizerSpec without = resolved.optimizer();
+  without.clear_groups();
+  const auto& names = ParameterGroupNames();
+  for (const auto& [name, options] : resolved.optimizer().groups()) {
     const auto it = std::find(names.begin(), names.end(), name);
-    const bool acts = group.has_weight_decay() || (group.has_lr_scale() && group.lr_scale() != 1.0);
-    const bool used = std::any_of(table.begin(), table.end(), [&](const Parameter& parameter) {
-      return static_cast<std::ptrdiff_t>(parameter.group) == it - names.begin();
+    if (it == names.end()) {
+      continue;  // refused by the row of optimizer.groups
+    }
+    const auto group = static_cast<ParameterGroup>(it - names.begin());
+    const bool used = std::any_of(table.begin(), table.end(), [group](const Parameter& parameter) {
+      return parameter.group == group;
     });
-    if (it != names.end() && acts && !used) {
+    if (!used &&
+        ResolveGroupOptions(resolved.optimizer(), group) != ResolveGroupOptions(without, group)) {
+      const std::string why = WhyEmpty(group, resolved.model());
       check.Add("optimizer.groups." + name,
-                Text("changes nothing: this model has no parameter in the group ", name));
+                Text("changes nothing: this model has no parameter in the group ", name,
+                     why.empty() ? "" : "; ", why));
     }
   }
 }
@@ -122,13 +157,18 @@ void CheckSteps(const v1::JobSpec& resolved, Checker& check) {
 
 void ClearIdlePrecision(v1::JobSpec& given) {
   const v1::JobSpec resolved = Resolved(given);
-  v1::PrecisionSpec& precision = *given.mutable_precision();
-  const auto* type = v1::PrecisionSpec::descriptor();
-  for (int i = 0; i < type->field_count(); ++i) {
-    const std::string& condition = RowOf(*type->field(i)).applies_when();
-    if (!condition.empty() && Evaluate(condition, resolved) == Truth::kNo) {
-      precision.GetReflection()->ClearField(&precision, type->field(i));
+  ForEachField([&](const std::string& path, const FieldDescriptor& field) {
+    const std::string& condition = RowOf(field).applies_when();
+    const Place place = FindPlace(given, path);
+    if (!absl::StartsWith(path, "precision.") || condition.empty() || place.message == nullptr ||
+        Evaluate(condition, resolved) != Truth::kNo) {
+      return;
     }
+    Message* message = MutablePlace(given, path);
+    message->GetReflection()->ClearField(message, &field);
+  });
+  if (given.precision().techniques().ByteSizeLong() == 0) {
+    given.mutable_precision()->clear_techniques();
   }
 }
 

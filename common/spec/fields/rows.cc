@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <memory>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -10,6 +11,7 @@
 #include "common/spec/fields/conditions.h"
 #include "common/spec/fields/tables.h"
 #include "common/spec/text.h"
+#include "google/protobuf/util/message_differencer.h"
 
 namespace hearth::spec {
 namespace {
@@ -152,10 +154,11 @@ void CheckList(const Message& message,
   if (RowOf(field).required() && size == 0) {
     check.Add(path, "required: at least one");
   }
-  if (field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
-    return;
+  for (int i = 0; field.cpp_type() == FieldDescriptor::CPPTYPE_STRING && i < size; ++i) {
+    CheckName(Text(path, '[', i, ']'), RowOf(field),
+              message.GetReflection()->GetRepeatedString(message, &field, i), check);
   }
-  for (int i = 0; i < size; ++i) {
+  for (int i = 0; field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && i < size; ++i) {
     CheckRows(message.GetReflection()->GetRepeatedMessage(message, &field, i),
               Text(path, '[', i, "]."), check);
   }
@@ -255,6 +258,17 @@ std::vector<std::string_view> NamesOf(const v1::FieldRow& row) {
 
 void ForEachField(const std::function<void(const std::string&, const FieldDescriptor&)>& visit) {
   Visit(*v1::JobSpec::descriptor(), "", visit);
+}
+
+bool IsRowDefault(const Message& message, const FieldDescriptor& field) {
+  const std::string& text = RowOf(field).default_value();
+  if (text.empty() || field.is_repeated() || !message.GetReflection()->HasField(message, &field)) {
+    return false;
+  }
+  const std::unique_ptr<Message> row(message.New());
+  SetFromText(*row, field, text);
+  google::protobuf::util::MessageDifferencer differencer;
+  return differencer.CompareWithFields(message, *row, {&field}, {&field});
 }
 
 void FillRowDefaults(v1::JobSpec& job_spec) {

@@ -32,6 +32,10 @@ std::vector<std::string_view> NamesOf(const v1::FieldRow& row);
 void ForEachField(
     const std::function<void(const std::string&, const google::protobuf::FieldDescriptor&)>& visit);
 
+// Whether `message` sets the field to the default of its row; false where the row has none.
+bool IsRowDefault(const google::protobuf::Message& message,
+                  const google::protobuf::FieldDescriptor& field);
+
 // Fills in each field that is not set and whose row has a default, in the order of the proto.
 void FillRowDefaults(v1::JobSpec& job_spec);
 

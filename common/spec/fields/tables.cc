@@ -3,8 +3,12 @@
 #include "common/base/status_macros.h"
 #include "common/spec/model/model_shape.h"
 #include "common/spec/model/parameter.h"
+#include "common/spec/model/presets.h"
 #include "common/spec/objective/objective_table.h"
-#include "common/spec/optimizer/optimizer_state.h"
+#include "common/spec/optimizer/optimizer_table.h"
+#include "common/spec/plan/training_plan.h"
+#include "common/spec/recipe/head_format.h"
+#include "common/spec/recipe/precision.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/schedule/schedule.h"
 #include "common/spec/text.h"
@@ -26,12 +30,16 @@ constexpr Table kTables[] = {
     {"activation", Copy<ActivationNames>},
     {"attention_bias", Copy<AttentionBiasNames>},
     {"decay_shape", Copy<DecayShapeNames>},
+    {"fallback", FallbackNames},
+    {"head_format", HeadFormatNames},
     {"norm", Copy<NormNames>},
     {"objective", ObjectiveNames},
     {"optimizer", OptimizerNames},
     {"parameter_group", Copy<ParameterGroupNames>},
     {"position", Copy<PositionNames>},
+    {"preset", PresetNames},
     {"recipe", RecipeNames},
+    {"recompute", RecomputeNames},
     {"rope_scaling", Copy<RopeScalingNames>},
     {"schedule", ScheduleNames},
 };

@@ -17,6 +17,10 @@ const std::vector<std::string_view>& ParameterGroupNames() {
   return names;
 }
 
+bool DecaysByDefault(ParameterGroup group) {
+  return group != ParameterGroup::kNorm && group != ParameterGroup::kBias;
+}
+
 int64_t Parameter::elements() const {
   return shape.empty() ? 0 : shape[0] * Cols(*this);
 }

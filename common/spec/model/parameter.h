@@ -31,6 +31,9 @@ enum class Slot : uint8_t {
 // optimizer.groups in the job file.
 enum class ParameterGroup : uint8_t { kEmbedding, kMatrix, kNorm, kBias, kHead };
 const std::vector<std::string_view>& ParameterGroupNames();
+// Whether optimizer.weight_decay counts for the group where the group says nothing: weight matrices
+// and embeddings.
+bool DecaysByDefault(ParameterGroup group);
 
 // What a tensor is used for in the GEMMs of a recipe.
 struct OperandRoles {
@@ -82,7 +85,6 @@ struct Parameter {
   // For weights of linear layers and lm_head; empty for embeddings (tied too), norms and biases.
   std::vector<LogicalMatrix> matrices;
   ParameterGroup group = ParameterGroup::kMatrix;
-  bool decay = false;  // default: weight matrices and embeddings
   OperandRoles roles;
   DType storage = DType::kBF16;
   DType master = DType::kF32;

@@ -9,7 +9,7 @@
 #include "common/base/units.h"
 #include "common/spec/dtype_alias.h"
 #include "common/spec/model/model_shape.h"
-#include "common/spec/optimizer/optimizer_state.h"
+#include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/recipe/recipe.h"
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/spec/optimizer/optimizer_state.h"
+#include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/plan/batch.h"
 #include "common/spec/plan/training_plan.h"
 #include "hearth/v1/job.pb.h"

@@ -84,7 +84,6 @@ class TableBuilder {
       weight.shape.push_back(row.cols);
       weight.init = Init::kNormal;
       weight.init_std = shape_.spec.init_std() * row.init_scale;
-      weight.decay = true;
     } else {
       weight.init = Init::kOnes;
     }

@@ -11,7 +11,7 @@
 
 #include "common/spec/model/model_shape.h"
 #include "common/spec/model/parameter.h"
-#include "common/spec/optimizer/optimizer_state.h"
+#include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/recipe/recipe.h"
 
 namespace hearth::spec {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "common/spec/model/presets.h"
-#include "common/spec/optimizer/optimizer_state.h"
+#include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/resolve.h"
 #include "gtest/gtest.h"
 
@@ -141,7 +141,7 @@ TEST(BuildParameterTableTest, AllPresets_TensorsAreCoveredByHfTensorsAndMatrices
       }
       const bool linear = p.group == ParameterGroup::kMatrix || p.group == ParameterGroup::kHead;
       EXPECT_EQ(matrix_rows, linear ? p.logical_rows : 0) << p.name;
-      EXPECT_EQ(p.decay, p.shape.size() == 2) << p.name;
+      EXPECT_EQ(DecaysByDefault(p.group), p.shape.size() == 2) << p.name;
       EXPECT_LE(p.logical_elements(), p.elements());
     }
   }
@@ -265,14 +265,16 @@ TEST(ResolveGroupOptionsTest, Overrides_ReplaceTheDefaultsOfTheirGroup) {
   optimizer.set_weight_decay(0.1);
   (*optimizer.mutable_groups())["embedding"].set_weight_decay(0.0);
   (*optimizer.mutable_groups())["norm"].set_lr_scale(0.5);
-  EXPECT_DOUBLE_EQ(ResolveGroupOptions(optimizer, table[0]).weight_decay, 0.0);
-  const GroupOptions matrix = ResolveGroupOptions(optimizer, Get(table, "layers.0.qkv.weight"));
+  EXPECT_DOUBLE_EQ(ResolveGroupOptions(optimizer, table[0].group).weight_decay, 0.0);
+  const GroupOptions matrix =
+      ResolveGroupOptions(optimizer, Get(table, "layers.0.qkv.weight").group);
   EXPECT_DOUBLE_EQ(matrix.weight_decay, 0.1);
   EXPECT_DOUBLE_EQ(matrix.lr_scale, 1.0);
-  const GroupOptions norm = ResolveGroupOptions(optimizer, Get(table, "final_norm.weight"));
+  const GroupOptions norm = ResolveGroupOptions(optimizer, Get(table, "final_norm.weight").group);
   EXPECT_DOUBLE_EQ(norm.weight_decay, 0.0);
   EXPECT_DOUBLE_EQ(norm.lr_scale, 0.5);
-  EXPECT_DOUBLE_EQ(ResolveGroupOptions(optimizer, Get(table, "final_norm.bias")).weight_decay, 0.0);
+  EXPECT_DOUBLE_EQ(ResolveGroupOptions(optimizer, Get(table, "final_norm.bias").group).weight_decay,
+                   0.0);
 }
 
 }  // namespace

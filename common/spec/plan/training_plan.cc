@@ -1,6 +1,7 @@
 #include "common/spec/plan/training_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
@@ -243,6 +244,10 @@ std::string_view RecomputeName(Recompute recompute) {
   return kRecomputeNames[static_cast<int>(recompute)];
 }
 
+std::vector<std::string_view> RecomputeNames() {
+  return {std::begin(kRecomputeNames), std::end(kRecomputeNames)};
+}
+
 bool ParseRecompute(std::string_view name, Recompute& recompute) {
   for (int i = 0; i < kRecomputeCount; ++i) {
     if (kRecomputeNames[i] == name) {
@@ -313,8 +318,8 @@ bool QuantisesActivations(const TrainingPlanOptions& o) {
   return o.training && o.precision.quantised() && o.precision.QuantisesAnyLayer();
 }
 
-bool KeepsFourBits(const TrainingPlanOptions& o) {
-  return QuantisesActivations(o) && o.precision.recipe->wgrad.a.dtype == DType::kE2M1;
+bool MakesColumnsAgain(const TrainingPlanOptions& o) {
+  return QuantisesActivations(o) && o.precision.recipe->wgrad.a.columns_made_again();
 }
 
 bool KeepsNarrow(const TrainingPlanOptions& o) {
@@ -327,10 +332,14 @@ FallbackLayout LayoutFallback(const TrainingPlanOptions& o, const Parameter& wei
   if (weight.roles.head) {
     return layout;  // in BF16 there
   }
+  const Recipe& r = *o.precision.fallback;
   const int64_t n = Tokens(o);
+  const int64_t out = weight.shape[0];
   const int64_t in = weight.shape[1];
-  layout.b = Aligned(n * std::max(in, weight.shape[0]));
-  layout.bytes = layout.b + std::max(n * in, weight.elements());
+  layout.b = Aligned(std::max(
+      {FormBytes(r.fprop.a, n, in), FormBytes(r.dgrad.a, n, out), FormBytes(r.wgrad.b, out, n)}));
+  layout.bytes = layout.b + std::max({FormBytes(r.fprop.b, out, in), FormBytes(r.dgrad.b, in, out),
+                                      FormBytes(r.wgrad.a, in, n)});
   return layout;
 }
 
@@ -389,7 +398,7 @@ FormsLayout LayoutForms(const TrainingPlanOptions& o) {
 }
 
 Recompute QuantisedRecompute(const TrainingPlanOptions& o) {
-  return KeepsFourBits(o) ? std::max(o.recompute, Recompute::kNormAct) : o.recompute;
+  return MakesColumnsAgain(o) ? std::max(o.recompute, Recompute::kNormAct) : o.recompute;
 }
 
 Recompute PlainRecompute(const TrainingPlanOptions& o) {

@@ -31,6 +31,8 @@ enum class Recompute : uint8_t {
 };
 inline constexpr int kRecomputeCount = 5;
 std::string_view RecomputeName(Recompute recompute);
+// In the order of the levels.
+std::vector<std::string_view> RecomputeNames();
 // False when `name` is none of the levels.
 bool ParseRecompute(std::string_view name, Recompute& recompute);
 
@@ -108,16 +110,17 @@ struct TrainingPlanOptions {
 // Where a recipe quantises, what each layer keeps for backward is what its quantised passes read:
 // operands of wgrad in their GEMM's format, and, with PrecisionPlan::narrow_activations, the input
 // of the activation function in 8 bits (kernels/core/kept_input.h). These say so of the options:
-// whether any layer does, whether in four bits, and whether that input is kept in 8.
+// whether any layer does, whether backward makes operands of wgrad again (columns_made_again), and
+// whether that input is kept in 8 bits.
 bool QuantisesActivations(const TrainingPlanOptions& options);
-bool KeepsFourBits(const TrainingPlanOptions& options);
+bool MakesColumnsAgain(const TrainingPlanOptions& options);
 bool KeepsNarrow(const TrainingPlanOptions& options);
 
 // Values under one scale where it is kept so; as kernels/core/kept_input.h has it: tests compare.
 inline constexpr int64_t kKeptBlock = 32;
 
-// The level of quantised passes: with four bits the norms' outputs are made again at each, as their
-// columns alone are quantised then.
+// The level of quantised passes: where backward makes columns again, the norms' outputs are made
+// again at each, as their columns alone are quantised then.
 Recompute QuantisedRecompute(const TrainingPlanOptions& options);
 
 // The level of passes, and layers, in BF16: in a job that quantises there is one buffer for all
@@ -130,7 +133,7 @@ FormsLayout LayoutForms(const TrainingPlanOptions& options);
 // The same of the two operands of a weight's products in PrecisionPlan::fallback, over the same
 // bytes: layers that run in it use none of the others.
 struct FallbackLayout {
-  int64_t a = 0;  // x of fprop, dy of dgrad and wgrad: [N, in] or [N, out], one byte each
+  int64_t a = 0;  // x of fprop, dy of dgrad and wgrad
   int64_t b = 0;  // the weight, x of wgrad
   int64_t bytes = 0;
 };

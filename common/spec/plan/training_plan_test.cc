@@ -1,6 +1,7 @@
 #include "common/spec/plan/training_plan.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/spec/plan/gradient_buckets.h"
@@ -172,6 +173,44 @@ TEST_F(TrainingPlanTest, PlanTraining_SeveralFormats_HaveABufferEach) {
 }
 
 // What jobs of a preset need on a GPU, in MiB: of masters and optimizer state, whole and divided.
+// Operands of other widths than a byte: a fallback and an output projection in two bytes.
+TEST_F(TrainingPlanTest, FormsOfAnyWidth_FitIntoTheirBuffers) {
+  Recipe wide = *FindRecipe("fp8");
+  for (Gemm* gemm : {&wide.fprop, &wide.dgrad, &wide.wgrad}) {
+    gemm->a.dtype = gemm->b.dtype = DType::kBF16;
+  }
+  const Parameter& weight =
+      table_[static_cast<size_t>(FindParameter(table_, Slot::kFfnDown, 0))];  // [64, 160]
+  options_.precision.fallback = FindRecipe("fp8");
+  const FallbackLayout narrow = LayoutFallback(options_, weight);
+  EXPECT_EQ(narrow.b, 256 * 160) << "a multiple of 256";
+  EXPECT_EQ(narrow.bytes, narrow.b + 256 * 160);
+  options_.precision.fallback = &wide;
+  EXPECT_EQ(LayoutFallback(options_, weight).b, 2 * narrow.b);
+  EXPECT_EQ(LayoutFallback(options_, weight).bytes, 2 * narrow.bytes);
+
+  options_.precision = PrecisionPlan();
+  options_.precision.layers.assign(6, true);
+  options_.precision.head = true;
+  const std::pair<const Recipe*, int> rows[] = {{FindRecipe("fp8"), 1}, {&wide, 2}};
+  for (const auto& [recipe, bytes] : rows) {
+    options_.precision.recipe = recipe;
+    const MemoryPlan plan = Plan();
+    EXPECT_EQ((*plan.Find("head.rows"))->bytes, bytes * 256 * 64);
+    EXPECT_EQ((*plan.Find("head.columns"))->bytes, bytes * 256 * 64);
+  }
+}
+
+TEST_F(TrainingPlanTest, RecomputeNames_AreThoseOfTheLevels) {
+  const std::vector<std::string_view> names = RecomputeNames();
+  ASSERT_EQ(names.size(), static_cast<size_t>(kRecomputeCount));
+  for (const std::string_view name : names) {
+    Recompute level = Recompute::kNone;
+    ASSERT_TRUE(ParseRecompute(name, level)) << name;
+    EXPECT_EQ(RecomputeName(level), name);
+  }
+}
+
 TEST(ShardedMemory, Presets_FourRanks_NeedAQuarterOfTheState) {
   struct Row {
     const char* preset;

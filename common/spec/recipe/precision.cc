@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/spec/recipe/head_format.h"
+
 namespace hearth::spec {
 
 bool PrecisionPlan::QuantisesAnyLayer() const {
@@ -97,7 +99,7 @@ PrecisionPlan ResolvePrecision(const v1::JobSpec& job_spec, const Recipe& recipe
   plan.recipe = &recipe;
   const v1::PrecisionSpec& precision = job_spec.precision();
   plan.delayed = recipe.delayed();
-  plan.head = precision.lm_head() == "fp8";
+  plan.head = QuantisesHead(precision);
   plan.layers = LayersOf(precision.high_precision_layers(), layers);
   plan.layers.flip();
   plan.warmup_steps = std::max<int64_t>(precision.warmup_steps(), plan.delayed ? 1 : 0);
@@ -134,6 +136,17 @@ bool CanFollow(const Recipe& recipe, const Recipe& fallback) {
   const bool magnitudes =
       recipe.column_scales() && recipe.delayed() && fallback.tensor_scaled() && fallback.delayed();
   return alike && (!fallback.quantised() || magnitudes);
+}
+
+std::vector<std::string_view> FallbackNames() {
+  std::vector<std::string_view> names = RecipeNames();
+  names.push_back(kNoFallback);
+  return names;
+}
+
+bool FallsBack(const v1::PrecisionSpec& precision) {
+  const auto& fallback = precision.fallback();
+  return !fallback.empty() && !(fallback.size() == 1 && fallback[0] == kNoFallback);
 }
 
 std::vector<const Recipe*> PrecisionLadder(const v1::JobSpec& job_spec) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <string_view>
 #include <vector>
 
 #include "common/spec/model/parameter.h"
@@ -49,7 +50,7 @@ struct PrecisionPlan {
   // from earlier steps; weights and operands are quantised right before each product.
   const Recipe* fallback = nullptr;
   std::vector<bool> layers;  // by layer: quantised; the others stay in BF16
-  bool head = false;         // precision.lm_head: fp8
+  bool head = false;         // precision.lm_head
   // Steps up to this one run in BF16. At least 1 with delayed scaling: before the first step there
   // is nothing to take a scale from.
   int64_t warmup_steps = 0;
@@ -100,6 +101,13 @@ std::vector<bool> LayersOf(const v1::LayerSet& set, int layers);
 // behind a recipe that has a scale for each tensor as well as for each block (nvfp4, nvfp4_eden),
 // because both record the same magnitudes.
 bool CanFollow(const Recipe& recipe, const Recipe& fallback);
+
+// In precision.fallback: no other recipe. It stands alone.
+inline constexpr std::string_view kNoFallback = "none";
+// What precision.fallback may name.
+std::vector<std::string_view> FallbackNames();
+// Whether the job names a recipe to fall back to.
+bool FallsBack(const v1::PrecisionSpec& precision);
 
 // The recipes in which a step of the job may run, in the order in which they are tried: its own,
 // then precision.fallback ("none" alone: nothing). Expects a resolved spec with a known recipe.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/spec/fields/idle.h"
 #include "common/spec/recipe/techniques.h"
 #include "common/spec/recipe/trial_recipes.h"
 #include "common/spec/resolve.h"
@@ -148,36 +149,40 @@ TEST(PrecisionLadder, NamesThatAreNoOtherRecipe_AreRefusedForWhatTheyAre) {
               Says("precision.fallback[1]", "bf16 is named twice"));
 }
 
-// What each row has, and what a job may therefore switch, to whatever value.
+// What each row has, and what a job may therefore switch off.
 TEST(Switches, Techniques_AreRefusedWhereTheRecipeIsWithoutThem) {
   const struct {
     const char* technique;
     std::vector<std::string> recipes;
     const char* text;
-  } rows[] = {{"hadamard", {"nvfp4", "nvfp4_eden"}, "nvfp4 and nvfp4_eden"},
+  } rows[] = {{"hadamard", {"nvfp4", "nvfp4_eden"}, "nvfp4 or nvfp4_eden"},
               {"stochastic_rounding", {"nvfp4"}, "nvfp4"},
-              {"square_weights", {"fp8_block", "nvfp4"}, "fp8_block and nvfp4"},
+              {"square_weights", {"fp8_block", "nvfp4"}, "fp8_block or nvfp4"},
               {"four_over_six", {"nvfp4_eden"}, "nvfp4_eden"}};
   EXPECT_EQ(v1::BlockTechniques::descriptor()->field_count(), static_cast<int>(std::size(rows)));
   for (const auto& row : rows) {
     EXPECT_THAT(RecipesWith(row.technique), ElementsAreArray(row.recipes)) << row.technique;
     for (const Recipe& recipe : Recipes()) {
       for (const bool value : {false, true}) {
-        const auto violations = With(std::string(recipe.name), [&](v1::PrecisionSpec& p) {
-          v1::BlockTechniques& techniques = *p.mutable_techniques();
-          techniques.GetReflection()->SetBool(
-              &techniques, techniques.GetDescriptor()->FindFieldByName(row.technique), value);
-        });
-        if (std::count(row.recipes.begin(), row.recipes.end(), recipe.name) > 0) {
+        v1::JobSpec job = Job(std::string(recipe.name));
+        v1::BlockTechniques& techniques = *job.mutable_precision()->mutable_techniques();
+        techniques.GetReflection()->SetBool(
+            &techniques, techniques.GetDescriptor()->FindFieldByName(row.technique), value);
+        std::vector<FieldViolation> violations;
+        CheckIdleKeys(job, violations);
+        const bool has = std::count(row.recipes.begin(), row.recipes.end(), recipe.name) > 0;
+        if (has || value) {
           EXPECT_THAT(violations, IsEmpty()) << recipe.name << ' ' << row.technique;
         } else {
           EXPECT_THAT(violations,
-                      ElementsAre(AllOf(Field(&FieldViolation::field,
-                                              std::string("precision.techniques.") + row.technique),
-                                        Field(&FieldViolation::description,
-                                              Text("changes nothing in ", recipe.name,
-                                                   "; it acts on ", row.text)))));
+                      ElementsAre(AllOf(
+                          Field(&FieldViolation::field,
+                                std::string("precision.techniques.") + row.technique),
+                          Field(&FieldViolation::description,
+                                Text("changes nothing: it acts only with precision.recipe ",
+                                     row.text, "; here precision.recipe is ", recipe.name)))));
         }
+        EXPECT_THAT(Resolved(job), IsEmpty()) << recipe.name << ' ' << row.technique;
       }
     }
   }
@@ -416,7 +421,11 @@ TEST(Trial, ResolvedJob_IsValidInEachRecipe) {
     EXPECT_EQ(in.precision().recipe(), recipe);
     EXPECT_FALSE(in.precision().has_trial());
     EXPECT_THAT(Resolved(in), IsEmpty()) << recipe;
-    EXPECT_EQ(in.precision().high_precision_layers().last(), 1) << "the job's own stay";
+    if (recipe == "bf16") {
+      EXPECT_FALSE(InRecipe(job, recipe).precision().has_high_precision_layers()) << "idle there";
+    } else {
+      EXPECT_EQ(in.precision().high_precision_layers().last(), 1) << "the job's own stay";
+    }
   }
   // A remedy in fp8 means nothing to a job that is in fp8 itself.
   v1::PrecisionRemedy& layers = *job.mutable_precision()->add_remedies();
@@ -445,6 +454,12 @@ TEST(Trial, ResolvedJob_IsValidInEachRecipe) {
   }
   EXPECT_EQ(InRecipe(job, "nvfp4").precision().techniques().SerializeAsString(),
             job.precision().techniques().SerializeAsString());
+  for (const Recipe& row : Recipes()) {
+    v1::JobSpec in = InRecipe(job, std::string(row.name));
+    std::vector<FieldViolation> violations;
+    CheckIdleKeys(in, violations);
+    EXPECT_THAT(violations, IsEmpty()) << row.name;
+  }
   job.mutable_precision()->mutable_remedies()->RemoveLast();
   EXPECT_EQ(InRecipe(job, "nvfp4").precision().remedies_size(), 1);
   EXPECT_EQ(InRecipe(job, "bf16").precision().remedies_size(), 0);

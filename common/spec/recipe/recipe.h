@@ -44,6 +44,10 @@ struct Operand {
     return scaling == Scaling::kTensorDelayed ||
            (scaling == Scaling::kBlock && formats::RowOf(layout).tensor_scale);
   }
+  // Producers can write the quantised values themselves: their one scale is known before they are.
+  bool scale_known_before() const { return scaling == Scaling::kTensorDelayed; }
+  // Backward makes the copy along columns again from what else is kept; copies of 8 bits are kept.
+  bool columns_made_again() const { return DTypeBits(dtype) < 8; }
   // What every extent of a product with such an operand must be a multiple of: FP8 operands are
   // transposed in tiles and multiplied by units that read 16 values at a time, block-scaled ones
   // 32; a Hadamard transform takes whole groups.
@@ -137,6 +141,17 @@ const Recipe* FindRecipe(std::string_view name);
 const Recipe& PlainRecipe();
 
 std::vector<std::string_view> RecipeNames();
+// Names of the rows that fit, in the table's order.
+template <typename Fits>
+std::vector<std::string_view> RecipeNames(Fits fits) {
+  std::vector<std::string_view> names;
+  for (const Recipe& row : Recipes()) {
+    if (fits(row)) {
+      names.push_back(row.name);
+    }
+  }
+  return names;
+}
 
 // The row that the spec names, without the techniques that precision.techniques switches off; lives
 // for ever. nullptr: no such row.

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
+#include "common/spec/fields/idle.h"
+#include "common/spec/recipe/head_format.h"
 #include "common/spec/recipe/precision.h"
-#include "common/spec/recipe/techniques.h"
 
 namespace hearth::spec {
 
@@ -19,16 +20,14 @@ v1::JobSpec InRecipe(const v1::JobSpec& job, const std::string& recipe) {
   precision.clear_fallback();
   for (const std::string& name : job.precision().fallback()) {
     const Recipe* fallback = FindRecipe(name);
-    const bool none = name == "none" && row->quantised();
+    const bool none = name == kNoFallback && row->quantised();
     if (none || (fallback != nullptr && fallback != row && CanFollow(*row, *fallback))) {
       precision.add_fallback(name);
     }
   }
   if (!row->quantised()) {
     precision.clear_remedies();
-    precision.clear_bf16_tail();
   }
-  DropIdleTechniques(*row, precision);
   // Layers that would run in a recipe which cannot follow this one run in BF16.
   const auto& fallback = precision.fallback();
   for (v1::PrecisionRemedy& remedy : *precision.mutable_remedies()) {
@@ -37,16 +36,18 @@ v1::JobSpec InRecipe(const v1::JobSpec& job, const std::string& recipe) {
       remedy.set_layers_recipe(std::string(PlainRecipe().name));
     }
   }
-  if (!row->tensor_scaled()) {
+  const HeadFormat* head = FindHeadFormat(precision.lm_head());
+  if (head != nullptr && !head->fits(*row)) {
     precision.clear_lm_head();
   }
   // A job in which only the output projection is quantised.
   const std::vector<bool> plain =
       LayersOf(precision.high_precision_layers(), std::max(0, job.model().layers()));
-  if (row->quantised() && !plain.empty() && precision.lm_head() != "fp8" &&
+  if (row->quantised() && !plain.empty() && !QuantisesHead(precision) &&
       std::find(plain.begin(), plain.end(), false) == plain.end()) {
     precision.clear_high_precision_layers();
   }
+  ClearIdlePrecision(out);
   return out;
 }
 

@@ -44,8 +44,8 @@ void CheckLayersRecipe(const v1::JobSpec& job,
                        const std::string& name,
                        Checker& check) {
   const Recipe* row = FindRecipe(name);
-  if (row == &PlainRecipe()) {
-    return;
+  if (row == &PlainRecipe() || row == nullptr) {
+    return;  // the field's row refuses what is no recipe
   }
   const auto& fallback = job.precision().fallback();
   if (std::find(fallback.begin(), fallback.end(), name) == fallback.end()) {
@@ -58,7 +58,7 @@ void CheckRemedyLayers(const v1::JobSpec& job,
                        const v1::PrecisionRemedy& remedy,
                        Checker& check) {
   if (!remedy.has_high_precision_layers()) {
-    if (remedy.has_layers_recipe()) {
+    if (remedy.has_layers_recipe() && FindRecipe(remedy.layers_recipe()) != &PlainRecipe()) {
       check.Add(field + ".layers_recipe", "needs high_precision_layers, which run in it");
     }
     return;

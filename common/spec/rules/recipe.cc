@@ -1,11 +1,11 @@
-// The recipe, the recipes to fall back to, and what of their parts is switched off.
+// The recipe, the format of the output projection, and the recipes to fall back to.
 #include "common/spec/recipe/recipe.h"
 
 #include <set>
 #include <vector>
 
+#include "common/spec/recipe/head_format.h"
 #include "common/spec/recipe/precision.h"
-#include "common/spec/recipe/techniques.h"
 #include "common/spec/rules/rules.h"
 #include "common/spec/text.h"
 
@@ -36,12 +36,9 @@ bool Runs(const v1::JobSpec& job, const std::string& name) {
 
 // What a run in the recipe can go on in on its device, as the end of a sentence.
 std::string FollowersText(const v1::JobSpec& job, const Recipe& recipe) {
-  std::vector<std::string_view> names;
-  for (const Recipe& row : Recipes()) {
-    if (CanFollow(recipe, row) && Runs(job, std::string(row.name))) {
-      names.push_back(row.name);
-    }
-  }
+  const std::vector<std::string_view> names = RecipeNames([&](const Recipe& row) {
+    return CanFollow(recipe, row) && Runs(job, std::string(row.name));
+  });
   return names.empty() ? Text("nor in any other recipe; leave precision.fallback out")
                        : Text("only in ", NamesText(names));
 }
@@ -54,28 +51,23 @@ void CheckRecipe(const v1::JobSpec& job, Checker& check) {
     return;
   }
   CheckDevice(job, "precision.recipe", p.recipe(), check);
-  if (p.lm_head() == "fp8" && Runs(job, p.recipe()) && !FindRecipe(p.recipe())->tensor_scaled()) {
-    std::vector<std::string_view> names;
-    for (const Recipe& row : Recipes()) {
-      if (row.tensor_scaled()) {
-        names.push_back(row.name);
-      }
-    }
-    check.Add("precision.lm_head", Text("fp8 needs a recipe with one scale a tensor (",
-                                        NamesText(names), "), not ", p.recipe()));
+  const HeadFormat* head = FindHeadFormat(p.lm_head());
+  if (head != nullptr && Runs(job, p.recipe()) && !head->fits(*FindRecipe(p.recipe()))) {
+    check.Add("precision.lm_head", Text(head->name, " needs ", head->needs, " (",
+                                        NamesText(RecipeNames(head->fits)), "), not ", p.recipe()));
   }
 }
 
 void CheckFallback(const v1::JobSpec& job, Checker& check) {
   const v1::PrecisionSpec& p = job.precision();
-  if (p.fallback_size() == 1 && p.fallback(0) == "none") {
+  if (!FallsBack(p)) {
     return;
   }
   std::set<std::string> seen;
   bool wide = false;  // an unquantised one came before
   for (int i = 0; i < p.fallback_size(); ++i) {
     const std::string field = Text("precision.fallback[", i, ']');
-    if (p.fallback(i) == "none") {
+    if (p.fallback(i) == kNoFallback) {
       check.Add(field, "none stands alone: it turns falling back off, so no recipe goes with it");
       continue;
     }
@@ -85,36 +77,26 @@ void CheckFallback(const v1::JobSpec& job, Checker& check) {
       continue;
     }
     const size_t before = check.size();
+    const Recipe* row = FindRecipe(p.fallback(i));
+    if (row == nullptr) {
+      continue;  // refused by the row of precision.fallback
+    }
     // One refusal is enough: where the recipe does not run, neither may the fallbacks of its row.
-    if (check.Name(field, p.fallback(i), "recipe", RecipeNames()) && Runs(job, p.recipe())) {
+    if (Runs(job, p.recipe())) {
       CheckDevice(job, field, p.fallback(i), check);
     }
     if (!seen.insert(p.fallback(i)).second) {
       check.Add(field, Text(p.fallback(i), " is named twice"));
     }
     if (check.size() == before && Runs(job, p.recipe()) &&
-        !CanFollow(*FindRecipe(p.recipe()), *FindRecipe(p.fallback(i)))) {
+        !CanFollow(*FindRecipe(p.recipe()), *row)) {
       check.Add(field, Text("a run in ", p.recipe(), " cannot go on in ", p.fallback(i),
                             " in this version, ", FollowersText(job, *FindRecipe(p.recipe()))));
     }
-    const Recipe* row = FindRecipe(p.fallback(i));
-    if (row != nullptr && row->quantised() && wide) {
+    if (row->quantised() && wide) {
       check.Add(field, Text(p.fallback(i), " is narrower than the one before it"));
     }
-    wide |= row != nullptr && !row->quantised();
-  }
-}
-
-void CheckTechniques(const v1::JobSpec& job, Checker& check) {
-  const v1::PrecisionSpec& p = job.precision();
-  const Recipe* recipe = FindRecipe(p.recipe());
-  if (recipe == nullptr) {
-    return;
-  }
-  for (const std::string& technique : IdleTechniques(*recipe, p.techniques())) {
-    check.Add("precision.techniques." + technique,
-              Text("changes nothing in ", p.recipe(), "; it acts on ",
-                   NamesText(RecipesWith(technique))));
+    wide |= !row->quantised();
   }
 }
 

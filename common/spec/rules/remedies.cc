@@ -1,3 +1,4 @@
+#include "common/spec/recipe/precision.h"
 #include "common/spec/rules/rules.h"
 #include "common/spec/text.h"
 
@@ -28,8 +29,7 @@ void CheckRemedies(const v1::JobSpec& job, Checker& check) {
     check.Add("precision.remedies", Text(p.remedies_size(), " entries; at most ", kMaxRemedies));
     return;
   }
-  const bool none = p.fallback().empty() || (p.fallback_size() == 1 && p.fallback(0) == "none");
-  if (p.remedies_size() > 0 && none) {
+  if (p.remedies_size() > 0 && !FallsBack(p)) {
     check.Add("precision.remedies",
               "need precision.fallback: without another recipe no refused step can be done again");
   }

@@ -5,9 +5,8 @@ namespace {
 
 using Rule = void (*)(const v1::JobSpec& job, Checker& check);
 
-constexpr Rule kRules[] = {CheckLabels,    CheckBatch,      CheckRecipe,   CheckFallback,
-                           CheckJobLayers, CheckTechniques, CheckRemedies, CheckTrial,
-                           CheckSchedule,  CheckWorkers};
+constexpr Rule kRules[] = {CheckLabels,   CheckBatch, CheckRecipe,   CheckFallback, CheckJobLayers,
+                           CheckRemedies, CheckTrial, CheckSchedule, CheckWorkers};
 
 }  // namespace
 

@@ -40,7 +40,6 @@ void CheckLabels(const v1::JobSpec& job, Checker& check);
 void CheckBatch(const v1::JobSpec& job, Checker& check);
 void CheckRecipe(const v1::JobSpec& job, Checker& check);
 void CheckFallback(const v1::JobSpec& job, Checker& check);
-void CheckTechniques(const v1::JobSpec& job, Checker& check);
 void CheckRemedies(const v1::JobSpec& job, Checker& check);
 void CheckTrial(const v1::JobSpec& job, Checker& check);
 void CheckSchedule(const v1::JobSpec& job, Checker& check);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
+#include "common/spec/fields/rows.h"
 #include "coordinator/core/errors.h"
 #include "coordinator/core/transitions.h"
 
@@ -94,18 +95,20 @@ void JobCommands::Update(const v1::UpdateJobRequest& request) {
   if (job == nullptr) {
     return;
   }
-  if (request.has_priority() && (request.priority() < -1000 || request.priority() > 1000)) {
-    turn_.ReplyError(MakeError(
-        absl::StatusCode::kInvalidArgument, "OUT_OF_RANGE",
-        absl::StrCat("priority is ", request.priority(), "; it must be within -1000..1000")));
-    return;
-  }
   v1::JobSpec spec = job->job().spec();
   std::string message;
   if (request.has_priority()) {
-    absl::StrAppend(&message, "priority ", spec.resources().priority(), " -> ", request.priority(),
-                    "; ");
-    spec.mutable_resources()->set_priority(request.priority());
+    v1::ResourceSpec& resources = *spec.mutable_resources();
+    absl::StrAppend(&message, "priority ", resources.priority(), " -> ", request.priority(), "; ");
+    resources.set_priority(request.priority());
+    constexpr int kPriority = v1::ResourceSpec::kPriorityFieldNumber;
+    if (!spec::InRange(resources, kPriority)) {
+      turn_.ReplyError(MakeError(
+          absl::StatusCode::kInvalidArgument, "OUT_OF_RANGE",
+          absl::StrCat("priority is ", request.priority(), "; it must be within ",
+                       spec::RangeText(*resources.GetDescriptor()->FindFieldByNumber(kPriority)))));
+      return;
+    }
   }
   for (const auto& [key, value] : request.labels()) {
     if (value.empty()) {

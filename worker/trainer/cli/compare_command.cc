@@ -24,7 +24,6 @@
 #include "common/base/system.h"
 #include "common/config/config.h"
 #include "common/io/env.h"
-#include "common/spec/fields/idle.h"
 #include "common/spec/recipe/trial_recipes.h"
 #include "common/spec/resolve.h"
 #include "common/time/clock.h"
@@ -287,9 +286,7 @@ std::string Compare::ScheduleHint(const std::vector<spec::FieldViolation>& viola
 }
 
 absl::Status Compare::RunRecipe(ComparedRun& run) {
-  v1::JobSpec job = spec::InRecipe(job_, run.recipe);
-  // The run reads the job from a file, in which keys that change nothing are refused.
-  spec::ClearIdlePrecision(job);
+  const v1::JobSpec job = spec::InRecipe(job_, run.recipe);
   v1::JobSpec resolved = job;
   std::vector<spec::FieldViolation> violations;
   spec::Resolve(resolved, violations);

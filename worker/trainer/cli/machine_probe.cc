@@ -8,8 +8,9 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/base/version.h"
+#include "common/spec/names.h"
 #include "common/spec/objective/objective_table.h"
-#include "common/spec/optimizer/optimizer_state.h"
+#include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/recipe/recipe.h"
 #include "kernels/attention/attention_probe.h"
 #include "kernels/cuda/device.h"
@@ -93,16 +94,25 @@ absl::StatusOr<nlohmann::json> ProbeGpu(const std::string& device) {
 // counts.
 struct Substitute {
   absl::string_view name;
-  absl::string_view instead;
+  std::string instead;
   bool wrong_too;  // also where it runs and computes wrong: the engine tries before it uses it
 };
-constexpr Substitute kSubstitutes[] = {
-    {"mxfp8", "emulated", true},
-    {"nvfp4", "emulated", true},
-    {"fp8 unit scales", "plain FP8 instead", true},
-    {"fp8", "the recipes fp8 and fp8_current do not run", false},
-    {"cudnn", "attention runs on our own kernel", false},
-};
+
+const std::vector<Substitute>& Substitutes() {
+  static const auto& rows = *new std::vector<Substitute>{
+      {"mxfp8", "emulated", true},
+      {"nvfp4", "emulated", true},
+      {"fp8 unit scales", "plain FP8 instead", true},
+      {"fp8",
+       absl::StrCat("the recipes ",
+                    spec::NamesText(spec::RecipeNames(
+                        [](const spec::Recipe& recipe) { return recipe.tensor_scaled(); })),
+                    " do not run"),
+       false},
+      {"cudnn", "attention runs on our own kernel", false},
+  };
+  return rows;
+}
 
 Check CheckProbe(const nlohmann::json& row) {
   Check check = {row["name"].get<std::string>(), row["ok"].get<bool>(),
@@ -113,7 +123,7 @@ Check CheckProbe(const nlohmann::json& row) {
   // Formats that only newer GPUs have are facts, not faults. A product that ran has an error.
   const nlohmann::json& error = row["max_relative_error"];
   const bool ran = !error.is_number() || error.get<double>() != 0.0;
-  for (const Substitute& substitute : kSubstitutes) {
+  for (const Substitute& substitute : Substitutes()) {
     if (absl::StartsWith(check.name, substitute.name) && (!ran || substitute.wrong_too)) {
       check.ok = check.note = true;
       check.text =

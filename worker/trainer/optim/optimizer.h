@@ -1,5 +1,5 @@
 // What an optimizer of the engine is: a folder with the name of its row in
-// common/spec/optimizer/optimizer_state.h, which defines Make<Type>() and nothing that others see.
+// common/spec/optimizer/optimizer_table.h, which defines Make<Type>() and nothing that others see.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "common/spec/optimizer/optimizer_state.h"
+#include "common/spec/optimizer/optimizer_table.h"
 #include "hearth/v1/job.pb.h"
 #include "kernels/core/exec.h"
 #include "kernels/step_gate/step_gate.h"

@@ -36,7 +36,7 @@ std::vector<WeightRow> Weights(const ModelShape& s) {
 }
 
 bool BackwardMakesColumns(const BlockScope& b) {
-  return b.four_bits;
+  return b.columns_again;
 }
 
 std::vector<GemmSites> Sites(const ModelShape& /*shape*/) {
@@ -76,7 +76,7 @@ std::vector<ActivationRow> Activations(const BlockScope& b) {
       {.id = Id(&Ids::norm_columns),
        .name = "norm_columns",
        .bytes = b.ColumnBytes(s.hidden),
-       .shared_from = b.four_bits ? Recompute::kNone : Recompute::kNormAct,
+       .shared_from = b.columns_again ? Recompute::kNone : Recompute::kNormAct,
        .in_quantised_layers = true},
       {.id = Id(&Ids::norm_stats),
        .name = "norm_stats",

@@ -37,7 +37,7 @@ BlockScope::BlockScope(const TrainingPlanOptions& plan_options)
       tokens(plan_options.micro_batch * plan_options.sequence_length),
       activation(plan_options.recipe->activation),
       quantised(QuantisesActivations(plan_options)),
-      four_bits(KeepsFourBits(plan_options)),
+      columns_again(MakesColumnsAgain(plan_options)),
       narrow(KeepsNarrow(plan_options)),
       plain_operand(quantised ? Recompute::kNone : Recompute::kNormAct) {}
 

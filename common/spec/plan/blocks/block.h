@@ -70,11 +70,11 @@ struct BlockScope {
   const TrainingPlanOptions& options;
   const ModelShape& shape;
   StepTimeline time;
-  int64_t tokens;    // of a micro-batch
-  DType activation;  // of the residual stream and what is computed from it
-  bool quantised;    // any layer is, in training
-  bool four_bits;    // and wgrad reads four bits
-  bool narrow;       // and passes keep the input of the activation function in 8 bits
+  int64_t tokens;      // of a micro-batch
+  DType activation;    // of the residual stream and what is computed from it
+  bool quantised;      // any layer is, in training
+  bool columns_again;  // and backward makes the columns that wgrad reads again
+  bool narrow;         // and passes keep the input of the activation function in 8 bits
   // The first level at which plain operands are made again: in a job that quantises there is one
   // for all layers at each.
   Recompute plain_operand;

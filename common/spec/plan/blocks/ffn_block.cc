@@ -31,13 +31,13 @@ std::vector<WeightRow> Weights(const ModelShape& s) {
 }
 
 bool BackwardMakesColumns(const BlockScope& b) {
-  return b.narrow || b.four_bits;
+  return b.narrow || b.columns_again;
 }
 
 // Where the activation's backward writes quantised columns, it makes those of its output again in
 // the same pass, and so comes between down's dgrad and wgrad.
 bool DownGradientWaits(const BlockScope& b) {
-  return b.narrow && b.options.precision.recipe->wgrad.a.scaling == Scaling::kTensorDelayed &&
+  return b.narrow && b.options.precision.recipe->wgrad.a.scale_known_before() &&
          b.shape.activation == Activation::kSwiglu;
 }
 
@@ -75,7 +75,7 @@ std::vector<ActivationRow> Activations(const BlockScope& b) {
       {.id = Id(&Ids::norm_columns),
        .name = "norm_columns",
        .bytes = b.ColumnBytes(s.hidden),
-       .shared_from = b.four_bits ? Recompute::kNone : Recompute::kNormAct,
+       .shared_from = b.columns_again ? Recompute::kNone : Recompute::kNormAct,
        .in_quantised_layers = true},
       {.id = Id(&Ids::norm_stats),
        .name = "norm_stats",

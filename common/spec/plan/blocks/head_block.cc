@@ -34,7 +34,8 @@ std::vector<WorkRow> Work(const BlockScope& b) {
   const Lifetime life = {b.time.Head(), b.time.Head()};
   const PrecisionPlan& precision = b.options.precision;
   const bool quantised = b.options.training && precision.quantised() && precision.head;
-  const int64_t bytes = quantised ? n * hidden : 0;
+  const int64_t row_bytes = quantised ? FormBytes(precision.recipe->fprop.a, n, hidden) : 0;
+  const int64_t column_bytes = quantised ? FormBytes(precision.recipe->wgrad.a, hidden, n) : 0;
   return {
       {.id = Of(&Ids::norm_stats),
        .name = "head.norm_stats",
@@ -51,8 +52,8 @@ std::vector<WorkRow> Work(const BlockScope& b) {
        .shape = {n, hidden},
        .format = b.activation,
        .life = life},
-      {.id = Of(&Ids::rows), .name = "head.rows", .bytes = bytes, .life = life},
-      {.id = Of(&Ids::columns), .name = "head.columns", .bytes = bytes, .life = life},
+      {.id = Of(&Ids::rows), .name = "head.rows", .bytes = row_bytes, .life = life},
+      {.id = Of(&Ids::columns), .name = "head.columns", .bytes = column_bytes, .life = life},
   };
 }
 

@@ -17,7 +17,7 @@ class AdamW : public Optimizer {
     for (const StorePiece& piece : p.pieces()) {
       const int i = piece.place.parameter;
       const spec::GroupOptions group =
-          spec::ResolveGroupOptions(options, p.table()[static_cast<size_t>(i)]);
+          spec::ResolveGroupOptions(options, p.table()[static_cast<size_t>(i)].group);
       kernels::AdamWTensor tensor;
       tensor.master = piece.master;
       tensor.m = piece.states[0];

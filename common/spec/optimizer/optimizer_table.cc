@@ -1,4 +1,4 @@
-#include "common/spec/optimizer/optimizer_state.h"
+#include "common/spec/optimizer/optimizer_table.h"
 
 #include <cstddef>
 #include <string>
@@ -43,11 +43,11 @@ std::vector<ParameterState> StatesOf(const OptimizerRow& optimizer, const Parame
   return states;
 }
 
-GroupOptions ResolveGroupOptions(const v1::OptimizerSpec& optimizer, const Parameter& parameter) {
+GroupOptions ResolveGroupOptions(const v1::OptimizerSpec& optimizer, ParameterGroup group) {
   GroupOptions options;
-  options.weight_decay = parameter.decay ? optimizer.weight_decay() : 0.0;
-  const std::string_view group = ParameterGroupNames()[static_cast<size_t>(parameter.group)];
-  const auto it = optimizer.groups().find(std::string(group));
+  options.weight_decay = DecaysByDefault(group) ? optimizer.weight_decay() : 0.0;
+  const std::string_view name = ParameterGroupNames()[static_cast<size_t>(group)];
+  const auto it = optimizer.groups().find(std::string(name));
   if (it != optimizer.groups().end()) {
     if (it->second.has_lr_scale()) {
       options.lr_scale = it->second.lr_scale();

@@ -44,13 +44,15 @@ std::vector<std::string_view> OptimizerNames();
 // What the optimizer keeps with the parameter.
 std::vector<ParameterState> StatesOf(const OptimizerRow& optimizer, const Parameter& parameter);
 
-// Peak-relative learning rate and decay of one parameter, after optimizer.groups.
+// Peak-relative learning rate and decay of a group's parameters.
 struct GroupOptions {
   double lr_scale = 1.0;
   double weight_decay = 0.0;
+
+  bool operator==(const GroupOptions&) const = default;
 };
 
-// Expects a resolved spec.
-GroupOptions ResolveGroupOptions(const v1::OptimizerSpec& optimizer, const Parameter& parameter);
+// The group's defaults with optimizer.groups put in. Expects a resolved spec.
+GroupOptions ResolveGroupOptions(const v1::OptimizerSpec& optimizer, ParameterGroup group);
 
 }  // namespace hearth::spec
