@@ -131,15 +131,20 @@ absl::StatusOr<int64_t> ResolveMicroBatch(
   }
   const int64_t sequence_length = job_spec.data().sequence_length();
   const int64_t limit = std::max<int64_t>(1, kAutoMaxMicroBatchTokens / sequence_length);
-  const std::vector<int64_t> candidates =
+  std::vector<int64_t> candidates =
       job_spec.batch().has_global_batch_tokens()
           ? MicroBatchCandidates(job_spec.batch().global_batch_tokens(), sequence_length,
                                  world_size, limit)
           : PowerOfTwoCandidates(sequence_length);
-  // The plan for a batch of one is the base; ChooseMicroBatch tries the candidates on it, largest
-  // first.
+  // The recipe's products may need several sequences where they are short.
+  const Recipe* const recipe = RecipeFor(job_spec.precision());
+  const int64_t unit = recipe != nullptr ? recipe->extent_unit() : 1;
+  std::erase_if(candidates, [&](int64_t size) { return size * sequence_length % unit != 0; });
+  // The plan of the smallest batch is the base; ChooseMicroBatch tries the candidates on it, the
+  // largest first.
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<JobPlan> job_plan,
-                          MakeJobPlan(job_spec, 1, threads, /*training=*/true, world_size, shards));
+                          MakeJobPlan(job_spec, candidates.empty() ? 1 : candidates.back(), threads,
+                                      /*training=*/true, world_size, shards));
   return ChooseMicroBatch(job_plan->options, memory_bytes, candidates);
 }
 

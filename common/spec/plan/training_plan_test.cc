@@ -271,6 +271,33 @@ TEST(ShardedMemory, Presets_FourRanks_NeedAQuarterOfTheState) {
   }
 }
 
+TEST(ResolveMicroBatch, RecipeNeedsSeveralSequences_TakesAsManyAndOnlyThose) {
+  v1::JobSpec job;
+  job.set_name("plan");
+  job.mutable_model()->set_preset("hearth-nano");
+  job.mutable_model()->set_vocab(256);
+  job.mutable_data()->add_train()->set_path("x");
+  job.mutable_data()->set_sequence_length(24);
+  job.mutable_batch()->set_global_batch_tokens(24 * 12);
+  job.mutable_precision()->set_recipe("fp8");
+  job.mutable_resources()->set_device("cpu");
+  job.mutable_train()->set_steps(10);
+  std::vector<FieldViolation> violations;
+  Resolve(job, violations);
+  ASSERT_TRUE(violations.empty()) << violations.front().description;
+  ASSERT_EQ(FindRecipe("fp8")->extent_unit(), 16);
+  ASSERT_FALSE(MakeJobPlan(job, 1, 1, true).ok());
+  constexpr int64_t kPlenty = int64_t{1} << 40;
+  EXPECT_EQ(*ResolveMicroBatch(job, 1, 1, kPlenty), 12);
+  const int64_t two = PlanTraining((*MakeJobPlan(job, 2, 1, true))->options)->arena_bytes();
+  EXPECT_EQ(*ResolveMicroBatch(job, 1, 1, two), 2);
+  EXPECT_TRUE(absl::IsResourceExhausted(ResolveMicroBatch(job, 1, 1, two - 1).status()));
+  job.mutable_batch()->set_global_batch_tokens(24 * 3);  // sequences that no even number divides
+  EXPECT_NE(
+      ResolveMicroBatch(job, 1, 1, kPlenty).status().message().find("a multiple of 16, not 24"),
+      std::string::npos);
+}
+
 // What quantised jobs save on a GPU, though any step of them may have to run in BF16.
 // Arena on a GPU, in micro-batches of `batch` sequences of 1024 tokens.
 double QuantisedBytes(const char* preset, const char* recipe, int batch, bool narrow) {
