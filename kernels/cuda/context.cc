@@ -97,6 +97,10 @@ int CudaContext::untuned_products() const {
   return gemm_->untuned();
 }
 
+int CudaContext::shipped_products() const {
+  return gemm_->shipped();
+}
+
 absl::Status CudaContext::SavePlans() {
   return gemm_->Save();
 }

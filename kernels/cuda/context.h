@@ -33,6 +33,9 @@ struct CudaOptions {
   int ordinal = 0;
   // File in which tuned plans are kept from run to run; empty = none.
   std::string plan_cache;
+  // Folder of plans that come with the program, for products that plan_cache does not know; empty =
+  // none.
+  std::string shipped_plans;
   // For so long, in all, the candidates of matrix products are timed. Products that come later run
   // cuBLASLt's first choice; untuned_products() counts them.
   double tuning_seconds = 5.0;
@@ -67,6 +70,8 @@ class CudaContext {
   absl::StatusOr<bool> ImportPlans(const std::string& text);
   // Products that run cuBLASLt's first choice because options().tuning_seconds were over.
   int untuned_products() const;
+  // Products that run a plan of options().shipped_plans which this user did not have yet.
+  int shipped_products() const;
   // Writes tuned plans to options().plan_cache, if any are new; never fails a run: kUnavailable is
   // for a log.
   absl::Status SavePlans();

@@ -19,12 +19,11 @@
 #include "kernels/core/block_quant.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/gemm/cublaslt_library.h"
-#include "kernels/gemm/plan_file.h"
+#include "kernels/gemm/plan_table.h"
 
 namespace hearth::kernels {
 namespace {
 
-constexpr char kHeaderStart[] = "hearth gemm plans";
 constexpr int kCandidates = 32;
 constexpr int kSamples = 5;
 // Search time of a key: at least this, or so many times the fastest launch.
@@ -187,15 +186,13 @@ struct GemmPlans::Impl {
   cublasLtHandle_t handle = nullptr;
   GpuProperties gpu;
   CudaOptions options;
-  std::string header;
   bool log = false;
   cudaEvent_t begin = nullptr;
   cudaEvent_t end = nullptr;
   NativeBlocks native_blocks;
   std::vector<uint8_t*> unit_scales;  // the last is the largest
   size_t unit_scale_bytes = 0;        // of the last
-  StoredPlans stored;
-  bool unsaved = false;
+  PlanTable table;
   double searched_microseconds = 0.0;  // over all keys
   int untuned = 0;
   std::map<GemmKey, std::unique_ptr<Plan>> plans;
@@ -309,13 +306,14 @@ absl::Status GemmPlans::Impl::SetPointers(Plan& plan, const GemmArgs& args) {
 
 // The stored plan of `key`, if cuBLASLt still takes it.
 bool GemmPlans::Impl::Restore(const GemmKey& key, size_t workspace_bytes, Plan& plan) {
-  const auto it = stored.find(KeyText(key, options.deterministic));
-  if (it == stored.end()) {
+  const std::string text = KeyText(key, options.deterministic);
+  const StoredPlan* const stored = table.Find(text);
+  if (stored == nullptr) {
     return false;
   }
   cublasLtMatmulAlgo_t algorithm;
-  static_assert(sizeof(algorithm) == sizeof(it->second.algorithm));
-  std::memcpy(&algorithm, it->second.algorithm.data(), sizeof(algorithm));
+  static_assert(sizeof(algorithm) == sizeof(stored->algorithm));
+  std::memcpy(&algorithm, stored->algorithm.data(), sizeof(algorithm));
   const MatmulObjects& o = plan.objects;
   cublasLtMatmulHeuristicResult_t checked = {};
   if (lt.AlgoCheck(handle, o.desc, o.a, o.b, o.c, o.c, &algorithm, &checked) !=
@@ -326,6 +324,7 @@ bool GemmPlans::Impl::Restore(const GemmKey& key, size_t workspace_bytes, Plan& 
   plan.algorithm = algorithm;
   plan.workspace_bytes = checked.workspaceSize;
   plan.settled = true;
+  table.Use(text);
   return true;
 }
 
@@ -507,11 +506,11 @@ void GemmPlans::Impl::TakeFirst(const GemmKey& key, Plan& plan) {
 void GemmPlans::Impl::Record(const GemmKey& key, const Plan& plan, double microseconds) {
   // The key does not say whether the epilogue takes the bias, so a plan without it is not recorded.
   if (plan.epilogue_bias == key.bias) {
-    StoredPlan& entry = stored[KeyText(key, options.deterministic)];
+    StoredPlan entry;
     std::memcpy(entry.algorithm.data(), &plan.algorithm, sizeof(plan.algorithm));
     entry.workspace_bytes = static_cast<int64_t>(plan.workspace_bytes);
     entry.microseconds = microseconds;
-    unsaved = true;
+    table.Record(KeyText(key, options.deterministic), entry);
   }
 }
 
@@ -557,14 +556,13 @@ absl::StatusOr<std::unique_ptr<GemmPlans>> GemmPlans::New(const GpuProperties& g
   HEARTH_CUDA_RETURN_IF_ERROR(cudaEventCreate(&impl->end));
   impl->gpu = gpu;
   impl->options = options;
-  impl->header =
-      absl::StrFormat("%s 1; %s; sm_%d%d; cuBLASLt %d; driver %d", kHeaderStart, gpu.name,
-                      gpu.major, gpu.minor, impl->lt.GetVersion(), gpu.driver_version);
   const char* log = GetEnv("HEARTH_GEMM_LOG");
   impl->log = log != nullptr && std::strcmp(log, "1") == 0;
-  if (!options.plan_cache.empty()) {
-    impl->stored = ReadPlanFile(options.plan_cache, impl->header);
-  }
+  const PlanOrigin origin = {gpu.name, gpu.major, gpu.minor, impl->lt.GetVersion(),
+                             gpu.driver_version};
+  // Nothing would tell the next deterministic run which shipped plans this one had.
+  const bool forgetful = options.deterministic && options.plan_cache.empty();
+  impl->table = PlanTable(origin, options.plan_cache, forgetful ? "" : options.shipped_plans);
   return std::unique_ptr<GemmPlans>(new GemmPlans(std::move(impl)));
 }
 
@@ -605,39 +603,29 @@ int GemmPlans::untuned() const {
   return impl_->untuned;
 }
 
+int GemmPlans::shipped() const {
+  return impl_->table.shipped_used();
+}
+
 absl::Status GemmPlans::Save() {
-  if (!impl_->unsaved || impl_->options.plan_cache.empty()) {
-    return absl::OkStatus();
-  }
-  // Another process of the same GPU model may have written since.
-  StoredPlans plans = ReadPlanFile(impl_->options.plan_cache, impl_->header);
-  for (const auto& [key, plan] : impl_->stored) {
-    plans[key] = plan;
-  }
-  HEARTH_RETURN_IF_ERROR(WritePlanFile(impl_->options.plan_cache, impl_->header, plans));
-  impl_->unsaved = false;
-  return absl::OkStatus();
+  return impl_->table.Save();
 }
 
 std::string GemmPlans::Export() const {
-  return PlansText(impl_->header, impl_->stored);
+  return impl_->table.Export();
 }
 
 absl::StatusOr<bool> GemmPlans::Import(const std::string& text) {
-  if (text.compare(0, sizeof(kHeaderStart) - 1, kHeaderStart) != 0) {
-    return absl::InvalidArgumentError("this is no text of gemm plans");
-  }
   StoredPlans used;
   for (const auto& [key, plan] : impl_->plans) {
     StoredPlan& entry = used[KeyText(key, impl_->options.deterministic)];
     std::memcpy(entry.algorithm.data(), &plan->algorithm, sizeof(plan->algorithm));
   }
-  const MergedPlans merged = MergePlans(ParsePlans(text, impl_->header), used, impl_->stored);
-  impl_->unsaved |= merged.stored;
-  if (merged.used) {
+  HEARTH_ASSIGN_OR_RETURN(const bool changed, impl_->table.Import(text, used));
+  if (changed) {
     impl_->plans.clear();
   }
-  return merged.used;
+  return changed;
 }
 
 absl::StatusOr<const uint8_t*> GemmPlans::UnitScales(const Exec& exec, size_t bytes) {

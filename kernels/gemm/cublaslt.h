@@ -35,14 +35,13 @@ struct NativeBlocks {
 // Used by one thread at a time.
 class GemmPlans {
  public:
-  // Loads cuBLASLt and the plan file (plan_file.h; a file of another GPU, cuBLASLt or driver is
-  // ignored and later replaced). kUnavailable: no cuBLASLt 13.
+  // Loads cuBLASLt and the plans known (plan_table.h). kUnavailable: no cuBLASLt 13.
   static absl::StatusOr<std::unique_ptr<GemmPlans>> New(const GpuProperties& gpu,
                                                         const CudaOptions& options);
   ~GemmPlans();
 
-  // Runs `args` (checked by CanImplement) on the stream. The first call with a key that the plan
-  // file does not know times the candidates on the operands given: it waits for the stream and
+  // Runs `args` (checked by CanImplement) on the stream. The first call with a key of which no plan
+  // is known times the candidates on the operands given: it waits for the stream and
   // writes c several times, or, where it accumulates into c, memory of its own. While the stream is
   // being captured nothing is timed: such a key gets cuBLASLt's own first choice, which is not
   // recorded. A deterministic context without a plan file never times: its bits are those of
@@ -52,6 +51,8 @@ class GemmPlans {
   absl::Status Run(const Exec& exec, const GemmArgs& args);
   // Keys that got cuBLASLt's first choice because the time for tuning was over.
   int untuned() const;
+  // Keys that got a plan that was shipped with the program.
+  int shipped() const;
   // Writes the plan file if plans are new.
   absl::Status Save();
   // The plans as text: the plan file's header and lines; keys that were never timed are not in it.

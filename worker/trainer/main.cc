@@ -84,6 +84,18 @@ void AddBench(CLI::App& parent, BenchOptions& bench, int& result) {
   });
 }
 
+void AddTune(CLI::App& parent, TuneOptions& tune, int& result) {
+  CLI::App& app = *parent.add_subcommand(
+      "tune", "time the algorithms of all matrix products of jobs, for as long as that takes");
+  app.add_option("jobs", tune.jobs, "job files (YAML)")->required();
+  app.add_option("--set", tune.overrides, "override a field of every job: path=value (repeatable)");
+  app.add_option("--device", tune.device, "cuda:N (default: the jobs' resources.device)");
+  app.add_option("--output", tune.output,
+                 "file that the plans are added to (default: $HEARTH_HOME/plans.txt)");
+  app.add_option("--threads", tune.threads, "CPU threads (default: all)");
+  app.callback([&tune, &result] { result = TuneCommand(tune); });
+}
+
 void AddCompare(CLI::App& parent, CompareOptions& compare, int& result) {
   CLI::App& app = *parent.add_subcommand(
       "compare", "train a job once in each of several recipes: loss gaps, speed, memory");
@@ -178,6 +190,9 @@ int Main(int argc, char** argv) {
 
   BenchOptions bench;
   AddBench(app, bench, result);
+
+  TuneOptions tune;
+  AddTune(app, tune, result);
 
   CompareOptions compare;
   AddCompare(app, compare, result);

@@ -1,30 +1,18 @@
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <string>
 
 #include "common/fault/fault.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/trainer/job_file.h"
 #include "worker/trainer/cli/verbs.h"
 
 namespace hearth::trainer {
 namespace {
 
-constexpr char kJob[] = R"(
-name: bench
-model: {preset: hearth-nano, vocab: 256}
-data: {train: /nowhere, sequence_length: 32}
-batch: {micro_batch_size: 2, global_batch_tokens: 128}
-precision: {recipe: nvfp4}
-resources: {device: cpu}
-train: {steps: 10}
-)";
-
 TEST(BenchCommand, ProductFailsOnBlockScaledUnits_IsSaidAndMeasuredWithout) {
-  const std::string path = testing::TempDir() + "bench_command.yaml";
-  std::ofstream(path) << kJob;
   BenchOptions options;
-  options.job.job_file = path;
+  options.job.job_file = WriteJobFile("bench", "nvfp4", 128);
   options.json = true;
   options.threads = 1;
   options.steps = 2;

@@ -3,15 +3,18 @@
 namespace hearth::trainer {
 
 bool BenchLength::MoreWarmUp(int steps_done, double seconds) const {
-  return steps_done < kWarmUpSteps || (on_gpu && seconds < kWarmUpSeconds);
+  constexpr int kSteps = 3;
+  constexpr double kSeconds = 2;  // until a GPU's clocks and power have settled under load
+  return steps_done < kSteps || (on_gpu && seconds < kSeconds);
 }
 
 bool BenchLength::MoreSteps(int steps_done, double seconds) const {
+  constexpr int kSteps = 60;
+  constexpr double kSeconds = 5;
   if (steps > 0) {
     return steps_done < steps;
   }
-  return (on_gpu && seconds < kWattsSeconds) ||
-         (steps_done < kBenchSteps && seconds < kBenchSeconds);
+  return (on_gpu && seconds < kWattsSeconds) || (steps_done < kSteps && seconds < kSeconds);
 }
 
 bool BenchTurns::Decide(int step) {

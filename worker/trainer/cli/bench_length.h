@@ -8,16 +8,11 @@
 
 namespace hearth::trainer {
 
-// A GPU's clocks and power settle within so many seconds of load, and its energy counter moves too
-// rarely to divide by less than kWattsSeconds.
-inline constexpr double kWarmUpSeconds = 2;
+// A GPU's energy counter moves too rarely to divide by fewer seconds than these.
 inline constexpr double kWattsSeconds = 3;
-inline constexpr int kWarmUpSteps = 3;
-// A bench that is not told how many steps to measure ends at kBenchSteps or after kBenchSeconds,
-// on a GPU not before kWattsSeconds.
-inline constexpr int kBenchSteps = 60;
-inline constexpr double kBenchSeconds = 5;
 
+// A GPU warms up for 2 s. A bench that is not told how many steps to measure ends at 60 steps or
+// after 5 s, on a GPU not before kWattsSeconds.
 struct BenchLength {
   bool on_gpu = false;
   int steps = 0;  // measured; 0: as the time allows

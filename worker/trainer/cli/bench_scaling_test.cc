@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "common/base/system.h"
 #include "common/spec/plan/job_plan.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/trainer/job_file.h"
 #include "worker/trainer/cli/verbs.h"
 
 namespace hearth::trainer {
@@ -17,21 +17,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kJob[] = R"(
-name: scaling
-model: {preset: hearth-nano, vocab: 256}
-data: {train: /nowhere, sequence_length: 32}
-batch: {micro_batch_size: 2, global_batch_tokens: 256}
-precision: {recipe: fp32}
-resources: {device: cpu}
-train: {steps: 10}
-)";
-
 BenchOptions Options(const std::string& devices) {
-  const std::string path = testing::TempDir() + "bench_scaling.yaml";
-  std::ofstream(path) << kJob;
   BenchOptions options;
-  options.job.job_file = path;
+  options.job.job_file = WriteJobFile("scaling", "fp32", 256);
   options.devices = devices;
   options.json = true;
   options.threads = 2;

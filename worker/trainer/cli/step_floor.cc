@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "kernels/attention/attention.h"
 #include "kernels/core/rng.h"
@@ -80,34 +81,15 @@ absl::StatusOr<double> Time(const kernels::Exec& exec, const Call& call) {
   return times[times.size() / 2];
 }
 
-struct Layer {
-  const char* name;
-  int64_t out, in, calls;
-  bool fp8;
-  const spec::Parameter& weight;  // of the first layer
-};
-
 class FloorMeter {
  public:
   FloorMeter(const Engine& engine, bool quantised) : engine_(engine), quantised_(quantised) {}
 
   absl::StatusOr<StepFloor> Run() {
-    const spec::ModelShape& s = engine_.shape();
     const spec::PrecisionPlan& p = engine_.precision();
     const bool fp8 = quantised_ && p.quantised() && p.NeedsFp8Units() == p.recipe;
-    const auto weight = [this](spec::Slot slot) -> const spec::Parameter& {
-      return engine_.parameters().Find(slot, 0);
-    };
-    const auto& head = engine_.table()[static_cast<size_t>(spec::FindHead(engine_.table()))];
-    const Layer layers[] = {
-        {"qkv", s.qkv_width(), s.hidden, s.layers, fp8, weight(spec::Slot::kQkv)},
-        {"attention out", s.hidden, s.q_width(), s.layers, fp8, weight(spec::Slot::kAttnOut)},
-        {"ffn in", s.ffn_in_width(), s.hidden, s.layers, fp8, weight(spec::Slot::kFfnIn)},
-        {"ffn down", s.hidden, s.ffn_hidden, s.layers, fp8, weight(spec::Slot::kFfnDown)},
-        {"head", s.padded_vocab, s.hidden, 1, fp8 && p.head, head},
-    };
-    for (const Layer& layer : layers) {
-      HEARTH_RETURN_IF_ERROR(Linear(layer));
+    for (const FloorLinear& linear : FloorLinears(engine_.table())) {
+      HEARTH_RETURN_IF_ERROR(Linear(linear, fp8 && (!linear.head || p.head)));
     }
     HEARTH_RETURN_IF_ERROR(Attention());
     return floor_;
@@ -129,10 +111,9 @@ class FloorMeter {
     bool fast;  // accumulation
   };
 
-  absl::Status Product(const Layer& layer, const ProductShape& product) {
+  absl::Status Product(const FloorLinear& linear, bool fp8, const ProductShape& product) {
     const auto [what, m, n, k, a, b, c, transpose_a, transpose_b, fast] = product;
     const kernels::Exec& exec = engine_.exec();
-    const bool fp8 = layer.fp8;
     HEARTH_ASSIGN_OR_RETURN(const auto left,
                             Buffer::Random(exec, kernels::DTypeBytes(a, m * k), fp8));
     HEARTH_ASSIGN_OR_RETURN(const auto right,
@@ -154,24 +135,26 @@ class FloorMeter {
       gemm.scale_a = gemm.scale_b = static_cast<const float*>(scale->data());
     }
     HEARTH_ASSIGN_OR_RETURN(const double ms, Time(exec, [&] { return kernels::Gemm(exec, gemm); }));
-    return Add(std::string(layer.name) + " " + what, ms,
+    return Add(linear.name + " " + what, ms,
                2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k),
-               layer.calls, true);
+               linear.calls, true);
   }
 
-  absl::Status Linear(const Layer& l) {
+  absl::Status Linear(const FloorLinear& l, bool fp8) {
     const int64_t rows = engine_.model_rows();
+    const int64_t out = l.weight->shape[0];
+    const int64_t in = l.weight->shape[1];
     const Numerics& n = engine_.numerics();
     const DType plain = n.activation;
-    const DType x = l.fp8 ? engine_.recipe().fprop.a.dtype : plain;
-    const DType dy = l.fp8 ? engine_.recipe().dgrad.a.dtype : plain;
-    const bool fast = engine_.recipe().fprop.fast_accumulation && l.fp8;
+    const DType x = fp8 ? engine_.recipe().fprop.a.dtype : plain;
+    const DType dy = fp8 ? engine_.recipe().dgrad.a.dtype : plain;
+    const bool fast = engine_.recipe().fprop.fast_accumulation && fp8;
     HEARTH_RETURN_IF_ERROR(
-        Product(l, {"fprop", rows, l.out, l.in, x, x, n.fprop, false, true, fast}));
+        Product(l, fp8, {"fprop", rows, out, in, x, x, n.fprop, false, true, fast}));
     HEARTH_RETURN_IF_ERROR(
-        Product(l, {"dgrad", rows, l.in, l.out, dy, x, n.dgrad, false, l.fp8, false}));
-    const DType gradient = n.Gradient(l.weight.gradient);
-    return Product(l, {"wgrad", l.out, l.in, rows, dy, x, gradient, !l.fp8, l.fp8, false});
+        Product(l, fp8, {"dgrad", rows, in, out, dy, x, n.dgrad, false, fp8, false}));
+    const DType gradient = n.Gradient(l.weight->gradient);
+    return Product(l, fp8, {"wgrad", out, in, rows, dy, x, gradient, !fp8, fp8, false});
   }
 
   absl::Status Attention() {
@@ -218,6 +201,32 @@ class FloorMeter {
 };
 
 }  // namespace
+
+std::vector<FloorLinear> FloorLinears(const std::vector<spec::Parameter>& table) {
+  std::vector<FloorLinear> linears;
+  const auto head = static_cast<size_t>(spec::FindHead(table));
+  for (size_t i = 0; i < table.size(); ++i) {
+    const spec::Parameter& weight = table[i];
+    if (i == head) {
+      linears.push_back({"head", &weight, 1, true});
+      continue;
+    }
+    if (weight.matrices.empty()) {
+      continue;
+    }
+    const auto same = std::find_if(linears.begin(), linears.end(), [&](const FloorLinear& l) {
+      return l.weight->slot == weight.slot && l.weight->shape == weight.shape;
+    });
+    if (same != linears.end()) {
+      ++same->calls;
+      continue;
+    }
+    // "layers.3.qkv.weight"
+    const std::vector<std::string> parts = absl::StrSplit(weight.name, '.');
+    linears.push_back({parts[parts.size() - 2], &weight, 1, false});
+  }
+  return linears;
+}
 
 absl::StatusOr<StepFloor> MeasureFloor(const Engine& engine, bool quantised) {
   if (!engine.on_gpu()) {

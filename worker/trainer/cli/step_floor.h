@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/spec/model/parameter.h"
 #include "worker/trainer/step/engine.h"
 
 namespace hearth::trainer {
@@ -23,6 +24,17 @@ struct StepFloor {
   double gemm_ms = 0;       // of a micro-batch
   double attention_ms = 0;  // of a micro-batch
 };
+
+// Linear layers of one shape that a model's layers have at the same place.
+struct FloorLinear {
+  std::string name;                         // "gate_up"
+  const spec::Parameter* weight = nullptr;  // of the first
+  int64_t calls = 0;                        // in a micro-batch
+  bool head = false;                        // the output projection
+};
+
+// In the order of the table, which outlives them.
+std::vector<FloorLinear> FloorLinears(const std::vector<spec::Parameter>& table);
 
 // On buffers of its own, random values. `quantised`: linear layers in the recipe's FP8 where it has
 // them. GPU alone. Waits for the stream.

@@ -82,6 +82,14 @@ struct CompareOptions {
   bool quiet = false;
 };
 
+struct TuneOptions {
+  std::vector<std::string> jobs;  // job files
+  std::vector<std::string> overrides;
+  std::string device;  // cuda:N; empty = the jobs'
+  std::string output;  // the file of plans; empty = this user's
+  int threads = 0;     // 0 = all cores
+};
+
 struct WorkerRunOptions {
   double hang_seconds = 4;  // HangLimits::least; 0 = infinite
   std::string worker;       // its name, for errors
@@ -103,6 +111,8 @@ int SampleCommand(const SampleOptions& options);
 int BenchCommand(const BenchOptions& options);
 // One rank on each of options.devices ("0,1,2,3": GPUs; "cpu,cpu"), after one alone on the first.
 int ScalingBenchCommand(const BenchOptions& options);
+// Exit status 1 if a job could not be tuned; the others are.
+int TuneCommand(const TuneOptions& options);
 // The job in one recipe after another. Exit status 1 if a recipe has no result, 20 if stopped by a
 // signal; called again, it goes on.
 int CompareCommand(const CompareOptions& options);

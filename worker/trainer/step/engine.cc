@@ -260,8 +260,8 @@ absl::Status Engine::UploadBatch(int slot) const {
   return kernels::Copy(exec_, to.loss_weight, from.loss_weight, bytes);
 }
 
-absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(std::string_view device,
-                                                              bool deterministic) {
+absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(
+    std::string_view device, bool deterministic, const std::optional<PlanFiles>& plans) {
   kernels::CudaOptions options;
   const absl::string_view name(device.data(), device.size());
   if (name != "cuda" &&
@@ -270,19 +270,15 @@ absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(std::string_view d
         absl::StrCat("device \"", name, "\": must be cpu, cuda or cuda:N"));
   }
   options.deterministic = deterministic;
-  const char* home = Environment("HEARTH_HOME");
-  const char* user = Environment("HOME");
-  if (home != nullptr) {
-    options.plan_cache = absl::StrCat(home, "/plans.txt");
-  } else if (user != nullptr) {
-    options.plan_cache = absl::StrCat(user, "/.hearth/plans.txt");
+  PlanFiles files;
+  if (plans.has_value()) {
+    files = *plans;
+  } else {
+    HEARTH_ASSIGN_OR_RETURN(files, FindPlanFiles());
   }
-  const char* tuning = Environment("HEARTH_TUNING_SECONDS");
-  if (tuning != nullptr &&
-      (!absl::SimpleAtod(tuning, &options.tuning_seconds) || !(options.tuning_seconds >= 0.0))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("HEARTH_TUNING_SECONDS=", tuning, ": must be a number of seconds from 0 on"));
-  }
+  options.plan_cache = files.own;
+  options.shipped_plans = files.shipped;
+  options.tuning_seconds = files.tuning_seconds;
   return kernels::CudaContext::Open(options);
 }
 

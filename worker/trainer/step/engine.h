@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "worker/trainer/optim/optimizer.h"
 #include "worker/trainer/precision/quant_state.h"
 #include "worker/trainer/recipe/numerics.h"
+#include "worker/trainer/step/plan_files.h"
 
 namespace hearth::trainer {
 
@@ -133,10 +135,12 @@ class Engine {
   kernels::Exec exec_;
 };
 
-// The GPU that `device` ("cuda:0") names, with the plan cache of this user. kInvalidArgument: no
-// such name; else CudaContext::Open.
-absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(std::string_view device,
-                                                              bool deterministic);
+// The GPU that `device` ("cuda:0") names. `plans`: none for FindPlanFiles(). kInvalidArgument: no
+// such name, or as FindPlanFiles says; else CudaContext::Open.
+absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(
+    std::string_view device,
+    bool deterministic,
+    const std::optional<PlanFiles>& plans = std::nullopt);
 
 // Bytes a rank of `world_size` may plan with on a GPU: what is free, less a reserve for what
 // libraries take later.
