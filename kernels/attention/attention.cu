@@ -27,18 +27,14 @@ Choice ChoiceOfEnvironment() {
   return name == "own" ? Choice::kOwn : name == "cudnn" ? Choice::kCudnn : Choice::kBest;
 }
 
-// Our own kernels skip tiles of keys that nobody sees; cuDNN's multiply all below the diagonal, but
-// faster. In sequences of 2,048 (B = 18, 12/3 heads of 64, an H200) with documents of 300 tokens,
-// which see 15 % of the pairs, our own take 0.234 and 0.640 ms, cuDNN's causal ones 0.304 and 0.950
-// ms whatever the documents. This share is where their times should meet; `ops perf` of the cases
-// perf_documents_* with HEARTH_ATTENTION=own and =cudnn measures it.
-constexpr double kLeastSeen = 0.4;
-
-// Whether cuDNN is asked for a plan at all.
+// Whether cuDNN is asked for a plan at all. Attention within documents is faster with our own
+// kernels, which skip tiles of keys that nobody sees: in sequences of 2,048 (B = 18, 12/3 heads of
+// 64, an H200) they take 0.45 and 1.65 ms with one document a sequence and 0.11 and 0.34 ms with
+// documents of 128 tokens; cuDNN's, with a second comparison, 0.67 and 1.61 ms whatever the
+// documents. `ops perf` of the cases perf_documents_* with HEARTH_ATTENTION=own and =cudnn says so.
 bool TriesCudnn(const AttentionArgs& args) {
   const Choice choice = ChoiceOfEnvironment();
-  return choice == Choice::kCudnn ||
-         (choice == Choice::kBest && (args.starts.rank == 0 || args.seen >= kLeastSeen));
+  return choice == Choice::kCudnn || (choice == Choice::kBest && args.starts.rank == 0);
 }
 
 float ScaleOf(double scale, const AttentionDims& dims) {

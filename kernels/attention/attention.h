@@ -31,8 +31,6 @@ struct AttentionDims {
 //   qkv      : [B*T, (Hq + 2 Hkv) D] A        out : [B*T, Hq D] A
 //   starts   : [B*T] i32, optional: position in its sequence at which the row's document begins;
 //              0 <= starts[i] <= i, the same for all rows of a document
-//   seen     : with starts, about this share of the pairs key <= query see each other, in (0, 1];
-//              on a GPU it decides whether cuDNN runs, which skips nothing. Bits depend on it there
 //   lse      : [B, Hq, T] A, kF32 if A is kBF16: the log of the sum of exponentials of the
 //              scaled scores
 //   scale    : 0 means 1 / sqrt(D)
@@ -42,7 +40,6 @@ struct AttentionArgs {
   AttentionDims dims;
   TensorView qkv;
   TensorView starts;
-  double seen = 1.0;
   TensorView out;
   TensorView lse;
   double scale = 0.0;

@@ -35,7 +35,6 @@ struct ModelContext {
   const ParameterStore* parameters = nullptr;
   const QuantState* quant = nullptr;  // never null; empty where nothing is quantised
   bool documents = false;             // samples hold documents that must not see one another
-  double seen = 1;                    // with documents: AttentionArgs::seen
 
   int64_t rows() const { return plan.micro_batch * plan.sequence_length; }
   const spec::ModelShape& shape() const { return plan.shape; }

@@ -185,7 +185,6 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
   context.parameters = parameters_.get();
   context.quant = quant_.get();
   context.documents = documents();
-  context.seen = options_.seen;
   model_ = std::make_unique<Model>(context, *objective);
   if (options_.training) {
     const OptimizerContext optimizer = {&options_.spec.optimizer(), parameters_.get(),

@@ -39,8 +39,8 @@ struct EngineOptions {
   int rank = 0;
   int shards = 1;
   bool training = true;  // false: forward only, one buffer set for all layers
-  // data.attention: document: Loader::SeenShare of the training data, which chooses attention's
-  // kernel on a GPU.
+  // data.attention: document: Loader::SeenShare of the training data. The comparison of attention's
+  // kernels before the first step has documents that see as much.
   double seen = 1;
   // Why no product goes to block-scaled matrix units; empty: those do that the GPU gets right.
   std::string no_native_blocks;

@@ -155,7 +155,6 @@ void Attention::BindAttention(const ModelContext& c) {
   if (c.documents) {
     attention_forward_.starts = attention_backward_.starts =
         c.arena->Typed(c.ids().batch.starts, kernels::DType::kI32);
-    attention_forward_.seen = attention_backward_.seen = c.seen;
   }
   attention_forward_.out = attention_backward_.out = attention_;
   attention_backward_.d_out = d_attention_;
