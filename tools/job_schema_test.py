@@ -62,8 +62,9 @@ resources: {time_limit: 1h30m}
 """), [])
 
     def test_mistakes_are_errors(self):
-        job = "name: a\nmodel: {preset: x}\ndata: {train: /a}\ntrain: {steps: 10}\n"
+        job = "name: a\nmodel: {preset: hearth-nano}\ndata: {train: /a}\ntrain: {steps: 10}\n"
         self.assertEqual(self.errors(job), [])
+        self.assertIn("hearth-nan", "".join(self.errors(job.replace("hearth-nano", "hearth-nan"))))
         for more, where in [("stepz: 10", "stepz"), ("batch: {micro_batch_size: 0.5}", "batch.micro_batch_size"),
                             ("batch: {micro_batch_size: 70000}", "batch.micro_batch_size"),
                             ("precision: {recipe: bf61}", "precision.recipe"), ("precision: {stats_every: 1}", "precision.stats_every"),
@@ -74,7 +75,7 @@ resources: {time_limit: 1h30m}
                 errors = self.errors(job + more)
                 self.assertEqual(len(errors), 1, errors)
                 self.assertIn(where, errors[0])
-        self.assertEqual(len(self.errors("model: {preset: x}")), 3)
+        self.assertEqual(len(self.errors("model: {preset: x}")), 4)
 
 
 if __name__ == "__main__":
