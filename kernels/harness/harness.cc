@@ -62,9 +62,9 @@ std::string CompareRepeat(const OpCase& op_case,
 
 constexpr size_t kGroup = 64;
 
-// Root mean square of each group of kGroup elements, at least `all`: what is far off is judged among
-// neighbours. The gradients of a long document's first tokens are far above the others, and so are
-// their errors.
+// Root mean square of each group of kGroup elements, at least `all`: what is far off is judged
+// among neighbours. The gradients of a long document's first tokens are far above the others, and
+// so are their errors.
 std::vector<double> LocalSizes(const std::vector<double>& want, double all) {
   std::vector<double> sizes;
   for (size_t first = 0; first < want.size(); first += kGroup) {
