@@ -77,11 +77,9 @@ v1::PathInfo InspectPath(const std::string& path, Env& env, facts::TokenizerRead
 }
 
 DiskWorker::DiskWorker(const CheckpointRoot& root, Env& env, Answer answer)
-    : root_(root),
-      env_(env),
-      tokenizers_(env),
-      answer_(std::move(answer)),
-      thread_([this] { Run(); }) {}
+    : root_(root), env_(env), tokenizers_(env), answer_(std::move(answer)), thread_([this] {
+        Run();
+      }) {}
 
 DiskWorker::~DiskWorker() {
   {
