@@ -93,12 +93,15 @@ TEST_F(HostileInputTest, LineOf100Megabytes_IsSkippedOrCut) {
 }
 
 TEST_F(HostileInputTest, CsvRecordWithoutEnd_NamesWhereItBegins) {
-  Write("b.csv", "id,text\n1,\"" + std::string(40'000'000, 'z'));
+  std::string text = "id,text\n1,\"";
+  text.append(40'000'000, 'z');
+  Write("b.csv", text);
   ExpectRefused({"b.csv:2", "exceeds"});
 }
 
 TEST_F(HostileInputTest, Bombs_AreRefused) {
-  const std::string zeros(50'000'000, '0');
+  std::string zeros;
+  zeros.append(50'000'000, '0');
   WriteGzip("bomb.gz", zeros);
   ExpectRefused({"bomb.gz", "more than 300 times"});
   fs::remove(dir_ / "in/bomb.gz");

@@ -41,8 +41,8 @@ absl::StatusOr<MixReport> MakeMixReport(const std::vector<MixSource>& sources,
     const int64_t samples = mixture.SamplesOf(static_cast<int>(i), report.samples);
     row.share = mixture.Share(static_cast<int>(i));
     row.drawn = samples * sequence_length;
-    row.epochs =
-        static_cast<double>(samples) / static_cast<double>((row.tokens - 1) / sequence_length);
+    const int64_t windows = (row.tokens - 1) / sequence_length;
+    row.epochs = static_cast<double>(samples) / static_cast<double>(windows);
     if (row.epochs > kMaxEpochs) {
       report.warnings.push_back(
           absl::StrFormat("%s is passed over %.1f times; beyond %.0f passes repeated tokens teach "

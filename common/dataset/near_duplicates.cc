@@ -171,16 +171,19 @@ NearDuplicates::NearDuplicates(double threshold) : threshold_(threshold) {
 }
 
 uint64_t NearDuplicates::Hash(const Signature& signature, int band) const {
+  const size_t rows = static_cast<size_t>(rows_);
+  const size_t first = static_cast<size_t>(band) * rows;
   uint64_t hash = kFnvStart;
-  for (int row = 0; row < rows_; ++row) {
-    hash = FnvStep(hash, signature[static_cast<size_t>(band * rows_ + row)]);
+  for (size_t row = 0; row < rows; ++row) {
+    hash = FnvStep(hash, signature[first + row]);
   }
   return Mix(hash);
 }
 
 bool NearDuplicates::SameBand(const Signature& a, const Signature& b, int band) const {
-  const size_t first = static_cast<size_t>(band * rows_);
-  return std::memcmp(a.data() + first, b.data() + first, static_cast<size_t>(rows_)) == 0;
+  const size_t rows = static_cast<size_t>(rows_);
+  const size_t first = static_cast<size_t>(band) * rows;
+  return std::memcmp(a.data() + first, b.data() + first, rows) == 0;
 }
 
 std::optional<NearDuplicates::Match> NearDuplicates::FindOrAdd(const Signature& signature) {

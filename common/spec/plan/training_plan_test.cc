@@ -184,7 +184,7 @@ TEST_F(TrainingPlanTest, FormsOfAnyWidth_FitIntoTheirBuffers) {
   options_.precision.fallback = FindRecipe("fp8");
   const FallbackLayout narrow = LayoutFallback(options_, weight);
   EXPECT_EQ(narrow.b, 256 * 160) << "a multiple of 256";
-  EXPECT_EQ(narrow.bytes, narrow.b + 256 * 160);
+  EXPECT_EQ(narrow.bytes, narrow.b + int64_t{256} * 160);
   options_.precision.fallback = &wide;
   EXPECT_EQ(LayoutFallback(options_, weight).b, 2 * narrow.b);
   EXPECT_EQ(LayoutFallback(options_, weight).bytes, 2 * narrow.bytes);
@@ -278,7 +278,7 @@ TEST(ResolveMicroBatch, RecipeNeedsSeveralSequences_TakesAsManyAndOnlyThose) {
   job.mutable_model()->set_vocab(256);
   job.mutable_data()->add_train()->set_path("x");
   job.mutable_data()->set_sequence_length(24);
-  job.mutable_batch()->set_global_batch_tokens(24 * 12);
+  job.mutable_batch()->set_global_batch_tokens(int64_t{24} * 12);
   job.mutable_precision()->set_recipe("fp8");
   job.mutable_resources()->set_device("cpu");
   job.mutable_train()->set_steps(10);
@@ -292,7 +292,8 @@ TEST(ResolveMicroBatch, RecipeNeedsSeveralSequences_TakesAsManyAndOnlyThose) {
   const int64_t two = PlanTraining((*MakeJobPlan(job, 2, 1, true))->options)->arena_bytes();
   EXPECT_EQ(*ResolveMicroBatch(job, 1, 1, two), 2);
   EXPECT_TRUE(absl::IsResourceExhausted(ResolveMicroBatch(job, 1, 1, two - 1).status()));
-  job.mutable_batch()->set_global_batch_tokens(24 * 3);  // sequences that no even number divides
+  // Sequences that no even number divides.
+  job.mutable_batch()->set_global_batch_tokens(int64_t{24} * 3);
   EXPECT_NE(
       ResolveMicroBatch(job, 1, 1, kPlenty).status().message().find("a multiple of 16, not 24"),
       std::string::npos);
