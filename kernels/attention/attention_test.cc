@@ -116,7 +116,7 @@ TEST(AttentionForward, Starts_OtherDocumentChanges_SameBits) {
   }
   ASSERT_TRUE(run.Forward().ok());
   const std::vector<double> before = run.out;
-  for (size_t i = 10 * 16; i < 67 * 16; ++i) {
+  for (size_t i = size_t{10} * 16; i < size_t{67} * 16; ++i) {
     run.qkv[i] = -3.0 * run.qkv[i] + 1.0;
   }
   ASSERT_TRUE(run.Forward().ok());

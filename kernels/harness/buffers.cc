@@ -79,8 +79,10 @@ double ValueAt(const Fill& fill, const RngKey& key, int64_t i) {
              static_cast<double>(RngWord(key, element) % static_cast<uint32_t>(fill.b - fill.a));
     case Fill::kRamp:
       return static_cast<double>(i % static_cast<int64_t>(fill.a));
-    case Fill::kSteps:
-      return static_cast<double>(i % static_cast<int64_t>(fill.a) / static_cast<int64_t>(fill.b));
+    case Fill::kSteps: {
+      const int64_t step = i % static_cast<int64_t>(fill.a) / static_cast<int64_t>(fill.b);
+      return static_cast<double>(step);
+    }
     case Fill::kStarts: {
       const int64_t at = i % static_cast<int64_t>(fill.a);
       return static_cast<double>(at - at % static_cast<int64_t>(fill.b));

@@ -112,7 +112,7 @@ TEST(WorkerMetricsTest, Collect_AllThatAGpuCanTell_StaysWithinTheDocumentedBound
     EXPECT_THAT(text, HasSubstr("# TYPE " + std::string(def.name) + " ")) << "in no scrape";
   }
   const auto lines = std::count(text.begin(), text.end(), '\n');
-  const auto comments = 2 * static_cast<long>(WorkerMetricDefs().size());
+  const auto comments = 2 * static_cast<std::ptrdiff_t>(WorkerMetricDefs().size());
   EXPECT_LE(lines - comments, 150) << "docs/metrics.md promises no more";
 }
 
