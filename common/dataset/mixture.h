@@ -17,7 +17,7 @@ class Mixture {
 
   struct Place {
     int32_t source = 0;
-    int64_t sample = 0;  // the how-manyth of this source, from 0
+    int64_t sample = 0;  // its number among those of the source, from 0
   };
   Place At(int64_t sample) const;
 

@@ -30,15 +30,15 @@ std::optional<Signature> MakeSignature(std::string_view text);
 // The estimate of the Jaccard similarity, 0 .. 1.
 double Similarity(const Signature& a, const Signature& b);
 
-// Texts seen so far, 230 to 330 bytes each. Answers depend on the
-// order of calls alone. Not thread-safe.
+// Texts seen so far, 230 to 330 bytes each. The answers depend only on the order of calls. Not
+// thread-safe.
 class NearDuplicates {
  public:
   // `threshold`: the least similarity of two near duplicates, within [0.5, 1].
   explicit NearDuplicates(double threshold);
 
   struct Match {
-    uint32_t text = 0;  // the how-manyth that was added, from 0
+    uint32_t text = 0;  // its number in the order of adding, from 0
     double similarity = 0;
   };
   // The most similar of the texts that the bands find, if it is similar enough (of equals the first
