@@ -2,7 +2,8 @@
 # Style and static checks.
 #   scripts/tidy.sh            the same as --all
 #   scripts/tidy.sh --all      tools/tidy.py, clang-format and clang-tidy over the whole tree; clang-tidy takes about
-#                              an hour on two cores
+#                              an hour on two cores, and a run that was stopped goes on where it was: it leaves out files that
+#                              were clean and are unchanged (tools/clang_tidy.py --no-cache looks at them again)
 #   scripts/tidy.sh --changed  tools/tidy.py over the whole tree; clang-format and clang-tidy over the files changed since the
 #                              merge base, within HEARTH_TIDY_SECONDS (default 300) seconds
 #   scripts/tidy.sh FILE...    the same, over these C++ files
