@@ -26,6 +26,7 @@
 #include "hearth/v1/identity.grpc.pb.h"
 #include "hearth/v1/job.grpc.pb.h"
 #include "hearth/v1/worker.grpc.pb.h"
+#include "tests/support/common/temp_dir.h"
 #include "tests/support/coordinator/tiny_spec.h"
 
 namespace hearth::coordinator {
@@ -54,8 +55,6 @@ class MovedClock : public Clock {
 class IdentityTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = absl::StrCat(::testing::TempDir(), "/identity_", RandomHex(6));
-    std::filesystem::create_directories(root_);
     SetEnv("HEARTH_HOME", root_.c_str());
     options_.store.data_dir = root_ + "/data";
     options_.listen = options_.http = "127.0.0.1:0";
@@ -67,7 +66,6 @@ class IdentityTest : public ::testing::Test {
   }
   void TearDown() override {
     coordinator_.reset();
-    std::filesystem::remove_all(root_);
     UnsetEnv("HEARTH_HOME");
   }
 
@@ -188,7 +186,8 @@ class IdentityTest : public ::testing::Test {
 
   MovedClock clock_;
   CoordinatorOptions options_;
-  std::string root_;
+  const TempDir temp_;
+  const std::string root_ = temp_.path();
   std::string local_;
   std::string local_worker_;
   std::unique_ptr<Coordinator> coordinator_;

@@ -23,6 +23,8 @@
 #include "gtest/gtest.h"
 #include "hearth/v1/job.grpc.pb.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/common/point_name.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -32,8 +34,6 @@ using ::testing::HasSubstr;
 class ProcessTest : public testing::Test {
  protected:
   ProcessTest() {
-    std::string pattern = testing::TempDir() + "/process_XXXXXX";
-    root_ = mkdtemp(pattern.data());
     const char* bin = GetEnv("HEARTH_BIN_DIR");
     program_ =
         (bin == nullptr ? std::string("build/ctl/bin") : std::string(bin)) + "/hearth-coordinator";
@@ -44,7 +44,6 @@ class ProcessTest : public testing::Test {
       kill(pid, SIGKILL);
       waitpid(pid, nullptr, 0);
     }
-    std::filesystem::remove_all(root_);
   }
 
   pid_t Spawn(std::vector<std::string> args, const std::string& faults = "") {
@@ -137,7 +136,8 @@ class ProcessTest : public testing::Test {
 
   bool no_ = false;
   const absl::Condition never_{&no_};
-  std::string root_;
+  const TempDir temp_;
+  const std::string root_ = temp_.path();
   std::string program_;
   std::vector<pid_t> started_;
 };
@@ -219,11 +219,7 @@ INSTANTIATE_TEST_SUITE_P(AllPoints,
                          testing::Values("store.before_commit",
                                          "store.after_commit",
                                          "coordinator.before_reply"),
-                         [](const auto& param) {
-                           std::string name = param.param;
-                           name[name.find('.')] = '_';
-                           return name;
-                         });
+                         PointName);
 
 }  // namespace
 }  // namespace hearth::coordinator

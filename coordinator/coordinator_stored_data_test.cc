@@ -1,11 +1,9 @@
 // What a coordinator without limits took in must not harm one that has them.
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/ids.h"
 #include "common/spec/resolve.h"
 #include "coordinator/coordinator.h"
 #include "gmock/gmock.h"
@@ -13,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "hearth/v1/job.grpc.pb.h"
 #include "hearth/v1/worker.grpc.pb.h"
+#include "tests/support/common/temp_dir.h"
 #include "tests/support/coordinator/tiny_spec.h"
 
 namespace hearth::coordinator {
@@ -23,15 +22,9 @@ using testing::HasSubstr;
 class StoredDataTest : public testing::Test {
  protected:
   StoredDataTest() {
-    options_.store.data_dir =
-        (std::filesystem::temp_directory_path() / absl::StrCat("hearth-stored-", RandomHex(6)))
-            .string();
+    options_.store.data_dir = temp_.path() + "/data";
     options_.listen = options_.http = "127.0.0.1:0";
     options_.no_auth = true;
-  }
-  ~StoredDataTest() override {
-    coordinator_.reset();
-    std::filesystem::remove_all(options_.store.data_dir);
   }
 
   v1::JobRecord Record(const std::string& id) {
@@ -69,6 +62,7 @@ class StoredDataTest : public testing::Test {
     workers_ = v1::WorkerService::NewStub(channel);
   }
 
+  const TempDir temp_;
   CoordinatorOptions options_;
   int64_t revision_ = 0;
   std::unique_ptr<Coordinator> coordinator_;

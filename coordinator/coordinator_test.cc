@@ -2,7 +2,6 @@
 #include "coordinator/coordinator.h"
 
 #include <deque>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -21,6 +20,7 @@
 #include "hearth/v1/job.grpc.pb.h"
 #include "hearth/v1/worker.grpc.pb.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/common/temp_dir.h"
 #include "tests/support/coordinator/tiny_spec.h"
 
 namespace hearth::coordinator {
@@ -164,17 +164,11 @@ class FakeAgent {
 class CoordinatorTest : public testing::Test {
  protected:
   CoordinatorTest() {
-    std::string pattern = testing::TempDir() + "/coordinator_XXXXXX";
-    root_ = mkdtemp(pattern.data());
     options_.store.data_dir = root_ + "/data";
     options_.listen = "127.0.0.1:0";
     options_.no_auth = true;
     options_.http = "127.0.0.1:0";
     StartCoordinator();
-  }
-  ~CoordinatorTest() override {
-    coordinator_.reset();
-    std::filesystem::remove_all(root_);
   }
 
   void StartCoordinator() {
@@ -288,7 +282,8 @@ class CoordinatorTest : public testing::Test {
   }
 
   CoordinatorOptions options_;
-  std::string root_;
+  const TempDir temp_;
+  const std::string root_ = temp_.path();
   std::unique_ptr<Coordinator> coordinator_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::JobService::Stub> jobs_;

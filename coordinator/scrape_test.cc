@@ -1,11 +1,11 @@
 // Neither the event loop nor the scheduler, which runs on it, holds up a scrape.
-#include <filesystem>
 #include <string>
 #include <thread>
 
 #include "absl/synchronization/notification.h"
 #include "coordinator/coordinator.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -13,10 +13,9 @@ namespace {
 constexpr absl::Duration kPatience = absl::Seconds(10);
 
 TEST(Scrape, EventLoopBusy_IsAnswered) {
-  std::string pattern = testing::TempDir() + "/scrape_XXXXXX";
-  const std::string root = mkdtemp(pattern.data());
+  const TempDir root;
   CoordinatorOptions options;
-  options.store.data_dir = root + "/data";
+  options.store.data_dir = root.path() + "/data";
   options.listen = "127.0.0.1:0";
   options.no_auth = true;
   options.http = "127.0.0.1:0";
@@ -37,8 +36,6 @@ TEST(Scrape, EventLoopBusy_IsAnswered) {
   EXPECT_TRUE(scraped.WaitForNotificationWithTimeout(kPatience));
   release.Notify();
   scraper.join();
-  coordinator->reset();
-  std::filesystem::remove_all(root);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "common/fault/fault.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::dataset {
 namespace {
@@ -24,9 +25,6 @@ namespace fs = std::filesystem;
 class BuildTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = ::testing::TempDir() + "/build_test_" +
-            ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    fs::remove_all(root_);
     fs::create_directories(root_ + "/in/sub");
     for (int i = 0; i < 60; ++i) {
       std::string text;
@@ -43,7 +41,6 @@ class BuildTest : public ::testing::Test {
                                    6));
     Write("in/empty", "");
   }
-  void TearDown() override { fs::remove_all(root_); }
 
   void Write(const std::string& name, const std::string& text) {
     std::ofstream(root_ + "/" + name, std::ios::binary) << text;
@@ -71,7 +68,8 @@ class BuildTest : public ::testing::Test {
     return *NewBytesTokenizer()->Decode(tokens);
   }
 
-  std::string root_;
+  const TempDir temp_;
+  const std::string root_ = temp_.path();
 };
 
 TEST_F(BuildTest, Build_Bytes_KeepsTextInPathOrder) {

@@ -1,29 +1,22 @@
 #include "common/dataset/decode.h"
 
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
-#include "common/base/ids.h"
 #include "common/dataset/dataset_writer.h"
 #include "common/dataset/tokenizer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::dataset {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 class DecodeTest : public ::testing::Test {
  protected:
-  DecodeTest() : dir_(fs::temp_directory_path() / ("hearth-decode-" + RandomHex(6))) {
-    fs::create_directories(dir_);
-  }
-  ~DecodeTest() override { fs::remove_all(dir_); }
-
   std::string Write(const std::vector<std::string>& documents) {
     const auto tokenizer = NewBytesTokenizer();
     DatasetWriter::Options options;
@@ -33,13 +26,13 @@ class DecodeTest : public ::testing::Test {
     options.info.vocab = tokenizer->vocab();
     options.info.eos = tokenizer->eos();
     options.shard_tokens = 7;
-    auto writer = DatasetWriter::Create((dir_ / "d").string(), options);
+    auto writer = DatasetWriter::Create(dir_ + "/d", options);
     EXPECT_TRUE(writer.ok()) << writer.status();
     for (const std::string& document : documents) {
       EXPECT_TRUE((*writer)->AddDocument(*tokenizer->Encode(document)).ok());
     }
     EXPECT_TRUE((*writer)->Finish().ok());
-    return (dir_ / "d").string();
+    return dir_ + "/d";
   }
 
   static std::vector<DecodedPart> Parts(const std::string& path, const DecodeOptions& options) {
@@ -48,7 +41,8 @@ class DecodeTest : public ::testing::Test {
     return parts.value_or(std::vector<DecodedPart>());
   }
 
-  const fs::path dir_;
+  const TempDir temp_;
+  const std::string dir_ = temp_.path();
 };
 
 TEST_F(DecodeTest, Documents_FromTheFirst_HaveTheirTextAndPlace) {
@@ -100,7 +94,7 @@ TEST_F(DecodeTest, LongDocument_ShowsItsFirstTokens) {
 }
 
 TEST_F(DecodeTest, RawFile_HasWindowsOfNumbers) {
-  const std::string path = (dir_ / "raw.bin").string();
+  const std::string path = dir_ + "/raw.bin";
   const std::vector<uint16_t> tokens(600, 7);
   std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(tokens.data()), 1200);
   const std::vector<DecodedPart> parts = Parts(path, {.parts = 5});

@@ -7,11 +7,11 @@
 #include <fstream>
 #include <string>
 
-#include "common/base/ids.h"
 #include "common/dataset/build.h"
 #include "common/dataset/dataset.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::dataset {
 namespace {
@@ -21,11 +21,10 @@ using ::testing::HasSubstr;
 
 class HostileInputTest : public ::testing::Test {
  protected:
-  HostileInputTest() : dir_(fs::temp_directory_path() / ("hearth-hostile-" + RandomHex(6))) {
+  HostileInputTest() {
     fs::create_directories(dir_ / "in");
     Write("a.txt", "a good document\n");
   }
-  ~HostileInputTest() override { fs::remove_all(dir_); }
 
   void Write(const std::string& name, const std::string& bytes) {
     std::ofstream(dir_ / "in" / name, std::ios::binary) << bytes;
@@ -63,7 +62,8 @@ class HostileInputTest : public ::testing::Test {
     }
   }
 
-  const fs::path dir_;
+  const TempDir temp_;
+  const fs::path dir_ = temp_.path();
 };
 
 TEST_F(HostileInputTest, BadUtf8_InJsonIsAnErrorInTextIsCounted) {

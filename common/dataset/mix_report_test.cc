@@ -1,37 +1,31 @@
 #include "common/dataset/mix_report.h"
 
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
-#include "common/base/ids.h"
 #include "common/dataset/mixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::dataset {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 class MixReportTest : public ::testing::Test {
  protected:
-  MixReportTest() : dir_(fs::temp_directory_path() / ("hearth-mix-" + RandomHex(6))) {
-    fs::create_directories(dir_);
-  }
-  ~MixReportTest() override { fs::remove_all(dir_); }
-
   std::string Write(const std::string& name, size_t tokens) {
-    const std::string path = (dir_ / name).string();
+    const std::string path = dir_ + "/" + name;
     const std::vector<uint16_t> data(tokens, 7);
     std::ofstream(path, std::ios::binary)
         .write(reinterpret_cast<const char*>(data.data()), static_cast<int64_t>(2 * tokens));
     return path;
   }
 
-  const fs::path dir_;
+  const TempDir temp_;
+  const std::string dir_ = temp_.path();
 };
 
 TEST_F(MixReportTest, Shares_AreWhatTheMixtureDraws) {

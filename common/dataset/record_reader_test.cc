@@ -3,13 +3,13 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::dataset {
 namespace {
@@ -19,14 +19,6 @@ using ::testing::HasSubstr;
 
 class RecordReaderTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    root_ = ::testing::TempDir() + "/record_reader_" +
-            ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(root_);
-    std::filesystem::create_directories(root_);
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
-
   std::string Write(const std::string& name, const std::string& bytes) {
     std::ofstream(root_ + "/" + name, std::ios::binary) << bytes;
     return root_ + "/" + name;
@@ -81,7 +73,8 @@ class RecordReaderTest : public ::testing::Test {
     }
   }
 
-  std::string root_;
+  const TempDir temp_;
+  const std::string root_ = temp_.path();
 };
 
 TEST_F(RecordReaderTest, Read_PlainGzipAndZstd_SameLines) {

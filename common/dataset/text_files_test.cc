@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::dataset {
 namespace {
@@ -26,8 +27,8 @@ TEST(IsText, Utf8_IsRecognised) {
 }
 
 TEST(FindFiles, Pattern_MatchesFilesAndFolders) {
-  const std::string root = ::testing::TempDir() + "/find_files";
-  std::filesystem::remove_all(root);
+  const TempDir temp;
+  const std::string& root = temp.path();
   std::filesystem::create_directories(root + "/part-1");
   for (const char* name : {"a.md", "b.txt", "c.md", "part-1/x", "odd[1].txt", "odd1.txt"}) {
     std::ofstream(root + "/" + name) << "text";
@@ -47,7 +48,6 @@ TEST(FindFiles, Pattern_MatchesFilesAndFolders) {
   EXPECT_THAT(names("odd[1].txt"), ElementsAre("odd[1].txt")) << "a file's name is no pattern";
   EXPECT_THAT(std::string(FindFiles({root + "/*.zip"}, &unreadable).status().message()),
               HasSubstr("*.zip: no file matches"));
-  std::filesystem::remove_all(root);
 }
 
 }  // namespace

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "common/base/ids.h"
 #include "common/dataset/dataset_writer.h"
 #include "common/dataset/tokenizer.h"
 #include "common/spec/resolve.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::facts {
 namespace {
@@ -21,11 +21,6 @@ using ::testing::HasSubstr;
 
 class CompleteSpecTest : public ::testing::Test {
  protected:
-  CompleteSpecTest() : dir_(fs::temp_directory_path() / ("hearth-complete-" + RandomHex(6))) {
-    fs::create_directories(dir_);
-  }
-  ~CompleteSpecTest() override { fs::remove_all(dir_); }
-
   std::string Path(const std::string& name) const { return (dir_ / name).string(); }
 
   std::string WriteDataset(const std::string& name, const std::string& tokenizer) {
@@ -77,7 +72,8 @@ class CompleteSpecTest : public ::testing::Test {
 
   static std::string Said(const absl::Status& status) { return std::string(status.message()); }
 
-  const fs::path dir_;
+  const TempDir temp_;
+  const fs::path dir_ = temp_.path();
 };
 
 TEST_F(CompleteSpecTest, QwenFolderAndBytes_AreRefusedUnlessAllowed) {

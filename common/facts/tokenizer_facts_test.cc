@@ -4,11 +4,11 @@
 #include <fstream>
 #include <string>
 
-#include "common/base/ids.h"
 #include "common/dataset/tokenizer.h"
 #include "common/tokenizer/train.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::facts {
 namespace {
@@ -27,11 +27,6 @@ std::string Trained(const std::string& text) {
 
 class TokenizerReaderTest : public ::testing::Test {
  protected:
-  TokenizerReaderTest() : dir_(fs::temp_directory_path() / ("hearth-facts-" + RandomHex(6))) {
-    fs::create_directories(dir_);
-  }
-  ~TokenizerReaderTest() override { fs::remove_all(dir_); }
-
   void Write(const std::string& name, const std::string& text) {
     std::ofstream(dir_ / name, std::ios::binary) << text;
   }
@@ -41,7 +36,8 @@ class TokenizerReaderTest : public ::testing::Test {
     return facts.value_or(v1::TokenizerFacts());
   }
 
-  const fs::path dir_;
+  const TempDir temp_;
+  const fs::path dir_ = temp_.path();
   TokenizerReader reader_{Env::Real()};
 };
 

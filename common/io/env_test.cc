@@ -1,8 +1,8 @@
 #include "common/io/env.h"
 
-#include "common/base/ids.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth {
 namespace {
@@ -12,15 +12,11 @@ using testing::HasSubstr;
 
 class EnvTest : public testing::Test {
  protected:
-  EnvTest() : dir_(testing::TempDir() + "/env_test_" + RandomHex(6)) {
-    EXPECT_TRUE(env_.CreateDirs(dir_).ok());
-  }
-  ~EnvTest() override { EXPECT_TRUE(env_.RemoveAll(dir_).ok()); }
-
   std::string Path(const std::string& name) const { return dir_ + "/" + name; }
 
   Env& env_ = Env::Real();
-  const std::string dir_;
+  const TempDir temp_;
+  const std::string dir_ = temp_.path();
 };
 
 TEST_F(EnvTest, WriteFileAtomically_TwiceTheSamePath_LeavesTheSecondAndNoTemporary) {

@@ -1,8 +1,8 @@
 #include "common/io/faulty_env.h"
 
-#include "common/base/ids.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth {
 namespace {
@@ -11,14 +11,10 @@ using testing::HasSubstr;
 
 class FaultyEnvTest : public testing::Test {
  protected:
-  FaultyEnvTest() : dir_(testing::TempDir() + "/faulty_env_test_" + RandomHex(6)) {
-    EXPECT_TRUE(Env::Real().CreateDirs(dir_).ok());
-  }
-  ~FaultyEnvTest() override { EXPECT_TRUE(Env::Real().RemoveAll(dir_).ok()); }
-
   std::string Path(const std::string& name) const { return dir_ + "/" + name; }
 
-  const std::string dir_;
+  const TempDir temp_;
+  const std::string dir_ = temp_.path();
   FaultyEnv env_{Env::Real()};
 };
 

@@ -9,25 +9,21 @@
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth {
 namespace {
 
 class PrivateFilesTest : public testing::Test {
  protected:
-  PrivateFilesTest() {
-    std::string pattern = testing::TempDir() + "/private_files_XXXXXX";
-    root_ = mkdtemp(pattern.data());
-  }
-  ~PrivateFilesTest() override { std::filesystem::remove_all(root_); }
-
   static mode_t ModeOf(const std::string& path) {
     struct stat info = {};
     EXPECT_EQ(stat(path.c_str(), &info), 0) << path;
     return info.st_mode & 07777;
   }
 
-  std::string root_;
+  const TempDir temp_;
+  const std::string root_ = temp_.path();
 };
 
 TEST_F(PrivateFilesTest, CreatePrivateDir_New_OnlyTheLastIsPrivate) {

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "absl/strings/str_replace.h"
-#include "common/base/ids.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth {
 namespace {
@@ -18,14 +18,13 @@ using ::testing::HasSubstr;
 
 class RootedEnvTest : public ::testing::Test {
  protected:
-  RootedEnvTest() : dir_(fs::canonical(::testing::TempDir()) / ("rooted-" + RandomHex(6))) {
+  RootedEnvTest() {
     for (const char* folder : {"data/set", "checkpoints", "outside"}) {
       fs::create_directories(dir_ / folder);
     }
     Put("data/set/a.bin", "tokens");
     Put("outside/secret", "secret");
   }
-  ~RootedEnvTest() override { fs::remove_all(dir_); }
 
   std::string At(const std::string& name) const { return (dir_ / name).string(); }
   void Put(const std::string& name, const std::string& text) {
@@ -39,7 +38,8 @@ class RootedEnvTest : public ::testing::Test {
     return std::string(status.message());
   }
 
-  const fs::path dir_;
+  const TempDir temp_;
+  const fs::path dir_ = temp_.path();
   RootedEnv env_{Env::Real(), {{At("data")}, {At("checkpoints")}, "worker w1"}};
 };
 

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +11,7 @@
 #include "common/io/sha256.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth {
 namespace {
@@ -31,13 +31,6 @@ class CountingEnv : public FaultyEnv {
 
 class FileVerifierTest : public ::testing::Test {
  protected:
-  FileVerifierTest() {
-    char name[] = "/tmp/hearth-verified-XXXXXX";
-    dir_ = mkdtemp(name);
-    folder_ = dir_ + "/home/verified";
-  }
-  ~FileVerifierTest() override { std::filesystem::remove_all(dir_); }
-
   // Changed long enough ago to be remembered.
   RecordedFile Write(const std::string& name, const std::string& text) {
     const std::string path = absl::StrCat(dir_, "/", name);
@@ -48,8 +41,9 @@ class FileVerifierTest : public ::testing::Test {
     return FileVerifier(folder_, threads, env_, clock_).Verify(files);
   }
 
-  std::string dir_;
-  std::string folder_;
+  const TempDir temp_;
+  const std::string dir_ = temp_.path();
+  std::string folder_ = dir_ + "/home/verified";
   CountingEnv env_;
   // A time in the future, so that files written now look old.
   FakeClock clock_{Clock::Real().Now() + absl::Hours(1)};

@@ -11,6 +11,7 @@
 #include "common/io/private_files.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::rpc {
 namespace {
@@ -20,12 +21,9 @@ using ::testing::HasSubstr;
 class BearerTest : public testing::Test {
  protected:
   BearerTest() {
-    std::string pattern = testing::TempDir() + "/bearer_XXXXXX";
-    home_ = mkdtemp(pattern.data());
     SetEnv("HEARTH_HOME", home_.c_str());
     std::filesystem::create_directory(home_ + "/tokens");
   }
-  ~BearerTest() override { std::filesystem::remove_all(home_); }
 
   // A file of mode 0600 in the home folder.
   std::string Write(const std::string& name, const std::string& text) const {
@@ -34,7 +32,8 @@ class BearerTest : public testing::Test {
     return path;
   }
 
-  std::string home_;
+  const TempDir temp_;
+  const std::string home_ = temp_.path();
 };
 
 TEST_F(BearerTest, LocalTokenPath_NamesPortAndKind) {

@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 
-#include <filesystem>
 #include <map>
 #include <random>
 #include <string>
@@ -11,6 +10,7 @@
 #include "common/io/env.h"
 #include "coordinator/store/store.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -27,12 +27,7 @@ const CurveNumber& NumberOf(const CurvePoint& point, const std::string& field) {
 
 class CurveTest : public testing::Test {
  protected:
-  CurveTest() {
-    std::string pattern = testing::TempDir() + "/curve_XXXXXX";
-    root_ = mkdtemp(pattern.data());
-    log_ = NewLog();
-  }
-  ~CurveTest() override { std::filesystem::remove_all(root_); }
+  CurveTest() { log_ = NewLog(); }
 
   std::shared_ptr<SegmentLog> NewLog() {
     return std::make_shared<SegmentLog>(Env::Real(), absl::StrCat(root_, "/", ++logs_),
@@ -82,7 +77,8 @@ class CurveTest : public testing::Test {
     EXPECT_EQ(step, expected_.end());
   }
 
-  std::string root_;
+  const TempDir temp_;
+  const std::string root_ = temp_.path();
   int logs_ = 0;
   int64_t cursor_ = 0;
   std::shared_ptr<SegmentLog> log_;

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,6 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -32,12 +32,9 @@ using ::testing::Not;
 class ApiTest : public testing::Test {
  protected:
   ApiTest() {
-    std::string pattern = testing::TempDir() + "/api_XXXXXX";
-    root_ = mkdtemp(pattern.data());
     log_ = std::make_shared<SegmentLog>(Env::Real(), root_ + "/log", SegmentLogOptions{},
                                         SegmentLog::Position{});
   }
-  ~ApiTest() override { std::filesystem::remove_all(root_); }
 
   v1::Job& NewJob(Effects& effects, const std::string& id, int64_t created) {
     v1::Job& job = *effects.jobs.emplace_back().record.mutable_job();
@@ -77,7 +74,8 @@ class ApiTest : public testing::Test {
     return answer;
   }
 
-  std::string root_;
+  const TempDir temp_;
+  const std::string root_ = temp_.path();
   int64_t cursor_ = 0;
   std::shared_ptr<SegmentLog> log_;
   View view_{1000};

@@ -11,6 +11,7 @@
 #include "coordinator/store/store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 #include "tests/support/coordinator/stored_effects.h"
 
 namespace hearth::coordinator {
@@ -26,16 +27,12 @@ constexpr absl::Time kNow = absl::FromUnixSeconds(1'795'000'000);
 class BackupFolderTest : public testing::Test {
  protected:
   BackupFolderTest() {
-    std::string pattern = testing::TempDir() + "/backups_XXXXXX";
-    root_ = mkdtemp(pattern.data());
-    data_ = root_ + "/data";
     const auto store = Store::Open({.data_dir = data_, .now = kNow});
     EXPECT_TRUE(store.ok()) << store.status();
     const std::vector<Effects> batch = {StoredEffects("a", 1)};
     EXPECT_TRUE((*store)->Commit(batch).ok());
     EXPECT_TRUE((*store)->Flush().ok());
   }
-  ~BackupFolderTest() override { std::filesystem::remove_all(root_); }
 
   absl::StatusOr<MadeBackup> Make(absl::Time now) {
     return MakeBackup(data_, {.path = DefaultBackupFolder(data_), .keep = 2}, now);
@@ -43,8 +40,9 @@ class BackupFolderTest : public testing::Test {
 
   std::vector<std::string> Names() const { return *Env::Real().ListDir(root_ + "/data-backups"); }
 
-  std::string root_;
-  std::string data_;
+  const TempDir temp_;
+  const std::string root_ = temp_.path();
+  const std::string data_ = root_ + "/data";
 };
 
 TEST_F(BackupFolderTest, NewestOnesStay_AlsoWhenTheClockWentBack) {

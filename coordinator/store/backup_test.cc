@@ -13,6 +13,7 @@
 #include "coordinator/store/store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 #include "tests/support/coordinator/stored_effects.h"
 
 namespace hearth::coordinator {
@@ -26,12 +27,6 @@ constexpr absl::Time kNow = absl::FromUnixSeconds(1'795'000'000);
 
 class BackupTest : public testing::Test {
  protected:
-  BackupTest() {
-    std::string pattern = testing::TempDir() + "/backup_XXXXXX";
-    root_ = mkdtemp(pattern.data());
-  }
-  ~BackupTest() override { std::filesystem::remove_all(root_); }
-
   std::string Path(const std::string& name) const { return root_ + "/" + name; }
 
   // Segments are so small that each Flush begins and drops some.
@@ -99,7 +94,8 @@ class BackupTest : public testing::Test {
     EXPECT_EQ(Cursors(*store, job).back(), step + 20);
   }
 
-  std::string root_;
+  const TempDir temp_;
+  const std::string root_ = temp_.path();
 };
 
 TEST_F(BackupTest, StoppedFolderIsCopiedWhole) {

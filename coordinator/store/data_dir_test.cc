@@ -16,6 +16,7 @@
 #include "coordinator/store/store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 #include "tests/support/coordinator/stored_effects.h"
 
 namespace hearth::coordinator {
@@ -31,13 +32,6 @@ constexpr const char* kStamp = "2026-11-18T11-06-40Z";
 // A job's row, an event, a step and a log line with cursor `n`, and a worker and a request.
 class DataDirTest : public testing::Test {
  protected:
-  DataDirTest() {
-    std::string pattern = testing::TempDir() + "/data_dir_XXXXXX";
-    root_ = mkdtemp(pattern.data());
-    dir_ = root_ + "/data";
-  }
-  ~DataDirTest() override { std::filesystem::remove_all(root_); }
-
   absl::StatusOr<std::unique_ptr<Store>> TryOpen(bool restore = false) {
     return Store::Open({.data_dir = dir_, .restore = restore, .now = kNow});
   }
@@ -123,8 +117,9 @@ class DataDirTest : public testing::Test {
     EXPECT_EQ(CountRecords(*store, "b"), of_b);
   }
 
-  std::string root_;
-  std::string dir_;
+  const TempDir temp_;
+  const std::string root_ = temp_.path();
+  std::string dir_ = root_ + "/data";
 };
 
 TEST_F(DataDirTest, Marker_IsReadAsWrittenAndEveryDamageIsSeen) {

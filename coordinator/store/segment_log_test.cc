@@ -9,19 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/io/faulty_env.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::coordinator {
 namespace {
 
 class SegmentLogTest : public testing::Test {
  protected:
-  SegmentLogTest() {
-    std::string pattern = testing::TempDir() + "/segment_log_XXXXXX";
-    root_ = mkdtemp(pattern.data());
-    dir_ = root_ + "/job/log";
-  }
-  ~SegmentLogTest() override { std::filesystem::remove_all(root_); }
-
   SegmentLog Open(SegmentLog::Position position = {}) {
     return SegmentLog(env_, dir_, {.segment_bytes = 200, .max_bytes = 600}, position);
   }
@@ -53,8 +47,8 @@ class SegmentLogTest : public testing::Test {
   }
 
   Env& env_ = Env::Real();
-  std::string root_;
-  std::string dir_;
+  const TempDir temp_;
+  const std::string dir_ = temp_.path() + "/job/log";
 };
 
 TEST_F(SegmentLogTest, Read_BeforePublish_SeesNothing) {

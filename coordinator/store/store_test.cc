@@ -12,6 +12,8 @@
 #include "common/io/faulty_env.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/point_name.h"
+#include "tests/support/common/temp_dir.h"
 #include "tests/support/coordinator/stored_effects.h"
 
 namespace hearth::coordinator {
@@ -21,14 +23,7 @@ using ::testing::HasSubstr;
 
 class StoreTest : public testing::Test {
  protected:
-  StoreTest() {
-    std::string pattern = testing::TempDir() + "/store_XXXXXX";
-    root_ = mkdtemp(pattern.data());
-  }
-  ~StoreTest() override {
-    EXPECT_TRUE(fault::Configure("").ok());
-    std::filesystem::remove_all(root_);
-  }
+  ~StoreTest() override { EXPECT_TRUE(fault::Configure("").ok()); }
 
   std::unique_ptr<Store> Open(Env& env = Env::Real()) {
     auto store = Store::Open({.data_dir = root_}, env);
@@ -49,7 +44,8 @@ class StoreTest : public testing::Test {
     return static_cast<int64_t>(result->records.size());
   }
 
-  std::string root_;
+  const TempDir temp_;
+  const std::string root_ = temp_.path();
 };
 
 TEST_F(StoreTest, Open_EachTime_IncrementsGeneration) {
@@ -355,11 +351,7 @@ INSTANTIATE_TEST_SUITE_P(AllPoints,
                                          "store.after_commit",
                                          "store.before_flush",
                                          "store.after_flush"),
-                         [](const auto& param) {
-                           std::string name = param.param;
-                           name[name.find('.')] = '_';
-                           return name;
-                         });
+                         PointName);
 
 }  // namespace
 }  // namespace hearth::coordinator

@@ -5,7 +5,6 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -17,18 +16,17 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/common/fake_state.h"
+#include "tests/support/common/temp_dir.h"
 #include "tests/support/daemon/fake_coordinator.h"
 
 namespace hearth::worker {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 class DaemonTest : public ::testing::Test {
  protected:
-  DaemonTest()
-      : home_(fs::canonical(fs::temp_directory_path()) / ("hearth-daemon-" + RandomHex(6))) {
+  DaemonTest() {
     int fds[2];
     EXPECT_EQ(pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);
     signals_ = Fd(fds[0]);
@@ -39,13 +37,12 @@ class DaemonTest : public ::testing::Test {
       thread_.join();
     }
     daemon_.reset();
-    fs::remove_all(home_);
   }
 
   WorkerOptions Options() const {
     WorkerOptions options;
     options.coordinator = coordinator_.address();
-    options.home = home_.string();
+    options.home = home_;
     options.http = "127.0.0.1:0";
     options.trainer = HEARTH_FAKE_TRAINER;
     options.threads = 1;
@@ -70,7 +67,8 @@ class DaemonTest : public ::testing::Test {
     return exit_code_;
   }
 
-  const fs::path home_;
+  const TempDir temp_;
+  const std::string home_ = temp_.path();
   FakeCoordinator coordinator_;
   Fd signals_;
   Fd signals_write_;
@@ -87,7 +85,7 @@ TEST_F(DaemonTest, Hello_Identity_SaysWhatTheHostIs) {
   EXPECT_EQ(hello.device().threads(), 1);
   EXPECT_EQ(hello.labels().at("zone"), "a");
   EXPECT_THAT(hello.confinement(), ::testing::Contains("system calls filtered"));
-  EXPECT_EQ(hello.checkpoint_root(), (home_ / "checkpoints").string());
+  EXPECT_EQ(hello.checkpoint_root(), home_ + "/checkpoints");
   EXPECT_TRUE(IsUuid(hello.root_uuid()));
   EXPECT_THAT(hello.http_address(), HasSubstr("127.0.0.1:"));
   Signal();

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -12,26 +11,13 @@
 #include "common/dataset/dataset_writer.h"
 #include "common/spec/resolve.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 #include "tests/support/trainer/test_model.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/step/trainer.h"
 
 namespace hearth::trainer {
-
-// A folder that goes away with the object.
-class TempDir {
- public:
-  TempDir() {
-    std::string pattern = testing::TempDir() + "/hearth_step_XXXXXX";
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TempDir() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // Headerless uint16 tokens below 37 with structure to learn: runs of an arithmetic sequence.
 inline std::string WriteTokens(const std::string& dir, std::string_view name, int count) {

@@ -2,7 +2,6 @@
 
 #include <signal.h>
 
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,11 +10,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/ids.h"
 #include "common/io/private_files.h"
 #include "common/rpc/grpc_status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 #include "tests/support/daemon/fake_coordinator.h"
 #include "worker/daemon/disk/disk_worker.h"
 #include "worker/daemon/supervise/supervisor.h"
@@ -23,13 +22,12 @@
 namespace hearth::worker {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 class AgentTest : public ::testing::Test {
  protected:
-  AgentTest() : dir_(fs::temp_directory_path() / ("hearth-agent-" + RandomHex(6))) {
-    root_ = std::make_unique<CheckpointRoot>(*CheckpointRoot::Open(dir_.string()));
+  AgentTest() {
+    root_ = std::make_unique<CheckpointRoot>(*CheckpointRoot::Open(dir_));
     TaskTable::Options options;
     options.identity.set_worker_id("w1");
     options.identity.set_incarnation("abc");
@@ -47,7 +45,6 @@ class AgentTest : public ::testing::Test {
     supervisor_.reset();
     disk_.reset();
     table_.reset();
-    fs::remove_all(dir_);
   }
 
   void Dial(const std::string& coordinators,
@@ -98,7 +95,8 @@ class AgentTest : public ::testing::Test {
     return out;
   }
 
-  const fs::path dir_;
+  const TempDir temp_;
+  const std::string dir_ = temp_.path();
   std::string token_file_;  // of Dial
   std::unique_ptr<CheckpointRoot> root_;
   std::unique_ptr<TaskTable> table_;
@@ -312,7 +310,7 @@ TEST_F(AgentTest, Hello_NameTakenAfterAWelcome_IsAskedForAgain) {
 
 TEST_F(AgentTest, Token_MissingThenRefusedThenTaken_IsTriedAgain) {
   FakeCoordinator coordinator;
-  token_file_ = (dir_ / "w1.token").string();
+  token_file_ = dir_ + "/w1.token";
   Dial(coordinator.address());
   while (agent_->counters().failed_attempts < 2) {
     std::this_thread::yield();

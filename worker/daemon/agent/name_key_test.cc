@@ -2,23 +2,19 @@
 
 #include <sys/stat.h>
 
-#include <filesystem>
 #include <fstream>
 #include <string>
 
-#include "common/base/ids.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::worker {
 namespace {
 
 class NameKeyTest : public testing::Test {
  protected:
-  NameKeyTest() { std::filesystem::create_directories(dir_); }
-  ~NameKeyTest() override { std::filesystem::remove_all(dir_); }
-
-  const std::string dir_ =
-      (std::filesystem::temp_directory_path() / ("hearth-key-" + RandomHex(6))).string();
+  const TempDir temp_;
+  const std::string dir_ = temp_.path();
 };
 
 TEST_F(NameKeyTest, MadeOnce_ReadableByTheOwnerAlone) {

@@ -7,10 +7,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/ids.h"
 #include "common/io/env.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::worker {
 namespace {
@@ -41,7 +41,7 @@ TEST(FindCgroup, NotMounted_SaysSo) {
 // Plain files where the kernel would have its own.
 class CgroupTest : public ::testing::Test {
  protected:
-  CgroupTest() : base_(fs::temp_directory_path() / ("hearth-cgroup-" + RandomHex(6))) {
+  CgroupTest() {
     fs::create_directories(base_ / "daemon");
     fs::create_directories(base_ / "trainers-w1");
     for (const char* file :
@@ -51,7 +51,6 @@ class CgroupTest : public ::testing::Test {
     }
     Has("cpuset cpu io memory pids\n");
   }
-  ~CgroupTest() override { fs::remove_all(base_); }
 
   void Has(const std::string& controllers) const {
     std::ofstream(base_ / "cgroup.controllers") << controllers;
@@ -63,7 +62,8 @@ class CgroupTest : public ::testing::Test {
     return Cgroup::Make(base_.string(), "w1", limits);
   }
 
-  const fs::path base_;
+  const TempDir temp_;
+  const fs::path base_ = temp_.path();
 };
 
 TEST_F(CgroupTest, Make_AllLimits_WritesThemAndMovesTheDaemonAside) {

@@ -12,10 +12,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/ids.h"
 #include "common/io/env.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 #include "worker/daemon/supervise/child_process.h"
 
 namespace hearth::worker {
@@ -32,14 +32,13 @@ constexpr char kUser[] = "nobody";
 
 class ConfinementTest : public ::testing::Test {
  protected:
-  ConfinementTest() : home_(fs::temp_directory_path() / ("hearth-confine-" + RandomHex(6))) {
+  ConfinementTest() {
     fs::create_directories(home_ / "checkpoints/job-1/e1");
     fs::permissions(home_, fs::perms(0755));
     options_.name = "w1";
     options_.home = home_.string();
     options_.checkpoint_root = (home_ / "checkpoints").string();
   }
-  ~ConfinementTest() override { fs::remove_all(home_); }
 
   absl::StatusOr<Confinement> Prepare() const {
     return Confinement::Prepare(options_, {"/bin/sh"});
@@ -82,7 +81,8 @@ class ConfinementTest : public ::testing::Test {
     return found.st_uid;
   }
 
-  const fs::path home_;
+  const TempDir temp_;
+  const fs::path home_ = temp_.path();
   ConfinementOptions options_;
 };
 

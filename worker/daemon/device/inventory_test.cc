@@ -2,13 +2,12 @@
 
 #include <unistd.h>
 
-#include <filesystem>
 #include <string>
 #include <utility>
 
-#include "common/base/ids.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::worker {
 namespace {
@@ -51,32 +50,30 @@ TEST(InventoryTest, MakeDeviceInfo_Others_AreRefusedWithReason) {
 }
 
 TEST(InventoryTest, DaemonIndex_Claims_AreLeastFreeAndReturned) {
-  const auto dir = std::filesystem::temp_directory_path() / ("hearth-run-" + RandomHex(6));
-  auto first = DaemonIndex::Claim(dir.string(), "cpu");
+  const TempDir dir;
+  auto first = DaemonIndex::Claim(dir.path(), "cpu");
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(first->index(), 0);
   {
-    const auto second = DaemonIndex::Claim(dir.string(), "cpu");
+    const auto second = DaemonIndex::Claim(dir.path(), "cpu");
     EXPECT_EQ(second->index(), 1);
   }
-  EXPECT_EQ(DaemonIndex::Claim(dir.string(), "cpu")->index(), 1);
+  EXPECT_EQ(DaemonIndex::Claim(dir.path(), "cpu")->index(), 1);
   { const DaemonIndex gone = *std::move(first); }
-  EXPECT_EQ(DaemonIndex::Claim(dir.string(), "cpu")->index(), 0);
-  std::filesystem::remove_all(dir);
+  EXPECT_EQ(DaemonIndex::Claim(dir.path(), "cpu")->index(), 0);
 }
 
 TEST(InventoryTest, DaemonIndex_GpuOfAnotherDaemon_IsRefused) {
-  const auto dir = std::filesystem::temp_directory_path() / ("hearth-run-" + RandomHex(6));
+  const TempDir dir;
   {
-    const auto first = DaemonIndex::ClaimGpu(dir.string(), "GPU-1", 3);
+    const auto first = DaemonIndex::ClaimGpu(dir.path(), "GPU-1", 3);
     ASSERT_TRUE(first.ok()) << first.status();
     EXPECT_EQ(first->index(), 3);
-    EXPECT_EQ(DaemonIndex::ClaimGpu(dir.string(), "GPU-1", 3).status().code(),
+    EXPECT_EQ(DaemonIndex::ClaimGpu(dir.path(), "GPU-1", 3).status().code(),
               absl::StatusCode::kAlreadyExists);
-    EXPECT_TRUE(DaemonIndex::ClaimGpu(dir.string(), "GPU-2", 4).ok());
+    EXPECT_TRUE(DaemonIndex::ClaimGpu(dir.path(), "GPU-2", 4).ok());
   }
-  EXPECT_TRUE(DaemonIndex::ClaimGpu(dir.string(), "GPU-1", 3).ok());
-  std::filesystem::remove_all(dir);
+  EXPECT_TRUE(DaemonIndex::ClaimGpu(dir.path(), "GPU-1", 3).ok());
 }
 
 TEST(InventoryTest, UsageSampler_OwnProcess_CountsTimeOnceAndSurvivesAnother) {

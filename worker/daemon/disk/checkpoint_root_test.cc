@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/barrier.h"
 #include "absl/synchronization/mutex.h"
-#include "common/base/ids.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::worker {
 namespace {
@@ -23,10 +23,6 @@ using ::testing::HasSubstr;
 
 class CheckpointRootTest : public ::testing::Test {
  protected:
-  CheckpointRootTest()
-      : dir_(fs::canonical(fs::temp_directory_path()) / ("hearth-root-" + RandomHex(6))) {}
-  ~CheckpointRootTest() override { fs::remove_all(dir_); }
-
   std::string Make(const std::string& relative) {
     const fs::path path = dir_ / relative;
     fs::create_directories(path);
@@ -34,7 +30,8 @@ class CheckpointRootTest : public ::testing::Test {
     return path.string();
   }
 
-  const fs::path dir_;
+  const TempDir temp_;
+  const fs::path dir_ = temp_.path();
 };
 
 TEST_F(CheckpointRootTest, Open_Twice_GivesOneUuid) {

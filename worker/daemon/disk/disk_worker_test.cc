@@ -9,10 +9,10 @@
 
 #include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
-#include "common/base/ids.h"
 #include "common/io/rooted_env.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::worker {
 namespace {
@@ -22,12 +22,6 @@ using ::testing::HasSubstr;
 
 class DiskWorkerTest : public ::testing::Test {
  protected:
-  DiskWorkerTest()
-      : dir_(fs::canonical(fs::temp_directory_path()) / ("hearth-disk-" + RandomHex(6))) {
-    fs::create_directories(dir_);
-  }
-  ~DiskWorkerTest() override { fs::remove_all(dir_); }
-
   std::string WriteRawBin(int tokens) {
     const std::string path = (dir_ / "raw.bin").string();
     const std::vector<uint16_t> data(tokens, 7);
@@ -41,7 +35,8 @@ class DiskWorkerTest : public ::testing::Test {
     return worker::InspectPath(path, env, tokenizers);
   }
 
-  const fs::path dir_;
+  const TempDir temp_;
+  const fs::path dir_ = temp_.path();
 };
 
 TEST_F(DiskWorkerTest, InspectPath_RawBin_CountsTokens) {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/ids.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::worker {
 namespace {
@@ -51,7 +51,7 @@ class FakeDisk : public DiskRequests {
 
 class TaskTableTest : public ::testing::Test {
  protected:
-  TaskTableTest() : dir_(fs::temp_directory_path() / ("hearth-table-" + RandomHex(6))) {
+  TaskTableTest() {
     root_ = std::make_unique<CheckpointRoot>(*CheckpointRoot::Open(dir_.string()));
     TaskTable::Options options;
     options.identity.set_worker_id("w");
@@ -60,7 +60,6 @@ class TaskTableTest : public ::testing::Test {
     table_ = std::make_unique<TaskTable>(options, *root_, clock_);
     table_->Attach(host_, disk_);
   }
-  ~TaskTableTest() override { fs::remove_all(dir_); }
 
   void Say(v1::CoordinatorMessage message, int64_t generation = 1) {
     message.set_generation(generation);
@@ -150,7 +149,8 @@ class TaskTableTest : public ::testing::Test {
   }
 
   FakeClock clock_;
-  const fs::path dir_;
+  const TempDir temp_;
+  const fs::path dir_ = temp_.path();
   FakeHost host_;
   FakeDisk disk_;
   std::unique_ptr<CheckpointRoot> root_;

@@ -2,12 +2,12 @@
 
 #include <atomic>
 #include <cstring>
-#include <filesystem>
 
 #include "absl/synchronization/notification.h"
 #include "common/formats/codecs.h"
 #include "common/io/faulty_env.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 #include "tests/support/trainer/model_folder.h"
 #include "worker/trainer/checkpoint/hf_model.h"
 
@@ -16,13 +16,8 @@ namespace {
 
 class BackgroundWriterTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    dir_ = ::testing::TempDir() + "/background_writer_test";
-    std::filesystem::remove_all(dir_);
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-
-  std::string dir_;
+  const TempDir temp_;
+  const std::string dir_ = temp_.path();
 };
 
 CheckpointContent Content(const TestModel& model, const std::vector<float>& moment, int64_t step) {

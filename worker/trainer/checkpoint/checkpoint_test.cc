@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/common/temp_dir.h"
 #include "tests/support/trainer/model_folder.h"
 
 namespace hearth::trainer {
@@ -23,13 +24,7 @@ namespace fs = std::filesystem;
 
 class CheckpointTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    dir_ = ::testing::TempDir() + "/checkpoint_test_" +
-           ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    fs::remove_all(dir_);
-    model_ = MakeTestModel("qwen3");
-  }
-  void TearDown() override { fs::remove_all(dir_); }
+  void SetUp() override { model_ = MakeTestModel("qwen3"); }
 
   CheckpointContent Content(int64_t step) {
     CheckpointContent content;
@@ -60,7 +55,8 @@ class CheckpointTest : public ::testing::Test {
     return WriteCheckpoint(env, Clock::Real(), dir_, Content(step), keep);
   }
 
-  std::string dir_;
+  const TempDir temp_;
+  const std::string dir_ = temp_.path();
   TestModel model_;
 };
 

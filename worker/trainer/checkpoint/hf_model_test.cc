@@ -7,6 +7,7 @@
 #include "common/spec/plan/parameter_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 #include "tests/support/trainer/model_folder.h"
 
 namespace hearth::trainer {
@@ -16,12 +17,6 @@ using ::testing::HasSubstr;
 
 class HfModelTest : public ::testing::TestWithParam<const char*> {
  protected:
-  void SetUp() override {
-    dir_ = ::testing::TempDir() + "/hf_model_test";
-    std::filesystem::remove_all(dir_);
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-
   static std::vector<std::vector<float>> Load(const TestModel& m, const std::string& dir) {
     std::vector<std::vector<float>> loaded;
     std::vector<float*> pointers;
@@ -36,7 +31,8 @@ class HfModelTest : public ::testing::TestWithParam<const char*> {
     return loaded;
   }
 
-  std::string dir_;
+  const TempDir temp_;
+  const std::string dir_ = temp_.path();
 };
 
 TEST_P(HfModelTest, Load_OfWritten_IsTheModel) {

@@ -234,9 +234,6 @@ echo '{"reason":"EXIT_REASON_FINISHED"}' > "$out/exit.json"
 class CompareCommandTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    dir_ = ::testing::TempDir() + "/compare_test";
-    std::filesystem::remove_all(dir_);
-    std::filesystem::create_directories(dir_);
     std::ofstream(dir_ + "/job.yaml") << kJob;
     std::ofstream(dir_ + "/trainer") << kTrainer;
     chmod((dir_ + "/trainer").c_str(), 0755);
@@ -247,7 +244,6 @@ class CompareCommandTest : public ::testing::Test {
     options_.json = true;
     options_.quiet = true;
   }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
 
   int Compare(const std::vector<std::string>& recipes) {
     options_.recipes = recipes;
@@ -262,7 +258,8 @@ class CompareCommandTest : public ::testing::Test {
     return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   }
 
-  std::string dir_;
+  const TempDir temp_;
+  const std::string dir_ = temp_.path();
   CompareOptions options_;
   nlohmann::json json_;
 };

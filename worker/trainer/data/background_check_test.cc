@@ -1,11 +1,11 @@
 #include "worker/trainer/data/background_check.h"
 
 #include <cstdlib>
-#include <filesystem>
 
 #include "common/io/faulty_env.h"
 #include "common/io/sha256.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::trainer {
 namespace {
@@ -31,14 +31,10 @@ class SlowEnv : public FaultyEnv {
 
 class BackgroundCheckTest : public ::testing::Test {
  protected:
-  BackgroundCheckTest() {
-    char name[] = "/tmp/hearth-check-XXXXXX";
-    dir_ = mkdtemp(name);
-    EXPECT_TRUE(Env::Real().WriteFileAtomically(dir_ + "/a", "text").ok());
-  }
-  ~BackgroundCheckTest() override { std::filesystem::remove_all(dir_); }
+  BackgroundCheckTest() { EXPECT_TRUE(Env::Real().WriteFileAtomically(dir_ + "/a", "text").ok()); }
 
-  std::string dir_;
+  const TempDir temp_;
+  const std::string dir_ = temp_.path();
   SlowEnv env_;
 };
 

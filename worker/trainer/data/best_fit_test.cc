@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/dataset/dataset_writer.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::trainer {
 namespace {
@@ -19,14 +19,6 @@ constexpr int32_t kEnd = 9;
 
 class BestFitTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    dir_ = ::testing::TempDir() + "/best_fit_test_" +
-           ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(dir_);
-    std::filesystem::create_directories(dir_);
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-
   // Documents of these lengths, end token included.
   std::unique_ptr<dataset::Dataset> Make(const std::vector<int64_t>& lengths) {
     dataset::DatasetWriter::Options options;
@@ -45,7 +37,8 @@ class BestFitTest : public ::testing::Test {
     return *dataset::Dataset::Open(path);
   }
 
-  std::string dir_;
+  const TempDir temp_;
+  const std::string dir_ = temp_.path();
   int made_ = 0;
 };
 

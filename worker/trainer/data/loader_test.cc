@@ -1,7 +1,6 @@
 #include "worker/trainer/data/loader.h"
 
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <set>
 
@@ -9,6 +8,7 @@
 #include "common/spec/plan/batch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::trainer {
 namespace {
@@ -19,14 +19,6 @@ constexpr int32_t kT = 8;
 
 class LoaderTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    dir_ = ::testing::TempDir() + "/loader_test_" +
-           ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(dir_);
-    std::filesystem::create_directories(dir_);
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-
   // A dataset whose token i is base + i, in shards of 50.
   std::string Make(const std::string& name, int32_t tokens, int32_t base) {
     dataset::DatasetWriter::Options options;
@@ -72,7 +64,8 @@ class LoaderTest : public ::testing::Test {
     return options;
   }
 
-  std::string dir_;
+  const TempDir temp_;
+  const std::string dir_ = temp_.path();
 };
 
 struct Batch {

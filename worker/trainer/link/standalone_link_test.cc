@@ -1,8 +1,8 @@
-#include <filesystem>
 
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 #include "worker/trainer/link/link.h"
 
 namespace hearth::trainer {
@@ -12,12 +12,6 @@ using ::testing::HasSubstr;
 
 class StandaloneLinkTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    dir_ = ::testing::TempDir() + "/standalone_link_test";
-    std::filesystem::remove_all(dir_);
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-
   std::unique_ptr<StandaloneLink> Open(int64_t resume_step) {
     v1::Task task;
     task.set_resume_step(resume_step);
@@ -39,7 +33,8 @@ class StandaloneLinkTest : public ::testing::Test {
     return absl::StrSplit(text, '\n', absl::SkipEmpty());
   }
 
-  std::string dir_;
+  const TempDir temp_;
+  const std::string dir_ = temp_.path();
 };
 
 TEST_F(StandaloneLinkTest, Resume_RewindsTheMetrics) {
