@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/table_rows.h"
 
 namespace hearth::dataset {
 namespace {
@@ -90,15 +91,8 @@ void AppendEnds(const uint8_t* from, int64_t n, T end, int64_t base, std::vector
 }  // namespace
 
 std::string_view KindName(Kind kind) {
-  switch (kind) {
-    case Kind::kFolder:
-      return "dataset";
-    case Kind::kLlmcBin:
-      return "llmc_bin";
-    case Kind::kRawBin:
-      return "raw_bin";
-  }
-  return "?";
+  static constexpr EnumNames<Kind, Kind::kRawBin> kNames = {"dataset", "llmc_bin", "raw_bin"};
+  return kNames[kind];
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(const std::string& path, Env& env) {

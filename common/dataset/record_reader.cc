@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
+#include "common/base/table_rows.h"
 #include "common/dataset/csv_record.h"
 #include "common/tokenizer/checked_json.h"
 
@@ -78,12 +79,7 @@ absl::Span<const InputFormat> InputFormats() {
 }
 
 const InputFormat* FindInputFormat(std::string_view name) {
-  for (const InputFormat& format : kFormats) {
-    if (format.name == name) {
-      return &format;
-    }
-  }
-  return nullptr;
+  return FindRow(kFormats, &InputFormat::name, name);
 }
 
 const InputFormat& FormatOfFile(std::string_view path, const InputFormat& otherwise) {

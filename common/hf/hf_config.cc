@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/base/table_rows.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::hf {
@@ -362,12 +363,7 @@ constexpr HfFormat kFormats[] = {
 };
 
 const HfFormat* FindFormat(std::string_view model_type) {
-  for (const HfFormat& format : kFormats) {
-    if (format.model_type == model_type) {
-      return &format;
-    }
-  }
-  return nullptr;
+  return FindRow(kFormats, &HfFormat::model_type, model_type);
 }
 
 std::string FormatNames() {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
+#include "common/base/table_rows.h"
 #include "prometheus/text_serializer.h"
 
 namespace hearth::metrics {
@@ -80,27 +81,14 @@ std::string CheckDef(const MetricDef& def) {
 }  // namespace
 
 std::string_view TypeName(MetricType type) {
-  switch (type) {
-    case MetricType::kCounter:
-      return "counter";
-    case MetricType::kGauge:
-      return "gauge";
-    case MetricType::kHistogram:
-      return "histogram";
-  }
-  return "untyped";
+  static constexpr EnumNames<MetricType, MetricType::kHistogram> kNames = {"counter", "gauge",
+                                                                           "histogram"};
+  return kNames[type];
 }
 
 std::string_view StabilityName(Stability stability) {
-  switch (stability) {
-    case Stability::kAlpha:
-      return "alpha";
-    case Stability::kBeta:
-      return "beta";
-    case Stability::kStable:
-      return "stable";
-  }
-  return "alpha";
+  static constexpr EnumNames<Stability, Stability::kStable> kNames = {"alpha", "beta", "stable"};
+  return kNames[stability];
 }
 
 const prometheus::Histogram::BucketBoundaries& LatencyBuckets() {

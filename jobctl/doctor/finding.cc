@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/table_rows.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::jobctl {
@@ -16,17 +17,9 @@ constexpr int kNarrowest = 20;
 }  // namespace
 
 const char* VerdictName(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kOk:
-      return "ok";
-    case Verdict::kNote:
-      return "note";
-    case Verdict::kWarning:
-      return "warning";
-    case Verdict::kFailed:
-      return "failed";
-  }
-  return "failed";
+  static constexpr EnumNames<Verdict, Verdict::kFailed> kNames = {"ok", "note", "warning",
+                                                                  "failed"};
+  return kNames[verdict].data();  // a literal: it ends in 0
 }
 
 bool AnyFailed(const Findings& findings) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/table_rows.h"
 #include "kernels/core/cpu.h"
 
 namespace hearth::kernels {
@@ -173,15 +174,9 @@ GemmPath GemmPathOf(const Exec& exec, const GemmArgs& args) {
 }
 
 const char* GemmPathName(GemmPath path) {
-  switch (path) {
-    case GemmPath::kNative:
-      return "native";
-    case GemmPath::kEmulated:
-      return "emulated";
-    case GemmPath::kPlain:
-      break;
-  }
-  return "plain";
+  static constexpr EnumNames<GemmPath, GemmPath::kEmulated> kNames = {"plain", "native",
+                                                                      "emulated"};
+  return kNames[path].data();  // a literal: it ends in 0
 }
 
 absl::Status CanImplement(const ColumnSumArgs& args) {

@@ -1,5 +1,7 @@
 #include "tests/fuzz/targets.h"
 
+#include "common/base/table_rows.h"
+
 namespace hearth::fuzz {
 namespace {
 
@@ -24,12 +26,7 @@ absl::Span<const Target> Targets() {
 }
 
 const Target* FindTarget(std::string_view name) {
-  for (const Target& target : kTargets) {
-    if (target.name == name) {
-      return &target;
-    }
-  }
-  return nullptr;
+  return FindRow(kTargets, &Target::name, name);
 }
 
 }  // namespace hearth::fuzz

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "common/base/table_rows.h"
+
 namespace hearth::spec {
 namespace {
 
@@ -97,20 +99,11 @@ absl::Span<const Preset> Presets() {
 }
 
 const Preset* FindPreset(std::string_view name) {
-  for (const Preset& preset : Table()) {
-    if (preset.name == name) {
-      return &preset;
-    }
-  }
-  return nullptr;
+  return FindRow(Table(), &Preset::name, name);
 }
 
 std::vector<std::string_view> PresetNames() {
-  std::vector<std::string_view> names;
-  for (const Preset& preset : Table()) {
-    names.push_back(preset.name);
-  }
-  return names;
+  return ColumnOf(Table(), &Preset::name);
 }
 
 }  // namespace hearth::spec

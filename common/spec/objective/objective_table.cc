@@ -1,5 +1,7 @@
 #include "common/spec/objective/objective_table.h"
 
+#include "common/base/table_rows.h"
+
 namespace hearth::spec {
 namespace {
 
@@ -14,20 +16,11 @@ absl::Span<const ObjectiveRow> Objectives() {
 }
 
 const ObjectiveRow* FindObjective(std::string_view name) {
-  for (const ObjectiveRow& row : kObjectives) {
-    if (row.name == name) {
-      return &row;
-    }
-  }
-  return nullptr;
+  return FindRow(kObjectives, &ObjectiveRow::name, name);
 }
 
 std::vector<std::string_view> ObjectiveNames() {
-  std::vector<std::string_view> names;
-  for (const ObjectiveRow& row : kObjectives) {
-    names.push_back(row.name);
-  }
-  return names;
+  return ColumnOf(kObjectives, &ObjectiveRow::name);
 }
 
 }  // namespace hearth::spec

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <string>
 
+#include "common/base/table_rows.h"
+
 namespace hearth::spec {
 namespace {
 
@@ -17,20 +19,11 @@ absl::Span<const OptimizerRow> Optimizers() {
 }
 
 const OptimizerRow* FindOptimizer(std::string_view name) {
-  for (const OptimizerRow& row : Optimizers()) {
-    if (row.name == name) {
-      return &row;
-    }
-  }
-  return nullptr;
+  return FindRow(Optimizers(), &OptimizerRow::name, name);
 }
 
 std::vector<std::string_view> OptimizerNames() {
-  std::vector<std::string_view> names;
-  for (const OptimizerRow& row : Optimizers()) {
-    names.push_back(row.name);
-  }
-  return names;
+  return ColumnOf(Optimizers(), &OptimizerRow::name);
 }
 
 std::vector<ParameterState> StatesOf(const OptimizerRow& optimizer, const Parameter& parameter) {

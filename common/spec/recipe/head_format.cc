@@ -1,5 +1,7 @@
 #include "common/spec/recipe/head_format.h"
 
+#include "common/base/table_rows.h"
+
 namespace hearth::spec {
 namespace {
 
@@ -12,20 +14,11 @@ constexpr HeadFormat kHeadFormats[] = {
 }  // namespace
 
 const HeadFormat* FindHeadFormat(std::string_view name) {
-  for (const HeadFormat& row : kHeadFormats) {
-    if (row.name == name) {
-      return &row;
-    }
-  }
-  return nullptr;
+  return FindRow(kHeadFormats, &HeadFormat::name, name);
 }
 
 std::vector<std::string_view> HeadFormatNames() {
-  std::vector<std::string_view> names;
-  for (const HeadFormat& row : kHeadFormats) {
-    names.push_back(row.name);
-  }
-  return names;
+  return ColumnOf(kHeadFormats, &HeadFormat::name);
 }
 
 bool QuantisesHead(const v1::PrecisionSpec& precision) {

@@ -5,6 +5,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/table_rows.h"
 #include "common/spec/text.h"
 
 namespace hearth::spec {
@@ -111,6 +112,17 @@ constexpr int kSensitiveLayers = 2;
 
 // NVIDIA's recipe: 16x16 weight blocks (the same values forward and backward), stochastic rounding
 // of gradients, a fixed Hadamard transform on both inputs of wgrad alone.
+// What all recipes share whose products read NVFP4 alone.
+Recipe Nvfp4Row(const char* name, const char* comment) {
+  Recipe recipe = Bf16();
+  recipe.on_cuda = Execution::kEmulated;
+  recipe.name = name;
+  recipe.comment = comment;
+  recipe.high_precision_first = kSensitiveLayers;
+  recipe.fallback = {"fp8", "bf16"};
+  return recipe;
+}
+
 Recipe Nvfp4() {
   const Operand x = Block(DType::kE2M1, BlockLayout::kNvfp4);
   const Operand w = Block(DType::kE2M1, BlockLayout::kNvfp4, true);
@@ -122,15 +134,10 @@ Recipe Nvfp4() {
   rotated_x.hadamard = 16;
   Operand rotated_dy = dy;
   rotated_dy.hadamard = 16;
-  Recipe recipe = Bf16();
-  recipe.on_cuda = Execution::kEmulated;
-  recipe.name = "nvfp4";
-  recipe.comment = "NVIDIA's NVFP4 training recipe";
-  recipe.high_precision_first = kSensitiveLayers;
+  Recipe recipe = Nvfp4Row("nvfp4", "NVIDIA's NVFP4 training recipe");
   recipe.fprop = {.a = x, .b = w};
   recipe.dgrad = {.a = dy, .b = saved_w};
   recipe.wgrad = {.a = rotated_x, .b = rotated_dy, .output = DType::kF32};
-  recipe.fallback = {"fp8", "bf16"};
   return recipe;
 }
 
@@ -144,15 +151,10 @@ Recipe Nvfp4Eden() {
   dy.rounding = Rounding::kEden;
   dy.hadamard = 128;
   dy.signs = HadamardSigns::kSeeded;
-  Recipe recipe = Bf16();
-  recipe.on_cuda = Execution::kEmulated;
-  recipe.name = "nvfp4_eden";
-  recipe.comment = "Quartet II: NVFP4 with unbiased MS-EDEN backward";
-  recipe.high_precision_first = kSensitiveLayers;
+  Recipe recipe = Nvfp4Row("nvfp4_eden", "Quartet II: NVFP4 with unbiased MS-EDEN backward");
   recipe.fprop = {.a = forward, .b = forward};
   recipe.dgrad = {.a = dy, .b = dy};
   recipe.wgrad = {.a = dy, .b = dy, .output = DType::kF32};
-  recipe.fallback = {"fp8", "bf16"};
   return recipe;
 }
 
@@ -216,12 +218,7 @@ absl::Span<const Recipe> Recipes() {
 }
 
 const Recipe* FindRecipe(std::string_view name) {
-  for (const Recipe& recipe : Table()) {
-    if (recipe.name == name) {
-      return &recipe;
-    }
-  }
-  return nullptr;
+  return FindRow(Table(), &Recipe::name, name);
 }
 
 const Recipe* RecipeFor(const v1::PrecisionSpec& precision) {
@@ -257,15 +254,8 @@ ParameterFormats ResolveFormats(const v1::JobSpec& job_spec) {
 }
 
 std::string_view ExecutionName(Execution execution) {
-  switch (execution) {
-    case Execution::kNative:
-      return "native";
-    case Execution::kEmulated:
-      return "emulated";
-    case Execution::kNone:
-      break;
-  }
-  return "none";
+  static constexpr EnumNames<Execution, Execution::kNative> kNames = {"none", "emulated", "native"};
+  return kNames[execution];
 }
 
 Execution RecipeExecution(const Recipe& recipe, std::string_view device_kind) {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "common/base/table_rows.h"
+
 namespace hearth::spec {
 namespace {
 
@@ -74,12 +76,7 @@ absl::Span<const ScheduleRow> Schedules() {
 }
 
 const ScheduleRow* FindSchedule(std::string_view name) {
-  for (const ScheduleRow& row : kSchedules) {
-    if (row.name == name) {
-      return &row;
-    }
-  }
-  return nullptr;
+  return FindRow(kSchedules, &ScheduleRow::name, name);
 }
 
 const ScheduleRow& RowOf(const v1::ScheduleSpec& schedule) {
@@ -88,11 +85,7 @@ const ScheduleRow& RowOf(const v1::ScheduleSpec& schedule) {
 }
 
 std::vector<std::string_view> ScheduleNames() {
-  std::vector<std::string_view> names;
-  for (const ScheduleRow& row : kSchedules) {
-    names.push_back(row.name);
-  }
-  return names;
+  return ColumnOf(kSchedules, &ScheduleRow::name);
 }
 
 const std::vector<std::string_view>& DecayShapeNames() {

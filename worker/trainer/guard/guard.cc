@@ -5,21 +5,14 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
+#include "common/base/table_rows.h"
 
 namespace hearth::trainer {
 
 std::string_view VerdictName(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kGood:
-      return "good";
-    case Verdict::kSpike:
-      return "spike";
-    case Verdict::kNonFinite:
-      return "non_finite";
-    case Verdict::kGradSpike:
-      return "grad_spike";
-  }
-  return "good";
+  static constexpr EnumNames<Verdict, Verdict::kGradSpike> kNames = {"good", "spike", "non_finite",
+                                                                     "grad_spike"};
+  return kNames[verdict];
 }
 
 double Guard::Window::Limit(size_t ignored) const {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/base/table_rows.h"
 #include "common/spec/recipe/precision.h"
 
 namespace hearth::trainer {
@@ -85,21 +86,9 @@ std::string CauseText(const Decision& d) {
 }  // namespace
 
 std::string_view ActionName(Action action) {
-  switch (action) {
-    case Action::kRedo:
-      return "redo";
-    case Action::kRemedy:
-      return "remedy";
-    case Action::kRemedyEnd:
-      return "remedy_end";
-    case Action::kFallback:
-      return "fallback";
-    case Action::kReturn:
-      return "return";
-    case Action::kStop:
-      return "stop";
-  }
-  return "redo";
+  static constexpr EnumNames<Action, Action::kStop> kNames = {"redo",     "remedy", "remedy_end",
+                                                              "fallback", "return", "stop"};
+  return kNames[action];
 }
 
 std::string DecisionText(const Decision& d) {

@@ -1,5 +1,7 @@
 #include "worker/trainer/objective/objective.h"
 
+#include "common/base/table_rows.h"
+
 namespace hearth::trainer {
 namespace {
 
@@ -10,12 +12,7 @@ constexpr ObjectiveDef kObjectives[] = {
 }  // namespace
 
 const ObjectiveDef* FindObjectiveDef(spec::ObjectiveKind kind) {
-  for (const ObjectiveDef& row : kObjectives) {
-    if (row.kind == kind) {
-      return &row;
-    }
-  }
-  return nullptr;
+  return FindRow(kObjectives, &ObjectiveDef::kind, kind);
 }
 
 }  // namespace hearth::trainer

@@ -1,5 +1,6 @@
 #include "worker/trainer/precision/scaling.h"
 
+#include "common/base/table_rows.h"
 #include "worker/trainer/precision/block/block_scaling.h"
 #include "worker/trainer/precision/per_tensor/tensor_scaling.h"
 
@@ -42,12 +43,10 @@ std::unique_ptr<Scaling> MakeScaling(const ScalingContext& context) {
   if (context.weights.empty()) {
     return nullptr;
   }
-  for (const ScalingRow& row : kScalings) {
-    if (row.scaling == context.precision->recipe->fprop.a.scaling) {
-      return row.make(context);
-    }
-  }
-  return nullptr;
+  // All operands of a recipe have one way of scaling; RecipesTest keeps it so.
+  const spec::Scaling scaling = context.precision->recipe->fprop.a.scaling;
+  const ScalingRow* row = FindRow(kScalings, &ScalingRow::scaling, scaling);
+  return row == nullptr ? nullptr : row->make(context);
 }
 
 }  // namespace hearth::trainer
