@@ -84,9 +84,7 @@ BufferSpec State(const char* name, int64_t count, DType dtype, const Fill& fill 
 }
 
 OpCase MakeCase(const Shape& s) {
-  OpCase c;
-  c.op = "adamw";
-  c.name = s.name;
+  OpCase c{.op = "adamw", .name = s.name, .perf = s.perf, .cuda_only = s.cuda_only};
   const Fill positive = {Fill::kUniform, 0.0, 1.0};
   const Fill skip = {Fill::kConstant, s.skip ? 1.0 : 0.0, 0.0};
   // A skipped step must leave even the working copy alone.
@@ -106,8 +104,6 @@ OpCase MakeCase(const Shape& s) {
                Struct("inputs", InputsOf(s))};
   c.forward = [s](const Exec& exec, const Buffers& b) { return Run(s, exec, b); };
   c.slack = s.skip ? 0.0 : 8.0;
-  c.perf = s.perf;
-  c.cuda_only = s.cuda_only;
   c.forward_traffic = {"p0", "p0", "m0", "m0", "v0", "v0", "g0", "w0"};
   return c;
 }

@@ -14,9 +14,7 @@ constexpr Shape kShapes[] = {
     {"1", 1, false}, {"70001", 70001, false}, {"perf_8m", int64_t{8} << 20, true}};
 
 OpCase MakeCase(const Shape& s) {
-  OpCase c;
-  c.op = "amax";
-  c.name = s.name;
+  OpCase c{.op = "amax", .name = s.name, .perf = s.perf};
   // kU8 stands for a buffer that is f32 whatever the storage type.
   c.buffers = {{"x", {s.count}}, {"amax", {1}, Role::kOutput, {}, DType::kU8}};
   c.forward = [](const Exec& exec, const Buffers& b) {
@@ -24,7 +22,6 @@ OpCase MakeCase(const Shape& s) {
   };
   c.workspace = [](const Buffers& b, int) { return AmaxWorkspaceBytes({b["x"], nullptr}); };
   c.slack = 0.0;
-  c.perf = s.perf;
   return c;
 }
 

@@ -79,9 +79,7 @@ OpCase MakeCase(const Shape& s) {
   const AttentionDims& d = s.dims;
   const int64_t rows = d.batch * d.sequence;
   const int64_t width = (d.heads + 2 * d.kv_heads) * d.head_dim;
-  OpCase c;
-  c.op = "attention";
-  c.name = s.name;
+  OpCase c{.op = "attention", .name = s.name, .perf = s.perf};
   c.buffers = {{"qkv", {rows, width}},
                {"out", {rows, d.heads * d.head_dim}, Role::kOutput},
                Statistic("lse", {d.batch, d.heads, d.sequence}),
@@ -120,7 +118,6 @@ OpCase MakeCase(const Shape& s) {
                      cpu::AttentionBackwardWorkspaceBytes(BackwardArgs(s, b), threads)});
   };
   c.reduction = d.sequence + d.head_dim;
-  c.perf = s.perf;
   // The CPU's double run of the long ones is enough; float and repeats would take it minutes.
   c.cuda_only = s.perf ? d.batch * d.sequence > 8192 : d.sequence >= 2048;
   // Probabilities, score gradients and outputs are rounded to bf16, 0.17 % rms each.

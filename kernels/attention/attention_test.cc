@@ -91,6 +91,16 @@ void ExpectNear(const std::vector<double>& got, const std::vector<double>& want)
   }
 }
 
+// 100 positions of documents that begin at 0, 10 and 67.
+Problem ThreeDocuments() {
+  Problem run({1, 100, 2, 1, 4});
+  run.starts.assign(100, 0);
+  for (size_t i = 10; i < 100; ++i) {
+    run.starts[i] = i < 67 ? 10 : 67;
+  }
+  return run;
+}
+
 TEST(AttentionForward, GroupedQueries_MatchDefinition) {
   Problem run({2, 70, 4, 2, 6});
   ASSERT_TRUE(run.Forward().ok());
@@ -98,22 +108,14 @@ TEST(AttentionForward, GroupedQueries_MatchDefinition) {
 }
 
 TEST(AttentionForward, Starts_DocumentsDoNotSeeEachOther) {
-  Problem run({1, 100, 2, 1, 4});
-  run.starts.assign(100, 0);
-  for (size_t i = 10; i < 100; ++i) {
-    run.starts[i] = i < 67 ? 10 : 67;
-  }
+  Problem run = ThreeDocuments();
   ASSERT_TRUE(run.Forward().ok());
   ExpectNear(run.out, Reference(run));
 }
 
 // A change in one document leaves every bit of the others as it was, whatever blocks they share.
 TEST(AttentionForward, Starts_OtherDocumentChanges_SameBits) {
-  Problem run({1, 100, 2, 1, 4});
-  run.starts.assign(100, 0);
-  for (size_t i = 10; i < 100; ++i) {
-    run.starts[i] = i < 67 ? 10 : 67;
-  }
+  Problem run = ThreeDocuments();
   ASSERT_TRUE(run.Forward().ok());
   const std::vector<double> before = run.out;
   for (size_t i = size_t{10} * 16; i < size_t{67} * 16; ++i) {

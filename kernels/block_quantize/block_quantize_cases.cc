@@ -332,9 +332,7 @@ std::string CheckSkipped(const Buffers& b) {
 
 OpCase BlockQuantizeCase(const Shape& s) {
   const bool perf = s.special == Special::kPerf;
-  OpCase c;
-  c.op = "block_quantize";
-  c.name = s.name;
+  OpCase c{.op = "block_quantize", .name = s.name, .perf = perf, .cuda_only = perf};
   c.forward_traffic = {"x"};
   const Fill normal = {Fill::kNormal, 0.0, 1.5};
   const Fill uniform = {Fill::kUniform, 0.2, 3.0};
@@ -364,8 +362,6 @@ OpCase BlockQuantizeCase(const Shape& s) {
   }
   c.double_reference = false;
   c.slack = 0.0;
-  c.perf = perf;
-  c.cuda_only = perf;
   return c;
 }
 
@@ -373,9 +369,7 @@ OpCase BlockQuantizeCase(const Shape& s) {
 OpCase ManyCase() {
   constexpr int kCount = 100;
   constexpr int64_t kExtents[][2] = {{32, 32}, {160, 96}, {96, 288}};
-  OpCase c;
-  c.op = "block_quantize";
-  c.name = absl::StrCat("nvfp4_many_", kCount);
+  OpCase c{.op = "block_quantize", .name = absl::StrCat("nvfp4_many_", kCount)};
   c.buffers = {{"amax", {1}, Role::kInput, {Fill::kConstant, 5.0, 0.0}, DType::kU8},
                {"tensor_scale", {1}, Role::kAccumulate, {Fill::kConstant, 0.0, 0.0}, DType::kU8}};
   for (int i = 0; i < kCount; ++i) {
@@ -416,9 +410,7 @@ OpCase ManyCase() {
 
 OpCase UpdateCase(bool skip) {
   constexpr int64_t kCount = 301;
-  OpCase c;
-  c.op = "block_quantize";
-  c.name = skip ? "skipped_update_301" : "update_301";
+  OpCase c{.op = "block_quantize", .name = skip ? "skipped_update_301" : "update_301"};
   const Fill positive = {Fill::kUniform, 0.0, 5.0};
   std::string measured(kCount * sizeof(float), '\0');
   constexpr uint32_t kUnusable[] = {0x00000000, 0x7F800000, 0x7FC00000, 0x7F7FFFFF};

@@ -4,11 +4,8 @@
 #include "common/base/status_macros.h"
 
 namespace hearth::kernels {
-namespace {
 
 constexpr char kOp[] = "count_codes";
-
-}  // namespace
 
 absl::Status CanImplement(const CountCodesArgs& args) {
   if (args.x.dtype != DType::kE4M3 && args.x.dtype != DType::kE5M2) {

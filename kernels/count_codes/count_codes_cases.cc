@@ -18,16 +18,13 @@ constexpr Row kRows[] = {{"e4m3_1x1", 1, 1, DType::kE4M3, false},
 
 // Class exact: integers.
 OpCase MakeCase(const Row& row) {
-  OpCase c;
-  c.op = "count_codes";
-  c.name = row.name;
+  OpCase c{.op = "count_codes", .name = row.name, .perf = row.perf};
   c.buffers = {{"x", {row.rows, row.cols}, Role::kInput, {Fill::kNormal, 0, 300}, row.dtype},
                {"counts", {2}, Role::kOutput, {}, DType::kI64}};
   c.forward = [](const Exec& exec, const Buffers& b) {
     return CountCodes(exec, {b["x"], reinterpret_cast<uint64_t*>(b["counts"].as<int64_t>())});
   };
   c.slack = 0.0;
-  c.perf = row.perf;
   return c;
 }
 

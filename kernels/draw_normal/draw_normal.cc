@@ -4,12 +4,9 @@
 #include "common/base/status_macros.h"
 
 namespace hearth::kernels {
-namespace {
 
 constexpr char kOp[] = "draw_normal";
 constexpr uint64_t kElementsMax = uint64_t{1} << 34;  // of RngWord
-
-}  // namespace
 
 absl::Status CanImplement(const DrawNormalArgs& args) {
   const auto count = static_cast<uint64_t>(args.y.numel());

@@ -25,9 +25,7 @@ constexpr Shape kShapes[] = {
 };
 
 OpCase MakeCase(const Shape& s) {
-  OpCase c;
-  c.op = "draw_normal";
-  c.name = s.name;
+  OpCase c{.op = "draw_normal", .name = s.name, .perf = s.perf};
   c.buffers = {{"y", {s.count}, Role::kOutput}};
   c.forward = [s](const Exec& exec, const Buffers& b) {
     DrawNormalArgs args;
@@ -42,7 +40,6 @@ OpCase MakeCase(const Shape& s) {
   // The same bits on a GPU as on the CPU; core/rng_test.cc compares these with libm.
   c.slack = 0.0;
   c.double_reference = false;
-  c.perf = s.perf;
   return c;
 }
 

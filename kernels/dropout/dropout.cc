@@ -4,11 +4,8 @@
 #include "common/base/status_macros.h"
 
 namespace hearth::kernels {
-namespace {
 
 constexpr char kOp[] = "dropout";
-
-}  // namespace
 
 absl::Status CanImplement(const DropoutArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireFloating(args.x, kOp, "x"));

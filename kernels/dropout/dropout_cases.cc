@@ -33,9 +33,7 @@ DropoutArgs ArgsOf(const Shape& s, const TensorView& x, const TensorView& y) {
 }
 
 OpCase MakeCase(const Shape& s) {
-  OpCase c;
-  c.op = "dropout";
-  c.name = s.name;
+  OpCase c{.op = "dropout", .name = s.name, .perf = s.perf, .cuda_only = s.cuda_only};
   c.buffers = {{"x", {s.count}},
                {"y", {s.count}, Role::kOutput},
                {"dy", {s.count}},
@@ -53,8 +51,6 @@ OpCase MakeCase(const Shape& s) {
   c.backward = [s](const Exec& exec, const Buffers& b) {
     return DropoutBackward(exec, ArgsOf(s, b["dy"], b["dx"]));
   };
-  c.perf = s.perf;
-  c.cuda_only = s.cuda_only;
   c.forward_traffic = {"x", "residual", "y"};
   c.backward_traffic = {"dy", "dx"};
   return c;

@@ -4,11 +4,8 @@
 #include "kernels/embedding/segments.h"
 
 namespace hearth::kernels {
-namespace {
 
 constexpr char kOp[] = "embedding";
-
-}  // namespace
 
 absl::Status CanImplement(const EmbeddingForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireFloating(args.table, kOp, "table"));

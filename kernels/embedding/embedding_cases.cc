@@ -43,9 +43,7 @@ EmbeddingBackwardArgs BackwardArgs(const Buffers& b) {
 }
 
 OpCase MakeCase(const Shape& s) {
-  OpCase c;
-  c.op = "embedding";
-  c.name = s.name;
+  OpCase c{.op = "embedding", .name = s.name, .perf = s.perf, .cuda_only = s.cuda_only};
   c.buffers = {
       {"tokens", {s.N}, Role::kInput, {Fill::kIndex, 0, static_cast<double>(s.V)}, DType::kI32},
       {"table", {s.V, s.C}},
@@ -74,8 +72,6 @@ OpCase MakeCase(const Shape& s) {
     return EmbeddingBackwardWorkspaceBytes(BackwardArgs(b));
   };
   c.reduction = s.N;
-  c.perf = s.perf;
-  c.cuda_only = s.cuda_only;
   // A row of the table for each row out; backward, about half of the rows read and written.
   c.forward_traffic = {"out", "out"};
   c.backward_traffic = {"d_out", "d_table"};

@@ -40,9 +40,7 @@ GemmArgs Product(const TensorView& a, const TensorView& b, const TensorView& c) 
 
 // A linear layer: y = x wT + bias; dx = dy w, dw += dyT x, dbias += column sums of dy.
 OpCase LinearCase(const Shape& s) {
-  OpCase c;
-  c.op = "gemm";
-  c.name = s.name;
+  OpCase c{.op = "gemm", .name = s.name, .perf = s.perf};
   c.buffers = {{"x", {s.M, s.K}},
                {"w", {s.N, s.K}},
                {"dy", {s.M, s.N}},
@@ -76,7 +74,6 @@ OpCase LinearCase(const Shape& s) {
   };
   c.reduction = s.K + s.M + s.N;
   c.thread_invariant = false;
-  c.perf = s.perf;
   c.forward_flops = 2.0 * static_cast<double>(s.M * s.N * s.K);
   c.backward_flops = 2.0 * c.forward_flops;
   return c;
@@ -87,9 +84,8 @@ OpCase TransposeCase(bool transpose_a, bool transpose_b) {
   constexpr int64_t kM = 9;
   constexpr int64_t kN = 17;
   constexpr int64_t kK = 21;
-  OpCase c;
-  c.op = "gemm";
-  c.name = absl::StrCat("alpha_beta_", transpose_a ? "t" : "n", transpose_b ? "t" : "n");
+  OpCase c{.op = "gemm",
+           .name = absl::StrCat("alpha_beta_", transpose_a ? "t" : "n", transpose_b ? "t" : "n")};
   c.buffers = {{"a", transpose_a ? std::vector<int64_t>{kK, kM} : std::vector<int64_t>{kM, kK}},
                {"b", transpose_b ? std::vector<int64_t>{kN, kK} : std::vector<int64_t>{kK, kN}},
                {"c", {kM, kN}, Role::kAccumulate}};
@@ -154,9 +150,7 @@ std::string CheckFp8(const Fp8Shape& s, const Buffers& b) {
 
 // FP8 operands into T, and added to a weight gradient.
 OpCase Fp8Case(const Fp8Shape& s) {
-  OpCase c;
-  c.op = "gemm";
-  c.name = s.name;
+  OpCase c{.op = "gemm", .name = s.name};
   BufferSpec a = {"a", {s.M, s.K}};
   BufferSpec b = {"b", {s.N, s.K}};
   a.dtype = s.a;
@@ -223,9 +217,7 @@ OpCase PerfCase(const PerfShape& s, bool fp8) {
 
 // Column sums alone: their bits must not depend on threads.
 OpCase ColumnSumCase(int64_t rows, int64_t cols) {
-  OpCase c;
-  c.op = "gemm";
-  c.name = absl::StrCat("column_sum_", rows, "x", cols);
+  OpCase c{.op = "gemm", .name = absl::StrCat("column_sum_", rows, "x", cols)};
   c.buffers = {{"x", {rows, cols}}, WeightGradient("out", {cols}, Role::kOutput)};
   c.forward = [](const Exec& exec, const Buffers& b) {
     return ColumnSum(exec, {b["x"], b["out"], 0.0});
@@ -367,9 +359,7 @@ std::string CheckBlockProduct(const BlockShape& s, const Buffers& b) {
 }
 
 OpCase BlockScaledCase(const BlockShape& s) {
-  OpCase c;
-  c.op = "gemm";
-  c.name = s.name;
+  OpCase c{.op = "gemm", .name = s.name, .perf = s.perf, .cuda_only = s.perf};
   c.buffers = {{"amax", {1}, Role::kInput, {Fill::kConstant, 4.5, 0.0}, DType::kU8},
                {"c", {s.M, s.N}, Role::kAccumulate, {Fill::kConstant, 0.75, 0.0}}};
   AddBlockOperand(c, "a", s, s.a, s.M, s.K);
@@ -397,8 +387,6 @@ OpCase BlockScaledCase(const BlockShape& s) {
       2.0 * static_cast<double>(s.M) * static_cast<double>(s.N) * static_cast<double>(s.K);
   c.double_reference = false;
   c.thread_invariant = false;
-  c.perf = s.perf;
-  c.cuda_only = s.perf;
   return c;
 }
 

@@ -5,11 +5,8 @@
 #include "kernels/grad_norm/clip.h"
 
 namespace hearth::kernels {
-namespace {
 
 constexpr char kOp[] = "grad_norm";
-
-}  // namespace
 
 absl::Status CanImplement(const SumSquaresArgs& args) {
   for (const TensorView& tensor : args.tensors) {

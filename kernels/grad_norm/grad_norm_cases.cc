@@ -27,9 +27,7 @@ constexpr Shape kShapes[] = {
 };
 
 OpCase MakeCase(const Shape& s) {
-  OpCase c;
-  c.op = "grad_norm";
-  c.name = s.name;
+  OpCase c{.op = "grad_norm", .name = s.name, .perf = s.perf, .cuda_only = s.cuda_only};
   c.buffers = {WeightGradient("a", {s.first}, Role::kInput),
                WeightGradient("b", {s.second}, Role::kInput),
                {"sum", {1}, Role::kOutput, {}, DType::kF64},
@@ -48,8 +46,6 @@ OpCase MakeCase(const Shape& s) {
   c.slack = 0x1p-16;
   c.cuda_slack = 8.0;
   c.bf16_slack = 0.0;
-  c.perf = s.perf;
-  c.cuda_only = s.cuda_only;
   c.forward_traffic = {"a", "b"};
   return c;
 }

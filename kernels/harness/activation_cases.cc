@@ -9,10 +9,7 @@ namespace {
 
 // The buffers that every case but that of extremes has.
 OpCase NewCase(const ActivationCalls& calls, const char* name, int64_t N, int64_t F, bool perf) {
-  OpCase c;
-  c.op = calls.op;
-  c.name = name;
-  c.perf = perf;
+  OpCase c{.op = calls.op, .name = name, .perf = perf};
   c.buffers = {
       {calls.input, {N, calls.parts * F}, Role::kInput, {Fill::kNormal, 0.0, calls.spread}},
       {"y", {N, F}, Role::kOutput},
@@ -133,9 +130,7 @@ OpCase ActivationExtremesCase(const ActivationCalls& calls,
                               int64_t F,
                               const std::function<double(const std::vector<double>&)>& want) {
   const int64_t width = calls.parts * F;
-  OpCase c;
-  c.op = calls.op;
-  c.name = absl::StrCat("kept_extremes_", N, "x", F);
+  OpCase c{.op = calls.op, .name = absl::StrCat("kept_extremes_", N, "x", F)};
   AddKeptExtremes(c, calls.input, "y", N, width, calls.parts, want);
   c.buffers.push_back({"y_before", {N, F}, Role::kOutput});
   c.forward = [calls, N, width](const Exec& exec, const Buffers& b) {

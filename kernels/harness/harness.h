@@ -193,14 +193,14 @@ struct GradientPair {
 struct OpCase {
   std::string op;
   std::string name;
-  std::vector<BufferSpec> buffers;
-  RunFn prepare;  // optional: on a GPU, once before forward is timed; not for the checks
-  RunFn forward;
-  RunFn backward;         // optional
-  WorkspaceFn workspace;  // optional: bytes for either
+  std::vector<BufferSpec> buffers = {};
+  RunFn prepare = {};  // optional: on a GPU, once before forward is timed; not for the checks
+  RunFn forward = {};
+  RunFn backward = {};         // optional
+  WorkspaceFn workspace = {};  // optional: bytes for either
   // The loss of the gradient check is the sum over `outputs` of value * cotangent.
-  std::vector<GradientPair> outputs;
-  std::vector<GradientPair> inputs;
+  std::vector<GradientPair> outputs = {};
+  std::vector<GradientPair> inputs = {};
   // Tolerance of float against double, class NMSE: ||f - d|| / ||d|| <= slack * 2^-24 *
   // sqrt(reduction). slack 0: class exact, bit for bit after widening (and rounding to the buffer's
   // type). No single element may be off by more than 10 such bounds of |d| + rms(d).
@@ -218,15 +218,15 @@ struct OpCase {
   bool bf16_gradients = true;  // false: weight gradients only as f32
   bool cpu_only = false;       // not on a GPU
   // Optional: what else must hold of the image after a run; empty, or what is wrong.
-  std::function<std::string(const Buffers&)> check;
+  std::function<std::string(const Buffers&)> check = {};
   bool perf = false;           // only timed; too large for the checks
   bool cuda_only = false;      // not on the CPU: too large
   double forward_flops = 0.0;  // 0: report GB/s
   double backward_flops = 0.0;
   // Buffers read or written by either direction, one mention for each pass over one; empty: every
   // buffer once.
-  std::vector<std::string> forward_traffic;
-  std::vector<std::string> backward_traffic;
+  std::vector<std::string> forward_traffic = {};
+  std::vector<std::string> backward_traffic = {};
 };
 
 // Adds "kept", written by what the case is about, and "kept.without", by a call known to be right,

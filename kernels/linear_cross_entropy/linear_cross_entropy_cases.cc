@@ -55,9 +55,7 @@ LinearCrossEntropyArgs TrainArgs(const Shape& s, const Buffers& b) {
 
 OpCase MakeCase(const Shape& s) {
   const Fill zero = {Fill::kConstant, 0.0, 0.0};
-  OpCase c;
-  c.op = "linear_cross_entropy";
-  c.name = s.name;
+  OpCase c{.op = "linear_cross_entropy", .name = s.name, .perf = s.perf, .cuda_only = s.cuda_only};
   c.buffers = {
       {"hidden", {s.N, s.C}},
       {"weight", {s.V_padded, s.C}},
@@ -82,8 +80,6 @@ OpCase MakeCase(const Shape& s) {
   };
   c.reduction = s.C + s.V;
   c.thread_invariant = false;
-  c.perf = s.perf;
-  c.cuda_only = s.cuda_only;
   c.forward_flops = 2.0 * static_cast<double>(s.N * s.C * s.V);
   c.backward_flops = 3.0 * c.forward_flops;  // the logits again, then two products
   return c;
@@ -205,9 +201,7 @@ OpCase QuantCase(const QuantShape& s) {
   const Fill zero = {Fill::kConstant, 0.0, 0.0};
   const auto hidden = s.perf ? std::pair<std::string, std::string>() : Codes(1, s.N, s.C);
   const auto weight = s.perf ? std::pair<std::string, std::string>() : Codes(2, s.V_padded, s.C);
-  OpCase c;
-  c.op = "linear_cross_entropy";
-  c.name = s.name;
+  OpCase c{.op = "linear_cross_entropy", .name = s.name, .perf = s.perf, .cuda_only = s.perf};
   c.buffers = {
       Fp8("hidden_rows", {s.N, s.C}, hidden.first),
       Fp8("hidden_columns", {s.C, s.N}, hidden.second),
@@ -237,17 +231,13 @@ OpCase QuantCase(const QuantShape& s) {
   c.check = [s](const Buffers& b) { return CheckQuantHead(s, b); };
   c.double_reference = false;
   c.thread_invariant = false;
-  c.perf = s.perf;
-  c.cuda_only = s.perf;
   c.forward_flops = 2.0 * static_cast<double>(s.N * s.C * s.V);
   c.backward_flops = 3.0 * c.forward_flops;
   return c;
 }
 
 OpCase LogitsCase() {
-  OpCase c;
-  c.op = "linear_cross_entropy";
-  c.name = "logits_3x12x50";
+  OpCase c{.op = "linear_cross_entropy", .name = "logits_3x12x50"};
   c.buffers = {{"hidden", {3, 12}}, {"weight", {64, 12}}, {"logits", {3, 50}, Role::kOutput}};
   c.forward = [](const Exec& exec, const Buffers& b) {
     LinearLogitsArgs args;

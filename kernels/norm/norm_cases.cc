@@ -192,9 +192,7 @@ void SetPlainCalls(OpCase& c) {
 
 template <typename Norm>
 OpCase PlainCase(const Shape& s) {
-  OpCase c;
-  c.op = Norm::kOp;
-  c.name = s.name;
+  OpCase c{.op = Norm::kOp, .name = s.name, .perf = s.perf, .cuda_only = s.cuda_only};
   c.buffers = {{"x", {s.N, s.C}},
                {"weight", {s.C}, Role::kInput, {Fill::kNormal, 1.0, 0.2}},
                {"y", {s.N, s.C}, Role::kOutput},
@@ -229,8 +227,6 @@ OpCase PlainCase(const Shape& s) {
   }
   SetPlainCalls<Norm>(c);
   c.reduction = s.C + s.N;
-  c.perf = s.perf;
-  c.cuda_only = s.cuda_only;
   return c;
 }
 
@@ -278,10 +274,7 @@ void SetBlockCalls(OpCase& c, const BlockShape& s) {
 
 template <typename Norm>
 OpCase BlockCase(const BlockShape& s) {
-  OpCase c;
-  c.op = Norm::kOp;
-  c.name = s.name;
-  c.perf = s.perf;
+  OpCase c{.op = Norm::kOp, .name = s.name, .perf = s.perf};
   c.cuda_only = s.perf || s.cuda_only;
   c.buffers = {{"x", {s.N, s.C}},
                {"weight", {s.C}, Role::kInput, {Fill::kNormal, 1.0, s.spread}},

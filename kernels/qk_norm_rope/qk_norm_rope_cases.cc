@@ -155,9 +155,7 @@ OpCase MakeCase(const Shape& s) {
   const Fill positions = s.max_position > static_cast<double>(s.N)
                              ? Fill{Fill::kIndex, 0, s.max_position}
                              : Fill{Fill::kRamp, s.max_position, 0};
-  OpCase c;
-  c.op = "qk_norm_rope";
-  c.name = s.name;
+  OpCase c{.op = "qk_norm_rope", .name = s.name, .perf = s.perf, .cuda_only = s.cuda_only};
   c.buffers = {{"qkv", {s.N, width}},
                {"positions", {s.N}, Role::kInput, positions, DType::kI32},
                {"out", {s.N, width}, Role::kOutput},
@@ -191,8 +189,6 @@ OpCase MakeCase(const Shape& s) {
                     QkNormRopeBackwardWorkspaceBytes(BackwardArgs(s, b)));
   };
   c.reduction = D + s.N;
-  c.perf = s.perf;
-  c.cuda_only = s.cuda_only;
   c.forward_traffic = {"qkv", "out", "rstd"};
   c.backward_traffic = {"d_out", "d_qkv", "d_qkv_quant", "rstd"};
   if (s.norm) {

@@ -4,14 +4,11 @@
 #include "common/base/status_macros.h"
 
 namespace hearth::kernels {
-namespace {
 
 constexpr char kOp[] = "quantize";
 constexpr char kScalesOp[] = "update_scales";
 constexpr int64_t kMaxScales = 4096;
 constexpr int64_t kTranspose = 16;  // rows and columns of transposed outputs are multiples of it
-
-}  // namespace
 
 absl::Status CanImplement(const QuantizeArgs& args) {
   for (const QuantizeTensor& tensor : args.tensors) {

@@ -30,9 +30,7 @@ constexpr Shape kShapes[] = {
 
 // Both tensors in one call; the counter must rise by two.
 OpCase QuantizeCase(const Shape& s) {
-  OpCase c;
-  c.op = "quantize";
-  c.name = s.name;
+  OpCase c{.op = "quantize", .name = s.name, .perf = s.perf, .cuda_only = s.perf};
   const Fill skip = {Fill::kConstant, s.skip ? 1.0 : 0.0, 0.0};
   c.buffers = {{"x", {s.R, s.C}, Role::kInput, {Fill::kNormal, 0.0, 3.0}},
                {"z", {s.C, 2 * s.R}},
@@ -64,8 +62,6 @@ OpCase QuantizeCase(const Shape& s) {
   };
   c.double_reference = false;
   c.slack = 0.0;
-  c.perf = s.perf;
-  c.cuda_only = s.perf;
   c.forward_traffic = {"x", "z", "x_quant", "z_quant"};
   return c;
 }
@@ -74,9 +70,7 @@ OpCase QuantizeCase(const Shape& s) {
 OpCase ManyCase() {
   constexpr int kCount = 270;
   constexpr int64_t kExtents[][2] = {{16, 16}, {3, 7}, {80, 144}, {1, 8200}, {48, 24}};
-  OpCase c;
-  c.op = "quantize";
-  c.name = absl::StrCat("many_", kCount);
+  OpCase c{.op = "quantize", .name = absl::StrCat("many_", kCount)};
   for (int i = 0; i < kCount; ++i) {
     const std::string x = absl::StrCat("x", i);
     const std::vector<int64_t> shape = {kExtents[i % 5][0], kExtents[i % 5][1]};
@@ -112,9 +106,7 @@ constexpr ScalesShape kScales[] = {
 };
 
 OpCase ScalesCase(const ScalesShape& s) {
-  OpCase c;
-  c.op = "quantize";
-  c.name = s.name;
+  OpCase c{.op = "quantize", .name = s.name};
   const Fill positive = {Fill::kUniform, 0.0, 5.0};
   const Fill skip = {Fill::kConstant, s.skip ? 1.0 : 0.0, 0.0};
   const int64_t slots = s.history > 0 ? s.history : 1;

@@ -21,16 +21,13 @@ constexpr Shape kShapes[] = {
 };
 
 OpCase MakeCase(const Shape& s) {
-  OpCase c;
-  c.op = "round";
-  c.name = s.name;
+  OpCase c{.op = "round", .name = s.name, .perf = s.perf};
   c.buffers = {{"x", {s.count}, Role::kInput, {Fill::kNormal, 0.0, 20.0}},
                {"y", {s.count}, Role::kOutput}};
   c.forward = [s](const Exec& exec, const Buffers& b) {
     return RoundTo(exec, {b["x"], b["y"], s.to});
   };
   c.slack = 0.0;
-  c.perf = s.perf;
   return c;
 }
 

@@ -3,11 +3,8 @@
 #include "common/base/status_macros.h"
 
 namespace hearth::kernels {
-namespace {
 
 constexpr char kOp[] = "scale";
-
-}  // namespace
 
 absl::Status CanImplement(const ScaleArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireFloating(args.x, kOp, "x"));

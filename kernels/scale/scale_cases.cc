@@ -21,9 +21,7 @@ constexpr Shape kShapes[] = {
 };
 
 OpCase MakeCase(const Shape& s) {
-  OpCase c;
-  c.op = "scale";
-  c.name = s.name;
+  OpCase c{.op = "scale", .name = s.name, .perf = s.perf};
   c.buffers = {{"x", {s.count}}, {"y", {s.count}, s.role}};
   c.forward = [s](const Exec& exec, const Buffers& b) {
     ScaleArgs args;
@@ -34,7 +32,6 @@ OpCase MakeCase(const Shape& s) {
     return Scale(exec, args);
   };
   c.slack = s.slack;
-  c.perf = s.perf;
   return c;
 }
 

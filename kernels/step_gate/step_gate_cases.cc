@@ -45,9 +45,7 @@ OpCase MakeCase(const Row& row) {
   old.verdict = 1;
   old.weight_quantizations = 99;
   old.ended_ns = 77;
-  OpCase c;
-  c.op = "step_gate";
-  c.name = row.name;
+  OpCase c{.op = "step_gate", .name = row.name};
   c.buffers = {Struct("inputs", inputs), Struct("state", state, Role::kAccumulate),
                Struct("old", old, Role::kAccumulate)};
   c.forward = [](const Exec& exec, const Buffers& b) {

@@ -4,11 +4,8 @@
 #include "kernels/block_quantize/block_quantize.h"
 
 namespace hearth::kernels {
-namespace {
 
 constexpr char kOp[] = "swiglu";
-
-}  // namespace
 
 absl::Status CanImplement(const SwigluForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireFloating(args.gate_up, kOp, "gate_up"));
