@@ -129,33 +129,35 @@ TEST(Logs, LongLine_IsCut) {
   EXPECT_EQ(h.Report("job", 0, report).logs.at(0).lines.at(0).text().size(), size_t{64 << 10});
 }
 
-TEST(CreateJob, TooManyJobs_AreRefused) {
+// A core of its own options, to which jobs are submitted.
+struct SmallCore {
+  absl::Status Submit(int number) {
+    CreateJob create;
+    create.spec.set_name("job");
+    create.job_id = absl::StrCat("job-", number);
+    create.request_id = absl::StrCat("request-", number);
+    return core.Apply(create, now).reply->status;
+  }
+
   CoreOptions options;
-  options.max_jobs = 2;
   Now now{absl::FromUnixSeconds(1'700'000'000), absl::Seconds(1000)};
-  Core core(options, {}, now);
-  CreateJob create;
-  create.spec.set_name("job");
+  Core core{options, {}, now};
+};
+
+TEST(CreateJob, TooManyJobs_AreRefused) {
+  SmallCore small{.options = {.max_jobs = 2}};
   for (int i = 0; i < 3; ++i) {
-    create.job_id = absl::StrCat("job-", i);
-    const absl::Status status = core.Apply(create, now).reply->status;
+    const absl::Status status = small.Submit(i);
     EXPECT_EQ(status.code(), i < 2 ? absl::StatusCode::kOk : absl::StatusCode::kResourceExhausted);
   }
 }
 
 TEST(Requests, MoreThanAreKept_ForgetTheOldest) {
-  CoreOptions options;
-  options.max_requests = 2;
-  Now now{absl::FromUnixSeconds(1'700'000'000), absl::Seconds(1000)};
-  Core core(options, {}, now);
-  CreateJob create;
-  create.spec.set_name("job");
+  SmallCore small{.options = {.max_requests = 2}};
   for (int i = 0; i < 4; ++i) {
-    create.job_id = absl::StrCat("job-", i);
-    create.request_id = absl::StrCat("request-", i);
-    EXPECT_TRUE(core.Apply(create, now).reply->status.ok());
+    EXPECT_TRUE(small.Submit(i).ok());
   }
-  EXPECT_EQ(core.Apply(Tick{}, now).request_deletes,
+  EXPECT_EQ(small.core.Apply(Tick{}, small.now).request_deletes,
             (std::vector<std::string>{"request-0", "request-1"}));
 }
 

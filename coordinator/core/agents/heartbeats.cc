@@ -38,7 +38,7 @@ void Heartbeats::Heard(const AgentHeartbeat& command) {
   gang.HeardPhase(job->record().ranks_size(), rank, heartbeat.phase(), turn_.mono());
   gang.stragglers().Heard(job->record().ranks_size(), rank, heartbeat.compute_seconds());
   if (rank == 0 && heartbeat.phase() != job->job().phase()) {
-    job->job().set_phase(heartbeat.phase());
+    job->set_phase(heartbeat.phase());
     jobs_.Mark(*job, false);
   }
   NoteTemperature(*job, *worker);
@@ -49,7 +49,7 @@ void Heartbeats::NoteTemperature(JobState& job, const WorkerState& worker) {
   if (!(celsius > job.job().devices().hottest_celsius())) {
     return;
   }
-  v1::JobDevices& devices = *job.job().mutable_devices();
+  v1::JobDevices& devices = job.devices();
   devices.set_hottest_celsius(celsius);
   devices.set_hottest_worker_id(worker.worker().worker_id());
   *devices.mutable_hottest_time() = ToProto(turn_.wall());

@@ -22,7 +22,7 @@ void Checkpoints::Announced(const WorkerState& worker,
   if (rank != 0) {
     return;
   }
-  v1::Job& view = job.job();
+  const v1::Job& view = job.job();
   v1::Checkpoint checkpoint;
   checkpoint.set_job_id(view.job_id());
   checkpoint.set_epoch(view.epoch());
@@ -48,8 +48,8 @@ void Checkpoints::Announced(const WorkerState& worker,
   for (int i = kept.size() - 1; i > 0; --i) {
     kept.SwapElements(i, i - 1);
   }
-  *view.mutable_checkpoint() = checkpoint;
-  view.set_restarts(0);
+  job.NameNewest();
+  job.set_restarts(0);
   job.checkpoint_time = turn_.mono();
   turn_.effects().checkpoint_writes.push_back({view.job_id(), announcement.seconds()});
   rendezvous_.ForgetCheckpoints(view.job_id(), view.epoch(), announcement.step(), turn_.effects());
@@ -96,11 +96,7 @@ void Checkpoints::Delete(const v1::DeleteCheckpointRequest& request) {
   }
   folders_.Drop(*it);
   kept.erase(it);
-  if (kept.empty()) {
-    job->job().clear_checkpoint();
-  } else {
-    *job->job().mutable_checkpoint() = kept[0];
-  }
+  job->NameNewest();
   states_.Note(*job, "checkpoint", turn_.user(),
                absl::StrCat("checkpoint of step ", request.step(), " deleted"));
   turn_.ReplyJob(job->job());

@@ -79,8 +79,7 @@ void GangEnds::SendStop(JobState& job, int rank) {
 
 void GangEnds::ReleaseWorker(JobState& job, int rank) {
   if (rank == 0) {
-    job.job().clear_phase();
-    job.job().clear_stragglers();
+    job.ForgetRankZero();
   }
   workers_.Release(workers_.at(job.record().ranks(rank).worker_id()), job.job().job_id(),
                    turn_.mono());
@@ -129,7 +128,7 @@ void GangEnds::Exited(const WorkerState& worker,
 
 bool GangEnds::MayRestart(JobState& job) {
   const v1::ResourceSpec& spec = job.job().spec().resources();
-  job.job().set_restarts(job.job().restarts() + 1);
+  job.set_restarts(job.job().restarts() + 1);
   jobs_.Mark(job, true);
   return job.job().restarts() <=
          (spec.has_max_restarts() ? spec.max_restarts() : kDefaultMaxRestarts);
@@ -232,8 +231,7 @@ void GangEnds::SettleRecovering(JobState& job) {
   }
   recoveries_.NoteFault(job, verdict);  // by now it may be known better who was first
   job.gang().ClearStop();
-  job.job().set_reason_code(verdict.code);
-  job.job().set_reason(absl::StrCat(verdict.message, "; all ranks are gone"));
+  job.set_reason(verdict.code, absl::StrCat(verdict.message, "; all ranks are gone"));
   jobs_.Mark(job, true);
   plan_.Ask();
 }

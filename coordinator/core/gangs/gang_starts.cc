@@ -14,16 +14,13 @@ void GangStarts::Start(JobState& job, const std::vector<std::string>& workers) {
   HEARTH_CHECK(AllGone(job.record()), "a gang starts only when the ranks of the last one are gone");
   rendezvous_.Clear(job.job().job_id(), turn_.effects());
   folders_.LookAtRootsOf(job);
-  v1::Job& view = job.job();
-  view.set_epoch(view.epoch() + 1);
-  view.clear_workers();
-  view.clear_run_info();
+  const v1::Job& view = job.job();
+  job.BeginEpoch(workers);
   job.gang().Begin(turn_.wall());
   gangs_.Start(view.job_id(), view.checkpoint().step(), turn_.mono());
   for (const std::string& id : workers) {
     const WorkerState& worker = workers_.at(id);
     job.gang().AddRank(id, worker.worker().incarnation());
-    view.add_workers(id);
     workers_.Assign(worker, view.job_id());
   }
   NoteDevices(job);
@@ -38,7 +35,7 @@ void GangStarts::Start(JobState& job, const std::vector<std::string>& workers) {
 }
 
 void GangStarts::NoteDevices(JobState& job) {
-  auto& groups = *job.job().mutable_devices()->mutable_groups();
+  auto& groups = *job.devices().mutable_groups();
   groups.Clear();
   for (const v1::RankRecord& rank : job.record().ranks()) {
     const v1::Worker& worker = workers_.at(rank.worker_id()).worker();

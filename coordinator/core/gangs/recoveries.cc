@@ -17,7 +17,7 @@ void Recoveries::NoteFault(JobState& job, const Verdict& verdict) {
   if (verdict.rank < 0) {
     return;
   }
-  v1::Recovery& recovery = *job.job().mutable_recovery();
+  v1::Recovery& recovery = job.recovery();
   if (recovery.seconds() > 0.0) {
     recovery.Clear();  // of an earlier one
   }
@@ -46,7 +46,7 @@ void Recoveries::NoteRecovered(JobState& job, int64_t step) {
   if (!job.job().has_recovery()) {
     return;
   }
-  v1::Recovery& recovery = *job.job().mutable_recovery();
+  v1::Recovery& recovery = job.recovery();
   if (!recovery.has_fault_time() || recovery.seconds() > 0.0) {
     return;
   }

@@ -24,7 +24,7 @@ void Stragglers::Check() {
 
 void Stragglers::Take(JobState& job, const StragglerWatch::Change& change) {
   const std::string& worker = job.record().ranks(change.rank).worker_id();
-  auto& named = *job.job().mutable_stragglers();
+  auto& named = job.stragglers();
   named.erase(std::remove_if(named.begin(), named.end(),
                              [&change](const v1::Straggler& s) { return s.rank() == change.rank; }),
               named.end());

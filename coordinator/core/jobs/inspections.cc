@@ -58,7 +58,7 @@ void Inspections::Done(const InspectionDone& command) {
   }
   job->set_paths_checked(true);
   if (command.spec.has_value()) {
-    *job->job().mutable_spec() = *command.spec;
+    job->set_spec(*command.spec);
   }
   jobs_.Mark(*job, true);
 }

@@ -54,9 +54,9 @@ void JobCommands::Create(const CreateJob& command) {
                                absl::StrCat("job ", id, " exists already"), {{"job_id", id}}));
     return;
   }
-  JobState job;
-  job.set_paths_checked(command.paths_checked);
-  v1::Job& view = job.job();
+  v1::JobRecord record;
+  record.set_paths_checked(command.paths_checked);
+  v1::Job& view = *record.mutable_job();
   view.set_job_id(id);
   *view.mutable_spec() = command.spec;
   view.set_owner(command.owner);
@@ -78,10 +78,10 @@ void JobCommands::Create(const CreateJob& command) {
     return;
   }
   if (command.validate_only) {
-    turn_.ReplyJob(job.job());
+    turn_.ReplyJob(view);
     return;
   }
-  JobState& kept = jobs_.Add(std::move(job));
+  JobState& kept = jobs_.Add(JobState(std::move(record)));
   states_.AddEvent(kept, "state", turn_.user(), "submitted", "submitted", v1::JOB_STATE_UNSPECIFIED,
                    v1::JOB_STATE_QUEUED);
   for (const std::string& warning : command.warnings) {
@@ -126,7 +126,7 @@ void JobCommands::Update(const v1::UpdateJobRequest& request) {
   }
   if (!message.empty()) {
     message.resize(message.size() - 2);
-    *job->job().mutable_spec() = std::move(spec);
+    job->set_spec(std::move(spec));
     states_.Note(*job, "update", turn_.user(), message);
     plan_.Ask();
   }
@@ -147,7 +147,7 @@ void JobCommands::Cancel(const v1::CancelJobRequest& request) {
   const std::string reason =
       request.now() ? "cancelled by the user, without a checkpoint" : "cancelled by the user";
   if (state != v1::JOB_STATE_CANCELLED) {
-    job->job().set_desired(v1::DESIRED_CANCEL);
+    job->set_desired(v1::DESIRED_CANCEL);
     jobs_.Mark(*job, true);
   }
   if (state == v1::JOB_STATE_QUEUED || state == v1::JOB_STATE_PAUSED) {
@@ -179,7 +179,7 @@ void JobCommands::Pause(const v1::PauseJobRequest& request) {
                                      StateName(state))));
     return;
   }
-  job->job().set_desired(v1::DESIRED_PAUSE);
+  job->set_desired(v1::DESIRED_PAUSE);
   jobs_.Mark(*job, true);
   if (state == v1::JOB_STATE_QUEUED) {
     states_.Transition(*job, v1::JOB_STATE_PAUSED, turn_.user(), "user_pause",
@@ -235,19 +235,19 @@ void JobCommands::Resume(const ResumeJob& command) {
   if (state == v1::JOB_STATE_PAUSING) {
     // Starts again as soon as it has stopped; there is no way back from a control word that was
     // sent.
-    job->job().set_desired(v1::DESIRED_RUN);
+    job->set_desired(v1::DESIRED_RUN);
     states_.Note(*job, "update", turn_.user(), "will be resumed when it has paused");
   } else if (!HasGang(state) && state != v1::JOB_STATE_QUEUED) {
     if (command.spec.has_value()) {
-      *job->job().mutable_spec() = *command.spec;
+      job->set_spec(*command.spec);
     }
     for (const FieldOverride& change : command.overrides) {
       job->set_paths_checked(false);
       states_.Note(*job, "override", turn_.user(),
                    absl::StrCat(change.field, ": ", change.old_value, " -> ", change.new_value));
     }
-    job->job().set_desired(v1::DESIRED_RUN);
-    job->job().set_restarts(0);
+    job->set_desired(v1::DESIRED_RUN);
+    job->set_restarts(0);
     states_.Transition(*job, v1::JOB_STATE_QUEUED, turn_.user(), "user_resume",
                        "resumed by the user");
   }

@@ -17,6 +17,36 @@ constexpr size_t kEventTextMax = 4096;
 
 }  // namespace
 
+void JobState::BeginEpoch(const std::vector<std::string>& workers) {
+  v1::Job& job = *row_.mutable_job();
+  job.set_epoch(job.epoch() + 1);
+  job.mutable_workers()->Assign(workers.begin(), workers.end());
+  job.clear_run_info();
+}
+
+void JobState::ForgetRankZero() {
+  row_.mutable_job()->clear_phase();
+  row_.mutable_job()->clear_stragglers();
+}
+
+void JobState::set_last_report(const v1::StepReport& report) {
+  v1::StepReport& last = *row_.mutable_job()->mutable_last_report();
+  auto worst = std::move(*last.mutable_worst_tensors());
+  last = report;
+  last.clear_decisions();
+  if (report.worst_tensors().empty()) {
+    *last.mutable_worst_tensors() = std::move(worst);
+  }
+}
+
+void JobState::NameNewest() {
+  if (row_.checkpoints().empty()) {
+    row_.mutable_job()->clear_checkpoint();
+  } else {
+    *row_.mutable_job()->mutable_checkpoint() = row_.checkpoints(0);
+  }
+}
+
 double Jobs::RunningSeconds(const JobState& job, absl::Duration now) {
   return job.record().running_base() + absl::ToDoubleSeconds(now - job.running_since);
 }
@@ -30,7 +60,7 @@ int64_t Jobs::LastStep(const JobState& job) {
 void Jobs::Restore(const v1::JobRecord& record, Now now) {
   JobState& job = Keep(JobState(record));
   job.gang().Restored();
-  job.job().clear_isolation();
+  job.set_isolation("");
   job.running_since = now.monotonic;
   if (job.state() == v1::JOB_STATE_RUNNING) {
     if (const auto since = TimeSince(record.running_since(), now)) {
@@ -115,9 +145,10 @@ void Jobs::AddEvent(JobState& job,
   event.set_message(ClipText(text.message, kEventTextMax));
   event.set_epoch(job.job().epoch());
   event.set_step(job.job().step());
-  job.job().set_revision(revision_);
-  job.job().set_etag(absl::StrCat(absl::Hex(revision_)));
-  *job.job().mutable_update_time() = ToProto(now.wall);
+  v1::Job& view = *job.row_.mutable_job();
+  view.set_revision(revision_);
+  view.set_etag(absl::StrCat(absl::Hex(revision_)));
+  *view.mutable_update_time() = ToProto(now.wall);
   Mark(job, true);
 }
 
@@ -132,7 +163,7 @@ void Jobs::Transition(JobState& job,
   const std::string edge = absl::StrCat(StateName(from), " -> ", StateName(to));
   HEARTH_CHECK(IsLegalTransition(from, to), edge.c_str());
   HEARTH_CHECK(IsReasonCode(code), code.c_str());
-  v1::Job& view = job.job();
+  v1::Job& view = *job.row_.mutable_job();
   if (from == v1::JOB_STATE_RUNNING) {
     view.set_running_seconds(RunningSeconds(job, now.monotonic));
   }

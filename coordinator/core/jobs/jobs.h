@@ -2,8 +2,8 @@
 //
 // A state changes in Transition alone, which checks the edge, writes the event and keeps the sets
 // of jobs that have a gang and that wait. A job's record is one row of the store, which it shares
-// with its gang: others read it, and change it through Edit and what JobState offers, followed by
-// an event or by Mark.
+// with its gang: others read it, and change it through Edit and what JobState offers them, followed
+// by an event or by Mark.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "common/base/token_bucket.h"
 #include "coordinator/core/core.h"
@@ -26,31 +27,67 @@ namespace hearth::coordinator {
 
 // A job's record and what is known of it only while the process lives. Durations are monotonic
 // times.
+//
+// All may read the record. Each part of it changes through the calls below that stand under the
+// name of its writer; its state, the times and texts of that state, and what an event brings
+// (revision, etag) are changed by Jobs alone.
 class JobState {
  public:
-  JobState() = default;
   explicit JobState(v1::JobRecord row) : row_(std::move(row)) {}
 
   const v1::JobRecord& record() const { return row_; }
-  v1::Job& job() { return *row_.mutable_job(); }
   const v1::Job& job() const { return row_.job(); }
   v1::JobState state() const { return row_.job().state(); }
   // The ranks and the stop under way.
   GangRow gang() { return GangRow(row_); }
 
-  // The fields of the row that are the job's own.
+  // JobCommands: what users ask for. Inspections complete the spec with what a worker knows.
+  void set_spec(v1::JobSpec spec) { *row_.mutable_job()->mutable_spec() = std::move(spec); }
+  void set_desired(v1::Desired desired) { row_.mutable_job()->set_desired(desired); }
+  // Inspections; a resume that changes the spec takes it back.
+  void set_paths_checked(bool checked) { row_.set_paths_checked(checked); }
+  // Placement and GangEnds: why it waits, while it stays in its state.
+  void set_reason(const std::string& code, const std::string& reason) {
+    row_.mutable_job()->set_reason_code(code);
+    row_.mutable_job()->set_reason(reason);
+  }
+
+  // GangStarts: the next epoch, on these workers; nothing is known of its run.
+  void BeginEpoch(const std::vector<std::string>& workers);
+  v1::JobDevices& devices() { return *row_.mutable_job()->mutable_devices(); }  // and Heartbeats
+  // GangEnds: failures since the last checkpoint or resume. Both of these set it to 0.
+  void set_restarts(int32_t restarts) { row_.mutable_job()->set_restarts(restarts); }
+  // What only a rank 0 that runs can say is no longer known.
+  void ForgetRankZero();
+  google::protobuf::RepeatedPtrField<v1::Straggler>& stragglers() {
+    return *row_.mutable_job()->mutable_stragglers();
+  }
+  // Recoveries. `since` is the moment of recovery().fault_time.
+  v1::Recovery& recovery() { return *row_.mutable_job()->mutable_recovery(); }
+  void set_recovery_since(v1::Moment since) { *row_.mutable_recovery_since() = std::move(since); }
+  // Isolation: why silent workers are not replaced; "" = they are.
+  void set_isolation(const std::string& why) { row_.mutable_job()->set_isolation(why); }
+
+  // Heartbeats and reports of rank 0.
+  void set_phase(const std::string& phase) { row_.mutable_job()->set_phase(phase); }
+  void set_run_info(const v1::RunInfo& info) { *row_.mutable_job()->mutable_run_info() = info; }
+  void set_trial(const v1::PrecisionTrial& trial) { *row_.mutable_job()->mutable_trial() = trial; }
+  void set_last_decision(const v1::GuardDecision& decision) {
+    *row_.mutable_job()->mutable_last_decision() = decision;
+  }
+  void set_step(int64_t step) { row_.mutable_job()->set_step(step); }
+  // The newest step's numbers. Tensor statistics come now and then; the newest stay in sight.
+  void set_last_report(const v1::StepReport& report);
+  void set_running_seconds(double seconds) { row_.mutable_job()->set_running_seconds(seconds); }
+  void set_history_cursor(int64_t cursor) { row_.set_history_cursor(cursor); }
+  void set_log_cursor(int64_t cursor) { row_.set_log_cursor(cursor); }
+
+  // Checkpoints: those that are recorded, newest first. NameNewest after each change: the job shows
+  // the first of them, which is what it resumes from.
   google::protobuf::RepeatedPtrField<v1::Checkpoint>& checkpoints() {
     return *row_.mutable_checkpoints();
   }
-  void set_paths_checked(bool checked) { row_.set_paths_checked(checked); }
-  // RUNNING since then, with so many seconds before.
-  void set_running(double base, v1::Moment since) {
-    row_.set_running_base(base);
-    *row_.mutable_running_since() = std::move(since);
-  }
-  void set_recovery_since(v1::Moment since) { *row_.mutable_recovery_since() = std::move(since); }
-  void set_history_cursor(int64_t cursor) { row_.set_history_cursor(cursor); }
-  void set_log_cursor(int64_t cursor) { row_.set_log_cursor(cursor); }
+  void NameNewest();
 
   absl::Duration running_since;
   absl::Duration checkpoint_time = -absl::InfiniteDuration();
@@ -58,6 +95,13 @@ class JobState {
   std::optional<TokenBucket> log_rate;                       // made with the first batch
 
  private:
+  friend class Jobs;
+  // RUNNING since then, with so many seconds before.
+  void set_running(double base, v1::Moment since) {
+    row_.set_running_base(base);
+    *row_.mutable_running_since() = std::move(since);
+  }
+
   v1::JobRecord row_;
 };
 

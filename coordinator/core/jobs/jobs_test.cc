@@ -4,6 +4,7 @@
 #include "coordinator/core/jobs/requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/coordinator/queued_job.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -14,12 +15,7 @@ using testing::SizeIs;
 
 class JobsTest : public testing::Test {
  protected:
-  JobState& Add() {
-    JobState job;
-    job.job().set_job_id("job");
-    job.job().set_state(v1::JOB_STATE_QUEUED);
-    return jobs_.Add(std::move(job));
-  }
+  JobState& Add() { return jobs_.Add(QueuedJob("job")); }
   void Go(v1::JobState to, const char* code) {
     jobs_.Transition(*jobs_.Edit("job"), to, "test", code, "because", now_, effects_);
   }

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/coordinator/queued_job.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -17,10 +18,7 @@ class RepeatedCallsTest : public testing::Test {
  protected:
   RepeatedCallsTest() {
     for (const char* id : {"job", "other"}) {
-      JobState job;
-      job.job().set_job_id(id);
-      job.job().set_state(v1::JOB_STATE_QUEUED);
-      jobs_.Add(std::move(job));
+      jobs_.Add(QueuedJob(id));
     }
   }
   void Begin(absl::Duration later = absl::ZeroDuration()) {
@@ -48,7 +46,7 @@ TEST_F(RepeatedCallsTest, SentAgain_IsAnsweredWithTheJobAsItIsNow) {
   calls_.Remember({"r1", "job"}, cancel_, "job");
   ASSERT_THAT(turn_.effects().requests, SizeIs(1));
   EXPECT_EQ(turn_.effects().requests[0].method(), "cancel");
-  jobs_.Edit("job")->job().set_reason("changed since");
+  jobs_.Edit("job")->set_reason("changed", "changed since");
   Begin();
   EXPECT_TRUE(calls_.AnsweredBefore({"r1", "job"}, cancel_));
   EXPECT_EQ(turn_.effects().reply->job->reason(), "changed since");

@@ -51,7 +51,7 @@ void Isolation::Note() {
         "answers who would show that the network is there: the coordinator assumes that it is cut ",
         "off and replaces none for ", absl::FormatDuration(options_.isolation_grace),
         ", or until one answers. `jobctl declare-lost` ends that if they are gone");
-    job.job().set_isolation(text);
+    job.set_isolation(text);
     states_.Note(job, "warning", "coordinator", text);
   }
 }
@@ -61,7 +61,7 @@ void Isolation::NoteEnd(const std::string& actor, const std::string& why) {
   for (const std::string& id : jobs_.active()) {
     JobState& job = *jobs_.Edit(id);
     if (!job.job().isolation().empty()) {
-      job.job().clear_isolation();
+      job.set_isolation("");
       states_.Note(job, "update", actor, why);
     }
   }

@@ -80,10 +80,9 @@ void Placement::Wait(const WaitDecision& decision) {
 }
 
 void Placement::Say(JobState& job, const WaitText& text) {
-  v1::Job& view = job.job();
+  const v1::Job& view = job.job();
   if (view.reason() != text.reason || view.reason_code() != text.code) {
-    view.set_reason_code(text.code);
-    view.set_reason(text.reason);
+    job.set_reason(text.code, text.reason);
     jobs_.Mark(job, false);
   }
 }

@@ -11,9 +11,9 @@ namespace {
 using testing::HasSubstr;
 
 JobState JobOf(int64_t steps) {
-  JobState job;
-  job.job().mutable_spec()->mutable_train()->set_steps(steps);
-  return job;
+  v1::JobRecord record;
+  record.mutable_job()->mutable_spec()->mutable_train()->set_steps(steps);
+  return JobState(record);
 }
 
 v1::TaskReport StepAt(int64_t step) {
@@ -35,10 +35,11 @@ TEST(ReportsCheck, Steps_AreWithinTheJob) {
 
 TEST(ReportsCheck, StepsSetBelowWhatIsDone_DoneStepsAreAllowed) {
   JobState job = JobOf(10);
-  job.job().set_step(20);
+  job.set_step(20);
   EXPECT_TRUE(Reports::Check(job, StepAt(20)).ok());
   EXPECT_FALSE(Reports::Check(job, StepAt(21)).ok());
-  job.job().mutable_checkpoint()->set_step(30);
+  job.checkpoints().Add()->set_step(30);
+  job.NameNewest();
   EXPECT_TRUE(Reports::Check(job, StepAt(30)).ok());
 }
 

@@ -9,7 +9,7 @@ namespace hearth::coordinator {
 void StepReports::TakeRunInfo(JobState& job, int rank, const v1::RunInfo& info) {
   if (rank == 0) {
     OpenEpoch(job, info.start_step());
-    *job.job().mutable_run_info() = info;
+    job.set_run_info(info);
   }
 }
 
@@ -18,7 +18,7 @@ void StepReports::TakeStep(JobState& job, int rank, const v1::StepReport& step) 
     return;
   }
   OpenEpoch(job, step.step() - 1);
-  v1::Job& view = job.job();
+  const v1::Job& view = job.job();
   gangs_.of(view.job_id()).Progress(step.step(), turn_.mono());
   if (step.step() <= view.step()) {
     return;  // the history has it
@@ -27,21 +27,15 @@ void StepReports::TakeStep(JobState& job, int rank, const v1::StepReport& step) 
   *record.mutable_step() = step;
   record.mutable_step()->set_epoch(view.epoch());
   record.mutable_step()->set_energy_joules(step.energy_joules() + EnergyOfOtherRanks(job));
-  view.set_step(step.step());
-  // Tensor statistics come now and then; the newest stay in sight.
-  auto worst = std::move(*view.mutable_last_report()->mutable_worst_tensors());
-  *view.mutable_last_report() = record.step();
-  view.mutable_last_report()->clear_decisions();
-  if (step.worst_tensors().empty()) {
-    *view.mutable_last_report()->mutable_worst_tensors() = std::move(worst);
-  }
+  job.set_step(step.step());
+  job.set_last_report(record.step());
   AppendHistory(job, std::move(record));
   if (job.state() == v1::JOB_STATE_STARTING) {
     states_.Transition(job, v1::JOB_STATE_RUNNING, "trainer", "first_step",
                        absl::StrCat("running since step ", step.step()));
     recoveries_.NoteRecovered(job, step.step());
   } else if (job.state() == v1::JOB_STATE_RUNNING) {
-    view.set_running_seconds(Jobs::RunningSeconds(job, turn_.mono()));
+    job.set_running_seconds(Jobs::RunningSeconds(job, turn_.mono()));
   }
   NoteDecisions(job, step.decisions());
 }
@@ -50,14 +44,14 @@ void StepReports::TakeTrial(JobState& job, int rank, const v1::PrecisionTrial& t
   if (rank != 0) {
     return;
   }
-  *job.job().mutable_trial() = trial;
+  job.set_trial(trial);
   states_.Note(job, "precision", "trainer", trial.text());
 }
 
 void StepReports::NoteDecisions(
     JobState& job, const google::protobuf::RepeatedPtrField<v1::GuardDecision>& decisions) {
   for (const v1::GuardDecision& decision : decisions) {
-    *job.job().mutable_last_decision() = decision;
+    job.set_last_decision(decision);
     states_.Note(job, "precision", "trainer", decision.text());
   }
 }
@@ -69,7 +63,7 @@ void StepReports::OpenEpoch(JobState& job, int64_t start_step) {
   job.gang().OpenEpoch();
   gangs_.of(job.job().job_id()).ForgetEnergy();
   EnergyOfOtherRanks(job);
-  v1::Job& view = job.job();
+  const v1::Job& view = job.job();
   const int64_t expected = view.checkpoint().step();
   if (start_step != expected) {
     states_.Note(
@@ -82,7 +76,7 @@ void StepReports::OpenEpoch(JobState& job, int64_t start_step) {
     record.mutable_rewind()->set_to_step(start_step);
     AppendHistory(job, std::move(record));
   }
-  view.set_step(start_step);
+  job.set_step(start_step);
 }
 
 double StepReports::EnergyOfOtherRanks(const JobState& job) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/support/coordinator/queued_job.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -20,11 +21,8 @@ class WorkerViewsTest : public testing::Test {
   }
   // A job whose gang, of the third epoch, has its second rank on that worker.
   JobState& RunOn(const WorkerState& worker) {
-    JobState job;
-    job.job().set_job_id("job");
-    job.job().set_state(v1::JOB_STATE_QUEUED);
-    job.job().set_epoch(3);
-    JobState& kept = jobs_.Add(std::move(job));
+    JobState& kept = jobs_.Add(QueuedJob("job", 2));
+    kept.BeginEpoch({"elsewhere", worker.worker().worker_id()});
     kept.gang().Begin(now_.wall);
     kept.gang().AddRank("elsewhere", "i1");
     kept.gang().AddRank(worker.worker().worker_id(), worker.worker().incarnation());
