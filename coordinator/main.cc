@@ -25,11 +25,8 @@
 namespace hearth::coordinator {
 namespace {
 
-constexpr int kExitStart = 1;
-constexpr int kExitUsage = 2;
-constexpr int kExitLocked = 3;
-constexpr int kExitStore = 4;
-constexpr int kExitRefused = 5;
+// The runbook tells people what to do about them.
+enum ExitCode : int { kExitStart = 1, kExitUsage, kExitLocked, kExitStore, kExitRefused };
 
 volatile std::sig_atomic_t stop_signal = 0;
 

@@ -180,6 +180,26 @@ bool Reader::ReadKey(const YAML::Node& key,
   return inserted;
 }
 
+template <typename Read>
+void Reader::ReadEntries(const YAML::Node& node, const std::string& path, const Read& read) {
+  std::unordered_map<std::string, int> seen;
+  for (const auto& entry : node) {
+    std::string key;
+    if (ReadKey(entry.first, path, seen, key)) {
+      read(entry.first, entry.second, key);
+    } else if (Exhausted()) {
+      return;
+    }
+  }
+}
+
+bool Reader::HasValue(const YAML::Node& key, const YAML::Node& value, const std::string& path) {
+  if (value.IsNull()) {
+    Fail(key, path, "has no value; give one or remove the key");
+  }
+  return !value.IsNull();
+}
+
 void Reader::ReadMessage(const YAML::Node& node, const std::string& path, Message& message) {
   if (node.IsScalar() && IsType(message.GetDescriptor(), v1::DataSource::descriptor())) {
     ReadScalar(node, path, message,
@@ -190,24 +210,15 @@ void Reader::ReadMessage(const YAML::Node& node, const std::string& path, Messag
     Fail(node, path, std::string("expected a map of fields, got ") + KindOf(node));
     return;
   }
-  std::unordered_map<std::string, int> seen;
-  for (const auto& entry : node) {
-    std::string key;
-    if (!ReadKey(entry.first, path, seen, key)) {
-      if (Exhausted()) {
-        return;
-      }
-      continue;
-    }
-    const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(key);
-    if (field == nullptr) {
-      Fail(entry.first, Join(path, key), UnknownKeyText(key, *message.GetDescriptor()));
-    } else if (entry.second.IsNull()) {
-      Fail(entry.first, Join(path, key), "has no value; give one or remove the key");
-    } else {
-      ReadField(entry.second, Join(path, key), message, *field);
-    }
-  }
+  ReadEntries(node, path,
+              [&](const YAML::Node& key_node, const YAML::Node& value, const std::string& key) {
+                const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(key);
+                if (field == nullptr) {
+                  Fail(key_node, Join(path, key), UnknownKeyText(key, *message.GetDescriptor()));
+                } else if (HasValue(key_node, value, Join(path, key))) {
+                  ReadField(value, Join(path, key), message, *field);
+                }
+              });
 }
 
 void Reader::ReadField(const YAML::Node& node,
@@ -232,21 +243,12 @@ void Reader::ReadMap(const YAML::Node& node,
     Fail(node, path, std::string("expected a map of key: value, got ") + KindOf(node));
     return;
   }
-  std::unordered_map<std::string, int> seen;
-  for (const auto& entry : node) {
-    std::string key;
-    if (!ReadKey(entry.first, path, seen, key)) {
-      if (Exhausted()) {
-        return;
-      }
-      continue;
-    }
-    if (entry.second.IsNull()) {
-      Fail(entry.first, Join(path, key), "has no value; give one or remove the key");
-    } else {
-      AddMapEntry(entry.second, Join(path, key), message, field, key);
-    }
-  }
+  ReadEntries(node, path,
+              [&](const YAML::Node& key_node, const YAML::Node& value, const std::string& key) {
+                if (HasValue(key_node, value, Join(path, key))) {
+                  AddMapEntry(value, Join(path, key), message, field, key);
+                }
+              });
 }
 
 void Reader::ReadMapEntry(const YAML::Node& node,

@@ -55,6 +55,12 @@ class Reader {
   bool Budget(const YAML::Node& node, const std::string& path);
   bool Exhausted() const;
   void Fail(const YAML::Node& node, const std::string& path, std::string text);
+  // Calls read(node of the key, node of the value, key) for each entry of a map, in order, until
+  // the budget is used up; keys that cannot be read are errors.
+  template <typename Read>
+  void ReadEntries(const YAML::Node& node, const std::string& path, const Read& read);
+  // False (and an error) for a key without a value.
+  bool HasValue(const YAML::Node& key, const YAML::Node& value, const std::string& path);
   void ReadMap(const YAML::Node& node,
                const std::string& path,
                google::protobuf::Message& message,

@@ -35,8 +35,6 @@ class BpeModel {
    public:
     Scratch();
     ~Scratch();
-    Scratch(const Scratch&) = delete;
-    Scratch& operator=(const Scratch&) = delete;
 
    private:
     friend class BpeModel;

@@ -17,8 +17,6 @@ class RegexScratch {
  public:
   RegexScratch();
   ~RegexScratch();
-  RegexScratch(const RegexScratch&) = delete;
-  RegexScratch& operator=(const RegexScratch&) = delete;
 
  private:
   friend class Regex;

@@ -21,8 +21,6 @@ class Flusher {
   Flusher();
   // Ends after the log that is being written; the rest of the pass is left undone.
   ~Flusher();
-  Flusher(const Flusher&) = delete;
-  Flusher& operator=(const Flusher&) = delete;
 
   // Begins a pass over `logs`. Call it only after taking the result of the previous pass.
   void Begin(std::vector<std::shared_ptr<SegmentLog>> logs) ABSL_LOCKS_EXCLUDED(mu_);

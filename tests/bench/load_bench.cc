@@ -10,16 +10,15 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "common/base/ids.h"
 #include "common/log/log.h"
 #include "coordinator/coordinator.h"
+#include "tests/bench/bench_folder.h"
 #include "tests/bench/load_user.h"
 #include "tests/bench/played_agent.h"
 
@@ -141,14 +140,6 @@ int main(int argc, char** argv) {
   const int jobs = argc > 1 ? std::atoi(argv[1]) : 1000;
   const double rate = argc > 2 ? std::atof(argv[2]) : 1;
   const int seconds = argc > 3 ? std::atoi(argv[3]) : 30;
-  std::string dir = argc > 4 ? argv[4] : "";
-  const bool temporary = dir.empty();
-  if (temporary) {
-    dir = "/var/tmp/bench_load_" + hearth::RandomHex(4);  // a disk, where /tmp may be none
-  }
-  const int code = hearth::coordinator::Run(jobs, rate, seconds, dir);
-  if (temporary) {
-    std::filesystem::remove_all(dir);
-  }
-  return code;
+  const hearth::BenchFolder folder("bench_load", argc > 4 ? argv[4] : "");
+  return hearth::coordinator::Run(jobs, rate, seconds, folder.path());
 }

@@ -17,7 +17,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -32,9 +31,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "common/base/ids.h"
 #include "common/log/log.h"
 #include "coordinator/coordinator.h"
+#include "tests/bench/bench_folder.h"
 #include "tests/bench/load_user.h"
 #include "tests/bench/played_agent.h"
 
@@ -319,17 +318,10 @@ int main(int argc, char** argv) {
   const int queued = argc > 2 ? std::atoi(argv[2]) : 10'000;
   const int seconds = argc > 3 ? std::atoi(argv[3]) : 60;
   const double ends = argc > 4 ? std::atof(argv[4]) : 10;
-  std::string dir = argc > 5 ? argv[5] : "";
-  const bool temporary = dir.empty();
-  if (temporary) {
-    dir = "/var/tmp/bench_scale_" + hearth::RandomHex(4);  // a disk, where /tmp may be none
-  }
-  const hearth::coordinator::Server server = hearth::coordinator::Launch(dir);
+  const hearth::BenchFolder folder("bench_scale", argc > 5 ? argv[5] : "");
+  const hearth::coordinator::Server server = hearth::coordinator::Launch(folder.path());
   const int code = hearth::coordinator::Run(workers, queued, seconds, ends, server);
   close(server.stop);
   waitpid(server.pid, nullptr, 0);
-  if (temporary) {
-    std::filesystem::remove_all(dir);
-  }
   return code;
 }

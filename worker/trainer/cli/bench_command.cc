@@ -313,8 +313,7 @@ void Bench::Report(const std::vector<double>& milliseconds) {
 }  // namespace
 
 int BenchCommand(const BenchOptions& options) {
-  const absl::Status status = Bench(options).Run();
-  return status.ok() ? 0 : Fail(status);
+  return ExitCodeOf(Bench(options).Run());
 }
 
 }  // namespace hearth::trainer

@@ -245,17 +245,13 @@ std::vector<BenchRankResult> MeasureAlone(const BenchWorld& world,
   std::vector<std::thread> threads;
   for (size_t i = 0; i < devices.size(); ++i) {
     threads.emplace_back([&, i] {
-      BenchWorld alone;
-      alone.spec = world.spec;
+      BenchWorld alone(world);
       alone.spec.mutable_resources()->set_workers(1);
       alone.spec.mutable_resources()->set_min_workers(1);
       alone.spec.mutable_batch()->set_global_batch_tokens(batch.rounds() * batch.micro_batch *
                                                           batch.sequence_length);
       alone.devices = {devices[i]};
-      alone.micro_batch = world.micro_batch;
-      alone.threads = world.threads;
-      alone.steps = world.steps;
-      alone.plans = world.plans;
+      alone.shards = 1;
       alone.save_plans = save_plans;
       results[i] = RunWorld(alone).front();
     });
@@ -268,14 +264,8 @@ std::vector<BenchRankResult> MeasureAlone(const BenchWorld& world,
 
 // Into `alone`: the step of the ranks of `world` when all they exchange is the step's sums.
 void MeasureLockstep(const BenchWorld& world, AloneResult& alone) {
-  BenchWorld lockstep;
-  lockstep.spec = world.spec;
-  lockstep.devices = world.devices;
-  lockstep.micro_batch = world.micro_batch;
-  lockstep.threads = world.threads;
-  lockstep.steps = world.steps;
-  lockstep.shards = world.shards;
-  lockstep.plans = world.plans;
+  BenchWorld lockstep(world);
+  lockstep.save_plans = false;
   lockstep.exchanged = Exchanged::kStepSums;
   const std::vector<BenchRankResult> ranks = RunWorld(lockstep);
   for (const BenchRankResult& rank : ranks) {
@@ -334,8 +324,7 @@ absl::Status RunScaling(const BenchOptions& options) {
 }  // namespace
 
 int ScalingBenchCommand(const BenchOptions& options) {
-  const absl::Status status = RunScaling(options);
-  return status.ok() ? 0 : Fail(status);
+  return ExitCodeOf(RunScaling(options));
 }
 
 }  // namespace hearth::trainer

@@ -12,8 +12,8 @@
 
 namespace hearth::trainer {
 
-// What all ranks of a measurement share.
-struct BenchWorld {
+// What the ranks of a measurement run; a measurement beside another one copies it.
+struct BenchSetup {
   v1::JobSpec spec;
   std::vector<std::string> devices;  // of the ranks
   int64_t micro_batch = 0;
@@ -25,10 +25,17 @@ struct BenchWorld {
   // would write the same file.
   bool save_plans = false;
   Exchanged exchanged = Exchanged::kGradients;
-  LocalKeyValueStore store;
-  std::vector<std::unique_ptr<Collective>> cpu_ranks;
 
   int size() const { return static_cast<int>(devices.size()); }
+};
+
+// What all ranks of one measurement share, and where they meet.
+struct BenchWorld : BenchSetup {
+  BenchWorld() = default;
+  explicit BenchWorld(const BenchSetup& setup) : BenchSetup(setup) {}
+
+  LocalKeyValueStore store;
+  std::vector<std::unique_ptr<Collective>> cpu_ranks;
 };
 
 // What one rank measured; milliseconds are medians over the steps.

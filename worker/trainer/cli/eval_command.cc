@@ -61,8 +61,7 @@ absl::Status Evaluate(const EvalOptions& options) {
 }  // namespace
 
 int EvalCommand(const EvalOptions& options) {
-  const absl::Status status = Evaluate(options);
-  return status.ok() ? 0 : Fail(status);
+  return ExitCodeOf(Evaluate(options));
 }
 
 }  // namespace hearth::trainer

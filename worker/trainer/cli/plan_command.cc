@@ -54,8 +54,7 @@ absl::Status Plan(const PlanOptions& options) {
 }  // namespace
 
 int PlanCommand(const PlanOptions& options) {
-  const absl::Status planned = Plan(options);
-  return planned.ok() ? 0 : Fail(planned);
+  return ExitCodeOf(Plan(options));
 }
 
 }  // namespace hearth::trainer

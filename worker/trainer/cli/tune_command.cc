@@ -70,8 +70,7 @@ absl::Status Tune(const TuneOptions& options) {
 }  // namespace
 
 int TuneCommand(const TuneOptions& options) {
-  const absl::Status tuned = Tune(options);
-  return tuned.ok() ? 0 : Fail(tuned);
+  return ExitCodeOf(Tune(options));
 }
 
 }  // namespace hearth::trainer

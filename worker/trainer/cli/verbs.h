@@ -132,5 +132,9 @@ int ThreadsOrAll(int given);
 
 // Prints "hearth-trainer: <message>" to stderr; returns the exit status of a failed command, 1.
 int Fail(const absl::Status& status);
+// The exit status of a command that ended so: 0, or Fail's.
+inline int ExitCodeOf(const absl::Status& status) {
+  return status.ok() ? 0 : Fail(status);
+}
 
 }  // namespace hearth::trainer

@@ -58,19 +58,29 @@ std::vector<int64_t> StepsOf(const FakeLink& link) {
   return steps;
 }
 
-TEST(CheckpointRunTest, SlowDisk_StepsGoOnAndDueCheckpointsAreSkipped) {
-  const TempDir dir;
+// Nine steps, and a checkpoint every second one.
+v1::JobSpec NineSteps(const TempDir& dir) {
   v1::JobSpec spec = SmallJob(dir.path());
   spec.mutable_train()->set_steps(9);
   spec.mutable_checkpoint()->set_every_steps(2);
+  return spec;
+}
+
+v1::TrainerExit RunOn(Env& env, Link& link) {
+  RankOptions options;
+  options.link = &link;
+  options.env = &env;
+  return RunRank(options);
+}
+
+TEST(CheckpointRunTest, SlowDisk_StepsGoOnAndDueCheckpointsAreSkipped) {
+  const TempDir dir;
+  const v1::JobSpec spec = NineSteps(dir);
   LocalKeyValueStore store;
   SlowEnv env;
   // Were a step to wait for the checkpoint of step 2, step 7 would never come.
   ReleasingLink link(MakeTask(spec, dir.path() + "/c"), store, env, 7);
-  RankOptions options;
-  options.link = &link;
-  options.env = &env;
-  const v1::TrainerExit exit = RunRank(options);
+  const v1::TrainerExit exit = RunOn(env, link);
   EXPECT_EQ(exit.reason(), v1::EXIT_REASON_FINISHED) << exit.message();
   EXPECT_EQ(link.steps.size(), 9U);
   EXPECT_EQ(StepsOf(link).front(), 2);
@@ -84,23 +94,15 @@ TEST(CheckpointRunTest, SlowDisk_StepsGoOnAndDueCheckpointsAreSkipped) {
 // Rank 1 has soon written its part and could begin the next, which rank 0 skips.
 TEST(CheckpointRunTest, SlowDiskOfOneRank_AllSkipTheSameCheckpoints) {
   const TempDir dir;
-  v1::JobSpec spec = SmallJob(dir.path());
-  spec.mutable_train()->set_steps(9);
-  spec.mutable_checkpoint()->set_every_steps(2);
+  v1::JobSpec spec = NineSteps(dir);
   spec.mutable_parallel()->set_shard_optimizer("on");
   LocalKeyValueStore store;
   SlowEnv env;
   ReleasingLink leader(MakeTask(spec, dir.path() + "/c", 0, 2), store, env, 7);
   FakeLink other(MakeTask(spec, dir.path() + "/c", 1, 2), store);
-  const auto run = [](Link& link, Env& of_rank) {
-    RankOptions options;
-    options.link = &link;
-    options.env = &of_rank;
-    return RunRank(options);
-  };
   v1::TrainerExit other_exit;
-  std::thread thread([&] { other_exit = run(other, Env::Real()); });
-  const v1::TrainerExit exit = run(leader, env);
+  std::thread thread([&] { other_exit = RunOn(Env::Real(), other); });
+  const v1::TrainerExit exit = RunOn(env, leader);
   thread.join();
   EXPECT_EQ(exit.reason(), v1::EXIT_REASON_FINISHED) << exit.message();
   EXPECT_EQ(other_exit.reason(), v1::EXIT_REASON_FINISHED) << other_exit.message();
@@ -185,17 +187,12 @@ TEST(CheckpointRunTest, Resumed_EveryReportHasTheTimeToResume) {
 
 TEST(CheckpointRunTest, SlowDisk_PauseWaitsForItsCheckpoint) {
   const TempDir dir;
-  v1::JobSpec spec = SmallJob(dir.path());
-  spec.mutable_train()->set_steps(9);
-  spec.mutable_checkpoint()->set_every_steps(2);
+  const v1::JobSpec spec = NineSteps(dir);
   LocalKeyValueStore store;
   SlowEnv env;
   ReleasingLink link(MakeTask(spec, dir.path() + "/c"), store, env, 3);
   link.AskAt(3, v1::CONTROL_BIT_PAUSE);
-  RankOptions options;
-  options.link = &link;
-  options.env = &env;
-  const v1::TrainerExit exit = RunRank(options);
+  const v1::TrainerExit exit = RunOn(env, link);
   EXPECT_EQ(exit.reason(), v1::EXIT_REASON_PAUSED) << exit.message();
   EXPECT_EQ(exit.checkpoint_step(), 3);
   EXPECT_THAT(StepsOf(link), ElementsAre(2, 3));
