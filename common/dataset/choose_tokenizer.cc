@@ -60,7 +60,7 @@ absl::Status UseModel(const std::string& model, ChosenTokenizer* chosen) {
   return absl::OkStatus();
 }
 
-// Thread-safe; a thread that adds has counts to itself meanwhile.
+// Thread-safe: each thread that adds takes some counts for itself and gives them back.
 class CountsOfThreads {
  public:
   void Add(std::string_view text) {
@@ -80,7 +80,7 @@ class CountsOfThreads {
     idle_.push_back(std::move(counts));
   }
 
-  // When no thread adds. The counts are gone then.
+  // Call it once, when no thread adds any more: it empties the counts.
   tokenizer::PieceCounts Sum() {
     const absl::MutexLock lock(&mu_);
     tokenizer::PieceCounts sum;

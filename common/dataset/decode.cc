@@ -21,7 +21,7 @@ class Documents {
  public:
   explicit Documents(const Dataset& data) : data_(data), eos_(data.info().eos) {}
 
-  // The first token behind the document that token `from` is of; `ended`: it has an end token.
+  // The first token after the document to which token `from` belongs; `ended`: it has an end token.
   absl::StatusOr<int64_t> EndOf(int64_t from, bool* ended) {
     int64_t count = 1;
     HEARTH_ASSIGN_OR_RETURN(const int64_t end, Pass(from, data_.tokens(), &count));
@@ -29,9 +29,10 @@ class Documents {
     return end;
   }
 
-  // Where `documents` documents have ended, at most `until`; what is left of them stays in it.
+  // The position at which `*documents` documents have ended, `until` at most. Afterwards
+  // `*documents` is the number of those that are still to end.
   absl::StatusOr<int64_t> Pass(int64_t from, int64_t until, int64_t* documents) {
-    while (from<until&& * documents> 0) {
+    while (*documents > 0 && from < until) {
       const size_t n = static_cast<size_t>(std::min(kBlock, until - from));
       buffer_.resize(n);
       HEARTH_RETURN_IF_ERROR(data_.Read(from, absl::MakeSpan(buffer_), 0));

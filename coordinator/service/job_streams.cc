@@ -60,6 +60,8 @@ WatchReactor::Next WatchReactor::Produce(v1::WatchJobResponse& response, absl::S
     status = sent_ == nullptr ? NoJob(job_id_) : absl::OkStatus();
     return Next::kEnd;
   }
+  // A watcher without a cursor wants what comes; one with a cursor must get every event behind it,
+  // or an error that says that some are gone.
   const bool from_now = sent_ == nullptr && cursor_ == 0;
   if (changes.compacted && !from_now) {
     status = rpc::MakeError(
@@ -76,6 +78,8 @@ WatchReactor::Next WatchReactor::Produce(v1::WatchJobResponse& response, absl::S
   if (!changes.events.empty()) {
     cursor_ = changes.events.back()->revision();
   }
+  // A job's revision may be above that of its last kept event: the next call must not send it
+  // again.
   cursor_ = std::max(cursor_, changes.job->job().revision());
   if (!from_now) {
     for (const EventPtr& event : changes.events) {

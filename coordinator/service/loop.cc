@@ -168,6 +168,7 @@ void Loop::Run() {
       on_turn_();
     }
   }
+  // All who asked get an answer: those that were queued, and those held back for their turn.
   std::deque<Item> rest;
   {
     absl::MutexLock lock(&mu_);

@@ -88,7 +88,7 @@ absl::Status ApplyFacts(v1::JobSpec& spec, const std::vector<v1::PathInfo>& path
 
 namespace {
 
-// `spec` with what `other` has learnt of the same paths; as it is when that does not fit it.
+// `spec` completed with what `other` knows of the same paths; unchanged if that does not fit it.
 v1::JobSpec CompletedAs(const v1::JobSpec& spec, const v1::JobSpec& other) {
   if (spec.model().has_vocab() || !other.model().has_vocab()) {
     return spec;
@@ -116,14 +116,14 @@ std::vector<std::string> SpecDifferences(const v1::JobSpec& kept, const v1::JobS
 
 namespace {
 
-// What a rank may get at most.
+// The most that a rank may get.
 struct Largest {
   std::string who;           // "the largest worker that the job may run on (w1)"
   int64_t memory_bytes = 0;  // of its device, all of it
   int threads = 1;
 };
 
-// No device with more is known: bytes. A job that needs more is refused before any worker is there.
+// Bytes; no device has more. A job that needs more is refused even before there is any worker.
 constexpr int64_t kLargestGpuBytes = int64_t{512} << 30;  // twice the largest GPU of today
 constexpr int64_t kLargestHostBytes = int64_t{64} << 40;  // twice the largest host of today
 constexpr int kLeastVocab = 2;  // while the datasets have not been asked for theirs

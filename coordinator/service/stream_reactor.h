@@ -167,6 +167,8 @@ class StreamReactor : public grpc::ServerWriteReactor<Response>,
     for (;;) {
       {
         absl::MutexLock lock(&mu_);
+        // Cleared before Produce looks: a wake-up during it is seen below and leads to another
+        // look.
         woken_ = false;
         if (ending_) {
           break;
@@ -190,6 +192,8 @@ class StreamReactor : public grpc::ServerWriteReactor<Response>,
       if (next == Next::kWait) {
         return;
       }
+      // OnWriteDone goes on from here, perhaps before StartWrite has returned: nothing is touched
+      // after it.
       writing_ = true;
       lock.Release();
       this->StartWrite(&response_);

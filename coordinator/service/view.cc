@@ -128,6 +128,7 @@ void View::Load(const Core& core,
 void View::Apply(absl::Span<Effects> batch) {
   std::set<std::string> changed;
   std::vector<std::shared_ptr<Waker>> wakers;
+  // Tokens first: a call that sees a change of this batch must also see who may no longer make it.
   for (const Effects& effects : batch) {
     identity_.Apply(effects);
   }
@@ -169,6 +170,7 @@ void View::Apply(absl::Span<Effects> batch) {
     }
     wakers = WakersLocked(changed);
   }
+  // Outside the lock: a waker may run its stream at once, which reads this view.
   for (const std::shared_ptr<Waker>& waker : wakers) {
     waker->Wake();
   }

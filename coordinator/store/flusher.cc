@@ -67,6 +67,7 @@ void Flusher::Run() {
       }
       logs.swap(logs_);
     }
+    // Not under the lock: a sync takes as long as the disk likes, and the event loop calls Begin.
     absl::Status status = fault::Check("store.before_flush");
     for (const std::shared_ptr<SegmentLog>& log : logs) {
       const absl::Duration start = Clock::Real().Monotonic();
@@ -74,6 +75,7 @@ void Flusher::Run() {
         break;
       }
       status = log->Sync();
+      // Rests in proportion to what the sync took, so that commits get their share of the disk.
       if (!Rest(kRest * (Clock::Real().Monotonic() - start))) {
         return;
       }

@@ -417,6 +417,8 @@ std::vector<SegmentLog::Problem> SegmentLog::Check(Env& env,
       problems.push_back({std::string((size.ok() ? prefix.status() : size.status()).message())});
     } else if (first <= recorded.tail_first &&
                prefix->bytes < (tail ? recorded.tail_bytes : *size)) {
+      // Past the recorded tail anything may stand: it was written after the last commit that
+      // counts, and the next start cuts it off.
       const bool torn = tail && *size < recorded.tail_bytes && TornAt(env, path, prefix->bytes);
       problems.push_back(
           {absl::StrCat(path, torn ? ": cut off" : ": damaged", " at offset ", prefix->bytes,
@@ -442,6 +444,7 @@ absl::Status SegmentLog::Mend(Env& env,
     }
     const std::string path = PathOf(dir, first);
     HEARTH_ASSIGN_OR_RETURN(std::string bytes, env.ReadFile(path));
+    // What follows the recorded end was never acknowledged; it is no damage.
     if (first == recorded.tail_first) {
       bytes.resize(std::min<size_t>(bytes.size(), recorded.tail_bytes));
     }
@@ -450,6 +453,7 @@ absl::Status SegmentLog::Mend(Env& env,
     if (lost_bytes == 0) {
       continue;
     }
+    // The damaged file is kept before the mended one takes its name.
     HEARTH_RETURN_IF_ERROR(keep(path));
     HEARTH_RETURN_IF_ERROR(env.WriteFileAtomically(path, whole));
     done.push_back(absl::StrCat(path, ": ", lost_bytes, " damaged bytes were cut out, ",

@@ -225,6 +225,7 @@ absl::Status Store::RepairMeta(const FolderState& folder) {
   }
   HEARTH_ASSIGN_OR_RETURN(const bool revision, missing("revision"));
   if (revision) {
+    // Above all that was handed out, or cursors of watchers would be used twice.
     HEARTH_ASSIGN_OR_RETURN(const int64_t newest,
                             QueryInt("SELECT max((SELECT coalesce(max(revision), 0) FROM jobs), "
                                      "(SELECT coalesce(max(revision), 0) FROM events))"));
@@ -234,6 +235,7 @@ absl::Status Store::RepairMeta(const FolderState& folder) {
   if (!generation) {
     return absl::OkStatus();
   }
+  // The generation must never fall: workers obey the highest that they have seen.
   if (!folder.marker.has_value() && !options_.restore) {
     return absl::DataLossError(
         "the row of the generation is damaged and there is no marker; start once with --restore");

@@ -254,6 +254,8 @@ absl::Status Store::SetLostJobsAside(Recovery& recovery, LoadedState& state) {
         log = std::move(found->second);
         logs_.erase(found);
       }
+      // Synced before the commit below ends its place in the journal: from then on the files are
+      // all there is.
       unflushed_.erase(LogKey(job_id, kind));
       HEARTH_RETURN_IF_ERROR(log->Sync());
     }

@@ -67,6 +67,8 @@ __device__ __forceinline__ void KeyGradients(const float* lse,
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const int column = nt * 8 + threadIdx.x % 4 * 2 + e;
+      // exp(x) as exp2(x log2 e): one multiply-add and one instruction of the special-function
+      // unit.
       const float shift = lse[column] * kLog2e;
       const float d = delta[column];
 #pragma unroll
@@ -80,6 +82,8 @@ __device__ __forceinline__ void KeyGradients(const float* lse,
             value = m0 + column >= key && starts[column] <= key ? value : 0.0F;
           }
           s[mt][nt][i] = value;
+          // dS = P (dP - delta), with delta the row sum of dP P = dO . O, which the pass before has
+          // made.
           dp[mt][nt][i] = value * (dp[mt][nt][i] - d);
         }
       }

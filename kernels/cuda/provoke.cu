@@ -12,7 +12,7 @@ __global__ void WriteNowhere(int* nowhere) {
 }  // namespace
 
 absl::Status ProvokeIllegalAccess(const Exec& exec) {
-  // Not null, or the compiler could tell.
+  // An address near null and not null itself, which a compiler may see through.
   WriteNowhere<<<1, 1, 0, cuda::StreamOf(exec)>>>(reinterpret_cast<int*>(uintptr_t{64}));
   return HEARTH_CUDA_LAUNCHED("provoke");
 }

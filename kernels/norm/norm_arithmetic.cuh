@@ -44,9 +44,11 @@ __device__ __forceinline__ void NormStatistics(const Raw8<A> (&s)[V],
     }
     mean = row_sum(sum) / count;
   }
+  // The mean is subtracted before squaring: E[x^2] - mean^2 cancels where the mean is large.
   float squares = 0.0F;
 #pragma unroll
   for (int i = 0; i < V; ++i) {
+    // Zeros beyond the end must not count: (0 - mean)^2 is not 0.
     if (me.col + i * kNormStep < cols) {
       float v[8];
       Unpack(s[i], v);

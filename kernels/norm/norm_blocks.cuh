@@ -113,6 +113,8 @@ __device__ __forceinline__ uint32_t NormTileOfStrip(
     Raw8<A> in[kBatch];
     float mean[kBatch];
     float rstd[kBatch];
+    // All loads of a batch are under way before the first is used: the latency of L2 is paid once a
+    // batch.
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       const int64_t row = row0 + first + b * kRowsAtOnce;
@@ -165,6 +167,8 @@ __global__ void __launch_bounds__(kNormThreads, ResidentBlocks<A>(1))
       NormShareOfStrip<A, 4, kCentred>(p, row0, rows, rank, ranks, scratch);
       break;
   }
+  // Tiles are columns of all the strip's rows, whose statistics other blocks of the cluster have
+  // made.
   MeetCluster();
 #pragma unroll 1
   for (int col0 = rank * kBlockTile; col0 < p.shape.cols; col0 += ranks * kBlockTile) {

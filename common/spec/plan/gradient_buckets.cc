@@ -37,11 +37,14 @@ std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
   std::vector<GradientBucket> buckets;
   for (const GradientGroup& group : GradientGroups(table, offsets)) {
     GradientBucket open = {group.end, group.end, 0, group.format};
+    // From the table's end: backward makes the last layers' gradients first.
     for (size_t i = table.size(); i-- > 0;) {
       if (table[i].gradient != group.format) {
         continue;
       }
       const int32_t ready = time.Backward(table[i].block);
+      // Tensors that are ready at the same moment stay in one bucket. The embedding's are ready
+      // last of all and get a bucket of their own, so that nothing else waits for them.
       const bool full = open.elements() >= bucket_elements || ready == time.EmbeddingBackward();
       if (bucket_elements > 0 && full && open.elements() > 0 && ready != open.ready) {
         buckets.push_back(open);
@@ -85,6 +88,8 @@ std::vector<ShardPiece> ShardPieces(const std::vector<Parameter>& table,
     const int64_t part = b.elements() / shards;
     HEARTH_CHECK(b.elements() % (shards * kTensorAlignElements) == 0,
                  "offsets are of another number of shards");
+    // A rank owns the same part of every bucket, so that each bucket can be summed and scattered
+    // alone. A tensor may lie in the parts of several ranks: this is its piece in ours.
     const int64_t own = b.begin + rank * part;
     const int64_t begin = std::max(offsets[i], own);
     const int64_t end = std::min(offsets[i] + table[i].elements(), own + part);

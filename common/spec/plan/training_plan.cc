@@ -217,6 +217,8 @@ void AddWorkspace(const BlockScope& scope, PlanBuilder& out) {
   };
   AddBatch(scope, out);
   const bool again = o.training && o.recompute == Recompute::kBlock;
+  // With recompute "block" backward runs forward again, layer by layer, and needs the stream's part
+  // then.
   ids.delta = stream("stream.delta", {0, again ? time.LayersBackwardEnd() : head});
   AddWork(scope, out);
   const int64_t scratch = o.op_workspace_bytes > 0 ? o.op_workspace_bytes : EstimateWorkspace(o);

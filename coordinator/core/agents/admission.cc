@@ -29,6 +29,8 @@ absl::Status Admission::Check(const AgentConnected& command) const {
     return MakeError(absl::StatusCode::kInvalidArgument, "BAD_HELLO",
                      "Hello needs an incarnation and a device kind");
   }
+  // The worker has obeyed a later start of the coordinator than this one: this store is an old
+  // copy, and what it says of jobs may be undone work.
   if (hello.generation() > options_.generation) {
     return MakeError(absl::StatusCode::kAborted, "STALE_GENERATION",
                      absl::StrCat("this coordinator is generation ", options_.generation,
@@ -45,8 +47,10 @@ absl::Status Admission::Check(const AgentConnected& command) const {
   }
   for (const auto& [id, worker] : workers_.all()) {
     const v1::Worker& known = worker.worker();
+    // A connection alone proves nothing: after a cut cable it stays open for minutes.
     const bool live = worker.connection != 0 && !liveness_.Silent(worker, turn_.mono());
     if (id == hello.worker_id()) {
+      // The key is asked first: what the others tell is for the owner of the name alone.
       if (!worker.record.name_key_sha256().empty() &&
           worker.record.name_key_sha256() != command.name_key_sha256) {
         return MakeError(

@@ -62,6 +62,9 @@ Verdict JudgeGang(const v1::JobRecord& record) {
     verdict.message = "all steps are done";
     return verdict;
   }
+  // The rank that explains the end best: 4 its own fault for good, 3 its worker is lost, 2 it
+  // failed by itself, 1 it says that others were gone. Ranks that we killed explain nothing, and of
+  // equals the first counts.
   int best = 0;
   for (int i = 0; i < ranks.size(); ++i) {
     const v1::RankRecord& rank = ranks[i];
@@ -97,6 +100,7 @@ Verdict JudgeGang(const v1::JobRecord& record) {
                                ? absl::StrCat("ended with status ", rank.exit().wait_status())
                                : end.message());
   }
+  // Nobody failed, but we ended the gang because it took too long to form: no rank is to blame.
   if (best == 0 && record.stop().reason_code() == kGangNotFormed) {
     verdict.exit_class = ExitClass::kPeers;
     verdict.rank = -1;

@@ -70,6 +70,8 @@ absl::StatusOr<v1::Token> Tokens::Create(const CreateToken& command,
   }
   record.set_secret_sha256(command.secret_sha256);
   HEARTH_RETURN_IF_ERROR(CheckToken(token));
+  // One living token a name and a certificate: whoever revokes it must know that nothing else
+  // stands for it.
   for (const auto& [name, other] : tokens_) {
     const bool same_certificate =
         !token.certificate().empty() && other.token().certificate() == token.certificate();

@@ -33,6 +33,7 @@ Rendezvous::PutResult Rendezvous::Put(
   const int64_t bytes = EntryBytes(put.key(), put.value());
   const auto old = space.values.find(put.key());
   const int64_t replaced = old == space.values.end() ? 0 : EntryBytes(old->first, old->second);
+  // Those who wait get an answer also if the put is refused: they would wait in vain.
   std::set<int> concerned;
   if (auto waits = space.waits.extract(put.key()); !waits.empty()) {
     concerned = std::move(waits.mapped());
@@ -43,6 +44,7 @@ Rendezvous::PutResult Rendezvous::Put(
       space.bytes - replaced + bytes > kSpaceBytesMax) {
     out.refused = absl::StrCat("key-value space: a put of ", bytes, " bytes is over the limits (",
                                space.bytes, " bytes are held)");
+    // Kept for those who come to wait later; bounded, because a rank may try many keys.
     if (space.refused.size() < kRefusedMax && put.key().size() <= kKeyBytesMax) {
       space.refused[put.key()] = out.refused;
     }

@@ -28,6 +28,8 @@ void Reports::Take(const AgentReport& command) {
     return;
   }
   const v1::RankRecord& record = job->record().ranks(rank);
+  // A gap: a report was lost on the way. Closing makes the worker connect again, and its Hello
+  // makes it resend all that is not acknowledged.
   if (report.seq() > record.applied_seq() + 1) {
     workers_.Close(*worker,
                    absl::UnavailableError(
@@ -36,6 +38,7 @@ void Reports::Take(const AgentReport& command) {
                    turn_.mono(), turn_.effects());
     return;
   }
+  // A lower number was applied before: it is acknowledged again and changes nothing.
   if (report.seq() == record.applied_seq() + 1) {
     if (const absl::Status status = Check(*job, report); !status.ok()) {
       workers_.Close(*worker, status, turn_.mono(), turn_.effects());
@@ -44,6 +47,8 @@ void Reports::Take(const AgentReport& command) {
     job->gang().Applied(rank, report.seq());
     job->gang().Confirm(rank);
     jobs_.Mark(*job, true);
+    // A rank that counts as gone may still have reports in its buffer. They are counted, so that
+    // the buffer empties, and not believed.
     if (!record.gone()) {
       Apply(*worker, *job, rank, report);
     }

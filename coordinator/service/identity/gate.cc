@@ -168,6 +168,8 @@ absl::Status Gate::Authenticate(const grpc::CallbackServerContext& context,
     HEARTH_ASSIGN_OR_RETURN(const std::string secret, BearerOf(header));
     HEARTH_RETURN_IF_ERROR(FindToken(secret, admitted));
   } else if (const std::string name = CertificateName(context); !name.empty()) {
+    // A token comes before a certificate: under mutual TLS a shared machine's certificate proves
+    // the machine, and the token says who asks.
     const TokenPtr token = view_.identity().FindCertificate(name);
     if (token == nullptr) {
       return Unauthenticated(
@@ -189,6 +191,8 @@ absl::Status Gate::Authenticate(const grpc::CallbackServerContext& context,
                                        ClipText(act_as, 64), "\" must be a user's name"),
                           "ROLE_TOO_SMALL");
   }
+  // An admin who acts as somebody has no more rights than that user would; the audit log has both
+  // names.
   caller.set_real_user(caller.user());
   caller.set_user(act_as);
   caller.set_role(v1::ROLE_OPERATOR);

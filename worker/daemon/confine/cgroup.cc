@@ -128,6 +128,8 @@ absl::StatusOr<Cgroup> Cgroup::Make(const std::string& base,
                                        "); with systemd, set Delegate=yes in the worker's unit"));
     }
   }
+  // Controllers can be handed to children only by a group without processes of its own, so the
+  // daemon moves into a child first.
   if (const absl::Status handed = HandOn(base, wanted); !handed.ok()) {
     return Refuse(base, absl::StrCat(std::string(handed.message()),
                                      "; start the worker in a cgroup of its own that is delegated "
@@ -142,6 +144,7 @@ absl::StatusOr<Cgroup> Cgroup::Make(const std::string& base,
       HEARTH_RETURN_IF_ERROR(Write(absl::StrCat(path, "/", limit.file), limit.value));
     }
   }
+  // Opened now: a child that has dropped its rights joins through this descriptor.
   made.procs_ = Fd(open((path + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
   if (!made.procs_.valid()) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path, "/cgroup.procs"));

@@ -372,6 +372,8 @@ absl::Status Confinement::Try(const ConfinementOptions& options,
   }
   const Fd read_end(fds[0]);
   const Fd write_end(fds[1]);
+  // Tried in a child, because what is dropped cannot be taken back. Better refused at the daemon's
+  // start than in the first job.
   const pid_t pid = fork();
   if (pid < 0) {
     return absl::ErrnoToStatus(errno, "fork");

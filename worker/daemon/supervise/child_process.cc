@@ -222,6 +222,8 @@ absl::StatusOr<ChildProcess> Spawn(const SpawnOptions& options) {
   const Fd theirs(pair[1]);
   const Fd null_fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
 
+  // Everything the child needs is made before the fork: between fork and exec a child of a process
+  // with threads may not allocate, because another thread may have held the allocator's lock.
   std::vector<std::string> arguments = {options.program};
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
   static const Confinement kLeast{};
@@ -239,6 +241,8 @@ absl::StatusOr<ChildProcess> Spawn(const SpawnOptions& options) {
   if (pid == 0) {
     RunChild(plan);
   }
+  // Only now does the pipe have no writer but the child, so that exec, which closes it, reads as an
+  // end.
   error_write.Reset();
   child.pid = pid;
   if (const Confinement::Failure failure = ReadExecError(error_read); failure.error != 0) {
@@ -249,6 +253,7 @@ absl::StatusOr<ChildProcess> Spawn(const SpawnOptions& options) {
         absl::StrCat("cannot run ", options.program, measure.empty() ? "" : ", confinement: ",
                      absl::string_view(measure.data(), measure.size())));
   }
+  // The child has run exec and has not been waited for, so its pid cannot be another process yet.
   child.pidfd = Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (!child.pidfd.valid()) {
     const int error = errno;

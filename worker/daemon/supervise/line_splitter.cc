@@ -33,6 +33,8 @@ size_t SequenceLength(std::string_view text) {
     code = (code << 6) | (byte(i) & 0x3f);
   }
   const bool surrogate = code >= 0xd800 && code < 0xe000;
+  // Too long a form, beyond Unicode, half of a UTF-16 pair: protobuf refuses each of them in a
+  // string.
   return code < least || code > 0x10ffff || surrogate ? 0 : length;
 }
 
@@ -62,6 +64,7 @@ std::vector<std::string> LineSplitter::Append(std::string_view data) {
     size_t end = partial_.find('\n', begin);
     size_t next = end + 1;
     if (end == std::string::npos || end - begin > kMaxLineBytes) {
+      // Not a whole line yet, and it may still become one that is short enough.
       if (partial_.size() - begin <= kMaxLineBytes) {
         break;
       }

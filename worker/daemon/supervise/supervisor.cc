@@ -137,6 +137,7 @@ void Supervisor::RunCommands() {
 void Supervisor::Apply(v1::Task task) {
   const TaskKey key{task.job_id(), task.epoch()};
   HEARTH_FAULT_POINT("agent.before_spawn");
+  // Measured before the trainer is there: at its end the device must be back to this.
   const std::optional<int64_t> baseline =
       options_.device == nullptr ? std::nullopt : options_.device->Baseline();
   absl::StatusOr<ChildProcess> process = Spawn(options_.trainer);
@@ -387,6 +388,7 @@ void Supervisor::Deliver(Child& child) {
     const absl::StatusOr<bool> next = child.reader.Next(message);
     if (!next.ok()) {
       child.facts.protocol_error = std::string(next.status().message());
+      // What follows a broken frame cannot be read either: there is nowhere to begin again.
       child.process.pipe.Reset();
       if (child.state == State::kRunning || child.state == State::kTerminating) {
         KillNow(child);
@@ -487,6 +489,8 @@ bool Supervisor::Advance(Child& child) {
     case State::kReaping:
       break;
   }
+  // "Clean" means that another trainer may use the device: no process of the group lives, and the
+  // device has given its memory back. Without that proof the report waits until it is late.
   const bool gone = ProcessesGone(child);
   const std::string held = gone ? DeviceHeld(child) : "";
   if (gone && held.empty()) {
@@ -504,6 +508,8 @@ bool Supervisor::Advance(Child& child) {
     }
     Report(child);
   }
+  // The report is out, but the child stays in the list until it is really gone: the worker is
+  // unhealthy until then.
   if (child.reported) {
     if (!gone) {
       KillAll(child.process.pid);

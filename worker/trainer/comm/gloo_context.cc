@@ -218,6 +218,8 @@ void Peer::Flush() {
       parts[count++] = {reinterpret_cast<char*>(&message.header) + message.done,
                         sizeof(Header) - message.done};
     }
+    // `done` counts header and data as one stream, so that a call which ends in the middle of
+    // either goes on there.
     const size_t of_data = message.done - std::min(message.done, sizeof(Header));
     if (of_data < message.header.bytes) {
       parts[count++] = {message.data + of_data, message.header.bytes - of_data};
@@ -230,6 +232,8 @@ void Peer::Flush() {
       if (errno == EINTR) {
         continue;
       }
+      // The socket is full: Drive reads meanwhile, or two ranks that send to each other would wait
+      // for ever.
       if (errno == EAGAIN || errno == EWOULDBLOCK) {
         return;
       }
@@ -252,6 +256,8 @@ void Peer::Fill() {
       in_.pop_front();
       continue;
     }
+    // Data goes straight to where the operation wants it; the header tells first whether it is the
+    // one that is waited for.
     char* to = in_header ? reinterpret_cast<char*>(&arriving_) + message.done
                          : message.data + (message.done - sizeof(Header));
     const size_t most =
@@ -299,6 +305,8 @@ void GangTransport::Drive(const Done& done, std::chrono::milliseconds timeout, c
   const absl::Duration deadline =
       for_ever ? absl::InfiniteDuration() : clock_.Monotonic() + absl::FromChrono(timeout);
   while (!done()) {
+    // All peers in turn, whomever this operation waits for: what others send must not fill their
+    // sockets.
     for (Peer* peer : peers_) {
       peer->Flush();
       peer->Fill();

@@ -321,6 +321,7 @@ absl::StatusOr<ncclUniqueId> Meet(const Nccl& nccl,
           "NCCL ", nccl.VersionText(), " gives no id: ", nccl.GetErrorString(result), " (",
           nccl.GetLastError(nullptr), "); is NCCL_SOCKET_IFNAME an interface of this machine?"));
     }
+    // Before the arrival below: a rank that has seen all arrivals finds the id.
     HEARTH_RETURN_IF_ERROR(store.Put(kIdKey, std::string_view(id.internal, sizeof(id.internal))));
   }
   HEARTH_RETURN_IF_ERROR(store.Put(arrival(options.rank), options.host));

@@ -60,6 +60,7 @@ absl::StatusOr<Loader::Source> Loader::OpenSource(const LoaderOptions& options,
         path, ": ", data.tokens(), " tokens are fewer than data.sequence_length + 1 = ",
         int64_t{options.sequence_length} + 1));
   }
+  // T inputs and their targets are T + 1 tokens: the last one is also the first of the next window.
   source.windows = (data.tokens() - 1) / options.sequence_length;
   return source;
 }
@@ -92,6 +93,8 @@ Loader::Location Loader::Locate(int64_t sample) const {
   location.pass = place.sample / source.windows;
   location.window = place.sample % source.windows;
   if (shuffle_) {
+    // A key for each source and pass: every pass has another order, and any sample can be found
+    // without those before it, on which a resume and several ranks rely.
     const uint64_t key =
         MixKey(seed_, static_cast<uint64_t>(place.source), static_cast<uint64_t>(location.pass));
     location.window = static_cast<int64_t>(Permute(static_cast<uint64_t>(location.window),
@@ -157,11 +160,13 @@ absl::Status Loader::FillConcat(const dataset::Dataset& data,
   const int64_t T = sequence_length_;
   HEARTH_RETURN_IF_ERROR(
       data.Read(window * T, absl::MakeSpan(out.tokens, static_cast<size_t>(T)), vocab_));
+  // Targets are the inputs one token later; only the last one has to be read.
   std::copy(out.tokens + 1, out.tokens + T, out.targets);
   HEARTH_RETURN_IF_ERROR(data.Read(window * T + T, absl::MakeSpan(out.targets + T - 1, 1), vocab_));
   std::fill_n(out.loss_weight, T, 1.0f);
   std::fill_n(out.start, T, 0);
   for (int64_t i = 0; documents_ && i < T; ++i) {
+    // The token after an end token begins another document, so it is no target of this one.
     const bool ends = out.tokens[i] == data.info().eos;
     out.loss_weight[i] = ends ? 0.0f : 1.0f;
     if (i + 1 < T) {
@@ -191,12 +196,14 @@ absl::Status Loader::FillPacked(const Source& source,
       HEARTH_RETURN_IF_ERROR(
           source.data->Read(first + inputs, absl::MakeSpan(out.targets + last, 1), vocab_));
     } else {
+      // The piece ends with its document inside the window: nothing comes after it.
       out.targets[last] = end;
       out.loss_weight[last] = 0.0f;
     }
     std::fill_n(out.start + at, inputs, static_cast<int32_t>(at));
     at += inputs;
   }
+  // What is left is padding: a document of its own, without targets that count.
   std::fill(out.tokens + at, out.tokens + T, end);
   std::fill(out.targets + at, out.targets + T, end);
   std::fill(out.loss_weight + at, out.loss_weight + T, 0.0f);

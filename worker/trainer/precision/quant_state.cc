@@ -35,6 +35,8 @@ QuantState::QuantState(const spec::PrecisionPlan& precision,
   context.scales = &scales_;
   context.arena = &arena;
   context.counts = counts_;
+  // All quantised weights lie one behind the other in two buffers, so that one launch quantises
+  // them all.
   const std::vector<int64_t> row_offsets =
       spec::QuantisedOffsets(table, weights_, precision_, false);
   const std::vector<int64_t> column_offsets =

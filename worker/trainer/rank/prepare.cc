@@ -26,11 +26,11 @@
 namespace hearth::trainer {
 namespace {
 
-// So long a job waits for its data to be verified; then it begins all the same and ends when a file
-// turns out to be damaged.
+// A job waits this long for its data to be verified. Then it begins, and ends if a file turns out
+// to be damaged.
 constexpr absl::Duration kCheckPatience = absl::Seconds(5);
 
-// Jobs of before the field have none.
+// Jobs that are older than the field have no value.
 bool Verifies(const v1::JobSpec& spec) {
   return !spec.data().has_verify() || spec.data().verify();
 }
@@ -173,6 +173,8 @@ absl::Status RankRun::Meet() {
 
 absl::StatusOr<std::unique_ptr<Collective>> RankRun::Connect() {
   KeyValueStore* store = &link_;
+  // The ranks of an epoch meet again after a trial. Keys of the first meeting are still in the
+  // store, so each later one has a prefix of its own.
   if (meetings_++ > 0) {
     meeting_store_ =
         std::make_unique<PrefixedStore>(link_, absl::StrCat("meeting/", meetings_, "/"));
@@ -230,6 +232,7 @@ absl::Status RankRun::Agree() {
   parts.task = &task_;
   parts.comm = comm_.get();
   parts.resumed = resumed_.has_value() ? &*resumed_ : nullptr;
+  // Shards first: how much memory a micro-batch leaves depends on how far the state is divided.
   blame_ = v1::EXIT_REASON_BAD_SPEC;
   HEARTH_ASSIGN_OR_RETURN(parts.plan_bytes, PlanBytes());
   HEARTH_ASSIGN_OR_RETURN(shards_, AgreeOnShards(parts, blame_));

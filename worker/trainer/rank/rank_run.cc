@@ -92,6 +92,7 @@ absl::Status RankRun::Train() {
   pulse_.Begin(Activity::kOther, "saving");
   blame_ = v1::EXIT_REASON_IO;
   link_.SendPhase("saving");
+  // A run that ends at the step it resumed from has nothing new to save.
   const bool resumed_here = resumed_.has_value() && resumed_->meta.step == trainer_->step();
   if (submitted_step_ != trainer_->step() && !resumed_here) {
     HEARTH_RETURN_IF_ERROR(SubmitCheckpoint());
@@ -167,11 +168,13 @@ absl::Status RankRun::OneStep() {
     blame_ = v1::EXIT_REASON_NUMERICAL;
     return absl::OutOfRangeError(VerdictText(result->verdict, result->facts, result->step));
   }
+  // Refused: the weights are those of the step before, so nothing is evaluated, saved or reported.
   if (result->verdict != Verdict::kGood) {
     return absl::OkStatus();  // the next launch is of the same step
   }
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.after_step"));
   std::optional<double> validation_loss;
+  // With steps in flight the weights are already those of a later step.
   if (trainer_->in_flight() == 0) {
     HEARTH_ASSIGN_OR_RETURN(validation_loss, EvaluateIfDue(result->step));
     HEARTH_RETURN_IF_ERROR(Act(*result));
@@ -213,6 +216,8 @@ absl::Status RankRun::Act(StepResult& result) {
   if (writer_ != nullptr && (asked.save || Due(result.step, every))) {
     const absl::Duration start = clock_.Monotonic();
     blame_ = v1::EXIT_REASON_IO;
+    // A checkpoint that somebody asked for, and the last one, wait for the disk; periodic ones are
+    // skipped.
     const bool needed = asked.save || result.step == spec_.train().steps();
     HEARTH_ASSIGN_OR_RETURN(const bool ready, WritersReady(needed));
     if (ready) {

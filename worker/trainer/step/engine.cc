@@ -110,6 +110,9 @@ absl::Status Engine::Prepare() {
     HEARTH_ASSIGN_OR_RETURN(exec_.stream, kernels::NewStream(*options_.cuda));
     HEARTH_RETURN_IF_ERROR(ChooseProducts());
   }
+  // Twice: the operations can say how much scratch they need only once they are bound to shapes,
+  // and that size moves what lies behind it in the arena. The first arena has addresses but no
+  // memory.
   HEARTH_ASSIGN_OR_RETURN(spec::TrainingPlan sizing, spec::PlanTraining(job_plan_->options));
   HEARTH_RETURN_IF_ERROR(CheckFits(sizing));
   HEARTH_RETURN_IF_ERROR(Bind(Arena::WithoutMemory(std::move(sizing), exec_.device, DType::kF32)));
@@ -193,6 +196,8 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
   }
   const spec::StepBuffers& ids = arena_->ids();
   step_inputs_ = arena_->As<kernels::StepInputs>(ids.step_inputs);
+  // A recorded graph reads step and micro-batch from this place in memory, so that it fits every
+  // step.
   quant_->BindStep(seed_, step_inputs_);
   step_state_ = arena_->As<kernels::StepState>(ids.step_state);
   if (options_.training) {

@@ -70,6 +70,7 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::New(Engine& 
     e.buckets_.clear();
   }
   e.beside_ = engine.exec();
+  // Both streams run at once, so the second must not use the scratch memory of the first.
   e.beside_.workspace = {};
   if (engine.on_gpu()) {
     e.beside_.stream = nullptr;  // the engine's is not this object's to delete
@@ -100,6 +101,7 @@ TensorView GradientExchange::Owned(const TensorView& gradients) const {
 }
 
 absl::Status GradientExchange::Fork(const kernels::Exec& exec) {
+  // What the second stream does from here on comes after all that the first has been given so far.
   HEARTH_RETURN_IF_ERROR(forked_->Record(exec));
   return kernels::StreamWait(beside_, *forked_);
 }
@@ -178,6 +180,8 @@ absl::Status GradientExchange::AfterBackward(const kernels::Exec& exec, int32_t 
   if (!reduce_ || (!engine_.on_gpu() && moment < time.EmbeddingBackward())) {
     return absl::OkStatus();
   }
+  // Buckets are in the order in which backward makes them ready, the same on every rank:
+  // collectives must be called in one order.
   for (; reduced_ < buckets_.size() && buckets_[reduced_].ready <= moment; ++reduced_) {
     HEARTH_RETURN_IF_ERROR(ReduceBucket(exec, buckets_[reduced_]));
   }
@@ -193,6 +197,7 @@ absl::Status GradientExchange::ReduceStepSums() {
       beside_, TensorView(static_cast<void*>(&state.loss_sum), DType::kF64, {2})));
   HEARTH_RETURN_IF_ERROR(
       comm_.AllReduceMax(beside_, TensorView(static_cast<void*>(state.control), DType::kI32, {4})));
+  // All ranks must go on with the same scales, or their weights would drift apart.
   if (engine_.quant().ScalesAreOfEarlierSteps()) {
     HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(beside_, engine_.quant().ActivationAmax()));
   }
@@ -262,6 +267,8 @@ int64_t GradientExchange::bytes_per_step() const {
                                          : gradients.dtype;
     reduced += kernels::DTypeBytes(sent, gradients.numel());
   }
+  // A ring sends (n - 1) / n of what it reduces, and as much again to hand the result round: a
+  // whole sum is a scatter and a gather.
   const int64_t gathered =
       sharded_ ? kernels::DTypeBytes(weights_.dtype, weights_.numel()) : reduced;
   return (reduced + gathered) / comm_.world_size() * (comm_.world_size() - 1);

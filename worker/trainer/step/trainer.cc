@@ -323,6 +323,8 @@ absl::Status Trainer::StageMicroBatch(int64_t step, const kernels::StepInputs& i
   const kernels::Exec& exec = engine_.exec();
   const int slot = static_cast<int>(uploads_++ % spec::kStagingSlots);
   kernels::Event& uploaded = *uploaded_[static_cast<size_t>(slot)];
+  // The slot's last upload must have been read from before the host writes it again; with several
+  // slots that was micro-batches ago and rarely waits.
   HEARTH_RETURN_IF_ERROR(Await(uploaded, step));
   int64_t of_step = 0;
   int64_t micro_batch = 0;
@@ -336,6 +338,8 @@ absl::Status Trainer::StageMicroBatch(int64_t step, const kernels::StepInputs& i
   if (SpoilsTargets(step, ladder_.Attempt(step))) {
     SpoilTargets(engine_.model_rows(), engine_.shape().vocab, engine_.StagedBatch(slot));
   }
+  // Step and micro-batch travel with the batch: the kernels' random numbers are drawn from them,
+  // and a recorded graph cannot take them as arguments.
   kernels::StepInputs* staged = engine_.StagedInputs(slot);
   *staged = inputs;
   staged->micro_batch = static_cast<uint32_t>(micro_batch);

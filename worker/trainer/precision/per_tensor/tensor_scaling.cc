@@ -63,6 +63,7 @@ class TensorOperand : public StoredForm {
       measured.amax = quant.amax;
       HEARTH_RETURN_IF_ERROR(Quantize(exec, plain, measured));
       HEARTH_RETURN_IF_ERROR(scaling_.scales().UpdateOne(exec, site_));
+      // The maximum is recorded already; a second pass would count it again.
       quant.amax = nullptr;
     }
     HEARTH_RETURN_IF_ERROR(Quantize(exec, plain, quant));
