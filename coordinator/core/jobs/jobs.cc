@@ -29,16 +29,6 @@ void JobState::ForgetRankZero() {
   row_.mutable_job()->clear_stragglers();
 }
 
-void JobState::set_last_report(const v1::StepReport& report) {
-  v1::StepReport& last = *row_.mutable_job()->mutable_last_report();
-  auto worst = std::move(*last.mutable_worst_tensors());
-  last = report;
-  last.clear_decisions();
-  if (report.worst_tensors().empty()) {
-    *last.mutable_worst_tensors() = std::move(worst);
-  }
-}
-
 void JobState::NameNewest() {
   if (row_.checkpoints().empty()) {
     row_.mutable_job()->clear_checkpoint();

@@ -76,8 +76,9 @@ class JobState {
     *row_.mutable_job()->mutable_last_decision() = decision;
   }
   void set_step(int64_t step) { row_.mutable_job()->set_step(step); }
-  // The newest step's numbers. Tensor statistics come now and then; the newest stay in sight.
-  void set_last_report(const v1::StepReport& report);
+  void set_last_report(v1::StepReport report) {
+    *row_.mutable_job()->mutable_last_report() = std::move(report);
+  }
   void set_running_seconds(double seconds) { row_.mutable_job()->set_running_seconds(seconds); }
   void set_history_cursor(int64_t cursor) { row_.set_history_cursor(cursor); }
   void set_log_cursor(int64_t cursor) { row_.set_log_cursor(cursor); }

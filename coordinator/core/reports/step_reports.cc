@@ -28,7 +28,13 @@ void StepReports::TakeStep(JobState& job, int rank, const v1::StepReport& step) 
   record.mutable_step()->set_epoch(view.epoch());
   record.mutable_step()->set_energy_joules(step.energy_joules() + EnergyOfOtherRanks(job));
   job.set_step(step.step());
-  job.set_last_report(record.step());
+  v1::StepReport last = record.step();
+  last.clear_decisions();
+  // Tensor statistics come now and then; the newest stay in sight.
+  if (last.worst_tensors().empty()) {
+    *last.mutable_worst_tensors() = view.last_report().worst_tensors();
+  }
+  job.set_last_report(std::move(last));
   AppendHistory(job, std::move(record));
   if (job.state() == v1::JOB_STATE_STARTING) {
     states_.Transition(job, v1::JOB_STATE_RUNNING, "trainer", "first_step",
