@@ -141,7 +141,7 @@ struct CoreAssembly {
   Admission admission{turn, options, workers, liveness};
   HelloTasks hello_tasks{turn, options, workers, jobs, gangs, states, starts, ends};
   AgentSessions sessions{turn, workers, liveness, admission, hello_tasks, ends, folders, views};
-  Heartbeats heartbeats{turn, workers, jobs, gangs};
+  Heartbeats heartbeats{turn, options, workers, jobs, gangs};
 
   JobCommands job_commands{turn, options, jobs, states, ends, plan};
   JobDeletion job_deletion{turn, workers, jobs, gangs, rendezvous, folders, states};
@@ -161,7 +161,7 @@ CoreAssembly::CoreAssembly(const CoreOptions& core_options, const RestoredState&
     : options(core_options),
       turn(core_options.generation, now),
       plan(now.monotonic),
-      jobs(plan, state.last_revision) {
+      jobs(plan, options.aging, state.last_revision) {
   Restore(state);
 }
 

@@ -52,6 +52,7 @@
 #include "coordinator/core/core_commands.h"
 #include "coordinator/core/moment.h"
 #include "coordinator/scheduler/visits.h"
+#include "coordinator/scheduler/waiting_lines.h"
 #include "hearth/v1/agent.pb.h"
 #include "hearth/v1/identity.pb.h"
 #include "hearth/v1/job.pb.h"
@@ -170,7 +171,9 @@ struct RestoredState {
 struct CoreOptions {
   int64_t generation = 1;  // incremented durably by the store at each start
   absl::Duration heartbeat = absl::Seconds(1);
-  absl::Duration silence = absl::Seconds(5);  // without heartbeat and progress = lost
+  // Without heartbeat and progress = lost. So a cut cable is noticed within 5 s, with the pause
+  // between two looks, and a stall of 3.5 s is no loss even if it began just before a heartbeat.
+  absl::Duration silence = absl::Milliseconds(4500);
   // The same for a worker whose stream has ended and who does not dial again. Its process is gone
   // or cannot reach us; a stream breaks at once when a daemon is killed.
   absl::Duration disconnect_silence = absl::Seconds(3);
@@ -188,6 +191,7 @@ struct CoreOptions {
   absl::Duration loading_timeout = absl::Minutes(30);
   // For this long a vanished worker still counts as existing for the queue's head.
   absl::Duration return_grace = absl::Seconds(60);
+  absl::Duration aging = kDefaultAging;               // of waiting jobs, see PlaceInQueue
   absl::Duration resize_interval = absl::Minutes(5);  // shortest life of a gang before a resize
   absl::Duration resize_settle = absl::Seconds(30);   // a spare worker must be free for this long
   absl::Duration request_ttl = absl::Hours(24);

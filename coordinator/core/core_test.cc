@@ -461,5 +461,23 @@ TEST(Worker, UncleanExit_MakesItUnhealthyUntilUncordonedOrRestarted) {
   EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
 }
 
+// The worker of rank 0, which reports the steps, is cut off: the other rank's next heartbeat tells
+// of a step that was made before the cut.
+TEST(Worker, CutRightBeforeAPeersHeartbeat_IsNoticedWithinFiveSeconds) {
+  Harness h;
+  h.Running(2);
+  h.Pass(absl::Seconds(31), {"a", "b"});  // past the grace after a start
+  h.Beat("a");
+  h.Pass(absl::Milliseconds(500), {"b"}, false);
+  h.steps["b"] = h.steps["a"] + 1;
+  absl::Duration noticed = absl::Milliseconds(500);
+  while (h.State("job") == v1::JOB_STATE_RUNNING && noticed < absl::Seconds(20)) {
+    h.Pass(absl::Milliseconds(500), {"b"}, false);
+    noticed += absl::Milliseconds(500);
+  }
+  EXPECT_LE(noticed, absl::Seconds(5));
+  EXPECT_GE(noticed, absl::Seconds(4)) << "a stall of a few seconds is no loss";
+}
+
 }  // namespace
 }  // namespace hearth::coordinator

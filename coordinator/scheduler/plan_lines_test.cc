@@ -40,7 +40,8 @@ class RandomCluster {
     for (const JobView& job : view_.jobs) {
       if (job.phase == JobPhase::kWaiting) {
         lines.Put(DemandOf(*job.spec, job.root_uuid, job.checkpoint_step),
-                  {-int64_t{job.spec->resources().priority()}, job.create_time, job.job_id});
+                  PlaceInQueue(job.spec->resources().priority(), job.create_time, job.job_id,
+                               view.aging));
       }
     }
     view.waiting = &lines;
@@ -97,7 +98,8 @@ class RandomCluster {
     JobView job;
     job.job_id = absl::StrCat("j", Below(1000), "-", i);
     job.spec = &spec;
-    job.create_time = absl::FromUnixSeconds(Below(5));
+    // Days apart, so that some have aged past others of higher priority.
+    job.create_time = absl::FromUnixSeconds(Below(5) + (Chance(20) ? 86400 * Below(4) : 0));
     if (Chance(20)) {
       job.root_uuid = absl::StrCat("root", Below(3));
       job.checkpoint_step = int64_t{10} * (1 + Below(2));
@@ -194,7 +196,8 @@ Visits VisitsOf(int waiting) {
   for (int i = 0; i < waiting; ++i) {
     v1::JobSpec spec;
     spec.mutable_resources()->set_workers(1 + i % 3);
-    lines.Put(DemandOf(spec, "", 0), {0, absl::UnixEpoch(), absl::StrCat("job", i)});
+    lines.Put(DemandOf(spec, "", 0),
+              PlaceInQueue(0, absl::UnixEpoch(), absl::StrCat("job", i), kDefaultAging));
   }
   view.waiting = &lines;
   Visits visits;

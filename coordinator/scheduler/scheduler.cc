@@ -78,8 +78,6 @@ std::string Describe(const Demand& demand, int64_t n) {
 struct Candidate {
   const Demand& demand;
   const QueuePlace& place;
-
-  int64_t priority() const { return -place.minus_priority; }
 };
 
 // The jobs of a line that have not been looked at; or a job of its own.
@@ -95,8 +93,8 @@ bool Behind(const Cursor& a, const Cursor& b) {
   return *b.place < *a.place;
 }
 
-QueuePlace PlaceOf(const JobView& job) {
-  return {-int64_t{job.spec->resources().priority()}, job.create_time, job.job_id};
+QueuePlace PlaceOf(const JobView& job, absl::Duration aging) {
+  return PlaceInQueue(job.spec->resources().priority(), job.create_time, job.job_id, aging);
 }
 
 class Planner {
@@ -155,7 +153,7 @@ void Planner::Prepare() {
     job_index_[job.job_id] = i;
     phases_.push_back(job.phase);
     order_.push_back(i);
-    places_.push_back(PlaceOf(job));
+    places_.push_back(PlaceOf(job, view_.aging));
     if (job.phase == JobPhase::kWaiting) {
       singles_.emplace_back(DemandOf(*job.spec, job.root_uuid, job.checkpoint_step), places_[i]);
     }
@@ -351,8 +349,9 @@ bool Planner::TryStart(const Candidate& job, const Pool& pool) {
   return true;
 }
 
-// Fewest jobs of lower priority whose workers, with those that are free or soon will be, make a
-// gang out of `group`. Empty: none needed or not enough (the caller knows which).
+// Fewest jobs of lower priority and behind this one in the queue whose workers, with those that are
+// free or soon will be, make a gang out of `group`. Empty: none needed or not enough (the caller
+// knows which).
 std::vector<size_t> Planner::Victims(const Candidate& job, const Group& group) const {
   const int64_t least = job.demand.least;
   int64_t have = Count(group, Use::kFree, false) + Count(group, Use::kSoon, false);
@@ -364,7 +363,7 @@ std::vector<size_t> Planner::Victims(const Candidate& job, const Group& group) c
     }
     const JobView& victim = view_.jobs[slot.job];
     if (phases_[slot.job] == JobPhase::kRunning && victim.movable &&
-        victim.spec->resources().priority() < job.priority()) {
+        victim.spec->resources().priority() < job.place.priority && job.place < places_[slot.job]) {
       ++yields[slot.job];
     }
   }
@@ -414,8 +413,9 @@ bool Planner::Preempt(const Candidate& job, const Pool& pool) {
     }
   }
   for (size_t victim : best) {
-    Requeue(victim, "preempted",
-            absl::StrCat("makes room for ", job.place.job_id, " (priority ", job.priority(), ")"));
+    Requeue(
+        victim, "preempted",
+        absl::StrCat("makes room for ", job.place.job_id, " (priority ", job.place.priority, ")"));
   }
   return !best.empty();
 }

@@ -4,15 +4,19 @@
 //  - Gang: a job gets at least min_workers workers or none, at most `workers`; all of one
 //    device kind and one version of hearth-worker, all with the selector's labels, all seeing one
 //    checkpoint root (the checkpoint's, for a resume), on one host if span_hosts is false.
-//  - Order: priority (higher first), then submit time, then id.
+//  - Order: by turn, which is the submit time, earlier by ClusterView::aging for each level of
+//    priority. So higher priority goes first, except before a job that has waited so much longer.
+//  - No starvation: a job is overtaken only by jobs of higher priority that are submitted within
+//    (difference of priorities) * aging after it. From then on it waits for jobs ahead of it alone,
+//    which are finitely many, and nobody takes its workers away again.
 //  - Backfill: a job that waits for workers that exist (busy, or gone for less than
 //    ClusterView::return_grace) reserves every worker that it could use. Run times are unknown,
 //    so anything less could delay it. Later jobs take only workers that no earlier waiting job
 //    could use. A job that wants more workers than exist reserves nothing, because it cannot
 //    start in any case.
-//  - Preemption: a waiting job takes workers from jobs of strictly lower priority, lowest and
-//    youngest first, as few as give it min_workers, by checkpoint and requeue. No loops: the
-//    victim sorts behind the job that it made room for.
+//  - Preemption: a waiting job takes workers from jobs of strictly lower priority that are behind
+//    it in the order, lowest and youngest first, as few as give it min_workers, by checkpoint and
+//    requeue. No loops: the victim sorts behind the job that it made room for.
 //  - Elastic: a gang starts with what is free, from min_workers on. It grows (requeue
 //    "resized") when no job waits for the spare workers, its gang is older than
 //    resize_interval, the spare workers have been free for resize_settle, and a checkpoint was
@@ -68,6 +72,7 @@ struct ClusterView {
   std::vector<WorkerView> workers;
   std::vector<JobView> jobs;              // those with a gang; may hold any others
   const WaitingLines* waiting = nullptr;  // jobs that are not in `jobs`; null = none
+  absl::Duration aging = kDefaultAging;   // see PlaceInQueue
   absl::Duration resize_interval = absl::Minutes(5);
   absl::Duration resize_settle = absl::Seconds(30);
 };

@@ -243,6 +243,82 @@ TEST(Plan, EqualPriority_NeverPreempts) {
   EXPECT_THAT(c.Plan().requeues, IsEmpty());
 }
 
+TEST(Plan, JobThatHasAged_GoesAheadAndIsNotPreempted) {
+  Cluster c;
+  c.AddWorker("a");
+  c.AddJob("old", 1);
+  c.AddJob("urgent", 1, 2);
+  c.view.jobs[1].create_time = c.view.jobs[0].create_time + 2 * c.view.aging - absl::Seconds(1);
+  EXPECT_THAT(Started(c.Plan()), ElementsAre("urgent"));
+  c.view.jobs[1].create_time += absl::Seconds(2);
+  EXPECT_THAT(Started(c.Plan()), ElementsAre("old"));
+  // It runs: the urgent one waits for its end.
+  c.view.jobs[0].phase = JobPhase::kRunning;
+  c.view.jobs[0].workers = {"a"};
+  c.view.workers[0].busy_with = "old";
+  EXPECT_THAT(c.Plan().requeues, IsEmpty());
+  c.view.jobs[1].create_time -= absl::Seconds(2);
+  EXPECT_THAT(c.Plan().requeues, SizeIs(1));
+}
+
+TEST(Plan, AgingOff_PriorityAloneDecides) {
+  Cluster c;
+  c.view.aging = absl::ZeroDuration();
+  c.AddWorker("a");
+  c.AddJob("old", 1);
+  c.AddJob("urgent", 1, 1);
+  c.view.jobs[1].create_time += absl::Hours(24 * 365);
+  EXPECT_THAT(Started(c.Plan()), ElementsAre("urgent"));
+}
+
+// One worker; a job of higher priority comes every minute and runs for two. Returns when the job of
+// priority 0, submitted at 0, has started, or `end`.
+absl::Duration FirstStart(absl::Duration aging, int priority, absl::Duration end) {
+  Cluster c;
+  c.view.aging = aging;
+  c.AddWorker("a");
+  c.AddJob("patient", 1);
+  c.view.jobs[0].create_time = absl::UnixEpoch();
+  absl::Duration busy_until;
+  for (absl::Duration now; now < end; now += absl::Minutes(1)) {
+    c.AddJob(absl::StrCat("urgent", absl::ToInt64Minutes(now)), 1, priority);
+    c.view.jobs.back().create_time = absl::UnixEpoch() + now;
+    std::string& running = c.view.workers[0].busy_with;
+    if (now >= busy_until) {
+      std::erase_if(c.view.jobs, [&](const JobView& job) { return job.job_id == running; });
+      running.clear();
+    }
+    const Decisions d = c.Plan(now);
+    EXPECT_THAT(d.requeues, IsEmpty());
+    if (d.starts.empty()) {
+      continue;
+    }
+    if (d.starts[0].job_id == "patient") {
+      return now;
+    }
+    running = d.starts[0].job_id;
+    busy_until = now + absl::Minutes(2);
+    for (JobView& job : c.view.jobs) {
+      if (job.job_id == running) {
+        job.phase = JobPhase::kRunning;
+        job.workers = {"a"};
+      }
+    }
+  }
+  return end;
+}
+
+// Those submitted less than `priority` hours after it go ahead: 60 an hour, two minutes each.
+TEST(Plan, EndlessJobsOfHigherPriority_StarveNobody) {
+  for (const int priority : {1, 3}) {
+    const absl::Duration hour = absl::Hours(1);
+    const absl::Duration started = FirstStart(hour, priority, 10 * hour);
+    EXPECT_GE(started, priority * hour);
+    EXPECT_LE(started, 2 * priority * hour + absl::Minutes(2));
+  }
+  EXPECT_EQ(FirstStart(absl::ZeroDuration(), 1, absl::Hours(10)), absl::Hours(10)) << "it starves";
+}
+
 TEST(Plan, PreemptionThatCannotHelp_IsNotDone) {
   Cluster c;
   c.AddWorker("a");

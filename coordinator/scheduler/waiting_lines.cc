@@ -1,6 +1,20 @@
 #include "coordinator/scheduler/waiting_lines.h"
 
 namespace hearth::coordinator {
+namespace {
+
+// Longer than anything waits; times of the range of priorities it is still an exact time.
+constexpr absl::Duration kNever = absl::Hours(24 * 365 * 1000);
+
+}  // namespace
+
+QueuePlace PlaceInQueue(int64_t priority,
+                        absl::Time create_time,
+                        std::string job_id,
+                        absl::Duration aging) {
+  const absl::Duration level = aging > absl::ZeroDuration() ? aging : kNever;
+  return {create_time - priority * level, priority, std::move(job_id)};
+}
 
 void WaitingLines::Put(const Demand& demand, const QueuePlace& place) {
   const auto found = where_.find(place.job_id);

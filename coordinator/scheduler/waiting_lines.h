@@ -20,18 +20,29 @@
 
 namespace hearth::coordinator {
 
-// Where a job stands: higher priority first, then earlier submit time, then id.
+// Where a job stands: by its turn, then higher priority first, then by id. PlaceInQueue makes them.
 struct QueuePlace {
-  int64_t minus_priority = 0;
-  absl::Time create_time;
+  // The submit time, earlier by the aging interval for each level of priority. It never changes, so
+  // a job is overtaken only by jobs that are submitted less than that much later: none starves.
+  absl::Time turn;
+  int64_t priority = 0;
   std::string job_id;
 
   friend bool operator<(const QueuePlace& a, const QueuePlace& b) {
-    return std::tie(a.minus_priority, a.create_time, a.job_id) <
-           std::tie(b.minus_priority, b.create_time, b.job_id);
+    return std::tie(a.turn, b.priority, a.job_id) < std::tie(b.turn, a.priority, b.job_id);
   }
   friend bool operator==(const QueuePlace& a, const QueuePlace& b) = default;
 };
+
+// A day of waiting counts as much as one level of priority.
+inline constexpr absl::Duration kDefaultAging = absl::Hours(24);
+
+// `aging` >= 0: how much longer a job must have waited to go ahead of one whose priority is one
+// higher; 0 = never.
+QueuePlace PlaceInQueue(int64_t priority,
+                        absl::Time create_time,
+                        std::string job_id,
+                        absl::Duration aging);
 
 struct WaitText {
   std::string code;

@@ -19,7 +19,7 @@ Demand Of(int64_t workers) {
 }
 
 QueuePlace At(const std::string& id, int priority = 0) {
-  return {-priority, absl::UnixEpoch(), id};
+  return PlaceInQueue(priority, absl::UnixEpoch(), id, kDefaultAging);
 }
 
 // "job: reason" of those that are told.

@@ -16,8 +16,8 @@ namespace hearth::coordinator {
 class Heartbeats {
  public:
   // All that is passed in outlives this.
-  Heartbeats(Turn& turn, Workers& workers, Jobs& jobs, Gangs& gangs)
-      : turn_(turn), workers_(workers), jobs_(jobs), gangs_(gangs) {}
+  Heartbeats(Turn& turn, const CoreOptions& options, Workers& workers, Jobs& jobs, Gangs& gangs)
+      : turn_(turn), options_(options), workers_(workers), jobs_(jobs), gangs_(gangs) {}
 
   static std::vector<CommandRow> Rows();
 
@@ -27,6 +27,7 @@ class Heartbeats {
   void NoteTemperature(JobState& job, const WorkerState& worker);
 
   Turn& turn_;
+  const CoreOptions& options_;
   Workers& workers_;
   Jobs& jobs_;
   Gangs& gangs_;

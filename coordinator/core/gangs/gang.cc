@@ -21,10 +21,10 @@ absl::Duration Grace(const v1::Job& job) {
   return absl::Seconds(spec.has_grace_seconds() ? spec.grace_seconds() : kDefaultGraceSeconds);
 }
 
-void Gang::Progress(int64_t step, absl::Duration now) {
+void Gang::Progress(int64_t step, absl::Duration made) {
   if (step > step_) {
     step_ = step;
-    last_progress_ = now;
+    last_progress_ = std::max(last_progress_, made);
   }
 }
 

@@ -24,8 +24,8 @@ class Gang {
   Gang(int64_t step, absl::Duration now) : step_(step), last_progress_(now), started_(now) {}
 
   absl::Duration started() const { return started_; }
-  // Progress that any rank told of, by whatever way.
-  void Progress(int64_t step, absl::Duration now);
+  // Progress that any rank told of, by whatever way. `made`: no later than the step.
+  void Progress(int64_t step, absl::Duration made);
   int64_t step() const { return step_; }
   absl::Duration last_progress() const { return last_progress_; }
 

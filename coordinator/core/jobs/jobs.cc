@@ -95,9 +95,9 @@ void Jobs::KeepSets(const JobState& job) {
     waiting_.Remove(view.job_id());
     return;
   }
-  waiting_.Put(
-      DemandOf(view.spec(), view.checkpoint().root_uuid(), view.checkpoint().step()),
-      {-int64_t{view.spec().resources().priority()}, FromProto(view.create_time()), view.job_id()});
+  waiting_.Put(DemandOf(view.spec(), view.checkpoint().root_uuid(), view.checkpoint().step()),
+               PlaceInQueue(view.spec().resources().priority(), FromProto(view.create_time()),
+                            view.job_id(), aging_));
 }
 
 const JobState* Jobs::Find(const std::string& job_id) const {

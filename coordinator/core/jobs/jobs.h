@@ -120,8 +120,10 @@ struct EventText {
 // Not thread-safe. References stay valid until the job is deleted.
 class Jobs {
  public:
-  // `plan` outlives this. `last_revision`: of the store's last event.
-  Jobs(PlanTimer& plan, int64_t last_revision) : plan_(plan), revision_(last_revision) {}
+  // `plan` outlives this. `aging`: of waiting jobs, see PlaceInQueue. `last_revision`: of the
+  // store's last event.
+  Jobs(PlanTimer& plan, absl::Duration aging, int64_t last_revision)
+      : plan_(plan), aging_(aging), revision_(last_revision) {}
 
   const std::map<std::string, JobState>& all() const { return jobs_; }
   const std::set<std::string>& active() const { return active_; }  // they have a gang
@@ -181,6 +183,7 @@ class Jobs {
   void KeepSets(const JobState& job);
 
   PlanTimer& plan_;
+  const absl::Duration aging_;
   int64_t revision_;
   std::map<std::string, JobState> jobs_;                   // by job id
   std::unordered_map<std::string_view, JobState*> index_;  // the same, to look up

@@ -22,7 +22,7 @@ class JobsTest : public testing::Test {
 
   Now now_{absl::FromUnixSeconds(1700000000), absl::Seconds(1000), "boot"};
   PlanTimer plan_{absl::Seconds(1000)};
-  Jobs jobs_{plan_, 41};
+  Jobs jobs_{plan_, kDefaultAging, 41};
   Effects effects_;
 };
 

@@ -33,7 +33,7 @@ class RepeatedCallsTest : public testing::Test {
   Now now_{absl::FromUnixSeconds(1700000000), absl::Seconds(1000)};
   PlanTimer plan_{absl::Seconds(1000)};
   Turn turn_{1, now_};
-  Jobs jobs_{plan_, 0};
+  Jobs jobs_{plan_, kDefaultAging, 0};
   RepeatedCalls calls_{options_, turn_, jobs_};
 };
 

@@ -17,6 +17,7 @@ constexpr absl::Duration kCheckpointFresh = absl::Seconds(10);
 
 ClusterView ClusterViews::View() const {
   ClusterView view;
+  view.aging = options_.aging;
   view.resize_interval = options_.resize_interval;
   view.resize_settle = options_.resize_settle;
   for (const auto& [id, worker] : workers_.all()) {

@@ -42,7 +42,7 @@ class WorkerViewsTest : public testing::Test {
   Turn turn_{1, now_};
   Workers workers_{options_, plan_};
   Liveness liveness_{options_, absl::Seconds(1000)};
-  Jobs jobs_{plan_, 0};
+  Jobs jobs_{plan_, kDefaultAging, 0};
   WorkerViews views_{turn_, workers_, jobs_, liveness_};
 };
 
