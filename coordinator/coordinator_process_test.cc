@@ -87,10 +87,17 @@ class ProcessTest : public testing::Test {
     return {"--data-dir", root_ + "/data", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"};
   }
 
+  // Whether it has ended; it can still be waited for.
+  static bool Ended(pid_t pid) {
+    siginfo_t info{};
+    waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT);
+    return info.si_pid == pid;
+  }
+
   // Address of the coordinator that runs as `pid`, once it serves; "" when it does not come up.
   std::string Address(pid_t pid) {
     absl::Mutex mu;
-    for (int i = 0; i < 500; ++i) {
+    for (int i = 0; i < 500 && !Ended(pid); ++i) {
       std::ifstream file(root_ + "/data/endpoints.json");
       const nlohmann::json endpoints = nlohmann::json::parse(file, nullptr, false);
       if (!endpoints.is_discarded() && endpoints["pid"] == pid) {
@@ -220,6 +227,76 @@ INSTANTIATE_TEST_SUITE_P(AllPoints,
                                          "store.after_commit",
                                          "coordinator.before_reply"),
                          PointName);
+
+// The same at writes, syncs and renames, wherever they are: the coordinator dies while it starts or
+// while it serves.
+class CrashAtTheDiskTest : public ProcessTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(CrashAtTheDiskTest, AtAnyVisit_TheNextStartServesAndTheRequestMakesOneJob) {
+  bool before_serving = false;
+  bool serving = false;
+  for (const int visit : {1, 3, 7, 15}) {
+    SCOPED_TRACE(absl::StrCat(GetParam(), " ", visit));
+    std::filesystem::remove_all(root_ + "/data");
+    const std::string request_id = RandomUuid();
+    v1::Job job;
+    const pid_t first = Spawn(Args(), absl::StrCat(GetParam(), "=crash@", visit));
+    const std::string address = Address(first);
+    const bool made = !address.empty() && Create(address, request_id, &job).ok();
+    before_serving = before_serving || address.empty();
+    serving = serving || (!address.empty() && Ended(first));
+    kill(first, SIGKILL);
+    Wait(first);
+
+    const pid_t second = Spawn(Args());
+    const std::string second_address = Address(second);
+    ASSERT_NE(second_address, "") << Output();
+    EXPECT_EQ(CountJobs(second_address), made ? 1 : CountJobs(second_address));
+    EXPECT_TRUE(Create(second_address, request_id, &job).ok());
+    EXPECT_EQ(CountJobs(second_address), 1);
+    kill(second, SIGKILL);
+    Wait(second);
+  }
+  EXPECT_TRUE(before_serving || serving) << "the point was never reached";
+}
+
+INSTANTIATE_TEST_SUITE_P(AllPoints,
+                         CrashAtTheDiskTest,
+                         testing::Values("io.open",
+                                         "io.write",
+                                         "io.sync",
+                                         "io.rename",
+                                         "io.sync_folder",
+                                         "store.db_write",
+                                         "store.db_sync"),
+                         [](const auto& param) {
+                           std::string name = param.param;
+                           name[name.find('.')] = '_';
+                           return name;
+                         });
+
+// A full disk at any write of the store: the change is refused, and what was acknowledged stays.
+TEST_F(ProcessTest, FullDiskAtAWriteOfTheStore_AnswersAndExit4) {
+  const pid_t pid = Spawn(Args(), "store.db_write=full@60+");
+  const std::string address = Address(pid);
+  ASSERT_NE(address, "") << Output();
+  int made = 0;
+  grpc::Status status;
+  v1::Job job;
+  for (int i = 0; i < 100 && status.ok(); ++i) {
+    status = Create(address, "", &job);
+    made += status.ok() ? 1 : 0;
+  }
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+  EXPECT_EQ(Wait(pid), 4);
+  const pid_t next = Spawn(Args());
+  EXPECT_EQ(CountJobs(Address(next)), made);
+}
+
+TEST_F(ProcessTest, ListFaultPoints_PrintsThemAndExits0) {
+  EXPECT_EQ(Run({"--list-fault-points"}), 0);
+  EXPECT_THAT(Output(), HasSubstr("store.db_sync"));
+}
 
 }  // namespace
 }  // namespace hearth::coordinator

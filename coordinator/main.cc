@@ -42,6 +42,7 @@ struct Flags {
   bool check = false;
   bool repair = false;
   std::string backup;
+  bool list_fault_points = false;
 };
 
 // Durations of the core, in seconds; CoreOptions has the defaults.
@@ -63,6 +64,9 @@ constexpr SecondsRow kSeconds[] = {
      "... or this long, once the rest of its gang, or all other workers with tasks, are back"},
     {"--isolation-grace-seconds", &CoreOptions::isolation_grace, true,
      "For this long after it was cut off from its workers, the coordinator replaces none"},
+    {"--aging-seconds", &CoreOptions::aging, true,
+     "A waiting job goes ahead of one of a priority one higher that is submitted this much later, "
+     "so that none waits for ever; 0 = never"},
     {"--resize-interval-seconds", &CoreOptions::resize_interval, true,
      "A job that runs on fewer workers than it wants grows no sooner than this after its start, at "
      "a checkpoint"},
@@ -77,11 +81,24 @@ constexpr SecondsRow kSeconds[] = {
      "A worker that has not confirmed a kill after this long is unhealthy"},
 };
 
+// All but a list of the fault points needs a data dir.
+void AddDataDir(CLI::App& app, Flags& flags) {
+  CLI::Option* data_dir = app.add_option("--data-dir", flags.options.store.data_dir,
+                                         "Folder of the store; created if absent");
+  data_dir->required();
+  app.add_flag_callback(
+      "--list-fault-points",
+      [&flags, data_dir] {
+        flags.list_fault_points = true;
+        data_dir->required(false);
+      },
+      "Print where HEARTH_FAULTS makes a program fail, for tests, and exit");
+}
+
 void AddFlags(CLI::App& app, Flags& flags) {
   CoordinatorOptions& options = flags.options;
   app.set_version_flag("--version", "hearth-coordinator " + VersionString());
-  app.add_option("--data-dir", options.store.data_dir, "Folder of the store; created if absent")
-      ->required();
+  AddDataDir(app, flags);
   CLI::Option* check = app.add_flag(
       "--check", flags.check,
       "Read the whole data dir, report damage and what mends it, change nothing and exit; code 5 = "
@@ -209,6 +226,10 @@ int Backup(const std::string& data_dir, const std::string& folder) {
 }
 
 int Run(Flags& flags) {
+  if (flags.list_fault_points) {
+    std::fputs(fault::PointList().c_str(), stdout);
+    return 0;
+  }
   if (flags.check) {
     return flags.repair ? Repair(flags.options.store.data_dir)
                         : Check(flags.options.store.data_dir);

@@ -129,7 +129,7 @@ FORBIDDEN_INCLUDES = [
 RESERVED_HEADERS = [
     (("grpcpp/", "grpc++/", "grpc/"),
      ("common/rpc/", "coordinator/service/", "coordinator/coordinator", "worker/daemon/", "jobctl/", "tests/"), "gRPC"),
-    (("sqlite3.h",), ("coordinator/store/",), "SQLite"),
+    (("sqlite3.h",), ("coordinator/store/", "tests/"), "SQLite"),
     (("prometheus/", "microhttpd.h"),
      ("common/metrics/", "coordinator/service/", "coordinator/http/", "coordinator/coordinator", "worker/daemon/", "tests/"),
      "the metrics server"),

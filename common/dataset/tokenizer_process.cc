@@ -13,6 +13,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
 #include "common/dataset/tokenizer.h"
+#include "common/fault/fault.h"
 
 extern char** environ;
 
@@ -119,6 +120,7 @@ class TokenizerProcess::Pipe {
 absl::StatusOr<std::unique_ptr<TokenizerProcess::Pipe>> TokenizerProcess::Pipe::Start() {
   auto pipe = std::make_unique<Pipe>();
   HEARTH_ASSIGN_OR_RETURN(pipe->program_, FindTokenizerProgram());
+  HEARTH_RETURN_IF_ERROR(fault::Check("dataset.before_spawn"));
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     return absl::InternalError(absl::StrCat("socketpair: ", ErrnoText(errno)));

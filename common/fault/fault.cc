@@ -25,7 +25,7 @@ std::atomic<bool> enabled{false};
 
 namespace {
 
-enum class Action { kCrash, kStop, kError, kDelay, kHang, kHold };
+enum class Action { kCrash, kStop, kError, kFull, kDelay, kHang, kHold };
 
 struct Fault {
   Action action = Action::kError;
@@ -68,6 +68,8 @@ absl::Status ParseAction(absl::string_view text, Fault& fault) {
     fault.action = Action::kStop;
   } else if (text == "error") {
     fault.action = Action::kError;
+  } else if (text == "full") {
+    fault.action = Action::kFull;
   } else if (absl::ConsumePrefix(&text, "delay:") && absl::ParseDuration(text, &fault.delay) &&
              fault.delay >= absl::ZeroDuration()) {
     fault.action = Action::kDelay;
@@ -79,7 +81,7 @@ absl::Status ParseAction(absl::string_view text, Fault& fault) {
   } else {
     return absl::InvalidArgumentError(
         absl::StrCat("HEARTH_FAULTS: unknown action \"", text,
-                     "\" (crash, stop, error, delay:100ms, hang, hold:FILE)"));
+                     "\" (crash, stop, error, full, delay:100ms, hang, hold:FILE)"));
   }
   return absl::OkStatus();
 }
@@ -173,6 +175,9 @@ absl::Status Act(std::string_view name, const Fault& fault) {
       break;
     case Action::kError:
       return absl::InternalError(absl::StrCat("injected fault at ", Sv(name)));
+    case Action::kFull:
+      return absl::ResourceExhaustedError(
+          absl::StrCat("injected fault at ", Sv(name), ": No space left on device"));
   }
   return absl::OkStatus();
 }

@@ -2,9 +2,9 @@
 //
 //   HEARTH_FAULTS="store.before_commit=crash@3,trainer.step=delay:100ms,agent.send=error"
 //
-// Actions: crash (SIGKILL of oneself), stop (SIGSTOP of oneself), error (Check returns kInternal),
-// delay:DURATION, hang (the thread never goes on), hold:FILE (it goes on when FILE exists; the name
-// has no comma and no @).
+// Actions: crash (SIGKILL of oneself), stop (SIGSTOP), error (Check returns kInternal), full (it
+// returns kResourceExhausted, as a full disk does), delay:DURATION, hang (the thread never goes
+// on), hold:FILE (it goes on when FILE exists; the name has no comma and no @).
 // "@N" acts only the N-th time the point is reached (from 1; default: each time); "@N+" from the
 // N-th on. At points marked by_step, N is a number of a step: "@N" acts in the first attempt at
 // step N, "@N+" and "@N-L" in the first attempt at each step from N on or up to L, and a further
@@ -34,7 +34,7 @@ absl::Status CheckSlow(std::string_view name);
 absl::Status CheckStepSlow(std::string_view name, int64_t step, int attempt);
 }  // namespace internal
 
-// Acts as configured for `name`: returns OK, or an error for action "error", or does not return.
+// Acts as configured for `name`: returns OK, or an error for "error" and "full", or never returns.
 inline absl::Status Check(std::string_view name) {
   if (!internal::enabled.load(std::memory_order_relaxed)) [[likely]] {
     return absl::OkStatus();
@@ -50,12 +50,17 @@ inline absl::Status CheckStep(std::string_view name, int64_t step, int attempt) 
   return internal::CheckStepSlow(name, step, attempt);
 }
 
+// Whether any fault is configured.
+inline bool Enabled() {
+  return internal::enabled.load(std::memory_order_relaxed);
+}
+
 // How often `name` was reached since Configure; 0 when faults are off.
 int Hits(std::string_view name);
 
 }  // namespace hearth::fault
 
-// Where no status can be returned; action "error" is then ignored.
+// Where no status can be returned; actions "error" and "full" are then ignored.
 #define HEARTH_FAULT_POINT(name)                          \
   do {                                                    \
     static_cast<void>(::hearth::fault::Check(name).ok()); \

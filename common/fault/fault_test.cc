@@ -39,6 +39,13 @@ TEST_F(FaultTest, Check_ErrorEachTime_ReturnsErrorThatNamesThePoint) {
   EXPECT_EQ(Hits("store.before_commit"), 2);
 }
 
+TEST_F(FaultTest, Check_Full_ReturnsTheErrorOfAFullDisk) {
+  ASSERT_TRUE(Configure("io.write=full").ok());
+  const absl::Status status = Check("io.write");
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("No space left"), absl::string_view::npos);
+}
+
 TEST_F(FaultTest, Check_ErrorAtSecondHit_FailsOnlyThen) {
   ASSERT_TRUE(Configure("agent.send=error@2").ok());
   EXPECT_TRUE(Check("agent.send").ok());

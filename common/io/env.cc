@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/fault/fault.h"
 
 namespace hearth {
 namespace {
@@ -78,6 +79,7 @@ class PosixWritableFile : public WritableFile {
   PosixWritableFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
 
   absl::Status Append(std::string_view data) override {
+    HEARTH_RETURN_IF_ERROR(fault::Check("io.write"));
     while (!data.empty()) {
       const ssize_t written = write(fd_.get(), data.data(), data.size());
       if (written < 0) {
@@ -92,6 +94,7 @@ class PosixWritableFile : public WritableFile {
   }
 
   absl::Status Allocate(int64_t bytes) override {
+    HEARTH_RETURN_IF_ERROR(fault::Check("io.allocate"));
     if (bytes > 0 && fallocate(fd_.get(), 0, 0, bytes) != 0) {
       if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) {
         return ErrnoStatus(errno, "allocating", path_);
@@ -107,6 +110,7 @@ class PosixWritableFile : public WritableFile {
   }
 
   absl::Status WriteAt(int64_t offset, std::string_view data) override {
+    HEARTH_RETURN_IF_ERROR(fault::Check("io.write"));
     while (!data.empty()) {
       const bool aligned =
           (reinterpret_cast<uintptr_t>(data.data()) | static_cast<uint64_t>(offset) | data.size()) %
@@ -130,6 +134,7 @@ class PosixWritableFile : public WritableFile {
   }
 
   absl::Status Sync() override {
+    HEARTH_RETURN_IF_ERROR(fault::Check("io.sync"));
     if (fsync(fd_.get()) != 0) {
       return ErrnoStatus(errno, "syncing", path_);
     }
@@ -231,6 +236,7 @@ class PosixEnv : public Env {
   }
 
   absl::Status Rename(const std::string& from, const std::string& to) override {
+    HEARTH_RETURN_IF_ERROR(fault::Check("io.rename"));
     if (rename(from.c_str(), to.c_str()) != 0) {
       return ErrnoStatus(errno, absl::StrCat("renaming ", from, " to"), to);
     }
@@ -238,6 +244,7 @@ class PosixEnv : public Env {
   }
 
   absl::Status SyncDir(const std::string& dir) override {
+    HEARTH_RETURN_IF_ERROR(fault::Check("io.sync_folder"));
     const Fd fd(OpenRetrying(dir, O_RDONLY | O_DIRECTORY));
     if (fd.get() < 0) {
       return ErrnoStatus(errno, "opening", dir);
@@ -250,6 +257,7 @@ class PosixEnv : public Env {
   }
 
   absl::Status CreateDirs(const std::string& dir) override {
+    HEARTH_RETURN_IF_ERROR(fault::Check("io.create_folder"));
     std::error_code error;
     std::filesystem::create_directories(dir, error);
     if (error) {
@@ -259,6 +267,7 @@ class PosixEnv : public Env {
   }
 
   absl::Status RemoveAll(const std::string& path) override {
+    HEARTH_RETURN_IF_ERROR(fault::Check("io.remove"));
     std::error_code error;
     std::filesystem::remove_all(path, error);
     if (error) {
@@ -268,6 +277,7 @@ class PosixEnv : public Env {
   }
 
   absl::Status Truncate(const std::string& path, int64_t size) override {
+    HEARTH_RETURN_IF_ERROR(fault::Check("io.truncate"));
     if (truncate(path.c_str(), size) != 0) {
       return ErrnoStatus(errno, "truncating", path);
     }
@@ -310,6 +320,7 @@ class PosixEnv : public Env {
 
  private:
   static absl::StatusOr<std::unique_ptr<WritableFile>> Open(const std::string& path, int flag) {
+    HEARTH_RETURN_IF_ERROR(fault::Check("io.open"));
     const int fd = OpenRetrying(path, O_WRONLY | O_CREAT | flag, 0644);
     if (fd < 0) {
       return ErrnoStatus(errno, "opening", path);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/fault/fault.h"
 
 namespace hearth {
 namespace {
@@ -23,6 +24,7 @@ absl::Status Failed(const std::string& what) {
 
 // Writes all of `data` and syncs it.
 absl::Status WriteAll(int fd, const std::string& path, std::string_view data) {
+  HEARTH_RETURN_IF_ERROR(fault::Check("io.write"));
   while (!data.empty()) {
     const ssize_t written = write(fd, data.data(), data.size());
     if (written < 0 && errno != EINTR) {
@@ -30,6 +32,7 @@ absl::Status WriteAll(int fd, const std::string& path, std::string_view data) {
     }
     data.remove_prefix(written > 0 ? static_cast<size_t>(written) : 0);
   }
+  HEARTH_RETURN_IF_ERROR(fault::Check("io.sync"));
   return fsync(fd) == 0 ? absl::OkStatus() : Failed(path);
 }
 
@@ -43,6 +46,7 @@ absl::Status WritePrivateFile(const std::string& path, std::string_view data) {
   }
   absl::Status status = WriteAll(fd, path, data);
   close(fd);
+  status.Update(fault::Check("io.rename"));
   if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {
     status = Failed(path);
   }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/fault/fault.h"
 #include "common/io/sha256.h"
 #include "common/log/log.h"
 #include "common/rpc/grpc_status.h"
@@ -42,7 +43,11 @@ void AgentStream::OnReadDone(bool ok) {
     Close(absl::OkStatus());
     return;
   }
-  Dispatch();
+  if (const absl::Status fault = fault::Check("coordinator.receive"); fault.ok()) {
+    Dispatch();
+  } else {
+    Close(fault);
+  }
   {
     absl::MutexLock lock(&mu_);
     if (closing_) {
@@ -207,6 +212,9 @@ void AgentStream::Advance() {
     }
   }
   if (write != nullptr) {
+    if (!fault::Check("coordinator.send").ok()) {
+      context_->TryCancel();  // the write fails, and with it the stream
+    }
     StartWrite(write);
   } else {
     Finish(rpc::ToGrpc(finish));

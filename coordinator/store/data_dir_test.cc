@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -28,6 +30,10 @@ using ::testing::IsEmpty;
 
 constexpr absl::Time kNow = absl::FromUnixSeconds(1'795'000'000);
 constexpr const char* kStamp = "2026-11-18T11-06-40Z";
+// SQL that makes the store one of version 2, which had neither tokens nor an audit log.
+constexpr const char* kBackToVersion2 =
+    "DROP TABLE tokens; DROP TABLE audit; UPDATE meta SET value = 2, crc = row_crc('meta', key, 2) "
+    "WHERE key = 'schema_version'; PRAGMA user_version = 2";
 
 // A job's row, an event, a step and a log line with cursor `n`, and a worker and a request.
 class DataDirTest : public testing::Test {
@@ -76,6 +82,52 @@ class DataDirTest : public testing::Test {
     ASSERT_TRUE(database.ok()) << database.status();
     const absl::Status status = (*database)->Execute(sql);
     ASSERT_TRUE(status.ok()) << status;
+  }
+
+  // Overwrites bytes of a file of the data dir.
+  void WriteAt(const std::string& name, size_t offset, const std::string& bytes) {
+    std::string content = *Env::Real().ReadFile(dir_ + name);
+    content.replace(offset, bytes.size(), bytes);
+    ASSERT_TRUE(Env::Real().WriteFileAtomically(dir_ + name, content).ok());
+  }
+
+  // The entry of job b in the index of the table jobs becomes one of job c.
+  void SpoilIndexOfJobs() {
+    int64_t page = 0;
+    {
+      auto database = Database::Open(dir_ + "/store.db");
+      auto query = (*database)->Prepare(
+          "SELECT rootpage FROM sqlite_master WHERE type = 'index' AND tbl_name = 'jobs'");
+      ASSERT_TRUE(query.ok() && query->Step().value_or(false)) << query.status();
+      page = query->ColumnInt(0);
+    }
+    constexpr size_t kPageBytes = 4096;
+    const std::string content = *Env::Real().ReadFile(dir_ + "/store.db");
+    const size_t at = content.rfind('b', static_cast<size_t>(page) * kPageBytes - 1);
+    ASSERT_GE(at, static_cast<size_t>(page - 1) * kPageBytes);
+    WriteAt("/store.db", at, "c");
+  }
+
+  // The job's row says that its history goes no further than that.
+  void SetHistoryCursor(const std::string& job_id, int64_t cursor) {
+    auto database = Database::Open(dir_ + "/store.db");
+    v1::JobRecord record;
+    {
+      auto query = (*database)->Prepare("SELECT record FROM jobs WHERE job_id = ?");
+      ASSERT_TRUE(query.ok() && query->Text(job_id).Step().value_or(false)) << query.status();
+      ASSERT_TRUE(record.ParseFromString(query->ColumnBytes(0)));
+    }
+    record.set_history_cursor(cursor);
+    auto put = (*database)->Prepare(PutRowSql("jobs"));
+    ASSERT_TRUE(put.ok()) << put.status();
+    const absl::Status written = put->Text(job_id)
+                                     .Text(record.job().spec().name())
+                                     .Int(record.job().state())
+                                     .Int(record.job().epoch())
+                                     .Int(record.job().revision())
+                                     .Blob(record.SerializeAsString())
+                                     .Run();
+    ASSERT_TRUE(written.ok()) << written;
   }
 
   void Touch(const std::string& path, const std::string& text = "x") {
@@ -342,10 +394,7 @@ INSERT INTO files VALUES ('old', 0, 1, 2, 1, )sql",
 // The store of version 2 had neither tokens nor an audit log.
 TEST_F(DataDirTest, Open_AStoreOfVersion2_IsMigratedWithAllItHas) {
   Make(4);
-  Execute(
-      "DROP TABLE tokens; DROP TABLE audit; UPDATE meta SET value = 2, crc = row_crc('meta', key, "
-      "2) "
-      "WHERE key = 'schema_version'; PRAGMA user_version = 2");
+  Execute(kBackToVersion2);
   const auto before = CheckDataDir(dir_);
   ASSERT_TRUE(before.ok()) << before.status();
   EXPECT_THAT(before->damage(), IsEmpty());
@@ -589,12 +638,28 @@ TEST_F(DataDirTest, CheckAndRepair_EachKind_AsItsRowSays) {
          Execute("UPDATE meta SET value = 0, crc = row_crc('meta', key, 0) WHERE key = 'data_id'");
        },
        "has no marker", "", 40},
+      {"store_damaged", [&] { WriteAt("/store.db", 36, std::string("\0\0\0\7", 4)); },
+       "size is 0 but should be 7", "", 0},
+      {"store_unreadable", [&] { WriteAt("/store.db", 0, "a file of text, "); }, "not a database",
+       "", 0},
+      {"index_damaged", [&] { SpoilIndexOfJobs(); }, "missing from index",
+       "its indexes were made again", 40},
+      {"history_ahead", [&] { SetHistoryCursor("b", 30); }, "goes to record 40, its row says 30",
+       "records up to", 30},
+      {"set_aside", [&] { Touch(dir_ + "/quarantine/2020-01-01/jobs/x"); }, "set files aside", "",
+       40},
+      {"old_schema", [&] { Execute(kBackToVersion2); }, "store of version 2", "", 40},
   };
+  std::set<std::string_view> damaged;
   for (const auto& row : rows) {
     std::filesystem::remove_all(dir_);
     Make(40);
     row.damage();
     ExpectMended(row.kind, row.said, row.done, row.of_b);
+    damaged.insert(row.kind);
+  }
+  for (const FindingKind& kind : FindingKinds()) {
+    EXPECT_TRUE(damaged.contains(kind.name)) << kind.name << " has no row in this test";
   }
 }
 

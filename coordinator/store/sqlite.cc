@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/fault/fault.h"
+#include "coordinator/store/fault_vfs.h"
 #include "coordinator/store/record_frame.h"
 
 namespace hearth::coordinator {
@@ -151,9 +153,13 @@ Database::~Database() {
   sqlite3_close_v2(db_);
 }
 
-absl::StatusOr<std::unique_ptr<Database>> Database::OpenWith(const std::string& path, int flags) {
+absl::StatusOr<std::unique_ptr<Database>> Database::OpenWith(const std::string& path,
+                                                             int flags,
+                                                             const std::string& vfs) {
   std::unique_ptr<Database> database(new Database(path));
-  int rc = sqlite3_open_v2(path.c_str(), &database->db_, flags | SQLITE_OPEN_NOMUTEX, nullptr);
+  const std::string chosen = !vfs.empty() ? vfs : fault::Enabled() ? FaultVfs() : "";
+  int rc = sqlite3_open_v2(path.c_str(), &database->db_, flags | SQLITE_OPEN_NOMUTEX,
+                           chosen.empty() ? nullptr : chosen.c_str());
   if (rc == SQLITE_OK) {
     rc =
         sqlite3_create_function_v2(database->db_, "row_crc", -1, SQLITE_UTF8 | SQLITE_DETERMINISTIC,
@@ -167,9 +173,10 @@ absl::StatusOr<std::unique_ptr<Database>> Database::OpenWith(const std::string& 
   return database;
 }
 
-absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path) {
+absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path,
+                                                         const std::string& vfs) {
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Database> database,
-                          OpenWith(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
+                          OpenWith(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, vfs));
   HEARTH_RETURN_IF_ERROR(database->Execute("PRAGMA journal_mode=WAL"));
   HEARTH_RETURN_IF_ERROR(database->Execute("PRAGMA synchronous=FULL"));
   // A commit that finds this many pages (32 MiB) in the WAL moves them to the database, and waits
@@ -180,8 +187,9 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
   return database;
 }
 
-absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(const std::string& path) {
-  return OpenWith(path, SQLITE_OPEN_READONLY);
+absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(const std::string& path,
+                                                                 const std::string& vfs) {
+  return OpenWith(path, SQLITE_OPEN_READONLY, vfs);
 }
 
 absl::StatusOr<std::vector<std::string>> Database::FindDamage(int max) {

@@ -1,5 +1,4 @@
-// A thin layer over SQLite's C API: statuses instead of result codes, RAII instead of finalize. The
-// only includer of sqlite3.h is sqlite.cc.
+// A thin layer over SQLite's C API: statuses instead of result codes, RAII instead of finalize.
 #pragma once
 
 #include <cstdint>
@@ -56,10 +55,14 @@ class Statement {
 class Database {
  public:
   ~Database();
-  // Creates the file if absent. WAL, synchronous=FULL, busy timeout 5 s.
-  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path);
+  // Creates the file if absent. WAL, synchronous=FULL, busy timeout 5 s. `vfs`: the registered file
+  // system of SQLite's that has the file; "" = the machine's, with fault points while faults are
+  // configured.
+  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path,
+                                                        const std::string& vfs = "");
   // Changes nothing in the file. kPermissionDenied: absent.
-  static absl::StatusOr<std::unique_ptr<Database>> OpenReadOnly(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<Database>> OpenReadOnly(const std::string& path,
+                                                                const std::string& vfs = "");
 
   // What PRAGMA integrity_check finds, at most `max` lines; empty = the file is sound.
   absl::StatusOr<std::vector<std::string>> FindDamage(int max);
@@ -73,7 +76,9 @@ class Database {
 
  private:
   explicit Database(std::string path) : path_(std::move(path)) {}
-  static absl::StatusOr<std::unique_ptr<Database>> OpenWith(const std::string& path, int flags);
+  static absl::StatusOr<std::unique_ptr<Database>> OpenWith(const std::string& path,
+                                                            int flags,
+                                                            const std::string& vfs = "");
 
   std::string path_;
   sqlite3* db_ = nullptr;

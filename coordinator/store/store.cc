@@ -47,11 +47,12 @@ std::string ReadPid(int fd) {
 
 // Somebody else's database is refused before anything is written: opening one for writing switches
 // its journal mode. A damaged file passes; it is looked at when it is opened.
-absl::Status RefuseForeignDatabase(const FolderState& folder, const std::string& data_dir) {
+absl::Status RefuseForeignDatabase(const FolderState& folder, const StoreOptions& options) {
+  const std::string& data_dir = options.data_dir;
   if (!folder.has_database || folder.marker.has_value()) {
     return absl::OkStatus();
   }
-  const auto database = Database::OpenReadOnly(data_dir + "/store.db");
+  const auto database = Database::OpenReadOnly(data_dir + "/store.db", options.sqlite_vfs);
   if (!database.ok()) {
     return absl::OkStatus();
   }
@@ -107,7 +108,7 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(const StoreOptions& options, 
   const absl::StatusOr<FolderState> folder = LookAtFolder(env, options.data_dir);
   HEARTH_RETURN_IF_ERROR(Annotate(folder.status(), context));
   HEARTH_RETURN_IF_ERROR(AdmitFolder(*folder, options.data_dir, options.restore));
-  HEARTH_RETURN_IF_ERROR(RefuseForeignDatabase(*folder, options.data_dir));
+  HEARTH_RETURN_IF_ERROR(RefuseForeignDatabase(*folder, options));
   HEARTH_RETURN_IF_ERROR(Annotate(CreatePrivateDir(env, options.data_dir), context));
   HEARTH_RETURN_IF_ERROR(Annotate(env.CreateDirs(store->JobsDir()), context));
   HEARTH_RETURN_IF_ERROR(store->TakeLock());
@@ -141,7 +142,7 @@ absl::Status Store::TakeLock() {
 }
 
 absl::Status Store::OpenDatabase(const FolderState& folder) {
-  HEARTH_ASSIGN_OR_RETURN(database_, Database::Open(DatabasePath()));
+  HEARTH_ASSIGN_OR_RETURN(database_, Database::Open(DatabasePath(), options_.sqlite_vfs));
   HEARTH_RETURN_IF_ERROR(CheckSound());
   HEARTH_RETURN_IF_ERROR(CheckSchema(folder));
   HEARTH_ASSIGN_OR_RETURN(const std::vector<BadRow> bad,
@@ -678,7 +679,8 @@ void Store::RemoveJobFiles(const std::string& job_id) {
   }
 }
 
-// Removes our files. Foreign files beside them are set aside.
+// Removes our files, durably: a job that comes again under this name must not find them after a power
+// cut. Foreign files beside them are set aside.
 absl::Status Store::RemoveJobFolder(const std::string& job_id) {
   const std::string dir = absl::StrCat(JobsDir(), "/", job_id);
   if (!env_.IsDirectory(dir)) {
@@ -689,7 +691,8 @@ absl::Status Store::RemoveJobFolder(const std::string& job_id) {
   }
   HEARTH_ASSIGN_OR_RETURN(const std::vector<std::string> rest, env_.ListDir(dir));
   if (rest.empty()) {
-    return env_.RemoveAll(dir);
+    HEARTH_RETURN_IF_ERROR(env_.RemoveAll(dir));
+    return env_.SyncDir(JobsDir());
   }
   HEARTH_RETURN_IF_ERROR(quarantine_.Move(dir));
   HEARTH_LOG_WARNING("the folder of deleted job {} held foreign files; it is in {} now", job_id,

@@ -74,6 +74,8 @@ struct StoreOptions {
   bool restore = false;
   // Also cut damaged records out of histories and logs, after a copy of their files.
   bool mend_records = false;
+  // The file system of SQLite's on which store.db is, see Database::Open.
+  std::string sqlite_vfs = "";
   // Names the quarantine's folder, and with `restore` the generation.
   absl::Time now = Clock::Real().Now();
 };

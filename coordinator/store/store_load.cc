@@ -145,7 +145,8 @@ absl::Status Store::LoadJournal(Recovery& recovery, LoadedState& state) {
   }
 }
 
-// Files of known jobs without a record in the store, because the record was damaged.
+// Files of known jobs without a record in the store, because the record was damaged; or because the
+// log's first flush was under way at a crash: then the journal has all of it, and the files go.
 absl::Status Store::FindUnrecorded(Recovery& recovery, LoadedState& state) {
   for (const auto& [job_id, cursors] : recovery.jobs) {
     for (const StreamKind kind : {StreamKind::kHistory, StreamKind::kLog}) {
@@ -158,6 +159,11 @@ absl::Status Store::FindUnrecorded(Recovery& recovery, LoadedState& state) {
       }
       HEARTH_ASSIGN_OR_RETURN(const SegmentLog::Position position,
                               SegmentLog::Rebuild(env_, dir, end_max));
+      const auto journalled = recovery.journalled.find(key);
+      if (!recorded && journalled != recovery.journalled.end() &&
+          journalled->second.front().cursor <= position.first) {
+        continue;
+      }
       recovery.positions[key] = position;
       recovery.changed[key] = position;
       if (position.end > 0) {

@@ -8,11 +8,14 @@ no folder is left that no job needs, and no process.
   tests/fault/soak.sh --faults 1000 --seed 1      prints each fault, then a table; exit status 0 = all of that holds
   tests/fault/soak.sh --seconds 3600              the same for about so long
   tests/fault/soak.sh --only jump_clock --faults 5
+  tests/fault/soak.sh --json FILE ...             also the times of all faults; soak_table.py FILE... makes one table of several runs,
+                                                  which may go on side by side: each has its own ports, folders and network
 
 Cutting cables and filling disks needs root, network namespaces and loop devices; without them these rows are left out, and it says so.
 """
 
 import argparse
+import json
 import os
 import random
 import signal
@@ -25,6 +28,7 @@ import peers
 import harness
 import rig
 import soak_faults
+import soak_table
 
 from hearth.v1 import job_pb2
 
@@ -75,7 +79,7 @@ class Soak:
     RECOVERY_MAX = 120  # seconds until a fault counts as not recovered from
 
     def __init__(self, seed, folder, only=()):
-        self.random = random.Random(seed)
+        self.seed, self.random = seed, random.Random(seed)
         self.names = [f"w{k}" for k in range(WORKERS)]
         self.hosts = self.disks = None
         self.left_out = {}  # what rows need and the machine does not have: why
@@ -299,24 +303,10 @@ class Soak:
         harness.wait_until("the last jobs", lambda: not self.jobs(), self.RECOVERY_MAX)
         self.check()
 
-    def table(self):
-        columns = ("noticed", "runs again", "all is back")
-        print("\nSeconds from the beginning of a fault, its own duration included, until a job that it disturbed was seen to be, until that "
-              "job\nmade steps again, and until all jobs made steps and all workers were back: p50 p90 max. -: it disturbed none.\n")
-        print(f"{'fault':<22} {'times':>5}" + "".join(f"{column:>19}" for column in columns))
-        every = [row for rows in self.took.values() for row in rows]
-        for name, rows in [*sorted(self.took.items()), ("all", every)]:
-            cells = "".join(f"{spread([row[i] for row in rows]):>19}" for i in range(len(columns)))
-            print(f"{name:<22} {len(rows):>5}{cells}")
-        missing = sorted({fault.name for fault in self.first})
-        print(f"{self.done} faults, {len(self.acknowledged)} jobs acknowledged and finished"
-              + (f"; no time for {', '.join(missing)}" if missing else ""), flush=True)
-
-
-def spread(times):
-    times = sorted(t for t in times if t is not None)
-    at = lambda q: times[min(len(times) - 1, int(q * len(times)))]
-    return f"{at(0.5):5.1f} {at(0.9):5.1f} {times[-1]:5.1f}" if times else "-"
+    def summary(self, failure=None):
+        """What soak_table.py makes a table of."""
+        return {"seed": self.seed, "faults": self.done, "jobs": len(self.acknowledged), "took": self.took, "left_out": self.left_out,
+                "missing": sorted({fault.name for fault in self.first}), "failure": failure}
 
 
 def main():
@@ -324,21 +314,27 @@ def main():
     parser.add_argument("--faults", type=int, default=0, help="how many; 100, or with --seconds as many as fit")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no fault begins later than this")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", metavar="FILE", help="write the times of all faults here, for soak_table.py; also after a failure")
     parser.add_argument("--only", nargs="+", default=(), choices=[f.name for f in soak_faults.FAULTS], metavar="FAULT")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     faults = options.faults or (100 if options.seconds == float("inf") else sys.maxsize)
     soak = Soak(options.seed, tempfile.mkdtemp(prefix="hearth-soak-"), options.only)
+    failure = None
     try:
         soak.run(faults, options.seconds)
     except Exception as error:
         harness.Outcome.count += 1  # keeps the folder
-        print(f"FAILED after {soak.done} faults: {type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+        failure = f"{type(error).__name__}: {error}"
+        print(f"FAILED after {soak.done} faults: {failure}", file=sys.stderr)
     finally:
         soak.close()
-    soak.table()
-    return 0
+    summary = soak.summary(failure)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as f:
+            json.dump(summary, f)
+    print("\n" + soak_table.table([summary]), flush=True)
+    return 1 if failure else 0
 
 
 if __name__ == "__main__":

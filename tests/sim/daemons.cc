@@ -52,7 +52,7 @@ void World::Dial(Daemon& daemon) {
       }
     });
   };
-  if (daemon.cut || core_ == nullptr) {
+  if (daemon.mute || daemon.deaf || core_ == nullptr) {
     again();
     return;
   }
@@ -131,7 +131,7 @@ void World::BreakLink(uint64_t id) {
 void World::SendUp(Daemon& daemon, core::Command command) {
   const uint64_t id = daemon.link;
   auto it = links_.find(id);
-  if (it == links_.end() || !it->second.open || daemon.cut) {
+  if (it == links_.end() || !it->second.open || daemon.mute) {
     return;
   }
   Link& link = it->second;
@@ -139,7 +139,7 @@ void World::SendUp(Daemon& daemon, core::Command command) {
   const int64_t generation = generation_;
   After(link.to_coordinator - clock_.Monotonic(),
         [this, id, generation, held = std::move(command)]() mutable {
-          if (!links_[id].open || generation != generation_ || links_[id].daemon->cut) {
+          if (!links_[id].open || generation != generation_ || links_[id].daemon->mute) {
             return;
           }
           Give(std::move(held), [this, id](const core::Reply& reply) {
@@ -162,7 +162,7 @@ void World::SendDown(const core::OutgoingMessage& out) {
   }
   After(link.to_agent - clock_.Monotonic(), [this, id = out.connection_id, sent = out.message] {
     const Link& arrived = links_[id];
-    if (arrived.open && !arrived.daemon->cut && arrived.daemon->link == id &&
+    if (arrived.open && !arrived.daemon->deaf && arrived.daemon->link == id &&
         arrived.to_agent != absl::InfiniteDuration()) {
       Receive(*arrived.daemon, sent);
     }
@@ -332,7 +332,7 @@ void World::Report(Daemon& daemon, const TaskKey& key, v1::TaskReport report) {
   if (!daemon.welcomed) {
     return;
   }
-  if (mode_ == Mode::kEverything && !healed_ && Chance(0.003)) {
+  if (AllFaults() && !healed_ && Chance(0.003)) {
     After(Ms(0, 10000), [this, link = daemon.link] { BreakLink(link); });  // lost: leaves a gap
   } else {
     SendReport(daemon, report);
@@ -361,7 +361,7 @@ void World::Exit(Daemon& daemon, const TaskKey& key, v1::ExitReason reason, bool
     v1::TaskReport last;
     last.mutable_exit()->mutable_exit()->set_reason(reason);
     last.mutable_exit()->mutable_exit()->set_message("simulated");
-    const bool clean = healed_ || mode_ != Mode::kEverything || !Chance(0.01);
+    const bool clean = healed_ || !AllFaults() || !Chance(0.01);
     last.mutable_exit()->set_clean(clean);
     if (!clean) {
       daemon.unhealthy = true;
@@ -406,7 +406,7 @@ void World::Announce(const TaskKey& key, Gang& gang) {
       absl::StrCat(daemon.tasks[key].task.checkpoint_dir(), "/step-", gang.step, "."));
   const std::pair<int64_t, int64_t> place{key.second, gang.step};
   written_[key.first][place] = clock_.Now();
-  if (mode_ == Mode::kEverything && Chance(0.05)) {
+  if (AllFaults() && Chance(0.05)) {
     temporaries_[key.first].insert(place);  // the writer is killed before the rename
     Exit(daemon, key, v1::EXIT_REASON_KILLED, true);
     return;
@@ -497,7 +497,7 @@ void World::Step(const TaskKey& key) {
   if (gang.every > 0 && gang.step % gang.every == 0) {
     Announce(key, gang);
   }
-  if (mode_ == Mode::kEverything && Chance(0.004)) {
+  if (AllFaults() && Chance(0.004)) {
     const v1::ExitReason reasons[] = {v1::EXIT_REASON_INTERNAL, v1::EXIT_REASON_DEVICE,
                                       v1::EXIT_REASON_IO, v1::EXIT_REASON_BAD_DATA};
     Rank& victim =

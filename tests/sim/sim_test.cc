@@ -24,6 +24,8 @@ Mode ModeOf(uint64_t seed) {
       return Mode::kControlPlane;
     case 2:
       return Mode::kCutOff;
+    case 3:
+      return Mode::kDisk;
     default:
       return Mode::kEverything;
   }

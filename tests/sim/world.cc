@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/transitions.h"
+#include "tests/sim/durable.h"
 
 namespace hearth::sim {
 namespace {
@@ -53,7 +54,7 @@ core::RestoredState Store::Load() const {
 World::World(uint64_t seed, Mode mode) : seed_(seed), mode_(mode), random_(seed) {
   // A network is told from its workers by three that fall silent at once.
   const int64_t workers = Pick(mode == Mode::kCutOff ? 3 : 2, 6);
-  const bool two_roots = mode == Mode::kEverything && Chance(0.2);
+  const bool two_roots = AllFaults() && Chance(0.2);
   for (int i = 0; i < workers; ++i) {
     auto daemon = std::make_unique<Daemon>();
     daemon->index = i;
@@ -63,7 +64,12 @@ World::World(uint64_t seed, Mode mode) : seed_(seed), mode_(mode), random_(seed)
     daemons_.push_back(std::move(daemon));
   }
   job_count_ = static_cast<int>(Pick(1, 5));
+  if (mode == Mode::kDisk) {
+    durable_ = std::make_unique<Durable>(seed);
+  }
 }
+
+World::~World() = default;
 
 void World::After(absl::Duration delay, std::function<void()> what) {
   events_.push({clock_.Monotonic() + delay, order_++, std::move(what)});
@@ -107,7 +113,8 @@ std::string World::Dump() const {
   }
   for (const auto& daemon : daemons_) {
     absl::StrAppend(&out, "  ", daemon->name, daemon->up ? " up" : " down",
-                    daemon->cut ? " cut" : "", " link ", daemon->link, " tasks");
+                    daemon->mute ? " mute" : "", daemon->deaf ? " deaf" : "", " link ",
+                    daemon->link, " tasks");
     for (const auto& [key, task] : daemon->tasks) {
       absl::StrAppend(&out, " ", key.first, "/", key.second, task.running ? " running" : " ended",
                       " step ", task.step, " unacked ", task.unacked.size());
@@ -119,15 +126,55 @@ std::string World::Dump() const {
 
 void World::StartCoordinator() {
   offset_ = absl::Seconds(Pick(-100000, 100000));
-  ++generation_;
   Say("coordinator starts");
-  core_ = std::make_unique<core::Core>(Options(generation_), store_.Load(), Now());
+  const core::RestoredState state = Restore();
+  core_ = std::make_unique<core::Core>(Options(generation_), state, Now());
   Tick(generation_);
+}
+
+// What is on the disk is what was committed, and all or nothing of the commit that was under way.
+core::RestoredState World::Restore() {
+  if (durable_ == nullptr) {
+    ++generation_;
+    return store_.Load();
+  }
+  const absl::StatusOr<core::RestoredState> found = durable_->Start();
+  if (!found.ok()) {
+    Fail(absl::StrCat("the store cannot be opened: ", found.status().ToString()));
+    return store_.Load();
+  }
+  std::string difference = durable_->Difference(store_, *found);
+  if (const auto effects = std::move(in_the_making_); effects != nullptr && !difference.empty()) {
+    Commit(*effects);
+    difference = durable_->Difference(store_, *found);
+  }
+  if (!difference.empty()) {
+    Fail(difference);
+  }
+  if (durable_->generation() <= generation_) {
+    Fail(absl::StrCat("generation ", durable_->generation(), " after ", generation_));
+  }
+  generation_ = durable_->generation();
+  return *found;
+}
+
+bool World::Persist(const core::Effects& effects) {
+  if (durable_ != nullptr && !effects.NothingDurable() && !durable_->Commit(effects)) {
+    in_the_making_ = std::make_unique<core::Effects>(effects);
+    Say("the end comes within a commit");
+    CrashCoordinator();
+    return false;
+  }
+  Commit(effects);
+  return true;
 }
 
 void World::CrashCoordinator() {
   Say("coordinator crashes");
   core_.reset();
+  if (durable_ != nullptr) {
+    durable_->End(Chance(0.5));
+  }
   backlog_.clear();
   stalled_until_ = clock_.Monotonic();
   for (auto& [id, link] : links_) {
@@ -169,7 +216,9 @@ void World::Give(core::Command command, std::function<void(const core::Reply&)> 
     CrashCoordinator();  // before the commit: nobody may ever see these effects
     return;
   }
-  Commit(effects);
+  if (!Persist(effects)) {
+    return;
+  }
   CheckCore(tick);
   if (!healed_ && Chance(crash_chance_)) {
     CrashCoordinator();  // after the commit, before anything was sent
@@ -247,7 +296,7 @@ void World::Submit(int index) {
                                 ? resources.workers()
                                 : pick(1, resources.workers()));
   resources.set_device("cpu");
-  resources.set_priority(mode_ == Mode::kEverything ? pick(0, 2) : 0);
+  resources.set_priority(AllFaults() ? pick(0, 2) : 0);
   resources.set_max_restarts(pick(1, 4));
   const auto before = submitted_.find(index);
   if (before == submitted_.end()) {
@@ -275,31 +324,41 @@ void World::UserAction() {
       v1::CancelJobRequest cancel;
       cancel.set_job_id(id);
       cancel.set_now(Chance(0.3));
-      return Chance(0.4) ? Give(cancel) : void();
+      return Chance(0.4) ? Send(cancel) : void();
     }
     case 1:
     case 2: {
       v1::PauseJobRequest pause;
       pause.set_job_id(id);
-      return Give(pause);
+      return Send(pause);
     }
     case 3:
     case 4: {
       core::ResumeJob resume;
       resume.job_id = id;
-      return Give(resume);
+      return Send(resume);
     }
     case 5: {
       v1::UpdateJobRequest update;
       update.set_job_id(id);
       update.set_priority(static_cast<int>(Pick(0, 3)));
-      return Give(update);
+      return Send(update);
     }
     case 6:
-      return Chance(0.5) ? Give(OfWorker<v1::DrainWorkerRequest>(worker))
-                         : Give(OfWorker<v1::CordonWorkerRequest>(worker));
+      return Chance(0.5) ? Send(OfWorker<v1::DrainWorkerRequest>(worker))
+                         : Send(OfWorker<v1::CordonWorkerRequest>(worker));
     default:
-      return Give(OfWorker<v1::UncordonWorkerRequest>(worker));
+      return Send(OfWorker<v1::UncordonWorkerRequest>(worker));
+  }
+}
+
+void World::Send(const core::Command& command) {
+  for (int copies = Chance(0.2) ? 2 : 1; copies > 0; --copies) {
+    After(Ms(0, 3000), [this, command] {
+      if (!healed_) {
+        Give(command);
+      }
+    });
   }
 }
 
@@ -309,13 +368,16 @@ void World::CutOff(Daemon& daemon, bool all, absl::Duration length) {
       continue;
     }
     Daemon* target = other.get();
-    target->cut = true;
-    Say(absl::StrCat(target->name, " is cut off for ", absl::FormatDuration(length)));
+    const int64_t way = AllFaults() ? Pick(0, 3) : 0;
+    target->mute = way != 1;
+    target->deaf = way != 2;
+    Say(absl::StrCat(target->name, target->mute ? " is mute" : "", target->deaf ? " is deaf" : "",
+                     " for ", absl::FormatDuration(length)));
     const uint64_t link = target->link;
     // What was lost cannot come later on the same stream: the transport notices, now or when
     // packets flow again.
     After(length, [this, target, link] {
-      target->cut = false;
+      target->mute = target->deaf = false;
       BreakLink(link);
     });
     if (Chance(0.7)) {
@@ -330,10 +392,10 @@ void World::Fault() {
   }
   After(Ms(500, 12000), [this] { Fault(); });
   Daemon& daemon = *daemons_[Pick(0, static_cast<int64_t>(daemons_.size()) - 1)];
-  const int64_t kind = mode_ == Mode::kEverything ? Pick(0, 9) : Pick(0, 2);
+  const int64_t kind = AllFaults() ? Pick(0, mode_ == Mode::kDisk ? 11 : 10) : Pick(0, 2);
   if (mode_ == Mode::kCutOff && Chance(0.5)) {
     // One at a time, over before the grace is.
-    if (!daemon.cut && core_ != nullptr) {
+    if (!daemon.mute && core_ != nullptr) {
       CutOff(daemon, true, Ms(500, 60000));
     }
   } else if (kind == 0) {
@@ -359,8 +421,15 @@ void World::Fault() {
         break;
       }
     }
-  } else {
+  } else if (kind <= 9) {
     UserAction();
+  } else if (kind == 10) {
+    const absl::Duration jump = absl::Hours(24) * Pick(-1, 1);
+    clock_.JumpWall(jump);
+    jumped_ = true;
+    Say(absl::StrCat("the wall clock jumps by ", absl::FormatDuration(jump)));
+  } else {
+    durable_->ArmEnd(400);
   }
 }
 
@@ -369,8 +438,8 @@ void World::Heal() {
   stalled_until_ = clock_.Monotonic();
   Continue();
   for (auto& daemon : daemons_) {
-    if (daemon->cut) {
-      daemon->cut = false;
+    if (daemon->mute || daemon->deaf) {
+      daemon->mute = daemon->deaf = false;
       BreakLink(daemon->link);
     }
   }

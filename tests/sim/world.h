@@ -1,6 +1,8 @@
-// A small world around the real coordinator core: a store that keeps only what was committed, a
-// network that delays, cuts, drops and repeats, worker daemons that crash and come back, and gangs
-// that train in lockstep. All from one seed, on a FakeClock.
+// A small world around the real coordinator core: a store that keeps only what was committed (in
+// one mode the real one, on a disk that loses power), a network that delays, cuts in both
+// directions or in one, drops and repeats, users whose commands overtake each other, wall clocks
+// that jump, worker daemons that crash and come back, and gangs that train in lockstep. All from
+// one seed, on a FakeClock.
 #pragma once
 
 #include <deque>
@@ -25,6 +27,7 @@ using TaskKey = std::pair<std::string, int64_t>;  // job id, epoch
 
 enum class Mode {
   kEverything,    // all faults, all commands
+  kDisk,          // ... on the real store, whose disk loses power at any write
   kControlPlane,  // coordinator crashes, stalls and broken streams alone: no job may notice
   kCutOff,        // ... and the coordinator's network, to all workers at once: no job may notice
   kCalm,          // no faults
@@ -61,7 +64,8 @@ struct Daemon {
   int index = 0;
   std::string incarnation;
   bool up = false;
-  bool cut = false;  // no packet reaches the coordinator
+  bool mute = false;  // what it sends is lost
+  bool deaf = false;  // what is sent to it is lost
   bool unhealthy = false;
   uint64_t link = 0;  // 0 = none
   bool welcomed = false;
@@ -94,9 +98,12 @@ struct Gang {
   bool stepping = false;
 };
 
+class Durable;
+
 class World {
  public:
   World(uint64_t seed, Mode mode);
+  ~World();
 
   // Runs to the end; empty if all invariants held, else what broke and when.
   std::string Run();
@@ -120,16 +127,22 @@ class World {
   void Fail(const std::string& what);
   void Say(const std::string& what) const;
   void StartCoordinator();
+  core::RestoredState Restore();
   void CrashCoordinator();
+  // False: the coordinator ended meanwhile.
+  bool Persist(const core::Effects& effects);
   void Tick(int64_t generation);
   void Give(core::Command command, std::function<void(const core::Reply&)> answer = nullptr);
   void Continue();
   void Carry(const core::Effects& effects, const std::function<void(const core::Reply&)>& answer);
   void Submit(int index);
   void Fault();
-  // No packet gets through for a while, to this worker or to all.
+  // No packet gets through for a while, or in one direction, to this worker or to all.
   void CutOff(Daemon& daemon, bool all, absl::Duration length);
   void UserAction();
+  // A user's command takes a while to arrive, and may arrive twice.
+  void Send(const core::Command& command);
+  bool AllFaults() const { return mode_ == Mode::kEverything || mode_ == Mode::kDisk; }
   void Heal();
   void CheckDone();
   std::string Dump() const;
@@ -190,9 +203,12 @@ class World {
   absl::Duration all_since_ = absl::InfiniteDuration();  // all jobs have ended
   bool trace_ = false;
   bool healed_ = false;
+  bool jumped_ = false;  // the wall clock has
 
   Store store_;
-  std::unique_ptr<core::Core> core_;  // null = crashed
+  std::unique_ptr<Durable> durable_;              // null = `store_` is all
+  std::unique_ptr<core::Effects> in_the_making_;  // whether they are on the disk nobody knows
+  std::unique_ptr<core::Core> core_;              // null = crashed
   int64_t generation_ = 0;
   absl::Duration offset_;  // each process has its own monotonic origin
   absl::Duration stalled_until_;

@@ -14,6 +14,7 @@
 #include "common/base/system.h"
 #include "common/base/units.h"
 #include "common/base/version.h"
+#include "common/fault/points.h"
 #include "common/io/home.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/security.h"
@@ -177,6 +178,9 @@ absl::StatusOr<WorkerOptions> ParseOptions(const std::vector<std::string>& argum
   app.footer(kFooter);
   std::vector<std::string> labels;
   AddFlags(app, options, labels);
+  bool list_fault_points = false;
+  app.add_flag("--list-fault-points", list_fault_points,
+               "Print where HEARTH_FAULTS makes a program fail, for tests, and exit");
   app.set_version_flag("--version", absl::StrCat("hearth-worker ", VersionString()));
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
@@ -187,6 +191,9 @@ absl::StatusOr<WorkerOptions> ParseOptions(const std::vector<std::string>& argum
     return absl::CancelledError(absl::StrCat("hearth-worker ", VersionString(), "\n"));
   } catch (const CLI::ParseError& error) {
     return absl::InvalidArgumentError(error.what());
+  }
+  if (list_fault_points) {
+    return absl::CancelledError(fault::PointList());
   }
   HEARTH_RETURN_IF_ERROR(ParseLabels(labels, options));
   if (!options.name.empty()) {

@@ -140,6 +140,19 @@ void AddWorker(CLI::App& parent, WorkerRunOptions& worker, int& result) {
   worker_app.callback([&worker, &result] { result = WorkerCommand(worker); });
 }
 
+void AddFaultPoints(CLI::App& app) {
+  const auto print = [] { std::fputs(fault::PointList().c_str(), stdout); };
+  app.add_subcommand("fault-points", "places where HEARTH_FAULTS makes a program fail, for tests")
+      ->callback(print);
+  app.add_flag_callback(
+      "--list-fault-points",
+      [&app, print] {
+        print();
+        app.require_subcommand(0);
+      },
+      "the same as fault-points");
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Hearth's training engine: one rank.");
   app.set_version_flag("--version", VersionString());
@@ -182,8 +195,7 @@ int Main(int argc, char** argv) {
   AddVerify(eval_app, eval.verify);
   eval_app.callback([&] { result = EvalCommand(eval); });
 
-  app.add_subcommand("fault-points", "places where HEARTH_FAULTS makes a program fail, for tests")
-      ->callback([] { std::fputs(fault::PointList().c_str(), stdout); });
+  AddFaultPoints(app);
 
   SampleOptions sample;
   AddSample(app, sample, result);

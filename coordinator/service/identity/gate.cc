@@ -9,6 +9,7 @@
 #include "common/base/clip_text.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
+#include "common/fault/fault.h"
 #include "common/io/sha256.h"
 #include "common/rpc/bearer.h"
 #include "common/rpc/grpc_status.h"
@@ -126,6 +127,7 @@ void Gate::AllowLocal(std::string_view secret, const v1::Caller& caller) {
 
 absl::StatusOr<Admitted> Gate::Admit(const grpc::CallbackServerContext& context,
                                      const google::protobuf::Message& request) {
+  HEARTH_RETURN_IF_ERROR(fault::Check("coordinator.call"));
   const Call* call = FindCall(request.GetDescriptor());
   if (call == nullptr) {
     return absl::InternalError(absl::StrCat(request.GetTypeName(), " is no request of a call"));

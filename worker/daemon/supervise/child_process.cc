@@ -23,6 +23,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/fault/fault.h"
 #include "worker/daemon/confine/confinement.h"
 
 extern char** environ;
@@ -234,6 +235,7 @@ absl::StatusOr<ChildProcess> Spawn(const SpawnOptions& options) {
   const ChildPlan plan = {
       options.program.c_str(), argv.data(),     envp.data(),     getpid(),     &confinement,
       null_fd.get(),           out_write.get(), err_write.get(), theirs.get(), error_write.get()};
+  HEARTH_RETURN_IF_ERROR(fault::Check("agent.spawn"));
   const pid_t pid = fork();
   if (pid < 0) {
     return ErrnoStatus(errno, "fork");

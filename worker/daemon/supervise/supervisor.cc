@@ -340,6 +340,7 @@ void Supervisor::PollOnce() {
 
 void Supervisor::Write(Child& child) {
   while (child.process.pipe.valid() && child.outgoing_begin < child.outgoing.size()) {
+    HEARTH_FAULT_POINT("agent.trainer_send");
     const ssize_t sent =
         send(child.process.pipe.get(), child.outgoing.data() + child.outgoing_begin,
              child.outgoing.size() - child.outgoing_begin, MSG_NOSIGNAL);
@@ -366,6 +367,7 @@ void Supervisor::Read(Child& child) {
   if (!child.process.pipe.valid()) {
     return;
   }
+  HEARTH_FAULT_POINT("agent.trainer_receive");
   const ssize_t got = recv(child.process.pipe.get(), buffer_.data(), buffer_.size(), 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
     return;

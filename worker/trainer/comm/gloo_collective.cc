@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/fault/fault.h"
 #include "gloo/allgather.h"
 #include "gloo/allreduce.h"
 #include "gloo/barrier.h"
@@ -106,6 +107,7 @@ class GlooCollective : public CpuCollective {
 
   template <typename Operation>
   absl::Status Run(const char* name, size_t bytes, const Operation& operation) {
+    HEARTH_RETURN_IF_ERROR(fault::Check("comm.collective"));
     try {
       operation();
       return absl::OkStatus();

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/fault/fault.h"
 #include "common/time/clock.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/device.h"
@@ -140,6 +141,7 @@ absl::Status NcclCollective::CheckCuda(cudaError_t error, const std::string& wha
 template <typename Launch>
 absl::Status NcclCollective::Start(const std::string& what, Launch launch) {
   HEARTH_RETURN_IF_ERROR(comm_->failure());
+  HEARTH_RETURN_IF_ERROR(fault::Check("comm.collective"));
   const ncclResult_t result = launch();
   if (in_group_ && (result == ncclSuccess || result == ncclInProgress)) {
     return absl::OkStatus();

@@ -17,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
+#include "common/fault/fault.h"
 #include "common/io/message_frame.h"
 #include "worker/trainer/exit_codes.h"
 #include "worker/trainer/link/link.h"
@@ -283,7 +284,7 @@ class AgentLink : public Link {
         frame =
             &ring_[static_cast<size_t>(head_ % kQueue)];  // Send leaves it alone until head_ moves
       }
-      const bool written = WriteFull(options_.fd, *frame);
+      const bool written = fault::Check("trainer.send").ok() && WriteFull(options_.fd, *frame);
       absl::MutexLock lock(&mu_);
       ++head_;
       if (!written) {
@@ -296,7 +297,7 @@ class AgentLink : public Link {
     for (;;) {
       HEARTH_ASSIGN_OR_RETURN(const bool whole, frames_.Next(message));
       if (whole) {
-        return absl::OkStatus();
+        return fault::Check("trainer.receive");
       }
       HEARTH_RETURN_IF_ERROR(ReadSome(options_.fd, frames_));
     }

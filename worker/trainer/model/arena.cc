@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/fault/fault.h"
 #include "kernels/cuda/device.h"
 #include "worker/trainer/recipe/numerics.h"
 
@@ -40,6 +41,7 @@ Arena::~Arena() {
 }
 
 absl::StatusOr<std::unique_ptr<Arena>> Arena::Allocate(spec::TrainingPlan plan, DType wide) {
+  HEARTH_RETURN_IF_ERROR(fault::Check("trainer.allocate"));
   std::unique_ptr<Arena> arena(new Arena(std::move(plan), Device::kCpu, wide));
   const int64_t bytes = arena->plan_.arena_bytes();
   void* base = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
@@ -60,6 +62,7 @@ absl::StatusOr<std::unique_ptr<Arena>> Arena::AllocateOnGpu(spec::TrainingPlan p
   std::unique_ptr<Arena> arena(new Arena(std::move(plan), Device::kCuda, DType::kF32));
   arena->owned_ = true;
   const auto device_bytes = static_cast<size_t>(arena->plan_.arena_bytes(MemoryTier::kDevice));
+  HEARTH_RETURN_IF_ERROR(fault::Check("trainer.allocate"));
   HEARTH_ASSIGN_OR_RETURN(void* const device, kernels::AllocateDevice(*exec.cuda, device_bytes));
   arena->base_[kDeviceTier] = static_cast<uint8_t*>(device);
   HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, device, device_bytes));
