@@ -1,5 +1,5 @@
-// Hopper's asynchronous copies of tiles (TMA) and its products of warpgroups (wgmma). For sm_90a;
-// elsewhere a kernel that uses them compiles to a trap.
+// Hopper's asynchronous copies of tiles (TMA) and its products of warpgroups (wgmma). For sm_90a
+// alone: the body of a kernel that uses them stands between #if HEARTH_HOPPER_CODE and #endif.
 //
 // Tiles in shared memory have rows of 128 bytes, swizzled: the 16-byte part p of row r lies at p ^
 // (r % 8). They start at multiples of 1,024 bytes.
@@ -17,8 +17,6 @@ namespace hearth::kernels::cuda {
 #else
 #define HEARTH_HOPPER_CODE 0
 #endif
-
-#if HEARTH_HOPPER_CODE
 
 __device__ __forceinline__ uint32_t SharedAddress(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
@@ -198,7 +196,5 @@ __device__ __forceinline__ void MultiplyBf16(float (&d)[128], uint64_t a, uint64
 #undef HEARTH_64
 #undef HEARTH_16
 #undef HEARTH_4
-
-#endif  // HEARTH_HOPPER_CODE
 
 }  // namespace hearth::kernels::cuda

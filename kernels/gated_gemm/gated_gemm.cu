@@ -1,5 +1,4 @@
 // Which products around SwiGLU run with it in one kernel, and their launches.
-#include <algorithm>
 #include <string>
 
 #include "common/base/status_macros.h"
@@ -16,10 +15,22 @@ constexpr char kOp[] = "gated_gemm";
 // With fewer rows there are too few tiles for all multiprocessors.
 constexpr int64_t kFewestRows = 1024;
 
+// Whether the program holds the kernels and not the traps that other architectures than sm_90a get,
+// which need next to no registers.
+bool Built() {
+  static const bool built = [] {
+    cudaFuncAttributes attributes = {};
+    return cudaFuncGetAttributes(&attributes, gated::ForwardKernel) == cudaSuccess &&
+           attributes.numRegs > 64;
+  }();
+  return built;
+}
+
 // HEARTH_GATED_GEMM=separate: two calls always, to compare.
 bool Wanted(const Exec& exec) {
   const char* given = GetEnv("HEARTH_GATED_GEMM");
-  return exec.cuda->gpu().major == 9 && (given == nullptr || std::string(given) != "separate");
+  return exec.cuda->gpu().major == 9 && (given == nullptr || std::string(given) != "separate") &&
+         Built();
 }
 
 bool Plain(const TensorView& view) {

@@ -49,8 +49,6 @@ struct ForwardOutputs {
   Output y;
   int64_t rows;
 };
-#if HEARTH_HOPPER_CODE
-
 // The operands of kStagesAhead stages.
 template <int kStagesAhead>
 struct Operands {
@@ -254,6 +252,7 @@ __device__ __forceinline__ void ForwardEpilogue(const float (&sums)[128],
 
 __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     ForwardKernel(const __grid_constant__ ForwardMaps maps, ForwardOutputs out, Tiles tiles) {
+#if HEARTH_HOPPER_CODE
   extern __shared__ uint8_t memory[];
   auto& s = SharedOf<ForwardShared>(memory);
   const uint32_t rank = ClusterRank();
@@ -286,6 +285,9 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     });
   }
   ClusterSync();
+#else
+  __trap();
+#endif
 }
 
 // One thread: gate and up of every chunk of every tile.
@@ -312,7 +314,8 @@ __device__ __forceinline__ void CopyChunks(BackwardShared& s,
 }
 
 // The address in one matrix of a chunk of columns 8 part + 2 (lane % 4) and the next, in the row of
-// sums[4 part + 2 half]. Rows of 64 bytes are swizzled too: part p of row r lies at p ^ (r / 2 % 4).
+// sums[4 part + 2 half]. Rows of 64 bytes are swizzled too: part p of row r lies at p ^ (r / 2 %
+// 4).
 __device__ __forceinline__ uint32_t* PairAt(uint8_t* bytes, int half, int part) {
   const int row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + Lane() / 4 + half * 8;
   return reinterpret_cast<uint32_t*>(bytes + row * 64 + (part ^ row / 2 % 4) * 16) + Lane() % 4;
@@ -384,6 +387,7 @@ __device__ __forceinline__ void BackwardEpilogue(const float (&dy)[128],
 
 __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     BackwardKernel(const __grid_constant__ BackwardMaps maps, Tiles tiles) {
+#if HEARTH_HOPPER_CODE
   extern __shared__ uint8_t memory[];
   auto& s = SharedOf<BackwardShared>(memory);
   const uint32_t rank = ClusterRank();
@@ -429,8 +433,9 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     }
   }
   ClusterSync();
+#else
+  __trap();
+#endif
 }
-
-#endif  // HEARTH_HOPPER_CODE
 
 }  // namespace hearth::kernels::cuda::gated

@@ -41,8 +41,8 @@ class Linear {
                              const Pass& pass,
                              const kernels::TensorView& plain_dy,
                              const kernels::TensorView& dx) const;
-  // The products of Forward and InputGradient, for callers that run more than them in one operation:
-  // their operands are ready.
+  // The products of Forward and InputGradient, for callers that run more than them in one
+  // operation: their operands are ready.
   absl::StatusOr<kernels::GemmArgs> ForwardProduct(const kernels::Exec& exec,
                                                    const Pass& pass,
                                                    const kernels::TensorView& y) const;
