@@ -111,12 +111,33 @@ __device__ __forceinline__ void ForEachTile(const Tiles& tiles, uint32_t rank, c
   }
 }
 
-template <typename S>
-__device__ __forceinline__ void InitBarriers(S& s) {
-  for (int i = 0; i < S::kStages; ++i) {
+template <int kStages>
+__device__ __forceinline__ void InitBarriers(Operands<kStages>& s) {
+  for (int i = 0; i < kStages; ++i) {
     s.full[i].Init(1);
     s.empty[i].Init(8 * kCluster);  // warps that multiply
   }
+}
+__device__ __forceinline__ void InitBarriers(BackwardShared& s) {
+  InitBarriers<BackwardShared::kStages>(s);
+  for (int group = 0; group < 2; ++group) {
+    for (int i = 0; i < BackwardShared::kChunks; ++i) {
+      s.chunk_full[group][i].Init(1);
+      s.chunk_empty[group][i].Init(1);
+    }
+  }
+}
+
+// The block's memory with its barriers, which the cluster may use from here on.
+template <typename S>
+__device__ __forceinline__ S& Prepare(uint8_t* memory) {
+  S& s = SharedOf<S>(memory);
+  if (threadIdx.x == 0) {
+    InitBarriers(s);
+    FenceBarrierInit();
+  }
+  ClusterSync();
+  return s;
 }
 
 // One thread: every stage of every tile. load_b(stage of shared memory, k, column of tiles).
@@ -254,13 +275,8 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     ForwardKernel(const __grid_constant__ ForwardMaps maps, ForwardOutputs out, Tiles tiles) {
 #if HEARTH_HOPPER_CODE
   extern __shared__ uint8_t memory[];
-  auto& s = SharedOf<ForwardShared>(memory);
+  auto& s = Prepare<ForwardShared>(memory);
   const uint32_t rank = ClusterRank();
-  if (threadIdx.x == 0) {
-    InitBarriers(s);
-    FenceBarrierInit();
-  }
-  ClusterSync();
   const int group = static_cast<int>(threadIdx.x) / 128 - 1;
   if (group < 0) {
     GiveRegisters<40>();
@@ -389,19 +405,8 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     BackwardKernel(const __grid_constant__ BackwardMaps maps, Tiles tiles) {
 #if HEARTH_HOPPER_CODE
   extern __shared__ uint8_t memory[];
-  auto& s = SharedOf<BackwardShared>(memory);
+  auto& s = Prepare<BackwardShared>(memory);
   const uint32_t rank = ClusterRank();
-  if (threadIdx.x == 0) {
-    InitBarriers(s);
-    for (int group = 0; group < 2; ++group) {
-      for (int i = 0; i < BackwardShared::kChunks; ++i) {
-        s.chunk_full[group][i].Init(1);
-        s.chunk_empty[group][i].Init(1);
-      }
-    }
-    FenceBarrierInit();
-  }
-  ClusterSync();
   const int group = static_cast<int>(threadIdx.x) / 128 - 1;
   if (group < 0) {
     GiveRegisters<40>();
