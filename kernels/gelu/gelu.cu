@@ -1,4 +1,5 @@
 #include "kernels/cuda/pointwise.cuh"
+#include "kernels/cuda/sigmoid.cuh"
 #include "kernels/gelu/gelu.h"
 
 namespace hearth::kernels::cuda {

@@ -13,6 +13,7 @@ std::vector<OpCase> RmsNormCases();
 std::vector<OpCase> LayerNormCases();
 std::vector<OpCase> QkNormRopeCases();
 std::vector<OpCase> SwigluCases();
+std::vector<OpCase> GatedGemmCases();
 std::vector<OpCase> GeluCases();
 std::vector<OpCase> AttentionCases();
 std::vector<OpCase> LinearCrossEntropyCases();

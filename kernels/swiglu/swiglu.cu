@@ -1,4 +1,5 @@
 #include "kernels/cuda/pointwise.cuh"
+#include "kernels/swiglu/arithmetic.cuh"
 #include "kernels/swiglu/swiglu.h"
 
 namespace hearth::kernels::cuda {
@@ -25,7 +26,7 @@ struct ForwardOp {
     return gate_up + (row * 2 + i) * cols + col;
   }
   __device__ __forceinline__ void Apply(const float (&in)[2], float, float (&out)[1]) const {
-    out[0] = in[0] * SigmoidFor<A>(in[0]) * in[1];
+    out[0] = SwigluOf<A>(in[0], in[1]);
   }
 };
 
@@ -52,11 +53,11 @@ struct BackwardOp {
   __device__ __forceinline__ void Apply(const float (&in)[3],
                                         float,
                                         float (&out)[2 + kExtra]) const {
-    const float sigmoid = SigmoidFor<A>(in[0]);
-    out[0] = in[2] * in[1] * sigmoid * (1.0F + in[0] * (1.0F - sigmoid));
-    out[1] = in[2] * in[0] * sigmoid;
+    const float2 gradient = SwigluGradient<A>(in[0], in[1], in[2]);
+    out[0] = gradient.x;
+    out[1] = gradient.y;
     if constexpr (kAgain) {
-      out[2] = in[0] * sigmoid * in[1];
+      out[2] = SwigluOf<A>(in[0], in[1]);
     }
   }
 };

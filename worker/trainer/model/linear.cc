@@ -97,13 +97,20 @@ GemmArgs Linear::Dgrad(LayerFormat format, const TensorView& dy, const TensorVie
   return gemm;
 }
 
-absl::Status Linear::Forward(const kernels::Exec& exec,
-                             const Pass& pass,
-                             const TensorView& y) const {
+absl::StatusOr<GemmArgs> Linear::ForwardProduct(const kernels::Exec& exec,
+                                                const Pass& pass,
+                                                const TensorView& y) const {
   const LayerFormat format = x_.InForce(pass);
   HEARTH_RETURN_IF_ERROR(x_.In(format).BeforeProduct(exec, x_.plain(), false));
   HEARTH_RETURN_IF_ERROR(w_.In(format).BeforeProduct(exec, weight_, false));
-  return kernels::Gemm(exec, Fprop(format, y));
+  return Fprop(format, y);
+}
+
+absl::Status Linear::Forward(const kernels::Exec& exec,
+                             const Pass& pass,
+                             const TensorView& y) const {
+  HEARTH_ASSIGN_OR_RETURN(const GemmArgs product, ForwardProduct(exec, pass, y));
+  return kernels::Gemm(exec, product);
 }
 
 absl::Status Linear::Backward(const kernels::Exec& exec,
@@ -135,14 +142,22 @@ absl::Status Linear::WeightGradient(const kernels::Exec& exec,
   return kernels::ColumnSum(exec, sum);
 }
 
+absl::StatusOr<GemmArgs> Linear::InputGradientProduct(const kernels::Exec& exec,
+                                                      const Pass& pass,
+                                                      const TensorView& plain_dy,
+                                                      const TensorView& dx) const {
+  const LayerFormat format = x_.InForce(pass);
+  HEARTH_RETURN_IF_ERROR(dy_.In(format).BeforeProduct(exec, plain_dy, false));
+  HEARTH_RETURN_IF_ERROR(w_.In(format).BeforeProduct(exec, weight_, true));
+  return Dgrad(format, plain_dy, dx);
+}
+
 absl::Status Linear::InputGradient(const kernels::Exec& exec,
                                    const Pass& pass,
                                    const TensorView& plain_dy,
                                    const TensorView& dx) const {
-  const LayerFormat format = x_.InForce(pass);
-  HEARTH_RETURN_IF_ERROR(dy_.In(format).BeforeProduct(exec, plain_dy, false));
-  HEARTH_RETURN_IF_ERROR(w_.In(format).BeforeProduct(exec, weight_, true));
-  return kernels::Gemm(exec, Dgrad(format, plain_dy, dx));
+  HEARTH_ASSIGN_OR_RETURN(const GemmArgs product, InputGradientProduct(exec, pass, plain_dy, dx));
+  return kernels::Gemm(exec, product);
 }
 
 size_t Linear::WorkspaceBytes(const kernels::Exec& exec) const {

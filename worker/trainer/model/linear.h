@@ -4,6 +4,7 @@
 #include <array>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/gemm/gemm.h"
 #include "worker/trainer/model/sub_block.h"
 
@@ -40,6 +41,15 @@ class Linear {
                              const Pass& pass,
                              const kernels::TensorView& plain_dy,
                              const kernels::TensorView& dx) const;
+  // The products of Forward and InputGradient, for callers that run more than them in one
+  // operation: their operands are ready.
+  absl::StatusOr<kernels::GemmArgs> ForwardProduct(const kernels::Exec& exec,
+                                                   const Pass& pass,
+                                                   const kernels::TensorView& y) const;
+  absl::StatusOr<kernels::GemmArgs> InputGradientProduct(const kernels::Exec& exec,
+                                                         const Pass& pass,
+                                                         const kernels::TensorView& plain_dy,
+                                                         const kernels::TensorView& dx) const;
   size_t WorkspaceBytes(const kernels::Exec& exec) const;
   void AppendParams(const ModelContext& context, std::vector<int>& params) const;
 

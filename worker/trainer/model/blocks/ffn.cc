@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "kernels/block_quantize/block_quantize.h"
 #include "kernels/dropout/dropout.h"
+#include "kernels/gated_gemm/gated_gemm.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/swiglu/swiglu.h"
 #include "worker/trainer/model/blocks/block_maker.h"
@@ -49,10 +50,15 @@ class DenseFfn : public SubBlock {
                          const Pass& pass,
                          const Stream& stream,
                          Forms forms);
-  // kColumns: of what was kept. Else of projected_, with `keep` keeping it as the plan says.
-  absl::Status Activate(const kernels::Exec& exec, const Pass& pass, Forms forms, bool keep) const;
-  // d_activated_ to the gradient of projected_, whose plain form overwrites projected_.
-  absl::Status ActivateBackward(const kernels::Exec& exec, const Pass& pass) const;
+  // kColumns: of what was kept. Else of projected_, with `keep` keeping it as the plan says;
+  // `project`: which the in projection writes first.
+  absl::Status Activate(
+      const kernels::Exec& exec, const Pass& pass, Forms forms, bool keep, bool project) const;
+  // d_delta to d_activated_, and that to the gradient of projected_, whose plain form overwrites
+  // projected_.
+  absl::Status ActivateBackward(const kernels::Exec& exec,
+                                const Pass& pass,
+                                const kernels::TensorView& d_delta) const;
   bool Quantised(const Pass& pass) const { return in_projection_.x().Quantised(pass); }
 
   RecomputeLevels levels_;
@@ -114,10 +120,8 @@ size_t DenseFfn::WorkspaceBytes(const kernels::Exec& exec) const {
                    down_projection_.WorkspaceBytes(exec)});
 }
 
-absl::Status DenseFfn::Activate(const kernels::Exec& exec,
-                                const Pass& pass,
-                                Forms forms,
-                                bool keep) const {
+absl::Status DenseFfn::Activate(
+    const kernels::Exec& exec, const Pass& pass, Forms forms, bool keep, bool project) const {
   const Operand& x = down_projection_.x();
   const OperandTarget target = x.Target(pass, false, true, forms);
   // Evaluation keeps nothing.
@@ -134,8 +138,17 @@ absl::Status DenseFfn::Activate(const kernels::Exec& exec,
     args.round_y = round_;
     args.keep = written;
     args.kept = read;
-    HEARTH_RETURN_IF_ERROR(kernels::SwigluForward(exec, args));
+    if (project) {
+      HEARTH_ASSIGN_OR_RETURN(const kernels::GemmArgs product,
+                              in_projection_.ForwardProduct(exec, pass, projected_));
+      HEARTH_RETURN_IF_ERROR(kernels::GatedGemmForward(exec, {product, args}));
+    } else {
+      HEARTH_RETURN_IF_ERROR(kernels::SwigluForward(exec, args));
+    }
     return x.Settle(exec, pass, target, forms);
+  }
+  if (project) {
+    HEARTH_RETURN_IF_ERROR(in_projection_.Forward(exec, pass, projected_));
   }
   kernels::GeluForwardArgs args;
   args.x = projected_;
@@ -150,7 +163,11 @@ absl::Status DenseFfn::Activate(const kernels::Exec& exec,
   return x.Settle(exec, pass, target, forms);
 }
 
-absl::Status DenseFfn::ActivateBackward(const kernels::Exec& exec, const Pass& pass) const {
+absl::Status DenseFfn::ActivateBackward(const kernels::Exec& exec,
+                                        const Pass& pass,
+                                        const TensorView& d_delta) const {
+  HEARTH_ASSIGN_OR_RETURN(const kernels::GemmArgs product,
+                          down_projection_.InputGradientProduct(exec, pass, d_delta, d_activated_));
   const Operand& dy = in_projection_.dy();
   const int64_t parts = activation_ == spec::Activation::kSwiglu ? 2 : 1;
   const OperandTarget target = dy.Target(pass, in_projection_.NeedsPlainDy(),
@@ -169,9 +186,10 @@ absl::Status DenseFfn::ActivateBackward(const kernels::Exec& exec, const Pass& p
       args.y_quant = down_projection_.x().Target(pass, false, false, Forms::kColumns).quant;
       args.round_y = round_;
     }
-    HEARTH_RETURN_IF_ERROR(kernels::SwigluBackward(exec, args));
+    HEARTH_RETURN_IF_ERROR(kernels::GatedGemmBackward(exec, {product, args}));
     return dy.Settle(exec, pass, target);
   }
+  HEARTH_RETURN_IF_ERROR(kernels::Gemm(exec, product));
   kernels::GeluBackwardArgs args;
   args.dy = d_activated_;
   args.x = projected_;
@@ -198,11 +216,10 @@ absl::Status DenseFfn::Normalise(const kernels::Exec& exec,
 absl::Status DenseFfn::Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
   HEARTH_RETURN_IF_ERROR(
       Normalise(exec, pass, stream, levels_.NormForms(in_projection_.x(), pass)));
-  HEARTH_RETURN_IF_ERROR(in_projection_.Forward(exec, pass, projected_));
   // From the level on that projects again, backward keeps it.
   const bool keep = levels_.Of(in_projection_.x(), pass) < Recompute::kFfn;
   HEARTH_RETURN_IF_ERROR(
-      Activate(exec, pass, activated_again_ ? Forms::kRows : Forms::kBoth, keep));
+      Activate(exec, pass, activated_again_ ? Forms::kRows : Forms::kBoth, keep, true));
   HEARTH_RETURN_IF_ERROR(down_projection_.Forward(exec, pass, delta_));
   HEARTH_RETURN_IF_ERROR(DropForward(exec, pass, dropout_, delta_));
   stream = {input_, delta_};
@@ -219,18 +236,18 @@ absl::Status DenseFfn::Restore(const kernels::Exec& exec, const Pass& pass, Stre
     HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, level == Recompute::kBlock ? stream : own,
                                      level >= Recompute::kFfn ? Forms::kBoth : Forms::kColumns));
   }
-  if (level >= Recompute::kFfn) {
-    HEARTH_RETURN_IF_ERROR(in_projection_.Forward(exec, pass, projected_));
-  }
+  const bool project = level >= Recompute::kFfn;
   if (!quantised || !activated_again_) {
-    return level >= Recompute::kNormAct ? Activate(exec, pass, Forms::kBoth, false)
+    return level >= Recompute::kNormAct ? Activate(exec, pass, Forms::kBoth, false, project)
                                         : absl::OkStatus();
   }
   // What is kept has the same bits at each level.
-  if (level >= Recompute::kFfn && !kept_.empty()) {
-    HEARTH_RETURN_IF_ERROR(Activate(exec, pass, Forms::kRows, true));
+  if (project && !kept_.empty()) {
+    HEARTH_RETURN_IF_ERROR(Activate(exec, pass, Forms::kRows, true, true));
+  } else if (project) {
+    HEARTH_RETURN_IF_ERROR(in_projection_.Forward(exec, pass, projected_));
   }
-  return with_gradient_ ? absl::OkStatus() : Activate(exec, pass, Forms::kColumns, false);
+  return with_gradient_ ? absl::OkStatus() : Activate(exec, pass, Forms::kColumns, false, false);
 }
 
 absl::Status DenseFfn::Backward(const kernels::Exec& exec,
@@ -244,12 +261,11 @@ absl::Status DenseFfn::Backward(const kernels::Exec& exec,
   }
   if (with_gradient_ && Quantised(pass)) {
     // wgrad comes last: it reads columns that the activation function's backward makes again.
-    HEARTH_RETURN_IF_ERROR(down_projection_.InputGradient(exec, pass, d_delta, d_activated_));
-    HEARTH_RETURN_IF_ERROR(ActivateBackward(exec, pass));
+    HEARTH_RETURN_IF_ERROR(ActivateBackward(exec, pass, d_delta));
     HEARTH_RETURN_IF_ERROR(down_projection_.WeightGradient(exec, pass, d_delta));
   } else {
-    HEARTH_RETURN_IF_ERROR(down_projection_.Backward(exec, pass, d_delta, d_activated_));
-    HEARTH_RETURN_IF_ERROR(ActivateBackward(exec, pass));
+    HEARTH_RETURN_IF_ERROR(down_projection_.WeightGradient(exec, pass, d_delta));
+    HEARTH_RETURN_IF_ERROR(ActivateBackward(exec, pass, d_delta));
   }
   HEARTH_RETURN_IF_ERROR(in_projection_.Backward(exec, pass, projected_, d_normed_));
   return norm_.Backward(exec, pass, d_normed_, d_stream, true, next);

@@ -1,0 +1,37 @@
+// The two products around SwiGLU (swiglu/swiglu.h), each with it as one operation. What the
+// activation reads or writes beside the product need not go through memory then: on Hopper kernels
+// of our own apply it to the product's sums. Everything that these do not take runs as two calls,
+// Gemm and SwigluForward or SwigluBackward, with their contracts.
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/core/door.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/swiglu/swiglu.h"
+
+namespace hearth::kernels {
+
+// c = gate_up of the product, then y and its forms of it. product.c is activation.gate_up.
+struct GatedGemmForwardArgs {
+  GemmArgs product;
+  SwigluForwardArgs activation;
+};
+
+// dy = c of the product, then the gradient of gate_up. product.c is activation.dy, whose contents
+// are undefined afterwards: the kernels of our own do not write it, and do not round it either.
+struct GatedGemmBackwardArgs {
+  GemmArgs product;
+  SwigluBackwardArgs activation;
+};
+
+// Workspace: that of the product (GemmWorkspaceBytes). Errors: those of the two; kInvalidArgument
+// if the tensor between them is not the same.
+absl::Status CanImplement(const GatedGemmForwardArgs& args);
+absl::Status CanImplement(const GatedGemmBackwardArgs& args);
+absl::Status GatedGemmForward(const Exec& exec, const GatedGemmForwardArgs& args);
+absl::Status GatedGemmBackward(const Exec& exec, const GatedGemmBackwardArgs& args);
+
+HEARTH_DECLARE_VERSIONS(GatedGemmForward, const GatedGemmForwardArgs& args);
+HEARTH_DECLARE_VERSIONS(GatedGemmBackward, const GatedGemmBackwardArgs& args);
+
+}  // namespace hearth::kernels
