@@ -13,7 +13,8 @@ std::vector<OpCase> AllCases() {
       DropoutCases,       AdamWCases,      GradNormCases,
       ScaleCases,         RoundCases,      AmaxCases,
       StepGateCases,      QuantizeCases,   CountCodesCases,
-      BlockQuantizeCases, DrawNormalCases,
+      BlockQuantizeCases, DrawNormalCases, CachedAttentionCases,
+      SampleTokensCases,
   };
   std::vector<OpCase> all;
   for (Table table : kTables) {
