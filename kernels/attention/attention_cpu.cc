@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/attention/attention.h"
+#include "kernels/attention/softmax_row.h"
 #include "kernels/core/cpu.h"
 #include "kernels/formats/span.h"
 #include "kernels/gemm/blas.h"
@@ -13,6 +14,9 @@ namespace hearth::kernels {
 namespace {
 
 constexpr char kOp[] = "attention";
+using cpu::RowRange;
+using cpu::SoftmaxRow;
+
 constexpr int64_t kQueryBlock = 64;  // rows of scores computed at once
 
 // Strides and offsets into the fused rows.
@@ -49,47 +53,6 @@ absl::Status CheckStarts(const AttentionArgs& args) {
     }
   }
   return absl::OkStatus();
-}
-
-// Keys [first, query] of one row of scores, which begins at key `base`.
-struct RowRange {
-  int64_t begin;  // first - base
-  int64_t end;    // query + 1 - base
-  int64_t width;  // of the row; beyond [begin, end) probabilities are set to 0
-};
-
-// In place: scores to probabilities; returns the log of the sum of exponentials.
-template <typename T>
-HEARTH_INLINE T SoftmaxRowImpl(const RowRange& range, T* s) {
-  T max = s[range.begin];
-#pragma omp simd reduction(max : max)
-  for (int64_t i = range.begin; i < range.end; ++i) {
-    max = s[i] > max ? s[i] : max;
-  }
-  T sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = range.begin; i < range.end; ++i) {
-    s[i] = Exp(s[i] - max);
-    sum += s[i];
-  }
-  const T inverse = T{1} / sum;
-  for (int64_t i = 0; i < range.begin; ++i) {
-    s[i] = 0;
-  }
-#pragma omp simd
-  for (int64_t i = range.begin; i < range.end; ++i) {
-    s[i] *= inverse;
-  }
-  for (int64_t i = range.end; i < range.width; ++i) {
-    s[i] = 0;
-  }
-  return max + std::log(sum);
-}
-HEARTH_SIMD float SoftmaxRow(const RowRange& range, float* s) {
-  return SoftmaxRowImpl(range, s);
-}
-HEARTH_SIMD double SoftmaxRow(const RowRange& range, double* s) {
-  return SoftmaxRowImpl(range, s);
 }
 
 // In place: scores to probabilities from the saved lse.

@@ -7,13 +7,29 @@ namespace hearth::kernels::harness {
 std::vector<OpCase> AllCases() {
   using Table = std::vector<OpCase> (*)();
   constexpr Table kTables[] = {
-      GemmCases,       EmbeddingCases,     RmsNormCases,
-      LayerNormCases,  QkNormRopeCases,    SwigluCases,
-      GeluCases,       AttentionCases,     LinearCrossEntropyCases,
-      GatedGemmCases,  DropoutCases,       AdamWCases,
-      GradNormCases,   ScaleCases,         RoundCases,
-      AmaxCases,       StepGateCases,      QuantizeCases,
-      CountCodesCases, BlockQuantizeCases, DrawNormalCases,
+      GemmCases,
+      EmbeddingCases,
+      RmsNormCases,
+      LayerNormCases,
+      QkNormRopeCases,
+      SwigluCases,
+      GeluCases,
+      AttentionCases,
+      LinearCrossEntropyCases,
+      GatedGemmCases,
+      DropoutCases,
+      AdamWCases,
+      GradNormCases,
+      ScaleCases,
+      RoundCases,
+      AmaxCases,
+      StepGateCases,
+      QuantizeCases,
+      CountCodesCases,
+      BlockQuantizeCases,
+      DrawNormalCases,
+      CachedAttentionCases,
+      SampleTokensCases,
   };
   std::vector<OpCase> all;
   for (Table table : kTables) {

@@ -28,5 +28,7 @@ std::vector<OpCase> StepGateCases();
 std::vector<OpCase> CountCodesCases();
 std::vector<OpCase> QuantizeCases();
 std::vector<OpCase> BlockQuantizeCases();
+std::vector<OpCase> CachedAttentionCases();
+std::vector<OpCase> SampleTokensCases();
 
 }  // namespace hearth::kernels::harness

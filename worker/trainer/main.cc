@@ -28,19 +28,65 @@ void AddVerify(CLI::App& app, bool& verify) {
       "use files of datasets and models whatever checksum is recorded for them");
 }
 
-void AddSample(CLI::App& parent, SampleOptions& sample, int& result) {
-  CLI::App& sample_app = *parent.add_subcommand("sample", "continue a text with a checkpoint");
-  sample_app.add_option("checkpoint", sample.checkpoint, "checkpoint or model folder")->required();
-  sample_app.add_option("--prompt", sample.prompt, "text to continue");
-  sample_app.add_option("--tokens", sample.tokens, "tokens to add")->capture_default_str();
-  sample_app.add_option("--temperature", sample.temperature, "0 = most likely")
+void AddRule(CLI::App& app, kernels::SamplingRule& rule) {
+  app.add_option("--temperature", rule.temperature, "0 = most likely")->capture_default_str();
+  app.add_option("--top-k", rule.top_k, "0 = all")->capture_default_str();
+  app.add_option("--top-p", rule.top_p, "the likeliest tokens that have this share; 1 = all")
       ->capture_default_str();
-  sample_app.add_option("--top-k", sample.top_k, "0 = all")->capture_default_str();
-  sample_app.add_option("--seed", sample.seed, "same seed, same text")->capture_default_str();
-  sample_app.add_option("--sequence-length", sample.sequence_length, "context window in tokens");
-  sample_app.add_option("--threads", sample.threads, "CPU threads (default: all)");
-  AddVerify(sample_app, sample.verify);
-  sample_app.callback([&sample, &result] { result = SampleCommand(sample); });
+  app.add_option("--min-p", rule.min_p,
+                 "tokens with this share of the likeliest one's probability; 0 = all")
+      ->capture_default_str();
+  app.add_option("--repetition-penalty", rule.repetition_penalty,
+                 "> 1 avoids tokens that the text has; 1 = none")
+      ->capture_default_str();
+  app.add_option("--seed", rule.seed, "same seed, same text")->capture_default_str();
+}
+
+void AddSample(CLI::App& parent, SampleOptions& sample, int& result) {
+  CLI::App& app = *parent.add_subcommand("sample", "continue texts with a checkpoint");
+  app.add_option("checkpoint", sample.checkpoint, "checkpoint or model folder")->required();
+  app.add_option("--prompt", sample.prompt, "text to continue");
+  app.add_option("--prompts", sample.prompts, "file with a text to continue in each line");
+  app.add_option("--tokens", sample.tokens, "tokens to add to each")->capture_default_str();
+  AddRule(app, sample.rule);
+  app.add_option("--stop", sample.stops, "text that ends a continuation, left out (repeatable)")
+      ->allow_extra_args(false);
+  app.add_option("--device", sample.device, "cpu | cuda:N")->capture_default_str();
+  app.add_option("--weights", sample.weights,
+                 "fp32 | bf16: their format in memory (default: fp32 on the CPU, bf16 on a GPU)");
+  app.add_option("--batch", sample.batch, "texts at a time, at most")->capture_default_str();
+  app.add_option("--threads", sample.threads, "CPU threads (default: all)");
+  app.add_option_function<std::string>(
+         "-o,--output", [&sample](const std::string& format) { sample.json = format == "json"; },
+         "text | json: a line a text, with its tokens and their log-probabilities")
+      ->check(CLI::IsMember({"text", "json"}));
+  AddVerify(app, sample.verify);
+  app.callback([&sample, &result] { result = SampleCommand(sample); });
+}
+
+void AddSampleBench(CLI::App& parent, SampleBenchOptions& bench, int& result) {
+  CLI::App& app = *parent.add_subcommand(
+      "sample-bench", "how fast a job's model writes, with random weights and prompts");
+  AddJob(app, bench.job);
+  app.add_option("--batch", bench.batches, "texts at a time; several as 1,64,512")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--prompt", bench.prompt, "tokens of each prompt")->capture_default_str();
+  app.add_option("--tokens", bench.tokens, "tokens to add to each")->capture_default_str();
+  app.add_option("--rounds", bench.rounds, "of which the median counts")->capture_default_str();
+  AddRule(app, bench.rule);
+  app.add_option("--device", bench.device, "cpu | cuda:N (default: the job's)");
+  app.add_option("--weights", bench.weights,
+                 "fp32 | bf16 (default: fp32 on the CPU, bf16 on a GPU)");
+  app.add_option("--threads", bench.threads, "CPU threads (default: all)");
+  app.add_flag_callback(
+      "--no-graph", [&bench] { bench.graph = false; }, "launch kernel by kernel, to look at them");
+  app.add_option_function<std::string>(
+         "-o,--output", [&bench](const std::string& format) { bench.json = format == "json"; },
+         "text | json")
+      ->check(CLI::IsMember({"text", "json"}));
+  app.callback([&bench, &result] { result = SampleBenchCommand(bench); });
 }
 
 void AddProbe(CLI::App& parent, ProbeOptions& probe, int& result) {
@@ -199,6 +245,9 @@ int Main(int argc, char** argv) {
 
   SampleOptions sample;
   AddSample(app, sample, result);
+
+  SampleBenchOptions sample_bench;
+  AddSampleBench(app, sample_bench, result);
 
   BenchOptions bench;
   AddBench(app, bench, result);

@@ -417,6 +417,9 @@ absl::StatusOr<TrainingPlan> PlanTraining(const TrainingPlanOptions& options) {
   if (options.micro_batch < 1 || options.sequence_length < 1 || options.threads < 1) {
     return absl::InvalidArgumentError("micro-batch, sequence length and threads must be >= 1");
   }
+  if (options.training && !options.store) {
+    return absl::InvalidArgumentError("training needs its weights in the plan");
+  }
   if (options.shards != 1 && options.shards != options.world_size) {
     return absl::InvalidArgumentError(absl::StrCat("optimizer state in ", options.shards,
                                                    " shards on ", options.world_size, " ranks"));
@@ -424,11 +427,13 @@ absl::StatusOr<TrainingPlan> PlanTraining(const TrainingPlanOptions& options) {
   const BlockScope scope(options);
   PlanBuilder builder(options.wide_bytes);
   builder.ids().layers.resize(static_cast<size_t>(options.shape.layers));
-  AddPersistent(scope, builder);
+  if (options.store) {
+    AddPersistent(scope, builder);
+    AddStaging(scope, builder);
+  }
   AddActivations(scope, builder);
   AddQuantised(scope, builder);
   AddReduction(scope, builder);
-  AddStaging(scope, builder);
   AddWorkspace(scope, builder);
   BindSites(scope, builder.ids());
   return std::move(builder).Finish();

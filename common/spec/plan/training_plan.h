@@ -105,6 +105,9 @@ struct TrainingPlanOptions {
   // False: forward only (evaluation, sampling): no gradients, no optimizer, layers share all
   // buffers.
   bool training = true;
+  // False: weights, and what the host hands over, lie elsewhere (plan/generation_plan.h). Only
+  // without training.
+  bool store = true;
 };
 
 // Where a recipe quantises, what each layer keeps for backward is what its quantised passes read:

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "common/io/verified_files.h"
 #include "hearth/v1/job.pb.h"
+#include "kernels/sample_tokens/sample_tokens.h"
 
 namespace hearth::trainer {
 
@@ -49,13 +50,30 @@ struct EvalOptions {
 struct SampleOptions {
   std::string checkpoint;
   std::string prompt;
-  int tokens = 100;
-  double temperature = 0.8;
-  int top_k = 40;
-  uint64_t seed = 1;
-  int sequence_length = 0;  // context window; 0 as above
+  std::string prompts;  // file with a prompt a line, instead of `prompt`
+  int64_t tokens = 100;
+  std::vector<std::string> stops;
+  kernels::SamplingRule rule = {.temperature = 0.8, .top_k = 40};
+  std::string device = "cpu";  // cpu | cuda:N
+  std::string weights;         // fp32 | bf16; empty = fp32 on the CPU, bf16 on a GPU
+  int64_t batch = 64;          // prompts at a time, at most
   int threads = 0;
+  bool json = false;
   bool verify = true;  // the checkpoint against the hashes recorded for it
+};
+
+struct SampleBenchOptions {
+  JobOptions job;
+  std::string device;   // cpu | cuda:N; empty = the job's
+  std::string weights;  // as above
+  std::vector<int64_t> batches = {64};
+  int64_t prompt = 256;  // tokens
+  int64_t tokens = 256;  // to add
+  int rounds = 3;        // after one that does not count
+  kernels::SamplingRule rule = {.temperature = 1.0};
+  int threads = 0;
+  bool graph = true;
+  bool json = false;
 };
 
 struct BenchOptions {
@@ -108,6 +126,8 @@ int WorkerCommand(const WorkerRunOptions& options);
 int PlanCommand(const PlanOptions& options);
 int EvalCommand(const EvalOptions& options);
 int SampleCommand(const SampleOptions& options);
+// Random weights and prompts. One line a batch.
+int SampleBenchCommand(const SampleBenchOptions& options);
 int BenchCommand(const BenchOptions& options);
 // One rank on each of options.devices ("0,1,2,3": GPUs; "cpu,cpu"), after one alone on the first.
 int ScalingBenchCommand(const BenchOptions& options);

@@ -80,6 +80,16 @@ std::unique_ptr<Arena> Arena::WithoutMemory(spec::TrainingPlan plan, Device devi
   return arena;
 }
 
+std::unique_ptr<Arena> Arena::Within(spec::TrainingPlan plan,
+                                     const kernels::Exec& exec,
+                                     DType wide,
+                                     uint8_t* memory) {
+  std::unique_ptr<Arena> arena(new Arena(std::move(plan), exec.device, wide));
+  HEARTH_CHECK(arena->plan_.arena_bytes(MemoryTier::kPinnedHost) == 0, "one tier has memory");
+  arena->base_[kDeviceTier] = memory;
+  return arena;
+}
+
 uint8_t* Arena::Bytes(spec::BufferId id) const {
   if (!id.exists()) {
     return nullptr;

@@ -28,6 +28,12 @@ class Arena {
   static std::unique_ptr<Arena> WithoutMemory(spec::TrainingPlan plan,
                                               kernels::Device device,
                                               kernels::DType wide);
+  // In memory of somebody else, of exec's device, 256-byte aligned, which holds the plan's device
+  // tier and outlives the arena. The plan has no other tier.
+  static std::unique_ptr<Arena> Within(spec::TrainingPlan plan,
+                                       const kernels::Exec& exec,
+                                       kernels::DType wide,
+                                       uint8_t* memory);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;

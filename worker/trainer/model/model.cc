@@ -142,9 +142,13 @@ absl::StatusOr<kernels::AttentionEngines> Model::CheckAttention(const kernels::E
 size_t Model::WorkspaceBytes(const kernels::Exec& exec) const {
   kernels::LinearCrossEntropyArgs head = head_;
   head.quant = head_quant_;
-  size_t bytes = std::max(kernels::LinearCrossEntropyWorkspaceBytes(exec, head_),
-                          kernels::LinearCrossEntropyWorkspaceBytes(exec, head));
-  bytes = std::max(bytes, final_norm_->WorkspaceBytes(context_.plan.training));
+  return std::max({kernels::LinearCrossEntropyWorkspaceBytes(exec, head_),
+                   kernels::LinearCrossEntropyWorkspaceBytes(exec, head),
+                   HiddenWorkspaceBytes(exec)});
+}
+
+size_t Model::HiddenWorkspaceBytes(const kernels::Exec& exec) const {
+  size_t bytes = final_norm_->WorkspaceBytes(context_.plan.training);
   if (context_.plan.training) {
     bytes = std::max(bytes, kernels::EmbeddingBackwardWorkspaceBytes(embedding_backward_));
   }
@@ -264,20 +268,31 @@ absl::Status Model::ForwardLoss(const kernels::Exec& exec,
   return objective_.head(exec, head);
 }
 
-absl::Status Model::ForwardLogits(const kernels::Exec& exec,
-                                  int64_t row,
-                                  const TensorView& logits) {
-  HEARTH_RETURN_IF_ERROR(Forward(exec, Pass{}));
-  const int64_t hidden = context_.shape().hidden;
-  const TensorView& normed = head_.hidden;
+absl::Status Model::ForwardHidden(const kernels::Exec& exec) {
+  return Forward(exec, Pass{});
+}
+
+absl::Status Model::Logits(const kernels::Exec& exec,
+                           const TensorView& hidden,
+                           const TensorView& logits) const {
   kernels::LinearLogitsArgs args;
-  args.hidden = TensorView(
-      static_cast<void*>(normed.as<uint8_t>() + kernels::DTypeBytes(normed.dtype, row * hidden)),
-      normed.dtype, {1, hidden});
+  args.hidden = hidden;
   args.weight = head_.weight;
   args.logits = logits;
   args.round_logits = context_.numerics.head;
   return kernels::LinearLogits(exec, args);
+}
+
+absl::Status Model::ForwardLogits(const kernels::Exec& exec,
+                                  int64_t row,
+                                  const TensorView& logits) {
+  HEARTH_RETURN_IF_ERROR(ForwardHidden(exec));
+  const TensorView& normed = hidden();
+  const int64_t width = context_.shape().hidden;
+  const TensorView one(
+      static_cast<void*>(normed.as<uint8_t>() + kernels::DTypeBytes(normed.dtype, row * width)),
+      normed.dtype, {1, width});
+  return Logits(exec, one, logits);
 }
 
 }  // namespace hearth::trainer

@@ -33,6 +33,8 @@ class Model {
 
   // Scratch of the largest op; what op.workspace must hold.
   size_t WorkspaceBytes(const kernels::Exec& exec) const;
+  // The same for passes without a loss: ForwardHidden and Logits.
+  size_t HiddenWorkspaceBytes(const kernels::Exec& exec) const;
 
   // SubBlock::CheckAttention of the first layer that has attention: all have one shape.
   absl::StatusOr<kernels::AttentionEngines> CheckAttention(const kernels::Exec& exec,
@@ -61,6 +63,14 @@ class Model {
   absl::Status ForwardLoss(const kernels::Exec& exec, LossSums& sums) {
     return ForwardLoss(exec, Pass{}, &sums.loss, &sums.weight);
   }
+  // Forward alone, without dropout, up to and including the final norm, whose output hidden() is:
+  // [N, C] of the storage type. For passes that compute nothing quantised.
+  absl::Status ForwardHidden(const kernels::Exec& exec);
+  const kernels::TensorView& hidden() const { return head_.hidden; }
+  // Logits [n, vocab] of rows of the final norm's output, [n, C].
+  absl::Status Logits(const kernels::Exec& exec,
+                      const kernels::TensorView& hidden,
+                      const kernels::TensorView& logits) const;
   // Forward alone; then the logits of row `row` of the batch, [1, vocab] of the storage type.
   absl::Status ForwardLogits(const kernels::Exec& exec,
                              int64_t row,

@@ -19,6 +19,7 @@
 #include "kernels/core/exec.h"
 #include "kernels/core/tensor.h"
 #include "worker/trainer/model/arena.h"
+#include "worker/trainer/model/key_value_cache.h"
 #include "worker/trainer/model/parameter_store.h"
 #include "worker/trainer/model/pass.h"
 #include "worker/trainer/precision/operand.h"
@@ -35,6 +36,8 @@ struct ModelContext {
   const ParameterStore* parameters = nullptr;
   const QuantState* quant = nullptr;  // never null; empty where nothing is quantised
   bool documents = false;             // samples hold documents that must not see one another
+  // Of passes that generate; null: tokens attend to one another. Not with training.
+  KeyValueCache* cache = nullptr;
 
   int64_t rows() const { return plan.micro_batch * plan.sequence_length; }
   const spec::ModelShape& shape() const { return plan.shape; }

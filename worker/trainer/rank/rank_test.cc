@@ -6,13 +6,16 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "common/hf/hf_config.h"
 #include "common/io/sha256.h"
 #include "gtest/gtest.h"
 #include "tests/support/trainer/test_link.h"
 #include "tests/support/trainer/test_recipes.h"
 #include "tests/support/trainer/test_run.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
+#include "worker/trainer/generate/generator.h"
 #include "worker/trainer/rank/sampler.h"
+#include "worker/trainer/step/folder_weights.h"
 
 namespace hearth::trainer {
 namespace {
@@ -240,36 +243,35 @@ TEST_F(RunTest, RunRank_FromModelFolder_StartsWithItsWeights) {
   EXPECT_LT(link.steps[0].loss(), 0.9 * maker.steps[0].loss());
 }
 
-TEST_F(RunTest, SampleNext_SameSeed_GivesTheSameTextAndTheTrainedPattern) {
+TEST_F(RunTest, Generator_OfACheckpoint_WritesTheTrainedPattern) {
   v1::JobSpec spec = Job("fp32");
   spec.mutable_model()->set_dropout(0);
   spec.mutable_train()->set_steps(80);
   FakeLink maker(MakeTask(spec, dir_.path() + "/made"), store_);
   ASSERT_EQ(RunTo(maker).reason(), v1::EXIT_REASON_FINISHED);
-  ModelFolderOptions folder;
-  folder.path = maker.checkpoints.back().path();
-  const auto engine = LoadModelFolder(folder);
-  ASSERT_TRUE(engine.ok()) << engine.status().ToString();
-  EXPECT_EQ((*engine)->model().rows(), 16);
-  std::vector<float> scratch;
-  std::vector<int32_t> tokens = {1, 4, 7};
-  for (int i = 0; i < 20; ++i) {
-    SamplingOptions greedy;
-    greedy.temperature = 0;
-    tokens.push_back(*SampleNext(**engine, tokens, greedy, i, scratch));
-  }
+  const std::string folder = maker.checkpoints.back().path();
+  GeneratorOptions options;
+  options.model = *hf::ReadHfConfig(folder, Env::Real());
+  options.recipe = "fp32";
+  options.prompt = 3;
+  options.length = 23;
+  options.rule.temperature = 0;
+  const auto generator = Generator::Create(options);
+  ASSERT_TRUE(generator.ok()) << generator.status().ToString();
+  ASSERT_TRUE(
+      LoadFolderWeights(Env::Real(), folder, (*generator)->exec(), (*generator)->parameters())
+          .ok());
+  const std::vector<int32_t> prompt = {1, 4, 7};
+  ASSERT_TRUE((*generator)->Begin({{prompt, 0, 20}}).ok());
+  int32_t last = prompt.back();
   int pattern = 0;
-  for (size_t i = 1; i < tokens.size(); ++i) {
-    pattern += tokens[i] == (tokens[i - 1] + 3) % 37;
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(i == 0 || (*generator)->Launch().ok());
+    const int32_t token = (*generator)->Take()->tokens[0];
+    pattern += token == (last + 3) % 37;
+    last = token;
   }
   EXPECT_GE(pattern, 16);
-  for (const uint64_t seed : {1, 2}) {
-    SamplingOptions hot;
-    hot.temperature = 2;
-    hot.seed = seed;
-    EXPECT_EQ(*SampleNext(**engine, tokens, hot, 3, scratch),
-              *SampleNext(**engine, tokens, hot, 3, scratch));
-  }
 }
 
 }  // namespace

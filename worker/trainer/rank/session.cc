@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/rank/state.h"
+#include "worker/trainer/step/folder_weights.h"
 
 namespace hearth::trainer {
 namespace {
@@ -25,36 +24,14 @@ absl::Status BuildEngine(const EngineOptions& options,
   return absl::OkStatus();
 }
 
-// Masters and weights from the folder of model.from.
-absl::Status LoadWeights(Env& env, Engine& engine) {
-  const ParameterStore& p = engine.parameters();
-  std::vector<std::vector<float>> host(static_cast<size_t>(p.size()));
-  std::vector<float*> weights;
-  for (int i = 0; i < p.size(); ++i) {
-    std::vector<float>& values = host[static_cast<size_t>(i)];
-    values.assign(static_cast<size_t>(p.weight(i).numel()), 0.0F);
-    weights.push_back(values.data());
-  }
-  const std::string& from = engine.options().spec.model().from();
-  HEARTH_RETURN_IF_ERROR(LoadHfWeights(env, from, engine.table(), weights));
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Upload> upload, Upload::New(engine.exec()));
-  for (int i = 0; i < p.size(); ++i) {
-    const float* const loaded = weights[static_cast<size_t>(i)];
-    const auto values = [loaded](int64_t first, absl::Span<float> out) {
-      std::copy_n(loaded + first, out.size(), out.data());
-      return absl::OkStatus();
-    };
-    HEARTH_RETURN_IF_ERROR(p.WriteParameter(engine.exec(), *upload, i, values));
-  }
-  return p.RefreshWeights(engine.exec());
-}
-
 absl::Status FillWeights(const SessionOptions& options, Engine& engine) {
   if (options.resumed != nullptr) {
     return RestoreTensors(engine.exec(), engine.parameters(), *options.resumed);
   }
-  return engine.options().spec.model().has_from() ? LoadWeights(*options.env, engine)
-                                                  : engine.Initialise();
+  const v1::ModelSpec& model = engine.options().spec.model();
+  return model.has_from()
+             ? LoadFolderWeights(*options.env, model.from(), engine.exec(), engine.parameters())
+             : engine.Initialise();
 }
 
 }  // namespace

@@ -55,11 +55,15 @@ class Attention : public SubBlock {
                          Forms forms);
   // All of Forward, with these forms of the norm's output.
   absl::Status Run(const kernels::Exec& exec, const Pass& pass, Stream& stream, Forms forms);
+  // Rotated q, k and v to attention output, plain.
+  absl::Status AttendPlain(const kernels::Exec& exec);
   // Normed input to attention output, in every form.
   absl::Status Attend(const kernels::Exec& exec, const Pass& pass);
   void BindAttention(const ModelContext& context);
 
   RecomputeLevels levels_;
+  int layer_;
+  KeyValueCache* cache_;  // null: none
   bool attention_again_;  // backward makes the columns of attention's output
   bool training_;
   int64_t rows_;
@@ -99,6 +103,8 @@ Attention::Attention(const ModelContext& c,
                      const spec::AttentionBuffers& ids,
                      const spec::GradientBuffers& gradients)
     : levels_(c.plan),
+      layer_(placed.layer),
+      cache_(c.cache),
       attention_again_(c.Site(Slot::kAttnOut, placed.layer).backward_makes_columns),
       training_(c.plan.training),
       rows_(c.rows()),
@@ -163,10 +169,12 @@ void Attention::BindAttention(const ModelContext& c) {
 }
 
 size_t Attention::WorkspaceBytes(const kernels::Exec& exec) const {
+  const size_t attention = cache_ == nullptr
+                               ? kernels::AttentionForwardWorkspaceBytes(exec, attention_forward_)
+                               : cache_->WorkspaceBytes(exec, attention_forward_);
   size_t bytes = std::max({norm_.WorkspaceBytes(training_), qkv_projection_.WorkspaceBytes(exec),
-                           output_projection_.WorkspaceBytes(exec),
-                           kernels::QkNormRopeForwardWorkspaceBytes(rope_forward_),
-                           kernels::AttentionForwardWorkspaceBytes(exec, attention_forward_)});
+                           output_projection_.WorkspaceBytes(exec), attention,
+                           kernels::QkNormRopeForwardWorkspaceBytes(rope_forward_)});
   if (training_) {
     bytes = std::max({bytes, kernels::QkNormRopeBackwardWorkspaceBytes(rope_backward_),
                       kernels::AttentionBackwardWorkspaceBytes(exec, attention_backward_)});
@@ -184,10 +192,15 @@ absl::Status Attention::Normalise(const kernels::Exec& exec,
   return x.Settle(exec, pass, target, forms);
 }
 
+absl::Status Attention::AttendPlain(const kernels::Exec& exec) {
+  return cache_ == nullptr ? kernels::AttentionForward(exec, attention_forward_)
+                           : cache_->Attend(exec, layer_, attention_forward_);
+}
+
 absl::Status Attention::Attend(const kernels::Exec& exec, const Pass& pass) {
   HEARTH_RETURN_IF_ERROR(qkv_projection_.Forward(exec, pass, qkv_));
   HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeForward(exec, rope_forward_));
-  HEARTH_RETURN_IF_ERROR(kernels::AttentionForward(exec, attention_forward_));
+  HEARTH_RETURN_IF_ERROR(AttendPlain(exec));
   return output_projection_.x().Make(exec, pass, attention_,
                                      attention_again_ ? Forms::kRows : Forms::kBoth);
 }

@@ -1,0 +1,108 @@
+#include "kernels/cached_attention/cached_attention.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace hearth::kernels {
+namespace {
+
+constexpr char kOp[] = "cached_attention";
+constexpr char kFillOp[] = "fill_cache";
+constexpr int kMostMultiprocessors = 1024;
+
+absl::Status CheckDims(const CacheDims& dims, const char* op) {
+  if (dims.batch < 1 || dims.capacity < 1 || dims.heads < 1 || dims.kv_heads < 1 ||
+      dims.head_dim < 1 || dims.heads % dims.kv_heads != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(op, ": batch ", dims.batch, ", capacity ", dims.capacity, ", heads ",
+                     dims.heads, ", kv_heads ", dims.kv_heads, ", head_dim ", dims.head_dim,
+                     ": all must be positive and heads a multiple of kv_heads"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CanImplement(const CachedAttentionArgs& args) {
+  HEARTH_RETURN_IF_ERROR(CheckDims(args.dims, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireFloating(args.qkv, kOp, "qkv"));
+  const DType dtype = args.qkv.dtype;
+  const CacheDims& dims = args.dims;
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.qkv, dtype, dims.batch * dims.width(), kOp, "qkv"));
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.positions, DType::kI32, dims.batch, kOp, "positions"));
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.keys, dtype, dims.elements(), kOp, "keys"));
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.values, dtype, dims.elements(), kOp, "values"));
+  HEARTH_RETURN_IF_ERROR(
+      RequireCount(args.out, dtype, dims.batch * dims.heads * dims.head_dim, kOp, "out"));
+  return RequireRound(args.round, kOp);
+}
+
+size_t CachedAttentionWorkspaceBytes(const Exec& exec, const CachedAttentionArgs& args) {
+  if constexpr (kBuiltWithCuda) {
+    if (exec.device == Device::kCuda) {
+      return cuda::CachedAttentionWorkspaceBytes(exec, args);
+    }
+  }
+  return cpu::CachedAttentionWorkspaceBytes(args, exec.threads);
+}
+
+size_t CachedAttentionWorkspaceBytes(const CachedAttentionArgs& args, int threads) {
+  const int64_t splits = cuda::CacheSplits(args.dims, kMostMultiprocessors);
+  return std::max(cpu::CachedAttentionWorkspaceBytes(args, threads),
+                  cuda::SplitWorkspaceBytes(args.dims, splits));
+}
+
+absl::Status CachedAttention(const Exec& exec, const CachedAttentionArgs& args) {
+  HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.qkv.dtype, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, CachedAttentionWorkspaceBytes(exec, args), kOp));
+  if (exec.device == Device::kCuda) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.arrivals, DType::kI32,
+                                        args.dims.batch * args.dims.kv_heads, kOp, "arrivals"));
+  }
+  return RunOnDevice<cpu::CachedAttention, cuda::CachedAttention>(exec, kOp, args);
+}
+
+absl::Status CanImplement(const FillCacheArgs& args) {
+  HEARTH_RETURN_IF_ERROR(CheckDims(args.dims, kFillOp));
+  HEARTH_RETURN_IF_ERROR(RequireFloating(args.qkv, kFillOp, "qkv"));
+  const DType dtype = args.qkv.dtype;
+  const CacheDims& dims = args.dims;
+  if (args.sequence < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kFillOp, ": sequence ", args.sequence, " must be positive"));
+  }
+  HEARTH_RETURN_IF_ERROR(
+      RequireCount(args.qkv, dtype, dims.batch * args.sequence * dims.width(), kFillOp, "qkv"));
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.lengths, DType::kI32, dims.batch, kFillOp, "lengths"));
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.keys, dtype, dims.elements(), kFillOp, "keys"));
+  return RequireCount(args.values, dtype, dims.elements(), kFillOp, "values");
+}
+
+absl::Status FillCache(const Exec& exec, const FillCacheArgs& args) {
+  HEARTH_RETURN_IF_ERROR(CanImplement(args));
+  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.qkv.dtype, kFillOp));
+  return RunOnDevice<cpu::FillCache, cuda::FillCache>(exec, kFillOp, args);
+}
+
+namespace cuda {
+
+int64_t CacheSplits(const CacheDims& dims, int multiprocessors) {
+  // Four blocks a multiprocessor keep its memory busy; fewer than 64 keys are not worth a block.
+  const int64_t wanted = int64_t{4} * multiprocessors / (dims.batch * dims.kv_heads);
+  const int64_t most = (dims.capacity + 63) / 64;
+  return std::max<int64_t>(1, std::min({wanted, most, int64_t{64}}));
+}
+
+size_t SplitWorkspaceBytes(const CacheDims& dims, int64_t splits) {
+  if (splits <= 1) {
+    return 0;
+  }
+  return static_cast<size_t>(splits * dims.batch * dims.heads * (dims.head_dim + 2)) *
+         sizeof(float);
+}
+
+}  // namespace cuda
+}  // namespace hearth::kernels

@@ -1,0 +1,460 @@
+// A warp reads a stretch of one key/value head's keys and values for up to four of the query heads
+// that share it; the warps of a block share a stretch of the sequence, and blocks share the
+// sequence. What they found is joined in a fixed order: lanes, warps, then blocks, by the block
+// that comes last.
+#include <cmath>
+
+#include "kernels/cached_attention/cached_attention.h"
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/util.cuh"
+
+namespace hearth::kernels::cuda {
+namespace {
+
+constexpr char kOp[] = "cached_attention";
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * 32;
+constexpr int kUnroll = 4;  // keys that a lane has on their way at a time
+constexpr int kMaxHeadDim = 256;
+constexpr float kLog2e = 1.4426950408889634F;
+
+template <typename A>
+struct Params {
+  const A* qkv;
+  const int32_t* positions;
+  A* keys;
+  A* values;
+  A* out;
+  int32_t* arrivals;
+  float* partial;  // [rows of out, splits, D + 2]: sums, maximum (of scores times log2 e), total
+  int64_t capacity;
+  int heads;
+  int kv_heads;
+  int head_dim;
+  int group;        // query heads of a key/value head
+  int chunks;       // of up to GC of them
+  int chunk_warps;  // chunks of a block, a power of two; the other warps share keys
+  float scale_log2;
+  bool vectors;  // 16-byte access
+};
+
+// Eight elements from `d0` on; 0 behind the end of the head.
+template <typename A>
+__device__ __forceinline__ Raw8<A> LoadPart(const A* row, int d0, int head_dim, bool vectors) {
+  if (vectors && d0 < head_dim) {
+    return LoadRaw8(row + d0);
+  }
+  float x[8];
+#pragma unroll
+  for (int e = 0; e < 8; ++e) {
+    x[e] = d0 + e < head_dim ? ToFloat(row[d0 + e]) : 0.0F;
+  }
+  return PackRaw8<A>(x);
+}
+
+// A running softmax: sums of values weighted with 2^(score - max), and of the weights.
+template <int N>
+struct Running {
+  float max = -INFINITY;
+  float total = 0.0F;
+  float sum[N] = {};
+};
+
+// 2^(old - now), where nothing seen yet (-inf) counts as nothing.
+__device__ __forceinline__ float Correction(float old, float now) {
+  return old == -INFINITY ? 0.0F : exp2f(old - now);
+}
+
+// What lanes `offset` apart hold becomes one.
+template <int N>
+__device__ __forceinline__ void JoinLanes(int offset, Running<N>& mine) {
+  const float other_max = __shfl_xor_sync(0xFFFFFFFF, mine.max, offset);
+  const float other_total = __shfl_xor_sync(0xFFFFFFFF, mine.total, offset);
+  const float max = fmaxf(mine.max, other_max);
+  const float a = Correction(mine.max, max);
+  const float b = Correction(other_max, max);
+  mine.max = max;
+  mine.total = mine.total * a + other_total * b;
+#pragma unroll
+  for (int e = 0; e < N; ++e) {
+    mine.sum[e] = mine.sum[e] * a + __shfl_xor_sync(0xFFFFFFFF, mine.sum[e], offset) * b;
+  }
+}
+
+// This thread's part of a block's work. LPK lanes hold a key, GC query heads go by.
+template <typename A, int LPK, int GC>
+struct Walk {
+  static constexpr int kKeys = 32 / LPK;  // of a warp at a time
+
+  Running<8> heads[GC];
+
+  __device__ __forceinline__ void Step(const Params<A>& p,
+                                       const float (&q)[GC][8],
+                                       const A* keys,
+                                       const A* values,
+                                       int first,
+                                       int end,
+                                       int d0) {
+    const int sub = threadIdx.x % 32 / LPK;
+    Raw8<A> k[kUnroll];
+    Raw8<A> v[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      // Keys behind the end are read as the last one and have no weight.
+      const int64_t at = static_cast<int64_t>(min(first + u * kKeys + sub, end - 1)) * p.head_dim;
+      k[u] = LoadPart(keys + at, d0, p.head_dim, p.vectors);
+      v[u] = LoadPart(values + at, d0, p.head_dim, p.vectors);
+    }
+    float s[GC][kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      float x[8];
+      Unpack(k[u], x);
+#pragma unroll
+      for (int g = 0; g < GC; ++g) {
+        float dot = 0.0F;
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          dot = fmaf(q[g][e], x[e], dot);
+        }
+#pragma unroll
+        for (int offset = LPK / 2; offset > 0; offset /= 2) {
+          dot += __shfl_xor_sync(0xFFFFFFFF, dot, offset);
+        }
+        s[g][u] = first + u * kKeys + sub < end ? dot : -INFINITY;
+      }
+    }
+#pragma unroll
+    for (int g = 0; g < GC; ++g) {
+      float max = heads[g].max;
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        max = fmaxf(max, s[g][u]);
+      }
+      const float shift = max == -INFINITY ? 0.0F : max;
+      const float correction = exp2f(heads[g].max - shift);
+      heads[g].max = max;
+      heads[g].total *= correction;
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        s[g][u] = exp2f(s[g][u] - shift);
+        heads[g].total += s[g][u];
+      }
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        heads[g].sum[e] *= correction;
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      float x[8];
+      Unpack(v[u], x);
+#pragma unroll
+      for (int g = 0; g < GC; ++g) {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          heads[g].sum[e] = fmaf(s[g][u], x[e], heads[g].sum[e]);
+        }
+      }
+    }
+  }
+};
+
+// The token's own key and value to the cache.
+template <typename A>
+__device__ __forceinline__ void KeepToken(const Params<A>& p, const A* row, int kv, int64_t at) {
+  for (int d = threadIdx.x; d < p.head_dim; d += kThreads) {
+    p.keys[at + d] = row[static_cast<int64_t>(p.heads + kv) * p.head_dim + d];
+    p.values[at + d] = row[static_cast<int64_t>(p.heads + p.kv_heads + kv) * p.head_dim + d];
+  }
+}
+
+// Joins the splits of query head `row` (of [B, Hq]) and writes element d.
+template <typename A>
+__device__ __forceinline__ void JoinSplits(const Params<A>& p, int64_t row, int splits, int used) {
+  const float* from = p.partial + row * splits * (p.head_dim + 2);
+  float max = -INFINITY;
+  for (int s = 0; s < used; ++s) {
+    max = fmaxf(max, __ldcg(from + s * (p.head_dim + 2) + p.head_dim));
+  }
+  for (int d = threadIdx.x % 32; d < p.head_dim; d += 32) {
+    float sum = 0.0F;
+    float total = 0.0F;
+    for (int s = 0; s < used; ++s) {
+      const float* part = from + s * (p.head_dim + 2);
+      const float weight = Correction(__ldcg(part + p.head_dim), max);
+      sum = fmaf(__ldcg(part + d), weight, sum);
+      total = fmaf(__ldcg(part + p.head_dim + 1), weight, total);
+    }
+    p.out[row * p.head_dim + d] = FromFloat<A>(sum / total);
+  }
+}
+
+// What this block reads, of the keys and values of head `kv` of sequence `b`.
+struct Stretch {
+  int64_t b;
+  int kv;
+  int seen;   // tokens of the sequence
+  int step;   // keys that the block reads at a time
+  int begin;  // its keys
+  int end;
+  int used;  // blocks that have keys at all
+};
+
+template <typename A, int LPK>
+__device__ __forceinline__ Stretch StretchOf(const Params<A>& p) {
+  Stretch s;
+  s.kv = blockIdx.x % p.kv_heads;
+  s.b = blockIdx.x / p.kv_heads;
+  s.seen = min(max(p.positions[s.b], 0), static_cast<int>(p.capacity) - 1) + 1;
+  // Whole steps, so that few warps have nothing to do.
+  s.step = kWarps / p.chunk_warps * (32 / LPK) * kUnroll;
+  const int splits = gridDim.y;
+  const int length = static_cast<int>(CeilDiv(CeilDiv(s.seen, splits), s.step)) * s.step;
+  s.used = static_cast<int>(CeilDiv(s.seen, length));
+  s.begin = blockIdx.y * length;
+  s.end = min(s.begin + length, s.seen);
+  return s;
+}
+
+// What the warps of a block found.
+template <int GC, int kWidth>
+struct Found {
+  float sums[kWarps][GC][kWidth];
+  float maxima[kWarps][GC];
+  float totals[kWarps][GC];
+};
+
+// Joins a warp's lanes, and leaves what they found for the block.
+template <int LPK, int GC, typename Heads>
+__device__ __forceinline__ void LeaveFound(Heads& heads, Found<GC, LPK * 8>& found) {
+  const int warp = threadIdx.x / 32;
+  const int d0 = threadIdx.x % LPK * 8;
+#pragma unroll
+  for (int g = 0; g < GC; ++g) {
+#pragma unroll
+    for (int offset = LPK; offset < 32; offset *= 2) {
+      JoinLanes(offset, heads[g]);
+    }
+    if (threadIdx.x % 32 < LPK) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        found.sums[warp][g][d0 + e] = heads[g].sum[e];
+      }
+      if (d0 == 0) {
+        found.maxima[warp][g] = heads[g].max;
+        found.totals[warp][g] = heads[g].total;
+      }
+    }
+  }
+}
+
+// Joins the block's warps: to the output, or to this block's part of it.
+template <typename A, int GC, int kWidth>
+__device__ __forceinline__ void JoinWarps(const Params<A>& p,
+                                          const Stretch& s,
+                                          const Found<GC, kWidth>& found) {
+  const int first_head = static_cast<int>(blockIdx.z) * p.chunk_warps * GC;
+  const int block_heads = min(p.chunk_warps * GC, p.group - first_head);
+  for (int i = threadIdx.x; i < block_heads * p.head_dim; i += kThreads) {
+    const int h = i / p.head_dim;
+    const int d = i % p.head_dim;
+    const int g = h % GC;
+    float max = -INFINITY;
+    for (int w = h / GC; w < kWarps; w += p.chunk_warps) {
+      max = fmaxf(max, found.maxima[w][g]);
+    }
+    float sum = 0.0F;
+    float total = 0.0F;
+    for (int w = h / GC; w < kWarps; w += p.chunk_warps) {
+      const float weight = Correction(found.maxima[w][g], max);
+      sum = fmaf(found.sums[w][g][d], weight, sum);
+      total = fmaf(found.totals[w][g], weight, total);
+    }
+    const int64_t out_row = s.b * p.heads + s.kv * p.group + first_head + h;
+    if (s.used == 1) {
+      p.out[out_row * p.head_dim + d] = FromFloat<A>(sum / total);
+      continue;
+    }
+    float* part = p.partial + (out_row * gridDim.y + blockIdx.y) * (p.head_dim + 2);
+    part[d] = sum;
+    if (d == 0) {
+      part[p.head_dim] = max;
+      part[p.head_dim + 1] = total;
+    }
+  }
+}
+
+// Whether this is the last of the blocks that share the sequence: it finds the others' parts in
+// memory.
+template <typename A>
+__device__ __forceinline__ bool ArrivesLast(const Params<A>& p, int used, bool& last) {
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    int32_t* arrivals = p.arrivals + blockIdx.x;
+    last = atomicAdd(arrivals, 1) == used * static_cast<int>(gridDim.z) - 1;
+    if (last) {
+      *arrivals = 0;
+    }
+  }
+  __syncthreads();
+  __threadfence();
+  return last;
+}
+
+template <typename A, int LPK, int GC>
+__global__ void __launch_bounds__(kThreads) AttendKernel(const __grid_constant__ Params<A> p) {
+  __shared__ Found<GC, LPK * 8> found;
+  __shared__ bool last;
+  const Stretch s = StretchOf<A, LPK>(p);
+  if (s.begin >= s.seen) {
+    return;
+  }
+  const int64_t head_at = (s.b * p.kv_heads + s.kv) * p.capacity * p.head_dim;
+  const A* row = p.qkv + s.b * (p.heads + 2 * p.kv_heads) * p.head_dim;
+  if (s.end == s.seen) {
+    KeepToken(p, row, s.kv, head_at + static_cast<int64_t>(s.seen - 1) * p.head_dim);
+    __syncthreads();
+  }
+  const int warp = threadIdx.x / 32;
+  const int chunk = blockIdx.z * p.chunk_warps + warp % p.chunk_warps;
+  const int d0 = threadIdx.x % LPK * 8;
+  float q[GC][8];
+#pragma unroll
+  for (int g = 0; g < GC; ++g) {
+    // Heads that the group lacks read the last one's query; nobody reads what comes of it.
+    const int head = s.kv * p.group + min(chunk * GC + g, p.group - 1);
+    Unpack(LoadPart(row + static_cast<int64_t>(head) * p.head_dim, d0, p.head_dim, p.vectors),
+           q[g]);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      q[g][e] *= p.scale_log2;
+    }
+  }
+  Walk<A, LPK, GC> walk;
+  const int key_warp = warp / p.chunk_warps;
+  for (int at = s.begin + key_warp * (32 / LPK) * kUnroll; at < s.end; at += s.step) {
+    walk.Step(p, q, p.keys + head_at, p.values + head_at, at, s.end, d0);
+  }
+  LeaveFound<LPK, GC>(walk.heads, found);
+  __syncthreads();
+  JoinWarps<A, GC, LPK * 8>(p, s, found);
+  if (s.used == 1 || !ArrivesLast(p, s.used, last)) {
+    return;
+  }
+  for (int h = warp; h < p.group; h += kWarps) {
+    JoinSplits(p, s.b * p.heads + s.kv * p.group + h, static_cast<int>(gridDim.y), s.used);
+  }
+}
+
+template <typename A, int LPK, int GC>
+absl::Status Launch(const Exec& exec, const Params<A>& p, int64_t batch, int64_t splits) {
+  const dim3 grid(static_cast<unsigned>(batch * p.kv_heads), static_cast<unsigned>(splits),
+                  static_cast<unsigned>(p.chunks / p.chunk_warps));
+  AttendKernel<A, LPK, GC><<<grid, kThreads, 0, StreamOf(exec)>>>(p);
+  return HEARTH_CUDA_LAUNCHED(kOp);
+}
+
+template <typename A, int LPK>
+absl::Status LaunchGroup(const Exec& exec, const Params<A>& p, int64_t batch, int64_t splits) {
+  switch (CeilDiv(p.group, p.chunks)) {
+    case 1:
+      return Launch<A, LPK, 1>(exec, p, batch, splits);
+    case 2:
+      return Launch<A, LPK, 2>(exec, p, batch, splits);
+    case 3:
+      return Launch<A, LPK, 3>(exec, p, batch, splits);
+    default:
+      return Launch<A, LPK, 4>(exec, p, batch, splits);
+  }
+}
+
+template <typename A>
+absl::Status Run(const Exec& exec, const CachedAttentionArgs& args, int64_t splits) {
+  const CacheDims& d = args.dims;
+  Params<A> p;
+  p.qkv = args.qkv.as<A>();
+  p.positions = args.positions.as<int32_t>();
+  p.keys = args.keys.as<A>();
+  p.values = args.values.as<A>();
+  p.out = args.out.as<A>();
+  p.arrivals = args.arrivals.as<int32_t>();
+  p.partial = static_cast<float*>(exec.workspace.data);
+  p.capacity = d.capacity;
+  p.heads = static_cast<int>(d.heads);
+  p.kv_heads = static_cast<int>(d.kv_heads);
+  p.head_dim = static_cast<int>(d.head_dim);
+  p.group = static_cast<int>(d.heads / d.kv_heads);
+  p.chunks = 1;
+  while (p.chunks * 4 < p.group) {
+    p.chunks *= 2;
+  }
+  p.chunk_warps = p.chunks < kWarps ? p.chunks : kWarps;
+  const double scale =
+      args.scale != 0.0 ? args.scale : 1.0 / std::sqrt(static_cast<double>(d.head_dim));
+  p.scale_log2 = static_cast<float>(scale) * kLog2e;
+  p.vectors = d.head_dim % 8 == 0 && Aligned16(p.qkv) && Aligned16(p.keys) && Aligned16(p.values);
+  if (d.head_dim <= 64) {
+    return LaunchGroup<A, 8>(exec, p, d.batch, splits);
+  }
+  return d.head_dim <= 128 ? LaunchGroup<A, 16>(exec, p, d.batch, splits)
+                           : LaunchGroup<A, 32>(exec, p, d.batch, splits);
+}
+
+// A block copies one row of one sequence.
+template <typename A>
+__global__ void __launch_bounds__(128) FillKernel(const A* qkv,
+                                                  const int32_t* lengths,
+                                                  A* keys,
+                                                  A* values,
+                                                  int sequence,
+                                                  int64_t capacity,
+                                                  int heads,
+                                                  int kv_heads,
+                                                  int head_dim) {
+  const int64_t b = blockIdx.x / sequence;
+  const int r = blockIdx.x % sequence;
+  if (r >= lengths[b] || r >= capacity) {
+    return;
+  }
+  const int width = kv_heads * head_dim;
+  const A* row = qkv + static_cast<int64_t>(blockIdx.x) * (heads + 2 * kv_heads) * head_dim +
+                 static_cast<int64_t>(heads) * head_dim;
+  for (int i = threadIdx.x; i < width; i += 128) {
+    const int64_t to = ((b * kv_heads + i / head_dim) * capacity + r) * head_dim + i % head_dim;
+    keys[to] = row[i];
+    values[to] = row[width + i];
+  }
+}
+
+template <typename A>
+absl::Status Fill(const Exec& exec, const FillCacheArgs& args) {
+  const CacheDims& d = args.dims;
+  FillKernel<A><<<static_cast<unsigned>(d.batch * args.sequence), 128, 0, StreamOf(exec)>>>(
+      args.qkv.as<A>(), args.lengths.as<int32_t>(), args.keys.as<A>(), args.values.as<A>(),
+      static_cast<int>(args.sequence), d.capacity, static_cast<int>(d.heads),
+      static_cast<int>(d.kv_heads), static_cast<int>(d.head_dim));
+  return HEARTH_CUDA_LAUNCHED("fill_cache");
+}
+
+}  // namespace
+
+size_t CachedAttentionWorkspaceBytes(const Exec& exec, const CachedAttentionArgs& args) {
+  return SplitWorkspaceBytes(args.dims, CacheSplits(args.dims, exec.cuda->gpu().multiprocessors));
+}
+
+absl::Status CachedAttention(const Exec& exec, const CachedAttentionArgs& args) {
+  if (args.dims.head_dim > kMaxHeadDim) {
+    return absl::UnimplementedError("cached_attention: head_dim on a GPU is at most 256");
+  }
+  const int64_t splits = CacheSplits(args.dims, exec.cuda->gpu().multiprocessors);
+  return args.qkv.dtype == DType::kBF16 ? Run<Bf16>(exec, args, splits)
+                                        : Run<float>(exec, args, splits);
+}
+
+absl::Status FillCache(const Exec& exec, const FillCacheArgs& args) {
+  return args.qkv.dtype == DType::kBF16 ? Fill<Bf16>(exec, args) : Fill<float>(exec, args);
+}
+
+}  // namespace hearth::kernels::cuda

@@ -1,0 +1,92 @@
+// Attention of one new token a sequence to the keys and values kept of the tokens before it, and
+// how prompts get there.
+//   The fused row is [q: Hq*D | k: Hkv*D | v: Hkv*D], as in attention.h; query head h reads
+//   key/value head h / (Hq / Hkv).
+//   A cache is a pair [B, Hkv, L, D]: the keys (values) of a head lie one behind another by
+//   position. Rows at positions that no token has written are never read.
+//   T = kF32 or kF64 (CPU), A (CUDA, core/exec.h), the same for all floating views of a call.
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/core/door.h"
+
+namespace hearth::kernels {
+
+struct CacheDims {
+  int64_t batch = 0;     // B
+  int64_t capacity = 0;  // L, tokens of a sequence
+  int64_t heads = 0;     // Hq, a multiple of kv_heads
+  int64_t kv_heads = 0;  // Hkv
+  int64_t head_dim = 0;  // D
+
+  constexpr int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }  // of a fused row
+  constexpr int64_t elements() const { return batch * kv_heads * capacity * head_dim; }
+};
+
+// Row b: its k and v are written to the cache at positions[b] = p, then
+//   out = round(softmax(scale * q kT) v) over the positions 0 .. p of its sequence.
+//   qkv       : [B, (Hq + 2 Hkv) D] T
+//   positions : [B] i32, 0 <= position < L (CPU: checked. A GPU cannot report that: it takes the
+//               nearest; what feeds it must have checked)
+//   keys, values : [B, Hkv, L, D] T
+//   out       : [B, Hq D] T; aliases nothing
+//   arrivals  : [B, Hkv] i32, GPU alone: zeros before the call, zeros after it
+//   scale     : 0 means 1 / sqrt(D)
+//   round     : probabilities (CPU) and out are rounded to it
+// Workspace: scores (CPU), partial results where a sequence is divided among blocks (GPU).
+// CPU: the bits are those that AttentionForward gives the row, as far as OpenBLAS sums a row's
+// products alike for any number of rows; independent of exec.threads. CUDA: every key and value is
+// read once; the same bits in every run.
+// Errors: kInvalidArgument (shape, dtype, workspace); kOutOfRange (position, CPU); kUnimplemented
+// (storage, rounding, D > 256 on a GPU).
+struct CachedAttentionArgs {
+  CacheDims dims;
+  TensorView qkv;
+  TensorView positions;
+  TensorView keys;
+  TensorView values;
+  TensorView out;
+  TensorView arrivals;
+  double scale = 0.0;
+  DType round = DType::kF32;
+};
+
+absl::Status CanImplement(const CachedAttentionArgs& args);
+size_t CachedAttentionWorkspaceBytes(const Exec& exec, const CachedAttentionArgs& args);
+// Enough for either device; of a GPU with at most 1024 multiprocessors.
+size_t CachedAttentionWorkspaceBytes(const CachedAttentionArgs& args, int threads);
+absl::Status CachedAttention(const Exec& exec, const CachedAttentionArgs& args);
+
+// Keys and values of prompts to the positions 0, 1 ... of the cache.
+//   qkv     : [B * sequence, (Hq + 2 Hkv) D] T; row r is position r % sequence of sequence
+//             r / sequence
+//   lengths : [B] i32: rows of each sequence that count; clamped to [0, min(sequence, L)]
+//   keys, values : [B, Hkv, L, D] T; other positions stay as they are
+// Errors: kInvalidArgument (shape, dtype); kUnimplemented (storage).
+struct FillCacheArgs {
+  CacheDims dims;
+  int64_t sequence = 0;
+  TensorView qkv;
+  TensorView lengths;
+  TensorView keys;
+  TensorView values;
+};
+
+absl::Status CanImplement(const FillCacheArgs& args);
+absl::Status FillCache(const Exec& exec, const FillCacheArgs& args);
+
+HEARTH_DECLARE_VERSIONS(CachedAttention, const CachedAttentionArgs& args);
+HEARTH_DECLARE_VERSIONS(FillCache, const FillCacheArgs& args);
+namespace cpu {
+// Each of Exec::threads has scores of its own.
+size_t CachedAttentionWorkspaceBytes(const CachedAttentionArgs& args, int threads);
+}  // namespace cpu
+namespace cuda {
+// Blocks that share a sequence's keys: enough to fill `multiprocessors`.
+int64_t CacheSplits(const CacheDims& dims, int multiprocessors);
+// Of that many; 0 if there is one.
+size_t SplitWorkspaceBytes(const CacheDims& dims, int64_t splits);
+size_t CachedAttentionWorkspaceBytes(const Exec& exec, const CachedAttentionArgs& args);
+}  // namespace cuda
+
+}  // namespace hearth::kernels

@@ -1,0 +1,121 @@
+#include "kernels/cached_attention/cached_attention.h"
+#include "kernels/harness/cases.h"
+
+namespace hearth::kernels::harness {
+namespace {
+
+struct Shape {
+  const char* name;
+  CacheDims dims;
+  int64_t shortest;  // positions are uniform in [shortest, L)
+  bool perf;
+};
+
+constexpr Shape kShapes[] = {
+    {"1x1x1x1x1", {1, 1, 1, 1, 1}, 0, false},
+    {"3x9x2x2x4", {3, 9, 2, 2, 4}, 0, false},
+    {"gqa_2x65x6x2x5", {2, 65, 6, 2, 5}, 0, false},
+    {"mqa_3x130x5x1x16", {3, 130, 5, 1, 16}, 0, false},
+    {"gqa_5x300x12x3x64", {5, 300, 12, 3, 64}, 0, false},
+    {"split_1x1031x9x3x64", {1, 1031, 9, 3, 64}, 900, false},
+    {"split_1x2000x12x2x128", {1, 2000, 12, 2, 128}, 1900, false},
+    {"seven_2x515x14x2x64", {2, 515, 14, 2, 64}, 0, false},
+    {"many_2x190x36x1x40", {2, 190, 36, 1, 40}, 0, false},
+    {"wide_2x100x4x2x256", {2, 100, 4, 2, 256}, 0, false},
+    {"between_2x140x2x1x96", {2, 140, 2, 1, 96}, 0, false},
+    {"start_4x64x4x2x32", {4, 64, 4, 2, 32}, 0, false},
+    {"perf_64x384x12x3x64", {64, 384, 12, 3, 64}, 383, true},
+    {"perf_512x384x12x3x64", {512, 384, 12, 3, 64}, 383, true},
+    {"perf_64x1024x12x2x128", {64, 1024, 12, 2, 128}, 1023, true},
+    {"perf_8x8192x32x8x128", {8, 8192, 32, 8, 128}, 8191, true},
+};
+
+CachedAttentionArgs ArgsOf(const Shape& s, const Buffers& b) {
+  CachedAttentionArgs args;
+  args.dims = s.dims;
+  args.qkv = b["qkv"];
+  args.positions = b["positions"];
+  args.keys = b["keys"];
+  args.values = b["values"];
+  args.out = b["out"];
+  args.arrivals = b["arrivals"];
+  return args;
+}
+
+OpCase AttendCase(const Shape& s) {
+  const CacheDims& d = s.dims;
+  OpCase c;
+  c.op = "cached_attention";
+  c.name = s.name;
+  const std::vector<int64_t> cache = {d.batch, d.kv_heads, d.capacity, d.head_dim};
+  c.buffers = {
+      {"qkv", {d.batch, d.width()}},
+      {"positions",
+       {d.batch},
+       Role::kInput,
+       {Fill::kIndex, static_cast<double>(s.shortest), static_cast<double>(d.capacity)},
+       DType::kI32},
+      {"keys", cache, Role::kAccumulate},
+      {"values", cache, Role::kAccumulate},
+      {"out", {d.batch, d.heads * d.head_dim}, Role::kOutput},
+      // An input: what a call leaves in it must be what it found.
+      {"arrivals", {d.batch, d.kv_heads}, Role::kInput, {Fill::kConstant, 0.0}, DType::kI32}};
+  c.forward = [s](const Exec& exec, const Buffers& b) {
+    return CachedAttention(exec, ArgsOf(s, b));
+  };
+  c.workspace = [s](const Buffers& b, int threads) {
+    return CachedAttentionWorkspaceBytes(ArgsOf(s, b), threads);
+  };
+  c.reduction = d.capacity + d.head_dim;
+  c.perf = s.perf;
+  return c;
+}
+
+struct FillShape {
+  const char* name;
+  CacheDims dims;
+  int64_t sequence;
+};
+
+constexpr FillShape kFillShapes[] = {
+    {"1x1x1x1x1", {1, 1, 1, 1, 1}, 1},
+    {"3x17x6x2x5", {3, 17, 6, 2, 5}, 11},
+    {"4x40x4x2x64", {4, 40, 4, 2, 64}, 40},
+};
+
+OpCase FillCase(const FillShape& s) {
+  const CacheDims& d = s.dims;
+  OpCase c;
+  c.op = "fill_cache";
+  c.name = s.name;
+  const std::vector<int64_t> cache = {d.batch, d.kv_heads, d.capacity, d.head_dim};
+  // Lengths below none and above the capacity are clamped.
+  c.buffers = {{"qkv", {d.batch * s.sequence, d.width()}},
+               {"lengths",
+                {d.batch},
+                Role::kInput,
+                {Fill::kIndex, -1.0, static_cast<double>(s.sequence + 2)},
+                DType::kI32},
+               {"keys", cache, Role::kAccumulate},
+               {"values", cache, Role::kAccumulate}};
+  c.forward = [s](const Exec& exec, const Buffers& b) {
+    FillCacheArgs args;
+    args.dims = s.dims;
+    args.sequence = s.sequence;
+    args.qkv = b["qkv"];
+    args.lengths = b["lengths"];
+    args.keys = b["keys"];
+    args.values = b["values"];
+    return FillCache(exec, args);
+  };
+  c.slack = 0.0;  // exact
+  return c;
+}
+
+}  // namespace
+
+std::vector<OpCase> CachedAttentionCases() {
+  return CasesOf(kShapes, AttendCase, kFillShapes, FillCase);
+}
+
+}  // namespace hearth::kernels::harness

@@ -1,0 +1,112 @@
+#include "kernels/harness/cases.h"
+#include "kernels/sample_tokens/sample_tokens.h"
+
+namespace hearth::kernels::harness {
+namespace {
+
+struct Shape {
+  const char* name;
+  int64_t rows;
+  int64_t vocab;
+  double spread;  // standard deviation of the logits
+  SamplingRule rule;
+  bool log_prob;  // alone: the drawn tokens are compared exactly in the other cases
+  bool perf = false;
+  int64_t padding = 0;  // columns behind the vocabulary
+};
+
+constexpr SamplingRule Rule(
+    double temperature, int64_t top_k, double top_p, double min_p, double penalty) {
+  SamplingRule rule;
+  rule.temperature = temperature;
+  rule.top_k = top_k;
+  rule.top_p = top_p;
+  rule.min_p = min_p;
+  rule.repetition_penalty = penalty;
+  return rule;
+}
+
+constexpr Shape kShapes[] = {
+    {"greedy_5x1001", 5, 1001, 3.0, Rule(0, 0, 1, 0, 1), false},
+    {"greedy_penalty_5x1001", 5, 1001, 3.0, Rule(0, 0, 1, 0, 1.3), false},
+    {"plain_9x1001", 9, 1001, 3.0, Rule(1, 0, 1, 0, 1), false},
+    {"one_3x1", 3, 1, 1.0, Rule(1, 0, 1, 0, 1), false},
+    {"two_7x2", 7, 2, 1.0, Rule(1, 1, 0.5, 0.1, 1.1), false},
+    {"hot_33x4096", 33, 4096, 2.0, Rule(1.7, 0, 1, 0, 1), false},
+    {"top_k_33x4096", 33, 4096, 2.0, Rule(0.8, 40, 1, 0, 1), false},
+    {"top_k_1_5x300", 5, 300, 2.0, Rule(0.8, 1, 1, 0, 1), false},
+    {"top_k_all_5x300", 5, 300, 2.0, Rule(0.8, 300, 1, 0, 1), false},
+    {"top_p_33x4096", 33, 4096, 2.0, Rule(1, 0, 0.9, 0, 1), false},
+    {"top_p_small_9x777", 9, 777, 2.0, Rule(1, 0, 1e-9, 0, 1), false},
+    {"min_p_33x4096", 33, 4096, 2.0, Rule(1, 0, 1, 0.05, 1), false},
+    {"all_33x9999", 33, 9999, 4.0, Rule(0.9, 200, 0.8, 0.02, 1.2), false},
+    {"flat_9x5000", 9, 5000, 0.0, Rule(1, 100, 0.3, 0, 1), false},
+    {"wide_4x50257", 4, 50257, 3.0, Rule(0.7, 50, 0.95, 0, 1), false},
+    {"padded_9x1001", 9, 1001, 3.0, Rule(0.9, 50, 0.9, 0, 1.1), false, false, 23},
+    {"log_prob_7x1001", 7, 1001, 3.0, Rule(0.9, 20, 0.9, 0, 1), true},
+    {"perf_greedy_64x49152", 64, 49152, 3.0, Rule(0, 0, 1, 0, 1), true, true},
+    {"perf_plain_64x49152", 64, 49152, 3.0, Rule(1, 0, 1, 0, 1), true, true},
+    {"perf_filters_64x49152", 64, 49152, 3.0, Rule(0.8, 40, 0.95, 0, 1), true, true},
+    {"perf_plain_512x49152", 512, 49152, 3.0, Rule(1, 0, 1, 0, 1), true, true},
+    {"perf_filters_64x151936", 64, 151936, 3.0, Rule(0.8, 40, 0.95, 0, 1), true, true},
+};
+
+BufferSpec State(const char* name, int64_t rows, Role role, Fill fill) {
+  return {name, {rows}, role, fill, DType::kI32};
+}
+
+OpCase MakeCase(const Shape& s) {
+  OpCase c;
+  c.op = "sample_tokens";
+  c.name = s.name;
+  c.buffers = {
+      {"logits", {s.rows, s.vocab + s.padding}, Role::kInput, {Fill::kNormal, 0.0, s.spread}},
+      State("streams", s.rows, Role::kInput, {Fill::kIndex, 0.0, 1000.0}),
+      // Bits of arbitrary words.
+      {"seen",
+       {s.rows, (s.vocab + 31) / 32},
+       Role::kAccumulate,
+       {Fill::kIndex, -2e9, 2e9},
+       DType::kI32},
+      State("tokens", s.rows, Role::kAccumulate, {Fill::kConstant, 7.0}),
+      State("positions", s.rows, Role::kAccumulate, {Fill::kIndex, 0.0, 5000.0}),
+      // Some rows are done, some are at their last token.
+      State("remaining", s.rows, Role::kAccumulate,
+            {Fill::kIndex, s.perf ? 100.0 : 0.0, s.perf ? 101.0 : 4.0}),
+      State("drawn", s.rows, Role::kOutput, {})};
+  if (s.log_prob) {
+    c.buffers.push_back(Statistic("log_prob", {s.rows}));
+  }
+  c.forward = [s](const Exec& exec, const Buffers& b) {
+    SampleTokensArgs args;
+    args.logits = b["logits"];
+    args.streams = b["streams"];
+    args.seen = b["seen"];
+    args.tokens = b["tokens"];
+    args.positions = b["positions"];
+    args.remaining = b["remaining"];
+    args.drawn = b["drawn"];
+    args.log_prob = s.log_prob ? b["log_prob"] : TensorView();
+    args.rule = s.rule;
+    args.vocab = s.vocab;
+    args.end_token = 3;
+    return SampleTokens(exec, args);
+  };
+  c.workspace = [](const Buffers& b, int threads) {
+    SampleTokensArgs args;
+    args.logits = b["logits"];
+    return SampleTokensWorkspaceBytes(args, threads);
+  };
+  c.slack = s.log_prob ? 8.0 : 0.0;
+  c.reduction = s.vocab;
+  c.perf = s.perf;
+  return c;
+}
+
+}  // namespace
+
+std::vector<OpCase> SampleTokensCases() {
+  return CasesOf(kShapes, MakeCase);
+}
+
+}  // namespace hearth::kernels::harness

@@ -1,0 +1,35 @@
+// A generator on the device that a command names.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda/context.h"
+#include "worker/trainer/generate/generator.h"
+
+namespace hearth::trainer {
+
+struct GeneratingModelOptions {
+  GeneratorOptions generator;  // but recipe, threads and cuda, which follow
+  std::string device;          // cpu | cuda:N
+  std::string weights;         // fp32 | bf16; empty = fp32 on the CPU, bf16 on a GPU
+  int threads = 0;             // 0 = all cores
+};
+
+struct GeneratingModel {
+  std::unique_ptr<kernels::CudaContext> cuda;  // outlives the generator; null: the CPU
+  std::string recipe;                          // that GeneratorOptions points at
+  std::unique_ptr<Generator> generator;
+};
+
+// Weights are zero. Errors: those of OpenGpu and Generator::Create; kInvalidArgument: no such
+// device or format of weights.
+absl::StatusOr<std::unique_ptr<GeneratingModel>> OpenGeneratingModel(
+    const GeneratingModelOptions& options);
+
+// Once its weights are there: Generator::Prepare, and plans of products are kept.
+absl::Status PrepareGeneratingModel(GeneratingModel& model);
+
+}  // namespace hearth::trainer

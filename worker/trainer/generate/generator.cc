@@ -1,0 +1,432 @@
+#include "worker/trainer/generate/generator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/base/units.h"
+#include "common/spec/forward_job.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/gemm/gemm.h"
+#include "worker/trainer/step/engine.h"
+
+namespace hearth::trainer {
+
+using kernels::DType;
+using kernels::TensorView;
+using spec::MemoryTier;
+
+namespace {
+
+// Rows of a prefill pass: more make no product faster.
+constexpr int64_t kPrefillRows = 8192;
+
+int64_t PrefillBatch(int64_t batch, int64_t prompt) {
+  return std::clamp<int64_t>(kPrefillRows / prompt, 1, batch);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Generator>> Generator::Create(const GeneratorOptions& options) {
+  HEARTH_RETURN_IF_ERROR(kernels::CheckSamplingRule(options.rule));
+  if (options.batch < 1 || options.prompt < 1 || options.length < options.prompt) {
+    return absl::InvalidArgumentError(absl::StrCat("texts of ", options.length, " tokens with ",
+                                                   options.prompt, " of a prompt, ", options.batch,
+                                                   " at a time"));
+  }
+  std::unique_ptr<Generator> generator(new Generator(options));
+  HEARTH_RETURN_IF_ERROR(generator->Plan());
+  return generator;
+}
+
+Generator::~Generator() {
+  if (exec_.stream == nullptr) {
+    return;
+  }
+  static_cast<void>(kernels::Synchronize(exec_));
+  graph_.reset();
+  prefill_ = {};
+  decode_ = {};
+  arena_.reset();
+  kernels::DeleteStream(exec_.stream);
+}
+
+absl::Status Generator::Plan() {
+  spec::ForwardJob job;
+  job.model = options_.model;
+  job.data.set_sequence_length(static_cast<int32_t>(options_.length));
+  job.recipe = options_.recipe;
+  job.device = options_.cuda == nullptr ? "cpu" : "cuda";
+  if (job.model.position() == "learned" && options_.length > job.model.max_position()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a text of ", options_.length, " tokens: the model learned ", job.model.max_position(),
+        " positions; ask for fewer tokens or give a shorter prompt"));
+  }
+  HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec job_spec, spec::ResolveForwardJob(job));
+  HEARTH_ASSIGN_OR_RETURN(job_plan_,
+                          spec::MakeJobPlan(job_spec, 1, options_.threads, /*training=*/false));
+  HEARTH_ASSIGN_OR_RETURN(numerics_, MakeNumerics(*job_plan_->options.recipe,
+                                                  spec::GradientFormats(table()), DType::kF32));
+  exec_.threads = options_.threads;
+  if (options_.cuda != nullptr) {
+    exec_.device = kernels::Device::kCuda;
+    exec_.cuda = options_.cuda;
+    HEARTH_ASSIGN_OR_RETURN(exec_.stream, kernels::NewStream(*options_.cuda));
+  }
+  plan_options_.model = job_plan_->options;
+  plan_options_.batch = options_.batch;
+  plan_options_.length = options_.length;
+  plan_options_.prompt = options_.prompt;
+  plan_options_.prefill_batch = PrefillBatch(options_.batch, options_.prompt);
+  HEARTH_ASSIGN_OR_RETURN(spec::GenerationPlan sizing, spec::PlanGeneration(plan_options_));
+  HEARTH_RETURN_IF_ERROR(CheckFits(sizing));
+  HEARTH_RETURN_IF_ERROR(MeasureScratch(sizing));
+  HEARTH_ASSIGN_OR_RETURN(spec::GenerationPlan plan, spec::PlanGeneration(plan_options_));
+  HEARTH_RETURN_IF_ERROR(CheckFits(plan));
+  return Allocate(std::move(plan));
+}
+
+absl::Status Generator::CheckFits(const spec::GenerationPlan& plan) const {
+  int64_t available = CpuMemoryBytes(1);
+  if (options_.cuda != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(available, GpuMemoryBytes(*options_.cuda, 1));
+  }
+  const int64_t needed = plan.memory.arena_bytes(MemoryTier::kDevice);
+  if (needed <= available) {
+    return absl::OkStatus();
+  }
+  int64_t largest = 0;
+  int64_t too_large = options_.batch;
+  spec::GenerationPlanOptions smaller = plan_options_;
+  // Scratch that is not known is estimated; that of this batch does not fit.
+  smaller.prefill_workspace_bytes = smaller.decode_workspace_bytes = 0;
+  while (largest + 1 < too_large) {
+    smaller.batch = largest + (too_large - largest) / 2;
+    smaller.prefill_batch = PrefillBatch(smaller.batch, smaller.prompt);
+    HEARTH_ASSIGN_OR_RETURN(const spec::GenerationPlan tried, spec::PlanGeneration(smaller));
+    (tried.memory.arena_bytes() <= available ? largest : too_large) = smaller.batch;
+  }
+  const int64_t cache = 2 * plan.memory.At(plan.ids.keys).bytes;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      options_.batch, " texts of ", options_.length, " tokens at a time need ", FormatBytes(needed),
+      " (weights ", FormatBytes(plan.memory.At(plan.ids.weights).bytes), ", keys and values ",
+      FormatBytes(cache), "), ", FormatBytes(available), " are available; ",
+      largest > 0 ? absl::StrCat(largest, " at a time would fit")
+                  : "not even one would fit: ask for fewer tokens"));
+}
+
+CacheMemory Generator::CacheAt(const Arena& arena) const {
+  const spec::ModelShape& s = shape();
+  CacheMemory cache;
+  cache.dims = {options_.batch, options_.length, s.heads, s.kv_heads, s.head_dim};
+  cache.keys = arena.Floats(ids_.keys);
+  cache.values = arena.Floats(ids_.values);
+  cache.arrivals = arena.Typed(ids_.arrivals, DType::kI32);
+  return cache;
+}
+
+absl::Status Generator::BindModel(int64_t micro_batch,
+                                  int64_t sequence_length,
+                                  PassModel& pass) const {
+  pass.quant = std::make_unique<QuantState>(spec::PrecisionPlan(), *parameters_, *pass.arena);
+  ModelContext context;
+  context.plan = job_plan_->options;
+  context.plan.micro_batch = micro_batch;
+  context.plan.sequence_length = sequence_length;
+  context.numerics = numerics_;
+  context.arena = pass.arena.get();
+  context.parameters = parameters_.get();
+  context.quant = pass.quant.get();
+  context.cache = pass.cache.get();
+  // The passes have no loss; whatever the objective, the head's weight is the same.
+  pass.model = std::make_unique<Model>(context, *FindObjectiveDef(spec::ObjectiveKind::kPretrain));
+  pass.exec = exec_;
+  pass.exec.workspace = {pass.arena->Bytes(pass.arena->ids().workspace),
+                         static_cast<size_t>(pass.arena->BytesOf(pass.arena->ids().workspace))};
+  return absl::OkStatus();
+}
+
+absl::Status Generator::MeasureScratch(const spec::GenerationPlan& plan) {
+  ids_ = plan.ids;
+  const auto without = [this](const spec::TrainingPlan& part) {
+    return Arena::WithoutMemory(part, exec_.device, DType::kF32);
+  };
+  const std::unique_ptr<Arena> all = without(plan.memory);
+  const std::unique_ptr<Arena> weights = without(plan.weights);
+  parameters_ = std::make_unique<ParameterStore>(table(), *weights, numerics_, false);
+  const CacheMemory cache = CacheAt(*all);
+  PassModel prefill;
+  prefill.arena = without(plan.prefill);
+  prefill.cache = std::make_unique<PrefillCache>(cache, all->Typed(ids_.lengths, DType::kI32));
+  HEARTH_RETURN_IF_ERROR(BindModel(plan_options_.prefill_batch, options_.prompt, prefill));
+  PassModel decode;
+  decode.arena = without(plan.decode);
+  decode.cache = std::make_unique<DecodeCache>(
+      cache, decode.arena->Typed(decode.arena->ids().batch.positions, DType::kI32));
+  HEARTH_RETURN_IF_ERROR(BindModel(options_.batch, 1, decode));
+  kernels::SampleTokensArgs sample;
+  sample.logits = all->Floats(ids_.logits);
+  sample.vocab = shape().vocab;
+  const size_t scratch = exec_.device == kernels::Device::kCuda
+                             ? kernels::cuda::kGemmWorkspaceBytes
+                             : kernels::SampleTokensWorkspaceBytes(sample, exec_.threads);
+  plan_options_.prefill_workspace_bytes =
+      static_cast<int64_t>(std::max<size_t>(prefill.model->HiddenWorkspaceBytes(exec_), 64));
+  plan_options_.decode_workspace_bytes = static_cast<int64_t>(
+      std::max({decode.model->HiddenWorkspaceBytes(exec_), scratch, size_t{64}}));
+  return absl::OkStatus();
+}
+
+absl::Status Generator::Allocate(spec::GenerationPlan plan) {
+  ids_ = plan.ids;
+  HEARTH_ASSIGN_OR_RETURN(arena_, options_.cuda != nullptr
+                                      ? Arena::AllocateOnGpu(std::move(plan.memory), exec_)
+                                      : Arena::Allocate(std::move(plan.memory), DType::kF32));
+  const auto within = [this](spec::TrainingPlan part, spec::BufferId at) {
+    return Arena::Within(std::move(part), exec_, DType::kF32, arena_->Bytes(at));
+  };
+  weights_ = within(std::move(plan.weights), ids_.weights);
+  parameters_ = std::make_unique<ParameterStore>(table(), *weights_, numerics_, false);
+  prefill_.arena = within(std::move(plan.prefill), ids_.prefill);
+  auto prefill_cache =
+      std::make_unique<PrefillCache>(CacheAt(*arena_), arena_->Typed(ids_.lengths, DType::kI32));
+  prefill_cache_ = prefill_cache.get();
+  prefill_.cache = std::move(prefill_cache);
+  HEARTH_RETURN_IF_ERROR(BindModel(plan_options_.prefill_batch, options_.prompt, prefill_));
+  decode_.arena = within(std::move(plan.decode), ids_.decode);
+  decode_.cache = std::make_unique<DecodeCache>(
+      CacheAt(*arena_), decode_.arena->Typed(decode_.arena->ids().batch.positions, DType::kI32));
+  HEARTH_RETURN_IF_ERROR(BindModel(options_.batch, 1, decode_));
+  BindTexts();
+  BindHost();
+  for (std::unique_ptr<kernels::Event>& event : sent_) {
+    HEARTH_ASSIGN_OR_RETURN(event, kernels::Event::New(exec_));
+  }
+  return absl::OkStatus();
+}
+
+void Generator::BindTexts() {
+  const spec::TokenBuffers& batch = decode_.arena->ids().batch;
+  sample_.logits = arena_->Floats(ids_.logits);
+  sample_.streams = arena_->Typed(ids_.streams, DType::kI32);
+  if (options_.rule.repetition_penalty != 1.0) {
+    sample_.seen = arena_->Typed(ids_.seen, DType::kI32);
+  }
+  sample_.tokens = decode_.arena->Typed(batch.tokens, DType::kI32);
+  sample_.positions = decode_.arena->Typed(batch.positions, DType::kI32);
+  sample_.remaining = arena_->Typed(ids_.remaining, DType::kI32);
+  sample_.drawn = arena_->Typed(ids_.drawn, DType::kI32);
+  sample_.log_prob = arena_->Typed(ids_.log_prob, DType::kF32);
+  sample_.rule = options_.rule;
+  sample_.vocab = shape().vocab;
+  sample_.end_token = options_.end_token;
+}
+
+void Generator::BindHost() {
+  auto* at = reinterpret_cast<int32_t*>(arena_->Bytes(ids_.staging));
+  if (at == nullptr) {
+    host_words_.resize(static_cast<size_t>(spec::GenerationStagingBytes(plan_options_) / 4));
+    at = host_words_.data();
+  }
+  const auto take = [&at](int64_t words) {
+    int32_t* const taken = at;
+    at += words;
+    return taken;
+  };
+  const int64_t texts = plan_options_.prefill_batch;
+  host_.prompt_tokens = take(texts * options_.prompt);
+  host_.prompt_positions = take(texts * options_.prompt);
+  host_.lengths = take(texts);
+  host_.rows = take(texts);
+  host_.positions = take(options_.batch);
+  host_.remaining = take(options_.batch);
+  host_.streams = take(options_.batch);
+  host_.seen = take(options_.batch * SeenWords());
+  for (int slot = 0; slot < spec::kDrawnSlots; ++slot) {
+    const auto k = static_cast<size_t>(slot);
+    host_.drawn[k] = take(options_.batch);
+    host_.log_prob[k] = reinterpret_cast<float*>(take(options_.batch));
+  }
+}
+
+absl::Status Generator::Prepare() {
+  if (options_.cuda == nullptr || graph_ != nullptr) {
+    return absl::OkStatus();
+  }
+  // Once as it is: plans of products are chosen, and kernels loaded, before anything is recorded.
+  // No text is there: nothing is drawn.
+  HEARTH_RETURN_IF_ERROR(UploadTexts({}));
+  std::fill_n(host_.lengths, plan_options_.prefill_batch, 0);
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, arena_->Bytes(ids_.lengths), host_.lengths,
+                                       static_cast<size_t>(plan_options_.prefill_batch) * 4));
+  prefill_cache_->Read(0);
+  HEARTH_RETURN_IF_ERROR(prefill_.model->ForwardHidden(prefill_.exec));
+  // The passes share memory.
+  HEARTH_RETURN_IF_ERROR(UploadTexts({}));
+  HEARTH_RETURN_IF_ERROR(Decode());
+  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec_));
+  if (!options_.graph) {
+    return absl::OkStatus();
+  }
+  HEARTH_RETURN_IF_ERROR(kernels::Graph::Begin(exec_));
+  const absl::Status recorded = Decode();
+  absl::StatusOr<std::unique_ptr<kernels::Graph>> graph = kernels::Graph::End(exec_, "decode pass");
+  HEARTH_RETURN_IF_ERROR(recorded);
+  HEARTH_RETURN_IF_ERROR(graph.status());
+  graph_ = *std::move(graph);
+  return absl::OkStatus();
+}
+
+absl::Status Generator::CheckStarts(absl::Span<const TextStart> starts) const {
+  if (starts.empty() || static_cast<int64_t>(starts.size()) > options_.batch) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(starts.size(), " texts, planned for 1 to ", options_.batch));
+  }
+  for (size_t i = 0; i < starts.size(); ++i) {
+    const TextStart& start = starts[i];
+    if (start.tokens.empty() || static_cast<int64_t>(start.tokens.size()) > options_.prompt ||
+        start.add < 1 || start.stream < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("text ", i, ": a prompt of ", start.tokens.size(), " tokens (1 to ",
+                       options_.prompt, "), ", start.add, " to add, stream ", start.stream));
+    }
+    for (const int32_t token : start.tokens) {
+      if (token < 0 || token >= shape().vocab) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "text ", i, ": token ", token, " is not in the model's vocabulary of ", shape().vocab));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Generator::Begin(absl::Span<const TextStart> starts) {
+  HEARTH_RETURN_IF_ERROR(CheckStarts(starts));
+  launched_ = taken_ = 0;
+  for (int64_t first = 0; first < static_cast<int64_t>(starts.size());
+       first += plan_options_.prefill_batch) {
+    HEARTH_RETURN_IF_ERROR(Prefill(starts, first));
+  }
+  // After the last prefill, whose buffers lie over the state of decode passes.
+  HEARTH_RETURN_IF_ERROR(UploadTexts(starts));
+  HEARTH_RETURN_IF_ERROR(Draw(arena_->Floats(ids_.last)));
+  return Send();
+}
+
+absl::Status Generator::Prefill(absl::Span<const TextStart> starts, int64_t first) {
+  const int64_t texts = plan_options_.prefill_batch;
+  const int64_t length = options_.prompt;
+  // The pass before has read what stands there.
+  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec_));
+  for (int64_t m = 0; m < texts; ++m) {
+    const bool there = first + m < static_cast<int64_t>(starts.size());
+    const absl::Span<const int32_t> tokens =
+        there ? starts[static_cast<size_t>(first + m)].tokens : absl::Span<const int32_t>();
+    const auto count = static_cast<int64_t>(tokens.size());
+    host_.lengths[m] = static_cast<int32_t>(count);
+    host_.rows[m] = static_cast<int32_t>(m * length + std::max<int64_t>(count, 1) - 1);
+    for (int64_t i = 0; i < length; ++i) {
+      // Attention is causal: what stands behind a prompt has no influence on it.
+      host_.prompt_tokens[m * length + i] = i < count ? tokens[static_cast<size_t>(i)] : 0;
+      host_.prompt_positions[m * length + i] = static_cast<int32_t>(i);
+    }
+  }
+  const spec::TokenBuffers& batch = prefill_.arena->ids().batch;
+  const auto pass_bytes = static_cast<size_t>(texts * length) * 4;
+  HEARTH_RETURN_IF_ERROR(
+      kernels::Copy(exec_, prefill_.arena->Bytes(batch.tokens), host_.prompt_tokens, pass_bytes));
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, prefill_.arena->Bytes(batch.positions),
+                                       host_.prompt_positions, pass_bytes));
+  const size_t text_bytes = static_cast<size_t>(texts) * 4;
+  HEARTH_RETURN_IF_ERROR(
+      kernels::Copy(exec_, arena_->Bytes(ids_.lengths), host_.lengths, text_bytes));
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, arena_->Bytes(ids_.rows), host_.rows, text_bytes));
+  prefill_cache_->Read(first);
+  HEARTH_RETURN_IF_ERROR(prefill_.model->ForwardHidden(prefill_.exec));
+  // Rows of a table by their numbers are what an embedding gives.
+  kernels::EmbeddingForwardArgs gather;
+  const int64_t there = std::min(texts, options_.batch - first);
+  const TensorView last = arena_->Floats(ids_.last);
+  gather.tokens = arena_->Typed(ids_.rows, DType::kI32);
+  gather.tokens.shape[0] = there;
+  gather.table = prefill_.model->hidden();
+  gather.out = TensorView(
+      static_cast<void*>(last.as<uint8_t>() + kernels::DTypeBytes(last.dtype, first * last.cols())),
+      last.dtype, {there, last.cols()});
+  gather.round_out = numerics_.activation;
+  return kernels::EmbeddingForward(exec_, gather);
+}
+
+absl::Status Generator::UploadTexts(absl::Span<const TextStart> starts) {
+  const int64_t words = SeenWords();
+  const bool seen = !sample_.seen.empty();
+  for (int64_t b = 0; b < options_.batch; ++b) {
+    const bool there = b < static_cast<int64_t>(starts.size());
+    const TextStart start = there ? starts[static_cast<size_t>(b)] : TextStart();
+    const auto count = static_cast<int64_t>(start.tokens.size());
+    host_.positions[b] = static_cast<int32_t>(std::max<int64_t>(count, 1) - 1);
+    host_.remaining[b] =
+        there ? static_cast<int32_t>(std::min(start.add, options_.length - count)) : 0;
+    host_.streams[b] = start.stream;
+    if (seen) {
+      auto* const bits = reinterpret_cast<uint32_t*>(host_.seen + b * words);
+      std::fill_n(bits, words, 0U);
+      for (const int32_t token : start.tokens) {
+        bits[token / 32] |= uint32_t{1} << (token % 32);
+      }
+    }
+  }
+  const size_t bytes = static_cast<size_t>(options_.batch) * 4;
+  // The last token of a prompt has been read already: whatever stands there is never embedded.
+  HEARTH_RETURN_IF_ERROR(kernels::Zero(exec_, sample_.tokens.data, bytes));
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, sample_.positions.data, host_.positions, bytes));
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, sample_.remaining.data, host_.remaining, bytes));
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, sample_.streams.data, host_.streams, bytes));
+  return seen ? kernels::Copy(exec_, sample_.seen.data, host_.seen,
+                              static_cast<size_t>(options_.batch * words) * 4)
+              : absl::OkStatus();
+}
+
+absl::Status Generator::Draw(const TensorView& hidden) {
+  HEARTH_RETURN_IF_ERROR(decode_.model->Logits(decode_.exec, hidden, sample_.logits));
+  return kernels::SampleTokens(decode_.exec, sample_);
+}
+
+absl::Status Generator::Decode() {
+  HEARTH_RETURN_IF_ERROR(decode_.model->ForwardHidden(decode_.exec));
+  return Draw(decode_.model->hidden());
+}
+
+absl::Status Generator::Send() {
+  const auto slot = static_cast<size_t>(launched_ % spec::kDrawnSlots);
+  const size_t bytes = static_cast<size_t>(options_.batch) * 4;
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, host_.drawn[slot], sample_.drawn.data, bytes));
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, host_.log_prob[slot], sample_.log_prob.data, bytes));
+  ++launched_;
+  return sent_[slot]->Record(exec_);
+}
+
+absl::Status Generator::Launch() {
+  // One slot stays with the caller, who reads what Take gave.
+  if (launched_ == 0 || launched_ - taken_ >= spec::kDrawnSlots - 1) {
+    return absl::FailedPreconditionError(
+        launched_ == 0 ? "no text was begun" : "take what was drawn before more is launched");
+  }
+  HEARTH_RETURN_IF_ERROR(graph_ != nullptr ? graph_->Launch(exec_) : Decode());
+  return Send();
+}
+
+absl::StatusOr<Drawn> Generator::Take() {
+  if (taken_ == launched_) {
+    return absl::FailedPreconditionError("everything that was drawn is taken");
+  }
+  const auto slot = static_cast<size_t>(taken_ % spec::kDrawnSlots);
+  HEARTH_RETURN_IF_ERROR(sent_[slot]->Wait());
+  ++taken_;
+  const auto count = static_cast<size_t>(options_.batch);
+  return Drawn{absl::MakeConstSpan(host_.drawn[slot], count),
+               absl::MakeConstSpan(host_.log_prob[slot], count)};
+}
+
+}  // namespace hearth::trainer
