@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/support/trainer/model_folder.h"
+#include "tests/support/common/weight_folder.h"
 
 namespace hearth::trainer {
 namespace {
