@@ -1,105 +1,22 @@
 #include "common/hf/hf_config.h"
 
-#include <cmath>
-#include <optional>
+#include <algorithm>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "common/base/status_macros.h"
 #include "common/base/table_rows.h"
+#include "common/hf/config_reader.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::hf {
 namespace {
 
-using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
-
-// Reads keys of config.json and keeps the first error. A null counts as absent, as in transformers.
-class Reader {
- public:
-  Reader(const Json& json, std::string_view file_name) : json_(json), file_(file_name) {}
-
-  const absl::Status& status() const { return status_; }
-
-  void Fail(absl::StatusCode code, std::string_view key, std::string_view what) {
-    if (status_.ok()) {
-      status_ =
-          absl::Status(code, absl::StrCat(file_, ": ", std::string(key), ": ", std::string(what)));
-    }
-  }
-
-  bool Has(const char* key) const { return Find(key) != nullptr; }
-
-  int64_t Int(const char* key, std::optional<int64_t> absent = std::nullopt) {
-    const Json* value = Find(key);
-    if (value == nullptr) {
-      if (!absent.has_value()) {
-        Fail(absl::StatusCode::kInvalidArgument, key, "missing");
-      }
-      return absent.value_or(1);
-    }
-    // The file may be anybody's: a count that is absurd must not become an allocation.
-    if (!value->is_number_integer() || value->get<double>() < 1 || value->get<double>() > 1e9) {
-      Fail(absl::StatusCode::kInvalidArgument, key, "must be a positive integer");
-      return 1;
-    }
-    return value->get<int64_t>();
-  }
-
-  double Double(const char* key, double absent) {
-    const Json* value = Find(key);
-    if (value == nullptr) {
-      return absent;
-    }
-    if (!value->is_number() || !std::isfinite(value->get<double>())) {
-      Fail(absl::StatusCode::kInvalidArgument, key, "must be a number");
-      return absent;
-    }
-    return value->get<double>();
-  }
-
-  bool Bool(const char* key, bool absent) {
-    const Json* value = Find(key);
-    if (value == nullptr) {
-      return absent;
-    }
-    if (!value->is_boolean()) {
-      Fail(absl::StatusCode::kInvalidArgument, key, "must be true or false");
-      return absent;
-    }
-    return value->get<bool>();
-  }
-
-  std::string String(const char* key, std::string_view absent) {
-    const Json* value = Find(key);
-    if (value == nullptr) {
-      return std::string(absent);
-    }
-    if (!value->is_string()) {
-      Fail(absl::StatusCode::kInvalidArgument, key, "must be a string");
-      return std::string(absent);
-    }
-    return value->get<std::string>();
-  }
-
-  // The object at `key`, or nullptr.
-  const Json* Object(const char* key) const {
-    const Json* value = Find(key);
-    return value != nullptr && value->is_object() ? value : nullptr;
-  }
-
- private:
-  const Json* Find(const char* key) const {
-    const auto it = json_.find(key);
-    return it == json_.end() || it->is_null() ? nullptr : &*it;
-  }
-
-  const Json& json_;
-  const std::string file_;
-  absl::Status status_;
-};
 
 constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
 
@@ -108,7 +25,7 @@ int32_t Int32(int64_t value) {
 }
 
 // rope_theta and rope_scaling, in the form before transformers 5 or in its rope_parameters.
-void ReadRope(Reader& top, v1::ModelSpec& model) {
+void ReadRope(ConfigReader& top, v1::ModelSpec& model) {
   model.set_position("rope");
   model.set_rope_theta(top.Double("rope_theta", 10000.0));
   const Json* object = top.Object("rope_scaling");
@@ -121,7 +38,7 @@ void ReadRope(Reader& top, v1::ModelSpec& model) {
     return;
   }
   // Newer files keep rope_theta in the object, older ones beside it; the object's wins.
-  Reader rope(*object, "in rope_scaling");
+  ConfigReader rope(*object, "in rope_scaling");
   model.set_rope_theta(rope.Double("rope_theta", model.rope_theta()));
   const std::string type = rope.String("rope_type", rope.String("type", "default"));
   if (type == "linear" || type == "llama3") {
@@ -141,11 +58,20 @@ void ReadRope(Reader& top, v1::ModelSpec& model) {
   }
 }
 
+// What our model cannot do: a key of config.json, unless it is absent, null or has the value
+// `harmless`; "model_type" for what no key of the class says.
+struct Obstacle {
+  const char* key;
+  std::string_view why;
+  std::string_view harmless = "null";
+};
+
 // A class of config.json: what a key that is absent means, and which keys it has.
 struct HfFormat {
   std::string_view model_type;
-  void (*read)(Reader& top, const HfFormat& format, v1::ModelSpec& model);
-  // nullptr: read only; DetectHfClass never names it.
+  // nullptr: every model of the class meets an obstacle.
+  void (*read)(ConfigReader& top, const HfFormat& format, v1::ModelSpec& model);
+  // nullptr: read is, too.
   void (*write)(const spec::ModelShape& shape,
                 const HfFormat& format,
                 int64_t max_position,
@@ -158,11 +84,49 @@ struct HfFormat {
   bool has_attention_bias = false;  // the key exists
   bool has_mlp_bias = false;        // the key exists
   bool window_by_value = false;     // a sliding_window that is not null is one
+  int64_t window = 0;               // by value: without the key; 0 = none
+  int64_t max_position = 2048;      // without the key
   bool writes_use_sliding_window = false;
+  bool by_name = false;  // model.hf_class tells it from another class that holds the same
+  absl::Span<const Obstacle> obstacles = {};
+  // Keys with null, where the class's own default would be something else.
+  absl::Span<const char* const> nulls = {};
 };
 
-// Llama, Mistral, Qwen2, Qwen3.
-void ReadLlamaLike(Reader& top, const HfFormat& format, v1::ModelSpec& model) {
+// All obstacles that the file has; "" = none.
+std::string ObstaclesIn(const ConfigReader& top, const HfFormat& format) {
+  std::vector<std::string> found;
+  for (const Obstacle& obstacle : format.obstacles) {
+    const bool of_class = std::string_view(obstacle.key) == "model_type";
+    if (of_class || (top.Has(obstacle.key) && !top.Is(obstacle.key, obstacle.harmless))) {
+      found.push_back(absl::StrCat(
+          of_class ? "" : absl::StrCat(obstacle.key, " ", top.Text(obstacle.key), ": "),
+          std::string(obstacle.why)));
+    }
+  }
+  return absl::StrJoin(found, "; ");
+}
+
+// A window that is never shorter than the context changes nothing.
+void CheckWindow(ConfigReader& top, const HfFormat& format, const v1::ModelSpec& model) {
+  if (!format.window_by_value) {
+    if (top.Bool("use_sliding_window", false)) {
+      top.Fail(kUnimplemented, "sliding_window", "sliding-window attention is not supported");
+    }
+    return;
+  }
+  const int64_t absent = top.IsNull("sliding_window") ? 0 : format.window;
+  const int64_t window = top.Has("sliding_window") ? top.Int("sliding_window") : absent;
+  if (window > 0 && window < model.max_position()) {
+    top.Fail(kUnimplemented, "sliding_window",
+             absl::StrCat(window, top.Has("sliding_window") ? "" : " (the class's default)",
+                          " is shorter than max_position_embeddings ", model.max_position(),
+                          "; sliding-window attention is not supported"));
+  }
+}
+
+// Llama, Mistral, Phi-3, Qwen2, Qwen3.
+void ReadLlamaLike(ConfigReader& top, const HfFormat& format, v1::ModelSpec& model) {
   const int64_t heads = top.Int("num_attention_heads");
   const int64_t hidden = top.Int("hidden_size");
   model.set_layers(Int32(top.Int("num_hidden_layers")));
@@ -177,7 +141,7 @@ void ReadLlamaLike(Reader& top, const HfFormat& format, v1::ModelSpec& model) {
   model.set_norm_eps(top.Double("rms_norm_eps", 1e-6));
   model.set_qk_norm(format.qk_norm);
   ReadRope(top, model);
-  model.set_max_position(Int32(top.Int("max_position_embeddings", 2048)));
+  model.set_max_position(Int32(top.Int("max_position_embeddings", format.max_position)));
   model.set_activation("swiglu");
   const std::string act = top.String("hidden_act", "silu");
   if (act != "silu" && act != "swish") {
@@ -189,14 +153,13 @@ void ReadLlamaLike(Reader& top, const HfFormat& format, v1::ModelSpec& model) {
   model.set_attention_bias(format.qkv_bias ? "qkv" : bias ? "all" : "none");
   model.set_mlp_bias(format.has_mlp_bias && top.Bool("mlp_bias", false));
   model.set_tied(top.Bool("tie_word_embeddings", false));
-  const bool window =
-      format.window_by_value ? top.Has("sliding_window") : top.Bool("use_sliding_window", false);
-  if (window) {
-    top.Fail(kUnimplemented, "sliding_window", "sliding-window attention is not supported");
+  CheckWindow(top, format, model);
+  if (format.by_name) {
+    model.set_hf_class(std::string(format.model_type));
   }
 }
 
-void ReadGpt2(Reader& top, const HfFormat& /*format*/, v1::ModelSpec& model) {
+void ReadGpt2(ConfigReader& top, const HfFormat& /*format*/, v1::ModelSpec& model) {
   const int64_t hidden = top.Int("n_embd");
   const int64_t heads = top.Int("n_head");
   model.set_layers(Int32(top.Int("n_layer")));
@@ -229,7 +192,7 @@ void ReadGpt2(Reader& top, const HfFormat& /*format*/, v1::ModelSpec& model) {
 }
 
 // Our own class: the fields of ModelSpec under their own names.
-void ReadHearth(Reader& top, const HfFormat& /*format*/, v1::ModelSpec& model) {
+void ReadHearth(ConfigReader& top, const HfFormat& /*format*/, v1::ModelSpec& model) {
   ReadRope(top, model);
   model.set_layers(Int32(top.Int("layers")));
   model.set_hidden(Int32(top.Int("hidden")));
@@ -289,6 +252,9 @@ void WriteLlamaLike(const spec::ModelShape& s,
   if (format.writes_use_sliding_window) {
     json["use_sliding_window"] = false;
   }
+  for (const char* key : format.nulls) {
+    json[key] = nullptr;
+  }
   if (format.has_attention_bias) {
     json["attention_bias"] = s.attention_bias == spec::AttentionBias::kAll;
   }
@@ -338,13 +304,53 @@ void WriteHearth(const spec::ModelShape& s,
   json["mlp_bias"] = s.spec.mlp_bias();
 }
 
+constexpr const char* kMistralNulls[] = {"sliding_window"};
+// Its classes pad with token 32000, which small vocabularies lack.
+constexpr const char* kPhi3Nulls[] = {"sliding_window", "pad_token_id"};
+
+constexpr Obstacle kPhi3Obstacles[] = {
+    {"partial_rotary_factor", "only whole heads are rotated here", "1.0"},
+};
+constexpr Obstacle kOlmo2Obstacles[] = {
+    {"model_type",
+     "attention and feed-forward have their norms behind them, and q_norm and k_norm span all "
+     "heads"},
+};
+constexpr Obstacle kGemmaObstacles[] = {
+    {"attn_logit_softcapping", "attention scores are capped"},
+    {"final_logit_softcapping", "logits are capped"},
+    {"query_pre_attn_scalar", "attention is scaled by it instead of head_dim"},
+    {"sliding_window", "some layers attend within a window"},
+    {"rope_local_base_freq", "rotary frequencies differ by layer"},
+    {"vision_config", "it has an image model"},
+    {"model_type",
+     "norms multiply by 1 + weight and also stand behind attention and feed-forward, the "
+     "feed-forward is a gated GELU, and embeddings are multiplied by sqrt(hidden_size)"},
+};
+
 constexpr HfFormat kFormats[] = {
     {.model_type = "llama",
      .read = ReadLlamaLike,
      .write = WriteLlamaLike,
      .has_attention_bias = true,
      .has_mlp_bias = true},
-    {.model_type = "mistral", .read = ReadLlamaLike, .write = nullptr, .window_by_value = true},
+    {.model_type = "mistral",
+     .read = ReadLlamaLike,
+     .write = WriteLlamaLike,
+     .window_by_value = true,
+     .window = 4096,
+     .max_position = 131072,
+     .by_name = true,
+     .nulls = kMistralNulls},
+    {.model_type = "phi3",
+     .read = ReadLlamaLike,
+     .write = WriteLlamaLike,
+     .has_head_dim = false,
+     .window_by_value = true,
+     .max_position = 4096,
+     .by_name = true,
+     .obstacles = kPhi3Obstacles,
+     .nulls = kPhi3Nulls},
     {.model_type = "qwen2",
      .read = ReadLlamaLike,
      .write = WriteLlamaLike,
@@ -360,6 +366,10 @@ constexpr HfFormat kFormats[] = {
      .writes_use_sliding_window = true},
     {.model_type = "gpt2", .read = ReadGpt2, .write = WriteGpt2},
     {.model_type = "hearth", .read = ReadHearth, .write = WriteHearth},
+    {.model_type = "olmo2", .read = nullptr, .write = nullptr, .obstacles = kOlmo2Obstacles},
+    {.model_type = "gemma2", .read = nullptr, .write = nullptr, .obstacles = kGemmaObstacles},
+    {.model_type = "gemma3", .read = nullptr, .write = nullptr, .obstacles = kGemmaObstacles},
+    {.model_type = "gemma3_text", .read = nullptr, .write = nullptr, .obstacles = kGemmaObstacles},
 };
 
 const HfFormat* FindFormat(std::string_view model_type) {
@@ -369,7 +379,9 @@ const HfFormat* FindFormat(std::string_view model_type) {
 std::string FormatNames() {
   std::vector<std::string> names;
   for (const HfFormat& format : kFormats) {
-    names.emplace_back(format.model_type);
+    if (format.read != nullptr) {
+      names.emplace_back(format.model_type);
+    }
   }
   return absl::StrJoin(names, ", ");
 }
@@ -382,14 +394,19 @@ absl::StatusOr<v1::ModelSpec> ModelSpecFromHfConfig(std::string_view text,
   if (json.is_discarded() || !json.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(std::string(file_name), ": not a JSON object"));
   }
-  Reader top(json, file_name);
+  ConfigReader top(json, file_name);
   const std::string type = top.String("model_type", "");
   v1::ModelSpec model;
-  if (const HfFormat* format = FindFormat(type); format != nullptr) {
-    format->read(top, *format, model);
-  } else {
+  const HfFormat* format = FindFormat(type);
+  const std::string obstacles = format == nullptr ? "" : ObstaclesIn(top, *format);
+  if (format == nullptr) {
     top.Fail(kUnimplemented, "model_type",
              absl::StrCat("\"", type, "\" is not one of ", FormatNames()));
+  } else if (!obstacles.empty()) {
+    top.Fail(kUnimplemented, "model_type",
+             absl::StrCat("\"", type, "\" does not fit: ", obstacles));
+  } else {
+    format->read(top, *format, model);
   }
   HEARTH_RETURN_IF_ERROR(top.status());
   return model;

@@ -12,9 +12,10 @@
 
 namespace hearth::hf {
 
-// Understands model_type llama, mistral (without sliding window), qwen2, qwen3, gpt2 and hearth.
-// Sets every shape field of ModelSpec. kInvalidArgument: not JSON, missing or impossible field
-// (named); kUnimplemented: another model_type or an option that changes the mathematics.
+// Understands model_type llama, mistral, phi3, qwen2, qwen3, gpt2 and hearth. Sets every shape
+// field of ModelSpec. kInvalidArgument: not JSON, missing or impossible field (named);
+// kUnimplemented: another model_type or an option that changes the mathematics (named), such as a
+// sliding window shorter than the context.
 absl::StatusOr<v1::ModelSpec> ModelSpecFromHfConfig(std::string_view json,
                                                     std::string_view file_name);
 

@@ -1,6 +1,8 @@
 #include "common/hf/hf_config.h"
 
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -48,6 +50,12 @@ v1::ModelSpec Qwen2() {
   return m;
 }
 
+v1::ModelSpec Named(const char* hf_class) {
+  v1::ModelSpec m = Llama();
+  m.set_hf_class(hf_class);
+  return m;
+}
+
 v1::ModelSpec Llama3Scaled() {
   v1::ModelSpec m = Llama();
   v1::RopeScaling& s = *m.mutable_rope_scaling();
@@ -84,8 +92,14 @@ TEST(HfConfig, EveryClass_RoundTrips) {
   const struct {
     v1::ModelSpec model;
     const char* type;
-  } cases[] = {{Llama(), "llama"},        {Qwen3(), "qwen3"}, {Qwen2(), "qwen2"},
-               {Llama3Scaled(), "llama"}, {Gpt2(), "gpt2"},   {Odd(), "hearth"}};
+  } cases[] = {{Llama(), "llama"},
+               {Qwen3(), "qwen3"},
+               {Qwen2(), "qwen2"},
+               {Llama3Scaled(), "llama"},
+               {Gpt2(), "gpt2"},
+               {Odd(), "hearth"},
+               {Named("mistral"), "mistral"},
+               {Named("phi3"), "phi3"}};
   for (const auto& c : cases) {
     const auto shape = spec::ResolveModelShape(c.model, 128);
     ASSERT_TRUE(shape.ok()) << shape.status();
@@ -150,6 +164,105 @@ TEST(ModelSpecFromHfConfig, BadConfig_NamesTheField) {
     EXPECT_THAT(std::string(model.status().message()), HasSubstr(c.error));
     EXPECT_THAT(std::string(model.status().message()), HasSubstr("/m/config.json"));
   }
+}
+
+// The sizes of a tiny model, to put keys of a class behind.
+std::string Tiny(const std::string& type, const std::string& more) {
+  return R"({"hidden_size":8,"num_attention_heads":2,"num_hidden_layers":1,"intermediate_size":8,"vocab_size":9,
+             "model_type":")" +
+         type + "\"" + more + "}";
+}
+
+TEST(ModelSpecFromHfConfig, WindowThatCoversTheContext_ChangesNothing) {
+  for (const char* more :
+       {R"(,"sliding_window":null)", R"(,"sliding_window":64,"max_position_embeddings":64)",
+        R"(,"sliding_window":4096,"max_position_embeddings":4096)"}) {
+    const auto model = ModelSpecFromHfConfig(Tiny("mistral", more), "config.json");
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(model->hf_class(), "mistral");
+  }
+  const struct {
+    const char* type;
+    const char* more;
+    const char* error;
+  } cases[] = {
+      {"mistral", R"(,"sliding_window":63,"max_position_embeddings":64)",
+       "sliding_window: 63 is shorter than max_position_embeddings 64"},
+      // Mistral's class has a window of its own.
+      {"mistral", "", "sliding_window: 4096 (the class's default) is shorter than"},
+      {"phi3", R"(,"sliding_window":2047)", "sliding_window: 2047 is shorter than"},
+      {"qwen2", R"(,"use_sliding_window":true)", "sliding_window"},
+  };
+  for (const auto& c : cases) {
+    const auto model = ModelSpecFromHfConfig(Tiny(c.type, c.more), "/m/config.json");
+    EXPECT_EQ(model.status().code(), absl::StatusCode::kUnimplemented) << model.status();
+    EXPECT_THAT(std::string(model.status().message()), HasSubstr(c.error));
+  }
+}
+
+TEST(ModelSpecFromHfConfig, Phi3_IsReadWithWholeHeadsRotated) {
+  for (const char* more : {"", R"(,"partial_rotary_factor":1.0)", R"(,"partial_rotary_factor":1)",
+                           R"(,"rope_scaling":null,"sliding_window":null)"}) {
+    const auto model = ModelSpecFromHfConfig(Tiny("phi3", more), "config.json");
+    ASSERT_TRUE(model.ok()) << more << model.status();
+    EXPECT_EQ(model->hf_class(), "phi3");
+    EXPECT_EQ(model->max_position(), 4096);
+    EXPECT_FALSE(model->tied());
+  }
+  for (const auto& [more, error] :
+       {std::pair{R"(,"partial_rotary_factor":0.75)",
+                  "partial_rotary_factor 0.75: only whole heads"},
+        {R"(,"rope_scaling":{"type":"longrope","short_factor":[1],"long_factor":[1]})",
+         "longrope"}}) {
+    const auto model = ModelSpecFromHfConfig(Tiny("phi3", more), "config.json");
+    EXPECT_EQ(model.status().code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(std::string(model.status().message()), HasSubstr(error));
+  }
+}
+
+TEST(ModelSpecFromHfConfig, ClassesThatDoNotFit_NameEveryField) {
+  const struct {
+    const char* type;
+    const char* more;
+    std::vector<const char*> errors;
+  } cases[] = {
+      {"olmo2",
+       "",
+       {"\"olmo2\" does not fit", "norms behind them", "q_norm and k_norm span all heads"}},
+      {"gemma2",
+       R"(,"attn_logit_softcapping":50.0,"final_logit_softcapping":30.0,"query_pre_attn_scalar":256)",
+       {"attn_logit_softcapping 50.0", "final_logit_softcapping 30.0", "query_pre_attn_scalar 256",
+        "1 + weight", "sqrt(hidden_size)"}},
+      {"gemma3_text",
+       R"(,"attn_logit_softcapping":null,"sliding_window":512,"rope_local_base_freq":10000.0)",
+       {"sliding_window 512", "rope_local_base_freq 10000.0", "1 + weight"}},
+      {"gemma3", R"(,"vision_config":{})", {"vision_config {}: it has an image model"}},
+  };
+  for (const auto& c : cases) {
+    const auto model = ModelSpecFromHfConfig(Tiny(c.type, c.more), "/m/config.json");
+    EXPECT_EQ(model.status().code(), absl::StatusCode::kUnimplemented) << model.status();
+    for (const char* error : c.errors) {
+      EXPECT_THAT(std::string(model.status().message()), HasSubstr(error));
+    }
+    EXPECT_EQ(model.status().message().find("softcapping null"), absl::string_view::npos);
+  }
+}
+
+TEST(HfConfig, OfPhi3_HasNullsWhereItsClassHasDefaults) {
+  const std::string text = HfConfig(*spec::ResolveModelShape(Named("phi3"), 128), 128, "bfloat16");
+  EXPECT_THAT(text, HasSubstr("\"sliding_window\": null"));
+  EXPECT_THAT(text, HasSubstr("\"pad_token_id\": null"));
+  EXPECT_THAT(text, HasSubstr("Phi3ForCausalLM"));
+}
+
+TEST(HfClass, ThatCannotHoldTheModel_IsRefused) {
+  v1::ModelSpec model = Named("phi3");
+  model.set_attention_bias("qkv");
+  const auto shape = spec::ResolveModelShape(model, 128);
+  EXPECT_THAT(std::string(shape.status().message()),
+              HasSubstr("model.hf_class: phi3 cannot hold this model"));
+  model.set_hf_class("qwen2");
+  EXPECT_TRUE(spec::ResolveModelShape(model, 128).ok());
 }
 
 TEST(ModelSpecFromHfConfig, MutatedText_NeverCrashes) {

@@ -270,6 +270,15 @@ std::optional<Core::Eligible> Core::FindInspector(const v1::JobSpec& spec) const
   return Eligible{worker->worker().worker_id(), worker->connection, worker->worker().root_uuid()};
 }
 
+std::optional<Core::Reader> Core::FindReader(const v1::Checkpoint& checkpoint) const {
+  const WorkerState* worker = parts_->folders.WorkerOfRoot(checkpoint.root_uuid());
+  if (worker == nullptr) {
+    return std::nullopt;
+  }
+  return Reader{worker->worker().worker_id(), worker->connection,
+                FolderOn(worker->worker(), checkpoint)};
+}
+
 int64_t Core::last_revision() const {
   return parts_->jobs.revision();
 }

@@ -243,6 +243,14 @@ class Core {
     std::string root_uuid;
   };
   std::optional<Eligible> FindInspector(const v1::JobSpec& spec) const;
+  // A connected worker that sees the checkpoint, and the checkpoint's folder there; nullopt when
+  // there is none.
+  struct Reader {
+    std::string worker_id;
+    uint64_t connection_id = 0;
+    std::string folder;
+  };
+  std::optional<Reader> FindReader(const v1::Checkpoint& checkpoint) const;
 
   int64_t last_revision() const;
   const CoreOptions& options() const;

@@ -3,6 +3,7 @@
 // only the core can judge (a step past the job's end) it refuses with the same error.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,9 @@
 #include "hearth/v1/agent.pb.h"
 
 namespace hearth::coordinator {
+
+// Most bytes of a file that an agent may send at a time.
+inline constexpr int32_t kPieceBytes = 256 << 10;
 
 // The fields that differ from the default, for tests and readers.
 absl::Span<const rpc::FieldRule> AgentFieldRules();

@@ -88,7 +88,12 @@ void AgentStream::Dispatch() {
       PostCommand(AgentKvWait{connection_id_, std::move(*incoming_.mutable_kv_wait())});
       break;
     case v1::AgentMessage::kInspectResult:
-      inspector_.OnResult(connection_id_, incoming_.inspect_result());
+      inspector_.OnAnswer(connection_id_, incoming_.inspect_result().request_id(),
+                          std::move(incoming_));
+      break;
+    case v1::AgentMessage::kCheckpointBytes:
+      inspector_.OnAnswer(connection_id_, incoming_.checkpoint_bytes().request_id(),
+                          std::move(incoming_));
       break;
     case v1::AgentMessage::kGoodbye:
       PostCommand(AgentGoodbye{connection_id_, std::move(*incoming_.mutable_goodbye())});

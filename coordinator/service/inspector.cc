@@ -40,92 +40,137 @@ bool Inspector::Cached(const std::string& scope,
   return true;
 }
 
-void Inspector::Inspect(uint64_t connection_id,
-                        const std::string& scope,
-                        std::vector<std::string> paths,
-                        Done done) {
+void Inspector::Ask(uint64_t connection_id,
+                    std::string_view about,
+                    absl::Duration timeout,
+                    const std::function<void(int64_t, v1::CoordinatorMessage&)>& fill,
+                    Answered done) {
   v1::CoordinatorMessage message;
   message.set_generation(generation_);
-  int64_t id = 0;
   {
     absl::MutexLock lock(&mu_);
-    id = next_id_++;
-    message.mutable_inspect()->set_request_id(id);
-    message.mutable_inspect()->mutable_paths()->Assign(paths.begin(), paths.end());
-    pending_[id] = Pending{connection_id, scope, std::move(paths),
-                           clock_.Monotonic() + kInspectTimeout, std::move(done)};
+    fill(next_id_, message);
+    pending_[next_id_++] =
+        Pending{connection_id, about, clock_.Monotonic() + timeout, std::move(done)};
   }
   if (!hub_.Send(connection_id, std::move(message))) {
     OnDisconnected(connection_id);
   }
 }
 
-void Inspector::OnResult(uint64_t connection_id, const v1::InspectPathsResult& result) {
-  Pending pending;
+void Inspector::Inspect(uint64_t connection_id,
+                        const std::string& scope,
+                        std::vector<std::string> paths,
+                        Done done) {
+  const auto fill = [&paths](int64_t id, v1::CoordinatorMessage& message) {
+    message.mutable_inspect()->set_request_id(id);
+    message.mutable_inspect()->mutable_paths()->Assign(paths.begin(), paths.end());
+  };
+  Ask(connection_id, "the paths", kInspectTimeout, fill,
+      [this, scope, paths, done = std::move(done)](absl::StatusOr<v1::AgentMessage> answer) {
+        if (!answer.ok()) {
+          return done(answer.status());
+        }
+        done(Keep(scope, paths, answer->inspect_result()));
+      });
+}
+
+void Inspector::Read(uint64_t connection_id, v1::ReadCheckpointFile request, ReadDone done) {
+  const auto fill = [&request](int64_t id, v1::CoordinatorMessage& message) {
+    request.set_request_id(id);
+    *message.mutable_read_checkpoint() = std::move(request);
+  };
+  Ask(connection_id, "the checkpoint", kReadTimeout, fill,
+      [done = std::move(done)](absl::StatusOr<v1::AgentMessage> answer) {
+        if (!answer.ok()) {
+          return done(answer.status());
+        }
+        v1::CheckpointFileBytes& bytes = *answer->mutable_checkpoint_bytes();
+        if (bytes.code() == 0) {
+          return done(std::move(bytes));
+        }
+        // A worker's word must not pass for the coordinator's, such as that the caller is refused.
+        const auto code = static_cast<absl::StatusCode>(bytes.code());
+        done(absl::Status(
+            code == absl::StatusCode::kNotFound || code == absl::StatusCode::kInvalidArgument
+                ? code
+                : absl::StatusCode::kFailedPrecondition,
+            bytes.error()));
+      });
+}
+
+std::vector<v1::PathInfo> Inspector::Keep(const std::string& scope,
+                                          const std::vector<std::string>& paths,
+                                          const v1::InspectPathsResult& result) {
   std::vector<v1::PathInfo> answers;
   const absl::Duration now = clock_.Monotonic();
+  absl::MutexLock lock(&mu_);
+  if (cache_.size() > kCacheMax) {
+    cache_.clear();
+  }
+  for (const std::string& path : paths) {
+    const auto info = std::find_if(result.paths().begin(), result.paths().end(),
+                                   [&path](const v1::PathInfo& p) { return p.path() == path; });
+    if (info == result.paths().end()) {
+      answers.emplace_back().set_path(path);
+      answers.back().set_error("the worker did not say");
+      continue;
+    }
+    answers.push_back(*info);
+    if (info->error().empty()) {
+      cache_[{scope, path}] = Answer{*info, now};
+    }
+  }
+  return answers;
+}
+
+void Inspector::OnAnswer(uint64_t connection_id, int64_t id, v1::AgentMessage&& message) {
+  Answered done;
   {
     absl::MutexLock lock(&mu_);
-    const auto found = pending_.find(result.request_id());
+    const auto found = pending_.find(id);
     if (found == pending_.end() || found->second.connection_id != connection_id) {
       return;  // too late
     }
-    pending = std::move(found->second);
+    done = std::move(found->second.done);
     pending_.erase(found);
-    if (cache_.size() > kCacheMax) {
-      cache_.clear();
-    }
-    for (const std::string& path : pending.paths) {
-      const auto info = std::find_if(result.paths().begin(), result.paths().end(),
-                                     [&path](const v1::PathInfo& p) { return p.path() == path; });
-      if (info == result.paths().end()) {
-        answers.emplace_back().set_path(path);
-        answers.back().set_error("the worker did not say");
-        continue;
-      }
-      answers.push_back(*info);
-      if (info->error().empty()) {
-        cache_[{pending.scope, path}] = Answer{*info, now};
-      }
-    }
   }
-  pending.done(std::move(answers));
+  done(std::move(message));
 }
 
 void Inspector::OnDisconnected(uint64_t connection_id) {
-  std::vector<Done> failed;
-  {
-    absl::MutexLock lock(&mu_);
-    for (auto entry = pending_.begin(); entry != pending_.end();) {
-      if (entry->second.connection_id == connection_id) {
-        failed.push_back(std::move(entry->second.done));
-        entry = pending_.erase(entry);
-      } else {
-        ++entry;
-      }
-    }
-  }
-  for (const Done& done : failed) {
-    done(absl::UnavailableError("the worker that was asked about the paths has gone"));
-  }
+  Fail([connection_id](const Pending& pending) { return pending.connection_id == connection_id; },
+       [](std::string_view about) {
+         return absl::UnavailableError(
+             absl::StrCat("the worker that was asked about ", std::string(about), " has gone"));
+       });
 }
 
 void Inspector::Expire() {
-  std::vector<Done> failed;
   const absl::Duration now = clock_.Monotonic();
+  Fail([now](const Pending& pending) { return pending.deadline <= now; },
+       [](std::string_view about) {
+         return absl::DeadlineExceededError(absl::StrCat("the worker that was asked about ",
+                                                         std::string(about), " did not answer"));
+       });
+}
+
+void Inspector::Fail(const std::function<bool(const Pending&)>& fails,
+                     const std::function<absl::Status(std::string_view about)>& why) {
+  std::vector<Pending> failed;
   {
     absl::MutexLock lock(&mu_);
     for (auto entry = pending_.begin(); entry != pending_.end();) {
-      if (entry->second.deadline <= now) {
-        failed.push_back(std::move(entry->second.done));
+      if (fails(entry->second)) {
+        failed.push_back(std::move(entry->second));
         entry = pending_.erase(entry);
       } else {
         ++entry;
       }
     }
   }
-  for (const Done& done : failed) {
-    done(absl::DeadlineExceededError("the worker that was asked about the paths did not answer"));
+  for (const Pending& pending : failed) {
+    pending.done(why(pending.about));
   }
 }
 

@@ -1,10 +1,12 @@
-// Asks workers about paths that only they can see.
+// Asks workers about files that only they can see.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -20,12 +22,15 @@ namespace hearth::coordinator {
 
 inline constexpr absl::Duration kInspectTimeout = absl::Seconds(2);
 inline constexpr absl::Duration kInspectCacheAge = absl::Seconds(60);
+// A disk that is busy with a listing, or a slow link, may take its time.
+inline constexpr absl::Duration kReadTimeout = absl::Seconds(20);
 
 // Thread-safe. Answers come on the thread of the agent's stream, or of Expire, or of the caller;
 // never under the lock.
 class Inspector {
  public:
   using Done = std::function<void(absl::StatusOr<std::vector<v1::PathInfo>>)>;
+  using ReadDone = std::function<void(absl::StatusOr<v1::CheckpointFileBytes>)>;
 
   Inspector(AgentHub& hub, Clock& clock, int64_t generation)
       : hub_(hub), clock_(clock), generation_(generation) {}
@@ -46,24 +51,46 @@ class Inspector {
                std::vector<std::string> paths,
                Done done) ABSL_LOCKS_EXCLUDED(mu_);
 
-  void OnResult(uint64_t connection_id, const v1::InspectPathsResult& result)
+  // A piece of a checkpoint's file; `request` without its id. kUnavailable and kDeadlineExceeded as
+  // above; else what the worker says.
+  void Read(uint64_t connection_id, v1::ReadCheckpointFile request, ReadDone done)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The answer to question `id`; one that nobody waits for is dropped.
+  void OnAnswer(uint64_t connection_id, int64_t id, v1::AgentMessage&& message)
       ABSL_LOCKS_EXCLUDED(mu_);
   void OnDisconnected(uint64_t connection_id) ABSL_LOCKS_EXCLUDED(mu_);
   // Fails what has waited too long; to be called about once a second.
   void Expire() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  // What to do with an answer, or with why there is none.
+  using Answered = std::function<void(absl::StatusOr<v1::AgentMessage>)>;
   struct Pending {
     uint64_t connection_id = 0;
-    std::string scope;
-    std::vector<std::string> paths;
+    std::string_view about;  // for people
     absl::Duration deadline;
-    Done done;
+    Answered done;
   };
   struct Answer {
     v1::PathInfo info;
     absl::Duration time;
   };
+
+  // Sends what `fill` makes of the question's id.
+  void Ask(uint64_t connection_id,
+           std::string_view about,
+           absl::Duration timeout,
+           const std::function<void(int64_t id, v1::CoordinatorMessage& message)>& fill,
+           Answered done) ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends the questions that `fails` is true of.
+  void Fail(const std::function<bool(const Pending&)>& fails,
+            const std::function<absl::Status(std::string_view about)>& why)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // The answers in the order of `paths`; good ones are kept for Cached.
+  std::vector<v1::PathInfo> Keep(const std::string& scope,
+                                 const std::vector<std::string>& paths,
+                                 const v1::InspectPathsResult& result) ABSL_LOCKS_EXCLUDED(mu_);
 
   AgentHub& hub_;
   Clock& clock_;

@@ -21,6 +21,7 @@
 #include "common/spec/rules/rules.h"
 #include "common/time/clock.h"
 #include "coordinator/service/change.h"
+#include "coordinator/service/download_stream.h"
 #include "coordinator/service/finish.h"
 #include "coordinator/service/job_streams.h"
 #include "coordinator/service/limits.h"
@@ -74,14 +75,6 @@ std::string RandomSuffix() {
   }
   return out;
 }
-
-// A stream that ends as soon as it has begun. Deletes itself.
-template <typename Response>
-class Refusal : public grpc::ServerWriteReactor<Response> {
- public:
-  explicit Refusal(const absl::Status& status) { this->Finish(rpc::ToGrpc(status)); }
-  void OnDone() override { delete this; }
-};
 
 class JobServiceImpl final : public v1::JobService::CallbackService {
  public:
@@ -145,10 +138,9 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   }
   grpc::ServerWriteReactor<v1::DownloadCheckpointResponse>* DownloadCheckpoint(
       grpc::CallbackServerContext* context, const v1::DownloadCheckpointRequest* request) override {
-    // In this version its only answer is a refusal, and a stranger gets the gate's.
-    const absl::Status refused = parts_.gate.Admit(*context, *request).status();
-    return new Refusal<v1::DownloadCheckpointResponse>(
-        refused.ok() ? absl::UnimplementedError("checkpoints cannot be downloaded yet") : refused);
+    return Open(context, *request,
+                std::make_shared<DownloadReactor>(parts_.executor, parts_.loop, parts_.inspector,
+                                                  downloads_, *request));
   }
   grpc::ServerUnaryReactor* GetVersion(grpc::CallbackServerContext* context,
                                        const v1::GetVersionRequest* request,
@@ -214,6 +206,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
 
   const ServiceParts parts_;
   const v1::GetVersionResponse version_;
+  DownloadSlots downloads_;
 };
 
 absl::Status JobServiceImpl::ExplainConflict(const absl::Status& status,

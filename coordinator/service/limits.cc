@@ -35,6 +35,9 @@ constexpr FieldRule kRules[] = {
     {.field = "StreamMetricsRequest.cursor", .min = 0, .max = kCursorMax},
     {.field = "StreamMetricsRequest.from_step", .min = 0, .max = kCursorMax},
     {.field = "StreamLogsRequest.cursor", .min = 0, .max = kCursorMax},
+    {.field = "DownloadCheckpointRequest.step", .min = 0, .max = kCursorMax},
+    {.field = "DownloadCheckpointRequest.file", .max_bytes = 1024},
+    {.field = "DownloadCheckpointRequest.offset", .min = 0, .max = kCursorMax},
     {.field = "PruneCheckpointsRequest.min_age_seconds", .min = 0, .max = 1e12},
     {.field = "DeclareLostRequest.worker_ids", .max_bytes = kIdBytes, .max_entries = 1000},
 };

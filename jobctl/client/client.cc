@@ -107,6 +107,12 @@ class GrpcClient : public Client {
                           const StreamSink<v1::StreamLogsResponse>& sink) override {
     return Stream<v1::StreamLogsResponse>(&v1::JobService::Stub::StreamLogs, request, sink);
   }
+  absl::Status DownloadCheckpoint(
+      const v1::DownloadCheckpointRequest& request,
+      const StreamSink<v1::DownloadCheckpointResponse>& sink) override {
+    return Stream<v1::DownloadCheckpointResponse>(&v1::JobService::Stub::DownloadCheckpoint,
+                                                  request, sink);
+  }
 
   void CancelStreams() override {
     absl::MutexLock lock(&mu_);
@@ -125,7 +131,8 @@ class GrpcClient : public Client {
           absl::StrCat("the coordinator at ", address_, " stopped before it answered"));
     }
     const absl::Status error = rpc::FromGrpc(status);
-    if (error.code() == absl::StatusCode::kUnavailable) {
+    // With a reason it is the coordinator's own word, about a worker.
+    if (error.code() == absl::StatusCode::kUnavailable && rpc::ErrorReason(error).empty()) {
       return Annotate(error, absl::StrCat("cannot reach the coordinator at ", address_, " (",
                                           WhenUnreachable(address_), ")"));
     }

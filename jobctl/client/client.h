@@ -66,6 +66,9 @@ class Client {
                                      const StreamSink<v1::StreamMetricsResponse>& sink) = 0;
   virtual absl::Status StreamLogs(const v1::StreamLogsRequest& request,
                                   const StreamSink<v1::StreamLogsResponse>& sink) = 0;
+  virtual absl::Status DownloadCheckpoint(
+      const v1::DownloadCheckpointRequest& request,
+      const StreamSink<v1::DownloadCheckpointResponse>& sink) = 0;
 
   // Ends all streams, present and future. For Ctrl-C and deadlines; any thread.
   virtual void CancelStreams() = 0;

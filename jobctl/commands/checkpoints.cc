@@ -8,6 +8,8 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/time/clock.h"
+#include "jobctl/commands/checkpoint_download.h"
+#include "jobctl/commands/checkpoint_export.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/job_actions.h"
 
@@ -24,6 +26,12 @@ struct Options {
   v1::PruneCheckpointsRequest request;
   std::string min_age = "1h";
   bool yes = false;
+  CLI::App* download = nullptr;
+  DownloadOptions download_options;
+  CLI::App* exports = nullptr;
+  CheckpointExportOptions export_options;
+  CLI::App* average = nullptr;
+  CheckpointAverageOptions average_options;
 };
 
 absl::StatusOr<int> List(Context& context, const std::string& job_id) {
@@ -148,12 +156,24 @@ Action SetupCheckpoints(CLI::App& app) {
                   "coordinator's job may be writing there")
       ->capture_default_str();
   prune.add_flag("-y,--yes", options->yes, "Do not ask");
+  options->download = AddCheckpointDownload(app, options->download_options);
+  options->exports = AddCheckpointExport(app, options->export_options);
+  options->average = AddCheckpointAverage(app, options->average_options);
   return [options, job](Context& context) -> absl::StatusOr<int> {
     if (options->prune->parsed()) {
       return Prune(context, *options);
     }
+    if (options->download->parsed()) {
+      return CheckpointDownload(context, options->download_options);
+    }
+    if (options->exports->parsed()) {
+      return CheckpointExport(context, options->export_options);
+    }
+    if (options->average->parsed()) {
+      return CheckpointAverage(context, options->average_options);
+    }
     if (job->count() == 0) {
-      WriteErr("error: job is required (or: checkpoints prune)\n");
+      WriteErr("error: job is required (or: checkpoints download, export, average or prune)\n");
       return kExitUsage;
     }
     return List(context, options->job_id);

@@ -1,4 +1,4 @@
-#include "worker/trainer/checkpoint/safetensors.h"
+#include "common/weights/safetensors.h"
 
 #include <cstdint>
 
@@ -9,13 +9,13 @@ namespace hearth::fuzz {
 
 bool Safetensors(std::string_view bytes) {
   const std::string path = ScratchFile("model.safetensors", bytes);
-  const auto file = trainer::SafetensorsFile::Open(Env::Real(), path);
+  const auto file = weights::SafetensorsFile::Open(Env::Real(), path);
   if (!file.ok()) {
     return false;
   }
   // Every byte that a view promises is there.
   unsigned sum = 0;
-  for (const trainer::TensorView& tensor : (*file)->tensors()) {
+  for (const weights::TensorView& tensor : (*file)->tensors()) {
     const auto* data = static_cast<const uint8_t*>(tensor.data);
     for (int64_t i = 0; i < tensor.bytes(); ++i) {
       sum += data[i];

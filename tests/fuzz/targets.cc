@@ -14,6 +14,7 @@ constexpr Target kTargets[] = {
     {"model_config", ModelConfig},
     {"records", Records},
     {"safetensors", Safetensors},
+    {"sentencepiece", SentencePiece},
     {"stored_frames", StoredFrames},
     {"tokenizer", Tokenizer},
     {"trainer_pipe", TrainerPipe},

@@ -25,6 +25,7 @@ bool JobFile(std::string_view bytes);
 bool ModelConfig(std::string_view bytes);
 bool Records(std::string_view bytes);
 bool Safetensors(std::string_view bytes);
+bool SentencePiece(std::string_view bytes);
 bool StoredFrames(std::string_view bytes);
 bool Tokenizer(std::string_view bytes);
 bool TrainerPipe(std::string_view bytes);

@@ -32,6 +32,7 @@ constexpr Table kTables[] = {
     {"decay_shape", Copy<DecayShapeNames>},
     {"fallback", FallbackNames},
     {"head_format", HeadFormatNames},
+    {"hf_class", HfClassNames},
     {"norm", Copy<NormNames>},
     {"objective", ObjectiveNames},
     {"optimizer", OptimizerNames},

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
+#include <string>
 
 #include "absl/status/status.h"
 #include "common/spec/fields/rows.h"
@@ -45,9 +47,17 @@ bool RopeSwiglu(const ModelShape& s) {
          s.activation == Activation::kSwiglu;
 }
 
+// What Llama's classes share, all but biases and norms of heads.
+bool LlamaLike(const ModelShape& s, AttentionBias bias, bool qk_norm = false) {
+  return RopeSwiglu(s) && s.spec.qk_norm() == qk_norm && s.attention_bias == bias &&
+         !s.spec.mlp_bias();
+}
+
 struct HfRow {
   HfClass hf_class;
   bool (*expresses)(const ModelShape& shape);
+  // A shape has this class only if model.hf_class says so: another one, above, holds the same.
+  bool by_name = false;
 };
 
 // attention_bias of Hugging Face's Llama and Qwen3 means q, k, v and output alike: "all", never
@@ -55,14 +65,10 @@ struct HfRow {
 constexpr HfRow kHfClasses[] = {
     {{"qwen3", "Qwen3ForCausalLM"},
      [](const ModelShape& s) {
-       return RopeSwiglu(s) && s.spec.qk_norm() && s.attention_bias != AttentionBias::kQkv &&
-              !s.spec.mlp_bias();
+       return LlamaLike(s, AttentionBias::kNone, true) || LlamaLike(s, AttentionBias::kAll, true);
      }},
     {{"qwen2", "Qwen2ForCausalLM"},
-     [](const ModelShape& s) {
-       return RopeSwiglu(s) && !s.spec.qk_norm() && s.attention_bias == AttentionBias::kQkv &&
-              !s.spec.mlp_bias() && SquareHeads(s);
-     }},
+     [](const ModelShape& s) { return LlamaLike(s, AttentionBias::kQkv) && SquareHeads(s); }},
     {{"llama", "LlamaForCausalLM"},
      [](const ModelShape& s) {
        return RopeSwiglu(s) && !s.spec.qk_norm() && s.attention_bias != AttentionBias::kQkv;
@@ -74,7 +80,44 @@ constexpr HfRow kHfClasses[] = {
               s.attention_bias == AttentionBias::kAll && s.spec.mlp_bias() &&
               s.kv_heads == s.heads && SquareHeads(s);
      }},
+    {{"mistral", "MistralForCausalLM"},
+     [](const ModelShape& s) { return LlamaLike(s, AttentionBias::kNone); },
+     /*by_name=*/true},
+    // Its rope_scaling is of kinds of its own.
+    {{"phi3", "Phi3ForCausalLM"},
+     [](const ModelShape& s) {
+       return LlamaLike(s, AttentionBias::kNone) && SquareHeads(s) &&
+              s.rope_scaling.type == RopeScalingType::kNone;
+     },
+     /*by_name=*/true},
 };
+
+// Fields that are not set count as their defaults.
+ModelShape MakeShape(const v1::ModelSpec& model, int64_t sequence_length) {
+  ModelShape shape;
+  // A spec that an older version resolved lacks younger fields; they have their rows' defaults.
+  v1::JobSpec job_spec;
+  *job_spec.mutable_model() = model;
+  FillRowDefaults(job_spec);
+  shape.spec.Swap(job_spec.mutable_model());
+  shape.layers = model.layers();
+  shape.hidden = model.hidden();
+  shape.heads = model.heads();
+  shape.kv_heads = model.kv_heads();
+  shape.head_dim = model.head_dim();
+  shape.ffn_hidden = model.ffn_hidden();
+  shape.vocab = model.vocab();
+  shape.padded_vocab = (shape.vocab + kVocabMultiple - 1) / kVocabMultiple * kVocabMultiple;
+  shape.norm = EnumOf<Norm>(NormNames(), model.norm());
+  shape.position = EnumOf<Position>(PositionNames(), model.position());
+  if (shape.position == Position::kLearned) {
+    shape.max_position = model.has_max_position() ? model.max_position() : sequence_length;
+  }
+  shape.rope_scaling = MakeRopeScaling(model.rope_scaling());
+  shape.activation = EnumOf<Activation>(ActivationNames(), model.activation());
+  shape.attention_bias = EnumOf<AttentionBias>(AttentionBiasNames(), model.attention_bias());
+  return shape;
+}
 
 }  // namespace
 
@@ -118,34 +161,28 @@ absl::StatusOr<ModelShape> ResolveModelShape(const v1::ModelSpec& model, int64_t
     return absl::InvalidArgumentError(
         Text(violations.front().field, ": ", violations.front().description));
   }
-  ModelShape shape;
-  // A spec that an older version resolved lacks younger fields; they have their rows' defaults.
-  v1::JobSpec job_spec;
-  *job_spec.mutable_model() = model;
-  FillRowDefaults(job_spec);
-  shape.spec.Swap(job_spec.mutable_model());
-  shape.layers = model.layers();
-  shape.hidden = model.hidden();
-  shape.heads = model.heads();
-  shape.kv_heads = model.kv_heads();
-  shape.head_dim = model.head_dim();
-  shape.ffn_hidden = model.ffn_hidden();
-  shape.vocab = model.vocab();
-  shape.padded_vocab = (shape.vocab + kVocabMultiple - 1) / kVocabMultiple * kVocabMultiple;
-  shape.norm = EnumOf<Norm>(NormNames(), model.norm());
-  shape.position = EnumOf<Position>(PositionNames(), model.position());
-  if (shape.position == Position::kLearned) {
-    shape.max_position = model.has_max_position() ? model.max_position() : sequence_length;
+  return MakeShape(model, sequence_length);
+}
+
+std::vector<std::string_view> HfClassNames() {
+  std::vector<std::string_view> names;
+  for (const HfRow& row : kHfClasses) {
+    names.push_back(row.hf_class.model_type);
   }
-  shape.rope_scaling = MakeRopeScaling(model.rope_scaling());
-  shape.activation = EnumOf<Activation>(ActivationNames(), model.activation());
-  shape.attention_bias = EnumOf<AttentionBias>(AttentionBiasNames(), model.attention_bias());
-  return shape;
+  return names;
+}
+
+bool HfClassHolds(std::string_view name, const v1::ModelSpec& model) {
+  const auto* row = std::find_if(std::begin(kHfClasses), std::end(kHfClasses),
+                                 [&](const HfRow& r) { return r.hf_class.model_type == name; });
+  return row != std::end(kHfClasses) && row->expresses(MakeShape(model, /*sequence_length=*/1));
 }
 
 HfClass DetectHfClass(const ModelShape& shape) {
+  const std::string& wanted = shape.spec.hf_class();
   for (const HfRow& row : kHfClasses) {
-    if (row.expresses(shape)) {
+    if ((wanted.empty() ? !row.by_name : row.hf_class.model_type == wanted) &&
+        row.expresses(shape)) {
       return row.hf_class;
     }
   }

@@ -76,13 +76,20 @@ absl::StatusOr<ModelShape> ResolveModelShape(const v1::ModelSpec& model, int64_t
 
 // A Hugging Face class that a shape may map to.
 struct HfClass {
-  // "llama", "qwen2", "qwen3", "gpt2"; "hearth" when no class has this combination.
+  // "llama", "mistral", "phi3", "qwen2", "qwen3", "gpt2"; "hearth" when no class has this
+  // combination.
   std::string_view model_type;
   std::string_view architecture;  // "LlamaForCausalLM", ...; "HearthForCausalLM"
 };
 
-// Every shape has a class: the first of the table that can express it. Learned positions and
-// LayerNorm ask for GPT-2's whole set.
+// The names that model.hf_class takes.
+std::vector<std::string_view> HfClassNames();
+
+// Whether the class can express the model, whose sizes are set.
+bool HfClassHolds(std::string_view name, const v1::ModelSpec& model);
+
+// Every shape has a class: that of model.hf_class, else the first of the table that can express it.
+// Learned positions and LayerNorm ask for GPT-2's whole set.
 HfClass DetectHfClass(const ModelShape& shape);
 
 }  // namespace hearth::spec

@@ -24,6 +24,7 @@ struct HfNames {
 };
 constexpr HfNames kNames[] = {
     {"gpt2", "transformer.", "h.", &HfModule::gpt2, true},
+    {"phi3", "model.", "layers.", &HfModule::fused, false},
     {"", "model.", "layers.", &HfModule::llama, false},
 };
 
@@ -109,7 +110,9 @@ class TableBuilder {
     std::vector<HfTensor> tensors;
     int64_t first = 0;
     for (const WeightPart& part : row.parts) {
-      std::string name = Text(prefix, part.module.*names_.module, is_bias ? ".bias" : ".weight");
+      const std::string_view module =
+          (part.module.*names_.module).empty() ? part.module.llama : part.module.*names_.module;
+      std::string name = Text(prefix, module, is_bias ? ".bias" : ".weight");
       if (!tensors.empty() && tensors.back().name == name) {
         tensors.back().rows += part.rows;
       } else {

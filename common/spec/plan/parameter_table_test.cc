@@ -101,6 +101,27 @@ TEST(DetectHfClassTest, MixedCombination_IsHearth) {
   EXPECT_EQ(DetectHfClass(ShapeOf(model)).model_type, "hearth");
 }
 
+TEST(DetectHfClassTest, NamedClass_IsTakenWhereItHoldsTheModel) {
+  v1::ModelSpec model;
+  model.set_preset("hearth-nano");
+  model.set_hf_class("mistral");
+  EXPECT_EQ(DetectHfClass(ShapeOf(model)).model_type, "mistral");
+  model.set_hf_class("phi3");
+  const ModelShape shape = ShapeOf(model);
+  EXPECT_EQ(DetectHfClass(shape).architecture, "Phi3ForCausalLM");
+  // Its files have q, k and v in one tensor, and gate and up.
+  const std::vector<Parameter> table = BuildParameterTable(shape);
+  const Parameter& qkv = table[static_cast<size_t>(FindParameter(table, Slot::kQkv, 1))];
+  ASSERT_EQ(qkv.hf.size(), 1U);
+  EXPECT_EQ(qkv.hf[0].name, "model.layers.1.self_attn.qkv_proj.weight");
+  EXPECT_EQ(qkv.hf[0].rows, shape.qkv_width());
+  const Parameter& in = table[static_cast<size_t>(FindParameter(table, Slot::kFfnIn, 1))];
+  ASSERT_EQ(in.hf.size(), 1U);
+  EXPECT_EQ(in.hf[0].name, "model.layers.1.mlp.gate_up_proj.weight");
+  const Parameter& out = table[static_cast<size_t>(FindParameter(table, Slot::kAttnOut, 1))];
+  EXPECT_EQ(out.hf[0].name, "model.layers.1.self_attn.o_proj.weight");
+}
+
 TEST(FlopsPerTokenTest, TiedAndUntied_FollowTheFormula) {
   v1::ModelSpec model;
   model.set_preset("hearth-112m");

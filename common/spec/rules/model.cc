@@ -1,3 +1,4 @@
+#include "common/spec/model/model_shape.h"
 #include "common/spec/rules/rules.h"
 #include "common/spec/text.h"
 
@@ -23,11 +24,22 @@ void CheckHeads(const v1::ModelSpec& m, Checker& check) {
   }
 }
 
+void CheckHfClass(const v1::ModelSpec& m, Checker& check) {
+  const bool complete = m.has_hidden() && m.has_heads() && m.has_head_dim();
+  if (m.has_hf_class() && complete && !HfClassHolds(m.hf_class(), m)) {
+    check.Add("model.hf_class",
+              Text(m.hf_class(),
+                   " cannot hold this model; leave hf_class out, and checkpoints are "
+                   "written as the first class that can"));
+  }
+}
+
 }  // namespace
 
 void CheckModelRules(const v1::ModelSpec& model, int64_t sequence_length, Checker& check) {
   CheckRopeScaling(model.rope_scaling(), check);
   CheckHeads(model, check);
+  CheckHfClass(model, check);
   if (model.position() == "learned" && model.max_position() >= 1 &&
       sequence_length > model.max_position()) {
     check.Add("model.max_position",

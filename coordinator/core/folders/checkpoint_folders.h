@@ -47,6 +47,8 @@ class CheckpointFolders {
   void AskForListings();
   // <root>/<job id> of each root with checkpoints of the job.
   std::vector<v1::JobFolder> FoldersOf(const JobState& job) const;
+  // The first connected worker of this root that is not silent; null = none.
+  const WorkerState* WorkerOfRoot(const std::string& root_uuid) const;
   // Removes a checkpoint's folder that no record names any more. If no worker sees it now, it is
   // found when one dials in.
   void Drop(const v1::Checkpoint& checkpoint);
@@ -62,8 +64,6 @@ class CheckpointFolders {
   void Listed(const AgentFolders& command);
   // Connected, not silent, and it has a root.
   bool Sees(const WorkerState& worker) const;
-  // The first such worker of this root; null = none.
-  const WorkerState* WorkerOfRoot(const std::string& root_uuid) const;
   // The same of all roots.
   std::map<std::string_view, const WorkerState*> SeersOfRoots() const;
   Leftover JudgeFolder(const v1::CheckpointFolder& folder) const;

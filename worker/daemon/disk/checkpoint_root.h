@@ -34,6 +34,20 @@ class CheckpointRoot {
   // The same for a folder with nothing in it; one that has stays, which is OK.
   absl::Status DeleteIfEmpty(const std::string& job_id, const std::string& path) const;
 
+  struct Piece {
+    std::string data;
+    int64_t file_bytes = 0;  // of the whole file
+  };
+  // At most `max_bytes` bytes from `offset` on of `file`, a path in the checkpoint folder `path`,
+  // which is <root>/<job_id>/e<epoch>/step-<N>; fewer at the end of the file, none behind it. No
+  // symbolic link is followed on the way. kInvalidArgument: another folder, or a path that is not
+  // plain; kNotFound: no such file; kFailedPrecondition: it cannot be read.
+  absl::StatusOr<Piece> Read(const std::string& job_id,
+                             const std::string& path,
+                             const std::string& file,
+                             int64_t offset,
+                             int64_t max_bytes) const;
+
   // What lies in the epochs of all jobs, by job and epoch, at most `limit` (then `truncated` is
   // set): checkpoints, what interrupted writes and removals left, and empty epochs. Symbolic links
   // and names that are not made here are left out. `between` is called before each folder; false

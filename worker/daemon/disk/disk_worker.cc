@@ -2,11 +2,13 @@
 
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/base/clip_text.h"
 #include "common/dataset/dataset.h"
 #include "common/hf/hf_config.h"
 #include "common/io/disk.h"
@@ -20,6 +22,8 @@ namespace {
 constexpr size_t kMaxRequests = 4096;
 // As in agent.proto.
 constexpr int kMaxFolders = 2000;
+constexpr int64_t kMaxPieceBytes = 256 << 10;
+constexpr size_t kMaxErrorBytes = 1024;
 constexpr absl::Duration kSpacePeriod = absl::Seconds(10);
 
 void InspectModel(const std::string& path, Env& env, v1::PathInfo& info) {
@@ -101,6 +105,10 @@ void DiskWorker::List(const v1::ListCheckpointFolders& request) {
   Post(request);
 }
 
+void DiskWorker::Read(const v1::ReadCheckpointFile& request) {
+  Post(request);
+}
+
 void DiskWorker::Post(Request request) {
   absl::MutexLock lock(&mu_);
   if (queue_.size() >= kMaxRequests) {
@@ -170,28 +178,46 @@ void DiskWorker::Do(const v1::DeleteCheckpointFolder& request) {
 void DiskWorker::Do(const v1::ListCheckpointFolders& request) {
   v1::AgentMessage message;
   *message.mutable_checkpoint_folders() =
-      root_.List(kMaxFolders, [this] { return InspectMeanwhile(); });
+      root_.List(kMaxFolders, [this] { return AnswerMeanwhile(); });
   message.mutable_checkpoint_folders()->set_request_id(request.request_id());
   answer_(std::move(message));
 }
 
-bool DiskWorker::InspectMeanwhile() {
-  std::vector<v1::InspectPaths> waiting;
+void DiskWorker::Do(const v1::ReadCheckpointFile& request) {
+  v1::AgentMessage message;
+  v1::CheckpointFileBytes& answer = *message.mutable_checkpoint_bytes();
+  answer.set_request_id(request.request_id());
+  absl::StatusOr<CheckpointRoot::Piece> piece =
+      root_.Read(request.job_id(), request.path(), request.file(), request.offset(),
+                 std::min<int64_t>(request.max_bytes(), kMaxPieceBytes));
+  if (piece.ok()) {
+    answer.set_data(std::move(piece->data));
+    answer.set_file_bytes(piece->file_bytes);
+  } else {
+    answer.set_code(static_cast<int32_t>(piece.status().code()));
+    answer.set_error(ClipText(std::string(piece.status().message()), kMaxErrorBytes));
+  }
+  answer_(std::move(message));
+}
+
+bool DiskWorker::AnswerMeanwhile() {
+  std::vector<Request> waiting;
   {
     absl::MutexLock lock(&mu_);
     if (stopping_) {
       return false;
     }
     std::erase_if(queue_, [&waiting](const Request& request) {
-      const auto* inspect = std::get_if<v1::InspectPaths>(&request);
-      if (inspect != nullptr) {
-        waiting.push_back(*inspect);
+      const bool quick = std::holds_alternative<v1::InspectPaths>(request) ||
+                         std::holds_alternative<v1::ReadCheckpointFile>(request);
+      if (quick) {
+        waiting.push_back(request);
       }
-      return inspect != nullptr;
+      return quick;
     });
   }
-  for (const v1::InspectPaths& request : waiting) {
-    Do(request);
+  for (const Request& request : waiting) {
+    std::visit([this](const auto& value) { Do(value); }, request);
   }
   return true;
 }

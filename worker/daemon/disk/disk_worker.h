@@ -1,5 +1,5 @@
-// Looks at datasets and model folders, and lists and removes checkpoints, on a thread of its own,
-// so that a slow disk delays nothing else.
+// Looks at datasets and model folders, and lists, removes and reads checkpoints, on a thread of its
+// own, so that a slow disk delays nothing else.
 #pragma once
 
 #include <atomic>
@@ -45,12 +45,15 @@ class DiskWorker : public DiskRequests {
   // was not removed).
   void Inspect(const v1::InspectPaths& request) override;
   void Delete(const v1::DeleteCheckpointFolder& request) override;
-  // Inspections do not wait for a listing's end.
+  void Read(const v1::ReadCheckpointFile& request) override;
+  // Inspections and reads do not wait for a listing's end.
   void List(const v1::ListCheckpointFolders& request) override;
 
  private:
-  using Request =
-      std::variant<v1::InspectPaths, v1::DeleteCheckpointFolder, v1::ListCheckpointFolders>;
+  using Request = std::variant<v1::InspectPaths,
+                               v1::DeleteCheckpointFolder,
+                               v1::ListCheckpointFolders,
+                               v1::ReadCheckpointFile>;
 
   void Post(Request request);
   void Run();
@@ -59,8 +62,9 @@ class DiskWorker : public DiskRequests {
   void Do(const v1::InspectPaths& request);
   void Do(const v1::DeleteCheckpointFolder& request);
   void Do(const v1::ListCheckpointFolders& request);
-  // Answers the inspections that wait; false when stopping.
-  bool InspectMeanwhile();
+  void Do(const v1::ReadCheckpointFile& request);
+  // Does the inspections and reads that wait; false when stopping.
+  bool AnswerMeanwhile();
 
   const CheckpointRoot& root_;
   Env& env_;

@@ -124,5 +124,40 @@ TEST_F(DiskWorkerTest, Requests_InspectAndDelete_AreDoneInOrder) {
   EXPECT_FALSE(fs::exists(step));
 }
 
+TEST_F(DiskWorkerTest, Read_AnswersWithBytesOrWhyNot) {
+  const auto root = CheckpointRoot::Open((dir_ / "root").string());
+  ASSERT_TRUE(root.ok());
+  const fs::path step = dir_ / "root/job-1/e1/step-00000001";
+  fs::create_directories(step);
+  std::ofstream(step / "MANIFEST.json") << std::string(300 << 10, 'm');
+  absl::Mutex mu;
+  std::vector<v1::CheckpointFileBytes> answers;
+  const auto answered = [&] { return answers.size() == 2; };
+  DiskWorker disk(*root, Env::Real(), [&](v1::AgentMessage message) {
+    absl::MutexLock lock(&mu);
+    answers.push_back(message.checkpoint_bytes());
+  });
+  v1::ReadCheckpointFile read;
+  read.set_request_id(7);
+  read.set_job_id("job-1");
+  read.set_path(step.string());
+  read.set_file("MANIFEST.json");
+  read.set_max_bytes(1 << 30);
+  disk.Read(read);
+  read.set_request_id(8);
+  read.set_file("../x");
+  disk.Read(read);
+  absl::MutexLock lock(&mu);
+  ASSERT_TRUE(mu.AwaitWithTimeout(absl::Condition(&answered), absl::Seconds(30)));
+  EXPECT_EQ(answers[0].request_id(), 7);
+  EXPECT_EQ(answers[0].code(), 0);
+  // However much was asked for.
+  EXPECT_TRUE(answers[0].data() == std::string(256 << 10, 'm'));
+  EXPECT_EQ(answers[0].file_bytes(), 300 << 10);
+  EXPECT_EQ(answers[1].request_id(), 8);
+  EXPECT_EQ(answers[1].code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(answers[1].error(), HasSubstr("../x"));
+}
+
 }  // namespace
 }  // namespace hearth::worker

@@ -138,6 +138,8 @@ void TaskTable::Handle(const v1::CoordinatorMessage& message) {
       return disk_->Delete(message.delete_checkpoint());
     case v1::CoordinatorMessage::kListCheckpoints:
       return disk_->List(message.list_checkpoints());
+    case v1::CoordinatorMessage::kReadCheckpoint:
+      return disk_->Read(message.read_checkpoint());
     case v1::CoordinatorMessage::kForget:
       return HandleForget(message.forget());
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:

@@ -41,6 +41,7 @@ class DiskRequests {
  public:
   virtual ~DiskRequests() = default;
   virtual void Inspect(const v1::InspectPaths& request) = 0;
+  virtual void Read(const v1::ReadCheckpointFile& request) = 0;
   virtual void Delete(const v1::DeleteCheckpointFolder& request) = 0;
   virtual void List(const v1::ListCheckpointFolders& request) = 0;
 };

@@ -42,9 +42,11 @@ class FakeHost : public TrainerHost {
 class FakeDisk : public DiskRequests {
  public:
   void Inspect(const v1::InspectPaths& request) override { inspected.push_back(request); }
+  void Read(const v1::ReadCheckpointFile& request) override { read.push_back(request); }
   void Delete(const v1::DeleteCheckpointFolder& request) override { deleted.push_back(request); }
   void List(const v1::ListCheckpointFolders& request) override { listed.push_back(request); }
   std::vector<v1::InspectPaths> inspected;
+  std::vector<v1::ReadCheckpointFile> read;
   std::vector<v1::DeleteCheckpointFolder> deleted;
   std::vector<v1::ListCheckpointFolders> listed;
 };

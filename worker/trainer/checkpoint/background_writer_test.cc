@@ -8,7 +8,7 @@
 #include "common/io/faulty_env.h"
 #include "gtest/gtest.h"
 #include "tests/support/common/temp_dir.h"
-#include "tests/support/trainer/model_folder.h"
+#include "tests/support/common/weight_folder.h"
 #include "worker/trainer/checkpoint/hf_model.h"
 
 namespace hearth::trainer {

@@ -16,7 +16,7 @@
 #include "common/spec/model/parameter.h"
 #include "common/time/clock.h"
 #include "hearth/v1/job.pb.h"
-#include "worker/trainer/checkpoint/safetensors.h"
+#include "worker/trainer/checkpoint/tensor_files.h"
 #include "worker/trainer/comm/key_value_store.h"
 
 namespace hearth::trainer {

@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/common/temp_dir.h"
-#include "tests/support/trainer/model_folder.h"
+#include "tests/support/common/weight_folder.h"
 
 namespace hearth::trainer {
 namespace {

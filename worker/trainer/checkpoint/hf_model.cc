@@ -2,37 +2,20 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
-#include <memory>
-#include <set>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/formats/codecs.h"
 #include "common/hf/hf_config.h"
 #include "common/io/chunk_threads.h"
-#include "nlohmann/json.hpp"
-#include "worker/trainer/checkpoint/meta.h"
+#include "common/weights/model_files.h"
 
 namespace hearth::trainer {
 namespace {
 
-constexpr std::string_view kIndexFile = "model.safetensors.index.json";
-
-int64_t Columns(const spec::Parameter& p) {
-  return p.shape.size() > 1 ? p.shape[1] : 1;
-}
-
-std::vector<int64_t> HfShape(const spec::Parameter& p, const spec::HfTensor& t) {
-  if (p.shape.size() < 2) {
-    return {t.rows};
-  }
-  return t.transpose ? std::vector<int64_t>{Columns(p), t.rows}
-                     : std::vector<int64_t>{t.rows, Columns(p)};
-}
+using weights::Columns;
+using weights::HfShape;
 
 // Index into the parameter's fp32 values of element `i` of the Hugging Face tensor.
 int64_t SourceIndex(const spec::HfTensor& t, int64_t columns, int64_t i) {
@@ -47,108 +30,6 @@ std::string_view HfDTypeName(TensorDType dtype) {
   return dtype == TensorDType::kBF16  ? "bfloat16"
          : dtype == TensorDType::kF16 ? "float16"
                                       : "float32";
-}
-
-float LoadElement(const TensorView& tensor, int64_t i) {
-  const char* data = static_cast<const char*>(tensor.data);
-  if (tensor.dtype == TensorDType::kF32) {
-    float value;
-    // Tensors of a file need not be aligned.
-    std::memcpy(&value, data + i * 4, sizeof value);
-    return value;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, data + i * 2, sizeof bits);
-  return tensor.dtype == TensorDType::kBF16 ? formats::DecodeBf16(bits) : formats::DecodeF16(bits);
-}
-
-// All safetensors files of a folder.
-class WeightFiles {
- public:
-  static absl::StatusOr<WeightFiles> Open(Env& env, const std::string& dir) {
-    WeightFiles files;
-    files.dir_ = dir;
-    std::set<std::string> names;
-    const std::string index = absl::StrCat(dir, "/", std::string(kIndexFile));
-    if (env.Exists(index)) {
-      HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(index));
-      const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-      const auto map = json.is_object() ? json.find("weight_map") : json.end();
-      if (!json.is_object() || map == json.end() || !map->is_object()) {
-        return absl::DataLossError(absl::StrCat(index, ": no weight_map"));
-      }
-      for (const auto& [tensor, file] : map->items()) {
-        // A name with a slash could lead out of the folder.
-        if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos) {
-          return absl::DataLossError(absl::StrCat(index, ": bad file name for ", tensor));
-        }
-        names.insert(file.get<std::string>());
-      }
-    } else {
-      names.insert(std::string(kHfWeightsFile));
-    }
-    for (const std::string& name : names) {
-      HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsFile> file,
-                              SafetensorsFile::Open(env, absl::StrCat(dir, "/", name)));
-      files.files_.push_back(std::move(file));
-    }
-    return files;
-  }
-
-  // Some published checkpoints lack the leading "model." or "transformer.".
-  const TensorView* Find(std::string_view name) const {
-    const size_t dot = name.find('.');
-    for (const auto& file : files_) {
-      if (const TensorView* t = file->Find(name); t != nullptr) {
-        return t;
-      }
-    }
-    const std::string_view head = name.substr(0, dot);
-    if (head != "model" && head != "transformer") {
-      return nullptr;
-    }
-    for (const auto& file : files_) {
-      if (const TensorView* t = file->Find(name.substr(dot + 1)); t != nullptr) {
-        return t;
-      }
-    }
-    return nullptr;
-  }
-
-  const std::string& dir() const { return dir_; }
-
- private:
-  std::string dir_;
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
-};
-
-absl::Status LoadTensor(const WeightFiles& files,
-                        const spec::Parameter& p,
-                        const spec::HfTensor& t,
-                        float* out) {
-  const TensorView* tensor = files.Find(t.name);
-  if (tensor == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(files.dir(), ": no tensor \"", t.name, "\" (parameter ", p.name, ")"));
-  }
-  const std::vector<int64_t> shape = HfShape(p, t);
-  if (tensor->shape != shape) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        files.dir(), ": tensor \"", t.name, "\" has shape [", absl::StrJoin(tensor->shape, ", "),
-        "], the model needs [", absl::StrJoin(shape, ", "), "]"));
-  }
-  if (tensor->dtype != TensorDType::kF32 && tensor->dtype != TensorDType::kBF16 &&
-      tensor->dtype != TensorDType::kF16) {
-    return absl::InvalidArgumentError(absl::StrCat(files.dir(), ": tensor \"", t.name, "\" is ",
-                                                   std::string(TensorDTypeName(tensor->dtype)),
-                                                   ", not F32, BF16 or F16"));
-  }
-  const int64_t columns = Columns(p);
-  const int64_t n = t.rows * columns;
-  for (int64_t i = 0; i < n; ++i) {
-    out[SourceIndex(t, columns, i)] = LoadElement(*tensor, i);
-  }
-  return absl::OkStatus();
 }
 
 float ToFloat(float value) {
@@ -292,32 +173,15 @@ absl::Status LoadHfWeights(Env& env,
     return absl::InvalidArgumentError(
         absl::StrCat(weights.size(), " weights for a table of ", table.size()));
   }
-  HEARTH_ASSIGN_OR_RETURN(const WeightFiles files, WeightFiles::Open(env, dir));
+  HEARTH_ASSIGN_OR_RETURN(const weights::WeightReader reader,
+                          weights::WeightReader::Open(env, dir, table));
   return ForEachChunk(static_cast<int64_t>(table.size()), FileThreads(),
                       [&](int64_t i) -> absl::Status {
                         const auto k = static_cast<size_t>(i);
                         std::fill_n(weights[k], table[k].elements(), 0.0f);
-                        for (const spec::HfTensor& t : table[k].hf) {
-                          HEARTH_RETURN_IF_ERROR(LoadTensor(files, table[k], t, weights[k]));
-                        }
+                        reader.ReadRows(k, 0, table[k].logical_rows, weights[k]);
                         return absl::OkStatus();
                       });
-}
-
-absl::StatusOr<std::vector<RecordedFile>> RecordedModelFiles(Env& env, const std::string& dir) {
-  const std::string manifest = absl::StrCat(dir, "/", std::string(kManifestFile));
-  std::vector<RecordedFile> files;
-  if (!env.Exists(manifest)) {
-    return files;
-  }
-  HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(manifest));
-  HEARTH_ASSIGN_OR_RETURN(const std::vector<ManifestEntry> entries, ParseManifest(text, manifest));
-  for (const ManifestEntry& entry : entries) {
-    if (!absl::StartsWith(entry.path, "state/") || entry.path == kMetaFile) {
-      files.push_back({absl::StrCat(dir, "/", entry.path), entry.checksum});
-    }
-  }
-  return files;
 }
 
 }  // namespace hearth::trainer

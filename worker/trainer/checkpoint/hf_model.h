@@ -12,14 +12,14 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/io/env.h"
-#include "common/io/verified_files.h"
 #include "common/spec/model/model_shape.h"
 #include "common/spec/model/parameter.h"
-#include "worker/trainer/checkpoint/safetensors.h"
+#include "common/weights/model_files.h"
+#include "worker/trainer/checkpoint/tensor_files.h"
 
 namespace hearth::trainer {
 
-inline constexpr std::string_view kHfWeightsFile = "model.safetensors";
+using weights::kHfWeightsFile;
 
 // How WriteHfModel comes by the weights.
 struct HfSource {
@@ -59,10 +59,5 @@ absl::Status LoadHfWeights(Env& env,
                            const std::string& dir,
                            const std::vector<spec::Parameter>& table,
                            absl::Span<float* const> weights);
-
-// Files of a model folder that MANIFEST.json records a checksum for, without the state that only a
-// resume reads. Empty: it has no MANIFEST.json, as folders from elsewhere. kDataLoss: a damaged
-// one.
-absl::StatusOr<std::vector<RecordedFile>> RecordedModelFiles(Env& env, const std::string& dir);
 
 }  // namespace hearth::trainer

@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/common/temp_dir.h"
-#include "tests/support/trainer/model_folder.h"
+#include "tests/support/common/weight_folder.h"
 
 namespace hearth::trainer {
 namespace {
@@ -63,7 +63,7 @@ TEST_P(HfModelTest, Load_OfWritten_IsTheModel) {
 
 INSTANTIATE_TEST_SUITE_P(Classes,
                          HfModelTest,
-                         ::testing::Values("llama", "qwen2", "qwen3", "gpt2", "hearth"));
+                         ::testing::Values("llama", "mistral", "phi3", "qwen2", "qwen3", "gpt2", "hearth"));
 
 TEST_F(HfModelTest, Write_Gpt2_TransposesAndDropsPadding) {
   const TestModel m = MakeTestModel("gpt2");

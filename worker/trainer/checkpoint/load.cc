@@ -5,7 +5,6 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
-#include "common/io/chunk_threads.h"
 #include "common/io/sha256.h"
 #include "common/spec/fields/conditions.h"
 #include "common/spec/fields/rows.h"
@@ -114,32 +113,6 @@ absl::Status CheckListed(const std::string& manifest_file, const std::set<std::s
   return absl::OkStatus();
 }
 
-// Files of chunked checksums one after the other by all threads, the others side by side.
-absl::Status CheckSums(Env& env,
-                       const std::string& path,
-                       const std::vector<ManifestEntry>& entries) {
-  const auto check = [&](const ManifestEntry& entry, int threads) -> absl::Status {
-    const std::string file = Join(path, entry.path);
-    HEARTH_ASSIGN_OR_RETURN(const Checksum sum,
-                            ChecksumOfFile(env, file, entry.checksum.kind, threads));
-    if (sum == entry.checksum) {
-      return absl::OkStatus();
-    }
-    return absl::DataLossError(absl::StrCat(file, ": ", LabelOf(sum.kind), " is ", sum.hex,
-                                            ", the manifest says ", entry.checksum.hex));
-  };
-  std::vector<const ManifestEntry*> whole;
-  for (const ManifestEntry& entry : entries) {
-    if (entry.checksum.kind == ChecksumKind::kXxh3) {
-      HEARTH_RETURN_IF_ERROR(check(entry, FileThreads()));
-    } else {
-      whole.push_back(&entry);
-    }
-  }
-  return ForEachChunk(static_cast<int64_t>(whole.size()), FileThreads(),
-                      [&](int64_t i) { return check(*whole[static_cast<size_t>(i)], 1); });
-}
-
 }  // namespace
 
 absl::Status VerifyCheckpoint(Env& env, const std::string& path, std::string_view manifest_sha256) {
@@ -174,7 +147,7 @@ absl::Status VerifyCheckpoint(Env& env, const std::string& path, std::string_vie
     listed.insert(entry.path);
   }
   HEARTH_RETURN_IF_ERROR(CheckListed(manifest_file, listed));
-  return CheckSums(env, path, entries);
+  return weights::CheckSums(env, path, entries);
 }
 
 std::vector<std::string> ModelDifferences(const v1::ModelSpec& checkpoint,

@@ -1,4 +1,4 @@
-// The files of a checkpoint: JSON of its meta and manifest, tensors.
+// The files of a checkpoint: JSON of its meta, tensors.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/io/checksum.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
+#include "worker/trainer/checkpoint/tensor_files.h"
 
 namespace hearth::trainer {
 
-inline constexpr std::string_view kManifestFile = "MANIFEST.json";
 inline constexpr std::string_view kMetaFile = "state/meta.json";
 inline constexpr std::string_view kPlansFile = "state/plans.json";
 inline constexpr std::string_view kStateFile = "state/tensors.safetensors";
@@ -22,19 +21,6 @@ inline constexpr std::string_view kStateFile = "state/tensors.safetensors";
 std::string MetaToJson(const CheckpointMeta& meta);
 // kDataLoss names the file and the field.
 absl::StatusOr<CheckpointMeta> ParseMeta(std::string_view text, std::string_view file_name);
-
-struct ManifestEntry {
-  std::string path;  // inside the checkpoint folder
-  int64_t bytes = 0;
-  Checksum checksum;
-};
-
-// Version 2: each file has one checksum of any kind, under the kind's key. Version 1, which is read
-// too, knows "sha256" alone.
-std::string ManifestToJson(int64_t step, const std::vector<ManifestEntry>& files);
-// kDataLoss: of a newer version, not a manifest, or a path that leaves the folder.
-absl::StatusOr<std::vector<ManifestEntry>> ParseManifest(std::string_view text,
-                                                         std::string_view file_name);
 
 // A file of `tensors`, read as `content` says.
 absl::StatusOr<FileFacts> WriteTensors(Env& env,

@@ -19,7 +19,7 @@
 #include "common/time/clock.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
 #include "worker/trainer/checkpoint/meta.h"
-#include "worker/trainer/checkpoint/safetensors.h"
+#include "worker/trainer/checkpoint/tensor_files.h"
 
 namespace hearth::trainer {
 

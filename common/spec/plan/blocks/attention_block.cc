@@ -15,7 +15,7 @@ Handle Id(BufferId Ids::*id) {
 
 std::vector<WeightRow> Weights(const ModelShape& s) {
   const auto part = [](std::string_view name, std::string_view llama, int64_t rows) {
-    return WeightPart{name, {llama, "attn.c_attn"}, rows};
+    return WeightPart{name, {llama, "attn.c_attn", "self_attn.qkv_proj"}, rows};
   };
   std::vector<WeightRow> rows = {
       NormWeight(Slot::kAttnNorm, "attn_norm", {"input_layernorm", "ln_1"}, s.hidden, s.norm),

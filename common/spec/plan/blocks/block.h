@@ -23,6 +23,8 @@ namespace hearth::spec {
 struct HfModule {
   std::string_view llama;
   std::string_view gpt2;
+  // In classes like Llama that keep q, k and v in one tensor, and gate and up; empty: as llama.
+  std::string_view fused = {};
 };
 
 // Rows of a weight that are a matrix of their own. Parts of one module are one tensor in Hugging

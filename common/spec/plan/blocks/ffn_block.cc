@@ -16,8 +16,8 @@ std::vector<WeightRow> Weights(const ModelShape& s) {
   const WeightRow in =
       s.activation == Activation::kSwiglu
           ? LinearWeight(Slot::kFfnIn, "gate_up",
-                         {{"gate", {"mlp.gate_proj", ""}, s.ffn_hidden},
-                          {"up", {"mlp.up_proj", ""}, s.ffn_hidden}},
+                         {{"gate", {"mlp.gate_proj", "", "mlp.gate_up_proj"}, s.ffn_hidden},
+                          {"up", {"mlp.up_proj", "", "mlp.gate_up_proj"}, s.ffn_hidden}},
                          s.hidden, bias)
           : LinearWeight(Slot::kFfnIn, "fc", {{"fc", {"mlp.up_proj", "mlp.c_fc"}, s.ffn_hidden}},
                          s.hidden, bias);

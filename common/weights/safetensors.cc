@@ -1,4 +1,4 @@
-#include "worker/trainer/checkpoint/safetensors.h"
+#include "common/weights/safetensors.h"
 
 #include <algorithm>
 #include <bit>
@@ -11,7 +11,7 @@
 #include "common/io/chunked_file.h"
 #include "nlohmann/json.hpp"
 
-namespace hearth::trainer {
+namespace hearth::weights {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
@@ -288,4 +288,4 @@ absl::StatusOr<const TensorView*> SafetensorsFile::Get(std::string_view name,
   return tensor;
 }
 
-}  // namespace hearth::trainer
+}  // namespace hearth::weights

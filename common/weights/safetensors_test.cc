@@ -1,4 +1,4 @@
-#include "worker/trainer/checkpoint/safetensors.h"
+#include "common/weights/safetensors.h"
 
 #include <cstring>
 #include <filesystem>
@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace hearth::trainer {
+namespace hearth::weights {
 namespace {
 
 using ::testing::HasSubstr;
@@ -129,4 +129,4 @@ TEST_F(SafetensorsTest, Open_MutatedOrTruncatedFile_NeverReadsOutside) {
 }
 
 }  // namespace
-}  // namespace hearth::trainer
+}  // namespace hearth::weights

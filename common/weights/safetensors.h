@@ -16,7 +16,7 @@
 #include "common/io/checksum.h"
 #include "common/io/env.h"
 
-namespace hearth::trainer {
+namespace hearth::weights {
 
 enum class TensorDType : uint8_t {
   kBool,
@@ -111,4 +111,4 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-}  // namespace hearth::trainer
+}  // namespace hearth::weights

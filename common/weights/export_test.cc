@@ -1,0 +1,471 @@
+#include "common/weights/export.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <numbers>
+#include <set>
+
+#include "common/formats/codecs.h"
+#include "common/io/sha256.h"
+#include "common/weights/manifest.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/support/common/gguf_reader.h"
+#include "tests/support/common/weight_folder.h"
+
+namespace hearth::weights {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class ExportTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = ::testing::TempDir() + "/export_" +
+           ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(dir_);
+    model_ = dir_ + "/model";
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+
+  absl::StatusOr<Exported> Export(const ExportFormat& format,
+                                  const formats::StoredFormat& dtype,
+                                  const std::string& out,
+                                  int threads = 2) {
+    ExportOptions options;
+    options.dtype = &dtype;
+    options.out = out;
+    options.threads = threads;
+    options.tokenizer = false;
+    return ExportModel(Env::Real(), FileVerifier("", 1), model_, format, options);
+  }
+
+  GgufFile Gguf(const formats::StoredFormat& dtype) {
+    const std::string out = dir_ + "/out.gguf";
+    std::filesystem::remove(out);
+    const auto done = Export(kGgufExport, dtype, out);
+    EXPECT_TRUE(done.ok()) << done.status();
+    const auto bytes = Env::Real().ReadFile(out);
+    EXPECT_TRUE(bytes.ok()) << bytes.status();
+    if (done.ok() && bytes.ok()) {
+      EXPECT_EQ(done->bytes, static_cast<int64_t>(bytes->size()));
+      notes_ = done->notes;
+      return ReadGguf(*bytes);
+    }
+    return {};
+  }
+
+  std::string dir_;
+  std::string model_;
+  std::vector<std::string> notes_;
+};
+
+std::vector<float> Floats(const GgufFile::Tensor& tensor) {
+  std::vector<float> values(tensor.bytes.size() / sizeof(float));
+  std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+  return values;
+}
+
+// llama.cpp's LlamaModel.permute: reshape(heads, 2, rows / heads / 2, columns), axes 1 and 2
+// swapped.
+std::vector<float> Permuted(const TestTensor& tensor, int64_t heads) {
+  const int64_t rows = tensor.shape[0];
+  const int64_t columns = tensor.shape.size() > 1 ? tensor.shape[1] : 1;
+  const int64_t half = rows / heads / 2;
+  std::vector<float> out;
+  for (int64_t h = 0; h < heads; ++h) {
+    for (int64_t i = 0; i < half; ++i) {
+      for (int64_t j = 0; j < 2; ++j) {
+        for (int64_t c = 0; c < columns; ++c) {
+          out.push_back(tensor.values[static_cast<size_t>(((h * 2 + j) * half + i) * columns + c)]);
+        }
+      }
+    }
+  }
+  return out;
+}
+
+TestTensor Rows(const TestTensor& tensor, int64_t first, int64_t rows) {
+  const int64_t columns = tensor.shape[1];
+  return {
+      {rows, columns},
+      {tensor.values.begin() + first * columns, tensor.values.begin() + (first + rows) * columns}};
+}
+
+struct Case {
+  const char* type;
+  const char* architecture;
+};
+
+class GgufClassTest : public ExportTest, public ::testing::WithParamInterface<Case> {};
+
+TEST_P(GgufClassTest, LlamaLike_HasTheSizesUnderLlamaCppsKeys) {
+  const TestModel m = MakeTestModel(GetParam().type);
+  WriteTestFolder(model_, m, TestTensors(m));
+  const GgufFile file = Gguf(formats::kStoredF32);
+  const std::string arch = GetParam().architecture;
+  EXPECT_EQ(file.version, 3U);
+  EXPECT_EQ(file.keys[0], "general.architecture");
+  EXPECT_EQ(file.Text("general.architecture"), arch);
+  EXPECT_EQ(file.Text("general.name"), "model");
+  EXPECT_EQ(file.Text("tokenizer.ggml.model"), "none");
+  const std::map<std::string, uint64_t> sizes = {
+      {"context_length", 32},      {"embedding_length", 16},      {"block_count", 2},
+      {"feed_forward_length", 24}, {"attention.head_count", 4},   {"attention.head_count_kv", 2},
+      {"attention.key_length", 4}, {"attention.value_length", 4}, {"rope.dimension_count", 4},
+      {"vocab_size", 133}};
+  for (const auto& [key, value] : sizes) {
+    EXPECT_EQ(file.Integer(arch + "." + key), value) << key;
+  }
+  EXPECT_EQ(file.Integer("general.file_type"), 0U);
+  EXPECT_EQ(file.Number(arch + ".rope.freq_base"), 10000.0);
+  EXPECT_FLOAT_EQ(static_cast<float>(file.Number(arch + ".attention.layer_norm_rms_epsilon")),
+                  1e-5F);
+}
+
+// What llama.cpp expects of a folder's tensors.
+std::map<std::string, TestTensor> WantedTensors(const std::map<std::string, TestTensor>& hf,
+                                                bool fused,
+                                                bool permuted) {
+  std::map<std::string, TestTensor> want = {
+      {"token_embd.weight", hf.at("model.embed_tokens.weight")},
+      {"output_norm.weight", hf.at("model.norm.weight")}};
+  if (hf.contains("lm_head.weight")) {
+    want["output.weight"] = hf.at("lm_head.weight");
+  }
+  for (int layer = 0; layer < 2; ++layer) {
+    const std::string from = "model.layers." + std::to_string(layer) + ".";
+    const std::string to = "blk." + std::to_string(layer) + ".";
+    const auto part = [&](const char* whole, int64_t first, int64_t rows, const char* own) {
+      return fused ? Rows(hf.at(from + whole), first, rows) : hf.at(from + own);
+    };
+    const char* const qkv = "self_attn.qkv_proj.weight";
+    const TestTensor q = part(qkv, 0, 16, "self_attn.q_proj.weight");
+    const TestTensor k = part(qkv, 16, 8, "self_attn.k_proj.weight");
+    want[to + "attn_q.weight"] = {q.shape, permuted ? Permuted(q, 4) : q.values};
+    want[to + "attn_k.weight"] = {k.shape, permuted ? Permuted(k, 2) : k.values};
+    want[to + "attn_v.weight"] = part(qkv, 24, 8, "self_attn.v_proj.weight");
+    const char* const gate_up = "mlp.gate_up_proj.weight";
+    want[to + "ffn_gate.weight"] = part(gate_up, 0, 24, "mlp.gate_proj.weight");
+    want[to + "ffn_up.weight"] = part(gate_up, 24, 24, "mlp.up_proj.weight");
+    for (const auto& [theirs, ours] : {std::pair{"attn_norm.weight", "input_layernorm.weight"},
+                                       {"attn_output.weight", "self_attn.o_proj.weight"},
+                                       {"ffn_norm.weight", "post_attention_layernorm.weight"},
+                                       {"ffn_down.weight", "mlp.down_proj.weight"},
+                                       {"attn_q.bias", "self_attn.q_proj.bias"},
+                                       {"attn_k.bias", "self_attn.k_proj.bias"},
+                                       {"attn_v.bias", "self_attn.v_proj.bias"},
+                                       {"attn_q_norm.weight", "self_attn.q_norm.weight"},
+                                       {"attn_k_norm.weight", "self_attn.k_norm.weight"}}) {
+      if (hf.contains(from + ours)) {
+        want[to + theirs] = hf.at(from + ours);
+      }
+    }
+  }
+  return want;
+}
+
+TEST_P(GgufClassTest, LlamaLike_HasTheNamesShapesAndRowsOfLlamaCpp) {
+  const TestModel m = MakeTestModel(GetParam().type);
+  const auto hf = TestTensors(m);
+  WriteTestFolder(model_, m, hf);
+  const GgufFile file = Gguf(formats::kStoredF32);
+  const auto want = WantedTensors(hf, std::string(GetParam().type) == "phi3",
+                                  std::string(GetParam().architecture) == "llama");
+  ASSERT_EQ(file.tensors.size(), want.size());
+  for (const auto& [name, tensor] : want) {
+    ASSERT_EQ(file.tensors.count(name), 1U) << name;
+    const GgufFile::Tensor& got = file.tensors.at(name);
+    EXPECT_EQ(std::vector<int64_t>(got.dimensions.rbegin(), got.dimensions.rend()), tensor.shape)
+        << name;
+    EXPECT_EQ(Floats(got), tensor.values) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Classes,
+                         GgufClassTest,
+                         ::testing::Values(Case{"llama", "llama"},
+                                           Case{"mistral", "llama"},
+                                           Case{"phi3", "llama"},
+                                           Case{"qwen2", "qwen2"},
+                                           Case{"qwen3", "qwen3"}),
+                         [](const auto& test) { return std::string(test.param.type); });
+
+TEST_F(ExportTest, Gpt2_FusedQkvIsTransposedAndPositionsStayF32) {
+  const TestModel m = MakeTestModel("gpt2");
+  const auto hf = TestTensors(m);
+  WriteTestFolder(model_, m, hf);
+  const GgufFile file = Gguf(formats::kStoredF16);
+  EXPECT_EQ(file.Text("general.architecture"), "gpt2");
+  EXPECT_EQ(file.Integer("general.file_type"), 1U);
+  EXPECT_EQ(file.Integer("gpt2.context_length"), 32U);
+  EXPECT_FLOAT_EQ(static_cast<float>(file.Number("gpt2.attention.layer_norm_epsilon")), 1e-5F);
+  EXPECT_EQ(file.values.count("gpt2.rope.freq_base"), 0U);
+  EXPECT_EQ(file.tensors.size(), 2U + 2U * 12U + 2U);
+  EXPECT_EQ(file.tensors.count("output.weight"), 0U);  // tied
+  const GgufFile::Tensor& positions = file.tensors.at("position_embd.weight");
+  EXPECT_EQ(positions.type, 0U);
+  EXPECT_EQ(Floats(positions), hf.at("transformer.wpe.weight").values);
+  EXPECT_EQ(Floats(file.tensors.at("blk.1.attn_qkv.bias")),
+            hf.at("transformer.h.1.attn.c_attn.bias").values);
+  const TestTensor& conv = hf.at("transformer.h.1.attn.c_attn.weight");  // [16, 48]
+  const GgufFile::Tensor& qkv = file.tensors.at("blk.1.attn_qkv.weight");
+  EXPECT_THAT(qkv.dimensions, ElementsAre(16, 48));
+  EXPECT_EQ(qkv.type, 1U);
+  for (size_t out = 0; out < 48; ++out) {
+    for (size_t in = 0; in < 16; ++in) {
+      uint16_t bits;
+      std::memcpy(&bits, qkv.bytes.data() + (out * 16 + in) * 2, 2);
+      ASSERT_EQ(bits, formats::EncodeF16(conv.values[in * 48 + out]));
+    }
+  }
+}
+
+TEST_F(ExportTest, Quantised_MatricesInBlocks_VectorsF32_OddRowsF16) {
+  v1::ModelSpec spec = TestModelSpec("llama");
+  spec.set_hidden(64);
+  spec.set_head_dim(16);
+  spec.set_ffn_hidden(40);
+  const TestModel m = MakeTestModel(spec);
+  const auto hf = TestTensors(m);
+  WriteTestFolder(model_, m, hf);
+  for (const formats::StoredFormat* format : {&formats::kStoredQ8_0, &formats::kStoredQ4_0}) {
+    const GgufFile file = Gguf(*format);
+    EXPECT_EQ(file.Integer("general.file_type"), format->ggml_file_type);
+    EXPECT_EQ(file.Integer("general.quantization_version"), 2U);
+    EXPECT_EQ(file.tensors.at("blk.0.attn_norm.weight").type, 0U);
+    EXPECT_EQ(file.tensors.at("blk.0.ffn_down.weight").type, 1U);
+    EXPECT_THAT(notes_, ElementsAre(HasSubstr("2 matrices are f16")));
+    const TestTensor& up = hf.at("model.layers.1.mlp.up_proj.weight");
+    std::string want(static_cast<size_t>(format->Bytes(40 * 64)), '\0');
+    format->encode(up.values.data(), 40 * 64 / 32, reinterpret_cast<uint8_t*>(want.data()));
+    EXPECT_EQ(file.tensors.at("blk.1.ffn_up.weight").type, format->ggml_type);
+    EXPECT_EQ(file.tensors.at("blk.1.ffn_up.weight").bytes, want);
+  }
+}
+
+TEST_F(ExportTest, FileOfSeveralChunks_IsTheSameForAnyThreads) {
+  v1::ModelSpec spec = TestModelSpec("llama");
+  spec.set_hidden(64);
+  spec.set_head_dim(16);
+  spec.set_vocab(70001);
+  const TestModel m = MakeTestModel(spec);
+  const auto hf = TestTensors(m);
+  WriteTestFolder(model_, m, hf);
+  ASSERT_TRUE(Export(kGgufExport, formats::kStoredF32, dir_ + "/1", 1).ok());
+  ASSERT_TRUE(Export(kGgufExport, formats::kStoredF32, dir_ + "/3", 3).ok());
+  const std::string bytes = *Env::Real().ReadFile(dir_ + "/1");
+  EXPECT_GT(bytes.size(), size_t{4} * kFileChunkBytes);
+  EXPECT_TRUE(bytes == *Env::Real().ReadFile(dir_ + "/3"));
+  const GgufFile file = ReadGguf(bytes);
+  EXPECT_TRUE(Floats(file.tensors.at("output.weight")) == hf.at("lm_head.weight").values);
+  ASSERT_TRUE(Export(kHfExport, formats::kStoredF32, dir_ + "/hf", 3).ok());
+  EXPECT_TRUE(*Env::Real().ReadFile(dir_ + "/hf/model.safetensors") ==
+              *Env::Real().ReadFile(model_ + "/model.safetensors"));
+}
+
+TEST_F(ExportTest, Llama3Rope_IsATensorOfFactors) {
+  v1::ModelSpec spec = TestModelSpec("llama");
+  spec.set_hidden(64);
+  spec.set_head_dim(16);
+  v1::RopeScaling& scaling = *spec.mutable_rope_scaling();
+  scaling.set_type("llama3");
+  scaling.set_factor(8);
+  scaling.set_low_freq_factor(1);
+  scaling.set_high_freq_factor(4);
+  scaling.set_original_max_position(64);
+  const TestModel m = MakeTestModel(spec);
+  WriteTestFolder(model_, m, TestTensors(m));
+  const GgufFile file = Gguf(formats::kStoredF32);
+  const std::vector<float> factors = Floats(file.tensors.at("rope_freqs.weight"));
+  ASSERT_EQ(factors.size(), 8U);
+  EXPECT_EQ(factors[0], 1.0F);  // a wave of 6 positions, shorter than 64 / 4
+  EXPECT_EQ(factors[7], 8.0F);  // 20000 positions
+  // 2 pi 10000^(2/16) = 19.87 lies between 16 and 64: smooth (64 / 19.87 - 1) / 3 = 0.7403.
+  const double wave = 2 * std::numbers::pi * std::pow(10000.0, 2.0 / 16);
+  const double smooth = (64 / wave - 1) / 3;
+  EXPECT_NEAR(factors[1], 1 / ((1 - smooth) / 8 + smooth), 1e-5);
+}
+
+TEST_F(ExportTest, LinearRope_IsMetadata) {
+  v1::ModelSpec spec = TestModelSpec("qwen2");
+  spec.mutable_rope_scaling()->set_type("linear");
+  spec.mutable_rope_scaling()->set_factor(4);
+  const TestModel m = MakeTestModel(spec);
+  WriteTestFolder(model_, m, TestTensors(m));
+  const GgufFile file = Gguf(formats::kStoredBf16);
+  EXPECT_EQ(file.Text("qwen2.rope.scaling.type"), "linear");
+  EXPECT_EQ(file.Number("qwen2.rope.scaling.factor"), 4.0);
+  EXPECT_EQ(file.Integer("general.file_type"), 32U);
+  EXPECT_EQ(file.tensors.at("token_embd.weight").type, 30U);
+}
+
+TEST_F(ExportTest, ModelsThatLlamaCppHasNot_AreRefusedWithTheReason) {
+  v1::ModelSpec erf = TestModelSpec("gpt2");
+  erf.set_activation("gelu");
+  v1::ModelSpec biased = TestModelSpec("qwen3");
+  biased.set_attention_bias("all");
+  v1::ModelSpec scaled = TestModelSpec("qwen2");
+  scaled.mutable_rope_scaling()->set_type("llama3");
+  const struct {
+    v1::ModelSpec spec;
+    const char* why;
+  } cases[] = {{erf, "GELU by tanh"},
+               {biased, "no attention biases"},
+               {scaled, "no rope scaling of llama3"},
+               {TestModelSpec("hearth"), "no architecture for this model (class hearth)"}};
+  for (const auto& c : cases) {
+    std::filesystem::remove_all(model_);
+    const TestModel m = MakeTestModel(c.spec);
+    WriteTestFolder(model_, m, TestTensors(m));
+    const auto done = Export(kGgufExport, formats::kStoredF16, dir_ + "/out.gguf");
+    EXPECT_TRUE(absl::IsUnimplemented(done.status())) << done.status();
+    EXPECT_THAT(std::string(done.status().message()), HasSubstr(c.why));
+    EXPECT_FALSE(std::filesystem::exists(dir_ + "/out.gguf"));
+  }
+}
+
+TEST_F(ExportTest, HfFolder_KeepsClassConfigurationAndTokenizer) {
+  const TestModel m = MakeTestModel("phi3");
+  const auto hf = TestTensors(m);
+  WriteTestFolder(model_, m, hf);
+  auto config = nlohmann::json::parse(*Env::Real().ReadFile(model_ + "/config.json"));
+  config["their_own_key"] = 7;
+  ASSERT_TRUE(Env::Real().WriteFileAtomically(model_ + "/config.json", config.dump()).ok());
+  ASSERT_TRUE(Env::Real().WriteFileAtomically(model_ + "/tokenizer.json", "{}").ok());
+  ASSERT_TRUE(Env::Real().WriteFileAtomically(model_ + "/optimizer.bin", "x").ok());
+  const auto done = Export(kHfExport, formats::kStoredBf16, dir_ + "/hf");
+  ASSERT_TRUE(done.ok()) << done.status();
+  const auto file = SafetensorsFile::Open(Env::Real(), dir_ + "/hf/model.safetensors");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ((*file)->tensors().size(), hf.size());
+  for (const auto& [name, tensor] : hf) {
+    const auto got = (*file)->Get(name, TensorDType::kBF16, tensor.shape);
+    ASSERT_TRUE(got.ok()) << got.status();
+    const auto* bits = static_cast<const uint16_t*>((*got)->data);
+    for (size_t i = 0; i < tensor.values.size(); ++i) {
+      ASSERT_EQ(bits[i], formats::EncodeBf16(tensor.values[i])) << name;
+    }
+  }
+  const auto written = nlohmann::json::parse(*Env::Real().ReadFile(dir_ + "/hf/config.json"));
+  EXPECT_EQ(written["model_type"], "phi3");
+  EXPECT_EQ(written["torch_dtype"], "bfloat16");
+  EXPECT_EQ(written["their_own_key"], 7);
+  EXPECT_TRUE(std::filesystem::exists(dir_ + "/hf/tokenizer.json"));
+  EXPECT_FALSE(std::filesystem::exists(dir_ + "/hf/optimizer.bin"));
+  EXPECT_THAT(std::string(Export(kHfExport, formats::kStoredQ8_0, dir_ + "/q").status().message()),
+              HasSubstr("no format q8_0"));
+}
+
+// What is wrong with a folder is said with file and tensor, and nothing is left.
+class HostileTest : public ExportTest {
+ protected:
+  void SetUp() override {
+    ExportTest::SetUp();
+    model_spec_ = MakeTestModel("llama");
+    tensors_ = TestTensors(model_spec_);
+    WriteTestFolder(model_, model_spec_, tensors_);
+  }
+
+  std::string Refused(const formats::StoredFormat& dtype = formats::kStoredF16) {
+    std::string text;
+    for (const ExportFormat* format : kExportFormats) {
+      const std::string out = dir_ + "/sub/out";
+      const auto done = Export(*format, dtype, out);
+      EXPECT_FALSE(done.ok()) << format->name;
+      text += std::string(done.status().message()) + "\n";
+      std::set<std::string> left;
+      if (std::filesystem::exists(dir_ + "/sub")) {
+        for (const auto& entry : std::filesystem::directory_iterator(dir_ + "/sub")) {
+          left.insert(entry.path().filename().string());
+        }
+      }
+      EXPECT_TRUE(left.empty()) << *left.begin();
+    }
+    return text;
+  }
+
+  void Damage(const std::function<void(std::string&)>& change) {
+    std::string bytes = *Env::Real().ReadFile(model_ + "/model.safetensors");
+    change(bytes);
+    std::ofstream(model_ + "/model.safetensors", std::ios::binary) << bytes;
+  }
+
+  TestModel model_spec_;
+  std::map<std::string, TestTensor> tensors_;
+};
+
+TEST_F(HostileTest, TruncatedFile) {
+  Damage([](std::string& bytes) { bytes.resize(bytes.size() - 5); });
+  EXPECT_THAT(Refused(), HasSubstr(model_ + "/model.safetensors: tensor"));
+}
+
+TEST_F(HostileTest, HeaderThatClaimsTooMuch) {
+  Damage([](std::string& bytes) { bytes[5] = '\x7f'; });
+  EXPECT_THAT(Refused(), HasSubstr("model.safetensors: header length"));
+}
+
+TEST_F(HostileTest, MissingTensor) {
+  tensors_.erase("model.layers.1.mlp.down_proj.weight");
+  WriteTestFolder(model_, model_spec_, tensors_);
+  EXPECT_THAT(Refused(), HasSubstr("no tensor \"model.layers.1.mlp.down_proj.weight\""));
+}
+
+TEST_F(HostileTest, WrongShape) {
+  tensors_.at("model.layers.0.self_attn.k_proj.weight").shape = {16, 8};
+  WriteTestFolder(model_, model_spec_, tensors_);
+  EXPECT_THAT(Refused(), HasSubstr("k_proj.weight\" has shape [16, 8], the model needs [8, 16]"));
+}
+
+TEST_F(HostileTest, DamagedBytes_AreFoundByTheManifestFirst) {
+  const std::string bytes = *Env::Real().ReadFile(model_ + "/model.safetensors");
+  const ManifestEntry entry = {
+      "model.safetensors", static_cast<int64_t>(bytes.size()), {Sha256Hex(bytes)}};
+  ASSERT_TRUE(
+      Env::Real().WriteFileAtomically(model_ + "/MANIFEST.json", ManifestToJson(1, {entry})).ok());
+  ASSERT_TRUE(Export(kHfExport, formats::kStoredF16, dir_ + "/good").ok());
+  Damage([](std::string& damaged) { damaged.back() ^= 1; });
+  EXPECT_THAT(Refused(), HasSubstr("model.safetensors: SHA-256 is"));
+  ASSERT_TRUE(Env::Real().WriteFileAtomically(model_ + "/MANIFEST.json", "{}").ok());
+  EXPECT_THAT(Refused(), HasSubstr("MANIFEST.json: format"));
+}
+
+TEST_F(HostileTest, NoConfiguration) {
+  std::filesystem::remove(model_ + "/config.json");
+  EXPECT_THAT(Refused(), HasSubstr("config.json: no such file"));
+}
+
+TEST_F(ExportTest, ValueThatIsNotFinite_IsNamedWhereBlocksCannotHoldIt) {
+  v1::ModelSpec spec = TestModelSpec("llama");
+  spec.set_hidden(64);
+  spec.set_head_dim(16);
+  spec.set_ffn_hidden(64);
+  const TestModel m = MakeTestModel(spec);
+  auto tensors = TestTensors(m);
+  tensors.at("model.layers.1.mlp.up_proj.weight").values[64 * 5 + 3] =
+      std::numeric_limits<float>::quiet_NaN();
+  WriteTestFolder(model_, m, tensors);
+  EXPECT_TRUE(Export(kGgufExport, formats::kStoredF16, dir_ + "/f16").ok());
+  const auto done = Export(kGgufExport, formats::kStoredQ4_0, dir_ + "/q4");
+  EXPECT_THAT(std::string(done.status().message()),
+              HasSubstr("tensor blk.1.ffn_up.weight has a value that is not finite in row 5"));
+  EXPECT_FALSE(std::filesystem::exists(dir_ + "/q4"));
+}
+
+TEST_F(ExportTest, WhatIsThere_IsNotReplaced) {
+  const TestModel m = MakeTestModel("llama");
+  WriteTestFolder(model_, m, TestTensors(m));
+  std::ofstream(dir_ + "/mine") << "text";
+  for (const ExportFormat* format : kExportFormats) {
+    EXPECT_TRUE(
+        absl::IsAlreadyExists(Export(*format, formats::kStoredF16, dir_ + "/mine").status()));
+  }
+  EXPECT_EQ(*Env::Real().ReadFile(dir_ + "/mine"), "text");
+}
+
+}  // namespace
+}  // namespace hearth::weights

@@ -1,0 +1,41 @@
+// `jobctl checkpoints download`: a checkpoint of a job as a folder on this machine.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "jobctl/client/download.h"
+#include "jobctl/commands/command_row.h"
+
+namespace hearth::jobctl {
+
+// The subcommand, whose options are written to `options`.
+CLI::App* AddCheckpointDownload(CLI::App& app, DownloadOptions& options);
+
+absl::StatusOr<int> CheckpointDownload(Context& context, const DownloadOptions& options);
+
+// DownloadCheckpoint with a line that says how far it is, on a terminal.
+absl::StatusOr<Downloaded> DownloadShown(Context& context, const DownloadOptions& options);
+
+// A model on this machine: a folder, or a job's checkpoint, which is used where it lies if that is
+// here, and is copied to a folder of this process otherwise.
+class LocalModel {
+ public:
+  // `source`: a folder or a job's id. `step` of a job, 0 = the newest. `beside`: a copy is made at
+  // BESIDE.source-STEP, which an interrupted command leaves for its repetition.
+  static absl::StatusOr<LocalModel> Find(Context& context,
+                                         const std::string& source,
+                                         int64_t step,
+                                         const std::string& beside);
+
+  const std::string& folder() const { return folder_; }
+  // Removes the copy, if it is one.
+  absl::Status Release() const;
+
+ private:
+  std::string folder_;
+  bool copied_ = false;
+};
+
+}  // namespace hearth::jobctl
