@@ -148,6 +148,9 @@ void StepMetric::ForEach(const v1::StepReport& report,
   const google::protobuf::Reflection& reflection = *report.GetReflection();
   for (int i = 0; i < reflection.FieldSize(report, path_.front()); ++i) {
     const Message& entry = reflection.GetRepeatedMessage(report, path_.front(), i);
+    if (optional() && !entry.GetReflection()->HasField(entry, path_.back())) {
+      continue;
+    }
     const double value = NumberOf(entry, *path_.back());
     const auto [found, first] =
         largest.try_emplace(entry.GetReflection()->GetString(entry, by_), value);

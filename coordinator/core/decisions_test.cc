@@ -40,6 +40,35 @@ TEST(Reports, DecisionsOfTheGuard_AreEventsWithTheirStep) {
   EXPECT_EQ(h.Job("job").state(), v1::JOB_STATE_FAILED);
 }
 
+TEST(Reports, Evaluations_AreEventsAndTheNewestStayInSight) {
+  Harness h;
+  h.Running(1);
+  const auto ask = [&h](int64_t step, const std::vector<std::string>& names) {
+    v1::TaskReport report = h.Next("job", 0);
+    report.mutable_step()->set_step(step);
+    for (const std::string& name : names) {
+      v1::EvaluationResult& result = *report.mutable_step()->add_evaluations();
+      result.set_name(name);
+      result.set_step(step);
+      result.set_items(4);
+      result.set_accuracy(0.25);
+    }
+    h.Report("job", 0, report);
+  };
+  ask(7, {"arc", "piqa"});
+  EXPECT_EQ(h.events.back().type(), "evaluation");
+  EXPECT_EQ(h.events.back().actor(), "trainer");
+  EXPECT_EQ(h.events.back().message(), "step 7: piqa: acc 0.2500 (4 items)");
+  ask(8, {"piqa"});
+  h.Step("job", 9);
+  const v1::StepReport& last = h.Job("job").last_report();
+  ASSERT_EQ(last.evaluations_size(), 2);
+  EXPECT_EQ(last.step(), 9);
+  for (const v1::EvaluationResult& result : last.evaluations()) {
+    EXPECT_EQ(result.step(), result.name() == "arc" ? 7 : 8);
+  }
+}
+
 // What a trial before the first step has found is the job's, and every later trainer is told.
 TEST(Reports, Trial_IsKeptWithTheJobAndGivenToItsNextGang) {
   Harness h;

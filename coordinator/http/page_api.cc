@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/version.h"
+#include "common/spec/evaluation/evaluation_table.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 
@@ -84,6 +85,7 @@ Json Summary(const v1::Job& job) {
               {"checkpoint_step", Known(job.checkpoint().step())},
               {"hottest_celsius", Measured(job.devices().hottest_celsius())},
               {"warnings", Json::array()},
+              {"evaluations", Json::array()},
               {"loss", job.has_last_report() ? Number(last.loss()) : Json()},
               {"tokens", last.tokens()},
               {"tokens_per_second", Measured(last.tokens_per_second())}};
@@ -92,6 +94,10 @@ Json Summary(const v1::Job& job) {
   }
   for (const std::string& warning : job.warnings()) {
     out["warnings"].push_back(warning);
+  }
+  for (const v1::EvaluationResult& result : last.evaluations()) {
+    out["evaluations"].push_back(
+        absl::StrCat(spec::EvaluationText(result), ", after step ", result.step()));
   }
   return out;
 }

@@ -175,6 +175,7 @@ function showFacts(job) {
     ["Starts", job.epoch], ["Rewinds", rewinds],
     ["Checkpoint", job.checkpoint_step ? `step ${job.checkpoint_step}` : ""], ["Workers", job.workers.join(", ")],
     ["Hottest", job.hottest_celsius === null ? "" : job.hottest_celsius.toFixed(0) + " °C"],
+    ...job.evaluations.map((text) => ["Evaluation", text]),
   ];
   byId("job-facts").replaceChildren(...facts.filter(([, value]) => value).map(([name, value]) => {
     const made = element("div");

@@ -11,6 +11,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/config/config.h"
+#include "common/spec/evaluation/evaluation_table.h"
 #include "jobctl/client/history.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/cost.h"
@@ -137,6 +138,14 @@ void AppendTensors(std::string& out, const v1::Job& job) {
   }
 }
 
+// The newest result of each of train.evaluations.
+void AppendEvaluations(std::string& out, const v1::Job& job) {
+  for (const v1::EvaluationResult& result : job.last_report().evaluations()) {
+    Line(out, "Evaluation",
+         absl::StrCat(spec::EvaluationText(result), ", after step ", result.step()));
+  }
+}
+
 std::string UsageLines(const Usage& usage, const std::string& currency) {
   std::string out;
   Line(out, "Energy", EnergySentence(usage));
@@ -204,6 +213,7 @@ std::string Describe(const v1::Job& job,
   if (job.step() > 0) {
     Line(out, "Guard", GuardText(job));
     AppendTensors(out, job);
+    AppendEvaluations(out, job);
   }
   if (job.recovery().has_fault_time()) {
     Line(out, "Recovery", RecoveryText(job.recovery()));

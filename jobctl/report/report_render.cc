@@ -10,6 +10,7 @@
 #include "common/base/html.h"
 #include "common/base/units.h"
 #include "common/plot/svg.h"
+#include "common/spec/evaluation/evaluation_table.h"
 #include "jobctl/report/report.h"
 #include "jobctl/views/plot.h"
 #include "nlohmann/json.hpp"
@@ -53,6 +54,10 @@ Rows NumberRows(const Report& report) {
                       absl::StrCat(LossText(report.final_validation_loss), " at the end, best ",
                                    LossText(report.best_validation_loss), " at step ",
                                    report.best_validation_step));
+  }
+  for (const v1::EvaluationResult& result : report.job.last_report().evaluations()) {
+    rows.emplace_back("Evaluation",
+                      absl::StrCat(spec::EvaluationText(result), ", after step ", result.step()));
   }
   rows.emplace_back("Energy", EnergySentence(usage));
   if (usage.cost.has_value()) {
@@ -176,6 +181,10 @@ Json OrNull(const std::optional<double>& value) {
   return value.has_value() && std::isfinite(*value) ? Json(*value) : Json(nullptr);
 }
 
+std::optional<double> Given(bool given, double value) {
+  return given ? std::optional<double>(value) : std::nullopt;
+}
+
 // 0 and "" stand for what is not known or not given.
 Json OrNull(double value) {
   return value > 0.0 ? Json(value) : Json(nullptr);
@@ -272,6 +281,19 @@ std::string RenderJson(const Report& report) {
                        {"cuda", OrNull(device.cuda)},
                        {"version", device.version}});
   }
+  Json evaluations = Json::array();
+  for (const v1::EvaluationResult& result : report.job.last_report().evaluations()) {
+    evaluations.push_back(
+        {{"name", result.name()},
+         {"task", result.task()},
+         {"step", result.step()},
+         {"items", result.items()},
+         {"acc", result.accuracy()},
+         {"acc_norm",
+          OrNull(Given(result.has_accuracy_normalised(), result.accuracy_normalised()))},
+         {"acc_bytes", OrNull(Given(result.has_accuracy_bytes(), result.accuracy_bytes()))},
+         {"perplexity", OrNull(Given(result.has_perplexity(), result.perplexity()))}});
+  }
   const Json out = {{"schema", "hearth.report/v1"},
                     {"job_id", report.job.job_id()},
                     {"state", StateName(report.job.state())},
@@ -299,6 +321,7 @@ std::string RenderJson(const Report& report) {
                     {"cost", OrNull(usage.cost)},
                     {"cost_to_end", OrNull(usage.cost_left)},
                     {"cost_per_billion_tokens", OrNull(usage.cost_per_billion_tokens)},
+                    {"evaluations", std::move(evaluations)},
                     {"devices", std::move(devices)},
                     {"coordinator_version", report.coordinator_version},
                     {"jobctl_version", report.jobctl_version},

@@ -32,7 +32,13 @@ absl::Status CheckOutputs(const LinearCrossEntropyArgs& args) {
     HEARTH_RETURN_IF_ERROR(
         RequireCount(args.nll, wide ? dtype : DType::kF32, args.hidden.rows(), kOp, "nll"));
   }
-  return absl::OkStatus();
+  if (args.top.empty()) {
+    return absl::OkStatus();
+  }
+  if (!args.d_hidden.empty() || !args.d_weight.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": top goes without gradients"));
+  }
+  return RequireCount(args.top, DType::kI32, args.hidden.rows(), kOp, "top");
 }
 
 absl::Status CheckQuant(const LinearCrossEntropyArgs& args) {

@@ -89,6 +89,30 @@ __global__ void __launch_bounds__(kSumThreads) SumLosses(const double* nll,
   }
 }
 
+constexpr int kTopThreads = 256;
+
+// LinearCrossEntropyArgs::top of a chunk's tokens, a block each. Its own pass over the logits: the
+// loss of training does without it.
+template <typename A>
+__global__ void __launch_bounds__(kTopThreads) FindTop(const LossArgs<A> args, int32_t* top) {
+  const int64_t row = blockIdx.x;
+  const int target = args.targets[row];
+  const A* x = args.logits + row * args.padded;
+  bool beaten = args.loss_weight[row] == 0.0F || target < 0 || target >= args.vocab;
+  if (!beaten) {
+    const float own = ToFloat(x[target]);
+    for (int i = threadIdx.x; i < args.vocab && !beaten; i += kTopThreads) {
+      const float other = ToFloat(x[i]);
+      // Also true where a logit is NaN.
+      beaten = !(other < own) && !(other == own && i >= target);
+    }
+  }
+  const int any = __syncthreads_or(beaten ? 1 : 0);
+  if (threadIdx.x == 0) {
+    top[row] = any != 0 ? 0 : 1;
+  }
+}
+
 // Packs of a row that fit in a block's shared memory; copies there are of 16 bytes.
 template <typename A, int W>
 int KeptPacks(const Exec& exec, int64_t padded) {
@@ -210,6 +234,11 @@ class Head {
     loss.unscale = static_cast<float*>(At(layout_.unscale));
     loss.unscale_value = d_loss / largest;
     HEARTH_RETURN_IF_ERROR(Losses<A>(exec_, count, loss, LossMode()));
+    if (!args_.top.empty()) {
+      FindTop<A><<<static_cast<unsigned>(count), kTopThreads, 0, StreamOf(exec_)>>>(
+          loss, args_.top.as<int32_t>() + begin);
+      HEARTH_RETURN_IF_ERROR(HEARTH_CUDA_LAUNCHED(kOp));
+    }
     // d_weight first: d_hidden may be the same memory as hidden.
     if (!args_.d_weight.empty()) {
       HEARTH_RETURN_IF_ERROR(quantised() ? QuantisedWeightGradient(begin, count)

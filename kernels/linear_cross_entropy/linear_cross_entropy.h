@@ -45,6 +45,9 @@ struct LinearCrossEntropyQuant {
 //   d_weight    : [V_padded, C] T (CPU), G (CUDA); added to if `accumulate`, else overwritten
 //                 each optional; both absent = forward only (evaluation)
 //   nll         : [N] T (CPU), f32 (CUDA), optional: per token, 0 where w == 0
+//   top         : [N] i32, optional, evaluation only: 1 where greedy decoding would take the
+//                 target: no logit is larger, and no equal one has a lower index; else, and where
+//                 w == 0, 0
 //   loss_sum, weight_sum : one double each, beside the tensors, added to; not null
 //   chunk       : tokens per chunk, 0 = chosen so that a chunk's logits take about 32 MiB (CPU) or
 //                 1 GiB (CUDA: each chunk reads and writes d_weight once, so few are better)
@@ -68,6 +71,7 @@ struct LinearCrossEntropyArgs {
   TensorView d_weight;
   bool accumulate = true;
   TensorView nll;
+  TensorView top;
   double* loss_sum = nullptr;
   double* weight_sum = nullptr;
   int64_t chunk = 0;

@@ -72,18 +72,38 @@ HEARTH_SIMD void Multiply(double factor, int64_t n, double* s) {
   MultiplyImpl(factor, n, s);
 }
 
+// Whether greedy decoding would take the target.
+template <typename T>
+bool IsTop(const T* logits, int64_t vocab, int32_t target) {
+  const T own = logits[target];
+  for (int64_t i = 0; i < vocab; ++i) {
+    // Also true where a logit is NaN.
+    if (!(logits[i] < own) && !(logits[i] == own && i >= target)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // One token's logits to its loss, returned, and in place to the gradient of d_loss * w * nll if
 // `gradient`. Weight 0: the gradient is 0 whatever the logits are.
 template <typename T>
 double LossOfToken(const LinearCrossEntropyArgs& args, int64_t token, bool gradient, T* logits) {
   const int64_t vocab = args.vocab;
   const float weight = args.loss_weight.as<float>()[token];
+  int32_t* const top = args.top.empty() ? nullptr : args.top.as<int32_t>() + token;
   if (weight == 0.0F) {
     std::fill_n(logits, vocab, T{0});
+    if (top != nullptr) {
+      *top = 0;
+    }
     return 0.0;
   }
   RoundSpan(logits, vocab, args.round_logits);
   const int32_t target = args.targets.as<int32_t>()[token];
+  if (top != nullptr) {
+    *top = IsTop(logits, vocab, target) ? 1 : 0;
+  }
   const double target_logit = static_cast<double>(logits[target]);
   const Exponentials<T> e = Exponentiate(vocab, logits);
   const double nll = std::log(e.sum) + static_cast<double>(e.max) - target_logit;

@@ -27,6 +27,7 @@ struct Problem {
   std::vector<double> d_hidden = std::vector<double>(kTokens * kHidden, 9.0);
   std::vector<double> d_weight = std::vector<double>(kPadded * kHidden, 0.0);
   std::vector<double> nll = std::vector<double>(kTokens, 9.0);
+  std::vector<int32_t> top = std::vector<int32_t>(kTokens, 7);
   double loss_sum = 0.0;
   double weight_sum = 0.0;
 
@@ -36,19 +37,33 @@ struct Problem {
   }
 
   absl::Status Execute(int64_t chunk, bool accumulate = true) {
-    LinearCrossEntropyArgs args;
+    LinearCrossEntropyArgs args = Args(chunk);
     args.accumulate = accumulate;
+    args.d_hidden = View(d_hidden.data(), {kTokens, kHidden});
+    args.d_weight = View(d_weight.data(), {kPadded, kHidden});
+    return Run(args);
+  }
+  // Forward alone.
+  absl::Status Evaluate(int64_t chunk) {
+    LinearCrossEntropyArgs args = Args(chunk);
+    args.top = View(top.data(), {kTokens});
+    return Run(args);
+  }
+
+  LinearCrossEntropyArgs Args(int64_t chunk) {
+    LinearCrossEntropyArgs args;
     args.hidden = View(hidden.data(), {kTokens, kHidden});
     args.weight = View(weight.data(), {kPadded, kHidden});
     args.targets = View(targets.data(), {kTokens});
     args.loss_weight = View(loss_weight.data(), {kTokens});
     args.vocab = kVocab;
-    args.d_hidden = View(d_hidden.data(), {kTokens, kHidden});
-    args.d_weight = View(d_weight.data(), {kPadded, kHidden});
     args.nll = View(nll.data(), {kTokens});
     args.loss_sum = &loss_sum;
     args.weight_sum = &weight_sum;
     args.chunk = chunk;
+    return args;
+  }
+  static absl::Status Run(const LinearCrossEntropyArgs& args) {
     alignas(64) static unsigned char memory[4096];
     Exec exec;
     exec.workspace = {memory, LinearCrossEntropyWorkspaceBytes(args)};
@@ -91,6 +106,41 @@ TEST(LinearCrossEntropy, PaddedVocabulary_LossIgnoresPaddingAndIgnoredTokens) {
   for (size_t i = kVocab * kHidden; i < kPadded * kHidden; ++i) {
     EXPECT_EQ(run.d_weight[i], 0.0);
   }
+}
+
+// The target that greedy decoding would take, of equal ones the one with the lower index.
+TEST(LinearCrossEntropy, Top_IsTheLargestLogitAndTheFirstOfEqualOnes) {
+  for (const int64_t chunk : {0, 2}) {
+    for (int32_t target = 0; target < kVocab; ++target) {
+      Problem run;
+      run.targets.assign(kTokens, target);
+      // Token 0: logits 1, 3, 3, 2; the others as they come. Padding would win every time.
+      run.hidden[0] = run.hidden[1] = 0.0;
+      run.hidden[2] = 1.0;
+      for (int64_t v = 0; v < kPadded; ++v) {
+        run.weight[static_cast<size_t>(v * kHidden + 2)] =
+            std::vector<double>{1, 3, 3, 2, 9, 9, 9, 9}[static_cast<size_t>(v)];
+      }
+      run.top.assign(kTokens, 7);
+      ASSERT_TRUE(run.Evaluate(chunk).ok());
+      EXPECT_EQ(run.top[0], target == 1 ? 1 : 0);
+      EXPECT_EQ(run.top[2], 0) << "weight 0";
+      for (const size_t token : {1U, 3U, 4U}) {
+        const double own = ReferenceNll(run, token);
+        int better = 0;
+        for (int32_t other = 0; other < kVocab; ++other) {
+          run.targets[token] = other;
+          better += ReferenceNll(run, token) < own ? 1 : 0;
+        }
+        run.targets[token] = target;
+        EXPECT_EQ(run.top[token], better == 0 ? 1 : 0) << token;
+      }
+    }
+  }
+  Problem nan;
+  nan.hidden[0] = std::numeric_limits<double>::quiet_NaN();
+  ASSERT_TRUE(nan.Evaluate(0).ok());
+  EXPECT_EQ(nan.top[0], 0);
 }
 
 TEST(LinearCrossEntropy, ChunkSizes_SameLossAndGradients) {

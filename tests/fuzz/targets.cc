@@ -9,6 +9,7 @@ constexpr Target kTargets[] = {
     {"agent_message", AgentMessage},
     {"checkpoint_json", CheckpointJson},
     {"dataset", Dataset},
+    {"evaluation_items", EvaluationItems},
     {"http", Http},
     {"job_file", JobFile},
     {"model_config", ModelConfig},

@@ -20,6 +20,7 @@ const Target* FindTarget(std::string_view name);
 bool AgentMessage(std::string_view bytes);
 bool CheckpointJson(std::string_view bytes);
 bool Dataset(std::string_view bytes);
+bool EvaluationItems(std::string_view bytes);
 bool Http(std::string_view bytes);
 bool JobFile(std::string_view bytes);
 bool ModelConfig(std::string_view bytes);

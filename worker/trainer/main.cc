@@ -12,6 +12,7 @@
 #include "common/fault/fault.h"
 #include "common/fault/points.h"
 #include "common/log/log.h"
+#include "common/spec/evaluation/evaluation_table.h"
 #include "worker/trainer/cli/verbs.h"
 
 namespace hearth::trainer {
@@ -87,6 +88,58 @@ void AddSampleBench(CLI::App& parent, SampleBenchOptions& bench, int& result) {
          "text | json")
       ->check(CLI::IsMember({"text", "json"}));
   app.callback([&bench, &result] { result = SampleBenchCommand(bench); });
+}
+
+// "hellaswag | arc | ...".
+std::string TaskNames() {
+  std::string names;
+  for (const std::string_view name : spec::EvaluationNames()) {
+    names.append(names.empty() ? "" : " | ").append(name);
+  }
+  return names;
+}
+
+void AddEval(CLI::App& parent, EvalOptions& eval, int& result) {
+  CLI::App& app = *parent.add_subcommand(
+      "eval", "loss of a checkpoint on datasets, or its answers to the questions of a task");
+  app.add_option("checkpoint", eval.checkpoint, "checkpoint or model folder")->required();
+  CLI::Option* const data =
+      app.add_option("--data", eval.data,
+                     "dataset folders or .bin files, as A,B or repeated; each is measured alone")
+          ->delimiter(',');
+  CLI::Option* const items =
+      app.add_option("--items", eval.items, "file of the task's items (.jsonl; mmlu also .csv)");
+  CLI::Option* const task =
+      app.add_option("--task", eval.task, "how the model is asked: " + TaskNames())
+          ->excludes(data)
+          ->needs(items);
+  items->needs(task);
+  app.add_option("--limit", eval.limit, "ask the first N items alone")
+      ->check(CLI::PositiveNumber)
+      ->needs(task);
+  app.add_option("--shots", eval.shots, "examples before each question (mmlu)")
+      ->check(CLI::Range(0, 100))
+      ->needs(task);
+  app.add_option("--examples", eval.examples, "file of items that examples are taken from")
+      ->needs(task);
+  app.add_option("--details", eval.details, "file for the log-likelihoods of each item (.jsonl)")
+      ->needs(task);
+  app.add_option("--device", eval.device, "cpu | cuda:N")->capture_default_str();
+  app.add_option("--recipe", eval.recipe, "fp32 | bf16 (default: fp32 on the CPU, bf16 on a GPU)");
+  app.add_option("--batch", eval.micro_batch,
+                 "sequences of a forward pass (default: 8, for tasks by their size)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--sequence-length", eval.sequence_length,
+                 "tokens that the model reads at once (default: as in training)");
+  app.add_option("--batches", eval.batches, "batches of each dataset (default: all)")
+      ->excludes(task);
+  app.add_option("--threads", eval.threads, "CPU threads (default: all)");
+  app.add_option_function<std::string>(
+         "-o,--output", [&eval](const std::string& format) { eval.json = format == "json"; },
+         "table | json")
+      ->check(CLI::IsMember({"table", "json"}));
+  AddVerify(app, eval.verify);
+  app.callback([&eval, &result] { result = EvalCommand(eval); });
 }
 
 void AddProbe(CLI::App& parent, ProbeOptions& probe, int& result) {
@@ -232,14 +285,7 @@ int Main(int argc, char** argv) {
   plan_app.callback([&] { result = PlanCommand(plan); });
 
   EvalOptions eval;
-  CLI::App& eval_app = *app.add_subcommand("eval", "loss of a checkpoint on a dataset");
-  eval_app.add_option("checkpoint", eval.checkpoint, "checkpoint or model folder")->required();
-  eval_app.add_option("--data", eval.data, "dataset folder or .bin (repeatable)")->required();
-  eval_app.add_option("--sequence-length", eval.sequence_length, "tokens per sample");
-  eval_app.add_option("--batches", eval.batches, "batches of 8 samples (default: all)");
-  eval_app.add_option("--threads", eval.threads, "CPU threads (default: all)");
-  AddVerify(eval_app, eval.verify);
-  eval_app.callback([&] { result = EvalCommand(eval); });
+  AddEval(app, eval, result);
 
   AddFaultPoints(app);
 

@@ -113,6 +113,14 @@ void FillDecay(v1::JobSpec& job_spec) {
   }
 }
 
+void FillEvaluationNames(v1::JobSpec& job_spec) {
+  for (v1::EvaluationSpec& evaluation : *job_spec.mutable_train()->mutable_evaluations()) {
+    if (!evaluation.has_name()) {
+      evaluation.set_name(evaluation.task());
+    }
+  }
+}
+
 }  // namespace
 
 void FillDerivedDefaults(v1::JobSpec& job_spec) {
@@ -128,6 +136,7 @@ void FillDerivedDefaults(v1::JobSpec& job_spec) {
   FillRemedyRecipes(job_spec);
   FillGradientFormats(job_spec);
   FillDecay(job_spec);
+  FillEvaluationNames(job_spec);
 }
 
 }  // namespace hearth::spec

@@ -1,6 +1,7 @@
 #include "common/spec/fields/tables.h"
 
 #include "common/base/status_macros.h"
+#include "common/spec/evaluation/evaluation_table.h"
 #include "common/spec/model/model_shape.h"
 #include "common/spec/model/parameter.h"
 #include "common/spec/model/presets.h"
@@ -30,6 +31,7 @@ constexpr Table kTables[] = {
     {"activation", Copy<ActivationNames>},
     {"attention_bias", Copy<AttentionBiasNames>},
     {"decay_shape", Copy<DecayShapeNames>},
+    {"evaluation", EvaluationNames},
     {"fallback", FallbackNames},
     {"head_format", HeadFormatNames},
     {"hf_class", HfClassNames},

@@ -84,6 +84,7 @@ absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec
   options.micro_batch = micro_batch;
   options.threads = threads;
   options.training = training;
+  options.scores = job_spec.train().evaluations_size() > 0;
   options.world_size = world_size;
   options.shards = shards;
   options.bucket_bytes = int64_t{job_spec.parallel().bucket_mib()} << 20;

@@ -52,6 +52,11 @@ struct TokenBuffers {
   BufferId positions;
   BufferId starts;       // position in its sample at which each token's document begins
   BufferId loss_weight;  // of each target
+  // Each target's negative log-likelihood, and whether no token is likelier; of a plan that keeps
+  // scores.
+  BufferId nll;
+  BufferId top;
+  BufferId scores_on_host;  // both, nll first; none on the CPU
 };
 
 // Byte offsets in the buffer QuantBuffers::forms of the quantised operands of the GEMM at hand,

@@ -203,6 +203,14 @@ void AddBatch(const BlockScope& scope, PlanBuilder& out) {
   ids.positions = words("batch.positions");
   ids.starts = words("batch.starts");
   ids.loss_weight = words("batch.loss_weight");
+  if (scope.options.keeps_scores()) {
+    ids.nll = out.Floats("scores.nll", BufferClass::kWorkspace, DType::kF32, {scope.tokens},
+                         {0, scope.time.Update()});
+    ids.top = words("scores.top");
+    if (scope.options.wide_bytes == 0) {
+      ids.scores_on_host = out.Pinned("scores.host", scope.tokens * 2 * 4, scope.time.Update());
+    }
+  }
 }
 
 // The residual stream's parts and gradients, and what all ops share.

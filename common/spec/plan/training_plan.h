@@ -108,6 +108,11 @@ struct TrainingPlanOptions {
   // False: weights, and what the host hands over, lie elsewhere (plan/generation_plan.h). Only
   // without training.
   bool store = true;
+  // What evaluations read of each target is kept: its negative log-likelihood, and whether no token
+  // is likelier. Of a forward pass alone always.
+  bool scores = false;
+
+  bool keeps_scores() const { return scores || !training; }
 };
 
 // Where a recipe quantises, what each layer keeps for backward is what its quantised passes read:

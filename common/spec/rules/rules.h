@@ -44,5 +44,6 @@ void CheckRemedies(const v1::JobSpec& job, Checker& check);
 void CheckTrial(const v1::JobSpec& job, Checker& check);
 void CheckSchedule(const v1::JobSpec& job, Checker& check);
 void CheckWorkers(const v1::JobSpec& job, Checker& check);
+void CheckEvaluations(const v1::JobSpec& job, Checker& check);
 
 }  // namespace hearth::spec

@@ -1,10 +1,32 @@
 #include "coordinator/core/reports/step_reports.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/spec/evaluation/evaluation_table.h"
 
 namespace hearth::coordinator {
+namespace {
+
+// More than a job file is likely to name.
+constexpr int kEvaluationsKept = 64;
+
+using Evaluations = google::protobuf::RepeatedPtrField<v1::EvaluationResult>;
+
+// Results of evaluations come now and then: `newest` gets those of `before` whose names it lacks.
+void KeepOthers(Evaluations before, Evaluations& newest) {
+  for (v1::EvaluationResult& result : before) {
+    const bool there = std::any_of(
+        newest.begin(), newest.end(),
+        [&result](const v1::EvaluationResult& other) { return other.name() == result.name(); });
+    if (!there && newest.size() < kEvaluationsKept) {
+      *newest.Add() = std::move(result);
+    }
+  }
+}
+
+}  // namespace
 
 void StepReports::TakeRunInfo(JobState& job, int rank, const v1::RunInfo& info) {
   if (rank == 0) {
@@ -34,6 +56,7 @@ void StepReports::TakeStep(JobState& job, int rank, const v1::StepReport& step) 
   if (last.worst_tensors().empty()) {
     *last.mutable_worst_tensors() = view.last_report().worst_tensors();
   }
+  KeepOthers(view.last_report().evaluations(), *last.mutable_evaluations());
   job.set_last_report(std::move(last));
   AppendHistory(job, std::move(record));
   if (job.state() == v1::JOB_STATE_STARTING) {
@@ -44,6 +67,10 @@ void StepReports::TakeStep(JobState& job, int rank, const v1::StepReport& step) 
     job.set_running_seconds(Jobs::RunningSeconds(job, turn_.mono()));
   }
   NoteDecisions(job, step.decisions());
+  for (const v1::EvaluationResult& result : step.evaluations()) {
+    states_.Note(job, "evaluation", "trainer",
+                 absl::StrCat("step ", step.step(), ": ", spec::EvaluationText(result)));
+  }
 }
 
 void StepReports::TakeTrial(JobState& job, int rank, const v1::PrecisionTrial& trial) {

@@ -40,10 +40,21 @@ struct PlanOptions {
 
 struct EvalOptions {
   std::string checkpoint;
-  std::vector<std::string> data;
-  int sequence_length = 0;  // 0 = that of training where the checkpoint says, else 256
-  int batches = 0;          // micro-batches of 8 sequences; 0 = all of the data
+  std::vector<std::string> data;  // each measured alone; empty: a task
+  std::string task;               // a row of spec::Evaluations(); empty: data
+  std::string items;              // of the task
+  int64_t limit = 0;              // first items; 0 = all
+  int shots = 0;                  // examples before each question
+  std::string examples;           // file of them
+  std::string details;            // file for the log-likelihoods of each item; empty = none
+  std::string device = "cpu";     // cpu | cuda:N
+  std::string recipe;             // empty: fp32 on the CPU, bf16 on a GPU
+  // 0 = that of training where the checkpoint says; else 256, for tasks 2048.
+  int sequence_length = 0;
+  int micro_batch = 0;  // sequences; 0 = 8, for tasks what keeps the device busy
+  int batches = 0;      // micro-batches of each dataset; 0 = all
   int threads = 0;
+  bool json = false;
   bool verify = true;  // data and checkpoint against the hashes recorded for them
 };
 
@@ -124,7 +135,10 @@ struct ProbeOptions {
 int RunCommand(const RunOptions& options);
 int WorkerCommand(const WorkerRunOptions& options);
 int PlanCommand(const PlanOptions& options);
+// Loss of the checkpoint on datasets, or its answers to the items of a task.
 int EvalCommand(const EvalOptions& options);
+// The latter alone.
+absl::Status EvaluateTask(const EvalOptions& options);
 int SampleCommand(const SampleOptions& options);
 // Random weights and prompts. One line a batch.
 int SampleBenchCommand(const SampleBenchOptions& options);

@@ -73,6 +73,8 @@ void Model::BindHead() {
   const TensorView normed = arena.Floats(ids.norm);
   final_norm_ = std::make_unique<NormLayer>(context_, Slot::kFinalNorm, -1, arena.Floats(ids.input),
                                             arena.Floats(ids.norm_stats));
+  nll_ = arena.Floats(arena.ids().batch.nll);
+  top_ = arena.Typed(arena.ids().batch.top, DType::kI32);
   const int projection = spec::FindHead(p.table());
   const Slot slot = p.table()[static_cast<size_t>(projection)].slot;
   head_.hidden = normed;
@@ -265,6 +267,8 @@ absl::Status Model::ForwardLoss(const kernels::Exec& exec,
   kernels::LinearCrossEntropyArgs head = HeadArgs(pass, loss, weight);
   head.d_hidden = TensorView();
   head.d_weight = TensorView();
+  head.nll = nll_;
+  head.top = top_;
   return objective_.head(exec, head);
 }
 

@@ -48,7 +48,7 @@ class Model {
   // *loss and *weight, which lie beside the tensors.
   absl::Status ForwardBackward(
       const kernels::Exec& exec, const Pass& pass, double d_loss, double* loss, double* weight);
-  // Forward alone, without dropout.
+  // Forward alone, without dropout. A plan that keeps scores gets those of the batch.
   absl::Status ForwardLoss(const kernels::Exec& exec,
                            const Pass& pass,
                            double* loss,
@@ -117,6 +117,8 @@ class Model {
   Operand head_x_;
   kernels::LinearCrossEntropyArgs head_;
   kernels::LinearCrossEntropyQuant head_quant_;  // of quantised passes
+  kernels::TensorView nll_;                      // of a plan that keeps scores, else empty
+  kernels::TensorView top_;
   kernels::TensorView d_stream_;
   kernels::TensorView d_normed_;
 };

@@ -54,6 +54,7 @@ absl::Status RankRun::Prepare() {
   if (spec_.data().validation_size() > 0) {
     HEARTH_ASSIGN_OR_RETURN(validation_, OpenLoader(spec_, spec_.data().validation(), false, env_));
   }
+  HEARTH_ASSIGN_OR_RETURN(evaluations_, Evaluations::Open(spec_, TokenizerFolder(*train_), env_));
   StartDataCheck();
   // What can fail on one rank alone comes before the rendezvous: its peers would wait for it.
   HEARTH_RETURN_IF_ERROR(OpenCheckpoint());

@@ -12,6 +12,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/fault/fault.h"
+#include "common/spec/evaluation/evaluation_table.h"
 #include "kernels/cuda/device.h"
 #include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/rank/rank.h"
@@ -125,7 +126,7 @@ absl::Status RankRun::Blame(const absl::Status& status) {
 bool RankRun::Pauses(int64_t step) const {
   const bool evaluates =
       validation_ != nullptr && (step == 1 || Due(step, spec_.train().eval_every()));
-  return evaluates || Due(step, spec_.checkpoint().every_steps());
+  return evaluates || evaluations_.Due(step) || Due(step, spec_.checkpoint().every_steps());
 }
 
 absl::Status RankRun::DataDamage() {
@@ -177,6 +178,7 @@ absl::Status RankRun::OneStep() {
   // With steps in flight the weights are already those of a later step.
   if (trainer_->in_flight() == 0) {
     HEARTH_ASSIGN_OR_RETURN(validation_loss, EvaluateIfDue(result->step));
+    HEARTH_RETURN_IF_ERROR(AskIfDue(result->step, result->report));
     HEARTH_RETURN_IF_ERROR(Act(*result));
   }
   NoteResumed(result->step);
@@ -251,6 +253,24 @@ absl::StatusOr<std::optional<double>> RankRun::EvaluateIfDue(int64_t step) {
   }
   link_.SendPhase("training");
   return std::optional<double>(*loss);
+}
+
+absl::Status RankRun::AskIfDue(int64_t step, v1::StepReport& report) {
+  if (!evaluations_.Due(step)) {
+    return absl::OkStatus();
+  }
+  link_.SendPhase("evaluating");
+  const absl::Status asked = evaluations_.Ask(*trainer_, step, clock_, report);
+  if (!asked.ok()) {
+    return Blame(asked);
+  }
+  for (const v1::EvaluationResult& result : report.evaluations()) {
+    if (leader_) {
+      link_.SendLog("info", absl::StrCat("step ", step, ": ", spec::EvaluationText(result)));
+    }
+  }
+  link_.SendPhase("training");
+  return absl::OkStatus();
 }
 
 void RankRun::Report(const StepResult& result, std::optional<double> validation_loss) {

@@ -24,6 +24,7 @@
 #include "worker/trainer/guard/recipe_trial.h"
 #include "worker/trainer/pulse/pulse.h"
 #include "worker/trainer/rank/device_reader.h"
+#include "worker/trainer/rank/evaluations.h"
 #include "worker/trainer/rank/rank.h"
 #include "worker/trainer/rank/trial_run.h"
 #include "worker/trainer/step/engine.h"
@@ -109,6 +110,8 @@ class RankRun {
   // Logs what was decided and keeps it for the next report.
   void NoteDecisions(std::vector<Decision>& decisions);
   absl::StatusOr<std::optional<double>> EvaluateIfDue(int64_t step);
+  // train.evaluations; results go to `report` and the log.
+  absl::Status AskIfDue(int64_t step, v1::StepReport& report);
   ControlRequests TakeControl();
   // Name of what a step ran in.
   std::string_view RecipeOf(const spec::StepFormat& format) const;
@@ -179,6 +182,7 @@ class RankRun {
   std::unique_ptr<Collective> comm_;
   std::unique_ptr<Loader> train_;
   std::unique_ptr<Loader> validation_;
+  Evaluations evaluations_;
   std::unique_ptr<BackgroundCheck> data_check_;  // null: nothing is to be verified
   std::optional<LoadedCheckpoint> resumed_;
   int32_t shards_ = 1;  // among which masters and optimizer state are divided

@@ -1,3 +1,4 @@
+#include "worker/trainer/rank/forward_model.h"
 #include "worker/trainer/rank/rank.h"
 
 #include <cmath>
@@ -14,7 +15,6 @@
 #include "tests/support/trainer/test_run.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
 #include "worker/trainer/generate/generator.h"
-#include "worker/trainer/rank/sampler.h"
 #include "worker/trainer/step/folder_weights.h"
 
 namespace hearth::trainer {
@@ -110,25 +110,26 @@ TEST_F(RunTest, RunRank_PackedDocumentsPausedAndResumed_EqualsNeverStopped) {
   ExpectResumeIsExact(spec, dir_.path() + "/documents");
 }
 
-TEST_F(RunTest, LoadModelFolder_OfPackedDocuments_EvaluatesAsTheJobDid) {
+TEST_F(RunTest, OpenForwardModel_OfPackedDocuments_EvaluatesAsTheJobDid) {
   v1::JobSpec spec = Job("fp32");
   *spec.mutable_data() = DocumentJob(dir_.path(), "qwen3").data();
   FakeLink maker(MakeTask(spec, dir_.path() + "/made"), store_);
   ASSERT_EQ(RunTo(maker).reason(), v1::EXIT_REASON_FINISHED);
-  ModelFolderOptions folder;
+  ForwardModelOptions folder;
   folder.path = maker.checkpoints.back().path();
   folder.micro_batch = 4;
-  const auto engine = LoadModelFolder(folder);
-  ASSERT_TRUE(engine.ok()) << engine.status().ToString();
-  const v1::DataSpec& data = (*engine)->options().spec.data();
+  const auto model = OpenForwardModel(folder);
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  const auto& engine = model->engine;
+  const v1::DataSpec& data = engine->options().spec.data();
   EXPECT_EQ(PackingOf(data), Packing::kBestFit);
-  EXPECT_TRUE((*engine)->documents());
+  EXPECT_TRUE(engine->documents());
   const auto loader = OpenLoader(spec, spec.data().validation(), false, Env::Real());
   ASSERT_TRUE(loader.ok()) << loader.status().ToString();
   LossSums sums;
   for (int64_t first = 0; first < 16; first += folder.micro_batch) {
-    ASSERT_TRUE((*loader)->Fill(first, folder.micro_batch, (*engine)->model().batch()).ok());
-    ASSERT_TRUE((*engine)->model().ForwardLoss((*engine)->exec(), sums).ok());
+    ASSERT_TRUE((*loader)->Fill(first, folder.micro_batch, engine->model().batch()).ok());
+    ASSERT_TRUE(engine->model().ForwardLoss(engine->exec(), sums).ok());
   }
   EXPECT_NEAR(sums.loss / sums.weight / maker.steps.back().validation_loss(), 1.0, 1e-5);
 }

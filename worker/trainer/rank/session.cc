@@ -1,10 +1,10 @@
 #include "worker/trainer/rank/session.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "worker/trainer/rank/forward_model.h"
 #include "worker/trainer/rank/state.h"
 #include "worker/trainer/step/folder_weights.h"
 

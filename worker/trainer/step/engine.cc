@@ -200,9 +200,7 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
   // step.
   quant_->BindStep(seed_, step_inputs_);
   step_state_ = arena_->As<kernels::StepState>(ids.step_state);
-  if (options_.training) {
-    BindStaging();
-  }
+  BindStaging();
   exec_.workspace = {arena_->Bytes(ids.workspace),
                      static_cast<size_t>(arena_->BytesOf(ids.workspace))};
   return absl::OkStatus();
@@ -262,6 +260,24 @@ absl::Status Engine::UploadBatch(int slot) const {
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, to.position, from.position, bytes));
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, to.start, from.start, bytes));
   return kernels::Copy(exec_, to.loss_weight, from.loss_weight, bytes);
+}
+
+absl::StatusOr<Engine::Scores> Engine::ReadScores() const {
+  const spec::TokenBuffers& ids = arena_->ids().batch;
+  const kernels::TensorView nll = arena_->Floats(ids.nll);
+  const kernels::TensorView top = arena_->Typed(ids.top, DType::kI32);
+  if (nll.empty()) {
+    return absl::FailedPreconditionError("the plan keeps no scores");
+  }
+  if (!on_gpu()) {
+    return Scores{nll.as<float>(), top.as<int32_t>()};
+  }
+  auto* host = reinterpret_cast<float*>(arena_->Bytes(ids.scores_on_host));
+  auto* host_top = reinterpret_cast<int32_t*>(host + model_->rows());
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, host, nll.data, nll.bytes()));
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, host_top, top.data, top.bytes()));
+  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec_));
+  return Scores{host, host_top};
 }
 
 absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(

@@ -62,6 +62,14 @@ class Engine {
   // where the ops read it. On the CPU there is one place and no way.
   BatchBuffers StagedBatch(int slot) const { return staged_[slot].batch; }
   absl::Status UploadBatch(int slot) const;
+  // Negative log-likelihood of each target of the last ForwardLoss, and 1 where no token is
+  // likelier, else 0; both [rows], 0 where a target does not count. A plan that keeps scores has
+  // them. Waits for the pass; holds until the next one.
+  struct Scores {
+    const float* nll = nullptr;
+    const int32_t* top = nullptr;
+  };
+  absl::StatusOr<Scores> ReadScores() const;
   // Beside the tensors.
   kernels::StepInputs* step_inputs() const { return step_inputs_; }
   kernels::StepState* step_state() const { return step_state_; }

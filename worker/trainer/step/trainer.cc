@@ -372,6 +372,68 @@ absl::Status Trainer::AccumulateGradients(int64_t step, const kernels::StepInput
   return absl::OkStatus();
 }
 
+absl::Status Trainer::BeginEvaluation() {
+  // The weights are in the precision of the next step, or after the last one in that of the last.
+  watch_.Paused();
+  HEARTH_RETURN_IF_ERROR(
+      kernels::BeginStep(engine_.exec(), engine_.step_inputs(), engine_.step_state()));
+  return program_.CompleteWeights();
+}
+
+void Trainer::TellEvaluation() {
+  pulse_.Begin(std::exchange(evaluated_, true) ? Activity::kEvaluation : Activity::kPreparing,
+               "evaluating");
+}
+
+absl::Status Trainer::CheckSameRequests(absl::Span<const ScoreRequest> requests) {
+  if (comm_.world_size() == 1) {
+    return absl::OkStatus();
+  }
+  // FNV-1a over what the ranks must agree on.
+  uint64_t hash = 0xcbf29ce484222325U;
+  const auto add = [&hash](int64_t value) {
+    hash = (hash ^ static_cast<uint64_t>(value)) * 0x100000001b3U;
+  };
+  for (const ScoreRequest& request : requests) {
+    add(request.scored);
+    add(static_cast<int64_t>(request.tokens.size()));
+    std::for_each(request.tokens.begin(), request.tokens.end(), add);
+  }
+  // The largest and the smallest of all ranks' hashes.
+  std::array<uint64_t, 2> ends = {hash, ~hash};
+  HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(absl::MakeSpan(ends)));
+  return ends[0] == hash && ends[1] == ~hash
+             ? absl::OkStatus()
+             : absl::OutOfRangeError("the files of an evaluation differ between the ranks");
+}
+
+absl::StatusOr<std::vector<Score>> Trainer::ScoreAll(absl::Span<const ScoreRequest> requests) {
+  const Pulse::Scope evaluates(pulse_, Activity::kEvaluation, "evaluating");
+  HEARTH_ASSIGN_OR_RETURN(const ScoreBatches batches, ScoreBatches::Place(engine_, requests));
+  HEARTH_RETURN_IF_ERROR(CheckSameRequests(requests));
+  HEARTH_RETURN_IF_ERROR(BeginEvaluation());
+  // The staging memory may still be on its way to the device.
+  HEARTH_RETURN_IF_ERROR(Drain());
+  Pass pass;
+  pass.format = Format(step_ + 1);
+  std::vector<Score> scores(requests.size());
+  for (int64_t i = comm_.rank(); i < batches.size(); i += comm_.world_size()) {
+    TellEvaluation();
+    HEARTH_RETURN_IF_ERROR(batches.Run(engine_, pass, i, absl::MakeSpan(scores)));
+  }
+  std::vector<double> sums(2 * scores.size());
+  for (size_t i = 0; i < scores.size(); ++i) {
+    sums[2 * i] = scores[i].log_likelihood;
+    sums[2 * i + 1] = scores[i].greedy ? 1 : 0;
+  }
+  HEARTH_RETURN_IF_ERROR(comm_.AllReduceSum(absl::MakeSpan(sums)));
+  for (size_t i = 0; i < scores.size(); ++i) {
+    scores[i] = {sums[2 * i], sums[2 * i + 1] > 0.5};
+  }
+  last_collect_ = clock_.Monotonic();
+  return scores;
+}
+
 absl::StatusOr<double> Trainer::Evaluate() {
   if (validation_ == nullptr) {
     return absl::FailedPreconditionError("the job has no data.validation");
@@ -380,12 +442,8 @@ absl::StatusOr<double> Trainer::Evaluate() {
   const kernels::Exec& exec = engine_.exec();
   const int64_t samples = std::min(spec_.train().eval_batches() * batch_.global_sequences(),
                                    validation_->samples_of_pass());
-  // Between steps the sums of the step are free. The weights are in the precision of the next step,
-  // or after the last one in that of the last.
   kernels::StepState* state = engine_.step_state();
-  watch_.Paused();
-  HEARTH_RETURN_IF_ERROR(kernels::BeginStep(exec, engine_.step_inputs(), state));
-  HEARTH_RETURN_IF_ERROR(program_.CompleteWeights());
+  HEARTH_RETURN_IF_ERROR(BeginEvaluation());
   for (int64_t first = comm_.rank() * batch_.micro_batch; first < samples;
        first += comm_.world_size() * batch_.micro_batch) {
     HEARTH_RETURN_IF_ERROR(
@@ -402,8 +460,7 @@ absl::StatusOr<double> Trainer::Evaluate() {
 
 absl::Status Trainer::EvaluateMicroBatch(int64_t first, int64_t count, int64_t as_step) {
   const int slot = static_cast<int>(uploads_++ % spec::kStagingSlots);
-  pulse_.Begin(std::exchange(evaluated_, true) ? Activity::kEvaluation : Activity::kPreparing,
-               "evaluating");
+  TellEvaluation();
   HEARTH_RETURN_IF_ERROR(Await(*uploaded_[static_cast<size_t>(slot)], step_));
   const BatchBuffers batch = engine_.StagedBatch(slot);
   HEARTH_RETURN_IF_ERROR(validation_->Fill(first, count, batch));

@@ -21,6 +21,7 @@
 #include "worker/trainer/pulse/pulse.h"
 #include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/program.h"
+#include "worker/trainer/step/scores.h"
 #include "worker/trainer/step/step_watch.h"
 
 namespace hearth::trainer {
@@ -105,6 +106,10 @@ class Trainer {
   // (or all of it, if that is less): the same samples every time, shared out over the ranks.
   // Nothing may be in flight.
   absl::StatusOr<double> Evaluate();
+  // A score for each request, the same on every rank: the ranks share the micro-batches. Weights
+  // are in the precision of Evaluate. kFailedPrecondition: the job has no train.evaluations, so its
+  // plan keeps no scores; kOutOfRange: the ranks ask different things. Nothing may be in flight.
+  absl::StatusOr<std::vector<Score>> ScoreAll(absl::Span<const ScoreRequest> requests);
   // Before anything reads the weights between steps: with a sharded optimizer each rank has its
   // parts of the newest. All ranks call it together; nothing may be in flight.
   absl::Status CompleteWeights();
@@ -169,6 +174,11 @@ class Trainer {
   void NothingAhead();
   // Fills in step_seconds and compute_seconds.
   void AddTimes(const Flight& flight, const kernels::StepState& state, StepResult& result);
+  // Before the first micro-batch of an evaluation: the step's sums are free, the weights whole.
+  absl::Status BeginEvaluation();
+  absl::Status CheckSameRequests(absl::Span<const ScoreRequest> requests);
+  // Tells the pulse that another micro-batch of one begins.
+  void TellEvaluation();
   absl::Status EvaluateMicroBatch(int64_t first, int64_t count, int64_t as_step);
 
   Engine& engine_;

@@ -1,0 +1,38 @@
+// The loss of a model on one dataset, and what that is for each byte of its text.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "common/dataset/tokenizer.h"
+#include "worker/trainer/data/loader.h"
+#include "worker/trainer/step/engine.h"
+
+namespace hearth::trainer {
+
+struct SourceLoss {
+  double loss = 0;     // sum over the targets of weight * negative log-likelihood, nats
+  double weight = 0;   // sum of the weights
+  int64_t tokens = 0;  // targets that count
+  // Length of the text that these targets decode to, those of a sample together; an end token is
+  // no text. Not known without a tokenizer.
+  std::optional<int64_t> bytes;
+
+  void Add(const SourceLoss& other);
+  // NaN where nothing counts.
+  double MeanLoss() const { return loss / weight; }
+  double Perplexity() const;
+  // loss / ln 2 / bytes; nothing without bytes.
+  std::optional<double> BitsPerByte() const;
+};
+
+// Samples 0 .. samples - 1 of `loader`, whose T is the engine's, in micro-batches of the engine.
+// `tokenizer`: the dataset's, null = it records none. Nothing else uses the engine meanwhile.
+// Errors: those of Loader::Fill, Tokenizer::Decode and the ops.
+absl::StatusOr<SourceLoss> MeasureSource(Engine& engine,
+                                         const Loader& loader,
+                                         dataset::Tokenizer* tokenizer,
+                                         int64_t samples);
+
+}  // namespace hearth::trainer

@@ -1,0 +1,95 @@
+#include "worker/trainer/rank/forward_model.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/hf/hf_config.h"
+#include "common/spec/forward_job.h"
+#include "common/spec/recipe/recipe.h"
+#include "worker/trainer/checkpoint/meta.h"
+#include "worker/trainer/step/folder_weights.h"
+
+namespace hearth::trainer {
+namespace {
+
+// How the checkpoint's job made samples of its data; of another model folder the defaults.
+void FillData(const ForwardModelOptions& options, Env& env, spec::ForwardJob& job) {
+  int64_t length = options.default_length;
+  v1::DataSpec& data = job.data;
+  const absl::StatusOr<std::string> text =
+      env.ReadFile(absl::StrCat(options.path, "/state/meta.json"));
+  const absl::StatusOr<CheckpointMeta> meta =
+      text.ok() ? ParseMeta(*text, options.path) : text.status();
+  if (meta.ok()) {
+    length = meta->sequence_length > 0 ? meta->sequence_length : length;
+    if (!meta->packing.empty()) {
+      data.set_packing(meta->packing);
+    }
+    if (!meta->attention.empty()) {
+      data.set_attention(meta->attention);
+    }
+  }
+  if (!options.attention.empty()) {
+    data.set_attention(options.attention);
+  }
+  if (job.model.position() == "learned") {
+    length = std::min<int64_t>(length, job.model.max_position());
+  }
+  data.set_sequence_length(
+      static_cast<int32_t>(options.sequence_length > 0 ? options.sequence_length : length));
+  data.add_train()->set_path(options.path);
+}
+
+// What a forward pass alone may run in.
+absl::Status CheckRecipe(const std::string& name) {
+  const spec::Recipe* const recipe = spec::FindRecipe(name);
+  if (recipe != nullptr && !recipe->quantised()) {
+    return absl::OkStatus();
+  }
+  std::string plain;
+  for (const std::string_view other : spec::RecipeNames()) {
+    if (!spec::FindRecipe(other)->quantised()) {
+      absl::StrAppend(&plain, plain.empty() ? "" : " or ", std::string(other));
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("recipe \"", name, "\": must be ", plain,
+                   ": a model that is only read has plain weights, which nothing quantises"));
+}
+
+}  // namespace
+
+absl::StatusOr<v1::JobSpec> ForwardModelSpec(const ForwardModelOptions& options, Env& env) {
+  const bool on_gpu = absl::StartsWith(options.device, "cuda");
+  const std::string recipe =
+      !options.recipe.empty() ? options.recipe : std::string(on_gpu ? "bf16" : "fp32");
+  HEARTH_RETURN_IF_ERROR(CheckRecipe(recipe));
+  spec::ForwardJob job;
+  HEARTH_ASSIGN_OR_RETURN(job.model, hf::ReadHfConfig(options.path, env));
+  FillData(options, env, job);
+  job.recipe = recipe;
+  job.device = on_gpu ? "cuda" : "cpu";
+  return spec::ResolveForwardJob(job);
+}
+
+absl::StatusOr<ForwardModel> OpenForwardModel(const ForwardModelOptions& options, Env& env) {
+  EngineOptions engine;
+  HEARTH_ASSIGN_OR_RETURN(engine.spec, ForwardModelSpec(options, env));
+  ForwardModel model;
+  if (engine.spec.resources().device() == "cuda") {
+    HEARTH_ASSIGN_OR_RETURN(model.cuda, OpenGpu(options.device, /*deterministic=*/false));
+  }
+  engine.micro_batch = options.micro_batch;
+  engine.threads = options.threads;
+  engine.cuda = model.cuda.get();
+  engine.training = false;
+  HEARTH_ASSIGN_OR_RETURN(model.engine, Engine::Create(engine));
+  HEARTH_RETURN_IF_ERROR(LoadFolderWeights(env, options.path, model.engine->exec(), model.engine->parameters()));
+  return model;
+}
+
+}  // namespace hearth::trainer
