@@ -26,7 +26,8 @@ enum ExitCode {
   kExitOk = 0,
   kExitError = 1,
   kExitUsage = 2,
-  kExitAuth = 4,  // no usable token, or the coordinator refuses the caller
+  kExitDoesNotFit = 3,  // plan: NO on every GPU that was asked for
+  kExitAuth = 4,        // no usable token, or the coordinator refuses the caller
   kExitJobFailed = 100,
   kExitTimedOut = 101,
   kExitNotFound = 102,
@@ -105,7 +106,7 @@ void AcceptResourceNames(CLI::App& app);
   ROW(Backup, "backup", "Have the coordinator copy what it knows to a folder on its machine") \
   ROW(Contexts, "context", "Keep the settings of several coordinators, and choose one") \
   ROW(Dataset, "dataset", "Build, inspect and mix datasets") \
-  ROW(Plan, "plan", "Show the memory a job needs, without submitting it") \
+  ROW(Plan, "plan", "Say whether a job fits a GPU, how long it takes and what it costs") \
   ROW(Doctor, "doctor", "Check this machine, the coordinator and the workers, or find why a job is slow") \
   ROW(Completion, "completion", "Print a shell completion script") \
   ROW(Version, "version", "Print the versions of jobctl and the coordinator")

@@ -6,31 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "common/spec/feasibility/prices.h"
 #include "hearth/v1/job.pb.h"
 #include "jobctl/client/history.h"
 #include "jobctl/views/output.h"
 
 namespace hearth::jobctl {
 
-// If both are given, both count; 0 = costs nothing.
-struct Prices {
-  double per_kwh = 0.0;
-  double per_gpu_hour = 0.0;  // an hour of one worker's device
-  std::string currency = "$";
-
-  bool any() const { return per_kwh > 0.0 || per_gpu_hour > 0.0; }
-};
-
-// Joules at `price_per_kwh`.
-double EnergyCost(double joules, double price_per_kwh);
-// `devices` devices for `seconds`.
-double DeviceCost(double seconds, double devices, double price_per_gpu_hour);
-// The cost of a billion tokens at this speed and power (tokens a second and watts of all devices
-// together). 0 when the speed is 0.
-double CostPerBillionTokens(double tokens_per_second,
-                            double watts,
-                            double devices,
-                            const Prices& prices);
+using spec::CostPerBillionTokens;
+using spec::DeviceCost;
+using spec::EnergyCost;
+using spec::EnergyText;
+using spec::MoneyText;
+using spec::Prices;
 
 // Absent: not measured, or not known yet.
 struct Usage {
@@ -61,10 +49,5 @@ std::vector<ExtraCell> UsageCells(const Usage& usage, const std::string& currenc
 std::string EnergySentence(const Usage& usage);
 // "$1.230 so far, $4.560 to the end, $0.7090 per billion tokens"; empty without prices.
 std::string CostSentence(const Usage& usage, const std::string& currency);
-
-// "1.52 MJ (0.42 kWh)", "512 J".
-std::string EnergyText(double joules);
-// "$0.7086": four significant digits; symbols stand before, codes ("EUR") behind.
-std::string MoneyText(double amount, const std::string& currency);
 
 }  // namespace hearth::jobctl

@@ -9,7 +9,10 @@
 #include "common/config/config.h"
 #include "common/facts/complete_spec.h"
 #include "common/io/env.h"
+#include "common/spec/feasibility/calibration.h"
+#include "common/spec/feasibility/feasibility.h"
 #include "common/spec/fields/idle.h"
+#include "common/spec/plan/gpus.h"
 #include "common/spec/resolve.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/job_actions.h"
@@ -53,6 +56,40 @@ void WarnAboutDevice(Client& client, const v1::Job& job) {
   }
 }
 
+// One line of what the job will take on the largest GPU that a worker offers, before it is sent. A
+// help, no check: where anything for it is missing here, it says nothing.
+void SayWhatItTakes(Client& client, const Context& context, v1::JobSpec spec) {
+  std::vector<spec::FieldViolation> violations;
+  spec::Resolve(spec, violations);
+  if (!violations.empty() || spec.resources().device() != "cuda" ||
+      !facts::CompleteForPlan(spec, Env::Real()).ok()) {
+    return;
+  }
+  const auto workers = client.Call<v1::ListWorkersResponse>(v1::ListWorkersRequest());
+  const v1::DeviceInfo* largest = nullptr;
+  const auto devices = workers.ok() ? *workers : v1::ListWorkersResponse();
+  for (const v1::Worker& worker : devices.workers()) {
+    const v1::DeviceInfo& device = worker.device();
+    if (device.kind() == "cuda" &&
+        (largest == nullptr || device.memory_bytes() > largest->memory_bytes())) {
+      largest = &device;
+    }
+  }
+  const spec::GpuRow* const gpu = largest == nullptr ? nullptr : spec::FindGpu(largest->model());
+  if (gpu == nullptr) {
+    return;
+  }
+  spec::FeasibilityQuery query;
+  query.prices = context.prices;
+  query.memory_bytes = largest->memory_bytes();
+  const absl::StatusOr<spec::Feasibility> plan =
+      spec::AssessFeasibility(spec, *gpu, spec::CalibrationFor(*gpu), query);
+  if (plan.ok()) {
+    WriteErr(absl::StrCat("plan for ", gpu->name, ": ",
+                          spec::FeasibilityLine(*plan, query.prices.currency), "\n"));
+  }
+}
+
 // The answer to a repeated request is the job's present state.
 std::string SubmittedText(const v1::Job& job) {
   return job.reason_code() == "submitted"
@@ -67,6 +104,9 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
     return DryRunClient(std::move(spec));
   }
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+  if (!context.quiet) {
+    SayWhatItTakes(*client, context, spec);
+  }
   v1::CreateJobRequest request;
   *request.mutable_spec() = std::move(spec);
   request.set_job_id(options.job_id);

@@ -15,6 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, HERE)
 import bench_table  # noqa: E402
+import plan_accuracy  # noqa: E402
 import scrape_overhead  # noqa: E402
 
 TRAINER = """#!/bin/sh
@@ -252,6 +253,31 @@ class BenchTools(unittest.TestCase):
 
     def test_gpu_check_refuses_unknown_steps(self):
         self.assertEqual(self.gpu_check("--only", "nothing").returncode, 2)
+
+
+class PlanAccuracyTest(unittest.TestCase):
+    def test_errors_of_a_plan_are_those_of_its_figures(self):
+        programs = {
+            "hearth-trainer": {"tok_s": 1000, "measured_bytes": 2000, "watts": 500, "recipe": "bf16", "lm_head": "bf16",
+                               "micro_batch_size": 4, "sequence_length": 1024, "micro_batches": 2},
+            "jobctl": {"plans": [{"verdict": "YES", "time": {"tok_s": 1100, "watts": None}, "memory": {"total_bytes": 1990}}]},
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            for name, answer in programs.items():
+                path = os.path.join(folder, name)
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
+                os.chmod(path, 0o755)
+            rows, out = os.path.join(folder, "x.rows"), os.path.join(folder, "out")
+            with open(rows, "w", encoding="utf-8") as file:
+                file.write("a | hearth-112m-bf16 | batch.micro_batch_size=4\nb | hearth-112m-bf16 | model.layers=36\n")
+            command = [sys.executable, "-B", os.path.join(HERE, "plan_accuracy.py"), "--bin", folder, "--rows", rows, "--out", out]
+            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+            self.assertIn("1,100 / 1,000 (+10.0 %)", done.stdout)
+            self.assertIn("largest errors: tok/s 10.0 % (target 5 %), memory 0.5 % (1 %), watts - (10 %)", done.stdout)
+            with open(out, encoding="utf-8") as file:
+                runs = [line for line in file if line.startswith("  - ")]
+            self.assertEqual(runs, ["  - {job: [hearth-112m, bf16, bf16, 4, 1024, 2, 1], tok_s: 1000, watts: 500}\n"])
 
 
 if __name__ == "__main__":

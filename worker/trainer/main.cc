@@ -18,8 +18,8 @@
 namespace hearth::trainer {
 namespace {
 
-void AddJob(CLI::App& app, JobOptions& job) {
-  app.add_option("job", job.job_file, "job file (YAML)")->required();
+void AddJob(CLI::App& app, JobOptions& job, bool required = true) {
+  app.add_option("job", job.job_file, "job file (YAML)")->required(required);
   app.add_option("--set", job.overrides, "override a field: path=value (repeatable)");
 }
 
@@ -157,7 +157,10 @@ void AddProbe(CLI::App& parent, ProbeOptions& probe, int& result) {
 
 void AddBench(CLI::App& parent, BenchOptions& bench, int& result) {
   CLI::App& bench_app = *parent.add_subcommand("bench", "speed of a job's step on random tokens");
-  AddJob(bench_app, bench.job);
+  AddJob(bench_app, bench.job, /*required=*/false);
+  bench_app.add_flag("--calibrate", bench.calibrate,
+                     "no job: what kernels reach on this GPU, as a file for jobctl plan "
+                     "--calibration (a minute)");
   bench_app
       .add_option("--steps", bench.steps,
                   "steps measured, >= 1 (default: 60 or 5 s of them, on a GPU at least 3 s)")
@@ -179,6 +182,14 @@ void AddBench(CLI::App& parent, BenchOptions& bench, int& result) {
   bench_app.add_option("--micro-batch", bench.micro_batch, "sequences (default: the job's)");
   bench_app.add_option("--threads", bench.threads, "CPU threads (default: all)");
   bench_app.callback([&bench, &result] {
+    if (bench.calibrate) {
+      result = CalibrateCommand(bench.device);
+      return;
+    }
+    if (bench.job.job_file.empty()) {
+      result = Fail(absl::InvalidArgumentError("bench: give a job file, or --calibrate"));
+      return;
+    }
     result = bench.devices.empty() ? BenchCommand(bench) : ScalingBenchCommand(bench);
   });
 }

@@ -1,26 +1,71 @@
-// What GPUs can do, by name: peaks for MFU, and the memory that a run takes outside its arena.
+// What GPUs are, by name: the rows of configs/gpus.yaml, which are built into the programs. Nothing
+// else names a GPU or has such figures.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/spec/recipe/recipe.h"
 
 namespace hearth::spec {
 
+// What the operands of a matrix product are. Each has a rate in a GPU's row.
+enum class MatrixFormat : uint8_t {
+  kBf16,
+  kFp8,       // one scale a tensor
+  kFp8Block,  // a scale for each block
+  kFp4Block,
+};
+inline constexpr int kMatrixFormatCount = 4;
+std::string_view MatrixFormatName(MatrixFormat format);
+// In the order of the enumerators.
+std::vector<std::string_view> MatrixFormatNames();
+
+// configs/gpus.yaml explains the figures and has their sources. 0 or empty: not known, or there is
+// none.
 struct GpuRow {
-  std::string_view name;    // part of the name that the driver gives
-  double bf16_flops = 0;    // dense BF16 with FP32 accumulation, FLOP/s, datasheet
-  double fp8_flops = 0;     // dense FP8 with FP32 accumulation; 0 = none
-  double memory_bytes = 0;  // bytes/s, datasheet
+  std::string name;
+  std::vector<std::string> words;                   // all stand in the driver's name
+  int compute = 0;                                  // compute capability times ten: 90 is 9.0
+  std::string plan_only;                            // why Hearth cannot run on it
+  double memory_gb = 0;                             // nominal
+  double memory_mib = 0;                            // as the driver reports it
+  double bandwidth = 0;                             // of device memory, bytes/s
+  double flops[kMatrixFormatCount] = {0, 0, 0, 0};  // dense with FP32 sums, FLOP/s
+  std::string link;                                 // between GPUs of a host
+  double link_bytes = 0;                            // bytes/s in each direction
+  double power_watts = 0;
+  double price_usd = 0;
+
+  double Flops(MatrixFormat format) const { return flops[static_cast<int>(format)]; }
+  double bf16_flops() const { return Flops(MatrixFormat::kBf16); }
+  // Device memory, bytes: what the driver reports where that is known, else the nominal size.
+  int64_t memory_bytes() const;
 };
 
-// Sources: vendors' datasheets and whitepapers.
+// In the order of the file.
 absl::Span<const GpuRow> Gpus();
 
-// The row with the longest name that stands in `name` as words of its own; nullptr when there is
-// none.
+// The row whose words all stand in `name`, a driver's name of a GPU, as words of their own; of
+// several the one with the most letters. nullptr when there is none.
 const GpuRow* FindGpu(std::string_view name);
+
+// The row that a person means: by its name without regard to case, blanks and dashes, or by the end
+// of it ("5090"), or by a driver's name. kInvalidArgument with the nearest names.
+absl::StatusOr<const GpuRow*> GpuByName(std::string_view name);
+
+// How a GPU runs a recipe in this version.
+struct RecipeOnGpu {
+  Execution execution = Execution::kNone;
+  // What the products of quantised layers run in; emulated ones in BF16.
+  MatrixFormat format = MatrixFormat::kBf16;
+  std::string why;  // of kNone and kEmulated, a sentence
+};
+RecipeOnGpu RecipeOn(const GpuRow& gpu, const Recipe& recipe);
 
 // Device memory that a process takes outside its arena, bytes: CUDA context and code, cuBLASLt,
 // cuDNN, graphs. Measured on one H200 (driver 580, CUDA 13.0, cuDNN

@@ -13,6 +13,7 @@
 #include "common/spec/plan/blocks/block_plan.h"
 #include "common/spec/plan/blocks/block_table.h"
 #include "common/spec/plan/gradient_buckets.h"
+#include "common/spec/plan/logits.h"
 #include "common/spec/plan/plan_builder.h"
 #include "common/spec/plan/plan_report.h"
 #include "common/spec/text.h"
@@ -178,9 +179,8 @@ void AddStaging(const BlockScope& scope, PlanBuilder& out) {
 // per thread a block of attention scores, and the partial sums of norm weight gradients.
 int64_t EstimateWorkspace(const TrainingPlanOptions& o) {
   if (o.wide_bytes == 0) {
-    // A chunk of BF16 logits, at most a GiB, and cuBLASLt's scratch.
-    const int64_t row = o.shape.padded_vocab * 2;
-    return std::min(Tokens(o) * row, int64_t{1} << 30) + Tokens(o) * 16 + (int64_t{64} << 20);
+    // A chunk of BF16 logits and cuBLASLt's scratch.
+    return LogitsBytes(o) + Tokens(o) * 16 + (int64_t{64} << 20);
   }
   const int64_t element = o.wide_bytes > 0 ? o.wide_bytes : 4;
   const int64_t logits_row = o.shape.padded_vocab * element;
@@ -416,6 +416,10 @@ Recompute PlainRecompute(const TrainingPlanOptions& o) {
     return o.recompute;
   }
   return std::max(o.recompute, KeepsNarrow(o) ? Recompute::kFfn : Recompute::kNormAct);
+}
+
+int64_t LogitsBytes(const TrainingPlanOptions& o) {
+  return std::min(Tokens(o) * o.shape.padded_vocab * 2, kLogitsChunkBytes);
 }
 
 absl::StatusOr<TrainingPlan> PlanTraining(const TrainingPlanOptions& options) {

@@ -288,7 +288,7 @@ void Bench::Report(const std::vector<double>& milliseconds) {
     out_["gemm"] = job_.cuda->gemm_version();
     out_["deterministic"] = job_.cuda->options().deterministic;
     if (const spec::GpuRow* row = spec::FindGpu(job_.cuda->gpu().name); row != nullptr) {
-      out_["mfu"] = flops / row->bf16_flops;
+      out_["mfu"] = flops / row->bf16_flops();
     }
   } else {
     out_["device"] = "cpu";

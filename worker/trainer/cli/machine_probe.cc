@@ -15,6 +15,7 @@
 #include "kernels/attention/attention_probe.h"
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/gemm_probe.h"
+#include "worker/trainer/cli/gpu_scratch.h"
 #include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/comm/nccl_version.h"
 #include "worker/trainer/exit_codes.h"
@@ -26,33 +27,6 @@ namespace {
 std::string VersionText(int cuda_version) {
   return absl::StrCat(cuda_version / 1000, ".", cuda_version % 1000 / 10);
 }
-
-// A stream and scratch memory of a context, for probes.
-class Scratch {
- public:
-  static absl::StatusOr<std::unique_ptr<Scratch>> New(kernels::CudaContext& context) {
-    constexpr size_t kBytes = size_t{128} << 20;
-    std::unique_ptr<Scratch> scratch(new Scratch());
-    scratch->exec.device = kernels::Device::kCuda;
-    scratch->exec.cuda = &context;
-    HEARTH_ASSIGN_OR_RETURN(scratch->exec.stream, kernels::NewStream(context));
-    HEARTH_ASSIGN_OR_RETURN(scratch->exec.workspace.data, kernels::AllocateDevice(context, kBytes));
-    scratch->exec.workspace.bytes = kBytes;
-    return scratch;
-  }
-  ~Scratch() {
-    if (exec.workspace.data != nullptr) {
-      kernels::FreeDevice(exec.workspace.data);
-    }
-    if (exec.stream != nullptr) {
-      kernels::DeleteStream(exec.stream);
-    }
-  }
-  kernels::Exec exec;
-
- private:
-  Scratch() = default;
-};
 
 template <typename Row>
 nlohmann::json ProbeRows(const std::vector<Row>& rows) {
@@ -84,7 +58,7 @@ absl::StatusOr<nlohmann::json> ProbeGpu(const std::string& device) {
   HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(*context, free, total));
   out["memory_free_bytes"] = free;
   out["memory_bytes"] = total;
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Scratch> scratch, Scratch::New(*context));
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<GpuScratch> scratch, GpuScratch::New(*context));
   out["gemm"] = ProbeRows(kernels::ProbeGemms(scratch->exec));
   out["attention_probe"] = ProbeRows(kernels::ProbeAttention(scratch->exec));
   return out;

@@ -92,7 +92,8 @@ struct BenchOptions {
   std::string device;   // cpu | cuda:N; empty = the job's
   std::string devices;  // of ScalingBenchCommand
   bool json = false;
-  bool floor = true;  // measure the speed of light too
+  bool floor = true;       // measure the speed of light too
+  bool calibrate = false;  // of CalibrateCommand
   int threads = 0;
   int steps = 0;        // measured; 0 = as BenchLength says
   int micro_batch = 0;  // 0 = the job's
@@ -145,6 +146,9 @@ int SampleBenchCommand(const SampleBenchOptions& options);
 int BenchCommand(const BenchOptions& options);
 // One rank on each of options.devices ("0,1,2,3": GPUs; "cpu,cpu"), after one alone on the first.
 int ScalingBenchCommand(const BenchOptions& options);
+// What single kernels reach on the GPU `device` ("cuda:0" if empty), as a file for
+// configs/calibration on standard output. No job.
+int CalibrateCommand(const std::string& device);
 // Exit status 1 if a job could not be tuned; the others are.
 int TuneCommand(const TuneOptions& options);
 // The job in one recipe after another. Exit status 1 if a recipe has no result, 20 if stopped by a

@@ -427,7 +427,7 @@ void RankRun::Announce() {
   flops_per_token_ = spec::FlopsPerToken(engine_->shape(), spec_.data().sequence_length());
   if (cuda_ != nullptr) {
     const spec::GpuRow* row = spec::FindGpu(cuda_->gpu().name);
-    peak_flops_ = row == nullptr ? 0 : row->bf16_flops;
+    peak_flops_ = row == nullptr ? 0 : row->bf16_flops();
   }
   v1::RunInfo info;
   info.set_parameters(spec::CountParameters(engine_->shape()));

@@ -1,4 +1,3 @@
-#include "worker/trainer/rank/forward_model.h"
 #include "worker/trainer/rank/rank.h"
 
 #include <cmath>
@@ -15,6 +14,7 @@
 #include "tests/support/trainer/test_run.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
 #include "worker/trainer/generate/generator.h"
+#include "worker/trainer/rank/forward_model.h"
 #include "worker/trainer/step/folder_weights.h"
 
 namespace hearth::trainer {

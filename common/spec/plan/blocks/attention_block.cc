@@ -44,13 +44,15 @@ std::vector<GemmSites> Sites(const ModelShape& /*shape*/) {
       {.weight = Slot::kQkv,
        .x = Id(&Ids::norm),
        .x_columns = Id(&Ids::norm_columns),
-       .dy = Of(&GradientBuffers::attention, &AttentionGradients::qkv)},
+       .dy = Of(&GradientBuffers::attention, &AttentionGradients::qkv),
+       .again_from = Recompute::kAttention},
       // Attention's backward reads the plain output too, which is kept.
       {.weight = Slot::kAttnOut,
        .x = Id(&Ids::attention),
        .x_columns = Id(&Ids::attention_columns),
        .dy = Of(&GradientBuffers::stream),
-       .backward_makes_columns = &BackwardMakesColumns},
+       .backward_makes_columns = &BackwardMakesColumns,
+       .again_from = Recompute::kBlock},
   };
 }
 
@@ -133,12 +135,44 @@ std::vector<WorkRow> Work(const BlockScope& b) {
   };
 }
 
+std::vector<PassRow> Passes(const BlockScope& b) {
+  const ModelShape& s = b.shape;
+  const double w = b.ActivationBytes();
+  const double o = b.OperandBytes();
+  const auto qkv = static_cast<double>(s.qkv_width());
+  const auto q = static_cast<double>(s.q_width());
+  // A product of scores: 2 operations for each of half of T keys and each of q values.
+  const double product = static_cast<double>(b.options.sequence_length) * q;
+  std::vector<PassRow> rows = {
+      NormPass(b),
+      {.name = "rope",
+       .forward_bytes = 2 * qkv * w,
+       // It writes the gradient as the products of qkv read it.
+       .backward_bytes = b.quantised ? qkv * (w + 2 * o) : 2 * qkv * w,
+       .again_from = Recompute::kAttention},
+      {.name = "attention",
+       .forward_flops = 2 * product,
+       .backward_flops = 5 * product,
+       .again_from = Recompute::kAttention},
+  };
+  if (b.quantised) {
+    rows.push_back({.name = "attention output, quantised", .forward_bytes = q * (w + 2 * o)});
+  }
+  if (s.attention_bias != AttentionBias::kNone) {
+    const bool all = s.attention_bias == AttentionBias::kAll;
+    rows.push_back({.name = "gradients of biases",
+                    .backward_bytes = (qkv + (all ? static_cast<double>(s.hidden) : 0)) * w});
+  }
+  return rows;
+}
+
 }  // namespace
 
 constinit const Block kAttentionBlock = {.place = "mixer",
                                          .weights = &Weights,
                                          .sites = &Sites,
                                          .activations = &Activations,
-                                         .work = &Work};
+                                         .work = &Work,
+                                         .passes = &Passes};
 
 }  // namespace hearth::spec

@@ -30,6 +30,17 @@ double ResidualScale(const ModelShape& shape) {
   return 1.0 / std::sqrt(2.0 * static_cast<double>(shape.layers));
 }
 
+PassRow NormPass(const BlockScope& b) {
+  const auto hidden = static_cast<double>(b.shape.hidden);
+  const double w = b.ActivationBytes();
+  // Where layers are quantised, the products' operands are written too: rows and columns.
+  const double operands = b.quantised ? 2 * b.OperandBytes() : 0;
+  return {.name = "norm",
+          .forward_bytes = hidden * (b.quantised ? 3 * w + operands : 4 * w),
+          .backward_bytes = hidden * (4 * w + operands),
+          .again_from = Recompute::kNormAct};
+}
+
 BlockScope::BlockScope(const TrainingPlanOptions& plan_options)
     : options(plan_options),
       shape(plan_options.shape),
@@ -43,6 +54,14 @@ BlockScope::BlockScope(const TrainingPlanOptions& plan_options)
 
 int64_t BlockScope::ColumnBytes(int64_t width) const {
   return quantised ? FormBytes(options.precision.recipe->wgrad.a, width, tokens) : 0;
+}
+
+double BlockScope::ActivationBytes() const {
+  return DTypeBits(activation) / 8.0;
+}
+
+double BlockScope::OperandBytes() const {
+  return quantised ? DTypeBits(options.precision.recipe->fprop.a.dtype) / 8.0 : ActivationBytes();
 }
 
 Handle Of(BufferId GradientBuffers::*id) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -83,7 +84,25 @@ struct BlockScope {
 
   // Bytes of [tokens, width] as a quantised wgrad reads it; 0: nothing is quantised.
   int64_t ColumnBytes(int64_t width) const;
+  // Bytes of a value of the residual stream, and of one that a quantised product reads.
+  double ActivationBytes() const;
+  double OperandBytes() const;
 };
+
+// Work of a block beside the products of its weights, for estimates of time: what its kernels read
+// and write, and attention's own products.
+struct PassRow {
+  std::string_view name;
+  double forward_bytes = 0;  // a token
+  double backward_bytes = 0;
+  double forward_flops = 0;  // a token, of attention's products; under a causal mask half of T
+  double backward_flops = 0;
+  // From this level of recomputation on backward runs the forward pass again.
+  std::optional<Recompute> again_from = std::nullopt;
+};
+
+// A norm of [tokens, hidden], with the residual stream that it reads and writes.
+PassRow NormPass(const BlockScope& scope);
 
 // Where a buffer's handle is. `layer` counts for those of layers alone.
 using Handle = std::function<BufferId&(StepBuffers& ids, int64_t layer)>;
@@ -112,6 +131,8 @@ struct GemmSites {
   bool (*backward_makes_columns)(const BlockScope& scope) = nullptr;
   // Something else is quantised between dgrad and wgrad, so dy's columns have bytes of their own.
   bool (*dy_waits)(const BlockScope& scope) = nullptr;
+  // From this level of recomputation on backward runs fprop again.
+  std::optional<Recompute> again_from = std::nullopt;
 };
 
 // A tensor that backward reads. It has one buffer for each layer, or from `shared_from` on, where
@@ -171,6 +192,7 @@ struct Block {
   std::vector<GemmSites> (*sites)(const ModelShape& shape) = &NoSites;
   std::vector<ActivationRow> (*activations)(const BlockScope& scope) = &NoRows<ActivationRow>;
   std::vector<WorkRow> (*work)(const BlockScope& scope) = &NoRows<WorkRow>;
+  std::vector<PassRow> (*passes)(const BlockScope& scope) = &NoRows<PassRow>;
 };
 
 }  // namespace hearth::spec

@@ -46,7 +46,8 @@ std::vector<GemmSites> Sites(const ModelShape& /*shape*/) {
       {.weight = Slot::kFfnIn,
        .x = Id(&Ids::norm),
        .x_columns = Id(&Ids::norm_columns),
-       .dy = Id(&Ids::projected)},
+       .dy = Id(&Ids::projected),
+       .again_from = Recompute::kFfn},
       {.weight = Slot::kFfnDown,
        .x = Id(&Ids::activated),
        .x_columns = Id(&Ids::activated_columns),
@@ -115,12 +116,39 @@ std::vector<WorkRow> Work(const BlockScope& b) {
            .gradient = true}};
 }
 
+// The activation function reads `in` values and writes `out`; backward reads `in` and a gradient,
+// and writes another. Narrow passes keep the input in 8 bits and make the columns of the output
+// again in backward.
+std::vector<PassRow> Passes(const BlockScope& b) {
+  const ModelShape& s = b.shape;
+  const double w = b.ActivationBytes();
+  const double o = b.OperandBytes();
+  const auto in = static_cast<double>(s.ffn_in_width());
+  const auto out = static_cast<double>(s.ffn_hidden);
+  const double kept = b.narrow ? in * (1 + 1.0 / kKeptBlock) : in * w;
+  PassRow activation = {.name = "activation function", .again_from = Recompute::kNormAct};
+  if (b.quantised) {
+    activation.forward_bytes = in * w + out * o + (b.narrow ? kept : out * o);
+    activation.backward_bytes = kept + out * w + 2 * in * o + (b.narrow ? out * o : 0);
+  } else {
+    activation.forward_bytes = (in + out) * w;
+    activation.backward_bytes = (2 * in + out) * w;
+  }
+  std::vector<PassRow> rows = {NormPass(b), activation};
+  if (s.spec.mlp_bias()) {
+    rows.push_back({.name = "gradients of biases",
+                    .backward_bytes = (in + static_cast<double>(s.hidden)) * w});
+  }
+  return rows;
+}
+
 }  // namespace
 
 constinit const Block kDenseFfnBlock = {.place = "ffn",
                                         .weights = &Weights,
                                         .sites = &Sites,
                                         .activations = &Activations,
-                                        .work = &Work};
+                                        .work = &Work,
+                                        .passes = &Passes};
 
 }  // namespace hearth::spec

@@ -57,9 +57,18 @@ std::vector<WorkRow> Work(const BlockScope& b) {
   };
 }
 
+// The loss reads the logits and writes their gradient in their place.
+std::vector<PassRow> Passes(const BlockScope& b) {
+  PassRow norm = NormPass(b);
+  norm.again_from.reset();
+  return {norm,
+          {.name = "loss",
+           .forward_bytes = 2 * static_cast<double>(b.shape.padded_vocab) * b.ActivationBytes()}};
+}
+
 }  // namespace
 
 constinit const Block kHeadBlock = {
-    .place = "head", .weights = &Weights, .sites = &Sites, .work = &Work};
+    .place = "head", .weights = &Weights, .sites = &Sites, .work = &Work, .passes = &Passes};
 
 }  // namespace hearth::spec

@@ -1,0 +1,16 @@
+# cmake -D OUT=x.cc -D HEADER=h -D NAMESPACE=a::b -D TYPE=Row -D FUNCTION=Rows -D "FILES=path;.." -P EmbedFolder.cmake
+# Writes a source file that defines `absl::Span<const Row> Rows()`: a Row{name, bytes} of string_views for each file.
+set(text "#include \"${HEADER}\"\n\nnamespace ${NAMESPACE} {\n")
+set(rows "")
+set(number 0)
+foreach(path ${FILES})
+  get_filename_component(name "${path}" NAME)
+  file(READ "${path}" hex HEX)
+  string(REGEX REPLACE "(..)" "'\\\\x\\1'," bytes "${hex}")
+  string(APPEND text "static const char k${number}[] = {${bytes}};\n")
+  string(APPEND rows "{\"${name}\", {k${number}, sizeof(k${number})}}, ")
+  math(EXPR number "${number} + 1")
+endforeach()
+string(APPEND text "static const ${TYPE} kRows[] = {${rows}};\nabsl::Span<const ${TYPE}> ${FUNCTION}() {\n  return kRows;\n}\n")
+string(APPEND text "}  // namespace ${NAMESPACE}\n")
+file(WRITE "${OUT}" "${text}")

@@ -1,0 +1,131 @@
+// Will a job fit on a GPU, how long will it take, what will it cost: one judgement for jobctl, the
+// API and the trainer. Pure: the job, the GPU's row, its calibration and the question decide.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/spec/feasibility/memory_parts.h"
+#include "common/spec/feasibility/prices.h"
+#include "common/spec/feasibility/step_time.h"
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::spec {
+
+// 0 where nothing else is said: not asked, or as the job says.
+struct FeasibilityQuery {
+  int gpus = 0;                     // of one host; 0 = resources.workers
+  int64_t memory_bytes = 0;         // of each GPU; 0 = its row's
+  double tokens = 0;                // to train on; 0 = train.steps of the global batch
+  double tokens_per_parameter = 0;  // the same as a multiple of the parameters
+  double wanted_tok_s = 0;          // of all GPUs together
+  Prices prices;
+  double card_price = 0;          // 0 = the row's, if it has one
+  double lifetime_hours = 26280;  // of a bought GPU: three years
+  double mtbf_hours = 50000;  // of one GPU between failures (Llama 3 405B's run: arXiv 2407.21783)
+  double restart_seconds = 60;      // from a failure to the next step
+  double checkpoint_seconds = 0.5;  // that training stands still for one
+};
+
+// kInvalidArgument: a number that is negative, not finite or out of range, by its option's name.
+absl::Status CheckQuery(const FeasibilityQuery& query);
+
+enum class Verdict : uint8_t { kYes, kYesWithChanges, kNo };
+// "YES", "YES WITH CHANGES", "NO".
+std::string_view VerdictName(Verdict verdict);
+
+struct LevelRow {
+  std::string recompute;
+  double activation_bytes = 0;      // a token
+  int64_t total_bytes = 0;          // of the GPU, with the micro-batch of the judgement
+  int64_t largest_micro_batch = 0;  // that fits; 0 = none
+  double step_seconds = 0;          // 0 = not known
+  bool fits = false;
+};
+
+// A way to need less memory.
+struct RemedyRow {
+  std::string change;       // "recompute: block"
+  int64_t saved_bytes = 0;  // of the job as it is; negative: it needs more
+  double time_ratio = 0;    // of a step; 0 = not known
+  bool built = true;        // false: this version cannot do it; bytes by arithmetic
+};
+
+struct Change {
+  std::string field;  // "batch.micro_batch_size"
+  std::string value;
+};
+
+struct Feasibility {
+  std::string job;
+  std::string gpu;
+  int gpus = 1;
+  std::string plan_only;  // why Hearth does not run on this GPU
+  // What was judged: the job, with `changes` put in.
+  int64_t parameters = 0;
+  double flops_per_token = 0;
+  std::string recipe;
+  std::string execution;       // "native", "emulated", "none"
+  std::string execution_note;  // why not natively
+  std::string recompute;
+  int64_t micro_batch = 0;
+  int64_t micro_batches = 0;  // a step, of all GPUs
+  int64_t sequence_length = 0;
+  int64_t shards = 1;
+  // Memory of each GPU.
+  std::vector<MemoryPart> memory;  // add up to total_bytes
+  int64_t total_bytes = 0;
+  int64_t device_bytes = 0;
+  int64_t largest_micro_batch = 0;
+  std::vector<LevelRow> levels;
+  std::vector<RemedyRow> remedies;
+  // Time. 0 where time.unknown says what is not known.
+  StepTime time;
+  double tok_s = 0;  // of all GPUs, while training
+  double mfu = 0;    // of the BF16 rate
+  double peak_tok_s =
+      0;  // if every product ran at its data sheet's rate and nothing else took time
+  double tokens = 0;
+  double seconds = 0;  // with checkpoints and failures
+  double goodput = 1;  // share of the time that trains
+  // Energy and cost of all GPUs. Absent: not known, or no price given.
+  std::optional<double> joules;
+  std::optional<double> power_cost;
+  std::optional<double> rent_cost;
+  std::optional<double> purchase_cost;  // the used share of the lifetime, and power
+  std::optional<double>
+      break_even_hours;  // of use, from which a bought GPU is cheaper than renting
+  Verdict verdict = Verdict::kNo;
+  std::vector<Change> changes;       // of kYesWithChanges
+  std::vector<std::string> reasons;  // each with its figure
+  std::string confidence;
+};
+
+// Judges one job on many GPUs; plans of one shape are made once. Not thread-safe.
+class FeasibilityJudge {
+ public:
+  // `job_spec` is resolved, vocabulary and model.from included.
+  FeasibilityJudge(v1::JobSpec job_spec, FeasibilityQuery query);
+  ~FeasibilityJudge();
+
+  // A job that does not fit is an answer, no error. kInvalidArgument: CheckQuery, or the job.
+  absl::StatusOr<Feasibility> Judge(const GpuRow& gpu, const Calibration& calibration);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+absl::StatusOr<Feasibility> AssessFeasibility(const v1::JobSpec& job_spec,
+                                              const GpuRow& gpu,
+                                              const Calibration& calibration,
+                                              const FeasibilityQuery& query);
+
+// "14.6 of 32 GB; 5.3 h; $0.42; confidence: measured on this GPU".
+std::string FeasibilityLine(const Feasibility& f, const std::string& currency);
+
+}  // namespace hearth::spec

@@ -1,0 +1,389 @@
+#include "common/spec/feasibility/feasibility.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "common/spec/feasibility/accuracy.h"
+#include "common/spec/feasibility/feasibility_text.h"
+#include "common/spec/feasibility/job_plans.h"
+#include "common/spec/feasibility/largest.h"
+#include "common/spec/model/presets.h"
+#include "common/spec/plan/gpus.h"
+#include "common/spec/resolve.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hearth::spec {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+// `refusals` gets what is wrong with the job; without it nothing may be.
+v1::JobSpec Job(const std::string& preset,
+                const std::string& recipe,
+                int micro_batch = 4,
+                int sequence = 1024,
+                std::vector<FieldViolation>* refusals = nullptr) {
+  v1::JobSpec job;
+  job.set_name("job");
+  job.mutable_model()->set_preset(preset);
+  if (const Preset* row = FindPreset(preset); row != nullptr && !row->model.has_vocab()) {
+    job.mutable_model()->set_vocab(4096);
+  }
+  job.mutable_data()->add_train()->set_path("/data");
+  job.mutable_data()->set_sequence_length(sequence);
+  job.mutable_precision()->set_recipe(recipe);
+  job.mutable_batch()->set_micro_batch_size(micro_batch);
+  job.mutable_batch()->set_global_batch_tokens(int64_t{micro_batch} * sequence * 4);
+  job.mutable_optimizer()->set_name("adamw");
+  job.mutable_optimizer()->set_lr(1e-4);
+  job.mutable_train()->set_steps(1000);
+  job.mutable_resources()->set_device("cuda");
+  std::vector<FieldViolation> violations;
+  Resolve(job, violations);
+  if (refusals != nullptr) {
+    *refusals = violations;
+  } else {
+    EXPECT_TRUE(violations.empty()) << ViolationsToStatus(violations);
+  }
+  return job;
+}
+
+const GpuRow& Gpu(const std::string& name) {
+  const auto row = GpuByName(name);
+  EXPECT_TRUE(row.ok()) << row.status();
+  return **row;
+}
+
+Feasibility Assess(const v1::JobSpec& job,
+                   const std::string& gpu,
+                   const FeasibilityQuery& query = {}) {
+  const auto f = AssessFeasibility(job, Gpu(gpu), CalibrationFor(Gpu(gpu)), query);
+  EXPECT_TRUE(f.ok()) << f.status();
+  return f.ok() ? *f : Feasibility();
+}
+
+TEST(MemoryPartsTest, AddUpToTheArenaExactly_ForEveryPresetRecipeAndLevel) {
+  int plans_made = 0;
+  for (const Preset& preset : Presets()) {
+    for (const std::string_view recipe : RecipeNames()) {
+      std::vector<FieldViolation> refusals;
+      const v1::JobSpec job = Job(std::string(preset.name), std::string(recipe), 2, 256, &refusals);
+      if (!refusals.empty()) {  // layers kept in BF16 that the model does not have
+        continue;
+      }
+      JobPlans plans(job, 1);
+      for (const std::string_view level : RecomputeNames()) {
+        Variation variation = plans.AsIs();
+        variation.recompute = std::string(level);
+        const auto plan = plans.Get(variation);
+        if (!plan.ok()) {  // sizes that the recipe's products cannot take
+          EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument) << plan.status();
+          continue;
+        }
+        ++plans_made;
+        int64_t sum = 0;
+        for (const MemoryPart& part : MemoryParts((*plan)->plan, (*plan)->job->options)) {
+          EXPECT_GT(part.bytes, 0) << part.name;
+          sum += part.bytes;
+        }
+        EXPECT_EQ(sum, (*plan)->plan.arena_bytes() + kProcessOverheadBytes)
+            << preset.name << " " << recipe << " " << level;
+      }
+    }
+  }
+  EXPECT_GT(plans_made, 200);
+}
+
+TEST(MemoryPartsTest, PersistentParts_AreTheTableTimesTheirFormats) {
+  const Feasibility f = Assess(Job("hearth-112m", "bf16"), "H200");
+  int64_t weights = 0;
+  int64_t optimizer = 0;
+  for (const MemoryPart& part : f.memory) {
+    weights += part.name == "weights" ? part.bytes : 0;
+    optimizer += part.name == "optimizer" ? part.bytes : 0;
+  }
+  EXPECT_NEAR(static_cast<double>(weights) / (2.0 * f.parameters), 1, 1e-3);
+  EXPECT_NEAR(static_cast<double>(optimizer) / (8.0 * f.parameters), 1, 1e-3);
+}
+
+// Llama-7B: 32 layers of 4096 and 11008, no grouped queries.
+v1::JobSpec Llama7B() {
+  v1::JobSpec job = Job("llama-3.2-1b", "bf16", 1, 2048);
+  v1::ModelSpec& model = *job.mutable_model();
+  model.clear_preset();
+  model.set_layers(32);
+  model.set_hidden(4096);
+  model.set_heads(32);
+  model.set_kv_heads(32);
+  model.set_head_dim(128);
+  model.set_ffn_hidden(11008);
+  model.set_vocab(32000);
+  return job;
+}
+
+TEST(ActivationsTest, Llama7BTakesWhatIsPublishedForEachLevel) {
+  const struct {
+    const char* recompute;
+    double megabytes;  // a token
+  } cases[] = {{"none", 4.2}, {"norm_act", 3.0}, {"block", 0.39}};
+  JobPlans plans(Llama7B(), 1);
+  for (const auto& expected : cases) {
+    Variation variation = plans.AsIs();
+    variation.recompute = expected.recompute;
+    const auto plan = plans.Get(variation);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const double bytes = ActivationBytesPerToken((*plan)->plan, (*plan)->job->options);
+    EXPECT_NEAR(bytes * 1e-6 / expected.megabytes, 1, 0.05) << expected.recompute;
+  }
+}
+
+TEST(JobPlansTest, TheLargestMicroBatch_IsTheLastThatFits) {
+  JobPlans plans(Job("hearth-112m", "bf16", 4, 2048), 1);
+  const int64_t bytes = PlannableBytes("cuda", Gpu("RTX 5090").memory_bytes(), 1);
+  for (const std::string_view level : RecomputeNames()) {
+    Variation variation = plans.AsIs();
+    variation.recompute = std::string(level);
+    const auto largest = plans.Largest(variation, bytes);
+    ASSERT_TRUE(largest.ok()) << largest.status();
+    ASSERT_GT(*largest, 0);
+    variation.micro_batch = *largest;
+    EXPECT_LE((*plans.Get(variation))->plan.arena_bytes(), bytes) << level;
+    ++variation.micro_batch;
+    EXPECT_GT((*plans.Get(variation))->plan.arena_bytes(), bytes) << level;
+  }
+}
+
+TEST(FeasibilityTest, AJobThatFits_IsAYesWithoutChanges) {
+  const Feasibility f = Assess(Job("hearth-112m", "bf16"), "RTX 5090");
+  EXPECT_EQ(f.verdict, Verdict::kYes);
+  EXPECT_TRUE(f.changes.empty());
+  EXPECT_LE(f.total_bytes, f.device_bytes);
+  EXPECT_EQ(f.confidence, "nothing measured on this GPU: from the data sheet");
+  EXPECT_GT(f.mfu, 0.1);
+  EXPECT_LT(f.mfu, 1.0);
+}
+
+TEST(FeasibilityTest, AJobThatIsTooLarge_GetsChangesThatMakeItFit) {
+  v1::JobSpec job = Job("hearth-1.5b", "bf16", 8, 2048);
+  const Feasibility f = Assess(job, "RTX 5090");
+  ASSERT_EQ(f.verdict, Verdict::kYesWithChanges) << FeasibilityText(f, {}, false);
+  EXPECT_LE(f.total_bytes, f.device_bytes);
+  for (const Change& change : f.changes) {  // put into the job they are enough
+    if (change.field == "recompute") {
+      job.set_recompute(change.value);
+    } else if (change.field == "batch.micro_batch_size") {
+      job.mutable_batch()->set_micro_batch_size(std::stoi(change.value));
+    } else if (change.field == "gradients.dtype") {
+      job.mutable_gradients()->set_dtype(change.value);
+    } else {
+      ADD_FAILURE() << change.field;
+    }
+  }
+  const Feasibility changed = Assess(job, "RTX 5090");
+  EXPECT_EQ(changed.verdict, Verdict::kYes);
+  EXPECT_EQ(changed.total_bytes, f.total_bytes);
+}
+
+TEST(FeasibilityTest, AJobThatNothingHelps_IsANoWithItsBytes) {
+  const Feasibility f = Assess(Job("hearth-1.5b", "bf16", 8, 2048), "RTX 3060");
+  EXPECT_EQ(f.verdict, Verdict::kNo);
+  EXPECT_THAT(f.reasons, Contains(HasSubstr("it still takes")));
+  EXPECT_GT(f.total_bytes, f.device_bytes);
+}
+
+TEST(FeasibilityTest, Recipes_FollowTheGpusCapability) {
+  const v1::JobSpec fp8 = Job("hearth-112m", "fp8");
+  EXPECT_EQ(Assess(fp8, "H200").execution, "native");
+  const Feasibility ampere = Assess(fp8, "RTX 3090");
+  EXPECT_EQ(ampere.verdict, Verdict::kYesWithChanges);
+  ASSERT_EQ(ampere.changes.size(), 1U);
+  EXPECT_EQ(ampere.changes[0].field, "precision.recipe");
+  EXPECT_EQ(ampere.changes[0].value, "bf16");
+  const v1::JobSpec nvfp4 = Job("hearth-112m", "nvfp4");
+  EXPECT_EQ(Assess(nvfp4, "RTX 5090").execution, "native");
+  EXPECT_EQ(Assess(nvfp4, "H200").execution, "emulated");
+  EXPECT_THAT(Assess(Job("hearth-112m", "bf16"), "MI300X").reasons,
+              Contains(HasSubstr("plan only")));
+}
+
+// Hours of so many tokens at such speeds, without what checkpoints and failures cost.
+TEST(FeasibilityTest, Time_IsTokensOverSpeedOverGoodput) {
+  FeasibilityQuery query;
+  query.tokens = 3e9;
+  query.mtbf_hours = 0;
+  query.checkpoint_seconds = 0;
+  v1::JobSpec job = Job("hearth-112m", "bf16");
+  const Feasibility f = Assess(job, "H200", query);
+  EXPECT_EQ(f.goodput, 1);
+  EXPECT_NEAR(f.seconds, 3e9 / f.tok_s, 1e-6 * f.seconds);
+  query.tokens = 0;
+  query.tokens_per_parameter = 20;
+  const Feasibility chinchilla = Assess(job, "H200", query);
+  EXPECT_DOUBLE_EQ(chinchilla.tokens, 20.0 * static_cast<double>(chinchilla.parameters));
+  query.mtbf_hours = 100;
+  query.checkpoint_seconds = 1;
+  EXPECT_LT(Assess(job, "H200", query).goodput, 1);
+  query.gpus = 4;
+  EXPECT_LT(Assess(job, "H200", query).goodput, 1);
+  // 185k and 196k tok/s: 32.05 minutes, 5.34 and 10.47 hours.
+  EXPECT_NEAR(355.755e6 / 185e3 / 60, 32.05, 0.005);
+  EXPECT_NEAR(3.5564e9 / 185e3 / 3600, 5.34, 0.005);
+  EXPECT_NEAR(7.3876e9 / 196e3 / 3600, 10.47, 0.005);
+}
+
+TEST(FeasibilityTest, Cost_IsByPowerByTheHourAndByPurchase) {
+  FeasibilityQuery query;
+  query.tokens = 1e9;
+  query.prices.per_kwh = 0.10;
+  query.prices.per_gpu_hour = 0.50;
+  query.card_price = 2000;
+  query.lifetime_hours = 20000;
+  const Feasibility f = Assess(Job("hearth-112m", "bf16"), "RTX 5090", query);
+  ASSERT_TRUE(f.joules.has_value() && f.power_cost.has_value() && f.rent_cost.has_value());
+  EXPECT_NEAR(*f.joules, f.time.watts * f.seconds, 1);
+  EXPECT_NEAR(*f.power_cost, *f.joules / 3.6e6 * 0.10, 1e-9);
+  EXPECT_NEAR(*f.rent_cost, f.seconds / 3600 * 0.50, 1e-9);
+  ASSERT_TRUE(f.purchase_cost.has_value() && f.break_even_hours.has_value());
+  EXPECT_NEAR(*f.purchase_cost, f.seconds / 3600 * 0.10 + *f.power_cost, 1e-9);
+  EXPECT_NEAR(*f.break_even_hours, 2000 / (0.50 - f.time.watts / 1000 * 0.10), 1e-6);
+  // A billion tokens at 196k tok/s.
+  EXPECT_NEAR(CostPerBillionTokens(196e3, 0, 1, {.per_gpu_hour = 0.50}), 0.709, 5e-4);
+  EXPECT_NEAR(CostPerBillionTokens(196e3, 575, 1, {.per_kwh = 0.10}), 0.0815, 5e-4);
+}
+
+TEST(FeasibilityTest, AWishAboveTheChipsPeak_IsImpossibleWithTheArithmetic) {
+  FeasibilityQuery query;
+  query.wanted_tok_s = 5e6;
+  const Feasibility f = Assess(Job("hearth-112m", "bf16"), "H200", query);
+  EXPECT_EQ(f.verdict, Verdict::kNo);
+  EXPECT_THAT(f.reasons, Contains(HasSubstr("impossible: 1 x H200 gives at most")));
+  query.wanted_tok_s = f.tok_s * 1.1;
+  const Feasibility slow = Assess(Job("hearth-112m", "bf16"), "H200", query);
+  EXPECT_EQ(slow.verdict, Verdict::kNo);
+  EXPECT_THAT(slow.reasons, Contains(HasSubstr("times too slow")));
+  query.wanted_tok_s = f.tok_s * 0.9;
+  EXPECT_EQ(Assess(Job("hearth-112m", "bf16"), "H200", query).verdict, Verdict::kYes);
+}
+
+TEST(FeasibilityTest, SeveralGpus_ShareTheWorkAndExchangeGradients) {
+  const v1::JobSpec job = Job("hearth-112m", "bf16", 8, 2048);
+  FeasibilityQuery query;
+  query.gpus = 4;
+  const Feasibility one = Assess(job, "H200");
+  const Feasibility four = Assess(job, "H200", query);
+  EXPECT_GT(four.time.exchange_seconds, 0);
+  EXPECT_GT(four.time.lockstep_seconds, 0);
+  EXPECT_GT(four.tok_s, 3 * one.tok_s);
+  EXPECT_LT(four.tok_s, 4 * one.tok_s);
+  EXPECT_GT(four.total_bytes, one.total_bytes) << "NCCL";
+  EXPECT_LT(Assess(job, "RTX 4090", query).tok_s / Assess(job, "RTX 4090").tok_s,
+            four.tok_s / one.tok_s)
+      << "a slower link";
+}
+
+TEST(FeasibilityTest, RecomputationNeedsLessMemoryAndMoreTime) {
+  const Feasibility f = Assess(Job("hearth-355m", "bf16", 8, 2048), "H200");
+  ASSERT_EQ(f.levels.size(), static_cast<size_t>(kRecomputeCount));
+  for (size_t i = 1; i < f.levels.size(); ++i) {
+    EXPECT_LE(f.levels[i].total_bytes, f.levels[i - 1].total_bytes);
+    EXPECT_GE(f.levels[i].step_seconds, f.levels[i - 1].step_seconds);
+    EXPECT_LE(f.levels[i].activation_bytes, f.levels[i - 1].activation_bytes);
+  }
+  EXPECT_GT(f.levels.back().step_seconds, 1.1 * f.levels.front().step_seconds);
+}
+
+TEST(FeasibilityTest, Questions_AreChecked) {
+  FeasibilityQuery query;
+  query.prices.per_kwh = -0.1;
+  EXPECT_THAT(std::string(CheckQuery(query).message()), HasSubstr("--price-kwh: -0.1"));
+  query = {};
+  query.wanted_tok_s = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THAT(std::string(CheckQuery(query).message()), HasSubstr("--tok-s: nan"));
+  query = {};
+  query.mtbf_hours = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(CheckQuery(query).code(), absl::StatusCode::kInvalidArgument);
+  query = {};
+  query.gpus = -1;
+  EXPECT_EQ(CheckQuery(query).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(CheckQuery({}).ok());
+}
+
+TEST(GpuByNameTest, PeoplesNames_AreUnderstoodAndOthersGetTheNearest) {
+  EXPECT_EQ((*GpuByName("rtx5090"))->name, "RTX 5090");
+  EXPECT_EQ((*GpuByName("5090"))->name, "RTX 5090");
+  EXPECT_EQ((*GpuByName("NVIDIA GeForce RTX 4090"))->name, "RTX 4090");
+  EXPECT_EQ((*GpuByName("NVIDIA A100-SXM4-40GB"))->name, "A100 40GB");
+  EXPECT_EQ((*GpuByName("NVIDIA A100-SXM4-80GB"))->name, "A100 80GB");
+  EXPECT_THAT(std::string(GpuByName("RTX 5091").status().message()), HasSubstr("RTX 5090"));
+  EXPECT_FALSE(GpuByName("").ok());
+}
+
+TEST(CalibrationTest, EveryGpu_HasOne) {
+  for (const GpuRow& gpu : Gpus()) {
+    const Calibration& c = CalibrationFor(gpu);
+    EXPECT_GT(c.copy, 0) << gpu.name;
+    EXPECT_GT(ProductRate(c, MatrixFormat::kBf16, 4096, 4096, 4096), 0) << gpu.name;
+    EXPECT_LE(ProductRate(c, MatrixFormat::kBf16, 4096, 4096, 4096), gpu.bf16_flops());
+    EXPECT_GT(AttentionRateOf(c, 64, 1024).backward, 0) << gpu.name;
+    EXPECT_EQ(c.measured, gpu.name == "H200");
+  }
+}
+
+TEST(CalibrationTest, Faults_AreNamed) {
+  std::string gpu;
+  const auto parsed = ParseCalibration("gpu: H300\ncopy_gbs: -1\nextra: 1\n", "x.yaml", gpu);
+  ASSERT_FALSE(parsed.ok());
+  const std::string text(parsed.status().message());
+  EXPECT_THAT(text, HasSubstr("\"H300\" is not in configs/gpus.yaml"));
+  EXPECT_THAT(text, HasSubstr("copy_gbs: not a finite number >= 0"));
+  EXPECT_THAT(text, HasSubstr("extra"));
+  EXPECT_FALSE(ParseCalibration("][", "x.yaml", gpu).ok());
+}
+
+// What the shipped calibration was fitted to, and jobs that it was not.
+TEST(AccuracyTest, PlansOfMeasuredRuns_AreWithinTheirBand) {
+  const std::vector<AccuracyRow> rows = Accuracy(Gpu("H200"), CalibrationFor(Gpu("H200")));
+  ASSERT_GE(rows.size(), 15U);
+  int untuned = 0;
+  double squares = 0;
+  for (const AccuracyRow& row : rows) {
+    const std::string name = row.run.preset + " " + row.run.recipe + " " + row.run.lm_head;
+    ASSERT_GT(row.tok_s, 0) << name;
+    EXPECT_LT(std::abs(row.tok_s_error), 0.05) << name << ": " << row.tok_s;
+    EXPECT_LT(std::abs(row.watts_error), 0.10) << name << ": " << row.watts;
+    squares += row.tok_s_error * row.tok_s_error;
+    untuned += row.run.tuned ? 0 : 1;
+  }
+  EXPECT_GE(untuned, 6);
+  EXPECT_LT(std::sqrt(squares / static_cast<double>(rows.size())), 0.02);
+}
+
+TEST(LargestTest, TheLargestOfAFamily_FitsAndGrowsWithTheGpu) {
+  const auto family = FamilyOf(Job("hearth-112m", "bf16", 1, 1024), 1, int64_t{34} << 30);
+  ASSERT_TRUE(family.ok()) << family.status();
+  const FamilyModel* const small = LargestOf(*family, Gpu("RTX 3060").memory_bytes());
+  const FamilyModel* const large = LargestOf(*family, Gpu("RTX 5090").memory_bytes());
+  ASSERT_TRUE(small != nullptr && large != nullptr);
+  EXPECT_LE(large->total_bytes, Gpu("RTX 5090").memory_bytes());
+  EXPECT_GT(large->parameters, 2 * small->parameters);
+  EXPECT_EQ(LargestOf(*family, 1), nullptr);
+}
+
+TEST(FeasibilityLineTest, SaysMemoryTimeCostAndConfidence) {
+  FeasibilityQuery query;
+  query.prices.per_gpu_hour = 2;
+  const std::string line =
+      FeasibilityLine(Assess(Job("hearth-112m", "bf16"), "H200", query), query.prices.currency);
+  EXPECT_THAT(line, HasSubstr("YES: "));
+  EXPECT_THAT(line, HasSubstr(" of 150.8 GB; "));
+  EXPECT_THAT(line, HasSubstr("; $"));
+  EXPECT_THAT(line, HasSubstr("confidence: measured on this GPU"));
+}
+
+}  // namespace
+}  // namespace hearth::spec

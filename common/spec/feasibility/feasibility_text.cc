@@ -1,0 +1,158 @@
+#include "common/spec/feasibility/feasibility_text.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "common/base/units.h"
+#include "common/spec/feasibility/state_formats.h"
+
+namespace hearth::spec {
+namespace {
+
+constexpr double kMs = 1e3;
+
+double Gb(int64_t bytes) {
+  return static_cast<double>(bytes) * 1e-9;
+}
+
+void AddMemory(const Feasibility& f, std::string& out) {
+  absl::StrAppendFormat(&out, "\n%-24s %10s %8s\n", "MEMORY", "GB", "SHARE");
+  for (const MemoryPart& part : f.memory) {
+    absl::StrAppendFormat(&out, "%-24s %10.3f %6.1f %%\n", part.name, Gb(part.bytes),
+                          100.0 * Gb(part.bytes) / Gb(f.total_bytes));
+  }
+  absl::StrAppendFormat(&out, "%-24s %10.3f\n", "total", Gb(f.total_bytes));
+  const int64_t left = f.device_bytes - f.total_bytes;
+  absl::StrAppendFormat(&out, "%-24s %10.3f of %.3f GB (%.1f %%)\n", left >= 0 ? "left" : "missing",
+                        Gb(left >= 0 ? left : -left), Gb(f.device_bytes),
+                        100.0 * Gb(left) / Gb(f.device_bytes));
+}
+
+void AddLevels(const Feasibility& f, std::string& out) {
+  absl::StrAppendFormat(&out, "\n%-12s %10s %10s %12s %10s\n", "RECOMPUTE", "KB/TOKEN", "TOTAL GB",
+                        "LARGEST B", "STEP MS");
+  for (const LevelRow& level : f.levels) {
+    absl::StrAppendFormat(
+        &out, "%-12s %10.1f %10.2f %12d %10s\n", level.recompute, level.activation_bytes * 1e-3,
+        Gb(level.total_bytes), level.largest_micro_batch,
+        level.step_seconds > 0 ? absl::StrFormat("%.1f", level.step_seconds * kMs) : "-");
+  }
+}
+
+void AddRemedies(const Feasibility& f, std::string& out) {
+  absl::StrAppendFormat(&out, "\n%-54s %9s %8s\n", "EACH CHANGE ALONE", "SAVES GB", "STEP");
+  for (const RemedyRow& remedy : f.remedies) {
+    absl::StrAppendFormat(&out, "%-54s %9.2f %8s\n", remedy.change, Gb(remedy.saved_bytes),
+                          !remedy.built           ? "not yet"
+                          : remedy.time_ratio > 0 ? absl::StrFormat("x %.2f", remedy.time_ratio)
+                                                  : "-");
+  }
+}
+
+void AddStep(const Feasibility& f, std::string& out) {
+  const StepTime& t = f.time;
+  const std::pair<const char*, double> parts[] = {
+      {"matrix products", t.product_seconds},
+      {"attention", t.attention_seconds},
+      {"norms, activations, loss", t.memory_seconds},
+      {"optimizer", t.update_seconds},
+      {"between kernels", t.gap_seconds},
+      {"lower clock in a step", t.stretch_seconds},
+      {"emulation", t.emulated_seconds},
+      {"gradients not hidden", t.exchange_seconds},
+      {"waiting for the slowest", t.lockstep_seconds},
+  };
+  absl::StrAppendFormat(&out, "\n%-24s %10s %8s\n", "STEP", "MS", "SHARE");
+  for (const auto& [name, seconds] : parts) {
+    if (seconds > 0) {
+      absl::StrAppendFormat(&out, "%-24s %10.2f %6.1f %%\n", name, seconds * kMs,
+                            100 * seconds / t.seconds);
+    }
+  }
+  absl::StrAppendFormat(&out, "%-24s %10.2f\n", "total", t.seconds * kMs);
+}
+
+void AddProducts(const Feasibility& f, std::string& out) {
+  absl::StrAppendFormat(&out, "\n%-10s %-14s %-10s %8s %8s %8s %7s %9s %8s\n", "PRODUCT", "PASS",
+                        "FORMAT", "M", "N", "K", "CALLS", "MS", "TFLOP/S");
+  for (const ProductTime& p : f.time.products) {
+    absl::StrAppendFormat(&out, "%-10s %-14s %-10s %8.0f %8.0f %8.0f %7.0f %9.3f %8.0f\n",
+                          p.work.weight, p.work.pass, std::string(MatrixFormatName(p.work.format)),
+                          p.work.m, p.work.n, p.work.k, p.work.calls, p.seconds * kMs,
+                          p.work.flops() / p.seconds * 1e-12);
+  }
+}
+
+void AddRun(const Feasibility& f, const FeasibilityQuery& query, std::string& out) {
+  absl::StrAppendFormat(
+      &out,
+      "\n%s for %.4g tokens at %.0f tok/s (MFU %.1f %%; goodput %.1f %%: checkpoints, "
+      "evaluation, a failure each %.0f h of a GPU)\n",
+      HumanDuration(absl::Seconds(f.seconds)), f.tokens, f.tok_s, 100 * f.mfu, 100 * f.goodput,
+      query.mtbf_hours);
+  if (f.joules.has_value()) {
+    absl::StrAppendFormat(&out, "energy: %s at %.0f W a GPU, %.4g tokens per joule\n",
+                          EnergyText(*f.joules), f.time.watts, f.tokens / *f.joules);
+  }
+  const std::string& currency = query.prices.currency;
+  if (f.power_cost.has_value()) {
+    absl::StrAppend(&out, "cost of power: ", MoneyText(*f.power_cost, currency), "\n");
+  }
+  if (f.rent_cost.has_value()) {
+    absl::StrAppend(&out, "cost by the rented hour: ", MoneyText(*f.rent_cost, currency), "\n");
+  }
+  if (f.purchase_cost.has_value()) {
+    absl::StrAppendFormat(&out, "cost of a bought GPU over %.0f h of life, with power: %s",
+                          query.lifetime_hours, MoneyText(*f.purchase_cost, currency));
+    if (f.break_even_hours.has_value()) {
+      absl::StrAppendFormat(&out, "; cheaper than renting from %.0f h of use on",
+                            *f.break_even_hours);
+    }
+    absl::StrAppend(&out, "\n");
+  }
+}
+
+}  // namespace
+
+std::string FeasibilityText(const Feasibility& f, const FeasibilityQuery& query, bool verbose) {
+  std::string out = absl::StrFormat("%s on %d x %s: %s\n", f.job, f.gpus, f.gpu,
+                                    std::string(VerdictName(f.verdict)));
+  for (const std::string& reason : f.reasons) {
+    absl::StrAppend(&out, "  ", reason, "\n");
+  }
+  absl::StrAppendFormat(
+      &out,
+      "%s parameters, micro-batch %d x %d tokens, %d micro-batches a step, recipe %s (%s), "
+      "recompute %s\n",
+      FormatCount(static_cast<double>(f.parameters)), f.micro_batch, f.sequence_length,
+      f.micro_batches, f.recipe, f.execution, f.recompute);
+  if (!f.execution_note.empty()) {
+    absl::StrAppend(&out, "  ", f.recipe, " is ", f.execution, ": ", f.execution_note, "\n");
+  }
+  AddMemory(f, out);
+  AddLevels(f, out);
+  AddRemedies(f, out);
+  if (f.time.known()) {
+    AddStep(f, out);
+    if (verbose) {
+      AddProducts(f, out);
+    }
+    AddRun(f, query, out);
+  }
+  return absl::StrCat(out, "confidence: ", f.confidence, "\n");
+}
+
+std::string StateFormatsText() {
+  std::string out = absl::StrFormat("%-64s %9s %9s %9s %9s %12s\n", "BYTES A PARAMETER", "WEIGHTS",
+                                    "GRADIENTS", "STATES", "SUM", "WITH SCALES");
+  for (const StateFormat& row : StateFormats()) {
+    absl::StrAppendFormat(&out, "%-64s %9.4f %9.4f %9.4f %9.4f %12.4f%s\n", std::string(row.name),
+                          row.weights, row.gradients, row.states, row.bytes(), row.with_scales(),
+                          row.built ? "" : "  not yet");
+  }
+  return absl::StrCat(out, "\"not yet\": this version cannot train so. Activations come on top.\n");
+}
+
+}  // namespace hearth::spec

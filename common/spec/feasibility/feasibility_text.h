@@ -1,0 +1,16 @@
+// A judgement for people: the one text of `jobctl plan` and `hearth-trainer plan`.
+#pragma once
+
+#include <string>
+
+#include "common/spec/feasibility/feasibility.h"
+
+namespace hearth::spec {
+
+// Several lines; `verbose`: also a line for each product by shape.
+std::string FeasibilityText(const Feasibility& f, const FeasibilityQuery& query, bool verbose);
+
+// StateFormats() as a table.
+std::string StateFormatsText();
+
+}  // namespace hearth::spec

@@ -1,0 +1,85 @@
+#include "common/spec/feasibility/largest.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/base/status_macros.h"
+#include "common/spec/feasibility/job_plans.h"
+#include "common/spec/plan/gpus.h"
+#include "common/spec/plan/parameter_table.h"
+
+namespace hearth::spec {
+namespace {
+
+constexpr int kMostGroups = 64;
+constexpr double kDepths[] = {0.75, 1, 1.25};
+constexpr int64_t kWidthUnit = 64;
+
+int64_t RoundTo(double value, int64_t unit) {
+  return std::max<int64_t>(unit, std::llround(value / static_cast<double>(unit)) * unit);
+}
+
+// The job's model with `groups` key-value heads and as many times as wide and deep.
+v1::ModelSpec Scaled(const v1::ModelSpec& model, int groups, double depth) {
+  v1::ModelSpec scaled = model;
+  const double factor = static_cast<double>(groups) / model.kv_heads();
+  scaled.clear_preset();
+  scaled.clear_from();
+  scaled.set_head_dim(model.head_dim() > 0 ? model.head_dim() : model.hidden() / model.heads());
+  scaled.set_kv_heads(groups);
+  scaled.set_heads(model.heads() / model.kv_heads() * groups);
+  scaled.set_hidden(static_cast<int32_t>(RoundTo(model.hidden() * factor, kWidthUnit)));
+  scaled.set_ffn_hidden(static_cast<int32_t>(RoundTo(model.ffn_hidden() * factor, kWidthUnit)));
+  scaled.set_layers(
+      std::max(1, static_cast<int32_t>(std::lround(model.layers() * factor * depth))));
+  return scaled;
+}
+
+absl::StatusOr<FamilyModel> Measure(const v1::JobSpec& job_spec, int gpus) {
+  JobPlans plans(job_spec, gpus);
+  Variation smallest = plans.AsIs();
+  smallest.recompute = std::string(RecomputeNames().back());
+  smallest.gradients = "bf16";
+  smallest.shards = plans.Shards().back();
+  smallest.micro_batch = plans.candidates().empty() ? 1 : plans.candidates().back();
+  HEARTH_ASSIGN_OR_RETURN(const VariedPlan* const plan, plans.Get(smallest));
+  const ModelShape& shape = plan->job->options.shape;
+  return FamilyModel{.layers = shape.layers,
+                     .hidden = shape.hidden,
+                     .parameters = CountParameters(shape),
+                     .total_bytes = plan->plan.arena_bytes() + OverheadBytes(gpus)};
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<FamilyModel>> FamilyOf(const v1::JobSpec& job_spec,
+                                                  int gpus,
+                                                  int64_t most_bytes) {
+  std::vector<FamilyModel> family;
+  bool more = true;
+  for (int groups = 1; more && groups <= kMostGroups; ++groups) {
+    more = false;
+    for (const double depth : kDepths) {
+      v1::JobSpec scaled = job_spec;
+      *scaled.mutable_model() = Scaled(job_spec.model(), groups, depth);
+      HEARTH_ASSIGN_OR_RETURN(const FamilyModel model, Measure(scaled, gpus));
+      family.push_back(model);
+      more = more || model.total_bytes <= most_bytes;
+    }
+  }
+  std::sort(family.begin(), family.end(),
+            [](const FamilyModel& a, const FamilyModel& b) { return a.parameters < b.parameters; });
+  return family;
+}
+
+const FamilyModel* LargestOf(const std::vector<FamilyModel>& family, int64_t bytes) {
+  const FamilyModel* largest = nullptr;
+  for (const FamilyModel& model : family) {
+    if (model.total_bytes <= bytes) {
+      largest = &model;
+    }
+  }
+  return largest;
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,31 @@
+// The largest model of a family that trains on a GPU in this version: a job's model with more or
+// fewer layers and heads.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::spec {
+
+struct FamilyModel {
+  int64_t layers = 0;
+  int64_t hidden = 0;
+  int64_t parameters = 0;
+  int64_t total_bytes = 0;  // of each GPU, with the smallest micro-batch, recompute: block and
+                            // gradients in bf16
+};
+
+// Models of the job's family, the smallest first, until one takes more than `most_bytes` (of a GPU,
+// of `gpus`). Width grows by whole groups of heads, layers with it, by 3/4, 1 and 5/4 of that.
+// `job_spec` as FeasibilityJudge. Errors of MakeJobPlan.
+absl::StatusOr<std::vector<FamilyModel>> FamilyOf(const v1::JobSpec& job_spec,
+                                                  int gpus,
+                                                  int64_t most_bytes);
+
+// The one with the most parameters that takes at most `bytes`; nullptr: none.
+const FamilyModel* LargestOf(const std::vector<FamilyModel>& family, int64_t bytes);
+
+}  // namespace hearth::spec

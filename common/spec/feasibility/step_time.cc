@@ -1,0 +1,118 @@
+#include "common/spec/feasibility/step_time.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/spec/text.h"
+
+namespace hearth::spec {
+namespace {
+
+// Bytes of a value of an operand; scales of blocks are below a tenth and not counted.
+double OperandBytes(MatrixFormat format) {
+  switch (format) {
+    case MatrixFormat::kBf16:
+      return 2;
+    case MatrixFormat::kFp8:
+    case MatrixFormat::kFp8Block:
+      return 1;
+    case MatrixFormat::kFp4Block:
+      return 0.5;
+  }
+  return 2;
+}
+
+// One call: the rate of its shape, but no faster than its operands and result move.
+double ProductSeconds(const ProductWork& p, const Calibration& c, double rate) {
+  const double bytes = OperandBytes(p.format) * (p.m * p.k + p.k * p.n) + 2 * p.m * p.n;
+  return std::max(2 * p.m * p.n * p.k / rate, bytes / c.copy);
+}
+
+// The mean of the parts' watts by their time, at most the limit.
+double MeanWatts(const StepTime& t, const GpuRow& gpu, const Calibration& c) {
+  const double busy =
+      t.product_seconds + t.attention_seconds + t.memory_seconds + t.update_seconds + t.gap_seconds;
+  const double joules =
+      c.product_watts * t.product_seconds + c.attention_watts * t.attention_seconds +
+      c.memory_watts * (t.memory_seconds + t.update_seconds) + c.gap_watts * t.gap_seconds;
+  const double watts = busy > 0 ? joules / busy : 0;
+  return gpu.power_watts > 0 ? std::min(watts, gpu.power_watts) : watts;
+}
+
+// What of the gradients' exchange lengthens a step. A ring moves 2 (N - 1) / N of them through each
+// link. Backward of the last micro-batch, two thirds of it, runs beside it.
+double ExchangeSeconds(const StepWork& work,
+                       const GpuRow& gpu,
+                       const Calibration& c,
+                       const StepSetting& setting,
+                       double micro_batch_seconds) {
+  const double share = 2.0 * (setting.gpus - 1) / setting.gpus;
+  const double all = work.gradient_bytes * share / (gpu.link_bytes * c.link);
+  const double beside = std::min(all, micro_batch_seconds * 2 / 3);
+  return all - beside + c.not_hidden * beside;
+}
+
+std::string Lacks(const GpuRow& gpu, const StepSetting& setting, double copy) {
+  if (!(copy > 0)) {
+    return Text(gpu.name, " has no memory bandwidth in configs/gpus.yaml");
+  }
+  if (setting.gpus > 1 && !(gpu.link_bytes > 0)) {
+    return Text(gpu.name, " has no link between GPUs in configs/gpus.yaml");
+  }
+  return "";
+}
+
+}  // namespace
+
+StepTime TimeOf(const StepWork& work,
+                const GpuRow& gpu,
+                const Calibration& c,
+                const StepSetting& setting) {
+  StepTime t;
+  t.unknown = Lacks(gpu, setting, c.copy);
+  const double n = setting.micro_batches;
+  for (const ProductWork& product : work.products) {
+    const double rate = ProductRate(c, product.format, product.m, product.n, product.k);
+    if (!(rate > 0)) {
+      t.unknown = Text(gpu.name, " has no ", MatrixFormatName(product.format),
+                       " rate in configs/gpus.yaml");
+    }
+    if (!t.known()) {
+      return {.unknown = t.unknown};
+    }
+    t.products.push_back({product, product.calls * ProductSeconds(product, c, rate)});
+    const double seconds = t.products.back().seconds * n;
+    t.product_seconds += seconds;
+    t.stretch_seconds += seconds * (c.stretch[static_cast<int>(product.format)] - 1);
+  }
+  // Copies count each byte once read and once written; so do the rows of the blocks.
+  for (const PassWork& pass : work.passes) {
+    t.memory_seconds += pass.bytes / (c.copy * c.elementwise) * n;
+    if (pass.forward_flops > 0) {
+      const AttentionRate& rate = AttentionRateOf(c, work.head_dim, work.sequence_length);
+      if (!(rate.forward > 0) || !(rate.backward > 0)) {
+        return {.unknown = Text(gpu.name, " has no bf16 rate in configs/gpus.yaml")};
+      }
+      t.attention_seconds +=
+          (pass.forward_flops / rate.forward + pass.backward_flops / rate.backward) * n;
+    }
+  }
+  t.update_seconds = work.update_bytes / (c.copy * c.optimizer);
+  t.gap_seconds = work.launches * n * c.launch_seconds;
+  const double others = t.attention_seconds + t.memory_seconds + t.update_seconds;
+  t.stretch_seconds += others * (c.stretch_other - 1);
+  double alone = t.product_seconds + others + t.stretch_seconds + t.gap_seconds;
+  if (setting.emulated) {
+    t.emulated_seconds = alone * (c.emulated - 1);
+    alone += t.emulated_seconds;
+  }
+  if (setting.gpus > 1) {
+    t.lockstep_seconds = alone * c.lockstep / std::sqrt(n);
+    t.exchange_seconds = ExchangeSeconds(work, gpu, c, setting, (alone - t.update_seconds) / n);
+  }
+  t.seconds = alone + t.lockstep_seconds + t.exchange_seconds;
+  t.watts = MeanWatts(t, gpu, c);
+  return t;
+}
+
+}  // namespace hearth::spec

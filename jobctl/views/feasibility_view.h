@@ -1,0 +1,35 @@
+// Judgements of many GPUs, and of one, in the formats of `jobctl plan`.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/spec/feasibility/feasibility.h"
+#include "common/spec/feasibility/largest.h"
+
+namespace hearth::jobctl {
+
+// What a judgement costs by the prices that were given: rent, else power, else a bought GPU's
+// share; absent without any.
+std::optional<double> CostOf(const spec::Feasibility& f);
+
+// By "hours", "cost", "memory" or "name"; what is not known comes last.
+void SortPlans(const std::string& by, std::vector<spec::Feasibility>& plans);
+
+// A row a GPU.
+std::string PlanTable(const std::vector<spec::Feasibility>& plans,
+                      const spec::FeasibilityQuery& query,
+                      int columns);
+std::string PlanMarkdown(const std::vector<spec::Feasibility>& plans,
+                         const spec::FeasibilityQuery& query);
+// One page without scripts: the rows, time against cost as a picture, and each GPU's text.
+std::string PlanHtml(const std::vector<spec::Feasibility>& plans,
+                     const spec::FeasibilityQuery& query);
+// {"schema": "hearth.plan/v1", "plans": [..]}; what is not known is null.
+std::string PlanJson(const std::vector<spec::Feasibility>& plans);
+
+// The largest model of the job's family on each GPU, and the largest by bytes a parameter alone.
+std::string LargestTable(const std::vector<spec::FamilyModel>& family, int gpus, int columns);
+
+}  // namespace hearth::jobctl
