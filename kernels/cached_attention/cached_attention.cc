@@ -90,8 +90,8 @@ absl::Status FillCache(const Exec& exec, const FillCacheArgs& args) {
 namespace cuda {
 
 int64_t CacheSplits(const CacheDims& dims, int multiprocessors) {
-  // Four blocks a multiprocessor keep its memory busy; fewer than 64 keys are not worth a block.
-  const int64_t wanted = int64_t{4} * multiprocessors / (dims.batch * dims.kv_heads);
+  // Two blocks a multiprocessor keep its memory busy; fewer than 64 keys are not worth a block.
+  const int64_t wanted = int64_t{2} * multiprocessors / (dims.batch * dims.kv_heads);
   const int64_t most = (dims.capacity + 63) / 64;
   return std::max<int64_t>(1, std::min({wanted, most, int64_t{64}}));
 }

@@ -14,7 +14,8 @@ namespace {
 constexpr char kOp[] = "cached_attention";
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * 32;
-constexpr int kUnroll = 4;  // keys that a lane has on their way at a time
+constexpr int kUnroll = 2;  // keys that a lane computes with at a time
+constexpr int kStages = 4;  // such steps on their way from memory
 constexpr int kMaxHeadDim = 256;
 constexpr float kLog2e = 1.4426950408889634F;
 
@@ -81,30 +82,60 @@ __device__ __forceinline__ void JoinLanes(int offset, Running<N>& mine) {
   }
 }
 
+// Keys and values on their way, for bf16 that lies on 16-byte boundaries. Each lane copies what it
+// reads itself, so that nobody waits for another: a ring of kStages steps in shared memory.
+class Ring {
+ public:
+  static constexpr int kBytes = kStages * kUnroll * 2 * kThreads * 16;
+
+  __device__ explicit Ring(unsigned char* memory)
+      : at_(static_cast<uint32_t>(__cvta_generic_to_shared(memory)) + threadIdx.x * 16) {}
+  // Copies 16 bytes from each; zeros where not `there`.
+  __device__ __forceinline__ void Load(
+      int stage, int u, bool there, const void* key, const void* value) const {
+    Copy(Place(stage, u, 0), key, there);
+    Copy(Place(stage, u, 1), value, there);
+  }
+  __device__ __forceinline__ void Commit() const { asm volatile("cp.async.commit_group;\n" ::); }
+  // Until all but the newest kStages - 1 steps are there.
+  __device__ __forceinline__ void Wait() const {
+    asm volatile("cp.async.wait_group %0;\n" ::"n"(kStages - 1) : "memory");
+  }
+  template <typename A>
+  __device__ __forceinline__ Raw8<A> Read(int stage, int u, int which) const {
+    Raw8<A> raw;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(raw.words[0]), "=r"(raw.words[1]), "=r"(raw.words[2]), "=r"(raw.words[3])
+                 : "r"(Place(stage, u, which)));
+    return raw;
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t Place(int stage, int u, int which) const {
+    return at_ + ((stage * kUnroll + u) * 2 + which) * kThreads * 16;
+  }
+  __device__ __forceinline__ static void Copy(uint32_t to, const void* from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to),
+                 "l"(__cvta_generic_to_global(from)), "r"(there ? 16 : 0)
+                 : "memory");
+  }
+
+  uint32_t at_;
+};
+
 // This thread's part of a block's work. LPK lanes hold a key, GC query heads go by.
 template <typename A, int LPK, int GC>
 struct Walk {
   static constexpr int kKeys = 32 / LPK;  // of a warp at a time
 
+  float q[GC][8];  // times scale and log2 e
   Running<8> heads[GC];
 
-  __device__ __forceinline__ void Step(const Params<A>& p,
-                                       const float (&q)[GC][8],
-                                       const A* keys,
-                                       const A* values,
-                                       int first,
-                                       int end,
-                                       int d0) {
+  // The first `count` of the keys that the warp's lanes hold, kKeys for each of kUnroll.
+  __device__ __forceinline__ void Step(const Raw8<A> (&k)[kUnroll],
+                                       const Raw8<A> (&v)[kUnroll],
+                                       int count) {
     const int sub = threadIdx.x % 32 / LPK;
-    Raw8<A> k[kUnroll];
-    Raw8<A> v[kUnroll];
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      // Keys behind the end are read as the last one and have no weight.
-      const int64_t at = static_cast<int64_t>(min(first + u * kKeys + sub, end - 1)) * p.head_dim;
-      k[u] = LoadPart(keys + at, d0, p.head_dim, p.vectors);
-      v[u] = LoadPart(values + at, d0, p.head_dim, p.vectors);
-    }
     float s[GC][kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
@@ -121,29 +152,12 @@ struct Walk {
         for (int offset = LPK / 2; offset > 0; offset /= 2) {
           dot += __shfl_xor_sync(0xFFFFFFFF, dot, offset);
         }
-        s[g][u] = first + u * kKeys + sub < end ? dot : -INFINITY;
+        s[g][u] = u * kKeys + sub < count ? dot : -INFINITY;
       }
     }
 #pragma unroll
     for (int g = 0; g < GC; ++g) {
-      float max = heads[g].max;
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        max = fmaxf(max, s[g][u]);
-      }
-      const float shift = max == -INFINITY ? 0.0F : max;
-      const float correction = exp2f(heads[g].max - shift);
-      heads[g].max = max;
-      heads[g].total *= correction;
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        s[g][u] = exp2f(s[g][u] - shift);
-        heads[g].total += s[g][u];
-      }
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        heads[g].sum[e] *= correction;
-      }
+      Weigh(s[g], heads[g]);
     }
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
@@ -158,7 +172,96 @@ struct Walk {
       }
     }
   }
+
+ private:
+  // Scores to weights; what was summed so far to the new maximum.
+  __device__ __forceinline__ static void Weigh(float (&s)[kUnroll], Running<8>& head) {
+    float max = head.max;
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      max = fmaxf(max, s[u]);
+    }
+    const float shift = max == -INFINITY ? 0.0F : max;
+    const float correction = exp2f(head.max - shift);
+    head.max = max;
+    head.total *= correction;
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      s[u] = exp2f(s[u] - shift);
+      head.total += s[u];
+    }
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      head.sum[e] *= correction;
+    }
+  }
 };
+
+// Adds the keys `first`, `first` + step ... below `end` to `walk`, in the warp's stretches.
+template <typename A, int LPK, int GC>
+__device__ __forceinline__ void WalkDirectly(const Params<A>& p,
+                                             const A* keys,
+                                             const A* values,
+                                             int first,
+                                             int step,
+                                             int end,
+                                             Walk<A, LPK, GC>& walk) {
+  const int d0 = threadIdx.x % LPK * 8;
+  const int sub = threadIdx.x % 32 / LPK;
+  for (int at = first; at < end; at += step) {
+    Raw8<A> k[kUnroll];
+    Raw8<A> v[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      // Keys behind the end are read as the last one and have no weight.
+      const int key = min(at + u * walk.kKeys + sub, end - 1);
+      k[u] = LoadPart(keys + static_cast<int64_t>(key) * p.head_dim, d0, p.head_dim, p.vectors);
+      v[u] = LoadPart(values + static_cast<int64_t>(key) * p.head_dim, d0, p.head_dim, p.vectors);
+    }
+    walk.Step(k, v, end - at);
+  }
+}
+
+template <typename A, int LPK, int GC>
+__device__ __forceinline__ void WalkThrough(const Ring& ring,
+                                            const Params<A>& p,
+                                            const A* keys,
+                                            const A* values,
+                                            int first,
+                                            int step,
+                                            int end,
+                                            Walk<A, LPK, GC>& walk) {
+  const int d0 = threadIdx.x % LPK * 8;
+  const int sub = threadIdx.x % 32 / LPK;
+  const auto load = [&](int stage, int at) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int key = at + u * walk.kKeys + sub;
+      const bool there = key < end && d0 < p.head_dim;
+      const int64_t from = there ? static_cast<int64_t>(key) * p.head_dim + d0 : 0;
+      ring.Load(stage, u, there, keys + from, values + from);
+    }
+    ring.Commit();
+  };
+#pragma unroll
+  for (int stage = 0; stage < kStages - 1; ++stage) {
+    load(stage, first + stage * step);
+  }
+  int stage = 0;
+  for (int at = first; at < end; at += step) {
+    load((stage + kStages - 1) % kStages, at + (kStages - 1) * step);
+    ring.Wait();
+    Raw8<A> k[kUnroll];
+    Raw8<A> v[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      k[u] = ring.Read<A>(stage, u, 0);
+      v[u] = ring.Read<A>(stage, u, 1);
+    }
+    walk.Step(k, v, end - at);
+    stage = (stage + 1) % kStages;
+  }
+}
 
 // The token's own key and value to the cache.
 template <typename A>
@@ -167,6 +270,21 @@ __device__ __forceinline__ void KeepToken(const Params<A>& p, const A* row, int 
     p.keys[at + d] = row[static_cast<int64_t>(p.heads + kv) * p.head_dim + d];
     p.values[at + d] = row[static_cast<int64_t>(p.heads + p.kv_heads + kv) * p.head_dim + d];
   }
+}
+
+// And to `walk`, in one warp of the block that shares each chunk of heads.
+template <typename A, int LPK, int GC>
+__device__ __forceinline__ void AddToken(const Params<A>& p,
+                                         const A* row,
+                                         int kv,
+                                         Walk<A, LPK, GC>& walk) {
+  const int d0 = threadIdx.x % LPK * 8;
+  Raw8<A> k[kUnroll] = {};
+  Raw8<A> v[kUnroll] = {};
+  k[0] = LoadPart(row + static_cast<int64_t>(p.heads + kv) * p.head_dim, d0, p.head_dim, p.vectors);
+  v[0] = LoadPart(row + static_cast<int64_t>(p.heads + p.kv_heads + kv) * p.head_dim, d0,
+                  p.head_dim, p.vectors);
+  walk.Step(k, v, 1);
 }
 
 // Joins the splits of query head `row` (of [B, Hq]) and writes element d.
@@ -304,7 +422,25 @@ __device__ __forceinline__ bool ArrivesLast(const Params<A>& p, int used, bool& 
 }
 
 template <typename A, int LPK, int GC>
-__global__ void __launch_bounds__(kThreads) AttendKernel(const __grid_constant__ Params<A> p) {
+__device__ __forceinline__ void LoadQueries(
+    const Params<A>& p, const A* row, int kv, int chunk, float (&q)[GC][8]) {
+#pragma unroll
+  for (int g = 0; g < GC; ++g) {
+    // Heads that the group lacks read the last one's query; nobody reads what comes of it.
+    const int head = kv * p.group + min(chunk * GC + g, p.group - 1);
+    Unpack(LoadPart(row + static_cast<int64_t>(head) * p.head_dim, threadIdx.x % LPK * 8,
+                    p.head_dim, p.vectors),
+           q[g]);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      q[g][e] *= p.scale_log2;
+    }
+  }
+}
+
+template <typename A, int LPK, int GC, bool kRing>
+__global__ void __launch_bounds__(kThreads, 2) AttendKernel(const __grid_constant__ Params<A> p) {
+  extern __shared__ __align__(128) unsigned char ring[];
   __shared__ Found<GC, LPK * 8> found;
   __shared__ bool last;
   const Stretch s = StretchOf<A, LPK>(p);
@@ -313,29 +449,24 @@ __global__ void __launch_bounds__(kThreads) AttendKernel(const __grid_constant__
   }
   const int64_t head_at = (s.b * p.kv_heads + s.kv) * p.capacity * p.head_dim;
   const A* row = p.qkv + s.b * (p.heads + 2 * p.kv_heads) * p.head_dim;
-  if (s.end == s.seen) {
-    KeepToken(p, row, s.kv, head_at + static_cast<int64_t>(s.seen - 1) * p.head_dim);
-    __syncthreads();
-  }
   const int warp = threadIdx.x / 32;
-  const int chunk = blockIdx.z * p.chunk_warps + warp % p.chunk_warps;
-  const int d0 = threadIdx.x % LPK * 8;
-  float q[GC][8];
-#pragma unroll
-  for (int g = 0; g < GC; ++g) {
-    // Heads that the group lacks read the last one's query; nobody reads what comes of it.
-    const int head = s.kv * p.group + min(chunk * GC + g, p.group - 1);
-    Unpack(LoadPart(row + static_cast<int64_t>(head) * p.head_dim, d0, p.head_dim, p.vectors),
-           q[g]);
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      q[g][e] *= p.scale_log2;
-    }
-  }
-  Walk<A, LPK, GC> walk;
   const int key_warp = warp / p.chunk_warps;
-  for (int at = s.begin + key_warp * (32 / LPK) * kUnroll; at < s.end; at += s.step) {
-    walk.Step(p, q, p.keys + head_at, p.values + head_at, at, s.end, d0);
+  Walk<A, LPK, GC> walk;
+  LoadQueries<A, LPK, GC>(p, row, s.kv, blockIdx.z * p.chunk_warps + warp % p.chunk_warps, walk.q);
+  // The token itself is not in the cache yet.
+  const bool newest = s.end == s.seen;
+  const int first = s.begin + key_warp * (32 / LPK) * kUnroll;
+  const int end = newest ? s.end - 1 : s.end;
+  if constexpr (kRing) {
+    WalkThrough(Ring(ring), p, p.keys + head_at, p.values + head_at, first, s.step, end, walk);
+  } else {
+    WalkDirectly(p, p.keys + head_at, p.values + head_at, first, s.step, end, walk);
+  }
+  if (newest) {
+    if (key_warp == 0) {
+      AddToken(p, row, s.kv, walk);
+    }
+    KeepToken(p, row, s.kv, head_at + static_cast<int64_t>(s.seen - 1) * p.head_dim);
   }
   LeaveFound<LPK, GC>(walk.heads, found);
   __syncthreads();
@@ -352,7 +483,16 @@ template <typename A, int LPK, int GC>
 absl::Status Launch(const Exec& exec, const Params<A>& p, int64_t batch, int64_t splits) {
   const dim3 grid(static_cast<unsigned>(batch * p.kv_heads), static_cast<unsigned>(splits),
                   static_cast<unsigned>(p.chunks / p.chunk_warps));
-  AttendKernel<A, LPK, GC><<<grid, kThreads, 0, StreamOf(exec)>>>(p);
+  if constexpr (sizeof(A) == 2) {
+    if (p.vectors) {
+      HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(AttendKernel<A, LPK, GC, true>,
+                                                       cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                       Ring::kBytes));
+      AttendKernel<A, LPK, GC, true><<<grid, kThreads, Ring::kBytes, StreamOf(exec)>>>(p);
+      return HEARTH_CUDA_LAUNCHED(kOp);
+    }
+  }
+  AttendKernel<A, LPK, GC, false><<<grid, kThreads, 0, StreamOf(exec)>>>(p);
   return HEARTH_CUDA_LAUNCHED(kOp);
 }
 

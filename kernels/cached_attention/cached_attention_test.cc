@@ -97,7 +97,8 @@ TEST(CachedAttention, PositionOutsideTheCache_IsRefused) {
 
 TEST(CacheSplits, FillTheDevice_AndNoMore) {
   EXPECT_EQ(cuda::CacheSplits({512, 1024, 12, 3, 64}, 132), 1);
-  EXPECT_EQ(cuda::CacheSplits({64, 1024, 12, 3, 64}, 132), 2);
+  EXPECT_EQ(cuda::CacheSplits({64, 1024, 12, 3, 64}, 132), 1);
+  EXPECT_EQ(cuda::CacheSplits({32, 1024, 12, 3, 64}, 132), 2);
   EXPECT_EQ(cuda::CacheSplits({1, 1024, 12, 3, 64}, 132), 16);  // 64 keys each
   EXPECT_EQ(cuda::SplitWorkspaceBytes({64, 1024, 12, 3, 64}, 1), 0);
 }

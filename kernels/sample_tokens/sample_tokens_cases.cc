@@ -1,3 +1,6 @@
+#include "common/base/status_macros.h"
+#include "kernels/core/rng.h"
+#include "kernels/cuda/device.h"
 #include "kernels/harness/cases.h"
 #include "kernels/sample_tokens/sample_tokens.h"
 
@@ -55,6 +58,29 @@ BufferSpec State(const char* name, int64_t rows, Role role, Fill fill) {
   return {name, {rows}, role, fill, DType::kI32};
 }
 
+// Bits of arbitrary tokens. As words of eight bytes, which are compared bit for bit.
+BufferSpec Seen(const Shape& s) {
+  const int64_t words = s.rows * ((s.vocab + 31) / 32);
+  BufferSpec seen;
+  seen.name = "seen";
+  seen.shape = {(words + 1) / 2};
+  seen.role = Role::kAccumulate;
+  seen.dtype = DType::kI64;
+  for (int64_t i = 0; i < (words + 1) / 2 * 8; ++i) {
+    const uint32_t word = RngWord({kSeed, RngPurpose::kTest, 7, 0, 0}, static_cast<uint64_t>(i));
+    seen.contents.push_back(static_cast<char>(word & (word >> 8)));
+  }
+  return seen;
+}
+
+// Where only time counts, buffers that change begin as zeros: texts that are over.
+absl::Status Continue(const Exec& exec, const Buffers& b) {
+  const TensorView remaining = b["remaining"];
+  const std::vector<int32_t> left(static_cast<size_t>(remaining.numel()), 1 << 30);
+  HEARTH_RETURN_IF_ERROR(Copy(exec, remaining.data, left.data(), remaining.bytes()));
+  return Synchronize(exec);
+}
+
 OpCase MakeCase(const Shape& s) {
   OpCase c;
   c.op = "sample_tokens";
@@ -62,18 +88,12 @@ OpCase MakeCase(const Shape& s) {
   c.buffers = {
       {"logits", {s.rows, s.vocab + s.padding}, Role::kInput, {Fill::kNormal, 0.0, s.spread}},
       State("streams", s.rows, Role::kInput, {Fill::kIndex, 0.0, 1000.0}),
-      // Bits of arbitrary words.
-      {"seen",
-       {s.rows, (s.vocab + 31) / 32},
-       Role::kAccumulate,
-       {Fill::kIndex, -2e9, 2e9},
-       DType::kI32},
       State("tokens", s.rows, Role::kAccumulate, {Fill::kConstant, 7.0}),
       State("positions", s.rows, Role::kAccumulate, {Fill::kIndex, 0.0, 5000.0}),
       // Some rows are done, some are at their last token.
-      State("remaining", s.rows, Role::kAccumulate,
-            {Fill::kIndex, s.perf ? 100.0 : 0.0, s.perf ? 101.0 : 4.0}),
+      State("remaining", s.rows, Role::kAccumulate, {Fill::kIndex, 0.0, 4.0}),
       State("drawn", s.rows, Role::kOutput, {})};
+  c.buffers.push_back(Seen(s));
   if (s.log_prob) {
     c.buffers.push_back(Statistic("log_prob", {s.rows}));
   }
@@ -81,7 +101,7 @@ OpCase MakeCase(const Shape& s) {
     SampleTokensArgs args;
     args.logits = b["logits"];
     args.streams = b["streams"];
-    args.seen = b["seen"];
+    args.seen = TensorView(b["seen"].data, DType::kI32, {s.rows, (s.vocab + 31) / 32});
     args.tokens = b["tokens"];
     args.positions = b["positions"];
     args.remaining = b["remaining"];
@@ -100,6 +120,7 @@ OpCase MakeCase(const Shape& s) {
   c.slack = s.log_prob ? 8.0 : 0.0;
   c.reduction = s.vocab;
   c.perf = s.perf;
+  c.prepare = Continue;
   return c;
 }
 

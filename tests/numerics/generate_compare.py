@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Compares the texts that Hearth writes with those of transformers, token for token.
 
-  tests/numerics/generate_compare.py --bin build/release/bin [--device cuda:0] [--tokens 200] [--keep FOLDER]
+  tests/numerics/generate_compare.py --bin build/release/bin [--devices cpu,cuda:0] [--tokens 200] [--keep FOLDER]
 
 Needs torch and transformers. Makes a small model with random weights of each family (llama, qwen2, qwen3, gpt2), saves it as a model
-folder, and lets both continue the same prompts, the most likely token each time: in fp32 on the CPU, and with --device in BF16 on that GPU
-too. The tokens must be equal. Where they are not, the script asks transformers in fp32 for the logits at the first difference: it is a tie
-if the two tokens' logits are closer than the format can tell (--ties, in units of the format's rounding of the largest logit). The
-log-probabilities are those of the common tokens: mean difference, and mean of the absolute ones.
+folder, and lets both continue the same prompts, the most likely token each time: in fp32 on the CPU, in BF16 on a GPU. The tokens must be
+equal. Where they are not, the script asks transformers in fp32 for the logits at the first difference: it is a tie if the two tokens' logits
+are closer than the format can tell (--ties, in units of the format's rounding of the largest logit). The log-probabilities are those of the
+common tokens: mean difference, and mean of the absolute ones.
 
 Exit 0: all equal, or ties; 1: something else, which the table shows.
 """
@@ -22,7 +22,7 @@ import tempfile
 import torch
 import transformers
 
-PROMPTS = ["Once upon a time", "The", "def f(x):\n    return", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18"]
+PROMPTS = ["Once upon a time", "The", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18"]
 END = 256  # of the tokenizer of bytes
 SIZES = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8, "vocab_size": 257, "bos_token_id": None,
          "eos_token_id": END, "pad_token_id": END, "initializer_range": 0.08}
@@ -67,22 +67,19 @@ def theirs(model, tokens, device, dtype):
 
 
 def ours(args, folder, device):
-    lines = folder / "prompts.jsonl"
-    result = []
-    for prompt in PROMPTS:  # a prompt may hold a line break
-        done = subprocess.run([args.bin / "hearth-trainer", "sample", folder, "--prompt", prompt, "--tokens", str(args.tokens),
-                               "--temperature", "0", "--device", device, "-o", "json"], capture_output=True, text=True, check=False)
+    """The same of all prompts together, and whether the first one's text is the same alone."""
+    def sample(*what):
+        done = subprocess.run([args.bin / "hearth-trainer", "sample", folder, *what, "--tokens", str(args.tokens), "--temperature", "0",
+                               "--device", device, "-o", "json"], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             sys.exit(f"hearth-trainer sample: {done.stderr}")
-        line = json.loads(done.stdout)
-        result.append((line["tokens"], line["log_prob"]))
-    one_line = [p for p in PROMPTS if "\n" not in p]
-    lines.write_text("\n".join(one_line) + "\n")
-    done = subprocess.run([args.bin / "hearth-trainer", "sample", folder, "--prompts", lines, "--tokens", str(args.tokens), "--temperature",
-                           "0", "--device", device, "-o", "json"], capture_output=True, text=True, check=True)
-    together = [json.loads(line)["tokens"] for line in done.stdout.splitlines()]
-    alone = [tokens for prompt, (tokens, _) in zip(PROMPTS, result) if prompt in one_line]
-    return result, sum(a == b for a, b in zip(together, alone)), len(one_line)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    lines = folder / "prompts.txt"
+    lines.write_text("\n".join(PROMPTS) + "\n")
+    together = sample("--prompts", lines)
+    alone = sample("--prompt", PROMPTS[0])
+    return [(line["tokens"], line["log_prob"]) for line in together], together[0]["tokens"] == alone[0]["tokens"]
 
 
 def gap(model, prompt, common, a, b):
@@ -95,8 +92,8 @@ def gap(model, prompt, common, a, b):
 
 def compare(args, family, model, folder, device, dtype):
     unit = 2.0 ** (-8 if dtype == torch.bfloat16 else -24)
-    mine, batched, singles = ours(args, folder, device)
-    equal, worst, fine, differences = 0, 0.0, True, []
+    mine, same = ours(args, folder, device)
+    equal, worst, differences = 0, 0.0, []
     for prompt, (a, a_log), (b, b_log) in zip(PROMPTS, mine, theirs(model, args.tokens, device, dtype)):
         common = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
         differences += [x - y for x, y in zip(a_log[:common], b_log[:common])]
@@ -110,7 +107,7 @@ def compare(args, family, model, folder, device, dtype):
     mean = sum(differences) / max(1, len(differences))
     absolute = sum(map(abs, differences)) / max(1, len(differences))
     name = "bf16" if dtype == torch.bfloat16 else "fp32"
-    print(f"{family:12} {device:7} {name:5} {equal:5} of {total:5}  {worst:10.2f}  {batched} of {singles}   {mean:+.2e}  {absolute:.2e}  "
+    print(f"{family:12} {device:7} {name:5} {equal:5} of {total:5}  {worst:10.2f}  {'yes' if same else 'no':13} {mean:+.2e}  {absolute:.2e}  "
           f"{'' if fine else 'FAILED'}", flush=True)
     return fine
 
@@ -118,7 +115,7 @@ def compare(args, family, model, folder, device, dtype):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, required=True)
-    parser.add_argument("--device", help="also in BF16 on this GPU: cuda:0")
+    parser.add_argument("--devices", default="cpu", help="as cpu,cuda:0")
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--ties", type=float, default=8.0)
     parser.add_argument("--keep", type=pathlib.Path)
@@ -131,9 +128,8 @@ def main():
             folder = (args.keep or pathlib.Path(temporary)) / family
             folder.mkdir(parents=True, exist_ok=True)
             model = make(family, config, folder)
-            fine &= compare(args, family, model, folder, "cpu", torch.float32)
-            if args.device:
-                fine &= compare(args, family, model, folder, args.device, torch.bfloat16)
+            for device in args.devices.split(","):
+                fine &= compare(args, family, model, folder, device, torch.float32 if device == "cpu" else torch.bfloat16)
     return 0 if fine else 1
 
 
