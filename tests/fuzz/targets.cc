@@ -5,6 +5,7 @@ namespace {
 
 constexpr Target kTargets[] = {
     {"agent_message", AgentMessage},
+    {"chat_template", ChatTemplate},
     {"checkpoint_json", CheckpointJson},
     {"dataset", Dataset},
     {"http", Http},
