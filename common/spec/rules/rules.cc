@@ -5,8 +5,8 @@ namespace {
 
 using Rule = void (*)(const v1::JobSpec& job, Checker& check);
 
-constexpr Rule kRules[] = {CheckLabels,   CheckBatch, CheckRecipe,   CheckFallback, CheckJobLayers,
-                           CheckRemedies, CheckTrial, CheckSchedule, CheckWorkers};
+constexpr Rule kRules[] = {CheckLabels,    CheckObjective, CheckBatch, CheckRecipe,   CheckFallback,
+                           CheckJobLayers, CheckRemedies,  CheckTrial, CheckSchedule, CheckWorkers};
 
 }  // namespace
 

@@ -37,6 +37,7 @@ absl::Status Evaluate(const EvalOptions& options) {
   const v1::DataSpec& as_trained = engine->options().spec.data();
   data.packing = PackingOf(as_trained);
   data.documents = engine->documents();
+  data.loss_tokens = LossTokens::kMaskedWhereKnown;
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, Loader::Open(data));
   if (options.verify) {
     HEARTH_RETURN_IF_ERROR(VerifyFiles(loader->RecordedFiles()));

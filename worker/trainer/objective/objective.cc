@@ -5,6 +5,7 @@ namespace {
 
 constexpr ObjectiveDef kObjectives[] = {
     {spec::ObjectiveKind::kPretrain, &kernels::LinearCrossEntropy},
+    {spec::ObjectiveKind::kSft, &kernels::LinearCrossEntropy},
 };
 
 }  // namespace

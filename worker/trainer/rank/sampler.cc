@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/hf/hf_config.h"
+#include "common/spec/objective/objective_table.h"
 #include "common/spec/resolve.h"
 #include "kernels/core/rng.h"
 #include "worker/trainer/checkpoint/hf_model.h"
@@ -29,6 +30,9 @@ void FillData(const ModelFolderOptions& options, Env& env, v1::JobSpec& spec) {
       text.ok() ? ParseMeta(*text, options.path) : text.status();
   if (meta.ok()) {
     length = meta->sequence_length > 0 ? meta->sequence_length : length;
+    if (spec::FindObjective(meta->task) != nullptr) {
+      spec.set_task(meta->task);
+    }
     if (!meta->packing.empty()) {
       data.set_packing(meta->packing);
     }
