@@ -7,18 +7,23 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
 #include "common/base/version.h"
+#include "common/chat/chat_template.h"
+#include "common/chat/chat_data.h"
 #include "common/dataset/build_folder.h"
+#include "common/dataset/chat_tokens.h"
 #include "common/dataset/choose_tokenizer.h"
 #include "common/dataset/corpus.h"
 #include "common/dataset/dataset_writer.h"
@@ -43,6 +48,23 @@ void Say(const BuildOptions& options, const std::string& line) {
   }
 }
 
+absl::Status CheckChat(const BuildOptions& options) {
+  if (options.chat.empty()) {
+    return options.chat_template.empty()
+               ? absl::OkStatus()
+               : absl::InvalidArgumentError("--chat-template: acts only with --chat");
+  }
+  const std::vector<std::string> layouts = chat::ChatLayoutNames();
+  if (std::find(layouts.begin(), layouts.end(), options.chat) == layouts.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("--chat: \"", options.chat, "\" is not one of ",
+                                                   absl::StrJoin(layouts, ", ")));
+  }
+  if (!options.field.empty()) {
+    return absl::InvalidArgumentError("--field: acts only without --chat");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckOptions(const BuildOptions& options) {
   if (options.inputs.empty()) {
     return absl::InvalidArgumentError("--input: no path given");
@@ -53,6 +75,7 @@ absl::Status CheckOptions(const BuildOptions& options) {
   if (options.out.empty()) {
     return absl::InvalidArgumentError("--out: no folder given");
   }
+  HEARTH_RETURN_IF_ERROR(CheckChat(options));
   if (!(options.validation_fraction >= 0 && options.validation_fraction < 1)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--validation-fraction: is ", options.validation_fraction, ", must be in [0, 1)"));
@@ -92,8 +115,8 @@ std::string FingerprintOf(const BuildOptions& options,
                           const std::vector<TextFile>& files) {
   std::string text = absl::StrCat(VersionString(), "\n");
   for (const std::string& word :
-       {options.format, options.field, options.tokenizer, options.end_token, options.name,
-        options.out,
+       {options.format, options.field, options.chat, options.chat_template, options.tokenizer,
+        options.end_token, options.name, options.out,
         absl::StrFormat("%a %a %a", options.validation_fraction, options.fraction,
                         options.near_duplicates),
         absl::StrCat(options.max_bytes, " ", options.max_tokens, " ", options.max_document_bytes,
@@ -102,9 +125,12 @@ std::string FingerprintOf(const BuildOptions& options,
   }
   if (!choice.file.empty()) {
     const fs::path file(choice.file);
-    absl::StrAppend(&text, StampOf(choice.file),
-                    StampOf((file.parent_path() / std::string(kTokenizerConfigName)).string()));
+    absl::StrAppend(&text, StampOf(choice.file));
+    for (const std::string_view name : kCompanionNames) {
+      absl::StrAppend(&text, StampOf((file.parent_path() / std::string(name)).string()));
+    }
   }
+  absl::StrAppend(&text, StampOf(options.chat_template));
   for (const TextFile& file : files) {
     absl::StrAppend(&text, StampOf(file.path));
   }
@@ -144,6 +170,11 @@ class Builder {
   absl::StatusOr<BuildReport> Run() {
     HEARTH_ASSIGN_OR_RETURN(const TokenizerChoice choice,
                             ParseTokenizerChoice(options_.tokenizer, env_));
+    if (!options_.chat.empty() && choice.vocab > 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--tokenizer: ", options_.tokenizer, ": conversations are encoded with the ",
+                       "tokenizer of the model that they train; give its folder"));
+    }
     const std::string path =
         BuildFolder::PathFor(options_.out, options_.validation_fraction > 0, env_);
     if (!pipe_) {
@@ -164,6 +195,7 @@ class Builder {
     report_.near_example.earlier = Named(report_.near_example.earlier);
     Say(options_, absl::StrCat(report_.files, " text files, ", report_.bytes, " bytes"));
     HEARTH_RETURN_IF_ERROR(Choose(choice));
+    HEARTH_RETURN_IF_ERROR(OpenTemplate());
     HEARTH_RETURN_IF_ERROR(OpenWriters());
     HEARTH_RETURN_IF_ERROR(Encode());
     HEARTH_RETURN_IF_ERROR(Finish());
@@ -303,6 +335,9 @@ class Builder {
       return Annotate(chosen.status(), absl::StrCat("--tokenizer: ", options_.tokenizer));
     }
     chosen_ = *std::move(chosen);
+    if (!options_.chat_template.empty()) {
+      HEARTH_ASSIGN_OR_RETURN(chosen_.files[std::string(chat::kTemplateFileName)], GivenTemplate());
+    }
     HEARTH_RETURN_IF_ERROR(env_.CreateDirs(dir));
     for (const auto& [name, bytes] : chosen_.files) {
       HEARTH_RETURN_IF_ERROR(env_.WriteFileAtomically(absl::StrCat(dir, "/", name), bytes));
@@ -321,6 +356,31 @@ class Builder {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<std::string> GivenTemplate() {
+    for (const chat::NamedTemplate& named : chat::NamedTemplates()) {
+      if (named.name == options_.chat_template) {
+        return std::string(named.text);
+      }
+    }
+    return env_.ReadFile(options_.chat_template);
+  }
+
+  absl::Status OpenTemplate() {
+    if (options_.chat.empty()) {
+      return absl::OkStatus();
+    }
+    absl::StatusOr<chat::ChatTemplate> opened = chat::ChatTemplate::FromFiles(
+        chosen_.files, options_.chat_template.empty() ? options_.tokenizer : "--chat-template");
+    if (absl::IsNotFound(opened.status())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--tokenizer: ", options_.tokenizer,
+                       " has no chat template; --chat-template chatml or a file gives one"));
+    }
+    HEARTH_RETURN_IF_ERROR(opened.status());
+    template_.emplace(*std::move(opened));
+    return absl::OkStatus();
+  }
+
   absl::Status OpenWriters() {
     const size_t outputs = options_.validation_fraction > 0 ? 2 : 1;
     std::string name = options_.name;
@@ -334,6 +394,7 @@ class Builder {
       writer.info.tokenizer = chosen_.tokenizer->info();
       writer.info.vocab = chosen_.tokenizer->vocab();
       writer.info.eos = chosen_.tokenizer->eos();
+      writer.info.loss_tokens = template_.has_value() ? 0 : -1;
       writer.tokenizer_files = chosen_.files;
       writer.shard_tokens = options_.shard_tokens;
       writer.work_dir = folder_->WorkPath(i);
@@ -348,15 +409,29 @@ class Builder {
     return outputs == 1 ? absl::OkStatus() : env_.CreateDirs(StatePath("data"));
   }
 
+  // With the end token; of a conversation without it, but with a mask that says where it ends.
+  absl::StatusOr<std::vector<int32_t>> TokensOf(Corpus::Document& document) const {
+    if (!template_.has_value()) {
+      HEARTH_ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
+                              chosen_.tokenizer->Encode(document.text));
+      if (chosen_.tokenizer->eos() >= 0) {
+        tokens.push_back(chosen_.tokenizer->eos());
+      }
+      return tokens;
+    }
+    HEARTH_ASSIGN_OR_RETURN(const chat::Conversation conversation, chat::FromText(document.text));
+    HEARTH_ASSIGN_OR_RETURN(ChatTokens chat,
+                            TokenizeChat(*template_, *chosen_.tokenizer, conversation));
+    document.mask = std::move(chat.mask);
+    return std::move(chat.tokens);
+  }
+
   // Makes the document's text into tokens as shards have them. Thread-safe.
   absl::Status Pack(Corpus::Document& document) const {
     const TokenWidth width = WidthOf(chosen_.tokenizer->vocab());
-    absl::StatusOr<std::vector<int32_t>> tokens = chosen_.tokenizer->Encode(document.text);
+    absl::StatusOr<std::vector<int32_t>> tokens = TokensOf(document);
     if (!tokens.ok()) {
       return Annotate(tokens.status(), document.where);
-    }
-    if (chosen_.tokenizer->eos() >= 0) {
-      tokens->push_back(chosen_.tokenizer->eos());
     }
     document.packed.reserve(tokens->size() * static_cast<size_t>(Bytes(width)));
     for (const int32_t token : *tokens) {
@@ -382,7 +457,8 @@ class Builder {
     report_.lengths.Add(document.tokens);
     const size_t output =
         writers_.size() > 1 && IsValidation(document, options_.validation_fraction) ? 1 : 0;
-    HEARTH_RETURN_IF_ERROR(writers_[output]->AddPackedDocument(document.packed, document.tokens));
+    HEARTH_RETURN_IF_ERROR(
+        writers_[output]->AddPackedDocument(document.packed, document.tokens, document.mask));
     unsaved_ += document.text_bytes;
     HEARTH_RETURN_IF_ERROR(fault::Check("dataset.document"));
     return unsaved_ >= options_.save_bytes && !pipe_ ? Save() : absl::OkStatus();
@@ -425,7 +501,8 @@ class Builder {
   Corpus corpus_;
   std::unique_ptr<BuildFolder> folder_;
   ChosenTokenizer chosen_;
-  std::vector<DatasetInfo> saved_;  // by a killed build
+  std::optional<chat::ChatTemplate> template_;  // of conversations
+  std::vector<DatasetInfo> saved_;              // by a killed build
   std::vector<std::unique_ptr<DatasetWriter>> writers_;
   int64_t taken_ = 0;    // documents written
   int64_t tokens_ = 0;   // theirs
@@ -491,7 +568,8 @@ std::string ToText(const BuildReport& report) {
         static_cast<double>(tokens) / static_cast<double>(documents), report.lengths.Quantile(0.5),
         report.lengths.Quantile(0.9), report.lengths.Quantile(0.99), report.lengths.longest());
   }
-  if (tokens > documents && report.over_cap == 0) {
+  const bool texts = report.outputs.empty() || !report.outputs[0].info.has_mask();
+  if (texts && tokens > documents && report.over_cap == 0) {
     absl::StrAppendFormat(
         &text, "density     %.3f bytes a token\n",
         static_cast<double>(report.bytes) / static_cast<double>(tokens - documents));
@@ -502,7 +580,11 @@ std::string ToText(const BuildReport& report) {
   for (const BuildReport::Output& output : report.outputs) {
     absl::StrAppend(&text, "dataset     ", output.path, ": ", output.info.tokens, " tokens, ",
                     output.info.documents, " documents, vocabulary ", output.info.vocab, " (",
-                    output.info.tokenizer.kind, ")\n");
+                    output.info.tokenizer.kind, ")");
+    if (output.info.has_mask()) {
+      absl::StrAppend(&text, ", ", output.info.loss_tokens, " tokens count in the loss");
+    }
+    absl::StrAppend(&text, "\n");
   }
   return text;
 }

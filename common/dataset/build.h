@@ -36,6 +36,12 @@ struct BuildOptions {
   // For .jsonl and .csv files (also .gz, .zst): which field is a document; a name, for JSON also
   // names with dots between them.
   std::string field;
+  // Documents are conversations in this layout (chat::ChatLayoutNames), one in each line of JSON,
+  // and the dataset gets a loss mask. Empty: they are texts.
+  std::string chat;
+  // Instead of the chat template of the tokenizer's folder: a row's name of chat::NamedTemplates or
+  // a file. Empty: that of the folder.
+  std::string chat_template;
   int threads = 0;        // 0: one for each CPU. The number changes no byte
   std::string tokenizer;  // one of the forms of TokenizerChoice (choose_tokenizer.h)
   std::string end_token;  // of a given tokenizer.json; empty: its tokenizer_config.json says it

@@ -110,6 +110,21 @@ absl::Status TrainBpe(int32_t vocab, const TrainingTexts& texts, ChosenTokenizer
   return absl::OkStatus();
 }
 
+// The path of `name` beside a file.
+std::string CompanionOf(const std::string& path, std::string_view name) {
+  return absl::StrCat(path.substr(0, path.find_last_of('/') + 1), std::string(name));
+}
+
+absl::Status TakeCompanions(const std::string& path, Env& env, ChosenTokenizer* chosen) {
+  for (const std::string_view name : kCompanionNames) {
+    const std::string companion = CompanionOf(path, name);
+    if (env.Exists(companion)) {
+      HEARTH_ASSIGN_OR_RETURN(chosen->files[std::string(name)], env.ReadFile(companion));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status UseJson(const std::string& path,
                      std::string_view end_token,
                      Env& env,
@@ -117,17 +132,12 @@ absl::Status UseJson(const std::string& path,
   HEARTH_ASSIGN_OR_RETURN(const std::string json, env.ReadFile(path));
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<tokenizer::BpeTokenizer> parsed,
                           tokenizer::BpeTokenizer::Parse(json, path));
-  const size_t slash = path.find_last_of('/');
-  const std::string config_path =
-      absl::StrCat(slash == std::string::npos ? "" : path.substr(0, slash + 1),
-                   std::string(kTokenizerConfigName));
+  HEARTH_RETURN_IF_ERROR(TakeCompanions(path, env, chosen));
+  const std::string config_path = CompanionOf(path, kTokenizerConfigName);
   std::string end(end_token);
-  if (env.Exists(config_path)) {
-    HEARTH_ASSIGN_OR_RETURN(const std::string config, env.ReadFile(config_path));
-    chosen->files[std::string(kTokenizerConfigName)] = config;
-    if (end.empty()) {
-      HEARTH_ASSIGN_OR_RETURN(end, tokenizer::ConfigToken(config, "eos_token", config_path));
-    }
+  const auto config = chosen->files.find(std::string(kTokenizerConfigName));
+  if (end.empty() && config != chosen->files.end()) {
+    HEARTH_ASSIGN_OR_RETURN(end, tokenizer::ConfigToken(config->second, "eos_token", config_path));
   }
   if (end.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -200,6 +210,7 @@ absl::StatusOr<ChosenTokenizer> ChooseTokenizer(const TokenizerChoice& choice,
     case Kind::kModelFile: {
       HEARTH_ASSIGN_OR_RETURN(const std::string model, env.ReadFile(choice.file));
       HEARTH_RETURN_IF_ERROR(UseModel(model, &chosen));
+      HEARTH_RETURN_IF_ERROR(TakeCompanions(choice.file, env, &chosen));
       break;
     }
     case Kind::kJsonFile:

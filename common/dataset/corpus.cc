@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/chat/chat_data.h"
 #include "common/dataset/ordered_batches.h"
 #include "common/io/sha256.h"
 
@@ -190,6 +191,15 @@ absl::Status Corpus::Find(const std::string& except) {
   for (const TextFile& file : files_) {
     files_bytes_ += file.size;
     const InputFormat& format = FormatOfFile(file.path, *format_);
+    if (!options_.chat.empty()) {
+      if (format.kind != InputFormat::Kind::kJsonLines) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            file.path,
+            ": --chat reads .jsonl files, one conversation in each line; --format jsonl "
+            "says that a file of another name, or standard input, is one"));
+      }
+      continue;
+    }
     if (format.has_fields && options_.field.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
           file.path, ": --field must say which field of each ",
@@ -247,6 +257,17 @@ bool Corpus::IsOverCap(const TextFile& file, int64_t taken) const {
          file.size > options_.max_bytes - taken;
 }
 
+absl::StatusOr<std::string> Corpus::TextOf(const RecordParser& parser, Record record) const {
+  const std::string where = options_.chat.empty() ? "" : parser.Where(record);
+  HEARTH_ASSIGN_OR_RETURN(std::string text, parser.TextOf(std::move(record)));
+  if (options_.chat.empty()) {
+    return text;
+  }
+  HEARTH_ASSIGN_OR_RETURN(const chat::Conversation conversation,
+                          chat::ParseConversation(text, options_.chat, where));
+  return chat::ToText(conversation);
+}
+
 absl::Status Corpus::Inspect(Batch& batch) const {
   for (Item& item : batch.items) {
     if (item.finding != Finding::kText) {
@@ -256,7 +277,7 @@ absl::Status Corpus::Inspect(Batch& batch) const {
       item.finding = Finding::kTooLong;
       continue;
     }
-    HEARTH_ASSIGN_OR_RETURN(const std::string text, item.parser->TextOf(std::move(item.record)));
+    HEARTH_ASSIGN_OR_RETURN(const std::string text, TextOf(*item.parser, std::move(item.record)));
     item.bytes = static_cast<int64_t>(text.size());
     if (IsText(text)) {
       item.document.digest = Digest(text);
@@ -353,7 +374,7 @@ absl::Status Corpus::ForEach(std::string_view phase,
   const auto work_on = [&](Batch& batch) -> absl::Status {
     for (Item& item : batch.items) {
       item.document.where = item.parser->Where(item.record);
-      HEARTH_ASSIGN_OR_RETURN(item.document.text, item.parser->TextOf(std::move(item.record)));
+      HEARTH_ASSIGN_OR_RETURN(item.document.text, TextOf(*item.parser, std::move(item.record)));
       if (!IsText(item.document.text)) {
         return absl::AbortedError(
             absl::StrCat(item.document.where, ": changed while the dataset was being built"));

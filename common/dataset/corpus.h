@@ -34,6 +34,7 @@ class Corpus {
     std::optional<Signature> signature;  // with --near-duplicates
     // What ForEach's `work` makes of it for `commit`.
     std::string packed;  // tokens as a shard has them
+    std::string mask;    // of conversations: a byte for each token
     int64_t tokens = 0;
     int64_t text_bytes = 0;
   };
@@ -85,6 +86,8 @@ class Corpus {
   };
   class Reading;
 
+  // The document of a record; a conversation is made into one text (chat::ToText).
+  absl::StatusOr<std::string> TextOf(const RecordParser& parser, Record record) const;
   absl::Status Inspect(Batch& batch) const;
   void ChooseFrom(Batch& batch);
   bool Take(const Item& item);

@@ -124,6 +124,9 @@ absl::Status Dataset::OpenFolder(Env& env) {
       return absl::NotFoundError(absl::StrCat(file, ": shard named in ", meta, " is missing"));
     }
     HEARTH_RETURN_IF_ERROR(AddShard(env, file, 0, shard.tokens));
+    if (info_.has_mask()) {
+      HEARTH_RETURN_IF_ERROR(AddMask(env, absl::StrCat(path_, "/", shard.mask)));
+    }
   }
   return absl::OkStatus();
 }
@@ -197,17 +200,51 @@ absl::Status Dataset::AddShard(Env& env, std::string path, int64_t header, int64
   return absl::OkStatus();
 }
 
+absl::Status Dataset::AddMask(Env& env, const std::string& path) {
+  Shard& shard = shards_.back();
+  if (!env.Exists(path)) {
+    return absl::NotFoundError(absl::StrCat(path, ": the mask of ", shard.path, " is missing"));
+  }
+  HEARTH_ASSIGN_OR_RETURN(shard.mask_map, env.Map(path));
+  const auto bytes = shard.mask_map->bytes();
+  if (static_cast<int64_t>(bytes.size()) != shard.tokens) {
+    return absl::DataLossError(absl::StrCat(path, ": ", bytes.size(), " bytes, expected ",
+                                            shard.tokens, ", one for each token"));
+  }
+  shard.mask = bytes.data();
+  return absl::OkStatus();
+}
+
+size_t Dataset::ShardOf(int64_t token) const {
+  const auto shard =
+      std::upper_bound(shards_.begin(), shards_.end(), token,
+                       [](int64_t at, const Shard& s) { return at < s.first + s.tokens; });
+  return static_cast<size_t>(shard - shards_.begin());
+}
+
 std::vector<RecordedFile> Dataset::RecordedFiles() const {
   std::vector<RecordedFile> files;
   for (size_t i = 0; i < shards_.size(); ++i) {
-    if (!info_.shards[i].sha256.empty()) {
-      files.push_back({shards_[i].path, {info_.shards[i].sha256}});
+    const ShardInfo& shard = info_.shards[i];
+    if (!shard.sha256.empty()) {
+      files.push_back({shards_[i].path, {shard.sha256}});
+    }
+    if (!shard.mask_sha256.empty()) {
+      files.push_back({absl::StrCat(path_, "/", shard.mask), {shard.mask_sha256}});
     }
   }
   return files;
 }
 
 void Dataset::FindEnds(int64_t first, int64_t last, std::vector<int64_t>& ends) const {
+  if (has_mask()) {
+    VisitMask(first, last - first, [&](int64_t i, uint8_t mask) {
+      if ((mask & kMaskEnds) != 0) {
+        ends.push_back(first + i + 1);
+      }
+    });
+    return;
+  }
   if (info_.eos < 0) {
     return;
   }
@@ -232,8 +269,7 @@ absl::Status Dataset::Read(int64_t first, absl::Span<int32_t> out, int32_t vocab
     return absl::OutOfRangeError(
         absl::StrCat(path_, ": ", count, " tokens from ", first, " on, of ", tokens()));
   }
-  auto shard = std::upper_bound(shards_.begin(), shards_.end(), first,
-                                [](int64_t at, const Shard& s) { return at < s.first + s.tokens; });
+  auto shard = shards_.begin() + static_cast<std::ptrdiff_t>(ShardOf(first));
   int64_t done = 0;
   while (done < count) {
     const int64_t within = first + done - shard->first;

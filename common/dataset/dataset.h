@@ -2,6 +2,7 @@
 // maps.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -40,13 +41,30 @@ class Dataset {
   std::vector<RecordedFile> RecordedFiles() const;
   int64_t tokens() const { return info_.tokens; }
   int32_t vocab() const { return info_.vocab; }
+  // Whether it says which tokens count in the loss.
+  bool has_mask() const { return info_.has_mask(); }
 
   // Copies tokens [first, first + out.size()) to `out`; allocates nothing. `vocab` > 0: kDataLoss
   // naming file and byte offset of the first token that is not below it. kOutOfRange: past the end.
   absl::Status Read(int64_t first, absl::Span<int32_t> out, int32_t vocab) const;
 
-  // Appends the positions behind the end tokens (info().eos) among tokens [first, last): where
-  // documents end. None where no end token is recorded. [first, last) lies in the stream.
+  // Calls visit(i, mask) for tokens first + i of [first, first + count), with the bits of format.h.
+  // The dataset has a mask, and the range lies in the stream.
+  template <typename Visit>
+  void VisitMask(int64_t first, int64_t count, const Visit& visit) const {
+    size_t shard = ShardOf(first);
+    for (int64_t done = 0; done < count; ++shard) {
+      const int64_t within = first + done - shards_[shard].first;
+      const int64_t end = std::min(count, done + shards_[shard].tokens - within);
+      for (const uint8_t* mask = shards_[shard].mask + within; done < end; ++done) {
+        visit(done, *mask++);
+      }
+    }
+  }
+
+  // Appends the positions behind which documents end among tokens [first, last): what the mask
+  // says, else behind the end tokens (info().eos). None where neither is recorded. [first, last)
+  // lies in the stream.
   void FindEnds(int64_t first, int64_t last, std::vector<int64_t>& ends) const;
 
  private:
@@ -55,6 +73,8 @@ class Dataset {
     std::unique_ptr<MappedFile> map;
     const uint8_t* data = nullptr;  // first token
     int64_t header = 0;             // bytes before it
+    std::unique_ptr<MappedFile> mask_map;
+    const uint8_t* mask = nullptr;  // of the first token; null: there is none
     int64_t first = 0;              // index of its first token in the stream
     int64_t tokens = 0;
   };
@@ -63,6 +83,9 @@ class Dataset {
   absl::Status OpenFolder(Env& env);
   absl::Status OpenBin(Env& env);
   absl::Status AddShard(Env& env, std::string path, int64_t header, int64_t tokens);
+  // To the last shard. kDataLoss: it has another size.
+  absl::Status AddMask(Env& env, const std::string& path);
+  size_t ShardOf(int64_t token) const;
 
   Kind kind_ = Kind::kFolder;
   std::string path_;

@@ -25,10 +25,44 @@ DatasetWriter::DatasetWriter(std::string dir, Options options, Env& env)
       env_(env) {}
 
 DatasetWriter::~DatasetWriter() {
-  file_.reset();
+  tokens_.file.reset();
+  mask_.file.reset();
   if (!finished_ && !keep_temp_dir_) {
     env_.RemoveAll(temp_dir_).IgnoreError();
   }
+}
+
+absl::Status DatasetWriter::Growing::Open(Env& env, const std::string& path) {
+  HEARTH_ASSIGN_OR_RETURN(file, env.NewWritableFile(path));
+  return absl::OkStatus();
+}
+
+absl::Status DatasetWriter::Growing::Continue(Env& env, const std::string& path, int64_t bytes) {
+  HEARTH_RETURN_IF_ERROR(env.Truncate(path, bytes));
+  {
+    HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> written, env.Map(path));
+    hash.Update(written->bytes());
+  }
+  HEARTH_ASSIGN_OR_RETURN(file, env.NewAppendableFile(path));
+  return absl::OkStatus();
+}
+
+absl::Status DatasetWriter::Growing::Flush() {
+  if (buffer.empty()) {
+    return absl::OkStatus();
+  }
+  hash.Update(std::string_view(buffer));
+  HEARTH_RETURN_IF_ERROR(file->Append(buffer));
+  buffer.clear();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> DatasetWriter::Growing::Close() {
+  HEARTH_RETURN_IF_ERROR(Flush());
+  HEARTH_RETURN_IF_ERROR(file->Sync());
+  HEARTH_RETURN_IF_ERROR(file->Close());
+  file.reset();
+  return hash.Hex();
 }
 
 absl::StatusOr<std::unique_ptr<DatasetWriter>> DatasetWriter::Create(const std::string& dir,
@@ -72,11 +106,13 @@ absl::Status DatasetWriter::Resume(const DatasetInfo& saved) {
   DatasetInfo& info = options_.info;
   info.documents = saved.documents;
   info.tokens = saved.tokens;
+  info.loss_tokens = saved.loss_tokens;
   info.shards = saved.shards;
   HEARTH_ASSIGN_OR_RETURN(const std::vector<std::string> names, env_.ListDir(temp_dir_));
   for (const std::string& name : names) {
-    const bool known = std::any_of(info.shards.begin(), info.shards.end(),
-                                   [&name](const ShardInfo& shard) { return shard.file == name; });
+    const bool known = std::any_of(
+        info.shards.begin(), info.shards.end(),
+        [&name](const ShardInfo& shard) { return shard.file == name || shard.mask == name; });
     if (!known) {
       HEARTH_RETURN_IF_ERROR(env_.RemoveAll(absl::StrCat(temp_dir_, "/", name)));
     }
@@ -84,17 +120,17 @@ absl::Status DatasetWriter::Resume(const DatasetInfo& saved) {
   if (info.shards.empty() || !info.shards.back().sha256.empty()) {
     return absl::OkStatus();
   }
-  const std::string path = absl::StrCat(temp_dir_, "/", info.shards.back().file);
-  HEARTH_RETURN_IF_ERROR(env_.Truncate(path, info.shards.back().tokens * Bytes(info.width)));
-  {
-    HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> written, env_.Map(path));
-    hash_.Update(written->bytes());
+  const ShardInfo& shard = info.shards.back();
+  if (info.has_mask()) {
+    HEARTH_RETURN_IF_ERROR(
+        mask_.Continue(env_, absl::StrCat(temp_dir_, "/", shard.mask), shard.tokens));
   }
-  HEARTH_ASSIGN_OR_RETURN(file_, env_.NewAppendableFile(path));
-  return absl::OkStatus();
+  return tokens_.Continue(env_, absl::StrCat(temp_dir_, "/", shard.file),
+                          shard.tokens * Bytes(info.width));
 }
 
 absl::Status DatasetWriter::AddDocument(absl::Span<const int32_t> tokens) {
+  HEARTH_DCHECK(!options_.info.has_mask(), "documents with a mask come packed");
   for (const int32_t token : tokens) {
     HEARTH_RETURN_IF_ERROR(Put(token));
   }
@@ -105,21 +141,31 @@ absl::Status DatasetWriter::AddDocument(absl::Span<const int32_t> tokens) {
   return absl::OkStatus();
 }
 
-absl::Status DatasetWriter::AddPackedDocument(std::string_view packed, int64_t count) {
+absl::Status DatasetWriter::AddPackedDocument(std::string_view packed,
+                                              int64_t count,
+                                              std::string_view mask) {
   DatasetInfo& info = options_.info;
   const size_t width = static_cast<size_t>(Bytes(info.width));
   HEARTH_DCHECK(packed.size() == static_cast<size_t>(count) * width, "whole tokens");
+  HEARTH_DCHECK(mask.size() == (info.has_mask() ? static_cast<size_t>(count) : 0), "a byte each");
+  for (const char bits : mask) {
+    info.loss_tokens += static_cast<uint8_t>(bits) & kMaskCounts;
+  }
   while (!packed.empty()) {
     HEARTH_RETURN_IF_ERROR(OpenShard());
     ShardInfo& shard = info.shards.back();
     const int64_t room = options_.shard_tokens - shard.tokens;
     const size_t bytes = std::min(packed.size(), static_cast<size_t>(room) * width);
-    buffer_.append(packed.substr(0, bytes));
+    tokens_.buffer.append(packed.substr(0, bytes));
     packed.remove_prefix(bytes);
     const int64_t tokens = static_cast<int64_t>(bytes / width);
+    if (info.has_mask()) {
+      mask_.buffer.append(mask.substr(0, static_cast<size_t>(tokens)));
+      mask.remove_prefix(static_cast<size_t>(tokens));
+    }
     shard.tokens += tokens;
     info.tokens += tokens;
-    if (buffer_.size() >= kBufferBytes) {
+    if (tokens_.buffer.size() >= kBufferBytes) {
       HEARTH_RETURN_IF_ERROR(Flush());
     }
   }
@@ -129,8 +175,10 @@ absl::Status DatasetWriter::AddPackedDocument(std::string_view packed, int64_t c
 
 absl::StatusOr<DatasetInfo> DatasetWriter::Save() {
   HEARTH_RETURN_IF_ERROR(Flush());
-  if (file_ != nullptr) {
-    HEARTH_RETURN_IF_ERROR(file_->Sync());
+  for (Growing* growing : {&tokens_, &mask_}) {
+    if (growing->file != nullptr) {
+      HEARTH_RETURN_IF_ERROR(growing->file->Sync());
+    }
   }
   HEARTH_RETURN_IF_ERROR(env_.SyncDir(temp_dir_));
   return options_.info;
@@ -139,13 +187,18 @@ absl::StatusOr<DatasetInfo> DatasetWriter::Save() {
 // A shard that has room.
 absl::Status DatasetWriter::OpenShard() {
   DatasetInfo& info = options_.info;
-  if (file_ != nullptr && info.shards.back().tokens >= options_.shard_tokens) {
+  if (tokens_.file != nullptr && info.shards.back().tokens >= options_.shard_tokens) {
     HEARTH_RETURN_IF_ERROR(CloseShard());
   }
-  if (file_ == nullptr) {
-    const std::string name = absl::StrFormat("shard-%05d.bin", info.shards.size());
-    HEARTH_ASSIGN_OR_RETURN(file_, env_.NewWritableFile(absl::StrCat(temp_dir_, "/", name)));
-    info.shards.push_back({name, 0, ""});
+  if (tokens_.file == nullptr) {
+    ShardInfo shard;
+    shard.file = absl::StrFormat("shard-%05d.bin", info.shards.size());
+    HEARTH_RETURN_IF_ERROR(tokens_.Open(env_, absl::StrCat(temp_dir_, "/", shard.file)));
+    if (info.has_mask()) {
+      shard.mask = absl::StrFormat("shard-%05d.mask", info.shards.size());
+      HEARTH_RETURN_IF_ERROR(mask_.Open(env_, absl::StrCat(temp_dir_, "/", shard.mask)));
+    }
+    info.shards.push_back(std::move(shard));
   }
   return absl::OkStatus();
 }
@@ -157,28 +210,23 @@ absl::Status DatasetWriter::Put(int32_t token) {
         absl::StrCat(dir_, ": token ", token, " is not below the vocabulary ", info.vocab));
   }
   HEARTH_RETURN_IF_ERROR(OpenShard());
-  AppendToken(info.width, token, &buffer_);
+  AppendToken(info.width, token, &tokens_.buffer);
   ++info.shards.back().tokens;
   ++info.tokens;
-  return buffer_.size() >= kBufferBytes ? Flush() : absl::OkStatus();
+  return tokens_.buffer.size() >= kBufferBytes ? Flush() : absl::OkStatus();
 }
 
 absl::Status DatasetWriter::Flush() {
-  if (buffer_.empty()) {
-    return absl::OkStatus();
-  }
-  hash_.Update(std::string_view(buffer_));
-  HEARTH_RETURN_IF_ERROR(file_->Append(buffer_));
-  buffer_.clear();
-  return absl::OkStatus();
+  HEARTH_RETURN_IF_ERROR(tokens_.Flush());
+  return mask_.Flush();
 }
 
 absl::Status DatasetWriter::CloseShard() {
-  HEARTH_RETURN_IF_ERROR(Flush());
-  HEARTH_RETURN_IF_ERROR(file_->Sync());
-  HEARTH_RETURN_IF_ERROR(file_->Close());
-  file_.reset();
-  options_.info.shards.back().sha256 = hash_.Hex();
+  ShardInfo& shard = options_.info.shards.back();
+  HEARTH_ASSIGN_OR_RETURN(shard.sha256, tokens_.Close());
+  if (mask_.file != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(shard.mask_sha256, mask_.Close());
+  }
   return absl::OkStatus();
 }
 
@@ -187,7 +235,7 @@ absl::StatusOr<DatasetInfo> DatasetWriter::Finish() {
   if (info.tokens == 0) {
     return absl::InvalidArgumentError(absl::StrCat(dir_, ": no tokens"));
   }
-  if (file_ != nullptr) {
+  if (tokens_.file != nullptr) {
     HEARTH_RETURN_IF_ERROR(CloseShard());
   }
   for (const auto& [name, bytes] : options_.tokenizer_files) {

@@ -35,7 +35,8 @@ inline TokenWidth WidthOf(int32_t vocab) {
 class DatasetWriter {
  public:
   struct Options {
-    DatasetInfo info;  // name, split, tokenizer, vocab, eos; the rest is filled in
+    // name, split, tokenizer, vocab, eos, and loss_tokens 0 for a mask; the rest is filled in
+    DatasetInfo info;
     int64_t shard_tokens = int64_t{1} << 27;  // tokens per shard file
     std::map<std::string, std::string>
         tokenizer_files;  // name and bytes, written beside the shards
@@ -53,13 +54,13 @@ class DatasetWriter {
                                                                Env& env = Env::Real());
   ~DatasetWriter();
 
-  // Appends one document; the end token (info.eos) is added when it is >= 0. kInvalidArgument: a
-  // token outside [0, vocab).
+  // Appends one document; the end token (info.eos) is added when it is >= 0. For datasets without a
+  // mask. kInvalidArgument: a token outside [0, vocab).
   absl::Status AddDocument(absl::Span<const int32_t> tokens);
 
   // The same from tokens as shards have them: `count` of `width()` bytes each, with the end token,
-  // all below the vocabulary.
-  absl::Status AddPackedDocument(std::string_view packed, int64_t count);
+  // all below the vocabulary. `mask`: `count` bytes of format.h where info.has_mask(), else empty.
+  absl::Status AddPackedDocument(std::string_view packed, int64_t count, std::string_view mask);
 
   TokenWidth width() const { return options_.info.width; }
   const DatasetInfo& info() const { return options_.info; }  // so far
@@ -73,6 +74,19 @@ class DatasetWriter {
 
  private:
   DatasetWriter(std::string dir, Options options, Env& env);
+  // A file that grows: the tokens of a shard, or their mask.
+  struct Growing {
+    std::unique_ptr<WritableFile> file;
+    Sha256 hash;
+    std::string buffer;
+
+    absl::Status Open(Env& env, const std::string& path);
+    // The first `bytes` bytes of what is there, and on from them.
+    absl::Status Continue(Env& env, const std::string& path, int64_t bytes);
+    absl::Status Flush();
+    absl::StatusOr<std::string> Close();  // its SHA-256
+  };
+
   absl::Status Put(int32_t token);
   absl::Status OpenShard();
   absl::Status Resume(const DatasetInfo& info);
@@ -84,9 +98,8 @@ class DatasetWriter {
   const bool keep_temp_dir_;
   Options options_;
   Env& env_;
-  std::unique_ptr<WritableFile> file_;
-  Sha256 hash_;
-  std::string buffer_;
+  Growing tokens_;
+  Growing mask_;  // never open where info.has_mask() is false
   bool finished_ = false;
 };
 

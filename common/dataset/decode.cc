@@ -16,31 +16,33 @@ namespace {
 
 constexpr int64_t kBlock = int64_t{1} << 16;
 
-// Finds documents in the stream by their end tokens.
+// Finds documents in the stream by where they end.
 class Documents {
  public:
-  explicit Documents(const Dataset& data) : data_(data), eos_(data.info().eos) {}
+  explicit Documents(const Dataset& data) : data_(data) {}
 
-  // The first token after the document to which token `from` belongs; `ended`: it has an end token.
-  absl::StatusOr<int64_t> EndOf(int64_t from, bool* ended) {
+  // The first token after the document to which token `from` belongs; `ended`: it has an end.
+  int64_t EndOf(int64_t from, bool* ended) {
     int64_t count = 1;
-    HEARTH_ASSIGN_OR_RETURN(const int64_t end, Pass(from, data_.tokens(), &count));
+    const int64_t end = Pass(from, data_.tokens(), &count);
     *ended = count == 0;
     return end;
   }
 
   // The position at which `*documents` documents have ended, `until` at most. Afterwards
   // `*documents` is the number of those that are still to end.
-  absl::StatusOr<int64_t> Pass(int64_t from, int64_t until, int64_t* documents) {
+  int64_t Pass(int64_t from, int64_t until, int64_t* documents) {
     while (*documents > 0 && from < until) {
-      const size_t n = static_cast<size_t>(std::min(kBlock, until - from));
-      buffer_.resize(n);
-      HEARTH_RETURN_IF_ERROR(data_.Read(from, absl::MakeSpan(buffer_), 0));
-      const auto end = std::find(buffer_.begin(), buffer_.end(), eos_);
-      from += std::distance(buffer_.begin(), end);
-      if (end != buffer_.end()) {
-        ++from;
-        --*documents;
+      const int64_t n = std::min(kBlock, until - from);
+      ends_.clear();
+      data_.FindEnds(from, from + n, ends_);
+      const auto found = static_cast<int64_t>(ends_.size());
+      if (found >= *documents) {
+        from = ends_[static_cast<size_t>(*documents - 1)];
+        *documents = 0;
+      } else {
+        *documents -= found;
+        from += n;
       }
     }
     return from;
@@ -48,8 +50,7 @@ class Documents {
 
  private:
   const Dataset& data_;
-  const int32_t eos_;
-  std::vector<int32_t> buffer_;
+  std::vector<int64_t> ends_;
 };
 
 class Decoder {
@@ -58,7 +59,7 @@ class Decoder {
       : data_(data), tokenizer_(tokenizer), documents_(data) {}
 
   absl::StatusOr<std::vector<DecodedPart>> Run(const DecodeOptions& options) {
-    const bool has_documents = data_.info().eos >= 0;
+    const bool has_documents = data_.info().has_documents();
     DecodedPart next;
     next.first = options.from;
     if (has_documents) {
@@ -92,7 +93,7 @@ class Decoder {
       int64_t begin = 0;  // of the document that `from` is in
       while (begin < until) {
         int64_t one = 1;
-        HEARTH_ASSIGN_OR_RETURN(const int64_t end, documents_.Pass(begin, until, &one));
+        const int64_t end = documents_.Pass(begin, until, &one);
         if (one > 0) {
           break;
         }
@@ -103,7 +104,7 @@ class Decoder {
       return absl::OkStatus();
     }
     int64_t left = options.document;
-    HEARTH_ASSIGN_OR_RETURN(next.first, documents_.Pass(0, data_.tokens(), &left));
+    next.first = documents_.Pass(0, data_.tokens(), &left);
     next.document = options.document;
     if (left > 0 || next.first >= data_.tokens()) {
       return absl::OutOfRangeError(absl::StrCat(data_.path(), ": has ", options.document - left,
@@ -114,9 +115,9 @@ class Decoder {
   }
 
   absl::Status FillDocument(DecodedPart& part) {
-    HEARTH_ASSIGN_OR_RETURN(const int64_t end, documents_.EndOf(part.first, &part.ends));
-    part.tokens = end - part.first;
-    return Decode(part, part.tokens - (part.ends ? 1 : 0));
+    part.tokens = documents_.EndOf(part.first, &part.ends) - part.first;
+    part.end_token = part.ends && !data_.has_mask();
+    return Decode(part, part.tokens - (part.end_token ? 1 : 0));
   }
 
   absl::Status FillWindow(DecodedPart& part) {
@@ -132,9 +133,45 @@ class Decoder {
       part.text = absl::StrJoin(buffer, " ");
       return absl::OkStatus();
     }
-    HEARTH_ASSIGN_OR_RETURN(part.text, tokenizer_->Decode(buffer));
     part.decoded = true;
+    if (data_.has_mask()) {
+      return DecodeRuns(part, buffer);
+    }
+    HEARTH_ASSIGN_OR_RETURN(part.text, tokenizer_->Decode(buffer));
     return absl::OkStatus();
+  }
+
+  // Consecutive tokens that count, or do not, become a run.
+  absl::Status DecodeRuns(DecodedPart& part, absl::Span<const int32_t> tokens) {
+    std::vector<bool> counts(tokens.size());
+    data_.VisitMask(part.first, part.shown, [&](int64_t i, uint8_t mask) {
+      counts[static_cast<size_t>(i)] = (mask & kMaskCounts) != 0;
+    });
+    for (size_t begin = 0; begin < tokens.size();) {
+      size_t end = begin;
+      while (end < tokens.size() && counts[end] == counts[begin]) {
+        ++end;
+      }
+      HEARTH_ASSIGN_OR_RETURN(std::string text, TextOf(tokens.subspan(begin, end - begin)));
+      part.text += text;
+      part.runs.push_back({counts[begin], std::move(text)});
+      begin = end;
+    }
+    return absl::OkStatus();
+  }
+
+  // With end tokens, which stand inside conversations, if the tokenizer can tell them.
+  absl::StatusOr<std::string> TextOf(absl::Span<const int32_t> tokens) {
+    std::string text;
+    for (const int32_t token : tokens) {
+      const absl::StatusOr<std::string> bytes = tokenizer_->BytesOf(token);
+      if (absl::IsUnimplemented(bytes.status())) {
+        return tokenizer_->Decode(tokens);
+      }
+      HEARTH_RETURN_IF_ERROR(bytes.status());
+      text += *bytes;
+    }
+    return text;
   }
 
   const Dataset& data_;
@@ -155,6 +192,21 @@ absl::StatusOr<std::vector<DecodedPart>> DecodeParts(const std::string& path,
   return Decoder(*data, tokenizer.get()).Run(options);
 }
 
+namespace {
+
+std::string MarkedText(const DecodedPart& part) {
+  if (part.runs.empty()) {
+    return part.text;
+  }
+  std::string text;
+  for (const DecodedPart::Run& run : part.runs) {
+    absl::StrAppend(&text, run.counts ? "\u27e6" : "", run.text, run.counts ? "\u27e7" : "");
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string ToText(const std::vector<DecodedPart>& parts) {
   std::string text;
   for (const DecodedPart& part : parts) {
@@ -171,8 +223,11 @@ std::string ToText(const std::vector<DecodedPart>& parts) {
     if (!part.decoded) {
       absl::StrAppend(&text, ", no tokenizer is recorded: numbers of tokens");
     }
-    absl::StrAppend(&text, "\n  ", absl::StrReplaceAll(part.text, {{"\n", "\n  "}}), "\n");
-    const int64_t more = part.tokens - part.shown - (part.document >= 0 && part.ends ? 1 : 0);
+    if (!part.runs.empty()) {
+      absl::StrAppend(&text, ", those in \u27e6\u27e7 count in the loss");
+    }
+    absl::StrAppend(&text, "\n  ", absl::StrReplaceAll(MarkedText(part), {{"\n", "\n  "}}), "\n");
+    const int64_t more = part.tokens - part.shown - (part.end_token ? 1 : 0);
     if (more > 0) {
       absl::StrAppend(&text, "  (", more, " more tokens)\n");
     }
@@ -193,6 +248,9 @@ std::string ToJson(const std::vector<DecodedPart>& parts) {
     entry["ends"] = part.ends;
     entry["shown_tokens"] = part.shown;
     entry[part.decoded ? "text" : "numbers"] = part.text;
+    for (const DecodedPart::Run& run : part.runs) {
+      entry["runs"].push_back({{"counts", run.counts}, {"text", run.text}});
+    }
     list.push_back(std::move(entry));
   }
   return list.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";

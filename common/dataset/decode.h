@@ -21,14 +21,21 @@ inline constexpr int64_t kDecodeWindow = 256;
 inline constexpr int64_t kDecodeMax = 4096;
 
 struct DecodedPart {
-  int64_t document = -1;  // from 0; -1: the dataset has no end tokens
-  int64_t first = 0;      // its first token in the stream
-  int64_t tokens = 0;     // up to the end of the document or window, end token included
-  bool begins = true;     // at the first token of the document or window
-  bool ends = true;       // false: the dataset ends before the document does
-  int64_t shown = 0;      // tokens, without the end token
-  bool decoded = false;   // false: no tokenizer is recorded; `text` is numbers
-  std::string text;       // any bytes
+  int64_t document = -1;   // from 0; -1: the dataset has no end tokens
+  int64_t first = 0;       // its first token in the stream
+  int64_t tokens = 0;      // up to the end of the document or window, end token included
+  bool begins = true;      // at the first token of the document or window
+  bool ends = true;        // false: the dataset ends before the document does
+  bool end_token = false;  // its last token ends it and is not shown
+  int64_t shown = 0;       // tokens, without the end token
+  bool decoded = false;    // false: no tokenizer is recorded; `text` is numbers
+  std::string text;        // any bytes
+  // With a loss mask: the text in pieces that count in the loss, or do not.
+  struct Run {
+    bool counts = false;
+    std::string text;
+  };
+  std::vector<Run> runs;
 };
 
 // kOutOfRange: the dataset has no such token or document; errors of Dataset::Open, OpenTokenizerIn

@@ -125,6 +125,13 @@ absl::Status ParseShards(const Fields& top, const std::string& where, DatasetInf
     }
     HEARTH_RETURN_IF_ERROR(fields.Int("tokens", 1, kMaxTokens, &shard.tokens));
     HEARTH_RETURN_IF_ERROR(fields.String("sha256", false, &shard.sha256));
+    if (info->has_mask()) {
+      HEARTH_RETURN_IF_ERROR(fields.String("mask", true, &shard.mask));
+      HEARTH_RETURN_IF_ERROR(fields.String("mask_sha256", false, &shard.mask_sha256));
+      if (!IsPlainFileName(shard.mask)) {
+        return fields.Error("mask", "must be a plain file name");
+      }
+    }
     if (sum > kMaxTokens - shard.tokens) {
       return fields.Error("tokens", "too many in all");
     }
@@ -212,6 +219,9 @@ absl::StatusOr<DatasetInfo> ParseDatasetInfo(std::string_view text, std::string_
   const int64_t max = std::numeric_limits<int64_t>::max() / 16;
   HEARTH_RETURN_IF_ERROR(top.Int("documents", 0, max, &info.documents));
   HEARTH_RETURN_IF_ERROR(top.Int("tokens", 1, max, &info.tokens));
+  if (json.contains("loss_tokens")) {
+    HEARTH_RETURN_IF_ERROR(top.Int("loss_tokens", 0, info.tokens, &info.loss_tokens));
+  }
   HEARTH_RETURN_IF_ERROR(ParseShards(top, where, &info));
   return info;
 }
@@ -228,6 +238,9 @@ std::string ToJson(const DatasetInfo& info) {
   json["dtype"] = info.width == TokenWidth::kUint16 ? "uint16" : "uint32";
   json["documents"] = info.documents;
   json["tokens"] = info.tokens;
+  if (info.has_mask()) {
+    json["loss_tokens"] = info.loss_tokens;
+  }
   json["shards"] = OrderedJson::array();
   for (const ShardInfo& shard : info.shards) {
     OrderedJson entry;
@@ -235,6 +248,12 @@ std::string ToJson(const DatasetInfo& info) {
     entry["tokens"] = shard.tokens;
     if (!shard.sha256.empty()) {
       entry["sha256"] = shard.sha256;
+    }
+    if (info.has_mask()) {
+      entry["mask"] = shard.mask;
+    }
+    if (!shard.mask_sha256.empty()) {
+      entry["mask_sha256"] = shard.mask_sha256;
     }
     json["shards"].push_back(entry);
   }

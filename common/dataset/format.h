@@ -27,10 +27,17 @@ struct TokenizerInfo {
 };
 
 struct ShardInfo {
-  std::string file;    // inside the folder, no path separators
-  int64_t tokens = 0;  // file size = tokens * width
-  std::string sha256;  // hex; empty = not recorded
+  std::string file;              // inside the folder, no path separators
+  int64_t tokens = 0;            // file size = tokens * width
+  std::string sha256;            // hex; empty = not recorded
+  std::string mask = {};         // file of its mask, one byte a token; empty: the dataset has none
+  std::string mask_sha256 = {};  // hex; empty = not recorded
 };
+
+// Bits of a mask's byte.
+inline constexpr uint8_t kMaskCounts = 1;  // the token counts in the loss when it is predicted
+inline constexpr uint8_t kMaskEnds = 2;    // a document ends behind the token
+inline constexpr uint8_t kMaskBits = kMaskCounts | kMaskEnds;
 
 struct DatasetInfo {
   std::string name;
@@ -40,8 +47,13 @@ struct DatasetInfo {
   TokenWidth width = TokenWidth::kUint16;
   int64_t documents = 0;
   int64_t tokens = 0;  // sum over shards
-  int32_t eos = -1;    // token that ends each document, -1 = none
+  int32_t eos = -1;    // token that ends each document, -1 = none; with a mask it may be in them
+  int64_t loss_tokens = -1;  // that count by the mask; -1: there is no mask
   std::vector<ShardInfo> shards;
+
+  bool has_mask() const { return loss_tokens >= 0; }
+  // Whether it says where documents end.
+  bool has_documents() const { return eos >= 0 || has_mask(); }
 };
 
 // Parses the text of dataset.json (`file_name` in errors). kInvalidArgument: not JSON, a field

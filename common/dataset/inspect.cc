@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/dataset/dataset.h"
 #include "common/io/sha256.h"
@@ -19,19 +20,43 @@ void AddProblem(Summary& summary, std::string text) {
 }
 
 void VerifyChecksums(Summary& summary, Env& env) {
-  for (const ShardInfo& shard : summary.info.shards) {
-    if (shard.sha256.empty()) {
-      continue;
+  const auto verify = [&](const std::string& name, const std::string& recorded) {
+    if (recorded.empty()) {
+      return;
     }
-    const std::string file = absl::StrCat(summary.path, "/", shard.file);
+    const std::string file = absl::StrCat(summary.path, "/", name);
     const absl::StatusOr<std::string> digest = Sha256HexOfFile(env, file);
     if (!digest.ok()) {
       AddProblem(summary, digest.status().ToString());
-    } else if (*digest != shard.sha256) {
+    } else if (*digest != recorded) {
       summary.checksums_ok = false;
-      AddProblem(summary,
-                 absl::StrCat(file, ": SHA-256 is ", *digest, ", recorded ", shard.sha256));
+      AddProblem(summary, absl::StrCat(file, ": SHA-256 is ", *digest, ", recorded ", recorded));
     }
+  };
+  for (const ShardInfo& shard : summary.info.shards) {
+    verify(shard.file, shard.sha256);
+    verify(shard.mask, shard.mask_sha256);
+  }
+}
+
+// The mask has bits of format.h alone, and as many tokens count as dataset.json says.
+void ScanMask(const Dataset& data, Summary& summary) {
+  if (!data.has_mask()) {
+    return;
+  }
+  int64_t counted = 0;
+  int64_t documents = 0;
+  int64_t unknown = 0;
+  data.VisitMask(0, data.tokens(), [&](int64_t, uint8_t mask) {
+    counted += mask & kMaskCounts;
+    documents += (mask & kMaskEnds) != 0 ? 1 : 0;
+    unknown += (mask & ~kMaskBits) != 0 ? 1 : 0;
+  });
+  const DatasetInfo& info = data.info();
+  if (counted != info.loss_tokens || documents != info.documents || unknown > 0) {
+    AddProblem(summary, absl::StrCat("the mask counts ", counted, " tokens in ", documents,
+                                     " documents, recorded are ", info.loss_tokens, " in ",
+                                     info.documents, "; ", unknown, " bytes have unknown bits"));
   }
 }
 
@@ -60,6 +85,7 @@ absl::StatusOr<Summary> Inspect(const std::string& path, bool scan, Env& env) {
   summary.bytes = data->tokens() * Bytes(data->info().width);
   if (scan) {
     ScanTokens(*data, summary);
+    ScanMask(*data, summary);
     VerifyChecksums(summary, env);
   }
   return summary;
@@ -74,6 +100,11 @@ std::string ToText(const Summary& summary) {
     absl::StrAppend(&text, "split       ", info.split, "\n");
   }
   absl::StrAppend(&text, "tokens      ", info.tokens, "\n");
+  if (info.has_mask()) {
+    absl::StrAppendFormat(
+        &text, "loss mask   %d tokens count (%.1f %%)\n", info.loss_tokens,
+        100.0 * static_cast<double>(info.loss_tokens) / static_cast<double>(info.tokens));
+  }
   if (info.documents > 0) {
     absl::StrAppend(&text, "documents   ", info.documents, "\n");
   }

@@ -270,7 +270,8 @@ absl::StatusOr<std::string> RecordParser::TextOf(Record record) const {
     case Kind::kText:
       return std::move(record.bytes);
     case Kind::kJsonLines:
-      return FieldOf(record.bytes, field_, Where(record));
+      return field_.empty() ? std::move(record.bytes)
+                            : FieldOf(record.bytes, field_, Where(record));
     case Kind::kCsv: {
       HEARTH_ASSIGN_OR_RETURN(std::vector<std::string> fields,
                               ParseCsvRecord(record.bytes, Where(record)));

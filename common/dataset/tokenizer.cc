@@ -39,6 +39,10 @@ class BytesTokenizer : public Tokenizer {
     return text;
   }
 
+  absl::StatusOr<std::string> BytesOf(int32_t token) override {
+    return Decode(absl::MakeConstSpan(&token, 1));
+  }
+
   int32_t vocab() const override { return kByteVocab; }
   int32_t eos() const override { return kByteEos; }
   TokenizerInfo info() const override { return {"bytes", "", kByteVocab, kByteEos}; }
@@ -61,6 +65,10 @@ class BpeAdapter : public Tokenizer {
     return bpe_->Decode(kept);
   }
 
+  absl::StatusOr<std::string> BytesOf(int32_t token) override {
+    return bpe_->Decode(absl::MakeConstSpan(&token, 1));
+  }
+
   int32_t vocab() const override { return bpe_->vocab(); }
   int32_t eos() const override { return eos_; }
   TokenizerInfo info() const override {
@@ -73,6 +81,10 @@ class BpeAdapter : public Tokenizer {
 };
 
 }  // namespace
+
+absl::StatusOr<std::string> Tokenizer::BytesOf(int32_t /*token*/) {
+  return absl::UnimplementedError("the bytes of a single token are not known");
+}
 
 std::unique_ptr<Tokenizer> NewBytesTokenizer() {
   return std::make_unique<BytesTokenizer>();
@@ -123,11 +135,13 @@ absl::Status CopyTokenizer(const std::string& from, const std::string& to, Env& 
     HEARTH_RETURN_IF_ERROR(
         env.WriteFileAtomically(absl::StrCat(to, "/", info.tokenizer.file), model));
   }
-  const std::string config = absl::StrCat(from, "/", std::string(kTokenizerConfigName));
-  if (env.Exists(config)) {
-    HEARTH_ASSIGN_OR_RETURN(const std::string bytes, env.ReadFile(config));
-    HEARTH_RETURN_IF_ERROR(
-        env.WriteFileAtomically(absl::StrCat(to, "/", std::string(kTokenizerConfigName)), bytes));
+  for (const std::string_view name : kCompanionNames) {
+    const std::string companion = absl::StrCat(from, "/", std::string(name));
+    if (env.Exists(companion)) {
+      HEARTH_ASSIGN_OR_RETURN(const std::string bytes, env.ReadFile(companion));
+      HEARTH_RETURN_IF_ERROR(
+          env.WriteFileAtomically(absl::StrCat(to, "/", std::string(name)), bytes));
+    }
   }
   return env.WriteFileAtomically(absl::StrCat(to, "/", std::string(kTokenizerFileName)),
                                  ToJson(info.tokenizer));

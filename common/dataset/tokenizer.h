@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "common/chat/chat_template.h"
 #include "common/dataset/format.h"
 #include "common/io/env.h"
 
@@ -26,6 +27,9 @@ class Tokenizer {
   virtual absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) = 0;
   // The end token decodes to nothing. kInvalidArgument: a token outside [0, vocab).
   virtual absl::StatusOr<std::string> Decode(absl::Span<const int32_t> tokens) = 0;
+  // What one token stands for in a text, the end token too. kInvalidArgument: as of Decode;
+  // kUnimplemented: this tokenizer cannot tell.
+  virtual absl::StatusOr<std::string> BytesOf(int32_t token);
   virtual int32_t vocab() const = 0;
   virtual int32_t eos() const = 0;  // end of document, -1 = none
   virtual TokenizerInfo info() const = 0;
@@ -43,6 +47,10 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> NewBpeTokenizer(std::string_view json
 // Names of a byte-level BPE's files in dataset and checkpoint folders.
 inline constexpr std::string_view kBpeFileName = "tokenizer.json";
 inline constexpr std::string_view kTokenizerConfigName = "tokenizer_config.json";
+
+// Files that stand beside a tokenizer and travel with it, where they are there.
+inline constexpr std::string_view kCompanionNames[] = {kTokenizerConfigName,
+                                                       chat::kTemplateFileName};
 
 struct SentencePieceTraining {
   int32_t vocab = 4096;
@@ -94,7 +102,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const TokenizerInfo& in
 inline constexpr std::string_view kTokenizerFileName = "hearth_tokenizer.json";
 
 // Copies the tokenizer of dataset folder `from` into folder `to`: hearth_tokenizer.json, the model
-// or tokenizer.json, and tokenizer_config.json where there is one. Does nothing when `from` records
+// or tokenizer.json, and what stands beside it (kCompanionNames). Does nothing when `from` records
 // none (a .bin file, kind "none").
 absl::Status CopyTokenizer(const std::string& from, const std::string& to, Env& env = Env::Real());
 

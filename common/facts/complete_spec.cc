@@ -77,6 +77,9 @@ class Reader {
                             dataset::Dataset::Open(path, env_));
     facts_.vocab = std::max(facts_.vocab, data->vocab());
     facts_.train_tokens += train ? data->tokens() : 0;
+    if (!data->has_mask()) {
+      facts_.without_mask.push_back({field, path});
+    }
     if (compare_) {
       HEARTH_ASSIGN_OR_RETURN(v1::TokenizerFacts tokenizer, tokenizers_.Read(path));
       facts_.datasets.push_back({field, path, data->vocab(), std::move(tokenizer)});
@@ -104,6 +107,7 @@ absl::Status Compare(const v1::JobSpec& spec, const Reader& reader) {
   std::vector<spec::FieldViolation> violations;
   spec::Checker check(violations);
   spec::CheckTokenizers(spec, reader.facts(), check);
+  spec::CheckLossMasks(spec, reader.facts(), check);
   return spec::ViolationsToStatus(violations);
 }
 

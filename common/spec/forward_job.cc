@@ -11,6 +11,7 @@ namespace hearth::spec {
 absl::StatusOr<v1::JobSpec> ResolveForwardJob(const ForwardJob& job) {
   v1::JobSpec spec;
   spec.set_name("model");
+  spec.set_task(std::string(job.task));
   *spec.mutable_model() = job.model;
   *spec.mutable_data() = job.data;
   if (spec.data().train().empty()) {

@@ -12,9 +12,10 @@ namespace hearth::spec {
 // What the caller knows of it.
 struct ForwardJob {
   v1::ModelSpec model;
-  v1::DataSpec data;                 // sequence_length at least
-  std::string_view recipe = "fp32";  // a row of the recipes
-  std::string_view device = "cpu";   // cpu | cuda
+  v1::DataSpec data;                   // sequence_length at least
+  std::string_view recipe = "fp32";    // a row of the recipes
+  std::string_view device = "cpu";     // cpu | cuda
+  std::string_view task = "pretrain";  // a row of the objectives
 };
 
 // Resolved. kInvalidArgument lists every problem.

@@ -60,6 +60,7 @@ void CheckFacts(const v1::JobSpec& job_spec, const DataFacts& facts, Checker& ch
                                  sample, " (data.sequence_length + 1)"));
   }
   CheckTokenizers(job_spec, facts, check);
+  CheckLossMasks(job_spec, facts, check);
 }
 
 }  // namespace

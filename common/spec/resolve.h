@@ -34,6 +34,12 @@ struct PathTokenizer {
   v1::TokenizerFacts tokenizer;  // without kind: none is recorded
 };
 
+// A path of a job, and the field that names it.
+struct FieldPath {
+  std::string field;  // as in FieldViolation
+  std::string path;
+};
+
 // What lives on the workers.
 struct DataFacts {
   int32_t vocab = 0;         // largest vocabulary of the datasets, 0 = unknown
@@ -41,6 +47,7 @@ struct DataFacts {
   // Empty: not to be compared.
   std::vector<PathTokenizer> datasets = {};
   std::optional<PathTokenizer> model = std::nullopt;
+  std::vector<FieldPath> without_mask = {};  // datasets that do not say which tokens count
 };
 
 // Fills model.vocab and, when given, the shape of model.from; checks it against the spec. To be

@@ -4,6 +4,7 @@
 
 #include "common/spec/model/model_shape.h"
 #include "common/spec/model/presets.h"
+#include "common/spec/objective/objective_table.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/rules/rules.h"
 #include "gmock/gmock.h"
@@ -67,6 +68,41 @@ TEST(ResolveTest, Minimal_Job_GetsTheDocumentedDefaults) {
   EXPECT_EQ(job.resources().device(), "cpu");
   EXPECT_EQ(job.checkpoint().every_steps(), 1000);
   EXPECT_EQ(job.train().seed(), 1234);
+}
+
+TEST(ResolveTest, Tasks_AllRows_GiveTheirPackingAndAttention) {
+  for (const ObjectiveRow& row : Objectives()) {
+    v1::JobSpec job = ValidJob();
+    job.set_task(std::string(row.name));
+    ASSERT_EQ(Print(ResolveAll(job)), "") << row.name;
+    EXPECT_EQ(job.data().packing(), row.packing) << row.name;
+    EXPECT_EQ(job.data().attention(), row.attention) << row.name;
+  }
+  v1::JobSpec job = ValidJob();
+  job.set_task("sft");
+  job.mutable_data()->set_attention("causal");
+  ASSERT_EQ(Print(ResolveAll(job)), "");
+  EXPECT_EQ(job.data().attention(), "causal");
+  ExpectOnly("data.packing", "task: sft needs best_fit", [](v1::JobSpec& j) {
+    j.set_task("sft");
+    j.mutable_data()->set_packing("concat");
+  });
+}
+
+TEST(ResolveWithFactsTest, Sft_DatasetsWithoutAMask_AreNamed) {
+  for (const bool sft : {false, true}) {
+    v1::JobSpec job = ValidJob();
+    job.set_task(sft ? "sft" : "pretrain");
+    ASSERT_EQ(Print(ResolveAll(job)), "");
+    DataFacts facts;
+    facts.vocab = 257;
+    facts.without_mask = {{"data.validation[0].path", "/held-out"}};
+    std::vector<FieldViolation> violations;
+    ResolveWithFacts(job, facts, nullptr, violations);
+    ASSERT_EQ(violations.size(), sft ? 1u : 0u) << Print(violations);
+    EXPECT_EQ(Find(violations, "data.validation[0].path").substr(0, 26),
+              sft ? "/held-out has no loss mask" : "");
+  }
 }
 
 TEST(ResolveTest, ResolvedJob_Again_IsUnchanged) {

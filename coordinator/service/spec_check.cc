@@ -76,6 +76,9 @@ absl::Status ApplyFacts(v1::JobSpec& spec, const std::vector<v1::PathInfo>& path
       facts.model = spec::PathTokenizer{field, info.path(), info.vocab(), info.tokenizer()};
     } else {
       facts.datasets.push_back({field, info.path(), info.vocab(), info.tokenizer()});
+      if (!info.loss_mask()) {
+        facts.without_mask.push_back({field, info.path()});
+      }
       facts.vocab = std::max(facts.vocab, info.vocab());
       facts.train_tokens += n < train ? info.tokens() : 0;
     }

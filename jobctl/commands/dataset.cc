@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
+#include "common/chat/chat_data.h"
 #include "common/dataset/build.h"
 #include "common/dataset/decode.h"
 #include "common/dataset/record_reader.h"
@@ -130,6 +131,17 @@ void AddBuild(CLI::App& app, Options& options) {
   options.build->add_option("--field", build.field,
                             "Field of .jsonl and .csv files that has the text: text, or in .jsonl "
                             "a path such as data.text");
+  options.build
+      ->add_option("--chat", build.chat,
+                   "Lines are conversations, and the dataset gets a mask of the answers, for task: "
+                   "sft. Their layout: messages (OpenAI), sharegpt, alpaca; auto (default) tells "
+                   "each line's by its keys")
+      ->expected(0, 1)
+      ->default_str(std::string(chat::kAnyLayout))
+      ->check(CLI::IsMember(chat::ChatLayoutNames()));
+  options.build->add_option("--chat-template", build.chat_template,
+                            "Template of conversations: chatml or a Jinja file (default: that of "
+                            "the tokenizer's folder)");
   options.build
       ->add_option(
           "--format", build.format,

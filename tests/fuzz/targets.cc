@@ -7,6 +7,7 @@ namespace {
 
 constexpr Target kTargets[] = {
     {"agent_message", AgentMessage},
+    {"chat_template", ChatTemplate},
     {"checkpoint_json", CheckpointJson},
     {"dataset", Dataset},
     {"evaluation_items", EvaluationItems},

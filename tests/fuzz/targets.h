@@ -18,6 +18,7 @@ absl::Span<const Target> Targets();
 const Target* FindTarget(std::string_view name);
 
 bool AgentMessage(std::string_view bytes);
+bool ChatTemplate(std::string_view bytes);
 bool CheckpointJson(std::string_view bytes);
 bool Dataset(std::string_view bytes);
 bool EvaluationItems(std::string_view bytes);

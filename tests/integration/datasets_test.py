@@ -64,6 +64,30 @@ class Datasets(harness.ClusterTest):
         self.assertEqual(self.submit_dry("server", self.job(trained, own)).returncode, 0)
         self.assertEqual(self.cluster.json("list").get("jobs", []), [], "a refused job was stored")
 
+    def test_fine_tuning_needs_a_mask(self):
+        text, chat = self.build("text", "bytes"), os.path.join(self.cluster.dir, "chat")
+        lines = "".join(json.dumps({"instruction": f"question {i}", "output": f"answer {i}"}) + "\n" for i in range(20))
+        build = ("dataset", "build", "--input", "-", "--format", "jsonl", "--chat", "--tokenizer", "bytes", "--out", chat)
+        run = self.cluster.jobctl(*build, check=False, stdin=lines)
+        self.assertIn("--chat-template chatml or a file gives one", run.stderr)
+        run = self.cluster.jobctl(*build, "--chat-template", "chatml", check=False, stdin=lines + '{"output": ""}\n')
+        self.assertIn("standard input:21: no conversation", run.stderr)
+        self.cluster.jobctl(*build, "--chat-template", "chatml", stdin=lines)
+        out = self.cluster.jobctl("dataset", "inspect", chat, "--decode", 1).stdout
+        self.assertIn("<|im_start|>assistant\n  \u27e6answer 0<|im_end|>\u27e7\n", out)
+        job = json.loads(self.job([chat, text], ""))
+        job["model"] = {"preset": "hearth-nano"}
+        for where in ("client", "server"):
+            job["task"], job["data"]["train"] = "sft", [chat, text]
+            run = self.submit_dry(where, json.dumps(job))
+            self.assertIn(f"data.train[1].path: {text} has no loss mask", run.stderr)
+            self.assertNotIn(f"{chat} has no", run.stderr)
+            job["data"]["train"] = chat
+            self.assertEqual(self.submit_dry(where, json.dumps(job)).returncode, 0)
+            run = self.submit_dry(where, json.dumps({**job, "data": {**job["data"], "packing": "concat"}}))
+            self.assertIn("task: sft needs best_fit", run.stderr)
+            self.assertEqual(self.submit_dry(where, json.dumps({**job, "task": "pretrain"})).returncode, 0)
+
     def test_override_without_anything_to_compare_is_idle(self):
         job = json.loads(self.job(self.data, "", allow_other_tokenizer=True))
         job["model"] = {"layers": 2, "hidden": 32, "heads": 4, "ffn_hidden": 64, "vocab": 64}

@@ -5,6 +5,7 @@
 
 #include "common/spec/fields/conditions.h"
 #include "common/spec/fields/rows.h"
+#include "common/spec/objective/objective_table.h"
 #include "common/spec/recipe/precision.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/schedule/schedule.h"
@@ -24,6 +25,20 @@ void FillModelShape(v1::JobSpec& job_spec) {
   const int32_t sequence_length = job_spec.data().sequence_length();
   if (!model.has_max_position() && model.position() == "learned" && sequence_length > 0) {
     model.set_max_position(sequence_length);
+  }
+}
+
+void FillSamples(v1::JobSpec& job_spec) {
+  const ObjectiveRow* objective = FindObjective(job_spec.task());
+  if (objective == nullptr || !job_spec.has_data()) {
+    return;
+  }
+  v1::DataSpec& data = *job_spec.mutable_data();
+  if (!data.has_packing()) {
+    data.set_packing(std::string(objective->packing));
+  }
+  if (!data.has_attention()) {
+    data.set_attention(std::string(objective->attention));
   }
 }
 
@@ -129,6 +144,7 @@ void FillDerivedDefaults(v1::JobSpec& job_spec) {
   if (Evaluate(model.default_when(), job_spec) == Truth::kYes) {
     FillModelShape(job_spec);
   }
+  FillSamples(job_spec);
   FillMinWorkers(job_spec);
   FillGlobalBatch(job_spec);
   FillFallback(job_spec);

@@ -6,7 +6,11 @@ namespace hearth::spec {
 namespace {
 
 constexpr ObjectiveRow kObjectives[] = {
-    {ObjectiveKind::kPretrain, "pretrain", "predict each next token; every token weighs 1"},
+    {ObjectiveKind::kPretrain, "pretrain", "predict each next token; every token weighs 1", false,
+     "concat", "causal"},
+    {ObjectiveKind::kSft, "sft",
+     "supervised fine-tuning; the tokens that the loss mask names count", true, "best_fit",
+     "document"},
 };
 
 }  // namespace

@@ -10,12 +10,17 @@
 
 namespace hearth::spec {
 
-enum class ObjectiveKind : uint8_t { kPretrain };
+enum class ObjectiveKind : uint8_t { kPretrain, kSft };
 
 struct ObjectiveRow {
   ObjectiveKind kind;
   std::string_view name;
   std::string_view comment;
+  // The loss masks of the datasets say which targets count. Every dataset needs one, and packing
+  // must be best_fit: other samples may have no target that counts.
+  bool uses_loss_mask;
+  std::string_view packing;    // default of data.packing
+  std::string_view attention;  // default of data.attention
 };
 
 absl::Span<const ObjectiveRow> Objectives();

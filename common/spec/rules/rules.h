@@ -32,11 +32,15 @@ void CheckJobLayers(const v1::JobSpec& job, Checker& check);
 // with data.allow_other_tokenizer.
 void CheckTokenizers(const v1::JobSpec& job, const DataFacts& facts, Checker& check);
 
+// That every dataset has a loss mask, where the task trains on what masks name.
+void CheckLossMasks(const v1::JobSpec& job, const DataFacts& facts, Checker& check);
+
 // What is wrong with a label of a job, for people; empty = nothing.
 std::string LabelProblem(std::string_view key, std::string_view value);
 
 // The rules, by file.
 void CheckLabels(const v1::JobSpec& job, Checker& check);
+void CheckObjective(const v1::JobSpec& job, Checker& check);
 void CheckBatch(const v1::JobSpec& job, Checker& check);
 void CheckRecipe(const v1::JobSpec& job, Checker& check);
 void CheckFallback(const v1::JobSpec& job, Checker& check);

@@ -90,6 +90,60 @@ inline v1::JobSpec DocumentJob(const std::string& dir, std::string_view family =
   return spec;
 }
 
+// A dataset with a mask of `count` conversations: a question of 2 to 9 tokens, the answer, an
+// arithmetic sequence that begins with the question's last token and counts, and 1 to 3 tokens that
+// no answer follows, which depend on `tail` alone.
+inline std::string WriteChats(const std::string& dir,
+                              std::string_view name,
+                              int count,
+                              uint32_t tail = 0) {
+  dataset::DatasetWriter::Options options;
+  options.info.vocab = 37;
+  options.info.eos = 36;
+  options.info.loss_tokens = 0;
+  options.shard_tokens = 1000;
+  const std::string path = dir + "/" + std::string(name);
+  auto writer = dataset::DatasetWriter::Create(path, options);
+  EXPECT_TRUE(writer.ok()) << writer.status().ToString();
+  uint32_t state = 29;
+  for (int d = 0; d < count; ++d) {
+    state = state * 1664525U + 1013904223U;
+    const uint32_t question = 2 + (state >> 8) % 8;
+    const uint32_t answer = 1 + (state >> 12) % 12;
+    const uint32_t rest = 1 + (state >> 16) % 3;
+    std::string packed;
+    std::string mask;
+    for (uint32_t i = 0; i < question + answer + rest; ++i) {
+      const bool behind = i >= question + answer;
+      const uint32_t token = behind ? (i + tail) % 37 : ((state >> 20) + 3 * i) % 36;
+      dataset::AppendToken((*writer)->width(), static_cast<int32_t>(token), &packed);
+      mask.push_back(i >= question && !behind ? '\1' : '\0');
+    }
+    mask.back() = '\2';
+    EXPECT_TRUE((*writer)->AddPackedDocument(packed, question + answer + rest, mask).ok());
+  }
+  EXPECT_TRUE((*writer)->Finish().ok());
+  return path;
+}
+
+// Supervised fine-tuning on such conversations; packing and attention are the task's defaults.
+inline v1::JobSpec ChatJob(const std::string& dir,
+                           std::string_view family = "llama",
+                           uint32_t tail = 0) {
+  v1::JobSpec spec = SmallJob(dir, family);
+  v1::DataSpec& data = *spec.mutable_data();
+  data.mutable_train(0)->set_path(WriteChats(dir, "chats", 300, tail));
+  data.mutable_validation(0)->set_path(WriteChats(dir, "held_out_chats", 60, tail));
+  data.clear_packing();
+  data.clear_attention();
+  spec.set_task("sft");
+  std::vector<spec::FieldViolation> violations;
+  spec::Resolve(spec, violations);
+  EXPECT_TRUE(violations.empty()) << spec::ViolationsToStatus(violations).ToString();
+  EXPECT_TRUE(CompleteSpec(spec, Env::Real()).ok());
+  return spec;
+}
+
 // One rank with everything it needs, initialised from the seed.
 struct TestRank {
   std::unique_ptr<Loader> train;

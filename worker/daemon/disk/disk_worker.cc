@@ -76,6 +76,7 @@ v1::PathInfo InspectPath(const std::string& path, Env& env, facts::TokenizerRead
   info.set_kind(kind.data(), kind.size());
   info.set_tokens((*dataset)->tokens());
   info.set_vocab((*dataset)->vocab());
+  info.set_loss_mask((*dataset)->has_mask());
   ReadTokenizer(tokenizers, info);
   return info;
 }

@@ -32,6 +32,7 @@ struct CheckpointMeta {
   int32_t world_size = 1;
   int32_t shards = 1;  // files of masters and optimizer state; 1 = they are in tensors.safetensors
   int64_t sequence_length = 0;
+  std::string task;       // empty in checkpoints of before the field: pretrain
   std::string packing;    // data.packing; empty in checkpoints of before the field: concat
   std::string attention;  // data.attention; empty: causal
   int64_t global_batch_tokens = 0;

@@ -37,6 +37,7 @@ std::string MetaToJson(const CheckpointMeta& meta) {
   json["world_size"] = meta.world_size;
   json["shards"] = meta.shards;
   json["sequence_length"] = meta.sequence_length;
+  json["task"] = meta.task;
   json["packing"] = meta.packing;
   json["attention"] = meta.attention;
   json["global_batch_tokens"] = meta.global_batch_tokens;
@@ -66,8 +67,9 @@ absl::StatusOr<CheckpointMeta> ParseMeta(std::string_view text, std::string_view
     reader.Number("shards", &meta.shards);
   }
   reader.Number("sequence_length", &meta.sequence_length);
-  for (const auto& [name, value] :
-       {std::pair{"packing", &meta.packing}, {"attention", &meta.attention}}) {
+  for (const auto& [name, value] : {std::pair{"task", &meta.task},
+                                    {"packing", &meta.packing},
+                                    {"attention", &meta.attention}}) {
     if (json.contains(name)) {
       reader.String(name, value);
     }

@@ -48,6 +48,7 @@ absl::StatusOr<SourceLoss> Measure(const EvalOptions& options,
   data.shuffle = false;
   data.packing = PackingOf(as_trained);
   data.documents = engine.documents();
+  data.loss_tokens = LossTokens::kMaskedWhereKnown;
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, Loader::Open(data));
   if (options.verify) {
     HEARTH_RETURN_IF_ERROR(VerifyFiles(loader->RecordedFiles()));

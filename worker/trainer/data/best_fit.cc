@@ -48,8 +48,8 @@ Placement Place(absl::Span<const Piece> pieces, int64_t room) {
 
 }  // namespace
 
-absl::StatusOr<BestFit> BestFit::Pack(const dataset::Dataset& data, int64_t room) {
-  BestFit packed(room);
+absl::StatusOr<BestFit> BestFit::Pack(const dataset::Dataset& data, int64_t room, bool masked) {
+  BestFit packed(data, room, masked);
   std::vector<int64_t> ends;
   int64_t begin = 0;
   for (int64_t first = 0; first < data.tokens(); first += kScan) {
@@ -63,18 +63,31 @@ absl::StatusOr<BestFit> BestFit::Pack(const dataset::Dataset& data, int64_t room
   packed.AddDocument(begin, data.tokens() - begin);
   packed.PlaceBuffer();
   if (packed.windows() == 0) {
-    return absl::DataLossError(absl::StrCat(data.path(), ": no document has two tokens"));
+    return absl::DataLossError(absl::StrCat(
+        data.path(), masked ? ": no token counts in the loss" : ": no document has two tokens"));
   }
+  packed.data_ = nullptr;
   packed.pieces_.shrink_to_fit();
   packed.begin_.shrink_to_fit();
   return packed;
 }
 
+bool BestFit::Counts(int64_t first, int64_t tokens) const {
+  if (data_ == nullptr) {
+    return true;
+  }
+  uint8_t all = 0;  // the first token is nobody's target
+  data_->VisitMask(first + 1, tokens - 1, [&all](int64_t, uint8_t mask) { all |= mask; });
+  return (all & dataset::kMaskCounts) != 0;
+}
+
 void BestFit::AddDocument(int64_t first, int64_t tokens) {
   while (tokens >= 2) {
     const int64_t piece = std::min(tokens, room_);
-    buffer_.push_back({static_cast<uint64_t>(first), static_cast<uint64_t>(piece)});
-    buffered_tokens_ += piece;
+    if (Counts(first, piece)) {
+      buffer_.push_back({static_cast<uint64_t>(first), static_cast<uint64_t>(piece)});
+      buffered_tokens_ += piece;
+    }
     first += piece - 1;
     tokens -= piece - 1;
     if (buffered_tokens_ >= kBuffer * room_) {

@@ -26,9 +26,10 @@ class BestFit {
  public:
   static constexpr int64_t kBuffer = 1024;  // windows
 
-  // Windows of `room` tokens (2 .. 2^21 - 1). Reads all of `data`, which has an end token.
-  // kDataLoss: no document of two tokens.
-  static absl::StatusOr<BestFit> Pack(const dataset::Dataset& data, int64_t room);
+  // Windows of `room` tokens (2 .. 2^21 - 1). Reads all of `data`, which says where its documents
+  // end. `masked`: pieces of which no target counts by the dataset's mask are left out, so that
+  // every window has one that does. kDataLoss: nothing to pack.
+  static absl::StatusOr<BestFit> Pack(const dataset::Dataset& data, int64_t room, bool masked);
 
   int64_t windows() const { return static_cast<int64_t>(begin_.size()) - 1; }
   // In the order of the dataset; at most `room` tokens together.
@@ -40,10 +41,13 @@ class BestFit {
   int64_t placed_tokens() const { return placed_tokens_; }  // in all windows
 
  private:
-  explicit BestFit(int64_t room) : room_(room) {}
+  BestFit(const dataset::Dataset& data, int64_t room, bool masked)
+      : data_(masked ? &data : nullptr), room_(room) {}
+  bool Counts(int64_t first, int64_t tokens) const;  // whether any target of a piece does
   void AddDocument(int64_t first, int64_t tokens);
   void PlaceBuffer();
 
+  const dataset::Dataset* data_;  // whose mask says what counts; null: everything, or packed
   int64_t room_;
   std::vector<Piece> buffer_;
   int64_t buffered_tokens_ = 0;

@@ -63,7 +63,7 @@ TEST_F(BestFitTest, Pack_EachTargetIsInOneWindow) {
   std::vector<int64_t> lengths = RealisticLengths(3000, 12, 1.2);
   lengths.insert(lengths.end(), {1, 16, 17, 18, 19, 33, 34, 35, 1, 1, 170});
   const auto data = Make(lengths);
-  const auto packed = BestFit::Pack(*data, kRoom);
+  const auto packed = BestFit::Pack(*data, kRoom, false);
   ASSERT_TRUE(packed.ok()) << packed.status();
   std::vector<int> targets(static_cast<size_t>(data->tokens()), 0);
   int64_t placed = 0;
@@ -89,7 +89,7 @@ TEST_F(BestFitTest, Pack_EachTargetIsInOneWindow) {
 }
 
 TEST_F(BestFitTest, Pack_DocumentsThatFit_AreWhole) {
-  const auto packed = BestFit::Pack(*Make({5, 7, 3, 10, 2, 4, 9}), 10);
+  const auto packed = BestFit::Pack(*Make({5, 7, 3, 10, 2, 4, 9}), 10, false);
   ASSERT_TRUE(packed.ok()) << packed.status();
   std::vector<std::vector<int64_t>> windows;
   for (int64_t w = 0; w < packed->windows(); ++w) {
@@ -105,7 +105,7 @@ TEST_F(BestFitTest, Pack_DocumentsThatFit_AreWhole) {
 TEST_F(BestFitTest, Pack_RealisticLengths_LosesLessThanOnePercent) {
   const auto web = Make(RealisticLengths(6000, 380, 1.05));
   for (const int64_t room : {513, 1025, 2049, 4097}) {
-    const auto packed = BestFit::Pack(*web, room);
+    const auto packed = BestFit::Pack(*web, room, false);
     ASSERT_TRUE(packed.ok()) << packed.status();
     std::printf("room %ld: %ld windows, %.3f %% lost\n", static_cast<long>(room),
                 static_cast<long>(packed->windows()), 100 * LostShare(*packed, room));
@@ -116,8 +116,8 @@ TEST_F(BestFitTest, Pack_RealisticLengths_LosesLessThanOnePercent) {
 
 TEST_F(BestFitTest, Pack_Twice_GivesTheSame) {
   const auto data = Make(RealisticLengths(2000, 40, 1.0));
-  const auto one = BestFit::Pack(*data, 65);
-  const auto two = BestFit::Pack(*data, 65);
+  const auto one = BestFit::Pack(*data, 65, false);
+  const auto two = BestFit::Pack(*data, 65, false);
   ASSERT_EQ(one->windows(), two->windows());
   for (int64_t w = 0; w < one->windows(); ++w) {
     ASSERT_EQ(one->Window(w).size(), two->Window(w).size());
@@ -129,7 +129,7 @@ TEST_F(BestFitTest, Pack_Twice_GivesTheSame) {
 }
 
 TEST_F(BestFitTest, Pack_NothingToPredict_IsAnError) {
-  EXPECT_EQ(BestFit::Pack(*Make({1, 1, 1}), 9).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(BestFit::Pack(*Make({1, 1, 1}), 9, false).status().code(), absl::StatusCode::kDataLoss);
 }
 
 }  // namespace

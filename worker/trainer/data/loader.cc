@@ -31,6 +31,15 @@ absl::Status CheckOptions(const LoaderOptions& options) {
   return absl::OkStatus();
 }
 
+// Weight i is that of token first + i as a target.
+void KeepCounted(const dataset::Dataset& data, int64_t first, absl::Span<float> weights) {
+  data.VisitMask(first, static_cast<int64_t>(weights.size()), [&](int64_t i, uint8_t mask) {
+    if ((mask & dataset::kMaskCounts) == 0) {
+      weights[static_cast<size_t>(i)] = 0.0f;
+    }
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<Loader::Source> Loader::OpenSource(const LoaderOptions& options,
@@ -44,14 +53,18 @@ absl::StatusOr<Loader::Source> Loader::OpenSource(const LoaderOptions& options,
     return absl::InvalidArgumentError(absl::StrCat(path, ": vocabulary ", data.vocab(),
                                                    " is larger than model.vocab ", options.vocab));
   }
-  if ((packs || options.documents) && data.info().eos < 0) {
+  if (options.loss_tokens == LossTokens::kMasked && !data.has_mask()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": has no loss mask"));
+  }
+  source.masked = options.loss_tokens != LossTokens::kAll && data.has_mask();
+  if ((packs || options.documents) && !data.info().has_documents()) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": records no end token (eos in dataset.json), so nobody knows where its documents ",
         "end; data.packing: concat and data.attention: causal need none"));
   }
   if (packs) {
-    HEARTH_ASSIGN_OR_RETURN(source.packed,
-                            BestFit::Pack(data, int64_t{options.sequence_length} + 1));
+    HEARTH_ASSIGN_OR_RETURN(
+        source.packed, BestFit::Pack(data, int64_t{options.sequence_length} + 1, source.masked));
     source.windows = source.packed->windows();
     return source;
   }
@@ -154,10 +167,11 @@ absl::StatusOr<double> Loader::SeenShare() const {
   return static_cast<double>(seen) / static_cast<double>(all);
 }
 
-absl::Status Loader::FillConcat(const dataset::Dataset& data,
+absl::Status Loader::FillConcat(const Source& source,
                                 int64_t window,
                                 const BatchBuffers& out) const {
   const int64_t T = sequence_length_;
+  const dataset::Dataset& data = *source.data;
   HEARTH_RETURN_IF_ERROR(
       data.Read(window * T, absl::MakeSpan(out.tokens, static_cast<size_t>(T)), vocab_));
   // Targets are the inputs one token later; only the last one has to be read.
@@ -165,13 +179,24 @@ absl::Status Loader::FillConcat(const dataset::Dataset& data,
   HEARTH_RETURN_IF_ERROR(data.Read(window * T + T, absl::MakeSpan(out.targets + T - 1, 1), vocab_));
   std::fill_n(out.loss_weight, T, 1.0f);
   std::fill_n(out.start, T, 0);
-  for (int64_t i = 0; documents_ && i < T; ++i) {
-    // The token after an end token begins another document, so it is no target of this one.
-    const bool ends = out.tokens[i] == data.info().eos;
+  // The token after an end token begins another document, so it is no target of this one.
+  const auto follow = [&](int64_t i, bool ends) {
     out.loss_weight[i] = ends ? 0.0f : 1.0f;
     if (i + 1 < T) {
       out.start[i + 1] = ends ? static_cast<int32_t>(i + 1) : out.start[i];
     }
+  };
+  if (documents_ && data.has_mask()) {
+    data.VisitMask(window * T, T, [&follow](int64_t i, uint8_t mask) {
+      follow(i, (mask & dataset::kMaskEnds) != 0);
+    });
+  } else if (documents_) {
+    for (int64_t i = 0; i < T; ++i) {
+      follow(i, out.tokens[i] == data.info().eos);
+    }
+  }
+  if (source.masked) {
+    KeepCounted(data, window * T + 1, absl::MakeSpan(out.loss_weight, static_cast<size_t>(T)));
   }
   return absl::OkStatus();
 }
@@ -180,7 +205,7 @@ absl::Status Loader::FillPacked(const Source& source,
                                 int64_t window,
                                 const BatchBuffers& out) const {
   const int64_t T = sequence_length_;
-  const int32_t end = source.data->info().eos;
+  const int32_t end = std::max(source.data->info().eos, 0);  // what padding is made of
   std::fill_n(out.loss_weight, T, 1.0f);
   int64_t at = 0;
   for (const Piece& piece : source.packed->Window(window)) {
@@ -199,6 +224,11 @@ absl::Status Loader::FillPacked(const Source& source,
       // The piece ends with its document inside the window: nothing comes after it.
       out.targets[last] = end;
       out.loss_weight[last] = 0.0f;
+    }
+    if (source.masked) {
+      const int64_t targets = std::min(inputs, tokens - 1);
+      KeepCounted(*source.data, first + 1,
+                  absl::MakeSpan(out.loss_weight + at, static_cast<size_t>(targets)));
     }
     std::fill_n(out.start + at, inputs, static_cast<int32_t>(at));
     at += inputs;
@@ -220,7 +250,7 @@ absl::Status Loader::Fill(int64_t first, int64_t count, const BatchBuffers& out)
     const BatchBuffers sample = {out.tokens + row, out.targets + row, out.loss_weight + row,
                                  out.position + row, out.start + row};
     HEARTH_RETURN_IF_ERROR(source.packed.has_value() ? FillPacked(source, at.window, sample)
-                                                     : FillConcat(*source.data, at.window, sample));
+                                                     : FillConcat(source, at.window, sample));
     if (!documents_) {
       std::fill_n(sample.start, T, 0);
     }

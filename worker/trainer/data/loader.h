@@ -32,6 +32,13 @@ enum class Packing : uint8_t {
   kBestFit,  // whole where they fit into a sample (best_fit.h); the room that is left is padding
 };
 
+// Which targets count, apart from those that documents rule out.
+enum class LossTokens : uint8_t {
+  kAll,
+  kMasked,            // those of the datasets' loss masks, which all must have
+  kMaskedWhereKnown,  // of a dataset without a mask all
+};
+
 struct LoaderOptions {
   struct Source {
     std::string path;
@@ -44,6 +51,7 @@ struct LoaderOptions {
   bool shuffle = true;
   Packing packing = Packing::kConcat;
   bool documents = false;  // attention within documents (data.attention)
+  LossTokens loss_tokens = LossTokens::kAll;
 };
 
 // Sample n = f(options, n), n = 0, 1, ...: independent of ranks, micro-batches and what was read
@@ -55,13 +63,15 @@ struct LoaderOptions {
 //   kConcat, not `documents`: every target counts, positions are 0 .. T-1, start is 0.
 //   else a target counts if its document is that of its token: the first token of a document is
 //   nobody's target, as the tokens before it say nothing about it. Padding counts for nothing.
+//   kMasked: of those, the ones that the dataset's mask names; with kBestFit each sample has one.
 //   documents: positions begin at 0 in each document, and start is where that is. A document that a
 //   sample cuts begins where the sample does. Padding is a document of its own.
 class Loader {
  public:
   // Errors: those of Dataset::Open and BestFit::Pack; kInvalidArgument: a dataset shorter than T+1
   // tokens, a vocabulary larger than the model's, documents are asked for and a dataset has no end
-  // token. kBestFit reads all tokens and keeps 8 bytes for each document.
+  // token, or a mask and it has none. kBestFit reads all tokens and keeps 8 bytes for each
+  // document.
   static absl::StatusOr<std::unique_ptr<Loader>> Open(const LoaderOptions& options,
                                                       Env& env = Env::Real());
 
@@ -101,6 +111,7 @@ class Loader {
     std::unique_ptr<dataset::Dataset> data;
     std::optional<BestFit> packed;  // kBestFit
     int64_t windows = 0;
+    bool masked = false;  // the mask says which targets count
   };
 
   Loader() = default;
@@ -108,9 +119,7 @@ class Loader {
                                            const std::string& path,
                                            Env& env);
   // One sample, written to the first T elements of each buffer of `out`.
-  absl::Status FillConcat(const dataset::Dataset& data,
-                          int64_t window,
-                          const BatchBuffers& out) const;
+  absl::Status FillConcat(const Source& source, int64_t window, const BatchBuffers& out) const;
   absl::Status FillPacked(const Source& source, int64_t window, const BatchBuffers& out) const;
 
   int32_t sequence_length_ = 0;

@@ -321,5 +321,83 @@ TEST_F(LoaderTest, Fill_TokenOutOfRange_NamesFileAndOffset) {
   EXPECT_THAT(std::string(bad.message()), HasSubstr("r.bin: token 30 at byte offset 60"));
 }
 
+// Tokens 1, 2, 3 ... in documents of these masks.
+std::string MakeMasked(const std::string& path, const std::vector<std::string>& masks) {
+  dataset::DatasetWriter::Options options;
+  options.info.vocab = 100;
+  options.info.loss_tokens = 0;
+  options.shard_tokens = 5;
+  auto writer = dataset::DatasetWriter::Create(path, options);
+  EXPECT_TRUE(writer.ok()) << writer.status();
+  int32_t token = 0;
+  for (const std::string& counts : masks) {
+    std::string packed;
+    std::string mask;
+    for (const char c : counts) {
+      dataset::AppendToken((*writer)->width(), ++token, &packed);
+      mask.push_back(c == 'x' ? '\1' : '\0');
+    }
+    mask.back() = static_cast<char>(mask.back() | dataset::kMaskEnds);
+    EXPECT_TRUE(
+        (*writer)->AddPackedDocument(packed, static_cast<int64_t>(counts.size()), mask).ok());
+  }
+  EXPECT_TRUE((*writer)->Finish().ok());
+  return path;
+}
+
+TEST_F(LoaderTest, Fill_Masked_CountsWhatTheMaskNames) {
+  // The third document has nothing that counts, and the first token of the fourth is no target.
+  LoaderOptions options =
+      Options({{MakeMasked(dir_ + "/m", {"..x.x", "..xx", "...", "x...", "....x.......x"}), 1}});
+  options.shuffle = false;
+  options.documents = true;
+  options.packing = Packing::kBestFit;
+  options.loss_tokens = LossTokens::kMasked;
+  const auto loader = Loader::Open(options);
+  ASSERT_TRUE(loader.ok()) << loader.status();
+  const int64_t windows = (*loader)->samples_of_pass();
+  std::multiset<int32_t> counted;
+  std::set<int32_t> read;
+  Batch batch(windows);
+  ASSERT_TRUE((*loader)->Fill(0, windows, batch.buffers()).ok());
+  for (int64_t s = 0; s < windows; ++s) {
+    float weight = 0;
+    for (int64_t i = s * kT; i < (s + 1) * kT; ++i) {
+      const auto k = static_cast<size_t>(i);
+      weight += batch.loss_weight[k];
+      read.insert(batch.tokens[k]);
+      if (batch.loss_weight[k] > 0) {
+        counted.insert(batch.targets[k]);
+        EXPECT_EQ(batch.targets[k], batch.tokens[k] + 1);
+      }
+    }
+    EXPECT_GT(weight, 0) << "sample " << s;
+  }
+  EXPECT_EQ(counted, (std::multiset<int32_t>{3, 5, 8, 9, 21, 29}));
+  EXPECT_EQ(read.count(11) + read.count(14), 0u);
+}
+
+TEST_F(LoaderTest, Fill_MaskedWhereKnown_AsPlainTextOrByTheMask) {
+  LoaderOptions options = Options({{MakeMasked(dir_ + "/m", {"..x.x", "x.xx", "....."}), 1}});
+  options.shuffle = false;
+  options.documents = true;
+  for (const auto& [tokens, wanted] :
+       {std::pair{LossTokens::kAll, std::vector<float>{1, 1, 1, 1, 0, 1, 1, 1}},
+        {LossTokens::kMaskedWhereKnown, std::vector<float>{0, 1, 0, 1, 0, 0, 1, 1}}}) {
+    options.loss_tokens = tokens;
+    const auto loader = Loader::Open(options);
+    ASSERT_TRUE(loader.ok()) << loader.status();
+    Batch batch(1);
+    ASSERT_TRUE((*loader)->Fill(0, 1, batch.buffers()).ok());
+    EXPECT_EQ(batch.loss_weight, wanted);
+    EXPECT_EQ(batch.start[6], 5);
+  }
+  options.sources[0].path = Make("plain", 40, 0);
+  options.documents = false;
+  EXPECT_TRUE(Loader::Open(options).ok());
+  options.loss_tokens = LossTokens::kMasked;
+  EXPECT_THAT(Loader::Open(options).status().ToString(), HasSubstr("plain: has no loss mask"));
+}
+
 }  // namespace
 }  // namespace hearth::trainer

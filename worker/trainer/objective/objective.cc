@@ -7,6 +7,7 @@ namespace {
 
 constexpr ObjectiveDef kObjectives[] = {
     {spec::ObjectiveKind::kPretrain, &kernels::LinearCrossEntropy},
+    {spec::ObjectiveKind::kSft, &kernels::LinearCrossEntropy},
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/hf/hf_config.h"
 #include "common/spec/forward_job.h"
+#include "common/spec/objective/objective_table.h"
 #include "common/spec/recipe/recipe.h"
 #include "worker/trainer/checkpoint/meta.h"
 #include "worker/trainer/step/folder_weights.h"
@@ -26,6 +27,9 @@ void FillData(const ForwardModelOptions& options, Env& env, spec::ForwardJob& jo
       text.ok() ? ParseMeta(*text, options.path) : text.status();
   if (meta.ok()) {
     length = meta->sequence_length > 0 ? meta->sequence_length : length;
+    if (const spec::ObjectiveRow* const objective = spec::FindObjective(meta->task)) {
+      job.task = objective->name;
+    }
     if (!meta->packing.empty()) {
       data.set_packing(meta->packing);
     }
@@ -88,7 +92,8 @@ absl::StatusOr<ForwardModel> OpenForwardModel(const ForwardModelOptions& options
   engine.cuda = model.cuda.get();
   engine.training = false;
   HEARTH_ASSIGN_OR_RETURN(model.engine, Engine::Create(engine));
-  HEARTH_RETURN_IF_ERROR(LoadFolderWeights(env, options.path, model.engine->exec(), model.engine->parameters()));
+  HEARTH_RETURN_IF_ERROR(
+      LoadFolderWeights(env, options.path, model.engine->exec(), model.engine->parameters()));
   return model;
 }
 

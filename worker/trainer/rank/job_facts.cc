@@ -3,11 +3,17 @@
 #include <utility>
 
 #include "common/dataset/dataset.h"
+#include "common/spec/objective/objective_table.h"
 
 namespace hearth::trainer {
 
 Packing PackingOf(const v1::DataSpec& data) {
   return data.packing() == "best_fit" ? Packing::kBestFit : Packing::kConcat;
+}
+
+bool UsesLossMask(const v1::JobSpec& spec) {
+  const spec::ObjectiveRow* objective = spec::FindObjective(spec.task());
+  return objective != nullptr && objective->uses_loss_mask;
 }
 
 absl::StatusOr<std::unique_ptr<Loader>> OpenLoader(
@@ -25,6 +31,7 @@ absl::StatusOr<std::unique_ptr<Loader>> OpenLoader(
   options.shuffle = shuffle;
   options.packing = PackingOf(spec.data());
   options.documents = spec.data().attention() == "document";
+  options.loss_tokens = UsesLossMask(spec) ? LossTokens::kMasked : LossTokens::kAll;
   return Loader::Open(options, env);
 }
 

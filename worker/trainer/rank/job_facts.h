@@ -17,6 +17,8 @@ namespace hearth::trainer {
 using facts::CompleteSpec;
 
 Packing PackingOf(const v1::DataSpec& data);
+// Whether the loss masks of the data say which targets count.
+bool UsesLossMask(const v1::JobSpec& spec);
 
 // The loader of data.train or data.validation of a complete spec. Held-out data is read front to
 // back.

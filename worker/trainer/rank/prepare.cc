@@ -446,6 +446,12 @@ void RankRun::Announce() {
   if (!engine_->execution_note().empty()) {
     link_.SendLog("info", engine_->execution_note());
   }
+  for (int i = 0; i < train_->sources() && !UsesLossMask(spec_); ++i) {
+    if (train_->source(i).has_mask()) {
+      link_.SendLog("info", absl::StrCat(train_->source(i).path(), ": task: ", spec_.task(),
+                                         " trains on all tokens; the loss mask counts with sft"));
+    }
+  }
   if (const kernels::AttentionEngines& attention = trainer_->program().attention();
       !attention.forward.empty()) {
     const std::string within =

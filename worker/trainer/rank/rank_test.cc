@@ -8,6 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/hf/hf_config.h"
 #include "common/io/sha256.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/trainer/test_link.h"
 #include "tests/support/trainer/test_recipes.h"
@@ -108,6 +109,22 @@ TEST_F(RunTest, RunRank_PackedDocumentsPausedAndResumed_EqualsNeverStopped) {
   const v1::JobSpec documents = DocumentJob(dir_.path(), "qwen3");
   *spec.mutable_data() = documents.data();
   ExpectResumeIsExact(spec, dir_.path() + "/documents");
+}
+
+TEST_F(RunTest, RunRank_ChatsPausedAndResumed_EqualsNeverStopped) {
+  v1::JobSpec spec = Job();
+  *spec.mutable_data() = ChatJob(dir_.path(), "qwen3").data();
+  spec.set_task("sft");
+  ExpectResumeIsExact(spec, dir_.path() + "/chats");
+}
+
+TEST_F(RunTest, RunRank_PretrainOnChats_SaysThatAllTokensCount) {
+  v1::JobSpec spec = Job("fp32");
+  *spec.mutable_data() = ChatJob(dir_.path(), "qwen3").data();
+  FakeLink link(MakeTask(spec, dir_.path() + "/plain"), store_);
+  ASSERT_EQ(RunTo(link).reason(), v1::EXIT_REASON_FINISHED);
+  EXPECT_THAT(link.logs,
+              testing::Contains(testing::HasSubstr("task: pretrain trains on all tokens")));
 }
 
 TEST_F(RunTest, OpenForwardModel_OfPackedDocuments_EvaluatesAsTheJobDid) {

@@ -182,6 +182,7 @@ void FillMeta(const Engine& engine,
   meta.spec_sha256 = Sha256Hex(spec.SerializeAsString());
   meta.model = spec.model();
   meta.sequence_length = spec.data().sequence_length();
+  meta.task = spec.task();
   meta.packing = spec.data().packing();
   meta.attention = spec.data().attention();
   meta.validation_loss = identity.validation_loss;

@@ -153,6 +153,45 @@ TEST(Trainer, Step_PackedDocuments_RanksAndMicroBatchesGiveOneCurve) {
   }
 }
 
+TEST(Trainer, Step_Chats_RanksAndMicroBatchesGiveOneCurve) {
+  TempDir dir;
+  v1::JobSpec spec = ChatJob(dir.path());
+  const Curve one = Train(spec, 1);
+  EXPECT_LT(one.losses.back(), 0.7 * one.losses.front());
+  ExpectClose(Train(spec, 3), one);
+  spec.mutable_batch()->set_micro_batch_size(8);
+  ExpectClose(Train(spec, 1), one);
+  spec.set_task("pretrain");
+  EXPECT_NE(Train(spec, 1).losses[0], one.losses[0]) << "all tokens count";
+}
+
+// The weights after some steps.
+std::vector<float> TrainedWeights(const v1::JobSpec& spec) {
+  const std::unique_ptr<Collective> comm = NewSoloCollective();
+  const std::unique_ptr<TestRank> rank = MakeRank(spec, *comm);
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_TRUE(rank->trainer->Step({}).ok());
+  }
+  return rank->Weights();
+}
+
+TEST(Trainer, Step_TokensThatNoAnswerFollows_ChangeNoBit) {
+  TempDir one;
+  TempDir two;
+  v1::JobSpec spec = ChatJob(one.path(), "qwen3", 0);
+  v1::JobSpec other = ChatJob(two.path(), "qwen3", 11);
+  for (const char* recipe : {"fp32", "bf16"}) {
+    spec.set_task("sft");
+    other.set_task("sft");
+    spec.mutable_precision()->set_recipe(recipe);
+    other.mutable_precision()->set_recipe(recipe);
+    EXPECT_EQ(TrainedWeights(spec), TrainedWeights(other)) << recipe;
+    spec.set_task("pretrain");
+    other.set_task("pretrain");
+    EXPECT_NE(TrainedWeights(spec), TrainedWeights(other)) << recipe;
+  }
+}
+
 TEST(Trainer, Step_PackingAndAttention_EachChangesTheCurve) {
   TempDir dir;
   v1::JobSpec spec = DocumentJob(dir.path(), "gpt2");

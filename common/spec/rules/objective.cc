@@ -1,0 +1,33 @@
+#include "common/spec/objective/objective_table.h"
+#include "common/spec/rules/rules.h"
+#include "common/spec/text.h"
+
+namespace hearth::spec {
+
+void CheckObjective(const v1::JobSpec& job, Checker& check) {
+  const ObjectiveRow* objective = FindObjective(job.task());
+  if (objective == nullptr || !objective->uses_loss_mask) {
+    return;
+  }
+  const std::string& packing = job.data().packing();
+  if (packing != objective->packing && packing == "concat") {
+    check.Add("data.packing",
+              Text("concat cuts documents anywhere, and a sample may then have no ",
+                   "token that counts; task: ", objective->name, " needs ", objective->packing));
+  }
+}
+
+void CheckLossMasks(const v1::JobSpec& job, const DataFacts& facts, Checker& check) {
+  const ObjectiveRow* objective = FindObjective(job.task());
+  if (objective == nullptr || !objective->uses_loss_mask) {
+    return;
+  }
+  for (const FieldPath& dataset : facts.without_mask) {
+    check.Add(dataset.field,
+              Text(dataset.path, " has no loss mask, and task: ", objective->name,
+                   " trains on the tokens that one names; build it from conversations (jobctl ",
+                   "dataset build --chat)"));
+  }
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,74 @@
+#!/usr/bin/python3
+"""A model that was pretrained here on text learns the answers of a chat set, and its folder has what chatting needs."""
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+
+import harness
+
+SEQUENCE = 64
+
+
+class FineTuning(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.dir = folder.name
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def program(self, name, *args):
+        run = subprocess.run([harness.program(name), *map(str, args)], capture_output=True, text=True, timeout=300)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return run.stdout
+
+    def write(self, name, text):
+        with open(self.path(name), "w") as f:
+            f.write(text)
+        return self.path(name)
+
+    def train(self, name, steps, spec):
+        """The last checkpoint of a run."""
+        job = {"name": name, "batch": {"micro_batch_size": 8, "global_batch_tokens": 8 * spec["data"]["sequence_length"]}, "precision": {"recipe": "fp32"},
+               "optimizer": {"lr": 3e-3}, "schedule": {"name": "constant", "warmup_steps": 3},
+               "train": {"steps": steps, "seed": 1, "eval_every": steps, "eval_batches": 2}, "checkpoint": {"every_steps": steps}, **spec}
+        self.program("hearth-trainer", "run", self.write(name + ".json", json.dumps(job)), "--out", self.path(name), "--threads", "2")
+        return os.path.join(self.path(name), "local", "e1", f"step-{steps:08}")
+
+    def loss(self, checkpoint, data):
+        out = self.program("hearth-trainer", "eval", checkpoint, "--data", data)
+        return float(re.search(r"loss ([0-9.]+)", out)[1])
+
+    def test_held_out_chat_loss_falls(self):
+        text = self.write("text.txt", "".join(f"The sum of {i} and {i % 7} is {i + i % 7}.\n" for i in range(4000)))
+        self.program("jobctl", "dataset", "build", "--input", text, "--tokenizer", "bytes", "--out", self.path("text"))
+        chat = self.write("chat.jsonl", "".join(json.dumps({"messages": [
+            {"role": "user", "content": f"The sum of {i} and {i % 5}?"},
+            {"role": "assistant", "content": f"The sum is {i + i % 5}."}]}) + "\n" for i in range(300)))
+        self.program("jobctl", "dataset", "build", "--input", chat, "--chat", "--chat-template", "chatml", "--tokenizer", "bytes",
+                     "--validation-fraction", "0.15", "--out", self.path("chat"))
+        train, held_out = self.path("chat/train"), self.path("chat/validation")
+        model = {"layers": 2, "hidden": 64, "heads": 4, "ffn_hidden": 160, "vocab": 257}
+        base = self.train("base", 60, {"model": model, "data": {"train": self.path("text"), "sequence_length": SEQUENCE}})
+        tuned = self.train("tuned", 60, {"task": "sft", "model": {"from": base},
+                                         "data": {"train": train, "validation": held_out, "sequence_length": SEQUENCE + 32}})
+        before, after = self.loss(base, held_out), self.loss(tuned, held_out)
+        self.assertLess(after, 0.5 * before)
+        with open(self.path("tuned/metrics.jsonl")) as f:
+            rows = [json.loads(line) for line in f]
+        self.assertAlmostEqual(rows[-1]["validationLoss"], after, delta=0.2 * after)
+        self.assertLess(rows[-1]["loss"], 0.5 * rows[0]["loss"])
+        with open(os.path.join(tuned, "chat_template.jinja")) as f:
+            self.assertIn("<|im_start|>", f.read())
+        # A resume of the same job goes on with the same bits: rank_test. The folder of one starts another.
+        again = self.train("again", 2, {"task": "sft", "model": {"from": tuned}, "data": {"train": train, "sequence_length": SEQUENCE}})
+        self.assertLess(self.loss(again, held_out), 1.5 * after)
+
+
+if __name__ == "__main__":
+    harness.main()
