@@ -173,7 +173,7 @@ TEST(ResolveTest, Names_OutsideTheirTables_SuggestTheNearest) {
              [](v1::JobSpec& job) { job.mutable_optimizer()->set_name("adam"); });
   ExpectOnly("schedule.name", "did you mean cosine?",
              [](v1::JobSpec& job) { job.mutable_schedule()->set_name("cosin"); });
-  ExpectOnly("task", "pretrain", [](v1::JobSpec& job) { job.set_task("sft"); });
+  ExpectOnly("task", "pretrain", [](v1::JobSpec& job) { job.set_task("dpo"); });
   ExpectOnly("recompute", "norm_act", [](v1::JobSpec& job) { job.set_recompute("everything"); });
   ExpectOnly("optimizer.groups.biases", "did you mean bias?", [](v1::JobSpec& job) {
     (*job.mutable_optimizer()->mutable_groups())["biases"].set_lr_scale(1);
