@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/chat/chat_template.h"
 #include "common/chat/chat_data.h"
+#include "common/chat/chat_template.h"
 #include "common/dataset/tokenizer.h"
 
 namespace hearth::dataset {

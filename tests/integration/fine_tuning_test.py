@@ -38,7 +38,7 @@ class FineTuning(unittest.TestCase):
                "optimizer": {"lr": 3e-3}, "schedule": {"name": "constant", "warmup_steps": 3},
                "train": {"steps": steps, "seed": 1, "eval_every": steps, "eval_batches": 2}, "checkpoint": {"every_steps": steps}, **spec}
         self.program("hearth-trainer", "run", self.write(name + ".json", json.dumps(job)), "--out", self.path(name), "--threads", "2")
-        return os.path.join(self.path(name), "local", "e1", f"step-{steps:08}")
+        return os.path.join(self.path(name), "checkpoints", f"step-{steps:08}")
 
     def loss(self, checkpoint, data):
         out = self.program("hearth-trainer", "eval", checkpoint, "--data", data)
