@@ -245,7 +245,7 @@ std::vector<BenchRankResult> MeasureAlone(const BenchWorld& world,
   std::vector<std::thread> threads;
   for (size_t i = 0; i < devices.size(); ++i) {
     threads.emplace_back([&, i] {
-      BenchWorld alone(world);
+      BenchWorld alone(static_cast<const BenchSetup&>(world));
       alone.spec.mutable_resources()->set_workers(1);
       alone.spec.mutable_resources()->set_min_workers(1);
       alone.spec.mutable_batch()->set_global_batch_tokens(batch.rounds() * batch.micro_batch *
@@ -264,7 +264,7 @@ std::vector<BenchRankResult> MeasureAlone(const BenchWorld& world,
 
 // Into `alone`: the step of the ranks of `world` when all they exchange is the step's sums.
 void MeasureLockstep(const BenchWorld& world, AloneResult& alone) {
-  BenchWorld lockstep(world);
+  BenchWorld lockstep(static_cast<const BenchSetup&>(world));
   lockstep.save_plans = false;
   lockstep.exchanged = Exchanged::kStepSums;
   const std::vector<BenchRankResult> ranks = RunWorld(lockstep);

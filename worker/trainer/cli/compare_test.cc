@@ -14,6 +14,7 @@
 #include "common/spec/recipe/trial_recipes.h"
 #include "common/spec/resolve.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/common/temp_dir.h"
 #include "worker/trainer/cli/verbs.h"
 
 namespace hearth::trainer {

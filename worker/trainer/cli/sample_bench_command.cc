@@ -103,7 +103,7 @@ void Report(const SampleBenchOptions& options,
   if (model.cuda != nullptr) {
     out["untuned_products"] = model.cuda->untuned_products();
     if (const spec::GpuRow* row = spec::FindGpu(model.cuda->gpu().name); row != nullptr) {
-      out["share_of_bytes"] = bytes / pass_s / row->memory_bytes;
+      out["share_of_bytes"] = bytes / pass_s / row->bandwidth;
     }
   }
   if (options.json) {
