@@ -33,7 +33,7 @@ std::vector<Case> Cases() {
       cases.back().model.set_max_position(kLength);
     }
   }
-  for (const char* const type : {"linear", "llama3", "yarn"}) {
+  for (const char* const type : {"linear", "llama3"}) {
     v1::ModelSpec scaled = TinyModel("llama");
     v1::RopeScaling& scaling = *scaled.mutable_rope_scaling();
     scaling.set_type(type);
