@@ -35,12 +35,15 @@ class StepMetric {
     return path_.back()->has_presence() && path_.back()->message_type() == nullptr;
   }
 
+  // A field of a repeated message: one series for each value of the label that tells entries apart.
+  bool of_entries() const { return by_ != nullptr; }
+
   bool is_text() const {
     return path_.back()->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_STRING;
   }
 
   // The number, times as seconds since 1970. Nothing: the report does not have it, or it is 0 where
-  // 0 means that it was not measured. Not for text, nor for rows with a `by`.
+  // 0 means that it was not measured. Not for text, nor for fields of entries.
   std::optional<double> Value(const v1::StepReport& report) const;
   // Calls `see` with each number of the report and the value of its label ("" without one); of a
   // row with a `by` with the largest number of each value.

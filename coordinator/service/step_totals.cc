@@ -14,7 +14,7 @@ bool IsTotal(const StepMetric& row) {
     case v1::Metric::HISTOGRAM:
       return true;
     default:
-      return row.optional();
+      return row.optional() && !row.of_entries();  // the job's last report keeps its entries
   }
 }
 
