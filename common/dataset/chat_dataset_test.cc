@@ -54,10 +54,13 @@ class ChatDatasetTest : public ::testing::Test {
   void WriteTokenizer() {
     tokenizer::PieceCounts counts;
     counts.Add("what is the answer, what is the question\n\n\n\n what is it\n\n");
-    Json file = Json::parse(*tokenizer::TrainBpe(counts, 270));
+    constexpr int kVocab = 267;  // as many as the text gives
+    const auto trained = tokenizer::TrainBpe(counts, kVocab);
+    ASSERT_TRUE(trained.ok()) << trained.status();
+    Json file = Json::parse(*trained);
     for (const char* token : {"<|im_start|>", "<|im_end|>"}) {
       Json added = file["added_tokens"][0];
-      added["id"] = 269 + file["added_tokens"].size();
+      added["id"] = kVocab - 1 + file["added_tokens"].size();
       added["content"] = token;
       file["added_tokens"].push_back(added);
     }
@@ -160,7 +163,8 @@ TEST_F(ChatDatasetTest, Build_Template_TravelsWithTheDataset) {
   Write("tokenizer/chat_template.jinja",
         "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}");
   ASSERT_TRUE(Build(options).ok());
-  EXPECT_EQ(Marked(options.out, 1).substr(0, 33), "user: a<|im_end|>assistant: [b<|im");
+  EXPECT_EQ(Marked(options.out, 1),
+            "user: a<|im_end|>assistant: [b<|im_end|>]user: a<|im_end|>assistant: [b<|im_end|>]");
   fs::create_directories(root_ + "/checkpoint");
   ASSERT_TRUE(CopyTokenizer(options.out, root_ + "/checkpoint").ok());
   for (const char* file : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
