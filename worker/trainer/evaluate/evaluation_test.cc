@@ -94,7 +94,7 @@ class JudgeTest : public testing::Test {
     EvaluationOptions options;
     options.task = task;
     options.items.path = path;
-    options.context_length = 20;
+    options.context_length = 30;
     auto opened = Evaluation::Open(options, *dataset::NewBytesTokenizer());
     EXPECT_TRUE(opened.ok()) << opened.status().ToString();
     return *std::move(opened);
