@@ -169,8 +169,10 @@ class Store {
   void FlushRecorded();
   void BeginFlush();
   void Publish(absl::Span<const Effects> batch);
+  // store_remove.cc
   void RemoveJobFiles(const std::string& job_id);
   absl::Status RemoveJobFolder(const std::string& job_id);
+
   SegmentLog& LogOf(const std::string& job_id, StreamKind kind) ABSL_LOCKS_EXCLUDED(mu_);
   const SegmentLogOptions& LogOptions(StreamKind kind) const;
   std::string DatabasePath() const { return options_.data_dir + "/store.db"; }
