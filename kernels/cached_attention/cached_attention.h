@@ -84,7 +84,7 @@ size_t CachedAttentionWorkspaceBytes(const CachedAttentionArgs& args, int thread
 namespace cuda {
 // Blocks that share a sequence's keys: enough to fill `multiprocessors`.
 int64_t CacheSplits(const CacheDims& dims, int multiprocessors);
-// Of that many; 0 if there is one.
+// Workspace of that many splits; 0 if there is one.
 size_t SplitWorkspaceBytes(const CacheDims& dims, int64_t splits);
 size_t CachedAttentionWorkspaceBytes(const Exec& exec, const CachedAttentionArgs& args);
 }  // namespace cuda

@@ -254,7 +254,7 @@ __device__ bool Draw(
   row.Each([&](int i, float logit) { mass += weight_of(i, logit); });
   const Mass up_to_thread = BlockScan(mass, shared.scan, total);
   const Mass target = DrawnMass(p.seed, stream, position, total);
-  // Of this warp's stretch: the masses before it and up to its end.
+  // The masses before this warp's stretch and up to its end.
   const Mass up_to = __shfl_sync(kAllLanes, up_to_thread, 31);
   Mass before = __shfl_sync(kAllLanes, up_to_thread - mass, 0);
   if (target < before || target >= up_to) {

@@ -36,7 +36,7 @@ struct ModelContext {
   const ParameterStore* parameters = nullptr;
   const QuantState* quant = nullptr;  // never null; empty where nothing is quantised
   bool documents = false;             // samples hold documents that must not see one another
-  // Of passes that generate; null: tokens attend to one another. Not with training.
+  // Set in passes that generate; null: tokens attend to one another. Not with training.
   KeyValueCache* cache = nullptr;
 
   int64_t rows() const { return plan.micro_batch * plan.sequence_length; }
