@@ -22,9 +22,10 @@ namespace {
 using ::google::protobuf::util::MessageDifferencer;
 using ::testing::HasSubstr;
 
-// The template with every key switched on that has a value.
+// The template with every key switched on that has a value. A # stands right before a key and its
+// indent of two spaces a level; one space behind it begins prose, which may start with "word:" too.
 std::string SwitchedOn(std::string text) {
-  RE2::GlobalReplace(&text, R"((?m)^( *)#( *[a-z_0-9]+:.*)$)", R"(\1\2)");
+  RE2::GlobalReplace(&text, R"((?m)^( *)#((?:  )*[a-z_0-9]+:.*)$)", R"(\1\2)");
   std::vector<std::string> kept;
   const std::vector<std::string> lines = absl::StrSplit(text, '\n');
   for (size_t i = lines.size(); i-- > 0;) {
