@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "worker/trainer/evaluate/prompt_text.h"
@@ -92,7 +93,9 @@ absl::StatusOr<std::unique_ptr<Evaluation>> Evaluation::Open(const EvaluationOpt
                                                              Env& env) {
   const spec::EvaluationRow* const row = spec::FindEvaluation(options.task);
   if (row == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("no task is called \"", options.task, "\""));
+    return absl::InvalidArgumentError(
+        absl::StrCat("no task is called \"", options.task, "\" (one of ",
+                     absl::StrJoin(spec::EvaluationNames(), ", "), ")"));
   }
   std::unique_ptr<Evaluation> evaluation(
       new Evaluation(*row, options.name.empty() ? options.task : options.name));
