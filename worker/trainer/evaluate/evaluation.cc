@@ -93,9 +93,11 @@ absl::StatusOr<std::unique_ptr<Evaluation>> Evaluation::Open(const EvaluationOpt
                                                              Env& env) {
   const spec::EvaluationRow* const row = spec::FindEvaluation(options.task);
   if (row == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no task is called \"", options.task, "\" (one of ",
-                     absl::StrJoin(spec::EvaluationNames(), ", "), ")"));
+    const std::vector<std::string_view> names = spec::EvaluationNames();
+    // Debian's absl::string_view is not std's: StrJoin takes strings.
+    const std::vector<std::string> words(names.begin(), names.end());
+    return absl::InvalidArgumentError(absl::StrCat("no task is called \"", options.task,
+                                                   "\" (one of ", absl::StrJoin(words, ", "), ")"));
   }
   std::unique_ptr<Evaluation> evaluation(
       new Evaluation(*row, options.name.empty() ? options.task : options.name));
