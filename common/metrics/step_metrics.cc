@@ -92,6 +92,9 @@ std::string Problem(const StepMetric& row) {
   if (option.sparse() && option.plot().empty()) {
     return "sparse is about plots";
   }
+  if (row.of_entries() && (shown || option.kind() != v1::Metric::GAUGE)) {
+    return "a field of entries is a gauge and shows nothing else";
+  }
   if (row.is_text() &&
       !(row.family().empty() && option.plot().empty() && option.curve() == v1::Metric::NO_CURVE)) {
     return "text has a column and nothing else";
