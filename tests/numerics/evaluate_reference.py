@@ -133,13 +133,22 @@ def text(rng, low, high):
     return " ".join(rng.choice(WORDS) for _ in range(rng.randint(low, high))).strip() + rng.choice(["", ".", " end"])
 
 
+def answer_texts(rng, count):
+    """Texts that differ: rounding would decide between equal ones."""
+    texts = {}
+    while len(texts) < count:
+        answer = "so " + text(rng, 0, 7)
+        texts[clean(answer)] = answer
+    return list(texts.values())
+
+
 def make_items(task, count, seed):
     rng = random.Random(f"{task} {seed}")
     choices = {"piqa": 2, "hellaswag": 4, "mmlu": 4}
     items = []
     for _ in range(count):
         n = choices.get(task, rng.randint(3, 5))
-        answers = ["so " + text(rng, 0, 7) for _ in range(n)]
+        answers = answer_texts(rng, n)
         answer = rng.randrange(n)
         # One in ten is longer than the model's context.
         asked = text(rng, 45, 60) if rng.random() < 0.1 else text(rng, 1, 15)
