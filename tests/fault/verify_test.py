@@ -38,8 +38,8 @@ class VerifyTest(unittest.TestCase):
         self.model = self.train()
 
     def run_program(self, name, *args):
-        return subprocess.run([harness.program(name), *map(str, args)], capture_output=True, text=True, errors="replace", env=self.env, timeout=120,
-                              cwd=self.dir)
+        return subprocess.run([harness.program(name), *map(str, args)], capture_output=True, text=True, errors="replace",
+                              env=self.env, timeout=120, cwd=self.dir)
 
     def make_dataset(self):
         texts = os.path.join(self.dir, "texts")
