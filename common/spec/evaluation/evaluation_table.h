@@ -1,5 +1,5 @@
 // The table of evaluations: layouts of questions that a model is asked. How an item becomes a
-// prompt lives in the engine (worker/trainer/evaluate/items.h), keyed by EvaluationKind.
+// prompt lives in the engine (worker/trainer/evaluate/layouts.h), keyed by EvaluationKind.
 #pragma once
 
 #include <cstdint>
