@@ -294,34 +294,54 @@ absl::StatusOr<int> Run(const Context& context, Options options) {
              : PlanGpus(std::move(job_spec), std::move(options));
 }
 
-// What is asked beside the job file.
-void AddQuestions(CLI::App& app, Options& options) {
+// What is asked beside the job file. Returns the options that say nothing without a GPU.
+std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
   app.add_option("--gpu", options.gpu,
                  "Time, energy and cost too: a GPU of configs/gpus.yaml, all, or here (NVML); exit "
                  "status 3 = NO");
-  app.add_option("--gpus", options.query.gpus, "GPUs of one host (default: resources.workers)");
-  app.add_option("--tokens", options.tokens,
-                 "Tokens to train on: 3e9, 3B, or 20x the parameters (default: train.steps)");
-  app.add_option("--tok-s", options.query.wanted_tok_s, "A speed that is wanted: is it possible?");
-  app.add_option("--price-kwh", options.query.prices.per_kwh, "Price of a kWh");
-  app.add_option("--price-hour", options.query.prices.per_gpu_hour,
-                 "Price of a GPU's hour, rented");
-  app.add_option("--card-price", options.query.card_price,
-                 "Price of a GPU, bought (default: the list price)");
-  app.add_option("--lifetime", options.query.lifetime_hours, "Hours that a bought GPU serves");
-  app.add_option("--mtbf", options.query.mtbf_hours, "Hours of one GPU between failures; 0 = none");
-  app.add_option("--restart", options.query.restart_seconds,
-                 "Seconds from a failure to the next step");
-  app.add_option("--checkpoint", options.query.checkpoint_seconds,
-                 "Seconds that a checkpoint stops training for");
+  app.add_flag("--largest", options.largest, "The largest model of the job's family on every GPU");
+  app.add_flag("--smallest", options.smallest, "The smallest GPU that trains the job");
+  app.add_option("--gpus", options.query.gpus, "GPUs of one host (default: resources.workers)")
+      ->check(CLI::PositiveNumber);
   app.add_option("--calibration", options.calibration,
                  "File of hearth-trainer bench --calibrate, instead of the shipped one");
-  app.add_flag("--largest", options.largest, "The largest model of the job's family on each GPU");
-  app.add_flag("--smallest", options.smallest, "The smallest GPU that trains the job");
-  app.add_option("--sort", options.sort, "With --gpu all: hours (default), cost, memory, name")
-      ->check(CLI::IsMember({"hours", "cost", "memory", "name"}));
-  app.add_option("-o,--output", options.format, "With --gpu: table (default), json, md, html")
-      ->check(CLI::IsMember({"table", "json", "md", "html"}));
+  spec::FeasibilityQuery& query = options.query;
+  return {
+      app.add_option("--tokens", options.tokens,
+                     "Tokens to train on: 3e9, 3B, or 20x the parameters (default: train.steps)"),
+      app.add_option("--tok-s", query.wanted_tok_s, "A speed that is wanted: is it possible?"),
+      app.add_option("--price-kwh", query.prices.per_kwh, "Price of a kWh"),
+      app.add_option("--price-hour", query.prices.per_gpu_hour, "Price of a GPU's hour, rented"),
+      app.add_option("--card-price", query.card_price,
+                     "Price of a GPU, bought (default: the list price)"),
+      app.add_option("--lifetime", query.lifetime_hours, "Hours that a bought GPU serves, above 0"),
+      app.add_option("--mtbf", query.mtbf_hours, "Hours of one GPU between failures; 0 = none"),
+      app.add_option("--restart", query.restart_seconds, "Seconds from a failure to the next step"),
+      app.add_option("--checkpoint", query.checkpoint_seconds,
+                     "Seconds that a checkpoint stops training for"),
+      app.add_option("--sort", options.sort, "With --gpu all: hours (default), cost, memory, name")
+          ->check(CLI::IsMember({"hours", "cost", "memory", "name"})),
+      app.add_option("-o,--output", options.format, "With --gpu: table (default), json, md, html")
+          ->check(CLI::IsMember({"table", "json", "md", "html"})),
+  };
+}
+
+// Options that would be read by nobody are refused.
+absl::Status CheckQuestions(const Options& options,
+                            const std::vector<const CLI::Option*>& about_gpus) {
+  if (options.largest && !options.gpu.empty()) {
+    return absl::InvalidArgumentError("--largest lists every GPU: leave --gpu out");
+  }
+  if (!options.gpu.empty() || options.smallest || options.accuracy) {
+    return absl::OkStatus();
+  }
+  for (const CLI::Option* const option : about_gpus) {
+    if (option->count() > 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(option->get_name(), " asks about a GPU: give --gpu NAME, all or here"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -337,13 +357,13 @@ Action SetupPlan(CLI::App& app) {
       "Memory of a worker's device, e.g. 32GiB: does the job fit, and micro_batch_size: auto");
   app.add_option("--threads", options->threads, "CPU threads per rank")->check(CLI::PositiveNumber);
   app.add_flag("--verbose", options->verbose, "A line per buffer; with --gpu one per product");
-  AddQuestions(app, *options);
+  const std::vector<const CLI::Option*> about_gpus = AddQuestions(app, *options);
   CLI::Option* presets =
       app.add_flag("--presets", options->presets, "List the model presets instead");
   file->excludes(presets);
   app.add_flag("--bytes", options->bytes, "Bytes a parameter by the formats of its state instead");
   app.add_flag("--accuracy", options->accuracy, "How far plans are from what was measured instead");
-  return [options](Context& context) -> absl::StatusOr<int> {
+  return [options, about_gpus](Context& context) -> absl::StatusOr<int> {
     if (context.format == OutputFormat::kJson) {  // given before the command
       options->format = "json";
     }
@@ -351,6 +371,7 @@ Action SetupPlan(CLI::App& app) {
     if (needs_file && options->file.empty()) {
       return absl::InvalidArgumentError("give a job file, --presets, --bytes or --accuracy");
     }
+    HEARTH_RETURN_IF_ERROR(CheckQuestions(*options, about_gpus));
     return Run(context, *options);
   };
 }

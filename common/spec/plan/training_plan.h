@@ -109,10 +109,10 @@ struct TrainingPlanOptions {
   // without training.
   bool store = true;
   // What evaluations read of each target is kept: its negative log-likelihood, and whether no token
-  // is likelier. Of a forward pass alone always.
+  // is likelier. Of a forward pass alone always, unless what it computes lies elsewhere.
   bool scores = false;
 
-  bool keeps_scores() const { return scores || !training; }
+  bool keeps_scores() const { return scores || (!training && store); }
 };
 
 // Where a recipe quantises, what each layer keeps for backward is what its quantised passes read:
