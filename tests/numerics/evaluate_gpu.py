@@ -105,7 +105,8 @@ def main():
             begin = time.monotonic()
             evaluate(model, args.device, "--task", "hellaswag", "--items", path, *batch)
             seconds = time.monotonic() - begin
-            print(f"10000 items of hellaswag, {' '.join(batch) or 'batch chosen'}: {seconds:.1f} s with loading, {10000 / seconds:.0f} items/s")
+            chosen = " ".join(map(str, batch)) or "batch chosen"
+            print(f"10000 items of hellaswag, {chosen}: {seconds:.1f} s with loading, {10000 / seconds:.0f} items/s")
     print("\n".join(problems) or "all within bounds")
     return 1 if problems else 0
 
