@@ -40,8 +40,8 @@ class Evaluations(harness.ClusterTest):
         self.cluster.wait_state(job_id, "SUCCEEDED")
         events = [e for e in self.cluster.events(job_id) if e["type"] == "evaluation"]
         self.assertEqual([int(e["step"]) for e in events], [5, 10, 12, 12])
-        self.assertRegex(events[0]["message"], r"^step 5: piqa: acc 0\.\d{4}, acc_norm 0\.\d{4} \(20 items\)$")
-        self.assertRegex(events[3]["message"], r"^step 12: last-word: acc .*, perplexity .* \(8 items\)$")
+        self.assertRegex(events[0]["message"], r"^step 5: piqa: acc 0\.\d{4}, acc_norm 0\.\d{4} \(20 items(, \d+ cut)?\)$")
+        self.assertRegex(events[3]["message"], r"^step 12: last-word: acc .*, perplexity .* \(8 items(, \d+ cut)?\)$")
         described = self.cluster.jobctl("describe", job_id).stdout
         self.assertIn(events[2]["message"].split(": ", 1)[1] + ", after step 12", described)
         report = json.loads(self.cluster.jobctl("report", job_id, "-o", "json").stdout)

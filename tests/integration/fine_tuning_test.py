@@ -63,12 +63,13 @@ class FineTuning(unittest.TestCase):
         self.assertLess(after, 0.5 * before)
         with open(self.path("tuned/metrics.jsonl")) as f:
             rows = [json.loads(line) for line in f]
-        self.assertAlmostEqual(rows[-1]["validationLoss"], after, delta=0.2 * after)
+        held_out_losses = [row["validation_loss"] for row in rows if "validation_loss" in row]
+        self.assertAlmostEqual(held_out_losses[-1], after, delta=0.2 * after)
         self.assertLess(rows[-1]["loss"], 0.5 * rows[0]["loss"])
         with open(os.path.join(tuned, "chat_template.jinja")) as f:
             self.assertIn("<|im_start|>", f.read())
         # A resume of the same job goes on with the same bits: rank_test. The folder of one starts another.
-        again = self.train("again", 2, {"task": "sft", "model": {"from": tuned}, "data": {"train": train, "sequence_length": SEQUENCE}})
+        again = self.train("again", 4, {"task": "sft", "model": {"from": tuned}, "data": {"train": train, "sequence_length": SEQUENCE}})
         self.assertLess(self.loss(again, held_out), 1.5 * after)
 
 
