@@ -107,9 +107,8 @@ class GrpcClient : public Client {
                           const StreamSink<v1::StreamLogsResponse>& sink) override {
     return Stream<v1::StreamLogsResponse>(&v1::JobService::Stub::StreamLogs, request, sink);
   }
-  absl::Status DownloadCheckpoint(
-      const v1::DownloadCheckpointRequest& request,
-      const StreamSink<v1::DownloadCheckpointResponse>& sink) override {
+  absl::Status DownloadCheckpoint(const v1::DownloadCheckpointRequest& request,
+                                  const StreamSink<v1::DownloadCheckpointResponse>& sink) override {
     return Stream<v1::DownloadCheckpointResponse>(&v1::JobService::Stub::DownloadCheckpoint,
                                                   request, sink);
   }

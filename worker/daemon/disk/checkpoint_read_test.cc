@@ -69,8 +69,7 @@ TEST_F(CheckpointReadTest, PathThatLeavesTheFolder_IsRefused) {
         root + "/job-1/e2/step-00000005/state", root + "/job-2/e1/step-00000001",
         root + "/job-1/../job-2/e1/step-00000001", (dir_ / "secret").string(), std::string(""),
         root + "/job-1/e2/step-00000005.tmp-7"}) {
-    EXPECT_TRUE(absl::IsInvalidArgument(root_.Read("job-1", path, "file", 0, 10).status()))
-        << path;
+    EXPECT_TRUE(absl::IsInvalidArgument(root_.Read("job-1", path, "file", 0, 10).status())) << path;
   }
   EXPECT_FALSE(root_.Read("../job-1", step_, "model.safetensors", 0, 10).ok());
   EXPECT_TRUE(absl::IsInvalidArgument(Read("model.safetensors", -1).status()));
@@ -83,9 +82,8 @@ TEST_F(CheckpointReadTest, LinksAndPipes_AreNotOpened) {
                                dir_ / "root/job-1/e2/step-00000009");
   EXPECT_EQ(Read("link").status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_FALSE(Read("folder/secret").ok());
-  EXPECT_FALSE(root_
-                   .Read("job-1", (dir_ / "root/job-1/e2/step-00000009").string(), "file", 0, 10)
-                   .ok());
+  EXPECT_FALSE(
+      root_.Read("job-1", (dir_ / "root/job-1/e2/step-00000009").string(), "file", 0, 10).ok());
   ASSERT_EQ(mkfifo((step_ + "/pipe").c_str(), 0600), 0);
   EXPECT_THAT(std::string(Read("pipe").status().message()), HasSubstr("not a file"));
   EXPECT_THAT(std::string(Read("state").status().message()), HasSubstr("not a file"));

@@ -61,9 +61,10 @@ TEST_P(HfModelTest, Load_OfWritten_IsTheModel) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Classes,
-                         HfModelTest,
-                         ::testing::Values("llama", "mistral", "phi3", "qwen2", "qwen3", "gpt2", "hearth"));
+INSTANTIATE_TEST_SUITE_P(
+    Classes,
+    HfModelTest,
+    ::testing::Values("llama", "mistral", "phi3", "qwen2", "qwen3", "gpt2", "hearth"));
 
 TEST_F(HfModelTest, Write_Gpt2_TransposesAndDropsPadding) {
   const TestModel m = MakeTestModel("gpt2");
