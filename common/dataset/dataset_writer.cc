@@ -142,7 +142,7 @@ absl::Status DatasetWriter::AddDocument(absl::Span<const int32_t> tokens) {
 }
 
 absl::Status DatasetWriter::AddPackedDocument(std::string_view packed,
-                                              int64_t count,
+                                              [[maybe_unused]] int64_t count,
                                               std::string_view mask) {
   DatasetInfo& info = options_.info;
   const size_t width = static_cast<size_t>(Bytes(info.width));
