@@ -55,10 +55,30 @@ class CleanFilesTest(unittest.TestCase):
         self.assertFalse(self.known("a/a.cc", common="other checks"))
         for path in ("a/a.cc", "a/a.h", "b/b.h", "b/near.h"):
             with self.subTest(path=path):
-                self.write(path, TREE[path] + "// another comment\n")
+                self.write(path, TREE[path] + "int another;\n")
                 self.assertFalse(self.known("a/a.cc"))
                 self.write(path, TREE[path])
                 self.assertTrue(self.known("a/a.cc"))
+
+    def test_lines_of_comments_count_only_if_they_steer_the_checks(self):
+        self.remember("a/a.cc")
+        self.write("b/b.h", "// What b is.\n" + TREE["b/b.h"] + "    // indented\n")
+        self.assertTrue(self.known("a/a.cc"))
+        for steering in ("// NOLINTNEXTLINE(bugprone-x)\n", "int b;  // at the end of code\n"):
+            with self.subTest(steering=steering):
+                self.write("b/b.h", steering + TREE["b/b.h"])
+                self.assertFalse(self.known("a/a.cc"))
+
+    def test_memory_is_good_in_another_checkout(self):
+        files = self.files()
+        files.add("c/c.cc", files.digest("c/c.cc", [f"-I{self.root}/gen"]))
+        with open(os.path.join(self.root, "memory.txt")) as lines:
+            memory = lines.read()
+        self.tearDown()
+        self.setUp()
+        with open(os.path.join(self.root, "memory.txt"), "w") as out:
+            out.write(memory)
+        self.assertTrue(self.known("c/c.cc", flags=[f"-I{self.root}/gen"]))
 
     def test_what_it_does_not_include_changes_nothing(self):
         self.remember("a/a.cc")
@@ -83,6 +103,12 @@ class CleanFilesTest(unittest.TestCase):
             with open(memory, "w") as out:
                 out.write(text[:cut])
             self.assertFalse(self.known("c/c.cc") and cut < len(text) - 1, cut)
+
+
+class UnitedTest(unittest.TestCase):
+    def test_flags_of_all_once_and_folders_behind_their_word(self):
+        self.assertEqual(clang_tidy.united([["-isystem", "a", "-O1"], ["-isystem", "b", "-O1", "-DX"], []]),
+                         ["-isystem", "a", "-O1", "-isystem", "b", "-DX"])
 
 
 class CleanMembersTest(unittest.TestCase):
