@@ -228,6 +228,13 @@ TEST(IdleKeys, KeysThatChangeNothing_AreRefusedAndSayWhy) {
              [](v1::JobSpec& job) { job.mutable_train()->set_eval_every(10); });
 }
 
+TEST(IdleKeys, OptionsOfAnotherOptimizer_AreRefused) {
+  ExpectIdle("optimizer.momentum", "only with optimizer.name muon",
+             [](v1::JobSpec& job) { job.mutable_optimizer()->set_momentum(0.9); });
+  ExpectIdle("optimizer.newton_schulz", "only with optimizer.name muon",
+             [](v1::JobSpec& job) { job.mutable_optimizer()->set_newton_schulz("standard"); });
+}
+
 TEST(IdleKeys, Bf16Tail_ActsOnQuantisedRecipesAlone) {
   for (const Recipe& recipe : Recipes()) {
     v1::JobSpec job = ValidJob();
@@ -303,6 +310,8 @@ TEST(IdleKeys, DefaultsAndPresets_AreNoKeysOfTheUser) {
 }
 
 TEST(IdleKeys, ResolvedSpecs_CanBeSubmittedAgain) {
+  const std::vector<std::string_view> optimizers = TableNames("optimizer");
+  size_t tried = 0;
   for (const Preset& preset : Presets()) {
     for (const Recipe& recipe : Recipes()) {
       for (const std::string_view schedule : TableNames("schedule")) {
@@ -311,6 +320,8 @@ TEST(IdleKeys, ResolvedSpecs_CanBeSubmittedAgain) {
         job.mutable_precision()->set_recipe(std::string(recipe.name));
         job.mutable_schedule()->set_name(std::string(schedule));
         job.mutable_resources()->set_device(preset.model.layers() % 2 == 0 ? "cpu" : "cuda");
+        job.mutable_resources()->set_workers(1 + static_cast<int>(tried / 2 % 2));
+        job.mutable_optimizer()->set_name(std::string(optimizers[tried++ % optimizers.size()]));
         job.mutable_optimizer()->set_weight_decay(0.05);
         job.mutable_precision()->mutable_techniques();
         for (const std::string_view name : ParameterGroupNames()) {
@@ -323,6 +334,10 @@ TEST(IdleKeys, ResolvedSpecs_CanBeSubmittedAgain) {
         std::vector<FieldViolation> ignored;
         Resolve(job, ignored);
         EXPECT_EQ(Idle(job), "") << preset.name << ' ' << recipe.name << ' ' << schedule;
+        const v1::JobSpec resolved = job;
+        Resolve(job, ignored);
+        EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(job, resolved))
+            << preset.name << ' ' << recipe.name << ' ' << schedule;
       }
     }
   }
