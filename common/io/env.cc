@@ -260,20 +260,14 @@ class PosixEnv : public Env {
     HEARTH_RETURN_IF_ERROR(fault::Check("io.create_folder"));
     std::error_code error;
     std::filesystem::create_directories(dir, error);
-    if (error) {
-      return ErrnoStatus(error.value(), "creating", dir);
-    }
-    return absl::OkStatus();
+    return error ? ErrnoStatus(error.value(), "creating", dir) : absl::OkStatus();
   }
 
   absl::Status RemoveAll(const std::string& path) override {
     HEARTH_RETURN_IF_ERROR(fault::Check("io.remove"));
     std::error_code error;
     std::filesystem::remove_all(path, error);
-    if (error) {
-      return ErrnoStatus(error.value(), "removing", path);
-    }
-    return absl::OkStatus();
+    return error ? ErrnoStatus(error.value(), "removing", path) : absl::OkStatus();
   }
 
   absl::Status Truncate(const std::string& path, int64_t size) override {

@@ -116,17 +116,22 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::Parse() {
   return value;
 }
 
+absl::StatusOr<ExpressionPtr> ExpressionParser::Join(ExpressionPtr left,
+                                                     Rule operand,
+                                                     ExpressionPtr joined) {
+  Skip();
+  HEARTH_ASSIGN_OR_RETURN(ExpressionPtr right, (this->*operand)());
+  joined->parts.push_back(std::move(left));
+  joined->parts.push_back(std::move(right));
+  return Finish(std::move(joined));
+}
+
 absl::StatusOr<ExpressionPtr> ExpressionParser::Logical(Rule operand,
                                                         std::string_view word,
                                                         Kind kind) {
   HEARTH_ASSIGN_OR_RETURN(ExpressionPtr left, (this->*operand)());
   while (here().kind == Token::Kind::kName && here().text == word) {
-    ExpressionPtr joined = New(kind, here().place);
-    Skip();
-    HEARTH_ASSIGN_OR_RETURN(ExpressionPtr right, (this->*operand)());
-    joined->parts.push_back(std::move(left));
-    joined->parts.push_back(std::move(right));
-    HEARTH_ASSIGN_OR_RETURN(left, Finish(std::move(joined)));
+    HEARTH_ASSIGN_OR_RETURN(left, Join(std::move(left), operand, New(kind, here().place)));
   }
   return left;
 }
@@ -189,11 +194,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::Joined(
          std::find(ops.begin(), ops.end(), here().text) != ops.end()) {
     ExpressionPtr joined = New(Kind::kBinary, here().place);
     joined->text = here().text;
-    Skip();
-    HEARTH_ASSIGN_OR_RETURN(ExpressionPtr right, (this->*operand)());
-    joined->parts.push_back(std::move(left));
-    joined->parts.push_back(std::move(right));
-    HEARTH_ASSIGN_OR_RETURN(left, Finish(std::move(joined)));
+    HEARTH_ASSIGN_OR_RETURN(left, Join(std::move(left), operand, std::move(joined)));
   }
   return left;
 }

@@ -48,6 +48,8 @@ class ExpressionParser {
   absl::StatusOr<ExpressionPtr> Filters(ExpressionPtr base);
   absl::StatusOr<ExpressionPtr> Test(ExpressionPtr base);
 
+  // Takes the operator that is next and the operand behind it: `joined` gets both sides.
+  absl::StatusOr<ExpressionPtr> Join(ExpressionPtr left, Rule operand, ExpressionPtr joined);
   absl::StatusOr<ExpressionPtr> Joined(Rule operand, std::initializer_list<std::string_view> ops);
   absl::StatusOr<ExpressionPtr> Logical(Rule operand, std::string_view word, Expression::Kind kind);
   absl::StatusOr<std::string> CompareOperator();  // empty: there is none

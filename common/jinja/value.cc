@@ -87,15 +87,20 @@ absl::Status Value::CheckPart(const Value& part, int* depth) {
              : absl::InvalidArgumentError(absl::StrCat("lists deeper than ", kMaxDepth, " levels"));
 }
 
+template <typename Data, typename Items>
+Value Value::Holding(std::shared_ptr<Data> data, Items items) {
+  data->items = std::move(items);
+  Value v;
+  v.value_ = std::shared_ptr<const Data>(std::move(data));
+  return v;
+}
+
 absl::StatusOr<Value> Value::OfList(List items) {
   auto data = std::make_shared<ListData>();
   for (const Value& item : items) {
     HEARTH_RETURN_IF_ERROR(CheckPart(item, &data->depth));
   }
-  data->items = std::move(items);
-  Value v;
-  v.value_ = std::shared_ptr<const ListData>(std::move(data));
-  return v;
+  return Holding(std::move(data), std::move(items));
 }
 
 absl::StatusOr<Value> Value::OfDict(Dict items) {
@@ -103,10 +108,7 @@ absl::StatusOr<Value> Value::OfDict(Dict items) {
   for (const auto& [key, item] : items) {
     HEARTH_RETURN_IF_ERROR(CheckPart(item, &data->depth));
   }
-  data->items = std::move(items);
-  Value v;
-  v.value_ = std::shared_ptr<const DictData>(std::move(data));
-  return v;
+  return Holding(std::move(data), std::move(items));
 }
 
 absl::StatusOr<Value> Value::NewNamespace(Dict items) {

@@ -93,6 +93,9 @@ class Value {
   };
   struct NoneTag {};
 
+  // A list or a dict whose parts were checked.
+  template <typename Data, typename Items>
+  static Value Holding(std::shared_ptr<Data> data, Items items);
   static absl::Status CheckPart(const Value& part, int* depth);
   int depth() const;
   absl::Status AppendJson(int indent, int level, Budget& budget, std::string* out) const;

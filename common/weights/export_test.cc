@@ -44,6 +44,21 @@ class ExportTest : public ::testing::Test {
     return ExportModel(Env::Real(), FileVerifier("", 1), model_, format, options);
   }
 
+  static v1::ModelSpec Llama64() {
+    v1::ModelSpec spec = TestModelSpec("llama");
+    spec.set_hidden(64);
+    spec.set_head_dim(16);
+    return spec;
+  }
+
+  // Writes the folder of a model and returns its tensors by name.
+  std::map<std::string, TestTensor> WriteModel(const v1::ModelSpec& spec) {
+    const TestModel m = MakeTestModel(spec);
+    auto tensors = TestTensors(m);
+    WriteTestFolder(model_, m, tensors);
+    return tensors;
+  }
+
   GgufFile Gguf(const formats::StoredFormat& dtype) {
     const std::string out = dir_ + "/out.gguf";
     std::filesystem::remove(out);
@@ -226,13 +241,9 @@ TEST_F(ExportTest, Gpt2_FusedQkvIsTransposedAndPositionsStayF32) {
 }
 
 TEST_F(ExportTest, Quantised_MatricesInBlocks_VectorsF32_OddRowsF16) {
-  v1::ModelSpec spec = TestModelSpec("llama");
-  spec.set_hidden(64);
-  spec.set_head_dim(16);
+  v1::ModelSpec spec = Llama64();
   spec.set_ffn_hidden(40);
-  const TestModel m = MakeTestModel(spec);
-  const auto hf = TestTensors(m);
-  WriteTestFolder(model_, m, hf);
+  const auto hf = WriteModel(spec);
   for (const formats::StoredFormat* format : {&formats::kStoredQ8_0, &formats::kStoredQ4_0}) {
     const GgufFile file = Gguf(*format);
     EXPECT_EQ(file.Integer("general.file_type"), format->ggml_file_type);
@@ -249,13 +260,9 @@ TEST_F(ExportTest, Quantised_MatricesInBlocks_VectorsF32_OddRowsF16) {
 }
 
 TEST_F(ExportTest, FileOfSeveralChunks_IsTheSameForAnyThreads) {
-  v1::ModelSpec spec = TestModelSpec("llama");
-  spec.set_hidden(64);
-  spec.set_head_dim(16);
+  v1::ModelSpec spec = Llama64();
   spec.set_vocab(70001);
-  const TestModel m = MakeTestModel(spec);
-  const auto hf = TestTensors(m);
-  WriteTestFolder(model_, m, hf);
+  const auto hf = WriteModel(spec);
   ASSERT_TRUE(Export(kGgufExport, formats::kStoredF32, dir_ + "/1", 1).ok());
   ASSERT_TRUE(Export(kGgufExport, formats::kStoredF32, dir_ + "/3", 3).ok());
   const std::string bytes = *Env::Real().ReadFile(dir_ + "/1");
@@ -269,17 +276,14 @@ TEST_F(ExportTest, FileOfSeveralChunks_IsTheSameForAnyThreads) {
 }
 
 TEST_F(ExportTest, Llama3Rope_IsATensorOfFactors) {
-  v1::ModelSpec spec = TestModelSpec("llama");
-  spec.set_hidden(64);
-  spec.set_head_dim(16);
+  v1::ModelSpec spec = Llama64();
   v1::RopeScaling& scaling = *spec.mutable_rope_scaling();
   scaling.set_type("llama3");
   scaling.set_factor(8);
   scaling.set_low_freq_factor(1);
   scaling.set_high_freq_factor(4);
   scaling.set_original_max_position(64);
-  const TestModel m = MakeTestModel(spec);
-  WriteTestFolder(model_, m, TestTensors(m));
+  WriteModel(spec);
   const GgufFile file = Gguf(formats::kStoredF32);
   const std::vector<float> factors = Floats(file.tensors.at("rope_freqs.weight"));
   ASSERT_EQ(factors.size(), 8U);
@@ -295,8 +299,7 @@ TEST_F(ExportTest, LinearRope_IsMetadata) {
   v1::ModelSpec spec = TestModelSpec("qwen2");
   spec.mutable_rope_scaling()->set_type("linear");
   spec.mutable_rope_scaling()->set_factor(4);
-  const TestModel m = MakeTestModel(spec);
-  WriteTestFolder(model_, m, TestTensors(m));
+  WriteModel(spec);
   const GgufFile file = Gguf(formats::kStoredBf16);
   EXPECT_EQ(file.Text("qwen2.rope.scaling.type"), "linear");
   EXPECT_EQ(file.Number("qwen2.rope.scaling.factor"), 4.0);

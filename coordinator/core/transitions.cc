@@ -1,6 +1,7 @@
 #include "coordinator/core/transitions.h"
 
 #include "common/base/status_macros.h"
+#include "common/base/table_rows.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -124,12 +125,9 @@ absl::Span<const StateRow> StateTable() {
 }
 
 const StateRow& StateRowOf(v1::JobState state) {
-  for (const StateRow& row : kStates) {
-    if (row.state == state) {
-      return row;
-    }
-  }
-  HEARTH_CHECK(false, "every job state has a row");
+  const StateRow* row = FindRow(kStates, &StateRow::state, state);
+  HEARTH_CHECK(row != nullptr, "every job state has a row");
+  return *row;
 }
 
 bool IsTerminal(v1::JobState state) {
@@ -156,12 +154,7 @@ absl::Span<const ReasonRow> ReasonTable() {
 }
 
 bool IsReasonCode(std::string_view code) {
-  for (const ReasonRow& row : kReasons) {
-    if (row.code == code) {
-      return true;
-    }
-  }
-  return false;
+  return FindRow(kReasons, &ReasonRow::code, code) != nullptr;
 }
 
 absl::Span<const ExitRow> ExitTable() {
@@ -169,12 +162,8 @@ absl::Span<const ExitRow> ExitTable() {
 }
 
 const ExitRow& ExitRowOf(v1::ExitReason reason) {
-  for (const ExitRow& row : kExits) {
-    if (row.reason == reason) {
-      return row;
-    }
-  }
-  return kExits[0];
+  const ExitRow* row = FindRow(kExits, &ExitRow::reason, reason);
+  return row != nullptr ? *row : kExits[0];
 }
 
 }  // namespace hearth::coordinator

@@ -71,6 +71,13 @@ std::vector<std::string> Started(const Decisions& decisions) {
   return ids;
 }
 
+// Nothing starts, and the first job says why.
+void ExpectWaits(const Cluster& c, const std::string& reason) {
+  const Decisions d = c.Plan();
+  EXPECT_THAT(d.starts, IsEmpty());
+  EXPECT_EQ(d.waits.at(0).reason, reason);
+}
+
 TEST(Plan, TooFewWorkers_StartsNobodyAndSaysHowManyExist) {
   Cluster c;
   c.AddWorker("a");
@@ -161,9 +168,7 @@ TEST(Plan, CudaJobWithoutCudaWorkers_SaysSo) {
   Cluster c;
   c.AddWorker("c0");
   c.AddJob("gpu", 1).mutable_resources()->set_device("cuda");
-  const Decisions d = c.Plan();
-  EXPECT_THAT(d.starts, IsEmpty());
-  EXPECT_EQ(d.waits.at(0).reason, "needs 1 cuda worker, 0 exist");
+  ExpectWaits(c, "needs 1 cuda worker, 0 exist");
 }
 
 TEST(Plan, CpuJobWithCudaWorkersAlone_SaysSo) {
@@ -181,9 +186,7 @@ TEST(Plan, UnhealthyGpu_IsNotUsedAndIsCounted) {
   gpu.usable = false;
   gpu.unhealthy = true;
   c.AddJob("gpu", 1).mutable_resources()->set_device("cuda");
-  const Decisions d = c.Plan();
-  EXPECT_THAT(d.starts, IsEmpty());
-  EXPECT_EQ(d.waits.at(0).reason, "needs 1 cuda worker, 0 exist and 1 unhealthy");
+  ExpectWaits(c, "needs 1 cuda worker, 0 exist and 1 unhealthy");
 }
 
 TEST(Plan, HeadThatNeedsMoreThanExists_BlocksNobody) {

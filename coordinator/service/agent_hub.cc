@@ -6,6 +6,20 @@
 #include "absl/strings/str_cat.h"
 
 namespace hearth::coordinator {
+namespace {
+
+// Removes a stream, which may be gone already, and gives its place back to its peer.
+template <typename Streams, typename Counts>
+void Forget(uint64_t connection_id, Streams& streams, Counts& of_peer) {
+  const auto found = streams.find(connection_id);
+  if (found == streams.end()) {
+    return;
+  }
+  of_peer.GiveBack(found->second.peer);
+  streams.erase(found);
+}
+
+}  // namespace
 
 bool AgentHub::PeerCounts::Take(const std::string& peer, int most) {
   int& count = counts_[peer];
@@ -36,12 +50,7 @@ bool AgentHub::Add(uint64_t connection_id,
 
 void AgentHub::Remove(uint64_t connection_id) {
   absl::MutexLock lock(&mu_);
-  const auto found = links_.find(connection_id);
-  if (found == links_.end()) {
-    return;
-  }
-  greeted_of_peer_.GiveBack(found->second.peer);
-  links_.erase(found);
+  Forget(connection_id, links_, greeted_of_peer_);
 }
 
 std::shared_ptr<AgentLink> AgentHub::Find(uint64_t connection_id) const {
@@ -92,12 +101,7 @@ bool AgentHub::AddWaiting(uint64_t connection_id,
 
 void AgentHub::RemoveWaiting(uint64_t connection_id) {
   absl::MutexLock lock(&mu_);
-  const auto found = waiting_.find(connection_id);
-  if (found == waiting_.end()) {
-    return;
-  }
-  waiting_of_peer_.GiveBack(found->second.peer);
-  waiting_.erase(found);
+  Forget(connection_id, waiting_, waiting_of_peer_);
 }
 
 void AgentHub::Expire(absl::Duration now) {

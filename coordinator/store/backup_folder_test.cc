@@ -22,12 +22,10 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr absl::Time kNow = absl::FromUnixSeconds(1'795'000'000);
-
 class BackupFolderTest : public testing::Test {
  protected:
   BackupFolderTest() {
-    const auto store = Store::Open({.data_dir = data_, .now = kNow});
+    const auto store = Store::Open({.data_dir = data_, .now = kStoreTime});
     EXPECT_TRUE(store.ok()) << store.status();
     const std::vector<Effects> batch = {StoredEffects("a", 1)};
     EXPECT_TRUE((*store)->Commit(batch).ok());
@@ -46,9 +44,9 @@ class BackupFolderTest : public testing::Test {
 };
 
 TEST_F(BackupFolderTest, NewestOnesStay_AlsoWhenTheClockWentBack) {
-  ASSERT_TRUE(Make(kNow).ok());
-  ASSERT_TRUE(Make(kNow + absl::Hours(24)).ok());
-  const auto third = Make(kNow - absl::Hours(24));
+  ASSERT_TRUE(Make(kStoreTime).ok());
+  ASSERT_TRUE(Make(kStoreTime + absl::Hours(24)).ok());
+  const auto third = Make(kStoreTime - absl::Hours(24));
   ASSERT_TRUE(third.ok()) << third.status();
   EXPECT_THAT(third->path, EndsWith("data-backups/backup-3-2026-11-17T11-06-40Z"));
   EXPECT_THAT(third->removed, ElementsAre(HasSubstr("/backup-1-")));
@@ -65,7 +63,7 @@ TEST_F(BackupFolderTest, LeftoverOfACrashGoes_WhatIsNotOursStays) {
   std::filesystem::create_directories(folder + "/backup-9-2026-11-18T11-06-40Z.partial/jobs");
   std::filesystem::create_directory(folder + "/backup-of-mine");
   std::ofstream(folder + "/backup-of-mine/notes") << "mine";
-  const auto made = Make(kNow);
+  const auto made = Make(kStoreTime);
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_THAT(made->path, HasSubstr("/backup-10-"));
   EXPECT_THAT(Names(), ElementsAre(HasSubstr("backup-10-"), "backup-of-mine"));
@@ -73,14 +71,14 @@ TEST_F(BackupFolderTest, LeftoverOfACrashGoes_WhatIsNotOursStays) {
 
 TEST_F(BackupFolderTest, StoppedCopyLeavesNothing) {
   const auto made =
-      MakeBackup(data_, {.path = DefaultBackupFolder(data_)}, kNow, [] { return true; });
+      MakeBackup(data_, {.path = DefaultBackupFolder(data_)}, kStoreTime, [] { return true; });
   EXPECT_EQ(made.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(Names(), IsEmpty());
 }
 
 TEST_F(BackupFolderTest, TooLittleRoomIsRefusedBeforeAnythingIsWritten) {
   const auto made = MakeBackup(
-      data_, {.path = DefaultBackupFolder(data_), .min_free_bytes = int64_t{1} << 60}, kNow);
+      data_, {.path = DefaultBackupFolder(data_), .min_free_bytes = int64_t{1} << 60}, kStoreTime);
   EXPECT_EQ(made.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(made.status().message(), HasSubstr("must stay free"));
   EXPECT_THAT(Names(), IsEmpty());

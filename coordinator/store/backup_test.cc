@@ -23,8 +23,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr absl::Time kNow = absl::FromUnixSeconds(1'795'000'000);
-
 class BackupTest : public testing::Test {
  protected:
   std::string Path(const std::string& name) const { return root_ + "/" + name; }
@@ -35,7 +33,7 @@ class BackupTest : public testing::Test {
                               .history = {.segment_bytes = 512, .max_bytes = 4096},
                               .log = {.segment_bytes = 512, .max_bytes = 4096},
                               .restore = restore,
-                              .now = kNow});
+                              .now = kStoreTime});
     EXPECT_TRUE(store.ok()) << store.status();
     return store.ok() ? std::move(*store) : nullptr;
   }

@@ -28,7 +28,6 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr absl::Time kNow = absl::FromUnixSeconds(1'795'000'000);
 constexpr const char* kStamp = "2026-11-18T11-06-40Z";
 // SQL that makes the store one of version 2, which had neither tokens nor an audit log.
 constexpr const char* kBackToVersion2 =
@@ -39,7 +38,7 @@ constexpr const char* kBackToVersion2 =
 class DataDirTest : public testing::Test {
  protected:
   absl::StatusOr<std::unique_ptr<Store>> TryOpen(bool restore = false) {
-    return Store::Open({.data_dir = dir_, .restore = restore, .now = kNow});
+    return Store::Open({.data_dir = dir_, .restore = restore, .now = kStoreTime});
   }
 
   std::unique_ptr<Store> Open(bool restore = false) {
@@ -154,7 +153,7 @@ class DataDirTest : public testing::Test {
     EXPECT_THAT(found->text, HasSubstr(said));
     EXPECT_TRUE(std::all_of(found->text.begin(), found->text.end(), absl::ascii_isprint))
         << found->text;
-    const auto repaired = RepairDataDir(dir_, kNow);
+    const auto repaired = RepairDataDir(dir_, kStoreTime);
     if (found->kind->mend == Mend::kByPerson) {
       EXPECT_EQ(repaired.status().code(), absl::StatusCode::kDataLoss);
       EXPECT_THAT(repaired.status().message(), HasSubstr(found->kind->how));

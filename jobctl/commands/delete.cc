@@ -45,9 +45,7 @@ void SayFolders(const v1::DeleteJobResponse& response,
 
 Action SetupDelete(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option_function<std::string>(
-         "job", [options](const std::string& id) { options->request.set_job_id(id); }, "Job id")
-      ->required();
+  AddJobId(app, std::shared_ptr<v1::DeleteJobRequest>(options, &options->request));
   app.add_flag_callback(
       "--checkpoints", [options] { options->request.set_checkpoints(true); },
       "Also remove its checkpoint folders (default: they stay)");

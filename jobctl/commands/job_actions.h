@@ -1,6 +1,7 @@
 // Pieces that several commands share.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
+#include "common/base/status_macros.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/worker.pb.h"
 #include "jobctl/commands/command_row.h"
@@ -30,6 +32,14 @@ absl::Status Confirm(const std::string& question, const std::string& needs);
 // Whole file, or standard input for "-".
 absl::StatusOr<std::string> ReadInput(const std::string& path);
 
+// The required argument JOB of a command whose `request` names the job.
+template <typename Request>
+void AddJobId(CLI::App& app, const std::shared_ptr<Request>& request) {
+  app.add_option_function<std::string>(
+         "job", [request](const std::string& id) { request->set_job_id(id); }, "Job id")
+      ->required();
+}
+
 // Gives `request` (shared pointer to a message with a request_id) a new one, and the command the
 // option --request-id to choose another: that of an earlier try, as SafeToRetry advises.
 template <typename Request>
@@ -43,6 +53,22 @@ void AddRequestId(CLI::App& app, const std::shared_ptr<Request>& request) {
 // On an ambiguous network failure (UNAVAILABLE, DEADLINE_EXCEEDED): adds the request id and that
 // repeating is safe.
 absl::Status SafeToRetry(const absl::Status& status, const std::string& request_id);
+
+// Sends a request that changes a job and prints "job/ID" with `what`, which says what the call did
+// by the job that it returned.
+template <typename Request>
+absl::StatusOr<int> ChangeJob(Context& context,
+                              const Request& request,
+                              const std::function<std::string(const v1::Job&)>& what) {
+  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+  const absl::StatusOr<v1::Job> job = client->Call<v1::Job>(request);
+  if (!job.ok()) {
+    return SafeToRetry(job.status(), request.request_id());
+  }
+  HEARTH_RETURN_IF_ERROR(
+      PrintMutation(context.format, context.quiet, "job/" + job->job_id(), what(*job), *job));
+  return kExitOk;
+}
 
 // Applies --set in order; errors begin with "--set path=value: ".
 absl::Status ApplyAssignments(const std::vector<std::string>& assignments, v1::JobSpec& spec);

@@ -3,7 +3,6 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/job_actions.h"
 
@@ -26,26 +25,14 @@ std::string ResumedText(const v1::Job& job) {
 
 Action SetupResume(CLI::App& app) {
   auto request = std::make_shared<v1::ResumeJobRequest>();
-  app.add_option_function<std::string>(
-         "job", [request](const std::string& id) { request->set_job_id(id); }, "Job id")
-      ->required();
+  AddJobId(app, request);
   AddRequestId(app, request);
   app.add_option_function<std::string>(
          "--set", [request](const std::string& assignment) { request->add_overrides(assignment); },
          "Override a field that a resume may change: path=value, repeatable")
       ->allow_extra_args(false)
       ->trigger_on_parse();
-  return [request](Context& context) -> absl::StatusOr<int> {
-    HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-    const absl::StatusOr<v1::Job> job = client->Call<v1::Job>(*request);
-    if (!job.ok()) {
-      return SafeToRetry(job.status(), request->request_id());
-    }
-    HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
-                                         absl::StrCat("job/", job->job_id()), ResumedText(*job),
-                                         *job));
-    return kExitOk;
-  };
+  return [request](Context& context) { return ChangeJob(context, *request, ResumedText); };
 }
 
 }  // namespace hearth::jobctl

@@ -22,9 +22,7 @@ struct Options {
 
 Action SetupUpdate(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option_function<std::string>(
-         "job", [options](const std::string& id) { options->request.set_job_id(id); }, "Job id")
-      ->required();
+  AddJobId(app, std::shared_ptr<v1::UpdateJobRequest>(options, &options->request));
   app.add_option_function<int>(
       "--priority", [options](int value) { options->request.set_priority(value); },
       "Higher runs first, -1000..1000");

@@ -18,20 +18,20 @@ PlannedBuffer Buffer(std::string name, int64_t bytes, int32_t first, int32_t las
   return buffer;
 }
 
-TEST(MemoryPlan, Place_BuffersNeverAliveTogether_ShareBytes) {
+int64_t ArenaBytesOf(const PlannedBuffer& a, const PlannedBuffer& b) {
   MemoryPlan plan;
-  ASSERT_TRUE(plan.Add(Buffer("a", 1024, 0, 1)).ok());
-  ASSERT_TRUE(plan.Add(Buffer("b", 1024, 2, 3)).ok());
+  EXPECT_TRUE(plan.Add(a).ok());
+  EXPECT_TRUE(plan.Add(b).ok());
   plan.Place();
-  EXPECT_EQ(plan.arena_bytes(), 1024);
+  return plan.arena_bytes();
+}
+
+TEST(MemoryPlan, Place_BuffersNeverAliveTogether_ShareBytes) {
+  EXPECT_EQ(ArenaBytesOf(Buffer("a", 1024, 0, 1), Buffer("b", 1024, 2, 3)), 1024);
 }
 
 TEST(MemoryPlan, Place_LifetimesTouchAtOneMoment_DoNotShare) {
-  MemoryPlan plan;
-  ASSERT_TRUE(plan.Add(Buffer("a", 1024, 0, 2)).ok());
-  ASSERT_TRUE(plan.Add(Buffer("b", 1024, 2, 3)).ok());
-  plan.Place();
-  EXPECT_EQ(plan.arena_bytes(), 2048);
+  EXPECT_EQ(ArenaBytesOf(Buffer("a", 1024, 0, 2), Buffer("b", 1024, 2, 3)), 2048);
 }
 
 TEST(MemoryPlan, Add_BadBuffers_AreRefused) {

@@ -18,6 +18,12 @@ PlannedBuffer Make(std::string name, BufferClass buffer_class, int64_t bytes, Li
   return buffer;
 }
 
+PlannedBuffer Shaped(PlannedBuffer buffer, DType format, std::vector<int64_t> shape) {
+  buffer.format = format;
+  buffer.shape = std::move(shape);
+  return buffer;
+}
+
 int64_t Elements(const std::vector<int64_t>& shape) {
   int64_t elements = 1;
   for (const int64_t size : shape) {
@@ -44,9 +50,7 @@ BufferId PlanBuilder::Floats(std::string name,
   const int64_t elements = Elements(shape);
   const int64_t bytes = wide_bytes_ > 0 ? elements * wide_bytes_ : DTypeBytes(format, elements);
   PlannedBuffer buffer = Make(std::move(name), buffer_class, bytes, life);
-  buffer.format = format;
-  buffer.shape = std::move(shape);
-  return Add(std::move(buffer));
+  return Add(Shaped(std::move(buffer), format, std::move(shape)));
 }
 
 BufferId PlanBuilder::Packed(std::string name,
@@ -56,10 +60,8 @@ BufferId PlanBuilder::Packed(std::string name,
                              Lifetime life) {
   PlannedBuffer buffer =
       Make(std::move(name), buffer_class, DTypeBytes(format, Elements(shape)), life);
-  buffer.format = format;
   buffer.packed = true;
-  buffer.shape = std::move(shape);
-  return Add(std::move(buffer));
+  return Add(Shaped(std::move(buffer), format, std::move(shape)));
 }
 
 BufferId PlanBuilder::Words(std::string name,

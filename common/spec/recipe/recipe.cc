@@ -73,18 +73,24 @@ Recipe Fp8Current() {
   return recipe;
 }
 
+// What all recipes share whose products read blocks alone.
+Recipe BlockRecipe(const char* name, const char* comment) {
+  Recipe recipe = Bf16();
+  recipe.on_cuda = Execution::kEmulated;
+  recipe.name = name;
+  recipe.comment = comment;
+  recipe.fallback = {"bf16"};
+  return recipe;
+}
+
 // A block runs along the contracted dimension, so backward quantises its operands again from high
 // precision.
 Recipe Mxfp8() {
   const Operand mx = Block(DType::kE4M3, BlockLayout::kMxfp8);
-  Recipe recipe = Bf16();
-  recipe.on_cuda = Execution::kEmulated;
-  recipe.name = "mxfp8";
-  recipe.comment = "E4M3 in blocks of 32 with power-of-two scales";
+  Recipe recipe = BlockRecipe("mxfp8", "E4M3 in blocks of 32 with power-of-two scales");
   recipe.fprop = {.a = mx, .b = mx};
   recipe.dgrad = {.a = mx, .b = mx};
   recipe.wgrad = {.a = mx, .b = mx, .output = DType::kF32};
-  recipe.fallback = {"bf16"};
   return recipe;
 }
 
@@ -95,14 +101,11 @@ Recipe Fp8Block() {
   const Operand w = Block(DType::kE4M3, BlockLayout::kFp8Block, true);
   Operand saved_w = w;
   saved_w.source = Source::kForwardCopy;
-  Recipe recipe = Bf16();
-  recipe.on_cuda = Execution::kEmulated;
-  recipe.name = "fp8_block";
-  recipe.comment = "DeepSeek-V3's: E4M3 in blocks of 128, of weights 128 x 128";
+  Recipe recipe =
+      BlockRecipe("fp8_block", "DeepSeek-V3's: E4M3 in blocks of 128, of weights 128 x 128");
   recipe.fprop = {.a = x, .b = w};
   recipe.dgrad = {.a = x, .b = saved_w};
   recipe.wgrad = {.a = x, .b = x, .output = DType::kF32};
-  recipe.fallback = {"bf16"};
   return recipe;
 }
 
@@ -110,19 +113,16 @@ Recipe Fp8Block() {
 // (docs/performance.md). NVIDIA's authors keep layers at both ends.
 constexpr int kSensitiveLayers = 2;
 
-// NVIDIA's recipe: 16x16 weight blocks (the same values forward and backward), stochastic rounding
-// of gradients, a fixed Hadamard transform on both inputs of wgrad alone.
 // What all recipes share whose products read NVFP4 alone.
 Recipe Nvfp4Row(const char* name, const char* comment) {
-  Recipe recipe = Bf16();
-  recipe.on_cuda = Execution::kEmulated;
-  recipe.name = name;
-  recipe.comment = comment;
+  Recipe recipe = BlockRecipe(name, comment);
   recipe.high_precision_first = kSensitiveLayers;
   recipe.fallback = {"fp8", "bf16"};
   return recipe;
 }
 
+// NVIDIA's recipe: 16x16 weight blocks (the same values forward and backward), stochastic rounding
+// of gradients, a fixed Hadamard transform on both inputs of wgrad alone.
 Recipe Nvfp4() {
   const Operand x = Block(DType::kE2M1, BlockLayout::kNvfp4);
   const Operand w = Block(DType::kE2M1, BlockLayout::kNvfp4, true);

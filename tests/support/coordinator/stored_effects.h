@@ -5,9 +5,13 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "coordinator/core/core.h"
 
 namespace hearth::coordinator {
+
+// When the tests' stores are opened.
+inline constexpr absl::Time kStoreTime = absl::FromUnixSeconds(1'795'000'000);
 
 // What the n-th command (from 1) of a job leaves: its row, an event, an answered request, a key, a
 // worker, a record of the history and a line of the log, each with the number n.
