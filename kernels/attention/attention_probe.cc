@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
 #include "kernels/attention/attention.h"
+#include "kernels/core/cpu_workspace.h"
 #include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
 #include "kernels/cuda/device.h"
@@ -56,10 +57,8 @@ absl::StatusOr<Reference> MakeReference(int64_t head_dim) {
   b.d_qkv = View(r.d_qkv.data(), {rows, width});
   const size_t scratch = std::max(cpu::AttentionForwardWorkspaceBytes(f, 1),
                                   cpu::AttentionBackwardWorkspaceBytes(b, 1));
-  std::vector<double> memory(scratch / 8 + 16);
-  Exec cpu;
-  const uintptr_t at = (reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64;
-  cpu.workspace = {reinterpret_cast<void*>(at), memory.size() * 8 - 64};
+  const CpuWorkspace memory(scratch);
+  const Exec cpu = memory.With();
   HEARTH_RETURN_IF_ERROR(AttentionForward(cpu, f));
   HEARTH_RETURN_IF_ERROR(AttentionBackward(cpu, b));
   return r;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/core/cpu_workspace.h"
 #include "kernels/core/rng.h"
 
 namespace hearth::kernels {
@@ -33,15 +34,9 @@ struct Problem {
       args.starts = View(starts.data(), {static_cast<int64_t>(starts.size())});
     }
     const size_t bytes = cpu::AttentionForwardWorkspaceBytes(args, 1);
-    workspace_.resize(bytes + 64);
-    const uintptr_t at = (reinterpret_cast<uintptr_t>(workspace_.data()) + 63) / 64 * 64;
-    Exec exec;
-    exec.workspace = {reinterpret_cast<void*>(at), bytes};
-    return AttentionForward(exec, args);
+    const CpuWorkspace scratch(bytes);
+    return AttentionForward(scratch.With(), args);
   }
-
- private:
-  std::vector<char> workspace_;
 };
 
 // The definition, with the mask written as a condition on every pair.

@@ -425,7 +425,7 @@ TEST(BlockQuantize, NotFiniteBlock_IsNanAndNothingElseIs) {
       ASSERT_TRUE(QuantizeMatrix(x, quant).ok());
       const std::vector<double> got = rows.Decoded();
       const int64_t block = layout.length;
-      for (int64_t i = 0; i < 32 * 64; ++i) {
+      for (int64_t i = 0; i < int64_t{32} * 64; ++i) {
         const bool inside = i / 64 == 3 && i % 64 / block == 40 / block;
         ASSERT_EQ(std::isnan(got[Index(i)]), inside) << i;
       }

@@ -5,25 +5,11 @@
 
 #include "gtest/gtest.h"
 #include "kernels/attention/attention.h"
+#include "kernels/core/cpu_workspace.h"
 #include "kernels/core/rng.h"
 
 namespace hearth::kernels {
 namespace {
-
-// Memory for an op's scratch.
-class Scratch {
- public:
-  explicit Scratch(size_t bytes) : memory_(bytes / sizeof(double) + 16), bytes_(bytes) {}
-  Exec With(Exec exec) {
-    const auto at = reinterpret_cast<uintptr_t>(memory_.data());
-    exec.workspace = {reinterpret_cast<void*>((at + 63) / 64 * 64), bytes_};
-    return exec;
-  }
-
- private:
-  std::vector<double> memory_;
-  size_t bytes_;
-};
 
 // A sequence token by token against the same sequence at once.
 void ExpectSameAsAttention(const AttentionDims& dims) {
@@ -38,7 +24,7 @@ void ExpectSameAsAttention(const AttentionDims& dims) {
   attention.qkv = View(qkv.data(), {dims.batch * dims.sequence, width});
   attention.out = View(whole.data(), {dims.batch * dims.sequence, out_width});
   Exec exec;
-  Scratch attention_scratch(AttentionForwardWorkspaceBytes(exec, attention));
+  CpuWorkspace attention_scratch(AttentionForwardWorkspaceBytes(exec, attention));
   ASSERT_TRUE(AttentionForward(attention_scratch.With(exec), attention).ok());
 
   CachedAttentionArgs cached;
@@ -53,7 +39,7 @@ void ExpectSameAsAttention(const AttentionDims& dims) {
   cached.keys = View(keys.data(), {cached.dims.elements()});
   cached.values = View(values.data(), {cached.dims.elements()});
   cached.out = View(out.data(), {dims.batch, out_width});
-  Scratch scratch(CachedAttentionWorkspaceBytes(exec, cached));
+  CpuWorkspace scratch(CachedAttentionWorkspaceBytes(exec, cached));
   for (int64_t t = 0; t < dims.sequence; ++t) {
     for (int64_t b = 0; b < dims.batch; ++b) {
       std::copy_n(&qkv[static_cast<size_t>((b * dims.sequence + t) * width)], width,
@@ -90,7 +76,7 @@ TEST(CachedAttention, PositionOutsideTheCache_IsRefused) {
     args.keys = args.values = View(&value, {1});
     args.out = View(&out, {1, 1});
     const Exec exec;
-    Scratch scratch(CachedAttentionWorkspaceBytes(exec, args));
+    CpuWorkspace scratch(CachedAttentionWorkspaceBytes(exec, args));
     EXPECT_EQ(CachedAttention(scratch.With(exec), args).code(), absl::StatusCode::kOutOfRange);
   }
 }

@@ -114,7 +114,8 @@ absl::StatusOr<std::unique_ptr<Event>> Event::New(const Exec& exec, Use) {
   }
   return std::unique_ptr<Event>(new Event(nullptr));
 }
-Event::~Event() = default;
+// Not defaulted: the class with CUDA, of which this is the shape, has something to destroy.
+Event::~Event() {}
 absl::Status Event::Record(const Exec&) {
   return absl::OkStatus();
 }
@@ -125,14 +126,15 @@ absl::StatusOr<bool> Event::Done() {
   return event_ == nullptr;
 }
 double Event::MillisecondsSince(const Event&) const {
-  return event_ == nullptr ? 0 : 0;
+  static_cast<void>(event_);
+  return 0;
 }
 
 absl::Status StreamWait(const Exec&, const Event& event) {
   return event.event_ == nullptr ? absl::OkStatus() : None();
 }
 
-Graph::~Graph() = default;
+Graph::~Graph() {}
 absl::Status Graph::Begin(const Exec&) {
   return None();
 }
@@ -140,7 +142,8 @@ absl::StatusOr<std::unique_ptr<Graph>> Graph::End(const Exec&, const char*) {
   return None();
 }
 absl::Status Graph::Launch(const Exec&) {
-  return executable_ == nullptr ? None() : None();
+  static_cast<void>(executable_);
+  return None();
 }
 
 }  // namespace hearth::kernels

@@ -17,9 +17,9 @@ constexpr Shape kShapes[] = {
     {"half_1", 1, 0.5, false, false},
     {"tenth_10007", 10007, 0.1, false, false},
     {"residual_777", 777, 0.3, true, false},
-    {"tenth_33x768", 33 * 768, 0.1, true, false},
-    {"perf_4096x512", 4096 * 512, 0.1, true, true},
-    {"perf_36864x768", 36864 * 768, 0.1, true, true, true},
+    {"tenth_33x768", int64_t{33} * 768, 0.1, true, false},
+    {"perf_4096x512", int64_t{4096} * 512, 0.1, true, true},
+    {"perf_36864x768", int64_t{36864} * 768, 0.1, true, true, true},
 };
 
 DropoutArgs ArgsOf(const Shape& s, const TensorView& x, const TensorView& y) {

@@ -51,6 +51,7 @@ HEARTH_SIMD void KeepLanes(const uint32_t (*words)[kLanes], float p, float* keep
 template <typename T>
 HEARTH_INLINE void ApplyImpl(
     const float* keep, const T* x, const T* residual, T scale, int64_t n, T* y) {
+  // NOLINTNEXTLINE(bugprone-branch-clone): they differ behind the pragmas
   if (residual != nullptr) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
@@ -88,13 +89,14 @@ absl::Status Impl(const Exec& exec, const DropoutArgs& args) {
     key.micro_batch = args.position->micro_batch;
   }
   ParallelFor(exec, args.x.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    constexpr int64_t kStep = int64_t{4} * kLanes;
     uint32_t words[4][kLanes];
-    float keep[4 * kLanes];
-    for (int64_t i = begin; i < end; i += 4 * kLanes) {
+    float keep[kStep];
+    for (int64_t i = begin; i < end; i += kStep) {
       RngLanes(key, (args.first_element + static_cast<uint64_t>(i)) / 4, words);
       KeepLanes(words, static_cast<float>(args.p), keep);
       Apply(keep, x + i, residual == nullptr ? nullptr : residual + i, scale,
-            std::min<int64_t>(4 * kLanes, end - i), y + i);
+            std::min(kStep, end - i), y + i);
     }
     RoundSpan(y + begin, end - begin, args.round_y);
   });

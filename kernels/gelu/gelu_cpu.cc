@@ -60,6 +60,7 @@ struct TanhGelu {
 // y = [dy *] f(x + bias): the value forward (dy null), the slope backward.
 template <typename Kind, typename T>
 HEARTH_INLINE void RowOfKind(const T* dy, const T* x, const T* bias, int64_t n, T* y) {
+  // NOLINTNEXTLINE(bugprone-branch-clone): they differ behind the pragmas
   if (dy == nullptr) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
@@ -94,20 +95,23 @@ HEARTH_SIMD void Row(
 // Values at a time where there is no plain output to compute them into, or the input was kept.
 constexpr int64_t kPiece = 512;
 
-// One direction: dy is absent forward.
+// One direction.
+struct Direction {
+  Activation kind;
+  TensorView dy;  // absent forward
+  TensorView x;
+  TensorView bias;
+  TensorView y;  // forward's result or dx
+  DType round;
+  QuantView quant;
+  KeptInput keep;
+  KeptInput kept;
+};
+
 template <typename T>
-absl::Status Impl(const Exec& exec,
-                  Activation kind,
-                  const TensorView& dy,
-                  const TensorView& x,
-                  const TensorView& bias,
-                  const TensorView& y,
-                  DType round,
-                  const QuantView& quant,
-                  const KeptInput& keep,
-                  const KeptInput& kept) {
-  const int64_t rows = x.rows();
-  const int64_t cols = x.cols();
+absl::Status Impl(const Exec& exec, const Direction& d) {
+  const int64_t rows = d.x.rows();
+  const int64_t cols = d.x.cols();
   ParallelFor(exec, rows, RowGrain(cols), [&](int64_t begin, int64_t end) {
     T piece[kPiece];
     T loaded[kPiece];
@@ -116,19 +120,19 @@ absl::Status Impl(const Exec& exec,
         const int64_t n = std::min(kPiece, cols - col);
         const int64_t at = row * cols + col;
         // Without a plain output a piece on the stack stands in: the forms are made of it.
-        T* out = y.empty() ? piece : y.as<T>() + at;
-        const T* in = x.as<T>() + at;
-        if (!kept.empty()) {
-          LoadKeptSpan(kept, at, n, loaded);
+        T* out = d.y.empty() ? piece : d.y.as<T>() + at;
+        const T* in = d.x.as<T>() + at;
+        if (!d.kept.empty()) {
+          LoadKeptSpan(d.kept, at, n, loaded);
           in = loaded;
         }
-        if (!keep.empty()) {
-          KeepSpan(in, n, at, keep);
+        if (!d.keep.empty()) {
+          KeepSpan(in, n, at, d.keep);
         }
-        Row(kind, dy.empty() ? nullptr : dy.as<T>() + at, in,
-            bias.empty() ? nullptr : bias.as<T>() + col, n, out);
-        RoundSpan(out, n, round);
-        QuantizeRow(quant, rows, cols, row, col, out, n);
+        Row(d.kind, d.dy.empty() ? nullptr : d.dy.as<T>() + at, in,
+            d.bias.empty() ? nullptr : d.bias.as<T>() + col, n, out);
+        RoundSpan(out, n, d.round);
+        QuantizeRow(d.quant, rows, cols, row, col, out, n);
       }
     }
   });
@@ -142,8 +146,8 @@ namespace cpu {
 absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args) {
   const auto compute = [&](const TensorView& y) {
     return DispatchFloating(args.x.dtype, [&]<typename T>() {
-      return Impl<T>(exec, args.kind, TensorView(), args.x, args.bias, y, args.round_y,
-                     args.y_quant, args.keep, args.kept);
+      return Impl<T>(exec, {args.kind, TensorView(), args.x, args.bias, y, args.round_y,
+                            args.y_quant, args.keep, args.kept});
     });
   };
   return ComputeWithBlocks(exec, args.y, args.y_blocks, args.x.dtype, args.x.rows(), args.x.cols(),
@@ -153,8 +157,9 @@ absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args) {
 absl::Status GeluBackward(const Exec& exec, const GeluBackwardArgs& args) {
   const auto compute = [&](const TensorView& dx) {
     return DispatchFloating(args.x.dtype, [&]<typename T>() {
-      return Impl<T>(exec, args.kind, args.dy, args.x, args.bias, dx, args.round_dx, args.dx_quant,
-                     {}, args.kept);
+      return Impl<T>(
+          exec,
+          {args.kind, args.dy, args.x, args.bias, dx, args.round_dx, args.dx_quant, {}, args.kept});
     });
   };
   return ComputeWithBlocks(exec, args.dx, args.dx_blocks, args.x.dtype, args.x.rows(),

@@ -32,7 +32,7 @@ absl::Status CopyPlain(const Buffers& b) {
 absl::Status CopyAll(const Exec&, const Buffers& b) {
   const QuantView quant = b.Quant("q");
   const float* x = b["x"].as<float>();
-  for (int64_t i = 0; i < 16 * 32 && !quant.empty(); ++i) {
+  for (int64_t i = 0; i < int64_t{16} * 32 && !quant.empty(); ++i) {
     const uint8_t code = EncodeE4m3(x[i] * *quant.scale);
     static_cast<uint8_t*>(quant.rows)[i] = code;
     static_cast<uint8_t*>(quant.columns)[i % 32 * 16 + i / 32] = code;
@@ -138,7 +138,7 @@ TEST(Buffers, Clone_HasTheSameImageInMemoryOfItsOwn) {
   EXPECT_EQ(first.Get("x", 7), before);
   // A write behind the clone's buffer is one of its own too.
   float* const x = clone["x"].as<float>();
-  x[48 * 16] = 0.0F;
+  x[size_t{48} * 16] = 0.0F;
   EXPECT_EQ(clone.DamagedGuard(), "x (behind it)");
   EXPECT_EQ(first.DamagedGuard(), "");
 }

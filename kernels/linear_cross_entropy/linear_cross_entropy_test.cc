@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/core/cpu_workspace.h"
 #include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
 #include "kernels/linear_cross_entropy/cuda_layout.h"
@@ -235,11 +236,9 @@ class QuantisedHead : public testing::Test {
   }
 
   absl::Status Execute() {
-    std::vector<double> memory(LinearCrossEntropyWorkspaceBytes(Exec(), args_) / 8 + 16);
-    const uintptr_t at = (reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64;
-    Exec exec;
+    const CpuWorkspace scratch(LinearCrossEntropyWorkspaceBytes(Exec(), args_));
+    Exec exec = scratch.With();
     exec.threads = 2;
-    exec.workspace = {reinterpret_cast<void*>(at), LinearCrossEntropyWorkspaceBytes(Exec(), args_)};
     return LinearCrossEntropy(exec, args_);
   }
 

@@ -46,7 +46,8 @@ inline bool NormWritesBlocks(const Exec& exec, int64_t cols, bool statistics) {
 // scales, and what each of 256 threads has summed for each of its columns, of `gradients` gradients
 // (of weight, and of bias).
 constexpr int64_t NormGradientBlocksBytes(int64_t value_bytes, int64_t cols, int gradients) {
-  return 128 * 128 * value_bytes + 2816 + int64_t{gradients} * NormRowPacks(cols) * 8 * 256 * 4;
+  return int64_t{128} * 128 * value_bytes + 2816 +
+         int64_t{gradients} * NormRowPacks(cols) * 8 * 256 * 4;
 }
 inline constexpr int64_t kNormStaticBytes = 64;  // on top of those
 

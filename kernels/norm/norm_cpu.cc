@@ -95,6 +95,7 @@ HEARTH_INLINE void NormalizeImpl(
     Layer, const T* s, const T* weight, const T* bias, Moments<T> moments, int64_t n, T* y) {
   const T mean = moments.mean;
   const T rstd = moments.rstd;
+  // NOLINTNEXTLINE(bugprone-branch-clone): they differ behind the pragmas
   if (bias != nullptr) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
@@ -130,6 +131,7 @@ HEARTH_INLINE void BackwardRowImpl(Rms, const BackwardRow<T>& r, int64_t n) {
   }
   // With rstd = (mean(s^2) + eps)^-1/2: dx = w dy rstd - s rstd^3 sum(w dy s) / n.
   const T slope = dot * rstd * rstd * rstd / static_cast<T>(n);
+  // NOLINTNEXTLINE(bugprone-branch-clone): they differ behind the pragmas
   if (d_sum != nullptr) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
@@ -167,6 +169,7 @@ HEARTH_INLINE void BackwardRowImpl(Layer, const BackwardRow<T>& r, int64_t n) {
   // With x^ = (s - mean) rstd: dx = (w dy - mean(w dy) - x^ mean(w dy x^)) rstd.
   dot /= static_cast<T>(n);
   total /= static_cast<T>(n);
+  // NOLINTNEXTLINE(bugprone-branch-clone): they differ behind the pragmas
   if (d_sum != nullptr) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {

@@ -75,7 +75,7 @@ absl::Status CanImplement(const SampleTokensArgs& args) {
 }
 
 size_t SampleTokensWorkspaceBytes(const SampleTokensArgs& args, int threads) {
-  return static_cast<size_t>(2 * threads * VocabOf(args)) * sizeof(float);
+  return static_cast<size_t>(int64_t{2} * threads * VocabOf(args)) * sizeof(float);
 }
 
 absl::Status SampleTokens(const Exec& exec, const SampleTokensArgs& args) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/core/cpu_workspace.h"
 
 namespace hearth::kernels {
 namespace {
@@ -31,13 +32,8 @@ struct Row {
     args.log_prob = View(&log_prob, {1});
     args.rule = rule;
     args.end_token = end_token;
-    std::vector<double> workspace(SampleTokensWorkspaceBytes(args, 1) / sizeof(double) + 8);
-    Exec exec;
-    const auto at = reinterpret_cast<uintptr_t>(workspace.data());
-    exec.workspace = {reinterpret_cast<void*>((at + 63) / 64 * 64),
-                      SampleTokensWorkspaceBytes(args, 1)};
-    workspace.resize(workspace.size());
-    return SampleTokens(exec, args);
+    const CpuWorkspace scratch(SampleTokensWorkspaceBytes(args, 1));
+    return SampleTokens(scratch.With(), args);
   }
 
   std::vector<float> logits;

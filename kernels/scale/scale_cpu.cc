@@ -9,6 +9,7 @@ constexpr int64_t kGrain = 16384;
 
 template <typename T>
 HEARTH_INLINE void ScaleSpanImpl(const T* x, T alpha, T beta, int64_t n, T* y) {
+  // NOLINTNEXTLINE(bugprone-branch-clone): they differ behind the pragmas
   if (beta == T{0}) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {

@@ -26,7 +26,7 @@ class DiskWorkerTest : public ::testing::Test {
     const std::string path = (dir_ / "raw.bin").string();
     const std::vector<uint16_t> data(tokens, 7);
     std::ofstream(path, std::ios::binary)
-        .write(reinterpret_cast<const char*>(data.data()), 2 * tokens);
+        .write(reinterpret_cast<const char*>(data.data()), std::streamsize{2} * tokens);
     return path;
   }
 
@@ -133,7 +133,7 @@ TEST_F(DiskWorkerTest, Read_AnswersWithBytesOrWhyNot) {
   absl::Mutex mu;
   std::vector<v1::CheckpointFileBytes> answers;
   const auto answered = [&] { return answers.size() == 2; };
-  DiskWorker disk(*root, Env::Real(), [&](v1::AgentMessage message) {
+  DiskWorker disk(*root, Env::Real(), [&](const v1::AgentMessage& message) {
     absl::MutexLock lock(&mu);
     answers.push_back(message.checkpoint_bytes());
   });

@@ -78,7 +78,8 @@ TEST_P(CollectiveTest, AllOperations_GiveTheResultOnEveryRank) {
     EXPECT_EQ(comm.transport(), GetParam().first);
     std::vector<float> floats = {1.0f * static_cast<float>(r), 2.0f};
     ASSERT_TRUE(comm.AllReduceSum(absl::MakeSpan(floats)).ok());
-    EXPECT_EQ(floats[0], static_cast<float>(W * (W - 1) / 2));
+    const int ranks_sum = W * (W - 1) / 2;
+    EXPECT_EQ(floats[0], static_cast<float>(ranks_sum));
     EXPECT_EQ(floats[1], 2.0f * static_cast<float>(W));
     std::vector<double> doubles(3, 0.25);
     ASSERT_TRUE(comm.AllReduceSum(absl::MakeSpan(doubles)).ok());
@@ -107,7 +108,8 @@ TEST_P(CollectiveTest, Tensors_SumsPiecesAndGroups) {
     const kernels::Exec exec;
     const int r = comm.rank();
     const auto own = static_cast<float>(r + 1);
-    const auto sum = static_cast<float>(W * (W + 1) / 2);
+    const int owns = W * (W + 1) / 2;
+    const auto sum = static_cast<float>(owns);
     const int64_t piece = 1001;
     std::vector<float> f32(static_cast<size_t>(W * piece), own);
     ASSERT_TRUE(comm.AllReduceSum(exec, kernels::View(f32.data(), {W, piece})).ok());
@@ -122,7 +124,8 @@ TEST_P(CollectiveTest, Tensors_SumsPiecesAndGroups) {
     }
     ASSERT_TRUE(comm.AllGather(exec, view).ok());
     for (int64_t i = 0; i < W * piece; ++i) {
-      ASSERT_EQ(scattered[static_cast<size_t>(i)], static_cast<float>(i / piece + 1));
+      const int64_t from = i / piece;
+      ASSERT_EQ(scattered[static_cast<size_t>(i)], static_cast<float>(from + 1));
     }
     std::vector<uint8_t> bytes(static_cast<size_t>(W), 0xFF);
     bytes[static_cast<size_t>(r)] = static_cast<uint8_t>(r);
@@ -178,6 +181,8 @@ TEST_P(CollectiveTest, AllReduceSum_Repeated_SameBitsOnAllRanks) {
     }
     for (const auto& sum : sums) {
       ASSERT_EQ(sum.size(), n);
+      // Bit for bit, as two zeros of different signs would not be.
+      // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
       EXPECT_EQ(std::memcmp(sum.data(), first.data(), n * sizeof(float)), 0);
     }
   }

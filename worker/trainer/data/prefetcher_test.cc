@@ -37,7 +37,7 @@ class PrefetcherTest : public ::testing::Test {
 };
 
 struct Buffers {
-  std::vector<int32_t> words = std::vector<int32_t>(4 * 2 * kT);
+  std::vector<int32_t> words = std::vector<int32_t>(size_t{8} * kT);
   std::vector<float> weights = std::vector<float>(2 * kT);
   BatchBuffers view() {
     int32_t* w = words.data();

@@ -329,7 +329,7 @@ TEST(GenerationPlan, HoldsWhatItSays) {
   for (const spec::Parameter& p : generator->table()) {
     elements += p.slot == spec::Slot::kTokenEmbedding ? 0 : p.elements();  // llama is untied here
   }
-  EXPECT_EQ(spec::DecodeBytes(o, 10, 4), elements * 4 + 3 * 10 * 2 * 2 * 8 * 4);
+  EXPECT_EQ(spec::DecodeBytes(o, 10, 4), elements * 4 + int64_t{3} * 10 * 2 * 2 * 8 * 4);
   spec::GenerationPlanOptions wrong = o;
   wrong.prefill_batch = 4;
   EXPECT_EQ(spec::PlanGeneration(wrong).status().code(), absl::StatusCode::kInvalidArgument);

@@ -48,7 +48,8 @@ TEST(Guard, RestoreLosses_DecidesAlike) {
   Guard other({2, 0, 8});
   other.Restore(guard.Losses(), guard.LogNorms());
   EXPECT_EQ(other.Losses(), guard.Losses());
-  for (double loss = 2.5; loss < 3.5; loss += 0.01) {
+  for (int hundredths = 250; hundredths < 350; ++hundredths) {
+    const double loss = 0.01 * hundredths;
     EXPECT_EQ(other.Judge(Facts(loss)), guard.Judge(Facts(loss)));
   }
 }

@@ -121,7 +121,7 @@ TEST(Trial, WithoutANumber_IsFartherThanAnyLimit) {
 }
 
 TEST(Trial, WithoutAReference_NothingIsChosen) {
-  for (v1::PrecisionTrialRun run : {v1::PrecisionTrialRun(), Trained(kNan), HeldOut(kNan)}) {
+  for (const v1::PrecisionTrialRun& run : {v1::PrecisionTrialRun(), Trained(kNan), HeldOut(kNan)}) {
     Trial trial(Job(), "x", {});
     EXPECT_TRUE(absl::IsOutOfRange(trial.Add(run)));
     EXPECT_FALSE(trial.decided());

@@ -76,7 +76,7 @@ TEST_P(GradientTest, ForwardBackward_EveryGradient_MatchesFiniteDifferences) {
   for (int i = 0; i < p.size(); ++i) {
     const spec::Parameter& parameter = p.table()[static_cast<size_t>(i)];
     for (int64_t j = 0; j < parameter.logical_elements(); ++j) {
-      p.weight(i).as<double>()[j] += 0.05 * std::sin(static_cast<double>(7 * i + 3 * j));
+      p.weight(i).as<double>()[j] += 0.05 * std::sin(static_cast<double>(int64_t{7} * i + 3 * j));
     }
   }
   const kernels::TensorView& gradients = p.flat_gradients().front();
