@@ -114,19 +114,24 @@ __device__ __forceinline__ void Unpack(const Raw8<T>& raw, float (&out)[8]) {
     }
   }
 }
-// Values that nobody reads again soon: they leave the caches first.
-template <typename T>
-__device__ __forceinline__ Raw8<T> LoadRaw8Once(const T* from) {
+// With `load`, a function from const uint4* to uint4: which caches the values go through.
+template <typename T, typename Load>
+__device__ __forceinline__ Raw8<T> LoadRaw8With(const T* from, Load load) {
   Raw8<T> raw;
 #pragma unroll
   for (int n = 0; n < static_cast<int>(sizeof(T)) / 2; ++n) {
-    const uint4 part = __ldcs(reinterpret_cast<const uint4*>(from) + n);
+    const uint4 part = load(reinterpret_cast<const uint4*>(from) + n);
     raw.words[n * 4] = part.x;
     raw.words[n * 4 + 1] = part.y;
     raw.words[n * 4 + 2] = part.z;
     raw.words[n * 4 + 3] = part.w;
   }
   return raw;
+}
+// Values that nobody reads again soon: they leave the caches first.
+template <typename T>
+__device__ __forceinline__ Raw8<T> LoadRaw8Once(const T* from) {
+  return LoadRaw8With(from, [](const uint4* at) { return __ldcs(at); });
 }
 // Value k, known when compiled.
 template <typename T>
@@ -191,32 +196,38 @@ __device__ __forceinline__ float WarpMax(float x) {
   }
   return x;
 }
-// Over a block of at most 1024 threads, a multiple of 32; every thread gets the result. `scratch`
-// is shared memory of 32 elements; the call synchronises before it and after it, so that it can be
-// used again at once.
+// Over a block of at most 1024 threads, a multiple of 32; every thread gets the result. `in_warp`
+// reduces over a warp, and `none` changes nothing in it. `scratch` is shared memory of 32 elements;
+// the call synchronises before it and after it, so that it can be used again at once.
+template <typename T, typename InWarp>
+__device__ __forceinline__ T BlockReduce(T x, T* scratch, T none, InWarp in_warp) {
+  x = in_warp(x);
+  const int warp = threadIdx.x / 32;
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) {
+    scratch[warp] = x;
+  }
+  __syncthreads();
+  const int warps = blockDim.x / 32;
+  return in_warp(threadIdx.x % 32 < warps ? scratch[threadIdx.x % 32] : none);
+}
 template <typename T>
 __device__ __forceinline__ T BlockSum(T x, T* scratch) {
-  x = WarpSum(x);
-  const int warp = threadIdx.x / 32;
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) {
-    scratch[warp] = x;
-  }
-  __syncthreads();
-  const int warps = blockDim.x / 32;
-  T sum = threadIdx.x % 32 < warps ? scratch[threadIdx.x % 32] : T{0};
-  return WarpSum(sum);
+  return BlockReduce(x, scratch, T{0}, [](T value) { return WarpSum(value); });
 }
 __device__ __forceinline__ float BlockMax(float x, float* scratch) {
-  x = WarpMax(x);
-  const int warp = threadIdx.x / 32;
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) {
-    scratch[warp] = x;
+  return BlockReduce(x, scratch, -INFINITY, [](float value) { return WarpMax(value); });
+}
+// Which of a table's first `count` entries block blockIdx.x works on; `first_block` grows from
+// entry to entry, from 0.
+template <typename Entry>
+__device__ __forceinline__ const Entry& EntryOfBlock(const Entry* entries, int count) {
+  int low = 0;
+  for (int high = count; high - low > 1;) {
+    const int middle = (low + high) / 2;
+    (entries[middle].first_block <= blockIdx.x ? low : high) = middle;
   }
-  __syncthreads();
-  const int warps = blockDim.x / 32;
-  return WarpMax(threadIdx.x % 32 < warps ? scratch[threadIdx.x % 32] : -INFINITY);
+  return entries[low];
 }
 
 // *amax = max(*amax, value) for value >= 0 or NaN: their bits order as unsigned integers do, so the

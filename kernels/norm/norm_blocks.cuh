@@ -30,16 +30,7 @@ __device__ __forceinline__ void MeetCluster() {
 // Past L1: written by another block of the cluster.
 template <typename T>
 __device__ __forceinline__ Raw8<T> LoadRaw8FromL2(const T* from) {
-  Raw8<T> raw;
-#pragma unroll
-  for (int k = 0; k < static_cast<int>(sizeof(T)) / 2; ++k) {
-    const uint4 words = __ldcg(reinterpret_cast<const uint4*>(from) + k);
-    raw.words[4 * k] = words.x;
-    raw.words[4 * k + 1] = words.y;
-    raw.words[4 * k + 2] = words.z;
-    raw.words[4 * k + 3] = words.w;
-  }
-  return raw;
+  return LoadRaw8With(from, [](const uint4* at) { return __ldcg(at); });
 }
 
 // A thread's packs of the row at `row`. kOnce: nobody reads them again.

@@ -118,16 +118,7 @@ extern __shared__ __align__(16) uint32_t norm_shared[];
 // What is read by all rows and written by no one.
 template <typename T>
 __device__ __forceinline__ Raw8<T> LoadConstant(const T* from) {
-  Raw8<T> raw;
-#pragma unroll
-  for (int k = 0; k < static_cast<int>(sizeof(T)) / 2; ++k) {
-    const uint4 words = __ldg(reinterpret_cast<const uint4*>(from) + k);
-    raw.words[4 * k] = words.x;
-    raw.words[4 * k + 1] = words.y;
-    raw.words[4 * k + 2] = words.z;
-    raw.words[4 * k + 3] = words.w;
-  }
-  return raw;
+  return LoadRaw8With(from, [](const uint4* at) { return __ldg(at); });
 }
 
 // To where nobody reads soon: leaves the L2 cache first, before columns whose lines are not whole.

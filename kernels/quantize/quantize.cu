@@ -135,12 +135,7 @@ __global__ void __launch_bounds__(kThreads)
   if (table.counter != nullptr && blockIdx.x == 0 && threadIdx.x == 0) {
     atomicAdd(table.counter, table.written);
   }
-  int low = 0;
-  for (int high = table.count; high - low > 1;) {
-    const int middle = (low + high) / 2;
-    (table.entries[middle].first_block <= blockIdx.x ? low : high) = middle;
-  }
-  const Entry& e = table.entries[low];
+  const Entry& e = EntryOfBlock(table.entries, table.count);
   const uint32_t block = blockIdx.x - e.first_block;
   const int64_t begin = block * kBlockValues;
   uint32_t amax;

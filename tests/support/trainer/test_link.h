@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -97,6 +98,16 @@ inline v1::TrainerExit RunTo(FakeLink& link) {
   RankOptions options;
   options.link = &link;
   return RunRank(options);
+}
+
+// Two ranks of one gang, the follower on a thread of its own. Returns how the leader and the
+// follower ended.
+inline std::pair<v1::TrainerExit, v1::TrainerExit> RunBoth(FakeLink& leader, FakeLink& follower) {
+  v1::TrainerExit follower_exit;
+  std::thread other([&] { follower_exit = RunTo(follower); });
+  v1::TrainerExit exit = RunTo(leader);
+  other.join();
+  return {std::move(exit), std::move(follower_exit)};
 }
 
 }  // namespace hearth::trainer

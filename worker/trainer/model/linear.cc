@@ -130,6 +130,7 @@ absl::Status Linear::WeightGradient(const kernels::Exec& exec,
   HEARTH_RETURN_IF_ERROR(dy_.In(format).BeforeProduct(exec, plain_dy, true));
   HEARTH_RETURN_IF_ERROR(x_.In(format).BeforeProduct(exec, x_.plain(), true));
   GemmArgs wgrad = Wgrad(format, plain_dy);
+  // The first micro-batch overwrites, which saves a pass that zeroes the largest gradients.
   wgrad.beta = pass.accumulate ? 1.0 : 0.0;
   HEARTH_RETURN_IF_ERROR(kernels::Gemm(exec, wgrad));
   if (d_bias_.empty()) {
@@ -163,6 +164,7 @@ absl::Status Linear::InputGradient(const kernels::Exec& exec,
 size_t Linear::WorkspaceBytes(const kernels::Exec& exec) const {
   const auto rows = x_.plain().rows();
   const kernels::DType activation = weight_.dtype;
+  // Only shapes and formats count here: no data is read.
   const TensorView y(weight_.data, activation, {rows, weight_.dim(0)});
   const TensorView dx(weight_.data, activation, {rows, weight_.dim(1)});
   size_t bytes = 0;
@@ -187,12 +189,7 @@ size_t Linear::WorkspaceBytes(const kernels::Exec& exec) const {
 }
 
 void Linear::AppendParams(const ModelContext& context, std::vector<int>& params) const {
-  for (const bool is_bias : {false, true}) {
-    const int i = spec::FindParameter(context.parameters->table(), slot_, layer_, is_bias);
-    if (i >= 0) {
-      params.push_back(i);
-    }
-  }
+  context.AppendParams(slot_, layer_, params);
 }
 
 }  // namespace hearth::trainer

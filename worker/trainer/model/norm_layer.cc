@@ -141,12 +141,7 @@ size_t NormLayer::WorkspaceBytes(bool training) const {
 }
 
 void NormLayer::AppendParams(const ModelContext& context, std::vector<int>& params) const {
-  for (const bool is_bias : {false, true}) {
-    const int i = spec::FindParameter(context.parameters->table(), slot_, layer_, is_bias);
-    if (i >= 0) {
-      params.push_back(i);
-    }
-  }
+  context.AppendParams(slot_, layer_, params);
 }
 
 }  // namespace hearth::trainer

@@ -20,6 +20,15 @@ Operand ModelContext::Bind(Role role, spec::Slot slot, int layer, OperandBuffers
   return quant->Bind(role, parameter, buffers);
 }
 
+void ModelContext::AppendParams(spec::Slot slot, int layer, std::vector<int>& params) const {
+  for (const bool is_bias : {false, true}) {
+    const int i = spec::FindParameter(parameters->table(), slot, layer, is_bias);
+    if (i >= 0) {
+      params.push_back(i);
+    }
+  }
+}
+
 Operand ModelContext::XOperand(spec::Slot slot,
                                int layer,
                                const TensorView& plain,

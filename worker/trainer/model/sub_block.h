@@ -41,6 +41,8 @@ struct ModelContext {
 
   int64_t rows() const { return plan.micro_batch * plan.sequence_length; }
   const spec::ModelShape& shape() const { return plan.shape; }
+  // Adds the places of the slot's weight and bias, of those that exist, in the parameter table.
+  void AppendParams(spec::Slot slot, int layer, std::vector<int>& params) const;
   // Input x, or gradient dy, of the linear layer (slot, layer); quantised where the plan says so.
   // `columns`: where the transposed copy is that wgrad reads. Rows are used up at once and shared.
   Operand XOperand(spec::Slot slot,

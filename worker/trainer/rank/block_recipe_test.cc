@@ -45,23 +45,23 @@ class BlockRecipeTest : public testing::TestWithParam<std::string> {
     spec.mutable_train()->set_eval_every(0);
     return spec;
   }
-  std::vector<double> Losses(const v1::JobSpec& spec, const std::string& folder) {
+  std::vector<v1::StepReport> Steps(const v1::JobSpec& spec, const std::string& folder) {
     FakeLink link(MakeTask(spec, dir_.path() + "/" + folder), store_);
     const v1::TrainerExit exit = RunTo(link);
     EXPECT_EQ(exit.reason(), v1::EXIT_REASON_FINISHED) << exit.message();
+    return std::move(link.steps);
+  }
+  std::vector<double> Losses(const v1::JobSpec& spec, const std::string& folder) {
     std::vector<double> losses;
-    for (const v1::StepReport& step : link.steps) {
+    for (const v1::StepReport& step : Steps(spec, folder)) {
       losses.push_back(step.loss());
     }
     return losses;
   }
   // Losses, norms, and what was counted: once, however often it is computed.
   std::vector<double> Facts(const v1::JobSpec& spec, const std::string& folder) {
-    FakeLink link(MakeTask(spec, dir_.path() + "/" + folder), store_);
-    const v1::TrainerExit exit = RunTo(link);
-    EXPECT_EQ(exit.reason(), v1::EXIT_REASON_FINISHED) << exit.message();
     std::vector<double> facts;
-    for (const v1::StepReport& step : link.steps) {
+    for (const v1::StepReport& step : Steps(spec, folder)) {
       facts.insert(facts.end(), {step.loss(), step.grad_norm()});
       for (const v1::TensorStats& row : step.tensors()) {
         facts.insert(facts.end(), {row.amax(), row.underflow_ratio(), row.saturation_ratio()});

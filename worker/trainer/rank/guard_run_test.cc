@@ -107,11 +107,15 @@ class GuardRunTest : public testing::TestWithParam<std::string> {
     LocalKeyValueStore store;
     auto leader = std::make_unique<FakeLink>(MakeTask(spec, folder, 0, 2), store);
     FakeLink follower(MakeTask(spec, folder, 1, 2), store);
-    v1::TrainerExit exit;
-    std::thread other([&] { exit = RunTo(follower); });
-    RunTo(*leader);
-    other.join();
+    const v1::TrainerExit exit = RunBoth(*leader, follower).second;
     return {std::move(leader), exit};
+  }
+  // The leader of two ranks that finish.
+  std::unique_ptr<FakeLink> FinishTwo(const v1::JobSpec& spec, const std::string& faults) {
+    auto [leader, follower] = RunTwo(spec, faults);
+    EXPECT_EQ(leader->exits[0].reason(), v1::EXIT_REASON_FINISHED) << leader->exits[0].message();
+    EXPECT_EQ(follower.reason(), v1::EXIT_REASON_FINISHED) << follower.message();
+    return std::move(leader);
   }
 
   TempDir dir_;
@@ -292,9 +296,7 @@ TEST_P(GuardRunTest, TwoRanks_DecideAlikeShardedOrNot) {
     SCOPED_TRACE(shard);
     v1::JobSpec spec = Job();
     spec.mutable_parallel()->set_shard_optimizer(shard);
-    const auto [leader, follower] = RunTwo(spec, faults);
-    EXPECT_EQ(leader->exits[0].reason(), v1::EXIT_REASON_FINISHED) << leader->exits[0].message();
-    EXPECT_EQ(follower.reason(), v1::EXIT_REASON_FINISHED) << follower.message();
+    const auto leader = FinishTwo(spec, faults);
     EXPECT_THAT(Decisions(*leader),
                 ElementsAre("12 redo " + own + ">bf16", "22 redo " + own + ">bf16"));
     EXPECT_NEAR(leader->steps.back().loss() / solo->steps.back().loss(), 1.0, 0.05);
@@ -465,9 +467,7 @@ TEST_P(Fp8FallbackTest, TwoRanks_ShardedOrNot_GoOnAsOne) {
     SCOPED_TRACE(shard);
     v1::JobSpec spec = BlockJob();
     spec.mutable_parallel()->set_shard_optimizer(shard);
-    const auto [leader, follower] = RunTwo(spec, faults);
-    EXPECT_EQ(leader->exits[0].reason(), v1::EXIT_REASON_FINISHED) << leader->exits[0].message();
-    EXPECT_EQ(follower.reason(), v1::EXIT_REASON_FINISHED) << follower.message();
+    const auto leader = FinishTwo(spec, faults);
     EXPECT_THAT(Decisions(*leader), ElementsAre(std::string("6 redo ") + GetParam() + ">fp8"));
     EXPECT_EQ(leader->steps[5].recipe(), "fp8");
     std::vector<double> losses;

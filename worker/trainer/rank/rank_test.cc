@@ -178,10 +178,7 @@ TEST_F(RunTest, RunRank_TwoRanksOverGloo_BothFinishWithOneCurve) {
   FakeLink leader(MakeTask(spec, dir_.path() + "/duo", 0, 2), store_);
   FakeLink follower(MakeTask(spec, dir_.path() + "/duo", 1, 2), store_);
   leader.AskAt(9, v1::CONTROL_BIT_SAVE);
-  v1::TrainerExit follower_exit;
-  std::thread other([&] { follower_exit = RunTo(follower); });
-  const v1::TrainerExit exit = RunTo(leader);
-  other.join();
+  const auto [exit, follower_exit] = RunBoth(leader, follower);
   EXPECT_EQ(exit.reason(), v1::EXIT_REASON_FINISHED) << exit.message();
   EXPECT_EQ(follower_exit.reason(), v1::EXIT_REASON_FINISHED) << follower_exit.message();
   EXPECT_EQ(leader.run_info.comm(), "gloo");
@@ -201,10 +198,7 @@ TEST_F(RunTest, RunRank_StopAskedOfTheFollower_StopsBothAtOneStep) {
   FakeLink leader(MakeTask(spec, dir_.path() + "/duo", 0, 2), store_);
   FakeLink follower(MakeTask(spec, dir_.path() + "/duo", 1, 2), store_);
   follower.AskAt(6, v1::CONTROL_BIT_STOP);
-  v1::TrainerExit follower_exit;
-  std::thread other([&] { follower_exit = RunTo(follower); });
-  const v1::TrainerExit exit = RunTo(leader);
-  other.join();
+  const auto [exit, follower_exit] = RunBoth(leader, follower);
   EXPECT_EQ(exit.reason(), v1::EXIT_REASON_STOPPED);
   EXPECT_EQ(follower_exit.reason(), v1::EXIT_REASON_STOPPED);
   EXPECT_EQ(exit.step(), 6);
