@@ -194,6 +194,7 @@ void Planner::Drain() {
       }
     }
   }
+  // After the moves above: workers of a job that was just told to leave are soon free.
   for (Slot& slot : slots_) {
     const WorkerView& worker = *slot.view;
     if (!worker.usable) {
@@ -246,6 +247,7 @@ void Planner::Fill(const Demand& demand, Pool& pool) {
     if (!Suits(worker, demand)) {
       continue;
     }
+    // Cannot serve now and is not expected back: it is counted only to explain why a job waits.
     if (slots_[i].use == Use::kNone) {
       const bool closed = worker.cordoned() || worker.draining();
       pool.cordoned += closed ? 1 : 0;
@@ -254,6 +256,7 @@ void Planner::Fill(const Demand& demand, Pool& pool) {
     }
     ++pool.exist;
     pool.versions.insert(worker.version());
+    // Right for this kind of job, but it does not see the checkpoint that the job goes on from.
     if (!demand.root_uuid.empty() && worker.root_uuid() != demand.root_uuid) {
       continue;
     }
@@ -315,6 +318,8 @@ bool Planner::TryStart(const Candidate& job, const Pool& pool) {
   for (const Group& group : pool.groups) {
     visits_.workers += static_cast<int64_t>(group.size());
     const int64_t free = std::min(job.demand.wanted, Count(group, Use::kFree, false));
+    // The group that gives most of what is wanted. Of equals the first, so that equal views give
+    // equal plans.
     if (free >= job.demand.least && free > best_free) {
       best = &group;
       best_free = free;
@@ -323,6 +328,7 @@ bool Planner::TryStart(const Candidate& job, const Pool& pool) {
   if (best == nullptr) {
     return false;
   }
+  // Sorted once a plan, and only if a job starts: most plans start none.
   if (by_rank_.empty()) {
     by_rank_.resize(slots_.size());
     std::iota(by_rank_.begin(), by_rank_.end(), size_t{0});
@@ -330,6 +336,7 @@ bool Planner::TryStart(const Candidate& job, const Pool& pool) {
       return RankBefore(*slots_[a].view->worker, *slots_[b].view->worker);
     });
   }
+  // Rank order is one for the whole cluster; the group says which workers of it count.
   std::vector<bool> usable(slots_.size());
   for (size_t i : *best) {
     usable[i] = slots_[i].use == Use::kFree && !slots_[i].reserved;
@@ -358,10 +365,14 @@ std::vector<size_t> Planner::Victims(const Candidate& job, const Group& group) c
   std::map<size_t, int64_t> yields;
   for (size_t i : group) {
     const Slot& slot = slots_[i];
+    // A reserved worker is promised to a job ahead in the queue: freeing it would not help this
+    // one.
     if (slot.use != Use::kBusy || slot.reserved || !slot.view->usable || slot.job == kNobody) {
       continue;
     }
     const JobView& victim = view_.jobs[slot.job];
+    // Both conditions: by aging a job of lower priority may stand ahead in the queue, and then it
+    // keeps its workers.
     if (phases_[slot.job] == JobPhase::kRunning && victim.movable &&
         victim.spec->resources().priority() < job.place.priority && job.place < places_[slot.job]) {
       ++yields[slot.job];
@@ -371,6 +382,7 @@ std::vector<size_t> Planner::Victims(const Candidate& job, const Group& group) c
   for (const auto& [index, count] : yields) {
     victims.push_back(index);
   }
+  // The lowest priority first; of equal ones the job that started last, which loses least.
   std::sort(victims.begin(), victims.end(), [this](size_t a, size_t b) {
     const JobView& x = view_.jobs[a];
     const JobView& y = view_.jobs[b];
@@ -412,6 +424,7 @@ bool Planner::Preempt(const Candidate& job, const Pool& pool) {
       best = std::move(victims);
     }
   }
+  // From here on their workers count as soon free, for the jobs behind this one as well.
   for (size_t victim : best) {
     Requeue(
         victim, "preempted",
@@ -430,6 +443,7 @@ WaitText Planner::ExplainBusy(const Demand& demand, const Pool& pool) const {
       exist = std::max(exist, static_cast<int64_t>(group.size()));
     }
   }
+  // Reserved ones were counted, so enough are free and only the reservations are in the way.
   if (free >= demand.least) {
     return {"reserved",
             absl::StrCat("needs ", Plural(demand.least, "worker"),

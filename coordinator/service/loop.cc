@@ -150,6 +150,7 @@ void Loop::Enqueue(Item item, bool limited) {
       return;
     }
   }
+  // Outside the lock, as a callback may post again.
   if (item.query != nullptr) {
     item.query(nullptr);
   } else if (item.done != nullptr) {
@@ -191,15 +192,19 @@ void Loop::Run() {
 bool Loop::WaitForWork() {
   const absl::Duration until_tick = NextTick() - clock_.Monotonic();
   absl::MutexLock lock(&mu_);
+  // Commands that were held back are work already; nothing will announce them.
   if (held_back_.empty() && until_tick > absl::ZeroDuration()) {
     clock_.AwaitWithTimeout(mu_, absl::Condition(this, &Loop::Ready),
                             std::min(until_tick, absl::Seconds(1)));
   }
+  // A loop that stops does first what came before the stop.
   return !stopped_ && !(stopping_ && queue_.empty() && held_back_.empty());
 }
 
 std::vector<Loop::Item> Loop::TakeBatch() {
   std::vector<Item> items;
+  // They came before everything in the queue, and commands are done in the order in which they
+  // came.
   while (!held_back_.empty() && items.size() < options_.batch_max) {
     items.push_back(std::move(held_back_.front()));
     held_back_.pop_front();
@@ -259,6 +264,7 @@ void Loop::Process(std::vector<Item> items) {
     }
     tick_allowed_ = end + kTickPause * (end - now.monotonic);
   }
+  // On the disk before anybody hears of it, as a crash must not undo what somebody was told.
   if (HasDurableRows(effects)) {
     const absl::Duration start = clock_.Monotonic();
     const absl::Status status = store_.Commit(effects).status();

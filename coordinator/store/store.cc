@@ -107,6 +107,7 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(const StoreOptions& options, 
   const std::string context = "cannot use data dir " + options.data_dir;
   const absl::StatusOr<FolderState> folder = LookAtFolder(env, options.data_dir);
   HEARTH_RETURN_IF_ERROR(Annotate(folder.status(), context));
+  // Refused before anything is written: what is not ours stays as it was.
   HEARTH_RETURN_IF_ERROR(AdmitFolder(*folder, options.data_dir, options.restore));
   HEARTH_RETURN_IF_ERROR(RefuseForeignDatabase(*folder, options));
   HEARTH_RETURN_IF_ERROR(Annotate(CreatePrivateDir(env, options.data_dir), context));
@@ -164,6 +165,7 @@ absl::Status Store::CheckSound() {
   if (damage.empty()) {
     return absl::OkStatus();
   }
+  // As they are, before REINDEX changes them.
   for (const char* suffix : {"", "-wal"}) {
     if (env_.Exists(DatabasePath() + suffix)) {
       HEARTH_RETURN_IF_ERROR(quarantine_.Copy(DatabasePath() + suffix));
@@ -189,6 +191,7 @@ absl::Status Store::CheckSound() {
 absl::Status Store::CheckSchema(const FolderState& folder) {
   HEARTH_ASSIGN_OR_RETURN(const SchemaInfo schema, ReadSchema(*database_));
   if (schema.fresh) {
+    // An empty database in a folder with jobs means that the real one is lost.
     FolderState empty = folder;
     empty.has_database = false;
     HEARTH_RETURN_IF_ERROR(AdmitFolder(empty, options_.data_dir, options_.restore));
@@ -278,6 +281,7 @@ absl::Status Store::StartGeneration(const FolderState& folder) {
                      "(docs/runbook.md, Backup and restore)"));
   }
   const int64_t seen = folder.marker.value_or(Marker{}).generation;
+  // By the clock as well: workers may have seen generations of which neither file knows.
   generation_ =
       1 + (options_.restore ? std::max({stored, seen, absl::ToUnixSeconds(options_.now)}) : stored);
   if (options_.restore) {
@@ -352,6 +356,7 @@ SegmentLog& Store::LogOf(const std::string& job_id, StreamKind kind) {
   const LogKey key(job_id, kind);
   auto [entry, inserted] = touched_.try_emplace(key);
   if (inserted) {
+    // A new log stays out of logs_ until the commit is through: nobody may read it before.
     absl::MutexLock lock(&mu_);
     const auto found = logs_.find(key);
     entry->second = found != logs_.end() ? found->second
@@ -363,6 +368,7 @@ SegmentLog& Store::LogOf(const std::string& job_id, StreamKind kind) {
 }
 
 absl::StatusOr<int64_t> Store::Commit(absl::Span<const Effects> batch) {
+  // After a failed commit the core is ahead of the store, and writing more would make a gap.
   if (!failed_.ok()) {
     return absl::FailedPreconditionError(
         absl::StrCat("an earlier commit failed: ", failed_.message()));

@@ -67,6 +67,7 @@ __device__ __forceinline__ SeenKeys SeenByRows(const int32_t* starts,
                                                int first_row,
                                                int rows,
                                                int sequence) {
+  // Starts never fall from row to row, so the first and the last row bound the others.
   return {FirstKey(starts, min(first_row, sequence - 1)),
           FirstKey(starts, min(first_row + rows, sequence) - 1)};
 }
@@ -105,6 +106,7 @@ struct Tile {
       const int row = index / kChunks;
       const int chunk = index % kChunks;
       const bool valid = row < valid_rows && chunk * 8 < head_dim;
+      // A copy of no bytes writes zeros; its address must be readable all the same.
       const Bf16* source = valid ? from + row * stride + chunk * 8 : from;
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(At(base, row, chunk)),
                    "l"(source), "r"(valid ? 16 : 0));
@@ -202,6 +204,7 @@ __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
 __device__ __forceinline__ void LeftOfResults(const float (&c0)[4],
                                               const float (&c1)[4],
                                               uint32_t (&a)[4]) {
+  // Each lane holds of the results what the left operand wants of it: nothing moves between lanes.
   a[0] = PackBf16(c0[0], c0[1]);
   a[1] = PackBf16(c0[2], c0[3]);
   a[2] = PackBf16(c1[0], c1[1]);

@@ -113,6 +113,7 @@ __global__ void __launch_bounds__(kWarps * 32)
     LoadRow(qkv + Offset(s, at.batch, key, s.heads + kv), s.head_dim, x);
     const float score = Dot(q, x) * s.scale;
     LoadRow(qkv + Offset(s, at.batch, key, s.heads + s.kv_heads + kv), s.head_dim, x);
+    // A running softmax: what was summed so far is brought to the new maximum.
     if (score > max) {
       const float correction = expf(max - score);  // 0 the first time
       max = score;

@@ -201,6 +201,7 @@ void QuantizeFp8Span(
   if (job.quant->square) {
     largest = SquareMagnitude(job, RowOf(kLayout).length, line, k);
   } else {
+    // A block has several spans, which share a scale and so a maximum.
     const int first = s / kSpans * kSpans;
     largest = *std::max_element(group.largest + first,
                                 group.largest + std::min(first + kSpans, group.spans));
@@ -231,6 +232,7 @@ void QuantizeLine(const Job<T>& job, int64_t line, LineResult& result) {
     for (int s = 0; s < group.spans; ++s) {
       result.largest = std::max(result.largest, group.largest[s]);
     }
+    // Measured alone: the maximum makes the scale of a later call.
     if (!job.form->has_values()) {
       continue;
     }
@@ -257,6 +259,7 @@ void QuantizeForm(const Exec& exec, Job<T> job) {
     return;
   }
   if (form.has_values()) {
+    // Products read whole tiles of scales, also those behind the edge of the tensor.
     std::memset(form.scales, 0, BlockScaleBytes(kLayout, job.lines, job.extent));
     if (job.quant->square) {
       MeasureSquares(exec, RowOf(kLayout).length, job);
@@ -296,8 +299,10 @@ void QuantizeOne(const Exec& exec, const BlockQuantizeTensor& tensor) {
   }
   QuantizeForm<kLayout>(exec, job);
   job.form = &quant.columns;
+  // The transposed form is the same work with lines and positions exchanged.
   std::swap(job.lines, job.extent);
   std::swap(job.line_step, job.step);
+  // Random numbers of its own, behind those of the rows.
   job.first_element = static_cast<uint64_t>(rows * cols);
   QuantizeForm<kLayout>(exec, job);
   if (quant.amax != nullptr) {

@@ -152,6 +152,7 @@ struct Walk {
         for (int offset = LPK / 2; offset > 0; offset /= 2) {
           dot += __shfl_xor_sync(0xFFFFFFFF, dot, offset);
         }
+        // Keys behind the end weigh 2^-inf = 0.
         s[g][u] = u * kKeys + sub < count ? dot : -INFINITY;
       }
     }
@@ -181,6 +182,7 @@ struct Walk {
     for (int u = 0; u < kUnroll; ++u) {
       max = fmaxf(max, s[u]);
     }
+    // Where no key has been seen, -inf - -inf would be NaN.
     const float shift = max == -INFINITY ? 0.0F : max;
     const float correction = exp2f(head.max - shift);
     head.max = max;
@@ -237,6 +239,7 @@ __device__ __forceinline__ void WalkThrough(const Ring& ring,
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const int key = at + u * walk.kKeys + sub;
+      // Copies behind the end write zeros, but their address must be one that can be read.
       const bool there = key < end && d0 < p.head_dim;
       const int64_t from = there ? static_cast<int64_t>(key) * p.head_dim + d0 : 0;
       ring.Load(stage, u, there, keys + from, values + from);
@@ -249,6 +252,8 @@ __device__ __forceinline__ void WalkThrough(const Ring& ring,
   }
   int stage = 0;
   for (int at = first; at < end; at += step) {
+    // Into the stage that was read last. Steps behind the end commit a group as well: Wait counts
+    // groups.
     load((stage + kStages - 1) % kStages, at + (kStages - 1) * step);
     ring.Wait();
     Raw8<A> k[kUnroll];
@@ -284,6 +289,7 @@ __device__ __forceinline__ void AddToken(const Params<A>& p,
   k[0] = LoadPart(row + static_cast<int64_t>(p.heads + kv) * p.head_dim, d0, p.head_dim, p.vectors);
   v[0] = LoadPart(row + static_cast<int64_t>(p.heads + p.kv_heads + kv) * p.head_dim, d0,
                   p.head_dim, p.vectors);
+  // Only the first key of this step counts.
   walk.Step(k, v, 1);
 }
 
@@ -292,6 +298,7 @@ template <typename A>
 __device__ __forceinline__ void JoinSplits(const Params<A>& p, int64_t row, int splits, int used) {
   const float* from = p.partial + row * splits * (p.head_dim + 2);
   float max = -INFINITY;
+  // Past L1, which may still hold what was there before the other blocks wrote.
   for (int s = 0; s < used; ++s) {
     max = fmaxf(max, __ldcg(from + s * (p.head_dim + 2) + p.head_dim));
   }
@@ -324,6 +331,7 @@ __device__ __forceinline__ Stretch StretchOf(const Params<A>& p) {
   Stretch s;
   s.kv = blockIdx.x % p.kv_heads;
   s.b = blockIdx.x / p.kv_heads;
+  // Within the cache whatever the positions say.
   s.seen = min(max(p.positions[s.b], 0), static_cast<int>(p.capacity) - 1) + 1;
   // Whole steps, so that few warps have nothing to do.
   s.step = kWarps / p.chunk_warps * (32 / LPK) * kUnroll;
@@ -354,6 +362,7 @@ __device__ __forceinline__ void LeaveFound(Heads& heads, Found<GC, LPK * 8>& fou
     for (int offset = LPK; offset < 32; offset *= 2) {
       JoinLanes(offset, heads[g]);
     }
+    // Now all groups of LPK lanes hold the same; the first one writes it.
     if (threadIdx.x % 32 < LPK) {
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
@@ -407,15 +416,18 @@ __device__ __forceinline__ void JoinWarps(const Params<A>& p,
 // memory.
 template <typename A>
 __device__ __forceinline__ bool ArrivesLast(const Params<A>& p, int used, bool& last) {
+  // This block's parts are in memory before its arrival counts.
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
     int32_t* arrivals = p.arrivals + blockIdx.x;
     last = atomicAdd(arrivals, 1) == used * static_cast<int>(gridDim.z) - 1;
     if (last) {
+      // All have arrived, so that nobody else counts any more: ready for the next launch.
       *arrivals = 0;
     }
   }
+  // The others' parts are read only after their arrivals were seen.
   __syncthreads();
   __threadfence();
   return last;

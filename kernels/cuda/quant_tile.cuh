@@ -64,6 +64,7 @@ template <typename A>
 __device__ __forceinline__ uint32_t RaiseMagnitude(uint32_t bits, const Raw8<A>& raw) {
 #pragma unroll
   for (int i = 0; i < static_cast<int>(sizeof(A)) * 2; ++i) {
+    // The halves of a word are compared on their own; MagnitudeOf brings the two maxima together.
     bits = sizeof(A) == 2 ? __vmaxu2(bits, raw.words[i] & 0x7FFF7FFFU)
                           : max(bits, raw.words[i] & 0x7FFFFFFFU);
   }
@@ -85,6 +86,7 @@ __device__ __forceinline__ void RaiseAmaxOfBlock(float* amax, uint32_t bits, uin
   if (threadIdx.x < 32) {
     bits = threadIdx.x < blockDim.x / 32 ? scratch[threadIdx.x] : 0;
     bits = __reduce_max_sync(0xFFFFFFFF, bits);
+    // One atomic a block, because all blocks meet at this address.
     if (threadIdx.x == 0) {
       RaiseAmax(amax, __uint_as_float(bits));
     }

@@ -141,6 +141,7 @@ __global__ void __launch_bounds__(kThreads) SumTilesKernel(const A* __restrict__
   const int count = min(kSegmentTile, rows - begin);
   for (int i = threadIdx.x; i < count + 2; i += kThreads) {
     const int at = begin + i - 1;
+    // -1 is no token, so that the first run and the last one end there.
     key[i] = at >= 0 && at < rows ? static_cast<int64_t>(keys[at]) : -1;
     if (i >= 1 && i <= count) {
       from[i - 1] = values[at];
@@ -176,6 +177,8 @@ __global__ void __launch_bounds__(kThreads) SumTilesKernel(const A* __restrict__
         continue;
       }
       // The run, or this tile's part of it, ends with pair i.
+      // A run that came from the tile before, or goes on in the next, is added up by the block of
+      // its first tile: one block, in one order.
       if (first_run && key[0] == key[1]) {
         StoreFloats<W>(heads + blockIdx.x * cols + c, sum);
       } else if (key[i + 2] == key[i + 1]) {
@@ -209,6 +212,7 @@ __global__ void __launch_bounds__(kThreads) SumRunsKernel(const uint32_t* __rest
   }
   const uint32_t key = keys[next - 1];
   const bool starts_here = tile == 0 || keys[next - 1 - kSegmentTile] != key;
+  // Only runs that start in this tile and leave it.
   if (!starts_here || keys[next] != key) {
     return;
   }
@@ -275,6 +279,7 @@ absl::Status Sort(const Exec& exec,
       indices.as<int32_t>(), rows, limit, s.keys, s.values);
   HEARTH_RETURN_IF_ERROR(HEARTH_CUDA_LAUNCHED(kOp));
   int bits = 1;
+  // Sorts only by the bits that an index can have: each pass takes time.
   while (bits < 32 && (int64_t{1} << bits) < limit) {
     ++bits;
   }

@@ -147,8 +147,11 @@ __device__ __forceinline__ void CopyOperands(
   Ring<S::kStages> ring;
   ForEachTile(tiles, rank, [&](int32_t row, int32_t col) {
     for (int32_t k = 0; k < tiles.depth; ++k) {
+      // In the first round nothing has to be waited for: the phase before a barrier's first counts
+      // as over.
       s.empty[ring.slot].Wait(ring.parity ^ 1);
       TmaBarrier& full = s.full[ring.slot];
+      // The bytes of the whole stage, whichever block of the cluster sends them.
       full.ArriveAndExpect(S::kABytes + S::kBBytes);
       LoadTile(s.a[ring.slot], a, k * kDepth, row * kTileRows, full);
       load_b(ring.slot, k, col);
@@ -164,6 +167,7 @@ __device__ __forceinline__ int Lane() {
 // This warp has read the stage.
 template <typename S>
 __device__ __forceinline__ void Release(S& s, int stage) {
+  // In all blocks of the cluster, because each of them writes into this one's stage.
   if (Lane() < kCluster) {
     s.empty[stage].ArriveAt(static_cast<uint32_t>(Lane()));
   }
@@ -187,6 +191,8 @@ __device__ __forceinline__ void MultiplyTile(
       MultiplyBf16<kBAcrossK>(sums, a + i * kAStep, b + i * kBStep, k > 0 || i > 0);
     }
     CommitProducts();
+    // All but the newest are done: the stage before can be filled again while this one is
+    // multiplied.
     if (k > 0) {
       WaitProducts<1>();
       Release(s, before);
@@ -255,6 +261,7 @@ __device__ __forceinline__ void ForwardEpilogue(const float (&sums)[128],
         const int i = (c * 4 + part) * 4 + half * 2;
         gate[part] = PackPair(sums[i], sums[i + 1]);
         up[part] = PackPair(sums[64 + i], sums[64 + i + 1]);
+        // From the rounded values, which are what the backward pass will read.
         y[part] = PackPair(SwigluOf<Bf16>(LowOf(gate[part]), LowOf(up[part])),
                            SwigluOf<Bf16>(HighOf(gate[part]), HighOf(up[part])));
       }
@@ -279,6 +286,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
   const uint32_t rank = ClusterRank();
   const int group = static_cast<int>(threadIdx.x) / 128 - 1;
   if (group < 0) {
+    // Copying takes few registers; the two warpgroups that multiply hold 128 sums a thread.
     GiveRegisters<40>();
     if (threadIdx.x == 0) {
       CopyOperands(s, maps.x, tiles, rank, [&](int slot, int32_t k, int32_t col) {

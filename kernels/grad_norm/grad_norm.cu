@@ -96,6 +96,7 @@ __device__ __forceinline__ double SumOfLane(const T* block,
     }
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
+      // Eight squares lose little in fp32; the long sum does not fit into it.
       sum += static_cast<double>(SumOfEight(x[i], bits));
     }
   }
@@ -131,6 +132,8 @@ __device__ __forceinline__ double SumOfBlock(const T* block, int64_t n, int64_t&
   sum = WarpSum(sum);
   nonfinite = 0;
   const bool nonzero = __any_sync(0xFFFFFFFF, (bits & 0x7FFFFFFF) != 0);
+  // A sum of ordinary size hides nothing: an element that is not finite would have made it infinite
+  // or NaN.
   if (!nonzero || (sum >= kSmallSum && sum <= kLargeSum)) {
     return sum;
   }

@@ -75,6 +75,7 @@ NormShape NormShapeOf(const Exec& exec,
   }
   shape.warps = static_cast<int>(NormRowWarps(cols));
   const int64_t packs = NormRowPacks(cols);
+  // `packs` stays 0, which chooses the kernel that goes value by value.
   if (!aligned || packs > kNormMaxPacks) {
     return shape;
   }
@@ -101,6 +102,7 @@ absl::Status LaunchNormKernel(const Exec& exec,
   if (shared > 0) {
     HEARTH_CUDA_RETURN_IF_ERROR(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    // All of it as shared memory, so that as many blocks fit as the shape was made for.
     HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
         kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
   }

@@ -247,6 +247,7 @@ __global__ void __launch_bounds__(kRopeThreads, kNorm ? 3 : 4)
   Raw8<A> lo[kTurns];
   Raw8<A> hi[kTurns];
   Raw8<A> weight[2] = {};
+  // Before the angles: the values are on their way while those are computed.
   LoadRopePairs<A, kNorm>(p, me, lo, hi, weight);
   if (rotation.enabled && me.first < p.rotated) {
     FillAngles<A>(rotation, me.row0, me.tile_rows, half, p.sign, cosines, sines);

@@ -76,6 +76,8 @@ struct Row {
   // The same for all of this thread's elements.
   template <typename Visit>
   __device__ __forceinline__ void Each(const Visit& visit) const {
+    // A warp has one stretch of the row, so that a sum over the warps before it is one over the
+    // tokens before it. Draw needs that.
     const int begin = static_cast<int>(threadIdx.x / 32) * p.stretch;
     const int end = min(begin + p.stretch, p.vocab);
     for (int at = begin + static_cast<int>(threadIdx.x % 32) * 8; at < end; at += 256) {
@@ -102,6 +104,7 @@ __device__ __forceinline__ Mass WarpScan(Mass x) {
 
 // Inclusive sums over the block; `total` in every thread.
 __device__ __forceinline__ Mass BlockScan(Mass x, Mass* scratch, Mass& total) {
+  // The barrier that follows also waits for those who still read an earlier scan.
   x = WarpScan(x);
   const int warp = threadIdx.x / 32;
   __syncthreads();
@@ -121,6 +124,8 @@ __device__ __forceinline__ Mass BlockScan(Mass x, Mass* scratch, Mass& total) {
 // Larger of values whose order is that of (logit, -index).
 __device__ __forceinline__ Mass OrderOf(float x, int index) {
   const uint32_t bits = __float_as_uint(x + 0.0F);  // -0 counts as 0
+  // As integers, bits of negative floats fall while the floats rise: they are inverted, and the
+  // others moved above them.
   const uint32_t ordered = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
   return static_cast<Mass>(ordered) << 32 | (0xFFFFFFFFU - static_cast<uint32_t>(index));
 }
@@ -152,6 +157,7 @@ __device__ __forceinline__ int FindBucket(Shared& shared, bool weights, Mass& le
 #pragma unroll
   for (int k = 0; k < kBuckets / kThreads; ++k) {
     const int bucket = static_cast<int>(threadIdx.x) * (kBuckets / kThreads) + k;
+    // The limbs of the weights were counted apart, as one word would overflow.
     own[k] = shared.histogram[0][bucket];
     if (weights) {
       own[k] += (static_cast<Mass>(shared.histogram[1][bucket]) << 10) +
@@ -162,6 +168,7 @@ __device__ __forceinline__ int FindBucket(Shared& shared, bool weights, Mass& le
   Mass total;
   const Mass up_to = BlockScan(sum, shared.scan, total);
   Mass before = up_to - sum;
+  // True in exactly one thread.
   if (before < left && left <= up_to) {
     int bucket = static_cast<int>(threadIdx.x) * (kBuckets / kThreads);
 #pragma unroll
@@ -201,6 +208,8 @@ __device__ float Select(const Row<A>& row, Shared& shared, bool weights, Mass le
     row.Each([&](int i, float logit) {
       const float d = row.Distance(i, logit);
       const uint32_t bits = __float_as_uint(d);
+      // Only tokens whose higher digits are those found so far. Distances are not negative, so
+      // their bits order as they do; NaN is left out.
       if (!(d <= limit) || (level > 0 && bits >> above != prefix)) {
         return;
       }
@@ -257,6 +266,8 @@ __device__ bool Draw(
   // The masses before this warp's stretch and up to its end.
   const Mass up_to = __shfl_sync(kAllLanes, up_to_thread, 31);
   Mass before = __shfl_sync(kAllLanes, up_to_thread - mass, 0);
+  // The token lies in another warp's stretch. One warp alone goes on, through its stretch again
+  // until the sum passes the target.
   if (target < before || target >= up_to) {
     return false;
   }
@@ -312,6 +323,7 @@ template <typename A>
 __global__ void __launch_bounds__(kThreads) SampleKernel(const __grid_constant__ Params<A> p) {
   __shared__ Shared shared;
   const int index = blockIdx.x;
+  // A row that has ended keeps its state.
   if (p.remaining[index] <= 0) {
     if (threadIdx.x == 0) {
       p.drawn[index] = -1;
@@ -343,6 +355,7 @@ __global__ void __launch_bounds__(kThreads) SampleKernel(const __grid_constant__
     log_of_sum = largest + logf(BlockSum(sum, shared.floats));
   }
   int token = static_cast<int>(0xFFFFFFFFU - static_cast<uint32_t>(best));
+  // Greedy, and where every logit is -inf: the best by order.
   bool mine = threadIdx.x == 0;
   if (p.temperature > 0.0F && row.largest != -INFINITY) {
     mine = Draw(row, shared, p.streams[index], p.positions[index] + 1, &token);

@@ -176,7 +176,10 @@ CheckpointFolders::Leftover CheckpointFolders::JudgeFolder(
   }
   const absl::Time changed = FromProto(folder.change_time());
   const bool over = IsTerminal(job.state()) || folder.epoch() == view.epoch();
+  // Until when this epoch may have written: the end of the job, or the start of the epoch that came
+  // next.
   const absl::Time last = FromProto(over ? view.state_time() : job.record().epoch_time());
+  // Changed at another time, it is of another job of this name. Then people decide.
   const bool ours = changed >= FromProto(view.create_time()) && changed <= last + kClockSlack;
   const bool overtaken = view.has_checkpoint() && folder.step() <= view.checkpoint().step();
   out.reason = !complete   ? "the rest of an interrupted write or removal"
@@ -207,6 +210,7 @@ void CheckpointFolders::Listed(const AgentFolders& command) {
   std::vector<v1::CheckpointFolder> kept;
   bool removed = false;
   for (const v1::CheckpointFolder& folder : command.folders.folders()) {
+    // What we would never name so is none of our folders and stays.
     if (static_cast<int>(kept.size()) >= kListedMax || !WellFormed(folder)) {
       continue;
     }
@@ -236,6 +240,7 @@ std::vector<v1::JobFolder> CheckpointFolders::FoldersOf(const JobState& job) con
   for (const auto& [uuid, root] : roots_.all()) {
     if (std::any_of(root.folders.begin(), root.folders.end(),
                     [&id](const auto& folder) { return folder.job_id() == id; })) {
+      // Seen in a listing, while no record names its path.
       paths.try_emplace(uuid, "");
     }
   }

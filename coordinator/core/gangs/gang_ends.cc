@@ -36,6 +36,7 @@ void GangEnds::Stop(JobState& job,
       gangs_.of(job.job().job_id()).step() <= job.job().checkpoint().step();
   states_.Transition(job, to, actor, code, reason);
   job.gang().Stop(bit, code, reason);
+  // Ranks that have not saved and ended by then are killed.
   gangs_.of(job.job().job_id()).EndBy(turn_.mono() + Grace(job.job()));
   if (kill_now || nothing_to_save) {
     Kill(job, reason);
@@ -91,6 +92,7 @@ void GangEnds::LoseRank(JobState& job, int rank, const std::string& why, const s
   if (record.gone()) {
     return;
   }
+  // The fault began when the worker was last heard of, and not now, when we give it up.
   job.gang().Lost(rank, why,
                   Before(turn_.now(), turn_.mono() - workers_.at(record.worker_id()).last_seen));
   jobs_.CountReason(code);

@@ -90,6 +90,7 @@ void GangStarts::SendStart(JobState& job, int rank) {
       task.set_resume_step(checkpoint.step());
       task.set_resume_manifest_sha256(checkpoint.manifest_sha256());
     } else if (checkpoint.root_uuid() == host.root_uuid()) {
+      // Earlier ones in case the newest is damaged: those that this worker can read.
       v1::Checkpoint& earlier = *task.add_earlier_checkpoints();
       earlier = checkpoint;
       earlier.set_path(FolderOn(host, checkpoint));

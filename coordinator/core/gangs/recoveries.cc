@@ -24,6 +24,7 @@ void Recoveries::NoteFault(JobState& job, const Verdict& verdict) {
   const v1::RankRecord& rank = job.record().ranks(verdict.rank);
   const absl::Duration age =
       rank.has_fault_time() ? Age(rank.fault_moment(), rank.fault_time()) : absl::ZeroDuration();
+  // The earliest of several faults counts: from there on no step was done.
   if (!recovery.has_fault_time() ||
       age > Age(job.record().recovery_since(), recovery.fault_time())) {
     const Now fault = Before(turn_.now(), age);

@@ -38,6 +38,7 @@ void JobCommands::Create(const CreateJob& command) {
     return;
   }
   std::string id = command.job_id;
+  // The shortest suffix that is free, as people type these ids.
   for (size_t n = 5; command.job_id.empty() && n <= command.id_suffix.size(); ++n) {
     id = MakeJobId(command.spec.name(), command.id_suffix.substr(0, n));
     if (jobs_.Find(id) == nullptr) {
@@ -77,6 +78,7 @@ void JobCommands::Create(const CreateJob& command) {
                                             "that have ended")));
     return;
   }
+  // Behind every check that a real submit could fail.
   if (command.validate_only) {
     turn_.ReplyJob(view);
     return;
@@ -95,6 +97,7 @@ void JobCommands::Update(const v1::UpdateJobRequest& request) {
   if (job == nullptr) {
     return;
   }
+  // A copy: a request that is refused must leave the job as it is.
   v1::JobSpec spec = job->job().spec();
   std::string message;
   if (request.has_priority()) {
@@ -242,11 +245,13 @@ void JobCommands::Resume(const ResumeJob& command) {
       job->set_spec(*command.spec);
     }
     for (const FieldOverride& change : command.overrides) {
+      // The new value may name files that nobody has looked at yet.
       job->set_paths_checked(false);
       states_.Note(*job, "override", turn_.user(),
                    absl::StrCat(change.field, ": ", change.old_value, " -> ", change.new_value));
     }
     job->set_desired(v1::DESIRED_RUN);
+    // Somebody has looked at the job, so its failures count from here.
     job->set_restarts(0);
     states_.Transition(*job, v1::JOB_STATE_QUEUED, turn_.user(), "user_resume",
                        "resumed by the user");

@@ -53,6 +53,8 @@ void Jobs::Restore(const v1::JobRecord& record, Now now) {
   job.set_isolation("");
   job.running_since = now.monotonic;
   if (job.state() == v1::JOB_STATE_RUNNING) {
+    // The machine has not booted since: its monotonic clock also counted while no coordinator ran.
+    // After a boot the time goes on from what was reported last.
     if (const auto since = TimeSince(record.running_since(), now)) {
       job.running_since -= *since;
     } else {

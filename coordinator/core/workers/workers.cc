@@ -45,12 +45,15 @@ const WorkerState* Workers::OnConnection(uint64_t connection_id) const {
 void Workers::Restore(const v1::WorkerRecord& record, absl::Duration now) {
   WorkerState& worker = Known(record.worker().worker_id());
   worker.record = record;
+  // Silence is counted from this start: earlier moments are of another process and tell how long
+  // nobody listened.
   worker.last_seen = worker.gone_since = worker.idle_since = worker.connected_since = now;
 }
 
 void Workers::RestoreRank(const v1::RankRecord& rank,
                           const std::string& job_id,
                           absl::Duration now) {
+  // A rank may outlive the record of its worker; liveness has to find one all the same.
   if (!index_.contains(rank.worker_id())) {
     v1::WorkerRecord record;
     record.mutable_worker()->set_worker_id(rank.worker_id());
@@ -66,12 +69,14 @@ void Workers::RetireIncarnation(const WorkerState& worker) {
   WorkerState& mine = Mine(worker);
   auto& retired = *mine.record.mutable_retired_incarnations();
   retired.Add(std::string(mine.worker().incarnation()));
+  // The newest goes to the front, so that the oldest one falls out.
   for (int i = retired.size() - 1; i > 0; --i) {
     retired.SwapElements(i, i - 1);
   }
   while (retired.size() > kRetiredKept) {
     retired.RemoveLast();
   }
+  // What made it unhealthy was a task of the process that is gone.
   mine.record.clear_unhealthy();
 }
 
@@ -91,6 +96,8 @@ const WorkerState& Workers::Connect(const AgentConnected& command, Now now) {
   *view.mutable_confinement() = hello.confinement();
   *view.mutable_connect_time() = ToProto(now.wall);
   HeardHealth(worker, hello.unhealthy_reason());
+  // The Hello lists all tasks of the worker: what was fenced or forgotten is judged again by that
+  // list.
   worker.foreign.clear();
   worker.forgotten.clear();
   worker.record.set_name_key_sha256(command.name_key_sha256);  // the same, or the first
@@ -119,6 +126,7 @@ void Workers::Disconnect(const WorkerState& worker, absl::Duration now) {
 
 void Workers::StreamEnded(const WorkerState& worker, absl::Duration now) {
   Disconnect(worker, now);
+  // Heard of a moment ago: then the other side has ended the stream. A cut cable is silent first.
   Mine(worker).ended_by_peer = now - worker.last_seen < kEndedAtOnce * options_.heartbeat;
 }
 
@@ -248,7 +256,10 @@ void Workers::Expire(const std::function<bool(const WorkerState&)>& has_rank,
                      Effects& effects) {
   visits_ += static_cast<int64_t>(workers_.size());
   for (auto it = workers_.begin(); it != workers_.end();) {
+    // Delete removes this entry, so the iterator goes on first.
     const WorkerState& worker = (it++)->second;
+    // A cordon, and the mark of a kill that was never confirmed, must not be forgotten by the mere
+    // passing of time.
     if (worker.connection == 0 && !worker.worker().cordoned() &&
         worker.record.unhealthy().empty() && now - worker.gone_since >= options_.worker_ttl &&
         !has_rank(worker)) {

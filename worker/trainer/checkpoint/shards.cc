@@ -121,6 +121,7 @@ absl::StatusOr<ManifestEntry> WriteShard(Env& env,
   std::map<std::string, std::string> metadata;
   for (const SavedPiece& piece : content.pieces) {
     tensors.push_back(piece.values);
+    // By this a load with another number of ranks puts the pieces of a tensor together.
     metadata[absl::StrCat("first.", piece.values.name)] = absl::StrCat(piece.first_element);
   }
   ManifestEntry entry;
@@ -164,6 +165,7 @@ absl::StatusOr<std::vector<ManifestEntry>> CollectShards(Env& env,
                                                          const CheckpointContent& content) {
   std::vector<ManifestEntry> entries;
   for (int rank = 1; rank < content.sharded.shards; ++rank) {
+    // One deadline for all ranks together.
     const absl::Duration left = content.sharded.timeout - (clock.Monotonic() - begin);
     HEARTH_ASSIGN_OR_RETURN(ManifestEntry entry, AwaitShard(env, clock, temp, content, rank,
                                                             std::max(left, absl::ZeroDuration())));

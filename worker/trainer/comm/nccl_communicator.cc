@@ -90,6 +90,7 @@ bool NcclCommunicator::Close() {
       nccl.CommDestroy(comm);
     }
   });
+  // Only if that thread is done: an abort beside a call that is stuck in NCCL would be a race.
   if (returned && !*finalized) {
     RunBounded(kAbortLimit, abort);
   }
@@ -100,6 +101,7 @@ absl::Status NcclCommunicator::Fail(absl::StatusCode code,
                                     const std::string& what,
                                     const std::string& why) {
   absl::Status status(code, absl::StrCat(self_, ": ", what, ": ", why));
+  // The first one is the cause; what fails later follows from it.
   if (failure_.ok()) {
     failure_ = status;
   }
@@ -139,6 +141,8 @@ absl::Status NcclCommunicator::Connect(const ncclUniqueId& id,
     return Fail(absl::StatusCode::kInternal, kWhat, cudaGetErrorString(error));
   }
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  // A call that blocks would wait for a lost peer for ever. So each call returns at once, and Await
+  // asks how it goes until the deadline.
   config.blocking = 0;
   const ncclResult_t result = nccl_.CommInitRankConfig(&comm_, world_size, id, rank, &config);
   if (comm_ == nullptr) {

@@ -88,6 +88,7 @@ Trial::Trial(const v1::JobSpec& job, const std::string& made_with, const v1::Pre
   state_.set_steps(job.precision().trial().steps());
   state_.set_max_gap(job.precision().trial().max_gap());
   state_.set_made_with(made_with);
+  // A choice holds for the life of the job, whichever version of the program made it.
   if (HasChosen(job, before)) {
     state_ = before;
     return;
@@ -99,6 +100,7 @@ Trial::Trial(const v1::JobSpec& job, const std::string& made_with, const v1::Pre
 }
 
 bool Trial::Continues(const v1::PrecisionTrial& before) const {
+  // Losses of another program, or of other recipes, cannot be compared with those to come.
   if (before.made_with() != state_.made_with() ||
       before.runs_size() > static_cast<int>(recipes_.size())) {
     return false;
@@ -134,6 +136,8 @@ void Trial::Conclude() {
   const auto close = std::find_if(state_.runs().begin(), state_.runs().end(), [&](const auto& run) {
     return run.has_gap() && run.gap() <= state_.max_gap();
   });
+  // In the order of the list: those behind a recipe that comes close enough are not tried. If none
+  // does, it is the reference, the first of the list.
   if (close != state_.runs().end()) {
     state_.set_chosen(close->recipe());
   } else if (done == recipes_.size()) {

@@ -104,6 +104,7 @@ class AgentLink : public Link {
     }
     ticker_.join();
     writer_.join();  // after what is queued
+    // Wakes the reader, which would wait for bytes that never come.
     shutdown(options_.fd, SHUT_RDWR);
     reader_.join();
     close(options_.fd);
@@ -167,6 +168,7 @@ class AgentLink : public Link {
     }
     Send(message);
     absl::MutexLock lock(&mu_);
+    // The process ends behind this call, so the pipe must have all of it.
     const auto flushed = [this]()
                              ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return head_ == tail_ || gone_; };
     clock_.AwaitWithTimeout(mu_, absl::Condition(&flushed), kExitFlush);
@@ -175,6 +177,7 @@ class AgentLink : public Link {
   absl::Status Put(std::string_view key, std::string_view value) override {
     {
       absl::MutexLock lock(&mu_);
+      // A put is not answered: the next call tells that an earlier one was refused.
       if (!refused_.empty()) {
         return absl::ResourceExhaustedError(
             absl::StrCat("key ", refused_.begin()->first, ": ", refused_.begin()->second));
@@ -191,6 +194,7 @@ class AgentLink : public Link {
     const std::string name(key);
     {
       absl::MutexLock lock(&mu_);
+      // Values stay, so that only the first wait for a key costs a message.
       const auto it = values_.find(name);
       if (it != values_.end()) {
         return it->second;
@@ -320,6 +324,7 @@ class AgentLink : public Link {
           break;
         }
         case v1::ToTrainer::kControl:
+          // Bits gather until the next step takes them all at once.
           control_.fetch_or(uint64_t{1} << (message.control().bit() & 63));
           break;
         case v1::ToTrainer::kKvValue: {

@@ -121,6 +121,8 @@ Attention::Attention(const ModelContext& c,
       qkv_projection_(c, Slot::kQkv, placed.layer),
       output_projection_(c, Slot::kAttnOut, placed.layer),
       dropout_(ResidualDropout(c, placed.number)) {
+  // Only the norms of q and k need the values before the rotation again; without them it is in
+  // place.
   if (rotated_.empty()) {
     rotated_ = qkv_;
   }
@@ -244,6 +246,8 @@ absl::Status Attention::Backward(const kernels::Exec& exec,
                                  const Operand* next) {
   TensorView d_delta = d_stream;
   HEARTH_RETURN_IF_ERROR(DropBackward(exec, pass, dropout_, d_delta_, d_delta));
+  // Behind dropout the gradient is another than what the layer above left, so its forms are made
+  // here.
   if (OutputGradient() == nullptr) {
     HEARTH_RETURN_IF_ERROR(output_projection_.dy().Make(exec, pass, d_delta));
   }

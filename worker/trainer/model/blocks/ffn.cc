@@ -182,6 +182,8 @@ absl::Status DenseFfn::ActivateBackward(const kernels::Exec& exec,
     args.d_gate_up_blocks = target.blocks;
     args.round_d_gate_up = round_;
     args.kept = kept;
+    // The activation that the weights' gradient reads is made on the way, since its inputs are read
+    // here anyhow. Restore leaves it out.
     if (with_gradient_ && Quantised(pass)) {
       args.y_quant = down_projection_.x().Target(pass, false, false, Forms::kColumns).quant;
       args.round_y = round_;
