@@ -70,14 +70,12 @@ void Dispatch(StateCodec codec, With with) {
 
 void EncodeStateBlocks(
     StateCodec codec, const float* x, int64_t count, uint8_t* codes, float* scales) {
-  Dispatch(codec,
-           [&]<StateCodec kCodec>() { EncodeAll<kCodec>(x, count, codes, scales); });
+  Dispatch(codec, [&]<StateCodec kCodec>() { EncodeAll<kCodec>(x, count, codes, scales); });
 }
 
 void DecodeStateBlocks(
     StateCodec codec, const uint8_t* codes, const float* scales, int64_t count, float* x) {
-  Dispatch(codec,
-           [&]<StateCodec kCodec>() { DecodeAll<kCodec>(codes, scales, count, x); });
+  Dispatch(codec, [&]<StateCodec kCodec>() { DecodeAll<kCodec>(codes, scales, count, x); });
 }
 
 }  // namespace hearth::formats

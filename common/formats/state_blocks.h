@@ -43,8 +43,12 @@ struct StateCodecRow {
   int block;  // elements that share a scale
 };
 inline constexpr StateCodecRow kStateCodecRows[kStateCodecs] = {
-    {"none", 0, 1},           {"dynamic signed", 8, 256}, {"dynamic unsigned", 8, 256},
-    {"linear signed", 8, 256}, {"dynamic signed", 4, 128}, {"linear unsigned", 4, 128},
+    {"none", 0, 1},
+    {"dynamic signed", 8, 256},
+    {"dynamic unsigned", 8, 256},
+    {"linear signed", 8, 256},
+    {"dynamic signed", 4, 128},
+    {"linear unsigned", 4, 128},
 };
 constexpr const StateCodecRow& RowOf(StateCodec codec) {
   return kStateCodecRows[static_cast<int>(codec)];

@@ -121,7 +121,8 @@ TEST_P(StateCodecTest, Encode_GivesTheNearestValue) {
     for (const double value : map) {
       best = std::min(best, std::abs(value - static_cast<double>(x)));
     }
-    const double error = std::abs(static_cast<double>(RoundTrip(codec(), x).value) - static_cast<double>(x));
+    const double error =
+        std::abs(static_cast<double>(RoundTrip(codec(), x).value) - static_cast<double>(x));
     EXPECT_LE(error, best + 1e-6 * std::abs(x) + 1e-12) << x;
   }
 }
@@ -179,8 +180,9 @@ TEST(StateBlocksTest, DynamicMaps_HaveThePublishedValues) {
   constexpr auto kUnsigned = StateCodec::kDynamicUnsigned8;
   EXPECT_FLOAT_EQ(RoundTrip(kUnsigned, 3e-7F).value, 3.25e-7F);
   EXPECT_FLOAT_EQ(RoundTrip(kUnsigned, 0.995F).value, 0.996484375F);
-  const float kFour[] = {-0.8875F, -0.6625F, -0.4375F, -0.2125F, -0.0775F, -0.0325F, -0.0055F, 0.0F,
-                         0.0055F,  0.0325F,  0.0775F,  0.2125F,  0.4375F,  0.6625F,  0.8875F,  1.0F};
+  const float kFour[] = {-0.8875F, -0.6625F, -0.4375F, -0.2125F, -0.0775F, -0.0325F,
+                         -0.0055F, 0.0F,     0.0055F,  0.0325F,  0.0775F,  0.2125F,
+                         0.4375F,  0.6625F,  0.8875F,  1.0F};
   for (uint32_t code = 0; code < 16; ++code) {
     const One one = RoundTrip(StateCodec::kDynamicSigned4, kFour[code]);
     EXPECT_EQ(one.code, code);

@@ -37,10 +37,9 @@ absl::Status RequireMoment(const TensorView& view,
 absl::Status RequireCodecs(const AdamWTensor& tensor) {
   const StateCodec m = tensor.m_blocks.codec;
   const StateCodec v = tensor.v_blocks.codec;
-  const bool known =
-      (m == StateCodec::kNone && v == StateCodec::kNone) ||
-      (m == StateCodec::kDynamicSigned8 && v == StateCodec::kDynamicUnsigned8) ||
-      (m == StateCodec::kDynamicSigned4 && v == StateCodec::kLinearUnsigned4);
+  const bool known = (m == StateCodec::kNone && v == StateCodec::kNone) ||
+                     (m == StateCodec::kDynamicSigned8 && v == StateCodec::kDynamicUnsigned8) ||
+                     (m == StateCodec::kDynamicSigned4 && v == StateCodec::kLinearUnsigned4);
   if (!known) {
     return absl::UnimplementedError(absl::StrCat(kOp, ": moments in ", formats::RowOf(m).name,
                                                  " and ", formats::RowOf(v).name, " blocks"));

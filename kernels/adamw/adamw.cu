@@ -225,7 +225,6 @@ __device__ __forceinline__ void LoadMoment(const MomentView& view,
   }
 }
 
-
 // The lines [kFirst, kFirst + kCount), which are a block.
 template <bool kWhole, typename B, int kFirst, int kCount>
 __device__ __forceinline__ void StoreBlock(const MomentView& view,
@@ -316,13 +315,12 @@ __device__ __forceinline__ void Update(
 // The elements [begin, end) of a tensor by one CUDA block; returns the largest magnitude of the
 // thread's working values.
 template <bool kWhole, typename P, typename M, typename V, typename G>
-__device__ __forceinline__ float UpdateChunk(
-    const Table& table,
-    const Slot& slot,
-    const Scalars& k,
-    const formats::StateDecades* decades,
-    int64_t begin,
-    int64_t end) {
+__device__ __forceinline__ float UpdateChunk(const Table& table,
+                                             const Slot& slot,
+                                             const Scalars& k,
+                                             const formats::StateDecades* decades,
+                                             int64_t begin,
+                                             int64_t end) {
   P* masters = static_cast<P*>(slot.master);
   const MomentView ms = {slot.m, slot.m_scales, decades[0].rows};
   const MomentView vs = {slot.v, slot.v_scales, decades[1].rows};

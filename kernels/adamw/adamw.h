@@ -40,9 +40,9 @@ struct StateBlocks {
 // bf16 storage rounds to nearest even after the update (master: see stochastic_rounding). bf16 v
 // with beta2 close to 1 stands still where an increment is below half of its last place.
 struct AdamWTensor {
-  TensorView master;      // updated
-  TensorView m;           // updated
-  TensorView v;           // updated
+  TensorView master;  // updated
+  TensorView m;       // updated
+  TensorView v;       // updated
   StateBlocks m_blocks = {};
   StateBlocks v_blocks = {};
   TensorView grad;        // read

@@ -38,7 +38,7 @@ inline constexpr int kStateKinds = 3;
 // State that is kept with parameters. Two of one name and different formats are of different
 // parameters.
 struct StateSpec {
-  std::string_view name;      // "exp_avg"
+  std::string_view name;  // "exp_avg"
   // kF32: in the format of the job's optimizer.state where that takes the parameter. kBF16: always
   // so. A CPU too holds kBF16 in 16 bits.
   DType dtype = DType::kF32;
@@ -64,10 +64,10 @@ std::vector<std::string_view> OptimizerNames();
 struct StateFormatRow {
   std::string_view name;
   std::string_view comment;
-  DType dtype = DType::kF32;                      // of states without a codec
-  StateCodec codecs[kStateKinds] = {};            // by kind
+  DType dtype = DType::kF32;                            // of states without a codec
+  StateCodec codecs[kStateKinds] = {};                  // by kind
   bool (*takes)(const Parameter& parameter) = nullptr;  // null: all; the others stay in fp32
-  std::string_view rule;                          // which those are, as a phrase
+  std::string_view rule;                                // which those are, as a phrase
 
   StateCodec CodecOf(StateKind kind) const { return codecs[static_cast<size_t>(kind)]; }
   // Bytes of one value with its share of a scale.

@@ -76,8 +76,7 @@ absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec
   if (KeepsNoMasters(job_spec)) {
     formats.master = formats.storage;
   }
-  job_plan->table =
-      BuildParameterTable(options.shape, formats, job_plan->optimizer, state_format);
+  job_plan->table = BuildParameterTable(options.shape, formats, job_plan->optimizer, state_format);
   options.table = &job_plan->table;
   // Inference reads plain weights, so block sizes bind training only.
   if (training) {

@@ -15,8 +15,8 @@ void SetStates(const spec::Parameter& parameter,
                const StorePiece& piece,
                kernels::AdamWTensor& tensor) {
   size_t at = 0;
-  for (auto [view, moment] : {std::pair(&tensor.m, &tensor.m_blocks),
-                              std::pair(&tensor.v, &tensor.v_blocks)}) {
+  for (auto [view, moment] :
+       {std::pair(&tensor.m, &tensor.m_blocks), std::pair(&tensor.v, &tensor.v_blocks)}) {
     *view = piece.states[at];
     moment->codec = parameter.states[at].codec;
     if (parameter.states[at].in_blocks()) {
