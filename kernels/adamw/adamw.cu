@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/formats/state_blocks.h"
 #include "kernels/adamw/adamw.h"
 #include "kernels/core/rng.h"
 #include "kernels/cuda/util.cuh"
@@ -17,16 +18,24 @@ constexpr char kOp[] = "adamw";
 constexpr int kThreads = 256;
 constexpr int kWidth = 4;   // elements of a thread at a time: 16 bytes of f32, 8 of bf16
 constexpr int kUnroll = 2;  // of those in flight together
+constexpr int kWarp = 32;
 constexpr int64_t kStride = int64_t{kThreads} * kWidth;
+// A warp's turn is a run of this many elements, in kUnroll lines of kLine: a block of states of 8
+// bits is a run, one of 4 bits a line, so that a warp alone has all of it.
+constexpr int64_t kLine = int64_t{kWarp} * kWidth;
+constexpr int64_t kRun = kLine * kUnroll;
+static_assert(kRun == 256 && kLine == 128, "blocks of common/formats/state_blocks.h");
 // Elements of a CUDA block: small enough that the last wave of blocks is a small part of a launch.
 constexpr int64_t kChunk = 8192;
 static_assert(kChunk % (kStride * kUnroll) == 0);
-constexpr int kMaxTensors = 320;  // of one launch
+constexpr int kMaxTensors = 280;  // of one launch
 
 struct Slot {
   void* master;
   void* m;
   void* v;
+  float* m_scales;  // of moments in blocks, or null
+  float* v_scales;
   const void* grad;
   void* working;  // or null
   float* amax;    // or null
@@ -122,6 +131,153 @@ __device__ __forceinline__ void Store(T* to, int64_t at, int64_t end, float (&x)
   }
 }
 
+// A moment in blocks, in place of the type of a plain one.
+template <formats::StateCodec kCodec>
+struct Blocks {
+  using Code = formats::StateCode<kCodec>;
+  static constexpr int kBits = formats::RowOf(kCodec).bits;
+  static constexpr int kBlock = formats::RowOf(kCodec).block;
+  static constexpr int kBytes = kWidth * kBits / 8;  // of a thread's kWidth codes
+  using Word = std::conditional_t<kBits == 8, uint32_t, uint16_t>;
+};
+using Signed8 = Blocks<formats::StateCodec::kDynamicSigned8>;
+using Unsigned8 = Blocks<formats::StateCodec::kDynamicUnsigned8>;
+using Signed4 = Blocks<formats::StateCodec::kDynamicSigned4>;
+using Unsigned4 = Blocks<formats::StateCodec::kLinearUnsigned4>;
+
+template <typename T>
+struct IsBlocks : std::false_type {};
+template <formats::StateCodec kCodec>
+struct IsBlocks<Blocks<kCodec>> : std::true_type {};
+
+// The rows of a moment's map; of plain moments none.
+template <typename T>
+constexpr formats::StateDecades DecadesOf() {
+  if constexpr (IsBlocks<T>::value) {
+    return T::Code::Decades();
+  } else {
+    return {};
+  }
+}
+
+// A moment of a tensor. `decades` lie in shared memory: threads read different rows at a time.
+struct MomentView {
+  void* data;
+  float* scales;
+  const formats::StateDecade* decades;
+};
+
+// What a thread has of a moment in a turn.
+using Lines = float[kUnroll][kWidth];
+
+template <bool kWhole, typename B>
+__device__ __forceinline__ uint32_t LoadCodes(const void* data, int64_t at, int64_t end) {
+  const uint8_t* bytes = static_cast<const uint8_t*>(data) + at * B::kBits / 8;
+  if constexpr (kWhole) {
+    return *reinterpret_cast<const typename B::Word*>(bytes);
+  } else {
+    uint32_t codes = 0;
+#pragma unroll
+    for (int i = 0; i < B::kBytes; ++i) {
+      codes |= at + i * 8 / B::kBits < end ? uint32_t{bytes[i]} << (8 * i) : 0U;
+    }
+    return codes;
+  }
+}
+
+template <bool kWhole, typename B>
+__device__ __forceinline__ void StoreCodes(void* data, int64_t at, int64_t end, uint32_t codes) {
+  uint8_t* bytes = static_cast<uint8_t*>(data) + at * B::kBits / 8;
+  if constexpr (kWhole) {
+    *reinterpret_cast<typename B::Word*>(bytes) = static_cast<typename B::Word>(codes);
+  } else {
+#pragma unroll
+    for (int i = 0; i < B::kBytes; ++i) {
+      if (at + i * 8 / B::kBits < end) {
+        bytes[i] = static_cast<uint8_t>(codes >> (8 * i));
+      }
+    }
+  }
+}
+
+// A thread's elements of the moment, from `at` on in its first line.
+template <bool kWhole, typename M>
+__device__ __forceinline__ void LoadMoment(const MomentView& view,
+                                           int64_t at,
+                                           int64_t end,
+                                           Lines& x) {
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const int64_t line = at + u * kLine;
+    if constexpr (IsBlocks<M>::value) {
+      const uint32_t codes = LoadCodes<kWhole, M>(view.data, line, end);
+      const float scale = kWhole || line < end ? view.scales[line / M::kBlock] : 0.0F;
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        const uint32_t code = codes >> (i * M::kBits) & ((1U << M::kBits) - 1);
+        // Behind the end a map without a zero would give a value that counts for the largest.
+        const bool there = kWhole || line + i < end;
+        x[u][i] = there ? __fmul_rn(M::Code::Decode(code, view.decades), scale) : 0.0F;
+      }
+    } else {
+      Load<kWhole>(static_cast<const M*>(view.data), line, end, x[u]);
+    }
+  }
+}
+
+// The lines [kFirst, kFirst + kCount), which are a block.
+template <bool kWhole, typename B, int kFirst, int kCount>
+__device__ __forceinline__ void StoreBlock(const MomentView& view,
+                                           int64_t at,
+                                           int64_t end,
+                                           const Lines& x) {
+  float largest = 0.0F;
+#pragma unroll
+  for (int u = kFirst; u < kFirst + kCount; ++u) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      largest = MaxNan(largest, kWhole || at + u * kLine + i < end ? fabsf(x[u][i]) : 0.0F);
+    }
+  }
+  largest = WarpMax(largest);
+  const bool zeros = largest < formats::kLeastStateScale;
+  const float inverse = zeros ? 0.0F : __fdiv_rn(1.0F, largest);
+#pragma unroll
+  for (int u = kFirst; u < kFirst + kCount; ++u) {
+    uint32_t codes = 0;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      const bool there = kWhole || at + u * kLine + i < end;
+      const uint32_t code = B::Code::Encode(__fmul_rn(x[u][i], inverse), view.decades);
+      codes |= there ? code << (i * B::kBits) : 0U;
+    }
+    StoreCodes<kWhole, B>(view.data, at + u * kLine, end, codes);
+  }
+  const int64_t first = at + kFirst * kLine;
+  if (threadIdx.x % kWarp == 0 && first < end) {
+    view.scales[first / B::kBlock] = zeros ? 0.0F : largest;
+  }
+}
+
+template <bool kWhole, typename M>
+__device__ __forceinline__ void StoreMoment(const MomentView& view,
+                                            int64_t at,
+                                            int64_t end,
+                                            Lines& x) {
+  if constexpr (!IsBlocks<M>::value) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      Store<kWhole>(static_cast<M*>(view.data), at + u * kLine, end, x[u]);
+    }
+  } else if constexpr (M::kBlock == kRun) {
+    StoreBlock<kWhole, M, 0, kUnroll>(view, at, end, x);
+  } else {
+    static_assert(M::kBlock == kLine && kUnroll == 2);
+    StoreBlock<kWhole, M, 0, 1>(view, at, end, x);
+    StoreBlock<kWhole, M, 1, 1>(view, at, end, x);
+  }
+}
+
 // As EncodeBf16Stochastic (common/formats/codecs.h), widened again.
 __device__ __forceinline__ float RoundStochastic(float x, uint32_t word) {
   const uint32_t bits = __float_as_uint(x);
@@ -159,34 +315,44 @@ __device__ __forceinline__ void Update(
 // The elements [begin, end) of a tensor by one CUDA block; returns the largest magnitude of the
 // thread's working values.
 template <bool kWhole, typename P, typename M, typename V, typename G>
-__device__ __forceinline__ float UpdateChunk(
-    const Table& table, const Slot& slot, const Scalars& k, int64_t begin, int64_t end) {
+__device__ __forceinline__ float UpdateChunk(const Table& table,
+                                             const Slot& slot,
+                                             const Scalars& k,
+                                             const formats::StateDecades* decades,
+                                             int64_t begin,
+                                             int64_t end) {
   P* masters = static_cast<P*>(slot.master);
-  M* ms = static_cast<M*>(slot.m);
-  V* vs = static_cast<V*>(slot.v);
+  const MomentView ms = {slot.m, slot.m_scales, decades[0].rows};
+  const MomentView vs = {slot.v, slot.v_scales, decades[1].rows};
   const G* grads = static_cast<const G*>(slot.grad);
   float largest = 0.0F;
+  const int64_t lane = threadIdx.x % kWarp * kWidth;
+  // A warp goes on as a whole: the largest magnitudes of blocks are its.
 #pragma unroll 1
-  for (int64_t first = begin + threadIdx.x * kWidth; first < end; first += kStride * kUnroll) {
+  for (int64_t run = begin + threadIdx.x / kWarp * kRun; run < end; run += kStride * kUnroll) {
+    const int64_t first = run + lane;
     // All loads of a turn come before the first update, so that many are under way at once.
-    float p[kUnroll][kWidth], m[kUnroll][kWidth], v[kUnroll][kWidth], g[kUnroll][kWidth];
+    Lines p, m, v, g;
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const int64_t at = first + u * kStride;
+      const int64_t at = first + u * kLine;
       Load<kWhole>(masters, at, end, p[u]);
-      Load<kWhole>(ms, at, end, m[u]);
-      Load<kWhole>(vs, at, end, v[u]);
       Load<kWhole>(grads, at, end, g[u]);
     }
+    LoadMoment<kWhole, M>(ms, first, end, m);
+    LoadMoment<kWhole, V>(vs, first, end, v);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const int64_t at = first + u * kStride;
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
         Update(k, g[u][i], p[u][i], m[u][i], v[u][i]);
       }
-      Store<kWhole>(ms, at, end, m[u]);
-      Store<kWhole>(vs, at, end, v[u]);
+    }
+    StoreMoment<kWhole, M>(ms, first, end, m);
+    StoreMoment<kWhole, V>(vs, first, end, v);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int64_t at = first + u * kLine;
       if (std::is_same<P, Bf16>::value && table.stochastic_rounding) {
         RoundStochastic(table, slot, k.step, at, p[u]);
       }
@@ -195,7 +361,9 @@ __device__ __forceinline__ float UpdateChunk(
       if (slot.working == nullptr) {
         continue;
       }
-      if (slot.working_bf16) {
+      if (slot.working == slot.master) {
+        // The weights are their own masters: stored above.
+      } else if (slot.working_bf16) {
         Store<kWhole>(static_cast<Bf16*>(slot.working), at, end, p[u]);
       } else {
         Store<kWhole>(static_cast<float*>(slot.working), at, end, p[u]);
@@ -216,6 +384,7 @@ template <typename P, typename M, typename V, typename G>
 __global__ void __launch_bounds__(kThreads) AdamWKernel(const __grid_constant__ Table table) {
   __shared__ Scalars scalars;
   __shared__ float scratch[32];
+  __shared__ formats::StateDecades decades[2];
   // The guard decides on the GPU, within the step: a refused step leaves state and weights as they
   // are without a round trip to the host.
   if (table.skip != nullptr && *table.skip != 0) {
@@ -239,6 +408,17 @@ __global__ void __launch_bounds__(kThreads) AdamWKernel(const __grid_constant__ 
   if (threadIdx.x == 0) {
     scalars = ScalarsOf(table, slot);
   }
+  if constexpr (IsBlocks<M>::value) {
+    constexpr formats::StateDecades kFirst = DecadesOf<M>();
+    constexpr formats::StateDecades kSecond = DecadesOf<V>();
+#pragma unroll
+    for (int e = 0; e < formats::kMaxDecades; ++e) {
+      if (threadIdx.x == kWarp * (e + 1)) {
+        decades[0].rows[e] = kFirst.rows[e];
+        decades[1].rows[e] = kSecond.rows[e];
+      }
+    }
+  }
   __syncthreads();
   const Scalars k = scalars;
   const int64_t begin = (chunk - table.first_chunk[low]) * kChunk;
@@ -246,8 +426,8 @@ __global__ void __launch_bounds__(kThreads) AdamWKernel(const __grid_constant__ 
   // Only a whole chunk of aligned views can be read in vectors; the tail of a tensor goes one by
   // one.
   float largest = slot.aligned && end - begin == kChunk
-                      ? UpdateChunk<true, P, M, V, G>(table, slot, k, begin, end)
-                      : UpdateChunk<false, P, M, V, G>(table, slot, k, begin, end);
+                      ? UpdateChunk<true, P, M, V, G>(table, slot, k, decades, begin, end)
+                      : UpdateChunk<false, P, M, V, G>(table, slot, k, decades, begin, end);
   if (slot.amax != nullptr) {
     largest = BlockMax(largest, scratch);
     if (threadIdx.x == 0) {
@@ -256,19 +436,35 @@ __global__ void __launch_bounds__(kThreads) AdamWKernel(const __grid_constant__ 
   }
 }
 
-// The kernels by the types of (master, m, v, grad), bf16 = 1, master the highest bit.
+// The kernels by the types of (master, m, v, grad), bf16 = 1, master the highest bit. Behind them
+// those of moments in blocks: 16 + 4 * (4 bits) + 2 * (bf16 master) + (bf16 gradient).
 using Kernel = void (*)(Table);
 template <int kBit>
 using TypeOf = std::conditional_t<kBit != 0, Bf16, float>;
-template <int... kKeys>
-constexpr std::array<Kernel, sizeof...(kKeys)> KernelsOf(std::integer_sequence<int, kKeys...>) {
-  return {
-      &AdamWKernel<TypeOf<kKeys & 8>, TypeOf<kKeys & 4>, TypeOf<kKeys & 2>, TypeOf<kKeys & 1>>...};
+constexpr int kPlainKeys = 16;
+constexpr int kKeys = 24;
+
+template <int kKey>
+constexpr Kernel KernelOf() {
+  if constexpr (kKey < kPlainKeys) {
+    return &AdamWKernel<TypeOf<kKey & 8>, TypeOf<kKey & 4>, TypeOf<kKey & 2>, TypeOf<kKey & 1>>;
+  } else {
+    constexpr bool kFour = (kKey & 4) != 0;
+    return &AdamWKernel<TypeOf<kKey & 2>, std::conditional_t<kFour, Signed4, Signed8>,
+                        std::conditional_t<kFour, Unsigned4, Unsigned8>, TypeOf<kKey & 1>>;
+  }
 }
-constexpr int kKeys = 16;
+template <int... kAll>
+constexpr std::array<Kernel, sizeof...(kAll)> KernelsOf(std::integer_sequence<int, kAll...>) {
+  return {KernelOf<kAll>()...};
+}
 
 int KeyOf(const AdamWTensor& tensor) {
   const auto bit = [](const TensorView& view) { return view.dtype == DType::kBF16 ? 1 : 0; };
+  if (tensor.m_blocks.codec != formats::StateCodec::kNone) {
+    const int four = formats::RowOf(tensor.m_blocks.codec).bits == 4 ? 1 : 0;
+    return kPlainKeys + four * 4 + bit(tensor.master) * 2 + bit(tensor.grad);
+  }
   return bit(tensor.master) * 8 + bit(tensor.m) * 4 + bit(tensor.v) * 2 + bit(tensor.grad);
 }
 
@@ -282,6 +478,8 @@ Slot SlotOf(const AdamWTensor& tensor) {
   slot.master = tensor.master.data;
   slot.m = tensor.m.data;
   slot.v = tensor.v.data;
+  slot.m_scales = tensor.m_blocks.scales;
+  slot.v_scales = tensor.v_blocks.scales;
   slot.grad = tensor.grad.data;
   slot.working = tensor.working.data;
   slot.amax = tensor.amax;

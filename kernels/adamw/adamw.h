@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/formats/state_blocks.h"
 #include "kernels/core/door.h"
 #include "kernels/step_gate/step_gate.h"
 
@@ -19,15 +20,31 @@ namespace hearth::kernels {
 inline constexpr int kBiasCorrection1 = 0;
 inline constexpr int kBiasCorrection2 = 1;
 
-// One parameter tensor, or the shard of one. All views have the same number of elements.
+// A moment in blocks (common/formats/state_blocks.h).
+struct StateBlocks {
+  formats::StateCodec codec = formats::StateCodec::kNone;
+  float* scales = nullptr;  // beside the tensors; one for each block of RowOf(codec).block elements
+};
+
+// One parameter tensor, or the shard of one. All views have the same number of elements, but codes
+// of moments in blocks: they are kU8 views of ceil(elements * bits / 8) bytes, 4-byte aligned.
+// Both moments are in blocks or none: (dynamic signed 8, dynamic unsigned 8) or (dynamic signed 4,
+// linear unsigned 4). One pass decodes them, updates in fp32 (CPU: T), and encodes what it has with
+// the largest magnitude of each block; a shard begins at a block.
+// Bytes moved for an element with FP32 masters, G gradients and BF16 working weights, which are the
+// floor:
+//   moments fp32 26 + G, bf16 18 + G, int8 14 + 4/64 + G, int4 12 + 8/64 + G (G: 4 or 2);
+//   masters in BF16 that are the working weights: 6 less
 //   CPU : grad and working T = kF32 or kF64; master, m, v: T or kBF16 each
 //   CUDA: grad G, working A; master, m, v: kF32 or kBF16 each
 // bf16 storage rounds to nearest even after the update (master: see stochastic_rounding). bf16 v
 // with beta2 close to 1 stands still where an increment is below half of its last place.
 struct AdamWTensor {
-  TensorView master;      // updated
-  TensorView m;           // updated
-  TensorView v;           // updated
+  TensorView master;  // updated
+  TensorView m;       // updated
+  TensorView v;       // updated
+  StateBlocks m_blocks = {};
+  StateBlocks v_blocks = {};
   TensorView grad;        // read
   TensorView working;     // optional: the stored master rounded to round_working (CPU) or A; may
                           // alias a master of the same type
@@ -45,7 +62,8 @@ struct AdamWTensor {
 // inputs     : optional, beside the tensors; then learning rate, bias corrections and the step of
 //              the randomness are its, and lr and step of the arguments are ignored
 // stochastic_rounding : bf16 masters are rounded up with the probability of the part cut off; key
-//              (seed, kStochasticRounding, step, 0, tensor index, element)
+//              (seed, kStochasticRounding, step, 0, tensor index, element). On the CPU so are wide
+//              masters that are the working copy and round_working is kBF16
 struct AdamWArgs {
   absl::Span<const AdamWTensor> tensors;
   double lr = 0.0;

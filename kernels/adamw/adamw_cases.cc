@@ -1,4 +1,7 @@
 #include <array>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "kernels/adamw/adamw.h"
 #include "kernels/harness/cases.h"
@@ -17,6 +20,8 @@ struct Shape {
   bool skip = false;
   bool perf = false;
   bool cuda_only = false;
+  int bits = 0;        // 8 or 4: the first tensor's moments are in blocks
+  bool decay = false;  // those start from values, and gradients are 0; else the other way round
 };
 
 constexpr DType kF32 = DType::kF32;
@@ -35,7 +40,26 @@ constexpr Shape kShapes[] = {
     {"perf_112m_bf16_moments", 112'100'352, 768, 100, kF32, kBF16, false, true, false, true, true},
     {"perf_112m_bf16_stochastic", 112'100'352, 768, 100, kBF16, kBF16, true, true, false, true,
      true},
+    {"int8_9013_300", 9013, 300, 20, kF32, kF32, false, true, false, false, false, 8},
+    {"int8_decay_8192_5", 8192, 5, 20, kF32, kF32, false, true, false, false, false, 8, true},
+    {"int4_9013_300", 9013, 300, 20, kF32, kF32, false, true, false, false, false, 4},
+    {"int4_decay_8192_5", 8192, 5, 20, kF32, kF32, false, true, false, false, false, 4, true},
+    {"perf_112m_int8", 112'100'352, 768, 100, kF32, kF32, false, true, false, true, true, 8},
+    {"perf_112m_int4", 112'100'352, 768, 100, kF32, kF32, false, true, false, true, true, 4},
+    {"perf_112m_int8_stochastic", 112'100'352, 768, 100, kBF16, kF32, true, true, false, true, true,
+     8},
 };
+
+using formats::StateCodec;
+
+std::pair<StateCodec, StateCodec> CodecsOf(int bits) {
+  return bits == 8 ? std::pair(StateCodec::kDynamicSigned8, StateCodec::kDynamicUnsigned8)
+                   : std::pair(StateCodec::kDynamicSigned4, StateCodec::kLinearUnsigned4);
+}
+
+int64_t CodeBytes(const Shape& s) {
+  return (s.first * s.bits + 7) / 8;
+}
 
 StepInputs InputsOf(const Shape& s) {
   StepInputs inputs;
@@ -51,6 +75,13 @@ absl::Status Run(const Shape& s, const Exec& exec, const Buffers& b) {
   tensors[0].master = b["p0"];
   tensors[0].m = b["m0"];
   tensors[0].v = b["v0"];
+  if (s.bits > 0) {
+    const auto [m_codec, v_codec] = CodecsOf(s.bits);
+    tensors[0].m = TensorView(b["m0"].data, DType::kU8, {CodeBytes(s)});
+    tensors[0].v = TensorView(b["v0"].data, DType::kU8, {CodeBytes(s)});
+    tensors[0].m_blocks = {m_codec, b["m_scales"].as<float>()};
+    tensors[0].v_blocks = {v_codec, b["v_scales"].as<float>()};
+  }
   tensors[0].grad = b["g0"];
   tensors[0].working = b["w0"];
   tensors[0].amax = b["amax"].as<float>();
@@ -67,6 +98,10 @@ absl::Status Run(const Shape& s, const Exec& exec, const Buffers& b) {
   args.tensors = tensors;
   args.lr = 1e-2;
   args.step = s.step;
+  if (s.bits > 0) {
+    args.beta1 = 0.5;   // products of these have one rounding at most on every device,
+    args.beta2 = 0.75;  // so that codes are equal bit for bit
+  }
   args.grad_scale = b["grad_scale"].as<float>();
   args.skip = b["skip"].as<int32_t>();
   args.inputs = s.inputs ? b["inputs"].as<StepInputs>() : nullptr;
@@ -81,6 +116,34 @@ BufferSpec State(const char* name, int64_t count, DType dtype, const Fill& fill 
   spec.fill = fill;
   spec.dtype = dtype;
   return spec;
+}
+
+// Codes and scales of a moment in blocks; codes are compared bit for bit.
+void AddBlocks(const Shape& s, StateCodec codec, const std::string& name, OpCase& c) {
+  const int64_t words = (CodeBytes(s) + 7) / 8;
+  const int64_t block = formats::RowOf(codec).block;
+  BufferSpec codes = {name + "0", {words}, Role::kAccumulate, {}, DType::kI64};
+  codes.fill = {Fill::kConstant, 0.0, 0.0};
+  BufferSpec scales = {name + "_scales",
+                       {(s.first + block - 1) / block},
+                       Role::kAccumulate,
+                       {Fill::kConstant, 0.0, 0.0},
+                       DType::kU8};
+  if (!s.perf) {
+    std::vector<float> values(static_cast<size_t>(s.first));
+    std::vector<float> scale_values(static_cast<size_t>(scales.shape[0]));
+    for (int64_t i = 0; s.decay && i < s.first; ++i) {
+      values[static_cast<size_t>(i)] = static_cast<float>(1 + i * 37 % 101) / 64.0F;
+    }
+    codes.contents.assign(static_cast<size_t>(words) * 8, '\0');
+    formats::EncodeStateBlocks(codec, values.data(), s.first,
+                               reinterpret_cast<uint8_t*>(codes.contents.data()),
+                               scale_values.data());
+    scales.contents.assign(reinterpret_cast<const char*>(scale_values.data()),
+                           scale_values.size() * sizeof(float));
+  }
+  c.buffers.push_back(codes);
+  c.buffers.push_back(scales);
 }
 
 OpCase MakeCase(const Shape& s) {
@@ -102,9 +165,19 @@ OpCase MakeCase(const Shape& s) {
                {"grad_scale", {1}, Role::kInput, {Fill::kConstant, 0.75, 0.0}, DType::kU8},
                {"skip", {1}, Role::kInput, skip, DType::kI32},
                Struct("inputs", InputsOf(s))};
+  if (s.bits > 0) {
+    // The plain moments of the first tensor make room for blocks.
+    c.buffers.erase(c.buffers.begin() + 1, c.buffers.begin() + 3);
+    AddBlocks(s, CodecsOf(s.bits).first, "m", c);
+    AddBlocks(s, CodecsOf(s.bits).second, "v", c);
+    c.buffers[1].fill = s.decay ? Fill{Fill::kConstant, 0.0, 0.0} : Fill{Fill::kIndex, -100, 100};
+  }
   c.forward = [s](const Exec& exec, const Buffers& b) { return Run(s, exec, b); };
   c.slack = s.skip ? 0.0 : 8.0;
   c.forward_traffic = {"p0", "p0", "m0", "m0", "v0", "v0", "g0", "w0"};
+  for (int i = 0; s.bits > 0 && i < 2; ++i) {
+    c.forward_traffic.insert(c.forward_traffic.end(), {"m_scales", "v_scales"});
+  }
   return c;
 }
 

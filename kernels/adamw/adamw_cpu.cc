@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -14,7 +16,8 @@ namespace {
 
 constexpr char kOp[] = "adamw";
 constexpr int64_t kGrain = 16384;
-constexpr int64_t kPiece = 1024;  // widened on the stack, if it is bf16
+constexpr int64_t kPiece = 1024;  // widened on the stack, if it is bf16 or in blocks
+static_assert(kPiece % formats::kStateBlockUnit == 0 && kGrain % kPiece == 0);
 
 // The step's scalars in the arithmetic's type.
 template <typename T>
@@ -111,11 +114,15 @@ class Piece {
       DecodeSpan(codes_, count_, DType::kBF16, data_);
     }
   }
-  void StoreStochastic(const RngKey& key, uint64_t first_element) {
-    for (int64_t i = 0; packed_ && i < count_; ++i) {
+  // `wide`: values that are not packed are rounded alike.
+  void StoreStochastic(const RngKey& key, uint64_t first_element, bool wide) {
+    for (int64_t i = 0; (packed_ || wide) && i < count_; ++i) {
       const uint32_t word = RngWord(key, first_element + static_cast<uint64_t>(i));
-      codes_[i] = EncodeBf16Stochastic(static_cast<float>(data_[i]), word);
-      data_[i] = DecodeBf16(codes_[i]);
+      const uint16_t code = EncodeBf16Stochastic(static_cast<float>(data_[i]), word);
+      if (packed_) {
+        codes_[i] = code;
+      }
+      data_[i] = static_cast<T>(DecodeBf16(code));
     }
   }
 
@@ -125,6 +132,43 @@ class Piece {
   uint16_t* codes_ = nullptr;
   T wide_[kPiece];
   T* data_ = nullptr;
+};
+
+// A piece of a moment: as above, or decoded from blocks, which Store encodes again.
+template <typename T>
+class Moment {
+ public:
+  Moment(const TensorView& view, const StateBlocks& blocks, int64_t begin, int64_t count)
+      : codec_(blocks.codec), count_(count) {
+    if (codec_ == formats::StateCodec::kNone) {
+      plain_.emplace(view, begin, count);
+      return;
+    }
+    const formats::StateCodecRow& row = formats::RowOf(codec_);
+    codes_ = view.as<uint8_t>() + begin * row.bits / 8;
+    scales_ = blocks.scales + begin / row.block;
+    float decoded[kPiece];
+    formats::DecodeStateBlocks(codec_, codes_, scales_, count, decoded);
+    std::copy_n(decoded, count, wide_);
+  }
+  T* data() { return plain_.has_value() ? plain_->data() : wide_; }
+  void Store() {
+    if (plain_.has_value()) {
+      plain_->Store();
+      return;
+    }
+    float values[kPiece];
+    std::transform(wide_, wide_ + count_, values, [](T x) { return static_cast<float>(x); });
+    formats::EncodeStateBlocks(codec_, values, count_, codes_, scales_);
+  }
+
+ private:
+  formats::StateCodec codec_;
+  int64_t count_;
+  std::optional<Piece<T>> plain_;
+  uint8_t* codes_ = nullptr;
+  float* scales_ = nullptr;
+  T wide_[kPiece];
 };
 
 // *amax raised to the largest magnitude; as unsigned integers magnitudes order with NaN on top, so
@@ -153,13 +197,15 @@ void UpdatePiece(const AdamWArgs& args,
                  int64_t end) {
   const int64_t count = end - begin;
   Piece<T> master(tensor.master, begin, count);
-  Piece<T> m(tensor.m, begin, count);
-  Piece<T> v(tensor.v, begin, count);
+  Moment<T> m(tensor.m, tensor.m_blocks, begin, count);
+  Moment<T> v(tensor.v, tensor.v_blocks, begin, count);
   Update(scalars, tensor.grad.as<T>() + begin, count, master.data(), m.data(), v.data());
   m.Store();
   v.Store();
   if (args.stochastic_rounding) {
-    master.StoreStochastic(key, tensor.first_element + static_cast<uint64_t>(begin));
+    const bool wide =
+        args.round_working == DType::kBF16 && tensor.working.data == tensor.master.data;
+    master.StoreStochastic(key, tensor.first_element + static_cast<uint64_t>(begin), wide);
   } else {
     master.Store();
   }
@@ -197,7 +243,7 @@ absl::Status RequireCpuTypes(const AdamWTensor& tensor) {
   }
   const int64_t count = tensor.master.numel();
   for (const TensorView* view : {&tensor.master, &tensor.m, &tensor.v}) {
-    if (view->dtype != DType::kBF16) {
+    if (view->dtype != DType::kBF16 && view->dtype != DType::kU8) {
       HEARTH_RETURN_IF_ERROR(RequireCount(*view, T, count, kOp, "master, m or v"));
     }
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "kernels/core/formats.h"
@@ -134,6 +135,85 @@ TEST(AdamWStep, StochasticRounding_DependsOnTensorAndPlaceAlone) {
   const std::vector<uint16_t> shard = StepOfBf16(1000, 1, 2000);
   EXPECT_TRUE(std::equal(shard.begin(), shard.end(), whole.begin() + 2000));
   EXPECT_NE(StepOfBf16(3000, 2, 0), whole);
+}
+
+// One step of a tensor whose moments are in blocks, against the formula in double on the decoded
+// moments; and the moments it leaves.
+TEST(AdamWStep, MomentsInBlocks_FollowTheFormula) {
+  using formats::StateCodec;
+  constexpr int64_t kCount = 700;  // the last block is short
+  const std::pair<StateCodec, StateCodec> pairs[] = {
+      {StateCodec::kDynamicSigned8, StateCodec::kDynamicUnsigned8},
+      {StateCodec::kDynamicSigned4, StateCodec::kLinearUnsigned4}};
+  for (const auto& [m_codec, v_codec] : pairs) {
+    const int bits = formats::RowOf(m_codec).bits;
+    std::vector<float> p(kCount), m(kCount), v(kCount), g(kCount);
+    for (size_t i = 0; i < kCount; ++i) {
+      const auto x = static_cast<float>(i);
+      p[i] = std::sin(x);
+      m[i] = 0.1F * std::cos(3 * x);
+      v[i] = 0.01F + 0.02F * std::abs(std::sin(2 * x));
+      g[i] = 0.3F * std::sin(5 * x + 1);
+    }
+    std::vector<uint8_t> m_codes(kCount * bits / 8), v_codes(m_codes.size());
+    std::vector<float> m_scales(8), v_scales(8);
+    formats::EncodeStateBlocks(m_codec, m.data(), kCount, m_codes.data(), m_scales.data());
+    formats::EncodeStateBlocks(v_codec, v.data(), kCount, v_codes.data(), v_scales.data());
+    formats::DecodeStateBlocks(m_codec, m_codes.data(), m_scales.data(), kCount, m.data());
+    formats::DecodeStateBlocks(v_codec, v_codes.data(), v_scales.data(), kCount, v.data());
+    const std::vector<float> before = p;
+    AdamWTensor tensor;
+    tensor.master = View(p.data(), {kCount});
+    tensor.m = View(m_codes.data(), {static_cast<int64_t>(m_codes.size())});
+    tensor.v = View(v_codes.data(), {static_cast<int64_t>(v_codes.size())});
+    tensor.grad = View(g.data(), {kCount});
+    tensor.m_blocks = {m_codec, m_scales.data()};
+    tensor.v_blocks = {v_codec, v_scales.data()};
+    AdamWArgs args;
+    args.tensors = absl::MakeConstSpan(&tensor, 1);
+    args.lr = 0.01;
+    args.step = 3;
+    ASSERT_TRUE(AdamWStep(Exec(), args).ok());
+    std::vector<float> m_after(kCount), v_after(kCount);
+    formats::DecodeStateBlocks(m_codec, m_codes.data(), m_scales.data(), kCount, m_after.data());
+    formats::DecodeStateBlocks(v_codec, v_codes.data(), v_scales.data(), kCount, v_after.data());
+    for (size_t i = 0; i < kCount; ++i) {
+      const double m1 = 0.9 * double{m[i]} + 0.1 * double{g[i]};
+      const double v1 = 0.95 * double{v[i]} + 0.05 * double{g[i]} * double{g[i]};
+      const double step =
+          0.01 / (1 - std::pow(0.9, 3)) * m1 / (std::sqrt(v1 / (1 - std::pow(0.95, 3))) + 1e-8);
+      EXPECT_NEAR(p[i], double{before[i]} - step, 1e-6) << bits << " bits, element " << i;
+      // Half of the widest gap of each map, of a largest value below 0.2 and 0.1.
+      EXPECT_NEAR(m_after[i], m1, bits == 8 ? 0.0015 : 0.024) << i;
+      EXPECT_NEAR(v_after[i], v1, bits == 8 ? 0.0004 : 0.0065) << i;
+    }
+    // Codes without scales, and a pair that no row has.
+    tensor.m_blocks.scales = nullptr;
+    EXPECT_EQ(AdamWStep(Exec(), args).code(), absl::StatusCode::kInvalidArgument);
+    tensor.m_blocks = {v_codec, m_scales.data()};
+    EXPECT_EQ(AdamWStep(Exec(), args).code(), absl::StatusCode::kUnimplemented);
+  }
+}
+
+// A wide weight that is its own master, as the CPU holds BF16 weights without masters.
+TEST(AdamWStep, WideWeights_AreRoundedAsPackedOnes) {
+  std::vector<float> p(3000, 1.0F), m(3000), v(3000), g(3000, 1.0F);
+  AdamWTensor tensor;
+  tensor.master = tensor.working = View(p.data(), {3000});
+  tensor.m = View(m.data(), {3000});
+  tensor.v = View(v.data(), {3000});
+  tensor.grad = View(g.data(), {3000});
+  tensor.index = 1;
+  AdamWArgs args;
+  args.tensors = absl::MakeConstSpan(&tensor, 1);
+  args.lr = 1e-3;
+  args.round_working = DType::kBF16;
+  args.stochastic_rounding = true;
+  ASSERT_TRUE(AdamWStep(Exec(), args).ok());
+  const std::vector<uint16_t> packed = StepOfBf16(3000, 1, 0);
+  for (size_t i = 0; i < p.size(); ++i) {
+    EXPECT_EQ(p[i], DecodeBf16(packed[i])) << i;
+  }
 }
 
 TEST(AdamWStep, Amax_IsRaisedToTheLargestWorkingValue) {

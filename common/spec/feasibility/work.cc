@@ -114,7 +114,7 @@ class WorkBuilder {
         bytes += Bytes(p.storage);
       }
       for (const ParameterState& state : p.states) {
-        bytes += 2 * Bytes(state.dtype);
+        bytes += 2 * Bytes(state.dtype) / state.per;
       }
       // With a divided optimizer a rank updates its part, and gathers the weights (counted as
       // exchange).

@@ -21,6 +21,10 @@ bool DecaysByDefault(ParameterGroup group) {
   return group != ParameterGroup::kNorm && group != ParameterGroup::kBias;
 }
 
+std::string ParameterState::TensorName() const {
+  return std::string(name) + (scales ? ".scale" : "");
+}
+
 int64_t Parameter::elements() const {
   return shape.empty() ? 0 : shape[0] * Cols(*this);
 }

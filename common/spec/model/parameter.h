@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/formats/state_blocks.h"
 #include "common/spec/dtype_alias.h"
 #include "common/spec/model/layer_blocks.h"
 
@@ -60,10 +61,25 @@ struct LogicalMatrix {
   int64_t cols = 0;
 };
 
-// A tensor of an optimizer's state that is kept with a parameter, of its shape; starts as zeros.
+using formats::StateCodec;
+
+// A tensor of an optimizer's state that is kept with a parameter; starts as zeros. A state in
+// blocks (common/formats/state_blocks.h) is two of them: its codes and, right behind, its scales.
 struct ParameterState {
-  std::string_view name;  // "exp_avg"; once with a parameter
+  std::string_view name;  // "exp_avg"; once with a parameter, or twice: codes and scales
+  // Of plain states kF32 or kBF16; of codes kU8, whole bytes; of scales kF32 on every device.
   DType dtype = DType::kF32;
+  StateCodec codec = StateCodec::kNone;  // of the state; scales have it too
+  bool scales = false;
+  // Elements of the parameter for each of the tensor's own; 1: the tensor has the parameter's
+  // shape.
+  int per = 1;
+
+  // Its own elements for so many of the parameter's.
+  int64_t Count(int64_t elements) const { return (elements + per - 1) / per; }
+  bool in_blocks() const { return codec != StateCodec::kNone; }
+  // "exp_avg" or "exp_avg.scale": its name in checkpoints, before the parameter's.
+  std::string TensorName() const;
 
   bool operator==(const ParameterState&) const = default;
 };

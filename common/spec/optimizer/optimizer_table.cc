@@ -11,7 +11,47 @@ namespace {
 #define HEARTH_ROW(type, name, comment, ...) \
   OptimizerRow{name, comment, std::vector<StateSpec>{__VA_ARGS__}},
 
+// Hidden matrices of enough elements. Embedding and output projection stay as they are: their rows
+// see few tokens each (bitsandbytes keeps embeddings in 32 bits).
+bool IsLargeMatrix(const Parameter& parameter) {
+  return parameter.group == ParameterGroup::kMatrix && parameter.elements() >= kLeastBlockElements;
+}
+
+constexpr std::string_view kBlockRule =
+    "matrices of the layers of at least 4096 elements; embedding, output projection, norms, biases "
+    "and smaller matrices stay in fp32";
+
+constexpr StateFormatRow kStateFormats[] = {
+    {"fp32", "four bytes a value", DType::kF32, {}, nullptr, "all parameters"},
+    {"bf16", "two bytes a value", DType::kBF16, {}, nullptr, "all parameters"},
+    {"int8",
+     "one byte a value and a scale for 256",
+     DType::kF32,
+     {StateCodec::kDynamicSigned8, StateCodec::kDynamicUnsigned8, StateCodec::kLinearSigned8},
+     &IsLargeMatrix,
+     kBlockRule},
+    {"int4",
+     "half a byte a value and a scale for 128",
+     DType::kF32,
+     {StateCodec::kDynamicSigned4, StateCodec::kLinearUnsigned4, StateCodec::kDynamicSigned4},
+     &IsLargeMatrix,
+     kBlockRule},
+};
+
 }  // namespace
+
+absl::Span<const StateFormatRow> StateFormatRows() {
+  return kStateFormats;
+}
+
+const StateFormatRow* FindStateFormat(std::string_view name) {
+  return FindRow(StateFormatRows(), &StateFormatRow::name, name);
+}
+
+double StateFormatRow::BytesOf(StateKind kind) const {
+  const formats::StateCodecRow& codec = formats::RowOf(CodecOf(kind));
+  return codec.bits == 0 ? DTypeBits(dtype) / 8.0 : codec.bits / 8.0 + 4.0 / codec.block;
+}
 
 absl::Span<const OptimizerRow> Optimizers() {
   static const auto& rows = *new std::vector<OptimizerRow>{HEARTH_OPTIMIZERS(HEARTH_ROW)};
@@ -26,14 +66,40 @@ std::vector<std::string_view> OptimizerNames() {
   return ColumnOf(Optimizers(), &OptimizerRow::name);
 }
 
-std::vector<ParameterState> StatesOf(const OptimizerRow& optimizer, const Parameter& parameter) {
+std::vector<ParameterState> StatesOf(const OptimizerRow& optimizer,
+                                     const Parameter& parameter,
+                                     const StateFormatRow* format) {
   std::vector<ParameterState> states;
   for (const StateSpec& state : optimizer.states) {
-    if (state.Has(parameter)) {
-      states.push_back({state.name, state.dtype});
+    if (!state.Has(parameter)) {
+      continue;
     }
+    const bool taken = format != nullptr && state.dtype == DType::kF32 &&
+                       (format->takes == nullptr || format->takes(parameter));
+    const StateCodec codec = taken ? format->CodecOf(state.kind) : StateCodec::kNone;
+    if (codec == StateCodec::kNone) {
+      states.push_back({state.name, taken ? format->dtype : state.dtype});
+      continue;
+    }
+    const formats::StateCodecRow& row = formats::RowOf(codec);
+    states.push_back({state.name, DType::kU8, codec, false, 8 / row.bits});
+    states.push_back({state.name, DType::kF32, codec, true, row.block});
   }
   return states;
+}
+
+bool HasStatesOf(const OptimizerRow& optimizer, const Parameter& parameter) {
+  size_t at = 0;
+  for (const StateSpec& state : optimizer.states) {
+    if (!state.Has(parameter)) {
+      continue;
+    }
+    if (at == parameter.states.size() || parameter.states[at].name != state.name) {
+      return false;
+    }
+    at += parameter.states[at].in_blocks() ? 2 : 1;
+  }
+  return at == parameter.states.size();
 }
 
 GroupOptions ResolveGroupOptions(const v1::OptimizerSpec& optimizer, ParameterGroup group) {

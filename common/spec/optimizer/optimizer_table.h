@@ -1,7 +1,14 @@
-// The optimizer table: which state an optimizer keeps for a parameter. The rest of an optimizer is
-// its folder worker/trainer/optim/<name>/.
+// The optimizer table: which state an optimizer keeps for a parameter, and the table of formats of
+// that state (optimizer.state). The rest of an optimizer is its folder
+// worker/trainer/optim/<name>/.
+//
+// How code reads a state: Parameter::states, StateBuffer (plan) and StorePiece::states (engine)
+// have one entry for each tensor. A state in blocks is two entries, codes then scales; everything
+// but the optimizer's own kernel treats them as two tensors.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -15,17 +22,29 @@ namespace hearth::spec {
 // One row an optimizer: ROW(Type, name, comment, states...). The folder worker/trainer/optim/<name>/
 // defines Make<Type>() (worker/trainer/optim/optimizer.h).
 #define HEARTH_OPTIMIZERS(ROW)                                                  \
-  ROW(AdamW, "adamw", "Adam with decoupled weight decay; both moments in fp32", \
-      StateSpec{"exp_avg"}, StateSpec{"exp_avg_sq"})
+  ROW(AdamW, "adamw", "Adam with decoupled weight decay",                       \
+      StateSpec{"exp_avg"},                                                     \
+      StateSpec{"exp_avg_sq", DType::kF32, nullptr, StateKind::kSquares})
 // clang-format on
+
+// What a state's values are like, which decides how few bits hold them.
+enum class StateKind : uint8_t {
+  kMean,      // a mean of gradients: both signs, many sizes
+  kSquares,   // a mean of squares, >= 0; the root of it divides
+  kMomentum,  // of Muon, which reads its direction alone
+};
+inline constexpr int kStateKinds = 3;
 
 // State that is kept with parameters. Two of one name and different formats are of different
 // parameters.
 struct StateSpec {
-  std::string_view name;      // "exp_avg"
-  DType dtype = DType::kF32;  // kF32 or kBF16; a CPU too holds kBF16 in 16 bits
+  std::string_view name;  // "exp_avg"
+  // kF32: in the format of the job's optimizer.state where that takes the parameter. kBF16: always
+  // so. A CPU too holds kBF16 in 16 bits.
+  DType dtype = DType::kF32;
   // Which parameters have it; null: all.
   bool (*of)(const Parameter& parameter) = nullptr;
+  StateKind kind = StateKind::kMean;
 
   bool Has(const Parameter& parameter) const { return of == nullptr || of(parameter); }
 };
@@ -41,8 +60,33 @@ absl::Span<const OptimizerRow> Optimizers();
 const OptimizerRow* FindOptimizer(std::string_view name);
 std::vector<std::string_view> OptimizerNames();
 
-// What the optimizer keeps with the parameter.
-std::vector<ParameterState> StatesOf(const OptimizerRow& optimizer, const Parameter& parameter);
+// A format of states: a value of optimizer.state.
+struct StateFormatRow {
+  std::string_view name;
+  std::string_view comment;
+  DType dtype = DType::kF32;                            // of states without a codec
+  StateCodec codecs[kStateKinds] = {};                  // by kind
+  bool (*takes)(const Parameter& parameter) = nullptr;  // null: all; the others stay in fp32
+  std::string_view rule;                                // which those are, as a phrase
+
+  StateCodec CodecOf(StateKind kind) const { return codecs[static_cast<size_t>(kind)]; }
+  // Bytes of one value with its share of a scale.
+  double BytesOf(StateKind kind) const;
+};
+
+// The smallest tensor whose state is kept in blocks (bitsandbytes and torchao have the same).
+inline constexpr int64_t kLeastBlockElements = 4096;
+
+// In the order of the help text: fp32, bf16, int8, int4. Rows live for ever.
+absl::Span<const StateFormatRow> StateFormatRows();
+const StateFormatRow* FindStateFormat(std::string_view name);
+
+// What the optimizer keeps with the parameter. `format` null: fp32.
+std::vector<ParameterState> StatesOf(const OptimizerRow& optimizer,
+                                     const Parameter& parameter,
+                                     const StateFormatRow* format = nullptr);
+// Whether the parameter's states are those of the optimizer in some format.
+bool HasStatesOf(const OptimizerRow& optimizer, const Parameter& parameter);
 
 // Peak-relative learning rate and decay of a group's parameters.
 struct GroupOptions {

@@ -119,13 +119,13 @@ std::vector<StateBuffer> PlaceStates(const std::vector<Parameter>& table,
     for (const size_t i : order) {
       const ShardPiece& piece = pieces[i];
       if (Has(table[static_cast<size_t>(piece.parameter)], state)) {
-        buffer.offsets[i] = piece.local_offset - skipped;
+        buffer.offsets[i] = state.Count(piece.local_offset - skipped);
       } else {
         skipped += (piece.elements + kTensorAlignElements - 1) / kTensorAlignElements *
                    kTensorAlignElements;
       }
     }
-    buffer.elements = owned - skipped;
+    buffer.elements = state.Count(owned - skipped);
   }
   return buffers;
 }

@@ -59,8 +59,9 @@ std::vector<ShardPiece> ShardPieces(const std::vector<Parameter>& table,
 // one format.
 struct StateBuffer {
   ParameterState state;
-  std::vector<int64_t> offsets;  // by piece, in elements; -1: its parameter has no such state
-  int64_t elements = 0;
+  // By piece, in the state's own elements; -1: its parameter has no such state.
+  std::vector<int64_t> offsets;
+  int64_t elements = 0;  // likewise
 };
 
 // In the order in which the table begins to use them. `owned`: elements of the rank's own

@@ -68,7 +68,15 @@ absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec
       !ParseDType(job_spec.gradients().dtype(), formats.gradient)) {
     return absl::InvalidArgumentError("gradients.dtype: not a number format");
   }
-  job_plan->table = BuildParameterTable(options.shape, formats, job_plan->optimizer);
+  const StateFormatRow* const state_format = FindStateFormat(
+      job_spec.optimizer().has_state() ? job_spec.optimizer().state() : StateFormatRows()[0].name);
+  if (state_format == nullptr) {
+    return absl::InvalidArgumentError("optimizer.state is not in its table");
+  }
+  if (KeepsNoMasters(job_spec)) {
+    formats.master = formats.storage;
+  }
+  job_plan->table = BuildParameterTable(options.shape, formats, job_plan->optimizer, state_format);
   options.table = &job_plan->table;
   // Inference reads plain weights, so block sizes bind training only.
   if (training) {

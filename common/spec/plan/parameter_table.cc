@@ -134,11 +134,12 @@ class TableBuilder {
 
 std::vector<Parameter> BuildParameterTable(const ModelShape& shape,
                                            const ParameterFormats& formats,
-                                           const OptimizerRow* optimizer) {
+                                           const OptimizerRow* optimizer,
+                                           const StateFormatRow* state_format) {
   std::vector<Parameter> table = TableBuilder(shape, formats).Build();
   for (Parameter& parameter : table) {
     if (optimizer != nullptr) {
-      parameter.states = StatesOf(*optimizer, parameter);
+      parameter.states = StatesOf(*optimizer, parameter, state_format);
     }
   }
   return table;

@@ -17,10 +17,12 @@
 namespace hearth::spec {
 
 // `formats` are the recipe's (GradientSpec.dtype put in by the caller). Names of Hugging Face
-// tensors follow DetectHfClass. Without an optimizer parameters have no states.
+// tensors follow DetectHfClass. Without an optimizer parameters have no states;
+// without a format of states these are in fp32.
 std::vector<Parameter> BuildParameterTable(const ModelShape& shape,
                                            const ParameterFormats& formats = {},
-                                           const OptimizerRow* optimizer = nullptr);
+                                           const OptimizerRow* optimizer = nullptr,
+                                           const StateFormatRow* state_format = nullptr);
 
 // Parameters without vocabulary padding; a tied output projection is counted once.
 int64_t CountParameters(const ModelShape& shape);

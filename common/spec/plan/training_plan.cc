@@ -59,8 +59,10 @@ void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
   if (!o.training) {
     return;
   }
-  if (formats.master != formats.storage) {
-    ids.masters = out.Floats("masters", BufferClass::kMasters, formats.master, {owned}, life);
+  // The job may keep none where the recipe has some (optimizer.master).
+  const DType master = o.table->front().master;
+  if (master != formats.storage) {
+    ids.masters = out.Floats("masters", BufferClass::kMasters, master, {owned}, life);
   }
   FormatNames names;
   for (const GradientGroup& group : GradientGroups(*o.table, offsets)) {
@@ -69,8 +71,9 @@ void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
   }
   for (const StateBuffer& buffer : LargestStates(o)) {
     const DType dtype = buffer.state.dtype;
-    std::string name = names.Of(Text("optimizer.", buffer.state.name), dtype);
-    const auto add = dtype == DType::kF32 ? &PlanBuilder::Floats : &PlanBuilder::Packed;
+    std::string name = names.Of(Text("optimizer.", buffer.state.TensorName()), dtype);
+    const bool wide = dtype == DType::kF32 && !buffer.state.in_blocks();
+    const auto add = wide ? &PlanBuilder::Floats : &PlanBuilder::Packed;
     ids.states.push_back(
         (out.*add)(std::move(name), BufferClass::kOptimizer, dtype, {buffer.elements}, life));
   }

@@ -56,8 +56,9 @@ struct StepTimeline {
 StepTimeline TimelineOf(const ModelShape& shape);
 
 // Elements between the starts of consecutive tensors in the parameter, master, gradient and state
-// buffers are rounded up to this, so that each starts on a 256-byte boundary even in BF16.
-inline constexpr int64_t kTensorAlignElements = 128;
+// buffers are rounded up to this, so that each starts on a 256-byte boundary in any format, and no
+// block of a state (common/formats/state_blocks.h) lies in the parts of two ranks.
+inline constexpr int64_t kTensorAlignElements = formats::kStateBlockUnit;
 
 // Element offset of each tensor of the table in those buffers, and behind them the length of the
 // buffers. Tensors whose gradients have one format lie together (GradientGroups), in the order of

@@ -219,8 +219,8 @@ TEST(ShardedMemory, Presets_FourRanks_NeedAQuarterOfTheState) {
     int64_t sharded_mib;
   };
   const Row rows[] = {{"hearth-112m", "bf16", 1292, 323},
-                      {"hearth-1.5b", "bf16", 17797, 4449},
-                      {"hearth-1.5b", "fp8", 17797, 4449}};
+                      {"hearth-1.5b", "bf16", 17798, 4449},
+                      {"hearth-1.5b", "fp8", 17798, 4449}};
   for (const Row& row : rows) {
     v1::JobSpec job;
     job.set_name("plan");

@@ -250,7 +250,14 @@ ParameterFormats ResolveFormats(const v1::JobSpec& job_spec) {
   if (job_spec.gradients().has_dtype()) {
     ParseDType(job_spec.gradients().dtype(), formats.gradient);
   }
+  if (KeepsNoMasters(job_spec)) {
+    formats.master = formats.storage;
+  }
   return formats;
+}
+
+bool KeepsNoMasters(const v1::JobSpec& job_spec) {
+  return job_spec.optimizer().master() == "none";
 }
 
 std::string_view ExecutionName(Execution execution) {

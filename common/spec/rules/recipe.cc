@@ -51,6 +51,14 @@ void CheckRecipe(const v1::JobSpec& job, Checker& check) {
     return;
   }
   CheckDevice(job, "precision.recipe", p.recipe(), check);
+  const auto bf16_weights = [](const Recipe& row) {
+    return row.parameters.storage == DType::kBF16;
+  };
+  if (KeepsNoMasters(job) && !bf16_weights(*FindRecipe(p.recipe()))) {
+    check.Add("optimizer.master", Text("none needs a recipe whose weights are BF16 (",
+                                       NamesText(RecipeNames(bf16_weights)), "); those of ",
+                                       p.recipe(), " are their own masters already"));
+  }
   const HeadFormat* head = FindHeadFormat(p.lm_head());
   if (head != nullptr && Runs(job, p.recipe()) && !head->fits(*FindRecipe(p.recipe()))) {
     check.Add("precision.lm_head", Text(head->name, " needs ", head->needs, " (",

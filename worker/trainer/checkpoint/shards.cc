@@ -176,7 +176,8 @@ absl::StatusOr<std::vector<ManifestEntry>> CollectShards(Env& env,
 
 SavedTensors::SavedTensors(const LoadedCheckpoint& checkpoint) : path_(checkpoint.path) {
   const auto add = [this](const TensorView& tensor, int64_t first) {
-    if (tensor.dtype == TensorDType::kF32 || tensor.dtype == TensorDType::kBF16) {
+    if (tensor.dtype == TensorDType::kF32 || tensor.dtype == TensorDType::kBF16 ||
+        tensor.dtype == TensorDType::kU8) {
       pieces_[tensor.name][first] = {tensor.elements(), tensor.dtype,
                                      static_cast<const uint8_t*>(tensor.data)};
     }
@@ -219,6 +220,8 @@ absl::Status SavedTensors::Read(const std::string& name,
     const uint8_t* const from = piece->values + (first - begin) * TensorDTypeBytes(piece->dtype);
     if (piece->dtype == TensorDType::kF32) {
       std::memcpy(out, from, static_cast<size_t>(n) * sizeof(float));
+    } else if (piece->dtype == TensorDType::kU8) {
+      std::copy_n(from, n, out);
     } else {
       WidenBf16(from, n, out);
     }

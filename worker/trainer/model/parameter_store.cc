@@ -125,7 +125,7 @@ void ParameterStore::CutStates(const Arena& arena, const std::vector<spec::State
       HEARTH_CHECK(buffer != buffers.end(), "every state has a buffer");
       const auto k = static_cast<size_t>(buffer - buffers.begin());
       piece.states.push_back(Slice(arena.Floats(arena.ids().store.states[k]), buffer->offsets[i],
-                                   piece.place.elements));
+                                   state.Count(piece.place.elements)));
     }
   }
 }
@@ -241,6 +241,9 @@ absl::Status ParameterStore::Read(const kernels::Exec& exec,
 
 absl::Status ParameterStore::RefreshWeights(const kernels::Exec& exec) const {
   for (const StorePiece& piece : pieces_) {
+    if (piece.master.data == piece.weight.data && piece.master.dtype == numerics_.weight) {
+      continue;
+    }
     kernels::RoundToArgs round;
     round.x = piece.master;
     round.y = piece.weight;

@@ -22,7 +22,8 @@ struct StoreShards {
   std::vector<spec::GradientBucket> buckets;  // of more than one shard
 };
 
-// What this rank updates of one tensor, flat. `states` as Parameter::states; without training
+// What this rank updates of one tensor, flat. `states` as Parameter::states, each with the elements
+// that it has for the piece (ParameterState::Count); without training
 // there are none, and the gradient is empty.
 struct StorePiece {
   spec::ShardPiece place;
@@ -55,6 +56,11 @@ class ParameterStore {
   const kernels::TensorView& master(int i) const;
   const kernels::TensorView& gradient(int i) const { return gradients_[static_cast<size_t>(i)]; }
   bool sharded() const { return shards_ > 1; }
+  // Narrow weights are updated themselves (optimizer.master: none).
+  bool weights_are_masters() const {
+    return !table_.empty() && table_[0].master == table_[0].storage &&
+           table_[0].storage != spec::DType::kF32;
+  }
   // What this rank updates, in the order of the table; of one shard every tensor whole.
   const std::vector<StorePiece>& pieces() const { return pieces_; }
 

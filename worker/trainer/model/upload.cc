@@ -60,6 +60,11 @@ absl::Status Upload::Make(
     }
     std::vector<float> wide(static_cast<size_t>(n));
     HEARTH_RETURN_IF_ERROR(values(first + begin, absl::MakeSpan(wide)));
+    if (tensor.dtype == DType::kU8) {  // codes, which are whole numbers
+      std::transform(wide.begin(), wide.end(), static_cast<uint8_t*>(out) + begin,
+                     [](float code) { return static_cast<uint8_t>(code); });
+      return absl::OkStatus();
+    }
     kernels::RoundToArgs round;
     round.x = TensorView(wide.data(), DType::kF32, {n});
     round.y =

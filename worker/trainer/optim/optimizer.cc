@@ -21,8 +21,7 @@ constexpr Maker kMakers[] = {HEARTH_OPTIMIZERS(HEARTH_MAKER)};
 std::unique_ptr<Optimizer> MakeOptimizer(const spec::OptimizerRow& row,
                                          const OptimizerContext& context) {
   for (const spec::Parameter& parameter : context.parameters->table()) {
-    HEARTH_CHECK(parameter.states == spec::StatesOf(row, parameter),
-                 "the table has the states of this optimizer");
+    HEARTH_CHECK(spec::HasStatesOf(row, parameter), "the table has the states of this optimizer");
   }
   for (const Maker& maker : kMakers) {
     if (maker.name == row.name) {

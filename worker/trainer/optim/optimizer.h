@@ -45,6 +45,7 @@ struct OptimizerContext {
   const ParameterStore* parameters = nullptr;  // outlives the optimizer
   const QuantState* quant = nullptr;           // likewise
   Numerics numerics;
+  uint64_t seed = 0;  // of the run: in the key of stochastic rounding
 };
 
 #define HEARTH_DECLARE_OPTIMIZER(type, ...) \

@@ -11,6 +11,7 @@
 #include "nlohmann/json.hpp"
 #include "worker/trainer/checkpoint/shards.h"
 #include "worker/trainer/comm/nccl_version.h"
+#include "worker/trainer/step/folder_weights.h"
 
 namespace hearth::trainer {
 namespace {
@@ -22,6 +23,18 @@ struct StateTensor {
   int64_t first_element = 0;
   kernels::TensorView view;  // elements of padding lie behind the last
 };
+
+// What a state in blocks has for the elements [first, first + elements) of its parameter.
+StateTensor BlockTensor(const spec::ParameterState& state,
+                        const std::string& parameter,
+                        int64_t first,
+                        int64_t elements,
+                        const kernels::TensorView& view) {
+  return {absl::StrCat(state.TensorName(), ".", parameter),
+          {state.Count(elements)},
+          state.Count(first),
+          view};
+}
 
 // This rank's tensors, without pieces that are only padding.
 std::vector<StateTensor> StateTensors(const ParameterStore& p) {
@@ -38,10 +51,17 @@ std::vector<StateTensor> StateTensors(const ParameterStore& p) {
       shape = parameter.shape;
       shape[0] = parameter.logical_rows;
     }
-    tensors.push_back({absl::StrCat("master.", parameter.name), shape, first, piece.master});
+    // Weights that are their own masters are in model.safetensors.
+    if (!p.weights_are_masters()) {
+      tensors.push_back({absl::StrCat("master.", parameter.name), shape, first, piece.master});
+    }
     for (size_t k = 0; k < piece.states.size(); ++k) {
-      tensors.push_back({absl::StrCat(std::string(parameter.states[k].name), ".", parameter.name),
-                         shape, first, piece.states[k]});
+      StateTensor tensor =
+          BlockTensor(parameter.states[k], parameter.name, first, elements, piece.states[k]);
+      if (!parameter.states[k].in_blocks()) {
+        tensor.shape = shape;
+      }
+      tensors.push_back(std::move(tensor));
     }
   }
   return tensors;
@@ -49,8 +69,11 @@ std::vector<StateTensor> StateTensors(const ParameterStore& p) {
 
 // Optimizer state is saved in the format that it is held in.
 TensorDType SavedDType(kernels::DType dtype) {
+  if (dtype == kernels::DType::kU8) {
+    return TensorDType::kU8;
+  }
   HEARTH_CHECK(dtype == kernels::DType::kF32 || dtype == kernels::DType::kBF16,
-               "checkpoints hold state in fp32 and bf16");
+               "checkpoints hold state in fp32, bf16 and codes");
   return dtype == kernels::DType::kBF16 ? TensorDType::kBF16 : TensorDType::kF32;
 }
 
@@ -197,7 +220,8 @@ void AddWholeTensors(const Engine& engine, CheckpointContent& content) {
     content.state.push_back({tensor.name, TensorDType::kU8, {tensor.bytes}, tensor.data});
   }
   for (int i = 0; i < p.size(); ++i) {
-    if (p.sharded() && p.weight(i).dtype == kernels::DType::kBF16) {
+    const bool whole = p.sharded() || p.weights_are_masters();
+    if (whole && p.weight(i).dtype == kernels::DType::kBF16) {
       content.bf16_weights.push_back(p.weight(i).as<uint16_t>());
     } else {
       // A GPU's weights are its masters rounded to weights_dtype, which is what the writer does
@@ -257,8 +281,11 @@ absl::Status RestoreTensors(const kernels::Exec& exec,
       return saved.Read(name, first_element + first, n, out.data());
     };
   };
+  if (p.weights_are_masters()) {
+    HEARTH_RETURN_IF_ERROR(LoadFolderWeights(Env::Real(), checkpoint.path, exec, p));
+  }
   // Every rank reads all masters: the whole weights are theirs, rounded.
-  for (int i = 0; p.sharded() && i < p.size(); ++i) {
+  for (int i = 0; p.sharded() && !p.weights_are_masters() && i < p.size(); ++i) {
     const spec::Parameter& parameter = p.table()[static_cast<size_t>(i)];
     HEARTH_RETURN_IF_ERROR(p.WriteParameter(
         exec, *upload, i,

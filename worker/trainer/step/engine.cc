@@ -191,7 +191,7 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
   model_ = std::make_unique<Model>(context, *objective);
   if (options_.training) {
     const OptimizerContext optimizer = {&options_.spec.optimizer(), parameters_.get(),
-                                        context.quant, numerics_};
+                                        context.quant, numerics_, seed_};
     optimizer_ = MakeOptimizer(optimizer_row(), optimizer);
   }
   const spec::StepBuffers& ids = arena_->ids();

@@ -2,12 +2,29 @@
 
 #include <cmath>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "worker/trainer/optim/optimizer.h"
 
 namespace hearth::trainer {
 namespace {
+
+// The row's states in its order, each followed by its scales where it is in blocks.
+void SetStates(const spec::Parameter& parameter,
+               const StorePiece& piece,
+               kernels::AdamWTensor& tensor) {
+  size_t at = 0;
+  for (auto [view, moment] :
+       {std::pair(&tensor.m, &tensor.m_blocks), std::pair(&tensor.v, &tensor.v_blocks)}) {
+    *view = piece.states[at];
+    moment->codec = parameter.states[at].codec;
+    if (parameter.states[at].in_blocks()) {
+      moment->scales = piece.states[++at].as<float>();
+    }
+    ++at;
+  }
+}
 
 class AdamW : public Optimizer {
  public:
@@ -20,8 +37,7 @@ class AdamW : public Optimizer {
           spec::ResolveGroupOptions(options, p.table()[static_cast<size_t>(i)].group);
       kernels::AdamWTensor tensor;
       tensor.master = piece.master;
-      tensor.m = piece.states[0];
-      tensor.v = piece.states[1];
+      SetStates(p.table()[static_cast<size_t>(i)], piece, tensor);
       tensor.grad = piece.gradient;
       tensor.working = piece.weight;
       tensor.lr_scale = group.lr_scale;
@@ -36,6 +52,8 @@ class AdamW : public Optimizer {
     args_.beta2 = options.beta2();
     args_.eps = options.eps();
     args_.round_working = context.numerics.weight;
+    args_.stochastic_rounding = p.weights_are_masters();
+    args_.seed = context.seed;
   }
 
   absl::Status Step(const kernels::Exec& exec, const UpdateArgs& update) override {
