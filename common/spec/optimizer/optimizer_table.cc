@@ -1,5 +1,6 @@
 #include "common/spec/optimizer/optimizer_table.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 
@@ -12,6 +13,18 @@ namespace {
   OptimizerRow{name, comment, std::vector<StateSpec>{__VA_ARGS__}},
 
 }  // namespace
+
+bool IsHiddenMatrix(const Parameter& parameter) {
+  return parameter.group == ParameterGroup::kMatrix;
+}
+
+bool IsNotHiddenMatrix(const Parameter& parameter) {
+  return !IsHiddenMatrix(parameter);
+}
+
+bool OptimizerRow::needs_master() const {
+  return std::any_of(states.begin(), states.end(), [](const StateSpec& s) { return s.fixed; });
+}
 
 absl::Span<const OptimizerRow> Optimizers() {
   static const auto& rows = *new std::vector<OptimizerRow>{HEARTH_OPTIMIZERS(HEARTH_ROW)};

@@ -14,9 +14,13 @@ namespace hearth::spec {
 // clang-format off
 // One row an optimizer: ROW(Type, name, comment, states...). The folder worker/trainer/optim/<name>/
 // defines Make<Type>() (worker/trainer/optim/optimizer.h).
-#define HEARTH_OPTIMIZERS(ROW)                                                  \
-  ROW(AdamW, "adamw", "Adam with decoupled weight decay; both moments in fp32", \
-      StateSpec{"exp_avg"}, StateSpec{"exp_avg_sq"})
+#define HEARTH_OPTIMIZERS(ROW)                                                        \
+  ROW(AdamW, "adamw", "Adam with decoupled weight decay; both moments in fp32",       \
+      StateSpec{"exp_avg"}, StateSpec{"exp_avg_sq"})                                  \
+  ROW(Muon, "muon", "orthogonal momentum for hidden matrices, AdamW for all else",    \
+      StateSpec{"momentum", DType::kF32, &IsHiddenMatrix, true},                      \
+      StateSpec{"exp_avg", DType::kF32, &IsNotHiddenMatrix},                          \
+      StateSpec{"exp_avg_sq", DType::kF32, &IsNotHiddenMatrix})
 // clang-format on
 
 // State that is kept with parameters. Two of one name and different formats are of different
@@ -26,14 +30,23 @@ struct StateSpec {
   DType dtype = DType::kF32;  // kF32 or kBF16; a CPU too holds kBF16 in 16 bits
   // Which parameters have it; null: all.
   bool (*of)(const Parameter& parameter) = nullptr;
+  // Kept in this format alone, with masters, whatever optimizer.state and optimizer.master offer:
+  // the rules refuse a job that asks for another.
+  bool fixed = false;
 
   bool Has(const Parameter& parameter) const { return of == nullptr || of(parameter); }
 };
+
+// Weights of linear layers inside the model: neither embeddings nor the output projection.
+bool IsHiddenMatrix(const Parameter& parameter);
+bool IsNotHiddenMatrix(const Parameter& parameter);
 
 struct OptimizerRow {
   std::string_view name;
   std::string_view comment;
   std::vector<StateSpec> states = {};
+
+  bool needs_master() const;
 };
 
 // Rows live for ever.
