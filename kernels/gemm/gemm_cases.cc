@@ -79,6 +79,10 @@ OpCase LinearCase(const Shape& s) {
   return c;
 }
 
+size_t ProductWorkspace(const Buffers& b, int) {
+  return GemmWorkspaceBytes(Product(b["a"], b["b"], b["c"]));
+}
+
 // c = 0.5 op(a) op(b) - 2 c, all four transpositions.
 OpCase TransposeCase(bool transpose_a, bool transpose_b) {
   constexpr int64_t kM = 9;
@@ -97,9 +101,7 @@ OpCase TransposeCase(bool transpose_a, bool transpose_b) {
     args.beta = -2.0;
     return Gemm(exec, args);
   };
-  c.workspace = [](const Buffers& b, int) {
-    return GemmWorkspaceBytes(Product(b["a"], b["b"], b["c"]));
-  };
+  c.workspace = ProductWorkspace;
   c.reduction = kK;
   c.thread_invariant = false;
   return c;
@@ -129,9 +131,7 @@ OpCase BatchCase() {
     args.stride_c = kM * kN;
     return Gemm(exec, args);
   };
-  c.workspace = [](const Buffers& b, int) {
-    return GemmWorkspaceBytes(Product(b["a"], b["b"], b["c"]));
-  };
+  c.workspace = ProductWorkspace;
   c.reduction = kK;
   c.thread_invariant = false;
   return c;
