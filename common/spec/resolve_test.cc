@@ -171,6 +171,18 @@ TEST(ResolveTest, Names_OutsideTheirTables_SuggestTheNearest) {
              [](v1::JobSpec& job) { job.mutable_model()->set_activation("swigul"); });
   ExpectOnly("optimizer.name", "did you mean adamw?",
              [](v1::JobSpec& job) { job.mutable_optimizer()->set_name("adam"); });
+  ExpectOnly("optimizer.newton_schulz", "one of tuned, standard", [](v1::JobSpec& job) {
+    job.mutable_optimizer()->set_name("muon");
+    job.mutable_optimizer()->set_newton_schulz("quintic");
+  });
+  ExpectOnly("optimizer.state", "muon keeps momentum in fp32 alone", [](v1::JobSpec& job) {
+    job.mutable_optimizer()->set_name("muon");
+    job.mutable_optimizer()->set_state("int8");
+  });
+  ExpectOnly("optimizer.master", "muon needs fp32 masters", [](v1::JobSpec& job) {
+    job.mutable_optimizer()->set_name("muon");
+    job.mutable_optimizer()->set_master("none");
+  });
   ExpectOnly("schedule.name", "did you mean cosine?",
              [](v1::JobSpec& job) { job.mutable_schedule()->set_name("cosin"); });
   ExpectOnly("task", "pretrain", [](v1::JobSpec& job) { job.set_task("dpo"); });

@@ -43,6 +43,7 @@ struct GemmKey {
   bool transpose_b = false;
   bool bias = false;        // a bf16 bias of a bf16 c, cuBLASLt's epilogue
   bool accumulate = false;  // beta != 0
+  bool addend = false;      // beta multiplies another matrix than c
   bool fast = false;
   bool blocks = false;  // block scales, in `layout`
   BlockLayout layout = BlockLayout::kMxfp8;
@@ -51,18 +52,24 @@ struct GemmKey {
   uint32_t align_b = 16;
   uint32_t align_c = 16;
   uint32_t align_bias = 16;
+  int64_t batch = 1;
+  int64_t stride_a = 0;  // 0 without a batch
+  int64_t stride_b = 0;
+  int64_t stride_c = 0;
 
   auto Tied() const {
     const GemmExtents& e = extents;
     return std::tie(e.m, e.n, e.k, e.lda, e.ldb, e.ldc, a, b, c, transpose_a, transpose_b, bias,
-                    accumulate, fast, blocks, layout, scalars, align_a, align_b, align_c,
-                    align_bias);
+                    accumulate, addend, fast, blocks, layout, scalars, align_a, align_b, align_c,
+                    align_bias, batch, stride_a, stride_b, stride_c);
   }
   bool operator<(const GemmKey& other) const { return Tied() < other.Tied(); }
 };
 
-uint32_t Alignment(const void* data) {
-  const uintptr_t bits = reinterpret_cast<uintptr_t>(data) | 16;
+// The alignment of `data` and of what lies `stride` elements behind it.
+uint32_t Alignment(const void* data, DType dtype = DType::kF32, int64_t stride = 0) {
+  const auto bytes = static_cast<uintptr_t>(DTypeBytes(dtype, stride));
+  const uintptr_t bits = reinterpret_cast<uintptr_t>(data) | bytes | 16;
   return static_cast<uint32_t>(bits & (~bits + 1));
 }
 
@@ -80,10 +87,17 @@ GemmKey KeyOf(const GemmArgs& args) {
   key.layout = key.blocks ? args.block_layout_a : key.layout;
   key.fast = args.fast_accumulation && args.scale_a != nullptr && !key.blocks;
   key.scalars = args.scalars != nullptr;
-  key.align_a = Alignment(args.a.data);
-  key.align_b = Alignment(args.b.data);
-  key.align_c = Alignment(args.c.data);
+  if (args.batch > 1) {
+    key.batch = args.batch;
+    key.stride_a = args.stride_a;
+    key.stride_b = args.stride_b;
+    key.stride_c = args.stride_c;
+  }
+  key.align_a = Alignment(args.a.data, key.a, key.stride_a);
+  key.align_b = Alignment(args.b.data, key.b, key.stride_b);
+  key.align_c = std::min(Alignment(args.c.data, key.c, key.stride_c), Alignment(args.addend.data));
   key.align_bias = key.bias ? Alignment(args.bias.data) : 16;
+  key.addend = !args.addend.empty() && key.accumulate;
   return key;
 }
 
@@ -97,11 +111,16 @@ std::string KeyText(const GemmKey& key, bool deterministic) {
   const int block = key.blocks ? RowOf(key.layout).length : 0;
   const std::string scaled =
       key.blocks || key.scalars ? absl::StrFormat("_block%d_scalars%d", block, key.scalars) : "";
+  const std::string batch =
+      key.batch > 1 || key.addend
+          ? absl::StrFormat("_addend%d_batch%d.%d.%d.%d", key.addend, key.batch, key.stride_a,
+                            key.stride_b, key.stride_c)
+          : "";
   return absl::StrFormat(
-      "m%d_n%d_k%d_%s_%s_%s_%s%s_ld%d.%d.%d_bias%d_beta%d_fast%d_align%d.%d.%d.%d_det%d%s", e.m,
+      "m%d_n%d_k%d_%s_%s_%s_%s%s_ld%d.%d.%d_bias%d_beta%d_fast%d_align%d.%d.%d.%d_det%d%s%s", e.m,
       e.n, e.k, name(key.a), name(key.b), name(key.c), key.transpose_a ? "t" : "n",
       key.transpose_b ? "t" : "n", e.lda, e.ldb, e.ldc, key.bias, key.accumulate, key.fast,
-      key.align_a, key.align_b, key.align_c, key.align_bias, deterministic, scaled);
+      key.align_a, key.align_b, key.align_c, key.align_bias, deterministic, scaled, batch);
 }
 
 cudaDataType_t CudaType(DType dtype) {
@@ -259,6 +278,10 @@ absl::StatusOr<std::unique_ptr<Plan>> GemmPlans::Impl::NewPlan(const GemmKey& ke
       e.ldb, CudaType(key.a), static_cast<uint64_t>(args.a.cols()),
       static_cast<uint64_t>(args.a.rows()), e.lda, CudaType(key.c), static_cast<uint64_t>(e.n),
       static_cast<uint64_t>(e.m), e.ldc));
+  if (key.batch > 1) {
+    HEARTH_RETURN_IF_ERROR(objects.SetBatch(static_cast<int32_t>(key.batch), key.stride_b,
+                                            key.stride_a, key.stride_c));
+  }
   if (key.fast) {
     HEARTH_RETURN_IF_ERROR(objects.Set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1}));
   }
@@ -384,11 +407,11 @@ absl::Status GemmPlans::Impl::Launch(const Exec& exec,
   const float* const scalars = args.scalars != nullptr ? args.scalars : host;
   const MatmulObjects& o = plan.objects;
   const Workspace workspace = LibraryWorkspace(exec);
-  return lt.Status(
-      lt.Matmul(handle, o.desc, scalars, args.b.data, o.a, args.a.data, o.b, scalars + 1, c, o.c, c,
-                o.c, &algorithm, workspace_bytes == 0 ? nullptr : workspace.data, workspace_bytes,
-                static_cast<cudaStream_t>(exec.stream)),
-      "cublasLtMatmul");
+  return lt.Status(lt.Matmul(handle, o.desc, scalars, args.b.data, o.a, args.a.data, o.b,
+                             scalars + 1, args.addend.empty() ? c : args.addend.data, o.c, c, o.c,
+                             &algorithm, workspace_bytes == 0 ? nullptr : workspace.data,
+                             workspace_bytes, static_cast<cudaStream_t>(exec.stream)),
+                   "cublasLtMatmul");
 }
 
 // Microseconds of a launch: the median of some samples, each of enough launches to be measured; of
@@ -438,9 +461,10 @@ absl::Status GemmPlans::Impl::Search(const Exec& exec,
   const StopWatch watch;
   void* c = args.c.data;
   Scratch scratch;
-  if (key.accumulate) {
+  if (key.accumulate && !key.addend) {
     const GemmExtents& e = key.extents;
-    const size_t bytes = DTypeBytes(key.c, (e.m - 1) * e.ldc + e.n);
+    const size_t bytes =
+        DTypeBytes(key.c, (key.batch - 1) * key.stride_c + (e.m - 1) * e.ldc + e.n);
     if (!scratch.Allocate(bytes)) {
       plan.settled = true;  // not again at each call
       if (log) {
@@ -482,8 +506,8 @@ absl::Status GemmPlans::Impl::Search(const Exec& exec,
   Record(key, plan, best);
   if (log) {
     const GemmExtents& e = key.extents;
-    const double flops =
-        2.0 * static_cast<double>(e.m) * static_cast<double>(e.n) * static_cast<double>(e.k);
+    const double flops = 2.0 * static_cast<double>(e.m) * static_cast<double>(e.n) *
+                         static_cast<double>(e.k) * static_cast<double>(key.batch);
     absl::FPrintF(stderr, "gemm %s: %d candidates, %.1f us, %.1f TFLOP/s, workspace %d\n",
                   KeyText(key, options.deterministic), tried, best, flops / best * 1e-6,
                   plan.workspace_bytes);

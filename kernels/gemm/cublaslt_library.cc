@@ -43,6 +43,7 @@ absl::StatusOr<CublasLt> CublasLt::Load() {
       Find(library, "cublasLtMatmulPreferenceSetAttribute", lt.PreferenceSetAttribute));
   HEARTH_RETURN_IF_ERROR(Find(library, "cublasLtMatrixLayoutCreate", lt.LayoutCreate));
   HEARTH_RETURN_IF_ERROR(Find(library, "cublasLtMatrixLayoutDestroy", lt.LayoutDestroy));
+  HEARTH_RETURN_IF_ERROR(Find(library, "cublasLtMatrixLayoutSetAttribute", lt.LayoutSetAttribute));
   if (lt.GetVersion() < 130000) {
     return absl::UnavailableError(absl::StrCat(library.path(), " is cuBLASLt ", lt.GetVersion(),
                                                "; Hearth needs 13.0 or later"));
@@ -96,6 +97,24 @@ absl::Status MatmulObjects::CreateLayouts(cudaDataType_t type_a,
   HEARTH_RETURN_IF_ERROR(lt_.Status(lt_.LayoutCreate(&a, type_a, rows_a, cols_a, lda), kWhat));
   HEARTH_RETURN_IF_ERROR(lt_.Status(lt_.LayoutCreate(&b, type_b, rows_b, cols_b, ldb), kWhat));
   return lt_.Status(lt_.LayoutCreate(&c, type_c, rows_c, cols_c, ldc), kWhat);
+}
+
+absl::Status MatmulObjects::SetBatch(int32_t count,
+                                     int64_t stride_a,
+                                     int64_t stride_b,
+                                     int64_t stride_c) {
+  const auto set = [&](cublasLtMatrixLayout_t layout, int64_t stride) {
+    const cublasStatus_t counted =
+        lt_.LayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count));
+    return counted != CUBLAS_STATUS_SUCCESS
+               ? counted
+               : lt_.LayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                        &stride, sizeof(stride));
+  };
+  constexpr char kWhat[] = "cublasLtMatrixLayoutSetAttribute";
+  HEARTH_RETURN_IF_ERROR(lt_.Status(set(a, stride_a), kWhat));
+  HEARTH_RETURN_IF_ERROR(lt_.Status(set(b, stride_b), kWhat));
+  return lt_.Status(set(c, stride_c), kWhat);
 }
 
 }  // namespace hearth::kernels

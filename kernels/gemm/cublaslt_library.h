@@ -26,6 +26,7 @@ struct CublasLt {
   decltype(&cublasLtMatmulPreferenceSetAttribute) PreferenceSetAttribute;
   decltype(&cublasLtMatrixLayoutCreate) LayoutCreate;
   decltype(&cublasLtMatrixLayoutDestroy) LayoutDestroy;
+  decltype(&cublasLtMatrixLayoutSetAttribute) LayoutSetAttribute;
 
   // OK, or "what: CUBLAS_STATUS_...": kUnimplemented for what the library does not support, else
   // kInternal.
@@ -58,6 +59,8 @@ class MatmulObjects {
                              uint64_t rows_c,
                              uint64_t cols_c,
                              int64_t ldc);
+  // So many products at once; strides in elements.
+  absl::Status SetBatch(int32_t count, int64_t stride_a, int64_t stride_b, int64_t stride_c);
   template <typename T>
   absl::Status Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
     return lt_.Status(lt_.DescSetAttribute(desc, attribute, &value, sizeof(value)),

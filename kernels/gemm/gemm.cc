@@ -86,6 +86,23 @@ absl::Status CheckFp8Layout(const GemmArgs& args, const GemmExtents& e) {
   return absl::OkStatus();
 }
 
+// What a product reads beside its operands, and several products at once.
+absl::Status CheckAddendAndBatch(const GemmArgs& args) {
+  if (!args.addend.empty() &&
+      (args.addend.dtype != args.c.dtype || args.addend.rows() != args.c.rows() ||
+       args.addend.cols() != args.c.cols() || args.addend.data == args.c.data)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": addend is ", DebugString(args.addend), ", c ", DebugString(args.c)));
+  }
+  const bool plain = !IsNarrow(args.a.dtype) && args.bias.empty() && args.scalars == nullptr &&
+                     (args.round_c == DType::kF32 || args.round_c == DType::kF64);
+  if (args.batch < 1 || (args.batch > 1 && !plain)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        kOp, ": batch ", args.batch, " needs plain operands without bias, scalars and rounding"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 GemmExtents ExtentsOf(const GemmArgs& args) {
@@ -131,6 +148,7 @@ absl::Status CanImplement(const GemmArgs& args) {
   if (!args.bias.empty()) {
     HEARTH_RETURN_IF_ERROR(RequireCount(args.bias, args.bias.dtype, e.n, kOp, "bias"));
   }
+  HEARTH_RETURN_IF_ERROR(CheckAddendAndBatch(args));
   return RequireRound(args.round_c, kOp);
 }
 

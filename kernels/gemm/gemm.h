@@ -31,6 +31,11 @@ namespace hearth::kernels {
 // is then marked, gemm/native_error.h); else emulated: both operands become bf16 in the workspace
 // (exact for NVFP4), one bf16 product with fp32 sums and the tensors' scales in its alpha, so that
 // only the order of the sums differs. GemmPathOf tells which.
+//   addend  : optional, what beta multiplies instead of c, which is then not read: c's shape, dtype
+//             and leading dimension; may alias a or b, not c
+//   batch   : so many products at once. The views are of the first; the matrices of the others lie
+//             stride_a, stride_b and stride_c (addend too) elements further on each. Plain operands
+//             without bias and rounding alone
 //   scalars : CUDA, optional: two floats beside the tensors that stand for alpha and beta when the
 //             product runs; whether c is read is still said by `beta`
 // The three products of a linear layer with weight w [N, K] (Hugging Face layout):
@@ -60,6 +65,11 @@ struct GemmArgs {
   int64_t lda = 0;
   int64_t ldb = 0;
   int64_t ldc = 0;
+  TensorView addend = {};
+  int64_t batch = 1;
+  int64_t stride_a = 0;
+  int64_t stride_b = 0;
+  int64_t stride_c = 0;
 };
 
 // What the views and leading dimensions of a call amount to.

@@ -79,6 +79,10 @@ OpCase LinearCase(const Shape& s) {
   return c;
 }
 
+size_t ProductWorkspace(const Buffers& b, int) {
+  return GemmWorkspaceBytes(Product(b["a"], b["b"], b["c"]));
+}
+
 // c = 0.5 op(a) op(b) - 2 c, all four transpositions.
 OpCase TransposeCase(bool transpose_a, bool transpose_b) {
   constexpr int64_t kM = 9;
@@ -97,9 +101,37 @@ OpCase TransposeCase(bool transpose_a, bool transpose_b) {
     args.beta = -2.0;
     return Gemm(exec, args);
   };
-  c.workspace = [](const Buffers& b, int) {
-    return GemmWorkspaceBytes(Product(b["a"], b["b"], b["c"]));
+  c.workspace = ProductWorkspace;
+  c.reduction = kK;
+  c.thread_invariant = false;
+  return c;
+}
+
+// Three products at once, with gaps between the matrices: c = 0.5 a bT - 2 addend.
+OpCase BatchCase() {
+  constexpr int64_t kM = 9;
+  constexpr int64_t kN = 16;
+  constexpr int64_t kK = 24;
+  OpCase c{.op = "gemm", .name = "batch_3_addend"};
+  c.buffers = {{"a", {3, kM + 1, kK}},
+               {"b", {3, kN, kK}},
+               {"addend", {3, kM, kN}},
+               {"c", {3, kM, kN}, Role::kOutput}};
+  c.forward = [](const Exec& exec, const Buffers& b) {
+    GemmArgs args = Product(TensorView(b["a"].data, b["a"].dtype, {kM, kK}),
+                            TensorView(b["b"].data, b["b"].dtype, {kN, kK}),
+                            TensorView(b["c"].data, b["c"].dtype, {kM, kN}));
+    args.addend = TensorView(b["addend"].data, b["addend"].dtype, {kM, kN});
+    args.transpose_b = true;
+    args.alpha = 0.5;
+    args.beta = -2.0;
+    args.batch = 3;
+    args.stride_a = (kM + 1) * kK;
+    args.stride_b = kN * kK;
+    args.stride_c = kM * kN;
+    return Gemm(exec, args);
   };
+  c.workspace = ProductWorkspace;
   c.reduction = kK;
   c.thread_invariant = false;
   return c;
@@ -404,6 +436,7 @@ std::vector<OpCase> GemmCases() {
     cases.push_back(PerfCase(shape, false));
     cases.push_back(PerfCase(shape, true));
   }
+  cases.push_back(BatchCase());
   cases.push_back(ColumnSumCase(201, 37));
   cases.push_back(ColumnSumCase(3001, 72));
   return cases;

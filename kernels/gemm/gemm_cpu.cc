@@ -44,6 +44,24 @@ void Multiply(
   }
 }
 
+// Product `i` of a batch; what beta multiplies lies in c then.
+template <typename T>
+void MultiplyOne(const Exec& exec, const GemmArgs& args, const GemmExtents& e, int64_t i) {
+  GemmArgs one = args;
+  T* const c = args.c.as<T>() + i * args.stride_c;
+  one.c.data = c;
+  if (!args.addend.empty() && args.beta != 0.0) {
+    const T* const addend = args.addend.as<T>() + i * args.stride_c;
+    ParallelFor(exec, e.m, RowGrain(e.n), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        std::copy_n(addend + row * e.ldc, e.n, c + row * e.ldc);
+      }
+    });
+  }
+  Multiply(exec, one, static_cast<T>(args.alpha), args.a.as<T>() + i * args.stride_a,
+           args.b.as<T>() + i * args.stride_b, e);
+}
+
 // FP8 matrix [rows, cols] with rows of `ld` elements to contiguous floats.
 void WidenRows(const Exec& exec, const TensorView& x, int64_t ld, float* out) {
   const int64_t cols = x.cols();
@@ -138,8 +156,10 @@ absl::Status Gemm(const Exec& exec, const GemmArgs& args) {
   }
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.a.dtype, kOp));
   return DispatchFloating(args.a.dtype, [&]<typename T>() {
-    Multiply(exec, args, static_cast<T>(args.alpha), args.a.as<T>(), args.b.as<T>(),
-             ExtentsOf(args));
+    const GemmExtents e = ExtentsOf(args);
+    for (int64_t i = 0; i < args.batch; ++i) {
+      MultiplyOne<T>(exec, args, e, i);
+    }
     return absl::OkStatus();
   });
 }

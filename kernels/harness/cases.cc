@@ -30,6 +30,8 @@ std::vector<OpCase> AllCases() {
       DrawNormalCases,
       CachedAttentionCases,
       SampleTokensCases,
+      NewtonSchulzCases,
+      MuonCases,
   };
   std::vector<OpCase> all;
   for (Table table : kTables) {

@@ -30,5 +30,7 @@ std::vector<OpCase> QuantizeCases();
 std::vector<OpCase> BlockQuantizeCases();
 std::vector<OpCase> CachedAttentionCases();
 std::vector<OpCase> SampleTokensCases();
+std::vector<OpCase> NewtonSchulzCases();
+std::vector<OpCase> MuonCases();
 
 }  // namespace hearth::kernels::harness

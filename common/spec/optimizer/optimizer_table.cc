@@ -1,5 +1,6 @@
 #include "common/spec/optimizer/optimizer_table.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 
@@ -53,6 +54,18 @@ double StateFormatRow::BytesOf(StateKind kind) const {
   return codec.bits == 0 ? DTypeBits(dtype) / 8.0 : codec.bits / 8.0 + 4.0 / codec.block;
 }
 
+bool IsHiddenMatrix(const Parameter& parameter) {
+  return parameter.group == ParameterGroup::kMatrix;
+}
+
+bool IsNotHiddenMatrix(const Parameter& parameter) {
+  return !IsHiddenMatrix(parameter);
+}
+
+bool OptimizerRow::needs_master() const {
+  return std::any_of(states.begin(), states.end(), [](const StateSpec& s) { return s.fixed; });
+}
+
 absl::Span<const OptimizerRow> Optimizers() {
   static const auto& rows = *new std::vector<OptimizerRow>{HEARTH_OPTIMIZERS(HEARTH_ROW)};
   return rows;
@@ -74,7 +87,7 @@ std::vector<ParameterState> StatesOf(const OptimizerRow& optimizer,
     if (!state.Has(parameter)) {
       continue;
     }
-    const bool taken = format != nullptr && state.dtype == DType::kF32 &&
+    const bool taken = format != nullptr && !state.fixed && state.dtype == DType::kF32 &&
                        (format->takes == nullptr || format->takes(parameter));
     const StateCodec codec = taken ? format->CodecOf(state.kind) : StateCodec::kNone;
     if (codec == StateCodec::kNone) {

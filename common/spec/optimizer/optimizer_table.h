@@ -21,10 +21,14 @@ namespace hearth::spec {
 // clang-format off
 // One row an optimizer: ROW(Type, name, comment, states...). The folder worker/trainer/optim/<name>/
 // defines Make<Type>() (worker/trainer/optim/optimizer.h).
-#define HEARTH_OPTIMIZERS(ROW)                                                  \
-  ROW(AdamW, "adamw", "Adam with decoupled weight decay",                       \
-      StateSpec{"exp_avg"},                                                     \
-      StateSpec{"exp_avg_sq", DType::kF32, nullptr, StateKind::kSquares})
+#define HEARTH_OPTIMIZERS(ROW)                                                        \
+  ROW(AdamW, "adamw", "Adam with decoupled weight decay",                             \
+      StateSpec{"exp_avg"},                                                           \
+      StateSpec{"exp_avg_sq", DType::kF32, nullptr, StateKind::kSquares})             \
+  ROW(Muon, "muon", "orthogonal momentum for hidden matrices, AdamW for all else",    \
+      StateSpec{"momentum", DType::kF32, &IsHiddenMatrix, StateKind::kMomentum, true}, \
+      StateSpec{"exp_avg", DType::kF32, &IsNotHiddenMatrix},                          \
+      StateSpec{"exp_avg_sq", DType::kF32, &IsNotHiddenMatrix, StateKind::kSquares})
 // clang-format on
 
 // What a state's values are like, which decides how few bits hold them.
@@ -45,14 +49,23 @@ struct StateSpec {
   // Which parameters have it; null: all.
   bool (*of)(const Parameter& parameter) = nullptr;
   StateKind kind = StateKind::kMean;
+  // Kept in this format alone, with masters, whatever optimizer.state and optimizer.master offer:
+  // the rules refuse a job that asks for another.
+  bool fixed = false;
 
   bool Has(const Parameter& parameter) const { return of == nullptr || of(parameter); }
 };
+
+// Weights of linear layers inside the model: neither embeddings nor the output projection.
+bool IsHiddenMatrix(const Parameter& parameter);
+bool IsNotHiddenMatrix(const Parameter& parameter);
 
 struct OptimizerRow {
   std::string_view name;
   std::string_view comment;
   std::vector<StateSpec> states = {};
+
+  bool needs_master() const;
 };
 
 // Rows live for ever.

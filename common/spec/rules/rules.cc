@@ -5,9 +5,9 @@ namespace {
 
 using Rule = void (*)(const v1::JobSpec& job, Checker& check);
 
-constexpr Rule kRules[] = {CheckLabels,   CheckObjective, CheckBatch,      CheckRecipe,
-                           CheckFallback, CheckJobLayers, CheckRemedies,   CheckTrial,
-                           CheckSchedule, CheckWorkers,   CheckEvaluations};
+constexpr Rule kRules[] = {CheckLabels,    CheckObjective, CheckBatch,    CheckRecipe,
+                           CheckFallback,  CheckJobLayers, CheckRemedies, CheckTrial,
+                           CheckOptimizer, CheckSchedule,  CheckWorkers,  CheckEvaluations};
 
 }  // namespace
 

@@ -46,6 +46,7 @@ void CheckRecipe(const v1::JobSpec& job, Checker& check);
 void CheckFallback(const v1::JobSpec& job, Checker& check);
 void CheckRemedies(const v1::JobSpec& job, Checker& check);
 void CheckTrial(const v1::JobSpec& job, Checker& check);
+void CheckOptimizer(const v1::JobSpec& job, Checker& check);
 void CheckSchedule(const v1::JobSpec& job, Checker& check);
 void CheckWorkers(const v1::JobSpec& job, Checker& check);
 void CheckEvaluations(const v1::JobSpec& job, Checker& check);

@@ -58,6 +58,14 @@ inline v1::JobSpec SmallJob(const std::string& dir, std::string_view family = "l
   return spec;
 }
 
+// The job with Muon, in the values that a job file without them has.
+inline v1::JobSpec WithMuon(v1::JobSpec spec) {
+  spec.mutable_optimizer()->set_name("muon");
+  spec.mutable_optimizer()->set_momentum(0.95);
+  spec.mutable_optimizer()->set_newton_schulz("tuned");
+  return spec;
+}
+
 // A dataset of `count` documents of 2 to 31 tokens: arithmetic sequences, then the end token 36.
 inline std::string WriteDocuments(const std::string& dir, std::string_view name, int count) {
   dataset::DatasetWriter::Options options;

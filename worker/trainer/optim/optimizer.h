@@ -17,11 +17,25 @@
 
 namespace hearth::trainer {
 
+// How ranks that divide masters and state hand each other whole gradients, for an optimizer that
+// works on whole tensors. All ranks make the same calls in the same order.
+class WholeGradients {
+ public:
+  virtual ~WholeGradients() = default;
+  // Each rank's pieces of the gradients that Optimizer::NeedsWhole names go to all. Done when the
+  // stream of `exec` gets there.
+  virtual absl::Status Gather(const kernels::Exec& exec) = 0;
+  // Back: each rank's pieces become the sum over the ranks of what they hold there. Other gradients
+  // in the same buckets hold anything afterwards.
+  virtual absl::Status SumPieces(const kernels::Exec& exec) = 0;
+};
+
 // All beside the tensors.
 struct UpdateArgs {
   const kernels::StepInputs* inputs = nullptr;  // learning rate, step, and what Scalars() gave
   const float* grad_scale = nullptr;            // multiplies every gradient: the clip
-  const int32_t* skip = nullptr;  // non-zero: nothing is written at all (the guard's verdict)
+  const int32_t* skip = nullptr;    // non-zero: nothing is written at all (the guard's verdict)
+  WholeGradients* whole = nullptr;  // of a divided optimizer
 };
 
 // Bound to the parameters of one arena. Not thread-safe. Step allocates nothing.
@@ -29,9 +43,15 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   // Updates masters and state from the gradients and refreshes the working weights, all of this
-  // rank's pieces alone; records the largest magnitude of those that are quantised.
+  // rank's pieces alone; records the largest magnitude of those that are quantised. Gradients hold
+  // anything afterwards.
   virtual absl::Status Step(const kernels::Exec& exec, const UpdateArgs& args) = 0;
   virtual size_t WorkspaceBytes() const = 0;
+  // Whether a step needs this parameter's gradient whole (UpdateArgs::whole).
+  virtual bool NeedsWhole(const spec::Parameter& parameter) const {
+    static_cast<void>(parameter);
+    return false;
+  }
   // Numbers of its own that update `step` (1-based) needs, into StepInputs::optimizer, which is
   // zeros before.
   virtual void Scalars(int64_t step, absl::Span<double> scalars) const {
@@ -46,6 +66,10 @@ struct OptimizerContext {
   const QuantState* quant = nullptr;           // likewise
   Numerics numerics;
   uint64_t seed = 0;  // of the run: in the key of stochastic rounding
+  kernels::Device device = kernels::Device::kCpu;
+  int rank = 0;                                            // of those that divide masters and state
+  int shards = 1;                                          // how many do
+  bool (*of)(const spec::Parameter& parameter) = nullptr;  // which parameters it updates; null: all
 };
 
 #define HEARTH_DECLARE_OPTIMIZER(type, ...) \

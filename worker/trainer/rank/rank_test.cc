@@ -111,6 +111,10 @@ TEST_F(RunTest, RunRank_PackedDocumentsPausedAndResumed_EqualsNeverStopped) {
   ExpectResumeIsExact(spec, dir_.path() + "/documents");
 }
 
+TEST_F(RunTest, RunRank_MuonPausedAndResumed_EqualsNeverStopped) {
+  ExpectResumeIsExact(WithMuon(Job()), dir_.path() + "/muon");
+}
+
 TEST_F(RunTest, RunRank_ChatsPausedAndResumed_EqualsNeverStopped) {
   v1::JobSpec spec = Job();
   *spec.mutable_data() = ChatJob(dir_.path(), "qwen3").data();

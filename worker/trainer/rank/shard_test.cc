@@ -551,6 +551,23 @@ TEST_P(StateFormatRunTest, Training_FollowsFp32_AndResumesExactly_OnAnyNumberOfR
   }
 }
 
+TEST_F(ShardedRunTest, Muon_FourRanksResumedByFourOrOne_FollowTheirCurve) {
+  const v1::JobSpec spec = WithMuon(Job("on"));
+  const Gang four = Run(spec, 4, "four", 1, nullptr);
+  const FakeLink& leader = *four.links[0];
+  ASSERT_EQ(leader.checkpoints.size(), 4U);
+  for (const int ranks : {1, 4}) {
+    SCOPED_TRACE(ranks);
+    const Gang resumed = Run(spec, ranks, "r" + std::to_string(ranks), 2, &leader.checkpoints[1]);
+    const FakeLink& again = *resumed.links[0];
+    ASSERT_EQ(again.steps.size(), 6U);
+    for (size_t i = 0; i < 6; ++i) {
+      EXPECT_NEAR(again.steps[i].loss() / leader.steps[i + 6].loss(), 1.0, ranks == 4 ? 0.0 : 1e-3)
+          << "step " << i + 7;
+    }
+  }
+}
+
 // Rank 1 can never write its part.
 class PartlessStore : public LocalKeyValueStore {
  public:

@@ -46,15 +46,9 @@ int posix_memalign(void** out, size_t alignment, size_t bytes) {
 namespace hearth::trainer {
 namespace {
 
-class AllocationTest : public testing::TestWithParam<std::tuple<std::string, int>> {};
-
-TEST_P(AllocationTest, Step_AfterTheFirst_AllocatesNothing) {
-  TempDir dir;
-  v1::JobSpec spec = SmallJob(dir.path(), std::get<0>(GetParam()));
-  spec.mutable_precision()->set_recipe("bf16");
-  spec.mutable_model()->set_dropout(0.1);
+void ExpectNoAllocations(const v1::JobSpec& spec, int threads) {
   const std::unique_ptr<Collective> comm = NewSoloCollective();
-  const std::unique_ptr<TestRank> rank = MakeRank(spec, *comm, std::get<1>(GetParam()));
+  const std::unique_ptr<TestRank> rank = MakeRank(spec, *comm, threads);
   ASSERT_TRUE(rank->trainer->Step({}).ok());
   int64_t allocations = 0;
   for (int i = 0; i < 5; ++i) {
@@ -66,6 +60,16 @@ TEST_P(AllocationTest, Step_AfterTheFirst_AllocatesNothing) {
     ASSERT_TRUE(ok);
   }
   EXPECT_EQ(allocations, 0);
+}
+
+class AllocationTest : public testing::TestWithParam<std::tuple<std::string, int>> {};
+
+TEST_P(AllocationTest, Step_AfterTheFirst_AllocatesNothing) {
+  TempDir dir;
+  v1::JobSpec spec = SmallJob(dir.path(), std::get<0>(GetParam()));
+  spec.mutable_precision()->set_recipe("bf16");
+  spec.mutable_model()->set_dropout(0.1);
+  ExpectNoAllocations(spec, std::get<1>(GetParam()));
   g_counting = true;
   std::vector<int>* seen = new std::vector<int>(100);
   g_counting = false;
@@ -91,6 +95,11 @@ TEST(StepWatch, Await_AllocatesNothing) {
   g_counting = false;
   EXPECT_TRUE(ok);
   EXPECT_EQ(g_allocations, 0);
+}
+
+TEST(MuonAllocationTest, Step_AfterTheFirst_AllocatesNothing) {
+  TempDir dir;
+  ExpectNoAllocations(WithMuon(SmallJob(dir.path())), 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families,

@@ -190,8 +190,14 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
   context.documents = documents();
   model_ = std::make_unique<Model>(context, *objective);
   if (options_.training) {
-    const OptimizerContext optimizer = {&options_.spec.optimizer(), parameters_.get(),
-                                        context.quant, numerics_, seed_};
+    const OptimizerContext optimizer = {&options_.spec.optimizer(),
+                                        parameters_.get(),
+                                        context.quant,
+                                        numerics_,
+                                        seed_,
+                                        exec_.device,
+                                        options_.rank,
+                                        options_.shards};
     optimizer_ = MakeOptimizer(optimizer_row(), optimizer);
   }
   const spec::StepBuffers& ids = arena_->ids();

@@ -63,6 +63,15 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::New(Engine& 
   for (const spec::GradientBucket& bucket : e.buckets_) {
     e.owned_gradients_.push_back(e.Owned(e.Gradients(bucket)));
   }
+  e.whole_.assign(e.buckets_.size(), false);
+  const std::vector<spec::Parameter>& table = engine.parameters().table();
+  const std::vector<int64_t> offsets = spec::TensorOffsets(table, engine.shards());
+  for (size_t b = 0; e.sharded_ && b < e.buckets_.size(); ++b) {
+    for (size_t i = 0; i < table.size(); ++i) {
+      const bool inside = e.buckets_[b].begin <= offsets[i] && offsets[i] < e.buckets_[b].end;
+      e.whole_[b] = e.whole_[b] || (inside && engine.optimizer().NeedsWhole(table[i]));
+    }
+  }
   if (!e.sharded_) {
     e.owned_gradients_ = engine.parameters().flat_gradients();
   }
@@ -256,6 +265,28 @@ absl::Status GradientExchange::ReduceWeightAmax(const kernels::Exec& exec) {
   return Join(exec);
 }
 
+template <typename Operation>
+absl::Status GradientExchange::ForEachWhole(const kernels::Exec& exec, const Operation& operation) {
+  HEARTH_RETURN_IF_ERROR(Fork(exec));
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    if (whole_[b]) {
+      HEARTH_RETURN_IF_ERROR(operation(Gradients(buckets_[b])));
+    }
+  }
+  return Join(exec);
+}
+
+absl::Status GradientExchange::Gather(const kernels::Exec& exec) {
+  return ForEachWhole(
+      exec, [this](const TensorView& gradients) { return comm_.AllGather(beside_, gradients); });
+}
+
+absl::Status GradientExchange::SumPieces(const kernels::Exec& exec) {
+  return ForEachWhole(exec, [this](const TensorView& gradients) {
+    return comm_.ReduceScatterSum(beside_, gradients);
+  });
+}
+
 int64_t GradientExchange::bytes_per_step() const {
   if (buckets_.empty()) {
     return 0;
@@ -271,7 +302,12 @@ int64_t GradientExchange::bytes_per_step() const {
   // whole sum is a scatter and a gather.
   const int64_t gathered =
       sharded_ ? kernels::DTypeBytes(weights_.dtype, weights_.numel()) : reduced;
-  return (reduced + gathered) / comm_.world_size() * (comm_.world_size() - 1);
+  int64_t whole = 0;
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const TensorView gradients = Gradients(buckets_[b]);
+    whole += whole_[b] ? 2 * kernels::DTypeBytes(gradients.dtype, gradients.numel()) : 0;
+  }
+  return (reduced + gathered + whole) / comm_.world_size() * (comm_.world_size() - 1);
 }
 
 }  // namespace hearth::trainer

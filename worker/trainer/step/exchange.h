@@ -28,7 +28,7 @@ enum class Exchanged : uint8_t { kGradients, kStepSums };
 
 // All ranks make the same calls in the same order. Engine and collective outlive it; destroy graphs
 // that hold its launches first, and it before the collective. Not thread-safe.
-class GradientExchange : public PassHook {
+class GradientExchange : public PassHook, public WholeGradients {
  public:
   static absl::StatusOr<std::unique_ptr<GradientExchange>> New(Engine& engine,
                                                                Collective& comm,
@@ -55,14 +55,22 @@ class GradientExchange : public PassHook {
   // Sharded: the largest weight over the ranks, each of which knows its part.
   absl::Status ReduceWeightAmax(const kernels::Exec& exec);
 
+  // Sharded: of the buckets with a gradient that the optimizer needs whole.
+  absl::Status Gather(const kernels::Exec& exec) override;
+  absl::Status SumPieces(const kernels::Exec& exec) override;
+
   // Bytes this rank sends in a step by a ring: 2 (W - 1) / W of the gradients in reduce_dtype;
-  // sharded: (W - 1) / W of the gradients, and of the weights in their own format.
+  // sharded: (W - 1) / W of the gradients, and of the weights in their own format; twice as much
+  // again, in their own format, for gradients that the optimizer needs whole.
   int64_t bytes_per_step() const;
 
  private:
   GradientExchange(Engine& engine, Collective& comm);
   absl::Status ReduceBucket(const kernels::Exec& exec, const spec::GradientBucket& bucket);
   absl::Status ReduceInPlace(const kernels::TensorView& data);
+  // On the second stream, for the gradients of each bucket of which the optimizer needs some whole.
+  template <typename Operation>
+  absl::Status ForEachWhole(const kernels::Exec& exec, const Operation& operation);
   // Beside: loss, weight, what ranks were asked, the largest activations of delayed scaling.
   absl::Status ReduceStepSums();
   // The second stream goes on from where the first is now, and the other way round.
@@ -77,6 +85,7 @@ class GradientExchange : public PassHook {
   const bool sharded_;
   const bool round_to_bf16_;                   // CPU: bf16 gradients are values in wide storage
   std::vector<spec::GradientBucket> buckets_;  // none: kStepSums
+  std::vector<bool> whole_;                    // by bucket: the optimizer needs some of it whole
   kernels::TensorView weights_;                // flat
   // In reduce_dtype, as large as the largest bucket that is not accumulated so; empty: all are
   // reduced in place.

@@ -143,6 +143,7 @@ absl::Status StepProgram::LaunchUpdate(bool quantise_weights) {
   update.inputs = engine_.step_inputs();
   update.grad_scale = &state->grad_scale;
   update.skip = &state->skip;
+  update.whole = sharded() ? exchange_.get() : nullptr;
   HEARTH_RETURN_IF_ERROR(engine_.optimizer().Step(exec, update));
   HEARTH_RETURN_IF_ERROR(quant.UpdateActivations(exec, &state->skip));
   if (exchange_ != nullptr) {

@@ -105,6 +105,20 @@ TEST(Trainer, Step_ShardedOptimizer_GivesTheCurveOfOne) {
   }
 }
 
+// Whole matrices are computed by one rank each, or by every rank where nothing is divided.
+TEST(Trainer, Step_Muon_LearnsAndGivesTheCurveOfOne) {
+  TempDir dir;
+  v1::JobSpec spec = WithMuon(SmallJob(dir.path(), "qwen2"));
+  const Curve one = Train(spec, 1);
+  EXPECT_LT(one.losses.back(), 0.7 * one.losses.front());
+  ExpectClose(Train(spec, 2), one);
+  spec.mutable_parallel()->set_shard_optimizer("on");
+  for (const int ranks : {2, 4}) {
+    SCOPED_TRACE(ranks);
+    ExpectClose(Train(spec, ranks), one);
+  }
+}
+
 // The world changes what is summed in which order, not what is quantised with which scale.
 TEST(Trainer, Step_Fp8ShardedOrNot_GivesTheCurveOfOne) {
   TempDir dir;

@@ -33,8 +33,11 @@ class AdamW : public Optimizer {
     const ParameterStore& p = *context.parameters;
     for (const StorePiece& piece : p.pieces()) {
       const int i = piece.place.parameter;
-      const spec::GroupOptions group =
-          spec::ResolveGroupOptions(options, p.table()[static_cast<size_t>(i)].group);
+      const spec::Parameter& parameter = p.table()[static_cast<size_t>(i)];
+      if (context.of != nullptr && !context.of(parameter)) {
+        continue;
+      }
+      const spec::GroupOptions group = spec::ResolveGroupOptions(options, parameter.group);
       kernels::AdamWTensor tensor;
       tensor.master = piece.master;
       SetStates(p.table()[static_cast<size_t>(i)], piece, tensor);

@@ -1,0 +1,28 @@
+// What an optimizer's row cannot do with the formats that a job asks for.
+#include "common/spec/dtype_alias.h"
+#include "common/spec/optimizer/optimizer_table.h"
+#include "common/spec/rules/rules.h"
+#include "common/spec/text.h"
+
+namespace hearth::spec {
+
+void CheckOptimizer(const v1::JobSpec& job, Checker& check) {
+  const v1::OptimizerSpec& optimizer = job.optimizer();
+  const OptimizerRow* row = FindOptimizer(optimizer.name());
+  if (row == nullptr) {
+    return;
+  }
+  for (const StateSpec& state : row->states) {
+    if (state.fixed && optimizer.state() != DTypeName(state.dtype)) {
+      check.Add("optimizer.state",
+                Text(row->name, " keeps ", state.name, " in ", DTypeName(state.dtype),
+                     " alone, not in ", optimizer.state()));
+      break;
+    }
+  }
+  if (row->needs_master() && optimizer.master() == "none") {
+    check.Add("optimizer.master", Text(row->name, " needs fp32 masters"));
+  }
+}
+
+}  // namespace hearth::spec

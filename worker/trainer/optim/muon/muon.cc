@@ -1,0 +1,216 @@
+#include "kernels/muon/muon.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "kernels/cuda/device.h"
+#include "kernels/newton_schulz/newton_schulz.h"
+#include "worker/trainer/optim/optimizer.h"
+
+namespace hearth::trainer {
+namespace {
+
+using kernels::TensorView;
+
+// Elements [begin, begin + count) of a flat view.
+TensorView Slice(const TensorView& flat, int64_t begin, int64_t count) {
+  return {static_cast<void*>(flat.as<uint8_t>() + kernels::DTypeBytes(flat.dtype, begin)),
+          flat.dtype,
+          {count}};
+}
+
+// A matrix of the model in the whole gradient of its tensor.
+TensorView GradientOf(const TensorView& gradient, const spec::LogicalMatrix& matrix) {
+  TensorView view = Slice(gradient, matrix.row_offset * matrix.cols, matrix.rows * matrix.cols);
+  view.rank = 2;
+  view.shape = {matrix.rows, matrix.cols, 0, 0};
+  return view;
+}
+
+// m^2 n: what the products of a matrix cost, up to a factor that hardly depends on its shape.
+int64_t Cost(const TensorView& matrix) {
+  return std::min(matrix.rows(), matrix.cols()) * matrix.numel();
+}
+
+// The rank that computes each matrix: the costliest first, each to the rank that has least to do.
+// The same on every rank.
+std::vector<int> Owners(const std::vector<TensorView>& matrices, int shards) {
+  std::vector<size_t> order(matrices.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&matrices](size_t a, size_t b) {
+    return Cost(matrices[a]) > Cost(matrices[b]);
+  });
+  std::vector<int64_t> load(static_cast<size_t>(shards));
+  std::vector<int> owners(matrices.size());
+  for (const size_t i : order) {
+    const auto least = std::min_element(load.begin(), load.end());
+    *least += Cost(matrices[i]);
+    owners[i] = static_cast<int>(least - load.begin());
+  }
+  return owners;
+}
+
+// Muon for the matrices inside the model, AdamW for all else. On whole tensors:
+//   momentum and look ahead, into the gradient; Newton-Schulz, in place; the update
+// Ranks that divide the masters have pieces of tensors: between the first two they gather whole
+// gradients, each computes its own matrices, and after the second each gets the pieces that it
+// updates, as sums to which one rank adds the matrix and the others zeros.
+class Muon : public Optimizer {
+ public:
+  explicit Muon(const OptimizerContext& context)
+      : device_(context.device),
+        divided_(context.shards > 1),
+        row_(kernels::FindNewtonSchulz(context.spec->newton_schulz())) {
+    HEARTH_CHECK(row_ != nullptr, "optimizer.newton_schulz names a row");
+    OptimizerContext rest = context;
+    rest.of = &spec::IsNotHiddenMatrix;
+    rest_ = MakeAdamW(rest);
+    BindPieces(context);
+    BindMatrices(context);
+    momentum_.tensors = momenta_;
+    momentum_.mu = context.spec->momentum();
+    update_.tensors = updates_;
+    update_.round_working = context.numerics.weight;
+  }
+
+  absl::Status Step(const kernels::Exec& exec, const UpdateArgs& update) override {
+    if (divided_ && update.whole == nullptr) {
+      return absl::InternalError("muon: divided, and nobody exchanges whole gradients");
+    }
+    // First: the exchange leaves anything in the gradients of other tensors.
+    HEARTH_RETURN_IF_ERROR(rest_->Step(exec, update));
+    momentum_.grad_scale = update.grad_scale;
+    momentum_.skip = update.skip;
+    HEARTH_RETURN_IF_ERROR(kernels::MuonMomentum(exec, momentum_));
+    if (divided_) {
+      HEARTH_RETURN_IF_ERROR(update.whole->Gather(exec));
+    }
+    for (const Shape& shape : shapes_) {
+      HEARTH_RETURN_IF_ERROR(kernels::NewtonSchulz(exec, {shape.matrices, row_}));
+    }
+    if (divided_) {
+      for (const TensorView& matrix : others_) {
+        HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, matrix.data, matrix.bytes()));
+      }
+      HEARTH_RETURN_IF_ERROR(update.whole->SumPieces(exec));
+    }
+    update_.inputs = update.inputs;
+    update_.skip = update.skip;
+    return kernels::MuonUpdate(exec, update_);
+  }
+
+  size_t WorkspaceBytes() const override {
+    size_t bytes = rest_->WorkspaceBytes();
+    for (const Shape& shape : shapes_) {
+      const TensorView& first = shape.matrices.front();
+      bytes = std::max(bytes, kernels::NewtonSchulzWorkspaceBytes(
+                                  device_, first.dtype, first.rows(), first.cols(),
+                                  static_cast<int64_t>(shape.matrices.size())));
+    }
+    return bytes;
+  }
+
+  bool NeedsWhole(const spec::Parameter& parameter) const override {
+    return spec::IsHiddenMatrix(parameter);
+  }
+
+  void Scalars(int64_t step, absl::Span<double> scalars) const override {
+    rest_->Scalars(step, scalars);
+  }
+
+ private:
+  // Matrices of one shape, but for which side is the longer one.
+  struct Shape {
+    int64_t shorter = 0;
+    std::vector<TensorView> matrices;
+  };
+
+  // What this rank keeps and updates. A piece may lie in several matrices, each with its own rate.
+  void BindPieces(const OptimizerContext& context) {
+    const std::vector<spec::Parameter>& table = context.parameters->table();
+    for (const StorePiece& piece : context.parameters->pieces()) {
+      const spec::Parameter& parameter = table[static_cast<size_t>(piece.place.parameter)];
+      if (!spec::IsHiddenMatrix(parameter)) {
+        continue;
+      }
+      momenta_.push_back({piece.states[0], piece.gradient});
+      const spec::GroupOptions group = spec::ResolveGroupOptions(*context.spec, parameter.group);
+      for (const spec::LogicalMatrix& matrix : parameter.matrices) {
+        const int64_t first = matrix.row_offset * matrix.cols - piece.place.first_element;
+        const int64_t begin = std::max<int64_t>(0, first);
+        const int64_t end = std::min(piece.place.elements, first + matrix.rows * matrix.cols);
+        if (begin >= end) {
+          continue;
+        }
+        kernels::MuonUpdateTensor& tensor = updates_.emplace_back();
+        tensor.master = Slice(piece.master, begin, end - begin);
+        tensor.o = Slice(piece.gradient, begin, end - begin);
+        tensor.working = Slice(piece.weight, begin, end - begin);
+        tensor.rate = kernels::MuonRate(matrix.rows, matrix.cols);
+        tensor.lr_scale = group.lr_scale;
+        tensor.weight_decay = group.weight_decay;
+        tensor.amax = context.quant->WeightAmaxOf(piece.place.parameter);
+      }
+    }
+  }
+
+  // What this rank orthogonalises.
+  void BindMatrices(const OptimizerContext& context) {
+    const ParameterStore& store = *context.parameters;
+    std::vector<TensorView> matrices;
+    for (int i = 0; i < store.size(); ++i) {
+      const spec::Parameter& parameter = store.table()[static_cast<size_t>(i)];
+      for (const spec::LogicalMatrix& matrix : parameter.matrices) {
+        if (spec::IsHiddenMatrix(parameter)) {
+          matrices.push_back(GradientOf(store.gradient(i), matrix));
+        }
+      }
+    }
+    const std::vector<int> owners = Owners(matrices, context.shards);
+    for (size_t i = 0; i < matrices.size(); ++i) {
+      if (owners[i] == context.rank || !divided_) {
+        ShapeOf(matrices[i]).matrices.push_back(matrices[i]);
+      } else {
+        others_.push_back(matrices[i]);
+      }
+    }
+  }
+
+  Shape& ShapeOf(const TensorView& matrix) {
+    const int64_t shorter = std::min(matrix.rows(), matrix.cols());
+    for (Shape& shape : shapes_) {
+      const TensorView& first = shape.matrices.front();
+      if (shape.shorter == shorter && first.numel() == matrix.numel() &&
+          first.dtype == matrix.dtype) {
+        return shape;
+      }
+    }
+    shapes_.push_back({shorter, {}});
+    return shapes_.back();
+  }
+
+  const kernels::Device device_;
+  const bool divided_;
+  const kernels::NewtonSchulzRow* row_;
+  std::unique_ptr<Optimizer> rest_;
+  std::vector<kernels::MuonMomentumTensor> momenta_;
+  std::vector<kernels::MuonUpdateTensor> updates_;
+  kernels::MuonMomentumArgs momentum_;
+  kernels::MuonUpdateArgs update_;
+  std::vector<Shape> shapes_;
+  std::vector<TensorView> others_;  // matrices of other ranks
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> MakeMuon(const OptimizerContext& context) {
+  return std::make_unique<Muon>(context);
+}
+
+}  // namespace hearth::trainer
