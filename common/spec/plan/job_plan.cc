@@ -10,6 +10,7 @@
 #include "common/spec/dtype_alias.h"
 #include "common/spec/model/model_shape.h"
 #include "common/spec/optimizer/optimizer_table.h"
+#include "common/spec/optimizer/weight_average.h"
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/recipe/recipe.h"
 
@@ -69,6 +70,9 @@ absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec
     return absl::InvalidArgumentError("gradients.dtype: not a number format");
   }
   job_plan->table = BuildParameterTable(options.shape, formats, job_plan->optimizer);
+  if (job_spec.train().ema() > 0) {
+    AddAverageState(job_plan->table);
+  }
   options.table = &job_plan->table;
   // Inference reads plain weights, so block sizes bind training only.
   if (training) {

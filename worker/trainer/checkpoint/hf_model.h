@@ -53,11 +53,12 @@ absl::StatusOr<FileFacts> WriteHfModel(Env& env,
                                        const HfSource& source = {});
 
 // The inverse: reads model.safetensors, or the files of model.safetensors.index.json, of F32, BF16
-// or F16 into fp32; padding becomes zero. kNotFound: no such file; kInvalidArgument: a tensor is
+// or F16 into fp32, or of a checkpoint the average; padding becomes zero. kNotFound: no such file; kInvalidArgument: a tensor is
 // missing or has another shape (named, with both shapes); kDataLoss: damaged.
 absl::Status LoadHfWeights(Env& env,
                            const std::string& dir,
                            const std::vector<spec::Parameter>& table,
-                           absl::Span<float* const> weights);
+                           absl::Span<float* const> weights,
+                           weights::WeightChoice choice = weights::WeightChoice::kStep);
 
 }  // namespace hearth::trainer

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "common/base/status_macros.h"
+#include "common/spec/optimizer/weight_average.h"
 
 namespace hearth::trainer {
 namespace {
@@ -21,7 +22,7 @@ constexpr Maker kMakers[] = {HEARTH_OPTIMIZERS(HEARTH_MAKER)};
 std::unique_ptr<Optimizer> MakeOptimizer(const spec::OptimizerRow& row,
                                          const OptimizerContext& context) {
   for (const spec::Parameter& parameter : context.parameters->table()) {
-    HEARTH_CHECK(parameter.states == spec::StatesOf(row, parameter),
+    HEARTH_CHECK(spec::OptimizerStates(parameter) == spec::StatesOf(row, parameter),
                  "the table has the states of this optimizer");
   }
   for (const Maker& maker : kMakers) {
