@@ -8,7 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/spec/optimizer/weight_average.h"
+#include "common/spec/optimizer/average_state.h"
 #include "common/weights/model_files.h"
 
 namespace hearth::weights {

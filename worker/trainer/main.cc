@@ -277,6 +277,17 @@ void AddWorker(CLI::App& parent, WorkerRunOptions& worker, int& result) {
   worker_app.callback([&worker, &result] { result = WorkerCommand(worker); });
 }
 
+void AddWriteText(CLI::App& parent, WriteTextOptions& text, int& result) {
+  CLI::App& app = *parent.add_subcommand(
+      "write-text", "a text of a checkpoint under hearth-worker (HEARTH_TRAINER_FD)");
+  app.add_option("--device", text.device, "cpu | cuda:N")->capture_default_str();
+  app.add_option("--threads", text.threads, "CPU threads (default: all)");
+  app.add_option("--checkpoint-root", text.checkpoint_root,
+                 "folder below which the checkpoint must lie")
+      ->required();
+  app.callback([&text, &result] { result = WriteTextCommand(text); });
+}
+
 void AddFaultPoints(CLI::App& app) {
   const auto print = [] { std::fputs(fault::PointList().c_str(), stdout); };
   app.add_subcommand("fault-points", "places where HEARTH_FAULTS makes a program fail, for tests")
@@ -312,6 +323,9 @@ int Main(int argc, char** argv) {
 
   WorkerRunOptions worker;
   AddWorker(app, worker, result);
+
+  WriteTextOptions write_text;
+  AddWriteText(app, write_text, result);
 
   PlanOptions plan;
   CLI::App& plan_app = *app.add_subcommand("plan", "print the memory plan of a job");

@@ -9,8 +9,8 @@
 #include "common/base/units.h"
 #include "common/spec/dtype_alias.h"
 #include "common/spec/model/model_shape.h"
+#include "common/spec/optimizer/average_state.h"
 #include "common/spec/optimizer/optimizer_table.h"
-#include "common/spec/optimizer/weight_average.h"
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/recipe/recipe.h"
 

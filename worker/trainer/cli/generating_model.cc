@@ -54,7 +54,7 @@ absl::StatusOr<std::unique_ptr<GeneratingModel>> OpenFolderModel(
   }
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<GeneratingModel> model, OpenGeneratingModel(options));
   const Generator& generator = *model->generator;
-  HEARTH_RETURN_IF_ERROR(LoadFolderWeights(Env::Real(), weights.folder, generator.exec(),
+  HEARTH_RETURN_IF_ERROR(LoadFolderWeights(*weights.env, weights.folder, generator.exec(),
                                            generator.parameters(), weights.choice));
   HEARTH_RETURN_IF_ERROR(PrepareGeneratingModel(*model));
   return model;

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/io/env.h"
 #include "common/weights/model_files.h"
 #include "kernels/cuda/context.h"
 #include "worker/trainer/generate/generator.h"
@@ -38,6 +39,7 @@ struct FolderChoice {
   std::string folder;
   weights::WeightChoice choice = weights::WeightChoice::kStep;
   bool verify = true;  // against the hashes recorded for the folder
+  Env* env = &Env::Real();
 };
 
 // Ready to write with them. Errors also those of VerifyFiles and LoadFolderWeights.

@@ -90,6 +90,12 @@ struct ChatOptions {
   bool verify = true;
 };
 
+struct WriteTextOptions {
+  std::string device = "cpu";   // cpu | cuda:N
+  std::string checkpoint_root;  // nothing is read elsewhere
+  int threads = 0;
+};
+
 struct SampleBenchOptions {
   JobOptions job;
   std::string device;   // cpu | cuda:N; empty = the job's
@@ -158,6 +164,8 @@ int EvalCommand(const EvalOptions& options);
 // The latter alone.
 absl::Status EvaluateTask(const EvalOptions& options);
 int SampleCommand(const SampleOptions& options);
+// Started by hearth-worker: reads a WriteText from HEARTH_TRAINER_FD and answers there.
+int WriteTextCommand(const WriteTextOptions& options);
 // Reads messages from stdin, a line each.
 int ChatCommand(const ChatOptions& options);
 // Random weights and prompts. One line a batch.

@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "common/base/status_macros.h"
-#include "common/spec/optimizer/weight_average.h"
+#include "common/spec/optimizer/average_state.h"
 
 namespace hearth::trainer {
 namespace {

@@ -1,7 +1,7 @@
 #include "worker/trainer/optim/weight_average.h"
 
 #include "common/base/status_macros.h"
-#include "common/spec/optimizer/weight_average.h"
+#include "common/spec/optimizer/average_state.h"
 
 namespace hearth::trainer {
 namespace {

@@ -69,7 +69,7 @@ std::vector<float> Weights(const std::string& folder,
   return all;
 }
 
-// Of the first step, and of steps that the guard refused and had done again.
+// Also behind a step that the guard refused and had done again.
 TEST(AverageRunTest, EachCheckpoint_HasTheWeightedMeanOfTheMastersSoFar) {
   const TempDir dir;
   v1::JobSpec spec = AverageJob(dir);
