@@ -129,7 +129,7 @@ TEST_F(SamplingTest, Text_ComesInOrder_AndItsEndLast) {
 }
 
 TEST_F(SamplingTest, Failures_AreTheLastAnswer) {
-  const auto last = [this, count = 0](const std::string& script) mutable {
+  auto last = [this, count = 0](const std::string& script) mutable {
     Write(script);
     return recorder_.AwaitOver(++count).back();
   };
