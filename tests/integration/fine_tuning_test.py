@@ -69,7 +69,8 @@ class FineTuning(unittest.TestCase):
         with open(os.path.join(tuned, "chat_template.jinja")) as f:
             self.assertIn("<|im_start|>", f.read())
         # A line a turn; the end of an answer is the template's, and is not shown.
-        talk = subprocess.run([harness.program("hearth-trainer"), "chat", tuned, "--temperature", "0", "--tokens", "40", "--threads", "2"],
+        talk = subprocess.run([harness.program("hearth-trainer"), "chat", tuned, "--temperature", "0", "--tokens", "40", "--context", "400",
+                               "--threads", "2"],
                               input="The sum of 3 and 3?\n/reset\nThe sum of 3 and 3?\nThe sum of 4 and 4?\n/quit\nunread\n",
                               capture_output=True, text=True, timeout=120)
         self.assertEqual(talk.returncode, 0, talk.stderr)
