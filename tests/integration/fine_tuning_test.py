@@ -78,7 +78,7 @@ class FineTuning(unittest.TestCase):
         self.assertEqual(len(answers), 3, talk.stdout)
         self.assertEqual(answers[0], answers[1])
         self.assertTrue(answers[0].startswith("The sum is "), talk.stdout)
-        self.assertNotIn("<|im", talk.stdout)
+        self.assertNotIn("<|im_end|>", talk.stdout)
         bad = subprocess.run([harness.program("hearth-trainer"), "chat", base], input="Hi\n", capture_output=True, text=True, timeout=120)
         self.assertEqual(bad.returncode, 1)
         self.assertIn("has no chat template", bad.stderr)
