@@ -17,6 +17,7 @@
 #include "coordinator/http/access.h"
 #include "coordinator/http/http.h"
 #include "coordinator/service/coordinator_service.h"
+#include "coordinator/service/generate_service.h"
 #include "coordinator/service/identity/identity_service.h"
 #include "coordinator/service/identity/local_tokens.h"
 #include "coordinator/service/limits.h"
@@ -36,7 +37,8 @@ constexpr const char* kServices[] = {"",
                                      "hearth.v1.WorkerService",
                                      "hearth.v1.AgentService",
                                      "hearth.v1.IdentityService",
-                                     "hearth.v1.CoordinatorService"};
+                                     "hearth.v1.CoordinatorService",
+                                     "hearth.v1.GenerateService"};
 
 std::string JoinHostPort(const std::string& host, int port) {
   return host.find(':') == std::string::npos ? absl::StrCat(host, ":", port)
@@ -137,6 +139,7 @@ absl::Status Coordinator::StartGrpc() {
   agent_service_ = MakeAgentService(parts);
   identity_service_ = MakeIdentityService(parts);
   coordinator_service_ = MakeCoordinatorService(parts);
+  generate_service_ = MakeGenerateService(parts);
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -161,6 +164,7 @@ absl::Status Coordinator::StartGrpc() {
   builder.RegisterService(agent_service_.get());
   builder.RegisterService(identity_service_.get());
   builder.RegisterService(coordinator_service_.get());
+  builder.RegisterService(generate_service_.get());
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(std::make_unique<RpcMetricsFactory>(*metrics_, clock_));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));

@@ -1,5 +1,4 @@
 // DownloadCheckpoint over loopback gRPC, with the worker played by the test.
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -7,16 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/channel.h"
-#include "common/rpc/grpc_status.h"
-#include "coordinator/coordinator.h"
 #include "coordinator/service/download_stream.h"
 #include "gmock/gmock.h"
-#include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
-#include "hearth/v1/job.grpc.pb.h"
-#include "tests/support/coordinator/fake_agent.h"
-#include "tests/support/coordinator/tiny_spec.h"
+#include "tests/support/coordinator/recorded_checkpoint.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -25,56 +18,9 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kPiece = 256 << 10;
 
-class DownloadTest : public testing::Test {
+class DownloadTest : public RecordedCheckpointTest {
  protected:
-  // A download that the test reads.
-  struct Stream {
-    grpc::ClientContext context;
-    std::unique_ptr<grpc::ClientReader<v1::DownloadCheckpointResponse>> reader;
-
-    absl::Status Finish() const { return rpc::FromGrpc(reader->Finish()); }
-  };
-
-  DownloadTest() {
-    std::string pattern = testing::TempDir() + "/download_XXXXXX";
-    root_ = mkdtemp(pattern.data());
-    CoordinatorOptions options;
-    options.store.data_dir = root_ + "/data";
-    options.listen = "127.0.0.1:0";
-    options.http = "127.0.0.1:0";
-    options.no_auth = true;
-    auto started = Coordinator::Start(options);
-    EXPECT_TRUE(started.ok()) << started.status();
-    coordinator_ = *std::move(started);
-    jobs_ = v1::JobService::NewStub(
-        grpc::CreateChannel(coordinator_->listen_address(), grpc::InsecureChannelCredentials()));
-    agent_ = std::make_unique<FakeAgent>(coordinator_->listen_address(), "w1");
-    WriteCheckpoint();
-  }
-  ~DownloadTest() override {
-    agent_.reset();
-    coordinator_.reset();
-    std::filesystem::remove_all(root_);
-  }
-
-  // A running job with a recorded checkpoint of step 3.
-  void WriteCheckpoint() {
-    grpc::ClientContext context;
-    rpc::SetDeadline(context);
-    v1::CreateJobRequest request;
-    *request.mutable_spec() = TinySpec();
-    request.set_job_id("tiny-job");
-    v1::Job job;
-    ASSERT_TRUE(jobs_->CreateJob(&context, request, &job).ok());
-    const v1::Task task = agent_->AwaitStart();
-    folder_ = task.checkpoint_dir() + "/step-00000003";
-    agent_->Report(task, [](v1::TaskReport& r) { r.mutable_run_info()->set_world_size(1); });
-    agent_->Report(task, [this](v1::TaskReport& r) {
-      r.mutable_checkpoint()->set_step(3);
-      r.mutable_checkpoint()->set_path(folder_);
-    });
-    ASSERT_TRUE(agent_->AwaitAck(task, agent_->seq()));
-  }
+  using Stream = Reading<v1::DownloadCheckpointResponse>;
 
   std::unique_ptr<Stream> Download(const std::string& file,
                                    int64_t offset = 0,
@@ -119,12 +65,6 @@ class DownloadTest : public testing::Test {
     answer.set_error("/root/file: not there");
     agent_->Write(message);
   }
-
-  std::string root_;
-  std::string folder_;
-  std::unique_ptr<Coordinator> coordinator_;
-  std::unique_ptr<v1::JobService::Stub> jobs_;
-  std::unique_ptr<FakeAgent> agent_;
 };
 
 std::string Bytes(int64_t size) {
@@ -242,16 +182,16 @@ TEST_F(DownloadTest, MoreThanAWorkersShare_IsRefused) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("2 run from worker w1"));
 }
 
-TEST(DownloadSlots, ArePerWorkerAndInAll_AndComeBack) {
-  DownloadSlots slots;
+TEST(WorkerSlots, ArePerWorkerAndInAll_AndComeBack) {
+  WorkerSlots slots(kDownloadLimits);
   auto first = slots.Take("a");
   auto second = slots.Take("a");
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_TRUE(absl::IsResourceExhausted(slots.Take("a").status()));
   first->reset();
   EXPECT_TRUE(slots.Take("a").ok());  // and given back at once
-  std::vector<std::unique_ptr<DownloadSlots::Slot>> others;
-  for (int i = 1; i < DownloadSlots::kOpenMax; ++i) {
+  std::vector<std::unique_ptr<WorkerSlots::Slot>> others;
+  for (int i = 1; i < kDownloadLimits.open_max; ++i) {
     auto slot = slots.Take(absl::StrCat("w", i));
     ASSERT_TRUE(slot.ok()) << slot.status();
     others.push_back(*std::move(slot));

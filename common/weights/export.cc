@@ -101,12 +101,13 @@ absl::Status WriteFolder(Env& env,
 }
 
 absl::StatusOr<Exported> WriteHf(Env& env, const std::string& dir, const ExportOptions& options) {
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFolder> folder, OpenModelFolder(env, dir));
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFolder> folder,
+                          OpenModelFolder(env, dir, options.weights));
   const std::vector<const TensorView*> tensors = folder->weights->files().Tensors();
   return WriteHfFolder(
       env, *folder, tensors,
-      [&tensors](size_t index, int64_t begin, absl::Span<float> out) {
-        ReadElements(*tensors[index], begin, out);
+      [&](size_t index, int64_t begin, absl::Span<float> out) {
+        folder->weights->ReadTensor(*tensors[index], begin, out);
       },
       options);
 }
@@ -138,7 +139,8 @@ void ReadGgufRows(const WeightReader& weights,
 absl::StatusOr<Exported> WriteGgufFile(Env& env,
                                        const std::string& dir,
                                        const ExportOptions& options) {
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFolder> folder, OpenModelFolder(env, dir));
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFolder> folder,
+                          OpenModelFolder(env, dir, options.weights));
   HEARTH_ASSIGN_OR_RETURN(GgufModel model,
                           DescribeGguf(folder->shape, folder->table, *options.dtype));
   GgufTokenizer tokenizer;
@@ -187,7 +189,7 @@ absl::StatusOr<Exported> ExportModel(Env& env,
                                      const std::string& dir,
                                      const ExportFormat& format,
                                      const ExportOptions& options) {
-  HEARTH_RETURN_IF_ERROR(Verify(env, verifier, dir));
+  HEARTH_RETURN_IF_ERROR(Verify(env, verifier, dir, options.weights));
   return format.write(env, dir, options);
 }
 
@@ -208,8 +210,12 @@ absl::StatusOr<Exported> WriteHfFolder(Env& env,
   return done;
 }
 
-absl::Status Verify(Env& env, const FileVerifier& verifier, const std::string& dir) {
-  HEARTH_ASSIGN_OR_RETURN(const std::vector<RecordedFile> recorded, RecordedModelFiles(env, dir));
+absl::Status Verify(Env& env,
+                    const FileVerifier& verifier,
+                    const std::string& dir,
+                    WeightChoice choice) {
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<RecordedFile> recorded,
+                          RecordedModelFiles(env, dir, choice));
   return verifier.Verify(recorded);
 }
 

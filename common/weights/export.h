@@ -22,6 +22,7 @@
 namespace hearth::weights {
 
 struct ExportOptions {
+  WeightChoice weights = WeightChoice::kStep;                  // of a checkpoint
   const formats::StoredFormat* dtype = &formats::kStoredBf16;  // of matrices
   std::string out;                                             // must not exist yet
   std::string name;             // general.name of a GGUF file; empty = the folder's name
@@ -57,9 +58,12 @@ absl::StatusOr<Exported> ExportModel(Env& env,
                                      const ExportFormat& format,
                                      const ExportOptions& options);
 
-// Compares the files of `dir` with the checksums that its MANIFEST.json records. kDataLoss names
-// the one that differs.
-absl::Status Verify(Env& env, const FileVerifier& verifier, const std::string& dir);
+// Compares the files of `dir` that hold these weights with the checksums that its MANIFEST.json
+// records. kDataLoss names the one that differs.
+absl::Status Verify(Env& env,
+                    const FileVerifier& verifier,
+                    const std::string& dir,
+                    WeightChoice choice = WeightChoice::kStep);
 
 // Elements [begin, begin + out.size()) of tensor `index`. Called from several threads at a time.
 using ReadTensor = std::function<void(size_t index, int64_t begin, absl::Span<float> out)>;

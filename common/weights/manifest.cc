@@ -92,7 +92,9 @@ absl::Status CheckSums(Env& env,
                       [&](int64_t i) { return check(*whole[static_cast<size_t>(i)], 1); });
 }
 
-absl::StatusOr<std::vector<RecordedFile>> RecordedModelFiles(Env& env, const std::string& dir) {
+absl::StatusOr<std::vector<RecordedFile>> RecordedModelFiles(Env& env,
+                                                             const std::string& dir,
+                                                             WeightChoice choice) {
   const std::string manifest = absl::StrCat(dir, "/", std::string(kManifestFile));
   std::vector<RecordedFile> files;
   if (!env.Exists(manifest)) {
@@ -101,7 +103,7 @@ absl::StatusOr<std::vector<RecordedFile>> RecordedModelFiles(Env& env, const std
   HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(manifest));
   HEARTH_ASSIGN_OR_RETURN(const std::vector<ManifestEntry> entries, ParseManifest(text, manifest));
   for (const ManifestEntry& entry : entries) {
-    if (IsModelFile(entry.path)) {
+    if (IsModelFile(entry.path) || choice == WeightChoice::kEma) {
       files.push_back({absl::StrCat(dir, "/", entry.path), entry.checksum});
     }
   }

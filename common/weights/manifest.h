@@ -11,6 +11,7 @@
 #include "common/io/checksum.h"
 #include "common/io/env.h"
 #include "common/io/verified_files.h"
+#include "common/weights/model_files.h"
 
 namespace hearth::weights {
 
@@ -37,8 +38,10 @@ bool IsModelFile(std::string_view path);
 // other, the rest side by side. kDataLoss names the first that differs.
 absl::Status CheckSums(Env& env, const std::string& dir, const std::vector<ManifestEntry>& entries);
 
-// Those files of a folder that IsModelFile is true of and MANIFEST.json records a checksum for.
-// Empty: it has no MANIFEST.json, as folders from elsewhere. kDataLoss: a damaged one.
-absl::StatusOr<std::vector<RecordedFile>> RecordedModelFiles(Env& env, const std::string& dir);
+// Those files of a folder that IsModelFile is true of and MANIFEST.json records a checksum for; for
+// kEma also those of its state. Empty: it has no MANIFEST.json, as folders from elsewhere.
+// kDataLoss: a damaged one.
+absl::StatusOr<std::vector<RecordedFile>> RecordedModelFiles(
+    Env& env, const std::string& dir, WeightChoice choice = WeightChoice::kStep);
 
 }  // namespace hearth::weights

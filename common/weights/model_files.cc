@@ -151,7 +151,8 @@ std::vector<const TensorView*> ModelFiles::Tensors() const {
 
 absl::StatusOr<WeightReader> WeightReader::Open(Env& env,
                                                 const std::string& dir,
-                                                const std::vector<spec::Parameter>& table) {
+                                                const std::vector<spec::Parameter>& table,
+                                                WeightChoice choice) {
   HEARTH_ASSIGN_OR_RETURN(ModelFiles files, ModelFiles::Open(env, dir));
   WeightReader reader(std::move(files), table);
   for (const spec::Parameter& parameter : table) {
@@ -161,12 +162,19 @@ absl::StatusOr<WeightReader> WeightReader::Open(Env& env,
       HEARTH_RETURN_IF_ERROR(CheckTensor(reader.files_, parameter, t, tensors.back()));
     }
   }
+  if (choice == WeightChoice::kEma) {
+    HEARTH_ASSIGN_OR_RETURN(reader.average_, StateAverage::Open(env, dir, table));
+  }
   return reader;
 }
 
 void WeightReader::ReadRows(size_t k, int64_t first, int64_t rows, float* out) const {
   const spec::Parameter& parameter = (*table_)[k];
   const int64_t columns = Columns(parameter);
+  if (average_.has_value()) {
+    average_->Read(k, first * columns, absl::MakeSpan(out, static_cast<size_t>(rows * columns)));
+    return;
+  }
   for (size_t i = 0; i < parameter.hf.size(); ++i) {
     const spec::HfTensor& t = parameter.hf[i];
     const int64_t from = std::max(first, t.row_offset);
@@ -181,6 +189,35 @@ void WeightReader::ReadRows(size_t k, int64_t first, int64_t rows, float* out) c
       ReadElements(*tensors_[k][i], (from - t.row_offset) * columns,
                    absl::MakeSpan(target, static_cast<size_t>((to - from) * columns)));
     }
+  }
+}
+
+void WeightReader::ReadTensor(const TensorView& tensor,
+                              int64_t begin,
+                              absl::Span<float> out) const {
+  for (size_t k = 0; average_.has_value() && k < tensors_.size(); ++k) {
+    for (size_t i = 0; i < tensors_[k].size(); ++i) {
+      if (tensors_[k][i] == &tensor) {
+        return ReadAverage(k, (*table_)[k].hf[i], begin, out);
+      }
+    }
+  }
+  ReadElements(tensor, begin, out);
+}
+
+void WeightReader::ReadAverage(size_t k,
+                               const spec::HfTensor& tensor,
+                               int64_t begin,
+                               absl::Span<float> out) const {
+  const int64_t columns = Columns((*table_)[k]);
+  if (!tensor.transpose) {
+    average_->Read(k, tensor.row_offset * columns + begin, out);
+    return;
+  }
+  for (size_t i = 0; i < out.size(); ++i) {
+    const int64_t element = begin + static_cast<int64_t>(i);
+    const int64_t row = tensor.row_offset + element % tensor.rows;
+    average_->Read(k, row * columns + element / tensor.rows, out.subspan(i, 1));
   }
 }
 

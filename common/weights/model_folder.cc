@@ -12,7 +12,9 @@
 
 namespace hearth::weights {
 
-absl::StatusOr<std::unique_ptr<ModelFolder>> OpenModelFolder(Env& env, const std::string& dir) {
+absl::StatusOr<std::unique_ptr<ModelFolder>> OpenModelFolder(Env& env,
+                                                             const std::string& dir,
+                                                             WeightChoice choice) {
   auto folder = std::make_unique<ModelFolder>();
   folder->dir = dir;
   HEARTH_ASSIGN_OR_RETURN(const v1::ModelSpec model, hf::ReadHfConfig(dir, env));
@@ -20,7 +22,8 @@ absl::StatusOr<std::unique_ptr<ModelFolder>> OpenModelFolder(Env& env, const std
                           env.ReadFile(absl::StrCat(dir, "/", std::string(kHfConfigFile))));
   HEARTH_ASSIGN_OR_RETURN(folder->shape, spec::ResolveModelShape(model, model.max_position()));
   folder->table = spec::BuildParameterTable(folder->shape);
-  HEARTH_ASSIGN_OR_RETURN(WeightReader weights, WeightReader::Open(env, dir, folder->table));
+  HEARTH_ASSIGN_OR_RETURN(WeightReader weights,
+                          WeightReader::Open(env, dir, folder->table, choice));
   folder->weights = std::make_unique<WeightReader>(std::move(weights));
   return folder;
 }

@@ -25,7 +25,8 @@ struct ModelFolder {
 };
 
 // Errors: those of ReadHfConfig, ResolveModelShape and WeightReader::Open.
-absl::StatusOr<std::unique_ptr<ModelFolder>> OpenModelFolder(Env& env, const std::string& dir);
+absl::StatusOr<std::unique_ptr<ModelFolder>> OpenModelFolder(
+    Env& env, const std::string& dir, WeightChoice choice = WeightChoice::kStep);
 
 // A name beside `path` to write under; nothing else uses it.
 std::string TemporaryBeside(const std::string& path);

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "coordinator/core/agents/agent_sessions.h"
@@ -224,6 +225,18 @@ Effects CoreAssembly::Apply(const Command& command, Now now) {
   return turn.Take();
 }
 
+namespace {
+
+// Workers that FindIdleReaders gives a reason for.
+constexpr size_t kReasonsMax = 8;
+
+Core::Reader ReaderOn(const WorkerState& worker, const v1::Checkpoint& checkpoint) {
+  return {worker.worker().worker_id(), worker.connection, FolderOn(worker.worker(), checkpoint),
+          worker.worker().device().model()};
+}
+
+}  // namespace
+
 Core::Core(const CoreOptions& options, const RestoredState& state, Now now)
     : parts_(std::make_unique<CoreAssembly>(options, state, now)) {}
 Core::~Core() = default;
@@ -275,8 +288,35 @@ std::optional<Core::Reader> Core::FindReader(const v1::Checkpoint& checkpoint) c
   if (worker == nullptr) {
     return std::nullopt;
   }
-  return Reader{worker->worker().worker_id(), worker->connection,
-                FolderOn(worker->worker(), checkpoint)};
+  return ReaderOn(*worker, checkpoint);
+}
+
+Core::IdleReaders Core::FindIdleReaders(const v1::Checkpoint& checkpoint,
+                                        const std::string& worker_id) const {
+  IdleReaders found;
+  std::vector<std::string> reasons;
+  for (const auto& [id, worker] : parts_->workers.all()) {
+    if (!worker_id.empty() && id != worker_id) {
+      continue;
+    }
+    const std::string reason = parts_->folders.WhyNotIdleReader(worker, checkpoint.root_uuid());
+    if (reason.empty()) {
+      found.idle.push_back(ReaderOn(worker, checkpoint));
+    } else {
+      reasons.push_back(absl::StrCat(id, " ", reason));
+    }
+  }
+  std::stable_sort(found.idle.begin(), found.idle.end(), [this](const Reader& a, const Reader& b) {
+    const auto gpu = [this](const Reader& reader) {
+      return parts_->workers.at(reader.worker_id).worker().device().kind() == "cuda";
+    };
+    return gpu(a) && !gpu(b);
+  });
+  const size_t rest = reasons.size() - std::min(reasons.size(), kReasonsMax);
+  reasons.resize(reasons.size() - rest);
+  found.others = absl::StrCat(absl::StrJoin(reasons, "; "),
+                              rest > 0 ? absl::StrCat("; and ", rest, " more") : "");
+  return found;
 }
 
 int64_t Core::last_revision() const {

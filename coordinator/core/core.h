@@ -249,8 +249,16 @@ class Core {
     std::string worker_id;
     uint64_t connection_id = 0;
     std::string folder;
+    std::string device;  // its name
   };
   std::optional<Reader> FindReader(const v1::Checkpoint& checkpoint) const;
+  // The workers that see the checkpoint and that nothing keeps from other work, those with a GPU
+  // first; and for each of the others why not, for people. `worker_id` not empty: that one alone.
+  struct IdleReaders {
+    std::vector<Reader> idle;
+    std::string others;
+  };
+  IdleReaders FindIdleReaders(const v1::Checkpoint& checkpoint, const std::string& worker_id) const;
 
   int64_t last_revision() const;
   const CoreOptions& options() const;

@@ -186,6 +186,12 @@ constexpr FieldRule kRules[] = {
     {.field = "CheckpointFileBytes.error", .text = TextKind::kText},
     {.field = "CheckpointFileBytes.data", .max_bytes = kPieceBytes, .text = TextKind::kAny},
     {.field = "CheckpointFileBytes.file_bytes", .max = kCountMax * 1024},
+    {.field = "AgentMessage.written", .max_message_bytes = 128 << 10},
+    {.field = "WrittenText.request_id", .max = kCountMax},
+    {.field = "WrittenText.code", .max = 16},
+    {.field = "WrittenText.error", .text = TextKind::kText},
+    // A model's words: any character.
+    {.field = "WrittenText.text", .max_bytes = 64 << 10, .text = TextKind::kAny},
     {.field = "AgentMessage.checkpoint_folders", .max_message_bytes = 4 << 20},
     {.field = "CheckpointFolders.request_id", .max = kCountMax},
     {.field = "CheckpointFolders.folders", .max_entries = 2000},

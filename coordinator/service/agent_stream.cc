@@ -95,6 +95,9 @@ void AgentStream::Dispatch() {
       inspector_.OnAnswer(connection_id_, incoming_.checkpoint_bytes().request_id(),
                           std::move(incoming_));
       break;
+    case v1::AgentMessage::kWritten:
+      inspector_.OnAnswer(connection_id_, incoming_.written().request_id(), std::move(incoming_));
+      break;
     case v1::AgentMessage::kGoodbye:
       PostCommand(AgentGoodbye{connection_id_, std::move(*incoming_.mutable_goodbye())});
       break;

@@ -7,6 +7,7 @@
 #include "common/base/status.h"
 #include "common/rpc/grpc_status.h"
 #include "coordinator/service/agent_rules.h"
+#include "coordinator/service/open_stream.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -15,47 +16,7 @@ constexpr char kManifest[] = "MANIFEST.json";
 // Reason of an UNAVAILABLE that is about workers, not about the coordinator.
 constexpr char kNotSeen[] = "CHECKPOINT_NOT_SEEN";
 
-absl::StatusOr<v1::Checkpoint> FindCheckpoint(const Core& core,
-                                              const v1::DownloadCheckpointRequest& request) {
-  const v1::JobRecord* job = core.FindJob(request.job_id());
-  if (job == nullptr) {
-    return rpc::NotFoundError("job", request.job_id());
-  }
-  for (const v1::Checkpoint& checkpoint : job->checkpoints()) {  // newest first
-    if (request.step() == 0 || checkpoint.step() == request.step()) {
-      return checkpoint;
-    }
-  }
-  return rpc::NotFoundError("checkpoint", absl::StrCat(request.job_id(), "/", request.step()));
-}
-
 }  // namespace
-
-absl::StatusOr<std::unique_ptr<DownloadSlots::Slot>> DownloadSlots::Take(
-    const std::string& worker_id) {
-  absl::MutexLock lock(&mu_);
-  const auto found = of_worker_.find(worker_id);
-  const int of_worker = found == of_worker_.end() ? 0 : found->second;
-  if (open_ >= kOpenMax || of_worker >= kPerWorker) {
-    return absl::ResourceExhaustedError(
-        open_ >= kOpenMax
-            ? absl::StrCat("downloads: ", kOpenMax, " run, which is the limit; try again later")
-            : absl::StrCat("downloads: ", kPerWorker, " run from worker ", worker_id,
-                           ", which is the limit; try again later"));
-  }
-  ++open_;
-  ++of_worker_[worker_id];
-  return std::make_unique<Slot>(*this, worker_id);
-}
-
-void DownloadSlots::GiveBack(const std::string& worker_id) {
-  absl::MutexLock lock(&mu_);
-  --open_;
-  const auto of_worker = of_worker_.find(worker_id);
-  if (--of_worker->second == 0) {
-    of_worker_.erase(of_worker);
-  }
-}
 
 void DownloadReactor::Find() {
   const std::weak_ptr<StreamReactor> weak = weak_from_this();
@@ -67,7 +28,7 @@ void DownloadReactor::Find() {
     absl::StatusOr<v1::Checkpoint> checkpoint = absl::UnavailableError("the coordinator stops");
     std::optional<Core::Reader> reader;
     if (core != nullptr) {
-      checkpoint = FindCheckpoint(*core, request);
+      checkpoint = FindCheckpoint(*core, request.job_id(), request.step());
       reader = checkpoint.ok() ? core->FindReader(*checkpoint) : std::nullopt;
     }
     self->Found(std::move(checkpoint), std::move(reader));
@@ -77,13 +38,13 @@ void DownloadReactor::Find() {
 void DownloadReactor::Found(absl::StatusOr<v1::Checkpoint> checkpoint,
                             std::optional<Core::Reader> reader) {
   absl::Status refused = checkpoint.status();
-  std::unique_ptr<DownloadSlots::Slot> slot;
+  std::unique_ptr<WorkerSlots::Slot> slot;
   if (refused.ok() && !reader.has_value()) {
     refused = absl::UnavailableError(absl::StrCat("no worker that sees ", checkpoint->path(),
                                                   " (step ", checkpoint->step(), ") is connected"));
   }
   if (refused.ok()) {
-    absl::StatusOr<std::unique_ptr<DownloadSlots::Slot>> taken = slots_.Take(reader->worker_id);
+    absl::StatusOr<std::unique_ptr<WorkerSlots::Slot>> taken = slots_.Take(reader->worker_id);
     refused = taken.status();
     slot = taken.ok() ? *std::move(taken) : nullptr;
   }
@@ -191,7 +152,7 @@ absl::Status DownloadReactor::Take(v1::CheckpointFileBytes piece,
 }
 
 DownloadReactor::Next DownloadReactor::End() {
-  std::unique_ptr<DownloadSlots::Slot> slot;
+  std::unique_ptr<WorkerSlots::Slot> slot;
   absl::MutexLock lock(&pieces_mu_);
   slot = std::move(slot_);
   return Next::kEnd;

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,40 +15,14 @@
 #include "coordinator/service/inspector.h"
 #include "coordinator/service/loop.h"
 #include "coordinator/service/stream_reactor.h"
+#include "coordinator/service/worker_slots.h"
 #include "hearth/v1/job.pb.h"
 
 namespace hearth::coordinator {
 
-// How many downloads run at once: they share the workers' streams with heartbeats and reports.
-// Thread-safe; outlives the slots.
-class DownloadSlots {
- public:
-  static constexpr int kOpenMax = 8;
-  static constexpr int kPerWorker = 2;
-
-  class Slot {
-   public:
-    Slot(DownloadSlots& slots, std::string worker_id)
-        : slots_(slots), worker_id_(std::move(worker_id)) {}
-    ~Slot() { slots_.GiveBack(worker_id_); }
-    Slot(const Slot&) = delete;
-    Slot& operator=(const Slot&) = delete;
-
-   private:
-    DownloadSlots& slots_;
-    const std::string worker_id_;
-  };
-
-  // kResourceExhausted: as many run already.
-  absl::StatusOr<std::unique_ptr<Slot>> Take(const std::string& worker_id) ABSL_LOCKS_EXCLUDED(mu_);
-
- private:
-  void GiveBack(const std::string& worker_id) ABSL_LOCKS_EXCLUDED(mu_);
-
-  absl::Mutex mu_;
-  int open_ ABSL_GUARDED_BY(mu_) = 0;
-  std::map<std::string, int> of_worker_ ABSL_GUARDED_BY(mu_);
-};
+// They share the workers' streams with heartbeats and reports.
+inline const WorkerSlots::Limits kDownloadLimits = {
+    .what = "downloads", .open_max = 8, .per_worker = 2};
 
 // Asks for the next pieces as the client takes those before: a slow client holds at most kWindow
 // pieces here, none at the worker, and slows nobody.
@@ -62,7 +35,7 @@ class DownloadReactor : public StreamReactor<v1::DownloadCheckpointResponse> {
   DownloadReactor(Executor& executor,
                   Loop& loop,
                   Inspector& inspector,
-                  DownloadSlots& slots,
+                  WorkerSlots& slots,
                   const v1::DownloadCheckpointRequest& request)
       : StreamReactor(executor),
         loop_(loop),
@@ -97,7 +70,7 @@ class DownloadReactor : public StreamReactor<v1::DownloadCheckpointResponse> {
 
   Loop& loop_;
   Inspector& inspector_;
-  DownloadSlots& slots_;
+  WorkerSlots& slots_;
   const v1::DownloadCheckpointRequest request_;
   // Produce alone uses these.
   bool started_ = false;
@@ -109,7 +82,7 @@ class DownloadReactor : public StreamReactor<v1::DownloadCheckpointResponse> {
   absl::Status refused_ ABSL_GUARDED_BY(pieces_mu_);
   v1::Checkpoint checkpoint_ ABSL_GUARDED_BY(pieces_mu_);
   Core::Reader reader_ ABSL_GUARDED_BY(pieces_mu_);
-  std::unique_ptr<DownloadSlots::Slot> slot_ ABSL_GUARDED_BY(pieces_mu_);
+  std::unique_ptr<WorkerSlots::Slot> slot_ ABSL_GUARDED_BY(pieces_mu_);
   std::deque<Piece> pieces_ ABSL_GUARDED_BY(pieces_mu_);  // in the order of the file
   int64_t next_id_ ABSL_GUARDED_BY(pieces_mu_) = 0;
   int64_t asked_ ABSL_GUARDED_BY(pieces_mu_) = 0;        // first byte that was not asked for yet

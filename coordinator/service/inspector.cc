@@ -11,6 +11,19 @@ namespace {
 // Answers kept at most; beyond it the cache starts again.
 constexpr size_t kCacheMax = 4096;
 
+// A worker's word must not pass for the coordinator's, such as that the caller is refused.
+absl::Status WorkersWord(int32_t number, const std::string& error) {
+  switch (const auto code = static_cast<absl::StatusCode>(number)) {
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kUnavailable:
+      return {code, error};
+    default:
+      return absl::FailedPreconditionError(error);
+  }
+}
+
 }  // namespace
 
 std::string Inspector::Scope(const v1::JobSpec& spec) {
@@ -40,22 +53,23 @@ bool Inspector::Cached(const std::string& scope,
   return true;
 }
 
-void Inspector::Ask(uint64_t connection_id,
-                    std::string_view about,
-                    absl::Duration timeout,
-                    const std::function<void(int64_t, v1::CoordinatorMessage&)>& fill,
-                    Answered done) {
+int64_t Inspector::Ask(Pending pending,
+                       const std::function<void(int64_t, v1::CoordinatorMessage&)>& fill) {
   v1::CoordinatorMessage message;
   message.set_generation(generation_);
+  const uint64_t connection_id = pending.connection_id;
+  pending.deadline = clock_.Monotonic() + pending.timeout;
+  int64_t id = 0;
   {
     absl::MutexLock lock(&mu_);
-    fill(next_id_, message);
-    pending_[next_id_++] =
-        Pending{connection_id, about, clock_.Monotonic() + timeout, std::move(done)};
+    id = next_id_++;
+    fill(id, message);
+    pending_[id] = std::move(pending);
   }
   if (!hub_.Send(connection_id, std::move(message))) {
     OnDisconnected(connection_id);
   }
+  return id;
 }
 
 void Inspector::Inspect(uint64_t connection_id,
@@ -66,13 +80,15 @@ void Inspector::Inspect(uint64_t connection_id,
     message.mutable_inspect()->set_request_id(id);
     message.mutable_inspect()->mutable_paths()->Assign(paths.begin(), paths.end());
   };
-  Ask(connection_id, "the paths", kInspectTimeout, fill,
-      [this, scope, paths, done = std::move(done)](absl::StatusOr<v1::AgentMessage> answer) {
-        if (!answer.ok()) {
-          return done(answer.status());
-        }
-        done(Keep(scope, paths, answer->inspect_result()));
-      });
+  Pending pending = {connection_id, "the paths", kInspectTimeout};
+  pending.done = [this, scope, paths,
+                  done = std::move(done)](absl::StatusOr<v1::AgentMessage> answer) {
+    if (!answer.ok()) {
+      return done(answer.status());
+    }
+    done(Keep(scope, paths, answer->inspect_result()));
+  };
+  Ask(std::move(pending), fill);
 }
 
 void Inspector::Read(uint64_t connection_id, v1::ReadCheckpointFile request, ReadDone done) {
@@ -80,23 +96,53 @@ void Inspector::Read(uint64_t connection_id, v1::ReadCheckpointFile request, Rea
     request.set_request_id(id);
     *message.mutable_read_checkpoint() = std::move(request);
   };
-  Ask(connection_id, "the checkpoint", kReadTimeout, fill,
-      [done = std::move(done)](absl::StatusOr<v1::AgentMessage> answer) {
-        if (!answer.ok()) {
-          return done(answer.status());
-        }
-        v1::CheckpointFileBytes& bytes = *answer->mutable_checkpoint_bytes();
-        if (bytes.code() == 0) {
-          return done(std::move(bytes));
-        }
-        // A worker's word must not pass for the coordinator's, such as that the caller is refused.
-        const auto code = static_cast<absl::StatusCode>(bytes.code());
-        done(absl::Status(
-            code == absl::StatusCode::kNotFound || code == absl::StatusCode::kInvalidArgument
-                ? code
-                : absl::StatusCode::kFailedPrecondition,
-            bytes.error()));
-      });
+  Pending pending = {connection_id, "the checkpoint", kReadTimeout};
+  pending.done = [done = std::move(done)](absl::StatusOr<v1::AgentMessage> answer) {
+    if (!answer.ok()) {
+      return done(answer.status());
+    }
+    v1::CheckpointFileBytes& bytes = *answer->mutable_checkpoint_bytes();
+    if (bytes.code() == 0) {
+      return done(std::move(bytes));
+    }
+    done(WorkersWord(bytes.code(), bytes.error()));
+  };
+  Ask(std::move(pending), fill);
+}
+
+int64_t Inspector::Write(uint64_t connection_id, v1::WriteText request, Piece piece) {
+  Pending pending = {connection_id, "a text", kWriteTimeout};
+  pending.more = [](const v1::AgentMessage& answer) {
+    return answer.has_written() && answer.written().code() == 0 &&
+           answer.written().end() == v1::TEXT_END_UNSPECIFIED;
+  };
+  pending.done = [piece = std::move(piece)](absl::StatusOr<v1::AgentMessage> answer) {
+    if (!answer.ok()) {
+      return piece(answer.status());
+    }
+    v1::WrittenText& written = *answer->mutable_written();
+    if (written.code() == 0) {
+      return piece(std::move(written));
+    }
+    piece(WorkersWord(written.code(), written.error()));
+  };
+  return Ask(std::move(pending), [&request](int64_t id, v1::CoordinatorMessage& message) {
+    request.set_request_id(id);
+    *message.mutable_write() = std::move(request);
+  });
+}
+
+void Inspector::StopWriting(uint64_t connection_id, int64_t id) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (pending_.erase(id) == 0) {
+      return;  // it was the last piece that came
+    }
+  }
+  v1::CoordinatorMessage message;
+  message.set_generation(generation_);
+  message.mutable_stop_writing()->set_request_id(id);
+  hub_.Send(connection_id, std::move(message));
 }
 
 std::vector<v1::PathInfo> Inspector::Keep(const std::string& scope,
@@ -132,8 +178,14 @@ void Inspector::OnAnswer(uint64_t connection_id, int64_t id, v1::AgentMessage&& 
     if (found == pending_.end() || found->second.connection_id != connection_id) {
       return;  // too late
     }
-    done = std::move(found->second.done);
-    pending_.erase(found);
+    Pending& pending = found->second;
+    if (pending.more != nullptr && pending.more(message)) {
+      pending.deadline = clock_.Monotonic() + pending.timeout;
+      done = pending.done;
+    } else {
+      done = std::move(pending.done);
+      pending_.erase(found);
+    }
   }
   done(std::move(message));
 }

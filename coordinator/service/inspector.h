@@ -22,6 +22,8 @@ namespace hearth::coordinator {
 
 inline constexpr absl::Duration kInspectTimeout = absl::Seconds(2);
 inline constexpr absl::Duration kInspectCacheAge = absl::Seconds(60);
+// A worker that writes a text says something each 5 s.
+inline constexpr absl::Duration kWriteTimeout = absl::Seconds(30);
 // A disk that is busy with a listing, or a slow link, may take its time.
 inline constexpr absl::Duration kReadTimeout = absl::Seconds(20);
 
@@ -31,6 +33,7 @@ class Inspector {
  public:
   using Done = std::function<void(absl::StatusOr<std::vector<v1::PathInfo>>)>;
   using ReadDone = std::function<void(absl::StatusOr<v1::CheckpointFileBytes>)>;
+  using Piece = std::function<void(absl::StatusOr<v1::WrittenText>)>;
 
   Inspector(AgentHub& hub, Clock& clock, int64_t generation)
       : hub_(hub), clock_(clock), generation_(generation) {}
@@ -56,6 +59,14 @@ class Inspector {
   void Read(uint64_t connection_id, v1::ReadCheckpointFile request, ReadDone done)
       ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Has the worker write a text; `request` without its id, which is returned. `piece` is called for
+  // each piece, until one has an end or an error: kUnavailable and kDeadlineExceeded as above; else
+  // what the worker says.
+  int64_t Write(uint64_t connection_id, v1::WriteText request, Piece piece)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Nobody waits for that text any more.
+  void StopWriting(uint64_t connection_id, int64_t id) ABSL_LOCKS_EXCLUDED(mu_);
+
   // The answer to question `id`; one that nobody waits for is dropped.
   void OnAnswer(uint64_t connection_id, int64_t id, v1::AgentMessage&& message)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -69,20 +80,22 @@ class Inspector {
   struct Pending {
     uint64_t connection_id = 0;
     std::string_view about;  // for people
-    absl::Duration deadline;
-    Answered done;
+    absl::Duration timeout;
+    absl::Duration deadline = {};
+    Answered done = nullptr;
+    // Whether more answers follow this one; null: it is the only one.
+    bool (*more)(const v1::AgentMessage& answer) = nullptr;
   };
   struct Answer {
     v1::PathInfo info;
     absl::Duration time;
   };
 
-  // Sends what `fill` makes of the question's id.
-  void Ask(uint64_t connection_id,
-           std::string_view about,
-           absl::Duration timeout,
-           const std::function<void(int64_t id, v1::CoordinatorMessage& message)>& fill,
-           Answered done) ABSL_LOCKS_EXCLUDED(mu_);
+  // Sends what `fill` makes of the question's id, which is returned. Of `pending` the deadline is
+  // filled in.
+  int64_t Ask(Pending pending,
+              const std::function<void(int64_t id, v1::CoordinatorMessage& message)>& fill)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Ends the questions that `fails` is true of.
   void Fail(const std::function<bool(const Pending&)>& fails,
             const std::function<absl::Status(std::string_view about)>& why)

@@ -17,7 +17,6 @@
 #include "common/config/config.h"
 #include "common/io/disk.h"
 #include "common/rpc/grpc_status.h"
-#include "common/rpc/peer.h"
 #include "common/spec/rules/rules.h"
 #include "common/time/clock.h"
 #include "coordinator/service/change.h"
@@ -25,6 +24,7 @@
 #include "coordinator/service/finish.h"
 #include "coordinator/service/job_streams.h"
 #include "coordinator/service/limits.h"
+#include "coordinator/service/open_stream.h"
 #include "hearth/v1/job.grpc.pb.h"
 
 namespace hearth::coordinator {
@@ -168,30 +168,11 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
       return job == nullptr ? rpc::NotFoundError("job", request.job_id()) : read(*job);
     });
   }
-  // Lets a stream about one job begin; it ends at once when the gate refuses it, and later when the
-  // caller's token ends.
   template <typename Stream, typename Request>
   Stream* Open(grpc::CallbackServerContext* context,
                const Request& request,
                const std::shared_ptr<Stream>& stream) {
-    const absl::StatusOr<Admitted> caller = parts_.gate.Admit(*context, request);
-    if (caller.ok()) {
-      parts_.view.Subscribe(request.job_id(), stream);
-      parts_.sessions.Add(caller->token, EndOf(stream));
-    }
-    stream->Start(parts_.streams, rpc::AddressOfPeer(context->peer()), caller.status());
-    return stream.get();
-  }
-
-  // Sessions::End of a stream.
-  static Sessions::End EndOf(const std::weak_ptr<StreamBase>& stream) {
-    return [stream](const absl::Status& status) {
-      const std::shared_ptr<StreamBase> running = stream.lock();
-      if (running != nullptr && !status.ok()) {
-        running->EndWith(status);
-      }
-      return running != nullptr;
-    };
+    return OpenStream(parts_, context, request, stream);
   }
 
   // Fills in the command, with the overrides merged into the job's spec.
@@ -206,7 +187,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
 
   const ServiceParts parts_;
   const v1::GetVersionResponse version_;
-  DownloadSlots downloads_;
+  WorkerSlots downloads_{kDownloadLimits};
 };
 
 absl::Status JobServiceImpl::ExplainConflict(const absl::Status& status,

@@ -19,6 +19,7 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/impl/codegen/client_unary_call.h"
 #include "grpcpp/impl/codegen/rpc_method.h"
+#include "hearth/v1/generate.grpc.pb.h"
 #include "hearth/v1/job.grpc.pb.h"
 #include "jobctl/client/address.h"
 
@@ -28,8 +29,9 @@ namespace {
 // The unary call whose request is a `request`; null: there is none.
 const google::protobuf::MethodDescriptor* MethodOf(const google::protobuf::Descriptor& request) {
   const auto& pool = *google::protobuf::DescriptorPool::generated_pool();
-  for (const char* name : {"hearth.v1.JobService", "hearth.v1.WorkerService",
-                           "hearth.v1.IdentityService", "hearth.v1.CoordinatorService"}) {
+  for (const char* name :
+       {"hearth.v1.JobService", "hearth.v1.WorkerService", "hearth.v1.IdentityService",
+        "hearth.v1.CoordinatorService", "hearth.v1.GenerateService"}) {
     const google::protobuf::ServiceDescriptor* service = pool.FindServiceByName(name);
     for (int i = 0; i < service->method_count(); ++i) {
       const google::protobuf::MethodDescriptor* method = service->method(i);
@@ -93,24 +95,31 @@ class GrpcClient : public Client {
         credentials_(std::move(credentials)),
         unary_deadline_(unary_deadline),
         jobs_(v1::JobService::NewStub(channel)),
+        texts_(v1::GenerateService::NewStub(channel)),
         channel_(std::move(channel)) {}
 
   absl::Status WatchJob(const v1::WatchJobRequest& request,
                         const StreamSink<v1::WatchJobResponse>& sink) override {
-    return Stream<v1::WatchJobResponse>(&v1::JobService::Stub::WatchJob, request, sink);
+    return Stream<v1::WatchJobResponse>(*jobs_, &v1::JobService::Stub::WatchJob, request, sink);
   }
   absl::Status StreamMetrics(const v1::StreamMetricsRequest& request,
                              const StreamSink<v1::StreamMetricsResponse>& sink) override {
-    return Stream<v1::StreamMetricsResponse>(&v1::JobService::Stub::StreamMetrics, request, sink);
+    return Stream<v1::StreamMetricsResponse>(*jobs_, &v1::JobService::Stub::StreamMetrics, request,
+                                             sink);
   }
   absl::Status StreamLogs(const v1::StreamLogsRequest& request,
                           const StreamSink<v1::StreamLogsResponse>& sink) override {
-    return Stream<v1::StreamLogsResponse>(&v1::JobService::Stub::StreamLogs, request, sink);
+    return Stream<v1::StreamLogsResponse>(*jobs_, &v1::JobService::Stub::StreamLogs, request, sink);
   }
   absl::Status DownloadCheckpoint(const v1::DownloadCheckpointRequest& request,
                                   const StreamSink<v1::DownloadCheckpointResponse>& sink) override {
-    return Stream<v1::DownloadCheckpointResponse>(&v1::JobService::Stub::DownloadCheckpoint,
+    return Stream<v1::DownloadCheckpointResponse>(*jobs_, &v1::JobService::Stub::DownloadCheckpoint,
                                                   request, sink);
+  }
+  absl::Status SampleCheckpoint(const v1::SampleCheckpointRequest& request,
+                                const StreamSink<v1::SampleCheckpointResponse>& sink) override {
+    return Stream<v1::SampleCheckpointResponse>(
+        *texts_, &v1::GenerateService::Stub::SampleCheckpoint, request, sink);
   }
 
   void CancelStreams() override {
@@ -159,8 +168,11 @@ class GrpcClient : public Client {
     return status.ok() ? absl::OkStatus() : Fail(status);
   }
 
-  template <typename Response, typename Method, typename Request>
-  absl::Status Stream(Method method, const Request& request, const StreamSink<Response>& sink) {
+  template <typename Response, typename Stub, typename Method, typename Request>
+  absl::Status Stream(Stub& stub,
+                      Method method,
+                      const Request& request,
+                      const StreamSink<Response>& sink) {
     grpc::ClientContext context;
     rpc::Authorize(context, credentials_);
     {
@@ -170,7 +182,7 @@ class GrpcClient : public Client {
       }
       streams_.insert(&context);
     }
-    auto reader = ((*jobs_).*method)(&context, request);
+    auto reader = (stub.*method)(&context, request);
     Response response;
     bool stopped = false;
     while (reader->Read(&response)) {
@@ -193,6 +205,7 @@ class GrpcClient : public Client {
   const rpc::Credentials credentials_;
   const absl::Duration unary_deadline_;
   const std::unique_ptr<v1::JobService::Stub> jobs_;
+  const std::unique_ptr<v1::GenerateService::Stub> texts_;
   const std::shared_ptr<grpc::Channel> channel_;
 
   absl::Mutex mu_;

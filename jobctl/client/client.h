@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "google/protobuf/message.h"
 #include "hearth/v1/coordinator.pb.h"
+#include "hearth/v1/generate.pb.h"
 #include "hearth/v1/identity.pb.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/worker.pb.h"
@@ -69,6 +70,8 @@ class Client {
   virtual absl::Status DownloadCheckpoint(
       const v1::DownloadCheckpointRequest& request,
       const StreamSink<v1::DownloadCheckpointResponse>& sink) = 0;
+  virtual absl::Status SampleCheckpoint(const v1::SampleCheckpointRequest& request,
+                                        const StreamSink<v1::SampleCheckpointResponse>& sink) = 0;
 
   // Ends all streams, present and future. For Ctrl-C and deadlines; any thread.
   virtual void CancelStreams() = 0;

@@ -33,6 +33,10 @@ class FakeClient : public Client {
                           const StreamSink<v1::StreamLogsResponse>&) override {
     return absl::UnimplementedError("");
   }
+  absl::Status SampleCheckpoint(const v1::SampleCheckpointRequest&,
+                                const StreamSink<v1::SampleCheckpointResponse>&) override {
+    return absl::UnimplementedError("");
+  }
   void CancelStreams() override {}
 
   absl::Status DownloadCheckpoint(const v1::DownloadCheckpointRequest& request,

@@ -82,7 +82,8 @@ absl::StatusOr<int> CheckpointDownload(Context& context, const DownloadOptions& 
 absl::StatusOr<LocalModel> LocalModel::Find(Context& context,
                                             const std::string& source,
                                             int64_t step,
-                                            const std::string& beside) {
+                                            const std::string& beside,
+                                            bool state) {
   LocalModel model;
   std::error_code unknown;
   if (std::filesystem::is_directory(source, unknown)) {
@@ -108,6 +109,7 @@ absl::StatusOr<LocalModel> LocalModel::Find(Context& context,
   DownloadOptions options;
   options.job_id = source;
   options.step = checkpoint.step();
+  options.state = state;
   options.out = absl::StrCat(beside, ".source-", checkpoint.step());
   // An earlier command may have come as far as that.
   if (!Env::Real().Exists(options.out)) {

@@ -23,11 +23,13 @@ absl::StatusOr<Downloaded> DownloadShown(Context& context, const DownloadOptions
 class LocalModel {
  public:
   // `source`: a folder or a job's id. `step` of a job, 0 = the newest. `beside`: a copy is made at
-  // BESIDE.source-STEP, which an interrupted command leaves for its repetition.
+  // BESIDE.source-STEP, which an interrupted command leaves for its repetition; with `state` it has
+  // what else only a resume reads.
   static absl::StatusOr<LocalModel> Find(Context& context,
                                          const std::string& source,
                                          int64_t step,
-                                         const std::string& beside);
+                                         const std::string& beside,
+                                         bool state = false);
 
   const std::string& folder() const { return folder_; }
   // Removes the copy, if it is one.

@@ -116,6 +116,9 @@ CLI::App* AddCheckpointExport(CLI::App& app, CheckpointExportOptions& options) {
       ->required();
   add->add_option("--step", options.step, "Of a job: step of the checkpoint (default: the newest)")
       ->check(CLI::PositiveNumber);
+  add->add_flag_callback(
+      "--ema", [&options] { options.options.weights = weights::WeightChoice::kEma; },
+      "The running average of the weights (train.ema), not those of the checkpoint's step");
   add->add_option("--format", options.format, FormatHelp())
       ->check(CLI::IsMember(FormatNames()))
       ->capture_default_str();
@@ -149,7 +152,8 @@ CLI::App* AddCheckpointAverage(CLI::App& app, CheckpointAverageOptions& options)
 absl::StatusOr<int> CheckpointExport(Context& context, CheckpointExportOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(
       const LocalModel model,
-      LocalModel::Find(context, options.source, options.step, options.options.out));
+      LocalModel::Find(context, options.source, options.step, options.options.out,
+                       /*state=*/options.options.weights == weights::WeightChoice::kEma));
   if (options.options.name.empty() && !std::filesystem::is_directory(options.source)) {
     options.options.name = options.source;
   }

@@ -100,6 +100,7 @@ void AcceptResourceNames(CLI::App& app);
   ROW(Forget, "forget", "Forget a worker, so that another daemon may take its name") \
   ROW(DeclareLost, "declare-lost", "Say that silent workers are gone for good") \
   ROW(Checkpoints, "checkpoints", "List, copy, export and average checkpoints; remove folders that no job needs") \
+  ROW(Sample, "sample", "Have a job's newest checkpoint continue a text, on an idle worker") \
   ROW(Token, "token", "Make, list and revoke the tokens that say who may do what") \
   ROW(WhoAmI, "whoami", "Show whom the coordinator takes you for") \
   ROW(Audit, "audit", "Show who did what, and what was refused") \

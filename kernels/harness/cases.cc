@@ -21,6 +21,7 @@ std::vector<OpCase> AllCases() {
       AdamWCases,
       GradNormCases,
       ScaleCases,
+      MovingAverageCases,
       RoundCases,
       AmaxCases,
       StepGateCases,

@@ -21,6 +21,7 @@ std::vector<OpCase> DropoutCases();
 std::vector<OpCase> AdamWCases();
 std::vector<OpCase> GradNormCases();
 std::vector<OpCase> ScaleCases();
+std::vector<OpCase> MovingAverageCases();
 std::vector<OpCase> RoundCases();
 std::vector<OpCase> AmaxCases();
 std::vector<OpCase> DrawNormalCases();

@@ -68,6 +68,20 @@ class FineTuning(unittest.TestCase):
         self.assertLess(rows[-1]["loss"], 0.5 * rows[0]["loss"])
         with open(os.path.join(tuned, "chat_template.jinja")) as f:
             self.assertIn("<|im_start|>", f.read())
+        # A line a turn; the end of an answer is the template's, and is not shown.
+        talk = subprocess.run([harness.program("hearth-trainer"), "chat", tuned, "--temperature", "0", "--tokens", "40", "--context", "400",
+                               "--threads", "2"],
+                              input="The sum of 3 and 3?\n/reset\nThe sum of 3 and 3?\nThe sum of 4 and 4?\n/quit\nunread\n",
+                              capture_output=True, text=True, timeout=120)
+        self.assertEqual(talk.returncode, 0, talk.stderr)
+        answers = talk.stdout.splitlines()
+        self.assertEqual(len(answers), 3, talk.stdout)
+        self.assertEqual(answers[0], answers[1])
+        self.assertTrue(answers[0].startswith("The sum is "), talk.stdout)
+        self.assertNotIn("<|im_end|>", talk.stdout)
+        bad = subprocess.run([harness.program("hearth-trainer"), "chat", base], input="Hi\n", capture_output=True, text=True, timeout=120)
+        self.assertEqual(bad.returncode, 1)
+        self.assertIn("has no chat template", bad.stderr)
         # A resume of the same job goes on with the same bits: rank_test. The folder of one starts another.
         again = self.train("again", 4, {"task": "sft", "model": {"from": tuned}, "data": {"train": train, "sequence_length": SEQUENCE}})
         self.assertLess(self.loss(again, held_out), 1.5 * after)

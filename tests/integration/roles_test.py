@@ -13,7 +13,7 @@ import reflection_test
 AUTH = 4  # exit code of jobctl
 VIEWER, OPERATOR, ADMIN, WORKER = 1, 2, 3, 4
 ONE_SIDED = ("hearth.v1.JobService", "hearth.v1.WorkerService", "hearth.v1.IdentityService", "hearth.v1.AgentService",
-             "hearth.v1.CoordinatorService")
+             "hearth.v1.CoordinatorService", "hearth.v1.GenerateService")
 
 
 class RolesTest(harness.ClusterTest):

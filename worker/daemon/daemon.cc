@@ -242,10 +242,27 @@ absl::Status Daemon::StartParts() {
     supervisor.device = gpu_.get();
   }
   HEARTH_ASSIGN_OR_RETURN(supervisor_, Supervisor::Create(supervisor, clock_, *table_));
-  // Table, disk and supervisor call each other, so the table gets the other two afterwards.
-  table_->Attach(*supervisor_, *disk_);
+  HEARTH_RETURN_IF_ERROR(StartSampling(supervisor));
+  // They and the table call each other, so the table gets them afterwards.
+  table_->Attach(*supervisor_, *disk_, *sampling_);
   metrics_ = std::make_unique<WorkerMetrics>([this] { return ReadMetrics(); });
   process_metrics_ = std::make_unique<metrics::ProcessMetrics>("hearth-worker");
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::StartSampling(const Supervisor::Options& trainers) {
+  Sampling::Options sampling;
+  sampling.program = trainers.trainer;
+  sampling.program.arguments = {"write-text",
+                                "--device",
+                                gpu_ != nullptr ? "cuda:0" : "cpu",
+                                "--threads",
+                                absl::StrCat(device_.threads()),
+                                "--checkpoint-root",
+                                root_.path()};
+  sampling.device = trainers.device;
+  sampling.gone_bound = options_.gone_bound;
+  HEARTH_ASSIGN_OR_RETURN(sampling_, Sampling::Create(sampling, root_, clock_, *table_));
   return absl::OkStatus();
 }
 

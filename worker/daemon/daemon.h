@@ -22,6 +22,7 @@
 #include "worker/daemon/disk/disk_worker.h"
 #include "worker/daemon/options.h"
 #include "worker/daemon/supervise/child_process.h"
+#include "worker/daemon/supervise/sampling.h"
 #include "worker/daemon/supervise/supervisor.h"
 #include "worker/daemon/supervise/task_table.h"
 #include "worker/daemon/worker_metrics.h"
@@ -50,6 +51,8 @@ class Daemon {
   absl::Status ClaimName();
   absl::Status ConfineTrainers();
   absl::Status StartParts();
+  // Its process is confined as trainers are, on the same device.
+  absl::Status StartSampling(const Supervisor::Options& trainers);
   absl::Status StartHttp();
   absl::Status StartAgent();
   void StopAgent();
@@ -94,6 +97,7 @@ class Daemon {
   std::unique_ptr<RootedEnv> files_;  // that jobs may name
   std::unique_ptr<DiskWorker> disk_;
   std::unique_ptr<Supervisor> supervisor_;
+  std::unique_ptr<Sampling> sampling_;
   std::unique_ptr<WorkerMetrics> metrics_;
   std::unique_ptr<metrics::ProcessMetrics> process_metrics_;
   std::unique_ptr<Agent> agent_ ABSL_GUARDED_BY(mu_);

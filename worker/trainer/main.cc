@@ -29,6 +29,12 @@ void AddVerify(CLI::App& app, bool& verify) {
       "use files of datasets and models whatever checksum is recorded for them");
 }
 
+void AddEma(CLI::App& app, weights::WeightChoice& choice) {
+  app.add_flag_callback(
+      "--ema", [&choice] { choice = weights::WeightChoice::kEma; },
+      "the checkpoint's running average of the weights (train.ema), not those of its step");
+}
+
 void AddRule(CLI::App& app, kernels::SamplingRule& rule) {
   app.add_option("--temperature", rule.temperature, "0 = most likely")->capture_default_str();
   app.add_option("--top-k", rule.top_k, "0 = all")->capture_default_str();
@@ -43,25 +49,45 @@ void AddRule(CLI::App& app, kernels::SamplingRule& rule) {
   app.add_option("--seed", rule.seed, "same seed, same text")->capture_default_str();
 }
 
+// What all that write texts have.
+template <typename Options>
+void AddWriting(CLI::App& app, Options& options) {
+  app.add_option("checkpoint", options.checkpoint, "checkpoint or model folder")->required();
+  AddRule(app, options.rule);
+  app.add_option("--device", options.device, "cpu | cuda:N")->capture_default_str();
+  app.add_option("--weights", options.weights,
+                 "fp32 | bf16: their format in memory (default: fp32 on the CPU, bf16 on a GPU)");
+  app.add_option("--threads", options.threads, "CPU threads (default: all)");
+  AddEma(app, options.choice);
+  AddVerify(app, options.verify);
+}
+
+void AddChat(CLI::App& parent, ChatOptions& chat, int& result) {
+  CLI::App& app = *parent.add_subcommand("chat", "talk to a checkpoint, a line a message");
+  app.footer("/reset begins a new conversation, /quit or the end of the input ends.");
+  app.add_option("--system", chat.system, "first message of the conversation, of the system");
+  app.add_option("--chat-template", chat.chat_template,
+                 "chatml, or a file (default: the folder's)");
+  app.add_option("--tokens", chat.tokens, "tokens of an answer, at most")->capture_default_str();
+  app.add_option("--context", chat.context,
+                 "tokens of the conversation, at most (default: 4096, or what the model learned)");
+  AddWriting(app, chat);
+  app.callback([&chat, &result] { result = ChatCommand(chat); });
+}
+
 void AddSample(CLI::App& parent, SampleOptions& sample, int& result) {
   CLI::App& app = *parent.add_subcommand("sample", "continue texts with a checkpoint");
-  app.add_option("checkpoint", sample.checkpoint, "checkpoint or model folder")->required();
   app.add_option("--prompt", sample.prompt, "text to continue");
   app.add_option("--prompts", sample.prompts, "file with a text to continue in each line");
   app.add_option("--tokens", sample.tokens, "tokens to add to each")->capture_default_str();
-  AddRule(app, sample.rule);
   app.add_option("--stop", sample.stops, "text that ends a continuation, left out (repeatable)")
       ->allow_extra_args(false);
-  app.add_option("--device", sample.device, "cpu | cuda:N")->capture_default_str();
-  app.add_option("--weights", sample.weights,
-                 "fp32 | bf16: their format in memory (default: fp32 on the CPU, bf16 on a GPU)");
   app.add_option("--batch", sample.batch, "texts at a time, at most")->capture_default_str();
-  app.add_option("--threads", sample.threads, "CPU threads (default: all)");
   app.add_option_function<std::string>(
          "-o,--output", [&sample](const std::string& format) { sample.json = format == "json"; },
          "text | json: a line a text, with its tokens and their log-probabilities")
       ->check(CLI::IsMember({"text", "json"}));
-  AddVerify(app, sample.verify);
+  AddWriting(app, sample);
   app.callback([&sample, &result] { result = SampleCommand(sample); });
 }
 
@@ -138,6 +164,7 @@ void AddEval(CLI::App& parent, EvalOptions& eval, int& result) {
          "-o,--output", [&eval](const std::string& format) { eval.json = format == "json"; },
          "table | json")
       ->check(CLI::IsMember({"table", "json"}));
+  AddEma(app, eval.choice);
   AddVerify(app, eval.verify);
   app.callback([&eval, &result] { result = EvalCommand(eval); });
 }
@@ -250,6 +277,17 @@ void AddWorker(CLI::App& parent, WorkerRunOptions& worker, int& result) {
   worker_app.callback([&worker, &result] { result = WorkerCommand(worker); });
 }
 
+void AddWriteText(CLI::App& parent, WriteTextOptions& text, int& result) {
+  CLI::App& app = *parent.add_subcommand(
+      "write-text", "a text of a checkpoint under hearth-worker (HEARTH_TRAINER_FD)");
+  app.add_option("--device", text.device, "cpu | cuda:N")->capture_default_str();
+  app.add_option("--threads", text.threads, "CPU threads (default: all)");
+  app.add_option("--checkpoint-root", text.checkpoint_root,
+                 "folder below which the checkpoint must lie")
+      ->required();
+  app.callback([&text, &result] { result = WriteTextCommand(text); });
+}
+
 void AddFaultPoints(CLI::App& app) {
   const auto print = [] { std::fputs(fault::PointList().c_str(), stdout); };
   app.add_subcommand("fault-points", "places where HEARTH_FAULTS makes a program fail, for tests")
@@ -286,6 +324,9 @@ int Main(int argc, char** argv) {
   WorkerRunOptions worker;
   AddWorker(app, worker, result);
 
+  WriteTextOptions write_text;
+  AddWriteText(app, write_text, result);
+
   PlanOptions plan;
   CLI::App& plan_app = *app.add_subcommand("plan", "print the memory plan of a job");
   AddJob(plan_app, plan.job);
@@ -299,6 +340,9 @@ int Main(int argc, char** argv) {
   AddEval(app, eval, result);
 
   AddFaultPoints(app);
+
+  ChatOptions chat;
+  AddChat(app, chat, result);
 
   SampleOptions sample;
   AddSample(app, sample, result);

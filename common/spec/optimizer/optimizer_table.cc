@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/base/table_rows.h"
+#include "common/spec/optimizer/average_state.h"
 
 namespace hearth::spec {
 namespace {
@@ -102,17 +103,18 @@ std::vector<ParameterState> StatesOf(const OptimizerRow& optimizer,
 }
 
 bool HasStatesOf(const OptimizerRow& optimizer, const Parameter& parameter) {
+  const std::vector<ParameterState> states = OptimizerStates(parameter);
   size_t at = 0;
   for (const StateSpec& state : optimizer.states) {
     if (!state.Has(parameter)) {
       continue;
     }
-    if (at == parameter.states.size() || parameter.states[at].name != state.name) {
+    if (at == states.size() || states[at].name != state.name) {
       return false;
     }
-    at += parameter.states[at].in_blocks() ? 2 : 1;
+    at += states[at].in_blocks() ? 2 : 1;
   }
-  return at == parameter.states.size();
+  return at == states.size();
 }
 
 GroupOptions ResolveGroupOptions(const v1::OptimizerSpec& optimizer, ParameterGroup group) {

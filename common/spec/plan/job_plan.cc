@@ -9,6 +9,7 @@
 #include "common/base/units.h"
 #include "common/spec/dtype_alias.h"
 #include "common/spec/model/model_shape.h"
+#include "common/spec/optimizer/average_state.h"
 #include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/recipe/recipe.h"
@@ -77,6 +78,9 @@ absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec
     formats.master = formats.storage;
   }
   job_plan->table = BuildParameterTable(options.shape, formats, job_plan->optimizer, state_format);
+  if (job_spec.train().ema() > 0) {
+    AddAverageState(job_plan->table);
+  }
   options.table = &job_plan->table;
   // Inference reads plain weights, so block sizes bind training only.
   if (training) {

@@ -88,6 +88,29 @@ bool CheckpointFolders::Sees(const WorkerState& worker) const {
          !liveness_.Silent(worker, turn_.mono());
 }
 
+std::string CheckpointFolders::WhyNotIdleReader(const WorkerState& worker,
+                                                const std::string& root_uuid) const {
+  if (worker.worker().root_uuid() != root_uuid) {
+    return "sees another checkpoint folder";
+  }
+  if (worker.connection == 0) {
+    return "is not connected";
+  }
+  if (!Sees(worker)) {
+    return "does not answer";
+  }
+  if (!worker.job_id.empty()) {
+    return absl::StrCat("runs ", worker.job_id);
+  }
+  if (!worker.foreign.empty()) {
+    return "still ends another task";
+  }
+  if (worker.Unhealthy()) {
+    return "is unhealthy";
+  }
+  return worker.worker().cordoned() ? "is cordoned" : "";
+}
+
 const WorkerState* CheckpointFolders::WorkerOfRoot(const std::string& root_uuid) const {
   for (const auto& [id, worker] : workers_.all()) {
     if (worker.worker().root_uuid() == root_uuid && Sees(worker)) {

@@ -49,6 +49,9 @@ class CheckpointFolders {
   std::vector<v1::JobFolder> FoldersOf(const JobState& job) const;
   // The first connected worker of this root that is not silent; null = none.
   const WorkerState* WorkerOfRoot(const std::string& root_uuid) const;
+  // Why the worker cannot read checkpoints of this root for other work than training now, for
+  // people: "runs job-x7k2m"; "" = it can.
+  std::string WhyNotIdleReader(const WorkerState& worker, const std::string& root_uuid) const;
   // Removes a checkpoint's folder that no record names any more. If no worker sees it now, it is
   // found when one dials in.
   void Drop(const v1::Checkpoint& checkpoint);

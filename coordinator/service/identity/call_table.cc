@@ -7,6 +7,7 @@
 #include "absl/strings/strip.h"
 #include "hearth/v1/agent.pb.h"
 #include "hearth/v1/coordinator.pb.h"
+#include "hearth/v1/generate.pb.h"
 #include "hearth/v1/identity.pb.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/worker.pb.h"
@@ -41,7 +42,8 @@ const Table& CallTable() {
     for (const google::protobuf::FileDescriptor* file :
          {v1::Job::descriptor()->file(), v1::Worker::descriptor()->file(),
           v1::AgentMessage::descriptor()->file(), v1::Token::descriptor()->file(),
-          v1::MakeBackupRequest::descriptor()->file()}) {
+          v1::MakeBackupRequest::descriptor()->file(),
+          v1::SampleCheckpointRequest::descriptor()->file()}) {
       for (int i = 0; i < file->service_count(); ++i) {
         AddService(*file->service(i), *made);
       }

@@ -1,5 +1,6 @@
 // A trainer for the daemon's tests: speaks trainer.proto and does what the job's name says, a list
-// of "verb[:argument]" separated by ';'. Being told to hang, it lives until it is killed.
+// of "verb[:argument]" separated by ';'. Being told to hang, it lives until it is killed. With the
+// argument write-text it is asked for a text, whose prompt is the list.
 #include <linux/keyctl.h>
 #include <poll.h>
 #include <signal.h>
@@ -25,6 +26,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
 #include "common/io/message_frame.h"
+#include "hearth/v1/agent.pb.h"
 #include "hearth/v1/trainer.pb.h"
 
 namespace hearth::worker {
@@ -35,8 +37,14 @@ class FakeTrainer {
   explicit FakeTrainer(int fd) : fd_(fd) {}
 
   int Run() {
-    task_ = Receive().task();
-    const std::string script = task_.spec().name();  // outlives the views into it
+    task_ = Receive<v1::ToTrainer>().task();
+    return Do(task_.spec().name());
+  }
+
+  int WriteText() { return Do(Receive<v1::WriteText>().text().prompt()); }
+
+ private:
+  int Do(const std::string& script) {
     for (const absl::string_view command : absl::StrSplit(script, ';', absl::SkipEmpty())) {
       const std::pair<std::string, std::string> parts =
           absl::StrSplit(command, absl::MaxSplits(':', 1));
@@ -47,7 +55,6 @@ class FakeTrainer {
     return exit_code_;
   }
 
- private:
   void SendBytes(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t sent = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -58,14 +65,15 @@ class FakeTrainer {
     }
   }
 
-  void Send(const v1::FromTrainer& message) {
+  void Send(const google::protobuf::MessageLite& message) {
     std::string frame;
     HEARTH_CHECK(AppendFrame(message, frame).ok(), "what it says is short");
     SendBytes(frame);
   }
 
-  v1::ToTrainer Receive() {
-    v1::ToTrainer message;
+  template <typename Message>
+  Message Receive() {
+    Message message;
     std::array<char, 65536> buffer;
     while (true) {
       const auto next = reader_.Next(message);
@@ -113,7 +121,7 @@ class FakeTrainer {
 
   void WaitControl() {
     while (true) {
-      const v1::ToTrainer message = Receive();
+      const auto message = Receive<v1::ToTrainer>();
       if (message.has_control()) {
         Log(absl::StrCat("control ", v1::ControlBit_Name(message.control().bit())));
         return Exit(message.control().bit() == v1::CONTROL_BIT_PAUSE ? v1::EXIT_REASON_PAUSED
@@ -126,7 +134,7 @@ class FakeTrainer {
     v1::FromTrainer message;
     message.mutable_kv_wait()->set_key(key);
     Send(message);
-    Log(absl::StrCat("kv ", Receive().kv_value().value()));
+    Log(absl::StrCat("kv ", Receive<v1::ToTrainer>().kv_value().value()));
   }
 
   // What comes of system calls that no trainer needs, though no capability is needed for them
@@ -231,17 +239,38 @@ class FakeTrainer {
          }
        }},
       {"hang", [](const std::string&) { Hang(); }},
+      {"write",
+       [this](const std::string& text) {
+         v1::WrittenText message;
+         message.set_text(text);
+         Send(message);
+       }},
+      {"end",
+       [this](const std::string&) {
+         v1::WrittenText message;
+         message.set_end(v1::TEXT_END_TOKEN);
+         Send(message);
+       }},
+      {"refuse",
+       [this](const std::string& code) {
+         v1::WrittenText message;
+         message.set_code(std::atoi(code.c_str()));
+         message.set_error("not so");
+         Send(message);
+       }},
   };
 };
 
 }  // namespace
 }  // namespace hearth::worker
 
-int main() {
+int main(int argc, char** argv) {
   const char* fd = hearth::GetEnv("HEARTH_TRAINER_FD");
   if (fd == nullptr) {
     std::fprintf(stderr, "hearth_fake_trainer is started by the daemon's tests\n");
     return 2;
   }
-  return hearth::worker::FakeTrainer(std::atoi(fd)).Run();
+  hearth::worker::FakeTrainer trainer(std::atoi(fd));
+  return argc > 1 && std::string_view(argv[1]) == "write-text" ? trainer.WriteText()
+                                                               : trainer.Run();
 }

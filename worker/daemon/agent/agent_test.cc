@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/common/temp_dir.h"
 #include "tests/support/daemon/fake_coordinator.h"
+#include "tests/support/daemon/fake_text_host.h"
 #include "worker/daemon/disk/disk_worker.h"
 #include "worker/daemon/supervise/supervisor.h"
 
@@ -38,7 +39,7 @@ class AgentTest : public ::testing::Test {
     Supervisor::Options supervisor;
     supervisor.trainer.program = HEARTH_FAKE_TRAINER;
     supervisor_ = *Supervisor::Create(supervisor, Clock::Real(), *table_);
-    table_->Attach(*supervisor_, *disk_);
+    table_->Attach(*supervisor_, *disk_, texts_);
   }
   ~AgentTest() override {
     agent_.reset();
@@ -99,6 +100,7 @@ class AgentTest : public ::testing::Test {
   const std::string dir_ = temp_.path();
   std::string token_file_;  // of Dial
   std::unique_ptr<CheckpointRoot> root_;
+  FakeTextHost texts_;
   std::unique_ptr<TaskTable> table_;
   std::unique_ptr<DiskWorker> disk_;
   std::unique_ptr<Supervisor> supervisor_;

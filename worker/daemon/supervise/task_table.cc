@@ -21,10 +21,11 @@ void TaskTable::SetHttpAddress(std::string address) {
   http_address_ = std::move(address);
 }
 
-void TaskTable::Attach(TrainerHost& host, DiskRequests& disk) {
+void TaskTable::Attach(TrainerHost& host, DiskRequests& disk, TextHost& texts) {
   absl::MutexLock lock(&mu_);
   host_ = &host;
   disk_ = &disk;
+  texts_ = &texts;
 }
 
 void TaskTable::SetWake(std::function<void()> wake) {
@@ -56,6 +57,9 @@ bool TaskTable::Lives() const {
 v1::AgentMessage TaskTable::BeginSession() {
   absl::MutexLock lock(&mu_);
   talk_.Begin();
+  if (writing_ != 0) {
+    texts_->Stop("");  // those who wait for it have heard that the stream broke
+  }
   v1::AgentMessage message;
   v1::Hello& hello = *message.mutable_hello();
   hello = options_.identity;
@@ -140,6 +144,10 @@ void TaskTable::Handle(const v1::CoordinatorMessage& message) {
       return disk_->List(message.list_checkpoints());
     case v1::CoordinatorMessage::kReadCheckpoint:
       return disk_->Read(message.read_checkpoint());
+    case v1::CoordinatorMessage::kWrite:
+      return HandleWrite(message.write());
+    case v1::CoordinatorMessage::kStopWriting:
+      return HandleStopWriting(message.stop_writing());
     case v1::CoordinatorMessage::kForget:
       return HandleForget(message.forget());
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
@@ -202,6 +210,10 @@ void TaskTable::HandleStart(const v1::StartTask& start) {
                     absl::StrCat("the worker is busy with ", other_key.ToString()));
     }
   }
+  if (writing_ != 0) {
+    texts_->Stop(absl::StrCat("a task of ", key.job_id,
+                              " was placed on this worker, and jobs go before texts"));
+  }
   StartPending();
 }
 
@@ -213,7 +225,7 @@ void TaskTable::Refuse(WorkerTask& task, v1::ExitReason reason, const std::strin
 }
 
 void TaskTable::StartPending() {
-  if (Lives()) {
+  if (Lives() || writing_ != 0) {
     return;
   }
   for (auto& [key, task] : tasks_) {
@@ -268,6 +280,49 @@ void TaskTable::HandleForget(const v1::ForgetTask& forget) {
   EndLife(*task, absl::ZeroDuration());
   task->Forget();
   EraseIfDone(key);
+}
+
+void TaskTable::HandleWrite(const v1::WriteText& write) {
+  absl::Status refused;
+  const auto task = std::find_if(tasks_.begin(), tasks_.end(),
+                                 [](const auto& entry) { return !entry.second.ended(); });
+  if (stopping_) {
+    refused = absl::UnavailableError("the worker is stopping");
+  } else if (task != tasks_.end()) {
+    refused = absl::UnavailableError(
+        absl::StrCat("the worker runs ", task->first.job_id, ", and jobs go before texts"));
+  } else if (writing_ != 0) {
+    refused = absl::ResourceExhaustedError("the worker writes another text");
+  }
+  if (refused.ok()) {
+    writing_ = write.request_id();
+    return texts_->Write(write);
+  }
+  v1::AgentMessage message;
+  v1::WrittenText& answer = *message.mutable_written();
+  answer.set_request_id(write.request_id());
+  answer.set_code(static_cast<int32_t>(refused.code()));
+  answer.set_error(std::string(refused.message()));
+  talk_.AddAnswer(std::move(message));
+}
+
+void TaskTable::HandleStopWriting(const v1::StopWriting& stop) {
+  if (writing_ != 0 && writing_ == stop.request_id()) {
+    texts_->Stop("");
+  }
+}
+
+bool TaskTable::OnText(v1::AgentMessage answer) {
+  return Answer(std::move(answer));
+}
+
+void TaskTable::OnTextOver() {
+  {
+    absl::MutexLock lock(&mu_);
+    writing_ = 0;
+    StartPending();
+  }
+  Wake();
 }
 
 void TaskTable::HandleKvValue(const v1::TaskKvValue& value) {
@@ -385,23 +440,24 @@ void TaskTable::Tick(const v1::DeviceStatus& status,
   Wake();
 }
 
-void TaskTable::Answer(v1::AgentMessage message) {
+bool TaskTable::Answer(v1::AgentMessage message) {
   {
     absl::MutexLock lock(&mu_);
     if (!talk_.AddAnswer(std::move(message))) {
       HEARTH_LOG_WARNING("{} answers wait for the coordinator; one more is dropped",
                          Conversation::kMaxAnswers);
-      return;
+      return false;
     }
   }
   Wake();
+  return true;
 }
 
 absl::Duration TaskTable::StopAll() {
   absl::Duration longest = absl::ZeroDuration();
   {
     absl::MutexLock lock(&mu_);
-    stopping_ = true;
+    StopText();
     for (auto& [key, task] : tasks_) {
       const absl::Duration grace = StopGrace(task.task().spec());
       if (task.lives()) {
@@ -417,9 +473,16 @@ absl::Duration TaskTable::StopAll() {
   return longest;
 }
 
+void TaskTable::StopText() {
+  stopping_ = true;
+  if (writing_ != 0) {
+    texts_->Stop("the worker is stopping");
+  }
+}
+
 void TaskTable::KillAllNow() {
   absl::MutexLock lock(&mu_);
-  stopping_ = true;
+  StopText();
   for (auto& [key, task] : tasks_) {
     EndLife(task, absl::ZeroDuration());
   }
@@ -429,7 +492,7 @@ bool TaskTable::AwaitNoTask(absl::Duration timeout) {
   absl::MutexLock lock(&mu_);
   const auto none = [this] {
     mu_.AssertHeld();
-    return !Lives();
+    return !Lives() && writing_ == 0;
   };
   return clock_.AwaitWithTimeout(mu_, absl::Condition(&none), timeout);
 }

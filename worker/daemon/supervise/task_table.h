@@ -11,7 +11,8 @@
 // Rules. Epochs of a job only grow, until the coordinator says to forget the newest: a StartTask of
 // an older one is refused (its only report is an exit); anything else for a task that is not here
 // is dropped. A StartTask of a newer epoch kills the older one first. Losing the stream affects no
-// task. A forgotten task reports nothing more.
+// task. A forgotten task reports nothing more. A task that is to start ends the text that a
+// checkpoint's model writes here, and waits until the device is free; no text begins beside a task.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,7 @@
 #include "worker/daemon/agent/report_buffer.h"
 #include "worker/daemon/disk/checkpoint_root.h"
 #include "worker/daemon/supervise/epoch_memory.h"
+#include "worker/daemon/supervise/text_host.h"
 #include "worker/daemon/supervise/trainer_host.h"
 #include "worker/daemon/supervise/worker_task.h"
 
@@ -47,7 +49,7 @@ class DiskRequests {
 };
 
 // Thread-safe.
-class TaskTable : public TrainerListener {
+class TaskTable : public TrainerListener, public TextListener {
  public:
   struct Options {
     // Sent with every Hello; tasks, generation and unhealthy_reason are filled in.
@@ -87,8 +89,8 @@ class TaskTable : public TrainerListener {
   // `root` and `clock` outlive the object.
   TaskTable(Options options, const CheckpointRoot& root, Clock& clock);
 
-  // Before the first message. Both outlive every other call.
-  void Attach(TrainerHost& host, DiskRequests& disk);
+  // Before the first message. All outlive every other call.
+  void Attach(TrainerHost& host, DiskRequests& disk, TextHost& texts);
 
   // The address that Hellos name from now on; it is known only once the port is bound.
   void SetHttpAddress(std::string address);
@@ -119,8 +121,8 @@ class TaskTable : public TrainerListener {
             int64_t checkpoint_free_bytes = 0);
 
   // Queues an answer of DiskRequests; beyond 64 waiting ones it is dropped (the asker times out and
-  // asks again).
-  void Answer(v1::AgentMessage message);
+  // asks again), and this returns false.
+  bool Answer(v1::AgentMessage message);
 
   // The daemon is leaving: tasks get the stop bit and SIGTERM, and SIGKILL after their spec's
   // checkpoint.grace_seconds; no new one is accepted. Returns the longest grace.
@@ -144,6 +146,8 @@ class TaskTable : public TrainerListener {
                       bool known,
                       absl::Duration dying_for) override;
   void OnTrainerExit(const TaskKey& key, const ExitFacts& facts) override;
+  bool OnText(v1::AgentMessage answer) override;
+  void OnTextOver() override;
 
  private:
   using Tasks = std::map<TaskKey, WorkerTask>;
@@ -162,6 +166,10 @@ class TaskTable : public TrainerListener {
   void HandleKvValue(const v1::TaskKvValue& value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void HandleForget(const v1::ForgetTask& forget) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void HandleAck(const v1::ReportAck& ack) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void HandleWrite(const v1::WriteText& write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The worker is stopping.
+  void StopText() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void HandleStopWriting(const v1::StopWriting& stop) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void HandleWelcome(const v1::Welcome& welcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLife(WorkerTask& task, absl::Duration grace) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StartPending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -176,6 +184,8 @@ class TaskTable : public TrainerListener {
   std::string http_address_ ABSL_GUARDED_BY(mu_);
   TrainerHost* host_ ABSL_GUARDED_BY(mu_) = nullptr;
   DiskRequests* disk_ ABSL_GUARDED_BY(mu_) = nullptr;
+  TextHost* texts_ ABSL_GUARDED_BY(mu_) = nullptr;
+  int64_t writing_ ABSL_GUARDED_BY(mu_) = 0;  // id of the text that holds the device; 0: none
   std::function<void()> wake_ ABSL_GUARDED_BY(mu_);
   Conversation talk_ ABSL_GUARDED_BY(mu_);
   Tasks tasks_ ABSL_GUARDED_BY(mu_);

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/common/temp_dir.h"
+#include "tests/support/daemon/fake_text_host.h"
 
 namespace hearth::worker {
 namespace {
@@ -60,7 +61,7 @@ class TaskTableTest : public ::testing::Test {
     options.advertise_host = "10.0.0.1";
     options.threads = 3;
     table_ = std::make_unique<TaskTable>(options, *root_, clock_);
-    table_->Attach(host_, disk_);
+    table_->Attach(host_, disk_, texts_);
   }
 
   void Say(v1::CoordinatorMessage message, int64_t generation = 1) {
@@ -154,6 +155,7 @@ class TaskTableTest : public ::testing::Test {
   const TempDir temp_;
   const fs::path dir_ = temp_.path();
   FakeHost host_;
+  FakeTextHost texts_;
   FakeDisk disk_;
   std::unique_ptr<CheckpointRoot> root_;
   std::unique_ptr<TaskTable> table_;
@@ -173,7 +175,7 @@ TEST_F(TaskTableTest, Step_DeviceWithCounter_GetsEnergySinceTheReportBefore) {
   TaskTable::Options options;
   options.energy = [&joules] { return std::optional<double>(joules); };
   table_ = std::make_unique<TaskTable>(options, *root_, clock_);
-  table_->Attach(host_, disk_);
+  table_->Attach(host_, disk_, texts_);
   table_->BeginSession();
   SayWelcome();
   SayStart("job", 1);
@@ -549,6 +551,68 @@ TEST_F(TaskTableTest, Snapshot_JobSeries_EndWithTheTask) {
   EXPECT_FALSE(snapshot.running);
   EXPECT_EQ(snapshot.job_id, "");
   EXPECT_EQ(snapshot.exits.at(v1::EXIT_REASON_KILLED), 1);
+}
+
+v1::CoordinatorMessage AskForText(int64_t id) {
+  v1::CoordinatorMessage message;
+  message.mutable_write()->set_request_id(id);
+  return message;
+}
+
+TEST_F(TaskTableTest, Text_BeginsWhereNothingRuns_OneAtATime) {
+  table_->BeginSession();
+  SayWelcome();
+  Say(AskForText(7));
+  ASSERT_EQ(texts_.written.size(), 1U);
+  Say(AskForText(8));
+  EXPECT_EQ(texts_.written.size(), 1U);
+  const std::optional<v1::AgentMessage> refused = table_->NextMessage();
+  ASSERT_TRUE(refused.has_value() && refused->has_written());
+  EXPECT_EQ(refused->written().request_id(), 8);
+  EXPECT_EQ(refused->written().code(), static_cast<int>(absl::StatusCode::kResourceExhausted));
+  // What it writes goes out as an answer.
+  v1::AgentMessage piece;
+  piece.mutable_written()->set_text("once");
+  EXPECT_TRUE(table_->OnText(piece));
+  EXPECT_EQ(table_->NextMessage()->written().text(), "once");
+  v1::CoordinatorMessage stop;
+  stop.mutable_stop_writing()->set_request_id(8);
+  Say(stop);
+  EXPECT_THAT(texts_.stopped, IsEmpty()) << "another text";
+  stop.mutable_stop_writing()->set_request_id(7);
+  Say(stop);
+  EXPECT_THAT(texts_.stopped, ElementsAre(""));
+  table_->OnTextOver();
+  Say(AskForText(9));
+  EXPECT_EQ(texts_.written.size(), 2U);
+}
+
+TEST_F(TaskTableTest, Start_EndsTheText_AndWaitsForIt) {
+  table_->BeginSession();
+  SayWelcome();
+  Say(AskForText(7));
+  SayStart("job", 1);
+  EXPECT_THAT(host_.TakeCalls(), IsEmpty()) << "the device is not free";
+  ASSERT_EQ(texts_.stopped.size(), 1U);
+  EXPECT_THAT(texts_.stopped[0], HasSubstr("a task of job was placed"));
+  table_->OnTextOver();
+  EXPECT_THAT(host_.TakeCalls(), ElementsAre("start job 1"));
+  Say(AskForText(8));
+  EXPECT_EQ(texts_.written.size(), 1U);
+  EXPECT_THAT(table_->NextMessage()->written().error(), HasSubstr("runs job"));
+}
+
+TEST_F(TaskTableTest, TextOfABrokenStreamOrAStoppingWorker_Ends) {
+  table_->BeginSession();
+  SayWelcome();
+  Say(AskForText(7));
+  table_->BeginSession();
+  EXPECT_THAT(texts_.stopped, ElementsAre(""));
+  table_->StopAll();
+  EXPECT_THAT(texts_.stopped, ElementsAre("", "the worker is stopping"));
+  EXPECT_FALSE(table_->AwaitNoTask(absl::ZeroDuration()));
+  table_->OnTextOver();
+  EXPECT_TRUE(table_->AwaitNoTask(absl::ZeroDuration()));
 }
 
 }  // namespace

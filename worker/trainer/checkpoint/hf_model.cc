@@ -168,13 +168,14 @@ absl::StatusOr<FileFacts> WriteHfModel(Env& env,
 absl::Status LoadHfWeights(Env& env,
                            const std::string& dir,
                            const std::vector<spec::Parameter>& table,
-                           absl::Span<float* const> weights) {
+                           absl::Span<float* const> weights,
+                           weights::WeightChoice choice) {
   if (weights.size() != table.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat(weights.size(), " weights for a table of ", table.size()));
   }
   HEARTH_ASSIGN_OR_RETURN(const weights::WeightReader reader,
-                          weights::WeightReader::Open(env, dir, table));
+                          weights::WeightReader::Open(env, dir, table, choice));
   return ForEachChunk(static_cast<int64_t>(table.size()), FileThreads(),
                       [&](int64_t i) -> absl::Status {
                         const auto k = static_cast<size_t>(i);

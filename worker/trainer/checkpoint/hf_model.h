@@ -53,11 +53,13 @@ absl::StatusOr<FileFacts> WriteHfModel(Env& env,
                                        const HfSource& source = {});
 
 // The inverse: reads model.safetensors, or the files of model.safetensors.index.json, of F32, BF16
-// or F16 into fp32; padding becomes zero. kNotFound: no such file; kInvalidArgument: a tensor is
-// missing or has another shape (named, with both shapes); kDataLoss: damaged.
+// or F16 into fp32; of a checkpoint also the average. Padding becomes zero. kNotFound: no such
+// file; kInvalidArgument: a tensor is missing or has another shape (named, with both shapes);
+// kDataLoss: damaged. For kEma also those of weights::StateAverage.
 absl::Status LoadHfWeights(Env& env,
                            const std::string& dir,
                            const std::vector<spec::Parameter>& table,
-                           absl::Span<float* const> weights);
+                           absl::Span<float* const> weights,
+                           weights::WeightChoice choice = weights::WeightChoice::kStep);
 
 }  // namespace hearth::trainer

@@ -98,6 +98,7 @@ std::string ToJson(const std::vector<Measured>& sources, const SourceLoss& all) 
 absl::Status EvaluateData(const EvalOptions& options) {
   ForwardModelOptions folder;
   folder.path = options.checkpoint;
+  folder.weights = options.choice;
   folder.device = options.device;
   folder.recipe = options.recipe;
   folder.sequence_length = options.sequence_length;
@@ -129,7 +130,7 @@ absl::Status Evaluate(const EvalOptions& options) {
   }
   if (options.verify) {
     HEARTH_ASSIGN_OR_RETURN(const std::vector<RecordedFile> files,
-                            RecordedModelFiles(Env::Real(), options.checkpoint));
+                            RecordedModelFiles(Env::Real(), options.checkpoint, options.choice));
     HEARTH_RETURN_IF_ERROR(VerifyFiles(files));
   }
   return options.task.empty() ? EvaluateData(options) : EvaluateTask(options);

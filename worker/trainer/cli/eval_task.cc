@@ -30,6 +30,7 @@ constexpr int64_t kTokensOnCpu = 2048;
 ForwardModelOptions FolderOptions(const EvalOptions& options) {
   ForwardModelOptions folder;
   folder.path = options.checkpoint;
+  folder.weights = options.choice;
   folder.device = options.device;
   folder.recipe = options.recipe;
   folder.sequence_length = options.sequence_length;

@@ -5,8 +5,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/io/verified_files.h"
+#include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/step/engine.h"
+#include "worker/trainer/step/folder_weights.h"
 
 namespace hearth::trainer {
 
@@ -40,6 +43,21 @@ absl::Status PrepareGeneratingModel(GeneratingModel& model) {
     std::fprintf(stderr, "plans are not kept: %s\n", std::string(saved.message()).c_str());
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<GeneratingModel>> OpenFolderModel(
+    const GeneratingModelOptions& options, const FolderChoice& weights) {
+  if (weights.verify) {
+    HEARTH_ASSIGN_OR_RETURN(const std::vector<RecordedFile> files,
+                            RecordedModelFiles(Env::Real(), weights.folder, weights.choice));
+    HEARTH_RETURN_IF_ERROR(VerifyFiles(files));
+  }
+  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<GeneratingModel> model, OpenGeneratingModel(options));
+  const Generator& generator = *model->generator;
+  HEARTH_RETURN_IF_ERROR(LoadFolderWeights(*weights.env, weights.folder, generator.exec(),
+                                           generator.parameters(), weights.choice));
+  HEARTH_RETURN_IF_ERROR(PrepareGeneratingModel(*model));
+  return model;
 }
 
 }  // namespace hearth::trainer

@@ -6,6 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/io/env.h"
+#include "common/weights/model_files.h"
 #include "kernels/cuda/context.h"
 #include "worker/trainer/generate/generator.h"
 
@@ -31,5 +33,17 @@ absl::StatusOr<std::unique_ptr<GeneratingModel>> OpenGeneratingModel(
 
 // Once its weights are there: Generator::Prepare, and plans of products are kept.
 absl::Status PrepareGeneratingModel(GeneratingModel& model);
+
+// Weights of a checkpoint or another Hugging Face folder.
+struct FolderChoice {
+  std::string folder;
+  weights::WeightChoice choice = weights::WeightChoice::kStep;
+  bool verify = true;  // against the hashes recorded for the folder
+  Env* env = &Env::Real();
+};
+
+// Ready to write with them. Errors also those of VerifyFiles and LoadFolderWeights.
+absl::StatusOr<std::unique_ptr<GeneratingModel>> OpenFolderModel(
+    const GeneratingModelOptions& options, const FolderChoice& weights);
 
 }  // namespace hearth::trainer

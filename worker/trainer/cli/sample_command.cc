@@ -11,11 +11,9 @@
 #include "common/hf/hf_config.h"
 #include "common/time/clock.h"
 #include "nlohmann/json.hpp"
-#include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/cli/generating_model.h"
 #include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/generate/text_writer.h"
-#include "worker/trainer/step/folder_weights.h"
 
 namespace hearth::trainer {
 namespace {
@@ -99,11 +97,6 @@ void Print(const SampleOptions& options,
 
 absl::Status Sample(const SampleOptions& options) {
   HEARTH_RETURN_IF_ERROR(CheckOptions(options));
-  if (options.verify) {
-    HEARTH_ASSIGN_OR_RETURN(const std::vector<RecordedFile> files,
-                            RecordedModelFiles(Env::Real(), options.checkpoint));
-    HEARTH_RETURN_IF_ERROR(VerifyFiles(files));
-  }
   HEARTH_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPrompts(options));
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<dataset::Tokenizer> tokenizer,
                           dataset::OpenTokenizerIn(options.checkpoint));
@@ -124,12 +117,10 @@ absl::Status Sample(const SampleOptions& options) {
   wanted.device = options.device;
   wanted.weights = options.weights;
   wanted.threads = options.threads;
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<GeneratingModel> model,
-                          OpenGeneratingModel(wanted));
+  HEARTH_ASSIGN_OR_RETURN(
+      const std::unique_ptr<GeneratingModel> model,
+      OpenFolderModel(wanted, {options.checkpoint, options.choice, options.verify}));
   Generator& generator = *model->generator;
-  HEARTH_RETURN_IF_ERROR(
-      LoadFolderWeights(Env::Real(), options.checkpoint, generator.exec(), generator.parameters()));
-  HEARTH_RETURN_IF_ERROR(PrepareGeneratingModel(*model));
   WritingOptions writing;
   writing.tokens = options.tokens;
   writing.stops = options.stops;

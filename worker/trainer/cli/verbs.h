@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/io/verified_files.h"
+#include "common/weights/model_files.h"
 #include "hearth/v1/job.pb.h"
 #include "kernels/sample_tokens/sample_tokens.h"
 
@@ -40,6 +41,7 @@ struct PlanOptions {
 
 struct EvalOptions {
   std::string checkpoint;
+  weights::WeightChoice choice = weights::WeightChoice::kStep;
   std::vector<std::string> data;  // each measured alone; empty: a task
   std::string task;               // a row of spec::Evaluations(); empty: data
   std::string items;              // of the task
@@ -60,6 +62,7 @@ struct EvalOptions {
 
 struct SampleOptions {
   std::string checkpoint;
+  weights::WeightChoice choice = weights::WeightChoice::kStep;
   std::string prompt;
   std::string prompts;  // file with a prompt a line, instead of `prompt`
   int64_t tokens = 100;
@@ -71,6 +74,26 @@ struct SampleOptions {
   int threads = 0;
   bool json = false;
   bool verify = true;  // the checkpoint against the hashes recorded for it
+};
+
+struct ChatOptions {
+  std::string checkpoint;
+  weights::WeightChoice choice = weights::WeightChoice::kStep;
+  std::string system;         // first message; empty = none
+  std::string chat_template;  // chat::NamedTemplates or a file; empty = the folder's
+  int64_t tokens = 512;       // of an answer, at most
+  int64_t context = 0;        // tokens of the conversation; 0 = 4096, or what the model learned
+  kernels::SamplingRule rule = {.temperature = 0.8, .top_k = 40};
+  std::string device = "cpu";  // as SampleOptions
+  std::string weights;
+  int threads = 0;
+  bool verify = true;
+};
+
+struct WriteTextOptions {
+  std::string device = "cpu";   // cpu | cuda:N
+  std::string checkpoint_root;  // nothing is read elsewhere
+  int threads = 0;
 };
 
 struct SampleBenchOptions {
@@ -141,6 +164,10 @@ int EvalCommand(const EvalOptions& options);
 // The latter alone.
 absl::Status EvaluateTask(const EvalOptions& options);
 int SampleCommand(const SampleOptions& options);
+// Started by hearth-worker: reads a WriteText from HEARTH_TRAINER_FD and answers there.
+int WriteTextCommand(const WriteTextOptions& options);
+// Reads messages from stdin, a line each.
+int ChatCommand(const ChatOptions& options);
 // Random weights and prompts. One line a batch.
 int SampleBenchCommand(const SampleBenchOptions& options);
 int BenchCommand(const BenchOptions& options);

@@ -291,11 +291,17 @@ absl::Status Generator::CheckStarts(absl::Span<const TextStart> starts) const {
           absl::StrCat("text ", i, ": a prompt of ", start.tokens.size(), " tokens (1 to ",
                        options_.prompt, "), ", start.add, " to add, stream ", start.stream));
     }
-    for (const int32_t token : start.tokens) {
-      if (token < 0 || token >= shape().vocab) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "text ", i, ": token ", token, " is not in the model's vocabulary of ", shape().vocab));
-      }
+    HEARTH_RETURN_IF_ERROR(CheckTokens(start.tokens, i));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Generator::CheckTokens(absl::Span<const int32_t> tokens, size_t text) const {
+  for (const int32_t token : tokens) {
+    if (token < 0 || token >= shape().vocab) {
+      return absl::InvalidArgumentError(absl::StrCat("text ", text, ": token ", token,
+                                                     " is not in the model's vocabulary of ",
+                                                     shape().vocab));
     }
   }
   return absl::OkStatus();
@@ -386,6 +392,40 @@ absl::Status Generator::UploadTexts(absl::Span<const TextStart> starts) {
   return seen ? kernels::Copy(exec_, sample_.seen.data, host_.seen,
                               static_cast<size_t>(options_.batch * words) * 4)
               : absl::OkStatus();
+}
+
+absl::Status Generator::Continue(const TextStart& start, int64_t kept) {
+  const auto count = static_cast<int64_t>(start.tokens.size());
+  if (options_.batch != 1 || launched_ == 0 || kept < 0 || kept >= count ||
+      count >= options_.length || start.add < 1 || start.stream < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a text of ", count, " tokens, of which ", kept, " are kept, with ", start.add,
+                     " to add, ", options_.batch, " at a time; it may have ", options_.length));
+  }
+  HEARTH_RETURN_IF_ERROR(CheckTokens(start.tokens, 0));
+  // Passes that were launched ahead still write behind the text, where nothing is read.
+  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec_));
+  launched_ = taken_ = 0;
+  HEARTH_RETURN_IF_ERROR(UploadTexts(absl::MakeConstSpan(&start, 1)));
+  for (int64_t i = kept; i < count; ++i) {
+    const bool last = i + 1 == count;
+    const int64_t remaining = last ? std::min(start.add, options_.length - count) : 0;
+    HEARTH_RETURN_IF_ERROR(ReadToken(start.tokens[static_cast<size_t>(i)], i, remaining));
+  }
+  return Send();
+}
+
+absl::Status Generator::ReadToken(int32_t token, int64_t position, int64_t remaining) {
+  // The pass before has read what stands there.
+  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec_));
+  host_.prompt_tokens[0] = token;
+  host_.positions[0] = static_cast<int32_t>(position);
+  host_.remaining[0] = static_cast<int32_t>(remaining);
+  constexpr size_t kWord = sizeof(int32_t);
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, sample_.tokens.data, host_.prompt_tokens, kWord));
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, sample_.positions.data, host_.positions, kWord));
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, sample_.remaining.data, host_.remaining, kWord));
+  return graph_ != nullptr ? graph_->Launch(exec_) : Decode();
 }
 
 absl::Status Generator::Draw(const TensorView& hidden) {

@@ -80,6 +80,12 @@ class Generator {
   absl::Status Prepare();
   // `starts`: at most `batch` of them; texts before are forgotten, and what they drew.
   absl::Status Begin(absl::Span<const TextStart> starts);
+  // After Begin, with a batch of one: the text becomes `start`, whose first `kept` tokens must be
+  // those that the text had so far and the passes have read; their keys and values stay. Reads the
+  // tokens behind them, at least one, one pass each, and draws the token that follows. `start` may
+  // be longer than a prompt, and the text before may have been longer. What was drawn and is not
+  // taken is dropped. kInvalidArgument: a larger batch, or no such beginning.
+  absl::Status Continue(const TextStart& start, int64_t kept);
   // After Begin. At most kDrawnSlots of both may be untaken: kFailedPrecondition.
   absl::Status Launch();
   // kFailedPrecondition: everything is taken.
@@ -132,8 +138,12 @@ class Generator {
   int64_t SeenWords() const { return (shape().vocab + 31) / 32; }
 
   absl::Status CheckStarts(absl::Span<const TextStart> starts) const;
+  // That they are of the vocabulary; `text` for the error.
+  absl::Status CheckTokens(absl::Span<const int32_t> tokens, size_t text) const;
   absl::Status Prefill(absl::Span<const TextStart> starts, int64_t first);
   absl::Status UploadTexts(absl::Span<const TextStart> starts);
+  // Reads one token of the only text at its position; the pass draws if the text may go on.
+  absl::Status ReadToken(int32_t token, int64_t position, int64_t remaining);
   // Logits of `hidden` [B, C] and the draw.
   absl::Status Draw(const kernels::TensorView& hidden);
   absl::Status Decode();

@@ -92,8 +92,8 @@ absl::StatusOr<ForwardModel> OpenForwardModel(const ForwardModelOptions& options
   engine.cuda = model.cuda.get();
   engine.training = false;
   HEARTH_ASSIGN_OR_RETURN(model.engine, Engine::Create(engine));
-  HEARTH_RETURN_IF_ERROR(
-      LoadFolderWeights(env, options.path, model.engine->exec(), model.engine->parameters()));
+  HEARTH_RETURN_IF_ERROR(LoadFolderWeights(env, options.path, model.engine->exec(),
+                                           model.engine->parameters(), options.weights));
   return model;
 }
 

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/io/env.h"
+#include "common/weights/model_files.h"
 #include "hearth/v1/job.pb.h"
 #include "kernels/cuda/context.h"
 #include "worker/trainer/step/engine.h"
@@ -15,8 +16,9 @@
 namespace hearth::trainer {
 
 struct ForwardModelOptions {
-  std::string path;             // a checkpoint, or any Hugging Face model folder
-  std::string device = "cpu";   // cpu | cuda:N
+  std::string path;  // a checkpoint, or any Hugging Face model folder
+  weights::WeightChoice weights = weights::WeightChoice::kStep;  // kEma: of a checkpoint alone
+  std::string device = "cpu";                                    // cpu | cuda:N
   std::string recipe;           // one that quantises nothing; empty: fp32 on the CPU, bf16 on a GPU
   int64_t sequence_length = 0;  // 0 = that of training where the folder says, else default_length
   int64_t default_length = 256;

@@ -29,9 +29,10 @@ absl::Status FillWeights(const SessionOptions& options, Engine& engine) {
     return RestoreTensors(engine.exec(), engine.parameters(), *options.resumed);
   }
   const v1::ModelSpec& model = engine.options().spec.model();
-  return model.has_from()
-             ? LoadFolderWeights(*options.env, model.from(), engine.exec(), engine.parameters())
-             : engine.Initialise();
+  HEARTH_RETURN_IF_ERROR(model.has_from() ? LoadFolderWeights(*options.env, model.from(),
+                                                              engine.exec(), engine.parameters())
+                                          : engine.Initialise());
+  return engine.average() == nullptr ? absl::OkStatus() : engine.average()->Start(engine.exec());
 }
 
 }  // namespace

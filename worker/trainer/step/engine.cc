@@ -37,6 +37,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
 
 Engine::~Engine() {
   model_.reset();
+  average_.reset();
   optimizer_.reset();
   if (exec_.stream != nullptr) {
     static_cast<void>(kernels::Synchronize(exec_));
@@ -199,6 +200,7 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
                                         options_.rank,
                                         options_.shards};
     optimizer_ = MakeOptimizer(optimizer_row(), optimizer);
+    average_ = WeightAverage::Of(options_.spec.train().ema(), *parameters_);
   }
   const spec::StepBuffers& ids = arena_->ids();
   step_inputs_ = arena_->As<kernels::StepInputs>(ids.step_inputs);

@@ -21,6 +21,7 @@
 #include "worker/trainer/model/model.h"
 #include "worker/trainer/model/parameter_store.h"
 #include "worker/trainer/optim/optimizer.h"
+#include "worker/trainer/optim/weight_average.h"
 #include "worker/trainer/precision/quant_state.h"
 #include "worker/trainer/recipe/numerics.h"
 #include "worker/trainer/step/plan_files.h"
@@ -105,6 +106,7 @@ class Engine {
   Model& model() { return *model_; }
   int64_t model_rows() const { return model_->rows(); }
   Optimizer& optimizer() { return *optimizer_; }
+  WeightAverage* average() { return average_.get(); }  // nullptr: train.ema is 0
 
  private:
   explicit Engine(const EngineOptions& options) : options_(options) {}
@@ -132,6 +134,7 @@ class Engine {
   std::unique_ptr<QuantState> quant_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<WeightAverage> average_;
   struct Staged {
     BatchBuffers batch;
     kernels::StepInputs* inputs = nullptr;

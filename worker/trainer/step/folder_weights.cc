@@ -13,7 +13,8 @@ namespace hearth::trainer {
 absl::Status LoadFolderWeights(Env& env,
                                const std::string& dir,
                                const kernels::Exec& exec,
-                               const ParameterStore& parameters) {
+                               const ParameterStore& parameters,
+                               weights::WeightChoice choice) {
   std::vector<std::vector<float>> host(static_cast<size_t>(parameters.size()));
   std::vector<float*> weights;
   for (int i = 0; i < parameters.size(); ++i) {
@@ -21,7 +22,7 @@ absl::Status LoadFolderWeights(Env& env,
     values.assign(static_cast<size_t>(parameters.weight(i).numel()), 0.0F);
     weights.push_back(values.data());
   }
-  HEARTH_RETURN_IF_ERROR(LoadHfWeights(env, dir, parameters.table(), weights));
+  HEARTH_RETURN_IF_ERROR(LoadHfWeights(env, dir, parameters.table(), weights, choice));
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Upload> upload, Upload::New(exec));
   for (int i = 0; i < parameters.size(); ++i) {
     const float* const loaded = weights[static_cast<size_t>(i)];

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "common/io/env.h"
+#include "common/weights/model_files.h"
 #include "kernels/core/exec.h"
 #include "worker/trainer/model/parameter_store.h"
 
@@ -16,6 +17,7 @@ namespace hearth::trainer {
 absl::Status LoadFolderWeights(Env& env,
                                const std::string& dir,
                                const kernels::Exec& exec,
-                               const ParameterStore& parameters);
+                               const ParameterStore& parameters,
+                               weights::WeightChoice choice = weights::WeightChoice::kStep);
 
 }  // namespace hearth::trainer

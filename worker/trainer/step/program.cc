@@ -145,6 +145,9 @@ absl::Status StepProgram::LaunchUpdate(bool quantise_weights) {
   update.skip = &state->skip;
   update.whole = sharded() ? exchange_.get() : nullptr;
   HEARTH_RETURN_IF_ERROR(engine_.optimizer().Step(exec, update));
+  if (WeightAverage* const average = engine_.average(); average != nullptr) {
+    HEARTH_RETURN_IF_ERROR(average->Step(exec, update));
+  }
   HEARTH_RETURN_IF_ERROR(quant.UpdateActivations(exec, &state->skip));
   if (exchange_ != nullptr) {
     // Each rank has updated its pieces alone: scales are of the largest magnitude of all, and whole

@@ -1,0 +1,43 @@
+// The running average of a job's weights (train.ema), as a checkpoint's state/ has it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/io/env.h"
+#include "common/spec/model/parameter.h"
+#include "common/weights/safetensors.h"
+
+namespace hearth::weights {
+
+// Files of a checkpoint that have optimizer state: one, and one of each rank of a divided one.
+inline constexpr std::string_view kStateFolder = "state";
+inline constexpr std::string_view kStateFileEnd = ".safetensors";
+
+// Immutable, thread-safe.
+class StateAverage {
+ public:
+  // `dir`: a checkpoint. kFailedPrecondition: it has no average, or no state/; kDataLoss: a part of
+  // a parameter is missing, or a file is damaged.
+  static absl::StatusOr<StateAverage> Open(Env& env,
+                                           const std::string& dir,
+                                           const std::vector<spec::Parameter>& table);
+
+  // Elements [first, first + out.size()) of parameter `k`, without padding, as they lie in memory.
+  void Read(size_t k, int64_t first, absl::Span<float> out) const;
+
+ private:
+  using Pieces = std::map<int64_t, TensorView>;  // by first element, without a gap; fp32
+
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::vector<Pieces> parameters_;  // in the order of the table
+};
+
+}  // namespace hearth::weights

@@ -1,0 +1,66 @@
+#include "worker/trainer/optim/weight_average.h"
+
+#include "common/base/status_macros.h"
+#include "common/spec/optimizer/average_state.h"
+
+namespace hearth::trainer {
+namespace {
+
+int64_t ElementsFrom(const kernels::TensorView& begin, const kernels::TensorView& to) {
+  return (to.as<uint8_t>() - begin.as<uint8_t>()) / kernels::DTypeBytes(begin.dtype, 1);
+}
+
+}  // namespace
+
+std::unique_ptr<WeightAverage> WeightAverage::Of(double decay, const ParameterStore& parameters) {
+  if (decay == 0) {
+    return nullptr;
+  }
+  std::unique_ptr<WeightAverage> average(new WeightAverage());
+  average->decay_ = decay;
+  for (const StorePiece& piece : parameters.pieces()) {
+    HEARTH_CHECK(
+        spec::HasAverageState(parameters.table()[static_cast<size_t>(piece.place.parameter)]),
+        "every parameter has the state of the average");
+    average->Add({piece.master, piece.states.back()});
+  }
+  return average;
+}
+
+void WeightAverage::Add(const Range& piece) {
+  // One launch for all: what lies between two tensors, zeros for alignment, is averaged too.
+  if (!ranges_.empty()) {
+    Range& last = ranges_.back();
+    const int64_t first = ElementsFrom(last.average, piece.average);
+    if (last.weights.dtype == piece.weights.dtype && first >= last.average.numel() &&
+        ElementsFrom(last.weights, piece.weights) == first) {
+      last.weights.shape[0] = last.average.shape[0] = first + piece.average.numel();
+      return;
+    }
+  }
+  ranges_.push_back(piece);
+}
+
+absl::Status WeightAverage::Start(const kernels::Exec& exec) {
+  return Run(exec, UpdateArgs{});
+}
+
+absl::Status WeightAverage::Step(const kernels::Exec& exec, const UpdateArgs& update) {
+  return Run(exec, update);
+}
+
+absl::Status WeightAverage::Run(const kernels::Exec& exec, const UpdateArgs& update) {
+  for (const Range& range : ranges_) {
+    kernels::MovingAverageArgs args;
+    args.x = range.weights;
+    args.y = range.average;
+    args.decay = decay_;
+    args.step = 1;  // without inputs: the average becomes the weights
+    args.inputs = update.inputs;
+    args.skip = update.skip;
+    HEARTH_RETURN_IF_ERROR(kernels::MovingAverage(exec, args));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace hearth::trainer
