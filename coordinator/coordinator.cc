@@ -20,6 +20,7 @@
 #include "coordinator/service/identity/identity_service.h"
 #include "coordinator/service/identity/local_tokens.h"
 #include "coordinator/service/limits.h"
+#include "coordinator/service/plan_service.h"
 #include "coordinator/service/rpc_metrics.h"
 #include "grpc/health/v1/health.pb.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -36,7 +37,8 @@ constexpr const char* kServices[] = {"",
                                      "hearth.v1.WorkerService",
                                      "hearth.v1.AgentService",
                                      "hearth.v1.IdentityService",
-                                     "hearth.v1.CoordinatorService"};
+                                     "hearth.v1.CoordinatorService",
+                                     "hearth.v1.PlanService"};
 
 std::string JoinHostPort(const std::string& host, int port) {
   return host.find(':') == std::string::npos ? absl::StrCat(host, ":", port)
@@ -137,6 +139,7 @@ absl::Status Coordinator::StartGrpc() {
   agent_service_ = MakeAgentService(parts);
   identity_service_ = MakeIdentityService(parts);
   coordinator_service_ = MakeCoordinatorService(parts);
+  plan_service_ = MakePlanService(parts);
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -161,6 +164,7 @@ absl::Status Coordinator::StartGrpc() {
   builder.RegisterService(agent_service_.get());
   builder.RegisterService(identity_service_.get());
   builder.RegisterService(coordinator_service_.get());
+  builder.RegisterService(plan_service_.get());
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(std::make_unique<RpcMetricsFactory>(*metrics_, clock_));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
