@@ -21,6 +21,7 @@
 #include "coordinator/service/identity/identity_service.h"
 #include "coordinator/service/identity/local_tokens.h"
 #include "coordinator/service/limits.h"
+#include "coordinator/service/plan_service.h"
 #include "coordinator/service/rpc_metrics.h"
 #include "grpc/health/v1/health.pb.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -38,7 +39,8 @@ constexpr const char* kServices[] = {"",
                                      "hearth.v1.AgentService",
                                      "hearth.v1.IdentityService",
                                      "hearth.v1.CoordinatorService",
-                                     "hearth.v1.GenerateService"};
+                                     "hearth.v1.GenerateService",
+                                     "hearth.v1.PlanService"};
 
 std::string JoinHostPort(const std::string& host, int port) {
   return host.find(':') == std::string::npos ? absl::StrCat(host, ":", port)
@@ -140,6 +142,7 @@ absl::Status Coordinator::StartGrpc() {
   identity_service_ = MakeIdentityService(parts);
   coordinator_service_ = MakeCoordinatorService(parts);
   generate_service_ = MakeGenerateService(parts);
+  plan_service_ = MakePlanService(parts);
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -165,6 +168,7 @@ absl::Status Coordinator::StartGrpc() {
   builder.RegisterService(identity_service_.get());
   builder.RegisterService(coordinator_service_.get());
   builder.RegisterService(generate_service_.get());
+  builder.RegisterService(plan_service_.get());
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(std::make_unique<RpcMetricsFactory>(*metrics_, clock_));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));

@@ -112,6 +112,7 @@ class Coordinator {
   std::unique_ptr<grpc::Service> identity_service_;
   std::unique_ptr<grpc::Service> coordinator_service_;
   std::unique_ptr<grpc::Service> generate_service_;
+  std::unique_ptr<grpc::Service> plan_service_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<metrics::HttpServer> http_server_;
 };

@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/version.h"
 #include "common/spec/evaluation/evaluation_table.h"
+#include "common/spec/feasibility/started_plan.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 
@@ -116,7 +117,40 @@ metrics::HttpResponse Jobs(const View& view) {
                       {"version", std::string(Version())}});
 }
 
-metrics::HttpResponse OneJob(const v1::Job& job) {
+// What was planned for the job as it runs, beside what is measured; null without a plan.
+Json Plan(const v1::JobRecord& record) {
+  if (!record.has_plan()) {
+    return Json();
+  }
+  const v1::JobPlan& plan = record.plan();
+  const v1::StepPlan& step = plan.step();
+  return {{"gpu", plan.gpu()},
+          {"gpus", plan.gpus()},
+          {"unknown", plan.unknown()},
+          {"calibrated", plan.calibrated()},
+          {"planned",
+           {{"tokens_per_second", Measured(plan.tokens_per_second())},
+            {"watts", Measured(plan.watts())},
+            {"memory_bytes", Known(plan.memory_bytes())}}},
+          {"measured",
+           {{"tokens_per_second", Measured(spec::MeasuredTokS(plan))},
+            {"watts", Measured(spec::MeasuredWatts(plan))},
+            {"memory_bytes", Known(plan.measured().memory_bytes())},
+            {"steps", plan.measured().steps()}}},
+          {"step_seconds",
+           {{"products", step.product_seconds()},
+            {"attention", step.attention_seconds()},
+            {"memory", step.memory_seconds()},
+            {"optimizer", step.update_seconds()},
+            {"gaps", step.gap_seconds()},
+            {"lower clock", step.stretch_seconds()},
+            {"emulation", step.emulated_seconds()},
+            {"gradients", step.exchange_seconds()},
+            {"waiting", step.lockstep_seconds()}}}};
+}
+
+metrics::HttpResponse OneJob(const v1::JobRecord& record) {
+  const v1::Job& job = record.job();
   google::protobuf::util::JsonPrintOptions options;  // as jobctl prints it
   options.always_print_primitive_fields = true;
   std::string text;
@@ -126,6 +160,7 @@ metrics::HttpResponse OneJob(const v1::Job& job) {
     return Error(500, absl::StrCat("cannot print job ", job.job_id(), " as JSON"));
   }
   Json out = Summary(job);
+  out["plan"] = Plan(record);
   out["job"] = std::move(whole);
   return Answer(200, out);
 }
@@ -299,7 +334,7 @@ metrics::HttpResponse ServeApi(const View& view,
   if (what == "metrics") {
     return Metrics(curves, parts[1], request.query);
   }
-  return what == "events" ? Events(view, parts[1]) : OneJob(job->job());
+  return what == "events" ? Events(view, parts[1]) : OneJob(*job);
 }
 
 }  // namespace hearth::coordinator

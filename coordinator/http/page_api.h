@@ -3,7 +3,7 @@
 //
 // clang-format off
 //   /api/v1/jobs              summaries of the newest 100
-//   /api/v1/jobs/ID           the same for one job, and under "job" what `jobctl get -o json` prints
+//   /api/v1/jobs/ID           the same for one job, under "job" what `jobctl get -o json` prints, and under "plan" what was planned and measured
 //   /api/v1/jobs/ID/metrics   ?since_step=N&points=K (1..1000): columns of equal length
 //   /api/v1/jobs/ID/events    the newest 200
 //   /api/v1/workers           at most 1000, by name

@@ -126,6 +126,31 @@ TEST_F(ApiTest, Job_TextOfUsers_ComesBackAsItIs) {
   EXPECT_EQ(answer["job"]["spec"]["name"], nasty);
 }
 
+TEST_F(ApiTest, Job_Plan_StandsBesideWhatIsMeasured) {
+  Effects effects;
+  NewJob(effects, "a", 1);
+  v1::JobPlan& plan = *effects.jobs.back().record.mutable_plan();
+  plan.set_gpu("H200");
+  plan.set_gpus(2);
+  plan.set_tokens_per_second(1000);
+  plan.set_memory_bytes(int64_t{1} << 30);
+  plan.mutable_step()->set_product_seconds(0.5);
+  plan.mutable_measured()->set_tokens(1420);
+  plan.mutable_measured()->set_seconds(2);
+  plan.mutable_measured()->set_joules(2800);
+  NewJob(effects, "b", 2);
+  view_.Apply({&effects, 1});
+  const Json shown = Ask("jobs/a")["plan"];
+  EXPECT_EQ(shown["gpu"], "H200");
+  EXPECT_EQ(shown["planned"]["tokens_per_second"], 1000.0);
+  EXPECT_EQ(shown["measured"]["tokens_per_second"], 710.0);
+  EXPECT_EQ(shown["measured"]["watts"], 700.0);
+  EXPECT_TRUE(shown["planned"]["watts"].is_null());
+  EXPECT_TRUE(shown["measured"]["memory_bytes"].is_null());
+  EXPECT_EQ(shown["step_seconds"]["products"], 0.5);
+  EXPECT_TRUE(Ask("jobs/b")["plan"].is_null());
+}
+
 TEST_F(ApiTest, Workers_NotUtf8_IsReplaced) {
   Effects effects;
   v1::Worker& worker = *effects.workers.emplace_back().record.mutable_worker();

@@ -1,4 +1,5 @@
-// A few threads that read files for streams, so that neither the event loop nor gRPC's threads do.
+// A few threads that read files for streams and judge plans, so that neither the event loop nor
+// gRPC's threads do.
 #pragma once
 
 #include <deque>
@@ -11,8 +12,8 @@
 
 namespace hearth::coordinator {
 
-// Thread-safe. A stream has at most one task here at a time, so the queue is bounded by the number
-// of streams.
+// Thread-safe. A stream has at most one task here at a time, and plans are few (plan_service.cc):
+// the queue is bounded by the number of streams.
 class Executor {
  public:
   explicit Executor(int threads);

@@ -26,6 +26,9 @@ constexpr FieldRule kRules[] = {
     {.field = "*.worker_id", .max_bytes = kIdBytes},
     {.field = "*.job_id", .max_bytes = kIdBytes},
     {.field = "CreateJobRequest.spec", .max_message_bytes = kSpecBytes},
+    {.field = "PlanJobRequest.spec", .max_message_bytes = kSpecBytes},
+    {.field = "PlanJobRequest.gpus", .max_bytes = 128, .max_entries = 64},
+    {.field = "ListJobPlansRequest.gpu", .max_bytes = 128},
     {.field = "UpdateJobRequest.labels", .max_entries = 64},
     // Labels are checked as those of a job file; but any that is there can be removed.
     {.field = "UpdateJobRequest.LabelsEntry.key", .max_bytes = 1 << 20, .text = TextKind::kAny},

@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "hearth/v1/generate.pb.h"
 #include "hearth/v1/identity.pb.h"
+#include "hearth/v1/plan.pb.h"
 #include "hearth/v1/worker.pb.h"
 
 namespace hearth::coordinator {
@@ -18,7 +19,7 @@ TEST(LimitsTest, EveryStringOfEveryRequest_IsBounded) {
   int strings = 0;
   for (const google::protobuf::FileDescriptor* file :
        {v1::Job::descriptor()->file(), v1::Worker::descriptor()->file(),
-        v1::Token::descriptor()->file(), v1::SampleCheckpointRequest::descriptor()->file()}) {
+        v1::Token::descriptor()->file(), v1::SampleCheckpointRequest::descriptor()->file(), v1::PlanJobRequest::descriptor()->file()}) {
     for (int i = 0; i < file->service_count(); ++i) {
       for (int k = 0; k < file->service(i)->method_count(); ++k) {
         const google::protobuf::Descriptor* const type = file->service(i)->method(k)->input_type();

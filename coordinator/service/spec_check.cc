@@ -218,19 +218,36 @@ absl::Status CheckMemoryUnseen(const v1::JobSpec& spec, const std::vector<Worker
   return absl::IsResourceExhausted(status) ? status : absl::OkStatus();
 }
 
-CheckedSpec SpecChecker::Unseen(v1::JobSpec spec, absl::string_view why) const {
+namespace {
+
+bool IsPlanned(SpecChecker::Origin origin) {
+  return origin == SpecChecker::Origin::kPlanned || origin == SpecChecker::Origin::kPlannedByViewer;
+}
+
+}  // namespace
+
+CheckedSpec SpecChecker::Unseen(v1::JobSpec spec, Origin origin, absl::string_view why) const {
   CheckedSpec result;
-  result.status = CheckMemoryUnseen(spec, view_.Workers());
+  result.status =
+      IsPlanned(origin)
+          ? rpc::MakeError(absl::StatusCode::kFailedPrecondition,
+                           absl::StrCat("a plan needs what a worker sees in the job's paths: ", why,
+                                        "; with model.vocab, or a preset that has one, and without "
+                                        "model.from it needs none"),
+                           "PATHS_NOT_SEEN")
+          : CheckMemoryUnseen(spec, view_.Workers());
   result.spec = std::move(spec);
   result.warnings.push_back(
       absl::StrCat("paths not checked: ", why, "; they will be checked before the job starts"));
   return result;
 }
 
-CheckedSpec SpecChecker::Complete(v1::JobSpec spec, const std::vector<v1::PathInfo>& paths) const {
+CheckedSpec SpecChecker::Complete(v1::JobSpec spec,
+                                  Origin origin,
+                                  const std::vector<v1::PathInfo>& paths) const {
   CheckedSpec result;
   result.status = ApplyFacts(spec, paths);
-  if (result.status.ok()) {
+  if (result.status.ok() && !IsPlanned(origin)) {
     result.status = CheckMemory(spec, view_.Workers());
   }
   result.spec = std::move(spec);
@@ -240,18 +257,25 @@ CheckedSpec SpecChecker::Complete(v1::JobSpec spec, const std::vector<v1::PathIn
 
 void SpecChecker::Check(v1::JobSpec spec, Origin origin, Done done) {
   std::vector<spec::FieldViolation> violations;
-  if (origin == Origin::kSubmitted) {
+  if (origin != Origin::kStored) {
     spec::CheckIdleKeys(spec, violations);
   }
   spec::Resolve(spec, violations);
   if (!violations.empty()) {
     return done({spec::ViolationsToStatus(violations), std::move(spec), false, {}});
   }
+  if (IsPlanned(origin) && spec.model().has_vocab() && !spec.model().has_from()) {
+    spec::ResolveWithFacts(spec, spec::DataFacts(), nullptr, violations);
+    return done({spec::ViolationsToStatus(violations), std::move(spec), false, {}});
+  }
+  if (origin == Origin::kPlannedByViewer) {
+    return done(Unseen(std::move(spec), origin, "a viewer may not ask workers"));
+  }
   std::vector<std::string> paths = PathsOf(spec);
   const std::string scope = Inspector::Scope(spec);
   std::vector<v1::PathInfo> known;
   if (inspector_.Cached(scope, paths, known)) {
-    return done(Complete(std::move(spec), known));
+    return done(Complete(std::move(spec), origin, known));
   }
   const std::vector<WorkerPtr> workers = view_.Workers();
   const bool any = std::any_of(workers.begin(), workers.end(), [&spec](const WorkerPtr& worker) {
@@ -260,21 +284,21 @@ void SpecChecker::Check(v1::JobSpec spec, Origin origin, Done done) {
   const std::string no_worker =
       absl::StrCat("no worker with device ", spec.resources().device(), " is online");
   if (!any) {
-    return done(Unseen(std::move(spec), no_worker));
+    return done(Unseen(std::move(spec), origin, no_worker));
   }
-  loop_.Query([this, spec = std::move(spec), paths = std::move(paths), scope, no_worker,
+  loop_.Query([this, spec = std::move(spec), paths = std::move(paths), scope, no_worker, origin,
                done = std::move(done)](const Core* core) mutable {
     const auto eligible = core == nullptr ? std::nullopt : core->FindInspector(spec);
     if (!eligible.has_value()) {
-      return done(Unseen(std::move(spec), no_worker));
+      return done(Unseen(std::move(spec), origin, no_worker));
     }
     inspector_.Inspect(eligible->connection_id, scope, std::move(paths),
-                       [this, spec = std::move(spec), done = std::move(done)](
+                       [this, spec = std::move(spec), origin, done = std::move(done)](
                            absl::StatusOr<std::vector<v1::PathInfo>> answers) mutable {
                          if (!answers.ok()) {
-                           return done(Unseen(std::move(spec), answers.status().message()));
+                           return done(Unseen(std::move(spec), origin, answers.status().message()));
                          }
-                         done(Complete(std::move(spec), *answers));
+                         done(Complete(std::move(spec), origin, *answers));
                        });
   });
 }
@@ -287,7 +311,7 @@ void SpecChecker::Inspect(const InspectionRequest& request) {
                        command.job_id = job_id;
                        command.etag = etag;
                        if (answers.ok()) {
-                         CheckedSpec checked = Complete(std::move(spec), *answers);
+                         CheckedSpec checked = Complete(std::move(spec), Origin::kStored, *answers);
                          command.status = checked.status;
                          command.spec = std::move(checked.spec);
                        } else {

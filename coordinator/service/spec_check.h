@@ -51,8 +51,11 @@ struct CheckedSpec {
 class SpecChecker {
  public:
   using Done = std::function<void(CheckedSpec)>;
-  // Keys that change nothing are refused in a job file alone: a stored job keeps what it has.
-  enum class Origin { kSubmitted, kStored };
+  // Keys that change nothing are refused in a job file alone: a stored job keeps what it has. A job
+  // that is only planned need not fit a worker, and no worker is asked where the spec says all that
+  // a plan needs; kFailedPrecondition: one must be asked, and none answers, or the caller may not
+  // learn of workers' paths.
+  enum class Origin { kSubmitted, kStored, kPlanned, kPlannedByViewer };
 
   SpecChecker(Loop& loop, View& view, Inspector& inspector)
       : loop_(loop), view_(view), inspector_(inspector) {}
@@ -66,8 +69,10 @@ class SpecChecker {
 
  private:
   // Nobody can be asked about the paths, because of `why`.
-  CheckedSpec Unseen(v1::JobSpec spec, absl::string_view why) const;
-  CheckedSpec Complete(v1::JobSpec spec, const std::vector<v1::PathInfo>& paths) const;
+  CheckedSpec Unseen(v1::JobSpec spec, Origin origin, absl::string_view why) const;
+  CheckedSpec Complete(v1::JobSpec spec,
+                       Origin origin,
+                       const std::vector<v1::PathInfo>& paths) const;
 
   Loop& loop_;
   View& view_;

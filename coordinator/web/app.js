@@ -163,6 +163,26 @@ function showEvents(answer) {
   byId("events-note").textContent = answer.more ? "Older events are left out." : "";
 }
 
+// "396k of 557k tok/s (71 %)": measured of planned; "" where nothing is planned.
+function ofPlan(measured, planned, write) {
+  if (planned === null) return "";
+  if (measured === null) return `${write(planned)} planned`;
+  return `${write(measured)} of ${write(planned)} (${Math.round(100 * measured / planned)} %)`;
+}
+
+// What was planned for the job as it runs, beside what its steps measure.
+function planFacts(plan) {
+  if (plan === null) return [];
+  if (plan.unknown) return [["Plan", "none: " + plan.unknown]];
+  const { planned, measured } = plan;
+  return [
+    ["Of plan: tokens/s", ofPlan(measured.tokens_per_second, planned.tokens_per_second, short)],
+    ["Of plan: watts a GPU", ofPlan(measured.watts, planned.watts, (watts) => watts.toFixed(0))],
+    ["Of plan: memory", ofPlan(measured.memory_bytes, planned.memory_bytes, bytes)],
+    ["Planned for", `${plan.gpus} × ${plan.gpu}${plan.calibrated ? "" : ", by its data sheet"}`],
+  ];
+}
+
 function showFacts(job) {
   byId("job-title").textContent = `${job.job_id}: ${job.state}`;
   byId("job-reason").textContent = [job.reason, ...job.warnings].filter(Boolean).join("; ");
@@ -175,6 +195,7 @@ function showFacts(job) {
     ["Starts", job.epoch], ["Rewinds", rewinds],
     ["Checkpoint", job.checkpoint_step ? `step ${job.checkpoint_step}` : ""], ["Workers", job.workers.join(", ")],
     ["Hottest", job.hottest_celsius === null ? "" : job.hottest_celsius.toFixed(0) + " °C"],
+    ...planFacts(job.plan),
     ...job.evaluations.map((text) => ["Evaluation", text]),
   ];
   byId("job-facts").replaceChildren(...facts.filter(([, value]) => value).map(([name, value]) => {

@@ -31,7 +31,7 @@ const google::protobuf::MethodDescriptor* MethodOf(const google::protobuf::Descr
   const auto& pool = *google::protobuf::DescriptorPool::generated_pool();
   for (const char* name :
        {"hearth.v1.JobService", "hearth.v1.WorkerService", "hearth.v1.IdentityService",
-        "hearth.v1.CoordinatorService", "hearth.v1.GenerateService"}) {
+        "hearth.v1.CoordinatorService", "hearth.v1.GenerateService", "hearth.v1.PlanService"}) {
     const google::protobuf::ServiceDescriptor* service = pool.FindServiceByName(name);
     for (int i = 0; i < service->method_count(); ++i) {
       const google::protobuf::MethodDescriptor* method = service->method(i);

@@ -15,6 +15,7 @@
 #include "hearth/v1/generate.pb.h"
 #include "hearth/v1/identity.pb.h"
 #include "hearth/v1/job.pb.h"
+#include "hearth/v1/plan.pb.h"
 #include "hearth/v1/worker.pb.h"
 
 namespace hearth::jobctl {

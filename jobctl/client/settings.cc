@@ -244,6 +244,10 @@ absl::Status ApplySettings(const CLI::App& app,
   return absl::OkStatus();
 }
 
+bool NamesCoordinator(const CLI::App& app) {
+  return !app.get_option("--coordinator")->empty() || !app.get_option(kContextFlag)->empty();
+}
+
 nlohmann::json SettingsGiven(const CLI::App& app, const std::string& folder) {
   nlohmann::json given = nlohmann::json::object();
   Context context;

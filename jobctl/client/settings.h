@@ -30,6 +30,9 @@ absl::Status ApplySettings(const CLI::App& app,
                            const std::string& text,
                            Context& context);
 
+// Whether a flag on the command line says which coordinator is meant. `app` has parsed.
+bool NamesCoordinator(const CLI::App& app);
+
 // What the flags on the command line set, for a context: an object with the keys of the context
 // file. Paths become absolute, from `folder`. `app` has parsed.
 nlohmann::json SettingsGiven(const CLI::App& app, const std::string& folder);

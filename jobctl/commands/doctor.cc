@@ -221,6 +221,12 @@ absl::StatusOr<Findings> DoctorJob(Context& context, const std::string& job_id) 
   request.set_job_id(job_id);
   HEARTH_ASSIGN_OR_RETURN(facts.job, client->Call<v1::Job>(request));
   HEARTH_ASSIGN_OR_RETURN(facts.workers, AllWorkers(*client));
+  v1::GetJobPlanRequest planned;
+  planned.set_job_id(request.job_id());
+  // None: it runs on CPUs, or the coordinator is older than plans.
+  if (absl::StatusOr<v1::JobPlan> plan = client->Call<v1::JobPlan>(planned); plan.ok()) {
+    facts.plan = *std::move(plan);
+  }
   v1::StreamMetricsRequest metrics;
   metrics.set_job_id(job_id);
   metrics.set_from_step(std::max<int64_t>(1, facts.job.step() - kDoctorSteps + 1));

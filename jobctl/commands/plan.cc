@@ -25,8 +25,10 @@
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/plan/plan_report.h"
 #include "common/spec/resolve.h"
+#include "jobctl/client/settings.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/job_actions.h"
+#include "jobctl/commands/plan_at_coordinator.h"
 #include "jobctl/views/feasibility_view.h"
 
 namespace hearth::jobctl {
@@ -48,11 +50,13 @@ struct Options {
   bool smallest = false;
   bool bytes = false;
   bool accuracy = false;
+  bool on_coordinator = false;
   spec::FeasibilityQuery query;
 };
 
 // Presets without a vocabulary of their own take the dataset's; their row counts this many tokens.
 constexpr int kOpenVocab = 4096;
+constexpr const char* kAllGpus = "all";
 
 absl::StatusOr<int> Presets() {
   Table table({"NAME", "PARAMETERS", "LAYERS", "HIDDEN", "WHAT"});
@@ -75,9 +79,8 @@ absl::StatusOr<int> Presets() {
   return kExitOk;
 }
 
-// The job with everything in it that a plan needs.
-absl::StatusOr<v1::JobSpec> LoadPlanned(const Options& options) {
-  HEARTH_ASSIGN_OR_RETURN(v1::JobSpec job_spec, LoadJobFile(options.file, options.assignments));
+// Puts everything that a plan needs into the job of a file, from what lies on this machine.
+absl::StatusOr<v1::JobSpec> Completed(v1::JobSpec job_spec) {
   std::vector<spec::FieldViolation> violations;
   spec::CheckIdleKeys(job_spec, violations);
   spec::Resolve(job_spec, violations);
@@ -147,7 +150,7 @@ absl::StatusOr<const spec::GpuRow*> GpuHere(int64_t& memory_bytes) {
 absl::StatusOr<std::vector<const spec::GpuRow*>> ChosenGpus(const std::string& name,
                                                             int64_t& memory_bytes) {
   std::vector<const spec::GpuRow*> rows;
-  if (name == "all") {
+  if (name == kAllGpus) {
     for (const spec::GpuRow& row : spec::Gpus()) {
       rows.push_back(&row);
     }
@@ -163,7 +166,7 @@ absl::StatusOr<std::vector<const spec::GpuRow*>> ChosenGpus(const std::string& n
   return rows;
 }
 
-absl::StatusOr<int> PrintAccuracy(const spec::GpuRow& gpu, const spec::Calibration& calibration) {
+void PrintAccuracy(const spec::GpuRow& gpu, const spec::Calibration& calibration) {
   Table table({"MODEL", "RECIPE", "HEAD", "BATCH", "TOKENS", "MICRO-BATCHES", "GPUS", "MEASURED",
                "PLANNED", "ERROR", "W", "PLANNED-W", "FITTED"});
   for (const spec::AccuracyRow& row : spec::Accuracy(gpu, calibration)) {
@@ -177,10 +180,9 @@ absl::StatusOr<int> PrintAccuracy(const spec::GpuRow& gpu, const spec::Calibrati
                run.watts > 0 ? absl::StrFormat("%.0f", row.watts) : "-", run.tuned ? "yes" : "no"});
   }
   WriteOut(table.Render(FitColumns()));
-  WriteOut(calibration.measured ? absl::StrCat("from ", calibration.source,
+  WriteOut(calibration.measured ? absl::StrCat(gpu.name, ": from ", calibration.source,
                                                "; FITTED: the calibration was fitted to it\n")
                                 : absl::StrCat("nothing measured on ", gpu.name, "\n"));
-  return kExitOk;
 }
 
 // The calibration of a GPU: the file given, if it is of that GPU.
@@ -222,16 +224,12 @@ void KeepSmallest(std::vector<spec::Feasibility>& plans) {
   }
 }
 
-absl::StatusOr<int> PlanGpus(v1::JobSpec job_spec, Options options) {
-  HEARTH_RETURN_IF_ERROR(ParseTokens(options.tokens, options.query));
-  HEARTH_RETURN_IF_ERROR(spec::CheckQuery(options.query));
-  if (!options.memory.empty()) {
-    HEARTH_ASSIGN_OR_RETURN(options.query.memory_bytes, ParseBytes(options.memory));
-  }
-  const std::string name = options.smallest ? "all" : options.gpu;
-  HEARTH_ASSIGN_OR_RETURN(const std::vector<const spec::GpuRow*> gpus,
-                          ChosenGpus(name, options.query.memory_bytes));
-  spec::FeasibilityJudge judge(std::move(job_spec), options.query);
+absl::StatusOr<std::vector<spec::Feasibility>> JudgeHere(
+    const v1::JobSpec& job_spec,
+    const Options& options,
+    const std::vector<const spec::GpuRow*>& gpus) {
+  HEARTH_ASSIGN_OR_RETURN(v1::JobSpec completed, Completed(job_spec));
+  spec::FeasibilityJudge judge(std::move(completed), options.query);
   std::vector<spec::Feasibility> plans;
   for (const spec::GpuRow* gpu : gpus) {
     spec::Calibration read;
@@ -239,6 +237,51 @@ absl::StatusOr<int> PlanGpus(v1::JobSpec job_spec, Options options) {
                             CalibrationOf(*gpu, options.calibration, read));
     HEARTH_ASSIGN_OR_RETURN(plans.emplace_back(), judge.Judge(*gpu, *calibration));
   }
+  return plans;
+}
+
+// What an error says of a path that this machine does not have.
+bool IsAboutPaths(const absl::Status& status) {
+  return absl::IsNotFound(status) || absl::IsPermissionDenied(status);
+}
+
+// At the coordinator if that is asked for, or if the job's paths are not here and it has them.
+absl::StatusOr<std::vector<spec::Feasibility>> Judge(Context& context,
+                                                     const v1::JobSpec& job_spec,
+                                                     const Options& options,
+                                                     const std::vector<const spec::GpuRow*>& gpus) {
+  std::vector<std::string> names;
+  for (const spec::GpuRow* gpu : gpus) {
+    names.push_back(gpu->name);
+  }
+  if (options.on_coordinator) {
+    HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+    return JudgeAtCoordinator(*client, job_spec, names, options.query);
+  }
+  absl::StatusOr<std::vector<spec::Feasibility>> here = JudgeHere(job_spec, options, gpus);
+  if (here.ok() || !IsAboutPaths(here.status()) || !options.calibration.empty()) {
+    return here;
+  }
+  const absl::StatusOr<Client*> client = context.client();
+  if (!client.ok()) {
+    return here;
+  }
+  absl::StatusOr<std::vector<spec::Feasibility>> there =
+      JudgeAtCoordinator(**client, job_spec, names, options.query);
+  return absl::IsUnavailable(there.status()) || IsRefusedCaller(there.status()) ? here : there;
+}
+
+absl::StatusOr<int> PlanGpus(Context& context, const v1::JobSpec& job_spec, Options options) {
+  HEARTH_RETURN_IF_ERROR(ParseTokens(options.tokens, options.query));
+  HEARTH_RETURN_IF_ERROR(spec::CheckQuery(options.query));
+  if (!options.memory.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(options.query.memory_bytes, ParseBytes(options.memory));
+  }
+  const std::string name = options.smallest ? kAllGpus : options.gpu;
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<const spec::GpuRow*> gpus,
+                          ChosenGpus(name, options.query.memory_bytes));
+  HEARTH_ASSIGN_OR_RETURN(std::vector<spec::Feasibility> plans,
+                          Judge(context, job_spec, options, gpus));
   SortPlans(options.sort, plans);
   if (options.smallest) {
     KeepSmallest(plans);
@@ -251,19 +294,46 @@ absl::StatusOr<int> PlanGpus(v1::JobSpec job_spec, Options options) {
 }
 
 absl::StatusOr<int> PlanLargest(const v1::JobSpec& job_spec, const Options& options) {
+  int64_t ignored = 0;
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<const spec::GpuRow*> rows,
+                          ChosenGpus(options.gpu.empty() ? kAllGpus : options.gpu, ignored));
   int64_t most = 0;
-  for (const spec::GpuRow& gpu : spec::Gpus()) {
-    most = std::max(most, gpu.memory_bytes());
+  for (const spec::GpuRow* gpu : rows) {
+    most = std::max(most, gpu->memory_bytes());
   }
   const int gpus =
       options.query.gpus > 0 ? options.query.gpus : std::max(1, job_spec.resources().workers());
   HEARTH_ASSIGN_OR_RETURN(const std::vector<spec::FamilyModel> family,
                           spec::FamilyOf(job_spec, gpus, most));
-  WriteOut(LargestTable(family, gpus, FitColumns()));
+  WriteOut(LargestTable(family, rows, gpus, FitColumns()));
   return kExitOk;
 }
 
-absl::StatusOr<int> Run(const Context& context, Options options) {
+// The errors of plans: for the runs of calibrations, or for the jobs that ended at the coordinator.
+absl::StatusOr<int> PlanAccuracy(Context& context, const Options& options) {
+  int64_t ignored = 0;
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<const spec::GpuRow*> gpus,
+                          ChosenGpus(options.gpu.empty() ? kAllGpus : options.gpu, ignored));
+  if (options.on_coordinator) {
+    HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+    HEARTH_ASSIGN_OR_RETURN(
+        const std::string table,
+        AccuracyOfEndedJobs(*client, gpus.size() == 1 ? gpus.front()->name : "", FitColumns()));
+    WriteOut(table);
+    return kExitOk;
+  }
+  for (const spec::GpuRow* gpu : gpus) {
+    spec::Calibration read;
+    HEARTH_ASSIGN_OR_RETURN(const spec::Calibration* const calibration,
+                            CalibrationOf(*gpu, options.calibration, read));
+    if (gpus.size() == 1 || !calibration->runs.empty()) {
+      PrintAccuracy(*gpu, *calibration);
+    }
+  }
+  return kExitOk;
+}
+
+absl::StatusOr<int> Run(Context& context, Options options) {
   if (options.presets) {
     return Presets();
   }
@@ -272,26 +342,20 @@ absl::StatusOr<int> Run(const Context& context, Options options) {
     return kExitOk;
   }
   if (options.accuracy) {
-    int64_t memory = 0;
-    HEARTH_ASSIGN_OR_RETURN(const std::vector<const spec::GpuRow*> gpus,
-                            ChosenGpus(options.gpu.empty() ? "H200" : options.gpu, memory));
-    spec::Calibration read;
-    HEARTH_ASSIGN_OR_RETURN(const spec::Calibration* const calibration,
-                            CalibrationOf(*gpus.front(), options.calibration, read));
-    return PrintAccuracy(*gpus.front(), *calibration);
+    return PlanAccuracy(context, options);
   }
   spec::Prices& prices = options.query.prices;
   prices.per_kwh = prices.per_kwh == 0 ? context.prices.per_kwh : prices.per_kwh;
   prices.per_gpu_hour =
       prices.per_gpu_hour == 0 ? context.prices.per_gpu_hour : prices.per_gpu_hour;
   prices.currency = context.prices.currency;
-  HEARTH_ASSIGN_OR_RETURN(v1::JobSpec job_spec, LoadPlanned(options));
-  if (options.largest) {
-    return PlanLargest(job_spec, options);
+  HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec job_spec,
+                          LoadJobFile(options.file, options.assignments));
+  if (!options.largest && (!options.gpu.empty() || options.smallest)) {
+    return PlanGpus(context, job_spec, std::move(options));
   }
-  return options.gpu.empty() && !options.smallest
-             ? PlanMemory(job_spec, options)
-             : PlanGpus(std::move(job_spec), std::move(options));
+  HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec completed, Completed(job_spec));
+  return options.largest ? PlanLargest(completed, options) : PlanMemory(completed, options);
 }
 
 // What is asked beside the job file. Returns the options that say nothing without a GPU.
@@ -299,12 +363,16 @@ std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
   app.add_option("--gpu", options.gpu,
                  "Time, energy and cost too: a GPU of configs/gpus.yaml, all, or here (NVML); exit "
                  "status 3 = NO");
-  app.add_flag("--largest", options.largest, "The largest model of the job's family on every GPU");
+  app.add_flag("--largest", options.largest,
+               "The largest model of the job's family on every GPU, or on that of --gpu");
   app.add_flag("--smallest", options.smallest, "The smallest GPU that trains the job");
   app.add_option("--gpus", options.query.gpus, "GPUs of one host (default: resources.workers)")
       ->check(CLI::PositiveNumber);
   app.add_option("--calibration", options.calibration,
                  "File of hearth-trainer bench --calibrate, instead of the shipped one");
+  app.add_flag("--on-coordinator", options.on_coordinator,
+               "The coordinator plans: with what its workers see in the job's paths, and what jobs "
+               "there have measured. So does --coordinator or --context");
   spec::FeasibilityQuery& query = options.query;
   return {
       app.add_option("--tokens", options.tokens,
@@ -329,8 +397,12 @@ std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
 // Options that would be read by nobody are refused.
 absl::Status CheckQuestions(const Options& options,
                             const std::vector<const CLI::Option*>& about_gpus) {
-  if (options.largest && !options.gpu.empty()) {
-    return absl::InvalidArgumentError("--largest lists every GPU: leave --gpu out");
+  const bool judged = (!options.gpu.empty() || options.smallest) && !options.largest;
+  if (options.on_coordinator && (!options.calibration.empty() || !(judged || options.accuracy))) {
+    return absl::InvalidArgumentError(
+        options.calibration.empty()
+            ? "--on-coordinator goes with --gpu, --smallest and --accuracy"
+            : "--calibration is a file of this machine: leave --on-coordinator out");
   }
   if (!options.gpu.empty() || options.smallest || options.accuracy) {
     return absl::OkStatus();
@@ -363,10 +435,14 @@ Action SetupPlan(CLI::App& app) {
   file->excludes(presets);
   app.add_flag("--bytes", options->bytes, "Bytes a parameter by the formats of its state instead");
   app.add_flag("--accuracy", options->accuracy, "How far plans are from what was measured instead");
-  return [options, about_gpus](Context& context) -> absl::StatusOr<int> {
+  return [&app, options, about_gpus](Context& context) -> absl::StatusOr<int> {
     if (context.format == OutputFormat::kJson) {  // given before the command
       options->format = "json";
     }
+    const bool may = options->calibration.empty() && !options->largest &&
+                     (!options->gpu.empty() || options->smallest || options->accuracy);
+    options->on_coordinator =
+        options->on_coordinator || (may && NamesCoordinator(*app.get_parent()));
     const bool needs_file = !options->presets && !options->bytes && !options->accuracy;
     if (needs_file && options->file.empty()) {
       return absl::InvalidArgumentError("give a job file, --presets, --bytes or --accuracy");

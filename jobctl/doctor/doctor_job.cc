@@ -22,6 +22,7 @@ constexpr double kLowUtilization = 0.80;
 constexpr double kLowClock = 0.80;        // of the highest, while busy
 constexpr double kSlowerThanBest = 1.15;  // median step time against the best stretch's
 constexpr double kUneven = 3.0;           // slowest step against the median
+constexpr double kPlanShare = 0.90;       // of what was planned, where the GPU is calibrated
 constexpr int64_t kSmallMicroBatchTokens = 8192;
 constexpr double kMemoryToSpare = 0.60;  // used share below which a larger micro-batch fits
 constexpr int64_t kOthersMemory = int64_t{3} << 30;  // beyond this rank's and CUDA's own
@@ -90,6 +91,7 @@ class Diagnosis {
       return std::move(out_);
     }
     Speed();
+    Plan();
     Precision();
     Stragglers();
     for (const v1::Worker* worker : gang_) {
@@ -163,6 +165,48 @@ class Diagnosis {
                             tokens / joules);
     }
     Add(Verdict::kOk, "speed", text, "");
+  }
+
+  // How much of what its GPUs should give the job reaches, with the arithmetic.
+  void Plan() {
+    if (!facts_.plan.has_value() || !(median_ > 0.0)) {
+      return;
+    }
+    const v1::JobPlan& plan = *facts_.plan;
+    if (!(plan.tokens_per_second() > 0.0)) {
+      Add(Verdict::kNote, "plan", absl::StrCat("no speed was planned: ", plan.unknown()), "");
+      return;
+    }
+    const double share = plan.step().seconds() / median_;
+    const std::string gpus =
+        plan.gpus() > 1 ? absl::StrFormat("these %d GPUs", plan.gpus()) : "this GPU";
+    std::string text =
+        absl::StrFormat("you reach %s of what %s should give: %.1f of %.1f ms a step, %s (",
+                        Percent(share), gpus, plan.step().seconds() * 1e3, median_ * 1e3,
+                        FormatTokensPerSecond(plan.tokens_per_second()));
+    const std::pair<const char*, double> parts[] = {
+        {"products", plan.step().product_seconds()},
+        {"attention", plan.step().attention_seconds()},
+        {"memory-bound kernels", plan.step().memory_seconds()},
+        {"optimizer", plan.step().update_seconds()},
+        {"gaps", plan.step().gap_seconds()},
+        {"lower clock", plan.step().stretch_seconds()},
+        {"emulation", plan.step().emulated_seconds()},
+        {"gradients", plan.step().exchange_seconds()},
+        {"waiting for the slowest", plan.step().lockstep_seconds()}};
+    const char* between = "";
+    for (const auto& [name, seconds] : parts) {
+      if (seconds > 0.0) {
+        absl::StrAppendFormat(&text, "%s%s %.1f", between, name, seconds * 1e3);
+        between = " + ";
+      }
+    }
+    absl::StrAppend(&text, plan.calibrated() ? ")" : "; by the data sheet of this GPU)");
+    if (share < kPlanShare && plan.calibrated()) {
+      Warn("plan", text, "what follows may say where the rest goes; docs/plan.md has the model");
+    } else {
+      Add(share < kPlanShare ? Verdict::kNote : Verdict::kOk, "plan", text, "");
+    }
   }
 
   void Precision() {

@@ -1,10 +1,12 @@
 // "Why is it slow": doctor's findings about one job. Pure: the facts come as arguments.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "hearth/v1/job.pb.h"
+#include "hearth/v1/plan.pb.h"
 #include "hearth/v1/worker.pb.h"
 #include "jobctl/doctor/finding.h"
 
@@ -15,6 +17,8 @@ struct JobFacts {
   std::vector<v1::Worker> workers;  // all that the coordinator knows
   // The last steps in order, without discarded ones; at most kDoctorSteps.
   std::vector<v1::StepReport> steps;
+  // What was planned for the job as it runs; absent = nothing.
+  std::optional<v1::JobPlan> plan;
 };
 inline constexpr int kDoctorSteps = 500;
 

@@ -103,6 +103,29 @@ TEST_F(DoctorJobTest, OtherRecipe_WarmUpTailOrFallback) {
   EXPECT_THAT(Text(), HasSubstr("for the last 950 steps (bf16_tail)"));
 }
 
+TEST_F(DoctorJobTest, Plan_SaysHowMuchOfTheGpuIsReached) {
+  EXPECT_THAT(Text(), Not(HasSubstr(" plan: ")));
+  v1::JobPlan& plan = facts_.plan.emplace();
+  plan.set_gpus(1);
+  plan.set_calibrated(true);
+  plan.set_tokens_per_second(1.41e6);
+  plan.mutable_step()->set_product_seconds(0.25);
+  plan.mutable_step()->set_attention_seconds(0.105);
+  plan.mutable_step()->set_seconds(0.355);
+  EXPECT_THAT(Text(),
+              HasSubstr("warning plan: you reach 71 % of what this GPU should give: 355.0 of "
+                        "500.0 ms a step, 1.41M tok/s (products 250.0 + attention 105.0)"));
+  plan.set_calibrated(false);  // may be tens of percent off: no reason to warn
+  plan.set_gpus(4);
+  EXPECT_THAT(Text(), HasSubstr("note plan: you reach 71 % of what these 4 GPUs should give"));
+  EXPECT_THAT(Text(), HasSubstr("by the data sheet"));
+  plan.mutable_step()->set_seconds(0.49);
+  EXPECT_THAT(Text(), HasSubstr("ok plan: you reach 98 %"));
+  plan.clear_tokens_per_second();
+  plan.set_unknown("NVIDIA Test is not in configs/gpus.yaml");
+  EXPECT_THAT(Text(), HasSubstr("note plan: no speed was planned: NVIDIA Test is not in"));
+}
+
 TEST_F(DoctorJobTest, Straggler_IsNamedWithItsWorker) {
   v1::Straggler& slow = *facts_.job.add_stragglers();
   slow.set_rank(2);

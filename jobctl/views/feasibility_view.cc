@@ -34,8 +34,8 @@ std::string Money(const std::optional<double>& amount, const std::string& curren
 
 const std::vector<std::string>& Header() {
   static const auto& header = *new std::vector<std::string>{
-      "GPU", "VERDICT", "GB",  "OF",    "BATCH", "RECOMPUTE", "TOK/S",
-      "MFU", "TIME",    "KWH", "POWER", "RENT",  "BOUGHT",    "BASIS"};
+      "GPU",     "VERDICT", "GB",  "OF",    "BATCH", "RECOMPUTE", "TOK/S",
+      "OF-PEAK", "TIME",    "KWH", "POWER", "RENT",  "BOUGHT",    "BASIS"};
   return header;
 }
 
@@ -50,7 +50,7 @@ std::vector<std::string> Row(const Feasibility& f, const spec::FeasibilityQuery&
       absl::StrCat(f.micro_batch),
       f.recompute,
       known ? FormatCount(f.tok_s) : "-",
-      known ? absl::StrFormat("%.0f %%", 100 * f.mfu) : "-",
+      known ? absl::StrFormat("%.0f %%", 100 * f.peak_share()) : "-",
       known ? HumanDuration(absl::Seconds(f.seconds)) : "-",
       f.joules.has_value() ? absl::StrFormat("%.4g", *f.joules / 3.6e6) : "-",
       Money(f.power_cost, currency),
@@ -142,6 +142,7 @@ nlohmann::json TimeJson(const Feasibility& f) {
                         {"tok_s", Number(known, f.tok_s)},
                         {"peak_tok_s", Number(known, f.peak_tok_s)},
                         {"mfu", Number(known, f.mfu)},
+                        {"peak_share", Number(known, f.peak_share())},
                         {"step_seconds", Number(known, t.seconds)},
                         {"seconds", Number(known, f.seconds)},
                         {"goodput", Number(known, f.goodput)},
@@ -284,15 +285,18 @@ std::string PlanJson(const std::vector<Feasibility>& plans) {
   return out.dump(2) + "\n";
 }
 
-std::string LargestTable(const std::vector<spec::FamilyModel>& family, int gpus, int columns) {
+std::string LargestTable(const std::vector<spec::FamilyModel>& family,
+                         const std::vector<const spec::GpuRow*>& rows,
+                         int gpus,
+                         int columns) {
   std::vector<std::string> header = {"GPU", "TRAINS", "LAYERS", "HIDDEN", "GB", "OF"};
   for (const spec::StateFormat* tier : spec::StateTiers()) {
     header.push_back(absl::StrFormat("AT-%.3fB", tier->bytes()));
   }
   Table table(header);
-  for (const spec::GpuRow& gpu : spec::Gpus()) {
-    const spec::FamilyModel* model = spec::LargestOf(family, gpu.memory_bytes());
-    std::vector<std::string> row = {gpu.name};
+  for (const spec::GpuRow* gpu : rows) {
+    const spec::FamilyModel* model = spec::LargestOf(family, gpu->memory_bytes());
+    std::vector<std::string> row = {gpu->name};
     if (model != nullptr) {
       row.insert(row.end(),
                  {FormatCount(static_cast<double>(model->parameters)), absl::StrCat(model->layers),
@@ -300,9 +304,9 @@ std::string LargestTable(const std::vector<spec::FamilyModel>& family, int gpus,
     } else {
       row.insert(row.end(), {"-", "-", "-", "-"});
     }
-    row.push_back(absl::StrFormat("%.1f", Gb(gpu.memory_bytes())));
+    row.push_back(absl::StrFormat("%.1f", Gb(gpu->memory_bytes())));
     for (const spec::StateFormat* tier : spec::StateTiers()) {
-      row.push_back(FormatCount(spec::LargestParameters(gpu.memory_gb * gpus, tier->bytes())));
+      row.push_back(FormatCount(spec::LargestParameters(gpu->memory_gb * gpus, tier->bytes())));
     }
     table.Add(std::move(row));
   }

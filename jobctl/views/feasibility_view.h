@@ -29,7 +29,11 @@ std::string PlanHtml(const std::vector<spec::Feasibility>& plans,
 // {"schema": "hearth.plan/v1", "plans": [..]}; what is not known is null.
 std::string PlanJson(const std::vector<spec::Feasibility>& plans);
 
-// The largest model of the job's family on each GPU, and the largest by bytes a parameter alone.
-std::string LargestTable(const std::vector<spec::FamilyModel>& family, int gpus, int columns);
+// The largest model of the job's family on each of the GPUs, and the largest by bytes a parameter
+// alone. `gpus`: of one host together.
+std::string LargestTable(const std::vector<spec::FamilyModel>& family,
+                         const std::vector<const spec::GpuRow*>& rows,
+                         int gpus,
+                         int columns);
 
 }  // namespace hearth::jobctl

@@ -77,6 +77,19 @@ TEST(PlanJsonTest, IsParsedAndNullWhereNotKnown) {
   EXPECT_EQ(json["plans"][0]["memory"]["parts"].size(), 2U);
 }
 
+TEST(LargestTableTest, ListsTheChosenGpusAlone) {
+  const std::vector<spec::FamilyModel> family = {
+      {.layers = 12, .hidden = 768, .parameters = 100'000'000, .total_bytes = int64_t{8} << 30}};
+  const spec::GpuRow* const gpu = *spec::GpuByName("RTX 5090");
+  const std::string one = LargestTable(family, {gpu}, 1, 0);
+  EXPECT_THAT(one, HasSubstr("RTX 5090"));
+  EXPECT_THAT(one, HasSubstr("100M"));
+  EXPECT_THAT(one, HasSubstr("13.6B"));
+  EXPECT_THAT(one, Not(HasSubstr("H200")));
+  const std::string two = LargestTable(family, {gpu, *spec::GpuByName("H200")}, 1, 0);
+  EXPECT_THAT(two, HasSubstr("H200"));
+}
+
 TEST(PlanHtmlTest, HasThePictureWithoutWhatCannotBeDone_AndEscapesNames) {
   const std::string html = PlanHtml(Plans(), {});
   EXPECT_THAT(html, HasSubstr("<svg"));

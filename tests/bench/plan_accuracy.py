@@ -5,7 +5,8 @@
 usage: plan_accuracy.py [--bin DIR] [--rows FILE] [--calibration FILE] [--steps N] [--out FILE]
 
 Rows are those of bench_table.py: "name | job file of configs/jobs | field=value ...". `--out` gets a
-JSON line a row, and behind them lines for `runs:` of a file of configs/calibration.
+JSON line a row, and behind them lines for `runs:` of a file of configs/calibration; it is written again after each row.
+A row that fails (it does not fit this GPU) is named, and the next one runs; the exit status is then 1.
 """
 import argparse
 import json
@@ -75,6 +76,14 @@ def worst(results, key):
     return f"{100 * max(errors):.1f} %" if errors else "-"
 
 
+def write(path, results):
+    if path is None:
+        return
+    lines = [json.dumps(result) for result in results]
+    lines += ["  - " + json.dumps(result["run"]).replace('"', "") for result in results if result["preset"]]
+    path.write_text("\n".join(lines) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, default=TOP / "build/release/bin")
@@ -84,19 +93,22 @@ def main():
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
     results = []
+    failed = 0
     print(f"{'planned / measured':28} {'tok/s':>34} {'GB':>30} {'W':>26}")
     for name, job, fields in read_rows(options.rows):
-        result = compare(options, name, job, fields)
+        try:
+            result = compare(options, name, job, fields)
+        except RuntimeError as error:
+            print(f"{name:28} failed: {error}", flush=True)
+            failed += 1
+            continue
         results.append(result)
+        write(options.out, results)
         print(f"{name:28} {text(result['tok_s']):>34} {text(result['bytes'], 1e9):>30} {text(result['watts']):>26}",
               flush=True)
     print(f"largest errors: tok/s {worst(results, 'tok_s')} (target 5 %), memory {worst(results, 'bytes')} (1 %), "
           f"watts {worst(results, 'watts')} (10 %)")
-    if options.out:
-        lines = [json.dumps(result) for result in results]
-        lines += ["  - " + json.dumps(result["run"]).replace('"', "") for result in results if result["preset"]]
-        options.out.write_text("\n".join(lines) + "\n")
-    return 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

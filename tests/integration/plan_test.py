@@ -83,5 +83,36 @@ class Plan(unittest.TestCase):
                 self.assertEqual("recompute: block" in error, recompute == "none", error)
 
 
+class PlanAtCoordinator(harness.ClusterTest):
+    WORKERS = 0
+
+    def test_the_coordinator_says_what_jobctl_says(self):
+        for name, gpu, *more in (("hearth-112m-fp8", "all", "--price-hour", 2, "--tokens", "20x"), ("qwen2.5-1.5b-bf16", "5090", "--gpus", 2),
+                                 ("hearth-1.5b-bf16", "RTX 3060"), ("hearth-112m-nvfp4", "H200", "--tok-s", 1e9, "--memory", "20GiB")):
+            for output in ("table", "json"):
+                with self.subTest(name=name, output=output):
+                    words = ["plan", os.path.join(JOBS, name + ".yaml"), "--gpu", gpu, "-o", output, *map(str, more)]
+                    here = subprocess.run([harness.program("jobctl"), *words], capture_output=True, text=True, env=self.cluster.env)
+                    there = self.cluster.jobctl(*words, "--on-coordinator", check=False)
+                    self.assertIn(here.returncode, (0, 3), here.stderr)
+                    self.assertEqual((there.returncode, there.stdout, there.stderr), (here.returncode, here.stdout, here.stderr))
+
+    def test_what_cannot_be_asked(self):
+        path = os.path.join(JOBS, "hearth-112m-fp8.yaml")
+        for words, text in ((["--gpu", "RTX 5091"], "RTX 5090"), (["--gpu", "H200", "--price-kwh", "nan"], "--price-kwh"),
+                            (["--on-coordinator"], "--on-coordinator goes with --gpu"),
+                            (["--gpu", "H200", "--on-coordinator", "--calibration", path], "leave --on-coordinator out")):
+            with self.subTest(words=words):
+                run = self.cluster.jobctl("plan", path, *words, check=False)
+                self.assertNotEqual(run.returncode, 0)
+                self.assertIn(text, run.stderr)
+        open_vocab = {**SMALL, "model": {key: value for key, value in SMALL["model"].items() if key != "vocab"},
+                      "resources": {"device": "cuda"}}
+        run = self.cluster.jobctl("plan", "-", "--gpu", "H200", "--on-coordinator", check=False, stdin=json.dumps(open_vocab))
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("no worker with device cuda is online", run.stderr)
+        self.assertIn("no job that was planned and measured has ended", self.cluster.jobctl("plan", "--accuracy", "--on-coordinator").stdout)
+
+
 if __name__ == "__main__":
     harness.main()

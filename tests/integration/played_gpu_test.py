@@ -40,7 +40,7 @@ def send(payload):
 
 fd = int(os.environ["HEARTH_TRAINER_FD"])
 os.read(fd, 1 << 20)  # the task
-send(message(f1=message(f1=1000000, f3=1, f5=b"bf16", f6=b"native", f12=b"cuda:0")))
+send(message(f1=message(f1=1000000, f2=2, f3=1, f4=256, f5=b"bf16", f6=b"native", f8=1 << 29, f12=b"cuda:0")))
 step = 0
 while step < 30 or not os.path.exists(os.path.join(os.environ["HEARTH_HOME"], "stop")):
     step += 1
@@ -73,7 +73,7 @@ class PlayedGpu(unittest.TestCase):
         return os.path.join(self.cluster.dir, name)
 
     def gpu(self, celsius, joules):
-        state = {"name": "NVIDIA Test", "uuid": "GPU-0", "pci": "00000000:01:00.0", "cc": "90", "total": 32 << 30, "used": 1 << 30,
+        state = {"name": "NVIDIA H200", "uuid": "GPU-0", "pci": "00000000:01:00.0", "cc": "90", "total": 32 << 30, "used": 1 << 30,
                  "reserved": 0, "procs": "", "temp": celsius, "energy": 1000 * joules, "power": 500000, "gpu_util": 90}
         lines = ["driver=580.82.07", "cuda=13000", "count=1", *(f"0.{key}={value}" for key, value in state.items())]
         with open(self.path("gpu.new"), "w") as f:
@@ -106,13 +106,13 @@ class PlayedGpu(unittest.TestCase):
         hottest = r"hottest: 91 C on g0 at step \d+"
         described = self.cluster.jobctl("describe", self.job).stdout
         self.assertRegex(described, rf"Temperature: +warning, {hottest} \(limit 85 C\)\n")
-        self.assertRegex(described, r"Devices: +1 x NVIDIA Test on \S+, driver 580.82.07, CUDA 13.0, hearth \S+")
+        self.assertRegex(described, r"Devices: +1 x NVIDIA H200 on \S+, driver 580.82.07, CUDA 13.0, hearth \S+")
         limit = ("--temperature-limit", "95")
         self.assertRegex(self.cluster.jobctl("describe", self.job, *limit).stdout, rf"Temperature: +ok, {hottest} \(limit 95 C\)\n")
         prices = ("--price-per-kwh", "0.10")
         report = json.loads(self.cluster.jobctl("report", self.job, "-o", "json", *prices).stdout)
         self.assertEqual((report["hottest_celsius"], report["temperature_limit"]), (91, 85))
-        self.assertEqual([(d["worker"], d["model"], d["driver"]) for d in report["devices"]], [("g0", "NVIDIA Test", "580.82.07")])
+        self.assertEqual([(d["worker"], d["model"], d["driver"]) for d in report["devices"]], [("g0", "NVIDIA H200", "580.82.07")])
         self.assertIn({"check": "temperature", "status": "warning"},
                       [{"check": v["check"], "status": v["status"]} for v in report["verdict"]])
         joules = report["energy_joules"]
@@ -127,6 +127,19 @@ class PlayedGpu(unittest.TestCase):
         columns = json.loads(self.cluster.get(f"/api/v1/jobs/{self.job}/metrics"))["columns"]
         self.assertEqual({round(mfu, 6) for mfu in columns["mfu"]}, {0.4})
         self.assertIn(500, columns["power_watts"])
+        self.check_plan(page["plan"])
+
+    def check_plan(self, shown):
+        """What was planned for the job on this GPU stands beside what its steps measured."""
+        self.assertEqual((shown["gpu"], shown["gpus"], shown["unknown"], shown["calibrated"]), ("H200", 1, "", True))
+        self.assertAlmostEqual(shown["measured"]["tokens_per_second"], 50000)
+        self.assertGreater(shown["planned"]["tokens_per_second"], 0)
+        self.assertEqual((shown["planned"]["memory_bytes"], shown["measured"]["memory_bytes"]), ((1 << 29) + 566000000, 1 << 30))
+        rows = self.cluster.jobctl("plan", "--accuracy", "--on-coordinator", "--gpu", "h200").stdout
+        self.assertRegex(rows, rf"(?m)^{self.job} +H200 +1 +- +bf16 +2 +32 +4 +50000 ")
+        plan = self.cluster.jobctl("plan", os.path.join(harness.SOURCE, "configs", "jobs", "hearth-112m-bf16.yaml"), "--gpu", "H200",
+                                   "--on-coordinator").stdout
+        self.assertRegex(plan, r"confidence: measured on this GPU: plans of the nearest runs \(")
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ class Reflection(harness.ClusterTest):
         client = GenericClient(self.cluster.address, harness.metadata(self.cluster.address))
         services = client.services()
         for name in ("hearth.v1.JobService", "hearth.v1.WorkerService", "hearth.v1.AgentService", "hearth.v1.IdentityService",
-                     "hearth.v1.CoordinatorService", "hearth.v1.GenerateService",
+                     "hearth.v1.CoordinatorService", "hearth.v1.GenerateService", "hearth.v1.PlanService",
                      "grpc.health.v1.Health"):
             self.assertIn(name, services)
         reply = client.call("hearth.v1.JobService", "GetJob", job_id=job)

@@ -13,7 +13,7 @@ import reflection_test
 AUTH = 4  # exit code of jobctl
 VIEWER, OPERATOR, ADMIN, WORKER = 1, 2, 3, 4
 ONE_SIDED = ("hearth.v1.JobService", "hearth.v1.WorkerService", "hearth.v1.IdentityService", "hearth.v1.AgentService",
-             "hearth.v1.CoordinatorService", "hearth.v1.GenerateService")
+             "hearth.v1.CoordinatorService", "hearth.v1.GenerateService", "hearth.v1.PlanService")
 
 
 class RolesTest(harness.ClusterTest):
@@ -107,6 +107,13 @@ class RolesTest(harness.ClusterTest):
         self.assertEqual(self.works(viewer, "-o", "name", "list", "--owner", "alice"), f"job/{job}\n")
         self.assertEqual(self.works(viewer, "-o", "name", "list", "--owner", "bob"), "")
         self.assertRegex(self.works(viewer, "describe", job), r"Owner: +alice\n")
+        tiny = harness.tiny_job(self.data, 10, precision={"recipe": "bf16"}, resources={"device": "cuda", "workers": 1})
+        plan = ["plan", "-", "--gpu", "H200", "--on-coordinator"]
+        self.assertIn("on 1 x H200: YES", self.works(viewer, *plan, stdin=json.dumps(tiny)))
+        del tiny["model"]["vocab"]  # to be asked of a worker, which shows what lies there
+        run = self.run_as(viewer, *plan, stdin=json.dumps(tiny))
+        self.assertEqual(run.returncode, 1, run.stdout)
+        self.assertIn("a viewer may not ask workers", run.stderr)
         for who in (viewer, bob):
             self.assert_refused(self.run_as(who, "cancel", job))
             self.assert_refused(self.run_as(who, "update", job, "--priority", 5))

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/spec/feasibility/remedies.h"
+#include "common/spec/feasibility/started_plan.h"
 #include "common/spec/plan/job_plan.h"
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/resolve.h"
@@ -71,20 +72,52 @@ AccuracyRow RowOf(const MeasuredRun& run, const GpuRow& gpu, const Calibration& 
   return row;
 }
 
+// A run that says how good plans are.
+struct Neighbour {
+  double distance = 0;
+  std::string name;
+  double error = 0;  // in tok/s: planned over measured - 1
+};
+
 // Small for runs like the job: by the logarithm of parameters and tokens of a micro-batch, another
 // recipe and other numbers of GPUs counting as a factor of four each.
-double DistanceOf(const MeasuredRun& run, const Feasibility& f) {
-  const v1::JobSpec job = JobOf(run);
-  const std::unique_ptr<JobPlan> plan = PlanOf(job, run);
-  if (plan == nullptr) {
-    return 1e9;
-  }
-  const double size = std::log2(static_cast<double>(CountParameters(plan->options.shape)) /
-                                static_cast<double>(f.parameters));
-  const double batch = std::log2(static_cast<double>(run.micro_batch * run.sequence_length) /
+double DistanceTo(
+    const Feasibility& f, int64_t parameters, int64_t tokens, const std::string& recipe, int gpus) {
+  const double size =
+      std::log2(static_cast<double>(parameters) / static_cast<double>(f.parameters));
+  const double batch = std::log2(static_cast<double>(tokens) /
                                  static_cast<double>(f.micro_batch * f.sequence_length));
-  return std::abs(size) + 0.5 * std::abs(batch) + (run.recipe != f.recipe ? 2 : 0) +
-         (run.gpus != f.gpus ? 2 : 0);
+  return std::abs(size) + 0.5 * std::abs(batch) + (recipe != f.recipe ? 2 : 0) +
+         (gpus != f.gpus ? 2 : 0);
+}
+
+std::vector<Neighbour> NeighboursOf(const GpuRow& gpu,
+                                    const Calibration& calibration,
+                                    absl::Span<const v1::JobPlan> ended,
+                                    const Feasibility& f) {
+  std::vector<Neighbour> found;
+  for (const MeasuredRun& run : calibration.runs) {
+    const std::unique_ptr<JobPlan> plan = PlanOf(JobOf(run), run);
+    if (plan == nullptr) {
+      continue;
+    }
+    found.push_back({DistanceTo(f, CountParameters(plan->options.shape),
+                                run.micro_batch * run.sequence_length, run.recipe, run.gpus),
+                     absl::StrCat(run.preset, " ", run.recipe),
+                     RowOf(run, gpu, calibration).tok_s_error});
+  }
+  for (const v1::JobPlan& job : ended) {
+    if (job.gpu() == gpu.name && IsComparable(job) && job.parameters() > 0) {
+      found.push_back({DistanceTo(f, job.parameters(), job.micro_batch() * job.sequence_length(),
+                                  job.recipe(), job.gpus()),
+                       absl::StrCat("job ", job.job_id()),
+                       job.tokens_per_second() / MeasuredTokS(job) - 1});
+    }
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Neighbour& a, const Neighbour& b) { return a.distance < b.distance; });
+  found.resize(std::min(found.size(), kNearest));
+  return found;
 }
 
 }  // namespace
@@ -99,30 +132,24 @@ std::vector<AccuracyRow> Accuracy(const GpuRow& gpu, const Calibration& calibrat
 
 std::string ConfidenceText(const GpuRow& gpu,
                            const Calibration& calibration,
+                           absl::Span<const v1::JobPlan> ended,
                            const Feasibility& f) {
-  if (!calibration.measured) {
-    return "nothing measured on this GPU: from the data sheet";
+  const std::vector<Neighbour> nearest = NeighboursOf(gpu, calibration, ended, f);
+  if (nearest.empty()) {
+    return calibration.measured ? "kernels measured on this GPU, no whole job"
+                                : "nothing measured on this GPU: from the data sheet";
   }
-  std::vector<std::pair<double, const MeasuredRun*>> nearest;
-  for (const MeasuredRun& run : calibration.runs) {
-    nearest.emplace_back(DistanceOf(run, f), &run);
-  }
-  std::sort(nearest.begin(), nearest.end());
-  nearest.resize(std::min(nearest.size(), kNearest));
   double low = 0;
   double high = 0;
   std::string names;
-  for (const auto& [distance, run] : nearest) {
-    const AccuracyRow row = RowOf(*run, gpu, calibration);
-    low = std::min(low, row.tok_s_error);
-    high = std::max(high, row.tok_s_error);
-    absl::StrAppend(&names, names.empty() ? "" : ", ", run->preset, " ", run->recipe);
-  }
-  if (names.empty()) {
-    return "kernels measured on this GPU, no whole job";
+  for (const Neighbour& run : nearest) {
+    low = std::min(low, run.error);
+    high = std::max(high, run.error);
+    absl::StrAppend(&names, names.empty() ? "" : ", ", run.name);
   }
   return absl::StrFormat(
-      "measured on this GPU: plans of the nearest runs (%s) were %+.1f to %+.1f %% off in tok/s",
+      "%s: plans of the nearest runs (%s) were %+.1f to %+.1f %% off in tok/s",
+      calibration.measured ? "measured on this GPU" : "from the data sheet, and jobs of this GPU",
       names, 100 * low, 100 * high);
 }
 

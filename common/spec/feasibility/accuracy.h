@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "common/spec/feasibility/feasibility.h"
+#include "hearth/v1/plan.pb.h"
 
 namespace hearth::spec {
 
@@ -20,7 +22,11 @@ struct AccuracyRow {
 // plan.
 std::vector<AccuracyRow> Accuracy(const GpuRow& gpu, const Calibration& calibration);
 
-// What a plan rests on: "nothing measured on this GPU: ...", or the errors of the nearest runs.
-std::string ConfidenceText(const GpuRow& gpu, const Calibration& calibration, const Feasibility& f);
+// What a plan rests on: the errors of the nearest runs, of the calibration's and of `ended`, jobs
+// that ran on this GPU (IsComparable); else "nothing measured on this GPU: ...".
+std::string ConfidenceText(const GpuRow& gpu,
+                           const Calibration& calibration,
+                           absl::Span<const v1::JobPlan> ended,
+                           const Feasibility& f);
 
 }  // namespace hearth::spec

@@ -110,6 +110,7 @@ void ReadShares(FactReader& facts, const char* key, double (&shares)[n]) {
 // data-sheet.yaml.
 struct DataSheet {
   std::map<int, SheetShares> generations;
+  std::map<std::string, SheetShares> gpus;  // by their names in configs/gpus.yaml
   Calibration shared;
 };
 
@@ -120,19 +121,35 @@ struct DataSheet {
   std::abort();  // the files are part of the program, and a test reads them
 }
 
+SheetShares ReadSheetShares(const YAML::Node& node,
+                            const std::string& place,
+                            std::vector<std::string>& errors) {
+  FactReader row(node, place, errors);
+  SheetShares shares;
+  ReadShares(row, "products", shares.products);
+  ReadShares(row, "attention", shares.attention);
+  shares.copy = row.Needed("copy");
+  ReadShares(row, "watts", shares.watts);
+  row.RefuseOthers();
+  return shares;
+}
+
 DataSheet ReadDataSheet(std::string_view text) {
   std::vector<std::string> errors;
   DataSheet sheet;
   const std::string place = "data-sheet.yaml";
   FactReader facts(LoadFacts(text, place, errors), place, errors);
   for (const auto& entry : facts.Node("defaults")) {
-    FactReader row(entry.second, place + ": " + entry.first.Scalar(), errors);
-    SheetShares& shares = sheet.generations[entry.first.as<int>()];
-    ReadShares(row, "products", shares.products);
-    ReadShares(row, "attention", shares.attention);
-    shares.copy = row.Needed("copy");
-    ReadShares(row, "watts", shares.watts);
-    row.RefuseOthers();
+    sheet.generations[entry.first.as<int>()] =
+        ReadSheetShares(entry.second, place + ": " + entry.first.Scalar(), errors);
+  }
+  for (const auto& entry : facts.Node("gpus")) {
+    const std::string name = entry.first.Scalar();
+    const GpuRow* const gpu = FindGpu(name);
+    if (gpu == nullptr || gpu->name != name) {
+      errors.push_back(Text(place, ": gpus: \"", name, "\" is not in configs/gpus.yaml"));
+    }
+    sheet.gpus[name] = ReadSheetShares(entry.second, place + ": " + name, errors);
   }
   ReadShared(facts, sheet.shared);
   ReadStretch(facts.Node("stretch"), place, errors, sheet.shared);
@@ -147,8 +164,11 @@ DataSheet ReadDataSheet(std::string_view text) {
 Calibration FromDataSheet(const GpuRow& gpu, const DataSheet& sheet) {
   Calibration c = sheet.shared;
   c.source = "the data sheet, by the shares of configs/calibration/data-sheet.yaml";
+  const auto own = sheet.gpus.find(gpu.name);
   const auto it = sheet.generations.find(gpu.compute / 10);
-  const SheetShares shares = it == sheet.generations.end() ? SheetShares{} : it->second;
+  const SheetShares shares = own != sheet.gpus.end()         ? own->second
+                             : it != sheet.generations.end() ? it->second
+                                                             : SheetShares{};
   for (int f = 0; f < kMatrixFormatCount; ++f) {
     c.products[f] = gpu.flops[f] * shares.products[f];
   }

@@ -33,9 +33,10 @@ class Assessment {
  public:
   Assessment(JobPlans& plans,
              const FeasibilityQuery& query,
+             absl::Span<const v1::JobPlan> ended,
              const GpuRow& gpu,
              const Calibration& calibration)
-      : plans_(plans), query_(query), gpu_(gpu), calibration_(calibration) {
+      : plans_(plans), query_(query), ended_(ended), gpu_(gpu), calibration_(calibration) {
     f_.job = plans.spec().name();
     f_.gpu = gpu.name;
     f_.gpus = plans.gpus();
@@ -62,7 +63,7 @@ class Assessment {
     }
     f_.changes = choice.changes;
     Conclude(choice);
-    f_.confidence = ConfidenceText(gpu_, calibration_, f_);
+    f_.confidence = ConfidenceText(gpu_, calibration_, ended_, f_);
     return std::move(f_);
   }
 
@@ -123,7 +124,7 @@ class Assessment {
     if (!(f_.tok_s > 0)) {
       return absl::OkStatus();
     }
-    const double training = f_.tokens / f_.tok_s;
+    const double training = TrainingSeconds(f_.tokens, f_.tok_s, 1);
     const auto every = static_cast<double>(chosen.spec.checkpoint().every_steps());
     const double interval = every > 0 ? every * f_.time.seconds : training;
     // Each evaluation is a forward pass: a third of a micro-batch's time.
@@ -139,7 +140,7 @@ class Assessment {
                                                         f_.gpus / (query_.mtbf_hours * kHour)
                                                   : 0;
     f_.goodput = 1 / (1 + checkpoints + evaluations + failures);
-    f_.seconds = training / f_.goodput;
+    f_.seconds = TrainingSeconds(f_.tokens, f_.tok_s, f_.goodput);
     return absl::OkStatus();
   }
 
@@ -218,12 +219,17 @@ class Assessment {
 
   JobPlans& plans_;
   const FeasibilityQuery& query_;
+  const absl::Span<const v1::JobPlan> ended_;
   const GpuRow& gpu_;
   const Calibration& calibration_;
   Feasibility f_;
 };
 
 }  // namespace
+
+double TrainingSeconds(double tokens, double tokens_per_second, double goodput) {
+  return tokens / tokens_per_second / goodput;
+}
 
 std::string_view VerdictName(Verdict verdict) {
   constexpr std::string_view kNames[] = {"YES", "YES WITH CHANGES", "NO"};
@@ -261,23 +267,27 @@ absl::Status CheckQuery(const FeasibilityQuery& query) {
 
 class FeasibilityJudge::Impl {
  public:
-  Impl(v1::JobSpec job_spec, FeasibilityQuery query)
+  Impl(v1::JobSpec job_spec, FeasibilityQuery query, std::vector<v1::JobPlan> ended)
       : query_(std::move(query)),
+        ended_(std::move(ended)),
         plans_(job_spec,
                query_.gpus > 0 ? query_.gpus : std::max(1, job_spec.resources().workers())) {}
 
   absl::StatusOr<Feasibility> Judge(const GpuRow& gpu, const Calibration& calibration) {
     HEARTH_RETURN_IF_ERROR(CheckQuery(query_));
-    return Assessment(plans_, query_, gpu, calibration).Run();
+    return Assessment(plans_, query_, ended_, gpu, calibration).Run();
   }
 
  private:
   const FeasibilityQuery query_;
+  const std::vector<v1::JobPlan> ended_;
   JobPlans plans_;
 };
 
-FeasibilityJudge::FeasibilityJudge(v1::JobSpec job_spec, FeasibilityQuery query)
-    : impl_(std::make_unique<Impl>(std::move(job_spec), std::move(query))) {}
+FeasibilityJudge::FeasibilityJudge(v1::JobSpec job_spec,
+                                   FeasibilityQuery query,
+                                   std::vector<v1::JobPlan> ended)
+    : impl_(std::make_unique<Impl>(std::move(job_spec), std::move(query), std::move(ended))) {}
 FeasibilityJudge::~FeasibilityJudge() = default;
 
 absl::StatusOr<Feasibility> FeasibilityJudge::Judge(const GpuRow& gpu,

@@ -13,6 +13,7 @@
 #include "common/spec/feasibility/prices.h"
 #include "common/spec/feasibility/step_time.h"
 #include "hearth/v1/job.pb.h"
+#include "hearth/v1/plan.pb.h"
 
 namespace hearth::spec {
 
@@ -35,6 +36,9 @@ struct FeasibilityQuery {
 absl::Status CheckQuery(const FeasibilityQuery& query);
 
 enum class Verdict : uint8_t { kYes, kYesWithChanges, kNo };
+// Time for tokens at this speed, when a share of `goodput` of it trains. All above 0.
+double TrainingSeconds(double tokens, double tokens_per_second, double goodput);
+
 // "YES", "YES WITH CHANGES", "NO".
 std::string_view VerdictName(Verdict verdict);
 
@@ -86,7 +90,7 @@ struct Feasibility {
   // Time. 0 where time.unknown says what is not known.
   StepTime time;
   double tok_s = 0;  // of all GPUs, while training
-  double mfu = 0;    // of the BF16 rate
+  double mfu = 0;    // of the BF16 rate: above 1 where products run in narrower formats
   double peak_tok_s =
       0;  // if every product ran at its data sheet's rate and nothing else took time
   double tokens = 0;
@@ -103,13 +107,19 @@ struct Feasibility {
   std::vector<Change> changes;       // of kYesWithChanges
   std::vector<std::string> reasons;  // each with its figure
   std::string confidence;
+
+  // Share of peak_tok_s that is reached, 0..1; 0 = not known.
+  double peak_share() const { return peak_tok_s > 0 ? tok_s / peak_tok_s : 0; }
 };
 
 // Judges one job on many GPUs; plans of one shape are made once. Not thread-safe.
 class FeasibilityJudge {
  public:
-  // `job_spec` is resolved, vocabulary and model.from included.
-  FeasibilityJudge(v1::JobSpec job_spec, FeasibilityQuery query);
+  // `job_spec` is resolved, vocabulary and model.from included. `ended`: jobs that were measured,
+  // for what is said of the confidence.
+  FeasibilityJudge(v1::JobSpec job_spec,
+                   FeasibilityQuery query,
+                   std::vector<v1::JobPlan> ended = {});
   ~FeasibilityJudge();
 
   // A job that does not fit is an answer, no error. kInvalidArgument: CheckQuery, or the job.

@@ -88,10 +88,10 @@ void AddProducts(const Feasibility& f, std::string& out) {
 void AddRun(const Feasibility& f, const FeasibilityQuery& query, std::string& out) {
   absl::StrAppendFormat(
       &out,
-      "\n%s for %.4g tokens at %.0f tok/s (MFU %.1f %%; goodput %.1f %%: checkpoints, "
-      "evaluation, a failure each %.0f h of a GPU)\n",
-      HumanDuration(absl::Seconds(f.seconds)), f.tokens, f.tok_s, 100 * f.mfu, 100 * f.goodput,
-      query.mtbf_hours);
+      "\n%s for %.4g tokens at %.0f tok/s (%.0f %% of the peak of its formats, MFU %.1f %% of the "
+      "BF16 rate; goodput %.1f %%: checkpoints, evaluation, a failure each %.0f h of a GPU)\n",
+      HumanDuration(absl::Seconds(f.seconds)), f.tokens, f.tok_s, 100 * f.peak_share(), 100 * f.mfu,
+      100 * f.goodput, query.mtbf_hours);
   if (f.joules.has_value()) {
     absl::StrAppendFormat(&out, "energy: %s at %.0f W a GPU, %.4g tokens per joule\n",
                           EnergyText(*f.joules), f.time.watts, f.tokens / *f.joules);

@@ -29,6 +29,14 @@ void JobState::ForgetRankZero() {
   row_.mutable_job()->clear_stragglers();
 }
 
+void JobState::set_plan(const std::optional<v1::JobPlan>& plan) {
+  if (plan.has_value()) {
+    *row_.mutable_plan() = *plan;
+  } else {
+    row_.clear_plan();
+  }
+}
+
 void JobState::NameNewest() {
   if (row_.checkpoints().empty()) {
     row_.mutable_job()->clear_checkpoint();

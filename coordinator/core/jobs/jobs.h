@@ -79,6 +79,9 @@ class JobState {
   void set_last_report(v1::StepReport report) {
     *row_.mutable_job()->mutable_last_report() = std::move(report);
   }
+  // RunPlans: what is planned and measured; nullopt = the job does not run on GPUs.
+  void set_plan(const std::optional<v1::JobPlan>& plan);
+  v1::JobPlan& plan() { return *row_.mutable_plan(); }
   void set_running_seconds(double seconds) { row_.mutable_job()->set_running_seconds(seconds); }
   void set_history_cursor(int64_t cursor) { row_.set_history_cursor(cursor); }
   void set_log_cursor(int64_t cursor) { row_.set_log_cursor(cursor); }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/spec/evaluation/evaluation_table.h"
+#include "coordinator/core/jobs/run_plans.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -32,6 +33,7 @@ void StepReports::TakeRunInfo(JobState& job, int rank, const v1::RunInfo& info) 
   if (rank == 0) {
     OpenEpoch(job, info.start_step());
     job.set_run_info(info);
+    PlanRun(job);
   }
 }
 
@@ -50,6 +52,7 @@ void StepReports::TakeStep(JobState& job, int rank, const v1::StepReport& step) 
   record.mutable_step()->set_epoch(view.epoch());
   record.mutable_step()->set_energy_joules(step.energy_joules() + EnergyOfOtherRanks(job));
   job.set_step(step.step());
+  MeasureRun(job, record.step());
   v1::StepReport last = record.step();
   last.clear_decisions();
   // Tensor statistics come now and then; the newest stay in sight.

@@ -10,6 +10,7 @@
 #include "hearth/v1/generate.pb.h"
 #include "hearth/v1/identity.pb.h"
 #include "hearth/v1/job.pb.h"
+#include "hearth/v1/plan.pb.h"
 #include "hearth/v1/worker.pb.h"
 
 namespace hearth::coordinator {
@@ -43,7 +44,7 @@ const Table& CallTable() {
          {v1::Job::descriptor()->file(), v1::Worker::descriptor()->file(),
           v1::AgentMessage::descriptor()->file(), v1::Token::descriptor()->file(),
           v1::MakeBackupRequest::descriptor()->file(),
-          v1::SampleCheckpointRequest::descriptor()->file()}) {
+          v1::SampleCheckpointRequest::descriptor()->file(), v1::PlanJobRequest::descriptor()->file()}) {
       for (int i = 0; i < file->service_count(); ++i) {
         AddService(*file->service(i), *made);
       }

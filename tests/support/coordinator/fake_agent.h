@@ -25,7 +25,8 @@ class FakeAgent {
 
   FakeAgent(const std::string& address,
             const std::string& worker_id,
-            int64_t memory_bytes = 1 << 30)
+            int64_t memory_bytes = 1 << 30,
+            const std::string& gpu = "")
       : stub_(v1::AgentService::NewStub(
             grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
     stream_ = stub_->Connect(&context_);
@@ -34,7 +35,8 @@ class FakeAgent {
     hello.set_worker_id(worker_id);
     hello.set_incarnation(RandomHex(16));
     hello.set_host("testhost");
-    hello.mutable_device()->set_kind("cpu");
+    hello.mutable_device()->set_kind(gpu.empty() ? "cpu" : "cuda");
+    hello.mutable_device()->set_model(gpu);
     hello.mutable_device()->set_memory_bytes(memory_bytes);
     hello.mutable_device()->set_threads(1);
     hello.set_http_address("127.0.0.1:7080");

@@ -65,18 +65,15 @@ class Calibrator {
   }
 
  private:
-  // Copied from what the program has of this GPU: no kernel alone shows it.
+  // Copied from what the program has of this GPU: no kernel alone shows it. But products and
+  // attention are measured back to back, at the clock that the power limit leaves them: a step
+  // stretches them no further.
   static void PrintShared(const spec::Calibration& c) {
     absl::PrintF(
         "# Not measured by this program: as they were.\nelementwise: %g\noptimizer: %g\n"
-        "emulated: %g\nparallel: {link: %g, not_hidden: %g, lockstep: %g}\nstretch: {other: %g",
-        c.elementwise, c.optimizer, c.emulated, c.link, c.not_hidden, c.lockstep, c.stretch_other);
-    for (int f = 0; f < spec::kMatrixFormatCount; ++f) {
-      absl::PrintF(", %s: %g",
-                   std::string(spec::MatrixFormatName(static_cast<spec::MatrixFormat>(f))),
-                   c.stretch[f]);
-    }
-    absl::PrintF("}\n");
+        "emulated: %g\nparallel: {link: %g, not_hidden: %g, lockstep: %g}\n"
+        "# The rates below are those at the power limit.\nstretch: {other: 1}\n",
+        c.elementwise, c.optimizer, c.emulated, c.link, c.not_hidden, c.lockstep);
   }
 
   void Print(const spec::GpuRow& row) const {
