@@ -153,7 +153,7 @@ HEARTH_HD inline uint32_t EncodeMagnitude(float x, const StateDecade* decades) {
   return static_cast<uint32_t>(values + (place < 0 ? 0 : place > last ? last : place));
 }
 
-// Of a codec: Decades() of its map (none: empty rows), Decode(code, decades) in [-1, 1], and
+// What a codec has: Decades() of its map (none: empty rows), Decode(code, decades) in [-1, 1], and
 // Encode(x, decades) of x in [-1, 1]. `decades` are the map's rows, in memory that is fast to read
 // by index.
 template <StateCodec kCodec>

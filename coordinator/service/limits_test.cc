@@ -19,7 +19,8 @@ TEST(LimitsTest, EveryStringOfEveryRequest_IsBounded) {
   int strings = 0;
   for (const google::protobuf::FileDescriptor* file :
        {v1::Job::descriptor()->file(), v1::Worker::descriptor()->file(),
-        v1::Token::descriptor()->file(), v1::SampleCheckpointRequest::descriptor()->file(), v1::PlanJobRequest::descriptor()->file()}) {
+        v1::Token::descriptor()->file(), v1::SampleCheckpointRequest::descriptor()->file(),
+        v1::PlanJobRequest::descriptor()->file()}) {
     for (int i = 0; i < file->service_count(); ++i) {
       for (int k = 0; k < file->service(i)->method_count(); ++k) {
         const google::protobuf::Descriptor* const type = file->service(i)->method(k)->input_type();

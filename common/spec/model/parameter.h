@@ -67,7 +67,7 @@ using formats::StateCodec;
 // blocks (common/formats/state_blocks.h) is two of them: its codes and, right behind, its scales.
 struct ParameterState {
   std::string_view name;  // "exp_avg"; once with a parameter, or twice: codes and scales
-  // Of plain states kF32 or kBF16; of codes kU8, whole bytes; of scales kF32 on every device.
+  // Plain states: kF32 or kBF16. Codes: kU8, whole bytes. Scales: kF32 on every device.
   DType dtype = DType::kF32;
   StateCodec codec = StateCodec::kNone;  // of the state; scales have it too
   bool scales = false;

@@ -157,8 +157,8 @@ std::vector<std::string_view> RecipeNames(Fits fits) {
 // for ever. nullptr: no such row.
 const Recipe* RecipeFor(const v1::PrecisionSpec& precision);
 
-// The recipe's parameter formats with gradients.dtype and optimizer.master put in. Expects a resolved spec; an unknown
-// recipe counts as bf16.
+// The recipe's parameter formats with gradients.dtype and optimizer.master put in. Expects a
+// resolved spec; an unknown recipe counts as bf16.
 ParameterFormats ResolveFormats(const v1::JobSpec& job_spec);
 
 // Whether the job updates its BF16 weights themselves (optimizer.master: none).

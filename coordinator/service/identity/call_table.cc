@@ -44,7 +44,8 @@ const Table& CallTable() {
          {v1::Job::descriptor()->file(), v1::Worker::descriptor()->file(),
           v1::AgentMessage::descriptor()->file(), v1::Token::descriptor()->file(),
           v1::MakeBackupRequest::descriptor()->file(),
-          v1::SampleCheckpointRequest::descriptor()->file(), v1::PlanJobRequest::descriptor()->file()}) {
+          v1::SampleCheckpointRequest::descriptor()->file(),
+          v1::PlanJobRequest::descriptor()->file()}) {
       for (int i = 0; i < file->service_count(); ++i) {
         AddService(*file->service(i), *made);
       }
