@@ -22,16 +22,12 @@ std::string Str(std::string_view text) {
   return std::string(text);
 }
 
-// What this version cannot do: bytes that it would save of each parameter. Two moments in 8 bits
-// have a scale of 4 bytes for 256 values each.
+// What this version cannot do: bytes that it would save of each parameter.
 struct UnbuiltRemedy {
   const char* change;
   double bytes_per_parameter;
 };
 constexpr UnbuiltRemedy kUnbuilt[] = {
-    {"optimizer states in 8 bits", 8 - 2 * (1 + 4.0 / 256)},
-    {"weights in bf16 with stochastic rounding, no masters", 4},
-    {"Muon with momentum in bf16 instead of Adam", 6},
     {"optimizer states in the host's memory", 8},
 };
 
