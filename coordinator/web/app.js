@@ -165,16 +165,16 @@ function showEvents(answer) {
 
 // "396k of 557k tok/s (71 %)": measured of planned; "" where nothing is planned.
 function ofPlan(measured, planned, write) {
-  if (planned === null) return "";
-  if (measured === null) return `${write(planned)} planned`;
+  if (planned == null) return "";
+  if (measured == null) return `${write(planned)} planned`;
   return `${write(measured)} of ${write(planned)} (${Math.round(100 * measured / planned)} %)`;
 }
 
 // What was planned for the job as it runs, beside what its steps measure.
 function planFacts(plan) {
-  if (plan === null) return [];
+  if (!plan) return [];
   if (plan.unknown) return [["Plan", "none: " + plan.unknown]];
-  const { planned, measured } = plan;
+  const { planned = {}, measured = {} } = plan;
   return [
     ["Of plan: tokens/s", ofPlan(measured.tokens_per_second, planned.tokens_per_second, short)],
     ["Of plan: watts a GPU", ofPlan(measured.watts, planned.watts, (watts) => watts.toFixed(0))],
