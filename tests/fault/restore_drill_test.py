@@ -29,7 +29,7 @@ class RestoreDrill(harness.ClusterTest):
         cluster = self.cluster
         before = cluster.submit(harness.tiny_job(self.data, 60, workers=2, name="before"))
         self.hold("step")
-        cluster.jobctl("cancel", cluster.submit(harness.tiny_job(self.data, 5, workers=1, name="cancelled")), "--now")
+        cluster.jobctl("cancel", cluster.submit(harness.tiny_job(self.data, 10**6, workers=1, name="cancelled")), "--now")
         cluster.wait_step(before, 19)
         data = os.path.join(cluster.dir, "coordinator")
         backup, *restore = printed_commands("Backup and restore")
