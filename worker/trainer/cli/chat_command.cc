@@ -120,6 +120,10 @@ absl::Status Talk(ChatSession& session, bool terminal) {
 
 absl::Status Chat(const ChatOptions& options) {
   HEARTH_RETURN_IF_ERROR(CheckOptions(options));
+  const FolderChoice folder{options.checkpoint, options.choice};
+  if (options.verify) {
+    HEARTH_RETURN_IF_ERROR(VerifyFolder(folder));
+  }
   HEARTH_ASSIGN_OR_RETURN(const chat::ChatTemplate chat_template, OpenTemplate(options));
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<dataset::Tokenizer> tokenizer,
                           dataset::OpenTokenizerIn(options.checkpoint));
@@ -132,8 +136,7 @@ absl::Status Chat(const ChatOptions& options) {
   const int32_t end_token =
       session.end.tokens.empty() ? tokenizer->eos() : session.end.tokens.front();
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<GeneratingModel> generating,
-                          OpenFolderModel(ModelOptions(options, model, end_token),
-                                          {options.checkpoint, options.choice, options.verify}));
+                          OpenFolderModel(ModelOptions(options, model, end_token), folder));
   ChatSession talk(*generating->generator, *tokenizer, chat_template, std::move(session));
   const bool terminal = isatty(STDIN_FILENO) == 1;
   if (terminal) {

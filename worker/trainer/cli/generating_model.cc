@@ -45,13 +45,14 @@ absl::Status PrepareGeneratingModel(GeneratingModel& model) {
   return absl::OkStatus();
 }
 
+absl::Status VerifyFolder(const FolderChoice& weights) {
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<RecordedFile> files,
+                          RecordedModelFiles(*weights.env, weights.folder, weights.choice));
+  return VerifyFiles(files);
+}
+
 absl::StatusOr<std::unique_ptr<GeneratingModel>> OpenFolderModel(
     const GeneratingModelOptions& options, const FolderChoice& weights) {
-  if (weights.verify) {
-    HEARTH_ASSIGN_OR_RETURN(const std::vector<RecordedFile> files,
-                            RecordedModelFiles(Env::Real(), weights.folder, weights.choice));
-    HEARTH_RETURN_IF_ERROR(VerifyFiles(files));
-  }
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<GeneratingModel> model, OpenGeneratingModel(options));
   const Generator& generator = *model->generator;
   HEARTH_RETURN_IF_ERROR(LoadFolderWeights(*weights.env, weights.folder, generator.exec(),

@@ -38,11 +38,14 @@ absl::Status PrepareGeneratingModel(GeneratingModel& model);
 struct FolderChoice {
   std::string folder;
   weights::WeightChoice choice = weights::WeightChoice::kStep;
-  bool verify = true;  // against the hashes recorded for the folder
   Env* env = &Env::Real();
 };
 
-// Ready to write with them. Errors also those of VerifyFiles and LoadFolderWeights.
+// Against the hashes recorded for the folder. Comes before anything is read from it: changed bytes
+// of its tokenizer would fail in another way, or pass. Errors: those of VerifyFiles.
+absl::Status VerifyFolder(const FolderChoice& weights);
+
+// Ready to write with them. Errors also those of LoadFolderWeights.
 absl::StatusOr<std::unique_ptr<GeneratingModel>> OpenFolderModel(
     const GeneratingModelOptions& options, const FolderChoice& weights);
 

@@ -98,6 +98,10 @@ void Print(const SampleOptions& options,
 absl::Status Sample(const SampleOptions& options) {
   HEARTH_RETURN_IF_ERROR(CheckOptions(options));
   HEARTH_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPrompts(options));
+  const FolderChoice folder{options.checkpoint, options.choice};
+  if (options.verify) {
+    HEARTH_RETURN_IF_ERROR(VerifyFolder(folder));
+  }
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<dataset::Tokenizer> tokenizer,
                           dataset::OpenTokenizerIn(options.checkpoint));
   GeneratingModelOptions wanted;
@@ -117,9 +121,8 @@ absl::Status Sample(const SampleOptions& options) {
   wanted.device = options.device;
   wanted.weights = options.weights;
   wanted.threads = options.threads;
-  HEARTH_ASSIGN_OR_RETURN(
-      const std::unique_ptr<GeneratingModel> model,
-      OpenFolderModel(wanted, {options.checkpoint, options.choice, options.verify}));
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<GeneratingModel> model,
+                          OpenFolderModel(wanted, folder));
   Generator& generator = *model->generator;
   WritingOptions writing;
   writing.tokens = options.tokens;

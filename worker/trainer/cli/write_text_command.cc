@@ -162,8 +162,8 @@ absl::StatusOr<v1::TextEnd> Write(const WriteTextOptions& options,
   FolderChoice folder;
   folder.folder = request.path();
   folder.choice = text.ema() ? weights::WeightChoice::kEma : weights::WeightChoice::kStep;
-  folder.verify = false;  // the first words should come soon
   folder.env = &env;
+  // Nothing is verified: the first words should come soon.
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<GeneratingModel> generating,
                           OpenFolderModel(wanted, folder));
   GrowingText growing(*generating->generator);
