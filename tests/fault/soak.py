@@ -8,6 +8,7 @@ no folder is left that no job needs, and no process.
   tests/fault/soak.sh --faults 1000 --seed 1      prints each fault, then a table; exit status 0 = all of that holds
   tests/fault/soak.sh --seconds 3600              the same for about so long
   tests/fault/soak.sh --only jump_clock --faults 5
+  tests/fault/soak.sh --gpus 2 --faults 20        one job at a time, a rank on each GPU (the programs must be built with CUDA)
   tests/fault/soak.sh --json FILE ...             also the times of all faults; soak_table.py FILE... makes one table of several runs,
                                                   which may go on side by side: each has its own ports, folders and network
 
@@ -15,6 +16,7 @@ Cutting cables and filling disks needs root, network namespaces and loop devices
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import random
@@ -32,12 +34,29 @@ import soak_table
 
 from hearth.v1 import job_pb2
 
-WORKERS = 5
-JOBS = 2  # at a time, of two ranks each: one worker is free
-STEPS = 1500
 CHECKPOINT_EVERY = 100
 STEP_DELAY_MS = 2
 ONE_BEHIND_ANOTHER = 0.25  # of the faults have another right behind them
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """Of the cluster and its jobs."""
+    devices: tuple  # of the workers
+    jobs: int       # at a time
+    ranks: int      # of each job
+    steps: int
+    job: dict       # sections of its file
+
+
+CPU = Shape(("cpu",) * 5, 2, 2, 1500, {})  # one worker is free
+
+
+def on_gpus(count):
+    return Shape(tuple(f"cuda:{k}" for k in range(count)), 1, count, 3000, {
+        "model": {"hidden": 128, "heads": 2, "kv_heads": 1, "ffn_hidden": 256, "vocab": 512},  # what attention on a GPU takes
+        "batch": {"micro_batch_size": 4, "global_batch_tokens": 256 * count},
+        "precision": {"recipe": "bf16"}, "train": {"deterministic": True}, "resources": {"device": "cuda"}})
 
 
 class Failure(Exception):
@@ -78,9 +97,10 @@ class Watch:
 class Soak:
     RECOVERY_MAX = 120  # seconds until a fault counts as not recovered from
 
-    def __init__(self, seed, folder, only=()):
-        self.seed, self.random = seed, random.Random(seed)
-        self.names = [f"w{k}" for k in range(WORKERS)]
+    def __init__(self, seed, folder, only=(), shape=CPU):
+        self.seed, self.random, self.shape = seed, random.Random(seed), shape
+        self.devices = {f"w{k}": device for k, device in enumerate(shape.devices)}
+        self.names = list(self.devices)
         self.hosts = self.disks = None
         self.left_out = {}  # what rows need and the machine does not have: why
         self.cluster = harness.Cluster(root=folder)
@@ -102,6 +122,8 @@ class Soak:
 
     def take_machine(self):
         try:
+            if self.shape is not CPU:
+                raise OSError("ranks on GPUs of one machine exchange through its memory, not its network")
             self.hosts = rig.Hosts(self.names)
         except OSError as error:
             self.left_out["hosts"] = str(error)
@@ -143,7 +165,8 @@ class Soak:
     def start_worker(self, name):
         open(self.gate(name), "w").close()
         self.cluster.envs[name]["HEARTH_FAULTS"] = f"trainer.step=hold:{self.gate(name)},trainer.after_step=delay:{STEP_DELAY_MS}ms"
-        self.cluster.start_worker(name, *(("--advertise", self.hosts.address(name)) if self.hosts else ()))
+        where = ("--advertise", self.hosts.address(name)) if self.hosts else ()
+        self.cluster.start_worker(name, "--device", self.devices[name], *where)
 
     def start_coordinator(self):
         """It may end at once with an armed fault; what follows finds out."""
@@ -168,8 +191,10 @@ class Soak:
             c.wait_worker(name)
 
     def submit(self):
-        spec = harness.tiny_job(self.data, STEPS, workers=2, name="soak", checkpoint={"every_steps": CHECKPOINT_EVERY, "keep_last": 2},
-                                resources={"workers": 2, "max_restarts": 1000})
+        shape = self.shape
+        spec = harness.tiny_job(self.data, shape.steps, shape.ranks, name="soak", **shape.job)
+        spec["checkpoint"] = {"every_steps": CHECKPOINT_EVERY, "keep_last": 2}
+        spec["resources"]["max_restarts"] = 1000
         job = self.cluster.submit(spec)
         self.acknowledged.append(job)
         self.open.add(job)
@@ -192,11 +217,11 @@ class Soak:
         """Waits until enough jobs run."""
         def ready():
             jobs = self.jobs()
-            for _ in range(JOBS - len(jobs)):
+            for _ in range(self.shape.jobs - len(jobs)):
                 self.submit()
             busy = {k: j for k, j in jobs.items() if j["state"] == "JOB_STATE_RUNNING"}
-            return busy if len(busy) == JOBS else None
-        return harness.wait_until(f"{JOBS} running jobs", ready, self.RECOVERY_MAX)
+            return busy if len(busy) == self.shape.jobs else None
+        return harness.wait_until(f"{self.shape.jobs} running jobs", ready, self.RECOVERY_MAX)
 
     def submit_or_not(self):
         try:
@@ -258,7 +283,7 @@ class Soak:
     # -- the end ---------------------------------------------------------------------------------------------------
     def outcome(self, job_id):
         rows = self.cluster.metrics(job_id)
-        if [int(r["step"]) for r in rows] != list(range(1, STEPS + 1)):
+        if [int(r["step"]) for r in rows] != list(range(1, self.shape.steps + 1)):
             raise Failure(f"{job_id}: {len(rows)} steps in the history, or not each once")
         return [r["loss"] for r in rows], harness.weights_sha256(self.cluster.final_checkpoint(job_id))
 
@@ -315,11 +340,13 @@ def main():
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no fault begins later than this")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", metavar="FILE", help="write the times of all faults here, for soak_table.py; also after a failure")
+    parser.add_argument("--gpus", type=int, default=0, metavar="N", help="workers on cuda:0 to cuda:N-1 instead of five on the CPU")
     parser.add_argument("--only", nargs="+", default=(), choices=[f.name for f in soak_faults.FAULTS], metavar="FAULT")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     faults = options.faults or (100 if options.seconds == float("inf") else sys.maxsize)
-    soak = Soak(options.seed, tempfile.mkdtemp(prefix="hearth-soak-"), options.only)
+    shape = on_gpus(options.gpus) if options.gpus else CPU
+    soak = Soak(options.seed, tempfile.mkdtemp(prefix="hearth-soak-"), options.only, shape)
     failure = None
     try:
         soak.run(faults, options.seconds)

@@ -134,8 +134,6 @@ void Trainer::TellStep(bool slow) {
   for (int i = 0; i < in_flight_; ++i) {
     slow = slow || flights_[static_cast<size_t>((step_ + 1 + i) % spec::kStagingSlots)].slow;
   }
-  // A launch may wait for the peers of several GPUs; StepWatch has their limits.
-  slow = slow || (engine_.on_gpu() && comm_.world_size() > 1);
   pulse_.Begin(slow ? Activity::kPreparing : Activity::kStep,
                slow ? "a step that may take long" : "computing a step");
 }
@@ -174,6 +172,10 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
   inputs.control[1] = flight.asked.pause ? 1 : 0;
   inputs.control[2] = flight.asked.stop ? 1 : 0;
   flight.result.report.set_learning_rate(inputs.learning_rate);
+  if (WaitsForPeersOnGpu() && !flight.slow) {
+    // A launch waits while the GPU's queue is full, and the GPU may wait for peers.
+    pulse_.Begin(Activity::kPeers, "launching a step, which may wait for peers");
+  }
   HEARTH_RETURN_IF_ERROR(AccumulateGradients(step, inputs));
   if (!fault::Check("trainer.illegal_access").ok()) {
     HEARTH_RETURN_IF_ERROR(kernels::ProvokeIllegalAccess(engine_.exec()));
@@ -266,7 +268,7 @@ absl::Status Trainer::Rewind() {
 }
 
 absl::Status Trainer::Await(kernels::Event& event, int64_t step) {
-  if (!engine_.on_gpu() || comm_.world_size() == 1) {
+  if (!WaitsForPeersOnGpu()) {
     return event.Wait();
   }
   const Pulse::Scope waits(pulse_, Activity::kPeers,

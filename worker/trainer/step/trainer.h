@@ -145,6 +145,8 @@ class Trainer {
   bool IsFirst(const StepKind& kind);
   // Tells the pulse what is under way: the step that is launched, and those in flight.
   void TellStep(bool slow);
+  // Whether waiting for the GPU may be waiting for other ranks; StepWatch has the limits.
+  bool WaitsForPeersOnGpu() const { return engine_.on_gpu() && comm_.world_size() > 1; }
 
   kernels::StepInputs MakeInputs(int64_t step, const StepLimits& limits) const;
   // The rung of the ladder, that is the recipe, in which the step runs.
