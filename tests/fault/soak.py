@@ -122,7 +122,7 @@ class Soak:
 
     def take_machine(self):
         try:
-            if self.shape is not CPU:
+            if self.shape.devices != CPU.devices:
                 raise OSError("ranks on GPUs of one machine exchange through its memory, not its network")
             self.hosts = rig.Hosts(self.names)
         except OSError as error:
@@ -341,11 +341,13 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", metavar="FILE", help="write the times of all faults here, for soak_table.py; also after a failure")
     parser.add_argument("--gpus", type=int, default=0, metavar="N", help="workers on cuda:0 to cuda:N-1 instead of five on the CPU")
+    parser.add_argument("--optimizer", default="adamw", help="of the jobs")
     parser.add_argument("--only", nargs="+", default=(), choices=[f.name for f in soak_faults.FAULTS], metavar="FAULT")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     faults = options.faults or (100 if options.seconds == float("inf") else sys.maxsize)
     shape = on_gpus(options.gpus) if options.gpus else CPU
+    shape = dataclasses.replace(shape, job={**shape.job, "optimizer": {"name": options.optimizer}})
     soak = Soak(options.seed, tempfile.mkdtemp(prefix="hearth-soak-"), options.only, shape)
     failure = None
     try:
