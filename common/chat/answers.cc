@@ -1,6 +1,7 @@
 // Which parts of a conversation's text are answers.
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +20,7 @@ size_t CommonPrefix(std::string_view a, std::string_view b) {
 }
 
 size_t CommonSuffix(std::string_view a, std::string_view b) {
-  const size_t n = std::min(a.size(), b.size());
+  const auto n = static_cast<std::ptrdiff_t>(std::min(a.size(), b.size()));
   return static_cast<size_t>(std::mismatch(a.rbegin(), a.rbegin() + n, b.rbegin()).first -
                              a.rbegin());
 }
