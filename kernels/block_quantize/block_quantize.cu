@@ -142,6 +142,7 @@ absl::Status LaunchTyped(const Exec& exec, const BlockQuantizeArgs& args) {
 // Eight codes of E2M1 as bf16: high and low bytes by table (__byte_perm looks up four nibbles whose
 // top bits are clear), then the signs.
 __device__ __forceinline__ void E2m1ToBf16(uint32_t codes, uint32_t (&out)[4]) {
+  // 0, 0.5, 1, 1.5, 2, 3, 4 and 6 are 0000, 3F00, 3F80, 3FC0, 4000, 4040, 4080 and 40C0 in bf16.
   const uint32_t magnitudes = codes & 0x77777777U;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -232,6 +233,7 @@ __global__ void __launch_bounds__(kThreads) UpdateBlockAmaxKernel(
   if (i >= n) {
     return;
   }
+  // `measured` is cleared in any case: what a refused step has measured must not count.
   if (skip == nullptr || *skip == 0) {
     amax[i] = NextBlockAmax(measured[i], amax[i], margin);
   }

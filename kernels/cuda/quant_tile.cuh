@@ -177,6 +177,8 @@ class QuantTile {
         continue;
       }
       const uint32_t* from = words_ + group * 16 * stride_ + (word ^ (group * kTurn));
+      // A task is 16 rows of four columns: 16 words in, and a store of 16 consecutive bytes for
+      // each column.
       uint32_t in[16];
 #pragma unroll
       for (int i = 0; i < 16; ++i) {

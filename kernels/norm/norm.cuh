@@ -129,6 +129,7 @@ __global__ void __launch_bounds__(kNormThreads, kNormForwardBlocks<A>)
   for (int64_t index = blockIdx.x; here.row0 < shape.rows;) {
     index += gridDim.x;
     const NormTile next = NormTileOf(shape, index);
+    // here.rows is a multiple of the slots: all warps make as many turns and meet at barriers.
     for (int r = me.slot; r < here.rows; r += me.slots) {
       const int64_t row = here.row0 + r;
       const bool inside = row < shape.rows;
@@ -337,6 +338,7 @@ __global__ void __launch_bounds__(kNormThreads, kNormBackwardBlocks)
       NormGradientRow here_row = {row * shape.cols, r, row < shape.rows, next_mean, next_rstd};
       Raw8<A> dy[V];
       Raw8<A> s[V];
+      // The newest group is d_sum's, so dy and s of this row are there.
       stage.template Wait<1>();
 #pragma unroll
       for (int i = 0; i < V; ++i) {
