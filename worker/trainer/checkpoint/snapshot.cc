@@ -60,6 +60,8 @@ using Places = std::map<std::pair<const void*, size_t>, size_t>;  // of (address
 size_t Place(CheckpointContent& content, Places& places) {
   size_t size = 0;
   ForEachTensor(content, [&](const void*& data, size_t bytes) {
+    // The same memory may be listed twice: on a GPU masters are state, and weights are written from
+    // them. It is copied once.
     if (places.emplace(std::pair(data, bytes), size).second) {
       size += Aligned(bytes);
     }

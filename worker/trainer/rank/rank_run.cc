@@ -44,6 +44,8 @@ v1::TrainerExit RankRun::Run() {
   if (!status.ok()) {
     link_.SendLog("error", std::string(status.message()));
   }
+  // On several GPUs a rank that fails, or whose peers do not part, is broken: freeing its memory
+  // could wait for kernels that wait for peers. RunRank leaves that to the end of the process.
   broken_ = cuda_ != nullptr && task_.world_size() > 1 && Bound() && !(status.ok() && Part().ok());
   link_.SendExit(exit);
   HEARTH_FAULT_POINT("trainer.before_exit");
@@ -161,6 +163,8 @@ absl::Status RankRun::OneStep() {
   }
   // From here to the next launch this rank waits for the worker, the disk and its peers.
   const Pulse::Scope between(pulse_, Activity::kOther, "between two steps");
+  // These are the maxima over all ranks (ReduceStepSums), so all ranks act on them after the same
+  // step.
   asked_.save |= result->control.save;
   asked_.pause |= result->control.pause;
   asked_.stop |= result->control.stop;
@@ -320,6 +324,7 @@ CheckpointContent RankRun::Content() {
   RunIdentity identity;
   identity.job_id = task_.job_id();
   identity.epoch = task_.epoch();
+  // A loss of an earlier step is not that of these weights.
   identity.validation_loss = validated_step_ == trainer_->step() ? validation_loss_ : 0;
   identity.tokenizer_from = TokenizerFolder(*train_);
   identity.trial = trial_.has_value() ? TrialToJson(*trial_) : "";
@@ -412,6 +417,7 @@ v1::TrainerExit RunRank(const RankOptions& options) {
   auto run = std::make_unique<RankRun>(options);
   v1::TrainerExit exit = run->Run();
   if (run->broken()) {
+    // Kept on purpose: its destructors would free what peers or kernels still use.
     static_cast<void>(run.release());
   }
   return exit;

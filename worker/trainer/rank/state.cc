@@ -46,6 +46,7 @@ std::vector<StateTensor> StateTensors(const ParameterStore& p) {
     if (elements <= 0) {
       continue;
     }
+    // A piece is a stretch of a tensor and has no shape of it.
     std::vector<int64_t> shape = {elements};
     if (!p.sharded()) {
       shape = parameter.shape;
@@ -305,6 +306,8 @@ absl::Status RestoreTensors(const kernels::Exec& exec,
 
 absl::StatusOr<bool> RestorePrecision(Engine& engine, const LoadedCheckpoint& checkpoint) {
   const nlohmann::json extra = nlohmann::json::parse(checkpoint.meta.extra_json, nullptr, false);
+  // Scales belong to weights by their order. If other weights are quantised now, none of them fit,
+  // and the trainer measures again.
   if (!extra.is_object() || extra.value("quantised", "") != QuantisedNames(engine)) {
     return false;
   }
