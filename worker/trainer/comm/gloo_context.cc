@@ -360,6 +360,7 @@ std::shared_ptr<gloo::Context> NewGlooContext(int rank,
   const int size = static_cast<int>(sockets.size());
   auto transport = std::make_shared<GangTransport>(rank, std::move(sockets), clock);
   const auto milliseconds = absl::ToChronoMilliseconds(std::max(timeout, absl::Milliseconds(1)));
+  // Both: the transport's is for single waits, the context's is what collectives pass on.
   transport->setTimeout(milliseconds);
   auto context = std::make_shared<GangContext>(rank, size, std::move(transport));
   context->setTimeout(milliseconds);
