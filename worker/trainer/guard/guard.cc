@@ -67,6 +67,7 @@ Guard::Guard(const GuardOptions& options)
 
 StepLimits Guard::Limits(int ignored) const {
   const auto skipped = static_cast<size_t>(ignored);
+  // Norms spread over orders of magnitude, so their window holds logarithms.
   return {losses_.Limit(skipped), std::exp(log_norms_.Limit(skipped))};
 }
 

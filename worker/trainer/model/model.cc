@@ -107,6 +107,8 @@ absl::Status Model::ZeroGradients(const kernels::Exec& exec) const {
   const ParameterStore& p = *context_.parameters;
   for (int i = 0; i < p.size(); ++i) {
     const spec::Parameter& parameter = p.table()[static_cast<size_t>(i)];
+    // Gradients of products' weights are overwritten by the first micro-batch (beta 0); all others
+    // are added to.
     if (!parameter.roles.fprop_w || parameter.is_bias) {
       HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, p.gradient(i).data, p.gradient(i).bytes()));
     }

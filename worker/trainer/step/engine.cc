@@ -81,6 +81,7 @@ absl::Status Engine::CheckFits(const spec::MemoryPlan& plan) const {
   smaller.op_workspace_bytes = 0;  // that of the batch that does not fit
   int64_t largest = 0;
   int64_t too_large = options_.micro_batch;
+  // Memory grows with the micro-batch, so the largest that fits is found by halving.
   while (largest + 1 < too_large) {
     smaller.micro_batch = largest + (too_large - largest) / 2;
     HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan tried, spec::PlanTraining(smaller));
@@ -340,6 +341,7 @@ int64_t CpuMemoryBytes(int ranks) {
   std::string unit;
   while (meminfo >> key >> kibibytes >> unit) {
     if (key == "MemAvailable:") {
+      // All ranks of a job may run on this machine, so each plans with its share.
       return kibibytes * 1024 / 2 / std::max(1, ranks);
     }
   }

@@ -55,6 +55,7 @@ absl::StatusOr<bool> Trainer::TakePlansOfRank0() {
   kernels::CudaContext& cuda = *engine_.options().cuda;
   HEARTH_ASSIGN_OR_RETURN(const std::string plans, BroadcastString(comm_, cuda.ExportPlans(), 0));
   HEARTH_ASSIGN_OR_RETURN(const bool changed, cuda.ImportPlans(plans));
+  // What follows a change, recording graphs, contains collectives: all ranks do it or none.
   int32_t any = changed ? 1 : 0;
   HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(absl::MakeSpan(&any, 1)));
   return any != 0;
@@ -81,6 +82,8 @@ absl::Status Trainer::StartPrecision(bool restored) {
   if (restored) {
     return quant.QuantizeWeights(engine_.exec(), nullptr, nullptr);
   }
+  // Delayed scales come from earlier magnitudes, of which there are none yet: the first step runs
+  // in BF16 and measures them.
   plain_step_ = quant.ScalesAreOfEarlierSteps() ? step_ + 1 : 0;
   return quant.StartWeights(engine_.exec());
 }
@@ -156,6 +159,7 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
   flight.result.format = Format(step);
   flight.result.rung = Rung(step);
   flight.result.counted = Counts(step);
+  // Leaves out the newest lag() steps, in flight or not: a replay must judge alike.
   flight.limits = guard_.Limits(lag() - in_flight_);
   // What was asked in steps that a refusal dropped is asked again.
   const ControlRequests again = std::exchange(again_, ControlRequests{});
@@ -282,6 +286,7 @@ absl::Status Trainer::Drain() {
 
 absl::Status Trainer::CompleteWeights() {
   HEARTH_RETURN_IF_ERROR(program_.CompleteWeights());
+  // Drained, so that what reads the whole weights from the host or another stream finds them.
   return program_.sharded() ? Drain() : absl::OkStatus();
 }
 
@@ -417,6 +422,8 @@ absl::StatusOr<std::vector<Score>> Trainer::ScoreAll(absl::Span<const ScoreReque
   Pass pass;
   pass.format = Format(step_ + 1);
   std::vector<Score> scores(requests.size());
+  // Each batch is scored by one rank; on the others its scores stay 0, so that the sum below hands
+  // them round.
   for (int64_t i = comm_.rank(); i < batches.size(); i += comm_.world_size()) {
     TellEvaluation();
     HEARTH_RETURN_IF_ERROR(batches.Run(engine_, pass, i, absl::MakeSpan(scores)));
@@ -430,6 +437,7 @@ absl::StatusOr<std::vector<Score>> Trainer::ScoreAll(absl::Span<const ScoreReque
   for (size_t i = 0; i < scores.size(); ++i) {
     scores[i] = {sums[2 * i], sums[2 * i + 1] > 0.5};
   }
+  // The next step's time must not contain the evaluation.
   last_collect_ = clock_.Monotonic();
   return scores;
 }
@@ -455,6 +463,8 @@ absl::StatusOr<double> Trainer::Evaluate() {
   std::array<double, 2> totals = {staged->loss_sum, staged->weight_sum};
   HEARTH_RETURN_IF_ERROR(comm_.AllReduceSum(absl::MakeSpan(totals)));
   last_collect_ = clock_.Monotonic();
+  // Sums over all ranks first, and only then the quotient: ranks may have held different numbers of
+  // tokens that count.
   return totals[0] / totals[1];
 }
 
