@@ -50,6 +50,8 @@ void StreamSession::Pump() {
         return;
       }
       kicked_ = false;
+      // Another thread that comes here now leaves: two of them could exchange the order of two
+      // messages.
       pumping_ = true;
     }
     std::optional<v1::AgentMessage> message = table_.NextMessage();

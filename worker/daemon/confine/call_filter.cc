@@ -118,6 +118,8 @@ absl::Status Deny(scmp_filter_ctx filter) {
       return Fail("clone", error);
     }
   }
+  // clone3's flags lie in memory, where a filter cannot look. At ENOSYS the C library takes clone
+  // instead.
   const int error = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
   return error == 0 ? absl::OkStatus() : Fail("clone3", error);
 }

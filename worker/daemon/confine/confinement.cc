@@ -251,6 +251,7 @@ int Confinement::EnterCapabilities(const Confinement& self) {
       }
     }
   }
+  // EINVAL: a kernel before 4.3 has no ambient set.
   if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0 && errno != EINVAL) {
     return errno;
   }
