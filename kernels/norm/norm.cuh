@@ -97,6 +97,8 @@ __device__ __forceinline__ void TakeNormInput(const NormForwardParams<A>& p,
   if (p.residual != nullptr) {
 #pragma unroll
     for (int i = 0; i < V; ++i) {
+      // The sum is rounded before it is normalised: what backward reads is then what forward has
+      // used.
       s[i] = AddPacks<A>(s[i], stage.Take(1, i, p.residual + begin, inside, me.col, cols));
       if (inside && me.col + i * kNormStep < cols) {
         StoreStreaming(p.sum + begin + me.col + i * kNormStep, s[i]);
