@@ -82,6 +82,7 @@ std::vector<CopyPiece> Cut(const Places& places, uint8_t* base, size_t limit) {
     const auto* from = static_cast<const uint8_t*>(source.first);
     for (size_t done = 0; done < source.second;) {
       const size_t at = offset + done;
+      // Up to the next border of the destination, which no copy crosses (kPinBytes).
       const size_t n = std::min(source.second - done, limit - at % limit);
       pieces.push_back({base + at, from + done, n});
       done += n;

@@ -351,6 +351,7 @@ absl::Status Generator::Prefill(absl::Span<const TextStart> starts, int64_t firs
   HEARTH_RETURN_IF_ERROR(
       kernels::Copy(exec_, arena_->Bytes(ids_.lengths), host_.lengths, text_bytes));
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, arena_->Bytes(ids_.rows), host_.rows, text_bytes));
+  // Where the keys and values of these texts lie in the cache.
   prefill_cache_->Read(first);
   HEARTH_RETURN_IF_ERROR(prefill_.model->ForwardHidden(prefill_.exec));
   // Rows of a table by their numbers are what an embedding gives.

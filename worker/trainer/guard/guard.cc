@@ -16,6 +16,7 @@ std::string_view VerdictName(Verdict verdict) {
 }
 
 double Guard::Window::Limit(size_t ignored) const {
+  // No limit before the window is full: a few losses say little about their spread.
   if (sigma_ <= 0 || count_ < window_ + ignored) {
     return std::numeric_limits<double>::infinity();
   }

@@ -79,6 +79,7 @@ bool WriteFull(int fd, std::string_view bytes) {
 }
 
 [[noreturn]] void Leave() {
+  // Without destructors: other threads may hold locks, or wait for the GPU or for peers.
   _exit(ExitCodeOf(v1::EXIT_REASON_ABORTED).code);
 }
 

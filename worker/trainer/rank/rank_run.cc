@@ -280,6 +280,7 @@ absl::Status RankRun::AskIfDue(int64_t step, v1::StepReport& report) {
 void RankRun::Report(const StepResult& result, std::optional<double> validation_loss) {
   compute_times_.Add(result.compute_seconds);
   const absl::Duration now = clock_.Monotonic();
+  // From every rank: by these times the coordinator finds the one that the others wait for.
   if (now - last_progress_ >= absl::Seconds(1)) {
     last_progress_ = now;
     link_.SendProgress(result.step, compute_times_.Median());

@@ -337,6 +337,7 @@ absl::Status Trainer::StageMicroBatch(int64_t step, const kernels::StepInputs& i
     const Pulse::Scope waits(pulse_, Activity::kData, "waiting for data");
     HEARTH_RETURN_IF_ERROR(prefetcher_.Next(engine_.StagedBatch(slot), &of_step, &micro_batch));
   }
+  // A rewind that the prefetcher has missed would train on other samples, and nobody would see it.
   if (of_step != step) {
     return absl::InternalError("the data is not that of the step");
   }
@@ -363,6 +364,7 @@ absl::Status Trainer::AccumulateGradients(int64_t step, const kernels::StepInput
   const int64_t count = batch_.CountForRank(comm_.rank());
   int64_t index = 0;  // among this rank's micro-batches
   for (int64_t round = 0; round < batch_.rounds(); ++round) {
+    // In the last round some ranks have nothing left to do.
     if (batch_.MicroBatchAt(comm_.rank(), round) < 0) {
       continue;
     }
