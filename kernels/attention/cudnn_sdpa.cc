@@ -493,6 +493,7 @@ absl::Status Cudnn::Run(const SdpaPlan& plan,
     add(kStarts, pointers.starts);
   }
   if (state.problem.backward) {
+    // Behind cuDNN's own scratch, in the order in which workspace_bytes() counts.
     char* scratch = static_cast<char*>(workspace) + Align256(state.cudnn_bytes);
     add(kDOut, pointers.d_out);
     add(kDQ, pointers.d_qkv);

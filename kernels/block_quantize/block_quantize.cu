@@ -36,6 +36,7 @@ template <typename A>
 __device__ __forceinline__ uint32_t
 LoadTile(const Entry& e, int64_t row0, int64_t col0, BlockTile<A>& tile) {
   constexpr int kPerRow = BlockTile<A>::kRowWords / 4;
+  // All loads of a turn come before its first store, so that they are under way together.
   constexpr int kAtOnce = 8;
   const A* x = static_cast<const A*>(e.x);
   uint32_t bits = 0;
@@ -117,6 +118,7 @@ absl::Status Launch(const Exec& exec, const BlockQuantizeArgs& args) {
       entry.tiles_across = static_cast<uint32_t>(CeilDiv(entry.cols, kTile));
       blocks += CeilDiv(entry.rows, kTile) * entry.tiles_across;
     }
+    // A launch takes as many tensors as a kernel's parameters hold.
     if (table.count > 0 && (table.count == kCapacity || i + 1 == args.tensors.size())) {
       const absl::Status launched = LaunchTable<A, kLayout>(exec, table, blocks);
       if (!launched.ok()) {

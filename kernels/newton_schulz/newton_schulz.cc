@@ -107,6 +107,7 @@ absl::Status RunBatch(const Exec& exec,
   // s^3 + c s^5. x is at least as wide as it is high, so x x^T is the smaller square.
   for (const NewtonSchulzStep& step : row.steps) {
     HEARTH_RETURN_IF_ERROR(Multiply(rest, count, {x, x}, true, gram, 1.0, 0.0, {}));
+    // With c = 0 the polynomial is b x x^T: one product less.
     TensorView polynomial = gram;
     double scale = step.b;
     if (step.c != 0.0) {

@@ -186,6 +186,7 @@ absl::Status Launch(const Exec& exec, const QuantizeArgs& args) {
       blocks += Place(tensor, blocks, table.entries[table.count++]);
       table.written += tensor.quant.has_values() ? 1 : 0;
     }
+    // A launch takes as many tensors as a kernel's parameters hold.
     if (table.count > 0 && (table.count == kCapacity || i + 1 == args.tensors.size())) {
       QuantizeKernel<A, kCapacity>
           <<<static_cast<unsigned>(blocks), kThreads, 0, StreamOf(exec)>>>(table);

@@ -202,6 +202,7 @@ __device__ float Select(const Row<A>& row, Shared& shared, bool weights, Mass le
     const int above = shift + kDigits[level];
     const uint32_t mask = (1U << kDigits[level]) - 1;
     __syncthreads();
+    // All limbs: their buckets lie one behind the other.
     for (int i = threadIdx.x; i < kLimbs * kBuckets; i += kThreads) {
       shared.histogram[0][i] = 0;
     }
