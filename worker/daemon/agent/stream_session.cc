@@ -78,6 +78,7 @@ void StreamSession::OnWriteDone(bool ok) {
   {
     absl::MutexLock lock(&mu_);
     writing_ = false;
+    // More may have come while this was on its way.
     kicked_ = ok;
     if (finishing_ && !half_closed_ && !closed_) {
       half_closed_ = true;

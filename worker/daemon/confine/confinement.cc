@@ -206,6 +206,7 @@ absl::Status Confinement::PrepareLimits(Confinement& self, const ConfinementOpti
 }
 
 int Confinement::EnterLimits(const Confinement& self) {
+  // 0 stands for the process that writes.
   const int group = self.cgroup_.procs_fd();
   return group < 0 || write(group, "0", 1) == 1 ? 0 : errno;
 }

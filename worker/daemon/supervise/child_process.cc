@@ -81,6 +81,7 @@ std::vector<std::string> MergedEnvironment(const std::vector<std::string>& extra
   std::vector<std::string> all = extra;
   all.insert(all.end(), confinement.environment().begin(), confinement.environment().end());
   all.push_back(absl::StrCat("HEARTH_TRAINER_FD=", kTrainerFd));
+  // With their '=', so that a name does not stand for longer ones.
   std::vector<std::string> keys;
   for (const std::string& entry : all) {
     keys.push_back(entry.substr(0, entry.find('=') + 1));

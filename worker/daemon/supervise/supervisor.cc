@@ -97,6 +97,7 @@ void Supervisor::Post(Command command) {
     }
     commands_.push_back(std::move(command));
   }
+  // Wakes PollOnce. If the counter is full already, it is awake.
   const uint64_t one = 1;
   static_cast<void>(!write(wake_.get(), &one, sizeof(one)));
 }

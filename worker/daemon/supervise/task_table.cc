@@ -34,6 +34,7 @@ void TaskTable::SetWake(std::function<void()> wake) {
 }
 
 void TaskTable::Wake() {
+  // A copy, called without the lock: whoever wakes up comes back for a message.
   std::function<void()> wake;
   {
     absl::MutexLock lock(&mu_);

@@ -163,6 +163,7 @@ absl::Status WriteFiles(Env& env,
   if (!content.tokenizer_from.empty()) {
     HEARTH_RETURN_IF_ERROR(dataset::CopyTokenizer(content.tokenizer_from, temp, env));
   }
+  // Written apart from the weights, whose file other programs read.
   HEARTH_ASSIGN_OR_RETURN(const FileFacts state,
                           WriteTensors(env, Join(temp, kStateFile), content.state, {}, content));
   written.push_back({std::string(kStateFile), state.bytes, state.checksum});

@@ -206,6 +206,7 @@ void Peer::recv(gloo::transport::UnboundBuffer* buffer,
                 uint64_t slot,
                 size_t offset,
                 size_t bytes) {
+  // Nothing is read yet: it takes its place in the order, and Drive reads.
   in_.push_back(MessageOf(buffer, slot, offset, bytes));
 }
 

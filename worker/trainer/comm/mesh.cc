@@ -334,6 +334,7 @@ absl::Status MeshBuilder::Connect() {
     HEARTH_RETURN_IF_ERROR(DialDue());
     polled.assign(1, {listener_.socket.get(), POLLIN, 0});
     for (const auto& pending : pending_) {
+      // A connection that is being made becomes writable when it stands or has failed.
       const bool sends = pending->connecting || !pending->handshake.output().empty();
       polled.push_back({pending->socket.get(), static_cast<short>(sends ? POLLOUT : POLLIN), 0});
     }

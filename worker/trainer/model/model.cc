@@ -135,6 +135,7 @@ absl::StatusOr<kernels::AttentionEngines> Model::CheckAttention(const kernels::E
     for (const std::unique_ptr<SubBlock>& block : layer.blocks) {
       HEARTH_ASSIGN_OR_RETURN(const kernels::AttentionEngines engines,
                               block->CheckAttention(exec, tolerance));
+      // All layers have one shape: the first with attention speaks for all.
       if (!engines.forward.empty()) {
         return engines;
       }

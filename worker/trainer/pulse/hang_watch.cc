@@ -61,6 +61,7 @@ std::string HangWatch::Look(const Pulse::Reading& reading, absl::Duration now) {
     return "";
   }
   passed_ += gap;
+  // Where no thread works the step hangs. Where one does, it is given far longer.
   if (!computes_ || !computes_()) {
     still_ += gap;
   }

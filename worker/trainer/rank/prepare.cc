@@ -68,6 +68,7 @@ absl::Status RankRun::Prepare() {
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.before_rendezvous"));
   HEARTH_RETURN_IF_ERROR(Meet());
   HEARTH_RETURN_IF_ERROR(Agree());
+  // After Agree: the runs of a trial take the batch and the shards of the job itself.
   HEARTH_RETURN_IF_ERROR(ChooseRecipe());
   if (done_) {
     return absl::OkStatus();

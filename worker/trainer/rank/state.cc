@@ -300,6 +300,7 @@ absl::Status RestoreTensors(const kernels::Exec& exec,
     HEARTH_RETURN_IF_ERROR(
         upload->Write(tensor.view, read(tensor.name, tensor.first_element, elements)));
   }
+  // What products read is made of the masters again.
   HEARTH_RETURN_IF_ERROR(p.RefreshWeights(exec));
   return kernels::Synchronize(exec);
 }

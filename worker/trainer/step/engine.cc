@@ -40,6 +40,7 @@ Engine::~Engine() {
   average_.reset();
   optimizer_.reset();
   if (exec_.stream != nullptr) {
+    // Kernels that are under way still use the arena.
     static_cast<void>(kernels::Synchronize(exec_));
     arena_.reset();
     kernels::DeleteStream(exec_.stream);

@@ -218,6 +218,7 @@ absl::StatusOr<StepResult> Trainer::Collect() {
   if (in_flight_ == 0) {
     return absl::FailedPreconditionError("no step is in flight");
   }
+  // The oldest step in flight: steps end in the order of their launches.
   const int slot = static_cast<int>((step_ + 1) % spec::kStagingSlots);
   const Flight& flight = flights_[static_cast<size_t>(slot)];
   TellStep(false);
@@ -257,6 +258,7 @@ absl::Status Trainer::Rewind() {
   // What was launched behind the refused step changed nothing and has no result.
   HEARTH_RETURN_IF_ERROR(Drain());
   for (int i = 0; i < in_flight_; ++i) {
+    // step_ + 1 was refused; what follows was launched behind it.
     const auto slot = static_cast<size_t>((step_ + 2 + i) % spec::kStagingSlots);
     const ControlRequests& lost = flights_[slot].asked;
     again_ = {again_.save || lost.save, again_.pause || lost.pause, again_.stop || lost.stop};

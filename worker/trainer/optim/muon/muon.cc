@@ -97,6 +97,7 @@ class Muon : public Optimizer {
       HEARTH_RETURN_IF_ERROR(kernels::NewtonSchulz(exec, {shape.matrices, row_}));
     }
     if (divided_) {
+      // Zeros where other ranks have the matrix: the sum is then the matrix itself, and exact.
       for (const TensorView& matrix : others_) {
         HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, matrix.data, matrix.bytes()));
       }

@@ -80,6 +80,7 @@ class BlockOperand : public StoredForm {
     kernels::BlockQuantView quant;
     quant.dtype = rows_.dtype;
     quant.layout = rows_.layout;
+    // Magnitude and counts are taken with the rows, once a tensor.
     if (forms != Forms::kColumns) {
       quant.rows = scaling_.Form(rows_, site_, false, buffers_.rows, rows, cols);
       quant.amax = pass.record ? context.scales->At(site_).amax : nullptr;
