@@ -84,6 +84,7 @@ __device__ Scalars ScalarsOf(const Table& table, const Slot& slot) {
       inputs != nullptr ? inputs->optimizer[kBiasCorrection1] : table.bias_correction1;
   const double bias2 =
       inputs != nullptr ? inputs->optimizer[kBiasCorrection2] : table.bias_correction2;
+  // Written out, so that no multiplication is fused into the subtraction below: the CPU's bits.
   const double lr = __dmul_rn(rate, slot.lr_scale);
   Scalars k;
   k.grad_scale = table.grad_scale != nullptr ? *table.grad_scale : 1.0F;
@@ -240,6 +241,7 @@ __device__ __forceinline__ void StoreBlock(const MomentView& view,
     }
   }
   largest = WarpMax(largest);
+  // Below it 1 / largest would be infinite, and 0 times that NaN.
   const bool zeros = largest < formats::kLeastStateScale;
   const float inverse = zeros ? 0.0F : __fdiv_rn(1.0F, largest);
 #pragma unroll
@@ -304,11 +306,14 @@ __device__ __forceinline__ void RoundStochastic(
 // would fuse.
 __device__ __forceinline__ void Update(
     const Scalars& k, float grad, float& master, float& m, float& v) {
+  // The corrected moments are m / (1 - beta1^t) and v / (1 - beta2^t): the first is in step_size,
+  // the root of the second in root_bias2.
   const float g = __fmul_rn(grad, k.grad_scale);
   m = __fmaf_rn(k.beta1, m, __fmul_rn(k.one_minus_beta1, g));
   v = __fmaf_rn(k.beta2, v, __fmul_rn(__fmul_rn(k.one_minus_beta2, g), g));
   const float denominator = __fmaf_rn(__fsqrt_rn(v), k.root_bias2, k.eps);
   const float change = __fdiv_rn(__fmul_rn(k.step_size, m), denominator);
+  // Decoupled decay: it shrinks the weight itself and does not go through m and v.
   master = __fsub_rn(__fmul_rn(master, k.shrink), change);
 }
 
@@ -409,6 +414,7 @@ __global__ void __launch_bounds__(kThreads) AdamWKernel(const __grid_constant__ 
     scalars = ScalarsOf(table, slot);
   }
   if constexpr (IsBlocks<M>::value) {
+    // One warp writes a row of both maps, beside warp 0, which makes the scalars.
     constexpr formats::StateDecades kFirst = DecadesOf<M>();
     constexpr formats::StateDecades kSecond = DecadesOf<V>();
 #pragma unroll

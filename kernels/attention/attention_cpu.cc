@@ -172,6 +172,7 @@ absl::Status ForwardImpl(const Exec& exec, const AttentionForwardArgs& args) {
   HEARTH_RETURN_IF_ERROR(CheckStarts(args));
   const int64_t heads = args.dims.heads;
   T* workspace = static_cast<T*>(exec.workspace.data);
+  // A head is one thread's: BLAS must not start threads within it.
   blas::SetThreads(1);
   ParallelFor(exec, args.dims.batch * heads, 1, [&](int64_t piece, int64_t) {
     T* scores = workspace + omp_get_thread_num() * kQueryBlock * args.dims.sequence;

@@ -98,6 +98,7 @@ absl::Status AttentionPlans::Impl::Applies(Kind kind, const AttentionDims& dims)
   if (stores_scores && ScoresBytes(dims, 1) > kMostScores) {
     return Decline("a backward pass of fixed order would store too many scores");
   }
+  // Forward engines take heads of up to 256 elements, backward ones 128, on Hopper 256.
   const int64_t widest = kind == Kind::kBackward && gpu.major != 9 ? 128 : 256;
   if (dims.head_dim % 8 != 0 || dims.head_dim > widest || dims.sequence < kShortest) {
     return Decline("shape");
@@ -148,6 +149,7 @@ absl::StatusOr<const AttentionPlans::Impl::Entry*> AttentionPlans::Impl::Find(
                    dims.heads, dims.kv_heads, dims.head_dim};
   auto found = plans.find(key);
   if (found == plans.end()) {
+    // A shape that no engine takes is kept as well: finding that out costs a second.
     found = plans.emplace(key, Build(kind, dims, documents)).first;
   }
   HEARTH_RETURN_IF_ERROR(found->second.status);
@@ -209,6 +211,7 @@ absl::Status AttentionPlans::Backward(const Exec& exec, const AttentionBackwardA
   const auto part = [](const TensorView& view, int64_t elements, int64_t bytes) -> void* {
     return static_cast<char*>(view.data) + elements * bytes;
   };
+  // A plan of fixed order covers as many sequences as kMostScores allows; other plans cover all.
   for (int64_t first = 0; first < d.batch * d.sequence; first += rows) {
     const int64_t fused = first * (d.heads + 2 * d.kv_heads) * d.head_dim;
     const int64_t out = first * d.heads * d.head_dim;

@@ -54,6 +54,7 @@ Descriptor::~Descriptor() {
 }
 
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  // By exchange: `other` destroys what this one held.
   std::swap(api_, other.api_);
   std::swap(handle_, other.handle_);
   std::swap(status_, other.status_);

@@ -250,6 +250,7 @@ absl::StatusOr<std::vector<Descriptor>> Configs(const Api& api,
     heuristics.Set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, target.properties.get());
   }
   HEARTH_RETURN_IF_ERROR(heuristics.Finalize().status());
+  // Asked twice: for the number, and then into as many descriptors as that, which the caller makes.
   int64_t count = 0;
   HEARTH_RETURN_IF_ERROR(
       api.Status(api.GetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
@@ -492,6 +493,7 @@ absl::Status Cudnn::Run(const SdpaPlan& plan,
     add(kStarts, pointers.starts);
   }
   if (state.problem.backward) {
+    // Behind cuDNN's own scratch, in the order in which workspace_bytes() counts.
     char* scratch = static_cast<char*>(workspace) + Align256(state.cudnn_bytes);
     add(kDOut, pointers.d_out);
     add(kDQ, pointers.d_qkv);

@@ -43,6 +43,8 @@ __device__ __forceinline__ int LastQuery(const int32_t* starts, int key, int seq
   if (starts == nullptr) {
     return sequence - 1;
   }
+  // Starts never fall from row to row, so the rows that see the key are one run that begins at the
+  // key itself: its end is searched for.
   int low = key;
   int high = sequence - 1;
   while (low < high) {
@@ -118,6 +120,8 @@ struct Tile {
   static __device__ __forceinline__ void Store(
       uint32_t base, int row0, Bf16* to, int64_t stride, int valid_rows, int head_dim) {
     const int lane = threadIdx.x % 32;
+    // Neighbouring lanes have neighbouring chunks of a row, so a warp writes whole lines of memory.
+    // From the layout of the products a lane would write 4 bytes here and there.
 #pragma unroll
     for (int index = lane; index < kRows * kChunks; index += 32) {
       const int row = row0 + index / kChunks;
@@ -162,6 +166,8 @@ __device__ __forceinline__ void LoadMatricesTransposed(uint32_t address, uint32_
 // Rows row0..+15 and columns 16 kt..+15 of a tile as the left operand.
 template <int D>
 __device__ __forceinline__ void LoadLeft(uint32_t tile, int row0, int kt, uint32_t (&a)[4]) {
+  // Lanes 0 to 15 give the addresses of the 16 rows at the first eight columns, lanes 16 to 31 the
+  // same at the next eight: the order of mma's a[0] to a[3].
   const int lane = threadIdx.x % 32;
   LoadMatrices(Tile<D>::At(tile, row0 + (lane & 15), kt * 2 + (lane >> 4)), a);
 }
@@ -169,6 +175,8 @@ __device__ __forceinline__ void LoadLeft(uint32_t tile, int row0, int kt, uint32
 // {b[0], b[1]} for rows row0..+7 and {b[2], b[3]} for the next eight.
 template <int D>
 __device__ __forceinline__ void LoadRightOfRows(uint32_t tile, int row0, int kt, uint32_t (&b)[4]) {
+  // Lanes 8 to 15 give the second half of the 16 columns, lanes 16 to 31 the next eight rows: b[0]
+  // and b[1] are the two halves of k of one column tile.
   const int lane = threadIdx.x % 32;
   LoadMatrices(
       Tile<D>::At(tile, row0 + (lane & 7) + ((lane >> 4) << 3), kt * 2 + ((lane >> 3) & 1)), b);
@@ -179,6 +187,8 @@ __device__ __forceinline__ void LoadRightOfColumns(uint32_t tile,
                                                    int row0,
                                                    int dp,
                                                    uint32_t (&b)[4]) {
+  // mma wants two neighbouring k of a column in one register. Here k runs from row to row, so
+  // ldmatrix transposes each 8 x 8 on the way.
   const int lane = threadIdx.x % 32;
   LoadMatricesTransposed(Tile<D>::At(tile, row0 + (lane & 15), dp * 2 + (lane >> 4)), b);
 }
@@ -217,6 +227,8 @@ __device__ __forceinline__ void MultiplyByRows(uint32_t left,
                                                int row0,
                                                uint32_t right,
                                                float (&s)[kMT][kNT][4]) {
+  // k is the outer loop: 16 columns of `left` are loaded once for all tiles of `right`, and only
+  // their operands are in registers at a time.
 #pragma unroll
   for (int kt = 0; kt < D / 16; ++kt) {
     uint32_t a[kMT][4];
@@ -308,6 +320,8 @@ __device__ __forceinline__ void StageResults(const float (&c)[kMT][D / 8][4],
       const int row = row0 + mt * 16 + half * 8 + lane / 4;
 #pragma unroll
       for (int nt = 0; nt < D / 8; ++nt) {
+        // A column tile is one 16-byte chunk of the row, of which each of the row's four lanes
+        // holds a pair.
         const uint32_t pair = PackBf16(c[mt][nt][2 * half] * factor[mt][half],
                                        c[mt][nt][2 * half + 1] * factor[mt][half]);
         asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(Tile<D>::At(tile, row, nt) + lane % 4 * 4),

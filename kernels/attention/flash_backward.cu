@@ -128,6 +128,7 @@ __device__ __forceinline__ void StoreKeyGradients(const FlashParams& p,
                                                   int kv_head,
                                                   int rows_left) {
   constexpr int kMT = kTiles<D>;
+  // KeyGradients has left dS without the scale: dK gets it here, once an element. dV has none.
   float one[kMT][2];
   float scale[kMT][2];
 #pragma unroll
@@ -177,6 +178,7 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) KeyKernel(const 
                                               p.width, p.sequence - n0, p.head_dim);
   // The search runs under the copies.
   const int m_begin = n0 / kStep;
+  // LastQuery never falls from key to key, so the last key's bounds those of all the block's keys.
   const int last_key = min(n0 + kBlock, p.sequence) - 1;
   const int steps = LastQuery(own.starts, last_key, p.sequence) / kStep + 1 - m_begin;
 
@@ -212,6 +214,8 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) KeyKernel(const 
     Clear(dp);
     MultiplyByRows<D>(k_tile, warp_row, q_tile, s);
     MultiplyByRows<D>(v_tile, warp_row, d_out_tile, dp);
+    // All pairs see each other unless the first query comes before the warp's last key, or the last
+    // query's document begins behind the warp's first key.
     const bool masked =
         m0 < n0 + warp_row + kMT * 16 - 1 || start[min(kStep, p.sequence - m0) - 1] > n0 + warp_row;
     KeyGradients(lse, lse + kStep, start, scale_log2, masked, m0, n0 + warp_row, s, dp);
@@ -239,6 +243,8 @@ __device__ __forceinline__ void StartQueries(const Heads& h,
   for (int mt = 0; mt < kMT; ++mt) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      // Rows beyond the sequence read the last row's numbers: they must not read outside, and what
+      // they compute is not stored.
       const int row = min(first_row + mt * 16 + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4,
                           sequence - 1);
       rows.shift[mt][half] = h.lse[row] * kLog2e;
@@ -346,6 +352,8 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) QueryKernel(cons
 
   const int head = blockIdx.x % p.heads;
   const int64_t batch = blockIdx.x / p.heads;
+  // The last queries see the most keys. Their blocks begin first, so that the end of the launch has
+  // the short ones.
   const int m0 = (gridDim.y - 1 - blockIdx.y) * kBlock;
   const int warp_row = threadIdx.x / 32 * (kMT * 16);
   const Heads h = HeadsOf(p, batch, head);
@@ -363,6 +371,7 @@ __global__ void __launch_bounds__(kThreads<D>, D == 64 ? 2 : 1) QueryKernel(cons
   Tile<D>::template Load<kBlock, kThreads<D>>(d_out_tile,
                                               h.d_out + static_cast<int64_t>(m0) * p.out_width,
                                               p.out_width, p.sequence - m0, p.head_dim);
+  // Its commit closes the group of q and d_out as well: they go to registers before the loop.
   load(n_begin);
   WaitForCopies();
   __syncthreads();

@@ -35,6 +35,8 @@ __device__ __forceinline__ void MaskScores(const Rows& rows, int n0, float (&s)[
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int column = column0 + nt * 8 + i % 2;
+        // -inf and not a large negative number: 2^-inf is exactly 0, so a masked key adds nothing
+        // to the sum and to the output.
         const bool seen = column >= rows.first[mt][i / 2] && column <= rows.index[mt][i / 2];
         s[mt][nt][i] = seen ? s[mt][nt][i] : -INFINITY;
       }
@@ -58,6 +60,8 @@ __device__ __forceinline__ void SoftmaxStep(float scale_log2,
       for (int nt = 0; nt < kNT; ++nt) {
         max = fmaxf(max, fmaxf(s[mt][nt][2 * half], s[mt][nt][2 * half + 1]));
       }
+      // The four lanes of a row must agree on the maximum, as each scales its own columns by it.
+      // Their sums stay apart until FinishRows.
       max = fmaxf(max, __shfl_xor_sync(0xFFFFFFFF, max, 1));
       max = fmaxf(max, __shfl_xor_sync(0xFFFFFFFF, max, 2));
       rows.max[mt][half] = max;
@@ -95,6 +99,7 @@ __device__ __forceinline__ void StartRows(const int32_t* starts,
     for (int half = 0; half < 2; ++half) {
       const int row = first_row + mt * 16 + half * 8 + threadIdx.x % 32 / 4;
       rows.index[mt][half] = row;
+      // Rows beyond the sequence read the last row's start; what they compute is not stored.
       rows.first[mt][half] = FirstKey(starts, min(row, sequence - 1));
       rows.max[mt][half] = -INFINITY;
       rows.sum[mt][half] = 0.0F;
@@ -114,8 +119,10 @@ __device__ __forceinline__ void FinishRows(const FlashParams& p,
       float sum = rows.sum[mt][half];
       sum += __shfl_xor_sync(0xFFFFFFFF, sum, 1);
       sum += __shfl_xor_sync(0xFFFFFFFF, sum, 2);
+      // Every row sees at least itself, so the sum is not 0.
       inverse[mt][half] = 1.0F / sum;
       const int row = rows.index[mt][half];
+      // The natural logarithm of the sum of e^(scale s). The maximum is kept without the scale.
       if (lse != nullptr && threadIdx.x % 4 == 0 && row < p.sequence) {
         lse[row] = rows.max[mt][half] * p.scale + logf(sum);
       }
@@ -180,6 +187,7 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(const FlashParams p
     WaitForCopies();
     __syncthreads();  // K is there; nobody reads the last V any more
     load(v_tile, v, n);
+    // A warp that sees none of the keys still takes part in copies and barriers.
     const bool seen = n0 < m0 + warp_row + kMT * 16 && n0 + kN > warp.smallest_first;
     float s[kMT][kNT][4];
     Clear(s);
@@ -194,6 +202,7 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(const FlashParams p
     if (!seen) {
       continue;
     }
+    // Only tiles on the diagonal, or where a document begins, have pairs to mask.
     if (n0 + kN - 1 > m0 + warp_row || n0 < warp.largest_first) {
       MaskScores(rows, n0, s);
     }

@@ -98,6 +98,7 @@ template <typename A>
 __global__ void __launch_bounds__(kWarps * 32)
     ForwardKernel(const Shape s, const A* qkv, A* out, float* lse) {
   const int64_t index = WarpIndex();
+  // Whole warps leave, so the shuffles of those that stay have all their lanes.
   if (index >= s.rows) {
     return;
   }
@@ -157,6 +158,7 @@ __global__ void __launch_bounds__(kWarps * 32) QueryKernel(
     LoadRow(qkv + Offset(s, at.batch, key, s.heads + kv), s.head_dim, k);
     LoadRow(qkv + Offset(s, at.batch, key, s.heads + s.kv_heads + kv), s.head_dim, v);
     const float p = expf(Dot(q, k) * s.scale - lse[index]);
+    // dS without the scale, which StoreRow applies once to the whole sum.
     Add(p * (Dot(dy, v) - delta[index]), k, sum);
   }
   StoreRow(d_qkv + Offset(s, at.batch, at.row, at.head), s.head_dim, s.scale, sum);
@@ -180,6 +182,8 @@ __global__ void __launch_bounds__(kWarps * 32) KeyKernel(
   float dk[kPer] = {};
   float dv[kPer] = {};
   const int last = LastQuery(StartsOf(s.starts, at.batch, s.sequence), at.row, s.sequence);
+  // One warp sums over all queries of all heads that share the key. Without atomics the sum has the
+  // same bits in each run.
   for (int head = at.head * group; head < (at.head + 1) * group; ++head) {
     const int64_t statistics = (at.batch * s.heads + head) * s.sequence;
     for (int query = at.row; query <= last; ++query) {
@@ -232,6 +236,7 @@ __global__ void __launch_bounds__(256)
     sum += __shfl_xor_sync(0xFFFFFFFF, sum, offset);
   }
   if (index < s.rows && lane == 0) {
+    // delta is [B, Hq, T]; the warps went through [B, T, Hq], the order of the operands.
     const int64_t row = index / s.heads;
     delta[((row / s.sequence) * s.heads + index % s.heads) * s.sequence + row % s.sequence] = sum;
   }

@@ -36,6 +36,7 @@ template <typename A>
 __device__ __forceinline__ uint32_t
 LoadTile(const Entry& e, int64_t row0, int64_t col0, BlockTile<A>& tile) {
   constexpr int kPerRow = BlockTile<A>::kRowWords / 4;
+  // All loads of a turn come before its first store, so that they are under way together.
   constexpr int kAtOnce = 8;
   const A* x = static_cast<const A*>(e.x);
   uint32_t bits = 0;
@@ -117,6 +118,7 @@ absl::Status Launch(const Exec& exec, const BlockQuantizeArgs& args) {
       entry.tiles_across = static_cast<uint32_t>(CeilDiv(entry.cols, kTile));
       blocks += CeilDiv(entry.rows, kTile) * entry.tiles_across;
     }
+    // A launch takes as many tensors as a kernel's parameters hold.
     if (table.count > 0 && (table.count == kCapacity || i + 1 == args.tensors.size())) {
       const absl::Status launched = LaunchTable<A, kLayout>(exec, table, blocks);
       if (!launched.ok()) {
@@ -142,6 +144,7 @@ absl::Status LaunchTyped(const Exec& exec, const BlockQuantizeArgs& args) {
 // Eight codes of E2M1 as bf16: high and low bytes by table (__byte_perm looks up four nibbles whose
 // top bits are clear), then the signs.
 __device__ __forceinline__ void E2m1ToBf16(uint32_t codes, uint32_t (&out)[4]) {
+  // 0, 0.5, 1, 1.5, 2, 3, 4 and 6 are 0000, 3F00, 3F80, 3FC0, 4000, 4040, 4080 and 40C0 in bf16.
   const uint32_t magnitudes = codes & 0x77777777U;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -232,6 +235,7 @@ __global__ void __launch_bounds__(kThreads) UpdateBlockAmaxKernel(
   if (i >= n) {
     return;
   }
+  // `measured` is cleared in any case: what a refused step has measured must not count.
   if (skip == nullptr || *skip == 0) {
     amax[i] = NextBlockAmax(measured[i], amax[i], margin);
   }

@@ -21,6 +21,7 @@ constexpr int kMaxSpans = kMaxHadamard / kSpan;
 
 void RaiseAmax(float* amax, uint32_t bits) {
   std::atomic_ref<float> shared(*amax);
+  // Compared as integers, where NaN is above everything: it is never lost.
   const uint32_t recorded = RecordedMagnitude(bits);
   float seen = shared.load(std::memory_order_relaxed);
   while ((std::bit_cast<uint32_t>(seen) & 0x7FFFFFFF) < recorded &&

@@ -148,6 +148,8 @@ struct Walk {
         for (int e = 0; e < 8; ++e) {
           dot = fmaf(q[g][e], x[e], dot);
         }
+        // The LPK lanes of a key hold eight elements of it each. All of them get the score, because
+        // each weighs its own part of v with it.
 #pragma unroll
         for (int offset = LPK / 2; offset > 0; offset /= 2) {
           dot += __shfl_xor_sync(0xFFFFFFFF, dot, offset);
@@ -272,6 +274,8 @@ __device__ __forceinline__ void WalkThrough(const Ring& ring,
 template <typename A>
 __device__ __forceinline__ void KeepToken(const Params<A>& p, const A* row, int kv, int64_t at) {
   for (int d = threadIdx.x; d < p.head_dim; d += kThreads) {
+    // With several chunks of heads several blocks write it: the same bytes. Nobody reads it in this
+    // launch, as the newest block's keys end before it.
     p.keys[at + d] = row[static_cast<int64_t>(p.heads + kv) * p.head_dim + d];
     p.values[at + d] = row[static_cast<int64_t>(p.heads + p.kv_heads + kv) * p.head_dim + d];
   }
@@ -391,6 +395,7 @@ __device__ __forceinline__ void JoinWarps(const Params<A>& p,
     for (int w = h / GC; w < kWarps; w += p.chunk_warps) {
       max = fmaxf(max, found.maxima[w][g]);
     }
+    // Warps of one chunk of heads are chunk_warps apart. Each of them has seen other keys.
     float sum = 0.0F;
     float total = 0.0F;
     for (int w = h / GC; w < kWarps; w += p.chunk_warps) {
@@ -421,6 +426,8 @@ __device__ __forceinline__ bool ArrivesLast(const Params<A>& p, int used, bool& 
   __syncthreads();
   if (threadIdx.x == 0) {
     int32_t* arrivals = p.arrivals + blockIdx.x;
+    // Each split that has keys arrives once for every chunk of heads. Blocks without keys have left
+    // before.
     last = atomicAdd(arrivals, 1) == used * static_cast<int>(gridDim.z) - 1;
     if (last) {
       // All have arrived, so that nobody else counts any more: ready for the next launch.
@@ -538,6 +545,8 @@ absl::Status Run(const Exec& exec, const CachedAttentionArgs& args, int64_t spli
   p.kv_heads = static_cast<int>(d.kv_heads);
   p.head_dim = static_cast<int>(d.head_dim);
   p.group = static_cast<int>(d.heads / d.kv_heads);
+  // A warp has registers for four heads. Chunks are a power of two, so that a block's eight warps
+  // hold whole sets of them.
   p.chunks = 1;
   while (p.chunks * 4 < p.group) {
     p.chunks *= 2;

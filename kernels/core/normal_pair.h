@@ -71,6 +71,8 @@ HEARTH_HD inline double NormalLog(double x) {
   const uint64_t shifted = Ieee::Bits(x) + (0x3FF0000000000000 - kSqrtHalf);
   const double k = Ieee::Sub(Ieee::FromInteger(shifted >> 52), 1023.0);
   const double m = Ieee::FromBits((shifted & 0x000FFFFFFFFFFFFF) + kSqrtHalf);
+  // fdlibm's e_log.c: log(1 + f) = f - f^2 / 2 + s (f^2 / 2 + r), s = f / (2 + f), r a polynomial
+  // in s^2.
   const double f = Ieee::Sub(m, 1.0);
   const double half_square = Ieee::Mul(Ieee::Mul(0.5, f), f);
   const double s = Ieee::Div(f, Ieee::Add(2.0, f));
@@ -84,6 +86,7 @@ HEARTH_HD inline double NormalLog(double x) {
   const double r = Ieee::Add(Ieee::Mul(w, odd), Ieee::Mul(z, even));
   constexpr double kLn2High = 6.93147180369123816490e-01;
   constexpr double kLn2Low = 1.90821492927058770002e-10;
+  // k times the high part of ln 2 is exact; the low part goes to the small terms.
   double log = Ieee::Add(Ieee::Mul(s, Ieee::Add(half_square, r)), Ieee::Mul(k, kLn2Low));
   log = Ieee::Add(Ieee::Sub(log, half_square), f);
   return Ieee::Add(log, Ieee::Mul(k, kLn2High));
@@ -143,6 +146,7 @@ HEARTH_HD inline NormalPair MakeNormalPair(uint32_t a, uint32_t b) {
   const double x = Ieee::Sub(rest, low);
   const SineCosine at = SineCosineOfQuarter(x, Ieee::Sub(Ieee::Sub(rest, x), low));
 
+  // An odd number of quarter turns exchanges sine and cosine; the signs follow from the quadrant.
   const bool swapped = (quarter & 1) != 0;
   const uint64_t cosine = Ieee::Bits(swapped ? at.sine : at.cosine) ^ (((quarter + 1) & 2) << 62);
   const uint64_t sine = Ieee::Bits(swapped ? at.cosine : at.sine) ^ ((quarter & 2) << 62);

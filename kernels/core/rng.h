@@ -32,6 +32,7 @@ struct RngKey {
 
 // One Philox4x32-10 block.
 HEARTH_HD inline std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, uint64_t key) {
+  // Philox's multipliers and, for the key, the golden ratio and sqrt(3) - 1 as fractions of 2^32.
   uint32_t k0 = static_cast<uint32_t>(key);
   uint32_t k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {

@@ -336,6 +336,8 @@ __device__ __forceinline__ void QuantizeSpan(
 
 template <typename A, BlockLayout kLayout>
 __device__ __forceinline__ void QuantizeRows(FormState& f, BlockTile<A>& tile, bool squares) {
+  // Eight neighbouring lanes have the eight segments of a line: the spans of a Hadamard group, or
+  // of a block of scales, are one lane apart.
   const int first = threadIdx.x / 32 * 4 + threadIdx.x % 32 / kBlockSegments;
 #pragma unroll 1
   for (int line = first; line < kBlockTile; line += kBlockThreads / kBlockSegments) {
@@ -349,6 +351,8 @@ __device__ __forceinline__ void QuantizeRows(FormState& f, BlockTile<A>& tile, b
 template <typename A, BlockLayout kLayout>
 __device__ __forceinline__ void QuantizeColumns(FormState& f, BlockTile<A>& tile, bool squares) {
   constexpr int kPerWord = 4 / static_cast<int>(sizeof(A));  // columns
+  // Four neighbouring lanes have four words of a row, so that a warp reads different banks; the
+  // segments of a line are four lanes apart.
   const int first = threadIdx.x / 32 * 4 + threadIdx.x % 4;
 #pragma unroll 1
   for (int word = first; word < BlockTile<A>::kRowWords; word += kBlockThreads / kBlockSegments) {
@@ -378,6 +382,8 @@ __device__ __forceinline__ void CopyScales(const FormState& f,
   const int64_t extent = columns ? place.rows : place.cols;
   const int64_t line0 = columns ? place.col0 : place.row0;
   const int64_t k0 = columns ? place.row0 : place.col0;
+  // fp32 scales lie by blocks and then lines. Narrow ones lie as cuBLASLt reads them, in tiles of
+  // 128 lines x 4 blocks, 512 bytes each.
   if constexpr (RowOf(kLayout).scale_dtype == DType::kF32) {
     const int64_t lines = PaddedScaleLines(columns ? place.cols : place.rows);
     const int block = threadIdx.x / kBlockTile;
@@ -389,6 +395,8 @@ __device__ __forceinline__ void CopyScales(const FormState& f,
   } else {
     const int64_t across = CeilDiv(extent / kBlock, 4);
     const int64_t at = k0 / kBlock / 4;
+    // With blocks of 16 there are two such tiles under 128 columns; the second is missing where the
+    // tensor ends before it.
     const int tiles = static_cast<int>(min(across - at, int64_t{kBlockTile / kBlock / 4}));
     if (threadIdx.x < tiles * 128) {
       reinterpret_cast<uint32_t*>(f.form.scales +
@@ -407,6 +415,8 @@ __device__ __forceinline__ void FinishForm(const FormState& f,
   if (f.form.has_values()) {
     CopyScales<kLayout>(f, place, columns);
     if (f.form.counts != nullptr) {
+      // A thread has counted 64 elements at most and a warp 2,048: both halves of the word hold
+      // that.
       const uint32_t counted = __reduce_add_sync(0xFFFFFFFF, f.counts);
       auto* counts = reinterpret_cast<unsigned long long*>(f.form.counts);
       if (threadIdx.x % 32 == 0 && (counted & 0xFFFFU) != 0) {
@@ -440,6 +450,7 @@ __device__ __forceinline__ void WriteBlockForms(const BlockQuantView& quant,
   if (quant.rows.wanted()) {
     FormState f = StateOf(quant, place, false, lane % kBlockSegments, tile.row_scales);
     QuantizeRows<A, kLayout>(f, tile, quant.square);
+    // All lines' scales must be in shared memory before CopyScales takes them out.
     __syncthreads();
     FinishForm<kLayout>(f, place, false, tile.scratch[0]);
   }

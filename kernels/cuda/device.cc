@@ -189,6 +189,7 @@ Graph::~Graph() {
 }
 
 absl::Status Graph::Begin(const Exec& exec) {
+  // Not the global mode, in which an allocation by another thread would spoil the recording.
   HEARTH_CUDA_RETURN_IF_ERROR(
       cudaStreamBeginCapture(Stream(exec), cudaStreamCaptureModeThreadLocal));
   return absl::OkStatus();

@@ -37,6 +37,7 @@ struct TmaBarrier {
   }
   // At the same barrier of block `rank` of the cluster.
   __device__ __forceinline__ void ArriveAt(uint32_t rank) {
+    // mapa turns the address of this block's barrier into that of the same place in block `rank`.
     asm volatile(
         "{\n"
         ".reg .b32 remote;\n"
@@ -55,6 +56,8 @@ struct TmaBarrier {
   // Until the phase of this parity is over. A barrier's first phase has parity 0; the one before it
   // counts as over.
   __device__ __forceinline__ void Wait(uint32_t parity) {
+    // try_wait may come back before the phase is over: it suspends the thread for a time that the
+    // hardware chooses. The labels are local to the braces, so that each inlined copy has its own.
     asm volatile(
         "{\n"
         ".reg .pred done;\n"
@@ -148,6 +151,10 @@ __device__ __forceinline__ void GiveRegisters() {
 // operand, 128 bytes of k each. Across k: rows of the tile are of one k, with 64 bf16 of the
 // operand's other extent; more of it lies `next` bytes further, a tile of its own.
 __device__ __forceinline__ uint64_t OperandAlongK(uint32_t address) {
+  // wgmma's matrix descriptor: bits 0 to 13 the address, 16 to 29 the leading offset, 32 to 45 the
+  // stride offset, all in units of 16 bytes; bits 62 and 63 the swizzle, 1 for 128 bytes. The
+  // stride is from eight rows to the next eight; the leading offset is not read with this swizzle
+  // along k.
   return (address & 0x3FFFF) >> 4 | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 |
          uint64_t{1} << 62;
 }
@@ -174,6 +181,8 @@ __device__ __forceinline__ void WaitProducts() {
 #define HEARTH_64(i) HEARTH_16(i), HEARTH_16((i) + 16), HEARTH_16((i) + 32), HEARTH_16((i) + 48)
 template <bool kAcrossK>
 __device__ __forceinline__ void MultiplyBf16(float (&d)[128], uint64_t a, uint64_t b, bool add) {
+  // Behind the predicate: a and b are not negated (1, 1), a lies along k (0), and b as kAcrossK
+  // says.
   asm volatile(
       "{\n"
       ".reg .pred add;\n"

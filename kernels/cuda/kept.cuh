@@ -44,6 +44,7 @@ __device__ __forceinline__ void StoreKept8(const KeptInput& keep,
                                            const Raw8<A>& raw) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const uint32_t block = ((1U << kKeptLanes) - 1) << (lane / kKeptLanes * kKeptLanes);
+  // Only the lanes of one block exchange: others of the warp may not be here.
   uint32_t largest = MagnitudeOf<A>(RaiseMagnitude(0U, raw));
 #pragma unroll
   for (int step = 1; step < kKeptLanes; step *= 2) {

@@ -90,6 +90,7 @@ __device__ __forceinline__ void ApplyToTile(
       LoadFloats<8>(op.bias + col, bias);
     }
   }
+  // Inputs are linear in the row, so one distance leads from each of the thread's rows to its next.
   const A* from[Op::kInputs];
   int64_t step[Op::kInputs];  // from one row of this thread to its next
 #pragma unroll
@@ -144,6 +145,7 @@ template <typename A, typename Op, bool kColumns>
 __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKernel(
     Op op, A* out, QuantView quant, int64_t rows, int64_t cols, uint32_t tiles_across) {
   using Tile = PointwiseTile<kColumns>;
+  // Without columns the 32 words are what the reduction of the magnitude takes.
   constexpr int kWords = kColumns ? QuantTile<128>::Words(Tile::kCols) : 32;
   __shared__ __align__(16) uint32_t words[kResults<Op>][kWords];
   const int64_t row0 = static_cast<int64_t>(blockIdx.x / tiles_across) * Tile::kRows;
@@ -262,6 +264,7 @@ __global__ void __launch_bounds__(kPointwiseThreads)
   __shared__ uint32_t scratch[32];
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kPointwiseThreads + threadIdx.x;
   uint32_t amax = 0;
+  // Threads behind the end stay: the reduction below needs whole warps.
   if (at < rows * cols) {
     const int64_t row = at / cols;
     const int64_t col = at % cols;

@@ -131,6 +131,8 @@ __device__ __forceinline__ void StoreQuantValue(
 
 // Four words of four bytes each, transposed in place.
 __device__ __forceinline__ void TransposeBytes(uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
+  // First pairs of bytes of two words, then pairs of those: a transpose of 4 x 4 in eight
+  // instructions.
   const uint32_t ab_low = __byte_perm(a, b, 0x5140);
   const uint32_t ab_high = __byte_perm(a, b, 0x7362);
   const uint32_t cd_low = __byte_perm(c, d, 0x5140);
@@ -177,6 +179,8 @@ class QuantTile {
         continue;
       }
       const uint32_t* from = words_ + group * 16 * stride_ + (word ^ (group * kTurn));
+      // A task is 16 rows of four columns: 16 words in, and a store of 16 consecutive bytes for
+      // each column.
       uint32_t in[16];
 #pragma unroll
       for (int i = 0; i < 16; ++i) {

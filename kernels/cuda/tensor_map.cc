@@ -32,6 +32,7 @@ absl::Status MakeTensorMap(const MatrixBoxes& matrix, CUtensorMap& map) {
   const cuuint64_t pitch[1] = {static_cast<cuuint64_t>(matrix.pitch) * 2};
   const cuuint32_t box[2] = {matrix.box_cols, matrix.box_rows};
   const cuuint32_t steps[2] = {1, 1};
+  // The swizzle is as wide as a row of the box: 32 bf16 are 64 bytes, 64 are 128.
   const CUresult result =
       encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(matrix.data), extents,
              pitch, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,

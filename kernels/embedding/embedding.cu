@@ -232,6 +232,8 @@ __global__ void __launch_bounds__(kThreads) SumRunsKernel(const uint32_t* __rest
   }
   float sum[W];
   LoadFloats<W>(tails + tile * cols + c, sum);
+  // A tile that the run covers from end to end has left all of it in `heads`, like the one in which
+  // the run ends.
 #pragma unroll 4
   for (int t = tile + 1; t < end; ++t) {
     float part[W];

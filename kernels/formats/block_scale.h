@@ -44,8 +44,11 @@ struct BlockTargets {
 HEARTH_HD inline BlockTargets TargetsOf(Rounding rounding) {
   switch (rounding) {
     case Rounding::kFourOverSix:
+      // 256 and not 448: the scale of the choice with 4 is 1.5 times as large and must fit as well.
       return {6.0F, 1.0F / 6.0F, 256.0F * 6.0F};
     case Rounding::kStochasticUnclipped:
+      // Rounding to E4M3, with 3 bits behind the leading one, can make a scale smaller by up to a
+      // 17th: 6 / (17/16) stays within 6 all the same, so nothing is clipped.
       return {96.0F / 17.0F, 17.0F / 96.0F, 448.0F * (96.0F / 17.0F)};
     case Rounding::kEden:
       return {6.0F / 0.988125F, 0.988125F / 6.0F, 255.99F * (6.0F / 0.988125F)};
@@ -124,6 +127,7 @@ HEARTH_HD inline float HadamardNorm(int group) {
 HEARTH_HD inline void HadamardSpan(float (&v)[kSpan], uint32_t signs) {
   HEARTH_UNROLL
   for (int i = 0; i < kSpan; ++i) {
+    // Bit i of the signs is moved to the sign bit of element i.
     v[i] = BitsFloat(FloatBits(v[i]) ^ ((signs << (31 - i)) & 0x80000000U));
   }
   HEARTH_UNROLL
@@ -233,6 +237,8 @@ HEARTH_HD inline E2m1Block FourOverSix(const float (&v)[kSpan],
   HEARTH_UNROLL
   for (int four = 0; four < 2; ++four) {
     E2m1Block block;
+    // The largest becomes 6, or 4 with a scale that is 6/4 as large: the values 3 and 4 of E2M1 are
+    // closer to each other than 4 and 6. A tie takes 6.
     block.scale = EncodeE4m3(four == 0 ? target : MulRn(target, 1.5F));
     const float scale = DecodeE4m3(block.scale);
     block.factor = E2m1Factor(scale, tensor.decode);
@@ -286,6 +292,8 @@ HEARTH_HD inline EdenBlock QuantizeEden(const float (&v)[kSpan],
     block.base = BitsFloat(0x7FC00000U);
     return block;
   }
+  // A block of next to nothing: codes of zero, whose scale is of no matter but must not divide by
+  // 0.
   block.base = code == 0 ? 1.0F : DecodeE4m3(code);
   block.factor = E2m1Factor(block.base, tensor.decode);
   block.codes = EncodeE2m1Span(v, block.factor);

@@ -51,6 +51,8 @@ bool Fuses(const Exec& exec, const GatedGemmForwardArgs& args) {
 }
 
 bool Fuses(const Exec& exec, const GatedGemmBackwardArgs& args) {
+  // The kernel writes the gradients over gate and up, chunk by chunk, and can put them nowhere
+  // else.
   const SwigluBackwardArgs& activation = args.activation;
   return Wanted(exec) && Plain(args.product) && !args.product.transpose_b &&
          !args.product.transpose_a && activation.d_gate_up_quant.empty() &&
@@ -89,6 +91,8 @@ absl::Status Launch(const Exec& exec, Kernel kernel, size_t bytes, const Args&..
   const int shared = static_cast<int>(bytes) + 1024;
   HEARTH_CUDA_RETURN_IF_ERROR(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+  // The stages leave no shared memory for a second block of a multiprocessor. Only whole clusters
+  // are launched.
   const int blocks = exec.cuda->gpu().multiprocessors / gated::kCluster * gated::kCluster;
   kernel<<<static_cast<unsigned>(blocks), gated::kThreads, static_cast<size_t>(shared),
            StreamOf(exec)>>>(args...);

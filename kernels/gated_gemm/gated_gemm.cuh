@@ -80,6 +80,7 @@ struct BackwardShared : Operands<3> {
 // The block's memory, aligned; the launch asks for 1,024 bytes more.
 template <typename S>
 __device__ __forceinline__ S& SharedOf(uint8_t* memory) {
+  // The runtime aligns dynamic shared memory to less than swizzled tiles need.
   const uint32_t past = SharedAddress(memory) % 1024;
   return *reinterpret_cast<S*>(memory + (past == 0 ? 0 : 1024 - past));
 }
@@ -104,6 +105,7 @@ __device__ __forceinline__ void ForEachTile(const Tiles& tiles, uint32_t rank, c
   const int32_t count = tiles.rows * tiles.across;
   const auto clusters = static_cast<int32_t>(gridDim.x) / kCluster;
   for (int32_t i = static_cast<int32_t>(blockIdx.x) / kCluster; i < count; i += clusters) {
+    // Down the rows of a panel first, then one column of tiles to the right.
     const int32_t first = i / (kPanel * tiles.across) * kPanel;
     const int32_t rows = min(kPanel, tiles.rows - first);
     const int32_t within = i - first * tiles.across;
@@ -114,6 +116,7 @@ __device__ __forceinline__ void ForEachTile(const Tiles& tiles, uint32_t rank, c
 template <int kStages>
 __device__ __forceinline__ void InitBarriers(Operands<kStages>& s) {
   for (int i = 0; i < kStages; ++i) {
+    // One thread arrives; the rest of the phase is the bytes that it has announced.
     s.full[i].Init(1);
     s.empty[i].Init(8 * kCluster);  // warps that multiply
   }
@@ -136,6 +139,8 @@ __device__ __forceinline__ S& Prepare(uint8_t* memory) {
     InitBarriers(s);
     FenceBarrierInit();
   }
+  // No block may copy into another's memory, or arrive at its barriers, before they are
+  // initialised.
   ClusterSync();
   return s;
 }
@@ -178,6 +183,8 @@ template <bool kBAcrossK, typename S>
 __device__ __forceinline__ void MultiplyTile(
     S& s, int group, int32_t depth, Ring<S::kStages>& ring, float (&sums)[128]) {
   constexpr uint64_t kAStep = 16 * 2 >> 4;
+  // Descriptors count in 16 bytes. The next 16 of k are 32 bytes on in a row, or 16 rows of 128
+  // bytes down.
   constexpr uint64_t kBStep = (kBAcrossK ? 16 * 128 : 16 * 2) >> 4;
   int before = 0;
   for (int32_t k = 0; k < depth; ++k) {
@@ -188,6 +195,7 @@ __device__ __forceinline__ void MultiplyTile(
     BeginProducts();
 #pragma unroll
     for (int i = 0; i < kDepth / 16; ++i) {
+      // The first product of a tile overwrites the sums of the tile before.
       MultiplyBf16<kBAcrossK>(sums, a + i * kAStep, b + i * kBStep, k > 0 || i > 0);
     }
     CommitProducts();
@@ -224,6 +232,8 @@ struct Place {
 };
 // Four lanes, of which each has a word of four parts, to each lane the four words of one part.
 __device__ __forceinline__ uint4 GatherPart(const uint32_t (&words)[4]) {
+  // A 4 x 4 transpose in two exchanges, with the neighbour and with the lane two on: each sends
+  // what the other wants.
   const bool odd = (Lane() & 1) != 0;
   const bool high = (Lane() & 2) != 0;
   uint32_t pairs[4];  // two words each of parts `odd` and 2 + odd
@@ -258,6 +268,8 @@ __device__ __forceinline__ void ForwardEpilogue(const float (&sums)[128],
       uint32_t y[4];
 #pragma unroll
       for (int part = 0; part < 4; ++part) {
+        // The tile of w has 128 columns of gate and then 128 of up: a thread's sums of up are 64
+        // further on.
         const int i = (c * 4 + part) * 4 + half * 2;
         gate[part] = PackPair(sums[i], sums[i + 1]);
         up[part] = PackPair(sums[64 + i], sums[64 + i + 1]);
@@ -265,6 +277,7 @@ __device__ __forceinline__ void ForwardEpilogue(const float (&sums)[128],
         y[part] = PackPair(SwigluOf<Bf16>(LowOf(gate[part]), LowOf(up[part])),
                            SwigluOf<Bf16>(HighOf(gate[part]), HighOf(up[part])));
       }
+      // Each lane has had 4 bytes of four places. Now it has 16 in a row, which is one store.
       const uint4 gate8 = GatherPart(gate);
       const uint4 up8 = GatherPart(up);
       const uint4 y8 = GatherPart(y);
@@ -308,6 +321,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
           {int64_t{row} * kTileRows + warp * 16, out.rows, col * kForwardCols, tiles.ffn});
     });
   }
+  // A block that ends gives its memory back, which the other one may still write to or arrive at.
   ClusterSync();
 #else
   __trap();
@@ -391,12 +405,15 @@ __device__ __forceinline__ void BackwardEpilogue(const float (&dy)[128],
   Chunk& chunk = s.chunks[group][ring.slot];
   s.chunk_full[group][ring.slot].Wait(ring.parity);
   BackwardChunk<kFirst>(dy, chunk);
+  // All 128 threads make their writes visible to TMA before they meet; only then one of them starts
+  // the copy.
   FenceForTma();
   NamedBarrier(static_cast<uint32_t>(1 + group), 128);
   if (threadIdx.x % 128 == 0) {
     StoreTile(maps.gate, x, y, chunk.gate);
     StoreTile(maps.up, x, y, chunk.up);
     CommitStores();
+    // All but the newest stores have read their memory: the chunk before can be filled again.
     WaitStoresRead<1>();
     if (ring.before >= 0) {
       s.chunk_empty[group][ring.before].Arrive();
@@ -404,6 +421,7 @@ __device__ __forceinline__ void BackwardEpilogue(const float (&dy)[128],
   }
   ring.before = ring.slot;
   ring.Next();
+  // By recursion, so that `dy` is indexed by constants: in local memory it would cost far more.
   if constexpr (kFirst + 16 < 128) {
     BackwardEpilogue<kFirst + 16>(dy, s, maps, group, x + kChunkCols, y, ring);
   }
@@ -420,6 +438,8 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     GiveRegisters<40>();
     if (threadIdx.x == 0) {
       CopyOperands(s, maps.d_out, tiles, rank, [&](int slot, int32_t k, int32_t col) {
+        // A box of rows of 128 bytes is 64 columns wide. Each block copies half of the boxes to
+        // both.
         constexpr int kParts = kBackwardCols / 64 / kCluster;
         for (int i = 0; i < kParts; ++i) {
           const int part = static_cast<int>(rank) * kParts + i;
@@ -441,6 +461,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
       BackwardEpilogue(sums, s, maps, group, col * kBackwardCols, row * kTileRows + group * 64,
                        chunks);
     });
+    // The block's memory must not go before TMA has read it.
     if (threadIdx.x % 128 == 0) {
       WaitStores();
     }

@@ -48,6 +48,8 @@ absl::Status FoldScales(const Exec& exec, GemmArgs& args, float* out) {
 
 absl::Status Native(const Exec& exec, GemmArgs args) {
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, kScalarBytes + kAlignment, kOp));
+  // cuBLASLt's pointers to scales are those of the blocks here, so the tensors' scales go into
+  // alpha.
   Pieces pieces(exec);
   HEARTH_RETURN_IF_ERROR(FoldScales(exec, args, static_cast<float*>(pieces.Take(kScalarBytes))));
   return exec.cuda->gemm().Run(pieces.rest(), args);
@@ -58,6 +60,8 @@ absl::Status Emulated(const Exec& exec, GemmArgs args) {
   const GemmExtents e = ExtentsOf(args);
   Pieces pieces(exec);
   HEARTH_RETURN_IF_ERROR(FoldScales(exec, args, static_cast<float*>(pieces.Take(kScalarBytes))));
+  // bf16 holds a value times its block's scale exactly. The scales of tensors are fp32: they are in
+  // alpha.
   const auto widen = [&](BlockLayout layout, TensorView& operand, const uint8_t*& scales,
                          int64_t lines) {
     void* const wide = pieces.Take(AlignUp(DTypeBytes(DType::kBF16, lines * e.k), kAlignment));

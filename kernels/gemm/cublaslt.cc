@@ -272,6 +272,8 @@ absl::StatusOr<std::unique_ptr<Plan>> GemmPlans::Impl::NewPlan(const GemmKey& ke
   const GemmExtents& e = key.extents;
   auto plan = std::make_unique<Plan>(lt);
   MatmulObjects& objects = plan->objects;
+  // cuBLASLt counts by columns, in which a row-major matrix is its own transpose. c^T = op(b)^T
+  // op(a)^T: with a and b, and m and n, exchanged nothing has to be copied.
   HEARTH_RETURN_IF_ERROR(objects.CreateDesc(key.transpose_b, key.transpose_a));
   HEARTH_RETURN_IF_ERROR(objects.CreateLayouts(
       CudaType(key.b), static_cast<uint64_t>(args.b.cols()), static_cast<uint64_t>(args.b.rows()),
@@ -461,6 +463,8 @@ absl::Status GemmPlans::Impl::Search(const Exec& exec,
   const StopWatch watch;
   void* c = args.c.data;
   Scratch scratch;
+  // Each trial would add into c. With an addend, or beta 0, a launch overwrites c, and the product
+  // itself comes after the trials.
   if (key.accumulate && !key.addend) {
     const GemmExtents& e = key.extents;
     const size_t bytes =
@@ -555,6 +559,8 @@ absl::StatusOr<std::unique_ptr<Plan>> GemmPlans::Impl::Prepare(const Exec& exec,
     candidates = Heuristics(key, workspace_bytes, *plan);
   }
   HEARTH_RETURN_IF_ERROR(candidates.status());
+  // In a capture nothing can be timed. The plan stays unsettled there, so that a later call outside
+  // of a capture searches.
   plan->algorithm = candidates->front().algo;
   plan->workspace_bytes = candidates->front().workspaceSize;
   if (options.deterministic && options.plan_cache.empty()) {

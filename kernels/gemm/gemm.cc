@@ -69,10 +69,12 @@ absl::Status CheckTypes(const GemmArgs& args) {
 }
 
 absl::Status CheckFp8Layout(const GemmArgs& args, const GemmExtents& e) {
+  // cuBLASLt on sm_90 and sm_120 takes FP8 only with both operands contiguous along k.
   if (args.transpose_a || !args.transpose_b) {
     return absl::InvalidArgumentError(
         absl::StrCat(kOp, ": FP8 operands need transpose_b and no transpose_a"));
   }
+  // 32 elements are a block of MXFP8, two of NVFP4, and 16 bytes of FP4.
   if (IsBlockScaled(args) && (e.k % 32 != 0 || e.lda != e.k || e.ldb != e.k)) {
     return absl::InvalidArgumentError(
         absl::StrCat(kOp, ": block-scaled operands are contiguous, k a multiple of 32: k = ", e.k,

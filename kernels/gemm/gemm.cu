@@ -15,6 +15,7 @@ constexpr int kThreads = kWarps * 32;
 template <typename A, int W>
 __global__ void __launch_bounds__(kThreads) PartialColumnSums(
     const A* x, int64_t rows, int64_t cols, int64_t rows_per_part, float* partial) {
+  // A word more a lane: lanes that write W words apart would share banks.
   __shared__ float sums[kWarps][32][W + 1];
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
@@ -76,6 +77,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int w = 0; w < kWarps; ++w) {
       total += sums[w][lane];
     }
+    // With beta 0 `out` is not read: it may hold anything, NaN included.
     out[col] = FromFloat<G>(beta == 0.0F ? total : beta * ToFloat(out[col]) + total);
   }
 }

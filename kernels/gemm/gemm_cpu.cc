@@ -127,6 +127,7 @@ template <typename T>
 absl::Status ColumnSumImpl(const Exec& exec, const ColumnSumArgs& args) {
   const int64_t m = args.x.rows();
   const int64_t n = args.x.cols();
+  // Fixed chunks of rows, added in their order: the bits do not depend on the threads.
   T* partial = static_cast<T*>(exec.workspace.data);
   ParallelFor(exec, m, kReduceRows, [&](int64_t begin, int64_t end) {
     SumRowsChunk(args.x.as<T>(), begin, end, n, partial + begin / kReduceRows * n);

@@ -66,6 +66,8 @@ MergedPlans MergePlans(const StoredPlans& from, const StoredPlans& used, StoredP
   MergedPlans merged;
   for (const auto& [key, plan] : from) {
     const auto run = used.find(key);
+    // Only such a product has another algorithm from now on: what was recorded with it is out of
+    // date.
     merged.used |= run != used.end() && run->second.algorithm != plan.algorithm;
     const auto [it, added] = into.emplace(key, plan);
     if (!added && it->second.algorithm == plan.algorithm &&
@@ -91,6 +93,7 @@ absl::Status WritePlanFile(const std::string& path,
   if (target.has_parent_path()) {
     std::filesystem::create_directories(target.parent_path(), error);
   }
+  // By rename, so that another process reads the old file or the new one.
   const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
   std::ofstream out(temporary, std::ios::trunc);
   out << PlansText(header, plans);

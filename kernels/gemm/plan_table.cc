@@ -41,6 +41,7 @@ StoredPlans ReadShippedPlans(const std::string& folder, const PlanOrigin& origin
   for (const std::string& file : files) {
     std::ifstream in(file);
     std::string header;
+    // Whatever the driver: cuBLASLt checks a plan before it is used.
     if (std::getline(in, header) && absl::StartsWith(header, LibraryHeader(origin))) {
       plans.merge(ReadPlanFile(file, header));
     }
@@ -71,6 +72,7 @@ const StoredPlan* PlanTable::Find(const std::string& key) const {
 
 void PlanTable::Use(const std::string& key) {
   if (const auto it = shipped_.find(key); it != shipped_.end() && own_.count(key) == 0) {
+    // From here on it is a plan of this run, saved and exported with the others.
     Record(key, it->second);
     ++shipped_used_;
   }

@@ -203,6 +203,8 @@ absl::Status SumSquares(const Exec& exec, const SumSquaresArgs& args) {
     }
     blocks += CeilDiv(tensor.numel(), kBlock);
   }
+  // A sum for each block of a tensor, whatever launch makes it. FinalKernel adds them in their
+  // order: the same bits in each run.
   double* sums = static_cast<double*>(exec.workspace.data);
   int64_t* nonfinite = reinterpret_cast<int64_t*>(sums + blocks);
   int64_t done = 0;

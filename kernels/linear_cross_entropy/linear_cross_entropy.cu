@@ -134,6 +134,8 @@ absl::Status LaunchLoss(const Exec& exec, int64_t count, LossArgs<A> args) {
   const size_t shared = static_cast<size_t>(args.kept) * sizeof(Pack<A, W>);
   HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
+  // A row with few packs gets fewer threads. Blocks go on to further rows, so no more are launched
+  // than run at once.
   const int64_t wanted = CeilDiv(CeilDiv(args.padded, W), 32) * 32;
   const int threads = static_cast<int>(wanted < kLossThreads ? wanted : kLossThreads);
   int resident = 0;
@@ -229,6 +231,8 @@ class Head {
     loss.nll = static_cast<double*>(At(layout_.nll)) + begin;
     loss.nll_out = args_.nll.empty() ? nullptr : args_.nll.as<float>() + begin;
     loss.rows = static_cast<uint8_t*>(At(layout_.rows));
+    // softmax - onehot lies within [-1, 1], so the scale follows from d_loss: no pass over the
+    // values has to measure them.
     const float largest = MaxFinite(args_.quant.d_logits);
     loss.scale = largest / d_loss;
     loss.unscale = static_cast<float*>(At(layout_.unscale));
@@ -256,6 +260,8 @@ class Head {
       gemm.b = args_.quant.weight_rows;
       gemm.scale_a = args_.quant.hidden_scale;
       gemm.scale_b = args_.quant.weight_scale;
+      // Forward alone: on Hopper the sums of fast FP8 products keep 13 bits behind the point, too
+      // few for gradients.
       gemm.fast_accumulation = true;
     } else {
       gemm.a = RowsOf(args_.hidden, begin, count);
@@ -289,6 +295,7 @@ class Head {
     gemm.a = TensorView(At(layout_.columns), args_.quant.d_logits, {padded, count});
     gemm.b = TensorView(static_cast<void*>(hidden.as<uint8_t>() + begin), hidden.dtype,
                         {channels_, count});
+    // The columns of all tokens lie in one matrix; the chunk's are a stretch of each line.
     gemm.ldb = tokens_;
     gemm.transpose_b = true;
     gemm.scale_a = static_cast<const float*>(At(layout_.unscale));

@@ -108,6 +108,7 @@ double LossOfToken(const LinearCrossEntropyArgs& args, int64_t token, bool gradi
   const Exponentials<T> e = Exponentiate(vocab, logits);
   const double nll = std::log(e.sum) + static_cast<double>(e.max) - target_logit;
   if (gradient) {
+    // The exponentials become (softmax - onehot) times the scale in their place.
     const double scale = args.d_loss * static_cast<double>(weight);
     Multiply(static_cast<T>(scale / e.sum), vocab, logits);
     logits[target] -= static_cast<T>(scale);

@@ -322,6 +322,7 @@ __global__ void __launch_bounds__(kLossThreads, 2) LossKernel(const LossArgs<A> 
       }
     } else {
       const bool valid = target >= 0 && target < args.vocab;
+      // Read now: the second pass may write the gradient over the logits.
       const float target_logit = threadIdx.x == 0 && valid ? ToFloat(x[target]) : NAN;
       const Softmax mine = reader.Read(x);
       const float row_max = BlockMax(mine.max, scratch);

@@ -20,6 +20,8 @@ struct Rate {
 
 // A recorded graph reads step and verdict from the device, so that it fits every step.
 __device__ __forceinline__ float RateNow(const Rate& rate) {
+  // (1 - decay) / (1 - decay^step), which is 1 at the first step: the zeros that the average began
+  // with never count. By expm1, as 1 - decay^step cancels where decay is close to 1.
   const int64_t step = rate.inputs != nullptr ? rate.inputs->step : rate.step;
   return __fdiv_rn(rate.part, -expm1f(__fmul_rn(static_cast<float>(step), rate.log_decay)));
 }

@@ -94,6 +94,7 @@ __global__ void __launch_bounds__(kThreads)
     Load(grads, at, slot.count, whole, grad);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
+      // Nesterov's form: g + mu m takes the gradient's place, where Newton-Schulz reads it.
       const float g = __fmul_rn(grad[i], scale);
       momentum[i] = __fmaf_rn(table.mu, momentum[i], g);
       grad[i] = __fmaf_rn(table.mu, momentum[i], g);

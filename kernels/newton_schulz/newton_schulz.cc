@@ -103,8 +103,11 @@ absl::Status RunBatch(const Exec& exec,
   batch.x = x.data;
   HEARTH_RETURN_IF_ERROR(
       (RunOnDevice<cpu::LoadNewtonSchulz, cuda::LoadNewtonSchulz>(exec, kOp, batch)));
+  // A step is x <- a x + b (x x^T) x + c (x x^T)^2 x, which moves every singular value s to a s + b
+  // s^3 + c s^5. x is at least as wide as it is high, so x x^T is the smaller square.
   for (const NewtonSchulzStep& step : row.steps) {
     HEARTH_RETURN_IF_ERROR(Multiply(rest, count, {x, x}, true, gram, 1.0, 0.0, {}));
+    // With c = 0 the polynomial is b x x^T: one product less.
     TensorView polynomial = gram;
     double scale = step.b;
     if (step.c != 0.0) {
@@ -116,6 +119,7 @@ absl::Status RunBatch(const Exec& exec,
     HEARTH_RETURN_IF_ERROR(Multiply(rest, count, {polynomial, x}, false, y, scale, step.a, x));
     std::swap(x, y);
   }
+  // x and y have changed places after each step.
   batch.x = x.data;
   return RunOnDevice<cpu::StoreNewtonSchulz, cuda::StoreNewtonSchulz>(exec, kOp, batch);
 }

@@ -46,6 +46,7 @@ __global__ void __launch_bounds__(kThreads)
 template <typename From, typename To, bool kTranspose>
 __global__ void __launch_bounds__(kThreads)
     CopyTiles(const __grid_constant__ List list, int64_t rows, int64_t cols, const float* partial) {
+  // A word more a row: the reads by columns then hit different banks.
   __shared__ float tile[kTile][kTile + 1];
   __shared__ float scratch[32];
   float scale = 1.0F;
@@ -53,6 +54,8 @@ __global__ void __launch_bounds__(kThreads)
     static_assert(kNewtonSchulzParts == kThreads, "a thread has one part");
     const float sum =
         BlockSum(partial[list.place[blockIdx.z] * kNewtonSchulzParts + threadIdx.x], scratch);
+    // The Frobenius norm is at least the largest singular value, so all of them come to lie within
+    // [0, 1], where the polynomials converge. The epsilon is for a matrix of zeros.
     scale = __frcp_rn(__fadd_rn(__fsqrt_rn(sum), kEpsilon));
   }
   const From* from = static_cast<const From*>(list.from[blockIdx.z]);

@@ -97,6 +97,8 @@ __device__ __forceinline__ void TakeNormInput(const NormForwardParams<A>& p,
   if (p.residual != nullptr) {
 #pragma unroll
     for (int i = 0; i < V; ++i) {
+      // The sum is rounded before it is normalised: what backward reads is then what forward has
+      // used.
       s[i] = AddPacks<A>(s[i], stage.Take(1, i, p.residual + begin, inside, me.col, cols));
       if (inside && me.col + i * kNormStep < cols) {
         StoreStreaming(p.sum + begin + me.col + i * kNormStep, s[i]);
@@ -129,6 +131,7 @@ __global__ void __launch_bounds__(kNormThreads, kNormForwardBlocks<A>)
   for (int64_t index = blockIdx.x; here.row0 < shape.rows;) {
     index += gridDim.x;
     const NormTile next = NormTileOf(shape, index);
+    // here.rows is a multiple of the slots: all warps make as many turns and meet at barriers.
     for (int r = me.slot; r < here.rows; r += me.slots) {
       const int64_t row = here.row0 + r;
       const bool inside = row < shape.rows;
@@ -337,6 +340,7 @@ __global__ void __launch_bounds__(kNormThreads, kNormBackwardBlocks)
       NormGradientRow here_row = {row * shape.cols, r, row < shape.rows, next_mean, next_rstd};
       Raw8<A> dy[V];
       Raw8<A> s[V];
+      // The newest group is d_sum's, so dy and s of this row are there.
       stage.template Wait<1>();
 #pragma unroll
       for (int i = 0; i < V; ++i) {

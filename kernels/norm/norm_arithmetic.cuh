@@ -149,6 +149,7 @@ __device__ __forceinline__ Raw8<A> NormGradientPack(const Raw8<A>& dy,
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
     normalized[k] = (normalized[k] - mean) * rstd;
+    // dx = (dy w - mean(dy w) - normalized mean(dy w normalized)) rstd; RMSNorm has no first mean.
     const float part = kCentred ? fmaf(d[k], weight[k], -total) : __fmul_rn(d[k], weight[k]);
     v[k] = fmaf(fmaf(-normalized[k], dot, part), rstd, v[k]);
   }

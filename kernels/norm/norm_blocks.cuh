@@ -60,6 +60,7 @@ __device__ __forceinline__ void NormShareOfStrip(
   for (int r = rank * me.slots + me.slot; r < rows; r += ranks * me.slots) {
     const int64_t row = row0 + r;
     Raw8<A> s[V];
+    // Kept in the caches: without a residual the tiles read x again.
     LoadNormRow<false>(p.x + row * cols, me, cols, s);
     if (p.residual != nullptr) {
       Raw8<A> add[V];

@@ -254,6 +254,7 @@ absl::Status RunNormBackwardBlocks(const Exec& exec,
   // Code made for an older GPU knows no clusters, whatever GPU it runs on.
   cudaFuncAttributes code;
   HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncGetAttributes(&code, kernel));
+  // The workspace has room for so many partial sums, one for each block.
   const int64_t room = NormPartials(p.shape.rows);
   const int64_t ranks = code.ptxVersion >= 90 ? std::min(NormClusterBlocks(p.shape.cols), room) : 1;
   cudaLaunchAttribute cluster = {};

@@ -130,11 +130,13 @@ struct PartialSums {
 template <typename G>
 __global__ void __launch_bounds__(1024) AddPartialsKernel(const PartialSums<G> p) {
   constexpr int kBatch = 16;
+  // A word more a row: the reads by columns then hit different banks.
   __shared__ float sums[32][33];
   const float* partial = p.partial[blockIdx.y];
   G* out = p.out[blockIdx.y];
   const int col = blockIdx.x * 32 + threadIdx.x;
   const int mine = blockIdx.x * 32 + threadIdx.y;
+  // Read before the sums, so that its latency passes beside theirs.
   float before = 0.0F;
   if (threadIdx.x == 0 && mine < p.cols) {
     before = ToFloat(out[mine]);

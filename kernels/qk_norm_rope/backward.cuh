@@ -60,6 +60,7 @@ __device__ __forceinline__ void StorePartial(
     Pairs& sums, int lanes, int i, int half, int dim, float* shared, float* partial) {
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
+    // Lanes that are a multiple of `lanes` apart have the same columns of other rows.
     for (int offset = lanes; offset < 32; offset *= 2) {
       sums.lo[k] += __shfl_xor_sync(0xFFFFFFFF, sums.lo[k], offset);
       sums.hi[k] += __shfl_xor_sync(0xFFFFFFFF, sums.hi[k], offset);
@@ -153,6 +154,7 @@ __device__ __forceinline__ void RopeBackwardHeads(const RopeBackwardParams<A>& p
           float c;
           float s;
           CosSin<A>(rotation.turns[i + k], position, c, s);
+          // A rotation's inverse is its transpose: the gradient is turned back by the same angle.
           RotatePair(c, -s, d.lo[k], d.hi[k]);
         }
       }
@@ -388,6 +390,7 @@ __global__ void __launch_bounds__(1024) RopeWeightKernel(const float* partial,
                                                          void* d_q_weight,
                                                          void* d_k_weight,
                                                          bool bf16) {
+  // A word more a row, so that the stores of a warp and the reads by columns do not share banks.
   __shared__ float shared[32][33];
   const int col = blockIdx.x * 32 + threadIdx.x;
   const int first = blockIdx.y == 0 ? 0 : heads;

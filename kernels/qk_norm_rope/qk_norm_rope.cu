@@ -201,6 +201,7 @@ absl::Status LaunchBackward(const Exec& exec,
     return HEARTH_CUDA_LAUNCHED(kOp);
   }
   if (p.q_weight == nullptr) {
+    // Without a norm, backward is forward with the angles reversed.
     RopeParams<A> turn = {};
     turn.in = p.d_out;
     turn.out = p.d_qkv;

@@ -262,6 +262,7 @@ __global__ void __launch_bounds__(kRopeThreads, kNorm ? 3 : 4)
     const bool live = me.mine && r < me.tile_rows;
     float rstd = 1.0F;
     if constexpr (kNorm) {
+      // All lanes of the head take part in its sum; those without values hold zeros.
       rstd = HeadRstd<A>(lo[j], hi[j], lanes, p.dim, p.eps);
       if (live && me.turned && me.i == 0) {
         p.rstd[(me.row0 + r) * p.rotated + me.head] = rstd;

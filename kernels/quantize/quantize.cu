@@ -138,6 +138,7 @@ __global__ void __launch_bounds__(kThreads)
   const Entry& e = EntryOfBlock(table.entries, table.count);
   const uint32_t block = blockIdx.x - e.first_block;
   const int64_t begin = block * kBlockValues;
+  // The last block of a flat tensor may be short: it goes value by value.
   uint32_t amax;
   if (e.path == Path::kTiles) {
     amax = QuantizeTile<A>(e, block, words);
@@ -185,6 +186,7 @@ absl::Status Launch(const Exec& exec, const QuantizeArgs& args) {
       blocks += Place(tensor, blocks, table.entries[table.count++]);
       table.written += tensor.quant.has_values() ? 1 : 0;
     }
+    // A launch takes as many tensors as a kernel's parameters hold.
     if (table.count > 0 && (table.count == kCapacity || i + 1 == args.tensors.size())) {
       QuantizeKernel<A, kCapacity>
           <<<static_cast<unsigned>(blocks), kThreads, 0, StreamOf(exec)>>>(table);
@@ -218,6 +220,8 @@ __global__ void __launch_bounds__(1024) UpdateScalesKernel(const __grid_constant
   const int64_t cursor = delayed ? *p.cursor : 0;
   __syncthreads();
   for (int i = threadIdx.x; i < p.n; i += blockDim.x) {
+    // The new magnitude is cleared also where the step is skipped: it must not count for the step
+    // that comes instead.
     float amax = p.amax[i];
     if (delayed) {
       p.amax[i] = 0.0F;
@@ -231,9 +235,11 @@ __global__ void __launch_bounds__(1024) UpdateScalesKernel(const __grid_constant
         amax = MaxNan(p.ring[slot * p.n + i], amax);
       }
     }
+    // Zero, infinity and NaN say nothing about the range: the scale stays as it is.
     float scale = p.scale[i];
     if (amax > 0.0F && !isinf(amax)) {
       const bool e5m2 = (p.e5m2[i / 32] >> (i % 32) & 1) != 0;
+      // A tiny magnitude would give an infinite scale, and zeros times it NaN.
       scale = fminf(__fdiv_rn(MaxFinite(e5m2 ? DType::kE5M2 : DType::kE4M3), amax), FLT_MAX);
     }
     p.scale[i] = scale;

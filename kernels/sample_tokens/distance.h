@@ -23,6 +23,7 @@ HEARTH_HD inline float PenalisedLogit(float logit, bool seen, float penalty) {
   if (!seen || penalty == 1.0F) {
     return logit;
   }
+  // On either side of 0 towards less likely (CTRL, arXiv 1909.05858).
   return logit > 0.0F ? DivRn(logit, penalty) : MulRn(logit, penalty);
 }
 
@@ -37,11 +38,14 @@ HEARTH_HD inline float DistanceOf(float penalised, float largest, float temperat
 
 // 2^29 e^-d, rounded down; Cephes' polynomial as in core/cpu.h.
 HEARTH_HD inline uint32_t WeightOf(float d) {
+  // 2^29 e^-20.5 is below 1. NaN has no weight either.
   if (!(d < 20.5F)) {
     return 0;
   }
   const float shifted = AddRn(MulRn(-d, 1.44269504088896341F), 12582912.0F);  // 1.5 * 2^23
+  // The addition has rounded to an integer, which lies in the low bits of `shifted`.
   const float n = SubRn(shifted, 12582912.0F);
+  // ln 2 in two parts. The first has few bits, so its product with n is exact.
   float r = SubRn(-d, MulRn(n, 0.693359375F));
   r = AddRn(r, MulRn(n, 2.12194440e-4F));
   float p = 1.9875691500e-4F;
@@ -76,6 +80,7 @@ HEARTH_HD inline uint64_t DrawnMass(uint64_t seed,
   key.seed = seed;
   key.purpose = RngPurpose::kSampling;
   key.micro_batch = static_cast<uint32_t>(stream);
+  // whole * word / 2^32, rounded down, without a product of more than 64 bits.
   const uint64_t word = RngWord(key, static_cast<uint64_t>(position));
   return (whole >> 32) * word + (((whole & 0xFFFFFFFFU) * word) >> 32);
 }

@@ -192,6 +192,7 @@ __device__ __forceinline__ int FindBucket(Shared& shared, bool weights, Mass& le
 // or weigh so much; there are as many.
 template <typename A>
 __device__ float Select(const Row<A>& row, Shared& shared, bool weights, Mass left, float limit) {
+  // 11 + 11 + 10 bits are the whole pattern of a float.
   constexpr int kShifts[] = {21, 10, 0};
   constexpr int kDigits[] = {11, 11, 10};
   uint32_t prefix = 0;
@@ -201,6 +202,7 @@ __device__ float Select(const Row<A>& row, Shared& shared, bool weights, Mass le
     const int above = shift + kDigits[level];
     const uint32_t mask = (1U << kDigits[level]) - 1;
     __syncthreads();
+    // All limbs: their buckets lie one behind the other.
     for (int i = threadIdx.x; i < kLimbs * kBuckets; i += kThreads) {
       shared.histogram[0][i] = 0;
     }
@@ -245,6 +247,8 @@ __device__ bool Draw(
     limit = Select(row, shared, false, p.top_k, limit);
   }
   Mass total;
+  // top_p is a share of what top_k has left, so it comes second and sees only distances up to
+  // `limit`.
   if (p.top_p < 1.0) {
     Mass mass = 0;
     row.Each([&](int i, float logit) {
@@ -314,6 +318,7 @@ __device__ __forceinline__ void Finish(
   p.tokens[row] = token;
   const int remaining = token == p.end_token ? 0 : p.remaining[row] - 1;
   p.remaining[row] = remaining;
+  // The next pass reads the token at its own position; a text that has ended stays where it is.
   if (remaining > 0) {
     ++p.positions[row];
   }

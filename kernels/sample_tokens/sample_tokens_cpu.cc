@@ -103,6 +103,7 @@ int32_t PickRow(const SampleTokensArgs& args, int64_t row, absl::Span<float> scr
     distances[static_cast<size_t>(i)] =
         PenalisedLogit(static_cast<float>(logits[i]), known, penalty);
   }
+  // The first of equal ones, as on a GPU.
   const auto best = std::max_element(distances.begin(), distances.end());
   const float largest = *best;
   if (largest == -std::numeric_limits<float>::infinity() || args.rule.temperature == 0.0) {

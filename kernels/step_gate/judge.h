@@ -11,6 +11,8 @@
 namespace hearth::kernels {
 
 HEARTH_HD inline void ResetState(const StepInputs& inputs, uint64_t now_ns, StepState& state) {
+  // Everything but `skip`: a refusal holds for the steps in flight behind it, until the host has
+  // rewound.
   state.loss_sum = 0;
   state.weight_sum = 0;
   state.sum_squares = 0;
@@ -39,12 +41,15 @@ HEARTH_HD inline double Product(double a, double b) {
 }
 
 HEARTH_HD inline void JudgeState(const StepInputs& inputs, StepState& state) {
+  // Backward has divided by the number of tokens, which is known beforehand. The mean is over the
+  // weights of the tokens that count, which are known only now.
   const double mean = inputs.tokens / state.weight_sum;
   state.loss = state.loss_sum / state.weight_sum;
   state.grad_norm = Product(sqrt(state.sum_squares), mean);
   state.grad_scale = static_cast<float>(
       Product(mean, static_cast<double>(ClipFactorOf(state.grad_norm, inputs.max_norm))));
   const bool finite = IsFinite(state.loss) && IsFinite(state.grad_norm) && state.nonfinite <= 0;
+  // What is not finite comes first: NaN is above no limit.
   state.verdict = !finite                                    ? 2
                   : state.loss > inputs.loss_limit           ? 1
                   : state.grad_norm > inputs.grad_norm_limit ? 3

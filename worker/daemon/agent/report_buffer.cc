@@ -31,6 +31,7 @@ int64_t& ReportBuffer::BytesOf(Kind kind) {
 
 int64_t ReportBuffer::Add(v1::TaskReport report) {
   if (report.has_exit()) {
+    // Whatever the rate of the log: the last lines say why it ended.
     FlushTail();
     SealLogs();
   }
@@ -132,6 +133,7 @@ std::optional<v1::TaskReport> ReportBuffer::After(int64_t seq) const {
 
 void ReportBuffer::Hollow(Entry& entry, int64_t dropped) {
   BytesOf(entry.kind) -= static_cast<int64_t>(entry.bytes.size()) + kEntryOverhead;
+  // The entry keeps its number, so that acknowledgements go on without a gap.
   v1::TaskReport hollow;
   hollow.set_job_id(job_id_);
   hollow.set_epoch(epoch_);

@@ -50,6 +50,8 @@ void StreamSession::Pump() {
         return;
       }
       kicked_ = false;
+      // Another thread that comes here now leaves: two of them could exchange the order of two
+      // messages.
       pumping_ = true;
     }
     std::optional<v1::AgentMessage> message = table_.NextMessage();
@@ -76,6 +78,7 @@ void StreamSession::OnWriteDone(bool ok) {
   {
     absl::MutexLock lock(&mu_);
     writing_ = false;
+    // More may have come while this was on its way.
     kicked_ = ok;
     if (finishing_ && !half_closed_ && !closed_) {
       half_closed_ = true;

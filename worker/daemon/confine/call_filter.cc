@@ -118,11 +118,14 @@ absl::Status Deny(scmp_filter_ctx filter) {
       return Fail("clone", error);
     }
   }
+  // clone3's flags lie in memory, where a filter cannot look. At ENOSYS the C library takes clone
+  // instead.
   const int error = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
   return error == 0 ? absl::OkStatus() : Fail("clone3", error);
 }
 
 absl::StatusOr<std::vector<sock_filter>> Export(scmp_filter_ctx filter) {
+  // libseccomp writes its program to a descriptor alone, and a child installs it from memory.
   const Fd file(memfd_create("filter", MFD_CLOEXEC));
   if (!file.valid()) {
     return Fail("memfd_create", -errno);
@@ -152,6 +155,8 @@ absl::StatusOr<std::vector<sock_filter>> MakeCallFilter() {
   if (filter == nullptr) {
     return absl::InternalError("filter of system calls: seccomp_init failed");
   }
+  // Calls of another architecture, 32-bit ones for example, have numbers that the rules do not
+  // cover.
   if (const int error =
           seccomp_attr_set(filter.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(ENOSYS));
       error != 0) {

@@ -206,6 +206,7 @@ absl::Status Confinement::PrepareLimits(Confinement& self, const ConfinementOpti
 }
 
 int Confinement::EnterLimits(const Confinement& self) {
+  // 0 stands for the process that writes.
   const int group = self.cgroup_.procs_fd();
   return group < 0 || write(group, "0", 1) == 1 ? 0 : errno;
 }
@@ -251,6 +252,7 @@ int Confinement::EnterCapabilities(const Confinement& self) {
       }
     }
   }
+  // EINVAL: a kernel before 4.3 has no ambient set.
   if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0 && errno != EINVAL) {
     return errno;
   }

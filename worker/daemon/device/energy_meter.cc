@@ -18,6 +18,7 @@ double EnergyMeter::Since(std::optional<double> counter) {
   if (!counter.has_value()) {
     return 0.0;
   }
+  // The counter starts again at 0 when the driver is loaded again.
   const double used = std::max(0.0, *counter - last_.value_or(*counter));
   last_ = counter;
   return used;

@@ -47,6 +47,7 @@ std::optional<int64_t> MemoryNetOfOthers(const nvml::GpuSample& sample, pid_t tr
     if (process.pid == trainer) {
       continue;
     }
+    // Without the share of one process nobody can tell what the others leave.
     if (!process.used_bytes.has_value()) {
       return std::nullopt;
     }
@@ -149,6 +150,7 @@ struct GpuMonitor::Shared {
       began = clock.Monotonic();
       hurry = false;
     }
+    // Without the lock: the driver may hang, and `began` then shows for how long.
     absl::StatusOr<nvml::GpuSample> next = gpu.gpu->Sample();
     absl::MutexLock lock(&mu);
     sampled = std::exchange(began, absl::InfiniteDuration());
@@ -297,6 +299,7 @@ std::optional<std::string> GpuMonitor::Held(pid_t trainer,
   Shared& s = *shared_;
   absl::MutexLock lock(&s.mu);
   s.hurry = true;  // unless all is well, the next question needs a newer one
+  // A sample from before its end says nothing about what it left.
   if (s.sampled < gone) {
     return std::nullopt;
   }

@@ -124,6 +124,7 @@ absl::StatusOr<DaemonIndex> DaemonIndex::Claim(const std::string& run_dir, std::
     if (!lock.valid()) {
       return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
     }
+    // The lock ends with the process, however that ends: none is ever left over.
     if (flock(lock.get(), LOCK_EX | LOCK_NB) == 0) {
       return DaemonIndex(index, std::move(lock));
     }
@@ -154,6 +155,7 @@ UsageSampler::Usage UsageSampler::Look(pid_t pid, double elapsed_seconds, int th
     const double before = pid == pid_ ? cpu_seconds_ : 0.0;
     const double used = std::max(0.0, stat->cpu_seconds - before);
     usage.resident_bytes = stat->resident_bytes;
+    // The first look at a process has no earlier one to compare with.
     if (pid == pid_ && elapsed_seconds > 0.0 && threads > 0) {
       usage.utilization_ratio = std::min(1.0, used / (elapsed_seconds * threads));
     }

@@ -222,6 +222,7 @@ absl::StatusOr<std::string> CheckpointRoot::CheckPath(const std::string& job_id,
   if (fs::symlink_status(folder, error).type() == fs::file_type::not_found) {
     return std::string();
   }
+  // A link on the way could lead out of the root.
   if (fs::canonical(folder, error) != folder || error) {
     return refused;
   }
@@ -295,6 +296,7 @@ v1::CheckpointFolders CheckpointRoot::List(int limit, const std::function<bool()
       continue;
     }
     const std::string job_dir = absl::StrCat(path_, "/", job_id);
+    // By number: as names, e10 comes before e9.
     std::map<int64_t, std::string> epochs;
     for (const std::string& name : FoldersIn(job_dir)) {
       if (const int64_t epoch = EpochOfName(name); epoch > 0) {

@@ -209,6 +209,7 @@ bool DiskWorker::AnswerMeanwhile() {
       return false;
     }
     std::erase_if(queue_, [&waiting](const Request& request) {
+      // People wait for these two; a listing of a large root takes long.
       const bool quick = std::holds_alternative<v1::InspectPaths>(request) ||
                          std::holds_alternative<v1::ReadCheckpointFile>(request);
       if (quick) {

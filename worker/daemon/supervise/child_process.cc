@@ -81,6 +81,7 @@ std::vector<std::string> MergedEnvironment(const std::vector<std::string>& extra
   std::vector<std::string> all = extra;
   all.insert(all.end(), confinement.environment().begin(), confinement.environment().end());
   all.push_back(absl::StrCat("HEARTH_TRAINER_FD=", kTrainerFd));
+  // With their '=', so that a name does not stand for longer ones.
   std::vector<std::string> keys;
   for (const std::string& entry : all) {
     keys.push_back(entry.substr(0, entry.find('=') + 1));
@@ -126,13 +127,18 @@ struct ChildPlan {
   Confinement::Failure failure;
   int& error = failure.error;
   do {
+    // A session and a group of its own, by which the whole tree is found and killed later.
     setsid();
+    // Ignored signals stay ignored across exec, and so does the mask: neither is the trainer's
+    // business.
     for (int number = 1; number < NSIG; ++number) {
       signal(number, SIG_DFL);
     }
     sigset_t none;
     sigemptyset(&none);
     pthread_sigmask(SIG_SETMASK, &none, nullptr);
+    // If memory runs out, the kernel shall end the trainer before the daemon, which has to report
+    // it.
     const int oom = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (oom >= 0) {
       static_cast<void>(!write(oom, "500", 3));
@@ -159,6 +165,7 @@ struct ChildPlan {
     if (error != 0) {
       break;
     }
+    // exec closes it, which tells the parent that exec came about.
     fcntl(kErrorFd, F_SETFD, FD_CLOEXEC);
     syscall(SYS_close_range, kErrorFd + 1, ~0U, 0);
     execve(plan.program, plan.argv, plan.envp);
@@ -302,6 +309,7 @@ absl::StatusOr<ProcessStat> ParseProcessStat(const std::string& line) {
   if (fields.size() > 28) {
     static_cast<void>(absl::SimpleAtoi(fields[28], &pending));
   }
+  // A SIGKILL that is pending shows the end before the flag does.
   stat.exiting = (flags & kFlagExiting) != 0 || (pending & kSigkillBit) != 0;
   if (stat.exiting && fields.size() > 49) {
     static_cast<void>(absl::SimpleAtoi(fields[49], &stat.exit_code));
@@ -331,6 +339,7 @@ std::vector<pid_t> LiveMembers(pid_t leader) {
       continue;
     }
     const auto stat = ReadProcessStat(pid);
+    // By session too: a process that has changed its group is still in the session.
     if (!stat.ok() || (stat->group != leader && stat->session != leader)) {
       continue;
     }

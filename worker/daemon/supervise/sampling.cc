@@ -99,6 +99,7 @@ void Sampling::Serve(const v1::WriteText& request) {
   while (!text.over) {
     PollOnce(text);
   }
+  // The process goes first: whoever hears that the text is over finds the device free.
   EndProcess(text);
   // The last answer waits for room: without it the coordinator would wait for nothing.
   while (!text.quiet && !Send(text)) {
@@ -164,6 +165,7 @@ void Sampling::PollOnce(Text& text) {
     ReadErrors(text);
   }
   if (fds[3].revents != 0) {
+    // No part of the text; it is read so that the process does not block on it.
     char dropped[4096];
     if (read(text.process.out.get(), dropped, sizeof(dropped)) == 0) {
       text.process.out.Reset();

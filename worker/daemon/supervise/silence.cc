@@ -12,6 +12,7 @@ bool WorthALook(const SilenceLimits& limits, absl::Duration silent) {
 }
 
 std::string TooSilent(const SilenceLimits& limits, absl::Duration silent, bool spoke, char state) {
+  // One that cannot be read, or is a zombie, has ended: its exit says why.
   if (limits.silence == absl::InfiniteDuration() || state == '\0' || state == 'Z') {
     return "";
   }

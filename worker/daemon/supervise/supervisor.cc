@@ -97,6 +97,7 @@ void Supervisor::Post(Command command) {
     }
     commands_.push_back(std::move(command));
   }
+  // Wakes PollOnce. If the counter is full already, it is awake.
   const uint64_t one = 1;
   static_cast<void>(!write(wake_.get(), &one, sizeof(one)));
 }
@@ -129,6 +130,7 @@ void Supervisor::RunCommands() {
     absl::MutexLock lock(&mu_);
     commands.swap(commands_);
   }
+  // Without the lock: they start processes and call the listener.
   for (Command& command : commands) {
     std::visit([this](auto& value) { Apply(std::move(value)); }, command);
   }
@@ -189,9 +191,11 @@ void Supervisor::Apply(const KillCommand& command) {
     KillNow(*child);
     return;
   }
+  // The whole group: a trainer may have children.
   kill(-child->process.pid, SIGTERM);
   child->asked_to_end = true;
   child->state = State::kTerminating;
+  // Another command may shorten the grace and never makes it longer.
   child->deadline = std::min(child->deadline, clock_.Monotonic() + command.grace);
 }
 
@@ -208,6 +212,7 @@ void Supervisor::Apply(const StopCommand& /*command*/) {
 void Supervisor::KillNow(Child& child) {
   HEARTH_FAULT_POINT("agent.before_kill");
   const absl::StatusOr<ProcessStat> stat = options_.read_stat(child.process.pid);
+  // Whether it was ending by itself already: then this signal is not why.
   child.facts.before_kill = stat.ok() && LooksDying(*stat);
   KillAll(child.process.pid);
   child.state = State::kKilled;
@@ -259,6 +264,7 @@ void Supervisor::CheckDying(Child& child) {
   }
   ExitFacts facts = child.facts;
   bool known = child.leader_reaped || !facts.hung.empty() || !facts.protocol_error.empty();
+  // Not reaped yet, but what it will have died of is known.
   if (!known && child.state == State::kKilled) {
     facts.wait_status = -SIGKILL;
     known = true;
@@ -319,6 +325,7 @@ void Supervisor::PollOnce() {
   static_cast<void>(!read(wake_.get(), &count, sizeof(count)));
   for (size_t i = 0; i < children_.size(); ++i) {
     Child& child = *children_[i];
+    // Messages and output come before the end: they were written before it.
     const pollfd* ready = &fds[1 + 4 * i];
     if (ready[1].revents & POLLOUT) {
       Write(child);
@@ -374,6 +381,7 @@ void Supervisor::Read(Child& child) {
   }
   if (got <= 0) {
     child.process.pipe.Reset();
+    // The trainer has closed its end and has pipe_grace to leave.
     if (child.state == State::kRunning) {
       child.state = State::kTerminating;
       child.deadline = clock_.Monotonic() + options_.pipe_grace;
@@ -431,6 +439,7 @@ void Supervisor::ReadOutput(Child& child, Fd& fd, LineSplitter& splitter, std::s
     lines = splitter.Append(std::string_view(buffer_.data(), static_cast<size_t>(got)));
   }
   for (std::string& line : lines) {
+    // Kept for a trainer that ends without saying why.
     if (&fd == &child.process.err) {
       child.facts.last_words = line;
     }

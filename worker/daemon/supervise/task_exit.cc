@@ -70,6 +70,7 @@ v1::TaskExit MakeTaskExit(const ExitFacts& facts,
   out.set_before_kill(facts.before_kill);
   out.set_unclean_reason(facts.unclean_reason);
   v1::TrainerExit& exit = *out.mutable_exit();
+  // What the trainer said itself comes before what its end looks like.
   if (said.has_value() && said->reason() != v1::EXIT_REASON_UNSPECIFIED) {
     exit = *said;
   } else {

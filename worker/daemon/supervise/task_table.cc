@@ -34,6 +34,7 @@ void TaskTable::SetWake(std::function<void()> wake) {
 }
 
 void TaskTable::Wake() {
+  // A copy, called without the lock: whoever wakes up comes back for a message.
   std::function<void()> wake;
   {
     absl::MutexLock lock(&mu_);
@@ -75,6 +76,7 @@ v1::AgentMessage TaskTable::BeginSession() {
 
 std::optional<v1::AgentMessage> TaskTable::NextMessage() {
   absl::MutexLock lock(&mu_);
+  // In front of everything else: one that waits behind reports would look like silence.
   if (talk_.TakeHeartbeat()) {
     return MakeHeartbeat();
   }
@@ -89,6 +91,7 @@ std::optional<v1::AgentMessage> TaskTable::NextMessage() {
       return message;
     }
   }
+  // Behind all reports, so that the coordinator has them when it hears the goodbye.
   return talk_.TakeGoodbye();
 }
 
@@ -203,6 +206,8 @@ void TaskTable::HandleStart(const v1::StartTask& start) {
     if (other_key == key || other.ended()) {
       continue;
     }
+    // An older epoch of this job, which the coordinator has given up. The new one starts when the
+    // old trainer is gone (StartPending).
     if (other_key.job_id == key.job_id) {
       EndLife(other, absl::ZeroDuration());
     } else if (!other.ending()) {
@@ -225,6 +230,7 @@ void TaskTable::Refuse(WorkerTask& task, v1::ExitReason reason, const std::strin
 }
 
 void TaskTable::StartPending() {
+  // One process at a time: it has the device to itself.
   if (Lives() || writing_ != 0) {
     return;
   }
@@ -278,6 +284,7 @@ void TaskTable::HandleForget(const v1::ForgetTask& forget) {
   const log::TaskScope scope(key.job_id, key.epoch, task->task().rank());
   HEARTH_LOG_INFO("{}: forgotten by the coordinator", key.ToString());
   EndLife(*task, absl::ZeroDuration());
+  // Nobody acknowledges its reports any more: kept, they would wait for ever.
   task->Forget();
   EraseIfDone(key);
 }
@@ -351,6 +358,7 @@ void TaskTable::EraseIfDone(const TaskKey& key) {
 void TaskTable::OnTrainerMessage(const TaskKey& key, v1::FromTrainer message) {
   DeviceReading device;
   device.name = options_.device_name;
+  // Without the lock: reading the counter asks the driver, which may hang.
   if (options_.energy && (message.has_step() || message.has_run_info())) {
     device.energy_joules = options_.energy();
   }
@@ -462,6 +470,7 @@ absl::Duration TaskTable::StopAll() {
       const absl::Duration grace = StopGrace(task.task().spec());
       if (task.lives()) {
         v1::ToTrainer message;
+        // Asked first: within the grace it can write a checkpoint.
         message.mutable_control()->set_bit(v1::CONTROL_BIT_STOP);
         host_->Send(key, std::move(message));
         longest = std::max(longest, grace);

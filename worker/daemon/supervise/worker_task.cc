@@ -179,6 +179,8 @@ void WorkerTask::Tick(double energy_joules) {
 }
 
 void WorkerTask::BeginSession() {
+  // Everything that is not acknowledged is sent again. The coordinator knows by the numbers what it
+  // has already.
   sent_seq_ = 0;
   keys_.AskAgain();
 }
@@ -200,6 +202,7 @@ std::optional<v1::AgentMessage> WorkerTask::NextMessage() {
     return std::nullopt;
   }
   v1::AgentMessage message;
+  // Keys first: a rendezvous waits for them.
   if (std::optional<std::string> key = keys_.TakeToAsk()) {
     v1::TaskKvWait& wait = *message.mutable_kv_wait();
     wait.set_job_id(task_.job_id());
@@ -209,6 +212,7 @@ std::optional<v1::AgentMessage> WorkerTask::NextMessage() {
     return message;
   }
   std::optional<v1::TaskReport> report = reports_.After(sent_seq_);
+  // Lines gather until nothing else waits: while much is sent they go in larger reports.
   if (!report.has_value() && reports_.SealLogs()) {
     report = reports_.After(sent_seq_);
   }

@@ -52,6 +52,8 @@ void BackgroundWriter::AwaitIdle() {
 absl::Status BackgroundWriter::Submit(const CheckpointContent& content) {
   AwaitIdle();
   const size_t bytes = Snapshot::Bytes(content);
+  // No memory for a snapshot: training stands still while its own memory is written, and the report
+  // says so.
   if (!snapshot_.Reserve(bytes, AvailableMemory(env_), content.threads).ok()) {
     absl::StatusOr<CommittedCheckpoint> result =
         WriteCheckpoint(env_, clock_, dir_, content, keep_last_);
@@ -62,6 +64,8 @@ absl::Status BackgroundWriter::Submit(const CheckpointContent& content) {
     done_.push_back(std::move(result));
     return absl::OkStatus();
   }
+  // The writer's thread is idle (AwaitIdle), so content_ and reader_ belong to this one until
+  // Begin.
   HEARTH_ASSIGN_OR_RETURN(content_, snapshot_.Take(content));
   reader_ = content.reader;
   Begin(/*reserve=*/0);
@@ -69,6 +73,7 @@ absl::Status BackgroundWriter::Submit(const CheckpointContent& content) {
 }
 
 absl::StatusOr<CommittedCheckpoint> BackgroundWriter::Write() {
+  // Copies from the GPU may still be under way: here they are waited for, and not by the step.
   if (reader_ != nullptr) {
     HEARTH_RETURN_IF_ERROR(reader_->Finish());
   }

@@ -143,6 +143,8 @@ absl::Status WriteFiles(Env& env,
                           spec::ResolveModelShape(meta.model, meta.sequence_length));
   const int64_t max_position =
       meta.model.max_position() > 0 ? meta.model.max_position() : meta.sequence_length;
+  // Files whose checksums were made while they were written are listed with those and not read
+  // again.
   std::vector<ManifestEntry> written;
   HfSource source;
   source.threads = content.threads;
@@ -161,6 +163,7 @@ absl::Status WriteFiles(Env& env,
   if (!content.tokenizer_from.empty()) {
     HEARTH_RETURN_IF_ERROR(dataset::CopyTokenizer(content.tokenizer_from, temp, env));
   }
+  // Written apart from the weights, whose file other programs read.
   HEARTH_ASSIGN_OR_RETURN(const FileFacts state,
                           WriteTensors(env, Join(temp, kStateFile), content.state, {}, content));
   written.push_back({std::string(kStateFile), state.bytes, state.checksum});
@@ -169,6 +172,7 @@ absl::Status WriteFiles(Env& env,
       Join(temp, kPlansFile), meta.plans_json.empty() ? "{}\n" : meta.plans_json));
   HEARTH_RETURN_IF_ERROR(env.SyncDir(Join(temp, "state")));
   if (content.sharded.shards > 1) {
+    // Its own part first: the others write theirs meanwhile.
     HEARTH_ASSIGN_OR_RETURN(const ManifestEntry own, WriteShard(env, temp, content));
     HEARTH_ASSIGN_OR_RETURN(const std::vector<ManifestEntry> others,
                             CollectShards(env, clock, begin, temp, content));
@@ -292,6 +296,8 @@ absl::StatusOr<CommittedCheckpoint> WriteCheckpoint(Env& env,
   done.validation_loss = content.meta.validation_loss;
   done.path = CheckpointPath(dir, done.step);
   const bool sharded = content.sharded.shards > 1;
+  // Ranks of a divided checkpoint write into one folder, so its name has what all of them know. A
+  // lone writer takes its process's number.
   const std::string temp =
       absl::StrCat(done.path, std::string(kTempMark),
                    sharded ? absl::StrCat("epoch-", content.meta.epoch) : absl::StrCat(getpid()));
@@ -312,6 +318,7 @@ absl::StatusOr<CommittedCheckpoint> WriteCheckpoint(Env& env,
     env.RemoveAll(temp).IgnoreError();
     return Annotate(status, absl::StrCat("checkpoint of step ", done.step));
   }
+  // After the new one is in its place: at no time are there fewer checkpoints than before.
   done.removed_steps = Prune(env, dir, keep_last, done.step);
   done.seconds = absl::ToDoubleSeconds(clock.Monotonic() - begin);
   return done;

@@ -179,6 +179,7 @@ absl::Status LoadHfWeights(Env& env,
   return ForEachChunk(static_cast<int64_t>(table.size()), FileThreads(),
                       [&](int64_t i) -> absl::Status {
                         const auto k = static_cast<size_t>(i);
+                        // Rows of padding, which no file has, stay 0.
                         std::fill_n(weights[k], table[k].elements(), 0.0f);
                         reader.ReadRows(k, 0, table[k].logical_rows, weights[k]);
                         return absl::OkStatus();

@@ -146,6 +146,7 @@ absl::Status VerifyCheckpoint(Env& env, const std::string& path, std::string_vie
     }
     listed.insert(entry.path);
   }
+  // The hashes come last: they read all bytes.
   HEARTH_RETURN_IF_ERROR(CheckListed(manifest_file, listed));
   return weights::CheckSums(env, path, entries);
 }

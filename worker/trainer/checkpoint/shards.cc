@@ -206,6 +206,8 @@ absl::Status SavedTensors::Read(const std::string& name,
     const Piece* piece = nullptr;
     int64_t begin = 0;
     if (tensor != pieces_.end()) {
+      // The last piece that begins at or before `first`. Pieces of other numbers of ranks are cut
+      // elsewhere, so one read may go over several.
       const auto after = tensor->second.upper_bound(first);
       if (after != tensor->second.begin()) {
         begin = std::prev(after)->first;

@@ -60,6 +60,8 @@ using Places = std::map<std::pair<const void*, size_t>, size_t>;  // of (address
 size_t Place(CheckpointContent& content, Places& places) {
   size_t size = 0;
   ForEachTensor(content, [&](const void*& data, size_t bytes) {
+    // The same memory may be listed twice: on a GPU masters are state, and weights are written from
+    // them. It is copied once.
     if (places.emplace(std::pair(data, bytes), size).second) {
       size += Aligned(bytes);
     }
@@ -80,6 +82,7 @@ std::vector<CopyPiece> Cut(const Places& places, uint8_t* base, size_t limit) {
     const auto* from = static_cast<const uint8_t*>(source.first);
     for (size_t done = 0; done < source.second;) {
       const size_t at = offset + done;
+      // Up to the next border of the destination, which no copy crosses (kPinBytes).
       const size_t n = std::min(source.second - done, limit - at % limit);
       pieces.push_back({base + at, from + done, n});
       done += n;

@@ -113,6 +113,7 @@ class GlooCollective : public CpuCollective {
       return absl::OkStatus();
     } catch (const std::exception& e) {
       const std::string text = absl::StrCat(self_, ": ", name, " of ", bytes, " bytes: ", e.what());
+      // Gloo tells a timeout from a lost connection by its words alone.
       return absl::StrContains(text, "imed out") ? absl::DeadlineExceededError(text)
                                                  : absl::UnavailableError(text);
     }

@@ -206,6 +206,7 @@ void Peer::recv(gloo::transport::UnboundBuffer* buffer,
                 uint64_t slot,
                 size_t offset,
                 size_t bytes) {
+  // Nothing is read yet: it takes its place in the order, and Drive reads.
   in_.push_back(MessageOf(buffer, slot, offset, bytes));
 }
 
@@ -360,6 +361,7 @@ std::shared_ptr<gloo::Context> NewGlooContext(int rank,
   const int size = static_cast<int>(sockets.size());
   auto transport = std::make_shared<GangTransport>(rank, std::move(sockets), clock);
   const auto milliseconds = absl::ToChronoMilliseconds(std::max(timeout, absl::Milliseconds(1)));
+  // Both: the transport's is for single waits, the context's is what collectives pass on.
   transport->setTimeout(milliseconds);
   auto context = std::make_shared<GangContext>(rank, size, std::move(transport));
   context->setTimeout(milliseconds);

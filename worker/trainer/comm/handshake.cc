@@ -70,6 +70,8 @@ Handshake Handshake::Dialler(const GangSecret& secret, int self, int peer, const
   Handshake made(secret, self, peer, nonce);
   made.transcript_ =
       absl::StrCat(std::string(kMagic), RankText(self), RankText(peer), std::string(Text(nonce)));
+  // The dialler sends its numbers but no proof yet: first the listener proves that it knows the
+  // secret.
   made.output_ = made.transcript_;
   made.Expect(Wants::kAnswer);
   return made;
@@ -156,6 +158,7 @@ absl::Status Handshake::Take(std::string_view bytes) {
       Expect(Wants::kWelcome);
       return absl::OkStatus();
     case Wants::kProof:
+      // The sides have names in the proofs, so that neither can be sent back as the other.
       HEARTH_RETURN_IF_ERROR(TakeMac(kDiallerSide, input_));
       output_.push_back(kWelcome);
       done_ = true;

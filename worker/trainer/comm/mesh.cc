@@ -97,6 +97,8 @@ absl::Status MeshBuilder::Gather(KeyValueStore& store) {
     return store.Wait(key, std::max(deadline - Now(), absl::Milliseconds(1)));
   };
   if (options_.rank == 0) {
+    // A secret of this epoch. Only the gang's ranks get it, through the keys that the coordinator
+    // keeps.
     HEARTH_RETURN_IF_ERROR(FillRandom(secret_.data(), secret_.size()));
     HEARTH_RETURN_IF_ERROR(
         store.Put(kSecretKey,
@@ -248,6 +250,7 @@ absl::Status MeshBuilder::Progress(Pending& pending) {
   HEARTH_RETURN_IF_ERROR(Send(pending));
   HEARTH_RETURN_IF_ERROR(Receive(pending));
   const int peer = pending.handshake.peer();
+  // Higher ranks dial lower ones, so whoever dials this rank must be higher.
   const bool in_world = peer < options_.world_size && (pending.dialled || peer > options_.rank);
   if (pending.greeted() && !in_world) {
     return absl::PermissionDeniedError(absl::StrCat("it calls itself rank ", peer));
@@ -331,6 +334,7 @@ absl::Status MeshBuilder::Connect() {
     HEARTH_RETURN_IF_ERROR(DialDue());
     polled.assign(1, {listener_.socket.get(), POLLIN, 0});
     for (const auto& pending : pending_) {
+      // A connection that is being made becomes writable when it stands or has failed.
       const bool sends = pending->connecting || !pending->handshake.output().empty();
       polled.push_back({pending->socket.get(), static_cast<short>(sends ? POLLOUT : POLLIN), 0});
     }
@@ -340,6 +344,8 @@ absl::Status MeshBuilder::Connect() {
     if (poll(polled.data(), polled.size(), static_cast<int>(milliseconds)) < 0 && errno != EINTR) {
       return absl::InternalError(absl::StrCat("poll: ", ErrnoText(errno)));
     }
+    // `polled` has the listener and then the connections in this order. Nothing is added to or
+    // taken from pending_ before the loop is over.
     for (size_t i = 0; i < pending_.size(); ++i) {
       if (polled[i + 1].revents == 0) {
         continue;
@@ -364,6 +370,8 @@ absl::StatusOr<std::vector<Socket>> ConnectMesh(const MeshOptions& options,
                                                 Clock& clock) {
   HEARTH_ASSIGN_OR_RETURN(Listener listener, Listen(options.host));
   MeshBuilder builder(options, clock, std::move(listener));
+  // Addresses first, with the longer time limit: only when all have come does the short one of
+  // connecting begin.
   HEARTH_RETURN_IF_ERROR(builder.Gather(store));
   HEARTH_RETURN_IF_ERROR(builder.Connect());
   return builder.TakeSockets();

@@ -176,6 +176,8 @@ absl::Status NcclCollective::ThroughDevice(const std::string& what,
                                            size_t bytes,
                                            Launch launch) {
   HEARTH_RETURN_IF_ERROR(comm_->failure());
+  // By pinned memory: a copy from other memory would hold the thread up, which could then not see
+  // that a peer is lost.
   std::memcpy(pinned_, data, bytes);
   HEARTH_RETURN_IF_ERROR(
       CheckCuda(cudaMemcpyAsync(device_, pinned_, bytes, cudaMemcpyHostToDevice, stream()), what));
@@ -213,6 +215,7 @@ absl::Status NcclCollective::Broadcast(absl::Span<uint8_t> data, int root) {
 }
 
 absl::Status NcclCollective::Barrier() {
+  // NCCL has no barrier. A reduction ends nowhere before all have begun it.
   int32_t nothing = 0;
   return ThroughDevice("barrier", &nothing, sizeof(nothing), [&] {
     return nccl().AllReduce(device_, device_, 1, ncclInt32, ncclMax, comm_->get(), stream());

@@ -78,6 +78,7 @@ bool NcclCommunicator::Close() {
     cudaSetDevice(gpu);
     nccl.CommAbort(comm);
   };
+  // After a failure nobody says goodbye: Finalize would wait for peers that may be gone.
   if (!failure_.ok()) {
     RunBounded(kAbortLimit, abort);
     return false;

@@ -98,6 +98,7 @@ absl::StatusOr<Socket> Dial(const std::string& address) {
                           Resolve(numbers.first, numbers.second, AI_NUMERICHOST | AI_NUMERICSERV));
   Socket made(socket(found->ai_family, found->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
                      found->ai_protocol));
+  // After EINTR the connection goes on being made, as after EINPROGRESS.
   if (!made.valid() || (connect(made.get(), found->ai_addr, found->ai_addrlen) != 0 &&
                         errno != EINPROGRESS && errno != EINTR)) {
     return absl::UnavailableError(absl::StrCat("connecting to ", address, ": ", LastError()));

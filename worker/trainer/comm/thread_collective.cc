@@ -106,6 +106,7 @@ class ThreadCollective : public CpuCollective {
   absl::Status Reduce(absl::Span<T> data, Op op) {
     const size_t n = data.size();
     group_->Meet(rank_, data.data(), [n, op](const std::vector<void*>& buffers) {
+      // In the order of the ranks, so that sums have the same bits in each run.
       T* first = static_cast<T*>(buffers[0]);
       for (size_t r = 1; r < buffers.size(); ++r) {
         const T* other = static_cast<const T*>(buffers[r]);

@@ -20,6 +20,8 @@ struct Placement {
 };
 
 Placement Place(absl::Span<const Piece> pieces, int64_t room) {
+  // Best fit decreasing: the longest first, each into the window with the least room that still
+  // takes it.
   std::vector<int32_t> order(pieces.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
@@ -88,6 +90,7 @@ void BestFit::AddDocument(int64_t first, int64_t tokens) {
       buffer_.push_back({static_cast<uint64_t>(first), static_cast<uint64_t>(piece)});
       buffered_tokens_ += piece;
     }
+    // The last token of a piece is a target there, and the first input of the next piece.
     first += piece - 1;
     tokens -= piece - 1;
     if (buffered_tokens_ >= kBuffer * room_) {

@@ -103,6 +103,7 @@ Loader::Location Loader::Locate(int64_t sample) const {
   const Source& source = sources_[static_cast<size_t>(place.source)];
   Location location;
   location.source = place.source;
+  // A sample's place follows from its number alone; no state is kept from sample to sample.
   location.pass = place.sample / source.windows;
   location.window = place.sample % source.windows;
   if (shuffle_) {

@@ -31,6 +31,8 @@ uint64_t Permute(uint64_t index, uint64_t n, uint64_t key) {
   const uint64_t mask = (uint64_t{1} << half) - 1;
   uint64_t x = index;
   do {
+    // A Feistel network: a round can be undone whatever Mix gives, so no two numbers meet. Numbers
+    // from n on walk on until one is below n.
     uint64_t left = x >> half;
     uint64_t right = x & mask;
     for (int round = 0; round < kRounds; ++round) {

@@ -74,6 +74,7 @@ void Prefetcher::Run() {
         index = produced_;
       }
       Slot& slot = slots_[index % kSlots];
+      // Without the lock: the slot is this thread's until produced_ grows.
       slot.step = step;
       slot.micro_batch = m;
       slot.status = loader_.Fill(plan_.FirstSample(step, m), plan_.micro_batch, Buffers(slot));

@@ -15,6 +15,7 @@ absl::StatusOr<AnswerEnd> FindAnswerEnd(const chat::ChatTemplate& chat_template,
     return end;
   }
   HEARTH_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, tokenizer.Encode(text));
+  // One token is seen as soon as it is drawn. Several have to be looked for in the text.
   if (tokens.size() == 1) {
     end.tokens = tokens;
   } else {
@@ -60,6 +61,7 @@ absl::StatusOr<StreamedText> ChatSession::Say(const std::string& message, const 
   options.ends = options_.end.tokens;
   HEARTH_ASSIGN_OR_RETURN(StreamedText answer,
                           StreamText(text_, tokenizer_, tokens, options, sink));
+  // Only now: a message without an answer leaves no trace in the conversation.
   said.push_back({"assistant", answer.text});
   conversation_ = std::move(said);
   return answer;

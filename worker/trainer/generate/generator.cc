@@ -45,6 +45,7 @@ Generator::~Generator() {
     return;
   }
   static_cast<void>(kernels::Synchronize(exec_));
+  // The graph holds addresses of all the others, so it goes first.
   graph_.reset();
   prefill_ = {};
   decode_ = {};
@@ -81,6 +82,7 @@ absl::Status Generator::Plan() {
   plan_options_.prefill_batch = PrefillBatch(options_.batch, options_.prompt);
   HEARTH_ASSIGN_OR_RETURN(spec::GenerationPlan sizing, spec::PlanGeneration(plan_options_));
   HEARTH_RETURN_IF_ERROR(CheckFits(sizing));
+  // Twice, as in Engine::Prepare: only bound models say how much scratch they need.
   HEARTH_RETURN_IF_ERROR(MeasureScratch(sizing));
   HEARTH_ASSIGN_OR_RETURN(spec::GenerationPlan plan, spec::PlanGeneration(plan_options_));
   HEARTH_RETURN_IF_ERROR(CheckFits(plan));
@@ -331,6 +333,7 @@ absl::Status Generator::Prefill(absl::Span<const TextStart> starts, int64_t firs
         there ? starts[static_cast<size_t>(first + m)].tokens : absl::Span<const int32_t>();
     const auto count = static_cast<int64_t>(tokens.size());
     host_.lengths[m] = static_cast<int32_t>(count);
+    // The row of each prompt's last token, whose hidden values predict the first drawn one.
     host_.rows[m] = static_cast<int32_t>(m * length + std::max<int64_t>(count, 1) - 1);
     for (int64_t i = 0; i < length; ++i) {
       // Attention is causal: what stands behind a prompt has no influence on it.
@@ -348,10 +351,13 @@ absl::Status Generator::Prefill(absl::Span<const TextStart> starts, int64_t firs
   HEARTH_RETURN_IF_ERROR(
       kernels::Copy(exec_, arena_->Bytes(ids_.lengths), host_.lengths, text_bytes));
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, arena_->Bytes(ids_.rows), host_.rows, text_bytes));
+  // Where the keys and values of these texts lie in the cache.
   prefill_cache_->Read(first);
   HEARTH_RETURN_IF_ERROR(prefill_.model->ForwardHidden(prefill_.exec));
   // Rows of a table by their numbers are what an embedding gives.
   kernels::EmbeddingForwardArgs gather;
+  // `last` has a row for each text of the batch: what the last pass has beyond them is not
+  // gathered.
   const int64_t there = std::min(texts, options_.batch - first);
   const TensorView last = arena_->Floats(ids_.last);
   gather.tokens = arena_->Typed(ids_.rows, DType::kI32);
@@ -371,6 +377,7 @@ absl::Status Generator::UploadTexts(absl::Span<const TextStart> starts) {
     const bool there = b < static_cast<int64_t>(starts.size());
     const TextStart start = there ? starts[static_cast<size_t>(b)] : TextStart();
     const auto count = static_cast<int64_t>(start.tokens.size());
+    // The position of the last token that was read: SampleTokens goes on from it.
     host_.positions[b] = static_cast<int32_t>(std::max<int64_t>(count, 1) - 1);
     host_.remaining[b] =
         there ? static_cast<int32_t>(std::min(start.add, options_.length - count)) : 0;
@@ -409,6 +416,7 @@ absl::Status Generator::Continue(const TextStart& start, int64_t kept) {
   HEARTH_RETURN_IF_ERROR(UploadTexts(absl::MakeConstSpan(&start, 1)));
   for (int64_t i = kept; i < count; ++i) {
     const bool last = i + 1 == count;
+    // Only the last token draws: for the others the pass just keeps their keys and values.
     const int64_t remaining = last ? std::min(start.add, options_.length - count) : 0;
     HEARTH_RETURN_IF_ERROR(ReadToken(start.tokens[static_cast<size_t>(i)], i, remaining));
   }

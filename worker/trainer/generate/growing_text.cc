@@ -21,6 +21,7 @@ absl::Status GrowingText::Read(absl::Span<const int32_t> tokens, int64_t add) {
         absl::StrCat("a text of ", count, " tokens leaves no room for ", add, " more; it may have ",
                      generator_.plan_options().length));
   }
+  // At least the last token is read again: its pass predicts the next one.
   const auto shared =
       std::mismatch(tokens.begin(), tokens.begin() + std::min(count - 1, read_), text_.begin());
   const int64_t kept = shared.first - tokens.begin();

@@ -72,6 +72,7 @@ std::string TextStream::TakeCertain() {
     return std::exchange(pending_, {});
   }
   size_t held = IncompleteTail(pending_);
+  // What may be the beginning of a stop waits until more tells.
   for (const std::string& stop : stops_) {
     for (size_t n = std::min(stop.size() - 1, pending_.size()); n > held; --n) {
       if (pending_.compare(pending_.size() - n, n, stop, 0, n) == 0) {

@@ -39,6 +39,8 @@ class Group {
     for (size_t i = 0; i < prompts_.size(); ++i) {
       TextStart start;
       start.tokens = prompts_[i];
+      // Random numbers belong to the text, not to its place in a batch: another batch size draws
+      // with the same ones.
       start.stream = static_cast<int32_t>(first_ + i);
       start.add = options_.tokens;
       starts.push_back(start);

@@ -16,6 +16,7 @@ std::string_view VerdictName(Verdict verdict) {
 }
 
 double Guard::Window::Limit(size_t ignored) const {
+  // No limit before the window is full: a few losses say little about their spread.
   if (sigma_ <= 0 || count_ < window_ + ignored) {
     return std::numeric_limits<double>::infinity();
   }
@@ -67,6 +68,7 @@ Guard::Guard(const GuardOptions& options)
 
 StepLimits Guard::Limits(int ignored) const {
   const auto skipped = static_cast<size_t>(ignored);
+  // Norms spread over orders of magnitude, so their window holds logarithms.
   return {losses_.Limit(skipped), std::exp(log_norms_.Limit(skipped))};
 }
 

@@ -217,6 +217,7 @@ bool Ladder::Escalate(const Decision& refused, int rung, std::vector<Decision>& 
     // Remedies are tried in their order, one for each trouble that repeats.
     state_.next_remedy = 0;  // all has been well for long: this is new trouble
   }
+  // It has led to a decision, so counting begins again.
   state_.trouble.clear();
   // Trouble within a fallback calls for the next rung: a remedy would keep the failing recipe.
   const bool in_fallback = step <= state_.fallback_until;
@@ -267,6 +268,7 @@ void Ladder::Applied(int64_t step, std::vector<Decision>& decisions) {
 
 void Ladder::Restore(LadderState state) {
   state_ = std::move(state);
+  // The spec may have other remedies and recipes than the run that was saved.
   state_.remedy_until.resize(options_.remedies.size(), 0);
   state_.next_remedy =
       std::clamp(state_.next_remedy, 0, static_cast<int>(options_.remedies.size()));

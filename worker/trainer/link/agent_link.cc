@@ -79,6 +79,7 @@ bool WriteFull(int fd, std::string_view bytes) {
 }
 
 [[noreturn]] void Leave() {
+  // Without destructors: other threads may hold locks, or wait for the GPU or for peers.
   _exit(ExitCodeOf(v1::EXIT_REASON_ABORTED).code);
 }
 
@@ -250,6 +251,7 @@ class AgentLink : public Link {
     const auto space = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return gone_ || tail_ - head_ < kQueue;
     };
+    // A full ring holds the sender up: reports are not dropped. Heartbeats are (Tick).
     mu_.Await(absl::Condition(&space));
     if (!gone_) {
       Queue(message);
@@ -288,6 +290,7 @@ class AgentLink : public Link {
         frame =
             &ring_[static_cast<size_t>(head_ % kQueue)];  // Send leaves it alone until head_ moves
       }
+      // Without the lock, as it may wait for the agent.
       const bool written = fault::Check("trainer.send").ok() && WriteFull(options_.fd, *frame);
       absl::MutexLock lock(&mu_);
       ++head_;

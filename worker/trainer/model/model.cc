@@ -107,6 +107,8 @@ absl::Status Model::ZeroGradients(const kernels::Exec& exec) const {
   const ParameterStore& p = *context_.parameters;
   for (int i = 0; i < p.size(); ++i) {
     const spec::Parameter& parameter = p.table()[static_cast<size_t>(i)];
+    // Gradients of products' weights are overwritten by the first micro-batch (beta 0); all others
+    // are added to.
     if (!parameter.roles.fprop_w || parameter.is_bias) {
       HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, p.gradient(i).data, p.gradient(i).bytes()));
     }
@@ -133,6 +135,7 @@ absl::StatusOr<kernels::AttentionEngines> Model::CheckAttention(const kernels::E
     for (const std::unique_ptr<SubBlock>& block : layer.blocks) {
       HEARTH_ASSIGN_OR_RETURN(const kernels::AttentionEngines engines,
                               block->CheckAttention(exec, tolerance));
+      // All layers have one shape: the first with attention speaks for all.
       if (!engines.forward.empty()) {
         return engines;
       }

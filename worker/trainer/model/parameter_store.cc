@@ -152,6 +152,8 @@ TensorView ParameterStore::FindGradient(spec::Slot slot, int layer, bool is_bias
 }
 
 absl::Status ParameterStore::Initialise(const kernels::Exec& exec, uint64_t seed) const {
+  // Every rank draws the whole weights itself: what is drawn depends on seed and element alone, so
+  // nothing has to be sent.
   for (int i = 0; sharded() && i < size(); ++i) {
     const spec::Parameter& parameter = table_[static_cast<size_t>(i)];
     HEARTH_RETURN_IF_ERROR(Draw(exec, parameter, seed, static_cast<uint32_t>(i), 0, weight(i)));
@@ -241,6 +243,7 @@ absl::Status ParameterStore::Read(const kernels::Exec& exec,
 
 absl::Status ParameterStore::RefreshWeights(const kernels::Exec& exec) const {
   for (const StorePiece& piece : pieces_) {
+    // Such weights are their own masters, in the format that products read: nothing to round.
     if (piece.master.data == piece.weight.data && piece.master.dtype == numerics_.weight) {
       continue;
     }

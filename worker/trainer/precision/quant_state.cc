@@ -154,6 +154,7 @@ absl::Status QuantState::UpdateActivations(const kernels::Exec& exec, const int3
   if (empty()) {
     return absl::OkStatus();
   }
+  // Before the own scales are updated, which clears what was measured.
   HEARTH_RETURN_IF_ERROR(ShareAmax(exec, 0, 2 * size()));
   HEARTH_RETURN_IF_ERROR(scaling_->UpdateActivations(exec, skip));
   return fallback_.empty() ? absl::OkStatus() : fallback_.UpdateActivations(exec, skip);

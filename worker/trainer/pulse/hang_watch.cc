@@ -51,6 +51,7 @@ absl::Duration Allowance(const HangLimits& limits, const Pulse::Reading& reading
 }
 
 std::string HangWatch::Look(const Pulse::Reading& reading, absl::Duration now) {
+  // If this process stood still itself, that counts for two periods at most.
   const absl::Duration gap = std::min(now - looked_, 2 * kPeriod);
   looked_ = now;
   if (reading.marks != marks_) {
@@ -60,6 +61,7 @@ std::string HangWatch::Look(const Pulse::Reading& reading, absl::Duration now) {
     return "";
   }
   passed_ += gap;
+  // Where no thread works the step hangs. Where one does, it is given far longer.
   if (!computes_ || !computes_()) {
     still_ += gap;
   }

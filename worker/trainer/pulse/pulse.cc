@@ -28,6 +28,8 @@ void Pulse::Restart(int64_t step) {
 
 Pulse::Reading Pulse::Read() const {
   Reading reading;
+  // First: what was written before that mark is then seen. Later values may be mixed in, which does
+  // no harm.
   reading.marks = marks_.load(std::memory_order_acquire);
   reading.activity = activity();
   reading.what = what();
@@ -41,6 +43,7 @@ Pulse::Reading Pulse::Read() const {
   }
   if (count > 0) {
     std::sort(took.begin(), took.begin() + static_cast<ptrdiff_t>(count));
+    // Nine of ten steps took no longer: a single slow one does not set the limit.
     reading.learned = absl::Nanoseconds(took[(count - 1) * 9 / 10]);
   }
   return reading;

@@ -67,6 +67,7 @@ class PulseThread {
     alarm(kLastWordsSeconds);
     Link& link = *options_.link;
     if (link.task().world_size() > 1) {
+      // Before the log: peers need the time for stacks of their own.
       static_cast<void>(link.Put(kKey, text));
     }
     link.SendLog("error", text);

@@ -56,6 +56,7 @@ extern "C" void WriteStack(int /*signal*/) {
   const int error = errno;
   Slot& slot = TheSlot();
   pid_t me = ThreadId();
+  // -1 says that the answer is on its way: DumpThread can then no longer take the question back.
   if (slot.asked.compare_exchange_strong(me, -1)) {
     slot.count = backtrace(slot.frames.data(), kFrames);
     const uint64_t one = 1;
@@ -137,6 +138,7 @@ std::string DumpThread(pid_t thread) {
 void PrepareStacks() {
   absl::InitializeSymbolizer("hearth-trainer");
   std::array<void*, 4> frames;
+  // Its first call loads a library and takes memory, which a signal handler must not.
   backtrace(frames.data(), static_cast<int>(frames.size()));
   TheSlot();
   struct sigaction action = {};

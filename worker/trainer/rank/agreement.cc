@@ -19,6 +19,7 @@ absl::StatusOr<int32_t> AgreeOnShards(const AgreementParts& parts, v1::ExitReaso
     shards = std::max(shards, of_form);
   }
   blame = v1::EXIT_REASON_COMM;
+  // The rank with the least memory decides: divided further, the state fits everywhere.
   HEARTH_RETURN_IF_ERROR(parts.comm->AllReduceMax(absl::MakeSpan(&shards, 1)));
   return shards;
 }
@@ -56,6 +57,8 @@ absl::StatusOr<int64_t> AgreeOnMicroBatch(const AgreementParts& parts,
 
 absl::Status CheckSame(Collective& comm, std::string_view what, int64_t value) {
   const auto word = static_cast<uint64_t>(value);
+  // The largest value and the largest complement, which is that of the smallest: one reduction for
+  // both.
   uint64_t bounds[2] = {word, ~word};
   HEARTH_RETURN_IF_ERROR(comm.AllReduceMax(absl::MakeSpan(bounds)));
   return bounds[0] == ~bounds[1] ? absl::OkStatus()

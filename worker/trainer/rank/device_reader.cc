@@ -14,6 +14,7 @@ DeviceReader::DeviceReader(const Engine& engine) : engine_(engine), beside_(engi
       updated_.emplace_back(view.as<uint8_t>(), view.as<uint8_t>() + view.bytes());
     }
   };
+  // Ranges that only an update writes: masters and the optimizer's states.
   for (const StorePiece& piece : engine.parameters().pieces()) {
     add(piece.master);
     for (const kernels::TensorView& state : piece.states) {
@@ -55,6 +56,7 @@ bool DeviceReader::ChangesInUpdatesAlone(const void* data) const {
 }
 
 absl::Status DeviceReader::Read(void* to, const void* from, size_t bytes) {
+  // The current GPU belongs to a thread, and the writer's thread reads too.
   HEARTH_RETURN_IF_ERROR(kernels::MakeCurrent(*engine_.options().cuda));
   absl::MutexLock lock(&reading_);
   HEARTH_RETURN_IF_ERROR(kernels::Synchronize(engine_.exec()));  // what was launched before

@@ -55,6 +55,7 @@ absl::Status RankRun::Prepare() {
     HEARTH_ASSIGN_OR_RETURN(validation_, OpenLoader(spec_, spec_.data().validation(), false, env_));
   }
   HEARTH_ASSIGN_OR_RETURN(evaluations_, Evaluations::Open(spec_, TokenizerFolder(*train_), env_));
+  // In the background, beside what follows.
   StartDataCheck();
   // What can fail on one rank alone comes before the rendezvous: its peers would wait for it.
   HEARTH_RETURN_IF_ERROR(OpenCheckpoint());
@@ -67,13 +68,17 @@ absl::Status RankRun::Prepare() {
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.before_rendezvous"));
   HEARTH_RETURN_IF_ERROR(Meet());
   HEARTH_RETURN_IF_ERROR(Agree());
+  // After Agree: the runs of a trial take the batch and the shards of the job itself.
   HEARTH_RETURN_IF_ERROR(ChooseRecipe());
   if (done_) {
     return absl::OkStatus();
   }
   link_.SendPhase("loading");
   HEARTH_RETURN_IF_ERROR(Open(spec_, resumed_.has_value() ? &*resumed_ : nullptr));
+  // Each rank falls back by itself from a checkpoint that it cannot read. Ranks that came to
+  // different ones must not train on together.
   HEARTH_RETURN_IF_ERROR(CheckSameStart());
+  // Rank 0 writes what all ranks have alike; with a divided optimizer each writes its own part.
   if (leader_ || shards_ > 1) {
     HEARTH_RETURN_IF_ERROR(StartWriter());
   }

@@ -44,6 +44,8 @@ v1::TrainerExit RankRun::Run() {
   if (!status.ok()) {
     link_.SendLog("error", std::string(status.message()));
   }
+  // On several GPUs a rank that fails, or whose peers do not part, is broken: freeing its memory
+  // could wait for kernels that wait for peers. RunRank leaves that to the end of the process.
   broken_ = cuda_ != nullptr && task_.world_size() > 1 && Bound() && !(status.ok() && Part().ok());
   link_.SendExit(exit);
   HEARTH_FAULT_POINT("trainer.before_exit");
@@ -161,6 +163,8 @@ absl::Status RankRun::OneStep() {
   }
   // From here to the next launch this rank waits for the worker, the disk and its peers.
   const Pulse::Scope between(pulse_, Activity::kOther, "between two steps");
+  // These are the maxima over all ranks (ReduceStepSums), so all ranks act on them after the same
+  // step.
   asked_.save |= result->control.save;
   asked_.pause |= result->control.pause;
   asked_.stop |= result->control.stop;
@@ -276,6 +280,7 @@ absl::Status RankRun::AskIfDue(int64_t step, v1::StepReport& report) {
 void RankRun::Report(const StepResult& result, std::optional<double> validation_loss) {
   compute_times_.Add(result.compute_seconds);
   const absl::Duration now = clock_.Monotonic();
+  // From every rank: by these times the coordinator finds the one that the others wait for.
   if (now - last_progress_ >= absl::Seconds(1)) {
     last_progress_ = now;
     link_.SendProgress(result.step, compute_times_.Median());
@@ -320,6 +325,7 @@ CheckpointContent RankRun::Content() {
   RunIdentity identity;
   identity.job_id = task_.job_id();
   identity.epoch = task_.epoch();
+  // A loss of an earlier step is not that of these weights.
   identity.validation_loss = validated_step_ == trainer_->step() ? validation_loss_ : 0;
   identity.tokenizer_from = TokenizerFolder(*train_);
   identity.trial = trial_.has_value() ? TrialToJson(*trial_) : "";
@@ -412,6 +418,7 @@ v1::TrainerExit RunRank(const RankOptions& options) {
   auto run = std::make_unique<RankRun>(options);
   v1::TrainerExit exit = run->Run();
   if (run->broken()) {
+    // Kept on purpose: its destructors would free what peers or kernels still use.
     static_cast<void>(run.release());
   }
   return exit;

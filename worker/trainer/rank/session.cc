@@ -32,6 +32,7 @@ absl::Status FillWeights(const SessionOptions& options, Engine& engine) {
   HEARTH_RETURN_IF_ERROR(model.has_from() ? LoadFolderWeights(*options.env, model.from(),
                                                               engine.exec(), engine.parameters())
                                           : engine.Initialise());
+  // The average begins at the first weights. A resume restores it with the other states.
   return engine.average() == nullptr ? absl::OkStatus() : engine.average()->Start(engine.exec());
 }
 

@@ -46,6 +46,7 @@ std::vector<StateTensor> StateTensors(const ParameterStore& p) {
     if (elements <= 0) {
       continue;
     }
+    // A piece is a stretch of a tensor and has no shape of it.
     std::vector<int64_t> shape = {elements};
     if (!p.sharded()) {
       shape = parameter.shape;
@@ -299,12 +300,15 @@ absl::Status RestoreTensors(const kernels::Exec& exec,
     HEARTH_RETURN_IF_ERROR(
         upload->Write(tensor.view, read(tensor.name, tensor.first_element, elements)));
   }
+  // What products read is made of the masters again.
   HEARTH_RETURN_IF_ERROR(p.RefreshWeights(exec));
   return kernels::Synchronize(exec);
 }
 
 absl::StatusOr<bool> RestorePrecision(Engine& engine, const LoadedCheckpoint& checkpoint) {
   const nlohmann::json extra = nlohmann::json::parse(checkpoint.meta.extra_json, nullptr, false);
+  // Scales belong to weights by their order. If other weights are quantised now, none of them fit,
+  // and the trainer measures again.
   if (!extra.is_object() || extra.value("quantised", "") != QuantisedNames(engine)) {
     return false;
   }

@@ -104,6 +104,8 @@ void TrialRunner::Take(const StepResult& step) {
 }  // namespace
 
 std::string TrialMadeWith(const v1::JobSpec& job, int world_size, int shards, int64_t micro_batch) {
+  // Without what changes no loss: names, checkpoints, the number of workers (the ranks are added
+  // below).
   v1::JobSpec what = job;
   what.clear_name();
   what.clear_labels();

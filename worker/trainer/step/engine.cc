@@ -40,6 +40,7 @@ Engine::~Engine() {
   average_.reset();
   optimizer_.reset();
   if (exec_.stream != nullptr) {
+    // Kernels that are under way still use the arena.
     static_cast<void>(kernels::Synchronize(exec_));
     arena_.reset();
     kernels::DeleteStream(exec_.stream);
@@ -81,6 +82,7 @@ absl::Status Engine::CheckFits(const spec::MemoryPlan& plan) const {
   smaller.op_workspace_bytes = 0;  // that of the batch that does not fit
   int64_t largest = 0;
   int64_t too_large = options_.micro_batch;
+  // Memory grows with the micro-batch, so the largest that fits is found by halving.
   while (largest + 1 < too_large) {
     smaller.micro_batch = largest + (too_large - largest) / 2;
     HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan tried, spec::PlanTraining(smaller));
@@ -340,6 +342,7 @@ int64_t CpuMemoryBytes(int ranks) {
   std::string unit;
   while (meminfo >> key >> kibibytes >> unit) {
     if (key == "MemAvailable:") {
+      // All ranks of a job may run on this machine, so each plans with its share.
       return kibibytes * 1024 / 2 / std::max(1, ranks);
     }
   }

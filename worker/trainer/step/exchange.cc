@@ -63,6 +63,8 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::New(Engine& 
   for (const spec::GradientBucket& bucket : e.buckets_) {
     e.owned_gradients_.push_back(e.Owned(e.Gradients(bucket)));
   }
+  // A bucket with a tensor that the optimizer needs whole (Muon's matrices) is gathered and summed
+  // once more.
   e.whole_.assign(e.buckets_.size(), false);
   const std::vector<spec::Parameter>& table = engine.parameters().table();
   const std::vector<int64_t> offsets = spec::TensorOffsets(table, engine.shards());
@@ -105,6 +107,7 @@ TensorView GradientExchange::Owned(const TensorView& gradients) const {
   if (!sharded_) {
     return gradients;
   }
+  // Buckets are padded so that this divides them: RequirePieces refuses others.
   const int64_t part = gradients.numel() / comm_.world_size();
   return Slice(gradients, comm_.rank() * part, part);
 }
@@ -221,6 +224,8 @@ absl::Status GradientExchange::FinishPass(const kernels::Exec& exec) {
     return absl::InternalError("a gradient bucket was not reduced");
   }
   kernels::StepState& state = *engine_.step_state();
+  // On the ops' stream before it waits for the other one: the time between the stamps is what the
+  // exchange costs beyond what ran beside backward.
   HEARTH_RETURN_IF_ERROR(kernels::StampTime(exec, &state.backward_ns));
   HEARTH_RETURN_IF_ERROR(Fork(exec));
   HEARTH_RETURN_IF_ERROR(ReduceStepSums());

@@ -72,6 +72,8 @@ StepProgram::StepProgram(
       exchanged_(exchanged) {}
 
 std::vector<MicroBatchKind> StepProgram::Kinds(const spec::StepFormat& format) const {
+  // First, middle and last differ in what they do: the first begins the step and gathers weights,
+  // the last reduces gradients. A step of one or two has fewer kinds.
   std::vector<MicroBatchKind> kinds = {Kind(0, format)};
   if (micro_batches_ > 2) {
     kinds.push_back(Kind(1, format));
@@ -177,6 +179,7 @@ absl::Status StepProgram::MicroBatch(const MicroBatchKind& kind,
   HEARTH_RETURN_IF_ERROR(OpenExchange());
   // A graph has what it recorded; extras are in none.
   kernels::Graph* const graph = extra.any() ? nullptr : FindGraph(kind);
+  // The first micro-batch gathers what the update before has left divided.
   weights_partial_ = weights_partial_ && !kind.first;
   return graph != nullptr ? graph->Launch(engine_.exec()) : LaunchMicroBatch(kind, pass, extra);
 }
@@ -230,6 +233,8 @@ absl::Status StepProgram::CountOnce() {
 absl::Status StepProgram::RecordMicroBatch(const MicroBatchKind& kind) {
   HEARTH_RETURN_IF_ERROR(kernels::Graph::Begin(engine_.exec()));
   const absl::Status launched = LaunchMicroBatch(kind, Pass{});
+  // The recording is ended also where a launch has failed: a stream that still records refuses
+  // everything else.
   auto graph = kernels::Graph::End(engine_.exec(), "recording forward and backward");
   HEARTH_RETURN_IF_ERROR(launched);
   Recorded recorded;
@@ -276,6 +281,8 @@ absl::Status StepProgram::Prepare() {
       kernels::Copy(exec, engine_.step_inputs(), inputs, sizeof(kernels::StepInputs)));
   StageRandomBatch(engine_);
   HEARTH_RETURN_IF_ERROR(engine_.UploadBatch(0));
+  // Before anything is recorded: a library whose results are wrong is refused here, and graphs then
+  // hold our own kernels. Once, as Prepare may come again.
   if (attention_.forward.empty()) {
     // A test asks for a mismatch.
     const bool injected = !fault::Check("trainer.attention").ok();

@@ -52,6 +52,8 @@ absl::StatusOr<ScoreBatches> ScoreBatches::Place(const Engine& engine,
   std::multimap<int64_t, size_t> rooms;  // of samples that have any
   for (const size_t request : order) {
     const int64_t inputs = Inputs(requests[request]);
+    // As documents of their own several requests share a sample, each in the fullest one with room.
+    // A model that sees everything before a token gets one request a sample.
     const auto best = engine.documents() ? rooms.lower_bound(inputs) : rooms.end();
     size_t sample = batches.samples_.size();
     int64_t room = length;

@@ -44,6 +44,7 @@ absl::Status StepWatch::Await(int64_t step, absl::FunctionRef<absl::StatusOr<boo
   absl::Duration asked = start;
   Backoff backoff;
   for (;;) {
+    // By asking again and again: a wait within the driver would not end when a peer is lost.
     HEARTH_ASSIGN_OR_RETURN(const bool is_done, done());
     if (is_done) {
       return absl::OkStatus();

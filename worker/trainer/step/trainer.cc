@@ -55,6 +55,7 @@ absl::StatusOr<bool> Trainer::TakePlansOfRank0() {
   kernels::CudaContext& cuda = *engine_.options().cuda;
   HEARTH_ASSIGN_OR_RETURN(const std::string plans, BroadcastString(comm_, cuda.ExportPlans(), 0));
   HEARTH_ASSIGN_OR_RETURN(const bool changed, cuda.ImportPlans(plans));
+  // What follows a change, recording graphs, contains collectives: all ranks do it or none.
   int32_t any = changed ? 1 : 0;
   HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(absl::MakeSpan(&any, 1)));
   return any != 0;
@@ -81,6 +82,8 @@ absl::Status Trainer::StartPrecision(bool restored) {
   if (restored) {
     return quant.QuantizeWeights(engine_.exec(), nullptr, nullptr);
   }
+  // Delayed scales come from earlier magnitudes, of which there are none yet: the first step runs
+  // in BF16 and measures them.
   plain_step_ = quant.ScalesAreOfEarlierSteps() ? step_ + 1 : 0;
   return quant.StartWeights(engine_.exec());
 }
@@ -154,6 +157,7 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
   flight.result.format = Format(step);
   flight.result.rung = Rung(step);
   flight.result.counted = Counts(step);
+  // Leaves out the newest lag() steps, in flight or not: a replay must judge alike.
   flight.limits = guard_.Limits(lag() - in_flight_);
   // What was asked in steps that a refusal dropped is asked again.
   const ControlRequests again = std::exchange(again_, ControlRequests{});
@@ -216,6 +220,7 @@ absl::StatusOr<StepResult> Trainer::Collect() {
   if (in_flight_ == 0) {
     return absl::FailedPreconditionError("no step is in flight");
   }
+  // The oldest step in flight: steps end in the order of their launches.
   const int slot = static_cast<int>((step_ + 1) % spec::kStagingSlots);
   const Flight& flight = flights_[static_cast<size_t>(slot)];
   TellStep(false);
@@ -255,6 +260,7 @@ absl::Status Trainer::Rewind() {
   // What was launched behind the refused step changed nothing and has no result.
   HEARTH_RETURN_IF_ERROR(Drain());
   for (int i = 0; i < in_flight_; ++i) {
+    // step_ + 1 was refused; what follows was launched behind it.
     const auto slot = static_cast<size_t>((step_ + 2 + i) % spec::kStagingSlots);
     const ControlRequests& lost = flights_[slot].asked;
     again_ = {again_.save || lost.save, again_.pause || lost.pause, again_.stop || lost.stop};
@@ -284,6 +290,7 @@ absl::Status Trainer::Drain() {
 
 absl::Status Trainer::CompleteWeights() {
   HEARTH_RETURN_IF_ERROR(program_.CompleteWeights());
+  // Drained, so that what reads the whole weights from the host or another stream finds them.
   return program_.sharded() ? Drain() : absl::OkStatus();
 }
 
@@ -334,6 +341,7 @@ absl::Status Trainer::StageMicroBatch(int64_t step, const kernels::StepInputs& i
     const Pulse::Scope waits(pulse_, Activity::kData, "waiting for data");
     HEARTH_RETURN_IF_ERROR(prefetcher_.Next(engine_.StagedBatch(slot), &of_step, &micro_batch));
   }
+  // A rewind that the prefetcher has missed would train on other samples, and nobody would see it.
   if (of_step != step) {
     return absl::InternalError("the data is not that of the step");
   }
@@ -360,6 +368,7 @@ absl::Status Trainer::AccumulateGradients(int64_t step, const kernels::StepInput
   const int64_t count = batch_.CountForRank(comm_.rank());
   int64_t index = 0;  // among this rank's micro-batches
   for (int64_t round = 0; round < batch_.rounds(); ++round) {
+    // In the last round some ranks have nothing left to do.
     if (batch_.MicroBatchAt(comm_.rank(), round) < 0) {
       continue;
     }
@@ -419,6 +428,8 @@ absl::StatusOr<std::vector<Score>> Trainer::ScoreAll(absl::Span<const ScoreReque
   Pass pass;
   pass.format = Format(step_ + 1);
   std::vector<Score> scores(requests.size());
+  // Each batch is scored by one rank; on the others its scores stay 0, so that the sum below hands
+  // them round.
   for (int64_t i = comm_.rank(); i < batches.size(); i += comm_.world_size()) {
     TellEvaluation();
     HEARTH_RETURN_IF_ERROR(batches.Run(engine_, pass, i, absl::MakeSpan(scores)));
@@ -432,6 +443,7 @@ absl::StatusOr<std::vector<Score>> Trainer::ScoreAll(absl::Span<const ScoreReque
   for (size_t i = 0; i < scores.size(); ++i) {
     scores[i] = {sums[2 * i], sums[2 * i + 1] > 0.5};
   }
+  // The next step's time must not contain the evaluation.
   last_collect_ = clock_.Monotonic();
   return scores;
 }
@@ -457,6 +469,8 @@ absl::StatusOr<double> Trainer::Evaluate() {
   std::array<double, 2> totals = {staged->loss_sum, staged->weight_sum};
   HEARTH_RETURN_IF_ERROR(comm_.AllReduceSum(absl::MakeSpan(totals)));
   last_collect_ = clock_.Monotonic();
+  // Sums over all ranks first, and only then the quotient: ranks may have held different numbers of
+  // tokens that count.
   return totals[0] / totals[1];
 }
 

@@ -203,6 +203,7 @@ absl::Status Attention::Attend(const kernels::Exec& exec, const Pass& pass) {
   HEARTH_RETURN_IF_ERROR(qkv_projection_.Forward(exec, pass, qkv_));
   HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeForward(exec, rope_forward_));
   HEARTH_RETURN_IF_ERROR(AttendPlain(exec));
+  // Attention writes no quantised forms: they take a pass of their own.
   return output_projection_.x().Make(exec, pass, attention_,
                                      attention_again_ ? Forms::kRows : Forms::kBoth);
 }
@@ -219,6 +220,7 @@ absl::Status Attention::Run(const kernels::Exec& exec,
   HEARTH_RETURN_IF_ERROR(Attend(exec, pass));
   HEARTH_RETURN_IF_ERROR(output_projection_.Forward(exec, pass, delta_));
   HEARTH_RETURN_IF_ERROR(DropForward(exec, pass, dropout_, delta_));
+  // The sum is left to the next norm, which adds on its way through the rows.
   stream = {input_, delta_};
   return absl::OkStatus();
 }
@@ -256,6 +258,7 @@ absl::Status Attention::Backward(const kernels::Exec& exec,
   const Operand& d_qkv = qkv_projection_.dy();
   const OperandTarget target = d_qkv.Target(pass, qkv_projection_.NeedsPlainDy(),
                                             kernels::WritesBlocks(exec, rope_backward_));
+  // In place where the plain form is wanted; without it only the quantised forms are written.
   rope_backward_.d_qkv = target.plain;
   rope_backward_.d_qkv_quant = target.quant;
   rope_backward_.d_qkv_blocks = target.blocks;

@@ -87,6 +87,8 @@ class Muon : public Optimizer {
     HEARTH_RETURN_IF_ERROR(rest_->Step(exec, update));
     momentum_.grad_scale = update.grad_scale;
     momentum_.skip = update.skip;
+    // On the pieces, before the gather: momentum works element by element, and each rank keeps it
+    // for its pieces alone.
     HEARTH_RETURN_IF_ERROR(kernels::MuonMomentum(exec, momentum_));
     if (divided_) {
       HEARTH_RETURN_IF_ERROR(update.whole->Gather(exec));
@@ -95,6 +97,7 @@ class Muon : public Optimizer {
       HEARTH_RETURN_IF_ERROR(kernels::NewtonSchulz(exec, {shape.matrices, row_}));
     }
     if (divided_) {
+      // Zeros where other ranks have the matrix: the sum is then the matrix itself, and exact.
       for (const TensorView& matrix : others_) {
         HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, matrix.data, matrix.bytes()));
       }

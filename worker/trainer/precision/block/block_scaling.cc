@@ -80,6 +80,7 @@ class BlockOperand : public StoredForm {
     kernels::BlockQuantView quant;
     quant.dtype = rows_.dtype;
     quant.layout = rows_.layout;
+    // Magnitude and counts are taken with the rows, once a tensor.
     if (forms != Forms::kColumns) {
       quant.rows = scaling_.Form(rows_, site_, false, buffers_.rows, rows, cols);
       quant.amax = pass.record ? context.scales->At(site_).amax : nullptr;
@@ -130,6 +131,7 @@ void BlockScaling::AddWeight(int k) {
   tensor.quant.dtype = recipe.fprop.b.dtype;
   tensor.quant.layout = recipe.fprop.b.layout;
   tensor.quant.square = recipe.fprop.b.square;
+  // The key of the random numbers: every tensor draws others.
   tensor.quant.key.tensor = static_cast<uint32_t>(site);
   tensor.quant.rotation = static_cast<uint32_t>(k);
   const kernels::BlockForm columns = Form(recipe.dgrad.b, site, true, weight.columns, in, out);
@@ -174,6 +176,7 @@ kernels::BlockForm BlockScaling::Form(const spec::Operand& operand,
                                       int64_t extent) const {
   kernels::BlockForm form;
   form.values = data;
+  // Values and scales lie one behind the other in one buffer.
   form.scales = static_cast<uint8_t*>(data) + spec::FormScaleOffset(operand, lines, extent);
   if (operand.delayed()) {
     form.amax = context_.scales->At(site).scale;
@@ -241,6 +244,7 @@ absl::Status BlockScaling::UpdateActivations(const kernels::Exec& exec, const in
 }
 
 absl::Status BlockScaling::UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const {
+  // Sites are all x, then all dy, then all weights.
   return UpdateAmax(exec, 2 * context_.size(), context_.size(), skip);
 }
 
